@@ -1,0 +1,322 @@
+package allocator
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Defaults and bounds of [Config].
+const (
+	DefaultMaxBatch   = 1_000_000
+	DefaultMaxWait    = 3 * time.Second
+	DefaultMaxWaiting = 100_000
+	DefaultMaxStep    = 50_000_000 // ten minutes at 80,000 IDs a second
+
+	// LimitMaxBatch and LimitMaxWaiting bound the two: their product must not
+	// come near the largest int64.
+	LimitMaxBatch   = 1_000_000_000
+	LimitMaxWaiting = 10_000_000
+)
+
+const (
+	// attemptTimeout bounds one write to the store. It is longer than a request
+	// waits, so that a slow store still gets its refills done.
+	attemptTimeout = 5 * time.Second
+	// Pauses after a failed write: doubled from first to last, with jitter.
+	firstPause = 50 * time.Millisecond
+	lastPause  = time.Second
+	// regressedPause is how often a store that went backwards is looked at.
+	regressedPause = 5 * time.Second
+	// maxRefills bounds the writes to the store that are under way at once.
+	maxRefills = 64
+)
+
+// Config says how an [Allocator] works. Only Store is needed: zero values are
+// replaced by the defaults.
+type Config struct {
+	Store Store
+	Marks *Marks       // default: in memory
+	Log   *slog.Logger // default: slog.Default
+
+	// Notify is called with each event, possibly from several goroutines at
+	// once, and must not block. Default: none.
+	Notify func(Event)
+
+	MaxBatch   int64         // most IDs in one request
+	MaxWait    time.Duration // longest wait for a segment
+	MaxWaiting int64         // most requests that wait at a time
+	MaxStep    int64         // largest step that adaptation reaches
+}
+
+// Allocator hands out IDs of any number of tags. Its methods are safe for
+// concurrent use.
+//
+// The goroutines that it starts are its refills, at most one a tag that is in
+// use; [Allocator.Run] ends them.
+type Allocator struct {
+	cfg     Config
+	waiting atomic.Int64  // requests in the queues of all tags
+	slots   chan struct{} // taken for each write to the store
+
+	mu      sync.RWMutex
+	buffers map[string]*buffer
+	failing map[*buffer]struct{} // those whose refills fail
+	closed  bool
+
+	ctx    context.Context // of all refills
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // refills; added to under mu while not closed
+}
+
+// New returns an allocator that serves from now on.
+func New(cfg Config) *Allocator {
+	if cfg.Marks == nil {
+		cfg.Marks = NewMarks()
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	if cfg.Notify == nil {
+		cfg.Notify = func(Event) {}
+	}
+	if cfg.MaxBatch == 0 {
+		cfg.MaxBatch = DefaultMaxBatch
+	}
+	if cfg.MaxWait == 0 {
+		cfg.MaxWait = DefaultMaxWait
+	}
+	if cfg.MaxWaiting == 0 {
+		cfg.MaxWaiting = DefaultMaxWaiting
+	}
+	if cfg.MaxStep == 0 {
+		cfg.MaxStep = DefaultMaxStep
+	}
+	a := &Allocator{
+		cfg:     cfg,
+		slots:   make(chan struct{}, maxRefills),
+		buffers: make(map[string]*buffer),
+		failing: make(map[*buffer]struct{}),
+	}
+	a.ctx, a.cancel = context.WithCancel(context.Background())
+	return a
+}
+
+// Run follows the store's changes until the context is done. Then it refuses
+// the requests that still wait, with ErrClosed, and returns when all refills
+// have ended. IDs in memory are served also afterwards.
+func (a *Allocator) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := a.cfg.Store.Watch(ctx, a.Apply)
+		if ctx.Err() == nil {
+			a.cfg.Log.Warn("the watch on the tags broke; watching again", "error", err)
+			pause(ctx, lastPause, nil)
+		}
+	}
+	a.mu.Lock()
+	a.closed = true
+	buffers := make([]*buffer, 0, len(a.buffers))
+	for _, b := range a.buffers {
+		buffers = append(buffers, b)
+	}
+	a.mu.Unlock()
+	a.cancel()
+	for _, b := range buffers {
+		b.mu.Lock()
+		b.refuseLocked(ErrClosed)
+		b.mu.Unlock()
+	}
+	a.wg.Wait()
+}
+
+// Take returns n IDs of tag in the fewest possible ranges, all or none, and
+// waits for them if it must. Errors: ErrBadTag, ErrBadCount, ErrBatchTooLarge,
+// ErrUnknownTag, ErrUnavailable, ErrRegressed, ErrExhausted, ErrOverloaded,
+// ErrTimedOut, ErrClosed, and that of the context.
+func (a *Allocator) Take(ctx context.Context, tag string, n int64) ([]Range, error) {
+	ranges, waiter, err := a.Request(nil, tag, n)
+	if waiter == nil {
+		return ranges, err
+	}
+	return waiter.Wait(ctx)
+}
+
+// Request takes n IDs of tag from memory and adds their ranges to dst. If
+// memory has too few, it returns at once a waiter whose Wait will have them:
+// this is for callers that must not block. It does not allocate where dst has
+// room. The errors are those of [Allocator.Take].
+func (a *Allocator) Request(dst []Range, tag string, n int64) ([]Range, *Waiter, error) {
+	if n < 1 {
+		return nil, nil, fmt.Errorf("%w: %d is not at least 1", ErrBadCount, n)
+	}
+	if n > a.cfg.MaxBatch {
+		return nil, nil, fmt.Errorf("%w: %d IDs were asked for, the most is %d", ErrBatchTooLarge, n, a.cfg.MaxBatch)
+	}
+	for {
+		b, err := a.buffer(tag)
+		if err != nil {
+			return nil, nil, err
+		}
+		b.mu.Lock()
+		if b.gone {
+			b.mu.Unlock()
+			continue
+		}
+		if b.left < n {
+			waiter, err := a.queueAndUnlock(b, n)
+			return nil, waiter, err
+		}
+		dst = b.takeLocked(dst, n)
+		refill := !b.loading && len(b.segments) < 2 && b.idleLocked()
+		if refill {
+			refill = a.claimLocked(b)
+		}
+		b.mu.Unlock()
+		if refill {
+			a.startRefill(b)
+		}
+		return dst, nil, nil
+	}
+}
+
+// queueAndUnlock puts a request for n IDs into the queue of b, and sees that a
+// refill is under way.
+func (a *Allocator) queueAndUnlock(b *buffer, n int64) (*Waiter, error) {
+	now := time.Now()
+	var event Event
+	var err error
+	switch {
+	case a.ctx.Err() != nil:
+		err = ErrClosed
+	case b.regressed != nil:
+		err = b.regressed
+	case b.exhausted:
+		err = ErrExhausted
+	case b.err != nil && now.Sub(b.failing) >= a.cfg.MaxWait:
+		// Others have waited that long in vain: this one learns it at once.
+		event, err = b.shortLocked(now, ErrTimedOut)
+	case a.waiting.Add(1) > a.cfg.MaxWaiting:
+		a.waiting.Add(-1)
+		event, err = b.shortLocked(now, ErrOverloaded)
+	}
+	if err != nil {
+		refill := a.claimLocked(b)
+		b.mu.Unlock()
+		if refill {
+			a.startRefill(b)
+		}
+		a.notify(event)
+		return nil, err
+	}
+	w := &Waiter{allocator: a, buffer: b, n: n, missing: n, deadline: now.Add(a.cfg.MaxWait), done: make(chan struct{})}
+	w.place = b.waiters.PushBack(w)
+	b.missing += n
+	refill := a.claimLocked(b)
+	b.mu.Unlock()
+	if refill {
+		a.startRefill(b)
+	}
+	return w, nil
+}
+
+// buffer returns the buffer of tag, a new one if the tag has none yet: whether
+// the tag exists is for the store to say, when the buffer is first filled.
+func (a *Allocator) buffer(tag string) (*buffer, error) {
+	a.mu.RLock()
+	b := a.buffers[tag]
+	a.mu.RUnlock()
+	if b != nil {
+		return b, nil
+	}
+	if err := CheckTag(tag); err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return nil, ErrClosed
+	}
+	if b = a.buffers[tag]; b == nil {
+		b = newBuffer(tag)
+		a.buffers[tag] = b
+	}
+	return b, nil
+}
+
+// drop takes b out of the map, with all that is in it, and refuses its waiters.
+func (a *Allocator) drop(b *buffer, reason error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.refuseLocked(reason)
+	a.dropLocked(b)
+}
+
+// dropLocked needs the locks of a and b.
+func (a *Allocator) dropLocked(b *buffer) {
+	b.gone = true
+	delete(a.buffers, b.tag)
+	delete(a.failing, b)
+}
+
+// Apply takes in a tag's record as the store has it: an operator's max_id, a
+// new step, a deletion. When it returns, no ID below the record's Floor is
+// handed out. [Allocator.Run] calls it with what it sees in the store.
+func (a *Allocator) Apply(tag Tag) {
+	a.mu.RLock()
+	b := a.buffers[tag.Name]
+	a.mu.RUnlock()
+	if b == nil {
+		return // nothing in memory, and what will be reserved is above
+	}
+	floor := tag.Floor
+	if tag.Deleted {
+		// All that was handed out is below the tombstone's MaxID. Whether the
+		// tag was created again since is for the store to say.
+		floor = tag.MaxID
+	}
+	b.mu.Lock()
+	b.raiseFloorLocked(floor)
+	poke := b.regressed != nil
+	if tag.Deleted {
+		poke = true
+	} else {
+		b.forgiveLocked(tag.Floor)
+		b.stepper.rebase(tag.Step)
+	}
+	b.mu.Unlock()
+	if poke {
+		b.poke()
+	}
+	if tag.Deleted {
+		a.forget(b)
+	}
+}
+
+// forget drops b unless somebody has begun to use it again.
+func (a *Allocator) forget(b *buffer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.loading && b.left == 0 {
+		a.dropLocked(b)
+	}
+}
+
+// Observe notes that another generator reserved the IDs of tag below end.
+func (a *Allocator) Observe(tag string, end int64) { a.cfg.Marks.Observe(tag, end) }
+
+// Seen is the end of all ranges of tag that this generator knows of.
+func (a *Allocator) Seen(tag string) int64 { return a.cfg.Marks.End(tag) }
+
+// notify passes an event on, if it is one. No lock may be held.
+func (a *Allocator) notify(e Event) {
+	if e != nil {
+		a.cfg.Notify(e)
+	}
+}

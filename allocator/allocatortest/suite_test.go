@@ -1,0 +1,237 @@
+package allocatortest
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/leafbus/leafbus/allocator"
+)
+
+func memoryBackend(open func(*Memory) allocator.Store) func(testing.TB) Backend {
+	return func(testing.TB) Backend {
+		m := NewMemory()
+		return Backend{
+			Open: func(testing.TB) allocator.Store { return open(m) },
+			Save: func(testing.TB) func() {
+				saved := m.Snapshot()
+				return func() { m.Restore(saved) }
+			},
+		}
+	}
+}
+
+func TestMemory(t *testing.T) {
+	Run(t, memoryBackend(func(m *Memory) allocator.Store { return m }))
+}
+
+// The faulty stores: each breaks one sentence of the contract.
+
+type readThenWrite struct{ *Memory } // another process may come between
+
+func (s readThenWrite) Reserve(ctx context.Context, tag string, n int64) (allocator.Grant, error) {
+	t, err := s.Get(ctx, tag)
+	if err != nil {
+		return allocator.Grant{}, err
+	}
+	runtime.Gosched()
+	if math.MaxInt64-t.MaxID < n {
+		return allocator.Grant{}, allocator.ErrExhausted
+	}
+	n = min(max(n, t.Step), math.MaxInt64-t.MaxID)
+	g := allocator.Grant{Range: allocator.Range{First: t.MaxID, Last: t.MaxID + n - 1}, Step: t.Step}
+	t.MaxID += n
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.putLocked(t)
+	return g, nil
+}
+
+type cachedStep struct { // takes the step from its memory, the range from the table
+	*Memory
+	mu   sync.Mutex
+	step map[string]int64
+}
+
+func (s *cachedStep) Reserve(ctx context.Context, tag string, n int64) (allocator.Grant, error) {
+	g, err := s.Memory.Reserve(ctx, tag, n)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.step[tag]; !ok && err == nil {
+		s.step[tag] = g.Step
+	}
+	g.First = g.Last - max(n, s.step[tag]) + 1
+	return g, err
+}
+
+type offByOne struct{ *Memory }
+
+func (s offByOne) Reserve(ctx context.Context, tag string, n int64) (allocator.Grant, error) {
+	g, err := s.Memory.Reserve(ctx, tag, n)
+	g.Last++
+	return g, err
+}
+
+type noTombstones struct{ *Memory }
+
+func (s noTombstones) Delete(ctx context.Context, tag string) (allocator.Tag, error) {
+	t, err := s.Memory.Delete(ctx, tag)
+	if err == nil {
+		s.mu.Lock()
+		delete(s.tags, tag) // no tombstone
+		s.mu.Unlock()
+	}
+	return t, err
+}
+
+type wraps struct{ *Memory }
+
+func (s wraps) Reserve(ctx context.Context, tag string, n int64) (allocator.Grant, error) {
+	g, err := s.Memory.Reserve(ctx, tag, n)
+	if err == allocator.ErrExhausted {
+		one := int64(1)
+		s.mu.Lock()
+		t := s.tags[tag]
+		t.MaxID = one
+		s.tags[tag] = t
+		s.mu.Unlock()
+		return s.Memory.Reserve(ctx, tag, 1)
+	}
+	return g, err
+}
+
+type folds struct{ *Memory } // letters' case, as the usual collation does
+
+func (s folds) Reserve(ctx context.Context, tag string, n int64) (allocator.Grant, error) {
+	if tag == "ORDER" {
+		tag = "order"
+	}
+	return s.Memory.Reserve(ctx, tag, n)
+}
+
+type movesBack struct{ *Memory }
+
+func (s movesBack) Update(ctx context.Context, tag string, c allocator.Change) (allocator.Tag, error) {
+	t, err := s.Get(ctx, tag)
+	if err == nil && c.MaxID != nil && *c.MaxID < t.MaxID {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		t.MaxID = *c.MaxID
+		return s.putLocked(t), nil
+	}
+	return s.Memory.Update(ctx, tag, c)
+}
+
+type forgetsFloor struct{ *Memory }
+
+func (s forgetsFloor) Update(ctx context.Context, tag string, c allocator.Change) (allocator.Tag, error) {
+	t, err := s.Memory.Update(ctx, tag, c)
+	t.Floor = 0
+	return t, err
+}
+
+// TestFaultyStores shows that the suite finds a store that repeats IDs: a
+// suite that passes all is worth nothing.
+func TestFaultyStores(t *testing.T) {
+	for _, f := range []struct {
+		name  string
+		open  func(*Memory) allocator.Store
+		found string // by this case at least
+	}{
+		{"read, then write", func(m *Memory) allocator.Store { return readThenWrite{m} }, "ManyHandles"},
+		{"step from a cache", func(m *Memory) allocator.Store {
+			return &cachedStep{Memory: m, step: make(map[string]int64)}
+		}, "StepChanged"},
+		{"off by one", func(m *Memory) allocator.Store { return offByOne{m} }, "ManyHandles"},
+		{"no tombstones", func(m *Memory) allocator.Store { return noTombstones{m} }, "DeleteAndCreate"},
+		{"wraps", func(m *Memory) allocator.Store { return wraps{m} }, "Exhausted"},
+		{"folds case", func(m *Memory) allocator.Store { return folds{m} }, "TagsAreApart"},
+		{"max_id moves back", func(m *Memory) allocator.Store { return movesBack{m} }, "MaxIDBackwards"},
+		{"forgets the floor", func(m *Memory) allocator.Store { return forgetsFloor{m} }, "MaxIDMoved"},
+	} {
+		t.Run(f.name, func(t *testing.T) {
+			for _, c := range Cases() {
+				if c.Name != f.found {
+					continue
+				}
+				// Some need a race to show: a few tries.
+				for range 50 {
+					r := &recorder{TB: t}
+					r.run(func() { c.Run(r, memoryBackend(f.open)(r)) })
+					if r.failed() {
+						return
+					}
+				}
+				t.Errorf("%s did not find it", c.Name)
+				return
+			}
+			t.Errorf("no case %s", f.found)
+		})
+	}
+}
+
+// recorder is a [testing.TB] that only notes that the test failed.
+type recorder struct {
+	testing.TB
+	mu       sync.Mutex
+	messages []string
+	cleanups []func()
+}
+
+func (r *recorder) Errorf(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.messages = append(r.messages, fmt.Sprintf(format, args...))
+}
+
+func (r *recorder) Fatalf(format string, args ...any) {
+	r.Errorf(format, args...)
+	runtime.Goexit()
+}
+
+func (r *recorder) Helper() {}
+
+func (r *recorder) Logf(string, ...any) {}
+
+func (r *recorder) Cleanup(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cleanups = append(r.cleanups, f)
+}
+
+func (r *recorder) run(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	<-done
+	for _, c := range r.cleanups {
+		c()
+	}
+}
+
+func (r *recorder) failed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.messages) > 0
+}
+
+func TestChecker(t *testing.T) {
+	var c Checker
+	c.Add(allocator.Range{First: 5, Last: 9}, allocator.Range{First: 1, Last: 4})
+	if ids, err := c.Check(); ids != 9 || err != nil {
+		t.Errorf("Check = %d, %v; want 9 and no error", ids, err)
+	}
+	c.Add(allocator.Range{First: 10, Last: 10})
+	if ids, err := c.Check(); ids != 10 || err != nil {
+		t.Errorf("Check = %d, %v; want 10 and no error", ids, err)
+	}
+	c.Add(allocator.Range{First: 9, Last: 9})
+	if _, err := c.Check(); err == nil {
+		t.Errorf("an ID in two ranges was not found")
+	}
+}

@@ -1,0 +1,60 @@
+package allocator
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// What can go wrong. Test with [errors.Is]; the messages say more.
+var (
+	ErrBadTag        = errors.New("illegal tag")
+	ErrBadCount      = errors.New("illegal count")
+	ErrBadValue      = errors.New("illegal value")
+	ErrBatchTooLarge = errors.New("batch too large")
+	ErrUnknownTag    = errors.New("unknown tag")
+	ErrExists        = errors.New("the tag exists")
+	ErrConflict      = errors.New("conflict")
+
+	// ErrUnavailable: the store cannot be reached, or does not do its work.
+	ErrUnavailable = errors.New("the store is unavailable")
+	// ErrRegressed: the store went backwards; an operator must move max_id
+	// forward before IDs of the tag are served again.
+	ErrRegressed = errors.New("the store went backwards")
+	// ErrExhausted: the tag has no IDs left, for good.
+	ErrExhausted = errors.New("the tag is exhausted")
+
+	ErrOverloaded = errors.New("too many requests are waiting")
+	ErrTimedOut   = errors.New("waited too long for a segment")
+	ErrClosed     = errors.New("the generator is shutting down")
+)
+
+// ErrDeleted is the [ErrUnknownTag] of a tag whose tombstone the store keeps.
+var ErrDeleted = fmt.Errorf("%w: it was deleted", ErrUnknownTag)
+
+// UnavailableError is an [ErrUnavailable] with its cause.
+type UnavailableError struct {
+	Err        error         // what the store answered
+	RetryAfter time.Duration // until the next attempt to refill
+}
+
+func (e *UnavailableError) Error() string { return fmt.Sprintf("%v: %v", ErrUnavailable, e.Err) }
+
+// Unwrap makes the error match ErrUnavailable and its cause.
+func (e *UnavailableError) Unwrap() []error { return []error{ErrUnavailable, e.Err} }
+
+// RegressedError is an [ErrRegressed] with its evidence.
+type RegressedError struct {
+	Tag  string
+	Got  int64 // first ID of the range that the store offered
+	Seen int64 // the least that it should have been
+}
+
+func (e *RegressedError) Error() string {
+	return fmt.Sprintf("%v: it offered IDs of %s from %d, but all below %d were handed out before; "+
+		"find out why (a restored backup, a stale replica?), then move max_id to at least %d",
+		ErrRegressed, e.Tag, e.Got, e.Seen, e.Seen)
+}
+
+// Unwrap makes the error match ErrRegressed.
+func (e *RegressedError) Unwrap() error { return ErrRegressed }

@@ -1,0 +1,218 @@
+package allocator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// claimLocked reports whether the caller must start a refill of b, and marks b
+// as being refilled if so.
+func (a *Allocator) claimLocked(b *buffer) bool {
+	if b.loading {
+		return false
+	}
+	if _, wanted := b.planLocked(time.Now(), a.cfg.MaxStep); !wanted {
+		return false
+	}
+	b.loading = true
+	return true
+}
+
+// startRefill starts the refill that claimLocked called for. The lock of b
+// must not be held.
+func (a *Allocator) startRefill(b *buffer) {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	if a.closed {
+		return // Run refuses the waiters
+	}
+	a.wg.Go(func() { a.refill(b) })
+}
+
+// refill owns the tag of b until nothing is wanted any more: it reserves,
+// checks, installs; on failure it pauses and tries again, whether or not
+// anybody still waits, so that the tag recovers by itself.
+func (a *Allocator) refill(b *buffer) {
+	attempt := 0 // failed ones in a row
+	for {
+		b.mu.Lock()
+		p, wanted := b.planLocked(time.Now(), a.cfg.MaxStep)
+		if !wanted || b.gone || a.ctx.Err() != nil {
+			b.loading = false
+			b.mu.Unlock()
+			return
+		}
+		b.mu.Unlock()
+
+		err := a.reserve(b, p)
+		var regressed *RegressedError
+		switch {
+		case err == nil:
+			attempt = 0
+		case a.ctx.Err() != nil: // the loop ends above
+		case errors.Is(err, ErrUnknownTag):
+			a.drop(b, err)
+		case errors.Is(err, ErrExhausted):
+			b.mu.Lock()
+			b.exhausted = true
+			b.refuseLocked(err)
+			b.mu.Unlock()
+		case errors.As(err, &regressed):
+			a.sitOut(b, regressed)
+		default:
+			wait := backoff(attempt)
+			attempt++
+			a.failed(b, err, wait)
+			pause(a.ctx, wait, b.wake)
+		}
+	}
+}
+
+// reserve makes one attempt at the plan.
+func (a *Allocator) reserve(b *buffer, p plan) error {
+	select {
+	case a.slots <- struct{}{}:
+		defer func() { <-a.slots }()
+	case <-a.ctx.Done():
+		return a.ctx.Err()
+	}
+
+	// The order is the point: what was seen before the store was asked must lie
+	// below what it answers. What is seen later may well lie above.
+	seen := a.cfg.Marks.End(b.tag)
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(a.ctx, attemptTimeout)
+	defer cancel()
+	grant, err := a.cfg.Store.Reserve(ctx, b.tag, p.n)
+	if errors.Is(err, ErrExhausted) && p.n > 1 {
+		grant, err = a.cfg.Store.Reserve(ctx, b.tag, 1) // the last ones
+	}
+	if err != nil {
+		return err
+	}
+	if grant.First < 1 || grant.Last < grant.First || grant.Step < 1 {
+		return fmt.Errorf("the store answered nonsense: range %d to %d, step %d", grant.First, grant.Last, grant.Step)
+	}
+	if grant.First < seen {
+		return &RegressedError{Tag: b.tag, Got: grant.First, Seen: seen}
+	}
+	if err := a.cfg.Marks.Record(b.tag, grant.Last+1); err != nil {
+		// The check of the store gets weaker; that is no reason to stop.
+		a.cfg.Log.Warn("a high-water mark could not be written", "tag", b.tag, "error", err)
+	}
+	a.install(b, p, grant, time.Since(start))
+	return nil
+}
+
+// install takes a grant into memory and ends the episodes that it ends.
+func (a *Allocator) install(b *buffer, p plan, grant Grant, elapsed time.Duration) {
+	now := time.Now()
+	cause := p.cause(grant.Step)
+
+	b.mu.Lock()
+	b.stepper.rebase(grant.Step)
+	if cause != CauseBatch {
+		// A request larger than a step tells nothing about how long steps last.
+		b.stepper.loaded(now, p.step)
+	}
+	events := []Event{Refilled{Tag: b.tag, Range: grant.Range, Step: b.stepper.step, Cause: cause, Elapsed: elapsed}}
+	failed := b.err != nil
+	if failed {
+		b.err = nil
+		events = append(events, Recovered{b.tag, "refill_failed"})
+	}
+	if b.starved {
+		b.starved = false
+		events = append(events, Recovered{b.tag, "starved"})
+	}
+	b.refilledBefore, b.refilled = b.refilled, now
+	b.takenBefore, b.takenAt = b.takenAt, b.taken
+	b.installLocked(grant.Range)
+	b.mu.Unlock()
+
+	if failed {
+		a.mu.Lock()
+		delete(a.failing, b)
+		a.mu.Unlock()
+	}
+	for _, e := range events {
+		a.notify(e)
+	}
+}
+
+// failed notes that an attempt failed and when the next is due.
+func (a *Allocator) failed(b *buffer, err error, wait time.Duration) {
+	a.mu.Lock()
+	a.failing[b] = struct{}{}
+	a.mu.Unlock()
+
+	now := time.Now()
+	b.mu.Lock()
+	first := b.err == nil
+	if first {
+		b.failing = now
+	}
+	b.err = err
+	b.retryAt = now.Add(wait)
+	left := b.left
+	b.mu.Unlock()
+	if first {
+		a.notify(RefillFailed{Tag: b.tag, Err: err, Left: left})
+	}
+}
+
+// sitOut waits until an operator has moved max_id to what was seen, or beyond.
+// Nothing is reserved meanwhile: each attempt would move max_id by a step, and
+// in the end IDs would be served although nobody had looked into what happened.
+func (a *Allocator) sitOut(b *buffer, regressed *RegressedError) {
+	b.mu.Lock()
+	b.regressed = regressed
+	b.refuseLocked(regressed)
+	b.mu.Unlock()
+	a.notify(Regressed{Tag: b.tag, Got: regressed.Got, Seen: regressed.Seen})
+
+	for pause(a.ctx, regressedPause, b.wake) {
+		// Asked for too: the watch may have gone blind with the store.
+		ctx, cancel := context.WithTimeout(a.ctx, attemptTimeout)
+		tag, err := a.cfg.Store.Get(ctx, b.tag)
+		cancel()
+		if errors.Is(err, ErrUnknownTag) {
+			a.drop(b, err)
+			return
+		}
+		b.mu.Lock()
+		if err == nil {
+			b.forgiveLocked(tag.Floor)
+		}
+		over := b.regressed == nil
+		b.mu.Unlock()
+		if over {
+			a.notify(Recovered{b.tag, "regressed"})
+			return
+		}
+	}
+}
+
+// backoff is the pause after so many failures before this one: doubled from
+// firstPause to lastPause, of which at least half.
+func backoff(attempt int) time.Duration {
+	d := min(firstPause<<min(attempt, 10), lastPause)
+	return d/2 + rand.N(d/2)
+}
+
+// pause waits for d, or until wake can be read. It reports false when the
+// context is done.
+func pause(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+	case <-wake:
+	}
+	return ctx.Err() == nil
+}

@@ -1,0 +1,63 @@
+package allocator
+
+import "context"
+
+// Store keeps the record of every tag, durably and for all generators. It is
+// the one place that decides who owns which IDs.
+//
+// Every method is safe for concurrent use, from any number of processes.
+//
+// Durability: when a method returns without an error, its change survives the
+// crash of every process involved.
+//
+// Ambiguity: when a method returns an error other than those of its own
+// comment, its change may or may not have happened. Callers take it as done
+// where that is the safe reading: a range whose Reserve failed is lost, and is
+// never asked for again. Implementations must not retry a write in a way that
+// could return a range twice; they may lose ranges as they like.
+//
+// Time: every method returns soon after its context is done.
+//
+// The names that reach a Store have passed [CheckTag]; they are case-sensitive.
+type Store interface {
+	// Reserve takes the next IDs of a tag: at least n of them, and at least the
+	// tag's step, moving max_id ahead by as many. Near the largest int64 it
+	// takes what is left down to n, and returns ErrExhausted when less than n
+	// are left. The range must be what this very write moved max_id over.
+	// Errors: ErrUnknownTag, ErrExhausted; changed nothing with either.
+	Reserve(ctx context.Context, tag string, n int64) (Grant, error)
+
+	// Get returns a tag's record. It may be a little old.
+	// Errors: ErrUnknownTag, as ErrDeleted where a tombstone is kept.
+	Get(ctx context.Context, tag string) (Tag, error)
+
+	// List returns, in the order of bytes, up to limit tags that start with
+	// prefix and come after the tag after. Tombstones are left out.
+	List(ctx context.Context, prefix, after string, limit int) ([]Tag, error)
+
+	// Create adds a tag and returns its record. The max_id of a tag that was
+	// deleted before is at least the deleted one's.
+	// Errors: ErrExists.
+	Create(ctx context.Context, tag Tag) (Tag, error)
+
+	// Update changes a tag and returns its record. A new max_id becomes the
+	// record's Floor. Errors: ErrUnknownTag; ErrConflict for a max_id below
+	// the present one.
+	Update(ctx context.Context, tag string, change Change) (Tag, error)
+
+	// Delete removes a tag and returns its tombstone, whose MaxID is at least
+	// the end of all that was ever reserved. Errors: ErrUnknownTag.
+	Delete(ctx context.Context, tag string) (Tag, error)
+
+	// Watch calls f for the tags as they are, tombstones included, then for
+	// each change, from one goroutine, until the context is done or the watch
+	// breaks; its error is never nil. Changes of one tag come in their order;
+	// those that follow each other closely may be seen as one.
+	Watch(ctx context.Context, f func(Tag)) error
+}
+
+// Grant is what [Store.Reserve] took.
+type Grant struct {
+	Range
+	Step int64 // the tag's step, as the store has it now
+}

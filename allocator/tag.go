@@ -1,0 +1,130 @@
+package allocator
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Limits of a tag's record.
+const (
+	// MaxTagLen is the longest tag, in bytes.
+	MaxTagLen = 128
+	// MaxDescription is the longest description, in characters.
+	MaxDescription = 256
+	// DefaultStep is the step of a tag that is created without one.
+	DefaultStep = 1000
+)
+
+// Tag is the record of a tag as its store keeps it. Its JSON is the wire's.
+type Tag struct {
+	Name        string    `json:"tag"`
+	MaxID       int64     `json:"max_id,string"` // the next ID that nobody has reserved; at least 1
+	Step        int64     `json:"step"`          // IDs reserved at a time, at the least; at least 1
+	Description string    `json:"description"`
+	Updated     time.Time `json:"updated"`
+
+	// Floor is where an operator last moved MaxID to, 0 if nobody did.
+	// Generators drop the IDs below it that they hold in memory.
+	Floor int64 `json:"floor,omitempty,string"`
+	// Deleted marks the tombstone of a tag: it keeps MaxID, so that a tag that
+	// is created again continues above all that was handed out before.
+	Deleted bool `json:"deleted,omitempty"`
+}
+
+// Change says what [Store.Update] changes: the fields that are not nil.
+type Change struct {
+	MaxID       *int64
+	Step        *int64
+	Description *string
+}
+
+// CheckTag reports whether tag is a legal name: 1 to 128 characters of
+// [A-Za-z0-9_=/.-] in which dots separate tokens that are not empty. The rule
+// is what a NATS subject, a KV key and a VARCHAR(128) have in common. The
+// error matches [ErrBadTag].
+func CheckTag(tag string) error {
+	if tag == "" {
+		return fmt.Errorf("%w: it is empty", ErrBadTag)
+	}
+	if len(tag) > MaxTagLen {
+		return fmt.Errorf("%w: it has %d characters, the most is %d", ErrBadTag, len(tag), MaxTagLen)
+	}
+	token := 0 // length of the token so far
+	for i := range len(tag) {
+		switch c := tag[i]; {
+		case c == '*' || c == '>':
+			return fmt.Errorf("%w: %s is a wildcard; ask for one tag", ErrBadTag, quote(tag))
+		case c == '.' && token == 0, c == '.' && i == len(tag)-1:
+			return fmt.Errorf("%w: %s has an empty token beside a dot", ErrBadTag, quote(tag))
+		case c == '.':
+			token = 0
+		case !tagChar(c):
+			return fmt.Errorf("%w: %s has a character other than A-Z a-z 0-9 _ = / . -", ErrBadTag, quote(tag))
+		default:
+			token++
+		}
+	}
+	return nil
+}
+
+func tagChar(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
+		c == '_' || c == '=' || c == '/' || c == '-'
+}
+
+// quote makes a foreign string fit for a message of one line of ASCII.
+func quote(s string) string {
+	const most = 40
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return strconv.QuoteToASCII(s)
+}
+
+// CheckStep reports whether a tag's step is from 1 to maxStep. The error
+// matches [ErrBadValue].
+func CheckStep(step, maxStep int64) error {
+	if step < 1 || step > maxStep {
+		return fmt.Errorf("%w: step %d is not from 1 to %d", ErrBadValue, step, maxStep)
+	}
+	return nil
+}
+
+// CheckDescription reports whether a description is UTF-8 of at most
+// [MaxDescription] characters without NUL. The error matches [ErrBadValue].
+func CheckDescription(text string) error {
+	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
+		return fmt.Errorf("%w: the description is not plain UTF-8 text", ErrBadValue)
+	}
+	if n := utf8.RuneCountInString(text); n > MaxDescription {
+		return fmt.Errorf("%w: the description has %d characters, the most is %d", ErrBadValue, n, MaxDescription)
+	}
+	return nil
+}
+
+// Now is the time as records carry it: UTC, to the millisecond.
+func Now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
+
+// With returns the record after a change, with the present time. It is for
+// stores. The error matches [ErrConflict] where max_id would move backwards:
+// IDs below it may have been handed out.
+func (t Tag) With(c Change) (Tag, error) {
+	if c.MaxID != nil {
+		if *c.MaxID < t.MaxID {
+			return t, fmt.Errorf("%w: max_id is %d and only moves forward; %d is below it", ErrConflict, t.MaxID, *c.MaxID)
+		}
+		// Also where it stands there already: that it does is the operator's word.
+		t.MaxID, t.Floor = *c.MaxID, *c.MaxID
+	}
+	if c.Step != nil {
+		t.Step = *c.Step
+	}
+	if c.Description != nil {
+		t.Description = *c.Description
+	}
+	t.Updated = Now()
+	return t, nil
+}

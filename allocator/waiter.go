@@ -1,0 +1,53 @@
+package allocator
+
+import (
+	"container/list"
+	"context"
+	"time"
+)
+
+// Waiter is a request for which memory had not enough IDs. It waits in the
+// queue of its tag until it is satisfied or refused.
+type Waiter struct {
+	allocator *Allocator
+	buffer    *buffer
+	n         int64
+	deadline  time.Time
+	done      chan struct{} // closed when ranges and err are final
+
+	// Guarded by the buffer's lock until done is closed.
+	place   *list.Element // nil: no longer in the queue
+	missing int64
+	ranges  []Range
+	err     error
+}
+
+// Wait returns the IDs, all that were asked for, or an error. It must be
+// called once. When the context ends, or the allocator's MaxWait is over,
+// what was put aside for the request is lost: a gap.
+func (w *Waiter) Wait(ctx context.Context) ([]Range, error) {
+	timer := time.NewTimer(time.Until(w.deadline))
+	defer timer.Stop()
+	var err error
+	select {
+	case <-w.done:
+		return w.ranges, w.err
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-timer.C:
+		err = ErrTimedOut
+	}
+
+	b := w.buffer
+	b.mu.Lock()
+	var event Event
+	if w.place != nil { // else it was settled just now
+		if err == ErrTimedOut {
+			event, err = b.shortLocked(time.Now(), err)
+		}
+		b.settleLocked(w, err)
+	}
+	b.mu.Unlock()
+	w.allocator.notify(event)
+	return w.ranges, w.err
+}

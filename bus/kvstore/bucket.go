@@ -1,0 +1,124 @@
+package kvstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// ErrRefused marks the errors that do not pass by waiting: an operator must
+// change something.
+var ErrRefused = errors.New("refused")
+
+// Config says where the buckets are and how they are made.
+type Config struct {
+	Conn *nats.Conn
+	JS   jetstream.JetStream
+	// Replicas of the buckets that are created: 1 to 5, or 0 for 3 where the
+	// cluster has them, else 1.
+	Replicas int
+	Log      *slog.Logger
+}
+
+const (
+	defaultReplicas = 3
+	// A cluster that is starting has too few peers for a while.
+	placementTries = 5
+	placementPause = time.Second
+
+	codeNoPeers      jetstream.ErrorCode = 10005 // JSClusterNoPeersErrF
+	codeNotClustered jetstream.ErrorCode = 10074 // JSStreamReplicasNotSupportedErr
+)
+
+// openBucket returns the bucket, which it creates if it is missing. One that
+// could lose records by itself is refused.
+func openBucket(ctx context.Context, cfg Config, name, description string) (jetstream.KeyValue, error) {
+	kv, err := cfg.JS.KeyValue(ctx, name)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		kv, err = createBucket(ctx, cfg, jetstream.KeyValueConfig{
+			Bucket: name, Description: description, History: 1, Storage: jetstream.FileStorage,
+		})
+	}
+	if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
+		return nil, fmt.Errorf("%w: this NATS account has no JetStream, and the state is to be kept there; "+
+			"enable it, or run `leaf serve` without --server to embed a NATS server", ErrRefused)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("bucket %s: %w", name, err)
+	}
+	status, err := kv.Status(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("bucket %s: %w", name, err)
+	}
+	info, ok := status.(*jetstream.KeyValueBucketStatus)
+	if !ok {
+		return nil, fmt.Errorf("bucket %s: unexpected kind of status %T", name, status)
+	}
+	if flaw := flaw(info.StreamInfo().Config); flaw != "" {
+		return nil, fmt.Errorf("%w: bucket %s has %s, so records could vanish and IDs repeat; make it without", ErrRefused, name, flaw)
+	}
+	return kv, nil
+}
+
+// flaw names what would make a bucket lose what it confirmed; "" is none.
+func flaw(c jetstream.StreamConfig) string {
+	switch {
+	case c.MaxAge > 0:
+		return fmt.Sprintf("an age limit (%v)", c.MaxAge)
+	case c.AllowMsgTTL || c.SubjectDeleteMarkerTTL > 0:
+		return "per-key TTLs"
+	case c.PersistMode == jetstream.AsyncPersistMode:
+		return "asynchronous persistence"
+	case c.Storage == jetstream.MemoryStorage:
+		return "memory storage"
+	case c.Discard == jetstream.DiscardOld && (c.MaxBytes > 0 || c.MaxMsgs > 0):
+		return "a size limit that discards old records"
+	}
+	return ""
+}
+
+// createBucket creates a bucket with the replicas that were asked for, or by
+// default with as many as the cluster has peers for.
+func createBucket(ctx context.Context, cfg Config, c jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
+	return replicate(ctx, cfg, func(replicas int) (jetstream.KeyValue, error) {
+		c.Replicas = replicas
+		kv, err := cfg.JS.CreateKeyValue(ctx, c)
+		if errors.Is(err, jetstream.ErrBucketExists) { // another generator was first, with other replicas
+			kv, err = cfg.JS.KeyValue(ctx, c.Bucket)
+		}
+		return kv, err
+	})
+}
+
+// replicate calls create with the number of replicas that was asked for; by
+// default with 3 in a cluster, and with 1 where that cannot be.
+func replicate[T any](ctx context.Context, cfg Config, create func(replicas int) (T, error)) (T, error) {
+	clustered := cfg.Conn.ConnectedClusterName() != ""
+	switch {
+	case cfg.Replicas > 0:
+		return create(cfg.Replicas)
+	case !clustered:
+		return create(1)
+	}
+	var none T
+	for range placementTries {
+		made, err := create(defaultReplicas)
+		var api *jetstream.APIError
+		if !errors.As(err, &api) || api.ErrorCode != codeNoPeers && api.ErrorCode != codeNotClustered {
+			return made, err
+		}
+		select {
+		case <-ctx.Done():
+			return none, ctx.Err()
+		case <-time.After(placementPause):
+		}
+	}
+	cfg.Log.Warn("the cluster has no three servers with JetStream: the state is kept on one; " +
+		"losing that server loses the installation (see --replicas)")
+	return create(1)
+}

@@ -1,0 +1,103 @@
+package kvstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+)
+
+const (
+	installationBucket = "LEAF"
+	installationKey    = "installation"
+)
+
+// Installation is the record of what one NATS account's generators have in
+// common. It is made once; what it says is for life, because IDs of two
+// layouts or two stores could be the same.
+type Installation struct {
+	ID           string    `json:"id"`       // random
+	Store        string    `json:"store"`    // of segments: kv
+	Registry     string    `json:"registry"` // of workers: kv
+	Epoch        int64     `json:"epoch"`    // of snowflakes, in Unix ms
+	TimeBits     int       `json:"time_bits"`
+	WorkerBits   int       `json:"worker_bits"`
+	SequenceBits int       `json:"sequence_bits"`
+	Created      time.Time `json:"created"`
+}
+
+// differences names what is not the same in want, but for ID and time.
+func (i Installation) differences(want Installation) []string {
+	var d []string
+	add := func(name string, has, wanted any) {
+		if has != wanted {
+			d = append(d, fmt.Sprintf("%s is %v there and %v here", name, has, wanted))
+		}
+	}
+	add("the store of segments", i.Store, want.Store)
+	add("the registry of workers", i.Registry, want.Registry)
+	add("the epoch (--epoch)", i.Epoch, want.Epoch)
+	add("the number of time bits", i.TimeBits, want.TimeBits)
+	add("the number of worker bits", i.WorkerBits, want.WorkerBits)
+	add("the number of sequence bits", i.SequenceBits, want.SequenceBits)
+	return d
+}
+
+// Join returns the installation's record, which it makes from want, by
+// compare-and-set, if there is none. known is the ID that this generator has
+// served before, or empty.
+//
+// An error that matches [ErrRefused] says that the generator does not belong
+// here: its configuration differs, or the installation that it knows is gone.
+func Join(ctx context.Context, cfg Config, want Installation, known string) (Installation, error) {
+	kv, err := openBucket(ctx, cfg, installationBucket, "Leafbus: the installation's record")
+	if err != nil {
+		return Installation{}, err
+	}
+	for {
+		entry, err := kv.Get(ctx, installationKey)
+		switch {
+		case err == nil:
+			return admit(entry.Value(), want, known)
+		case !errors.Is(err, jetstream.ErrKeyNotFound):
+			return Installation{}, fmt.Errorf("the installation's record: %w", err)
+		case known != "":
+			return Installation{}, fmt.Errorf("%w: this data folder belongs to installation %s, but this NATS has none: "+
+				"it lost its state, or it is another one; starting anew there would repeat IDs. "+
+				"Restore its JetStream, or name the right --server, or, if you mean a new installation, another --data-dir", ErrRefused, known)
+		}
+		want.ID, want.Created = nuid.Next(), time.Now().UTC().Truncate(time.Millisecond)
+		record, err := json.Marshal(want)
+		if err != nil {
+			return Installation{}, err
+		}
+		_, err = kv.Create(ctx, installationKey, record)
+		// Whoever was first, the record that counts is the one that is there.
+		if err != nil && !errors.Is(err, jetstream.ErrKeyExists) {
+			return Installation{}, fmt.Errorf("making the installation's record: %w", err)
+		}
+	}
+}
+
+// admit checks the record that is there.
+func admit(record []byte, want Installation, known string) (Installation, error) {
+	var have Installation
+	if err := json.Unmarshal(record, &have); err != nil || have.ID == "" {
+		return Installation{}, fmt.Errorf("%w: the installation's record (bucket %s, key %s) is damaged: %q; restore it from a backup",
+			ErrRefused, installationBucket, installationKey, record)
+	}
+	if known != "" && known != have.ID {
+		return Installation{}, fmt.Errorf("%w: this data folder belongs to installation %s, but this NATS is installation %s; "+
+			"name the right --server, or another --data-dir", ErrRefused, known, have.ID)
+	}
+	if d := have.differences(want); len(d) > 0 {
+		return Installation{}, fmt.Errorf("%w: the configuration is not that of installation %s: %s",
+			ErrRefused, have.ID, strings.Join(d, "; "))
+	}
+	return have, nil
+}

@@ -1,0 +1,104 @@
+package kvstore
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+)
+
+var layout = Installation{Store: "kv", Registry: "kv", Epoch: 1288834974657, TimeBits: 41, WorkerBits: 10, SequenceBits: 12}
+
+func TestJoin(t *testing.T) {
+	cfg := newConfig(t, newServer(t))
+	first, err := Join(t.Context(), cfg, layout, "")
+	if err != nil || first.ID == "" || first.Created.IsZero() {
+		t.Fatalf("Join: %+v, %v", first, err)
+	}
+	again, err := Join(t.Context(), cfg, layout, first.ID)
+	if err != nil || again != first {
+		t.Errorf("Join again: %+v, %v; want %+v", again, err, first)
+	}
+}
+
+func TestJoinAtOnce(t *testing.T) {
+	s := newServer(t)
+	ids := make([]string, 8)
+	var wg sync.WaitGroup
+	for i := range ids {
+		cfg := newConfig(t, s)
+		wg.Go(func() {
+			got, err := Join(t.Context(), cfg, layout, "")
+			if err != nil {
+				t.Errorf("Join: %v", err)
+			}
+			ids[i] = got.ID
+		})
+	}
+	wg.Wait()
+	for _, id := range ids {
+		if id != ids[0] {
+			t.Errorf("two installations: %v", ids)
+		}
+	}
+}
+
+func TestJoinRefused(t *testing.T) {
+	other := func(f func(*Installation)) Installation {
+		i := layout
+		f(&i)
+		return i
+	}
+	for name, c := range map[string]struct {
+		want  Installation
+		known string
+		say   string
+	}{
+		"epoch":    {other(func(i *Installation) { i.Epoch = 5 }), "", "--epoch"},
+		"store":    {other(func(i *Installation) { i.Store = "mysql" }), "", "store"},
+		"registry": {other(func(i *Installation) { i.Registry = "zookeeper" }), "", "registry"},
+		"bits":     {other(func(i *Installation) { i.WorkerBits = 8 }), "", "worker bits"},
+		"folder":   {layout, "another", "--data-dir"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := newConfig(t, newServer(t))
+			if _, err := Join(t.Context(), cfg, layout, ""); err != nil {
+				t.Fatal(err)
+			}
+			_, err := Join(t.Context(), cfg, c.want, c.known)
+			if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), c.say) {
+				t.Errorf("Join: %v; want it refused and %q named", err, c.say)
+			}
+		})
+	}
+}
+
+// A NATS that lost its state must not begin again at 1 under a generator that
+// knows better.
+func TestJoinLost(t *testing.T) {
+	cfg := newConfig(t, newServer(t))
+	_, err := Join(t.Context(), cfg, layout, "known")
+	if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "known") {
+		t.Errorf("Join: %v; want it refused", err)
+	}
+	if _, err := Join(t.Context(), cfg, layout, ""); err != nil {
+		t.Errorf("a refused Join left something: %v", err)
+	}
+}
+
+func TestJoinDamaged(t *testing.T) {
+	cfg := newConfig(t, newServer(t))
+	if _, err := Join(t.Context(), cfg, layout, ""); err != nil {
+		t.Fatal(err)
+	}
+	kv, err := cfg.JS.KeyValue(t.Context(), installationBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kv.PutString(t.Context(), installationKey, "{"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Join(t.Context(), cfg, layout, ""); !errors.Is(err, ErrRefused) {
+		t.Errorf("Join: %v; want it refused", err)
+	}
+}

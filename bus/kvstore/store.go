@@ -1,0 +1,277 @@
+package kvstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/allocator"
+)
+
+const tagsBucket = "LEAF_TAGS"
+
+// Pauses between attempts of which another generator was ahead: a random time
+// up to this, doubled to the last.
+const (
+	firstConflictPause = time.Millisecond
+	lastConflictPause  = 50 * time.Millisecond
+)
+
+// Store keeps the tags in the bucket LEAF_TAGS, a key each, as the JSON of
+// [allocator.Tag]. It implements [allocator.Store]; until [Store.Open] has
+// returned without an error, its methods return [allocator.ErrUnavailable].
+type Store struct {
+	cfg Config
+	kv  atomic.Pointer[jetstream.KeyValue]
+}
+
+var _ allocator.Store = (*Store)(nil)
+
+// New returns a store that is not open.
+func New(cfg Config) *Store { return &Store{cfg: cfg} }
+
+// Open opens the bucket, and creates it if it is missing. It may be called
+// until it succeeds; an error that matches [ErrRefused] will stay.
+func (s *Store) Open(ctx context.Context) error {
+	kv, err := openBucket(ctx, s.cfg, tagsBucket, "Leafbus: the tags and their max_id")
+	if err != nil {
+		return err
+	}
+	s.kv.Store(&kv)
+	return nil
+}
+
+func (s *Store) bucket() (jetstream.KeyValue, error) {
+	kv := s.kv.Load()
+	if kv == nil {
+		return nil, fmt.Errorf("%w: bucket %s is not open yet", allocator.ErrUnavailable, tagsBucket)
+	}
+	return *kv, nil
+}
+
+// Reserve implements [allocator.Store] with one read and one compare-and-set.
+func (s *Store) Reserve(ctx context.Context, tag string, n int64) (allocator.Grant, error) {
+	var g allocator.Grant
+	_, err := s.change(ctx, tag, func(t allocator.Tag, exists bool) (allocator.Tag, error) {
+		if err := present(t, exists); err != nil {
+			return t, err
+		}
+		left := math.MaxInt64 - t.MaxID
+		if left < n {
+			return t, fmt.Errorf("%w: %s has %d IDs left", allocator.ErrExhausted, tag, left)
+		}
+		take := min(max(n, t.Step), left)
+		g = allocator.Grant{Range: allocator.Range{First: t.MaxID, Last: t.MaxID + take - 1}, Step: t.Step}
+		t.MaxID += take
+		t.Updated = allocator.Now()
+		return t, nil
+	})
+	if err != nil {
+		return allocator.Grant{}, err
+	}
+	return g, nil
+}
+
+// Get implements [allocator.Store].
+func (s *Store) Get(ctx context.Context, tag string) (allocator.Tag, error) {
+	kv, err := s.bucket()
+	if err != nil {
+		return allocator.Tag{}, err
+	}
+	t, _, exists, err := load(ctx, kv, tag)
+	if err != nil {
+		return allocator.Tag{}, err
+	}
+	if err := present(t, exists); err != nil {
+		return allocator.Tag{}, err
+	}
+	return t, nil
+}
+
+// List implements [allocator.Store]. It asks the server for the names alone,
+// then for the records of the page.
+func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]allocator.Tag, error) {
+	kv, err := s.bucket()
+	if err != nil {
+		return nil, err
+	}
+	stream, err := s.cfg.JS.Stream(ctx, "KV_"+tagsBucket)
+	if err != nil {
+		return nil, err
+	}
+	subject := "$KV." + tagsBucket + "."
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(subject+">"))
+	if err != nil {
+		return nil, err
+	}
+	var tags []allocator.Tag
+	for _, key := range slices.Sorted(maps.Keys(info.State.Subjects)) {
+		name := strings.TrimPrefix(key, subject)
+		if len(tags) == limit {
+			break
+		}
+		if !strings.HasPrefix(name, prefix) || name <= after {
+			continue
+		}
+		t, _, exists, err := load(ctx, kv, name)
+		if err != nil {
+			return nil, err
+		}
+		if exists && !t.Deleted {
+			tags = append(tags, t)
+		}
+	}
+	return tags, nil
+}
+
+// Create implements [allocator.Store].
+func (s *Store) Create(ctx context.Context, tag allocator.Tag) (allocator.Tag, error) {
+	return s.change(ctx, tag.Name, func(old allocator.Tag, exists bool) (allocator.Tag, error) {
+		if exists && !old.Deleted {
+			return old, fmt.Errorf("%w: %s", allocator.ErrExists, tag.Name)
+		}
+		t := tag
+		t.MaxID, t.Floor, t.Deleted = max(tag.MaxID, old.MaxID), old.MaxID, false
+		t.Updated = allocator.Now()
+		return t, nil
+	})
+}
+
+// Update implements [allocator.Store].
+func (s *Store) Update(ctx context.Context, tag string, c allocator.Change) (allocator.Tag, error) {
+	return s.change(ctx, tag, func(t allocator.Tag, exists bool) (allocator.Tag, error) {
+		if err := present(t, exists); err != nil {
+			return t, err
+		}
+		return t.With(c)
+	})
+}
+
+// Delete implements [allocator.Store]: the record stays, as a tombstone.
+func (s *Store) Delete(ctx context.Context, tag string) (allocator.Tag, error) {
+	return s.change(ctx, tag, func(t allocator.Tag, exists bool) (allocator.Tag, error) {
+		if err := present(t, exists); err != nil {
+			return t, err
+		}
+		t.Deleted = true
+		t.Updated = allocator.Now()
+		return t, nil
+	})
+}
+
+// Watch implements [allocator.Store] with a watch on the bucket.
+func (s *Store) Watch(ctx context.Context, f func(allocator.Tag)) error {
+	kv, err := s.bucket()
+	if err != nil {
+		return err
+	}
+	w, err := kv.WatchAll(ctx)
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case entry, ok := <-w.Updates():
+			if !ok {
+				return errors.New("the watch on the bucket ended")
+			}
+			// nil ends the values that were there at first.
+			if entry == nil || entry.Operation() != jetstream.KeyValuePut {
+				continue
+			}
+			t, err := decode(entry)
+			if err != nil {
+				s.cfg.Log.Error("a tag's record is damaged", "error", err)
+				continue
+			}
+			f(t)
+		}
+	}
+}
+
+// change reads a tag's record, lets f make the new one, and writes that if
+// nobody was ahead; else it begins again. f may be called several times. An
+// error of f changes nothing; after any other the write may have happened.
+func (s *Store) change(ctx context.Context, tag string, f func(t allocator.Tag, exists bool) (allocator.Tag, error)) (allocator.Tag, error) {
+	kv, err := s.bucket()
+	if err != nil {
+		return allocator.Tag{}, err
+	}
+	for pause := firstConflictPause; ; pause = min(2*pause, lastConflictPause) {
+		old, revision, exists, err := load(ctx, kv, tag)
+		if err != nil {
+			return allocator.Tag{}, err
+		}
+		t, err := f(old, exists)
+		if err != nil {
+			return allocator.Tag{}, err
+		}
+		record, err := json.Marshal(t)
+		if err != nil {
+			return allocator.Tag{}, err
+		}
+		_, err = kv.Update(ctx, tag, record, revision)
+		if err == nil {
+			return t, nil
+		}
+		if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
+			return allocator.Tag{}, fmt.Errorf("writing the record of %s (it may have happened): %w", tag, err)
+		}
+		select {
+		case <-ctx.Done():
+			return allocator.Tag{}, fmt.Errorf("writing the record of %s: others were always ahead: %w", tag, ctx.Err())
+		case <-time.After(rand.N(pause)):
+		}
+	}
+}
+
+// load reads a tag's record and the revision that the next write must find: 0
+// for a tag that never was.
+func load(ctx context.Context, kv jetstream.KeyValue, tag string) (t allocator.Tag, revision uint64, exists bool, err error) {
+	entry, err := kv.Get(ctx, tag)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return allocator.Tag{}, 0, false, nil
+	}
+	if err != nil {
+		return allocator.Tag{}, 0, false, fmt.Errorf("reading the record of %s: %w", tag, err)
+	}
+	t, err = decode(entry)
+	return t, entry.Revision(), err == nil, err
+}
+
+// present is the error of a tag that does not exist, or no longer.
+func present(t allocator.Tag, exists bool) error {
+	switch {
+	case !exists:
+		return allocator.ErrUnknownTag
+	case t.Deleted:
+		return allocator.ErrDeleted
+	}
+	return nil
+}
+
+// decode reads a record. One that cannot be what this package wrote is an
+// error: to guess could repeat IDs.
+func decode(entry jetstream.KeyValueEntry) (allocator.Tag, error) {
+	var t allocator.Tag
+	if err := json.Unmarshal(entry.Value(), &t); err != nil {
+		return t, fmt.Errorf("the record of %s is damaged: %w", entry.Key(), err)
+	}
+	if t.Name != entry.Key() || t.MaxID < 1 || t.Step < 1 {
+		return t, fmt.Errorf("the record of %s is damaged: %s", entry.Key(), entry.Value())
+	}
+	return t, nil
+}

@@ -1,0 +1,168 @@
+package kvstore
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/allocator/allocatortest"
+	"github.com/leafbus/leafbus/bus/embedded"
+)
+
+// newServer starts a NATS server for one test.
+func newServer(tb testing.TB) *embedded.Server {
+	s, err := embedded.Start(embedded.Config{
+		Listen:   "127.0.0.1:0",
+		StoreDir: tb.TempDir(),
+		Logger:   slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	if err != nil {
+		tb.Fatalf("starting NATS: %v", err)
+	}
+	tb.Cleanup(s.Close)
+	return s
+}
+
+// newConfig returns a connection of its own to the server.
+func newConfig(tb testing.TB, s *embedded.Server) Config {
+	nc, err := nats.Connect(s.ClientURL())
+	if err != nil {
+		tb.Fatalf("connecting: %v", err)
+	}
+	tb.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		tb.Fatalf("JetStream: %v", err)
+	}
+	return Config{Conn: nc, JS: js, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+}
+
+func newStore(tb testing.TB, s *embedded.Server) *Store {
+	store := New(newConfig(tb, s))
+	if err := store.Open(tb.Context()); err != nil {
+		tb.Fatalf("Open: %v", err)
+	}
+	return store
+}
+
+func TestConformance(t *testing.T) {
+	allocatortest.Run(t, func(tb testing.TB) allocatortest.Backend {
+		s := newServer(tb)
+		return allocatortest.Backend{
+			Open: func(tb testing.TB) allocator.Store { return newStore(tb, s) },
+			Save: func(tb testing.TB) func() { return saveBucket(tb, newConfig(tb, s)) },
+		}
+	})
+}
+
+// saveBucket keeps a copy of the tags; the returned function makes the bucket
+// anew from it.
+func saveBucket(tb testing.TB, cfg Config) (restore func()) {
+	ctx := context.Background()
+	kv, err := cfg.JS.KeyValue(ctx, tagsBucket)
+	if err != nil {
+		tb.Fatalf("saving: %v", err)
+	}
+	keys, err := kv.Keys(ctx)
+	if err != nil {
+		tb.Fatalf("saving: %v", err)
+	}
+	saved := make(map[string][]byte)
+	for _, key := range keys {
+		entry, err := kv.Get(ctx, key)
+		if err != nil {
+			tb.Fatalf("saving: %v", err)
+		}
+		saved[key] = entry.Value()
+	}
+	return func() {
+		if err := cfg.JS.DeleteKeyValue(ctx, tagsBucket); err != nil {
+			tb.Fatalf("restoring: %v", err)
+		}
+		kv, err := openBucket(ctx, cfg, tagsBucket, "")
+		if err != nil {
+			tb.Fatalf("restoring: %v", err)
+		}
+		for key, value := range saved {
+			if _, err := kv.Put(ctx, key, value); err != nil {
+				tb.Fatalf("restoring: %v", err)
+			}
+		}
+	}
+}
+
+func TestNotOpen(t *testing.T) {
+	_, err := New(newConfig(t, newServer(t))).Reserve(t.Context(), "order", 1)
+	if !errors.Is(err, allocator.ErrUnavailable) {
+		t.Errorf("Reserve before Open: %v, want %v", err, allocator.ErrUnavailable)
+	}
+}
+
+func TestDamagedRecord(t *testing.T) {
+	s := newServer(t)
+	store := newStore(t, s)
+	kv, err := newConfig(t, s).JS.KeyValue(t.Context(), tagsBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, record := range []string{
+		"", "{", "null", `{"tag":"order"}`,
+		`{"tag":"order","max_id":"0","step":10}`,
+		`{"tag":"order","max_id":"-5","step":10}`,
+		`{"tag":"order","max_id":"1","step":0}`,
+		`{"tag":"other","max_id":"1","step":10}`,
+		`{"tag":"order","max_id":"9223372036854775808","step":10}`,
+	} {
+		if _, err := kv.PutString(t.Context(), "order", record); err != nil {
+			t.Fatal(err)
+		}
+		if g, err := store.Reserve(t.Context(), "order", 1); err == nil {
+			t.Errorf("record %q gave %v", record, g.Range)
+		}
+	}
+}
+
+func TestBucketRefused(t *testing.T) {
+	for name, c := range map[string]jetstream.StreamConfig{
+		"an age limit":             {MaxAge: time.Hour},
+		"per-key TTLs":             {AllowMsgTTL: true},
+		"asynchronous persistence": {PersistMode: jetstream.AsyncPersistMode},
+		"memory storage":           {Storage: jetstream.MemoryStorage},
+		"a size limit":             {Discard: jetstream.DiscardOld, MaxMsgs: 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := newConfig(t, newServer(t))
+			c.Name, c.Subjects = "KV_"+tagsBucket, []string{"$KV." + tagsBucket + ".>"}
+			c.MaxMsgsPerSubject, c.AllowRollup, c.DenyDelete = 1, true, true
+			if c.MaxMsgs == 0 {
+				c.Discard = jetstream.DiscardNew
+			}
+			if _, err := cfg.JS.CreateStream(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+			err := New(cfg).Open(t.Context())
+			if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), name) {
+				t.Errorf("Open: %v; want it refused for %s", err, name)
+			}
+		})
+	}
+}
+
+// A bucket that an operator made, without flaws, is taken as it is.
+func TestBucketAccepted(t *testing.T) {
+	cfg := newConfig(t, newServer(t))
+	if _, err := cfg.JS.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: tagsBucket, History: 5, MaxBytes: 1 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	if err := New(cfg).Open(t.Context()); err != nil {
+		t.Errorf("Open: %v", err)
+	}
+}
