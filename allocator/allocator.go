@@ -197,10 +197,10 @@ func (a *Allocator) queueAndUnlock(b *buffer, n int64) (*Waiter, error) {
 		err = ErrExhausted
 	case b.err != nil && now.Sub(b.failing) >= a.cfg.MaxWait:
 		// Others have waited that long in vain: this one learns it at once.
-		event, err = b.shortLocked(now, ErrTimedOut)
+		event, err = b.shortLocked(now, ErrTimedOut, b.waiters.Len()+1)
 	case a.waiting.Add(1) > a.cfg.MaxWaiting:
 		a.waiting.Add(-1)
-		event, err = b.shortLocked(now, ErrOverloaded)
+		event, err = b.shortLocked(now, ErrOverloaded, b.waiters.Len()+1)
 	}
 	if err != nil {
 		refill := a.claimLocked(b)
@@ -249,18 +249,21 @@ func (a *Allocator) buffer(tag string) (*buffer, error) {
 // drop takes b out of the map, with all that is in it, and refuses its waiters.
 func (a *Allocator) drop(b *buffer, reason error) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	b.refuseLocked(reason)
-	a.dropLocked(b)
+	events := a.dropLocked(b)
+	b.mu.Unlock()
+	a.mu.Unlock()
+	a.notify(events...)
 }
 
-// dropLocked needs the locks of a and b.
-func (a *Allocator) dropLocked(b *buffer) {
+// dropLocked needs the locks of a and b. b must be in the map: if it is gone,
+// another buffer may have its place.
+func (a *Allocator) dropLocked(b *buffer) []Event {
 	b.gone = true
 	delete(a.buffers, b.tag)
 	delete(a.failing, b)
+	return b.recoveredLocked()
 }
 
 // Apply takes in a tag's record as the store has it: an operator's max_id, a
@@ -297,15 +300,17 @@ func (a *Allocator) Apply(tag Tag) {
 	}
 }
 
-// forget drops b unless somebody has begun to use it again.
+// forget drops b unless somebody has begun to use it again, or has dropped it.
 func (a *Allocator) forget(b *buffer) {
+	var events []Event
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !b.loading && b.left == 0 {
-		a.dropLocked(b)
+	if !b.gone && !b.loading && b.left == 0 {
+		events = a.dropLocked(b)
 	}
+	b.mu.Unlock()
+	a.mu.Unlock()
+	a.notify(events...)
 }
 
 // Observe notes that another generator reserved the IDs of tag below end.
@@ -314,9 +319,11 @@ func (a *Allocator) Observe(tag string, end int64) { a.cfg.Marks.Observe(tag, en
 // Seen is the end of all ranges of tag that this generator knows of.
 func (a *Allocator) Seen(tag string) int64 { return a.cfg.Marks.End(tag) }
 
-// notify passes an event on, if it is one. No lock may be held.
-func (a *Allocator) notify(e Event) {
-	if e != nil {
-		a.cfg.Notify(e)
+// notify passes events on, those that are one. No lock may be held.
+func (a *Allocator) notify(events ...Event) {
+	for _, e := range events {
+		if e != nil {
+			a.cfg.Notify(e)
+		}
 	}
 }

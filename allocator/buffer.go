@@ -82,7 +82,8 @@ func (b *buffer) takeLocked(ranges []Range, n int64) []Range {
 // plan is what the next refill is to reserve.
 type plan struct {
 	n       int64 // at least as many
-	step    int64 // the step as adapted for it
+	base    int64 // the tag's step as known then
+	step    int64 // the step as adapted from it
 	largest int64 // the largest request that waits for it; 0: none does
 }
 
@@ -101,17 +102,19 @@ func (p plan) cause(tagStep int64) Cause {
 // planLocked says what is to be reserved now, if anything:
 //   - enough for the requests that wait, at least a step;
 //   - else a step, when the next segment is missing and 10 % of the current
-//     one is used.
+//     one is used;
+//   - else a step, while refills fail: a store that fails is tried until it
+//     works, or nobody would learn that it does.
 func (b *buffer) planLocked(now time.Time, maxStep int64) (p plan, wanted bool) {
 	switch {
 	case b.regressed != nil:
 		return plan{}, false // the pause decides when to go on
 	case b.waiters.Len() > 0:
 		p.n, p.largest = b.missing-b.left, b.largestLocked()
-	case b.exhausted || !b.idleLocked():
+	case b.exhausted || b.err == nil && !b.idleLocked():
 		return plan{}, false
 	}
-	p.step = b.stepper.next(now, maxStep)
+	p.base, p.step = b.stepper.base, b.stepper.next(now, maxStep)
 	p.n = max(p.n, p.step, 1)
 	return p, true
 }
@@ -120,9 +123,7 @@ func (b *buffer) planLocked(now time.Time, maxStep int64) (p plan, wanted bool) 
 func (b *buffer) idleLocked() bool {
 	switch len(b.segments) {
 	case 0:
-		// Used up, or never loaded although somebody had asked: a store that
-		// fails is tried until it works.
-		return b.stepper.loads > 0 || b.err != nil
+		return b.stepper.loads > 0 // used up
 	case 1:
 		s := b.segments[0]
 		used, size := s.next-s.First, s.Len()
@@ -216,9 +217,24 @@ func (b *buffer) refuseLocked(err error) {
 	}
 }
 
+// recoveredLocked ends the episodes that end with a refill, or with the tag,
+// and returns the events that say so.
+func (b *buffer) recoveredLocked() (events []Event) {
+	if b.err != nil {
+		b.err = nil
+		events = append(events, Recovered{b.tag, "refill_failed"})
+	}
+	if b.starved {
+		b.starved = false
+		events = append(events, Recovered{b.tag, "starved"})
+	}
+	return events
+}
+
 // shortLocked is the error of a request that was refused because memory had
-// too little, and the event that begins the episode.
-func (b *buffer) shortLocked(now time.Time, err error) (Event, error) {
+// too little, and the event that begins the episode. The request is one of so
+// many that wait.
+func (b *buffer) shortLocked(now time.Time, err error, waiting int) (Event, error) {
 	if b.err != nil && err == ErrTimedOut {
 		err = &UnavailableError{Err: b.err, RetryAfter: max(b.retryAt.Sub(now), 0)}
 	}
@@ -226,5 +242,5 @@ func (b *buffer) shortLocked(now time.Time, err error) (Event, error) {
 		return nil, err
 	}
 	b.starved = true
-	return Starved{Tag: b.tag, Waiting: b.waiters.Len() + 1}, err
+	return Starved{Tag: b.tag, Waiting: waiting}, err
 }

@@ -18,6 +18,9 @@ var (
 
 	// ErrUnavailable: the store cannot be reached, or does not do its work.
 	ErrUnavailable = errors.New("the store is unavailable")
+	// ErrRefused: the generator does not belong to this store. Waiting does not
+	// help; an operator must change something.
+	ErrRefused = errors.New("refused")
 	// ErrRegressed: the store went backwards; an operator must move max_id
 	// forward before IDs of the tag are served again.
 	ErrRegressed = errors.New("the store went backwards")

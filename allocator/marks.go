@@ -28,6 +28,7 @@ type Marks struct {
 	ends  map[string]int64
 	file  *os.File // nil: kept in memory only
 	lines int      // in the file
+	torn  bool     // its last line may be incomplete
 }
 
 // slackLines is how many lines the file may have beyond two a tag before it is
@@ -80,12 +81,20 @@ func (m *Marks) Record(tag string, end int64) error {
 	if m.file == nil {
 		return nil
 	}
+	var failed error
 	if m.lines > 2*len(m.ends)+slackLines {
-		return m.rewrite(m.file.Name())
+		if failed = m.rewrite(m.file.Name()); failed == nil {
+			return nil
+		}
+	}
+	var line []byte
+	if m.torn {
+		line = append(line, '\n') // that the torn one does not spoil this one
 	}
 	m.lines++
-	_, err := m.file.Write(appendMark(nil, tag, end))
-	return err
+	_, err := m.file.Write(appendMark(line, tag, end))
+	m.torn = err != nil
+	return errors.Join(failed, err)
 }
 
 // Close syncs and closes the file.
@@ -102,33 +111,32 @@ func (m *Marks) Close() error {
 
 // rewrite puts one line a tag into a new file that takes the place of the old
 // one in one step, and goes on with it.
-func (m *Marks) rewrite(path string) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new-*")
+func (m *Marks) rewrite(path string) error {
+	temp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new-*")
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			f.Close()
-			os.Remove(f.Name())
-		}
-	}()
-	w := bufio.NewWriter(f)
+	w := bufio.NewWriter(temp)
 	for tag, end := range m.ends {
 		w.Write(appendMark(nil, tag, end)) // the error stays with w until Flush
 	}
-	if err := errors.Join(w.Flush(), f.Sync(), f.Close(), os.Rename(f.Name(), path)); err != nil {
+	err = errors.Join(w.Flush(), temp.Sync(), temp.Close())
+	if err == nil { // else the old file is the better one
+		err = os.Rename(temp.Name(), path)
+	}
+	if err != nil {
+		os.Remove(temp.Name())
 		return err
 	}
 	// Opened by its lasting name: the name is what the next rewrite replaces.
-	f, err = os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		return err
 	}
 	if m.file != nil {
 		m.file.Close()
 	}
-	m.file, m.lines = f, len(m.ends)
+	m.file, m.lines, m.torn = f, len(m.ends), false
 	return nil
 }
 

@@ -56,10 +56,7 @@ func (a *Allocator) refill(b *buffer) {
 		case errors.Is(err, ErrUnknownTag):
 			a.drop(b, err)
 		case errors.Is(err, ErrExhausted):
-			b.mu.Lock()
-			b.exhausted = true
-			b.refuseLocked(err)
-			b.mu.Unlock()
+			a.exhaust(b, err)
 		case errors.As(err, &regressed):
 			a.sitOut(b, regressed)
 		default:
@@ -81,8 +78,12 @@ func (a *Allocator) reserve(b *buffer, p plan) error {
 	}
 
 	// The order is the point: what was seen before the store was asked must lie
-	// below what it answers. What is seen later may well lie above.
-	seen := a.cfg.Marks.End(b.tag)
+	// below what it answers. What is seen later may well lie above. The floor
+	// was seen in the store too.
+	b.mu.Lock()
+	floor := b.floor
+	b.mu.Unlock()
+	seen := max(a.cfg.Marks.End(b.tag), floor)
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(a.ctx, attemptTimeout)
 	defer cancel()
@@ -116,31 +117,41 @@ func (a *Allocator) install(b *buffer, p plan, grant Grant, elapsed time.Duratio
 	b.stepper.rebase(grant.Step)
 	if cause != CauseBatch {
 		// A request larger than a step tells nothing about how long steps last.
+		if p.base != b.stepper.base {
+			p.step = b.stepper.base // adapted from a step that an operator has changed since
+		}
 		b.stepper.loaded(now, p.step)
 	}
-	events := []Event{Refilled{Tag: b.tag, Range: grant.Range, Step: b.stepper.step, Cause: cause, Elapsed: elapsed}}
+	refilled := Refilled{Tag: b.tag, Range: grant.Range, Step: b.stepper.step, Cause: cause, Elapsed: elapsed}
 	failed := b.err != nil
-	if failed {
-		b.err = nil
-		events = append(events, Recovered{b.tag, "refill_failed"})
-	}
-	if b.starved {
-		b.starved = false
-		events = append(events, Recovered{b.tag, "starved"})
-	}
+	recovered := b.recoveredLocked()
 	b.refilledBefore, b.refilled = b.refilled, now
 	b.takenBefore, b.takenAt = b.takenAt, b.taken
 	b.installLocked(grant.Range)
 	b.mu.Unlock()
 
 	if failed {
-		a.mu.Lock()
-		delete(a.failing, b)
-		a.mu.Unlock()
+		a.unfail(b)
 	}
-	for _, e := range events {
-		a.notify(e)
-	}
+	a.notify(refilled)
+	a.notify(recovered...)
+}
+
+// exhaust notes that the store has no IDs left: it works, and is not asked again.
+func (a *Allocator) exhaust(b *buffer, err error) {
+	b.mu.Lock()
+	b.exhausted = true
+	b.refuseLocked(err)
+	recovered := b.recoveredLocked()
+	b.mu.Unlock()
+	a.unfail(b)
+	a.notify(recovered...)
+}
+
+func (a *Allocator) unfail(b *buffer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.failing, b)
 }
 
 // failed notes that an attempt failed and when the next is due.
@@ -181,10 +192,12 @@ func (a *Allocator) sitOut(b *buffer, regressed *RegressedError) {
 		cancel()
 		if errors.Is(err, ErrUnknownTag) {
 			a.drop(b, err)
+			a.notify(Recovered{b.tag, "regressed"})
 			return
 		}
 		b.mu.Lock()
 		if err == nil {
+			b.raiseFloorLocked(tag.Floor)
 			b.forgiveLocked(tag.Floor)
 		}
 		over := b.regressed == nil

@@ -43,7 +43,7 @@ func (w *Waiter) Wait(ctx context.Context) ([]Range, error) {
 	var event Event
 	if w.place != nil { // else it was settled just now
 		if err == ErrTimedOut {
-			event, err = b.shortLocked(time.Now(), err)
+			event, err = b.shortLocked(time.Now(), err, b.waiters.Len())
 		}
 		b.settleLocked(w, err)
 	}

@@ -9,11 +9,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-)
 
-// ErrRefused marks the errors that do not pass by waiting: an operator must
-// change something.
-var ErrRefused = errors.New("refused")
+	"github.com/leafbus/leafbus/allocator"
+)
 
 // Config says where the buckets are and how they are made.
 type Config struct {
@@ -46,7 +44,7 @@ func openBucket(ctx context.Context, cfg Config, name, description string) (jets
 	}
 	if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
 		return nil, fmt.Errorf("%w: this NATS account has no JetStream, and the state is to be kept there; "+
-			"enable it, or run `leaf serve` without --server to embed a NATS server", ErrRefused)
+			"enable it, or run `leaf serve` without --server to embed a NATS server", allocator.ErrRefused)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("bucket %s: %w", name, err)
@@ -60,7 +58,7 @@ func openBucket(ctx context.Context, cfg Config, name, description string) (jets
 		return nil, fmt.Errorf("bucket %s: unexpected kind of status %T", name, status)
 	}
 	if flaw := flaw(info.StreamInfo().Config); flaw != "" {
-		return nil, fmt.Errorf("%w: bucket %s has %s, so records could vanish and IDs repeat; make it without", ErrRefused, name, flaw)
+		return nil, fmt.Errorf("%w: bucket %s has %s, so records could vanish and IDs repeat; make it without", allocator.ErrRefused, name, flaw)
 	}
 	return kv, nil
 }

@@ -10,12 +10,12 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
 )
 
-const (
-	installationBucket = "LEAF"
-	installationKey    = "installation"
-)
+const installationKey = "installation"
 
 // Installation is the record of what one NATS account's generators have in
 // common. It is made once; what it says is for life, because IDs of two
@@ -52,10 +52,10 @@ func (i Installation) differences(want Installation) []string {
 // compare-and-set, if there is none. known is the ID that this generator has
 // served before, or empty.
 //
-// An error that matches [ErrRefused] says that the generator does not belong
+// An error that matches [allocator.ErrRefused] says that the generator does not belong
 // here: its configuration differs, or the installation that it knows is gone.
 func Join(ctx context.Context, cfg Config, want Installation, known string) (Installation, error) {
-	kv, err := openBucket(ctx, cfg, installationBucket, "Leafbus: the installation's record")
+	kv, err := openBucket(ctx, cfg, bus.BucketInstallation, "Leafbus: the installation's record")
 	if err != nil {
 		return Installation{}, err
 	}
@@ -69,7 +69,7 @@ func Join(ctx context.Context, cfg Config, want Installation, known string) (Ins
 		case known != "":
 			return Installation{}, fmt.Errorf("%w: this data folder belongs to installation %s, but this NATS has none: "+
 				"it lost its state, or it is another one; starting anew there would repeat IDs. "+
-				"Restore its JetStream, or name the right --server, or, if you mean a new installation, another --data-dir", ErrRefused, known)
+				"Restore its JetStream, or name the right --server, or, if you mean a new installation, another --data-dir", allocator.ErrRefused, known)
 		}
 		want.ID, want.Created = nuid.Next(), time.Now().UTC().Truncate(time.Millisecond)
 		record, err := json.Marshal(want)
@@ -89,15 +89,15 @@ func admit(record []byte, want Installation, known string) (Installation, error)
 	var have Installation
 	if err := json.Unmarshal(record, &have); err != nil || have.ID == "" {
 		return Installation{}, fmt.Errorf("%w: the installation's record (bucket %s, key %s) is damaged: %q; restore it from a backup",
-			ErrRefused, installationBucket, installationKey, record)
+			allocator.ErrRefused, bus.BucketInstallation, installationKey, record)
 	}
 	if known != "" && known != have.ID {
 		return Installation{}, fmt.Errorf("%w: this data folder belongs to installation %s, but this NATS is installation %s; "+
-			"name the right --server, or another --data-dir", ErrRefused, known, have.ID)
+			"name the right --server, or another --data-dir", allocator.ErrRefused, known, have.ID)
 	}
 	if d := have.differences(want); len(d) > 0 {
 		return Installation{}, fmt.Errorf("%w: the configuration is not that of installation %s: %s",
-			ErrRefused, have.ID, strings.Join(d, "; "))
+			allocator.ErrRefused, have.ID, strings.Join(d, "; "))
 	}
 	return have, nil
 }

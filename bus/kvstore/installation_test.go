@@ -5,6 +5,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
 )
 
 var layout = Installation{Store: "kv", Registry: "kv", Epoch: 1288834974657, TimeBits: 41, WorkerBits: 10, SequenceBits: 12}
@@ -66,7 +69,7 @@ func TestJoinRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err := Join(t.Context(), cfg, c.want, c.known)
-			if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), c.say) {
+			if !errors.Is(err, allocator.ErrRefused) || !strings.Contains(err.Error(), c.say) {
 				t.Errorf("Join: %v; want it refused and %q named", err, c.say)
 			}
 		})
@@ -78,7 +81,7 @@ func TestJoinRefused(t *testing.T) {
 func TestJoinLost(t *testing.T) {
 	cfg := newConfig(t, newServer(t))
 	_, err := Join(t.Context(), cfg, layout, "known")
-	if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "known") {
+	if !errors.Is(err, allocator.ErrRefused) || !strings.Contains(err.Error(), "known") {
 		t.Errorf("Join: %v; want it refused", err)
 	}
 	if _, err := Join(t.Context(), cfg, layout, ""); err != nil {
@@ -91,14 +94,14 @@ func TestJoinDamaged(t *testing.T) {
 	if _, err := Join(t.Context(), cfg, layout, ""); err != nil {
 		t.Fatal(err)
 	}
-	kv, err := cfg.JS.KeyValue(t.Context(), installationBucket)
+	kv, err := cfg.JS.KeyValue(t.Context(), bus.BucketInstallation)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := kv.PutString(t.Context(), installationKey, "{"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Join(t.Context(), cfg, layout, ""); !errors.Is(err, ErrRefused) {
+	if _, err := Join(t.Context(), cfg, layout, ""); !errors.Is(err, allocator.ErrRefused) {
 		t.Errorf("Join: %v; want it refused", err)
 	}
 }

@@ -16,9 +16,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
 )
-
-const tagsBucket = "LEAF_TAGS"
 
 // Pauses between attempts of which another generator was ahead: a random time
 // up to this, doubled to the last.
@@ -41,9 +40,9 @@ var _ allocator.Store = (*Store)(nil)
 func New(cfg Config) *Store { return &Store{cfg: cfg} }
 
 // Open opens the bucket, and creates it if it is missing. It may be called
-// until it succeeds; an error that matches [ErrRefused] will stay.
+// until it succeeds; an error that matches [allocator.ErrRefused] will stay.
 func (s *Store) Open(ctx context.Context) error {
-	kv, err := openBucket(ctx, s.cfg, tagsBucket, "Leafbus: the tags and their max_id")
+	kv, err := openBucket(ctx, s.cfg, bus.BucketTags, "Leafbus: the tags and their max_id")
 	if err != nil {
 		return err
 	}
@@ -54,7 +53,7 @@ func (s *Store) Open(ctx context.Context) error {
 func (s *Store) bucket() (jetstream.KeyValue, error) {
 	kv := s.kv.Load()
 	if kv == nil {
-		return nil, fmt.Errorf("%w: bucket %s is not open yet", allocator.ErrUnavailable, tagsBucket)
+		return nil, fmt.Errorf("%w: bucket %s is not open yet", allocator.ErrUnavailable, bus.BucketTags)
 	}
 	return *kv, nil
 }
@@ -105,11 +104,11 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]al
 	if err != nil {
 		return nil, err
 	}
-	stream, err := s.cfg.JS.Stream(ctx, "KV_"+tagsBucket)
+	stream, err := s.cfg.JS.Stream(ctx, "KV_"+bus.BucketTags)
 	if err != nil {
 		return nil, err
 	}
-	subject := "$KV." + tagsBucket + "."
+	subject := "$KV." + bus.BucketTags + "."
 	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(subject+">"))
 	if err != nil {
 		return nil, err

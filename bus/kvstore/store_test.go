@@ -14,6 +14,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
+	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
 )
 
@@ -67,7 +68,7 @@ func TestConformance(t *testing.T) {
 // anew from it.
 func saveBucket(tb testing.TB, cfg Config) (restore func()) {
 	ctx := context.Background()
-	kv, err := cfg.JS.KeyValue(ctx, tagsBucket)
+	kv, err := cfg.JS.KeyValue(ctx, bus.BucketTags)
 	if err != nil {
 		tb.Fatalf("saving: %v", err)
 	}
@@ -84,10 +85,10 @@ func saveBucket(tb testing.TB, cfg Config) (restore func()) {
 		saved[key] = entry.Value()
 	}
 	return func() {
-		if err := cfg.JS.DeleteKeyValue(ctx, tagsBucket); err != nil {
+		if err := cfg.JS.DeleteKeyValue(ctx, bus.BucketTags); err != nil {
 			tb.Fatalf("restoring: %v", err)
 		}
-		kv, err := openBucket(ctx, cfg, tagsBucket, "")
+		kv, err := openBucket(ctx, cfg, bus.BucketTags, "")
 		if err != nil {
 			tb.Fatalf("restoring: %v", err)
 		}
@@ -109,7 +110,7 @@ func TestNotOpen(t *testing.T) {
 func TestDamagedRecord(t *testing.T) {
 	s := newServer(t)
 	store := newStore(t, s)
-	kv, err := newConfig(t, s).JS.KeyValue(t.Context(), tagsBucket)
+	kv, err := newConfig(t, s).JS.KeyValue(t.Context(), bus.BucketTags)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +141,7 @@ func TestBucketRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := newConfig(t, newServer(t))
-			c.Name, c.Subjects = "KV_"+tagsBucket, []string{"$KV." + tagsBucket + ".>"}
+			c.Name, c.Subjects = "KV_"+bus.BucketTags, []string{"$KV." + bus.BucketTags + ".>"}
 			c.MaxMsgsPerSubject, c.AllowRollup, c.DenyDelete = 1, true, true
 			if c.MaxMsgs == 0 {
 				c.Discard = jetstream.DiscardNew
@@ -149,7 +150,7 @@ func TestBucketRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			err := New(cfg).Open(t.Context())
-			if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), name) {
+			if !errors.Is(err, allocator.ErrRefused) || !strings.Contains(err.Error(), name) {
 				t.Errorf("Open: %v; want it refused for %s", err, name)
 			}
 		})
@@ -159,7 +160,7 @@ func TestBucketRefused(t *testing.T) {
 // A bucket that an operator made, without flaws, is taken as it is.
 func TestBucketAccepted(t *testing.T) {
 	cfg := newConfig(t, newServer(t))
-	if _, err := cfg.JS.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: tagsBucket, History: 5, MaxBytes: 1 << 20}); err != nil {
+	if _, err := cfg.JS.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: bus.BucketTags, History: 5, MaxBytes: 1 << 20}); err != nil {
 		t.Fatal(err)
 	}
 	if err := New(cfg).Open(t.Context()); err != nil {

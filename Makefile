@@ -1,0 +1,41 @@
+# What the project needs beyond Go is installed by the targets that need it.
+GO          ?= go
+STATICCHECK  = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOVULNCHECK  = golang.org/x/vuln/cmd/govulncheck@v1.9.0
+FUZZTIME    ?= 20s
+# The fuzz targets, as package:name.
+FUZZ         = bus:FuzzParseRequest bus:FuzzParseReply bus:FuzzParseEvent bus:FuzzDecode \
+               allocator:FuzzCheckTag allocator:FuzzParseMark bus/kvstore:FuzzDecodeRecord
+
+.PHONY: run build test lint vuln bench fuzz clean
+
+run: ## a generator with tag order
+	$(GO) run ./cmd/leaf serve --tag order
+
+build: ## bin/leaf
+	$(GO) build -trimpath -ldflags='-s -w' -o bin/leaf ./cmd/leaf
+
+test: ## every test, with the race detector
+	$(GO) test -race -timeout 9m ./...
+
+lint: ## gofmt, go vet, staticcheck, and govulncheck where its database can be reached
+	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo 'run gofmt -w .'; exit 1; }
+	$(GO) vet ./...
+	$(GO) run $(STATICCHECK) ./...
+	@$(MAKE) --no-print-directory vuln
+
+vuln:
+	@out=$$($(GO) run $(GOVULNCHECK) ./... 2>&1); status=$$?; \
+	if [ $$status -ne 0 ] && echo "$$out" | grep -qE 'fetching vulnerabilities|no such host|connection refused|dial tcp'; then \
+		echo 'govulncheck: its database cannot be reached from here; not checked'; \
+	else echo "$$out"; exit $$status; fi
+
+bench: ## the table of the README's section Speed
+	$(GO) run ./tests/bench
+
+fuzz: ## each decoder for FUZZTIME
+	@set -e; for f in $(FUZZ); do \
+		echo "$${f#*:}"; $(GO) test ./$${f%%:*} -run='^$$' -fuzz="^$${f#*:}$$" -fuzztime=$(FUZZTIME); done
+
+clean:
+	rm -rf bin

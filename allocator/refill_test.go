@@ -1,0 +1,443 @@
+package allocator_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/allocator/allocatortest"
+)
+
+// TestStepOverTime runs the step policy end to end.
+func TestStepOverTime(t *testing.T) {
+	const m = time.Minute
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 100)
+		var r events
+		a := start(t, allocator.Config{Store: s, Notify: r.notify, MaxStep: 1000})
+		type load struct {
+			after time.Duration // since the load before
+			step  int64
+			cause allocator.Cause
+		}
+		for i, want := range []load{
+			{0, 100, allocator.CauseDemand},
+			{5 * m, 100, allocator.CausePrefetch}, // the second, whenever it is
+			{14 * m, 200, allocator.CausePrefetch},
+			{16 * m, 200, allocator.CausePrefetch},
+			{29 * m, 200, allocator.CausePrefetch},
+			{1 * m, 400, allocator.CausePrefetch},
+			{1 * m, 800, allocator.CausePrefetch},
+			{1 * m, 1000, allocator.CausePrefetch}, // MaxStep
+			{30 * m, 500, allocator.CausePrefetch},
+			{31 * m, 250, allocator.CausePrefetch},
+			{99 * m, 125, allocator.CausePrefetch},
+			{99 * m, 100, allocator.CausePrefetch},
+			{99 * m, 100, allocator.CausePrefetch},
+		} {
+			time.Sleep(want.after)
+			for len(told[allocator.Refilled](&r)) == i {
+				take(t, a, 1)
+			}
+			got := told[allocator.Refilled](&r)[i]
+			if got.Step != want.step || got.Len() != want.step || got.Cause != want.cause || got.Tag != "order" || got.Elapsed != 0 {
+				t.Fatalf("load %d: %+v, want step %d by %s", i+1, got, want.step, want.cause)
+			}
+		}
+	})
+}
+
+// TestStepChanged: an operator's step counts from the next refill on, however
+// the allocator learns of it.
+func TestStepChanged(t *testing.T) {
+	for name, c := range map[string]struct {
+		step  int64
+		tell  bool // Apply is called
+		while bool // while a refill is under way
+	}{
+		"smaller":                    {50, true, false},
+		"larger":                     {5000, true, false},
+		"smaller, refill under way":  {50, true, true},
+		"larger, refill under way":   {5000, true, true},
+		"smaller, told by the grant": {50, false, false},
+		"larger, told by the grant":  {5000, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				s := newStore(t, 100)
+				var r events
+				a, stop := startStop(t, allocator.Config{Store: unwatched{s}, Notify: r.notify})
+				defer stop()
+				next := func() allocator.Refilled {
+					t.Helper()
+					n := len(told[allocator.Refilled](&r))
+					for len(told[allocator.Refilled](&r)) == n {
+						take(t, a, 1)
+					}
+					return told[allocator.Refilled](&r)[n]
+				}
+				for next().Step < 1600 {
+				}
+				if c.while {
+					gate := s.gated()
+					for calls := len(s.reserves()); len(s.reserves()) == calls; {
+						take(t, a, 1)
+					}
+					a.Apply(s.restep(c.step))
+					gate <- struct{}{}
+					synctest.Wait()
+					s.back()
+				} else {
+					tag := s.restep(c.step)
+					if c.tell {
+						a.Apply(tag)
+					} else {
+						next() // its size was decided before
+					}
+				}
+				steps := []int64{next().Step, next().Step, next().Step}
+				// The first refill after the change may count as the first or second.
+				if steps[0] != c.step && steps[0] != 2*c.step {
+					t.Errorf("after the step was set to %d: %v", c.step, steps)
+				}
+				if steps[1] > 2*steps[0] || steps[2] > 2*steps[1] || steps[1] < steps[0] {
+					t.Errorf("steps %v do not grow from %d", steps, c.step)
+				}
+			})
+		})
+	}
+}
+
+// unwatched is a store whose changes are not seen unless Apply is called.
+type unwatched struct{ allocator.Store }
+
+func (unwatched) Watch(ctx context.Context, _ func(allocator.Tag)) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// TestOneRefillAtATime: the store fails the test if there are two.
+func TestOneRefillAtATime(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		random := allocatortest.Seed(t)
+		s := newStore(t, 5)
+		s.slow(10 * time.Millisecond)
+		a := start(t, allocator.Config{Store: s, MaxStep: 10})
+		done := make(chan struct{})
+		const callers = 30
+		for range callers {
+			n := 1 + random.Int64N(8)
+			go func() {
+				defer func() { done <- struct{}{} }()
+				for i := range 60 {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*time.Millisecond)
+					a.Take(ctx, "order", n)
+					cancel()
+					time.Sleep(time.Duration(n) * time.Millisecond)
+				}
+			}()
+		}
+		for range callers {
+			<-done
+		}
+		if len(s.reserves()) < 10 {
+			t.Errorf("only %d refills", len(s.reserves()))
+		}
+	})
+}
+
+// TestTagsAreIsolated: a write that hangs for one tag delays no other.
+func TestTagsAreIsolated(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 10, "other")
+		s.onReserve(func(ctx context.Context, tag string, _ int64) error {
+			if tag == "other" {
+				return sleep(ctx, time.Hour)
+			}
+			return nil
+		})
+		a := start(t, allocator.Config{Store: s})
+		if _, w, err := a.Request(nil, "other", 1); w == nil || err != nil {
+			t.Fatalf("Request: %v, %v", w, err)
+		}
+		synctest.Wait()
+		begin := time.Now()
+		for range 100 {
+			take(t, a, 7)
+		}
+		if took := time.Since(begin); took != 0 {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// TestRefillsAreBounded: however many tags want one, only so many writes are
+// under way.
+func TestRefillsAreBounded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var tags []string
+		for i := range 300 {
+			tags = append(tags, fmt.Sprintf("tag%d", i))
+		}
+		s := newStore(t, 10, tags...)
+		s.slow(100 * time.Millisecond)
+		a := start(t, allocator.Config{Store: s})
+		done := make(chan error)
+		for _, tag := range tags {
+			go func() {
+				_, err := a.Take(t.Context(), tag, 1)
+				done <- err
+			}()
+		}
+		for range tags {
+			if err := <-done; err != nil {
+				t.Errorf("Take: %v", err)
+			}
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.most != 64 {
+			t.Errorf("%d writes were under way at once, want 64", s.most)
+		}
+	})
+}
+
+// TestPauses: a store that fails is tried again after pauses that double from
+// 50 ms to a second, of which a random part is left out.
+func TestPauses(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 10)
+		s.away()
+		a := start(t, allocator.Config{Store: s})
+		refused(t, a, 1, allocator.ErrUnavailable, 3*time.Second)
+		time.Sleep(time.Minute)
+		calls := s.reserves()
+		if len(calls) < 60 {
+			t.Fatalf("%d attempts in a minute", len(calls))
+		}
+		different := make(map[time.Duration]bool)
+		for i := range calls[1:] {
+			most := min(50*time.Millisecond<<min(i, 20), time.Second)
+			got := calls[i+1].at.Sub(calls[i].at)
+			if got < most/2 || got > most {
+				t.Errorf("pause %d is %v, want %v to %v", i+1, got, most/2, most)
+			}
+			different[got] = true
+		}
+		if len(different) < len(calls)/2 {
+			t.Errorf("only %d different pauses of %d", len(different), len(calls)-1)
+		}
+		// A success begins anew.
+		s.back()
+		time.Sleep(time.Second)
+		s.away()
+		before := len(s.reserves())
+		take(t, a, 1)
+		time.Sleep(80 * time.Millisecond)
+		if got := len(s.reserves()) - before; got < 2 || got > 4 {
+			t.Errorf("%d attempts in the first 80 ms of the next outage", got)
+		}
+	})
+}
+
+// TestEpisodes: an outage is told once, and its end once.
+func TestEpisodes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 10)
+		var r events
+		a := start(t, allocator.Config{Store: s, Notify: r.notify})
+		take(t, a, 1)
+		for outage := 1; outage <= 3; outage++ {
+			s.away()
+			done := make(chan struct{})
+			const callers = 40
+			for i := range callers {
+				go func() {
+					defer func() { done <- struct{}{} }()
+					for range 10 {
+						a.Take(t.Context(), "order", int64(1+i%3))
+						time.Sleep(300 * time.Millisecond)
+					}
+				}()
+			}
+			for range callers {
+				<-done
+			}
+			if failing, dry := a.Failing(); failing != 1 || dry != 1 {
+				t.Errorf("Failing() = %d, %d during the outage", failing, dry)
+			}
+			if v := a.Views("", "", 1)[0]; v.State != "failing" || v.Error != errAway.Error() {
+				t.Errorf("the view is %+v", v)
+			}
+			r.wantEpisodes(t, "refill_failed", outage, outage-1)
+			r.wantEpisodes(t, "starved", outage, outage-1)
+			s.back()
+			time.Sleep(time.Second)
+			synctest.Wait()
+			r.wantEpisodes(t, "refill_failed", outage, outage)
+			r.wantEpisodes(t, "starved", outage, outage)
+			if failing, dry := a.Failing(); failing != 0 || dry != 0 {
+				t.Errorf("Failing() = %d, %d after the outage", failing, dry)
+			}
+		}
+		for _, e := range told[allocator.RefillFailed](&r) {
+			if e.Tag != "order" || !errors.Is(e.Err, errAway) {
+				t.Errorf("%+v", e)
+			}
+		}
+	})
+}
+
+// TestEpisodesEndWithTheTag: a tag that is deleted, or has no IDs left, does
+// not stay in trouble for ever.
+func TestEpisodesEndWithTheTag(t *testing.T) {
+	for name, end := range map[string]func(*store){
+		"deleted": func(s *store) { s.remove() },
+		"exhausted": func(s *store) {
+			s.move(math.MaxInt64)
+		},
+	} {
+		for _, refused := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, starved %v", name, refused), func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					s := newStore(t, 10)
+					var r events
+					a := start(t, allocator.Config{Store: s, Notify: r.notify})
+					s.away()
+					wait := time.Second
+					if refused {
+						wait = 5 * time.Second
+					}
+					ctx, cancel := context.WithTimeout(t.Context(), wait)
+					defer cancel()
+					if _, err := a.Take(ctx, "order", 1); err == nil {
+						t.Fatal("Take succeeded")
+					}
+					end(s)
+					s.back()
+					time.Sleep(2 * time.Second)
+					synctest.Wait()
+					r.wantEpisodes(t, "refill_failed", 1, 1)
+					if refused {
+						r.wantEpisodes(t, "starved", 1, 1)
+					}
+					if failing, dry := a.Failing(); failing != 0 || dry != 0 {
+						t.Errorf("Failing() = %d, %d", failing, dry)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestLostAnswers: a write that failed may have been done; its range is never
+// served.
+func TestLostAnswers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 10)
+		a := start(t, allocator.Config{Store: s})
+		lost := 3
+		s.onReserved(func(string, allocator.Range) error {
+			if lost--; lost >= 0 {
+				return allocatortest.ErrFault
+			}
+			return nil
+		})
+		wantRanges(t, "after three lost answers", take(t, a, 1), allocator.Range{First: 31, Last: 31})
+	})
+}
+
+// TestNonsense: what cannot be a range is no range.
+func TestNonsense(t *testing.T) {
+	for name, g := range map[string]allocator.Grant{
+		"empty":         {},
+		"zero":          {Range: allocator.Range{First: 0, Last: 9}, Step: 10},
+		"negative":      {Range: allocator.Range{First: math.MinInt64, Last: -1}, Step: 10},
+		"wrapped":       {Range: allocator.Range{First: math.MaxInt64 - 5, Last: math.MinInt64 + 5}, Step: 10},
+		"backwards":     {Range: allocator.Range{First: 10, Last: 9}, Step: 10},
+		"step 0":        {Range: allocator.Range{First: 1, Last: 10}, Step: 0},
+		"negative step": {Range: allocator.Range{First: 1, Last: 10}, Step: -10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				s := newStore(t, 10)
+				a := start(t, allocator.Config{Store: nonsense{s, g}})
+				refused(t, a, 1, allocator.ErrUnavailable, 3*time.Second)
+				if got := left(a); got != 0 {
+					t.Errorf("%d IDs are in memory", got)
+				}
+			})
+		})
+	}
+}
+
+type nonsense struct {
+	*store
+	grant allocator.Grant
+}
+
+func (n nonsense) Reserve(context.Context, string, int64) (allocator.Grant, error) {
+	return n.grant, nil
+}
+
+// TestUnknownTag: it is refused at once, leaves nothing in memory, and is
+// known as soon as it is created.
+func TestUnknownTag(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 10)
+		var r events
+		a := start(t, allocator.Config{Store: s, Notify: r.notify})
+		for range 5 {
+			if ranges, err := a.Take(t.Context(), "nobody", 1); !errors.Is(err, allocator.ErrUnknownTag) || ranges != nil {
+				t.Errorf("Take = %v, %v", ranges, err)
+			}
+		}
+		synctest.Wait()
+		if a.Tags() != 0 || len(r.list) != 0 {
+			t.Errorf("%d tags in memory, events %v", a.Tags(), r.list)
+		}
+		s.create("nobody", 1, 10)
+		if _, err := a.Take(t.Context(), "nobody", 1); err != nil {
+			t.Errorf("after Create: %v", err)
+		}
+	})
+}
+
+// TestWatchBreaks: it is begun again.
+func TestWatchBreaks(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &breaking{store: newStore(t, 10)}
+		a := start(t, allocator.Config{Store: s})
+		take(t, a, 1)
+		time.Sleep(time.Minute)
+		if n := s.watches.Load(); n < 50 || n > 62 {
+			t.Errorf("%d watches in a minute that break at once", n)
+		}
+		s.whole.Store(true)
+		s.move(1000)
+		time.Sleep(2 * time.Second)
+		if got := left(a); got != 0 {
+			t.Errorf("%d IDs in memory after max_id was moved past them", got)
+		}
+	})
+}
+
+type breaking struct {
+	*store
+	watches atomic.Int64
+	whole   atomic.Bool
+}
+
+func (s *breaking) Watch(ctx context.Context, f func(allocator.Tag)) error {
+	s.watches.Add(1)
+	if s.whole.Load() {
+		return s.store.Watch(ctx, f)
+	}
+	return errAway
+}

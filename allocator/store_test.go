@@ -1,0 +1,308 @@
+package allocator_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/allocator/allocatortest"
+)
+
+// store is a store in memory under instruments. It fails the test when a tag
+// is reserved from twice at once: each allocator must have a store of its own,
+// which may share its Memory with others.
+type store struct {
+	*allocatortest.Memory
+	tb testing.TB
+
+	mu     sync.Mutex
+	before func(ctx context.Context, tag string, n int64) error // of each Reserve
+	after  func(tag string, r allocator.Range) error            // of each that was done
+	calls  []call
+	busy   map[string]bool
+	most   int // Reserves at a time
+}
+
+// call is a Reserve.
+type call struct {
+	tag string
+	n   int64
+	at  time.Time
+}
+
+var errAway = errors.New("the store is away")
+
+// newStore returns a store of tags "order", "other", … with the step.
+func newStore(tb testing.TB, step int64, tags ...string) *store {
+	s := &store{Memory: allocatortest.NewMemory(), tb: tb, busy: make(map[string]bool)}
+	for _, tag := range append(tags, "order") {
+		s.create(tag, 1, step)
+	}
+	return s
+}
+
+// twin returns another store on the same memory.
+func (s *store) twin() *store {
+	return &store{Memory: s.Memory, tb: s.tb, busy: make(map[string]bool)}
+}
+
+func (s *store) create(tag string, maxID, step int64) allocator.Tag {
+	s.tb.Helper()
+	t, err := s.Create(s.tb.Context(), allocator.Tag{Name: tag, MaxID: maxID, Step: step})
+	if err != nil {
+		s.tb.Fatalf("Create(%s): %v", tag, err)
+	}
+	return t
+}
+
+// move moves max_id of "order", as an operator does.
+func (s *store) move(to int64) allocator.Tag {
+	s.tb.Helper()
+	return s.change(allocator.Change{MaxID: &to})
+}
+
+func (s *store) restep(step int64) allocator.Tag {
+	s.tb.Helper()
+	return s.change(allocator.Change{Step: &step})
+}
+
+func (s *store) change(c allocator.Change) allocator.Tag {
+	s.tb.Helper()
+	t, err := s.Update(s.tb.Context(), "order", c)
+	if err != nil {
+		s.tb.Fatalf("Update: %v", err)
+	}
+	return t
+}
+
+func (s *store) remove() allocator.Tag {
+	s.tb.Helper()
+	t, err := s.Delete(s.tb.Context(), "order")
+	if err != nil {
+		s.tb.Fatalf("Delete: %v", err)
+	}
+	return t
+}
+
+func (s *store) maxID() int64 {
+	s.tb.Helper()
+	t, err := s.Get(s.tb.Context(), "order")
+	if err != nil {
+		s.tb.Fatalf("Get: %v", err)
+	}
+	return t.MaxID
+}
+
+// onReserve sets what happens before each Reserve from now on; nil: nothing.
+func (s *store) onReserve(f func(ctx context.Context, tag string, n int64) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.before = f
+}
+
+// onReserved sets what happens after each Reserve that is done.
+func (s *store) onReserved(f func(tag string, r allocator.Range) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.after = f
+}
+
+func (s *store) slow(d time.Duration) {
+	s.onReserve(func(ctx context.Context, _ string, _ int64) error { return sleep(ctx, d) })
+}
+
+func (s *store) away() {
+	s.onReserve(func(context.Context, string, int64) error { return errAway })
+}
+
+func (s *store) back() { s.onReserve(nil) }
+
+// gated lets each Reserve wait for one receive from the channel returned.
+func (s *store) gated() chan<- struct{} {
+	gate := make(chan struct{})
+	s.onReserve(func(ctx context.Context, _ string, _ int64) error {
+		select {
+		case <-gate:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+	return gate
+}
+
+func (s *store) reserves() []call {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]call(nil), s.calls...)
+}
+
+// Reserve implements [allocator.Store].
+func (s *store) Reserve(ctx context.Context, tag string, n int64) (allocator.Grant, error) {
+	s.mu.Lock()
+	if s.busy[tag] {
+		s.tb.Errorf("two refills of %s at a time", tag)
+	}
+	s.busy[tag] = true
+	s.calls = append(s.calls, call{tag, n, time.Now()})
+	s.most = max(s.most, len(s.busy))
+	before, after := s.before, s.after
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.busy, tag)
+	}()
+	if before != nil {
+		if err := before(ctx, tag, n); err != nil {
+			return allocator.Grant{}, err
+		}
+	}
+	g, err := s.Memory.Reserve(ctx, tag, n)
+	if err == nil && after != nil {
+		err = after(tag, g.Range)
+	}
+	return g, err
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// events keeps what an allocator told.
+type events struct {
+	mu   sync.Mutex
+	list []allocator.Event
+}
+
+func (r *events) notify(e allocator.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.list = append(r.list, e)
+}
+
+// told returns the events of one type.
+func told[E allocator.Event](r *events) []E {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var found []E
+	for _, e := range r.list {
+		if e, ok := e.(E); ok {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+// wantEpisodes checks that each kind of episode began and ended so often.
+func (r *events) wantEpisodes(t *testing.T, episode string, began, ended int) {
+	t.Helper()
+	var gotBegan, gotEnded int
+	switch episode {
+	case "refill_failed":
+		gotBegan = len(told[allocator.RefillFailed](r))
+	case "starved":
+		gotBegan = len(told[allocator.Starved](r))
+	case "regressed":
+		gotBegan = len(told[allocator.Regressed](r))
+	}
+	for _, e := range told[allocator.Recovered](r) {
+		if e.Episode == episode {
+			gotEnded++
+		}
+	}
+	if gotBegan != began || gotEnded != ended {
+		t.Errorf("%s was told %d times and its end %d times, want %d and %d", episode, gotBegan, gotEnded, began, ended)
+	}
+}
+
+// start returns an allocator that runs until the test's bubble ends.
+func start(t *testing.T, cfg allocator.Config) *allocator.Allocator {
+	t.Helper()
+	a, stop := startStop(t, cfg)
+	t.Cleanup(stop)
+	return a
+}
+
+func startStop(t *testing.T, cfg allocator.Config) (a *allocator.Allocator, stop func()) {
+	cfg.Log = slog.New(slog.DiscardHandler)
+	a = allocator.New(cfg)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); a.Run(ctx) }()
+	return a, func() { cancel(); <-done }
+}
+
+// bubble runs f in virtual time.
+func bubble(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, f)
+}
+
+// take takes n IDs of "order", then lets everything that follows happen.
+func take(t *testing.T, a *allocator.Allocator, n int64) []allocator.Range {
+	t.Helper()
+	ranges, err := a.Take(t.Context(), "order", n)
+	if err != nil {
+		t.Fatalf("Take(%d): %v", n, err)
+	}
+	synctest.Wait()
+	return ranges
+}
+
+func wantRanges(t *testing.T, what string, got []allocator.Range, want ...allocator.Range) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Errorf("%s: got %v, want %v", what, got, want)
+		return
+	}
+	for i := range got {
+		if got[i] != want[i] {
+			t.Errorf("%s: got %v, want %v", what, got, want)
+			return
+		}
+	}
+}
+
+// refused takes n IDs of "order", which must fail with want after exactly d.
+func refused(t *testing.T, a *allocator.Allocator, n int64, want error, d time.Duration) error {
+	t.Helper()
+	begin := time.Now()
+	ranges, err := a.Take(t.Context(), "order", n)
+	if !errors.Is(err, want) || ranges != nil {
+		t.Errorf("Take(%d) = %v, %v; want error %v", n, ranges, err, want)
+	}
+	if took := time.Since(begin); took != d {
+		t.Errorf("Take(%d) was refused after %v, want %v", n, took, d)
+	}
+	synctest.Wait()
+	return err
+}
+
+// left is how many IDs of "order" are in memory.
+func left(a *allocator.Allocator) int64 {
+	synctest.Wait()
+	for _, v := range a.Views("order", "", 1) {
+		return v.Left
+	}
+	return 0
+}
+
+func unique(t *testing.T, c *allocatortest.Checker) (ids int64) {
+	t.Helper()
+	ids, err := c.Check()
+	if err != nil {
+		t.Error(err)
+	}
+	return ids
+}

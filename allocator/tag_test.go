@@ -1,0 +1,121 @@
+package allocator_test
+
+import (
+	"errors"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/leafbus/leafbus/allocator"
+)
+
+func TestCheckTag(t *testing.T) {
+	long := strings.Repeat("x", 128)
+	for _, tag := range []string{
+		"a", "Z", "0", "_", "=", "/", "-", "order", "ORDER", "order.eu", "a.b.c.d", "a/b=c_d-e", "/etc/passwd", "--", "1.2",
+		long, long[:126] + ".x",
+	} {
+		if err := allocator.CheckTag(tag); err != nil {
+			t.Errorf("CheckTag(%q): %v", tag, err)
+		}
+	}
+	for _, tag := range []string{
+		"", " ", ".", "..", ".a", "a.", "a..b", "a b", " a", "a ", "a\x00", "\x00", "a\n", "a\r\n", "\t", "*", ">", "a.*", "a.>", "a*",
+		"täg", "标签", "\xff", "a\x80", "a,b", "a:b", "a;b", "a'b", `a"b`, "a\\b", "a$b", "a%b", "a?b", "a#b", "a@b", "a+b", "a~b", "{a}", "<a",
+		"\u2028", "a\u200b", long + "x", long[:127] + ".", long + strings.Repeat("y", 1<<20), strings.Repeat("ä", 65),
+	} {
+		err := allocator.CheckTag(tag)
+		if !errors.Is(err, allocator.ErrBadTag) {
+			t.Errorf("CheckTag(%.140q): %v, want ErrBadTag", tag, err)
+			continue
+		}
+		// The message is for a header of one line.
+		if text := err.Error(); len(text) > 300 || strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) {
+			t.Errorf("CheckTag(%.140q): message %q", tag, text)
+		}
+	}
+}
+
+// TestBadTag: such a tag reaches neither memory nor the store.
+func TestBadTag(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 10)
+		a := start(t, allocator.Config{Store: s})
+		for _, tag := range []string{"", "a b", "*", strings.Repeat("x", 129)} {
+			if ranges, err := a.Take(t.Context(), tag, 1); !errors.Is(err, allocator.ErrBadTag) || ranges != nil {
+				t.Errorf("Take(%q) = %v, %v", tag, ranges, err)
+			}
+			a.Apply(allocator.Tag{Name: tag})
+		}
+		if a.Tags() != 0 || len(s.reserves()) != 0 {
+			t.Errorf("%d tags in memory, writes %v", a.Tags(), s.reserves())
+		}
+	})
+}
+
+func FuzzCheckTag(f *testing.F) {
+	for _, s := range []string{"", "a", "a.b", ".a", "a.", "a..b", "*", "a.>", "a\x00", "ä", strings.Repeat("x", 128), strings.Repeat("x", 129)} {
+		f.Add(s)
+	}
+	legal := regexp.MustCompile(`\A[A-Za-z0-9_=/-]+(\.[A-Za-z0-9_=/-]+)*\z`)
+	f.Fuzz(func(t *testing.T, tag string) {
+		err := allocator.CheckTag(tag)
+		if want := legal.MatchString(tag) && len(tag) <= 128; want != (err == nil) {
+			t.Errorf("CheckTag(%q): %v, want legal %v", tag, err, want)
+		}
+		if err != nil && !errors.Is(err, allocator.ErrBadTag) {
+			t.Errorf("CheckTag(%q): %v, want ErrBadTag", tag, err)
+		}
+	})
+}
+
+func TestCheckValues(t *testing.T) {
+	for _, c := range []struct {
+		step, most int64
+		ok         bool
+	}{{1, 1, true}, {1, 100, true}, {100, 100, true}, {101, 100, false}, {0, 100, false}, {-1, 100, false}, {-1 << 63, 100, false}} {
+		if err := allocator.CheckStep(c.step, c.most); (err == nil) != c.ok || err != nil && !errors.Is(err, allocator.ErrBadValue) {
+			t.Errorf("CheckStep(%d, %d): %v", c.step, c.most, err)
+		}
+	}
+	for text, ok := range map[string]bool{
+		"": true, "täglich\nneu": true, strings.Repeat("ä", 256): true,
+		strings.Repeat("a", 257): false, "a\x00": false, "\xff": false,
+	} {
+		if err := allocator.CheckDescription(text); (err == nil) != ok || err != nil && !errors.Is(err, allocator.ErrBadValue) {
+			t.Errorf("CheckDescription(%.20q): %v", text, err)
+		}
+	}
+}
+
+func TestWith(t *testing.T) {
+	p := func(n int64) *int64 { return &n }
+	text := "new"
+	old := allocator.Tag{Name: "order", MaxID: 100, Step: 10, Description: "old", Floor: 7}
+	for name, c := range map[string]struct {
+		change allocator.Change
+		want   allocator.Tag
+		err    error
+	}{
+		"nothing":         {allocator.Change{}, old, nil},
+		"step":            {allocator.Change{Step: p(20)}, allocator.Tag{Name: "order", MaxID: 100, Step: 20, Description: "old", Floor: 7}, nil},
+		"description":     {allocator.Change{Description: &text}, allocator.Tag{Name: "order", MaxID: 100, Step: 10, Description: "new", Floor: 7}, nil},
+		"max_id":          {allocator.Change{MaxID: p(200)}, allocator.Tag{Name: "order", MaxID: 200, Step: 10, Description: "old", Floor: 200}, nil},
+		"the same max_id": {allocator.Change{MaxID: p(100)}, allocator.Tag{Name: "order", MaxID: 100, Step: 10, Description: "old", Floor: 100}, nil},
+		"max_id back":     {allocator.Change{MaxID: p(99), Step: p(20)}, old, allocator.ErrConflict},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := old.With(c.change)
+			if !errors.Is(err, c.err) {
+				t.Fatalf("error %v, want %v", err, c.err)
+			}
+			if (err == nil) == got.Updated.IsZero() {
+				t.Errorf("updated is %v", got.Updated)
+			}
+			got.Updated = old.Updated
+			if got != c.want {
+				t.Errorf("got %+v, want %+v", got, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,277 @@
+package allocator_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/allocator/allocatortest"
+)
+
+func TestWaits(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 100)
+		s.slow(time.Second)
+		a := start(t, allocator.Config{Store: s})
+		begin := time.Now()
+		wantRanges(t, "Take(3)", take(t, a, 3), allocator.Range{First: 1, Last: 3})
+		if took := time.Since(begin); took != time.Second {
+			t.Errorf("it took %v, want as long as the store", took)
+		}
+		if a.Waiting() != 0 {
+			t.Errorf("%d requests wait", a.Waiting())
+		}
+	})
+}
+
+// TestNeverRefused: whatever the step, a healthy store means no error.
+func TestNeverRefused(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 1)
+		s.slow(20 * time.Millisecond)
+		var r events
+		a := start(t, allocator.Config{Store: s, Notify: r.notify, MaxStep: 1})
+		var c allocatortest.Checker
+		const callers, each = 64, 50
+		done := make(chan struct{})
+		for range callers {
+			go func() {
+				defer func() { done <- struct{}{} }()
+				for range each {
+					ranges, err := a.Take(t.Context(), "order", 1)
+					if err != nil {
+						t.Errorf("Take: %v", err)
+					}
+					c.Add(ranges...)
+				}
+			}()
+		}
+		for range callers {
+			<-done
+		}
+		if ids := unique(t, &c); ids != callers*each {
+			t.Errorf("%d IDs came, want %d", ids, callers*each)
+		}
+		r.wantEpisodes(t, "starved", 0, 0)
+	})
+}
+
+// TestTimedOut: the store is slow, but did not fail. The refill goes on
+// without the request.
+func TestTimedOut(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 100)
+		s.slow(4 * time.Second)
+		var r events
+		a := start(t, allocator.Config{Store: s, Notify: r.notify})
+		err := refused(t, a, 1, allocator.ErrTimedOut, 3*time.Second)
+		if errors.Is(err, allocator.ErrUnavailable) {
+			t.Errorf("a slow store was called unavailable: %v", err)
+		}
+		if got := told[allocator.Starved](&r); len(got) != 1 || got[0].Waiting != 1 {
+			t.Errorf("starved was told as %+v, want once with 1 request that waits", got)
+		}
+		time.Sleep(time.Second)
+		if got := left(a); got != 100 {
+			t.Errorf("%d IDs are in memory, want the 100 that came late", got)
+		}
+		wantRanges(t, "afterwards", take(t, a, 1), allocator.Range{First: 1, Last: 1})
+		r.wantEpisodes(t, "starved", 1, 1)
+		if len(s.reserves()) != 1 {
+			t.Errorf("%v", s.reserves())
+		}
+	})
+}
+
+// TestUnavailable: the store fails. Who waits learns it after MaxWait; once it
+// has failed that long, at once.
+func TestUnavailable(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 100)
+		s.away()
+		var r events
+		a := start(t, allocator.Config{Store: s, Notify: r.notify})
+		check := func(err error) {
+			t.Helper()
+			var away *allocator.UnavailableError
+			if !errors.As(err, &away) || !errors.Is(err, errAway) {
+				t.Fatalf("error %v, want an UnavailableError with its cause", err)
+			}
+			if away.RetryAfter < 0 || away.RetryAfter > time.Second {
+				t.Errorf("RetryAfter is %v", away.RetryAfter)
+			}
+		}
+		time.Sleep(time.Minute)
+		check(refused(t, a, 1, allocator.ErrUnavailable, 3*time.Second))
+		var sum time.Duration
+		for range 20 {
+			err := refused(t, a, 1, allocator.ErrUnavailable, 0)
+			check(err)
+			var away *allocator.UnavailableError
+			errors.As(err, &away)
+			sum += away.RetryAfter
+			time.Sleep(37 * time.Millisecond)
+		}
+		if sum == 0 {
+			t.Errorf("RetryAfter was always 0")
+		}
+		if got := told[allocator.Starved](&r); len(got) != 1 || got[0].Waiting != 1 {
+			t.Errorf("starved was told as %+v, want once with 1 request that waits", got)
+		}
+		s.back()
+		time.Sleep(time.Second) // it recovers by itself
+		if got := left(a); got != 100 {
+			t.Errorf("%d IDs are in memory, want 100", got)
+		}
+		begin := time.Now()
+		take(t, a, 1)
+		if took := time.Since(begin); took != 0 {
+			t.Errorf("after the store came back a request took %v", took)
+		}
+		for _, episode := range []string{"refill_failed", "starved"} {
+			r.wantEpisodes(t, episode, 1, 1)
+		}
+	})
+}
+
+// TestShortOutage: a store that is away for less than MaxWait costs nobody an error.
+func TestShortOutage(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 1)
+		s.away()
+		a := start(t, allocator.Config{Store: s})
+		time.AfterFunc(1500*time.Millisecond, s.back)
+		for range 5 {
+			take(t, a, 1)
+		}
+	})
+}
+
+// TestCancelledWaiter: a request's context is its own affair.
+func TestCancelledWaiter(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 100)
+		s.slow(2 * time.Second)
+		var r events
+		a := start(t, allocator.Config{Store: s, Notify: r.notify})
+		gone := errors.New("the caller is gone")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(gone) })
+		ranges, err := a.Take(ctx, "order", 30)
+		if !errors.Is(err, gone) || ranges != nil {
+			t.Errorf("Take = %v, %v; want the context's cause", ranges, err)
+		}
+		if a.Waiting() != 0 {
+			t.Errorf("%d requests wait", a.Waiting())
+		}
+		time.Sleep(time.Second)
+		if got := left(a); got != 100 {
+			t.Errorf("%d IDs are in memory, want all 100 that were reserved", got)
+		}
+		if len(s.reserves()) != 1 {
+			t.Errorf("the refill was tried again: %v", s.reserves())
+		}
+		r.wantEpisodes(t, "starved", 0, 0)
+		r.wantEpisodes(t, "refill_failed", 0, 0)
+	})
+}
+
+func TestOverloaded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 100, "other")
+		gate := s.gated()
+		var r events
+		a := start(t, allocator.Config{Store: s, Notify: r.notify, MaxWaiting: 3})
+		var waiters []*allocator.Waiter
+		for _, tag := range []string{"order", "other", "order"} { // all tags together
+			_, w, err := a.Request(nil, tag, 2)
+			if err != nil || w == nil {
+				t.Fatalf("Request: %v, %v", w, err)
+			}
+			waiters = append(waiters, w)
+		}
+		for range 10 {
+			refused(t, a, 5, allocator.ErrOverloaded, 0)
+		}
+		if got := told[allocator.Starved](&r); len(got) != 1 || got[0].Waiting != 3 {
+			t.Errorf("starved was told as %+v, want once with the 3 requests of the tag", got)
+		}
+		gate <- struct{}{}
+		gate <- struct{}{}
+		for i, want := range []int64{1, 1, 3} {
+			ranges, err := waiters[i].Wait(t.Context())
+			if err != nil {
+				t.Fatalf("Wait: %v", err)
+			}
+			wantRanges(t, "Wait", ranges, allocator.Range{First: want, Last: want + 1})
+		}
+		if got := a.Waiting(); got != 0 {
+			t.Errorf("%d requests wait", got)
+		}
+		// The refused ones took nothing.
+		wantRanges(t, "afterwards", take(t, a, 5), allocator.Range{First: 5, Last: 9})
+		r.wantEpisodes(t, "starved", 1, 1)
+	})
+}
+
+// TestClosed: at the end of Run waiters are refused and refills end; memory is
+// served on. That no goroutine is left is for the bubble to check.
+func TestClosed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 10, "other", "third")
+		var r events
+		a, stop := startStop(t, allocator.Config{Store: s, Notify: r.notify})
+		take(t, a, 1) // and 11-20 is loaded
+		gate := s.gated()
+		defer close(gate)
+		if _, _, err := a.Request(nil, "third", 1); err != nil { // nobody waits for this one
+			t.Fatal(err)
+		}
+		failed := make(chan error)
+		for _, tag := range []string{"order", "other"} {
+			go func() {
+				_, err := a.Take(t.Context(), tag, 100)
+				failed <- err
+			}()
+		}
+		synctest.Wait()
+		begin := time.Now()
+		stop()
+		for range 2 {
+			if err := <-failed; !errors.Is(err, allocator.ErrClosed) {
+				t.Errorf("a waiting request got %v, want ErrClosed", err)
+			}
+		}
+		if took := time.Since(begin); took != 0 {
+			t.Errorf("the end took %v", took)
+		}
+		wantRanges(t, "from memory", take(t, a, 19), allocator.Range{First: 2, Last: 20})
+		refused(t, a, 1, allocator.ErrClosed, 0)
+		if _, err := a.Take(t.Context(), "never.used", 1); !errors.Is(err, allocator.ErrClosed) {
+			t.Errorf("a new tag got %v, want ErrClosed", err)
+		}
+		if got := a.Waiting(); got != 0 {
+			t.Errorf("%d requests wait", got)
+		}
+		r.wantEpisodes(t, "refill_failed", 0, 0)
+	})
+}
+
+// TestClosedWhileFailing: a refill that pauses ends too.
+func TestClosedWhileFailing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 10)
+		s.away()
+		a, stop := startStop(t, allocator.Config{Store: s})
+		refused(t, a, 1, allocator.ErrUnavailable, 3*time.Second)
+		before := len(s.reserves())
+		stop()
+		time.Sleep(time.Minute)
+		if got := len(s.reserves()); got != before {
+			t.Errorf("%d writes after the end", got-before)
+		}
+	})
+}

@@ -1,0 +1,180 @@
+package bus
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/leafbus/leafbus/allocator"
+)
+
+// maxPage is the most entries of a list.
+const maxPage = 1000
+
+// The requests and replies of leaf.admin.
+type (
+	// PageRequest asks for a page of a list: up to Limit entries (at most and by
+	// default 1,000) whose tag starts with Prefix and comes after After.
+	PageRequest struct {
+		Prefix string `json:"prefix,omitempty"`
+		After  string `json:"after,omitempty"`
+		Limit  int    `json:"limit,omitempty"`
+	}
+	// TagsPage is the reply of leaf.admin.tags.list.
+	TagsPage struct {
+		Tags []TagRecord `json:"tags"`
+		Next string      `json:"next,omitempty"` // After of the next page; empty: this was the last
+	}
+	// TagRecord is a tag as users see it.
+	TagRecord struct {
+		Tag         string    `json:"tag"`
+		MaxID       ID        `json:"max_id"`
+		Step        int64     `json:"step"`
+		Description string    `json:"description"`
+		Updated     time.Time `json:"updated"`
+	}
+	// TagCreate asks for a new tag; zero fields take their defaults.
+	TagCreate struct {
+		Tag         string     `json:"tag"`
+		MaxID       *ID        `json:"max_id,omitempty"`
+		Step        *int64     `json:"step,omitempty"`
+		Description string     `json:"description,omitempty"`
+		Updated     *time.Time `json:"updated,omitempty"` // ignored: a record may be sent as it was received
+	}
+	// TagUpdate asks for a change of the fields that are not nil.
+	TagUpdate struct {
+		Tag         string  `json:"tag"`
+		MaxID       *ID     `json:"max_id,omitempty"`
+		Step        *int64  `json:"step,omitempty"`
+		Description *string `json:"description,omitempty"`
+	}
+	tagName struct {
+		Tag string `json:"tag"`
+	}
+)
+
+func record(t allocator.Tag) TagRecord {
+	return TagRecord{t.Name, ID(t.MaxID), t.Step, t.Description, t.Updated}
+}
+
+// check returns the page's limit, or an error.
+func (p PageRequest) check() (limit int, err error) {
+	switch {
+	case p.Limit < 0 || p.Limit > maxPage:
+		return 0, badRequest("limit is %d, not from 1 to %d", p.Limit, maxPage)
+	case p.Limit == 0:
+		return maxPage, nil
+	}
+	return p.Limit, nil
+}
+
+// fit returns how many of the entries fit into one reply.
+func fit[T any](g *Generator, entries []T) int {
+	room := int(g.cfg.Conn.MaxPayload()) - 1024 // for what is around the entries
+	for i, e := range entries {
+		if room -= len(encode(e)) + 1; room < 0 && i > 0 {
+			return i
+		}
+	}
+	return len(entries)
+}
+
+func (g *Generator) tagsList(ctx context.Context, req PageRequest) (TagsPage, error) {
+	limit, err := req.check()
+	if err != nil {
+		return TagsPage{}, err
+	}
+	// One more, to know whether this page is the last.
+	tags, err := g.cfg.Store.List(ctx, req.Prefix, req.After, limit+1)
+	if err != nil {
+		return TagsPage{}, err
+	}
+	page := TagsPage{Tags: []TagRecord{}}
+	for _, t := range tags {
+		page.Tags = append(page.Tags, record(t))
+	}
+	if n := min(fit(g, page.Tags), limit); n < len(page.Tags) {
+		page.Tags = page.Tags[:n]
+		page.Next = page.Tags[n-1].Tag
+	}
+	return page, nil
+}
+
+func (g *Generator) tagsGet(ctx context.Context, req tagName) (TagRecord, error) {
+	if err := allocator.CheckTag(req.Tag); err != nil {
+		return TagRecord{}, err
+	}
+	t, err := g.cfg.Store.Get(ctx, req.Tag)
+	if err != nil {
+		return TagRecord{}, fmt.Errorf("%s: %w", req.Tag, err)
+	}
+	return record(t), nil
+}
+
+func (g *Generator) tagsCreate(ctx context.Context, req TagCreate) (TagRecord, error) {
+	t := allocator.Tag{Name: req.Tag, MaxID: 1, Step: allocator.DefaultStep, Description: req.Description}
+	if req.MaxID != nil {
+		t.MaxID = int64(*req.MaxID)
+	}
+	if req.Step != nil {
+		t.Step = *req.Step
+	}
+	if err := cmp.Or(allocator.CheckTag(t.Name), allocator.CheckStep(t.Step, g.cfg.MaxStep),
+		allocator.CheckDescription(t.Description)); err != nil {
+		return TagRecord{}, err
+	}
+	// What this generator saw of a tag whose record is gone: not to be repeated.
+	t.MaxID = max(t.MaxID, g.alloc.Seen(t.Name))
+	t, err := g.cfg.Store.Create(ctx, t)
+	if err != nil {
+		return TagRecord{}, err
+	}
+	g.alloc.Apply(t)
+	g.publish(newEvent(info, "tag.created", t.Name, g.cfg.Node, tagBody{g.cfg.Node, record(t)}))
+	return record(t), nil
+}
+
+func (g *Generator) tagsUpdate(ctx context.Context, req TagUpdate) (TagRecord, error) {
+	if err := allocator.CheckTag(req.Tag); err != nil {
+		return TagRecord{}, err
+	}
+	change := allocator.Change{MaxID: (*int64)(req.MaxID), Step: req.Step, Description: req.Description}
+	if change == (allocator.Change{}) {
+		return TagRecord{}, badRequest("nothing to change: give max_id, step or description")
+	}
+	if change.Step != nil {
+		if err := allocator.CheckStep(*change.Step, g.cfg.MaxStep); err != nil {
+			return TagRecord{}, err
+		}
+	}
+	if change.Description != nil {
+		if err := allocator.CheckDescription(*change.Description); err != nil {
+			return TagRecord{}, err
+		}
+	}
+	t, err := g.cfg.Store.Update(ctx, req.Tag, change)
+	if err != nil {
+		return TagRecord{}, fmt.Errorf("%s: %w", req.Tag, err)
+	}
+	g.publish(newEvent(info, "tag.updated", t.Name, g.cfg.Node, tagBody{g.cfg.Node, record(t)}))
+	if err := g.spread(ctx, t); err != nil && change.MaxID != nil {
+		return TagRecord{}, err
+	}
+	return record(t), nil
+}
+
+func (g *Generator) tagsDelete(ctx context.Context, req tagName) (TagRecord, error) {
+	if err := allocator.CheckTag(req.Tag); err != nil {
+		return TagRecord{}, err
+	}
+	t, err := g.cfg.Store.Delete(ctx, req.Tag)
+	if err != nil {
+		return TagRecord{}, fmt.Errorf("%s: %w", req.Tag, err)
+	}
+	g.publish(newEvent(info, "tag.deleted", t.Name, g.cfg.Node, tagBody{g.cfg.Node, record(t)}))
+	if err := g.spread(ctx, t); err != nil {
+		return TagRecord{}, err
+	}
+	return record(t), nil
+}

@@ -1,0 +1,41 @@
+package bus
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// counts is what a generator has answered. Its methods are safe for concurrent
+// use; the zero value is ready.
+type counts struct {
+	requests atomic.Int64 // answered with IDs
+	ids      atomic.Int64
+
+	mu     sync.Mutex
+	errors map[Reason]int64
+}
+
+func (c *counts) served(ids int64) {
+	c.requests.Add(1)
+	c.ids.Add(ids)
+}
+
+func (c *counts) refused(reason Reason) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.errors == nil {
+		c.errors = make(map[Reason]int64)
+	}
+	c.errors[reason]++
+}
+
+// refusals returns a copy of the number of errors by reason.
+func (c *counts) refusals() map[Reason]int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found := make(map[Reason]int64, len(c.errors))
+	for reason, n := range c.errors {
+		found[reason] = n
+	}
+	return found
+}

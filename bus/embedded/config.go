@@ -1,0 +1,122 @@
+package embedded
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// Config says how to run the server. StoreDir is required; the zero value of
+// every other field is a working default.
+type Config struct {
+	// Listen is the host:port for clients and beats ConfigFile. Port 0 is any
+	// free port; an empty host is every interface. If Listen is empty,
+	// ConfigFile decides, and where that is silent too, 127.0.0.1:4222.
+	Listen string
+
+	// ConfigFile is the path of an optional nats-server configuration: TLS,
+	// accounts, WebSocket, cluster and the like. It is read once; NATS cannot
+	// be told to reload it. Accounts must enable JetStream themselves.
+	ConfigFile string
+
+	// StoreDir is the folder of JetStream and beats ConfigFile. It is created
+	// if missing. Two servers must never share one: nats-server takes no lock.
+	StoreDir string
+
+	// Name is the server's name unless ConfigFile sets one. Empty is a random
+	// one. In a cluster every server needs a name of its own.
+	Name string
+
+	// User and Password, or Token, are demanded of every client, in-process
+	// ones too. They are ignored if ConfigFile sets up its own authentication.
+	User, Password, Token string
+
+	// Logger takes what the server logs: notices at level Debug, warnings and
+	// errors at their own. Nil is [slog.Default].
+	Logger *slog.Logger
+}
+
+// options turns c into what nats-server understands.
+func (c Config) options() (*server.Options, error) {
+	opts := &server.Options{}
+	if c.ConfigFile != "" {
+		var err error
+		if opts, err = server.ProcessConfigFile(c.ConfigFile); err != nil {
+			return nil, fmt.Errorf("NATS configuration file %s: %w", c.ConfigFile, err)
+		}
+		opts.ConfigFile = "" // a reload would undo what is set below
+	}
+	if err := c.setAddress(opts); err != nil {
+		return nil, err
+	}
+	if !hasCredentials(opts) {
+		if err := c.setCredentials(opts); err != nil {
+			return nil, err
+		}
+	}
+	opts.ServerName = cmp.Or(opts.ServerName, c.Name)
+	opts.JetStream = true
+	opts.StoreDir = c.StoreDir
+	opts.SyncAlways = true
+	opts.DisableJetStreamBanner = true
+	opts.NoSigs = true // nats-server would exit the process past our drain
+	return opts, nil
+}
+
+// setAddress decides where clients are served. It leaves a missing port to
+// nats-server, whose default is the one we document.
+func (c Config) setAddress(opts *server.Options) error {
+	if c.Listen == "" {
+		opts.Host = cmp.Or(opts.Host, "127.0.0.1")
+		return nil
+	}
+	host, digits, err := net.SplitHostPort(c.Listen)
+	if err != nil {
+		return fmt.Errorf("listen address %q is not host:port, such as 127.0.0.1:4222: %w", c.Listen, err)
+	}
+	port, err := strconv.ParseUint(digits, 10, 16)
+	if err != nil {
+		return fmt.Errorf("listen address %q: the port must be 0 to 65535: %w", c.Listen, err)
+	}
+	opts.Host = cmp.Or(host, server.DEFAULT_HOST)
+	opts.Port = int(port)
+	if port == 0 {
+		opts.Port = server.RANDOM_PORT
+	}
+	return nil
+}
+
+// setCredentials refuses combinations of which nats-server would silently
+// ignore a part, and so let in clients that the caller means to keep out.
+func (c Config) setCredentials(opts *server.Options) error {
+	if (c.User == "") != (c.Password == "") {
+		return errors.New("a user and a password go together: give both --user and --password, or --token")
+	}
+	if c.User != "" && c.Token != "" {
+		return errors.New("clients show a password or a token: give --user and --password, or --token, not both")
+	}
+	opts.Username, opts.Password, opts.Authorization = c.User, c.Password, c.Token
+	return nil
+}
+
+// prepareStore makes sure that the server can write to dir. nats-server checks
+// too, but its message does not name the folder.
+func prepareStore(dir string) error {
+	if dir == "" {
+		return errors.New("JetStream needs a store folder: nats-server would use a shared temporary one")
+	}
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return fmt.Errorf("JetStream store folder %s cannot be made: %w", dir, err)
+	}
+	probe, err := os.CreateTemp(dir, ".writable-*")
+	if err != nil {
+		return fmt.Errorf("JetStream store folder %s is not writable: %w", dir, err)
+	}
+	return errors.Join(probe.Close(), os.Remove(probe.Name()))
+}

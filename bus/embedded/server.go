@@ -1,0 +1,152 @@
+package embedded
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+)
+
+const (
+	// slowStart is when a start that still recovers JetStream's store says so.
+	slowStart = 10 * time.Second
+	// readyTimeout bounds the wait for the listeners after that recovery.
+	readyTimeout = 10 * time.Second
+)
+
+// ErrAddressInUse is returned by [Start] when another process, often a second
+// generator, has an address that the server is to listen on. The error that
+// wraps it names the address.
+var ErrAddressInUse = errors.New("address already in use")
+
+// Server is a running NATS server. Its methods may be called concurrently.
+type Server struct {
+	ns  *server.Server
+	url string
+}
+
+// Start runs a server and returns when clients can connect. If it fails,
+// nothing is left running.
+//
+// It takes as long as JetStream needs to recover its store, because
+// nats-server cannot stop in the middle of that; the log says so after ten
+// seconds. Listeners that do not open within ten more are an error.
+func Start(cfg Config) (*Server, error) {
+	opts, err := cfg.options()
+	if err != nil {
+		return nil, err
+	}
+	if err := prepareStore(cfg.StoreDir); err != nil {
+		return nil, err
+	}
+	noAuthUser := opts.NoAuthUser
+	ns, err := server.NewServer(opts)
+	if err != nil {
+		return nil, fmt.Errorf("NATS server: %w", err)
+	}
+	s := &Server{ns: ns}
+	// nats-server invents a user for clients without credentials if only the
+	// system account has users.
+	anonymous := opts.NoAuthUser != noAuthUser
+	if err := s.start(cfg, opts, anonymous); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Server) start(cfg Config, opts *server.Options, anonymous bool) error {
+	if anonymous && (cfg.User != "" || cfg.Token != "") {
+		return fmt.Errorf("%s has users for the system account only, which lets everybody else in "+
+			"without a password: add authorization for the others there", cfg.ConfigFile)
+	}
+	if err := checkExposure(opts, anonymous); err != nil {
+		return err
+	}
+	if err := checkAddress(opts); err != nil {
+		return err
+	}
+	log := &logger{out: cmp.Or(cfg.Logger, slog.Default())}
+	s.ns.SetLoggerV2(log, opts.Debug, opts.Trace, opts.TraceVerbose)
+
+	slow := time.AfterFunc(slowStart, func() {
+		log.out.Warn("NATS is still recovering its JetStream store", "dir", cfg.StoreDir)
+	})
+	s.ns.Start() // returns when the store is recovered and clients are accepted
+	slow.Stop()
+	if err := s.awaitReady(log); err != nil {
+		return err
+	}
+	s.url = clientURL(opts.Host, s.ns.Addr())
+	return nil
+}
+
+// checkAddress finds an address in use before JetStream recovers its store.
+func checkAddress(opts *server.Options) error {
+	addr := net.JoinHostPort(opts.Host, strconv.Itoa(opts.Port))
+	l, err := net.Listen("tcp", addr)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("%w: %s", ErrAddressInUse, addr)
+	}
+	if err != nil {
+		return fmt.Errorf("NATS server: %w", err)
+	}
+	return l.Close()
+}
+
+// awaitReady waits for every listener, or for the first fatal message.
+func (s *Server) awaitReady(log *logger) error {
+	for deadline := time.Now().Add(readyTimeout); ; {
+		if text := log.fatal.Load(); text != nil {
+			return fatalError(*text)
+		}
+		if s.ns.ReadyForConnections(100 * time.Millisecond) {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("NATS server is not ready for connections after %v; its log may say why", readyTimeout)
+		}
+	}
+}
+
+// fatalError finds the cause in nats-server's message, which carries only text.
+func fatalError(text string) error {
+	if strings.Contains(text, syscall.EADDRINUSE.Error()) {
+		return fmt.Errorf("%w: %s", ErrAddressInUse, text)
+	}
+	return errors.New("NATS server: " + text)
+}
+
+// clientURL names an address that this machine can dial: a server that listens
+// on every interface has none of its own.
+func clientURL(host string, addr net.Addr) string {
+	_, port, _ := net.SplitHostPort(addr.String())
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return "nats://" + net.JoinHostPort(host, port)
+}
+
+// ClientURL is where clients on this machine find the server, such as
+// nats://127.0.0.1:4222. It carries no credentials.
+func (s *Server) ClientURL() string { return s.url }
+
+// InProcess makes [nats.Connect] use memory instead of TCP, whatever the URL.
+// Credentials are demanded as of any client; wrong ones fail at once with
+// [nats.ErrAuthorization].
+func (s *Server) InProcess() nats.Option { return nats.InProcessServer(provider{s.ns}) }
+
+// Close stops the server and waits until all of it has stopped. Connections
+// should be drained before. Closing again does nothing.
+func (s *Server) Close() {
+	s.ns.Shutdown()
+	s.ns.WaitForShutdown()
+}

@@ -1,0 +1,266 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+)
+
+// anyPort keeps tests apart from each other and from a real generator.
+const anyPort = "127.0.0.1:0"
+
+// config is a Config on a free port and a folder of its own, with file as its
+// configuration file. The test fails if it leaves a goroutine behind.
+func config(t *testing.T, file string) Config {
+	t.Helper()
+	t.Cleanup(func() { goleak.VerifyNone(t) })
+	cfg := Config{Listen: anyPort, StoreDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)}
+	if file != "" {
+		cfg.ConfigFile = filepath.Join(t.TempDir(), "nats.conf")
+		if err := os.WriteFile(cfg.ConfigFile, []byte(file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cfg
+}
+
+func start(t *testing.T, cfg Config) *Server {
+	t.Helper()
+	s, err := Start(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// startError is the error of a start that must fail.
+func startError(t *testing.T, cfg Config) error {
+	t.Helper()
+	s, err := Start(cfg)
+	if err == nil {
+		s.Close()
+		t.Fatal("started")
+	}
+	t.Log(err)
+	return err
+}
+
+func connect(t *testing.T, s *Server, opts ...nats.Option) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect(s.ClientURL(), opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+func bucket(t *testing.T, nc *nats.Conn) jetstream.KeyValue {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kv, err := js.CreateOrUpdateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "TEST"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kv
+}
+
+// busyAddress is an address that something else listens on.
+func busyAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", anyPort)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l.Addr().String()
+}
+
+func TestWrites(t *testing.T) {
+	s := start(t, config(t, ""))
+	for name, opts := range map[string][]nats.Option{
+		"tcp":        nil,
+		"in-process": {s.InProcess()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kv := bucket(t, connect(t, s, opts...))
+			if _, err := kv.PutString(t.Context(), "key", name); err != nil {
+				t.Fatal(err)
+			}
+			e, err := kv.Get(t.Context(), "key")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := string(e.Value()); got != name {
+				t.Errorf("read %q, want %q", got, name)
+			}
+		})
+	}
+}
+
+func TestRestartKeepsData(t *testing.T) {
+	cfg := config(t, "")
+	s := start(t, cfg)
+	nc := connect(t, s, s.InProcess())
+	if _, err := bucket(t, nc).PutString(t.Context(), "key", "kept"); err != nil {
+		t.Fatal(err)
+	}
+	nc.Close()
+	s.Close()
+
+	s = start(t, cfg)
+	e, err := bucket(t, connect(t, s, s.InProcess())).Get(t.Context(), "key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := string(e.Value()); got != "kept" {
+		t.Errorf("read %q after the restart", got)
+	}
+}
+
+func TestAddressInUse(t *testing.T) {
+	cfg := config(t, "")
+	cfg.Listen = busyAddress(t)
+	err := startError(t, cfg)
+	if !errors.Is(err, ErrAddressInUse) || !strings.Contains(err.Error(), cfg.Listen) {
+		t.Errorf("want ErrAddressInUse with %s", cfg.Listen)
+	}
+	if entries, _ := os.ReadDir(cfg.StoreDir); len(entries) > 0 {
+		t.Errorf("the store was touched: %v", entries)
+	}
+}
+
+// These listeners are opened by nats-server alone, before or after the one for
+// clients, and their failure is known only from its log.
+func TestAddressInUseByFile(t *testing.T) {
+	for name, file := range map[string]string{
+		"websocket": `websocket { listen: "ADDR", no_tls: true }`,
+		"leafnodes": `leafnodes { listen: "ADDR" }`,
+		"cluster":   `cluster { name: c, listen: "ADDR", routes: ["nats://127.0.0.1:1"] }`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			addr := busyAddress(t)
+			cfg := config(t, strings.ReplaceAll(file, "ADDR", addr))
+			cfg.Name = "a"
+			began := time.Now()
+			err := startError(t, cfg)
+			if !errors.Is(err, ErrAddressInUse) || !strings.Contains(err.Error(), addr) {
+				t.Errorf("want ErrAddressInUse with %s", addr)
+			}
+			if took := time.Since(began); took > readyTimeout/2 {
+				t.Errorf("took %v", took)
+			}
+		})
+	}
+}
+
+func TestFatalMessage(t *testing.T) {
+	cfg := config(t, `pid_file: "/nowhere/leaf.pid"`)
+	if err := startError(t, cfg); !strings.Contains(err.Error(), "/nowhere/leaf.pid") {
+		t.Error("the message of nats-server is missing")
+	}
+}
+
+func TestStoreFolder(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	readOnly := t.TempDir()
+	if err := os.Chmod(readOnly, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() == 0 {
+		readOnly = "/proc" // root may write to any folder of a disk
+	}
+	below := filepath.Join(file, "store")
+	for name, c := range map[string]struct{ dir, want string }{
+		"a file in its place": {file, file + " cannot be made"},
+		"below a file":        {below, below + " cannot be made"},
+		"not writable":        {readOnly, readOnly + " is not writable"},
+		"none":                {"", "needs a store folder"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := config(t, "")
+			cfg.StoreDir = c.dir
+			if err := startError(t, cfg); !strings.Contains(err.Error(), c.want) {
+				t.Errorf("want %q", c.want)
+			}
+		})
+	}
+}
+
+func TestClientURL(t *testing.T) {
+	for host, want := range map[string]string{
+		"127.0.0.1": "nats://127.0.0.1:4333",
+		"localhost": "nats://localhost:4333",
+		"::1":       "nats://[::1]:4333",
+		"0.0.0.0":   "nats://127.0.0.1:4333",
+		"::":        "nats://127.0.0.1:4333",
+	} {
+		if got := clientURL(host, &net.TCPAddr{Port: 4333}); got != want {
+			t.Errorf("%s: %s, want %s", host, got, want)
+		}
+	}
+}
+
+func TestClose(t *testing.T) {
+	s := start(t, config(t, ""))
+	nc := connect(t, s, s.InProcess(), nats.NoReconnect())
+	closed := nc.StatusChanged(nats.CLOSED)
+
+	var both sync.WaitGroup
+	both.Go(s.Close)
+	both.Go(s.Close)
+	both.Wait()
+	s.Close()
+
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	select {
+	case <-closed:
+	case <-ctx.Done():
+		t.Error("the in-process connection is still open")
+	}
+	if _, err := nats.Connect(s.ClientURL()); !errors.Is(err, nats.ErrNoServers) {
+		t.Errorf("connected after Close: %v", err)
+	}
+	if _, err := nats.Connect("", s.InProcess()); err == nil {
+		t.Error("connected in-process after Close")
+	}
+}
+
+func TestLogger(t *testing.T) {
+	var out strings.Builder
+	l := &logger{out: slog.New(slog.NewTextHandler(&out, nil))}
+	l.Noticef("notice %d", 1)
+	l.Warnf("warning %d", 2)
+	l.Errorf("error %d", 3)
+	l.Fatalf("first %d", 4)
+	l.Fatalf("second %d", 5)
+	for text, want := range map[string]bool{
+		"notice 1": false, `level=WARN msg="warning 2"`: true, `level=ERROR msg="error 3"`: true, `level=ERROR msg="first 4"`: true,
+	} {
+		if strings.Contains(out.String(), text) != want {
+			t.Errorf("%s: want %v in\n%s", text, want, &out)
+		}
+	}
+	if got := *l.fatal.Load(); got != "first 4" {
+		t.Errorf("remembered %q", got)
+	}
+}

@@ -1,0 +1,87 @@
+package bus
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/leafbus/leafbus/allocator"
+)
+
+const (
+	// adminTimeout bounds one administrative request.
+	adminTimeout = 10 * time.Second
+	// maxAdmin is how many are worked on at a time.
+	maxAdmin = 64
+)
+
+// endpoint is the one edge of the administrative requests: decode, call, map
+// the error, encode. f runs outside the callback, because stores take their
+// time.
+func endpoint[Req, Resp any](g *Generator, f func(context.Context, Req) (Resp, error)) micro.Handler {
+	return micro.HandlerFunc(func(r micro.Request) {
+		reply, data := r.Reply(), r.Data()
+		if reply == "" {
+			return
+		}
+		if g.life.Err() != nil {
+			g.refuse(reply, allocator.ErrClosed)
+			return
+		}
+		select {
+		case g.adminSlots <- struct{}{}:
+		default:
+			g.refuse(reply, fmt.Errorf("%w: %d administrative requests are being worked on", allocator.ErrOverloaded, maxAdmin))
+			return
+		}
+		g.tasks.Go(func() {
+			defer func() { <-g.adminSlots }()
+			ctx, cancel := context.WithTimeout(g.life, adminTimeout)
+			defer cancel()
+			req, err := decode[Req](data)
+			var resp Resp
+			if err == nil {
+				resp, err = f(ctx, req)
+			}
+			if err != nil {
+				g.refuse(reply, storeError(err))
+				return
+			}
+			g.respond(reply, encode(resp))
+		})
+	})
+}
+
+// storeError marks an error that is none of the allocator's as the store's.
+func storeError(err error) error {
+	if e := toError(err); e.Reason != Internal {
+		return e
+	}
+	return fmt.Errorf("%w: %w", allocator.ErrUnavailable, err)
+}
+
+// decode reads the JSON of an administrative request. An empty body is {}.
+func decode[Req any](data []byte) (Req, error) {
+	var req Req
+	if data = bytes.TrimSpace(data); len(data) == 0 {
+		return req, nil
+	}
+	if data[0] != '{' {
+		return req, badRequest("the body is not a JSON object: %s", quote(data))
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&req); err != nil {
+		return req, badRequest("the body cannot be read: %v", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return req, badRequest("there is something after the JSON object")
+	}
+	return req, nil
+}

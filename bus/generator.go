@@ -1,0 +1,200 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"github.com/leafbus/leafbus/allocator"
+)
+
+// Config says how a [Generator] works. All fields but Tags, Describe, Ready
+// and the bounds of the allocator are needed.
+type Config struct {
+	// Conn is the connection to NATS. Its closed and error handlers must be set
+	// before Run, which closes it in the end.
+	Conn *nats.Conn
+	JS   jetstream.JetStream
+
+	// Store keeps the tags.
+	Store allocator.Store
+	// Join enters the installation, and Open then opens the Store. They are
+	// called again until they succeed; an error that matches
+	// [allocator.ErrRefused] ends the generator.
+	Join, Open func(context.Context) error
+	// OpenEvents makes sure that the stream of events is there. It is called
+	// again when the stream may have gone.
+	OpenEvents func(context.Context) error
+
+	Marks *allocator.Marks
+	Node  string // name of the generator: [A-Za-z0-9_]{1,64}
+	Log   *slog.Logger
+
+	// Tags are created where they do not exist and never did.
+	Tags []allocator.Tag
+
+	// The bounds of the allocator; see its Config. MaxStep bounds also the step
+	// that an operator may give a tag.
+	MaxBatch   int64
+	MaxWait    time.Duration
+	MaxWaiting int64
+	MaxStep    int64
+	// DrainTimeout is how long requests that wait when the generator is to stop
+	// may go on waiting.
+	DrainTimeout time.Duration
+
+	// Release is the version of the program, and Describe its configuration
+	// without secrets: for the events of start and stop.
+	Release  string
+	Describe map[string]string
+
+	// Ready is called once, when requests are answered.
+	Ready func()
+}
+
+// Generator answers requests for IDs on one connection. Everything that it
+// starts has ended when Run returns:
+//
+//	Run
+//	├── publisher.run     brings events to the stream
+//	├── work              prepare (installation, evidence, store, tags; until
+//	│                     done), then allocator.Run (follows the tags; refills)
+//	├── attend            beats of presence; steps aside and comes back
+//	└── services          leaf, and leaf-segment while it can be served
+//	    └── a goroutine for each request that waits, or asks the store
+type Generator struct {
+	cfg Config
+	log *slog.Logger
+	id  string // of this run
+
+	alloc     *allocator.Allocator
+	publisher *publisher
+	presence  *presence
+	segments  *segments
+	counts    counts
+
+	prepared atomic.Bool // the store is open
+	draining atomic.Bool
+
+	life       context.Context // of what is done outside of callbacks
+	tasks      sync.WaitGroup  // the goroutines of endpoints
+	adminSlots chan struct{}
+}
+
+// NewGenerator returns a generator that does nothing until Run is called.
+func NewGenerator(cfg Config) *Generator {
+	g := &Generator{cfg: cfg, log: cfg.Log, id: nuid.Next(), adminSlots: make(chan struct{}, maxAdmin)}
+	g.publisher = newPublisher(cfg.JS, cfg.OpenEvents, cfg.Log)
+	g.presence = newPresence(g.id)
+	g.segments = &segments{g: g}
+	g.alloc = allocator.New(allocator.Config{
+		Store: cfg.Store, Marks: cfg.Marks, Log: cfg.Log,
+		Notify:   func(e allocator.Event) { g.publish(allocatorEvent(cfg.Node, e)) },
+		MaxBatch: cfg.MaxBatch, MaxWait: cfg.MaxWait, MaxWaiting: cfg.MaxWaiting, MaxStep: cfg.MaxStep,
+	})
+	return g
+}
+
+// Run serves until the context is done, and then drains: it leaves its queue
+// groups, answers all requests that it has accepted, hands over its events and
+// closes the connection. An error says that the generator does not belong
+// here, or that its connection is gone for good.
+func (g *Generator) Run(ctx context.Context) error {
+	life, endLife := context.WithCancel(context.WithoutCancel(ctx))
+	defer endLife()
+	g.life = life
+	closed := g.cfg.Conn.StatusChanged(nats.CLOSED)
+
+	stopEvents := background(g.publisher.run)
+	ready, refused := make(chan struct{}), make(chan error, 1)
+	stopWork := background(func(ctx context.Context) {
+		if err := g.prepare(ctx); err != nil {
+			refused <- err
+			<-ctx.Done()
+		} else {
+			close(ready)
+		}
+		g.alloc.Run(ctx)
+	})
+
+	services, err := g.start(ctx, ready, refused)
+	if err == nil {
+		err = g.attend(ctx, refused)
+	}
+
+	// Leave first, so that no new requests come; then finish those that are here.
+	g.draining.Store(true)
+	g.beat(true)
+	err = errors.Join(err, services.stop(), g.segments.close())
+	g.flush()
+	waitAtMost(&g.segments.waiting, g.cfg.DrainTimeout)
+	stopWork() // refuses what still waits
+	g.segments.waiting.Wait()
+	endLife()
+	g.tasks.Wait()
+	g.publish(g.nodeEvent("stopped"))
+	stopEvents()
+	// The last callbacks are answered from memory while the connection drains.
+	if drainErr := g.cfg.Conn.Drain(); drainErr == nil {
+		<-closed
+	}
+	return err
+}
+
+// background runs f until stop is called, which waits for its end.
+func background(f func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f(ctx)
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// waitAtMost waits for the group, or for d.
+func waitAtMost(group *sync.WaitGroup, d time.Duration) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		group.Wait()
+	}()
+	select {
+	case <-done:
+	case <-time.After(d):
+	}
+}
+
+// publish queues an event.
+func (g *Generator) publish(msg *nats.Msg) { g.publisher.publish(msg) }
+
+func (g *Generator) nodeEvent(what string) *nats.Msg {
+	return newEvent(info, "node."+what, g.cfg.Node, g.cfg.Node,
+		nodeBody{g.cfg.Node, g.cfg.Release, g.cfg.Conn.ConnectedUrlRedacted(), g.cfg.Describe})
+}
+
+// respond answers a request outside its callback.
+func (g *Generator) respond(reply string, body []byte) {
+	if err := g.cfg.Conn.Publish(reply, body); err != nil {
+		g.log.Error("a reply cannot be sent", "error", err)
+	}
+}
+
+// refuse answers a request outside its callback with an error.
+func (g *Generator) refuse(reply string, err error) {
+	e := toError(err)
+	g.counts.refused(e.Reason)
+	if err := g.cfg.Conn.PublishMsg(e.message(reply)); err != nil {
+		g.log.Error("a reply cannot be sent", "error", err)
+	}
+}

@@ -1,0 +1,191 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/allocator"
+)
+
+const (
+	// startTimeout is how long a start waits for the store; then it goes on,
+	// and answers store_unavailable until the store is there.
+	startTimeout = 5 * time.Second
+	// prepareTimeout bounds one attempt to open the store, historyTimeout the
+	// part of it that reads the event stream.
+	prepareTimeout = 15 * time.Second
+	historyTimeout = 5 * time.Second
+	prepareAgain   = time.Second
+	flushWait      = 5 * time.Second
+)
+
+// start subscribes, waits for the store, and says when requests are answered.
+func (g *Generator) start(ctx context.Context, ready <-chan struct{}, refused <-chan error) (services, error) {
+	var s services
+	// Heard before anything is served: an operator's change must reach all.
+	for subject, f := range map[string]nats.MsgHandler{
+		subjectPresence:     g.heard,
+		subjectTagChanged:   g.changed,
+		refillSubject + ">": g.witnessed,
+	} {
+		if _, err := g.cfg.Conn.Subscribe(subject, f); err != nil {
+			return s, fmt.Errorf("subscribing to %s: %w", subject, err)
+		}
+	}
+	g.beat(false)
+
+	select {
+	case <-ready:
+	case err := <-refused:
+		return s, err
+	case <-ctx.Done():
+		return s, nil
+	case <-time.After(startTimeout):
+		g.log.Warn("the store is not there yet; requests are answered with store_unavailable until it is")
+	}
+	if err := s.start(g); err != nil {
+		return s, err
+	}
+	if err := g.segments.open(); err != nil {
+		return s, err
+	}
+	if err := g.flush(); err != nil {
+		return s, fmt.Errorf("NATS did not confirm the subscriptions: %w", err)
+	}
+	g.beat(false)
+	if g.cfg.Ready != nil {
+		g.cfg.Ready()
+	}
+	return s, nil
+}
+
+// flush waits until the server has taken in what was sent.
+func (g *Generator) flush() error { return g.cfg.Conn.FlushTimeout(flushWait) }
+
+// attend keeps the generator in its place among the others until the context
+// is done, or it cannot serve any more.
+func (g *Generator) attend(ctx context.Context, refused <-chan error) error {
+	status := g.cfg.Conn.StatusChanged(nats.CONNECTED, nats.CLOSED)
+	beats := time.NewTicker(beatEvery)
+	defer beats.Stop()
+	looks := time.NewTicker(asideEvery)
+	defer looks.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-refused:
+			return err
+		case s := <-status:
+			if s == nats.CLOSED {
+				return fmt.Errorf("the connection to NATS is closed for good: %w", g.cfg.Conn.LastError())
+			}
+			g.beat(false)
+			g.tasks.Go(func() { g.catchUp(g.life) })
+		case <-beats.C:
+			g.beat(false)
+		case now := <-looks.C:
+			g.segments.stepAside(now)
+		}
+	}
+}
+
+// prepare enters the installation and opens the store, again and again until
+// it is done, refused, or the context ends.
+func (g *Generator) prepare(ctx context.Context) error {
+	told := ""
+	for {
+		err := g.attempt(ctx)
+		if err == nil || errors.Is(err, allocator.ErrRefused) || ctx.Err() != nil {
+			return err
+		}
+		if told != err.Error() {
+			told = err.Error()
+			g.log.Warn("the store cannot be opened; trying again", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(prepareAgain):
+		}
+	}
+}
+
+// attempt is one attempt to get everything ready. The evidence comes before the
+// store is opened: nothing is reserved before it is known how far others were.
+func (g *Generator) attempt(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
+	defer cancel()
+	if err := g.cfg.Join(ctx); err != nil {
+		return err
+	}
+	g.catchUp(ctx)
+	if err := g.cfg.Open(ctx); err != nil {
+		return err
+	}
+	for _, t := range g.cfg.Tags {
+		if err := g.ensure(ctx, t); err != nil {
+			return err
+		}
+	}
+	g.prepared.Store(true)
+	g.publish(g.nodeEvent("started"))
+	return nil
+}
+
+// catchUp reads the last refills from the stream. Without them the check of
+// the store is weaker; that is no reason not to serve.
+func (g *Generator) catchUp(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, historyTimeout)
+	defer cancel()
+	if err := g.readHistory(ctx); err != nil {
+		g.log.Warn("the refills of other generators cannot be read from the event stream", "error", err)
+	}
+}
+
+// ensure creates a tag that was asked for at the start. It neither changes one
+// that is there nor revives one that was deleted.
+func (g *Generator) ensure(ctx context.Context, t allocator.Tag) error {
+	_, err := g.cfg.Store.Get(ctx, t.Name)
+	switch {
+	case errors.Is(err, allocator.ErrDeleted):
+		g.log.Warn("the tag was deleted and stays so; `leaf tag add` creates it again", "tag", t.Name)
+		return nil
+	case !errors.Is(err, allocator.ErrUnknownTag):
+		return err
+	}
+	t.MaxID = max(1, g.alloc.Seen(t.Name))
+	created, err := g.cfg.Store.Create(ctx, t)
+	if errors.Is(err, allocator.ErrExists) {
+		return nil
+	}
+	if err == nil {
+		g.publish(newEvent(info, "tag.created", t.Name, g.cfg.Node, tagBody{g.cfg.Node, record(created)}))
+	}
+	return err
+}
+
+// beat tells the others that this generator is there; gone is its last word.
+func (g *Generator) beat(gone bool) {
+	b := beat{Node: g.cfg.Node, ID: g.id, Segment: g.canServe(), Gone: gone}
+	if err := g.cfg.Conn.Publish(subjectPresence, encode(b)); err != nil {
+		g.log.Debug("a beat cannot be sent", "error", err)
+	}
+}
+
+// heard takes in another generator's beat, and greets one that is new, so that
+// it knows of this one before its first second is over.
+func (g *Generator) heard(msg *nats.Msg) {
+	if isNew := g.presence.hear(time.Now(), msg.Data); isNew {
+		g.beat(false)
+	}
+}
+
+// canServe reports whether the generator can answer leaf.segment with IDs.
+func (g *Generator) canServe() bool {
+	return g.prepared.Load() && !g.draining.Load() && g.segments.healthy()
+}

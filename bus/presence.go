@@ -1,0 +1,81 @@
+package bus
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Generators tell each other once a second that they are there. Who was not
+// heard of for three seconds is taken for gone.
+const (
+	beatEvery   = time.Second
+	beatExpires = 3 * time.Second
+)
+
+// beat is what a generator says of itself.
+type beat struct {
+	Node    string `json:"node"`
+	ID      string `json:"id"`             // of this run of the generator
+	Segment bool   `json:"segment"`        // it can answer leaf.segment
+	Gone    bool   `json:"gone,omitempty"` // its last word
+}
+
+// presence knows the other generators that are running. Its methods take the
+// time and are safe for concurrent use.
+type presence struct {
+	self string // id of this run
+
+	mu     sync.Mutex
+	others map[string]member // by id
+}
+
+type member struct {
+	beat
+	heard time.Time
+}
+
+func newPresence(self string) *presence {
+	return &presence{self: self, others: make(map[string]member)}
+}
+
+// hear takes in a beat, and reports whether it is of a generator that was not
+// known.
+func (p *presence) hear(now time.Time, data []byte) (isNew bool) {
+	var b beat
+	if json.Unmarshal(data, &b) != nil || b.ID == "" || b.ID == p.self {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if b.Gone {
+		delete(p.others, b.ID)
+		return false
+	}
+	_, known := p.others[b.ID]
+	p.others[b.ID] = member{b, now}
+	return !known
+}
+
+// present returns the other generators that are there, by node.
+func (p *presence) present(now time.Time) []beat {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var found []beat
+	for id, m := range p.others {
+		if now.Sub(m.heard) >= beatExpires {
+			delete(p.others, id)
+			continue
+		}
+		found = append(found, m.beat)
+	}
+	slices.SortFunc(found, func(x, y beat) int { return strings.Compare(x.Node+x.ID, y.Node+y.ID) })
+	return found
+}
+
+// segmentElsewhere reports whether another generator can answer leaf.segment.
+func (p *presence) segmentElsewhere(now time.Time) bool {
+	return slices.ContainsFunc(p.present(now), func(b beat) bool { return b.Segment })
+}

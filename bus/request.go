@@ -1,0 +1,90 @@
+package bus
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/leafbus/leafbus/allocator"
+)
+
+// Range is a run of consecutive IDs, both ends included.
+type Range = allocator.Range
+
+// maxRequest is the longest body of a request for IDs, in bytes.
+const maxRequest = 4096
+
+// Request is what a caller asks for.
+type Request struct {
+	Count int64 // at least 1
+	JSON  bool  // the reply is to be JSON
+}
+
+// ParseRequest reads the body of a request for IDs. White space around it is
+// ignored; then it is empty (one ID), a decimal number without sign or leading
+// zeros, or a JSON object with the field count. A number beyond int64 reads as
+// the largest, which no generator serves. Errors are [BadRequest].
+func ParseRequest(body []byte) (Request, error) {
+	if len(body) > maxRequest {
+		return Request{}, badRequest("the body has %d bytes, the most is %d", len(body), maxRequest)
+	}
+	body = bytes.TrimSpace(body)
+	switch {
+	case len(body) == 0:
+		return Request{Count: 1}, nil
+	case body[0] == '{':
+		return parseJSON(body)
+	}
+	n, ok := parseCount(body)
+	if !ok {
+		return Request{}, badRequest("%s is not a count: want nothing, a number from 1, or {\"count\":n}", quote(body))
+	}
+	return Request{Count: n}, nil
+}
+
+// parseCount reads [1-9][0-9]*.
+func parseCount(b []byte) (n int64, ok bool) {
+	if len(b) == 0 || b[0] == '0' {
+		return 0, false
+	}
+	for _, c := range b {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+	}
+	n, err := strconv.ParseInt(string(b), 10, 64) // of too large a number it returns the largest
+	return n, err == nil || errors.Is(err, strconv.ErrRange)
+}
+
+func parseJSON(body []byte) (Request, error) {
+	var fields map[string]json.RawMessage // by their exact names, unlike a struct's
+	if err := json.Unmarshal(body, &fields); err != nil {
+		return Request{}, badRequest("the body is not JSON: %v", err)
+	}
+	req := Request{Count: 1, JSON: true}
+	for name, value := range fields {
+		if name != "count" {
+			return Request{}, badRequest("unknown field %s: the only one is count", quote([]byte(name)))
+		}
+		var ok bool
+		if req.Count, ok = parseCount(value); !ok {
+			return Request{}, badRequest("count is %s, not a whole number from 1", quote(value))
+		}
+	}
+	return req, nil
+}
+
+// quote makes foreign bytes fit for a message of one line of ASCII.
+func quote(b []byte) string {
+	const most = 40
+	if len(b) > most {
+		return strconv.QuoteToASCII(string(b[:most])) + "..."
+	}
+	return strconv.QuoteToASCII(string(b))
+}
+
+func badRequest(format string, a ...any) error {
+	return &Error{Code: 400, Reason: BadRequest, Message: fmt.Sprintf(format, a...)}
+}

@@ -1,0 +1,82 @@
+package bus
+
+import (
+	"time"
+
+	"github.com/nats-io/nats.go/micro"
+)
+
+const (
+	// statsEndpoint is the one endpoint of the service leaf whose $SRV.STATS
+	// carry the generator's state as their data.
+	statsEndpoint = "buffers"
+	// busiestTags is how many tags the state lists.
+	busiestTags = 20
+)
+
+// State is a generator's state, the data of its $SRV.STATS.
+type State struct {
+	Node    string `json:"node"`
+	Version string `json:"version"` // of the program
+	Address string `json:"address"` // of its NATS server
+	Clock   Clock  `json:"clock"`
+	// Ready is false while something that it needs is away; Missing says what.
+	Ready   bool     `json:"ready"`
+	Missing []string `json:"missing"`
+	Counts  Counts   `json:"counts"`
+	Busiest []Buffer `json:"busiest"` // the tags with most IDs handed out
+}
+
+// Clock is a generator's clock.
+type Clock struct {
+	UnixMS int64 `json:"unix_ms"`
+}
+
+// Counts are since the generator started.
+type Counts struct {
+	Requests      int64            `json:"requests"` // answered with IDs
+	IDs           int64            `json:"ids"`
+	Errors        map[Reason]int64 `json:"errors"`
+	Waiting       int64            `json:"waiting"`        // requests, now
+	Tags          int              `json:"tags"`           // in memory, now
+	Failing       int              `json:"failing"`        // tags whose refills fail, now
+	EventsQueued  int              `json:"events_queued"`  // now
+	EventsDropped int64            `json:"events_dropped"` // for want of a stream
+}
+
+// stats is the micro.StatsHandler of the service leaf.
+func (g *Generator) stats(e *micro.Endpoint) any {
+	if e.Name != statsEndpoint {
+		return nil
+	}
+	return g.state()
+}
+
+func (g *Generator) state() State {
+	failing, _ := g.alloc.Failing()
+	s := State{
+		Node: g.cfg.Node, Version: g.cfg.Release, Address: g.cfg.Conn.ConnectedUrlRedacted(),
+		Clock: Clock{time.Now().UnixMilli()}, Ready: true, Missing: []string{},
+		Counts: Counts{
+			Requests: g.counts.requests.Load(), IDs: g.counts.ids.Load(), Errors: g.counts.refusals(),
+			Waiting: g.alloc.Waiting(), Tags: g.alloc.Tags(), Failing: failing,
+			EventsQueued: len(g.publisher.queue), EventsDropped: g.publisher.dropped.Load(),
+		},
+		Busiest: []Buffer{},
+	}
+	for what, ok := range map[string]bool{
+		"store":    g.prepared.Load() && g.segments.healthy(),
+		"draining": !g.draining.Load(),
+	} {
+		if !ok {
+			s.Ready = false
+			s.Missing = append(s.Missing, what)
+		}
+	}
+	for _, v := range g.alloc.Busiest(busiestTags) {
+		b := buffer(v)
+		b.Error = "" // bounds the size; leaf.admin.buffers has it
+		s.Busiest = append(s.Busiest, b)
+	}
+	return s
+}

@@ -1,0 +1,52 @@
+package bus
+
+// Version is the version of the protocol and of its services (SemVer).
+const Version = "0.1.0"
+
+// QueueGroup is the queue group of all generators.
+const QueueGroup = "leaf"
+
+// The subjects of requests.
+const (
+	// SubjectSegment and a dot come before the tag.
+	SubjectSegment = "leaf.segment"
+
+	SubjectTagsList   = "leaf.admin.tags.list"
+	SubjectTagsGet    = "leaf.admin.tags.get"
+	SubjectTagsCreate = "leaf.admin.tags.create"
+	SubjectTagsUpdate = "leaf.admin.tags.update"
+	SubjectTagsDelete = "leaf.admin.tags.delete"
+
+	// SubjectBuffers is answered by every generator.
+	SubjectBuffers = "leaf.admin.buffers"
+)
+
+// The subjects by which generators talk to each other. No user needs them.
+const (
+	subjectPresence   = "leaf.internal.presence" // each second: I am here, and can serve this
+	subjectTagChanged = "leaf.internal.tag"      // a tag's new record; answered when it is taken in
+)
+
+// What is kept in JetStream.
+const (
+	// EventStream keeps the events; it must never cover a subject of requests,
+	// whose callers would get the stream's acknowledgement for an answer.
+	EventStream = "LEAF_EVENTS"
+
+	subjectEvents = "leaf.events"
+	// EventSubjects are all events, AlertSubjects those that want an operator.
+	EventSubjects = subjectEvents + ".>"
+	AlertSubjects = subjectEvents + ".alert.>"
+	refillSubject = subjectEvents + ".info.segment.refill."
+
+	// BucketInstallation and BucketTags are KV buckets.
+	BucketInstallation = "LEAF"
+	BucketTags         = "LEAF_TAGS"
+)
+
+// The micro services of a generator: one for each thing that it may not be
+// able to serve for a while.
+const (
+	serviceLeaf    = "leaf"
+	serviceSegment = "leaf-segment"
+)

@@ -1,0 +1,75 @@
+package bus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+)
+
+// surveyQuiet is how long after the last answer a survey waits for another:
+// nobody knows how many generators there are.
+const surveyQuiet = 500 * time.Millisecond
+
+// States asks all generators for their state, and returns those that answered,
+// by node.
+func (c *Client) States(ctx context.Context) ([]State, error) {
+	subject, err := micro.ControlSubject(micro.StatsVerb, serviceLeaf, "")
+	if err != nil {
+		return nil, err
+	}
+	var states []State
+	err = c.survey(ctx, subject, nil, func(msg *nats.Msg) error {
+		var stats micro.Stats
+		if err := json.Unmarshal(msg.Data, &stats); err != nil {
+			return err
+		}
+		for _, e := range stats.Endpoints {
+			if e.Name != statsEndpoint {
+				continue
+			}
+			var s State
+			if err := json.Unmarshal(e.Data, &s); err != nil {
+				return err
+			}
+			states = append(states, s)
+		}
+		return nil
+	})
+	slices.SortFunc(states, func(x, y State) int { return strings.Compare(x.Node, y.Node) })
+	return states, err
+}
+
+// survey sends one request to all who answer it, and gives each answer to f,
+// until no more come.
+func (c *Client) survey(ctx context.Context, subject string, body []byte, f func(*nats.Msg) error) error {
+	inbox := c.nc.NewInbox()
+	answers, err := c.nc.SubscribeSync(inbox)
+	if err != nil {
+		return err
+	}
+	defer answers.Unsubscribe()
+	if err := c.nc.PublishRequest(subject, inbox, body); err != nil {
+		return err
+	}
+	for {
+		quiet, cancel := context.WithTimeout(ctx, surveyQuiet)
+		msg, err := answers.NextMsgWithContext(quiet)
+		cancel()
+		switch {
+		case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrNoResponders):
+			return ctx.Err()
+		case err != nil:
+			return err
+		}
+		if err := f(msg); err != nil {
+			return fmt.Errorf("an answer on %s cannot be read: %w", subject, err)
+		}
+	}
+}

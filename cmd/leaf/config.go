@@ -1,0 +1,263 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
+)
+
+// source says where a flag's value comes from.
+type source string
+
+const (
+	fromDefault source = ""
+	fromFlag    source = "flag"
+	fromEnv     source = "LEAF_ variable"
+	fromNATS    source = "NATS_ variable" // one of the nats CLI's, not meant for leaf alone
+	fromFile    source = "file"
+)
+
+// Annotations of flags.
+const (
+	noteNATS   = "leaf_nats_variable" // the variable that the nats CLI has for it
+	noteSecret = "leaf_secret"        // its value is not for messages
+	noteSource = "leaf_source"        // where configure found its value
+)
+
+func annotate(f *pflag.Flag, note, value string) {
+	if f.Annotations == nil {
+		f.Annotations = make(map[string][]string)
+	}
+	f.Annotations[note] = []string{value}
+}
+
+// markSecret keeps the values of these flags out of all messages.
+func markSecret(flags *pflag.FlagSet, names ...string) {
+	for _, name := range names {
+		annotate(flags.Lookup(name), noteSecret, "true")
+	}
+}
+
+// errHidden takes the place of an error that may quote a secret.
+var errHidden = errors.New("it is not shown here, as it may hold a secret")
+
+func isSecret(f *pflag.Flag) bool {
+	return f.Annotations[noteSecret] != nil
+}
+
+// origin says where the value of cmd's flag comes from, as f.Changed does not:
+// configure changes flags too. A flag that was given empty was not given.
+func origin(cmd *cobra.Command, name string) source {
+	f := cmd.Flags().Lookup(name)
+	switch found := f.Annotations[noteSource]; {
+	case !f.Changed || f.Value.String() == "":
+		return fromDefault
+	case found != nil:
+		return source(found[0])
+	default:
+		return fromFlag
+	}
+}
+
+// configure gives each flag that is not on the command line its value from the
+// environment, or else from the file. It runs before every command.
+func configure(cmd *cobra.Command, _ []string) error {
+	if err := applyEnvironment(cmd.Flags()); err != nil {
+		return err
+	}
+	if err := applyFile(cmd); err != nil {
+		return err
+	}
+	// cobra checks these after this hook, but its errors are no usage errors.
+	if err := cmd.ValidateRequiredFlags(); err != nil {
+		return asUsage(err)
+	}
+	return asUsage(cmd.ValidateFlagGroups())
+}
+
+// applyEnvironment sets flags from their LEAF_ variables, or else from those of
+// the nats CLI. An empty LEAF_ variable is an empty value: LEAF_HTTP= turns the
+// HTTP face off. An empty NATS_ variable is none, as it is to the nats CLI.
+func applyEnvironment(flags *pflag.FlagSet) error {
+	for _, f := range unset(flags) {
+		if text, ok := os.LookupEnv(variable(f)); ok {
+			if err := settle(f, fromEnv, variable(f), setText(f, text)); err != nil {
+				return err
+			}
+			continue
+		}
+		for _, name := range f.Annotations[noteNATS] {
+			if text := os.Getenv(name); text != "" {
+				if err := settle(f, fromNATS, name, setText(f, text)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// applyFile sets cmd's flags from the file that --config names, if any. One
+// file may serve all commands, so it can have keys for flags of other commands.
+func applyFile(cmd *cobra.Command) error {
+	path, err := cmd.Flags().GetString("config")
+	if err != nil || path == "" {
+		return err
+	}
+	values, err := readFile(path, cmd.Root())
+	if err != nil {
+		return err
+	}
+	for _, f := range unset(cmd.Flags()) {
+		value, ok := values[f.Name]
+		if !ok {
+			continue
+		}
+		if err := settle(f, fromFile, path+": "+f.Name, setNode(f, value)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readFile returns the values in a YAML file by key. Each key must be a flag of
+// some command below root.
+func readFile(path string, root *cobra.Command) (map[string]*yaml.Node, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, usagef("--config: %w", err)
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(data, &doc); err != nil {
+		// The error can quote the file, and so a password: show the line at most.
+		where := path
+		if _, line, ok := strings.Cut(err.Error(), "line "); ok {
+			number, _, _ := strings.Cut(line, ":")
+			where += ", line " + number
+		}
+		return nil, usagef("%s: not YAML", where)
+	}
+	if len(doc.Content) == 0 {
+		return nil, nil // an empty file
+	}
+	top := doc.Content[0]
+	if top.Kind != yaml.MappingNode {
+		return nil, usagef("%s: want lines of the form \"flag: value\"", path)
+	}
+	known := fileKeys(root)
+	values := make(map[string]*yaml.Node)
+	for i := 0; i < len(top.Content); i += 2 {
+		key := top.Content[i]
+		switch {
+		case !known[key.Value]:
+			return nil, usagef("%s: unknown key %q in line %d: no command has such a flag", path, key.Value, key.Line)
+		case values[key.Value] != nil:
+			return nil, usagef("%s: key %q again in line %d: give it once", path, key.Value, key.Line)
+		}
+		values[key.Value] = top.Content[i+1]
+	}
+	return values, nil
+}
+
+// fileKeys returns the flags of all commands, but for the one that names the
+// file.
+func fileKeys(root *cobra.Command) map[string]bool {
+	known := make(map[string]bool)
+	for _, cmd := range tree(root) {
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if !isCobras(f) && f.Name != "config" {
+				known[f.Name] = true
+			}
+		})
+	}
+	return known
+}
+
+// unset returns the flags that nothing has set yet.
+func unset(flags *pflag.FlagSet) []*pflag.Flag {
+	var list []*pflag.Flag
+	flags.VisitAll(func(f *pflag.Flag) {
+		if !f.Changed && !isCobras(f) {
+			list = append(list, f)
+		}
+	})
+	return list
+}
+
+// isCobras reports whether f is --help or --version, which only make sense on a
+// command line.
+func isCobras(f *pflag.Flag) bool {
+	return f.Annotations[cobra.FlagSetByCobraAnnotation] != nil
+}
+
+// setText sets f to text. Lists are split at commas.
+func setText(f *pflag.Flag, text string) error {
+	if list, ok := f.Value.(pflag.SliceValue); ok {
+		return list.Replace(splitList(text))
+	}
+	return f.Value.Set(text)
+}
+
+// splitList returns the items between commas, without the space around them.
+func splitList(text string) []string {
+	var items []string
+	for item := range strings.SplitSeq(text, ",") {
+		if item = strings.TrimSpace(item); item != "" {
+			items = append(items, item)
+		}
+	}
+	return items
+}
+
+// setNode sets f to a YAML value.
+func setNode(f *pflag.Flag, value *yaml.Node) error {
+	list, isList := f.Value.(pflag.SliceValue)
+	switch {
+	case value.ShortTag() == "!!null":
+		return errors.New(`nothing after the colon: "" is the empty value`)
+	case value.Kind == yaml.ScalarNode:
+		return setText(f, value.Value)
+	case value.Kind == yaml.SequenceNode && isList:
+		items := make([]string, len(value.Content))
+		for i, item := range value.Content {
+			items[i] = item.Value
+		}
+		return list.Replace(items)
+	case isList:
+		return errors.New("want a list")
+	default:
+		return errors.New("want a single value")
+	}
+}
+
+// settle ends an attempt to set f: it notes where the value came from, or turns
+// err into a usage error that says so.
+func settle(f *pflag.Flag, from source, where string, err error) error {
+	if err != nil {
+		if isSecret(f) {
+			err = errHidden
+		}
+		return usagef("%s: bad value for --%s: %w", where, f.Name, err)
+	}
+	f.Changed = true
+	annotate(f, noteSource, string(from))
+	return nil
+}
+
+// documentVariables adds the variables that set f to its help.
+func documentVariables(f *pflag.Flag) {
+	names := "$" + variable(f)
+	for _, name := range f.Annotations[noteNATS] {
+		names += ", $" + name
+	}
+	f.Usage += " [" + names + "]"
+}
+
+// variable is the environment variable that sets f.
+func variable(f *pflag.Flag) string {
+	return "LEAF_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+}

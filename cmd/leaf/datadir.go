@@ -1,0 +1,116 @@
+package main
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/gofrs/flock"
+)
+
+// dataDir is the folder that holds all of a generator's local state:
+//
+//	lock          held while the generator runs; contains its process ID
+//	node          the node's name, made once
+//	installation  the ID of the installation that was joined
+//	marks         the allocator's high-water marks
+//	nats/         the embedded NATS server's JetStream
+type dataDir struct {
+	path string // absolute
+	lock *flock.Flock
+}
+
+var nodeName = regexp.MustCompile(`^[A-Za-z0-9_]{1,64}$`)
+
+// openDataDir makes the folder if it is missing and locks it.
+func openDataDir(path string) (*dataDir, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("--data-dir: %w", err)
+	}
+	if err := os.MkdirAll(path, 0o750); err != nil {
+		return nil, fmt.Errorf("the data folder %s cannot be made: %w", path, err)
+	}
+	d := &dataDir{path: path, lock: flock.New(filepath.Join(path, "lock"))}
+	locked, err := d.lock.TryLock()
+	if err != nil {
+		return nil, fmt.Errorf("the data folder %s is not writable: %w", path, err)
+	}
+	if !locked {
+		owner := ""
+		if pid, err := os.ReadFile(d.file("lock")); err == nil && len(pid) > 0 {
+			owner = " (process " + strings.TrimSpace(string(pid)) + ")"
+		}
+		return nil, fmt.Errorf("the data folder %s is in use by another generator%s: give this one its own with --data-dir", path, owner)
+	}
+	if err := os.WriteFile(d.file("lock"), []byte(strconv.Itoa(os.Getpid())+"\n"), 0o640); err != nil {
+		d.close()
+		return nil, fmt.Errorf("the data folder %s is not writable: %w", path, err)
+	}
+	return d, nil
+}
+
+func (d *dataDir) close() error { return d.lock.Close() }
+
+func (d *dataDir) file(name string) string { return filepath.Join(d.path, name) }
+
+// isNew reports whether the folder holds no state of a generator yet.
+func (d *dataDir) isNew() bool {
+	_, err := os.Stat(d.file("node"))
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// node is the node's name: the one that was asked for, else the one of the
+// folder, else a new random one, which the folder keeps.
+func (d *dataDir) node(asked string) (string, error) {
+	if asked != "" && !nodeName.MatchString(asked) {
+		return "", usagef("--node %q: a node's name is 1 to 64 characters of [A-Za-z0-9_]", asked)
+	}
+	kept, err := d.read("node")
+	if err != nil {
+		return "", err
+	}
+	switch {
+	case asked == "" && kept == "":
+		asked = "n" + strings.ToLower(rand.Text()[:12])
+	case asked == "":
+		if !nodeName.MatchString(kept) {
+			return "", fmt.Errorf("%s does not hold a node's name: give one with --node", d.file("node"))
+		}
+		return kept, nil
+	}
+	return asked, d.write("node", asked)
+}
+
+// read returns the one line of a small file, or nothing if there is none.
+func (d *dataDir) read(name string) (string, error) {
+	b, err := os.ReadFile(d.file(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return strings.TrimSpace(string(b)), err
+}
+
+// write replaces a small file: after a crash it holds the old line or the new.
+func (d *dataDir) write(name, line string) error {
+	f, err := os.CreateTemp(d.path, name+".new-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(line + "\n")
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), d.file(name))
+	}
+	if err != nil {
+		os.Remove(f.Name())
+		return fmt.Errorf("writing %s: %w", d.file(name), err)
+	}
+	return nil
+}

@@ -1,0 +1,69 @@
+// Command leaf runs Leafbus generators and talks to them.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit statuses.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func main() {
+	os.Exit(run(interruptible(), newRoot(), os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run executes root with args, reports an error on stderr and returns the exit
+// status.
+func run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return exitOK
+	}
+	fmt.Fprintf(stderr, "leaf: %v\n", err)
+	if _, ok := errors.AsType[*usageError](err); ok {
+		fmt.Fprintf(stderr, "Run \"%s --help\" for usage.\n", cmd.CommandPath())
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// interruptible returns a context that ends with the first SIGINT or SIGTERM,
+// so that the command can finish what it has begun. Whoever sends a second one
+// does not want to wait for that: it ends the process.
+func interruptible() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		cancel()
+		<-signals
+		os.Exit(exitFailed)
+	}()
+	return ctx
+}
+
+// version is that of the module, or "dev" for a build without one.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" || info.Main.Version == "(devel)" {
+		return "dev"
+	}
+	return info.Main.Version
+}

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// asProcess makes the test binary another program, for tests that need one:
+// "leaf" itself, or "wait" for signals.
+const asProcess = "TEST_AS_PROCESS"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(asProcess) {
+	case "leaf":
+		main()
+	case "wait":
+		ctx := interruptible()
+		fmt.Println("ready")
+		<-ctx.Done()
+		fmt.Println("stopping")
+		select {}
+	}
+	os.Exit(m.Run())
+}
+
+func process(t *testing.T, as string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
+	cmd.Env = append(os.Environ(), asProcess+"="+as)
+	return cmd
+}
+
+// cleanEnv hides the settings and the NATS context of whoever runs the tests.
+func cleanEnv(t *testing.T) {
+	t.Helper()
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	for _, entry := range os.Environ() {
+		name, _, _ := strings.Cut(entry, "=")
+		if strings.HasPrefix(name, "LEAF_") || strings.HasPrefix(name, "NATS_") {
+			t.Setenv(name, "") // restores it afterwards
+			if err := os.Unsetenv(name); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// probe is a command with flags of all kinds that does what the test says.
+type probe struct {
+	conn  connFlags
+	tags  []string
+	limit int
+	http  string
+	dsn   int // a secret that can have a bad value
+	do    func(cmd *cobra.Command) error
+}
+
+func (p *probe) command() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:  "probe NAME",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if p.do == nil {
+				return nil
+			}
+			return p.do(cmd)
+		},
+	}
+	p.conn.register(cmd.Flags())
+	p.conn.registerContext(cmd.Flags())
+	cmd.Flags().StringSliceVar(&p.tags, "tag", nil, "tags")
+	cmd.Flags().IntVar(&p.limit, "max-batch", 7, "a number")
+	cmd.Flags().StringVar(&p.http, "http", "127.0.0.1:8080", "an address")
+	cmd.Flags().IntVar(&p.dsn, "dsn", 0, "a secret")
+	markSecret(cmd.Flags(), "dsn")
+	return cmd
+}
+
+// runProbe runs leaf with p, and a group that holds another command.
+func runProbe(t *testing.T, p *probe, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	group := &cobra.Command{Use: "group"}
+	other := &cobra.Command{Use: "other", RunE: func(*cobra.Command, []string) error { return nil }}
+	other.Flags().Bool("elsewhere", false, "a flag that probe does not have")
+	group.AddCommand(other)
+
+	var out, errs bytes.Buffer
+	status = run(t.Context(), assemble(p.command(), group), args, &out, &errs)
+	return status, out.String(), errs.String()
+}
+
+func TestExitStatus(t *testing.T) {
+	cleanEnv(t)
+	tests := []struct {
+		name   string
+		args   []string
+		fails  error
+		status int
+		stderr string // all of it
+	}{
+		{name: "success", args: []string{"probe", "x"}},
+		{name: "help", args: []string{"probe", "--help"}},
+		{name: "nothing", args: nil},
+		{name: "version", args: []string{"--version"}},
+		{name: "group", args: []string{"group"}},
+		{name: "failure", args: []string{"probe", "x"}, fails: errors.New("boom"), status: 1,
+			stderr: "leaf: boom\n"},
+		{name: "wrapped usage error", args: []string{"probe", "x"}, fails: fmt.Errorf("NAME: %w", usagef("bad tag")), status: 2,
+			stderr: "leaf: NAME: bad tag\nRun \"leaf probe --help\" for usage.\n"},
+		{name: "unknown flag", args: []string{"probe", "--nope"}, status: 2,
+			stderr: "leaf: unknown flag: --nope\nRun \"leaf probe --help\" for usage.\n"},
+		{name: "bad flag value", args: []string{"probe", "--max-batch", "many"}, status: 2,
+			stderr: "leaf: invalid argument \"many\" for \"--max-batch\" flag: strconv.ParseInt: parsing \"many\": invalid syntax\n" +
+				"Run \"leaf probe --help\" for usage.\n"},
+		{name: "bad secret", args: []string{"probe", "--dsn", "hunter2"}, status: 2,
+			stderr: "leaf: bad value for --dsn: it is not shown here, as it may hold a secret\nRun \"leaf probe --help\" for usage.\n"},
+		{name: "too few arguments", args: []string{"probe"}, status: 2,
+			stderr: "leaf: accepts 1 arg(s), received 0\nRun \"leaf probe --help\" for usage.\n"},
+		{name: "unwanted argument", args: []string{"group", "other", "x"}, status: 2,
+			stderr: "leaf: unknown command \"x\" for \"leaf group other\"\nRun \"leaf group other --help\" for usage.\n"},
+		{name: "unknown command", args: []string{"prob"}, status: 2,
+			stderr: "leaf: unknown command \"prob\" for \"leaf\": did you mean probe?\nRun \"leaf --help\" for usage.\n"},
+		{name: "unknown command of a group", args: []string{"group", "zzzzzzzz"}, status: 2,
+			stderr: "leaf: unknown command \"zzzzzzzz\" for \"leaf group\"\nRun \"leaf group --help\" for usage.\n"},
+		{name: "unknown shell", args: []string{"completion", "cmd.exe"}, status: 2,
+			stderr: "leaf: unknown command \"cmd.exe\" for \"leaf completion\"\nRun \"leaf completion --help\" for usage.\n"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := &probe{do: func(*cobra.Command) error { return tt.fails }}
+			status, _, stderr := runProbe(t, p, tt.args...)
+			if status != tt.status || stderr != tt.stderr {
+				t.Errorf("leaf %v: status %d, stderr %q; want %d, %q", tt.args, status, stderr, tt.status, tt.stderr)
+			}
+		})
+	}
+}
+
+func TestProcessExitStatus(t *testing.T) {
+	cleanEnv(t)
+	for args, want := range map[string]int{
+		"--version":       exitOK,
+		"completion bash": exitOK,
+		"no-such-command": exitUsage,
+	} {
+		cmd := process(t, "leaf", strings.Fields(args)...)
+		out, err := cmd.CombinedOutput()
+		if got := cmd.ProcessState.ExitCode(); got != want {
+			t.Errorf("leaf %s: exit status %d (%v), want %d\n%s", args, got, err, want, out)
+		}
+	}
+}
+
+func TestSecondSignalEndsTheProcess(t *testing.T) {
+	cmd := process(t, "wait")
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(stdout)
+	for _, want := range []string{"ready", "stopping"} {
+		if !lines.Scan() || lines.Text() != want {
+			t.Fatalf("the process says %q (%v), want %q", lines.Text(), lines.Err(), want)
+		}
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var exit *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitFailed {
+		t.Errorf("after a second signal: %v, want exit status %d", err, exitFailed)
+	}
+}
+
+func TestRunPassesContext(t *testing.T) {
+	cleanEnv(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	p := &probe{do: func(cmd *cobra.Command) error { return cmd.Context().Err() }}
+	var stderr bytes.Buffer
+	status := run(ctx, assemble(p.command()), []string{"probe", "x"}, &stderr, &stderr)
+	if status != exitFailed {
+		t.Errorf("with a cancelled context: status %d, want %d", status, exitFailed)
+	}
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+func TestPrintTable(t *testing.T) {
+	var out strings.Builder
+	err := printTable(&out, []string{"TAG", "MAX ID", "DESCRIPTION"}, [][]string{
+		{"order", "1001", "orders\tof\nthe shop \x1b[31m"},
+		{"customer.vip", "1", ""},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "" +
+		"TAG           MAX ID  DESCRIPTION\n" +
+		"order         1001    orders of the shop  [31m\n" +
+		"customer.vip  1       \n"
+	if out.String() != want {
+		t.Errorf("got\n%q, want\n%q", out.String(), want)
+	}
+}
+
+func TestPrintJSON(t *testing.T) {
+	var out strings.Builder
+	if err := printJSON(&out, map[string]string{"message": "a < b & c > d"}); err != nil {
+		t.Fatal(err)
+	}
+	if want := "{\"message\":\"a < b & c > d\"}\n"; out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
+	}
+}
+
+func TestAFileIsNoTerminal(t *testing.T) {
+	f, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if isTerminal(f) {
+		t.Error("isTerminal of a regular file")
+	}
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// newRoot returns the program: the command leaf with everything below it.
+func newRoot() *cobra.Command {
+	return assemble(newServeCmd(), newGetCmd(), newTagCmd(), newNodesCmd(), newEventsCmd())
+}
+
+// assemble puts commands below the command leaf, and gives all of them what
+// they share: usage errors, and flags that the environment and a file can set.
+func assemble(commands ...*cobra.Command) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "leaf",
+		Short: "Distributed IDs over NATS",
+		Long: `Leafbus issues unique 64-bit IDs over NATS: numbered ones, in segments of a
+sequence for each tag, and snowflakes, which sort by time.
+
+Every flag can also be given in the environment, --data-dir as LEAF_DATA_DIR,
+and as a key of a YAML file, data-dir, that --config names. A flag beats the
+environment, and the environment beats the file.`,
+		Example: `  leaf serve --tag order                run a generator, with a NATS server inside
+  leaf serve -s nats://10.0.0.5:4222    run one that joins the NATS you have
+  leaf get order -n 10                  ten IDs, one a line
+  leaf tag list                         the tags, and how far they are
+  leaf nodes                            the generators that are running
+  leaf events --alerts                  what needs your attention, as it happens`,
+		Version:                    version(),
+		SilenceErrors:              true, // run prints them
+		SilenceUsage:               true,
+		DisableFlagsInUseLine:      true,
+		SuggestionsMinimumDistance: 2,
+		PersistentPreRunE:          configure,
+	}
+	root.PersistentFlags().String("config", "", "YAML `FILE` with flags as its keys")
+	root.SetFlagErrorFunc(flagError)
+	root.AddCommand(commands...)
+	root.InitDefaultCompletionCmd() // now, so that the loop below finds it
+	for _, cmd := range tree(root) {
+		checkArgs(cmd)
+		cmd.LocalFlags().VisitAll(documentVariables)
+	}
+	return root
+}
+
+// tree returns cmd and all commands below it.
+func tree(cmd *cobra.Command) []*cobra.Command {
+	all := []*cobra.Command{cmd}
+	for _, child := range cmd.Commands() {
+		all = append(all, tree(child)...)
+	}
+	return all
+}
+
+// checkArgs makes wrong arguments of cmd a usage error. A command that only
+// groups others prints its help, but not in place of an unknown command: left
+// to itself, cobra would do that and report success.
+func checkArgs(cmd *cobra.Command) {
+	validate := cmd.Args
+	switch {
+	case !cmd.Runnable():
+		validate = refuseUnknown
+		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	case validate == nil:
+		validate = cobra.NoArgs
+	}
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		return asUsage(validate(cmd, args))
+	}
+}
+
+// refuseUnknown is the Args of a group of commands: what cobra has not taken
+// for a command of the group is none.
+func refuseUnknown(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	cmd.SuggestionsMinimumDistance = cmd.Root().SuggestionsMinimumDistance
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return fmt.Errorf("unknown command %q for %q: did you mean %s?",
+			args[0], cmd.CommandPath(), strings.Join(near, " or "))
+	}
+	return fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
+}
+
+// flagError makes what pflag dislikes about the command line a usage error,
+// and keeps secrets out of its text.
+func flagError(_ *cobra.Command, err error) error {
+	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok && isSecret(bad.GetFlag()) {
+		return usagef("bad value for --%s: %w", bad.GetFlag().Name, errHidden)
+	}
+	return asUsage(err)
+}
+
+// usageError is a mistake in how leaf was called, as opposed to a failure of
+// what it was asked to do.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+// usagef returns a usage error. The format is that of [fmt.Errorf].
+func usagef(format string, a ...any) error {
+	return &usageError{fmt.Errorf(format, a...)}
+}
+
+// asUsage makes err, unless nil, a usage error.
+func asUsage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &usageError{err}
+}

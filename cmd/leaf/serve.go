@@ -1,0 +1,293 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/bus/kvstore"
+)
+
+// The layout of snowflakes, which an installation has for life: 41 bits of
+// milliseconds, 10 of worker, 12 of sequence, since Twitter's epoch, as Leaf.
+const (
+	defaultEpoch = 1288834974657
+	timeBits     = 41
+	workerBits   = 10
+	sequenceBits = 12
+)
+
+// Bounds of flags that have no package of their own to set them.
+const (
+	limitMaxStep  = 1 << 40
+	limitReplicas = 5
+)
+
+type serveFlags struct {
+	conn connFlags
+
+	listen, natsConfig, dataDir, node, http string
+	logLevel, logFormat                     string
+
+	tags                                         []string
+	maxBatch, maxWaiting, maxStep, epoch, evtMax int64
+	maxWait, drainTimeout                        time.Duration
+	replicas                                     int
+}
+
+func newServeCmd() *cobra.Command {
+	var f serveFlags
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run a generator",
+		Long: `Run a generator: it answers requests for IDs over NATS until it is told to stop.
+
+Without --server it runs a NATS server of its own, with JetStream, and keeps all
+state in the data folder: one command is a whole installation. With --server it
+joins the NATS that is there and shares the load with the other generators.
+
+When it answers requests it prints one line to stdout:
+  leaf ready nats=URL http=URL node=NAME data=DIR mode=embedded|joined
+SIGINT and SIGTERM drain: accepted requests are answered. A second one exits.`,
+		Example: `  leaf serve --tag order
+  leaf serve --tag order --tag coupon:100000 --data-dir /var/lib/leaf
+  leaf serve --listen 0.0.0.0:4222 --user leaf --password secret
+  leaf serve -s nats://10.0.0.5:4222 --data-dir leaf-data-2 --http ''
+  LEAF_TAG=order,coupon leaf serve --config leaf.yaml`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&f.listen, "listen", "", "`ADDR` of the embedded NATS server; port 0 is any free one (default 127.0.0.1:4222)")
+	fs.StringVar(&f.natsConfig, "nats-config", "", "nats-server configuration `FILE` for the embedded server")
+	fs.StringVar(&f.dataDir, "data-dir", "leaf-data", "`DIR` of all local state")
+	fs.StringSliceVar(&f.tags, "tag", nil, "make sure that this tag exists: `NAME[:STEP]` (repeatable)")
+	fs.StringVar(&f.node, "node", "", "`NAME` of this generator (default a random one, kept in the data folder)")
+	fs.StringVar(&f.http, "http", "127.0.0.1:8080", "`ADDR` of the HTTP face, which this version does not have yet; empty is off")
+	fs.Int64Var(&f.maxBatch, "max-batch", allocator.DefaultMaxBatch, "most IDs in one request")
+	fs.DurationVar(&f.maxWait, "max-wait", allocator.DefaultMaxWait, "longest wait of a request for a segment")
+	fs.Int64Var(&f.maxWaiting, "max-waiting", allocator.DefaultMaxWaiting, "most requests that wait for a segment at a time")
+	fs.Int64Var(&f.maxStep, "max-step", allocator.DefaultMaxStep, "largest step, adapted or given")
+	fs.IntVar(&f.replicas, "replicas", 0, "copies of the state that this generator creates in a NATS cluster (default 3 where it has them, else 1)")
+	fs.Int64Var(&f.evtMax, "events-max-bytes", kvstore.DefaultEventsMaxBytes, "size of the event stream if this generator creates it")
+	fs.Int64Var(&f.epoch, "epoch", defaultEpoch, "first `MILLISECOND` of snowflakes, since 1970; an installation has one for life")
+	fs.DurationVar(&f.drainTimeout, "drain-timeout", 10*time.Second, "how long waiting requests may still wait when the generator stops")
+	fs.StringVar(&f.logLevel, "log-level", "info", "least `LEVEL` that is logged: debug, info, warn or error")
+	fs.StringVar(&f.logFormat, "log-format", "text", "`FORMAT` of the log on stderr: text or json")
+	f.conn.register(fs)
+	return cmd
+}
+
+// run wires a generator and runs it until it is told to stop.
+func (f *serveFlags) run(cmd *cobra.Command) (err error) {
+	embed, err := wantsEmbedded(origin(cmd, "server"), origin(cmd, "listen"), origin(cmd, "nats-config"))
+	if err != nil {
+		return err
+	}
+	if err := f.check(); err != nil {
+		return err
+	}
+	tags, err := parseTags(f.tags, f.maxStep)
+	if err != nil {
+		return err
+	}
+	log, err := newLogger(cmd.ErrOrStderr(), f.logLevel, f.logFormat)
+	if err != nil {
+		return err
+	}
+
+	dir, err := openDataDir(f.dataDir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dir.close()) }()
+	if dir.isNew() {
+		log.Info("created an empty store", "dir", dir.path)
+	}
+	node, err := dir.node(f.node)
+	if err != nil {
+		return err
+	}
+	marks, err := allocator.OpenMarks(dir.file("marks"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, marks.Close()) }()
+
+	mode, nc, stop, err := f.connect(cmd, embed, dir, node, log)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	js, err := f.conn.jetStream(nc)
+	if err != nil {
+		return usagef("--js-domain: %w", err)
+	}
+	state := kvstore.Config{Conn: nc, JS: js, Replicas: f.replicas, Log: log}
+	store := kvstore.New(state)
+	return bus.NewGenerator(bus.Config{
+		Conn: nc, JS: js, Store: store, Marks: marks, Node: node, Log: log, Tags: tags,
+		Join:       func(ctx context.Context) error { return join(ctx, state, dir, f.epoch) },
+		Open:       store.Open,
+		OpenEvents: func(ctx context.Context) error { return kvstore.OpenEvents(ctx, state, f.evtMax) },
+		MaxBatch:   f.maxBatch, MaxWait: f.maxWait, MaxWaiting: f.maxWaiting, MaxStep: f.maxStep,
+		DrainTimeout: f.drainTimeout,
+		Release:      version(),
+		Describe:     describe(cmd.Flags()),
+		Ready: func() {
+			fmt.Fprintf(cmd.OutOrStdout(), "leaf ready nats=%s http=off node=%s data=%s mode=%s\n",
+				nc.ConnectedUrlRedacted(), node, dir.path, mode)
+		},
+	}).Run(cmd.Context())
+}
+
+// check refuses values that no generator can work with.
+func (f *serveFlags) check() error {
+	for _, b := range []struct {
+		flag            string
+		value, min, max int64
+	}{
+		{"max-batch", f.maxBatch, 1, allocator.LimitMaxBatch},
+		{"max-waiting", f.maxWaiting, 1, allocator.LimitMaxWaiting},
+		{"max-step", f.maxStep, 1, limitMaxStep},
+		{"replicas", int64(f.replicas), 0, limitReplicas},
+		{"events-max-bytes", f.evtMax, 1 << 20, 1 << 50},
+		{"epoch", f.epoch, 0, time.Now().UnixMilli()},
+	} {
+		if b.value < b.min || b.value > b.max {
+			return usagef("--%s is %d, not from %d to %d", b.flag, b.value, b.min, b.max)
+		}
+	}
+	if f.maxWait <= 0 || f.maxWait > time.Minute {
+		return usagef("--max-wait is %v, not above zero and at most a minute", f.maxWait)
+	}
+	if f.drainTimeout < 0 {
+		return usagef("--drain-timeout is below zero")
+	}
+	return nil
+}
+
+// parseTags reads NAME[:STEP].
+func parseTags(list []string, maxStep int64) ([]allocator.Tag, error) {
+	var tags []allocator.Tag
+	for _, text := range list {
+		name, digits, hasStep := strings.Cut(text, ":")
+		t := allocator.Tag{Name: name, MaxID: 1, Step: min(allocator.DefaultStep, maxStep)}
+		err := allocator.CheckTag(name)
+		if err == nil && hasStep {
+			if t.Step, err = strconv.ParseInt(digits, 10, 64); err == nil {
+				err = allocator.CheckStep(t.Step, maxStep)
+			}
+		}
+		if err != nil {
+			return nil, usagef("--tag %q: %w", text, err)
+		}
+		tags = append(tags, t)
+	}
+	return tags, nil
+}
+
+// connect starts a NATS server in this process, or joins one. stop ends what
+// was started.
+func (f *serveFlags) connect(cmd *cobra.Command, embed bool, dir *dataDir, node string, log *slog.Logger) (mode string, nc *nats.Conn, stop func(), err error) {
+	if !embed {
+		nc, err = f.dial(f.conn, f.conn.server, node, log)
+		if err != nil {
+			return "", nil, nil, connectError(splitList(f.conn.server), err)
+		}
+		return "joined", nc, nc.Close, nil
+	}
+	server, err := embedded.Start(embedded.Config{
+		Listen: f.listen, ConfigFile: f.natsConfig, StoreDir: dir.file("nats"), Name: node,
+		User: f.conn.user, Password: f.conn.password, Token: f.conn.token, Logger: log,
+	})
+	switch {
+	case errors.Is(err, embedded.ErrAddressInUse):
+		address := cmp.Or(f.listen, "127.0.0.1:4222")
+		return "", nil, nil, fmt.Errorf("%w\nIs a generator running there? Join it:\n"+
+			"  leaf serve -s nats://%s --data-dir %s-2 --http ''\n"+
+			"or listen elsewhere:\n  leaf serve --listen 127.0.0.1:0 --data-dir %s-2 --http ''", err, address, f.dataDir, f.dataDir)
+	case errors.Is(err, embedded.ErrOpenToNetwork):
+		return "", nil, nil, usagef("%w", err)
+	case err != nil:
+		return "", nil, nil, err
+	}
+	own := f.conn
+	own.tlsCA, own.tlsCert, own.tlsKey = "", "", "" // TLS is not spoken within the process
+	nc, err = f.dial(own, server.ClientURL(), node, log, server.InProcess())
+	if err != nil {
+		server.Close()
+		return "", nil, nil, connectError([]string{server.ClientURL()}, err)
+	}
+	return "embedded", nc, func() { nc.Close(); server.Close() }, nil
+}
+
+// dial connects the generator, for as long as it runs.
+func (f *serveFlags) dial(c connFlags, url, node string, log *slog.Logger, more ...nats.Option) (*nats.Conn, error) {
+	opts, err := c.options("leaf " + node)
+	if err != nil {
+		return nil, err
+	}
+	opts = append(opts,
+		// A write that cannot be sent now must fail now: sent later, it would
+		// surprise. Credentials may be renewed on the server: never give up.
+		nats.ReconnectBufSize(-1),
+		nats.IgnoreAuthErrorAbort(),
+		nats.DrainTimeout(max(f.drainTimeout, time.Second)),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				log.Warn("the connection to NATS is lost", "error", err)
+			}
+		}),
+		nats.ReconnectHandler(func(nc *nats.Conn) {
+			log.Info("connected to NATS again", "url", nc.ConnectedUrlRedacted())
+		}),
+		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
+			subject := ""
+			if sub != nil {
+				subject = sub.Subject
+			}
+			log.Warn("NATS reports an error", "error", err, "subject", subject)
+		}),
+	)
+	return nats.Connect(url, append(opts, more...)...)
+}
+
+// join enters the installation that the data folder belongs to, and makes the
+// folder belong to it on the first time.
+func join(ctx context.Context, cfg kvstore.Config, dir *dataDir, epoch int64) error {
+	known, err := dir.read("installation")
+	if err != nil {
+		return err
+	}
+	have, err := kvstore.Join(ctx, cfg, kvstore.Installation{
+		Store: "kv", Registry: "kv", Epoch: epoch,
+		TimeBits: timeBits, WorkerBits: workerBits, SequenceBits: sequenceBits,
+	}, known)
+	if err != nil || have.ID == known {
+		return err
+	}
+	return dir.write("installation", have.ID)
+}
+
+// describe returns the flags that are not secret, for the events.
+func describe(fs *pflag.FlagSet) map[string]string {
+	config := make(map[string]string)
+	fs.VisitAll(func(f *pflag.Flag) {
+		if !isSecret(f) && f.Value.String() != "" && f.Name != "help" {
+			config[f.Name] = f.Value.String()
+		}
+	})
+	return config
+}
