@@ -75,7 +75,15 @@ func (p *presence) present(now time.Time) []beat {
 	return found
 }
 
-// segmentElsewhere reports whether another generator can answer leaf.segment.
-func (p *presence) segmentElsewhere(now time.Time) bool {
-	return slices.ContainsFunc(p.present(now), func(b beat) bool { return b.Segment })
+// segmentElsewhere reports whether another generator has said, later than
+// since, that it can answer leaf.segment.
+func (p *presence) segmentElsewhere(now, since time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, m := range p.others {
+		if m.Segment && m.heard.After(since) && now.Sub(m.heard) < beatExpires {
+			return true
+		}
+	}
+	return false
 }

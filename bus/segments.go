@@ -21,7 +21,10 @@ const asideEvery = 200 * time.Millisecond
 type segments struct {
 	g       *Generator
 	waiting sync.WaitGroup // goroutines that answer later
-	service micro.Service  // nil: not in the queue group; owned by Generator.Run
+
+	// Owned by Generator.Run.
+	service micro.Service // nil: not in the queue group
+	sick    time.Time     // since when it cannot serve; zero: it can
 }
 
 // open enters the queue group.
@@ -64,8 +67,18 @@ func (s *segments) healthy() bool {
 
 // stepAside leaves the queue group, or enters it again, as the generator's
 // state and the other generators' demand.
+//
+// It leaves only for one that said it can serve after this one said that it
+// cannot: of two that fall sick together, both stay.
 func (s *segments) stepAside(now time.Time) {
-	aside := !s.healthy() && s.g.presence.segmentElsewhere(now)
+	if healthy := s.healthy(); healthy != s.sick.IsZero() {
+		s.sick = time.Time{}
+		if !healthy {
+			s.sick = now
+		}
+		s.g.beat(false)
+	}
+	aside := !s.sick.IsZero() && s.g.presence.segmentElsewhere(now, s.sick)
 	switch {
 	case aside && s.service != nil:
 		s.g.log.Warn("out of IDs while the store is away: leaving leaf.segment to other generators")

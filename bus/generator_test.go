@@ -1,0 +1,487 @@
+package bus_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/allocator/allocatortest"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/bus/kvstore"
+)
+
+// patience bounds the waits of these tests. It is no measure of speed.
+const patience = 20 * time.Second
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// quiet is a log for those who do not read it.
+var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+
+func newServer(t *testing.T) *embedded.Server {
+	s, err := embedded.Start(embedded.Config{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+func connect(t *testing.T, s *embedded.Server) *nats.Conn {
+	nc, err := nats.Connect(s.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+// running is a generator that runs; stop ends it and returns what Run did.
+type running struct {
+	node string
+	conn *nats.Conn
+	stop func() error
+}
+
+// start runs a generator on store until the test ends.
+func start(t *testing.T, s *embedded.Server, node string, store allocator.Store, change func(*bus.Config)) *running {
+	t.Helper()
+	nc := connect(t, s)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ready := make(chan struct{})
+	state := kvstore.Config{Conn: nc, JS: js, Log: quiet}
+	cfg := bus.Config{
+		Conn: nc, JS: js, Store: store, Node: node, Log: quiet, Release: "test",
+		Join:         func(context.Context) error { return nil },
+		Open:         func(context.Context) error { return nil },
+		OpenEvents:   func(ctx context.Context) error { return kvstore.OpenEvents(ctx, state, 1<<20) },
+		MaxStep:      allocator.DefaultMaxStep,
+		MaxWait:      200 * time.Millisecond,
+		DrainTimeout: patience,
+		Ready:        func() { close(ready) },
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- bus.NewGenerator(cfg).Run(ctx) }()
+	r := &running{node: node, conn: nc, stop: sync.OnceValue(func() error { cancel(); return <-ended })}
+	t.Cleanup(func() { r.stop() })
+	select {
+	case <-ready:
+	case err := <-ended:
+		ended <- err
+		t.Fatalf("%s did not start: %v", node, err)
+	case <-time.After(patience):
+		t.Fatalf("%s did not get ready", node)
+	}
+	return r
+}
+
+func memory(t *testing.T, tags ...string) *allocatortest.Memory {
+	m := allocatortest.NewMemory()
+	for _, tag := range tags {
+		if _, err := m.Create(t.Context(), allocator.Tag{Name: tag, MaxID: 1, Step: 10}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return m
+}
+
+// ask sends one request and returns the reply's body and its code, if any.
+func ask(t *testing.T, nc *nats.Conn, subject, body string) (reply, code string) {
+	t.Helper()
+	msg, err := nc.Request(subject, []byte(body), patience)
+	if errors.Is(err, nats.ErrNoResponders) {
+		return "", "no responders"
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", subject, err)
+	}
+	return string(msg.Data), msg.Header.Get("Nats-Service-Error-Code")
+}
+
+// eventually waits until ok.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-tick.C {
+		if ok() {
+			return
+		}
+	}
+	t.Fatalf("it did not happen that %s", what)
+}
+
+// switched is a store that can be taken away.
+type switched struct {
+	allocator.Store
+	away atomic.Bool
+}
+
+func (s *switched) Reserve(ctx context.Context, tag string, n int64) (allocator.Grant, error) {
+	if s.away.Load() {
+		return allocator.Grant{}, errors.New("unplugged")
+	}
+	return s.Store.Reserve(ctx, tag, n)
+}
+
+// events collects what the stream keeps.
+func events(t *testing.T, nc *nats.Conn) (list func(what string) []bus.Event) {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var all []bus.Event
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	eventually(t, "the stream is there", func() bool {
+		_, err := js.Stream(ctx, bus.EventStream)
+		return err == nil
+	})
+	go func() {
+		defer close(done)
+		err := bus.FollowEvents(ctx, js, bus.EventFilter{Since: time.Now().Add(-time.Hour)}, func(e bus.Event) error {
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, e)
+			return nil
+		}, func(err error) { t.Errorf("odd event: %v", err) })
+		if err != nil {
+			t.Errorf("following: %v", err)
+		}
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	return func(what string) (found []bus.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, e := range all {
+			if e.Type == what {
+				found = append(found, e)
+			}
+		}
+		return found
+	}
+}
+
+func TestStepsAsideAndComesBack(t *testing.T) {
+	s := newServer(t)
+	nc := connect(t, s)
+	shared := memory(t, "order")
+	sickStore := &switched{Store: shared}
+	sick := start(t, s, "sick", sickStore, nil)
+	stream := events(t, nc)
+	// Alone, it stays and says why.
+	if _, code := ask(t, nc, "leaf.segment.order", "10"); code != "" {
+		t.Fatalf("code %s", code)
+	}
+	sickStore.away.Store(true)
+	eventually(t, "it has nothing left", func() bool {
+		_, code := ask(t, nc, "leaf.segment.order", "")
+		return code != ""
+	})
+	eventually(t, "it answers at once why", func() bool {
+		body, code := ask(t, nc, "leaf.segment.order", "")
+		return code == "503" && strings.Contains(body, `"reason":"store_unavailable"`)
+	})
+	eventually(t, "it says that it is not ready", func() bool {
+		states, err := bus.NewClient(nc).States(t.Context())
+		return err == nil && len(states) == 1 && !states[0].Ready && states[0].Missing[0] == "store"
+	})
+
+	// With another that can serve, it leaves.
+	other := start(t, s, "other", shared, nil)
+	eventually(t, "only the healthy one answers", func() bool {
+		for range 20 {
+			if _, code := ask(t, nc, "leaf.segment.order", ""); code != "" {
+				return false
+			}
+		}
+		return true
+	})
+	// Without it, the sick one is back: an answer that says why beats none.
+	if err := other.stop(); err != nil {
+		t.Errorf("stopping: %v", err)
+	}
+	eventually(t, "the sick one answers again", func() bool {
+		_, code := ask(t, nc, "leaf.segment.order", "")
+		return code == "503"
+	})
+	// And well, when the store is back, without help.
+	sickStore.away.Store(false)
+	eventually(t, "it recovers", func() bool {
+		_, code := ask(t, nc, "leaf.segment.order", "")
+		return code == ""
+	})
+
+	eventually(t, "the episodes are told to their end", func() bool { return len(stream("leaf.segment.recovered")) == 2 })
+	for what, n := range map[string]int{"leaf.segment.refill_failed": 1, "leaf.segment.starved": 1, "leaf.node.started": 2, "leaf.node.stopped": 1} {
+		if got := len(stream(what)); got != n {
+			t.Errorf("%d events %s, want %d", got, what, n)
+		}
+	}
+	if err := sick.stop(); err != nil {
+		t.Errorf("stopping: %v", err)
+	}
+}
+
+// Two that are both sick must not wait for each other.
+func TestAllSickStay(t *testing.T) {
+	s := newServer(t)
+	nc := connect(t, s)
+	store := &switched{Store: memory(t, "order")}
+	store.away.Store(true)
+	for _, node := range []string{"a", "b"} {
+		start(t, s, node, store, nil)
+	}
+	for range 50 {
+		if body, code := ask(t, nc, "leaf.segment.order", ""); code != "503" && code != "504" {
+			t.Fatalf("code %q: %s", code, body)
+		}
+	}
+}
+
+// slow is a store whose Reserve waits for a token.
+type slow struct {
+	allocator.Store
+	tokens chan struct{}
+}
+
+func (s *slow) Reserve(ctx context.Context, tag string, n int64) (allocator.Grant, error) {
+	select {
+	case <-s.tokens:
+		return s.Store.Reserve(ctx, tag, n)
+	case <-ctx.Done():
+		return allocator.Grant{}, ctx.Err()
+	}
+}
+
+// A tag that waits must hold up no other, and the drain must answer all.
+func TestWaitingLeavesTheCallback(t *testing.T) {
+	s := newServer(t)
+	nc := connect(t, s)
+	store := &slow{Store: memory(t, "slow", "quick"), tokens: make(chan struct{}, 10)}
+	g := start(t, s, "n", store, func(c *bus.Config) { c.MaxWait = patience })
+
+	store.tokens <- struct{}{} // for quick
+	if _, code := ask(t, nc, "leaf.segment.quick", "2"); code != "" {
+		t.Fatalf("code %s", code)
+	}
+	const waiting = 100
+	inbox := nc.NewInbox()
+	replies, err := nc.SubscribeSync(inbox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range waiting {
+		if err := nc.PublishRequest("leaf.segment.slow", inbox, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if body, code := ask(t, nc, "leaf.segment.quick", ""); code != "" || body != "3" {
+		t.Errorf("with slow requests waiting, quick got %q, code %q", body, code)
+	}
+
+	stopped := make(chan error, 1)
+	go func() { stopped <- g.stop() }()
+	eventually(t, "it has left the queue group", func() bool {
+		_, code := ask(t, nc, "leaf.segment.quick", "")
+		return code == "no responders"
+	})
+	close(store.tokens) // the store is quick again
+	var c allocatortest.Checker
+	for i := range waiting {
+		msg, err := replies.NextMsg(patience)
+		if err != nil {
+			t.Fatalf("%d of %d requests were answered: %v", i, waiting, err)
+		}
+		ranges, err := bus.ParseReply(msg.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Add(ranges...)
+	}
+	if ids, err := c.Check(); ids != waiting || err != nil {
+		t.Errorf("%d IDs, %v", ids, err)
+	}
+	if err := <-stopped; err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+// What still waits when the drain's time is over is told so.
+func TestDrainTimeout(t *testing.T) {
+	s := newServer(t)
+	nc := connect(t, s)
+	g := start(t, s, "n", &slow{Store: memory(t, "order"), tokens: make(chan struct{})}, func(c *bus.Config) {
+		c.MaxWait, c.DrainTimeout = patience, time.Millisecond
+	})
+	replies, err := nc.SubscribeSync(nc.NewInbox())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.PublishRequest("leaf.segment.order", replies.Subject, nil); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the request waits", func() bool {
+		states, err := bus.NewClient(nc).States(t.Context())
+		return err == nil && states[0].Counts.Waiting == 1
+	})
+	if err := g.stop(); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	msg, err := replies.NextMsg(patience)
+	if err != nil || !strings.Contains(string(msg.Data), `"reason":"draining"`) {
+		t.Errorf("the answer is %v, %v; want draining", msg, err)
+	}
+}
+
+func TestNoReplyNoID(t *testing.T) {
+	s := newServer(t)
+	nc := connect(t, s)
+	start(t, s, "n", memory(t, "order"), nil)
+	for range 5 {
+		if err := nc.Publish("leaf.segment.order", []byte("3")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if body, _ := ask(t, nc, "leaf.segment.order", ""); body != "1" {
+		t.Errorf("after requests that nobody waits for, the first ID is %s", body)
+	}
+}
+
+func TestOverloaded(t *testing.T) {
+	s := newServer(t)
+	nc := connect(t, s)
+	start(t, s, "n", &slow{Store: memory(t, "order"), tokens: make(chan struct{})}, func(c *bus.Config) {
+		c.MaxWaiting, c.MaxWait = 2, patience
+		c.DrainTimeout = time.Millisecond
+	})
+	for range 2 {
+		if err := nc.PublishRequest("leaf.segment.order", nc.NewInbox(), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if body, code := ask(t, nc, "leaf.segment.order", ""); code != "429" || !strings.Contains(body, `"reason":"overloaded"`) || !strings.Contains(body, "retry_after_ms") {
+		t.Errorf("code %s: %s", code, body)
+	}
+}
+
+// A store that is not there must not hold back the start, and what comes later
+// is served.
+func TestStoreComesLater(t *testing.T) {
+	s := newServer(t)
+	nc := connect(t, s)
+	var there atomic.Bool
+	store := &switched{Store: memory(t)}
+	store.away.Store(true)
+	start(t, s, "n", store, func(c *bus.Config) {
+		c.Tags = []allocator.Tag{{Name: "order", Step: 10}}
+		c.Open = func(context.Context) error {
+			if !there.Load() {
+				return errors.New("not there yet")
+			}
+			store.away.Store(false)
+			return nil
+		}
+	})
+	if _, code := ask(t, nc, "leaf.segment.order", ""); code != "503" && code != "504" {
+		t.Errorf("without a store: code %s", code)
+	}
+	there.Store(true)
+	eventually(t, "it serves", func() bool {
+		body, _ := ask(t, nc, "leaf.segment.order", "")
+		return body == "1"
+	})
+}
+
+func TestRefusedToStart(t *testing.T) {
+	s := newServer(t)
+	nc := connect(t, s)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = bus.NewGenerator(bus.Config{
+		Conn: nc, JS: js, Store: memory(t), Node: "n", Log: quiet,
+		Join:       func(context.Context) error { return allocator.ErrRefused },
+		OpenEvents: func(context.Context) error { return nil },
+		Ready:      func() { t.Error("a refused generator is ready") },
+	}).Run(t.Context())
+	if !errors.Is(err, allocator.ErrRefused) {
+		t.Errorf("Run: %v, want %v", err, allocator.ErrRefused)
+	}
+}
+
+// What one generator reserved is evidence for another: also from the stream,
+// for one that starts later.
+func TestWitness(t *testing.T) {
+	s := newServer(t)
+	nc := connect(t, s)
+	first := memory(t, "order")
+	start(t, s, "first", first, nil)
+	stream := events(t, nc)
+	if _, code := ask(t, nc, "leaf.segment.order", "500"); code != "" {
+		t.Fatalf("code %s", code)
+	}
+	eventually(t, "the refill is in the stream", func() bool { return len(stream("leaf.segment.refill")) > 0 })
+
+	// The second has a store that went backwards: as a stale replica would be.
+	stale := start(t, s, "stale", memory(t, "order"), nil)
+	page, err := stale.conn.Request("leaf.admin.buffers", nil, patience)
+	if err != nil || len(page.Data) == 0 {
+		t.Fatalf("%v", err)
+	}
+	eventually(t, "the stale one refuses", func() bool {
+		body, code := ask(t, nc, "leaf.segment.order", "")
+		return code == "503" && strings.Contains(body, `"reason":"store_regressed"`)
+	})
+	eventually(t, "the alert is in the stream", func() bool { return len(stream("leaf.segment.regressed")) == 1 })
+	var body struct{ Got, Seen bus.ID }
+	if err := json.Unmarshal(stream("leaf.segment.regressed")[0].Data, &body); err != nil || body.Got != 1 || body.Seen < 501 {
+		t.Errorf("the alert says %+v, %v", body, err)
+	}
+}
+
+// An operator's max_id is in force at every generator when the reply comes.
+func TestMaxIDMovesEverywhere(t *testing.T) {
+	s := newServer(t)
+	nc := connect(t, s)
+	store := memory(t, "order")
+
+	for _, node := range []string{"a", "b", "c"} {
+		start(t, s, node, store, nil)
+	}
+	for range 30 {
+		ask(t, nc, "leaf.segment.order", "")
+	}
+	if body, code := ask(t, nc, "leaf.admin.tags.update", `{"tag":"order","max_id":"70000"}`); code != "" {
+		t.Fatalf("code %s: %s", code, body)
+	}
+	for range 60 {
+		body, code := ask(t, nc, "leaf.segment.order", "")
+		if ranges, err := bus.ParseReply([]byte(body)); code != "" || err != nil || ranges[0].First < 70000 {
+			t.Fatalf("after max_id was moved to 70000: %q, code %q", body, code)
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/bus/embedded"
+)
+
+func event(severity string, n int) *nats.Msg {
+	return newEvent(severity, "segment.test", "t", "n", map[string]int{"n": n})
+}
+
+// The queue is bounded, and its last quarter is for alerts.
+func TestQueueIsBounded(t *testing.T) {
+	p := newPublisher(nil, nil, nil)
+	for i := range eventQueue + 100 {
+		p.publish(event(info, i))
+	}
+	if queued, dropped := len(p.queue), p.dropped.Load(); queued != infoQueue || dropped != eventQueue+100-infoQueue {
+		t.Errorf("%d queued, %d dropped; want %d and the rest", queued, dropped, infoQueue)
+	}
+	p.dropped.Store(0)
+	for i := range eventQueue {
+		p.publish(event(alert, i))
+	}
+	if queued, dropped := len(p.queue), p.dropped.Load(); queued != eventQueue || dropped != infoQueue {
+		t.Errorf("with alerts %d queued, %d dropped; want %d and %d", queued, dropped, eventQueue, infoQueue)
+	}
+}
+
+// Events wait while the stream is away, arrive in order, and those that are
+// left at the end are handed over before run returns.
+func TestEventsWait(t *testing.T) {
+	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	s, err := embedded.Start(embedded.Config{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), Logger: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	nc, err := nats.Connect(s.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	tries := 0
+	p := newPublisher(js, func(ctx context.Context) error {
+		if tries++; tries < 3 {
+			return errors.New("away")
+		}
+		_, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: EventStream, Subjects: []string{EventSubjects}})
+		return err
+	}, log)
+	const events = 50
+	for i := range events {
+		p.publish(event(info, i))
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); p.run(ctx) }()
+
+	got := make(chan Event, 2*events)
+	follow, stop := context.WithTimeout(context.Background(), 20*time.Second)
+	defer stop()
+	for follow.Err() == nil {
+		if _, err := js.Stream(follow, EventStream); err == nil {
+			break
+		}
+	}
+	followed := make(chan error, 1)
+	go func() {
+		followed <- FollowEvents(follow, js, EventFilter{Since: time.Now().Add(-time.Hour)},
+			func(e Event) error { got <- e; return nil }, func(err error) { t.Error(err) })
+	}()
+	expect := func(n int) {
+		t.Helper()
+		select {
+		case e := <-got:
+			if want := `{"n":` + strconv.Itoa(n) + `}`; string(e.Data) != want {
+				t.Fatalf("got %s, want %s", e.Data, want)
+			}
+		case <-follow.Done():
+			t.Fatalf("event %d did not come", n)
+		}
+	}
+	for i := range events {
+		expect(i)
+	}
+	cancel()
+	for i := range events {
+		p.publish(event(info, i)) // some of them after the end has begun
+	}
+	<-done
+	for len(p.queue) > 0 {
+		<-p.queue // published after run had ended
+	}
+	stop()
+	if err := <-followed; err != nil {
+		t.Error(err)
+	}
+}
