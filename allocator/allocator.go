@@ -316,8 +316,20 @@ func (a *Allocator) forget(b *buffer) {
 // Observe notes that another generator reserved the IDs of tag below end.
 func (a *Allocator) Observe(tag string, end int64) { a.cfg.Marks.Observe(tag, end) }
 
-// Seen is the end of all ranges of tag that this generator knows of.
-func (a *Allocator) Seen(tag string) int64 { return a.cfg.Marks.End(tag) }
+// Seen is the end of all ranges of tag that this generator knows of, or the
+// max_id that it saw in the store, if that is above.
+func (a *Allocator) Seen(tag string) int64 {
+	seen := a.cfg.Marks.End(tag)
+	a.mu.RLock()
+	b := a.buffers[tag]
+	a.mu.RUnlock()
+	if b == nil {
+		return seen
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return max(seen, b.floor)
+}
 
 // notify passes events on, those that are one. No lock may be held.
 func (a *Allocator) notify(events ...Event) {

@@ -17,7 +17,7 @@ const (
 // and once, by [Recovered], when it ends.
 type Event interface{ event() }
 
-// Refilled: a range was reserved and is now served.
+// Refilled says that a range was reserved and is now served.
 type Refilled struct {
 	Tag string
 	Range
@@ -26,26 +26,26 @@ type Refilled struct {
 	Elapsed time.Duration // of the store's write
 }
 
-// RefillFailed: the store refused, or did not answer. It is tried again.
+// RefillFailed says that the store refused, or did not answer. It is tried again.
 type RefillFailed struct {
 	Tag  string
 	Err  error
 	Left int64 // IDs still in memory
 }
 
-// Starved: a request was refused because memory had not enough IDs.
+// Starved says that a request was refused because memory had not enough IDs.
 type Starved struct {
 	Tag     string
 	Waiting int // requests that wait, the refused one included
 }
 
-// Regressed: the store went backwards; see [RegressedError].
+// Regressed says that the store went backwards; see [RegressedError].
 type Regressed struct {
 	Tag       string
 	Got, Seen int64
 }
 
-// Recovered: the episode of the tag is over.
+// Recovered says that an episode of the tag is over.
 type Recovered struct {
 	Tag     string
 	Episode string // refill_failed, starved or regressed

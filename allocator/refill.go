@@ -78,12 +78,8 @@ func (a *Allocator) reserve(b *buffer, p plan) error {
 	}
 
 	// The order is the point: what was seen before the store was asked must lie
-	// below what it answers. What is seen later may well lie above. The floor
-	// was seen in the store too.
-	b.mu.Lock()
-	floor := b.floor
-	b.mu.Unlock()
-	seen := max(a.cfg.Marks.End(b.tag), floor)
+	// below what it answers. What is seen later may well lie above.
+	seen := a.Seen(b.tag)
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(a.ctx, attemptTimeout)
 	defer cancel()

@@ -280,7 +280,7 @@ func backwards(tb testing.TB, b Backend) {
 	}
 	mu.Lock()
 	for range 2 {
-		as = append(as, running(tb, allocator.Config{Store: b.Open(tb), Notify: notify}))
+		as = append(as, running(tb, allocator.Config{Store: b.Open(tb), Notify: notify, MaxWait: timeout}))
 	}
 	mu.Unlock()
 	for _, a := range as {

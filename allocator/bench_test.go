@@ -1,0 +1,129 @@
+package allocator_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/leafbus/leafbus/allocator"
+)
+
+// endless is a store that has every tag and costs nothing. It keeps nothing
+// but one number for all.
+type endless struct {
+	allocator.Store
+	step int64
+	next atomic.Int64
+}
+
+func (e *endless) Reserve(_ context.Context, _ string, n int64) (allocator.Grant, error) {
+	n = max(n, e.step)
+	last := e.next.Add(n)
+	return allocator.Grant{Range: allocator.Range{First: last - n + 1, Last: last}, Step: e.step}, nil
+}
+
+// once takes n IDs into dst, and waits if it must.
+func once(tb testing.TB, a *allocator.Allocator, dst []allocator.Range, n int64) []allocator.Range {
+	ranges, w, err := a.Request(dst, "order", n)
+	if w != nil {
+		ranges, err = w.Wait(context.Background())
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return ranges
+}
+
+// TestTakeAllocatesNothing: one ID from memory costs no allocation.
+func TestTakeAllocatesNothing(t *testing.T) {
+	a := allocator.New(allocator.Config{Store: &endless{step: 1 << 40}})
+	dst := make([]allocator.Range, 0, 1)
+	once(t, a, dst, 1)
+	if got := testing.AllocsPerRun(1000, func() { once(t, a, dst, 1) }); got != 0 {
+		t.Errorf("%v allocations for one ID", got)
+	}
+	if got := testing.AllocsPerRun(1000, func() { once(t, a, dst, 1000) }); got != 0 {
+		t.Errorf("%v allocations for a thousand IDs", got)
+	}
+}
+
+// split runs f b.N times, shared by so many goroutines.
+func split(b *testing.B, goroutines int, f func()) {
+	b.ReportAllocs()
+	var wg sync.WaitGroup
+	b.ResetTimer()
+	for i := range goroutines {
+		n := b.N / goroutines
+		if i < b.N%goroutines {
+			n++
+		}
+		wg.Go(func() {
+			for range n {
+				f()
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// BenchmarkAtomicAdd is what [BenchmarkTake] is to be measured against: the
+// least that several goroutines can do to get different numbers.
+func BenchmarkAtomicAdd(b *testing.B) {
+	for _, goroutines := range []int{1, 2} {
+		b.Run(fmt.Sprintf("goroutines=%d", goroutines), func(b *testing.B) {
+			var n atomic.Int64
+			split(b, goroutines, func() { n.Add(1) })
+		})
+	}
+}
+
+func BenchmarkTake(b *testing.B) {
+	for _, n := range []int64{1, 1000} {
+		for _, goroutines := range []int{1, 2} {
+			b.Run(fmt.Sprintf("n=%d/goroutines=%d", n, goroutines), func(b *testing.B) {
+				a := allocator.New(allocator.Config{Store: &endless{step: 50_000_000}})
+				once(b, a, nil, 1)
+				pool := sync.Pool{New: func() any { return new([1]allocator.Range) }}
+				split(b, goroutines, func() {
+					dst := pool.Get().(*[1]allocator.Range)
+					once(b, a, dst[:0], n)
+					pool.Put(dst)
+				})
+				b.ReportMetric(float64(b.N)*float64(n)/b.Elapsed().Seconds(), "IDs/s")
+			})
+		}
+	}
+}
+
+// BenchmarkMemory tells what a tag costs that is in use.
+func BenchmarkMemory(b *testing.B) {
+	const tags = 100_000
+	names := make([]string, tags)
+	for i := range names {
+		names[i] = fmt.Sprintf("tag-%d", i)
+	}
+	heap := func() float64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return float64(m.HeapAlloc)
+	}
+	for b.Loop() {
+		before := heap()
+		ctx, cancel := context.WithCancel(context.Background())
+		a := allocator.New(allocator.Config{Store: unwatched{&endless{step: 1000}}})
+		for _, name := range names {
+			if _, err := a.Take(ctx, name, 100); err != nil {
+				b.Fatal(err)
+			}
+		}
+		cancel()
+		a.Run(ctx) // ends when the refills have
+		b.ReportMetric((heap()-before)/tags, "B/tag")
+		runtime.KeepAlive(a)
+	}
+}

@@ -1,0 +1,346 @@
+package allocator_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/allocator/allocatortest"
+)
+
+// TestModel runs several generators on one store through everything that can
+// happen to them, in virtual time: slow writes, lost answers, outages, callers
+// that give up, operators who move max_id, change steps, delete and create
+// tags, generators that are killed and started again with their marks, and a
+// store that is set back to a backup. No ID may ever come twice; and when all
+// is well again, everybody is served.
+func TestModel(t *testing.T) {
+	const runs = 200
+	random := allocatortest.Seed(t)
+	dir := t.TempDir()
+	var ids, regressions int64
+	for run := range runs {
+		seed := random.Uint64()
+		bubble(t, func(t *testing.T) {
+			m := &model{
+				store:    allocatortest.NewMemory(),
+				dir:      filepath.Join(dir, fmt.Sprint(run)),
+				random:   rand.New(rand.NewPCG(seed, uint64(run))),
+				seen:     make(map[string]int64),
+				checkers: make(map[string]*allocatortest.Checker),
+				tags:     []string{"order", "user"},
+			}
+			m.run(t)
+			ids += m.ids
+			regressions += int64(m.regressions)
+		})
+		if t.Failed() {
+			t.Fatalf("in run %d", run)
+		}
+	}
+	t.Logf("%d IDs, %d times the store went backwards", ids, regressions)
+	if ids == 0 || regressions < runs/4 {
+		t.Errorf("the model does too little: %d IDs, %d times the store went backwards", ids, regressions)
+	}
+}
+
+type model struct {
+	store       *allocatortest.Memory
+	dir         string
+	random      *rand.Rand // of the driver only
+	tags        []string
+	checkers    map[string]*allocatortest.Checker
+	nodes       []*node
+	ids         int64
+	regressions int
+
+	mu     sync.Mutex
+	seen   map[string]int64 // what the event stream has
+	frozen bool             // no write begins
+	calm   bool             // no faults any more
+}
+
+type node struct {
+	m     *model
+	name  string
+	store *store
+
+	mu     sync.Mutex
+	random *rand.Rand
+	a      *allocator.Allocator // nil: it is down
+	stop   func()
+}
+
+func (m *model) run(t *testing.T) {
+	for _, tag := range m.tags {
+		m.checkers[tag] = new(allocatortest.Checker)
+		m.create(t, tag)
+	}
+	for i := range 3 {
+		n := &node{m: m, name: fmt.Sprintf("%s-node%d", m.dir, i), random: m.fork()}
+		n.store = &store{Memory: m.store, tb: t, busy: make(map[string]bool)}
+		n.store.before, n.store.after = n.before, n.after
+		m.nodes = append(m.nodes, n)
+		n.start(t)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var callers sync.WaitGroup
+	for _, n := range m.nodes {
+		for range 2 {
+			random := m.fork()
+			callers.Go(func() { n.calls(ctx, t, random) })
+		}
+	}
+	backup := m.store.Snapshot()
+	for range 40 {
+		time.Sleep(time.Duration(m.random.IntN(400)) * time.Millisecond)
+		tag := m.tags[m.random.IntN(len(m.tags))]
+		switch m.random.IntN(14) {
+		case 0, 1: // an operator moves max_id
+			if r, err := m.store.Get(ctx, tag); err == nil {
+				to := r.MaxID + m.random.Int64N(500)
+				m.store.Update(ctx, tag, allocator.Change{MaxID: &to})
+			}
+		case 2:
+			step := 1 + m.random.Int64N(50)
+			m.store.Update(ctx, tag, allocator.Change{Step: &step})
+		case 3:
+			m.store.Delete(ctx, tag)
+		case 4, 5, 6:
+			m.create(t, tag)
+		case 7, 8, 9:
+			n := m.nodes[m.random.IntN(len(m.nodes))]
+			n.kill()
+			if m.random.IntN(2) == 0 {
+				time.Sleep(time.Second)
+			}
+			n.start(t)
+		case 10:
+			backup = m.store.Snapshot()
+		case 11:
+			m.restore(backup)
+		case 12, 13:
+			m.heal(t)
+		}
+	}
+
+	// All is well again: everybody is served.
+	m.mu.Lock()
+	m.calm = true
+	m.mu.Unlock()
+	cancel()
+	callers.Wait()
+	for _, tag := range m.tags {
+		m.create(t, tag)
+	}
+	m.heal(t)
+	time.Sleep(10 * time.Second)
+	synctest.Wait()
+	for _, n := range m.nodes {
+		for _, tag := range m.tags {
+			for _, size := range []int64{1, 1000, 1, 1} {
+				ranges, err := n.a.Take(t.Context(), tag, size)
+				if err != nil {
+					t.Errorf("when all was well again, %s got no %d IDs of %s: %v", n.name, size, tag, err)
+				}
+				m.checkers[tag].Add(ranges...)
+			}
+		}
+		if got := n.a.Waiting(); got != 0 {
+			t.Errorf("%s has %d requests that wait", n.name, got)
+		}
+	}
+	for _, n := range m.nodes {
+		n.kill()
+	}
+	for tag, c := range m.checkers {
+		ids, err := c.Check()
+		if err != nil {
+			t.Errorf("%s: %v", tag, err)
+		}
+		m.ids += ids
+	}
+}
+
+func (m *model) fork() *rand.Rand {
+	return rand.New(rand.NewPCG(m.random.Uint64(), m.random.Uint64()))
+}
+
+func (m *model) create(t *testing.T, tag string) {
+	_, err := m.store.Create(t.Context(), allocator.Tag{Name: tag, MaxID: 1, Step: 1 + m.random.Int64N(50)})
+	if err != nil && !errors.Is(err, allocator.ErrExists) {
+		t.Errorf("Create: %v", err)
+	}
+}
+
+// restore sets the store back, at a moment when no write is under way and
+// everybody has heard of all that was reserved: a request that was sent before
+// and done after it cannot be told from one to a store that is sound.
+func (m *model) restore(backup map[string]allocator.Tag) {
+	m.mu.Lock()
+	m.frozen = true
+	m.mu.Unlock()
+	time.Sleep(time.Second) // longer than any write takes
+	synctest.Wait()
+	m.store.Restore(maps.Clone(backup))
+	m.regressions++
+	m.mu.Lock()
+	m.frozen = false
+	m.mu.Unlock()
+}
+
+// heal moves max_id past all that was ever seen, as an operator does who has
+// looked into it and into the alerts.
+func (m *model) heal(t *testing.T) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, tag := range m.tags {
+		if r, err := m.store.Get(t.Context(), tag); err == nil {
+			to := max(r.MaxID, m.seen[tag])
+			for _, n := range m.nodes {
+				if n.a != nil {
+					to = max(to, n.a.Seen(tag))
+				}
+			}
+			if _, err := m.store.Update(t.Context(), tag, allocator.Change{MaxID: &to}); err != nil && !errors.Is(err, allocator.ErrConflict) {
+				t.Errorf("Update: %v", err)
+			}
+		}
+	}
+}
+
+// start starts the generator with the marks in its file. What the others have
+// reserved it reads from the stream.
+func (n *node) start(t *testing.T) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.a != nil {
+		return
+	}
+	marks, err := allocator.OpenMarks(n.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, stop := startStop(t, allocator.Config{
+		Store: n.store, Marks: marks, Notify: n.m.publish,
+		MaxWait: 500 * time.Millisecond, MaxBatch: 5000, MaxStep: 200, MaxWaiting: 20,
+	})
+	n.m.mu.Lock()
+	for tag, end := range n.m.seen {
+		a.Observe(tag, end)
+	}
+	n.a = a
+	n.m.mu.Unlock()
+	n.stop = func() { stop(); marks.Close() }
+}
+
+func (n *node) kill() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.a == nil {
+		return
+	}
+	n.stop()
+	n.m.mu.Lock()
+	n.a = nil
+	n.m.mu.Unlock()
+}
+
+// publish tells every generator of a range, as the stream of events does.
+func (m *model) publish(e allocator.Event) {
+	r, ok := e.(allocator.Refilled)
+	if !ok {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.seen[r.Tag] = max(m.seen[r.Tag], r.Last+1)
+	for _, n := range m.nodes {
+		if n.a != nil {
+			n.a.Observe(r.Tag, r.Last+1)
+		}
+	}
+}
+
+// chance is true once in so many times, while there are faults.
+func (n *node) chance(in int) bool {
+	n.m.mu.Lock()
+	defer n.m.mu.Unlock()
+	return !n.m.calm && n.random.IntN(in) == 0
+}
+
+func (n *node) before(context.Context, string, int64) error {
+	n.m.mu.Lock()
+	frozen := n.m.frozen
+	n.m.mu.Unlock()
+	if frozen {
+		return allocatortest.ErrFault
+	}
+	if n.chance(4) {
+		return allocatortest.ErrFault // not done
+	}
+	return nil
+}
+
+func (n *node) after(string, allocator.Range) error {
+	if n.chance(3) {
+		time.Sleep(time.Duration(1+n.m.tick(n)) * time.Millisecond) // slow
+	}
+	if n.chance(6) {
+		return allocatortest.ErrFault // done
+	}
+	return nil
+}
+
+func (m *model) tick(n *node) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return n.random.IntN(200)
+}
+
+// calls takes IDs, one after the other, until the context is done.
+func (n *node) calls(ctx context.Context, t *testing.T, random *rand.Rand) {
+	for ctx.Err() == nil {
+		time.Sleep(time.Duration(random.IntN(60)) * time.Millisecond)
+		n.m.mu.Lock()
+		a := n.a
+		n.m.mu.Unlock()
+		if a == nil {
+			continue
+		}
+		tag, size := n.m.tags[random.IntN(len(n.m.tags))], int64(1)
+		switch random.IntN(10) {
+		case 0:
+			size = 1 + random.Int64N(2000)
+		case 1, 2, 3:
+			size = 1 + random.Int64N(20)
+		}
+		limited, cancel := ctx, context.CancelFunc(func() {})
+		if random.IntN(5) == 0 {
+			limited, cancel = context.WithTimeout(ctx, time.Duration(random.IntN(100))*time.Millisecond)
+		}
+		ranges, err := a.Take(limited, tag, size)
+		cancel()
+		var got int64
+		for _, r := range ranges {
+			got += r.Len()
+		}
+		switch {
+		case err == nil && got != size:
+			t.Errorf("%d IDs were asked for, %d came: %v", size, got, ranges)
+		case err != nil && ranges != nil:
+			t.Errorf("an error and IDs: %v, %v", err, ranges)
+		case errors.Is(err, allocator.ErrExhausted), errors.Is(err, allocator.ErrBadCount), errors.Is(err, allocator.ErrBadTag), errors.Is(err, allocator.ErrBatchTooLarge):
+			t.Errorf("refused with %v", err)
+		}
+		n.m.checkers[tag].Add(ranges...)
+	}
+}

@@ -1,0 +1,64 @@
+package allocator
+
+import (
+	"bytes"
+	"math"
+	"testing"
+)
+
+// FuzzParseMark damages a line: it must never be read as a larger mark than
+// was written, nor as another tag's.
+func FuzzParseMark(f *testing.F) {
+	f.Add("order", int64(1), 0, byte(0), 0)
+	f.Add("order", int64(1000), 12, byte(1), 0)
+	f.Add("a.b", int64(math.MaxInt64), 8, byte('a'^' '), 3)
+	f.Add("0", int64(12345678), 30, byte(0x20), 100)
+	f.Fuzz(func(t *testing.T, tag string, end int64, at int, flip byte, cut int) {
+		line := appendMark(nil, tag, end)
+		legal := CheckTag(tag) == nil && end > 0
+		gotTag, gotEnd, ok := parseMark(line)
+		if ok != legal || ok && (gotTag != tag || gotEnd != end) {
+			t.Fatalf("%q is read as %q %d %v", line, gotTag, gotEnd, ok)
+		}
+		damaged := bytes.Clone(line)
+		if at >= 0 && at < len(damaged) {
+			damaged[at] ^= flip
+		}
+		if cut > 0 {
+			damaged = damaged[:max(len(damaged)-cut, 0)]
+		}
+		gotTag, gotEnd, ok = parseMark(damaged)
+		if ok && (gotTag != tag || gotEnd != end) {
+			t.Errorf("%q, damaged to %q, is read as %q %d", line, damaged, gotTag, gotEnd)
+		}
+	})
+}
+
+// FuzzParseMarkLine reads anything: what is accepted has the right checksum.
+func FuzzParseMarkLine(f *testing.F) {
+	f.Add([]byte("order 5"))
+	f.Add(appendMark(nil, "order", 5))
+	f.Add([]byte("00000000 \n"))
+	f.Add([]byte("\n"))
+	f.Fuzz(func(t *testing.T, line []byte) {
+		tag, end, ok := parseMark(line)
+		if !ok {
+			return
+		}
+		if end < 1 || CheckTag(tag) != nil || !bytes.HasSuffix(line, []byte("\n")) {
+			t.Fatalf("%q is read as %q %d", line, tag, end)
+		}
+		if again := appendMark(nil, tag, end); !bytes.EqualFold(again[:8], leftPad(line)) {
+			t.Errorf("%q is read as %q %d, which is written %q", line, tag, end, again)
+		}
+	})
+}
+
+// leftPad returns a line's checksum with eight digits.
+func leftPad(line []byte) []byte {
+	sum, _, _ := bytes.Cut(line, []byte(" "))
+	for len(sum) < 8 {
+		sum = append([]byte("0"), sum...)
+	}
+	return sum[len(sum)-8:]
+}
