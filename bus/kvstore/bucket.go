@@ -33,6 +33,9 @@ const (
 	codeNotClustered jetstream.ErrorCode = 10074 // JSStreamReplicasNotSupportedErr
 )
 
+// errNoJetStream may pass: the servers with JetStream may be away.
+var errNoJetStream = errors.New("nobody answers for JetStream on this NATS")
+
 // openBucket returns the bucket, which it creates if it is missing. One that
 // could lose records by itself is refused.
 func openBucket(ctx context.Context, cfg Config, name, description string) (jetstream.KeyValue, error) {
@@ -42,9 +45,11 @@ func openBucket(ctx context.Context, cfg Config, name, description string) (jets
 			Bucket: name, Description: description, History: 1, Storage: jetstream.FileStorage,
 		})
 	}
-	if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
-		return nil, fmt.Errorf("%w: this NATS account has no JetStream, and the state is to be kept there; "+
-			"enable it, or run `leaf serve` without --server to embed a NATS server", allocator.ErrRefused)
+	if errors.Is(err, nats.ErrNoResponders) {
+		return nil, fmt.Errorf("%w (is it enabled for this account, and --js-domain right?): %w", errNoJetStream, err)
+	}
+	if errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
+		return nil, fmt.Errorf("%w: the state is to be kept in JetStream: %w; enable it for this account", allocator.ErrRefused, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("bucket %s: %w", name, err)

@@ -56,6 +56,11 @@ func (i Installation) differences(want Installation) []string {
 // here: its configuration differs, or the installation that it knows is gone.
 func Join(ctx context.Context, cfg Config, want Installation, known string) (Installation, error) {
 	kv, err := openBucket(ctx, cfg, bus.BucketInstallation, "Leafbus: the installation's record")
+	if errors.Is(err, errNoJetStream) && known == "" {
+		// A generator that has never served was given the wrong NATS; one that
+		// has waits.
+		return Installation{}, fmt.Errorf("%w: %w; the state is to be kept there: enable it, or run `leaf serve` without --server to embed a NATS", allocator.ErrRefused, err)
+	}
 	if err != nil {
 		return Installation{}, err
 	}

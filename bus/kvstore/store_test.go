@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -165,5 +166,34 @@ func TestBucketAccepted(t *testing.T) {
 	}
 	if err := New(cfg).Open(t.Context()); err != nil {
 		t.Errorf("Open: %v", err)
+	}
+}
+
+// Without JetStream there is nowhere to keep the state, and waiting does not
+// help: said at once, with what to do.
+func TestNoJetStream(t *testing.T) {
+	ns, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns.Start()
+	t.Cleanup(func() { ns.Shutdown(); ns.WaitForShutdown() })
+	nc, err := nats.Connect(ns.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := Config{Conn: nc, JS: js, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	_, err = Join(t.Context(), cfg, layout, "")
+	if !errors.Is(err, allocator.ErrRefused) || !strings.Contains(err.Error(), "JetStream") {
+		t.Errorf("Join: %v; want it refused for want of JetStream", err)
+	}
+	// One that has served before waits for the servers to come back.
+	if _, err = Join(t.Context(), cfg, layout, "known"); err == nil || errors.Is(err, allocator.ErrRefused) {
+		t.Errorf("Join of a known installation: %v; want an error that may pass", err)
 	}
 }
