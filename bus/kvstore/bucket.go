@@ -26,8 +26,8 @@ type Config struct {
 const (
 	defaultReplicas = 3
 	// A cluster that is starting has too few peers for a while.
-	placementTries = 5
-	placementPause = time.Second
+	placementTries = 4
+	placementPause = 500 * time.Millisecond
 
 	codeNoPeers      jetstream.ErrorCode = 10005 // JSClusterNoPeersErrF
 	codeNotClustered jetstream.ErrorCode = 10074 // JSStreamReplicasNotSupportedErr

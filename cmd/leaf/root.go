@@ -20,8 +20,8 @@ func assemble(commands ...*cobra.Command) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "leaf",
 		Short: "Distributed IDs over NATS",
-		Long: `Leafbus issues unique 64-bit IDs over NATS: numbered ones, in segments of a
-sequence for each tag, and snowflakes, which sort by time.
+		Long: `Leafbus issues unique 64-bit IDs over NATS: for each tag a sequence of its own,
+from which generators reserve segments.
 
 Every flag can also be given in the environment, --data-dir as LEAF_DATA_DIR,
 and as a key of a YAML file, data-dir, that --config names. A flag beats the

@@ -1,0 +1,142 @@
+package kvstore
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+)
+
+// newCluster starts a NATS cluster and returns a connection to it.
+func newCluster(t *testing.T, size int) *nats.Conn {
+	var routes []*url.URL
+	ports := make([]int, size)
+	for i := range ports {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ports[i] = l.Addr().(*net.TCPAddr).Port
+		routes = append(routes, &url.URL{Scheme: "nats", Host: l.Addr().String()})
+		l.Close()
+	}
+	var servers []*server.Server
+	for i, port := range ports {
+		ns, err := server.NewServer(&server.Options{
+			ServerName: fmt.Sprintf("s%d", i), Host: "127.0.0.1", Port: server.RANDOM_PORT,
+			Cluster: server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: port}, Routes: routes,
+			JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		go ns.Start()
+		t.Cleanup(func() { ns.Shutdown(); ns.WaitForShutdown() })
+		servers = append(servers, ns)
+	}
+	for _, ns := range servers {
+		if !ns.ReadyForConnections(30 * time.Second) {
+			t.Fatal("a server of the cluster did not start")
+		}
+	}
+	nc, err := nats.Connect(servers[0].ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+// The state is kept three times where the cluster can, once where it cannot,
+// and then a warning says so.
+func TestReplicas(t *testing.T) {
+	for _, c := range []struct{ size, replicas int }{{3, 3}, {2, 1}} {
+		t.Run(fmt.Sprintf("%d servers", c.size), func(t *testing.T) {
+			t.Parallel() // most of the time is the cluster's, electing a leader
+			nc := newCluster(t, c.size)
+			js, err := jetstream.New(nc)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var log bytes.Buffer
+			cfg := Config{Conn: nc, JS: js, Log: slog.New(slog.NewTextHandler(&log, nil))}
+			store := New(cfg)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			for { // as a generator does: a cluster that forms answers late
+				attempt, cancel := context.WithTimeout(ctx, 10*time.Second)
+				err := store.Open(attempt)
+				cancel()
+				if err == nil {
+					break
+				}
+				if ctx.Err() != nil {
+					t.Fatal(err)
+				}
+			}
+			stream, err := js.Stream(ctx, "KV_"+bus.BucketTags)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := stream.CachedInfo().Config.Replicas; got != c.replicas {
+				t.Errorf("%d replicas, want %d", got, c.replicas)
+			}
+			if warned := strings.Contains(log.String(), "level=WARN"); warned != (c.replicas == 1) {
+				t.Errorf("the log says %q", log.String())
+			}
+			// Conflicts of replicated buckets have a code of their own.
+			if _, err := store.Create(ctx, allocator.Tag{Name: "order", MaxID: 1, Step: 10}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := store.Create(ctx, allocator.Tag{Name: "order", MaxID: 1, Step: 10}); err == nil {
+				t.Error("a tag was created twice")
+			}
+			// The same through a handle that has an old view of the revision.
+			kv, err := store.bucket()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := kv.Update(ctx, "order", []byte("{}"), 999); err == nil {
+				t.Error("a write on a wrong revision was accepted")
+			}
+			done := make(chan error, 2)
+			for range 2 {
+				go func() {
+					for range 20 {
+						if _, err := store.Reserve(ctx, "order", 1); err != nil {
+							done <- err
+							return
+						}
+					}
+					done <- nil
+				}()
+			}
+			for range 2 {
+				if err := <-done; err != nil {
+					t.Errorf("Reserve: %v", err)
+				}
+			}
+			for {
+				tag, err := store.Get(ctx, "order") // of any replica, so maybe a little old
+				if err != nil || ctx.Err() != nil {
+					t.Fatalf("Get: %v", err)
+				}
+				if tag.MaxID == 401 {
+					break
+				}
+			}
+		})
+	}
+}
