@@ -79,7 +79,7 @@ func tagChar(c byte) bool {
 func quote(s string) string {
 	const most = 40
 	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most], "") + "…"
+		s = strings.ToValidUTF8(s[:most], "") + "..."
 	}
 	return strconv.QuoteToASCII(s)
 }

@@ -24,7 +24,7 @@ type (
 	// TagsPage is the reply of leaf.admin.tags.list.
 	TagsPage struct {
 		Tags []TagRecord `json:"tags"`
-		Next string      `json:"next,omitempty"` // After of the next page; empty: this was the last
+		Next string      `json:"next"` // After of the next page; empty: this was the last
 	}
 	// TagRecord is a tag as users see it.
 	TagRecord struct {

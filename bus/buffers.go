@@ -11,7 +11,7 @@ import (
 type BuffersPage struct {
 	Node    string   `json:"node"`
 	Buffers []Buffer `json:"buffers"`
-	Next    string   `json:"next,omitempty"`
+	Next    string   `json:"next"`
 }
 
 // Buffer is what a generator holds of a tag.

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestDataDir(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a", "b")
+	d, err := openDataDir(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !d.isNew() {
+		t.Error("an empty folder is not new")
+	}
+	node, err := d.node("")
+	if err != nil || !nodeName.MatchString(node) {
+		t.Fatalf("node %q, %v", node, err)
+	}
+	if _, err := openDataDir(path); err == nil || !strings.Contains(err.Error(), "--data-dir") {
+		t.Errorf("a folder in use: %v", err)
+	}
+	if err := d.close(); err != nil {
+		t.Fatal(err)
+	}
+
+	d, err = openDataDir(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.close()
+	if d.isNew() {
+		t.Error("a folder with a node is new")
+	}
+	if again, err := d.node(""); err != nil || again != node {
+		t.Errorf("node %q, %v; want the one before, %q", again, err, node)
+	}
+	if named, err := d.node("mine_1"); err != nil || named != "mine_1" {
+		t.Errorf("node %q, %v; want the one that was asked for", named, err)
+	}
+	if kept, err := d.node(""); err != nil || kept != "mine_1" {
+		t.Errorf("node %q, %v; want the one that was asked for last", kept, err)
+	}
+	for _, bad := range []string{"a b", "a-b", "a.b", "é", strings.Repeat("x", 65)} {
+		if _, err := d.node(bad); err == nil {
+			t.Errorf("node %q is accepted", bad)
+		}
+	}
+	if err := os.WriteFile(d.file("node"), []byte("a b\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.node(""); err == nil {
+		t.Error("a damaged node file is accepted")
+	}
+}
+
+func TestDataDirCannotBe(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openDataDir(file); err == nil || !strings.Contains(err.Error(), file) {
+		t.Errorf("a file in the place of the folder: %v", err)
+	}
+}

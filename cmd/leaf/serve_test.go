@@ -1,0 +1,89 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+)
+
+func TestParseTags(t *testing.T) {
+	tags, err := parseTags([]string{"order", "shop.coupon:50", "a/b=c-d"}, 500)
+	want := []allocator.Tag{
+		{Name: "order", MaxID: 1, Step: 500}, // the default step is above --max-step
+		{Name: "shop.coupon", MaxID: 1, Step: 50},
+		{Name: "a/b=c-d", MaxID: 1, Step: 500},
+	}
+	if err != nil || len(tags) != len(want) {
+		t.Fatalf("%+v, %v", tags, err)
+	}
+	for i := range want {
+		if tags[i] != want[i] {
+			t.Errorf("%+v, want %+v", tags[i], want[i])
+		}
+	}
+	for _, bad := range []string{"", "a b", ":5", "a:", "a:0", "a:-1", "a:501", "a:x", "a:1:2", "*", "a..b"} {
+		_, err := parseTags([]string{bad}, 500)
+		if _, usage := errors.AsType[*usageError](err); !usage {
+			t.Errorf("--tag %q: %v, want a usage error", bad, err)
+		}
+	}
+}
+
+func TestServeRefuses(t *testing.T) {
+	for _, args := range [][]string{
+		{"--max-batch", "0"}, {"--max-batch", "1000000001"}, {"--max-waiting", "0"}, {"--max-step", "0"},
+		{"--max-wait", "0s"}, {"--max-wait", "2m"}, {"--drain-timeout", "-1s"}, {"--replicas", "-1"}, {"--replicas", "6"},
+		{"--epoch", "-1"}, {"--epoch", "99999999999999"}, {"--events-max-bytes", "0"},
+		{"--log-level", "loud"}, {"--log-format", "xml"}, {"--node", "a b"}, {"extra"},
+	} {
+		cleanEnv(t)
+		var stdout, stderr bytes.Buffer
+		args = append([]string{"serve", "--data-dir", t.TempDir()}, args...)
+		if status := run(t.Context(), newRoot(), args, &stdout, &stderr); status != exitUsage || stdout.Len() > 0 {
+			t.Errorf("%v: status %d, %s", args, status, &stderr)
+		}
+	}
+}
+
+func TestWriteIDs(t *testing.T) {
+	ranges := []bus.Range{{First: 1, Last: 3}, {First: 7, Last: 7}}
+	for _, c := range []struct {
+		name string
+		w    idWriter
+		want string
+	}{
+		{"lines", idWriter{}, "1\n2\n3\n7\n"},
+		{"ranges", idWriter{ranges: true}, "1-3\n7\n"},
+		{"JSON", idWriter{json: true}, `{"count":4,"ranges":[{"first":"1","last":"3"},{"first":"7","last":"7"}]}` + "\n"},
+	} {
+		var out strings.Builder
+		c.w.w = bufio.NewWriter(&out)
+		c.w.begin(4)
+		for _, r := range ranges {
+			if err := c.w.write(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.w.finish()
+		if err := c.w.w.Flush(); err != nil || out.String() != c.want {
+			t.Errorf("%s: %q, %v; want %q", c.name, &out, err, c.want)
+		}
+	}
+}
+
+// A disk that is full is said, and not only at the end.
+func TestWriteIDsFails(t *testing.T) {
+	w := idWriter{w: bufio.NewWriter(full{})}
+	if err := w.write(bus.Range{First: 1, Last: 1_000_000}); err == nil {
+		t.Error("a write that failed was not told")
+	}
+}
+
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("no space left") }
