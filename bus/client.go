@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	// attemptTimeout bounds one request: longer than a generator lets it wait.
-	attemptTimeout = 5 * time.Second
+	// attemptTimeout bounds one request: longer than a generator lets it wait
+	// by default.
+	attemptTimeout = 4 * time.Second
 	// Pauses between attempts where the answer has no hint of its own.
 	firstRetryPause = 20 * time.Millisecond
 	lastRetryPause  = time.Second

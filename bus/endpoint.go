@@ -30,17 +30,13 @@ func endpoint[Req, Resp any](g *Generator, f func(context.Context, Req) (Resp, e
 		if reply == "" {
 			return
 		}
-		if g.life.Err() != nil {
-			g.refuse(reply, allocator.ErrClosed)
-			return
-		}
 		select {
 		case g.adminSlots <- struct{}{}:
 		default:
 			g.refuse(reply, fmt.Errorf("%w: %d administrative requests are being worked on", allocator.ErrOverloaded, maxAdmin))
 			return
 		}
-		g.tasks.Go(func() {
+		started := g.tasks.start(func() {
 			defer func() { <-g.adminSlots }()
 			ctx, cancel := context.WithTimeout(g.life, adminTimeout)
 			defer cancel()
@@ -55,6 +51,10 @@ func endpoint[Req, Resp any](g *Generator, f func(context.Context, Req) (Resp, e
 			}
 			g.respond(reply, encode(resp))
 		})
+		if !started {
+			<-g.adminSlots
+			g.refuse(reply, allocator.ErrClosed)
+		}
 	})
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -83,9 +82,9 @@ type Generator struct {
 	prepared atomic.Bool // the store is open
 	draining atomic.Bool
 
-	life       context.Context // of what is done outside of callbacks
-	tasks      sync.WaitGroup  // the goroutines of endpoints
-	adminSlots chan struct{}
+	life       context.Context // of tasks
+	tasks      tasks           // of endpoints
+	adminSlots chan struct{}   // taken by each of them
 }
 
 // NewGenerator returns a generator that does nothing until Run is called.
@@ -132,13 +131,14 @@ func (g *Generator) Run(ctx context.Context) error {
 	// Leave first, so that no new requests come; then finish those that are here.
 	g.draining.Store(true)
 	g.beat(true)
-	err = errors.Join(err, services.stop(), g.segments.close())
-	g.flush()
-	waitAtMost(&g.segments.waiting, g.cfg.DrainTimeout)
+	if leaveErr := errors.Join(services.stop(), g.segments.close(), g.flush()); leaveErr != nil {
+		g.log.Warn("the queue groups could not be left in order", "error", leaveErr) // NATS is away
+	}
+	g.awaitWaiting()
 	stopWork() // refuses what still waits
-	g.segments.waiting.Wait()
+	g.segments.waiting.close()
 	endLife()
-	g.tasks.Wait()
+	g.tasks.close()
 	g.publish(g.nodeEvent("stopped"))
 	stopEvents()
 	// The last callbacks are answered from memory while the connection drains.
@@ -162,16 +162,14 @@ func background(f func(context.Context)) (stop func()) {
 	}
 }
 
-// waitAtMost waits for the group, or for d.
-func waitAtMost(group *sync.WaitGroup, d time.Duration) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		group.Wait()
-	}()
-	select {
-	case <-done:
-	case <-time.After(d):
+// awaitWaiting waits until no request waits for a segment, at most for
+// DrainTimeout.
+func (g *Generator) awaitWaiting() {
+	const look = 5 * time.Millisecond
+	tick := time.NewTicker(look)
+	defer tick.Stop()
+	for end := time.Now().Add(g.cfg.DrainTimeout); g.alloc.Waiting() > 0 && time.Now().Before(end); {
+		<-tick.C
 	}
 }
 

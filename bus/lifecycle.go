@@ -82,10 +82,10 @@ func (g *Generator) attend(ctx context.Context, refused <-chan error) error {
 			return err
 		case s := <-status:
 			if s == nats.CLOSED {
-				return fmt.Errorf("the connection to NATS is closed for good: %w", g.cfg.Conn.LastError())
+				return errors.Join(errors.New("the connection to NATS is closed for good"), g.cfg.Conn.LastError())
 			}
 			g.beat(false)
-			g.tasks.Go(func() { g.catchUp(g.life) })
+			g.tasks.start(func() { g.catchUp(g.life) })
 		case <-beats.C:
 			g.beat(false)
 		case now := <-looks.C:

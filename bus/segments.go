@@ -3,7 +3,6 @@ package bus
 import (
 	"context"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/micro"
@@ -20,7 +19,7 @@ const asideEvery = 200 * time.Millisecond
 // can serve.
 type segments struct {
 	g       *Generator
-	waiting sync.WaitGroup // goroutines that answer later
+	waiting tasks // the requests that are answered later
 
 	// Owned by Generator.Run.
 	service micro.Service // nil: not in the queue group
@@ -120,7 +119,7 @@ func (s *segments) handle(r micro.Request) {
 		s.g.counts.served(req.Count)
 		return
 	}
-	s.waiting.Go(func() {
+	later := func() {
 		// The allocator bounds the wait, and ends it when the generator stops.
 		ranges, err := waiter.Wait(context.Background())
 		if err != nil {
@@ -129,7 +128,10 @@ func (s *segments) handle(r micro.Request) {
 		}
 		s.g.respond(reply, AppendReply(nil, ranges, req.JSON))
 		s.g.counts.served(req.Count)
-	})
+	}
+	if !s.waiting.start(later) {
+		later() // the allocator has stopped, so this does not wait
+	}
 }
 
 // refuse answers within the callback with an error.
