@@ -29,8 +29,12 @@ const (
 	// Pauses after a failed write: doubled from first to last, with jitter.
 	firstPause = 50 * time.Millisecond
 	lastPause  = time.Second
-	// regressedPause is how often a store that went backwards is looked at.
+	// regressedPause is how often, on average, a store that went backwards is
+	// looked at.
 	regressedPause = 5 * time.Second
+	// maxStrangers is how many tags may fail before those that were never loaded
+	// are forgotten.
+	maxStrangers = 1000
 	// maxRefills bounds the writes to the store that are under way at once.
 	maxRefills = 64
 )
@@ -95,6 +99,8 @@ func New(cfg Config) *Allocator {
 	if cfg.MaxStep == 0 {
 		cfg.MaxStep = DefaultMaxStep
 	}
+	cfg.MaxBatch = min(cfg.MaxBatch, LimitMaxBatch)
+	cfg.MaxWaiting = min(cfg.MaxWaiting, LimitMaxWaiting)
 	a := &Allocator{
 		cfg:     cfg,
 		slots:   make(chan struct{}, maxRefills),
@@ -204,9 +210,13 @@ func (a *Allocator) queueAndUnlock(b *buffer, n int64) (*Waiter, error) {
 	}
 	if err != nil {
 		refill := a.claimLocked(b)
+		unused := b.stepper.base == 0 && !b.loading
 		b.mu.Unlock()
-		if refill {
+		switch {
+		case refill:
 			a.startRefill(b)
+		case unused: // a name that nobody may have given to a tag
+			a.forget(b)
 		}
 		a.notify(event)
 		return nil, err

@@ -139,6 +139,10 @@ func TestMaxIDMovedUnderBatch(t *testing.T) {
 		if ids := unique(t, &c); ids != 100 || ranges[0].First < 1000 {
 			t.Errorf("the batch got %v, want 100 IDs from 1000 on", ranges)
 		}
+		// What arrived above counts, what was dropped is asked for again, at once.
+		if calls := s.reserves(); len(calls) < 5 || calls[3].n != 19 || calls[4].n != 81 {
+			t.Errorf("writes %v, want 19 and then the 81 again", calls[3:])
+		}
 		if a.Waiting() != 0 {
 			t.Errorf("%d requests wait", a.Waiting())
 		}

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"maps"
 	"os"
-	"path/filepath"
 	"strconv"
 	"sync"
 )
@@ -24,11 +24,15 @@ import (
 //
 // Its methods are safe for concurrent use.
 type Marks struct {
-	mu    sync.Mutex
-	ends  map[string]int64
-	file  *os.File // nil: kept in memory only
-	lines int      // in the file
-	torn  bool     // its last line may be incomplete
+	mu   sync.Mutex
+	ends map[string]int64
+
+	// writing is held while the file is written, so that mu need not be: a disk
+	// that hangs must not keep anybody from reading a mark.
+	writing sync.Mutex
+	file    *os.File // nil: kept in memory only
+	lines   int      // in the file
+	torn    bool     // its last line may be incomplete
 }
 
 // slackLines is how many lines the file may have beyond two a tag before it is
@@ -75,14 +79,14 @@ func (m *Marks) Observe(tag string, end int64) {
 // Record raises the mark of tag to end, in memory and in the file. The mark in
 // memory is raised also when the file could not be written.
 func (m *Marks) Record(tag string, end int64) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.ends[tag] = max(m.ends[tag], end)
+	m.Observe(tag, end)
+	m.writing.Lock()
+	defer m.writing.Unlock()
 	if m.file == nil {
 		return nil
 	}
 	var failed error
-	if m.lines > 2*len(m.ends)+slackLines {
+	if m.lines > 2*m.tags()+slackLines {
 		if failed = m.rewrite(m.file.Name()); failed == nil {
 			return nil
 		}
@@ -97,10 +101,16 @@ func (m *Marks) Record(tag string, end int64) error {
 	return errors.Join(failed, err)
 }
 
-// Close syncs and closes the file.
-func (m *Marks) Close() error {
+func (m *Marks) tags() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return len(m.ends)
+}
+
+// Close syncs and closes the file.
+func (m *Marks) Close() error {
+	m.writing.Lock()
+	defer m.writing.Unlock()
 	if m.file == nil {
 		return nil
 	}
@@ -110,14 +120,17 @@ func (m *Marks) Close() error {
 }
 
 // rewrite puts one line a tag into a new file that takes the place of the old
-// one in one step, and goes on with it.
+// one in one step, and goes on with it. writing must be held.
 func (m *Marks) rewrite(path string) error {
-	temp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new-*")
+	m.mu.Lock()
+	ends := maps.Clone(m.ends)
+	m.mu.Unlock()
+	temp, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o640)
 	if err != nil {
 		return err
 	}
 	w := bufio.NewWriter(temp)
-	for tag, end := range m.ends {
+	for tag, end := range ends {
 		w.Write(appendMark(nil, tag, end)) // the error stays with w until Flush
 	}
 	err = errors.Join(w.Flush(), temp.Sync(), temp.Close())
@@ -136,7 +149,7 @@ func (m *Marks) rewrite(path string) error {
 	if m.file != nil {
 		m.file.Close()
 	}
-	m.file, m.lines, m.torn = f, len(m.ends), false
+	m.file, m.lines, m.torn = f, len(ends), false
 	return nil
 }
 

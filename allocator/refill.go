@@ -64,18 +64,31 @@ func (a *Allocator) refill(b *buffer) {
 			attempt++
 			a.failed(b, err, wait)
 			pause(a.ctx, wait, b.wake)
+			if a.stranger(b) {
+				a.drop(b, err)
+			}
 		}
+	}
+}
+
+// slot waits for a place among those that may call the store, and returns what
+// gives it back.
+func (a *Allocator) slot() (free func(), err error) {
+	select {
+	case a.slots <- struct{}{}:
+		return func() { <-a.slots }, nil
+	case <-a.ctx.Done():
+		return nil, a.ctx.Err()
 	}
 }
 
 // reserve makes one attempt at the plan.
 func (a *Allocator) reserve(b *buffer, p plan) error {
-	select {
-	case a.slots <- struct{}{}:
-		defer func() { <-a.slots }()
-	case <-a.ctx.Done():
-		return a.ctx.Err()
+	free, err := a.slot()
+	if err != nil {
+		return err
 	}
+	defer free()
 
 	// The order is the point: what was seen before the store was asked must lie
 	// below what it answers. What is seen later may well lie above.
@@ -171,6 +184,17 @@ func (a *Allocator) failed(b *buffer, err error, wait time.Duration) {
 	}
 }
 
+// stranger reports whether b is of a tag that was never loaded and for which
+// nobody waits, one of so many that fail that it need not be remembered: callers
+// may ask for any name while the store, which would know, is away.
+func (a *Allocator) stranger(b *buffer) bool {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(a.failing) > maxStrangers && b.stepper.base == 0 && b.waiters.Len() == 0
+}
+
 // sitOut waits until an operator has moved max_id to what was seen, or beyond.
 // Nothing is reserved meanwhile: each attempt would move max_id by a step, and
 // in the end IDs would be served although nobody had looked into what happened.
@@ -181,10 +205,10 @@ func (a *Allocator) sitOut(b *buffer, regressed *RegressedError) {
 	b.mu.Unlock()
 	a.notify(Regressed{Tag: b.tag, Got: regressed.Got, Seen: regressed.Seen})
 
-	for pause(a.ctx, regressedPause, b.wake) {
+	for pause(a.ctx, regressedPause/2+rand.N(regressedPause), b.wake) {
 		// Asked for too: the watch may have gone blind with the store.
 		ctx, cancel := context.WithTimeout(a.ctx, attemptTimeout)
-		tag, err := a.cfg.Store.Get(ctx, b.tag)
+		tag, err := a.get(ctx, b.tag)
 		cancel()
 		if errors.Is(err, ErrUnknownTag) {
 			a.drop(b, err)
@@ -203,6 +227,15 @@ func (a *Allocator) sitOut(b *buffer, regressed *RegressedError) {
 			return
 		}
 	}
+}
+
+func (a *Allocator) get(ctx context.Context, tag string) (Tag, error) {
+	free, err := a.slot()
+	if err != nil {
+		return Tag{}, err
+	}
+	defer free()
+	return a.cfg.Store.Get(ctx, tag)
 }
 
 // backoff is the pause after so many failures before this one: doubled from

@@ -101,7 +101,11 @@ func TestStepChanged(t *testing.T) {
 						next() // its size was decided before
 					}
 				}
-				steps := []int64{next().Step, next().Step, next().Step}
+				first := next()
+				if c.tell && !c.while && first.Len() != c.step {
+					t.Errorf("after the step was set to %d, %d IDs were reserved", c.step, first.Len())
+				}
+				steps := []int64{first.Step, next().Step, next().Step}
 				// The first refill after the change may count as the first or second.
 				if steps[0] != c.step && steps[0] != 2*c.step {
 					t.Errorf("after the step was set to %d: %v", c.step, steps)
@@ -233,15 +237,46 @@ func TestPauses(t *testing.T) {
 		if len(different) < len(calls)/2 {
 			t.Errorf("only %d different pauses of %d", len(different), len(calls)-1)
 		}
-		// A success begins anew.
-		s.back()
-		time.Sleep(time.Second)
-		s.away()
-		before := len(s.reserves())
-		take(t, a, 1)
-		time.Sleep(80 * time.Millisecond)
-		if got := len(s.reserves()) - before; got < 2 || got > 4 {
-			t.Errorf("%d attempts in the first 80 ms of the next outage", got)
+	})
+}
+
+// TestPausesBeginAnew: after a success the first pause is a short one again.
+func TestPausesBeginAnew(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 1)
+		well := make(map[int]bool) // attempts that succeed
+		for _, i := range []int{7, 8, 15} {
+			well[i] = true
+		}
+		attempt := 0
+		s.onReserve(func(context.Context, string, int64) error {
+			if attempt++; well[attempt] {
+				return nil
+			}
+			return errAway
+		})
+		a := start(t, allocator.Config{Store: s, MaxStep: 1, MaxWait: time.Hour})
+		// Each ID that comes is taken: one refill goes on through it all.
+		go func() {
+			for {
+				if _, err := a.Take(t.Context(), "order", 1); err != nil {
+					return
+				}
+			}
+		}()
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		calls := s.reserves()
+		pause := func(i int) time.Duration { return calls[i].at.Sub(calls[i-1].at) } // after attempt i
+		for _, i := range []int{1, 9, 16} {
+			if got := pause(i); got < 25*time.Millisecond || got > 50*time.Millisecond {
+				t.Errorf("the pause after attempt %d is %v, want 25 to 50 ms", i, got)
+			}
+		}
+		for _, i := range []int{6, 14} {
+			if got := pause(i); got < 500*time.Millisecond {
+				t.Errorf("the pause after attempt %d is %v, want 500 ms or more", i, got)
+			}
 		}
 	})
 }

@@ -23,9 +23,7 @@ func regress(t *testing.T, s *store, a *allocator.Allocator, c *allocatortest.Ch
 	}
 	s.Restore(backup)
 	// What is in memory was reserved before, and is served.
-	for left(a) > 0 {
-		c.Add(take(t, a, 1)...)
-	}
+	drain(t, a, c)
 	seen = a.Seen("order")
 	if ids := unique(t, c); ids != seen-1 {
 		t.Fatalf("%d IDs were served, want all below %d", ids, seen)
@@ -41,7 +39,7 @@ func TestRegressed(t *testing.T) {
 		within  time.Duration // of the operator's word IDs are served
 	}{
 		"told":          {true, 0},
-		"asked, untold": {false, 5 * time.Second},
+		"asked, untold": {false, 8 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -183,9 +181,7 @@ func TestObserve(t *testing.T) {
 					return
 				}
 				// From the next request on it counts.
-				for left(a) > 0 {
-					take(t, a, 1)
-				}
+				drain(t, a, new(allocatortest.Checker))
 				refused(t, a, 1, allocator.ErrRegressed, 0)
 			})
 		})
@@ -238,7 +234,7 @@ func TestRegressedMemory(t *testing.T) {
 				refused(t, a, 91, allocator.ErrRegressed, 0)
 				wantRanges(t, "from memory", take(t, a, 50), allocator.Range{First: 11, Last: 60})
 				s.move(5000)
-				time.Sleep(5 * time.Second)
+				time.Sleep(8 * time.Second)
 				synctest.Wait()
 				wantRanges(t, "afterwards", take(t, a, 1), allocator.Range{First: 5000, Last: 5000})
 			})
@@ -288,9 +284,7 @@ func TestRegressedAgain(t *testing.T) {
 			backup := s.Snapshot()
 			c.Add(take(t, a, 30)...)
 			s.Restore(backup)
-			for left(a) > 0 {
-				c.Add(take(t, a, 1)...)
-			}
+			drain(t, a, &c)
 			refused(t, a, 1, allocator.ErrRegressed, 0)
 			r.wantEpisodes(t, "regressed", i+1, i)
 			s.move(a.Seen("order"))
@@ -370,7 +364,7 @@ func TestRegressedAndDeleted(t *testing.T) {
 				seen := regress(t, s, a, &c)
 				refused(t, a, 1, allocator.ErrRegressed, 0)
 				s.remove()
-				time.Sleep(5 * time.Second)
+				time.Sleep(8 * time.Second)
 				synctest.Wait()
 				refused(t, a, 1, allocator.ErrUnknownTag, 0)
 				r.wantEpisodes(t, "regressed", 1, 1)
@@ -381,7 +375,7 @@ func TestRegressedAndDeleted(t *testing.T) {
 				refused(t, a, 1, allocator.ErrRegressed, 0)
 				r.wantEpisodes(t, "regressed", 2, 1)
 				s.remove()
-				time.Sleep(5 * time.Second)
+				time.Sleep(8 * time.Second)
 				synctest.Wait()
 				s.create("order", seen, 10)
 				c.Add(take(t, a, 1)...)

@@ -36,6 +36,9 @@ func TestStepper(t *testing.T) {
 			for i, l := range c.loads {
 				now = now.Add(l.after)
 				step := s.next(now, c.most)
+				if i > 0 && step < c.base {
+					t.Fatalf("load %d asks for %d, less than the tag's step", i+1, step)
+				}
 				s.rebase(c.base) // as with each grant
 				s.loaded(now, step)
 				if s.step != l.want {

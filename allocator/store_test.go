@@ -298,6 +298,18 @@ func left(a *allocator.Allocator) int64 {
 	return 0
 }
 
+// drain takes what is in memory, one ID at a time. More than a store that went
+// backwards may leave there is an error.
+func drain(t *testing.T, a *allocator.Allocator, c *allocatortest.Checker) {
+	t.Helper()
+	for n := 0; left(a) > 0; n++ {
+		if n == 10_000 {
+			t.Fatalf("memory is filled on and on")
+		}
+		c.Add(take(t, a, 1)...)
+	}
+}
+
 func unique(t *testing.T, c *allocatortest.Checker) (ids int64) {
 	t.Helper()
 	ids, err := c.Check()
