@@ -143,7 +143,13 @@ func (a *Allocator) Run(ctx context.Context) {
 // ErrUnknownTag, ErrUnavailable, ErrRegressed, ErrExhausted, ErrOverloaded,
 // ErrTimedOut, ErrClosed, and that of the context.
 func (a *Allocator) Take(ctx context.Context, tag string, n int64) ([]Range, error) {
-	ranges, waiter, err := a.Request(nil, tag, n)
+	// Small enough to be inlined, so that room for one range is on the stack of
+	// a caller that does not keep it.
+	return a.take(ctx, make([]Range, 0, 1), tag, n)
+}
+
+func (a *Allocator) take(ctx context.Context, dst []Range, tag string, n int64) ([]Range, error) {
+	ranges, waiter, err := a.Request(dst, tag, n)
 	if waiter == nil {
 		return ranges, err
 	}

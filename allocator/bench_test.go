@@ -45,6 +45,13 @@ func TestTakeAllocatesNothing(t *testing.T) {
 	if got := testing.AllocsPerRun(1000, func() { once(t, a, dst, 1) }); got != 0 {
 		t.Errorf("%v allocations for one ID", got)
 	}
+	if got := testing.AllocsPerRun(1000, func() {
+		if ranges, err := a.Take(t.Context(), "order", 1); err != nil || len(ranges) != 1 {
+			t.Error(len(ranges), err)
+		}
+	}); got != 0 {
+		t.Errorf("%v allocations for one ID from Take", got)
+	}
 	if got := testing.AllocsPerRun(1000, func() { once(t, a, dst, 1000) }); got != 0 {
 		t.Errorf("%v allocations for a thousand IDs", got)
 	}
