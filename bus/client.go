@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -52,32 +53,41 @@ func (c *Client) Take(ctx context.Context, tag string, n int64) ([]Range, error)
 
 // request sends a request and returns its answer, or the error that it carries.
 func (c *Client) request(ctx context.Context, subject string, body []byte, again bool) (*nats.Msg, error) {
+	var said error // the last that a generator said
 	for pause := firstRetryPause; ; pause = min(2*pause, lastRetryPause) {
-		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
-		msg, err := c.nc.RequestWithContext(attempt, subject, body)
-		cancel()
-		if err == nil {
-			err = replyError(msg)
-		}
+		msg, err := c.attempt(ctx, subject, body)
 		if err == nil {
 			return msg, nil
 		}
-		if errors.Is(err, nats.ErrNoResponders) {
-			err = fmt.Errorf("no generator answers %s: is one running on this NATS? %w", subject, err)
+		wait := pause
+		if e, ok := errors.AsType[*Error](err); ok {
+			said = err
+			wait = max(wait, e.RetryAfter)
 		}
 		if !again || !retryable(err) {
 			return nil, err
 		}
-		wait := pause
-		if e, ok := errors.AsType[*Error](err); ok && e.RetryAfter > 0 {
-			wait = e.RetryAfter
-		}
 		select {
 		case <-ctx.Done():
-			return nil, err // says more than the context's
+			return nil, cmp.Or(said, err) // says more than the context's
 		case <-time.After(wait):
 		}
 	}
+}
+
+func (c *Client) attempt(ctx context.Context, subject string, body []byte) (*nats.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	msg, err := c.nc.RequestWithContext(ctx, subject, body)
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
+		return nil, fmt.Errorf("no generator answers %s: is one running on this NATS? %w", subject, err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, fmt.Errorf("no answer on %s in time: %w", subject, err)
+	case err != nil:
+		return nil, err
+	}
+	return msg, replyError(msg)
 }
 
 // retryable reports whether another attempt may succeed.

@@ -15,12 +15,11 @@ const (
 	// startTimeout is how long a start waits for the store; then it goes on,
 	// and answers store_unavailable until the store is there.
 	startTimeout = 5 * time.Second
-	// prepareTimeout bounds one attempt to open the store, historyTimeout the
-	// part of it that reads the event stream.
-	prepareTimeout = 15 * time.Second
-	historyTimeout = 5 * time.Second
-	prepareAgain   = time.Second
-	flushWait      = 5 * time.Second
+	// stepTimeout bounds one attempt at one step of the preparation. JetStream
+	// may leave a request without an answer while it elects a leader.
+	stepTimeout  = 5 * time.Second
+	prepareAgain = time.Second
+	flushWait    = 5 * time.Second
 )
 
 // start subscribes, waits for the store, and says when requests are answered.
@@ -85,7 +84,7 @@ func (g *Generator) attend(ctx context.Context, refused <-chan error) error {
 				return errors.Join(errors.New("the connection to NATS is closed for good"), g.cfg.Conn.LastError())
 			}
 			g.beat(false)
-			g.tasks.start(func() { g.catchUp(g.life) })
+			g.tasks.start(g.catchUpAgain)
 		case <-beats.C:
 			g.beat(false)
 		case now := <-looks.C:
@@ -94,12 +93,28 @@ func (g *Generator) attend(ctx context.Context, refused <-chan error) error {
 	}
 }
 
-// prepare enters the installation and opens the store, again and again until
-// it is done, refused, or the context ends.
+// prepare enters the installation and opens the store; it tries each step again
+// and again until it is done, refused, or the context ends. The evidence comes
+// before the store is opened: nothing is reserved before it is known how far
+// others were.
 func (g *Generator) prepare(ctx context.Context) error {
+	for _, step := range []func(context.Context) error{g.cfg.Join, g.catchUp, g.cfg.Open, g.ensureTags} {
+		if err := g.persist(ctx, step); err != nil {
+			return err
+		}
+	}
+	g.prepared.Store(true)
+	g.publish(g.nodeEvent("started"))
+	return nil
+}
+
+// persist tries a step until it is done, refused, or the context ends.
+func (g *Generator) persist(ctx context.Context, step func(context.Context) error) error {
 	told := ""
 	for {
-		err := g.attempt(ctx)
+		attempt, cancel := context.WithTimeout(ctx, stepTimeout)
+		err := step(attempt)
+		cancel()
 		if err == nil || errors.Is(err, allocator.ErrRefused) || ctx.Err() != nil {
 			return err
 		}
@@ -115,40 +130,34 @@ func (g *Generator) prepare(ctx context.Context) error {
 	}
 }
 
-// attempt is one attempt to get everything ready. The evidence comes before the
-// store is opened: nothing is reserved before it is known how far others were.
-func (g *Generator) attempt(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
+// catchUp reads the last refills from the stream. Without them the check of
+// the store is weaker; that is no reason not to serve.
+func (g *Generator) catchUp(ctx context.Context) error {
+	if err := g.readHistory(ctx); err != nil {
+		g.log.Warn("the refills of other generators cannot be read from the event stream", "error", err)
+	}
+	return nil
+}
+
+// catchUpAgain reads what was told while the connection was away.
+func (g *Generator) catchUpAgain() {
+	ctx, cancel := context.WithTimeout(g.life, stepTimeout)
 	defer cancel()
-	if err := g.cfg.Join(ctx); err != nil {
-		return err
-	}
 	g.catchUp(ctx)
-	if err := g.cfg.Open(ctx); err != nil {
-		return err
-	}
+}
+
+// ensureTags creates the tags that were asked for at the start.
+func (g *Generator) ensureTags(ctx context.Context) error {
 	for _, t := range g.cfg.Tags {
 		if err := g.ensure(ctx, t); err != nil {
 			return err
 		}
 	}
-	g.prepared.Store(true)
-	g.publish(g.nodeEvent("started"))
 	return nil
 }
 
-// catchUp reads the last refills from the stream. Without them the check of
-// the store is weaker; that is no reason not to serve.
-func (g *Generator) catchUp(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, historyTimeout)
-	defer cancel()
-	if err := g.readHistory(ctx); err != nil {
-		g.log.Warn("the refills of other generators cannot be read from the event stream", "error", err)
-	}
-}
-
-// ensure creates a tag that was asked for at the start. It neither changes one
-// that is there nor revives one that was deleted.
+// ensure creates a tag. It neither changes one that is there nor revives one
+// that was deleted.
 func (g *Generator) ensure(ctx context.Context, t allocator.Tag) error {
 	_, err := g.cfg.Store.Get(ctx, t.Name)
 	switch {
@@ -187,5 +196,5 @@ func (g *Generator) heard(msg *nats.Msg) {
 
 // canServe reports whether the generator can answer leaf.segment with IDs.
 func (g *Generator) canServe() bool {
-	return g.prepared.Load() && !g.draining.Load() && g.segments.healthy()
+	return !g.draining.Load() && g.segments.healthy()
 }

@@ -58,10 +58,11 @@ func (s *segments) close() error {
 	return err
 }
 
-// healthy reports whether no tag has run out of IDs while the store is away.
+// healthy reports whether the store is open, and no tag has run out of IDs
+// while it is away.
 func (s *segments) healthy() bool {
 	_, dry := s.g.alloc.Failing()
-	return dry == 0
+	return s.g.prepared.Load() && dry == 0
 }
 
 // stepAside leaves the queue group, or enters it again, as the generator's

@@ -65,7 +65,7 @@ func (g *Generator) state() State {
 		Busiest: []Buffer{},
 	}
 	for what, ok := range map[string]bool{
-		"store":    g.prepared.Load() && g.segments.healthy(),
+		"store":    g.segments.healthy(),
 		"draining": !g.draining.Load(),
 	} {
 		if !ok {
