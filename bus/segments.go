@@ -81,7 +81,7 @@ func (s *segments) stepAside(now time.Time) {
 	aside := !s.sick.IsZero() && s.g.presence.segmentElsewhere(now, s.sick)
 	switch {
 	case aside && s.service != nil:
-		s.g.log.Warn("out of IDs while the store is away: leaving leaf.segment to other generators")
+		s.g.log.Warn("the store is away and a tag has no IDs left: leaving leaf.segment to other generators")
 		if err := s.close(); err != nil {
 			s.g.log.Error("leaving leaf.segment", "error", err)
 		}
