@@ -1,0 +1,80 @@
+// Command bench prints how fast Leafbus is on this machine, each figure beside
+// that of the least that could do the job, measured in the same run:
+//
+//	go run ./tests/bench
+//
+// Server, generator and client share one process and talk over loopback, so
+// the figures are those of the machine as a whole. They show what Leafbus adds
+// to NATS, not what a cluster can do.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// run prints the tables to w. By default it takes about two minutes: many short
+// rounds rather than a few long ones, so that what else the machine does in
+// between weighs on baseline and Leafbus alike.
+func run(ctx context.Context, args []string, w io.Writer) error {
+	p, err := parsePlan(args)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "%s · %s %s/%s · %d cores · rounds: %d of %v\n\n",
+		strings.Join(append([]string{"go run ./tests/bench"}, args...), " "),
+		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0), p.rounds, p.duration)
+	fmt.Fprintln(w, "Baseline and Leafbus take turns in every round. Figures are medians of the rounds;")
+	fmt.Fprintln(w, "a ratio is the median of the rounds' own ratios.")
+
+	for _, section := range []func(context.Context, plan) (*table, error){overNATS, inProcess, refills} {
+		t, err := section(ctx, p)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(w, "\n%s", t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// parsePlan reads the command line.
+func parsePlan(args []string) (plan, error) {
+	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
+	var p plan
+	fs.DurationVar(&p.duration, "duration", 200*time.Millisecond, "how long each measurement takes in each round")
+	fs.IntVar(&p.rounds, "rounds", 21, "how often everything is measured")
+	quick := fs.Bool("quick", false, "one round of 100ms: a look, not a measurement")
+	if err := fs.Parse(args); err != nil {
+		return plan{}, err
+	}
+	if *quick {
+		p = plan{rounds: 1, duration: 100 * time.Millisecond}
+	}
+	if fs.NArg() > 0 || p.rounds < 1 || p.duration <= 0 {
+		return plan{}, errors.New("want no arguments, -rounds from 1 and -duration above zero")
+	}
+	return p, nil
+}

@@ -1,0 +1,98 @@
+package tests
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/leafbus/leafbus"
+
+// goList runs go list and returns its lines.
+func goList(t *testing.T, args ...string) []string {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list"}, args...)...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list %v: %v: %s", args, err, stderr.String())
+	}
+	return strings.Split(strings.TrimSpace(string(out)), "\n")
+}
+
+// A service that imports the client links no server and no database.
+func TestClientIsLight(t *testing.T) {
+	t.Parallel()
+	deps := goList(t, "-deps", module+"/bus")
+	if len(deps) < 10 {
+		t.Fatalf("go list tells only %v", deps)
+	}
+	for _, dep := range deps {
+		for _, heavy := range []string{
+			"github.com/nats-io/nats-server", "github.com/uptrace/bun", "github.com/go-zookeeper",
+			"github.com/go-sql-driver", "database/sql", "github.com/spf13",
+			module + "/bus/", module + "/schema", module + "/cmd", module + "/snowflake/zookeeper",
+		} {
+			if strings.HasPrefix(dep, heavy) {
+				t.Errorf("package bus depends on %s", dep)
+			}
+		}
+	}
+}
+
+func TestAllocatorKnowsTheStandardLibraryAlone(t *testing.T) {
+	t.Parallel()
+	for _, dep := range goList(t, "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", module+"/allocator") {
+		if dep != "" && dep != module+"/allocator" {
+			t.Errorf("package allocator depends on %s", dep)
+		}
+	}
+}
+
+// layer is how far up a package of this module is; -1 for others.
+func layer(path string) int {
+	rest, ok := strings.CutPrefix(path, module+"/")
+	if !ok {
+		return -1
+	}
+	if rest == "snowflake/zookeeper" {
+		return 2
+	}
+	top, _, _ := strings.Cut(rest, "/")
+	switch top {
+	case "allocator", "snowflake":
+		return 1
+	case "bus", "schema":
+		return 2
+	default: // cmd, tests
+		return 3
+	}
+}
+
+// Imports run one way: cmd to bus and schema, those to allocator and snowflake.
+// Within a layer a package may import the one whose folder it is in.
+func TestImportsRunOneWay(t *testing.T) {
+	t.Parallel()
+	checked := 0
+	for _, line := range goList(t, "-f", `{{.ImportPath}} {{join .Imports " "}}`, module+"/...") {
+		names := strings.Fields(line)
+		path := names[0]
+		for _, imported := range names[1:] {
+			if strings.HasPrefix(imported, "github.com/nats-io/nats-server/") && path != module+"/bus/embedded" &&
+				layer(path) != 3 {
+				t.Errorf("%s imports %s, which is for bus/embedded alone", path, imported)
+			}
+			if layer(imported) < 0 {
+				continue
+			}
+			checked++
+			if layer(imported) >= layer(path) && !strings.HasPrefix(path, imported+"/") {
+				t.Errorf("%s imports %s, which is not below it", path, imported)
+			}
+		}
+	}
+	if checked == 0 {
+		t.Error("nothing was checked")
+	}
+}

@@ -1,0 +1,187 @@
+package tests
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/leafbus/leafbus/allocator/allocatortest"
+	"github.com/leafbus/leafbus/bus"
+)
+
+// load is a number of callers that take IDs until they are stopped, and the
+// proof that none of the IDs repeats.
+type load struct {
+	t   *testing.T
+	cfg loadConfig
+
+	checker allocatortest.Checker
+	ids     atomic.Int64
+	replies atomic.Int64
+	highest atomic.Int64
+	floor   atomic.Int64 // no ID below it may come for a request sent from now on
+	stale   atomic.Int64 // an ID that came nevertheless; 0: none
+
+	mu      sync.Mutex
+	refusal map[bus.Reason]int
+	failure error // the first that was not expected
+
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+}
+
+type loadConfig struct {
+	tag      string
+	callers  int // on each connection
+	maxBatch int64
+	total    int64 // stop after so many IDs; 0: go on until stopped
+	// patience bounds each call of Take. A caller whose patience ends drops the
+	// call and goes on if it may give up, else the test fails.
+	patience  time.Duration
+	mayGiveUp bool
+	// expected are refusals after which the caller goes on.
+	expected []bus.Reason
+}
+
+// startLoad starts callers on one connection for each of the URLs.
+func startLoad(t *testing.T, cfg loadConfig, urls ...string) *load {
+	t.Helper()
+	if cfg.patience == 0 {
+		cfg.patience = patience
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	l := &load{t: t, cfg: cfg, cancel: cancel, refusal: make(map[bus.Reason]int)}
+	seeds := allocatortest.Seed(t)
+	for _, url := range urls {
+		c := client(t, url)
+		for range cfg.callers {
+			sizes := rand.New(rand.NewPCG(seeds.Uint64(), seeds.Uint64()))
+			l.wg.Go(func() { l.run(ctx, c, sizes) })
+		}
+	}
+	t.Cleanup(func() {
+		cancel()
+		l.wg.Wait()
+	})
+	return l
+}
+
+// run is one caller.
+func (l *load) run(ctx context.Context, c *bus.Client, sizes *rand.Rand) {
+	for ctx.Err() == nil && (l.cfg.total == 0 || l.ids.Load() < l.cfg.total) {
+		floor, n := l.floor.Load(), l.size(sizes)
+		attempt, cancel := context.WithTimeout(ctx, l.cfg.patience)
+		ranges, err := c.Take(attempt, l.cfg.tag, n)
+		gaveUp := attempt.Err() != nil
+		cancel()
+		switch {
+		case err == nil:
+			l.record(ranges, floor)
+		case ctx.Err() != nil || l.cfg.mayGiveUp && gaveUp:
+		case l.isExpected(err):
+			pause := time.NewTimer(2 * time.Millisecond) // to leave the others some of the machine
+			select {
+			case <-pause.C:
+			case <-ctx.Done():
+			}
+		default:
+			l.fail(err)
+			return
+		}
+	}
+}
+
+// size is mostly small, sometimes anything up to the largest batch.
+func (l *load) size(sizes *rand.Rand) int64 {
+	switch most := l.cfg.maxBatch; {
+	case most <= 1 || sizes.IntN(4) == 0:
+		return 1
+	case sizes.IntN(8) == 0:
+		return 1 + sizes.Int64N(most)
+	default:
+		return 1 + sizes.Int64N(max(1, most/64))
+	}
+}
+
+func (l *load) record(ranges []bus.Range, floor int64) {
+	l.checker.Add(ranges...)
+	for _, r := range ranges {
+		l.ids.Add(r.Len())
+		if r.First < floor {
+			l.stale.Store(r.First)
+		}
+		for h := l.highest.Load(); r.Last > h && !l.highest.CompareAndSwap(h, r.Last); h = l.highest.Load() {
+		}
+	}
+	l.replies.Add(1)
+}
+
+func (l *load) isExpected(err error) bool {
+	for _, reason := range l.cfg.expected {
+		if errors.Is(err, reason) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.refusal[reason]++
+			return true
+		}
+	}
+	return false
+}
+
+func (l *load) refusals(reason bus.Reason) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.refusal[reason]
+}
+
+func (l *load) fail(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.failure == nil {
+		l.failure = err
+	}
+}
+
+// more waits for so many further replies.
+func (l *load) more(replies int64) {
+	l.t.Helper()
+	until := l.replies.Load() + replies
+	eventually(l.t, "replies", func() bool {
+		l.check()
+		return l.replies.Load() >= until
+	})
+}
+
+// check fails the test at once if a caller has failed.
+func (l *load) check() {
+	l.t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.failure != nil {
+		l.t.Fatalf("a caller failed: %v", l.failure)
+	}
+}
+
+// stop ends the load, or waits for its end if it has a total, and checks that
+// no ID came twice. It returns how many came.
+func (l *load) stop() int64 {
+	l.t.Helper()
+	if l.cfg.total == 0 {
+		l.cancel()
+	}
+	l.wg.Wait()
+	l.check()
+	ids, err := l.checker.Check()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	if ids != l.ids.Load() {
+		l.t.Errorf("the checker has %d IDs, the callers %d", ids, l.ids.Load())
+	}
+	l.t.Logf("%d IDs in %d replies, none twice", ids, l.replies.Load())
+	return ids
+}

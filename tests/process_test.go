@@ -1,0 +1,243 @@
+package tests
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/leafbus/leafbus/bus"
+)
+
+// patience is how long a test waits for what must happen. It is long because
+// it is only used up where something is broken.
+const patience = 40 * time.Second
+
+// output collects what a process writes.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+// process is a running leaf.
+type process struct {
+	t              *testing.T
+	cmd            *exec.Cmd
+	stdout, stderr output
+	exited         chan struct{} // closed when it has
+}
+
+// command is a leaf in the folder dir that knows no settings but its arguments
+// and env: neither those of whoever runs the tests nor their NATS context.
+func command(t *testing.T, dir string, env, args []string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(leafPath(), args...)
+	cmd.Dir = dir
+	for _, entry := range os.Environ() {
+		if !strings.HasPrefix(entry, "LEAF_") && !strings.HasPrefix(entry, "NATS_") {
+			cmd.Env = append(cmd.Env, entry)
+		}
+	}
+	// The race detector would let each process rest for a second at its end.
+	cmd.Env = append(cmd.Env, "XDG_CONFIG_HOME="+t.TempDir(), "GORACE=atexit_sleep_ms=0")
+	cmd.Env = append(cmd.Env, env...)
+	return cmd
+}
+
+// start runs cmd until the test ends. A data race or a crash in it fails the
+// test, whatever else it does.
+func start(t *testing.T, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{t: t, cmd: cmd, exited: make(chan struct{})}
+	if cmd.Stdout == nil {
+		cmd.Stdout = &p.stdout
+	}
+	cmd.Stderr = &p.stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(p.exited)
+		_ = cmd.Wait() // the status is in cmd.ProcessState
+	}()
+	t.Cleanup(func() {
+		p.kill()
+		stderr := p.stderr.String()
+		for _, bad := range []string{"WARNING: DATA RACE", "panic: ", "fatal error: "} {
+			if strings.Contains(stderr, bad) {
+				t.Errorf("%v: %s", cmd.Args, bad)
+			}
+		}
+		if t.Failed() {
+			t.Logf("%v (%v) wrote to stderr:\n%s", cmd.Args, cmd.ProcessState, stderr)
+		}
+	})
+	return p
+}
+
+// kill ends the process at once, as kill -9 does.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill() // it may have ended by itself
+	<-p.exited
+}
+
+func (p *process) signal(s os.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatalf("%v: %v", s, err)
+	}
+}
+
+// wait waits for the process to end and returns its exit status.
+func (p *process) wait(most time.Duration) int {
+	p.t.Helper()
+	select {
+	case <-p.exited:
+	case <-time.After(most):
+		p.t.Fatalf("%v still runs after %v", p.cmd.Args, most)
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// stop asks the process to stop, and demands that it succeeds.
+func (p *process) stop() {
+	p.t.Helper()
+	p.signal(syscall.SIGTERM)
+	if status := p.wait(patience); status != 0 {
+		p.t.Errorf("%v: exit status %d after SIGTERM", p.cmd.Args, status)
+	}
+}
+
+// generator is a leaf serve that is ready.
+type generator struct {
+	*process
+	dir                     string // its working folder; the data folder is in it
+	url, http, node, folder string
+	mode                    string
+}
+
+var readyLine = regexp.MustCompile(`^leaf ready nats=(\S+) http=(\S+) node=([A-Za-z0-9_]{1,64}) data=(\S+) mode=(embedded|joined)\n$`)
+
+// serve starts a generator in the folder dir and waits until it is ready.
+// Starting another one there later is a restart.
+func serve(t *testing.T, dir string, args ...string) *generator {
+	t.Helper()
+	return ready(t, dir, start(t, command(t, dir, nil, append([]string{"serve", "--http", ""}, args...))))
+}
+
+func ready(t *testing.T, dir string, p *process) *generator {
+	t.Helper()
+	eventually(t, "a line on stdout", func() bool {
+		select {
+		case <-p.exited:
+			t.Fatalf("%v ended: %v", p.cmd.Args, p.cmd.ProcessState)
+		default:
+		}
+		return strings.Contains(p.stdout.String(), "\n")
+	})
+	m := readyLine.FindStringSubmatch(p.stdout.String())
+	if m == nil {
+		t.Fatalf("%v wrote %q, not a ready line", p.cmd.Args, p.stdout.String())
+	}
+	return &generator{process: p, dir: dir, url: m[1], http: m[2], node: m[3], folder: m[4], mode: m[5]}
+}
+
+// embed starts a generator with a NATS server of its own.
+func embed(t *testing.T, args ...string) *generator {
+	t.Helper()
+	return serve(t, t.TempDir(), append([]string{"--listen", "127.0.0.1:0"}, args...)...)
+}
+
+// again starts a generator that has ended once more: same folder, same address.
+func (g *generator) again(t *testing.T, args ...string) *generator {
+	t.Helper()
+	if g.mode == "embedded" {
+		return serve(t, g.dir, append([]string{"--listen", strings.TrimPrefix(g.url, "nats://")}, args...)...)
+	}
+	return serve(t, g.dir, append([]string{"-s", g.url}, args...)...)
+}
+
+// result is what a command left.
+type result struct {
+	status         int
+	stdout, stderr string
+}
+
+// leaf runs a command to its end.
+func leaf(t *testing.T, args ...string) result {
+	t.Helper()
+	return runLeaf(t, command(t, t.TempDir(), nil, args))
+}
+
+func runLeaf(t *testing.T, cmd *exec.Cmd) result {
+	t.Helper()
+	p := start(t, cmd)
+	status := p.wait(patience)
+	return result{status, p.stdout.String(), p.stderr.String()}
+}
+
+// leafOK runs a command that must succeed, and returns its stdout.
+func leafOK(t *testing.T, args ...string) string {
+	t.Helper()
+	r := leaf(t, args...)
+	if r.status != 0 {
+		t.Fatalf("leaf %v: exit status %d: %s", args, r.status, r.stderr)
+	}
+	return r.stdout
+}
+
+// want fails the test if the command did not end like this.
+func (r result) want(t *testing.T, status int, stderr ...string) {
+	t.Helper()
+	if r.status != status {
+		t.Errorf("exit status %d, want %d; stderr: %s", r.status, status, r.stderr)
+	}
+	for _, text := range stderr {
+		if !strings.Contains(r.stderr, text) {
+			t.Errorf("stderr does not say %q: %s", text, r.stderr)
+		}
+	}
+}
+
+// eventually waits until a condition holds. It runs in the test's goroutine.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	looks := time.NewTicker(5 * time.Millisecond)
+	defer looks.Stop()
+	for deadline := time.Now().Add(patience); !holds(); <-looks.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited %v in vain for %s", patience, what)
+		}
+	}
+}
+
+// states asks the generators for their state until there are so many.
+func states(t *testing.T, c *bus.Client, count int) []bus.State {
+	t.Helper()
+	var found []bus.State
+	eventually(t, "the state of all generators", func() bool {
+		var err error
+		if found, err = c.States(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return len(found) == count
+	})
+	return found
+}

@@ -1,0 +1,437 @@
+package tests
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/bus"
+)
+
+// tagsFolder is where the server keeps the bucket of the tags.
+func (s *natsServer) tagsFolder() string {
+	return filepath.Join(s.cfg.StoreDir, "jetstream", "$G", "streams", "KV_"+bus.BucketTags)
+}
+
+func copyFolder(t *testing.T, from, to string) {
+	t.Helper()
+	if err := os.RemoveAll(to); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// buffersOf returns what each generator holds of a tag, by node, when so many
+// have answered.
+func buffersOf(t *testing.T, nc *nats.Conn, tag string, nodes int) map[string]bus.Buffer {
+	t.Helper()
+	var found map[string]bus.Buffer
+	eventually(t, "the buffers of all generators", func() bool {
+		found = askBuffers(t, nc, tag, nodes)
+		return len(found) == nodes
+	})
+	return found
+}
+
+// askBuffers asks once: who is not connected just then does not answer.
+func askBuffers(t *testing.T, nc *nats.Conn, tag string, nodes int) map[string]bus.Buffer {
+	t.Helper()
+	inbox := nc.NewInbox()
+	answers, err := nc.SubscribeSync(inbox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answers.Unsubscribe()
+	if err := nc.PublishRequest(bus.SubjectBuffers, inbox, []byte(`{"prefix":"`+tag+`"}`)); err != nil {
+		t.Fatal(err)
+	}
+	found := make(map[string]bus.Buffer)
+	for range nodes {
+		msg, err := answers.NextMsg(time.Second)
+		if errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		page := reply[bus.BuffersPage](t, msg)
+		for _, b := range page.Buffers {
+			if b.Tag == tag {
+				found[page.Node] = b
+			}
+		}
+	}
+	return found
+}
+
+// lastEvent waits for an event and returns the body of the last one on its
+// subject.
+func lastEvent[T any](t *testing.T, js jetstream.JetStream, subject string) T {
+	t.Helper()
+	var body []byte
+	eventually(t, "an event on "+subject, func() bool {
+		stream, err := js.Stream(t.Context(), bus.EventStream)
+		if err != nil {
+			return false
+		}
+		msg, err := stream.GetLastMsgForSubject(t.Context(), subject)
+		if err != nil {
+			return false
+		}
+		body = msg.Data
+		return true
+	})
+	return parse[T](t, body)
+}
+
+// eventsOn waits until a subject has so many events, and returns their bodies.
+func eventsOn[T any](t *testing.T, js jetstream.JetStream, subject string, count int) []T {
+	t.Helper()
+	consumer, err := js.OrderedConsumer(t.Context(), bus.EventStream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []T
+	for range count {
+		msg, err := consumer.Next(jetstream.FetchMaxWait(patience))
+		if err != nil {
+			t.Fatalf("%d of %d events came on %s: %v", len(found), count, subject, err)
+		}
+		found = append(found, parse[T](t, msg.Data()))
+	}
+	return found
+}
+
+// The bucket of the tags is restored from an older copy while generators serve.
+// Each of them hands out what it had reserved before, and then refuses, until
+// an operator has moved max_id above all that was handed out.
+func TestBucketRestoredFromAnOlderCopy(t *testing.T) {
+	t.Parallel()
+	server := newNATS(t)
+	url := server.ClientURL()
+	generators := map[string]*generator{}
+	for _, node := range []string{"one", "two", "three"} {
+		// A small largest step: memory is soon used up.
+		generators[node] = serve(t, t.TempDir(), "-s", url, "--tag", "order:1000", "--max-step", "2000", "--node", node)
+	}
+	l := startLoad(t, loadConfig{
+		tag: "order", callers: 4, maxBatch: 500, patience: patience / 80, mayGiveUp: true,
+		expected: []bus.Reason{bus.StoreRegressed},
+	}, url, url)
+	nc := connect(t, url)
+	js := jetStream(t, nc)
+
+	l.more(1000)
+	backup := filepath.Join(t.TempDir(), "backup")
+	server.Close()
+	copyFolder(t, server.tagsFolder(), backup)
+	atBackup := l.highest.Load()
+	server.start()
+	states(t, bus.NewClient(nc), len(generators)) // all are back
+
+	l.more(1000)
+	// One dies, and is started again on the restored bucket: it must know too.
+	generators["three"].kill()
+	server.Close()
+	copyFolder(t, backup, server.tagsFolder())
+	highest := l.highest.Load()
+	server.start()
+	if highest < atBackup+20_000 {
+		t.Fatalf("%d at the backup and %d at the restore: the store did not go back by enough", atBackup, highest)
+	}
+	generators["three"] = generators["three"].again(t, "--max-step", "2000")
+
+	eventually(t, "every generator to refuse", func() bool {
+		l.check()
+		refusing := 0
+		for _, b := range buffersOf(t, nc, "order", len(generators)) {
+			if b.State == "regressed" && b.Left == 0 {
+				refusing++
+			}
+		}
+		return refusing == len(generators)
+	})
+	for range 50 {
+		refused(t, ask(t, nc, "leaf.segment.order", ""), 503, bus.StoreRegressed)
+	}
+	if l.refusals(bus.StoreRegressed) == 0 {
+		t.Error("no caller was refused")
+	}
+	if _, err := l.checker.Check(); err != nil {
+		t.Fatal(err)
+	}
+
+	type regressed struct {
+		Node      string
+		Tag       string
+		Got, Seen string
+	}
+	seen := l.highest.Load()
+	nodes := make(map[string]bool)
+	for _, e := range eventsOn[regressed](t, js, "leaf.events.alert.segment.regressed.order", len(generators)) {
+		got, err1 := strconv.ParseInt(e.Got, 10, 64)
+		end, err2 := strconv.ParseInt(e.Seen, 10, 64)
+		if err1 != nil || err2 != nil || got >= end || e.Tag != "order" || nodes[e.Node] {
+			t.Errorf("alert %+v (one for each generator is wanted)", e)
+		}
+		nodes[e.Node] = true
+		seen = max(seen, end)
+	}
+
+	// What the error tells the operator to do.
+	maxID := strconv.FormatInt(seen, 10)
+	leafOK(t, "tag", "set", "order", "--max-id", maxID, "-s", url)
+	if id := takeOne(t, client(t, url), "order"); id < seen {
+		t.Errorf("ID %d after max_id was moved to %d", id, seen)
+	}
+	l.more(1000)
+	eventsOn[struct{ Node, Tag, Episode string }](t, js, "leaf.events.info.segment.recovered.order", len(generators))
+	for node, b := range buffersOf(t, nc, "order", len(generators)) {
+		if b.State == "regressed" {
+			t.Errorf("%s still refuses: %+v", node, b)
+		}
+	}
+	l.stop()
+	for _, g := range generators {
+		g.stop()
+	}
+}
+
+// A generator is away while another one hands out IDs, and comes back when the
+// bucket was restored from before. It never heard of those IDs; that they were
+// handed out stands in the event stream alone.
+func TestBucketRestoredWhileAGeneratorWasAway(t *testing.T) {
+	t.Parallel()
+	server := newNATS(t)
+	url := server.ClientURL()
+	there := serve(t, t.TempDir(), "-s", url, "--tag", "order:1000", "--max-step", "1000", "--node", "there")
+	away := serve(t, t.TempDir(), "-s", url, "--max-step", "1000", "--node", "away")
+	// Callers ask all the time, so that it is asked at once when it comes back.
+	l := startLoad(t, loadConfig{
+		tag: "order", callers: 4, maxBatch: 500, patience: patience / 80, mayGiveUp: true,
+		expected: []bus.Reason{bus.StoreRegressed},
+	}, url, url)
+	nc := connect(t, url)
+	l.more(1000)
+	backup := filepath.Join(t.TempDir(), "backup")
+	server.Close()
+	copyFolder(t, server.tagsFolder(), backup)
+
+	away.signal(syscall.SIGSTOP) // it has lost its connection, and makes no new one
+	server.start()
+	states(t, bus.NewClient(nc), 1)
+	for i := range 200 { // the stream has a long history
+		tag := fmt.Sprintf("t%d", i)
+		granted(t, ask(t, nc, bus.SubjectTagsCreate, `{"tag":"`+tag+`","step":1}`))
+		granted(t, ask(t, nc, "leaf.segment."+tag, ""))
+	}
+	start := l.highest.Load()
+	eventually(t, "the other one to be far ahead", func() bool { return l.highest.Load() > start+100_000 })
+	lastEvent[map[string]any](t, jetStream(t, nc), "leaf.events.info.segment.refill.order")
+	there.stop() // all its events are in the stream
+	server.Close()
+	copyFolder(t, backup, server.tagsFolder())
+	server.start()
+	away.signal(syscall.SIGCONT)
+
+	eventually(t, "the one that was away to refuse", func() bool {
+		l.check()
+		if _, err := l.checker.Check(); err != nil {
+			t.Fatal(err)
+		}
+		b := buffersOf(t, nc, "order", 1)["away"]
+		return b.State == "regressed" && b.Left == 0
+	})
+	l.stop()
+}
+
+// After max_id was moved, no generator hands out an ID below, whatever it held.
+func TestMaxIDMovedUnderLoad(t *testing.T) {
+	t.Parallel()
+	step := []string{"--max-step", "100000"} // far less than max_id is moved by
+	first := embed(t, append(step, "--tag", "order:100000")...)
+	second := serve(t, t.TempDir(), append(step, "-s", first.url)...)
+	l := startLoad(t, loadConfig{tag: "order", callers: 6, maxBatch: 500}, first.url, first.url)
+	for round := range 8 {
+		l.more(500)
+		floor := l.highest.Load() + 50_000_000
+		leafOK(t, "tag", "set", "order", "--max-id", strconv.FormatInt(floor, 10), "-s", first.url)
+		l.floor.Store(floor)
+		l.more(500)
+		if id := l.stale.Load(); id != 0 {
+			t.Fatalf("round %d: ID %d was handed out after max_id was moved to %d", round, id, floor)
+		}
+	}
+	l.stop()
+	second.stop()
+	first.stop()
+}
+
+// The command returns only when the other generators have taken in the change:
+// not while one of them is held up.
+func TestMaxIDWaitsForEveryGenerator(t *testing.T) {
+	t.Parallel()
+	server := newNATS(t)
+	url := server.ClientURL()
+	step := []string{"--max-step", "100000"} // far less than max_id is moved by
+	serve(t, t.TempDir(), append(step, "-s", url, "--tag", "order:100000")...)
+	slow := serve(t, t.TempDir(), append(step, "-s", url)...)
+	nc := connect(t, url)
+	c := bus.NewClient(nc)
+	kv, err := jetStream(t, nc).KeyValue(t.Context(), bus.BucketTags)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Both have IDs in memory.
+	for both := false; !both; both = len(askBuffers(t, nc, "order", 2)) == 2 {
+		takeOne(t, c, "order")
+	}
+	held := 0
+	for round := int64(1); held < 2; round++ {
+		floor := bus.ID(round * 10_000_000)
+		slow.signal(syscall.SIGSTOP)
+		returned := make(chan error, 1)
+		go func() {
+			_, err := c.UpdateTag(t.Context(), bus.TagUpdate{Tag: "order", MaxID: &floor})
+			returned <- err
+		}()
+		// Either the store has it soon, or the slow one was asked.
+		stored := func() bool {
+			entry, err := kv.Get(t.Context(), "order")
+			return err == nil && strings.Contains(string(entry.Value()), fmt.Sprintf(`"max_id":"%d"`, floor))
+		}
+		for deadline := time.Now().Add(time.Second); !stored() && time.Now().Before(deadline); {
+		}
+		if stored() {
+			held++
+			select {
+			case err := <-returned:
+				t.Fatalf("it returned (%v) while a generator was held up", err)
+			case <-time.After(200 * time.Millisecond):
+			}
+		}
+		slow.signal(syscall.SIGCONT)
+		if err := <-returned; err != nil {
+			t.Fatal(err)
+		}
+		for range 20 {
+			if id := takeOne(t, c, "order"); id < int64(floor) {
+				t.Fatalf("ID %d was handed out after max_id was moved to %d", id, floor)
+			}
+		}
+	}
+}
+
+// While the store cannot be written, requests that need it wait as long as
+// they may and are then refused; it is told once; all is well again afterwards.
+func TestStoreFailsAndComesBack(t *testing.T) {
+	t.Parallel()
+	g := embed(t, "--tag", "order:100", "--max-step", "100", "--max-wait", "300ms")
+	nc := connect(t, g.url)
+	js := jetStream(t, nc)
+	c := bus.NewClient(nc)
+	taken := takeOne(t, c, "order")
+
+	breakStore(t, js, true)
+	eventually(t, "a refusal", func() bool {
+		msg := ask(t, nc, "leaf.segment.order", "10")
+		if len(msg.Header) == 0 {
+			return false
+		}
+		e := refusal(t, msg)
+		if e.Code == 504 { // the first may still have waited for the write itself
+			return false
+		}
+		if e.Code != 503 || e.Reason != "store_unavailable" {
+			t.Fatalf("refused with %+v", e)
+		}
+		return true
+	})
+	for { // what is left in memory is still handed out
+		msg := ask(t, nc, "leaf.segment.order", "")
+		if len(msg.Header) > 0 {
+			refused(t, msg, 503, bus.StoreUnavailable)
+			break
+		}
+	}
+	for range 20 {
+		refused(t, ask(t, nc, "leaf.segment.order", "10"), 503, bus.StoreUnavailable)
+	}
+	failed := eventsOn[struct {
+		Node, Tag, Error string
+		Left             int64
+	}](t, js, "leaf.events.alert.segment.refill_failed.order", 1)
+	if e := failed[0]; e.Node != g.node || e.Tag != "order" || e.Error == "" {
+		t.Errorf("alert %+v", e)
+	}
+	starved := eventsOn[struct {
+		Node, Tag string
+		Waiting   int
+	}](t, js, "leaf.events.alert.segment.starved.order", 1)
+	if e := starved[0]; e.Node != g.node || e.Tag != "order" || e.Waiting < 1 {
+		t.Errorf("alert %+v", e)
+	}
+	if s := states(t, c, 1)[0]; s.Ready {
+		t.Errorf("it says that it is ready: %+v", s)
+	}
+
+	breakStore(t, js, false)
+	if id := takeOne(t, c, "order"); id <= taken {
+		t.Errorf("ID %d came after %d", id, taken)
+	}
+	over := make(map[string]int)
+	for _, e := range eventsOn[struct{ Node, Tag, Episode string }](t, js, "leaf.events.info.segment.recovered.order", 2) {
+		over[e.Episode]++
+	}
+	if over["refill_failed"] != 1 || over["starved"] != 1 {
+		t.Errorf("recovered from %v, want refill_failed and starved, once each", over)
+	}
+	if s := states(t, c, 1)[0]; !s.Ready {
+		t.Errorf("it says that it is not ready: %+v", s)
+	}
+	g.stop()
+
+	// One alert an episode, not one a request: the stream has no second one.
+	g = g.again(t)
+	for _, subject := range []string{"leaf.events.alert.segment.refill_failed.order", "leaf.events.alert.segment.starved.order"} {
+		stream, err := jetStream(t, connect(t, g.url)).Stream(t.Context(), bus.EventStream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := stream.Info(t.Context(), jetstream.WithSubjectFilter(subject))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := info.State.Subjects[subject]; n != 1 {
+			t.Errorf("%d events on %s, want 1", n, subject)
+		}
+	}
+}
+
+// breakStore makes the server refuse every write to the tags, or no longer.
+func breakStore(t *testing.T, js jetstream.JetStream, broken bool) {
+	t.Helper()
+	stream, err := js.Stream(t.Context(), "KV_"+bus.BucketTags)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := stream.CachedInfo().Config
+	cfg.MaxMsgSize = -1
+	if broken {
+		cfg.MaxMsgSize = 1
+	}
+	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+}
