@@ -50,6 +50,12 @@ type Config struct {
 	// once, and must not block. Default: none.
 	Notify func(Event)
 
+	// Evidence is called before each write to the store. When it returns, Marks
+	// hold what can be known of other generators' ranges; held tells after the
+	// write whether they did all the while. An error postpones the write.
+	// Default: none.
+	Evidence func(context.Context) (held func() bool, err error)
+
 	MaxBatch   int64         // most IDs in one request
 	MaxWait    time.Duration // longest wait for a segment
 	MaxWaiting int64         // most requests that wait at a time
@@ -87,6 +93,9 @@ func New(cfg Config) *Allocator {
 	if cfg.Notify == nil {
 		cfg.Notify = func(Event) {}
 	}
+	if cfg.Evidence == nil {
+		cfg.Evidence = func(context.Context) (func() bool, error) { return func() bool { return true }, nil }
+	}
 	if cfg.MaxBatch == 0 {
 		cfg.MaxBatch = DefaultMaxBatch
 	}
@@ -115,10 +124,14 @@ func New(cfg Config) *Allocator {
 // the requests that still wait, with ErrClosed, and returns when all refills
 // have ended. IDs in memory are served also afterwards.
 func (a *Allocator) Run(ctx context.Context) {
+	told := "" // a store that is away is logged once
 	for ctx.Err() == nil {
 		err := a.cfg.Store.Watch(ctx, a.Apply)
 		if ctx.Err() == nil {
-			a.cfg.Log.Warn("the watch on the tags broke; watching again", "error", err)
+			if told != err.Error() {
+				told = err.Error()
+				a.cfg.Log.Warn("the watch on the tags broke; watching again", "error", err)
+			}
 			pause(ctx, lastPause, nil)
 		}
 	}

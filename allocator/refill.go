@@ -92,6 +92,10 @@ func (a *Allocator) reserve(b *buffer, p plan) error {
 
 	// The order is the point: what was seen before the store was asked must lie
 	// below what it answers. What is seen later may well lie above.
+	held, err := a.cfg.Evidence(a.ctx)
+	if err != nil {
+		return err
+	}
 	seen := a.Seen(b.tag)
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(a.ctx, attemptTimeout)
@@ -102,6 +106,9 @@ func (a *Allocator) reserve(b *buffer, p plan) error {
 	}
 	if err != nil {
 		return err
+	}
+	if !held() {
+		return errors.New("what others reserved was not heard all the while: the range is given up")
 	}
 	if grant.First < 1 || grant.Last < grant.First || grant.Step < 1 {
 		return fmt.Errorf("the store answered nonsense: range %d to %d, step %d", grant.First, grant.Last, grant.Step)

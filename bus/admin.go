@@ -113,7 +113,7 @@ func (g *Generator) tagsGet(ctx context.Context, req tagName) (TagRecord, error)
 }
 
 func (g *Generator) tagsCreate(ctx context.Context, req TagCreate) (TagRecord, error) {
-	t := allocator.Tag{Name: req.Tag, MaxID: 1, Step: allocator.DefaultStep, Description: req.Description}
+	t := allocator.Tag{Name: req.Tag, MaxID: 1, Step: min(allocator.DefaultStep, g.cfg.MaxStep), Description: req.Description}
 	if req.MaxID != nil {
 		t.MaxID = int64(*req.MaxID)
 	}

@@ -79,6 +79,7 @@ type Generator struct {
 	segments  *segments
 	counts    counts
 
+	history  history
 	prepared atomic.Bool // the store is open
 	draining atomic.Bool
 
@@ -90,11 +91,11 @@ type Generator struct {
 // NewGenerator returns a generator that does nothing until Run is called.
 func NewGenerator(cfg Config) *Generator {
 	g := &Generator{cfg: cfg, log: cfg.Log, id: nuid.Next(), adminSlots: make(chan struct{}, maxAdmin)}
-	g.publisher = newPublisher(cfg.JS, cfg.OpenEvents, cfg.Log)
+	g.publisher = newPublisher(cfg.JS, cfg.OpenEvents, g.stamp, cfg.Log)
 	g.presence = newPresence(g.id)
 	g.segments = &segments{g: g}
 	g.alloc = allocator.New(allocator.Config{
-		Store: cfg.Store, Marks: cfg.Marks, Log: cfg.Log,
+		Store: cfg.Store, Marks: cfg.Marks, Log: cfg.Log, Evidence: g.evidence,
 		Notify:   func(e allocator.Event) { g.publish(allocatorEvent(cfg.Node, e)) },
 		MaxBatch: cfg.MaxBatch, MaxWait: cfg.MaxWait, MaxWaiting: cfg.MaxWaiting, MaxStep: cfg.MaxStep,
 	})
@@ -130,7 +131,7 @@ func (g *Generator) Run(ctx context.Context) error {
 
 	// Leave first, so that no new requests come; then finish those that are here.
 	g.draining.Store(true)
-	g.beat(true)
+	g.beat(false)
 	if leaveErr := errors.Join(services.stop(), g.segments.close(), g.flush()); leaveErr != nil {
 		g.log.Warn("the queue groups could not be left in order", "error", leaveErr) // NATS is away
 	}
@@ -139,8 +140,11 @@ func (g *Generator) Run(ctx context.Context) error {
 	g.segments.waiting.close()
 	endLife()
 	g.tasks.close()
-	g.publish(g.nodeEvent("stopped"))
+	if g.prepared.Load() { // so the start was told
+		g.publish(g.nodeEvent("stopped"))
+	}
 	stopEvents()
+	g.beat(true) // only now: until here a change of max_id waits for this generator
 	// The last callbacks are answered from memory while the connection drains.
 	if drainErr := g.cfg.Conn.Drain(); drainErr == nil {
 		<-closed

@@ -422,6 +422,17 @@ func TestRefusedToStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	watching, err := jetstream.New(connect(t, s)) // Run closes the other connection
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := kvstore.OpenEvents(t.Context(), kvstore.Config{Conn: nc, JS: js, Log: quiet}, 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := watching.Stream(t.Context(), bus.EventStream)
+	if err != nil {
+		t.Fatal(err)
+	}
 	err = bus.NewGenerator(bus.Config{
 		Conn: nc, JS: js, Store: memory(t), Node: "n", Log: quiet,
 		Join:       func(context.Context) error { return allocator.ErrRefused },
@@ -430,6 +441,24 @@ func TestRefusedToStart(t *testing.T) {
 	}).Run(t.Context())
 	if !errors.Is(err, allocator.ErrRefused) {
 		t.Errorf("Run: %v, want %v", err, allocator.ErrRefused)
+	}
+	about, err := stream.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := about.State.Msgs; n != 0 {
+		t.Errorf("a generator that did not start told %d events", n)
+	}
+}
+
+// The state is the data of one endpoint; the others have none, not even null.
+func TestStateOnOneEndpoint(t *testing.T) {
+	s := newServer(t)
+	nc := connect(t, s)
+	start(t, s, "n", memory(t), nil)
+	body, _ := ask(t, nc, "$SRV.STATS.leaf", "")
+	if n := strings.Count(body, `"data":`); n != 1 || !strings.Contains(body, `"data":{"node":"n"`) {
+		t.Errorf("%d endpoints have data: %s", n, body)
 	}
 }
 
@@ -483,5 +512,16 @@ func TestMaxIDMovesEverywhere(t *testing.T) {
 		if ranges, err := bus.ParseReply([]byte(body)); code != "" || err != nil || ranges[0].First < 70000 {
 			t.Fatalf("after max_id was moved to 70000: %q, code %q", body, code)
 		}
+	}
+}
+
+// The default step is not refused for being above the largest.
+func TestDefaultStep(t *testing.T) {
+	s := newServer(t)
+	nc := connect(t, s)
+	start(t, s, "n", memory(t), func(c *bus.Config) { c.MaxStep = 10 })
+	body, code := ask(t, nc, "leaf.admin.tags.create", `{"tag":"order"}`)
+	if code != "" || !strings.Contains(body, `"step":10,`) {
+		t.Errorf("code %q: %s", code, body)
 	}
 }

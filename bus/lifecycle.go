@@ -84,7 +84,7 @@ func (g *Generator) attend(ctx context.Context, refused <-chan error) error {
 				return errors.Join(errors.New("the connection to NATS is closed for good"), g.cfg.Conn.LastError())
 			}
 			g.beat(false)
-			g.tasks.start(g.catchUpAgain)
+			g.tasks.start(func() { g.readAgain(g.life) })
 		case <-beats.C:
 			g.beat(false)
 		case now := <-looks.C:
@@ -98,7 +98,7 @@ func (g *Generator) attend(ctx context.Context, refused <-chan error) error {
 // before the store is opened: nothing is reserved before it is known how far
 // others were.
 func (g *Generator) prepare(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{g.cfg.Join, g.catchUp, g.cfg.Open, g.ensureTags} {
+	for _, step := range []func(context.Context) error{g.cfg.Join, g.readAgain, g.cfg.Open, g.ensureTags} {
 		if err := g.persist(ctx, step); err != nil {
 			return err
 		}
@@ -128,22 +128,6 @@ func (g *Generator) persist(ctx context.Context, step func(context.Context) erro
 		case <-time.After(prepareAgain):
 		}
 	}
-}
-
-// catchUp reads the last refills from the stream. Without them the check of
-// the store is weaker; that is no reason not to serve.
-func (g *Generator) catchUp(ctx context.Context) error {
-	if err := g.readHistory(ctx); err != nil {
-		g.log.Warn("the refills of other generators cannot be read from the event stream", "error", err)
-	}
-	return nil
-}
-
-// catchUpAgain reads what was told while the connection was away.
-func (g *Generator) catchUpAgain() {
-	ctx, cancel := context.WithTimeout(g.life, stepTimeout)
-	defer cancel()
-	g.catchUp(ctx)
 }
 
 // ensureTags creates the tags that were asked for at the start.

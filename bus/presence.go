@@ -2,6 +2,7 @@ package bus
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -55,6 +56,9 @@ func (p *presence) hear(now time.Time, data []byte) (isNew bool) {
 		return false
 	}
 	_, known := p.others[b.ID]
+	if !known { // those that were killed had no last word: forget them now and then
+		maps.DeleteFunc(p.others, func(_ string, m member) bool { return now.Sub(m.heard) >= beatExpires })
+	}
 	p.others[b.ID] = member{b, now}
 	return !known
 }

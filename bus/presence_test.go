@@ -49,6 +49,11 @@ func TestPresence(t *testing.T) {
 	if got := nodes(4 * time.Second); got != "bb" {
 		t.Errorf("two runs of b: %q", got)
 	}
+	// Those that were killed are not kept for ever.
+	hear(time.Minute, beat{Node: "c", ID: "5"})
+	if len(p.others) != 1 {
+		t.Errorf("kept: %v", p.others)
+	}
 	for _, junk := range []string{"", "null", "{", `{"node":"x"}`, "[]"} {
 		if p.hear(start, []byte(junk)) {
 			t.Errorf("%q counts for a generator", junk)

@@ -29,14 +29,16 @@ const (
 type publisher struct {
 	js   jetstream.JetStream
 	open func(context.Context) error // makes sure that the stream is there
-	log  *slog.Logger
+	// stamp is called just before a message is published.
+	stamp func(context.Context, *nats.Msg) error
+	log   *slog.Logger
 
 	queue   chan *nats.Msg
 	dropped atomic.Int64
 }
 
-func newPublisher(js jetstream.JetStream, open func(context.Context) error, log *slog.Logger) *publisher {
-	return &publisher{js: js, open: open, log: log, queue: make(chan *nats.Msg, eventQueue)}
+func newPublisher(js jetstream.JetStream, open func(context.Context) error, stamp func(context.Context, *nats.Msg) error, log *slog.Logger) *publisher {
+	return &publisher{js: js, open: open, stamp: stamp, log: log, queue: make(chan *nats.Msg, eventQueue)}
 }
 
 // publish queues an event. It never blocks.
@@ -102,6 +104,9 @@ func (p *publisher) attempt(ctx context.Context, msg *nats.Msg, opened bool) err
 		if err := p.open(ctx); err != nil {
 			return err
 		}
+	}
+	if err := p.stamp(ctx, msg); err != nil {
+		return err
 	}
 	_, err := p.js.PublishMsg(ctx, msg)
 	return err

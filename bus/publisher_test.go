@@ -21,7 +21,7 @@ func event(severity string, n int) *nats.Msg {
 
 // The queue is bounded, and its last quarter is for alerts.
 func TestQueueIsBounded(t *testing.T) {
-	p := newPublisher(nil, nil, nil)
+	p := newPublisher(nil, nil, nil, nil)
 	for i := range eventQueue + 100 {
 		p.publish(event(info, i))
 	}
@@ -63,7 +63,7 @@ func TestEventsWait(t *testing.T) {
 		}
 		_, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: EventStream, Subjects: []string{EventSubjects}})
 		return err
-	}, log)
+	}, func(context.Context, *nats.Msg) error { return nil }, log)
 	const events = 50
 	for i := range events {
 		p.publish(event(info, i))

@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/nats-io/nats.go/micro"
@@ -47,7 +48,7 @@ type Counts struct {
 // stats is the micro.StatsHandler of the service leaf.
 func (g *Generator) stats(e *micro.Endpoint) any {
 	if e.Name != statsEndpoint {
-		return nil
+		return json.RawMessage{} // no JSON, so micro leaves data out; nil would be "data":null
 	}
 	return g.state()
 }
@@ -56,7 +57,7 @@ func (g *Generator) state() State {
 	failing, _ := g.alloc.Failing()
 	s := State{
 		Node: g.cfg.Node, Version: g.cfg.Release, Address: g.cfg.Conn.ConnectedUrlRedacted(),
-		Clock: Clock{time.Now().UnixMilli()}, Ready: true, Missing: []string{},
+		Clock: Clock{time.Now().UnixMilli()}, Missing: []string{},
 		Counts: Counts{
 			Requests: g.counts.requests.Load(), IDs: g.counts.ids.Load(), Errors: g.counts.refusals(),
 			Waiting: g.alloc.Waiting(), Tags: g.alloc.Tags(), Failing: failing,
@@ -64,15 +65,13 @@ func (g *Generator) state() State {
 		},
 		Busiest: []Buffer{},
 	}
-	for what, ok := range map[string]bool{
-		"store":    g.segments.healthy(),
-		"draining": !g.draining.Load(),
-	} {
-		if !ok {
-			s.Ready = false
-			s.Missing = append(s.Missing, what)
-		}
+	if !g.segments.healthy() {
+		s.Missing = append(s.Missing, "store")
 	}
+	if g.draining.Load() {
+		s.Missing = append(s.Missing, "draining")
+	}
+	s.Ready = len(s.Missing) == 0
 	for _, v := range g.alloc.Busiest(busiestTags) {
 		b := buffer(v)
 		b.Error = "" // bounds the size; leaf.admin.buffers has it

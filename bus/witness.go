@@ -4,6 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -11,19 +17,96 @@ import (
 
 // A generator takes the refills of the others for marks: what they reserved is
 // evidence of how far the store was. It hears of new ones by a plain
-// subscription, and reads the last one of each tag from the stream when it
-// starts and whenever its connection comes back.
+// subscription. What was told before that, or while the connection was away,
+// it reads from the stream, the last one of each tag, before it reserves again.
+//
+// The last event of a tag need not be of its last range: an event may have
+// waited while the stream was away. So each is stamped, when it is published,
+// with all that its generator has seen by then.
+
+// headerSeen carries the end of all ranges of the tag that the publisher of a
+// refill event had seen.
+const headerSeen = "Leaf-Seen"
+
+const (
+	historyTimeout = 3 * time.Second
+	// historyPatience is how long a stream that cannot be read postpones
+	// refills; then they go on without that evidence.
+	historyPatience = 15 * time.Second
+)
+
+// history is up to when the evidence is complete. The zero value is: never.
+type history struct {
+	complete atomic.Uint64 // the life of the connection (see evidence) it was read in
+
+	mu     sync.Mutex // held while it is read
+	wanted uint64     // the life of the connection it was last asked for in
+	since  time.Time  // since when
+}
+
+// evidence implements allocator.Config.Evidence: it makes sure that the history
+// was read since the connection last came back, and tells whether the
+// connection was lost since.
+func (g *Generator) evidence(ctx context.Context) (held func() bool, err error) {
+	// nats.go counts up before anything is sent on a new connection.
+	life := func() uint64 { return g.cfg.Conn.Stats().Reconnects + 1 }
+	now := life()
+	held = func() bool { return life() == now }
+	h := &g.history
+	if h.complete.Load() == now {
+		return held, nil
+	}
+
+	h.mu.Lock() // across a wait, bounded by historyTimeout: the others need the same
+	defer h.mu.Unlock()
+	if h.complete.Load() == now {
+		return held, nil
+	}
+	if h.wanted != now {
+		h.wanted, h.since = now, time.Now()
+	}
+	ctx, cancel := context.WithTimeout(ctx, historyTimeout)
+	defer cancel()
+	if err = g.readHistory(ctx); err != nil && time.Since(h.since) < historyPatience {
+		return nil, fmt.Errorf("the refills of other generators cannot be read from the event stream: %w", err)
+	}
+	if err != nil {
+		g.log.Warn("going on without the refills of other generators: the event stream cannot be read", "error", err)
+	}
+	h.complete.Store(now)
+	return held, nil
+}
+
+// readAgain reads the history if it is not complete.
+func (g *Generator) readAgain(ctx context.Context) error {
+	_, err := g.evidence(ctx)
+	return err
+}
+
+// stamp completes a refill event with what is known now.
+func (g *Generator) stamp(ctx context.Context, msg *nats.Msg) error {
+	tag, ok := strings.CutPrefix(msg.Subject, refillSubject)
+	if !ok {
+		return nil
+	}
+	if err := g.readAgain(ctx); err != nil {
+		return err
+	}
+	msg.Header[headerSeen] = []string{strconv.FormatInt(g.alloc.Seen(tag), 10)}
+	return nil
+}
 
 // witnessed takes in the message of a refill.
-func (g *Generator) witnessed(msg *nats.Msg) { g.witness(msg.Subject, msg.Data) }
+func (g *Generator) witnessed(msg *nats.Msg) { g.witness(msg.Subject, msg.Header, msg.Data) }
 
-func (g *Generator) witness(subject string, data []byte) {
+func (g *Generator) witness(subject string, header nats.Header, data []byte) {
 	var body refillBody
 	if err := json.Unmarshal(data, &body); err != nil || body.Last < 1 || subject != refillSubject+body.Tag {
 		g.log.Warn("a refill event that cannot be one", "subject", subject)
 		return
 	}
-	g.alloc.Observe(body.Tag, body.Last+1)
+	seen, _ := parseID([]byte(header.Get(headerSeen))) // 0: not stamped
+	g.alloc.Observe(body.Tag, max(seen, body.Last+1))
 }
 
 // readHistory takes in the last refill of every tag that the stream has.
@@ -53,7 +136,7 @@ func (g *Generator) readHistory(ctx context.Context) error {
 		if err != nil {
 			return errors.Join(err, ctx.Err())
 		}
-		g.witness(msg.Subject(), msg.Data())
+		g.witness(msg.Subject(), msg.Headers(), msg.Data())
 		if about, err := msg.Metadata(); err != nil || about.NumPending == 0 {
 			return err
 		}

@@ -291,6 +291,7 @@ func TestEventsCommand(t *testing.T) {
 		}
 		return false
 	}
+	eventConsumer(t, js, bus.EventSubjects) // the stream is there
 	all, alerts, text := follow("--since", "1h", "--json"), follow("--since", "1h", "--alerts", "--json"), follow("--since", "1h")
 	now := follow("--json")
 	for _, kind := range []string{"leaf.node.started", "leaf.tag.created", "leaf.segment.refill"} {

@@ -1,12 +1,8 @@
 package tests
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
 	"os"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -17,85 +13,74 @@ import (
 	"github.com/leafbus/leafbus/bus"
 )
 
-// A generator is told to stop under load, with thousands of requests in
-// its queues. Each that reached it is answered: with IDs, or with the word that it
-// is draining. The others learn at once from NATS that nobody is there. None is
-// left without an answer.
+// A generator is told to stop with thousands of requests in its queues: each is
+// answered, with IDs or with the word that it is draining.
 func TestStopUnderLoad(t *testing.T) {
 	t.Parallel()
-	const callers, burst = 4, 5000
+	const burst = 5000
 	server := newNATS(t)
-	g := serve(t, t.TempDir(), "-s", server.ClientURL(), "--tag", "order:100", "--tag", "coupon:3", "--max-step", "100")
-	checkers := map[string]*allocatortest.Checker{"order": {}, "coupon": {}}
-	var answered, stopped atomic.Int64
-	failures := make(chan error, callers)
-	var running sync.WaitGroup
-	for i := range callers {
+	g := serve(t, t.TempDir(), "-s", server.ClientURL(), "--tag", "order:100000", "--tag", "coupon:100", "--max-step", "100000")
+	nc := connect(t, server.ClientURL())
+	tags := []string{"order", "order", "order", "coupon"} // the last waits for the store
+	for _, tag := range tags {
+		granted(t, ask(t, nc, "leaf.segment."+tag, ""))
+	}
+	g.signal(syscall.SIGSTOP) // while they pile up
+	var answers []*nats.Subscription
+	for _, tag := range tags {
 		nc := connect(t, server.ClientURL())
-		tag := "order"
-		if i%2 == 0 {
-			tag = "coupon"
+		inbox := nc.NewInbox()
+		sub, err := nc.SubscribeSync(inbox)
+		if err != nil {
+			t.Fatal(err)
 		}
-		running.Go(func() {
-			for stopped.Load() == 0 {
-				if err := sendBurst(nc, tag, burst, checkers[tag], &answered, &stopped); err != nil {
-					failures <- err
-					return
-				}
+		answers = append(answers, sub)
+		for range burst {
+			if err := nc.PublishRequest("leaf.segment."+tag, inbox, []byte("3")); err != nil {
+				t.Fatal(err)
 			}
-		})
+		}
+		if err := nc.Flush(); err != nil {
+			t.Fatal(err)
+		}
 	}
-	eventually(t, "answers", func() bool { return answered.Load() > 1000 })
-	g.stop()
-	running.Wait()
-	close(failures)
-	for err := range failures {
-		t.Error(err)
+	g.signal(syscall.SIGTERM)
+	g.signal(syscall.SIGCONT)
+
+	checkers := map[string]*allocatortest.Checker{"order": {}, "coupon": {}}
+	for i, tag := range tags {
+		granted, draining := 0, 0
+		for range burst {
+			msg, err := answers[i].NextMsg(patience)
+			if err != nil {
+				t.Fatalf("%s: %d requests got IDs, %d were refused, and then: %v", tag, granted, draining, err)
+			}
+			if len(msg.Header) > 0 {
+				refused(t, msg, 503, bus.Draining)
+				draining++
+				continue
+			}
+			ranges, err := bus.ParseReply(msg.Data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkers[tag].Add(ranges...)
+			granted++
+		}
+		t.Logf("%s: %d requests got IDs, %d were refused", tag, granted, draining)
 	}
-	t.Logf("%d answers with IDs, %d that nobody is there", answered.Load(), stopped.Load())
 	for tag, c := range checkers {
 		if _, err := c.Check(); err != nil {
 			t.Errorf("%s: %v", tag, err)
 		}
 	}
+	if status := g.wait(patience); status != 0 {
+		t.Errorf("exit status %d", status)
+	}
 	body := lastEvent[nodeEvent](t, jetStream(t, connect(t, server.ClientURL())), "leaf.events.info.node.stopped."+g.node)
 	if body.Node != g.node || body.Version == "" || body.Address != g.url || body.Config["tag"] == "" {
 		t.Errorf("event %+v", body)
 	}
-}
-
-// sendBurst sends requests all at once, and demands an answer to each.
-func sendBurst(nc *nats.Conn, tag string, burst int, checker *allocatortest.Checker, answered, stopped *atomic.Int64) error {
-	inbox := nc.NewInbox()
-	answers, err := nc.SubscribeSync(inbox)
-	if err != nil {
-		return err
-	}
-	defer answers.Unsubscribe()
-	for range burst {
-		if err := nc.PublishRequest("leaf.segment."+tag, inbox, []byte("3")); err != nil {
-			return err
-		}
-	}
-	for i := range burst {
-		msg, err := answers.NextMsg(patience)
-		switch {
-		case errors.Is(err, nats.ErrNoResponders):
-			stopped.Add(1)
-		case err != nil:
-			return fmt.Errorf("%d of %d requests were answered: %w", i, burst, err)
-		case len(msg.Header) == 0:
-			ranges, err := bus.ParseReply(msg.Data)
-			if err != nil {
-				return err
-			}
-			checker.Add(ranges...)
-			answered.Add(1)
-		case !bytes.Contains(msg.Data, []byte(`"reason":"draining"`)):
-			return fmt.Errorf("answered %s", msg.Data)
-		}
-	}
-	return nil
 }
 
 // nodeEvent is the body of the events of start and stop.

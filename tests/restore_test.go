@@ -95,13 +95,25 @@ func lastEvent[T any](t *testing.T, js jetstream.JetStream, subject string) T {
 	return parse[T](t, body)
 }
 
+// eventConsumer reads the events on a subject from the first on. The stream is
+// made after the generator is ready: events never hold it up.
+func eventConsumer(t *testing.T, js jetstream.JetStream, subject string) (consumer jetstream.Consumer) {
+	t.Helper()
+	eventually(t, "the event stream", func() bool {
+		var err error
+		consumer, err = js.OrderedConsumer(t.Context(), bus.EventStream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}})
+		if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+	return consumer
+}
+
 // eventsOn waits until a subject has so many events, and returns their bodies.
 func eventsOn[T any](t *testing.T, js jetstream.JetStream, subject string, count int) []T {
 	t.Helper()
-	consumer, err := js.OrderedConsumer(t.Context(), bus.EventStream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	consumer := eventConsumer(t, js, subject)
 	var found []T
 	for range count {
 		msg, err := consumer.Next(jetstream.FetchMaxWait(patience))

@@ -322,12 +322,10 @@ func TestEvents(t *testing.T) {
 // event waits for the event number n on a subject and checks its headers.
 func event(t *testing.T, js jetstream.JetStream, node, subject string, n int) jetstream.Msg {
 	t.Helper()
-	consumer, err := js.OrderedConsumer(t.Context(), "LEAF_EVENTS", jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	consumer := eventConsumer(t, js, subject)
 	var msg jetstream.Msg
 	for i := range n {
+		var err error
 		if msg, err = consumer.Next(jetstream.FetchMaxWait(patience)); err != nil {
 			t.Fatalf("event %d on %s: %v", i+1, subject, err)
 		}

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
@@ -26,18 +27,22 @@ const (
 	lastConflictPause  = 50 * time.Millisecond
 )
 
+// watchCheck is how often a watch looks whether it misses changes.
+const watchCheck = 5 * time.Second
+
 // Store keeps the tags in the bucket LEAF_TAGS, a key each, as the JSON of
 // [allocator.Tag]. It implements [allocator.Store]; until [Store.Open] has
 // returned without an error, its methods return [allocator.ErrUnavailable].
 type Store struct {
-	cfg Config
-	kv  atomic.Pointer[jetstream.KeyValue]
+	cfg        Config
+	kv         atomic.Pointer[jetstream.KeyValue]
+	watchCheck time.Duration
 }
 
 var _ allocator.Store = (*Store)(nil)
 
 // New returns a store that is not open.
-func New(cfg Config) *Store { return &Store{cfg: cfg} }
+func New(cfg Config) *Store { return &Store{cfg: cfg, watchCheck: watchCheck} }
 
 // Open opens the bucket, and creates it if it is missing. It may be called
 // until it succeeds; an error that matches [allocator.ErrRefused] will stay.
@@ -168,27 +173,55 @@ func (s *Store) Delete(ctx context.Context, tag string) (allocator.Tag, error) {
 	})
 }
 
-// Watch implements [allocator.Store] with a watch on the bucket.
+// Watch implements [allocator.Store] with a watch on the bucket. It begins anew
+// when the connection was away, as the server may have forgotten it, and breaks
+// when it turns out to be blind, as on a bucket that was deleted and restored.
 func (s *Store) Watch(ctx context.Context, f func(allocator.Tag)) error {
 	kv, err := s.bucket()
 	if err != nil {
 		return err
 	}
+	connected := s.cfg.Conn.StatusChanged(nats.CONNECTED)
+	defer s.cfg.Conn.RemoveStatusListener(connected)
 	w, err := kv.WatchAll(ctx)
 	if err != nil {
 		return err
 	}
-	defer w.Stop()
+	defer func() { w.Stop() }()
+	check := time.NewTicker(s.watchCheck)
+	defer check.Stop()
+	var at sight
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-connected:
+			again, err := kv.WatchAll(ctx)
+			if err != nil {
+				return err
+			}
+			w.Stop()
+			w = again
+		case <-check.C:
+			last, err := lastRevision(ctx, kv)
+			if err != nil {
+				continue // away; it will be told or be looked at again
+			}
+			if at.blind(last) {
+				return errors.New("the bucket has changes that the watch did not see")
+			}
 		case entry, ok := <-w.Updates():
 			if !ok {
 				return errors.New("the watch on the bucket ended")
 			}
-			// nil ends the values that were there at first.
-			if entry == nil || entry.Operation() != jetstream.KeyValuePut {
+			if entry == nil { // the end of the values that were there at first
+				if last, err := lastRevision(ctx, kv); err == nil {
+					at.seen = max(at.seen, last) // it may be of a message that was purged
+				}
+				continue
+			}
+			at.seen = max(at.seen, entry.Revision())
+			if entry.Operation() != jetstream.KeyValuePut {
 				continue
 			}
 			t, err := decode(entry)
@@ -199,6 +232,33 @@ func (s *Store) Watch(ctx context.Context, f func(allocator.Tag)) error {
 			f(t)
 		}
 	}
+}
+
+// sight is how far a watch sees.
+type sight struct {
+	seen   uint64 // the last revision that came
+	before uint64 // the bucket's last revision at the last check
+}
+
+// blind reports, given the bucket's last revision, whether the bucket was made
+// anew, or had a revision at the check before this one that has not come since.
+func (s *sight) blind(last uint64) bool {
+	blind := last < s.seen || s.before > s.seen
+	s.before = last
+	return blind
+}
+
+// lastRevision is the revision of the last change of the bucket.
+func lastRevision(ctx context.Context, kv jetstream.KeyValue) (uint64, error) {
+	status, err := kv.Status(ctx)
+	if err != nil {
+		return 0, err
+	}
+	info, ok := status.(*jetstream.KeyValueBucketStatus)
+	if !ok {
+		return 0, fmt.Errorf("unexpected kind of status %T", status)
+	}
+	return info.StreamInfo().State.LastSeq, nil
 }
 
 // change reads a tag's record, lets f make the new one, and writes that if
@@ -222,11 +282,15 @@ func (s *Store) change(ctx context.Context, tag string, f func(t allocator.Tag, 
 		if err != nil {
 			return allocator.Tag{}, err
 		}
-		_, err = kv.Update(ctx, tag, record, revision)
+		if exists {
+			_, err = kv.Update(ctx, tag, record, revision)
+		} else {
+			_, err = kv.Create(ctx, tag, record) // also where somebody deleted the key by hand
+		}
 		if err == nil {
 			return t, nil
 		}
-		if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
+		if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) && !errors.Is(err, jetstream.ErrKeyExists) {
 			return allocator.Tag{}, fmt.Errorf("writing the record of %s (it may have happened): %w", tag, err)
 		}
 		select {
@@ -237,8 +301,7 @@ func (s *Store) change(ctx context.Context, tag string, f func(t allocator.Tag, 
 	}
 }
 
-// load reads a tag's record and the revision that the next write must find: 0
-// for a tag that never was.
+// load reads a tag's record and the revision that the next write must find.
 func load(ctx context.Context, kv jetstream.KeyValue, tag string) (t allocator.Tag, revision uint64, exists bool, err error) {
 	entry, err := kv.Get(ctx, tag)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {

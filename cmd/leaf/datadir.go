@@ -60,9 +60,9 @@ func (d *dataDir) close() error { return d.lock.Close() }
 
 func (d *dataDir) file(name string) string { return filepath.Join(d.path, name) }
 
-// isNew reports whether the folder holds no state of a generator yet.
+// isNew reports whether the folder's generator has joined no installation yet.
 func (d *dataDir) isNew() bool {
-	_, err := os.Stat(d.file("node"))
+	_, err := os.Stat(d.file("installation"))
 	return errors.Is(err, fs.ErrNotExist)
 }
 

@@ -32,8 +32,11 @@ func TestDataDir(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.close()
-	if d.isNew() {
-		t.Error("a folder with a node is new")
+	if !d.isNew() {
+		t.Error("a folder whose generator failed before it had a store is not new")
+	}
+	if err := d.write("installation", "x"); err != nil || d.isNew() {
+		t.Errorf("a folder with an installation is new, %v", err)
 	}
 	if again, err := d.node(""); err != nil || again != node {
 		t.Errorf("node %q, %v; want the one before, %q", again, err, node)

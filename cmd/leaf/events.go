@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -40,8 +41,9 @@ ago (the stream keeps them for 30 days). It goes on until it is interrupted.`,
 					if a.json {
 						return printJSON(cmd.OutOrStdout(), e)
 					}
-					_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %-5s %s %s %s\n",
+					line := fmt.Sprintf("%s %-5s %s %s %s",
 						e.Time.Local().Format("2006-01-02 15:04:05.000"), e.Severity, e.Type, e.Key, e.Data)
+					_, err := fmt.Fprintln(cmd.OutOrStdout(), strings.Map(printable, line))
 					return err
 				}
 				odd := func(err error) { fmt.Fprintf(cmd.ErrOrStderr(), "leaf: %v\n", err) }

@@ -36,7 +36,7 @@ func newGetCmd() *cobra.Command {
 
 Large numbers are fetched in batches as they are written, so memory stays small.
 If the command ends early, what it wrote are whole lines of IDs that nobody else
-has, and it says how many.`,
+has (with --json, the beginning of the object), and it says how many.`,
 		Example: `  leaf get order
   leaf get order -n 10000000 > ids.txt
   leaf get order -n 5000 --ranges
@@ -74,11 +74,10 @@ func (f *getFlags) run(cmd *cobra.Command, tag string) (err error) {
 		defer func() { err = errors.Join(err, file.Close()) }()
 		out = file
 	}
-	w := &idWriter{w: bufio.NewWriterSize(out, 1<<16), ranges: f.ranges, json: f.json}
+	w := &idWriter{w: bufio.NewWriterSize(out, 1<<16), count: f.count, ranges: f.ranges, json: f.json}
 	progress := newProgress(cmd.ErrOrStderr(), f.count)
 	defer progress.end()
 
-	w.begin(f.count)
 	got, err := take(cmd.Context(), bus.NewClient(nc), tag, f.count, f.conn.timeout, func(ranges []bus.Range) error {
 		for _, r := range ranges {
 			progress.add(r.Len())
@@ -126,15 +125,10 @@ func take(ctx context.Context, c *bus.Client, tag string, n int64, timeout time.
 // idWriter writes IDs in the form that was asked for.
 type idWriter struct {
 	w            *bufio.Writer
+	count        int64 // of all that is to be written
 	ranges, json bool
 	line         []byte
 	written      bool
-}
-
-func (w *idWriter) begin(count int64) {
-	if w.json {
-		fmt.Fprintf(w.w, `{"count":%d,"ranges":[`, count)
-	}
 }
 
 // write writes a range. bufio keeps the error, so the last one tells.
@@ -143,6 +137,8 @@ func (w *idWriter) write(r bus.Range) (err error) {
 	case w.json:
 		if w.written {
 			w.w.WriteByte(',')
+		} else {
+			fmt.Fprintf(w.w, `{"count":%d,"ranges":[`, w.count) // not before there is something: an error writes nothing
 		}
 		_, err = fmt.Fprintf(w.w, `{"first":"%d","last":"%d"}`, r.First, r.Last)
 	case w.ranges:

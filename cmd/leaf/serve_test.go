@@ -59,11 +59,13 @@ func TestWriteIDs(t *testing.T) {
 	}{
 		{"lines", idWriter{}, "1\n2\n3\n7\n"},
 		{"ranges", idWriter{ranges: true}, "1-3\n7\n"},
-		{"JSON", idWriter{json: true}, `{"count":4,"ranges":[{"first":"1","last":"3"},{"first":"7","last":"7"}]}` + "\n"},
+		{"JSON", idWriter{json: true, count: 4}, `{"count":4,"ranges":[{"first":"1","last":"3"},{"first":"7","last":"7"}]}` + "\n"},
 	} {
 		var out strings.Builder
 		c.w.w = bufio.NewWriter(&out)
-		c.w.begin(4)
+		if c.w.w.Flush(); out.Len() > 0 {
+			t.Errorf("%s: %q before the first ID: a request that fails must write nothing", c.name, &out)
+		}
 		for _, r := range ranges {
 			if err := c.w.write(r); err != nil {
 				t.Fatal(err)
