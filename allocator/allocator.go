@@ -29,6 +29,10 @@ const (
 	// Pauses after a failed write: doubled from first to last, with jitter.
 	firstPause = 50 * time.Millisecond
 	lastPause  = time.Second
+	// Pauses before the store is asked again because others were ahead: random
+	// times up to firstRace, doubled to lastRace.
+	firstRace = time.Millisecond
+	lastRace  = 50 * time.Millisecond
 	// regressedPause is how often, on average, a store that went backwards is
 	// looked at.
 	regressedPause = 5 * time.Second

@@ -82,46 +82,61 @@ func (a *Allocator) slot() (free func(), err error) {
 	}
 }
 
-// reserve makes one attempt at the plan.
+// reserve makes one attempt at the plan. Where other generators are ahead, it
+// asks again, for as long as the attempt may take.
 func (a *Allocator) reserve(b *buffer, p plan) error {
 	free, err := a.slot()
 	if err != nil {
 		return err
 	}
 	defer free()
-
-	// The order is the point: what was seen before the store was asked must lie
-	// below what it answers. What is seen later may well lie above.
-	held, err := a.cfg.Evidence(a.ctx)
-	if err != nil {
-		return err
-	}
-	seen := a.Seen(b.tag)
-	start := time.Now()
 	ctx, cancel := context.WithTimeout(a.ctx, attemptTimeout)
 	defer cancel()
-	grant, err := a.cfg.Store.Reserve(ctx, b.tag, p.n)
-	if errors.Is(err, ErrExhausted) && p.n > 1 {
-		grant, err = a.cfg.Store.Reserve(ctx, b.tag, 1) // the last ones
+	start := time.Now()
+	for n, wait := p.n, firstRace; ; wait = min(2*wait, lastRace) {
+		grant, err := a.ask(ctx, b.tag, n)
+		switch {
+		case err == nil:
+			a.install(b, p, grant, time.Since(start))
+			return nil
+		case errors.Is(err, ErrExhausted) && n > 1:
+			n = 1 // the last ones
+			continue
+		case !errors.Is(err, ErrConflict):
+			return err
+		}
+		if !pause(ctx, rand.N(wait), nil) {
+			return err
+		}
 	}
+}
+
+// ask asks the store once, and checks its answer.
+func (a *Allocator) ask(ctx context.Context, tag string, n int64) (Grant, error) {
+	// The order is the point: what was seen before the store was asked must lie
+	// below what it answers. What is seen later may well lie above. So this is
+	// done anew each time that the store is asked.
+	held, err := a.cfg.Evidence(ctx)
 	if err != nil {
-		return err
+		return Grant{}, err
 	}
-	if !held() {
-		return errors.New("what others reserved was not heard all the while: the range is given up")
+	seen := a.Seen(tag)
+	grant, err := a.cfg.Store.Reserve(ctx, tag, n)
+	switch {
+	case err != nil:
+		return Grant{}, err
+	case !held():
+		return Grant{}, errors.New("what others reserved was not heard all the while: the range is given up")
+	case grant.First < 1 || grant.Last < grant.First || grant.Step < 1:
+		return Grant{}, fmt.Errorf("the store answered nonsense: range %d to %d, step %d", grant.First, grant.Last, grant.Step)
+	case grant.First < seen:
+		return Grant{}, &RegressedError{Tag: tag, Got: grant.First, Seen: seen}
 	}
-	if grant.First < 1 || grant.Last < grant.First || grant.Step < 1 {
-		return fmt.Errorf("the store answered nonsense: range %d to %d, step %d", grant.First, grant.Last, grant.Step)
-	}
-	if grant.First < seen {
-		return &RegressedError{Tag: b.tag, Got: grant.First, Seen: seen}
-	}
-	if err := a.cfg.Marks.Record(b.tag, grant.Last+1); err != nil {
+	if err := a.cfg.Marks.Record(tag, grant.Last+1); err != nil {
 		// The check of the store gets weaker; that is no reason to stop.
-		a.cfg.Log.Warn("a high-water mark could not be written", "tag", b.tag, "error", err)
+		a.cfg.Log.Warn("a high-water mark could not be written", "tag", tag, "error", err)
 	}
-	a.install(b, p, grant, time.Since(start))
-	return nil
+	return grant, nil
 }
 
 // install takes a grant into memory and ends the episodes that it ends.

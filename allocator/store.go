@@ -24,7 +24,11 @@ type Store interface {
 	// tag's step, moving max_id ahead by as many. Near the largest int64 it
 	// takes what is left down to n, and returns ErrExhausted when less than n
 	// are left. The range must be what this very write moved max_id over.
-	// Errors: ErrUnknownTag, ErrExhausted; changed nothing with either.
+	//
+	// It must not begin again by itself where another generator was ahead, but
+	// return ErrConflict: what the caller has seen by then decides whether the
+	// next answer can be believed.
+	// Errors: ErrUnknownTag, ErrExhausted, ErrConflict; changed nothing with them.
 	Reserve(ctx context.Context, tag string, n int64) (Grant, error)
 
 	// Get returns a tag's record. It may be a little old.

@@ -98,11 +98,22 @@ func create(tb testing.TB, s allocator.Store, tag string, maxID, step int64) all
 
 func reserve(tb testing.TB, s allocator.Store, tag string, n int64) allocator.Grant {
 	tb.Helper()
-	g, err := s.Reserve(within(tb), tag, n)
+	g, err := insist(within(tb), s, tag, n)
 	if err != nil {
 		tb.Fatalf("Reserve(%s, %d): %v", tag, n, err)
 	}
 	return g
+}
+
+// insist reserves, as often as others are ahead.
+func insist(ctx context.Context, s allocator.Store, tag string, n int64) (allocator.Grant, error) {
+	for {
+		g, err := s.Reserve(ctx, tag, n)
+		if !errors.Is(err, allocator.ErrConflict) || ctx.Err() != nil {
+			return g, err
+		}
+		time.Sleep(rand.N(time.Millisecond))
+	}
 }
 
 // running returns an allocator on s that runs until the test ends.
@@ -192,7 +203,7 @@ func manyHandles(tb testing.TB, b Backend) {
 		wg.Go(func() {
 			last := int64(0)
 			for j := range each {
-				g, err := s.Reserve(ctx, "order", int64(1+(i+j)%20))
+				g, err := insist(ctx, s, "order", int64(1+(i+j)%20))
 				if err != nil {
 					tb.Errorf("Reserve: %v", err)
 					return

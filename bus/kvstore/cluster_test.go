@@ -3,6 +3,7 @@ package kvstore
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -115,7 +116,11 @@ func TestReplicas(t *testing.T) {
 			for range 2 {
 				go func() {
 					for range 20 {
-						if _, err := store.Reserve(ctx, "order", 1); err != nil {
+						_, err := store.Reserve(ctx, "order", 1)
+						for errors.Is(err, allocator.ErrConflict) {
+							_, err = store.Reserve(ctx, "order", 1)
+						}
+						if err != nil {
 							done <- err
 							return
 						}

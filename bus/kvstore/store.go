@@ -66,7 +66,7 @@ func (s *Store) bucket() (jetstream.KeyValue, error) {
 // Reserve implements [allocator.Store] with one read and one compare-and-set.
 func (s *Store) Reserve(ctx context.Context, tag string, n int64) (allocator.Grant, error) {
 	var g allocator.Grant
-	_, err := s.change(ctx, tag, func(t allocator.Tag, exists bool) (allocator.Tag, error) {
+	_, err := s.try(ctx, tag, func(t allocator.Tag, exists bool) (allocator.Tag, error) {
 		if err := present(t, exists); err != nil {
 			return t, err
 		}
@@ -80,6 +80,9 @@ func (s *Store) Reserve(ctx context.Context, tag string, n int64) (allocator.Gra
 		t.Updated = allocator.Now()
 		return t, nil
 	})
+	if errors.Is(err, errRace) {
+		return allocator.Grant{}, fmt.Errorf("%w: %w", allocator.ErrConflict, err)
+	}
 	if err != nil {
 		return allocator.Grant{}, err
 	}
@@ -261,44 +264,58 @@ func lastRevision(ctx context.Context, kv jetstream.KeyValue) (uint64, error) {
 	return info.StreamInfo().State.LastSeq, nil
 }
 
-// change reads a tag's record, lets f make the new one, and writes that if
-// nobody was ahead; else it begins again. f may be called several times. An
-// error of f changes nothing; after any other the write may have happened.
+// errRace says that another generator changed the record first: nothing was
+// written.
+var errRace = errors.New("another generator was ahead")
+
+// change makes a change of a tag's record, and begins again as often as others
+// are ahead. f may be called several times.
 func (s *Store) change(ctx context.Context, tag string, f func(t allocator.Tag, exists bool) (allocator.Tag, error)) (allocator.Tag, error) {
+	for pause := firstConflictPause; ; pause = min(2*pause, lastConflictPause) {
+		t, err := s.try(ctx, tag, f)
+		if !errors.Is(err, errRace) {
+			return t, err
+		}
+		select {
+		case <-ctx.Done():
+			return allocator.Tag{}, fmt.Errorf("writing the record of %s: %w: %w", tag, err, ctx.Err())
+		case <-time.After(rand.N(pause)):
+		}
+	}
+}
+
+// try reads a tag's record, lets f make the new one, and writes that if nobody
+// was ahead. An error of f, and errRace, change nothing; after any other the
+// write may have happened.
+func (s *Store) try(ctx context.Context, tag string, f func(t allocator.Tag, exists bool) (allocator.Tag, error)) (allocator.Tag, error) {
 	kv, err := s.bucket()
 	if err != nil {
 		return allocator.Tag{}, err
 	}
-	for pause := firstConflictPause; ; pause = min(2*pause, lastConflictPause) {
-		old, revision, exists, err := load(ctx, kv, tag)
-		if err != nil {
-			return allocator.Tag{}, err
-		}
-		t, err := f(old, exists)
-		if err != nil {
-			return allocator.Tag{}, err
-		}
-		record, err := json.Marshal(t)
-		if err != nil {
-			return allocator.Tag{}, err
-		}
-		if exists {
-			_, err = kv.Update(ctx, tag, record, revision)
-		} else {
-			_, err = kv.Create(ctx, tag, record) // also where somebody deleted the key by hand
-		}
-		if err == nil {
-			return t, nil
-		}
-		if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) && !errors.Is(err, jetstream.ErrKeyExists) {
-			return allocator.Tag{}, fmt.Errorf("writing the record of %s (it may have happened): %w", tag, err)
-		}
-		select {
-		case <-ctx.Done():
-			return allocator.Tag{}, fmt.Errorf("writing the record of %s: others were always ahead: %w", tag, ctx.Err())
-		case <-time.After(rand.N(pause)):
-		}
+	old, revision, exists, err := load(ctx, kv, tag)
+	if err != nil {
+		return allocator.Tag{}, err
 	}
+	t, err := f(old, exists)
+	if err != nil {
+		return allocator.Tag{}, err
+	}
+	record, err := json.Marshal(t)
+	if err != nil {
+		return allocator.Tag{}, err
+	}
+	if exists {
+		_, err = kv.Update(ctx, tag, record, revision)
+	} else {
+		_, err = kv.Create(ctx, tag, record) // also where somebody deleted the key by hand
+	}
+	switch {
+	case errors.Is(err, jetstream.ErrKeyRevisionMismatch), errors.Is(err, jetstream.ErrKeyExists):
+		return allocator.Tag{}, errRace
+	case err != nil:
+		return allocator.Tag{}, fmt.Errorf("writing the record of %s (it may have happened): %w", tag, err)
+	}
+	return t, nil
 }
 
 // load reads a tag's record and the revision that the next write must find.
