@@ -27,7 +27,8 @@ type Config struct {
 	// Join enters the installation, and Open then opens the Store. They are
 	// called again until they succeed; an error that matches
 	// [allocator.ErrRefused] ends the generator.
-	Join, Open func(context.Context) error
+	Join func(context.Context) (Identity, error)
+	Open func(context.Context) error
 	// OpenEvents makes sure that the stream of events is there. It is called
 	// again when the stream may have gone.
 	OpenEvents func(context.Context) error
@@ -79,6 +80,8 @@ type Generator struct {
 	segments  *segments
 	counts    counts
 
+	identity atomic.Pointer[Identity] // nil: not joined yet
+	rival    chan error               // why another installation's generator ends this one
 	history  history
 	prepared atomic.Bool // the store is open
 	draining atomic.Bool
@@ -90,7 +93,7 @@ type Generator struct {
 
 // NewGenerator returns a generator that does nothing until Run is called.
 func NewGenerator(cfg Config) *Generator {
-	g := &Generator{cfg: cfg, log: cfg.Log, id: nuid.Next(), adminSlots: make(chan struct{}, maxAdmin)}
+	g := &Generator{cfg: cfg, log: cfg.Log, id: nuid.Next(), rival: make(chan error, 1), adminSlots: make(chan struct{}, maxAdmin)}
 	g.publisher = newPublisher(cfg.JS, cfg.OpenEvents, g.stamp, cfg.Log)
 	g.presence = newPresence(g.id)
 	g.segments = &segments{g: g}
@@ -113,6 +116,7 @@ func (g *Generator) Run(ctx context.Context) error {
 	closed := g.cfg.Conn.StatusChanged(nats.CLOSED)
 
 	stopEvents := background(g.publisher.run)
+	err := g.listen()
 	ready, refused := make(chan struct{}), make(chan error, 1)
 	stopWork := background(func(ctx context.Context) {
 		if err := g.prepare(ctx); err != nil {
@@ -124,7 +128,10 @@ func (g *Generator) Run(ctx context.Context) error {
 		g.alloc.Run(ctx)
 	})
 
-	services, err := g.start(ctx, ready, refused)
+	var services services
+	if err == nil {
+		err = g.start(ctx, &services, ready, refused)
+	}
 	if err == nil {
 		err = g.attend(ctx, refused)
 	}

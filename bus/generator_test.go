@@ -54,7 +54,11 @@ type running struct {
 	node string
 	conn *nats.Conn
 	stop func() error
+	done chan error // what Run did, for whoever asks first
 }
+
+// ended tells what Run did, when it has ended by itself.
+func (r *running) ended() <-chan error { return r.done }
 
 // start runs a generator on store until the test ends.
 func start(t *testing.T, s *embedded.Server, node string, store allocator.Store, change func(*bus.Config)) *running {
@@ -68,7 +72,7 @@ func start(t *testing.T, s *embedded.Server, node string, store allocator.Store,
 	state := kvstore.Config{Conn: nc, JS: js, Log: quiet}
 	cfg := bus.Config{
 		Conn: nc, JS: js, Store: store, Node: node, Log: quiet, Release: "test",
-		Join:         func(context.Context) error { return nil },
+		Join:         func(context.Context) (bus.Identity, error) { return bus.Identity{}, nil },
 		Open:         func(context.Context) error { return nil },
 		OpenEvents:   func(ctx context.Context) error { return kvstore.OpenEvents(ctx, state, 1<<20) },
 		MaxStep:      allocator.DefaultMaxStep,
@@ -82,7 +86,13 @@ func start(t *testing.T, s *embedded.Server, node string, store allocator.Store,
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- bus.NewGenerator(cfg).Run(ctx) }()
-	r := &running{node: node, conn: nc, stop: sync.OnceValue(func() error { cancel(); return <-ended })}
+	r := &running{node: node, conn: nc, done: ended}
+	r.stop = sync.OnceValue(func() error {
+		cancel()
+		err := <-ended
+		ended <- err // for those who ask again
+		return err
+	})
 	t.Cleanup(func() { r.stop() })
 	select {
 	case <-ready:
@@ -435,7 +445,7 @@ func TestRefusedToStart(t *testing.T) {
 	}
 	err = bus.NewGenerator(bus.Config{
 		Conn: nc, JS: js, Store: memory(t), Node: "n", Log: quiet,
-		Join:       func(context.Context) error { return allocator.ErrRefused },
+		Join:       func(context.Context) (bus.Identity, error) { return bus.Identity{}, allocator.ErrRefused },
 		OpenEvents: func(context.Context) error { return nil },
 		Ready:      func() { t.Error("a refused generator is ready") },
 	}).Run(t.Context())
@@ -523,5 +533,46 @@ func TestDefaultStep(t *testing.T) {
 	body, code := ask(t, nc, "leaf.admin.tags.create", `{"tag":"order"}`)
 	if code != "" || !strings.Contains(body, `"step":10,`) {
 		t.Errorf("code %q: %s", code, body)
+	}
+}
+
+// Two installations must not answer the same callers: the younger one's
+// generators end, whichever came first.
+func TestOlderInstallationStays(t *testing.T) {
+	then := time.Now().Add(-time.Hour)
+	of := func(id string, created time.Time) func(*bus.Config) {
+		return func(c *bus.Config) {
+			c.Join = func(context.Context) (bus.Identity, error) {
+				return bus.Identity{Installation: id, Created: created}, nil
+			}
+		}
+	}
+	for name, younger := range map[string]func(*bus.Config){
+		"by its age": of("A", then.Add(time.Minute)),
+		"by its ID":  of("C", then),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			nc := connect(t, s)
+			first := start(t, s, "first", memory(t, "order"), younger)
+			start(t, s, "same", memory(t, "order"), younger)
+			if _, code := ask(t, nc, "leaf.segment.order", ""); code != "" {
+				t.Fatalf("two of one installation: code %s", code)
+			}
+			start(t, s, "older", memory(t, "order"), of("B", then))
+			select {
+			case err := <-first.ended():
+				first.done <- err
+				if !errors.Is(err, allocator.ErrRefused) || !strings.Contains(err.Error(), "older") {
+					t.Errorf("Run: %v; want it refused, and the node named", err)
+				}
+			case <-time.After(patience):
+				t.Error("the younger installation goes on")
+			}
+			eventually(t, "only the older one is there", func() bool {
+				states, err := bus.NewClient(nc).States(t.Context())
+				return err == nil && len(states) == 1 && states[0].Node == "older"
+			})
+		})
 	}
 }

@@ -22,44 +22,50 @@ const (
 	flushWait    = 5 * time.Second
 )
 
-// start subscribes, waits for the store, and says when requests are answered.
-func (g *Generator) start(ctx context.Context, ready <-chan struct{}, refused <-chan error) (services, error) {
-	var s services
-	// Heard before anything is served: an operator's change must reach all.
+// listen hears the other generators from now on, before anything is served: an
+// operator's change must reach all.
+func (g *Generator) listen() error {
 	for subject, f := range map[string]nats.MsgHandler{
 		subjectPresence:     g.heard,
 		subjectTagChanged:   g.changed,
 		refillSubject + ">": g.witnessed,
 	} {
 		if _, err := g.cfg.Conn.Subscribe(subject, f); err != nil {
-			return s, fmt.Errorf("subscribing to %s: %w", subject, err)
+			return fmt.Errorf("subscribing to %s: %w", subject, err)
 		}
 	}
-	g.beat(false)
+	g.beat(false) // the others answer with theirs
+	return g.flush()
+}
 
+// start waits for the store, enters the queue groups, and says when requests
+// are answered.
+func (g *Generator) start(ctx context.Context, s *services, ready <-chan struct{}, refused <-chan error) error {
 	select {
 	case <-ready:
 	case err := <-refused:
-		return s, err
+		return err
+	case err := <-g.rival:
+		return err
 	case <-ctx.Done():
-		return s, nil
+		return nil
 	case <-time.After(startTimeout):
 		g.log.Warn("the store is not there yet; requests are answered with store_unavailable until it is")
 	}
 	if err := s.start(g); err != nil {
-		return s, err
+		return err
 	}
 	if err := g.segments.open(); err != nil {
-		return s, err
+		return err
 	}
 	if err := g.flush(); err != nil {
-		return s, fmt.Errorf("NATS did not confirm the subscriptions: %w", err)
+		return fmt.Errorf("NATS did not confirm the subscriptions: %w", err)
 	}
 	g.beat(false)
 	if g.cfg.Ready != nil {
 		g.cfg.Ready()
 	}
-	return s, nil
+	return nil
 }
 
 // flush waits until the server has taken in what was sent.
@@ -78,6 +84,8 @@ func (g *Generator) attend(ctx context.Context, refused <-chan error) error {
 		case <-ctx.Done():
 			return nil
 		case err := <-refused:
+			return err
+		case err := <-g.rival:
 			return err
 		case s := <-status:
 			if s == nats.CLOSED {
@@ -98,13 +106,25 @@ func (g *Generator) attend(ctx context.Context, refused <-chan error) error {
 // before the store is opened: nothing is reserved before it is known how far
 // others were.
 func (g *Generator) prepare(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{g.cfg.Join, g.readAgain, g.cfg.Open, g.ensureTags} {
+	for _, step := range []func(context.Context) error{g.join, g.readAgain, g.cfg.Open, g.ensureTags} {
 		if err := g.persist(ctx, step); err != nil {
 			return err
 		}
 	}
 	g.prepared.Store(true)
 	g.publish(g.nodeEvent("started"))
+	return nil
+}
+
+// join enters the installation, and tells the others which one it is.
+func (g *Generator) join(ctx context.Context) error {
+	identity, err := g.cfg.Join(ctx)
+	if err != nil {
+		return err
+	}
+	g.identity.Store(&identity)
+	g.checkRivals(time.Now())
+	g.beat(false)
 	return nil
 }
 
@@ -165,6 +185,9 @@ func (g *Generator) ensure(ctx context.Context, t allocator.Tag) error {
 // beat tells the others that this generator is there; gone is its last word.
 func (g *Generator) beat(gone bool) {
 	b := beat{Node: g.cfg.Node, ID: g.id, Segment: g.canServe(), Gone: gone}
+	if identity := g.identity.Load(); identity != nil {
+		b.Identity = *identity
+	}
 	if err := g.cfg.Conn.Publish(subjectPresence, encode(b)); err != nil {
 		g.log.Debug("a beat cannot be sent", "error", err)
 	}
@@ -173,9 +196,11 @@ func (g *Generator) beat(gone bool) {
 // heard takes in another generator's beat, and greets one that is new, so that
 // it knows of this one before its first second is over.
 func (g *Generator) heard(msg *nats.Msg) {
-	if isNew := g.presence.hear(time.Now(), msg.Data); isNew {
+	now := time.Now()
+	if isNew := g.presence.hear(now, msg.Data); isNew {
 		g.beat(false)
 	}
+	g.checkRivals(now)
 }
 
 // canServe reports whether the generator can answer leaf.segment with IDs.

@@ -22,6 +22,7 @@ type beat struct {
 	ID      string `json:"id"`             // of this run of the generator
 	Segment bool   `json:"segment"`        // it can answer leaf.segment
 	Gone    bool   `json:"gone,omitempty"` // its last word
+	Identity
 }
 
 // presence knows the other generators that are running. Its methods take the

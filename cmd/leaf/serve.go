@@ -138,7 +138,7 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	store := kvstore.New(state)
 	return bus.NewGenerator(bus.Config{
 		Conn: nc, JS: js, Store: store, Marks: marks, Node: node, Log: log, Tags: tags,
-		Join:       func(ctx context.Context) error { return join(ctx, state, dir, f.epoch) },
+		Join:       func(ctx context.Context) (bus.Identity, error) { return join(ctx, state, dir, f.epoch) },
 		Open:       store.Open,
 		OpenEvents: func(ctx context.Context) error { return kvstore.OpenEvents(ctx, state, f.evtMax) },
 		MaxBatch:   f.maxBatch, MaxWait: f.maxWait, MaxWaiting: f.maxWaiting, MaxStep: f.maxStep,
@@ -266,19 +266,19 @@ func (f *serveFlags) dial(c connFlags, url, node string, log *slog.Logger, more 
 
 // join enters the installation that the data folder belongs to, and makes the
 // folder belong to it on the first time.
-func join(ctx context.Context, cfg kvstore.Config, dir *dataDir, epoch int64) error {
+func join(ctx context.Context, cfg kvstore.Config, dir *dataDir, epoch int64) (bus.Identity, error) {
 	known, err := dir.read("installation")
 	if err != nil {
-		return err
+		return bus.Identity{}, err
 	}
 	have, err := kvstore.Join(ctx, cfg, kvstore.Installation{
 		Store: "kv", Registry: "kv", Epoch: epoch,
 		TimeBits: timeBits, WorkerBits: workerBits, SequenceBits: sequenceBits,
 	}, known)
-	if err != nil || have.ID == known {
-		return err
+	if err == nil && have.ID != known {
+		err = dir.write("installation", have.ID)
 	}
-	return dir.write("installation", have.ID)
+	return bus.Identity{Installation: have.ID, Created: have.Created}, err
 }
 
 // describe returns the flags that are not secret, for the events.

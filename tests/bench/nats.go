@@ -142,7 +142,7 @@ func (s *site) generate() (stop func() error, err error) {
 	store := kvstore.New(state)
 	generator := bus.NewGenerator(bus.Config{
 		Conn: state.Conn, JS: state.JS, Store: store, Marks: marks, Node: "bench", Log: s.log, Tags: tags,
-		Join:       func(context.Context) error { return nil }, // the site is new
+		Join:       func(context.Context) (bus.Identity, error) { return bus.Identity{}, nil }, // the site is new
 		Open:       store.Open,
 		OpenEvents: func(ctx context.Context) error { return kvstore.OpenEvents(ctx, state, kvstore.DefaultEventsMaxBytes) },
 		Ready:      func() { close(ready) },
