@@ -18,6 +18,9 @@ var (
 
 	// ErrUnavailable: the store cannot be reached, or does not do its work.
 	ErrUnavailable = errors.New("the store is unavailable")
+	// ErrDamaged: the store's record of the tag cannot be what was written; an
+	// operator must mend it.
+	ErrDamaged = errors.New("the tag's record is damaged")
 	// ErrRefused: the generator does not belong to this store. Waiting does not
 	// help; an operator must change something.
 	ErrRefused = errors.New("refused")

@@ -173,13 +173,14 @@ func background(f func(context.Context)) (stop func()) {
 	}
 }
 
-// awaitWaiting waits until no request waits for a segment, at most for
-// DrainTimeout.
+// awaitWaiting waits until no request waits for a segment or is being worked
+// on, at most for DrainTimeout.
 func (g *Generator) awaitWaiting() {
 	const look = 5 * time.Millisecond
 	tick := time.NewTicker(look)
 	defer tick.Stop()
-	for end := time.Now().Add(g.cfg.DrainTimeout); g.alloc.Waiting() > 0 && time.Now().Before(end); {
+	end := time.Now().Add(g.cfg.DrainTimeout)
+	for g.alloc.Waiting()+int64(len(g.adminSlots)) > 0 && time.Now().Before(end) {
 		<-tick.C
 	}
 }

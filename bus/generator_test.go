@@ -576,3 +576,26 @@ func TestOlderInstallationStays(t *testing.T) {
 		})
 	}
 }
+
+// damaged is a store with one record that cannot be read.
+type damaged struct{ allocator.Store }
+
+func (s damaged) Get(ctx context.Context, tag string) (allocator.Tag, error) {
+	if tag == "bad" {
+		return allocator.Tag{}, allocator.ErrDamaged
+	}
+	return s.Store.Get(ctx, tag)
+}
+
+// One tag that cannot be read must not keep the others from being served.
+func TestDamagedTagAtTheStart(t *testing.T) {
+	s := newServer(t)
+	nc := connect(t, s)
+	start(t, s, "n", damaged{memory(t)}, func(c *bus.Config) {
+		c.Tags = []allocator.Tag{{Name: "bad", Step: 10}, {Name: "order", Step: 10}}
+	})
+	eventually(t, "the other tag is served", func() bool {
+		body, _ := ask(t, nc, "leaf.segment.order", "")
+		return body == "1"
+	})
+}

@@ -168,6 +168,9 @@ func (g *Generator) ensure(ctx context.Context, t allocator.Tag) error {
 	case errors.Is(err, allocator.ErrDeleted):
 		g.log.Warn("the tag was deleted and stays so; `leaf tag add` creates it again", "tag", t.Name)
 		return nil
+	case errors.Is(err, allocator.ErrDamaged): // no reason not to serve the others
+		g.log.Error("a tag that was asked for cannot be served", "tag", t.Name, "error", err)
+		return nil
 	case !errors.Is(err, allocator.ErrUnknownTag):
 		return err
 	}

@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -81,6 +82,11 @@ func (p *publisher) deliver(ctx context.Context, msg *nats.Msg, opened bool) boo
 			}
 			return true
 		}
+		if hopeless(err) {
+			p.dropped.Add(1)
+			p.log.Error("an event is dropped: the stream will never take it", "subject", msg.Subject, "error", err)
+			return true
+		}
 		opened = false
 		if ctx.Err() != nil {
 			p.requeue(msg)
@@ -95,6 +101,16 @@ func (p *publisher) deliver(ctx context.Context, msg *nats.Msg, opened bool) boo
 		case <-time.After(wait):
 		}
 	}
+}
+
+// codeTooLarge is the server's JSStreamMessageExceedsMaximumErr.
+const codeTooLarge jetstream.ErrorCode = 10054
+
+// hopeless reports whether an event will never be taken: it must not hold up
+// those behind it.
+func hopeless(err error) bool {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return errors.Is(err, nats.ErrMaxPayload) || ok && api.ErrorCode == codeTooLarge
 }
 
 func (p *publisher) attempt(ctx context.Context, msg *nats.Msg, opened bool) error {

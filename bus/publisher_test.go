@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,9 +62,11 @@ func TestEventsWait(t *testing.T) {
 		if tries++; tries < 3 {
 			return errors.New("away")
 		}
-		_, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: EventStream, Subjects: []string{EventSubjects}})
+		_, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: EventStream, Subjects: []string{EventSubjects}, MaxMsgSize: 1000})
 		return err
 	}, func(context.Context, *nats.Msg) error { return nil }, log)
+	// An operator's limit: this one must not hold up the others.
+	p.publish(newEvent(info, "segment.test", "t", "n", map[string]string{"text": strings.Repeat("x", 1000)}))
 	const events = 50
 	for i := range events {
 		p.publish(event(info, i))

@@ -347,10 +347,10 @@ func present(t allocator.Tag, exists bool) error {
 func decode(entry jetstream.KeyValueEntry) (allocator.Tag, error) {
 	var t allocator.Tag
 	if err := json.Unmarshal(entry.Value(), &t); err != nil {
-		return t, fmt.Errorf("the record of %s is damaged: %w", entry.Key(), err)
+		return t, fmt.Errorf("%w: %s: %w", allocator.ErrDamaged, entry.Key(), err)
 	}
 	if t.Name != entry.Key() || t.MaxID < 1 || t.Step < 1 {
-		return t, fmt.Errorf("the record of %s is damaged: %s", entry.Key(), entry.Value())
+		return t, fmt.Errorf("%w: %s: %s", allocator.ErrDamaged, entry.Key(), entry.Value())
 	}
 	return t, nil
 }

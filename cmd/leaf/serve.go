@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"strconv"
 	"strings"
 	"time"
@@ -214,10 +215,7 @@ func (f *serveFlags) connect(cmd *cobra.Command, embed bool, dir *dataDir, node 
 	})
 	switch {
 	case errors.Is(err, embedded.ErrAddressInUse):
-		address := cmp.Or(f.listen, "127.0.0.1:4222")
-		return "", nil, nil, fmt.Errorf("%w\nIs a generator running there? Join it:\n"+
-			"  leaf serve -s nats://%s --data-dir %s-2 --http ''\n"+
-			"or listen elsewhere:\n  leaf serve --listen 127.0.0.1:0 --data-dir %s-2 --http ''", err, address, f.dataDir, f.dataDir)
+		return "", nil, nil, fmt.Errorf("%w\n%s", err, f.advice())
 	case errors.Is(err, embedded.ErrOpenToNetwork):
 		return "", nil, nil, usagef("%w", err)
 	case err != nil:
@@ -231,6 +229,20 @@ func (f *serveFlags) connect(cmd *cobra.Command, embed bool, dir *dataDir, node 
 		return "", nil, nil, connectError([]string{server.ClientURL()}, err)
 	}
 	return "embedded", nc, func() { nc.Close(); server.Close() }, nil
+}
+
+// advice is for whoever finds the address in use.
+func (f *serveFlags) advice() string {
+	there := "HOST:PORT"
+	if f.natsConfig == "" || f.listen != "" {
+		there = cmp.Or(f.listen, "127.0.0.1:4222")
+		if host, port, err := net.SplitHostPort(there); err == nil && (host == "" || net.ParseIP(host).IsUnspecified()) {
+			there = net.JoinHostPort("127.0.0.1", port)
+		}
+	}
+	own := "--data-dir " + f.dataDir + "-2 --http ''"
+	return "Is a generator running there? Join it:\n  leaf serve -s nats://" + there + " " + own +
+		"\nor listen elsewhere:\n  leaf serve --listen 127.0.0.1:0 " + own
 }
 
 // dial connects the generator, for as long as it runs.

@@ -50,6 +50,22 @@ func TestServeRefuses(t *testing.T) {
 	}
 }
 
+func TestAdvice(t *testing.T) {
+	for want, f := range map[string]serveFlags{
+		"nats://127.0.0.1:4222 ": {},
+		"nats://10.0.0.1:5000 ":  {listen: "10.0.0.1:5000"},
+		"nats://127.0.0.1:5000 ": {listen: ":5000"},
+		"nats://127.0.0.1:5001 ": {listen: "0.0.0.0:5001"},
+		"nats://127.0.0.1:5002 ": {listen: "[::]:5002", natsConfig: "x"},
+		"nats://HOST:PORT ":      {natsConfig: "x"},
+	} {
+		f.dataDir = "leaf-data"
+		if got := f.advice(); !strings.Contains(got, want) || !strings.Contains(got, "--data-dir leaf-data-2") {
+			t.Errorf("advice %q, want %q in it", got, want)
+		}
+	}
+}
+
 func TestWriteIDs(t *testing.T) {
 	ranges := []bus.Range{{First: 1, Last: 3}, {First: 7, Last: 7}}
 	for _, c := range []struct {
