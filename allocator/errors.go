@@ -44,7 +44,12 @@ type UnavailableError struct {
 	RetryAfter time.Duration // until the next attempt to refill
 }
 
-func (e *UnavailableError) Error() string { return fmt.Sprintf("%v: %v", ErrUnavailable, e.Err) }
+func (e *UnavailableError) Error() string {
+	if errors.Is(e.Err, ErrUnavailable) {
+		return e.Err.Error()
+	}
+	return fmt.Sprintf("%v: %v", ErrUnavailable, e.Err)
+}
 
 // Unwrap makes the error match ErrUnavailable and its cause.
 func (e *UnavailableError) Unwrap() []error { return []error{ErrUnavailable, e.Err} }

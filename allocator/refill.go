@@ -54,7 +54,7 @@ func (a *Allocator) refill(b *buffer) {
 			attempt = 0
 		case a.ctx.Err() != nil: // the loop ends above
 		case errors.Is(err, ErrUnknownTag):
-			a.drop(b, err)
+			a.drop(b, fmt.Errorf("%s: %w", b.tag, err))
 		case errors.Is(err, ErrExhausted):
 			a.exhaust(b, err)
 		case errors.As(err, &regressed):

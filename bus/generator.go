@@ -196,7 +196,7 @@ func (g *Generator) nodeEvent(what string) *nats.Msg {
 // respond answers a request outside its callback.
 func (g *Generator) respond(reply string, body []byte) {
 	if err := g.cfg.Conn.Publish(reply, body); err != nil {
-		g.log.Error("a reply cannot be sent", "error", err)
+		g.log.Debug("a reply cannot be sent", "error", err)
 	}
 }
 
@@ -205,6 +205,6 @@ func (g *Generator) refuse(reply string, err error) {
 	e := toError(err)
 	g.counts.refused(e.Reason)
 	if err := g.cfg.Conn.PublishMsg(e.message(reply)); err != nil {
-		g.log.Error("a reply cannot be sent", "error", err)
+		g.log.Debug("a reply cannot be sent", "error", err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 const (
 	// startTimeout is how long a start waits for the store; then it goes on,
 	// and answers store_unavailable until the store is there.
-	startTimeout = 5 * time.Second
+	startTimeout = 2 * time.Second
 	// stepTimeout bounds one attempt at one step of the preparation. JetStream
 	// may leave a request without an answer while it elects a leader.
 	stepTimeout  = 5 * time.Second

@@ -114,7 +114,7 @@ func (s *segments) handle(r micro.Request) {
 	}
 	if waiter == nil {
 		if err := r.Respond(AppendReply(nil, ranges, req.JSON)); err != nil {
-			s.g.log.Error("IDs are lost: the reply cannot be sent", "error", err)
+			s.g.log.Debug("IDs are lost: the reply cannot be sent", "error", err) // one for each request that waited in the queue
 			return
 		}
 		s.g.counts.served(req.Count)
@@ -140,7 +140,7 @@ func (s *segments) refuse(r micro.Request, err error) {
 	e := toError(err)
 	s.g.counts.refused(e.Reason)
 	if err := r.Error(strconv.Itoa(e.Code), e.Message, e.body()); err != nil {
-		s.g.log.Error("a reply cannot be sent", "error", err)
+		s.g.log.Debug("a reply cannot be sent", "error", err)
 	}
 }
 

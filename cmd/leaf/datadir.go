@@ -66,12 +66,10 @@ func (d *dataDir) isNew() bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// node is the node's name: the one that was asked for, else the one of the
-// folder, else a new random one, which the folder keeps.
+// node is the node's name: the one that was asked for, which must match
+// nodeName, else the one of the folder, else a new random one, which the folder
+// keeps.
 func (d *dataDir) node(asked string) (string, error) {
-	if asked != "" && !nodeName.MatchString(asked) {
-		return "", usagef("--node %q: a node's name is 1 to 64 characters of [A-Za-z0-9_]", asked)
-	}
 	kept, err := d.read("node")
 	if err != nil {
 		return "", err

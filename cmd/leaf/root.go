@@ -63,6 +63,9 @@ func tree(cmd *cobra.Command) []*cobra.Command {
 // groups others prints its help, but not in place of an unknown command: left
 // to itself, cobra would do that and report success.
 func checkArgs(cmd *cobra.Command) {
+	if cmd.ValidArgsFunction == nil {
+		cmd.ValidArgsFunction = cobra.NoFileCompletions // no argument of ours is a file
+	}
 	validate := cmd.Args
 	switch {
 	case !cmd.Runnable():

@@ -173,6 +173,9 @@ func (f *serveFlags) check() error {
 	if f.maxWait <= 0 || f.maxWait > time.Minute {
 		return usagef("--max-wait is %v, not above zero and at most a minute", f.maxWait)
 	}
+	if f.node != "" && !nodeName.MatchString(f.node) {
+		return usagef("--node %q: a node's name is 1 to 64 characters of [A-Za-z0-9_]", f.node)
+	}
 	if f.drainTimeout < 0 {
 		return usagef("--drain-timeout is below zero")
 	}
