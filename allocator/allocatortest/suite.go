@@ -112,7 +112,6 @@ func insist(ctx context.Context, s allocator.Store, tag string, n int64) (alloca
 		if !errors.Is(err, allocator.ErrConflict) || ctx.Err() != nil {
 			return g, err
 		}
-		time.Sleep(rand.N(time.Millisecond))
 	}
 }
 
