@@ -1,6 +1,7 @@
 package bus_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -422,4 +423,31 @@ func TestDamagedTagAtTheStart(t *testing.T) {
 		body, _ := ask(t, nc, "leaf.segment.order", "")
 		return body == "1"
 	})
+}
+
+// A stream that keeps the requests is the trap that costs IDs: it is said.
+func TestStreamOverRequests(t *testing.T) {
+	s := newServer(t)
+	nc := connect(t, s)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := func(node string) string {
+		var log bytes.Buffer
+		g := start(t, s, node, memory(t), func(c *bus.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+		if err := g.stop(); err != nil {
+			t.Fatal(err)
+		}
+		return log.String()
+	}
+	if log := said("before"); strings.Contains(log, "ERROR") {
+		t.Errorf("without such a stream: %s", log)
+	}
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "MINE", Subjects: []string{"leaf.segment.order"}}); err != nil {
+		t.Fatal(err)
+	}
+	if log := said("after"); !strings.Contains(log, "stream=MINE") {
+		t.Errorf("nothing is said of the stream: %s", log)
+	}
 }

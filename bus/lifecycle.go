@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
 )
@@ -106,7 +107,7 @@ func (g *Generator) attend(ctx context.Context, refused <-chan error) error {
 // before the store is opened: nothing is reserved before it is known how far
 // others were.
 func (g *Generator) prepare(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{g.join, g.readAgain, g.cfg.Open, g.ensureTags} {
+	for _, step := range []func(context.Context) error{g.join, g.lookForStreams, g.readAgain, g.cfg.Open, g.ensureTags} {
 		if err := g.persist(ctx, step); err != nil {
 			return err
 		}
@@ -125,6 +126,20 @@ func (g *Generator) join(ctx context.Context) error {
 	g.identity.Store(&identity)
 	g.checkRivals(time.Now())
 	g.beat(false)
+	return nil
+}
+
+// lookForStreams says it if a stream keeps the requests: its acknowledgement
+// reaches the caller before the IDs do.
+func (g *Generator) lookForStreams(ctx context.Context) error {
+	name, err := g.cfg.JS.StreamNameBySubject(ctx, SubjectSegment+".>")
+	switch {
+	case err == nil:
+		g.log.Error("a stream covers the subjects of requests: callers get its acknowledgement in place of IDs; change its subjects",
+			"stream", name, "subjects", SubjectSegment+".>")
+	case !errors.Is(err, jetstream.ErrStreamNotFound):
+		g.log.Debug("it is not known whether a stream covers the subjects of requests", "error", err)
+	}
 	return nil
 }
 
