@@ -15,8 +15,9 @@ run: ## a generator with tag order
 build: ## bin/leaf
 	$(GO) build -trimpath -ldflags='-s -w' -o bin/leaf ./cmd/leaf
 
+# Never from the cache: it does not know that tests run the program.
 test: ## every test, with the race detector
-	$(GO) test -race -timeout 9m ./...
+	$(GO) test -race -count=1 -timeout 9m ./...
 
 lint: ## gofmt, go vet, staticcheck, and govulncheck where its database can be reached
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo 'run gofmt -w .'; exit 1; }
