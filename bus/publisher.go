@@ -145,7 +145,7 @@ func (p *publisher) flush() {
 	for {
 		select {
 		case msg := <-p.queue:
-			if err := p.attempt(ctx, msg, true); err != nil {
+			if err := p.attempt(ctx, msg, true); err != nil && !hopeless(err) {
 				p.log.Warn("events are lost: the stream is away", "error", err, "lost", len(p.queue)+1)
 				return
 			}

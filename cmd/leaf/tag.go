@@ -74,6 +74,25 @@ func (a *admin) one(cmd *cobra.Command, t bus.TagRecord) error {
 	return a.show(cmd, t)
 }
 
+// named returns a command that asks one question about the tag it is given.
+func (a *admin) named(ask func(*bus.Client, context.Context, string) (bus.TagRecord, error),
+	show func(*cobra.Command, bus.TagRecord) error) *cobra.Command {
+	cmd := &cobra.Command{
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.ask(cmd, func(ctx context.Context, c *bus.Client) error {
+				t, err := ask(c, ctx, args[0])
+				if err != nil {
+					return err
+				}
+				return show(cmd, t)
+			})
+		},
+	}
+	a.register(cmd)
+	return cmd
+}
+
 // tagFields are the flags for the fields of a tag.
 type tagFields struct {
 	step, maxID int64
@@ -166,24 +185,11 @@ func newTagListCmd() *cobra.Command {
 
 func newTagShowCmd() *cobra.Command {
 	var a admin
-	cmd := &cobra.Command{
-		Use:     "show TAG",
-		Aliases: []string{"info"},
-		Short:   "Show a tag",
-		Example: `  leaf tag show order
-  leaf tag show order --json`,
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.ask(cmd, func(ctx context.Context, c *bus.Client) error {
-				t, err := c.Tag(ctx, args[0])
-				if err != nil {
-					return err
-				}
-				return a.one(cmd, t)
-			})
-		},
-	}
-	a.register(cmd)
+	cmd := a.named((*bus.Client).Tag, a.one)
+	cmd.Use, cmd.Aliases = "show TAG", []string{"info"}
+	cmd.Short = "Show a tag"
+	cmd.Example = `  leaf tag show order
+  leaf tag show order --json`
 	return cmd
 }
 
@@ -220,27 +226,16 @@ generator has dropped the IDs below it that it held. It only moves forward.`,
 
 func newTagRmCmd() *cobra.Command {
 	var a admin
-	cmd := &cobra.Command{
-		Use:   "rm TAG",
-		Short: "Delete a tag",
-		Long: `Delete a tag: requests for it are refused from now on. How far it was is kept, so
-that a tag of that name, created later, continues above.`,
-		Example: `  leaf tag rm order`,
-		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.ask(cmd, func(ctx context.Context, c *bus.Client) error {
-				t, err := c.DeleteTag(ctx, args[0])
-				if err != nil {
-					return err
-				}
-				if a.json {
-					return printJSON(cmd.OutOrStdout(), t)
-				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "deleted %s; it was at %d\n", t.Tag, t.MaxID)
-				return err
-			})
-		},
-	}
-	a.register(cmd)
+	cmd := a.named((*bus.Client).DeleteTag, func(cmd *cobra.Command, t bus.TagRecord) error {
+		if a.json {
+			return a.one(cmd, t)
+		}
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "deleted %s; it was at %d\n", t.Tag, t.MaxID)
+		return err
+	})
+	cmd.Use, cmd.Short = "rm TAG", "Delete a tag"
+	cmd.Long = `Delete a tag: requests for it are refused from now on. How far it was is kept, so
+that a tag of that name, created later, continues above.`
+	cmd.Example = `  leaf tag rm order`
 	return cmd
 }
