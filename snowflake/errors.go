@@ -1,0 +1,43 @@
+package snowflake
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// What can go wrong. Test with [errors.Is]; the messages say more.
+var (
+	ErrBadCount      = errors.New("illegal count")
+	ErrBatchTooLarge = errors.New("batch too large")
+	ErrOverloaded    = errors.New("too many IDs are waited for")
+	ErrTimedOut      = errors.New("waited too long for a snowflake")
+	ErrClosed        = errors.New("the generator is shutting down")
+	// ErrNotAnID: no generator of this layout can have made the number.
+	ErrNotAnID = errors.New("not a snowflake of this installation")
+
+	// ErrClockBackwards: the clock is behind what was issued. It is over when
+	// the clock has caught up.
+	ErrClockBackwards = errors.New("the clock went backwards")
+	// ErrNoWorker: the generator holds no worker ID whose reservation lasts.
+	ErrNoWorker = errors.New("no worker ID")
+	// ErrExhausted: the layout has no milliseconds left, for good.
+	ErrExhausted = errors.New("the layout is exhausted")
+
+	// ErrConflict: somebody else changed the record first.
+	ErrConflict = errors.New("the worker's record was changed by another")
+	// ErrFull: every worker that was allowed has a record.
+	ErrFull = errors.New("all workers have a record")
+)
+
+// BackwardsError is an [ErrClockBackwards] with how far.
+type BackwardsError struct {
+	Offset time.Duration // until the clock has caught up
+}
+
+func (e *BackwardsError) Error() string {
+	return fmt.Sprintf("%v by %v", ErrClockBackwards, e.Offset)
+}
+
+// Unwrap makes the error match ErrClockBackwards.
+func (e *BackwardsError) Unwrap() error { return ErrClockBackwards }

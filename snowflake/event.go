@@ -1,0 +1,83 @@
+package snowflake
+
+import "time"
+
+// Event is something that an operator may want to know: one of the types
+// below. Times are Unix ms. An episode is told once when it begins and once, by
+// [Recovered], when it ends.
+type Event interface{ event() }
+
+// Action is what is done about a clock that went backwards.
+type Action string
+
+// The actions.
+const (
+	Waited  Action = "waited"  // requests wait for twice the offset
+	Refused Action = "refused" // requests are refused until the clock has caught up
+)
+
+// The episodes that [Recovered] ends.
+const (
+	EpisodeBackwards = "backwards"
+	EpisodeSkewed    = "skewed"
+	EpisodeExpiring  = "expiring"
+	EpisodeLost      = "lost"
+)
+
+// ClockBackwards says that the clock is behind the last ID.
+type ClockBackwards struct {
+	Worker    int64
+	Offset    int64 // ms
+	Last, Now int64
+	Action    Action
+}
+
+// ClockSkewed says that the wall clock stepped forward, and either the peers'
+// clocks do not agree, or there are no peers and it was believed at last.
+type ClockSkewed struct {
+	Now       int64
+	Expected  int64 // by the monotonic clock
+	Peers     int64 // the median of their clocks; 0: there are none
+	Threshold time.Duration
+}
+
+// WorkerAcquired says that the generator holds a worker.
+type WorkerAcquired struct{ Held }
+
+// WorkerReleased says that it gave it up in order.
+type WorkerReleased struct{ Held }
+
+// WorkerLost says that the registry has no record of it any more, or another's.
+// The generator takes another worker.
+type WorkerLost struct{ Held }
+
+// WorkerExpiring says that half of the reservation is over and the registry
+// cannot be reached. At its end no IDs are issued.
+type WorkerExpiring struct{ Held }
+
+// Ending says that the layout has less than a year left.
+type Ending struct {
+	Worker int64
+	End    int64
+}
+
+// Recovered says that an episode is over.
+type Recovered struct {
+	Worker  int64 // of the episode
+	Episode string
+}
+
+// Held is a worker and the end of its reservation.
+type Held struct {
+	Worker        int64
+	ReservedUntil int64
+}
+
+func (ClockBackwards) event() {}
+func (ClockSkewed) event()    {}
+func (WorkerAcquired) event() {}
+func (WorkerReleased) event() {}
+func (WorkerLost) event()     {}
+func (WorkerExpiring) event() {}
+func (Ending) event()         {}
+func (Recovered) event()      {}

@@ -1,0 +1,59 @@
+package snowflake
+
+import (
+	"context"
+	"time"
+)
+
+// The steps of Run, for tests that decide themselves when each is taken.
+
+func (g *Generator) Bind(installation string)         { g.bind(installation) }
+func (g *Generator) Keep(ctx context.Context) error   { return g.keep(ctx) }
+func (g *Generator) Advance() error                   { return g.advance() }
+func (g *Generator) Doubt(ctx context.Context)        { g.doubt(ctx) }
+func (g *Generator) Serve() time.Duration             { return g.serve() }
+func (g *Generator) Drain()                           { g.drain() }
+func (g *Generator) Retire(ctx context.Context) error { return g.retire(ctx) }
+
+// SetRandom makes the generator choose by random, so that a test can be
+// replayed. Call it before anything else.
+func (g *Generator) SetRandom(random func(n int64) int64) { g.random, g.seq.random = random, random }
+
+// Free reports whether no step is under way that holds the lock.
+func (g *Generator) Free() bool {
+	if !g.mu.TryLock() {
+		return false
+	}
+	g.mu.Unlock()
+	return true
+}
+
+// Marks are what bounds a generator, for tests that look for its edges.
+type Marks struct {
+	Last     int64 // time of the last ID
+	Doubting bool
+	// Of the lease, if there is one.
+	Floor, Ceiling int64
+	Unconfirmed    bool
+}
+
+// Marks returns the marks.
+func (g *Generator) Marks() Marks {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	m := Marks{Last: g.seq.ms, Doubting: g.guard.held}
+	if l := g.lease; l != nil {
+		m.Floor, m.Ceiling, m.Unconfirmed = l.floor, l.ceiling, l.unconfirmed
+	}
+	return m
+}
+
+// Done reports whether Wait has an answer already.
+func (w *Waiter) Done() bool {
+	select {
+	case <-w.done:
+		return true
+	default:
+		return false
+	}
+}

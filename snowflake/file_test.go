@@ -1,0 +1,689 @@
+package snowflake_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/leafbus/leafbus/allocator/allocatortest"
+	"github.com/leafbus/leafbus/snowflake"
+	"github.com/leafbus/leafbus/snowflake/snowflaketest"
+)
+
+const (
+	slotSize = 4096
+	slack    = 4000 // ms that a lost slot may cost
+)
+
+// kept is a state of which the tests change what they are about.
+func kept(change func(*snowflake.Saved)) snowflake.Saved {
+	s := snowflake.Saved{
+		Installation: "prod", Layout: snowflake.DefaultLayout(), Place: "inode:7", Node: "a", Worker: 3,
+		Incarnation: "one", ReservedUntil: 1_000_000, Ceiling: 500_000,
+	}
+	change(&s)
+	return s
+}
+
+func ceiling(ms int64) snowflake.Saved { return kept(func(s *snowflake.Saved) { s.Ceiling = ms }) }
+
+// raised is s as it counts when only one slot with it is left.
+func raised(s snowflake.Saved) snowflake.Saved {
+	s.Ceiling += slack
+	return s
+}
+
+func open(t *testing.T, d snowflake.Disk) *snowflake.File {
+	t.Helper()
+	f, err := snowflake.NewFile(d)
+	if err != nil {
+		t.Fatalf("NewFile: %v", err)
+	}
+	return f
+}
+
+func save(t *testing.T, f *snowflake.File, states ...snowflake.Saved) {
+	t.Helper()
+	for _, s := range states {
+		if err := f.Save(s); err != nil {
+			t.Fatalf("Save(%+v): %v", s, err)
+		}
+		wantSaved(t, f, s)
+	}
+}
+
+func wantSaved(t *testing.T, f *snowflake.File, want ...snowflake.Saved) {
+	t.Helper()
+	s, ok := f.Saved()
+	if ok != (len(want) > 0) || ok && !slices.Contains(want, s) {
+		t.Errorf("Saved = %+v, %v\nwant %+v", s, ok, want)
+	}
+}
+
+// change writes into the file behind the back of who has it open.
+func change(t *testing.T, d snowflake.Disk, at int, data []byte) {
+	t.Helper()
+	if _, err := d.WriteAt(data, int64(at)); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Sync(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tape is a disk that records what is done to it. A failing step is not done.
+type tape struct {
+	*snowflaketest.Disk
+	steps []step
+	fail  func(step) error
+}
+
+// step is a write, or a sync if it has no data.
+type step struct {
+	at   int64
+	data []byte
+}
+
+func (s step) slot() string {
+	if s.data == nil {
+		return "sync"
+	}
+	return fmt.Sprint(s.at / slotSize)
+}
+
+func (d *tape) do(s step) error {
+	d.steps = append(d.steps, s)
+	if d.fail == nil {
+		return nil
+	}
+	return d.fail(s)
+}
+
+func (d *tape) WriteAt(p []byte, off int64) (int, error) {
+	if err := d.do(step{off, bytes.Clone(p)}); err != nil {
+		return 0, err
+	}
+	return d.Disk.WriteAt(p, off)
+}
+
+func (d *tape) Sync() error {
+	if err := d.do(step{}); err != nil {
+		return err
+	}
+	return d.Disk.Sync()
+}
+
+// TestFile: what was saved is there for the next start, also after the power
+// failed; and which slots that took.
+func TestFile(t *testing.T) {
+	one, both := "older sync", "older sync newer sync"
+	for name, c := range map[string]struct {
+		next  snowflake.Saved
+		steps string
+	}{
+		"the same":             {ceiling(500_000), one},
+		"ceiling":              {ceiling(500_001), one},
+		"ceiling by slack":     {ceiling(504_000), one},
+		"ceiling by more":      {ceiling(504_001), both},
+		"ceiling to the limit": {ceiling(math.MaxInt64), both},
+		"ceiling lower":        {ceiling(499_999), both},
+		"ceiling to zero":      {ceiling(0), both},
+		"reservation":          {kept(func(s *snowflake.Saved) { s.ReservedUntil = math.MaxInt64 }), one},
+		"reservation lower":    {kept(func(s *snowflake.Saved) { s.ReservedUntil-- }), both},
+		"installation":         {kept(func(s *snowflake.Saved) { s.Installation = "test" }), both},
+		"layout":               {kept(func(s *snowflake.Saved) { s.Layout.Epoch++ }), both},
+		"place":                {kept(func(s *snowflake.Saved) { s.Place = "" }), both},
+		"node":                 {kept(func(s *snowflake.Saved) { s.Node = "\x00<ä>" }), both},
+		"worker":               {kept(func(s *snowflake.Saved) { s.Worker = -1 }), both},
+		"incarnation":          {kept(func(s *snowflake.Saved) { s.Incarnation = "two" }), both},
+		"pending":              {kept(func(s *snowflake.Saved) { s.Pending = "two" }), both},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := &tape{Disk: snowflaketest.NewDisk()}
+			f := open(t, d)
+			wantSaved(t, f)
+			save(t, f, ceiling(500_000), ceiling(500_000))
+			newer := d.steps[len(d.steps)-2].slot()
+			d.steps = nil
+			save(t, f, c.next)
+			var steps string
+			for _, s := range d.steps {
+				switch slot := s.slot(); slot {
+				case "sync":
+					steps += " sync"
+				case newer:
+					steps += " newer"
+				default:
+					steps += " older"
+				}
+			}
+			if steps != " "+c.steps {
+				t.Errorf("Save did%s; want %s", steps, c.steps)
+			}
+			random := rand.New(rand.NewPCG(1, 2))
+			wantSaved(t, open(t, d.Copy()), c.next)
+			again := d.Kill()
+			wantSaved(t, open(t, again), c.next)
+			again = again.PowerFail(random)
+			f = open(t, again)
+			wantSaved(t, f, c.next)
+			save(t, f, ceiling(1))
+			wantSaved(t, open(t, again.PowerFail(random)), ceiling(1))
+		})
+	}
+}
+
+// TestFileTorn cuts every write of a Save off at every byte.
+func TestFileTorn(t *testing.T) {
+	long := kept(func(s *snowflake.Saved) { s.Node = string(bytes.Repeat([]byte("n"), 1000)) })
+	for name, c := range map[string]struct{ before, next snowflake.Saved }{
+		"first":         {snowflake.Saved{}, ceiling(1000)},
+		"one slot":      {ceiling(500_000), ceiling(502_000)},
+		"ceiling lower": {ceiling(500_000), ceiling(400_000)},
+		"longer":        {ceiling(500_000), long},
+		"shorter":       {long, ceiling(500_000)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := &tape{Disk: snowflaketest.NewDisk()}
+			f := open(t, d)
+			may := []snowflake.Saved{c.next, raised(c.next)}
+			if c.before.Worker > 0 {
+				save(t, f, c.before)
+				may = append(may, c.before, raised(c.before))
+			}
+			image := d.Copy()
+			d.steps = nil
+			save(t, f, c.next)
+			first := c.before.Worker == 0
+			for _, s := range d.steps {
+				for n := range len(s.data) {
+					torn := image.Copy()
+					change(t, torn, int(s.at), s.data[:n])
+					f := open(t, torn)
+					if _, ok := f.Saved(); !ok && first {
+						continue // nothing was saved yet
+					}
+					wantSaved(t, f, may...)
+				}
+				if s.data != nil {
+					first = false
+					change(t, image, int(s.at), s.data)
+				}
+			}
+			wantSaved(t, open(t, image), c.next)
+		})
+	}
+}
+
+// TestFileOneSlotLost: the slot that is left counts with a higher ceiling,
+// whichever it is; and the next Save has two again.
+func TestFileOneSlotLost(t *testing.T) {
+	newest := kept(func(s *snowflake.Saved) { s.ReservedUntil, s.Ceiling = 1_000_001, 502_000 })
+	for name, damage := range map[string]func(t *testing.T, d snowflake.Disk, at int){
+		"zeros":  func(t *testing.T, d snowflake.Disk, at int) { change(t, d, at, make([]byte, slotSize)) },
+		"a byte": func(t *testing.T, d snowflake.Disk, at int) { change(t, d, at+100, []byte{0}) },
+		"the last byte": func(t *testing.T, d snowflake.Disk, at int) {
+			change(t, d, at+slotSize-1, []byte{1})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := snowflaketest.NewDisk()
+			save(t, open(t, d), ceiling(500_000), newest) // slots 0 and 1, then 0
+			newer, older := d.Copy(), d.Copy()
+			damage(t, newer, 0)
+			wantSaved(t, open(t, newer), raised(ceiling(500_000)))
+			damage(t, older, slotSize)
+			f := open(t, older)
+			wantSaved(t, f, raised(newest))
+			save(t, f, newest)
+			wantSaved(t, open(t, older.Copy()), newest)
+			damage(t, older, 0)
+			wantSaved(t, open(t, older), raised(newest))
+
+			damage(t, newer, slotSize)
+			wantSaved(t, open(t, newer))
+		})
+	}
+}
+
+// TestFileStart: the first Save after a start overwrites last what the start
+// relied on, and both slots in any case.
+func TestFileStart(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		for newest := range 2 {
+			d := &tape{Disk: snowflaketest.NewDisk()}
+			f := open(t, d)
+			save(t, f, ceiling(500_000), ceiling(500_000))
+			if d.steps[len(d.steps)-2].slot() != fmt.Sprint(newest) {
+				save(t, f, ceiling(500_000))
+			}
+			if lost {
+				change(t, d, (1-newest)*slotSize, []byte("x"))
+			}
+			f = open(t, d)
+			d.steps = nil
+			save(t, f, ceiling(500_000))
+			if len(d.steps) != 4 || d.steps[0].slot() == fmt.Sprint(newest) || d.steps[2].slot() != fmt.Sprint(newest) {
+				t.Errorf("slot %d counted (the other lost: %v); %d steps, slot %s first", newest, lost, len(d.steps), d.steps[0].slot())
+			}
+		}
+	}
+}
+
+// TestFileCeilingAtTheLimit: it cannot be raised beyond what an int64 holds.
+func TestFileCeilingAtTheLimit(t *testing.T) {
+	for _, c := range []int64{math.MaxInt64, math.MaxInt64 - 1, math.MaxInt64 - slack, math.MaxInt64 - slack - 1} {
+		d := snowflaketest.NewDisk()
+		save(t, open(t, d), ceiling(c))
+		change(t, d, 0, []byte("x"))
+		wantSaved(t, open(t, d), ceiling(max(c, c+min(slack, math.MaxInt64-c))))
+	}
+}
+
+// TestFileRefuses: what could not be read again is not written.
+func TestFileRefuses(t *testing.T) {
+	d := &tape{Disk: snowflaketest.NewDisk()}
+	f := open(t, d)
+	save(t, f, ceiling(500_000))
+	d.steps = nil
+	for name, change := range map[string]func(*snowflake.Saved){
+		"worker":      func(s *snowflake.Saved) { s.Worker = -2 },
+		"reservation": func(s *snowflake.Saved) { s.ReservedUntil = -1 },
+		"ceiling":     func(s *snowflake.Saved) { s.Ceiling = -1 },
+		"layout":      func(s *snowflake.Saved) { s.Layout.WorkerBits = 0 },
+		"not UTF-8":   func(s *snowflake.Saved) { s.Node = "\xff" },
+		"too long":    func(s *snowflake.Saved) { s.Node = string(make([]byte, slotSize)) },
+		"nothing":     func(s *snowflake.Saved) { *s = snowflake.Saved{} },
+	} {
+		if err := f.Save(kept(change)); err == nil {
+			t.Errorf("%s: saved", name)
+		}
+	}
+	if len(d.steps) != 0 {
+		t.Errorf("%d steps on the disk", len(d.steps))
+	}
+	wantSaved(t, f, ceiling(500_000))
+	wantSaved(t, open(t, d.Disk), ceiling(500_000))
+}
+
+// TestFileFails: a Save that fails at any step changes nothing of what is
+// known, is told, and leaves the next one both slots to write.
+func TestFileFails(t *testing.T) {
+	for at := range 4 {
+		d := &tape{Disk: snowflaketest.NewDisk()}
+		f := open(t, d)
+		save(t, f, ceiling(500_000))
+		d.steps = nil
+		d.fail = func(step) error {
+			if len(d.steps) > at {
+				return snowflaketest.ErrDisk
+			}
+			return nil
+		}
+		lower := ceiling(1)
+		if err := f.Save(lower); !errors.Is(err, snowflaketest.ErrDisk) || len(d.steps) != at+1 {
+			t.Errorf("step %d: %v after %d steps", at, err, len(d.steps))
+		}
+		wantSaved(t, f, ceiling(500_000))
+		// The slot that is not in question is left alone.
+		good := "1"
+		if at > 1 {
+			good = "0"
+		}
+		d.steps, d.fail = nil, nil
+		save(t, f, ceiling(500_001))
+		if len(d.steps) != 4 || d.steps[0].slot() == good || d.steps[2].slot() != good {
+			t.Errorf("step %d: then %d steps, first slot %s", at, len(d.steps), d.steps[0].slot())
+		}
+	}
+}
+
+// TestFileUnreadable: a slot that the disk fails to read is a lost one; if there
+// is no other, that is an error, and not a new file.
+func TestFileUnreadable(t *testing.T) {
+	d := snowflaketest.NewDisk()
+	save(t, open(t, d), ceiling(500_000))
+	for slot := range 2 {
+		f := open(t, unreadable{d, func(off int64) bool { return off == int64(slot*slotSize) }})
+		wantSaved(t, f, raised(ceiling(500_000)))
+	}
+	for name, d := range map[string]snowflake.Disk{
+		"both": unreadable{d, func(int64) bool { return true }},
+		"one":  unreadable{snowflaketest.NewDisk(), func(off int64) bool { return off > 0 }},
+	} {
+		if _, err := snowflake.NewFile(d); !errors.Is(err, snowflaketest.ErrDisk) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	d.Close()
+	if _, err := snowflake.NewFile(d); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("closed: %v", err)
+	}
+}
+
+type unreadable struct {
+	snowflake.Disk
+	at func(off int64) bool
+}
+
+func (d unreadable) ReadAt(p []byte, off int64) (int, error) {
+	if d.at(off) {
+		return 0, snowflaketest.ErrDisk
+	}
+	return d.Disk.ReadAt(p, off)
+}
+
+// TestFileOfAKilledProcess: what it wrote without a sync is made durable before
+// the other slot is overwritten.
+func TestFileOfAKilledProcess(t *testing.T) {
+	random := allocatortest.Seed(t)
+	for range 100 {
+		d := snowflaketest.NewDisk()
+		save(t, open(t, d), ceiling(500_000))
+		killed := &tape{Disk: d}
+		f := open(t, killed)
+		killed.fail = func(s step) error {
+			if s.data == nil {
+				return snowflaketest.ErrDisk
+			}
+			return nil
+		}
+		f.Save(ceiling(500_001))
+		again := &tape{Disk: d.Kill()}
+		f = open(t, again)
+		wantSaved(t, f, ceiling(500_001))
+		again.fail = killed.fail
+		f.Save(ceiling(500_002))
+		after := open(t, again.PowerFail(random))
+		wantSaved(t, after, ceiling(500_001), raised(ceiling(500_001)), ceiling(500_002))
+	}
+}
+
+// TestFileHangs: a disk that hangs keeps nobody from asking what is saved, and
+// is not closed under a Save.
+func TestFileHangs(t *testing.T) {
+	d := &tape{Disk: snowflaketest.NewDisk()}
+	f := open(t, d)
+	save(t, f, ceiling(500_000))
+	hanging, closing, goOn := make(chan bool), make(chan bool), make(chan bool)
+	var once sync.Once
+	d.fail = func(step) error {
+		once.Do(func() {
+			close(hanging)
+			<-goOn
+		})
+		return nil
+	}
+	saved, closed := make(chan error), make(chan error)
+	go func() { saved <- f.Save(ceiling(500_001)) }()
+	<-hanging
+	wantSaved(t, f, ceiling(500_000))
+	go func() {
+		close(closing)
+		closed <- f.Close()
+	}()
+	<-closing
+	close(goOn)
+	if err := errors.Join(<-saved, <-closed); err != nil {
+		t.Error(err)
+	}
+	wantSaved(t, f, ceiling(500_001))
+	d.fail = nil
+	if err := f.Save(ceiling(500_002)); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("Save after Close: %v", err)
+	}
+}
+
+// TestFileConcurrently is for the race detector.
+func TestFileConcurrently(t *testing.T) {
+	d := snowflaketest.NewDisk()
+	f := open(t, d)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for c := range int64(20) {
+				if err := f.Save(ceiling(c)); err != nil {
+					t.Error(err)
+				}
+				if s, ok := f.Saved(); !ok || s.Ceiling >= 20 {
+					t.Errorf("Saved = %+v, %v", s, ok)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	s, _ := f.Saved()
+	wantSaved(t, open(t, d), s)
+}
+
+// TestFileFaults saves at random, on a disk that fails at random, with starts after kills
+// and power failures, and slots that are damaged.
+func TestFileFaults(t *testing.T) {
+	random := allocatortest.Seed(t)
+	var exact, higher, lost int
+	for range 3000 {
+		m := model{T: t, random: random, disk: snowflaketest.NewDisk()}
+		m.file = open(t, m.disk)
+		for range 40 {
+			switch n := random.IntN(20); {
+			case n < 13:
+				m.save()
+			case n < 15:
+				m.fail()
+			case n < 17:
+				m.damage()
+			case n < 19:
+				m.kill()
+			default:
+				m.restart(m.disk.PowerFail(random))
+			}
+			if t.Failed() {
+				return
+			}
+		}
+		exact, higher, lost = exact+m.exact, higher+m.higher, lost+m.lost
+	}
+	if exact == 0 || higher == 0 || lost == 0 {
+		t.Errorf("%d starts found the last state, %d one that stands for it, %d none", exact, higher, lost)
+	}
+}
+
+// model knows what a File may have.
+type model struct {
+	*testing.T
+	random *rand.Rand
+	disk   *snowflaketest.Disk
+	share  float64 // of the steps that fail
+	file   *snowflake.File
+
+	saved bool
+	may   []snowflake.Saved // the last one saved, if any, and those that were tried since
+	// How many slots may be bad: by damage, and by Saves that failed. Each
+	// Save that succeeds writes one at least.
+	damaged, failed, good int
+
+	exact, higher, lost int // starts
+}
+
+func (m *model) save() {
+	before, known := m.file.Saved()
+	s := m.next(before, known)
+	if err := m.file.Save(s); err != nil {
+		after, ok := m.file.Saved()
+		if after != before || ok != known {
+			m.Errorf("a Save that failed left %+v, %v", after, ok)
+		}
+		m.may = append(m.may, s)
+		m.failed, m.good = 1, 0
+		return
+	}
+	wantSaved(m.T, m.file, s)
+	m.saved, m.may = true, []snowflake.Saved{s}
+	if m.good++; m.good == 2 {
+		m.damaged, m.failed = 0, 0
+	}
+}
+
+// next returns what a generator, or a careless one, may save next.
+func (m *model) next(s snowflake.Saved, known bool) snowflake.Saved {
+	if !known {
+		return kept(func(s *snowflake.Saved) { s.Node = fmt.Sprint(m.random.Uint32()) })
+	}
+	switch m.random.IntN(12) {
+	case 0:
+		s.Ceiling += slack
+	case 1:
+		s.Ceiling += slack + 1
+	case 2:
+		s.Ceiling += m.random.Int64N(100_000)
+	case 3:
+		s.Ceiling = m.random.Int64N(s.Ceiling + 1)
+	case 4:
+		s.ReservedUntil = m.random.Int64N(2*s.ReservedUntil + 2)
+	case 5:
+		s.Pending = fmt.Sprint(m.random.Uint32())
+	case 6:
+		s.Incarnation, s.Pending = s.Pending, ""
+	case 7:
+		s.Worker = m.random.Int64N(1025) - 1
+		s.Ceiling = m.random.Int64N(1_000_000)
+	default:
+		s.Ceiling += m.random.Int64N(2001)
+		s.ReservedUntil += m.random.Int64N(3) * 1000
+	}
+	return s
+}
+
+func (m *model) fail() {
+	m.share = []float64{0, 0, 0.1, 0.5}[m.random.IntN(4)]
+	m.disk.Fail(m.random, m.share)
+}
+
+// damage spoils a slot of the file that is in use.
+func (m *model) damage() {
+	m.disk.Fail(nil, 0)
+	noise := make([]byte, []int{1, 512, slotSize}[m.random.IntN(3)])
+	for i := range noise {
+		noise[i] = byte(128 + m.random.IntN(128)) // in no slot
+	}
+	if m.random.IntN(3) == 0 {
+		noise = make([]byte, slotSize)
+	}
+	change(m.T, m.disk, m.random.IntN(2)*slotSize, noise)
+	m.disk.Fail(m.random, m.share)
+	m.damaged, m.good = m.damaged+1, 0
+}
+
+// kill ends the process. A slot whose sync failed may look good to the next, and be
+// bad when the power fails.
+func (m *model) kill() {
+	m.damaged, m.failed = m.damaged+m.failed, 0
+	m.restart(m.disk.Kill())
+}
+
+// restart opens the file anew and judges what it says.
+func (m *model) restart(d *snowflaketest.Disk) {
+	m.disk, m.file, m.share, m.good = d, open(m.T, d), 0, 0
+	s, ok := m.file.Saved()
+	intact := m.damaged+m.failed == 0
+	switch {
+	case !ok:
+		m.lost++
+		if m.saved && m.damaged+m.failed < 2 {
+			m.Errorf("nothing is left of %+v, with %d slots damaged and %d that may be", m.may, m.damaged, m.failed)
+		}
+	case intact && m.saved && s == m.may[0]:
+		m.exact++
+	case !intact && slices.ContainsFunc(m.may, func(c snowflake.Saved) bool { return standsFor(s, c) }):
+		m.higher++
+	default:
+		m.Errorf("read %+v\nwhile it may be one of %+v (intact: %v)", s, m.may, intact)
+	}
+}
+
+// standsFor reports whether a start from s is as good as one from c.
+func standsFor(s, c snowflake.Saved) bool {
+	if s.Ceiling < c.Ceiling || s.Ceiling > c.Ceiling+slack || s.ReservedUntil > c.ReservedUntil {
+		return false
+	}
+	s.Ceiling, s.ReservedUntil = c.Ceiling, c.ReservedUntil
+	return s == c
+}
+
+func openFile(t *testing.T, path string) *snowflake.File {
+	t.Helper()
+	f, err := snowflake.OpenFile(path)
+	if err != nil {
+		t.Fatalf("OpenFile: %v", err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// TestOpenFile: on a real disk, whatever size the file has.
+func TestOpenFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "worker")
+	f := openFile(t, path)
+	wantSaved(t, f)
+	if data := read(t, path); !bytes.Equal(data, make([]byte, 2*slotSize)) {
+		t.Errorf("a new file has %d bytes", len(data))
+	}
+	wantSaved(t, openFile(t, path))
+	save(t, f, ceiling(500_000), ceiling(501_000))
+	again := openFile(t, path) // killed: nothing was closed
+	wantSaved(t, again, ceiling(501_000))
+	save(t, again, ceiling(1))
+	if err := again.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	if err := again.Save(ceiling(2)); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("Save after Close: %v", err)
+	}
+	whole := read(t, path)
+	for size, want := range map[int][]snowflake.Saved{
+		0: nil, 1: nil, 100: nil, slotSize: {raised(ceiling(1))}, slotSize + 100: {raised(ceiling(1))},
+		2 * slotSize: {ceiling(1)}, 3 * slotSize: {ceiling(1)},
+	} {
+		path := filepath.Join(t.TempDir(), "worker")
+		if err := os.WriteFile(path, append(bytes.Clone(whole), make([]byte, slotSize)...)[:size], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f := openFile(t, path)
+		wantSaved(t, f, want...)
+		if got := len(read(t, path)); got != max(size, 2*slotSize) {
+			t.Errorf("%d bytes became %d", size, got)
+		}
+		save(t, f, ceiling(2))
+		wantSaved(t, openFile(t, path), ceiling(2))
+	}
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// TestOpenFileFails: that there is no file to keep the state in is an error.
+func TestOpenFileFails(t *testing.T) {
+	dir := t.TempDir()
+	for name, path := range map[string]string{
+		"no folder":       filepath.Join(dir, "none", "worker"),
+		"itself a folder": dir,
+	} {
+		if f, err := snowflake.OpenFile(path); err == nil {
+			f.Close()
+			t.Errorf("%s: opened", name)
+		}
+	}
+}

@@ -1,0 +1,321 @@
+package snowflake
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// leastReserve and the time since the start bound what is reserved, so that
+	// one that crashes again and again does not use up the workers.
+	firstReserve = time.Minute
+	// listed is how many holders an error lists.
+	listed = 8
+)
+
+func (l *lease) held() Held { return Held{l.Worker, l.ReservedUntil} }
+
+// keep takes one step to have a worker and to hold it: it acquires one, or
+// extends the reservation of the one that there is. It is for one goroutine.
+func (g *Generator) keep(ctx context.Context) error {
+	g.mu.Lock()
+	l := g.lease
+	g.mu.Unlock()
+	var err error
+	if l == nil || l.unconfirmed {
+		err = g.acquire(ctx)
+	} else {
+		err = g.report(ctx, l)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.lease != nil:
+		g.noWorker = nil
+		g.lease.failing = err != nil
+	case !errors.Is(err, ErrConflict): // which passes
+		g.noWorker = err
+	}
+	signal(g.wake)
+	return err
+}
+
+// now returns the time that may be reserved and issued.
+func (g *Generator) now() (t int64, r Reading) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	r = g.cfg.Clock()
+	return g.guard.at(r, g.seq.ms), r
+}
+
+// until is the end of a reservation that is made at the time t, and of which
+// there is already some.
+func (g *Generator) until(reserved, t int64, r Reading) int64 {
+	ahead := min(g.cfg.Reserve, max(firstReserve, r.Mono-g.started))
+	return min(g.cfg.Layout.End(), max(reserved, t+ahead.Milliseconds()))
+}
+
+func (g *Generator) choice() Choice {
+	return Choice{g.cfg.FirstWorker, g.cfg.LastWorker, g.cfg.Claimed}
+}
+
+// acquire gets a worker: the own one of before, else one whose reservation is
+// over, else one that nobody ever had.
+func (g *Generator) acquire(ctx context.Context) error {
+	entries, err := g.cfg.Registry.List(ctx)
+	saved, known := g.own()
+	if err != nil {
+		if known {
+			g.resume(saved)
+		}
+		return fmt.Errorf("asking the registry of workers: %w", err)
+	}
+	t, r := g.now()
+	if known {
+		if e, ok := g.find(entries, saved); ok {
+			return g.claim(ctx, e, saved)
+		}
+		if err := g.lose(Held{saved.Worker, saved.ReservedUntil}, t); err != nil {
+			return err
+		}
+	}
+	var free []Entry
+	for _, e := range entries {
+		if e.ReservedUntil <= t && g.choice().Allows(e.Worker) {
+			free = append(free, e)
+		}
+	}
+	if len(free) > 0 {
+		e := free[g.random(int64(len(free)))] // many may start at once, and not all should want the same
+		e.Acquired, e.Incarnation = t, ""
+		return g.claim(ctx, e, Saved{Worker: e.Worker, Ceiling: e.ReservedUntil})
+	}
+	err = g.add(ctx, t, r)
+	if errors.Is(err, ErrFull) {
+		return g.allTaken(entries)
+	}
+	return err
+}
+
+// find returns the record that this generator wrote before it was started.
+func (g *Generator) find(entries []Entry, saved Saved) (Entry, bool) {
+	for _, e := range entries {
+		if e.Incarnation == saved.Incarnation || e.Incarnation == saved.Pending {
+			return e, g.choice().Allows(e.Worker)
+		}
+	}
+	return Entry{}, false
+}
+
+// resume issues from the file alone while the registry is away, as long as the
+// reservation lasts.
+func (g *Generator) resume(s Saved) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	t := g.guard.at(g.cfg.Clock(), g.seq.ms)
+	if g.lease != nil || s.Worker < 0 || t >= s.ReservedUntil || !g.choice().Allows(s.Worker) {
+		return
+	}
+	g.installLocked(&lease{
+		Record: Record{Worker: s.Worker, ReservedUntil: s.ReservedUntil},
+		floor:  s.Ceiling, ceiling: s.Ceiling,
+		span: time.Duration(s.ReservedUntil-t) * time.Millisecond, unconfirmed: true,
+	})
+}
+
+// claim writes a new incarnation of this generator into a record that it may
+// have: its own, of which it knows what is in s, or one whose reservation is
+// over. What it is about to do is in the file before, so that a start after a crash
+// knows it.
+func (g *Generator) claim(ctx context.Context, e Entry, s Saved) error {
+	t, r := g.now()
+	next := Record{
+		Worker: e.Worker, Node: g.cfg.Node, Incarnation: rand.Text(),
+		ReservedUntil: g.until(e.ReservedUntil, t, r), Acquired: e.Acquired, Reported: r.Wall,
+	}
+	ceiling := int64(0) // a worker that was added without an answer was never used
+	if e.Worker == s.Worker {
+		ceiling = s.Ceiling
+	}
+	err := g.save(func(f *Saved) {
+		if f.Worker == e.Worker { // it may be in use, from the file
+			ceiling = max(ceiling, f.Ceiling)
+		}
+		f.Worker, f.Ceiling, f.ReservedUntil = e.Worker, ceiling, s.ReservedUntil
+		f.Incarnation, f.Pending = e.Incarnation, next.Incarnation
+	})
+	if err != nil {
+		return err
+	}
+	version, err := g.cfg.Registry.Put(ctx, next, e.Version)
+	if err != nil {
+		return fmt.Errorf("reserving worker %d: %w", e.Worker, err)
+	}
+	return g.confirm(Entry{next, version}, t)
+}
+
+// add reserves a worker that nobody ever had.
+func (g *Generator) add(ctx context.Context, t int64, r Reading) error {
+	next := Record{
+		Node: g.cfg.Node, Incarnation: rand.Text(), ReservedUntil: g.until(0, t, r), Acquired: t, Reported: r.Wall,
+	}
+	if err := g.save(func(f *Saved) { *f = g.binding; f.Pending = next.Incarnation }); err != nil {
+		return err
+	}
+	e, err := g.cfg.Registry.Add(ctx, next, g.choice())
+	if err != nil {
+		return fmt.Errorf("reserving a worker: %w", err)
+	}
+	return g.confirm(e, t)
+}
+
+// confirm takes in that the registry has the record e of this generator, since
+// the time t.
+func (g *Generator) confirm(e Entry, t int64) error {
+	var floor int64
+	err := g.save(func(f *Saved) {
+		f.Worker, f.Incarnation, f.Pending, f.ReservedUntil = e.Worker, e.Incarnation, "", e.ReservedUntil
+		floor = f.Ceiling
+	})
+	if err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	l := g.lease
+	if l == nil {
+		l = &lease{floor: floor, ceiling: floor}
+		g.installLocked(l)
+	}
+	l.Record, l.version, l.unconfirmed = e.Record, e.Version, false
+	g.extendedLocked(l, t)
+	g.cfg.Notify(WorkerAcquired{l.held()})
+	if g.lost != nil {
+		g.cfg.Notify(Recovered{g.lost.Worker, EpisodeLost})
+		g.lost = nil
+	}
+	return nil
+}
+
+// installLocked begins to issue from a lease.
+func (g *Generator) installLocked(l *lease) {
+	g.lease = l
+	g.seq.skip(l.floor - 1)
+	g.seq.skip(g.seq.ms) // nor what is left of the millisecond of another worker
+	signal(g.advanceNow)
+}
+
+// extendedLocked notes that the registry confirmed the lease at the time t.
+func (g *Generator) extendedLocked(l *lease, t int64) {
+	l.span = time.Duration(l.ReservedUntil-t) * time.Millisecond
+	if l.expiring {
+		l.expiring = false
+		g.cfg.Notify(Recovered{l.Worker, EpisodeExpiring})
+	}
+}
+
+// report extends the reservation, and thereby verifies that the record is still
+// this generator's.
+func (g *Generator) report(ctx context.Context, l *lease) error {
+	t, r := g.now()
+	next := l.Record
+	next.ReservedUntil, next.Reported = g.until(l.ReservedUntil, t, r), r.Wall
+	version, err := g.cfg.Registry.Put(ctx, next, l.version)
+	if errors.Is(err, ErrConflict) {
+		return g.reconcile(ctx, l, err)
+	}
+	if err != nil {
+		return fmt.Errorf("extending the reservation of worker %d: %w", l.Worker, err)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	l.Record, l.version = next, version
+	g.extendedLocked(l, t)
+	return nil
+}
+
+// reconcile finds out why the record is not as this generator left it: an own
+// write whose answer was lost, a registry that was restored, or another holder.
+func (g *Generator) reconcile(ctx context.Context, l *lease, conflict error) error {
+	entries, err := g.cfg.Registry.List(ctx)
+	if err != nil {
+		return fmt.Errorf("asking the registry for worker %d: %w", l.Worker, err)
+	}
+	t, _ := g.now()
+	for _, e := range entries {
+		if e.Worker == l.Worker && e.Incarnation == l.Incarnation {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			l.Record, l.version = e.Record, e.Version // what the registry has counts, also if it is less
+			return conflict                           // extended at the next try
+		}
+	}
+	if err := g.lose(l.held(), t); err != nil {
+		g.cfg.Log.Error("the file of the lost worker cannot be written", "error", err)
+	}
+	return fmt.Errorf("worker %d is lost: its record is gone, or another's: %w", l.Worker, conflict)
+}
+
+// lose gives up a worker that is not this generator's any more, in memory and in
+// the file. Where its reservation is over at the time t, that is the way of things.
+func (g *Generator) lose(held Held, t int64) error {
+	g.mu.Lock()
+	g.lease = nil
+	if held.Worker >= 0 && t < held.ReservedUntil {
+		g.cfg.Notify(WorkerLost{held})
+		g.lost = &held
+	}
+	g.mu.Unlock()
+	return g.save(func(f *Saved) { *f = g.binding })
+}
+
+// allTaken is the error of a generator for which no worker is left.
+func (g *Generator) allTaken(entries []Entry) error {
+	var holders []string
+	slices.SortFunc(entries, func(x, y Entry) int { return cmp.Compare(x.ReservedUntil, y.ReservedUntil) })
+	for _, e := range entries {
+		if e.Worker < g.cfg.FirstWorker || e.Worker > g.cfg.LastWorker {
+			continue
+		}
+		if len(holders) == listed {
+			holders = append(holders, "…")
+			break
+		}
+		holders = append(holders, fmt.Sprintf("%d by %s until %s", e.Worker, e.Node, text(e.ReservedUntil)))
+	}
+	return fmt.Errorf("all workers from %d to %d are held: %s; one is taken over when its reservation ends",
+		g.cfg.FirstWorker, g.cfg.LastWorker, strings.Join(holders, ", "))
+}
+
+// retire leaves reserved what a restart may need while the registry is away,
+// and gives the rest back. The generator holds itself to the new end, in memory
+// and in the file, before the record is lowered: so a lost answer changes
+// nothing, and it may still issue what lies before that end.
+func (g *Generator) retire(ctx context.Context) error {
+	t, r := g.now()
+	g.mu.Lock()
+	l := g.lease
+	if l == nil {
+		g.mu.Unlock()
+		return nil
+	}
+	l.ReservedUntil = min(l.ReservedUntil, max(t, g.seq.ms+1)+g.cfg.Grace.Milliseconds())
+	next := l.Record
+	g.mu.Unlock()
+	err := g.save(func(f *Saved) { f.ReservedUntil = min(f.ReservedUntil, next.ReservedUntil) })
+	if err != nil || l.unconfirmed {
+		return err
+	}
+	next.Reported = r.Wall
+	if _, err := g.cfg.Registry.Put(ctx, next, l.version); err != nil {
+		return fmt.Errorf("giving up worker %d: %w", l.Worker, err)
+	}
+	g.cfg.Notify(WorkerReleased{l.held()})
+	return nil
+}

@@ -1,0 +1,157 @@
+package snowflake
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+const (
+	reportEvery  = 3 * time.Second
+	keepTimeout  = 5 * time.Second // of one step: a registry may be making its bucket
+	firstTimeout = 2 * time.Second // of the first: then the file must do
+	lastTimeout  = 2 * time.Second // of giving up the worker
+	firstPause   = 50 * time.Millisecond
+	lastPause    = time.Second
+	advanceEvery = 250 * time.Millisecond
+	doubtEvery   = 500 * time.Millisecond
+)
+
+// Run gets a worker of the installation and keeps it until the context is
+// done. Then it refuses the requests that wait, with [ErrClosed], and gives up most of what it has
+// reserved. What can be issued without waiting still is, until Close. It must
+// be called once.
+func (g *Generator) Run(ctx context.Context, installation string) {
+	g.bind(installation)
+	var wg sync.WaitGroup
+	wg.Go(func() { g.advanceAlways(ctx) })
+	wg.Go(func() { g.serveAlways(ctx) })
+	wg.Go(func() { g.doubtAlways(ctx) })
+	g.keepAlways(ctx)
+	g.drain()
+	wg.Wait()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTimeout)
+	defer cancel()
+	if err := g.retire(ctx); err != nil {
+		g.cfg.Log.Warn("the worker stays reserved", "error", err)
+	}
+}
+
+// Close ends the issuing for good, after Run. It leaves in the file where the
+// next start may begin, so that this one need not rest.
+func (g *Generator) Close() error {
+	g.mu.Lock()
+	l, used := g.lease, g.seq.ms+1
+	g.closed = true
+	g.mu.Unlock()
+	if l == nil {
+		return nil
+	}
+	return g.save(func(f *Saved) { f.Ceiling = min(f.Ceiling, used) })
+}
+
+// drain lets nothing wait any more.
+func (g *Generator) drain() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.draining = true
+	g.refuseLocked(ErrClosed)
+}
+
+// bind says what the file must belong to.
+func (g *Generator) bind(installation string) {
+	g.binding = Saved{
+		Installation: installation, Layout: g.cfg.Layout, Place: g.cfg.Place, Node: g.cfg.Node, Worker: -1,
+	}
+	if s, ok := g.cfg.File.Saved(); ok {
+		if _, known := g.own(); !known && s.Worker >= 0 {
+			g.cfg.Log.Warn("the data folder is a copy, or of another generator: taking a worker of its own", "its", s, "own", g.binding)
+		}
+	}
+}
+
+// Verify makes the generator look at its worker's record now: somebody else
+// claims it.
+func (g *Generator) Verify() { signal(g.verify) }
+
+func (g *Generator) keepAlways(ctx context.Context) {
+	timeout, pause := firstTimeout, firstPause
+	told := "" // an episode is logged once
+	for ctx.Err() == nil {
+		attempt, cancel := context.WithTimeout(ctx, timeout)
+		err := g.keep(attempt)
+		cancel()
+		timeout = keepTimeout
+		next := min(reportEvery, g.cfg.Reserve/4)
+		switch {
+		case err == nil:
+			if told != "" {
+				g.cfg.Log.Info("the registry of workers answers again")
+			}
+			pause, told = firstPause, ""
+		case ctx.Err() != nil:
+			return
+		default:
+			next = rand.N(pause) + pause/2
+			pause = min(2*pause, lastPause)
+			if told != err.Error() && !errors.Is(err, ErrConflict) {
+				told = err.Error()
+				g.cfg.Log.Warn("the worker cannot be reserved, or its reservation not extended; trying again", "error", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-g.verify:
+		case <-time.After(next):
+		}
+	}
+}
+
+func (g *Generator) advanceAlways(ctx context.Context) {
+	told := false
+	for ctx.Err() == nil {
+		err := g.advance()
+		if err != nil && !told {
+			g.cfg.Log.Error("the data folder cannot be written: snowflakes stop at the ceiling that is there", "error", err)
+		} else if err == nil && told {
+			g.cfg.Log.Info("the data folder can be written again")
+		}
+		told = err != nil
+		select {
+		case <-ctx.Done():
+		case <-g.advanceNow:
+		case <-time.After(advanceEvery):
+		}
+	}
+}
+
+func (g *Generator) serveAlways(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-g.wake:
+		case <-timer.C:
+		}
+		if again := g.serve(); again > 0 {
+			timer.Reset(again)
+		}
+	}
+}
+
+func (g *Generator) doubtAlways(ctx context.Context) {
+	tick := time.NewTicker(doubtEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			g.doubt(ctx)
+		}
+	}
+}
