@@ -9,13 +9,19 @@ const QueueGroup = "leaf"
 // The subjects of requests.
 const (
 	// SubjectSegment and a dot come before the tag.
-	SubjectSegment = "leaf.segment"
+	SubjectSegment   = "leaf.segment"
+	SubjectSnowflake = "leaf.snowflake"
+	SubjectDecode    = "leaf.decode"
+	// SubjectClock is answered by every generator that holds a worker.
+	SubjectClock = "leaf.clock"
 
 	SubjectTagsList   = "leaf.admin.tags.list"
 	SubjectTagsGet    = "leaf.admin.tags.get"
 	SubjectTagsCreate = "leaf.admin.tags.create"
 	SubjectTagsUpdate = "leaf.admin.tags.update"
 	SubjectTagsDelete = "leaf.admin.tags.delete"
+
+	SubjectWorkersList = "leaf.admin.workers.list"
 
 	// SubjectBuffers is answered by every generator.
 	SubjectBuffers = "leaf.admin.buffers"
@@ -39,14 +45,16 @@ const (
 	AlertSubjects = subjectEvents + ".alert.>"
 	refillSubject = subjectEvents + ".info.segment.refill."
 
-	// BucketInstallation and BucketTags are KV buckets.
+	// BucketInstallation, BucketTags and BucketWorkers are KV buckets.
 	BucketInstallation = "LEAF"
 	BucketTags         = "LEAF_TAGS"
+	BucketWorkers      = "LEAF_WORKERS"
 )
 
 // The micro services of a generator: one for each thing that it may not be
 // able to serve for a while.
 const (
-	serviceLeaf    = "leaf"
-	serviceSegment = "leaf-segment"
+	serviceLeaf      = "leaf"
+	serviceSegment   = "leaf-segment"
+	serviceSnowflake = "leaf-snowflake"
 )

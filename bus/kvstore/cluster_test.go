@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/snowflake"
 )
 
 // newCluster starts a NATS cluster and returns a connection to it.
@@ -151,6 +153,59 @@ func TestReplicas(t *testing.T) {
 					t.Fatalf("Get: max_id %d, %v", tag.MaxID, err)
 				}
 			}
+			raceForWorker(ctx, t, cfg)
 		})
+	}
+}
+
+// raceForWorker puts twice at once on each of many versions. One must win, and
+// the loser must learn that it lost, whatever code that has where it is kept.
+func raceForWorker(ctx context.Context, t *testing.T, cfg Config) {
+	w := NewWorkers(cfg)
+	var e snowflake.Entry
+	for { // the new bucket may not answer everywhere yet
+		var err error
+		attempt, cancel := context.WithTimeout(ctx, 10*time.Second)
+		e, err = w.Add(attempt, holder(0), snowflake.Choice{First: 0, Last: 1023})
+		cancel()
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.Add(ctx, holder(0), only(e.Worker)); !errors.Is(err, snowflake.ErrFull) {
+		t.Errorf("Add of a worker that has a record: %v, want %v", err, snowflake.ErrFull)
+	}
+	for range 30 {
+		type answer struct {
+			version uint64
+			err     error
+		}
+		answers := make(chan answer, 2)
+		for range 2 {
+			go func() {
+				version, err := w.Put(ctx, e.Record, e.Version)
+				answers <- answer{version, err}
+			}()
+		}
+		x, y := <-answers, <-answers
+		if x.err != nil {
+			x, y = y, x
+		}
+		if x.err != nil || !errors.Is(y.err, snowflake.ErrConflict) {
+			t.Fatalf("two puts on version %d: %v and %v; want one to win and %v", e.Version, x.err, y.err, snowflake.ErrConflict)
+		}
+		e.Version = x.version
+	}
+	for {
+		got, err := w.List(ctx) // of any replica, so maybe a little old
+		if err == nil && slices.Contains(got, e) {
+			break
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("List: %+v, %v; want %+v", got, err, e)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package kvstore
 
 import (
 	"encoding/json"
+	"strconv"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -10,11 +11,13 @@ import (
 // entry is a record as the bucket would return it.
 type entry struct {
 	jetstream.KeyValueEntry
+	key   string
 	value []byte
 }
 
-func (e entry) Key() string   { return "order" }
-func (e entry) Value() []byte { return e.value }
+func (e entry) Key() string      { return e.key }
+func (e entry) Value() []byte    { return e.value }
+func (e entry) Revision() uint64 { return 5 }
 
 // A record that is accepted says where the tag is: what is written back says
 // the same.
@@ -27,7 +30,7 @@ func FuzzDecodeRecord(f *testing.F) {
 		f.Add([]byte(record))
 	}
 	f.Fuzz(func(t *testing.T, record []byte) {
-		tag, err := decode(entry{value: record})
+		tag, err := decode(entry{key: "order", value: record})
 		if err != nil {
 			return
 		}
@@ -38,9 +41,39 @@ func FuzzDecodeRecord(f *testing.F) {
 		if err != nil {
 			return // a year that JSON cannot carry
 		}
-		back, err := decode(entry{value: again})
+		back, err := decode(entry{key: "order", value: again})
 		if err != nil || back.MaxID != tag.MaxID || back.Floor != tag.Floor || back.Step != tag.Step || back.Deleted != tag.Deleted {
 			t.Fatalf("%s reads as %+v, %v", again, back, err)
+		}
+	})
+}
+
+// A record that is accepted is of the worker that its key says, and is bounded:
+// what is written back says the same.
+func FuzzDecodeWorker(f *testing.F) {
+	for _, record := range []string{
+		`{"worker":7,"node":"a","incarnation":"i","reserved_until_ms":1,"acquired_ms":2,"reported_ms":3}`,
+		`{"worker":9223372036854775807,"incarnation":"i","reserved_until_ms":9223372036854775807}`,
+		`{"worker":7,"incarnation":"i"}`, `{"incarnation":"\ud800","reserved_until_ms":1}`, `{"worker":-1}`, `null`, ``,
+	} {
+		f.Add("7", []byte(record))
+		f.Add("0", []byte(record))
+	}
+	f.Fuzz(func(t *testing.T, key string, record []byte) {
+		e, err := decodeWorker(entry{key: key, value: record})
+		if err != nil {
+			return
+		}
+		if e.Worker < 0 || strconv.FormatInt(e.Worker, 10) != key || e.Incarnation == "" || e.ReservedUntil < 1 || e.Version != 5 {
+			t.Fatalf("%s: %q reads as %+v", key, record, e)
+		}
+		again, err := json.Marshal(e.Record)
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := decodeWorker(entry{key: key, value: again})
+		if err != nil || back != e {
+			t.Fatalf("%s: %s reads as %+v, %v", key, again, back, err)
 		}
 	})
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/snowflake"
 )
 
 const installationKey = "installation"
@@ -21,14 +22,11 @@ const installationKey = "installation"
 // common. It is made once; what it says is for life, because IDs of two
 // layouts or two stores could be the same.
 type Installation struct {
-	ID           string    `json:"id"`       // random
-	Store        string    `json:"store"`    // of segments: kv
-	Registry     string    `json:"registry"` // of workers: kv
-	Epoch        int64     `json:"epoch"`    // of snowflakes, in Unix ms
-	TimeBits     int       `json:"time_bits"`
-	WorkerBits   int       `json:"worker_bits"`
-	SequenceBits int       `json:"sequence_bits"`
-	Created      time.Time `json:"created"`
+	ID       string `json:"id"`       // random
+	Store    string `json:"store"`    // of segments: kv
+	Registry string `json:"registry"` // of workers: kv
+	snowflake.Layout
+	Created time.Time `json:"created"`
 }
 
 // differences names what is not the same in want, but for ID and time.

@@ -8,9 +8,10 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/snowflake"
 )
 
-var layout = Installation{Store: "kv", Registry: "kv", Epoch: 1288834974657, TimeBits: 41, WorkerBits: 10, SequenceBits: 12}
+var layout = Installation{Store: "kv", Registry: "kv", Layout: snowflake.DefaultLayout()}
 
 func TestJoin(t *testing.T) {
 	cfg := newConfig(t, newServer(t))

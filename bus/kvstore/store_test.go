@@ -60,16 +60,16 @@ func TestConformance(t *testing.T) {
 		s := newServer(tb)
 		return allocatortest.Backend{
 			Open: func(tb testing.TB) allocator.Store { return newStore(tb, s) },
-			Save: func(tb testing.TB) func() { return saveBucket(tb, newConfig(tb, s)) },
+			Save: func(tb testing.TB) func() { return saveBucket(tb, newConfig(tb, s), bus.BucketTags) },
 		}
 	})
 }
 
-// saveBucket keeps a copy of the tags; the returned function makes the bucket
-// anew from it.
-func saveBucket(tb testing.TB, cfg Config) (restore func()) {
+// saveBucket keeps a copy of a bucket; the returned function makes the bucket anew
+// from it.
+func saveBucket(tb testing.TB, cfg Config, bucket string) (restore func()) {
 	ctx := context.Background()
-	kv, err := cfg.JS.KeyValue(ctx, bus.BucketTags)
+	kv, err := cfg.JS.KeyValue(ctx, bucket)
 	if err != nil {
 		tb.Fatalf("saving: %v", err)
 	}
@@ -86,10 +86,10 @@ func saveBucket(tb testing.TB, cfg Config) (restore func()) {
 		saved[key] = entry.Value()
 	}
 	return func() {
-		if err := cfg.JS.DeleteKeyValue(ctx, bus.BucketTags); err != nil {
+		if err := cfg.JS.DeleteKeyValue(ctx, bucket); err != nil {
 			tb.Fatalf("restoring: %v", err)
 		}
-		kv, err := openBucket(ctx, cfg, bus.BucketTags, "")
+		kv, err := openBucket(ctx, cfg, bucket, "")
 		if err != nil {
 			tb.Fatalf("restoring: %v", err)
 		}
@@ -133,28 +133,33 @@ func TestDamagedRecord(t *testing.T) {
 }
 
 func TestBucketRefused(t *testing.T) {
-	for name, c := range map[string]jetstream.StreamConfig{
-		"an age limit":             {MaxAge: time.Hour},
-		"per-key TTLs":             {AllowMsgTTL: true},
-		"asynchronous persistence": {PersistMode: jetstream.AsyncPersistMode},
-		"memory storage":           {Storage: jetstream.MemoryStorage},
-		"a size limit":             {Discard: jetstream.DiscardOld, MaxMsgs: 10},
+	for bucket, open := range map[string]func(context.Context, Config) error{
+		bus.BucketTags:    func(ctx context.Context, cfg Config) error { return New(cfg).Open(ctx) },
+		bus.BucketWorkers: func(ctx context.Context, cfg Config) error { _, err := NewWorkers(cfg).List(ctx); return err },
 	} {
-		t.Run(name, func(t *testing.T) {
-			cfg := newConfig(t, newServer(t))
-			c.Name, c.Subjects = "KV_"+bus.BucketTags, []string{"$KV." + bus.BucketTags + ".>"}
-			c.MaxMsgsPerSubject, c.AllowRollup, c.DenyDelete = 1, true, true
-			if c.MaxMsgs == 0 {
-				c.Discard = jetstream.DiscardNew
-			}
-			if _, err := cfg.JS.CreateStream(t.Context(), c); err != nil {
-				t.Fatal(err)
-			}
-			err := New(cfg).Open(t.Context())
-			if !errors.Is(err, allocator.ErrRefused) || !strings.Contains(err.Error(), name) {
-				t.Errorf("Open: %v; want it refused for %s", err, name)
-			}
-		})
+		for name, c := range map[string]jetstream.StreamConfig{
+			"an age limit":             {MaxAge: time.Hour},
+			"per-key TTLs":             {AllowMsgTTL: true},
+			"asynchronous persistence": {PersistMode: jetstream.AsyncPersistMode},
+			"memory storage":           {Storage: jetstream.MemoryStorage},
+			"a size limit":             {Discard: jetstream.DiscardOld, MaxMsgs: 10},
+		} {
+			t.Run(bucket+" with "+name, func(t *testing.T) {
+				cfg := newConfig(t, newServer(t))
+				c.Name, c.Subjects = "KV_"+bucket, []string{"$KV." + bucket + ".>"}
+				c.MaxMsgsPerSubject, c.AllowRollup, c.DenyDelete = 1, true, true
+				if c.MaxMsgs == 0 {
+					c.Discard = jetstream.DiscardNew
+				}
+				if _, err := cfg.JS.CreateStream(t.Context(), c); err != nil {
+					t.Fatal(err)
+				}
+				err := open(t.Context(), cfg)
+				if !errors.Is(err, allocator.ErrRefused) || !strings.Contains(err.Error(), name) {
+					t.Errorf("%v; want it refused for %s", err, name)
+				}
+			})
+		}
 	}
 }
 

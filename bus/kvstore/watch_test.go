@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
 )
 
 // A watch must not go blind unnoticed when the bucket was restored, as far
@@ -23,9 +24,9 @@ func TestWatchBreaksWhenItIsBlind(t *testing.T) {
 	}
 	create("order")
 	for name, disturb := range map[string]func(){
-		"restored, behind": func() { saveBucket(t, newConfig(t, s))() },
+		"restored, behind": func() { saveBucket(t, newConfig(t, s), bus.BucketTags)() },
 		"restored, ahead": func() {
-			saveBucket(t, newConfig(t, s))()
+			saveBucket(t, newConfig(t, s), bus.BucketTags)()
 			for i := range 20 {
 				create(fmt.Sprint("more", i))
 			}

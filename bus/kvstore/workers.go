@@ -1,0 +1,298 @@
+package kvstore
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/snowflake"
+)
+
+// Workers keeps the records of workers in the bucket LEAF_WORKERS, a key each,
+// as the JSON of [snowflake.Record]; the version is the key's revision. It
+// implements [snowflake.Registry].
+//
+// The bucket is opened when it is needed first, and made anew after it was
+// found missing: then one call has failed, and the records are gone. An error
+// that matches [allocator.ErrRefused] will stay.
+type Workers struct {
+	cfg Config
+
+	mu     sync.Mutex
+	kv     jetstream.KeyValue        // nil: not open
+	known  map[int64]snowflake.Entry // as last read or written, by worker
+	logged map[string]uint64         // of each damaged record the revision that the log tells of
+}
+
+var _ snowflake.Registry = (*Workers)(nil)
+
+// NewWorkers returns a registry that has not asked for its bucket yet.
+func NewWorkers(cfg Config) *Workers {
+	return &Workers{cfg: cfg, known: make(map[int64]snowflake.Entry), logged: make(map[string]uint64)}
+}
+
+func (w *Workers) bucket(ctx context.Context) (jetstream.KeyValue, error) {
+	w.mu.Lock()
+	kv := w.kv
+	w.mu.Unlock()
+	if kv != nil {
+		return kv, nil
+	}
+	kv, err := openBucket(ctx, w.cfg, bus.BucketWorkers, "Leafbus: who holds which worker ID, and until when")
+	if err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	w.kv = kv
+	w.mu.Unlock()
+	return kv, nil
+}
+
+// noted closes the bucket, for the next call to open it, if the error says that
+// it is not there.
+func (w *Workers) noted(err error) error {
+	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrNoResponders) {
+		w.mu.Lock()
+		w.kv = nil
+		w.mu.Unlock()
+	}
+	return err
+}
+
+// List implements [snowflake.Registry]. Damaged records go to the log, once each.
+func (w *Workers) List(ctx context.Context) ([]snowflake.Entry, error) {
+	kv, err := w.bucket(ctx)
+	if err != nil {
+		return nil, err
+	}
+	records, err := w.records(ctx, kv)
+	if err != nil {
+		return nil, fmt.Errorf("reading the workers' records: %w", w.noted(err))
+	}
+	var entries []snowflake.Entry
+	for record := range maps.Values(records) {
+		if record.Operation() != jetstream.KeyValuePut {
+			continue // deleted by hand
+		}
+		e, err := decodeWorker(record)
+		if err != nil {
+			w.damaged(record, err)
+			continue
+		}
+		w.know(e)
+		entries = append(entries, e)
+	}
+	slices.SortFunc(entries, func(x, y snowflake.Entry) int { return cmp.Compare(x.Worker, y.Worker) })
+	return entries, nil
+}
+
+// know remembers what a version stands for.
+func (w *Workers) know(e snowflake.Entry) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.known[e.Worker] = e
+}
+
+// unchanged reports whether the bucket still has the record that version stood
+// for when it was read or written. The revision alone does not tell: a bucket
+// that was made anew, or set back, counts again.
+func (w *Workers) unchanged(ctx context.Context, kv jetstream.KeyValue, worker int64, version uint64) (bool, error) {
+	w.mu.Lock()
+	known := w.known[worker]
+	w.mu.Unlock()
+	entry, err := kv.Get(ctx, workerKey(worker))
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	e, err := decodeWorker(entry)
+	if err != nil {
+		return false, nil // damaged, or written by somebody else
+	}
+	return e.Version == version && (known.Version != version || e == known), nil
+}
+
+// records reads the bucket, in one pass. A record that is written meanwhile can
+// escape the pass: it is gone from its old place before the pass comes there,
+// and the pass ends before its new one. Hence the list of keys, and a look at
+// each that was not seen.
+func (w *Workers) records(ctx context.Context, kv jetstream.KeyValue) (map[string]jetstream.KeyValueEntry, error) {
+	stream, err := w.cfg.JS.Stream(ctx, "KV_"+bus.BucketWorkers)
+	if err != nil {
+		return nil, err
+	}
+	subject := "$KV." + bus.BucketWorkers + "."
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(subject+">"))
+	if err != nil {
+		return nil, err
+	}
+	records, err := pass(ctx, kv)
+	if err != nil {
+		return nil, err
+	}
+	for s := range info.State.Subjects {
+		key := strings.TrimPrefix(s, subject)
+		if _, ok := records[key]; ok {
+			continue
+		}
+		record, err := kv.Get(ctx, key)
+		if errors.Is(err, jetstream.ErrKeyNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		records[key] = record
+	}
+	return records, nil
+}
+
+// pass returns the last record, or the mark of a deletion, of the keys that a
+// watch shows at first.
+func pass(ctx context.Context, kv jetstream.KeyValue) (map[string]jetstream.KeyValueEntry, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the watch in the background; its Stop would wait for an answer
+	watch, err := kv.WatchAll(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		go func() { // so that the watch is not stuck with what nobody takes
+			for range watch.Updates() {
+			}
+		}()
+	}()
+	records := make(map[string]jetstream.KeyValueEntry)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case record, ok := <-watch.Updates():
+			switch {
+			case !ok:
+				return nil, errors.New("the watch on the bucket ended")
+			case record == nil:
+				return records, nil
+			}
+			records[record.Key()] = record
+		}
+	}
+}
+
+// damaged logs a record that cannot be read, if the log does not tell of it yet.
+func (w *Workers) damaged(record jetstream.KeyValueEntry, err error) {
+	w.mu.Lock()
+	known := w.logged[record.Key()] == record.Revision()
+	w.logged[record.Key()] = record.Revision()
+	w.mu.Unlock()
+	if !known {
+		w.cfg.Log.Error("a worker's record is damaged: nobody can take this worker until its key is deleted", "error", err)
+	}
+}
+
+// Add implements [snowflake.Registry]. It begins at a random worker, so that
+// generators that start together seldom want the same one.
+func (w *Workers) Add(ctx context.Context, r snowflake.Record, c snowflake.Choice) (snowflake.Entry, error) {
+	entries, err := w.List(ctx)
+	if err != nil {
+		return snowflake.Entry{}, err
+	}
+	kv, err := w.bucket(ctx)
+	if err != nil {
+		return snowflake.Entry{}, err
+	}
+	listed := make(map[int64]bool)
+	for _, e := range entries {
+		listed[e.Worker] = true
+	}
+	n := c.Last - c.First + 1
+	for i, start := int64(0), rand.Int64N(max(1, n)); i < n; i++ {
+		r.Worker = c.First + (start+i)%n
+		if listed[r.Worker] || !c.Allows(r.Worker) {
+			continue
+		}
+		record, err := json.Marshal(r)
+		if err != nil {
+			return snowflake.Entry{}, err
+		}
+		version, err := kv.Create(ctx, workerKey(r.Worker), record) // also where somebody deleted the key by hand
+		switch {
+		case err == nil:
+			e := snowflake.Entry{Record: r, Version: version}
+			w.know(e)
+			return e, nil
+		case !mismatch(err):
+			return snowflake.Entry{}, fmt.Errorf("adding the record of worker %d (it may have happened): %w", r.Worker, w.noted(err))
+		}
+	}
+	return snowflake.Entry{}, fmt.Errorf("%w: of %d to %d none is free", snowflake.ErrFull, c.First, c.Last)
+}
+
+// Put implements [snowflake.Registry] with one compare-and-set, after a look at
+// what it would replace.
+func (w *Workers) Put(ctx context.Context, r snowflake.Record, version uint64) (uint64, error) {
+	if version == 0 { // would ask the bucket to make the key
+		return 0, fmt.Errorf("%w: worker %d has no version 0", snowflake.ErrConflict, r.Worker)
+	}
+	kv, err := w.bucket(ctx)
+	if err != nil {
+		return 0, err
+	}
+	record, err := json.Marshal(r)
+	if err != nil {
+		return 0, err
+	}
+	same, err := w.unchanged(ctx, kv, r.Worker, version)
+	if err != nil {
+		return 0, fmt.Errorf("reading the record of worker %d: %w", r.Worker, w.noted(err))
+	}
+	if !same {
+		return 0, fmt.Errorf("%w: worker %d", snowflake.ErrConflict, r.Worker)
+	}
+	version, err = kv.Update(ctx, workerKey(r.Worker), record, version)
+	switch {
+	case mismatch(err):
+		return 0, fmt.Errorf("%w: worker %d", snowflake.ErrConflict, r.Worker)
+	case err != nil:
+		return 0, fmt.Errorf("writing the record of worker %d (it may have happened): %w", r.Worker, w.noted(err))
+	}
+	w.know(snowflake.Entry{Record: r, Version: version})
+	return version, nil
+}
+
+// mismatch reports whether a write was refused because the key has another
+// revision. The library has names for that, but not in every place.
+func mismatch(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) &&
+		(api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
+}
+
+func workerKey(worker int64) string { return strconv.FormatInt(worker, 10) }
+
+// decodeWorker reads a record. One that cannot be what this package wrote is an
+// error: to guess could give a worker to two.
+func decodeWorker(entry jetstream.KeyValueEntry) (snowflake.Entry, error) {
+	var r snowflake.Record
+	if err := json.Unmarshal(entry.Value(), &r); err != nil {
+		return snowflake.Entry{}, fmt.Errorf("key %s: %w", entry.Key(), err)
+	}
+	if workerKey(r.Worker) != entry.Key() || r.Worker < 0 || r.Incarnation == "" || r.ReservedUntil <= 0 {
+		return snowflake.Entry{}, fmt.Errorf("key %s: %.200q", entry.Key(), entry.Value())
+	}
+	return snowflake.Entry{Record: r, Version: entry.Revision()}, nil
+}
