@@ -40,7 +40,17 @@ func (c *Client) Take(ctx context.Context, tag string, n int64) ([]Range, error)
 	if err := allocator.CheckTag(tag); err != nil {
 		return nil, toError(err)
 	}
-	msg, err := c.request(ctx, SubjectSegment+"."+tag, strconv.AppendInt(nil, n, 10), true)
+	return c.take(ctx, SubjectSegment+"."+tag, n)
+}
+
+// Snowflakes returns n snowflakes in increasing order, all or none, as Take
+// does the IDs of a tag.
+func (c *Client) Snowflakes(ctx context.Context, n int64) ([]Range, error) {
+	return c.take(ctx, SubjectSnowflake, n)
+}
+
+func (c *Client) take(ctx context.Context, subject string, n int64) ([]Range, error) {
+	msg, err := c.request(ctx, subject, strconv.AppendInt(nil, n, 10), true)
 	if err != nil {
 		return nil, err
 	}
@@ -94,13 +104,28 @@ func (c *Client) attempt(ctx context.Context, subject string, body []byte) (*nat
 func retryable(err error) bool {
 	for _, e := range []error{
 		nats.ErrNoResponders, nats.ErrTimeout, context.DeadlineExceeded, nats.ErrDisconnected,
-		Draining, Overloaded, StoreUnavailable, TimedOut,
+		Draining, Overloaded, StoreUnavailable, TimedOut, ClockBackwards, NoWorkerID,
 	} {
 		if errors.Is(err, e) {
 			return true
 		}
 	}
 	return false
+}
+
+// Decode takes a snowflake apart.
+func (c *Client) Decode(ctx context.Context, id int64) (Decoded, error) {
+	var d Decoded
+	msg, err := c.request(ctx, SubjectDecode, strconv.AppendInt(nil, id, 10), true)
+	if err != nil {
+		return d, err
+	}
+	return d, unmarshal(msg, SubjectDecode, &d)
+}
+
+// Workers returns a page of the workers and who holds them.
+func (c *Client) Workers(ctx context.Context, req WorkersRequest) (WorkersPage, error) {
+	return call[WorkersPage](ctx, c, SubjectWorkersList, req)
 }
 
 // call makes an administrative request. It is not repeated: whether a change
@@ -111,10 +136,14 @@ func call[Resp any](ctx context.Context, c *Client, subject string, req any) (Re
 	if err != nil {
 		return resp, err
 	}
-	if err := json.Unmarshal(msg.Data, &resp); err != nil {
-		return resp, fmt.Errorf("the answer on %s cannot be read: %w", subject, err)
+	return resp, unmarshal(msg, subject, &resp)
+}
+
+func unmarshal(msg *nats.Msg, subject string, v any) error {
+	if err := json.Unmarshal(msg.Data, v); err != nil {
+		return fmt.Errorf("the answer on %s cannot be read: %w", subject, err)
 	}
-	return resp, nil
+	return nil
 }
 
 // Tags returns a page of the tags.

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/snowflake"
 )
 
 // Reason is the stable word of an error, for programs. It is an error itself,
@@ -30,6 +31,8 @@ const (
 	Internal         Reason = "internal"          // 500
 	StoreUnavailable Reason = "store_unavailable" // 503
 	StoreRegressed   Reason = "store_regressed"   // 503: an operator is needed
+	ClockBackwards   Reason = "clock_backwards"   // 503: ask again, another generator answers
+	NoWorkerID       Reason = "no_worker_id"      // 503: ask again, another generator answers
 	Draining         Reason = "draining"          // 503: ask again, another generator answers
 	TimedOut         Reason = "timed_out"         // 504: waited too long for a segment
 	Exhausted        Reason = "exhausted"         // 507: for good
@@ -87,6 +90,15 @@ func toError(err error) *Error {
 		{allocator.ErrClosed, 503, Draining},
 		{allocator.ErrTimedOut, 504, TimedOut},
 		{allocator.ErrExhausted, 507, Exhausted},
+		{snowflake.ErrBadCount, 400, BadRequest},
+		{snowflake.ErrNotAnID, 400, BadRequest},
+		{snowflake.ErrBatchTooLarge, 413, BatchTooLarge},
+		{snowflake.ErrOverloaded, 429, Overloaded},
+		{snowflake.ErrClockBackwards, 503, ClockBackwards},
+		{snowflake.ErrNoWorker, 503, NoWorkerID},
+		{snowflake.ErrClosed, 503, Draining},
+		{snowflake.ErrTimedOut, 504, TimedOut},
+		{snowflake.ErrExhausted, 507, Exhausted},
 	} {
 		if errors.Is(err, m.err) {
 			e.Code, e.Reason = m.code, m.reason
@@ -95,6 +107,9 @@ func toError(err error) *Error {
 	}
 	if away, ok := errors.AsType[*allocator.UnavailableError](err); ok {
 		e.RetryAfter = away.RetryAfter
+	}
+	if behind, ok := errors.AsType[*snowflake.BackwardsError](err); ok {
+		e.RetryAfter = behind.Offset
 	}
 	if e.Reason == Overloaded {
 		e.RetryAfter = overloadedRetry

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/snowflake"
 )
 
 func TestErrorOnTheWire(t *testing.T) {
@@ -34,6 +35,15 @@ func TestErrorOnTheWire(t *testing.T) {
 		{allocator.ErrClosed, "503", Draining},
 		{allocator.ErrTimedOut, "504", TimedOut},
 		{allocator.ErrExhausted, "507", Exhausted},
+		{fmt.Errorf("%w: 0", snowflake.ErrBadCount), "400", BadRequest},
+		{fmt.Errorf("%w: it is not positive", snowflake.ErrNotAnID), "400", BadRequest},
+		{snowflake.ErrBatchTooLarge, "413", BatchTooLarge},
+		{snowflake.ErrOverloaded, "429", Overloaded},
+		{&snowflake.BackwardsError{Offset: time.Hour}, "503", ClockBackwards},
+		{fmt.Errorf("%w: %w", snowflake.ErrNoWorker, errors.New("gone")), "503", NoWorkerID},
+		{snowflake.ErrClosed, "503", Draining},
+		{snowflake.ErrTimedOut, "504", TimedOut},
+		{snowflake.ErrExhausted, "507", Exhausted},
 	} {
 		msg := toError(c.err).message("reply")
 		if got := msg.Header.Get("Nats-Service-Error-Code"); got != c.code {
@@ -45,6 +55,29 @@ func TestErrorOnTheWire(t *testing.T) {
 		back := replyError(msg)
 		if !errors.Is(back, c.reason) {
 			t.Errorf("%v: read back as %v, want %v", c.err, back, c.reason)
+		}
+	}
+}
+
+// What tells callers when to ask again, and that they may.
+func TestRetry(t *testing.T) {
+	for _, c := range []struct {
+		err   error
+		again bool
+		after time.Duration
+	}{
+		{&snowflake.BackwardsError{Offset: 12 * time.Millisecond}, true, 12 * time.Millisecond},
+		{fmt.Errorf("%w: none", snowflake.ErrNoWorker), true, 0},
+		{snowflake.ErrClosed, true, 0},
+		{snowflake.ErrOverloaded, true, overloadedRetry},
+		{snowflake.ErrTimedOut, true, 0},
+		{snowflake.ErrNotAnID, false, 0},
+		{snowflake.ErrBatchTooLarge, false, 0},
+		{snowflake.ErrExhausted, false, 0},
+	} {
+		err := replyError(toError(c.err).message("reply"))
+		if e, ok := errors.AsType[*Error](err); !ok || e.RetryAfter != c.after || retryable(err) != c.again {
+			t.Errorf("%v: read back as %#v, asked again: %v; want %v after %v", c.err, err, retryable(err), c.again, c.after)
 		}
 	}
 }

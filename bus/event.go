@@ -3,6 +3,7 @@ package bus
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/snowflake"
 )
 
 // Event is an event as the stream keeps it: a CloudEvent 1.0 in binary mode,
@@ -121,6 +123,37 @@ type (
 		Tag     string `json:"tag"`
 		Episode string `json:"episode"` // what is over
 	}
+	backwardsBody struct {
+		Node     string           `json:"node"`
+		Worker   int64            `json:"worker"`
+		OffsetMS int64            `json:"offset_ms"`
+		LastMS   int64            `json:"last_ms"`
+		NowMS    int64            `json:"now_ms"`
+		Action   snowflake.Action `json:"action"`
+	}
+	skewedBody struct {
+		Node        string `json:"node"`
+		NowMS       int64  `json:"now_ms"`
+		RecordedMS  int64  `json:"recorded_ms,omitempty"` // by the monotonic clock
+		PeersMS     int64  `json:"peers_ms,omitempty"`
+		ThresholdMS int64  `json:"threshold_ms"`
+	}
+	workerBody struct {
+		Node            string `json:"node"`
+		Worker          int64  `json:"worker"`
+		Registry        string `json:"registry"`
+		ReservedUntilMS int64  `json:"reserved_until_ms"`
+	}
+	endingBody struct {
+		Node   string `json:"node"`
+		Worker int64  `json:"worker"`
+		EndMS  int64  `json:"end_ms"`
+	}
+	workerRecoveredBody struct {
+		Node    string `json:"node"`
+		Worker  int64  `json:"worker"`
+		Episode string `json:"episode"` // what is over
+	}
 	tagBody struct {
 		Node string `json:"node"`
 		TagRecord
@@ -151,3 +184,44 @@ func allocatorEvent(node string, e allocator.Event) *nats.Msg {
 		panic(fmt.Sprintf("bus: unknown event %T", e))
 	}
 }
+
+// snowflakeEvent returns the message of an event of snowflakes.
+func snowflakeEvent(node, registry string, e snowflake.Event) *nats.Msg {
+	of := func(severity, kind string, h snowflake.Held) *nats.Msg {
+		return newEvent(severity, kind, key(h.Worker), node, workerBody{node, h.Worker, registry, h.ReservedUntil})
+	}
+	switch e := e.(type) {
+	case snowflake.ClockBackwards:
+		return newEvent(alert, "clock.backwards", key(e.Worker), node, backwardsBody{node, e.Worker, e.Offset, e.Last, e.Now, e.Action})
+	case snowflake.ClockSkewed:
+		body := skewedBody{Node: node, NowMS: e.Now, PeersMS: e.Peers, ThresholdMS: e.Threshold.Milliseconds()}
+		if e.Peers == 0 {
+			body.RecordedMS = e.Expected
+		}
+		return newEvent(alert, "clock.skewed", node, node, body)
+	case snowflake.WorkerAcquired:
+		return of(info, "worker.acquired", e.Held)
+	case snowflake.WorkerReleased:
+		return of(info, "worker.released", e.Held)
+	case snowflake.WorkerLost:
+		return of(alert, "worker.lost", e.Held)
+	case snowflake.WorkerExpiring:
+		return of(alert, "worker.expiring", e.Held)
+	case snowflake.Ending:
+		return newEvent(alert, "worker.ending", key(e.Worker), node, endingBody{node, e.Worker, e.End})
+	case snowflake.Recovered:
+		kind, about := "worker.recovered", key(e.Worker)
+		switch e.Episode {
+		case snowflake.EpisodeBackwards:
+			kind = "clock.recovered"
+		case snowflake.EpisodeSkewed:
+			kind, about = "clock.recovered", node
+		}
+		return newEvent(info, kind, about, node, workerRecoveredBody{node, e.Worker, e.Episode})
+	default:
+		panic(fmt.Sprintf("bus: unknown event %T", e))
+	}
+}
+
+// key is a worker's number as the last token of an event's subject.
+func key(worker int64) string { return strconv.FormatInt(worker, 10) }

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/snowflake"
 )
 
 // Config says how a [Generator] works. All fields but Tags, Describe, Ready
@@ -32,6 +33,13 @@ type Config struct {
 	// OpenEvents makes sure that the stream of events is there. It is called
 	// again when the stream may have gone.
 	OpenEvents func(context.Context) error
+
+	// Snowflake says how snowflakes are made. Layout, Registry, File and Place
+	// are needed; this package sets what connects it to other generators.
+	Snowflake    snowflake.Config
+	RegistryKind string // of workers: kv
+	// Installation is the one that the data folder belongs to; empty: none yet.
+	Installation string
 
 	Marks *allocator.Marks
 	Node  string // name of the generator: [A-Za-z0-9_]{1,64}
@@ -66,20 +74,24 @@ type Config struct {
 //	├── publisher.run     brings events to the stream
 //	├── work              prepare (installation, evidence, store, tags; until
 //	│                     done), then allocator.Run (follows the tags; refills)
+//	├── runFlakes         keeps a worker
 //	├── attend            beats of presence; steps aside and comes back
-//	└── services          leaf, and leaf-segment while it can be served
+//	└── services          leaf; leaf-segment and leaf-snowflake while they can be served
 //	    └── a goroutine for each request that waits, or asks the store
 type Generator struct {
 	cfg Config
 	log *slog.Logger
 	id  string // of this run
 
-	alloc     *allocator.Allocator
-	publisher *publisher
-	presence  *presence
-	segments  *segments
-	counts    counts
+	alloc                *allocator.Allocator
+	publisher            *publisher
+	presence             *presence
+	flakes               *snowflake.Generator
+	segments, snowflakes *issuer
+	counts               counts
 
+	joined   chan struct{}            // closed when identity is known
+	news     chan struct{}            // the others should hear a beat
 	identity atomic.Pointer[Identity] // nil: not joined yet
 	rival    chan error               // why another installation's generator ends this one
 	history  history
@@ -93,10 +105,14 @@ type Generator struct {
 
 // NewGenerator returns a generator that does nothing until Run is called.
 func NewGenerator(cfg Config) *Generator {
-	g := &Generator{cfg: cfg, log: cfg.Log, id: nuid.Next(), rival: make(chan error, 1), adminSlots: make(chan struct{}, maxAdmin)}
+	if cfg.Snowflake.Clock == nil {
+		cfg.Snowflake.Clock = snowflake.SystemClock()
+	}
+	g := &Generator{cfg: cfg, log: cfg.Log, id: nuid.Next(), rival: make(chan error, 1), joined: make(chan struct{}), news: make(chan struct{}, 1), adminSlots: make(chan struct{}, maxAdmin)}
 	g.publisher = newPublisher(cfg.JS, cfg.OpenEvents, g.stamp, cfg.Log)
 	g.presence = newPresence(g.id)
-	g.segments = &segments{g: g}
+	g.flakes = g.newFlakes()
+	g.segments, g.snowflakes = newSegments(g), newSnowflakes(g)
 	g.alloc = allocator.New(allocator.Config{
 		Store: cfg.Store, Marks: cfg.Marks, Log: cfg.Log, Evidence: g.evidence,
 		Notify:   func(e allocator.Event) { g.publish(allocatorEvent(cfg.Node, e)) },
@@ -128,6 +144,8 @@ func (g *Generator) Run(ctx context.Context) error {
 		g.alloc.Run(ctx)
 	})
 
+	stopFlakes := background(g.runFlakes)
+
 	var services services
 	if err == nil {
 		err = g.start(ctx, &services, ready, refused)
@@ -139,12 +157,14 @@ func (g *Generator) Run(ctx context.Context) error {
 	// Leave first, so that no new requests come; then finish those that are here.
 	g.draining.Store(true)
 	g.beat(false)
-	if leaveErr := errors.Join(services.stop(), g.segments.close(), g.flush()); leaveErr != nil {
+	if leaveErr := errors.Join(services.stop(), g.segments.close(), g.snowflakes.close(), g.flush()); leaveErr != nil {
 		g.log.Warn("the queue groups could not be left in order", "error", leaveErr) // NATS is away
 	}
 	g.awaitWaiting()
 	stopWork() // refuses what still waits
+	stopFlakes()
 	g.segments.waiting.close()
+	g.snowflakes.waiting.close()
 	endLife()
 	g.tasks.close()
 	if g.prepared.Load() { // so the start was told
@@ -155,6 +175,9 @@ func (g *Generator) Run(ctx context.Context) error {
 	// The last callbacks are answered from memory while the connection drains.
 	if drainErr := g.cfg.Conn.Drain(); drainErr == nil {
 		<-closed
+	}
+	if fileErr := g.flakes.Close(); fileErr != nil {
+		g.log.Warn("the next start will rest for a moment", "error", fileErr)
 	}
 	return err
 }
@@ -180,7 +203,7 @@ func (g *Generator) awaitWaiting() {
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	end := time.Now().Add(g.cfg.DrainTimeout)
-	for g.alloc.Waiting()+int64(len(g.adminSlots)) > 0 && time.Now().Before(end) {
+	for g.alloc.Waiting()+int64(g.flakes.State().Waiting)+int64(len(g.adminSlots)) > 0 && time.Now().Before(end) {
 		<-tick.C
 	}
 }

@@ -22,6 +22,8 @@ import (
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/kvstore"
+	"github.com/leafbus/leafbus/snowflake"
+	"github.com/leafbus/leafbus/snowflake/snowflaketest"
 )
 
 // patience bounds the waits of these tests. It is no measure of speed.
@@ -80,6 +82,11 @@ func start(t *testing.T, s *embedded.Server, node string, store allocator.Store,
 		MaxWait:      200 * time.Millisecond,
 		DrainTimeout: patience,
 		Ready:        func() { close(ready) },
+		Snowflake: snowflake.Config{
+			Layout: snowflake.DefaultLayout(), Registry: snowflaketest.NewMemory(), File: newFile(t, snowflaketest.NewDisk()),
+			LastWorker: snowflake.DefaultLayout().Workers() - 1,
+		},
+		RegistryKind: "memory",
 	}
 	if change != nil {
 		change(&cfg)
@@ -104,6 +111,15 @@ func start(t *testing.T, s *embedded.Server, node string, store allocator.Store,
 		t.Fatalf("%s did not get ready", node)
 	}
 	return r
+}
+
+func newFile(t *testing.T, disk snowflake.Disk) *snowflake.File {
+	t.Helper()
+	f, err := snowflake.NewFile(disk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
 }
 
 func memory(t *testing.T, tags ...string) *allocatortest.Memory {

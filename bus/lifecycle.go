@@ -13,9 +13,10 @@ import (
 )
 
 const (
-	// startTimeout is how long a start waits for the store; then it goes on,
-	// and answers store_unavailable until the store is there.
+	// startTimeout is how long a start waits for the store and a worker; then it
+	// goes on, and answers with what is missing until it is there.
 	startTimeout = 2 * time.Second
+	startLook    = 5 * time.Millisecond
 	// stepTimeout bounds one attempt at one step of the preparation. JetStream
 	// may leave a request without an answer while it elects a leader.
 	stepTimeout  = 5 * time.Second
@@ -39,24 +40,38 @@ func (g *Generator) listen() error {
 	return g.flush()
 }
 
-// start waits for the store, enters the queue groups, and says when requests
+// start waits for the store and a worker, enters the queue groups, and says when requests
 // are answered.
 func (g *Generator) start(ctx context.Context, s *services, ready <-chan struct{}, refused <-chan error) error {
-	select {
-	case <-ready:
-	case err := <-refused:
-		return err
-	case err := <-g.rival:
-		return err
-	case <-ctx.Done():
-		return nil
-	case <-time.After(startTimeout):
-		g.log.Warn("the store is not there yet; requests are answered with store_unavailable until it is")
+	late := time.After(startTimeout)
+	look := time.NewTicker(startLook)
+	defer look.Stop()
+	for waiting := true; waiting; {
+		select {
+		case <-ready:
+			ready = nil
+		case <-look.C:
+			waiting = ready != nil || g.snowflakes.healthy() != nil
+		case err := <-refused:
+			return err
+		case err := <-g.rival:
+			return err
+		case <-ctx.Done():
+			return nil
+		case <-late:
+			waiting = false
+			if ready != nil {
+				g.log.Warn("the store is not there yet; requests are answered with store_unavailable until it is")
+			}
+			if why := g.snowflakes.healthy(); why != nil {
+				g.log.Warn("there are no snowflakes yet; requests are answered with the reason until there are", "reason", why)
+			}
+		}
 	}
 	if err := s.start(g); err != nil {
 		return err
 	}
-	if err := g.segments.open(); err != nil {
+	if err := errors.Join(g.segments.open(), g.snowflakes.open()); err != nil {
 		return err
 	}
 	if err := g.flush(); err != nil {
@@ -98,6 +113,9 @@ func (g *Generator) attend(ctx context.Context, refused <-chan error) error {
 			g.beat(false)
 		case now := <-looks.C:
 			g.segments.stepAside(now)
+			g.snowflakes.stepAside(now)
+		case <-g.news:
+			g.beat(false)
 		}
 	}
 }
@@ -123,7 +141,9 @@ func (g *Generator) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	g.identity.Store(&identity)
+	if g.identity.Swap(&identity) == nil {
+		close(g.joined)
+	}
 	g.checkRivals(time.Now())
 	g.beat(false)
 	return nil
@@ -132,13 +152,15 @@ func (g *Generator) join(ctx context.Context) error {
 // lookForStreams says it if a stream keeps the requests: its acknowledgement
 // reaches the caller before the IDs do.
 func (g *Generator) lookForStreams(ctx context.Context) error {
-	name, err := g.cfg.JS.StreamNameBySubject(ctx, SubjectSegment+".>")
-	switch {
-	case err == nil:
-		g.log.Error("a stream covers the subjects of requests: callers get its acknowledgement in place of IDs; change its subjects",
-			"stream", name, "subjects", SubjectSegment+".>")
-	case !errors.Is(err, jetstream.ErrStreamNotFound):
-		g.log.Debug("it is not known whether a stream covers the subjects of requests", "error", err)
+	for _, subject := range []string{SubjectSegment + ".>", SubjectSnowflake} {
+		name, err := g.cfg.JS.StreamNameBySubject(ctx, subject)
+		switch {
+		case err == nil:
+			g.log.Error("a stream covers the subjects of requests: callers get its acknowledgement in place of IDs; change its subjects",
+				"stream", name, "subjects", subject)
+		case !errors.Is(err, jetstream.ErrStreamNotFound):
+			g.log.Debug("it is not known whether a stream covers the subjects of requests", "error", err)
+		}
 	}
 	return nil
 }
@@ -202,7 +224,10 @@ func (g *Generator) ensure(ctx context.Context, t allocator.Tag) error {
 
 // beat tells the others that this generator is there; gone is its last word.
 func (g *Generator) beat(gone bool) {
-	b := beat{Node: g.cfg.Node, ID: g.id, Segment: g.canServe(), Gone: gone}
+	b := beat{Node: g.cfg.Node, ID: g.id, Segment: g.canServe(g.segments), Snowflake: g.canServe(g.snowflakes), Gone: gone}
+	if worker := g.flakes.Worker(); worker >= 0 {
+		b.Worker = &worker
+	}
 	if identity := g.identity.Load(); identity != nil {
 		b.Identity = *identity
 	}
@@ -218,10 +243,13 @@ func (g *Generator) heard(msg *nats.Msg) {
 	if isNew := g.presence.hear(now, msg.Data); isNew {
 		g.beat(false)
 	}
+	if worker := g.flakes.Worker(); worker >= 0 && g.presence.claimed(now, worker) {
+		g.flakes.Verify() // one of the two is a clone, or a registry was restored
+	}
 	g.checkRivals(now)
 }
 
-// canServe reports whether the generator can answer leaf.segment with IDs.
-func (g *Generator) canServe() bool {
-	return !g.draining.Load() && g.segments.healthy()
+// canServe reports whether a service can answer with IDs.
+func (g *Generator) canServe(s *issuer) bool {
+	return !g.draining.Load() && s.healthy() == nil
 }

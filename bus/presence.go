@@ -18,10 +18,12 @@ const (
 
 // beat is what a generator says of itself.
 type beat struct {
-	Node    string `json:"node"`
-	ID      string `json:"id"`             // of this run of the generator
-	Segment bool   `json:"segment"`        // it can answer leaf.segment
-	Gone    bool   `json:"gone,omitempty"` // its last word
+	Node      string `json:"node"`
+	ID        string `json:"id"`               // of this run of the generator
+	Segment   bool   `json:"segment"`          // it can answer leaf.segment
+	Snowflake bool   `json:"snowflake"`        // and leaf.snowflake
+	Worker    *int64 `json:"worker,omitempty"` // that it holds
+	Gone      bool   `json:"gone,omitempty"`   // its last word
 	Identity
 }
 
@@ -80,13 +82,18 @@ func (p *presence) present(now time.Time) []beat {
 	return found
 }
 
-// segmentElsewhere reports whether another generator has said, later than
-// since, that it can answer leaf.segment.
-func (p *presence) segmentElsewhere(now, since time.Time) bool {
+// claimed reports whether another generator says that it holds the worker.
+func (p *presence) claimed(now time.Time, worker int64) bool {
+	return p.elsewhere(now, time.Time{}, func(b beat) bool { return b.Worker != nil && *b.Worker == worker })
+}
+
+// elsewhere reports whether another generator has said, later than since, what
+// offered looks for.
+func (p *presence) elsewhere(now, since time.Time, offered func(beat) bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, m := range p.others {
-		if m.Segment && m.heard.After(since) && now.Sub(m.heard) < beatExpires {
+		if offered(m.beat) && m.heard.After(since) && now.Sub(m.heard) < beatExpires {
 			return true
 		}
 	}

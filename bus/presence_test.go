@@ -8,6 +8,7 @@ import (
 func TestPresence(t *testing.T) {
 	p := newPresence("me")
 	start := time.Unix(1_700_000_000, 0)
+	segment := func(b beat) bool { return b.Segment }
 	hear := func(after time.Duration, b beat) bool { return p.hear(start.Add(after), encode(b)) }
 	nodes := func(after time.Duration) (list string) {
 		for _, b := range p.present(start.Add(after)) {
@@ -17,23 +18,23 @@ func TestPresence(t *testing.T) {
 	}
 
 	hear(0, beat{Node: "m", ID: "me", Segment: true})
-	if got := nodes(0); got != "" || p.segmentElsewhere(start, time.Time{}) {
+	if got := nodes(0); got != "" || p.elsewhere(start, time.Time{}, segment) {
 		t.Errorf("the own beat counts for another generator: %q", got)
 	}
 	if !hear(0, beat{Node: "b", ID: "2"}) || hear(0, beat{Node: "b", ID: "2"}) {
 		t.Error("a generator is new once")
 	}
-	if p.segmentElsewhere(start, time.Time{}) {
+	if p.elsewhere(start, time.Time{}, segment) {
 		t.Error("one that cannot serve counts as able to")
 	}
 	hear(time.Second, beat{Node: "a", ID: "1", Segment: true})
-	if got := nodes(time.Second); got != "ab" || !p.segmentElsewhere(start.Add(time.Second), start) {
+	if got := nodes(time.Second); got != "ab" || !p.elsewhere(start.Add(time.Second), start, segment) {
 		t.Errorf("present: %q", got)
 	}
-	if p.segmentElsewhere(start.Add(time.Second), start.Add(time.Second)) {
+	if p.elsewhere(start.Add(time.Second), start.Add(time.Second), segment) {
 		t.Error("what was said before counts")
 	}
-	if p.segmentElsewhere(start.Add(4*time.Second), start) {
+	if p.elsewhere(start.Add(4*time.Second), start, segment) {
 		t.Error("one that was not heard of for three seconds counts")
 	}
 	if got := nodes(3 * time.Second); got != "a" {
@@ -58,5 +59,31 @@ func TestPresence(t *testing.T) {
 		if p.hear(start, []byte(junk)) {
 			t.Errorf("%q counts for a generator", junk)
 		}
+	}
+}
+
+// Whoever says that it holds a worker keeps the others from it while it is there.
+func TestPresenceClaims(t *testing.T) {
+	p := newPresence("me")
+	start := time.Unix(1_700_000_000, 0)
+	zero, seven := int64(0), int64(7)
+	p.hear(start, encode(beat{Node: "m", ID: "me", Worker: &seven}))
+	p.hear(start, encode(beat{Node: "a", ID: "1", Worker: &zero}))
+	p.hear(start, encode(beat{Node: "b", ID: "2"})) // has none
+	for worker, want := range map[int64]bool{zero: true, seven: false, 1: false} {
+		if got := p.claimed(start, worker); got != want {
+			t.Errorf("worker %d is claimed: %v, want %v", worker, got, want)
+		}
+	}
+	if p.claimed(start.Add(beatExpires), zero) {
+		t.Error("one that was not heard of for three seconds claims its worker")
+	}
+	p.hear(start, encode(beat{Node: "a", ID: "1", Worker: &seven}))
+	if p.claimed(start, zero) || !p.claimed(start, seven) {
+		t.Error("what it said first counts")
+	}
+	p.hear(start, encode(beat{Node: "a", ID: "1", Gone: true}))
+	if p.claimed(start, seven) {
+		t.Error("one that has gone claims its worker")
 	}
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // services is the service leaf of a generator, which is always there:
-// administration and state.
+// administration and state, decoding, clocks.
 type services struct{ leaf micro.Service }
 
 func (s *services) start(g *Generator) error {
@@ -27,17 +27,22 @@ func (s *services) start(g *Generator) error {
 		subject string
 		handler micro.Handler
 	}{
-		"tags-list":   {SubjectTagsList, endpoint(g, g.tagsList)},
-		"tags-get":    {SubjectTagsGet, endpoint(g, g.tagsGet)},
-		"tags-create": {SubjectTagsCreate, endpoint(g, g.tagsCreate)},
-		"tags-update": {SubjectTagsUpdate, endpoint(g, g.tagsUpdate)},
-		"tags-delete": {SubjectTagsDelete, endpoint(g, g.tagsDelete)},
+		"tags-list":    {SubjectTagsList, endpoint(g, g.tagsList)},
+		"tags-get":     {SubjectTagsGet, endpoint(g, g.tagsGet)},
+		"tags-create":  {SubjectTagsCreate, endpoint(g, g.tagsCreate)},
+		"tags-update":  {SubjectTagsUpdate, endpoint(g, g.tagsUpdate)},
+		"tags-delete":  {SubjectTagsDelete, endpoint(g, g.tagsDelete)},
+		"workers-list": {SubjectWorkersList, endpoint(g, g.workersList)},
+		"decode":       {SubjectDecode, micro.HandlerFunc(g.decode)},
 	} {
 		err = errors.Join(err, service.AddEndpoint(name, e.handler, micro.WithEndpointSubject(e.subject)))
 	}
 	// Asked of all generators, and so of no queue group.
-	return errors.Join(err, service.AddEndpoint(statsEndpoint, endpoint(g, g.buffers),
-		micro.WithEndpointSubject(SubjectBuffers), micro.WithEndpointQueueGroupDisabled()))
+	return errors.Join(err,
+		service.AddEndpoint("clock", micro.HandlerFunc(g.tellClock),
+			micro.WithEndpointSubject(SubjectClock), micro.WithEndpointQueueGroupDisabled()),
+		service.AddEndpoint(statsEndpoint, endpoint(g, g.buffers),
+			micro.WithEndpointSubject(SubjectBuffers), micro.WithEndpointQueueGroupDisabled()))
 }
 
 func (s *services) stop() error {

@@ -2,9 +2,12 @@ package bus
 
 import (
 	"encoding/json"
-	"time"
+	"errors"
 
 	"github.com/nats-io/nats.go/micro"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/snowflake"
 )
 
 const (
@@ -20,12 +23,18 @@ type State struct {
 	Node    string `json:"node"`
 	Version string `json:"version"` // of the program
 	Address string `json:"address"` // of its NATS server
-	Clock   Clock  `json:"clock"`
+	// Worker is the one that it holds for snowflakes, until ReservedUntil (Unix
+	// ms) unless that is moved on; nil: none.
+	Worker        *int64 `json:"worker"`
+	ReservedUntil int64  `json:"reserved_until_ms,omitempty"`
+	Clock         Clock  `json:"clock"`
 	// Ready is false while something that it needs is away; Missing says what.
 	Ready   bool     `json:"ready"`
 	Missing []string `json:"missing"`
-	Counts  Counts   `json:"counts"`
-	Busiest []Buffer `json:"busiest"` // the tags with most IDs handed out
+	// Reasons says why, by what is missing.
+	Reasons map[string]string `json:"reasons,omitempty"`
+	Counts  Counts            `json:"counts"`
+	Busiest []Buffer          `json:"busiest"` // the tags with most IDs handed out
 }
 
 // Clock is a generator's clock.
@@ -57,7 +66,7 @@ func (g *Generator) state() State {
 	failing, _ := g.alloc.Failing()
 	s := State{
 		Node: g.cfg.Node, Version: g.cfg.Release, Address: g.cfg.Conn.ConnectedUrlRedacted(),
-		Clock: Clock{time.Now().UnixMilli()}, Missing: []string{},
+		Clock: Clock{g.cfg.Snowflake.Clock().Wall}, Missing: []string{}, Reasons: map[string]string{},
 		Counts: Counts{
 			Requests: g.counts.requests.Load(), IDs: g.counts.ids.Load(), Errors: g.counts.refusals(),
 			Waiting: g.alloc.Waiting(), Tags: g.alloc.Tags(), Failing: failing,
@@ -65,11 +74,25 @@ func (g *Generator) state() State {
 		},
 		Busiest: []Buffer{},
 	}
-	if !g.segments.healthy() {
-		s.Missing = append(s.Missing, "store")
+	miss := func(what string, why error) {
+		s.Missing = append(s.Missing, what)
+		s.Reasons[what] = why.Error()
+	}
+	if why := g.segments.healthy(); why != nil {
+		miss("store", why)
+	}
+	flakes := g.flakes.State()
+	if flakes.Worker >= 0 {
+		s.Worker, s.ReservedUntil = &flakes.Worker, flakes.ReservedUntil
+	}
+	switch {
+	case errors.Is(flakes.Err, snowflake.ErrClockBackwards):
+		miss("clock", flakes.Err)
+	case flakes.Err != nil:
+		miss("worker", flakes.Err)
 	}
 	if g.draining.Load() {
-		s.Missing = append(s.Missing, "draining")
+		miss("draining", allocator.ErrClosed)
 	}
 	s.Ready = len(s.Missing) == 0
 	for _, v := range g.alloc.Busiest(busiestTags) {

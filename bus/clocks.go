@@ -1,0 +1,50 @@
+package bus
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+)
+
+// ClockReply is one generator's reply to leaf.clock.
+type ClockReply struct {
+	Node   string `json:"node"`
+	Worker int64  `json:"worker"`
+	UnixMS int64  `json:"unix_ms"` // as its machine has it, right or wrong
+}
+
+// tellClock answers leaf.clock, if the generator holds a worker.
+func (g *Generator) tellClock(r micro.Request) {
+	worker := g.flakes.Worker()
+	if worker < 0 || r.Reply() == "" {
+		return
+	}
+	g.respond(r.Reply(), encode(ClockReply{g.cfg.Node, worker, g.cfg.Snowflake.Clock().Wall}))
+}
+
+// peerClocks asks the other generators for their clocks, and returns by how
+// much each is ahead of this machine's. The way of an answer is taken for half of
+// the round trip.
+func (g *Generator) peerClocks(ctx context.Context) []time.Duration {
+	clock := g.cfg.Snowflake.Clock
+	own := g.flakes.Worker()
+	var ahead []time.Duration
+	sent := clock().Wall
+	err := NewClient(g.cfg.Conn).survey(ctx, SubjectClock, nil, func(msg *nats.Msg) error {
+		var reply ClockReply
+		if err := json.Unmarshal(msg.Data, &reply); err != nil {
+			return err
+		}
+		if reply.Worker != own {
+			ahead = append(ahead, time.Duration(reply.UnixMS-(sent+clock().Wall)/2)*time.Millisecond)
+		}
+		return nil
+	})
+	if err != nil {
+		g.log.Debug("the clocks of the other generators cannot be asked", "error", err)
+	}
+	return ahead
+}

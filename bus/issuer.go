@@ -1,0 +1,173 @@
+package bus
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go/micro"
+)
+
+// asideEvery is how often a generator looks whether it should step aside.
+const asideEvery = 200 * time.Millisecond
+
+// issuer is a micro service that answers requests for IDs: leaf-segment or
+// leaf-snowflake.
+//
+// Each is a service of its own because it comes and goes: NATS prefers near
+// generators even when they answer errors, so one that cannot serve leaves the
+// queue group, as long as it knows of another that can.
+type issuer struct {
+	g           *Generator
+	name        string
+	description string
+	endpoints   map[string]string // subjects by name
+	// request takes IDs from memory, or returns a waiter that will have them.
+	request func(subject string, n int64) ([]Range, waiter, error)
+	// healthy says why the service cannot answer with IDs; nil: it can.
+	healthy func() error
+	// offered reports whether a generator that sent this beat can.
+	offered func(beat) bool
+
+	waiting tasks // the requests that are answered later
+
+	// Owned by Generator.Run.
+	service micro.Service // nil: not in the queue group
+	sick    time.Time     // since when it cannot serve; zero: it can
+}
+
+// waiter is a request that is answered later.
+type waiter interface {
+	Wait(context.Context) ([]Range, error)
+}
+
+// open enters the queue group.
+func (s *issuer) open() error {
+	service, err := micro.AddService(s.g.cfg.Conn, micro.Config{
+		Name:        s.name,
+		Version:     Version,
+		Description: s.description,
+		QueueGroup:  QueueGroup,
+		Metadata:    map[string]string{"node": s.g.cfg.Node},
+	})
+	if err != nil {
+		return err
+	}
+	for name, subject := range s.endpoints {
+		if err := service.AddEndpoint(name, micro.HandlerFunc(s.handle), micro.WithEndpointSubject(subject)); err != nil {
+			service.Stop()
+			return err
+		}
+	}
+	s.service = service
+	return nil
+}
+
+// close leaves the queue group. What was received is still answered.
+func (s *issuer) close() error {
+	if s.service == nil {
+		return nil
+	}
+	err := s.service.Stop()
+	s.service = nil
+	return err
+}
+
+// stepAside leaves the queue group, or enters it again, as the generator's
+// state and the other generators' demand.
+//
+// It leaves only for one that said it can serve after this one said that it
+// cannot: of two that fall sick together, both stay.
+func (s *issuer) stepAside(now time.Time) {
+	why := s.healthy()
+	if healthy := why == nil; healthy != s.sick.IsZero() {
+		s.sick = time.Time{}
+		if !healthy {
+			s.sick = now
+		}
+		s.g.beat(false)
+	}
+	aside := !s.sick.IsZero() && s.g.presence.elsewhere(now, s.sick, s.offered)
+	switch {
+	case aside && s.service != nil:
+		s.g.log.Warn("leaving the queue group to other generators", "service", s.name, "reason", why)
+		if err := s.close(); err != nil {
+			s.g.log.Error("leaving the queue group", "service", s.name, "error", err)
+		}
+	case !aside && s.service == nil:
+		if err := s.open(); err != nil {
+			s.g.log.Error("entering the queue group again", "service", s.name, "error", err) // tried again soon
+			return
+		}
+		s.g.log.Info("in the queue group again", "service", s.name)
+	}
+}
+
+// handle answers a request: from memory at once; if it must wait, from a
+// goroutine of its own, so that one slow tag holds up no other.
+func (s *issuer) handle(r micro.Request) {
+	reply := r.Reply()
+	if reply == "" {
+		return // nobody would get the IDs
+	}
+	req, err := ParseRequest(r.Data())
+	if err != nil {
+		s.refuse(r, err)
+		return
+	}
+	ranges, waiter, err := s.request(r.Subject(), req.Count)
+	if err != nil {
+		s.refuse(r, err)
+		return
+	}
+	if waiter == nil {
+		body, err := s.body(ranges, req)
+		if err != nil {
+			s.refuse(r, err)
+			return
+		}
+		if err := r.Respond(body); err != nil {
+			s.g.log.Debug("IDs are lost: the reply cannot be sent", "error", err) // one for each request that waited in the queue
+			return
+		}
+		s.g.counts.served(req.Count)
+		return
+	}
+	later := func() {
+		// The wait is bounded, and ends when the generator stops.
+		ranges, err := waiter.Wait(context.Background())
+		var body []byte
+		if err == nil {
+			body, err = s.body(ranges, req)
+		}
+		if err != nil {
+			s.g.refuse(reply, err)
+			return
+		}
+		s.g.respond(reply, body)
+		s.g.counts.served(req.Count)
+	}
+	if !s.waiting.start(later) {
+		later() // nothing waits any more, so this does not
+	}
+}
+
+// body is the reply with these ranges. What does not fit into one message is a
+// gap.
+func (s *issuer) body(ranges []Range, req Request) ([]byte, error) {
+	body := AppendReply(nil, ranges, req.JSON)
+	if most := s.g.cfg.Conn.MaxPayload(); int64(len(body)) > most {
+		return nil, &Error{Code: 413, Reason: BatchTooLarge, Message: "the IDs are too many runs for one NATS message of " +
+			strconv.FormatInt(most, 10) + " bytes: ask for fewer at a time"}
+	}
+	return body, nil
+}
+
+// refuse answers within the callback with an error.
+func (s *issuer) refuse(r micro.Request, err error) {
+	e := toError(err)
+	s.g.counts.refused(e.Reason)
+	if err := r.Error(strconv.Itoa(e.Code), e.Message, e.body()); err != nil {
+		s.g.log.Debug("a reply cannot be sent", "error", err)
+	}
+}

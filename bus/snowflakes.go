@@ -1,0 +1,117 @@
+package bus
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/leafbus/leafbus/snowflake"
+)
+
+// newSnowflakes returns the service leaf-snowflake: it answers leaf.snowflake.
+func newSnowflakes(g *Generator) *issuer {
+	return &issuer{
+		g: g, name: serviceSnowflake, description: "IDs of a time, a worker and a sequence number",
+		endpoints: map[string]string{"snowflake": SubjectSnowflake},
+		request: func(_ string, n int64) ([]Range, waiter, error) {
+			if g.cfg.Installation == "" && g.identity.Load() == nil { // no worker is on its way
+				return nil, nil, fmt.Errorf("%w: %w", snowflake.ErrNoWorker, errNotJoined)
+			}
+			ranges, w, err := g.flakes.Request(nil, n)
+			if w == nil { // no waiter must be no interface
+				return ranges, nil, err
+			}
+			return nil, w, nil
+		},
+		healthy: func() error { return g.flakes.State().Err },
+		offered: func(b beat) bool { return b.Snowflake },
+	}
+}
+
+// newFlakes returns the generator of snowflakes, which asks this one about the
+// others, and tells it its events.
+func (g *Generator) newFlakes() *snowflake.Generator {
+	cfg := g.cfg.Snowflake
+	cfg.Node, cfg.Log = g.cfg.Node, g.log
+	cfg.MaxBatch, cfg.MaxWait, cfg.MaxWaiting = g.cfg.MaxBatch, g.cfg.MaxWait, g.cfg.MaxWaiting
+	cfg.Registry = joinedRegistry{cfg.Registry, g.joined}
+	cfg.Claimed = func(worker int64) bool { return g.presence.claimed(time.Now(), worker) }
+	cfg.Peers = g.peerClocks
+	cfg.Notify = func(e snowflake.Event) {
+		g.publish(snowflakeEvent(g.cfg.Node, g.cfg.RegistryKind, e))
+		select {
+		case g.news <- struct{}{}: // the others are to know which worker is held
+		default:
+		}
+	}
+	return snowflake.New(cfg)
+}
+
+// runFlakes issues snowflakes until the context is done. Where the data folder
+// knows its installation they do not wait for NATS to say the same.
+func (g *Generator) runFlakes(ctx context.Context) {
+	installation := g.cfg.Installation
+	if installation == "" {
+		select {
+		case <-g.joined:
+			installation = g.identity.Load().Installation
+		case <-ctx.Done():
+			return
+		}
+	}
+	g.flakes.Run(ctx, installation)
+}
+
+// joinedRegistry is a registry that nobody asks before the generator has
+// joined its installation: it could be another's.
+type joinedRegistry struct {
+	snowflake.Registry
+	joined <-chan struct{}
+}
+
+var errNotJoined = errors.New("the installation has not been joined yet")
+
+// List implements [snowflake.Registry]. All writes come after it.
+func (r joinedRegistry) List(ctx context.Context) ([]snowflake.Entry, error) {
+	select {
+	case <-r.joined:
+		return r.Registry.List(ctx)
+	case <-ctx.Done():
+		return nil, errNotJoined
+	}
+}
+
+// Decoded is the reply of leaf.decode.
+type Decoded struct {
+	ID       ID     `json:"id"`
+	Time     string `json:"time"` // RFC 3339 with milliseconds, UTC
+	UnixMS   int64  `json:"unix_ms"`
+	Worker   int64  `json:"worker"`
+	Sequence int64  `json:"sequence"`
+}
+
+// decode takes a snowflake apart.
+func (g *Generator) decode(r micro.Request) {
+	if r.Reply() == "" {
+		return
+	}
+	body := bytes.TrimSpace(r.Data())
+	id, err := strconv.ParseInt(string(body), 10, 64)
+	if err != nil {
+		g.refuse(r.Reply(), badRequest("%s is not a snowflake: want its decimal number", quote(body)))
+		return
+	}
+	// The clocks of others may be a little ahead of this one.
+	latest := g.cfg.Snowflake.Clock().Wall + g.cfg.Snowflake.MaxClockSkew.Milliseconds()
+	p, err := g.cfg.Snowflake.Layout.Decode(id, latest)
+	if err != nil {
+		g.refuse(r.Reply(), err)
+		return
+	}
+	g.respond(r.Reply(), encode(Decoded{ID(id), time.UnixMilli(p.UnixMS).UTC().Format(snowflake.TimeFormat), p.UnixMS, p.Worker, p.Sequence}))
+}
