@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/gofrs/flock"
+
+	"github.com/leafbus/leafbus/snowflake"
 )
 
 // dataDir is the folder that holds all of a generator's local state:
@@ -20,6 +22,7 @@ import (
 //	node          the node's name, made once
 //	installation  the ID of the installation that was joined
 //	marks         the allocator's high-water marks
+//	worker        the worker of snowflakes, and up to which time it was used
 //	nats/         the embedded NATS server's JetStream
 type dataDir struct {
 	path string // absolute
@@ -66,13 +69,29 @@ func (d *dataDir) isNew() bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
+// worker opens the file of the worker. place is where the folder is; copied
+// says that the file knows another: the folder is a copy, or was restored.
+func (d *dataDir) worker() (file *snowflake.File, place string, copied bool, err error) {
+	if place, err = snowflake.Place(d.file("lock")); err != nil {
+		return nil, "", false, err
+	}
+	if file, err = snowflake.OpenFile(d.file("worker")); err != nil {
+		return nil, "", false, err
+	}
+	saved, ok := file.Saved()
+	return file, place, ok && saved.Place != place, nil
+}
+
 // node is the node's name: the one that was asked for, which must match
-// nodeName, else the one of the folder, else a new random one, which the folder
-// keeps.
-func (d *dataDir) node(asked string) (string, error) {
+// nodeName, else the one of the folder, unless that is a copy, else a new random
+// one, which the folder keeps.
+func (d *dataDir) node(asked string, copied bool) (string, error) {
 	kept, err := d.read("node")
 	if err != nil {
 		return "", err
+	}
+	if copied {
+		kept = ""
 	}
 	switch {
 	case asked == "" && kept == "":

@@ -24,7 +24,7 @@ func TestDataDir(t *testing.T) {
 	if !d.isNew() {
 		t.Error("an empty folder is not new")
 	}
-	node, err := d.node("")
+	node, err := d.node("", false)
 	if err != nil || !nodeName.MatchString(node) {
 		t.Fatalf("node %q, %v", node, err)
 	}
@@ -46,19 +46,19 @@ func TestDataDir(t *testing.T) {
 	if err := d.write("installation", "x"); err != nil || d.isNew() {
 		t.Errorf("a folder with an installation is new, %v", err)
 	}
-	if again, err := d.node(""); err != nil || again != node {
+	if again, err := d.node("", false); err != nil || again != node {
 		t.Errorf("node %q, %v; want the one before, %q", again, err, node)
 	}
-	if named, err := d.node("mine_1"); err != nil || named != "mine_1" {
+	if named, err := d.node("mine_1", false); err != nil || named != "mine_1" {
 		t.Errorf("node %q, %v; want the one that was asked for", named, err)
 	}
-	if kept, err := d.node(""); err != nil || kept != "mine_1" {
+	if kept, err := d.node("", false); err != nil || kept != "mine_1" {
 		t.Errorf("node %q, %v; want the one that was asked for last", kept, err)
 	}
 	if err := os.WriteFile(d.file("node"), []byte("a b\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.node(""); err == nil {
+	if _, err := d.node("", false); err == nil {
 		t.Error("a damaged node file is accepted")
 	}
 }

@@ -19,7 +19,8 @@ import (
 // gives them, many enough that the network does not count.
 const chunk = 100_000
 
-type getFlags struct {
+// idFlags are those of the commands that get IDs.
+type idFlags struct {
 	conn   connFlags
 	count  int64
 	ranges bool
@@ -27,8 +28,11 @@ type getFlags struct {
 	output string
 }
 
+// fetch asks for n IDs.
+type fetch func(ctx context.Context, c *bus.Client, n int64) ([]bus.Range, error)
+
 func newGetCmd() *cobra.Command {
-	var f getFlags
+	var f idFlags
 	cmd := &cobra.Command{
 		Use:   "get TAG",
 		Short: "Get IDs of a tag",
@@ -42,8 +46,17 @@ has (with --json, the beginning of the object), and it says how many.`,
   leaf get order -n 5000 --ranges
   leaf get order -n 100 --json`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.run(cmd, func(ctx context.Context, c *bus.Client, n int64) ([]bus.Range, error) {
+				return c.Take(ctx, args[0], n)
+			})
+		},
 	}
+	f.register(cmd)
+	return cmd
+}
+
+func (f *idFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.Int64VarP(&f.count, "count", "n", 1, "how many IDs")
 	fs.BoolVar(&f.ranges, "ranges", false, "write runs of IDs as first-last")
@@ -52,10 +65,9 @@ has (with --json, the beginning of the object), and it says how many.`,
 	f.conn.register(fs)
 	f.conn.registerContext(fs)
 	cmd.MarkFlagsMutuallyExclusive("ranges", "json")
-	return cmd
 }
 
-func (f *getFlags) run(cmd *cobra.Command, tag string) (err error) {
+func (f *idFlags) run(cmd *cobra.Command, from fetch) (err error) {
 	if f.count < 1 {
 		return usagef("--count is %d, not at least 1", f.count)
 	}
@@ -78,7 +90,7 @@ func (f *getFlags) run(cmd *cobra.Command, tag string) (err error) {
 	progress := newProgress(cmd.ErrOrStderr(), f.count)
 	defer progress.end()
 
-	got, err := take(cmd.Context(), bus.NewClient(nc), tag, f.count, f.conn.timeout, func(ranges []bus.Range) error {
+	got, err := take(cmd.Context(), bus.NewClient(nc), from, f.count, f.conn.timeout, func(ranges []bus.Range) error {
 		for _, r := range ranges {
 			progress.add(r.Len())
 			if err := w.write(r); err != nil {
@@ -99,11 +111,11 @@ func (f *getFlags) run(cmd *cobra.Command, tag string) (err error) {
 
 // take fetches n IDs and passes their ranges on as they come. Each request may
 // take timeout. It returns how many were passed on.
-func take(ctx context.Context, c *bus.Client, tag string, n int64, timeout time.Duration, f func([]bus.Range) error) (got int64, err error) {
+func take(ctx context.Context, c *bus.Client, from fetch, n int64, timeout time.Duration, f func([]bus.Range) error) (got int64, err error) {
 	for size := int64(chunk); got < n; {
 		size = min(size, n-got)
 		attempt, cancel := context.WithTimeout(ctx, timeout)
-		ranges, err := c.Take(attempt, tag, size)
+		ranges, err := from(attempt, c, size)
 		cancel()
 		switch {
 		case errors.Is(err, bus.BatchTooLarge) && size > 1:

@@ -40,20 +40,31 @@ func newNodesCmd() *cobra.Command {
 
 func printNodes(cmd *cobra.Command, states []bus.State) error {
 	rows := make([][]string, len(states))
+	var reasons []string
 	for i, s := range states {
 		ready := "ready"
 		if !s.Ready {
 			ready = "missing: " + strings.Join(s.Missing, ", ")
+		}
+		for _, what := range s.Missing {
+			reasons = append(reasons, fmt.Sprintf("%s: %s: %s", s.Node, what, s.Reasons[what]))
+		}
+		worker := "-"
+		if s.Worker != nil {
+			worker = strconv.FormatInt(*s.Worker, 10)
 		}
 		var refused int64
 		for _, n := range s.Counts.Errors {
 			refused += n
 		}
 		rows[i] = []string{
-			s.Node, ready, fmt.Sprint(s.Counts.Requests), fmt.Sprint(s.Counts.IDs), fmt.Sprint(refused),
+			s.Node, ready, worker, fmt.Sprint(s.Counts.Requests), fmt.Sprint(s.Counts.IDs), fmt.Sprint(refused),
 			fmt.Sprint(s.Counts.Waiting), strconv.Itoa(s.Counts.Tags), s.Address, s.Version,
 		}
 	}
+	for _, reason := range reasons {
+		fmt.Fprintln(cmd.ErrOrStderr(), strings.Map(printable, reason))
+	}
 	return printTable(cmd.OutOrStdout(),
-		[]string{"NODE", "STATE", "REQUESTS", "IDS", "REFUSED", "WAITING", "TAGS", "NATS", "VERSION"}, rows)
+		[]string{"NODE", "STATE", "WORKER", "REQUESTS", "IDS", "REFUSED", "WAITING", "TAGS", "NATS", "VERSION"}, rows)
 }

@@ -11,7 +11,7 @@ import (
 
 // newRoot returns the program: the command leaf with everything below it.
 func newRoot() *cobra.Command {
-	return assemble(newServeCmd(), newGetCmd(), newTagCmd(), newNodesCmd(), newEventsCmd())
+	return assemble(newServeCmd(), newGetCmd(), newSnowflakeCmd(), newDecodeCmd(), newTagCmd(), newWorkersCmd(), newNodesCmd(), newEventsCmd())
 }
 
 // assemble puts commands below the command leaf, and gives all of them what
@@ -21,7 +21,8 @@ func assemble(commands ...*cobra.Command) *cobra.Command {
 		Use:   "leaf",
 		Short: "Distributed IDs over NATS",
 		Long: `Leafbus issues unique 64-bit IDs over NATS: for each tag a sequence of its own,
-from which generators reserve segments.
+from which generators reserve segments; and snowflakes, which need no tag and tell
+when they were made.
 
 Every flag can also be given in the environment, --data-dir as LEAF_DATA_DIR,
 and as a key of a YAML file, data-dir, that --config names. A flag beats the
@@ -29,6 +30,7 @@ environment, and the environment beats the file.`,
 		Example: `  leaf serve --tag order                run a generator, with a NATS server inside
   leaf serve -s nats://10.0.0.5:4222    run one that joins the NATS you have
   leaf get order -n 10                  ten IDs, one a line
+  leaf snowflake                        one ID that tells its time: leaf decode ID
   leaf tag list                         the tags, and how far they are
   leaf nodes                            the generators that are running
   leaf events --alerts                  what needs your attention, as it happens`,

@@ -19,16 +19,11 @@ import (
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/kvstore"
+	"github.com/leafbus/leafbus/snowflake"
 )
 
-// The layout of snowflakes, which an installation has for life: 41 bits of
-// milliseconds, 10 of worker, 12 of sequence, since Twitter's epoch, as Leaf.
-const (
-	defaultEpoch = 1288834974657
-	timeBits     = 41
-	workerBits   = 10
-	sequenceBits = 12
-)
+// registryKV is the kind of registry that keeps workers in JetStream KV.
+const registryKV = "kv"
 
 // Bounds of flags that have no package of their own to set them.
 const (
@@ -46,6 +41,10 @@ type serveFlags struct {
 	maxBatch, maxWaiting, maxStep, epoch, evtMax int64
 	maxWait, drainTimeout                        time.Duration
 	replicas                                     int
+
+	workerID, workerRange                      string
+	workerBits, sequenceBits                   int
+	reserve, grace, maxClockSkew, maxClockBack time.Duration
 }
 
 func newServeCmd() *cobra.Command {
@@ -82,7 +81,15 @@ SIGINT and SIGTERM drain: accepted requests are answered. A second one exits.`,
 	fs.Int64Var(&f.maxStep, "max-step", allocator.DefaultMaxStep, "largest step, adapted or given")
 	fs.IntVar(&f.replicas, "replicas", 0, "copies of the state that this generator creates in a NATS cluster (default 3 where it has them, else 1)")
 	fs.Int64Var(&f.evtMax, "events-max-bytes", kvstore.DefaultEventsMaxBytes, "size of the event stream if this generator creates it")
-	fs.Int64Var(&f.epoch, "epoch", defaultEpoch, "first `MILLISECOND` of snowflakes, since 1970; an installation has one for life")
+	fs.StringVar(&f.workerID, "worker-id", "", "take exactly this worker `NUMBER` for snowflakes (default any that is free)")
+	fs.StringVar(&f.workerRange, "worker-range", "", "take one of these workers, `LO-HI`")
+	fs.DurationVar(&f.reserve, "worker-reserve", snowflake.DefaultReserve, "most time that is reserved ahead for the worker: how long the registry may be away")
+	fs.DurationVar(&f.grace, "worker-grace", snowflake.DefaultGrace, "how long the worker stays reserved after a clean stop")
+	fs.DurationVar(&f.maxClockSkew, "max-clock-skew", snowflake.DefaultMaxClockSkew, "longest step forward of the clock that is believed without asking other generators")
+	fs.DurationVar(&f.maxClockBack, "max-clock-back", snowflake.DefaultMaxBack, "longest step back of the clock that requests wait for")
+	fs.IntVar(&f.workerBits, "worker-bits", snowflake.DefaultWorkerBits, "`BITS` of a snowflake for the worker; an installation has one layout for life")
+	fs.IntVar(&f.sequenceBits, "sequence-bits", snowflake.DefaultSequenceBits, "`BITS` of a snowflake for the sequence number; the time has the rest of 63")
+	fs.Int64Var(&f.epoch, "epoch", snowflake.DefaultEpoch, "first `MILLISECOND` of snowflakes, since 1970; an installation has one for life")
 	fs.DurationVar(&f.drainTimeout, "drain-timeout", 10*time.Second, "how long waiting requests may still wait when the generator stops")
 	fs.StringVar(&f.logLevel, "log-level", "info", "least `LEVEL` that is logged: debug, info, warn or error")
 	fs.StringVar(&f.logFormat, "log-format", "text", "`FORMAT` of the log on stderr: text or json")
@@ -103,6 +110,11 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
+	layout := f.layout()
+	first, last, err := f.workers(layout)
+	if err != nil {
+		return err
+	}
 	log, err := newLogger(cmd.ErrOrStderr(), f.logLevel, f.logFormat)
 	if err != nil {
 		return err
@@ -116,7 +128,20 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	if dir.isNew() {
 		log.Info("created an empty store", "dir", dir.path)
 	}
-	node, err := dir.node(f.node)
+	file, place, copied, err := dir.worker()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	if copied {
+		log.Warn("the data folder was copied or restored: this generator gets a new name and worker. "+
+			"If a NATS server's state was copied with it, and the original runs or has run since, IDs of segments will repeat", "dir", dir.path)
+	}
+	node, err := dir.node(f.node, copied)
+	if err != nil {
+		return err
+	}
+	installation, err := dir.read("installation")
 	if err != nil {
 		return err
 	}
@@ -139,10 +164,16 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	store := kvstore.New(state)
 	return bus.NewGenerator(bus.Config{
 		Conn: nc, JS: js, Store: store, Marks: marks, Node: node, Log: log, Tags: tags,
-		Join:       func(ctx context.Context) (bus.Identity, error) { return join(ctx, state, dir, f.epoch) },
-		Open:       store.Open,
-		OpenEvents: func(ctx context.Context) error { return kvstore.OpenEvents(ctx, state, f.evtMax) },
-		MaxBatch:   f.maxBatch, MaxWait: f.maxWait, MaxWaiting: f.maxWaiting, MaxStep: f.maxStep,
+		Join:         func(ctx context.Context) (bus.Identity, error) { return join(ctx, state, dir, installation, layout) },
+		Open:         store.Open,
+		OpenEvents:   func(ctx context.Context) error { return kvstore.OpenEvents(ctx, state, f.evtMax) },
+		Installation: installation, RegistryKind: registryKV,
+		Snowflake: snowflake.Config{
+			Layout: layout, Registry: kvstore.NewWorkers(state), File: file, Place: place,
+			FirstWorker: first, LastWorker: last,
+			Reserve: f.reserve, Grace: f.grace, MaxBack: f.maxClockBack, MaxClockSkew: f.maxClockSkew,
+		},
+		MaxBatch: f.maxBatch, MaxWait: f.maxWait, MaxWaiting: f.maxWaiting, MaxStep: f.maxStep,
 		DrainTimeout: f.drainTimeout,
 		Release:      version(),
 		Describe:     describe(cmd.Flags()),
@@ -176,10 +207,57 @@ func (f *serveFlags) check() error {
 	if f.node != "" && !nodeName.MatchString(f.node) {
 		return usagef("--node %q: a node's name is 1 to 64 characters of [A-Za-z0-9_]", f.node)
 	}
+	if err := f.layout().Validate(); err != nil {
+		return usagef("--worker-bits, --sequence-bits and --epoch: %w", err)
+	}
+	for _, b := range []struct {
+		flag            string
+		value, min, max time.Duration
+	}{
+		{"worker-reserve", f.reserve, snowflake.LeastReserve, 365 * 24 * time.Hour},
+		{"worker-grace", f.grace, time.Second, 365 * 24 * time.Hour},
+		{"max-clock-skew", f.maxClockSkew, 10 * time.Millisecond, time.Hour},
+		{"max-clock-back", f.maxClockBack, time.Millisecond, time.Second},
+	} {
+		if b.value < b.min || b.value > b.max {
+			return usagef("--%s is %v, not from %v to %v", b.flag, b.value, b.min, b.max)
+		}
+	}
 	if f.drainTimeout < 0 {
 		return usagef("--drain-timeout is below zero")
 	}
 	return nil
+}
+
+// layout is the layout of snowflakes.
+func (f *serveFlags) layout() snowflake.Layout {
+	const bits = 63 // of an ID
+	return snowflake.Layout{
+		Epoch: f.epoch, TimeBits: bits - f.workerBits - f.sequenceBits, WorkerBits: f.workerBits, SequenceBits: f.sequenceBits,
+	}
+}
+
+// workers are the first and the last of the workers that may be taken.
+func (f *serveFlags) workers(layout snowflake.Layout) (first, last int64, err error) {
+	first, last = 0, layout.Workers()-1
+	if f.workerID != "" && f.workerRange != "" {
+		return 0, 0, usagef("--worker-id and --worker-range: give one of them")
+	}
+	flag, value := "worker-range", f.workerRange
+	lo, hi, ok := strings.Cut(value, "-")
+	if f.workerID != "" {
+		flag, value = "worker-id", f.workerID
+		lo, hi, ok = value, value, true
+	}
+	if value == "" {
+		return first, last, nil
+	}
+	from, err1 := strconv.ParseInt(lo, 10, 64)
+	to, err2 := strconv.ParseInt(hi, 10, 64)
+	if !ok || err1 != nil || err2 != nil || from < first || to > last || from > to {
+		return 0, 0, usagef("--%s is %q: workers are numbered from %d to %d", flag, value, first, last)
+	}
+	return from, to, nil
 }
 
 // parseTags reads NAME[:STEP].
@@ -281,15 +359,8 @@ func (f *serveFlags) dial(c connFlags, url, node string, log *slog.Logger, more 
 
 // join enters the installation that the data folder belongs to, and makes the
 // folder belong to it on the first time.
-func join(ctx context.Context, cfg kvstore.Config, dir *dataDir, epoch int64) (bus.Identity, error) {
-	known, err := dir.read("installation")
-	if err != nil {
-		return bus.Identity{}, err
-	}
-	have, err := kvstore.Join(ctx, cfg, kvstore.Installation{
-		Store: "kv", Registry: "kv", Epoch: epoch,
-		TimeBits: timeBits, WorkerBits: workerBits, SequenceBits: sequenceBits,
-	}, known)
+func join(ctx context.Context, cfg kvstore.Config, dir *dataDir, known string, layout snowflake.Layout) (bus.Identity, error) {
+	have, err := kvstore.Join(ctx, cfg, kvstore.Installation{Store: "kv", Registry: registryKV, Layout: layout}, known)
 	if err == nil && have.ID != known {
 		err = dir.write("installation", have.ID)
 	}

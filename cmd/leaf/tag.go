@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
@@ -61,7 +60,7 @@ func (a *admin) show(cmd *cobra.Command, tags ...bus.TagRecord) error {
 	rows := make([][]string, len(tags))
 	for i, t := range tags {
 		rows[i] = []string{t.Tag, strconv.FormatInt(int64(t.MaxID), 10), strconv.FormatInt(t.Step, 10),
-			t.Updated.Local().Format(time.DateTime), t.Description}
+			local(t.Updated), t.Description}
 	}
 	return printTable(cmd.OutOrStdout(), []string{"TAG", "MAX_ID", "STEP", "UPDATED", "DESCRIPTION"}, rows)
 }

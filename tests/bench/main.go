@@ -48,7 +48,7 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 	fmt.Fprintln(w, "Baseline and Leafbus take turns in every round. Figures are medians of the rounds;")
 	fmt.Fprintln(w, "a ratio is the median of the rounds' own ratios.")
 
-	for _, section := range []func(context.Context, plan) (*table, error){overNATS, inProcess, refills} {
+	for _, section := range []func(context.Context, plan) (*table, error){overNATS, inProcess, snowflakes, refills} {
 		t, err := section(ctx, p)
 		if err != nil {
 			return err

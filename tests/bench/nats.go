@@ -13,6 +13,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/kvstore"
+	"github.com/leafbus/leafbus/snowflake"
 )
 
 // The echo is a micro service like leaf-segment, but for what it does: it
@@ -26,11 +27,19 @@ const (
 // requestTimeout is for a call that is never answered.
 const requestTimeout = 5 * time.Second
 
-// batch is how many IDs are asked for at a time, of a tag of their own.
+// batch is how many IDs are asked for at a time: of a tag of their own, or
+// snowflakes.
 type batch struct {
 	count   int64
-	tag     allocator.Tag
+	tag     allocator.Tag // without a name: snowflakes
 	callers []int
+}
+
+func (b batch) subject() string {
+	if b.tag.Name == "" {
+		return bus.SubjectSnowflake
+	}
+	return bus.SubjectSegment + "." + b.tag.Name
 }
 
 // The tag of the largest batches has a larger step, as its operator would give
@@ -40,6 +49,8 @@ var batches = []batch{
 	{1, allocator.Tag{Name: "bench", MaxID: 1, Step: allocator.DefaultStep}, []int{1, 16, 64}},
 	{1_000, allocator.Tag{Name: "bench.1000", MaxID: 1, Step: allocator.DefaultStep}, []int{1, 16}},
 	{100_000, allocator.Tag{Name: "bench.100000", MaxID: 1, Step: 1_000_000}, []int{1, 16}},
+	{1, allocator.Tag{}, []int{1, 16, 64}},
+	{100, allocator.Tag{}, []int{1}},
 }
 
 // overNATS compares requests for IDs with requests to an echo. Both responders
@@ -73,14 +84,18 @@ func overNATS(ctx context.Context, p plan) (t *table, err error) {
 			results, err := p.compare(ctx, callers,
 				func() error { return ask(client, echoSubject, []byte(echoBody)) },
 				func() error {
-					return ask(client, bus.SubjectSegment+"."+b.tag.Name, strconv.AppendInt(nil, b.count, 10))
+					return ask(client, b.subject(), strconv.AppendInt(nil, b.count, 10))
 				})
 			if err != nil {
 				return nil, err
 			}
 			base, ours := results[0], results[1]
 			rate := median(ours, perSecond)
-			t.add("IDs a request: "+whole(float64(b.count)), strconv.Itoa(callers),
+			kind := "segment"
+			if b.tag.Name == "" {
+				kind = "snowflake"
+			}
+			t.add(kind+", IDs a request: "+whole(float64(b.count)), strconv.Itoa(callers),
 				whole(rate), whole(median(base, perSecond)), hundredths(ratio(ours, base, perSecond)), whole(rate*float64(b.count)),
 				whole(median(ours, p50)), whole(median(base, p50)),
 				whole(median(ours, p99)), whole(median(base, p99)),
@@ -136,7 +151,13 @@ func (s *site) generate() (stop func() error, err error) {
 	}
 	var tags []allocator.Tag
 	for _, b := range batches {
-		tags = append(tags, b.tag)
+		if b.tag.Name != "" {
+			tags = append(tags, b.tag)
+		}
+	}
+	file, err := snowflake.OpenFile(s.dir + "/worker")
+	if err != nil {
+		return nil, errors.Join(err, marks.Close())
 	}
 	ready := make(chan struct{})
 	store := kvstore.New(state)
@@ -146,10 +167,14 @@ func (s *site) generate() (stop func() error, err error) {
 		Open:       store.Open,
 		OpenEvents: func(ctx context.Context) error { return kvstore.OpenEvents(ctx, state, kvstore.DefaultEventsMaxBytes) },
 		Ready:      func() { close(ready) },
+		Snowflake: snowflake.Config{
+			Layout: snowflake.DefaultLayout(), Registry: kvstore.NewWorkers(state), File: file,
+			LastWorker: snowflake.DefaultLayout().Workers() - 1,
+		},
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- errors.Join(generator.Run(ctx), marks.Close()) }()
+	go func() { ended <- errors.Join(generator.Run(ctx), marks.Close(), file.Close()) }()
 	select {
 	case <-ready:
 		return func() error { cancel(); return <-ended }, nil
