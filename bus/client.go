@@ -72,7 +72,8 @@ func (c *Client) request(ctx context.Context, subject string, body []byte, again
 		wait := pause
 		if e, ok := errors.AsType[*Error](err); ok {
 			said = err
-			wait = max(wait, e.RetryAfter)
+			// A generator cannot know that another can answer before.
+			wait = max(wait, min(e.RetryAfter, lastRetryPause))
 		}
 		if !again || !retryable(err) {
 			return nil, err

@@ -30,7 +30,6 @@ func (g *Generator) tellClock(r micro.Request) {
 // the round trip.
 func (g *Generator) peerClocks(ctx context.Context) []time.Duration {
 	clock := g.cfg.Snowflake.Clock
-	own := g.flakes.Worker()
 	var ahead []time.Duration
 	sent := clock().Wall
 	err := NewClient(g.cfg.Conn).survey(ctx, SubjectClock, nil, func(msg *nats.Msg) error {
@@ -38,7 +37,7 @@ func (g *Generator) peerClocks(ctx context.Context) []time.Duration {
 		if err := json.Unmarshal(msg.Data, &reply); err != nil {
 			return err
 		}
-		if reply.Worker != own {
+		if reply.Node != g.cfg.Node {
 			ahead = append(ahead, time.Duration(reply.UnixMS-(sent+clock().Wall)/2)*time.Millisecond)
 		}
 		return nil

@@ -38,6 +38,8 @@ type Config struct {
 	// are needed; this package sets what connects it to other generators.
 	Snowflake    snowflake.Config
 	RegistryKind string // of workers: kv
+	// Workers lists the workers' records for people. Default: the registry.
+	Workers func(context.Context) ([]snowflake.Entry, error)
 	// Installation is the one that the data folder belongs to; empty: none yet.
 	Installation string
 
@@ -90,13 +92,15 @@ type Generator struct {
 	segments, snowflakes *issuer
 	counts               counts
 
-	joined   chan struct{}            // closed when identity is known
-	news     chan struct{}            // the others should hear a beat
-	identity atomic.Pointer[Identity] // nil: not joined yet
-	rival    chan error               // why another installation's generator ends this one
-	history  history
-	prepared atomic.Bool // the store is open
-	draining atomic.Bool
+	claims    claims
+	isolation isolation
+	joined    chan struct{}            // closed when identity is known
+	news      chan struct{}            // the others should hear a beat
+	identity  atomic.Pointer[Identity] // nil: not joined yet
+	rival     chan error               // why another installation's generator ends this one
+	history   history
+	prepared  atomic.Bool // the store is open
+	draining  atomic.Bool
 
 	life       context.Context // of tasks
 	tasks      tasks           // of endpoints
@@ -105,6 +109,15 @@ type Generator struct {
 
 // NewGenerator returns a generator that does nothing until Run is called.
 func NewGenerator(cfg Config) *Generator {
+	if cfg.MaxWait == 0 {
+		cfg.MaxWait = allocator.DefaultMaxWait
+	}
+	if cfg.MaxWaiting == 0 {
+		cfg.MaxWaiting = allocator.DefaultMaxWaiting
+	}
+	if cfg.Workers == nil {
+		cfg.Workers = cfg.Snowflake.Registry.List
+	}
 	if cfg.Snowflake.Clock == nil {
 		cfg.Snowflake.Clock = snowflake.SystemClock()
 	}
@@ -163,6 +176,7 @@ func (g *Generator) Run(ctx context.Context) error {
 	g.awaitWaiting()
 	stopWork() // refuses what still waits
 	stopFlakes()
+	g.isolation.end(time.Now())
 	g.segments.waiting.close()
 	g.snowflakes.waiting.close()
 	endLife()

@@ -90,7 +90,7 @@ func (g *Generator) flush() error { return g.cfg.Conn.FlushTimeout(flushWait) }
 // attend keeps the generator in its place among the others until the context
 // is done, or it cannot serve any more.
 func (g *Generator) attend(ctx context.Context, refused <-chan error) error {
-	status := g.cfg.Conn.StatusChanged(nats.CONNECTED, nats.CLOSED)
+	status := g.cfg.Conn.StatusChanged(nats.RECONNECTING, nats.CONNECTED, nats.CLOSED)
 	beats := time.NewTicker(beatEvery)
 	defer beats.Stop()
 	looks := time.NewTicker(asideEvery)
@@ -104,11 +104,16 @@ func (g *Generator) attend(ctx context.Context, refused <-chan error) error {
 		case err := <-g.rival:
 			return err
 		case s := <-status:
-			if s == nats.CLOSED {
+			switch s {
+			case nats.CLOSED:
 				return errors.Join(errors.New("the connection to NATS is closed for good"), g.cfg.Conn.LastError())
+			case nats.RECONNECTING:
+				g.isolation.begin()
+			default:
+				g.beat(false)
+				g.tasks.start(func() { g.readAgain(g.life) })
+				g.tasks.start(g.rejoin)
 			}
-			g.beat(false)
-			g.tasks.start(func() { g.readAgain(g.life) })
 		case <-beats.C:
 			g.beat(false)
 		case now := <-looks.C:
@@ -225,9 +230,7 @@ func (g *Generator) ensure(ctx context.Context, t allocator.Tag) error {
 // beat tells the others that this generator is there; gone is its last word.
 func (g *Generator) beat(gone bool) {
 	b := beat{Node: g.cfg.Node, ID: g.id, Segment: g.canServe(g.segments), Snowflake: g.canServe(g.snowflakes), Gone: gone}
-	if worker := g.flakes.Worker(); worker >= 0 {
-		b.Worker = &worker
-	}
+	b.Workers = g.claims.workers(time.Now(), g.flakes.Worker())
 	if identity := g.identity.Load(); identity != nil {
 		b.Identity = *identity
 	}
@@ -243,8 +246,8 @@ func (g *Generator) heard(msg *nats.Msg) {
 	if isNew := g.presence.hear(now, msg.Data); isNew {
 		g.beat(false)
 	}
-	if worker := g.flakes.Worker(); worker >= 0 && g.presence.claimed(now, worker) {
-		g.flakes.Verify() // one of the two is a clone, or a registry was restored
+	if g.presence.claimed(now, g.flakes.Worker(), beatExpires) {
+		g.tasks.start(func() { g.flakes.Verify(g.life) }) // one of the two is a clone, or the registry was restored
 	}
 	g.checkRivals(now)
 }

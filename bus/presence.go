@@ -14,16 +14,22 @@ import (
 const (
 	beatEvery   = time.Second
 	beatExpires = 3 * time.Second
+	// claimExpires is how long a worker is not taken after another generator was
+	// last heard to hold it, and how long it is claimed after it was lost: when a
+	// registry has lost its records, those who ran learn it one after the other, and a
+	// worker must not go from one to another whose clock is a little behind.
+	claimExpires = 10 * time.Second
 )
 
 // beat is what a generator says of itself.
 type beat struct {
 	Node      string `json:"node"`
-	ID        string `json:"id"`               // of this run of the generator
-	Segment   bool   `json:"segment"`          // it can answer leaf.segment
-	Snowflake bool   `json:"snowflake"`        // and leaf.snowflake
-	Worker    *int64 `json:"worker,omitempty"` // that it holds
-	Gone      bool   `json:"gone,omitempty"`   // its last word
+	ID        string `json:"id"`        // of this run of the generator
+	Segment   bool   `json:"segment"`   // it can answer leaf.segment
+	Snowflake bool   `json:"snowflake"` // and leaf.snowflake
+	// Workers are those that it holds, or held until a moment ago.
+	Workers []int64 `json:"workers,omitempty"`
+	Gone    bool    `json:"gone,omitempty"` // its last word
 	Identity
 }
 
@@ -33,7 +39,8 @@ type presence struct {
 	self string // id of this run
 
 	mu     sync.Mutex
-	others map[string]member // by id
+	others map[string]member   // by id
+	claims map[int64]time.Time // when a worker was last heard to be held
 }
 
 type member struct {
@@ -42,7 +49,7 @@ type member struct {
 }
 
 func newPresence(self string) *presence {
-	return &presence{self: self, others: make(map[string]member)}
+	return &presence{self: self, others: make(map[string]member), claims: make(map[int64]time.Time)}
 }
 
 // hear takes in a beat, and reports whether it is of a generator that was not
@@ -57,6 +64,9 @@ func (p *presence) hear(now time.Time, data []byte) (isNew bool) {
 	if b.Gone {
 		delete(p.others, b.ID)
 		return false
+	}
+	for _, worker := range b.Workers {
+		p.claims[worker] = now
 	}
 	_, known := p.others[b.ID]
 	if !known { // those that were killed had no last word: forget them now and then
@@ -82,9 +92,13 @@ func (p *presence) present(now time.Time) []beat {
 	return found
 }
 
-// claimed reports whether another generator says that it holds the worker.
-func (p *presence) claimed(now time.Time, worker int64) bool {
-	return p.elsewhere(now, time.Time{}, func(b beat) bool { return b.Worker != nil && *b.Worker == worker })
+// claimed reports whether another generator said within the last time that it
+// holds the worker.
+func (p *presence) claimed(now time.Time, worker int64, within time.Duration) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	heard, ok := p.claims[worker]
+	return ok && now.Sub(heard) < within
 }
 
 // elsewhere reports whether another generator has said, later than since, what

@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -62,28 +63,45 @@ func TestPresence(t *testing.T) {
 	}
 }
 
-// Whoever says that it holds a worker keeps the others from it while it is there.
+// Whoever says that it holds a worker keeps the others from it for a while.
 func TestPresenceClaims(t *testing.T) {
 	p := newPresence("me")
 	start := time.Unix(1_700_000_000, 0)
-	zero, seven := int64(0), int64(7)
-	p.hear(start, encode(beat{Node: "m", ID: "me", Worker: &seven}))
-	p.hear(start, encode(beat{Node: "a", ID: "1", Worker: &zero}))
+	p.hear(start, encode(beat{Node: "m", ID: "me", Workers: []int64{7}}))
+	p.hear(start, encode(beat{Node: "a", ID: "1", Workers: []int64{0, 3}}))
 	p.hear(start, encode(beat{Node: "b", ID: "2"})) // has none
-	for worker, want := range map[int64]bool{zero: true, seven: false, 1: false} {
-		if got := p.claimed(start, worker); got != want {
+	for worker, want := range map[int64]bool{-1: false, 0: true, 1: false, 3: true, 7: false} {
+		if got := p.claimed(start, worker, beatExpires); got != want {
 			t.Errorf("worker %d is claimed: %v, want %v", worker, got, want)
 		}
 	}
-	if p.claimed(start.Add(beatExpires), zero) {
-		t.Error("one that was not heard of for three seconds claims its worker")
+	later := start.Add(beatExpires)
+	if p.claimed(later, 0, beatExpires) || !p.claimed(later, 0, claimExpires) {
+		t.Error("a claim counts for as long as is asked")
 	}
-	p.hear(start, encode(beat{Node: "a", ID: "1", Worker: &seven}))
-	if p.claimed(start, zero) || !p.claimed(start, seven) {
-		t.Error("what it said first counts")
+}
+
+// A worker that was lost is kept from the others for a while.
+func TestLostWorkersAreClaimed(t *testing.T) {
+	var c claims
+	start := time.Unix(1_700_000_000, 0)
+	if got := c.workers(start, -1); len(got) > 0 {
+		t.Errorf("one that has none claims %v", got)
 	}
-	p.hear(start, encode(beat{Node: "a", ID: "1", Gone: true}))
-	if p.claimed(start, seven) {
-		t.Error("one that has gone claims its worker")
+	c.lost(start, 5)
+	for _, want := range []struct {
+		after   time.Duration
+		held    int64
+		workers []int64
+	}{
+		{0, -1, []int64{5}},
+		{0, 7, []int64{7, 5}},
+		{0, 5, []int64{5}}, // it has it again
+		{claimExpires, 7, []int64{7, 5}},
+		{claimExpires + 1, 7, []int64{7}},
+	} {
+		if got := c.workers(start.Add(want.after), want.held); !slices.Equal(got, want.workers) {
+			t.Errorf("after %v with worker %d: %v, want %v", want.after, want.held, got, want.workers)
+		}
 	}
 }

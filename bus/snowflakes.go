@@ -22,6 +22,13 @@ func newSnowflakes(g *Generator) *issuer {
 			if g.cfg.Installation == "" && g.identity.Load() == nil { // no worker is on its way
 				return nil, nil, fmt.Errorf("%w: %w", snowflake.ErrNoWorker, errNotJoined)
 			}
+			if g.isolation.lasts.Load() {
+				if g.isolation.waiting.Add(1) > g.cfg.MaxWaiting {
+					g.isolation.waiting.Add(-1)
+					return nil, nil, snowflake.ErrOverloaded
+				}
+				return nil, rejoining{g, n}, nil
+			}
 			ranges, w, err := g.flakes.Request(nil, n)
 			if w == nil { // no waiter must be no interface
 				return ranges, nil, err
@@ -40,10 +47,14 @@ func (g *Generator) newFlakes() *snowflake.Generator {
 	cfg.Node, cfg.Log = g.cfg.Node, g.log
 	cfg.MaxBatch, cfg.MaxWait, cfg.MaxWaiting = g.cfg.MaxBatch, g.cfg.MaxWait, g.cfg.MaxWaiting
 	cfg.Registry = joinedRegistry{cfg.Registry, g.joined}
-	cfg.Claimed = func(worker int64) bool { return g.presence.claimed(time.Now(), worker) }
+	cfg.Claimed = func(worker int64) bool { return g.presence.claimed(time.Now(), worker, claimExpires) }
+	cfg.Settled = func() bool { return g.settled(time.Now()) }
 	cfg.Peers = g.peerClocks
 	cfg.Notify = func(e snowflake.Event) {
 		g.publish(snowflakeEvent(g.cfg.Node, g.cfg.RegistryKind, e))
+		if lost, ok := e.(snowflake.WorkerLost); ok {
+			g.claims.lost(time.Now(), lost.Worker)
+		}
 		select {
 		case g.news <- struct{}{}: // the others are to know which worker is held
 		default:

@@ -64,12 +64,13 @@ func (g *Generator) stats(e *micro.Endpoint) any {
 
 func (g *Generator) state() State {
 	failing, _ := g.alloc.Failing()
+	flakes := g.flakes.State()
 	s := State{
 		Node: g.cfg.Node, Version: g.cfg.Release, Address: g.cfg.Conn.ConnectedUrlRedacted(),
 		Clock: Clock{g.cfg.Snowflake.Clock().Wall}, Missing: []string{}, Reasons: map[string]string{},
 		Counts: Counts{
 			Requests: g.counts.requests.Load(), IDs: g.counts.ids.Load(), Errors: g.counts.refusals(),
-			Waiting: g.alloc.Waiting(), Tags: g.alloc.Tags(), Failing: failing,
+			Waiting: g.alloc.Waiting() + int64(flakes.Waiting), Tags: g.alloc.Tags(), Failing: failing,
 			EventsQueued: len(g.publisher.queue), EventsDropped: g.publisher.dropped.Load(),
 		},
 		Busiest: []Buffer{},
@@ -81,7 +82,6 @@ func (g *Generator) state() State {
 	if why := g.segments.healthy(); why != nil {
 		miss("store", why)
 	}
-	flakes := g.flakes.State()
 	if flakes.Worker >= 0 {
 		s.Worker, s.ReservedUntil = &flakes.Worker, flakes.ReservedUntil
 	}

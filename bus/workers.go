@@ -41,7 +41,7 @@ func (g *Generator) workersList(ctx context.Context, req WorkersRequest) (Worker
 	if g.identity.Load() == nil { // asking may make the bucket
 		return WorkersPage{}, fmt.Errorf("%w: %w", snowflake.ErrNoWorker, errNotJoined)
 	}
-	entries, err := g.cfg.Snowflake.Registry.List(ctx)
+	entries, err := g.cfg.Workers(ctx)
 	if err != nil {
 		return WorkersPage{}, fmt.Errorf("%w: the registry: %w", snowflake.ErrNoWorker, err)
 	}
@@ -52,7 +52,7 @@ func (g *Generator) workersList(ctx context.Context, req WorkersRequest) (Worker
 			continue
 		}
 		page.Workers = append(page.Workers, Worker{
-			Worker: e.Worker, Node: e.Node, Running: e.Worker == g.flakes.Worker() || g.presence.claimed(now, e.Worker),
+			Worker: e.Worker, Node: e.Node, Running: e.Worker == g.flakes.Worker() || g.presence.claimed(now, e.Worker, beatExpires),
 			Acquired: utc(e.Acquired), Reported: utc(e.Reported), ReservedUntil: utc(e.ReservedUntil),
 		})
 	}

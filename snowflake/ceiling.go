@@ -10,8 +10,14 @@ const ceilingAhead = 2000
 func (g *Generator) own() (s Saved, known bool) {
 	s, ok := g.cfg.File.Saved()
 	b := g.binding
+	g.mu.Lock()
+	forgotten := g.forgotten
+	g.mu.Unlock()
 	if !ok || s.Installation != b.Installation || s.Layout != b.Layout || s.Place != b.Place || s.Node != b.Node {
 		return b, false
+	}
+	if forgotten { // the disk failed to take that in
+		g.forget(&s)
 	}
 	return s, s.Incarnation != "" || s.Pending != ""
 }
@@ -22,7 +28,13 @@ func (g *Generator) save(change func(*Saved)) error {
 	defer g.saving.Unlock()
 	s, _ := g.own()
 	change(&s)
-	return g.cfg.File.Save(s)
+	err := g.cfg.File.Save(s)
+	if err == nil {
+		g.mu.Lock()
+		g.forgotten = false
+		g.mu.Unlock()
+	}
+	return err
 }
 
 // advance raises the ceiling if it is time to.

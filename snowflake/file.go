@@ -42,9 +42,10 @@ type Saved struct {
 	Ceiling int64 `json:"ceiling_ms"`
 }
 
-// File keeps a [Saved] so that a crash at any moment leaves the old or the
-// new, and so that one bad spot on the disk loses nothing. It is two slots, which
-// are overwritten in turn, so that on a full disk it can still be written:
+// File keeps a [Saved] so that a crash at any moment leaves the old or the new,
+// and so that one bad spot on the disk loses neither. It is two slots, which are
+// there from the start and overwritten in turn: it needs no room on a full disk,
+// unless the file system writes elsewhere what is overwritten.
 //
 //	0                                   4096                                8192
 //	┌───────────────────────────────────┬───────────────────────────────────┐
@@ -52,13 +53,14 @@ type Saved struct {
 //	└───────────────────────────────────┴───────────────────────────────────┘
 //	  the newest                          the one before, the next to go
 //
-// The slot with the higher number counts. If only one can be read, nobody
-// knows whether the other was half-written or had been the newer one, so either
-// slot must be able to stand for the other: a Save that only raises the ceiling, by
-// no more than slack, or the reservation writes one slot; any other writes
-// both before it returns. The slot that is left then differs from the lost one
-// in nothing else, and counts with its ceiling raised by slack, which is above
-// all that was issued; its reservation can only be too short.
+// The slot with the higher number counts. If only one can be read, nobody knows
+// whether the other was half-written or had been the newer, so either must be
+// able to stand for the other. A Save that only raises the reservation, and the
+// ceiling by no more than slack, writes one slot; any other writes both before it
+// returns, and so does the first and the one after a failure. What is left then
+// differs from what was lost in these two alone: it counts with its ceiling
+// raised by slack, which is above all that was issued, and its reservation can
+// only be too short.
 //
 // Its methods are safe for concurrent use.
 type File struct {
@@ -67,16 +69,17 @@ type File struct {
 	ok    bool
 
 	// writing is held while the disk is at work and mu is not: a disk that hangs
-	// must not keep anybody from asking what is saved. saved changes under both.
+	// must not keep anybody from asking what is saved. saved and ok change under
+	// both.
 	writing sync.Mutex
 	disk    Disk
 	writes  int64 // the number of the last write that was tried
 	newest  int64 // the slot that counts, the last to be overwritten
-	apart   bool  // the slots may differ in more than one can stand for
+	apart   bool  // one slot may not be able to stand for the other
 }
 
 const (
-	slotSize = 4096 // the unit in which disks and their caches write, or a multiple of it
+	slotSize = 4096 // bytes: a page, so that writing one slot leaves the other alone
 	slack    = 4000 // ms by which the ceilings of the slots may differ
 )
 
@@ -114,10 +117,10 @@ func prepare(disk *os.File) (*File, error) {
 	return f, syncFolder(filepath.Dir(disk.Name()))
 }
 
-// NewFile reads what disk has; slots that are empty, cut short or damaged are no
-// error. It is one if the disk cannot be synced, or if it failed to read what
-// may have been a good slot while the other is none. The disk is the file's
-// until Close; after an error it is still the caller's.
+// NewFile reads what disk has. Slots that are empty, cut short or damaged are no
+// error. It is one if the disk cannot be synced, or fails to read a slot while
+// the other is not valid: then nobody knows that nothing was saved. The disk is
+// the file's until Close; after an error it is still the caller's.
 func NewFile(disk Disk) (*File, error) {
 	// What a killed process wrote may be in the system's cache alone, and must
 	// not be lost while the other slot is overwritten.
@@ -152,9 +155,10 @@ func NewFile(disk Disk) (*File, error) {
 }
 
 // Saved returns the last state whose Save returned nil; before the first, the
-// one that was read. That one may be the next-to-last, or one whose Save failed, and is to be
-// saved before anything is done that relies on it. ok is false if there is
-// none: the file is new, or both slots are damaged. It never waits for the disk.
+// one that was read. That may be one whose Save failed, or the one before, so it
+// is to be saved before anything is done that relies on it. ok is false if there
+// is none: the file is new, or both slots are damaged. It never waits for the
+// disk.
 func (f *File) Saved() (s Saved, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -162,10 +166,10 @@ func (f *File) Saved() (s Saved, ok bool) {
 }
 
 // Save writes s, which is durable when Save returns nil. After an error the disk
-// may have it or the one before: until a Save succeeds the caller keeps to what both
-// allow. So whoever lowers the ceiling or the reservation keeps to the lower
-// one before it calls. A state that could not be read again is refused: too long, not UTF-8,
-// of no valid layout, a worker below -1, a negative time.
+// may have s or what it had: until a Save succeeds the caller keeps to what both
+// allow. So whoever lowers the ceiling or the reservation keeps to the lower one
+// before it calls. Save refuses what it could not read again: a state that is too
+// long or not UTF-8, has no valid layout, a worker below -1 or a negative time.
 func (f *File) Save(s Saved) error {
 	f.writing.Lock()
 	defer f.writing.Unlock()
@@ -217,7 +221,7 @@ func (f *File) overwrite(s Saved) error {
 }
 
 // Close closes the disk, after the Save that is under way; later ones fail. It
-// writes nothing. Call it once.
+// writes nothing, and returns the error of the disk. Call it once.
 func (f *File) Close() error {
 	f.writing.Lock()
 	defer f.writing.Unlock()

@@ -203,7 +203,12 @@ func TestFileTorn(t *testing.T) {
 			save(t, f, c.next)
 			first := c.before.Worker == 0
 			for _, s := range d.steps {
+				old := make([]byte, len(s.data))
+				image.ReadAt(old, s.at) // zeros where the file has not grown yet
 				for n := range len(s.data) {
+					if n > 0 && old[n-1] == s.data[n-1] {
+						continue // the same as with a byte less
+					}
 					torn := image.Copy()
 					change(t, torn, int(s.at), s.data[:n])
 					f := open(t, torn)
@@ -468,7 +473,7 @@ func TestFileConcurrently(t *testing.T) {
 func TestFileFaults(t *testing.T) {
 	random := allocatortest.Seed(t)
 	var exact, higher, lost int
-	for range 3000 {
+	for range 500 {
 		m := model{T: t, random: random, disk: snowflaketest.NewDisk()}
 		m.file = open(t, m.disk)
 		for range 40 {

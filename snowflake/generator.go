@@ -59,10 +59,14 @@ type Config struct {
 	// worker. Such a worker is never taken, whatever the registry says: it may have
 	// been restored from a backup. Default: none does.
 	Claimed func(worker int64) bool
+	// Settled reports whether the other generators have had time to say what they
+	// hold. Until then no worker is taken but the own one. Default: they have.
+	Settled func() bool
 	// Peers asks the other running generators for their clocks, and returns by
 	// how much each is ahead of this machine's. Default: there are none.
 	Peers func(context.Context) []time.Duration
-	// Notify is told of events, under a lock: it must not block. Default: nobody.
+	// Notify is told of events, mostly under a lock: it must neither block nor
+	// call the generator. Default: nobody.
 	Notify func(Event)
 
 	Reserve      time.Duration // most time that is reserved ahead
@@ -84,7 +88,7 @@ type Generator struct {
 	cfg        Config
 	binding    Saved               // what the file must say to be this generator's; set by Run
 	wake       chan struct{}       // of the goroutine that serves waiting requests
-	verify     chan struct{}       // of the one that keeps the worker
+	verify     chan chan struct{}  // of the one that keeps the worker; what is sent is closed when it has looked
 	advanceNow chan struct{}       // of the one that advances the ceiling
 	started    time.Duration       // Mono
 	random     func(n int64) int64 // in [0, n); whatever need not be the same for all
@@ -92,10 +96,11 @@ type Generator struct {
 
 	saving sync.Mutex // held while the file is read, changed and written; never with mu
 
-	mu    sync.Mutex
-	guard guard
-	seq   sequence
-	lease *lease // nil: no worker
+	mu        sync.Mutex
+	guard     guard
+	seq       sequence
+	lease     *lease // nil: no worker
+	forgotten bool   // the file may still know a worker that was lost
 	// draining: nothing waits; closed: nothing is issued.
 	draining, closed bool
 	// why there is no worker, or no new ceiling; nil while that is under way.
@@ -137,6 +142,9 @@ func New(cfg Config) *Generator {
 	if cfg.Claimed == nil {
 		cfg.Claimed = func(int64) bool { return false }
 	}
+	if cfg.Settled == nil {
+		cfg.Settled = func() bool { return true }
+	}
 	if cfg.Peers == nil {
 		cfg.Peers = func(context.Context) []time.Duration { return nil }
 	}
@@ -155,7 +163,7 @@ func New(cfg Config) *Generator {
 	cfg.MaxBatch = min(cfg.MaxBatch, capacity)
 	now := cfg.Clock()
 	g := &Generator{
-		cfg: cfg, wake: make(chan struct{}, 1), verify: make(chan struct{}, 1), advanceNow: make(chan struct{}, 1),
+		cfg: cfg, wake: make(chan struct{}, 1), verify: make(chan chan struct{}), advanceNow: make(chan struct{}, 1),
 		started:  now.Mono,
 		guard:    guard{tolerance: cfg.MaxClockSkew, believed: now},
 		random:   rand.Int64N,

@@ -6,13 +6,14 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
 )
 
 const (
-	// leastReserve and the time since the start bound what is reserved, so that
+	// firstReserve and the time since the start bound what is reserved, so that
 	// one that crashes again and again does not use up the workers.
 	firstReserve = time.Minute
 	// listed is how many holders an error lists.
@@ -85,6 +86,9 @@ func (g *Generator) acquire(ctx context.Context) error {
 			return err
 		}
 	}
+	if !g.cfg.Settled() {
+		return errors.New("it is not known yet which workers the other generators hold")
+	}
 	var free []Entry
 	for _, e := range entries {
 		if e.ReservedUntil <= t && g.choice().Allows(e.Worker) {
@@ -119,7 +123,11 @@ func (g *Generator) resume(s Saved) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	t := g.guard.at(g.cfg.Clock(), g.seq.ms)
-	if g.lease != nil || s.Worker < 0 || t >= s.ReservedUntil || !g.choice().Allows(s.Worker) {
+	switch {
+	case !g.choice().Allows(s.Worker): // another runs with a copy of the file
+		g.lease = nil
+		return
+	case g.lease != nil || t >= s.ReservedUntil || !g.cfg.Settled():
 		return
 	}
 	g.installLocked(&lease{
@@ -139,15 +147,8 @@ func (g *Generator) claim(ctx context.Context, e Entry, s Saved) error {
 		Worker: e.Worker, Node: g.cfg.Node, Incarnation: rand.Text(),
 		ReservedUntil: g.until(e.ReservedUntil, t, r), Acquired: e.Acquired, Reported: r.Wall,
 	}
-	ceiling := int64(0) // a worker that was added without an answer was never used
-	if e.Worker == s.Worker {
-		ceiling = s.Ceiling
-	}
 	err := g.save(func(f *Saved) {
-		if f.Worker == e.Worker { // it may be in use, from the file
-			ceiling = max(ceiling, f.Ceiling)
-		}
-		f.Worker, f.Ceiling, f.ReservedUntil = e.Worker, ceiling, s.ReservedUntil
+		f.Worker, f.Ceiling, f.ReservedUntil = e.Worker, max(s.Ceiling, f.Ceiling), s.ReservedUntil
 		f.Incarnation, f.Pending = e.Incarnation, next.Incarnation
 	})
 	if err != nil {
@@ -165,7 +166,7 @@ func (g *Generator) add(ctx context.Context, t int64, r Reading) error {
 	next := Record{
 		Node: g.cfg.Node, Incarnation: rand.Text(), ReservedUntil: g.until(0, t, r), Acquired: t, Reported: r.Wall,
 	}
-	if err := g.save(func(f *Saved) { *f = g.binding; f.Pending = next.Incarnation }); err != nil {
+	if err := g.save(func(f *Saved) { g.forget(f); f.Pending = next.Incarnation }); err != nil {
 		return err
 	}
 	e, err := g.cfg.Registry.Add(ctx, next, g.choice())
@@ -228,9 +229,11 @@ func (g *Generator) report(ctx context.Context, l *lease) error {
 	next.ReservedUntil, next.Reported = g.until(l.ReservedUntil, t, r), r.Wall
 	version, err := g.cfg.Registry.Put(ctx, next, l.version)
 	if errors.Is(err, ErrConflict) {
-		return g.reconcile(ctx, l, err)
+		if lost := g.reconcile(ctx, l); lost != nil {
+			return lost
+		}
 	}
-	if err != nil {
+	if err != nil { // a conflict with an own write that had no answer: the next try will do
 		return fmt.Errorf("extending the reservation of worker %d: %w", l.Worker, err)
 	}
 	g.mu.Lock()
@@ -242,7 +245,8 @@ func (g *Generator) report(ctx context.Context, l *lease) error {
 
 // reconcile finds out why the record is not as this generator left it: an own
 // write whose answer was lost, a registry that was restored, or another holder.
-func (g *Generator) reconcile(ctx context.Context, l *lease, conflict error) error {
+// Without an error it is still this generator's, and the lease as the record says.
+func (g *Generator) reconcile(ctx context.Context, l *lease) error {
 	entries, err := g.cfg.Registry.List(ctx)
 	if err != nil {
 		return fmt.Errorf("asking the registry for worker %d: %w", l.Worker, err)
@@ -252,27 +256,50 @@ func (g *Generator) reconcile(ctx context.Context, l *lease, conflict error) err
 		if e.Worker == l.Worker && e.Incarnation == l.Incarnation {
 			g.mu.Lock()
 			defer g.mu.Unlock()
-			l.Record, l.version = e.Record, e.Version // what the registry has counts, also if it is less
-			return conflict                           // extended at the next try
+			l.Record, l.version = e.Record, e.Version // it counts also if it is less
+			return nil
 		}
 	}
 	if err := g.lose(l.held(), t); err != nil {
 		g.cfg.Log.Error("the file of the lost worker cannot be written", "error", err)
 	}
-	return fmt.Errorf("worker %d is lost: its record is gone, or another's: %w", l.Worker, conflict)
+	return fmt.Errorf("%w: worker %d is lost, its record is gone, or another's", ErrConflict, l.Worker)
 }
 
 // lose gives up a worker that is not this generator's any more, in memory and in
-// the file. Where its reservation is over at the time t, that is the way of things.
+// the file. That it was taken after its reservation had ended, at the time t, while
+// this generator did not run, is the way of things.
 func (g *Generator) lose(held Held, t int64) error {
 	g.mu.Lock()
-	g.lease = nil
-	if held.Worker >= 0 && t < held.ReservedUntil {
+	used := int64(math.MaxInt64) // the file alone knows
+	if g.lease != nil {
+		used = g.seq.ms + 1
+	}
+	if g.lease != nil || held.Worker >= 0 && t < held.ReservedUntil {
+		if g.lease != nil && g.lease.expiring {
+			g.cfg.Notify(Recovered{held.Worker, EpisodeExpiring})
+		}
+		if g.clock != clockFine {
+			g.clock = clockFine // with another worker it begins anew
+			g.cfg.Notify(Recovered{held.Worker, EpisodeBackwards})
+		}
 		g.cfg.Notify(WorkerLost{held})
 		g.lost = &held
 	}
+	g.lease, g.forgotten = nil, true
 	g.mu.Unlock()
-	return g.save(func(f *Saved) { *f = g.binding })
+	return g.save(func(f *Saved) {
+		g.forget(f)
+		f.Ceiling = min(f.Ceiling, used)
+	})
+}
+
+// forget makes the file say that there is no worker. What was issued under any
+// worker stays below the ceiling: the same one may be won again.
+func (g *Generator) forget(f *Saved) {
+	ceiling := f.Ceiling
+	*f = g.binding
+	f.Ceiling = ceiling
 }
 
 // allTaken is the error of a generator for which no worker is left.
@@ -313,7 +340,18 @@ func (g *Generator) retire(ctx context.Context) error {
 		return err
 	}
 	next.Reported = r.Wall
-	if _, err := g.cfg.Registry.Put(ctx, next, l.version); err != nil {
+	_, err = g.cfg.Registry.Put(ctx, next, l.version)
+	if errors.Is(err, ErrConflict) { // a report may have been cut off by the end of Run, and been done
+		if lost := g.reconcile(ctx, l); lost != nil {
+			return lost
+		}
+		g.mu.Lock()
+		next.ReservedUntil = min(next.ReservedUntil, l.ReservedUntil)
+		l.ReservedUntil = next.ReservedUntil
+		g.mu.Unlock()
+		_, err = g.cfg.Registry.Put(ctx, next, l.version)
+	}
+	if err != nil {
 		return fmt.Errorf("giving up worker %d: %w", l.Worker, err)
 	}
 	g.cfg.Notify(WorkerReleased{l.held()})

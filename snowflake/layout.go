@@ -3,6 +3,7 @@ package snowflake
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -45,7 +46,7 @@ type Parts struct {
 func (l Layout) Validate() error {
 	const leastTimeBits = 30
 	switch {
-	case l.TimeBits < leastTimeBits || l.WorkerBits < 1 || l.SequenceBits < 1:
+	case l.TimeBits < leastTimeBits || l.WorkerBits < 1 || l.SequenceBits < 1 || max(l.TimeBits, l.WorkerBits, l.SequenceBits) > idBits:
 		return fmt.Errorf("a layout needs at least %d bits of time, 1 of worker and 1 of sequence; this has %d, %d and %d",
 			leastTimeBits, l.TimeBits, l.WorkerBits, l.SequenceBits)
 	case l.TimeBits+l.WorkerBits+l.SequenceBits != idBits:
@@ -53,8 +54,8 @@ func (l Layout) Validate() error {
 			l.TimeBits+l.WorkerBits+l.SequenceBits, idBits, l.TimeBits, l.WorkerBits, l.SequenceBits)
 	case l.Epoch < 0:
 		return errors.New("the epoch of a layout is not before 1970")
-	case time.UnixMilli(l.End()).Year() > 9999:
-		return fmt.Errorf("the layout ends in the year %d, after 9999: give it fewer bits of time", time.UnixMilli(l.End()).Year())
+	case l.Epoch > math.MaxInt64-1<<l.TimeBits || time.UnixMilli(l.End()).Year() > 9999:
+		return errors.New("the layout ends after the year 9999: give it an earlier epoch, or fewer bits of time")
 	}
 	return nil
 }

@@ -23,10 +23,10 @@ func TestLayoutValidate(t *testing.T) {
 		"least time":            {snowflake.Layout{TimeBits: 30, WorkerBits: 1, SequenceBits: 32}, ""},
 		"many workers":          {snowflake.Layout{TimeBits: 41, WorkerBits: 21, SequenceBits: 1}, ""},
 		"until 9999":            {snowflake.Layout{Epoch: endOf9999 - 1<<41 - 1, TimeBits: 41, WorkerBits: 10, SequenceBits: 12}, ""},
-		"until 10000":           {snowflake.Layout{Epoch: endOf9999 - 1<<41, TimeBits: 41, WorkerBits: 10, SequenceBits: 12}, "10000"},
+		"until 10000":           {snowflake.Layout{Epoch: endOf9999 - 1<<41, TimeBits: 41, WorkerBits: 10, SequenceBits: 12}, "after the year 9999"},
 		"most time":             {snowflake.Layout{TimeBits: 47, WorkerBits: 4, SequenceBits: 12}, ""},
-		"too much time":         {snowflake.Layout{TimeBits: 48, WorkerBits: 3, SequenceBits: 12}, "after 9999"},
-		"all time":              {snowflake.Layout{TimeBits: 61, WorkerBits: 1, SequenceBits: 1}, "after 9999"},
+		"too much time":         {snowflake.Layout{TimeBits: 48, WorkerBits: 3, SequenceBits: 12}, "after the year 9999"},
+		"all time":              {snowflake.Layout{TimeBits: 61, WorkerBits: 1, SequenceBits: 1}, "after the year 9999"},
 		"too little time":       {snowflake.Layout{TimeBits: 29, WorkerBits: 2, SequenceBits: 32}, "at least 30"},
 		"no worker":             {snowflake.Layout{TimeBits: 41, WorkerBits: 0, SequenceBits: 22}, "1 of worker"},
 		"no sequence":           {snowflake.Layout{TimeBits: 41, WorkerBits: 22, SequenceBits: 0}, "1 of sequence"},
@@ -37,7 +37,9 @@ func TestLayoutValidate(t *testing.T) {
 		"negative sequence":     {snowflake.Layout{TimeBits: 41, WorkerBits: 23, SequenceBits: -1}, "1 of sequence"},
 		"nothing":               {snowflake.Layout{}, "at least 30"},
 		"epoch before 1970":     {snowflake.Layout{Epoch: -1, TimeBits: 41, WorkerBits: 10, SequenceBits: 12}, "before 1970"},
-		"epoch in microseconds": {snowflake.Layout{Epoch: snowflake.DefaultEpoch * 1000, TimeBits: 41, WorkerBits: 10, SequenceBits: 12}, "after 9999"},
+		"no end":                {snowflake.Layout{Epoch: math.MaxInt64, TimeBits: 41, WorkerBits: 10, SequenceBits: 12}, "after the year 9999"},
+		"widths that wrap":      {snowflake.Layout{TimeBits: math.MaxInt, WorkerBits: math.MaxInt, SequenceBits: 65}, "bits"},
+		"epoch in microseconds": {snowflake.Layout{Epoch: snowflake.DefaultEpoch * 1000, TimeBits: 41, WorkerBits: 10, SequenceBits: 12}, "after the year 9999"},
 	} {
 		err := c.layout.Validate()
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {

@@ -72,18 +72,34 @@ func (g *Generator) bind(installation string) {
 	}
 }
 
-// Verify makes the generator look at its worker's record now: somebody else
-// claims it.
-func (g *Generator) Verify() { signal(g.verify) }
+// Verify makes the generator look at its worker's record, because somebody else
+// may have it, and returns when it has, or could not, or the context is done.
+func (g *Generator) Verify(ctx context.Context) {
+	looked := make(chan struct{})
+	select {
+	case g.verify <- looked:
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case <-looked:
+	case <-ctx.Done():
+	}
+}
 
 func (g *Generator) keepAlways(ctx context.Context) {
 	timeout, pause := firstTimeout, firstPause
 	told := "" // an episode is logged once
+	var asked chan struct{}
 	for ctx.Err() == nil {
 		attempt, cancel := context.WithTimeout(ctx, timeout)
 		err := g.keep(attempt)
 		cancel()
 		timeout = keepTimeout
+		if asked != nil {
+			close(asked)
+			asked = nil
+		}
 		next := min(reportEvery, g.cfg.Reserve/4)
 		switch {
 		case err == nil:
@@ -103,7 +119,7 @@ func (g *Generator) keepAlways(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-g.verify:
+		case asked = <-g.verify:
 		case <-time.After(next):
 		}
 	}

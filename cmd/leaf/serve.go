@@ -167,7 +167,7 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 		Join:         func(ctx context.Context) (bus.Identity, error) { return join(ctx, state, dir, installation, layout) },
 		Open:         store.Open,
 		OpenEvents:   func(ctx context.Context) error { return kvstore.OpenEvents(ctx, state, f.evtMax) },
-		Installation: installation, RegistryKind: registryKV,
+		Installation: installation, RegistryKind: registryKV, Workers: kvstore.NewWorkers(state).List,
 		Snowflake: snowflake.Config{
 			Layout: layout, Registry: kvstore.NewWorkers(state), File: file, Place: place,
 			FirstWorker: first, LastWorker: last,

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/snowflake"
 )
 
 func TestParseTags(t *testing.T) {
@@ -39,6 +41,11 @@ func TestServeRefuses(t *testing.T) {
 		{"--max-batch", "0"}, {"--max-batch", "1000000001"}, {"--max-waiting", "0"}, {"--max-step", "0"},
 		{"--max-wait", "0s"}, {"--max-wait", "2m"}, {"--drain-timeout", "-1s"}, {"--replicas", "-1"}, {"--replicas", "6"},
 		{"--epoch", "-1"}, {"--epoch", "99999999999999"}, {"--events-max-bytes", "0"},
+		{"--worker-id", "1024"}, {"--worker-id", "1-2"}, {"--worker-range", "9-3"}, {"--worker-id", "1", "--worker-range", "1-2"},
+		{"--worker-bits", "0"}, {"--sequence-bits", "0"}, {"--worker-bits", "22"},
+		{"--worker-bits", "1", "--sequence-bits", "1"}, // ends after the year 9999
+		{"--worker-reserve", "999ms"}, {"--worker-reserve", "8761h"}, {"--worker-grace", "999ms"}, {"--worker-grace", "8761h"},
+		{"--max-clock-skew", "9ms"}, {"--max-clock-skew", "61m"}, {"--max-clock-back", "0s"}, {"--max-clock-back", "1001ms"},
 		{"--log-level", "loud"}, {"--log-format", "xml"}, {"--node", "a b"}, {"extra"},
 	} {
 		cleanEnv(t)
@@ -46,6 +53,61 @@ func TestServeRefuses(t *testing.T) {
 		args = append([]string{"serve", "--data-dir", t.TempDir()}, args...)
 		if status := run(t.Context(), newRoot(), args, &stdout, &stderr); status != exitUsage || stdout.Len() > 0 {
 			t.Errorf("%v: status %d, %s", args, status, &stderr)
+		}
+	}
+}
+
+func TestServeWorkers(t *testing.T) {
+	layout := snowflake.DefaultLayout()
+	for _, c := range []struct {
+		id, oneOf   string
+		first, last int64
+		ok          bool
+	}{
+		{"", "", 0, 1023, true},
+		{"0", "", 0, 0, true},
+		{"1023", "", 1023, 1023, true},
+		{"", "3-9", 3, 9, true},
+		{"", "7-7", 7, 7, true},
+		{"", "0-1023", 0, 1023, true},
+		{id: "1024"}, {id: "-1"}, {id: "x"}, {id: "1-2"}, {id: "9223372036854775808"},
+		{oneOf: "5"}, {oneOf: "5-"}, {oneOf: "-5"}, {oneOf: "9-3"}, {oneOf: "0-1024"}, {oneOf: "1-2-3"}, {oneOf: "a-b"},
+		{id: "1", oneOf: "1-2"},
+	} {
+		f := serveFlags{workerID: c.id, workerRange: c.oneOf}
+		first, last, err := f.workers(layout)
+		if _, usage := errors.AsType[*usageError](err); first != c.first || last != c.last || usage == c.ok || (err == nil) != c.ok {
+			t.Errorf("--worker-id %q --worker-range %q: %d to %d, %v; want %d to %d", c.id, c.oneOf, first, last, err, c.first, c.last)
+		}
+	}
+}
+
+// What --worker-bits and --sequence-bits leave is for the time.
+func TestServeLayout(t *testing.T) {
+	for _, want := range []snowflake.Layout{
+		snowflake.DefaultLayout(),
+		{Epoch: 0, TimeBits: 42, WorkerBits: 5, SequenceBits: 16},
+	} {
+		f := serveFlags{epoch: want.Epoch, workerBits: want.WorkerBits, sequenceBits: want.SequenceBits}
+		if got := f.layout(); got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	}
+}
+
+// The bounds themselves are allowed.
+func TestServeAccepts(t *testing.T) {
+	least := serveFlags{
+		maxBatch: 1, maxWaiting: 1, maxStep: 1, evtMax: 1 << 20, maxWait: time.Millisecond, workerBits: 10, sequenceBits: 12,
+		reserve: time.Second, grace: time.Second, maxClockSkew: 10 * time.Millisecond, maxClockBack: time.Millisecond,
+	}
+	most := least
+	most.reserve, most.grace = 365*24*time.Hour, 365*24*time.Hour
+	most.maxClockSkew, most.maxClockBack = time.Hour, time.Second
+	most.workerBits = 21 // the time has 30 bits left
+	for _, f := range []serveFlags{least, most} {
+		if err := f.check(); err != nil {
+			t.Errorf("%v in %+v", err, f)
 		}
 	}
 }

@@ -43,10 +43,10 @@ var _ snowflake.Disk = (*Disk)(nil)
 func NewDisk() *Disk { return &Disk{} }
 
 // Fail makes that share of writes and syncs fail from now on, 0 to 1, with
-// [ErrDisk]. A write that fails leaves any of its sectors new and the others old; a sync
-// that fails makes any of them durable, while the others look as if they were, as in
-// the page cache of Linux, until they are written again. random is used
-// under the disk's lock and may be nil if share is 0.
+// [ErrDisk]. A write that fails leaves any of its sectors new and the others
+// old. A sync that fails makes any of the writes durable; the others stay to be
+// read but are lost, as in the page cache of Linux, until they are made again.
+// random may be nil if share is 0; the disk goes on using it.
 func (d *Disk) Fail(random *rand.Rand, share float64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -104,7 +104,7 @@ func (d *Disk) Sync() error {
 	return nil
 }
 
-// Close keeps what was written from being read or written by this Disk.
+// Close ends this use of the disk; nothing is synced.
 func (d *Disk) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -115,9 +115,8 @@ func (d *Disk) Close() error {
 	return nil
 }
 
-// Kill ends the process that has the disk open, and returns the disk as the
-// next one finds it: all that was written is there, but is not durable. It does
-// not Fail.
+// Kill ends the process that has the disk open, and returns the disk as the next
+// one finds it: all that was written is there, durable or not. It does not Fail.
 func (d *Disk) Kill() *Disk {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -132,7 +131,8 @@ func (d *Disk) PowerFail(random *rand.Rand) *Disk {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.closed = true
-	left := apply(slices.Clone(d.durable), slices.DeleteFunc(slices.Clone(d.unsynced), func(write) bool { return random.IntN(2) == 0 }))
+	kept := slices.DeleteFunc(slices.Clone(d.unsynced), func(write) bool { return random.IntN(2) == 0 })
+	left := apply(slices.Clone(d.durable), kept)
 	return &Disk{seen: left, durable: slices.Clone(left)}
 }
 

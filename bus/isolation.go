@@ -1,0 +1,138 @@
+package bus
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/leafbus/leafbus/snowflake"
+)
+
+// isolation is while the generator was cut off from NATS and has not looked at
+// its worker's record since: the registry may have lost it meanwhile, say because its
+// JetStream was restored, and another may have taken the worker. Its methods are
+// safe for concurrent use; the zero value is ready.
+type isolation struct {
+	lasts   atomic.Bool // quick to ask
+	waiting atomic.Int64
+
+	mu    sync.Mutex
+	ended chan struct{} // closed when it is over; nil: there is none
+	last  time.Time     // when one ended
+}
+
+func (i *isolation) begin() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.ended == nil {
+		i.ended = make(chan struct{})
+		i.lasts.Store(true)
+	}
+}
+
+func (i *isolation) end(now time.Time) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.ended != nil {
+		i.lasts.Store(false)
+		close(i.ended)
+		i.ended, i.last = nil, now
+	}
+}
+
+// over returns what is closed when the isolation is over; nil: there is none.
+func (i *isolation) over() <-chan struct{} {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.ended
+}
+
+// since returns how long ago the last one ended.
+func (i *isolation) since(now time.Time) time.Duration {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return now.Sub(i.last)
+}
+
+// rejoin ends the isolation when the worker's record has been looked at, or the
+// registry does not answer.
+func (g *Generator) rejoin() {
+	g.flakes.Verify(g.life)
+	if g.cfg.Conn.IsConnected() { // else there will be another
+		g.isolation.end(time.Now())
+	}
+}
+
+// rejoining is a request for snowflakes that came before the isolation was over.
+type rejoining struct {
+	g *Generator
+	n int64
+}
+
+// Wait implements waiter.
+func (r rejoining) Wait(ctx context.Context) ([]Range, error) {
+	defer r.g.isolation.waiting.Add(-1)
+	over := r.g.isolation.over()
+	if over == nil { // just now
+		return r.g.flakes.Take(ctx, r.n)
+	}
+	select {
+	case <-over:
+	case <-time.After(r.g.cfg.MaxWait):
+		return nil, snowflake.ErrTimedOut
+	}
+	return r.g.flakes.Take(ctx, r.n)
+}
+
+// settled reports whether the others have had time to say which workers they
+// hold, and whether they are of this installation.
+func (g *Generator) settled(now time.Time) bool {
+	if g.isolation.since(now) < beatExpires {
+		return false
+	}
+	if g.identity.Load() != nil {
+		return true
+	}
+	for _, b := range g.presence.present(now) {
+		if b.Installation != "" && b.Installation != g.cfg.Installation {
+			return false // it will be refused when it joins
+		}
+	}
+	return true
+}
+
+// claims are the workers that were lost a moment ago. Its methods are safe for
+// concurrent use; the zero value is ready.
+type claims struct {
+	mu    sync.Mutex
+	until map[int64]time.Time
+}
+
+func (c *claims) lost(now time.Time, worker int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.until == nil {
+		c.until = make(map[int64]time.Time)
+	}
+	c.until[worker] = now.Add(claimExpires)
+}
+
+// workers returns what the generator claims: the worker that it holds, if that
+// is not negative, and those that it lost.
+func (c *claims) workers(now time.Time, held int64) (workers []int64) {
+	if held >= 0 {
+		workers = append(workers, held)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for worker, until := range c.until {
+		switch {
+		case now.After(until):
+			delete(c.until, worker)
+		case worker != held:
+			workers = append(workers, worker)
+		}
+	}
+	return workers
+}
