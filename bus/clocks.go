@@ -35,7 +35,8 @@ func (g *Generator) peerClocks(ctx context.Context) []time.Duration {
 	err := NewClient(g.cfg.Conn).survey(ctx, SubjectClock, nil, func(msg *nats.Msg) error {
 		var reply ClockReply
 		if err := json.Unmarshal(msg.Data, &reply); err != nil {
-			return err
+			g.log.Debug("a reply about the clock cannot be read", "error", err)
+			return nil
 		}
 		if reply.Node != g.cfg.Node {
 			ahead = append(ahead, time.Duration(reply.UnixMS-(sent+clock().Wall)/2)*time.Millisecond)

@@ -288,6 +288,7 @@ func TestRefusedToStart(t *testing.T) {
 		Conn: nc, JS: js, Store: memory(t), Node: "n", Log: quiet,
 		Join:       func(context.Context) (bus.Identity, error) { return bus.Identity{}, allocator.ErrRefused },
 		OpenEvents: func(context.Context) error { return nil },
+		Snowflake:  snowflake.Config{Layout: snowflake.DefaultLayout(), Registry: snowflaketest.NewMemory()},
 		Ready:      func() { t.Error("a refused generator is ready") },
 	}).Run(t.Context())
 	if !errors.Is(err, allocator.ErrRefused) {

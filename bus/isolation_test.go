@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/snowflake/snowflaketest"
@@ -57,10 +59,15 @@ func TestWorkerLostWhileCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	registry.armed.Store(true)
+	connected := g.conn.StatusChanged(nats.CONNECTED)
 	if err := g.conn.ForceReconnect(); err != nil {
 		t.Fatal(err)
 	}
-	<-registry.reached // it is connected and looks at its record
+	<-connected
+	if err := g.conn.Flush(); err != nil { // its subscriptions are there again
+		t.Fatal(err)
+	}
+	<-registry.reached // it looks at its record, or was about to when it was cut off
 	nc := connect(t, s)
 	inbox := nc.NewInbox()
 	replies, err := nc.SubscribeSync(inbox)

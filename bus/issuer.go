@@ -41,6 +41,16 @@ type waiter interface {
 	Wait(context.Context) ([]Range, error)
 }
 
+// enter begins to serve, if the generator can or nobody else does.
+func (s *issuer) enter(now time.Time) error {
+	if s.healthy() == nil {
+		s.sick = time.Time{}
+	} else if s.g.presence.elsewhere(now, s.sick, s.offered) {
+		return nil // stepAside will
+	}
+	return s.open()
+}
+
 // open enters the queue group.
 func (s *issuer) open() error {
 	service, err := micro.AddService(s.g.cfg.Conn, micro.Config{
@@ -96,10 +106,10 @@ func (s *issuer) stepAside(now time.Time) {
 		}
 	case !aside && s.service == nil:
 		if err := s.open(); err != nil {
-			s.g.log.Error("entering the queue group again", "service", s.name, "error", err) // tried again soon
+			s.g.log.Error("entering the queue group", "service", s.name, "error", err) // tried again soon
 			return
 		}
-		s.g.log.Info("in the queue group again", "service", s.name)
+		s.g.log.Info("in the queue group", "service", s.name)
 	}
 }
 

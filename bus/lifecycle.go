@@ -36,6 +36,7 @@ func (g *Generator) listen() error {
 			return fmt.Errorf("subscribing to %s: %w", subject, err)
 		}
 	}
+	g.segments.sick, g.snowflakes.sick = time.Now(), time.Now()
 	g.beat(false) // the others answer with theirs
 	return g.flush()
 }
@@ -71,7 +72,7 @@ func (g *Generator) start(ctx context.Context, s *services, ready <-chan struct{
 	if err := s.start(g); err != nil {
 		return err
 	}
-	if err := errors.Join(g.segments.open(), g.snowflakes.open()); err != nil {
+	if err := errors.Join(g.segments.enter(time.Now()), g.snowflakes.enter(time.Now())); err != nil {
 		return err
 	}
 	if err := g.flush(); err != nil {
@@ -230,7 +231,11 @@ func (g *Generator) ensure(ctx context.Context, t allocator.Tag) error {
 // beat tells the others that this generator is there; gone is its last word.
 func (g *Generator) beat(gone bool) {
 	b := beat{Node: g.cfg.Node, ID: g.id, Segment: g.canServe(g.segments), Snowflake: g.canServe(g.snowflakes), Gone: gone}
-	b.Workers = g.claims.workers(time.Now(), g.flakes.Worker())
+	held := g.flakes.Worker()
+	if gone {
+		held = -1
+	}
+	b.Workers = g.claims.workers(time.Now(), held)
 	if identity := g.identity.Load(); identity != nil {
 		b.Identity = *identity
 	}

@@ -62,6 +62,11 @@ func (p *presence) hear(now time.Time, data []byte) (isNew bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if b.Gone {
+		for _, worker := range p.others[b.ID].Workers {
+			if !slices.Contains(b.Workers, worker) { // given up in order, not lost
+				delete(p.claims, worker)
+			}
+		}
 		delete(p.others, b.ID)
 		return false
 	}

@@ -117,9 +117,7 @@ func (g *Generator) decode(r micro.Request) {
 		g.refuse(r.Reply(), badRequest("%s is not a snowflake: want its decimal number", quote(body)))
 		return
 	}
-	// The clocks of others may be a little ahead of this one.
-	latest := g.cfg.Snowflake.Clock().Wall + g.cfg.Snowflake.MaxClockSkew.Milliseconds()
-	p, err := g.cfg.Snowflake.Layout.Decode(id, latest)
+	p, err := g.cfg.Snowflake.Layout.Decode(id, g.flakes.Latest())
 	if err != nil {
 		g.refuse(r.Reply(), err)
 		return

@@ -458,6 +458,15 @@ func (g *Generator) State() State {
 	return s
 }
 
+// Latest is the latest time that an ID of a generator with a right clock can
+// have now: the clock's, or that of the last ID if the clock is behind it.
+func (g *Generator) Latest() int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	r := g.cfg.Clock()
+	return max(r.Wall, g.guard.at(r, g.seq.ms), g.seq.ms) + g.cfg.MaxClockSkew.Milliseconds()
+}
+
 // Worker returns the worker that is held, or -1.
 func (g *Generator) Worker() int64 {
 	g.mu.Lock()

@@ -110,7 +110,7 @@ func (g *Generator) acquire(ctx context.Context) error {
 // find returns the record that this generator wrote before it was started.
 func (g *Generator) find(entries []Entry, saved Saved) (Entry, bool) {
 	for _, e := range entries {
-		if e.Incarnation == saved.Incarnation || e.Incarnation == saved.Pending {
+		if e.Incarnation != "" && (e.Incarnation == saved.Incarnation || e.Incarnation == saved.Pending) {
 			return e, g.choice().Allows(e.Worker)
 		}
 	}

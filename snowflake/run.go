@@ -11,7 +11,7 @@ import (
 const (
 	reportEvery  = 3 * time.Second
 	keepTimeout  = 5 * time.Second // of one step: a registry may be making its bucket
-	firstTimeout = 2 * time.Second // of the first: then the file must do
+	firstTimeout = time.Second     // of the first: then the file must do
 	lastTimeout  = 2 * time.Second // of giving up the worker
 	firstPause   = 50 * time.Millisecond
 	lastPause    = time.Second
