@@ -344,7 +344,7 @@ func TestRegistryHangs(t *testing.T) {
 		}
 		n.wantTold("acquired 0", "expiring 0")
 		n = w.start(on(d), func(s *setup) { s.Registry.(*registry).hang() })
-		n.wait(t.Context(), n.request(1), nil, 2*time.Second) // for an answer; then the file's word counts
+		n.wait(t.Context(), n.request(1), nil, 1500*time.Millisecond) // for an answer; then the file's word counts
 	})
 }
 

@@ -10,9 +10,9 @@ import (
 
 const (
 	reportEvery  = 3 * time.Second
-	keepTimeout  = 5 * time.Second // of one step: a registry may be making its bucket
-	firstTimeout = time.Second     // of the first: then the file must do
-	lastTimeout  = 2 * time.Second // of giving up the worker
+	keepTimeout  = 5 * time.Second         // of one step: a registry may be making its bucket
+	firstTimeout = 1500 * time.Millisecond // of the first: then the file must do
+	lastTimeout  = 2 * time.Second         // of giving up the worker
 	firstPause   = 50 * time.Millisecond
 	lastPause    = time.Second
 	advanceEvery = 250 * time.Millisecond
@@ -89,7 +89,7 @@ func (g *Generator) Verify(ctx context.Context) {
 
 func (g *Generator) keepAlways(ctx context.Context) {
 	timeout, pause := firstTimeout, firstPause
-	told := "" // an episode is logged once
+	told := false // an episode is logged once
 	var asked chan struct{}
 	for ctx.Err() == nil {
 		attempt, cancel := context.WithTimeout(ctx, timeout)
@@ -103,17 +103,17 @@ func (g *Generator) keepAlways(ctx context.Context) {
 		next := min(reportEvery, g.cfg.Reserve/4)
 		switch {
 		case err == nil:
-			if told != "" {
-				g.cfg.Log.Info("the registry of workers answers again")
+			if told {
+				g.cfg.Log.Info("the worker is reserved again")
 			}
-			pause, told = firstPause, ""
+			pause, told = firstPause, false
 		case ctx.Err() != nil:
 			return
 		default:
 			next = rand.N(pause) + pause/2
 			pause = min(2*pause, lastPause)
-			if told != err.Error() && !errors.Is(err, ErrConflict) {
-				told = err.Error()
+			if !told && !errors.Is(err, ErrConflict) {
+				told = true
 				g.cfg.Log.Warn("the worker cannot be reserved, or its reservation not extended; trying again", "error", err)
 			}
 		}

@@ -41,8 +41,8 @@ func (i Installation) differences(want Installation) []string {
 	add("the registry of workers", i.Registry, want.Registry)
 	add("the epoch (--epoch)", i.Epoch, want.Epoch)
 	add("the number of time bits", i.TimeBits, want.TimeBits)
-	add("the number of worker bits", i.WorkerBits, want.WorkerBits)
-	add("the number of sequence bits", i.SequenceBits, want.SequenceBits)
+	add("the number of worker bits (--worker-bits)", i.WorkerBits, want.WorkerBits)
+	add("the number of sequence bits (--sequence-bits)", i.SequenceBits, want.SequenceBits)
 	return d
 }
 
