@@ -35,8 +35,8 @@ type load struct {
 }
 
 type loadConfig struct {
-	tag      string
-	callers  int // on each connection
+	tag      string // empty: snowflakes
+	callers  int    // on each connection
 	maxBatch int64
 	total    int64 // stop after so many IDs; 0: go on until stopped
 	// patience bounds each call of Take. A caller whose patience ends drops the
@@ -45,6 +45,8 @@ type loadConfig struct {
 	mayGiveUp bool
 	// expected are refusals after which the caller goes on.
 	expected []bus.Reason
+	// each is called for every range that came, by many callers at once.
+	each func(bus.Range)
 }
 
 // startLoad starts callers on one connection for each of the URLs.
@@ -75,7 +77,7 @@ func (l *load) run(ctx context.Context, c *bus.Client, sizes *rand.Rand) {
 	for ctx.Err() == nil && (l.cfg.total == 0 || l.ids.Load() < l.cfg.total) {
 		floor, n := l.floor.Load(), l.size(sizes)
 		attempt, cancel := context.WithTimeout(ctx, l.cfg.patience)
-		ranges, err := c.Take(attempt, l.cfg.tag, n)
+		ranges, err := l.take(attempt, c, n)
 		gaveUp := attempt.Err() != nil
 		cancel()
 		switch {
@@ -95,6 +97,13 @@ func (l *load) run(ctx context.Context, c *bus.Client, sizes *rand.Rand) {
 	}
 }
 
+func (l *load) take(ctx context.Context, c *bus.Client, n int64) ([]bus.Range, error) {
+	if l.cfg.tag == "" {
+		return c.Snowflakes(ctx, n)
+	}
+	return c.Take(ctx, l.cfg.tag, n)
+}
+
 // size is mostly small, sometimes anything up to the largest batch.
 func (l *load) size(sizes *rand.Rand) int64 {
 	switch most := l.cfg.maxBatch; {
@@ -111,6 +120,9 @@ func (l *load) record(ranges []bus.Range, floor int64) {
 	l.checker.Add(ranges...)
 	for _, r := range ranges {
 		l.ids.Add(r.Len())
+		if l.cfg.each != nil {
+			l.cfg.each(r)
+		}
 		if r.First < floor {
 			l.stale.Store(r.First)
 		}

@@ -24,8 +24,14 @@ type natsServer struct {
 
 func newNATS(t *testing.T) *natsServer {
 	t.Helper()
+	return newNATSFrom(t, "")
+}
+
+// newNATSFrom takes a nats-server configuration.
+func newNATSFrom(t *testing.T, file string) *natsServer {
+	t.Helper()
 	s := &natsServer{t: t, cfg: embedded.Config{
-		Listen: "127.0.0.1:0", StoreDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler),
+		Listen: "127.0.0.1:0", ConfigFile: file, StoreDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler),
 	}}
 	s.start()
 	t.Cleanup(func() { s.Close() })

@@ -17,9 +17,9 @@ import (
 	"github.com/leafbus/leafbus/bus"
 )
 
-// tagsFolder is where the server keeps the bucket of the tags.
-func (s *natsServer) tagsFolder() string {
-	return filepath.Join(s.cfg.StoreDir, "jetstream", "$G", "streams", "KV_"+bus.BucketTags)
+// folderOf is where the server keeps a bucket.
+func (s *natsServer) folderOf(bucket string) string {
+	return filepath.Join(s.cfg.StoreDir, "jetstream", "$G", "streams", "KV_"+bucket)
 }
 
 func copyFolder(t *testing.T, from, to string) {
@@ -147,7 +147,7 @@ func TestBucketRestoredFromAnOlderCopy(t *testing.T) {
 	l.more(1000)
 	backup := filepath.Join(t.TempDir(), "backup")
 	server.Close()
-	copyFolder(t, server.tagsFolder(), backup)
+	copyFolder(t, server.folderOf(bus.BucketTags), backup)
 	atBackup := l.highest.Load()
 	server.start()
 	states(t, bus.NewClient(nc), len(generators)) // all are back
@@ -156,7 +156,7 @@ func TestBucketRestoredFromAnOlderCopy(t *testing.T) {
 	// One dies, and is started again on the restored bucket: it must know too.
 	generators["three"].kill()
 	server.Close()
-	copyFolder(t, backup, server.tagsFolder())
+	copyFolder(t, backup, server.folderOf(bus.BucketTags))
 	highest := l.highest.Load()
 	server.start()
 	if highest < atBackup+20_000 {
@@ -238,7 +238,7 @@ func TestBucketRestoredWhileAGeneratorWasAway(t *testing.T) {
 	l.more(1000)
 	backup := filepath.Join(t.TempDir(), "backup")
 	server.Close()
-	copyFolder(t, server.tagsFolder(), backup)
+	copyFolder(t, server.folderOf(bus.BucketTags), backup)
 
 	away.signal(syscall.SIGSTOP) // it has lost its connection, and makes no new one
 	server.start()
@@ -253,7 +253,7 @@ func TestBucketRestoredWhileAGeneratorWasAway(t *testing.T) {
 	lastEvent[map[string]any](t, jetStream(t, nc), "leaf.events.info.segment.refill.order")
 	there.stop() // all its events are in the stream
 	server.Close()
-	copyFolder(t, backup, server.tagsFolder())
+	copyFolder(t, backup, server.folderOf(bus.BucketTags))
 	server.start()
 	away.signal(syscall.SIGCONT)
 
