@@ -8,7 +8,7 @@ FUZZ         = bus:FuzzParseRequest bus:FuzzParseReply bus:FuzzParseEvent bus:Fu
                allocator:FuzzCheckTag allocator:FuzzParseMark allocator:FuzzParseMarkLine bus/kvstore:FuzzDecodeRecord \
                bus/kvstore:FuzzDecodeWorker snowflake:FuzzReadSlot snowflake:FuzzDecode
 
-.PHONY: run build test lint vuln bench fuzz clean
+.PHONY: run build test lint vuln bench fuzz mutations clean
 
 run: ## a generator with tag order
 	$(GO) run ./cmd/leaf serve --tag order
@@ -39,6 +39,9 @@ bench: ## the table of the README's section Speed
 fuzz: ## each decoder for FUZZTIME
 	@set -e; for f in $(FUZZ); do \
 		echo "$${f#*:}"; $(GO) test ./$${f%%:*} -run='^$$' -fuzz="^$${f#*:}$$" -fuzztime=$(FUZZTIME); done
+
+mutations: ## breaks each invariant of snowflakes on purpose; the tests must find it (some minutes)
+	LEAF_MUTATIONS=1 $(GO) test -count=1 -timeout 60m -run TestMutations -v ./snowflake
 
 clean:
 	rm -rf bin
