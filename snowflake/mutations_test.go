@@ -1,0 +1,173 @@
+package snowflake_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// mutation is a change of the code that breaks a promise.
+type mutation struct {
+	name  string
+	by    string // the test that finds it, if the simulation would take too long
+	edits []edit
+}
+
+type edit struct{ file, old, new string }
+
+// TestMutations makes each mutation, one at a time and not in the folder but
+// through an overlay, and demands that the simulation finds it, be it in more worlds
+// than usual, or that another test does. It takes some minutes, so it runs only with LEAF_MUTATIONS=1.
+func TestMutations(t *testing.T) {
+	if os.Getenv("LEAF_MUTATIONS") == "" {
+		t.Skip("LEAF_MUTATIONS is not set")
+	}
+	for _, m := range mutations {
+		t.Run(m.name, func(t *testing.T) {
+			by := cmp.Or(m.by, "TestSimulation")
+			command := exec.Command("go", "test", "-overlay", m.overlay(t), "-count=1", "-run", "^"+by+"$", ".")
+			command.Env = append(os.Environ(), "LEAF_TEST_WORLDS=20000")
+			out, err := command.CombinedOutput()
+			if err == nil {
+				t.Fatalf("%s did not find it", by)
+			}
+			// The first thing that was wrong, not that too little happened or that nothing could be built.
+			wrong := `(?m)^\s+simulation_test\.go:\d+: (.*\n\s*in world \d+)`
+			if m.by != "" {
+				wrong = `(?m)^\s+\w+_test.go:\d+: (.*)`
+			}
+			found := regexp.MustCompile(wrong).FindSubmatch(out)
+			if found == nil {
+				t.Fatalf("%s says nothing of it: %s", by, out)
+			}
+			t.Logf("%s: %s", by, found[1])
+		})
+	}
+}
+
+// overlay writes the edited files and what makes go use them.
+func (m mutation) overlay(t *testing.T) string {
+	dir := t.TempDir()
+	texts := make(map[string]string)
+	for _, e := range m.edits {
+		text, ok := texts[e.file]
+		if !ok {
+			data, err := os.ReadFile(e.file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = string(data)
+		}
+		if n := strings.Count(text, e.old); n != 1 {
+			t.Fatalf("%s has %d times what is to be changed: %q", e.file, n, e.old)
+		}
+		texts[e.file] = strings.Replace(text, e.old, e.new, 1)
+	}
+	replace := make(map[string]string)
+	for file, text := range texts {
+		path, err := filepath.Abs(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		replace[path] = filepath.Join(dir, file)
+		if err := os.WriteFile(replace[path], []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, _ := json.Marshal(map[string]any{"Replace": replace})
+	overlay := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(overlay, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return overlay
+}
+
+var mutations = []mutation{
+	// The reservation.
+	{name: "the end of a reservation is issued too", by: "TestRegistryAway", edits: []edit{{"generator.go",
+		"case t >= l.ReservedUntil:", "case t > l.ReservedUntil:"}}},
+	{name: "a successor begins anywhere", edits: []edit{{"keep.go",
+		"Saved{Worker: e.Worker, Ceiling: e.ReservedUntil}", "Saved{Worker: e.Worker}"}}},
+	{name: "a silent holder's worker is taken over from now on", edits: []edit{
+		{"keep.go", "if e.ReservedUntil <= t &&", "if e.Reported <= t-10_000 &&"},
+		{"keep.go", "Saved{Worker: e.Worker, Ceiling: e.ReservedUntil}", "Saved{Worker: e.Worker, Ceiling: t}"}}},
+	{name: "a reservation is lowered when the clock goes back", edits: []edit{{"keep.go",
+		"max(reserved, t+ahead.Milliseconds())", "t+ahead.Milliseconds()"}}},
+	{name: "a lost answer counts as success", edits: []edit{{"keep.go",
+		"if err != nil { // a conflict with", "if false { // a conflict with"}}},
+	{name: "a conflict counts as success", edits: []edit{
+		{"keep.go", "	if errors.Is(err, ErrConflict) {\n		if lost", "	if false {\n		if lost"},
+		{"keep.go", "if err != nil { // a conflict with", "if err != nil && !errors.Is(err, ErrConflict) { // a conflict with"}}},
+	{name: "a lost answer of a claim counts as success", edits: []edit{{"keep.go",
+		"	if err != nil {\n		return fmt.Errorf(\"reserving worker", "	if errors.Is(err, ErrConflict) {\n		return fmt.Errorf(\"reserving worker"}}},
+
+	// The incarnation.
+	{name: "the own record is known by its worker", edits: []edit{{"keep.go",
+		"e.Incarnation == saved.Incarnation || e.Incarnation == saved.Pending", "e.Worker == saved.Worker"}}},
+	{name: "the own record is known by its node", edits: []edit{{"keep.go",
+		"e.Incarnation == saved.Incarnation || e.Incarnation == saved.Pending", "e.Node == g.cfg.Node"}}},
+	{name: "a holder does not look who holds its worker", edits: []edit{{"keep.go",
+		"if e.Worker == l.Worker && e.Incarnation == l.Incarnation {", "if e.Worker == l.Worker {"}}},
+	{name: "a lost worker is kept", edits: []edit{{"keep.go",
+		"g.lease, g.forgotten = nil, true", "g.forgotten = true"}}},
+	{name: "a copied folder is not noticed", edits: []edit{{"ceiling.go",
+		" || s.Place != b.Place", ""}}},
+
+	// The file.
+	{name: "the file is not synced", edits: []edit{{"file.go",
+		"	if err := f.disk.Sync(); err != nil {\n		return err\n	}\n", ""}}},
+	{name: "one slot is written where two are needed", edits: []edit{{"file.go",
+		"slots = 2", "slots = 1"}}},
+	{name: "a slot that is left counts as it is", edits: []edit{{"file.go",
+		"math.MaxInt64-slack) + slack", "math.MaxInt64-slack)"}}},
+	{name: "the ceilings of the slots may differ by anything", edits: []edit{{"file.go",
+		"grown < 0 || grown > slack", "grown < 0"}}},
+	{name: "the ceiling is raised in memory first", edits: []edit{{"ceiling.go",
+		"held, ceiling, unconfirmed := l.held(), l.ceiling, l.unconfirmed",
+		"held, ceiling, unconfirmed := l.held(), l.ceiling, l.unconfirmed\n	l.ceiling = min(t+ceilingAhead, l.ReservedUntil)"}}},
+	{name: "the ceiling is raised though it could not be saved", edits: []edit{{"ceiling.go",
+		"if err == nil && g.lease == l {", "if g.lease == l {"}}},
+	{name: "the ceiling is not heeded", edits: []edit{{"generator.go",
+		"if t >= g.lease.ceiling {", "if false {"}}},
+	{name: "a restart from the file begins anywhere", edits: []edit{{"keep.go",
+		"floor:  s.Ceiling, ceiling", "ceiling"}}},
+	{name: "a restart with the registry begins anywhere", edits: []edit{{"keep.go",
+		"		floor = f.Ceiling\n", ""}}},
+	{name: "a claim forgets what is issued meanwhile", edits: []edit{{"keep.go",
+		"e.Worker, max(s.Ceiling, f.Ceiling), s.ReservedUntil", "e.Worker, s.Ceiling, s.ReservedUntil"}}},
+	{name: "a claim keeps the ceiling of another worker", edits: []edit{{"keep.go",
+		"f.Worker, f.Ceiling, f.ReservedUntil = e.Worker, max(s.Ceiling, f.Ceiling),", "f.Worker, f.ReservedUntil = e.Worker,"}}},
+
+	// The clean stop.
+	{name: "less stays reserved than was used", edits: []edit{{"keep.go",
+		"max(t, g.seq.ms+1)+g.cfg.Grace", "t+g.cfg.Grace"}}},
+	{name: "what is given back is still issued", edits: []edit{{"keep.go",
+		"l.ReservedUntil = min(l.ReservedUntil, max(t, g.seq.ms+1)+g.cfg.Grace.Milliseconds())\n	next := l.Record",
+		"next := l.Record\n	next.ReservedUntil = min(l.ReservedUntil, max(t, g.seq.ms+1)+g.cfg.Grace.Milliseconds())"}}},
+	{name: "what is given back stays in the file", edits: []edit{{"keep.go",
+		"f.ReservedUntil = min(f.ReservedUntil, next.ReservedUntil)", ""}}},
+	{name: "IDs are issued after Close", edits: []edit{{"run.go",
+		"	g.closed = true\n", ""}}},
+	{name: "the next start may use the last millisecond again", edits: []edit{{"run.go",
+		"l, used := g.lease, g.seq.ms+1", "l, used := g.lease, g.seq.ms"}}},
+
+	// Clock and sequence.
+	{name: "a step forward is believed", edits: []edit{{"clock.go",
+		"if ahead > g.tolerance.Milliseconds() {", "if false {"}}},
+	{name: "a step forward is believed at once by who is alone", edits: []edit{{"doubt.go",
+		"now.Mono-g.guard.since >= believeAlone", "true"}}},
+	{name: "who is contradicted once is alone with the next lost answer", by: "TestPeersVanish", edits: []edit{{"doubt.go",
+		"g.guard.since = now.Mono", "_ = now.Mono"}}},
+	{name: "the sequence goes back with the clock", edits: []edit{
+		{"sequence.go", "case lag <= 0,", "case lag == 0,"},
+		{"generator.go", "	case offset <= 0:\n", "	case true:\n"}}},
+	{name: "a new worker begins at the last one's time", edits: []edit{{"keep.go",
+		"	g.seq.skip(l.floor - 1)\n", ""}}},
+	{name: "a millisecond has one ID too many", edits: []edit{{"sequence.go",
+		"return s.size - s.next\n", "return s.size - s.next + 1\n"}}},
+}
