@@ -90,7 +90,11 @@ func (g *Generator) acquire(ctx context.Context) error {
 		return errors.New("it is not known yet which workers the other generators hold")
 	}
 	var free []Entry
+	taken := int64(0)
 	for _, e := range entries {
+		if g.cfg.FirstWorker <= e.Worker && e.Worker <= g.cfg.LastWorker {
+			taken++
+		}
 		if e.ReservedUntil <= t && g.choice().Allows(e.Worker) {
 			free = append(free, e)
 		}
@@ -100,8 +104,11 @@ func (g *Generator) acquire(ctx context.Context) error {
 		e.Acquired, e.Incarnation = t, ""
 		return g.claim(ctx, e, Saved{Worker: e.Worker, Ceiling: e.ReservedUntil})
 	}
+	if taken > g.cfg.LastWorker-g.cfg.FirstWorker {
+		return g.allTaken(entries)
+	}
 	err = g.add(ctx, t, r)
-	if errors.Is(err, ErrFull) {
+	if errors.Is(err, ErrFull) { // others claim the rest
 		return g.allTaken(entries)
 	}
 	return err
@@ -207,8 +214,7 @@ func (g *Generator) confirm(e Entry, t int64) error {
 // installLocked begins to issue from a lease.
 func (g *Generator) installLocked(l *lease) {
 	g.lease = l
-	g.seq.skip(l.floor - 1)
-	g.seq.skip(g.seq.ms) // nor what is left of the millisecond of another worker
+	g.seq.skip(l.floor - 1) // the floor is above what was issued before, under whatever worker
 	signal(g.advanceNow)
 }
 

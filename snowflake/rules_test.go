@@ -386,6 +386,19 @@ func TestPeersVanish(t *testing.T) {
 	})
 }
 
+// TestStepAfterStep: a small step that is doubted does not lend its time to a
+// larger one.
+func TestStepAfterStep(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		n := w.start()
+		w.act(n, act{after: time.Minute + ms, set: 2 * time.Second, told: []string{"acquired 0"}})
+		w.act(n, act{after: 9 * time.Second, set: 24 * time.Hour})
+		w.act(n, act{after: 9 * time.Second})
+		const both = 24*time.Hour + 2*time.Second
+		w.act(n, act{after: 3 * time.Second, ahead: both, told: []string{"skewed", "recovered: skewed"}})
+	})
+}
+
 // TestBackwardsTold: the event and the error say how far the clock is behind.
 func TestBackwardsTold(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
