@@ -13,7 +13,7 @@ func TestRun(t *testing.T) {
 	if err := run(t.Context(), []string{"-rounds", "2", "-duration", "5ms"}, &out); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"IDs a request: 100,000", "Request", "Take", "Reserve"} {
+	for _, want := range []string{"segment, IDs a request: 100,000", "snowflake, IDs a request: 1", "IDs a call: 100,000", "Request", "Take", "Reserve"} {
 		if !strings.Contains(out.String(), "\n| "+want) {
 			t.Errorf("no row %q in:\n%s", want, out.String())
 		}
