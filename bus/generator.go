@@ -93,6 +93,7 @@ type Generator struct {
 	counts               counts
 
 	claims    claims
+	looking   atomic.Bool // at the worker's record
 	isolation isolation
 	joined    chan struct{}            // closed when identity is known
 	news      chan struct{}            // the others should hear a beat
@@ -143,6 +144,7 @@ func (g *Generator) Run(ctx context.Context) error {
 	defer endLife()
 	g.life = life
 	closed := g.cfg.Conn.StatusChanged(nats.CLOSED)
+	status := g.cfg.Conn.StatusChanged(nats.RECONNECTING, nats.CONNECTED, nats.CLOSED)
 
 	stopEvents := background(g.publisher.run)
 	err := g.listen()
@@ -164,7 +166,7 @@ func (g *Generator) Run(ctx context.Context) error {
 		err = g.start(ctx, &services, ready, refused)
 	}
 	if err == nil {
-		err = g.attend(ctx, refused)
+		err = g.attend(ctx, refused, status)
 	}
 
 	// Leave first, so that no new requests come; then finish those that are here.
@@ -176,6 +178,7 @@ func (g *Generator) Run(ctx context.Context) error {
 	g.awaitWaiting()
 	stopWork() // refuses what still waits
 	stopFlakes()
+	g.isolation.givenUp.Store(true)
 	g.isolation.end(time.Now())
 	g.segments.waiting.close()
 	g.snowflakes.waiting.close()
@@ -217,7 +220,7 @@ func (g *Generator) awaitWaiting() {
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	end := time.Now().Add(g.cfg.DrainTimeout)
-	for g.alloc.Waiting()+int64(g.flakes.State().Waiting)+int64(len(g.adminSlots)) > 0 && time.Now().Before(end) {
+	for g.alloc.Waiting()+int64(g.flakes.State().Waiting)+g.isolation.waiting.Load()+int64(len(g.adminSlots)) > 0 && time.Now().Before(end) {
 		<-tick.C
 	}
 }

@@ -2,12 +2,17 @@ package bus
 
 import (
 	"context"
+	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/leafbus/leafbus/snowflake"
 )
+
+var errIsolated = errors.New("it was cut off, and has yet to look at its worker's record")
 
 // isolation is while the generator was cut off from NATS and has not looked at
 // its worker's record since: the registry may have lost it meanwhile, say because its
@@ -16,6 +21,7 @@ import (
 type isolation struct {
 	lasts   atomic.Bool // quick to ask
 	waiting atomic.Int64
+	givenUp atomic.Bool // it ended because the generator does
 
 	mu    sync.Mutex
 	ended chan struct{} // closed when it is over; nil: there is none
@@ -58,9 +64,20 @@ func (i *isolation) since(now time.Time) time.Duration {
 // rejoin ends the isolation when the worker's record has been looked at, or the
 // registry does not answer.
 func (g *Generator) rejoin() {
+	connection := g.cfg.Conn.Stats().Reconnects
 	g.flakes.Verify(g.life)
-	if g.cfg.Conn.IsConnected() { // else there will be another
+	if g.life.Err() == nil && g.cfg.Conn.IsConnected() && g.cfg.Conn.Stats().Reconnects == connection { // else there is another
 		g.isolation.end(time.Now())
+	}
+}
+
+// lookAt makes sure of the worker's record, once at a time.
+func (g *Generator) lookAt() {
+	if g.looking.CompareAndSwap(false, true) {
+		g.tasks.start(func() {
+			defer g.looking.Store(false)
+			g.flakes.Verify(g.life)
+		})
 	}
 }
 
@@ -79,6 +96,9 @@ func (r rejoining) Wait(ctx context.Context) ([]Range, error) {
 	}
 	select {
 	case <-over:
+		if r.g.isolation.givenUp.Load() {
+			return nil, snowflake.ErrClosed
+		}
 	case <-time.After(r.g.cfg.MaxWait):
 		return nil, snowflake.ErrTimedOut
 	}
@@ -88,7 +108,7 @@ func (r rejoining) Wait(ctx context.Context) ([]Range, error) {
 // settled reports whether the others have had time to say which workers they
 // hold, and whether they are of this installation.
 func (g *Generator) settled(now time.Time) bool {
-	if g.isolation.since(now) < beatExpires {
+	if g.isolation.lasts.Load() || g.isolation.since(now) < beatExpires {
 		return false
 	}
 	if g.identity.Load() != nil {
@@ -118,21 +138,10 @@ func (c *claims) lost(now time.Time, worker int64) {
 	c.until[worker] = now.Add(claimExpires)
 }
 
-// workers returns what the generator claims: the worker that it holds, if that
-// is not negative, and those that it lost.
-func (c *claims) workers(now time.Time, held int64) (workers []int64) {
-	if held >= 0 {
-		workers = append(workers, held)
-	}
+// workers returns those that are still claimed.
+func (c *claims) workers(now time.Time) (workers []int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for worker, until := range c.until {
-		switch {
-		case now.After(until):
-			delete(c.until, worker)
-		case worker != held:
-			workers = append(workers, worker)
-		}
-	}
-	return workers
+	maps.DeleteFunc(c.until, func(_ int64, until time.Time) bool { return now.After(until) })
+	return slices.Collect(maps.Keys(c.until))
 }

@@ -90,8 +90,7 @@ func (g *Generator) flush() error { return g.cfg.Conn.FlushTimeout(flushWait) }
 
 // attend keeps the generator in its place among the others until the context
 // is done, or it cannot serve any more.
-func (g *Generator) attend(ctx context.Context, refused <-chan error) error {
-	status := g.cfg.Conn.StatusChanged(nats.RECONNECTING, nats.CONNECTED, nats.CLOSED)
+func (g *Generator) attend(ctx context.Context, refused <-chan error, status <-chan nats.Status) error {
 	beats := time.NewTicker(beatEvery)
 	defer beats.Stop()
 	looks := time.NewTicker(asideEvery)
@@ -231,11 +230,10 @@ func (g *Generator) ensure(ctx context.Context, t allocator.Tag) error {
 // beat tells the others that this generator is there; gone is its last word.
 func (g *Generator) beat(gone bool) {
 	b := beat{Node: g.cfg.Node, ID: g.id, Segment: g.canServe(g.segments), Snowflake: g.canServe(g.snowflakes), Gone: gone}
-	held := g.flakes.Worker()
-	if gone {
-		held = -1
+	if worker := g.flakes.Worker(); worker >= 0 && !gone {
+		b.Worker = &worker
 	}
-	b.Workers = g.claims.workers(time.Now(), held)
+	b.Lost = g.claims.workers(time.Now())
 	if identity := g.identity.Load(); identity != nil {
 		b.Identity = *identity
 	}
@@ -248,11 +246,12 @@ func (g *Generator) beat(gone bool) {
 // it knows of this one before its first second is over.
 func (g *Generator) heard(msg *nats.Msg) {
 	now := time.Now()
-	if isNew := g.presence.hear(now, msg.Data); isNew {
+	b, isNew := g.presence.hear(now, msg.Data)
+	if isNew {
 		g.beat(false)
 	}
-	if g.presence.claimed(now, g.flakes.Worker(), beatExpires) {
-		g.tasks.start(func() { g.flakes.Verify(g.life) }) // one of the two is a clone, or the registry was restored
+	if b.Worker != nil && *b.Worker == g.flakes.Worker() {
+		g.lookAt() // one of the two is a clone, or the registry was restored
 	}
 	g.checkRivals(now)
 }

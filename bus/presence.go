@@ -27,9 +27,10 @@ type beat struct {
 	ID        string `json:"id"`        // of this run of the generator
 	Segment   bool   `json:"segment"`   // it can answer leaf.segment
 	Snowflake bool   `json:"snowflake"` // and leaf.snowflake
-	// Workers are those that it holds, or held until a moment ago.
-	Workers []int64 `json:"workers,omitempty"`
-	Gone    bool    `json:"gone,omitempty"` // its last word
+	// Worker is the one that it holds, Lost are those that it held until a moment ago.
+	Worker *int64  `json:"worker,omitempty"`
+	Lost   []int64 `json:"lost,omitempty"`
+	Gone   bool    `json:"gone,omitempty"` // its last word
 	Identity
 }
 
@@ -52,25 +53,25 @@ func newPresence(self string) *presence {
 	return &presence{self: self, others: make(map[string]member), claims: make(map[int64]time.Time)}
 }
 
-// hear takes in a beat, and reports whether it is of a generator that was not
-// known.
-func (p *presence) hear(now time.Time, data []byte) (isNew bool) {
-	var b beat
+// hear takes in another generator's beat, and reports whether that was not
+// known. It returns none for the own and for what is no beat.
+func (p *presence) hear(now time.Time, data []byte) (b beat, isNew bool) {
 	if json.Unmarshal(data, &b) != nil || b.ID == "" || b.ID == p.self {
-		return false
+		return beat{}, false
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if b.Gone {
-		for _, worker := range p.others[b.ID].Workers {
-			if !slices.Contains(b.Workers, worker) { // given up in order, not lost
-				delete(p.claims, worker)
-			}
+		if worker := p.others[b.ID].Worker; worker != nil { // given up in order
+			delete(p.claims, *worker)
 		}
 		delete(p.others, b.ID)
-		return false
+		return b, false
 	}
-	for _, worker := range b.Workers {
+	if b.Worker != nil {
+		p.claims[*b.Worker] = now
+	}
+	for _, worker := range b.Lost {
 		p.claims[worker] = now
 	}
 	_, known := p.others[b.ID]
@@ -78,7 +79,7 @@ func (p *presence) hear(now time.Time, data []byte) (isNew bool) {
 		maps.DeleteFunc(p.others, func(_ string, m member) bool { return now.Sub(m.heard) >= beatExpires })
 	}
 	p.others[b.ID] = member{b, now}
-	return !known
+	return b, !known
 }
 
 // present returns the other generators that are there, by node.
@@ -97,13 +98,18 @@ func (p *presence) present(now time.Time) []beat {
 	return found
 }
 
-// claimed reports whether another generator said within the last time that it
-// holds the worker.
-func (p *presence) claimed(now time.Time, worker int64, within time.Duration) bool {
+// claimed reports whether another generator said lately that it holds the
+// worker, or has just lost it.
+func (p *presence) claimed(now time.Time, worker int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	heard, ok := p.claims[worker]
-	return ok && now.Sub(heard) < within
+	return ok && now.Sub(heard) < claimExpires
+}
+
+// held reports whether another generator says that it holds the worker.
+func (p *presence) held(now time.Time, worker int64) bool {
+	return p.elsewhere(now, time.Time{}, func(b beat) bool { return b.Worker != nil && *b.Worker == worker })
 }
 
 // elsewhere reports whether another generator has said, later than since, what

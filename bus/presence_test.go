@@ -1,7 +1,6 @@
 package bus
 
 import (
-	"slices"
 	"testing"
 	"time"
 )
@@ -10,7 +9,10 @@ func TestPresence(t *testing.T) {
 	p := newPresence("me")
 	start := time.Unix(1_700_000_000, 0)
 	segment := func(b beat) bool { return b.Segment }
-	hear := func(after time.Duration, b beat) bool { return p.hear(start.Add(after), encode(b)) }
+	hear := func(after time.Duration, b beat) bool {
+		_, isNew := p.hear(start.Add(after), encode(b))
+		return isNew
+	}
 	nodes := func(after time.Duration) (list string) {
 		for _, b := range p.present(start.Add(after)) {
 			list += b.Node
@@ -57,51 +59,58 @@ func TestPresence(t *testing.T) {
 		t.Errorf("kept: %v", p.others)
 	}
 	for _, junk := range []string{"", "null", "{", `{"node":"x"}`, "[]"} {
-		if p.hear(start, []byte(junk)) {
+		if _, isNew := p.hear(start, []byte(junk)); isNew {
 			t.Errorf("%q counts for a generator", junk)
 		}
 	}
 }
 
-// Whoever says that it holds a worker keeps the others from it for a while.
+// Whoever says that it holds a worker, or has lost it, keeps the others from it
+// for a while; that it holds it counts as long as it is there.
 func TestPresenceClaims(t *testing.T) {
 	p := newPresence("me")
 	start := time.Unix(1_700_000_000, 0)
-	p.hear(start, encode(beat{Node: "m", ID: "me", Workers: []int64{7}}))
-	p.hear(start, encode(beat{Node: "a", ID: "1", Workers: []int64{0, 3}}))
-	p.hear(start, encode(beat{Node: "b", ID: "2"})) // has none
-	for worker, want := range map[int64]bool{-1: false, 0: true, 1: false, 3: true, 7: false} {
-		if got := p.claimed(start, worker, beatExpires); got != want {
-			t.Errorf("worker %d is claimed: %v, want %v", worker, got, want)
+	hear := func(after time.Duration, b beat) { p.hear(start.Add(after), encode(b)) }
+	zero, one, seven := int64(0), int64(1), int64(7)
+	hear(0, beat{Node: "m", ID: "me", Worker: &seven})
+	hear(0, beat{Node: "a", ID: "1", Worker: &zero, Lost: []int64{3}})
+	hear(0, beat{Node: "c", ID: "3", Worker: &one})
+	hear(0, beat{Node: "b", ID: "2"}) // has none
+	want := func(after time.Duration, claimed, held map[int64]bool) {
+		t.Helper()
+		for _, worker := range []int64{-1, zero, one, 3, seven} {
+			if got := p.claimed(start.Add(after), worker); got != claimed[worker] {
+				t.Errorf("after %v worker %d is claimed: %v, want %v", after, worker, got, claimed[worker])
+			}
+			if got := p.held(start.Add(after), worker); got != held[worker] {
+				t.Errorf("after %v worker %d is held: %v, want %v", after, worker, got, held[worker])
+			}
 		}
 	}
-	later := start.Add(beatExpires)
-	if p.claimed(later, 0, beatExpires) || !p.claimed(later, 0, claimExpires) {
-		t.Error("a claim counts for as long as is asked")
-	}
+	type set = map[int64]bool
+	want(0, set{zero: true, one: true, 3: true}, set{zero: true, one: true})
+	hear(time.Second, beat{Node: "a", ID: "1", Lost: []int64{zero}})
+	want(time.Second, set{zero: true, one: true, 3: true}, set{one: true})
+	hear(time.Second, beat{Node: "c", ID: "3", Gone: true}) // in order
+	want(time.Second, set{zero: true, 3: true}, set{})
+	want(claimExpires, set{zero: true}, set{})
+	want(claimExpires+time.Second, set{}, set{})
 }
 
 // A worker that was lost is kept from the others for a while.
 func TestLostWorkersAreClaimed(t *testing.T) {
 	var c claims
 	start := time.Unix(1_700_000_000, 0)
-	if got := c.workers(start, -1); len(got) > 0 {
-		t.Errorf("one that has none claims %v", got)
+	if got := c.workers(start); len(got) > 0 {
+		t.Errorf("one that has lost none claims %v", got)
 	}
 	c.lost(start, 5)
-	for _, want := range []struct {
-		after   time.Duration
-		held    int64
-		workers []int64
-	}{
-		{0, -1, []int64{5}},
-		{0, 7, []int64{7, 5}},
-		{0, 5, []int64{5}}, // it has it again
-		{claimExpires, 7, []int64{7, 5}},
-		{claimExpires + 1, 7, []int64{7}},
-	} {
-		if got := c.workers(start.Add(want.after), want.held); !slices.Equal(got, want.workers) {
-			t.Errorf("after %v with worker %d: %v, want %v", want.after, want.held, got, want.workers)
+	for after, want := range map[time.Duration]int{0: 1, claimExpires: 1} {
+		if got := c.workers(start.Add(after)); len(got) != want || got[0] != 5 {
+			t.Errorf("after %v: %v, want 5", after, got)
 		}
+	}
+	if got := c.workers(start.Add(claimExpires + 1)); len(got) > 0 {
+		t.Errorf("claimed for ever: %v", got)
 	}
 }

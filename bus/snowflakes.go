@@ -35,7 +35,12 @@ func newSnowflakes(g *Generator) *issuer {
 			}
 			return nil, w, nil
 		},
-		healthy: func() error { return g.flakes.State().Err },
+		healthy: func() error {
+			if g.isolation.lasts.Load() {
+				return errIsolated
+			}
+			return g.flakes.State().Err
+		},
 		offered: func(b beat) bool { return b.Snowflake },
 	}
 }
@@ -47,7 +52,8 @@ func (g *Generator) newFlakes() *snowflake.Generator {
 	cfg.Node, cfg.Log = g.cfg.Node, g.log
 	cfg.MaxBatch, cfg.MaxWait, cfg.MaxWaiting = g.cfg.MaxBatch, g.cfg.MaxWait, g.cfg.MaxWaiting
 	cfg.Registry = joinedRegistry{cfg.Registry, g.joined}
-	cfg.Claimed = func(worker int64) bool { return g.presence.claimed(time.Now(), worker, claimExpires) }
+	cfg.Claimed = func(worker int64) bool { return g.presence.claimed(time.Now(), worker) }
+	cfg.Held = func(worker int64) bool { return g.presence.held(time.Now(), worker) }
 	cfg.Settled = func() bool { return g.settled(time.Now()) }
 	cfg.Peers = g.peerClocks
 	cfg.Notify = func(e snowflake.Event) {

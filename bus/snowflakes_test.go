@@ -228,7 +228,7 @@ func TestWorkerClaimedByAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	claim := func(worker int64) error {
-		return nc.Publish(beats.Subject, fmt.Appendf(nil, `{"node":"clone","id":"1","workers":[%d]}`, worker))
+		return nc.Publish(beats.Subject, fmt.Appendf(nil, `{"node":"clone","id":"1","worker":%d}`, worker))
 	}
 	c := newClock()
 	records := snowflaketest.NewMemory()

@@ -52,7 +52,7 @@ func (g *Generator) workersList(ctx context.Context, req WorkersRequest) (Worker
 			continue
 		}
 		page.Workers = append(page.Workers, Worker{
-			Worker: e.Worker, Node: e.Node, Running: e.Worker == g.flakes.Worker() || g.presence.claimed(now, e.Worker, beatExpires),
+			Worker: e.Worker, Node: e.Node, Running: e.Worker == g.flakes.Worker() || g.presence.held(now, e.Worker),
 			Acquired: utc(e.Acquired), Reported: utc(e.Reported), ReservedUntil: utc(e.ReservedUntil),
 		})
 	}

@@ -55,10 +55,14 @@ type Config struct {
 
 	// FirstWorker and LastWorker bound the worker that is taken.
 	FirstWorker, LastWorker int64
-	// Claimed reports whether another running generator says that it holds the
-	// worker. Such a worker is never taken, whatever the registry says: it may have
-	// been restored from a backup. Default: none does.
+	// Claimed reports whether another generator said lately that it holds the
+	// worker, or has just lost it. Such a worker is not taken, whatever the registry
+	// says: it may have been restored from a backup. Default: none does.
 	Claimed func(worker int64) bool
+	// Held reports whether another generator says so of this moment. Such a
+	// worker is not used even if the record is this generator's own: one of the
+	// two has a clone of the other's file. Default: none does.
+	Held func(worker int64) bool
 	// Settled reports whether the other generators have had time to say what they
 	// hold. Until then no worker is taken but the own one. Default: they have.
 	Settled func() bool
@@ -90,6 +94,7 @@ type Generator struct {
 	wake       chan struct{}       // of the goroutine that serves waiting requests
 	verify     chan chan struct{}  // of the one that keeps the worker; what is sent is closed when it has looked
 	advanceNow chan struct{}       // of the one that advances the ceiling
+	trying     Record              // the incarnation that was sent for a worker, without an answer; of the one that keeps it
 	started    time.Duration       // Mono
 	random     func(n int64) int64 // in [0, n); whatever need not be the same for all
 	capacity   int64               // most IDs that may be waited for
@@ -141,6 +146,9 @@ func New(cfg Config) *Generator {
 	}
 	if cfg.Claimed == nil {
 		cfg.Claimed = func(int64) bool { return false }
+	}
+	if cfg.Held == nil {
+		cfg.Held = func(int64) bool { return false }
 	}
 	if cfg.Settled == nil {
 		cfg.Settled = func() bool { return true }

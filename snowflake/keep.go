@@ -25,14 +25,11 @@ func (l *lease) held() Held { return Held{l.Worker, l.ReservedUntil} }
 // keep takes one step to have a worker and to hold it: it acquires one, or
 // extends the reservation of the one that there is. It is for one goroutine.
 func (g *Generator) keep(ctx context.Context) error {
-	g.mu.Lock()
-	l := g.lease
-	g.mu.Unlock()
 	var err error
-	if l == nil || l.unconfirmed {
-		err = g.acquire(ctx)
+	if g.confirmed() {
+		err = g.report(ctx, g.lease) // nobody else changes which lease there is
 	} else {
-		err = g.report(ctx, l)
+		err = g.acquire(ctx)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -45,6 +42,13 @@ func (g *Generator) keep(ctx context.Context) error {
 	}
 	signal(g.wake)
 	return err
+}
+
+// confirmed reports whether there is a worker that the registry knows of.
+func (g *Generator) confirmed() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.lease != nil && !g.lease.unconfirmed
 }
 
 // now returns the time that may be reserved and issued.
@@ -79,8 +83,13 @@ func (g *Generator) acquire(ctx context.Context) error {
 	}
 	t, r := g.now()
 	if known {
-		if e, ok := g.find(entries, saved); ok {
+		e, ok := find(entries, saved)
+		ok = ok && !g.cfg.Held(e.Worker) // by another, with a clone of the file
+		switch {
+		case ok && g.inRange(e.Worker):
 			return g.claim(ctx, e, saved)
+		case ok: // another worker is wanted now
+			return g.leave(ctx, e)
 		}
 		if err := g.lose(Held{saved.Worker, saved.ReservedUntil}, t); err != nil {
 			return err
@@ -92,7 +101,7 @@ func (g *Generator) acquire(ctx context.Context) error {
 	var free []Entry
 	taken := int64(0)
 	for _, e := range entries {
-		if g.cfg.FirstWorker <= e.Worker && e.Worker <= g.cfg.LastWorker {
+		if g.inRange(e.Worker) {
 			taken++
 		}
 		if e.ReservedUntil <= t && g.choice().Allows(e.Worker) {
@@ -115,13 +124,35 @@ func (g *Generator) acquire(ctx context.Context) error {
 }
 
 // find returns the record that this generator wrote before it was started.
-func (g *Generator) find(entries []Entry, saved Saved) (Entry, bool) {
+func find(entries []Entry, saved Saved) (Entry, bool) {
 	for _, e := range entries {
 		if e.Incarnation != "" && (e.Incarnation == saved.Incarnation || e.Incarnation == saved.Pending) {
-			return e, g.choice().Allows(e.Worker)
+			return e, true
 		}
 	}
 	return Entry{}, false
+}
+
+func (g *Generator) inRange(worker int64) bool {
+	return g.cfg.FirstWorker <= worker && worker <= g.cfg.LastWorker
+}
+
+// leave gives the own worker e free, which is not one of those to choose from
+// any more: first in memory and in the file, whose ceiling is above all that was issued.
+func (g *Generator) leave(ctx context.Context, e Entry) error {
+	g.mu.Lock()
+	g.lease, g.forgotten = nil, true
+	g.mu.Unlock()
+	if err := g.save(g.forget); err != nil {
+		return err
+	}
+	saved, _ := g.own()
+	e.ReservedUntil = min(e.ReservedUntil, saved.Ceiling)
+	if _, err := g.cfg.Registry.Put(ctx, e.Record, e.Version); err != nil {
+		return fmt.Errorf("giving up worker %d, which is not wanted any more: %w", e.Worker, err)
+	}
+	g.cfg.Notify(WorkerReleased{Held{e.Worker, e.ReservedUntil}})
+	return g.acquire(ctx)
 }
 
 // resume issues from the file alone while the registry is away, as long as the
@@ -131,7 +162,7 @@ func (g *Generator) resume(s Saved) {
 	defer g.mu.Unlock()
 	t := g.guard.at(g.cfg.Clock(), g.seq.ms)
 	switch {
-	case !g.choice().Allows(s.Worker): // another runs with a copy of the file
+	case !g.inRange(s.Worker) || g.cfg.Held(s.Worker): // by another, with a clone of the file
 		g.lease = nil
 		return
 	case g.lease != nil || t >= s.ReservedUntil || !g.cfg.Settled():
@@ -150,8 +181,11 @@ func (g *Generator) resume(s Saved) {
 // knows it.
 func (g *Generator) claim(ctx context.Context, e Entry, s Saved) error {
 	t, r := g.now()
+	if g.trying.Worker != e.Worker || g.trying.Incarnation == "" { // else a write without an answer may still happen
+		g.trying = Record{Worker: e.Worker, Incarnation: rand.Text()}
+	}
 	next := Record{
-		Worker: e.Worker, Node: g.cfg.Node, Incarnation: rand.Text(),
+		Worker: e.Worker, Node: g.cfg.Node, Incarnation: g.trying.Incarnation,
 		ReservedUntil: g.until(e.ReservedUntil, t, r), Acquired: e.Acquired, Reported: r.Wall,
 	}
 	err := g.save(func(f *Saved) {
@@ -194,6 +228,7 @@ func (g *Generator) confirm(e Entry, t int64) error {
 	if err != nil {
 		return err
 	}
+	g.trying = Record{}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	l := g.lease
@@ -291,6 +326,7 @@ func (g *Generator) lose(held Held, t int64) error {
 		}
 		g.cfg.Notify(WorkerLost{held})
 		g.lost = &held
+		defer g.cfg.Log.Warn("the worker is lost: its record is gone, or another's; taking another", "worker", held.Worker)
 	}
 	g.lease, g.forgotten = nil, true
 	g.mu.Unlock()
@@ -313,7 +349,7 @@ func (g *Generator) allTaken(entries []Entry) error {
 	var holders []string
 	slices.SortFunc(entries, func(x, y Entry) int { return cmp.Compare(x.ReservedUntil, y.ReservedUntil) })
 	for _, e := range entries {
-		if e.Worker < g.cfg.FirstWorker || e.Worker > g.cfg.LastWorker {
+		if !g.inRange(e.Worker) {
 			continue
 		}
 		if len(holders) == listed {
@@ -352,8 +388,7 @@ func (g *Generator) retire(ctx context.Context) error {
 			return lost
 		}
 		g.mu.Lock()
-		next.ReservedUntil = min(next.ReservedUntil, l.ReservedUntil)
-		l.ReservedUntil = next.ReservedUntil
+		l.ReservedUntil = next.ReservedUntil // what the file says, and the record is to
 		g.mu.Unlock()
 		_, err = g.cfg.Registry.Put(ctx, next, l.version)
 	}

@@ -571,6 +571,9 @@ func TestClaimed(t *testing.T) {
 			s.Claimed = func(worker int64) bool { return slices.Contains(workers, worker) }
 		}
 	}
+	held := func(worker int64) func(*setup) {
+		return func(s *setup) { s.Held = func(held int64) bool { return held == worker } }
+	}
 	t.Run("one that nobody has", func(t *testing.T) {
 		bubble(t, func(t *testing.T, w *world) {
 			if got := w.start(claimed(0, 1, 3)).take(0); got.Worker != 2 {
@@ -602,12 +605,26 @@ func TestClaimed(t *testing.T) {
 		bubble(t, func(t *testing.T, w *world) {
 			n := w.start()
 			n.run(time.Second)
-			n = w.start(on(n.kill()), claimed(0))
+			n = w.start(on(n.kill()), claimed(0), held(0))
 			time.Sleep(3 * time.Second)
 			if got := n.take(0); got.Worker != 1 {
 				t.Errorf("worker %d was taken, want 1", got.Worker)
 			}
 			n.wantTold("lost 0", "acquired 1", "recovered: lost")
+		})
+	})
+	t.Run("its own, which another has just lost", func(t *testing.T) {
+		bubble(t, func(t *testing.T, w *world) {
+			n := w.start()
+			n.run(time.Second)
+			last := n.last
+			n = w.start(on(n.kill()), claimed(0))
+			n.last = last
+			time.Sleep(3 * time.Second)
+			if got := n.take(0); got.Worker != 0 {
+				t.Errorf("worker %d was taken, want 0", got.Worker)
+			}
+			n.wantTold("acquired 0")
 		})
 	})
 }
@@ -923,7 +940,10 @@ func TestLocalFile(t *testing.T) {
 		"another layout":               {found: killed, change: func(s *setup) { s.Layout.WorkerBits, s.Layout.SequenceBits = 9, 13 }, want: stranger},
 		"another range of workers":     {found: killed, change: func(s *setup) { s.FirstWorker = 1 }, want: stranger, rest: 2 * time.Second},
 		"a clone, the original answers": {
-			found: copied, change: func(s *setup) { s.Claimed = func(worker int64) bool { return worker == 0 } }, want: stranger, rest: 2 * time.Second, runs: true,
+			found: copied, change: func(s *setup) {
+				s.Held = func(worker int64) bool { return worker == 0 }
+				s.Claimed = s.Held
+			}, want: stranger, rest: 2 * time.Second, runs: true,
 		},
 		"a clone, the original has restarted": {found: restarted, want: stranger, runs: true, asks: true},
 		"a clone, the original has restarted and was stopped": {
@@ -1007,7 +1027,7 @@ func TestClaimAfterAway(t *testing.T) {
 		n.run(30 * time.Second)
 		var slow atomic.Int64
 		n = w.start(on(n.kill()), down, func(s *setup) {
-			s.Claimed = func(int64) bool { time.Sleep(time.Duration(slow.Load())); return false }
+			s.Held = func(int64) bool { time.Sleep(time.Duration(slow.Load())); return false }
 		})
 		time.Sleep(2 * time.Second)
 		n.run(10 * time.Second)
@@ -1072,4 +1092,25 @@ type slowDisk struct {
 func (d *slowDisk) WriteAt(p []byte, off int64) (int, error) {
 	time.Sleep(time.Duration(d.takes.Load()))
 	return d.Disk.WriteAt(p, off)
+}
+
+// TestWorkerNotWanted: whoever is to take another worker than before gives the
+// old one free, down to what was used of it.
+func TestWorkerNotWanted(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		n := w.start()
+		n.run(30 * time.Second)
+		used := n.last
+		d := n.kill()
+		n = w.start(on(d), func(s *setup) { s.FirstWorker, s.LastWorker = 7, 7 })
+		time.Sleep(3 * time.Second)
+		if got := n.take(0); got.Worker != 7 {
+			t.Errorf("worker %d was taken, want 7", got.Worker)
+		}
+		n.wantTold("released 0", "acquired 7")
+		until := w.record(0).ReservedUntil
+		if last := w.parts(used).UnixMS; until <= last || until > last+2001 {
+			t.Errorf("worker 0 is reserved for %d ms after the last ID, want 1 to 2001", until-last)
+		}
+	})
 }

@@ -10,7 +10,7 @@ import (
 
 const (
 	reportEvery  = 3 * time.Second
-	keepTimeout  = 5 * time.Second         // of one step: a registry may be making its bucket
+	keepTimeout  = 5 * time.Second         // of getting a worker: a registry may be making its bucket
 	firstTimeout = 1500 * time.Millisecond // of the first: then the file must do
 	lastTimeout  = 2 * time.Second         // of giving up the worker
 	firstPause   = 50 * time.Millisecond
@@ -67,7 +67,7 @@ func (g *Generator) bind(installation string) {
 	}
 	if s, ok := g.cfg.File.Saved(); ok {
 		if _, known := g.own(); !known && s.Worker >= 0 {
-			g.cfg.Log.Warn("the data folder is a copy, or of another generator: taking a worker of its own", "its", s, "own", g.binding)
+			g.cfg.Log.Warn("the data folder's worker is another's: taking one of its own", "node", s.Node, "installation", s.Installation, "place", s.Place)
 		}
 	}
 }
@@ -92,6 +92,9 @@ func (g *Generator) keepAlways(ctx context.Context) {
 	told := false // an episode is logged once
 	var asked chan struct{}
 	for ctx.Err() == nil {
+		if g.confirmed() { // then it is one write, for which requests may wait
+			timeout = firstTimeout
+		}
 		attempt, cancel := context.WithTimeout(ctx, timeout)
 		err := g.keep(attempt)
 		cancel()
@@ -104,7 +107,7 @@ func (g *Generator) keepAlways(ctx context.Context) {
 		switch {
 		case err == nil:
 			if told {
-				g.cfg.Log.Info("the worker is reserved again")
+				g.cfg.Log.Info("the worker is reserved")
 			}
 			pause, told = firstPause, false
 		case ctx.Err() != nil:

@@ -194,7 +194,7 @@ func (o *owner) start() {
 	config.Node, config.Place = "node", o.name
 	config.Registry = wire{p}
 	config.Clock = func() snowflake.Reading { return p.read(born) }
-	config.Claimed, config.Peers, config.Notify = p.claimed, p.peers, p.notify
+	config.Claimed, config.Held, config.Peers, config.Notify = p.claimed, p.claimed, p.peers, p.notify
 	p.do(func() {
 		var err error
 		if config.File, err = snowflake.NewFile(disk{o.disk, p}); err != nil {

@@ -76,8 +76,8 @@ SIGINT and SIGTERM drain: accepted requests are answered. A second one exits.`,
 	fs.StringVar(&f.node, "node", "", "`NAME` of this generator (default a random one, kept in the data folder)")
 	fs.StringVar(&f.http, "http", "127.0.0.1:8080", "`ADDR` of the HTTP face, which this version does not have yet; empty is off")
 	fs.Int64Var(&f.maxBatch, "max-batch", allocator.DefaultMaxBatch, "most IDs in one request")
-	fs.DurationVar(&f.maxWait, "max-wait", allocator.DefaultMaxWait, "longest wait of a request for a segment")
-	fs.Int64Var(&f.maxWaiting, "max-waiting", allocator.DefaultMaxWaiting, "most requests that wait for a segment at a time")
+	fs.DurationVar(&f.maxWait, "max-wait", allocator.DefaultMaxWait, "longest wait of a request, for a segment or for time")
+	fs.Int64Var(&f.maxWaiting, "max-waiting", allocator.DefaultMaxWaiting, "most requests that wait at a time")
 	fs.Int64Var(&f.maxStep, "max-step", allocator.DefaultMaxStep, "largest step, adapted or given")
 	fs.IntVar(&f.replicas, "replicas", 0, "copies of the state that this generator creates in a NATS cluster (default 3 where it has them, else 1)")
 	fs.Int64Var(&f.evtMax, "events-max-bytes", kvstore.DefaultEventsMaxBytes, "size of the event stream if this generator creates it")
@@ -255,7 +255,7 @@ func (f *serveFlags) workers(layout snowflake.Layout) (first, last int64, err er
 	from, err1 := strconv.ParseInt(lo, 10, 64)
 	to, err2 := strconv.ParseInt(hi, 10, 64)
 	if !ok || err1 != nil || err2 != nil || from < first || to > last || from > to {
-		return 0, 0, usagef("--%s is %q: workers are numbered from %d to %d", flag, value, first, last)
+		return 0, 0, usagef("--%s is %q: want a number from %d to %d, or two such as 0-7", flag, value, first, last)
 	}
 	return from, to, nil
 }

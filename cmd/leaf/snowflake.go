@@ -91,8 +91,11 @@ func newWorkersCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "workers",
 		Short: "Show who holds which worker ID",
-		Long: `Show who holds which worker ID of snowflakes, and until when. A worker whose
-reservation is over may be taken by another generator.`,
+		Long: `Show who holds which worker ID of snowflakes, and until when.
+
+A worker is running (a generator says that it holds it), away (its generator is
+not heard, and may come back), or free (its reservation is over: any generator
+may take it).`,
 		Example: `  leaf workers
   leaf workers --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
