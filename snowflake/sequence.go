@@ -4,7 +4,7 @@ const (
 	// maxLag is how far behind the clock, in ms, a worker under full load may
 	// be: what time was not used while the process was not running is used up
 	// after it, so that the layout's ceiling is reached in spite of the scheduler.
-	maxLag = 10
+	maxLag = 50
 	// spread is the part of the sequence numbers that an idle millisecond may
 	// begin at: 0 to 127 of 4,096.
 	spread = 32

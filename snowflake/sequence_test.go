@@ -38,9 +38,9 @@ func TestSequenceEnter(t *testing.T) {
 		"the next, packed and full":        {numbers{1000, full, true}, 1001, numbers{1001, 0, true}},
 		"a packed one is filled first":     {numbers{1000, 5, true}, 1001, numbers{1000, 5, true}},
 		"full, as far behind as allowed":   {numbers{1000, full, true}, 1010, numbers{1001, 0, true}},
-		"full, further behind":             {numbers{1000, full, true}, 1011, numbers{1011, random, false}},
+		"full, further behind":             {numbers{1000, full, true}, 1051, numbers{1051, random, false}},
 		"packed, as far behind as allowed": {numbers{1000, 5, true}, 1010, numbers{1000, 5, true}},
-		"packed, further behind":           {numbers{1000, 5, true}, 1011, numbers{1011, random, false}},
+		"packed, further behind":           {numbers{1000, 5, true}, 1051, numbers{1051, random, false}},
 		"full, but years ago":              {numbers{1000, full, false}, 1 << 40, numbers{1 << 40, random, false}},
 	} {
 		s := c.seq.of(size)

@@ -50,7 +50,7 @@ var batches = []batch{
 	{1_000, allocator.Tag{Name: "bench.1000", MaxID: 1, Step: allocator.DefaultStep}, []int{1, 16}},
 	{100_000, allocator.Tag{Name: "bench.100000", MaxID: 1, Step: 1_000_000}, []int{1, 16}},
 	{1, allocator.Tag{}, []int{1, 16, 64}},
-	{100, allocator.Tag{}, []int{1}},
+	{10, allocator.Tag{}, []int{16}},
 }
 
 // overNATS compares requests for IDs with requests to an echo. Both responders
