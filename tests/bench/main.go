@@ -34,7 +34,7 @@ func main() {
 	}
 }
 
-// run prints the tables to w. By default it takes about two minutes: many short
+// run prints the tables to w. By default it takes about three minutes: many short
 // rounds rather than a few long ones, so that what else the machine does in
 // between weighs on baseline and Leafbus alike.
 func run(ctx context.Context, args []string, w io.Writer) error {
