@@ -24,6 +24,25 @@ import (
 
 // newCluster starts a NATS cluster and returns a connection to it.
 func newCluster(t *testing.T, size int) *nats.Conn {
+	var servers []*server.Server
+	for range 3 { // a port that was free may be taken by another test before the server has it
+		if servers = tryCluster(t, size); servers != nil {
+			break
+		}
+	}
+	if servers == nil {
+		t.Fatal("a server of the cluster did not start")
+	}
+	nc, err := nats.Connect(servers[0].ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+// tryCluster returns the servers of a cluster, or nil if one did not start.
+func tryCluster(t *testing.T, size int) (servers []*server.Server) {
 	var routes []*url.URL
 	ports := make([]int, size)
 	for i := range ports {
@@ -35,7 +54,6 @@ func newCluster(t *testing.T, size int) *nats.Conn {
 		routes = append(routes, &url.URL{Scheme: "nats", Host: l.Addr().String()})
 		l.Close()
 	}
-	var servers []*server.Server
 	for i, port := range ports {
 		ns, err := server.NewServer(&server.Options{
 			ServerName: fmt.Sprintf("s%d", i), Host: "127.0.0.1", Port: server.RANDOM_PORT,
@@ -50,16 +68,14 @@ func newCluster(t *testing.T, size int) *nats.Conn {
 		servers = append(servers, ns)
 	}
 	for _, ns := range servers {
-		if !ns.ReadyForConnections(30 * time.Second) {
-			t.Fatal("a server of the cluster did not start")
+		if !ns.ReadyForConnections(10 * time.Second) {
+			for _, ns := range servers {
+				ns.Shutdown()
+			}
+			return nil
 		}
 	}
-	nc, err := nats.Connect(servers[0].ClientURL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	return nc
+	return servers
 }
 
 // The state is kept three times where the cluster can, once where it cannot,
