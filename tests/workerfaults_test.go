@@ -42,12 +42,15 @@ func allEvents[T any](t *testing.T, js jetstream.JetStream, subject string) (fou
 	if err != nil {
 		t.Fatal(err)
 	}
+	began := time.Now()
 	for seq := uint64(1); ; {
 		msg, err := stream.GetMsg(t.Context(), seq, jetstream.WithGetMsgSubject(subject))
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
+		switch {
+		case errors.Is(err, jetstream.ErrMsgNotFound):
 			return found
-		}
-		if err != nil {
+		case err != nil && time.Since(began) < patience: // the server may have been started again just now
+			continue
+		case err != nil:
 			t.Fatal(err)
 		}
 		found = append(found, parse[T](t, msg.Data))
