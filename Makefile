@@ -22,8 +22,8 @@ test: ## every test, with the race detector
 
 lint: ## gofmt, go vet, staticcheck, and govulncheck where its database can be reached
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo 'run gofmt -w .'; exit 1; }
-	$(GO) vet ./...
-	$(GO) run $(STATICCHECK) ./...
+	$(GO) vet -tags mutations ./...
+	$(GO) run $(STATICCHECK) -tags mutations ./...
 	@$(MAKE) --no-print-directory vuln
 
 # Where the tool or its database cannot be fetched, that is said and is no failure.
@@ -41,7 +41,7 @@ fuzz: ## each decoder for FUZZTIME
 		echo "$${f#*:}"; $(GO) test ./$${f%%:*} -run='^$$' -fuzz="^$${f#*:}$$" -fuzztime=$(FUZZTIME); done
 
 mutations: ## breaks each invariant of snowflakes on purpose; the tests must find it (some minutes)
-	LEAF_MUTATIONS=1 $(GO) test -count=1 -timeout 60m -run TestMutations -v ./snowflake
+	$(GO) test -tags mutations -count=1 -timeout 60m -run TestMutations -v ./snowflake
 
 clean:
 	rm -rf bin

@@ -358,41 +358,6 @@ func (g *Generator) lookLocked(r Reading) (t int64, wait time.Duration, err erro
 // worker's holder issued before may lie ahead.
 func (g *Generator) restingLocked(t int64) bool { return t < g.lease.floor && g.seq.ms < g.lease.floor }
 
-// clockState is what is being done about a clock that went backwards.
-type clockState int
-
-const (
-	clockFine clockState = iota
-	clockWaiting
-	clockRefusing
-)
-
-// lookBackLocked decides what to do about a clock that is behind the last ID:
-// wait for twice the offset if it is small, else refuse until it has caught up.
-func (g *Generator) lookBackLocked(r Reading, t int64) (wait time.Duration, err error) {
-	offset := time.Duration(g.seq.ms-t) * time.Millisecond
-	small := offset <= g.cfg.MaxBack
-	switch {
-	case g.clock == clockWaiting && small && r.Mono < g.pauseEnd:
-		return g.pauseEnd - r.Mono, nil
-	case offset <= 0:
-		if g.clock != clockFine {
-			g.clock = clockFine
-			g.cfg.Notify(Recovered{g.lease.Worker, EpisodeBackwards})
-		}
-		return 0, nil
-	case g.clock == clockFine && small:
-		g.clock, wait = clockWaiting, 2*offset
-		g.pauseEnd = r.Mono + wait
-		g.cfg.Notify(ClockBackwards{g.lease.Worker, offset.Milliseconds(), g.seq.ms, t, Waited})
-		return wait, nil
-	case g.clock != clockRefusing:
-		g.clock = clockRefusing
-		g.cfg.Notify(ClockBackwards{g.lease.Worker, offset.Milliseconds(), g.seq.ms, t, Refused})
-	}
-	return 0, &BackwardsError{offset}
-}
-
 // serve gives what it can to the requests that wait, and returns when to look
 // again; 0 is when there is something new.
 func (g *Generator) serve() (again time.Duration) {
@@ -423,70 +388,6 @@ func (g *Generator) refuseLocked(err error) {
 			g.settleLocked(queue.Front().Value.(*Waiter), err)
 		}
 	}
-}
-
-// State is what a generator has and can do.
-type State struct {
-	Worker        int64 // -1: none
-	ReservedUntil int64
-	Waiting       int   // requests
-	Err           error // why it cannot issue IDs now; nil: it can
-}
-
-// State returns the state. Call it now and then: it also notices what no
-// request came to notice.
-func (g *Generator) State() State {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	t, _, err := g.lookLocked(g.cfg.Clock())
-	s := State{Worker: -1, Waiting: g.small.Len() + g.large.Len(), Err: err}
-	l := g.lease
-	if l == nil {
-		if err == nil {
-			s.Err = fmt.Errorf("%w: one is being reserved", ErrNoWorker)
-		}
-		return s
-	}
-	s.Worker, s.ReservedUntil = l.Worker, l.ReservedUntil
-	switch {
-	case err != nil:
-	case g.restingLocked(t):
-		s.Err = fmt.Errorf("%w: worker %d rests until %s, where the last run may have been", ErrNoWorker, l.Worker, text(l.floor))
-	case t >= l.ceiling+stalled.Milliseconds():
-		s.Err = fmt.Errorf("%w: the data folder has not been written for a while", ErrNoWorker)
-	}
-	if l.failing && !l.expiring && time.Duration(l.ReservedUntil-t)*time.Millisecond <= l.span/2 {
-		l.expiring = true
-		g.cfg.Notify(WorkerExpiring{l.held()})
-	}
-	if end := g.cfg.Layout.End(); !g.ending && t > end-ending.Milliseconds() {
-		g.ending = true
-		g.cfg.Notify(Ending{l.Worker, end})
-	}
-	return s
-}
-
-// Latest is the latest time that an ID of a generator with a right clock can
-// have now: the clock's, or that of the last ID if the clock is behind it.
-func (g *Generator) Latest() int64 {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	r := g.cfg.Clock()
-	return max(r.Wall, g.guard.at(r, g.seq.ms), g.seq.ms) + g.cfg.MaxClockSkew.Milliseconds()
-}
-
-// Worker returns the worker that is held, or -1.
-func (g *Generator) Worker() int64 {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.workerLocked()
-}
-
-func (g *Generator) workerLocked() int64 {
-	if g.lease == nil {
-		return -1
-	}
-	return g.lease.Worker
 }
 
 // signal wakes the goroutine that waits on c.

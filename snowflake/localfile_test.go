@@ -1,0 +1,150 @@
+package snowflake_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/leafbus/leafbus/allocator/allocatortest"
+	"github.com/leafbus/leafbus/snowflake"
+	"github.com/leafbus/leafbus/snowflake/snowflaketest"
+)
+
+// TestLocalFile is the table of what a start makes of the file that it finds.
+// Node "a" has run with worker 0 for 30 s when somebody starts.
+func TestLocalFile(t *testing.T) {
+	type who int
+	const (
+		owner    who = iota // goes on with worker 0
+		stranger            // takes another worker
+	)
+	// damaged has slots that are half of one write and half of another.
+	damaged := func(slots ...int) func(t *testing.T, n *node) *snowflaketest.Disk {
+		return func(t *testing.T, n *node) *snowflaketest.Disk {
+			d := n.kill()
+			for _, slot := range slots {
+				change(t, d, slot*slotSize+512, bytes.Repeat([]byte("?"), slotSize-512))
+			}
+			return d
+		}
+	}
+	killed := func(_ *testing.T, n *node) *snowflaketest.Disk { return n.kill() }
+	copied := func(_ *testing.T, n *node) *snowflaketest.Disk { return n.disk.Copy() }
+	restarted := func(t *testing.T, n *node) *snowflaketest.Disk {
+		d := n.disk.Copy()
+		*n = *n.w.start(on(n.kill()))
+		time.Sleep(3 * time.Second)
+		n.run(time.Second)
+		return d
+	}
+	for name, c := range map[string]struct {
+		found  func(t *testing.T, n *node) *snowflaketest.Disk // by the start
+		change func(*setup)
+		want   who
+		rest   time.Duration // at most
+		runs   bool          // the generator of before goes on
+		// asks: only the registry, or a generator that answers, can tell.
+		asks bool
+	}{
+		"no file": {
+			found: func(_ *testing.T, n *node) *snowflaketest.Disk { n.kill(); return snowflaketest.NewDisk() }, want: stranger,
+		},
+		"the same folder, killed": {found: killed, want: owner, rest: 2 * time.Second},
+		"the same folder, ended":  {found: func(_ *testing.T, n *node) *snowflaketest.Disk { return n.stop() }, want: owner, rest: ms},
+		"the same folder, power failed": {
+			found: func(t *testing.T, n *node) *snowflaketest.Disk {
+				n.kill()
+				return n.disk.PowerFail(allocatortest.Seed(t))
+			}, want: owner, rest: 2 * time.Second,
+		},
+		"the first slot half written":  {found: damaged(0), want: owner, rest: 6 * time.Second},
+		"the second slot half written": {found: damaged(1), want: owner, rest: 6 * time.Second},
+		"both slots half written":      {found: damaged(0, 1), want: stranger},
+		"a copy, moved here":           {found: killed, change: func(s *setup) { s.Place = "inode:2" }, want: stranger},
+		"a copy beside the original":   {found: copied, change: func(s *setup) { s.Place = "inode:2" }, want: stranger, runs: true},
+		"a copy with another name":     {found: copied, change: func(s *setup) { s.Place, s.Node = "inode:2", "b" }, want: stranger, runs: true},
+		"another name":                 {found: killed, change: func(s *setup) { s.Node = "b" }, want: stranger},
+		"another installation":         {found: killed, change: func(s *setup) { s.installation = "test" }, want: stranger},
+		"another layout":               {found: killed, change: func(s *setup) { s.Layout.WorkerBits, s.Layout.SequenceBits = 9, 13 }, want: stranger},
+		"another range of workers":     {found: killed, change: func(s *setup) { s.FirstWorker = 1 }, want: stranger, rest: 2 * time.Second},
+		"a clone, the original answers": {
+			found: copied, change: func(s *setup) {
+				s.Held = func(worker int64) bool { return worker == 0 }
+				s.Claimed = s.Held
+			}, want: stranger, rest: 2 * time.Second, runs: true,
+		},
+		"a clone, the original has restarted": {found: restarted, want: stranger, runs: true, asks: true},
+		"a clone, the original has restarted and was stopped": {
+			found: func(t *testing.T, n *node) *snowflaketest.Disk { d := restarted(t, n); n.kill(); return d }, want: stranger, asks: true,
+		},
+		"a backup of this run": {
+			found: func(_ *testing.T, n *node) *snowflaketest.Disk {
+				d := n.disk.Copy()
+				n.run(10 * time.Second)
+				n.kill()
+				time.Sleep(ms) // that it goes on after this is owed to the clock alone
+				return d
+			}, want: owner,
+		},
+	} {
+		for _, away := range []bool{false, true} {
+			if away && c.asks {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s, registry away %v", name, away), func(t *testing.T) {
+				bubble(t, func(t *testing.T, w *world) {
+					n := w.start()
+					n.run(30 * time.Second)
+					d := c.found(t, n)
+					someone := w.start(on(d), func(s *setup) {
+						s.down, s.MaxWait = away, 10*time.Second
+						if c.change != nil {
+							c.change(s)
+						}
+						w.layout = s.Layout
+					})
+					if c.want == owner {
+						someone.last = n.last
+					}
+					ranges, took, err := someone.try(1)
+					switch {
+					case away && c.want == stranger:
+						if !errors.Is(err, snowflake.ErrNoWorker) || took != 0 {
+							t.Errorf("%v, %v after %v; want %v at once", ranges, err, took, snowflake.ErrNoWorker)
+						}
+					case err != nil || took > c.rest:
+						t.Errorf("%v, %v after %v; want an ID within %v", ranges, err, took, c.rest)
+					default:
+						if got := w.parts(ranges[0].First).Worker; (got == 0) != (c.want == owner) {
+							t.Errorf("worker %d issues", got)
+						}
+					}
+					if c.runs {
+						n.run(10 * time.Second)
+						n.wantTold("acquired 0")
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestCloneNoticed: of a machine and its clone to the last bit, one has the
+// worker after the next report, and the other another one.
+func TestCloneNoticed(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		n := w.start()
+		n.run(30 * time.Second)
+		clone := w.start(on(n.disk.Copy()))
+		time.Sleep(3*time.Second + 75*ms)
+		if n.Worker() == clone.Worker() || n.Worker() < 0 || clone.Worker() < 0 {
+			t.Errorf("the machine has worker %d, its clone %d", n.Worker(), clone.Worker())
+		}
+		n.run(time.Minute)
+		clone.run(time.Minute)
+		n.wantTold("acquired 0", "lost 0", "acquired 1", "recovered: lost")
+		clone.wantTold("acquired 0")
+	})
+}
