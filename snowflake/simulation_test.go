@@ -1,3 +1,5 @@
+//go:build !race
+
 package snowflake_test
 
 import (
@@ -41,7 +43,7 @@ func TestSimulation(t *testing.T) {
 		}
 		return
 	}
-	const usual = 2000
+	const usual = 5000
 	worlds := uint64(usual)
 	if s := os.Getenv("LEAF_TEST_WORLDS"); s != "" {
 		n, err := strconv.ParseUint(s, 10, 64)
