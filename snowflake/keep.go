@@ -147,7 +147,7 @@ func (g *Generator) leave(ctx context.Context, e Entry) error {
 		return err
 	}
 	saved, _ := g.own()
-	e.ReservedUntil = min(e.ReservedUntil, saved.Ceiling)
+	e.ReservedUntil = min(e.ReservedUntil, max(saved.Ceiling, e.Acquired)) // it may never have been used
 	if _, err := g.cfg.Registry.Put(ctx, e.Record, e.Version); err != nil {
 		return fmt.Errorf("giving up worker %d, which is not wanted any more: %w", e.Worker, err)
 	}
