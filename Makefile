@@ -8,7 +8,7 @@ FUZZ         = bus:FuzzParseRequest bus:FuzzParseReply bus:FuzzParseEvent bus:Fu
                allocator:FuzzCheckTag allocator:FuzzParseMark allocator:FuzzParseMarkLine bus/kvstore:FuzzDecodeRecord \
                bus/kvstore:FuzzDecodeWorker snowflake:FuzzReadSlot snowflake:FuzzDecode
 
-.PHONY: run build test lint vuln bench fuzz mutations clean
+.PHONY: run build deps test lint vuln bench fuzz mutations clean
 
 run: ## a generator with tag order
 	$(GO) run ./cmd/leaf serve --tag order
@@ -16,8 +16,12 @@ run: ## a generator with tag order
 build: ## bin/leaf
 	$(GO) build -trimpath -ldflags='-s -w' -o bin/leaf ./cmd/leaf
 
+# The servers that tests start, where they are missing.
+deps:
+	@tests/install.sh
+
 # Never from the cache: it does not know that tests run the program.
-test: ## every test, with the race detector; the simulation without
+test: deps ## every test, with the race detector; the simulation without
 	$(GO) test -race -count=1 -timeout 9m ./...
 # It runs on one goroutine at a time, and its coroutines now and then crash the race detector itself.
 	$(GO) test -count=1 -run TestSimulation ./snowflake
@@ -35,7 +39,7 @@ vuln:
 		echo 'govulncheck cannot be had from here: vulnerabilities are not checked'; \
 	else exit $$status; fi
 
-bench: ## the table of the README's section Speed
+bench: deps ## the table of the README's section Speed
 	$(GO) run ./tests/bench
 
 fuzz: ## each decoder for FUZZTIME

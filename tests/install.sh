@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Installs what the tests need beyond Go and is missing. Where nothing is
+# missing it says nothing and needs neither root nor the network.
+set -euo pipefail
+
+# Debian keeps servers where the PATH of a user often does not lead.
+PATH="$PATH:/usr/local/sbin:/usr/sbin"
+
+# have COMMAND... succeeds if all of them are there.
+have() {
+	local command
+	for command; do
+		command -v "$command" >/dev/null || return 1
+	done
+}
+
+root() {
+	if [ "$(id -u)" -ne 0 ] && have sudo; then
+		sudo "$@"
+	else
+		"$@"
+	fi
+}
+
+# install WHY BY_HAND PACKAGE... installs Debian's packages, or says what to do
+# where there is no apt-get.
+install() {
+	local why=$1 by_hand=$2
+	shift 2
+	if ! have apt-get; then
+		echo "tests/install.sh: $why, and there is no apt-get to install it: $by_hand" >&2
+		exit 1
+	fi
+	echo "tests/install.sh: $why: installing $*" >&2
+	# A list of packages that cannot be updated may still do. Nothing is removed
+	# for the tests: MySQL and MariaDB exclude each other.
+	root apt-get update -q >&2 || true
+	root env DEBIAN_FRONTEND=noninteractive \
+		apt-get install -y -q --no-install-recommends --no-remove "$@" >&2 || {
+		echo "tests/install.sh: installing $* failed (see above): $by_hand" >&2
+		exit 1
+	}
+}
+
+# The server without the package mariadb-server, which would also run one as a
+# service of the system. The client's package has my_print_defaults, which
+# mariadb-install-db calls.
+have mariadbd mariadb-install-db my_print_defaults ||
+	install 'the tests start MariaDB servers of their own, and mariadbd or mariadb-install-db is missing' \
+		'install mariadbd and mariadb-install-db of MariaDB 10.11, or set LEAF_TEST_MYSQL to the DSN of a server (the tests that stop theirs then still fail)' \
+		mariadb-server-core mariadb-client-core
