@@ -1,0 +1,171 @@
+package schema
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/uptrace/bun"
+
+	"github.com/leafbus/leafbus/allocator"
+)
+
+// Pauses before a transaction is repeated that the server has undone: a random
+// time up to the first, doubled to the last.
+const (
+	firstAgain = time.Millisecond
+	lastAgain  = 50 * time.Millisecond
+)
+
+// Create implements [allocator.Store].
+func (s *Store) Create(ctx context.Context, tag allocator.Tag) (allocator.Tag, error) {
+	return s.change(ctx, tag.Name, func(ctx context.Context, o *opened, tx bun.Tx) error {
+		_, m, err := o.load(ctx, tx, tag.Name, "UPDATE")
+		if err == nil {
+			return fmt.Errorf("%w: %s", allocator.ErrExists, tag.Name)
+		}
+		if !errors.Is(err, allocator.ErrUnknownTag) {
+			return err
+		}
+		maxID := max(tag.MaxID, m.MaxID, m.Floor)
+		err = one(tx.ExecContext(ctx, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES (?, ?, ?)", tag.Name, maxID, tag.Step))
+		if number(err) == errDuplicate {
+			return fmt.Errorf("%w: leaf_alloc has one that its collation takes for %s (letters' case and spaces at the end do not count there)",
+				allocator.ErrExists, tag.Name)
+		}
+		if err != nil {
+			return err
+		}
+		if err := o.describe(ctx, tx, tag.Name, tag.Description); err != nil {
+			return err
+		}
+		if m.MaxID == 0 {
+			return nil
+		}
+		return write(ctx, tx, mark{BizTag: tag.Name, Floor: max(m.Floor, m.MaxID)})
+	})
+}
+
+// Update implements [allocator.Store].
+func (s *Store) Update(ctx context.Context, tag string, c allocator.Change) (allocator.Tag, error) {
+	return s.change(ctx, tag, func(ctx context.Context, o *opened, tx bun.Tx) error {
+		row, m, err := o.load(ctx, tx, tag, "UPDATE")
+		if err != nil {
+			return err
+		}
+		t, err := row.tag(m).With(c)
+		if err != nil {
+			return err
+		}
+		// The row is locked and was read: that nothing changes is no failure.
+		_, err = tx.NewUpdate().Model(&alloc{MaxID: t.MaxID, Step: t.Step}).Column("max_id", "step").
+			Where("?TableAlias.biz_tag = ?", tag).Where(exactly, tag).Exec(ctx)
+		if err != nil {
+			return err
+		}
+		if c.Description != nil {
+			if err := o.describe(ctx, tx, tag, *c.Description); err != nil {
+				return err
+			}
+		}
+		if c.MaxID == nil {
+			return nil
+		}
+		return write(ctx, tx, mark{BizTag: tag, Floor: t.Floor})
+	})
+}
+
+// Delete implements [allocator.Store]: the row goes, and leaf_mark keeps how
+// far it was.
+func (s *Store) Delete(ctx context.Context, tag string) (allocator.Tag, error) {
+	var last allocator.Tag
+	tomb, err := s.change(ctx, tag, func(ctx context.Context, o *opened, tx bun.Tx) error {
+		row, m, err := o.load(ctx, tx, tag, "UPDATE")
+		if err != nil {
+			return err
+		}
+		last = row.tag(m)
+		if err := write(ctx, tx, mark{BizTag: tag, Floor: last.Floor, MaxID: max(last.MaxID, last.Floor)}); err != nil {
+			return err
+		}
+		return one(tx.ExecContext(ctx, "DELETE FROM leaf_alloc WHERE biz_tag = ? AND CAST(CONVERT(biz_tag USING utf8mb4) AS BINARY) = CAST(? AS BINARY)", tag, tag))
+	})
+	last.MaxID, last.Deleted = tomb.MaxID, true
+	return last, err
+}
+
+// change makes a change of a tag in a transaction, as often as the server
+// undoes it because others are in its way, and returns the record that follows.
+// f may be called several times. Where the commit got no answer the change may
+// have happened.
+func (s *Store) change(ctx context.Context, tag string, f func(context.Context, *opened, bun.Tx) error) (allocator.Tag, error) {
+	o, err := s.database()
+	if err != nil {
+		return allocator.Tag{}, err
+	}
+	if err := allocator.CheckTag(tag); err != nil {
+		return allocator.Tag{}, err
+	}
+	for pause := firstAgain; ; pause = min(2*pause, lastAgain) {
+		var t allocator.Tag
+		err := o.db.RunInTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted}, func(ctx context.Context, tx bun.Tx) error {
+			if err := f(ctx, o, tx); err != nil {
+				return err
+			}
+			row, m, err := o.load(ctx, tx, tag, "")
+			if errors.Is(err, allocator.ErrDeleted) {
+				t = m.tombstone()
+				return nil
+			}
+			t = row.tag(m)
+			return err
+		})
+		if err == nil {
+			s.see(tag, t.Step)
+			return t, nil
+		}
+		if !undone(err) {
+			return allocator.Tag{}, s.explain(ctx, err)
+		}
+		select {
+		case <-ctx.Done():
+			return allocator.Tag{}, s.explain(ctx, err)
+		case <-time.After(rand.N(pause)):
+		}
+	}
+}
+
+// describe sets the description of a tag.
+func (o *opened) describe(ctx context.Context, tx bun.Tx, tag, text string) error {
+	switch {
+	case o.description != "":
+		_, err := tx.ExecContext(ctx, "UPDATE leaf_alloc SET ? = ? WHERE biz_tag = ? AND CAST(CONVERT(biz_tag USING utf8mb4) AS BINARY) = CAST(? AS BINARY)",
+			bun.Ident(o.description), text, tag, tag)
+		return err
+	case text != "":
+		return fmt.Errorf("%w: table leaf_alloc has no column for a description; ALTER TABLE leaf_alloc ADD description varchar(256)", allocator.ErrBadValue)
+	}
+	return nil
+}
+
+// write replaces what is noted of a tag.
+func write(ctx context.Context, tx bun.Tx, m mark) error {
+	_, err := tx.ExecContext(ctx, "INSERT INTO leaf_mark (biz_tag, floor, max_id) VALUES (?, ?, ?) ON DUPLICATE KEY UPDATE floor = ?, max_id = ?",
+		m.BizTag, m.Floor, m.MaxID, m.Floor, m.MaxID)
+	return err
+}
+
+// one is the error of a statement that did not change exactly one row.
+func one(result sql.Result, err error) error {
+	if err != nil {
+		return err
+	}
+	n, err := result.RowsAffected()
+	if err == nil && n != 1 {
+		err = fmt.Errorf("the database changed %d rows in place of one", n)
+	}
+	return err
+}

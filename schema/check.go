@@ -1,0 +1,140 @@
+package schema
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/uptrace/bun"
+)
+
+// layout is what the database says about leaf_alloc.
+type layout struct {
+	exists      bool
+	description string // name of the column; empty: there is none
+	binary      bool   // biz_tag is sorted by bytes
+	flaws       []string
+}
+
+type column struct {
+	Name      string
+	Type      string         // bigint
+	Full      string         // bigint(20) unsigned
+	Nullable  string         // YES, NO
+	Collation sql.NullString // of texts
+	Generated bool
+}
+
+// inspect looks at leaf_alloc, and names all that makes it unfit.
+func inspect(ctx context.Context, db bun.IDB) (l layout, err error) {
+	var table struct {
+		Kind, Engine string
+		Transactions bool
+	}
+	err = db.NewRaw(`SELECT t.table_type AS kind, COALESCE(t.engine, '') AS engine,
+		COALESCE(e.transactions, '') = 'YES' AS transactions
+		FROM information_schema.tables t LEFT JOIN information_schema.engines e ON e.engine = t.engine
+		WHERE t.table_schema = DATABASE() AND t.table_name = 'leaf_alloc'`).Scan(ctx, &table)
+	if err == sql.ErrNoRows {
+		return l, nil
+	}
+	if err != nil {
+		return l, err
+	}
+	l.exists = true
+	flaw := func(format string, a ...any) { l.flaws = append(l.flaws, fmt.Sprintf(format, a...)) }
+	if table.Kind != "BASE TABLE" {
+		flaw("it is a %s; it must be a table", strings.ToLower(table.Kind))
+	} else if !table.Transactions {
+		flaw("its engine %s knows no transactions, so a crash could bring IDs back; ALTER TABLE leaf_alloc ENGINE=InnoDB", table.Engine)
+	}
+
+	columns, err := columns(ctx, db)
+	if err != nil {
+		return l, err
+	}
+	var missing []string
+	for _, name := range []string{"biz_tag", "max_id", "step", "update_time"} {
+		if _, ok := columns[name]; !ok {
+			missing = append(missing, name)
+		}
+	}
+	if missing != nil {
+		flaw("it has no column %s", strings.Join(missing, " and no column "))
+		return l, nil
+	}
+	for _, name := range []string{"description", "desc"} {
+		if _, ok := columns[name]; ok && l.description == "" {
+			l.description = name
+		}
+	}
+	if c := columns["biz_tag"]; c.Type != "varchar" && c.Type != "char" {
+		flaw("biz_tag is %s; it must be VARCHAR(128)", c.Full)
+	} else {
+		l.binary = strings.HasSuffix(c.Collation.String, "_bin")
+	}
+	if c := columns["max_id"]; c.Type != "bigint" || strings.Contains(c.Full, "unsigned") {
+		flaw("max_id is %s; it must be a signed BIGINT, or IDs would wrap or stop early", c.Full)
+	}
+	for _, name := range []string{"biz_tag", "max_id", "step"} {
+		switch c := columns[name]; {
+		case c.Generated:
+			flaw("%s is a generated column; it must be one that can be written", name)
+		case c.Nullable != "NO":
+			flaw("%s may be NULL; it must be NOT NULL", name)
+		}
+	}
+	if c := columns["step"]; !strings.HasSuffix(c.Type, "int") {
+		flaw("step is %s; it must be an INT or BIGINT", c.Full)
+	}
+
+	unique, err := uniqueTag(ctx, db)
+	if err != nil {
+		return l, err
+	}
+	if !unique {
+		flaw("biz_tag is not unique, so a tag could have two rows and its IDs repeat; ALTER TABLE leaf_alloc ADD PRIMARY KEY (biz_tag)")
+	}
+	triggers, err := db.NewSelect().ColumnExpr("1").TableExpr("information_schema.triggers").
+		Where("event_object_schema = DATABASE() AND event_object_table = 'leaf_alloc'").
+		Where("event_manipulation = 'UPDATE' AND action_timing = 'BEFORE'").Count(ctx)
+	if err != nil {
+		return l, err
+	}
+	if triggers > 0 {
+		flaw("it has a trigger BEFORE UPDATE, which could change what a generator has reserved; drop it")
+	}
+	return l, nil
+}
+
+// columns returns those of leaf_alloc by their names in small letters.
+func columns(ctx context.Context, db bun.IDB) (map[string]column, error) {
+	var list []column
+	err := db.NewRaw(`SELECT LOWER(column_name) AS name, data_type AS type, column_type AS full, is_nullable AS nullable,
+		collation_name AS collation, LOCATE('GENERATED', UPPER(extra)) > 0 AND LOCATE('DEFAULT_GENERATED', UPPER(extra)) = 0 AS generated
+		FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = 'leaf_alloc'`).Scan(ctx, &list)
+	byName := make(map[string]column, len(list))
+	for _, c := range list {
+		byName[c.Name] = c
+	}
+	return byName, err
+}
+
+// uniqueTag reports whether leaf_alloc has a unique index on biz_tag alone.
+func uniqueTag(ctx context.Context, db bun.IDB) (bool, error) {
+	var indexes []struct {
+		Unique  bool
+		Columns string
+	}
+	err := db.NewRaw("SELECT MAX(non_unique) = 0 AS `unique`, LOWER(GROUP_CONCAT(column_name)) AS columns"+`
+		FROM information_schema.statistics WHERE table_schema = DATABASE() AND table_name = 'leaf_alloc'
+		GROUP BY index_name`).Scan(ctx, &indexes)
+	return slices.ContainsFunc(indexes, func(i struct {
+		Unique  bool
+		Columns string
+	}) bool {
+		return i.Unique && i.Columns == "biz_tag"
+	}), err
+}

@@ -1,0 +1,120 @@
+package schema
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// A database that does not answer must be noticed sooner than a refill gives up.
+const (
+	dialTimeout = 3 * time.Second
+	ioTimeout   = 5 * time.Second
+	// maxConns bounds the connections of one generator, and so the refills that
+	// are under way in the database at once.
+	maxConns = 16
+	// connLifetime is how long a connection is used: after a failover by DNS or
+	// proxy none stays with a server that is no longer the primary.
+	connLifetime = 3 * time.Minute
+)
+
+// settings are those of every connection, whatever the DSN and the server's
+// init_connect say. Without autocommit a range would be handed out that the
+// server takes back; the SQL mode makes numbers that do not fit an error, and backslashes what bun
+// takes them for; a limit on rows would hide tags; a row that is locked must be
+// given up before the refill is; the clock's zone is the one that times are read in.
+const settings = "SET autocommit = 1, sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', " +
+	"sql_select_limit = 18446744073709551615, innodb_lock_wait_timeout = 3, time_zone = '+00:00', NAMES utf8mb4"
+
+// parse reads a DSN as go-sql-driver/mysql has them, and forces what safety
+// needs. Errors never quote the DSN: it has a password.
+func parse(dsn string, log *slog.Logger) (*mysql.Config, error) {
+	cfg, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("%w; want user:password@tcp(host:3306)/database", err)
+	}
+	if cfg.DBName == "" {
+		return nil, errors.New("the DSN names no database; want user:password@tcp(host:3306)/database")
+	}
+	cfg.ClientFoundRows = false // the count of rows tells whether max_id was moved
+	cfg.MultiStatements = false
+	cfg.AllowAllFiles = false
+	cfg.InterpolateParams = false // bun does
+	cfg.ColumnsWithAlias = false
+	cfg.RejectReadOnly = false // it would hide why
+	cfg.CheckConnLiveness = true
+	cfg.ParseTime, cfg.Loc = true, time.UTC
+	cfg.Timeout, cfg.ReadTimeout, cfg.WriteTimeout = dialTimeout, ioTimeout, ioTimeout
+	cfg.Logger = driverLog{log}
+	return cfg, cfg.Apply(mysql.Charset("utf8mb4", ""))
+}
+
+// driverLog takes what the driver wants to say: the error that follows says it too.
+type driverLog struct{ log *slog.Logger }
+
+func (l driverLog) Print(v ...any) {
+	l.log.Debug("the MySQL driver reports", "message", fmt.Sprint(v...))
+}
+
+// connect returns a pool of connections. It makes none yet.
+func connect(dsn string, log *slog.Logger) (*sql.DB, error) {
+	cfg, err := parse(dsn, log)
+	if err != nil {
+		return nil, err
+	}
+	c, err := mysql.NewConnector(cfg)
+	if err != nil {
+		return nil, err
+	}
+	db := sql.OpenDB(connector{c})
+	db.SetMaxOpenConns(maxConns)
+	db.SetMaxIdleConns(maxConns)
+	db.SetConnMaxLifetime(connLifetime)
+	return db, nil
+}
+
+// connector makes connections with our settings, and none to a server that is
+// read-only: accounts with the right to may write there, and what they
+// write on a replica others reserve on the primary.
+type connector struct{ driver.Connector }
+
+// Connect implements [driver.Connector].
+func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := c.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := prepare(ctx, conn); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+func prepare(ctx context.Context, conn driver.Conn) error {
+	if _, err := conn.(driver.ExecerContext).ExecContext(ctx, settings, nil); err != nil {
+		return fmt.Errorf("the settings of the connection: %w", err)
+	}
+	rows, err := conn.(driver.QueryerContext).QueryContext(ctx, "SELECT CONCAT(@@global.read_only)", nil)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	row := make([]driver.Value, 1)
+	if err := rows.Next(row); err != nil {
+		return err
+	}
+	switch text, _ := row[0].([]byte); strings.ToUpper(string(text)) {
+	case "0", "OFF":
+		return nil
+	default:
+		return errReadOnly
+	}
+}

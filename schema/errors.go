@@ -1,0 +1,74 @@
+package schema
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/leafbus/leafbus/allocator"
+)
+
+// Numbers of server errors.
+const (
+	errDuplicate    = 1062 // ER_DUP_ENTRY
+	errChanged      = 1020 // ER_CHECKREAD: MariaDB, when a snapshot is too old
+	errLockWait     = 1205 // ER_LOCK_WAIT_TIMEOUT
+	errDeadlock     = 1213 // ER_LOCK_DEADLOCK
+	errOutOfRange   = 1264 // ER_WARN_DATA_OUT_OF_RANGE
+	errOption       = 1290 // ER_OPTION_PREVENTS_STATEMENT: --read-only
+	errBadText      = 1366 // ER_TRUNCATED_WRONG_VALUE_FOR_FIELD: not in the column's character set
+	errTooLong      = 1406 // ER_DATA_TOO_LONG
+	errReadOnlyTx   = 1792 // ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
+	errReadOnlyMode = 1836 // ER_READ_ONLY_MODE
+	errInnoReadOnly = 1874 // ER_INNODB_READ_ONLY
+)
+
+var errReadOnly = errors.New("the MySQL server is read-only: a replica, or in the middle of a failover? Name the primary, or switch read_only off")
+
+// number is that of a server's error; 0: it is none.
+func number(err error) uint16 {
+	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {
+		return e.Number
+	}
+	return 0
+}
+
+// undone reports whether the server says that it did nothing, and that the same
+// may well work when it is asked again.
+func undone(err error) bool {
+	switch number(err) {
+	case errDeadlock, errLockWait, errChanged:
+		return true
+	}
+	return false
+}
+
+// explain makes an error of the database one of the allocator's, and notes
+// that it is away. Those that are the allocator's already stay as they are.
+func (s *Store) explain(ctx context.Context, err error) error {
+	for _, known := range []error{
+		allocator.ErrUnknownTag, allocator.ErrExists, allocator.ErrConflict, allocator.ErrExhausted,
+		allocator.ErrDamaged, allocator.ErrBadValue, allocator.ErrBadTag, allocator.ErrRefused, allocator.ErrUnavailable,
+	} {
+		if errors.Is(err, known) {
+			return err
+		}
+	}
+	switch number(err) {
+	case errOutOfRange, errTooLong, errBadText:
+		return fmt.Errorf("%w: it does not fit its column in leaf_alloc: %w", allocator.ErrBadValue, err)
+	case errOption, errReadOnlyTx, errReadOnlyMode, errInnoReadOnly:
+		// Others may lead to the primary by now.
+		s.pool.SetMaxIdleConns(0)
+		s.pool.SetMaxIdleConns(maxConns)
+		err = fmt.Errorf("%w: %w", errReadOnly, err)
+	}
+	if ctx.Err() != nil && errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("MySQL did not answer in time: %w", err)
+	}
+	err = fmt.Errorf("%w: %w", allocator.ErrUnavailable, err)
+	s.away.Store(&err)
+	return err
+}

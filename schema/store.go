@@ -1,0 +1,383 @@
+package schema
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/uptrace/bun"
+	"github.com/uptrace/bun/dialect/mysqldialect"
+
+	"github.com/leafbus/leafbus/allocator"
+)
+
+// DefaultRefresh is how often the table is read for tags that appeared,
+// changed or vanished.
+const DefaultRefresh = time.Minute
+
+// Config says which database a [Store] uses, and how.
+type Config struct {
+	// DSN is that of github.com/go-sql-driver/mysql,
+	// user:password@tcp(host:3306)/database. What safety needs is forced over it.
+	DSN string
+	// Check makes Open create nothing: it refuses where a table is missing.
+	Check bool
+	// Refresh is how often the table is read. Default: DefaultRefresh.
+	Refresh time.Duration
+	Log     *slog.Logger // default: slog.Default
+}
+
+// Store keeps the tags in the table leaf_alloc. It implements
+// [allocator.Store]; until [Store.Open] has returned without an error, its
+// methods return [allocator.ErrUnavailable]. One Watch at a time is told all
+// changes.
+type Store struct {
+	cfg  Config
+	pool *sql.DB
+	open atomic.Pointer[opened]
+
+	mu    sync.Mutex
+	known map[string]sight // the tags that were seen in the table
+	polls uint32           // how often it was read whole
+	named bool             // the rows that are not served were told
+
+	away atomic.Pointer[error] // why the last call failed; nil: it did not
+}
+
+// opened is what is known of a database that was found fit.
+type opened struct {
+	db *bun.DB
+	layout
+}
+
+// sight is what was last seen of a tag. A step that is no longer true is
+// found out when it is used.
+type sight struct {
+	step, floor int64
+	poll        uint32 // the reading of the table in which, or after which, it was seen
+}
+
+var _ allocator.Store = (*Store)(nil)
+
+// New returns a store that is not open. An error says that the DSN cannot be
+// used; it does not quote it.
+func New(cfg Config) (*Store, error) {
+	if cfg.Refresh == 0 {
+		cfg.Refresh = DefaultRefresh
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	pool, err := connect(cfg.DSN, cfg.Log)
+	if err != nil {
+		return nil, err
+	}
+	return &Store{cfg: cfg, pool: pool, known: make(map[string]sight)}, nil
+}
+
+// Close closes the connections.
+func (s *Store) Close() error { return s.pool.Close() }
+
+// Open makes sure that the database is there and its tables are fit; it creates
+// those that are missing, and changes none that is there. It may be called until it succeeds, and
+// after; an error that matches [allocator.ErrRefused] will stay.
+func (s *Store) Open(ctx context.Context) error {
+	if s.open.Load() != nil {
+		return nil
+	}
+	_, err := s.Migrate(ctx)
+	return err
+}
+
+// Migrate does the work of [Store.Open], and returns the tables that it created.
+func (s *Store) Migrate(ctx context.Context) (created []string, err error) {
+	// First: bun asks for the version without a context.
+	if err := s.pool.PingContext(ctx); err != nil {
+		return nil, s.explain(ctx, err)
+	}
+	db := bun.NewDB(s.pool, mysqldialect.New())
+	names, err := missing(ctx, db)
+	if err != nil {
+		return nil, s.explain(ctx, err)
+	}
+	if len(names) > 0 && s.cfg.Check {
+		return nil, fmt.Errorf("%w: the database has no table %s; `leaf migrate` creates it", allocator.ErrRefused, strings.Join(names, " and no table "))
+	}
+	if err := create(ctx, db, names); err != nil {
+		return nil, s.explain(ctx, err)
+	}
+	l, err := inspect(ctx, db)
+	switch {
+	case err != nil:
+		return names, s.explain(ctx, err)
+	case len(l.flaws) > 0:
+		return names, refuse(l.flaws)
+	}
+	// Nothing is changed, but the right to is asked for.
+	if _, err := db.ExecContext(ctx, "UPDATE leaf_alloc SET max_id = max_id WHERE biz_tag IS NULL"); err != nil {
+		return names, s.explain(ctx, fmt.Errorf("leaf_alloc cannot be written: %w", err))
+	}
+	var flush string
+	if err := db.NewRaw("SELECT CONCAT(@@global.innodb_flush_log_at_trx_commit)").Scan(ctx, &flush); err == nil && flush != "1" {
+		s.cfg.Log.Warn("the MySQL server confirms what it has not synced to disk: when its machine crashes it may forget ranges that were handed out "+
+			"(that is noticed, and refused); set it to 1", "innodb_flush_log_at_trx_commit", flush)
+	}
+	s.open.Store(&opened{db, l})
+	return names, nil
+}
+
+// Err says why the database is away, as far as the last call has noticed.
+func (s *Store) Err() error {
+	if err := s.away.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+func (s *Store) database() (*opened, error) {
+	o := s.open.Load()
+	if o == nil {
+		return nil, fmt.Errorf("%w: the MySQL database has not been reached yet", allocator.ErrUnavailable)
+	}
+	return o, nil
+}
+
+// Reserve implements [allocator.Store] with one statement.
+func (s *Store) Reserve(ctx context.Context, tag string, n int64) (allocator.Grant, error) {
+	o, err := s.database()
+	if err != nil {
+		return allocator.Grant{}, err
+	}
+	if err := allocator.CheckTag(tag); err != nil {
+		return allocator.Grant{}, err
+	}
+	g, err := s.reserve(ctx, o, tag, n)
+	if undone(err) {
+		return g, fmt.Errorf("%w: %w", allocator.ErrConflict, err)
+	}
+	if err != nil {
+		return allocator.Grant{}, s.explain(ctx, err)
+	}
+	s.away.Store(nil)
+	return g, nil
+}
+
+func (s *Store) reserve(ctx context.Context, o *opened, tag string, n int64) (allocator.Grant, error) {
+	step := s.sight(tag).step
+	if step < 1 { // not seen yet
+		row, err := s.find(ctx, o.db, tag)
+		if err != nil {
+			return allocator.Grant{}, err
+		}
+		step = row.Step
+	}
+	amount := max(n, step)
+	for range 2 {
+		first, err := advance(ctx, o.db, tag, amount, step)
+		if first > 0 || err != nil {
+			return allocator.Grant{Range: allocator.Range{First: first, Last: first + amount - 1}, Step: step}, err
+		}
+		row, err := s.find(ctx, o.db, tag)
+		if err != nil {
+			return allocator.Grant{}, err
+		}
+		left := math.MaxInt64 - max(row.MaxID, 1)
+		switch {
+		case row.Step != step:
+			return allocator.Grant{}, fmt.Errorf("%w: the step of %s was changed", allocator.ErrConflict, tag)
+		case left < n:
+			return allocator.Grant{}, fmt.Errorf("%w: %s has %d IDs left", allocator.ErrExhausted, tag, left)
+		}
+		amount = min(amount, left)
+	}
+	return allocator.Grant{}, fmt.Errorf("%w: the row of %s was changed", allocator.ErrConflict, tag)
+}
+
+// advance moves max_id by amount and returns where it was; 0: no row matched.
+func advance(ctx context.Context, db *bun.DB, tag string, amount, step int64) (first int64, err error) {
+	result, err := db.NewUpdate().Model((*alloc)(nil)).
+		Set("max_id = LAST_INSERT_ID(GREATEST(?TableAlias.max_id, 1) + ?)", amount).
+		Where("?TableAlias.biz_tag = ?", tag).Where(exactly, tag).
+		Where("?TableAlias.step = ?", step).
+		Where("?TableAlias.max_id <= ?", math.MaxInt64-amount).
+		Exec(ctx)
+	if err != nil {
+		return 0, err
+	}
+	affected, err := result.RowsAffected()
+	if err != nil || affected == 0 {
+		return 0, err
+	}
+	end, err := result.LastInsertId()
+	if err != nil {
+		return 0, err
+	}
+	if affected != 1 || end-amount < 1 {
+		return 0, fmt.Errorf("the database changed %d rows of %s and answers that max_id is %d, after it was moved by %d: the range is given up",
+			affected, tag, end, amount)
+	}
+	return end - amount, nil
+}
+
+// find reads the row of a tag that can be served, and remembers it.
+func (s *Store) find(ctx context.Context, db bun.IDB, tag string) (alloc, error) {
+	var row alloc
+	err := db.NewSelect().Model(&row).Column("biz_tag", "max_id", "step").
+		Where("?TableAlias.biz_tag = ?", tag).Where(exactly, tag).Scan(ctx)
+	if errors.Is(err, sql.ErrNoRows) {
+		s.forget(tag)
+		return row, allocator.ErrUnknownTag
+	}
+	if err != nil {
+		return row, err
+	}
+	s.see(tag, row.Step)
+	return row, row.check()
+}
+
+// sight is what is known of a tag; zero: nothing.
+func (s *Store) sight(tag string) sight {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.known[tag]
+}
+
+// see remembers a tag.
+func (s *Store) see(tag string, step int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.known[tag]
+	k.step, k.poll = step, s.polls
+	s.known[tag] = k
+}
+
+// forget notes that a tag's step is not known any more. That it vanished is
+// for the next reading of the table to tell.
+func (s *Store) forget(tag string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k, ok := s.known[tag]; ok {
+		k.step = 0
+		s.known[tag] = k
+	}
+}
+
+// Get implements [allocator.Store].
+func (s *Store) Get(ctx context.Context, tag string) (allocator.Tag, error) {
+	o, err := s.database()
+	if err != nil {
+		return allocator.Tag{}, err
+	}
+	if err := allocator.CheckTag(tag); err != nil {
+		return allocator.Tag{}, err
+	}
+	row, m, err := o.load(ctx, o.db, tag, "")
+	if err != nil {
+		return allocator.Tag{}, s.explain(ctx, err)
+	}
+	return row.tag(m), nil
+}
+
+// load reads a tag's row and what is noted of it; lock may be UPDATE. The
+// error is ErrUnknownTag or ErrDeleted where there is no row; the note is
+// returned also then.
+func (o *opened) load(ctx context.Context, db bun.IDB, tag, lock string) (row alloc, m mark, err error) {
+	q := o.rows(db, &row).Where("?TableAlias.biz_tag = ?", tag).Where(exactly, tag)
+	if lock != "" {
+		q = q.For(lock)
+	}
+	err = q.Scan(ctx)
+	gone := errors.Is(err, sql.ErrNoRows)
+	if err != nil && !gone {
+		return row, m, err
+	}
+	q = db.NewSelect().Model(&m).Where("?TableAlias.biz_tag = ?", tag)
+	if lock != "" {
+		q = q.For(lock)
+	}
+	if err = q.Scan(ctx); err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return row, m, err
+	}
+	switch {
+	case !gone:
+		return row, m, nil
+	case m.MaxID > 0:
+		return row, m, allocator.ErrDeleted
+	}
+	return row, m, allocator.ErrUnknownTag
+}
+
+// rows selects rows of leaf_alloc, with their descriptions if it has them.
+func (o *opened) rows(db bun.IDB, to any) *bun.SelectQuery {
+	q := db.NewSelect().Model(to).Column("biz_tag", "max_id", "step", "update_time")
+	if o.description != "" {
+		q = q.ColumnExpr("?TableAlias.? AS description", bun.Ident(o.description))
+	}
+	return q
+}
+
+// List implements [allocator.Store]. Rows that cannot be served are in it too:
+// those with other names, and those with a step below 1.
+func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]allocator.Tag, error) {
+	o, err := s.database()
+	if err != nil {
+		return nil, err
+	}
+	if strings.ContainsRune(prefix+after, 0) {
+		return nil, nil // no row is called so, and bun would leave the NUL out
+	}
+	// In the order of bytes, by the index if it is one of bytes.
+	name := "CAST(CONVERT(?TableAlias.biz_tag USING utf8mb4) AS BINARY)"
+	if o.binary {
+		name = "?TableAlias.biz_tag"
+	}
+	var rows []alloc
+	q := o.rows(o.db, &rows).Where(name+" >= ?", max(prefix, after)).Where(name+" <> ?", after).
+		OrderExpr(name).Limit(int64(limit))
+	if prefix != "" {
+		q = q.Where("LEFT(CAST(CONVERT(?TableAlias.biz_tag USING utf8mb4) AS BINARY), ?) = CAST(? AS BINARY)", len(prefix), prefix)
+	}
+	if err := q.Scan(ctx); err != nil {
+		return nil, s.explain(ctx, err)
+	}
+	names := make([]string, len(rows))
+	for i, row := range rows {
+		names[i] = row.BizTag
+	}
+	marks, err := marks(ctx, o.db, names)
+	if err != nil {
+		return nil, s.explain(ctx, err)
+	}
+	tags := make([]allocator.Tag, len(rows))
+	for i, row := range rows {
+		tags[i] = row.tag(marks[row.BizTag])
+	}
+	return tags, nil
+}
+
+// marks returns the notes of these tags by name; nil: of all.
+func marks(ctx context.Context, db bun.IDB, names []string) (map[string]mark, error) {
+	var list []mark
+	q := db.NewSelect().Model(&list)
+	if names != nil {
+		if len(names) == 0 {
+			return nil, nil
+		}
+		q = q.Where("?TableAlias.biz_tag IN (?)", bun.In(names))
+	}
+	if err := q.Scan(ctx); err != nil {
+		return nil, err
+	}
+	byName := make(map[string]mark, len(list))
+	for _, m := range list {
+		byName[m.BizTag] = m
+	}
+	return byName, nil
+}

@@ -1,0 +1,165 @@
+package schema
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/leafbus/leafbus/allocator"
+)
+
+// mostNamed is how many of the rows that are not served are named in the log.
+const mostNamed = 20
+
+// Watch implements [allocator.Store]: it reads the table again and again. It
+// tells of steps, floors, and tags that are gone; max_id moves all the time and
+// is not told.
+func (s *Store) Watch(ctx context.Context, f func(allocator.Tag)) error {
+	again := time.NewTicker(s.cfg.Refresh)
+	defer again.Stop()
+	for all := true; ; all = false {
+		if err := s.read(ctx, all, f); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-again.C:
+		}
+	}
+}
+
+// read reads the table and tells f of all tags, or of what changed since it
+// was last read.
+func (s *Store) read(ctx context.Context, all bool, f func(allocator.Tag)) error {
+	o, err := s.database()
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.polls++ // what is seen from now on may be newer than what this reads
+	s.mu.Unlock()
+
+	marks, err := marks(ctx, o.db, nil)
+	if err != nil {
+		return s.explain(ctx, err)
+	}
+	var unfit []string
+	err = o.each(ctx, func(row alloc, problem error) {
+		if problem != nil {
+			unfit = append(unfit, unserved(row, problem))
+		}
+		if errors.Is(problem, allocator.ErrBadTag) {
+			return
+		}
+		t := row.tag(marks[row.BizTag])
+		delete(marks, row.BizTag)
+		if changed := s.changed(t); (changed || all) && problem == nil {
+			f(t)
+		}
+	})
+	if err != nil {
+		return s.explain(ctx, err)
+	}
+	s.away.Store(nil)
+	for _, tag := range s.vanished() {
+		t := marks[tag].tombstone()
+		delete(marks, tag)
+		t.Name = tag
+		f(t)
+	}
+	if all {
+		for _, m := range marks {
+			if m.MaxID > 0 {
+				f(m.tombstone())
+			}
+		}
+	}
+	s.name(unfit)
+	return nil
+}
+
+// Rows returns how many rows of leaf_alloc are tags that can be served, and
+// which are not, with the reasons.
+func (s *Store) Rows(ctx context.Context) (tags int, unfit []string, err error) {
+	o, err := s.database()
+	if err != nil {
+		return 0, nil, err
+	}
+	unfit = []string{}
+	err = o.each(ctx, func(row alloc, problem error) {
+		if problem != nil {
+			unfit = append(unfit, unserved(row, problem))
+			return
+		}
+		tags++
+	})
+	if err != nil {
+		return 0, nil, s.explain(ctx, err)
+	}
+	return tags, unfit, nil
+}
+
+func unserved(row alloc, problem error) string { return fmt.Sprintf("%q: %v", row.BizTag, problem) }
+
+// each reads the rows of the table, one after the other, without keeping them.
+// problem says why a row cannot be served.
+func (o *opened) each(ctx context.Context, f func(row alloc, problem error)) error {
+	rows, err := o.db.NewSelect().Model((*alloc)(nil)).Column("biz_tag", "max_id", "step").Rows(ctx)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var row alloc
+		if err := rows.Scan(&row.BizTag, &row.MaxID, &row.Step); err != nil {
+			return err
+		}
+		f(row, cmp.Or(allocator.CheckTag(row.BizTag), row.check()))
+	}
+	return rows.Err()
+}
+
+// changed remembers a tag as it was read, and reports whether that is new.
+func (s *Store) changed(t allocator.Tag) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := sight{t.Step, t.Floor, s.polls}
+	before := s.known[t.Name]
+	s.known[t.Name] = now
+	return before.step != now.step || before.floor != now.floor
+}
+
+// vanished returns the tags that were known before the table was last read, and
+// were not in it, and forgets them.
+func (s *Store) vanished() (tags []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for tag, k := range s.known {
+		if k.poll != s.polls {
+			delete(s.known, tag)
+			tags = append(tags, tag)
+		}
+	}
+	return tags
+}
+
+// name tells once which rows are not served, and why.
+func (s *Store) name(unfit []string) {
+	s.mu.Lock()
+	told := s.named
+	s.named = true
+	s.mu.Unlock()
+	if told || len(unfit) == 0 {
+		return
+	}
+	more := ""
+	if n := len(unfit) - mostNamed; n > 0 {
+		more = fmt.Sprintf("; and %d more", n)
+		unfit = unfit[:mostNamed]
+	}
+	s.cfg.Log.Warn("rows of leaf_alloc are not served", "rows", strings.Join(unfit, "; ")+more)
+}
