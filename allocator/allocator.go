@@ -50,6 +50,10 @@ type Config struct {
 	Marks *Marks       // default: in memory
 	Log   *slog.Logger // default: slog.Default
 
+	// Recent is the file of the tags that were used in the last day, which
+	// [Allocator.Run] loads ahead. Default: none.
+	Recent string
+
 	// Notify is called with each event, possibly from several goroutines at
 	// once, and must not block. Default: none.
 	Notify func(Event)
@@ -70,9 +74,11 @@ type Config struct {
 // concurrent use.
 //
 // The goroutines that it starts are its refills, at most one a tag that is in
-// use; [Allocator.Run] ends them.
+// use, and in [Allocator.Run] those that load ahead and note what is used; Run
+// ends them.
 type Allocator struct {
 	cfg     Config
+	recent  recent
 	waiting atomic.Int64  // requests in the queues of all tags
 	slots   chan struct{} // taken for each write to the store
 
@@ -83,7 +89,7 @@ type Allocator struct {
 
 	ctx    context.Context // of all refills
 	cancel context.CancelFunc
-	wg     sync.WaitGroup // refills; added to under mu while not closed
+	wg     sync.WaitGroup // refills, and what Run starts; requests add to it under mu while not closed
 }
 
 // New returns an allocator that serves from now on.
@@ -116,6 +122,7 @@ func New(cfg Config) *Allocator {
 	cfg.MaxWaiting = min(cfg.MaxWaiting, LimitMaxWaiting)
 	a := &Allocator{
 		cfg:     cfg,
+		recent:  recent{path: cfg.Recent},
 		slots:   make(chan struct{}, maxRefills),
 		buffers: make(map[string]*buffer),
 		failing: make(map[*buffer]struct{}),
@@ -124,10 +131,14 @@ func New(cfg Config) *Allocator {
 	return a
 }
 
-// Run follows the store's changes until the context is done. Then it refuses
+// Run follows the store's changes until the context is done; beside it, it
+// reserves a segment for each tag that was used in the last day. Then it refuses
 // the requests that still wait, with ErrClosed, and returns when all refills
 // have ended. IDs in memory are served also afterwards.
 func (a *Allocator) Run(ctx context.Context) {
+	if a.recent.path != "" {
+		a.wg.Go(a.keepRecent)
+	}
 	told := "" // a store that is away is logged once
 	for ctx.Err() == nil {
 		err := a.cfg.Store.Watch(ctx, a.Apply)
@@ -141,11 +152,8 @@ func (a *Allocator) Run(ctx context.Context) {
 	}
 	a.mu.Lock()
 	a.closed = true
-	buffers := make([]*buffer, 0, len(a.buffers))
-	for _, b := range a.buffers {
-		buffers = append(buffers, b)
-	}
 	a.mu.Unlock()
+	buffers := a.all() // none is added any more
 	a.cancel()
 	for _, b := range buffers {
 		b.mu.Lock()
@@ -153,6 +161,9 @@ func (a *Allocator) Run(ctx context.Context) {
 		b.mu.Unlock()
 	}
 	a.wg.Wait()
+	if a.recent.path != "" {
+		a.sweep()
+	}
 }
 
 // Take returns n IDs of tag in the fewest possible ranges, all or none, and
@@ -273,10 +284,21 @@ func (a *Allocator) buffer(tag string) (*buffer, error) {
 		return nil, ErrClosed
 	}
 	if b = a.buffers[tag]; b == nil {
-		b = newBuffer(tag)
+		b = &buffer{tag: tag}
 		a.buffers[tag] = b
 	}
 	return b, nil
+}
+
+// all returns every buffer.
+func (a *Allocator) all() []*buffer {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	all := make([]*buffer, 0, len(a.buffers))
+	for _, b := range a.buffers {
+		all = append(all, b)
+	}
+	return all
 }
 
 // drop takes b out of the map, with all that is in it, and refuses its waiters.
@@ -303,6 +325,9 @@ func (a *Allocator) dropLocked(b *buffer) []Event {
 // new step, a deletion. When it returns, no ID below the record's Floor is
 // handed out. [Allocator.Run] calls it with what it sees in the store.
 func (a *Allocator) Apply(tag Tag) {
+	if tag.Deleted {
+		a.recent.forget(tag.Name)
+	}
 	a.mu.RLock()
 	b := a.buffers[tag.Name]
 	a.mu.RUnlock()
@@ -317,6 +342,9 @@ func (a *Allocator) Apply(tag Tag) {
 	}
 	b.mu.Lock()
 	b.raiseFloorLocked(floor)
+	if tag.Deleted && floor == 0 { // nobody noted how far it was
+		b.recallLocked()
+	}
 	poke := b.regressed != nil
 	if tag.Deleted {
 		poke = true
@@ -324,10 +352,10 @@ func (a *Allocator) Apply(tag Tag) {
 		b.forgiveLocked(tag.Floor)
 		b.stepper.rebase(tag.Step)
 	}
-	b.mu.Unlock()
 	if poke {
-		b.poke()
+		b.pokeLocked()
 	}
+	b.mu.Unlock()
 	if tag.Deleted {
 		a.forget(b)
 	}

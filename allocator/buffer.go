@@ -9,31 +9,34 @@ import (
 // buffer holds what one tag has in memory: the segment that is being handed
 // out, the next one, and the requests that wait for more.
 //
-// All fields but tag and wake are guarded by mu, which is never held across
-// I/O, a wait or a call out of the package.
+// All fields but tag are guarded by mu, which is never held across I/O, a wait
+// or a call out of the package. A tag that idles should cost little: what only
+// a refill needs is made for it.
 type buffer struct {
-	tag  string
-	wake chan struct{} // pokes the refill out of its pause; holds one
+	tag string
+	mu  sync.Mutex
 
-	mu   sync.Mutex
-	gone bool // no longer in the allocator's map: look the tag up again
+	gone      bool          // no longer in the allocator's map: look the tag up again
+	loading   bool          // a refill owns the tag
+	exhausted bool          // the store has no IDs left
+	starved   bool          // a request was refused since the last refill
+	recalls   uint32        // how often all that was reserved was given up
+	wake      chan struct{} // pokes that refill out of its pause; holds one; the refill reads it unlocked
 
 	segments []segment // [0] is being handed out
 	left     int64     // IDs in segments
 	taken    int64     // IDs handed out so far
+	swept    int64     // of them, those that a sweep has seen
 	floor    int64     // IDs below it are never handed out
 
 	waiters list.List // of *Waiter, first come first
 	missing int64     // IDs that the waiters still need
 
-	loading   bool // a refill owns the tag
 	stepper   stepper
 	regressed *RegressedError // not nil: nothing is reserved until it is over
-	exhausted bool            // the store has no IDs left
 	err       error           // why the last refill failed; nil: it did not
 	failing   time.Time       // since when refills fail
 	retryAt   time.Time       // when the next attempt is due
-	starved   bool            // a request was refused since the last refill
 
 	// The last two refills, for the rate of consumption.
 	refilled, refilledBefore time.Time
@@ -46,12 +49,18 @@ type segment struct {
 	next int64
 }
 
-func newBuffer(tag string) *buffer {
-	return &buffer{tag: tag, wake: make(chan struct{}, 1)}
+// ownLocked gives the tag to the refill that the caller starts.
+func (b *buffer) ownLocked() {
+	b.loading, b.wake = true, make(chan struct{}, 1)
 }
 
-// poke ends the refill's pause, if it is in one.
-func (b *buffer) poke() {
+// disownLocked takes it from the refill that ends.
+func (b *buffer) disownLocked() {
+	b.loading, b.wake = false, nil
+}
+
+// pokeLocked ends the pause of the refill, or its next one.
+func (b *buffer) pokeLocked() {
 	select {
 	case b.wake <- struct{}{}:
 	default:
@@ -81,10 +90,11 @@ func (b *buffer) takeLocked(ranges []Range, n int64) []Range {
 
 // plan is what the next refill is to reserve.
 type plan struct {
-	n       int64 // at least as many
-	base    int64 // the tag's step as known then
-	step    int64 // the step as adapted from it
-	largest int64 // the largest request that waits for it; 0: none does
+	n       int64  // at least as many
+	recalls uint32 // of the buffer, then
+	base    int64  // the tag's step as known then
+	step    int64  // the step as adapted from it
+	largest int64  // the largest request that waits for it; 0: none does
 }
 
 // cause is why a refill of this plan was done, told when the tag's step is known.
@@ -114,7 +124,7 @@ func (b *buffer) planLocked(now time.Time, maxStep int64) (p plan, wanted bool) 
 	case b.exhausted || b.err == nil && !b.idleLocked():
 		return plan{}, false
 	}
-	p.base, p.step = b.stepper.base, b.stepper.next(now, maxStep)
+	p.recalls, p.base, p.step = b.recalls, b.stepper.base, b.stepper.next(now, maxStep)
 	p.n = max(p.n, p.step, 1)
 	return p, true
 }
@@ -169,11 +179,31 @@ func (b *buffer) raiseFloorLocked(floor int64) {
 	}
 	b.floor = floor
 	b.trimLocked()
+	b.takeBackLocked()
+}
+
+// recallLocked gives up all that was reserved: what is in memory, what
+// unsatisfied waiters hold, and what a refill under way will bring.
+func (b *buffer) recallLocked() {
+	b.recalls++
+	b.segments, b.left = nil, 0
+	b.takeBackLocked()
+}
+
+// takeBackLocked gives up what unsatisfied waiters hold.
+func (b *buffer) takeBackLocked() {
 	for e := b.waiters.Front(); e != nil; e = e.Next() {
 		w := e.Value.(*Waiter)
 		b.missing += w.n - w.missing
 		w.ranges, w.missing = nil, w.n
 	}
+}
+
+// recalled reports whether what was planned with so many recalls was given up since.
+func (b *buffer) recalled(recalls uint32) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.recalls != recalls
 }
 
 // forgiveLocked ends the refusal of a store that went backwards if an operator

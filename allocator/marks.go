@@ -1,14 +1,10 @@
 package allocator
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"maps"
 	"os"
-	"strconv"
 	"sync"
 )
 
@@ -44,16 +40,11 @@ func NewMarks() *Marks { return &Marks{ends: make(map[string]int64)} }
 
 // OpenMarks reads the file at path, or creates it, and keeps the marks there.
 func OpenMarks(path string) (*Marks, error) {
-	m := NewMarks()
-	data, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	ends, err := readLines(path)
+	if err != nil {
 		return nil, fmt.Errorf("reading the high-water marks: %w", err)
 	}
-	for line := range bytes.Lines(data) {
-		if tag, end, ok := parseMark(line); ok {
-			m.ends[tag] = max(m.ends[tag], end)
-		}
-	}
+	m := &Marks{ends: ends}
 	if err := m.rewrite(path); err != nil {
 		return nil, fmt.Errorf("writing the high-water marks: %w", err)
 	}
@@ -96,7 +87,7 @@ func (m *Marks) Record(tag string, end int64) error {
 		line = append(line, '\n') // that the torn one does not spoil this one
 	}
 	m.lines++
-	_, err := m.file.Write(appendMark(line, tag, end))
+	_, err := m.file.Write(appendLine(line, tag, end))
 	m.torn = err != nil
 	return errors.Join(failed, err)
 }
@@ -119,26 +110,13 @@ func (m *Marks) Close() error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// rewrite puts one line a tag into a new file that takes the place of the old
-// one in one step, and goes on with it. writing must be held.
+// rewrite writes the file anew, one line a tag, and goes on with the new one.
+// writing must be held.
 func (m *Marks) rewrite(path string) error {
 	m.mu.Lock()
 	ends := maps.Clone(m.ends)
 	m.mu.Unlock()
-	temp, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o640)
-	if err != nil {
-		return err
-	}
-	w := bufio.NewWriter(temp)
-	for tag, end := range ends {
-		w.Write(appendMark(nil, tag, end)) // the error stays with w until Flush
-	}
-	err = errors.Join(w.Flush(), temp.Sync(), temp.Close())
-	if err == nil { // else the old file is the better one
-		err = os.Rename(temp.Name(), path)
-	}
-	if err != nil {
-		os.Remove(temp.Name())
+	if err := writeLines(path, ends); err != nil {
 		return err
 	}
 	// Opened by its lasting name: the name is what the next rewrite replaces.
@@ -151,24 +129,4 @@ func (m *Marks) rewrite(path string) error {
 	}
 	m.file, m.lines, m.torn = f, len(ends), false
 	return nil
-}
-
-func appendMark(b []byte, tag string, end int64) []byte {
-	text := strconv.AppendInt(append([]byte(tag), ' '), end, 10)
-	return fmt.Appendf(b, "%08x %s\n", crc32.ChecksumIEEE(text), text)
-}
-
-// parseMark reads a line of [appendMark]; ok is false for any other.
-func parseMark(line []byte) (tag string, end int64, ok bool) {
-	sum, text, ok := bytes.Cut(bytes.TrimSuffix(line, []byte("\n")), []byte(" "))
-	if !ok || len(text)+len(sum)+2 != len(line) {
-		return "", 0, false
-	}
-	want, err := strconv.ParseUint(string(sum), 16, 32)
-	if err != nil || uint32(want) != crc32.ChecksumIEEE(text) {
-		return "", 0, false
-	}
-	name, number, ok := bytes.Cut(text, []byte(" "))
-	end, err = strconv.ParseInt(string(number), 10, 64)
-	return string(name), end, ok && err == nil && end > 0 && CheckTag(string(name)) == nil
 }

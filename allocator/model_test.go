@@ -229,14 +229,14 @@ func (n *node) start(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	n.m.mu.Lock() // so that no write, and none ahead of a request either, comes before
+	for tag, end := range n.m.seen {
+		marks.Observe(tag, end)
+	}
 	a, stop := startStop(t, allocator.Config{
-		Store: n.store, Marks: marks, Notify: n.m.publish,
+		Store: n.store, Marks: marks, Recent: n.name + ".recent", Notify: n.m.publish,
 		MaxWait: 500 * time.Millisecond, MaxBatch: 5000, MaxStep: 200, MaxWaiting: 20,
 	})
-	n.m.mu.Lock()
-	for tag, end := range n.m.seen {
-		a.Observe(tag, end)
-	}
 	n.a = a
 	n.m.mu.Unlock()
 	n.stop = func() { stop(); marks.Close() }

@@ -14,9 +14,9 @@ func FuzzParseMark(f *testing.F) {
 	f.Add("a.b", int64(math.MaxInt64), 8, byte('a'^' '), 3)
 	f.Add("0", int64(12345678), 30, byte(0x20), 100)
 	f.Fuzz(func(t *testing.T, tag string, end int64, at int, flip byte, cut int) {
-		line := appendMark(nil, tag, end)
+		line := appendLine(nil, tag, end)
 		legal := CheckTag(tag) == nil && end > 0
-		gotTag, gotEnd, ok := parseMark(line)
+		gotTag, gotEnd, ok := parseLine(line)
 		if ok != legal || ok && (gotTag != tag || gotEnd != end) {
 			t.Fatalf("%q is read as %q %d %v", line, gotTag, gotEnd, ok)
 		}
@@ -27,7 +27,7 @@ func FuzzParseMark(f *testing.F) {
 		if cut > 0 {
 			damaged = damaged[:max(len(damaged)-cut, 0)]
 		}
-		gotTag, gotEnd, ok = parseMark(damaged)
+		gotTag, gotEnd, ok = parseLine(damaged)
 		if ok && (gotTag != tag || gotEnd != end) {
 			t.Errorf("%q, damaged to %q, is read as %q %d", line, damaged, gotTag, gotEnd)
 		}
@@ -37,18 +37,18 @@ func FuzzParseMark(f *testing.F) {
 // FuzzParseMarkLine reads anything: what is accepted has the right checksum.
 func FuzzParseMarkLine(f *testing.F) {
 	f.Add([]byte("order 5"))
-	f.Add(appendMark(nil, "order", 5))
+	f.Add(appendLine(nil, "order", 5))
 	f.Add([]byte("00000000 \n"))
 	f.Add([]byte("\n"))
 	f.Fuzz(func(t *testing.T, line []byte) {
-		tag, end, ok := parseMark(line)
+		tag, end, ok := parseLine(line)
 		if !ok {
 			return
 		}
 		if end < 1 || CheckTag(tag) != nil || !bytes.HasSuffix(line, []byte("\n")) {
 			t.Fatalf("%q is read as %q %d", line, tag, end)
 		}
-		if again := appendMark(nil, tag, end); !bytes.EqualFold(again[:8], leftPad(line)) {
+		if again := appendLine(nil, tag, end); !bytes.EqualFold(again[:8], leftPad(line)) {
 			t.Errorf("%q is read as %q %d, which is written %q", line, tag, end, again)
 		}
 	})

@@ -17,7 +17,7 @@ func (a *Allocator) claimLocked(b *buffer) bool {
 	if _, wanted := b.planLocked(time.Now(), a.cfg.MaxStep); !wanted {
 		return false
 	}
-	b.loading = true
+	b.ownLocked()
 	return true
 }
 
@@ -41,7 +41,7 @@ func (a *Allocator) refill(b *buffer) {
 		b.mu.Lock()
 		p, wanted := b.planLocked(time.Now(), a.cfg.MaxStep)
 		if !wanted || b.gone || a.ctx.Err() != nil {
-			b.loading = false
+			b.disownLocked()
 			b.mu.Unlock()
 			return
 		}
@@ -53,6 +53,7 @@ func (a *Allocator) refill(b *buffer) {
 		case err == nil:
 			attempt = 0
 		case a.ctx.Err() != nil: // the loop ends above
+		case errors.Is(err, errRecalled): // planned anew
 		case errors.Is(err, ErrUnknownTag):
 			a.drop(b, fmt.Errorf("%s: %w", b.tag, err))
 		case errors.Is(err, ErrExhausted):
@@ -94,11 +95,10 @@ func (a *Allocator) reserve(b *buffer, p plan) error {
 	defer cancel()
 	start := time.Now()
 	for n, wait := p.n, firstRace; ; wait = min(2*wait, lastRace) {
-		grant, err := a.ask(ctx, b.tag, n)
+		grant, err := a.ask(ctx, b, p, n)
 		switch {
 		case err == nil:
-			a.install(b, p, grant, time.Since(start))
-			return nil
+			return a.install(b, p, grant, time.Since(start))
 		case errors.Is(err, ErrExhausted) && n > 1:
 			n = 1 // the last ones
 			continue
@@ -111,8 +111,12 @@ func (a *Allocator) reserve(b *buffer, p plan) error {
 	}
 }
 
+// errRecalled: the tag vanished while its range was under way. If it is created
+// again, that may be below the range.
+var errRecalled = errors.New("the tag vanished meanwhile: the range is given up")
+
 // ask asks the store once, and checks its answer.
-func (a *Allocator) ask(ctx context.Context, tag string, n int64) (Grant, error) {
+func (a *Allocator) ask(ctx context.Context, b *buffer, p plan, n int64) (Grant, error) {
 	// The order is the point: what was seen before the store was asked must lie
 	// below what it answers. What is seen later may well lie above. So this is
 	// done anew each time that the store is asked.
@@ -120,11 +124,13 @@ func (a *Allocator) ask(ctx context.Context, tag string, n int64) (Grant, error)
 	if err != nil {
 		return Grant{}, err
 	}
-	seen := a.Seen(tag)
+	tag, seen := b.tag, a.Seen(b.tag)
 	grant, err := a.cfg.Store.Reserve(ctx, tag, n)
 	switch {
 	case err != nil:
 		return Grant{}, err
+	case b.recalled(p.recalls):
+		return Grant{}, errRecalled
 	case !held():
 		return Grant{}, errors.New("what others reserved was not heard all the while: the range is given up")
 	case grant.First < 1 || grant.Last < grant.First || grant.Step < 1:
@@ -139,12 +145,17 @@ func (a *Allocator) ask(ctx context.Context, tag string, n int64) (Grant, error)
 	return grant, nil
 }
 
-// install takes a grant into memory and ends the episodes that it ends.
-func (a *Allocator) install(b *buffer, p plan, grant Grant, elapsed time.Duration) {
+// install takes a grant into memory and ends the episodes that it ends. The
+// error is errRecalled.
+func (a *Allocator) install(b *buffer, p plan, grant Grant, elapsed time.Duration) error {
 	now := time.Now()
 	cause := p.cause(grant.Step)
 
 	b.mu.Lock()
+	if b.recalls != p.recalls {
+		b.mu.Unlock()
+		return errRecalled
+	}
 	b.stepper.rebase(grant.Step)
 	if cause != CauseBatch {
 		// A request larger than a step tells nothing about how long steps last.
@@ -166,6 +177,7 @@ func (a *Allocator) install(b *buffer, p plan, grant Grant, elapsed time.Duratio
 	}
 	a.notify(refilled)
 	a.notify(recovered...)
+	return nil
 }
 
 // exhaust notes that the store has no IDs left: it works, and is not asked again.
@@ -200,6 +212,9 @@ func (a *Allocator) failed(b *buffer, err error, wait time.Duration) {
 	b.err = err
 	b.retryAt = now.Add(wait)
 	left := b.left
+	if errors.Is(err, ErrDamaged) { // not soon over
+		b.refuseLocked(&UnavailableError{Err: err, RetryAfter: wait})
+	}
 	b.mu.Unlock()
 	if first {
 		a.notify(RefillFailed{Tag: b.tag, Err: err, Left: left})

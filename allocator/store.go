@@ -36,7 +36,9 @@ type Store interface {
 	Get(ctx context.Context, tag string) (Tag, error)
 
 	// List returns, in the order of bytes, up to limit tags that start with
-	// prefix and come after the tag after. Tombstones are left out.
+	// prefix and come after the tag after. Tombstones are left out; records
+	// that were made by others and cannot be served are not: those whose names
+	// CheckTag refuses, or whose step is below 1.
 	List(ctx context.Context, prefix, after string, limit int) ([]Tag, error)
 
 	// Create adds a tag and returns its record. The max_id of a tag that was
@@ -56,7 +58,9 @@ type Store interface {
 	// Watch calls f for the tags as they are, tombstones included, then for
 	// each change, from one goroutine, until the context is done or the watch
 	// breaks; its error is never nil. Changes of one tag come in their order;
-	// those that follow each other closely may be seen as one.
+	// those that follow each other closely may be seen as one. That max_id moved
+	// need not be told. A tag that vanished without a tombstone, because somebody removed the
+	// record by hand, is told as Deleted with a MaxID of 0.
 	Watch(ctx context.Context, f func(Tag)) error
 }
 

@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -46,12 +47,7 @@ func (a *Allocator) Views(prefix, after string, limit int) []View {
 
 // Busiest returns the up to limit buffers from which most IDs were taken.
 func (a *Allocator) Busiest(limit int) []View {
-	a.mu.RLock()
-	all := make([]*buffer, 0, len(a.buffers))
-	for _, b := range a.buffers {
-		all = append(all, b)
-	}
-	a.mu.RUnlock()
+	all := a.all()
 	taken := make(map[*buffer]int64, len(all))
 	for _, b := range all {
 		b.mu.Lock()
@@ -117,13 +113,14 @@ func (a *Allocator) Tags() int {
 func (a *Allocator) Waiting() int64 { return a.waiting.Load() }
 
 // Failing is how many tags fail to be refilled, and how many of those have
-// nothing left in memory.
+// nothing left in memory because the store fails: a record that is damaged is
+// its tag's own trouble.
 func (a *Allocator) Failing() (failing, dry int) {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
 	for b := range a.failing {
 		b.mu.Lock()
-		if b.left == 0 {
+		if b.left == 0 && !errors.Is(b.err, ErrDamaged) {
 			dry++
 		}
 		b.mu.Unlock()

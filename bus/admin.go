@@ -24,7 +24,14 @@ type (
 	// TagsPage is the reply of leaf.admin.tags.list.
 	TagsPage struct {
 		Tags []TagRecord `json:"tags"`
-		Next string      `json:"next"` // After of the next page; empty: this was the last
+		// Unserved are records that others made and that cannot be served.
+		Unserved []UnservedTag `json:"unserved,omitempty"`
+		Next     string        `json:"next"` // After of the next page; empty: this was the last
+	}
+	// UnservedTag is a record that cannot be served, and why.
+	UnservedTag struct {
+		TagRecord
+		Problem string `json:"problem"`
 	}
 	// TagRecord is a tag as users see it.
 	TagRecord struct {
@@ -90,13 +97,26 @@ func (g *Generator) tagsList(ctx context.Context, req PageRequest) (TagsPage, er
 	if err != nil {
 		return TagsPage{}, err
 	}
-	page := TagsPage{Tags: []TagRecord{}}
-	for _, t := range tags {
-		page.Tags = append(page.Tags, record(t))
+	entries := make([]UnservedTag, len(tags))
+	for i, t := range tags {
+		entries[i].TagRecord = record(t)
+		if err := allocator.CheckTag(t.Name); err != nil {
+			entries[i].Problem = err.Error()
+		} else if t.Step < 1 {
+			entries[i].Problem = fmt.Sprintf("the step is %d; set it to at least 1", t.Step)
+		}
 	}
-	if n := min(fit(g, page.Tags), limit); n < len(page.Tags) {
-		page.Tags = page.Tags[:n]
-		page.Next = page.Tags[n-1].Tag
+	page := TagsPage{Tags: []TagRecord{}}
+	if n := min(fit(g, entries), limit); n < len(entries) {
+		entries = entries[:n]
+		page.Next = entries[n-1].Tag
+	}
+	for _, e := range entries {
+		if e.Problem != "" {
+			page.Unserved = append(page.Unserved, e)
+			continue
+		}
+		page.Tags = append(page.Tags, e.TagRecord)
 	}
 	return page, nil
 }
@@ -124,14 +144,10 @@ func (g *Generator) tagsCreate(ctx context.Context, req TagCreate) (TagRecord, e
 		allocator.CheckDescription(t.Description)); err != nil {
 		return TagRecord{}, err
 	}
-	// What this generator saw of a tag whose record is gone: not to be repeated.
-	t.MaxID = max(t.MaxID, g.alloc.Seen(t.Name))
-	t, err := g.cfg.Store.Create(ctx, t)
+	t, err := g.create(ctx, t)
 	if err != nil {
 		return TagRecord{}, err
 	}
-	g.alloc.Apply(t)
-	g.publish(newEvent(info, "tag.created", t.Name, g.cfg.Node, tagBody{g.cfg.Node, record(t)}))
 	return record(t), nil
 }
 
@@ -158,7 +174,7 @@ func (g *Generator) tagsUpdate(ctx context.Context, req TagUpdate) (TagRecord, e
 		return TagRecord{}, fmt.Errorf("%s: %w", req.Tag, err)
 	}
 	g.publish(newEvent(info, "tag.updated", t.Name, g.cfg.Node, tagBody{g.cfg.Node, record(t)}))
-	if err := g.spread(ctx, t); err != nil && change.MaxID != nil {
+	if _, err := g.spread(ctx, t); err != nil && change.MaxID != nil {
 		return TagRecord{}, err
 	}
 	return record(t), nil
@@ -173,7 +189,7 @@ func (g *Generator) tagsDelete(ctx context.Context, req tagName) (TagRecord, err
 		return TagRecord{}, fmt.Errorf("%s: %w", req.Tag, err)
 	}
 	g.publish(newEvent(info, "tag.deleted", t.Name, g.cfg.Node, tagBody{g.cfg.Node, record(t)}))
-	if err := g.spread(ctx, t); err != nil {
+	if _, err := g.spread(ctx, t); err != nil {
 		return TagRecord{}, err
 	}
 	return record(t), nil

@@ -15,7 +15,7 @@ import (
 	"github.com/leafbus/leafbus/snowflake"
 )
 
-// Config says how a [Generator] works. All fields but Tags, Describe, Ready
+// Config says how a [Generator] works. All fields but Recent, Tags, Describe, Ready
 // and the bounds of the allocator are needed.
 type Config struct {
 	// Conn is the connection to NATS. Its closed and error handlers must be set
@@ -30,6 +30,9 @@ type Config struct {
 	// [allocator.ErrRefused] ends the generator.
 	Join func(context.Context) (Identity, error)
 	Open func(context.Context) error
+	// StoreErr says why the Store is away, as far as it has noticed; nil: it is
+	// not. Default: not known.
+	StoreErr func() error
 	// OpenEvents makes sure that the stream of events is there. It is called
 	// again when the stream may have gone.
 	OpenEvents func(context.Context) error
@@ -43,9 +46,10 @@ type Config struct {
 	// Installation is the one that the data folder belongs to; empty: none yet.
 	Installation string
 
-	Marks *allocator.Marks
-	Node  string // name of the generator: [A-Za-z0-9_]{1,64}
-	Log   *slog.Logger
+	Marks  *allocator.Marks
+	Recent string // file of the tags used in the last day; empty: none is kept
+	Node   string // name of the generator: [A-Za-z0-9_]{1,64}
+	Log    *slog.Logger
 
 	// Tags are created where they do not exist and never did.
 	Tags []allocator.Tag
@@ -75,7 +79,7 @@ type Config struct {
 //	Run
 //	├── publisher.run     brings events to the stream
 //	├── work              prepare (installation, evidence, store, tags; until
-//	│                     done), then allocator.Run (follows the tags; refills)
+//	│                     done), then allocator.Run (follows the tags; refills; loads ahead)
 //	├── runFlakes         keeps a worker
 //	├── attend            beats of presence; steps aside and comes back
 //	└── services          leaf; leaf-segment and leaf-snowflake while they can be served
@@ -95,9 +99,11 @@ type Generator struct {
 	claims    claims
 	looking   atomic.Bool // at the worker's record
 	isolation isolation
-	joined    chan struct{}            // closed when identity is known
+	joined    chan struct{}            // closed when identity is known, and the registry of workers is its own
+	foreign   chan struct{}            // closed when that is not
 	news      chan struct{}            // the others should hear a beat
 	identity  atomic.Pointer[Identity] // nil: not joined yet
+	unjoined  atomic.Pointer[error]    // why not
 	rival     chan error               // why another installation's generator ends this one
 	history   history
 	prepared  atomic.Bool // the store is open
@@ -119,16 +125,19 @@ func NewGenerator(cfg Config) *Generator {
 	if cfg.Workers == nil {
 		cfg.Workers = cfg.Snowflake.Registry.List
 	}
+	if cfg.StoreErr == nil {
+		cfg.StoreErr = func() error { return nil }
+	}
 	if cfg.Snowflake.Clock == nil {
 		cfg.Snowflake.Clock = snowflake.SystemClock()
 	}
-	g := &Generator{cfg: cfg, log: cfg.Log, id: nuid.Next(), rival: make(chan error, 1), joined: make(chan struct{}), news: make(chan struct{}, 1), adminSlots: make(chan struct{}, maxAdmin)}
+	g := &Generator{cfg: cfg, log: cfg.Log, id: nuid.Next(), rival: make(chan error, 1), joined: make(chan struct{}), foreign: make(chan struct{}), news: make(chan struct{}, 1), adminSlots: make(chan struct{}, maxAdmin)}
 	g.publisher = newPublisher(cfg.JS, cfg.OpenEvents, g.stamp, cfg.Log)
 	g.presence = newPresence(g.id)
 	g.flakes = g.newFlakes()
 	g.segments, g.snowflakes = newSegments(g), newSnowflakes(g)
 	g.alloc = allocator.New(allocator.Config{
-		Store: cfg.Store, Marks: cfg.Marks, Log: cfg.Log, Evidence: g.evidence,
+		Store: cfg.Store, Marks: cfg.Marks, Recent: cfg.Recent, Log: cfg.Log, Evidence: g.evidence,
 		Notify:   func(e allocator.Event) { g.publish(allocatorEvent(cfg.Node, e)) },
 		MaxBatch: cfg.MaxBatch, MaxWait: cfg.MaxWait, MaxWaiting: cfg.MaxWaiting, MaxStep: cfg.MaxStep,
 	})

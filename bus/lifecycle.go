@@ -144,10 +144,16 @@ func (g *Generator) prepare(ctx context.Context) error {
 func (g *Generator) join(ctx context.Context) error {
 	identity, err := g.cfg.Join(ctx)
 	if err != nil {
+		g.unjoined.Store(&err)
 		return err
 	}
 	if g.identity.Swap(&identity) == nil {
-		close(g.joined)
+		if identity.Foreign != nil {
+			g.log.Error("this generator serves no snowflakes", "error", identity.Foreign)
+			close(g.foreign)
+		} else {
+			close(g.joined)
+		}
 	}
 	g.checkRivals(time.Now())
 	g.beat(false)
@@ -216,13 +222,8 @@ func (g *Generator) ensure(ctx context.Context, t allocator.Tag) error {
 	case !errors.Is(err, allocator.ErrUnknownTag):
 		return err
 	}
-	t.MaxID = max(1, g.alloc.Seen(t.Name))
-	created, err := g.cfg.Store.Create(ctx, t)
-	if errors.Is(err, allocator.ErrExists) {
+	if _, err = g.create(ctx, t); errors.Is(err, allocator.ErrExists) {
 		return nil
-	}
-	if err == nil {
-		g.publish(newEvent(info, "tag.created", t.Name, g.cfg.Node, tagBody{g.cfg.Node, record(created)}))
 	}
 	return err
 }

@@ -2,6 +2,7 @@ package bus
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,8 +20,8 @@ func newSnowflakes(g *Generator) *issuer {
 		g: g, name: serviceSnowflake, description: "IDs of a time, a worker and a sequence number",
 		endpoints: map[string]string{"snowflake": SubjectSnowflake},
 		request: func(_ string, n int64) ([]Range, waiter, error) {
-			if g.cfg.Installation == "" && g.identity.Load() == nil { // no worker is on its way
-				return nil, nil, fmt.Errorf("%w: %w", snowflake.ErrNoWorker, errNotJoined)
+			if why := g.noWorker(); why != nil { // none is on its way
+				return nil, nil, fmt.Errorf("%w: %w", snowflake.ErrNoWorker, why)
 			}
 			if g.isolation.lasts.Load() {
 				if g.isolation.waiting.Add(1) > g.cfg.MaxWaiting {
@@ -39,7 +40,7 @@ func newSnowflakes(g *Generator) *issuer {
 			if g.isolation.lasts.Load() {
 				return errIsolated
 			}
-			return g.flakes.State().Err
+			return cmp.Or(g.noWorker(), g.flakes.State().Err)
 		},
 		offered: func(b beat) bool { return b.Snowflake },
 	}
@@ -69,9 +70,34 @@ func (g *Generator) newFlakes() *snowflake.Generator {
 	return snowflake.New(cfg)
 }
 
-// runFlakes issues snowflakes until the context is done. Where the data folder
+// noWorker says why no worker may be taken; nil: one may.
+func (g *Generator) noWorker() error {
+	identity := g.identity.Load()
+	switch {
+	case identity != nil:
+		return identity.Foreign
+	case g.cfg.Installation == "":
+		if why := g.unjoined.Load(); why != nil {
+			return fmt.Errorf("%w: %v", errNotJoined, *why) // not %w: what lacks is the worker
+		}
+		return errNotJoined
+	}
+	return nil
+}
+
+// runFlakes issues snowflakes until the context is done, or the registry turns
+// out to be a foreign one. Where the data folder
 // knows its installation they do not wait for NATS to say the same.
 func (g *Generator) runFlakes(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-g.foreign:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	installation := g.cfg.Installation
 	if installation == "" {
 		select {

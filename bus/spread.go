@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -19,10 +20,24 @@ const (
 	spreadAgain = 500 * time.Millisecond
 )
 
-// spread takes in a tag's new record and waits until every generator that is
-// there has done so too: from then on none hands out an ID below its floor.
-func (g *Generator) spread(ctx context.Context, t allocator.Tag) error {
+// tagAnswer is what a generator answers when it has taken in a tag's record.
+type tagAnswer struct {
+	ID   string `json:"id"`          // of the run
+	Seen int64  `json:"seen,string"` // the end of all ranges of the tag that it knows of
+}
+
+// apply takes in a tag's record.
+func (g *Generator) apply(t allocator.Tag) tagAnswer {
+	seen := g.alloc.Seen(t.Name)
 	g.alloc.Apply(t)
+	return tagAnswer{g.id, max(seen, g.alloc.Seen(t.Name))}
+}
+
+// spread takes in a tag's new record and waits until every generator that is
+// there has done so too: from then on none hands out an ID below its floor. It
+// returns the end of all ranges of the tag that any of them has seen.
+func (g *Generator) spread(ctx context.Context, t allocator.Tag) (seen int64, err error) {
+	seen = g.apply(t).Seen
 	confirmed := make(map[string]bool) // by id of the run
 	missing := func() (nodes []string) {
 		for _, b := range g.presence.present(time.Now()) {
@@ -33,7 +48,7 @@ func (g *Generator) spread(ctx context.Context, t allocator.Tag) error {
 		return nodes
 	}
 	if len(missing()) == 0 {
-		return nil
+		return seen, nil
 	}
 
 	ctx, cancel := context.WithTimeout(ctx, spreadTimeout)
@@ -41,12 +56,12 @@ func (g *Generator) spread(ctx context.Context, t allocator.Tag) error {
 	inbox := g.cfg.Conn.NewInbox()
 	answers, err := g.cfg.Conn.SubscribeSync(inbox)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer answers.Unsubscribe()
 	for ctx.Err() == nil {
 		if err := g.cfg.Conn.PublishRequest(subjectTagChanged, inbox, encode(t)); err != nil {
-			return err
+			return 0, err
 		}
 		round, cancel := context.WithTimeout(ctx, spreadAgain)
 		for len(missing()) > 0 {
@@ -54,15 +69,43 @@ func (g *Generator) spread(ctx context.Context, t allocator.Tag) error {
 			if err != nil {
 				break
 			}
-			confirmed[string(msg.Data)] = true
+			var a tagAnswer
+			if json.Unmarshal(msg.Data, &a) == nil {
+				confirmed[a.ID] = true
+				seen = max(seen, a.Seen)
+			}
 		}
 		cancel()
 		if len(missing()) == 0 {
-			return nil
+			return seen, nil
 		}
 	}
-	return fmt.Errorf("%w: the store has the change of %s, but %v did not confirm it and may still hand out IDs from before; repeat the command",
-		allocator.ErrTimedOut, t.Name, missing())
+	return 0, fmt.Errorf("%w: %v did not confirm the change of %s and may still hand out IDs from before; repeat the command",
+		allocator.ErrTimedOut, missing(), t.Name)
+}
+
+// create adds a tag, at or above what any generator has seen of one of that
+// name: its record may be gone without a trace.
+func (g *Generator) create(ctx context.Context, t allocator.Tag) (allocator.Tag, error) {
+	_, err := g.cfg.Store.Get(ctx, t.Name)
+	if err == nil {
+		return t, fmt.Errorf("%w: %s", allocator.ErrExists, t.Name)
+	}
+	if !errors.Is(err, allocator.ErrUnknownTag) {
+		return t, err
+	}
+	// Whoever still holds IDs of it, or is about to receive some, gives them up.
+	seen, err := g.spread(ctx, allocator.Tag{Name: t.Name, Deleted: true})
+	if err != nil {
+		return t, err
+	}
+	t.MaxID = max(t.MaxID, seen, 1)
+	if t, err = g.cfg.Store.Create(ctx, t); err != nil {
+		return t, err
+	}
+	g.alloc.Apply(t)
+	g.publish(newEvent(info, "tag.created", t.Name, g.cfg.Node, tagBody{g.cfg.Node, record(t)}))
+	return t, nil
 }
 
 // changed takes in a tag's record that another generator spreads.
@@ -72,11 +115,11 @@ func (g *Generator) changed(msg *nats.Msg) {
 		g.log.Warn("a tag's change that cannot be read", "error", err)
 		return
 	}
-	g.alloc.Apply(t)
+	answer := g.apply(t)
 	if msg.Reply == "" {
 		return
 	}
-	if err := msg.Respond([]byte(g.id)); err != nil {
+	if err := msg.Respond(encode(answer)); err != nil {
 		g.log.Error("a reply cannot be sent", "error", err)
 	}
 }

@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 
@@ -79,13 +80,15 @@ func (g *Generator) state() State {
 		s.Missing = append(s.Missing, what)
 		s.Reasons[what] = why.Error()
 	}
-	if why := g.segments.healthy(); why != nil {
+	if why := cmp.Or(g.cfg.StoreErr(), g.segments.healthy()); why != nil {
 		miss("store", why)
 	}
-	if flakes.Worker >= 0 {
+	if flakes.Worker >= 0 && g.noWorker() == nil {
 		s.Worker, s.ReservedUntil = &flakes.Worker, flakes.ReservedUntil
 	}
 	switch {
+	case g.noWorker() != nil:
+		miss("worker", g.noWorker())
 	case errors.Is(flakes.Err, snowflake.ErrClockBackwards):
 		miss("clock", flakes.Err)
 	case flakes.Err != nil:

@@ -11,7 +11,7 @@ import (
 
 // newRoot returns the program: the command leaf with everything below it.
 func newRoot() *cobra.Command {
-	return assemble(newServeCmd(), newGetCmd(), newSnowflakeCmd(), newDecodeCmd(), newTagCmd(), newWorkersCmd(), newNodesCmd(), newEventsCmd())
+	return assemble(newServeCmd(), newGetCmd(), newSnowflakeCmd(), newDecodeCmd(), newTagCmd(), newWorkersCmd(), newNodesCmd(), newEventsCmd(), newMigrateCmd())
 }
 
 // assemble puts commands below the command leaf, and gives all of them what
@@ -29,6 +29,7 @@ and as a key of a YAML file, data-dir, that --config names. A flag beats the
 environment, and the environment beats the file.`,
 		Example: `  leaf serve --tag order                run a generator, with a NATS server inside
   leaf serve -s nats://10.0.0.5:4222    run one that joins the NATS you have
+  leaf serve --mysql 'user:pw@tcp(db:3306)/leaf'   keep the tags where Leaf keeps them
   leaf get order -n 10                  ten IDs, one a line
   leaf snowflake                        one ID that tells its time: leaf decode ID
   leaf tag list                         the tags, and how far they are

@@ -19,6 +19,7 @@ import (
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/kvstore"
+	"github.com/leafbus/leafbus/schema"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -32,7 +33,8 @@ const (
 )
 
 type serveFlags struct {
-	conn connFlags
+	conn  connFlags
+	mysql mysqlFlags
 
 	listen, natsConfig, dataDir, node, http string
 	logLevel, logFormat                     string
@@ -93,6 +95,7 @@ SIGINT and SIGTERM drain: accepted requests are answered. A second one exits.`,
 	fs.DurationVar(&f.drainTimeout, "drain-timeout", 10*time.Second, "how long waiting requests may still wait when the generator stops")
 	fs.StringVar(&f.logLevel, "log-level", "info", "least `LEVEL` that is logged: debug, info, warn or error")
 	fs.StringVar(&f.logFormat, "log-format", "text", "`FORMAT` of the log on stderr: text or json")
+	f.mysql.register(fs)
 	f.conn.register(fs)
 	return cmd
 }
@@ -118,6 +121,13 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	log, err := newLogger(cmd.ErrOrStderr(), f.logLevel, f.logFormat)
 	if err != nil {
 		return err
+	}
+	db, err := f.mysql.store(log)
+	if err != nil {
+		return err
+	}
+	if db != nil {
+		defer func() { err = errors.Join(err, db.Close()) }()
 	}
 
 	dir, err := openDataDir(f.dataDir)
@@ -161,11 +171,13 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 		return usagef("--js-domain: %w", err)
 	}
 	state := kvstore.Config{Conn: nc, JS: js, Replicas: f.replicas, Log: log}
-	store := kvstore.New(state)
-	return bus.NewGenerator(bus.Config{
-		Conn: nc, JS: js, Store: store, Marks: marks, Node: node, Log: log, Tags: tags,
-		Join:         func(ctx context.Context) (bus.Identity, error) { return join(ctx, state, dir, installation, layout) },
-		Open:         store.Open,
+	want := kvstore.Installation{Store: storeKV, Registry: registryKV, Layout: layout}
+	if db != nil {
+		want.Store = storeMySQL
+	}
+	config := bus.Config{
+		Conn: nc, JS: js, Marks: marks, Recent: dir.file("recent"), Node: node, Log: log, Tags: tags,
+		Join:         func(ctx context.Context) (bus.Identity, error) { return join(ctx, state, dir, installation, want, db) },
 		OpenEvents:   func(ctx context.Context) error { return kvstore.OpenEvents(ctx, state, f.evtMax) },
 		Installation: installation, RegistryKind: registryKV, Workers: kvstore.NewWorkers(state).List,
 		Snowflake: snowflake.Config{
@@ -181,7 +193,14 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 			fmt.Fprintf(cmd.OutOrStdout(), "leaf ready nats=%s http=off node=%s data=%s mode=%s\n",
 				nc.ConnectedUrlRedacted(), node, dir.path, mode)
 		},
-	}).Run(cmd.Context())
+	}
+	if db != nil {
+		config.Store, config.Open, config.StoreErr = db, db.Open, db.Err
+	} else {
+		kv := kvstore.New(state)
+		config.Store, config.Open = kv, kv.Open
+	}
+	return bus.NewGenerator(config).Run(cmd.Context())
 }
 
 // check refuses values that no generator can work with.
@@ -226,7 +245,7 @@ func (f *serveFlags) check() error {
 	if f.drainTimeout < 0 {
 		return usagef("--drain-timeout is below zero")
 	}
-	return nil
+	return f.mysql.check()
 }
 
 // layout is the layout of snowflakes.
@@ -359,12 +378,16 @@ func (f *serveFlags) dial(c connFlags, url, node string, log *slog.Logger, more 
 
 // join enters the installation that the data folder belongs to, and makes the
 // folder belong to it on the first time.
-func join(ctx context.Context, cfg kvstore.Config, dir *dataDir, known string, layout snowflake.Layout) (bus.Identity, error) {
-	have, err := kvstore.Join(ctx, cfg, kvstore.Installation{Store: "kv", Registry: registryKV, Layout: layout}, known)
+func join(ctx context.Context, cfg kvstore.Config, dir *dataDir, known string, want kvstore.Installation, db *schema.Store) (bus.Identity, error) {
+	have, err := kvstore.Join(ctx, cfg, want, known)
 	if err == nil && have.ID != known {
 		err = dir.write("installation", have.ID)
 	}
-	return bus.Identity{Installation: have.ID, Created: have.Created}, err
+	identity := bus.Identity{Installation: have.ID, Created: have.Created}
+	if err == nil && db != nil {
+		identity.Foreign, err = foreign(ctx, db, have.ID)
+	}
+	return identity, err
 }
 
 // describe returns the flags that are not secret, for the events.

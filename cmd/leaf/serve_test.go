@@ -100,8 +100,10 @@ func TestServeAccepts(t *testing.T) {
 	least := serveFlags{
 		maxBatch: 1, maxWaiting: 1, maxStep: 1, evtMax: 1 << 20, maxWait: time.Millisecond, workerBits: 10, sequenceBits: 12,
 		reserve: time.Second, grace: time.Second, maxClockSkew: 10 * time.Millisecond, maxClockBack: time.Millisecond,
+		mysql: mysqlFlags{refresh: leastRefresh},
 	}
 	most := least
+	most.mysql.refresh = mostRefresh
 	most.reserve, most.grace = 365*24*time.Hour, 365*24*time.Hour
 	most.maxClockSkew, most.maxClockBack = time.Hour, time.Second
 	most.workerBits = 21 // the time has 30 bits left

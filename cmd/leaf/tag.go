@@ -157,7 +157,7 @@ func newTagListCmd() *cobra.Command {
   leaf tag list --prefix shop. --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.connected(cmd, func(ctx context.Context, nc *nats.Conn) error {
-				tags := []bus.TagRecord{}
+				all := bus.TagsPage{Tags: []bus.TagRecord{}}
 				for req := (bus.PageRequest{Prefix: prefix}); ; {
 					ctx, cancel := context.WithTimeout(ctx, a.conn.timeout)
 					page, err := bus.NewClient(nc).Tags(ctx, req)
@@ -165,15 +165,20 @@ func newTagListCmd() *cobra.Command {
 					if err != nil {
 						return err
 					}
-					tags = append(tags, page.Tags...)
+					all.Tags = append(all.Tags, page.Tags...)
+					all.Unserved = append(all.Unserved, page.Unserved...)
 					if req.After = page.Next; page.Next == "" {
 						break
 					}
 				}
 				if a.json {
-					return printJSON(cmd.OutOrStdout(), bus.TagsPage{Tags: tags})
+					return printJSON(cmd.OutOrStdout(), all)
 				}
-				return a.show(cmd, tags...)
+				for _, t := range all.Unserved {
+					t.Description = "NOT SERVED: " + t.Problem
+					all.Tags = append(all.Tags, t.TagRecord)
+				}
+				return a.show(cmd, all.Tags...)
 			})
 		},
 	}

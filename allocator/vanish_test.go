@@ -1,0 +1,149 @@
+package allocator_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/allocator/allocatortest"
+)
+
+// vanish removes all records by hand, and tells it.
+func vanish(s *store, told ...*allocator.Allocator) {
+	s.Restore(map[string]allocator.Tag{})
+	for _, a := range told {
+		a.Apply(allocator.Tag{Name: "order", Deleted: true})
+	}
+}
+
+// TestVanished: of a tag whose record is gone without a trace nothing is
+// handed out, and how far it was is not forgotten.
+func TestVanished(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 100)
+		a := start(t, allocator.Config{Store: s})
+		take(t, a, 10)
+		vanish(s, a)
+		if _, err := a.Take(t.Context(), "order", 1); !errors.Is(err, allocator.ErrUnknownTag) {
+			t.Errorf("Take: %v, want it unknown", err)
+		}
+		if seen := a.Seen("order"); seen < 101 {
+			t.Errorf("Seen is %d; IDs below 101 were reserved", seen)
+		}
+		s.create("order", a.Seen("order"), 100)
+		if r := take(t, a, 1); r[0].First < 101 {
+			t.Errorf("created again, it handed out %v", r)
+		}
+	})
+}
+
+// TestVanishedDuringRefill: a range that was reserved of the vanished record
+// and arrives when the tag is there again, below it, is given up.
+func TestVanishedDuringRefill(t *testing.T) {
+	for _, waits := range []bool{true, false} {
+		t.Run(fmt.Sprintf("somebody waits: %v", waits), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				s := newStore(t, 10)
+				var r events
+				var c allocatortest.Checker
+				a := start(t, allocator.Config{Store: s, Notify: r.notify})
+				c.Add(take(t, a, 10)...) // 11-20 are in memory
+				gate := make(chan struct{})
+				s.onReserved(func(string, allocator.Range) error { <-gate; return nil })
+				n := int64(1) // and the next segment is loaded
+				if waits {
+					n = 11
+				}
+				ranges, w, err := a.Request(nil, "order", n)
+				if err != nil || (w != nil) != waits {
+					t.Fatalf("Request: %v, %v", w, err)
+				}
+				c.Add(ranges...)
+				synctest.Wait() // a range is reserved, the answer on its way
+				seen := a.Seen("order")
+				vanish(s, a)
+				twin := s.twin()
+				twin.create("order", seen, 10)
+				b := start(t, allocator.Config{Store: twin})
+				c.Add(take(t, b, 15)...)
+				close(gate)
+				if waits {
+					if ranges, err = w.Wait(t.Context()); err != nil {
+						t.Fatalf("Wait: %v", err)
+					}
+					c.Add(ranges...)
+				}
+				c.Add(take(t, a, 50)...)
+				c.Add(take(t, b, 50)...)
+				unique(t, &c)
+				r.wantEpisodes(t, "regressed", 0, 0)
+			})
+		})
+	}
+}
+
+// TestVanishedUnderBatch: what a batch holds that still waits for more is given
+// up too.
+func TestVanishedUnderBatch(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 10)
+		var c allocatortest.Checker
+		a := start(t, allocator.Config{Store: s, MaxStep: 1})
+		c.Add(take(t, a, 1)...)
+		gate := s.gated()
+		_, w, err := a.Request(nil, "order", 100)
+		if w == nil || err != nil {
+			t.Fatalf("Request: %v, %v", w, err)
+		}
+		synctest.Wait()
+		c.Add(take(t, a, 19)...)
+		gate <- struct{}{} // 81 of the 100 are put aside
+		synctest.Wait()
+		vanish(s, a)
+		twin := s.twin()
+		twin.create("order", 21, 10)
+		b := start(t, allocator.Config{Store: twin})
+		c.Add(take(t, b, 200)...)
+		close(gate)
+		ranges, err := w.Wait(t.Context())
+		if err != nil {
+			t.Fatalf("Wait: %v", err)
+		}
+		c.Add(ranges...)
+		if ids := unique(t, &c); ids != 320 {
+			t.Errorf("%d IDs were handed out, want 320", ids)
+		}
+		if waiting := a.Waiting(); waiting != 0 {
+			t.Errorf("%d requests wait still", waiting)
+		}
+	})
+}
+
+// TestDamaged: a record that is damaged is answered at once, and is its tag's
+// own trouble.
+func TestDamaged(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 10)
+		s.onReserve(func(context.Context, string, int64) error {
+			return fmt.Errorf("%w: the step is 0", allocator.ErrDamaged)
+		})
+		a := start(t, allocator.Config{Store: s})
+		begin := time.Now()
+		_, err := a.Take(t.Context(), "order", 1)
+		if !errors.Is(err, allocator.ErrDamaged) || !errors.Is(err, allocator.ErrUnavailable) {
+			t.Errorf("Take: %v, want what is damaged", err)
+		}
+		if waited := time.Since(begin); waited > 0 {
+			t.Errorf("Take waited for %v", waited)
+		}
+		if failing, dry := a.Failing(); failing != 1 || dry != 0 {
+			t.Errorf("Failing says %d, %d; want 1 that is not the store's fault", failing, dry)
+		}
+		s.onReserve(nil)
+		take(t, a, 1)
+	})
+}

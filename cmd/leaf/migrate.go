@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/leafbus/leafbus/schema"
+)
+
+// migrateTimeout bounds leaf migrate.
+const migrateTimeout = time.Minute
+
+// migration is what leaf migrate reports as JSON.
+type migration struct {
+	Created  []string `json:"created"`  // tables
+	Tags     int      `json:"tags"`     // that can be served
+	Unserved []string `json:"unserved"` // rows of leaf_alloc that cannot, and why
+}
+
+func newMigrateCmd() *cobra.Command {
+	var dsn string
+	var check, print, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "migrate",
+		Short: "Create or check the MySQL tables",
+		Long: `Create the tables that leaf keeps in a MySQL or MariaDB database, and check those
+that are there. A table that is there, Leaf's own leaf_alloc too, is used as it
+is: nothing is dropped, altered or rewritten.
+
+leaf serve does the same when it starts, unless --mysql-migrate=false: then its
+account needs SELECT, INSERT, UPDATE and DELETE, but not CREATE.`,
+		Example: `  leaf migrate --mysql 'admin:secret@tcp(db:3306)/leaf'
+  leaf migrate --mysql 'leaf:secret@tcp(db:3306)/leaf' --check
+  leaf migrate --print > leaf.sql`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if print {
+				_, err := fmt.Fprint(cmd.OutOrStdout(), schema.SQL())
+				return err
+			}
+			if dsn == "" {
+				return usagef("--mysql is missing: it names the database, user:password@tcp(host:3306)/database")
+			}
+			m, err := migrate(cmd, dsn, check)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), m)
+			}
+			return m.show(cmd)
+		},
+	}
+	registerMySQL(cmd.Flags(), &dsn, "the database, `DSN` user:password@tcp(host:3306)/database")
+	cmd.Flags().BoolVar(&check, "check", false, "create nothing: fail where a table is missing")
+	cmd.Flags().BoolVar(&print, "print", false, "only print the SQL that creates the tables, for whoever may do that")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	cmd.MarkFlagsMutuallyExclusive("check", "print")
+	return cmd
+}
+
+func migrate(cmd *cobra.Command, dsn string, check bool) (m migration, err error) {
+	log, err := newLogger(cmd.ErrOrStderr(), "warn", "text")
+	if err != nil {
+		return m, err
+	}
+	s, err := schema.New(schema.Config{DSN: dsn, Check: check, Log: log})
+	if err != nil {
+		return m, usagef("--mysql: %w", err)
+	}
+	defer s.Close()
+	ctx, cancel := context.WithTimeout(cmd.Context(), migrateTimeout)
+	defer cancel()
+	m.Created = []string{}
+	created, err := s.Migrate(ctx)
+	if err != nil {
+		return m, err
+	}
+	m.Created = append(m.Created, created...)
+	m.Tags, m.Unserved, err = s.Rows(ctx)
+	return m, err
+}
+
+func (m migration) show(cmd *cobra.Command) error {
+	what := "all tables were there"
+	if len(m.Created) > 0 {
+		what = "created " + strings.Join(m.Created, ", ")
+	}
+	out := cmd.OutOrStdout()
+	if _, err := fmt.Fprintf(out, "%s; %d tags\n", what, m.Tags); err != nil {
+		return err
+	}
+	for _, row := range m.Unserved {
+		if _, err := fmt.Fprintf(out, "not served: %s\n", row); err != nil {
+			return err
+		}
+	}
+	return nil
+}

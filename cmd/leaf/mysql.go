@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/leafbus/leafbus/schema"
+)
+
+// Kinds of what keeps the tags.
+const (
+	storeKV    = "kv"
+	storeMySQL = "mysql"
+)
+
+// Bounds of --tag-refresh.
+const (
+	leastRefresh = 100 * time.Millisecond
+	mostRefresh  = 24 * time.Hour
+)
+
+// registerMySQL adds the flag that names the database.
+func registerMySQL(fs *pflag.FlagSet, dsn *string, usage string) {
+	fs.StringVar(dsn, "mysql", "", usage)
+	markSecret(fs, "mysql")
+}
+
+// mysqlFlags say whether and how the tags are kept in MySQL.
+type mysqlFlags struct {
+	dsn     string
+	migrate bool
+	refresh time.Duration
+}
+
+func (f *mysqlFlags) register(fs *pflag.FlagSet) {
+	registerMySQL(fs, &f.dsn, "keep the tags in this MySQL or MariaDB database, `DSN` user:password@tcp(host:3306)/database (default in JetStream)")
+	fs.BoolVar(&f.migrate, "mysql-migrate", true, "create the tables that are missing in the database")
+	fs.DurationVar(&f.refresh, "tag-refresh", schema.DefaultRefresh, "how often the database is read for tags that others added, changed or removed")
+}
+
+func (f *mysqlFlags) check() error {
+	if f.refresh < leastRefresh || f.refresh > mostRefresh {
+		return usagef("--tag-refresh is %v, not from %v to %v", f.refresh, leastRefresh, mostRefresh)
+	}
+	return nil
+}
+
+// store returns the store in the database, not open yet; nil: there is none.
+func (f *mysqlFlags) store(log *slog.Logger) (*schema.Store, error) {
+	if f.dsn == "" {
+		return nil, nil
+	}
+	s, err := schema.New(schema.Config{DSN: f.dsn, Check: !f.migrate, Refresh: f.refresh, Log: log})
+	if err != nil {
+		return nil, usagef("--mysql: %w", err)
+	}
+	return s, nil
+}
+
+// foreign says why an installation must not take workers from its own NATS: a
+// database that several share tells them apart.
+func foreign(ctx context.Context, db *schema.Store, installation string) (why, err error) {
+	owner, err := db.Installation(ctx, installation)
+	if err != nil || owner == installation {
+		return nil, err
+	}
+	return fmt.Errorf("the database belongs to installation %s, and this NATS is installation %s: "+
+		"both would take the same workers. Segments are served; for snowflakes too, join the NATS of that installation (--server), "+
+		"or give this one a database of its own, or, if that installation is gone for good, delete the row of leaf_installation and start again",
+		owner, installation), nil
+}
