@@ -235,12 +235,12 @@ func (a *Allocator) queueAndUnlock(b *buffer, n int64) (*Waiter, error) {
 		err = b.regressed
 	case b.exhausted:
 		err = ErrExhausted
-	case b.err != nil && now.Sub(b.failing) >= a.cfg.MaxWait:
+	case b.failure != nil && now.Sub(b.failure.since) >= a.cfg.MaxWait:
 		// Others have waited that long in vain: this one learns it at once.
-		event, err = b.shortLocked(now, ErrTimedOut, b.waiters.Len()+1)
+		event, err = b.shortLocked(now, ErrTimedOut, b.waiters.n+1)
 	case a.waiting.Add(1) > a.cfg.MaxWaiting:
 		a.waiting.Add(-1)
-		event, err = b.shortLocked(now, ErrOverloaded, b.waiters.Len()+1)
+		event, err = b.shortLocked(now, ErrOverloaded, b.waiters.n+1)
 	}
 	if err != nil {
 		refill := a.claimLocked(b)
@@ -256,7 +256,7 @@ func (a *Allocator) queueAndUnlock(b *buffer, n int64) (*Waiter, error) {
 		return nil, err
 	}
 	w := &Waiter{allocator: a, buffer: b, n: n, missing: n, deadline: now.Add(a.cfg.MaxWait), done: make(chan struct{})}
-	w.place = b.waiters.PushBack(w)
+	b.waiters.push(w)
 	b.missing += n
 	refill := a.claimLocked(b)
 	b.mu.Unlock()
@@ -328,17 +328,20 @@ func (a *Allocator) Apply(tag Tag) {
 	if tag.Deleted {
 		a.recent.forget(tag.Name)
 	}
-	a.mu.RLock()
-	b := a.buffers[tag.Name]
-	a.mu.RUnlock()
-	if b == nil {
-		return // nothing in memory, and what will be reserved is above
-	}
 	floor := tag.Floor
 	if tag.Deleted {
 		// All that was handed out is below the tombstone's MaxID. Whether the
 		// tag was created again since is for the store to say.
 		floor = tag.MaxID
+	}
+	if floor > 0 {
+		a.cfg.Marks.Observe(tag.Name, floor) // also where nothing is in memory
+	}
+	a.mu.RLock()
+	b := a.buffers[tag.Name]
+	a.mu.RUnlock()
+	if b == nil {
+		return
 	}
 	b.mu.Lock()
 	b.raiseFloorLocked(floor)
@@ -349,7 +352,7 @@ func (a *Allocator) Apply(tag Tag) {
 	if tag.Deleted {
 		poke = true
 	} else {
-		b.forgiveLocked(tag.Floor)
+		b.forgiveLocked(tag)
 		b.stepper.rebase(tag.Step)
 	}
 	if poke {

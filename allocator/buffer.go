@@ -1,7 +1,6 @@
 package allocator
 
 import (
-	"container/list"
 	"sync"
 	"time"
 )
@@ -29,18 +28,23 @@ type buffer struct {
 	swept    int64     // of them, those that a sweep has seen
 	floor    int64     // IDs below it are never handed out
 
-	waiters list.List // of *Waiter, first come first
-	missing int64     // IDs that the waiters still need
+	waiters queue
+	missing int64 // IDs that the waiters still need
 
 	stepper   stepper
 	regressed *RegressedError // not nil: nothing is reserved until it is over
-	err       error           // why the last refill failed; nil: it did not
-	failing   time.Time       // since when refills fail
-	retryAt   time.Time       // when the next attempt is due
+	failure   *failure        // nil: the last refill did not fail
 
 	// The last two refills, for the rate of consumption.
 	refilled, refilledBefore time.Time
 	takenAt, takenBefore     int64 // IDs taken until then
+}
+
+// failure is why and since when refills fail.
+type failure struct {
+	err     error
+	since   time.Time
+	retryAt time.Time // when the next attempt is due
 }
 
 // segment is a range of which the IDs from next on are not handed out.
@@ -119,9 +123,9 @@ func (b *buffer) planLocked(now time.Time, maxStep int64) (p plan, wanted bool) 
 	switch {
 	case b.regressed != nil:
 		return plan{}, false // the pause decides when to go on
-	case b.waiters.Len() > 0:
+	case b.waiters.n > 0:
 		p.n, p.largest = b.missing-b.left, b.largestLocked()
-	case b.exhausted || b.err == nil && !b.idleLocked():
+	case b.exhausted || b.failure == nil && !b.idleLocked():
 		return plan{}, false
 	}
 	p.recalls, p.base, p.step = b.recalls, b.stepper.base, b.stepper.next(now, maxStep)
@@ -146,8 +150,8 @@ func (b *buffer) idleLocked() bool {
 // largestLocked is the largest request that waits.
 func (b *buffer) largestLocked() int64 {
 	var n int64
-	for e := b.waiters.Front(); e != nil; e = e.Next() {
-		n = max(n, e.Value.(*Waiter).n)
+	for w := b.waiters.first; w != nil; w = w.after {
+		n = max(n, w.n)
 	}
 	return n
 }
@@ -159,8 +163,7 @@ func (b *buffer) installLocked(r Range) {
 	b.segments = append(b.segments, segment{Range: r, next: r.First})
 	b.left += r.Len()
 	b.trimLocked()
-	for e := b.waiters.Front(); e != nil && b.left > 0; e = b.waiters.Front() {
-		w := e.Value.(*Waiter)
+	for w := b.waiters.first; w != nil && b.left > 0; w = b.waiters.first {
 		n := min(w.missing, b.left)
 		w.ranges = b.takeLocked(w.ranges, n)
 		w.missing -= n
@@ -192,8 +195,7 @@ func (b *buffer) recallLocked() {
 
 // takeBackLocked gives up what unsatisfied waiters hold.
 func (b *buffer) takeBackLocked() {
-	for e := b.waiters.Front(); e != nil; e = e.Next() {
-		w := e.Value.(*Waiter)
+	for w := b.waiters.first; w != nil; w = w.after {
 		b.missing += w.n - w.missing
 		w.ranges, w.missing = nil, w.n
 	}
@@ -207,9 +209,10 @@ func (b *buffer) recalled(recalls uint32) bool {
 }
 
 // forgiveLocked ends the refusal of a store that went backwards if an operator
-// has moved max_id to floor since, and that is far enough.
-func (b *buffer) forgiveLocked(floor int64) {
-	if b.regressed != nil && floor >= b.regressed.Seen {
+// has moved max_id since, and far enough. That max_id is there by itself is not
+// enough, and neither is that it was moved there before it went back.
+func (b *buffer) forgiveLocked(tag Tag) {
+	if b.regressed != nil && min(tag.Floor, tag.MaxID) >= b.regressed.Seen {
 		b.regressed = nil
 	}
 }
@@ -230,28 +233,28 @@ func (b *buffer) trimLocked() {
 
 // settleLocked ends the wait of w: with its ranges, or with err.
 func (b *buffer) settleLocked(w *Waiter, err error) {
-	b.waiters.Remove(w.place)
+	b.waiters.remove(w)
 	b.missing -= w.missing
-	w.place, w.err = nil, err
+	w.err = err
 	if err != nil {
 		w.ranges = nil
 	}
+	w.allocator.waiting.Add(-1) // first: whoever waits may count at once
 	close(w.done)
-	w.allocator.waiting.Add(-1)
 }
 
 // refuseLocked ends all waits with err.
 func (b *buffer) refuseLocked(err error) {
-	for e := b.waiters.Front(); e != nil; e = b.waiters.Front() {
-		b.settleLocked(e.Value.(*Waiter), err)
+	for w := b.waiters.first; w != nil; w = b.waiters.first {
+		b.settleLocked(w, err)
 	}
 }
 
 // recoveredLocked ends the episodes that end with a refill, or with the tag,
 // and returns the events that say so.
 func (b *buffer) recoveredLocked() (events []Event) {
-	if b.err != nil {
-		b.err = nil
+	if b.failure != nil {
+		b.failure = nil
 		events = append(events, Recovered{b.tag, "refill_failed"})
 	}
 	if b.starved {
@@ -265,8 +268,8 @@ func (b *buffer) recoveredLocked() (events []Event) {
 // too little, and the event that begins the episode. The request is one of so
 // many that wait.
 func (b *buffer) shortLocked(now time.Time, err error, waiting int) (Event, error) {
-	if b.err != nil && err == ErrTimedOut {
-		err = &UnavailableError{Err: b.err, RetryAfter: max(b.retryAt.Sub(now), 0)}
+	if b.failure != nil && err == ErrTimedOut {
+		err = &UnavailableError{Err: b.failure.err, RetryAfter: max(b.failure.retryAt.Sub(now), 0)}
 	}
 	if b.starved {
 		return nil, err

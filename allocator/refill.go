@@ -165,7 +165,7 @@ func (a *Allocator) install(b *buffer, p plan, grant Grant, elapsed time.Duratio
 		b.stepper.loaded(now, p.step)
 	}
 	refilled := Refilled{Tag: b.tag, Range: grant.Range, Step: b.stepper.step, Cause: cause, Elapsed: elapsed}
-	failed := b.err != nil
+	failed := b.failure != nil
 	recovered := b.recoveredLocked()
 	b.refilledBefore, b.refilled = b.refilled, now
 	b.takenBefore, b.takenAt = b.takenAt, b.taken
@@ -205,12 +205,11 @@ func (a *Allocator) failed(b *buffer, err error, wait time.Duration) {
 
 	now := time.Now()
 	b.mu.Lock()
-	first := b.err == nil
+	first := b.failure == nil
 	if first {
-		b.failing = now
+		b.failure = &failure{since: now}
 	}
-	b.err = err
-	b.retryAt = now.Add(wait)
+	b.failure.err, b.failure.retryAt = err, now.Add(wait)
 	left := b.left
 	if errors.Is(err, ErrDamaged) { // not soon over
 		b.refuseLocked(&UnavailableError{Err: err, RetryAfter: wait})
@@ -229,7 +228,7 @@ func (a *Allocator) stranger(b *buffer) bool {
 	defer a.mu.RUnlock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(a.failing) > maxStrangers && b.stepper.base == 0 && b.waiters.Len() == 0
+	return len(a.failing) > maxStrangers && b.stepper.base == 0 && b.waiters.n == 0
 }
 
 // sitOut waits until an operator has moved max_id to what was seen, or beyond.
@@ -255,7 +254,7 @@ func (a *Allocator) sitOut(b *buffer, regressed *RegressedError) {
 		b.mu.Lock()
 		if err == nil {
 			b.raiseFloorLocked(tag.Floor)
-			b.forgiveLocked(tag.Floor)
+			b.forgiveLocked(tag)
 		}
 		over := b.regressed == nil
 		b.mu.Unlock()

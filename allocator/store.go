@@ -28,7 +28,8 @@ type Store interface {
 	// It must not begin again by itself where another generator was ahead, but
 	// return ErrConflict: what the caller has seen by then decides whether the
 	// next answer can be believed.
-	// Errors: ErrUnknownTag, ErrExhausted, ErrConflict; changed nothing with them.
+	// Errors: ErrUnknownTag, ErrExhausted, ErrConflict, and a RegressedError where
+	// the store itself knows that it went back; changed nothing with them.
 	Reserve(ctx context.Context, tag string, n int64) (Grant, error)
 
 	// Get returns a tag's record. It may be a little old.

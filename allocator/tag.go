@@ -113,8 +113,8 @@ func Now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 // IDs below it may have been handed out.
 func (t Tag) With(c Change) (Tag, error) {
 	if c.MaxID != nil {
-		if *c.MaxID < t.MaxID {
-			return t, fmt.Errorf("%w: max_id is %d and only moves forward; %d is below it", ErrConflict, t.MaxID, *c.MaxID)
+		if at := max(t.MaxID, t.Floor); *c.MaxID < at {
+			return t, fmt.Errorf("%w: max_id is or was %d and only moves forward; %d is below it", ErrConflict, at, *c.MaxID)
 		}
 		// Also where it stands there already: that it does is the operator's word.
 		t.MaxID, t.Floor = *c.MaxID, *c.MaxID

@@ -77,7 +77,7 @@ func (b *buffer) view(now time.Time) View {
 	defer b.mu.Unlock()
 	v := View{
 		Tag: b.tag, Step: b.stepper.step, Left: b.left, Taken: b.taken,
-		Waiting: b.waiters.Len(), Refilled: b.refilled, State: "ok",
+		Waiting: b.waiters.n, Refilled: b.refilled, State: "ok",
 	}
 	for _, s := range b.segments {
 		v.Segments = append(v.Segments, SegmentView{s.Range, s.next})
@@ -92,8 +92,8 @@ func (b *buffer) view(now time.Time) View {
 	switch {
 	case b.regressed != nil:
 		v.State, v.Error = "regressed", b.regressed.Error()
-	case b.err != nil:
-		v.State, v.Error = "failing", b.err.Error()
+	case b.failure != nil:
+		v.State, v.Error = "failing", b.failure.err.Error()
 	case b.exhausted:
 		v.State = "exhausted"
 	case b.loading:
@@ -120,7 +120,7 @@ func (a *Allocator) Failing() (failing, dry int) {
 	defer a.mu.RUnlock()
 	for b := range a.failing {
 		b.mu.Lock()
-		if b.left == 0 && !errors.Is(b.err, ErrDamaged) {
+		if b.left == 0 && b.failure != nil && !errors.Is(b.failure.err, ErrDamaged) {
 			dry++
 		}
 		b.mu.Unlock()

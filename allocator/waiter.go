@@ -1,7 +1,6 @@
 package allocator
 
 import (
-	"container/list"
 	"context"
 	"time"
 )
@@ -16,7 +15,9 @@ type Waiter struct {
 	done      chan struct{} // closed when ranges and err are final
 
 	// Guarded by the buffer's lock until done is closed.
-	place   *list.Element // nil: no longer in the queue
+	queued  bool // in the queue, between before and after
+	before  *Waiter
+	after   *Waiter
 	missing int64
 	ranges  []Range
 	err     error
@@ -41,9 +42,9 @@ func (w *Waiter) Wait(ctx context.Context) ([]Range, error) {
 	b := w.buffer
 	b.mu.Lock()
 	var event Event
-	if w.place != nil { // else it was settled just now
+	if w.queued { // else it was settled just now
 		if err == ErrTimedOut {
-			event, err = b.shortLocked(time.Now(), err, b.waiters.Len())
+			event, err = b.shortLocked(time.Now(), err, b.waiters.n)
 		}
 		b.settleLocked(w, err)
 	}
