@@ -77,6 +77,7 @@ func toError(err error) *Error {
 		code   int
 		reason Reason
 	}{
+		{allocator.ErrUnavailable, 503, StoreUnavailable}, // first: the cause in it may be another of these
 		{allocator.ErrBadTag, 400, BadTag},
 		{allocator.ErrBadCount, 400, BadRequest},
 		{allocator.ErrBadValue, 400, BadRequest},
@@ -86,7 +87,6 @@ func toError(err error) *Error {
 		{allocator.ErrBatchTooLarge, 413, BatchTooLarge},
 		{allocator.ErrOverloaded, 429, Overloaded},
 		{allocator.ErrRegressed, 503, StoreRegressed},
-		{allocator.ErrUnavailable, 503, StoreUnavailable},
 		{allocator.ErrClosed, 503, Draining},
 		{allocator.ErrTimedOut, 504, TimedOut},
 		{allocator.ErrExhausted, 507, Exhausted},

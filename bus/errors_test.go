@@ -31,6 +31,7 @@ func TestErrorOnTheWire(t *testing.T) {
 		{errors.New("boom"), "500", Internal},
 		{allocator.ErrUnavailable, "503", StoreUnavailable},
 		{&allocator.UnavailableError{Err: errors.New("gone"), RetryAfter: 12 * time.Millisecond}, "503", StoreUnavailable},
+		{&allocator.UnavailableError{Err: allocator.ErrConflict}, "503", StoreUnavailable},
 		{&allocator.RegressedError{Tag: "a", Got: 1, Seen: 2}, "503", StoreRegressed},
 		{allocator.ErrClosed, "503", Draining},
 		{allocator.ErrTimedOut, "504", TimedOut},

@@ -31,7 +31,7 @@ type Config struct {
 	Join func(context.Context) (Identity, error)
 	Open func(context.Context) error
 	// StoreErr says why the Store is away, as far as it has noticed; nil: it is
-	// not. Default: not known.
+	// not. One that matches [allocator.ErrRefused] ends the generator. Default: not known.
 	StoreErr func() error
 	// OpenEvents makes sure that the stream of events is there. It is called
 	// again when the stream may have gone.

@@ -65,7 +65,9 @@ func (i *isolation) since(now time.Time) time.Duration {
 // registry does not answer.
 func (g *Generator) rejoin() {
 	connection := g.cfg.Conn.Stats().Reconnects
-	g.flakes.Verify(g.life)
+	if g.noWorker() == nil {
+		g.flakes.Verify(g.life)
+	}
 	if g.life.Err() == nil && g.cfg.Conn.IsConnected() && g.cfg.Conn.Stats().Reconnects == connection { // else there is another
 		g.isolation.end(time.Now())
 	}
@@ -92,7 +94,7 @@ func (r rejoining) Wait(ctx context.Context) ([]Range, error) {
 	defer r.g.isolation.waiting.Add(-1)
 	over := r.g.isolation.over()
 	if over == nil { // just now
-		return r.g.flakes.Take(ctx, r.n)
+		return r.g.takeFlakes(ctx, r.n)
 	}
 	select {
 	case <-over:
@@ -102,7 +104,7 @@ func (r rejoining) Wait(ctx context.Context) ([]Range, error) {
 	case <-time.After(r.g.cfg.MaxWait):
 		return nil, snowflake.ErrTimedOut
 	}
-	return r.g.flakes.Take(ctx, r.n)
+	return r.g.takeFlakes(ctx, r.n)
 }
 
 // settled reports whether the others have had time to say which workers they

@@ -117,6 +117,9 @@ func (g *Generator) attend(ctx context.Context, refused <-chan error, status <-c
 		case <-beats.C:
 			g.beat(false)
 		case now := <-looks.C:
+			if err := g.cfg.StoreErr(); errors.Is(err, allocator.ErrRefused) {
+				return err
+			}
 			g.segments.stepAside(now)
 			g.snowflakes.stepAside(now)
 		case <-g.news:

@@ -20,7 +20,7 @@ func newSnowflakes(g *Generator) *issuer {
 		g: g, name: serviceSnowflake, description: "IDs of a time, a worker and a sequence number",
 		endpoints: map[string]string{"snowflake": SubjectSnowflake},
 		request: func(_ string, n int64) ([]Range, waiter, error) {
-			if why := g.noWorker(); why != nil { // none is on its way
+			if why := g.noWorker(); why != nil {
 				return nil, nil, fmt.Errorf("%w: %w", snowflake.ErrNoWorker, why)
 			}
 			if g.isolation.lasts.Load() {
@@ -68,6 +68,14 @@ func (g *Generator) newFlakes() *snowflake.Generator {
 		}
 	}
 	return snowflake.New(cfg)
+}
+
+// takeFlakes takes n snowflakes for a request that has waited.
+func (g *Generator) takeFlakes(ctx context.Context, n int64) ([]Range, error) {
+	if why := g.noWorker(); why != nil {
+		return nil, fmt.Errorf("%w: %w", snowflake.ErrNoWorker, why)
+	}
+	return g.flakes.Take(ctx, n)
 }
 
 // noWorker says why no worker may be taken; nil: one may.

@@ -94,6 +94,9 @@ func (g *Generator) create(ctx context.Context, t allocator.Tag) (allocator.Tag,
 	if !errors.Is(err, allocator.ErrUnknownTag) {
 		return t, err
 	}
+	if err := g.readAgain(ctx); err != nil {
+		return t, err
+	}
 	// Whoever still holds IDs of it, or is about to receive some, gives them up.
 	seen, err := g.spread(ctx, allocator.Tag{Name: t.Name, Deleted: true})
 	if err != nil {

@@ -51,7 +51,11 @@ func (g *Generator) evidence(ctx context.Context) (held func() bool, err error) 
 	// nats.go counts up before anything is sent on a new connection.
 	life := func() uint64 { return g.cfg.Conn.Stats().Reconnects + 1 }
 	now := life()
-	held = func() bool { return life() == now }
+	// A store that is not NATS may answer while this generator hears nobody.
+	held = func() bool { return life() == now && g.cfg.Conn.IsConnected() }
+	if !held() {
+		return nil, errors.New("the connection to NATS is away: the refills of other generators cannot be heard")
+	}
 	h := &g.history
 	if h.complete.Load() == now {
 		return held, nil

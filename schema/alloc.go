@@ -20,6 +20,7 @@ type alloc struct {
 	Step        int64          `bun:"step"`
 	UpdateTime  time.Time      `bun:"update_time,nullzero"`
 	Description sql.NullString `bun:"description,scanonly"`
+	Noted       sql.NullInt64  `bun:"noted,scanonly"` // the least max_id that leaf_mark allows
 }
 
 // mark is a row of leaf_mark.
@@ -48,15 +49,20 @@ func (m mark) tombstone() allocator.Tag {
 	return allocator.Tag{Name: m.BizTag, MaxID: m.MaxID, Deleted: true}
 }
 
+// mostStep is the largest step that can be meant: eight refills of a step near
+// the largest number would use up a tag.
+const mostStep = 1 << 40
+
 // check reports whether IDs of the row can be served.
 func (a alloc) check() error {
-	if a.Step < 1 {
-		return fmt.Errorf("%w: the step of %s in leaf_alloc is %d; set it to at least 1 with `leaf tag set %s --step N`",
-			allocator.ErrDamaged, a.BizTag, a.Step, a.BizTag)
+	if a.Step < 1 || a.Step > mostStep {
+		return fmt.Errorf("%w: the step of %s in leaf_alloc is %d, not from 1 to %d; set it right with `leaf tag set %s --step N`",
+			allocator.ErrDamaged, a.BizTag, a.Step, int64(mostStep), a.BizTag)
 	}
 	return nil
 }
 
-// exactly compares a name as it is: collations fold letters' case and ignore
-// spaces at the end. The index finds the row by an ordinary comparison beside it.
-const exactly = "CAST(CONVERT(?TableAlias.biz_tag USING utf8mb4) AS BINARY) = CAST(? AS BINARY)"
+// named finds the row of leaf_alloc with a name, which it takes twice: by the
+// index, and as it is, for collations fold letters' case and ignore spaces at
+// the end.
+const named = "biz_tag = ? AND CAST(CONVERT(biz_tag USING utf8mb4) AS BINARY) = CAST(? AS BINARY)"

@@ -23,29 +23,37 @@ const (
 // Create implements [allocator.Store].
 func (s *Store) Create(ctx context.Context, tag allocator.Tag) (allocator.Tag, error) {
 	return s.change(ctx, tag.Name, func(ctx context.Context, o *opened, tx bun.Tx) error {
-		_, m, err := o.load(ctx, tx, tag.Name, "UPDATE")
+		_, _, err := o.load(ctx, tx, tag.Name, "UPDATE")
 		if err == nil {
 			return fmt.Errorf("%w: %s", allocator.ErrExists, tag.Name)
 		}
 		if !errors.Is(err, allocator.ErrUnknownTag) {
 			return err
 		}
-		maxID := max(tag.MaxID, m.MaxID, m.Floor)
-		err = one(tx.ExecContext(ctx, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES (?, ?, ?)", tag.Name, maxID, tag.Step))
+		err = o.insert(ctx, tx, tag)
 		if number(err) == errDuplicate {
-			return fmt.Errorf("%w: leaf_alloc has one that its collation takes for %s (letters' case and spaces at the end do not count there)",
+			return fmt.Errorf("%w: leaf_alloc has %s by now, or a tag that its collation takes for it (letters' case and spaces at the end do not count there)",
 				allocator.ErrExists, tag.Name)
 		}
 		if err != nil {
 			return err
 		}
-		if err := o.describe(ctx, tx, tag.Name, tag.Description); err != nil {
+		// What is noted counts only as it is now that the row is ours: until then
+		// others could create the tag, use it and delete it.
+		_, m, err := o.load(ctx, tx, tag.Name, "UPDATE")
+		if err != nil {
 			return err
+		}
+		floor := max(m.Floor, m.MaxID)
+		if tag.MaxID < floor {
+			if err := set(ctx, tx, allocator.Tag{Name: tag.Name, MaxID: floor, Step: tag.Step}); err != nil {
+				return err
+			}
 		}
 		if m.MaxID == 0 {
 			return nil
 		}
-		return write(ctx, tx, mark{BizTag: tag.Name, Floor: max(m.Floor, m.MaxID)})
+		return write(ctx, tx, mark{BizTag: tag.Name, Floor: floor})
 	})
 }
 
@@ -60,10 +68,7 @@ func (s *Store) Update(ctx context.Context, tag string, c allocator.Change) (all
 		if err != nil {
 			return err
 		}
-		// The row is locked and was read: that nothing changes is no failure.
-		_, err = tx.NewUpdate().Model(&alloc{MaxID: t.MaxID, Step: t.Step}).Column("max_id", "step").
-			Where("?TableAlias.biz_tag = ?", tag).Where(exactly, tag).Exec(ctx)
-		if err != nil {
+		if err := set(ctx, tx, t); err != nil {
 			return err
 		}
 		if c.Description != nil {
@@ -91,7 +96,7 @@ func (s *Store) Delete(ctx context.Context, tag string) (allocator.Tag, error) {
 		if err := write(ctx, tx, mark{BizTag: tag, Floor: last.Floor, MaxID: max(last.MaxID, last.Floor)}); err != nil {
 			return err
 		}
-		return one(tx.ExecContext(ctx, "DELETE FROM leaf_alloc WHERE biz_tag = ? AND CAST(CONVERT(biz_tag USING utf8mb4) AS BINARY) = CAST(? AS BINARY)", tag, tag))
+		return one(tx.ExecContext(ctx, "DELETE FROM leaf_alloc WHERE "+named, tag, tag))
 	})
 	last.MaxID, last.Deleted = tomb.MaxID, true
 	return last, err
@@ -109,9 +114,10 @@ func (s *Store) change(ctx context.Context, tag string, f func(context.Context, 
 	if err := allocator.CheckTag(tag); err != nil {
 		return allocator.Tag{}, err
 	}
+	options := &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 	for pause := firstAgain; ; pause = min(2*pause, lastAgain) {
 		var t allocator.Tag
-		err := o.db.RunInTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted}, func(ctx context.Context, tx bun.Tx) error {
+		err := o.db.RunInTx(ctx, options, func(ctx context.Context, tx bun.Tx) error {
 			if err := f(ctx, o, tx); err != nil {
 				return err
 			}
@@ -127,7 +133,10 @@ func (s *Store) change(ctx context.Context, tag string, f func(context.Context, 
 			s.see(tag, t.Step)
 			return t, nil
 		}
-		if !undone(err) {
+		switch {
+		case number(err) == errStatements: // binlog_format=STATEMENT wants more of a transaction
+			options = nil
+		case !undone(err):
 			return allocator.Tag{}, s.explain(ctx, err)
 		}
 		select {
@@ -138,11 +147,32 @@ func (s *Store) change(ctx context.Context, tag string, f func(context.Context, 
 	}
 }
 
+// insert makes the row of a tag, with the description at once: its column may
+// have no default.
+func (o *opened) insert(ctx context.Context, tx bun.Tx, t allocator.Tag) error {
+	if o.description != "" {
+		return one(tx.ExecContext(ctx, "INSERT INTO leaf_alloc (biz_tag, max_id, step, ?) VALUES (?, ?, ?, ?)",
+			bun.Ident(o.description), t.Name, t.MaxID, t.Step, t.Description))
+	}
+	if err := o.describe(ctx, tx, t.Name, t.Description); err != nil {
+		return err
+	}
+	return one(tx.ExecContext(ctx, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES (?, ?, ?)", t.Name, t.MaxID, t.Step))
+}
+
+// set changes the numbers of a tag. Its row is locked and was read: that nothing
+// changes is no failure.
+func set(ctx context.Context, tx bun.Tx, t allocator.Tag) error {
+	_, err := tx.NewUpdate().Model(&alloc{MaxID: t.MaxID, Step: t.Step}).Column("max_id", "step").
+		Where(named, t.Name, t.Name).Exec(ctx)
+	return err
+}
+
 // describe sets the description of a tag.
 func (o *opened) describe(ctx context.Context, tx bun.Tx, tag, text string) error {
 	switch {
 	case o.description != "":
-		_, err := tx.ExecContext(ctx, "UPDATE leaf_alloc SET ? = ? WHERE biz_tag = ? AND CAST(CONVERT(biz_tag USING utf8mb4) AS BINARY) = CAST(? AS BINARY)",
+		_, err := tx.ExecContext(ctx, "UPDATE leaf_alloc SET ? = ? WHERE "+named,
 			bun.Ident(o.description), text, tag, tag)
 		return err
 	case text != "":

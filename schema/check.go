@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/uptrace/bun"
@@ -24,7 +23,7 @@ type column struct {
 	Full      string         // bigint(20) unsigned
 	Nullable  string         // YES, NO
 	Collation sql.NullString // of texts
-	Generated bool
+	Computed  bool
 }
 
 // inspect looks at leaf_alloc, and names all that makes it unfit.
@@ -80,14 +79,14 @@ func inspect(ctx context.Context, db bun.IDB) (l layout, err error) {
 	}
 	for _, name := range []string{"biz_tag", "max_id", "step"} {
 		switch c := columns[name]; {
-		case c.Generated:
+		case c.Computed:
 			flaw("%s is a generated column; it must be one that can be written", name)
 		case c.Nullable != "NO":
 			flaw("%s may be NULL; it must be NOT NULL", name)
 		}
 	}
-	if c := columns["step"]; !strings.HasSuffix(c.Type, "int") {
-		flaw("step is %s; it must be an INT or BIGINT", c.Full)
+	if c := columns["step"]; !strings.HasSuffix(c.Type, "int") || c.Type == "bigint" && strings.Contains(c.Full, "unsigned") {
+		flaw("step is %s; it must be an INT or a signed BIGINT", c.Full)
 	}
 
 	unique, err := uniqueTag(ctx, db)
@@ -99,12 +98,12 @@ func inspect(ctx context.Context, db bun.IDB) (l layout, err error) {
 	}
 	triggers, err := db.NewSelect().ColumnExpr("1").TableExpr("information_schema.triggers").
 		Where("event_object_schema = DATABASE() AND event_object_table = 'leaf_alloc'").
-		Where("event_manipulation = 'UPDATE' AND action_timing = 'BEFORE'").Count(ctx)
+		Where("event_manipulation = 'UPDATE'").Count(ctx)
 	if err != nil {
 		return l, err
 	}
 	if triggers > 0 {
-		flaw("it has a trigger BEFORE UPDATE, which could change what a generator has reserved; drop it")
+		flaw("it has a trigger on UPDATE, which could change what a generator has reserved, or keep the server from telling it; drop it")
 	}
 	return l, nil
 }
@@ -113,7 +112,7 @@ func inspect(ctx context.Context, db bun.IDB) (l layout, err error) {
 func columns(ctx context.Context, db bun.IDB) (map[string]column, error) {
 	var list []column
 	err := db.NewRaw(`SELECT LOWER(column_name) AS name, data_type AS type, column_type AS full, is_nullable AS nullable,
-		collation_name AS collation, LOCATE('GENERATED', UPPER(extra)) > 0 AND LOCATE('DEFAULT_GENERATED', UPPER(extra)) = 0 AS generated
+		collation_name AS collation, LOCATE('GENERATED', UPPER(extra)) > 0 AND LOCATE('DEFAULT_GENERATED', UPPER(extra)) = 0 AS computed
 		FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = 'leaf_alloc'`).Scan(ctx, &list)
 	byName := make(map[string]column, len(list))
 	for _, c := range list {
@@ -124,17 +123,9 @@ func columns(ctx context.Context, db bun.IDB) (map[string]column, error) {
 
 // uniqueTag reports whether leaf_alloc has a unique index on biz_tag alone.
 func uniqueTag(ctx context.Context, db bun.IDB) (bool, error) {
-	var indexes []struct {
-		Unique  bool
-		Columns string
-	}
-	err := db.NewRaw("SELECT MAX(non_unique) = 0 AS `unique`, LOWER(GROUP_CONCAT(column_name)) AS columns"+`
-		FROM information_schema.statistics WHERE table_schema = DATABASE() AND table_name = 'leaf_alloc'
-		GROUP BY index_name`).Scan(ctx, &indexes)
-	return slices.ContainsFunc(indexes, func(i struct {
-		Unique  bool
-		Columns string
-	}) bool {
-		return i.Unique && i.Columns == "biz_tag"
-	}), err
+	var names []string
+	err := db.NewRaw(`SELECT index_name AS name FROM information_schema.statistics
+		WHERE table_schema = DATABASE() AND table_name = 'leaf_alloc' GROUP BY index_name
+		HAVING MAX(non_unique) = 0 AND COUNT(*) = 1 AND LOWER(MIN(column_name)) = 'biz_tag'`).Scan(ctx, &names)
+	return len(names) > 0, err
 }

@@ -26,18 +26,27 @@ const (
 )
 
 // settings are those of every connection, whatever the DSN and the server's
-// init_connect say. Without autocommit a range would be handed out that the
-// server takes back; the SQL mode makes numbers that do not fit an error, and backslashes what bun
-// takes them for; a limit on rows would hide tags; a row that is locked must be
-// given up before the refill is; the clock's zone is the one that times are read in.
-const settings = "SET autocommit = 1, sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', " +
-	"sql_select_limit = 18446744073709551615, innodb_lock_wait_timeout = 3, time_zone = '+00:00', NAMES utf8mb4"
+// init_connect say:
+//   - without autocommit, or in a transaction that chains to the last one, a range
+//     would be handed out that the server takes back;
+//   - the SQL mode makes numbers that do not fit an error, and backslashes what
+//     bun takes them for;
+//   - limits on rows would hide tags;
+//   - a row that is locked must be given up before the refill is;
+//   - the time zone is the one that times are read in.
+const settings = "SET autocommit = 1, completion_type = 0, unique_checks = 1, " +
+	"sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', sql_select_limit = 18446744073709551615, sql_big_selects = 1, " +
+	"innodb_lock_wait_timeout = 3, time_zone = '+00:00', NAMES utf8mb4"
 
 // parse reads a DSN as go-sql-driver/mysql has them, and forces what safety
 // needs. Errors never quote the DSN: it has a password.
 func parse(dsn string, log *slog.Logger) (*mysql.Config, error) {
 	cfg, err := mysql.ParseDSN(dsn)
 	if err != nil {
+		// Other errors of the driver quote what it took for an address or a value.
+		if !strings.HasPrefix(err.Error(), "invalid DSN: ") {
+			err = errors.New("the DSN has an address or a parameter that cannot be read")
+		}
 		return nil, fmt.Errorf("%w; want user:password@tcp(host:3306)/database", err)
 	}
 	if cfg.DBName == "" {
@@ -64,11 +73,7 @@ func (l driverLog) Print(v ...any) {
 }
 
 // connect returns a pool of connections. It makes none yet.
-func connect(dsn string, log *slog.Logger) (*sql.DB, error) {
-	cfg, err := parse(dsn, log)
-	if err != nil {
-		return nil, err
-	}
+func connect(cfg *mysql.Config) (*sql.DB, error) {
 	c, err := mysql.NewConnector(cfg)
 	if err != nil {
 		return nil, err
@@ -99,10 +104,13 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 }
 
 func prepare(ctx context.Context, conn driver.Conn) error {
-	if _, err := conn.(driver.ExecerContext).ExecContext(ctx, settings, nil); err != nil {
-		return fmt.Errorf("the settings of the connection: %w", err)
+	// An init_connect may have begun a transaction, which would swallow all that follows.
+	for _, statement := range []string{settings, "ROLLBACK"} {
+		if _, err := conn.(driver.ExecerContext).ExecContext(ctx, statement, nil); err != nil {
+			return fmt.Errorf("the settings of the connection: %w", err)
+		}
 	}
-	rows, err := conn.(driver.QueryerContext).QueryContext(ctx, "SELECT CONCAT(@@global.read_only)", nil)
+	rows, err := conn.(driver.QueryerContext).QueryContext(ctx, askReadOnly, nil)
 	if err != nil {
 		return err
 	}
@@ -111,10 +119,19 @@ func prepare(ctx context.Context, conn driver.Conn) error {
 	if err := rows.Next(row); err != nil {
 		return err
 	}
-	switch text, _ := row[0].([]byte); strings.ToUpper(string(text)) {
+	text, _ := row[0].([]byte)
+	return writable(string(text))
+}
+
+// askReadOnly asks the server whether it is read-only, as a text: numbers or
+// words, by the version.
+const askReadOnly = "SELECT CONCAT(@@global.read_only)"
+
+// writable is errReadOnly unless the answer says that the server is not.
+func writable(answer string) error {
+	switch strings.ToUpper(answer) {
 	case "0", "OFF":
 		return nil
-	default:
-		return errReadOnly
 	}
+	return errReadOnly
 }

@@ -23,6 +23,8 @@ const (
 	errReadOnlyTx   = 1792 // ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
 	errReadOnlyMode = 1836 // ER_READ_ONLY_MODE
 	errInnoReadOnly = 1874 // ER_INNODB_READ_ONLY
+	errStatements   = 1665 // ER_BINLOG_STMT_MODE_AND_ROW_ENGINE
+	errCommit       = 3101 // ER_TRANSACTION_ROLLBACK_DURING_COMMIT: Group Replication
 )
 
 var errReadOnly = errors.New("the MySQL server is read-only: a replica, or in the middle of a failover? Name the primary, or switch read_only off")
@@ -39,18 +41,18 @@ func number(err error) uint16 {
 // may well work when it is asked again.
 func undone(err error) bool {
 	switch number(err) {
-	case errDeadlock, errLockWait, errChanged:
+	case errDeadlock, errLockWait, errChanged, errCommit:
 		return true
 	}
 	return false
 }
 
-// explain makes an error of the database one of the allocator's, and notes
-// that it is away. Those that are the allocator's already stay as they are.
+// explain makes an error of the database one of the allocator's. Those that
+// are already stay as they are.
 func (s *Store) explain(ctx context.Context, err error) error {
 	for _, known := range []error{
 		allocator.ErrUnknownTag, allocator.ErrExists, allocator.ErrConflict, allocator.ErrExhausted,
-		allocator.ErrDamaged, allocator.ErrBadValue, allocator.ErrBadTag, allocator.ErrRefused, allocator.ErrUnavailable,
+		allocator.ErrDamaged, allocator.ErrBadValue, allocator.ErrBadTag, allocator.ErrRegressed, allocator.ErrRefused, allocator.ErrUnavailable,
 	} {
 		if errors.Is(err, known) {
 			return err
@@ -60,15 +62,29 @@ func (s *Store) explain(ctx context.Context, err error) error {
 	case errOutOfRange, errTooLong, errBadText:
 		return fmt.Errorf("%w: it does not fit its column in leaf_alloc: %w", allocator.ErrBadValue, err)
 	case errOption, errReadOnlyTx, errReadOnlyMode, errInnoReadOnly:
-		// Others may lead to the primary by now.
-		s.pool.SetMaxIdleConns(0)
-		s.pool.SetMaxIdleConns(maxConns)
 		err = fmt.Errorf("%w: %w", errReadOnly, err)
 	}
-	if ctx.Err() != nil && errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("MySQL did not answer in time: %w", err)
+	if number(err) == 0 || errors.Is(err, errReadOnly) {
+		// New connections may lead to the primary by now, and one after the
+		// other of the old ones would wait for a server that is gone.
+		s.pool.SetMaxIdleConns(0)
+		s.pool.SetMaxIdleConns(maxConns)
 	}
-	err = fmt.Errorf("%w: %w", allocator.ErrUnavailable, err)
-	s.away.Store(&err)
+	what := "MySQL"
+	switch {
+	case ctx.Err() != nil && errors.Is(err, context.DeadlineExceeded):
+		what = "MySQL did not answer in time"
+	case errors.Is(err, mysql.ErrInvalidConn): // whose own words say nothing
+		what = "the connection to MySQL broke, or nothing came from it in time"
+	}
+	return fmt.Errorf("%w: %s: %w", allocator.ErrUnavailable, what, err)
+}
+
+// lost is explain for what the service needs: it notes that the database is away,
+// or not ours any more.
+func (s *Store) lost(ctx context.Context, err error) error {
+	if err = s.explain(ctx, err); errors.Is(err, allocator.ErrUnavailable) || errors.Is(err, allocator.ErrRefused) {
+		s.away.Store(&err)
+	}
 	return err
 }

@@ -32,7 +32,8 @@ var tables = []struct{ name, create string }{
 		") ENGINE=InnoDB"},
 	{"leaf_installation", "CREATE TABLE IF NOT EXISTS leaf_installation (\n" +
 		"  one tinyint NOT NULL DEFAULT 1 COMMENT 'there is one row',\n" +
-		"  id varchar(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,\n" +
+		"  id varchar(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL COMMENT 'of the installation',\n" +
+		"  store varchar(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL COMMENT 'of the database',\n" +
 		"  created timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP,\n" +
 		"  PRIMARY KEY (one)\n" +
 		") ENGINE=InnoDB"},

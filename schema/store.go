@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode"
 
 	"github.com/uptrace/bun"
 	"github.com/uptrace/bun/dialect/mysqldialect"
@@ -40,6 +41,7 @@ type Config struct {
 // changes.
 type Store struct {
 	cfg  Config
+	name string
 	pool *sql.DB
 	open atomic.Pointer[opened]
 
@@ -48,7 +50,8 @@ type Store struct {
 	polls uint32           // how often it was read whole
 	named bool             // the rows that are not served were told
 
-	away atomic.Pointer[error] // why the last call failed; nil: it did not
+	away  atomic.Pointer[error] // why the last call failed; nil: it did not
+	owned atomic.Pointer[Owner] // ourselves, once that is known; nil: the database is another's, or not reached yet
 }
 
 // opened is what is known of a database that was found fit.
@@ -75,12 +78,19 @@ func New(cfg Config) (*Store, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	pool, err := connect(cfg.DSN, cfg.Log)
+	driver, err := parse(cfg.DSN, cfg.Log)
 	if err != nil {
 		return nil, err
 	}
-	return &Store{cfg: cfg, pool: pool, known: make(map[string]sight)}, nil
+	pool, err := connect(driver)
+	if err != nil {
+		return nil, err
+	}
+	return &Store{cfg: cfg, name: driver.Addr + "/" + driver.DBName, pool: pool, known: make(map[string]sight)}, nil
 }
+
+// Name is the address and the name of the database.
+func (s *Store) Name() string { return s.name }
 
 // Close closes the connections.
 func (s *Store) Close() error { return s.pool.Close() }
@@ -100,36 +110,37 @@ func (s *Store) Open(ctx context.Context) error {
 func (s *Store) Migrate(ctx context.Context) (created []string, err error) {
 	// First: bun asks for the version without a context.
 	if err := s.pool.PingContext(ctx); err != nil {
-		return nil, s.explain(ctx, err)
+		return nil, s.lost(ctx, err)
 	}
 	db := bun.NewDB(s.pool, mysqldialect.New())
 	names, err := missing(ctx, db)
 	if err != nil {
-		return nil, s.explain(ctx, err)
+		return nil, s.lost(ctx, err)
 	}
 	if len(names) > 0 && s.cfg.Check {
 		return nil, fmt.Errorf("%w: the database has no table %s; `leaf migrate` creates it", allocator.ErrRefused, strings.Join(names, " and no table "))
 	}
 	if err := create(ctx, db, names); err != nil {
-		return nil, s.explain(ctx, err)
+		return nil, s.lost(ctx, err)
 	}
 	l, err := inspect(ctx, db)
 	switch {
 	case err != nil:
-		return names, s.explain(ctx, err)
+		return names, s.lost(ctx, err)
 	case len(l.flaws) > 0:
 		return names, refuse(l.flaws)
 	}
 	// Nothing is changed, but the right to is asked for.
 	if _, err := db.ExecContext(ctx, "UPDATE leaf_alloc SET max_id = max_id WHERE biz_tag IS NULL"); err != nil {
-		return names, s.explain(ctx, fmt.Errorf("leaf_alloc cannot be written: %w", err))
+		return names, s.lost(ctx, fmt.Errorf("leaf_alloc cannot be written: %w", err))
 	}
 	var flush string
 	if err := db.NewRaw("SELECT CONCAT(@@global.innodb_flush_log_at_trx_commit)").Scan(ctx, &flush); err == nil && flush != "1" {
 		s.cfg.Log.Warn("the MySQL server confirms what it has not synced to disk: when its machine crashes it may forget ranges that were handed out "+
 			"(that is noticed, and refused); set it to 1", "innodb_flush_log_at_trx_commit", flush)
 	}
-	s.open.Store(&opened{db, l})
+	s.open.Store(&opened{db: db, layout: l})
+	s.away.Store(nil)
 	return names, nil
 }
 
@@ -163,7 +174,7 @@ func (s *Store) Reserve(ctx context.Context, tag string, n int64) (allocator.Gra
 		return g, fmt.Errorf("%w: %w", allocator.ErrConflict, err)
 	}
 	if err != nil {
-		return allocator.Grant{}, s.explain(ctx, err)
+		return allocator.Grant{}, s.lost(ctx, err)
 	}
 	s.away.Store(nil)
 	return g, nil
@@ -171,8 +182,8 @@ func (s *Store) Reserve(ctx context.Context, tag string, n int64) (allocator.Gra
 
 func (s *Store) reserve(ctx context.Context, o *opened, tag string, n int64) (allocator.Grant, error) {
 	step := s.sight(tag).step
-	if step < 1 { // not seen yet
-		row, err := s.find(ctx, o.db, tag)
+	if step < 1 { // not known
+		row, err := s.find(ctx, o, tag)
 		if err != nil {
 			return allocator.Grant{}, err
 		}
@@ -180,11 +191,11 @@ func (s *Store) reserve(ctx context.Context, o *opened, tag string, n int64) (al
 	}
 	amount := max(n, step)
 	for range 2 {
-		first, err := advance(ctx, o.db, tag, amount, step)
+		first, err := o.advance(ctx, tag, amount, step)
 		if first > 0 || err != nil {
 			return allocator.Grant{Range: allocator.Range{First: first, Last: first + amount - 1}, Step: step}, err
 		}
-		row, err := s.find(ctx, o.db, tag)
+		row, err := s.find(ctx, o, tag)
 		if err != nil {
 			return allocator.Grant{}, err
 		}
@@ -201,13 +212,10 @@ func (s *Store) reserve(ctx context.Context, o *opened, tag string, n int64) (al
 }
 
 // advance moves max_id by amount and returns where it was; 0: no row matched.
-func advance(ctx context.Context, db *bun.DB, tag string, amount, step int64) (first int64, err error) {
-	result, err := db.NewUpdate().Model((*alloc)(nil)).
-		Set("max_id = LAST_INSERT_ID(GREATEST(?TableAlias.max_id, 1) + ?)", amount).
-		Where("?TableAlias.biz_tag = ?", tag).Where(exactly, tag).
-		Where("?TableAlias.step = ?", step).
-		Where("?TableAlias.max_id <= ?", math.MaxInt64-amount).
-		Exec(ctx)
+func (o *opened) advance(ctx context.Context, tag string, amount, step int64) (first int64, err error) {
+	// As plain text: building it would take a tenth of the time of the whole.
+	result, err := o.db.ExecContext(ctx, "UPDATE leaf_alloc SET max_id = LAST_INSERT_ID(GREATEST(max_id, 1) + ?) WHERE "+named+
+		" AND step = ? AND GREATEST(max_id, 1) <= ?", amount, tag, tag, step, math.MaxInt64-amount)
 	if err != nil {
 		return 0, err
 	}
@@ -226,20 +234,28 @@ func advance(ctx context.Context, db *bun.DB, tag string, amount, step int64) (f
 	return end - amount, nil
 }
 
-// find reads the row of a tag that can be served, and remembers it.
-func (s *Store) find(ctx context.Context, db bun.IDB, tag string) (alloc, error) {
+// find reads the row of a tag that can be served, and remembers it. One that
+// is below what is noted of the tag went backwards.
+func (s *Store) find(ctx context.Context, o *opened, tag string) (alloc, error) {
 	var row alloc
-	err := db.NewSelect().Model(&row).Column("biz_tag", "max_id", "step").
-		Where("?TableAlias.biz_tag = ?", tag).Where(exactly, tag).Scan(ctx)
+	err := o.db.NewSelect().Model(&row).Column("biz_tag", "max_id", "step").
+		ColumnExpr("(SELECT GREATEST(m.floor, m.max_id) FROM leaf_mark AS m WHERE m.biz_tag = ?) AS noted", tag).
+		Where(named, tag, tag).Scan(ctx)
 	if errors.Is(err, sql.ErrNoRows) {
-		s.forget(tag)
-		return row, allocator.ErrUnknownTag
+		err = allocator.ErrUnknownTag
+	}
+	if err == nil {
+		err = row.check()
+	}
+	if at := max(row.MaxID, 1); err == nil && at < row.Noted.Int64 {
+		err = &allocator.RegressedError{Tag: tag, Got: at, Seen: row.Noted.Int64}
 	}
 	if err != nil {
+		s.forget(tag)
 		return row, err
 	}
 	s.see(tag, row.Step)
-	return row, row.check()
+	return row, nil
 }
 
 // sight is what is known of a tag; zero: nothing.
@@ -253,6 +269,9 @@ func (s *Store) sight(tag string) sight {
 func (s *Store) see(tag string, step int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if step > mostStep { // not to be used
+		step = 0
+	}
 	k := s.known[tag]
 	k.step, k.poll = step, s.polls
 	s.known[tag] = k
@@ -289,7 +308,7 @@ func (s *Store) Get(ctx context.Context, tag string) (allocator.Tag, error) {
 // error is ErrUnknownTag or ErrDeleted where there is no row; the note is
 // returned also then.
 func (o *opened) load(ctx context.Context, db bun.IDB, tag, lock string) (row alloc, m mark, err error) {
-	q := o.rows(db, &row).Where("?TableAlias.biz_tag = ?", tag).Where(exactly, tag)
+	q := o.rows(db, &row).Where(named, tag, tag)
 	if lock != "" {
 		q = q.For(lock)
 	}
@@ -333,14 +352,17 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]al
 	if strings.ContainsRune(prefix+after, 0) {
 		return nil, nil // no row is called so, and bun would leave the NUL out
 	}
-	// In the order of bytes, by the index if it is one of bytes.
+	// In the order of bytes, by the index if it is one of bytes and its
+	// character set has what is looked for.
 	name := "CAST(CONVERT(?TableAlias.biz_tag USING utf8mb4) AS BINARY)"
-	if o.binary {
+	if o.binary && !strings.ContainsFunc(prefix+after, func(r rune) bool { return r > unicode.MaxASCII }) {
 		name = "?TableAlias.biz_tag"
 	}
 	var rows []alloc
-	q := o.rows(o.db, &rows).Where(name+" >= ?", max(prefix, after)).Where(name+" <> ?", after).
-		OrderExpr(name).Limit(int64(limit))
+	q := o.rows(o.db, &rows).Where(name+" >= ?", max(prefix, after)).OrderExpr(name).Limit(int64(limit))
+	if after != "" { // a row without a name is not served, but listed
+		q = q.Where(name+" <> ?", after)
+	}
 	if prefix != "" {
 		q = q.Where("LEFT(CAST(CONVERT(?TableAlias.biz_tag USING utf8mb4) AS BINARY), ?) = CAST(? AS BINARY)", len(prefix), prefix)
 	}
@@ -370,7 +392,7 @@ func marks(ctx context.Context, db bun.IDB, names []string) (map[string]mark, er
 		if len(names) == 0 {
 			return nil, nil
 		}
-		q = q.Where("?TableAlias.biz_tag IN (?)", bun.In(names))
+		q = q.Where("?TableAlias.biz_tag IN (?)", bun.List(names))
 	}
 	if err := q.Scan(ctx); err != nil {
 		return nil, err

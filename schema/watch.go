@@ -43,14 +43,18 @@ func (s *Store) read(ctx context.Context, all bool, f func(allocator.Tag)) error
 	s.polls++ // what is seen from now on may be newer than what this reads
 	s.mu.Unlock()
 
+	if err := s.checkServer(ctx, o); err != nil {
+		return s.lost(ctx, err)
+	}
 	marks, err := marks(ctx, o.db, nil)
 	if err != nil {
-		return s.explain(ctx, err)
+		return s.lost(ctx, err)
 	}
 	var unfit []string
 	err = o.each(ctx, func(row alloc, problem error) {
 		if problem != nil {
 			unfit = append(unfit, unserved(row, problem))
+			row.Step = 0 // not to be used
 		}
 		if errors.Is(problem, allocator.ErrBadTag) {
 			return
@@ -62,7 +66,7 @@ func (s *Store) read(ctx context.Context, all bool, f func(allocator.Tag)) error
 		}
 	})
 	if err != nil {
-		return s.explain(ctx, err)
+		return s.lost(ctx, err)
 	}
 	s.away.Store(nil)
 	for _, tag := range s.vanished() {
@@ -78,8 +82,18 @@ func (s *Store) read(ctx context.Context, all bool, f func(allocator.Tag)) error
 			}
 		}
 	}
-	s.name(unfit)
+	s.warn(unfit)
 	return nil
+}
+
+// checkServer makes sure that the server is no replica by now, and the database
+// not another's.
+func (s *Store) checkServer(ctx context.Context, o *opened) error {
+	var answer string
+	if err := o.db.NewRaw(askReadOnly).Scan(ctx, &answer); err != nil {
+		return err
+	}
+	return cmp.Or(writable(answer), s.checkOwner(ctx, o))
 }
 
 // Rows returns how many rows of leaf_alloc are tags that can be served, and
@@ -147,8 +161,8 @@ func (s *Store) vanished() (tags []string) {
 	return tags
 }
 
-// name tells once which rows are not served, and why.
-func (s *Store) name(unfit []string) {
+// warn tells once which rows are not served, and why.
+func (s *Store) warn(unfit []string) {
 	s.mu.Lock()
 	told := s.named
 	s.named = true

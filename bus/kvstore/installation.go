@@ -25,6 +25,9 @@ type Installation struct {
 	ID       string `json:"id"`       // random
 	Store    string `json:"store"`    // of segments: kv
 	Registry string `json:"registry"` // of workers: kv
+	// Database is the ID of the database that keeps the segments, where one
+	// does, from the first time that it was reached.
+	Database string `json:"database,omitempty"`
 	snowflake.Layout
 	Created time.Time `json:"created"`
 }
@@ -83,6 +86,41 @@ func Join(ctx context.Context, cfg Config, want Installation, known string) (Ins
 		// Whoever was first, the record that counts is the one that is there.
 		if err != nil && !errors.Is(err, jetstream.ErrKeyExists) {
 			return Installation{}, fmt.Errorf("making the installation's record: %w", err)
+		}
+	}
+}
+
+// Pin notes, by compare-and-set, which database keeps the segments, unless that
+// is noted already, and returns what is noted.
+func Pin(ctx context.Context, cfg Config, database string) (string, error) {
+	kv, err := cfg.JS.KeyValue(ctx, bus.BucketInstallation)
+	if err != nil {
+		return "", fmt.Errorf("the installation's record: %w", err)
+	}
+	for {
+		entry, err := kv.Get(ctx, installationKey)
+		if err != nil {
+			return "", fmt.Errorf("the installation's record: %w", err)
+		}
+		var have Installation
+		if err := json.Unmarshal(entry.Value(), &have); err != nil {
+			return "", fmt.Errorf("the installation's record: %w", err)
+		}
+		if have.Database != "" {
+			return have.Database, nil
+		}
+		have.Database = database
+		record, err := json.Marshal(have)
+		if err != nil {
+			return "", err
+		}
+		_, err = kv.Update(ctx, installationKey, record, entry.Revision())
+		if err == nil {
+			return database, nil
+		}
+		// Whoever was first, the record that counts is the one that is there.
+		if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
+			return "", fmt.Errorf("noting the database in the installation's record: %w", err)
 		}
 	}
 }

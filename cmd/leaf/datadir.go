@@ -21,6 +21,7 @@ import (
 //	lock          held while the generator runs; contains its process ID
 //	node          the node's name, made once
 //	installation  the ID of the installation that was joined
+//	database      the database that said that it is this installation's
 //	marks         the allocator's high-water marks
 //	recent        the tags used in the last day
 //	worker        the worker of snowflakes, and up to which time it was used
@@ -113,6 +114,14 @@ func (d *dataDir) read(name string) (string, error) {
 		return "", nil
 	}
 	return strings.TrimSpace(string(b)), err
+}
+
+// remove removes a small file.
+func (d *dataDir) remove(name string) error {
+	if err := os.Remove(d.file(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // write replaces a small file: after a crash it holds the old line or the new.

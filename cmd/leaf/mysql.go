@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -59,17 +57,4 @@ func (f *mysqlFlags) store(log *slog.Logger) (*schema.Store, error) {
 		return nil, usagef("--mysql: %w", err)
 	}
 	return s, nil
-}
-
-// foreign says why an installation must not take workers from its own NATS: a
-// database that several share tells them apart.
-func foreign(ctx context.Context, db *schema.Store, installation string) (why, err error) {
-	owner, err := db.Installation(ctx, installation)
-	if err != nil || owner == installation {
-		return nil, err
-	}
-	return fmt.Errorf("the database belongs to installation %s, and this NATS is installation %s: "+
-		"both would take the same workers. Segments are served; for snowflakes too, join the NATS of that installation (--server), "+
-		"or give this one a database of its own, or, if that installation is gone for good, delete the row of leaf_installation and start again",
-		owner, installation), nil
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/kvstore"
-	"github.com/leafbus/leafbus/schema"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -151,10 +150,6 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	installation, err := dir.read("installation")
-	if err != nil {
-		return err
-	}
 	marks, err := allocator.OpenMarks(dir.file("marks"))
 	if err != nil {
 		return err
@@ -171,15 +166,18 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 		return usagef("--js-domain: %w", err)
 	}
 	state := kvstore.Config{Conn: nc, JS: js, Replicas: f.replicas, Log: log}
-	want := kvstore.Installation{Store: storeKV, Registry: registryKV, Layout: layout}
+	m := &member{state: state, dir: dir, db: db, kv: kvstore.New(state), want: kvstore.Installation{Store: storeKV, Registry: registryKV, Layout: layout}}
 	if db != nil {
-		want.Store = storeMySQL
+		m.want.Store = storeMySQL
+	}
+	if err := m.recall(); err != nil {
+		return err
 	}
 	config := bus.Config{
 		Conn: nc, JS: js, Marks: marks, Recent: dir.file("recent"), Node: node, Log: log, Tags: tags,
-		Join:         func(ctx context.Context) (bus.Identity, error) { return join(ctx, state, dir, installation, want, db) },
+		Join: m.join, Open: m.open,
 		OpenEvents:   func(ctx context.Context) error { return kvstore.OpenEvents(ctx, state, f.evtMax) },
-		Installation: installation, RegistryKind: registryKV, Workers: kvstore.NewWorkers(state).List,
+		Installation: m.resumes(), RegistryKind: registryKV, Workers: kvstore.NewWorkers(state).List,
 		Snowflake: snowflake.Config{
 			Layout: layout, Registry: kvstore.NewWorkers(state), File: file, Place: place,
 			FirstWorker: first, LastWorker: last,
@@ -195,10 +193,9 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 		},
 	}
 	if db != nil {
-		config.Store, config.Open, config.StoreErr = db, db.Open, db.Err
+		config.Store, config.StoreErr = db, db.Err
 	} else {
-		kv := kvstore.New(state)
-		config.Store, config.Open = kv, kv.Open
+		config.Store = m.kv
 	}
 	return bus.NewGenerator(config).Run(cmd.Context())
 }
@@ -374,20 +371,6 @@ func (f *serveFlags) dial(c connFlags, url, node string, log *slog.Logger, more 
 		}),
 	)
 	return nats.Connect(url, append(opts, more...)...)
-}
-
-// join enters the installation that the data folder belongs to, and makes the
-// folder belong to it on the first time.
-func join(ctx context.Context, cfg kvstore.Config, dir *dataDir, known string, want kvstore.Installation, db *schema.Store) (bus.Identity, error) {
-	have, err := kvstore.Join(ctx, cfg, want, known)
-	if err == nil && have.ID != known {
-		err = dir.write("installation", have.ID)
-	}
-	identity := bus.Identity{Installation: have.ID, Created: have.Created}
-	if err == nil && db != nil {
-		identity.Foreign, err = foreign(ctx, db, have.ID)
-	}
-	return identity, err
 }
 
 // describe returns the flags that are not secret, for the events.
