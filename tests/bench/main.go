@@ -3,9 +3,10 @@
 //
 //	go run ./tests/bench
 //
-// Server, generator and client share one process and talk over loopback, so
-// the figures are those of the machine as a whole. They show what Leafbus adds
-// to NATS, not what a cluster can do.
+// Server, generator and client share one process and talk over loopback, and a
+// MariaDB server runs beside it, so the figures are those of the machine as a
+// whole. They show what Leafbus adds to NATS and to the database, not what a
+// cluster can do.
 package main
 
 import (
@@ -34,7 +35,7 @@ func main() {
 	}
 }
 
-// run prints the tables to w. By default it takes about three minutes: many short
+// run prints the tables to w. By default it takes about five minutes: many short
 // rounds rather than a few long ones, so that what else the machine does in
 // between weighs on baseline and Leafbus alike.
 func run(ctx context.Context, args []string, w io.Writer) error {
@@ -48,7 +49,9 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 	fmt.Fprintln(w, "Baseline and Leafbus take turns in every round. Figures are medians of the rounds;")
 	fmt.Fprintln(w, "a ratio is the median of the rounds' own ratios.")
 
-	for _, section := range []func(context.Context, plan) (*table, error){overNATS, inProcess, snowflakes, refills} {
+	for _, section := range []func(context.Context, plan) (*table, error){
+		overNATS, inProcess, snowflakes, refills, refillsMySQL, late, writes, manyTags,
+	} {
 		t, err := section(ctx, p)
 		if err != nil {
 			return err
@@ -66,15 +69,16 @@ func parsePlan(args []string) (plan, error) {
 	var p plan
 	fs.DurationVar(&p.duration, "duration", 200*time.Millisecond, "how long each measurement takes in each round")
 	fs.IntVar(&p.rounds, "rounds", 21, "how often everything is measured")
-	quick := fs.Bool("quick", false, "one round of 100ms: a look, not a measurement")
+	fs.IntVar(&p.tags, "tags", 100_000, "how many tags there are where many are measured")
+	quick := fs.Bool("quick", false, "one round of 100ms, and 10,000 tags: a look, not a measurement")
 	if err := fs.Parse(args); err != nil {
 		return plan{}, err
 	}
 	if *quick {
-		p = plan{rounds: 1, duration: 100 * time.Millisecond}
+		p = plan{rounds: 1, duration: 100 * time.Millisecond, tags: 10_000}
 	}
-	if fs.NArg() > 0 || p.rounds < 1 || p.duration <= 0 {
-		return plan{}, errors.New("want no arguments, -rounds from 1 and -duration above zero")
+	if fs.NArg() > 0 || p.rounds < 1 || p.duration <= 0 || p.tags < 1 {
+		return plan{}, errors.New("want no arguments, -rounds and -tags from 1 and -duration above zero")
 	}
 	return p, nil
 }

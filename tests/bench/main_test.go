@@ -10,10 +10,14 @@ import (
 func TestRun(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	var out strings.Builder
-	if err := run(t.Context(), []string{"-rounds", "2", "-duration", "5ms"}, &out); err != nil {
+	if err := run(t.Context(), []string{"-rounds", "2", "-duration", "5ms", "-tags", "1000"}, &out); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"segment, IDs a request: 100,000", "snowflake, IDs a request: 1", "IDs a call: 100,000", "Request", "Take", "Reserve"} {
+	for _, want := range []string{
+		"segment, IDs a request: 100,000", "snowflake, IDs a request: 1", "IDs a call: 100,000", "Request", "Take",
+		"Reserve ", "Reserve, tags: 16", "answers late by 12.5ms", "step 1,000, adapted: steady",
+		"start to the first ID", "start to all tags read", "bytes beyond a name, tag used once",
+	} {
 		if !strings.Contains(out.String(), "\n| "+want) {
 			t.Errorf("no row %q in:\n%s", want, out.String())
 		}

@@ -13,6 +13,7 @@ import (
 type plan struct {
 	rounds   int
 	duration time.Duration
+	tags     int // where there are many
 }
 
 // inTurns measures everything once a round and returns the results of each, by
@@ -47,19 +48,21 @@ type sample struct {
 
 // compare measures calls in turns, each made by so many callers at once, after a
 // first round to warm up.
-func (p plan) compare(ctx context.Context, callers int, calls ...func() error) ([][]sample, error) {
+func (p plan) compare(ctx context.Context, callers int, calls ...func(caller int) error) ([][]sample, error) {
 	measure := make([]func() (sample, error), len(calls))
 	for i, call := range calls {
-		if _, err := load(callers, p.duration, call); err != nil {
+		if _, err := load(callers, p.duration, 0, call); err != nil {
 			return nil, err
 		}
-		measure[i] = func() (sample, error) { return load(callers, p.duration, call) }
+		measure[i] = func() (sample, error) { return load(callers, p.duration, 0, call) }
 	}
 	return inTurns(ctx, p.rounds, measure)
 }
 
-// load lets callers make their calls, one after the other each, for d.
-func load(callers int, d time.Duration, call func() error) (sample, error) {
+// load lets callers make their calls, one after the other each, for d; each makes
+// one at least. With a pace a call is due so long after the one before was: one
+// that is made later, because that took longer, counts from then.
+func load(callers int, d, pace time.Duration, call func(caller int) error) (sample, error) {
 	took := make([][]time.Duration, callers)
 	failed := make([]error, callers)
 	var wg sync.WaitGroup
@@ -67,13 +70,18 @@ func load(callers int, d time.Duration, call func() error) (sample, error) {
 	end := begin.Add(d)
 	for i := range callers {
 		wg.Go(func() {
-			for start := time.Now(); start.Before(end); {
-				if failed[i] = call(); failed[i] != nil {
+			due := time.Now().Add(pace * time.Duration(i) / time.Duration(callers)) // not all at once
+			for start := await(due); len(took[i]) == 0 || start.Before(end); {
+				if failed[i] = call(i); failed[i] != nil {
 					return
 				}
 				now := time.Now()
 				took[i] = append(took[i], now.Sub(start))
 				start = now
+				if pace > 0 {
+					due = due.Add(pace)
+					start = await(due)
+				}
 			}
 		})
 	}
@@ -83,14 +91,21 @@ func load(callers int, d time.Duration, call func() error) (sample, error) {
 		return sample{}, err
 	}
 	all := slices.Concat(took...)
-	if len(all) == 0 {
-		return sample{}, errors.New("the duration is too short for a single call")
-	}
 	slices.Sort(all)
 	at := func(q float64) float64 {
 		return float64(all[int(q*float64(len(all)))].Nanoseconds()) / 1e3
 	}
 	return sample{float64(len(all)) / elapsed.Seconds(), at(0.50), at(0.99), at(0.999)}, nil
+}
+
+// await returns when a call that is due then begins: later only if the timer is
+// late, which is no fault of the call's.
+func await(due time.Time) time.Time {
+	if wait := time.Until(due); wait > 0 {
+		time.Sleep(wait)
+		return time.Now()
+	}
+	return due
 }
 
 // median is the median of one field of the results.

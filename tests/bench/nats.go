@@ -61,7 +61,13 @@ func overNATS(ctx context.Context, p plan) (t *table, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	stop, err := s.generate()
+	stop, err := s.generate(func(c *bus.Config) {
+		for _, b := range batches {
+			if b.tag.Name != "" {
+				c.Tags = append(c.Tags, b.tag)
+			}
+		}
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -82,8 +88,8 @@ func overNATS(ctx context.Context, p plan) (t *table, err error) {
 	for _, b := range batches {
 		for _, callers := range b.callers {
 			results, err := p.compare(ctx, callers,
-				func() error { return ask(client, echoSubject, []byte(echoBody)) },
-				func() error {
+				func(int) error { return ask(client, echoSubject, []byte(echoBody)) },
+				func(int) error {
 					return ask(client, b.subject(), strconv.AppendInt(nil, b.count, 10))
 				})
 			if err != nil {
@@ -139,8 +145,9 @@ func (s *site) echo() (*nats.Conn, error) {
 }
 
 // generate starts a generator, wired as `leaf serve` does it, and waits until
-// it answers. stop drains it.
-func (s *site) generate() (stop func() error, err error) {
+// it answers. Its tags are in the KV store unless configure says otherwise. stop
+// drains it.
+func (s *site) generate(configure func(*bus.Config)) (stop func() error, err error) {
 	marks, err := allocator.OpenMarks(s.dir + "/marks")
 	if err != nil {
 		return nil, err
@@ -149,20 +156,14 @@ func (s *site) generate() (stop func() error, err error) {
 	if err != nil {
 		return nil, errors.Join(err, marks.Close())
 	}
-	var tags []allocator.Tag
-	for _, b := range batches {
-		if b.tag.Name != "" {
-			tags = append(tags, b.tag)
-		}
-	}
 	file, err := snowflake.OpenFile(s.dir + "/worker")
 	if err != nil {
 		return nil, errors.Join(err, marks.Close())
 	}
 	ready := make(chan struct{})
 	store := kvstore.New(state)
-	generator := bus.NewGenerator(bus.Config{
-		Conn: state.Conn, JS: state.JS, Store: store, Marks: marks, Node: "bench", Log: s.log, Tags: tags,
+	config := bus.Config{
+		Conn: state.Conn, JS: state.JS, Store: store, Marks: marks, Node: "bench", Log: s.log,
 		Join:       func(context.Context) (bus.Identity, error) { return bus.Identity{}, nil }, // the site is new
 		Open:       store.Open,
 		OpenEvents: func(ctx context.Context) error { return kvstore.OpenEvents(ctx, state, kvstore.DefaultEventsMaxBytes) },
@@ -171,7 +172,9 @@ func (s *site) generate() (stop func() error, err error) {
 			Layout: snowflake.DefaultLayout(), Registry: kvstore.NewWorkers(state), File: file,
 			LastWorker: snowflake.DefaultLayout().Workers() - 1,
 		},
-	})
+	}
+	configure(&config)
+	generator := bus.NewGenerator(config)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- errors.Join(generator.Run(ctx), marks.Close(), file.Close()) }()

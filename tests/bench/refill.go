@@ -40,7 +40,7 @@ func refills(ctx context.Context, p plan) (t *table, err error) {
 	}
 
 	results, err := p.compare(ctx, 1,
-		func() error {
+		func(int) error {
 			entry, err := bare.Get(ctx, tag.Name)
 			if err != nil {
 				return err
@@ -48,7 +48,7 @@ func refills(ctx context.Context, p plan) (t *table, err error) {
 			_, err = bare.Update(ctx, tag.Name, entry.Value(), entry.Revision())
 			return err
 		},
-		func() error {
+		func(int) error {
 			_, err := store.Reserve(ctx, tag.Name, tag.Step)
 			return err
 		})
