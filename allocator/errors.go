@@ -63,8 +63,8 @@ type RegressedError struct {
 
 func (e *RegressedError) Error() string {
 	return fmt.Sprintf("%v: it offered IDs of %s from %d, but all below %d were handed out before; "+
-		"find out why (a restored backup, a stale replica?), then move max_id to at least %d",
-		ErrRegressed, e.Tag, e.Got, e.Seen, e.Seen)
+		"find out why (a restored backup, a stale replica?), then `leaf tag set %s --max-id N` with N at least %d",
+		ErrRegressed, e.Tag, e.Got, e.Seen, e.Tag, e.Seen)
 }
 
 // Unwrap makes the error match ErrRegressed.

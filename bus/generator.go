@@ -137,7 +137,7 @@ func NewGenerator(cfg Config) *Generator {
 	g.flakes = g.newFlakes()
 	g.segments, g.snowflakes = newSegments(g), newSnowflakes(g)
 	g.alloc = allocator.New(allocator.Config{
-		Store: cfg.Store, Marks: cfg.Marks, Recent: cfg.Recent, Log: cfg.Log, Evidence: g.evidence,
+		Store: segmentStore{cfg.Store, &g.prepared}, Marks: cfg.Marks, Recent: cfg.Recent, Log: cfg.Log, Evidence: g.evidence,
 		Notify:   func(e allocator.Event) { g.publish(allocatorEvent(cfg.Node, e)) },
 		MaxBatch: cfg.MaxBatch, MaxWait: cfg.MaxWait, MaxWaiting: cfg.MaxWaiting, MaxStep: cfg.MaxStep,
 	})

@@ -1,9 +1,17 @@
 package bus
 
-import "errors"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/leafbus/leafbus/allocator"
+)
 
 var (
 	errNotOpen = errors.New("the store is not there yet")
+	errNoTags  = fmt.Errorf("%w: the tags of the start are not made yet", allocator.ErrUnavailable)
 	errDry     = errors.New("the store is away and a tag has no IDs left")
 )
 
@@ -38,4 +46,21 @@ func tagOf(subject string) string {
 		return ""
 	}
 	return subject[len(SubjectSegment)+1:]
+}
+
+// segmentStore is the store as the allocator sees it: until the tags that were
+// asked for at the start are made, it is not known that there is no such tag.
+type segmentStore struct {
+	allocator.Store
+	prepared *atomic.Bool
+}
+
+// Reserve implements [allocator.Store].
+func (s segmentStore) Reserve(ctx context.Context, tag string, n int64) (allocator.Grant, error) {
+	prepared := s.prepared.Load()
+	grant, err := s.Store.Reserve(ctx, tag, n)
+	if !prepared && errors.Is(err, allocator.ErrUnknownTag) {
+		err = errNoTags
+	}
+	return grant, err
 }

@@ -13,10 +13,11 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// A database that does not answer must be noticed sooner than a refill gives up.
+// A database that does not answer must be noticed sooner than a refill or a
+// client gives up, but a row that is locked must not be taken for that.
 const (
 	dialTimeout = 3 * time.Second
-	ioTimeout   = 5 * time.Second
+	ioTimeout   = 3500 * time.Millisecond
 	// maxConns bounds the connections of one generator, and so the refills that
 	// are under way in the database at once.
 	maxConns = 16
@@ -32,11 +33,11 @@ const (
 //   - the SQL mode makes numbers that do not fit an error, and backslashes what
 //     bun takes them for;
 //   - limits on rows would hide tags;
-//   - a row that is locked must be given up before the refill is;
+//   - what is locked must be given up before the refill is;
 //   - the time zone is the one that times are read in.
 const settings = "SET autocommit = 1, completion_type = 0, unique_checks = 1, " +
 	"sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', sql_select_limit = 18446744073709551615, sql_big_selects = 1, " +
-	"innodb_lock_wait_timeout = 3, time_zone = '+00:00', NAMES utf8mb4"
+	"innodb_lock_wait_timeout = 3, lock_wait_timeout = 3, time_zone = '+00:00', NAMES utf8mb4"
 
 // parse reads a DSN as go-sql-driver/mysql has them, and forces what safety
 // needs. Errors never quote the DSN: it has a password.

@@ -118,7 +118,7 @@ func (s *Store) Migrate(ctx context.Context) (created []string, err error) {
 		return nil, s.lost(ctx, err)
 	}
 	if len(names) > 0 && s.cfg.Check {
-		return nil, fmt.Errorf("%w: the database has no table %s; `leaf migrate` creates it", allocator.ErrRefused, strings.Join(names, " and no table "))
+		return nil, fmt.Errorf("%w: tables are missing in the database (%s); `leaf migrate` creates them", allocator.ErrRefused, strings.Join(names, ", "))
 	}
 	if err := create(ctx, db, names); err != nil {
 		return nil, s.lost(ctx, err)

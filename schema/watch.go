@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -68,12 +69,17 @@ func (s *Store) read(ctx context.Context, all bool, f func(allocator.Tag)) error
 	if err != nil {
 		return s.lost(ctx, err)
 	}
+	gone := s.vanished()
+	tombs, err := o.tombstones(ctx, gone, marks)
+	if err != nil {
+		return s.lost(ctx, err)
+	}
 	s.away.Store(nil)
-	for _, tag := range s.vanished() {
-		t := marks[tag].tombstone()
+	for _, tag := range gone {
 		delete(marks, tag)
-		t.Name = tag
-		f(t)
+		if s.drop(tag) {
+			f(tombs[tag])
+		}
 	}
 	if all {
 		for _, m := range marks {
@@ -148,17 +154,45 @@ func (s *Store) changed(t allocator.Tag) bool {
 }
 
 // vanished returns the tags that were known before the table was last read, and
-// were not in it, and forgets them.
+// were not in it.
 func (s *Store) vanished() (tags []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for tag, k := range s.known {
 		if k.poll != s.polls {
-			delete(s.known, tag)
 			tags = append(tags, tag)
 		}
 	}
 	return tags
+}
+
+// drop forgets a tag that has vanished. It returns false if it was seen again
+// since.
+func (s *Store) drop(tag string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k, ok := s.known[tag]
+	if !ok || k.poll == s.polls {
+		return false
+	}
+	delete(s.known, tag)
+	return true
+}
+
+// tombstones returns those of tags that are gone, by the notes that were read
+// before the table was. Where those have none the notes are read again: somebody
+// removed the row by hand, or it was deleted in between.
+func (o *opened) tombstones(ctx context.Context, gone []string, notes map[string]mark) (_ map[string]allocator.Tag, err error) {
+	if slices.ContainsFunc(gone, func(tag string) bool { return notes[tag].MaxID == 0 }) {
+		if notes, err = marks(ctx, o.db, nil); err != nil {
+			return nil, err
+		}
+	}
+	tombs := make(map[string]allocator.Tag, len(gone))
+	for _, tag := range gone {
+		tombs[tag] = allocator.Tag{Name: tag, MaxID: notes[tag].MaxID, Deleted: true}
+	}
+	return tombs, nil
 }
 
 // warn tells once which rows are not served, and why.

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+
+	"github.com/leafbus/leafbus/tests/mariadb"
 )
 
 // peakFile makes the test binary run the command in its arguments and write
@@ -44,7 +46,7 @@ func runTests(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "building leaf: %v\n%s", err, out)
 		return 1
 	}
-	return m.Run()
+	return mariadb.Main(m)
 }
 
 func leafPath() string {

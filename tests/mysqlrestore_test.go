@@ -1,0 +1,92 @@
+package tests
+
+import (
+	"database/sql"
+	"strconv"
+	"testing"
+
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/tests/mariadb"
+)
+
+// An older copy of the tables is put in their place under load: by a dump's
+// script, which makes them anew, or in one transaction. Each generator hands out
+// what it had reserved before, and then refuses until an operator has moved
+// max_id above all that was handed out.
+func TestDatabaseRestoredFromAnOlderCopy(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		nodes   []string
+		restore func(t *testing.T, db *sql.DB)
+		reasons []bus.Reason
+	}{
+		"one generator, tables made anew": {[]string{"one"}, func(t *testing.T, db *sql.DB) {
+			for _, table := range leafTables {
+				text := definition(t, db, table)
+				execute(t, db, "DROP TABLE "+table, text, "INSERT INTO "+table+" SELECT * FROM saved_"+table)
+			}
+		}, []bus.Reason{bus.UnknownTag}},
+		"three generators, one transaction": {[]string{"one", "two", "three"}, func(t *testing.T, db *sql.DB) {
+			tx, err := db.BeginTx(t.Context(), nil)
+			must(t, err)
+			for _, table := range leafTables {
+				_, err := tx.ExecContext(t.Context(), "DELETE FROM "+table)
+				must(t, err)
+				_, err = tx.ExecContext(t.Context(), "INSERT INTO "+table+" SELECT * FROM saved_"+table)
+				must(t, err)
+			}
+			must(t, tx.Commit())
+		}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dsn := mariadb.NewDatabase(t)
+			db := openDB(t, dsn)
+			server := newNATS(t)
+			url := server.ClientURL()
+			args := []string{"--max-step", "1000", "--max-wait", "500ms", "--tag-refresh", "200ms"}
+			join(t, url, dsn, c.nodes, append(args, "--tag", "order:500")...)
+			nc := connect(t, url)
+			l := startLoad(t, loadConfig{
+				tag: "order", callers: 4, maxBatch: 200, patience: patience / 80, mayGiveUp: true,
+				expected: append(c.reasons, bus.StoreRegressed),
+			}, url, url)
+			l.more(300)
+			for _, table := range leafTables {
+				execute(t, db, "CREATE TABLE saved_"+table+" LIKE "+table, "INSERT INTO saved_"+table+" SELECT * FROM "+table)
+			}
+			var saved int64
+			must(t, db.QueryRowContext(t.Context(), "SELECT max_id FROM saved_leaf_alloc").Scan(&saved))
+			eventually(t, "the database to be far ahead of the copy", func() bool { l.check(); return l.highest.Load() > saved+20_000 })
+			c.restore(t, db)
+
+			untilRegressed(t, nc, l, "order", c.nodes...)
+			// One that was not there knows it from the events.
+			nodes := append(c.nodes, "new")
+			join(t, url, dsn, []string{"new"}, args...)
+			seen := untilRegressed(t, nc, l, "order", nodes...)
+			if maxID := maxIDOf(t, db, "order"); maxID >= seen {
+				t.Errorf("max_id went from %d to %d by itself, while %d was handed out", saved, maxID, seen-1)
+			}
+			if l.refusals(bus.StoreRegressed) == 0 {
+				t.Error("no caller was refused")
+			}
+
+			leafOK(t, "tag", "set", "order", "--max-id", strconv.FormatInt(seen, 10), "-s", url)
+			if id := takeOne(t, client(t, url), "order"); id < seen {
+				t.Errorf("ID %d after max_id was moved to %d", id, seen)
+			}
+			l.more(500)
+			eventsOn[episode](t, jetStream(t, nc), "leaf.events.info.segment.recovered.order", len(nodes))
+			for node, b := range buffersOf(t, nc, "order", len(nodes)) {
+				if b.State == "regressed" {
+					t.Errorf("%s still refuses: %+v", node, b)
+				}
+			}
+			l.stop()
+		})
+	}
+}
+
+// leafTables are all that leaf keeps in the database.
+var leafTables = []string{"leaf_alloc", "leaf_mark", "leaf_installation"}
