@@ -359,7 +359,7 @@ func TestMigrate(t *testing.T) {
 	dsn := mariadb.NewDatabase(t)
 	db := openDB(t, dsn)
 	leaf(t, "migrate").want(t, 2, "--mysql")
-	leaf(t, "migrate", "--mysql", dsn, "--check").want(t, 1, "no table leaf_alloc", "`leaf migrate`")
+	leaf(t, "migrate", "--mysql", dsn, "--check").want(t, 1, "leaf_alloc, leaf_mark", "`leaf migrate`")
 	if names := tablesOf(t, db); names != nil {
 		t.Errorf("--check created %v", names)
 	}
