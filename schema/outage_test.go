@@ -1,0 +1,302 @@
+package schema
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"io"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/tests/mariadb"
+	"github.com/leafbus/leafbus/tests/proxy"
+)
+
+// TestServerSettings has a server that is configured against us.
+func TestServerSettings(t *testing.T) {
+	t.Parallel()
+	server := mariadb.New(t, "--init-connect=SET autocommit=0, sql_mode='', unique_checks=0", "--completion-type=1", "--sql-mode=ORACLE",
+		"--innodb-flush-log-at-trx-commit=2", "--default-time-zone=+08:00", "--character-set-server=latin1", "--transaction-isolation=SERIALIZABLE",
+		"--group-concat-max-len=7", "--lower-case-table-names=1", "--innodb-lock-wait-timeout=1000",
+		"--innodb-snapshot-isolation=ON", "--log-bin=binlog", "--binlog-format=STATEMENT")
+	dsn, err := server.Database()
+	if err != nil {
+		t.Fatal(err)
+	}
+	execute(t, dsn, "SET sql_mode = ''", leafTable("description", "utf8mb4_general_ci"))
+	app := account(t, dsn, "ALL") // init_connect is not for those who may do everything
+	if got := ask[int](t, app, "SELECT @@autocommit"); got != 0 {
+		t.Fatalf("the server's init_connect does nothing: autocommit is %d", got)
+	}
+	behaves(t, dsn, app)
+
+	// Nor may it begin a transaction.
+	execute(t, dsn, "SET GLOBAL init_connect = 'START TRANSACTION'", "DROP TABLE leaf_alloc, leaf_mark, leaf_installation",
+		leafTable("description", "utf8mb4_general_ci"))
+	behaves(t, dsn, app)
+
+	var log notes
+	s := prepareStore(t, app, &log)
+	if err := s.Open(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(log.String(), "innodb_flush_log_at_trx_commit=2") {
+		t.Errorf("a server that syncs too little is not named: %s", log.String())
+	}
+	execute(t, dsn, "SET GLOBAL innodb_flush_log_at_trx_commit = 1")
+	log = notes{}
+	s = prepareStore(t, app, &log)
+	if err := s.Open(within(t)); err != nil || log.String() != "" {
+		t.Errorf("Open: %v, and the log has %s", err, log.String())
+	}
+	readOnly(t, dsn, app)
+}
+
+// readOnly switches a server to read-only, as a failover does, and back.
+func readOnly(t *testing.T, root, app string) {
+	t.Helper()
+	says := func(what string, err error) {
+		t.Helper()
+		wantError(t, what, err, allocator.ErrUnavailable)
+		if err == nil || !strings.Contains(err.Error(), "the MySQL server is read-only") {
+			t.Errorf("%s does not say why: %v", what, err)
+		}
+	}
+	s, rootStore := newStore(t, app), newStore(t, root)
+	late, byRoot := prepareStore(t, app, io.Discard), prepareStore(t, root, io.Discard)
+	createTag(t, s, "readonly", 1, 10)
+	reserve(t, s, "readonly", 1)
+	execute(t, root, "SET GLOBAL read_only = 1")
+	for range 3 {
+		_, err := s.Reserve(within(t), "readonly", 1)
+		says("Reserve", err)
+		says("Err", s.Err())
+		_, err = s.Create(within(t), allocator.Tag{Name: "new", MaxID: 1, Step: 1})
+		says("Create", err)
+		says("Open", late.Open(within(t)))
+		says("Open with an account that may write nevertheless", byRoot.Open(within(t)))
+	}
+	// An account with all rights could go on writing on the connections that it
+	// has. The next reading of the table ends that.
+	says("a reading", rootStore.read(within(t), false, func(tag allocator.Tag) { t.Errorf("told of %+v", tag) }))
+	says("Err", rootStore.Err())
+	_, err := rootStore.Reserve(within(t), "readonly", 1)
+	says("Reserve with an account that may write nevertheless", err)
+	execute(t, root, "SET GLOBAL read_only = 0")
+	if g := reserve(t, s, "readonly", 1); g.First != 11 {
+		t.Errorf("writable again: %v", g.Range)
+	}
+	if s.Err() != nil {
+		t.Errorf("Err: %v", s.Err())
+	}
+	for _, s := range []*Store{late, byRoot} {
+		if err := s.Open(within(t)); err != nil {
+			t.Errorf("Open: %v", err)
+		}
+		if s.Err() != nil {
+			t.Errorf("Err: %v", s.Err())
+		}
+	}
+}
+
+// TestStepDown finds the server read-only under connections that are in the
+// pool: the next ones must be new, for they may lead to the primary by now.
+func TestStepDown(t *testing.T) {
+	t.Parallel()
+	dsn := mariadb.NewDatabase(t)
+	p, slow := through(t, dsn)
+	s := newStore(t, slow)
+	createTag(t, s, "order", 1, 10)
+	reserve(t, s, "order", 1)
+	if n := s.pool.Stats().OpenConnections; n == 0 {
+		t.Fatal("the pool is empty")
+	}
+	for _, n := range []uint16{errOption, errReadOnlyTx, errReadOnlyMode, errInnoReadOnly} {
+		reserve(t, s, "order", 1)
+		err := s.explain(t.Context(), &mysql.MySQLError{Number: n, Message: "read only"})
+		wantError(t, "explain", err, allocator.ErrUnavailable)
+		if !strings.Contains(err.Error(), "the MySQL server is read-only") {
+			t.Errorf("error %d: %v", n, err)
+		}
+		if n := s.pool.Stats().OpenConnections; n != 0 {
+			t.Errorf("%d connections were kept", n)
+		}
+	}
+	var fresh atomic.Bool
+	p.OnRequest(func(data []byte) proxy.Action {
+		if bytes.Contains(data, []byte("read_only")) {
+			fresh.Store(true)
+		}
+		return proxy.Forward
+	})
+	reserve(t, s, "order", 1)
+	if !fresh.Load() {
+		t.Error("a connection was used without a look at read_only")
+	}
+	if s.pool.Stats().Idle != 1 {
+		t.Error("no connection is kept any more")
+	}
+	if got := s.pool.Stats().MaxOpenConnections; got != maxConns {
+		t.Errorf("%d connections may be open", got)
+	}
+}
+
+// TestPool keeps the connections that were used, however many there were at once.
+func TestPool(t *testing.T) {
+	t.Parallel()
+	p, dsn := through(t, mariadb.NewDatabase(t))
+	s := newStore(t, dsn)
+	var used []*sql.Conn
+	for range maxConns {
+		conn, err := s.pool.Conn(within(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		used = append(used, conn)
+	}
+	for _, conn := range used {
+		conn.Close()
+	}
+	if n := s.pool.Stats().Idle; n != maxConns {
+		t.Errorf("%d connections were kept", n)
+	}
+	// Where one hears nothing the others would not either, each in its turn.
+	p.Hang(true)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	_, err := s.Reserve(ctx, "order", 1)
+	wantError(t, "Reserve", err, allocator.ErrUnavailable)
+	if n := s.pool.Stats().OpenConnections; n != 0 {
+		t.Errorf("%d connections were kept after one had failed", n)
+	}
+}
+
+// TestFrozenServer is asked while nothing of it runs: whoever asks goes on when
+// its time is over, and the store goes on when the server does.
+func TestFrozenServer(t *testing.T) {
+	t.Parallel()
+	server := mariadb.New(t)
+	dsn, err := server.Database()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, late, closing := newStore(t, dsn), prepareStore(t, dsn, io.Discard), newStore(t, dsn)
+	createTag(t, s, "order", 1, 10)
+	reserve(t, s, "order", 1)
+	if err := server.Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	step := int64(20)
+	for what, call := range map[string]func(context.Context) error{
+		"Reserve": func(ctx context.Context) error { _, err := s.Reserve(ctx, "order", 1); return err },
+		"Get":     func(ctx context.Context) error { _, err := s.Get(ctx, "order"); return err },
+		"List":    func(ctx context.Context) error { _, err := s.List(ctx, "", "", 1); return err },
+		"Update": func(ctx context.Context) error {
+			_, err := s.Update(ctx, "order", allocator.Change{Step: &step})
+			return err
+		},
+		"Watch": func(ctx context.Context) error { return s.Watch(ctx, func(allocator.Tag) {}) },
+		"Open":  late.Open,
+		"Claim": func(ctx context.Context) error { _, err := s.Claim(ctx, "mine", ""); return err },
+	} {
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		err := call(ctx)
+		cancel()
+		wantError(t, what, err, allocator.ErrUnavailable)
+		wantError(t, what, err, context.DeadlineExceeded)
+		if err == nil || !strings.Contains(err.Error(), "MySQL did not answer in time") {
+			t.Errorf("%s does not say why: %v", what, err)
+		}
+	}
+	for _, s := range []*Store{s, late} {
+		if err := s.Err(); err == nil || !strings.Contains(err.Error(), "MySQL did not answer in time") {
+			t.Errorf("Err: %v", err)
+		}
+	}
+	if err := closing.Close(); err != nil { // it returns at all
+		t.Errorf("Close: %v", err)
+	}
+	if err := server.Thaw(); err != nil {
+		t.Fatal(err)
+	}
+	if err := late.Open(within(t)); err != nil {
+		t.Errorf("Open: %v", err)
+	}
+	g := reserve(t, s, "order", 1)
+	// What was asked meanwhile may have been done: a gap.
+	if (g.First != 11 && g.First != 21) || maxID(t, dsn, "order") != g.Last+1 {
+		t.Errorf("after the thaw: %v, and max_id is %d", g.Range, maxID(t, dsn, "order"))
+	}
+
+	// It is killed and comes back at the same address, with nothing lost.
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	early := prepareStore(t, dsn, io.Discard)
+	wantError(t, "Open while the server is away", early.Open(within(t)), allocator.ErrUnavailable)
+	_, err = s.Reserve(within(t), "order", 1)
+	wantError(t, "Reserve while the server is away", err, allocator.ErrUnavailable)
+	if err := server.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if err := early.Open(within(t)); err != nil {
+		t.Errorf("Open: %v", err)
+	}
+	if early.Err() != nil {
+		t.Errorf("Err: %v", early.Err())
+	}
+	if next := reserve(t, s, "order", 1); next.First != g.Last+1 {
+		t.Errorf("after %v and a restart: %v", g.Range, next.Range)
+	}
+}
+
+// TestSilentNetwork has connections on which nothing comes any more, and no
+// context that ends: the store gives them up by itself.
+func TestSilentNetwork(t *testing.T) {
+	t.Parallel()
+	dsn := mariadb.NewDatabase(t)
+	p, slow := through(t, dsn)
+	s := newStore(t, slow)
+	createTag(t, s, "order", 1, 10)
+	p.Hang(true)
+	_, err := s.Reserve(context.Background(), "order", 1)
+	wantError(t, "Reserve", err, allocator.ErrUnavailable)
+	p.Hang(false)
+	if g := reserve(t, s, "order", 1); g.First != 1 && g.First != 11 {
+		t.Errorf("Reserve: %v", g.Range)
+	}
+}
+
+// TestSilentCommit hears nothing of a commit: the caller goes on when its time
+// is over.
+func TestSilentCommit(t *testing.T) {
+	t.Parallel()
+	dsn := mariadb.NewDatabase(t)
+	p, slow := through(t, dsn)
+	s := newStore(t, slow)
+	createTag(t, s, "order", 1, 10)
+	p.OnRequest(func(data []byte) proxy.Action {
+		if bytes.Contains(data, []byte("COMMIT")) {
+			p.Hang(true)
+		}
+		return proxy.Forward
+	})
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	step := int64(20)
+	begun := time.Now()
+	_, err := s.Update(ctx, "order", allocator.Change{Step: &step})
+	t.Logf("Update returned after %v", time.Since(begun))
+	wantError(t, "Update", err, allocator.ErrUnavailable)
+	p.OnRequest(nil)
+	p.Hang(false)
+	eventually(t, "the row to be free", func() bool {
+		_, err := s.Update(within(t), "order", allocator.Change{Step: &step})
+		return err == nil
+	})
+}
