@@ -218,6 +218,23 @@ func TestTombstones(t *testing.T) {
 	}
 }
 
+// TestMarksAreApart notes of each tag what is its own, also where names differ
+// only in letters' case.
+func TestMarksAreApart(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, mariadb.NewDatabase(t))
+	for i, tag := range []string{"order", "Order", "ORDER"} {
+		createTag(t, s, tag, int64(i+1)*1000, 10)
+		remove(t, s, tag)
+	}
+	for i, tag := range []string{"order", "Order", "ORDER"} {
+		createTag(t, s, tag, 1, 10)
+		if got := get(t, s, tag); got.MaxID != int64(i+1)*1000 {
+			t.Errorf("created again: %+v", got)
+		}
+	}
+}
+
 // TestDeleteBetween deletes a tag that another handle creates at this moment:
 // the row that is inserted must begin above all that the tag ever gave.
 func TestDeleteBetween(t *testing.T) {

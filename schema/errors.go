@@ -64,7 +64,7 @@ func (s *Store) explain(ctx context.Context, err error) error {
 	case errOption, errReadOnlyTx, errReadOnlyMode, errInnoReadOnly:
 		err = fmt.Errorf("%w: %w", errReadOnly, err)
 	}
-	if number(err) == 0 || errors.Is(err, errReadOnly) {
+	if number(err) == 0 && !errors.Is(err, context.Canceled) || errors.Is(err, errReadOnly) {
 		// New connections may lead to the primary by now, and one after the
 		// other of the old ones would wait for a server that is gone.
 		s.pool.SetMaxIdleConns(0)
