@@ -16,6 +16,9 @@ const (
 	MaxDescription = 256
 	// DefaultStep is the step of a tag that is created without one.
 	DefaultStep = 1000
+	// LimitStep is the largest step that can be meant: a few refills of a step
+	// near the largest number would use up a tag.
+	LimitStep = 1 << 40
 )
 
 // Tag is the record of a tag as its store keeps it. Its JSON is the wire's.

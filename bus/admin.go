@@ -102,8 +102,8 @@ func (g *Generator) tagsList(ctx context.Context, req PageRequest) (TagsPage, er
 		entries[i].TagRecord = record(t)
 		if err := allocator.CheckTag(t.Name); err != nil {
 			entries[i].Problem = err.Error()
-		} else if t.Step < 1 {
-			entries[i].Problem = fmt.Sprintf("the step is %d; set it to at least 1", t.Step)
+		} else if err := allocator.CheckStep(t.Step, allocator.LimitStep); err != nil {
+			entries[i].Problem = err.Error()
 		}
 	}
 	page := TagsPage{Tags: []TagRecord{}}

@@ -106,7 +106,7 @@ type Generator struct {
 	unjoined  atomic.Pointer[error]    // why not
 	rival     chan error               // why another installation's generator ends this one
 	history   history
-	prepared  atomic.Bool // the store is open
+	prepared  atomic.Bool // the store is open, and the tags of the start are made
 	draining  atomic.Bool
 
 	life       context.Context // of tasks

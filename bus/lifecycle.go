@@ -130,8 +130,8 @@ func (g *Generator) attend(ctx context.Context, refused <-chan error, status <-c
 
 // prepare enters the installation and opens the store; it tries each step again
 // and again until it is done, refused, or the context ends. The evidence comes
-// before the store is opened: nothing is reserved before it is known how far
-// others were.
+// before the store is opened: it is known how far others were when the first
+// range is reserved.
 func (g *Generator) prepare(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{g.join, g.lookForStreams, g.readAgain, g.cfg.Open, g.ensureTags} {
 		if err := g.persist(ctx, step); err != nil {
@@ -191,7 +191,7 @@ func (g *Generator) persist(ctx context.Context, step func(context.Context) erro
 		}
 		if told != err.Error() {
 			told = err.Error()
-			g.log.Warn("the store cannot be opened; trying again", "error", err)
+			g.log.Warn("segments cannot be served yet; trying again", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -225,7 +225,13 @@ func (g *Generator) ensure(ctx context.Context, t allocator.Tag) error {
 	case !errors.Is(err, allocator.ErrUnknownTag):
 		return err
 	}
-	if _, err = g.create(ctx, t); errors.Is(err, allocator.ErrExists) {
+	_, err = g.create(ctx, t)
+	switch {
+	case errors.Is(err, allocator.ErrBadValue):
+		g.log.Error("a tag that was asked for cannot be made", "tag", t.Name, "error", err)
+		return nil
+	case errors.Is(err, allocator.ErrExists): // another generator was first, or the store takes another name for it
+		g.log.Info("a tag that was asked for was not made", "tag", t.Name, "reason", err)
 		return nil
 	}
 	return err

@@ -95,7 +95,7 @@ func (g *Generator) create(ctx context.Context, t allocator.Tag) (allocator.Tag,
 		return t, err
 	}
 	if err := g.readAgain(ctx); err != nil {
-		return t, err
+		return t, fmt.Errorf("%w: %w", allocator.ErrUnavailable, err)
 	}
 	// Whoever still holds IDs of it, or is about to receive some, gives them up.
 	seen, err := g.spread(ctx, allocator.Tag{Name: t.Name, Deleted: true})

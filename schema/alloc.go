@@ -49,15 +49,11 @@ func (m mark) tombstone() allocator.Tag {
 	return allocator.Tag{Name: m.BizTag, MaxID: m.MaxID, Deleted: true}
 }
 
-// mostStep is the largest step that can be meant: eight refills of a step near
-// the largest number would use up a tag.
-const mostStep = 1 << 40
-
 // check reports whether IDs of the row can be served.
 func (a alloc) check() error {
-	if a.Step < 1 || a.Step > mostStep {
+	if allocator.CheckStep(a.Step, allocator.LimitStep) != nil {
 		return fmt.Errorf("%w: the step of %s in leaf_alloc is %d, not from 1 to %d; set it right with `leaf tag set %s --step N`",
-			allocator.ErrDamaged, a.BizTag, a.Step, int64(mostStep), a.BizTag)
+			allocator.ErrDamaged, a.BizTag, a.Step, int64(allocator.LimitStep), a.BizTag)
 	}
 	return nil
 }

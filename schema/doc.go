@@ -18,5 +18,6 @@
 //
 // Two small tables stand beside it. leaf_mark has what leaf_alloc has no
 // columns for: where an operator moved max_id to, and how far a deleted tag was.
-// leaf_installation has the ID of the installation that uses the database.
+// leaf_installation has an ID of the database, and that of the installation
+// that uses it.
 package schema

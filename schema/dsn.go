@@ -6,8 +6,10 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -74,12 +76,12 @@ func (l driverLog) Print(v ...any) {
 }
 
 // connect returns a pool of connections. It makes none yet.
-func connect(cfg *mysql.Config) (*sql.DB, error) {
+func connect(cfg *mysql.Config, place *atomic.Pointer[string]) (*sql.DB, error) {
 	c, err := mysql.NewConnector(cfg)
 	if err != nil {
 		return nil, err
 	}
-	db := sql.OpenDB(connector{c})
+	db := sql.OpenDB(connector{c, place})
 	db.SetMaxOpenConns(maxConns)
 	db.SetMaxIdleConns(maxConns)
 	db.SetConnMaxLifetime(connLifetime)
@@ -88,8 +90,15 @@ func connect(cfg *mysql.Config) (*sql.DB, error) {
 
 // connector makes connections with our settings, and none to a server that is
 // read-only: accounts with the right to may write there, and what they
-// write on a replica others reserve on the primary.
-type connector struct{ driver.Connector }
+// write on a replica others reserve on the primary. Nor to another database than
+// that with the ID in place: where the address leads to may change, and not for
+// all generators at once.
+type connector struct {
+	driver.Connector
+	place *atomic.Pointer[string]
+}
+
+var errElsewhere = errors.New("the address leads to another database than the installation's (see leaf_installation)")
 
 // Connect implements [driver.Connector].
 func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
@@ -97,31 +106,51 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := prepare(ctx, conn); err != nil {
+	if err := c.prepare(ctx, conn); err != nil {
 		conn.Close()
 		return nil, err
 	}
 	return conn, nil
 }
 
-func prepare(ctx context.Context, conn driver.Conn) error {
-	// An init_connect may have begun a transaction, which would swallow all that follows.
-	for _, statement := range []string{settings, "ROLLBACK"} {
+func (c connector) prepare(ctx context.Context, conn driver.Conn) error {
+	for _, statement := range []string{
+		settings,
+		"ROLLBACK", // an init_connect may have begun a transaction, which would swallow all that follows
+		"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ", // a DSN could ask for dirty reads
+	} {
 		if _, err := conn.(driver.ExecerContext).ExecContext(ctx, statement, nil); err != nil {
 			return fmt.Errorf("the settings of the connection: %w", err)
 		}
 	}
-	rows, err := conn.(driver.QueryerContext).QueryContext(ctx, askReadOnly, nil)
-	if err != nil {
+	answer, err := text(ctx, conn, askReadOnly)
+	if err == nil {
+		err = writable(answer)
+	}
+	place := c.place.Load()
+	if err != nil || place == nil {
 		return err
+	}
+	switch answer, err = text(ctx, conn, "SELECT store FROM leaf_installation"); {
+	case err == io.EOF, err == nil && answer != *place:
+		return errElsewhere
+	}
+	return err
+}
+
+// text asks a question whose answer is one text; [io.EOF]: there is no row.
+func text(ctx context.Context, conn driver.Conn, question string) (string, error) {
+	rows, err := conn.(driver.QueryerContext).QueryContext(ctx, question, nil)
+	if err != nil {
+		return "", err
 	}
 	defer rows.Close()
 	row := make([]driver.Value, 1)
 	if err := rows.Next(row); err != nil {
-		return err
+		return "", err
 	}
-	text, _ := row[0].([]byte)
-	return writable(string(text))
+	answer, _ := row[0].([]byte)
+	return string(answer), rows.Close()
 }
 
 // askReadOnly asks the server whether it is read-only, as a text: numbers or

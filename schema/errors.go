@@ -19,6 +19,7 @@ const (
 	errOutOfRange   = 1264 // ER_WARN_DATA_OUT_OF_RANGE
 	errOption       = 1290 // ER_OPTION_PREVENTS_STATEMENT: --read-only
 	errBadText      = 1366 // ER_TRUNCATED_WRONG_VALUE_FOR_FIELD: not in the column's character set
+	errNoDefault    = 1364 // ER_NO_DEFAULT_FOR_FIELD
 	errTooLong      = 1406 // ER_DATA_TOO_LONG
 	errReadOnlyTx   = 1792 // ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
 	errReadOnlyMode = 1836 // ER_READ_ONLY_MODE
@@ -59,16 +60,15 @@ func (s *Store) explain(ctx context.Context, err error) error {
 		}
 	}
 	switch number(err) {
-	case errOutOfRange, errTooLong, errBadText:
-		return fmt.Errorf("%w: it does not fit its column in leaf_alloc: %w", allocator.ErrBadValue, err)
+	case errOutOfRange, errTooLong, errBadText, errNoDefault:
+		return fmt.Errorf("%w: it does not fit the columns of leaf_alloc: %w", allocator.ErrBadValue, err)
 	case errOption, errReadOnlyTx, errReadOnlyMode, errInnoReadOnly:
 		err = fmt.Errorf("%w: %w", errReadOnly, err)
 	}
 	if number(err) == 0 && !errors.Is(err, context.Canceled) || errors.Is(err, errReadOnly) {
 		// New connections may lead to the primary by now, and one after the
 		// other of the old ones would wait for a server that is gone.
-		s.pool.SetMaxIdleConns(0)
-		s.pool.SetMaxIdleConns(maxConns)
+		s.renew()
 	}
 	what := "MySQL"
 	switch {
@@ -83,7 +83,8 @@ func (s *Store) explain(ctx context.Context, err error) error {
 // lost is explain for what the service needs: it notes that the database is away,
 // or not ours any more.
 func (s *Store) lost(ctx context.Context, err error) error {
-	if err = s.explain(ctx, err); errors.Is(err, allocator.ErrUnavailable) || errors.Is(err, allocator.ErrRefused) {
+	err = s.explain(ctx, err)
+	if errors.Is(err, allocator.ErrRefused) || errors.Is(err, allocator.ErrUnavailable) && !errors.Is(s.Err(), allocator.ErrRefused) {
 		s.away.Store(&err)
 	}
 	return err

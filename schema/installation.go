@@ -23,13 +23,11 @@ type Owner struct {
 // Claim returns whose the database is. If it is nobody's, it is from now on
 // that of this installation. store is the ID of the database that the
 // installation is known to use, or empty: one that has lost its owner, or has
-// another ID, is refused, with an error that matches [allocator.ErrRefused]. It
-// opens the store first.
+// another ID, is refused, with an error that matches [allocator.ErrRefused].
+// From then on no connection is used that leads to another database. It comes
+// before [Store.Open], so that nothing is served from a database that is not known.
 func (s *Store) Claim(ctx context.Context, installation, store string) (Owner, error) {
-	if err := s.Open(ctx); err != nil {
-		return Owner{}, err
-	}
-	o, err := s.database()
+	o, err := s.examine(ctx)
 	if err != nil {
 		return Owner{}, err
 	}
@@ -38,12 +36,12 @@ func (s *Store) Claim(ctx context.Context, installation, store string) (Owner, e
 		switch {
 		case err == nil && store != "" && store != owner.Store:
 			return Owner{}, fmt.Errorf("%w: installation %s keeps its tags in another database (%s, this is %s): "+
-				"the same IDs would come from both; name that database with --mysql, on every generator",
-				allocator.ErrRefused, installation, store, owner.Store)
+				"the same IDs would come from both. Name that database with --mysql, on every generator; or, if it is gone for good and this one has all its rows, "+
+				"here: UPDATE leaf_installation SET id = '%s', store = '%s'", allocator.ErrRefused, installation, store, owner.Store, installation, store)
 		case err == nil:
-			if owner.Installation == installation {
-				s.owned.Store(&owner)
-			}
+			s.place.Store(&owner.Store)
+			s.owner.Store(&claimed{owner, owner.Installation == installation})
+			s.renew() // the connections that were made before
 			return owner, nil
 		case !errors.Is(err, sql.ErrNoRows):
 			return Owner{}, s.lost(ctx, err)
@@ -71,23 +69,31 @@ func (o *opened) claim(ctx context.Context, owner Owner) error {
 	return err
 }
 
-// checkOwner makes sure that a database that was ours still is. One that was
-// emptied is claimed again, before somebody else does who would take our workers.
+// claimed is an owner that was found, and whether that is this installation.
+type claimed struct {
+	Owner
+	ours bool
+}
+
+// checkOwner makes sure that the database has the owner that it had. Where ours
+// was removed, over a connection that is known to lead here, it is written again,
+// before somebody else claims the database and takes our workers.
 func (s *Store) checkOwner(ctx context.Context, o *opened) error {
-	ours := s.owned.Load()
-	if ours == nil {
-		return nil
+	had := s.owner.Load()
+	if had == nil {
+		return nil // a store that nobody claims
 	}
 	owner, err := o.owner(ctx)
-	if errors.Is(err, sql.ErrNoRows) {
+	if errors.Is(err, sql.ErrNoRows) && had.ours {
 		s.cfg.Log.Error("the database has lost the row of leaf_installation: was it emptied, or restored? It is written again")
-		if err := o.claim(ctx, *ours); err != nil {
+		if err := o.claim(ctx, had.Owner); err != nil {
 			return err
 		}
 		owner, err = o.owner(ctx)
 	}
-	if err == nil && (owner.Installation != ours.Installation || owner.Store != ours.Store) {
-		err = fmt.Errorf("%w: the database was installation %s's and is %s's now: was it emptied, or restored?", allocator.ErrRefused, ours.Installation, owner.Installation)
+	if err == nil && owner != had.Owner {
+		err = fmt.Errorf("%w: the database was %s of installation %s, and is %s of installation %s now: was it emptied, or restored?",
+			allocator.ErrRefused, had.Store, had.Installation, owner.Store, owner.Installation)
 	}
 	return err
 }

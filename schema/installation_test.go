@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/go-sql-driver/mysql"
+
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/tests/mariadb"
 )
@@ -87,10 +89,86 @@ func TestClaimOfOthers(t *testing.T) {
 		t.Errorf("Claim: %+v, %v", owner, err)
 	}
 	execute(t, dsn, "DELETE FROM leaf_installation")
-	told(t, s, true)
+	err = s.read(within(t), true, func(tag allocator.Tag) { t.Errorf("told of %+v", tag) })
+	wantError(t, "a reading of what is nobody's", err, allocator.ErrUnavailable)
 	if n := ask[int](t, dsn, "SELECT COUNT(*) FROM leaf_installation"); n != 0 {
 		t.Errorf("it was claimed in another's name")
 	}
+}
+
+// TestNotBeforeItIsKnown serves nothing from a database that is being claimed:
+// it may turn out to be the wrong one.
+func TestNotBeforeItIsKnown(t *testing.T) {
+	t.Parallel()
+	dsn := mariadb.NewDatabase(t)
+	createTag(t, newStore(t, dsn), "order", 1, 10)
+	s := prepareStore(t, dsn, io.Discard)
+	if _, err := s.Claim(within(t), "mine", ""); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.Reserve(within(t), "order", 1)
+	wantError(t, "Reserve", err, allocator.ErrUnavailable)
+	_, err = s.Create(within(t), allocator.Tag{Name: "other", MaxID: 1, Step: 1})
+	wantError(t, "Create", err, allocator.ErrUnavailable)
+	if n := ask[int](t, dsn, "SELECT SUM(max_id) FROM leaf_alloc"); n != 1 {
+		t.Errorf("max_id is %d", n)
+	}
+}
+
+// TestAddressLeadsElsewhere moves the address to another database, with and
+// without an owner: nothing is reserved there, and nothing is claimed.
+func TestAddressLeadsElsewhere(t *testing.T) {
+	t.Parallel()
+	here, there := mariadb.New(t), mariadb.New(t)
+	dsn, err := here.Database()
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved := edit(t, dsn, func(cfg *mysql.Config) { cfg.Addr = there.Addr() })
+	execute(t, there.DSN(""), "CREATE DATABASE "+name(t, dsn))
+	createTag(t, newStore(t, dsn), "order", 1, 10)
+	createTag(t, newStore(t, moved), "order", 1, 10)
+	front, address := through(t, dsn)
+	s := newStore(t, address)
+	if _, err := s.Claim(within(t), "mine", ""); err != nil {
+		t.Fatal(err)
+	}
+	first, err := s.Reserve(within(t), "order", 1)
+	if err != nil || first.First != 1 {
+		t.Fatalf("Reserve: %+v, %v", first, err)
+	}
+	for _, owned := range []bool{false, true} {
+		if owned {
+			execute(t, moved, "INSERT INTO leaf_installation (id, store) VALUES ('theirs', 'theirs')")
+		}
+		front.Lead(there.Addr())
+		for range 3 {
+			g, err := s.Reserve(within(t), "order", 1)
+			wantError(t, "Reserve elsewhere", err, allocator.ErrUnavailable)
+			if err == nil {
+				t.Fatalf("it reserved %v", g)
+			}
+		}
+		if err := s.read(within(t), false, func(tag allocator.Tag) { t.Errorf("told of %+v", tag) }); err == nil {
+			t.Errorf("it was read")
+		}
+		if n := ask[int](t, moved, "SELECT max_id FROM leaf_alloc"); n != 1 {
+			t.Errorf("max_id is %d there", n)
+		}
+		if n := ask[int](t, moved, "SELECT COUNT(*) FROM leaf_installation WHERE id = 'mine'"); n != 0 {
+			t.Errorf("it was claimed")
+		}
+		front.Lead(here.Addr())
+		if g, err := s.Reserve(within(t), "order", 1); err != nil || g.First <= first.Last {
+			t.Errorf("back again: %+v, %v", g, err)
+		}
+	}
+}
+
+// name is that of the database of a DSN.
+func name(tb testing.TB, dsn string) (name string) {
+	edit(tb, dsn, func(cfg *mysql.Config) { name = cfg.DBName })
+	return name
 }
 
 // TestOwnerChanges empties the database, or gives it to others, under a store
@@ -104,6 +182,9 @@ func TestOwnerChanges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := s.Open(within(t)); err != nil {
+		t.Fatal(err)
+	}
 	createTag(t, s, "order", 1, 10)
 	told(t, s, true)
 	execute(t, dsn, "DELETE FROM leaf_installation")
@@ -114,15 +195,19 @@ func TestOwnerChanges(t *testing.T) {
 	if !strings.Contains(log.String(), "lost the row of leaf_installation") {
 		t.Errorf("the log has %s", log.String())
 	}
-	for _, change := range []string{"SET id = 'theirs'", "SET id = 'mine', store = 'other'"} {
-		execute(t, dsn, "UPDATE leaf_installation "+change)
+	other := newStore(t, dsn)
+	if _, err := other.Claim(within(t), "mine", owner.Store); err != nil {
+		t.Fatal(err)
+	}
+	told(t, other, true) // over a connection that it has from now on
+	for change, s := range map[string]*Store{"id = 'theirs'": s, "id = 'mine', store = 'other'": other} {
+		execute(t, dsn, "UPDATE leaf_installation SET "+change)
 		err := s.read(within(t), false, func(tag allocator.Tag) { t.Errorf("told of %+v", tag) })
 		wantError(t, "a reading of what is another's", err, allocator.ErrRefused)
+		// That stays, whatever works.
+		_, err = s.Reserve(within(t), "order", 1)
+		wantError(t, "Reserve", err, allocator.ErrRefused)
 		wantError(t, "Err", s.Err(), allocator.ErrRefused)
-	}
-	execute(t, dsn, "UPDATE leaf_installation SET store = '"+owner.Store+"'")
-	told(t, s, false)
-	if s.Err() != nil {
-		t.Errorf("Err: %v", s.Err())
+		execute(t, dsn, "UPDATE leaf_installation SET id = 'mine', store = '"+owner.Store+"'")
 	}
 }

@@ -22,10 +22,13 @@ func TestMigrate(t *testing.T) {
 	if got := ask[string](t, dsn, "SELECT collation_name FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = 'leaf_alloc' AND column_name = 'biz_tag'"); got != "utf8mb4_bin" {
 		t.Errorf("biz_tag has the collation %s", got)
 	}
-	createTag(t, s, "order", 1, 10)
 	if _, err := s.Claim(within(t), "mine", ""); err != nil {
 		t.Fatal(err)
 	}
+	if err := s.Open(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	createTag(t, s, "order", 1, 10)
 	all := func() (text string) {
 		for _, table := range created {
 			text += snapshot(t, dsn, table)

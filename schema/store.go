@@ -43,7 +43,8 @@ type Store struct {
 	cfg  Config
 	name string
 	pool *sql.DB
-	open atomic.Pointer[opened]
+	fit  atomic.Pointer[opened] // once it was examined
+	open atomic.Pointer[opened] // the same, once it may be used
 
 	mu    sync.Mutex
 	known map[string]sight // the tags that were seen in the table
@@ -51,7 +52,8 @@ type Store struct {
 	named bool             // the rows that are not served were told
 
 	away  atomic.Pointer[error] // why the last call failed; nil: it did not
-	owned atomic.Pointer[Owner] // ourselves, once that is known; nil: the database is another's, or not reached yet
+	owner atomic.Pointer[claimed]
+	place atomic.Pointer[string] // the ID of the database; nil: not known yet
 }
 
 // opened is what is known of a database that was found fit.
@@ -82,11 +84,11 @@ func New(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	pool, err := connect(driver)
-	if err != nil {
+	s := &Store{cfg: cfg, name: driver.Addr + "/" + driver.DBName, known: make(map[string]sight)}
+	if s.pool, err = connect(driver, &s.place); err != nil {
 		return nil, err
 	}
-	return &Store{cfg: cfg, name: driver.Addr + "/" + driver.DBName, pool: pool, known: make(map[string]sight)}, nil
+	return s, nil
 }
 
 // Name is the address and the name of the database.
@@ -99,11 +101,20 @@ func (s *Store) Close() error { return s.pool.Close() }
 // those that are missing, and changes none that is there. It may be called until it succeeds, and
 // after; an error that matches [allocator.ErrRefused] will stay.
 func (s *Store) Open(ctx context.Context) error {
-	if s.open.Load() != nil {
-		return nil
+	o, err := s.examine(ctx)
+	if err == nil {
+		s.open.Store(o)
+	}
+	return err
+}
+
+// examine returns the database that was found fit, now or before.
+func (s *Store) examine(ctx context.Context) (*opened, error) {
+	if o := s.fit.Load(); o != nil {
+		return o, nil
 	}
 	_, err := s.Migrate(ctx)
-	return err
+	return s.fit.Load(), err
 }
 
 // Migrate does the work of [Store.Open], and returns the tables that it created.
@@ -139,12 +150,13 @@ func (s *Store) Migrate(ctx context.Context) (created []string, err error) {
 		s.cfg.Log.Warn("the MySQL server confirms what it has not synced to disk: when its machine crashes it may forget ranges that were handed out "+
 			"(that is noticed, and refused); set it to 1", "innodb_flush_log_at_trx_commit", flush)
 	}
-	s.open.Store(&opened{db: db, layout: l})
-	s.away.Store(nil)
+	s.fit.Store(&opened{db: db, layout: l})
+	s.found()
 	return names, nil
 }
 
-// Err says why the database is away, as far as the last call has noticed.
+// Err says why the database is away, as far as the last call has noticed. An
+// error that matches [allocator.ErrRefused] stays: the database is another's.
 func (s *Store) Err() error {
 	if err := s.away.Load(); err != nil {
 		return *err
@@ -152,10 +164,26 @@ func (s *Store) Err() error {
 	return nil
 }
 
+// found notes that the database answers, unless it was refused.
+func (s *Store) found() {
+	if err := s.away.Load(); err != nil && !errors.Is(*err, allocator.ErrRefused) {
+		s.away.CompareAndSwap(err, nil)
+	}
+}
+
+// renew makes all calls that begin from now on use new connections.
+func (s *Store) renew() {
+	s.pool.SetMaxIdleConns(0)
+	s.pool.SetMaxIdleConns(maxConns)
+}
+
 func (s *Store) database() (*opened, error) {
 	o := s.open.Load()
 	if o == nil {
 		return nil, fmt.Errorf("%w: the MySQL database has not been reached yet", allocator.ErrUnavailable)
+	}
+	if err := s.Err(); errors.Is(err, allocator.ErrRefused) {
+		return nil, err
 	}
 	return o, nil
 }
@@ -176,7 +204,7 @@ func (s *Store) Reserve(ctx context.Context, tag string, n int64) (allocator.Gra
 	if err != nil {
 		return allocator.Grant{}, s.lost(ctx, err)
 	}
-	s.away.Store(nil)
+	s.found()
 	return g, nil
 }
 
@@ -269,7 +297,7 @@ func (s *Store) sight(tag string) sight {
 func (s *Store) see(tag string, step int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if step > mostStep { // not to be used
+	if step > allocator.LimitStep { // not to be used
 		step = 0
 	}
 	k := s.known[tag]

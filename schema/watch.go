@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -70,11 +69,11 @@ func (s *Store) read(ctx context.Context, all bool, f func(allocator.Tag)) error
 		return s.lost(ctx, err)
 	}
 	gone := s.vanished()
-	tombs, err := o.tombstones(ctx, gone, marks)
+	tombs, err := o.tombstones(ctx, gone)
 	if err != nil {
 		return s.lost(ctx, err)
 	}
-	s.away.Store(nil)
+	s.found()
 	for _, tag := range gone {
 		delete(marks, tag)
 		if s.drop(tag) {
@@ -105,7 +104,7 @@ func (s *Store) checkServer(ctx context.Context, o *opened) error {
 // Rows returns how many rows of leaf_alloc are tags that can be served, and
 // which are not, with the reasons.
 func (s *Store) Rows(ctx context.Context) (tags int, unfit []string, err error) {
-	o, err := s.database()
+	o, err := s.examine(ctx)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -179,14 +178,15 @@ func (s *Store) drop(tag string) bool {
 	return true
 }
 
-// tombstones returns those of tags that are gone, by the notes that were read
-// before the table was. Where those have none the notes are read again: somebody
-// removed the row by hand, or it was deleted in between.
-func (o *opened) tombstones(ctx context.Context, gone []string, notes map[string]mark) (_ map[string]allocator.Tag, err error) {
-	if slices.ContainsFunc(gone, func(tag string) bool { return notes[tag].MaxID == 0 }) {
-		if notes, err = marks(ctx, o.db, nil); err != nil {
-			return nil, err
-		}
+// tombstones returns those of tags that are gone. The notes are read again: since
+// they were read before the rows, a tag may have been deleted in between.
+func (o *opened) tombstones(ctx context.Context, gone []string) (map[string]allocator.Tag, error) {
+	if len(gone) == 0 {
+		return nil, nil
+	}
+	notes, err := marks(ctx, o.db, nil)
+	if err != nil {
+		return nil, err
 	}
 	tombs := make(map[string]allocator.Tag, len(gone))
 	for _, tag := range gone {

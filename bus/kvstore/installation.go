@@ -23,7 +23,7 @@ const installationKey = "installation"
 // layouts or two stores could be the same.
 type Installation struct {
 	ID       string `json:"id"`       // random
-	Store    string `json:"store"`    // of segments: kv
+	Store    string `json:"store"`    // of segments: kv, mysql
 	Registry string `json:"registry"` // of workers: kv
 	// Database is the ID of the database that keeps the segments, where one
 	// does, from the first time that it was reached.

@@ -71,12 +71,12 @@ func (m *member) join(ctx context.Context) (identity bus.Identity, err error) {
 	}
 	identity.Foreign = fmt.Errorf("the database belongs to installation %s, and this NATS is installation %s: "+
 		"both would take the same workers. Segments are served; for snowflakes too, join the NATS of that installation (--server), "+
-		"or give this one a database of its own, or, if that installation is gone for good, delete the row of leaf_installation and start again",
-		owner, m.have.ID)
+		"or give this one a database of its own, or, if that installation is gone for good and what its workers reserved is over, "+
+		"UPDATE leaf_installation SET id = '%s' and start again", owner, m.have.ID, m.have.ID)
 	return identity, nil
 }
 
-// open opens what keeps the tags.
+// open opens what keeps the tags, after it is known to be the installation's.
 func (m *member) open(ctx context.Context) error {
 	if m.db == nil {
 		return m.kv.Open(ctx)
@@ -92,7 +92,7 @@ func (m *member) open(ctx context.Context) error {
 		return fmt.Errorf("%w: the database was this installation's (%s) and is installation %s's now: was it emptied, or restored? "+
 			"The next start takes it for that installation's, and serves no snowflakes", allocator.ErrRefused, m.have.ID, owner)
 	}
-	return nil
+	return m.db.Open(ctx)
 }
 
 // claim makes sure that the database is the one that the installation keeps its

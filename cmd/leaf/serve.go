@@ -27,7 +27,6 @@ const registryKV = "kv"
 
 // Bounds of flags that have no package of their own to set them.
 const (
-	limitMaxStep  = 1 << 40
 	limitReplicas = 5
 )
 
@@ -208,7 +207,7 @@ func (f *serveFlags) check() error {
 	}{
 		{"max-batch", f.maxBatch, 1, allocator.LimitMaxBatch},
 		{"max-waiting", f.maxWaiting, 1, allocator.LimitMaxWaiting},
-		{"max-step", f.maxStep, 1, limitMaxStep},
+		{"max-step", f.maxStep, 1, allocator.LimitStep},
 		{"replicas", int64(f.replicas), 0, limitReplicas},
 		{"events-max-bytes", f.evtMax, 1 << 20, 1 << 50},
 		{"epoch", f.epoch, 0, time.Now().UnixMilli()},

@@ -50,7 +50,10 @@ func (l *link) run() {
 
 func (l *link) dial() (*net.TCPConn, error) {
 	var dialer net.Dialer
-	conn, err := dialer.DialContext(l.ctx, "tcp", l.proxy.target)
+	l.proxy.mu.Lock()
+	target := l.proxy.target
+	l.proxy.mu.Unlock()
+	conn, err := dialer.DialContext(l.ctx, "tcp", target)
 	if err != nil {
 		return nil, err
 	}

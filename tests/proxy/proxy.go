@@ -27,11 +27,11 @@ const (
 // Proxy forwards connections to one server. Its methods may be called
 // concurrently, and all but Close from the function of OnRequest.
 type Proxy struct {
-	target   string
 	listener net.Listener
 	running  sync.WaitGroup
 
 	mu        sync.Mutex
+	target    string
 	links     map[*link]struct{} // the present connections
 	closed    bool
 	refusing  bool
@@ -149,6 +149,15 @@ func (p *Proxy) cut() {
 	for l := range p.links {
 		l.close()
 	}
+}
+
+// Lead closes all present connections, and forwards new ones to the host:port
+// target.
+func (p *Proxy) Lead(target string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target = target
+	p.cut()
 }
 
 // Refuse closes all present connections, and every new one at once, until
