@@ -11,7 +11,6 @@ import (
 
 // layout is what the database says about leaf_alloc.
 type layout struct {
-	exists      bool
 	description string // name of the column; empty: there is none
 	binary      bool   // biz_tag is sorted by bytes
 	flaws       []string
@@ -36,13 +35,9 @@ func inspect(ctx context.Context, db bun.IDB) (l layout, err error) {
 		COALESCE(e.transactions, '') = 'YES' AS transactions
 		FROM information_schema.tables t LEFT JOIN information_schema.engines e ON e.engine = t.engine
 		WHERE t.table_schema = DATABASE() AND t.table_name = 'leaf_alloc'`).Scan(ctx, &table)
-	if err == sql.ErrNoRows {
-		return l, nil
-	}
 	if err != nil {
 		return l, err
 	}
-	l.exists = true
 	flaw := func(format string, a ...any) { l.flaws = append(l.flaws, fmt.Sprintf(format, a...)) }
 	if table.Kind != "BASE TABLE" {
 		flaw("it is a %s; it must be a table", strings.ToLower(table.Kind))
