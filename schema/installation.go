@@ -27,7 +27,13 @@ type Owner struct {
 // From then on no connection is used that leads to another database. It comes
 // before [Store.Open], so that nothing is served from a database that is not known.
 func (s *Store) Claim(ctx context.Context, installation, store string) (Owner, error) {
-	o, err := s.examine(ctx)
+	nobodys := fmt.Errorf("%w: installation %s keeps its tags in database %s, and this one is nobody's: "+
+		"it lost its state, or it is another one. Name the right one with --mysql, or restore it; if it is the right one, with all that leaf_alloc had: "+
+		"`leaf migrate`, then INSERT INTO leaf_installation (id, store) VALUES ('%s', '%s')", allocator.ErrRefused, installation, store, installation, store)
+	o, err := s.examine(ctx, store != "")
+	if errors.Is(err, errNoOwner) {
+		return Owner{}, nobodys
+	}
 	if err != nil {
 		return Owner{}, err
 	}
@@ -46,9 +52,7 @@ func (s *Store) Claim(ctx context.Context, installation, store string) (Owner, e
 		case !errors.Is(err, sql.ErrNoRows):
 			return Owner{}, s.lost(ctx, err)
 		case store != "":
-			return Owner{}, fmt.Errorf("%w: installation %s keeps its tags in database %s, and this one is nobody's: "+
-				"it lost its state, or it is another one. Name the right one with --mysql, or restore it; if it is the right one, with all that leaf_alloc had: "+
-				"INSERT INTO leaf_installation (id, store) VALUES ('%s', '%s')", allocator.ErrRefused, installation, store, installation, store)
+			return Owner{}, nobodys
 		}
 		if err := o.claim(ctx, Owner{Installation: installation, Store: rand.Text()}); err != nil {
 			return Owner{}, s.lost(ctx, err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -101,24 +102,32 @@ func (s *Store) Close() error { return s.pool.Close() }
 // those that are missing, and changes none that is there. It may be called until it succeeds, and
 // after; an error that matches [allocator.ErrRefused] will stay.
 func (s *Store) Open(ctx context.Context) error {
-	o, err := s.examine(ctx)
+	o, err := s.examine(ctx, false)
 	if err == nil {
 		s.open.Store(o)
 	}
 	return err
 }
 
-// examine returns the database that was found fit, now or before.
-func (s *Store) examine(ctx context.Context) (*opened, error) {
+// examine returns the database that was found fit, now or before. One that must
+// have an owner and has none is left as it is: the error is errNoOwner.
+func (s *Store) examine(ctx context.Context, owned bool) (*opened, error) {
 	if o := s.fit.Load(); o != nil {
 		return o, nil
 	}
-	_, err := s.Migrate(ctx)
+	_, err := s.migrate(ctx, owned)
 	return s.fit.Load(), err
 }
 
+// errNoOwner: the database has no table leaf_installation.
+var errNoOwner = errors.New("the database is nobody's")
+
 // Migrate does the work of [Store.Open], and returns the tables that it created.
 func (s *Store) Migrate(ctx context.Context) (created []string, err error) {
+	return s.migrate(ctx, false)
+}
+
+func (s *Store) migrate(ctx context.Context, owned bool) (created []string, err error) {
 	// First: bun asks for the version without a context.
 	if err := s.pool.PingContext(ctx); err != nil {
 		return nil, s.lost(ctx, err)
@@ -127,6 +136,9 @@ func (s *Store) Migrate(ctx context.Context) (created []string, err error) {
 	names, err := missing(ctx, db)
 	if err != nil {
 		return nil, s.lost(ctx, err)
+	}
+	if owned && slices.Contains(names, "leaf_installation") {
+		return nil, errNoOwner
 	}
 	if len(names) > 0 && s.cfg.Check {
 		return nil, fmt.Errorf("%w: tables are missing in the database (%s); `leaf migrate` creates them", allocator.ErrRefused, strings.Join(names, ", "))

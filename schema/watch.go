@@ -104,7 +104,7 @@ func (s *Store) checkServer(ctx context.Context, o *opened) error {
 // Rows returns how many rows of leaf_alloc are tags that can be served, and
 // which are not, with the reasons.
 func (s *Store) Rows(ctx context.Context) (tags int, unfit []string, err error) {
-	o, err := s.examine(ctx)
+	o, err := s.examine(ctx, false)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -17,6 +17,9 @@ func TestOneDatabaseAnInstallation(t *testing.T) {
 	g := serve(t, t.TempDir(), "-s", server.ClientURL(), "--mysql", one, "--tag", "order")
 	want := []string{"keeps its tags in", "--mysql"}
 	leaf(t, "serve", "--http", "", "-s", server.ClientURL(), "--mysql", other).want(t, 1, want...)
+	if names := tablesOf(t, openDB(t, other)); names != nil {
+		t.Errorf("in a database that was refused, the tables %v were created", names)
+	}
 	// Neither does a database that knows an owner of its own.
 	foreign := embed(t, "--mysql", other)
 	leaf(t, "serve", "--http", "", "-s", server.ClientURL(), "--mysql", other).want(t, 1, want...)
