@@ -304,8 +304,8 @@ func TestEpisodes(t *testing.T) {
 			for range callers {
 				<-done
 			}
-			if failing, dry := a.Failing(); failing != 1 || dry != 1 {
-				t.Errorf("Failing() = %d, %d during the outage", failing, dry)
+			if failing, dry, why := a.Failing(); failing != 1 || dry != 1 || !errors.Is(why, errAway) {
+				t.Errorf("Failing() = %d, %d, %v during the outage", failing, dry, why)
 			}
 			if v := a.Views("", "", 1)[0]; v.State != "failing" || v.Error != errAway.Error() {
 				t.Errorf("the view is %+v", v)
@@ -317,7 +317,7 @@ func TestEpisodes(t *testing.T) {
 			synctest.Wait()
 			r.wantEpisodes(t, "refill_failed", outage, outage)
 			r.wantEpisodes(t, "starved", outage, outage)
-			if failing, dry := a.Failing(); failing != 0 || dry != 0 {
+			if failing, dry, _ := a.Failing(); failing != 0 || dry != 0 {
 				t.Errorf("Failing() = %d, %d after the outage", failing, dry)
 			}
 		}
@@ -362,7 +362,7 @@ func TestEpisodesEndWithTheTag(t *testing.T) {
 					if refused {
 						r.wantEpisodes(t, "starved", 1, 1)
 					}
-					if failing, dry := a.Failing(); failing != 0 || dry != 0 {
+					if failing, dry, _ := a.Failing(); failing != 0 || dry != 0 {
 						t.Errorf("Failing() = %d, %d", failing, dry)
 					}
 				})

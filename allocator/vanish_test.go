@@ -140,7 +140,7 @@ func TestDamaged(t *testing.T) {
 		if waited := time.Since(begin); waited > 0 {
 			t.Errorf("Take waited for %v", waited)
 		}
-		if failing, dry := a.Failing(); failing != 1 || dry != 0 {
+		if failing, dry, _ := a.Failing(); failing != 1 || dry != 0 {
 			t.Errorf("Failing says %d, %d; want 1 that is not the store's fault", failing, dry)
 		}
 		s.onReserve(nil)

@@ -2,6 +2,7 @@ package allocator
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -112,18 +113,21 @@ func (a *Allocator) Tags() int {
 // Waiting is how many requests wait for a segment.
 func (a *Allocator) Waiting() int64 { return a.waiting.Load() }
 
-// Failing is how many tags fail to be refilled, and how many of those have
-// nothing left in memory because the store fails: a record that is damaged is
-// its tag's own trouble.
-func (a *Allocator) Failing() (failing, dry int) {
+// Failing is how many tags fail to be refilled, how many of those have
+// nothing left in memory because the store fails, and why the first of these by name
+// does. A record that is damaged is its tag's own trouble.
+func (a *Allocator) Failing() (failing, dry int, why error) {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
+	first := ""
 	for b := range a.failing {
 		b.mu.Lock()
 		if b.left == 0 && b.failure != nil && !errors.Is(b.failure.err, ErrDamaged) {
-			dry++
+			if dry++; dry == 1 || b.tag < first {
+				first, why = b.tag, fmt.Errorf("%s has no IDs left: %w", b.tag, b.failure.err)
+			}
 		}
 		b.mu.Unlock()
 	}
-	return len(a.failing), dry
+	return len(a.failing), dry, why
 }

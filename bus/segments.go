@@ -12,7 +12,6 @@ import (
 var (
 	errNotOpen = errors.New("the store is not there yet")
 	errNoTags  = fmt.Errorf("%w: the tags of the start are not made yet", allocator.ErrUnavailable)
-	errDry     = errors.New("the store is away and a tag has no IDs left")
 )
 
 // newSegments returns the service leaf-segment: it answers leaf.segment.<tag>.
@@ -31,10 +30,8 @@ func newSegments(g *Generator) *issuer {
 			if !g.prepared.Load() {
 				return errNotOpen
 			}
-			if _, dry := g.alloc.Failing(); dry > 0 {
-				return errDry
-			}
-			return nil
+			_, _, why := g.alloc.Failing()
+			return why
 		},
 		offered: func(b beat) bool { return b.Segment },
 	}

@@ -64,7 +64,7 @@ func (g *Generator) stats(e *micro.Endpoint) any {
 }
 
 func (g *Generator) state() State {
-	failing, _ := g.alloc.Failing()
+	failing, _, _ := g.alloc.Failing()
 	flakes := g.flakes.State()
 	s := State{
 		Node: g.cfg.Node, Version: g.cfg.Release, Address: g.cfg.Conn.ConnectedUrlRedacted(),
