@@ -374,7 +374,8 @@ func (g *Generator) retire(ctx context.Context) error {
 		g.mu.Unlock()
 		return nil
 	}
-	l.ReservedUntil = min(l.ReservedUntil, max(t, g.seq.ms+1)+g.cfg.Grace.Milliseconds())
+	used := g.seq.ms + 1 // an old list may have said less since then
+	l.ReservedUntil = max(used, min(l.ReservedUntil, max(t, used)+g.cfg.Grace.Milliseconds()))
 	next := l.Record
 	g.mu.Unlock()
 	err := g.save(func(f *Saved) { f.ReservedUntil = min(f.ReservedUntil, next.ReservedUntil) })

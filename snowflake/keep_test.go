@@ -28,6 +28,14 @@ type registry struct {
 	delay  time.Duration
 	fault  func(ctx context.Context, call string) snowflaketest.Fault // of "List", "Add", "Put"; nil: none
 	writes []snowflake.Record
+	old    []snowflake.Entry // what List returns, if it is old
+}
+
+// age lets List return this from now on; nil: what is there.
+func (r *registry) age(list []snowflake.Entry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.old = list
 }
 
 func (r *registry) set(fault func(ctx context.Context, call string) snowflaketest.Fault) {
@@ -85,6 +93,12 @@ func (r *registry) next(ctx context.Context, call string, writes ...snowflake.Re
 func (r *registry) List(ctx context.Context) ([]snowflake.Entry, error) {
 	if r.next(ctx, "List") != snowflaketest.None {
 		return nil, errAway
+	}
+	r.mu.Lock()
+	old := r.old
+	r.mu.Unlock()
+	if old != nil {
+		return old, nil
 	}
 	return r.Registry.List(ctx)
 }
@@ -792,6 +806,41 @@ func TestRetire(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestRetireAfterOldList: a list that is older than the reservation makes the
+// generator stop, and must not make its last word give free what it has used.
+func TestRetireAfterOldList(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		n := w.start()
+		n.take(0)
+		old := []snowflake.Entry{w.record(0)}
+		n.run(3 * time.Minute)
+		n.take(0)
+		used := w.parts(n.last).UnixMS
+		if used < old[0].ReservedUntil {
+			t.Fatalf("the list is not old enough: it has %d, where IDs are from %d", old[0].ReservedUntil, used)
+		}
+		lost := false
+		n.registry.set(func(_ context.Context, call string) snowflaketest.Fault {
+			if call == "Put" && !lost {
+				lost = true
+				return snowflaketest.Done // so that the next one is a conflict
+			}
+			return snowflaketest.None
+		})
+		n.registry.age(old)
+		for range 10 { // until it has looked
+			time.Sleep(time.Second)
+			synctest.Wait()
+		}
+		n.refused(snowflake.ErrNoWorker)
+		n.registry.age(nil)
+		n.stop()
+		if until := w.record(0).ReservedUntil; until <= used {
+			t.Errorf("the record is reserved until %d, where IDs are from %d", until, used)
+		}
+	})
 }
 
 // TestClaimAfterAway: what a generator issued from its file alone, up to the
