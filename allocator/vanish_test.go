@@ -123,6 +123,25 @@ func TestVanishedUnderBatch(t *testing.T) {
 	})
 }
 
+// TestFloorOfATagThatIsNotInMemory: what the store notes of a tag counts also
+// for one that was never used here. A record below it went back.
+func TestFloorOfATagThatIsNotInMemory(t *testing.T) {
+	for name, told := range map[string]allocator.Tag{
+		"a floor":     {Name: "order", MaxID: 1, Step: 10, Floor: 5001},
+		"a tombstone": {Name: "order", MaxID: 5001, Deleted: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				a := start(t, allocator.Config{Store: deaf{newStore(t, 10)}}) // at 1
+				a.Apply(told)
+				if _, err := a.Take(t.Context(), "order", 1); !errors.Is(err, allocator.ErrRegressed) {
+					t.Errorf("Take: %v, want it regressed", err)
+				}
+			})
+		})
+	}
+}
+
 // TestDamaged: a record that is damaged is answered at once, and is its tag's
 // own trouble.
 func TestDamaged(t *testing.T) {
