@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -284,8 +285,8 @@ func (a *Allocator) buffer(tag string) (*buffer, error) {
 		return nil, ErrClosed
 	}
 	if b = a.buffers[tag]; b == nil {
-		b = &buffer{tag: tag}
-		a.buffers[tag] = b
+		b = &buffer{tag: strings.Clone(tag)} // not the whole subject that it is a part of
+		a.buffers[b.tag] = b
 	}
 	return b, nil
 }

@@ -45,6 +45,7 @@ func TestServeRefuses(t *testing.T) {
 		{"--worker-bits", "0"}, {"--sequence-bits", "0"}, {"--worker-bits", "22"},
 		{"--worker-bits", "1", "--sequence-bits", "1"}, // ends after the year 9999
 		{"--worker-reserve", "999ms"}, {"--worker-reserve", "8761h"}, {"--worker-grace", "999ms"}, {"--worker-grace", "8761h"},
+		{"--tag-refresh", "99ms"}, {"--tag-refresh", "25h"}, {"--mysql", "nonsense"}, {"--mysql", "u:p@tcp(127.0.0.1:1)/"},
 		{"--max-clock-skew", "9ms"}, {"--max-clock-skew", "61m"}, {"--max-clock-back", "0s"}, {"--max-clock-back", "1001ms"},
 		{"--log-level", "loud"}, {"--log-format", "xml"}, {"--node", "a b"}, {"extra"},
 	} {
