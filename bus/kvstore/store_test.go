@@ -90,6 +90,9 @@ func saveBucket(tb testing.TB, cfg Config, bucket string) (restore func()) {
 			tb.Fatalf("restoring: %v", err)
 		}
 		kv, err := openBucket(ctx, cfg, bucket, "")
+		for removing(err) {
+			kv, err = openBucket(ctx, cfg, bucket, "")
+		}
 		if err != nil {
 			tb.Fatalf("restoring: %v", err)
 		}
@@ -99,6 +102,14 @@ func saveBucket(tb testing.TB, cfg Config, bucket string) (restore func()) {
 			}
 		}
 	}
+}
+
+// removing reports whether a bucket cannot be made because the server still
+// removes the folder of the one before: on a slow disk that was seen.
+func removing(err error) bool {
+	const codeStoreFailed jetstream.ErrorCode = 10049
+	var api *jetstream.APIError
+	return errors.As(err, &api) && api.ErrorCode == codeStoreFailed
 }
 
 func TestNotOpen(t *testing.T) {
