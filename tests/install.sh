@@ -49,3 +49,10 @@ have mariadbd mariadb-install-db my_print_defaults ||
 	install 'the tests start MariaDB servers of their own, and mariadbd or mariadb-install-db is missing' \
 		'install mariadbd and mariadb-install-db of MariaDB 10.11, or set LEAF_TEST_MYSQL to the DSN of a server (the tests that stop theirs then still fail)' \
 		mariadb-server-core mariadb-client-core
+
+# The classes without the package zookeeper, which would also make a user and
+# bring a desktop's Java. That of the logger comes with them.
+{ have java && [ -e /usr/share/java/zookeeper.jar ] && [ -e /usr/share/java/slf4j-simple.jar ]; } ||
+	install 'the tests start ZooKeeper servers of their own, and java, /usr/share/java/zookeeper.jar or slf4j-simple.jar there is missing' \
+		'install java 17 and the jars of ZooKeeper 3.8 where Debian has them, or set LEAF_TEST_ZOOKEEPER to the host:port of a server (the tests that stop theirs then still fail)' \
+		libzookeeper-java default-jre-headless

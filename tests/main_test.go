@@ -11,7 +11,9 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/leafbus/leafbus/tests/daemon"
 	"github.com/leafbus/leafbus/tests/mariadb"
+	"github.com/leafbus/leafbus/tests/zookeeper"
 )
 
 // peakFile makes the test binary run the command in its arguments and write
@@ -46,7 +48,7 @@ func runTests(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "building leaf: %v\n%s", err, out)
 		return 1
 	}
-	return mariadb.Main(m)
+	return daemon.Main(m, mariadb.CloseShared, zookeeper.CloseShared)
 }
 
 func leafPath() string {

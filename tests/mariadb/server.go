@@ -13,14 +13,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/go-sql-driver/mysql"
-)
 
-// patience is how long a server may take to start, to stop or to answer. It is
-// long because it is only used up where something is broken.
-const patience = 40 * time.Second
+	"github.com/leafbus/leafbus/tests/daemon"
+)
 
 // small makes a server start fast. What a commit promises stays as it is.
 var small = []string{
@@ -37,8 +34,7 @@ type Server struct {
 	folder  string // with the data and the log
 	options []string
 	addr    string
-	process *process // the last one
-	frozen  bool
+	process *daemon.Process // the last one
 }
 
 // Start makes a data folder in a new folder in dir, runs a server with it on a
@@ -46,7 +42,7 @@ type Server struct {
 // arguments of mariadbd, for every run. If Start fails, nothing is left
 // running. Whoever made dir removes it after Close.
 func Start(dir string, options ...string) (*Server, error) {
-	folder, err := newFolder(dir)
+	folder, err := daemon.NewFolder(dir, "mariadb-")
 	if err != nil {
 		return nil, err
 	}
@@ -57,32 +53,14 @@ func Start(dir string, options ...string) (*Server, error) {
 	if err := install(s.data(), s.temp()); err != nil {
 		return nil, err
 	}
-	for range 10 {
-		if s.addr, err = freeAddr(); err != nil {
-			return nil, err
-		}
-		// Another server can be faster than this one to take the port.
-		if err = s.Run(); !errors.Is(err, errPortTaken) {
-			break
-		}
-	}
+	err = daemon.OnFreePorts(1, func(addrs []string) error {
+		s.addr = addrs[0]
+		return s.Run()
+	})
 	if err != nil {
 		return nil, err
 	}
 	return s, nil
-}
-
-// newFolder makes a folder in dir and returns the path by which the server
-// will know it, whatever its working folder.
-func newFolder(dir string) (string, error) {
-	folder, err := os.MkdirTemp(dir, "mariadb-")
-	if err != nil {
-		return "", err
-	}
-	if folder, err = filepath.Abs(folder); err != nil {
-		return "", err
-	}
-	return filepath.EvalSymlinks(folder)
 }
 
 func (s *Server) data() string { return filepath.Join(s.folder, "data") }
@@ -95,7 +73,7 @@ func (s *Server) temp() string { return filepath.Join(s.folder, "tmp") }
 // options are further arguments of mariadbd for this run only. It returns when
 // the server answers queries; what a kill left undone is recovered by then.
 func (s *Server) Run(options ...string) error {
-	if s.process != nil && !s.process.ended() {
+	if s.process != nil && !s.process.Ended() {
 		return errors.New("mariadbd runs already: Stop or Kill it first")
 	}
 	host, port, err := net.SplitHostPort(s.addr)
@@ -115,9 +93,9 @@ func (s *Server) Run(options ...string) error {
 	if err != nil {
 		return err
 	}
-	s.process, s.frozen = p, false
+	s.process = p
 	if err := s.awaitReady(); err != nil {
-		p.kill()
+		p.Close()
 		return err
 	}
 	return nil
@@ -131,33 +109,16 @@ func (s *Server) awaitReady() error {
 		return err
 	}
 	defer db.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	looks := time.NewTicker(10 * time.Millisecond)
-	defer looks.Stop()
-	for {
-		data, err := dataFolder(ctx, db)
-		if err == nil && data == s.data() {
-			return nil
+	return s.process.Await(func(ctx context.Context) error {
+		var data string
+		if err := db.QueryRowContext(ctx, "SELECT @@datadir").Scan(&data); err != nil {
+			return err
 		}
-		select {
-		case <-s.process.exited:
-			return s.process.failure()
-		case <-ctx.Done():
-			return fmt.Errorf("mariadbd does not answer after %v (%v); its log ends with:\n%s", patience, err, s.process.logTail())
-		case <-looks.C:
+		if filepath.Clean(data) != s.data() {
+			return fmt.Errorf("another server, of %s, has the port", data)
 		}
-	}
-}
-
-// dataFolder asks a server for its data folder. Whatever else has the port may
-// accept connections and say nothing, so an answer must come soon.
-func dataFolder(ctx context.Context, db *sql.DB) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	var data string
-	err := db.QueryRowContext(ctx, "SELECT @@datadir").Scan(&data)
-	return filepath.Clean(data), err
+		return nil
+	})
 }
 
 // open returns connections that do not print what breaks them.
@@ -202,7 +163,7 @@ func execute(dsn, statement string) error {
 		return err
 	}
 	defer db.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), daemon.Patience)
 	defer cancel()
 	if _, err := db.ExecContext(ctx, statement); err != nil {
 		return fmt.Errorf("%s: %w", statement, err)
@@ -212,48 +173,22 @@ func execute(dsn, statement string) error {
 
 // Stop shuts the server down and waits for its end. One that does not obey is
 // killed, which is an error. A frozen one must thaw before.
-func (s *Server) Stop() error {
-	if s.frozen {
-		return errors.New("mariadbd is frozen: Thaw it before Stop")
-	}
-	return s.process.stop()
-}
+func (s *Server) Stop() error { return s.process.Stop() }
 
 // Kill ends the server at once, as kill -9 does, and waits for its end. It is
 // an error if the server had ended before.
-func (s *Server) Kill() error {
-	if s.process.ended() {
-		return s.process.failure()
-	}
-	s.process.kill()
-	return nil
-}
+func (s *Server) Kill() error { return s.process.Kill() }
 
 // Freeze stops every thread of the server where it is, as if its machine hung:
 // connections stay open and nothing is answered, until Thaw.
-func (s *Server) Freeze() error {
-	if s.frozen {
-		return nil
-	}
-	if err := s.process.freeze(); err != nil {
-		return err
-	}
-	s.frozen = true
-	return nil
-}
+func (s *Server) Freeze() error { return s.process.Freeze() }
 
 // Thaw lets a frozen server go on; it then answers what it was asked meanwhile.
-func (s *Server) Thaw() error {
-	if err := s.process.thaw(); err != nil {
-		return err
-	}
-	s.frozen = false
-	return nil
-}
+func (s *Server) Thaw() error { return s.process.Thaw() }
 
 // Close ends the server at once, in whatever state it is, and waits for its
 // end. Closing again does nothing. The data stays.
 func (s *Server) Close() error {
-	s.process.kill()
+	s.process.Close()
 	return nil
 }

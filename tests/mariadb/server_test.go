@@ -4,32 +4,26 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/leafbus/leafbus/tests/daemon"
 )
 
-// orphanEnv makes the test binary start a server in the folder that it names,
-// print the address, and wait to be killed.
-const orphanEnv = "LEAF_TEST_ORPHAN"
-
 func TestMain(m *testing.M) {
-	if dir := os.Getenv(orphanEnv); dir != "" {
+	daemon.Orphan(func(dir string) (string, error) {
 		s, err := Start(dir)
 		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+			return "", err
 		}
-		fmt.Println(s.Addr())
-		select {}
-	}
+		return s.Addr(), nil
+	})
 	os.Exit(Main(m))
 }
 
@@ -68,14 +62,6 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// gone fails the test if the process still exists.
-func gone(t *testing.T, p *process) {
-	t.Helper()
-	if err := syscall.Kill(p.cmd.Process.Pid, 0); !errors.Is(err, syscall.ESRCH) {
-		t.Errorf("the process is still there: %v", err)
-	}
-}
-
 func TestServerKeepsWhatItCommitted(t *testing.T) {
 	others := goleak.IgnoreCurrent() // the shared server may run
 	t.Cleanup(func() { goleak.VerifyNone(t, others) })
@@ -94,7 +80,6 @@ func TestServerKeepsWhatItCommitted(t *testing.T) {
 
 	for name, end := range map[string]func() error{"Kill": s.Kill, "Stop": s.Stop} {
 		must(t, end())
-		gone(t, s.process)
 		if err := db.PingContext(t.Context()); err == nil {
 			t.Fatalf("%s: the server still answers", name)
 		}
@@ -117,7 +102,6 @@ func TestServerKeepsWhatItCommitted(t *testing.T) {
 	must(t, s.Freeze())
 	must(t, s.Close())
 	must(t, s.Close())
-	gone(t, s.process)
 }
 
 func TestFreeze(t *testing.T) {
@@ -181,7 +165,7 @@ func TestPortTaken(t *testing.T) {
 	l, err := net.Listen("tcp", s.Addr())
 	must(t, err)
 	defer l.Close()
-	if err := s.Run(); !errors.Is(err, errPortTaken) {
+	if err := s.Run(); !errors.Is(err, daemon.ErrPortTaken) {
 		t.Errorf("ran on a taken port: %v", err)
 	}
 }

@@ -3,10 +3,11 @@ package mariadb
 import (
 	"fmt"
 	"os"
-	"sync"
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/leafbus/leafbus/tests/daemon"
 )
 
 // serverEnv is the DSN of a server for [NewDatabase], with an account that may
@@ -14,12 +15,7 @@ import (
 const serverEnv = "LEAF_TEST_MYSQL"
 
 // shared is the one server of a test binary.
-var shared struct {
-	sync.Mutex
-	dir    string
-	server *Server
-	err    error // of its start, which is tried once
-}
+var shared = daemon.Shared[*Server]{Start: func(dir string) (*Server, error) { return Start(dir) }}
 
 // New starts a server that ends with the test. It is for tests that kill,
 // freeze or configure it; others share one, see [NewDatabase].
@@ -38,50 +34,16 @@ func New(tb testing.TB, options ...string) *Server {
 // that counts goroutines begins to do so afterwards.
 func Shared(tb testing.TB) *Server {
 	tb.Helper()
-	shared.Lock()
-	defer shared.Unlock()
-	if shared.server == nil && shared.err == nil {
-		shared.server, shared.err = startShared()
-	}
-	if shared.err != nil {
-		tb.Fatal(shared.err)
-	}
-	return shared.server
-}
-
-// startShared makes a folder that outlives the test which happens to be first.
-func startShared() (*Server, error) {
-	dir, err := os.MkdirTemp("", "leaf-mariadb-")
-	if err != nil {
-		return nil, err
-	}
-	shared.dir = dir
-	return Start(dir)
+	return shared.Get(tb)
 }
 
 // CloseShared ends the shared server if there is one, and removes its data.
-func CloseShared() error {
-	shared.Lock()
-	defer shared.Unlock()
-	if shared.server != nil {
-		_ = shared.server.Close()
-	}
-	dir := shared.dir
-	shared.server, shared.err, shared.dir = nil, nil, ""
-	return os.RemoveAll(dir)
-}
+func CloseShared() error { return shared.Close() }
 
 // Main runs the tests, closes the shared server, and returns the exit status:
 //
 //	func TestMain(m *testing.M) { os.Exit(mariadb.Main(m)) }
-func Main(m *testing.M) int {
-	status := m.Run()
-	if err := CloseShared(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return max(status, 1)
-	}
-	return status
-}
+func Main(m *testing.M) int { return daemon.Main(m, CloseShared) }
 
 // NewDatabase creates an empty database that is dropped when the test ends,
 // and returns its DSN. It is on the shared server, or on that of the

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package mariadb
+package daemon
 
 import "os/exec"
 

@@ -1,4 +1,4 @@
-package mariadb
+package daemon
 
 import (
 	"os/exec"

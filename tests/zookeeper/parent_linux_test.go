@@ -1,0 +1,9 @@
+package zookeeper
+
+import (
+	"testing"
+
+	"github.com/leafbus/leafbus/tests/daemon"
+)
+
+func TestServerDiesWithTheTest(t *testing.T) { daemon.CheckOrphan(t) }
