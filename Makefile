@@ -6,7 +6,7 @@ FUZZTIME    ?= 20s
 # The fuzz targets, as package:name.
 FUZZ         = bus:FuzzParseRequest bus:FuzzParseReply bus:FuzzParseEvent bus:FuzzDecode \
                allocator:FuzzCheckTag allocator:FuzzParseMark allocator:FuzzParseMarkLine bus/kvstore:FuzzDecodeRecord \
-               bus/kvstore:FuzzDecodeWorker snowflake:FuzzReadSlot snowflake:FuzzDecode schema:FuzzParseDSN
+               bus/kvstore:FuzzDecodeWorker snowflake:FuzzReadSlot snowflake:FuzzDecode schema:FuzzParseDSN snowflake/zookeeper:FuzzDecodeNode
 
 .PHONY: run build deps test lint vuln bench fuzz mutations clean
 

@@ -129,6 +129,16 @@ func (c *Client) Workers(ctx context.Context, req WorkersRequest) (WorkersPage, 
 	return call[WorkersPage](ctx, c, SubjectWorkersList, req)
 }
 
+// ReleaseWorker gives a worker free whose holder is stopped, and returns its
+// record, which says from when on another may take it; [snowflake.Release] says
+// what uniqueness then rests on. One that is free already it leaves as it is. It
+// matches [Conflict] if a generator is running that holds it or may, or the record
+// is not as the request says any more. Of any error that is not an [Error],
+// and of one that says so, look whether it happened.
+func (c *Client) ReleaseWorker(ctx context.Context, req WorkerRelease) (Worker, error) {
+	return call[Worker](ctx, c, SubjectWorkersRelease, req)
+}
+
 // call makes an administrative request. It is not repeated: whether a change
 // happened that was not confirmed, a person should look.
 func call[Resp any](ctx context.Context, c *Client, subject string, req any) (Resp, error) {

@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -134,7 +135,7 @@ type (
 	skewedBody struct {
 		Node        string `json:"node"`
 		NowMS       int64  `json:"now_ms"`
-		RecordedMS  int64  `json:"recorded_ms,omitempty"` // by the monotonic clock
+		RecordedMS  int64  `json:"recorded_ms,omitempty"` // by the own last run, or the monotonic clock
 		PeersMS     int64  `json:"peers_ms,omitempty"`
 		ThresholdMS int64  `json:"threshold_ms"`
 	}
@@ -196,7 +197,7 @@ func snowflakeEvent(node, registry string, e snowflake.Event) *nats.Msg {
 	case snowflake.ClockSkewed:
 		body := skewedBody{Node: node, NowMS: e.Now, PeersMS: e.Peers, ThresholdMS: e.Threshold.Milliseconds()}
 		if e.Peers == 0 {
-			body.RecordedMS = e.Expected
+			body.RecordedMS = cmp.Or(e.Recorded, e.Expected)
 		}
 		return newEvent(alert, "clock.skewed", node, node, body)
 	case snowflake.WorkerAcquired:

@@ -66,6 +66,14 @@ func TestSnowflakeEvents(t *testing.T) {
 			snowflake.ClockSkewed{Now: 5000, Expected: 2000, Threshold: time.Second},
 			"leaf.events.alert.clock.skewed.n1", `{"node":"n1","now_ms":5000,"recorded_ms":2000,"threshold_ms":1000}`,
 		},
+		{
+			snowflake.ClockSkewed{Now: 5000, Recorded: 12_000, Threshold: 5 * time.Second},
+			"leaf.events.alert.clock.skewed.n1", `{"node":"n1","now_ms":5000,"recorded_ms":12000,"threshold_ms":5000}`,
+		},
+		{
+			snowflake.ClockSkewed{Now: 5000, Peers: 3000, Threshold: time.Second},
+			"leaf.events.alert.clock.skewed.n1", `{"node":"n1","now_ms":5000,"peers_ms":3000,"threshold_ms":1000}`,
+		},
 		{snowflake.WorkerAcquired{Held: held}, "leaf.events.info.worker.acquired.7", worker},
 		{snowflake.WorkerReleased{Held: held}, "leaf.events.info.worker.released.7", worker},
 		{snowflake.WorkerLost{Held: held}, "leaf.events.alert.worker.lost.7", worker},

@@ -41,8 +41,9 @@ type Config struct {
 	// are needed; this package sets what connects it to other generators.
 	Snowflake    snowflake.Config
 	RegistryKind string // of workers: kv
-	// Workers lists the workers' records for people. Default: the registry.
-	Workers func(context.Context) ([]snowflake.Entry, error)
+	// Workers is the same registry for administration: a handle of its own where
+	// a handle remembers what it has read. Default: the registry.
+	Workers snowflake.Registry
 	// Installation is the one that the data folder belongs to; empty: none yet.
 	Installation string
 
@@ -123,7 +124,7 @@ func NewGenerator(cfg Config) *Generator {
 		cfg.MaxWaiting = allocator.DefaultMaxWaiting
 	}
 	if cfg.Workers == nil {
-		cfg.Workers = cfg.Snowflake.Registry.List
+		cfg.Workers = cfg.Snowflake.Registry
 	}
 	if cfg.StoreErr == nil {
 		cfg.StoreErr = func() error { return nil }
@@ -147,7 +148,8 @@ func NewGenerator(cfg Config) *Generator {
 // Run serves until the context is done, and then drains: it leaves its queue
 // groups, answers all requests that it has accepted, hands over its events and
 // closes the connection. An error says that the generator does not belong
-// here, or that its connection is gone for good.
+// here, must not issue snowflakes (see [snowflake.ErrRefused]), or that its connection
+// is gone for good.
 func (g *Generator) Run(ctx context.Context) error {
 	life, endLife := context.WithCancel(context.WithoutCancel(ctx))
 	defer endLife()
@@ -157,7 +159,7 @@ func (g *Generator) Run(ctx context.Context) error {
 
 	stopEvents := background(g.publisher.run)
 	err := g.listen()
-	ready, refused := make(chan struct{}), make(chan error, 1)
+	ready, refused := make(chan struct{}), make(chan error, 2) // of stopWork and stopFlakes one each
 	stopWork := background(func(ctx context.Context) {
 		if err := g.prepare(ctx); err != nil {
 			refused <- err
@@ -168,7 +170,11 @@ func (g *Generator) Run(ctx context.Context) error {
 		g.alloc.Run(ctx)
 	})
 
-	stopFlakes := background(g.runFlakes)
+	stopFlakes := background(func(ctx context.Context) {
+		if err := g.runFlakes(ctx); err != nil {
+			refused <- err
+		}
+	})
 
 	var services services
 	if err == nil {

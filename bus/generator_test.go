@@ -66,12 +66,27 @@ func (r *running) ended() <-chan error { return r.done }
 // start runs a generator on store until the test ends.
 func start(t *testing.T, s *embedded.Server, node string, store allocator.Store, change func(*bus.Config)) *running {
 	t.Helper()
+	r, ready := begin(t, s, node, store, change)
+	select {
+	case <-ready:
+	case err := <-r.done:
+		r.done <- err
+		t.Fatalf("%s did not start: %v", node, err)
+	case <-time.After(patience):
+		t.Fatalf("%s did not get ready", node)
+	}
+	return r
+}
+
+// begin is start without waiting until it is ready.
+func begin(t *testing.T, s *embedded.Server, node string, store allocator.Store, change func(*bus.Config)) (r *running, ready <-chan struct{}) {
+	t.Helper()
 	nc := connect(t, s)
 	js, err := jetstream.New(nc)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ready := make(chan struct{})
+	started := make(chan struct{})
 	state := kvstore.Config{Conn: nc, JS: js, Log: quiet}
 	cfg := bus.Config{
 		Conn: nc, JS: js, Store: store, Node: node, Log: quiet, Release: "test",
@@ -81,7 +96,7 @@ func start(t *testing.T, s *embedded.Server, node string, store allocator.Store,
 		MaxStep:      allocator.DefaultMaxStep,
 		MaxWait:      200 * time.Millisecond,
 		DrainTimeout: patience,
-		Ready:        func() { close(ready) },
+		Ready:        func() { close(started) },
 		Snowflake: snowflake.Config{
 			Layout: snowflake.DefaultLayout(), Registry: snowflaketest.NewMemory(), File: newFile(t, snowflaketest.NewDisk()),
 			LastWorker: snowflake.DefaultLayout().Workers() - 1,
@@ -94,7 +109,7 @@ func start(t *testing.T, s *embedded.Server, node string, store allocator.Store,
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- bus.NewGenerator(cfg).Run(ctx) }()
-	r := &running{node: node, conn: nc, done: ended}
+	r = &running{node: node, conn: nc, done: ended}
 	r.stop = sync.OnceValue(func() error {
 		cancel()
 		err := <-ended
@@ -102,15 +117,7 @@ func start(t *testing.T, s *embedded.Server, node string, store allocator.Store,
 		return err
 	})
 	t.Cleanup(func() { r.stop() })
-	select {
-	case <-ready:
-	case err := <-ended:
-		ended <- err
-		t.Fatalf("%s did not start: %v", node, err)
-	case <-time.After(patience):
-		t.Fatalf("%s did not get ready", node)
-	}
-	return r
+	return r, started
 }
 
 func newFile(t *testing.T, disk snowflake.Disk) *snowflake.File {

@@ -15,6 +15,8 @@ type Identity struct {
 	// Foreign says why the registry of workers is not to be used: what keeps
 	// the segments belongs to another installation. nil: it may be used.
 	Foreign error `json:"-"`
+	// NoEvents: the NATS has no JetStream, so there is no stream of events.
+	NoEvents bool `json:"-"`
 }
 
 // yieldsTo reports whether generators of i must not serve beside those of the

@@ -27,13 +27,14 @@ func (s *services) start(g *Generator) error {
 		subject string
 		handler micro.Handler
 	}{
-		"tags-list":    {SubjectTagsList, endpoint(g, g.tagsList)},
-		"tags-get":     {SubjectTagsGet, endpoint(g, g.tagsGet)},
-		"tags-create":  {SubjectTagsCreate, endpoint(g, g.tagsCreate)},
-		"tags-update":  {SubjectTagsUpdate, endpoint(g, g.tagsUpdate)},
-		"tags-delete":  {SubjectTagsDelete, endpoint(g, g.tagsDelete)},
-		"workers-list": {SubjectWorkersList, endpoint(g, g.workersList)},
-		"decode":       {SubjectDecode, micro.HandlerFunc(g.decode)},
+		"tags-list":       {SubjectTagsList, endpoint(g, g.tagsList)},
+		"tags-get":        {SubjectTagsGet, endpoint(g, g.tagsGet)},
+		"tags-create":     {SubjectTagsCreate, endpoint(g, g.tagsCreate)},
+		"tags-update":     {SubjectTagsUpdate, endpoint(g, g.tagsUpdate)},
+		"tags-delete":     {SubjectTagsDelete, endpoint(g, g.tagsDelete)},
+		"workers-list":    {SubjectWorkersList, endpoint(g, g.workersList)},
+		"workers-release": {SubjectWorkersRelease, endpoint(g, g.workersRelease)},
+		"decode":          {SubjectDecode, micro.HandlerFunc(g.decode)},
 	} {
 		err = errors.Join(err, service.AddEndpoint(name, e.handler, micro.WithEndpointSubject(e.subject)))
 	}

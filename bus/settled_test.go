@@ -3,6 +3,8 @@ package bus
 import (
 	"testing"
 	"time"
+
+	"github.com/leafbus/leafbus/snowflake"
 )
 
 // As long as a generator is cut off, and for a while after it, it does not know
@@ -33,4 +35,20 @@ func TestSettled(t *testing.T) {
 	want(time.Hour, true)
 	g.presence.hear(later, encode(beat{Node: "b", ID: "2", Identity: Identity{Installation: "other"}}))
 	want(time.Hour, false)
+}
+
+// Nor does it release a worker meanwhile: another may hold it.
+func TestReleaseUnsettled(t *testing.T) {
+	entry := snowflake.Entry{Version: 1, Record: snowflake.Record{Node: "n", Incarnation: "x", ReservedUntil: 1_700_000_000_000}}
+	g := NewGenerator(Config{Snowflake: snowflake.Config{Layout: snowflake.DefaultLayout()}})
+	g.identity.Store(&Identity{})
+	req := WorkerRelease{Node: "n", ReservedUntil: utc(entry.ReservedUntil)}
+	now := entry.ReservedUntil - time.Minute.Milliseconds()
+	if err := g.keepsWorker(req, entry, now); err != nil {
+		t.Errorf("settled: %v", err)
+	}
+	g.isolation.begin()
+	if err := g.keepsWorker(req, entry, now); toError(err).Reason != NoWorkerID {
+		t.Errorf("cut off: %v, want %s", err, NoWorkerID)
+	}
 }

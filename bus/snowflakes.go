@@ -94,9 +94,9 @@ func (g *Generator) noWorker() error {
 }
 
 // runFlakes issues snowflakes until the context is done, or the registry turns
-// out to be a foreign one. Where the data folder
+// out to be a foreign one; an error says that their start was refused. Where the data folder
 // knows its installation they do not wait for NATS to say the same.
-func (g *Generator) runFlakes(ctx context.Context) {
+func (g *Generator) runFlakes(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
@@ -112,10 +112,10 @@ func (g *Generator) runFlakes(ctx context.Context) {
 		case <-g.joined:
 			installation = g.identity.Load().Installation
 		case <-ctx.Done():
-			return
+			return nil
 		}
 	}
-	g.flakes.Run(ctx, installation)
+	return g.flakes.Run(ctx, installation)
 }
 
 // joinedRegistry is a registry that nobody asks before the generator has

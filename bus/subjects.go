@@ -21,7 +21,8 @@ const (
 	SubjectTagsUpdate = "leaf.admin.tags.update"
 	SubjectTagsDelete = "leaf.admin.tags.delete"
 
-	SubjectWorkersList = "leaf.admin.workers.list"
+	SubjectWorkersList    = "leaf.admin.workers.list"
+	SubjectWorkersRelease = "leaf.admin.workers.release"
 
 	// SubjectBuffers is answered by every generator.
 	SubjectBuffers = "leaf.admin.buffers"

@@ -115,6 +115,9 @@ func (g *Generator) witness(subject string, header nats.Header, data []byte) {
 
 // readHistory takes in the last refill of every tag that the stream has.
 func (g *Generator) readHistory(ctx context.Context) error {
+	if g.publisher.live.Load() {
+		return nil // nobody has it
+	}
 	consumer, err := g.cfg.JS.OrderedConsumer(ctx, EventStream, jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{refillSubject + ">"},
 		DeliverPolicy:  jetstream.DeliverLastPerSubjectPolicy,

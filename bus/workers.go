@@ -2,13 +2,19 @@ package bus
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/leafbus/leafbus/snowflake"
 )
 
-// The request and reply of leaf.admin.workers.list.
+// silence is how long the holder of a worker must not have reported before the
+// worker is released: some of its reports, one of which comes every three seconds.
+const silence = 10 * time.Second
+
+// The requests and replies of leaf.admin.workers.
 type (
 	// WorkersRequest asks for a page of the workers: up to Limit entries (at most
 	// and by default 1,000) with a number from From on.
@@ -31,6 +37,15 @@ type (
 		Reported      time.Time `json:"reported"`       // the holder's last word
 		ReservedUntil time.Time `json:"reserved_until"` // from then on another may take it
 	}
+	// WorkerRelease asks to give a worker free. It names the record that was looked
+	// at, so that no other is released: Node and ReservedUntil as they were
+	// listed, and Reported too if that is to be compared. The reply is a Worker.
+	WorkerRelease struct {
+		Worker        int64     `json:"worker"`
+		Node          string    `json:"node"`
+		ReservedUntil time.Time `json:"reserved_until"`
+		Reported      time.Time `json:"reported,omitzero"`
+	}
 )
 
 func (g *Generator) workersList(ctx context.Context, req WorkersRequest) (WorkersPage, error) {
@@ -38,23 +53,16 @@ func (g *Generator) workersList(ctx context.Context, req WorkersRequest) (Worker
 	if err != nil {
 		return WorkersPage{}, err
 	}
-	if g.identity.Load() == nil { // asking may make the bucket
-		return WorkersPage{}, fmt.Errorf("%w: %w", snowflake.ErrNoWorker, errNotJoined)
-	}
-	entries, err := g.cfg.Workers(ctx)
+	entries, err := g.workers(ctx)
 	if err != nil {
-		return WorkersPage{}, fmt.Errorf("%w: the registry: %w", snowflake.ErrNoWorker, err)
+		return WorkersPage{}, err
 	}
 	page := WorkersPage{Registry: g.cfg.RegistryKind, Workers: []Worker{}}
 	now := time.Now()
 	for _, e := range entries {
-		if e.Worker < req.From {
-			continue
+		if e.Worker >= req.From {
+			page.Workers = append(page.Workers, g.worker(now, e.Record))
 		}
-		page.Workers = append(page.Workers, Worker{
-			Worker: e.Worker, Node: e.Node, Running: e.Worker == g.flakes.Worker() || g.presence.held(now, e.Worker),
-			Acquired: utc(e.Acquired), Reported: utc(e.Reported), ReservedUntil: utc(e.ReservedUntil),
-		})
 	}
 	if n := min(fit(g, page.Workers), limit); n < len(page.Workers) {
 		page.Next = page.Workers[n].Worker
@@ -63,4 +71,97 @@ func (g *Generator) workersList(ctx context.Context, req WorkersRequest) (Worker
 	return page, nil
 }
 
-func utc(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
+// workers returns the records.
+func (g *Generator) workers(ctx context.Context) ([]snowflake.Entry, error) {
+	if g.identity.Load() == nil { // asking may make the bucket
+		return nil, fmt.Errorf("%w: %w", snowflake.ErrNoWorker, errNotJoined)
+	}
+	entries, err := g.cfg.Workers.List(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%w: the registry: %w", snowflake.ErrNoWorker, err)
+	}
+	return entries, nil
+}
+
+// worker is a record as users see it.
+func (g *Generator) worker(now time.Time, r snowflake.Record) Worker {
+	return Worker{
+		Worker: r.Worker, Node: r.Node, Running: r.Worker == g.flakes.Worker() || g.presence.held(now, r.Worker),
+		Acquired: utc(r.Acquired), Reported: utc(r.Reported), ReservedUntil: utc(r.ReservedUntil),
+	}
+}
+
+// utc is a time for people, within what JSON can express: a record that was
+// written by hand may say anything.
+func utc(ms int64) time.Time {
+	const last = 253_402_300_799_999 // of the year 9999
+	return time.UnixMilli(min(max(ms, 0), last)).UTC()
+}
+
+// workersRelease writes what [snowflake.Release] makes of a record, once, if
+// there is no sign that the holder runs.
+func (g *Generator) workersRelease(ctx context.Context, req WorkerRelease) (Worker, error) {
+	if req.Node == "" || req.ReservedUntil.IsZero() {
+		return Worker{}, badRequest("which record is meant: node and reserved_until are wanted as %s has them", SubjectWorkersList)
+	}
+	if why := g.noWorker(); why != nil {
+		return Worker{}, fmt.Errorf("%w: %w", snowflake.ErrNoWorker, why)
+	}
+	entries, err := g.workers(ctx)
+	if err != nil {
+		return Worker{}, err
+	}
+	i := slices.IndexFunc(entries, func(e snowflake.Entry) bool { return e.Worker == req.Worker })
+	if i < 0 {
+		return Worker{}, badRequest("worker %d has no record that can be read: nobody holds it, or `leaf serve` logs what is wrong with it", req.Worker)
+	}
+	e, now := entries[i], g.cfg.Snowflake.Clock().Wall
+	if err := g.keepsWorker(req, e, now); err != nil {
+		return Worker{}, err
+	}
+	if e.ReservedUntil <= now {
+		return g.worker(time.Now(), e.Record), nil // it is free already
+	}
+	r := snowflake.Release(e, now)
+	switch _, err := g.cfg.Workers.Put(ctx, r, e.Version); {
+	case errors.Is(err, snowflake.ErrConflict):
+		return Worker{}, conflict("the record of worker %d was changed at this moment: look at it again", req.Worker)
+	case err != nil:
+		return Worker{}, &Error{Code: 503, Reason: NoWorkerID, Message: fmt.Sprintf(
+			"it is not known whether worker %d was released, `leaf workers` shows it: the registry: %v", req.Worker, err)}
+	}
+	g.log.Warn("an operator released a worker", "worker", r.Worker, "holder", r.Node, "reserved_until", utc(r.ReservedUntil))
+	g.publish(snowflakeEvent(g.cfg.Node, g.cfg.RegistryKind,
+		snowflake.WorkerReleased{Held: snowflake.Held{Worker: r.Worker, ReservedUntil: r.ReservedUntil}}))
+	return g.worker(time.Now(), r), nil
+}
+
+// keepsWorker says why the worker of e may not be released at the time now, in
+// Unix ms; nil: it may, or is free.
+func (g *Generator) keepsWorker(req WorkerRelease, e snowflake.Entry, now int64) error {
+	if !g.settled(time.Now()) {
+		return fmt.Errorf("%w: it is not known yet which workers the other generators hold", snowflake.ErrNoWorker)
+	}
+	w := g.worker(time.Now(), e.Record)
+	switch {
+	case w.Running:
+		return conflict("worker %d is held by %s, which is running: stop it first", w.Worker, w.Node)
+	case w.Node != req.Node || !w.ReservedUntil.Equal(req.ReservedUntil) || !req.Reported.IsZero() && !w.Reported.Equal(req.Reported):
+		return conflict("the record of worker %d has changed: it is held by %s, which last reported at %s, until %s; look at it again",
+			w.Worker, w.Node, w.Reported.Format(snowflake.TimeFormat), w.ReservedUntil.Format(snowflake.TimeFormat))
+	case e.ReservedUntil <= now:
+		return nil
+	}
+	wait := min(silence.Milliseconds()-(now-max(e.Reported, 0)), e.ReservedUntil-now)
+	if wait <= 0 {
+		return nil
+	}
+	err := conflict("%s, which holds worker %d, last reported at %s: it may be running where the registry hears it and this NATS does not. "+
+		"If it is stopped, try again at %s", w.Node, w.Worker, w.Reported.Format(snowflake.TimeFormat), utc(now+wait).Format(snowflake.TimeFormat))
+	err.RetryAfter = time.Duration(wait) * time.Millisecond
+	return err
+}
+
+func conflict(format string, a ...any) *Error {
+	return &Error{Code: 409, Reason: Conflict, Message: fmt.Sprintf(format, a...)}
+}

@@ -2,7 +2,6 @@ package snowflake
 
 import (
 	"context"
-	"slices"
 	"time"
 )
 
@@ -25,7 +24,6 @@ func (g *Generator) doubt(ctx context.Context) {
 		return
 	}
 	peers := g.cfg.Peers(ctx)
-	slices.Sort(peers)
 	near := 0
 	for _, ahead := range peers {
 		if ahead.Abs() <= g.cfg.MaxClockSkew {
@@ -47,7 +45,7 @@ func (g *Generator) doubt(ctx context.Context) {
 		g.skewed = true
 		skewed := ClockSkewed{Now: r.Wall, Expected: expected, Threshold: g.cfg.MaxClockSkew}
 		if len(peers) > 0 {
-			skewed.Peers = r.Wall + peers[len(peers)/2].Milliseconds() // the median
+			skewed.Peers = r.Wall + median(peers).Milliseconds()
 		}
 		g.cfg.Notify(skewed)
 	}

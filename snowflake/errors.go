@@ -23,6 +23,10 @@ var (
 	ErrNoWorker = errors.New("no worker ID")
 	// ErrExhausted: the layout has no milliseconds left, for good.
 	ErrExhausted = errors.New("the layout is exhausted")
+	// ErrRefused: this generator must not issue snowflakes until a person has
+	// done something, which the message names. It ends [Generator.Run] as long as
+	// that has not held a worker.
+	ErrRefused = errors.New("this generator must not issue snowflakes")
 
 	// ErrConflict: somebody else changed the record first.
 	ErrConflict = errors.New("the worker's record was changed by another")

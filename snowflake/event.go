@@ -33,11 +33,14 @@ type ClockBackwards struct {
 }
 
 // ClockSkewed says that the wall clock stepped forward, and either the peers'
-// clocks do not agree, or there are no peers and it was believed at last.
+// clocks do not agree, or there are no peers and it was believed at last. Or it
+// says why a start was refused: the clock is behind the own last time that is
+// recorded, or that of a new node is not where the peers' are.
 type ClockSkewed struct {
 	Now       int64
-	Expected  int64 // by the monotonic clock
-	Peers     int64 // the median of their clocks; 0: there are none
+	Expected  int64 // by the monotonic clock; 0: at a start
+	Recorded  int64 // at a start; 0: it is not about that
+	Peers     int64 // the median of their clocks; 0: there are none, or it is not about them
 	Threshold time.Duration
 }
 

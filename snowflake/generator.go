@@ -17,6 +17,7 @@ const (
 	DefaultMaxWaiting   = 100_000
 	DefaultMaxBack      = 5 * time.Millisecond
 	DefaultMaxClockSkew = time.Second
+	DefaultMaxClockWait = 5 * time.Second
 	DefaultReserve      = 24 * time.Hour
 	DefaultGrace        = 10 * time.Minute
 
@@ -28,9 +29,10 @@ const (
 	// smallRequest is the most IDs of a request that has its part of each
 	// millisecond to itself.
 	smallRequest = 64
-	// restAtStart is how long a start may have to wait for the ceiling that the
-	// last run left; what is longer is a clock that went backwards meanwhile.
-	restAtStart = 10 * time.Second
+	// restAtStart is how far the ceiling that the last run left may be ahead of its
+	// clock: so long a start may have to wait for it. What is longer is a clock that
+	// went backwards since the start looked at it.
+	restAtStart = (ceilingAhead + slack) * time.Millisecond
 	// lookAgain bounds the pause between looks at the clock while requests wait.
 	lookAgain = 100 * time.Millisecond
 	// nextMillisecond is the pause while the present one is used up. The
@@ -67,7 +69,8 @@ type Config struct {
 	// hold. Until then no worker is taken but the own one. Default: they have.
 	Settled func() bool
 	// Peers asks the other running generators for their clocks, and returns by
-	// how much each is ahead of this machine's. Default: there are none.
+	// how much each is ahead of this machine's. It must be safe for concurrent use
+	// and return when its context is done. Default: there are none.
 	Peers func(context.Context) []time.Duration
 	// Notify is told of events, mostly under a lock: it must neither block nor
 	// call the generator. Default: nobody.
@@ -76,7 +79,8 @@ type Config struct {
 	Reserve      time.Duration // most time that is reserved ahead
 	Grace        time.Duration // what is left reserved after a clean stop
 	MaxBack      time.Duration // a clock that went back by at most this much is waited for
-	MaxClockSkew time.Duration // a step forward beyond it is not believed at once
+	MaxClockSkew time.Duration // a step forward beyond it is not believed at once, nor a new node's clock so far from its peers'
+	MaxClockWait time.Duration // a start waits for a clock that is behind the last run by at most this much
 	MaxBatch     int64         // most IDs in one request
 	MaxWait      time.Duration // longest wait of a request
 	MaxWaiting   int64         // most requests that wait at a time
@@ -95,6 +99,7 @@ type Generator struct {
 	verify     chan chan struct{}  // of the one that keeps the worker; what is sent is closed when it has looked
 	advanceNow chan struct{}       // of the one that advances the ceiling
 	trying     Record              // the incarnation that was sent for a worker, without an answer; of the one that keeps it
+	compared   time.Duration       // Mono until which the clock need not be compared with the peers'; of the same
 	started    time.Duration       // Mono
 	random     func(n int64) int64 // in [0, n); whatever need not be the same for all
 	capacity   int64               // most IDs that may be waited for
@@ -105,6 +110,7 @@ type Generator struct {
 	guard     guard
 	seq       sequence
 	lease     *lease // nil: no worker
+	leased    bool   // there was one: the start is over
 	forgotten bool   // the file may still know a worker that was lost
 	// draining: nothing waits; closed: nothing is issued.
 	draining, closed bool
@@ -163,6 +169,7 @@ func New(cfg Config) *Generator {
 	setDefault(&cfg.Grace, DefaultGrace)
 	setDefault(&cfg.MaxBack, DefaultMaxBack)
 	setDefault(&cfg.MaxClockSkew, DefaultMaxClockSkew)
+	setDefault(&cfg.MaxClockWait, DefaultMaxClockWait)
 	setDefault(&cfg.MaxBatch, DefaultMaxBatch)
 	setDefault(&cfg.MaxWait, DefaultMaxWait)
 	setDefault(&cfg.MaxWaiting, DefaultMaxWaiting)

@@ -97,7 +97,9 @@ type node struct {
 	disk     *snowflaketest.Disk
 	file     *snowflake.File
 	end      func() // ends Run
-	last     int64  // ID
+	ended    <-chan struct{}
+	ran      error // what Run returned, once it has ended
+	last     int64 // ID
 
 	mu     sync.Mutex
 	events []snowflake.Event
@@ -142,7 +144,8 @@ func (w *world) start(changes ...func(*setup)) *node {
 	n.Generator = snowflake.New(s.Config)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	go func() { defer close(done); n.Run(ctx, s.installation) }()
+	n.ended = done
+	go func() { defer close(done); n.ran = n.Run(ctx, s.installation) }()
 	n.end = func() { cancel(); <-done }
 	w.t.Cleanup(n.end)
 	synctest.Wait()

@@ -76,15 +76,27 @@ func (g *Generator) acquire(ctx context.Context) error {
 	entries, err := g.cfg.Registry.List(ctx)
 	saved, known := g.own()
 	if err != nil {
-		if known {
-			g.resume(saved)
+		err = fmt.Errorf("asking the registry of workers: %w", err)
+		if !known || errors.Is(err, ErrRefused) {
+			return err
 		}
-		return fmt.Errorf("asking the registry of workers: %w", err)
+		if wrong := g.checkRecorded(saved.recorded()); wrong != nil {
+			return wrong
+		}
+		g.resume(saved)
+		return err
 	}
-	t, r := g.now()
+	recorded := saved.recorded()
+	e, ok := find(entries, saved)
+	ok = ok && known && !g.cfg.Held(e.Worker) // by another, with a clone of the file
+	if ok {
+		recorded = max(recorded, e.Reported)
+	}
+	if err := g.checkRecorded(recorded); err != nil {
+		return err
+	}
+	t, _ := g.now()
 	if known {
-		e, ok := find(entries, saved)
-		ok = ok && !g.cfg.Held(e.Worker) // by another, with a clone of the file
 		switch {
 		case ok && g.inRange(e.Worker):
 			return g.claim(ctx, e, saved)
@@ -108,15 +120,19 @@ func (g *Generator) acquire(ctx context.Context) error {
 			free = append(free, e)
 		}
 	}
+	if len(free) == 0 && taken > g.cfg.LastWorker-g.cfg.FirstWorker {
+		return g.allTaken(entries)
+	}
+	if err := g.compare(ctx); err != nil {
+		return err
+	}
+	free = slices.DeleteFunc(free, func(e Entry) bool { return g.cfg.Claimed(e.Worker) }) // meanwhile
 	if len(free) > 0 {
 		e := free[g.random(int64(len(free)))] // many may start at once, and not all should want the same
 		e.Acquired, e.Incarnation = t, ""
 		return g.claim(ctx, e, Saved{Worker: e.Worker, Ceiling: e.ReservedUntil})
 	}
-	if taken > g.cfg.LastWorker-g.cfg.FirstWorker {
-		return g.allTaken(entries)
-	}
-	err = g.add(ctx, t, r)
+	err = g.add(ctx)
 	if errors.Is(err, ErrFull) { // others claim the rest
 		return g.allTaken(entries)
 	}
@@ -186,7 +202,7 @@ func (g *Generator) claim(ctx context.Context, e Entry, s Saved) error {
 	}
 	next := Record{
 		Worker: e.Worker, Node: g.cfg.Node, Incarnation: g.trying.Incarnation,
-		ReservedUntil: g.until(e.ReservedUntil, t, r), Acquired: e.Acquired, Reported: r.Wall,
+		ReservedUntil: g.until(e.ReservedUntil, t, r), Acquired: e.Acquired, Reported: t,
 	}
 	err := g.save(func(f *Saved) {
 		f.Worker, f.Ceiling, f.ReservedUntil = e.Worker, max(s.Ceiling, f.Ceiling), s.ReservedUntil
@@ -203,9 +219,10 @@ func (g *Generator) claim(ctx context.Context, e Entry, s Saved) error {
 }
 
 // add reserves a worker that nobody ever had.
-func (g *Generator) add(ctx context.Context, t int64, r Reading) error {
+func (g *Generator) add(ctx context.Context) error {
+	t, r := g.now()
 	next := Record{
-		Node: g.cfg.Node, Incarnation: rand.Text(), ReservedUntil: g.until(0, t, r), Acquired: t, Reported: r.Wall,
+		Node: g.cfg.Node, Incarnation: rand.Text(), ReservedUntil: g.until(0, t, r), Acquired: t, Reported: t,
 	}
 	if err := g.save(func(f *Saved) { g.forget(f); f.Pending = next.Incarnation }); err != nil {
 		return err
@@ -248,7 +265,7 @@ func (g *Generator) confirm(e Entry, t int64) error {
 
 // installLocked begins to issue from a lease.
 func (g *Generator) installLocked(l *lease) {
-	g.lease = l
+	g.lease, g.leased = l, true
 	g.seq.skip(l.floor - 1) // the floor is above what was issued before, under whatever worker
 	signal(g.advanceNow)
 }
@@ -267,7 +284,7 @@ func (g *Generator) extendedLocked(l *lease, t int64) {
 func (g *Generator) report(ctx context.Context, l *lease) error {
 	t, r := g.now()
 	next := l.Record
-	next.ReservedUntil, next.Reported = g.until(l.ReservedUntil, t, r), r.Wall
+	next.ReservedUntil, next.Reported = g.until(l.ReservedUntil, t, r), t
 	version, err := g.cfg.Registry.Put(ctx, next, l.version)
 	if errors.Is(err, ErrConflict) {
 		if lost := g.reconcile(ctx, l); lost != nil {
@@ -367,7 +384,7 @@ func (g *Generator) allTaken(entries []Entry) error {
 // and in the file, before the record is lowered: so a lost answer changes
 // nothing, and it may still issue what lies before that end.
 func (g *Generator) retire(ctx context.Context) error {
-	t, r := g.now()
+	t, _ := g.now()
 	g.mu.Lock()
 	l := g.lease
 	if l == nil {
@@ -382,7 +399,7 @@ func (g *Generator) retire(ctx context.Context) error {
 	if err != nil || l.unconfirmed {
 		return err
 	}
-	next.Reported = r.Wall
+	next.Reported = t
 	_, err = g.cfg.Registry.Put(ctx, next, l.version)
 	if errors.Is(err, ErrConflict) { // a report may have been cut off by the end of Run, and been done
 		if lost := g.reconcile(ctx, l); lost != nil {

@@ -60,6 +60,21 @@ func (l Layout) Validate() error {
 	return nil
 }
 
+// Differences names what is not the same in want.
+func (l Layout) Differences(want Layout) []string {
+	var d []string
+	add := func(name string, has, wanted int64) {
+		if has != wanted {
+			d = append(d, fmt.Sprintf("%s is %d there and %d here", name, has, wanted))
+		}
+	}
+	add("the epoch (--epoch)", l.Epoch, want.Epoch)
+	add("the number of time bits", int64(l.TimeBits), int64(want.TimeBits))
+	add("the number of worker bits (--worker-bits)", int64(l.WorkerBits), int64(want.WorkerBits))
+	add("the number of sequence bits (--sequence-bits)", int64(l.SequenceBits), int64(want.SequenceBits))
+	return d
+}
+
 // End is the first millisecond, in Unix ms, that the layout cannot express.
 func (l Layout) End() int64 { return l.Epoch + 1<<l.TimeBits }
 

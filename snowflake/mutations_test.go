@@ -145,10 +145,10 @@ var mutations = []mutation{
 
 	// The clean stop.
 	{name: "less stays reserved than was used", edits: []edit{{"keep.go",
-		"max(t, g.seq.ms+1)+g.cfg.Grace", "t+g.cfg.Grace"}}},
+		"max(used, min(l.ReservedUntil, max(t, used)+g.cfg.Grace.Milliseconds()))", "min(l.ReservedUntil, t+0*used+g.cfg.Grace.Milliseconds())"}}},
 	{name: "what is given back is still issued", edits: []edit{{"keep.go",
-		"l.ReservedUntil = min(l.ReservedUntil, max(t, g.seq.ms+1)+g.cfg.Grace.Milliseconds())\n	next := l.Record",
-		"next := l.Record\n	next.ReservedUntil = min(l.ReservedUntil, max(t, g.seq.ms+1)+g.cfg.Grace.Milliseconds())"}}},
+		"l.ReservedUntil = max(used, min(l.ReservedUntil, max(t, used)+g.cfg.Grace.Milliseconds()))\n	next := l.Record",
+		"next := l.Record\n	next.ReservedUntil = max(used, min(l.ReservedUntil, max(t, used)+g.cfg.Grace.Milliseconds()))"}}},
 	{name: "what is given back stays in the file", edits: []edit{{"keep.go",
 		"f.ReservedUntil = min(f.ReservedUntil, next.ReservedUntil)", ""}}},
 	{name: "IDs are issued after Close", edits: []edit{{"run.go",
@@ -156,10 +156,22 @@ var mutations = []mutation{
 	{name: "the next start may use the last millisecond again", edits: []edit{{"run.go",
 		"l, used := g.lease, g.seq.ms+1", "l, used := g.lease, g.seq.ms"}}},
 
+	// The start.
+	{name: "a start does not look at what is on record", by: "TestStartBehind", edits: []edit{{"start.go",
+		"if g.leased || now >= recorded {", "if true {"}}},
+	{name: "a registry that is away spares the look", by: "TestStartBehind", edits: []edit{{"keep.go",
+		"if wrong := g.checkRecorded(saved.recorded()); wrong != nil {", "if wrong := error(nil); wrong != nil {"}}},
+	{name: "the ceiling counts as the last run's clock", by: "TestStartAfterCrash", edits: []edit{{"start.go",
+		"s.Ceiling - restAtStart.Milliseconds()", "s.Ceiling"}}},
+	{name: "a new node compares with the average", by: "TestStartOfNewNode", edits: []edit{{"start.go",
+		"	return ahead[(n-1)/2]/2 + ahead[n/2]/2", "	var sum time.Duration\n	for _, a := range ahead {\n		sum += a / time.Duration(n)\n	}\n	return sum"}}},
+	{name: "a registry refuses who has had a worker", by: "TestRegistryRefuses", edits: []edit{{"run.go",
+		"errors.Is(err, ErrRefused) && g.starting()", "errors.Is(err, ErrRefused)"}}},
+
 	// Clock and sequence.
 	{name: "a step forward is believed", edits: []edit{{"clock.go",
 		"if ahead > g.tolerance.Milliseconds() {", "if false {"}}},
-	{name: "a step forward is believed at once by who is alone", edits: []edit{{"doubt.go",
+	{name: "a step forward is believed at once by who is alone", by: "TestClockRules", edits: []edit{{"doubt.go",
 		"now.Mono-g.guard.since >= believeAlone", "true"}}},
 	{name: "who is contradicted once is alone with the next lost answer", by: "TestPeersVanish", edits: []edit{{"doubt.go",
 		"g.guard.since = now.Mono", "_ = now.Mono"}}},

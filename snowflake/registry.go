@@ -11,7 +11,7 @@ type Record struct {
 	// with a time before it, whoever takes the worker over only from it on.
 	ReservedUntil int64 `json:"reserved_until_ms"`
 	Acquired      int64 `json:"acquired_ms"` // by this incarnation's holder; for people
-	Reported      int64 `json:"reported_ms"` // the holder's last word; for people
+	Reported      int64 `json:"reported_ms"` // the holder's last word: a time that its clock had reached
 }
 
 // Entry is a record as the registry has it.
@@ -37,7 +37,8 @@ func (c Choice) Allows(worker int64) bool {
 // [Generator] knows.
 //
 // After an error that is not said to change nothing, the write may have
-// happened, or may still happen. Methods are safe for concurrent use and
+// happened, or may still happen. One that matches [ErrRefused] says that trying
+// again does not help. Methods are safe for concurrent use and
 // return when their context is done. The suite in snowflaketest says the same
 // in tests.
 type Registry interface {

@@ -57,6 +57,16 @@ func (w *world) act(n *node, a act) {
 	}
 }
 
+// later are peers that are not there yet when the test begins.
+func (w *world) later(peers func(context.Context) []time.Duration) func(context.Context) []time.Duration {
+	return func(ctx context.Context) []time.Duration {
+		if w.clock.right() == origin {
+			return nil
+		}
+		return peers(ctx)
+	}
+}
+
 // TestClockRules sets the clock of a generator that has run for a minute and
 // has just issued an ID.
 func TestClockRules(t *testing.T) {
@@ -220,12 +230,12 @@ func TestClockRules(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
 				n := w.start(func(s *setup) {
 					s.MaxBack, s.MaxClockSkew = c.maxBack, c.maxSkew
-					s.Peers = func(context.Context) (ahead []time.Duration) {
+					s.Peers = w.later(func(context.Context) (ahead []time.Duration) {
 						for _, p := range c.peers {
 							ahead = append(ahead, p-time.Duration(w.clock.read().Wall-w.clock.right())*ms)
 						}
 						return ahead
-					}
+					})
 				})
 				time.Sleep(time.Minute)
 				n.take(0)
@@ -314,11 +324,11 @@ func TestPeersThatDoNotAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		asked := 0
 		n := w.start(func(s *setup) {
-			s.Peers = func(ctx context.Context) []time.Duration {
+			s.Peers = w.later(func(ctx context.Context) []time.Duration {
 				asked++
 				<-ctx.Done()
 				return nil
-			}
+			})
 		})
 		time.Sleep(time.Minute)
 		n.wantTold("acquired 0")
@@ -343,11 +353,11 @@ func TestSetWhilePeersAreAsked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
 				n := w.start(func(s *setup) {
-					s.Peers = func(context.Context) []time.Duration {
+					s.Peers = w.later(func(context.Context) []time.Duration {
 						agree := time.Hour - time.Duration(w.clock.read().Wall-w.clock.right())*ms
 						time.Sleep(time.Second)
 						return []time.Duration{agree}
-					}
+					})
 				})
 				w.act(n, act{after: time.Minute + ms, set: time.Hour, told: []string{"acquired 0"}})
 				time.Sleep(600 * ms)
@@ -367,12 +377,12 @@ func TestPeersVanish(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		var vanished atomic.Bool
 		n := w.start(func(s *setup) {
-			s.Peers = func(context.Context) []time.Duration {
+			s.Peers = w.later(func(context.Context) []time.Duration {
 				if vanished.Load() {
 					return nil
 				}
 				return []time.Duration{-time.Hour}
-			}
+			})
 		})
 		w.act(n, act{after: time.Minute + ms, set: time.Hour, told: []string{"acquired 0"}})
 		w.act(n, act{after: 30 * time.Second, told: []string{"skewed"}})
@@ -425,7 +435,7 @@ func TestSkewedTold(t *testing.T) {
 	for name, peers := range map[string][]time.Duration{"no peers": nil, "peers": {-2 * time.Second, -4 * time.Second, -3 * time.Second}} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
-				n := w.start(func(s *setup) { s.Peers = func(context.Context) []time.Duration { return peers } })
+				n := w.start(func(s *setup) { s.Peers = w.later(func(context.Context) []time.Duration { return peers }) })
 				n.told()
 				time.Sleep(time.Second + ms)
 				w.clock.step(time.Hour)

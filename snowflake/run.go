@@ -3,6 +3,7 @@ package snowflake
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -23,20 +24,31 @@ const (
 // done. Then it refuses the requests that wait, with [ErrClosed], and gives up most of what it has
 // reserved. What can be issued without waiting still is, until Close. It must
 // be called once.
-func (g *Generator) Run(ctx context.Context, installation string) {
+//
+// It ends before, with an error that matches [ErrRefused], if the start is refused:
+// because of the clock, or by the registry, and only as long as no worker was held.
+// From then on all requests are refused, for that reason.
+func (g *Generator) Run(ctx context.Context, installation string) error {
 	g.bind(installation)
+	running, end := context.WithCancel(ctx)
+	defer end()
 	var wg sync.WaitGroup
-	wg.Go(func() { g.advanceAlways(ctx) })
-	wg.Go(func() { g.serveAlways(ctx) })
-	wg.Go(func() { g.doubtAlways(ctx) })
-	g.keepAlways(ctx)
-	g.drain()
+	wg.Go(func() { g.advanceAlways(running) })
+	wg.Go(func() { g.serveAlways(running) })
+	wg.Go(func() { g.doubtAlways(running) })
+	refused := g.keepAlways(ctx)
+	end()
+	g.drain(refused)
 	wg.Wait()
+	if refused != nil {
+		return refused
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTimeout)
 	defer cancel()
 	if err := g.retire(ctx); err != nil {
 		g.cfg.Log.Warn("the worker stays reserved", "error", err)
 	}
+	return nil
 }
 
 // Close ends the issuing for good, after Run. It leaves in the file where the
@@ -52,12 +64,17 @@ func (g *Generator) Close() error {
 	return g.save(func(f *Saved) { f.Ceiling = min(f.Ceiling, used) })
 }
 
-// drain lets nothing wait any more.
-func (g *Generator) drain() {
+// drain lets nothing wait any more. refused says why the start was refused; nil:
+// it was not.
+func (g *Generator) drain(refused error) {
+	why := ErrClosed
+	if refused != nil {
+		why = fmt.Errorf("%w: %w", ErrNoWorker, refused)
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.draining = true
-	g.refuseLocked(ErrClosed)
+	g.refuseLocked(why)
 }
 
 // bind says what the file must belong to.
@@ -87,7 +104,8 @@ func (g *Generator) Verify(ctx context.Context) {
 	}
 }
 
-func (g *Generator) keepAlways(ctx context.Context) {
+// keepAlways keeps a worker until the context is done, or the start is refused.
+func (g *Generator) keepAlways(ctx context.Context) error {
 	timeout, pause := firstTimeout, firstPause
 	told := false // an episode is logged once
 	var asked chan struct{}
@@ -111,10 +129,15 @@ func (g *Generator) keepAlways(ctx context.Context) {
 			}
 			pause, told = firstPause, false
 		case ctx.Err() != nil:
-			return
+			return nil
+		case errors.Is(err, ErrRefused) && g.starting():
+			return err
 		default:
 			next = rand.N(pause) + pause/2
 			pause = min(2*pause, lastPause)
+			if behind, ok := errors.AsType[*BackwardsError](err); ok {
+				next = min(next, behind.Offset)
+			}
 			if !told && !errors.Is(err, ErrConflict) {
 				told = true
 				g.cfg.Log.Warn("the worker cannot be reserved, or its reservation not extended; trying again", "error", err)
@@ -126,6 +149,7 @@ func (g *Generator) keepAlways(ctx context.Context) {
 		case <-time.After(next):
 		}
 	}
+	return nil
 }
 
 func (g *Generator) advanceAlways(ctx context.Context) {

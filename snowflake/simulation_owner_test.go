@@ -205,6 +205,9 @@ func (o *owner) start() {
 		}
 		p.g = snowflake.New(config)
 		p.g.SetRandom(w.random.Int64N)
+		if !w.checked {
+			p.g.SkipStart()
+		}
 		p.g.Bind("installation")
 		p.keeper, p.doubter = p.task(p.keeps), p.task(p.doubts)
 	})
@@ -347,6 +350,13 @@ func (p *process) keeps(t *task) {
 		if err != nil {
 			p.w.trace("%v %s: %v", p.w.now, p.name, err)
 		}
+		switch {
+		case errors.Is(err, snowflake.ErrRefused):
+			p.refuse()
+			return
+		case err != nil && errors.Is(err, snowflake.ErrClockBackwards):
+			p.note("start waited")
+		}
 		p.claims = p.g.Worker()
 		if m := p.g.Marks(); m.Unconfirmed {
 			p.note("started from the file", fmt.Sprintf("%+v", m))
@@ -371,6 +381,17 @@ func (p *process) keeps(t *task) {
 	}
 	p.owner.p, p.dead = nil, true
 	p.disk = p.disk.Kill()
+}
+
+// refuse ends a process whose start was refused.
+func (p *process) refuse() {
+	if p.last > 0 || p.g.Worker() >= 0 {
+		p.w.fail("%s had worker %d and issued %d, and is refused", p.name, p.g.Worker(), p.last)
+	}
+	p.g.Drain()
+	p.owner.p, p.dead = nil, true
+	p.disk = p.disk.Kill()
+	p.end()
 }
 
 func (p *process) doubts(t *task) {
@@ -554,21 +575,25 @@ func (p *process) claimed(worker int64) bool {
 }
 
 func (p *process) peers(context.Context) (ahead []time.Duration) {
-	p.doubter.pause()
+	asks := p.doubter
+	if p.keeper.running { // a start
+		asks = p.keeper
+	}
+	asks.pause()
 	none := p.w.chance(3)
 	for _, o := range p.w.owners {
 		if o.p != nil && o.p != p && !none && !p.w.chance(3) {
 			ahead = append(ahead, time.Duration(o.clock.wall()-p.clock.wall())*time.Millisecond)
 		}
 	}
-	if p.stepped > 0 && len(ahead) > 0 {
+	if asks == p.doubter && p.stepped > 0 && len(ahead) > 0 {
 		if slices.ContainsFunc(ahead, func(d time.Duration) bool { return d.Abs() <= snowflake.DefaultMaxClockSkew }) {
 			p.confirmed = true
 		} else if p.doubtful() {
 			p.stepped = p.clock.mono()
 		}
 	}
-	p.doubter.pause()
+	asks.pause()
 	return ahead
 }
 
@@ -585,7 +610,14 @@ func (p *process) notify(e snowflake.Event) {
 	case snowflake.ClockBackwards:
 		p.note("went back, "+string(e.Action), e)
 	case snowflake.ClockSkewed:
-		p.note("step forward believed", e)
+		switch {
+		case e.Recorded > 0:
+			p.note("start refused, behind", e)
+		case e.Expected == 0:
+			p.note("start refused, peers", e)
+		default:
+			p.note("step forward believed", e)
+		}
 	}
 }
 

@@ -36,7 +36,10 @@ var errNoAnswer = errors.New("the registry does not answer")
 type simWorld struct {
 	random *rand.Rand
 	config snowflake.Config // what all have in common
-	trace  func(format string, args ...any)
+	// checked: starts look at their clocks. In most worlds they do not, as no ID
+	// must be issued twice anyway.
+	checked bool
+	trace   func(format string, args ...any)
 
 	now    time.Duration // true time
 	turn   int
@@ -79,6 +82,7 @@ func newSimWorld(seed uint64) *simWorld {
 		random: random, trace: func(string, ...any) {}, jumpy: 20 << random.IntN(6), faulty: 5 << random.IntN(4),
 		registry: snowflaketest.NewMemory(), held: make(map[int64][]hold), used: make(map[stretch][2]int64), latest: make(map[int64]int64), happened: make(map[string]int64),
 	}
+	w.checked = pick(w, true, false, false)
 	first := random.Int64N(3)
 	w.config = snowflake.Config{
 		Layout: pick(w, snowflake.DefaultLayout(), snowflake.DefaultLayout(), snowflake.Layout{
@@ -89,6 +93,8 @@ func newSimWorld(seed uint64) *simWorld {
 		Reserve: pick(w, time.Second, 5*time.Second, time.Minute, 0, 0),
 		Grace:   pick(w, time.Millisecond, time.Second, 0),
 		MaxBack: pick(w, 0, time.Second, time.Second),
+
+		MaxClockWait: pick(w, 0, 0, 6*time.Hour),
 	}
 	for i := range 2 + random.IntN(3) {
 		w.owners = append(w.owners, &owner{w: w, name: fmt.Sprint("owner", i), clock: newMachineClock(w), disk: snowflaketest.NewDisk()})
@@ -326,6 +332,9 @@ func (w *simWorld) recovers() {
 	}
 	now, free := birth+w.now.Milliseconds(), w.free()
 	for _, o := range live {
+		if o.p == nil || errors.Is(o.p.g.State().Err, snowflake.ErrClockBackwards) {
+			continue // its clock was ahead in its last run
+		}
 		m := o.p.g.Marks()
 		if !o.p.served && m.Last <= now && (m.Ceiling > 0 || free > 0) {
 			w.fail("%s issues nothing, though there are no more faults: %+v, %d free workers, %+v", o.name, m, free, o.p.g.State())
@@ -336,26 +345,37 @@ func (w *simWorld) recovers() {
 	}
 	end := now
 	for _, e := range w.list() {
-		end = max(end, e.ReservedUntil)
+		end = max(end, e.ReservedUntil, e.Reported)
 	}
 	for _, o := range live {
-		end = max(end, o.p.g.Marks().Last)
+		if o.p != nil {
+			end = max(end, o.p.g.Marks().Last)
+		}
+		if file, err := snowflake.NewFile(o.disk.Copy()); err == nil {
+			s, _ := file.Saved()
+			end = max(end, s.Ceiling)
+		}
 	}
 	w.now += time.Duration(end-now) * time.Millisecond
 	w.trace("%v: all that was reserved is over", w.now)
 	for _, o := range live {
+		if o.p == nil {
+			o.start()
+		}
 		o.p.tries = 0
 	}
 	w.serveAll()
 	served := 0
 	for _, o := range live {
-		if o.p.served {
+		if o.p != nil && o.p.served {
 			served++
 		}
 	}
 	if want := min(len(live), int(w.config.LastWorker-w.config.FirstWorker+1)); w.err == nil && served < want {
 		for _, o := range live {
-			w.trace("%s: served %v, %+v, %+v", o.name, o.p.served, o.p.g.Marks(), o.p.g.State())
+			if o.p != nil {
+				w.trace("%s: served %v, %+v, %+v", o.name, o.p.served, o.p.g.Marks(), o.p.g.State())
+			}
 		}
 		w.fail("%d of %d owners issue IDs, though all that was reserved is over; want %d", served, len(live), want)
 	}
@@ -382,7 +402,7 @@ func (w *simWorld) serveAll() {
 	for end := w.now + 15*time.Second; ; w.now += pause {
 		done := true
 		for _, o := range w.owners {
-			done = o.p.live() && done
+			done = (o.p == nil || o.p.live()) && done // it may be refused
 		}
 		if done || w.now >= end || w.err != nil {
 			return

@@ -2,6 +2,7 @@ package tests
 
 import (
 	"database/sql"
+	"io"
 	"maps"
 	"net"
 	"net/http"
@@ -21,6 +22,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/leafbus/leafbus/tests/mariadb"
+	"github.com/leafbus/leafbus/tests/zookeeper"
 )
 
 // No test runs containers: an engine is nothing that every developer has. What
@@ -126,10 +128,12 @@ func TestComposeRunsTheVersionsThatAreTested(t *testing.T) {
 		t.Fatalf("mariadbd --version: %v", err)
 	}
 	mariaDB := regexp.MustCompile(`\d+\.\d+`).FindString(string(says))
+	zooKeeper := regexp.MustCompile(`\d+\.\d+`).FindString(sayOf(t, zookeeper.Hosts(t), "srvr"))
 	nats := goList(t, "-m", "-f", "{{.Version}}", "github.com/nats-io/nats-server/v2")[0]
 	language := goList(t, "-m", "-f", "{{.GoVersion}}")[0]
 	for _, c := range []struct{ where, image, want string }{
 		{"docker-compose.yml", services["mariadb"].Image, "mariadb:" + mariaDB},
+		{"docker-compose.yml", services["zookeeper"].Image, "zookeeper:" + zooKeeper},
 		{"docker-compose.yml", services["nats"].Image, "nats:" + minor(nats) + "-alpine"},
 		{"Dockerfile", dockerfile(t, "FROM")[0], "golang:" + minor(language) + "-bookworm AS build"},
 	} {
@@ -137,6 +141,25 @@ func TestComposeRunsTheVersionsThatAreTested(t *testing.T) {
 			t.Errorf("%s has %q, the tests run %q", c.where, c.image, c.want)
 		}
 	}
+}
+
+// sayOf is what a ZooKeeper server answers to a command of four letters.
+func sayOf(t *testing.T, addr, command string) string {
+	t.Helper()
+	conn, err := net.DialTimeout("tcp", addr, patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	if _, err := io.WriteString(conn, command); err != nil {
+		t.Fatal(err)
+	}
+	says, err := io.ReadAll(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(says)
 }
 
 // Everybody else reads and writes what is meant for this machine.
@@ -339,12 +362,13 @@ func composeMariaDB(t *testing.T, s composeService) *mariadb.Server {
 	return db
 }
 
-// The generators start with exactly these settings, and keep their tags in the database.
+// The generators start with exactly these settings, and keep their tags in the
+// database and their workers in ZooKeeper.
 func TestComposeStarts(t *testing.T) {
 	t.Parallel()
 	file := compose(t)
 	db := composeMariaDB(t, file.Services["mariadb"])
-	addresses := map[string]string{"nats:4222": composeNATS(t, file), "mariadb:3306": db.Addr()}
+	addresses := map[string]string{"nats:4222": composeNATS(t, file), "mariadb:3306": db.Addr(), "zookeeper:2181": zookeeper.New(t).Addr()}
 	var first []string // the environment
 	var running []*generator
 	for _, name := range file.generators() {
@@ -379,6 +403,10 @@ func TestComposeStarts(t *testing.T) {
 	got := runLeaf(t, command(t, t.TempDir(), first, []string{"get", tag, "-n", "10"}))
 	if got.want(t, 0); len(strings.Fields(got.stdout)) != 10 {
 		t.Errorf("ten IDs are %q", got.stdout)
+	}
+	got = runLeaf(t, command(t, t.TempDir(), first, []string{"workers", "--json"}))
+	if got.want(t, 0); !strings.Contains(got.stdout, `"registry": "zookeeper"`) && !strings.Contains(got.stdout, `"registry":"zookeeper"`) {
+		t.Errorf("the workers are %s", got.stdout)
 	}
 	table, err := sql.Open("mysql", db.DSN(file.Services["mariadb"].Environment["MARIADB_DATABASE"]))
 	if err != nil {

@@ -340,7 +340,7 @@ func TestSnowflakeService(t *testing.T) {
 			}
 		}
 	}
-	for subject, want := range map[string]string{"leaf.snowflake": "leaf", "leaf.decode": "leaf", "leaf.admin.workers.list": "leaf", "leaf.clock": ""} {
+	for subject, want := range map[string]string{"leaf.snowflake": "leaf", "leaf.decode": "leaf", "leaf.admin.workers.list": "leaf", "leaf.admin.workers.release": "leaf", "leaf.clock": ""} {
 		if group, ok := groups[subject]; !ok || group != want {
 			t.Errorf("INFO has %s in queue group %q (%v), want %q", subject, group, ok, want)
 		}

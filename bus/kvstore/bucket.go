@@ -33,8 +33,9 @@ const (
 	codeNotClustered jetstream.ErrorCode = 10074 // JSStreamReplicasNotSupportedErr
 )
 
-// errNoJetStream may pass: the servers with JetStream may be away.
-var errNoJetStream = errors.New("nobody answers for JetStream on this NATS")
+// ErrNoJetStream: this NATS has none. That may pass: the servers with JetStream
+// may be away.
+var ErrNoJetStream = errors.New("nobody answers for JetStream on this NATS")
 
 // openBucket returns the bucket, which it creates if it is missing. One that
 // could lose records by itself is refused.
@@ -46,10 +47,10 @@ func openBucket(ctx context.Context, cfg Config, name, description string) (jets
 		})
 	}
 	if errors.Is(err, nats.ErrNoResponders) {
-		return nil, fmt.Errorf("%w (is it enabled for this account, and --js-domain right?): %w", errNoJetStream, err)
+		return nil, fmt.Errorf("%w (is it enabled for this account, and --js-domain right?): %w", ErrNoJetStream, err)
 	}
 	if errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
-		return nil, fmt.Errorf("%w: the state is to be kept in JetStream: %w; enable it for this account", allocator.ErrRefused, err)
+		return nil, fmt.Errorf("%w: %w: the state is to be kept in JetStream: %w; enable it for this account", allocator.ErrRefused, ErrNoJetStream, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("bucket %s: %w", name, err)

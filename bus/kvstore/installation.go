@@ -1,6 +1,7 @@
 package kvstore
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,10 +25,12 @@ const installationKey = "installation"
 type Installation struct {
 	ID       string `json:"id"`       // random
 	Store    string `json:"store"`    // of segments: kv, mysql
-	Registry string `json:"registry"` // of workers: kv
+	Registry string `json:"registry"` // of workers: kv, zookeeper
 	// Database is the ID of the database that keeps the segments, where one
 	// does, from the first time that it was reached.
 	Database string `json:"database,omitempty"`
+	// ZooKeepers say where the workers' records are, if not in JetStream.
+	ZooKeepers []ZooKeeper `json:"zookeepers,omitempty"`
 	snowflake.Layout
 	Created time.Time `json:"created"`
 }
@@ -35,18 +38,14 @@ type Installation struct {
 // differences names what is not the same in want, but for ID and time.
 func (i Installation) differences(want Installation) []string {
 	var d []string
-	add := func(name string, has, wanted any) {
+	add := func(name, has, wanted string) {
 		if has != wanted {
-			d = append(d, fmt.Sprintf("%s is %v there and %v here", name, has, wanted))
+			d = append(d, fmt.Sprintf("%s is %s there and %s here", name, has, wanted))
 		}
 	}
 	add("the store of segments", i.Store, want.Store)
 	add("the registry of workers", i.Registry, want.Registry)
-	add("the epoch (--epoch)", i.Epoch, want.Epoch)
-	add("the number of time bits", i.TimeBits, want.TimeBits)
-	add("the number of worker bits (--worker-bits)", i.WorkerBits, want.WorkerBits)
-	add("the number of sequence bits (--sequence-bits)", i.SequenceBits, want.SequenceBits)
-	return d
+	return append(d, i.Layout.Differences(want.Layout)...)
 }
 
 // Join returns the installation's record, which it makes from want, by
@@ -57,10 +56,10 @@ func (i Installation) differences(want Installation) []string {
 // here: its configuration differs, or the installation that it knows is gone.
 func Join(ctx context.Context, cfg Config, want Installation, known string) (Installation, error) {
 	kv, err := openBucket(ctx, cfg, bus.BucketInstallation, "Leafbus: the installation's record")
-	if errors.Is(err, errNoJetStream) && known == "" {
+	if errors.Is(err, ErrNoJetStream) && known == "" {
 		// A generator that has never served was given the wrong NATS; one that
 		// has waits.
-		return Installation{}, fmt.Errorf("%w: %w; the state is to be kept there: enable it, or run `leaf serve` without --server to embed a NATS", allocator.ErrRefused, err)
+		return Installation{}, fmt.Errorf("%w: %w; the state is to be kept there: enable it, or run `leaf serve` without --server to embed a NATS, or keep all state elsewhere (--mysql and --zookeeper)", allocator.ErrRefused, err)
 	}
 	if err != nil {
 		return Installation{}, err
@@ -90,37 +89,47 @@ func Join(ctx context.Context, cfg Config, want Installation, known string) (Ins
 	}
 }
 
-// Pin notes, by compare-and-set, which database keeps the segments, unless that
-// is noted already, and returns what is noted.
-func Pin(ctx context.Context, cfg Config, database string) (string, error) {
+// PinDatabase notes, by compare-and-set, which database keeps the segments,
+// unless that is noted already, and returns what is noted.
+func PinDatabase(ctx context.Context, cfg Config, database string) (string, error) {
+	have, err := change(ctx, cfg, func(have *Installation) error {
+		if have.Database == "" {
+			have.Database = database
+		}
+		return nil
+	})
+	return have.Database, err
+}
+
+// change changes the installation's record by compare-and-set, and returns what
+// is there then. f is called again when another generator was first.
+func change(ctx context.Context, cfg Config, f func(*Installation) error) (Installation, error) {
 	kv, err := cfg.JS.KeyValue(ctx, bus.BucketInstallation)
 	if err != nil {
-		return "", fmt.Errorf("the installation's record: %w", err)
+		return Installation{}, fmt.Errorf("the installation's record: %w", err)
 	}
 	for {
 		entry, err := kv.Get(ctx, installationKey)
 		if err != nil {
-			return "", fmt.Errorf("the installation's record: %w", err)
+			return Installation{}, fmt.Errorf("the installation's record: %w", err)
 		}
 		var have Installation
 		if err := json.Unmarshal(entry.Value(), &have); err != nil {
-			return "", fmt.Errorf("the installation's record: %w", err)
+			return Installation{}, fmt.Errorf("the installation's record: %w", err)
 		}
-		if have.Database != "" {
-			return have.Database, nil
+		if err := f(&have); err != nil {
+			return Installation{}, err
 		}
-		have.Database = database
 		record, err := json.Marshal(have)
-		if err != nil {
-			return "", err
+		if err != nil || bytes.Equal(record, entry.Value()) {
+			return have, err
 		}
 		_, err = kv.Update(ctx, installationKey, record, entry.Revision())
 		if err == nil {
-			return database, nil
+			return have, nil
 		}
-		// Whoever was first, the record that counts is the one that is there.
 		if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
-			return "", fmt.Errorf("noting the database in the installation's record: %w", err)
+			return Installation{}, fmt.Errorf("changing the installation's record: %w", err)
 		}
 	}
 }

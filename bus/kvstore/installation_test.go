@@ -2,6 +2,7 @@ package kvstore
 
 import (
 	"errors"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -20,7 +21,7 @@ func TestJoin(t *testing.T) {
 		t.Fatalf("Join: %+v, %v", first, err)
 	}
 	again, err := Join(t.Context(), cfg, layout, first.ID)
-	if err != nil || again != first {
+	if err != nil || !reflect.DeepEqual(again, first) {
 		t.Errorf("Join again: %+v, %v; want %+v", again, err, first)
 	}
 }

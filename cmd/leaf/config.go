@@ -26,6 +26,7 @@ const (
 	noteNATS   = "leaf_nats_variable" // the variable that the nats CLI has for it
 	noteSecret = "leaf_secret"        // its value is not for messages
 	noteSource = "leaf_source"        // where configure found its value
+	noteTyped  = "leaf_typed"         // it counts on the command line alone
 )
 
 func annotate(f *pflag.Flag, note, value string) {
@@ -169,7 +170,7 @@ func fileKeys(root *cobra.Command) map[string]bool {
 	known := make(map[string]bool)
 	for _, cmd := range tree(root) {
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-			if !isCobras(f) && f.Name != "config" {
+			if !isTyped(f) && f.Name != "config" {
 				known[f.Name] = true
 			}
 		})
@@ -181,17 +182,17 @@ func fileKeys(root *cobra.Command) map[string]bool {
 func unset(flags *pflag.FlagSet) []*pflag.Flag {
 	var list []*pflag.Flag
 	flags.VisitAll(func(f *pflag.Flag) {
-		if !f.Changed && !isCobras(f) {
+		if !f.Changed && !isTyped(f) {
 			list = append(list, f)
 		}
 	})
 	return list
 }
 
-// isCobras reports whether f is --help or --version, which only make sense on a
-// command line.
-func isCobras(f *pflag.Flag) bool {
-	return f.Annotations[cobra.FlagSetByCobraAnnotation] != nil
+// isTyped reports whether f only makes sense on a command line, as --help and
+// --version do, and what somebody confirms.
+func isTyped(f *pflag.Flag) bool {
+	return f.Annotations[cobra.FlagSetByCobraAnnotation] != nil || f.Annotations[noteTyped] != nil
 }
 
 // setText sets f to text. Lists are split at commas.
@@ -250,6 +251,9 @@ func settle(f *pflag.Flag, from source, where string, err error) error {
 
 // documentVariables adds the variables that set f to its help.
 func documentVariables(f *pflag.Flag) {
+	if isTyped(f) {
+		return
+	}
 	names := "$" + variable(f)
 	for _, name := range f.Annotations[noteNATS] {
 		names += ", $" + name

@@ -2,72 +2,88 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"sync"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/schema"
+	"github.com/leafbus/leafbus/snowflake"
+	"github.com/leafbus/leafbus/snowflake/zookeeper"
 )
 
-// member is a generator as part of its installation: which NATS and which
-// database it belongs to, and what of it the data folder knows.
+// member is a generator as part of its installation: which NATS, database and
+// ZooKeeper it belongs to, and what of it the data folder knows.
 type member struct {
 	state kvstore.Config
 	dir   *dataDir
 	kv    *kvstore.Store
-	db    *schema.Store // keeps the tags in place of kv; nil: there is none
+	db    *schema.Store       // keeps the tags in place of kv; nil: there is none
+	zk    *zookeeper.Registry // keeps the workers in place of JetStream; nil: there is none
+	log   *slog.Logger
 	want  kvstore.Installation
+	// The workers that may be taken.
+	first, last int64
 
 	installation string               // that the data folder belongs to; empty: none yet
 	trusted      bool                 // the database has said before that it is this installation's
 	have         kvstore.Installation // once it has joined
+	sole         sole
+
+	claiming sync.Mutex
+	workers  zookeeper.Installation // whose those in ZooKeeper are, once that is known
 }
 
 // recall reads what the data folder knows.
 func (m *member) recall() error {
 	var err error
-	if m.installation, err = m.dir.read("installation"); err != nil || m.db == nil {
+	if m.installation, err = m.dir.read("installation"); err != nil {
 		return err
 	}
-	database, err := m.dir.read("database")
-	m.trusted = database == m.db.Name()
-	return err
+	if m.db != nil {
+		database, err := m.dir.read("database")
+		if err != nil {
+			return err
+		}
+		m.trusted = database == m.db.Name()
+	}
+	return m.sole.recall(m.dir)
 }
 
 // resumes is the installation whose worker may be used before it is joined. A
 // database that was not used before may turn out to be another's, whose workers
-// are not to be taken.
+// in JetStream are not to be taken.
 func (m *member) resumes() string {
-	if m.db != nil && !m.trusted {
+	if m.zk == nil && m.db != nil && !m.trusted {
 		return ""
 	}
 	return m.installation
 }
 
 // join enters the installation that the data folder belongs to, and makes the
-// folder belong to it on the first time. It waits for a database that was not
-// used before.
+// folder belong to it on the first time. Where the workers are in JetStream it
+// waits for a database that was not used before.
 func (m *member) join(ctx context.Context) (identity bus.Identity, err error) {
-	if m.have, err = kvstore.Join(ctx, m.state, m.want, m.installation); err != nil {
-		return identity, err
+	m.have, err = kvstore.Join(ctx, m.state, m.want, m.installation)
+	if errors.Is(err, kvstore.ErrNoJetStream) && m.db != nil && m.zk != nil {
+		return m.joinSole(ctx)
 	}
-	if m.have.ID != m.installation {
-		if err := m.dir.write("installation", m.have.ID); err != nil {
-			return identity, err
-		}
-		m.installation = m.have.ID
+	if err == nil {
+		err = m.belong()
+	}
+	if err != nil {
+		return identity, err
 	}
 	identity = bus.Identity{Installation: m.have.ID, Created: m.have.Created}
-	if m.db == nil || m.trusted {
+	if m.zk != nil || m.db == nil || m.trusted {
 		return identity, nil
 	}
-	owner, err := m.claim(ctx)
-	switch {
-	case err != nil:
+	owner, err := m.claimDatabase(ctx)
+	if err != nil || owner == m.have.ID {
 		return identity, err
-	case owner == m.have.ID:
-		return identity, m.dir.write("database", m.db.Name())
 	}
 	identity.Foreign = fmt.Errorf("the database belongs to installation %s, and this NATS is installation %s: "+
 		"both would take the same workers. Segments are served; for snowflakes too, join the NATS of that installation (--server), "+
@@ -76,12 +92,27 @@ func (m *member) join(ctx context.Context) (identity bus.Identity, err error) {
 	return identity, nil
 }
 
+// belong makes the data folder belong to the installation.
+func (m *member) belong() error {
+	if m.have.ID == m.installation {
+		return nil
+	}
+	if err := m.dir.write("installation", m.have.ID); err != nil {
+		return err
+	}
+	m.installation = m.have.ID
+	return nil
+}
+
 // open opens what keeps the tags, after it is known to be the installation's.
 func (m *member) open(ctx context.Context) error {
 	if m.db == nil {
+		if err := m.checkTags(ctx); err != nil {
+			return err
+		}
 		return m.kv.Open(ctx)
 	}
-	owner, err := m.claim(ctx)
+	owner, err := m.claimDatabase(ctx)
 	if err != nil {
 		return err
 	}
@@ -90,23 +121,112 @@ func (m *member) open(ctx context.Context) error {
 			return err
 		}
 		return fmt.Errorf("%w: the database was this installation's (%s) and is installation %s's now: was it emptied, or restored? "+
-			"The next start takes it for that installation's, and serves no snowflakes", allocator.ErrRefused, m.have.ID, owner)
+			"The next start takes it for that installation's, and serves no snowflakes of workers in JetStream", allocator.ErrRefused, m.have.ID, owner)
+	}
+	if err := m.agree(owner); err != nil {
+		return err
 	}
 	return m.db.Open(ctx)
 }
 
-// claim makes sure that the database is the one that the installation keeps its
-// tags in, and returns the installation that it belongs to.
-func (m *member) claim(ctx context.Context) (owner string, err error) {
+// claimDatabase makes sure that the database is the one that the installation
+// keeps its tags in, and returns the installation that it belongs to.
+func (m *member) claimDatabase(ctx context.Context) (owner string, err error) {
 	o, err := m.db.Claim(ctx, m.have.ID, m.have.Database)
-	if err != nil || m.have.Database != "" {
-		return o.Installation, err
+	if err == nil && m.have.Database == "" {
+		if m.have.Database, err = m.pinDatabase(ctx, o.Store); err != nil {
+			return "", err
+		}
+		o, err = m.db.Claim(ctx, m.have.ID, m.have.Database) // another generator may have been first, with another database
 	}
-	pinned, err := kvstore.Pin(ctx, m.state, o.Store)
 	if err != nil {
 		return "", err
 	}
-	m.have.Database = pinned
-	o, err = m.db.Claim(ctx, m.have.ID, pinned) // another generator may have been first, with another database
-	return o.Installation, err
+	if o.Installation == m.have.ID && !m.trusted {
+		return o.Installation, m.dir.write("database", m.db.Name())
+	}
+	return o.Installation, nil
+}
+
+func (m *member) pinDatabase(ctx context.Context, id string) (string, error) {
+	if m.sole.used {
+		return m.zk.PinDatabase(ctx, id)
+	}
+	return kvstore.PinDatabase(ctx, m.state, id)
+}
+
+// checkTags makes sure that the tags in JetStream are not those of two
+// installations: one that shares a ZooKeeper with others shares their callers too. It
+// waits for a ZooKeeper that the installation has not used before.
+func (m *member) checkTags(ctx context.Context) error {
+	if m.zk == nil {
+		return nil
+	}
+	if z, ok := m.have.ZooKeeper(m.first, m.last); ok && z.Installation == m.have.ID {
+		return nil
+	}
+	owner, err := m.claimWorkers(ctx)
+	if errors.Is(err, snowflake.ErrRefused) {
+		return fmt.Errorf("%w: %w", allocator.ErrRefused, err)
+	}
+	if err != nil || owner.ID == m.have.ID {
+		return err
+	}
+	return fmt.Errorf("the workers in ZooKeeper (%s) belong to installation %s, and this NATS is installation %s: "+
+		"both would hand out the same segments. Snowflakes are served; for segments too, join the NATS of that installation (--server), "+
+		"or keep the tags of both in one MySQL (--mysql), or, if the two have nothing to do with each other, give this one a --zookeeper-name of its own",
+		m.zk.Name(), owner.ID, m.have.ID)
+}
+
+// claimWorkers makes sure that the ZooKeeper is the one that the installation
+// keeps its workers in, and returns whose they are.
+func (m *member) claimWorkers(ctx context.Context) (zookeeper.Installation, error) {
+	m.claiming.Lock() // the two who ask wait for each other gladly
+	defer m.claiming.Unlock()
+	if m.workers.ID != "" {
+		return m.workers, nil
+	}
+	if m.sole.used {
+		owner, err := m.zk.Claim(ctx, m.sole.Installation, m.sole.ZooKeeper)
+		if err == nil {
+			m.workers = owner
+		}
+		return owner, err
+	}
+	known, pinned := m.have.ZooKeeper(m.first, m.last)
+	owner, err := m.zk.Claim(ctx, zookeeper.Installation{ID: m.have.ID, Layout: m.want.Layout, Created: m.have.Created}, known.ID)
+	if err != nil {
+		return owner, err
+	}
+	if pinned && known.Installation == m.have.ID && owner.ID != m.have.ID {
+		return owner, fmt.Errorf("%w: the workers in ZooKeeper (%s) were this installation's (%s) and are installation %s's now: was it restored?",
+			snowflake.ErrRefused, m.zk.Name(), m.have.ID, owner.ID)
+	}
+	_, err = kvstore.PinZooKeeper(ctx, m.state, kvstore.ZooKeeper{ID: owner.ZooKeeper, Installation: owner.ID, First: m.first, Last: m.last})
+	if errors.Is(err, allocator.ErrRefused) {
+		err = fmt.Errorf("%w: %w", snowflake.ErrRefused, err)
+	}
+	if err != nil {
+		return owner, err
+	}
+	if owner.ID != m.have.ID {
+		m.log.Warn("the workers in ZooKeeper are shared with another installation", "zookeeper", m.zk.Name(), "theirs", owner.ID, "ours", m.have.ID)
+	}
+	m.workers = owner
+	return owner, nil
+}
+
+// registry is the registry in ZooKeeper, of which nothing is asked before it is
+// known whose it is. All writes come after a List.
+type registry struct {
+	*zookeeper.Registry
+	m *member
+}
+
+// List implements [snowflake.Registry].
+func (r registry) List(ctx context.Context) ([]snowflake.Entry, error) {
+	if _, err := r.m.claimWorkers(ctx); err != nil {
+		return nil, err
+	}
+	return r.Registry.List(ctx)
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"text/tabwriter"
+	"time"
 	"unicode"
 )
 
@@ -47,3 +48,6 @@ func printable(r rune) rune {
 	}
 	return r
 }
+
+// local is a time for a person.
+func local(t time.Time) string { return t.Local().Format(time.DateTime) }

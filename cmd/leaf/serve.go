@@ -22,8 +22,17 @@ import (
 	"github.com/leafbus/leafbus/snowflake"
 )
 
-// registryKV is the kind of registry that keeps workers in JetStream KV.
-const registryKV = "kv"
+// Where the generator's NATS server is.
+const (
+	modeEmbedded = "embedded"
+	modeJoined   = "joined"
+)
+
+// Kinds of what keeps the workers.
+const (
+	registryKV        = "kv"
+	registryZooKeeper = "zookeeper"
+)
 
 // Bounds of flags that have no package of their own to set them.
 const (
@@ -31,20 +40,21 @@ const (
 )
 
 type serveFlags struct {
-	conn  connFlags
-	mysql mysqlFlags
+	conn      connFlags
+	mysql     mysqlFlags
+	worker    workerFlags
+	zookeeper zookeeperFlags
 
 	listen, natsConfig, dataDir, node, http string
 	logLevel, logFormat                     string
 
-	tags                                         []string
-	maxBatch, maxWaiting, maxStep, epoch, evtMax int64
-	maxWait, drainTimeout                        time.Duration
-	replicas                                     int
+	tags                                  []string
+	maxBatch, maxWaiting, maxStep, evtMax int64
+	maxWait, drainTimeout                 time.Duration
+	replicas                              int
 
-	workerID, workerRange                      string
-	workerBits, sequenceBits                   int
-	reserve, grace, maxClockSkew, maxClockBack time.Duration
+	reserve, grace                           time.Duration
+	maxClockSkew, maxClockBack, maxClockWait time.Duration
 }
 
 func newServeCmd() *cobra.Command {
@@ -57,6 +67,7 @@ func newServeCmd() *cobra.Command {
 Without --server it runs a NATS server of its own, with JetStream, and keeps all
 state in the data folder: one command is a whole installation. With --server it
 joins the NATS that is there and shares the load with the other generators.
+Segments may be kept in MySQL (--mysql), workers in ZooKeeper (--zookeeper).
 
 When it answers requests it prints one line to stdout:
   leaf ready nats=URL http=URL node=NAME data=DIR mode=embedded|joined
@@ -65,6 +76,7 @@ SIGINT and SIGTERM drain: accepted requests are answered. A second one exits.`,
   leaf serve --tag order --tag coupon:100000 --data-dir /var/lib/leaf
   leaf serve --listen 0.0.0.0:4222 --user leaf --password secret
   leaf serve -s nats://10.0.0.5:4222 --data-dir leaf-data-2 --http ''
+  leaf serve --mysql 'leaf:secret@tcp(db:3306)/leaf' --zookeeper h1:2181,h2:2181,h3:2181
   LEAF_TAG=order,coupon leaf serve --config leaf.yaml`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
@@ -81,18 +93,16 @@ SIGINT and SIGTERM drain: accepted requests are answered. A second one exits.`,
 	fs.Int64Var(&f.maxStep, "max-step", allocator.DefaultMaxStep, "largest step, adapted or given")
 	fs.IntVar(&f.replicas, "replicas", 0, "copies of the state that this generator creates in a NATS cluster (default 3 where it has them, else 1)")
 	fs.Int64Var(&f.evtMax, "events-max-bytes", kvstore.DefaultEventsMaxBytes, "size of the event stream if this generator creates it")
-	fs.StringVar(&f.workerID, "worker-id", "", "take exactly this worker `NUMBER` for snowflakes (default any that is free)")
-	fs.StringVar(&f.workerRange, "worker-range", "", "take one of these workers, `LO-HI`")
 	fs.DurationVar(&f.reserve, "worker-reserve", snowflake.DefaultReserve, "most time that is reserved ahead for the worker: how long the registry may be away")
 	fs.DurationVar(&f.grace, "worker-grace", snowflake.DefaultGrace, "how long the worker stays reserved after a clean stop")
-	fs.DurationVar(&f.maxClockSkew, "max-clock-skew", snowflake.DefaultMaxClockSkew, "longest step forward of the clock that is believed without asking other generators")
+	fs.DurationVar(&f.maxClockSkew, "max-clock-skew", snowflake.DefaultMaxClockSkew, "longest step forward of the clock that is believed without asking other generators, and how far from theirs a new node's may be")
 	fs.DurationVar(&f.maxClockBack, "max-clock-back", snowflake.DefaultMaxBack, "longest step back of the clock that requests wait for")
-	fs.IntVar(&f.workerBits, "worker-bits", snowflake.DefaultWorkerBits, "`BITS` of a snowflake for the worker; an installation has one layout for life")
-	fs.IntVar(&f.sequenceBits, "sequence-bits", snowflake.DefaultSequenceBits, "`BITS` of a snowflake for the sequence number; the time has the rest of 63")
-	fs.Int64Var(&f.epoch, "epoch", snowflake.DefaultEpoch, "first `MILLISECOND` of snowflakes, since 1970; an installation has one for life")
+	fs.DurationVar(&f.maxClockWait, "max-clock-wait", snowflake.DefaultMaxClockWait, "how far the clock may be behind this generator's last run for a start to wait for it; beyond, it is refused")
 	fs.DurationVar(&f.drainTimeout, "drain-timeout", 10*time.Second, "how long waiting requests may still wait when the generator stops")
 	fs.StringVar(&f.logLevel, "log-level", "info", "least `LEVEL` that is logged: debug, info, warn or error")
 	fs.StringVar(&f.logFormat, "log-format", "text", "`FORMAT` of the log on stderr: text or json")
+	f.worker.register(fs)
+	f.zookeeper.register(fs)
 	f.mysql.register(fs)
 	f.conn.register(fs)
 	return cmd
@@ -111,8 +121,8 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	layout := f.layout()
-	first, last, err := f.workers(layout)
+	layout := f.worker.layout()
+	first, last, err := f.worker.workers()
 	if err != nil {
 		return err
 	}
@@ -165,9 +175,20 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 		return usagef("--js-domain: %w", err)
 	}
 	state := kvstore.Config{Conn: nc, JS: js, Replicas: f.replicas, Log: log}
-	m := &member{state: state, dir: dir, db: db, kv: kvstore.New(state), want: kvstore.Installation{Store: storeKV, Registry: registryKV, Layout: layout}}
+	m := &member{
+		state: state, dir: dir, kv: kvstore.New(state), db: db, log: log,
+		want:  kvstore.Installation{Store: storeKV, Registry: registryKV, Layout: layout},
+		first: first, last: last,
+	}
 	if db != nil {
 		m.want.Store = storeMySQL
+	}
+	if m.zk, err = f.zookeeper.registry(node, mode, nc, log); err != nil {
+		return err
+	}
+	if m.zk != nil {
+		defer m.zk.Close()
+		m.want.Registry = registryZooKeeper
 	}
 	if err := m.recall(); err != nil {
 		return err
@@ -176,11 +197,11 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 		Conn: nc, JS: js, Marks: marks, Recent: dir.file("recent"), Node: node, Log: log, Tags: tags,
 		Join: m.join, Open: m.open,
 		OpenEvents:   func(ctx context.Context) error { return kvstore.OpenEvents(ctx, state, f.evtMax) },
-		Installation: m.resumes(), RegistryKind: registryKV, Workers: kvstore.NewWorkers(state).List,
+		Installation: m.resumes(), RegistryKind: m.want.Registry, Workers: kvstore.NewWorkers(state),
 		Snowflake: snowflake.Config{
 			Layout: layout, Registry: kvstore.NewWorkers(state), File: file, Place: place,
 			FirstWorker: first, LastWorker: last,
-			Reserve: f.reserve, Grace: f.grace, MaxBack: f.maxClockBack, MaxClockSkew: f.maxClockSkew,
+			Reserve: f.reserve, Grace: f.grace, MaxBack: f.maxClockBack, MaxClockSkew: f.maxClockSkew, MaxClockWait: f.maxClockWait,
 		},
 		MaxBatch: f.maxBatch, MaxWait: f.maxWait, MaxWaiting: f.maxWaiting, MaxStep: f.maxStep,
 		DrainTimeout: f.drainTimeout,
@@ -190,6 +211,9 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 			fmt.Fprintf(cmd.OutOrStdout(), "leaf ready nats=%s http=off node=%s data=%s mode=%s\n",
 				nc.ConnectedUrlRedacted(), node, dir.path, mode)
 		},
+	}
+	if m.zk != nil {
+		config.Workers, config.Snowflake.Registry = registry{m.zk, m}, registry{m.zk, m}
 	}
 	if db != nil {
 		config.Store, config.StoreErr = db, db.Err
@@ -210,7 +234,6 @@ func (f *serveFlags) check() error {
 		{"max-step", f.maxStep, 1, allocator.LimitStep},
 		{"replicas", int64(f.replicas), 0, limitReplicas},
 		{"events-max-bytes", f.evtMax, 1 << 20, 1 << 50},
-		{"epoch", f.epoch, 0, time.Now().UnixMilli()},
 	} {
 		if b.value < b.min || b.value > b.max {
 			return usagef("--%s is %d, not from %d to %d", b.flag, b.value, b.min, b.max)
@@ -222,8 +245,8 @@ func (f *serveFlags) check() error {
 	if f.node != "" && !nodeName.MatchString(f.node) {
 		return usagef("--node %q: a node's name is 1 to 64 characters of [A-Za-z0-9_]", f.node)
 	}
-	if err := f.layout().Validate(); err != nil {
-		return usagef("--worker-bits, --sequence-bits and --epoch: %w", err)
+	if err := errors.Join(f.worker.check(), f.zookeeper.check()); err != nil {
+		return err
 	}
 	for _, b := range []struct {
 		flag            string
@@ -233,6 +256,7 @@ func (f *serveFlags) check() error {
 		{"worker-grace", f.grace, time.Second, 365 * 24 * time.Hour},
 		{"max-clock-skew", f.maxClockSkew, 10 * time.Millisecond, time.Hour},
 		{"max-clock-back", f.maxClockBack, time.Millisecond, time.Second},
+		{"max-clock-wait", f.maxClockWait, time.Millisecond, time.Minute},
 	} {
 		if b.value < b.min || b.value > b.max {
 			return usagef("--%s is %v, not from %v to %v", b.flag, b.value, b.min, b.max)
@@ -242,37 +266,6 @@ func (f *serveFlags) check() error {
 		return usagef("--drain-timeout is below zero")
 	}
 	return f.mysql.check()
-}
-
-// layout is the layout of snowflakes.
-func (f *serveFlags) layout() snowflake.Layout {
-	const bits = 63 // of an ID
-	return snowflake.Layout{
-		Epoch: f.epoch, TimeBits: bits - f.workerBits - f.sequenceBits, WorkerBits: f.workerBits, SequenceBits: f.sequenceBits,
-	}
-}
-
-// workers are the first and the last of the workers that may be taken.
-func (f *serveFlags) workers(layout snowflake.Layout) (first, last int64, err error) {
-	first, last = 0, layout.Workers()-1
-	if f.workerID != "" && f.workerRange != "" {
-		return 0, 0, usagef("--worker-id and --worker-range: give one of them")
-	}
-	flag, value := "worker-range", f.workerRange
-	lo, hi, ok := strings.Cut(value, "-")
-	if f.workerID != "" {
-		flag, value = "worker-id", f.workerID
-		lo, hi, ok = value, value, true
-	}
-	if value == "" {
-		return first, last, nil
-	}
-	from, err1 := strconv.ParseInt(lo, 10, 64)
-	to, err2 := strconv.ParseInt(hi, 10, 64)
-	if !ok || err1 != nil || err2 != nil || from < first || to > last || from > to {
-		return 0, 0, usagef("--%s is %q: want a number from %d to %d, or two such as 0-7", flag, value, first, last)
-	}
-	return from, to, nil
 }
 
 // parseTags reads NAME[:STEP].
@@ -303,7 +296,7 @@ func (f *serveFlags) connect(cmd *cobra.Command, embed bool, dir *dataDir, node 
 		if err != nil {
 			return "", nil, nil, connectError(splitList(f.conn.server), err)
 		}
-		return "joined", nc, nc.Close, nil
+		return modeJoined, nc, nc.Close, nil
 	}
 	server, err := embedded.Start(embedded.Config{
 		Listen: f.listen, ConfigFile: f.natsConfig, StoreDir: dir.file("nats"), Name: node,
@@ -324,7 +317,7 @@ func (f *serveFlags) connect(cmd *cobra.Command, embed bool, dir *dataDir, node 
 		server.Close()
 		return "", nil, nil, connectError([]string{server.ClientURL()}, err)
 	}
-	return "embedded", nc, func() { nc.Close(); server.Close() }, nil
+	return modeEmbedded, nc, func() { nc.Close(); server.Close() }, nil
 }
 
 // advice is for whoever finds the address in use.

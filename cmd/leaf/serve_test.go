@@ -10,7 +10,6 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/snowflake"
 )
 
 func TestParseTags(t *testing.T) {
@@ -47,6 +46,7 @@ func TestServeRefuses(t *testing.T) {
 		{"--worker-reserve", "999ms"}, {"--worker-reserve", "8761h"}, {"--worker-grace", "999ms"}, {"--worker-grace", "8761h"},
 		{"--tag-refresh", "99ms"}, {"--tag-refresh", "25h"}, {"--mysql", "nonsense"}, {"--mysql", "u:p@tcp(127.0.0.1:1)/"},
 		{"--max-clock-skew", "9ms"}, {"--max-clock-skew", "61m"}, {"--max-clock-back", "0s"}, {"--max-clock-back", "1001ms"},
+		{"--max-clock-wait", "0s"}, {"--max-clock-wait", "61s"},
 		{"--log-level", "loud"}, {"--log-format", "xml"}, {"--node", "a b"}, {"extra"},
 	} {
 		cleanEnv(t)
@@ -58,56 +58,19 @@ func TestServeRefuses(t *testing.T) {
 	}
 }
 
-func TestServeWorkers(t *testing.T) {
-	layout := snowflake.DefaultLayout()
-	for _, c := range []struct {
-		id, oneOf   string
-		first, last int64
-		ok          bool
-	}{
-		{"", "", 0, 1023, true},
-		{"0", "", 0, 0, true},
-		{"1023", "", 1023, 1023, true},
-		{"", "3-9", 3, 9, true},
-		{"", "7-7", 7, 7, true},
-		{"", "0-1023", 0, 1023, true},
-		{id: "1024"}, {id: "-1"}, {id: "x"}, {id: "1-2"}, {id: "9223372036854775808"},
-		{oneOf: "5"}, {oneOf: "5-"}, {oneOf: "-5"}, {oneOf: "9-3"}, {oneOf: "0-1024"}, {oneOf: "1-2-3"}, {oneOf: "a-b"},
-		{id: "1", oneOf: "1-2"},
-	} {
-		f := serveFlags{workerID: c.id, workerRange: c.oneOf}
-		first, last, err := f.workers(layout)
-		if _, usage := errors.AsType[*usageError](err); first != c.first || last != c.last || usage == c.ok || (err == nil) != c.ok {
-			t.Errorf("--worker-id %q --worker-range %q: %d to %d, %v; want %d to %d", c.id, c.oneOf, first, last, err, c.first, c.last)
-		}
-	}
-}
-
-// What --worker-bits and --sequence-bits leave is for the time.
-func TestServeLayout(t *testing.T) {
-	for _, want := range []snowflake.Layout{
-		snowflake.DefaultLayout(),
-		{Epoch: 0, TimeBits: 42, WorkerBits: 5, SequenceBits: 16},
-	} {
-		f := serveFlags{epoch: want.Epoch, workerBits: want.WorkerBits, sequenceBits: want.SequenceBits}
-		if got := f.layout(); got != want {
-			t.Errorf("%+v, want %+v", got, want)
-		}
-	}
-}
-
 // The bounds themselves are allowed.
 func TestServeAccepts(t *testing.T) {
 	least := serveFlags{
-		maxBatch: 1, maxWaiting: 1, maxStep: 1, evtMax: 1 << 20, maxWait: time.Millisecond, workerBits: 10, sequenceBits: 12,
-		reserve: time.Second, grace: time.Second, maxClockSkew: 10 * time.Millisecond, maxClockBack: time.Millisecond,
+		maxBatch: 1, maxWaiting: 1, maxStep: 1, evtMax: 1 << 20, maxWait: time.Millisecond,
+		worker:  workerFlags{workerBits: 10, sequenceBits: 12},
+		reserve: time.Second, grace: time.Second, maxClockSkew: 10 * time.Millisecond, maxClockBack: time.Millisecond, maxClockWait: time.Millisecond,
 		mysql: mysqlFlags{refresh: leastRefresh},
 	}
 	most := least
 	most.mysql.refresh = mostRefresh
 	most.reserve, most.grace = 365*24*time.Hour, 365*24*time.Hour
-	most.maxClockSkew, most.maxClockBack = time.Hour, time.Second
-	most.workerBits = 21 // the time has 30 bits left
+	most.maxClockSkew, most.maxClockBack, most.maxClockWait = time.Hour, time.Second, time.Minute
+	most.worker.workerBits = 21 // the time has 30 bits left
 	for _, f := range []serveFlags{least, most} {
 		if err := f.check(); err != nil {
 			t.Errorf("%v in %+v", err, f)

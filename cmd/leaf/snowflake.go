@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -85,55 +84,3 @@ func (a *admin) decode(ctx context.Context, cmd *cobra.Command, c *bus.Client, i
 	}
 	return failed
 }
-
-func newWorkersCmd() *cobra.Command {
-	var a admin
-	cmd := &cobra.Command{
-		Use:   "workers",
-		Short: "Show who holds which worker ID",
-		Long: `Show who holds which worker ID of snowflakes, and until when.
-
-A worker is running (a generator says that it holds it), away (its generator is
-not heard, and may come back), or free (its reservation is over: any generator
-may take it).`,
-		Example: `  leaf workers
-  leaf workers --json`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.ask(cmd, func(ctx context.Context, c *bus.Client) error {
-				return a.workers(ctx, cmd, c)
-			})
-		},
-	}
-	a.register(cmd)
-	return cmd
-}
-
-func (a *admin) workers(ctx context.Context, cmd *cobra.Command, c *bus.Client) error {
-	all, err := c.Workers(ctx, bus.WorkersRequest{})
-	for page := all; err == nil && page.Next > 0; {
-		if page, err = c.Workers(ctx, bus.WorkersRequest{From: page.Next}); err == nil {
-			all.Workers = append(all.Workers, page.Workers...)
-		}
-	}
-	if err != nil {
-		return err
-	}
-	if a.json {
-		all.Next = 0
-		return printJSON(cmd.OutOrStdout(), all)
-	}
-	rows := make([][]string, len(all.Workers))
-	for i, w := range all.Workers {
-		state := "away"
-		switch {
-		case w.Running:
-			state = "running"
-		case time.Now().After(w.ReservedUntil):
-			state = "free"
-		}
-		rows[i] = []string{strconv.FormatInt(w.Worker, 10), w.Node, state, local(w.Acquired), local(w.Reported), local(w.ReservedUntil)}
-	}
-	return printTable(cmd.OutOrStdout(), []string{"WORKER", "NODE", "STATE", "SINCE", "LAST REPORT", "RESERVED UNTIL"}, rows)
-}
-
-func local(t time.Time) string { return t.Local().Format(time.DateTime) }

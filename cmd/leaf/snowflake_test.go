@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -88,38 +87,5 @@ func TestDecodePrints(t *testing.T) {
 		if status != c.status || stdout != c.stdout || (status != exitOK) != strings.Contains(stderr, "5: not a snowflake") {
 			t.Errorf("decode %v: status %d, %s%s; want %d, %s", c.args, status, stdout, stderr, c.status, c.stdout)
 		}
-	}
-}
-
-// The list may come in pages.
-func TestWorkersPrints(t *testing.T) {
-	soon, past := time.Now().Add(time.Hour), time.Now().Add(-time.Hour)
-	entry := func(worker int, node string, running bool, until time.Time) string {
-		return fmt.Sprintf(`{"worker":%d,"node":"%s","running":%v,"acquired":"2026-01-02T03:04:05Z","reported":"2026-01-02T03:04:06Z","reserved_until":"%s"}`,
-			worker, node, running, until.UTC().Format(time.RFC3339))
-	}
-	first, rest := entry(0, "a", true, soon)+","+entry(1, "b", false, soon), entry(4, "c", false, past)
-	url := answering(t, "leaf.admin.workers.list", func(body string) (string, string) {
-		switch body {
-		case "{}":
-			return `{"registry":"kv","workers":[` + first + `],"next":4}`, ""
-		case `{"from":4}`:
-			return `{"registry":"kv","workers":[` + rest + `]}`, ""
-		}
-		return `{"code":400,"reason":"bad_request","message":"no"}`, "400"
-	})
-	status, stdout, stderr := leaf(t, "workers", "-s", url)
-	lines := strings.Split(stdout, "\n")
-	if status != exitOK || len(lines) != 5 {
-		t.Fatalf("status %d, %s%s", status, stdout, stderr)
-	}
-	for i, want := range []string{"WORKER NODE STATE", "0 a running", "1 b away", "4 c free"} {
-		if got := strings.Join(strings.Fields(lines[i])[:3], " "); got != want {
-			t.Errorf("line %q, want %q", lines[i], want)
-		}
-	}
-	status, stdout, stderr = leaf(t, "workers", "--json", "-s", url)
-	if want := `{"registry":"kv","workers":[` + first + "," + rest + "]}\n"; status != exitOK || stdout != want {
-		t.Errorf("status %d, %s%s; want %s", status, stdout, stderr, want)
 	}
 }

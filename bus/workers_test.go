@@ -1,0 +1,445 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/allocator/allocatortest"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/snowflake"
+	"github.com/leafbus/leafbus/snowflake/snowflaketest"
+)
+
+// releasing is a world in which workers are released: generators on one registry
+// and one clock, which sees that no ID repeats.
+type releasing struct {
+	t       *testing.T
+	s       *embedded.Server
+	nc      *nats.Conn
+	client  *bus.Client
+	c       *clock
+	records *snowflaketest.Memory
+	ids     allocatortest.Checker
+}
+
+func newReleasing(t *testing.T) *releasing {
+	t.Parallel()
+	s := newServer(t)
+	nc := connect(t, s)
+	r := &releasing{t: t, s: s, nc: nc, client: bus.NewClient(nc), c: newClock(), records: snowflaketest.NewMemory()}
+	t.Cleanup(func() {
+		if _, err := r.ids.Check(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// start starts a generator that takes one of these workers.
+func (r *releasing) start(node string, registry snowflake.Registry, file *snowflake.File, first, last int64, more ...func(*bus.Config)) *running {
+	r.t.Helper()
+	return start(r.t, r.s, node, memory(r.t), func(cfg *bus.Config) {
+		on(r.c, registry)(cfg)
+		cfg.Snowflake.FirstWorker, cfg.Snowflake.LastWorker = first, last
+		cfg.Snowflake.Place = "inode of " + node
+		if file != nil {
+			cfg.Snowflake.File = file
+		}
+		for _, change := range more {
+			change(cfg)
+		}
+	})
+}
+
+// killed lets a generator take and use the worker and leaves what one leaves
+// that is killed: its record as it was, and its disk.
+func (r *releasing) killed(node string, worker int64) *snowflaketest.Disk {
+	r.t.Helper()
+	registry, disk := newRegistry(r.records), snowflaketest.NewDisk()
+	g := r.start(node, registry, newFile(r.t, disk), worker, worker)
+	r.from(worker)
+	registry.away.Store(true)
+	left := disk.Kill()
+	if err := g.stop(); err != nil {
+		r.t.Fatal(err)
+	}
+	if e := r.records.Snapshot()[worker]; e.Node != node || e.ReservedUntil != e.Reported+time.Minute.Milliseconds() {
+		r.t.Fatalf("it left %+v at %d", e, r.c.now())
+	}
+	return left
+}
+
+// from takes IDs until some come from the worker, and returns their first.
+func (r *releasing) from(worker int64) (first snowflake.Parts) {
+	r.t.Helper()
+	eventually(r.t, fmt.Sprintf("IDs come from worker %d", worker), func() bool {
+		r.c.pass(time.Millisecond) // what is asked for may be more than one millisecond has
+		body, code := ask(r.t, r.nc, "leaf.snowflake", "500")
+		if code != "" {
+			return false
+		}
+		ranges, err := bus.ParseReply([]byte(body))
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		r.ids.Add(ranges...)
+		first = parts(r.t, fmt.Sprint(ranges[0].First))
+		return first.Worker == worker
+	})
+	return first
+}
+
+// listed is the worker as it is listed when it does not run any more.
+func (r *releasing) listed(worker int64) (found bus.Worker) {
+	r.t.Helper()
+	eventually(r.t, fmt.Sprintf("nobody is heard to hold worker %d", worker), func() bool {
+		page, err := r.client.Workers(r.t.Context(), bus.WorkersRequest{From: worker, Limit: 1})
+		if err != nil || len(page.Workers) != 1 || page.Workers[0].Worker != worker {
+			r.t.Fatalf("%+v, %v", page, err)
+		}
+		found = page.Workers[0]
+		return !found.Running
+	})
+	return found
+}
+
+func release(w bus.Worker) bus.WorkerRelease {
+	return bus.WorkerRelease{Worker: w.Worker, Node: w.Node, ReservedUntil: w.ReservedUntil, Reported: w.Reported}
+}
+
+// refused asks for a release that must be refused and change nothing.
+func (r *releasing) refused(req bus.WorkerRelease, reason bus.Reason, says string) *bus.Error {
+	r.t.Helper()
+	before := r.records.Snapshot()[req.Worker].Incarnation
+	w, err := r.client.ReleaseWorker(r.t.Context(), req)
+	e, ok := errors.AsType[*bus.Error](err)
+	if !ok || e.Reason != reason || !strings.Contains(e.Message, says) {
+		r.t.Fatalf("%+v: %+v, %v; want %s and %q", req, w, err, reason, says)
+	}
+	if after := r.records.Snapshot()[req.Worker].Incarnation; after != before {
+		r.t.Errorf("%+v: refused with %v, but the incarnation was %q and is %q", req, err, before, after)
+	}
+	return e
+}
+
+// A worker is released when its holder is silent, as it was looked at. Who takes it
+// then begins where the holder can not have been, and the holder comes back with another.
+func TestReleaseWorker(t *testing.T) {
+	r := newReleasing(t)
+	r.start("calm", r.records, nil, 1, 1)
+	disk := r.killed("dead", 0)
+	w := r.listed(0)
+	killed := r.records.Snapshot()[0]
+	if w.Node != "dead" || w.ReservedUntil.UnixMilli() != killed.ReservedUntil || w.Reported.UnixMilli() != killed.Reported {
+		t.Fatalf("%+v, want %+v", w, killed)
+	}
+
+	// What runs is not released, whoever is asked.
+	other := r.start("other", r.records, nil, 2, 2)
+	for worker, node := range map[int64]string{1: "calm", 2: "other"} {
+		e := r.records.Snapshot()[worker]
+		held := bus.WorkerRelease{Worker: worker, Node: node, ReservedUntil: time.UnixMilli(e.ReservedUntil)}
+		for range 10 {
+			r.refused(held, bus.Conflict, "which is running")
+		}
+	}
+	if err := other.stop(); err != nil {
+		t.Fatal(err)
+	}
+
+	// Nor one that may be running.
+	silent := 10*time.Second - time.Duration(r.c.now()-killed.Reported)*time.Millisecond
+	again := time.UnixMilli(killed.Reported + 10_000).UTC().Format(snowflake.TimeFormat)
+	if e := r.refused(release(w), bus.Conflict, "try again at "+again); e.Code != 409 || e.RetryAfter != silent {
+		t.Errorf("%+v, want it after %v", e, silent)
+	}
+	r.c.pass(silent - time.Millisecond)
+	if e := r.refused(release(w), bus.Conflict, "this NATS does not"); e.RetryAfter != time.Millisecond {
+		t.Errorf("%+v, want it after a millisecond", e)
+	}
+	r.c.pass(time.Millisecond)
+
+	// Nor another record than the one that was looked at.
+	for _, c := range []struct {
+		change func(*bus.WorkerRelease)
+		reason bus.Reason
+		says   string
+	}{
+		{func(req *bus.WorkerRelease) { req.Worker = 7 }, bus.BadRequest, "worker 7 has no record"},
+		{func(req *bus.WorkerRelease) { req.Worker = -1 }, bus.BadRequest, "worker -1 has no record"},
+		{func(req *bus.WorkerRelease) { req.Node = "" }, bus.BadRequest, "node"},
+		{func(req *bus.WorkerRelease) { req.ReservedUntil = time.Time{} }, bus.BadRequest, "reserved_until"},
+		{func(req *bus.WorkerRelease) { req.Node = "deaf" }, bus.Conflict, "has changed: it is held by dead"},
+		{func(req *bus.WorkerRelease) { req.ReservedUntil = req.ReservedUntil.Add(1) }, bus.Conflict, "has changed"},
+		{func(req *bus.WorkerRelease) { req.Reported = req.Reported.Add(-time.Millisecond) }, bus.Conflict, "has changed"},
+	} {
+		req := release(w)
+		c.change(&req)
+		r.refused(req, c.reason, c.says)
+	}
+	for _, bad := range []string{"x", `{"worker":"0"}`, `{"worker":0,"force":true}`, `{"worker":0,"node":"dead","reserved_until":5}`} {
+		if body, code := ask(t, r.nc, "leaf.admin.workers.release", bad); code != "400" {
+			t.Errorf("%s: code %q, %s", bad, code, body)
+		}
+	}
+
+	stream := events(t, r.nc)
+	got, err := r.client.ReleaseWorker(t.Context(), release(w))
+	want := w
+	want.ReservedUntil = time.UnixMilli(r.c.now() + 10_000).UTC()
+	if err != nil || got != want {
+		t.Fatalf("%+v, %v; want %+v", got, err, want)
+	}
+	free := r.records.Snapshot()[0]
+	if free.Incarnation == killed.Incarnation || free.Node != "dead" || free.ReservedUntil != want.ReservedUntil.UnixMilli() ||
+		free.Acquired != killed.Acquired || free.Reported != killed.Reported {
+		t.Errorf("the record was %+v and is %+v", killed, free)
+	}
+	wantEvent(t, stream, "info", "leaf.worker.released", "0",
+		fmt.Sprintf(`{"node":"calm","worker":0,"registry":"memory","reserved_until_ms":%d}`, free.ReservedUntil))
+	r.refused(release(w), bus.Conflict, "has changed") // it is not as it was looked at any more
+
+	// Until then it is nobody's, and then anybody's.
+	registry := newRegistry(r.records)
+	r.start("fresh", registry, nil, 0, 0)
+	r.c.pass(10*time.Second - time.Millisecond)
+	calls := registry.calls.Load()
+	eventually(t, "it has tried to take the worker", func() bool { return registry.calls.Load() > calls+1 })
+	if now := r.records.Snapshot()[0]; now != free {
+		t.Fatalf("it was taken a millisecond early: %+v", now)
+	}
+	if first := r.from(0); first.UnixMS < free.ReservedUntil {
+		t.Errorf("the first ID is of %d, the holder had until %d", first.UnixMS, free.ReservedUntil)
+	}
+	if e := r.records.Snapshot()[0]; e.Node != "fresh" {
+		t.Errorf("it is held by %+v", e)
+	}
+
+	// The former holder finds that it is another's.
+	r.start("dead", r.records, newFile(t, disk), 0, 100)
+	worker := int64(-1)
+	for _, e := range r.records.Snapshot() {
+		if e.Node == "dead" {
+			worker = e.Worker
+		}
+	}
+	if worker < 3 { // 2 is reserved
+		t.Fatalf("it came back with worker %d: %v", worker, r.records.Snapshot())
+	}
+	r.from(worker)
+	r.from(0)
+	r.from(1)
+	wantEvent(t, stream, "alert", "leaf.worker.lost", "0",
+		fmt.Sprintf(`{"node":"dead","worker":0,"registry":"memory","reserved_until_ms":%d}`, killed.ReservedUntil))
+}
+
+// The former holder may also come back before somebody else takes the worker: it
+// takes it only as anybody would.
+func TestHolderComesBackAfterTheRelease(t *testing.T) {
+	for name, c := range map[string]struct {
+		first, last int64
+		want        int64
+	}{
+		"and takes another":         {0, 100, 2},
+		"and waits, as others must": {0, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newReleasing(t)
+			r.start("calm", r.records, nil, 1, 1)
+			disk := r.killed("dead", 0)
+			w := r.listed(0)
+			r.c.pass(10 * time.Second)
+			w, err := r.client.ReleaseWorker(t.Context(), release(w))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.start("dead", r.records, newFile(t, disk), c.first, c.last)
+			if c.want == 0 {
+				if now := r.records.Snapshot()[0]; now.ReservedUntil != w.ReservedUntil.UnixMilli() {
+					t.Errorf("it took its worker again: %+v, released was %+v", now, w)
+				}
+				r.c.pass(10 * time.Second)
+			}
+			first := r.from(c.want)
+			if e := r.records.Snapshot()[c.want]; e.Node != "dead" || c.want == 0 && first.UnixMS < w.ReservedUntil.UnixMilli() {
+				t.Errorf("worker %d is held by %+v, its first ID is of %d", c.want, e, first.UnixMS)
+			}
+		})
+	}
+}
+
+// A worker that anybody may take needs no release.
+func TestReleaseFreeWorker(t *testing.T) {
+	r := newReleasing(t)
+	r.start("calm", r.records, nil, 1, 1)
+	r.killed("dead", 0)
+	w := r.listed(0)
+	r.c.pass(w.ReservedUntil.Sub(time.UnixMilli(r.c.now())) - time.Millisecond)
+	before := r.records.Snapshot()[0]
+	// Almost: then it is no later than it was.
+	got, err := r.client.ReleaseWorker(t.Context(), release(w))
+	if err != nil || got != w {
+		t.Errorf("%+v, %v; want %+v", got, err, w)
+	}
+	almost := r.records.Snapshot()[0]
+	if almost.Incarnation == before.Incarnation {
+		t.Error("its holder could take it again from the record alone")
+	}
+	r.c.pass(time.Millisecond)
+	got, err = r.client.ReleaseWorker(t.Context(), release(w))
+	if err != nil || got != w {
+		t.Errorf("%+v, %v; want %+v", got, err, w)
+	}
+	if now := r.records.Snapshot()[0]; now != almost {
+		t.Errorf("a free worker was written: %+v, then %+v", almost, now)
+	}
+	w.Node = "deaf"
+	r.refused(release(w), bus.Conflict, "has changed")
+}
+
+// putting is a registry that does something in place of its writes.
+type putting struct {
+	snowflake.Registry
+	puts atomic.Int64
+	put  func(context.Context, snowflake.Record, uint64) (uint64, error)
+}
+
+func (p *putting) Put(ctx context.Context, r snowflake.Record, version uint64) (uint64, error) {
+	p.puts.Add(1)
+	return p.put(ctx, r, version)
+}
+
+// What the registry says of the one write is passed on: it was not done, or
+// nobody knows.
+func TestReleaseMeetsTheRegistry(t *testing.T) {
+	r := newReleasing(t)
+	admin := &putting{Registry: r.records}
+	r.start("calm", r.records, nil, 1, 1, func(cfg *bus.Config) { cfg.Workers = admin })
+	r.killed("dead", 0)
+	w := r.listed(0)
+	r.c.pass(10 * time.Second)
+
+	admin.put = func(ctx context.Context, rec snowflake.Record, version uint64) (uint64, error) {
+		now := r.records.Snapshot()[0]
+		now.Incarnation = "another's" // somebody was faster
+		if _, err := r.records.Put(ctx, now.Record, now.Version); err != nil {
+			return 0, err
+		}
+		return r.records.Put(ctx, rec, version)
+	}
+	_, err := r.client.ReleaseWorker(t.Context(), release(w))
+	if e, ok := errors.AsType[*bus.Error](err); !ok || e.Code != 409 || e.Reason != bus.Conflict || !strings.Contains(e.Message, "at this moment") {
+		t.Errorf("somebody was faster: %v", err)
+	}
+	if now := r.records.Snapshot()[0]; now.Incarnation != "another's" || now.ReservedUntil != w.ReservedUntil.UnixMilli() {
+		t.Errorf("the record is %+v", now)
+	}
+
+	admin.put = func(ctx context.Context, rec snowflake.Record, version uint64) (uint64, error) {
+		_, err := r.records.Put(ctx, rec, version)
+		return 0, errors.Join(errors.New("the answer is lost"), err)
+	}
+	_, err = r.client.ReleaseWorker(t.Context(), release(w))
+	if e, ok := errors.AsType[*bus.Error](err); !ok || e.Code != 503 || !strings.Contains(e.Message, "not known") ||
+		!strings.Contains(e.Message, "leaf workers") || !strings.Contains(e.Message, "the answer is lost") {
+		t.Errorf("no answer: %v", err)
+	}
+	if now := r.records.Snapshot()[0]; now.ReservedUntil != r.c.now()+10_000 {
+		t.Errorf("the record is %+v", now)
+	}
+	if n := admin.puts.Load(); n != 2 {
+		t.Errorf("%d writes for two requests", n)
+	}
+
+	// Only what is known to have happened is told.
+	stream := events(t, r.nc)
+	admin.put = r.records.Put
+	if w, err = r.client.ReleaseWorker(t.Context(), release(r.listed(0))); err != nil {
+		t.Fatal(err)
+	}
+	wantEvent(t, stream, "info", "leaf.worker.released", "0",
+		fmt.Sprintf(`{"node":"calm","worker":0,"registry":"memory","reserved_until_ms":%d}`, w.ReservedUntil.UnixMilli()))
+	if told := stream("leaf.worker.released"); len(told) != 1 {
+		t.Errorf("%d events of one release", len(told))
+	}
+}
+
+// Who may not ask the registry releases nothing.
+func TestReleaseWithoutTheRegistry(t *testing.T) {
+	outside := func(context.Context) (bus.Identity, error) { return bus.Identity{}, errors.New("not there") }
+	for name, c := range map[string]struct {
+		installation string // that the data folder knows
+		join         func(context.Context) (bus.Identity, error)
+		list         error
+		says         string
+	}{
+		"not joined":       {"", outside, nil, "not been joined"},
+		"not joined again": {"mine", outside, nil, "not been joined"},
+		"another installation's": {"", func(context.Context) (bus.Identity, error) {
+			return bus.Identity{Foreign: errors.New("it is foreign")}, nil
+		}, nil, "it is foreign"},
+		"away": {"", nil, errors.New("it hides"), "it hides"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newReleasing(t)
+			e, err := r.records.Add(t.Context(), snowflake.Record{Node: "n", Incarnation: "x", ReservedUntil: r.c.now() + 1000}, snowflake.Choice{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.start("calm", r.records, nil, 1, 1, func(cfg *bus.Config) {
+				cfg.Installation = c.installation
+				if c.join != nil {
+					cfg.Join = c.join
+				}
+				if c.list != nil {
+					cfg.Workers = hiding{r.records, c.list}
+				}
+			})
+			r.refused(bus.WorkerRelease{Node: "n", ReservedUntil: time.UnixMilli(e.ReservedUntil)}, bus.NoWorkerID, c.says)
+		})
+	}
+}
+
+// hiding is a registry that cannot be read.
+type hiding struct {
+	snowflake.Registry
+	err error
+}
+
+func (h hiding) List(context.Context) ([]snowflake.Entry, error) { return nil, h.err }
+
+// A record that was written by hand may have times that are none: it is listed,
+// and so are the others.
+func TestWorkersWithOddTimes(t *testing.T) {
+	r := newReleasing(t)
+	for worker, ms := range map[int64]int64{0: math.MaxInt64, 2: math.MinInt64} {
+		_, err := r.records.Add(t.Context(), snowflake.Record{Node: "odd", Incarnation: "x", ReservedUntil: math.MaxInt64, Acquired: ms, Reported: ms},
+			snowflake.Choice{First: worker, Last: worker})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.start("calm", r.records, nil, 1, 1)
+	page, err := r.client.Workers(t.Context(), bus.WorkersRequest{})
+	if err != nil || len(page.Workers) != 3 {
+		t.Fatalf("%+v, %v", page, err)
+	}
+	before := maps.Clone(r.records.Snapshot())
+	r.refused(release(page.Workers[0]), bus.Conflict, "try again at 9999-") // it reported in the future
+	if _, err := r.client.ReleaseWorker(t.Context(), release(page.Workers[2])); err != nil {
+		t.Error(err)
+	}
+	if now := r.records.Snapshot(); now[0] != before[0] || now[2].ReservedUntil != r.c.now()+10_000 {
+		t.Errorf("the records were %v and are %v", before, now)
+	}
+}

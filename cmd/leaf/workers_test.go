@@ -1,0 +1,181 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// The list may come in pages.
+func TestWorkersPrints(t *testing.T) {
+	soon, past := time.Now().Add(time.Hour), time.Now().Add(-time.Hour)
+	entry := func(worker int, node string, running bool, until time.Time) string {
+		return fmt.Sprintf(`{"worker":%d,"node":"%s","running":%v,"acquired":"2026-01-02T03:04:05Z","reported":"2026-01-02T03:04:06Z","reserved_until":"%s"}`,
+			worker, node, running, until.UTC().Format(time.RFC3339))
+	}
+	first, rest := entry(0, "a", true, soon)+","+entry(1, "b", false, soon), entry(4, "c", false, past)
+	url := answering(t, "leaf.admin.workers.list", func(body string) (string, string) {
+		switch body {
+		case "{}":
+			return `{"registry":"kv","workers":[` + first + `],"next":4}`, ""
+		case `{"from":4}`:
+			return `{"registry":"kv","workers":[` + rest + `]}`, ""
+		}
+		return `{"code":400,"reason":"bad_request","message":"no"}`, "400"
+	})
+	status, stdout, stderr := leaf(t, "workers", "-s", url)
+	lines := strings.Split(stdout, "\n")
+	if status != exitOK || len(lines) != 5 {
+		t.Fatalf("status %d, %s%s", status, stdout, stderr)
+	}
+	for i, want := range []string{"WORKER NODE STATE", "0 a running", "1 b away", "4 c free"} {
+		if got := strings.Join(strings.Fields(lines[i])[:3], " "); got != want {
+			t.Errorf("line %q, want %q", lines[i], want)
+		}
+	}
+	status, stdout, stderr = leaf(t, "workers", "--json", "-s", url)
+	if want := `{"registry":"kv","workers":[` + first + "," + rest + "]}\n"; status != exitOK || stdout != want {
+		t.Errorf("status %d, %s%s; want %s", status, stdout, stderr, want)
+	}
+}
+
+// fakeWorker answers for one worker, which was as it is listed, and counts what
+// would have released it.
+type fakeWorker struct {
+	url      string
+	released atomic.Int64
+}
+
+func newFakeWorker(t *testing.T, listed, request, reply, code string) *fakeWorker {
+	t.Helper()
+	f := &fakeWorker{}
+	f.url = answering(t, "leaf.admin.workers.*", func(body string) (string, string) {
+		if body == `{"from":7,"limit":1}` {
+			return `{"registry":"kv","workers":[` + listed + `]}`, ""
+		}
+		f.released.Add(1)
+		if body != request {
+			t.Errorf("asked for %s, want %s", body, request)
+		}
+		return reply, code
+	})
+	return f
+}
+
+func TestReleaseCommand(t *testing.T) {
+	const format = `{"worker":%d,"node":"%s","running":%v,"acquired":"2026-01-02T03:04:05Z","reported":"2026-01-02T03:04:06.007Z","reserved_until":"%s"}`
+	soon := time.Now().Add(time.Hour).UTC().Truncate(time.Millisecond)
+	past := soon.Add(-2 * time.Hour)
+	rfc := time.RFC3339Nano
+	away := fmt.Sprintf(format, 7, "gone", false, soon.Format(rfc))
+	request := fmt.Sprintf(`{"worker":7,"node":"gone","reserved_until":"%s","reported":"2026-01-02T03:04:06.007Z"}`, soon.Format(rfc))
+	then := soon.Add(-time.Minute)
+	reply := fmt.Sprintf(format, 7, "gone", false, then.Format(rfc))
+	explained := []string{"7 ", "gone", "away", "2026-01-02", "stopped", "clock", "10s", local(soon)}
+	for name, c := range map[string]struct {
+		listed, reply, code string
+		args                []string
+		status              int
+		stdout              string
+		stderr              []string
+		released            int64
+	}{
+		"confirmed":            {away, reply, "", []string{"7", "--yes"}, exitOK, "worker 7 is free from " + local(then) + " on\n", explained, 1},
+		"as JSON":              {away, reply, "", []string{"7", "--yes", "--json"}, exitOK, reply + "\n", explained, 1},
+		"not confirmed":        {away, reply, "", []string{"7"}, exitUsage, "", append([]string{"--yes"}, explained...), 0},
+		"not confirmed, JSON":  {away, reply, "", []string{"7", "--json"}, exitUsage, "", append([]string{"--yes"}, explained...), 0},
+		"running":              {fmt.Sprintf(format, 7, "busy", true, soon.Format(rfc)), "", "", []string{"7", "--yes"}, exitFailed, "", []string{"held by busy, which is running: stop it"}, 0},
+		"running too long":     {fmt.Sprintf(format, 7, "busy", true, past.Format(rfc)), "", "", []string{"7", "--yes"}, exitFailed, "", []string{"which is running"}, 0},
+		"free":                 {fmt.Sprintf(format, 7, "old", false, past.Format(rfc)), "", "", []string{"7"}, exitOK, "worker 7 is free already, since " + local(past) + "\n", nil, 0},
+		"free, JSON":           {fmt.Sprintf(format, 7, "old", false, past.Format(rfc)), "", "", []string{"7", "--json"}, exitOK, fmt.Sprintf(format, 7, "old", false, past.Format(rfc)) + "\n", nil, 0},
+		"nobody's":             {"", "", "", []string{"7", "--yes"}, exitFailed, "", []string{"worker 7 has no record"}, 0},
+		"nobody's, but others": {fmt.Sprintf(format, 8, "n", false, past.Format(rfc)), "", "", []string{"7", "--yes"}, exitFailed, "", []string{"worker 7 has no record"}, 0},
+		"refused": {away, `{"code":409,"reason":"conflict","message":"try again at noon"}`, "409", []string{"7", "--yes"}, exitFailed, "",
+			[]string{"leaf: try again at noon (409 conflict)"}, 1},
+		"no answer": {away, `{`, "", []string{"7", "--yes"}, exitFailed, "", []string{"not known whether worker 7 was released", "`leaf workers`"}, 1},
+		"no number": {"", "", "", []string{"x"}, exitUsage, "", []string{`"x"`}, 0},
+		"negative":  {"", "", "", []string{"--", "-7"}, exitUsage, "", []string{`"-7"`}, 0},
+		"two":       {"", "", "", []string{"7", "8"}, exitUsage, "", []string{"arg"}, 0},
+		"none":      {"", "", "", nil, exitUsage, "", []string{"arg"}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFakeWorker(t, c.listed, request, c.reply, c.code)
+			status, stdout, stderr := leaf(t, append([]string{"workers", "release", "-s", f.url}, c.args...)...)
+			if status != c.status || stdout != c.stdout {
+				t.Errorf("status %d, %q, want %d, %q; stderr: %s", status, stdout, c.status, c.stdout, stderr)
+			}
+			for _, want := range c.stderr {
+				if !strings.Contains(stderr, want) {
+					t.Errorf("stderr does not say %q: %s", want, stderr)
+				}
+			}
+			if n := f.released.Load(); n != c.released {
+				t.Errorf("it asked for a release %d times, want %d", n, c.released)
+			}
+		})
+	}
+}
+
+// What is no terminal confirms nothing, whatever is in it.
+func TestConfirmNeedsATerminal(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "answer")
+	if err := os.WriteFile(file, []byte("gone\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	open := func(name string) *os.File {
+		f, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	pipe, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { pipe.Close() })
+	if _, err := in.WriteString("gone\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	soon := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+	listed := fmt.Sprintf(`{"worker":7,"node":"gone","running":false,"acquired":"2026-01-02T03:04:05Z","reported":"2026-01-02T03:04:06Z","reserved_until":"%s"}`, soon)
+	for name, stdin := range map[string]io.Reader{
+		"text": strings.NewReader("gone\n"), "a file": open(file), "a pipe": pipe, "nothing": open(os.DevNull),
+	} {
+		f := newFakeWorker(t, listed, "", "", "")
+		root := newRoot()
+		root.SetIn(stdin)
+		var stdout, stderr bytes.Buffer
+		status := run(t.Context(), root, []string{"workers", "release", "7", "-s", f.url}, &stdout, &stderr)
+		if status != exitUsage || stdout.String() != "" || !strings.Contains(stderr.String(), "--yes") || f.released.Load() > 0 {
+			t.Errorf("%s: status %d, asked %d times, %s%s", name, status, f.released.Load(), &stdout, &stderr)
+		}
+	}
+
+	// Nor does a setting confirm, which counts for every time.
+	f := newFakeWorker(t, listed, "", "", "")
+	t.Setenv("LEAF_YES", "true")
+	if status, _, stderr := leaf(t, "workers", "release", "7", "-s", f.url); status != exitUsage || f.released.Load() > 0 {
+		t.Errorf("LEAF_YES: status %d, asked %d times, %s", status, f.released.Load(), stderr)
+	}
+	config := filepath.Join(t.TempDir(), "leaf.yaml")
+	if err := os.WriteFile(config, []byte("yes: true\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if status, _, stderr := leaf(t, "workers", "release", "7", "-s", f.url, "--config", config); status != exitUsage || f.released.Load() > 0 {
+		t.Errorf("yes in a file: status %d, asked %d times, %s", status, f.released.Load(), stderr)
+	}
+	if _, help, _ := leaf(t, "workers", "release", "--help"); strings.Contains(help, "LEAF_YES") {
+		t.Errorf("the help has a variable for --yes:\n%s", help)
+	}
+}

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"log/slog"
+	"net/url"
+
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/pflag"
+
+	"github.com/leafbus/leafbus/snowflake/zookeeper"
+)
+
+// zookeeperFlags say whether and where the workers are kept in ZooKeeper.
+type zookeeperFlags struct{ hosts, name string }
+
+func (f *zookeeperFlags) register(fs *pflag.FlagSet) {
+	fs.StringVar(&f.hosts, "zookeeper", "", "keep the workers in ZooKeeper, `HOSTS` such as h1:2181,h2:2181,h3:2181 (default in JetStream)")
+	fs.StringVar(&f.name, "zookeeper-name", zookeeper.DefaultName, "`NAME` of the installation in ZooKeeper: its nodes are under /leaf/NAME")
+}
+
+func (f *zookeeperFlags) check() error {
+	if f.hosts == "" {
+		return nil
+	}
+	if err := (zookeeper.Config{Hosts: f.hosts, Name: f.name}).Validate(); err != nil {
+		return usagef("--zookeeper, --zookeeper-name: %w", err)
+	}
+	return nil
+}
+
+// registry returns the registry in ZooKeeper, which begins to connect; nil:
+// there is none. Where the generator embeds a NATS server, its port there is what it
+// is known by.
+func (f *zookeeperFlags) registry(node, mode string, nc *nats.Conn, log *slog.Logger) (*zookeeper.Registry, error) {
+	if f.hosts == "" {
+		return nil, nil
+	}
+	cfg := zookeeper.Config{Hosts: f.hosts, Name: f.name, Node: node, Log: log}
+	if at, err := url.Parse(nc.ConnectedUrl()); err == nil && mode == modeEmbedded {
+		cfg.Port = at.Port()
+	}
+	return zookeeper.New(cfg)
+}

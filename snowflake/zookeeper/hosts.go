@@ -1,0 +1,76 @@
+package zookeeper
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+const defaultPort = "2181"
+
+// parseHosts reads host[:port],host[:port].
+func parseHosts(list string) ([]string, error) {
+	var hosts []string
+	for _, text := range strings.Split(list, ",") {
+		text = strings.TrimSpace(text)
+		if strings.Contains(text, "/") {
+			return nil, fmt.Errorf("%q: no path is wanted, only host:port,host:port", text)
+		}
+		host, port, err := net.SplitHostPort(text)
+		if err != nil { // an error for want of a port, or a strange address
+			host, port = strings.TrimSuffix(strings.TrimPrefix(text, "["), "]"), defaultPort
+		}
+		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+			return nil, fmt.Errorf("%q: the port is no number from 1 to 65535", text)
+		}
+		if host == "" || strings.ContainsAny(host, " \t@=?") || strings.Contains(host, ":") && net.ParseIP(host) == nil {
+			return nil, fmt.Errorf("%q: want host:port,host:port", text)
+		}
+		hosts = append(hosts, net.JoinHostPort(host, port))
+	}
+	if len(hosts) == 0 {
+		return nil, errors.New("want host:port,host:port")
+	}
+	return hosts, nil
+}
+
+// hosts gives the client its servers by name, in turn. The client's own would
+// resolve the names once, at the start, and fail with the first that is not known
+// just then; so each dial resolves its own.
+type hosts struct {
+	mu    sync.Mutex
+	names []string
+	next  int
+	tried int // since the last success
+}
+
+// Init implements zk.HostProvider.
+func (h *hosts) Init(names []string) error {
+	h.names = append([]string(nil), names...)
+	rand.Shuffle(len(h.names), func(i, j int) { h.names[i], h.names[j] = h.names[j], h.names[i] })
+	return nil
+}
+
+// Len implements zk.HostProvider.
+func (h *hosts) Len() int { return len(h.names) }
+
+// Next implements zk.HostProvider.
+func (h *hosts) Next() (server string, retryStart bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	server = h.names[h.next%len(h.names)]
+	h.next++
+	h.tried++
+	return server, h.tried > len(h.names)
+}
+
+// Connected implements zk.HostProvider.
+func (h *hosts) Connected() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.tried = 0
+}

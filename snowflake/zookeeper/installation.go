@@ -1,0 +1,164 @@
+package zookeeper
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/leafbus/leafbus/snowflake"
+)
+
+// Installation says whose the records are.
+type Installation struct {
+	ID        string `json:"id"`        // of the installation; random
+	ZooKeeper string `json:"zookeeper"` // of this place in ZooKeeper; random
+	// Sole: the NATS has no JetStream, so this is all that there is of the
+	// installation's record. Then Database is the ID of the database that keeps the
+	// segments, from the first time that it was reached.
+	Sole     bool   `json:"sole,omitempty"`
+	Database string `json:"database,omitempty"`
+	snowflake.Layout
+	Created time.Time `json:"created"`
+}
+
+// errNoInstallation is that of a ZooKeeper, or a name in it, that is nobody's.
+var errNoInstallation = errors.New("no installation has its workers there")
+
+// Claim returns whose the records are. If they are nobody's they are from now on
+// those of the installation in want; without an ID it is a new one. known is the
+// ID of the ZooKeeper that the installation is known to use, or empty: one that
+// has another, or none, is refused, and so is one with another layout, with an
+// error that matches [snowflake.ErrRefused]. From then on nothing is read or
+// written elsewhere, wherever the addresses lead. It comes before everything else.
+func (r *Registry) Claim(ctx context.Context, want Installation, known string) (Installation, error) {
+	return ask(ctx, r.link, func(ctx context.Context) (Installation, error) {
+		for {
+			have, err := r.readInstallation()
+			switch {
+			case errors.Is(err, errNoInstallation) && known == "":
+				if err := r.makeInstallation(want); err != nil && !errors.Is(err, zk.ErrNodeExists) {
+					return have, fmt.Errorf("making %s: %w", r.installation, err)
+				}
+				if ctx.Err() != nil {
+					return have, ctx.Err()
+				}
+				continue // whoever was first, the record that counts is the one that is there
+			case errors.Is(err, errNoInstallation):
+				return have, r.nobodys(want, known)
+			case err != nil:
+				return have, err
+			case known != "" && known != have.ZooKeeper:
+				return have, fmt.Errorf("%w: installation %s keeps its workers in another ZooKeeper, or under another name (%s, %s is %s): "+
+					"two generators would get the same worker. Name that one with --zookeeper and --zookeeper-name, on every generator",
+					snowflake.ErrRefused, want.ID, known, r.root, have.ZooKeeper)
+			}
+			if d := have.Differences(want.Layout); len(d) > 0 {
+				return have, fmt.Errorf("%w: the configuration is not that of %s in ZooKeeper: %s", snowflake.ErrRefused, r.root, strings.Join(d, "; "))
+			}
+			r.id, r.checked = have.ZooKeeper, r.link.conn.SessionID()
+			return have, nil
+		}
+	})
+}
+
+// nobodys is the error about a ZooKeeper that should have the installation's
+// record and has none.
+func (r *Registry) nobodys(want Installation, known string) error {
+	want.ZooKeeper = known
+	record, _ := json.Marshal(want) // never fails: it has strings, numbers and a time in our days
+	return fmt.Errorf("%w: installation %s keeps its workers in ZooKeeper %s, and %s is nobody's: it lost its state, or it is another one. "+
+		"Name the right one with --zookeeper and --zookeeper-name, or restore it; if it is the right one, and all generators have run without it "+
+		"until their reservations were over or are stopped, in zkCli.sh: create /leaf '' ; create %[4]s '' ; create %[5]s '%[6]s' ; create %[5]s/%[3]s ''",
+		snowflake.ErrRefused, want.ID, known, r.root, r.installation, record)
+}
+
+// readInstallation reads the record, and sees that the node with the ID is there.
+func (r *Registry) readInstallation() (have Installation, err error) {
+	text, _, err := r.link.conn.Get(r.installation)
+	if errors.Is(err, zk.ErrNoNode) {
+		return have, errNoInstallation
+	}
+	if err != nil {
+		return have, fmt.Errorf("reading %s: %w", r.installation, err)
+	}
+	if err := json.Unmarshal(text, &have); err != nil || have.ID == "" || have.ZooKeeper == "" || strings.Contains(have.ZooKeeper, "/") {
+		return have, fmt.Errorf("%w: %s in ZooKeeper is damaged: %.200q; restore it from a backup", snowflake.ErrRefused, r.installation, text)
+	}
+	if err := r.make(r.installation + "/" + have.ZooKeeper); err != nil { // deleted by hand
+		return have, err
+	}
+	return have, nil
+}
+
+// makeInstallation writes the record, if there is none.
+func (r *Registry) makeInstallation(want Installation) error {
+	for _, folder := range []string{rootFolder, r.root} {
+		if err := r.make(folder); err != nil {
+			return err
+		}
+	}
+	want.ZooKeeper = rand.Text()
+	if want.ID == "" {
+		want.ID, want.Created = rand.Text(), time.Now().UTC().Truncate(time.Millisecond)
+	}
+	record, err := json.Marshal(want)
+	if err != nil {
+		return err
+	}
+	_, err = r.link.conn.Multi(
+		&zk.CreateRequest{Path: r.installation, Data: record, Acl: open},
+		&zk.CreateRequest{Path: r.installation + "/" + want.ZooKeeper, Acl: open},
+	)
+	return err
+}
+
+// make makes a node without data, if it is not there.
+func (r *Registry) make(path string) error {
+	there, _, err := r.link.conn.Exists(path)
+	if err == nil && !there {
+		_, err = r.link.conn.Create(path, nil, 0, open)
+	}
+	if err != nil && !errors.Is(err, zk.ErrNodeExists) {
+		return fmt.Errorf("making %s in ZooKeeper: %w", path, err)
+	}
+	return nil
+}
+
+// PinDatabase notes, by compare-and-set, which database keeps the segments,
+// unless that is noted already, and returns what is noted. It comes after Claim.
+func (r *Registry) PinDatabase(ctx context.Context, database string) (string, error) {
+	return ask(ctx, r.link, func(ctx context.Context) (string, error) {
+		for ctx.Err() == nil {
+			text, stat, err := r.link.conn.Get(r.installation)
+			var have Installation
+			if err == nil {
+				err = json.Unmarshal(text, &have)
+			}
+			if err == nil && have.ZooKeeper != r.id {
+				err = errElsewhere
+			}
+			if err != nil {
+				return "", fmt.Errorf("reading %s: %w", r.installation, err)
+			}
+			if have.Database != "" {
+				return have.Database, nil
+			}
+			have.Database = database
+			record, err := json.Marshal(have)
+			if err != nil {
+				return "", err
+			}
+			_, _, err = r.write(&zk.SetDataRequest{Path: r.installation, Data: record, Version: stat.Version})
+			if err != nil && !errors.Is(err, zk.ErrBadVersion) {
+				return "", fmt.Errorf("noting the database in %s: %w", r.installation, err)
+			}
+		}
+		return "", ctx.Err()
+	})
+}

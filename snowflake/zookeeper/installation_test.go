@@ -1,0 +1,144 @@
+package zookeeper
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/leafbus/leafbus/snowflake"
+	server "github.com/leafbus/leafbus/tests/zookeeper"
+)
+
+var ours = Installation{ID: "ours", Layout: snowflake.DefaultLayout()}
+
+func TestClaim(t *testing.T) {
+	s := newSite(t, server.Hosts(t))
+	first, err := s.open(t, "a").Claim(within(t), ours, "")
+	if err != nil || first.ID != "ours" || first.ZooKeeper == "" || first.Layout != ours.Layout {
+		t.Fatalf("Claim: %+v, %v", first, err)
+	}
+	theirs := ours
+	theirs.ID = "theirs"
+	for _, want := range []Installation{ours, theirs, {Layout: ours.Layout}} {
+		for _, known := range []string{"", first.ZooKeeper} {
+			if again, err := s.open(t, "b").Claim(within(t), want, known); err != nil || again != first {
+				t.Errorf("Claim for %q, known %q: %+v, %v; want %+v", want.ID, known, again, err, first)
+			}
+		}
+	}
+	// The node that writes look for may be deleted by hand.
+	s.remove(t, s.path("installation", first.ZooKeeper))
+	r := s.open(t, "c")
+	if _, err := r.Claim(within(t), ours, ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Add(within(t), holder("c"), anyWorker); err != nil {
+		t.Errorf("Add: %v", err)
+	}
+}
+
+func TestClaimWithoutID(t *testing.T) {
+	s := newSite(t, server.Hosts(t))
+	first, err := s.open(t, "a").Claim(within(t), Installation{Sole: true, Layout: ours.Layout}, "")
+	if err != nil || first.ID == "" || first.Created.IsZero() || !first.Sole {
+		t.Fatalf("Claim: %+v, %v", first, err)
+	}
+	r := s.open(t, "b")
+	if again, err := r.Claim(within(t), ours, ""); err != nil || again != first {
+		t.Errorf("Claim: %+v, %v; want %+v", again, err, first)
+	}
+	// The first database counts.
+	for _, id := range []string{"one", "two"} {
+		if got, err := r.PinDatabase(within(t), id); err != nil || got != "one" {
+			t.Errorf("PinDatabase(%s): %s, %v", id, got, err)
+		}
+	}
+}
+
+func TestClaimAtOnce(t *testing.T) {
+	s := newSite(t, server.Hosts(t))
+	got := make([]Installation, 8)
+	var wg sync.WaitGroup
+	for i := range got {
+		r := s.open(t, "a")
+		wg.Go(func() {
+			var err error
+			if got[i], err = r.Claim(within(t), Installation{Layout: ours.Layout}, ""); err != nil {
+				t.Errorf("Claim: %v", err)
+			}
+		})
+	}
+	wg.Wait()
+	for _, other := range got {
+		if other != got[0] || other.ID == "" {
+			t.Fatalf("two installations: %+v", got)
+		}
+	}
+	if ids := s.children(t, s.path("installation")); len(ids) != 1 {
+		t.Errorf("several IDs: %v", ids)
+	}
+}
+
+func TestClaimRefused(t *testing.T) {
+	other := ours
+	other.Epoch++
+	for name, c := range map[string]struct {
+		there, known string // the record, and which ZooKeeper is wanted
+		want         Installation
+		say          string
+	}{
+		"nobody's":         {"", "Z", ours, `create /leaf/NAME/installation '{"id":"ours","zookeeper":"Z",`},
+		"another":          {`{"id":"ours","zookeeper":"Y"}`, "Z", ours, "another ZooKeeper"},
+		"layout":           {`{"id":"ours","zookeeper":"Z","epoch":1288834974657,"time_bits":41,"worker_bits":10,"sequence_bits":12}`, "", other, "--epoch"},
+		"no JSON":          {`ours`, "", ours, "damaged"},
+		"no ID":            {`{"zookeeper":"Z"}`, "", ours, "damaged"},
+		"no ZooKeeper":     {`{"id":"ours"}`, "", ours, "damaged"},
+		"a path for an ID": {`{"id":"ours","zookeeper":"Z/.."}`, "", ours, "damaged"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, server.Hosts(t))
+			if c.there != "" {
+				s.folders(t)
+				s.create(t, s.path("installation"), c.there)
+			}
+			r := s.open(t, "a")
+			_, err := r.Claim(within(t), c.want, c.known)
+			if !errors.Is(err, snowflake.ErrRefused) || !strings.Contains(strings.ReplaceAll(err.Error(), s.name, "NAME"), c.say) {
+				t.Errorf("Claim: %v; want %q", err, c.say)
+			}
+			if c.there == "" && s.children(t, s.path()) != nil {
+				t.Error("something was made")
+			}
+			if _, err := r.List(within(t)); !errors.Is(err, errUnclaimed) {
+				t.Errorf("List: %v", err)
+			}
+			if _, err := r.Add(within(t), holder("a"), anyWorker); !errors.Is(err, errUnclaimed) {
+				t.Errorf("Add: %v", err)
+			}
+		})
+	}
+}
+
+// What a refusal says to enter does what it promises.
+func TestNobodysAdvice(t *testing.T) {
+	s := newSite(t, server.Hosts(t))
+	_, err := s.open(t, "a").Claim(within(t), ours, "Z")
+	if err == nil {
+		t.Fatal("not refused")
+	}
+	for command := range strings.SplitSeq(err.Error()[strings.LastIndex(err.Error(), "zkCli.sh: ")+len("zkCli.sh: "):], " ; ") {
+		command, text, _ := strings.Cut(strings.TrimSuffix(command, "'"), " '")
+		where, ok := strings.CutPrefix(command, "create ")
+		if !ok || text != "" && !json.Valid([]byte(text)) {
+			t.Fatalf("the advice is %q in %v", command, err)
+		}
+		if where != rootFolder {
+			s.create(t, where, text)
+		}
+	}
+	if have, err := s.open(t, "b").Claim(within(t), ours, "Z"); err != nil || have.ID != "ours" || have.ZooKeeper != "Z" {
+		t.Errorf("Claim: %+v, %v", have, err)
+	}
+}

@@ -1,0 +1,223 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+)
+
+// link is the way to ZooKeeper. Its client reconnects by itself, with a new
+// session where the old one is over, and knows no contexts: a request waits until
+// there is an answer or the connection breaks. So nothing is asked of it while
+// there is no session, and only one thing at a time.
+type link struct {
+	hosts   []string
+	timeout time.Duration // of a session
+	log     *slog.Logger
+
+	busy chan struct{} // taken while something is asked, until that has really ended
+	conn *zk.Conn      // of whoever has taken busy
+
+	mu      sync.Mutex
+	client  *client
+	told    bool   // that it is connected
+	closed  bool   // by us
+	address string // by which this machine last reached a server
+}
+
+// client is a connection, and whether there is a session.
+type client struct {
+	*link
+	conn *zk.Conn
+
+	// Guarded by the link's mu.
+	up    chan struct{} // closed while there is a session
+	isUp  bool
+	since time.Time // of when it was last up, or began
+	why   error     // it is not
+}
+
+// dial begins to connect, and returns at once.
+func dial(hosts []string, timeout time.Duration, log *slog.Logger) (*link, error) {
+	l := &link{hosts: hosts, timeout: timeout, log: log, busy: make(chan struct{}, 1)}
+	return l, l.connect()
+}
+
+// connect begins with a new client.
+func (l *link) connect() error {
+	c := &client{link: l, up: make(chan struct{}), since: time.Now(), why: errors.New("it has not answered yet")}
+	ready := make(chan struct{}) // the client calls back before it is returned
+	conn, _, err := zk.Connect(l.hosts, l.timeout,
+		zk.WithHostProvider(&hosts{}),
+		zk.WithDialer(c.dial),
+		zk.WithEventCallback(func(e zk.Event) { <-ready; c.event(e) }),
+		zk.WithLogInfo(false),
+		zk.WithLogger(quiet{l.log}),
+	)
+	defer close(ready)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c.conn = conn
+	l.client = c
+	return nil
+}
+
+// dial connects to a server, of which no answer takes longer than a session may
+// last: the library itself would wait for ever for one that hangs while it greets.
+func (c *client) dial(network, address string, timeout time.Duration) (net.Conn, error) {
+	conn, err := net.DialTimeout(network, address, timeout)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil {
+		c.why = err
+		return nil, err
+	}
+	if host, _, err := net.SplitHostPort(conn.LocalAddr().String()); err == nil {
+		c.address = host
+	}
+	return &impatient{Conn: conn, most: c.timeout}, nil
+}
+
+// impatient is a connection that waits for a bounded time only.
+type impatient struct {
+	net.Conn
+	most time.Duration
+}
+
+// SetReadDeadline sets the deadline t, or an earlier one.
+func (c *impatient) SetReadDeadline(t time.Time) error {
+	most := time.Now().Add(c.most)
+	if t.IsZero() || t.After(most) {
+		t = most
+	}
+	return c.Conn.SetReadDeadline(t)
+}
+
+// event follows the state of the session. It must not block.
+func (c *client) event(e zk.Event) {
+	if e.Type != zk.EventSession {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch e.State {
+	case zk.StateHasSession:
+		if c.isUp {
+			return
+		}
+		c.isUp = true
+		close(c.up)
+		if !c.told {
+			c.told = true
+			c.log.Info("connected to ZooKeeper", "server", e.Server)
+		}
+	case zk.StateDisconnected, zk.StateExpired:
+		if !c.isUp {
+			return
+		}
+		c.isUp, c.up, c.since, c.why = false, make(chan struct{}), time.Now(), errors.New("the connection broke")
+		if !c.closed && c == c.client {
+			c.told = false
+			c.log.Warn("the connection to ZooKeeper is lost")
+		}
+	}
+}
+
+// session waits until there is a session. Where there was none for longer than
+// one lasts, by this machine's monotonic clock, it begins with a new client: the
+// old session is over, and servers refuse a client that has seen more
+// transactions than they have, which one that was restored from a backup may
+// never reach again.
+func (l *link) session(ctx context.Context) error {
+	for {
+		l.mu.Lock()
+		c := l.client
+		up, left := c.up, l.timeout-time.Since(c.since)
+		if c.isUp {
+			left = l.timeout
+		}
+		l.mu.Unlock()
+		if left <= 0 {
+			go c.conn.Close() // it may wait for a second
+			if err := l.connect(); err != nil {
+				return err
+			}
+			continue
+		}
+		select {
+		case <-up:
+			l.conn = c.conn
+			return ctx.Err()
+		case <-time.After(left):
+		case <-ctx.Done():
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return fmt.Errorf("ZooKeeper is not connected: %w", c.why)
+		}
+	}
+}
+
+// local is the IP address by which this machine reaches ZooKeeper.
+func (l *link) local() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.address
+}
+
+// ask runs f when there is a session and nothing else is asked, and returns when
+// f or the context has ended. What f asked of ZooKeeper may then still happen; f
+// must look at its context before it begins anything new.
+func ask[T any](ctx context.Context, l *link, f func(context.Context) (T, error)) (T, error) {
+	var none T
+	select {
+	case l.busy <- struct{}{}:
+	case <-ctx.Done():
+		return none, errors.New("ZooKeeper has not answered what was asked before")
+	}
+	if err := l.session(ctx); err != nil {
+		<-l.busy
+		return none, err
+	}
+	type answer struct {
+		value T
+		err   error
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		defer func() { <-l.busy }()
+		value, err := f(ctx)
+		answered <- answer{value, err}
+	}()
+	select {
+	case a := <-answered:
+		return a.value, a.err
+	case <-ctx.Done():
+		return none, fmt.Errorf("ZooKeeper does not answer (what was asked may happen yet): %w", ctx.Err())
+	}
+}
+
+// close ends the session, and with it the temporary node.
+func (l *link) close() {
+	l.mu.Lock()
+	l.closed = true
+	c := l.client
+	l.mu.Unlock()
+	c.conn.Close()
+}
+
+// quiet lets the library's own words through where somebody debugs.
+type quiet struct{ log *slog.Logger }
+
+// Printf implements zk.Logger.
+func (q quiet) Printf(format string, args ...any) {
+	q.log.Debug("ZooKeeper's client: " + fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,84 @@
+package tests
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+)
+
+// terminal returns a terminal and what somebody at it types into.
+func terminal(t *testing.T) (screen, keyboard *os.File) {
+	t.Helper()
+	keyboard, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { keyboard.Close() })
+	var locked, number int32
+	for _, c := range []struct {
+		request uintptr
+		value   *int32
+	}{{syscall.TIOCSPTLCK, &locked}, {syscall.TIOCGPTN, &number}} {
+		if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, keyboard.Fd(), c.request, uintptr(unsafe.Pointer(c.value))); errno != 0 {
+			t.Fatal(errno)
+		}
+	}
+	screen, err = os.OpenFile(fmt.Sprint("/dev/pts/", number), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { screen.Close() })
+	return screen, keyboard
+}
+
+// At a terminal the name of the node is asked for, and nothing else will do.
+func TestReleaseAtATerminal(t *testing.T) {
+	t.Parallel()
+	g := embed(t, "--worker-id", "5")
+	js := jetStream(t, connect(t, g.url))
+	changeWorker(t, js, 900, silent)
+	kept := workerText(t, js, 900)
+	for _, c := range []struct {
+		typed  string // "": nobody types, but interrupts
+		status int
+		stderr string
+	}{
+		{"", 1, "nothing was done: interrupted"},
+		{"\n", 1, "nothing was done"},
+		{"y\n", 1, `nothing was done: "y"`},
+		{"yes\n", 1, "nothing was done"},
+		{"900\n", 1, "nothing was done"},
+		{"Gone\n", 1, "nothing was done"},
+		{"\x04", 2, "--yes"}, // the end of the input
+		{" gone \n", 0, ""},
+	} {
+		screen, keyboard := terminal(t)
+		cmd := command(t, t.TempDir(), nil, []string{"workers", "release", "900", "-s", g.url})
+		cmd.Stdin = screen
+		p := start(t, cmd)
+		eventually(t, "the question", func() bool {
+			select {
+			case <-p.exited:
+				t.Fatalf("it asks nothing: %s", p.stderr.String())
+			default:
+			}
+			return strings.HasSuffix(p.stderr.String(), "Type the name of the node that is stopped, gone: ")
+		})
+		if now := workerText(t, js, 900); now != kept {
+			t.Fatalf("before the answer: the record was %s and is %s", kept, now)
+		}
+		if c.typed == "" {
+			p.signal(os.Interrupt)
+		} else if _, err := keyboard.WriteString(c.typed); err != nil {
+			t.Fatal(err)
+		}
+		r := result{p.wait(patience), p.stdout.String(), p.stderr.String()}
+		r.want(t, c.status, c.stderr)
+		if released := workerText(t, js, 900) != kept; released != (c.status == 0) || released != strings.Contains(r.stdout, "worker 900 is free from ") {
+			t.Errorf("%q was typed: released is %v, stdout says %q", c.typed, released, r.stdout)
+		}
+	}
+}
