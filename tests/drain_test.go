@@ -25,7 +25,7 @@ func TestStopUnderLoad(t *testing.T) {
 	for _, tag := range tags {
 		granted(t, ask(t, nc, "leaf.segment."+tag, ""))
 	}
-	g.signal(syscall.SIGSTOP) // while they pile up
+	g.freeze() // while they pile up
 	var answers []*nats.Subscription
 	for _, tag := range tags {
 		nc := connect(t, server.ClientURL())

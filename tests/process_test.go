@@ -2,6 +2,7 @@ package tests
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"regexp"
@@ -102,6 +103,24 @@ func (p *process) signal(s os.Signal) {
 	p.t.Helper()
 	if err := p.cmd.Process.Signal(s); err != nil {
 		p.t.Fatalf("%v: %v", s, err)
+	}
+}
+
+// freeze stops every thread of the process where it is, until SIGCONT. Only when
+// none runs any more is it certain that nothing is answered.
+func (p *process) freeze() {
+	p.t.Helper()
+	p.signal(syscall.SIGSTOP)
+	for {
+		var status syscall.WaitStatus
+		_, err := syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WUNTRACED, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case err != nil || !status.Stopped():
+			p.t.Fatalf("%v cannot be frozen: %v, %v", p.cmd.Args, status, err)
+		default:
+			return
+		}
 	}
 }
 

@@ -240,7 +240,7 @@ func TestBucketRestoredWhileAGeneratorWasAway(t *testing.T) {
 	server.Close()
 	copyFolder(t, server.folderOf(bus.BucketTags), backup)
 
-	away.signal(syscall.SIGSTOP) // it has lost its connection, and makes no new one
+	away.freeze() // it has lost its connection, and makes no new one
 	server.start()
 	states(t, bus.NewClient(nc), 1)
 	for i := range 200 { // the stream has a long history
@@ -312,7 +312,7 @@ func TestMaxIDWaitsForEveryGenerator(t *testing.T) {
 	held := 0
 	for round := int64(1); held < 2; round++ {
 		floor := bus.ID(round * 10_000_000)
-		slow.signal(syscall.SIGSTOP)
+		slow.freeze()
 		returned := make(chan error, 1)
 		go func() {
 			_, err := c.UpdateTag(t.Context(), bus.TagUpdate{Tag: "order", MaxID: &floor})

@@ -429,7 +429,7 @@ func TestStopUnderLoadOfSnowflakes(t *testing.T) {
 	g := serve(t, t.TempDir(), "-s", server.ClientURL(), "--drain-timeout", "200ms")
 	nc := connect(t, server.ClientURL())
 	snowflake(t, nc)
-	g.signal(syscall.SIGSTOP) // while they pile up
+	g.freeze() // while they pile up
 	inbox := nc.NewInbox()
 	sub, err := nc.SubscribeSync(inbox)
 	if err != nil {

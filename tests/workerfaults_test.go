@@ -139,7 +139,7 @@ func TestStoppedForLongerThanTheReservation(t *testing.T) {
 			var checker allocatortest.Checker
 			checker.Add(last...)
 
-			first.signal(syscall.SIGSTOP)
+			first.freeze()
 			early := request(t, nc, burst) // nobody else is there to get them
 			end := workerRecord(t, js, taken).ReservedUntilMS
 			second := serve(t, t.TempDir(), append(args, "second", "--worker-id", fmt.Sprint(taken))...)
