@@ -50,11 +50,12 @@ func (i Installation) differences(want Installation) []string {
 
 // Join returns the installation's record, which it makes from want, by
 // compare-and-set, if there is none. known is the ID that this generator has
-// served before, or empty.
+// served before, or empty. carry, unless it is nil, is asked before a record is
+// made: it completes one that has been elsewhere so far.
 //
 // An error that matches [allocator.ErrRefused] says that the generator does not belong
 // here: its configuration differs, or the installation that it knows is gone.
-func Join(ctx context.Context, cfg Config, want Installation, known string) (Installation, error) {
+func Join(ctx context.Context, cfg Config, want Installation, known string, carry func(context.Context, *Installation) error) (Installation, error) {
 	kv, err := openBucket(ctx, cfg, bus.BucketInstallation, "Leafbus: the installation's record")
 	if errors.Is(err, ErrNoJetStream) && known == "" {
 		// A generator that has never served was given the wrong NATS; one that
@@ -71,13 +72,22 @@ func Join(ctx context.Context, cfg Config, want Installation, known string) (Ins
 			return admit(entry.Value(), want, known)
 		case !errors.Is(err, jetstream.ErrKeyNotFound):
 			return Installation{}, fmt.Errorf("the installation's record: %w", err)
-		case known != "":
+		}
+		first := want
+		if carry != nil {
+			if err := carry(ctx, &first); err != nil {
+				return Installation{}, err
+			}
+		}
+		if known != "" && known != first.ID {
 			return Installation{}, fmt.Errorf("%w: this data folder belongs to installation %s, but this NATS has none: "+
 				"it lost its state, or it is another one; starting anew there would repeat IDs. "+
 				"Restore its JetStream, or name the right --server, or, if you mean a new installation, another --data-dir", allocator.ErrRefused, known)
 		}
-		want.ID, want.Created = nuid.Next(), time.Now().UTC().Truncate(time.Millisecond)
-		record, err := json.Marshal(want)
+		if first.ID == "" {
+			first.ID, first.Created = nuid.Next(), time.Now().UTC().Truncate(time.Millisecond)
+		}
+		record, err := json.Marshal(first)
 		if err != nil {
 			return Installation{}, err
 		}

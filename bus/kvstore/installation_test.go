@@ -16,11 +16,11 @@ var layout = Installation{Store: "kv", Registry: "kv", Layout: snowflake.Default
 
 func TestJoin(t *testing.T) {
 	cfg := newConfig(t, newServer(t))
-	first, err := Join(t.Context(), cfg, layout, "")
+	first, err := Join(t.Context(), cfg, layout, "", nil)
 	if err != nil || first.ID == "" || first.Created.IsZero() {
 		t.Fatalf("Join: %+v, %v", first, err)
 	}
-	again, err := Join(t.Context(), cfg, layout, first.ID)
+	again, err := Join(t.Context(), cfg, layout, first.ID, nil)
 	if err != nil || !reflect.DeepEqual(again, first) {
 		t.Errorf("Join again: %+v, %v; want %+v", again, err, first)
 	}
@@ -33,7 +33,7 @@ func TestJoinAtOnce(t *testing.T) {
 	for i := range ids {
 		cfg := newConfig(t, s)
 		wg.Go(func() {
-			got, err := Join(t.Context(), cfg, layout, "")
+			got, err := Join(t.Context(), cfg, layout, "", nil)
 			if err != nil {
 				t.Errorf("Join: %v", err)
 			}
@@ -67,10 +67,10 @@ func TestJoinRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := newConfig(t, newServer(t))
-			if _, err := Join(t.Context(), cfg, layout, ""); err != nil {
+			if _, err := Join(t.Context(), cfg, layout, "", nil); err != nil {
 				t.Fatal(err)
 			}
-			_, err := Join(t.Context(), cfg, c.want, c.known)
+			_, err := Join(t.Context(), cfg, c.want, c.known, nil)
 			if !errors.Is(err, allocator.ErrRefused) || !strings.Contains(err.Error(), c.say) {
 				t.Errorf("Join: %v; want it refused and %q named", err, c.say)
 			}
@@ -82,18 +82,18 @@ func TestJoinRefused(t *testing.T) {
 // knows better.
 func TestJoinLost(t *testing.T) {
 	cfg := newConfig(t, newServer(t))
-	_, err := Join(t.Context(), cfg, layout, "known")
+	_, err := Join(t.Context(), cfg, layout, "known", nil)
 	if !errors.Is(err, allocator.ErrRefused) || !strings.Contains(err.Error(), "known") {
 		t.Errorf("Join: %v; want it refused", err)
 	}
-	if _, err := Join(t.Context(), cfg, layout, ""); err != nil {
+	if _, err := Join(t.Context(), cfg, layout, "", nil); err != nil {
 		t.Errorf("a refused Join left something: %v", err)
 	}
 }
 
 func TestJoinDamaged(t *testing.T) {
 	cfg := newConfig(t, newServer(t))
-	if _, err := Join(t.Context(), cfg, layout, ""); err != nil {
+	if _, err := Join(t.Context(), cfg, layout, "", nil); err != nil {
 		t.Fatal(err)
 	}
 	kv, err := cfg.JS.KeyValue(t.Context(), bus.BucketInstallation)
@@ -103,7 +103,7 @@ func TestJoinDamaged(t *testing.T) {
 	if _, err := kv.PutString(t.Context(), installationKey, "{"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Join(t.Context(), cfg, layout, ""); !errors.Is(err, allocator.ErrRefused) {
+	if _, err := Join(t.Context(), cfg, layout, "", nil); !errors.Is(err, allocator.ErrRefused) {
 		t.Errorf("Join: %v; want it refused", err)
 	}
 }

@@ -204,12 +204,12 @@ func TestNoJetStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := Config{Conn: nc, JS: js, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
-	_, err = Join(t.Context(), cfg, layout, "")
+	_, err = Join(t.Context(), cfg, layout, "", nil)
 	if !errors.Is(err, allocator.ErrRefused) || !strings.Contains(err.Error(), "JetStream") {
 		t.Errorf("Join: %v; want it refused for want of JetStream", err)
 	}
 	// One that has served before waits for the servers to come back.
-	if _, err = Join(t.Context(), cfg, layout, "known"); err == nil || errors.Is(err, allocator.ErrRefused) {
+	if _, err = Join(t.Context(), cfg, layout, "known", nil); err == nil || errors.Is(err, allocator.ErrRefused) {
 		t.Errorf("Join of a known installation: %v; want an error that may pass", err)
 	}
 }

@@ -11,11 +11,13 @@ import (
 
 func TestPinZooKeeper(t *testing.T) {
 	cfg := newConfig(t, newServer(t))
-	joined, err := Join(t.Context(), cfg, layout, "")
+	joined, err := Join(t.Context(), cfg, layout, "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := func(id string, first, last int64) ZooKeeper { return ZooKeeper{id, "ours", first, last} }
+	at := func(id string, first, last int64) ZooKeeper {
+		return ZooKeeper{id, "h1/leaf/shop", "ours", first, last}
+	}
 	for _, step := range []struct {
 		want ZooKeeper
 		then []ZooKeeper // nil: refused
@@ -34,7 +36,7 @@ func TestPinZooKeeper(t *testing.T) {
 		{at("C", 97, 1023), []ZooKeeper{at("B", 0, 31), at("A", 32, 96), at("C", 97, 1023)}},
 		{at("A", 31, 40), nil},
 	} {
-		before, err := Join(t.Context(), cfg, layout, joined.ID)
+		before, err := Join(t.Context(), cfg, layout, joined.ID, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,7 +49,7 @@ func TestPinZooKeeper(t *testing.T) {
 		} else if err != nil {
 			t.Errorf("%v: %v", step.want, err)
 		}
-		noted, err := Join(t.Context(), cfg, layout, joined.ID)
+		noted, err := Join(t.Context(), cfg, layout, joined.ID, nil)
 		if err != nil || !slices.Equal(got.ZooKeepers, step.then) || !slices.Equal(noted.ZooKeepers, step.then) {
 			t.Fatalf("after %v: %v, noted %v, %v; want %v", step.want, got.ZooKeepers, noted.ZooKeepers, err, step.then)
 		}
@@ -55,7 +57,7 @@ func TestPinZooKeeper(t *testing.T) {
 	if z, ok := joined.ZooKeeper(0, 1023); ok {
 		t.Errorf("before all that: %v", z)
 	}
-	noted, err := Join(t.Context(), cfg, layout, joined.ID)
+	noted, err := Join(t.Context(), cfg, layout, joined.ID, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,14 +69,14 @@ func TestPinZooKeeper(t *testing.T) {
 // Those who are first at once do not undo each other's notes.
 func TestPinsAtOnce(t *testing.T) {
 	s := newServer(t)
-	if _, err := Join(t.Context(), newConfig(t, s), layout, ""); err != nil {
+	if _, err := Join(t.Context(), newConfig(t, s), layout, "", nil); err != nil {
 		t.Fatal(err)
 	}
 	pinned := make(chan error)
 	for i := range int64(8) {
 		cfg := newConfig(t, s)
 		go func() {
-			_, err := PinZooKeeper(t.Context(), cfg, ZooKeeper{"A", "ours", 10 * i, 10*i + 5})
+			_, err := PinZooKeeper(t.Context(), cfg, ZooKeeper{"A", "", "ours", 10 * i, 10*i + 5})
 			pinned <- err
 		}()
 		go func() {
@@ -87,7 +89,7 @@ func TestPinsAtOnce(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	got, err := Join(t.Context(), newConfig(t, s), layout, "")
+	got, err := Join(t.Context(), newConfig(t, s), layout, "", nil)
 	if err != nil || len(got.ZooKeepers) != 8 || got.Database != "D" {
 		t.Errorf("%+v, %v", got, err)
 	}

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
+	"time"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
@@ -30,11 +30,14 @@ type member struct {
 
 	installation string               // that the data folder belongs to; empty: none yet
 	trusted      bool                 // the database has said before that it is this installation's
-	have         kvstore.Installation // once it has joined
+	have         kvstore.Installation // once it has joined, as it was then
+	database     string               // ID of the one that the installation keeps its tags in; empty: not noted yet
 	sole         sole
 
-	claiming sync.Mutex
-	workers  zookeeper.Installation // whose those in ZooKeeper are, once that is known
+	// Whose the database was when this joined; empty: it has none.
+	owner    string
+	claiming chan struct{}          // taken by who asks whose the workers in ZooKeeper are
+	workers  zookeeper.Installation // that, once it is known
 }
 
 // recall reads what the data folder knows.
@@ -54,41 +57,48 @@ func (m *member) recall() error {
 }
 
 // resumes is the installation whose worker may be used before it is joined. A
-// database that was not used before may turn out to be another's, whose workers
-// in JetStream are not to be taken.
+// database that was not used before may turn out to be another's, with whom the
+// workers are to be shared then, or not to be taken at all.
 func (m *member) resumes() string {
-	if m.zk == nil && m.db != nil && !m.trusted {
+	if m.db != nil && !m.trusted {
 		return ""
 	}
 	return m.installation
 }
 
 // join enters the installation that the data folder belongs to, and makes the
-// folder belong to it on the first time. Where the workers are in JetStream it
-// waits for a database that was not used before.
+// folder belong to it on the first time. It waits for a database that was not
+// used before.
 func (m *member) join(ctx context.Context) (identity bus.Identity, err error) {
-	m.have, err = kvstore.Join(ctx, m.state, m.want, m.installation)
+	m.have, err = kvstore.Join(ctx, m.state, m.want, m.installation, m.carry)
 	if errors.Is(err, kvstore.ErrNoJetStream) && m.db != nil && m.zk != nil {
 		return m.joinSole(ctx)
 	}
+	m.sole.since = time.Time{}
 	if err == nil {
-		err = m.belong()
+		// From now on this folder waits for JetStream where that is away.
+		err = errors.Join(m.belong(), m.dir.remove(soleFile))
 	}
 	if err != nil {
 		return identity, err
 	}
+	m.database = m.have.Database
 	identity = bus.Identity{Installation: m.have.ID, Created: m.have.Created}
-	if m.zk != nil || m.db == nil || m.trusted {
+	if m.db == nil {
 		return identity, nil
 	}
-	owner, err := m.claimDatabase(ctx)
-	if err != nil || owner == m.have.ID {
-		return identity, err
+	m.owner = m.have.ID
+	if !m.trusted {
+		if m.owner, err = m.claimDatabase(ctx); err != nil {
+			return identity, err
+		}
 	}
-	identity.Foreign = fmt.Errorf("the database belongs to installation %s, and this NATS is installation %s: "+
-		"both would take the same workers. Segments are served; for snowflakes too, join the NATS of that installation (--server), "+
-		"or give this one a database of its own, or, if that installation is gone for good and what its workers reserved is over, "+
-		"UPDATE leaf_installation SET id = '%s' and start again", owner, m.have.ID, m.have.ID)
+	if m.owner != m.have.ID && m.zk == nil {
+		identity.Foreign = fmt.Errorf("the database belongs to installation %s, and this NATS is installation %s: "+
+			"both would take the same workers. Segments are served; for snowflakes too, join the NATS of that installation (--server), "+
+			"or keep the workers of both in one ZooKeeper (--zookeeper), or give this one a database of its own, or, if that installation is gone for good and what its workers reserved is over, "+
+			"UPDATE leaf_installation SET id = '%s' and start again", m.owner, m.have.ID, m.have.ID)
+	}
 	return identity, nil
 }
 
@@ -123,8 +133,8 @@ func (m *member) open(ctx context.Context) error {
 		return fmt.Errorf("%w: the database was this installation's (%s) and is installation %s's now: was it emptied, or restored? "+
 			"The next start takes it for that installation's, and serves no snowflakes of workers in JetStream", allocator.ErrRefused, m.have.ID, owner)
 	}
-	if err := m.agree(owner); err != nil {
-		return err
+	if m.zk != nil && owner != m.owner {
+		return fmt.Errorf("%w: the database was installation %s's and is installation %s's now", allocator.ErrRefused, m.owner, owner)
 	}
 	return m.db.Open(ctx)
 }
@@ -132,12 +142,17 @@ func (m *member) open(ctx context.Context) error {
 // claimDatabase makes sure that the database is the one that the installation
 // keeps its tags in, and returns the installation that it belongs to.
 func (m *member) claimDatabase(ctx context.Context) (owner string, err error) {
-	o, err := m.db.Claim(ctx, m.have.ID, m.have.Database)
-	if err == nil && m.have.Database == "" {
-		if m.have.Database, err = m.pinDatabase(ctx, o.Store); err != nil {
+	o, err := m.db.Claim(ctx, m.have.ID, m.database)
+	if err == nil && m.database == "" {
+		if m.sole.used {
+			m.database, err = m.zk.PinDatabase(ctx, o.Store)
+		} else {
+			m.database, err = kvstore.PinDatabase(ctx, m.state, o.Store)
+		}
+		if err != nil {
 			return "", err
 		}
-		o, err = m.db.Claim(ctx, m.have.ID, m.have.Database) // another generator may have been first, with another database
+		o, err = m.db.Claim(ctx, m.have.ID, m.database) // another generator may have been first, with another database
 	}
 	if err != nil {
 		return "", err
@@ -146,13 +161,6 @@ func (m *member) claimDatabase(ctx context.Context) (owner string, err error) {
 		return o.Installation, m.dir.write("database", m.db.Name())
 	}
 	return o.Installation, nil
-}
-
-func (m *member) pinDatabase(ctx context.Context, id string) (string, error) {
-	if m.sole.used {
-		return m.zk.PinDatabase(ctx, id)
-	}
-	return kvstore.PinDatabase(ctx, m.state, id)
 }
 
 // checkTags makes sure that the tags in JetStream are not those of two
@@ -179,44 +187,69 @@ func (m *member) checkTags(ctx context.Context) error {
 }
 
 // claimWorkers makes sure that the ZooKeeper is the one that the installation
-// keeps its workers in, and returns whose they are.
+// keeps its workers in, and returns whose they are. A database and a ZooKeeper that are used
+// together must be one installation's: else those who share one of them have
+// the same IDs from the other.
 func (m *member) claimWorkers(ctx context.Context) (zookeeper.Installation, error) {
-	m.claiming.Lock() // the two who ask wait for each other gladly
-	defer m.claiming.Unlock()
+	select {
+	case m.claiming <- struct{}{}:
+		defer func() { <-m.claiming }()
+	case <-ctx.Done():
+		return zookeeper.Installation{}, ctx.Err()
+	}
 	if m.workers.ID != "" {
 		return m.workers, nil
 	}
+	owner, err := m.claimZooKeeper(ctx)
+	if err == nil {
+		m.workers = owner
+	}
+	return owner, err
+}
+
+func (m *member) claimZooKeeper(ctx context.Context) (owner zookeeper.Installation, err error) {
+	want := zookeeper.Installation{ID: m.have.ID, Layout: m.want.Layout, Created: m.have.Created}
 	if m.sole.used {
-		owner, err := m.zk.Claim(ctx, m.sole.Installation, m.sole.ZooKeeper)
-		if err == nil {
-			m.workers = owner
+		return m.zk.Claim(ctx, want, m.sole.ZooKeeper)
+	}
+	if m.db != nil && m.owner != m.have.ID { // theirs must be there first: it is not for us to make
+		if _, err := m.zk.Owner(ctx); errors.Is(err, zookeeper.ErrNobodys) {
+			return owner, fmt.Errorf("the database belongs to installation %s, and ZooKeeper (%s) to nobody yet: a generator of that installation must use it first", m.owner, m.zk.Name())
+		} else if err != nil {
+			return owner, err
 		}
-		return owner, err
 	}
 	known, pinned := m.have.ZooKeeper(m.first, m.last)
-	owner, err := m.zk.Claim(ctx, zookeeper.Installation{ID: m.have.ID, Layout: m.want.Layout, Created: m.have.Created}, known.ID)
-	if err != nil {
+	if owner, err = m.zk.Claim(ctx, want, known.ID); err != nil {
 		return owner, err
+	}
+	if m.db != nil && owner.ID != m.owner {
+		return owner, m.disagree(owner.ID)
 	}
 	if pinned && known.Installation == m.have.ID && owner.ID != m.have.ID {
 		return owner, fmt.Errorf("%w: the workers in ZooKeeper (%s) were this installation's (%s) and are installation %s's now: was it restored?",
 			snowflake.ErrRefused, m.zk.Name(), m.have.ID, owner.ID)
 	}
-	_, err = kvstore.PinZooKeeper(ctx, m.state, kvstore.ZooKeeper{ID: owner.ZooKeeper, Installation: owner.ID, First: m.first, Last: m.last})
+	_, err = kvstore.PinZooKeeper(ctx, m.state, kvstore.ZooKeeper{
+		ID: owner.ZooKeeper, Name: m.zk.Name(), Installation: owner.ID, First: m.first, Last: m.last,
+	})
 	if errors.Is(err, allocator.ErrRefused) {
 		err = fmt.Errorf("%w: %w", snowflake.ErrRefused, err)
 	}
-	if err != nil {
-		return owner, err
-	}
-	if owner.ID != m.have.ID {
+	if err == nil && owner.ID != m.have.ID {
 		m.log.Warn("the workers in ZooKeeper are shared with another installation", "zookeeper", m.zk.Name(), "theirs", owner.ID, "ours", m.have.ID)
 	}
-	m.workers = owner
-	return owner, nil
+	return owner, err
 }
 
-// registry is the registry in ZooKeeper, of which nothing is asked before it is
+// disagree is the error about a database and a ZooKeeper of two installations.
+func (m *member) disagree(zookeepers string) error {
+	return fmt.Errorf("%w: the database belongs to installation %s, and ZooKeeper (%s) to installation %s: who shares one of them would get the same IDs from the other. "+
+		"Name those of one installation with --mysql, --zookeeper and --zookeeper-name; or, if installation %[2]s is gone for good and all that it reserved is over, "+
+		"UPDATE leaf_installation SET id = '%[4]s' and start again", snowflake.ErrRefused, m.owner, m.zk.Name(), zookeepers)
+}
+
+// registry is a registry in ZooKeeper, of which nothing is asked before it is
 // known whose it is. All writes come after a List.
 type registry struct {
 	*zookeeper.Registry
@@ -225,7 +258,11 @@ type registry struct {
 
 // List implements [snowflake.Registry].
 func (r registry) List(ctx context.Context) ([]snowflake.Entry, error) {
-	if _, err := r.m.claimWorkers(ctx); err != nil {
+	owner, err := r.m.claimWorkers(ctx)
+	if err == nil && r.Registry != r.m.zk { // for administration
+		_, err = r.Claim(ctx, owner, owner.ZooKeeper)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return r.Registry.List(ctx)

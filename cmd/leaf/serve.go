@@ -178,7 +178,7 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	m := &member{
 		state: state, dir: dir, kv: kvstore.New(state), db: db, log: log,
 		want:  kvstore.Installation{Store: storeKV, Registry: registryKV, Layout: layout},
-		first: first, last: last,
+		first: first, last: last, claiming: make(chan struct{}, 1),
 	}
 	if db != nil {
 		m.want.Store = storeMySQL
@@ -213,7 +213,12 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 		},
 	}
 	if m.zk != nil {
-		config.Workers, config.Snowflake.Registry = registry{m.zk, m}, registry{m.zk, m}
+		admin, err := f.zookeeper.registry("", mode, nc, log) // so that questions do not hold up reports
+		if err != nil {
+			return err
+		}
+		defer admin.Close()
+		config.Workers, config.Snowflake.Registry = registry{admin, m}, registry{m.zk, m}
 	}
 	if db != nil {
 		config.Store, config.StoreErr = db, db.Err

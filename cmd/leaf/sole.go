@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
@@ -15,8 +16,8 @@ import (
 )
 
 // solePatience is how long a NATS without JetStream may still be one whose
-// JetStream is not there yet.
-const solePatience = 3 * time.Second
+// JetStream is not there yet, when an installation begins.
+const solePatience = 5 * time.Second
 
 // sole is the installation's record where the NATS has no JetStream: ZooKeeper
 // has it, and the data folder a copy, for a start without ZooKeeper.
@@ -39,8 +40,31 @@ func (s *sole) recall(dir *dataDir) error {
 	return nil
 }
 
+// carry makes the record of an installation that was without JetStream so far
+// the one that JetStream gets: it has neither its tags nor its workers there.
+func (m *member) carry(ctx context.Context, first *kvstore.Installation) error {
+	if m.db == nil || m.zk == nil {
+		return nil
+	}
+	there, err := m.zk.Owner(ctx)
+	if errors.Is(err, zookeeper.ErrNobodys) || err == nil && !there.Sole {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("whether the installation's record is in ZooKeeper: %w", err)
+	}
+	if d := there.Differences(first.Layout); len(d) > 0 {
+		return fmt.Errorf("%w: the configuration is not that of installation %s: %s", allocator.ErrRefused, there.ID, strings.Join(d, "; "))
+	}
+	first.ID, first.Created, first.Database = there.ID, there.Created, there.Database
+	first.ZooKeepers = []kvstore.ZooKeeper{{
+		ID: there.ZooKeeper, Name: m.zk.Name(), Installation: there.ID, Last: there.Workers() - 1,
+	}}
+	return nil
+}
+
 // joinSole enters an installation without JetStream, of which ZooKeeper has the
-// record. That and the database must agree whose they are.
+// record. A database that is away holds up only the segments of one that is known.
 func (m *member) joinSole(ctx context.Context) (identity bus.Identity, err error) {
 	if m.sole.since.IsZero() {
 		m.sole.since = time.Now()
@@ -49,11 +73,10 @@ func (m *member) joinSole(ctx context.Context) (identity bus.Identity, err error
 	switch {
 	case m.installation != "" && !known:
 		return identity, fmt.Errorf("installation %s keeps its record in JetStream, which does not answer", m.installation)
-	case time.Since(m.sole.since) < solePatience:
+	case !known && time.Since(m.sole.since) < solePatience:
 		return identity, errors.New("JetStream does not answer; if it does not come, ZooKeeper gets the installation's record")
 	}
-	want := zookeeper.Installation{Sole: true, Layout: m.want.Layout}
-	have, err := m.zk.Claim(ctx, want, m.sole.ZooKeeper)
+	have, err := m.zk.Claim(ctx, zookeeper.Installation{Sole: true, Layout: m.want.Layout}, m.sole.ZooKeeper)
 	switch {
 	case errors.Is(err, snowflake.ErrRefused):
 		return identity, fmt.Errorf("%w: %w", allocator.ErrRefused, err)
@@ -61,6 +84,9 @@ func (m *member) joinSole(ctx context.Context) (identity bus.Identity, err error
 		return identity, err
 	case err != nil:
 		have = m.sole.Installation // ZooKeeper is away; what it says does not change
+		if d := have.Differences(m.want.Layout); len(d) > 0 {
+			return identity, fmt.Errorf("%w: the configuration is not that of installation %s: %s", allocator.ErrRefused, have.ID, strings.Join(d, "; "))
+		}
 	case !have.Sole:
 		return identity, fmt.Errorf("installation %s keeps its record in JetStream, and this NATS has none: name the right --server, or enable it", have.ID)
 	case m.installation != "" && have.ID != m.installation:
@@ -68,17 +94,17 @@ func (m *member) joinSole(ctx context.Context) (identity bus.Identity, err error
 			"name the right --zookeeper, or another --data-dir", allocator.ErrRefused, m.installation, have.ID)
 	}
 	m.sole.Installation, m.sole.used = have, true
-	m.have = kvstore.Installation{ID: have.ID, Database: have.Database, Layout: have.Layout, Created: have.Created}
-	if !known { // else a database that is away holds up only the segments
-		owner, err := m.claimDatabase(ctx)
-		if err == nil {
-			err = m.agree(owner)
-		}
-		if err != nil {
+	m.have = kvstore.Installation{ID: have.ID, Layout: have.Layout, Created: have.Created}
+	m.owner, m.database = have.ID, have.Database
+	if !known || !m.trusted {
+		if m.owner, err = m.claimDatabase(ctx); err != nil {
 			return identity, err
 		}
+		if m.owner != have.ID {
+			return identity, fmt.Errorf("%w: %w", allocator.ErrRefused, m.disagree(have.ID))
+		}
 	}
-	m.sole.Database = m.have.Database
+	m.sole.Database = m.database
 	text, err := json.Marshal(m.sole.Installation)
 	if err == nil {
 		err = errors.Join(m.dir.write(soleFile, string(text)), m.belong())
@@ -88,15 +114,4 @@ func (m *member) joinSole(ctx context.Context) (identity bus.Identity, err error
 	}
 	m.log.Warn("this NATS has no JetStream: events reach those who listen, and nothing keeps them")
 	return bus.Identity{Installation: have.ID, Created: have.Created, NoEvents: true}, nil
-}
-
-// agree makes sure that the database's owner is ZooKeeper's, if there is nothing
-// else to tell the one from the other.
-func (m *member) agree(owner string) error {
-	if !m.sole.used || owner == m.have.ID {
-		return nil
-	}
-	return fmt.Errorf("%w: the database belongs to installation %s, and ZooKeeper (%s) to installation %s: "+
-		"without JetStream they must be one installation's. Name the right ones with --mysql, --zookeeper and --zookeeper-name; or, if installation %[2]s is gone for good, "+
-		"UPDATE leaf_installation SET id = '%[4]s' and start again", allocator.ErrRefused, owner, m.zk.Name(), m.have.ID)
 }

@@ -28,8 +28,8 @@ func (f *zookeeperFlags) check() error {
 	return nil
 }
 
-// registry returns the registry in ZooKeeper, which begins to connect; nil:
-// there is none. Where the generator embeds a NATS server, its port there is what it
+// registry returns the registry in ZooKeeper; nil: there is none. Without a node
+// it is for administration. Where the generator embeds a NATS server, its port there is what it
 // is known by.
 func (f *zookeeperFlags) registry(node, mode string, nc *nats.Conn, log *slog.Logger) (*zookeeper.Registry, error) {
 	if f.hosts == "" {

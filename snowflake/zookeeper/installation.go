@@ -27,8 +27,17 @@ type Installation struct {
 	Created time.Time `json:"created"`
 }
 
-// errNoInstallation is that of a ZooKeeper, or a name in it, that is nobody's.
-var errNoInstallation = errors.New("no installation has its workers there")
+// ErrNobodys: no installation has its workers in this ZooKeeper, under this name.
+var ErrNobodys = errors.New("no installation has its workers in this ZooKeeper")
+
+// Owner returns whose the records are, and changes nothing; [ErrNobodys] if they
+// are nobody's.
+func (r *Registry) Owner(ctx context.Context) (Installation, error) {
+	return ask(ctx, r.link, func(context.Context) (Installation, error) {
+		have, _, err := r.readInstallation()
+		return have, err
+	})
+}
 
 // Claim returns whose the records are. If they are nobody's they are from now on
 // those of the installation in want; without an ID it is a new one. known is the
@@ -39,9 +48,9 @@ var errNoInstallation = errors.New("no installation has its workers there")
 func (r *Registry) Claim(ctx context.Context, want Installation, known string) (Installation, error) {
 	return ask(ctx, r.link, func(ctx context.Context) (Installation, error) {
 		for {
-			have, err := r.readInstallation()
+			have, session, err := r.readInstallation()
 			switch {
-			case errors.Is(err, errNoInstallation) && known == "":
+			case errors.Is(err, ErrNobodys) && known == "":
 				if err := r.makeInstallation(want); err != nil && !errors.Is(err, zk.ErrNodeExists) {
 					return have, fmt.Errorf("making %s: %w", r.installation, err)
 				}
@@ -49,7 +58,7 @@ func (r *Registry) Claim(ctx context.Context, want Installation, known string) (
 					return have, ctx.Err()
 				}
 				continue // whoever was first, the record that counts is the one that is there
-			case errors.Is(err, errNoInstallation):
+			case errors.Is(err, ErrNobodys):
 				return have, r.nobodys(want, known)
 			case err != nil:
 				return have, err
@@ -61,7 +70,7 @@ func (r *Registry) Claim(ctx context.Context, want Installation, known string) (
 			if d := have.Differences(want.Layout); len(d) > 0 {
 				return have, fmt.Errorf("%w: the configuration is not that of %s in ZooKeeper: %s", snowflake.ErrRefused, r.root, strings.Join(d, "; "))
 			}
-			r.id, r.checked = have.ZooKeeper, r.link.conn.SessionID()
+			r.id, r.checked = have.ZooKeeper, session
 			return have, nil
 		}
 	})
@@ -73,27 +82,41 @@ func (r *Registry) nobodys(want Installation, known string) error {
 	want.ZooKeeper = known
 	record, _ := json.Marshal(want) // never fails: it has strings, numbers and a time in our days
 	return fmt.Errorf("%w: installation %s keeps its workers in ZooKeeper %s, and %s is nobody's: it lost its state, or it is another one. "+
-		"Name the right one with --zookeeper and --zookeeper-name, or restore it; if it is the right one, and all generators have run without it "+
-		"until their reservations were over or are stopped, in zkCli.sh: create /leaf '' ; create %[4]s '' ; create %[5]s '%[6]s' ; create %[5]s/%[3]s ''",
+		"Name the right one with --zookeeper and --zookeeper-name, or restore it; if it is the right one, and what its workers had reserved "+
+		"is over (--worker-reserve), in zkCli.sh: create /leaf '' ; create %[4]s '' ; create %[5]s '%[6]s' ; create %[5]s/%[3]s ''",
 		snowflake.ErrRefused, want.ID, known, r.root, r.installation, record)
 }
 
-// readInstallation reads the record, and sees that the node with the ID is there.
-func (r *Registry) readInstallation() (have Installation, err error) {
-	text, _, err := r.link.conn.Get(r.installation)
+// readInstallation reads the record, and the session in which it did.
+func (r *Registry) readInstallation() (have Installation, session int64, err error) {
+	conn := r.link.conn
+	session = conn.SessionID()
+	// A server that lags behind may not know yet what was made a moment ago.
+	if _, err := conn.Sync(rootFolder); err != nil {
+		return have, 0, fmt.Errorf("reading %s: %w", r.installation, err)
+	}
+	text, _, err := conn.Get(r.installation)
 	if errors.Is(err, zk.ErrNoNode) {
-		return have, errNoInstallation
+		return have, 0, ErrNobodys
 	}
 	if err != nil {
-		return have, fmt.Errorf("reading %s: %w", r.installation, err)
+		return have, 0, fmt.Errorf("reading %s: %w", r.installation, err)
 	}
 	if err := json.Unmarshal(text, &have); err != nil || have.ID == "" || have.ZooKeeper == "" || strings.Contains(have.ZooKeeper, "/") {
-		return have, fmt.Errorf("%w: %s in ZooKeeper is damaged: %.200q; restore it from a backup", snowflake.ErrRefused, r.installation, text)
+		return have, 0, fmt.Errorf("%w: %s in ZooKeeper is damaged: %.200q; restore it from a backup", snowflake.ErrRefused, r.installation, text)
 	}
-	if err := r.make(r.installation + "/" + have.ZooKeeper); err != nil { // deleted by hand
-		return have, err
+	where := r.installation + "/" + have.ZooKeeper
+	there, _, err := conn.Exists(where)
+	if err == nil && conn.SessionID() != session {
+		err = errors.New("the session with ZooKeeper ended meanwhile")
 	}
-	return have, nil
+	if err != nil {
+		return have, 0, fmt.Errorf("reading %s: %w", where, err)
+	}
+	if !there { // not for us to make: nothing would prove where it is made
+		return have, 0, fmt.Errorf("%w: the node %s is gone from ZooKeeper: was it deleted by hand? In zkCli.sh: create %[2]s ''", snowflake.ErrRefused, where)
+	}
+	return have, session, nil
 }
 
 // makeInstallation writes the record, if there is none.

@@ -28,14 +28,27 @@ func TestClaim(t *testing.T) {
 			}
 		}
 	}
-	// The node that writes look for may be deleted by hand.
-	s.remove(t, s.path("installation", first.ZooKeeper))
-	r := s.open(t, "c")
+	if there, err := s.open(t, "c").Owner(within(t)); err != nil || there != first {
+		t.Errorf("Owner: %+v, %v; want %+v", there, err, first)
+	}
+	// Without the node that every write looks for, nothing may be done; to make it
+	// again is for a person.
+	gone := s.path("installation", first.ZooKeeper)
+	s.remove(t, gone)
+	r := s.open(t, "d")
+	if _, err := r.Claim(within(t), ours, ""); !errors.Is(err, snowflake.ErrRefused) || !strings.Contains(err.Error(), "create "+gone+" ''") {
+		t.Errorf("Claim without %s: %v", gone, err)
+	}
+	s.create(t, gone, "")
 	if _, err := r.Claim(within(t), ours, ""); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Add(within(t), holder("c"), anyWorker); err != nil {
+	if _, err := r.Add(within(t), holder("d"), anyWorker); err != nil {
 		t.Errorf("Add: %v", err)
+	}
+	s.remove(t, gone)
+	if _, err := r.Add(within(t), holder("d"), anyWorker); !errors.Is(err, errElsewhere) {
+		t.Errorf("Add without %s: %v", gone, err)
 	}
 }
 
@@ -82,8 +95,6 @@ func TestClaimAtOnce(t *testing.T) {
 }
 
 func TestClaimRefused(t *testing.T) {
-	other := ours
-	other.Epoch++
 	for name, c := range map[string]struct {
 		there, known string // the record, and which ZooKeeper is wanted
 		want         Installation
@@ -91,7 +102,6 @@ func TestClaimRefused(t *testing.T) {
 	}{
 		"nobody's":         {"", "Z", ours, `create /leaf/NAME/installation '{"id":"ours","zookeeper":"Z",`},
 		"another":          {`{"id":"ours","zookeeper":"Y"}`, "Z", ours, "another ZooKeeper"},
-		"layout":           {`{"id":"ours","zookeeper":"Z","epoch":1288834974657,"time_bits":41,"worker_bits":10,"sequence_bits":12}`, "", other, "--epoch"},
 		"no JSON":          {`ours`, "", ours, "damaged"},
 		"no ID":            {`{"zookeeper":"Z"}`, "", ours, "damaged"},
 		"no ZooKeeper":     {`{"id":"ours"}`, "", ours, "damaged"},
@@ -102,6 +112,7 @@ func TestClaimRefused(t *testing.T) {
 			if c.there != "" {
 				s.folders(t)
 				s.create(t, s.path("installation"), c.there)
+				s.create(t, s.path("installation", "Y"), "")
 			}
 			r := s.open(t, "a")
 			_, err := r.Claim(within(t), c.want, c.known)
@@ -111,6 +122,9 @@ func TestClaimRefused(t *testing.T) {
 			if c.there == "" && s.children(t, s.path()) != nil {
 				t.Error("something was made")
 			}
+			if _, err := r.Owner(within(t)); c.there == "" && !errors.Is(err, ErrNobodys) {
+				t.Errorf("Owner: %v", err)
+			}
 			if _, err := r.List(within(t)); !errors.Is(err, errUnclaimed) {
 				t.Errorf("List: %v", err)
 			}
@@ -118,6 +132,16 @@ func TestClaimRefused(t *testing.T) {
 				t.Errorf("Add: %v", err)
 			}
 		})
+	}
+}
+
+func TestClaimOtherLayout(t *testing.T) {
+	s := newSite(t, server.Hosts(t))
+	s.claimed(t, "a")
+	other := ours
+	other.Epoch++
+	if _, err := s.open(t, "b").Claim(within(t), other, ""); !errors.Is(err, snowflake.ErrRefused) || !strings.Contains(err.Error(), "--epoch") {
+		t.Errorf("Claim: %v", err)
 	}
 }
 

@@ -41,14 +41,16 @@ func (p running) String() string {
 }
 
 // hold returns what makes the temporary node of the record's holder, to be done
-// together with a write of the record; nothing if it is there. before is the
+// together with a write of the record, and what r.lease is to be then; nothing if
+// it is there. before is the
 // incarnation that this one takes over from: what that has left is removed at
 // once. A node of this name that is another's is an error, which matches
 // [snowflake.ErrRefused] when that is known to be alive: its record moves on.
-func (r *Registry) hold(rec snowflake.Record, before string) ([]any, error) {
+func (r *Registry) hold(rec snowflake.Record, before string) (ops []any, made lease, err error) {
 	session := r.link.conn.SessionID()
-	if rec.Node != r.cfg.Node || r.lease == (lease{session, rec.Incarnation}) {
-		return nil, nil
+	made = lease{session, rec.Incarnation}
+	if rec.Node != r.cfg.Node || r.lease == made {
+		return nil, r.lease, nil
 	}
 	where := r.temporary + "/" + r.cfg.Node
 	own := running{
@@ -58,23 +60,23 @@ func (r *Registry) hold(rec snowflake.Record, before string) ([]any, error) {
 	own.Host, _ = os.Hostname() // for people; "" where it has none
 	text, err := json.Marshal(own)
 	if err != nil {
-		return nil, err
+		return nil, lease{}, err
 	}
 	if err := r.makeHere(r.temporary); err != nil {
-		return nil, err
+		return nil, lease{}, err
 	}
-	hold := []any{&zk.CreateRequest{Path: where, Data: text, Acl: open, Flags: zk.FlagEphemeral}}
+	ops = []any{&zk.CreateRequest{Path: where, Data: text, Acl: open, Flags: zk.FlagEphemeral}}
 	text, stat, err := r.link.conn.Get(where)
 	if errors.Is(err, zk.ErrNoNode) {
-		return hold, nil
+		return ops, made, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", where, err)
+		return nil, lease{}, fmt.Errorf("reading %s: %w", where, err)
 	}
 	var other running
 	_ = json.Unmarshal(text, &other) // made by hand; it is an other's then too
 	if stat.EphemeralOwner == session || other.Incarnation == rec.Incarnation || other.Incarnation == before && before != "" {
-		return append([]any{&zk.DeleteRequest{Path: where, Version: stat.Version}}, hold...), nil
+		return append([]any{&zk.DeleteRequest{Path: where, Version: stat.Version}}, ops...), made, nil
 	}
 	seen := r.rival
 	r.rival = rival{incarnation: other.Incarnation}
@@ -84,15 +86,8 @@ func (r *Registry) hold(rec snowflake.Record, before string) ([]any, error) {
 		}
 	}
 	if seen.incarnation == other.Incarnation && seen.version != 0 && seen.version != r.rival.version {
-		return nil, fmt.Errorf("%w: another generator runs under the name %s: %v. Stop that one, or give this one another name (--node)",
+		return nil, lease{}, fmt.Errorf("%w: another generator runs under the name %s: %v. Stop that one, or give this one another name (--node)",
 			snowflake.ErrRefused, r.cfg.Node, other)
 	}
-	return nil, fmt.Errorf("the name %s is in use by %v; if that has ended, its session in ZooKeeper will too", r.cfg.Node, other)
-}
-
-// held notes that the temporary node of the record's holder is there.
-func (r *Registry) held(rec snowflake.Record) {
-	if rec.Node == r.cfg.Node {
-		r.lease = lease{r.link.conn.SessionID(), rec.Incarnation}
-	}
+	return nil, lease{}, fmt.Errorf("the name %s is in use by %v; if that has ended, its session in ZooKeeper will too", r.cfg.Node, other)
 }

@@ -25,10 +25,10 @@ type link struct {
 	conn *zk.Conn      // of whoever has taken busy
 
 	mu      sync.Mutex
-	client  *client
-	told    bool   // that it is connected
-	closed  bool   // by us
-	address string // by which this machine last reached a server
+	client  *client // nil: none yet, or it was given up
+	told    bool    // that it is connected
+	closed  bool    // by us
+	address string  // by which this machine last reached a server
 }
 
 // client is a connection, and whether there is a session.
@@ -43,32 +43,44 @@ type client struct {
 	why   error     // it is not
 }
 
-// dial begins to connect, and returns at once.
-func dial(hosts []string, timeout time.Duration, log *slog.Logger) (*link, error) {
-	l := &link{hosts: hosts, timeout: timeout, log: log, busy: make(chan struct{}, 1)}
-	return l, l.connect()
+func newLink(hosts []string, timeout time.Duration, log *slog.Logger) *link {
+	return &link{hosts: hosts, timeout: timeout, log: log, busy: make(chan struct{}, 1)}
 }
 
-// connect begins with a new client.
-func (l *link) connect() error {
+// connected returns the client, which begins to connect if there was none.
+func (l *link) connected() (*client, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.client != nil {
+		return l.client, nil
+	}
+	if l.closed {
+		return nil, zk.ErrClosing
+	}
 	c := &client{link: l, up: make(chan struct{}), since: time.Now(), why: errors.New("it has not answered yet")}
-	ready := make(chan struct{}) // the client calls back before it is returned
-	conn, _, err := zk.Connect(l.hosts, l.timeout,
+	var err error
+	c.conn, _, err = zk.Connect(l.hosts, l.timeout, // which returns at once; what it calls waits for mu
 		zk.WithHostProvider(&hosts{}),
 		zk.WithDialer(c.dial),
-		zk.WithEventCallback(func(e zk.Event) { <-ready; c.event(e) }),
+		zk.WithEventCallback(c.event),
 		zk.WithLogInfo(false),
 		zk.WithLogger(quiet{l.log}),
 	)
-	defer close(ready)
-	if err != nil {
-		return err
+	if err == nil {
+		l.client = c
 	}
+	return c, err
+}
+
+// giveUp ends a client, and with it what it waits for; the next question goes to
+// a new one.
+func (l *link) giveUp(c *client) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	c.conn = conn
-	l.client = c
-	return nil
+	if l.client == c {
+		l.client = nil
+	}
+	l.mu.Unlock()
+	go c.conn.Close() // it may wait for a second
 }
 
 // dial connects to a server, of which no answer takes longer than a session may
@@ -137,31 +149,30 @@ func (c *client) event(e zk.Event) {
 // old session is over, and servers refuse a client that has seen more
 // transactions than they have, which one that was restored from a backup may
 // never reach again.
-func (l *link) session(ctx context.Context) error {
+func (l *link) session(ctx context.Context) (*client, error) {
 	for {
+		c, err := l.connected()
+		if err != nil {
+			return nil, err
+		}
 		l.mu.Lock()
-		c := l.client
 		up, left := c.up, l.timeout-time.Since(c.since)
 		if c.isUp {
 			left = l.timeout
 		}
 		l.mu.Unlock()
 		if left <= 0 {
-			go c.conn.Close() // it may wait for a second
-			if err := l.connect(); err != nil {
-				return err
-			}
+			l.giveUp(c)
 			continue
 		}
 		select {
 		case <-up:
-			l.conn = c.conn
-			return ctx.Err()
+			return c, ctx.Err()
 		case <-time.After(left):
 		case <-ctx.Done():
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			return fmt.Errorf("ZooKeeper is not connected: %w", c.why)
+			return nil, fmt.Errorf("ZooKeeper is not connected: %w", c.why)
 		}
 	}
 }
@@ -183,10 +194,17 @@ func ask[T any](ctx context.Context, l *link, f func(context.Context) (T, error)
 	case <-ctx.Done():
 		return none, errors.New("ZooKeeper has not answered what was asked before")
 	}
-	if err := l.session(ctx); err != nil {
+	c, err := l.session(ctx)
+	if err != nil {
 		<-l.busy
 		return none, err
 	}
+	l.conn = c.conn
+	// The library waits for an answer as long as the server answers its pings.
+	patience := time.AfterFunc(2*l.timeout, func() {
+		l.log.Warn("ZooKeeper does not answer what it was asked: connecting anew")
+		l.giveUp(c)
+	})
 	type answer struct {
 		value T
 		err   error
@@ -195,6 +213,7 @@ func ask[T any](ctx context.Context, l *link, f func(context.Context) (T, error)
 	go func() {
 		defer func() { <-l.busy }()
 		value, err := f(ctx)
+		patience.Stop()
 		answered <- answer{value, err}
 	}()
 	select {
@@ -211,7 +230,9 @@ func (l *link) close() {
 	l.closed = true
 	c := l.client
 	l.mu.Unlock()
-	c.conn.Close()
+	if c != nil {
+		c.conn.Close()
+	}
 }
 
 // quiet lets the library's own words through where somebody debugs.

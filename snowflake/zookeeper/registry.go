@@ -28,14 +28,14 @@ const (
 	// in use. Servers do not allow less than two of their ticks.
 	sessionTimeout = 6 * time.Second
 	// atOnce is how many nodes are read at a time.
-	atOnce = 32
+	atOnce = 256
 )
 
 // Config says where the records are.
 type Config struct {
 	Hosts string // host:port,host:port; the port is 2181 where there is none
 	Name  string // [A-Za-z0-9_.-]{1,64}, and not only dots; default DefaultName
-	Node  string // name of the generator: [A-Za-z0-9_]{1,64}
+	Node  string // name of the generator: [A-Za-z0-9_]{1,64}; empty: this is for administration, and adds no records
 	Port  string // on which the generator can be reached; for people
 	Log   *slog.Logger
 }
@@ -81,7 +81,7 @@ func (c Config) Validate() error {
 	return err
 }
 
-// New returns a registry that begins to connect.
+// New returns a registry, which connects when it is first asked for something.
 func New(cfg Config) (*Registry, error) {
 	cfg.Name = cmp.Or(cfg.Name, DefaultName)
 	if err := cfg.Validate(); err != nil {
@@ -95,10 +95,10 @@ func New(cfg Config) (*Registry, error) {
 	r := &Registry{
 		cfg: cfg, hosts: hosts, root: root,
 		installation: root + "/installation", forever: root + "/leaf_forever", temporary: root + "/leaf_temporary",
+		link:  newLink(hosts, sessionTimeout, cfg.Log),
 		known: make(map[int64]node), logged: make(map[string]int64),
 	}
-	r.link, err = dial(hosts, sessionTimeout, cfg.Log)
-	return r, err
+	return r, nil
 }
 
 // Name names the place of the records, for people and for the data folder.
@@ -136,15 +136,14 @@ func (r *Registry) Put(ctx context.Context, rec snowflake.Record, version uint64
 
 // admit makes sure that the session leads to the ZooKeeper that was claimed.
 func (r *Registry) admit() error {
-	session := r.link.conn.SessionID()
 	switch {
 	case r.id == "":
 		return errUnclaimed
-	case session == r.checked:
+	case r.link.conn.SessionID() == r.checked:
 		return nil
 	}
-	have, err := r.readInstallation()
-	if errors.Is(err, errNoInstallation) || err == nil && have.ZooKeeper != r.id {
+	have, session, err := r.readInstallation()
+	if errors.Is(err, ErrNobodys) || err == nil && have.ZooKeeper != r.id {
 		return fmt.Errorf("%w (%s)", errElsewhere, r.Name())
 	}
 	if err == nil {
@@ -286,7 +285,7 @@ func (r *Registry) add(ctx context.Context, rec snowflake.Record, c snowflake.Ch
 		}
 		for _, n := range all.nodes {
 			// After a long sleep somebody else may have taken it over.
-			if n.name == name && n.Incarnation == rec.Incarnation && c.Allows(n.Worker) {
+			if n.name == name && n.Incarnation == rec.Incarnation && c.Allows(n.Worker) && len(all.damaged) == 0 {
 				return n.Entry, nil
 			}
 		}
@@ -330,7 +329,7 @@ func (r *Registry) create(rec snowflake.Record, base int64) (name string, err er
 	if err != nil {
 		return "", err
 	}
-	hold, err := r.hold(rec, "")
+	hold, made, err := r.hold(rec, "")
 	if err != nil {
 		return "", err
 	}
@@ -341,7 +340,7 @@ func (r *Registry) create(rec snowflake.Record, base int64) (name string, err er
 	if err != nil {
 		return "", fmt.Errorf("making a node in %s (%T; it may have happened): %w", r.forever, failed, err)
 	}
-	r.held(rec)
+	r.lease = made
 	return path.Base(done[0].String), nil
 }
 
@@ -392,7 +391,7 @@ func (r *Registry) put(ctx context.Context, rec snowflake.Record, version uint64
 		return 0, err
 	}
 	// The record is what counts: its holder extends it without the temporary node too.
-	hold, rivalErr := r.hold(rec, now.Incarnation)
+	hold, made, rivalErr := r.hold(rec, now.Incarnation)
 	if rivalErr != nil && rec.Incarnation != now.Incarnation {
 		return 0, rivalErr
 	}
@@ -405,7 +404,7 @@ func (r *Registry) put(ctx context.Context, rec snowflake.Record, version uint64
 		return 0, fmt.Errorf("writing %s (it may have happened): %w", where, err)
 	}
 	if rivalErr == nil {
-		r.held(rec)
+		r.lease = made
 	}
 	now.Entry = snowflake.Entry{Record: rec, Version: uint64(done[0].Stat.Mzxid)}
 	now.version = done[0].Stat.Version
