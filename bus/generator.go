@@ -107,7 +107,8 @@ type Generator struct {
 	unjoined  atomic.Pointer[error]    // why not
 	rival     chan error               // why another installation's generator ends this one
 	history   history
-	prepared  atomic.Bool // the store is open, and the tags of the start are made
+	prepared  atomic.Bool           // the store is open, and the tags of the start are made
+	unready   atomic.Pointer[error] // why not, as far as is known
 	draining  atomic.Bool
 
 	life       context.Context // of tasks
@@ -138,7 +139,7 @@ func NewGenerator(cfg Config) *Generator {
 	g.flakes = g.newFlakes()
 	g.segments, g.snowflakes = newSegments(g), newSnowflakes(g)
 	g.alloc = allocator.New(allocator.Config{
-		Store: segmentStore{cfg.Store, &g.prepared}, Marks: cfg.Marks, Recent: cfg.Recent, Log: cfg.Log, Evidence: g.evidence,
+		Store: segmentStore{cfg.Store, g}, Marks: cfg.Marks, Recent: cfg.Recent, Log: cfg.Log, Evidence: g.evidence,
 		Notify:   func(e allocator.Event) { g.publish(allocatorEvent(cfg.Node, e)) },
 		MaxBatch: cfg.MaxBatch, MaxWait: cfg.MaxWait, MaxWaiting: cfg.MaxWaiting, MaxStep: cfg.MaxStep,
 	})

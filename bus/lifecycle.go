@@ -190,6 +190,7 @@ func (g *Generator) persist(ctx context.Context, step func(context.Context) erro
 		if err == nil || errors.Is(err, allocator.ErrRefused) || ctx.Err() != nil {
 			return err
 		}
+		g.unready.Store(&err)
 		if told != err.Error() {
 			told = err.Error()
 			g.log.Warn("segments cannot be served yet; trying again", "error", err)

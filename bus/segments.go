@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 
 	"github.com/leafbus/leafbus/allocator"
 )
@@ -28,7 +27,7 @@ func newSegments(g *Generator) *issuer {
 		},
 		healthy: func() error {
 			if !g.prepared.Load() {
-				return errNotOpen
+				return g.unprepared()
 			}
 			_, _, why := g.alloc.Failing()
 			return why
@@ -49,15 +48,26 @@ func tagOf(subject string) string {
 // asked for at the start are made, it is not known that there is no such tag.
 type segmentStore struct {
 	allocator.Store
-	prepared *atomic.Bool
+	g *Generator
 }
 
 // Reserve implements [allocator.Store].
 func (s segmentStore) Reserve(ctx context.Context, tag string, n int64) (allocator.Grant, error) {
-	prepared := s.prepared.Load()
+	prepared := s.g.prepared.Load()
 	grant, err := s.Store.Reserve(ctx, tag, n)
-	if !prepared && errors.Is(err, allocator.ErrUnknownTag) {
+	switch {
+	case !prepared && errors.Is(err, allocator.ErrUnknownTag):
 		err = errNoTags
+	case !prepared && errors.Is(err, allocator.ErrUnavailable):
+		err = fmt.Errorf("%w: %v", allocator.ErrUnavailable, s.g.unprepared()) // which says more
 	}
 	return grant, err
+}
+
+// unprepared says why the store is not there yet.
+func (g *Generator) unprepared() error {
+	if why := g.unready.Load(); why != nil {
+		return *why
+	}
+	return errNotOpen
 }

@@ -14,6 +14,10 @@ import (
 // worker is released: some of its reports, one of which comes every three seconds.
 const silence = 10 * time.Second
 
+// listTimeout bounds the question to the registry: who asks is to hear that it
+// is away before giving up.
+const listTimeout = 3 * time.Second
+
 // The requests and replies of leaf.admin.workers.
 type (
 	// WorkersRequest asks for a page of the workers: up to Limit entries (at most
@@ -76,6 +80,8 @@ func (g *Generator) workers(ctx context.Context) ([]snowflake.Entry, error) {
 	if g.identity.Load() == nil { // asking may make the bucket
 		return nil, fmt.Errorf("%w: %w", snowflake.ErrNoWorker, errNotJoined)
 	}
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
 	entries, err := g.cfg.Workers.List(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%w: the registry: %w", snowflake.ErrNoWorker, err)

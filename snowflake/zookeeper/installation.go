@@ -27,7 +27,8 @@ type Installation struct {
 	Created time.Time `json:"created"`
 }
 
-// ErrNobodys: no installation has its workers in this ZooKeeper, under this name.
+// ErrNobodys says that no installation has its workers in this ZooKeeper, under
+// this name.
 var ErrNobodys = errors.New("no installation has its workers in this ZooKeeper")
 
 // Owner returns whose the records are, and changes nothing; [ErrNobodys] if they

@@ -84,7 +84,8 @@ func (l *link) giveUp(c *client) {
 }
 
 // dial connects to a server, of which no answer takes longer than a session may
-// last: the library itself would wait for ever for one that hangs while it greets.
+// last: the library itself would wait for ever for one that hangs while it greets,
+// also after it was closed.
 func (c *client) dial(network, address string, timeout time.Duration) (net.Conn, error) {
 	conn, err := net.DialTimeout(network, address, timeout)
 	c.mu.Lock()

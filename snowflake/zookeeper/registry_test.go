@@ -19,7 +19,16 @@ import (
 	server "github.com/leafbus/leafbus/tests/zookeeper"
 )
 
-func TestMain(m *testing.M) { os.Exit(server.Main(m)) }
+func TestMain(m *testing.M) {
+	if text := os.Getenv(processEnv); text != "" {
+		if err := generate(text); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(server.Main(m))
+}
 
 // site is a place in ZooKeeper for one test.
 type site struct {

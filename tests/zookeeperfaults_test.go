@@ -1,0 +1,129 @@
+package tests
+
+import (
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/tests/proxy"
+	"github.com/leafbus/leafbus/tests/zookeeper"
+)
+
+// ZooKeeper is killed under load: segments and snowflakes go on, also those of a
+// generator that was killed too and starts without it. When it is back, both
+// report to it.
+func TestZooKeeperIsKilledUnderLoad(t *testing.T) {
+	t.Parallel()
+	server, keeper := newNATS(t), zookeeper.New(t)
+	url := server.ClientURL()
+	p := newPlace(t, keeper.Addr())
+	one := p.joins(t, url, "one", "--tag", "order:1000")
+	two := p.joins(t, url, "two")
+	c := bus.NewClient(connect(t, url))
+	before := workersOf(t, c, "one", "two")
+	var seen workersSeen
+	flakes := startLoad(t, loadConfig{callers: 1, maxBatch: 500, each: seen.add, patience: patience / 80, mayGiveUp: true}, url)
+	segments := startLoad(t, loadConfig{tag: "order", callers: 1, maxBatch: 500, patience: patience / 80, mayGiveUp: true}, url)
+	both := func(when string) {
+		t.Helper()
+		seen.mu.Lock()
+		clear(seen.count)
+		seen.mu.Unlock()
+		eventually(t, "IDs of both "+when, func() bool {
+			flakes.more(50)
+			segments.more(50)
+			seen.mu.Lock()
+			defer seen.mu.Unlock()
+			return seen.count[before["one"]] > 0 && seen.count[before["two"]] > 0
+		})
+	}
+	both("before")
+
+	must(t, keeper.Kill())
+	both("without ZooKeeper")
+	two.kill()
+	two = two.again(t, p.flags()...)
+	both("after a start without ZooKeeper")
+	one.stop()
+	one = one.again(t, p.flags()...)
+	both("after another")
+
+	must(t, keeper.Start())
+	p.conn = newPlace(t, keeper.Addr()).conn // the old one may pause
+	for _, g := range []*generator{one, two} {
+		eventually(t, g.node+" to report", func() bool {
+			runs, _, ok := node[temporary](t, p, "leaf_temporary", g.node)
+			if !ok || runs.PID != g.cmd.Process.Pid {
+				return false
+			}
+			for _, name := range p.children(t, "leaf_forever") {
+				if record, _, _ := node[forever](t, p, "leaf_forever", name); record.Incarnation == runs.Incarnation {
+					return record.Node == g.node && record.Timestamp > record.Acquired
+				}
+			}
+			return false
+		})
+	}
+	both("at the end")
+	if after := workersOf(t, c, "one", "two"); !maps.Equal(before, after) {
+		t.Errorf("the workers were %v and are %v", before, after)
+	}
+	if names := p.children(t, "leaf_forever"); len(names) != 2 {
+		t.Errorf("records %q", names)
+	}
+	flakes.stop()
+	segments.stop()
+}
+
+// ZooKeeper is away for longer than the reservation lasts: that is told before
+// its end, and at the end snowflakes are refused. They are back when it is.
+func TestZooKeeperIsAwayForTooLong(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, zookeeper.Hosts(t))
+	way, err := proxy.Start(p.hosts)
+	must(t, err)
+	t.Cleanup(way.Close)
+	server := newNATS(t)
+	behind := *p
+	behind.hosts = way.Addr()
+	g := behind.joins(t, server.ClientURL(), "n", "--worker-id", "9", "--worker-reserve", "4s", "--tag", "order")
+	nc := connect(t, server.ClientURL())
+	js := jetStream(t, nc)
+	snowflake(t, nc)
+
+	way.Refuse(true)
+	told := lastEvent[workerEvent](t, js, "leaf.events.alert.worker.expiring.9")
+	if told.Node != g.node || told.Registry != "zookeeper" {
+		t.Errorf("alert %+v", told)
+	}
+	last := int64(0)
+	eventually(t, "a refusal", func() bool {
+		msg := ask(t, nc, "leaf.snowflake", "")
+		if len(msg.Header) == 0 {
+			ranges, err := bus.ParseReply(msg.Data)
+			must(t, err)
+			last = ranges[0].Last
+			return false
+		}
+		refused(t, msg, 503, bus.NoWorkerID)
+		if !strings.Contains(string(msg.Data), "worker 9 was reserved until") {
+			t.Errorf("answered %s", msg.Data)
+		}
+		return true
+	})
+	record, _, _ := node[forever](t, p, "leaf_forever", "n-0000000000")
+	if ms := partsOf(last).ms; ms >= record.ReservedUntil {
+		t.Errorf("an ID has the time %d, reserved was until %d", ms, record.ReservedUntil)
+	}
+	takeOne(t, bus.NewClient(nc), "order")
+	leaf(t, "workers", "-s", server.ClientURL()).want(t, 1, "no_worker_id", "ZooKeeper is not connected")
+
+	way.Refuse(false)
+	if id := snowflake(t, nc); id <= last || partsOf(id).worker != 9 {
+		t.Errorf("%+v came after %+v", partsOf(id), partsOf(last))
+	}
+	if e := lastEvent[map[string]any](t, js, "leaf.events.info.worker.recovered.9"); e["episode"] != "expiring" {
+		t.Errorf("event %v", e)
+	}
+}
