@@ -1,6 +1,7 @@
 package zookeeper
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/leafbus/leafbus/snowflake"
+	"github.com/leafbus/leafbus/tests/proxy"
 	server "github.com/leafbus/leafbus/tests/zookeeper"
 )
 
@@ -160,5 +162,31 @@ func TestDamagedNode(t *testing.T) {
 	}
 	if _, err := r.Put(within(t), e.Record, e.Version); !errors.Is(err, snowflake.ErrConflict) {
 		t.Errorf("Put: %v", err)
+	}
+}
+
+// A node is damaged between the two looks of one that adds its own: whose worker
+// it has is not known, so the one that was made is not kept.
+func TestDamagedMeanwhile(t *testing.T) {
+	t.Parallel()
+	s, behind, p := newProxied(t, server.Hosts(t))
+	if _, err := s.claimed(t, "b").Add(within(t), holder("b"), anyWorker); err != nil {
+		t.Fatal(err)
+	}
+	r := behind.claimed(t, "a")
+	damaged := s.path("leaf_forever", "b-0000000000")
+	p.OnRequest(func(packet []byte) proxy.Action {
+		if bytes.Contains(packet, []byte(s.path("leaf_forever", "a-"))) {
+			if _, err := s.admin.Set(damaged, []byte("x"), -1); err != nil {
+				t.Error(err)
+			}
+		}
+		return proxy.Forward
+	})
+	if e, err := r.Add(within(t), holder("a"), anyWorker); err == nil || !strings.Contains(err.Error(), damaged) {
+		t.Errorf("Add: %+v, %v; want %s named", e, err, damaged)
+	}
+	if made := s.children(t, s.path("leaf_forever")); len(made) != 1 {
+		t.Errorf("nodes: %v", made)
 	}
 }

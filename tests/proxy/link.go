@@ -128,6 +128,8 @@ func (l *link) forwardRequest(server *net.TCPConn, data []byte) bool {
 		return false
 	}
 	switch action {
+	case Drop:
+		return true
 	case CutBefore:
 		l.close()
 		return false

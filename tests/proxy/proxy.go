@@ -22,6 +22,9 @@ const (
 	// and closes the connection in place of passing them on: it was done, but
 	// the client cannot know. Nothing that the client sends after it is sent.
 	CutAfter
+	// Drop forgets it. The connection goes on, so the client waits for an answer
+	// that never comes.
+	Drop
 )
 
 // Proxy forwards connections to one server. Its methods may be called

@@ -322,6 +322,19 @@ func TestCutAfter(t *testing.T) {
 	other.want("read")
 }
 
+func TestDrop(t *testing.T) {
+	p, e := start(t)
+	c := dial(t, p)
+	p.OnRequest(on("write", Drop))
+	c.send("write")
+	c.silent()
+	c.send("read")
+	c.want("read")
+	if got := e.got(); got != "read" {
+		t.Errorf("the server got %q", got)
+	}
+}
+
 // on is an action for the chunks that contain a text.
 func on(text string, a Action) func([]byte) Action {
 	return func(data []byte) Action {

@@ -1,0 +1,50 @@
+package zookeeper
+
+import (
+	"context"
+	"encoding/binary"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/leafbus/leafbus/tests/proxy"
+	server "github.com/leafbus/leafbus/tests/zookeeper"
+)
+
+// One answer never comes, though the server is well and answers pings: the client
+// would wait for it as long as that lasts, and nothing else could be asked. The
+// registry connects anew.
+func TestSilence(t *testing.T) {
+	t.Parallel()
+	s, behind, p := newProxied(t, server.Hosts(t))
+	r := behind.open(t, "a")
+	r.link.timeout = 2 * time.Second // it waits for two of them
+	if _, err := r.Claim(within(t), ours, ""); err != nil {
+		t.Fatal(err)
+	}
+	e, err := r.Add(within(t), holder("a"), anyWorker)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, _ := s.owner(t, "a")
+	var dropped atomic.Bool
+	p.OnRequest(func(packet []byte) proxy.Action {
+		if len(packet) > 12 && binary.BigEndian.Uint32(packet[4:]) != 0 && dropped.CompareAndSwap(false, true) {
+			return proxy.Drop // neither a ping nor a greeting
+		}
+		return proxy.Forward
+	})
+	put := func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := r.Put(ctx, e.Record, e.Version)
+		return err == nil
+	}
+	if put() || !dropped.Load() {
+		t.Fatal("it was answered")
+	}
+	eventually(t, "it is answered again", put)
+	if after, _ := s.owner(t, "a"); after == before {
+		t.Errorf("the session is %x as before", after)
+	}
+}
