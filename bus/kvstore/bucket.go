@@ -33,8 +33,8 @@ const (
 	codeNotClustered jetstream.ErrorCode = 10074 // JSStreamReplicasNotSupportedErr
 )
 
-// ErrNoJetStream: this NATS has none. That may pass: the servers with JetStream
-// may be away.
+// ErrNoJetStream says that this NATS has none. That may pass: the servers with
+// JetStream may be away.
 var ErrNoJetStream = errors.New("nobody answers for JetStream on this NATS")
 
 // openBucket returns the bucket, which it creates if it is missing. One that
