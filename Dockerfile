@@ -1,5 +1,5 @@
 # Alone, a container is a whole installation, but serves only itself. For others:
-#   docker run -p 127.0.0.1:4222:4222 -v leaf:/data --stop-timeout 15 \
+#   docker run -p 127.0.0.1:4222:4222 -v leaf:/data --stop-timeout 20 \
 #     -e LEAF_LISTEN=0.0.0.0:4222 -e LEAF_USER=leaf -e LEAF_PASSWORD=… -e LEAF_TAG=order leafbus
 # docker-compose.yml has generators that share a NATS.
 

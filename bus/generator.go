@@ -40,7 +40,7 @@ type Config struct {
 	// Snowflake says how snowflakes are made. Layout, Registry, File and Place
 	// are needed; this package sets what connects it to other generators.
 	Snowflake    snowflake.Config
-	RegistryKind string // of workers: kv
+	RegistryKind string // of workers: kv, zookeeper
 	// Workers is the same registry for administration: a handle of its own where
 	// a handle remembers what it has read. Default: the registry.
 	Workers snowflake.Registry

@@ -59,7 +59,9 @@ func (s segmentStore) Reserve(ctx context.Context, tag string, n int64) (allocat
 	case !prepared && errors.Is(err, allocator.ErrUnknownTag):
 		err = errNoTags
 	case !prepared && errors.Is(err, allocator.ErrUnavailable):
-		err = fmt.Errorf("%w: %v", allocator.ErrUnavailable, s.g.unprepared()) // which says more
+		if why := s.g.unready.Load(); why != nil { // which says more
+			err = fmt.Errorf("%w: %v", allocator.ErrUnavailable, *why)
+		}
 	}
 	return grant, err
 }

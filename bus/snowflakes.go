@@ -85,12 +85,17 @@ func (g *Generator) noWorker() error {
 	case identity != nil:
 		return identity.Foreign
 	case g.cfg.Installation == "":
-		if why := g.unjoined.Load(); why != nil {
-			return fmt.Errorf("%w: %v", errNotJoined, *why) // not %w: what lacks is the worker
-		}
-		return errNotJoined
+		return g.notJoined()
 	}
 	return nil
+}
+
+// notJoined says why the installation has not been joined, as far as is known.
+func (g *Generator) notJoined() error {
+	if why := g.unjoined.Load(); why != nil {
+		return fmt.Errorf("%w: %v", errNotJoined, *why) // not %w: what lacks is the worker
+	}
+	return errNotJoined
 }
 
 // runFlakes issues snowflakes until the context is done, or the registry turns

@@ -78,7 +78,7 @@ func (g *Generator) workersList(ctx context.Context, req WorkersRequest) (Worker
 // workers returns the records.
 func (g *Generator) workers(ctx context.Context) ([]snowflake.Entry, error) {
 	if g.identity.Load() == nil { // asking may make the bucket
-		return nil, fmt.Errorf("%w: %w", snowflake.ErrNoWorker, errNotJoined)
+		return nil, fmt.Errorf("%w: %w", snowflake.ErrNoWorker, g.notJoined())
 	}
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
@@ -119,7 +119,8 @@ func (g *Generator) workersRelease(ctx context.Context, req WorkerRelease) (Work
 	}
 	i := slices.IndexFunc(entries, func(e snowflake.Entry) bool { return e.Worker == req.Worker })
 	if i < 0 {
-		return Worker{}, badRequest("worker %d has no record that can be read: nobody holds it, or `leaf serve` logs what is wrong with it", req.Worker)
+		return Worker{}, badRequest("worker %d has no record that generator %s can read: nobody holds it, or `leaf serve` logs what is wrong with it, "+
+			"or it is in the ZooKeeper of another data centre: ask again, until one of its generators answers", req.Worker, g.cfg.Node)
 	}
 	e, now := entries[i], g.cfg.Snowflake.Clock().Wall
 	if err := g.keepsWorker(req, e, now); err != nil {

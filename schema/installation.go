@@ -60,6 +60,26 @@ func (s *Store) Claim(ctx context.Context, installation, store string) (Owner, e
 	}
 }
 
+// Owner returns whose the database is, and claims nothing; the zero value if it
+// is nobody's.
+func (s *Store) Owner(ctx context.Context) (Owner, error) {
+	o, err := s.examine(ctx, true)
+	if errors.Is(err, errNoOwner) {
+		return Owner{}, nil
+	}
+	if err != nil {
+		return Owner{}, err
+	}
+	owner, err := o.owner(ctx)
+	if errors.Is(err, sql.ErrNoRows) {
+		return Owner{}, nil
+	}
+	if err != nil {
+		return Owner{}, s.lost(ctx, err)
+	}
+	return owner, nil
+}
+
 // owner reads whose the database is.
 func (o *opened) owner(ctx context.Context) (owner Owner, err error) {
 	err = o.db.NewSelect().Model(&owner).Scan(ctx)

@@ -91,7 +91,7 @@ func TestOneZooKeeperTwoDatabases(t *testing.T) {
 	r := refusedStart(t, p.flags("--mysql", dsn, "--listen", "127.0.0.1:0")...)
 	var theirs string
 	must(t, openDB(t, dsn).QueryRowContext(t.Context(), "SELECT id FROM leaf_installation").Scan(&theirs))
-	r.want(t, 1, "the database belongs to installation "+theirs, "to installation "+p.owner(t).ID, "--mysql", "UPDATE leaf_installation")
+	r.want(t, 1, "the database belongs to installation "+theirs, "to installation "+p.owner(t).ID, "--mysql", "--zookeeper-name")
 	takeOne(t, bus.NewClient(nc), "order")
 	snowflake(t, nc)
 }

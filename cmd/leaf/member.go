@@ -131,10 +131,11 @@ func (m *member) open(ctx context.Context) error {
 			return err
 		}
 		return fmt.Errorf("%w: the database was this installation's (%s) and is installation %s's now: was it emptied, or restored? "+
-			"The next start takes it for that installation's, and serves no snowflakes of workers in JetStream", allocator.ErrRefused, m.have.ID, owner)
+			"The next start takes it for that installation's", allocator.ErrRefused, m.have.ID, owner)
 	}
 	if m.zk != nil && owner != m.owner {
-		return fmt.Errorf("%w: the database was installation %s's and is installation %s's now", allocator.ErrRefused, m.owner, owner)
+		return fmt.Errorf("%w: the database was installation %s's and is installation %s's now: was it emptied, or restored? Start again when it is as it should be",
+			allocator.ErrRefused, m.owner, owner)
 	}
 	return m.db.Open(ctx)
 }
@@ -195,7 +196,7 @@ func (m *member) claimWorkers(ctx context.Context) (zookeeper.Installation, erro
 	case m.claiming <- struct{}{}:
 		defer func() { <-m.claiming }()
 	case <-ctx.Done():
-		return zookeeper.Installation{}, ctx.Err()
+		return zookeeper.Installation{}, fmt.Errorf("it is not known yet whose the workers in ZooKeeper are: %w", ctx.Err())
 	}
 	if m.workers.ID != "" {
 		return m.workers, nil
@@ -210,6 +211,8 @@ func (m *member) claimWorkers(ctx context.Context) (zookeeper.Installation, erro
 func (m *member) claimZooKeeper(ctx context.Context) (owner zookeeper.Installation, err error) {
 	want := zookeeper.Installation{ID: m.have.ID, Layout: m.want.Layout, Created: m.have.Created}
 	if m.sole.used {
+		want = m.sole.Installation
+		want.Layout = m.want.Layout
 		return m.zk.Claim(ctx, want, m.sole.ZooKeeper)
 	}
 	if m.db != nil && m.owner != m.have.ID { // theirs must be there first: it is not for us to make
@@ -245,8 +248,8 @@ func (m *member) claimZooKeeper(ctx context.Context) (owner zookeeper.Installati
 // disagree is the error about a database and a ZooKeeper of two installations.
 func (m *member) disagree(zookeepers string) error {
 	return fmt.Errorf("%w: the database belongs to installation %s, and ZooKeeper (%s) to installation %s: who shares one of them would get the same IDs from the other. "+
-		"Name those of one installation with --mysql, --zookeeper and --zookeeper-name; or, if installation %[2]s is gone for good and all that it reserved is over, "+
-		"UPDATE leaf_installation SET id = '%[4]s' and start again", snowflake.ErrRefused, m.owner, m.zk.Name(), zookeepers)
+		"Name those of one installation with --mysql, --zookeeper and --zookeeper-name; where it has no ZooKeeper yet, a name that nobody uses will do",
+		snowflake.ErrRefused, m.owner, m.zk.Name(), zookeepers)
 }
 
 // registry is a registry in ZooKeeper, of which nothing is asked before it is

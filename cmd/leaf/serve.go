@@ -9,6 +9,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -217,7 +218,9 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 		if err != nil {
 			return err
 		}
-		defer admin.Close()
+		var closing sync.WaitGroup // each may take a second
+		defer closing.Wait()
+		defer closing.Go(admin.Close)
 		config.Workers, config.Snowflake.Registry = registry{admin, m}, registry{m.zk, m}
 	}
 	if db != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/snowflake/zookeeper"
 )
 
 func TestParseTags(t *testing.T) {
@@ -62,9 +63,9 @@ func TestServeRefuses(t *testing.T) {
 func TestServeAccepts(t *testing.T) {
 	least := serveFlags{
 		maxBatch: 1, maxWaiting: 1, maxStep: 1, evtMax: 1 << 20, maxWait: time.Millisecond,
-		worker:  workerFlags{workerBits: 10, sequenceBits: 12},
+		worker:  workerFlags{workerBits: 10, sequenceBits: 12, datacenterBits: defaultDatacenterBits},
 		reserve: time.Second, grace: time.Second, maxClockSkew: 10 * time.Millisecond, maxClockBack: time.Millisecond, maxClockWait: time.Millisecond,
-		mysql: mysqlFlags{refresh: leastRefresh},
+		mysql: mysqlFlags{refresh: leastRefresh}, zookeeper: zookeeperFlags{name: zookeeper.DefaultName},
 	}
 	most := least
 	most.mysql.refresh = mostRefresh

@@ -55,6 +55,9 @@ func (f *workerFlags) layout() snowflake.Layout {
 // whole numbers of workers, with the data centre's bits.
 func (f *workerFlags) workers() (first, last int64, err error) {
 	first, last = 0, f.layout().Workers()-1
+	if f.datacenter == "" && f.datacenterBits != defaultDatacenterBits {
+		return 0, 0, usagef("--datacenter-bits without --datacenter: say which data centre this is")
+	}
 	if f.datacenter != "" {
 		if f.datacenterBits < 1 || f.datacenterBits > f.workerBits {
 			return 0, 0, usagef("--datacenter-bits is %d, not from 1 to %d, the bits of a worker", f.datacenterBits, f.workerBits)

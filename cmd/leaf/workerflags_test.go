@@ -32,6 +32,7 @@ func TestWorkers(t *testing.T) {
 		{datacenter: "2", id: "95", first: 95, last: 95, ok: true},
 		{datacenter: "2", span: "63-70"}, {datacenter: "2", id: "96"}, {datacenter: "2", id: "1"},
 		{datacenter: "32"}, {datacenter: "-1"}, {datacenter: "x"}, {datacenter: "0", bits: 11}, {datacenter: "0", bits: -1},
+		{bits: 4},
 	} {
 		f := workerFlags{id: c.id, span: c.span, datacenter: c.datacenter, datacenterBits: c.bits, workerBits: 10, sequenceBits: 12}
 		if f.datacenterBits == 0 {

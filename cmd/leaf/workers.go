@@ -28,7 +28,8 @@ func newWorkersCmd() *cobra.Command {
 
 A worker is running (a generator says that it holds it), away (its generator is
 not heard, and may come back), or free (its reservation is over: any generator
-may take it).`,
+may take it). Where each data centre has a ZooKeeper of its own, these are the
+workers of the one whose generator answers.`,
 		Example: `  leaf workers
   leaf workers --json
   leaf workers release 7    its generator is gone for good: do not wait for it`,
@@ -124,7 +125,7 @@ func (a *admin) release(ctx context.Context, cmd *cobra.Command, c *bus.Client, 
 		return err
 	}
 	if len(page.Workers) == 0 || page.Workers[0].Worker != worker {
-		return fmt.Errorf("worker %d has no record: nobody holds it", worker)
+		return fmt.Errorf("worker %d has no record: nobody holds it; or it is in the ZooKeeper of another data centre, whose generators did not answer now: try again", worker)
 	}
 	w := page.Workers[0]
 	node := strings.Map(printable, w.Node)

@@ -20,6 +20,9 @@ func (f *zookeeperFlags) register(fs *pflag.FlagSet) {
 
 func (f *zookeeperFlags) check() error {
 	if f.hosts == "" {
+		if f.name != zookeeper.DefaultName {
+			return usagef("--zookeeper-name without --zookeeper: name its servers too")
+		}
 		return nil
 	}
 	if err := (zookeeper.Config{Hosts: f.hosts, Name: f.name}).Validate(); err != nil {
@@ -34,6 +37,9 @@ func (f *zookeeperFlags) check() error {
 func (f *zookeeperFlags) registry(node, mode string, nc *nats.Conn, log *slog.Logger) (*zookeeper.Registry, error) {
 	if f.hosts == "" {
 		return nil, nil
+	}
+	if node == "" {
+		log = log.With("for", "administration")
 	}
 	cfg := zookeeper.Config{Hosts: f.hosts, Name: f.name, Node: node, Log: log}
 	if at, err := url.Parse(nc.ConnectedUrl()); err == nil && mode == modeEmbedded {

@@ -84,7 +84,7 @@ func (r *Registry) nobodys(want Installation, known string) error {
 	record, _ := json.Marshal(want) // never fails: it has strings, numbers and a time in our days
 	return fmt.Errorf("%w: installation %s keeps its workers in ZooKeeper %s, and %s is nobody's: it lost its state, or it is another one. "+
 		"Name the right one with --zookeeper and --zookeeper-name, or restore it; if it is the right one, and what its workers had reserved "+
-		"is over (--worker-reserve), in zkCli.sh: create /leaf '' ; create %[4]s '' ; create %[5]s '%[6]s' ; create %[5]s/%[3]s ''",
+		"is over (--worker-reserve), in zkCli.sh:\ncreate /leaf ''\ncreate %[4]s ''\ncreate %[5]s '%[6]s'\ncreate %[5]s/%[3]s ''",
 		snowflake.ErrRefused, want.ID, known, r.root, r.installation, record)
 }
 

@@ -152,7 +152,8 @@ func TestNobodysAdvice(t *testing.T) {
 	if err == nil {
 		t.Fatal("not refused")
 	}
-	for command := range strings.SplitSeq(err.Error()[strings.LastIndex(err.Error(), "zkCli.sh: ")+len("zkCli.sh: "):], " ; ") {
+	_, advice, _ := strings.Cut(err.Error(), "zkCli.sh:\n")
+	for command := range strings.SplitSeq(advice, "\n") {
 		command, text, _ := strings.Cut(strings.TrimSuffix(command, "'"), " '")
 		where, ok := strings.CutPrefix(command, "create ")
 		if !ok || text != "" && !json.Valid([]byte(text)) {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -28,6 +29,7 @@ type link struct {
 	client  *client // nil: none yet, or it was given up
 	told    bool    // that it is connected
 	closed  bool    // by us
+	why     error   // there is no session: what was found first; nil: not known
 	address string  // by which this machine last reached a server
 }
 
@@ -40,7 +42,7 @@ type client struct {
 	up    chan struct{} // closed while there is a session
 	isUp  bool
 	since time.Time // of when it was last up, or began
-	why   error     // it is not
+	raw   *impatient
 }
 
 func newLink(hosts []string, timeout time.Duration, log *slog.Logger) *link {
@@ -57,7 +59,7 @@ func (l *link) connected() (*client, error) {
 	if l.closed {
 		return nil, zk.ErrClosing
 	}
-	c := &client{link: l, up: make(chan struct{}), since: time.Now(), why: errors.New("it has not answered yet")}
+	c := &client{link: l, up: make(chan struct{}), since: time.Now()}
 	var err error
 	c.conn, _, err = zk.Connect(l.hosts, l.timeout, // which returns at once; what it calls waits for mu
 		zk.WithHostProvider(&hosts{}),
@@ -80,7 +82,18 @@ func (l *link) giveUp(c *client) {
 		l.client = nil
 	}
 	l.mu.Unlock()
-	go c.conn.Close() // it may wait for a second
+	go c.close()
+}
+
+// close ends a client. It may wait for a second. The library goes on reading
+// from a server that answers its pings alone.
+func (c *client) close() {
+	c.conn.Close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.raw != nil {
+		c.raw.Close()
+	}
 }
 
 // dial connects to a server, of which no answer takes longer than a session may
@@ -91,23 +104,31 @@ func (c *client) dial(network, address string, timeout time.Duration) (net.Conn,
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err != nil {
-		c.why = err
+		if c.why == nil { // the next host's would only be another
+			c.why = err
+		}
 		return nil, err
 	}
 	if host, _, err := net.SplitHostPort(conn.LocalAddr().String()); err == nil {
 		c.address = host
 	}
-	return &impatient{Conn: conn, most: c.timeout}, nil
+	c.raw = &impatient{Conn: conn, most: c.timeout}
+	return c.raw, nil
 }
 
-// impatient is a connection that waits for a bounded time only.
+// impatient is a connection that waits for a bounded time only, until there is a
+// session: from then on the library has its own bounds, which the server decides.
 type impatient struct {
 	net.Conn
-	most time.Duration
+	most    time.Duration
+	greeted atomic.Bool
 }
 
 // SetReadDeadline sets the deadline t, or an earlier one.
 func (c *impatient) SetReadDeadline(t time.Time) error {
+	if c.greeted.Load() {
+		return c.Conn.SetReadDeadline(t)
+	}
 	most := time.Now().Add(c.most)
 	if t.IsZero() || t.After(most) {
 		t = most
@@ -127,8 +148,9 @@ func (c *client) event(e zk.Event) {
 		if c.isUp {
 			return
 		}
-		c.isUp = true
+		c.isUp, c.why = true, nil
 		close(c.up)
+		c.raw.greeted.Store(true)
 		if !c.told {
 			c.told = true
 			c.log.Info("connected to ZooKeeper", "server", e.Server)
@@ -137,7 +159,7 @@ func (c *client) event(e zk.Event) {
 		if !c.isUp {
 			return
 		}
-		c.isUp, c.up, c.since, c.why = false, make(chan struct{}), time.Now(), errors.New("the connection broke")
+		c.isUp, c.up, c.since = false, make(chan struct{}), time.Now()
 		if !c.closed && c == c.client {
 			c.told = false
 			c.log.Warn("the connection to ZooKeeper is lost")
@@ -173,7 +195,10 @@ func (l *link) session(ctx context.Context) (*client, error) {
 		case <-ctx.Done():
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			return nil, fmt.Errorf("ZooKeeper is not connected: %w", c.why)
+			if l.why == nil {
+				return nil, errors.New("ZooKeeper is not connected")
+			}
+			return nil, fmt.Errorf("ZooKeeper is not connected: %w", l.why)
 		}
 	}
 }
@@ -232,7 +257,7 @@ func (l *link) close() {
 	c := l.client
 	l.mu.Unlock()
 	if c != nil {
-		c.conn.Close()
+		c.close()
 	}
 }
 

@@ -59,6 +59,7 @@ type Registry struct {
 	logged  map[string]int64
 	lease   lease
 	rival   rival
+	told    string // the incarnation of the rival that the log tells of
 }
 
 var _ snowflake.Registry = (*Registry)(nil)
@@ -394,6 +395,10 @@ func (r *Registry) put(ctx context.Context, rec snowflake.Record, version uint64
 	hold, made, rivalErr := r.hold(rec, now.Incarnation)
 	if rivalErr != nil && rec.Incarnation != now.Incarnation {
 		return 0, rivalErr
+	}
+	if rivalErr != nil && r.told != r.rival.incarnation {
+		r.told = r.rival.incarnation
+		r.cfg.Log.Warn("there is no temporary node of this generator; its worker stays", "why", rivalErr)
 	}
 	set := &zk.SetDataRequest{Path: where, Data: text, Version: now.version}
 	done, failed, err := r.write(append([]any{set}, hold...)...)
