@@ -24,8 +24,8 @@ var (
 	// ErrExhausted: the layout has no milliseconds left, for good.
 	ErrExhausted = errors.New("the layout is exhausted")
 	// ErrRefused: this generator must not issue snowflakes until a person has
-	// done something, which the message names. It ends [Generator.Run] as long as
-	// that has not held a worker.
+	// done something, which the message names. It ends [Generator.Run] in the first
+	// minute, as long as that has not held a worker.
 	ErrRefused = errors.New("this generator must not issue snowflakes")
 
 	// ErrConflict: somebody else changed the record first.

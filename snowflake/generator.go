@@ -100,6 +100,7 @@ type Generator struct {
 	advanceNow chan struct{}       // of the one that advances the ceiling
 	trying     Record              // the incarnation that was sent for a worker, without an answer; of the one that keeps it
 	compared   time.Duration       // Mono until which the clock need not be compared with the peers'; of the same
+	refused    bool                // told that the clock keeps it from starting; of the same
 	started    time.Duration       // Mono
 	random     func(n int64) int64 // in [0, n); whatever need not be the same for all
 	capacity   int64               // most IDs that may be waited for

@@ -256,6 +256,10 @@ func (g *Generator) confirm(e Entry, t int64) error {
 	l.Record, l.version, l.unconfirmed = e.Record, e.Version, false
 	g.extendedLocked(l, t)
 	g.cfg.Notify(WorkerAcquired{l.held()})
+	if g.refused {
+		g.refused = false
+		g.cfg.Notify(Recovered{l.Worker, EpisodeSkewed})
+	}
 	if g.lost != nil {
 		g.cfg.Notify(Recovered{g.lost.Worker, EpisodeLost})
 		g.lost = nil

@@ -18,6 +18,10 @@ const (
 	lastPause    = time.Second
 	advanceEvery = 250 * time.Millisecond
 	doubtEvery   = 500 * time.Millisecond
+	// startLasts is how long a start may be refused. Who runs for longer without a
+	// worker, because the registry was away, serves other things meanwhile, and is not
+	// to end for a clock or a name: it gets no worker until that is mended.
+	startLasts = time.Minute
 )
 
 // Run gets a worker of the installation and keeps it until the context is
@@ -26,7 +30,7 @@ const (
 // be called once.
 //
 // It ends before, with an error that matches [ErrRefused], if the start is refused:
-// because of the clock, or by the registry, and only as long as no worker was held.
+// because of the clock, or by the registry, within a minute and only as long as no worker was held.
 // From then on all requests are refused, for that reason.
 func (g *Generator) Run(ctx context.Context, installation string) error {
 	g.bind(installation)
@@ -130,7 +134,7 @@ func (g *Generator) keepAlways(ctx context.Context) error {
 			pause, told = firstPause, false
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, ErrRefused) && g.starting():
+		case errors.Is(err, ErrRefused) && g.starting() && g.cfg.Clock().Mono-g.started < startLasts:
 			return err
 		default:
 			next = rand.N(pause) + pause/2

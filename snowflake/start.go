@@ -51,7 +51,7 @@ func (g *Generator) checkRecorded(recorded int64) error {
 		return fmt.Errorf("%w: it says %s, and this generator's last time on record is %s; no worker is used until the clock has caught up",
 			&BackwardsError{behind}, text(now), text(recorded))
 	}
-	g.cfg.Notify(ClockSkewed{Now: now, Recorded: recorded, Threshold: g.cfg.MaxClockWait})
+	g.tellSkewed(ClockSkewed{Now: now, Recorded: recorded, Threshold: g.cfg.MaxClockWait})
 	return fmt.Errorf("%w: its clock says %s, %v before its last time on record, %s; a start waits for at most %v (--max-clock-wait). "+
 		"Set the clock right and start again, or start as a new node, which takes another worker (--node NEWNAME)",
 		ErrRefused, text(now), behind, text(recorded), g.cfg.MaxClockWait)
@@ -79,7 +79,7 @@ func (g *Generator) compare(ctx context.Context) error {
 	}
 	if ahead := median(peers); ahead.Abs() > g.cfg.MaxClockSkew {
 		theirs := now.Wall + ahead.Milliseconds()
-		g.cfg.Notify(ClockSkewed{Now: now.Wall, Peers: theirs, Threshold: g.cfg.MaxClockSkew})
+		g.tellSkewed(ClockSkewed{Now: now.Wall, Peers: theirs, Threshold: g.cfg.MaxClockSkew})
 		side := "ahead of"
 		if ahead > 0 {
 			side = "behind"
@@ -90,6 +90,15 @@ func (g *Generator) compare(ctx context.Context) error {
 	}
 	g.compared = now.Mono + comparedFor
 	return nil
+}
+
+// tellSkewed tells of a start that is refused for the clock, once: it may be tried
+// again and again.
+func (g *Generator) tellSkewed(e ClockSkewed) {
+	if !g.refused {
+		g.refused = true
+		g.cfg.Notify(e)
+	}
 }
 
 // median is the middle of how far the peers' clocks are ahead; 0 if there are

@@ -397,6 +397,35 @@ func TestStartIsOver(t *testing.T) {
 	}
 }
 
+// TestStartAfterLongWait: who ran for a while without a worker, as the registry was
+// away, is not ended by a refusal; it gets a worker when the reason is gone.
+func TestStartAfterLongWait(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		var off atomic.Int64
+		off.Store(int64(2 * time.Second))
+		n := w.start(func(s *setup) {
+			s.down = true
+			s.Peers = func(context.Context) []time.Duration { return []time.Duration{time.Duration(off.Load())} }
+		})
+		time.Sleep(2 * time.Minute)
+		n.registry.away(false)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		select {
+		case <-n.ended:
+			t.Fatalf("Run ended: %v", n.ran)
+		default:
+		}
+		n.wantTold("skewed")
+		if err := n.refused(snowflake.ErrNoWorker); !errors.Is(err, snowflake.ErrRefused) {
+			t.Errorf("a request is refused with %v", err)
+		}
+		off.Store(0)
+		n.run(10 * time.Second)
+		n.wantTold("acquired 0", "recovered: skewed")
+	})
+}
+
 // TestStartAsksOnce: the peers are asked when there is a worker to take, and
 // again only if it cannot be had for long.
 func TestStartAsksOnce(t *testing.T) {
