@@ -106,6 +106,7 @@ type Generator struct {
 	identity  atomic.Pointer[Identity] // nil: not joined yet
 	unjoined  atomic.Pointer[error]    // why not
 	rival     chan error               // why another installation's generator ends this one
+	listening time.Time                // since when the others are heard
 	history   history
 	prepared  atomic.Bool           // the store is open, and the tags of the start are made
 	unready   atomic.Pointer[error] // why not, as far as is known

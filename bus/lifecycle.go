@@ -37,6 +37,7 @@ func (g *Generator) listen() error {
 		}
 	}
 	g.segments.sick, g.snowflakes.sick = time.Now(), time.Now()
+	g.listening = time.Now()
 	g.beat(false) // the others answer with theirs
 	return g.flush()
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
 
 	"github.com/leafbus/leafbus/allocator"
 )
@@ -97,6 +98,9 @@ func (g *Generator) create(ctx context.Context, t allocator.Tag) (allocator.Tag,
 	if err := g.readAgain(ctx); err != nil {
 		return t, fmt.Errorf("%w: %w", allocator.ErrUnavailable, err)
 	}
+	if err := g.hearOthers(ctx); err != nil {
+		return t, err
+	}
 	// Whoever still holds IDs of it, or is about to receive some, gives them up.
 	seen, err := g.spread(ctx, allocator.Tag{Name: t.Name, Deleted: true})
 	if err != nil {
@@ -109,6 +113,48 @@ func (g *Generator) create(ctx context.Context, t allocator.Tag) (allocator.Tag,
 	g.alloc.Apply(t)
 	g.publish(newEvent(info, "tag.created", t.Name, g.cfg.Node, tagBody{g.cfg.Node, record(t)}))
 	return t, nil
+}
+
+// hearOthers waits until all generators that run have been heard: one that has
+// just started, or was cut off, knows of the others only when their beats have come.
+func (g *Generator) hearOthers(ctx context.Context) error {
+	since := func() time.Duration { return min(time.Since(g.listening), g.isolation.since(time.Now())) }
+	if since() >= beatExpires {
+		return nil
+	}
+	subject, err := micro.ControlSubject(micro.PingVerb, serviceLeaf, "")
+	if err != nil {
+		return err
+	}
+	missing := make(map[string]bool) // by node
+	err = NewClient(g.cfg.Conn).survey(ctx, subject, nil, func(msg *nats.Msg) error {
+		var ping micro.Ping
+		if err := json.Unmarshal(msg.Data, &ping); err != nil {
+			return err
+		}
+		missing[ping.Metadata["node"]] = true
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("%w: the other generators cannot be asked: %w", allocator.ErrUnavailable, err)
+	}
+	delete(missing, g.cfg.Node)
+	tick := time.NewTicker(startLook)
+	defer tick.Stop()
+	for since() < beatExpires {
+		for _, b := range g.presence.present(time.Now()) {
+			delete(missing, b.Node)
+		}
+		if len(missing) == 0 {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil // they have gone
 }
 
 // changed takes in a tag's record that another generator spreads.

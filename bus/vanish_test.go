@@ -6,6 +6,9 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
@@ -63,6 +66,34 @@ func TestCreateAboveWhatOthersSaw(t *testing.T) {
 	if _, err := c.Check(); err != nil {
 		t.Error(err)
 	}
+}
+
+// A generator whose beat comes late is waited for, if it answers that it runs.
+func TestCreateWaitsForLateBeat(t *testing.T) {
+	s := newServer(t)
+	nc := connect(t, s)
+	respond := func(subject string, f func(*nats.Msg)) {
+		if _, err := nc.Subscribe(subject, f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	respond("$SRV.PING.leaf", func(msg *nats.Msg) {
+		_ = msg.Respond([]byte(`{"type":"io.nats.micro.v1.ping_response","name":"leaf","id":"x","version":"1.0.0","metadata":{"node":"late"}}`))
+		time.AfterFunc(time.Second, func() { _ = nc.Publish("leaf.internal.presence", []byte(`{"node":"late","id":"x"}`)) })
+	})
+	respond("leaf.internal.tag", func(msg *nats.Msg) { _ = msg.Respond([]byte(`{"id":"x","seen":"5000"}`)) })
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	store := memory(t)
+	start(t, s, "n", store, func(c *bus.Config) { c.Tags = []allocator.Tag{{Name: "order", MaxID: 1, Step: 10}} })
+	eventually(t, "the tag is created above what the late one saw", func() bool {
+		tag, err := store.Get(t.Context(), "order")
+		if err == nil && tag.MaxID < 5000 {
+			t.Fatalf("created: %+v", tag)
+		}
+		return err == nil
+	})
 }
 
 // delayed is a store whose answers to Reserve come when the gate is open.
