@@ -1,10 +1,12 @@
 package tests
 
 import (
+	"errors"
 	"net"
 	"strings"
 	"testing"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/leafbus/leafbus/bus"
@@ -126,4 +128,28 @@ func TestJetStreamComesLater(t *testing.T) {
 		t.Errorf("ZooKeeper has %+v, it had %+v", now, sole)
 	}
 	takeOne(t, c, "order")
+}
+
+// A start without JetStream that was cut off has claimed ZooKeeper and noted no
+// database. Whoever takes that record along into JetStream notes its database in
+// ZooKeeper too: else one without JetStream would take another database, and the same IDs.
+func TestDatabaseIsNotedInZooKeeper(t *testing.T) {
+	t.Parallel()
+	p, dsn := newPlace(t, zookeeper.Hosts(t)), mariadb.NewDatabase(t)
+	for _, node := range []struct{ where, text string }{
+		{"/leaf", ""},
+		{"/leaf/" + p.name, ""},
+		{"/leaf/" + p.name + "/installation", `{"id":"S","zookeeper":"Z","sole":true,"epoch":1288834974657,"time_bits":41,"worker_bits":10,"sequence_bits":12,"created":"2026-01-02T03:04:05Z"}`},
+		{"/leaf/" + p.name + "/installation/Z", ""},
+	} {
+		if _, err := p.conn.Create(node.where, []byte(node.text), 0, zk.WorldACL(zk.PermAll)); err != nil && !errors.Is(err, zk.ErrNodeExists) {
+			t.Fatal(err)
+		}
+	}
+	g := embed(t, p.flags("--mysql", dsn, "--tag", "order")...)
+	nc := connect(t, g.url)
+	eventually(t, "an ID", func() bool { return len(ask(t, nc, "leaf.segment.order", "").Header) == 0 })
+
+	refusedStart(t, p.flags("-s", plainNATS(t), "--mysql", mariadb.NewDatabase(t), "--tag", "order")...).
+		want(t, 1, "installation S keeps its tags in database")
 }

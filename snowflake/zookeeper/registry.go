@@ -337,9 +337,9 @@ func (r *Registry) create(rec snowflake.Record, base int64) (name string, err er
 	ops := append([]any{&zk.CreateRequest{
 		Path: r.forever + "/" + r.cfg.Node + "-", Data: text, Acl: open, Flags: zk.FlagSequence,
 	}}, hold...)
-	done, failed, err := r.write(ops...)
+	done, _, err := r.write(ops...)
 	if err != nil {
-		return "", fmt.Errorf("making a node in %s (%T; it may have happened): %w", r.forever, failed, err)
+		return "", fmt.Errorf("making a node in %s (it may have happened): %w", r.forever, err)
 	}
 	r.lease = made
 	return path.Base(done[0].String), nil
