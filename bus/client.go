@@ -1,15 +1,16 @@
 package bus
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
 )
@@ -25,86 +26,189 @@ const (
 
 // Client asks generators over a connection that stays the caller's. Its
 // methods are safe for concurrent use.
-type Client struct{ nc *nats.Conn }
+type Client struct {
+	nc      *nats.Conn
+	js      jetstream.JetStream // nil: that of nc
+	timeout time.Duration
+	groups  groups // of Next
+}
+
+// Option changes how a [Client] works.
+type Option func(*Client)
+
+// DefaultTimeout is the [Timeout] of a client that is given none.
+const DefaultTimeout = 5 * time.Second
+
+// Timeout bounds a call whose context has no deadline.
+func Timeout(d time.Duration) Option { return func(c *Client) { c.timeout = d } }
+
+// JetStream is where the events are kept: for a NATS where that is in a domain
+// of its own. Default: the connection's own JetStream.
+func JetStream(js jetstream.JetStream) Option { return func(c *Client) { c.js = js } }
 
 // NewClient returns a client on nc.
-func NewClient(nc *nats.Conn) *Client { return &Client{nc} }
-
-// Take returns n IDs of tag, in as few ranges as possible, all or none. What
-// another attempt may cure (no generator, an overloaded one, a store that is
-// away, no answer) is tried again until the context is done, so give it a
-// deadline. An attempt whose answer was lost leaves a gap.
-//
-// Errors match the [Reason] that the generator gave, or are those of NATS.
-func (c *Client) Take(ctx context.Context, tag string, n int64) ([]Range, error) {
-	if err := allocator.CheckTag(tag); err != nil {
-		return nil, toError(err)
+func NewClient(nc *nats.Conn, opts ...Option) *Client {
+	c := &Client{nc: nc, timeout: DefaultTimeout}
+	for _, o := range opts {
+		o(c)
 	}
-	return c.take(ctx, SubjectSegment+"."+tag, n)
+	return c
+}
+
+// Take returns n IDs of tag, in as few ranges as possible, all or none, with one
+// request. What another attempt may cure (no generator, one that drains or is overloaded,
+// a store that is away, no answer) is tried again, after a pause that grows to a second,
+// until the context is done. An attempt whose answer was lost leaves a gap.
+//
+// Errors match the [Reason] that a generator gave, or are those of NATS: [nats.ErrNoResponders]
+// where no generator is, [nats.ErrPermissionViolation] where the user may not ask. One
+// that ended with the context matches also the context's.
+func (c *Client) Take(ctx context.Context, tag string, n int64) ([]Range, error) {
+	s, err := c.tag(tag)
+	if err != nil {
+		return nil, err
+	}
+	return c.takeOnce(ctx, s, n)
 }
 
 // Snowflakes returns n snowflakes in increasing order, all or none, as Take
 // does the IDs of a tag.
 func (c *Client) Snowflakes(ctx context.Context, n int64) ([]Range, error) {
-	return c.take(ctx, SubjectSnowflake, n)
+	return c.takeOnce(ctx, c.snowflakes(), n)
 }
 
-func (c *Client) take(ctx context.Context, subject string, n int64) ([]Range, error) {
-	msg, err := c.request(ctx, subject, strconv.AppendInt(nil, n, 10), true)
-	if err != nil {
+func (c *Client) takeOnce(ctx context.Context, s *source, n int64) ([]Range, error) {
+	if err := checkCount(n); err != nil {
 		return nil, err
 	}
-	ranges, err := ParseReply(msg.Data)
-	if err == nil && total(ranges) != n {
-		err = fmt.Errorf("%d IDs came for %d asked for", total(ranges), n)
-	}
+	ctx, cancel := c.bound(ctx)
+	defer cancel()
+	ranges, _, err := s.take(ctx, n)
 	return ranges, err
 }
 
-// request sends a request and returns its answer, or the error that it carries.
-func (c *Client) request(ctx context.Context, subject string, body []byte, again bool) (*nats.Msg, error) {
-	var said error // the last that a generator said
+// checkCount refuses what no generator can give.
+func checkCount(n int64) error {
+	if n < 1 {
+		return badRequest("%d IDs were asked for: want at least 1", n)
+	}
+	return nil
+}
+
+// tag is a tag as a source.
+func (c *Client) tag(tag string) (*source, error) {
+	if err := allocator.CheckTag(tag); err != nil {
+		return nil, toError(err)
+	}
+	return &source{c: c, subject: SubjectSegment + "." + tag}, nil
+}
+
+// snowflakes are the snowflakes as a source.
+func (c *Client) snowflakes() *source { return &source{c: c, subject: SubjectSnowflake} }
+
+// bound gives a deadline to a context that has none.
+func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok || c.timeout <= 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, c.timeout)
+}
+
+// request sends a request, again where that may help, until the context is done. It
+// tells failed of each attempt that has, and returns the answer and when it was asked
+// for, or the error that the answer carries.
+func (c *Client) request(ctx context.Context, subject string, body []byte, failed func(error)) (msg *nats.Msg, asked time.Time, err error) {
+	var why error
 	for pause := firstRetryPause; ; pause = min(2*pause, lastRetryPause) {
-		msg, err := c.attempt(ctx, subject, body)
+		asked = time.Now()
+		msg, err = c.attempt(ctx, subject, body)
 		if err == nil {
-			return msg, nil
+			return msg, asked, nil
+		}
+		if ctx.Err() == nil && !retryable(err) {
+			return nil, asked, err
+		}
+		if why == nil || !timedOut(err) { // a wait that ended says less than what was said before
+			why = err
+			failed(why)
 		}
 		wait := pause
 		if e, ok := errors.AsType[*Error](err); ok {
-			said = err
 			// A generator cannot know that another can answer before.
 			wait = max(wait, min(e.RetryAfter, lastRetryPause))
 		}
-		if !again || !retryable(err) {
-			return nil, err
-		}
 		select {
 		case <-ctx.Done():
-			return nil, cmp.Or(said, err) // says more than the context's
-		case <-time.After(wait):
+			return nil, asked, gaveUp(ctx, why)
+		case <-time.After(wait + rand.N(wait/2)): // so that those refused together do not come back together
 		}
 	}
 }
 
+// attempt sends a request once.
 func (c *Client) attempt(ctx context.Context, subject string, body []byte) (*nats.Msg, error) {
-	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
-	defer cancel()
-	msg, err := c.nc.RequestWithContext(ctx, subject, body)
-	switch {
-	case errors.Is(err, nats.ErrNoResponders):
-		return nil, fmt.Errorf("no generator answers %s: is one running on this NATS? %w", subject, err)
-	case errors.Is(err, context.DeadlineExceeded):
-		return nil, fmt.Errorf("no answer on %s in time: %w", subject, err)
-	case err != nil:
+	if err := c.checkSize(subject, body); err != nil {
 		return nil, err
 	}
-	return msg, replyError(msg)
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	ctx, stop := c.noticeDenial(ctx, subject)
+	defer stop()
+	msg, err := c.nc.RequestWithContext(ctx, subject, body)
+	if err == nil {
+		return msg, replyError(msg)
+	}
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, nats.ErrPermissionViolation):
+		return nil, cause
+	case errors.Is(err, nats.ErrNoResponders):
+		return nil, fmt.Errorf("no generator answers %s: is one running on this NATS? %w", subject, err)
+	case timedOut(err):
+		return nil, fmt.Errorf("no answer on %s in time: %w", subject, err)
+	}
+	return nil, err
+}
+
+// maxControlLine is the longest line of NATS' protocol by default, in bytes; a
+// server closes the connection of who sends a longer one. sizeOfInbox is what nats.go adds to
+// the prefix of an inbox, and lineOverhead what else is on the line.
+const (
+	maxControlLine = 4096
+	sizeOfInbox    = 64
+	lineOverhead   = 64
+)
+
+// checkSize refuses what the server would not take.
+func (c *Client) checkSize(subject string, body []byte) error {
+	if n := len(subject) + len(c.nc.Opts.InboxPrefix) + sizeOfInbox + lineOverhead; n > maxControlLine {
+		return badRequest("the subject and the inbox for its answer are too long for NATS, which takes %d bytes", maxControlLine)
+	}
+	if most := c.nc.MaxPayload(); most > 0 && int64(len(body)) > most {
+		return fmt.Errorf("the request has %d bytes, this NATS takes %d: %w", len(body), most, nats.ErrMaxPayload)
+	}
+	return nil
+}
+
+// timedOut reports whether err says only that a wait has ended.
+func timedOut(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, nats.ErrTimeout)
+}
+
+// gaveUp is the error of whoever gave up when the context was done: it matches
+// the context's, and says why.
+func gaveUp(ctx context.Context, why error) error {
+	end := context.Cause(ctx)
+	if end == nil || errors.Is(why, end) {
+		return why
+	}
+	return fmt.Errorf("%w (%w)", why, end)
 }
 
 // retryable reports whether another attempt may succeed.
 func retryable(err error) bool {
 	for _, e := range []error{
-		nats.ErrNoResponders, nats.ErrTimeout, context.DeadlineExceeded, nats.ErrDisconnected,
+		nats.ErrNoResponders, nats.ErrTimeout, context.DeadlineExceeded,
+		nats.ErrDisconnected, nats.ErrConnectionReconnecting, nats.ErrReconnectBufExceeded,
 		Draining, Overloaded, StoreUnavailable, TimedOut, ClockBackwards, NoWorkerID,
 	} {
 		if errors.Is(err, e) {
@@ -116,8 +220,10 @@ func retryable(err error) bool {
 
 // Decode takes a snowflake apart.
 func (c *Client) Decode(ctx context.Context, id int64) (Decoded, error) {
+	ctx, cancel := c.bound(ctx)
+	defer cancel()
 	var d Decoded
-	msg, err := c.request(ctx, SubjectDecode, strconv.AppendInt(nil, id, 10), true)
+	msg, _, err := c.request(ctx, SubjectDecode, strconv.AppendInt(nil, id, 10), func(error) {})
 	if err != nil {
 		return d, err
 	}
@@ -142,8 +248,10 @@ func (c *Client) ReleaseWorker(ctx context.Context, req WorkerRelease) (Worker, 
 // call makes an administrative request. It is not repeated: whether a change
 // happened that was not confirmed, a person should look.
 func call[Resp any](ctx context.Context, c *Client, subject string, req any) (Resp, error) {
+	ctx, cancel := c.bound(ctx)
+	defer cancel()
 	var resp Resp
-	msg, err := c.request(ctx, subject, encode(req), false)
+	msg, err := c.attempt(ctx, subject, encode(req))
 	if err != nil {
 		return resp, err
 	}

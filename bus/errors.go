@@ -28,6 +28,7 @@ const (
 	Conflict         Reason = "conflict"          // 409, admin
 	BatchTooLarge    Reason = "batch_too_large"   // 413
 	Overloaded       Reason = "overloaded"        // 429: ask again, later
+	QuotaExceeded    Reason = "quota_exceeded"    // 429: no generator says it yet
 	Internal         Reason = "internal"          // 500
 	StoreUnavailable Reason = "store_unavailable" // 503
 	StoreRegressed   Reason = "store_regressed"   // 503: an operator is needed

@@ -1,0 +1,58 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
+)
+
+// source is what IDs are taken from, a tag or the snowflakes.
+type source struct {
+	c       *Client
+	subject string
+	most    atomic.Int64          // more was refused in one request; 0: not known
+	why     atomic.Pointer[error] // the last attempt failed
+}
+
+// some returns n IDs, or fewer where n are too many for one request. What another attempt may cure is tried again until the context is done.
+func (s *source) some(ctx context.Context, n int64) (ranges []Range, asked time.Time, err error) {
+	for {
+		if most := s.most.Load(); most > 0 {
+			n = min(n, most)
+		}
+		ranges, asked, err = s.take(ctx, n)
+		if n == 1 || !errors.Is(err, BatchTooLarge) {
+			return ranges, asked, err
+		}
+		s.most.Store((n + 1) / 2)
+	}
+}
+
+// take returns n IDs, all from one request, and when that was sent.
+func (s *source) take(ctx context.Context, n int64) (ranges []Range, asked time.Time, err error) {
+	msg, asked, err := s.c.request(ctx, s.subject, strconv.AppendInt(nil, n, 10), func(err error) { s.why.Store(&err) })
+	if err != nil {
+		return nil, asked, err
+	}
+	s.why.Store(nil)
+	ranges, err = ParseReply(msg.Data)
+	if got := total(ranges); err == nil && got != n {
+		err = fmt.Errorf("%d IDs came for %d asked for", got, n)
+	}
+	if err != nil {
+		return nil, asked, err
+	}
+	return ranges, asked, nil
+}
+
+// gaveUp is the error of whoever does not wait any longer: it matches that of
+// the context, and says why there were no IDs in time.
+func (s *source) gaveUp(ctx context.Context) error {
+	if why := s.why.Load(); why != nil {
+		return gaveUp(ctx, *why)
+	}
+	return gaveUp(ctx, fmt.Errorf("no answer on %s in time", s.subject))
+}
