@@ -1,0 +1,165 @@
+package bus
+
+import (
+	"context"
+	"iter"
+	"sync"
+)
+
+// Bounds of a bulk.
+const (
+	DefaultBatch    = 100_000
+	DefaultParallel = 4
+	// LimitParallel is the most that Parallel may be.
+	LimitParallel = 1000
+)
+
+// bulk is many IDs that are fetched as they are used.
+type bulk struct {
+	from     *source
+	n        int64
+	batch    int64
+	parallel int
+	progress func(done int64)
+}
+
+// BulkOption changes how many IDs are fetched.
+type BulkOption func(*bulk)
+
+// Batch is how many IDs are asked for in one request. A generator that gives fewer is
+// asked for fewer.
+func Batch(n int64) BulkOption { return func(b *bulk) { b.batch = n } }
+
+// Parallel is how many requests are under way at a time, while the loop uses the answer to
+// another. With 1, what a single generator gives is in increasing order.
+func Parallel(n int) BulkOption { return func(b *bulk) { b.parallel = n } }
+
+// Progress calls f each time a batch has been used, with how many IDs that makes in
+// all. It is called by the loop's own goroutine.
+func Progress(f func(done int64)) BulkOption { return func(b *bulk) { b.progress = f } }
+
+// Ranges yields ranges of n IDs of tag in all, for imports: they are fetched ahead while the loop works, in
+// as little memory as the answers to [Parallel] requests take. An error is the last that it yields; what came
+// before it is valid. A loop that is left early leaves gaps, of at most Parallel+1
+// batches. Where the context has no deadline, each batch has the client's [Timeout] to arrive.
+func (c *Client) Ranges(ctx context.Context, tag string, n int64, opts ...BulkOption) iter.Seq2[Range, error] {
+	s, err := c.tag(tag)
+	if err != nil {
+		return failed[Range](err)
+	}
+	return newBulk(s, n, opts).ranges(ctx)
+}
+
+// IDs yields n IDs of tag, as Ranges does ranges of them.
+func (c *Client) IDs(ctx context.Context, tag string, n int64, opts ...BulkOption) iter.Seq2[int64, error] {
+	return each(c.Ranges(ctx, tag, n, opts...))
+}
+
+// SnowflakeRanges yields ranges of n snowflakes, as Ranges does of a tag's IDs. They are made
+// ahead of the loop, so their times are a little before their use.
+func (c *Client) SnowflakeRanges(ctx context.Context, n int64, opts ...BulkOption) iter.Seq2[Range, error] {
+	return newBulk(c.snowflakes(), n, opts).ranges(ctx)
+}
+
+// SnowflakeIDs yields n snowflakes, as SnowflakeRanges does ranges of them.
+func (c *Client) SnowflakeIDs(ctx context.Context, n int64, opts ...BulkOption) iter.Seq2[int64, error] {
+	return each(c.SnowflakeRanges(ctx, n, opts...))
+}
+
+func newBulk(s *source, n int64, opts []BulkOption) bulk {
+	b := bulk{from: s, n: n, batch: DefaultBatch, parallel: DefaultParallel, progress: func(int64) {}}
+	for _, o := range opts {
+		o(&b)
+	}
+	return b
+}
+
+// answer is a batch, or why there is none.
+type answer struct {
+	ranges []Range
+	err    error
+}
+
+func (b bulk) ranges(ctx context.Context) iter.Seq2[Range, error] {
+	switch {
+	case b.n < 1:
+		return failed[Range](checkCount(b.n))
+	case b.batch < 1:
+		return failed[Range](badRequest("batches of %d IDs: want at least 1", b.batch))
+	case b.parallel < 1 || b.parallel > LimitParallel:
+		return failed[Range](badRequest("%d requests at a time: want 1 to %d", b.parallel, LimitParallel))
+	}
+	return func(yield func(Range, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		var requests sync.WaitGroup
+		defer requests.Wait()
+		defer cancel()
+		left := b.n               // not asked for yet
+		var queue []<-chan answer // in the order asked, in which they are used
+		ask := func() {
+			if n := min(b.batch, left); n > 0 {
+				left -= n
+				reply := make(chan answer, 1)
+				queue = append(queue, reply)
+				requests.Go(func() { reply <- b.take(ctx, n) })
+			}
+		}
+		for range b.parallel {
+			ask()
+		}
+		for used := int64(0); used < b.n; {
+			a := <-queue[0]
+			queue = queue[1:]
+			ask()
+			for _, r := range a.ranges {
+				if !yield(r, nil) {
+					return
+				}
+			}
+			if a.err != nil {
+				yield(Range{}, a.err)
+				return
+			}
+			used += total(a.ranges)
+			b.progress(used)
+		}
+	}
+}
+
+// take fetches n IDs, with more than one request if n are too many for one.
+func (b bulk) take(ctx context.Context, n int64) (a answer) {
+	ctx, cancel := b.from.c.bound(ctx)
+	defer cancel()
+	for n > 0 && a.err == nil {
+		var more []Range
+		more, _, a.err = b.from.some(ctx, n)
+		a.ranges = append(a.ranges, more...)
+		n -= total(more)
+	}
+	return a
+}
+
+// each yields the IDs of ranges.
+func each(ranges iter.Seq2[Range, error]) iter.Seq2[int64, error] {
+	return func(yield func(int64, error) bool) {
+		for r, err := range ranges {
+			if err != nil {
+				yield(0, err)
+				return
+			}
+			for id := range r.All() {
+				if !yield(id, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// failed yields only an error.
+func failed[T any](err error) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var none T
+		yield(none, err)
+	}
+}
