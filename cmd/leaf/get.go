@@ -2,34 +2,32 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/bus"
 )
 
-// chunk is how many IDs are asked for at a time: few enough that any generator
-// gives them, many enough that the network does not count.
-const chunk = 100_000
-
 // idFlags are those of the commands that get IDs.
 type idFlags struct {
-	conn   connFlags
-	count  int64
-	ranges bool
-	json   bool
-	output string
+	conn     connFlags
+	count    int64
+	parallel int
+	ranges   bool
+	json     bool
+	output   string
 }
 
-// fetch asks for n IDs.
-type fetch func(ctx context.Context, c *bus.Client, n int64) ([]bus.Range, error)
+// fetch fetches n IDs.
+type fetch func(ctx context.Context, c *bus.Client, n int64, opts ...bus.BulkOption) iter.Seq2[bus.Range, error]
 
 func newGetCmd() *cobra.Command {
 	var f idFlags
@@ -38,17 +36,19 @@ func newGetCmd() *cobra.Command {
 		Short: "Get IDs of a tag",
 		Long: `Get IDs of a tag, one a line.
 
-Large numbers are fetched in batches as they are written, so memory stays small.
-If the command ends early, what it wrote are whole lines of IDs that nobody else
+Large numbers are fetched in batches as they are written, --parallel of them at a
+time, so memory stays small. A batch that does not come within --timeout ends the
+command. If the command ends early, what it wrote are whole lines of IDs that nobody else
 has (with --json, the beginning of the object), and it says how many.`,
 		Example: `  leaf get order
   leaf get order -n 10000000 > ids.txt
+  leaf get order -n 100000000 --parallel 16 --output ids.txt
   leaf get order -n 5000 --ranges
   leaf get order -n 100 --json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.run(cmd, func(ctx context.Context, c *bus.Client, n int64) ([]bus.Range, error) {
-				return c.Take(ctx, args[0], n)
+			return f.run(cmd, func(ctx context.Context, c *bus.Client, n int64, opts ...bus.BulkOption) iter.Seq2[bus.Range, error] {
+				return c.Ranges(ctx, args[0], n, opts...)
 			})
 		},
 	}
@@ -59,6 +59,7 @@ has (with --json, the beginning of the object), and it says how many.`,
 func (f *idFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.Int64VarP(&f.count, "count", "n", 1, "how many IDs")
+	fs.IntVar(&f.parallel, "parallel", 1, fmt.Sprintf("requests at a time, each for up to %d IDs; with 1, the IDs of a single generator are in order", bus.DefaultBatch))
 	fs.BoolVar(&f.ranges, "ranges", false, "write runs of IDs as first-last")
 	fs.BoolVar(&f.json, "json", false, "write a JSON object with the ranges")
 	fs.StringVarP(&f.output, "output", "o", "", "write to `FILE`")
@@ -70,6 +71,9 @@ func (f *idFlags) register(cmd *cobra.Command) {
 func (f *idFlags) run(cmd *cobra.Command, from fetch) (err error) {
 	if f.count < 1 {
 		return usagef("--count is %d, not at least 1", f.count)
+	}
+	if f.parallel < 1 || f.parallel > bus.LimitParallel {
+		return usagef("--parallel is %d, not from 1 to %d", f.parallel, bus.LimitParallel)
 	}
 	nc, err := f.conn.connectClient(cmd)
 	if err != nil {
@@ -90,48 +94,30 @@ func (f *idFlags) run(cmd *cobra.Command, from fetch) (err error) {
 	progress := newProgress(cmd.ErrOrStderr(), f.count)
 	defer progress.end()
 
-	got, err := take(cmd.Context(), bus.NewClient(nc), from, f.count, f.conn.timeout, func(ranges []bus.Range) error {
-		for _, r := range ranges {
-			progress.add(r.Len())
-			if err := w.write(r); err != nil {
-				return err
-			}
+	var fetchErr, writeErr error
+	client := bus.NewClient(nc, bus.Timeout(f.conn.timeout))
+	for r, err := range from(cmd.Context(), client, f.count, bus.Parallel(f.parallel)) {
+		if fetchErr = cmp.Or(err, cmd.Context().Err()); fetchErr != nil {
+			break
 		}
-		return nil
-	})
-	if err == nil {
+		if writeErr = w.write(r); writeErr != nil {
+			break
+		}
+		progress.add(r.Len())
+	}
+	if fetchErr == nil {
 		w.finish()
 	}
-	err = errors.Join(err, w.w.Flush())
-	if err != nil && got > 0 {
-		return fmt.Errorf("%d of %d IDs were written: %w", got, f.count, err)
+	if errors.Is(fetchErr, context.Canceled) {
+		fetchErr = errors.New("interrupted")
 	}
-	return err
-}
-
-// take fetches n IDs and passes their ranges on as they come. Each request may
-// take timeout. It returns how many were passed on.
-func take(ctx context.Context, c *bus.Client, from fetch, n int64, timeout time.Duration, f func([]bus.Range) error) (got int64, err error) {
-	for size := int64(chunk); got < n; {
-		size = min(size, n-got)
-		attempt, cancel := context.WithTimeout(ctx, timeout)
-		ranges, err := from(attempt, c, size)
-		cancel()
-		switch {
-		case errors.Is(err, bus.BatchTooLarge) && size > 1:
-			size = (size + 1) / 2
-			continue
-		case ctx.Err() != nil:
-			return got, errors.New("interrupted")
-		case err != nil:
-			return got, err
-		}
-		if err := f(ranges); err != nil {
-			return got, err
-		}
-		got += size
+	switch writeErr = cmp.Or(writeErr, w.w.Flush()); {
+	case writeErr != nil: // how many were written is not known
+		return writeErr
+	case fetchErr != nil && w.written > 0:
+		return fmt.Errorf("%d of %d IDs were written: %w", w.written, f.count, fetchErr)
 	}
-	return got, nil
+	return fetchErr
 }
 
 // idWriter writes IDs in the form that was asked for.
@@ -140,14 +126,14 @@ type idWriter struct {
 	count        int64 // of all that is to be written
 	ranges, json bool
 	line         []byte
-	written      bool
+	written      int64
 }
 
 // write writes a range. bufio keeps the error, so the last one tells.
 func (w *idWriter) write(r bus.Range) (err error) {
 	switch {
 	case w.json:
-		if w.written {
+		if w.written > 0 {
 			w.w.WriteByte(',')
 		} else {
 			fmt.Fprintf(w.w, `{"count":%d,"ranges":[`, w.count) // not before there is something: an error writes nothing
@@ -164,7 +150,7 @@ func (w *idWriter) write(r bus.Range) (err error) {
 			}
 		}
 	}
-	w.written = true
+	w.written += r.Len()
 	return err
 }
 

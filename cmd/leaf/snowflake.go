@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -22,8 +23,8 @@ A generator makes at most 4,096 in a millisecond. ` + "`leaf decode`" + ` takes 
   leaf snowflake -n 100000 > ids.txt
   leaf snowflake -n 5000 --ranges`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.run(cmd, func(ctx context.Context, c *bus.Client, n int64) ([]bus.Range, error) {
-				return c.Snowflakes(ctx, n)
+			return f.run(cmd, func(ctx context.Context, c *bus.Client, n int64, opts ...bus.BulkOption) iter.Seq2[bus.Range, error] {
+				return c.SnowflakeRanges(ctx, n, opts...)
 			})
 		},
 	}
