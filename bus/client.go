@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -31,6 +32,7 @@ type Client struct {
 	js      jetstream.JetStream // nil: that of nc
 	timeout time.Duration
 	groups  groups // of Next
+	deaf    atomic.Pointer[deafness]
 }
 
 // Option changes how a [Client] works.

@@ -1,7 +1,6 @@
 package bus
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,9 +14,16 @@ import (
 // whether the server refused it.
 const deniedLook = 20 * time.Millisecond
 
+// deafness is that the inbox of all requests was refused. It is subscribed to, and
+// refused, but once a connection; later errors hide that one.
+type deafness struct {
+	err       error
+	connected uint64 // which connection it was
+}
+
 // noticeDenial returns a context for what is published on subject, or on
 // subjects below it where it ends with a dot. It ends early, with the reason as
-// its cause, when the server refuses the publication or the way of its answers for want of a
+// its cause, when the server refuses the publication or the inbox of the answers for want of a
 // permission. Of that NATS tells only the connection, whose handlers
 // are the caller's, and the last error of the connection is all that others
 // can see. ctx needs a deadline. stop must be called.
@@ -30,7 +36,17 @@ func (c *Client) noticeDenial(ctx context.Context, subject string) (_ context.Co
 		if c.nc.FlushWithContext(ctx) != nil {
 			return
 		}
-		if err := c.denial(before, subject); err != nil {
+		connected := c.nc.Stats().Reconnects
+		if d := c.deaf.Load(); d != nil && d.connected == connected {
+			cancel(d.err)
+			return
+		}
+		inbox := c.nc.NewRespInbox()
+		inbox = inbox[:strings.LastIndexByte(inbox, '.')] + ".*"
+		if err := c.denialOfInbox(inbox); err != nil {
+			c.deaf.Store(&deafness{err, connected})
+			cancel(err)
+		} else if err := c.denial(before, subject); err != nil {
 			cancel(err)
 		}
 	})
@@ -38,22 +54,24 @@ func (c *Client) noticeDenial(ctx context.Context, subject string) (_ context.Co
 }
 
 // denial returns the connection's last error if it is a denial of subject since
-// before, or one of the answers.
+// before.
 func (c *Client) denial(before error, subject string) error {
-	last := c.nc.LastError()
-	if !errors.Is(last, nats.ErrPermissionViolation) {
-		return nil
-	}
 	if !strings.HasSuffix(subject, ".") {
 		subject += `"`
 	}
-	inbox := cmp.Or(c.nc.Opts.InboxPrefix, "_INBOX") + "."
-	switch text := last.Error(); {
-	case last != before && strings.Contains(text, `Publish to "`+subject):
-		return fmt.Errorf("this user of NATS may not publish to %s: %w", strings.Trim(subject, `".`), nats.ErrPermissionViolation)
-	// The subscription that all answers use is made, and refused, but once.
-	case strings.Contains(text, `Subscription to "`+inbox), strings.Contains(text, `Publish with Reply of "`+inbox):
-		return fmt.Errorf("this user of NATS may not have answers at %s>: allow it, or choose an inbox prefix that is allowed: %w", inbox, nats.ErrPermissionViolation)
+	last := c.nc.LastError()
+	if last == before || !errors.Is(last, nats.ErrPermissionViolation) || !strings.Contains(last.Error(), `Publish to "`+subject) {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("this user of NATS may not publish to %s: %w", strings.Trim(subject, `".`), nats.ErrPermissionViolation)
+}
+
+// denialOfInbox returns the connection's last error if it is that it may not
+// subscribe to inbox.
+func (c *Client) denialOfInbox(inbox string) error {
+	last := c.nc.LastError()
+	if !errors.Is(last, nats.ErrPermissionViolation) || !strings.Contains(last.Error(), `Subscription to "`+inbox+`"`) {
+		return nil
+	}
+	return fmt.Errorf("this user of NATS may not subscribe to %s, where answers arrive: allow it, or choose an inbox prefix that is allowed: %w", inbox, nats.ErrPermissionViolation)
 }

@@ -3,6 +3,7 @@ package bus
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"strconv"
 )
 
@@ -71,11 +72,13 @@ func parseID(b []byte) (int64, bool) {
 	return id, err == nil
 }
 
-// total is how many IDs are in the ranges.
+// total is how many IDs are in the ranges, at most the largest int64.
 func total(ranges []Range) int64 {
 	var n int64
 	for _, r := range ranges {
-		n += r.Len()
+		if n += r.Len(); n < 0 {
+			return math.MaxInt64
+		}
 	}
 	return n
 }

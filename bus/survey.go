@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -49,6 +50,7 @@ func (c *Client) States(ctx context.Context) ([]State, error) {
 // survey sends one request to all who answer it, and gives each answer to f,
 // until no more come.
 func (c *Client) survey(ctx context.Context, subject string, body []byte, f func(*nats.Msg) error) error {
+	before := c.nc.LastError()
 	inbox := c.nc.NewInbox()
 	answers, err := c.nc.SubscribeSync(inbox)
 	if err != nil {
@@ -64,7 +66,7 @@ func (c *Client) survey(ctx context.Context, subject string, body []byte, f func
 		cancel()
 		switch {
 		case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrNoResponders):
-			return ctx.Err()
+			return cmp.Or(c.denialOfInbox(inbox), c.denial(before, subject), ctx.Err())
 		case err != nil:
 			return err
 		}

@@ -1,0 +1,306 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/embedded"
+)
+
+// answers makes a connection of the server answer subject with f's answers, in
+// their order. It returns how many requests came.
+func answers(t *testing.T, s *embedded.Server, subject string, f func(i int64, msg *nats.Msg) *nats.Msg) *atomic.Int64 {
+	t.Helper()
+	var n atomic.Int64
+	nc := connect(t, s)
+	_, err := nc.Subscribe(subject, func(msg *nats.Msg) {
+		if reply := f(n.Add(1), msg); reply != nil {
+			msg.RespondMsg(reply)
+		}
+	})
+	if err == nil {
+		err = nc.Flush()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &n
+}
+
+func ids(text string) *nats.Msg { return &nats.Msg{Data: []byte(text)} }
+
+func refusal(code int, reason bus.Reason, hint time.Duration) *nats.Msg {
+	return &nats.Msg{
+		Header: nats.Header{micro.ErrorCodeHeader: {fmt.Sprint(code)}, micro.ErrorHeader: {"no"}},
+		Data:   fmt.Appendf(nil, `{"code":%d,"reason":%q,"message":"no","retry_after_ms":%d}`, code, reason, hint.Milliseconds()),
+	}
+}
+
+// patient is a context that outlasts what a test waits for.
+func patient(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestClientTriesAgainWhatMayGetBetter(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	for reason, hint := range map[bus.Reason]time.Duration{
+		bus.Draining: 0, bus.Overloaded: 150 * time.Millisecond, bus.StoreUnavailable: 0,
+		bus.TimedOut: 0, bus.ClockBackwards: 70 * time.Millisecond, bus.NoWorkerID: 0,
+	} {
+		t.Run(string(reason), func(t *testing.T) {
+			var refused, asked time.Time
+			n := answers(t, s, "leaf.segment."+string(reason), func(i int64, _ *nats.Msg) *nats.Msg {
+				asked = time.Now()
+				if i == 1 {
+					refused = asked
+					return refusal(503, reason, hint)
+				}
+				return ids("5-7")
+			})
+			got, err := bus.NewClient(connect(t, s)).Take(patient(t), string(reason), 3)
+			if err != nil || len(got) != 1 || got[0] != (bus.Range{First: 5, Last: 7}) || n.Load() != 2 {
+				t.Errorf("%v, %v after %d requests", got, err, n.Load())
+			}
+			if pause := asked.Sub(refused); pause < hint {
+				t.Errorf("it came again after %v; it was told to wait for %v", pause, hint)
+			}
+		})
+	}
+}
+
+func TestClientTriesOnlyOnceWhatCannotGetBetter(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	for _, reason := range []bus.Reason{
+		bus.BadRequest, bus.BadTag, bus.UnknownTag, bus.BatchTooLarge, bus.QuotaExceeded,
+		bus.Internal, bus.StoreRegressed, bus.Exhausted, "of_another_version",
+	} {
+		t.Run(string(reason), func(t *testing.T) {
+			n := answers(t, s, "leaf.segment."+string(reason), func(int64, *nats.Msg) *nats.Msg { return refusal(499, reason, 0) })
+			_, err := bus.NewClient(connect(t, s)).Take(patient(t), string(reason), 3)
+			if !errors.Is(err, reason) || n.Load() != 1 {
+				t.Errorf("%v after %d requests", err, n.Load())
+			}
+		})
+	}
+}
+
+// What is not exactly as many IDs as were asked for is no answer.
+func TestClientRefusesFalseAnswers(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	for i, text := range []string{
+		"", "0", "-1", "7", "7-8", "7-10", "7-9 ", "x", "9-7", "7-9\n", "07-09", `{"count":3}`,
+		"1-9223372036854775807\n1-9223372036854775807\n1-5", // wraps to 3
+	} {
+		subject := fmt.Sprintf("leaf.segment.t%d", i)
+		n := answers(t, s, subject, func(int64, *nats.Msg) *nats.Msg { return ids(text) })
+		got, err := bus.NewClient(connect(t, s)).Take(patient(t), subject[len("leaf.segment."):], 3)
+		if err == nil || n.Load() != 1 {
+			t.Errorf("%q: %v, %v after %d requests", text, got, err, n.Load())
+		}
+	}
+}
+
+// Whoever gives up learns why there were no IDs.
+func TestClientThatGivesUp(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	nc := connect(t, s)
+	none := bus.NewClient(nc, bus.Timeout(100*time.Millisecond))
+	_, err := none.Take(t.Context(), "order", 1)
+	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("without a deadline: %v", err)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	answers(t, s, "leaf.snowflake", func(i int64, _ *nats.Msg) *nats.Msg {
+		if i == 2 {
+			cancel()
+			return nil
+		}
+		return refusal(503, bus.ClockBackwards, 0)
+	})
+	_, err = bus.NewClient(nc).Snowflakes(ctx, 1)
+	if !errors.Is(err, context.Canceled) || !errors.Is(err, bus.ClockBackwards) {
+		t.Errorf("cancelled: %v", err)
+	}
+
+	nc.Close()
+	if _, err := bus.NewClient(nc).Take(patient(t), "order", 1); !errors.Is(err, nats.ErrConnectionClosed) {
+		t.Errorf("on a closed connection: %v", err)
+	}
+}
+
+// A silent generator is asked again: the message may be lost.
+func TestClientAsksAgainWhereNobodyAnswers(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	n := answers(t, s, "leaf.segment.order", func(i int64, _ *nats.Msg) *nats.Msg {
+		if i == 1 {
+			return nil
+		}
+		return ids("9")
+	})
+	got, err := bus.NewClient(connect(t, s)).Take(patient(t), "order", 1)
+	if err != nil || len(got) != 1 || n.Load() != 2 {
+		t.Errorf("%v, %v after %d requests", got, err, n.Load())
+	}
+}
+
+func TestClientChecksBeforeItSends(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	nc := connect(t, s)
+	n := answers(t, s, "leaf.>", func(int64, *nats.Msg) *nats.Msg { return ids("1") })
+	c := bus.NewClient(nc)
+	for name, err := range map[string]error{
+		"no tag":     second(c.Take(t.Context(), "", 1)),
+		"wildcard":   second(c.Take(t.Context(), "*", 1)),
+		"long tag":   second(c.Take(t.Context(), strings.Repeat("t", 129), 1)),
+		"next":       second(c.Next(t.Context(), "a b")),
+		"pool":       second(c.Pool(">")),
+		"no IDs":     second(c.Take(t.Context(), "order", 0)),
+		"less":       second(c.Snowflakes(t.Context(), -1)),
+		"least":      second(c.Pool("order", bus.Ahead(0, 10))),
+		"most":       second(c.Pool("order", bus.Ahead(11, 10))),
+		"age":        second(c.SnowflakePool(bus.MaxAge(-1))),
+		"bulk":       first(c.Ranges(t.Context(), "a b", 10)),
+		"bulk of 0":  first(c.IDs(t.Context(), "order", 0)),
+		"batch":      first(c.IDs(t.Context(), "order", 10, bus.Batch(0))),
+		"parallel":   first(c.SnowflakeIDs(t.Context(), 10, bus.Parallel(0))),
+		"parallel +": first(c.SnowflakeRanges(t.Context(), 10, bus.Parallel(bus.LimitParallel+1))),
+	} {
+		if !errors.Is(err, bus.BadTag) && !errors.Is(err, bus.BadRequest) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := c.CreateTag(t.Context(), bus.TagCreate{Tag: "order", Description: strings.Repeat("x", 2<<20)}); !errors.Is(err, nats.ErrMaxPayload) {
+		t.Errorf("a request beyond max_payload: %v", err)
+	}
+	// The server would close the connection of whoever sends such a line.
+	long, err := nats.Connect(s.ClientURL(), nats.CustomInboxPrefix(strings.Repeat("i", 4000)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer long.Close()
+	if _, err := bus.NewClient(long).Take(t.Context(), strings.Repeat("t", 128), 1); !errors.Is(err, bus.BadRequest) {
+		t.Errorf("a long line: %v", err)
+	}
+	if n.Load() != 0 {
+		t.Errorf("%d requests were sent", n.Load())
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// first is the error of an iterator that yields but that.
+func first[T any](seq func(func(T, error) bool)) error {
+	var all []error
+	for _, err := range seq {
+		all = append(all, err)
+	}
+	if len(all) != 1 {
+		return fmt.Errorf("%d values came: %v", len(all), all)
+	}
+	return all[0]
+}
+
+// NATS tells only the connection of a request that it does not let through.
+// Each kind of request returns it, and not after a wait.
+func TestClientWithoutPermission(t *testing.T) {
+	t.Parallel()
+	conf := filepath.Join(t.TempDir(), "nats.conf")
+	err := os.WriteFile(conf, []byte(`authorization { users: [
+		{user: all, password: p}
+		{user: mute, password: p, permissions: {publish: {deny: ["leaf.>", "$SRV.>", "$JS.>"], allow: ">"}}}
+		{user: deaf, password: p, permissions: {subscribe: {deny: ["_INBOX.>"]}}}
+		{user: some, password: p, permissions: {publish: {deny: ["leaf.segment.secret"]}}}
+	] }`), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := embedded.Start(embedded.Config{Listen: "127.0.0.1:0", ConfigFile: conf, StoreDir: t.TempDir(), User: "all", Password: "p", Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	as := func(user string) *nats.Conn {
+		nc, err := nats.Connect(s.ClientURL(), nats.UserInfo(user, "p"), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(nc.Close)
+		return nc
+	}
+	generator := as("all")
+	for _, subject := range []string{"leaf.segment.order", "leaf.snowflake"} {
+		if _, err := generator.Subscribe(subject, func(msg *nats.Msg) { msg.Respond([]byte("1")) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := generator.Flush(); err != nil {
+		t.Fatal(err)
+	}
+
+	for _, user := range []string{"mute", "deaf"} {
+		c := bus.NewClient(as(user))
+		pool, err := c.Pool("order")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer pool.Close()
+		for name, f := range map[string]func(context.Context) error{
+			"take":       func(ctx context.Context) error { return second(c.Take(ctx, "order", 1)) },
+			"snowflakes": func(ctx context.Context) error { return second(c.Snowflakes(ctx, 1)) },
+			"next":       func(ctx context.Context) error { return second(c.Next(ctx, "order")) },
+			"pool":       func(ctx context.Context) error { return second(pool.Next(ctx)) },
+			"bulk":       func(ctx context.Context) error { return first(c.IDs(ctx, "order", 1)) },
+			"decode":     func(ctx context.Context) error { return second(c.Decode(ctx, 1)) },
+			"tags":       func(ctx context.Context) error { return second(c.Tags(ctx, bus.PageRequest{})) },
+			"states":     func(ctx context.Context) error { return second(c.States(ctx)) },
+		} {
+			start := time.Now()
+			err := f(patient(t))
+			// An attempt that is not answered takes 4 s.
+			if took := time.Since(start); !errors.Is(err, nats.ErrPermissionViolation) || took > 3*time.Second {
+				t.Errorf("%s, %s: %v after %v", user, name, err, took)
+			}
+		}
+	}
+
+	// What is refused does not touch what is not.
+	c := bus.NewClient(as("some"))
+	if _, err := c.Take(patient(t), "secret", 1); !errors.Is(err, nats.ErrPermissionViolation) {
+		t.Errorf("the refused tag: %v", err)
+	}
+	var callers sync.WaitGroup
+	for range 50 {
+		callers.Go(func() {
+			if _, err := c.Take(patient(t), "secret", 1); !errors.Is(err, nats.ErrPermissionViolation) {
+				t.Errorf("the refused tag: %v", err)
+			}
+		})
+		callers.Go(func() {
+			if _, err := c.Take(patient(t), "order", 1); err != nil {
+				t.Errorf("the other tag: %v", err)
+			}
+		})
+	}
+	callers.Wait()
+}
