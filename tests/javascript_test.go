@@ -1,0 +1,155 @@
+package tests
+
+import (
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/bus"
+)
+
+// readmeBlock is the README's only block in a language.
+func readmeBlock(t *testing.T, language string) string {
+	t.Helper()
+	blocks := regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(topFile(t, "README.md"), -1)
+	if len(blocks) != 1 {
+		t.Fatalf("the README has %d blocks of %s, want one", len(blocks), language)
+	}
+	return blocks[0][1]
+}
+
+// there fails the test if one of the commands is not.
+func there(t *testing.T, commands ...string) {
+	t.Helper()
+	for _, name := range commands {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Fatalf("%v: tests/install.sh installs it (make deps)", err)
+		}
+	}
+}
+
+// overhear returns a function that returns the IDs that callers were answered
+// on leaf.segment.order and leaf.snowflake since it was last called, in decimal.
+func overhear(t *testing.T, url string) func() []string {
+	t.Helper()
+	nc := connect(t, url)
+	heard := make(chan *nats.Msg, 1024)
+	for _, subject := range []string{"leaf.segment.order", "leaf.snowflake", "_INBOX.>"} {
+		if _, err := nc.ChanSubscribe(subject, heard); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// All that the server has passed on before it answers a flush is in heard after it.
+	flush := func() {
+		t.Helper()
+		if err := nc.FlushTimeout(patience); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flush()
+	return func() []string {
+		t.Helper()
+		flush()
+		var ids []string
+		asked := make(map[string]bool) // where replies are awaited: others use inboxes, too
+		for len(heard) > 0 {
+			msg := <-heard
+			if strings.HasPrefix(msg.Subject, "leaf.") {
+				asked[msg.Reply] = true
+			}
+			if !asked[msg.Subject] {
+				continue
+			}
+			ranges, err := bus.ParseReply(msg.Data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range ranges {
+				for id := r.First; id <= r.Last; id++ {
+					ids = append(ids, strconv.FormatInt(id, 10))
+				}
+			}
+		}
+		return ids
+	}
+}
+
+// tryReadme runs a program of the README, made for a generator's address, and
+// compares what it prints with what the generator answered.
+func tryReadme(t *testing.T, program func(url string) *exec.Cmd) {
+	t.Helper()
+	g := embed(t)
+	try := func() result {
+		t.Helper()
+		return runLeaf(t, program(g.url))
+	}
+	// The README's error: its headers and its reason.
+	if got := try(); got.stdout != "" {
+		t.Errorf("without its tag it prints %q", got.stdout)
+	} else {
+		got.want(t, 1, "404 unknown_tag: ")
+	}
+
+	leafOK(t, "tag", "add", "order", "-s", g.url)
+	answered := overhear(t, g.url)
+	seen := make(map[string]bool)
+	// A float has no 2^53+1, nor any odd number above.
+	for _, maxID := range []int64{1, 1<<53 + 1} {
+		if maxID > 1 {
+			leafOK(t, "tag", "set", "order", "--max-id", strconv.FormatInt(maxID, 10), "-s", g.url)
+		}
+		got := try()
+		got.want(t, 0)
+		ids := strings.Split(strings.TrimSuffix(got.stdout, "\n"), "\n")
+		want := answered()
+		if len(want) != 1000+1+1 || len(ids) != len(want) {
+			t.Fatalf("answered were %d IDs, it prints %d; the README says 1,000, another one and a snowflake", len(want), len(ids))
+		}
+		for i, id := range ids {
+			if id != want[i] {
+				t.Fatalf("the ID at %d is %s, it prints %q", i, want[i], id)
+			}
+			if seen[id] {
+				t.Errorf("%s came twice", id)
+			}
+			seen[id] = true
+			if n, err := strconv.ParseInt(id, 10, 64); err != nil || n < maxID {
+				t.Errorf("%q is below max_id %d: %v", id, maxID, err)
+			}
+		}
+	}
+}
+
+// against is a command in the folder dir that finds the generator as users of
+// the README's programs tell it to, and no other.
+func against(url, dir, name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(name, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "NATS_URL="+url)
+	return cmd
+}
+
+// The client and its version are those of tests/javascript. Another version:
+// npm install --package-lock-only --save-exact @nats-io/transport-node@VERSION.
+func TestReadmeJavaScript(t *testing.T) {
+	t.Parallel()
+	there(t, "node", "npm")
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS("javascript")); err != nil {
+		t.Fatal(err)
+	}
+	install := exec.Command("npm", "ci")
+	install.Dir = dir
+	p := start(t, install)
+	// It tries again by itself where a registry is slow.
+	if status := p.wait(3 * patience); status != 0 {
+		t.Fatalf("npm ci: exit status %d: %s", status, p.stderr.String())
+	}
+	writeFile(t, dir+"/ids.mjs", readmeBlock(t, "js"))
+	tryReadme(t, func(url string) *exec.Cmd { return against(url, dir, "node", "ids.mjs") })
+}
