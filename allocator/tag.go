@@ -44,6 +44,23 @@ type Change struct {
 	Description *string
 }
 
+// ParseTag reads NAME[:STEP], a tag that is to be new. Without a step it has
+// [DefaultStep], or maxStep if that is less.
+func ParseTag(text string, maxStep int64) (Tag, error) {
+	name, digits, hasStep := strings.Cut(text, ":")
+	t := Tag{Name: name, MaxID: 1, Step: min(DefaultStep, maxStep)}
+	err := CheckTag(name)
+	if err == nil && hasStep {
+		if t.Step, err = strconv.ParseInt(digits, 10, 64); err == nil {
+			err = CheckStep(t.Step, maxStep)
+		}
+	}
+	if err != nil {
+		return Tag{}, fmt.Errorf("%q: want NAME or NAME:STEP: %w", text, err)
+	}
+	return t, nil
+}
+
 // CheckTag reports whether tag is a legal name: 1 to 128 characters of
 // [A-Za-z0-9_=/.-] in which dots separate tokens that are not empty. The rule
 // is what a NATS subject, a KV key and a VARCHAR(128) have in common. The

@@ -63,6 +63,8 @@ func layer(path string) int {
 		return 0
 	case "tests/mariadb", "tests/zookeeper": // nor do they; they run by daemon
 		return 1
+	case "bus/bustest": // wires a generator, as cmd does
+		return 4
 	}
 	top, _, _ := strings.Cut(rest, "/")
 	switch top {

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -276,20 +274,13 @@ func (f *serveFlags) check() error {
 	return f.mysql.check()
 }
 
-// parseTags reads NAME[:STEP].
+// parseTags reads the values of --tag.
 func parseTags(list []string, maxStep int64) ([]allocator.Tag, error) {
 	var tags []allocator.Tag
 	for _, text := range list {
-		name, digits, hasStep := strings.Cut(text, ":")
-		t := allocator.Tag{Name: name, MaxID: 1, Step: min(allocator.DefaultStep, maxStep)}
-		err := allocator.CheckTag(name)
-		if err == nil && hasStep {
-			if t.Step, err = strconv.ParseInt(digits, 10, 64); err == nil {
-				err = allocator.CheckStep(t.Step, maxStep)
-			}
-		}
+		t, err := allocator.ParseTag(text, maxStep)
 		if err != nil {
-			return nil, usagef("--tag %q: %w", text, err)
+			return nil, usagef("--tag %w", err)
 		}
 		tags = append(tags, t)
 	}

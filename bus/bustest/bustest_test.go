@@ -1,0 +1,482 @@
+package bustest_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/bustest"
+)
+
+// patience bounds the waits of these tests. It is no measure of speed.
+const patience = 20 * time.Second
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// source takes IDs and fails the test when one comes again, or none comes.
+type source struct {
+	t    *testing.T
+	g    *bustest.Generator
+	seen map[int64]bool
+}
+
+func newSource(t *testing.T, g *bustest.Generator) *source {
+	return &source{t, g, make(map[int64]bool)}
+}
+
+func (s *source) take(n int64) []bus.Range {
+	s.t.Helper()
+	ids, err := s.g.Client().Take(s.t.Context(), "order", n)
+	s.check(ids, n, err)
+	return ids
+}
+
+func (s *source) snowflakes(n int64) []bus.Range {
+	s.t.Helper()
+	ids, err := s.g.Client().Snowflakes(s.t.Context(), n)
+	s.check(ids, n, err)
+	return ids
+}
+
+func (s *source) check(ids []bus.Range, n int64, err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, r := range ids {
+		for id := r.First; id <= r.Last; id++ {
+			if s.seen[id] {
+				s.t.Fatalf("%d came twice", id)
+			}
+			s.seen[id] = true
+			n--
+		}
+	}
+	if n != 0 {
+		s.t.Fatalf("%v is %d IDs short", ids, n)
+	}
+}
+
+// eventually waits until ok.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-tick.C {
+		if ok() {
+			return
+		}
+	}
+	t.Fatalf("it did not happen that %s", what)
+}
+
+// The tests that are not parallel come first: a goroutine that is left is theirs.
+
+func TestClose(t *testing.T) {
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	folders := func() int {
+		entries, err := os.ReadDir(temp)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	g, err := bustest.Open("order")
+	if err != nil {
+		t.Fatal(err)
+	}
+	newSource(t, g).take(1)
+	if folders() != 1 {
+		t.Errorf("%d folders for one generator", folders())
+	}
+	for range 2 {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if folders() != 0 {
+		t.Error("the folder is still there")
+	}
+	files, err := filepath.Glob("/proc/self/fd/*") // none where there is no /proc
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if name, err := os.Readlink(f); err == nil && strings.HasPrefix(name, temp) {
+			t.Errorf("%s is still open", name)
+		}
+	}
+	if !g.Conn().IsClosed() {
+		t.Error("the connection is open")
+	}
+	if _, err := nats.Connect(g.URL()); !errors.Is(err, nats.ErrNoServers) {
+		t.Errorf("connected after Close: %v", err)
+	}
+	goleak.VerifyNone(t)
+	if err := g.Stop(); err != nil {
+		t.Errorf("Stop after Close: %v", err)
+	}
+	if err := g.Restart(); err == nil {
+		t.Error("restarted after Close")
+	}
+}
+
+func TestBadTag(t *testing.T) {
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	for _, tag := range []string{"", "a b", "order:", "order:0", "order:many", "order:-5", "order:99999999999999", ":5"} {
+		g, err := bustest.Open("good", tag)
+		if err == nil {
+			g.Close()
+			t.Errorf("%q was taken", tag)
+			continue
+		}
+		if !strings.Contains(err.Error(), `"`+tag+`"`) {
+			t.Errorf("%q: the error does not name it: %v", tag, err)
+		}
+	}
+	if entries, _ := os.ReadDir(temp); len(entries) > 0 {
+		t.Errorf("left behind: %v", entries)
+	}
+	goleak.VerifyNone(t)
+}
+
+func TestIDs(t *testing.T) {
+	t.Parallel()
+	g := bustest.Start(t, "order", "coupon:5000")
+	s := newSource(t, g)
+	if ids := s.take(5); len(ids) != 1 || ids[0] != (bus.Range{First: 1, Last: 5}) {
+		t.Errorf("the first IDs are %v, want 1-5", ids)
+	}
+	s.snowflakes(5000)
+	for tag, step := range map[string]int64{"order": 1000, "coupon": 5000} {
+		if r, err := g.Client().Tag(t.Context(), tag); err != nil || r.Step != step || r.MaxID < 1 {
+			t.Errorf("%s is %+v (%v), want step %d", tag, r, err, step)
+		}
+	}
+	if _, err := g.Client().Take(t.Context(), "other", 1); !errors.Is(err, bus.UnknownTag) {
+		t.Errorf("a tag that nobody made: %v", err)
+	}
+	own, err := nats.Connect(g.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	if ids, err := bus.NewClient(own).Take(t.Context(), "order", 1); err != nil || ids[0].First != 6 {
+		t.Errorf("over a connection of its own: %v, %v", ids, err)
+	}
+}
+
+// The very first request after the start is answered, whatever it asks for.
+func TestReadyWhenOpen(t *testing.T) {
+	t.Parallel()
+	for range 10 {
+		g := bustest.Start(t, "order", "coupon")
+		for _, subject := range []string{"leaf.snowflake", "leaf.segment.coupon", "leaf.segment.order"} {
+			msg, err := g.Conn().Request(subject, nil, patience)
+			if err != nil || msg.Header.Get("Nats-Service-Error") != "" {
+				t.Fatalf("%s: %v, %+v", subject, err, msg)
+			}
+		}
+	}
+}
+
+func TestStop(t *testing.T) {
+	t.Parallel()
+	g := bustest.Start(t, "order")
+	s := newSource(t, g)
+	var flakes []bus.Range
+	for round := range 3 {
+		s.take(1500)
+		more := s.snowflakes(10_000)
+		if round > 0 && more[0].First <= flakes[len(flakes)-1].Last {
+			t.Errorf("snowflakes went back from %v to %v", flakes[len(flakes)-1], more[0])
+		}
+		flakes = more
+		for range 2 {
+			if err := g.Stop(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, subject := range []string{"leaf.snowflake", "leaf.segment.order", "leaf.admin.tags.list"} {
+			if _, err := g.Conn().Request(subject, nil, patience); !errors.Is(err, nats.ErrNoResponders) {
+				t.Errorf("%s after Stop: %v", subject, err)
+			}
+		}
+		if err := g.Restart(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	workers, err := g.Client().Workers(t.Context(), bus.WorkersRequest{})
+	if err != nil || len(workers.Workers) != 1 {
+		t.Errorf("the restarts took other workers: %+v, %v", workers, err)
+	}
+}
+
+// What callers are told when no generator is there.
+func TestClientWithoutGenerator(t *testing.T) {
+	t.Parallel()
+	g := bustest.Start(t, "order")
+	if err := g.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 600*time.Millisecond)
+	defer cancel()
+	if ids, err := g.Client().Take(ctx, "order", 1); !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("Take: %v, %v", ids, err)
+	}
+	took := make(chan error, 1)
+	go func() { // asks again until there is a generator
+		_, err := g.Client(bus.Timeout(patience)).Take(context.Background(), "order", 1)
+		took <- err
+	}()
+	if err := g.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-took; err != nil {
+		t.Errorf("Take across the restart: %v", err)
+	}
+}
+
+func TestRestartWhileItRuns(t *testing.T) {
+	t.Parallel()
+	g := bustest.Start(t, "order")
+	s := newSource(t, g)
+	s.take(10)
+	g.Conn().Close() // a service may close what it was given
+	if err := g.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	nc, err := nats.Connect(g.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	ids, err := bus.NewClient(nc).Take(t.Context(), "order", 10)
+	s.check(ids, 10, err)
+}
+
+// A restart on a NATS that has lost its state must not begin at 1 again.
+func TestRestartWithoutState(t *testing.T) {
+	t.Parallel()
+	g := bustest.Start(t, "order")
+	newSource(t, g).take(10)
+	if err := g.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	js, err := jetstream.New(g.Conn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, bucket := range []string{bus.BucketInstallation, bus.BucketTags} {
+		if err := js.DeleteKeyValue(t.Context(), bucket); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := g.Restart(); err == nil || !strings.Contains(err.Error(), "installation") {
+		t.Errorf("restarted: %v", err)
+	}
+	if _, err := g.Conn().Request("leaf.segment.order", nil, patience); !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("there is a generator: %v", err)
+	}
+}
+
+// A generator whose tags take long answers with errors before it has them, and
+// that is no restart yet.
+func TestRestartWaitsForTags(t *testing.T) {
+	t.Parallel()
+	g := bustest.Start(t, "order")
+	if err := g.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	js, err := jetstream.New(g.Conn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := js.DeleteKeyValue(t.Context(), bus.BucketTags); err != nil {
+		t.Fatal(err)
+	}
+	const squatter = "SQUATTER"
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: squatter, Subjects: []string{"$KV." + bus.BucketTags + ".>"}}); err != nil {
+		t.Fatal(err)
+	}
+	restarted := make(chan error, 1)
+	go func() { restarted <- g.Restart() }()
+	eventually(t, "the generator answers", func() bool {
+		_, err := g.Conn().Request("leaf.segment.order", []byte("no number"), patience)
+		return err == nil
+	})
+	if err := js.DeleteStream(t.Context(), squatter); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-restarted; err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.Client().Tag(t.Context(), "order"); err != nil {
+		t.Errorf("restarted without its tags: %v", err)
+	}
+	if ids, err := g.Client().Take(t.Context(), "order", 1); err != nil || ids[0].First != 1 {
+		t.Errorf("after the restart: %v, %v", ids, err)
+	}
+}
+
+func TestKitsAreApart(t *testing.T) {
+	t.Parallel()
+	var all sync.WaitGroup
+	for range 6 {
+		g := bustest.Start(t, "order")
+		all.Go(func() {
+			for i := range int64(100) {
+				ids, err := g.Client().Take(context.Background(), "order", 1)
+				if err != nil || ids[0].First != i+1 {
+					t.Errorf("ID %d is %v, %v", i+1, ids, err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestAtOnce(t *testing.T) {
+	t.Parallel()
+	g, err := bustest.Open("order")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	var callers, all sync.WaitGroup
+	for range 4 {
+		callers.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := g.Client().Take(ctx, "order", 1); err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+			}
+		})
+		all.Go(func() {
+			if err := errors.Join(g.Stop(), g.Restart()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	cancel()
+	callers.Wait()
+	for range 4 {
+		all.Go(func() {
+			if err := g.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// recorder is a test of which nobody hears but this one.
+type recorder struct {
+	testing.TB
+	out      bytes.Buffer
+	errors   []any
+	fatal    []any
+	cleanups []func()
+}
+
+func (r *recorder) Helper()           {}
+func (r *recorder) Output() io.Writer { return &r.out }
+func (r *recorder) Cleanup(f func())  { r.cleanups = append(r.cleanups, f) }
+func (r *recorder) Error(args ...any) { r.errors = append(r.errors, args...) }
+
+func (r *recorder) Fatal(args ...any) {
+	r.fatal = append(r.fatal, args...)
+	runtime.Goexit()
+}
+
+// run runs a test to its end.
+func (r *recorder) run(test func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() {
+			for _, f := range r.cleanups {
+				f()
+			}
+		}()
+		test()
+	}()
+	<-done
+}
+
+func TestStartFails(t *testing.T) {
+	t.Parallel()
+	r := &recorder{TB: t}
+	r.run(func() {
+		bustest.Start(r, "no tag")
+		t.Error("the test went on")
+	})
+	if len(r.fatal) != 1 {
+		t.Errorf("failed with %v", r.fatal)
+	}
+}
+
+func TestStartLogs(t *testing.T) {
+	t.Parallel()
+	r := &recorder{TB: t}
+	var g *bustest.Generator
+	r.run(func() {
+		g = bustest.Start(r, "order")
+		if _, err := g.Client().DeleteTag(t.Context(), "order"); err != nil {
+			t.Error(err)
+		}
+		if err := g.Restart(); err != nil {
+			t.Error(err)
+		}
+	})
+	if log := r.out.String(); !strings.Contains(log, "level=WARN") || !strings.Contains(log, "tag=order") {
+		t.Errorf("a deleted tag is not in the log: %q", log)
+	}
+	if !g.Conn().IsClosed() {
+		t.Error("the generator outlives its test")
+	}
+	if len(r.errors)+len(r.fatal) > 0 {
+		t.Errorf("the test failed: %v %v", r.errors, r.fatal)
+	}
+}
+
+// A generator that gave up is no stopped one: the test hears of it.
+func TestGeneratorFails(t *testing.T) {
+	t.Parallel()
+	r := &recorder{TB: t}
+	r.run(func() {
+		g := bustest.Start(r, "order")
+		older, err := json.Marshal(map[string]any{"node": "other", "id": "other", "installation": "older", "created": time.Unix(1, 0)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := g.Conn().Publish("leaf.internal.presence", older); err != nil {
+			t.Error(err)
+		}
+		eventually(t, "it yields to an older installation", func() bool {
+			_, err := g.Conn().Request("leaf.snowflake", nil, patience)
+			return errors.Is(err, nats.ErrNoResponders)
+		})
+	})
+	if len(r.errors) != 1 || !strings.Contains(r.errors[0].(error).Error(), "older") {
+		t.Errorf("the test heard %v", r.errors)
+	}
+}

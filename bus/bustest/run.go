@@ -1,0 +1,183 @@
+package bustest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/kvstore"
+	"github.com/leafbus/leafbus/snowflake"
+)
+
+const (
+	// node is the generator's name; its NATS knows no other.
+	node = "bustest"
+	// startTimeout bounds a start, on a machine that is busy with other tests too.
+	startTimeout = 30 * time.Second
+	startLook    = 2 * time.Millisecond
+	// drainTimeout is what leaf serve has without flags.
+	drainTimeout = 10 * time.Second
+	// eventsMaxBytes bounds the event stream: NATS refuses one that is larger than
+	// the disk's room, and a test needs little.
+	eventsMaxBytes = 16 << 20
+	kv             = "kv" // what keeps the tags and the workers, as leaf serve names it
+)
+
+// run is a generator from its start to its stop.
+type run struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	err    error // what ended it; once done is closed
+}
+
+// stop ends it, if it has not ended by itself.
+func (r *run) stop() error {
+	r.cancel()
+	<-r.done
+	return r.err
+}
+
+// start runs the generator, and waits until IDs can be had.
+func (g *Generator) start() error {
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &run{cancel: cancel, done: make(chan struct{})}
+	ready := make(chan *nats.Conn, 1)
+	go func() {
+		defer close(r.done)
+		r.err = g.serve(ctx, ready)
+	}()
+	if err := r.await(ready); err != nil {
+		r.stop() // if it failed, err says how
+		return err
+	}
+	g.run = r
+	return nil
+}
+
+// serve runs the generator until the context is done, and closes what it opened.
+// It takes the steps of leaf serve, in its order. ready gets the generator's
+// connection when requests are answered.
+func (g *Generator) serve(ctx context.Context, ready chan<- *nats.Conn) (err error) {
+	place, err := snowflake.Place(g.file("lock"))
+	if err != nil {
+		return err
+	}
+	file, err := snowflake.OpenFile(g.file("worker"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	marks, err := allocator.OpenMarks(g.file("marks"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, marks.Close()) }()
+	nc, err := g.dial()
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	state := kvstore.Config{Conn: nc, JS: js, Log: g.log}
+	layout := snowflake.DefaultLayout()
+	want := kvstore.Installation{Store: kv, Registry: kv, Layout: layout}
+	store := kvstore.New(state)
+	return bus.NewGenerator(bus.Config{
+		Conn: nc, JS: js, Store: store, Marks: marks, Recent: g.file("recent"), Node: node, Log: g.log, Tags: g.tags,
+		Join: func(ctx context.Context) (bus.Identity, error) {
+			have, err := kvstore.Join(ctx, state, want, g.installation, nil)
+			if err != nil {
+				return bus.Identity{}, err
+			}
+			g.installation = have.ID
+			return bus.Identity{Installation: have.ID, Created: have.Created}, nil
+		},
+		Open:         store.Open,
+		OpenEvents:   func(ctx context.Context) error { return kvstore.OpenEvents(ctx, state, eventsMaxBytes) },
+		Installation: g.installation, RegistryKind: kv, Workers: kvstore.NewWorkers(state),
+		Snowflake: snowflake.Config{
+			Layout: layout, Registry: kvstore.NewWorkers(state), File: file, Place: place, LastWorker: layout.Workers() - 1,
+		},
+		MaxBatch: allocator.DefaultMaxBatch, MaxStep: allocator.DefaultMaxStep,
+		DrainTimeout: drainTimeout, Release: "bustest",
+		Ready: func() { ready <- nc },
+	}).Run(ctx)
+}
+
+// dial connects the generator, in memory, for as long as it runs.
+func (g *Generator) dial() (*nats.Conn, error) {
+	return nats.Connect(g.server.ClientURL(), g.server.InProcess(), nats.Name("leaf "+node),
+		nats.ReconnectBufSize(-1), // a write that cannot be sent now must fail now
+		nats.DrainTimeout(drainTimeout),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			g.log.Warn("NATS reports an error", "error", err)
+		}))
+}
+
+// await waits until the generator has its tags and a worker. If these take long
+// it answers requests before, with errors.
+func (r *run) await(ready <-chan *nats.Conn) error {
+	late, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	why := errors.New("it answers no requests")
+	look := time.NewTicker(startLook)
+	defer look.Stop()
+	for nc := (*nats.Conn)(nil); ; {
+		select {
+		case nc = <-ready:
+		case <-look.C:
+		case <-r.done:
+			return fmt.Errorf("the generator ended before it was ready: %w", r.err)
+		case <-late.Done():
+			return fmt.Errorf("the generator is not ready after %v, its log may say more: %w", startTimeout, why)
+		}
+		if nc == nil {
+			continue
+		}
+		if why = missing(late, nc); why == nil {
+			return nil
+		}
+	}
+}
+
+// missing says what the generator lacks; nil: nothing. It asks as monitors do,
+// because a request for an ID would use one up.
+func missing(ctx context.Context, nc *nats.Conn) error {
+	subject, err := micro.ControlSubject(micro.StatsVerb, "leaf", "")
+	if err != nil {
+		return err
+	}
+	msg, err := nc.RequestWithContext(ctx, subject, nil)
+	if err != nil {
+		return err
+	}
+	var stats micro.Stats
+	if err := json.Unmarshal(msg.Data, &stats); err != nil {
+		return err
+	}
+	for _, e := range stats.Endpoints {
+		var s bus.State
+		if len(e.Data) == 0 {
+			continue
+		}
+		if err := json.Unmarshal(e.Data, &s); err != nil {
+			return err
+		}
+		if !s.Ready {
+			return fmt.Errorf("it lacks %v", s.Reasons)
+		}
+		return nil
+	}
+	return errors.New("it does not tell its state")
+}

@@ -1,0 +1,159 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/bustest"
+)
+
+// open starts a generator for an example. A service has instead:
+//
+//	nc, err := nats.Connect(nats.DefaultURL)
+//	client := bus.NewClient(nc)
+func open(tags ...string) (client *bus.Client, done func()) {
+	g, err := bustest.Open(tags...)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return g.Client(), func() { g.Close() }
+}
+
+// Several IDs at once come as ranges.
+func ExampleClient_Take() {
+	client, done := open("order")
+	defer done()
+
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	ranges, err := client.Take(ctx, "order", 1000)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, r := range ranges {
+		fmt.Println(r.First, r.Last, r.Len())
+	}
+	for id := range ranges[0].All() {
+		if id > 2 {
+			break
+		}
+		fmt.Println(id)
+	}
+	// Output:
+	// 1 1000 1000
+	// 1
+	// 2
+}
+
+// What went wrong is told by the reason.
+func ExampleReason() {
+	client, done := open("order")
+	defer done()
+
+	_, err := client.Next(context.Background(), "coupon")
+	switch {
+	case errors.Is(err, bus.UnknownTag):
+		fmt.Println("make it first: leaf tag add coupon")
+	case errors.Is(err, bus.Overloaded), errors.Is(err, bus.StoreUnavailable):
+		fmt.Println("it was tried again until the time was up")
+	}
+	// Output: make it first: leaf tag add coupon
+}
+
+// One ID for each request that a service answers: those that come together are
+// asked for together.
+func ExampleClient_Next() {
+	client, done := open("order")
+	defer done()
+
+	id, err := client.Next(context.Background(), "order")
+	fmt.Println(id, err)
+	// Output: 1 <nil>
+}
+
+// Where an ID must cost nothing, a pool has it in memory.
+func ExamplePool() {
+	client, done := open("order")
+	defer done()
+
+	orders, err := client.Pool("order")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 3 {
+		id, err := orders.Next(context.Background())
+		fmt.Println(id, err)
+	}
+	for _, r := range orders.Close() {
+		fmt.Println("unused:", r)
+	}
+	// Output:
+	// 1 <nil>
+	// 2 <nil>
+	// 3 <nil>
+	// unused: 4-100
+}
+
+// A pool of snowflakes hands out none that is older than a second.
+func ExampleClient_SnowflakePool() {
+	client, done := open()
+	defer done()
+
+	flakes, err := client.SnowflakePool(bus.MaxAge(500 * time.Millisecond))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer flakes.Close()
+	id, err := flakes.Next(context.Background())
+	if err != nil {
+		log.Fatal(err)
+	}
+	parts, err := client.Decode(context.Background(), id)
+	fmt.Println(time.Since(time.UnixMilli(parts.UnixMS)) < time.Minute, err)
+	// Output: true <nil>
+}
+
+// An import gets its IDs as it goes, in batches that are fetched ahead.
+func ExampleClient_IDs() {
+	client, done := open("row")
+	defer done()
+
+	rows := []string{"ape", "bee", "cat"}
+	next := 0
+	for id, err := range client.IDs(context.Background(), "row", int64(len(rows)), bus.Batch(2), bus.Parallel(1)) {
+		if err != nil {
+			log.Fatal(err) // the rows before have their IDs
+		}
+		fmt.Println(id, rows[next])
+		next++
+	}
+	// Output:
+	// 1 ape
+	// 2 bee
+	// 3 cat
+}
+
+// A bulk loader that takes ranges: a hundred million IDs are a thousand of them.
+func ExampleClient_Ranges() {
+	client, done := open("row:1000000")
+	defer done()
+
+	progress := bus.Progress(func(used int64) { fmt.Println(used, "used") })
+	for r, err := range client.Ranges(context.Background(), "row", 250_000, bus.Parallel(1), progress) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(r)
+	}
+	// Output:
+	// 1-100000
+	// 100000 used
+	// 100001-200000
+	// 200000 used
+	// 200001-250000
+	// 250000 used
+}
