@@ -31,8 +31,9 @@ type Client struct {
 	nc      *nats.Conn
 	js      jetstream.JetStream // nil: that of nc
 	timeout time.Duration
-	groups  groups // of Next
 	deaf    atomic.Pointer[deafness]
+
+	tagGroups, flakeGroups groups // of Next
 }
 
 // Option changes how a [Client] works.
@@ -152,17 +153,16 @@ func (c *Client) attempt(ctx context.Context, subject string, body []byte) (*nat
 	if err := c.checkSize(subject, body); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
-	defer cancel()
-	ctx, stop := c.noticeDenial(ctx, subject)
+	ctx, stop := c.attempting(ctx, subject)
 	defer stop()
 	msg, err := c.nc.RequestWithContext(ctx, subject, body)
 	if err == nil {
 		return msg, replyError(msg)
 	}
-	switch cause := context.Cause(ctx); {
-	case errors.Is(cause, nats.ErrPermissionViolation):
-		return nil, cause
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	switch {
 	case errors.Is(err, nats.ErrNoResponders):
 		return nil, fmt.Errorf("no generator answers %s: is one running on this NATS? %w", subject, err)
 	case timedOut(err):

@@ -21,36 +21,47 @@ type deafness struct {
 	connected uint64 // which connection it was
 }
 
-// noticeDenial returns a context for what is published on subject, or on
-// subjects below it where it ends with a dot. It ends early, with the reason as
-// its cause, when the server refuses the publication or the inbox of the answers for want of a
-// permission. Of that NATS tells only the connection, whose handlers
-// are the caller's, and the last error of the connection is all that others
-// can see. ctx needs a deadline. stop must be called.
-func (c *Client) noticeDenial(ctx context.Context, subject string) (_ context.Context, stop func()) {
+// attempting returns a context for one attempt at a request on subject, or on
+// subjects below it where it ends with a dot. It ends, with the reason as its cause, when the
+// attempt has taken attemptTimeout, or when the server refuses the request or the inbox of its answer
+// for want of a permission. Of that NATS tells only the connection, whose handlers are
+// the caller's, and the last error of the connection is all that others can see. stop
+// must be called.
+func (c *Client) attempting(ctx context.Context, subject string) (_ context.Context, stop func()) {
 	before := c.nc.LastError()
 	ctx, cancel := context.WithCancelCause(ctx)
 	look := time.AfterFunc(deniedLook, func() {
-		// The server answers in order: what it says of the request comes before
-		// its answer to this.
-		if c.nc.FlushWithContext(ctx) != nil {
+		late, stop := context.WithTimeout(ctx, attemptTimeout-deniedLook)
+		defer stop()
+		if err := c.denied(late, before, subject); err != nil {
+			cancel(err)
 			return
 		}
-		connected := c.nc.Stats().Reconnects
-		if d := c.deaf.Load(); d != nil && d.connected == connected {
-			cancel(d.err)
-			return
-		}
-		inbox := c.nc.NewRespInbox()
-		inbox = inbox[:strings.LastIndexByte(inbox, '.')] + ".*"
-		if err := c.denialOfInbox(inbox); err != nil {
-			c.deaf.Store(&deafness{err, connected})
-			cancel(err)
-		} else if err := c.denial(before, subject); err != nil {
-			cancel(err)
-		}
+		<-late.Done()
+		cancel(late.Err())
 	})
 	return ctx, func() { look.Stop(); cancel(nil) }
+}
+
+// denied returns the denial of a request on subject that was sent since the
+// connection's last error was before; nil if there is none.
+func (c *Client) denied(ctx context.Context, before error, subject string) error {
+	// The server answers in order: what it says of the request comes before
+	// its answer to this.
+	if c.nc.FlushWithContext(ctx) != nil {
+		return nil
+	}
+	connected := c.nc.Stats().Reconnects
+	if d := c.deaf.Load(); d != nil && d.connected == connected {
+		return d.err
+	}
+	inbox := c.nc.NewRespInbox()
+	inbox = inbox[:strings.LastIndexByte(inbox, '.')] + ".*"
+	if err := c.denialOfInbox(inbox); err != nil {
+		c.deaf.Store(&deafness{err, connected})
+		return err
+	}
+	return c.denial(before, subject)
 }
 
 // denial returns the connection's last error if it is a denial of subject since

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Next returns one ID of tag. Callers that come while a request is under way share the next
@@ -13,41 +14,53 @@ import (
 //
 // [Pool] answers faster, from IDs that were fetched ahead.
 func (c *Client) Next(ctx context.Context, tag string) (int64, error) {
-	s, err := c.tag(tag)
-	if err != nil {
-		return 0, err
-	}
-	return c.next(ctx, s)
+	return c.next(ctx, &c.tagGroups, tag, func() (*source, error) { return c.tag(tag) })
 }
 
 // NextSnowflake returns one snowflake, as Next does an ID of a tag.
 func (c *Client) NextSnowflake(ctx context.Context) (int64, error) {
-	return c.next(ctx, c.snowflakes())
+	return c.next(ctx, &c.flakeGroups, "", func() (*source, error) { return c.snowflakes(), nil })
 }
 
-func (c *Client) next(ctx context.Context, s *source) (int64, error) {
-	ctx, cancel := c.bound(ctx)
-	defer cancel()
-	g, b := c.groups.join(s)
+func (c *Client) next(ctx context.Context, gs *groups, tag string, from func() (*source, error)) (int64, error) {
+	g, b, err := gs.join(tag, from)
+	if err != nil {
+		return 0, err
+	}
+	if _, ok := ctx.Deadline(); !ok && c.timeout > 0 {
+		// A timer for each caller would cost more than all the rest.
+		came := time.Now()
+		select {
+		case <-b.done:
+			return b.one()
+		case <-b.late:
+		case <-ctx.Done():
+		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, came.Add(c.timeout))
+		defer cancel()
+	}
 	select {
 	case <-b.done:
 	case <-ctx.Done():
-		if c.groups.leave(g, b) {
+		if gs.leave(g, b) {
 			return 0, g.gaveUp(ctx)
 		}
 	}
 	return b.one()
 }
 
-// groups are the callers that wait for one ID each, by subject.
+// groups are the callers that wait for one ID each, by tag; those of snowflakes
+// have a map of their own, where what is no tag cannot meet them.
 type groups struct {
 	mu sync.Mutex
 	of map[string]*group // those with a request under way
 }
 
-// group is the callers of one subject. Its batches are served one at a time.
+// group is the callers of one tag. Its batches are served one at a time.
 type group struct {
 	*source
+	tag     string
 	waiting *batch // for the next request; nil: nobody
 }
 
@@ -56,6 +69,8 @@ type batch struct {
 	callers int // that are still here; under the lock of groups
 	ctx     context.Context
 	cancel  context.CancelFunc // when none is
+	late    chan struct{}      // closed when the first of them has waited for the client's timeout
+	timer   *time.Timer        // does that; nil: there is no timeout
 
 	// Set before done is closed, and as many as there are callers then, unless there is an error.
 	done  chan struct{}
@@ -64,28 +79,46 @@ type batch struct {
 	taken atomic.Int64 // of ids
 }
 
-// join adds a caller to the next batch of its subject, and sees to it that
-// somebody serves it.
-func (gs *groups) join(s *source) (*group, *batch) {
+// join adds a caller to the next batch of a tag, and sees to it that somebody
+// serves it.
+func (gs *groups) join(tag string, from func() (*source, error)) (*group, *batch, error) {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
-	g := gs.of[s.subject]
+	g := gs.of[tag]
 	if g == nil {
+		s, err := from()
+		if err != nil {
+			return nil, nil, err
+		}
 		if gs.of == nil {
 			gs.of = make(map[string]*group)
 		}
-		g = &group{source: s}
-		gs.of[s.subject] = g
+		g = &group{source: s, tag: tag}
+		gs.of[tag] = g
 		defer func() { go gs.serve(g) }()
 	}
-	b := g.waiting
-	if b == nil {
-		b = &batch{done: make(chan struct{})}
-		b.ctx, b.cancel = context.WithCancel(context.Background())
-		g.waiting = b
+	if g.waiting == nil {
+		g.waiting = newBatch(g.c.timeout)
 	}
-	b.callers++
-	return g, b
+	g.waiting.callers++
+	return g, g.waiting, nil
+}
+
+func newBatch(timeout time.Duration) *batch {
+	b := &batch{done: make(chan struct{}), late: make(chan struct{})}
+	b.ctx, b.cancel = context.WithCancel(context.Background())
+	if timeout > 0 {
+		b.timer = time.AfterFunc(timeout, func() { close(b.late) })
+	}
+	return b
+}
+
+// end lets go of what a batch has.
+func (b *batch) end() {
+	b.cancel()
+	if b.timer != nil {
+		b.timer.Stop()
+	}
 }
 
 // leave takes a caller out of its batch. It reports false if the batch was
@@ -100,7 +133,7 @@ func (gs *groups) leave(g *group, b *batch) bool {
 	}
 	b.callers--
 	if b.callers == 0 {
-		b.cancel()
+		b.end()
 		if g.waiting == b {
 			g.waiting = nil
 		}
@@ -115,7 +148,7 @@ func (gs *groups) serve(g *group) {
 		gs.mu.Lock()
 		b := g.waiting
 		if b == nil {
-			delete(gs.of, g.subject)
+			delete(gs.of, g.tag)
 			gs.mu.Unlock()
 			return
 		}
@@ -135,7 +168,7 @@ func (gs *groups) serve(g *group) {
 		b.err = err
 		close(b.done)
 		gs.mu.Unlock()
-		b.cancel()
+		b.end()
 	}
 }
 
