@@ -170,21 +170,22 @@ func TestClientChecksBeforeItSends(t *testing.T) {
 	n := answers(t, s, "leaf.>", func(int64, *nats.Msg) *nats.Msg { return ids("1") })
 	c := bus.NewClient(nc)
 	for name, err := range map[string]error{
-		"no tag":     second(c.Take(t.Context(), "", 1)),
-		"wildcard":   second(c.Take(t.Context(), "*", 1)),
-		"long tag":   second(c.Take(t.Context(), strings.Repeat("t", 129), 1)),
-		"next":       second(c.Next(t.Context(), "a b")),
-		"pool":       second(c.Pool(">")),
-		"no IDs":     second(c.Take(t.Context(), "order", 0)),
-		"less":       second(c.Snowflakes(t.Context(), -1)),
-		"least":      second(c.Pool("order", bus.Ahead(0, 10))),
-		"most":       second(c.Pool("order", bus.Ahead(11, 10))),
-		"age":        second(c.SnowflakePool(bus.MaxAge(-1))),
-		"bulk":       first(c.Ranges(t.Context(), "a b", 10)),
-		"bulk of 0":  first(c.IDs(t.Context(), "order", 0)),
-		"batch":      first(c.IDs(t.Context(), "order", 10, bus.Batch(0))),
-		"parallel":   first(c.SnowflakeIDs(t.Context(), 10, bus.Parallel(0))),
-		"parallel +": first(c.SnowflakeRanges(t.Context(), 10, bus.Parallel(bus.LimitParallel+1))),
+		"no tag":       second(c.Take(t.Context(), "", 1)),
+		"wildcard":     second(c.Take(t.Context(), "*", 1)),
+		"long tag":     second(c.Take(t.Context(), strings.Repeat("t", 129), 1)),
+		"next":         second(c.Next(t.Context(), "a b")),
+		"next of none": second(c.Next(t.Context(), "")),
+		"pool":         second(c.Pool(">")),
+		"no IDs":       second(c.Take(t.Context(), "order", 0)),
+		"less":         second(c.Snowflakes(t.Context(), -1)),
+		"least":        second(c.Pool("order", bus.Ahead(0, 10))),
+		"most":         second(c.Pool("order", bus.Ahead(11, 10))),
+		"age":          second(c.SnowflakePool(bus.MaxAge(-1))),
+		"bulk":         first(c.Ranges(t.Context(), "a b", 10)),
+		"bulk of 0":    first(c.IDs(t.Context(), "order", 0)),
+		"batch":        first(c.IDs(t.Context(), "order", 10, bus.Batch(0))),
+		"parallel":     first(c.SnowflakeIDs(t.Context(), 10, bus.Parallel(0))),
+		"parallel +":   first(c.SnowflakeRanges(t.Context(), 10, bus.Parallel(bus.LimitParallel+1))),
 	} {
 		if !errors.Is(err, bus.BadTag) && !errors.Is(err, bus.BadRequest) {
 			t.Errorf("%s: %v", name, err)
