@@ -187,6 +187,9 @@ func (p *Pool) wait(ctx context.Context) (*fill, error) {
 	}
 	p.mu.Lock()
 	p.waiting--
+	if p.closed {
+		return nil, ErrPoolClosed
+	}
 	return f, nil
 }
 
