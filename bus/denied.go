@@ -77,12 +77,20 @@ func (c *Client) denial(before error, subject string) error {
 	return fmt.Errorf("this user of NATS may not publish to %s: %w", strings.Trim(subject, `".`), nats.ErrPermissionViolation)
 }
 
-// denialOfInbox returns the connection's last error if it is that it may not
-// subscribe to inbox.
+// denialOfInbox is denialOfSubscription for where answers arrive.
 func (c *Client) denialOfInbox(inbox string) error {
+	if err := c.denialOfSubscription(inbox); err != nil {
+		return fmt.Errorf("%w: answers arrive there, so allow it, or choose an inbox prefix that is allowed", err)
+	}
+	return nil
+}
+
+// denialOfSubscription returns the connection's last error if it is that it may
+// not subscribe to subject.
+func (c *Client) denialOfSubscription(subject string) error {
 	last := c.nc.LastError()
-	if !errors.Is(last, nats.ErrPermissionViolation) || !strings.Contains(last.Error(), `Subscription to "`+inbox+`"`) {
+	if !errors.Is(last, nats.ErrPermissionViolation) || !strings.Contains(last.Error(), `Subscription to "`+subject+`"`) {
 		return nil
 	}
-	return fmt.Errorf("this user of NATS may not subscribe to %s, where answers arrive: allow it, or choose an inbox prefix that is allowed: %w", inbox, nats.ErrPermissionViolation)
+	return fmt.Errorf("this user of NATS may not subscribe to %s: %w", subject, nats.ErrPermissionViolation)
 }

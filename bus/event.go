@@ -3,6 +3,7 @@ package bus
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -28,7 +29,18 @@ type Event struct {
 	ContentType string          `json:"datacontenttype"`
 	Severity    string          `json:"severity"` // info or alert
 	Data        json.RawMessage `json:"data"`
+
+	// Body is Data as one of the types of this package: [RefillEvent],
+	// [RefillFailedEvent], [StarvedEvent], [RegressedEvent], [RecoveredEvent],
+	// [ClockBackwardsEvent], [ClockSkewedEvent], [WorkerEvent],
+	// [WorkerEndingEvent], [TagEvent] or [NodeEvent], none of them a pointer. It is
+	// nil for an event that this version does not know, a newer generator's.
+	Body any `json:"-"`
 }
+
+// ErrNotAnEvent is matched by the error about a message that is on a subject of
+// events and cannot be read as one.
+var ErrNotAnEvent = errors.New("not an event")
 
 const (
 	info  = "info"
@@ -70,117 +82,48 @@ func newEvent(severity, kind, key, node string, body any) *nats.Msg {
 }
 
 // ParseEvent reads an event from the subject, header and body of its message.
-func ParseEvent(subject string, header nats.Header, body []byte) (Event, error) {
+// Its errors match [ErrNotAnEvent].
+func ParseEvent(subject string, header nats.Header, data []byte) (Event, error) {
+	bad := func(why string, a ...any) (Event, error) {
+		return Event{}, fmt.Errorf("the message on %s is %w: %w", strconv.QuoteToASCII(subject), ErrNotAnEvent, fmt.Errorf(why, a...))
+	}
 	rest, ok := strings.CutPrefix(subject, subjectEvents+".")
 	tokens := strings.SplitN(rest, ".", 4)
 	if !ok || len(tokens) != 4 {
-		return Event{}, fmt.Errorf("%s is not the subject of an event", quote([]byte(subject)))
+		return bad("the subject of one is %s.<severity>.<kind>.<what>.<key>", subjectEvents)
 	}
-	if !json.Valid(body) {
-		return Event{}, fmt.Errorf("the event on %s has no JSON: %s", quote([]byte(subject)), quote(body))
+	if !json.Valid(data) {
+		return bad("it has no JSON: %s", quote(data))
 	}
-	get := header.Get
-	at, err := time.Parse(time.RFC3339Nano, get(headerTime))
+	at, err := time.Parse(time.RFC3339Nano, header.Get(headerTime))
 	if err != nil {
-		return Event{}, fmt.Errorf("the event on %s has no time: %w", quote([]byte(subject)), err)
+		return bad("it has no time: %w", err)
+	}
+	body, err := parseBody(tokens[1]+"."+tokens[2], data)
+	if err != nil {
+		return bad("%w", err)
 	}
 	return Event{
-		SpecVersion: get(headerSpec), ID: get(headerID), Source: get(headerSource),
-		Type: get(headerType), Key: tokens[3], Time: at, ContentType: get(headerContent),
-		Severity: tokens[0], Data: body,
+		SpecVersion: header.Get(headerSpec), ID: header.Get(headerID), Source: header.Get(headerSource),
+		Type: header.Get(headerType), Key: tokens[3], Time: at, ContentType: header.Get(headerContent),
+		Severity: tokens[0], Data: data, Body: body,
 	}, nil
 }
-
-// The bodies.
-type (
-	refillBody struct {
-		Node      string          `json:"node"`
-		Tag       string          `json:"tag"`
-		First     int64           `json:"first,string"`
-		Last      int64           `json:"last,string"`
-		Step      int64           `json:"step"`
-		Cause     allocator.Cause `json:"cause"`
-		ElapsedMS float64         `json:"elapsed_ms"`
-	}
-	refillFailedBody struct {
-		Node  string `json:"node"`
-		Tag   string `json:"tag"`
-		Error string `json:"error"`
-		Left  int64  `json:"left"`
-	}
-	starvedBody struct {
-		Node    string `json:"node"`
-		Tag     string `json:"tag"`
-		Waiting int    `json:"waiting"`
-	}
-	regressedBody struct {
-		Node string `json:"node"`
-		Tag  string `json:"tag"`
-		Got  int64  `json:"got,string"`
-		Seen int64  `json:"seen,string"`
-	}
-	recoveredBody struct {
-		Node    string `json:"node"`
-		Tag     string `json:"tag"`
-		Episode string `json:"episode"` // what is over
-	}
-	backwardsBody struct {
-		Node     string           `json:"node"`
-		Worker   int64            `json:"worker"`
-		OffsetMS int64            `json:"offset_ms"`
-		LastMS   int64            `json:"last_ms"`
-		NowMS    int64            `json:"now_ms"`
-		Action   snowflake.Action `json:"action"`
-	}
-	skewedBody struct {
-		Node        string `json:"node"`
-		NowMS       int64  `json:"now_ms"`
-		RecordedMS  int64  `json:"recorded_ms,omitempty"` // by the own last run, or the monotonic clock
-		PeersMS     int64  `json:"peers_ms,omitempty"`
-		ThresholdMS int64  `json:"threshold_ms"`
-	}
-	workerBody struct {
-		Node            string `json:"node"`
-		Worker          int64  `json:"worker"`
-		Registry        string `json:"registry"`
-		ReservedUntilMS int64  `json:"reserved_until_ms"`
-	}
-	endingBody struct {
-		Node   string `json:"node"`
-		Worker int64  `json:"worker"`
-		EndMS  int64  `json:"end_ms"`
-	}
-	workerRecoveredBody struct {
-		Node    string `json:"node"`
-		Worker  int64  `json:"worker"`
-		Episode string `json:"episode"` // what is over
-	}
-	tagBody struct {
-		Node string `json:"node"`
-		TagRecord
-	}
-	nodeBody struct {
-		Node    string            `json:"node"`
-		Version string            `json:"version"`
-		Address string            `json:"address"` // of the NATS server
-		Config  map[string]string `json:"config"`  // without secrets
-	}
-)
 
 // allocatorEvent returns the message of an event of the allocator.
 func allocatorEvent(node string, e allocator.Event) *nats.Msg {
 	switch e := e.(type) {
 	case allocator.Refilled:
 		ms := float64(e.Elapsed.Microseconds()) / 1000
-		return newEvent(info, "segment.refill", e.Tag, node, refillBody{node, e.Tag, e.First, e.Last, e.Step, e.Cause, ms})
+		return newEvent(info, "segment.refill", e.Tag, node, RefillEvent{node, e.Tag, e.First, e.Last, e.Step, e.Cause, ms})
 	case allocator.RefillFailed:
-		return newEvent(alert, "segment.refill_failed", e.Tag, node, refillFailedBody{node, e.Tag, e.Err.Error(), e.Left})
+		return newEvent(alert, "segment.refill_failed", e.Tag, node, RefillFailedEvent{node, e.Tag, e.Err.Error(), e.Left})
 	case allocator.Starved:
-		return newEvent(alert, "segment.starved", e.Tag, node, starvedBody{node, e.Tag, e.Waiting})
+		return newEvent(alert, "segment.starved", e.Tag, node, StarvedEvent{node, e.Tag, e.Waiting})
 	case allocator.Regressed:
-		return newEvent(alert, "segment.regressed", e.Tag, node, regressedBody{node, e.Tag, e.Got, e.Seen})
+		return newEvent(alert, "segment.regressed", e.Tag, node, RegressedEvent{node, e.Tag, e.Got, e.Seen})
 	case allocator.Recovered:
-		return newEvent(info, "segment.recovered", e.Tag, node, recoveredBody{node, e.Tag, e.Episode})
+		return newEvent(info, "segment.recovered", e.Tag, node, RecoveredEvent{Node: node, Tag: e.Tag, Episode: e.Episode})
 	default:
 		panic(fmt.Sprintf("bus: unknown event %T", e))
 	}
@@ -189,13 +132,13 @@ func allocatorEvent(node string, e allocator.Event) *nats.Msg {
 // snowflakeEvent returns the message of an event of snowflakes.
 func snowflakeEvent(node, registry string, e snowflake.Event) *nats.Msg {
 	of := func(severity, kind string, h snowflake.Held) *nats.Msg {
-		return newEvent(severity, kind, key(h.Worker), node, workerBody{node, h.Worker, registry, h.ReservedUntil})
+		return newEvent(severity, kind, key(h.Worker), node, WorkerEvent{node, h.Worker, registry, h.ReservedUntil})
 	}
 	switch e := e.(type) {
 	case snowflake.ClockBackwards:
-		return newEvent(alert, "clock.backwards", key(e.Worker), node, backwardsBody{node, e.Worker, e.Offset, e.Last, e.Now, e.Action})
+		return newEvent(alert, "clock.backwards", key(e.Worker), node, ClockBackwardsEvent{node, e.Worker, e.Offset, e.Last, e.Now, e.Action})
 	case snowflake.ClockSkewed:
-		body := skewedBody{Node: node, NowMS: e.Now, PeersMS: e.Peers, ThresholdMS: e.Threshold.Milliseconds()}
+		body := ClockSkewedEvent{Node: node, NowMS: e.Now, PeersMS: e.Peers, ThresholdMS: e.Threshold.Milliseconds()}
 		if e.Peers == 0 {
 			body.RecordedMS = cmp.Or(e.Recorded, e.Expected)
 		}
@@ -209,7 +152,7 @@ func snowflakeEvent(node, registry string, e snowflake.Event) *nats.Msg {
 	case snowflake.WorkerExpiring:
 		return of(alert, "worker.expiring", e.Held)
 	case snowflake.Ending:
-		return newEvent(alert, "worker.ending", key(e.Worker), node, endingBody{node, e.Worker, e.End})
+		return newEvent(alert, "worker.ending", key(e.Worker), node, WorkerEndingEvent{node, e.Worker, e.End})
 	case snowflake.Recovered:
 		kind, about := "worker.recovered", key(e.Worker)
 		switch e.Episode {
@@ -218,7 +161,7 @@ func snowflakeEvent(node, registry string, e snowflake.Event) *nats.Msg {
 		case snowflake.EpisodeSkewed:
 			kind, about = "clock.recovered", node
 		}
-		return newEvent(info, kind, about, node, workerRecoveredBody{node, e.Worker, e.Episode})
+		return newEvent(info, kind, about, node, RecoveredEvent{Node: node, Worker: &e.Worker, Episode: e.Episode})
 	default:
 		panic(fmt.Sprintf("bus: unknown event %T", e))
 	}

@@ -247,7 +247,7 @@ func (g *Generator) publish(msg *nats.Msg) { g.publisher.publish(msg) }
 
 func (g *Generator) nodeEvent(what string) *nats.Msg {
 	return newEvent(info, "node."+what, g.cfg.Node, g.cfg.Node,
-		nodeBody{g.cfg.Node, g.cfg.Release, g.cfg.Conn.ConnectedUrlRedacted(), g.cfg.Describe})
+		NodeEvent{g.cfg.Node, g.cfg.Release, g.cfg.Conn.ConnectedUrlRedacted(), g.cfg.Describe})
 }
 
 // respond answers a request outside its callback.

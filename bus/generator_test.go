@@ -195,14 +195,14 @@ func events(t *testing.T, nc *nats.Conn) (list func(what string) []bus.Event) {
 	})
 	go func() {
 		defer close(done)
-		err := bus.FollowEvents(ctx, js, bus.EventFilter{Since: time.Now().Add(-time.Hour)}, func(e bus.Event) error {
+		for e, err := range bus.NewClient(nc).Events(ctx, bus.Since(time.Now().Add(-time.Hour))) {
+			if err != nil {
+				t.Errorf("following: %v", err)
+				continue
+			}
 			mu.Lock()
-			defer mu.Unlock()
 			all = append(all, e)
-			return nil
-		}, func(err error) { t.Errorf("odd event: %v", err) })
-		if err != nil {
-			t.Errorf("following: %v", err)
+			mu.Unlock()
 		}
 	}()
 	t.Cleanup(func() { cancel(); <-done })

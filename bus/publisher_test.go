@@ -83,10 +83,16 @@ func TestEventsWait(t *testing.T) {
 			break
 		}
 	}
-	followed := make(chan error, 1)
+	followed := make(chan struct{})
 	go func() {
-		followed <- FollowEvents(follow, js, EventFilter{Since: time.Now().Add(-time.Hour)},
-			func(e Event) error { got <- e; return nil }, func(err error) { t.Error(err) })
+		defer close(followed)
+		for e, err := range NewClient(nc).Events(follow, Since(time.Now().Add(-time.Hour))) {
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			got <- e
+		}
 	}()
 	expect := func(n int) {
 		t.Helper()
@@ -111,7 +117,5 @@ func TestEventsWait(t *testing.T) {
 		<-p.queue // published after run had ended
 	}
 	stop()
-	if err := <-followed; err != nil {
-		t.Error(err)
-	}
+	<-followed
 }

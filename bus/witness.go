@@ -104,7 +104,7 @@ func (g *Generator) stamp(ctx context.Context, msg *nats.Msg) error {
 func (g *Generator) witnessed(msg *nats.Msg) { g.witness(msg.Subject, msg.Header, msg.Data) }
 
 func (g *Generator) witness(subject string, header nats.Header, data []byte) {
-	var body refillBody
+	var body RefillEvent
 	if err := json.Unmarshal(data, &body); err != nil || body.Last < 1 || subject != refillSubject+body.Tag {
 		g.log.Warn("a refill event that cannot be one", "subject", subject)
 		return

@@ -70,7 +70,9 @@ func start(t *testing.T, cmd *exec.Cmd) *process {
 	if cmd.Stdout == nil {
 		cmd.Stdout = &p.stdout
 	}
-	cmd.Stderr = &p.stderr
+	if cmd.Stderr == nil {
+		cmd.Stderr = &p.stderr
+	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package tests
 import (
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -81,4 +82,36 @@ func TestReleaseAtATerminal(t *testing.T) {
 			t.Errorf("%q was typed: released is %v, stdout says %q", c.typed, released, r.stdout)
 		}
 	}
+}
+
+// On a terminal long work shows how far it is, how fast, and how long it still
+// takes, and leaves no trace of that.
+func TestProgressAtATerminal(t *testing.T) {
+	t.Parallel()
+	g := embed(t, "--tag", "order")
+	screen, keyboard := terminal(t)
+	cmd := command(t, t.TempDir(), nil, []string{"get", "order", "-n", "1000000000000", "--output", t.TempDir() + "/ids", "-s", g.url})
+	cmd.Stderr = screen
+	p := start(t, cmd)
+	shown := make([]byte, 0, 1<<16)
+	line := regexp.MustCompile(`\r\x1b\[K\d+ of 1000000000000 IDs \(0 %\), [1-9]\d*/s, \S+ left`)
+	for !line.Match(shown) {
+		n, err := keyboard.Read(shown[len(shown):cap(shown)])
+		if err != nil || n == 0 {
+			t.Fatalf("%q, %v", shown, err)
+		}
+		shown = shown[:len(shown)+n]
+	}
+	p.signal(os.Interrupt)
+	for !strings.Contains(string(shown), "interrupted") {
+		n, err := keyboard.Read(shown[len(shown):cap(shown)])
+		if err != nil || n == 0 {
+			t.Fatalf("%q, %v", shown, err)
+		}
+		shown = shown[:len(shown)+n]
+	}
+	if !strings.Contains(string(shown), "\r\x1b[Kleaf: ") {
+		t.Errorf("the line of the progress is left: %q", shown)
+	}
+	p.wait(patience)
 }

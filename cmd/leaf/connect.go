@@ -160,7 +160,13 @@ func (c *connFlags) connectClient(cmd *cobra.Command) (*nats.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	opts = append(opts, nats.MaxReconnects(nats.DefaultMaxReconnect)) // for a minute or two
+	opts = append(opts,
+		nats.MaxReconnects(nats.DefaultMaxReconnect), // for a minute or two
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			if !errors.Is(err, nats.ErrPermissionViolation) { // of that the request tells
+				fmt.Fprintf(cmd.ErrOrStderr(), "leaf: NATS reports an error: %v\n", err)
+			}
+		}))
 
 	// First of the options, because those after it may fail.
 	var servers []string

@@ -2,57 +2,120 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"iter"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/bus"
 )
 
+// eventsFlags say which events to follow, and how.
+type eventsFlags struct {
+	admin
+	alerts  bool
+	since   time.Duration
+	durable string
+	live    bool
+}
+
 func newEventsCmd() *cobra.Command {
-	var a admin
-	var alerts bool
-	var since time.Duration
+	var f eventsFlags
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Follow what happens",
 		Long: `Follow the events of all generators, from now on or, with --since, from some time
-ago (the stream keeps them for 30 days). It goes on until it is interrupted.`,
+ago (the stream keeps them for 30 days). It goes on until it is interrupted.
+
+With --durable NAME the server notes how far this has come: the next run with that
+name goes on there. An event that it was killed at comes again, 30 s later. Several
+that run with one name share the events. --since counts for the first run alone; to
+begin anew, delete the name: nats consumer rm LEAF_EVENTS NAME.
+
+With --live events are heard as they are told, and what happens while the connection
+is away is missed. So it is, too, where NATS has no JetStream to keep them, unless
+--since or --durable wants that.`,
 		Example: `  leaf events
   leaf events --alerts
-  leaf events --since 1h --json`,
+  leaf events --since 1h --json
+  leaf events --alerts --json --durable pager    every alert, also those of when it did not run
+  leaf events --live`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if since < 0 {
+			if f.since < 0 {
 				return usagef("--since is below zero")
 			}
-			return a.connected(cmd, func(ctx context.Context, nc *nats.Conn) error {
-				js, err := a.conn.jetStream(nc)
-				if err != nil {
-					return usagef("--js-domain: %w", err)
-				}
-				filter := bus.EventFilter{Alerts: alerts}
-				if since > 0 {
-					filter.Since = time.Now().Add(-since)
-				}
-				show := func(e bus.Event) error {
-					if a.json {
-						return printJSON(cmd.OutOrStdout(), e)
-					}
-					line := fmt.Sprintf("%s %-5s %s %s %s",
-						e.Time.Local().Format("2006-01-02 15:04:05.000"), e.Severity, e.Type, e.Key, e.Data)
-					_, err := fmt.Fprintln(cmd.OutOrStdout(), strings.Map(printable, line))
-					return err
-				}
-				odd := func(err error) { fmt.Fprintf(cmd.ErrOrStderr(), "leaf: %v\n", err) }
-				return bus.FollowEvents(ctx, js, filter, show, odd)
-			})
+			return f.connected(cmd, func(ctx context.Context, nc *nats.Conn) error { return f.run(ctx, cmd, nc) })
 		},
 	}
-	cmd.Flags().BoolVar(&alerts, "alerts", false, "only what wants an operator")
-	cmd.Flags().DurationVar(&since, "since", 0, "start with what happened this long ago")
-	a.register(cmd)
+	cmd.Flags().BoolVar(&f.alerts, "alerts", false, "only what wants an operator")
+	cmd.Flags().DurationVar(&f.since, "since", 0, "start with what happened this long ago")
+	cmd.Flags().StringVar(&f.durable, "durable", "", "go on where the last one with this `NAME` was")
+	cmd.Flags().BoolVar(&f.live, "live", false, "only hear what is told, without JetStream")
+	cmd.MarkFlagsMutuallyExclusive("live", "since")
+	cmd.MarkFlagsMutuallyExclusive("live", "durable")
+	f.register(cmd)
 	return cmd
+}
+
+func (f *eventsFlags) run(ctx context.Context, cmd *cobra.Command, nc *nats.Conn) error {
+	js, err := f.conn.jetStream(nc)
+	if err != nil {
+		return usagef("--js-domain: %w", err)
+	}
+	var opts []bus.EventOption
+	if f.alerts {
+		opts = append(opts, bus.AlertsOnly())
+	}
+	if f.since > 0 {
+		opts = append(opts, bus.Since(time.Now().Add(-f.since)))
+	}
+	if cmd.Flags().Changed("durable") {
+		opts = append(opts, bus.Durable(f.durable))
+	}
+	if f.live {
+		opts = append(opts, bus.Live())
+	}
+	c := bus.NewClient(nc, bus.JetStream(js), bus.Timeout(f.conn.timeout))
+	err = f.follow(cmd, c.Events(ctx, opts...))
+	wantsKept := f.since > 0 || cmd.Flags().Changed("durable") || f.conn.jsDomain != ""
+	if errors.Is(err, bus.ErrNoJetStream) && !wantsKept {
+		fmt.Fprintln(cmd.ErrOrStderr(), "leaf: this NATS has no JetStream, so nothing keeps events: following them live")
+		err = f.follow(cmd, c.Events(ctx, append(opts, bus.Live())...))
+	}
+	if errors.Is(err, jetstream.ErrInvalidConsumerName) {
+		return usagef("--durable: %w", err)
+	}
+	return err
+}
+
+// follow prints the events until they end.
+func (f *eventsFlags) follow(cmd *cobra.Command, events iter.Seq2[bus.Event, error]) error {
+	for e, err := range events {
+		switch {
+		case errors.Is(err, bus.ErrNotAnEvent):
+			fmt.Fprintf(cmd.ErrOrStderr(), "leaf: %v\n", err)
+		case err != nil:
+			return err
+		default:
+			if err := f.print(cmd, e); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (f *eventsFlags) print(cmd *cobra.Command, e bus.Event) error {
+	if f.json {
+		return printJSON(cmd.OutOrStdout(), e)
+	}
+	line := fmt.Sprintf("%s %-5s %s %s %s",
+		e.Time.Local().Format("2006-01-02 15:04:05.000"), e.Severity, e.Type, e.Key, e.Data)
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), strings.Map(printable, line))
+	return err
 }

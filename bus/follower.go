@@ -1,0 +1,304 @@
+package bus
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+)
+
+const (
+	// ackWait is how long a durable consumer waits for the acknowledgement of an
+	// event before the event comes again.
+	ackWait = 30 * time.Second
+	// maxAckPending bounds the events that all who share a durable consumer work
+	// on at a time. Each has one.
+	maxAckPending = 512
+	// prefetch is how many events a consumer that is not durable sends ahead.
+	prefetch = 256
+	// pullWait is how long the server may take to say that there are no events.
+	// After that the consumer is taken for lost.
+	pullWait = 9 * time.Second
+	// idleConsumer is how long the server keeps a consumer that could not be deleted.
+	idleConsumer  = 5 * time.Minute
+	removeTimeout = 2 * time.Second
+
+	firstFollowPause = 100 * time.Millisecond
+	lastFollowPause  = 5 * time.Second
+)
+
+var (
+	errGap = errors.New("messages were lost on their way")
+	// errUnfit is about a durable consumer that cannot be used.
+	errUnfit = errors.New("the durable consumer cannot be used")
+)
+
+// follower is a loop that reads the stream. One without a durable consumer counts for itself
+// how far it is: it has a consumer that keeps no account of what arrived, and makes
+// another one after whatever may have lost a message.
+type follower struct {
+	eventOptions
+	c       *Client
+	js      jetstream.JetStream
+	timeout time.Duration // of each look and change at the server
+	yield   func(Event, error) bool
+
+	opened  bool      // it got as far as that once
+	created time.Time // of the stream
+	last    uint64    // number in the stream of the last message that came
+	came    uint64    // messages of the present consumer
+}
+
+// run follows until the loop is left, the context is done, or what cannot heal.
+func (f *follower) run(ctx context.Context) error {
+	for pause := firstFollowPause; ; pause = min(2*pause, lastFollowPause) {
+		began, err := f.session(ctx)
+		switch {
+		case errors.Is(err, errLeft), ctx.Err() != nil:
+			return err
+		case f.js.Conn().IsClosed():
+			return nats.ErrConnectionClosed
+		case !f.opened, errors.Is(err, errUnfit), errors.Is(err, nats.ErrPermissionViolation):
+			return err
+		}
+		if began {
+			pause = firstFollowPause
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+// session follows until the connection has come back after an interruption, or
+// something fails. It returns whether it got as far as to wait for events.
+func (f *follower) session(ctx context.Context) (began bool, err error) {
+	nc := f.js.Conn()
+	changed := nc.StatusChanged(nats.CONNECTED, nats.CLOSED) // from before there is a consumer
+	defer nc.RemoveStatusListener(changed)
+	if !f.durable {
+		f.name = nuid.Next()
+		// One whose making was interrupted may be there, too.
+		defer func() {
+			if began || ctx.Err() != nil {
+				f.remove()
+			}
+		}()
+	}
+	consumer, err := f.open(ctx)
+	if err != nil {
+		return false, err
+	}
+	f.opened, f.came = true, 0
+
+	reading, end := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		select {
+		case <-changed:
+			end()
+		case <-reading.Done():
+		}
+	})
+	defer func() { end(); watch.Wait() }()
+	for err == nil {
+		err = f.pull(reading, consumer)
+	}
+	return true, err
+}
+
+// open returns the consumer, which it makes where that is not an error.
+func (f *follower) open(ctx context.Context) (jetstream.Consumer, error) {
+	ctx, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	ctx, stop := f.c.attempting(ctx, "$JS.")
+	defer stop()
+	consumer, err := f.find(ctx)
+	switch cause := context.Cause(ctx); {
+	case err == nil || cause == nil:
+		return consumer, err
+	case timedOut(cause):
+		return nil, fmt.Errorf("no answer from JetStream in time: %w", cause)
+	default:
+		return nil, cause
+	}
+}
+
+// find is open, until the context ends.
+func (f *follower) find(ctx context.Context) (jetstream.Consumer, error) {
+	stream, err := f.js.Stream(ctx, EventStream)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return nil, fmt.Errorf("there is no stream %s on this NATS: a generator makes it when it starts: %w", EventStream, err)
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
+		return nil, fmt.Errorf("%w: %w", ErrNoJetStream, err)
+	case err != nil:
+		return nil, fmt.Errorf("stream %s: %w", EventStream, err)
+	}
+	cfg := jetstream.ConsumerConfig{FilterSubject: f.subject(), DeliverPolicy: jetstream.DeliverNewPolicy}
+	if !f.since.IsZero() {
+		cfg.DeliverPolicy, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, &f.since
+	}
+	if f.durable {
+		return f.openDurable(ctx, stream, cfg)
+	}
+	return f.openOwn(ctx, stream, cfg)
+}
+
+func (f *follower) openOwn(ctx context.Context, stream jetstream.Stream, cfg jetstream.ConsumerConfig) (jetstream.Consumer, error) {
+	about := stream.CachedInfo()
+	if f.opened {
+		if !about.Created.Equal(f.created) {
+			f.last = 0 // it was deleted and made anew: all that it has is new
+		}
+		// One that lost its end, or was restored, uses numbers again.
+		f.last = min(f.last, about.State.LastSeq)
+		cfg.DeliverPolicy, cfg.OptStartTime, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, nil, f.last+1
+	}
+	cfg.Name, cfg.AckPolicy, cfg.InactiveThreshold = f.name, jetstream.AckNonePolicy, idleConsumer
+	cfg.MemoryStorage, cfg.Replicas = true, 1
+	consumer, err := stream.CreateConsumer(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	f.created = about.Created
+	if !f.opened {
+		f.last = consumer.CachedInfo().Delivered.Stream // where it begins
+	}
+	return consumer, nil
+}
+
+func (f *follower) openDurable(ctx context.Context, stream jetstream.Stream, cfg jetstream.ConsumerConfig) (jetstream.Consumer, error) {
+	consumer, err := stream.Consumer(ctx, f.name)
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		if f.opened {
+			return nil, f.gone()
+		}
+		cfg.Durable, cfg.AckPolicy, cfg.AckWait, cfg.MaxAckPending = f.name, jetstream.AckExplicitPolicy, ackWait, maxAckPending
+		consumer, err = stream.CreateConsumer(ctx, cfg)
+		if errors.Is(err, jetstream.ErrConsumerExists) { // another was first, and began at another time
+			consumer, err = stream.Consumer(ctx, f.name)
+		}
+	}
+	if errors.Is(err, jetstream.ErrNotPullConsumer) {
+		return nil, f.unfit("it sends events to a subject of its own")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("durable consumer %q: %w", f.name, err)
+	}
+	about := consumer.CachedInfo().Config
+	filter := about.FilterSubjects
+	if about.FilterSubject != "" {
+		filter = append(filter, about.FilterSubject)
+	}
+	if len(filter) == 0 {
+		filter = []string{EventSubjects} // all that the stream has
+	}
+	switch {
+	case !slices.Equal(filter, []string{f.subject()}):
+		return nil, f.unfit(fmt.Sprintf("it is for %q, and %q was asked for", filter, f.subject()))
+	case about.AckPolicy != jetstream.AckExplicitPolicy:
+		return nil, f.unfit("it does not want each event acknowledged, and would lose some")
+	case about.Durable == "":
+		return nil, f.unfit("it is not durable")
+	}
+	return consumer, nil
+}
+
+func (f *follower) unfit(why string) error {
+	return fmt.Errorf("%w: there is a consumer %q already, and %s: take another name, or delete that one with `nats consumer rm %s %s` if nobody needs it",
+		errUnfit, f.name, why, EventStream, f.name)
+}
+
+func (f *follower) gone() error {
+	return fmt.Errorf("%w: %q was deleted, alone or with the stream: what follows under this name next begins anew", errUnfit, f.name)
+}
+
+// remove deletes the consumer, if the server can be reached: it forgets it in time otherwise.
+func (f *follower) remove() {
+	if !f.js.Conn().IsConnected() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
+	defer cancel()
+	_ = f.js.DeleteConsumer(ctx, EventStream, f.name)
+}
+
+// pull asks for messages once, and passes on those that come.
+func (f *follower) pull(ctx context.Context, consumer jetstream.Consumer) error {
+	n := prefetch
+	if f.durable {
+		n = 1 // else events would wait here that others could work on
+	}
+	// A deadline below 10 s: jetstream leaves a timer behind otherwise. Its
+	// Messages would be no better: with one message at a time it sometimes forgets to ask.
+	pulling, cancel := context.WithTimeout(ctx, pullWait)
+	batch, err := consumer.Fetch(n, jetstream.FetchContext(pulling))
+	if err != nil {
+		cancel()
+		return err
+	}
+	pass := f.count
+	if f.durable {
+		pass = f.work
+	}
+	for msg := range batch.Messages() {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err == nil {
+			err = pass(msg)
+		} else if f.durable {
+			_ = msg.Nak() // another may have it
+		}
+		if err != nil {
+			cancel() // no more are to come
+		}
+	}
+	cancel()
+	return cmp.Or(err, batch.Error())
+}
+
+// count passes on a message of a consumer that keeps no account.
+func (f *follower) count(msg jetstream.Msg) error {
+	about, err := msg.Metadata()
+	if err != nil {
+		return err
+	}
+	if f.came++; about.Sequence.Consumer != f.came {
+		return errGap
+	}
+	f.last = about.Sequence.Stream
+	if !f.yield(ParseEvent(msg.Subject(), msg.Headers(), msg.Data())) {
+		return errLeft
+	}
+	return nil
+}
+
+// work passes on a message of a durable consumer. An acknowledgement that is lost
+// lets the event come again.
+func (f *follower) work(msg jetstream.Msg) error {
+	event, err := ParseEvent(msg.Subject(), msg.Headers(), msg.Data())
+	if err != nil {
+		_ = msg.Term() // first, for it is none the next time either
+		if !f.yield(Event{}, err) {
+			return errLeft
+		}
+		return nil
+	}
+	if !f.yield(event, nil) {
+		_ = msg.Nak()
+		return errLeft
+	}
+	_ = msg.Ack()
+	return nil
+}

@@ -1,0 +1,787 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/bus/kvstore"
+)
+
+// stream is a NATS server with the stream of events, and who tells events there.
+type stream struct {
+	t  *testing.T
+	s  *embedded.Server
+	nc *nats.Conn
+	js jetstream.JetStream
+}
+
+func newStream(t *testing.T) *stream {
+	t.Helper()
+	s := newServer(t)
+	return openStream(t, s)
+}
+
+func openStream(t *testing.T, s *embedded.Server) *stream {
+	t.Helper()
+	nc := connect(t, s)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &stream{t, s, nc, js}
+	x.open()
+	return x
+}
+
+// open makes the stream.
+func (x *stream) open() {
+	x.t.Helper()
+	if err := kvstore.OpenEvents(x.t.Context(), kvstore.Config{Conn: x.nc, JS: x.js, Log: quiet}, 1<<20); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+// message is an event: an alert that is known, or what is not known here.
+func message(alert bool, n int) *nats.Msg {
+	msg := nats.NewMsg("leaf.events.info.test.number.k")
+	if alert {
+		msg.Subject = "leaf.events.alert.segment.starved.order"
+	}
+	msg.Header.Set("ce-time", time.Now().UTC().Format(time.RFC3339Nano))
+	msg.Data = fmt.Appendf(nil, `{"waiting":%d}`, n)
+	return msg
+}
+
+// tell brings events to the stream, numbered from first to last.
+func (x *stream) tell(alert bool, first, last int) {
+	x.t.Helper()
+	for n := first; n <= last; n++ {
+		x.keep(message(alert, n))
+	}
+}
+
+func (x *stream) keep(msg *nats.Msg) {
+	x.t.Helper()
+	if _, err := x.js.PublishMsg(x.t.Context(), msg); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+// consumers returns those that the stream has.
+func (x *stream) consumers() (all []*jetstream.ConsumerInfo) {
+	x.t.Helper()
+	s, err := x.js.Stream(x.t.Context(), bus.EventStream)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	list := s.ListConsumers(x.t.Context())
+	for c := range list.Info() {
+		all = append(all, c)
+	}
+	if err := list.Err(); err != nil {
+		x.t.Fatal(err)
+	}
+	return all
+}
+
+// consumer waits for the only one of the stream.
+func (x *stream) consumer() *jetstream.ConsumerInfo {
+	x.t.Helper()
+	var found []*jetstream.ConsumerInfo
+	eventually(x.t, "there is a consumer", func() bool {
+		found = x.consumers()
+		return len(found) == 1
+	})
+	return found[0]
+}
+
+// came is what a loop over events got.
+type came struct {
+	bus.Event
+	err error
+}
+
+func (c came) String() string {
+	if c.err != nil {
+		return "error: " + c.err.Error()
+	}
+	return string(c.Data)
+}
+
+// following is a loop over events in a goroutine. It takes the next one when the
+// one before was taken from it.
+type following struct {
+	t    *testing.T
+	all  chan came
+	stop func() // and wait until it has ended
+}
+
+func follow(t *testing.T, c *bus.Client, opts ...bus.EventOption) *following {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	f := &following{t: t, all: make(chan came)}
+	go func() {
+		defer close(f.all)
+		for e, err := range c.Events(ctx, opts...) {
+			select {
+			case f.all <- came{e, err}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	f.stop = sync.OnceFunc(func() {
+		cancel()
+		for last := range f.all {
+			_ = last // what it had already
+		}
+	})
+	t.Cleanup(f.stop)
+	return f
+}
+
+// next returns what comes next, and false at the end.
+func (f *following) next() (came, bool) {
+	f.t.Helper()
+	select {
+	case c, ok := <-f.all:
+		return c, ok
+	case <-time.After(patience):
+		f.t.Fatal("nothing comes, and it does not end")
+		panic("unreachable")
+	}
+}
+
+// want checks that the events from first to last are the next ones.
+func (f *following) want(first, last int) {
+	f.t.Helper()
+	for n := first; n <= last; n++ {
+		if c, ok := f.next(); !ok || c.err != nil || string(c.Data) != fmt.Sprintf(`{"waiting":%d}`, n) {
+			f.t.Fatalf("%v came (%v), want event %d", c, ok, n)
+		}
+	}
+}
+
+// fails checks that an error with these texts is the next and the last.
+func (f *following) fails(texts ...string) error {
+	f.t.Helper()
+	c, ok := f.next()
+	if !ok || c.err == nil {
+		f.t.Fatalf("%v came (%v), want an error", c, ok)
+	}
+	for _, text := range texts {
+		if !strings.Contains(c.err.Error(), text) {
+			f.t.Errorf("the error %q does not say %q", c.err, text)
+		}
+	}
+	if more, ok := f.next(); ok {
+		f.t.Errorf("after the error %v came", more)
+	}
+	return c.err
+}
+
+// An hour ago is before all that a test tells.
+func anHourAgo() bus.EventOption { return bus.Since(time.Now().Add(-time.Hour)) }
+
+func TestFollowWhich(t *testing.T) {
+	x := newStream(t)
+	x.tell(true, 1, 2)
+	x.tell(false, 3, 4)
+	c := bus.NewClient(connect(t, x.s))
+	all, alerts := follow(t, c, anHourAgo()), follow(t, c, anHourAgo(), bus.AlertsOnly())
+	all.want(1, 4)
+	alerts.want(1, 2)
+	begun := len(x.consumers())
+	fromNow, live, liveAlerts := follow(t, c), follow(t, c, bus.Live()), follow(t, c, bus.Live(), bus.AlertsOnly())
+	eventually(t, "all listen", func() bool { return len(x.consumers()) == begun+1 })
+	// A plain subscription shows itself by what it hears only.
+	var heard []came
+	for n := 5; len(heard) == 0; n++ {
+		x.tell(true, n, n)
+		select {
+		case c := <-live.all:
+			heard = append(heard, c)
+		case <-time.After(time.Millisecond):
+		}
+	}
+	if c, _ := fromNow.next(); string(c.Data) != `{"waiting":5}` {
+		t.Errorf("%v came first, want event 5", c)
+	}
+	c5, _ := alerts.next()
+	if body, ok := c5.Body.(bus.StarvedEvent); !ok || body.Waiting != 5 || c5.Key != "order" || c5.Severity != "alert" {
+		t.Errorf("the alert is %+v", c5.Event)
+	}
+	x.tell(false, 900, 900)
+	x.tell(true, 901, 901)
+	for _, f := range []*following{all, fromNow, live} {
+		eventually(t, "the last ones come", func() bool { c, _ := f.next(); return string(c.Data) == `{"waiting":900}` })
+		f.want(901, 901)
+	}
+	for _, f := range []*following{alerts, liveAlerts} {
+		eventually(t, "the last alert comes", func() bool {
+			c, _ := f.next()
+			if c.Severity != "alert" {
+				t.Errorf("%v came, which is no alert", c)
+			}
+			return string(c.Data) == `{"waiting":901}`
+		})
+	}
+}
+
+// Whatever the end of a loop is, it leaves nothing: no consumer on the server,
+// no subscription on the connection, no goroutine (see TestMain).
+func TestFollowLeavesNothing(t *testing.T) {
+	x := newStream(t)
+	nc := connect(t, x.s)
+	c := bus.NewClient(nc)
+	if _, err := nc.Request("$JS.API.INFO", nil, patience); err != nil {
+		t.Fatal(err)
+	}
+	subscriptions := nc.NumSubscriptions() // that of all answers is there
+	stop, told := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(told)
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Millisecond):
+				_ = x.nc.PublishMsg(message(true, n))
+			}
+		}
+	}()
+	defer func() { close(stop); <-told }()
+	for name, opts := range map[string][]bus.EventOption{"stream": nil, "since": {anHourAgo()}, "live": {bus.Live()}} {
+		for _, end := range []string{"left", "cancelled in the loop", "cancelled from elsewhere"} {
+			ctx, cancel := context.WithCancel(t.Context())
+			n := 0
+			for _, err := range c.Events(ctx, opts...) {
+				if n++; err != nil {
+					t.Errorf("%s, %s: %v", name, end, err)
+				}
+				if n > 3 && end != "cancelled from elsewhere" {
+					t.Errorf("%s, %s: an event came after the end", name, end)
+				}
+				if n == 3 && end == "left" {
+					break
+				}
+				if n == 3 && end == "cancelled in the loop" {
+					cancel()
+				}
+				if n == 3 && end == "cancelled from elsewhere" {
+					time.AfterFunc(2*time.Millisecond, cancel)
+				}
+			}
+			cancel()
+			if n < 3 {
+				t.Errorf("%s, %s: it ended after %d", name, end, n)
+			}
+			eventually(t, "no subscription is left", func() bool { return nc.NumSubscriptions() == subscriptions })
+			if left := x.consumers(); len(left) > 0 {
+				t.Errorf("%s, %s: the consumer %s is left", name, end, left[0].Name)
+			}
+		}
+	}
+}
+
+// A message that is no event is told, and not in the way of those behind it.
+func TestFollowPastOthers(t *testing.T) {
+	x := newStream(t)
+	c := bus.NewClient(connect(t, x.s))
+	odd := func() {
+		t.Helper()
+		for _, change := range []func(*nats.Msg){
+			func(m *nats.Msg) { m.Subject = "leaf.events.nonsense" },
+			func(m *nats.Msg) { m.Header = nil },
+			func(m *nats.Msg) { m.Data = []byte("{") },
+			func(m *nats.Msg) { m.Data = []byte(`{"waiting":"many"}`) },
+		} {
+			msg := message(true, 0)
+			change(msg)
+			x.keep(msg)
+		}
+	}
+	check := func(f *following) {
+		t.Helper()
+		f.want(1, 1)
+		for range 4 {
+			if got, ok := f.next(); !ok || !errors.Is(got.err, bus.ErrNotAnEvent) || !strings.Contains(got.err.Error(), "leaf.events.") {
+				t.Errorf("%v came, want the message that is no event named", got)
+			}
+		}
+		f.want(2, 2)
+	}
+	live := follow(t, c, bus.Live())
+	eventually(t, "it listens", func() bool {
+		x.tell(false, 0, 0)
+		select {
+		case <-live.all:
+			return true
+		case <-time.After(time.Millisecond):
+			return false
+		}
+	})
+	since := time.Now()
+	x.tell(true, 1, 1)
+	odd()
+	x.tell(true, 2, 2)
+	eventually(t, "it has heard the first", func() bool { c, _ := live.next(); return string(c.Data) == `{"waiting":1}` })
+	live.stop()
+	f := follow(t, c, bus.Since(since))
+	check(f)
+	f.stop()
+	f = follow(t, c, bus.Since(since), bus.Durable("d"))
+	check(f)
+	x.tell(true, 3, 3)
+	f.want(3, 3) // it asked for it: event 2 is acknowledged
+	f.stop()
+	eventually(t, "all is acknowledged", func() bool {
+		about := x.consumer()
+		return about.NumAckPending == 0 && about.NumPending == 0 && about.AckFloor.Stream == about.Delivered.Stream
+	})
+}
+
+func TestFollowWhatCannotBe(t *testing.T) {
+	x := newStream(t)
+	for _, opts := range [][]bus.EventOption{{bus.Live(), anHourAgo()}, {bus.Live(), bus.Durable("d")}} {
+		follow(t, bus.NewClient(x.nc), opts...).fails("Live goes with neither")
+	}
+	for _, name := range []string{"", "a.b", "a b"} {
+		if err := follow(t, bus.NewClient(x.nc), bus.Durable(name)).fails("durable"); !errors.Is(err, jetstream.ErrInvalidConsumerName) {
+			t.Errorf("the name %q: %v", name, err)
+		}
+	}
+	empty := connect(t, newServer(t))
+	if err := follow(t, bus.NewClient(empty)).fails("there is no stream LEAF_EVENTS", "a generator makes it"); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Error(err)
+	}
+	domain, err := jetstream.NewWithDomain(x.nc, "elsewhere")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := follow(t, bus.NewClient(x.nc, bus.JetStream(domain))).fails("no JetStream"); !errors.Is(err, bus.ErrNoJetStream) {
+		t.Error(err)
+	}
+	closed := connect(t, x.s)
+	f := follow(t, bus.NewClient(closed), anHourAgo())
+	live := follow(t, bus.NewClient(closed), bus.Live())
+	x.consumer()
+	eventually(t, "both listen", func() bool { return closed.NumSubscriptions() == 3 })
+	closed.Close()
+	f.fails("closed")
+	live.fails("closed")
+}
+
+// Without JetStream events are heard live, and only so.
+func TestFollowWithoutJetStream(t *testing.T) {
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	defer func() { s.Shutdown(); s.WaitForShutdown() }()
+	if !s.ReadyForConnections(patience) {
+		t.Fatal("the server is not ready")
+	}
+	nc, err := nats.Connect(s.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	c := bus.NewClient(nc)
+	for _, opts := range [][]bus.EventOption{nil, {anHourAgo()}, {bus.Durable("d")}} {
+		if err := follow(t, c, opts...).fails("no JetStream", "--live"); !errors.Is(err, bus.ErrNoJetStream) {
+			t.Error(err)
+		}
+	}
+	f := follow(t, c, bus.Live())
+	eventually(t, "an event is heard", func() bool {
+		if err := nc.PublishMsg(message(true, 1)); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case got := <-f.all:
+			body, ok := got.Body.(bus.StarvedEvent)
+			return ok && body.Waiting == 1
+		case <-time.After(time.Millisecond):
+			return false
+		}
+	})
+	f.stop()
+}
+
+// outage is a server that goes and comes back, and a follower whose connection
+// comes back when it is told to.
+type outage struct {
+	*stream
+	cfg   embedded.Config
+	nc    *nats.Conn // the follower's
+	allow chan struct{}
+}
+
+func newOutage(t *testing.T) *outage {
+	t.Helper()
+	cfg := embedded.Config{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), Logger: quiet}
+	s, err := embedded.Start(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &outage{cfg: cfg, allow: make(chan struct{})}
+	o.cfg.Listen = strings.TrimPrefix(s.ClientURL(), "nats://")
+	o.stream = openStream(t, s)
+	t.Cleanup(func() { o.s.Close() })
+	return o
+}
+
+// client is the follower.
+func (o *outage) client() *bus.Client {
+	o.t.Helper()
+	var err error
+	o.nc, err = nats.Connect(o.s.ClientURL(), nats.MaxReconnects(-1), nats.CustomReconnectDelay(func(int) time.Duration {
+		<-o.allow
+		return 0
+	}))
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	o.t.Cleanup(o.nc.Close)
+	o.t.Cleanup(o.back)
+	return bus.NewClient(o.nc)
+}
+
+// away ends the server, and restart starts it anew: without the follower.
+func (o *outage) away() {
+	o.t.Helper()
+	o.s.Close()
+	eventually(o.t, "the follower is cut off", func() bool { return !o.nc.IsConnected() })
+}
+
+func (o *outage) restart() {
+	o.t.Helper()
+	s, err := embedded.Start(o.cfg)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	o.stream = openStream(o.t, s)
+}
+
+// back lets the follower come back.
+func (o *outage) back() {
+	select {
+	case <-o.allow:
+	default:
+		close(o.allow)
+	}
+}
+
+// What happens while the connection is away is not missed, also by one that has
+// heard nothing yet, and nothing comes twice.
+func TestFollowThroughRestart(t *testing.T) {
+	o := newOutage(t)
+	o.tell(true, 1, 3)
+	c := o.client()
+	all, fromNow := follow(t, c, anHourAgo(), bus.AlertsOnly()), follow(t, c)
+	durable := follow(t, c, bus.Durable("d"), anHourAgo())
+	all.want(1, 3)
+	durable.want(1, 2) // the third is on its way, or here
+	eventually(t, "they listen", func() bool { return len(o.consumers()) == 3 })
+	o.away()
+	o.restart()
+	o.tell(true, 4, 300)
+	o.back()
+	all.want(4, 300)
+	fromNow.want(4, 300)
+	got := make(map[string]bool)
+	for !got[`{"waiting":300}`] || !got[`{"waiting":3}`] {
+		e, ok := durable.next()
+		if !ok || e.err != nil {
+			t.Fatalf("%v came (%v)", e, ok)
+		}
+		got[string(e.Data)] = true
+	}
+	for n := 3; n <= 300; n++ {
+		if !got[fmt.Sprintf(`{"waiting":%d}`, n)] {
+			t.Errorf("event %d did not come to the durable consumer", n)
+		}
+	}
+	all.stop()
+	fromNow.stop()
+	if left := o.consumers(); len(left) != 1 || left[0].Name != "d" {
+		t.Errorf("there are %d consumers, want the durable one", len(left))
+	}
+}
+
+// cable is what a connection goes through.
+type cable struct {
+	mu   sync.Mutex
+	conn net.Conn
+	cut  bool
+}
+
+// Dial implements [nats.CustomDialer].
+func (c *cable) Dial(network, address string) (conn net.Conn, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cut {
+		return nil, errors.New("the cable is cut")
+	}
+	c.conn, err = net.Dial(network, address)
+	return c.conn, err
+}
+
+// One that waits for a server that cannot be reached ends when it is told to.
+func TestFollowEndsWhileAway(t *testing.T) {
+	x := newStream(t)
+	var c cable
+	nc, err := nats.Connect(x.s.ClientURL(), nats.SetCustomDialer(&c), nats.MaxReconnects(-1), nats.ReconnectWait(time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	f := follow(t, bus.NewClient(nc))
+	x.consumer()
+	c.mu.Lock()
+	c.cut = true
+	c.conn.Close()
+	c.mu.Unlock()
+	eventually(t, "it is cut off", func() bool { return !nc.IsConnected() })
+	ended := make(chan struct{})
+	go func() { defer close(ended); f.stop() }()
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		t.Error("it does not end")
+	}
+}
+
+// A stream that was deleted and made anew begins its numbers anew.
+func TestFollowStreamMadeAnew(t *testing.T) {
+	x := newStream(t)
+	f := follow(t, bus.NewClient(connect(t, x.s)), anHourAgo())
+	x.tell(true, 1, 5)
+	f.want(1, 5)
+	if err := x.js.DeleteStream(t.Context(), bus.EventStream); err != nil {
+		t.Fatal(err)
+	}
+	x.open()
+	x.tell(true, 6, 8)
+	f.want(6, 8)
+	x.tell(true, 9, 12)
+	f.want(9, 12)
+}
+
+// A stream that lost its end uses numbers again.
+func TestFollowRestoredStream(t *testing.T) {
+	o := newOutage(t)
+	o.tell(true, 1, 2)
+	o.s.Close()
+	backup := t.TempDir()
+	if err := os.CopyFS(backup, os.DirFS(o.cfg.StoreDir)); err != nil {
+		t.Fatal(err)
+	}
+	o.restart()
+	f := follow(t, o.client(), anHourAgo())
+	o.tell(true, 3, 6)
+	f.want(1, 6)
+	o.consumer()
+	o.away()
+	o.cfg.StoreDir = backup
+	o.restart()
+	o.back()
+	o.consumer()
+	o.tell(true, 7, 8) // as 3 and 4
+	f.want(7, 8)
+}
+
+// When a message shows that others were lost on their way, these are sent again,
+// in their order.
+func TestFollowLosesNothing(t *testing.T) {
+	x := newStream(t)
+	f := follow(t, bus.NewClient(connect(t, x.s)))
+	// What another takes from the consumer never comes here.
+	consumer, err := x.js.Consumer(t.Context(), bus.EventStream, x.consumer().Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stolen, err := consumer.Fetch(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "both wait for events", func() bool { return x.consumer().NumWaiting == 2 })
+	x.tell(true, 1, 5)
+	select {
+	case <-stolen.Messages():
+	case <-time.After(patience):
+		t.Fatal("nothing was taken")
+	}
+	f.want(1, 5)
+	f.stop()
+	if left := x.consumers(); len(left) > 0 {
+		t.Errorf("%d consumers are left", len(left))
+	}
+}
+
+// A durable consumer goes on where the last one was: what it was left at comes
+// again, what was handled does not.
+func TestDurable(t *testing.T) {
+	x := newStream(t)
+	x.tell(true, 1, 3)
+	c := bus.NewClient(connect(t, x.s))
+	leaveAt := func(last int, opts ...bus.EventOption) (got []string) {
+		t.Helper()
+		for e, err := range c.Events(t.Context(), append(opts, bus.Durable("pager"))...) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, string(e.Data))
+			if string(e.Data) == fmt.Sprintf(`{"waiting":%d}`, last) {
+				break
+			}
+		}
+		return got
+	}
+	expect := func(got []string, first, last int) {
+		t.Helper()
+		want := make([]string, 0)
+		for n := first; n <= last; n++ {
+			want = append(want, fmt.Sprintf(`{"waiting":%d}`, n))
+		}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%v came, want %v", got, want)
+		}
+	}
+	expect(leaveAt(2, anHourAgo()), 1, 2)
+	x.tell(true, 4, 5)
+	expect(leaveAt(3), 2, 3)
+	expect(leaveAt(5, bus.Since(time.Now().Add(time.Hour))), 3, 5) // since when: at its first use alone
+	about := x.consumer().Config
+	if about.AckWait != 30*time.Second || about.MaxAckPending != 512 || about.Durable != "pager" || about.InactiveThreshold != 0 {
+		t.Errorf("it was made as %+v", about)
+	}
+
+	// Who dies at an event lets it come again.
+	if _, err := x.js.UpdateConsumer(t.Context(), bus.EventStream, quick(about)); err != nil {
+		t.Fatal(err)
+	}
+	dying := connect(t, x.s)
+	f := follow(t, bus.NewClient(dying), bus.Durable("pager"))
+	f.want(5, 5)
+	x.tell(true, 6, 6)
+	eventually(t, "it works on the next", func() bool { return x.consumer().AckFloor.Stream == 5 && x.consumer().NumAckPending == 1 })
+	dying.Close()
+	f.stop()
+	expect(leaveAt(6), 6, 6)
+	if about := x.consumer().Config; about.AckWait != 200*time.Millisecond {
+		t.Errorf("the consumer that was there was changed: %+v", about)
+	}
+}
+
+// quick is a consumer whose events come again soon.
+func quick(cfg jetstream.ConsumerConfig) jetstream.ConsumerConfig {
+	cfg.AckWait = 200 * time.Millisecond
+	return cfg
+}
+
+// Those who follow under one name share the events, also if all begin at once.
+func TestDurableShared(t *testing.T) {
+	x := newStream(t)
+	const sharers, events = 4, 200
+	clients := make([]*bus.Client, sharers)
+	for i := range clients {
+		clients[i] = bus.NewClient(connect(t, x.s))
+	}
+	var loops []*following
+	for i, c := range clients {
+		since := bus.Since(time.Now().Add(-time.Hour - time.Duration(i)*time.Minute)) // nobody begins like another
+		loops = append(loops, follow(t, c, bus.Durable("d"), since))
+	}
+	x.tell(true, 1, events)
+	count := make(map[string]int)
+	for n := 0; n < events; n++ {
+		var got came
+		select {
+		case got = <-loops[0].all:
+		case got = <-loops[1].all:
+		case got = <-loops[2].all:
+		case got = <-loops[3].all:
+		case <-time.After(patience):
+			t.Fatalf("only %d came", n)
+		}
+		if got.err != nil {
+			t.Fatal(got.err)
+		}
+		count[string(got.Data)]++
+	}
+	if len(count) != events {
+		t.Errorf("%d events came, want %d, each once: %v", len(count), events, count)
+	}
+	if err := x.js.DeleteConsumer(t.Context(), bus.EventStream, "d"); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range loops {
+		f.fails(`"d" was deleted`)
+	}
+	if left := x.consumers(); len(left) > 0 {
+		t.Errorf("%s was made again", left[0].Name)
+	}
+}
+
+// A consumer that is there is never changed: it is used, or refused.
+func TestDurableThatIsThere(t *testing.T) {
+	x := newStream(t)
+	x.tell(true, 1, 1)
+	c := bus.NewClient(connect(t, x.s))
+	for name, test := range map[string]struct {
+		cfg     jetstream.ConsumerConfig
+		opts    []bus.EventOption
+		refused string
+	}{
+		"all":           {jetstream.ConsumerConfig{FilterSubject: bus.EventSubjects}, nil, ""},
+		"unfiltered":    {jetstream.ConsumerConfig{}, nil, ""},
+		"alerts":        {jetstream.ConsumerConfig{FilterSubjects: []string{bus.AlertSubjects}}, []bus.EventOption{bus.AlertsOnly()}, ""},
+		"alerts-all":    {jetstream.ConsumerConfig{FilterSubject: bus.AlertSubjects}, nil, `it is for ["leaf.events.alert.>"], and "leaf.events.>"`},
+		"all-alerts":    {jetstream.ConsumerConfig{}, []bus.EventOption{bus.AlertsOnly()}, `it is for ["leaf.events.>"], and "leaf.events.alert.>"`},
+		"no-acks":       {jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}, nil, "acknowledged"},
+		"not-durable":   {jetstream.ConsumerConfig{Name: "not-durable", InactiveThreshold: time.Hour}, nil, "not durable"},
+		"of-two-kinds":  {jetstream.ConsumerConfig{FilterSubjects: []string{bus.AlertSubjects, "leaf.events.info.>"}}, nil, "it is for"},
+		"pushes-events": {jetstream.ConsumerConfig{DeliverSubject: "somewhere"}, nil, "sends events to a subject of its own"},
+	} {
+		if test.cfg.Name == "" {
+			test.cfg.Durable = name
+		}
+		if test.cfg.DeliverSubject != "" {
+			if _, err := x.js.CreatePushConsumer(t.Context(), bus.EventStream, test.cfg); err != nil {
+				t.Fatal(name, err)
+			}
+		} else if _, err := x.js.CreateConsumer(t.Context(), bus.EventStream, test.cfg); err != nil {
+			t.Fatal(name, err)
+		}
+		before := fmt.Sprintf("%+v", x.consumer().Config)
+		f := follow(t, c, append(test.opts, bus.Durable(name))...)
+		if test.refused == "" {
+			f.want(1, 1)
+			f.stop()
+		} else {
+			f.fails(test.refused, "nats consumer rm LEAF_EVENTS "+name)
+		}
+		if after := fmt.Sprintf("%+v", x.consumer().Config); after != before {
+			t.Errorf("%s was changed from %s to %s", name, before, after)
+		}
+		if err := x.js.DeleteConsumer(t.Context(), bus.EventStream, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
