@@ -159,7 +159,11 @@ func (c *Client) attempt(ctx context.Context, subject string, body []byte) (*nat
 	if err == nil {
 		return msg, replyError(msg)
 	}
-	if cause := context.Cause(ctx); cause != nil {
+	cause := context.Cause(ctx)
+	switch {
+	case errors.Is(cause, nats.ErrPermissionViolation):
+		return nil, cause
+	case errors.Is(cause, context.DeadlineExceeded): // the attempt's, if it is not the caller's
 		err = cause
 	}
 	switch {
@@ -199,11 +203,12 @@ func timedOut(err error) bool {
 // gaveUp is the error of whoever gave up when the context was done: it matches
 // the context's, and says why.
 func gaveUp(ctx context.Context, why error) error {
-	end := context.Cause(ctx)
-	if end == nil || errors.Is(why, end) {
-		return why
+	for _, end := range []error{ctx.Err(), context.Cause(ctx)} {
+		if end != nil && !errors.Is(why, end) {
+			why = fmt.Errorf("%w (%w)", why, end)
+		}
 	}
-	return fmt.Errorf("%w (%w)", why, end)
+	return why
 }
 
 // retryable reports whether another attempt may succeed.

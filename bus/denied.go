@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 )
 
-// deniedLook is how long a request goes unanswered before the client asks
-// whether the server refused it.
+// deniedLook is how long a request goes unanswered before the client looks
+// whether the server refused it. It looks again after twice as long, and so on.
 const deniedLook = 20 * time.Millisecond
 
 // deafness is that the inbox of all requests was refused. It is subscribed to, and
@@ -28,37 +29,67 @@ type deafness struct {
 // the caller's, and the last error of the connection is all that others can see. stop
 // must be called.
 func (c *Client) attempting(ctx context.Context, subject string) (_ context.Context, stop func()) {
-	before := c.nc.LastError()
-	ctx, cancel := context.WithCancelCause(ctx)
-	look := time.AfterFunc(deniedLook, func() {
-		late, stop := context.WithTimeout(ctx, attemptTimeout-deniedLook)
-		defer stop()
-		if err := c.denied(late, before, subject); err != nil {
-			cancel(err)
-			return
-		}
-		<-late.Done()
-		cancel(late.Err())
-	})
-	return ctx, func() { look.Stop(); cancel(nil) }
+	a := &attempt{c: c, subject: subject, before: c.nc.LastError(), pause: deniedLook}
+	a.ctx, a.end = context.WithCancelCause(ctx)
+	a.mu.Lock()
+	a.timer = time.AfterFunc(a.pause, a.look)
+	a.mu.Unlock()
+	return a.ctx, a.stop
+}
+
+// attempt is what watches over an attempt. It costs no goroutine while it waits:
+// there may be many that are slow.
+type attempt struct {
+	c       *Client
+	subject string
+	before  error // the connection's last one
+	ctx     context.Context
+	end     context.CancelCauseFunc
+
+	mu    sync.Mutex
+	timer *time.Timer
+	pause time.Duration // before the next look
+	took  time.Duration // until the last one
+}
+
+func (a *attempt) stop() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.timer.Stop()
+	a.end(nil)
+}
+
+func (a *attempt) look() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.took += a.pause
+	if err := a.c.denied(a.before, a.subject); err != nil {
+		a.end(err)
+		return
+	}
+	if a.took >= attemptTimeout {
+		a.end(context.DeadlineExceeded)
+		return
+	}
+	if a.ctx.Err() == nil {
+		a.pause = min(2*a.pause, attemptTimeout-a.took)
+		a.timer.Reset(a.pause)
+	}
 }
 
 // denied returns the denial of a request on subject that was sent since the
 // connection's last error was before; nil if there is none.
-func (c *Client) denied(ctx context.Context, before error, subject string) error {
-	// The server answers in order: what it says of the request comes before
-	// its answer to this.
-	if c.nc.FlushWithContext(ctx) != nil {
-		return nil
-	}
-	connected := c.nc.Stats().Reconnects
-	if d := c.deaf.Load(); d != nil && d.connected == connected {
+func (c *Client) denied(before error, subject string) error {
+	if d := c.deaf.Load(); d != nil && d.connected == c.nc.Stats().Reconnects {
 		return d.err
+	}
+	if !errors.Is(c.nc.LastError(), nats.ErrPermissionViolation) {
+		return nil
 	}
 	inbox := c.nc.NewRespInbox()
 	inbox = inbox[:strings.LastIndexByte(inbox, '.')] + ".*"
 	if err := c.denialOfInbox(inbox); err != nil {
-		c.deaf.Store(&deafness{err, connected})
+		c.deaf.Store(&deafness{err, c.nc.Stats().Reconnects})
 		return err
 	}
 	return c.denial(before, subject)

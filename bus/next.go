@@ -31,10 +31,11 @@ func (c *Client) next(ctx context.Context, gs *groups, tag string, from func() (
 		// A timer for each caller would cost more than all the rest.
 		came := time.Now()
 		select {
-		case <-b.done:
-			return b.one()
-		case <-b.late:
+		case <-b.wake:
 		case <-ctx.Done():
+		}
+		if b.answered.Load() {
+			return b.one()
 		}
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, came.Add(c.timeout))
@@ -69,14 +70,14 @@ type batch struct {
 	callers int // that are still here; under the lock of groups
 	ctx     context.Context
 	cancel  context.CancelFunc // when none is
-	late    chan struct{}      // closed when the first of them has waited for the client's timeout
-	timer   *time.Timer        // does that; nil: there is no timeout
+	timer   *time.Timer        // for the client's timeout, from the first of them on; nil: there is none
+	wake    chan struct{}      // closed when that is over, or before, when there is an answer
 
-	// Set before done is closed, and as many as there are callers then, unless there is an error.
-	done  chan struct{}
-	ids   []Range
-	err   error
-	taken atomic.Int64 // of ids
+	answered atomic.Bool   // set under the lock of groups
+	done     chan struct{} // closed then: after the lock, which those who wake up want for their next ID
+	ids      []Range       // as many as there are callers then, unless there is an error
+	err      error
+	taken    atomic.Int64 // of ids
 }
 
 // join adds a caller to the next batch of a tag, and sees to it that somebody
@@ -105,10 +106,10 @@ func (gs *groups) join(tag string, from func() (*source, error)) (*group, *batch
 }
 
 func newBatch(timeout time.Duration) *batch {
-	b := &batch{done: make(chan struct{}), late: make(chan struct{})}
+	b := &batch{done: make(chan struct{}), wake: make(chan struct{})}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	if timeout > 0 {
-		b.timer = time.AfterFunc(timeout, func() { close(b.late) })
+		b.timer = time.AfterFunc(timeout, func() { close(b.wake) })
 	}
 	return b
 }
@@ -116,8 +117,8 @@ func newBatch(timeout time.Duration) *batch {
 // end lets go of what a batch has.
 func (b *batch) end() {
 	b.cancel()
-	if b.timer != nil {
-		b.timer.Stop()
+	if b.timer != nil && b.timer.Stop() {
+		close(b.wake)
 	}
 }
 
@@ -126,10 +127,8 @@ func (b *batch) end() {
 func (gs *groups) leave(g *group, b *batch) bool {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
-	select {
-	case <-b.done:
+	if b.answered.Load() {
 		return false
-	default:
 	}
 	b.callers--
 	if b.callers == 0 {
@@ -166,8 +165,9 @@ func (gs *groups) serve(g *group) {
 		gs.mu.Lock()
 		b.ids, spare = cut(ids, int64(b.callers))
 		b.err = err
-		close(b.done)
+		b.answered.Store(true)
 		gs.mu.Unlock()
+		close(b.done)
 		b.end()
 	}
 }

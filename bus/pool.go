@@ -53,7 +53,6 @@ type Pool struct {
 	filled   time.Time  // when the last one succeeded; zero: none has
 	hungry   bool       // a caller waited, since then
 	stale    bool       // IDs became too old, since then
-	waiting  int64      // callers, now
 	closed   bool
 	running  sync.WaitGroup
 }
@@ -70,9 +69,14 @@ type piece struct {
 
 // fill is a fetch.
 type fill struct {
-	began time.Time
-	done  chan struct{}
-	err   error // once done is closed
+	began   time.Time
+	waiting int64 // callers
+	done    chan struct{}
+
+	// Once done is closed:
+	err   error
+	asked time.Time
+	ids   []Range // for those who wait
 }
 
 // PoolOption changes how a [Pool] works.
@@ -138,30 +142,34 @@ func (p *Pool) Next(ctx context.Context) (int64, error) {
 func (p *Pool) slow(ctx context.Context, c *piece, i int64) (int64, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var f *fill // that the caller has waited for
+	waited := false
 	for {
 		if i <= c.n {
-			if !p.old(c) {
+			if !p.old(c.born) {
 				p.look()
 				return c.first + i - 1, nil
 			}
 			p.stale = true
 		}
 		if c == p.cur.Load() && !p.advance() {
-			if f == nil {
+			if !waited {
 				var cancel context.CancelFunc
 				ctx, cancel = p.bound(ctx)
 				defer cancel()
 			}
 			// What was asked for before this caller came may have been true only then.
-			earlier := f == nil && p.filling != nil
-			var err error
-			if f, err = p.wait(ctx); err == nil && f.err != nil && !earlier && !retryable(f.err) {
-				err = f.err
-			}
+			earlier := !waited && p.filling != nil
+			f, err := p.wait(ctx)
 			if err != nil {
 				return 0, err
 			}
+			if id, ok := p.share(f); ok {
+				return id, nil
+			}
+			if f.err != nil && !earlier && !p.closed && !retryable(f.err) {
+				return 0, f.err
+			}
+			waited = true
 		}
 		c = p.cur.Load()
 		i = c.taken.Add(1)
@@ -178,19 +186,33 @@ func (p *Pool) wait(ctx context.Context) (*fill, error) {
 		return nil, p.why(ctx)
 	}
 	p.hungry = p.hungry || !p.filled.IsZero() && !p.stale
-	p.waiting++
-	f := p.start()
+	f := p.start(1)
+	f.waiting++
 	p.mu.Unlock()
 	select {
 	case <-f.done:
 	case <-ctx.Done():
 	}
 	p.mu.Lock()
-	p.waiting--
-	if p.closed {
-		return nil, ErrPoolClosed
+	if f == p.filling {
+		f.waiting--
 	}
 	return f, nil
+}
+
+// share returns the ID that a fetch has for one of those who waited for it:
+// callers that run would take them all before they have woken up.
+func (p *Pool) share(f *fill) (id int64, ok bool) {
+	if len(f.ids) == 0 {
+		return 0, false
+	}
+	var one []Range
+	one, f.ids = cut(f.ids, 1)
+	if p.old(f.asked) {
+		p.stale = true
+		return 0, false
+	}
+	return one[0].First, true
 }
 
 // advance makes the next piece the current one, if there is one.
@@ -198,7 +220,7 @@ func (p *Pool) advance() bool {
 	for len(p.ahead) > 0 {
 		c := p.ahead[0]
 		p.ahead, p.kept = p.ahead[1:], p.kept-c.n
-		if p.old(c) {
+		if p.old(c.born) {
 			p.stale = true
 			continue
 		}
@@ -209,14 +231,15 @@ func (p *Pool) advance() bool {
 	return false
 }
 
-// old reports whether the IDs of a piece are not to be handed out any more.
-func (p *Pool) old(c *piece) bool {
+// old reports whether IDs that were asked for then are not to be handed out any
+// more.
+func (p *Pool) old(asked time.Time) bool {
 	if p.maxAge == 0 {
 		return false
 	}
 	now := time.Now()
 	// The wall clock notices that the machine slept, which the monotonic one may not.
-	return max(now.Sub(c.born), now.Round(0).Sub(c.born.Round(0))) > p.maxAge
+	return max(now.Sub(asked), now.Round(0).Sub(asked.Round(0))) > p.maxAge
 }
 
 // left is how many IDs there are.
@@ -228,7 +251,7 @@ func (p *Pool) left() int64 {
 // look starts a fetch if it is time.
 func (p *Pool) look() {
 	if p.left() <= p.want {
-		p.start()
+		p.start(1)
 	}
 	p.arm(p.cur.Load())
 }
@@ -244,12 +267,12 @@ func (p *Pool) arm(c *piece) {
 	}
 }
 
-// start returns the fetch that is under way, after it has started one if there
-// is none; nil if the pool is closed.
-func (p *Pool) start() *fill {
+// start returns the fetch that is under way, after it has started one, for least
+// IDs or more, if there is none; nil if the pool is closed.
+func (p *Pool) start(least int64) *fill {
 	if p.filling == nil && !p.closed {
 		f := &fill{done: make(chan struct{}), began: time.Now()}
-		n := min(max(p.distance-p.left(), p.waiting, 1), p.most)
+		n := min(max(p.distance-p.left(), least), p.most)
 		p.filling = f
 		p.running.Go(func() { p.run(f, n) })
 	}
@@ -274,11 +297,16 @@ func (p *Pool) run(f *fill, n int64) {
 		p.arm(p.cur.Load())
 		return
 	}
+	f.asked = asked
+	f.ids, ranges = cut(ranges, f.waiting)
 	for _, r := range ranges {
 		p.ahead = append(p.ahead, &piece{first: r.First, n: r.Len(), born: asked})
 		p.kept += r.Len()
 	}
 	p.adapt(f)
+	if more := f.waiting - total(f.ids); more > 0 {
+		p.start(more)
+	}
 	p.look()
 }
 

@@ -147,9 +147,13 @@ func each(ranges iter.Seq2[Range, error]) iter.Seq2[int64, error] {
 				yield(0, err)
 				return
 			}
-			for id := range r.All() {
+			// As r.All does, without a second call for each ID.
+			for id := r.First; ; id++ {
 				if !yield(id, nil) {
 					return
+				}
+				if id == r.Last {
+					break
 				}
 			}
 		}
