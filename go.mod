@@ -3,6 +3,7 @@ module github.com/leafbus/leafbus
 go 1.26.0
 
 require (
+	github.com/HdrHistogram/hdrhistogram-go v1.4.0
 	github.com/go-sql-driver/mysql v1.10.1
 	github.com/go-zookeeper/zk v1.0.4
 	github.com/gofrs/flock v0.13.1

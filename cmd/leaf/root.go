@@ -11,7 +11,7 @@ import (
 
 // newRoot returns the program: the command leaf with everything below it.
 func newRoot() *cobra.Command {
-	return assemble(newServeCmd(), newGetCmd(), newSnowflakeCmd(), newDecodeCmd(), newTagCmd(), newWorkersCmd(), newNodesCmd(), newEventsCmd(), newMigrateCmd())
+	return assemble(newServeCmd(), newGetCmd(), newSnowflakeCmd(), newDecodeCmd(), newTagCmd(), newWorkersCmd(), newNodesCmd(), newBenchCmd(), newEventsCmd(), newMigrateCmd())
 }
 
 // assemble puts commands below the command leaf, and gives all of them what
@@ -34,6 +34,7 @@ environment, and the environment beats the file.`,
   leaf snowflake                        one ID that tells its time: leaf decode ID
   leaf tag list                         the tags, and how far they are
   leaf nodes                            the generators that are running
+  leaf bench order                      how fast it is, and whether an ID comes twice
   leaf events --alerts                  what needs your attention, as it happens`,
 		Version:                    version(),
 		SilenceErrors:              true, // run prints them

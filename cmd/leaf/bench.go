@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/cobra"
+
+	"github.com/leafbus/leafbus/bus"
+)
+
+// mostCallers bounds the memory of their histograms, 42 KiB each.
+const mostCallers = 5000
+
+// mostRate is more requests a second than any client makes.
+const mostRate = 1_000_000_000
+
+// The ways to get IDs, values of --with.
+const (
+	withTake = "take"
+	withNext = "next"
+	withPool = "pool"
+)
+
+// benchFlags say what load to make.
+type benchFlags struct {
+	conn     connFlags
+	tag      string // empty: snowflakes
+	with     string
+	callers  int
+	count    int64
+	duration time.Duration
+	requests int64   // 0: any number
+	rate     float64 // 0: as fast as it goes
+	json     bool
+}
+
+func newBenchCmd() *cobra.Command {
+	var f benchFlags
+	cmd := &cobra.Command{
+		Use:   "bench [TAG]",
+		Short: "Load a running installation, and report its speed",
+		Long: `Load a running installation and report how many IDs it gives, how long they take,
+and whether any came twice. The IDs of TAG that are taken are gone afterwards, with
+--with pool also up to a million that were fetched and not used. Without TAG it takes
+snowflakes, which use up nothing but time.
+
+--with says how callers get IDs: each by a request of its own (take), by requests that
+they share (next), or from IDs that this process has fetched ahead (pool). What may
+get better is tried again for up to --timeout, and that time counts. What fails then is
+counted, and the load goes on; only if the first request fails, which is not measured,
+it ends. Latencies are those of requests that succeeded, true to 1 %. With --rate they
+count from when a request was due: waiting behind a slow answer is part of them.
+
+Every ID is remembered, a run of neighbours as one entry. If one came twice it is named,
+and the exit status is 1. Memory stays below 1 GiB: with more than 8 million runs the load
+ends early, and says so. A warning tells when this process was the limit, and not the
+installation.`,
+		Example: `  leaf bench                                     snowflakes, 64 callers, 10 s
+  leaf bench order --callers 1                   how long one caller waits
+  leaf bench order -n 1000 --duration 1m
+  leaf bench order --with next --callers 1000
+  leaf bench order --rate 5000 --json            latencies at a load like yours`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.run(cmd, args)
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&f.with, "with", withTake, "how callers get IDs: take, next or pool")
+	fs.IntVar(&f.callers, "callers", 64, "callers at a time")
+	fs.Int64VarP(&f.count, "count", "n", 1, "IDs in each request, with take")
+	fs.DurationVar(&f.duration, "duration", 10*time.Second, "how long requests are made")
+	fs.Int64Var(&f.requests, "requests", 0, "end after so many requests, if that is earlier")
+	fs.Float64Var(&f.rate, "rate", 0, "requests a second of all callers (default as many as they can)")
+	fs.BoolVar(&f.json, "json", false, "write JSON")
+	f.conn.register(fs)
+	f.conn.registerContext(fs)
+	if err := cmd.RegisterFlagCompletionFunc("with", cobra.FixedCompletions([]string{
+		withTake + "\ta request each", withNext + "\tcallers share requests", withPool + "\tfetched ahead",
+	}, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // there is no such flag
+	}
+	return cmd
+}
+
+// check refuses what makes no load.
+func (f *benchFlags) check(args []string) error {
+	switch {
+	case len(args) == 1 && args[0] == "":
+		return usagef("TAG is empty: leave it out for snowflakes")
+	case !slices.Contains([]string{withTake, withNext, withPool}, f.with):
+		return usagef("--with is %q, not %s, %s or %s", f.with, withTake, withNext, withPool)
+	case f.callers < 1 || f.callers > mostCallers:
+		return usagef("--callers is %d, not from 1 to %d", f.callers, mostCallers)
+	case f.count < 1:
+		return usagef("--count is %d, not at least 1", f.count)
+	case f.count > 1 && f.with != withTake:
+		return usagef("--count is for --with %s: %s gets one ID at a time", withTake, f.with)
+	case f.duration <= 0:
+		return usagef("--duration is %v, not above zero", f.duration)
+	case f.requests < 0:
+		return usagef("--requests is %d, not at least 0", f.requests)
+	case !(f.rate >= 0 && f.rate <= mostRate): // NaN is neither
+		return usagef("--rate is %v, not from 0 to %d", f.rate, mostRate)
+	}
+	return nil
+}
+
+func (f *benchFlags) run(cmd *cobra.Command, args []string) error {
+	if err := f.check(args); err != nil {
+		return err
+	}
+	f.tag = strings.Join(args, "")
+	nc, err := f.conn.connectClient(cmd)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	client := bus.NewClient(nc, bus.Timeout(f.conn.timeout))
+	get, end, err := f.getter(client)
+	if err != nil {
+		return err
+	}
+	defer end()
+	l := newLoad(f, get)
+	if err := l.first(cmd.Context()); err != nil {
+		return err
+	}
+	m := newMeter(nc)
+	before := answered(cmd.Context(), client)
+	m.start()
+	stop := l.watch(cmd.ErrOrStderr())
+	l.run(cmd.Context())
+	stop()
+	r := l.report(m.stop())
+	r.Generators = shares(before, answered(context.WithoutCancel(cmd.Context()), client))
+	return r.print(cmd, f.json)
+}
+
+// getter returns how a caller gets IDs, and what is to be done after the last.
+func (f *benchFlags) getter(c *bus.Client) (get getter, end func(), err error) {
+	end = func() {}
+	one := func(next func(context.Context) (int64, error)) getter {
+		return func(ctx context.Context, spare []bus.Range) ([]bus.Range, error) {
+			id, err := next(ctx)
+			return append(spare, bus.Range{First: id, Last: id}), err
+		}
+	}
+	switch {
+	case f.with == withPool:
+		var pool *bus.Pool
+		if f.tag == "" {
+			pool, err = c.SnowflakePool()
+		} else {
+			pool, err = c.Pool(f.tag)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		return one(pool.Next), func() { pool.Close() }, nil
+	case f.with == withNext && f.tag == "":
+		return one(c.NextSnowflake), end, nil
+	case f.with == withNext:
+		return one(func(ctx context.Context) (int64, error) { return c.Next(ctx, f.tag) }), end, nil
+	}
+	return func(ctx context.Context, _ []bus.Range) ([]bus.Range, error) {
+		if f.tag == "" {
+			return c.Snowflakes(ctx, f.count)
+		}
+		return c.Take(ctx, f.tag, f.count)
+	}, end, nil
+}
+
+// answered is how many requests each generator has answered, by node; nothing
+// where the user of NATS may not ask.
+func answered(ctx context.Context, c *bus.Client) map[string]int64 {
+	states, err := c.States(ctx)
+	if err != nil {
+		return nil
+	}
+	requests := make(map[string]int64)
+	for _, s := range states {
+		requests[s.Node] = s.Counts.Requests
+	}
+	return requests
+}
+
+// errorKind is a word for an error: a generator's reason, or what NATS says.
+func errorKind(err error) string {
+	if reason, ok := errors.AsType[bus.Reason](err); ok {
+		return string(reason)
+	}
+	for _, k := range []struct {
+		err  error
+		kind string
+	}{
+		{nats.ErrNoResponders, "no_generator"},
+		{nats.ErrPermissionViolation, "not_permitted"},
+		{nats.ErrConnectionClosed, "disconnected"},
+		{nats.ErrDisconnected, "disconnected"},
+		{nats.ErrConnectionReconnecting, "disconnected"},
+		{nats.ErrReconnectBufExceeded, "disconnected"},
+		{context.DeadlineExceeded, "no_answer"},
+		{nats.ErrTimeout, "no_answer"},
+	} {
+		if errors.Is(err, k.err) {
+			return k.kind
+		}
+	}
+	return "other"
+}

@@ -1,0 +1,214 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/spf13/cobra"
+
+	"github.com/leafbus/leafbus/bus"
+)
+
+// benchReport is what a load found, as --json writes it.
+type benchReport struct {
+	Tag     string  `json:"tag,omitempty"`
+	With    string  `json:"with"`
+	Callers int     `json:"callers"`
+	Count   int64   `json:"count"`
+	Rate    float64 `json:"rate,omitempty"`
+
+	Seconds           float64   `json:"seconds"`
+	Requests          int64     `json:"requests"` // answered with IDs
+	RequestsPerSecond float64   `json:"requests_per_second"`
+	IDs               int64     `json:"ids"`
+	IDsPerSecond      float64   `json:"ids_per_second"`
+	Latency           latency   `json:"latency_us"`
+	Errors            []failure `json:"errors"`
+	Unsent            int64     `json:"unsent,omitempty"`
+	Generators        []share   `json:"generators,omitempty"`
+
+	Runs     int       `json:"runs"` // of neighbours that the IDs make
+	Repeated int64     `json:"repeated"`
+	Repeats  []idRange `json:"repeats,omitempty"`
+
+	Stopped  string   `json:"stopped,omitempty"`
+	Warnings []string `json:"warnings"`
+}
+
+// latency is of requests that succeeded, in µs.
+type latency struct {
+	P50   float64 `json:"p50"`
+	P90   float64 `json:"p90"`
+	P99   float64 `json:"p99"`
+	P999  float64 `json:"p99.9"`
+	P9999 float64 `json:"p99.99"`
+	Max   float64 `json:"max"`
+}
+
+// share is how many requests a generator answered during the load, those of others among them.
+type share struct {
+	Node     string `json:"node"`
+	Requests int64  `json:"requests"`
+}
+
+// idRange is a range in JSON.
+type idRange struct {
+	First bus.ID `json:"first"`
+	Last  bus.ID `json:"last"`
+}
+
+// report puts together what the callers counted.
+func (l *load) report(e effort) *benchReport {
+	r := &benchReport{
+		Tag: l.cfg.tag, With: l.cfg.with, Callers: l.cfg.callers, Count: l.cfg.count, Rate: l.cfg.rate,
+		Seconds: l.elapsed.Seconds(), Errors: []failure{}, Unsent: l.unsent(), Warnings: []string{},
+	}
+	all := newLatencies()
+	failures := make(map[string]*failure)
+	var adding time.Duration
+	for _, c := range l.callers {
+		all.Merge(c.latency)
+		r.Requests += c.requests.Load()
+		r.IDs += c.taken
+		adding += c.adding
+		for kind, f := range c.failures {
+			if sum := failures[kind]; sum != nil {
+				sum.Count += f.Count
+			} else {
+				failures[kind] = f
+			}
+		}
+	}
+	for _, kind := range slices.Sorted(maps.Keys(failures)) {
+		r.Errors = append(r.Errors, *failures[kind])
+	}
+	r.RequestsPerSecond = float64(r.Requests) / r.Seconds
+	r.IDsPerSecond = float64(r.IDs) / r.Seconds
+	r.Latency = latencyOf(all)
+
+	r.Runs = l.seen.finish()
+	r.Repeated = l.seen.repeated
+	for _, again := range l.seen.repeats {
+		r.Repeats = append(r.Repeats, idRange{bus.ID(again.First), bus.ID(again.Last)})
+	}
+
+	if why := l.stopped.Load(); why != nil {
+		r.Stopped = *why
+		r.warn("it ended early: %s", *why)
+	}
+	e.adding = adding.Seconds() / r.Seconds / float64(l.cfg.callers)
+	if why := e.limit(l.cfg.with, time.Duration(all.ValueAtQuantile(50))); r.Requests > 0 && why != "" {
+		r.warn("this client was the limit (%s): run leaf bench on another machine, or several", why)
+	} else if l.cfg.callers == 1 && l.cfg.rate == 0 && l.cfg.with != withPool {
+		r.warn("one request at a time: this is how long one takes, and more --callers give more")
+	}
+	if r.Unsent > 0 {
+		r.warn("%d requests were due and not made, as no caller was free: give more --callers, or a lower --rate", r.Unsent)
+	}
+	return r
+}
+
+func (r *benchReport) warn(format string, a ...any) {
+	r.Warnings = append(r.Warnings, fmt.Sprintf(format, a...))
+}
+
+func latencyOf(h *hdrhistogram.Histogram) latency {
+	at := func(q float64) float64 { return float64(h.ValueAtQuantile(q)) / 1e3 }
+	return latency{at(50), at(90), at(99), at(99.9), at(99.99), at(100)}
+}
+
+// shares is what each generator answered between two looks.
+func shares(before, after map[string]int64) []share {
+	var all []share
+	for _, node := range slices.Sorted(maps.Keys(after)) {
+		n := after[node]
+		if n >= before[node] { // else it was started again
+			n -= before[node]
+		}
+		all = append(all, share{node, n})
+	}
+	return all
+}
+
+// print writes the report. IDs that came twice are an error, and so is a load of which nothing succeeded.
+func (r *benchReport) print(cmd *cobra.Command, asJSON bool) error {
+	var err error
+	if asJSON {
+		err = printJSON(cmd.OutOrStdout(), r)
+	} else {
+		err = r.printText(cmd.OutOrStdout())
+	}
+	for _, w := range r.Warnings {
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", w)
+	}
+	switch {
+	case err != nil:
+		return err
+	case r.Repeated > 0:
+		return fmt.Errorf("%d IDs CAME MORE THAN ONCE, among them %s: use no IDs of this installation until it is known why", r.Repeated, r.repeats())
+	case r.Requests == 0 && len(r.Errors) > 0:
+		return errors.New("no request succeeded: " + r.Errors[0].First)
+	}
+	return nil
+}
+
+func (r *benchReport) printText(w io.Writer) error {
+	rows := [][]string{
+		{"requests", fmt.Sprintf("%d in %.1f s, %.0f a second", r.Requests, r.Seconds, r.RequestsPerSecond)},
+		{"IDs", fmt.Sprintf("%d, %.0f a second, none twice", r.IDs, r.IDsPerSecond)},
+	}
+	if r.Repeated > 0 {
+		rows[1][1] = fmt.Sprintf("%d, %.0f a second, SOME MORE THAN ONCE: %s", r.IDs, r.IDsPerSecond, r.repeats())
+	}
+	if r.Requests > 0 {
+		rows = append(rows, []string{"latency", r.Latency.String()})
+	}
+	for _, f := range r.Errors {
+		rows = append(rows, []string{"errors", fmt.Sprintf("%d %s: %s", f.Count, f.Reason, f.First)})
+	}
+	if len(r.Generators) > 0 {
+		var each []string
+		for _, g := range r.Generators {
+			each = append(each, g.Node+" "+strconv.FormatInt(g.Requests, 10))
+		}
+		rows = append(rows, []string{"answered by", strings.Join(each, ", ")})
+	}
+	return printTable(w, rows[0], rows[1:])
+}
+
+// repeats are the IDs that came twice, or some of them.
+func (r *benchReport) repeats() string {
+	var text []string
+	for _, again := range r.Repeats {
+		text = append(text, bus.Range{First: int64(again.First), Last: int64(again.Last)}.String())
+	}
+	return strings.Join(text, ", ")
+}
+
+func (l latency) String() string {
+	var text []string
+	for _, q := range []struct {
+		name string
+		us   float64
+	}{{"p50", l.P50}, {"p90", l.P90}, {"p99", l.P99}, {"p99.9", l.P999}, {"p99.99", l.P9999}, {"max", l.Max}} {
+		text = append(text, fmt.Sprintf("%s %s", q.name, short(time.Duration(q.us*1e3))))
+	}
+	return strings.Join(text, ", ")
+}
+
+// short is a duration with three digits.
+func short(d time.Duration) string {
+	for unit := time.Duration(1); unit < time.Minute; unit *= 10 {
+		if d < 1000*unit {
+			return d.Round(unit).String()
+		}
+	}
+	return d.Round(time.Second).String()
+}
