@@ -18,10 +18,6 @@ const inProcessTag = "bench"
 // that any counter needs. Times are those of all goroutines together: so long
 // after one ID comes the next.
 func inProcess(ctx context.Context, p plan) (*table, error) {
-	testing.Init() // testing.Benchmark takes its duration from a flag
-	if err := flag.Set("test.benchtime", p.duration.String()); err != nil {
-		return nil, err
-	}
 	store := allocatortest.NewMemory()
 	if _, err := store.Create(ctx, allocator.Tag{Name: inProcessTag, MaxID: 1, Step: allocator.DefaultStep}); err != nil {
 		return nil, err
@@ -37,9 +33,9 @@ func inProcess(ctx context.Context, p plan) (*table, error) {
 	for _, goroutines := range []int{1, 2} {
 		var counter atomic.Int64
 		results, err := inTurns(ctx, p.rounds, []func() (testing.BenchmarkResult, error){
-			benchmark(goroutines, func(n int) error { return add(&counter, n) }),
-			benchmark(goroutines, func(n int) error { return request(ctx, alloc, n) }),
-			benchmark(goroutines, func(n int) error { return take(ctx, alloc, n) }),
+			p.benchmark(goroutines, func(n int) error { return add(&counter, n) }),
+			p.benchmark(goroutines, func(n int) error { return request(ctx, alloc, n) }),
+			p.benchmark(goroutines, func(n int) error { return take(ctx, alloc, n) }),
 		})
 		if err != nil {
 			return nil, err
@@ -56,8 +52,12 @@ func inProcess(ctx context.Context, p plan) (*table, error) {
 
 // benchmark measures loop, which does something n times, in so many goroutines
 // at once.
-func benchmark(goroutines int, loop func(n int) error) func() (testing.BenchmarkResult, error) {
+func (p plan) benchmark(goroutines int, loop func(n int) error) func() (testing.BenchmarkResult, error) {
 	return func() (testing.BenchmarkResult, error) {
+		testing.Init() // testing.Benchmark takes its duration from a flag
+		if err := flag.Set("test.benchtime", p.duration.String()); err != nil {
+			return testing.BenchmarkResult{}, err
+		}
 		var failed atomic.Pointer[error]
 		result := testing.Benchmark(func(b *testing.B) {
 			var wg sync.WaitGroup

@@ -35,7 +35,7 @@ func main() {
 	}
 }
 
-// run prints the tables to w. By default it takes about five minutes: many short
+// run prints the tables to w. By default it takes about six minutes: many short
 // rounds rather than a few long ones, so that what else the machine does in
 // between weighs on baseline and Leafbus alike.
 func run(ctx context.Context, args []string, w io.Writer) error {
@@ -50,7 +50,7 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 	fmt.Fprintln(w, "a ratio is the median of the rounds' own ratios.")
 
 	for _, section := range []func(context.Context, plan) (*table, error){
-		overNATS, inProcess, snowflakes, refills, refillsMySQL, late, writes, manyTags,
+		overNATS, coalesced, pools, bulks, inProcess, snowflakes, refills, refillsMySQL, late, writes, manyTags,
 	} {
 		t, err := section(ctx, p)
 		if err != nil {
@@ -70,15 +70,16 @@ func parsePlan(args []string) (plan, error) {
 	fs.DurationVar(&p.duration, "duration", 200*time.Millisecond, "how long each measurement takes in each round")
 	fs.IntVar(&p.rounds, "rounds", 21, "how often everything is measured")
 	fs.IntVar(&p.tags, "tags", 100_000, "how many tags there are where many are measured")
-	quick := fs.Bool("quick", false, "one round of 100ms, and 10,000 tags: a look, not a measurement")
+	fs.Int64Var(&p.ids, "ids", 100_000_000, "how many IDs a bulk has")
+	quick := fs.Bool("quick", false, "one round of 100ms, 10,000 tags and 10,000,000 IDs: a look, not a measurement")
 	if err := fs.Parse(args); err != nil {
 		return plan{}, err
 	}
 	if *quick {
-		p = plan{rounds: 1, duration: 100 * time.Millisecond, tags: 10_000}
+		p = plan{rounds: 1, duration: 100 * time.Millisecond, tags: 10_000, ids: 10_000_000}
 	}
-	if fs.NArg() > 0 || p.rounds < 1 || p.duration <= 0 || p.tags < 1 {
-		return plan{}, errors.New("want no arguments, -rounds and -tags from 1 and -duration above zero")
+	if fs.NArg() > 0 || p.rounds < 1 || p.duration <= 0 || p.tags < 1 || p.ids < 1 {
+		return plan{}, errors.New("want no arguments, -rounds, -tags and -ids from 1 and -duration above zero")
 	}
 	return p, nil
 }

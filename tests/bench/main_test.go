@@ -10,10 +10,11 @@ import (
 func TestRun(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	var out strings.Builder
-	if err := run(t.Context(), []string{"-rounds", "2", "-duration", "5ms", "-tags", "1000"}, &out); err != nil {
+	if err := run(t.Context(), []string{"-rounds", "2", "-duration", "5ms", "-tags", "1000", "-ids", "250000"}, &out); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
+		"one ID a call, over NATS", "pool of a tag's IDs", "Next ", "bulk of 250,000 IDs", "Ranges ", "Ranges, step 1,000", "IDs, one by one",
 		"segment, IDs a request: 100,000", "snowflake, IDs a request: 1", "IDs a call: 100,000", "Request", "Take",
 		"Reserve ", "Reserve, tags: 16", "answers late by 12.5ms", "step 1,000, adapted: steady",
 		"start to the first ID", "start to all tags read", "bytes beyond a name, tag used once",

@@ -13,7 +13,8 @@ import (
 type plan struct {
 	rounds   int
 	duration time.Duration
-	tags     int // where there are many
+	tags     int   // where there are many
+	ids      int64 // of a bulk
 }
 
 // inTurns measures everything once a round and returns the results of each, by
@@ -42,6 +43,7 @@ func inTurns[T any](ctx context.Context, rounds int, measure []func() (T, error)
 
 // sample is what one measurement of calls found.
 type sample struct {
+	calls          float64
 	perSecond      float64
 	p50, p99, p999 float64 // µs
 }
@@ -95,7 +97,7 @@ func load(callers int, d, pace time.Duration, call func(caller int) error) (samp
 	at := func(q float64) float64 {
 		return float64(all[int(q*float64(len(all)))].Nanoseconds()) / 1e3
 	}
-	return sample{float64(len(all)) / elapsed.Seconds(), at(0.50), at(0.99), at(0.999)}, nil
+	return sample{float64(len(all)), float64(len(all)) / elapsed.Seconds(), at(0.50), at(0.99), at(0.999)}, nil
 }
 
 // await returns when a call that is due then begins: later only if the timer is

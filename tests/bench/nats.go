@@ -22,6 +22,10 @@ const (
 	echoSubjects = "echo.segment.>"
 	echoSubject  = "echo.segment.bench"
 	echoBody     = "1000000"
+
+	// Here it answers with a range of usual length.
+	echoRange       = "echo.range"
+	echoRangeAnswer = "1000000001-1000100000"
 )
 
 // requestTimeout is for a call that is never answered.
@@ -133,6 +137,10 @@ func (s *site) echo() (*nats.Conn, error) {
 	if err == nil {
 		err = service.AddEndpoint("echo", micro.HandlerFunc(func(r micro.Request) { r.Respond(r.Data()) }),
 			micro.WithEndpointSubject(echoSubjects))
+	}
+	if err == nil {
+		err = service.AddEndpoint("range", micro.HandlerFunc(func(r micro.Request) { r.Respond([]byte(echoRangeAnswer)) }),
+			micro.WithEndpointSubject(echoRange))
 	}
 	if err == nil {
 		err = nc.Flush()

@@ -8,6 +8,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/kvstore"
 )
@@ -39,11 +41,26 @@ func (s *site) close() error {
 }
 
 // dial connects over TCP, as clients do.
-func (s *site) dial() (*nats.Conn, error) { return nats.Connect(s.server.ClientURL()) }
+func (s *site) dial(opts ...nats.Option) (*nats.Conn, error) {
+	return nats.Connect(s.server.ClientURL(), opts...)
+}
 
 // attach connects within the process, as the generator of an embedded server does.
 func (s *site) attach() (*nats.Conn, error) {
 	return nats.Connect(s.server.ClientURL(), s.server.InProcess())
+}
+
+// openWith opens a site with a generator that has these tags. stop drains that, and
+// closes the site.
+func openWith(tags ...allocator.Tag) (s *site, stop func() error, err error) {
+	if s, err = openSite(); err != nil {
+		return nil, nil, err
+	}
+	drain, err := s.generate(func(c *bus.Config) { c.Tags = tags })
+	if err != nil {
+		return nil, nil, errors.Join(err, s.close())
+	}
+	return s, func() error { return errors.Join(drain(), s.close()) }, nil
 }
 
 // state attaches what keeps state in JetStream.

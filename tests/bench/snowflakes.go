@@ -58,13 +58,13 @@ func snowflakes(ctx context.Context, p plan) (t *table, err error) {
 			base, ours := results[0], results[1]
 			rate := median(ours, self)
 			t.add("IDs a call: "+whole(float64(count)), strconv.Itoa(goroutines), whole(rate),
-				strconv.FormatFloat(rate/most, 'f', 4, 64), whole(most), strconv.FormatFloat(ratio(ours, base, self), 'f', 4, 64))
+				fourPlaces(rate/most), whole(most), fourPlaces(ratio(ours, base, self)))
 		}
 	}
 	return t, nil
 }
 
-func self(v float64) float64 { return v }
+func self[T any](v T) T { return v }
 
 // flakes runs a generator.
 func flakes(file *snowflake.File) (g *snowflake.Generator, stop func()) {

@@ -60,3 +60,4 @@ func whole(f float64) string {
 
 func tenths(f float64) string     { return strconv.FormatFloat(f, 'f', 1, 64) }
 func hundredths(f float64) string { return strconv.FormatFloat(f, 'f', 2, 64) }
+func fourPlaces(f float64) string { return strconv.FormatFloat(f, 'f', 4, 64) }
