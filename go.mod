@@ -17,6 +17,7 @@ require (
 	github.com/uptrace/bun/dialect/mysqldialect v1.3.0
 	go.uber.org/goleak v1.3.0
 	go.yaml.in/yaml/v3 v3.0.6
+	pgregory.net/rapid v1.3.0
 )
 
 require (

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,9 +19,10 @@ import (
 )
 
 const (
-	// attemptTimeout bounds one request: longer than a generator lets it wait
-	// by default.
-	attemptTimeout = 4 * time.Second
+	// firstAttempt bounds the first attempt at a request. Each that is not answered
+	// lets the next one last twice as long: an answer that was lost is missed soon, and a
+	// slow one comes in the end.
+	firstAttempt = time.Second
 	// Pauses between attempts where the answer has no hint of its own.
 	firstRetryPause = 20 * time.Millisecond
 	lastRetryPause  = time.Second
@@ -31,7 +34,9 @@ type Client struct {
 	nc      *nats.Conn
 	js      jetstream.JetStream // nil: that of nc
 	timeout time.Duration
+	first   time.Duration // how long the first attempt at a request may take
 	deaf    atomic.Pointer[deafness]
+	probing sync.Mutex // one at a time; see attempt
 
 	tagGroups, flakeGroups groups // of Next
 }
@@ -42,16 +47,16 @@ type Option func(*Client)
 // DefaultTimeout is the [Timeout] of a client that is given none.
 const DefaultTimeout = 5 * time.Second
 
-// Timeout bounds a call whose context has no deadline.
+// Timeout bounds a call whose context has no deadline; 0: nothing does.
 func Timeout(d time.Duration) Option { return func(c *Client) { c.timeout = d } }
 
-// JetStream is where the events are kept: for a NATS where that is in a domain
-// of its own. Default: the connection's own JetStream.
+// JetStream is where the events are kept, on the client's connection: for a NATS where that
+// is in a domain of its own. Default: the account's own JetStream.
 func JetStream(js jetstream.JetStream) Option { return func(c *Client) { c.js = js } }
 
 // NewClient returns a client on nc.
 func NewClient(nc *nats.Conn, opts ...Option) *Client {
-	c := &Client{nc: nc, timeout: DefaultTimeout}
+	c := &Client{nc: nc, timeout: DefaultTimeout, first: firstAttempt}
 	for _, o := range opts {
 		o(c)
 	}
@@ -122,18 +127,23 @@ func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc
 // for, or the error that the answer carries.
 func (c *Client) request(ctx context.Context, subject string, body []byte, failed func(error)) (msg *nats.Msg, asked time.Time, err error) {
 	var why error
+	limit := c.first
 	for pause := firstRetryPause; ; pause = min(2*pause, lastRetryPause) {
 		asked = time.Now()
-		msg, err = c.attempt(ctx, subject, body)
+		msg, err = c.attempt(ctx, limit, subject, body)
 		if err == nil {
 			return msg, asked, nil
 		}
 		if ctx.Err() == nil && !retryable(err) {
+			failed(err)
 			return nil, asked, err
 		}
 		if why == nil || !timedOut(err) { // a wait that ended says less than what was said before
 			why = err
 			failed(why)
+		}
+		if timedOut(err) {
+			limit *= 2
 		}
 		wait := pause
 		if e, ok := errors.AsType[*Error](err); ok {
@@ -148,12 +158,17 @@ func (c *Client) request(ctx context.Context, subject string, body []byte, faile
 	}
 }
 
-// attempt sends a request once.
-func (c *Client) attempt(ctx context.Context, subject string, body []byte) (*nats.Msg, error) {
+// attempt sends a request once, and waits for its answer for at most limit; 0: until the
+// context is done.
+func (c *Client) attempt(ctx context.Context, limit time.Duration, subject string, body []byte) (*nats.Msg, error) {
 	if err := c.checkSize(subject, body); err != nil {
 		return nil, err
 	}
-	ctx, stop := c.attempting(ctx, subject)
+	if c.nc.Status() == nats.RECONNECTING {
+		// It would be sent when NATS is back, and answered for nobody.
+		return nil, fmt.Errorf("the connection to NATS is lost: %w", nats.ErrConnectionReconnecting)
+	}
+	ctx, stop := c.attempting(ctx, limit, subject)
 	defer stop()
 	msg, err := c.nc.RequestWithContext(ctx, subject, body)
 	if err == nil {
@@ -222,7 +237,8 @@ func retryable(err error) bool {
 			return true
 		}
 	}
-	return false
+	_, network := errors.AsType[*net.OpError](err) // a write that met the end of a connection
+	return network
 }
 
 // Decode takes a snowflake apart.
@@ -258,7 +274,7 @@ func call[Resp any](ctx context.Context, c *Client, subject string, req any) (Re
 	ctx, cancel := c.bound(ctx)
 	defer cancel()
 	var resp Resp
-	msg, err := c.attempt(ctx, subject, encode(req))
+	msg, err := c.attempt(ctx, 0, subject, encode(req))
 	if err != nil {
 		return resp, err
 	}

@@ -106,6 +106,7 @@ func TestClientRefusesFalseAnswers(t *testing.T) {
 	s := newServer(t)
 	for i, text := range []string{
 		"", "0", "-1", "7", "7-8", "7-10", "7-9 ", "x", "9-7", "7-9\n", "07-09", `{"count":3}`,
+		"1-2\n2", "7\n5-6\n", "6\n5-6", // an ID twice
 		"1-9223372036854775807\n1-9223372036854775807\n1-5", // wraps to 3
 	} {
 		subject := fmt.Sprintf("leaf.segment.t%d", i)
@@ -144,6 +145,83 @@ func TestClientThatGivesUp(t *testing.T) {
 	nc.Close()
 	if _, err := bus.NewClient(nc).Take(patient(t), "order", 1); !errors.Is(err, nats.ErrConnectionClosed) {
 		t.Errorf("on a closed connection: %v", err)
+	}
+}
+
+// A change by an operator may take long, and is not asked for twice.
+func TestClientWaitsForAChange(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	nc := connect(t, s)
+	var asked []*nats.Msg
+	arrived := make(chan struct{})
+	n := answers(t, s, "leaf.admin.tags.update", func(_ int64, msg *nats.Msg) *nats.Msg {
+		asked = append(asked, msg)
+		close(arrived)
+		return nil
+	})
+	done := make(chan error)
+	go func() {
+		_, err := bus.NewClient(nc).UpdateTag(patient(t), bus.TagUpdate{Tag: "order"})
+		done <- err
+	}()
+	<-arrived
+	// Longer than an attempt that may be repeated.
+	select {
+	case err := <-done:
+		t.Errorf("it gave up: %v", err)
+	case <-time.After(1500 * time.Millisecond):
+	}
+	asked[0].Respond([]byte(`{"tag":"order","max_id":"5"}`))
+	if err := <-done; err != nil || n.Load() != 1 {
+		t.Errorf("%v after %d requests", err, n.Load())
+	}
+}
+
+// While NATS is away nothing is sent: it would be answered, later, for nobody.
+func TestClientSendsNothingWhileNATSIsAway(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cfg := embedded.Config{Listen: "127.0.0.1:0", StoreDir: dir, Logger: quiet}
+	s, err := embedded.Start(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := nats.Connect(s.ClientURL(), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	c := bus.NewClient(nc)
+	cfg.Listen = strings.TrimPrefix(s.ClientURL(), "nats://")
+	s.Close()
+	eventually(t, "the connection is lost", nc.IsReconnecting)
+
+	for range 20 {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+		_, err := c.Take(ctx, "order", 1000)
+		cancel()
+		if !errors.Is(err, nats.ErrConnectionReconnecting) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a Take: %v", err)
+		}
+	}
+	if _, err := c.States(t.Context()); !errors.Is(err, nats.ErrConnectionReconnecting) {
+		t.Errorf("States: %v", err)
+	}
+	var got []bus.Range
+	done := make(chan error)
+	go func() { // this one outlasts it
+		var err error
+		got, err = c.Take(patient(t), "order", 3)
+		done <- err
+	}()
+	if s, err = embedded.Start(cfg); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	n := answers(t, s, "leaf.segment.order", func(int64, *nats.Msg) *nats.Msg { return ids("1-3") })
+	if err := <-done; err != nil || len(got) != 1 || n.Load() != 1 {
+		t.Errorf("%v, %v after %d requests", got, err, n.Load())
 	}
 }
 
@@ -232,6 +310,7 @@ func TestClientWithoutPermission(t *testing.T) {
 		{user: mute, password: p, permissions: {publish: {deny: ["leaf.>", "$SRV.>", "$JS.>"], allow: ">"}}}
 		{user: deaf, password: p, permissions: {subscribe: {deny: ["_INBOX.>"]}}}
 		{user: some, password: p, permissions: {publish: {deny: ["leaf.segment.secret"]}}}
+		{user: both, password: p, permissions: {publish: {deny: ["leaf.segment.t1", "leaf.segment.t3"]}, subscribe: {deny: ["_INBOX.>"]}}}
 	] }`), 0o600)
 	if err != nil {
 		t.Fatal(err)
@@ -278,11 +357,27 @@ func TestClientWithoutPermission(t *testing.T) {
 		} {
 			start := time.Now()
 			err := f(patient(t))
-			// An attempt that is not answered takes 4 s.
-			if took := time.Since(start); !errors.Is(err, nats.ErrPermissionViolation) || took > 3*time.Second {
+			// An attempt that is not answered takes a second.
+			if took := time.Since(start); !errors.Is(err, nats.ErrPermissionViolation) || took >= time.Second {
 				t.Errorf("%s, %s: %v after %v", user, name, err, took)
 			}
 		}
+	}
+
+	// Denials at the same time hide each other: the connection knows but the last.
+	for _, user := range []string{"mute", "both"} {
+		var callers sync.WaitGroup
+		c := bus.NewClient(as(user))
+		for i := range 5 {
+			callers.Go(func() {
+				start := time.Now()
+				_, err := c.Take(patient(t), fmt.Sprintf("t%d", i), 1)
+				if took := time.Since(start); !errors.Is(err, nats.ErrPermissionViolation) || took >= time.Second {
+					t.Errorf("%s, one of five: %v after %v", user, err, took)
+				}
+			})
+		}
+		callers.Wait()
 	}
 
 	// What is refused does not touch what is not.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -26,6 +27,8 @@ const (
 	// pullWait is how long the server may take to say that there are no events.
 	// After that the consumer is taken for lost.
 	pullWait = 9 * time.Second
+	// firstPullWait is that of the first time: a lacking permission shows then.
+	firstPullWait = time.Second
 	// idleConsumer is how long the server keeps a consumer that could not be deleted.
 	idleConsumer  = 5 * time.Minute
 	removeTimeout = 2 * time.Second
@@ -110,8 +113,10 @@ func (f *follower) session(ctx context.Context) (began bool, err error) {
 		}
 	})
 	defer func() { end(); watch.Wait() }()
-	for err == nil {
-		err = f.pull(reading, consumer)
+	before := f.c.nc.LastError()
+	for wait := firstPullWait; err == nil; wait = pullWait {
+		err = f.pull(reading, consumer, wait)
+		err = cmp.Or(f.c.denial(before, f.uses), err)
 	}
 	return true, err
 }
@@ -120,7 +125,7 @@ func (f *follower) session(ctx context.Context) (began bool, err error) {
 func (f *follower) open(ctx context.Context) (jetstream.Consumer, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
-	ctx, stop := f.c.attempting(ctx, "$JS.")
+	ctx, stop := (&attempt{c: f.c, of: asksOfStream}).start(ctx)
 	defer stop()
 	consumer, err := f.find(ctx)
 	switch cause := context.Cause(ctx); {
@@ -131,6 +136,19 @@ func (f *follower) open(ctx context.Context) (jetstream.Consumer, error) {
 	default:
 		return nil, cause
 	}
+}
+
+// asksOfStream reports whether a subject is one that is asked on for the stream, or a
+// consumer of it. A domain of JetStream stands between $JS and API.
+func asksOfStream(subject string) bool {
+	return strings.HasPrefix(subject, "$JS.") && (strings.Contains(subject, ".API.STREAM.INFO."+EventStream) ||
+		strings.Contains(subject, ".API.CONSUMER.") && strings.Contains(subject, "."+EventStream))
+}
+
+// uses reports whether a subject is one that messages of the consumer are asked for or
+// acknowledged on.
+func (f *follower) uses(subject string) bool {
+	return strings.HasPrefix(subject, "$JS.") && strings.Contains(subject, "."+EventStream+"."+f.name)
 }
 
 // find is open, until the context ends.
@@ -234,14 +252,14 @@ func (f *follower) remove() {
 }
 
 // pull asks for messages once, and passes on those that come.
-func (f *follower) pull(ctx context.Context, consumer jetstream.Consumer) error {
+func (f *follower) pull(ctx context.Context, consumer jetstream.Consumer, wait time.Duration) error {
 	n := prefetch
 	if f.durable {
 		n = 1 // else events would wait here that others could work on
 	}
 	// A deadline below 10 s: jetstream leaves a timer behind otherwise. Its
 	// Messages would be no better: with one message at a time it sometimes forgets to ask.
-	pulling, cancel := context.WithTimeout(ctx, pullWait)
+	pulling, cancel := context.WithTimeout(ctx, wait)
 	batch, err := consumer.Fetch(n, jetstream.FetchContext(pulling))
 	if err != nil {
 		cancel()

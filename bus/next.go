@@ -23,6 +23,9 @@ func (c *Client) NextSnowflake(ctx context.Context) (int64, error) {
 }
 
 func (c *Client) next(ctx context.Context, gs *groups, tag string, from func() (*source, error)) (int64, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, gaveUp(ctx, err)
+	}
 	g, b, err := gs.join(tag, from)
 	if err != nil {
 		return 0, err
@@ -61,7 +64,7 @@ type groups struct {
 // group is the callers of one tag. Its batches are served one at a time.
 type group struct {
 	*source
-	tag     string
+	tag     string // empty: snowflakes
 	waiting *batch // for the next request; nil: nobody
 }
 
@@ -164,6 +167,9 @@ func (gs *groups) serve(g *group) {
 
 		gs.mu.Lock()
 		b.ids, spare = cut(ids, int64(b.callers))
+		if g.tag == "" {
+			spare = nil // a snowflake would become old while more are asked for
+		}
 		b.err = err
 		b.answered.Store(true)
 		gs.mu.Unlock()

@@ -29,8 +29,10 @@ var ErrPoolClosed = errors.New("the pool of IDs is closed")
 // it doubles when callers had to wait, and halves when half of it lasted 10 s, as
 // TinyID and CosId adapt theirs. The first are fetched by the first Next.
 //
-// IDs that it holds when the process ends are gaps, up to [MostAhead] of them. They stay
+// IDs that it holds when the process ends are gaps, as many as [Ahead] lets it keep. They stay
 // valid when an operator moves the tag's max_id on.
+//
+// Where IDs become too old (see [MaxAge]) each Next also looks at the clock, under a lock.
 //
 // Its methods are safe for concurrent use.
 type Pool struct {
@@ -88,8 +90,9 @@ func Ahead(least, most int64) PoolOption {
 }
 
 // MaxAge is how long after it was asked for a snowflake may be handed out, at most; older
-// ones are discarded, because the time in a snowflake should be true. 0: any. IDs of a tag have no
-// age unless it is given.
+// ones are discarded, because the time in a snowflake should be true. Only a caller that waits for an answer
+// gets an ID from it however long that took, as from [Client.Snowflakes]. 0: any age. IDs of a
+// tag have none unless it is given.
 func MaxAge(d time.Duration) PoolOption { return func(p *Pool) { p.maxAge = d } }
 
 // Pool returns a pool of IDs of tag. Close it when it is not needed any more.
@@ -142,34 +145,38 @@ func (p *Pool) Next(ctx context.Context) (int64, error) {
 func (p *Pool) slow(ctx context.Context, c *piece, i int64) (int64, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	waited := false
+	var came time.Time // when this caller found nothing
 	for {
 		if i <= c.n {
 			if !p.old(c.born) {
 				p.look()
 				return c.first + i - 1, nil
 			}
-			p.stale = true
+			if c == p.cur.Load() {
+				p.cur.Store(&piece{}) // what is left of it counts no more
+				p.stale = true
+			}
 		}
 		if c == p.cur.Load() && !p.advance() {
-			if !waited {
+			if came.IsZero() {
+				came = time.Now()
 				var cancel context.CancelFunc
 				ctx, cancel = p.bound(ctx)
 				defer cancel()
 			}
-			// What was asked for before this caller came may have been true only then.
-			earlier := !waited && p.filling != nil
 			f, err := p.wait(ctx)
 			if err != nil {
 				return 0, err
 			}
-			if id, ok := p.share(f); ok {
+			// An answer to what was asked for after this caller came is as fresh as that
+			// to a request of its own, also a refusal, and however long it took.
+			own := !f.began.Before(came)
+			if id, ok := p.share(f, own); ok {
 				return id, nil
 			}
-			if f.err != nil && !earlier && !p.closed && !retryable(f.err) {
+			if f.err != nil && own && !p.closed && !retryable(f.err) {
 				return 0, f.err
 			}
-			waited = true
 		}
 		c = p.cur.Load()
 		i = c.taken.Add(1)
@@ -201,14 +208,15 @@ func (p *Pool) wait(ctx context.Context) (*fill, error) {
 }
 
 // share returns the ID that a fetch has for one of those who waited for it:
-// callers that run would take them all before they have woken up.
-func (p *Pool) share(f *fill) (id int64, ok bool) {
+// callers that run would take them all before they have woken up. It may be as old as the
+// answer is slow, if the fetch is the caller's own.
+func (p *Pool) share(f *fill, own bool) (id int64, ok bool) {
 	if len(f.ids) == 0 {
 		return 0, false
 	}
 	var one []Range
 	one, f.ids = cut(f.ids, 1)
-	if p.old(f.asked) {
+	if !own && p.old(f.asked) {
 		p.stale = true
 		return 0, false
 	}
@@ -324,8 +332,8 @@ func (p *Pool) adapt(f *fill) {
 	p.want = p.distance / 2
 }
 
-// Close ends the pool and returns the IDs that it has not handed out and never
-// will: gaps, unless the caller uses them. Later calls return none.
+// Close ends the pool and returns the IDs that it has and will not hand out: gaps,
+// unless the caller uses them. Those that had become too old were dropped before. Later calls return none.
 func (p *Pool) Close() []Range {
 	p.mu.Lock()
 	p.closed = true

@@ -1,9 +1,11 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -39,13 +41,29 @@ func (s *source) take(ctx context.Context, n int64) (ranges []Range, asked time.
 	}
 	s.why.Store(nil)
 	ranges, err = ParseReply(msg.Data)
-	if got := total(ranges); err == nil && got != n {
-		err = fmt.Errorf("%d IDs came for %d asked for", got, n)
-	}
-	if err != nil {
+	switch got := total(ranges); {
+	case err != nil:
 		return nil, asked, err
+	case got != n:
+		return nil, asked, fmt.Errorf("%d IDs came for %d asked for", got, n)
+	case overlap(ranges):
+		return nil, asked, fmt.Errorf("a reply that has an ID twice: %s", quote(msg.Data))
 	}
 	return ranges, asked, nil
+}
+
+// overlap reports whether an ID is in two of the ranges.
+func overlap(ranges []Range) bool {
+	byFirst := func(x, y Range) int { return cmp.Compare(x.First, y.First) }
+	if !slices.IsSortedFunc(ranges, byFirst) {
+		ranges = slices.SortedFunc(slices.Values(ranges), byFirst)
+	}
+	for i := range len(ranges) - 1 {
+		if ranges[i+1].First <= ranges[i].Last {
+			return true
+		}
+	}
+	return false
 }
 
 // gaveUp is the error of whoever does not wait any longer: it matches that of

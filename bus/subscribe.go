@@ -128,6 +128,7 @@ func (c *Client) listen(ctx context.Context, o eventOptions, yield func(Event, e
 
 // hear subscribes. When it returns, the server knows it.
 func (c *Client) hear(ctx context.Context, subject string) (*nats.Subscription, error) {
+	before := c.nc.LastError()
 	sub, err := c.nc.SubscribeSync(subject)
 	if err != nil {
 		return nil, err
@@ -138,7 +139,7 @@ func (c *Client) hear(ctx context.Context, subject string) (*nats.Subscription, 
 		_ = sub.Unsubscribe()
 		return nil, fmt.Errorf("no answer from NATS: %w", err)
 	}
-	if err := c.denialOfSubscription(subject); err != nil {
+	if err := c.denialOfSubscription(before, subject); err != nil {
 		_ = sub.Unsubscribe()
 		return nil, err
 	}

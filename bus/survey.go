@@ -50,6 +50,9 @@ func (c *Client) States(ctx context.Context) ([]State, error) {
 // survey sends one request to all who answer it, and gives each answer to f,
 // until no more come.
 func (c *Client) survey(ctx context.Context, subject string, body []byte, f func(*nats.Msg) error) error {
+	if c.nc.Status() == nats.RECONNECTING {
+		return fmt.Errorf("the connection to NATS is lost: %w", nats.ErrConnectionReconnecting)
+	}
 	before := c.nc.LastError()
 	inbox := c.nc.NewInbox()
 	answers, err := c.nc.SubscribeSync(inbox)
@@ -66,7 +69,7 @@ func (c *Client) survey(ctx context.Context, subject string, body []byte, f func
 		cancel()
 		switch {
 		case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrNoResponders):
-			return cmp.Or(c.denialOfInbox(inbox), c.denial(before, subject), ctx.Err())
+			return cmp.Or(c.denialOfInbox(before, inbox), c.denial(before, func(s string) bool { return s == subject }), ctx.Err())
 		case err != nil:
 			return err
 		}

@@ -115,3 +115,25 @@ func TestProgressAtATerminal(t *testing.T) {
 	}
 	p.wait(patience)
 }
+
+// Where the IDs go to the terminal, nothing is written between them.
+func TestIDsAtATerminal(t *testing.T) {
+	t.Parallel()
+	g := embed(t, "--tag", "order")
+	screen, keyboard := terminal(t)
+	cmd := command(t, t.TempDir(), nil, []string{"get", "order", "-n", "300000", "-s", g.url})
+	cmd.Stdout, cmd.Stderr = screen, screen
+	p := start(t, cmd)
+	var shown strings.Builder
+	for buf := make([]byte, 1<<16); !strings.HasSuffix(shown.String(), "\n300000\r\n"); {
+		n, err := keyboard.Read(buf)
+		if err != nil || n == 0 {
+			t.Fatalf("it ends with %q: %v", shown.String()[max(0, shown.Len()-60):], err)
+		}
+		shown.Write(buf[:n])
+	}
+	p.wait(patience)
+	if !regexp.MustCompile(`\A([0-9]+\r\n)+\z`).MatchString(shown.String()) {
+		t.Error("there is more than the IDs")
+	}
+}

@@ -91,7 +91,11 @@ func (f *idFlags) run(cmd *cobra.Command, from fetch) (err error) {
 		out = file
 	}
 	w := &idWriter{w: bufio.NewWriterSize(out, 1<<16), count: f.count, ranges: f.ranges, json: f.json}
-	progress := newProgress(cmd.ErrOrStderr(), f.count)
+	shown := cmd.ErrOrStderr()
+	if file, ok := out.(*os.File); ok && isTerminal(file) {
+		shown = io.Discard // the IDs themselves are seen to come
+	}
+	progress := newProgress(shown, f.count)
 	defer progress.end()
 
 	var fetchErr, writeErr error

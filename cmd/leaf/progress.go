@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"time"
 )
@@ -35,8 +36,9 @@ func (p *progress) add(n int64) {
 	}
 	p.last, p.shown = now, true
 	rate := float64(p.done) / now.Sub(p.start).Seconds()
-	left := time.Duration(float64(p.total-p.done) / rate * float64(time.Second)).Round(time.Second)
-	fmt.Fprintf(p.w, "\r\x1b[K%d of %d IDs (%d %%), %.0f/s, %v left", p.done, p.total, p.done*100/p.total, rate, left)
+	// An import of more IDs than that takes years.
+	left := time.Duration(min(float64(p.total-p.done)/rate, math.MaxInt32) * float64(time.Second)).Round(time.Second)
+	fmt.Fprintf(p.w, "\r\x1b[K%d of %d IDs (%.0f %%), %.0f/s, %v left", p.done, p.total, float64(p.done)/float64(p.total)*100, rate, left)
 }
 
 // end wipes the line.
