@@ -121,11 +121,11 @@ func TestIDsAtATerminal(t *testing.T) {
 	t.Parallel()
 	g := embed(t, "--tag", "order")
 	screen, keyboard := terminal(t)
-	cmd := command(t, t.TempDir(), nil, []string{"get", "order", "-n", "300000", "-s", g.url})
+	cmd := command(t, t.TempDir(), nil, []string{"get", "order", "-n", "1000000", "-s", g.url})
 	cmd.Stdout, cmd.Stderr = screen, screen
 	p := start(t, cmd)
 	var shown strings.Builder
-	for buf := make([]byte, 1<<16); !strings.HasSuffix(shown.String(), "\n300000\r\n"); {
+	for buf := make([]byte, 1<<16); !strings.HasSuffix(shown.String(), "\n1000000\r\n"); {
 		n, err := keyboard.Read(buf)
 		if err != nil || n == 0 {
 			t.Fatalf("it ends with %q: %v", shown.String()[max(0, shown.Len()-60):], err)
