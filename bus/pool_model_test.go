@@ -731,6 +731,9 @@ func (w *poolWorld) checkServed(f *poolFetch) {
 	}
 	var waited, served int64
 	for _, c := range w.calls {
+		if c.began == f.ended { // it may have been among those who waited, or not
+			return
+		}
 		if c.began < f.ended && c.ended >= f.ended {
 			if c.end == f.ended { // it may have left, or not
 				return
