@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/leafbus/leafbus/bus"
 )
 
@@ -255,7 +257,7 @@ func states(t *testing.T, c *bus.Client, count int) []bus.State {
 	var found []bus.State
 	eventually(t, "the state of all generators", func() bool {
 		var err error
-		if found, err = c.States(t.Context()); err != nil {
+		if found, err = c.States(t.Context()); err != nil && !errors.Is(err, nats.ErrConnectionReconnecting) {
 			t.Fatal(err)
 		}
 		return len(found) == count
