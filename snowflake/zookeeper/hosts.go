@@ -40,7 +40,8 @@ func parseHosts(list string) ([]string, error) {
 
 // hosts gives the client its servers by name, in turn. The client's own would
 // resolve the names once, at the start, and fail with the first that is not known
-// just then; so each dial resolves its own.
+// just then; so each dial resolves its own. A link's clients share them: the next one does
+// not begin where the last hung.
 type hosts struct {
 	mu    sync.Mutex
 	names []string
@@ -50,13 +51,22 @@ type hosts struct {
 
 // Init implements zk.HostProvider.
 func (h *hosts) Init(names []string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.names != nil {
+		return nil
+	}
 	h.names = append([]string(nil), names...)
 	rand.Shuffle(len(h.names), func(i, j int) { h.names[i], h.names[j] = h.names[j], h.names[i] })
 	return nil
 }
 
 // Len implements zk.HostProvider.
-func (h *hosts) Len() int { return len(h.names) }
+func (h *hosts) Len() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.names)
+}
 
 // Next implements zk.HostProvider.
 func (h *hosts) Next() (server string, retryStart bool) {

@@ -19,6 +19,7 @@ import (
 // there is no session, and only one thing at a time.
 type link struct {
 	hosts   []string
+	servers hosts         // the same, in turn
 	timeout time.Duration // of a session
 	log     *slog.Logger
 
@@ -62,7 +63,7 @@ func (l *link) connected() (*client, error) {
 	c := &client{link: l, up: make(chan struct{}), since: time.Now()}
 	var err error
 	c.conn, _, err = zk.Connect(l.hosts, l.timeout, // which returns at once; what it calls waits for mu
-		zk.WithHostProvider(&hosts{}),
+		zk.WithHostProvider(&l.servers),
 		zk.WithDialer(c.dial),
 		zk.WithEventCallback(c.event),
 		zk.WithLogInfo(false),
