@@ -91,7 +91,8 @@ func (a *attempt) probe(subject string) {
 	defer a.c.probing.Unlock()
 	ctx, cancel := context.WithTimeout(a.ctx, time.Second)
 	defer cancel()
-	before, inbox := a.c.nc.LastError(), a.c.nc.NewInbox()
+	connected := a.c.nc.Stats().Reconnects
+	before, inbox := a.c.nc.LastError(), a.c.nc.NewInbox()+".*" // as that of all requests is
 	sub, err := a.c.nc.SubscribeSync(inbox)
 	if err != nil {
 		return
@@ -103,7 +104,7 @@ func (a *attempt) probe(subject string) {
 		return
 	}
 	if err := a.c.denialOfInbox(before, inbox); err != nil {
-		a.c.deaf.Store(&deafness{err, a.c.nc.Stats().Reconnects})
+		a.c.deaf.Store(&deafness{err, connected})
 		a.end(err)
 		return
 	}

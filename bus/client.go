@@ -19,10 +19,15 @@ import (
 )
 
 const (
-	// firstAttempt bounds the first attempt at a request. Each that is not answered
-	// lets the next one last twice as long: an answer that was lost is missed soon, and a
-	// slow one comes in the end.
+	// firstAttempt bounds the first attempt at a request: an answer that was lost is to
+	// be missed soon. Each that is not answered lets the next one last twice as long, up
+	// to lastAttempt, which is longer than a generator lets a request wait by default.
 	firstAttempt = time.Second
+	lastAttempt  = 4 * time.Second
+	// A request for more than fewIDs has lastAttempt at once: generators work off what
+	// they have accepted also when the caller has left, and asking again for much
+	// that is on its way would make them slower and slower.
+	fewIDs = 1000
 	// Pauses between attempts where the answer has no hint of its own.
 	firstRetryPause = 20 * time.Millisecond
 	lastRetryPause  = time.Second
@@ -47,7 +52,7 @@ type Option func(*Client)
 // DefaultTimeout is the [Timeout] of a client that is given none.
 const DefaultTimeout = 5 * time.Second
 
-// Timeout bounds a call whose context has no deadline; 0: nothing does.
+// Timeout bounds a call whose context has no deadline; 0 or less: nothing does.
 func Timeout(d time.Duration) Option { return func(c *Client) { c.timeout = d } }
 
 // JetStream is where the events are kept, on the client's connection: for a NATS where that
@@ -63,7 +68,7 @@ func NewClient(nc *nats.Conn, opts ...Option) *Client {
 	return c
 }
 
-// Take returns n IDs of tag, in as few ranges as possible, all or none, with one
+// Take returns n IDs of tag, from 1 to the generators' --max-batch, in as few ranges as possible, all or none, with one
 // request. What another attempt may cure (no generator, one that drains or is overloaded,
 // a store that is away, no answer) is tried again, after a pause that grows to a second,
 // until the context is done. An attempt whose answer was lost leaves a gap.
@@ -122,12 +127,11 @@ func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeout(ctx, c.timeout)
 }
 
-// request sends a request, again where that may help, until the context is done. It
-// tells failed of each attempt that has, and returns the answer and when it was asked
+// request sends a request, again where that may help, until the context is done. The first
+// attempt may last for limit. It tells failed of each attempt that has, and returns the answer and when it was asked
 // for, or the error that the answer carries.
-func (c *Client) request(ctx context.Context, subject string, body []byte, failed func(error)) (msg *nats.Msg, asked time.Time, err error) {
+func (c *Client) request(ctx context.Context, limit time.Duration, subject string, body []byte, failed func(error)) (msg *nats.Msg, asked time.Time, err error) {
 	var why error
-	limit := c.first
 	for pause := firstRetryPause; ; pause = min(2*pause, lastRetryPause) {
 		asked = time.Now()
 		msg, err = c.attempt(ctx, limit, subject, body)
@@ -143,7 +147,7 @@ func (c *Client) request(ctx context.Context, subject string, body []byte, faile
 			failed(why)
 		}
 		if timedOut(err) {
-			limit *= 2
+			limit = min(2*limit, max(limit, lastAttempt))
 		}
 		wait := pause
 		if e, ok := errors.AsType[*Error](err); ok {
@@ -185,7 +189,7 @@ func (c *Client) attempt(ctx context.Context, limit time.Duration, subject strin
 	case errors.Is(err, nats.ErrNoResponders):
 		return nil, fmt.Errorf("no generator answers %s: is one running on this NATS? %w", subject, err)
 	case timedOut(err):
-		return nil, fmt.Errorf("no answer on %s in time: %w", subject, err)
+		return nil, fmt.Errorf("no answer on %s in time: the generator is slow or out of reach: %w", subject, err)
 	}
 	return nil, err
 }
@@ -246,7 +250,7 @@ func (c *Client) Decode(ctx context.Context, id int64) (Decoded, error) {
 	ctx, cancel := c.bound(ctx)
 	defer cancel()
 	var d Decoded
-	msg, _, err := c.request(ctx, SubjectDecode, strconv.AppendInt(nil, id, 10), func(error) {})
+	msg, _, err := c.request(ctx, c.first, SubjectDecode, strconv.AppendInt(nil, id, 10), func(error) {})
 	if err != nil {
 		return d, err
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/leafbus/leafbus/bus"
@@ -309,6 +310,8 @@ func TestClientWithoutPermission(t *testing.T) {
 		{user: all, password: p}
 		{user: mute, password: p, permissions: {publish: {deny: ["leaf.>", "$SRV.>", "$JS.>"], allow: ">"}}}
 		{user: deaf, password: p, permissions: {subscribe: {deny: ["_INBOX.>"]}}}
+		{user: nonext, password: p, permissions: {publish: {deny: ["$JS.API.CONSUMER.MSG.NEXT.>"]}}}
+		{user: noack, password: p, permissions: {publish: {deny: ["$JS.ACK.>"]}}}
 		{user: some, password: p, permissions: {publish: {deny: ["leaf.segment.secret"]}}}
 		{user: both, password: p, permissions: {publish: {deny: ["leaf.segment.t1", "leaf.segment.t3"]}, subscribe: {deny: ["_INBOX.>"]}}}
 	] }`), 0o600)
@@ -378,6 +381,31 @@ func TestClientWithoutPermission(t *testing.T) {
 			})
 		}
 		callers.Wait()
+	}
+
+	// Nor does a follower wait for events that it may not have, or not acknowledge.
+	js, err := jetstream.New(generator)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(patient(t), jetstream.StreamConfig{Name: bus.EventStream, Subjects: []string{bus.EventSubjects}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.Publish(patient(t), "leaf.events.info.x.y.z", []byte("no event")); err != nil {
+		t.Fatal(err)
+	}
+	follow := func(user string, opts ...bus.EventOption) (last error) {
+		for _, err := range bus.NewClient(as(user)).Events(patient(t), append(opts, bus.Since(time.Unix(1, 0)))...) {
+			last = err
+		}
+		return last
+	}
+	for user, opts := range map[string][]bus.EventOption{
+		"mute": nil, "nonext": nil, "noack": {bus.Durable("pager")},
+	} {
+		if err := follow(user, opts...); !errors.Is(err, nats.ErrPermissionViolation) {
+			t.Errorf("%s follows until %v", user, err)
+		}
 	}
 
 	// What is refused does not touch what is not.

@@ -18,7 +18,8 @@ type deafness struct {
 // denied returns the denial of a publication since the connection's last error
 // was before, or of the inbox of all requests; nil if there is none.
 func (c *Client) denied(before error, of func(subject string) bool) error {
-	if d := c.deaf.Load(); d != nil && d.connected == c.nc.Stats().Reconnects {
+	connected := c.nc.Stats().Reconnects // before the error is read: it may be of an earlier connection, not of a later
+	if d := c.deaf.Load(); d != nil && d.connected == connected {
 		return d.err
 	}
 	if !errors.Is(c.nc.LastError(), nats.ErrPermissionViolation) {
@@ -26,7 +27,7 @@ func (c *Client) denied(before error, of func(subject string) bool) error {
 	}
 	inbox := c.nc.NewRespInbox()
 	if err := c.denialOfInbox(nil, inbox[:strings.LastIndexByte(inbox, '.')]+".*"); err != nil {
-		c.deaf.Store(&deafness{err, c.nc.Stats().Reconnects})
+		c.deaf.Store(&deafness{err, connected})
 		return err
 	}
 	return c.denial(before, of)

@@ -125,7 +125,7 @@ func (f *follower) session(ctx context.Context) (began bool, err error) {
 func (f *follower) open(ctx context.Context) (jetstream.Consumer, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
-	ctx, stop := (&attempt{c: f.c, of: asksOfStream}).start(ctx)
+	ctx, stop := (&attempt{c: f.c, of: f.asks}).start(ctx)
 	defer stop()
 	consumer, err := f.find(ctx)
 	switch cause := context.Cause(ctx); {
@@ -138,17 +138,16 @@ func (f *follower) open(ctx context.Context) (jetstream.Consumer, error) {
 	}
 }
 
-// asksOfStream reports whether a subject is one that is asked on for the stream, or a
-// consumer of it. A domain of JetStream stands between $JS and API.
-func asksOfStream(subject string) bool {
-	return strings.HasPrefix(subject, "$JS.") && (strings.Contains(subject, ".API.STREAM.INFO."+EventStream) ||
-		strings.Contains(subject, ".API.CONSUMER.") && strings.Contains(subject, "."+EventStream))
+// asks reports whether a subject is one that is asked on for the stream or the
+// consumer. A domain of JetStream stands between $JS and API.
+func (f *follower) asks(subject string) bool {
+	return strings.HasPrefix(subject, "$JS.") && strings.HasSuffix(subject, ".API.STREAM.INFO."+EventStream) || f.uses(subject)
 }
 
-// uses reports whether a subject is one that messages of the consumer are asked for or
+// uses reports whether a subject is one that the consumer is made, or messages of it are asked for or
 // acknowledged on.
 func (f *follower) uses(subject string) bool {
-	return strings.HasPrefix(subject, "$JS.") && strings.Contains(subject, "."+EventStream+"."+f.name)
+	return strings.HasPrefix(subject, "$JS.") && strings.Contains(subject+".", "."+EventStream+"."+f.name+".")
 }
 
 // find is open, until the context ends.

@@ -13,7 +13,7 @@ import (
 const (
 	DefaultLeastAhead = 100
 	DefaultMostAhead  = 1_000_000
-	// LimitAhead is the most that MostAhead may be.
+	// LimitAhead is the most that a pool may be told to keep.
 	LimitAhead = 1 << 40
 	// DefaultMaxAge is how old a pool lets a snowflake become.
 	DefaultMaxAge = time.Second
@@ -84,7 +84,9 @@ type fill struct {
 // PoolOption changes how a [Pool] works.
 type PoolOption func(*Pool)
 
-// Ahead bounds how many IDs a pool keeps: least to begin with, most under load.
+// Ahead bounds how many IDs a pool keeps: least to begin with, most under load, with
+// 1 <= least <= most <= [LimitAhead]. Default: [DefaultLeastAhead] and [DefaultMostAhead]. With fewer IDs than
+// callers that wait, those who are served are not always those who came first.
 func Ahead(least, most int64) PoolOption {
 	return func(p *Pool) { p.least, p.most = least, most }
 }

@@ -35,7 +35,11 @@ func (s *source) some(ctx context.Context, n int64) (ranges []Range, asked time.
 
 // take returns n IDs, all from one request, and when that was sent.
 func (s *source) take(ctx context.Context, n int64) (ranges []Range, asked time.Time, err error) {
-	msg, asked, err := s.c.request(ctx, s.subject, strconv.AppendInt(nil, n, 10), func(err error) { s.why.Store(&err) })
+	limit := s.c.first
+	if n > fewIDs {
+		limit = max(limit, lastAttempt)
+	}
+	msg, asked, err := s.c.request(ctx, limit, s.subject, strconv.AppendInt(nil, n, 10), func(err error) { s.why.Store(&err) })
 	if err != nil {
 		return nil, asked, err
 	}

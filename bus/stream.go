@@ -26,11 +26,11 @@ type bulk struct {
 // BulkOption changes how many IDs are fetched.
 type BulkOption func(*bulk)
 
-// Batch is how many IDs are asked for in one request. A generator that gives fewer is
+// Batch is how many IDs are asked for in one request, from 1; [DefaultBatch] if it is not given. A generator that gives fewer is
 // asked for fewer.
 func Batch(n int64) BulkOption { return func(b *bulk) { b.batch = n } }
 
-// Parallel is how many requests are under way at a time, while the loop uses the answer to
+// Parallel is how many requests are under way at a time, from 1 to [LimitParallel] ([DefaultParallel] if it is not given), while the loop uses the answer to
 // another. With 1, what a single generator gives is in increasing order.
 func Parallel(n int) BulkOption { return func(b *bulk) { b.parallel = n } }
 

@@ -83,10 +83,7 @@ func (f *idFlags) run(cmd *cobra.Command, from fetch) (err error) {
 
 	out := cmd.OutOrStdout()
 	if f.output != "" {
-		file, err := os.Create(f.output)
-		if err != nil {
-			return err
-		}
+		file := &lateFile{name: f.output}
 		defer func() { err = errors.Join(err, file.Close()) }()
 		out = file
 	}
@@ -122,6 +119,29 @@ func (f *idFlags) run(cmd *cobra.Command, from fetch) (err error) {
 		return fmt.Errorf("%d of %d IDs were written: %w", w.written, f.count, fetchErr)
 	}
 	return fetchErr
+}
+
+// lateFile is a file that is made by the first write: where nothing comes, what it
+// held stays.
+type lateFile struct {
+	name string
+	file *os.File
+}
+
+func (l *lateFile) Write(p []byte) (_ int, err error) {
+	if l.file == nil {
+		if l.file, err = os.Create(l.name); err != nil {
+			return 0, err
+		}
+	}
+	return l.file.Write(p)
+}
+
+func (l *lateFile) Close() error {
+	if l.file == nil {
+		return nil
+	}
+	return l.file.Close()
 }
 
 // idWriter writes IDs in the form that was asked for.

@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/leafbus/leafbus/bus"
 )
 
 // Exit statuses.
@@ -39,6 +41,9 @@ func run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 	if _, ok := errors.AsType[*usageError](err); ok {
 		fmt.Fprintf(stderr, "Run \"%s --help\" for usage.\n", cmd.CommandPath())
 		return exitUsage
+	}
+	if errors.Is(err, bus.UnknownTag) {
+		fmt.Fprintln(stderr, "`leaf tag add NAME` makes a tag, `leaf tag list` shows those there are.")
 	}
 	return exitFailed
 }
