@@ -10,7 +10,8 @@ import (
 // Next returns one ID of tag. Callers that come while a request is under way share the next
 // one, as transactions share a write in a group commit: nothing is fetched ahead, and a
 // thousand callers make few requests. Each caller's context counts for
-// itself, and a request is given up when all who wait for it have gone. Errors are those of Take.
+// itself, and a request is given up when all who wait for it have gone. Where an answer is lost, those who
+// came later wait, too, until it is asked for again, a second after it was. Errors are those of Take.
 //
 // [Pool] answers faster, from IDs that were fetched ahead.
 func (c *Client) Next(ctx context.Context, tag string) (int64, error) {
