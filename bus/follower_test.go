@@ -1,0 +1,228 @@
+package bus_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/embedded"
+)
+
+// outage is a server that goes and comes back, and a follower whose connection
+// comes back when it is told to.
+type outage struct {
+	*stream
+	cfg   embedded.Config
+	nc    *nats.Conn // the follower's
+	allow chan struct{}
+}
+
+func newOutage(t *testing.T) *outage {
+	t.Helper()
+	cfg := embedded.Config{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), Logger: quiet}
+	s, err := embedded.Start(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &outage{cfg: cfg, allow: make(chan struct{})}
+	o.cfg.Listen = strings.TrimPrefix(s.ClientURL(), "nats://")
+	o.stream = openStream(t, s)
+	t.Cleanup(func() { o.s.Close() })
+	return o
+}
+
+// client is the follower.
+func (o *outage) client() *bus.Client {
+	o.t.Helper()
+	var err error
+	o.nc, err = nats.Connect(o.s.ClientURL(), nats.MaxReconnects(-1), nats.CustomReconnectDelay(func(int) time.Duration {
+		<-o.allow
+		return 0
+	}))
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	o.t.Cleanup(o.nc.Close)
+	o.t.Cleanup(o.back)
+	return bus.NewClient(o.nc)
+}
+
+// away ends the server, and restart starts it anew: without the follower.
+func (o *outage) away() {
+	o.t.Helper()
+	o.s.Close()
+	eventually(o.t, "the follower is cut off", func() bool { return !o.nc.IsConnected() })
+}
+
+func (o *outage) restart() {
+	o.t.Helper()
+	s, err := embedded.Start(o.cfg)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	o.stream = openStream(o.t, s)
+}
+
+// back lets the follower come back.
+func (o *outage) back() {
+	select {
+	case <-o.allow:
+	default:
+		close(o.allow)
+	}
+}
+
+// What happens while the connection is away is not missed, also by one that has
+// heard nothing yet, and nothing comes twice.
+func TestFollowThroughRestart(t *testing.T) {
+	o := newOutage(t)
+	o.tell(true, 1, 3)
+	c := o.client()
+	all, fromNow := follow(t, c, anHourAgo(), bus.AlertsOnly()), follow(t, c)
+	durable := follow(t, c, bus.Durable("d"), anHourAgo())
+	all.want(1, 3)
+	durable.want(1, 2) // the third is on its way, or here
+	eventually(t, "they listen", func() bool { return len(o.consumers()) == 3 })
+	o.away()
+	o.restart()
+	o.tell(true, 4, 300)
+	o.back()
+	all.want(4, 300)
+	fromNow.want(4, 300)
+	got := make(map[string]bool)
+	for !got[`{"waiting":300}`] || !got[`{"waiting":3}`] {
+		e, ok := durable.next()
+		if !ok || e.err != nil {
+			t.Fatalf("%v came (%v)", e, ok)
+		}
+		got[string(e.Data)] = true
+	}
+	for n := 3; n <= 300; n++ {
+		if !got[fmt.Sprintf(`{"waiting":%d}`, n)] {
+			t.Errorf("event %d did not come to the durable consumer", n)
+		}
+	}
+	all.stop()
+	fromNow.stop()
+	if left := o.consumers(); len(left) != 1 || left[0].Name != "d" {
+		t.Errorf("there are %d consumers, want the durable one", len(left))
+	}
+}
+
+// cable is what a connection goes through.
+type cable struct {
+	mu   sync.Mutex
+	conn net.Conn
+	cut  bool
+}
+
+// Dial implements [nats.CustomDialer].
+func (c *cable) Dial(network, address string) (conn net.Conn, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cut {
+		return nil, errors.New("the cable is cut")
+	}
+	c.conn, err = net.Dial(network, address)
+	return c.conn, err
+}
+
+// One that waits for a server that cannot be reached ends when it is told to.
+func TestFollowEndsWhileAway(t *testing.T) {
+	x := newStream(t)
+	var c cable
+	nc, err := nats.Connect(x.s.ClientURL(), nats.SetCustomDialer(&c), nats.MaxReconnects(-1), nats.ReconnectWait(time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	f := follow(t, bus.NewClient(nc))
+	x.consumer()
+	c.mu.Lock()
+	c.cut = true
+	c.conn.Close()
+	c.mu.Unlock()
+	eventually(t, "it is cut off", func() bool { return !nc.IsConnected() })
+	ended := make(chan struct{})
+	go func() { defer close(ended); f.stop() }()
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		t.Error("it does not end")
+	}
+}
+
+// A stream that was deleted and made anew begins its numbers anew.
+func TestFollowStreamMadeAnew(t *testing.T) {
+	x := newStream(t)
+	f := follow(t, bus.NewClient(connect(t, x.s)), anHourAgo())
+	x.tell(true, 1, 5)
+	f.want(1, 5)
+	if err := x.js.DeleteStream(t.Context(), bus.EventStream); err != nil {
+		t.Fatal(err)
+	}
+	x.open()
+	x.tell(true, 6, 8)
+	f.want(6, 8)
+	x.tell(true, 9, 12)
+	f.want(9, 12)
+}
+
+// A stream that lost its end uses numbers again.
+func TestFollowRestoredStream(t *testing.T) {
+	o := newOutage(t)
+	o.tell(true, 1, 2)
+	o.s.Close()
+	backup := t.TempDir()
+	if err := os.CopyFS(backup, os.DirFS(o.cfg.StoreDir)); err != nil {
+		t.Fatal(err)
+	}
+	o.restart()
+	f := follow(t, o.client(), anHourAgo())
+	o.tell(true, 3, 6)
+	f.want(1, 6)
+	o.consumer()
+	o.away()
+	o.cfg.StoreDir = backup
+	o.restart()
+	o.back()
+	o.consumer()
+	o.tell(true, 7, 8) // as 3 and 4
+	f.want(7, 8)
+}
+
+// When a message shows that others were lost on their way, these are sent again,
+// in their order.
+func TestFollowLosesNothing(t *testing.T) {
+	x := newStream(t)
+	f := follow(t, bus.NewClient(connect(t, x.s)))
+	// What another takes from the consumer never comes here.
+	consumer, err := x.js.Consumer(t.Context(), bus.EventStream, x.consumer().Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stolen, err := consumer.Fetch(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "both wait for events", func() bool { return x.consumer().NumWaiting == 2 })
+	x.tell(true, 1, 5)
+	select {
+	case <-stolen.Messages():
+	case <-time.After(patience):
+		t.Fatal("nothing was taken")
+	}
+	f.want(1, 5)
+	f.stop()
+	if left := x.consumers(); len(left) > 0 {
+		t.Errorf("%d consumers are left", len(left))
+	}
+}

@@ -1,0 +1,187 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/bus/embedded"
+)
+
+// nextPatience bounds the waits of these tests. It is no measure of speed.
+const nextPatience = 20 * time.Second
+
+// soon waits until ok.
+func soon(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(nextPatience); time.Now().Before(deadline); <-tick.C {
+		if ok() {
+			return
+		}
+	}
+	t.Fatalf("it did not happen that %s", what)
+}
+
+// underTest is a client, and the requests that generators would get from it.
+type underTest struct {
+	*Client
+	t        *testing.T
+	requests chan *nats.Msg
+}
+
+func newUnderTest(t *testing.T, opts ...Option) underTest {
+	t.Helper()
+	s, err := embedded.Start(embedded.Config{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	var conns [2]*nats.Conn
+	for i := range conns {
+		if conns[i], err = nats.Connect(s.ClientURL()); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(conns[i].Close)
+	}
+	u := underTest{NewClient(conns[0], opts...), t, make(chan *nats.Msg, 1000)}
+	u.first = time.Minute // what a test holds back is not asked for again
+	if _, err := conns[1].ChanSubscribe("leaf.>", u.requests); err != nil {
+		t.Fatal(err)
+	}
+	if err := conns[1].Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// request returns the next request, which must be of n IDs.
+func (u underTest) request(n int) *nats.Msg {
+	u.t.Helper()
+	select {
+	case msg := <-u.requests:
+		if string(msg.Data) != strconv.Itoa(n) {
+			u.t.Fatalf("%s IDs are asked for, want %d", msg.Data, n)
+		}
+		return msg
+	case <-time.After(nextPatience):
+		u.t.Fatal("no request came")
+	}
+	return nil
+}
+
+// over checks that there was no other request, and that nothing is left of the callers.
+func (u underTest) over() {
+	u.t.Helper()
+	soon(u.t, "nothing is left of the callers", func() bool {
+		u.tagGroups.mu.Lock()
+		defer u.tagGroups.mu.Unlock()
+		u.flakeGroups.mu.Lock()
+		defer u.flakeGroups.mu.Unlock()
+		return len(u.tagGroups.of)+len(u.flakeGroups.of) == 0
+	})
+	select {
+	case msg := <-u.requests:
+		u.t.Errorf("one more request, of %s", msg.Data)
+	default:
+	}
+}
+
+// waiting waits until n callers wait for the next request of a tag.
+func (u underTest) waiting(tag string, n int) {
+	u.t.Helper()
+	soon(u.t, fmt.Sprintf("%d callers wait", n), func() bool {
+		u.tagGroups.mu.Lock()
+		defer u.tagGroups.mu.Unlock()
+		g := u.tagGroups.of[tag]
+		return g != nil && (g.waiting == nil && n == 0 || g.waiting != nil && g.waiting.callers == n)
+	})
+}
+
+// called is a call of Next.
+type called struct {
+	id  int64
+	err error
+}
+
+// next calls Next n times at a time.
+func (u underTest) next(ctx context.Context, tag string, n int) <-chan called {
+	results := make(chan called, n)
+	for range n {
+		go func() {
+			id, err := u.Next(ctx, tag)
+			results <- called{id, err}
+		}()
+	}
+	return results
+}
+
+// get waits for n calls and returns their IDs in order.
+func (u underTest) get(results <-chan called, n int) []int64 {
+	u.t.Helper()
+	var ids []int64
+	for range n {
+		select {
+		case r := <-results:
+			if r.err != nil {
+				u.t.Fatal(r.err)
+			}
+			ids = append(ids, r.id)
+		case <-time.After(nextPatience):
+			u.t.Fatalf("%d of %d got IDs", len(ids), n)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// fails waits for n calls that must fail with all these errors.
+func (u underTest) fails(results <-chan called, n int, want ...error) {
+	u.t.Helper()
+	for range n {
+		select {
+		case r := <-results:
+			for _, want := range want {
+				if !errors.Is(r.err, want) {
+					u.t.Errorf("%d, %v; want %v", r.id, r.err, want)
+				}
+			}
+		case <-time.After(nextPatience):
+			u.t.Fatal("a caller waits on")
+		}
+	}
+}
+
+func respond(t *testing.T, msg *nats.Msg, answer string) {
+	t.Helper()
+	if err := msg.Respond([]byte(answer)); err != nil {
+		t.Error(err)
+	}
+}
+
+func refuse(t *testing.T, msg *nats.Msg, code int, reason Reason) {
+	t.Helper()
+	e := &Error{Code: code, Reason: reason, Message: "no", RetryAfter: time.Millisecond}
+	if err := msg.RespondMsg(e.message(msg.Reply)); err != nil {
+		t.Error(err)
+	}
+}
+
+// far is a context that ends long after the test.
+func far(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// from is the IDs from first to last.
+func from(first, last int64) []int64 { return slices.Collect(Range{First: first, Last: last}.All()) }
