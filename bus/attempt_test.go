@@ -64,3 +64,49 @@ func TestDeafnessEndsWithTheConnection(t *testing.T) {
 		t.Errorf("on a later connection: %v", err)
 	}
 }
+
+// A change by an operator has all the time of its context, and is not asked for twice.
+func TestAttemptAtAChange(t *testing.T) {
+	t.Parallel()
+	u := newUnderTest(t)
+	u.first = 20 * time.Millisecond
+	done := make(chan error)
+	go func() {
+		_, err := u.UpdateTag(far(t), TagUpdate{Tag: "order"})
+		done <- err
+	}()
+	msg := <-u.requests
+	select {
+	case err := <-done:
+		t.Fatalf("it gave up: %v", err)
+	case <-u.requests:
+		t.Error("it is asked for again")
+	case <-time.After(10 * u.first):
+	}
+	msg.Respond([]byte(`{"tag":"order","max_id":"5"}`))
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// A follower ends by denials of what it does itself, and by no other's.
+func TestFollowerAsks(t *testing.T) {
+	f := &follower{eventOptions: eventOptions{name: "pager"}}
+	for subject, want := range map[string]bool{
+		"$JS.API.STREAM.INFO.LEAF_EVENTS":                         true,
+		"$JS.hub.API.STREAM.INFO.LEAF_EVENTS":                     true,
+		"$JS.API.CONSUMER.INFO.LEAF_EVENTS.pager":                 true,
+		"$JS.API.CONSUMER.CREATE.LEAF_EVENTS.pager.leaf.events.>": true,
+		"$JS.API.CONSUMER.MSG.NEXT.LEAF_EVENTS.pager":             true,
+		"$JS.ACK.LEAF_EVENTS.pager.1.2.3.4.5":                     true,
+		"$JS.API.CONSUMER.INFO.LEAF_EVENTS.pager2":                false,
+		"$JS.ACK.LEAF_EVENTS.pager2.1.2.3.4.5":                    false,
+		"$JS.API.STREAM.INFO.LEAF_EVENTS2":                        false,
+		"$JS.API.STREAM.NAMES":                                    false,
+		"leaf.segment.LEAF_EVENTS.pager":                          false,
+	} {
+		if got := f.asks(subject); got != want {
+			t.Errorf("%s: %v", subject, got)
+		}
+	}
+}

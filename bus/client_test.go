@@ -149,36 +149,6 @@ func TestClientThatGivesUp(t *testing.T) {
 	}
 }
 
-// A change by an operator may take long, and is not asked for twice.
-func TestClientWaitsForAChange(t *testing.T) {
-	t.Parallel()
-	s := newServer(t)
-	nc := connect(t, s)
-	var asked []*nats.Msg
-	arrived := make(chan struct{})
-	n := answers(t, s, "leaf.admin.tags.update", func(_ int64, msg *nats.Msg) *nats.Msg {
-		asked = append(asked, msg)
-		close(arrived)
-		return nil
-	})
-	done := make(chan error)
-	go func() {
-		_, err := bus.NewClient(nc).UpdateTag(patient(t), bus.TagUpdate{Tag: "order"})
-		done <- err
-	}()
-	<-arrived
-	// Longer than an attempt that may be repeated.
-	select {
-	case err := <-done:
-		t.Errorf("it gave up: %v", err)
-	case <-time.After(1500 * time.Millisecond):
-	}
-	asked[0].Respond([]byte(`{"tag":"order","max_id":"5"}`))
-	if err := <-done; err != nil || n.Load() != 1 {
-		t.Errorf("%v after %d requests", err, n.Load())
-	}
-}
-
 // While NATS is away nothing is sent: it would be answered, later, for nobody.
 func TestClientSendsNothingWhileNATSIsAway(t *testing.T) {
 	t.Parallel()

@@ -54,7 +54,7 @@ type Pool struct {
 	filling  *fill      // the fetch that is under way
 	filled   time.Time  // when the last one succeeded; zero: none has
 	hungry   bool       // a caller waited, since then
-	stale    bool       // IDs became too old, since then
+	stale    bool       // IDs became too old, since then, which is no hunger
 	closed   bool
 	running  sync.WaitGroup
 }
@@ -194,7 +194,7 @@ func (p *Pool) wait(ctx context.Context) (*fill, error) {
 	case ctx.Err() != nil:
 		return nil, p.why(ctx)
 	}
-	p.hungry = p.hungry || !p.filled.IsZero() && !p.stale
+	p.hungry = p.hungry || !p.filled.IsZero()
 	f := p.start(1)
 	f.waiting++
 	p.mu.Unlock()

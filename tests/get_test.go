@@ -88,3 +88,15 @@ func TestGetWithoutPermission(t *testing.T) {
 	}
 	leaf(t, "events", "--live", "-s", g.url, "--user", "deaf", "--password", "p").want(t, 1, "may not subscribe to leaf.events.>")
 }
+
+// Where nothing came, the file of --output stays as it was; and it says what to do.
+func TestGetOfNoTag(t *testing.T) {
+	t.Parallel()
+	g := embed(t)
+	file := t.TempDir() + "/ids.txt"
+	writeFile(t, file, "1\n")
+	leaf(t, "get", "nobody", "--output", file, "-s", g.url).want(t, 1, "unknown_tag", "leaf tag add")
+	if text, err := os.ReadFile(file); err != nil || string(text) != "1\n" {
+		t.Errorf("%q, %v", text, err)
+	}
+}
