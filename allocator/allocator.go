@@ -78,10 +78,11 @@ type Config struct {
 // use, and in [Allocator.Run] those that load ahead and note what is used; Run
 // ends them.
 type Allocator struct {
-	cfg     Config
-	recent  recent
-	waiting atomic.Int64  // requests in the queues of all tags
-	slots   chan struct{} // taken for each write to the store
+	cfg      Config
+	recent   recent
+	waiting  atomic.Int64  // requests in the queues of all tags
+	failures atomic.Int64  // attempts at a refill that failed
+	slots    chan struct{} // taken for each write to the store
 
 	mu      sync.RWMutex
 	buffers map[string]*buffer
@@ -377,6 +378,9 @@ func (a *Allocator) forget(b *buffer) {
 	a.mu.Unlock()
 	a.notify(events...)
 }
+
+// Failures is how many attempts at a refill have failed.
+func (a *Allocator) Failures() int64 { return a.failures.Load() }
 
 // Observe notes that another generator reserved the IDs of tag below end.
 func (a *Allocator) Observe(tag string, end int64) { a.cfg.Marks.Observe(tag, end) }

@@ -160,7 +160,7 @@ func TestDeleted(t *testing.T) {
 			tomb := s.remove()
 			synctest.Wait()
 			if a.Tags() != 0 {
-				t.Errorf("the deleted tag is in memory: %+v", a.Views("", "", 9))
+				t.Errorf("the deleted tag is in memory: %+v", a.Views(allocator.Query{Limit: 9}))
 			}
 			for range 3 {
 				err := refused(t, a, 1, allocator.ErrUnknownTag, 0)
@@ -268,7 +268,7 @@ func TestExhausted(t *testing.T) {
 				if got := s.maxID(); got != math.MaxInt64 {
 					t.Errorf("max_id is %d, want the largest int64", got)
 				}
-				if v := a.Views("", "", 1)[0]; v.State != "exhausted" {
+				if v := a.Views(allocator.Query{Limit: 1})[0]; v.State != "exhausted" {
 					t.Errorf("the view is %+v", v)
 				}
 				// The store is left alone from now on.

@@ -91,7 +91,7 @@ func TestBatchLargerThanMemory(t *testing.T) {
 						t.Errorf("write %d asked for %d by %s, want %d by %s", i+1, writes[i], e.Cause, c.writes[i], c.causes[i])
 					}
 				}
-				if got := a.Views("order", "", 1)[0].Step; got != c.step {
+				if got := a.Views(allocator.Query{Prefix: "order", Limit: 1})[0].Step; got != c.step {
 					t.Errorf("the step is %d, want %d", got, c.step)
 				}
 			})

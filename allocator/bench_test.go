@@ -3,6 +3,7 @@ package allocator_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -105,13 +106,24 @@ func BenchmarkTake(b *testing.B) {
 	}
 }
 
+// filled returns an allocator with these tags in memory, of each of which 100 IDs were taken.
+func filled(b *testing.B, tags []string) *allocator.Allocator {
+	b.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	a := allocator.New(allocator.Config{Store: unwatched{&endless{step: 1000}}})
+	for _, tag := range tags {
+		if _, err := a.Take(ctx, tag, 100); err != nil {
+			b.Fatal(err)
+		}
+	}
+	cancel()
+	a.Run(ctx) // ends when the refills have
+	return a
+}
+
 // BenchmarkMemory tells what a tag costs that is in use.
 func BenchmarkMemory(b *testing.B) {
-	const tags = 100_000
-	names := make([]string, tags)
-	for i := range names {
-		names[i] = fmt.Sprintf("tag-%d", i)
-	}
+	tags := many(100_000)
 	heap := func() float64 {
 		runtime.GC()
 		runtime.GC()
@@ -121,16 +133,31 @@ func BenchmarkMemory(b *testing.B) {
 	}
 	for b.Loop() {
 		before := heap()
-		ctx, cancel := context.WithCancel(context.Background())
-		a := allocator.New(allocator.Config{Store: unwatched{&endless{step: 1000}}})
-		for _, name := range names {
-			if _, err := a.Take(ctx, name, 100); err != nil {
-				b.Fatal(err)
-			}
-		}
-		cancel()
-		a.Run(ctx) // ends when the refills have
-		b.ReportMetric((heap()-before)/tags, "B/tag")
+		a := filled(b, tags)
+		b.ReportMetric((heap()-before)/float64(len(tags)), "B/tag")
 		runtime.KeepAlive(a)
+	}
+}
+
+// BenchmarkBusiest is what a generator does each second for its state: once
+// with tags that are used more or less, once with all alike.
+func BenchmarkBusiest(b *testing.B) {
+	tags := many(100_000)
+	for _, most := range []int64{800, 1} {
+		b.Run(fmt.Sprintf("usage=%d", most), func(b *testing.B) {
+			a := filled(b, tags)
+			random := rand.New(rand.NewPCG(1, 1))
+			for _, tag := range tags {
+				if _, err := a.Take(b.Context(), tag, 1+random.Int64N(most)); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if got := len(a.Busiest(20)); got != 20 {
+					b.Fatal(got)
+				}
+			}
+		})
 	}
 }

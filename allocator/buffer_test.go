@@ -115,7 +115,7 @@ func TestTakeAcrossSegments(t *testing.T) {
 			t.Fatal(err)
 		}
 		take(t, a, 200) // 161-200 and what was loaded at 10 % of the second
-		v := a.Views("order", "", 1)[0]
+		v := a.Views(allocator.Query{Prefix: "order", Limit: 1})[0]
 		if len(v.Segments) != 2 || v.Segments[0].Last+1 == v.Segments[1].First {
 			t.Fatalf("segments %+v, want two that do not follow each other", v.Segments)
 		}

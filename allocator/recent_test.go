@@ -72,7 +72,7 @@ func takeOf(t *testing.T, a *allocator.Allocator, tag string, n int64) []allocat
 func wantTags(t *testing.T, a *allocator.Allocator, step int64, want ...string) {
 	t.Helper()
 	var got []string
-	for _, v := range a.Views("", "", math.MaxInt32) {
+	for _, v := range a.Views(allocator.Query{Limit: math.MaxInt32}) {
 		got = append(got, v.Tag)
 		if v.Left != step || len(v.Segments) != 1 || v.Step != step || v.State != "ok" || v.Taken != 0 {
 			t.Errorf("%s has %+v", v.Tag, v)
@@ -532,7 +532,7 @@ func TestRecentDeleted(t *testing.T) {
 		close(release)
 		synctest.Wait()
 		if a.Tags() != 0 {
-			t.Errorf("the deleted tag is in memory: %+v", a.Views("", "", 9))
+			t.Errorf("the deleted tag is in memory: %+v", a.Views(allocator.Query{Limit: 9}))
 		}
 		stop()
 		wantRecent(t, path, nil)

@@ -199,6 +199,7 @@ func (a *Allocator) unfail(b *buffer) {
 
 // failed notes that an attempt failed and when the next is due.
 func (a *Allocator) failed(b *buffer, err error, wait time.Duration) {
+	a.failures.Add(1)
 	a.mu.Lock()
 	a.failing[b] = struct{}{}
 	a.mu.Unlock()

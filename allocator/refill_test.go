@@ -307,7 +307,7 @@ func TestEpisodes(t *testing.T) {
 			if failing, dry, why := a.Failing(); failing != 1 || dry != 1 || !errors.Is(why, errAway) {
 				t.Errorf("Failing() = %d, %d, %v during the outage", failing, dry, why)
 			}
-			if v := a.Views("", "", 1)[0]; v.State != "failing" || v.Error != errAway.Error() {
+			if v := a.Views(allocator.Query{Limit: 1})[0]; v.State != "failing" || v.Error != errAway.Error() {
 				t.Errorf("the view is %+v", v)
 			}
 			r.wantEpisodes(t, "refill_failed", outage, outage-1)

@@ -67,7 +67,7 @@ func TestRegressed(t *testing.T) {
 				if len(s.reserves()) != calls || s.maxID() != maxID {
 					t.Errorf("%d reservations while the tag was refused", len(s.reserves())-calls)
 				}
-				if v := a.Views("", "", 1)[0]; v.State != "regressed" || v.Error != err.Error() {
+				if v := a.Views(allocator.Query{Limit: 1})[0]; v.State != "regressed" || v.Error != err.Error() {
 					t.Errorf("the view is %+v", v)
 				}
 

@@ -1,6 +1,9 @@
 package allocator
 
-import "context"
+import (
+	"context"
+	"strings"
+)
 
 // Store keeps the record of every tag, durably and for all generators. It is
 // the one place that decides who owns which IDs.
@@ -36,11 +39,10 @@ type Store interface {
 	// Errors: ErrUnknownTag, as ErrDeleted where a tombstone is kept.
 	Get(ctx context.Context, tag string) (Tag, error)
 
-	// List returns, in the order of bytes, up to limit tags that start with
-	// prefix and come after the tag after. Tombstones are left out; records
-	// that were made by others and cannot be served are not: those whose names
-	// CheckTag refuses, or whose step is below 1.
-	List(ctx context.Context, prefix, after string, limit int) ([]Tag, error)
+	// List returns, in the order of bytes, the tags that a query asks for.
+	// Tombstones are left out; records that were made by others and cannot be
+	// served are not: those whose names CheckTag refuses, or whose step is below 1.
+	List(ctx context.Context, q Query) ([]Tag, error)
 
 	// Create adds a tag and returns its record. The max_id of a tag that was
 	// deleted before is at least the deleted one's.
@@ -69,4 +71,19 @@ type Store interface {
 type Grant struct {
 	Range
 	Step int64 // the tag's step, as the store has it now
+}
+
+// Query asks for a page of a list that is in the order of names. Names are
+// compared byte by byte: letters' case counts, and no character stands for
+// another. Any text will do, also one that no tag can have: it finds none.
+type Query struct {
+	Prefix   string // names begin with it
+	Contains string // names have it anywhere in them, also in the prefix
+	After    string // names come after it
+	Limit    int    // the most entries; at least 1
+}
+
+// Match reports whether a list without a limit has the name.
+func (q Query) Match(name string) bool {
+	return name > q.After && strings.HasPrefix(name, q.Prefix) && strings.Contains(name, q.Contains)
 }

@@ -292,7 +292,7 @@ func refused(t *testing.T, a *allocator.Allocator, n int64, want error, d time.D
 // left is how many IDs of "order" are in memory.
 func left(a *allocator.Allocator) int64 {
 	synctest.Wait()
-	for _, v := range a.Views("order", "", 1) {
+	for _, v := range a.Views(allocator.Query{Prefix: "order", Limit: 1}) {
 		return v.Left
 	}
 	return 0

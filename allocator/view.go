@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -18,9 +19,19 @@ type View struct {
 	Waiting  int           // requests
 	Rate     float64       // IDs a second, over the last segments
 	Refilled time.Time     // zero: never
-	State    string        // ok, loading, failing, regressed or exhausted
+	State    string        // one of StateOK and its like
 	Error    string        // with failing and regressed
 }
+
+// The states of a tag. Of several that hold, regressed goes before failing,
+// exhausted and loading.
+const (
+	StateOK        = "ok"
+	StateLoading   = "loading"   // a refill is under way
+	StateFailing   = "failing"   // the last refill failed
+	StateRegressed = "regressed" // the store went backwards
+	StateExhausted = "exhausted" // the store has no IDs left
+)
 
 // SegmentView is a segment and the position in it.
 type SegmentView struct {
@@ -28,40 +39,45 @@ type SegmentView struct {
 	Next int64 // the next ID to be handed out
 }
 
-// Views returns, in the order of names, up to limit buffers whose tags start
-// with prefix and come after the tag after.
-func (a *Allocator) Views(prefix, after string, limit int) []View {
+// Views returns the buffers of the tags that a query asks for, in the order of
+// names.
+func (a *Allocator) Views(q Query) []View {
 	a.mu.RLock()
 	var found []*buffer
 	for tag, b := range a.buffers {
-		if strings.HasPrefix(tag, prefix) && tag > after {
+		if q.Match(tag) {
 			found = append(found, b)
 		}
 	}
 	a.mu.RUnlock()
 	slices.SortFunc(found, func(x, y *buffer) int { return strings.Compare(x.tag, y.tag) })
-	if len(found) > limit {
-		found = found[:limit]
-	}
-	return views(found)
+	return views(found[:min(q.Limit, len(found))])
 }
 
-// Busiest returns the up to limit buffers from which most IDs were taken.
+// Busiest returns the up to limit buffers from which most IDs were taken, and
+// of those alike the first by name. The limit is meant to be small.
 func (a *Allocator) Busiest(limit int) []View {
-	all := a.all()
-	taken := make(map[*buffer]int64, len(all))
-	for _, b := range all {
-		b.mu.Lock()
-		taken[b] = b.taken
-		b.mu.Unlock()
+	type use struct {
+		*buffer
+		taken int64
 	}
-	slices.SortFunc(all, func(x, y *buffer) int {
-		if d := taken[y] - taken[x]; d != 0 {
-			return int(max(min(d, 1), -1))
+	var top []use // in order
+	for _, b := range a.all() {
+		b.mu.Lock()
+		u := use{b, b.taken}
+		b.mu.Unlock()
+		at, _ := slices.BinarySearchFunc(top, u, func(x, y use) int {
+			return cmp.Or(cmp.Compare(y.taken, x.taken), strings.Compare(x.tag, y.tag))
+		})
+		if at < limit {
+			top = slices.Insert(top[:min(len(top), limit-1)], at, u)
 		}
-		return strings.Compare(x.tag, y.tag)
-	})
-	return views(all[:min(limit, len(all))])
+	}
+	busiest := make([]*buffer, len(top))
+	for i, u := range top {
+		busiest[i] = u.buffer
+	}
+	return views(busiest)
 }
 
 func views(buffers []*buffer) []View {
@@ -78,7 +94,12 @@ func (b *buffer) view(now time.Time) View {
 	defer b.mu.Unlock()
 	v := View{
 		Tag: b.tag, Step: b.stepper.step, Left: b.left, Taken: b.taken,
-		Waiting: b.waiters.n, Refilled: b.refilled, State: "ok",
+		Waiting: b.waiters.n, Refilled: b.refilled,
+	}
+	state, why := b.stateLocked()
+	v.State = state
+	if why != nil {
+		v.Error = why.Error()
 	}
 	for _, s := range b.segments {
 		v.Segments = append(v.Segments, SegmentView{s.Range, s.next})
@@ -90,17 +111,41 @@ func (b *buffer) view(now time.Time) View {
 	if d := now.Sub(since); !since.IsZero() && d > 0 {
 		v.Rate = float64(b.taken-b.takenBefore) / d.Seconds()
 	}
+	return v
+}
+
+// stateLocked is the state of the tag, and with failing and regressed why.
+func (b *buffer) stateLocked() (state string, why error) {
 	switch {
 	case b.regressed != nil:
-		v.State, v.Error = "regressed", b.regressed.Error()
+		return StateRegressed, b.regressed
 	case b.failure != nil:
-		v.State, v.Error = "failing", b.failure.err.Error()
+		return StateFailing, b.failure.err
 	case b.exhausted:
-		v.State = "exhausted"
+		return StateExhausted, nil
 	case b.loading:
-		v.State = "loading"
+		return StateLoading, nil
 	}
-	return v
+	return StateOK, nil
+}
+
+// Totals are of all tags in memory.
+type Totals struct {
+	Left   int64          // IDs in memory
+	States map[string]int // how many tags are in each state; has all five
+}
+
+// Totals looks at every tag once.
+func (a *Allocator) Totals() Totals {
+	t := Totals{States: map[string]int{StateOK: 0, StateLoading: 0, StateFailing: 0, StateRegressed: 0, StateExhausted: 0}}
+	for _, b := range a.all() {
+		b.mu.Lock()
+		state, _ := b.stateLocked()
+		t.States[state]++
+		t.Left += b.left
+		b.mu.Unlock()
+	}
+	return t
 }
 
 // Tags is how many tags are in memory.

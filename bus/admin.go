@@ -15,11 +15,13 @@ const maxPage = 1000
 // The requests and replies of leaf.admin.
 type (
 	// PageRequest asks for a page of a list: up to Limit entries (at most and by
-	// default 1,000) whose tag starts with Prefix and comes after After.
+	// default 1,000) whose tag starts with Prefix, has Contains anywhere in it, and
+	// comes after After; byte by byte, as [allocator.Query] has it.
 	PageRequest struct {
-		Prefix string `json:"prefix,omitempty"`
-		After  string `json:"after,omitempty"`
-		Limit  int    `json:"limit,omitempty"`
+		Prefix   string `json:"prefix,omitempty"`
+		Contains string `json:"contains,omitempty"`
+		After    string `json:"after,omitempty"`
+		Limit    int    `json:"limit,omitempty"`
 	}
 	// TagsPage is the reply of leaf.admin.tags.list.
 	TagsPage struct {
@@ -76,6 +78,12 @@ func (p PageRequest) check() (limit int, err error) {
 	return p.Limit, nil
 }
 
+// query asks for the page, and for one entry more: it tells whether the page is
+// the last.
+func (p PageRequest) query(limit int) allocator.Query {
+	return allocator.Query{Prefix: p.Prefix, Contains: p.Contains, After: p.After, Limit: limit + 1}
+}
+
 // fit returns how many of the entries fit into one reply.
 func fit[T any](g *Generator, entries []T) int {
 	room := int(g.cfg.Conn.MaxPayload()) - 1024 // for what is around the entries
@@ -92,8 +100,7 @@ func (g *Generator) tagsList(ctx context.Context, req PageRequest) (TagsPage, er
 	if err != nil {
 		return TagsPage{}, err
 	}
-	// One more, to know whether this page is the last.
-	tags, err := g.cfg.Store.List(ctx, req.Prefix, req.After, limit+1)
+	tags, err := g.cfg.Store.List(ctx, req.query(limit))
 	if err != nil {
 		return TagsPage{}, err
 	}

@@ -41,7 +41,7 @@ func (g *Generator) buffers(_ context.Context, req PageRequest) (BuffersPage, er
 		return BuffersPage{}, err
 	}
 	page := BuffersPage{Node: g.cfg.Node, Buffers: []Buffer{}}
-	for _, v := range g.alloc.Views(req.Prefix, req.After, limit+1) {
+	for _, v := range g.alloc.Views(req.query(limit)) {
 		page.Buffers = append(page.Buffers, buffer(v))
 	}
 	if n := min(fit(g, page.Buffers), limit); n < len(page.Buffers) {

@@ -47,6 +47,33 @@ func (c *Client) States(ctx context.Context) ([]State, error) {
 	return states, err
 }
 
+// Buffers asks all generators for a page of what they hold in memory, and
+// returns those that came, by node. An answer that is an error, or cannot be read,
+// does not keep the others' pages back: it is in the error, of which there may be several.
+//
+// Each generator has tags of its own, so each page its own Next. Together they have
+// every tag up to the least Next that is not empty: the After of the next
+// request. What pages have beyond it comes again. With no Next they have all.
+func (c *Client) Buffers(ctx context.Context, req PageRequest) ([]BuffersPage, error) {
+	var pages []BuffersPage
+	var problems []error
+	err := c.survey(ctx, SubjectBuffers, encode(req), func(msg *nats.Msg) error {
+		var page BuffersPage
+		err := replyError(msg)
+		if err == nil {
+			err = unmarshal(msg, SubjectBuffers, &page)
+		}
+		if err != nil {
+			problems = append(problems, err)
+			return nil
+		}
+		pages = append(pages, page)
+		return nil
+	})
+	slices.SortFunc(pages, func(x, y BuffersPage) int { return strings.Compare(x.Node, y.Node) })
+	return pages, errors.Join(append(problems, err)...)
+}
+
 // survey sends one request to all who answer it, and gives each answer to f,
 // until no more come.
 func (c *Client) survey(ctx context.Context, subject string, body []byte, f func(*nats.Msg) error) error {

@@ -162,7 +162,7 @@ func TestTombstones(t *testing.T) {
 	if tag := get(t, s, "order"); tag.MaxID != 1 || tag.Floor != 501 || tag.Deleted {
 		t.Errorf("inserted by SQL: %+v", tag)
 	}
-	if tags, err := s.List(within(t), "", "", 10); err != nil || len(tags) != 2 || tags[1].MaxID != 1 || tags[1].Floor != 501 {
+	if tags, err := s.List(within(t), allocator.Query{Limit: 10}); err != nil || len(tags) != 2 || tags[1].MaxID != 1 || tags[1].Floor != 501 {
 		t.Errorf("List: %+v, %v", tags, err)
 	}
 	for _, s := range []*Store{s, newStore(t, dsn)} {

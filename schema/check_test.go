@@ -126,7 +126,7 @@ func TestAccepted(t *testing.T) {
 				t.Errorf("max_id is %d", max)
 			}
 			createTag(t, s, "mail", 5, 10)
-			if tags, err := s.List(within(t), "", "", 10); err != nil || len(tags) != 2 || tags[0].Name != "mail" || tags[1].MaxID != 107 {
+			if tags, err := s.List(within(t), allocator.Query{Limit: 10}); err != nil || len(tags) != 2 || tags[0].Name != "mail" || tags[1].MaxID != 107 {
 				t.Errorf("List: %+v, %v", tags, err)
 			}
 			if _, err := s.Delete(within(t), "order"); err != nil {

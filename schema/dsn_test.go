@@ -82,7 +82,7 @@ func behaves(t *testing.T, plain, dsn string) {
 	for _, tag := range []string{"a", "b", "c"} {
 		createTag(t, s, tag, 1, 10)
 	}
-	if tags, err := s.List(within(t), "", "", 10); err != nil || len(tags) != 4 {
+	if tags, err := s.List(within(t), allocator.Query{Limit: 10}); err != nil || len(tags) != 4 {
 		t.Errorf("List: %v, %v", tags, err)
 	}
 	if tags, unfit, err := s.Rows(within(t)); err != nil || tags != 4 || len(unfit) > 0 {

@@ -2,7 +2,10 @@ package schema
 
 import (
 	"slices"
+	"strings"
 	"testing"
+
+	"github.com/leafbus/leafbus/allocator"
 )
 
 // TestList pages through names that collations order in other ways, and
@@ -25,37 +28,44 @@ func TestList(t *testing.T) {
 				}
 			}
 			s := newStore(t, dsn)
-			for _, prefix := range []string{"", "a", "a.", "a_", "order", "order%", "order_", "%", "_", "o", "O", "M", "gr", "grö", "日本", "🍃", `\`, "'", "two ", "nothing"} {
-				var want []string
+			pages := func(q allocator.Query) {
+				var want, got []string
 				for _, name := range all {
-					if len(name) >= len(prefix) && name[:len(prefix)] == prefix {
+					if strings.HasPrefix(name, q.Prefix) && strings.Contains(name, q.Contains) {
 						want = append(want, name)
 					}
 				}
-				for _, size := range []int{2, 3, 100} {
-					var got []string
-					for after := ""; len(got) <= len(all); {
-						page, err := s.List(within(t), prefix, after, size)
-						if err != nil {
-							t.Fatalf("List(%q, %q, %d): %v", prefix, after, size, err)
-						}
-						if len(page) == 0 {
-							break
-						}
-						for _, tag := range page {
-							got = append(got, tag.Name)
-							if tag.Description != "of "+tag.Name || tag.Step != 10 || tag.Updated.IsZero() {
-								t.Errorf("List: %+v", tag)
-							}
-						}
-						after = got[len(got)-1]
+				for len(got) <= len(all) {
+					page, err := s.List(within(t), q)
+					if err != nil {
+						t.Fatalf("List(%#v): %v", q, err)
 					}
-					if !slices.Equal(got, want) {
-						t.Errorf("pages of %d with the prefix %q: %q, want %q", size, prefix, got, want)
+					if len(page) == 0 {
+						break
 					}
+					for _, tag := range page {
+						got = append(got, tag.Name)
+						if tag.Description != "of "+tag.Name || tag.Step != 10 || tag.Updated.IsZero() {
+							t.Errorf("List: %+v", tag)
+						}
+					}
+					q.After = got[len(got)-1]
+				}
+				if !slices.Equal(got, want) {
+					t.Errorf("pages of %#v: %q, want %q", q, got, want)
 				}
 			}
-			if tags, err := s.List(within(t), "", "a/", 2); err != nil || len(tags) != 2 || tags[0].Name != "a/b" || tags[1].Name != "a=b" {
+			for _, prefix := range []string{"", "a", "a.", "a_", "order", "order%", "order_", "%", "_", "o", "O", "M", "gr", "grö", "日本", "🍃", `\`, "'", "two ", "nothing"} {
+				for _, size := range []int{2, 3, 100} {
+					pages(allocator.Query{Prefix: prefix, Limit: size})
+				}
+			}
+			for _, text := range []string{"a", "b", "r", "R", ".", "/", "=", "-", "%", "_", "r%", "r_", "0%", " ", "o w", "\t", "Z", "ö", "Ö", "o", "ß", "ss", "ïve", "äpfel", "\xc3", "\xb6ß", "日本", "🍃", `\`, "'", `"`, "?", "?0", "nothing"} {
+				for _, prefix := range []string{"", "order", "gr"} {
+					pages(allocator.Query{Prefix: prefix, Contains: text, Limit: 2})
+				}
+			}
+			if tags, err := s.List(within(t), allocator.Query{After: "a/", Limit: 2}); err != nil || len(tags) != 2 || tags[0].Name != "a/b" || tags[1].Name != "a=b" {
 				t.Errorf("List after a name that is not there: %v, %v", tags, err)
 			}
 		})
@@ -73,7 +83,7 @@ func TestListFloors(t *testing.T) {
 	if _, err := s.Delete(within(t), "c"); err != nil {
 		t.Fatal(err)
 	}
-	tags, err := s.List(within(t), "", "", 10)
+	tags, err := s.List(within(t), allocator.Query{Limit: 10})
 	if err != nil || len(tags) != 2 || tags[0].Floor != 0 || tags[1].Floor != 500 || tags[1].MaxID != 500 {
 		t.Errorf("List: %+v, %v", tags, err)
 	}

@@ -122,7 +122,7 @@ func TestNotOpen(t *testing.T) {
 	ctx := within(t)
 	_, reserve := s.Reserve(ctx, "order", 1)
 	_, get := s.Get(ctx, "order")
-	_, list := s.List(ctx, "", "", 1)
+	_, list := s.List(ctx, allocator.Query{Limit: 1})
 	_, create := s.Create(ctx, allocator.Tag{Name: "order", MaxID: 1, Step: 1})
 	_, update := s.Update(ctx, "order", allocator.Change{})
 	_, remove := s.Delete(ctx, "order")

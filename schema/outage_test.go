@@ -195,7 +195,7 @@ func TestFrozenServer(t *testing.T) {
 	for what, call := range map[string]func(context.Context) error{
 		"Reserve": func(ctx context.Context) error { _, err := s.Reserve(ctx, "order", 1); return err },
 		"Get":     func(ctx context.Context) error { _, err := s.Get(ctx, "order"); return err },
-		"List":    func(ctx context.Context) error { _, err := s.List(ctx, "", "", 1); return err },
+		"List":    func(ctx context.Context) error { _, err := s.List(ctx, allocator.Query{Limit: 1}); return err },
 		"Update": func(ctx context.Context) error {
 			_, err := s.Update(ctx, "order", allocator.Change{Step: &step})
 			return err

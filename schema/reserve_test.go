@@ -166,7 +166,7 @@ func TestDamagedRow(t *testing.T) {
 		}
 		_, err := s.Reserve(within(t), "order", 1)
 		wantError(t, "Reserve after a reading", err, allocator.ErrDamaged)
-		if tags, err := s.List(within(t), "", "", 10); err != nil || len(tags) != 2 || tags[1].Step != step {
+		if tags, err := s.List(within(t), allocator.Query{Limit: 10}); err != nil || len(tags) != 2 || tags[1].Step != step {
 			t.Errorf("List: %+v, %v", tags, err)
 		}
 		// A change of something else does not make the step right.
@@ -213,9 +213,9 @@ func TestIllegalNames(t *testing.T) {
 		_, err = s.Delete(within(t), name)
 		wantError(t, "Delete", err, allocator.ErrBadTag)
 	}
-	for _, c := range [][2]string{{"orders\x00", ""}, {"", "order\x00"}, {"\x00", ""}} {
-		if tags, err := s.List(within(t), c[0], c[1], 10); err != nil || len(tags) > 0 {
-			t.Errorf("List(%q, %q): %v, %v", c[0], c[1], tags, err)
+	for _, q := range []allocator.Query{{Prefix: "orders\x00"}, {After: "order\x00"}, {Prefix: "\x00"}, {Contains: "orders\x00"}, {Contains: "\x00"}} {
+		if tags, err := s.List(within(t), q); err != nil || len(tags) > 0 {
+			t.Errorf("List(%#v): %v, %v", q, tags, err)
 		}
 	}
 	if n := sent.Load(); n > 0 {

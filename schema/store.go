@@ -384,29 +384,33 @@ func (o *opened) rows(db bun.IDB, to any) *bun.SelectQuery {
 
 // List implements [allocator.Store]. Rows that cannot be served are in it too:
 // those with other names, and those with a step below 1.
-func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]allocator.Tag, error) {
+func (s *Store) List(ctx context.Context, q allocator.Query) ([]allocator.Tag, error) {
 	o, err := s.database()
 	if err != nil {
 		return nil, err
 	}
-	if strings.ContainsRune(prefix+after, 0) {
+	if strings.ContainsRune(q.Prefix+q.Contains+q.After, 0) {
 		return nil, nil // no row is called so, and bun would leave the NUL out
 	}
 	// In the order of bytes, by the index if it is one of bytes and its
 	// character set has what is looked for.
-	name := "CAST(CONVERT(?TableAlias.biz_tag USING utf8mb4) AS BINARY)"
-	if o.binary && !strings.ContainsFunc(prefix+after, func(r rune) bool { return r > unicode.MaxASCII }) {
+	const binary = "CAST(CONVERT(?TableAlias.biz_tag USING utf8mb4) AS BINARY)"
+	name := binary
+	if o.binary && !strings.ContainsFunc(q.Prefix+q.After, func(r rune) bool { return r > unicode.MaxASCII }) {
 		name = "?TableAlias.biz_tag"
 	}
 	var rows []alloc
-	q := o.rows(o.db, &rows).Where(name+" >= ?", max(prefix, after)).OrderExpr(name).Limit(int64(limit))
-	if after != "" { // a row without a name is not served, but listed
-		q = q.Where(name+" <> ?", after)
+	sel := o.rows(o.db, &rows).Where(name+" >= ?", max(q.Prefix, q.After)).OrderExpr(name).Limit(int64(q.Limit))
+	if q.After != "" { // a row without a name is not served, but listed
+		sel = sel.Where(name+" <> ?", q.After)
 	}
-	if prefix != "" {
-		q = q.Where("LEFT(CAST(CONVERT(?TableAlias.biz_tag USING utf8mb4) AS BINARY), ?) = CAST(? AS BINARY)", len(prefix), prefix)
+	if q.Prefix != "" {
+		sel = sel.Where("LEFT("+binary+", ?) = CAST(? AS BINARY)", len(q.Prefix), q.Prefix)
 	}
-	if err := q.Scan(ctx); err != nil {
+	if q.Contains != "" {
+		sel = sel.Where("LOCATE(?, "+binary+") > 0", []byte(q.Contains)) // in hex, so that it is bytes
+	}
+	if err := sel.Scan(ctx); err != nil {
 		return nil, s.explain(ctx, err)
 	}
 	names := make([]string, len(rows))

@@ -257,6 +257,7 @@ func TestPagesOfTags(t *testing.T) {
 		``: 27, `{}`: 27, `{"limit":1000}`: 27, `{"limit":0}`: 27,
 		`{"after":"zzz"}`: 0, `{"prefix":"nobody"}`: 0, `{"prefix":"shop.","after":"shop.t24"}`: 0,
 		`{"prefix":"Shop"}`: 1, `{"after":"shop.t23"}`: 2, `{"prefix":"*"}`: 0,
+		`{"contains":"hop.t1"}`: 10, `{"contains":"t0"}`: 10, `{"prefix":"shop.","contains":"t0","after":"shop.t05"}`: 3, `{"contains":"T0"}`: 0,
 	} {
 		if page := reply[tagPage](t, a.ask("list", body)); len(page.Tags) != want || page.Next != "" {
 			t.Errorf("list %s: %d tags and next %q, want %d", body, len(page.Tags), page.Next, want)

@@ -200,8 +200,11 @@ func TestTagCommands(t *testing.T) {
 			t.Errorf("tag %s:\n%s", name, out)
 		}
 	}
-	if page := parse[tagPage](t, []byte(tag("list", "--json", "--prefix", "shop."))); len(page.Tags) != 1 || page.Tags[0].Tag != "shop.a" {
-		t.Errorf("tag list: %+v", page)
+	for _, args := range [][]string{{"--prefix", "shop."}, {"--contains", "p.a"}, {"--prefix", "s", "--contains", "a"}} {
+		page := parse[tagPage](t, []byte(tag(append([]string{"list", "--json"}, args...)...)))
+		if len(page.Tags) != 1 || page.Tags[0].Tag != "shop.a" {
+			t.Errorf("tag list %v: %+v", args, page)
+		}
 	}
 	if got := record("set", "shop.a", "--step", "60"); got.Step != 60 || got.MaxID != "9007199254740993" {
 		t.Errorf("tag set: %+v", got)

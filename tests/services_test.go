@@ -198,6 +198,8 @@ func TestBuffers(t *testing.T) {
 		`{"prefix":"shop.","limit":1}`:        "shop.a, next shop.a",
 		`{"prefix":"shop.","after":"shop.a"}`: "shop.b",
 		`{"after":"zzz"}`:                     "",
+		`{"contains":"r"}`:                    "order",
+		`{"contains":"p.","limit":1}`:         "shop.a, next shop.a",
 		``:                                    "order shop.a shop.b",
 	} {
 		var all []string

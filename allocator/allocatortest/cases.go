@@ -1,11 +1,13 @@
 package allocatortest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -51,7 +53,7 @@ func unknownTag(tb testing.TB, b Backend) {
 	wantError(tb, "Update", err, allocator.ErrUnknownTag)
 	_, err = s.Delete(within(tb), "nobody")
 	wantError(tb, "Delete", err, allocator.ErrUnknownTag)
-	if tags, err := s.List(within(tb), "", "", 10); err != nil || len(tags) != 0 {
+	if tags, err := s.List(within(tb), allocator.Query{Limit: 10}); err != nil || len(tags) != 0 {
 		tb.Errorf("List: %v, %v; want none: asking must not create", tags, err)
 	}
 }
@@ -254,7 +256,7 @@ func deleteAndCreate(tb testing.TB, b Backend) {
 	a.Apply(tomb)
 	_, err = a.Take(within(tb), "order", 1)
 	wantError(tb, "Take of a deleted tag", err, allocator.ErrUnknownTag)
-	if tags, err := s.List(within(tb), "", "", 10); err != nil || len(tags) != 0 {
+	if tags, err := s.List(within(tb), allocator.Query{Limit: 10}); err != nil || len(tags) != 0 {
 		tb.Errorf("List after Delete: %v, %v", tags, err)
 	}
 	again := create(tb, b.Open(tb), "order", 1, 10)
@@ -365,7 +367,7 @@ func pages(tb testing.TB, b Backend) {
 	}
 	var names []string
 	for after := ""; ; after = names[len(names)-1] {
-		tags, err := s.List(within(tb), "a.", after, 7)
+		tags, err := s.List(within(tb), allocator.Query{Prefix: "a.", After: after, Limit: 7})
 		if err != nil {
 			tb.Fatalf("List: %v", err)
 		}
@@ -382,8 +384,74 @@ func pages(tb testing.TB, b Backend) {
 	if len(names) != 24 || names[0] != "a.00" || names[3] != "a.04" || names[23] != "a.24" {
 		tb.Errorf("pages of 7 gave %v", names)
 	}
-	if tags, err := s.List(within(tb), "", "zzz", 7); err != nil || len(tags) != 0 {
+	if tags, err := s.List(within(tb), allocator.Query{After: "zzz", Limit: 7}); err != nil || len(tags) != 0 {
 		tb.Errorf("a page beyond the end: %v, %v", tags, err)
+	}
+}
+
+func search(tb testing.TB, b Backend) {
+	s := b.Open(tb)
+	for _, name := range []string{"100/a=b-c.d_e", "ORDERS", "a", "mail", "order", "order-eu", "order.eu", "orderXeu", "order_eu", "shop.order=1", "shop.order=10", "zz"} {
+		create(tb, s, name, 1, 10)
+	}
+	create(tb, s, "border", 1, 10)
+	if _, err := s.Delete(within(tb), "border"); err != nil {
+		tb.Fatalf("Delete: %v", err)
+	}
+	type query = allocator.Query
+	for q, want := range map[query]string{
+		{}:                     "100/a=b-c.d_e ORDERS a mail order order-eu order.eu orderXeu order_eu shop.order=1 shop.order=10 zz",
+		{Contains: "order"}:    "order order-eu order.eu orderXeu order_eu shop.order=1 shop.order=10",
+		{Contains: "Order"}:    "",
+		{Contains: "RDE"}:      "ORDERS",
+		{Contains: "eu"}:       "order-eu order.eu orderXeu order_eu",
+		{Contains: "order_eu"}: "order_eu",
+		{Contains: "order.eu"}: "order.eu",
+		{Contains: "r-e"}:      "order-eu",
+		{Contains: "_"}:        "100/a=b-c.d_e order_eu",
+		{Contains: "."}:        "100/a=b-c.d_e order.eu shop.order=1 shop.order=10",
+		{Contains: "/"}:        "100/a=b-c.d_e",
+		{Contains: "=b-c.d_e"}: "100/a=b-c.d_e",
+		{Contains: "=1"}:       "shop.order=1 shop.order=10",
+		{Contains: "order=10"}: "shop.order=10",
+		{Contains: "z"}:        "zz",
+		{Contains: "zzz"}:      "",
+
+		{Prefix: "order", Contains: "eu"}:                               "order-eu order.eu orderXeu order_eu",
+		{Prefix: "order.", Contains: "order.eu"}:                        "order.eu", // also in the prefix
+		{Prefix: "shop.", Contains: "eu"}:                               "",
+		{Contains: "eu", Limit: 2}:                                      "order-eu order.eu",
+		{Contains: "eu", After: "order.eu", Limit: 1}:                   "orderXeu",
+		{Contains: "eu", After: "order.eu"}:                             "orderXeu order_eu",
+		{Contains: "order", Limit: 1}:                                   "order",
+		{Contains: "order", After: "b"}:                                 "order order-eu order.eu orderXeu order_eu shop.order=1 shop.order=10",
+		{Prefix: "order", Contains: "eu", After: "order.eu", Limit: 1}:  "orderXeu",
+		{Prefix: "order", Contains: "eu", After: "order_eu", Limit: 10}: "",
+		{Prefix: "shop", Contains: "r=1", After: "order", Limit: 10}:    "shop.order=1 shop.order=10",
+	} {
+		q.Limit = cmp.Or(q.Limit, 100)
+		wantList(tb, s, q, want)
+	}
+	// No character stands for another, and those that no tag has are no error.
+	for _, text := range []string{
+		"%", "order%", "order_e%", "o?der", "or*", "*", ">", ".*", "^order", "order$", "[a-z]", "(order)", "a|b", "order+", "\\", "\\.", "'", `"`, "`", ":a", "?", "??",
+		" ", "order ", "\x00", "order\x00", "ör", "\xff", "order\xff", "日本", strings.Repeat("x", 2*allocator.MaxTagLen),
+	} {
+		wantList(tb, s, query{Contains: text, Limit: 100}, "")
+		wantList(tb, s, query{Prefix: "order", Contains: text, After: "order-", Limit: 1}, "")
+	}
+}
+
+// wantList checks which names a query finds.
+func wantList(tb testing.TB, s allocator.Store, q allocator.Query, want string) {
+	tb.Helper()
+	tags, err := s.List(within(tb), q)
+	var names []string
+	for _, t := range tags {
+		names = append(names, t.Name)
+	}
+	if got := strings.Join(names, " "); err != nil || got != want {
+		tb.Errorf("List(%#v): %s, %v; want %s", q, got, err, want)
 	}
 }
 

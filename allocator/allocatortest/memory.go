@@ -6,7 +6,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -94,13 +93,13 @@ func (m *Memory) putLocked(t allocator.Tag) allocator.Tag {
 }
 
 // List implements [allocator.Store].
-func (m *Memory) List(_ context.Context, prefix, after string, limit int) ([]allocator.Tag, error) {
+func (m *Memory) List(_ context.Context, q allocator.Query) ([]allocator.Tag, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var found []allocator.Tag
 	for _, name := range slices.Sorted(maps.Keys(m.tags)) {
 		t := m.tags[name]
-		if len(found) < limit && strings.HasPrefix(name, prefix) && name > after && !t.Deleted {
+		if len(found) < q.Limit && q.Match(name) && !t.Deleted {
 			found = append(found, t)
 		}
 	}

@@ -55,6 +55,7 @@ func Cases() []Case {
 		{"StepChanged", stepChanged},
 		{"Exhausted", exhausted},
 		{"Pages", pages},
+		{"Search", search},
 		{"Watch", watch},
 		{"ContextDone", contextDone},
 	}

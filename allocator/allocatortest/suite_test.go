@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"regexp"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -133,6 +136,40 @@ func (s forgetsFloor) Update(ctx context.Context, tag string, c allocator.Change
 	return t, err
 }
 
+type likes struct{ *Memory } // wildcards in what is searched for
+
+func (s likes) List(ctx context.Context, q allocator.Query) ([]allocator.Tag, error) {
+	pattern, err := regexp.Compile(strings.NewReplacer("%", ".*", "_", ".").Replace(regexp.QuoteMeta(q.Contains)))
+	if err != nil { // no text
+		return nil, nil
+	}
+	return found(ctx, s.Memory, q, pattern.MatchString)
+}
+
+type foldsSearch struct{ *Memory }
+
+func (s foldsSearch) List(ctx context.Context, q allocator.Query) ([]allocator.Tag, error) {
+	return found(ctx, s.Memory, q, func(name string) bool {
+		return strings.Contains(strings.ToLower(name), strings.ToLower(q.Contains))
+	})
+}
+
+// found lists as q says, but for names that contain what f says.
+func found(ctx context.Context, m *Memory, q allocator.Query, f func(name string) bool) ([]allocator.Tag, error) {
+	all, err := m.List(ctx, allocator.Query{Prefix: q.Prefix, After: q.After, Limit: math.MaxInt})
+	all = slices.DeleteFunc(all, func(t allocator.Tag) bool { return !f(t.Name) })
+	return all[:min(q.Limit, len(all))], err
+}
+
+type searchesPage struct{ *Memory } // the page, not the tags
+
+func (s searchesPage) List(ctx context.Context, q allocator.Query) ([]allocator.Tag, error) {
+	text := q.Contains
+	q.Contains = ""
+	tags, err := s.Memory.List(ctx, q)
+	return slices.DeleteFunc(tags, func(t allocator.Tag) bool { return !strings.Contains(t.Name, text) }), err
+}
+
 // TestFaultyStores shows that the suite finds a store that repeats IDs: a
 // suite that passes all is worth nothing.
 func TestFaultyStores(t *testing.T) {
@@ -151,6 +188,9 @@ func TestFaultyStores(t *testing.T) {
 		{"folds case", func(m *Memory) allocator.Store { return folds{m} }, "TagsAreApart"},
 		{"max_id moves back", func(m *Memory) allocator.Store { return movesBack{m} }, "MaxIDBackwards"},
 		{"forgets the floor", func(m *Memory) allocator.Store { return forgetsFloor{m} }, "MaxIDMoved"},
+		{"searches with wildcards", func(m *Memory) allocator.Store { return likes{m} }, "Search"},
+		{"folds case in a search", func(m *Memory) allocator.Store { return foldsSearch{m} }, "Search"},
+		{"searches the page", func(m *Memory) allocator.Store { return searchesPage{m} }, "Search"},
 	} {
 		t.Run(f.name, func(t *testing.T) {
 			for _, c := range Cases() {

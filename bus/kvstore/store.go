@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -107,7 +106,7 @@ func (s *Store) Get(ctx context.Context, tag string) (allocator.Tag, error) {
 
 // List implements [allocator.Store]. It asks the server for the names alone,
 // then for the records of the page.
-func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]allocator.Tag, error) {
+func (s *Store) List(ctx context.Context, q allocator.Query) ([]allocator.Tag, error) {
 	kv, err := s.bucket()
 	if err != nil {
 		return nil, err
@@ -121,14 +120,17 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]al
 	if err != nil {
 		return nil, err
 	}
-	var tags []allocator.Tag
-	for _, key := range slices.Sorted(maps.Keys(info.State.Subjects)) {
-		name := strings.TrimPrefix(key, subject)
-		if len(tags) == limit {
-			break
+	var names []string
+	for key := range info.State.Subjects {
+		if name := strings.TrimPrefix(key, subject); q.Match(name) {
+			names = append(names, name)
 		}
-		if !strings.HasPrefix(name, prefix) || name <= after {
-			continue
+	}
+	slices.Sort(names)
+	var tags []allocator.Tag
+	for _, name := range names {
+		if len(tags) == q.Limit {
+			break
 		}
 		t, _, exists, err := load(ctx, kv, name)
 		if err != nil {

@@ -148,17 +148,18 @@ that was deleted before continues above all IDs that it ever had.`,
 
 func newTagListCmd() *cobra.Command {
 	var a admin
-	var prefix string
+	var req bus.PageRequest
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List the tags and how far they are",
 		Example: `  leaf tag list
-  leaf tag list --prefix shop. --json`,
+  leaf tag list --prefix shop. --json
+  leaf tag list --contains refund`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.connected(cmd, func(ctx context.Context, nc *nats.Conn) error {
 				all := bus.TagsPage{Tags: []bus.TagRecord{}}
-				for req := (bus.PageRequest{Prefix: prefix}); ; {
+				for {
 					ctx, cancel := context.WithTimeout(ctx, a.conn.timeout)
 					page, err := bus.NewClient(nc).Tags(ctx, req)
 					cancel()
@@ -182,7 +183,8 @@ func newTagListCmd() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&prefix, "prefix", "", "only tags that start with `TEXT`")
+	cmd.Flags().StringVar(&req.Prefix, "prefix", "", "only tags that start with `TEXT`")
+	cmd.Flags().StringVar(&req.Contains, "contains", "", "only tags that have `TEXT` anywhere in them; letters' case counts")
 	a.register(cmd)
 	return cmd
 }
