@@ -30,10 +30,11 @@ func endpoint[Req, Resp any](g *Generator, f func(context.Context, Req) (Resp, e
 		if reply == "" {
 			return
 		}
+		a := g.answer(AdminKind, NATS)
 		select {
 		case g.adminSlots <- struct{}{}:
 		default:
-			g.refuse(reply, fmt.Errorf("%w: %d administrative requests are being worked on", allocator.ErrOverloaded, maxAdmin))
+			g.refuse(reply, a, fmt.Errorf("%w: %d administrative requests are being worked on", allocator.ErrOverloaded, maxAdmin))
 			return
 		}
 		started := g.tasks.start(func() {
@@ -46,14 +47,15 @@ func endpoint[Req, Resp any](g *Generator, f func(context.Context, Req) (Resp, e
 				resp, err = f(ctx, req)
 			}
 			if err != nil {
-				g.refuse(reply, storeError(err))
+				g.refuse(reply, a, storeError(err))
 				return
 			}
 			g.respond(reply, encode(resp))
+			g.served(a, 0)
 		})
 		if !started {
 			<-g.adminSlots
-			g.refuse(reply, allocator.ErrClosed)
+			g.refuse(reply, a, allocator.ErrClosed)
 		}
 	})
 }

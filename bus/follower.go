@@ -161,7 +161,12 @@ func (f *follower) find(ctx context.Context) (jetstream.Consumer, error) {
 	case err != nil:
 		return nil, fmt.Errorf("stream %s: %w", EventStream, err)
 	}
-	cfg := jetstream.ConsumerConfig{FilterSubject: f.subject(), DeliverPolicy: jetstream.DeliverNewPolicy}
+	cfg := jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverNewPolicy}
+	if subjects := f.subjects(); len(subjects) == 1 {
+		cfg.FilterSubject = subjects[0] // which permissions may name
+	} else {
+		cfg.FilterSubjects = subjects
+	}
 	if !f.since.IsZero() {
 		cfg.DeliverPolicy, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, &f.since
 	}
@@ -221,8 +226,8 @@ func (f *follower) openDurable(ctx context.Context, stream jetstream.Stream, cfg
 		filter = []string{EventSubjects} // all that the stream has
 	}
 	switch {
-	case !slices.Equal(filter, []string{f.subject()}):
-		return nil, f.unfit(fmt.Sprintf("it is for %q, and %q was asked for", filter, f.subject()))
+	case !slices.Equal(slices.Sorted(slices.Values(filter)), f.subjects()):
+		return nil, f.unfit(fmt.Sprintf("it is for %q, and %q was asked for", filter, f.subjects()))
 	case about.AckPolicy != jetstream.AckExplicitPolicy:
 		return nil, f.unfit("it does not want each event acknowledged, and would lose some")
 	case about.Durable == "":

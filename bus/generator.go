@@ -15,8 +15,8 @@ import (
 	"github.com/leafbus/leafbus/snowflake"
 )
 
-// Config says how a [Generator] works. All fields but Recent, Tags, Describe, Ready
-// and the bounds of the allocator are needed.
+// Config says how a [Generator] works. All fields but Recent, Tags, Describe, Ready,
+// Observer and the bounds of the allocator are needed.
 type Config struct {
 	// Conn is the connection to NATS. Its closed and error handlers must be set
 	// before Run, which closes it in the end.
@@ -72,6 +72,9 @@ type Config struct {
 
 	// Ready is called once, when requests are answered.
 	Ready func()
+
+	// Observer hears what the generator does, for metrics. Default: nobody.
+	Observer Observer
 }
 
 // Generator answers requests for IDs on one connection. Everything that it
@@ -86,9 +89,10 @@ type Config struct {
 //	└── services          leaf; leaf-segment and leaf-snowflake while they can be served
 //	    └── a goroutine for each request that waits, or asks the store
 type Generator struct {
-	cfg Config
-	log *slog.Logger
-	id  string // of this run
+	cfg  Config
+	log  *slog.Logger
+	id   string // of this run
+	made time.Time
 
 	alloc                *allocator.Allocator
 	publisher            *publisher
@@ -110,6 +114,7 @@ type Generator struct {
 	history   history
 	prepared  atomic.Bool           // the store is open, and the tags of the start are made
 	unready   atomic.Pointer[error] // why not, as far as is known
+	serving   atomic.Bool           // its subscriptions are confirmed
 	draining  atomic.Bool
 
 	life       context.Context // of tasks
@@ -134,14 +139,19 @@ func NewGenerator(cfg Config) *Generator {
 	if cfg.Snowflake.Clock == nil {
 		cfg.Snowflake.Clock = snowflake.SystemClock()
 	}
-	g := &Generator{cfg: cfg, log: cfg.Log, id: nuid.Next(), rival: make(chan error, 1), joined: make(chan struct{}), foreign: make(chan struct{}), news: make(chan struct{}, 1), adminSlots: make(chan struct{}, maxAdmin)}
+	g := &Generator{cfg: cfg, log: cfg.Log, id: nuid.Next(), made: time.Now(), rival: make(chan error, 1), joined: make(chan struct{}), foreign: make(chan struct{}), news: make(chan struct{}, 1), adminSlots: make(chan struct{}, maxAdmin)}
 	g.publisher = newPublisher(cfg.JS, cfg.OpenEvents, g.stamp, cfg.Log)
 	g.presence = newPresence(g.id)
 	g.flakes = g.newFlakes()
 	g.segments, g.snowflakes = newSegments(g), newSnowflakes(g)
 	g.alloc = allocator.New(allocator.Config{
 		Store: segmentStore{cfg.Store, g}, Marks: cfg.Marks, Recent: cfg.Recent, Log: cfg.Log, Evidence: g.evidence,
-		Notify:   func(e allocator.Event) { g.publish(allocatorEvent(cfg.Node, e)) },
+		Notify: func(e allocator.Event) {
+			if refill, ok := e.(allocator.Refilled); ok && cfg.Observer != nil {
+				cfg.Observer.Refilled(refill)
+			}
+			g.publish(allocatorEvent(cfg.Node, e))
+		},
 		MaxBatch: cfg.MaxBatch, MaxWait: cfg.MaxWait, MaxWaiting: cfg.MaxWaiting, MaxStep: cfg.MaxStep,
 	})
 	return g
@@ -243,7 +253,16 @@ func (g *Generator) awaitWaiting() {
 }
 
 // publish queues an event.
-func (g *Generator) publish(msg *nats.Msg) { g.publisher.publish(msg) }
+func (g *Generator) publish(msg *nats.Msg) {
+	if g.cfg.Observer != nil {
+		severity := info
+		if isAlert(msg) {
+			severity = alert
+		}
+		g.cfg.Observer.Told(severity, msg.Header[headerType][0])
+	}
+	g.publisher.publish(msg)
+}
 
 func (g *Generator) nodeEvent(what string) *nats.Msg {
 	return newEvent(info, "node."+what, g.cfg.Node, g.cfg.Node,
@@ -258,9 +277,8 @@ func (g *Generator) respond(reply string, body []byte) {
 }
 
 // refuse answers a request outside its callback with an error.
-func (g *Generator) refuse(reply string, err error) {
-	e := toError(err)
-	g.counts.refused(e.Reason)
+func (g *Generator) refuse(reply string, a Answer, err error) {
+	e := g.refused(a, err)
 	if err := g.cfg.Conn.PublishMsg(e.message(reply)); err != nil {
 		g.log.Debug("a reply cannot be sent", "error", err)
 	}

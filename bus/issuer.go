@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"time"
 
@@ -22,8 +23,10 @@ type issuer struct {
 	name        string
 	description string
 	endpoints   map[string]string // subjects by name
-	// request takes IDs from memory, or returns a waiter that will have them.
-	request func(subject string, n int64) ([]Range, waiter, error)
+	kind        Kind
+	// request takes IDs from memory, or returns a waiter that will have them. The
+	// tag is of segments alone.
+	request func(tag string, n int64) ([]Range, waiter, error)
 	// healthy says why the service cannot answer with IDs; nil: it can.
 	healthy func() error
 	// offered reports whether a generator that sent this beat can.
@@ -120,29 +123,31 @@ func (s *issuer) handle(r micro.Request) {
 	if reply == "" {
 		return // nobody would get the IDs
 	}
+	a := s.g.answer(s.kind, NATS)
 	req, err := ParseRequest(r.Data())
 	if err != nil {
-		s.refuse(r, err)
+		s.refuse(r, a, err)
 		return
 	}
-	ranges, waiter, err := s.request(r.Subject(), req.Count)
+	ranges, waiter, err := s.request(tagOf(r.Subject()), req.Count)
 	if err != nil {
-		s.refuse(r, err)
+		s.refuse(r, a, err)
 		return
 	}
 	if waiter == nil {
 		body, err := s.body(ranges, req)
 		if err != nil {
-			s.refuse(r, err)
+			s.refuse(r, a, err)
 			return
 		}
 		if err := r.Respond(body); err != nil {
 			s.g.log.Debug("IDs are lost: the reply cannot be sent", "error", err) // one for each request that waited in the queue
 			return
 		}
-		s.g.counts.served(req.Count)
+		s.g.served(a, req.Count)
 		return
 	}
+	a.Waited = true
 	later := func() {
 		// The wait is bounded, and ends when the generator stops.
 		ranges, err := waiter.Wait(context.Background())
@@ -151,14 +156,34 @@ func (s *issuer) handle(r micro.Request) {
 			body, err = s.body(ranges, req)
 		}
 		if err != nil {
-			s.g.refuse(reply, err)
+			s.g.refuse(reply, a, err)
 			return
 		}
 		s.g.respond(reply, body)
-		s.g.counts.served(req.Count)
+		s.g.served(a, req.Count)
 	}
 	if !s.waiting.start(later) {
 		later() // nothing waits any more, so this does not
+	}
+}
+
+// take takes IDs for a caller in this process, which may wait. An error is an
+// *Error, or the context's.
+func (s *issuer) take(ctx context.Context, tag string, n int64) ([]Range, error) {
+	a := s.g.answer(s.kind, HTTP)
+	ranges, waiter, err := s.request(tag, n)
+	if waiter != nil {
+		a.Waited = true
+		ranges, err = waiter.Wait(ctx)
+	}
+	switch {
+	case err == nil:
+		s.g.served(a, n)
+		return ranges, nil
+	case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)):
+		return nil, err // nobody is there to be answered
+	default:
+		return nil, s.g.refused(a, err)
 	}
 }
 
@@ -174,9 +199,8 @@ func (s *issuer) body(ranges []Range, req Request) ([]byte, error) {
 }
 
 // refuse answers within the callback with an error.
-func (s *issuer) refuse(r micro.Request, err error) {
-	e := toError(err)
-	s.g.counts.refused(e.Reason)
+func (s *issuer) refuse(r micro.Request, a Answer, err error) {
+	e := s.g.refused(a, err)
 	if err := r.Error(strconv.Itoa(e.Code), e.Message, e.body()); err != nil {
 		s.g.log.Debug("a reply cannot be sent", "error", err)
 	}

@@ -79,6 +79,7 @@ func (g *Generator) start(ctx context.Context, s *services, ready <-chan struct{
 	if err := g.flush(); err != nil {
 		return fmt.Errorf("NATS did not confirm the subscriptions: %w", err)
 	}
+	g.serving.Store(true)
 	g.beat(false)
 	if g.cfg.Ready != nil {
 		g.cfg.Ready()
@@ -242,7 +243,7 @@ func (g *Generator) ensure(ctx context.Context, t allocator.Tag) error {
 
 // beat tells the others that this generator is there; gone is its last word.
 func (g *Generator) beat(gone bool) {
-	b := beat{Node: g.cfg.Node, ID: g.id, Segment: g.canServe(g.segments), Snowflake: g.canServe(g.snowflakes), Gone: gone}
+	b := beat{Node: g.cfg.Node, ID: g.id, UnixMS: g.cfg.Snowflake.Clock().Wall, Segment: g.canServe(g.segments), Snowflake: g.canServe(g.snowflakes), Gone: gone}
 	if worker := g.flakes.Worker(); worker >= 0 && !gone {
 		b.Worker = &worker
 	}
@@ -259,7 +260,7 @@ func (g *Generator) beat(gone bool) {
 // it knows of this one before its first second is over.
 func (g *Generator) heard(msg *nats.Msg) {
 	now := time.Now()
-	b, isNew := g.presence.hear(now, msg.Data)
+	b, isNew := g.presence.hear(now, g.cfg.Snowflake.Clock().Wall, msg.Data)
 	if isNew {
 		g.beat(false)
 	}

@@ -31,6 +31,7 @@ type beat struct {
 	Worker *int64  `json:"worker,omitempty"`
 	Lost   []int64 `json:"lost,omitempty"`
 	Gone   bool    `json:"gone,omitempty"` // its last word
+	UnixMS int64   `json:"unix_ms"`        // its clock
 	Identity
 }
 
@@ -47,15 +48,21 @@ type presence struct {
 type member struct {
 	beat
 	heard time.Time
+	// ahead is by how many ms this generator's clock was ahead of the other's when
+	// the last beats arrived. The way of a beat adds to it, so the least is nearest.
+	ahead []int64
 }
+
+// clockBeats is how many beats a clock is judged by.
+const clockBeats = 5
 
 func newPresence(self string) *presence {
 	return &presence{self: self, others: make(map[string]member), claims: make(map[int64]time.Time)}
 }
 
 // hear takes in another generator's beat, and reports whether that was not
-// known. It returns none for the own and for what is no beat.
-func (p *presence) hear(now time.Time, data []byte) (b beat, isNew bool) {
+// known. It returns none for the own and for what is no beat. clock is the own one, in Unix ms.
+func (p *presence) hear(now time.Time, clock int64, data []byte) (b beat, isNew bool) {
 	if json.Unmarshal(data, &b) != nil || b.ID == "" || b.ID == p.self {
 		return beat{}, false
 	}
@@ -74,12 +81,31 @@ func (p *presence) hear(now time.Time, data []byte) (b beat, isNew bool) {
 	for _, worker := range b.Lost {
 		p.claims[worker] = now
 	}
-	_, known := p.others[b.ID]
+	m, known := p.others[b.ID]
 	if !known { // those that were killed had no last word: forget them now and then
 		maps.DeleteFunc(p.others, func(_ string, m member) bool { return now.Sub(m.heard) >= beatExpires })
 	}
-	p.others[b.ID] = member{b, now}
+	ahead := append(m.ahead, clock-b.UnixMS)
+	p.others[b.ID] = member{b, now, ahead[max(0, len(ahead)-clockBeats):]}
 	return b, !known
+}
+
+// offset is by how many ms this generator's clock is ahead of the median of the others'; false:
+// there are none.
+func (p *presence) offset(now time.Time) (ms int64, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var ahead []int64
+	for _, m := range p.others {
+		if now.Sub(m.heard) < beatExpires {
+			ahead = append(ahead, slices.Min(m.ahead))
+		}
+	}
+	if len(ahead) == 0 {
+		return 0, false
+	}
+	slices.Sort(ahead)
+	return ahead[len(ahead)/2], true
 }
 
 // present returns the other generators that are there, by node.

@@ -10,7 +10,7 @@ func TestPresence(t *testing.T) {
 	start := time.Unix(1_700_000_000, 0)
 	segment := func(b beat) bool { return b.Segment }
 	hear := func(after time.Duration, b beat) bool {
-		_, isNew := p.hear(start.Add(after), encode(b))
+		_, isNew := p.hear(start.Add(after), 0, encode(b))
 		return isNew
 	}
 	nodes := func(after time.Duration) (list string) {
@@ -59,7 +59,7 @@ func TestPresence(t *testing.T) {
 		t.Errorf("kept: %v", p.others)
 	}
 	for _, junk := range []string{"", "null", "{", `{"node":"x"}`, "[]"} {
-		if _, isNew := p.hear(start, []byte(junk)); isNew {
+		if _, isNew := p.hear(start, 0, []byte(junk)); isNew {
 			t.Errorf("%q counts for a generator", junk)
 		}
 	}
@@ -70,7 +70,7 @@ func TestPresence(t *testing.T) {
 func TestPresenceClaims(t *testing.T) {
 	p := newPresence("me")
 	start := time.Unix(1_700_000_000, 0)
-	hear := func(after time.Duration, b beat) { p.hear(start.Add(after), encode(b)) }
+	hear := func(after time.Duration, b beat) { p.hear(start.Add(after), 0, encode(b)) }
 	zero, one, seven := int64(0), int64(1), int64(7)
 	hear(0, beat{Node: "m", ID: "me", Worker: &seven})
 	hear(0, beat{Node: "a", ID: "1", Worker: &zero, Lost: []int64{3}})

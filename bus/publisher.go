@@ -45,8 +45,7 @@ func newPublisher(js jetstream.JetStream, open func(context.Context) error, stam
 
 // publish queues an event. It never blocks.
 func (p *publisher) publish(msg *nats.Msg) {
-	isAlert := strings.HasPrefix(msg.Subject, subjectEvents+"."+alert+".")
-	if isAlert || len(p.queue) < infoQueue {
+	if isAlert(msg) || len(p.queue) < infoQueue {
 		select {
 		case p.queue <- msg:
 			return
@@ -54,6 +53,10 @@ func (p *publisher) publish(msg *nats.Msg) {
 		}
 	}
 	p.dropped.Add(1)
+}
+
+func isAlert(msg *nats.Msg) bool {
+	return strings.HasPrefix(msg.Subject, subjectEvents+"."+alert+".")
 }
 
 // run publishes until the context is done, and then for up to flushTimeout

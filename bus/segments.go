@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/leafbus/leafbus/allocator"
 )
@@ -16,10 +17,10 @@ var (
 // newSegments returns the service leaf-segment: it answers leaf.segment.<tag>.
 func newSegments(g *Generator) *issuer {
 	return &issuer{
-		g: g, name: serviceSegment, description: "IDs from the segments of a tag",
+		g: g, name: serviceSegment, kind: SegmentKind, description: "IDs from the segments of a tag",
 		endpoints: map[string]string{"segment": SubjectSegment + ".>", "no-tag": SubjectSegment},
-		request: func(subject string, n int64) ([]Range, waiter, error) {
-			ranges, w, err := g.alloc.Request(nil, tagOf(subject), n)
+		request: func(tag string, n int64) ([]Range, waiter, error) {
+			ranges, w, err := g.alloc.Request(nil, tag, n)
 			if w == nil { // no waiter must be no interface
 				return ranges, nil, err
 			}
@@ -36,12 +37,13 @@ func newSegments(g *Generator) *issuer {
 	}
 }
 
-// tagOf cuts the tag out of leaf.segment.<tag>; it is empty for leaf.segment.
+// tagOf cuts the tag out of leaf.segment.<tag>; it is empty for other subjects.
 func tagOf(subject string) string {
-	if len(subject) <= len(SubjectSegment) {
+	tag, ok := strings.CutPrefix(subject, SubjectSegment+".")
+	if !ok {
 		return ""
 	}
-	return subject[len(SubjectSegment)+1:]
+	return tag
 }
 
 // segmentStore is the store as the allocator sees it: until the tags that were

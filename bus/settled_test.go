@@ -31,9 +31,9 @@ func TestSettled(t *testing.T) {
 	g.identity.Store(nil)
 	g.cfg.Installation = "own"
 	later := now.Add(time.Hour)
-	g.presence.hear(later, encode(beat{Node: "a", ID: "1", Identity: Identity{Installation: "own"}}))
+	g.presence.hear(later, 0, encode(beat{Node: "a", ID: "1", Identity: Identity{Installation: "own"}}))
 	want(time.Hour, true)
-	g.presence.hear(later, encode(beat{Node: "b", ID: "2", Identity: Identity{Installation: "other"}}))
+	g.presence.hear(later, 0, encode(beat{Node: "b", ID: "2", Identity: Identity{Installation: "other"}}))
 	want(time.Hour, false)
 }
 

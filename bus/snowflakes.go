@@ -17,7 +17,7 @@ import (
 // newSnowflakes returns the service leaf-snowflake: it answers leaf.snowflake.
 func newSnowflakes(g *Generator) *issuer {
 	return &issuer{
-		g: g, name: serviceSnowflake, description: "IDs of a time, a worker and a sequence number",
+		g: g, name: serviceSnowflake, kind: SnowflakeKind, description: "IDs of a time, a worker and a sequence number",
 		endpoints: map[string]string{"snowflake": SubjectSnowflake},
 		request: func(_ string, n int64) ([]Range, waiter, error) {
 			if why := g.noWorker(); why != nil {
@@ -156,16 +156,25 @@ func (g *Generator) decode(r micro.Request) {
 	if r.Reply() == "" {
 		return
 	}
-	body := bytes.TrimSpace(r.Data())
-	id, err := strconv.ParseInt(string(body), 10, 64)
+	a := g.answer(AdminKind, NATS)
+	decoded, err := g.Decode(string(bytes.TrimSpace(r.Data())))
 	if err != nil {
-		g.refuse(r.Reply(), badRequest("%s is not a snowflake: want its decimal number", quote(body)))
+		g.refuse(r.Reply(), a, err)
 		return
+	}
+	g.respond(r.Reply(), encode(decoded))
+	g.served(a, 0)
+}
+
+// Decode takes apart the snowflake that the text is in decimal. An error is an *Error.
+func (g *Generator) Decode(text string) (Decoded, error) {
+	id, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return Decoded{}, badRequest("%s is not a snowflake: want its decimal number", quote([]byte(text)))
 	}
 	p, err := g.cfg.Snowflake.Layout.Decode(id, g.flakes.Latest())
 	if err != nil {
-		g.refuse(r.Reply(), err)
-		return
+		return Decoded{}, toError(err)
 	}
-	g.respond(r.Reply(), encode(Decoded{ID(id), time.UnixMilli(p.UnixMS).UTC().Format(snowflake.TimeFormat), p.UnixMS, p.Worker, p.Sequence}))
+	return Decoded{ID(id), time.UnixMilli(p.UnixMS).UTC().Format(snowflake.TimeFormat), p.UnixMS, p.Worker, p.Sequence}, nil
 }

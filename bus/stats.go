@@ -1,14 +1,10 @@
 package bus
 
 import (
-	"cmp"
 	"encoding/json"
-	"errors"
+	"time"
 
 	"github.com/nats-io/nats.go/micro"
-
-	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/snowflake"
 )
 
 const (
@@ -21,26 +17,26 @@ const (
 
 // State is a generator's state, the data of its $SRV.STATS.
 type State struct {
-	Node    string `json:"node"`
-	Version string `json:"version"` // of the program
-	Address string `json:"address"` // of its NATS server
+	Node    string    `json:"node"`
+	Version string    `json:"version"` // of the program
+	Address string    `json:"address"` // of its NATS server
+	Started time.Time `json:"started"`
 	// Worker is the one that it holds for snowflakes, until ReservedUntil (Unix
 	// ms) unless that is moved on; nil: none.
 	Worker        *int64 `json:"worker"`
 	ReservedUntil int64  `json:"reserved_until_ms,omitempty"`
 	Clock         Clock  `json:"clock"`
-	// Ready is false while something that it needs is away; Missing says what.
-	Ready   bool     `json:"ready"`
-	Missing []string `json:"missing"`
-	// Reasons says why, by what is missing.
-	Reasons map[string]string `json:"reasons,omitempty"`
-	Counts  Counts            `json:"counts"`
-	Busiest []Buffer          `json:"busiest"` // the tags with most IDs handed out
+	Readiness
+	Counts  Counts   `json:"counts"`
+	Busiest []Buffer `json:"busiest"` // the tags with most IDs handed out
 }
 
 // Clock is a generator's clock.
 type Clock struct {
 	UnixMS int64 `json:"unix_ms"`
+	// OffsetMS is how far it is ahead of the median of the other generators', to
+	// within the way of a message; nil: it hears none.
+	OffsetMS *int64 `json:"offset_ms,omitempty"`
 }
 
 // Counts are since the generator started.
@@ -50,9 +46,12 @@ type Counts struct {
 	Errors        map[Reason]int64 `json:"errors"`
 	Waiting       int64            `json:"waiting"`        // requests, now
 	Tags          int              `json:"tags"`           // in memory, now
+	States        map[string]int   `json:"states"`         // and in which state how many are
+	Left          int64            `json:"left"`           // IDs in memory, of all tags, now
 	Failing       int              `json:"failing"`        // tags whose refills fail, now
 	EventsQueued  int              `json:"events_queued"`  // now
 	EventsDropped int64            `json:"events_dropped"` // for want of a stream
+	StoreErrors   int64            `json:"store_errors"`   // refills that failed, each attempt
 }
 
 // stats is the micro.StatsHandler of the service leaf.
@@ -60,44 +59,32 @@ func (g *Generator) stats(e *micro.Endpoint) any {
 	if e.Name != statsEndpoint {
 		return json.RawMessage{} // no JSON, so micro leaves data out; nil would be "data":null
 	}
-	return g.state()
+	return g.State()
 }
 
-func (g *Generator) state() State {
+// State returns the generator's state.
+func (g *Generator) State() State {
 	failing, _, _ := g.alloc.Failing()
+	totals := g.alloc.Totals()
 	flakes := g.flakes.State()
 	s := State{
 		Node: g.cfg.Node, Version: g.cfg.Release, Address: g.cfg.Conn.ConnectedUrlRedacted(),
-		Clock: Clock{g.cfg.Snowflake.Clock().Wall}, Missing: []string{}, Reasons: map[string]string{},
+		Started: g.made.UTC().Truncate(time.Millisecond), Clock: Clock{UnixMS: g.cfg.Snowflake.Clock().Wall},
+		Readiness: g.Readiness(),
 		Counts: Counts{
 			Requests: g.counts.requests.Load(), IDs: g.counts.ids.Load(), Errors: g.counts.refusals(),
-			Waiting: g.alloc.Waiting() + int64(flakes.Waiting), Tags: g.alloc.Tags(), Failing: failing,
+			Waiting: g.alloc.Waiting() + int64(flakes.Waiting), Tags: g.alloc.Tags(), States: totals.States, Left: totals.Left, Failing: failing,
 			EventsQueued: len(g.publisher.queue), EventsDropped: g.publisher.dropped.Load(),
+			StoreErrors: g.alloc.Failures(),
 		},
 		Busiest: []Buffer{},
-	}
-	miss := func(what string, why error) {
-		s.Missing = append(s.Missing, what)
-		s.Reasons[what] = why.Error()
-	}
-	if why := cmp.Or(g.cfg.StoreErr(), g.segments.healthy()); why != nil {
-		miss("store", why)
 	}
 	if flakes.Worker >= 0 && g.noWorker() == nil {
 		s.Worker, s.ReservedUntil = &flakes.Worker, flakes.ReservedUntil
 	}
-	switch {
-	case g.noWorker() != nil:
-		miss("worker", g.noWorker())
-	case errors.Is(flakes.Err, snowflake.ErrClockBackwards):
-		miss("clock", flakes.Err)
-	case flakes.Err != nil:
-		miss("worker", flakes.Err)
+	if offset, ok := g.presence.offset(time.Now()); ok {
+		s.Clock.OffsetMS = &offset
 	}
-	if g.draining.Load() {
-		miss("draining", allocator.ErrClosed)
-	}
-	s.Ready = len(s.Missing) == 0
 	for _, v := range g.alloc.Busiest(busiestTags) {
 		b := buffer(v)
 		b.Error = "" // bounds the size; leaf.admin.buffers has it

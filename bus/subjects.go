@@ -44,7 +44,9 @@ const (
 	// EventSubjects are all events, AlertSubjects those that want an operator.
 	EventSubjects = subjectEvents + ".>"
 	AlertSubjects = subjectEvents + ".alert.>"
-	refillSubject = subjectEvents + ".info.segment.refill."
+	// Those that tell the end of an alert.
+	recoveredSubjects = subjectEvents + ".info.*.recovered.>"
+	refillSubject     = subjectEvents + ".info.segment.refill."
 
 	// BucketInstallation, BucketTags and BucketWorkers are KV buckets.
 	BucketInstallation = "LEAF"

@@ -23,6 +23,7 @@ type EventOption func(*eventOptions)
 
 type eventOptions struct {
 	alerts  bool
+	ends    bool
 	since   time.Time
 	name    string
 	durable bool
@@ -31,6 +32,10 @@ type eventOptions struct {
 
 // AlertsOnly leaves out all but the events that want an operator.
 func AlertsOnly() EventOption { return func(o *eventOptions) { o.alerts = true } }
+
+// Episodes leaves out all but the alerts and the events that tell the end of one:
+// bodies [RecoveredEvent].
+func Episodes() EventOption { return func(o *eventOptions) { o.alerts, o.ends = true, true } }
 
 // Since begins with what happened at t, as far as the stream has it. Default,
 // and that of the zero time: from now on.
@@ -58,11 +63,15 @@ func Durable(name string) EventOption {
 // while the connection is away is missed. It cannot go with [Since] or [Durable].
 func Live() EventOption { return func(o *eventOptions) { o.live = true } }
 
-func (o *eventOptions) subject() string {
-	if o.alerts {
-		return AlertSubjects
+// subjects are those of the events that are wanted.
+func (o *eventOptions) subjects() []string {
+	switch {
+	case o.ends:
+		return []string{AlertSubjects, recoveredSubjects}
+	case o.alerts:
+		return []string{AlertSubjects}
 	}
-	return EventSubjects
+	return []string{EventSubjects}
 }
 
 // Events follows what happens, from now on or as the options say, until the context
@@ -107,7 +116,10 @@ func (c *Client) follow(ctx context.Context, o eventOptions, yield func(Event, e
 
 // listen is Live.
 func (c *Client) listen(ctx context.Context, o eventOptions, yield func(Event, error) bool) error {
-	sub, err := c.hear(ctx, o.subject())
+	if o.ends {
+		return errors.New("alerts and their ends come on several subjects: Episodes does not go with Live")
+	}
+	sub, err := c.hear(ctx, o.subjects()[0])
 	if err != nil {
 		return err
 	}

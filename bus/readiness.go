@@ -1,0 +1,64 @@
+package bus
+
+import (
+	"cmp"
+	"errors"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/snowflake"
+)
+
+var (
+	errCutOff   = errors.New("the connection to NATS is lost")
+	errStarting = errors.New("it does not answer requests yet")
+)
+
+// Readiness says whether a generator has all that it is configured with.
+type Readiness struct {
+	// Ready is false while something that it needs is away; Missing says what: bus, store,
+	// worker, clock, or draining.
+	Ready   bool     `json:"ready"`
+	Missing []string `json:"missing"`
+	// Reasons says why, by what is missing.
+	Reasons map[string]string `json:"reasons,omitempty"`
+	// Segment and Snowflake say whether it can answer with IDs, be it from memory
+	// alone while something is missing.
+	Segment   bool `json:"segment"`
+	Snowflake bool `json:"snowflake"`
+}
+
+// Readiness says whether the generator has all that it is configured with.
+func (g *Generator) Readiness() Readiness {
+	r := Readiness{
+		Segment: g.canServe(g.segments), Snowflake: g.canServe(g.snowflakes),
+		Missing: []string{}, Reasons: map[string]string{},
+	}
+	miss := func(what string, why error) {
+		r.Missing = append(r.Missing, what)
+		r.Reasons[what] = why.Error()
+	}
+	switch {
+	case g.draining.Load(): // and so it has left the bus
+	case !g.cfg.Conn.IsConnected():
+		miss("bus", errCutOff)
+	case !g.serving.Load():
+		miss("bus", errStarting)
+	}
+	if why := cmp.Or(g.cfg.StoreErr(), g.segments.healthy()); why != nil {
+		miss("store", why)
+	}
+	flakes := g.flakes.State()
+	switch {
+	case g.noWorker() != nil:
+		miss("worker", g.noWorker())
+	case errors.Is(flakes.Err, snowflake.ErrClockBackwards):
+		miss("clock", flakes.Err)
+	case flakes.Err != nil:
+		miss("worker", flakes.Err)
+	}
+	if g.draining.Load() {
+		miss("draining", allocator.ErrClosed)
+	}
+	r.Ready = len(r.Missing) == 0
+	return r
+}
