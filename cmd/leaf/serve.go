@@ -17,6 +17,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/bus/gateway"
 	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/snowflake"
 )
@@ -43,9 +44,10 @@ type serveFlags struct {
 	mysql     mysqlFlags
 	worker    workerFlags
 	zookeeper zookeeperFlags
+	http      httpFlags
 
-	listen, natsConfig, dataDir, node, http string
-	logLevel, logFormat                     string
+	listen, natsConfig, dataDir, node string
+	logLevel, logFormat               string
 
 	tags                                  []string
 	maxBatch, maxWaiting, maxStep, evtMax int64
@@ -85,7 +87,6 @@ SIGINT and SIGTERM drain: accepted requests are answered. A second one exits.`,
 	fs.StringVar(&f.dataDir, "data-dir", "leaf-data", "`DIR` of all local state")
 	fs.StringSliceVar(&f.tags, "tag", nil, "make sure that this tag exists: `NAME[:STEP]` (repeatable)")
 	fs.StringVar(&f.node, "node", "", "`NAME` of this generator (default a random one, kept in the data folder)")
-	fs.StringVar(&f.http, "http", "127.0.0.1:8080", "`ADDR` of the HTTP face, which this version does not have yet; empty is off")
 	fs.Int64Var(&f.maxBatch, "max-batch", allocator.DefaultMaxBatch, "most IDs in one request")
 	fs.DurationVar(&f.maxWait, "max-wait", allocator.DefaultMaxWait, "longest wait of a request, for a segment or for time")
 	fs.Int64Var(&f.maxWaiting, "max-waiting", allocator.DefaultMaxWaiting, "most requests that wait at a time")
@@ -100,6 +101,7 @@ SIGINT and SIGTERM drain: accepted requests are answered. A second one exits.`,
 	fs.DurationVar(&f.drainTimeout, "drain-timeout", 10*time.Second, "how long waiting requests may still wait when the generator stops")
 	fs.StringVar(&f.logLevel, "log-level", "info", "least `LEVEL` that is logged: debug, info, warn or error")
 	fs.StringVar(&f.logFormat, "log-format", "text", "`FORMAT` of the log on stderr: text or json")
+	f.http.register(fs)
 	f.worker.register(fs)
 	f.zookeeper.register(fs)
 	f.mysql.register(fs)
@@ -164,6 +166,14 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	}
 	defer func() { err = errors.Join(err, marks.Close()) }()
 
+	// Before NATS, so that an address in use is told at once.
+	listener, secure, err := f.http.listen()
+	if err != nil {
+		return err
+	}
+	if listener != nil {
+		defer listener.Close() // the face has closed it, if it ran
+	}
 	mode, nc, stop, err := f.connect(cmd, embed, dir, node, log)
 	if err != nil {
 		return err
@@ -206,10 +216,6 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 		DrainTimeout: f.drainTimeout,
 		Release:      version(),
 		Describe:     describe(cmd.Flags()),
-		Ready: func() {
-			fmt.Fprintf(cmd.OutOrStdout(), "leaf ready nats=%s http=off node=%s data=%s mode=%s\n",
-				nc.ConnectedUrlRedacted(), node, dir.path, mode)
-		},
 	}
 	if m.zk != nil {
 		admin, err := f.zookeeper.registry("", mode, nc, log) // so that questions do not hold up reports
@@ -226,7 +232,39 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	} else {
 		config.Store = m.kv
 	}
-	return bus.NewGenerator(config).Run(cmd.Context())
+	face := "off"
+	config.Ready = func() {
+		fmt.Fprintf(cmd.OutOrStdout(), "leaf ready nats=%s http=%s node=%s data=%s mode=%s\n",
+			nc.ConnectedUrlRedacted(), face, node, dir.path, mode)
+	}
+	if listener == nil {
+		return bus.NewGenerator(config).Run(cmd.Context())
+	}
+	metrics := gateway.NewMetrics()
+	config.Observer = metrics
+	generator := bus.NewGenerator(config)
+	server := gateway.New(gateway.Config{
+		Listener: listener, TLS: secure, Token: f.http.token, Generator: generator, Metrics: metrics,
+		Client: bus.NewClient(nc, bus.JetStream(js)), Log: log, DrainTimeout: f.drainTimeout,
+	})
+	face = server.URL()
+	return together(cmd.Context(), generator.Run, server.Run)
+}
+
+// together runs both until the context is done, or one ends: then the other is to end too.
+func together(ctx context.Context, runs ...func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, len(runs))
+	for _, run := range runs {
+		go func() { ended <- run(ctx) }()
+	}
+	var err error
+	for range runs {
+		err = errors.Join(err, <-ended)
+		cancel()
+	}
+	return err
 }
 
 // check refuses values that no generator can work with.
@@ -251,7 +289,7 @@ func (f *serveFlags) check() error {
 	if f.node != "" && !nodeName.MatchString(f.node) {
 		return usagef("--node %q: a node's name is 1 to 64 characters of [A-Za-z0-9_]", f.node)
 	}
-	if err := errors.Join(f.worker.check(), f.zookeeper.check()); err != nil {
+	if err := errors.Join(f.worker.check(), f.zookeeper.check(), f.http.check()); err != nil {
 		return err
 	}
 	for _, b := range []struct {

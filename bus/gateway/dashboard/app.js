@@ -1,0 +1,51 @@
+// The operators' page: it asks the generator that serves it for the state of
+// all generators, and hands the answers to the sections.
+
+import { Alerts } from "./alerts.js";
+import { Decode } from "./decode.js";
+import { byID, setNotice } from "./dom.js";
+import { Events } from "./events.js";
+import { Generators } from "./generators.js";
+import { Poll, refusal } from "./poll.js";
+import { Rates } from "./rate.js";
+import { Summary } from "./summary.js";
+import { Tags } from "./tags.js";
+import { setNow } from "./time.js";
+import { Workers } from "./workers.js";
+
+const rates = new Rates();
+const summary = new Summary(rates);
+const alerts = new Alerts();
+const tags = new Tags();
+const generators = new Generators(rates);
+const events = new Events();
+new Workers();
+new Decode();
+
+new Poll({
+  path: () => "dashboard/overview",
+  every: () => 1_000,
+  onAnswer(overview) {
+    setNow(overview.unix_ms);
+    rates.add(overview.nodes);
+    summary.overview(overview);
+    tags.overview(overview.nodes);
+    generators.overview(overview);
+    alerts.generators(overview.problem ? undefined : overview.nodes.map(({ node }) => node));
+  },
+  onFailure: (error) => summary.failed(error),
+}).start();
+
+new Poll({
+  path: () => "dashboard/feed",
+  every: () => 1_000,
+  onAnswer(feed) {
+    setNotice(byID("alerts-problem"), feed.problem);
+    summary.alerts(feed.lasting);
+    alerts.show(feed);
+    events.show(feed.events);
+  },
+  onFailure: (error) => setNotice(byID("alerts-problem"), refusal(error)),
+}).start();
+
+byID("origin").textContent = location.origin;

@@ -1,0 +1,80 @@
+import { byID } from "./dom.js";
+import { count, rate } from "./number.js";
+import { lines, Table } from "./table.js";
+import { duration, local, now, relative } from "./time.js";
+
+const badClock = 5_000; // ms off the others' clocks
+
+/** Generators is the table of generators. */
+export class Generators {
+  #table;
+  #serving; // the generator that serves this page
+
+  constructor(rates) {
+    const columns = [
+      { name: "Generator", fill: (cell, n) => lines(cell,
+        { text: n.node, class: "node" },
+        n.node === this.#serving && { text: "serves this page", class: "chip" },
+        { text: n.address, class: "quiet" },
+        { text: n.version, class: "quiet" }) },
+      { name: "State", fill: fillState },
+      { name: "Worker", fill: fillWorker },
+      { name: "Clock", fill: fillClock },
+      { name: "Runs for", fill: fillStarted },
+      { name: "IDs/s", fill: (cell, n) => lines(cell,
+        { text: rate(rates.of(n.node, "ids")) },
+        { text: `${count(n.counts.ids)} in all`, class: "quiet" }) },
+      { name: "Requests/s", fill: (cell, n) => lines(cell,
+        { text: rate(rates.of(n.node, "requests")) },
+        { text: `${count(n.counts.requests)} in all`, class: "quiet" }) },
+      { name: "Refused", fill: fillRefused },
+      { name: "Waiting", fill: (cell, n) => lines(cell, { text: count(n.counts.waiting), class: n.counts.waiting > 0 ? "warn" : "" }) },
+      { name: "Tags in memory", fill: (cell, n) => lines(cell,
+        { text: count(n.counts.tags) },
+        n.counts.failing > 0 && { text: `${count(n.counts.failing)} failing`, class: "bad" }) },
+      { name: "Events", fill: (cell, n) => lines(cell,
+        { text: `${count(n.counts.events_queued)} queued` },
+        { text: `${count(n.counts.events_dropped)} dropped`, class: n.counts.events_dropped > 0 ? "bad" : "quiet" }) },
+    ];
+    this.#table = new Table(byID("generators"), columns, (n) => n.node, (row, n) => { row.dataset.node = n.node; });
+  }
+
+  overview({ node, nodes }) {
+    this.#serving = node;
+    this.#table.show(nodes);
+  }
+}
+
+function fillState(cell, { ready, missing, reasons }) {
+  if (ready) return lines(cell, { text: "ready", class: "state good" });
+  const why = (missing ?? []).map((what) => ({ text: reasons?.[what] ? `${what}: ${reasons[what]}` : what, class: "quiet" }));
+  lines(cell, { text: `not ready: ${(missing ?? []).join(", ")}`, class: "state bad" }, ...why);
+}
+
+function fillWorker(cell, { worker, reserved_until_ms: until }) {
+  if (worker == null) return lines(cell, { text: "none", class: "quiet" });
+  lines(cell, { text: String(worker) },
+    until && { text: until > now() ? `reserved, ends ${relative(until)}` : `ended ${relative(until)}`, class: "quiet", title: local(until) });
+}
+
+function fillClock(cell, { clock }) {
+  const offset = clock?.offset_ms;
+  if (offset == null) return lines(cell, { text: "–", title: "no other generator to compare it with" });
+  const sign = offset > 0 ? "+" : offset < 0 ? "−" : "";
+  const wrong = Math.abs(offset) > badClock;
+  lines(cell,
+    { text: `${sign}${count(Math.abs(offset))} ms`, title: "off the median of the other generators' clocks" },
+    wrong && { text: offset > 0 ? "ahead of the others" : "behind the others", class: "bad" });
+}
+
+function fillStarted(cell, { started }) {
+  if (!started) return lines(cell, { text: "–" });
+  const at = Date.parse(started);
+  lines(cell, { text: duration(Math.max(0, now() - at) / 1000), title: `since ${local(at)}` });
+}
+
+function fillRefused(cell, { counts }) {
+  const refused = Object.entries(counts.errors ?? {}).filter(([, n]) => n > 0).sort(([, a], [, b]) => b - a);
+  if (refused.length === 0) return lines(cell, { text: "0" });
+  lines(cell, ...refused.map(([reason, n]) => ({ text: `${count(n)} ${reason}` })));
+}

@@ -1,0 +1,85 @@
+const patience = 10_000; // ms that an answer may take
+
+/** NoAnswer is the failure of a request that nobody answered. */
+export class NoAnswer extends Error {}
+
+/** refusal is what the generator said in place of an answer; that there was none is the verdict's to say. */
+export const refusal = (error) => (error instanceof NoAnswer ? "" : error.message);
+
+/** ask returns the JSON at path; what goes wrong is an Error with a sentence for people. */
+export async function ask(path, signal) {
+  const limit = AbortSignal.timeout(patience);
+  const response = await fetch(path, {
+    credentials: "same-origin",
+    headers: { Accept: "application/json" },
+    signal: signal ? AbortSignal.any([signal, limit]) : limit,
+  }).catch((error) => {
+    throw signal?.aborted ? error : new NoAnswer("The generator does not answer", { cause: error });
+  });
+  const body = await response.json().catch(() => ({}));
+  if (!response.ok) throw new Error(body.message || `The generator answers with the status ${response.status}`);
+  return body;
+}
+
+/**
+ * Poll asks for the same thing again and again while the page is visible: one
+ * request at a time, and with growing pauses after failures.
+ */
+export class Poll {
+  #every;
+  #path;
+  #onAnswer;
+  #onFailure;
+  #running = false;
+  #request; // an AbortController, while one is under way
+  #timer;
+  #failures = 0;
+
+  /** path returns what to ask for, every the pause between requests in ms. */
+  constructor({ path, every, onAnswer, onFailure = () => {} }) {
+    this.#path = path;
+    this.#every = every;
+    this.#onAnswer = onAnswer;
+    this.#onFailure = onFailure;
+    document.addEventListener("visibilitychange", () => {
+      if (document.hidden) this.#halt();
+      else if (this.#running) this.start();
+    });
+  }
+
+  /** start asks at once, in place of a request that is under way. */
+  start() {
+    this.#running = true;
+    this.#halt();
+    if (!document.hidden) this.#ask();
+  }
+
+  stop() {
+    this.#running = false;
+    this.#halt();
+  }
+
+  #halt() {
+    clearTimeout(this.#timer);
+    this.#request?.abort();
+    this.#request = undefined;
+  }
+
+  async #ask() {
+    const request = new AbortController();
+    this.#request = request;
+    let answer, failure;
+    try {
+      answer = await ask(this.#path(), request.signal);
+    } catch (error) {
+      failure = error;
+    }
+    if (this.#request !== request) return; // halted, or another has taken its place
+    this.#request = undefined;
+    this.#failures = failure ? this.#failures + 1 : 0;
+    const pause = failure ? 1000 * Math.min(this.#failures, 5) : this.#every();
+    this.#timer = setTimeout(() => this.#ask(), pause);
+    if (failure) this.#onFailure(failure);
+    else this.#onAnswer(answer);
+  }
+}

@@ -1,0 +1,68 @@
+import { BufferView, lasts } from "./buffer.js";
+import { element, Keyed, setNotice, setText } from "./dom.js";
+import { count, id, rate as rateText } from "./number.js";
+
+/** A Fact is a figure with its name. */
+class Fact {
+  #value = element("dd");
+
+  constructor(name, meaning) {
+    this.element = element("div", { title: meaning }, element("dt", {}, name), this.#value);
+  }
+
+  set(text) {
+    setText(this.#value, text);
+    this.element.hidden = text === "";
+  }
+}
+
+/** A TagView is one tag with what each generator holds of it. */
+export class TagView {
+  #name = element("h3", { class: "tag-name" });
+  #description = element("p", { class: "tag-description", hidden: "" });
+  #problem = element("p", { class: "error", hidden: "" });
+  #unused = element("p", { class: "quiet unused" }, "In no generator's memory: loaded when the first ID is taken.");
+  #buffers;
+  #facts = {
+    rate: new Fact("IDs/s", "IDs handed out in a second, by all generators"),
+    lasts: new Fact("Without the store", "how long the IDs in memory last if the store fails now, at the present rate, on the generator that runs dry first"),
+    maxID: new Fact("max_id", "where the next range begins, in the store"),
+    step: new Fact("Step", "the least range that is reserved, in the store"),
+  };
+
+  constructor() {
+    const buffers = element("ul", { class: "buffers" });
+    this.#buffers = new Keyed(buffers, (buffer) => buffer.node, () => new BufferView());
+    this.element = element("article", { class: "tag" },
+      element("div", { class: "tag-head" },
+        this.#name, this.#description,
+        element("dl", { class: "facts" }, ...Object.values(this.#facts).map((fact) => fact.element))),
+      element("div", { class: "tag-body" }, buffers, this.#unused, this.#problem));
+  }
+
+  /** update takes the tag's name, its buffers, and its record in the store where that is known. */
+  update({ tag, record, buffers }) {
+    this.element.dataset.tag = tag;
+    setText(this.#name, tag);
+    this.#name.title = tag;
+    setNotice(this.#description, record?.description);
+    this.#buffers.show(buffers);
+    this.#unused.hidden = buffers.length > 0;
+    this.#facts.maxID.set(record?.stored ? id(record.max_id) : "");
+    this.#facts.step.set(record?.stored ? count(record.step) : "");
+    this.#sum();
+    const lost = record && !record.stored ? "The store has no record of this tag." : "";
+    setNotice(this.#problem, record?.problem || lost);
+  }
+
+  #sum() {
+    const views = [...this.#buffers.views];
+    const busy = views.filter((view) => view.rate > 0);
+    const least = busy.toSorted((a, b) => a.left / a.rate - b.left / b.rate)[0];
+    const known = views.filter((view) => view.rate !== null);
+    const left = views.reduce((sum, view) => sum + view.left, 0);
+    const total = known.length ? known.reduce((sum, view) => sum + view.rate, 0) : null;
+    this.#facts.rate.set(views.length ? rateText(total) : "");
+    this.#facts.lasts.set(views.length === 0 ? "" : least ? lasts(least.left, least.rate) : lasts(left, total));
+  }
+}

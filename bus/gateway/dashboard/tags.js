@@ -1,0 +1,152 @@
+import { byID, Keyed, setNotice, setText } from "./dom.js";
+import { count, counted } from "./number.js";
+import { Pager } from "./pager.js";
+import { Poll, refusal } from "./poll.js";
+import { TagView } from "./tag.js";
+
+const pageSize = 50;
+const busiestSize = 20;
+const typing = 250; // ms without a key before a search begins
+
+/**
+ * Tags is the section of tags. It shows the busiest, of the overview, or a page
+ * of all or of those that are searched for.
+ */
+export class Tags {
+  #list = new Keyed(byID("tags"), (item) => item.tag, () => new TagView());
+  #search = byID("search");
+  #views = [...document.getElementsByName("tags-view")];
+  #chosen = "busiest"; // the view that a search gives way to
+  #pager = new Pager("tags", () => this.#turned());
+  #poll;
+  #page; // the last answer
+  #nodes; // of the last overview
+
+  constructor() {
+    this.#poll = new Poll({
+      path: () => `dashboard/tags?${new URLSearchParams({ q: this.#query, after: this.#pager.start, limit: pageSize })}`,
+      // The busiest need of it only what the store says of them.
+      every: () => (this.#busiest ? 10_000 : 2_000),
+      onAnswer: (page) => this.#answered(page),
+      onFailure: (error) => setNotice(byID("tags-problem"), refusal(error)),
+    });
+    for (const view of this.#views) {
+      view.addEventListener("change", () => {
+        this.#chosen = view.value;
+        this.#search.value = "";
+        this.#restart();
+      });
+    }
+    let timer;
+    this.#search.addEventListener("input", () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => this.#searched(), typing);
+    });
+    this.#poll.start();
+  }
+
+  get #query() {
+    return this.#search.value.trim();
+  }
+
+  get #busiest() {
+    return this.#views.find((view) => view.checked).value === "busiest";
+  }
+
+  /** overview takes what the generators hold now. */
+  overview(nodes) {
+    this.#nodes = nodes;
+    if (this.#busiest) this.#showBusiest();
+  }
+
+  #searched() {
+    const wanted = this.#query ? "all" : this.#chosen;
+    for (const view of this.#views) view.checked = view.value === wanted;
+    this.#restart();
+  }
+
+  #restart() {
+    this.#pager.reset();
+    this.#page = undefined; // it answers another question
+    if (this.#busiest && this.#nodes) this.#showBusiest();
+    this.#poll.start();
+  }
+
+  #turned() {
+    this.#poll.start();
+    byID("tags-title").scrollIntoView();
+  }
+
+  #answered(page) {
+    this.#page = page;
+    setNotice(byID("tags-problem"), page.problem);
+    if (this.#busiest) {
+      if (this.#nodes) this.#showBusiest();
+      return;
+    }
+    this.#list.show(page.tags.map((record) => ({ tag: record.tag, record, buffers: record.buffers })));
+    this.#pager.show(page.next);
+    setText(byID("tags-note"), this.#pageNote(page.tags));
+  }
+
+  #pageNote(tags) {
+    const matching = this.#query ? ` with “${this.#query}”` : "";
+    if (tags.length === 0) return `No tags${matching}`;
+    const from = this.#pager.number > 1 || this.#page.next ? ` from ${tags[0].tag}` : "";
+    return counted(tags.length, "tag") + matching + from;
+  }
+
+  #showBusiest() {
+    const busiest = merge(this.#nodes, this.#page);
+    this.#list.show(busiest);
+    setText(byID("tags-note"), this.#busiestNote(busiest.length));
+  }
+
+  #busiestNote(shown) {
+    const all = this.#page && !this.#page.next && !this.#page.problem ? this.#page.tags.length : undefined;
+    if (shown === 0) return all === 0 ? "No tags yet: leaf tag add NAME makes one" : "No tag is in use";
+    if (shown === all) return `${counted(shown, "tag")}, the busiest first`;
+    if (all > shown) return `${count(shown)} busiest of ${counted(all, "tag")}`;
+    const inMemory = Math.max(...this.#nodes.map((node) => node.counts.tags));
+    if (inMemory <= shown) return `${counted(shown, "tag")} in memory, the busiest first`;
+    const least = this.#nodes.length > 1 ? "at least " : ""; // others may hold other tags
+    return `${count(shown)} busiest of ${least}${counted(inMemory, "tag")} in memory`;
+  }
+}
+
+/**
+ * merge makes one list of the busiest of all generators. Where the page of the
+ * store's records has all tags, it adds what the busiest leave out: records,
+ * errors, generators where the tag is less busy, and tags that nobody uses.
+ */
+function merge(nodes, page) {
+  const records = new Map((page?.tags ?? []).map((record) => [record.tag, record]));
+  const running = new Set(nodes.map(({ node }) => node));
+  const found = new Map();
+  for (const { node, busiest } of nodes) {
+    for (const buffer of busiest) {
+      const item = found.get(buffer.tag) ?? { tag: buffer.tag, record: records.get(buffer.tag), byNode: new Map() };
+      found.set(buffer.tag, item);
+      item.byNode.set(node, Object.assign(buffer, { node }));
+    }
+  }
+  if (page && !page.next) {
+    for (const record of page.tags) {
+      if (!found.has(record.tag)) found.set(record.tag, { tag: record.tag, record, byNode: new Map() });
+    }
+  }
+  for (const { record, byNode } of found.values()) {
+    for (const buffer of record?.buffers ?? []) {
+      const shown = byNode.get(buffer.node);
+      if (shown?.state === buffer.state) shown.error = buffer.error;
+      else if (!shown && running.has(buffer.node)) byNode.set(buffer.node, buffer);
+    }
+  }
+  return [...found.values()]
+    .map(({ tag, record, byNode }) => {
+      const buffers = [...byNode.values()].sort((a, b) => (a.node < b.node ? -1 : 1));
+      return { tag, record, buffers, taken: buffers.reduce((sum, buffer) => sum + buffer.taken, 0) };
+    })
+    .sort((a, b) => b.taken - a.taken || (a.tag < b.tag ? -1 : 1))
+    .slice(0, busiestSize);
+}

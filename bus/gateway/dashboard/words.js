@@ -1,0 +1,69 @@
+// Sentences about events, made from their bodies.
+
+import { count, counted, id } from "./number.js";
+import { duration, local } from "./time.js";
+
+const name = (event) => event.type.replace(/^leaf\./, "");
+
+const millis = (ms) => (ms < 1000 ? `${count(ms)} ms` : duration(ms / 1000));
+
+const left = (n) => (n > 0 ? `${counted(n, "ID")} left then` : "no IDs left");
+
+function clockSkewed({ now_ms, recorded_ms, peers_ms }) {
+  const off = now_ms - (recorded_ms || peers_ms);
+  const than = recorded_ms ? "its own last time" : "the clocks of the other generators";
+  return `its clock is ${millis(Math.abs(off))} ${off > 0 ? "ahead of" : "behind"} ${than}`;
+}
+
+const reserved = (body) => `reserved until ${local(body.reserved_until_ms)}`;
+
+const record = (body) => [
+  body.step && `step ${count(body.step)}`,
+  body.max_id && `max_id ${id(body.max_id)}`,
+  body.description,
+].filter(Boolean).join(", ");
+
+// texts tells of each kind of event what its type and key do not.
+const texts = {
+  "segment.refill": (b) =>
+    `${id(b.first)} – ${id(b.last)} reserved (${counted(Number(BigInt(b.last) - BigInt(b.first) + 1n), "ID")}, ${b.cause}, ${b.elapsed_ms.toFixed(1)} ms)`,
+  "segment.refill_failed": (b) => `refills fail (${b.error}), ${left(b.left)}`,
+  "segment.starved": (b) => `requests are refused: no IDs in memory, ${counted(b.waiting, "request")} waited in vain`,
+  "segment.regressed": (b) =>
+    `not served: the store went backwards. It offered IDs from ${id(b.got)}, all below ${id(b.seen)} are in use. ` +
+    `Find out why, then set max_id to ${b.seen} at least`,
+  "segment.recovered": (b) => `${b.episode.replace("_", " ")} is over`,
+  "clock.backwards": (b) =>
+    `its clock is ${millis(b.offset_ms)} behind its last snowflake; requests ${b.action === "waited" ? "wait" : "are refused"}`,
+  "clock.skewed": clockSkewed,
+  "clock.recovered": (b) => `${b.episode} is over`,
+  "worker.acquired": (b) => `taken, ${reserved(b)}`,
+  "worker.released": () => "given up",
+  "worker.lost": () => "its record is gone or another's; the generator takes another worker",
+  "worker.expiring": (b) => `the registry does not answer; no more snowflakes from ${local(b.reserved_until_ms)} on`,
+  "worker.ending": (b) => `the layout of snowflakes ends at ${local(b.end_ms)}`,
+  "worker.recovered": (b) => `${b.episode} is over`,
+  "tag.created": record,
+  "tag.updated": record,
+  "tag.deleted": record,
+  "node.started": (b) => `${b.version} at ${b.address}`,
+  "node.stopped": (b) => `${b.version} at ${b.address}`,
+};
+
+/** text says what happened. A body of a newer generator may be another: it is shown as it is. */
+export function text(event) {
+  try {
+    return texts[name(event)](event.body);
+  } catch {
+    return JSON.stringify(event.body ?? {});
+  }
+}
+
+/** title is the kind of an event in words: "segment starved". */
+export const title = (event) => name(event).replace(/[._]/g, " ");
+
+/** subject says what an event is about: a tag, a worker or a generator. */
+export function subject({ type, key }) {
+  if (/^leaf\.(worker|clock)\./.test(type) && /^\d+$/.test(key)) return `worker ${key}`;
+  return key;
+}

@@ -1,0 +1,123 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/bustest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// generator gives what a test wants it to, also what a real one would not.
+type generator struct {
+	err         error
+	next        int64
+	initialised bool
+	readiness   bus.Readiness
+	taken       []string // tags that were asked for
+}
+
+func (g *generator) Take(_ context.Context, tag string, n int64) ([]bus.Range, error) {
+	g.taken = append(g.taken, tag)
+	return g.Snowflakes(context.Background(), n)
+}
+
+func (g *generator) Snowflakes(_ context.Context, n int64) ([]bus.Range, error) {
+	if g.err != nil {
+		return nil, g.err
+	}
+	r := bus.Range{First: g.next + 1, Last: g.next + n}
+	g.next = r.Last
+	return []bus.Range{r}, nil
+}
+
+func (g *generator) Decode(string) (bus.Decoded, error) {
+	return bus.Decoded{UnixMS: 1567733700834, Worker: 39, Sequence: 3448}, g.err
+}
+
+func (g *generator) Initialised() bool        { return g.initialised }
+func (g *generator) Readiness() bus.Readiness { return g.readiness }
+func (g *generator) State() bus.State         { return bus.State{Node: "test", Readiness: g.readiness} }
+
+// serve returns a server on g, whose bus is a real one.
+func serve(t *testing.T, g Generator, change ...func(*Config)) *Server {
+	t.Helper()
+	cfg := Config{
+		Generator: g, Client: bustest.Start(t, "order").Client(), Metrics: NewMetrics(), Log: slog.New(slog.DiscardHandler),
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	return New(cfg)
+}
+
+// get asks the server without a connection.
+func get(s http.Handler, path string, change ...func(*http.Request)) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1"+path, nil)
+	for _, f := range change {
+		f(r)
+	}
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, r)
+	return w
+}
+
+func header(name, value string) func(*http.Request) {
+	return func(r *http.Request) { r.Header.Set(name, value) }
+}
+
+func method(name string) func(*http.Request) { return func(r *http.Request) { r.Method = name } }
+
+// run lets the server serve until the test ends.
+func run(t *testing.T, s *Server) (url string, stop func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	var err error
+	stopped := false
+	stop = func() error {
+		if !stopped {
+			stopped = true
+			cancel()
+			err = <-ended
+		}
+		return err
+	}
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s.URL(), stop
+}
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func unmarshal[T any](t *testing.T, data io.Reader) T {
+	t.Helper()
+	var v T
+	d := json.NewDecoder(data)
+	d.DisallowUnknownFields()
+	if err := d.Decode(&v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}

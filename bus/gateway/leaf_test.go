@@ -1,0 +1,267 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leafbus/leafbus/bus"
+)
+
+func TestIDs(t *testing.T) {
+	t.Parallel()
+	g := &generator{initialised: true}
+	s := serve(t, g)
+	for _, c := range []struct{ path, accept, body, contentType string }{
+		{"/api/segment/get/order", "", "1", "text/plain;charset=UTF-8"},
+		{"/api/segment/get/order", "*/*", "2", "text/plain;charset=UTF-8"},
+		{"/api/segment/get/order", "application/json", "3", "application/json;charset=UTF-8"},
+		{"/api/snowflake/get/any", "", "4", "text/plain;charset=UTF-8"},
+		{"/api/snowflake/get/any", "application/json", "5", "application/json;charset=UTF-8"},
+		{"/api/segment/get/order?count=3", "", "6-8", "text/plain;charset=UTF-8"},
+		{"/api/segment/get/order?count=1", "", "9", "text/plain;charset=UTF-8"},
+		{"/api/segment/get/order?count=2", "application/json", `{"count":2,"ranges":[{"first":"10","last":"11"}]}`, "application/json;charset=UTF-8"},
+		{"/api/segment/get/order?count=1", "application/json", `{"count":1,"ranges":[{"first":"12","last":"12"}]}`, "application/json;charset=UTF-8"},
+		{"/api/snowflake/get/any?count=2", "", "13-14", "text/plain;charset=UTF-8"},
+		{"/api/segment/get/order?other=7", "", "15", "text/plain;charset=UTF-8"},
+	} {
+		w := get(s, c.path, header("Accept", c.accept))
+		if w.Code != 200 || w.Body.String() != c.body || w.Header().Get("Content-Type") != c.contentType {
+			t.Errorf("%s (%q): %d %q %q, want %q %q", c.path, c.accept, w.Code, w.Header().Get("Content-Type"), w.Body, c.contentType, c.body)
+		}
+		if w.Header().Get("Cache-Control") != "no-store" {
+			t.Errorf("%s may come from a cache: an ID would come twice", c.path)
+		}
+	}
+}
+
+// What a tag is stands in the path as it is: nothing is cut off, cleaned or redirected.
+func TestTagOfPath(t *testing.T) {
+	t.Parallel()
+	g := &generator{initialised: true}
+	s := serve(t, g)
+	for path, tag := range map[string]string{
+		"order": "order", "shop.order.eu": "shop.order.eu", "a/b": "a/b", "a%2Fb": "a/b", "a%2fb": "a/b", "a//b": "a//b",
+		"a/./b": "a/./b", "a%3Db-c": "a=b-c", "a=b-c": "a=b-c", "order/": "order/", "order.json": "order.json", "%6Frder": "order",
+		"a+b": "a+b", "a%20b": "a b", "%00": "\x00",
+	} {
+		g.taken = nil
+		if w := get(s, segmentPath+path); w.Code != 200 || len(g.taken) != 1 || g.taken[0] != tag {
+			t.Errorf("%s: %d, asked for %q, want %q", path, w.Code, g.taken, tag)
+		}
+	}
+}
+
+func TestOnlyGetTakesIDs(t *testing.T) {
+	t.Parallel()
+	g := &generator{initialised: true}
+	s := serve(t, g)
+	for _, path := range []string{"/api/segment/get/order", "/api/segment/get/order?count=5", "/api/snowflake/get/any"} {
+		for _, name := range []string{"POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "PROPFIND"} {
+			if w := get(s, path, method(name)); w.Code != 405 || w.Header().Get("Allow") != "GET, HEAD" {
+				t.Errorf("%s %s: %d, allowed %q", name, path, w.Code, w.Header().Get("Allow"))
+			}
+		}
+		if w := get(s, path, method("HEAD")); w.Code != 200 || w.Header().Get("Content-Type") != "text/plain;charset=UTF-8" || w.Body.Len() > 0 {
+			t.Errorf("HEAD %s: %d %v %q", path, w.Code, w.Header(), w.Body)
+		}
+	}
+	if g.next != 0 || g.taken != nil {
+		t.Errorf("IDs were taken, %d in all, of %v", g.next, g.taken)
+	}
+}
+
+func TestBadRequests(t *testing.T) {
+	t.Parallel()
+	g := &generator{initialised: true}
+	s := serve(t, g)
+	for path, want := range map[string]struct {
+		status int
+		say    string
+	}{
+		"/api/segment/get/order?count=0":             {400, `count is \"0\"`},
+		"/api/segment/get/order?count=":              {400, `count is \"\"`},
+		"/api/segment/get/order?count":               {400, `count is \"\"`},
+		"/api/segment/get/order?count=-1":            {400, `count is \"-1\"`},
+		"/api/segment/get/order?count=1.5":           {400, "one whole number"},
+		"/api/segment/get/order?count=1&count=2":     {400, "one whole number"},
+		"/api/segment/get/order?count=5;x=1":         {400, "one whole number"},
+		"/api/segment/get/order?count=%7B%7D":        {400, "one whole number"},
+		"/api/snowflake/get/any?count=many":          {400, `count is \"many\"`},
+		"/api/segment/get/order?count=%22%0A%3Cb%3E": {400, `\\n`},
+		"/api/segment/get/":                          {404, "a key is wanted"},
+		"/api/snowflake/get/":                        {404, "a key is wanted"},
+		"/api/segment/get":                           {404, "there is nothing here"},
+		"/api/other/get/order":                       {404, "there is nothing here"},
+		"/decodeSnowflakeId":                         {400, "snowflakeId is wanted"},
+		"/dashboard/tags?limit=0":                    {400, "limit"},
+		"/dashboard/tags?limit=201":                  {400, "limit"},
+		"/dashboard/workers?from=x":                  {400, "from"},
+		"/dashboard/other":                           {404, "there is nothing here"},
+	} {
+		w := get(s, path)
+		if w.Code != want.status || !strings.Contains(w.Body.String(), want.say) {
+			t.Errorf("%s: %d %s, want %d and %q", path, w.Code, w.Body, want.status, want.say)
+		}
+		if body := unmarshal[failure](t, w.Body); body.Status != want.status || body.Exception == "" || strings.Contains(body.Exception, "sankuai") {
+			t.Errorf("%s: %+v", path, body)
+		}
+	}
+	if g.next != 0 {
+		t.Errorf("%d IDs were taken", g.next)
+	}
+}
+
+// As Leaf has it: 500, its word for the reason, and the fields in its order.
+func TestErrorsAsLeafTellsThem(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		reason             bus.Reason
+		segment, snowflake int
+	}{
+		{bus.UnknownTag, -2, -3},
+		{bus.BadTag, -2, -3},
+		{bus.StoreUnavailable, -3, -3},
+		{bus.StoreRegressed, -3, -3},
+		{bus.TimedOut, -3, -3},
+		{bus.Overloaded, -3, -3},
+		{bus.Draining, -3, -3},
+		{bus.Exhausted, -3, -3},
+		{bus.Internal, -3, -3},
+		{bus.ClockBackwards, -3, -3},
+		{bus.NoWorkerID, -3, -1},
+	} {
+		err := &bus.Error{Code: 503, Reason: c.reason, Message: "in words", RetryAfter: 1200 * time.Millisecond}
+		g := &generator{err: err, initialised: true}
+		s := serve(t, g)
+		before := time.Now().UnixMilli()
+		for path, result := range map[string]int{"/api/segment/get/a%2Fb": c.segment, "/api/snowflake/get/any?count=7": c.snowflake} {
+			w := get(s, path, header("Accept", "text/html"))
+			_, rest, _ := strings.Cut(w.Body.String(), `{"timestamp":`)
+			stamp, rest, _ := strings.Cut(rest, ",")
+			want := `"status":500,"error":"Internal Server Error","exception":"com.sankuai.inf.leaf.server.exception.LeafServerException",` +
+				fmt.Sprintf(`"message":"Result{id=%d, status=EXCEPTION}","path":"%s"}`, result, strings.SplitN(path, "?", 2)[0])
+			if w.Code != 500 || rest != want || w.Header().Get("Content-Type") != "application/json;charset=UTF-8" {
+				t.Errorf("%s: %d %q %s\nwant %s", c.reason, w.Code, w.Header().Get("Content-Type"), rest, want)
+			}
+			var ms json.Number
+			if err := json.Unmarshal([]byte(stamp), &ms); err != nil || stamp < fmt.Sprint(before) {
+				t.Errorf("timestamp %s (%v)", stamp, err)
+			}
+			if h := w.Header(); h.Get("Leaf-Error-Reason") != string(c.reason) || h.Get("Leaf-Error") != "in words" || h.Get("Retry-After") != "2" {
+				t.Errorf("%s: header %v", c.reason, h)
+			}
+		}
+		g.initialised = false
+		want := -1
+		if c.segment == -2 {
+			want = -2
+		}
+		if w := get(s, "/api/segment/get/order"); !strings.Contains(w.Body.String(), fmt.Sprintf("Result{id=%d,", want)) {
+			t.Errorf("%s before the store is open: %s", c.reason, w.Body)
+		}
+	}
+	// What is wrong with a count is none of Leaf's errors.
+	s := serve(t, &generator{err: &bus.Error{Code: 413, Reason: bus.BatchTooLarge, Message: "too many"}, initialised: true})
+	if w := get(s, "/api/segment/get/order?count=5"); w.Code != 413 || unmarshal[failure](t, w.Body).Exception != "batch_too_large" {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+// A caller that has gone gets nothing that could be read as an answer.
+func TestCallerThatHasGone(t *testing.T) {
+	t.Parallel()
+	s := serve(t, &generator{err: context.Canceled})
+	defer func() {
+		if err, _ := recover().(error); !errors.Is(err, http.ErrAbortHandler) {
+			t.Errorf("recovered %v", err)
+		}
+	}()
+	w := get(s, "/api/segment/get/order")
+	t.Errorf("answered %d %q", w.Code, w.Body)
+}
+
+func TestDecode(t *testing.T) {
+	t.Parallel()
+	g := &generator{}
+	s := serve(t, g)
+	local := time.UnixMilli(1567733700834).Format("2006-01-02 15:04:05.000")
+	want := `{"workerId":"39","sequenceId":"3448","timestamp":"1567733700834(` + local + `)"}`
+	if w := get(s, "/decodeSnowflakeId?snowflakeId=1"); w.Code != 200 || w.Body.String() != want {
+		t.Errorf("%d %s, want %s", w.Code, w.Body, want)
+	}
+	g.err = &bus.Error{Code: 400, Reason: bus.BadRequest, Message: `<"a"> is no snowflake`}
+	want = `{"errorMsg":"<\"a\"> is no snowflake"}`
+	if w := get(s, "/decodeSnowflakeId?snowflakeId=a"); w.Code != 200 || w.Body.String() != want {
+		t.Errorf("%d %s, want %s", w.Code, w.Body, want)
+	}
+}
+
+func TestPrefersJSON(t *testing.T) {
+	t.Parallel()
+	for accept, want := range map[string]bool{
+		"": false, "*/*": false, "text/plain": false, "application/json": true, "APPLICATION/JSON": true,
+		"application/json;charset=UTF-8":                                  true,
+		"application/json, text/plain, */*":                               true,  // axios
+		"text/plain, application/json, application/*+json, */*":           false, // Spring's RestTemplate for a String
+		"application/json;q=0.5, text/plain":                              false,
+		"text/plain;q=0.5, application/json;q=0.6":                        true,
+		"application/json;q=0, */*":                                       false,
+		"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8": false,
+		"application/*":                     true,
+		"application/*, text/plain":         false,
+		"text/*;q=0.5, application/*;q=0.7": true,
+		"*/*, application/json":             true,
+		"garbage;;;, application/json":      true,
+		"application/json;q=x":              false,
+		"image/png":                         false,
+	} {
+		if got := prefersJSON([]string{accept}); got != want {
+			t.Errorf("%q: %v, want %v", accept, got, want)
+		}
+	}
+	if !prefersJSON([]string{"text/plain;q=0.1", "application/json"}) {
+		t.Error("the second header is not read")
+	}
+	if prefersJSON(nil) {
+		t.Error("without the header")
+	}
+}
+
+var wholeNumber = regexp.MustCompile(`^\s*[1-9][0-9]*\s*$`)
+
+// A count that is not understood as it was meant would be IDs too many or too few.
+func FuzzParseCount(f *testing.F) {
+	for _, query := range []string{"", "count=5", "count=05", "a=b&count=7", "count=1&count=1", "count=%31", "count=1;2", "Count=3", "count=99999999999999999999"} {
+		f.Add(query)
+	}
+	f.Fuzz(func(t *testing.T, query string) {
+		n, given, err := parseCount(query)
+		switch {
+		case err != nil:
+			if n != 0 {
+				t.Errorf("%d with an error", n)
+			}
+		case n < 1, !given && n != 1:
+			t.Errorf("%q is %d, %v", query, n, given)
+		}
+		if wholeNumber.MatchString(query) && given {
+			t.Errorf("%q has no name", query)
+		}
+	})
+}
+
+func FuzzPrefersJSON(f *testing.F) {
+	f.Add("application/json;q=0.1, */*")
+	f.Fuzz(func(t *testing.T, accept string) {
+		if prefersJSON([]string{accept}) && !strings.Contains(strings.ToLower(accept), "application/") {
+			t.Errorf("%q does not ask for JSON", accept)
+		}
+	})
+}

@@ -1,0 +1,100 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/leafbus/leafbus/bus"
+)
+
+// Leaf's words for why there is no ID.
+const (
+	notInitialised = -1
+	unknownKey     = -2
+	noneLeft       = -3 // both buffers are empty, or the clock is back
+)
+
+// leafException is the exception that Leaf names then.
+const leafException = "com.sankuai.inf.leaf.server.exception.LeafServerException"
+
+// failure is the body of an error, in the order in which Leaf has the fields.
+type failure struct {
+	Timestamp int64  `json:"timestamp"` // Unix ms
+	Status    int    `json:"status"`
+	Error     string `json:"error"` // the status in words
+	// Exception is Leaf's, or where Leaf has none a stable word for programs.
+	Exception string `json:"exception"`
+	Message   string `json:"message"`
+	Path      string `json:"path"`
+}
+
+// segmentResult is Leaf's word for a reason why there is no ID of a tag.
+func (s ids) segmentResult(why bus.Reason) int {
+	switch {
+	case why == bus.UnknownTag, why == bus.BadTag:
+		return unknownKey
+	case !s.g.Initialised():
+		return notInitialised
+	}
+	return noneLeft
+}
+
+// snowflakeResult is Leaf's word for a reason why there is no snowflake.
+func snowflakeResult(why bus.Reason) int {
+	if why == bus.NoWorkerID {
+		return notInitialised
+	}
+	return noneLeft
+}
+
+// refuseAs answers with an error as Leaf does: its body says no more than Leaf's, so
+// the reason and the text are in headers. What can only be wrong where there is a
+// count is told as it is over NATS.
+func refuseAs(w http.ResponseWriter, r *http.Request, err error, result func(bus.Reason) int) {
+	e, ok := errors.AsType[*bus.Error](err)
+	if !ok { // the caller has gone
+		panic(http.ErrAbortHandler)
+	}
+	if e.Reason == bus.BatchTooLarge || e.Reason == bus.BadRequest {
+		refuse(w, r, e.Code, string(e.Reason), e.Message)
+		return
+	}
+	h := w.Header()
+	h.Set("Leaf-Error-Reason", string(e.Reason))
+	h.Set("Leaf-Error", e.Message)
+	if e.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
+	}
+	refuse(w, r, http.StatusInternalServerError, leafException, "Result{id="+strconv.Itoa(result(e.Reason))+", status=EXCEPTION}")
+}
+
+// refuse answers with an error.
+func refuse(w http.ResponseWriter, r *http.Request, status int, exception, text string) {
+	write(w, status, failure{time.Now().UnixMilli(), status, http.StatusText(status), exception, text, r.URL.EscapedPath()})
+}
+
+// write answers with JSON.
+func write(w http.ResponseWriter, status int, body any) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false) // as Leaf, and all JSON here is sent as JSON
+	if err := enc.Encode(body); err != nil {
+		panic("gateway: a value that is not JSON: " + err.Error()) // types of this package and of bus alone
+	}
+	w.Header()["Content-Type"] = jsonType
+	w.WriteHeader(status)
+	_, _ = w.Write(bytes.TrimSuffix(b.Bytes(), []byte("\n")))
+}
+
+// message is the text of an error for people, without its code.
+func message(err error) string {
+	if e, ok := errors.AsType[*bus.Error](err); ok {
+		return e.Message
+	}
+	return err.Error()
+}

@@ -1,0 +1,143 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/leafbus/leafbus/bus"
+)
+
+const (
+	// viewTimeout bounds the questions to the bus for one view.
+	viewTimeout = 5 * time.Second
+	// fresh is for how long an answer is shown to others too: however many look,
+	// the generators are asked once a second.
+	fresh = time.Second
+	// maxSearches is how many searches are under way at a time.
+	maxSearches = 8
+	// defaultPage and maxPage are the tags of a page.
+	defaultPage = 50
+	maxPage     = 200
+)
+
+// views answer the dashboard with what the bus tells of all generators.
+type views struct {
+	g        Generator
+	c        *bus.Client
+	feed     *feed
+	overview shared[overview]
+	latest   shared[feedView]
+	searches chan struct{} // taken by each of them
+}
+
+func newViews(cfg Config) *views {
+	v := &views{g: cfg.Generator, c: cfg.Client, feed: newFeed(cfg.Client), searches: make(chan struct{}, maxSearches)}
+	v.overview.ask, v.latest.ask = v.lookAround, v.feed.view
+	return v
+}
+
+func (v *views) register(mux *http.ServeMux) {
+	mux.HandleFunc("/dashboard/overview", func(w http.ResponseWriter, r *http.Request) { write(w, http.StatusOK, v.overview.get()) })
+	mux.HandleFunc("/dashboard/feed", func(w http.ResponseWriter, r *http.Request) { write(w, http.StatusOK, v.latest.get()) })
+	mux.HandleFunc("/dashboard/tags", v.bounded(v.tags))
+	mux.HandleFunc("/dashboard/workers", v.bounded(v.workers))
+}
+
+// bounded bounds how many questions to the bus viewers have under way, and how long each takes.
+func (v *views) bounded(f func(ctx context.Context, r *http.Request) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case v.searches <- struct{}{}:
+			defer func() { <-v.searches }()
+		default:
+			refuse(w, r, http.StatusTooManyRequests, string(bus.Overloaded), "too many look at once: try again")
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), viewTimeout)
+		defer cancel()
+		body, err := f(ctx, r)
+		if e, ok := errors.AsType[*bus.Error](err); ok {
+			refuse(w, r, e.Code, string(e.Reason), e.Message)
+			return
+		}
+		write(w, http.StatusOK, body)
+	}
+}
+
+// overview is the state of all generators.
+type overview struct {
+	Node    string      `json:"node"` // the one that tells
+	UnixMS  int64       `json:"unix_ms"`
+	Problem string      `json:"problem"` // why Nodes may lack some
+	Nodes   []bus.State `json:"nodes"`
+}
+
+// lookAround asks all generators for their state. The own is there also when NATS is not.
+func (v *views) lookAround() overview {
+	ctx, cancel := context.WithTimeout(context.Background(), viewTimeout)
+	defer cancel()
+	own := v.g.State()
+	o := overview{Node: own.Node, UnixMS: time.Now().UnixMilli()}
+	var err error
+	if o.Nodes, err = v.c.States(ctx); err != nil {
+		o.Problem = message(err)
+	}
+	for _, s := range o.Nodes {
+		if s.Node == own.Node {
+			return o
+		}
+	}
+	o.Nodes = append(o.Nodes, own)
+	return o
+}
+
+// workers answers with a page of the workers.
+func (v *views) workers(ctx context.Context, r *http.Request) (any, error) {
+	from, err := strconv.ParseInt(orZero(r.FormValue("from")), 10, 64)
+	if err != nil || from < 0 {
+		return nil, &bus.Error{Code: http.StatusBadRequest, Reason: bus.BadRequest, Message: "from is no worker"}
+	}
+	page, err := v.c.Workers(ctx, bus.WorkersRequest{From: from})
+	view := struct {
+		bus.WorkersPage
+		Problem string `json:"problem"`
+	}{WorkersPage: page}
+	if err != nil {
+		view.Problem = message(err)
+	}
+	if view.Workers == nil {
+		view.Workers = []bus.Worker{}
+	}
+	return view, nil
+}
+
+func orZero(text string) string {
+	if text == "" {
+		return "0"
+	}
+	return text
+}
+
+// shared is an answer that viewers share while it is fresh. Its methods are safe for
+// concurrent use.
+type shared[T any] struct {
+	ask func() T
+
+	mu    sync.Mutex // held while it is asked: the others want the same
+	value T
+	asked time.Time
+}
+
+func (s *shared[T]) get() T {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.asked) >= fresh {
+		s.value = s.ask()
+		s.asked = time.Now()
+	}
+	return s.value
+}
