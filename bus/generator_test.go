@@ -54,6 +54,7 @@ func connect(t *testing.T, s *embedded.Server) *nats.Conn {
 
 // running is a generator that runs; stop ends it and returns what Run did.
 type running struct {
+	*bus.Generator
 	node string
 	conn *nats.Conn
 	stop func() error
@@ -108,8 +109,9 @@ func begin(t *testing.T, s *embedded.Server, node string, store allocator.Store,
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- bus.NewGenerator(cfg).Run(ctx) }()
-	r = &running{node: node, conn: nc, done: ended}
+	g := bus.NewGenerator(cfg)
+	go func() { ended <- g.Run(ctx) }()
+	r = &running{Generator: g, node: node, conn: nc, done: ended}
 	r.stop = sync.OnceValue(func() error {
 		cancel()
 		err := <-ended

@@ -114,3 +114,37 @@ func TestLostWorkersAreClaimed(t *testing.T) {
 		t.Errorf("claimed for ever: %v", got)
 	}
 }
+
+// The way of a beat makes the own clock seem ahead by as much; the least of some counts.
+func TestClockOffset(t *testing.T) {
+	p := newPresence("me")
+	start := time.Unix(1_700_000_000, 0)
+	// beat comes late ms after it was sent, by a clock that is ahead of the own one by ms.
+	second := 0
+	beatOf := func(node string, ahead, late int64) {
+		second++
+		clock := start.Add(time.Duration(second) * 100 * time.Millisecond).UnixMilli()
+		p.hear(start, clock, encode(beat{Node: node, ID: node, UnixMS: clock + ahead - late}))
+	}
+	want := func(after time.Duration, offset int64, ok bool) {
+		t.Helper()
+		if got, heard := p.offset(start.Add(after)); got != offset || heard != ok {
+			t.Errorf("the clock is %d ms ahead, %v, want %d, %v", got, heard, offset, ok)
+		}
+	}
+	want(0, 0, false)
+	beatOf("a", -500, 40)
+	want(0, 540, true)
+	for _, late := range []int64{3, 200, 90, 7} {
+		beatOf("a", -500, late)
+	}
+	want(0, 503, true)
+	for range clockBeats { // it is set right
+		beatOf("a", 0, 2)
+	}
+	want(0, 2, true)
+	beatOf("b", 3_600_000, 1) // one that is wrong does not count where there are two that are not
+	beatOf("c", 1, 1)
+	want(0, 0, true)
+	want(beatExpires, 0, false)
+}

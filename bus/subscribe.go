@@ -34,7 +34,7 @@ type eventOptions struct {
 func AlertsOnly() EventOption { return func(o *eventOptions) { o.alerts = true } }
 
 // Episodes leaves out all but the alerts and the events that tell the end of one:
-// bodies [RecoveredEvent].
+// bodies [RecoveredEvent]. It cannot go with [Live].
 func Episodes() EventOption { return func(o *eventOptions) { o.alerts, o.ends = true, true } }
 
 // Since begins with what happened at t, as far as the stream has it. Default,

@@ -194,6 +194,33 @@ func (f *following) fails(texts ...string) error {
 // An hour ago is before all that a test tells.
 func anHourAgo() bus.EventOption { return bus.Since(time.Now().Add(-time.Hour)) }
 
+// An end of an alert goes with the alerts only where it is wanted.
+func TestFollowEpisodes(t *testing.T) {
+	x := newStream(t)
+	over := nats.NewMsg("leaf.events.info.segment.recovered.a.b")
+	over.Header.Set("ce-time", time.Now().UTC().Format(time.RFC3339Nano))
+	over.Data = []byte(`{"node":"n","tag":"a.b","episode":"starved"}`)
+	x.tell(true, 1, 1)
+	x.tell(false, 2, 2)
+	x.keep(over)
+	x.tell(true, 3, 3)
+	c := bus.NewClient(connect(t, x.s))
+	for name, opts := range map[string][]bus.EventOption{"plain": {bus.Episodes()}, "durable": {bus.Episodes(), bus.Durable("pager")}} {
+		f := follow(t, c, append(opts, anHourAgo())...)
+		f.want(1, 1)
+		if e, ok := f.next(); !ok || e.err != nil || e.Body != (bus.RecoveredEvent{Node: "n", Tag: "a.b", Episode: "starved"}) {
+			t.Errorf("%s: %v came, want the end", name, e)
+		}
+		f.want(3, 3)
+		f.stop()
+	}
+	again := follow(t, c, bus.Episodes(), bus.Durable("pager")) // made with two subjects, it fits
+	x.tell(true, 4, 4)
+	again.want(4, 4)
+	follow(t, c, bus.AlertsOnly(), bus.Durable("pager")).fails("the durable consumer cannot be used")
+	follow(t, c, bus.Episodes(), bus.Live()).fails("Episodes does not go with Live")
+}
+
 func TestFollowWhich(t *testing.T) {
 	x := newStream(t)
 	x.tell(true, 1, 2)

@@ -2,11 +2,9 @@ package main
 
 import (
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
 	"strconv"
-	"syscall"
 
 	"github.com/spf13/pflag"
 )
@@ -37,8 +35,8 @@ func (f *httpFlags) check() error {
 	if err != nil {
 		return usagef("--http %q: want HOST:PORT, or nothing to turn it off", f.addr)
 	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil {
-		return usagef("--http %q: the port is %d to 65535, 0 for any free one", f.addr, n)
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return usagef("--http %q: a port is from 0, any free one, to 65535", f.addr)
 	}
 	if f.token == "" && f.tlsCert == "" && !isLoopback(host) {
 		return usagef("--http %s would be open to the network: give callers a token (--http-token), or serve TLS (--http-tlscert, --http-tlskey)", f.addr)
@@ -69,10 +67,6 @@ func (f *httpFlags) listen() (net.Listener, *tls.Config, error) {
 		secure = &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2", "http/1.1"}}
 	}
 	listener, err := net.Listen("tcp", f.addr)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, nil, fmt.Errorf("the address %s is in use: is another generator's HTTP face there? Take another one, any free one, or none:\n"+
-			"  leaf serve --http 127.0.0.1:0\n  leaf serve --http ''", f.addr)
-	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("--http: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -166,19 +167,21 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	}
 	defer func() { err = errors.Join(err, marks.Close()) }()
 
-	// Before NATS, so that an address in use is told at once.
-	listener, secure, err := f.http.listen()
-	if err != nil {
-		return err
-	}
-	if listener != nil {
-		defer listener.Close() // the face has closed it, if it ran
-	}
 	mode, nc, stop, err := f.connect(cmd, embed, dir, node, log)
 	if err != nil {
 		return err
 	}
 	defer stop()
+	// After NATS: where both addresses are in use, its advice is good for both.
+	listener, secure, err := f.http.listen()
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("%w\n%s", err, f.httpAdvice(mode, nc))
+	case err != nil:
+		return err
+	case listener != nil:
+		defer listener.Close() // the face has closed it, if it ran
+	}
 	js, err := f.conn.jetStream(nc)
 	if err != nil {
 		return usagef("--js-domain: %w", err)
@@ -369,6 +372,17 @@ func (f *serveFlags) advice() string {
 	own := "--data-dir " + f.dataDir + "-2 --http ''"
 	return "Is a generator running there? Join it:\n  leaf serve -s nats://" + there + " " + own +
 		"\nor listen elsewhere:\n  leaf serve --listen 127.0.0.1:0 " + own
+}
+
+// httpAdvice is for whoever finds the address of the HTTP face in use.
+func (f *serveFlags) httpAdvice(mode string, nc *nats.Conn) string {
+	serve := "  leaf serve --data-dir " + f.dataDir
+	if mode == modeJoined {
+		serve += " -s " + nc.ConnectedUrlRedacted()
+	} else if f.listen != "" {
+		serve += " --listen " + f.listen
+	}
+	return "Serve HTTP elsewhere, here at any free port:\n" + serve + " --http 127.0.0.1:0\nor not at all:\n" + serve + " --http ''"
 }
 
 // dial connects the generator, for as long as it runs.

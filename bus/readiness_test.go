@@ -1,0 +1,70 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/leafbus/leafbus/bus"
+)
+
+func TestReadiness(t *testing.T) {
+	s := newServer(t)
+	nc := connect(t, s)
+	var open, away atomic.Bool
+	g := start(t, s, "a", memory(t, "order"), func(c *bus.Config) {
+		c.Open = func(context.Context) error {
+			if !open.Load() {
+				return errors.New("nobody there")
+			}
+			return nil
+		}
+		c.StoreErr = func() error {
+			if away.Load() {
+				return errors.New("unplugged")
+			}
+			return nil
+		}
+	})
+	want := func(segment, snowflake bool, missing string, reasons ...string) {
+		t.Helper()
+		var r bus.Readiness
+			eventually(t, fmt.Sprintf("what is missing is %q", missing), func() bool {
+			r = g.Readiness()
+			return strings.Join(r.Missing, " ") == missing && r.Segment == segment && r.Snowflake == snowflake
+		})
+		for i, what := range r.Missing {
+			if !strings.Contains(r.Reasons[what], reasons[i]) {
+				t.Errorf("%s is missing because %q, want %q", what, r.Reasons[what], reasons[i])
+			}
+		}
+		if r.Ready != (missing == "") || len(r.Reasons) != len(r.Missing) {
+			t.Errorf("%+v", r)
+		}
+		if g.Initialised() != open.Load() {
+			t.Errorf("initialised: %v", g.Initialised())
+		}
+	}
+	want(false, true, "store", "nobody there")
+	open.Store(true)
+	want(true, true, "")
+	if over, _ := state(t, nc, "a"); !over.Ready || !over.Segment || !over.Snowflake {
+		t.Errorf("over the bus it is %+v", over.Readiness)
+	}
+	if ids, err := g.Take(t.Context(), "order", 1); err != nil {
+		t.Fatal(ids, err)
+	}
+	away.Store(true) // and so it serves from memory
+	want(true, true, "store", "unplugged")
+	if over, _ := state(t, nc, "a"); over.Ready || !over.Segment || over.Reasons["store"] != "unplugged" {
+		t.Errorf("over the bus it is %+v", over.Readiness)
+	}
+	away.Store(false)
+	if err := g.stop(); err != nil {
+		t.Fatal(err)
+	}
+	want(false, false, "worker draining", "shutting down", "shutting down")
+}
