@@ -47,14 +47,11 @@ func (g *Generator) Readiness() Readiness {
 	if why := cmp.Or(g.cfg.StoreErr(), g.segments.healthy()); why != nil {
 		miss("store", why)
 	}
-	flakes := g.flakes.State()
-	switch {
-	case g.noWorker() != nil:
-		miss("worker", g.noWorker())
-	case errors.Is(flakes.Err, snowflake.ErrClockBackwards):
-		miss("clock", flakes.Err)
-	case flakes.Err != nil:
-		miss("worker", flakes.Err)
+	switch why := g.snowflakes.healthy(); {
+	case errors.Is(why, snowflake.ErrClockBackwards):
+		miss("clock", why)
+	case why != nil:
+		miss("worker", why)
 	}
 	if g.draining.Load() {
 		miss("draining", allocator.ErrClosed)

@@ -68,7 +68,7 @@ func TestHealth(t *testing.T) {
 
 	// Cut off, its worker may have become another's: no snowflakes until it has looked.
 	server.Close()
-	want(503, 200, 503, "bus")
+	want(503, 200, 503, "bus worker")
 	if p := fetch(t, "GET", g.http+"/api/segment/get/order"); p.status != 200 {
 		t.Errorf("from memory: %+v", p)
 	}

@@ -10,11 +10,11 @@ export class Alerts {
   #shown = [];
   #running; // names of the generators, undefined while they are not known
 
-  show({ alerts, lasting }) {
+  show({ alerts, lasting, problem }) {
     this.#shown = alerts;
     this.#update();
     const listed = alerts.filter((alert) => !alert.over).length;
-    setNotice(byID("alerts-note"), note(alerts.length, lasting, listed));
+    setNotice(byID("alerts-note"), problem && !alerts.length ? "" : note(alerts.length, lasting, listed));
     this.#announce(alerts, lasting);
   }
 
@@ -45,7 +45,7 @@ const sentence = (alert) => `${subject(alert)}: ${text(alert)}`;
 
 function note(all, lasting, listed) {
   if (all === 0) return "No alerts in the last 24 hours";
-  if (lasting > listed) return `${counted(lasting - listed, "more alert lasts", "more alerts last")}`;
+  if (lasting > listed) return counted(lasting - listed, "more alert lasts", "more alerts last");
   return lasting === 0 ? "No alert lasts" : "";
 }
 

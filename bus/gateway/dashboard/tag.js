@@ -48,8 +48,8 @@ export class TagView {
     setNotice(this.#description, record?.description);
     this.#buffers.show(buffers);
     this.#unused.hidden = buffers.length > 0;
-    this.#facts.maxID.set(record?.stored ? id(record.max_id) : "");
-    this.#facts.step.set(record?.stored ? count(record.step) : "");
+    this.#facts.maxID.set(record?.max_id ? id(record.max_id) : "");
+    this.#facts.step.set(record?.step ? count(record.step) : "");
     this.#sum();
     const lost = record && !record.stored ? "The store has no record of this tag." : "";
     setNotice(this.#problem, record?.problem || lost);

@@ -25,8 +25,8 @@ export class Tags {
   constructor() {
     this.#poll = new Poll({
       path: () => `dashboard/tags?${new URLSearchParams({ q: this.#query, after: this.#pager.start, limit: pageSize })}`,
-      // The busiest need of it only what the store says of them.
-      every: () => (this.#busiest ? 10_000 : 2_000),
+      // The busiest come with the overview: of a page that is not whole they need next to nothing.
+      every: () => (this.#busiest && this.#page?.next ? 10_000 : 2_000),
       onAnswer: (page) => this.#answered(page),
       onFailure: (error) => setNotice(byID("tags-problem"), refusal(error)),
     });
@@ -91,7 +91,7 @@ export class Tags {
 
   #pageNote(tags) {
     const matching = this.#query ? ` with “${this.#query}”` : "";
-    if (tags.length === 0) return `No tags${matching}`;
+    if (tags.length === 0) return this.#page.problem ? "" : `No tags${matching}`;
     const from = this.#pager.number > 1 || this.#page.next ? ` from ${tags[0].tag}` : "";
     return counted(tags.length, "tag") + matching + from;
   }
@@ -105,10 +105,11 @@ export class Tags {
   #busiestNote(shown) {
     const all = this.#page && !this.#page.next && !this.#page.problem ? this.#page.tags.length : undefined;
     if (shown === 0) return all === 0 ? "No tags yet: leaf tag add NAME makes one" : "No tag is in use";
-    if (shown === all) return `${counted(shown, "tag")}, the busiest first`;
+    const order = shown > 1 ? ", the busiest first" : "";
+    if (shown === all) return counted(shown, "tag") + order;
     if (all > shown) return `${count(shown)} busiest of ${counted(all, "tag")}`;
     const inMemory = Math.max(...this.#nodes.map((node) => node.counts.tags));
-    if (inMemory <= shown) return `${counted(shown, "tag")} in memory, the busiest first`;
+    if (inMemory <= shown) return `${counted(shown, "tag")} in memory${order}`;
     const least = this.#nodes.length > 1 ? "at least " : ""; // others may hold other tags
     return `${count(shown)} busiest of ${least}${counted(inMemory, "tag")} in memory`;
   }

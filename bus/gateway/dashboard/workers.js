@@ -37,7 +37,8 @@ export class Workers {
     this.#table.show(workers);
     this.#pager.show(next);
     const kept = `, kept in ${registries[registry] ?? registry}`;
-    setText(byID("workers-note"), workers.length ? counted(workers.length, "worker") + kept : "No worker is held");
+    const none = problem ? "" : "No worker is held";
+    setText(byID("workers-note"), workers.length ? counted(workers.length, "worker") + kept : none);
   }
 }
 
