@@ -1,6 +1,7 @@
 # Alone, a container is a whole installation, but serves only itself. For others:
 #   docker run -p 127.0.0.1:4222:4222 -v leaf:/data --stop-timeout 20 \
 #     -e LEAF_LISTEN=0.0.0.0:4222 -e LEAF_USER=leaf -e LEAF_PASSWORD=… -e LEAF_TAG=order leafbus
+# and for HTTP too: -p 127.0.0.1:8080:8080 -e LEAF_HTTP=0.0.0.0:8080 -e LEAF_HTTP_TOKEN=…
 # docker-compose.yml has generators that share a NATS.
 
 # build needs git, which -alpine has not: the program's version comes from .git.
@@ -21,7 +22,7 @@ COPY --from=build --chown=65532:65532 /out/data /data
 USER 65532:65532
 ENV LEAF_DATA_DIR=/data
 VOLUME /data
-# NATS, and the HTTP face that is to come.
+# NATS and HTTP: Leaf's API, dashboard, metrics, health.
 EXPOSE 4222 8080
 # It fails while no generator answers on this one's NATS; another's answer counts too.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=15s CMD ["/leaf", "nodes", "--timeout", "2s"]

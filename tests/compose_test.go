@@ -368,7 +368,8 @@ func TestComposeStarts(t *testing.T) {
 	t.Parallel()
 	file := compose(t)
 	db := composeMariaDB(t, file.Services["mariadb"])
-	addresses := map[string]string{"nats:4222": composeNATS(t, file), "mariadb:3306": db.Addr(), "zookeeper:2181": zookeeper.New(t).Addr()}
+	addresses := map[string]string{"nats:4222": composeNATS(t, file), "mariadb:3306": db.Addr(), "zookeeper:2181": zookeeper.New(t).Addr(),
+		"0.0.0.0:8080": "0.0.0.0:0"} // of all generators, which are on one machine here
 	var first []string // the environment
 	var running []*generator
 	for _, name := range file.generators() {
@@ -390,7 +391,14 @@ func TestComposeStarts(t *testing.T) {
 		}
 		dir := t.TempDir()
 		g := ready(t, dir, start(t, command(t, dir, env, execForm(t, "CMD"))))
-		if g.mode != "joined" || g.http != "off" || g.folder != s.Environment["LEAF_DATA_DIR"] {
+		at := "http://127.0.0.1" + g.http[strings.LastIndex(g.http, ":"):]
+		if p := fetch(t, "GET", at+"/readyz", "Authorization", "Bearer "+s.Environment["LEAF_HTTP_TOKEN"]); p.status != 200 {
+			t.Errorf("%s is not ready: %+v", name, p)
+		}
+		if p := fetch(t, "GET", at+"/metrics"); p.status != 401 {
+			t.Errorf("%s gives its metrics to all: %d", name, p.status)
+		}
+		if g.mode != "joined" || g.folder != s.Environment["LEAF_DATA_DIR"] {
 			t.Errorf("%s: %s", name, g.stdout.String())
 		}
 		if status := check(); status != 0 {
