@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -162,5 +163,28 @@ func TestTakeAfterTheEnd(t *testing.T) {
 	}
 	if ids, err := g.Take(t.Context(), "order", 1000); !errors.Is(err, bus.Draining) {
 		t.Errorf("%v, %v for what is not in memory", ids, err)
+	}
+}
+
+// Before a generator hears the others, it gives no IDs to those in its process either.
+func TestTakeBeforeItServes(t *testing.T) {
+	s := newServer(t)
+	g, ready := begin(t, s, "a", memory(t, "order"), func(c *bus.Config) {
+		c.Join = func(ctx context.Context) (bus.Identity, error) { return bus.Identity{}, errors.New("not yet") }
+	})
+	for reason, take := range map[bus.Reason]func() ([]bus.Range, error){
+		bus.StoreUnavailable: func() ([]bus.Range, error) { return g.Take(t.Context(), "order", 1) },
+		bus.NoWorkerID:       func() ([]bus.Range, error) { return g.Snowflakes(t.Context(), 1) },
+	} {
+		if ids, err := take(); !errors.Is(err, reason) || !strings.Contains(err.Error(), "does not answer requests") {
+			t.Errorf("%v, %v; want %s", ids, err, reason)
+		}
+	}
+	if r := g.Readiness(); r.Ready || r.Reasons["bus"] == "" {
+		t.Errorf("%+v", r)
+	}
+	<-ready
+	if ids, err := g.Take(t.Context(), "order", 1); err != nil {
+		t.Errorf("%v, %v", ids, err)
 	}
 }

@@ -114,7 +114,7 @@ type Generator struct {
 	history   history
 	prepared  atomic.Bool           // the store is open, and the tags of the start are made
 	unready   atomic.Pointer[error] // why not, as far as is known
-	serving   atomic.Bool           // its subscriptions are confirmed
+	serving   atomic.Bool           // its subscriptions are confirmed, and it has not failed
 	draining  atomic.Bool
 
 	life       context.Context // of tasks
@@ -194,6 +194,10 @@ func (g *Generator) Run(ctx context.Context) error {
 	}
 	if err == nil {
 		err = g.attend(ctx, refused, status)
+	}
+
+	if err != nil {
+		g.serving.Store(false)
 	}
 
 	// Leave first, so that no new requests come; then finish those that are here.

@@ -410,6 +410,9 @@ func TestOlderInstallationStays(t *testing.T) {
 			if _, code := ask(t, nc, "leaf.segment.order", ""); code != "" {
 				t.Fatalf("two of one installation: code %s", code)
 			}
+			if _, err := first.Take(t.Context(), "order", 1); err != nil { // and so it has more in memory
+				t.Fatal(err)
+			}
 			start(t, s, "older", memory(t, "order"), of("B", then))
 			select {
 			case err := <-first.ended():
@@ -419,6 +422,9 @@ func TestOlderInstallationStays(t *testing.T) {
 				}
 			case <-time.After(patience):
 				t.Error("the younger installation goes on")
+			}
+			if ids, err := first.Take(t.Context(), "order", 1); err == nil {
+				t.Errorf("it gives %v to those in its process", ids)
 			}
 			eventually(t, "only the older one is there", func() bool {
 				states, err := bus.NewClient(nc).States(t.Context())

@@ -27,6 +27,8 @@ type issuer struct {
 	// request takes IDs from memory, or returns a waiter that will have them. The
 	// tag is of segments alone.
 	request func(tag string, n int64) ([]Range, waiter, error)
+	// starting is the error of requests in the process while it does not serve yet.
+	starting error
 	// healthy says why the service cannot answer with IDs; nil: it can.
 	healthy func() error
 	// offered reports whether a generator that sent this beat can.
@@ -171,6 +173,11 @@ func (s *issuer) handle(r micro.Request) {
 // *Error, or the context's.
 func (s *issuer) take(ctx context.Context, tag string, n int64) ([]Range, error) {
 	a := s.g.answer(s.kind, HTTP)
+	// Before it serves it does not hear yet what others reserve; and one that ended
+	// because it does not belong here is not to give what it has.
+	if !s.g.serving.Load() {
+		return nil, s.g.refused(a, s.starting)
+	}
 	ranges, waiter, err := s.request(tag, n)
 	if waiter != nil {
 		a.Waited = true

@@ -10,7 +10,7 @@ import (
 
 var (
 	errCutOff   = errors.New("the connection to NATS is lost")
-	errStarting = errors.New("it does not answer requests yet")
+	errStarting = errors.New("it does not answer requests")
 )
 
 // Readiness says whether a generator has all that it is configured with.

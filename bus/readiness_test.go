@@ -32,7 +32,7 @@ func TestReadiness(t *testing.T) {
 	want := func(segment, snowflake bool, missing string, reasons ...string) {
 		t.Helper()
 		var r bus.Readiness
-			eventually(t, fmt.Sprintf("what is missing is %q", missing), func() bool {
+		eventually(t, fmt.Sprintf("what is missing is %q", missing), func() bool {
 			r = g.Readiness()
 			return strings.Join(r.Missing, " ") == missing && r.Segment == segment && r.Snowflake == snowflake
 		})

@@ -11,6 +11,7 @@ import (
 
 var (
 	errNotOpen = errors.New("the store is not there yet")
+	errNotYet  = fmt.Errorf("%w: %w", allocator.ErrUnavailable, errStarting)
 	errNoTags  = fmt.Errorf("%w: the tags of the start are not made yet", allocator.ErrUnavailable)
 )
 
@@ -33,7 +34,8 @@ func newSegments(g *Generator) *issuer {
 			_, _, why := g.alloc.Failing()
 			return why
 		},
-		offered: func(b beat) bool { return b.Segment },
+		starting: errNotYet,
+		offered:  func(b beat) bool { return b.Segment },
 	}
 }
 

@@ -42,7 +42,8 @@ func newSnowflakes(g *Generator) *issuer {
 			}
 			return cmp.Or(g.noWorker(), g.flakes.State().Err)
 		},
-		offered: func(b beat) bool { return b.Snowflake },
+		starting: fmt.Errorf("%w: %w", snowflake.ErrNoWorker, errStarting),
+		offered:  func(b beat) bool { return b.Snowflake },
 	}
 }
 

@@ -44,7 +44,7 @@ export class Alerts {
 const sentence = (alert) => `${subject(alert)}: ${text(alert)}`;
 
 function note(all, lasting, listed) {
-  if (all === 0) return "No alerts in the last 24 hours";
+  if (all === 0) return "No alerts in the last week";
   if (lasting > listed) return counted(lasting - listed, "more alert lasts", "more alerts last");
   return lasting === 0 ? "No alert lasts" : "";
 }

@@ -17,6 +17,7 @@ export class Tags {
   #search = byID("search");
   #views = [...document.getElementsByName("tags-view")];
   #chosen = "busiest"; // the view that a search gives way to
+  #query = ""; // what is searched for, which the field is ahead of while somebody types
   #pager = new Pager("tags", () => this.#turned());
   #poll;
   #page; // the last answer
@@ -33,7 +34,7 @@ export class Tags {
     for (const view of this.#views) {
       view.addEventListener("change", () => {
         this.#chosen = view.value;
-        this.#search.value = "";
+        this.#search.value = this.#query = "";
         this.#restart();
       });
     }
@@ -43,10 +44,6 @@ export class Tags {
       timer = setTimeout(() => this.#searched(), typing);
     });
     this.#poll.start();
-  }
-
-  get #query() {
-    return this.#search.value.trim();
   }
 
   get #busiest() {
@@ -60,6 +57,7 @@ export class Tags {
   }
 
   #searched() {
+    this.#query = this.#search.value.trim();
     const wanted = this.#query ? "all" : this.#chosen;
     for (const view of this.#views) view.checked = view.value === wanted;
     this.#restart();
