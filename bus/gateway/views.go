@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
@@ -29,14 +28,14 @@ type views struct {
 	g        Generator
 	c        *bus.Client
 	feed     *feed
-	overview shared[overview]
-	latest   shared[feedView]
+	overview *shared[overview]
+	latest   *shared[feedView]
 	searches chan struct{} // taken by each of them
 }
 
 func newViews(cfg Config) *views {
 	v := &views{g: cfg.Generator, c: cfg.Client, feed: newFeed(cfg.Client), searches: make(chan struct{}, maxSearches)}
-	v.overview.ask, v.latest.ask = v.lookAround, v.feed.view
+	v.overview, v.latest = newShared(v.lookAround), newShared(v.feed.view)
 	return v
 }
 
@@ -125,16 +124,21 @@ func orZero(text string) string {
 // shared is an answer that viewers share while it is fresh. Its methods are safe for
 // concurrent use.
 type shared[T any] struct {
-	ask func() T
+	ask  func() T
+	turn chan struct{} // taken by who asks, and looks: the others wait for the same
 
-	mu    sync.Mutex // held while it is asked: the others want the same
+	// Guarded by turn.
 	value T
 	asked time.Time
 }
 
+func newShared[T any](ask func() T) *shared[T] {
+	return &shared[T]{ask: ask, turn: make(chan struct{}, 1)}
+}
+
 func (s *shared[T]) get() T {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.turn <- struct{}{}
+	defer func() { <-s.turn }()
 	if time.Since(s.asked) >= fresh {
 		s.value = s.ask()
 		s.asked = time.Now()

@@ -1,0 +1,96 @@
+package gateway
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+)
+
+// stated is a generator in a state.
+type stated struct {
+	generator
+	state bus.State
+}
+
+func (g *stated) State() bus.State { return g.state }
+
+// metrics returns the lines of leaf's own metrics.
+func metrics(t *testing.T, s *Server) []string {
+	t.Helper()
+	w := get(s, "/metrics")
+	if w.Code != 200 || !strings.HasPrefix(w.Header().Get("Content-Type"), "text/plain; version=0.0.4") {
+		t.Fatalf("%d %v", w.Code, w.Header())
+	}
+	var lines []string
+	for line := range strings.Lines(w.Body.String()) {
+		if strings.HasPrefix(line, "leaf_") {
+			lines = append(lines, strings.TrimSpace(line))
+		}
+	}
+	return lines
+}
+
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	worker, offset := int64(7), int64(-1500)
+	g := &stated{state: bus.State{
+		Node: "n", Version: "v1", Worker: &worker, ReservedUntil: 61_000, Clock: bus.Clock{UnixMS: 1000, OffsetMS: &offset},
+		Readiness: bus.Readiness{Missing: []string{"store"}, Reasons: map[string]string{"store": "away"}, Segment: true},
+		Counts:    bus.Counts{Waiting: 3, States: map[string]int{"ok": 5, "failing": 1}, Left: 12, EventsQueued: 4, EventsDropped: 2, StoreErrors: 9},
+		Busiest:   []bus.Buffer{{Tag: "a.b", Left: 8, Taken: 100, Step: 2000}},
+	}}
+	s := serve(t, g)
+	m := s.cfg.Metrics
+	m.Answered(bus.Answer{Kind: bus.SegmentKind, Face: bus.NATS, IDs: 5, Took: 3 * time.Microsecond})
+	m.Answered(bus.Answer{Kind: bus.SegmentKind, Face: bus.NATS, IDs: 2, Waited: true, Took: 2 * time.Second})
+	m.Answered(bus.Answer{Kind: bus.SnowflakeKind, Face: bus.HTTP, Reason: bus.NoWorkerID, Took: time.Microsecond})
+	m.Answered(bus.Answer{Kind: bus.AdminKind, Face: bus.NATS, Took: time.Millisecond})
+	m.Refilled(allocator.Refilled{Cause: allocator.CausePrefetch, Range: bus.Range{First: 1, Last: 1000}, Elapsed: 40 * time.Millisecond})
+	m.Told("alert", "leaf.segment.starved")
+	lines := metrics(t, s)
+	for _, line := range []string{
+		`leaf_requests_total{face="nats",kind="segment",outcome="ok"} 2`,
+		`leaf_requests_total{face="http",kind="snowflake",outcome="no_worker_id"} 1`,
+		`leaf_requests_total{face="http",kind="segment",outcome="ok"} 0`,
+		`leaf_requests_total{face="nats",kind="admin",outcome="ok"} 1`,
+		`leaf_ids_total{face="nats",kind="segment"} 7`,
+		`leaf_waits_total{face="nats",kind="segment"} 1`,
+		`leaf_request_duration_seconds_bucket{face="nats",kind="segment",le="5e-06"} 1`,
+		`leaf_request_duration_seconds_bucket{face="nats",kind="segment",le="2.5"} 2`,
+		`leaf_request_duration_seconds_count{face="http",kind="snowflake"} 1`,
+		`leaf_refill_duration_seconds_bucket{cause="prefetch",le="0.05"} 1`,
+		`leaf_refill_duration_seconds_bucket{cause="prefetch",le="0.025"} 0`,
+		`leaf_reserved_ids_total{cause="prefetch"} 1000`,
+		`leaf_events_total{severity="alert",type="leaf.segment.starved"} 1`,
+		`leaf_ready 0`, `leaf_missing{what="store"} 1`, `leaf_missing{what="bus"} 0`,
+		`leaf_serving{kind="segment"} 1`, `leaf_serving{kind="snowflake"} 0`,
+		`leaf_waiting_requests 3`, `leaf_tags{state="ok"} 5`, `leaf_tags{state="failing"} 1`, `leaf_buffered_ids 12`,
+		`leaf_store_errors_total 9`, `leaf_clock_offset_seconds -1.5`, `leaf_worker_id 7`, `leaf_worker_reserved_seconds 60`,
+		`leaf_events_queued 4`, `leaf_events_dropped_total 2`,
+		`leaf_tag_buffered_ids{tag="a.b"} 8`, `leaf_tag_ids_total{tag="a.b"} 100`, `leaf_tag_step_ids{tag="a.b"} 2000`,
+	} {
+		if !slices.Contains(lines, line) {
+			t.Errorf("there is no %s", line)
+		}
+	}
+	// What is not there has no series, rather than one that says something else.
+	g.state.Worker, g.state.Clock.OffsetMS = nil, nil
+	for _, line := range metrics(t, s) {
+		if strings.HasPrefix(line, "leaf_worker_") || strings.HasPrefix(line, "leaf_clock_") {
+			t.Errorf("without a worker and other generators: %s", line)
+		}
+	}
+}
+
+// On the way of each request: nothing that would need to be cleared away.
+func TestAnsweredAllocatesNothing(t *testing.T) {
+	m := NewMetrics()
+	a := bus.Answer{Kind: bus.SegmentKind, Face: bus.NATS, IDs: 1, Took: time.Microsecond}
+	if n := testing.AllocsPerRun(100, func() { m.Answered(a) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

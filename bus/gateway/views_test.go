@@ -1,0 +1,217 @@
+package gateway
+
+import (
+	"encoding/json"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/bustest"
+)
+
+// eventually waits until ok.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-tick.C {
+		if ok() {
+			return
+		}
+	}
+	t.Fatalf("it did not happen that %s", what)
+}
+
+// read fetches a view, which must be there.
+func read[T any](t *testing.T, s *Server, path string) T {
+	t.Helper()
+	w := get(s, path)
+	if w.Code != 200 || w.Header().Get("Cache-Control") != "no-store" {
+		t.Fatalf("%s: %d %v %s", path, w.Code, w.Header(), w.Body)
+	}
+	return unmarshal[T](t, w.Body)
+}
+
+// What the page shows comes from the bus, and of the own generator also without it.
+func TestViews(t *testing.T) {
+	t.Parallel()
+	other := bustest.Start(t, "order:500", "shop.order")
+	if _, err := other.Client().Take(t.Context(), "order", 3); err != nil {
+		t.Fatal(err)
+	}
+	nc, err := nats.Connect(other.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	s := serve(t, &generator{}, func(c *Config) { c.Client = bus.NewClient(nc) })
+
+	nodes := func(o overview) (list string) {
+		for _, n := range o.Nodes {
+			list += n.Node + " "
+		}
+		return list
+	}
+	o := read[overview](t, s, "/dashboard/overview")
+	if nodes(o) != "bustest test " || o.Node != "test" || o.Problem != "" || o.Nodes[0].Busiest[0].Left != 497 {
+		t.Errorf("%+v", o)
+	}
+	if again := read[overview](t, s, "/dashboard/overview"); again.UnixMS != o.UnixMS {
+		t.Error("the generators were asked again at once")
+	}
+	v := read[tagsView](t, s, "/dashboard/tags?q=der")
+	if len(v.Tags) != 2 || v.Problem != "" || v.Next != "" {
+		t.Fatalf("%+v", v)
+	}
+	if tag := v.Tags[0]; tag.Tag != "order" || !tag.Stored || tag.MaxID != 501 || tag.Step != 500 || len(tag.Buffers) != 1 ||
+		tag.Buffers[0].Node != "bustest" || tag.Buffers[0].Segments[0] != (bus.Segment{First: 1, Last: 500, Next: 4}) {
+		t.Errorf("%+v", tag)
+	}
+	if tag := v.Tags[1]; tag.Tag != "shop.order" || !tag.Stored || len(tag.Buffers) != 0 {
+		t.Errorf("%+v", tag)
+	}
+	if v := read[tagsView](t, s, "/dashboard/tags?limit=1"); len(v.Tags) != 1 || v.Next != "order" {
+		t.Errorf("%+v", v)
+	}
+	if v := read[tagsView](t, s, "/dashboard/tags?after=order"); len(v.Tags) != 1 || v.Tags[0].Tag != "shop.order" {
+		t.Errorf("%+v", v)
+	}
+	type workersView struct {
+		bus.WorkersPage
+		Problem string
+	}
+	if v := read[workersView](t, s, "/dashboard/workers"); v.Registry != "kv" || len(v.Workers) != 1 || v.Workers[0].Node != "bustest" || v.Problem != "" {
+		t.Errorf("%+v", v)
+	}
+
+	nc.Close()
+	s.views.overview.asked = time.Time{}
+	if o := read[overview](t, s, "/dashboard/overview"); nodes(o) != "test " || !strings.Contains(o.Problem, "closed") {
+		t.Errorf("without NATS: %+v", o)
+	}
+	if v := read[tagsView](t, s, "/dashboard/tags"); len(v.Tags) != 0 || v.Problem == "" {
+		t.Errorf("without NATS: %+v", v)
+	}
+	if v := read[workersView](t, s, "/dashboard/workers"); v.Workers == nil || v.Problem == "" {
+		t.Errorf("without NATS: %+v", v)
+	}
+}
+
+// More who search at once than that are told so, and hold up nothing.
+func TestSearchesAreBounded(t *testing.T) {
+	t.Parallel()
+	s := serve(t, &generator{})
+	for range maxSearches {
+		s.views.searches <- struct{}{}
+	}
+	if w := get(s, "/dashboard/tags"); w.Code != 429 || unmarshal[failure](t, w.Body).Exception != "overloaded" {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	<-s.views.searches
+	if w := get(s, "/dashboard/tags"); w.Code != 200 || len(s.views.searches) != maxSearches-1 {
+		t.Errorf("%d, %d are under way", w.Code, len(s.views.searches))
+	}
+}
+
+// However many ask at a time, and how often: one question a second.
+func TestSharedAnswers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64
+		s := newShared(func() int64 {
+			time.Sleep(fresh / 2)
+			return asked.Add(1)
+		})
+		for range 50 {
+			go func() {
+				if got := s.get(); got != 1 {
+					t.Errorf("answer %d", got)
+				}
+			}()
+		}
+		time.Sleep(fresh) // half of it after the answer
+		if got := s.get(); got != 1 {
+			t.Errorf("answer %d", got)
+		}
+		time.Sleep(fresh / 2)
+		if got := s.get(); got != 2 {
+			t.Errorf("answer %d after a second", got)
+		}
+		synctest.Wait()
+	})
+}
+
+// alertMessage is the message of an alert, or of its end.
+func alertMessage(subject, id string, after time.Duration, body string) *nats.Msg {
+	msg := nats.NewMsg(subject)
+	tokens := strings.SplitN(subject, ".", 6)
+	for name, value := range map[string]string{
+		"ce-id": id, "Nats-Msg-Id": id, "ce-source": "/leaf/n", "ce-type": "leaf." + tokens[3] + "." + tokens[4], "ce-subject": tokens[5],
+		"ce-time": time.Now().Add(after).UTC().Format(time.RFC3339Nano),
+	} {
+		msg.Header[name] = []string{value}
+	}
+	msg.Data = []byte(body)
+	return msg
+}
+
+// The feed knows the alerts from before its start, and hears what comes.
+func TestFeed(t *testing.T) {
+	t.Parallel()
+	g := bustest.Start(t, "order")
+	js, err := jetstream.New(g.Conn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tell := func(subject, id string, after time.Duration, body string) {
+		t.Helper()
+		if _, err := js.PublishMsg(t.Context(), alertMessage(subject, id, after, body)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const starved, recovered = "leaf.events.alert.segment.starved.", "leaf.events.info.segment.recovered."
+	eventually(t, "the stream is there", func() bool {
+		_, err := js.Stream(t.Context(), bus.EventStream)
+		return err == nil
+	})
+	tell(starved+"a", "1", -time.Hour, `{"node":"n","tag":"a","waiting":1}`)
+	tell(recovered+"a", "2", -time.Minute, `{"node":"n","tag":"a","episode":"starved"}`)
+	tell(starved+"b.c", "3", -time.Minute, `{"node":"n","tag":"b.c","waiting":2}`)
+
+	s := serve(t, &generator{}, func(c *Config) { c.Client, c.Listener = g.Client(), listen(t) })
+	run(t, s)
+	f := s.views.feed
+	eventually(t, "the alerts from before are there", func() bool { return len(f.view().Alerts) == 2 })
+	if v := f.view(); v.Alerts[0].ID != "3" || v.Lasting != 1 || v.Alerts[1].ID != "1" || v.Alerts[1].Over.IsZero() || v.Problem != "" {
+		t.Errorf("%+v", v)
+	}
+	eventually(t, "an event is heard", func() bool { // as soon as it listens
+		tell(recovered+"b.c", nats.NewInbox(), 0, `{"node":"n","tag":"b.c","episode":"starved"}`)
+		return len(f.view().Events) > 0
+	})
+	if v := f.view(); v.Lasting != 0 || v.Events[0].Type != "leaf.segment.recovered" || v.Events[0].Node != "n" || v.Events[0].Key != "b.c" {
+		t.Errorf("%+v", v)
+	}
+	// Without the stream, it still hears.
+	if err := js.DeleteStream(t.Context(), bus.EventStream); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Conn().PublishMsg(alertMessage(starved+"d", "9", time.Second, `{"node":"n","tag":"d","waiting":7}`)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the alert is heard", func() bool { return f.view().Lasting == 1 })
+
+	w := httptest.NewRecorder()
+	write(w, 200, f.view())
+	var shape map[string]json.RawMessage
+	if err := json.Unmarshal(w.Body.Bytes(), &shape); err != nil || len(shape) != 4 {
+		t.Errorf("%s: %v", w.Body, err)
+	}
+}
