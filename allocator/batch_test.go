@@ -145,8 +145,8 @@ func TestBatchAfterOutage(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		wantRanges(t, "the batch", take(t, a, 1000), allocator.Range{First: 11, Last: 1010})
 		r.wantEpisodes(t, "refill_failed", 1, 1)
-		if failing, dry, _ := a.Failing(); failing != 0 || dry != 0 {
-			t.Errorf("Failing() = %d, %d after the store is back", failing, dry)
+		if f := a.Failing(); f.Tags != 0 || f.Dry != nil {
+			t.Errorf("Failing() = %+v after the store is back", f)
 		}
 	})
 }

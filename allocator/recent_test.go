@@ -413,7 +413,7 @@ func TestAheadStoreAway(t *testing.T) {
 				if n := len(s.reserves()); n < givesUp || n > givesUp+atOnce-1 {
 					t.Errorf("%d attempts, want about %d", n, givesUp)
 				}
-				failing, _, _ := a.Failing()
+				failing := a.Failing().Tags
 				if a.Tags() != 0 || failing != 0 || len(r.list) != 0 {
 					t.Errorf("%d tags in memory, %d fail, told was %v", a.Tags(), failing, r.list)
 				}

@@ -304,8 +304,8 @@ func TestEpisodes(t *testing.T) {
 			for range callers {
 				<-done
 			}
-			if failing, dry, why := a.Failing(); failing != 1 || dry != 1 || !errors.Is(why, errAway) {
-				t.Errorf("Failing() = %d, %d, %v during the outage", failing, dry, why)
+			if f := a.Failing(); f.Tags != 1 || !errors.Is(f.Dry, errAway) || !errors.Is(f.Store, errAway) {
+				t.Errorf("Failing() = %+v during the outage", f)
 			}
 			if v := a.Views(allocator.Query{Limit: 1})[0]; v.State != "failing" || v.Error != errAway.Error() {
 				t.Errorf("the view is %+v", v)
@@ -317,8 +317,8 @@ func TestEpisodes(t *testing.T) {
 			synctest.Wait()
 			r.wantEpisodes(t, "refill_failed", outage, outage)
 			r.wantEpisodes(t, "starved", outage, outage)
-			if failing, dry, _ := a.Failing(); failing != 0 || dry != 0 {
-				t.Errorf("Failing() = %d, %d after the outage", failing, dry)
+			if f := a.Failing(); f.Tags != 0 || f.Dry != nil {
+				t.Errorf("Failing() = %+v after the outage", f)
 			}
 		}
 		for _, e := range told[allocator.RefillFailed](&r) {
@@ -362,8 +362,8 @@ func TestEpisodesEndWithTheTag(t *testing.T) {
 					if refused {
 						r.wantEpisodes(t, "starved", 1, 1)
 					}
-					if failing, dry, _ := a.Failing(); failing != 0 || dry != 0 {
-						t.Errorf("Failing() = %d, %d", failing, dry)
+					if f := a.Failing(); f.Tags != 0 || f.Dry != nil {
+						t.Errorf("Failing() = %+v", f)
 					}
 				})
 			})

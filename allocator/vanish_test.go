@@ -159,8 +159,8 @@ func TestDamaged(t *testing.T) {
 		if waited := time.Since(begin); waited > 0 {
 			t.Errorf("Take waited for %v", waited)
 		}
-		if failing, dry, _ := a.Failing(); failing != 1 || dry != 0 {
-			t.Errorf("Failing says %d, %d; want 1 that is not the store's fault", failing, dry)
+		if f := a.Failing(); f.Tags != 1 || f.Dry != nil || f.Store != nil {
+			t.Errorf("Failing says %+v; want 1 that is not the store's fault", f)
 		}
 		s.onReserve(nil)
 		take(t, a, 1)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -104,14 +105,20 @@ func (b *buffer) view(now time.Time) View {
 	for _, s := range b.segments {
 		v.Segments = append(v.Segments, SegmentView{s.Range, s.next})
 	}
+	v.Rate = b.rateLocked(now)
+	return v
+}
+
+// rateLocked is how many IDs were taken in a second, over the last segments.
+func (b *buffer) rateLocked(now time.Time) float64 {
 	since := b.refilledBefore
 	if since.IsZero() {
 		since = b.refilled
 	}
 	if d := now.Sub(since); !since.IsZero() && d > 0 {
-		v.Rate = float64(b.taken-b.takenBefore) / d.Seconds()
+		return float64(b.taken-b.takenBefore) / d.Seconds()
 	}
-	return v
+	return 0
 }
 
 // stateLocked is the state of the tag, and with failing and regressed why.
@@ -158,21 +165,66 @@ func (a *Allocator) Tags() int {
 // Waiting is how many requests wait for a segment.
 func (a *Allocator) Waiting() int64 { return a.waiting.Load() }
 
-// Failing is how many tags fail to be refilled, how many of those have
-// nothing left in memory because the store fails, and why the first of these by name
-// does. A record that is damaged is its tag's own trouble.
-func (a *Allocator) Failing() (failing, dry int, why error) {
+// Failing is about the tags whose refills fail. A record that is damaged is its tag's own
+// trouble, and no store's.
+type Failing struct {
+	Tags int // how many
+	// Store says why the first by name of those fails that the store fails; nil: it fails none.
+	Store error
+	// Dry says why a tag has nothing left in memory because the store fails: one that was
+	// loaded, or any, if memory has no IDs at all; nil: there is none. Of names that were never loaded
+	// it is not known that they are tags.
+	Dry error
+	// Lasts is how many seconds the IDs of these tags last at their present rates, the
+	// least of them; infinite where nobody takes any.
+	Lasts float64
+}
+
+// Failing looks at the tags whose refills fail.
+func (a *Allocator) Failing() Failing {
+	now := time.Now()
 	a.mu.RLock()
 	defer a.mu.RUnlock()
-	first := ""
+	f := Failing{Tags: len(a.failing), Lasts: math.Inf(1)}
+	var failed, dry, strange string // the first by name
+	var why error                   // of the strange
 	for b := range a.failing {
 		b.mu.Lock()
-		if b.left == 0 && b.failure != nil && !errors.Is(b.failure.err, ErrDamaged) {
-			if dry++; dry == 1 || b.tag < first {
-				first, why = b.tag, fmt.Errorf("%s has no IDs left: %w", b.tag, b.failure.err)
+		if b.failure != nil && !errors.Is(b.failure.err, ErrDamaged) {
+			err := b.failure.err
+			if f.Store == nil || b.tag < failed {
+				failed, f.Store = b.tag, err
+			}
+			switch {
+			case b.left > 0:
+			case b.stepper.base == 0:
+				if why == nil || b.tag < strange {
+					strange, why = b.tag, err
+				}
+			case f.Dry == nil || b.tag < dry:
+				dry, f.Dry = b.tag, fmt.Errorf("%s has no IDs left: %w", b.tag, err)
+			}
+			if rate := b.rateLocked(now); rate > 0 {
+				f.Lasts = min(f.Lasts, float64(b.left)/rate)
 			}
 		}
 		b.mu.Unlock()
 	}
-	return len(a.failing), dry, why
+	if f.Dry == nil && why != nil && a.emptyRLocked() {
+		f.Dry = fmt.Errorf("%s has no IDs: %w", strange, why)
+	}
+	return f
+}
+
+// emptyRLocked reports whether memory has no IDs at all.
+func (a *Allocator) emptyRLocked() bool {
+	for _, b := range a.buffers {
+		b.mu.Lock()
+		left := b.left
+		b.mu.Unlock()
+		if left > 0 {
+			return false
+		}
+	}
+	return true
 }

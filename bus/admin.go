@@ -180,7 +180,7 @@ func (g *Generator) tagsUpdate(ctx context.Context, req TagUpdate) (TagRecord, e
 	if err != nil {
 		return TagRecord{}, fmt.Errorf("%s: %w", req.Tag, err)
 	}
-	g.publish(newEvent(info, "tag.updated", t.Name, g.cfg.Node, TagEvent{g.cfg.Node, record(t)}))
+	g.publish(newEvent("tag.updated", t.Name, g.cfg.Node, TagEvent{g.cfg.Node, record(t)}))
 	if _, err := g.spread(ctx, t); err != nil && change.MaxID != nil {
 		return TagRecord{}, err
 	}
@@ -195,7 +195,7 @@ func (g *Generator) tagsDelete(ctx context.Context, req tagName) (TagRecord, err
 	if err != nil {
 		return TagRecord{}, fmt.Errorf("%s: %w", req.Tag, err)
 	}
-	g.publish(newEvent(info, "tag.deleted", t.Name, g.cfg.Node, TagEvent{g.cfg.Node, record(t)}))
+	g.publish(newEvent("tag.deleted", t.Name, g.cfg.Node, TagEvent{g.cfg.Node, record(t)}))
 	if _, err := g.spread(ctx, t); err != nil {
 		return TagRecord{}, err
 	}

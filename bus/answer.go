@@ -88,6 +88,19 @@ func (g *Generator) refused(a Answer, err error) *Error {
 // were made.
 func (g *Generator) Initialised() bool { return g.prepared.Load() }
 
+// Wanted reports whether requests of a kind should come to this generator: it can answer them
+// with IDs, or knows of no other that can. As of the others' on the bus: see issuer.
+func (g *Generator) Wanted(kind Kind) bool {
+	s := g.segments
+	if kind == SnowflakeKind {
+		s = g.snowflakes
+	}
+	if !g.serving.Load() || g.draining.Load() {
+		return false
+	}
+	return s.healthy() == nil || !g.presence.elsewhere(time.Now(), time.Time{}, s.offered)
+}
+
 // Take returns n IDs of tag as leaf.segment.<tag> does, for the HTTP face in
 // the generator's process. It waits for them if it must. An error is an *[Error], or the context's.
 func (g *Generator) Take(ctx context.Context, tag string, n int64) ([]Range, error) {

@@ -61,10 +61,10 @@ const (
 )
 
 // newEvent returns the message of an event. kind is kind and what, with a dot
-// between them; body is a struct that names the node.
-func newEvent(severity, kind, key, node string, body any) *nats.Msg {
+// between them, one of eventTypes; body is a struct that names the node.
+func newEvent(kind, key, node string, body any) *nats.Msg {
 	id := nuid.Next()
-	msg := nats.NewMsg(subjectEvents + "." + severity + "." + kind + "." + key)
+	msg := nats.NewMsg(subjectEvents + "." + eventTypes[kind].severity + "." + kind + "." + key)
 	for name, value := range map[string]string{
 		headerSpec:    "1.0",
 		headerID:      id,
@@ -115,15 +115,15 @@ func allocatorEvent(node string, e allocator.Event) *nats.Msg {
 	switch e := e.(type) {
 	case allocator.Refilled:
 		ms := float64(e.Elapsed.Microseconds()) / 1000
-		return newEvent(info, "segment.refill", e.Tag, node, RefillEvent{node, e.Tag, e.First, e.Last, e.Step, e.Cause, ms})
+		return newEvent("segment.refill", e.Tag, node, RefillEvent{node, e.Tag, e.First, e.Last, e.Step, e.Cause, ms})
 	case allocator.RefillFailed:
-		return newEvent(alert, "segment.refill_failed", e.Tag, node, RefillFailedEvent{node, e.Tag, e.Err.Error(), e.Left})
+		return newEvent("segment.refill_failed", e.Tag, node, RefillFailedEvent{node, e.Tag, e.Err.Error(), e.Left})
 	case allocator.Starved:
-		return newEvent(alert, "segment.starved", e.Tag, node, StarvedEvent{node, e.Tag, e.Waiting})
+		return newEvent("segment.starved", e.Tag, node, StarvedEvent{node, e.Tag, e.Waiting})
 	case allocator.Regressed:
-		return newEvent(alert, "segment.regressed", e.Tag, node, RegressedEvent{node, e.Tag, e.Got, e.Seen})
+		return newEvent("segment.regressed", e.Tag, node, RegressedEvent{node, e.Tag, e.Got, e.Seen})
 	case allocator.Recovered:
-		return newEvent(info, "segment.recovered", e.Tag, node, RecoveredEvent{Node: node, Tag: e.Tag, Episode: e.Episode})
+		return newEvent("segment.recovered", e.Tag, node, RecoveredEvent{Node: node, Tag: e.Tag, Episode: e.Episode})
 	default:
 		panic(fmt.Sprintf("bus: unknown event %T", e))
 	}
@@ -131,28 +131,28 @@ func allocatorEvent(node string, e allocator.Event) *nats.Msg {
 
 // snowflakeEvent returns the message of an event of snowflakes.
 func snowflakeEvent(node, registry string, e snowflake.Event) *nats.Msg {
-	of := func(severity, kind string, h snowflake.Held) *nats.Msg {
-		return newEvent(severity, kind, key(h.Worker), node, WorkerEvent{node, h.Worker, registry, h.ReservedUntil})
+	of := func(kind string, h snowflake.Held) *nats.Msg {
+		return newEvent(kind, key(h.Worker), node, WorkerEvent{node, h.Worker, registry, h.ReservedUntil})
 	}
 	switch e := e.(type) {
 	case snowflake.ClockBackwards:
-		return newEvent(alert, "clock.backwards", key(e.Worker), node, ClockBackwardsEvent{node, e.Worker, e.Offset, e.Last, e.Now, e.Action})
+		return newEvent("clock.backwards", key(e.Worker), node, ClockBackwardsEvent{node, e.Worker, e.Offset, e.Last, e.Now, e.Action})
 	case snowflake.ClockSkewed:
 		body := ClockSkewedEvent{Node: node, NowMS: e.Now, PeersMS: e.Peers, ThresholdMS: e.Threshold.Milliseconds()}
 		if e.Peers == 0 {
 			body.RecordedMS = cmp.Or(e.Recorded, e.Expected)
 		}
-		return newEvent(alert, "clock.skewed", node, node, body)
+		return newEvent("clock.skewed", node, node, body)
 	case snowflake.WorkerAcquired:
-		return of(info, "worker.acquired", e.Held)
+		return of("worker.acquired", e.Held)
 	case snowflake.WorkerReleased:
-		return of(info, "worker.released", e.Held)
+		return of("worker.released", e.Held)
 	case snowflake.WorkerLost:
-		return of(alert, "worker.lost", e.Held)
+		return of("worker.lost", e.Held)
 	case snowflake.WorkerExpiring:
-		return of(alert, "worker.expiring", e.Held)
+		return of("worker.expiring", e.Held)
 	case snowflake.Ending:
-		return newEvent(alert, "worker.ending", key(e.Worker), node, WorkerEndingEvent{node, e.Worker, e.End})
+		return newEvent("worker.ending", key(e.Worker), node, WorkerEndingEvent{node, e.Worker, e.End})
 	case snowflake.Recovered:
 		kind, about := "worker.recovered", key(e.Worker)
 		switch e.Episode {
@@ -161,7 +161,7 @@ func snowflakeEvent(node, registry string, e snowflake.Event) *nats.Msg {
 		case snowflake.EpisodeSkewed:
 			kind, about = "clock.recovered", node
 		}
-		return newEvent(info, kind, about, node, RecoveredEvent{Node: node, Worker: &e.Worker, Episode: e.Episode})
+		return newEvent(kind, about, node, RecoveredEvent{Node: node, Worker: &e.Worker, Episode: e.Episode})
 	default:
 		panic(fmt.Sprintf("bus: unknown event %T", e))
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/snowflake"
@@ -106,37 +107,53 @@ type (
 	}
 )
 
-// bodies reads the body of each event that generators publish, by kind and what.
-var bodies = map[string]func([]byte) (any, error){
-	"segment.refill":        bodyAs[RefillEvent],
-	"segment.refill_failed": bodyAs[RefillFailedEvent],
-	"segment.starved":       bodyAs[StarvedEvent],
-	"segment.regressed":     bodyAs[RegressedEvent],
-	"segment.recovered":     bodyAs[RecoveredEvent],
-	"clock.backwards":       bodyAs[ClockBackwardsEvent],
-	"clock.skewed":          bodyAs[ClockSkewedEvent],
-	"clock.recovered":       bodyAs[RecoveredEvent],
-	"worker.acquired":       bodyAs[WorkerEvent],
-	"worker.released":       bodyAs[WorkerEvent],
-	"worker.lost":           bodyAs[WorkerEvent],
-	"worker.expiring":       bodyAs[WorkerEvent],
-	"worker.ending":         bodyAs[WorkerEndingEvent],
-	"worker.recovered":      bodyAs[RecoveredEvent],
-	"tag.created":           bodyAs[TagEvent],
-	"tag.updated":           bodyAs[TagEvent],
-	"tag.deleted":           bodyAs[TagEvent],
-	"node.started":          bodyAs[NodeEvent],
-	"node.stopped":          bodyAs[NodeEvent],
+// eventTypes are the events that generators publish, by kind and what: their severity,
+// and what reads their body.
+var eventTypes = map[string]struct {
+	severity string
+	read     func([]byte) (any, error)
+}{
+	"segment.refill":        {info, bodyAs[RefillEvent]},
+	"segment.refill_failed": {alert, bodyAs[RefillFailedEvent]},
+	"segment.starved":       {alert, bodyAs[StarvedEvent]},
+	"segment.regressed":     {alert, bodyAs[RegressedEvent]},
+	"segment.recovered":     {info, bodyAs[RecoveredEvent]},
+	"clock.backwards":       {alert, bodyAs[ClockBackwardsEvent]},
+	"clock.skewed":          {alert, bodyAs[ClockSkewedEvent]},
+	"clock.recovered":       {info, bodyAs[RecoveredEvent]},
+	"worker.acquired":       {info, bodyAs[WorkerEvent]},
+	"worker.released":       {info, bodyAs[WorkerEvent]},
+	"worker.lost":           {alert, bodyAs[WorkerEvent]},
+	"worker.expiring":       {alert, bodyAs[WorkerEvent]},
+	"worker.ending":         {alert, bodyAs[WorkerEndingEvent]},
+	"worker.recovered":      {info, bodyAs[RecoveredEvent]},
+	"tag.created":           {info, bodyAs[TagEvent]},
+	"tag.updated":           {info, bodyAs[TagEvent]},
+	"tag.deleted":           {info, bodyAs[TagEvent]},
+	"node.started":          {info, bodyAs[NodeEvent]},
+	"node.stopped":          {info, bodyAs[NodeEvent]},
+}
+
+// EventTypes are the types of the events that generators publish, as leaf.segment.refill,
+// with their severity: info or alert.
+func EventTypes() iter.Seq2[string, string] {
+	return func(yield func(what, severity string) bool) {
+		for what, t := range eventTypes {
+			if !yield("leaf."+what, t.severity) {
+				return
+			}
+		}
+	}
 }
 
 // parseBody returns the body of an event, nil if this version does not know
 // what it is.
 func parseBody(what string, data []byte) (any, error) {
-	read, ok := bodies[what]
+	t, ok := eventTypes[what]
 	if !ok {
 		return nil, nil
 	}
-	body, err := read(data)
+	body, err := t.read(data)
 	if err != nil {
 		return nil, fmt.Errorf("its body is not that of %s: %w", what, err)
 	}

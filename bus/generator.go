@@ -269,7 +269,7 @@ func (g *Generator) publish(msg *nats.Msg) {
 }
 
 func (g *Generator) nodeEvent(what string) *nats.Msg {
-	return newEvent(info, "node."+what, g.cfg.Node, g.cfg.Node,
+	return newEvent("node."+what, g.cfg.Node, g.cfg.Node,
 		NodeEvent{g.cfg.Node, g.cfg.Release, g.cfg.Conn.ConnectedUrlRedacted(), g.cfg.Describe})
 }
 

@@ -17,7 +17,11 @@ import (
 )
 
 func event(severity string, n int) *nats.Msg {
-	return newEvent(severity, "segment.test", "t", "n", map[string]int{"n": n})
+	kind := "tag.updated"
+	if severity == alert {
+		kind = "segment.starved"
+	}
+	return newEvent(kind, "t", "n", map[string]int{"n": n})
 }
 
 // The queue is bounded, and its last quarter is for alerts.
@@ -66,7 +70,7 @@ func TestEventsWait(t *testing.T) {
 		return err
 	}, func(context.Context, *nats.Msg) error { return nil }, log)
 	// An operator's limit: this one must not hold up the others.
-	p.publish(newEvent(info, "segment.test", "t", "n", map[string]string{"text": strings.Repeat("x", 1000)}))
+	p.publish(newEvent("tag.updated", "t", "n", map[string]string{"text": strings.Repeat("x", 1000)}))
 	const events = 50
 	for i := range events {
 		p.publish(event(info, i))

@@ -44,7 +44,7 @@ func (g *Generator) Readiness() Readiness {
 	case !g.serving.Load():
 		miss("bus", errStarting)
 	}
-	if why := cmp.Or(g.cfg.StoreErr(), g.segments.healthy()); why != nil {
+	if why := cmp.Or(g.cfg.StoreErr(), g.segments.healthy(), g.alloc.Failing().Store); why != nil {
 		miss("store", why)
 	}
 	switch why := g.snowflakes.healthy(); {

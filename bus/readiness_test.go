@@ -68,3 +68,44 @@ func TestReadiness(t *testing.T) {
 	}
 	want(false, false, "worker draining", "shutting down", "shutting down")
 }
+
+// Whoever sends requests elsewhere by it must not be left with nobody: one that cannot answer
+// is wanted as long as it knows of no other that can.
+func TestWanted(t *testing.T) {
+	s := newServer(t)
+	shared := memory(t, "order", "other")
+	stores := map[string]*switched{"a": {Store: shared}, "b": {Store: shared}}
+	g := make(map[string]*running)
+	for node, store := range stores {
+		g[node] = start(t, s, node, store, nil)
+	}
+	want := func(a, b bool) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("a is wanted: %v, b: %v", a, b), func() bool {
+			return g["a"].Wanted(bus.SegmentKind) == a && g["b"].Wanted(bus.SegmentKind) == b
+		})
+	}
+	dry := func(node string) { // it has nothing, and gets nothing
+		t.Helper()
+		stores[node].away.Store(true)
+		if _, err := g[node].Take(t.Context(), "order", 1000); err == nil {
+			t.Fatal("there were IDs")
+		}
+	}
+	want(true, true)
+	dry("a")
+	want(false, true)
+	dry("b")
+	want(true, true)
+	for node := range g {
+		if r := g[node].Readiness(); r.Ready || r.Segment || !r.Snowflake || !g[node].Wanted(bus.SnowflakeKind) {
+			t.Errorf("%s: %+v", node, r)
+		}
+	}
+	stores["b"].away.Store(false)
+	want(false, true)
+	if err := g["b"].stop(); err != nil {
+		t.Fatal(err)
+	}
+	want(true, false)
+}

@@ -31,8 +31,7 @@ func newSegments(g *Generator) *issuer {
 			if !g.prepared.Load() {
 				return g.unprepared()
 			}
-			_, _, why := g.alloc.Failing()
-			return why
+			return g.alloc.Failing().Dry
 		},
 		starting: errNotYet,
 		offered:  func(b beat) bool { return b.Segment },

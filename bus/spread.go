@@ -111,7 +111,7 @@ func (g *Generator) create(ctx context.Context, t allocator.Tag) (allocator.Tag,
 		return t, err
 	}
 	g.alloc.Apply(t)
-	g.publish(newEvent(info, "tag.created", t.Name, g.cfg.Node, TagEvent{g.cfg.Node, record(t)}))
+	g.publish(newEvent("tag.created", t.Name, g.cfg.Node, TagEvent{g.cfg.Node, record(t)}))
 	return t, nil
 }
 

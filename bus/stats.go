@@ -2,6 +2,7 @@ package bus
 
 import (
 	"encoding/json"
+	"math"
 	"time"
 
 	"github.com/nats-io/nats.go/micro"
@@ -25,8 +26,13 @@ type State struct {
 	// ms) unless that is moved on; nil: none.
 	Worker        *int64 `json:"worker"`
 	ReservedUntil int64  `json:"reserved_until_ms,omitempty"`
+	// RegistryAway says that the last report of the worker did not reach the registry.
+	RegistryAway bool `json:"registry_away,omitempty"`
 	Clock         Clock  `json:"clock"`
 	Readiness
+	// FailingLasts is how many seconds the IDs of the tags last whose refills fail, at the
+	// present rates, the least of them; nil: none fails that is used.
+	FailingLasts *float64 `json:"failing_lasts_s,omitempty"`
 	Counts  Counts   `json:"counts"`
 	Busiest []Buffer `json:"busiest"` // the tags with most IDs handed out
 }
@@ -64,7 +70,7 @@ func (g *Generator) stats(e *micro.Endpoint) any {
 
 // State returns the generator's state.
 func (g *Generator) State() State {
-	failing, _, _ := g.alloc.Failing()
+	failing := g.alloc.Failing()
 	totals := g.alloc.Totals()
 	flakes := g.flakes.State()
 	s := State{
@@ -73,14 +79,17 @@ func (g *Generator) State() State {
 		Readiness: g.Readiness(),
 		Counts: Counts{
 			Requests: g.counts.requests.Load(), IDs: g.counts.ids.Load(), Errors: g.counts.refusals(),
-			Waiting: g.alloc.Waiting() + int64(flakes.Waiting), Tags: g.alloc.Tags(), States: totals.States, Left: totals.Left, Failing: failing,
+			Waiting: g.alloc.Waiting() + int64(flakes.Waiting), Tags: g.alloc.Tags(), States: totals.States, Left: totals.Left, Failing: failing.Tags,
 			EventsQueued: len(g.publisher.queue), EventsDropped: g.publisher.dropped.Load(),
 			StoreErrors: g.alloc.Failures(),
 		},
 		Busiest: []Buffer{},
 	}
+	if !math.IsInf(failing.Lasts, 1) { // which is no JSON
+		s.FailingLasts = &failing.Lasts
+	}
 	if flakes.Worker >= 0 && g.noWorker() == nil {
-		s.Worker, s.ReservedUntil = &flakes.Worker, flakes.ReservedUntil
+		s.Worker, s.ReservedUntil, s.RegistryAway = &flakes.Worker, flakes.ReservedUntil, flakes.RegistryAway
 	}
 	if offset, ok := g.presence.offset(time.Now()); ok {
 		s.Clock.OffsetMS = &offset

@@ -9,6 +9,7 @@ import (
 type State struct {
 	Worker        int64 // -1: none
 	ReservedUntil int64
+	RegistryAway  bool  // the last report did not reach the registry
 	Waiting       int   // requests
 	Err           error // why it cannot issue IDs now; nil: it can
 }
@@ -27,7 +28,7 @@ func (g *Generator) State() State {
 		}
 		return s
 	}
-	s.Worker, s.ReservedUntil = l.Worker, l.ReservedUntil
+	s.Worker, s.ReservedUntil, s.RegistryAway = l.Worker, l.ReservedUntil, l.failing
 	switch {
 	case err != nil:
 	case g.restingLocked(t):

@@ -24,6 +24,7 @@ type generator struct {
 	next        int64
 	initialised bool
 	readiness   bus.Readiness
+	wanted      map[bus.Kind]bool
 	taken       []string // tags that were asked for
 }
 
@@ -47,6 +48,7 @@ func (g *generator) Decode(string) (bus.Decoded, error) {
 
 func (g *generator) Initialised() bool        { return g.initialised }
 func (g *generator) Readiness() bus.Readiness { return g.readiness }
+func (g *generator) Wanted(k bus.Kind) bool   { return g.wanted[k] }
 func (g *generator) State() bus.State         { return bus.State{Node: "test", Readiness: g.readiness} }
 
 // serve returns a server on g, whose bus is a real one.

@@ -18,19 +18,22 @@ const (
 // ids answers the two requests of Leaf's API that take IDs, as Leaf does: see
 // refuseAs for how it refuses. With the parameter count there are several IDs, in the form that
 // they have over NATS.
-type ids struct{ g Generator }
+type ids struct {
+	g Generator
+	m *Metrics
+}
 
 // segment answers /api/segment/get/{tag}.
 func (s ids) segment(w http.ResponseWriter, r *http.Request, tag string) {
-	s.answer(w, r, tag, func(n int64) ([]bus.Range, error) { return s.g.Take(r.Context(), tag, n) }, s.segmentResult)
+	s.answer(w, r, bus.SegmentKind, tag, func(n int64) ([]bus.Range, error) { return s.g.Take(r.Context(), tag, n) }, s.segmentResult)
 }
 
 // snowflake answers /api/snowflake/get/{key}. As with Leaf, the key says nothing.
 func (s ids) snowflake(w http.ResponseWriter, r *http.Request, key string) {
-	s.answer(w, r, key, func(n int64) ([]bus.Range, error) { return s.g.Snowflakes(r.Context(), n) }, snowflakeResult)
+	s.answer(w, r, bus.SnowflakeKind, key, func(n int64) ([]bus.Range, error) { return s.g.Snowflakes(r.Context(), n) }, snowflakeResult)
 }
 
-func (s ids) answer(w http.ResponseWriter, r *http.Request, key string, take func(n int64) ([]bus.Range, error), result func(bus.Reason) int) {
+func (s ids) answer(w http.ResponseWriter, r *http.Request, kind bus.Kind, key string, take func(n int64) ([]bus.Range, error), result func(bus.Reason) int) {
 	if key == "" {
 		refuse(w, r, http.StatusNotFound, "not_found", "a key is wanted at the end of the path")
 		return
@@ -38,6 +41,7 @@ func (s ids) answer(w http.ResponseWriter, r *http.Request, key string, take fun
 	asJSON := prefersJSON(r.Header["Accept"])
 	count, batch, err := parseCount(r.URL.RawQuery)
 	if err != nil {
+		s.m.Answered(bus.Answer{Kind: kind, Face: bus.HTTP, Reason: bus.BadRequest}) // the generator never sees it
 		refuse(w, r, http.StatusBadRequest, string(bus.BadRequest), message(err))
 		return
 	}

@@ -23,6 +23,12 @@ var (
 	}
 )
 
+// refusals are the reasons why requests for IDs are refused.
+var refusals = []bus.Reason{
+	bus.BadRequest, bus.BadTag, bus.UnknownTag, bus.BatchTooLarge, bus.Overloaded, bus.Internal, bus.StoreUnavailable,
+	bus.StoreRegressed, bus.ClockBackwards, bus.NoWorkerID, bus.Draining, bus.TimedOut, bus.Exhausted,
+}
+
 // Metrics are what a generator measures for Prometheus. It is the generator's
 // [bus.Observer]. How many series there are does not depend on the number of tags: those
 // of single tags are of the busiest ones.
@@ -72,6 +78,16 @@ func NewMetrics() *Metrics {
 			if bus.Kind(kind) != bus.AdminKind {
 				a.ids, a.waits = ids.WithLabelValues(f, k), waits.WithLabelValues(f, k)
 			}
+		}
+	}
+	// From 0 on: of what appears with its first one that one would not be seen to come.
+	for what, severity := range bus.EventTypes() {
+		m.events.WithLabelValues(severity, what)
+	}
+	for _, kind := range []bus.Kind{bus.SegmentKind, bus.SnowflakeKind} {
+		for _, reason := range refusals {
+			m.requests.WithLabelValues(bus.NATS.String(), kind.String(), string(reason))
+			m.requests.WithLabelValues(bus.HTTP.String(), kind.String(), string(reason))
 		}
 	}
 	for _, cause := range []allocator.Cause{allocator.CauseDemand, allocator.CausePrefetch, allocator.CauseBatch} {

@@ -38,6 +38,7 @@ type Generator interface {
 	Decode(text string) (bus.Decoded, error)
 	Initialised() bool
 	Readiness() bus.Readiness
+	Wanted(kind bus.Kind) bool
 	State() bus.State
 }
 
@@ -70,12 +71,13 @@ type Server struct {
 
 // New returns a server that serves when Run is called.
 func New(cfg Config) *Server {
-	s := &Server{cfg: cfg, limits: defaultLimits, ids: ids{cfg.Generator}, views: newViews(cfg)}
+	s := &Server{cfg: cfg, limits: defaultLimits, ids: ids{cfg.Generator, cfg.Metrics}, views: newViews(cfg)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", healthz)
 	mux.HandleFunc("/readyz", s.readyz(func(r bus.Readiness) bool { return r.Ready }))
-	mux.HandleFunc("/readyz/segment", s.readyz(func(r bus.Readiness) bool { return r.Segment }))
-	mux.HandleFunc("/readyz/snowflake", s.readyz(func(r bus.Readiness) bool { return r.Snowflake }))
+	for _, kind := range []bus.Kind{bus.SegmentKind, bus.SnowflakeKind} {
+		mux.HandleFunc("/readyz/"+kind.String(), s.readyz(func(bus.Readiness) bool { return cfg.Generator.Wanted(kind) }))
+	}
 	mux.Handle("/metrics", cfg.Metrics.handler(cfg.Generator))
 	mux.HandleFunc("/decodeSnowflakeId", s.decode)
 	s.views.register(mux)

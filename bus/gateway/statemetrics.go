@@ -28,6 +28,8 @@ var (
 	descTags     = describe("tags", "Tags in memory, by their state.", "state")
 	descLeft     = describe("buffered_ids", "IDs in memory, of all tags.")
 	descErrors   = describe("store_errors_total", "Attempts to reserve a range that failed.")
+	descLasts    = describe("failing_remaining_seconds", "How long the IDs of the tags last whose refills fail, at the present rates, the least of them; absent: none fails that is used.")
+	descAway     = describe("registry_away", "Whether the last report of the worker did not reach the registry: 1 or 0; absent: no worker is held.")
 	descOffset   = describe("clock_offset_seconds", "How far the clock is ahead of the median of the other generators'; absent where none is heard.")
 	descWorker   = describe("worker_id", "The worker that is held for snowflakes; absent: none.")
 	descReserved = describe("worker_reserved_seconds", "How long the worker is still reserved if the registry stays away; absent: none is held.")
@@ -42,8 +44,8 @@ var (
 // Describe implements [prometheus.Collector].
 func (c stateCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descBuild, descReady, descMissing, descServing, descWaiting, descTags, descLeft, descErrors, descOffset,
-		descWorker, descReserved, descQueued, descDropped, descTagLeft, descTagTaken, descTagStep,
+		descBuild, descReady, descMissing, descServing, descWaiting, descTags, descLeft, descLasts, descErrors, descOffset,
+		descWorker, descReserved, descAway, descQueued, descDropped, descTagLeft, descTagTaken, descTagStep,
 	} {
 		ch <- d
 	}
@@ -72,11 +74,15 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(descLeft, float64(s.Counts.Left))
 	counter(descErrors, s.Counts.StoreErrors)
+	if s.FailingLasts != nil {
+		gauge(descLasts, *s.FailingLasts)
+	}
 	if s.Clock.OffsetMS != nil {
 		gauge(descOffset, float64(*s.Clock.OffsetMS)/1e3)
 	}
 	if s.Worker != nil {
 		gauge(descWorker, float64(*s.Worker))
+		gauge(descAway, truth(s.RegistryAway))
 		gauge(descReserved, time.UnixMilli(s.ReservedUntil).Sub(time.UnixMilli(s.Clock.UnixMS)).Seconds())
 	}
 	gauge(descQueued, float64(s.Counts.EventsQueued))

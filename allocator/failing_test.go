@@ -1,0 +1,74 @@
+package allocator_test
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leafbus/leafbus/allocator"
+)
+
+// A name that is no tag, for all that is known while the store is away, does not make the
+// generator say that it has run dry: it has IDs of others. Where memory has none at all, it has.
+func TestFailing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 100, "coupon")
+		a := start(t, allocator.Config{Store: s})
+		ask := func(tag string, n int64) {
+			t.Helper()
+			if _, err := a.Take(t.Context(), tag, n); err == nil {
+				t.Errorf("%d IDs of %s came", n, tag)
+			}
+		}
+		want := func(tags int, store bool, dry string) {
+			t.Helper()
+			synctest.Wait()
+			f := a.Failing()
+			if f.Tags != tags || errors.Is(f.Store, errAway) != store || (f.Dry != nil) != (dry != "") || dry != "" && !strings.HasPrefix(f.Dry.Error(), dry) {
+				t.Errorf("%+v; want %d tags, dry %q", f, tags, dry)
+			}
+		}
+		want(0, false, "")
+		s.away()
+		ask("unknown", 1)
+		want(1, true, "unknown has no IDs: ")
+		s.back()
+		time.Sleep(5 * time.Second)
+		want(0, false, "")
+
+		if _, err := a.Take(t.Context(), "order", 5); err != nil {
+			t.Fatal(err)
+		}
+		s.away()
+		ask("unknown", 1)
+		ask("coupon", 1)
+		want(2, true, "")
+		if f := a.Failing(); !math.IsInf(f.Lasts, 1) {
+			t.Errorf("nobody takes these, and they last %v s", f.Lasts)
+		}
+
+		time.Sleep(5 * time.Second)
+		if _, err := a.Take(t.Context(), "order", 45); err != nil { // and so the next segment is wanted
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		want(3, true, "")
+		v := a.Views(allocator.Query{Prefix: "order", Limit: 1})[0]
+		if f := a.Failing(); v.Left != 50 || f.Lasts != float64(v.Left)/v.Rate {
+			t.Errorf("%v s are left of %+v", f.Lasts, v)
+		}
+		if _, err := a.Take(t.Context(), "order", 50); err != nil {
+			t.Fatal(err)
+		}
+		want(3, true, "order has no IDs left: ")
+		if f := a.Failing(); f.Lasts != 0 {
+			t.Errorf("none is left, and they last %v s", f.Lasts)
+		}
+		s.back()
+		time.Sleep(5 * time.Second)
+		want(0, false, "")
+	})
+}
