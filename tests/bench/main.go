@@ -35,7 +35,7 @@ func main() {
 	}
 }
 
-// run prints the tables to w. By default it takes about six minutes: many short
+// run prints the tables to w. By default it takes about nine minutes: many short
 // rounds rather than a few long ones, so that what else the machine does in
 // between weighs on baseline and Leafbus alike.
 func run(ctx context.Context, args []string, w io.Writer) error {
@@ -50,7 +50,7 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 	fmt.Fprintln(w, "a ratio is the median of the rounds' own ratios.")
 
 	for _, section := range []func(context.Context, plan) (*table, error){
-		overNATS, coalesced, pools, bulks, inProcess, snowflakes, refills, refillsMySQL, late, writes, manyTags,
+		overNATS, overHTTP, metricsCost, metricsAlone, coalesced, pools, bulks, inProcess, snowflakes, refills, refillsMySQL, late, writes, manyTags,
 	} {
 		t, err := section(ctx, p)
 		if err != nil {

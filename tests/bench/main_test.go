@@ -14,6 +14,7 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
+		"over HTTP, 1 ID a request", "metrics, over NATS", "a scrape a second", "a request: the clock, twice, and counting",
 		"one ID a call, over NATS", "pool of a tag's IDs", "Next ", "bulk of 250,000 IDs", "Ranges ", "Ranges, step 1,000", "IDs, one by one",
 		"segment, IDs a request: 100,000", "snowflake, IDs a request: 1", "IDs a call: 100,000", "Request", "Take",
 		"Reserve ", "Reserve, tags: 16", "answers late by 12.5ms", "step 1,000, adapted: steady",

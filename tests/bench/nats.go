@@ -46,6 +46,13 @@ func (b batch) subject() string {
 	return bus.SubjectSegment + "." + b.tag.Name
 }
 
+func (b batch) kind() string {
+	if b.tag.Name == "" {
+		return "snowflake"
+	}
+	return "segment"
+}
+
 // The tag of the largest batches has a larger step, as its operator would give
 // it: a batch beyond the step takes a write to the store. Even so these batches
 // use up the largest step within milliseconds, so refills are part of their row.
@@ -101,11 +108,7 @@ func overNATS(ctx context.Context, p plan) (t *table, err error) {
 			}
 			base, ours := results[0], results[1]
 			rate := median(ours, perSecond)
-			kind := "segment"
-			if b.tag.Name == "" {
-				kind = "snowflake"
-			}
-			t.add(kind+", IDs a request: "+whole(float64(b.count)), strconv.Itoa(callers),
+			t.add(b.kind()+", IDs a request: "+whole(float64(b.count)), strconv.Itoa(callers),
 				whole(rate), whole(median(base, perSecond)), hundredths(ratio(ours, base, perSecond)), whole(rate*float64(b.count)),
 				whole(median(ours, p50)), whole(median(base, p50)),
 				whole(median(ours, p99)), whole(median(base, p99)),
@@ -156,17 +159,23 @@ func (s *site) echo() (*nats.Conn, error) {
 // it answers. Its tags are in the KV store unless configure says otherwise. stop
 // drains it.
 func (s *site) generate(configure func(*bus.Config)) (stop func() error, err error) {
+	_, stop, err = s.generator(configure)
+	return stop, err
+}
+
+// generator is generate, for those who ask the generator itself too.
+func (s *site) generator(configure func(*bus.Config)) (g *bus.Generator, stop func() error, err error) {
 	marks, err := allocator.OpenMarks(s.dir + "/marks")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	state, err := s.state()
 	if err != nil {
-		return nil, errors.Join(err, marks.Close())
+		return nil, nil, errors.Join(err, marks.Close())
 	}
 	file, err := snowflake.OpenFile(s.dir + "/worker")
 	if err != nil {
-		return nil, errors.Join(err, marks.Close())
+		return nil, nil, errors.Join(err, marks.Close())
 	}
 	ready := make(chan struct{})
 	store := kvstore.New(state)
@@ -182,15 +191,15 @@ func (s *site) generate(configure func(*bus.Config)) (stop func() error, err err
 		},
 	}
 	configure(&config)
-	generator := bus.NewGenerator(config)
+	g = bus.NewGenerator(config)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- errors.Join(generator.Run(ctx), marks.Close(), file.Close()) }()
+	go func() { ended <- errors.Join(g.Run(ctx), marks.Close(), file.Close()) }()
 	select {
 	case <-ready:
-		return func() error { cancel(); return <-ended }, nil
+		return g, func() error { cancel(); return <-ended }, nil
 	case err := <-ended:
 		cancel()
-		return nil, err
+		return nil, nil, err
 	}
 }
