@@ -27,14 +27,14 @@ type State struct {
 	Worker        *int64 `json:"worker"`
 	ReservedUntil int64  `json:"reserved_until_ms,omitempty"`
 	// RegistryAway says that the last report of the worker did not reach the registry.
-	RegistryAway bool `json:"registry_away,omitempty"`
-	Clock         Clock  `json:"clock"`
+	RegistryAway bool  `json:"registry_away,omitempty"`
+	Clock        Clock `json:"clock"`
 	Readiness
 	// FailingLasts is how many seconds the IDs of the tags last whose refills fail, at the
 	// present rates, the least of them; nil: none fails that is used.
 	FailingLasts *float64 `json:"failing_lasts_s,omitempty"`
-	Counts  Counts   `json:"counts"`
-	Busiest []Buffer `json:"busiest"` // the tags with most IDs handed out
+	Counts       Counts   `json:"counts"`
+	Busiest      []Buffer `json:"busiest"` // the tags with most IDs handed out
 }
 
 // Clock is a generator's clock.

@@ -31,7 +31,7 @@ func TestClientIsLight(t *testing.T) {
 	for _, dep := range deps {
 		for _, heavy := range []string{
 			"github.com/nats-io/nats-server", "github.com/uptrace/bun", "github.com/go-zookeeper",
-			"github.com/go-sql-driver", "database/sql", "github.com/spf13",
+			"github.com/go-sql-driver", "database/sql", "github.com/spf13", "github.com/prometheus", "google.golang.org/protobuf",
 			module + "/bus/", module + "/schema", module + "/cmd", module + "/snowflake/zookeeper",
 		} {
 			if strings.HasPrefix(dep, heavy) {
@@ -59,7 +59,7 @@ func layer(path string) int {
 	switch rest {
 	case "snowflake/zookeeper":
 		return 3
-	case "tests/daemon", "tests/proxy": // what tests start, and they know nothing of ours
+	case "tests/daemon", "tests/proxy", "tests/browser": // what tests start, and they know nothing of ours
 		return 0
 	case "tests/mariadb", "tests/zookeeper": // nor do they; they run by daemon
 		return 1

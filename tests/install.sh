@@ -67,3 +67,9 @@ have python3 ||
 	install "the tests run the README's Python, and python3 is missing" \
 		'install Python 3.8 or later' \
 		python3
+
+# For the dashboard, which tests look at in a browser without a window.
+[ -n "${LEAF_TEST_CHROMIUM:-}" ] || have chromium || have chromium-browser || have google-chrome ||
+	install 'the tests look at the dashboard in a browser, and none of chromium, chromium-browser and google-chrome is there' \
+		'install Chromium or Chrome, or set LEAF_TEST_CHROMIUM to the path of one' \
+		chromium

@@ -34,7 +34,7 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request) bool {
 		w.Header().Set("Connection", "close") // or it would have to be read
 		refuse(w, r, http.StatusRequestEntityTooLarge, "body_too_large", "a request needs no body, and may have one of "+
 			strconv.Itoa(MaxBody)+" bytes of a length that it tells")
-	case s.cfg.Token == "" && s.cfg.TLS == nil && !isAddress(r.Host):
+	case s.cfg.Token == "" && s.cfg.TLS == nil && r.Host != s.addr && !isAddress(r.Host):
 		refuse(w, r, http.StatusMisdirectedRequest, "bad_host", "without --http-token and TLS only an IP address or localhost is served as host: "+
 			"a page from elsewhere could give its own name this address")
 	case s.cfg.Token != "" && !s.knows(r) && !isHealth(r.URL.Path):

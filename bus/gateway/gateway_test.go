@@ -60,8 +60,16 @@ func serve(t *testing.T, g Generator, change ...func(*Config)) *Server {
 	for _, f := range change {
 		f(&cfg)
 	}
+	if cfg.Listener == nil {
+		cfg.Listener = nowhere{}
+	}
 	return New(cfg)
 }
+
+// nowhere is the listener of a server that is asked without a connection.
+type nowhere struct{ net.Listener }
+
+func (nowhere) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80} }
 
 // get asks the server without a connection.
 func get(s http.Handler, path string, change ...func(*http.Request)) *httptest.ResponseRecorder {

@@ -87,6 +87,7 @@ func write(w http.ResponseWriter, status int, body any) {
 		panic("gateway: a value that is not JSON: " + err.Error()) // types of this package and of bus alone
 	}
 	w.Header()["Content-Type"] = jsonType
+	w.Header()["X-Content-Type-Options"] = nosniff
 	w.WriteHeader(status)
 	_, _ = w.Write(bytes.TrimSuffix(b.Bytes(), []byte("\n")))
 }

@@ -63,6 +63,7 @@ type Config struct {
 // Server is the HTTP face.
 type Server struct {
 	cfg    Config
+	addr   string // that callers name as host, as a rule
 	limits limits
 	ids    ids
 	views  *views
@@ -71,7 +72,7 @@ type Server struct {
 
 // New returns a server that serves when Run is called.
 func New(cfg Config) *Server {
-	s := &Server{cfg: cfg, limits: defaultLimits, ids: ids{cfg.Generator, cfg.Metrics}, views: newViews(cfg)}
+	s := &Server{cfg: cfg, addr: cfg.Listener.Addr().String(), limits: defaultLimits, ids: ids{cfg.Generator, cfg.Metrics}, views: newViews(cfg)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", healthz)
 	mux.HandleFunc("/readyz", s.readyz(func(r bus.Readiness) bool { return r.Ready }))
@@ -146,7 +147,6 @@ func (s *Server) Run(ctx context.Context) error {
 // ServeHTTP implements [http.Handler].
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
-	h["X-Content-Type-Options"] = nosniff
 	h["Cache-Control"] = noStore // an answer from a cache would repeat an ID
 	if !s.admit(w, r) {
 		return
@@ -160,6 +160,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.ids.snowflake(w, r, key)
 		return
 	}
+	h["X-Content-Type-Options"] = nosniff
 	h["Content-Security-Policy"] = policy
 	h["Referrer-Policy"] = noReferrer
 	h["X-Frame-Options"] = deny

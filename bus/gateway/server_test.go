@@ -14,8 +14,8 @@ import (
 	"github.com/leafbus/leafbus/bus"
 )
 
-// patience bounds the waits of these tests. It is no measure of speed.
-const patience = 20 * time.Second
+// longest bounds the waits of these tests. It is no measure of speed.
+const longest = 20 * time.Second
 
 // dial opens a connection to the server at url, to write on it what no client would.
 func dial(t *testing.T, url string) net.Conn {
@@ -25,7 +25,7 @@ func dial(t *testing.T, url string) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(longest)); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -79,6 +79,27 @@ func TestSlowCallersAreCutOff(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantClosed(t, c, why)
+	}
+}
+
+// Who asks and does not read holds on to a connection only for a while; who reads keeps it.
+func TestCallersThatDoNotRead(t *testing.T) {
+	t.Parallel()
+	s := serve(t, &generator{initialised: true}, func(c *Config) { c.Listener = listen(t) })
+	s.limits.write, s.limits.conns = 100*time.Millisecond, 1
+	url, _ := run(t, s)
+	page := strings.Replace(oneID, "/api/segment/get/order", "/dashboard/style.css", 1)
+	hog := dial(t, url)
+	for err := error(nil); err == nil; { // until the answers fill all that is between
+		if err = hog.SetWriteDeadline(time.Now().Add(50 * time.Millisecond)); err == nil {
+			_, err = io.WriteString(hog, page)
+		}
+	}
+	c := dial(t, url) // there is room for one
+	for begun := time.Now(); time.Since(begun) < 5*s.limits.write; {
+		if status, _ := ask(t, c, oneID); status != 200 {
+			t.Fatal(status)
+		}
 	}
 }
 
@@ -152,7 +173,7 @@ func (g *slow) Take(ctx context.Context, tag string, n int64) ([]bus.Range, erro
 func TestStop(t *testing.T) {
 	t.Parallel()
 	g := &slow{generator{initialised: true}, make(chan struct{}), make(chan struct{})}
-	s := serve(t, g, func(c *Config) { c.Listener, c.DrainTimeout = listen(t), patience })
+	s := serve(t, g, func(c *Config) { c.Listener, c.DrainTimeout = listen(t), longest })
 	url, stop := run(t, s)
 	waiting, idle := dial(t, url), dial(t, url)
 	if status, _ := ask(t, idle, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"); status != 200 {

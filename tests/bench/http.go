@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
@@ -58,32 +59,36 @@ func overHTTP(ctx context.Context, p plan) (t *table, err error) {
 // serve starts a generator that has this tag, and its HTTP face, wired as `leaf
 // serve` does it. stop ends both.
 func (s *site) serve(tag allocator.Tag) (addr string, stop func() error, err error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	face, drain, err := s.faced(tag)
 	if err != nil {
 		return "", nil, err
-	}
-	face, drain, err := s.faced(tag, listener)
-	if err != nil {
-		return "", nil, errors.Join(err, listener.Close())
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- face.Run(ctx) }()
-	return listener.Addr().String(), func() error { cancel(); return errors.Join(<-ended, drain()) }, nil
+	return strings.TrimPrefix(face.URL(), "http://"), func() error { cancel(); return errors.Join(<-ended, drain()) }, nil
 }
 
 // faced starts a generator that has this tag and is observed by its HTTP face's
-// metrics. Only the face's Run needs the listener.
-func (s *site) faced(tag allocator.Tag, listener net.Listener) (face *gateway.Server, stop func() error, err error) {
+// metrics. The face does not run yet. stop drains the generator.
+func (s *site) faced(tag allocator.Tag) (face *gateway.Server, stop func() error, err error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, err
+	}
 	config := gateway.Config{Listener: listener, Metrics: gateway.NewMetrics(), Log: s.log, DrainTimeout: requestTimeout}
-	config.Generator, stop, err = s.generator(func(c *bus.Config) {
+	var drain func() error
+	config.Generator, drain, err = s.generator(func(c *bus.Config) {
 		c.Tags, c.Observer = []allocator.Tag{tag}, config.Metrics
 		config.Client = bus.NewClient(c.Conn, bus.JetStream(c.JS))
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, errors.Join(err, listener.Close())
 	}
-	return gateway.New(config), stop, nil
+	return gateway.New(config), func() error {
+		_ = listener.Close() // the face has closed it, if it ran
+		return drain()
+	}, nil
 }
 
 // bareHTTP starts the baseline.

@@ -174,7 +174,7 @@ func openFaced(tag allocator.Tag) (s *site, face *gateway.Server, stop func() er
 	if s, err = openSite(); err != nil {
 		return nil, nil, nil, err
 	}
-	face, drain, err := s.faced(tag, nil)
+	face, drain, err := s.faced(tag)
 	if err != nil {
 		return nil, nil, nil, errors.Join(err, s.close())
 	}

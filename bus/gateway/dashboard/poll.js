@@ -9,7 +9,8 @@ export const refusal = (error) => (error instanceof NoAnswer ? "" : error.messag
 /** ask returns the JSON at path; what goes wrong is an Error with a sentence for people. */
 export async function ask(path, signal) {
   const limit = AbortSignal.timeout(patience);
-  const response = await fetch(path, {
+  // Not relative to a page whose address has the token in it: fetch refuses such addresses.
+  const response = await fetch(new URL(path, location.origin + location.pathname), {
     credentials: "same-origin",
     headers: { Accept: "application/json" },
     signal: signal ? AbortSignal.any([signal, limit]) : limit,

@@ -1,0 +1,106 @@
+// Package browser looks at pages as people do: in a Chromium without a window,
+// which is there until the test ends and not longer, whatever ends that.
+package browser
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+)
+
+// Patience is how long a browser may take to start, and a page to do what a
+// test waits for. It is long because it is only used up where something is broken.
+const Patience = 40 * time.Second
+
+// programEnv is the path of a browser to take in place of the system's.
+const programEnv = "LEAF_TEST_CHROMIUM"
+
+// Browser is a running Chromium.
+type Browser struct {
+	ctx context.Context
+	end func() // waits for the end of the browser
+}
+
+// New starts a browser that ends with the test.
+func New(tb testing.TB) *Browser {
+	tb.Helper()
+	b, err := Start()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(b.Close)
+	return b
+}
+
+// Start starts a browser.
+func Start() (*Browser, error) {
+	path, err := find()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "leaf-browser-")
+	if err != nil {
+		return nil, err
+	}
+	// On Linux chromedp has the system kill a browser whose parent has ended. It
+	// also makes a folder for the profile; dir is for what the browser leaves elsewhere.
+	life, kill := context.WithCancel(context.Background())
+	allocator, end := chromedp.NewExecAllocator(life, append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(path),
+		chromedp.Env("HOME="+dir, "TMPDIR="+dir),
+		chromedp.NoSandbox, // which root, and many containers, cannot have
+		chromedp.DisableGPU,
+		chromedp.WindowSize(1280, 900),
+		chromedp.Flag("disable-quic", true),
+		chromedp.Flag("disable-component-update", true),
+	)...)
+	remove := func() {
+		kill()
+		end()
+		os.RemoveAll(dir)
+	}
+	// It lives as long as the context that starts it, so that one has no deadline.
+	// Where it does not start, chromedp's own way to end it never returns.
+	ctx, stop := chromedp.NewContext(allocator)
+	late := time.AfterFunc(Patience, kill)
+	err = chromedp.Do(ctx)
+	if !late.Stop() {
+		err = errors.Join(fmt.Errorf("that takes more than %v", Patience), err)
+	}
+	if err != nil {
+		remove()
+		return nil, fmt.Errorf("%s does not start: %w", path, err)
+	}
+	return &Browser{ctx, func() {
+		// One that ends by itself waits for its own processes, so that none is left
+		// to a system that waits for nobody's. Otherwise it is killed.
+		patient, cancel := context.WithTimeout(ctx, Patience/4)
+		defer cancel()
+		_ = chromedp.Cancel(patient)
+		stop()
+		remove()
+	}}, nil
+}
+
+// Close ends the browser and removes its profile.
+func (b *Browser) Close() { b.end() }
+
+// find returns the path of a browser.
+func find() (string, error) {
+	if path := os.Getenv(programEnv); path != "" {
+		return path, nil
+	}
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, nil
+		}
+	}
+	return "", errors.New("neither chromium nor chromium-browser nor google-chrome is there: tests/install.sh installs it (make deps), or set " +
+		programEnv + " to the path of one")
+}
