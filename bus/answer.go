@@ -89,7 +89,7 @@ func (g *Generator) refused(a Answer, err error) *Error {
 func (g *Generator) Initialised() bool { return g.prepared.Load() }
 
 // Wanted reports whether requests of a kind should come to this generator: it can answer them
-// with IDs, or knows of no other that can. As of the others' on the bus: see issuer.
+// with IDs, or hears of no other that can. So it is on the bus, too: see issuer.
 func (g *Generator) Wanted(kind Kind) bool {
 	s := g.segments
 	if kind == SnowflakeKind {
@@ -98,7 +98,10 @@ func (g *Generator) Wanted(kind Kind) bool {
 	if !g.serving.Load() || g.draining.Load() {
 		return false
 	}
-	return s.healthy() == nil || !g.presence.elsewhere(time.Now(), time.Time{}, s.offered)
+	if s.healthy() == nil {
+		return true
+	}
+	return g.cfg.Conn.IsConnected() && !g.presence.elsewhere(time.Now(), time.Time{}, s.offered) // cut off, it hears nobody
 }
 
 // Take returns n IDs of tag as leaf.segment.<tag> does, for the HTTP face in
