@@ -45,13 +45,16 @@ type Observer interface {
 type Answer struct {
 	Kind   Kind
 	Face   Face
-	Reason Reason        // why it was refused; empty: it was not
+	Reason Reason        // why it was refused; empty: it was not. Or [Canceled]
 	IDs    int64         // that it got
 	Waited bool          // memory had too few, or the millisecond
 	Took   time.Duration // in the generator
 
 	begun time.Time // zero: nobody wants to know
 }
+
+// Canceled is the reason of an [Answer] that nobody waited for any more.
+const Canceled Reason = "canceled"
 
 // answer begins the account of a request.
 func (g *Generator) answer(kind Kind, face Face) Answer {
@@ -69,6 +72,14 @@ func (g *Generator) served(a Answer, n int64) {
 	}
 	if g.cfg.Observer != nil {
 		a.IDs, a.Took = n, time.Since(a.begun)
+		g.cfg.Observer.Answered(a)
+	}
+}
+
+// canceled ends the account of a request whose caller has gone.
+func (g *Generator) canceled(a Answer) {
+	if g.cfg.Observer != nil {
+		a.Reason, a.Took = Canceled, time.Since(a.begun)
 		g.cfg.Observer.Answered(a)
 	}
 }
@@ -101,7 +112,7 @@ func (g *Generator) Wanted(kind Kind) bool {
 	if s.healthy() == nil {
 		return true
 	}
-	return g.cfg.Conn.IsConnected() && !g.presence.elsewhere(time.Now(), time.Time{}, s.offered) // cut off, it hears nobody
+	return g.hears() && !g.presence.elsewhere(time.Now(), time.Time{}, s.offered) // cut off, it hears nobody
 }
 
 // Take returns n IDs of tag as leaf.segment.<tag> does, for the HTTP face in

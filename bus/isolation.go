@@ -101,6 +101,8 @@ func (r rejoining) Wait(ctx context.Context) ([]Range, error) {
 		if r.g.isolation.givenUp.Load() {
 			return nil, snowflake.ErrClosed
 		}
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
 	case <-time.After(r.g.cfg.MaxWait):
 		return nil, snowflake.ErrTimedOut
 	}

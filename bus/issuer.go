@@ -188,7 +188,8 @@ func (s *issuer) take(ctx context.Context, tag string, n int64) ([]Range, error)
 		s.g.served(a, n)
 		return ranges, nil
 	case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)):
-		return nil, err // nobody is there to be answered
+		s.g.canceled(a)
+		return nil, err
 	default:
 		return nil, s.g.refused(a, err)
 	}

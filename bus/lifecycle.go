@@ -39,7 +39,11 @@ func (g *Generator) listen() error {
 	g.segments.sick, g.snowflakes.sick = time.Now(), time.Now()
 	g.listening = time.Now()
 	g.beat(false) // the others answer with theirs
-	return g.flush()
+	if err := g.flush(); err != nil {
+		return err
+	}
+	g.presence.echoed(time.Now())
+	return nil
 }
 
 // start waits for the store and a worker, enters the queue groups, and says when requests

@@ -43,6 +43,7 @@ type presence struct {
 	mu     sync.Mutex
 	others map[string]member   // by id
 	claims map[int64]time.Time // when a worker was last heard to be held
+	echo   time.Time           // when NATS last brought back what this generator sent
 }
 
 type member struct {
@@ -63,7 +64,11 @@ func newPresence(self string) *presence {
 // hear takes in another generator's beat, and reports whether that was not
 // known. It returns none for the own and for what is no beat. clock is the own one, in Unix ms.
 func (p *presence) hear(now time.Time, clock int64, data []byte) (b beat, isNew bool) {
-	if json.Unmarshal(data, &b) != nil || b.ID == "" || b.ID == p.self {
+	if json.Unmarshal(data, &b) != nil || b.ID == "" {
+		return beat{}, false
+	}
+	if b.ID == p.self {
+		p.echoed(now)
 		return beat{}, false
 	}
 	p.mu.Lock()
@@ -85,9 +90,27 @@ func (p *presence) hear(now time.Time, clock int64, data []byte) (b beat, isNew 
 	if !known { // those that were killed had no last word: forget them now and then
 		maps.DeleteFunc(p.others, func(_ string, m member) bool { return now.Sub(m.heard) >= beatExpires })
 	}
-	ahead := append(m.ahead, clock-b.UnixMS)
+	ahead := m.ahead
+	if b.UnixMS > 0 { // an older version does not tell
+		ahead = append(ahead, clock-b.UnixMS)
+	}
 	p.others[b.ID] = member{b, now, ahead[max(0, len(ahead)-clockBeats):]}
 	return b, !known
+}
+
+// echoed notes that NATS has answered.
+func (p *presence) echoed(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.echo = now
+}
+
+// hears reports whether NATS has answered lately. A connection that hangs is
+// connected for minutes, and brings nothing of what the others say.
+func (p *presence) hears(now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return now.Sub(p.echo) < beatExpires
 }
 
 // offset is by how many ms this generator's clock is ahead of the median of the others'; false:
@@ -97,7 +120,7 @@ func (p *presence) offset(now time.Time) (ms int64, ok bool) {
 	defer p.mu.Unlock()
 	var ahead []int64
 	for _, m := range p.others {
-		if now.Sub(m.heard) < beatExpires {
+		if len(m.ahead) > 0 && now.Sub(m.heard) < beatExpires {
 			ahead = append(ahead, slices.Min(m.ahead))
 		}
 	}
@@ -105,7 +128,11 @@ func (p *presence) offset(now time.Time) (ms int64, ok bool) {
 		return 0, false
 	}
 	slices.Sort(ahead)
-	return ahead[len(ahead)/2], true
+	middle := len(ahead) / 2
+	if len(ahead)%2 == 0 {
+		return (ahead[middle-1] + ahead[middle]) / 2, true
+	}
+	return ahead[middle], true
 }
 
 // present returns the other generators that are there, by node.

@@ -143,8 +143,30 @@ func TestClockOffset(t *testing.T) {
 		beatOf("a", 0, 2)
 	}
 	want(0, 2, true)
-	beatOf("b", 3_600_000, 1) // one that is wrong does not count where there are two that are not
-	beatOf("c", 1, 1)
+	beatOf("b", -10, 0) // of two, what is in the middle
+	want(0, 6, true)
+	beatOf("b", 0, 0)
+	p.hear(start, start.UnixMilli(), encode(beat{Node: "old", ID: "old"})) // an older version tells no clock
+	want(0, 1, true)
+	beatOf("c", 3_600_000, 1) // one that is wrong does not count where there are two that are not
 	want(0, 0, true)
 	want(beatExpires, 0, false)
+}
+
+// NATS counts as there for as long as it brings back what was sent; other generators' beats do not count.
+func TestEcho(t *testing.T) {
+	p := newPresence("me")
+	start := time.Unix(1_700_000_000, 0)
+	if p.hears(start) {
+		t.Error("it counts as there from the beginning")
+	}
+	p.hear(start, 0, encode(beat{Node: "m", ID: "me"}))
+	p.hear(start.Add(beatExpires-1), 0, encode(beat{Node: "a", ID: "1"}))
+	if !p.hears(start.Add(beatExpires-1)) || p.hears(start.Add(beatExpires)) {
+		t.Error("it counts as there for another time than beats do")
+	}
+	p.echoed(start.Add(time.Minute))
+	if !p.hears(start.Add(time.Minute)) {
+		t.Error("an answer does not count")
+	}
 }

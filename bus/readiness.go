@@ -10,6 +10,7 @@ import (
 
 var (
 	errCutOff   = errors.New("the connection to NATS is lost")
+	errSilent   = errors.New("NATS does not answer")
 	errStarting = errors.New("it does not answer requests")
 )
 
@@ -43,6 +44,8 @@ func (g *Generator) Readiness() Readiness {
 		miss("bus", errCutOff)
 	case !g.serving.Load():
 		miss("bus", errStarting)
+	case !g.hears():
+		miss("bus", errSilent)
 	}
 	if why := cmp.Or(g.cfg.StoreErr(), g.segments.healthy(), g.alloc.Failing().Store); why != nil {
 		miss("store", why)

@@ -29,6 +29,8 @@ import (
 const headerSeen = "Leaf-Seen"
 
 const (
+	// echoWait is how long NATS may take to answer when it is not known whether it does.
+	echoWait       = time.Second
 	historyTimeout = 3 * time.Second
 	// historyPatience is how long a stream that cannot be read postpones
 	// refills; then they go on without that evidence.
@@ -52,9 +54,12 @@ func (g *Generator) evidence(ctx context.Context) (held func() bool, err error) 
 	life := func() uint64 { return g.cfg.Conn.Stats().Reconnects + 1 }
 	now := life()
 	// A store that is not NATS may answer while this generator hears nobody.
-	held = func() bool { return life() == now && g.cfg.Conn.IsConnected() }
+	held = func() bool { return life() == now && g.hears() }
+	if !held() && g.cfg.Conn.IsConnected() && g.cfg.Conn.FlushTimeout(echoWait) == nil {
+		g.presence.echoed(time.Now()) // it was this process that was stopped
+	}
 	if !held() {
-		return nil, errors.New("the connection to NATS is away: the refills of other generators cannot be heard")
+		return nil, errors.New("the connection to NATS is away or hangs: the refills of other generators cannot be heard")
 	}
 	h := &g.history
 	if h.complete.Load() == now {
@@ -79,6 +84,11 @@ func (g *Generator) evidence(ctx context.Context) (held func() bool, err error) 
 	}
 	h.complete.Store(now)
 	return held, nil
+}
+
+// hears reports whether the connection brings what other generators say.
+func (g *Generator) hears() bool {
+	return g.cfg.Conn.IsConnected() && g.presence.hears(time.Now())
 }
 
 // readAgain reads the history if it is not complete.

@@ -104,7 +104,7 @@ func TestMetricsOfManyTags(t *testing.T) {
 			tags[name] = true
 		}
 	}
-	if series > 300 || len(tags) != 20 || !strings.Contains(metrics, fmt.Sprintf("leaf_tags{state=\"ok\"} %d\n", used)) {
+	if series > 450 || len(tags) != 20 || !strings.Contains(metrics, fmt.Sprintf("leaf_tags{state=\"ok\"} %d\n", used)) {
 		t.Errorf("%d series, %d tags, of %d that are used", series, len(tags), used)
 	}
 }

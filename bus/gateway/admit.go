@@ -37,7 +37,11 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request) bool {
 	case s.cfg.Token == "" && s.cfg.TLS == nil && r.Host != s.addr && !isAddress(r.Host):
 		refuse(w, r, http.StatusMisdirectedRequest, "bad_host", "without --http-token and TLS only an IP address or localhost is served as host: "+
 			"a page from elsewhere could give its own name this address")
-	case s.cfg.Token != "" && !s.knows(r) && !isHealth(r.URL.Path):
+	case !s.knows(r):
+		w.Header().Set("Connection", "close") // who shows no token is not to hold on to one
+		if isHealth(r.URL.Path) {
+			return true
+		}
 		w.Header()["Www-Authenticate"] = challenge
 		refuse(w, r, http.StatusUnauthorized, "unauthorized", "the token is wanted: as a bearer token, or as the password of basic authentication")
 	case strings.HasPrefix(r.URL.Path, "/api/") && isForeign(r.Header):
@@ -78,8 +82,9 @@ func (s *Server) knows(r *http.Request) bool {
 	if s.cfg.Token == "" {
 		return true
 	}
-	shown, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if !ok {
+	scheme, shown, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		var ok bool
 		if _, shown, ok = r.BasicAuth(); !ok {
 			return false
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -115,7 +116,7 @@ func (f *feed) hear(e bus.Event) {
 	shown := show(e)
 	f.mu.Lock()
 	// While the stream is away an event is told again and again.
-	if !slices.ContainsFunc(f.events, func(known event) bool { return known.ID == shown.ID }) {
+	if !f.knowsLocked(shown.ID) {
 		if len(f.events) == maxShown {
 			f.events = f.events[:copy(f.events, f.events[1:])]
 		}
@@ -123,6 +124,15 @@ func (f *feed) hear(e bus.Event) {
 	}
 	f.mu.Unlock()
 	f.note(e)
+}
+
+func (f *feed) knowsLocked(id string) bool {
+	for i := range f.events { // by index: events are large
+		if f.events[i].ID == id {
+			return true
+		}
+	}
+	return false
 }
 
 // note takes in an alert, or the end of one; it may come twice, and late.
@@ -151,16 +161,21 @@ func (f *feed) note(e bus.Event) {
 	f.alerts[about] = &notice{event: shown}
 }
 
-// forgetLocked forgets an alert: the first of those that are over, or else of all.
+// forgetLocked forgets a tenth of the alerts, so that it is not needed with each: those that
+// are over first, and of them, and of the others, the oldest.
 func (f *feed) forgetLocked() {
-	var first episode
-	var oldest *notice
-	for about, n := range f.alerts {
-		if oldest == nil || n.sooner(oldest) {
-			first, oldest = about, n
+	all := slices.SortedFunc(maps.Keys(f.alerts), func(x, y episode) int {
+		switch {
+		case f.alerts[x].sooner(f.alerts[y]):
+			return -1
+		case f.alerts[y].sooner(f.alerts[x]):
+			return 1
 		}
+		return 0
+	})
+	for _, about := range all[:maxAlerts/10] {
+		delete(f.alerts, about)
 	}
-	delete(f.alerts, first)
 }
 
 // sooner reports whether n is less worth to be remembered than other.

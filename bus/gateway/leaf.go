@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
@@ -79,7 +80,7 @@ func parseCount(query string) (n int64, given bool, err error) {
 		return 1, false, nil
 	}
 	values, err := url.ParseQuery(query)
-	if err != nil {
+	if err != nil && strings.Contains(query, "count") { // it may be what cannot be read
 		return 0, false, badCount(query)
 	}
 	counts, given := values["count"]

@@ -26,7 +26,7 @@ var (
 // refusals are the reasons why requests for IDs are refused.
 var refusals = []bus.Reason{
 	bus.BadRequest, bus.BadTag, bus.UnknownTag, bus.BatchTooLarge, bus.Overloaded, bus.Internal, bus.StoreUnavailable,
-	bus.StoreRegressed, bus.ClockBackwards, bus.NoWorkerID, bus.Draining, bus.TimedOut, bus.Exhausted,
+	bus.StoreRegressed, bus.ClockBackwards, bus.NoWorkerID, bus.Draining, bus.TimedOut, bus.Exhausted, bus.Canceled,
 }
 
 // Metrics are what a generator measures for Prometheus. It is the generator's
@@ -127,7 +127,7 @@ func (m *Metrics) Told(severity, what string) { m.events.WithLabelValues(severit
 
 // handler serves the metrics, and with them the state of g. One generator has them.
 func (m *Metrics) handler(g Generator) http.Handler {
-	m.registry.MustRegister(stateCollector{g})
+	m.registry.MustRegister(stateCollector{newShared(g.State)})
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		MaxRequestsInFlight: 4,
 		Timeout:             viewTimeout,

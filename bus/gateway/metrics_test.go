@@ -79,7 +79,7 @@ func TestMetrics(t *testing.T) {
 	}
 	// What is not there has no series, rather than one that says something else.
 	g.state.Worker, g.state.Clock.OffsetMS = nil, nil
-	for _, line := range metrics(t, s) {
+	for _, line := range metrics(t, serve(t, g)) {
 		if strings.HasPrefix(line, "leaf_worker_") || strings.HasPrefix(line, "leaf_clock_") {
 			t.Errorf("without a worker and other generators: %s", line)
 		}

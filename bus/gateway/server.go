@@ -27,9 +27,15 @@ type limits struct {
 	read   time.Duration // for all of it
 	write  time.Duration // for the answer, the longest wait for IDs (a minute) included
 	idle   time.Duration // of a connection, between two requests
+	// refusing is how long, after the DrainTimeout, the generator may take to refuse what still
+	// waits: it first leaves the bus, which may hang.
+	refusing time.Duration
 }
 
-var defaultLimits = limits{conns: 4096, header: 5 * time.Second, read: 10 * time.Second, write: 90 * time.Second, idle: 2 * time.Minute}
+var defaultLimits = limits{
+	conns: 4096, header: 5 * time.Second, read: 10 * time.Second, write: 90 * time.Second, idle: 2 * time.Minute,
+	refusing: 8 * time.Second,
+}
 
 // Generator is what gives the IDs: a [bus.Generator].
 type Generator interface {
@@ -110,7 +116,9 @@ func (s *Server) Run(ctx context.Context) error {
 	}()
 	defer func() { cancel(); <-following }()
 
+	var unused unused
 	server := &http.Server{
+		ConnState:         unused.note,
 		Handler:           s,
 		TLSConfig:         s.cfg.TLS,
 		ReadHeaderTimeout: s.limits.header,
@@ -134,8 +142,9 @@ func (s *Server) Run(ctx context.Context) error {
 		return err
 	case <-ctx.Done():
 	}
-	late, stop := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.DrainTimeout)
+	late, stop := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.DrainTimeout+s.limits.refusing)
 	defer stop()
+	server.RegisterOnShutdown(unused.close)
 	if err := server.Shutdown(late); err != nil {
 		s.cfg.Log.Warn("requests over HTTP are cut off", "error", err)
 		_ = server.Close() // of what is closed already

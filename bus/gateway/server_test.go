@@ -175,7 +175,7 @@ func TestStop(t *testing.T) {
 	g := &slow{generator{initialised: true}, make(chan struct{}), make(chan struct{})}
 	s := serve(t, g, func(c *Config) { c.Listener, c.DrainTimeout = listen(t), longest })
 	url, stop := run(t, s)
-	waiting, idle := dial(t, url), dial(t, url)
+	waiting, idle, unused := dial(t, url), dial(t, url), dial(t, url)
 	if status, _ := ask(t, idle, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"); status != 200 {
 		t.Fatal(status)
 	}
@@ -186,6 +186,7 @@ func TestStop(t *testing.T) {
 	stopped := make(chan error, 1)
 	go func() { stopped <- stop() }()
 	wantClosed(t, idle, "nothing is under way")
+	wantClosed(t, unused, "nothing came")
 	if c, err := net.Dial("tcp", strings.TrimPrefix(url, "http://")); err == nil {
 		c.Close()
 		t.Error("a new connection was taken")
@@ -208,6 +209,7 @@ func TestStopInTheEnd(t *testing.T) {
 	t.Parallel()
 	g := &slow{generator{initialised: true}, make(chan struct{}), make(chan struct{})}
 	s := serve(t, g, func(c *Config) { c.Listener, c.DrainTimeout = listen(t), time.Millisecond })
+	s.limits.refusing = time.Millisecond
 	url, stop := run(t, s)
 	waiting := dial(t, url)
 	if _, err := io.WriteString(waiting, oneID); err != nil {

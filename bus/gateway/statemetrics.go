@@ -13,7 +13,7 @@ import (
 var missable = []string{"bus", "store", "worker", "clock", "draining"}
 
 // stateCollector makes metrics of what the generator's state is when it is asked.
-type stateCollector struct{ g Generator }
+type stateCollector struct{ state *shared[bus.State] }
 
 func describe(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("leaf_"+name, help, labels, nil)
@@ -53,7 +53,7 @@ func (c stateCollector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements [prometheus.Collector].
 func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
-	s := c.g.State()
+	s := c.state.get()
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}

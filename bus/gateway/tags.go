@@ -45,20 +45,46 @@ func (v *views) tags(ctx context.Context, r *http.Request) (any, error) {
 		return nil, &bus.Error{Code: http.StatusBadRequest, Reason: bus.BadRequest, Message: "limit is not from 1 to " + strconv.Itoa(maxPage)}
 	}
 	req := bus.PageRequest{Contains: r.FormValue("q"), After: r.FormValue("after"), Limit: limit}
-	var stored bus.TagsPage
+	var stored storedPage
 	var held []bus.BuffersPage
-	var errStored, errHeld error
+	var errHeld error
 	var both sync.WaitGroup
-	both.Go(func() { stored, errStored = v.c.Tags(ctx, req) })
+	both.Go(func() { stored = v.stored(req).get() })
 	both.Go(func() { held, errHeld = v.c.Buffers(ctx, req) })
 	both.Wait()
-	view := merge(stored, held, limit)
-	for _, err := range []error{errStored, errHeld} {
+	view := merge(stored.TagsPage, held, limit)
+	for _, err := range []error{stored.err, errHeld} {
 		if err != nil && view.Problem == "" {
 			view.Problem = message(err)
 		}
 	}
 	return view, nil
+}
+
+// storedPage is a page of what the store has.
+type storedPage struct {
+	bus.TagsPage
+	err error
+}
+
+// stored returns a page that viewers share: of a store with many tags it takes long.
+func (v *views) stored(req bus.PageRequest) *shared[storedPage] {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	page := v.pages[req]
+	if page == nil {
+		if len(v.pages) >= maxPages {
+			clear(v.pages)
+		}
+		page = newShared(func() storedPage {
+			ctx, cancel := context.WithTimeout(context.Background(), viewTimeout)
+			defer cancel()
+			stored, err := v.c.Tags(ctx, req)
+			return storedPage{stored, err}
+		})
+		v.pages[req] = page
+	}
+	return page
 }
 
 // merge makes one page of what the store has and what generators hold: up to limit

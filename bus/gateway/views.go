@@ -1,10 +1,12 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
@@ -13,11 +15,10 @@ import (
 const (
 	// viewTimeout bounds the questions to the bus for one view.
 	viewTimeout = 5 * time.Second
-	// fresh is for how long an answer is shown to others too: however many look,
-	// the generators are asked once a second.
-	fresh = time.Second
-	// maxSearches is how many searches are under way at a time.
-	maxSearches = 8
+	// maxSearches is how many questions for lists are under way at a time; others wait.
+	maxSearches = 2
+	// maxPages is how many pages are remembered.
+	maxPages = 100
 	// defaultPage and maxPage are the tags of a page.
 	defaultPage = 50
 	maxPage     = 200
@@ -31,10 +32,13 @@ type views struct {
 	overview *shared[overview]
 	latest   *shared[feedView]
 	searches chan struct{} // taken by each of them
+
+	mu    sync.Mutex
+	pages map[bus.PageRequest]*shared[storedPage]
 }
 
 func newViews(cfg Config) *views {
-	v := &views{g: cfg.Generator, c: cfg.Client, feed: newFeed(cfg.Client), searches: make(chan struct{}, maxSearches)}
+	v := &views{g: cfg.Generator, c: cfg.Client, feed: newFeed(cfg.Client), searches: make(chan struct{}, maxSearches), pages: make(map[bus.PageRequest]*shared[storedPage])}
 	v.overview, v.latest = newShared(v.lookAround), newShared(v.feed.view)
 	return v
 }
@@ -49,15 +53,15 @@ func (v *views) register(mux *http.ServeMux) {
 // bounded bounds how many questions to the bus viewers have under way, and how long each takes.
 func (v *views) bounded(f func(ctx context.Context, r *http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), viewTimeout)
+		defer cancel()
 		select {
 		case v.searches <- struct{}{}:
 			defer func() { <-v.searches }()
-		default:
+		case <-ctx.Done():
 			refuse(w, r, http.StatusTooManyRequests, string(bus.Overloaded), "too many look at once: try again")
 			return
 		}
-		ctx, cancel := context.WithTimeout(r.Context(), viewTimeout)
-		defer cancel()
 		body, err := f(ctx, r)
 		if e, ok := errors.AsType[*bus.Error](err); ok {
 			refuse(w, r, e.Code, string(e.Reason), e.Message)
@@ -96,7 +100,7 @@ func (v *views) lookAround() overview {
 
 // workers answers with a page of the workers.
 func (v *views) workers(ctx context.Context, r *http.Request) (any, error) {
-	from, err := strconv.ParseInt(orZero(r.FormValue("from")), 10, 64)
+	from, err := strconv.ParseInt(cmp.Or(r.FormValue("from"), "0"), 10, 64)
 	if err != nil || from < 0 {
 		return nil, &bus.Error{Code: http.StatusBadRequest, Reason: bus.BadRequest, Message: "from is no worker"}
 	}
@@ -112,36 +116,4 @@ func (v *views) workers(ctx context.Context, r *http.Request) (any, error) {
 		view.Workers = []bus.Worker{}
 	}
 	return view, nil
-}
-
-func orZero(text string) string {
-	if text == "" {
-		return "0"
-	}
-	return text
-}
-
-// shared is an answer that viewers share while it is fresh. Its methods are safe for
-// concurrent use.
-type shared[T any] struct {
-	ask  func() T
-	turn chan struct{} // taken by who asks, and looks: the others wait for the same
-
-	// Guarded by turn.
-	value T
-	asked time.Time
-}
-
-func newShared[T any](ask func() T) *shared[T] {
-	return &shared[T]{ask: ask, turn: make(chan struct{}, 1)}
-}
-
-func (s *shared[T]) get() T {
-	s.turn <- struct{}{}
-	defer func() { <-s.turn }()
-	if time.Since(s.asked) >= fresh {
-		s.value = s.ask()
-		s.asked = time.Now()
-	}
-	return s.value
 }

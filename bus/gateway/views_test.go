@@ -1,8 +1,11 @@
 package gateway
 
 import (
+	"context"
 	"encoding/json"
+	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -92,7 +95,7 @@ func TestViews(t *testing.T) {
 	}
 
 	nc.Close()
-	s.views.overview.asked = time.Time{}
+	s.views.overview.until = time.Time{}
 	if o := read[overview](t, s, "/dashboard/overview"); nodes(o) != "test " || !strings.Contains(o.Problem, "closed") {
 		t.Errorf("without NATS: %+v", o)
 	}
@@ -104,29 +107,56 @@ func TestViews(t *testing.T) {
 	}
 }
 
-// More who search at once than that are told so, and hold up nothing.
+// Who searches while others do waits for its turn.
 func TestSearchesAreBounded(t *testing.T) {
 	t.Parallel()
 	s := serve(t, &generator{})
 	for range maxSearches {
 		s.views.searches <- struct{}{}
 	}
-	if w := get(s, "/dashboard/tags"); w.Code != 429 || unmarshal[failure](t, w.Body).Exception != "overloaded" {
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	if w := get(s, "/dashboard/tags", func(r *http.Request) { *r = *r.WithContext(gone) }); w.Code != 429 || unmarshal[failure](t, w.Body).Exception != "overloaded" {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
+	answered := make(chan int)
+	go func() { answered <- get(s, "/dashboard/tags").Code }()
+	select {
+	case code := <-answered:
+		t.Errorf("%d before its turn", code)
+	case <-time.After(50 * time.Millisecond):
+	}
 	<-s.views.searches
-	if w := get(s, "/dashboard/tags"); w.Code != 200 || len(s.views.searches) != maxSearches-1 {
-		t.Errorf("%d, %d are under way", w.Code, len(s.views.searches))
+	if code := <-answered; code != 200 || len(s.views.searches) != maxSearches-1 {
+		t.Errorf("%d, %d are under way", code, len(s.views.searches))
 	}
 }
 
-// However many ask at a time, and how often: one question a second.
+// A store with many tags takes long to list: viewers of one page share it.
+func TestSharedPages(t *testing.T) {
+	t.Parallel()
+	v := newViews(Config{})
+	order := v.stored(bus.PageRequest{Contains: "order"})
+	if v.stored(bus.PageRequest{Contains: "order"}) != order || v.stored(bus.PageRequest{Contains: "order", After: "a"}) == order {
+		t.Error("pages are shared that are not the same, or not shared that are")
+	}
+	for i := range 3 * maxPages {
+		v.stored(bus.PageRequest{Contains: strconv.Itoa(i)})
+		if len(v.pages) > maxPages {
+			t.Fatalf("%d pages are kept", len(v.pages))
+		}
+	}
+}
+
+// However many ask at a time, and how often: one question a second, or in the time that
+// twenty like it take.
 func TestSharedAnswers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
+		takes := fresh / 100
 		s := newShared(func() int64 {
-			time.Sleep(fresh / 2)
+			time.Sleep(takes)
 			return asked.Add(1)
 		})
 		for range 50 {
@@ -136,14 +166,19 @@ func TestSharedAnswers(t *testing.T) {
 				}
 			}()
 		}
-		time.Sleep(fresh) // half of it after the answer
-		if got := s.get(); got != 1 {
-			t.Errorf("answer %d", got)
+		want := func(after time.Duration, answer int64) {
+			t.Helper()
+			time.Sleep(after)
+			if got := s.get(); got != answer {
+				t.Errorf("answer %d, want %d", got, answer)
+			}
 		}
-		time.Sleep(fresh / 2)
-		if got := s.get(); got != 2 {
-			t.Errorf("answer %d after a second", got)
-		}
+		want(takes, 1)
+		want(fresh-1, 1)
+		takes = time.Second
+		want(1, 2)
+		want(costly*takes-1, 2)
+		want(1, 3)
 		synctest.Wait()
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/pflag"
 )
@@ -27,6 +28,9 @@ func (f *httpFlags) register(fs *pflag.FlagSet) {
 func (f *httpFlags) check() error {
 	if (f.tlsCert == "") != (f.tlsKey == "") {
 		return usagef("--http-tlscert and --http-tlskey go together: give both")
+	}
+	if strings.ContainsFunc(f.token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return usagef("--http-token: no header can carry it: want ASCII without white space")
 	}
 	if f.addr == "" {
 		return nil
@@ -71,4 +75,37 @@ func (f *httpFlags) listen() (net.Listener, *tls.Config, error) {
 		return nil, nil, fmt.Errorf("--http: %w", err)
 	}
 	return listener, secure, nil
+}
+
+// httpAdvice is for whoever finds the address of the HTTP face in use: the same command, with
+// another address. What is secret in it is left out.
+func httpAdvice(fs *pflag.FlagSet) string {
+	command := "  leaf serve"
+	fs.VisitAll(func(f *pflag.Flag) {
+		if !f.Changed || f.Annotations[noteSource] != nil || f.Name == "http" { // or it is not on the command line
+			return
+		}
+		values := []string{f.Value.String()}
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			values = list.GetSlice()
+		}
+		for _, value := range values {
+			if isSecret(f) && (f.Name != "server" || strings.Contains(value, "@")) {
+				value = "..."
+			}
+			command += " --" + f.Name + "=" + quoted(value)
+		}
+	})
+	return "Serve HTTP elsewhere, here at any free port:\n" + command + " --http=127.0.0.1:0\nor not at all:\n" + command + " --http=''"
+}
+
+// quoted is a word of a shell's command.
+func quoted(word string) string {
+	plain := func(r rune) bool {
+		return r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || strings.ContainsRune("_-./:=,@", r)
+	}
+	if word != "" && !strings.ContainsFunc(word, func(r rune) bool { return !plain(r) }) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }

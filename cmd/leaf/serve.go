@@ -180,7 +180,7 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	listener, secure, err := f.http.listen()
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("%w\n%s", err, f.httpAdvice(mode, nc))
+		return fmt.Errorf("%w\n%s", err, httpAdvice(cmd.Flags()))
 	case err != nil:
 		return err
 	case listener != nil:
@@ -376,17 +376,6 @@ func (f *serveFlags) advice() string {
 	own := "--data-dir " + f.dataDir + "-2 --http ''"
 	return "Is a generator running there? Join it:\n  leaf serve -s nats://" + there + " " + own +
 		"\nor listen elsewhere:\n  leaf serve --listen 127.0.0.1:0 " + own
-}
-
-// httpAdvice is for whoever finds the address of the HTTP face in use.
-func (f *serveFlags) httpAdvice(mode string, nc *nats.Conn) string {
-	serve := "  leaf serve --data-dir " + f.dataDir
-	if mode == modeJoined {
-		serve += " -s " + nc.ConnectedUrlRedacted()
-	} else if f.listen != "" {
-		serve += " --listen " + f.listen
-	}
-	return "Serve HTTP elsewhere, here at any free port:\n" + serve + " --http 127.0.0.1:0\nor not at all:\n" + serve + " --http ''"
 }
 
 // dial connects the generator, for as long as it runs.
