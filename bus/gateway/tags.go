@@ -76,7 +76,7 @@ func (v *views) stored(req bus.PageRequest) *shared[storedPage] {
 		if len(v.pages) >= maxPages {
 			clear(v.pages)
 		}
-		page = newShared(func() storedPage {
+		page = newCostly(func() storedPage {
 			ctx, cancel := context.WithTimeout(context.Background(), viewTimeout)
 			defer cancel()
 			stored, err := v.c.Tags(ctx, req)

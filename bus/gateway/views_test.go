@@ -148,14 +148,14 @@ func TestSharedPages(t *testing.T) {
 	}
 }
 
-// However many ask at a time, and how often: one question a second, or in the time that
-// twenty like it take.
+// However many ask at a time, and how often: one question a second, of a costly one
+// in the time that twenty like it take.
 func TestSharedAnswers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
 		takes := fresh / 100
-		s := newShared(func() int64 {
+		s := newCostly(func() int64 {
 			time.Sleep(takes)
 			return asked.Add(1)
 		})
@@ -175,10 +175,17 @@ func TestSharedAnswers(t *testing.T) {
 		}
 		want(takes, 1)
 		want(fresh-1, 1)
-		takes = time.Second
+		takes = fresh / 10
 		want(1, 2)
 		want(costly*takes-1, 2)
+		takes = time.Minute // as if nobody answered
 		want(1, 3)
+		want(staleness-1, 3)
+		want(1, 4)
+		s.costly, takes = false, fresh/2
+		want(staleness, 5)
+		want(fresh-1, 5)
+		want(1, 6)
 		synctest.Wait()
 	})
 }
