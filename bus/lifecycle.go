@@ -128,6 +128,9 @@ func (g *Generator) attend(ctx context.Context, refused <-chan error, status <-c
 			}
 			g.segments.stepAside(now)
 			g.snowflakes.stepAside(now)
+		case <-g.presence.turned: // one that can serve may be leaving: do not wait for the next look
+			g.segments.stepAside(time.Now())
+			g.snowflakes.stepAside(time.Now())
 		case <-g.news:
 			g.beat(false)
 		}

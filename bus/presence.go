@@ -39,6 +39,8 @@ type beat struct {
 // time and are safe for concurrent use.
 type presence struct {
 	self string // id of this run
+	// turned can be read when what another generator can answer has changed.
+	turned chan struct{}
 
 	mu     sync.Mutex
 	others map[string]member   // by id
@@ -58,7 +60,7 @@ type member struct {
 const clockBeats = 5
 
 func newPresence(self string) *presence {
-	return &presence{self: self, others: make(map[string]member), claims: make(map[int64]time.Time)}
+	return &presence{self: self, turned: make(chan struct{}, 1), others: make(map[string]member), claims: make(map[int64]time.Time)}
 }
 
 // hear takes in another generator's beat, and reports whether that was not
@@ -73,6 +75,12 @@ func (p *presence) hear(now time.Time, clock int64, data []byte) (b beat, isNew 
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if was := p.others[b.ID]; was.Segment != b.Segment || was.Snowflake != b.Snowflake || b.Gone {
+		select {
+		case p.turned <- struct{}{}:
+		default:
+		}
+	}
 	if b.Gone {
 		if worker := p.others[b.ID].Worker; worker != nil { // given up in order
 			delete(p.claims, *worker)

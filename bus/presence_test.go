@@ -170,3 +170,34 @@ func TestEcho(t *testing.T) {
 		t.Error("an answer does not count")
 	}
 }
+
+// Who has stepped aside learns at once that the others' abilities have changed, and not of each beat.
+func TestTurned(t *testing.T) {
+	p := newPresence("me")
+	now := time.Unix(1_700_000_000, 0)
+	for i, c := range []struct {
+		beat   beat
+		turned bool
+	}{
+		{beat{Node: "a", ID: "1"}, false},
+		{beat{Node: "a", ID: "1", Segment: true}, true},
+		{beat{Node: "a", ID: "1", Segment: true}, false},
+		{beat{Node: "b", ID: "2", Snowflake: true}, true},
+		{beat{Node: "a", ID: "1", Segment: true, Snowflake: true}, true},
+		{beat{Node: "me", ID: "me", Segment: true}, false},
+		{beat{Node: "a", ID: "1", Segment: true}, true},
+		{beat{Node: "a", ID: "1", Gone: true}, true},
+	} {
+		p.hear(now, 0, encode(c.beat))
+		select {
+		case <-p.turned:
+			if !c.turned {
+				t.Errorf("beat %d changes nothing", i)
+			}
+		default:
+			if c.turned {
+				t.Errorf("beat %d changes what can be answered", i)
+			}
+		}
+	}
+}
