@@ -111,11 +111,13 @@ type Generator struct {
 	unjoined  atomic.Pointer[error]    // why not
 	rival     chan error               // why another installation's generator ends this one
 	listening time.Time                // since when the others are heard
-	history   history
-	prepared  atomic.Bool           // the store is open, and the tags of the start are made
-	unready   atomic.Pointer[error] // why not, as far as is known
-	serving   atomic.Bool           // its subscriptions are confirmed, and it has not failed
-	draining  atomic.Bool
+	// storeFails is what the log says of the store; owned by Run.
+	storeFails bool
+	history    history
+	prepared   atomic.Bool           // the store is open, and the tags of the start are made
+	unready    atomic.Pointer[error] // why not, as far as is known
+	serving    atomic.Bool           // its subscriptions are confirmed, and it has not failed
+	draining   atomic.Bool
 
 	life       context.Context // of tasks
 	tasks      tasks           // of endpoints

@@ -123,6 +123,7 @@ func (g *Generator) attend(ctx context.Context, refused <-chan error, status <-c
 		case <-beats.C:
 			g.beat(false)
 		case now := <-looks.C:
+			g.tellStore()
 			if err := g.cfg.StoreErr(); errors.Is(err, allocator.ErrRefused) {
 				return err
 			}
@@ -134,6 +135,19 @@ func (g *Generator) attend(ctx context.Context, refused <-chan error, status <-c
 		case <-g.news:
 			g.beat(false)
 		}
+	}
+}
+
+// tellStore logs when refills begin to fail, and when none fails any more: events tell
+// of each tag, and a log for people of the store.
+func (g *Generator) tellStore() {
+	switch f := g.alloc.Failing(); {
+	case f.Store != nil && !g.storeFails:
+		g.storeFails = true
+		g.log.Warn("refills fail; IDs go on from memory", "error", f.Store, "tags", f.Tags)
+	case f.Store == nil && g.storeFails:
+		g.storeFails = false
+		g.log.Info("refills succeed again")
 	}
 }
 

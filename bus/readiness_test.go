@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -108,4 +110,46 @@ func TestWanted(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(true, false)
+}
+
+// The log says once that the store fails, however many tags and attempts that takes, and once that it works.
+func TestLogOfTheStore(t *testing.T) {
+	s := newServer(t)
+	var log lines
+	store := &switched{Store: memory(t, "order", "other")}
+	g := start(t, s, "a", store, func(c *bus.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	for range 2 {
+		before := log.count("refills succeed again")
+		store.away.Store(true)
+		for _, tag := range []string{"order", "other", "order"} {
+			if _, err := g.Take(t.Context(), tag, 1000); err == nil {
+				t.Fatal("there were IDs")
+			}
+		}
+		eventually(t, "it is told", func() bool { return log.count("refills fail; IDs go on from memory") == before+1 })
+		store.away.Store(false)
+		eventually(t, "the end is told", func() bool { return log.count("refills succeed again") == before+1 })
+	}
+	if n := log.count("refills fail; IDs go on from memory"); n != 2 {
+		t.Errorf("told %d times of two outages", n)
+	}
+}
+
+// lines is a log.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// count is how many lines have a text.
+func (l *lines) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), text)
 }

@@ -24,9 +24,9 @@ func TestHealth(t *testing.T) {
 	g := serve(t, t.TempDir(), "-s", server.ClientURL(), "--mysql", through(t, dsn, db.Addr()), "--tag", "order:100000", "--http", "127.0.0.1:0", "--tag-refresh", "1s")
 	nc := connect(t, server.ClientURL())
 
-	ready := func(path string) (int, bus.Readiness) {
+	ready := func() (int, bus.Readiness) {
 		t.Helper()
-		p := fetch(t, "GET", g.http+path)
+		p := fetch(t, "GET", g.http+"/readyz")
 		var r bus.Readiness
 		must(t, json.Unmarshal([]byte(p.body), &r))
 		return p.status, r
@@ -34,12 +34,12 @@ func TestHealth(t *testing.T) {
 	want := func(status, segment, snowflake int, missing string) {
 		t.Helper()
 		eventually(t, fmt.Sprintf("status %d, missing %q", status, missing), func() bool {
-			is, r := ready("/readyz")
+			is, r := ready()
 			return is == status && r.Ready == (status == 200) && strings.Join(r.Missing, " ") == missing && len(r.Reasons) == len(r.Missing)
 		})
 		for path, status := range map[string]int{"/readyz/segment": segment, "/readyz/snowflake": snowflake} {
-			if is, r := ready(path); is != status {
-				t.Errorf("%s: %d, want %d: %+v", path, is, status, r)
+			if p := fetch(t, "GET", g.http+path); p.status != status || strings.Contains(p.body, `"wanted":true`) != (status == 200) {
+				t.Errorf("%s: %d, want %d: %s", path, p.status, status, p.body)
 			}
 		}
 		if p := fetch(t, "GET", g.http+"/healthz"); p.status != 200 || p.body != "ok" {
@@ -63,12 +63,19 @@ func TestHealth(t *testing.T) {
 	if p := fetch(t, "GET", g.http+"/api/segment/get/order"); p.status != 200 {
 		t.Errorf("from memory: %+v", p)
 	}
+	// That the store cannot be asked does not mean that it has no such tag.
+	if p := fetch(t, "GET", g.http+"/dashboard/tags"); !strings.Contains(p.body, `"tag":"order","stored":false,"unknown":true`) || strings.Contains(p.body, `"problem":""}`) {
+		t.Errorf("the tags are %+v", p)
+	}
 	db.Refuse(false)
 	want(200, 200, 200, "")
 
 	// Cut off, its worker may have become another's: no snowflakes until it has looked.
 	server.Close()
 	want(503, 200, 503, "bus worker")
+	eventually(t, "the page to say that nothing is heard", func() bool {
+		return strings.Contains(fetch(t, "GET", g.http+"/dashboard/feed").body, `"problem":"What happens is not heard`)
+	})
 	if p := fetch(t, "GET", g.http+"/api/segment/get/order"); p.status != 200 {
 		t.Errorf("from memory: %+v", p)
 	}

@@ -43,7 +43,7 @@ func (s ids) answer(w http.ResponseWriter, r *http.Request, kind bus.Kind, key s
 	count, batch, err := parseCount(r.URL.RawQuery)
 	if err != nil {
 		s.m.Answered(bus.Answer{Kind: kind, Face: bus.HTTP, Reason: bus.BadRequest}) // the generator never sees it
-		refuse(w, r, http.StatusBadRequest, string(bus.BadRequest), message(err))
+		refuseAs(w, r, err, result)
 		return
 	}
 	if r.Method == http.MethodHead { // who asks for no body gets no ID
@@ -87,18 +87,18 @@ func parseCount(query string) (n int64, given bool, err error) {
 	if !given {
 		return 1, false, nil
 	}
-	if len(counts) > 1 || counts[0] == "" { // empty is one over NATS, and here a mistake
-		return 0, true, badCount(counts...)
+	if len(counts) > 1 {
+		return 0, true, badCount(strings.Join(counts, " and "))
 	}
 	req, err := bus.ParseRequest([]byte(counts[0]))
-	if err != nil || req.JSON {
-		return 0, true, badCount(counts...)
+	if err != nil || req.JSON || counts[0] == "" { // empty is one over NATS, and here a mistake
+		return 0, true, badCount(counts[0])
 	}
 	return req.Count, true, nil
 }
 
-func badCount(values ...string) error {
-	return &bus.Error{Code: http.StatusBadRequest, Reason: bus.BadRequest, Message: "count is " + strconv.QuoteToASCII(values[0]) + ", not one whole number from 1"}
+func badCount(value string) error {
+	return &bus.Error{Code: http.StatusBadRequest, Reason: bus.BadRequest, Message: "count is " + strconv.QuoteToASCII(value) + ", not one whole number from 1"}
 }
 
 // decode answers /decodeSnowflakeId?snowflakeId=N.

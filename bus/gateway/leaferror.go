@@ -60,13 +60,13 @@ func refuseAs(w http.ResponseWriter, r *http.Request, err error, result func(bus
 	if !ok { // the caller has gone
 		panic(http.ErrAbortHandler)
 	}
+	h := w.Header()
+	h.Set("Leaf-Error-Reason", string(e.Reason))
+	h.Set("Leaf-Error", e.Message)
 	if e.Reason == bus.BatchTooLarge || e.Reason == bus.BadRequest {
 		refuse(w, r, e.Code, string(e.Reason), e.Message)
 		return
 	}
-	h := w.Header()
-	h.Set("Leaf-Error-Reason", string(e.Reason))
-	h.Set("Leaf-Error", e.Message)
 	if e.RetryAfter > 0 {
 		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
 	}

@@ -81,9 +81,9 @@ func New(cfg Config) *Server {
 	s := &Server{cfg: cfg, addr: cfg.Listener.Addr().String(), limits: defaultLimits, ids: ids{cfg.Generator, cfg.Metrics}, views: newViews(cfg)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", healthz)
-	mux.HandleFunc("/readyz", s.readyz(func(r bus.Readiness) bool { return r.Ready }))
+	mux.HandleFunc("/readyz", s.readyz)
 	for _, kind := range []bus.Kind{bus.SegmentKind, bus.SnowflakeKind} {
-		mux.HandleFunc("/readyz/"+kind.String(), s.readyz(func(bus.Readiness) bool { return cfg.Generator.Wanted(kind) }))
+		mux.HandleFunc("/readyz/"+kind.String(), s.wanted(kind))
 	}
 	mux.Handle("/metrics", cfg.Metrics.handler(cfg.Generator))
 	mux.HandleFunc("/decodeSnowflakeId", s.decode)

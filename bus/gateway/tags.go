@@ -16,7 +16,8 @@ import (
 // tagView is a tag as the store has it, and what generators have of it in memory.
 type tagView struct {
 	Tag         string       `json:"tag"`
-	Stored      bool         `json:"stored"` // and so what follows is known
+	Stored      bool         `json:"stored"`            // and so what follows is known
+	Unknown     bool         `json:"unknown,omitempty"` // whether it is stored: the store cannot be asked
 	MaxID       bus.ID       `json:"max_id,omitempty"`
 	Step        int64        `json:"step,omitempty"`
 	Description string       `json:"description,omitempty"`
@@ -53,6 +54,9 @@ func (v *views) tags(ctx context.Context, r *http.Request) (any, error) {
 	both.Go(func() { held, errHeld = v.c.Buffers(ctx, req) })
 	both.Wait()
 	view := merge(stored.TagsPage, held, limit)
+	for i := range view.Tags {
+		view.Tags[i].Unknown = stored.err != nil
+	}
 	for _, err := range []error{stored.err, errHeld} {
 		if err != nil && view.Problem == "" {
 			view.Problem = message(err)

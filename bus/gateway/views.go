@@ -39,7 +39,7 @@ type views struct {
 
 func newViews(cfg Config) *views {
 	v := &views{g: cfg.Generator, c: cfg.Client, feed: newFeed(cfg.Client), searches: make(chan struct{}, maxSearches), pages: make(map[bus.PageRequest]*shared[storedPage])}
-	v.overview, v.latest = newShared(v.lookAround), newShared(v.feed.view)
+	v.overview, v.latest = newShared(v.lookAround), newShared(v.told)
 	return v
 }
 
@@ -96,6 +96,15 @@ func (v *views) lookAround() overview {
 	}
 	o.Nodes = append(o.Nodes, own)
 	return o
+}
+
+// told is what was told of late, and why more may not be heard.
+func (v *views) told() feedView {
+	view := v.feed.view()
+	if why := v.g.Readiness().Reasons["bus"]; why != "" {
+		view.Problem = "What happens is not heard: " + why
+	}
+	return view
 }
 
 // workers answers with a page of the workers.

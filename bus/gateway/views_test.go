@@ -69,6 +69,9 @@ func TestViews(t *testing.T) {
 	if again := read[overview](t, s, "/dashboard/overview"); again.UnixMS != o.UnixMS {
 		t.Error("the generators were asked again at once")
 	}
+	if s.views.overview.costly || s.views.latest.costly {
+		t.Error("what moves is shown for longer than a second, as asking takes half of one")
+	}
 	v := read[tagsView](t, s, "/dashboard/tags?q=der")
 	if len(v.Tags) != 2 || v.Problem != "" || v.Next != "" {
 		t.Fatalf("%+v", v)

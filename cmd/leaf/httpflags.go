@@ -70,7 +70,11 @@ func (f *httpFlags) listen() (net.Listener, *tls.Config, error) {
 		}
 		secure = &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2", "http/1.1"}}
 	}
-	listener, err := net.Listen("tcp", f.addr)
+	network := "tcp"
+	if host, _, err := net.SplitHostPort(f.addr); err == nil && net.ParseIP(host).To4() != nil {
+		network = "tcp4" // else 0.0.0.0 would be [::] too
+	}
+	listener, err := net.Listen(network, f.addr)
 	if err != nil {
 		return nil, nil, fmt.Errorf("--http: %w", err)
 	}

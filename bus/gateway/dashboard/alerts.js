@@ -37,7 +37,7 @@ export class Alerts {
     this.#announced = new Set(alerts.map((alert) => alert.id));
     const fresh = before ? alerts.filter((alert) => !alert.over && !before.has(alert.id)) : [];
     if (fresh.length > 0) announce(fresh.map((alert) => `Alert: ${title(alert)}, ${sentence(alert)}`).join(". "));
-    else if (!before && lasting > 0) announce(`${counted(lasting, "alert")} lasting`);
+    else if (!before && lasting > 0) announce(`${counted(lasting, "open alert")}`);
   }
 }
 
@@ -45,8 +45,8 @@ const sentence = (alert) => `${subject(alert)}: ${text(alert)}`;
 
 function note(all, lasting, listed) {
   if (all === 0) return "No alerts in the last week";
-  if (lasting > listed) return counted(lasting - listed, "more alert lasts", "more alerts last");
-  return lasting === 0 ? "No alert lasts" : "";
+  if (lasting > listed) return counted(lasting - listed, "more open alert");
+  return lasting === 0 ? "No open alerts" : "";
 }
 
 class AlertView {

@@ -41,9 +41,9 @@ export class BufferView {
       this.#error);
   }
 
-  /** rate is IDs a second: measured, or as the generator has it before that is possible. */
+  /** rate is IDs a second, measured; null before that is possible: the generator's own is that of whole segments. */
   get rate() {
-    return this.#meter.rate ?? this.#shown.rate ?? null;
+    return this.#meter.rate;
   }
 
   get left() {

@@ -24,7 +24,7 @@ export class Generators {
       { name: "IDs/s", fill: (cell, n) => lines(cell,
         { text: rate(rates.of(n.node, "ids")) },
         { text: `${count(n.counts.ids)} in all`, class: "quiet" }) },
-      { name: "Requests/s", fill: (cell, n) => lines(cell,
+      { name: "Answered/s", fill: (cell, n) => lines(cell,
         { text: rate(rates.of(n.node, "requests")) },
         { text: `${count(n.counts.requests)} in all`, class: "quiet" }) },
       { name: "Refused", fill: fillRefused },

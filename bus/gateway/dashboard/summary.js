@@ -84,5 +84,5 @@ function judge(nodes, lasting) {
     return ["bad", `${who} not ready: ${missing}`];
   }
   const ready = `${all}, ${nodes.length === 1 ? "ready" : "all ready"}`;
-  return lasting > 0 ? ["warn", `${ready}; ${counted(lasting, "alert lasts", "alerts last")}`] : ["good", ready];
+  return lasting > 0 ? ["warn", `${ready}; ${counted(lasting, "open alert")}`] : ["good", ready];
 }

@@ -51,7 +51,7 @@ export class TagView {
     this.#facts.maxID.set(record?.max_id ? id(record.max_id) : "");
     this.#facts.step.set(record?.step ? count(record.step) : "");
     this.#sum();
-    const lost = record && !record.stored ? "The store has no record of this tag." : "";
+    const lost = record && !record.stored && !record.unknown ? "The store has no record of this tag." : "";
     setNotice(this.#problem, record?.problem || lost);
   }
 

@@ -103,13 +103,13 @@ export class Tags {
   #busiestNote(shown) {
     const all = this.#page && !this.#page.next && !this.#page.problem ? this.#page.tags.length : undefined;
     if (shown === 0) return all === 0 ? "No tags yet: leaf tag add NAME makes one" : "No tag is in use";
-    const order = shown > 1 ? ", the busiest first" : "";
+    const order = shown > 1 ? ", the most used first" : "";
     if (shown === all) return counted(shown, "tag") + order;
-    if (all > shown) return `${count(shown)} busiest of ${counted(all, "tag")}`;
+    if (all > shown) return `${count(shown)} most used of ${counted(all, "tag")}`;
     const inMemory = Math.max(...this.#nodes.map((node) => node.counts.tags));
     if (inMemory <= shown) return `${counted(shown, "tag")} in memory${order}`;
     const least = this.#nodes.length > 1 ? "at least " : ""; // others may hold other tags
-    return `${count(shown)} busiest of ${least}${counted(inMemory, "tag")} in memory`;
+    return `${count(shown)} most used of ${least}${counted(inMemory, "tag")} in memory`;
   }
 }
 
