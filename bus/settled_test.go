@@ -1,6 +1,8 @@
 package bus
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -50,5 +52,20 @@ func TestReleaseUnsettled(t *testing.T) {
 	g.isolation.begin()
 	if err := g.keepsWorker(req, entry, now); toError(err).Reason != NoWorkerID {
 		t.Errorf("cut off: %v, want %s", err, NoWorkerID)
+	}
+}
+
+// Who does not wait any more takes nothing when the isolation is over.
+func TestWaitingInIsolationEnds(t *testing.T) {
+	g := &Generator{cfg: Config{MaxWait: time.Hour}}
+	g.isolation.begin()
+	g.isolation.waiting.Add(1)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if ids, err := (rejoining{g, 1}).Wait(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, %v", ids, err)
+	}
+	if n := g.isolation.waiting.Load(); n != 0 {
+		t.Errorf("%d still wait", n)
 	}
 }

@@ -268,6 +268,43 @@ func TestStopAnswersWaitingHTTPRequests(t *testing.T) {
 	}
 }
 
+// When the time for that is over, they are refused, and not cut off.
+func TestStopRefusesWaitingHTTPRequests(t *testing.T) {
+	t.Parallel()
+	g := withHTTP(t, "--tag", "order:10", "--max-step", "10", "--max-wait", "1m", "--drain-timeout", "200ms")
+	nc := connect(t, g.url)
+	breakStore(t, jetStream(t, nc), true)
+	type answer struct {
+		*http.Response
+		err error
+	}
+	answers := make(chan answer, 2)
+	for _, path := range []string{"/api/segment/get/order?count=5", "/api/snowflake/get/any?count=900000"} {
+		go func() {
+			a, err := http.Get(g.http + path)
+			answers <- answer{a, err}
+		}()
+	}
+	eventually(t, "the request to wait", func() bool {
+		return states(t, bus.NewClient(nc), 1)[0].Counts.Waiting >= 1
+	})
+	g.signal(syscall.SIGTERM)
+	for range 2 {
+		a := <-answers
+		if a.err != nil {
+			t.Errorf("cut off: %v", a.err)
+			continue
+		}
+		a.Body.Close()
+		if a.StatusCode != 200 && a.Header.Get("Leaf-Error-Reason") != "draining" {
+			t.Errorf("%d %v", a.StatusCode, a.Header)
+		}
+	}
+	if status := g.wait(patience); status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+}
+
 // The error about an address in use shows commands that work.
 func TestHTTPAddressInUse(t *testing.T) {
 	t.Parallel()
@@ -330,6 +367,9 @@ func TestHTTPToken(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	g := ready(t, dir, start(t, command(t, dir, []string{"LEAF_HTTP_TOKEN=hunter2"}, []string{"serve", "--listen", "127.0.0.1:0", "--tag", "order", "--http", "0.0.0.0:0"})))
+	if !strings.HasPrefix(g.http, "http://0.0.0.0:") {
+		t.Errorf("it says that it is at %s", g.http)
+	}
 	at := "http://127.0.0.1" + g.http[strings.LastIndex(g.http, ":"):]
 	if p := fetch(t, "GET", at+"/api/segment/get/order"); p.status != 401 || p.header.Get("WWW-Authenticate") == "" {
 		t.Errorf("without the token: %+v", p)

@@ -46,7 +46,8 @@ func TestToken(t *testing.T) {
 	for _, shown := range []string{"", "Bearer", "Bearer ", "Bearer secret", "Bearer secret:words", "bearer", "secret:word", basic("leaf:secret"), basic("secret:word"), "Basic !", "Digest x"} {
 		for _, path := range paths {
 			w := get(s, path, header("Authorization", shown))
-			if w.Code != 401 || !strings.HasPrefix(w.Header().Get("WWW-Authenticate"), `Basic realm=`) || strings.Contains(w.Body.String(), "secret") {
+			if w.Code != 401 || !strings.HasPrefix(w.Header().Get("WWW-Authenticate"), `Basic realm=`) || strings.Contains(w.Body.String(), "secret") ||
+				w.Header().Get("Connection") != "close" { // who has no token is not to hold on to a connection
 				t.Errorf("%s with %q: %d %v %s", path, shown, w.Code, w.Header(), w.Body)
 			}
 		}
@@ -54,9 +55,9 @@ func TestToken(t *testing.T) {
 	if g.next != 0 {
 		t.Fatalf("%d IDs were given without the token", g.next)
 	}
-	for _, shown := range []string{"Bearer secret:word", basic(":secret:word"), basic("leaf:secret:word")} {
+	for _, shown := range []string{"Bearer secret:word", "bearer secret:word", "BEARER secret:word", basic(":secret:word"), basic("leaf:secret:word")} {
 		for _, path := range paths[:len(paths)-2] {
-			if w := get(s, path, header("Authorization", shown)); w.Code != 200 {
+			if w := get(s, path, header("Authorization", shown)); w.Code != 200 || w.Header().Get("Connection") != "" {
 				t.Errorf("%s with %q: %d %s", path, shown, w.Code, w.Body)
 			}
 		}
@@ -64,7 +65,7 @@ func TestToken(t *testing.T) {
 	// Health needs none, but what it says of the inside does.
 	for path, status := range map[string]int{"/healthz": 200, "/readyz": 503, "/readyz/segment": 503, "/readyz/snowflake": 503} {
 		without, with := get(s, path), get(s, path, header("Authorization", "Bearer secret:word"))
-		if without.Code != status || with.Code != status {
+		if without.Code != status || with.Code != status || without.Header().Get("Connection") != "close" {
 			t.Errorf("%s: %d without the token, %d with it, want %d", path, without.Code, with.Code, status)
 		}
 		if path == "/readyz" && (strings.Contains(without.Body.String(), "db7") || !strings.Contains(with.Body.String(), "db7")) {

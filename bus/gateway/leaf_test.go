@@ -30,6 +30,7 @@ func TestIDs(t *testing.T) {
 		{"/api/segment/get/order?count=1", "application/json", `{"count":1,"ranges":[{"first":"12","last":"12"}]}`, "application/json;charset=UTF-8"},
 		{"/api/snowflake/get/any?count=2", "", "13-14", "text/plain;charset=UTF-8"},
 		{"/api/segment/get/order?other=7", "", "15", "text/plain;charset=UTF-8"},
+		{"/api/segment/get/order?x=%zz&a=1;b=2", "", "16", "text/plain;charset=UTF-8"}, // Leaf reads none
 	} {
 		w := get(s, c.path, header("Accept", c.accept))
 		if w.Code != 200 || w.Body.String() != c.body || w.Header().Get("Content-Type") != c.contentType {
@@ -90,7 +91,7 @@ func TestBadRequests(t *testing.T) {
 		"/api/segment/get/order?count":               {400, `count is \"\"`},
 		"/api/segment/get/order?count=-1":            {400, `count is \"-1\"`},
 		"/api/segment/get/order?count=1.5":           {400, "one whole number"},
-		"/api/segment/get/order?count=1&count=2":     {400, "one whole number"},
+		"/api/segment/get/order?count=1&count=2":     {400, `count is \"1 and 2\"`},
 		"/api/segment/get/order?count=5;x=1":         {400, "one whole number"},
 		"/api/segment/get/order?count=%7B%7D":        {400, "one whole number"},
 		"/api/snowflake/get/any?count=many":          {400, `count is \"many\"`},
@@ -169,8 +170,15 @@ func TestErrorsAsLeafTellsThem(t *testing.T) {
 	}
 	// What is wrong with a count is none of Leaf's errors.
 	s := serve(t, &generator{err: &bus.Error{Code: 413, Reason: bus.BatchTooLarge, Message: "too many"}, initialised: true})
-	if w := get(s, "/api/segment/get/order?count=5"); w.Code != 413 || unmarshal[failure](t, w.Body).Exception != "batch_too_large" {
-		t.Errorf("%d %s", w.Code, w.Body)
+	for query, want := range map[string]struct {
+		status int
+		reason string
+	}{"count=5": {413, "batch_too_large"}, "count=x": {400, "bad_request"}} {
+		w := get(s, "/api/segment/get/order?"+query)
+		if h := w.Header(); w.Code != want.status || h.Get("Leaf-Error-Reason") != want.reason || h.Get("Leaf-Error") == "" ||
+			unmarshal[failure](t, w.Body).Exception != want.reason {
+			t.Errorf("%s: %d %v %s", query, w.Code, h, w.Body)
+		}
 	}
 }
 
