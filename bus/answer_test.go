@@ -37,10 +37,10 @@ func (o *observer) Refilled(r allocator.Refilled) {
 	o.refills = append(o.refills, r)
 }
 
-func (o *observer) Told(severity, what string) {
+func (o *observer) Told(what string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.told = append(o.told, severity+" "+what)
+	o.told = append(o.told, what)
 }
 
 // heard returns the answers since it was called last.
@@ -141,7 +141,7 @@ func TestTakeInTheProcess(t *testing.T) {
 	if len(o.refills) == 0 || o.refills[0].Tag != "order" || o.refills[0].First != 1 {
 		t.Errorf("refills: %v", o.refills)
 	}
-	for _, event := range []string{"info leaf.node.started", "info leaf.segment.refill", "alert leaf.segment.refill_failed", "info leaf.node.stopped"} {
+	for _, event := range []string{"leaf.node.started", "leaf.segment.refill", "leaf.segment.refill_failed", "leaf.node.stopped"} {
 		if !slices.Contains(o.told, event) {
 			t.Errorf("%s is not among %q", event, o.told)
 		}

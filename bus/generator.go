@@ -261,11 +261,7 @@ func (g *Generator) awaitWaiting() {
 // publish queues an event.
 func (g *Generator) publish(msg *nats.Msg) {
 	if g.cfg.Observer != nil {
-		severity := info
-		if isAlert(msg) {
-			severity = alert
-		}
-		g.cfg.Observer.Told(severity, msg.Header[headerType][0])
+		g.cfg.Observer.Told(msg.Header[headerType][0])
 	}
 	g.publisher.publish(msg)
 }

@@ -45,7 +45,8 @@ func newPublisher(js jetstream.JetStream, open func(context.Context) error, stam
 
 // publish queues an event. It never blocks.
 func (p *publisher) publish(msg *nats.Msg) {
-	if isAlert(msg) || len(p.queue) < infoQueue {
+	isAlert := strings.HasPrefix(msg.Subject, subjectEvents+"."+alert+".")
+	if isAlert || len(p.queue) < infoQueue {
 		select {
 		case p.queue <- msg:
 			return
@@ -53,10 +54,6 @@ func (p *publisher) publish(msg *nats.Msg) {
 		}
 	}
 	p.dropped.Add(1)
-}
-
-func isAlert(msg *nats.Msg) bool {
-	return strings.HasPrefix(msg.Subject, subjectEvents+"."+alert+".")
 }
 
 // run publishes until the context is done, and then for up to flushTimeout

@@ -38,7 +38,7 @@ type Metrics struct {
 	answered [2][3]answered // by face and kind
 	refills  *prometheus.HistogramVec
 	reserved *prometheus.CounterVec
-	events   *prometheus.CounterVec
+	events   map[string]prometheus.Counter // by type
 }
 
 // answered is what a request that got its answer counts for. It is looked up once: that
@@ -60,8 +60,9 @@ func NewMetrics() *Metrics {
 			Name: "leaf_refill_duration_seconds", Help: "How long the store took to reserve a range, by why it was wanted.", Buckets: refillBuckets,
 		}, []string{"cause"}),
 		reserved: counters("leaf_reserved_ids_total", "IDs that were reserved in the store, by why they were wanted.", "cause"),
-		events:   counters("leaf_events_total", "Events that were told to the event stream.", "severity", "type"),
+		events:   make(map[string]prometheus.Counter),
 	}
+	events := counters("leaf_events_total", "Events that were told to the event stream.", "severity", "type")
 	ids := counters("leaf_ids_total", "IDs that were handed out.", "face", "kind")
 	waits := counters("leaf_waits_total", "Requests that had to wait, for a segment or for time.", "face", "kind")
 	took := prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -82,7 +83,7 @@ func NewMetrics() *Metrics {
 	}
 	// From 0 on: of what appears with its first one that one would not be seen to come.
 	for what, severity := range bus.EventTypes() {
-		m.events.WithLabelValues(severity, what)
+		m.events[what] = events.WithLabelValues(severity, what)
 	}
 	for _, kind := range []bus.Kind{bus.SegmentKind, bus.SnowflakeKind} {
 		for _, reason := range refusals {
@@ -94,7 +95,7 @@ func NewMetrics() *Metrics {
 		m.refills.WithLabelValues(string(cause))
 		m.reserved.WithLabelValues(string(cause))
 	}
-	m.registry.MustRegister(m.requests, m.refills, m.reserved, m.events, ids, waits, took,
+	m.registry.MustRegister(m.requests, m.refills, m.reserved, events, ids, waits, took,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -123,7 +124,7 @@ func (m *Metrics) Refilled(r allocator.Refilled) {
 }
 
 // Told implements [bus.Observer].
-func (m *Metrics) Told(severity, what string) { m.events.WithLabelValues(severity, what).Inc() }
+func (m *Metrics) Told(what string) { m.events[what].Inc() }
 
 // handler serves the metrics, and with them the state of g. One generator has them.
 func (m *Metrics) handler(g Generator) http.Handler {

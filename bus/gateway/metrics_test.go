@@ -50,7 +50,7 @@ func TestMetrics(t *testing.T) {
 	m.Answered(bus.Answer{Kind: bus.SnowflakeKind, Face: bus.HTTP, Reason: bus.NoWorkerID, Took: time.Microsecond})
 	m.Answered(bus.Answer{Kind: bus.AdminKind, Face: bus.NATS, Took: time.Millisecond})
 	m.Refilled(allocator.Refilled{Cause: allocator.CausePrefetch, Range: bus.Range{First: 1, Last: 1000}, Elapsed: 40 * time.Millisecond})
-	m.Told("alert", "leaf.segment.starved")
+	m.Told("leaf.segment.starved")
 	lines := metrics(t, s)
 	for _, line := range []string{
 		`leaf_requests_total{face="nats",kind="segment",outcome="ok"} 2`,
