@@ -421,6 +421,7 @@ func TestStartAfterLongWait(t *testing.T) {
 			t.Errorf("a request is refused with %v", err)
 		}
 		off.Store(0)
+		time.Sleep(1500 * ms) // the longest pause between two attempts
 		n.run(10 * time.Second)
 		n.wantTold("acquired 0", "recovered: skewed")
 	})
