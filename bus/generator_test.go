@@ -405,8 +405,9 @@ func TestOlderInstallationStays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
 			nc := connect(t, s)
-			first := start(t, s, "first", memory(t, "order"), younger)
-			start(t, s, "same", memory(t, "order"), younger)
+			shared := memory(t, "order")
+			first := start(t, s, "first", shared, younger)
+			start(t, s, "same", shared, younger)
 			if _, code := ask(t, nc, "leaf.segment.order", ""); code != "" {
 				t.Fatalf("two of one installation: code %s", code)
 			}
