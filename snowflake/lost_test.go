@@ -1,0 +1,145 @@
+package snowflake_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leafbus/leafbus/snowflake"
+)
+
+// TestWorkerLost: who finds its record gone or another's stops, and takes
+// another worker.
+func TestWorkerLost(t *testing.T) {
+	foreign := func(w *world) {
+		e := w.record(0)
+		e.Node, e.Incarnation = "b", "another"
+		if _, err := w.memory.Put(w.t.Context(), e.Record, e.Version); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	for name, c := range map[string]struct {
+		do     func(w *world, before, running map[int64]snowflake.Entry)
+		worker int64 // afterwards
+		told   []string
+	}{
+		"wiped": {
+			func(w *world, _, _ map[int64]snowflake.Entry) { w.memory.Wipe() }, 0,
+			[]string{"lost 0", "acquired 0", "recovered: lost"},
+		},
+		"another's": {
+			func(w *world, _, _ map[int64]snowflake.Entry) { foreign(w) }, 1,
+			[]string{"lost 0", "acquired 1", "recovered: lost"},
+		},
+		"restored, from before the start": {
+			func(w *world, before, _ map[int64]snowflake.Entry) { w.memory.Restore(before) }, 1,
+			[]string{"lost 0", "acquired 1", "recovered: lost"},
+		},
+		"restored, from after the start": {
+			func(w *world, _, running map[int64]snowflake.Entry) { w.memory.Restore(running) }, 0, nil,
+		},
+	} {
+		for _, verify := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, verify %v", name, verify), func(t *testing.T) {
+				bubble(t, func(t *testing.T, w *world) {
+					n := w.start()
+					before := w.memory.Snapshot()
+					last := n.last
+					n = w.start(on(n.stop()))
+					n.last = last
+					n.run(time.Second)
+					running := w.memory.Snapshot()
+					n.run(30*time.Second + 100*ms)
+					n.wantTold("acquired 0")
+					c.do(w, before, running)
+					if verify {
+						go n.Verify(t.Context())
+					} else {
+						time.Sleep(3 * time.Second)
+					}
+					time.Sleep(75 * ms) // the step after it
+					synctest.Wait()
+					if got := n.take(0); got.Worker != c.worker {
+						t.Errorf("worker %d issues, want %d", got.Worker, c.worker)
+					}
+					n.wantTold(c.told...)
+					n.run(time.Minute)
+					n.wantTold()
+					if got := w.record(c.worker); got.Node != "a" {
+						t.Errorf("the record is %+v", got)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestLostAndNoOther: without a worker nothing is issued, until there is one
+// again.
+func TestLostAndNoOther(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		n := w.start(func(s *setup) { s.LastWorker = 0 })
+		n.run(time.Second)
+		e := w.record(0)
+		e.Node, e.Incarnation, e.ReservedUntil = "b", "another", w.clock.right()+time.Minute.Milliseconds()
+		if _, err := w.memory.Put(t.Context(), e.Record, e.Version); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(4 * time.Second)
+		n.refused(snowflake.ErrNoWorker)
+		if s := n.State(); s.Worker != -1 || n.Worker() != -1 || !errors.Is(s.Err, snowflake.ErrNoWorker) {
+			t.Errorf("the state is %+v", s)
+		}
+		n.wantTold("acquired 0", "lost 0")
+		time.Sleep(time.Minute + 1500*ms)
+		if got := n.take(0); got.UnixMS < e.ReservedUntil {
+			t.Errorf("it begins %d ms before the other's end", e.ReservedUntil-got.UnixMS)
+		}
+		n.wantTold("acquired 0", "recovered: lost")
+	})
+}
+
+// TestWorkerChangesWithinMillisecond: IDs increase also from a higher worker to
+// a lower one.
+func TestWorkerChangesWithinMillisecond(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		gone := w.start(as("b"))
+		n := w.start(func(s *setup) { s.Clock = w.clock.every(time.Second) })
+		gone.kill()
+		time.Sleep(2 * time.Minute)
+		n.take(0)
+		e := w.record(1)
+		e.Node, e.Incarnation = "c", "another"
+		if _, err := w.memory.Put(t.Context(), e.Record, e.Version); err != nil {
+			t.Fatal(err)
+		}
+		go n.Verify(t.Context())
+		time.Sleep(100 * ms)
+		synctest.Wait()
+		n.wantTold("acquired 1", "lost 1", "acquired 0", "recovered: lost")
+		n.take(900 * ms)
+	})
+}
+
+// TestWorkerNotWanted: whoever is to take another worker than before gives the
+// old one free, down to what was used of it.
+func TestWorkerNotWanted(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		n := w.start()
+		n.run(30 * time.Second)
+		used := n.last
+		d := n.kill()
+		n = w.start(on(d), func(s *setup) { s.FirstWorker, s.LastWorker = 7, 7 })
+		time.Sleep(3 * time.Second)
+		if got := n.take(0); got.Worker != 7 {
+			t.Errorf("worker %d was taken, want 7", got.Worker)
+		}
+		n.wantTold("released 0", "acquired 7")
+		until := w.record(0).ReservedUntil
+		if last := w.parts(used).UnixMS; until <= last || until > last+2001 {
+			t.Errorf("worker 0 is reserved for %d ms after the last ID, want 1 to 2001", until-last)
+		}
+	})
+}

@@ -1,0 +1,119 @@
+package snowflake_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/leafbus/leafbus/snowflake"
+	"github.com/leafbus/leafbus/snowflake/snowflaketest"
+)
+
+var errAway = errors.New("the registry is away")
+
+// registry is one process's handle on a registry, with faults, which keeps
+// what it was asked to write.
+type registry struct {
+	snowflake.Registry
+
+	mu     sync.Mutex
+	delay  time.Duration
+	fault  func(ctx context.Context, call string) snowflaketest.Fault // of "List", "Add", "Put"; nil: none
+	writes []snowflake.Record
+	old    []snowflake.Entry // what List returns, if it is old
+}
+
+// age lets List return this from now on; nil: what is there.
+func (r *registry) age(list []snowflake.Entry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.old = list
+}
+
+func (r *registry) set(fault func(ctx context.Context, call string) snowflaketest.Fault) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fault = fault
+}
+
+// slow lets each call take so long.
+func (r *registry) slow(d time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.delay = d
+}
+
+func (r *registry) away(is bool) {
+	if !is {
+		r.set(nil)
+		return
+	}
+	r.set(func(context.Context, string) snowflaketest.Fault { return snowflaketest.NotDone })
+}
+
+// hang lets no call return before its context is done.
+func (r *registry) hang() {
+	r.set(func(ctx context.Context, _ string) snowflaketest.Fault {
+		<-ctx.Done()
+		return snowflaketest.NotDone
+	})
+}
+
+// written returns what the registry was asked to write so far.
+func (r *registry) written() []snowflake.Record {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]snowflake.Record(nil), r.writes...)
+}
+
+func (r *registry) next(ctx context.Context, call string, writes ...snowflake.Record) snowflaketest.Fault {
+	r.mu.Lock()
+	r.writes = append(r.writes, writes...)
+	fault, delay := r.fault, r.delay
+	r.mu.Unlock()
+	select {
+	case <-time.After(delay):
+	case <-ctx.Done():
+		return snowflaketest.NotDone
+	}
+	if fault == nil {
+		return snowflaketest.None
+	}
+	return fault(ctx, call)
+}
+
+func (r *registry) List(ctx context.Context) ([]snowflake.Entry, error) {
+	if r.next(ctx, "List") != snowflaketest.None {
+		return nil, errAway
+	}
+	r.mu.Lock()
+	old := r.old
+	r.mu.Unlock()
+	if old != nil {
+		return old, nil
+	}
+	return r.Registry.List(ctx)
+}
+
+func (r *registry) Add(ctx context.Context, record snowflake.Record, c snowflake.Choice) (e snowflake.Entry, err error) {
+	fault := r.next(ctx, "Add", record)
+	if fault != snowflaketest.NotDone {
+		e, err = r.Registry.Add(ctx, record, c)
+	}
+	if fault != snowflaketest.None {
+		return snowflake.Entry{}, errAway
+	}
+	return e, err
+}
+
+func (r *registry) Put(ctx context.Context, record snowflake.Record, version uint64) (v uint64, err error) {
+	fault := r.next(ctx, "Put", record)
+	if fault != snowflaketest.NotDone {
+		v, err = r.Registry.Put(ctx, record, version)
+	}
+	if fault != snowflaketest.None {
+		return 0, errAway
+	}
+	return v, err
+}

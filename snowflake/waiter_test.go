@@ -1,0 +1,155 @@
+package snowflake_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/leafbus/leafbus/snowflake"
+)
+
+// request asks for IDs that must be waited for.
+func (n *node) request(count int64) *snowflake.Waiter {
+	n.w.t.Helper()
+	ranges, w, err := n.Request(nil, count)
+	if w == nil {
+		n.w.t.Fatalf("Request(%d): %v, %v; want one that waits", count, ranges, err)
+	}
+	return w
+}
+
+// refuses asks for IDs that must be refused at once.
+func (n *node) refuses(count int64, want error) {
+	n.w.t.Helper()
+	if ranges, w, err := n.Request(nil, count); w != nil || !errors.Is(err, want) {
+		n.w.t.Errorf("Request(%d): %v, waits: %v, %v; want %v", count, ranges, w != nil, err, want)
+	}
+}
+
+// wait waits for a request that was made to wait, and must end like this after
+// exactly that time.
+func (n *node) wait(ctx context.Context, w *snowflake.Waiter, want error, after time.Duration) {
+	n.w.t.Helper()
+	begin := time.Now()
+	ranges, err := w.Wait(ctx)
+	if took := time.Since(begin); !errors.Is(err, want) || err != nil && ranges != nil || took != after {
+		n.w.t.Errorf("Wait: %v, %v after %v; want %v after %v", ranges, err, took, want, after)
+	}
+	n.w.ids.Add(ranges...)
+}
+
+// TestOverloaded: what waits is bounded in requests and in IDs. Who gives up
+// leaves room.
+func TestOverloaded(t *testing.T) {
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	// No request is served before the registry has answered.
+	slow := func(s *setup) { s.slow = time.Second / 2 } // it is asked twice
+	t.Run("requests", func(t *testing.T) {
+		bubble(t, func(t *testing.T, w *world) {
+			n := w.start(slow, func(s *setup) { s.MaxWaiting = 10 })
+			var waiters []*snowflake.Waiter
+			for i := range 10 {
+				waiters = append(waiters, n.request([]int64{1, 100}[i%2]))
+			}
+			n.refuses(1, snowflake.ErrOverloaded)
+			n.refuses(100, snowflake.ErrOverloaded)
+			if got := n.State().Waiting; got != 10 {
+				t.Errorf("%d requests wait, want 10", got)
+			}
+			n.wait(gone, waiters[0], context.Canceled, 0)
+			waiters[0] = n.request(1)
+			n.refuses(1, snowflake.ErrOverloaded)
+			n.wait(t.Context(), waiters[0], nil, time.Second)
+			for _, waiter := range waiters[1:] {
+				n.wait(t.Context(), waiter, nil, 0)
+			}
+		})
+	})
+	t.Run("IDs", func(t *testing.T) {
+		bubble(t, func(t *testing.T, w *world) {
+			n := w.start(slow)
+			const capacity = 3000 * 4096 // all that comes in MaxWait
+			var waiters []*snowflake.Waiter
+			for range capacity / 1_000_000 {
+				waiters = append(waiters, n.request(1_000_000))
+			}
+			n.refuses(1_000_000, snowflake.ErrOverloaded)
+			n.refuses(capacity%1_000_000+1, snowflake.ErrOverloaded)
+			n.request(capacity % 1_000_000)
+			n.refuses(1, snowflake.ErrOverloaded)
+			n.wait(gone, waiters[0], context.Canceled, 0)
+			n.request(1_000_000)
+			n.refuses(1, snowflake.ErrOverloaded)
+		})
+	})
+}
+
+// TestWaitEnds: a request waits for as long as it may, and no longer.
+func TestWaitEnds(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		n := w.start(func(s *setup) { s.slow, s.MaxWait = 700*time.Millisecond, time.Second })
+		why := errors.New("why")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(500*time.Millisecond, func() { cancel(why) })
+		late, early := n.request(1), n.request(1)
+		n.wait(ctx, early, why, 500*time.Millisecond)
+		n.wait(t.Context(), late, snowflake.ErrTimedOut, 500*time.Millisecond)
+		n.wait(t.Context(), n.request(1), nil, 400*time.Millisecond)
+		if got := n.State().Waiting; got != 0 {
+			t.Errorf("%d requests wait, want none", got)
+		}
+	})
+}
+
+// TestGivenUp: what a batch had when its caller gave up is lost, and nothing
+// else.
+func TestGivenUp(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		n := w.start()
+		time.Sleep(time.Second)
+		first, second := n.request(1_000_000), n.request(300_000)
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		n.wait(ctx, first, context.DeadlineExceeded, 50*time.Millisecond)
+		// A half of the time was the other's, the rest is the second's alone.
+		begin := time.Now()
+		ranges, err := second.Wait(t.Context())
+		if took := time.Since(begin); err != nil || took < 40*time.Millisecond || took > 60*time.Millisecond {
+			t.Errorf("the other batch came after another %v: %v; want about 50ms", took, err)
+		}
+		n.check(300_000, ranges)
+	})
+}
+
+// TestDrain: from the end of Run on nothing waits. What need not wait is
+// served until Close.
+func TestDrain(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		n := w.start()
+		time.Sleep(time.Second)
+		waiters := []*snowflake.Waiter{n.request(1_000_000), n.request(100)}
+		n.end()
+		for _, waiter := range waiters {
+			n.wait(t.Context(), waiter, snowflake.ErrClosed, 0)
+		}
+		n.wantTold("acquired 0", "released 0")
+		for range 10 {
+			time.Sleep(time.Millisecond)
+			n.take(0)
+			n.refuses(4096, snowflake.ErrClosed)
+		}
+		if err := n.State().Err; err != nil {
+			t.Errorf("the state is %v while IDs are served", err)
+		}
+		if err := n.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		time.Sleep(time.Millisecond)
+		n.refused(snowflake.ErrClosed)
+		if err := n.State().Err; !errors.Is(err, snowflake.ErrClosed) {
+			t.Errorf("the state is %v, want %v", err, snowflake.ErrClosed)
+		}
+	})
+}
