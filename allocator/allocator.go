@@ -42,6 +42,13 @@ const (
 	maxStrangers = 1000
 	// maxRefills bounds the writes to the store that are under way at once.
 	maxRefills = 64
+	// maxLocked bounds those of them for tags whose record was locked the last
+	// time: each waits for long, and they would keep the others from the store.
+	maxLocked = 4
+	// maxStrange bounds the tags that were never loaded and whose trouble is
+	// told at a time: callers may ask for any name while the store, which would
+	// know, is away, and nobody could find the alerts that count.
+	maxStrange = 20
 )
 
 // Config says how an [Allocator] works. Only Store is needed: zero values are
@@ -55,8 +62,9 @@ type Config struct {
 	// [Allocator.Run] loads ahead. Default: none.
 	Recent string
 
-	// Notify is called with each event, possibly from several goroutines at
-	// once, and must not block. Default: none.
+	// Notify is told of events, in the order of each tag, under a lock and
+	// possibly from several goroutines at once: it must neither block nor call
+	// the allocator. Default: nobody.
 	Notify func(Event)
 
 	// Evidence is called before each write to the store. When it returns, Marks
@@ -82,7 +90,10 @@ type Allocator struct {
 	recent   recent
 	waiting  atomic.Int64  // requests in the queues of all tags
 	failures atomic.Int64  // attempts at a refill that failed
+	strange  atomic.Int64  // tags that were never loaded and whose trouble was told
+	unmarked atomic.Bool   // the last mark could not be written
 	slots    chan struct{} // taken for each write to the store
+	locked   chan struct{} // taken before, where the record was locked
 
 	mu      sync.RWMutex
 	buffers map[string]*buffer
@@ -126,6 +137,7 @@ func New(cfg Config) *Allocator {
 		cfg:     cfg,
 		recent:  recent{path: cfg.Recent},
 		slots:   make(chan struct{}, maxRefills),
+		locked:  make(chan struct{}, maxLocked),
 		buffers: make(map[string]*buffer),
 		failing: make(map[*buffer]struct{}),
 	}
@@ -228,7 +240,6 @@ func (a *Allocator) Request(dst []Range, tag string, n int64) ([]Range, *Waiter,
 // refill is under way.
 func (a *Allocator) queueAndUnlock(b *buffer, n int64) (*Waiter, error) {
 	now := time.Now()
-	var event Event
 	var err error
 	switch {
 	case a.ctx.Err() != nil:
@@ -239,10 +250,10 @@ func (a *Allocator) queueAndUnlock(b *buffer, n int64) (*Waiter, error) {
 		err = ErrExhausted
 	case b.failure != nil && now.Sub(b.failure.since) >= a.cfg.MaxWait:
 		// Others have waited that long in vain: this one learns it at once.
-		event, err = b.shortLocked(now, ErrTimedOut, b.waiters.n+1)
+		err = a.shortLocked(b, now, ErrTimedOut, b.waiters.n+1)
 	case a.waiting.Add(1) > a.cfg.MaxWaiting:
 		a.waiting.Add(-1)
-		event, err = b.shortLocked(now, ErrOverloaded, b.waiters.n+1)
+		err = a.shortLocked(b, now, ErrOverloaded, b.waiters.n+1)
 	}
 	if err != nil {
 		refill := a.claimLocked(b)
@@ -254,7 +265,6 @@ func (a *Allocator) queueAndUnlock(b *buffer, n int64) (*Waiter, error) {
 		case unused: // a name that nobody may have given to a tag
 			a.forget(b)
 		}
-		a.notify(event)
 		return nil, err
 	}
 	w := &Waiter{allocator: a, buffer: b, n: n, missing: n, deadline: now.Add(a.cfg.MaxWait), done: make(chan struct{})}
@@ -306,21 +316,20 @@ func (a *Allocator) all() []*buffer {
 // drop takes b out of the map, with all that is in it, and refuses its waiters.
 func (a *Allocator) drop(b *buffer, reason error) {
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.refuseLocked(reason)
-	events := a.dropLocked(b)
-	b.mu.Unlock()
-	a.mu.Unlock()
-	a.notify(events...)
+	a.dropLocked(b)
 }
 
 // dropLocked needs the locks of a and b. b must be in the map: if it is gone,
 // another buffer may have its place.
-func (a *Allocator) dropLocked(b *buffer) []Event {
+func (a *Allocator) dropLocked(b *buffer) {
 	b.gone = true
 	delete(a.buffers, b.tag)
 	delete(a.failing, b)
-	return b.recoveredLocked()
+	a.recoveredLocked(b)
 }
 
 // Apply takes in a tag's record as the store has it: an operator's max_id, a
@@ -368,15 +377,13 @@ func (a *Allocator) Apply(tag Tag) {
 
 // forget drops b unless somebody has begun to use it again, or has dropped it.
 func (a *Allocator) forget(b *buffer) {
-	var events []Event
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	if !b.gone && !b.loading && b.left == 0 {
-		events = a.dropLocked(b)
+		a.dropLocked(b)
 	}
-	b.mu.Unlock()
-	a.mu.Unlock()
-	a.notify(events...)
 }
 
 // Failures is how many attempts at a refill have failed.
@@ -398,13 +405,4 @@ func (a *Allocator) Seen(tag string) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return max(seen, b.floor)
-}
-
-// notify passes events on, those that are one. No lock may be held.
-func (a *Allocator) notify(events ...Event) {
-	for _, e := range events {
-		if e != nil {
-			a.cfg.Notify(e)
-		}
-	}
 }

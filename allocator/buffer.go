@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"errors"
 	"sync"
 	"time"
 )
@@ -8,9 +9,9 @@ import (
 // buffer holds what one tag has in memory: the segment that is being handed
 // out, the next one, and the requests that wait for more.
 //
-// All fields but tag are guarded by mu, which is never held across I/O, a wait
-// or a call out of the package. A tag that idles should cost little: what only
-// a refill needs is made for it.
+// All fields but tag are guarded by mu, which is never held across I/O or a
+// wait. Events are told under it, so that they come in their order. A tag that
+// idles should cost little: what only a refill needs is made for it.
 type buffer struct {
 	tag string
 	mu  sync.Mutex
@@ -18,7 +19,8 @@ type buffer struct {
 	gone      bool          // no longer in the allocator's map: look the tag up again
 	loading   bool          // a refill owns the tag
 	exhausted bool          // the store has no IDs left
-	starved   bool          // a request was refused since the last refill
+	starved   bool          // that a request was refused since the last refill was told
+	strange   bool          // it counts as one of maxStrange
 	recalls   uint32        // how often all that was reserved was given up
 	wake      chan struct{} // pokes that refill out of its pause; holds one; the refill reads it unlocked
 
@@ -45,6 +47,7 @@ type failure struct {
 	err     error
 	since   time.Time
 	retryAt time.Time // when the next attempt is due
+	told    bool
 }
 
 // segment is a range of which the IDs from next on are not handed out.
@@ -99,6 +102,7 @@ type plan struct {
 	base    int64  // the tag's step as known then
 	step    int64  // the step as adapted from it
 	largest int64  // the largest request that waits for it; 0: none does
+	locked  bool   // the record was locked the last time
 }
 
 // cause is why a refill of this plan was done, told when the tag's step is known.
@@ -130,6 +134,7 @@ func (b *buffer) planLocked(now time.Time, maxStep int64) (p plan, wanted bool) 
 	}
 	p.recalls, p.base, p.step = b.recalls, b.stepper.base, b.stepper.next(now, maxStep)
 	p.n = max(p.n, p.step, 1)
+	p.locked = b.failure != nil && errors.Is(b.failure.err, ErrLocked)
 	return p, true
 }
 
@@ -250,30 +255,50 @@ func (b *buffer) refuseLocked(err error) {
 	}
 }
 
-// recoveredLocked ends the episodes that end with a refill, or with the tag,
-// and returns the events that say so.
-func (b *buffer) recoveredLocked() (events []Event) {
-	if b.failure != nil {
-		b.failure = nil
-		events = append(events, Recovered{b.tag, "refill_failed"})
-	}
+// recoveredLocked ends the episodes that end with a refill, or with the tag.
+func (a *Allocator) recoveredLocked(b *buffer) {
+	a.answersLocked(b)
 	if b.starved {
 		b.starved = false
-		events = append(events, Recovered{b.tag, "starved"})
+		a.cfg.Notify(Recovered{b.tag, "starved"})
 	}
-	return events
+	if b.strange {
+		b.strange = false
+		a.strange.Add(-1)
+	}
+}
+
+// answersLocked ends the episode of a store that failed.
+func (a *Allocator) answersLocked(b *buffer) {
+	if b.failure != nil && b.failure.told {
+		a.cfg.Notify(Recovered{b.tag, "refill_failed"})
+	}
+	b.failure = nil
+}
+
+// tellsLocked reports whether the beginning of an episode is told.
+func (a *Allocator) tellsLocked(b *buffer) bool {
+	if b.stepper.base > 0 || b.strange {
+		return true
+	}
+	if a.strange.Add(1) > maxStrange {
+		a.strange.Add(-1)
+		return false
+	}
+	b.strange = true
+	return true
 }
 
 // shortLocked is the error of a request that was refused because memory had
-// too little, and the event that begins the episode. The request is one of so
-// many that wait.
-func (b *buffer) shortLocked(now time.Time, err error, waiting int) (Event, error) {
+// too little; the first begins an episode. The request is one of so many that
+// wait.
+func (a *Allocator) shortLocked(b *buffer, now time.Time, err error, waiting int) error {
 	if b.failure != nil && err == ErrTimedOut {
 		err = &UnavailableError{Err: b.failure.err, RetryAfter: max(b.failure.retryAt.Sub(now), 0)}
 	}
-	if b.starved {
-		return nil, err
+	if !b.starved && a.tellsLocked(b) {
+		b.starved = true
+		a.cfg.Notify(Starved{Tag: b.tag, Waiting: waiting})
 	}
-	b.starved = true
-	return Starved{Tag: b.tag, Waiting: waiting}, err
+	return err
 }

@@ -21,6 +21,9 @@ var (
 	// ErrDamaged: the store's record of the tag cannot be what was written; an
 	// operator must mend it.
 	ErrDamaged = errors.New("the tag's record is damaged")
+	// ErrLocked: somebody holds the tag's record for longer than a reservation
+	// waits for it. Nothing was done, and the store serves other tags.
+	ErrLocked = errors.New("the tag's record is locked")
 	// ErrRefused: the generator does not belong to this store. Waiting does not
 	// help; an operator must change something.
 	ErrRefused = errors.New("refused")
@@ -34,6 +37,9 @@ var (
 	ErrTimedOut   = errors.New("waited too long for a segment")
 	ErrClosed     = errors.New("the generator is shutting down")
 )
+
+// isOwn reports whether an error is one tag's own trouble, and no store's.
+func isOwn(err error) bool { return errors.Is(err, ErrDamaged) || errors.Is(err, ErrLocked) }
 
 // ErrDeleted is the [ErrUnknownTag] of a tag whose tombstone the store keeps.
 var ErrDeleted = fmt.Errorf("%w: it was deleted", ErrUnknownTag)

@@ -81,6 +81,7 @@ func (m *Marks) Record(tag string, end int64) error {
 		if failed = m.rewrite(m.file.Name()); failed == nil {
 			return nil
 		}
+		m.lines = 2 * m.tags() // it is much work: not again for each of the next lines
 	}
 	var line []byte
 	if m.torn {

@@ -48,7 +48,7 @@ func (a *Allocator) refill(b *buffer) {
 		b.mu.Unlock()
 
 		err := a.reserve(b, p)
-		var regressed *RegressedError
+		regressed, isRegressed := errors.AsType[*RegressedError](err)
 		switch {
 		case err == nil:
 			attempt = 0
@@ -58,26 +58,24 @@ func (a *Allocator) refill(b *buffer) {
 			a.drop(b, fmt.Errorf("%s: %w", b.tag, err))
 		case errors.Is(err, ErrExhausted):
 			a.exhaust(b, err)
-		case errors.As(err, &regressed):
+		case isRegressed:
 			a.sitOut(b, regressed)
 		default:
 			wait := backoff(attempt)
 			attempt++
 			a.failed(b, err, wait)
 			pause(a.ctx, wait, b.wake)
-			if a.stranger(b) {
-				a.drop(b, err)
-			}
+			a.forgetStranger(b)
 		}
 	}
 }
 
-// slot waits for a place among those that may call the store, and returns what
+// place waits for a place among those that may call the store, and returns what
 // gives it back.
-func (a *Allocator) slot() (free func(), err error) {
+func (a *Allocator) place(places chan struct{}) (free func(), err error) {
 	select {
-	case a.slots <- struct{}{}:
-		return func() { <-a.slots }, nil
+	case places <- struct{}{}:
+		return func() { <-places }, nil
 	case <-a.ctx.Done():
 		return nil, a.ctx.Err()
 	}
@@ -86,7 +84,14 @@ func (a *Allocator) slot() (free func(), err error) {
 // reserve makes one attempt at the plan. Where other generators are ahead, it
 // asks again, for as long as the attempt may take.
 func (a *Allocator) reserve(b *buffer, p plan) error {
-	free, err := a.slot()
+	if p.locked {
+		free, err := a.place(a.locked)
+		if err != nil {
+			return err
+		}
+		defer free()
+	}
+	free, err := a.place(a.slots)
 	if err != nil {
 		return err
 	}
@@ -138,9 +143,10 @@ func (a *Allocator) ask(ctx context.Context, b *buffer, p plan, n int64) (Grant,
 	case grant.First < seen:
 		return Grant{}, &RegressedError{Tag: tag, Got: grant.First, Seen: seen}
 	}
-	if err := a.cfg.Marks.Record(tag, grant.Last+1); err != nil {
+	err = a.cfg.Marks.Record(tag, grant.Last+1)
+	if failed := err != nil; a.unmarked.Swap(failed) != failed && failed {
 		// The check of the store gets weaker; that is no reason to stop.
-		a.cfg.Log.Warn("a high-water mark could not be written", "tag", tag, "error", err)
+		a.cfg.Log.Warn("high-water marks cannot be written", "tag", tag, "error", err)
 	}
 	return grant, nil
 }
@@ -166,7 +172,8 @@ func (a *Allocator) install(b *buffer, p plan, grant Grant, elapsed time.Duratio
 	}
 	refilled := Refilled{Tag: b.tag, Range: grant.Range, Step: b.stepper.step, Cause: cause, Elapsed: elapsed}
 	failed := b.failure != nil
-	recovered := b.recoveredLocked()
+	a.cfg.Notify(refilled)
+	a.recoveredLocked(b)
 	b.refilledBefore, b.refilled = b.refilled, now
 	b.takenBefore, b.takenAt = b.takenAt, b.taken
 	b.installLocked(grant.Range)
@@ -175,8 +182,6 @@ func (a *Allocator) install(b *buffer, p plan, grant Grant, elapsed time.Duratio
 	if failed {
 		a.unfail(b)
 	}
-	a.notify(refilled)
-	a.notify(recovered...)
 	return nil
 }
 
@@ -185,10 +190,9 @@ func (a *Allocator) exhaust(b *buffer, err error) {
 	b.mu.Lock()
 	b.exhausted = true
 	b.refuseLocked(err)
-	recovered := b.recoveredLocked()
+	a.recoveredLocked(b)
 	b.mu.Unlock()
 	a.unfail(b)
-	a.notify(recovered...)
 }
 
 func (a *Allocator) unfail(b *buffer) {
@@ -206,30 +210,30 @@ func (a *Allocator) failed(b *buffer, err error, wait time.Duration) {
 
 	now := time.Now()
 	b.mu.Lock()
-	first := b.failure == nil
-	if first {
-		b.failure = &failure{since: now}
+	defer b.mu.Unlock()
+	if b.failure == nil {
+		b.failure = &failure{since: now, told: a.tellsLocked(b)}
+		if b.failure.told {
+			a.cfg.Notify(RefillFailed{Tag: b.tag, Err: err, Left: b.left})
+		}
 	}
 	b.failure.err, b.failure.retryAt = err, now.Add(wait)
-	left := b.left
 	if errors.Is(err, ErrDamaged) { // not soon over
 		b.refuseLocked(&UnavailableError{Err: err, RetryAfter: wait})
 	}
-	b.mu.Unlock()
-	if first {
-		a.notify(RefillFailed{Tag: b.tag, Err: err, Left: left})
-	}
 }
 
-// stranger reports whether b is of a tag that was never loaded and for which
+// forgetStranger drops b if it is of a tag that was never loaded and for which
 // nobody waits, one of so many that fail that it need not be remembered: callers
 // may ask for any name while the store, which would know, is away.
-func (a *Allocator) stranger(b *buffer) bool {
-	a.mu.RLock()
-	defer a.mu.RUnlock()
+func (a *Allocator) forgetStranger(b *buffer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(a.failing) > maxStrangers && b.stepper.base == 0 && b.waiters.n == 0
+	if len(a.failing) > maxStrangers && b.stepper.base == 0 && b.waiters.n == 0 {
+		a.dropLocked(b)
+	}
 }
 
 // sitOut waits until an operator has moved max_id to what was seen, or beyond.
@@ -239,8 +243,11 @@ func (a *Allocator) sitOut(b *buffer, regressed *RegressedError) {
 	b.mu.Lock()
 	b.regressed = regressed
 	b.refuseLocked(regressed)
+	a.answersLocked(b) // though not what it should
+	a.cfg.Notify(Regressed{Tag: b.tag, Got: regressed.Got, Seen: regressed.Seen})
 	b.mu.Unlock()
-	a.notify(Regressed{Tag: b.tag, Got: regressed.Got, Seen: regressed.Seen})
+	a.unfail(b)
+	a.cfg.Log.Error("nothing is reserved of a tag until an operator has looked", "tag", b.tag, "error", regressed)
 
 	for pause(a.ctx, regressedPause/2+rand.N(regressedPause), b.wake) {
 		// Asked for too: the watch may have gone blind with the store.
@@ -249,7 +256,7 @@ func (a *Allocator) sitOut(b *buffer, regressed *RegressedError) {
 		cancel()
 		if errors.Is(err, ErrUnknownTag) {
 			a.drop(b, err)
-			a.notify(Recovered{b.tag, "regressed"})
+			a.cfg.Notify(Recovered{b.tag, "regressed"})
 			return
 		}
 		b.mu.Lock()
@@ -258,16 +265,18 @@ func (a *Allocator) sitOut(b *buffer, regressed *RegressedError) {
 			b.forgiveLocked(tag)
 		}
 		over := b.regressed == nil
+		if over {
+			a.cfg.Notify(Recovered{b.tag, "regressed"})
+		}
 		b.mu.Unlock()
 		if over {
-			a.notify(Recovered{b.tag, "regressed"})
 			return
 		}
 	}
 }
 
 func (a *Allocator) get(ctx context.Context, tag string) (Tag, error) {
-	free, err := a.slot()
+	free, err := a.place(a.slots)
 	if err != nil {
 		return Tag{}, err
 	}

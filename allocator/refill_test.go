@@ -281,96 +281,6 @@ func TestPausesBeginAnew(t *testing.T) {
 	})
 }
 
-// TestEpisodes: an outage is told once, and its end once.
-func TestEpisodes(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 10)
-		var r events
-		a := start(t, allocator.Config{Store: s, Notify: r.notify})
-		take(t, a, 1)
-		for outage := 1; outage <= 3; outage++ {
-			s.away()
-			done := make(chan struct{})
-			const callers = 40
-			for i := range callers {
-				go func() {
-					defer func() { done <- struct{}{} }()
-					for range 10 {
-						a.Take(t.Context(), "order", int64(1+i%3))
-						time.Sleep(300 * time.Millisecond)
-					}
-				}()
-			}
-			for range callers {
-				<-done
-			}
-			if f := a.Failing(); f.Tags != 1 || !errors.Is(f.Dry, errAway) || !errors.Is(f.Store, errAway) {
-				t.Errorf("Failing() = %+v during the outage", f)
-			}
-			if v := a.Views(allocator.Query{Limit: 1})[0]; v.State != "failing" || v.Error != errAway.Error() {
-				t.Errorf("the view is %+v", v)
-			}
-			r.wantEpisodes(t, "refill_failed", outage, outage-1)
-			r.wantEpisodes(t, "starved", outage, outage-1)
-			s.back()
-			time.Sleep(time.Second)
-			synctest.Wait()
-			r.wantEpisodes(t, "refill_failed", outage, outage)
-			r.wantEpisodes(t, "starved", outage, outage)
-			if f := a.Failing(); f.Tags != 0 || f.Dry != nil {
-				t.Errorf("Failing() = %+v after the outage", f)
-			}
-		}
-		for _, e := range told[allocator.RefillFailed](&r) {
-			if e.Tag != "order" || !errors.Is(e.Err, errAway) {
-				t.Errorf("%+v", e)
-			}
-		}
-	})
-}
-
-// TestEpisodesEndWithTheTag: a tag that is deleted, or has no IDs left, does
-// not stay in trouble for ever.
-func TestEpisodesEndWithTheTag(t *testing.T) {
-	for name, end := range map[string]func(*store){
-		"deleted": func(s *store) { s.remove() },
-		"exhausted": func(s *store) {
-			s.move(math.MaxInt64)
-		},
-	} {
-		for _, refused := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, starved %v", name, refused), func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					s := newStore(t, 10)
-					var r events
-					a := start(t, allocator.Config{Store: s, Notify: r.notify})
-					s.away()
-					wait := time.Second
-					if refused {
-						wait = 5 * time.Second
-					}
-					ctx, cancel := context.WithTimeout(t.Context(), wait)
-					defer cancel()
-					if _, err := a.Take(ctx, "order", 1); err == nil {
-						t.Fatal("Take succeeded")
-					}
-					end(s)
-					s.back()
-					time.Sleep(2 * time.Second)
-					synctest.Wait()
-					r.wantEpisodes(t, "refill_failed", 1, 1)
-					if refused {
-						r.wantEpisodes(t, "starved", 1, 1)
-					}
-					if f := a.Failing(); f.Tags != 0 || f.Dry != nil {
-						t.Errorf("Failing() = %+v", f)
-					}
-				})
-			})
-		}
-	}
-}
-
 // TestLostAnswers: a write that failed may have been done; its range is never
 // served.
 func TestLostAnswers(t *testing.T) {
@@ -475,4 +385,57 @@ func (s *breaking) Watch(ctx context.Context, f func(allocator.Tag)) error {
 		return s.store.Watch(ctx, f)
 	}
 	return errAway
+}
+
+// TestLockedTags: tags whose record is locked wait for the store for long. They must not keep the
+// others from it, nor pass for a store that fails.
+func TestLockedTags(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var tags []string
+		for i := range 200 {
+			tags = append(tags, fmt.Sprintf("locked%d", i))
+		}
+		s := newStore(t, 10, tags...)
+		var waiting, most int // in Reserve
+		s.onReserve(func(ctx context.Context, tag string, _ int64) error {
+			if tag == "order" {
+				return nil
+			}
+			s.mu.Lock()
+			waiting++
+			most = max(most, waiting)
+			s.mu.Unlock()
+			err := sleep(ctx, time.Second)
+			s.mu.Lock()
+			waiting--
+			s.mu.Unlock()
+			return errors.Join(allocator.ErrLocked, err)
+		})
+		a := start(t, allocator.Config{Store: s})
+		for _, tag := range tags {
+			if _, _, err := a.Request(nil, tag, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(10 * time.Second) // each was tried once
+		s.mu.Lock()
+		most = 0
+		s.mu.Unlock()
+		for range 30 {
+			began := time.Now()
+			take(t, a, 10)
+			if took := time.Since(began); took > 0 {
+				t.Errorf("a tag that is not locked waited for %v", took)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if most < 1 || most > 4 {
+			t.Errorf("%d locked tags were tried at a time, want 1 to 4", most)
+		}
+		if f := a.Failing(); f.Tags != len(tags) || f.Store != nil || f.Dry != nil {
+			t.Errorf("Failing() = %+v; want all that are locked, and a store that works", f)
+		}
+	})
 }

@@ -2,7 +2,6 @@ package allocator
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -165,11 +164,11 @@ func (a *Allocator) Tags() int {
 // Waiting is how many requests wait for a segment.
 func (a *Allocator) Waiting() int64 { return a.waiting.Load() }
 
-// Failing is about the tags whose refills fail. A record that is damaged is its tag's own
-// trouble, and no store's.
+// Failing is about the tags whose refills fail. A record that is damaged or locked is its
+// tag's own trouble, and no store's.
 type Failing struct {
 	Tags int // how many
-	// Store says why the first by name of those fails that the store fails; nil: it fails none.
+	// Store is the error of the first of them, by name, whose trouble is the store's; nil: there is none.
 	Store error
 	// Dry says why a tag has nothing left in memory because the store fails: one that was
 	// loaded, or any, if memory has no IDs at all; nil: there is none. Of names that were never loaded
@@ -190,7 +189,7 @@ func (a *Allocator) Failing() Failing {
 	var why error                   // of the strange
 	for b := range a.failing {
 		b.mu.Lock()
-		if b.failure != nil && !errors.Is(b.failure.err, ErrDamaged) {
+		if b.failure != nil && !isOwn(b.failure.err) {
 			err := b.failure.err
 			if f.Store == nil || b.tag < failed {
 				failed, f.Store = b.tag, err

@@ -41,14 +41,12 @@ func (w *Waiter) Wait(ctx context.Context) ([]Range, error) {
 
 	b := w.buffer
 	b.mu.Lock()
-	var event Event
+	defer b.mu.Unlock()
 	if w.queued { // else it was settled just now
 		if err == ErrTimedOut {
-			event, err = b.shortLocked(time.Now(), err, b.waiters.n)
+			err = w.allocator.shortLocked(b, time.Now(), err, b.waiters.n)
 		}
 		b.settleLocked(w, err)
 	}
-	b.mu.Unlock()
-	w.allocator.notify(event)
 	return w.ranges, w.err
 }
