@@ -353,6 +353,24 @@ func TestWitness(t *testing.T) {
 	}
 }
 
+// What one reserves the others know at once, also while its events wait for a stream that is away.
+func TestWitnessWithoutStream(t *testing.T) {
+	s := newServer(t)
+	noStream := func(c *bus.Config) {
+		c.OpenEvents = func(context.Context) error { return errors.New("away") }
+	}
+	first := start(t, s, "first", memory(t, "order"), noStream)
+	stale := start(t, s, "stale", memory(t, "order"), noStream)
+	if _, err := first.Take(t.Context(), "order", 500); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the one whose store went backwards refuses", func() bool {
+		_, err := stale.Take(t.Context(), "order", 1)
+		e, ok := errors.AsType[*bus.Error](err)
+		return ok && e.Reason == bus.StoreRegressed
+	})
+}
+
 // An operator's max_id is in force at every generator when the reply comes.
 func TestMaxIDMovesEverywhere(t *testing.T) {
 	s := newServer(t)

@@ -30,6 +30,7 @@ func (g *Generator) listen() error {
 	for subject, f := range map[string]nats.MsgHandler{
 		subjectPresence:     g.heard,
 		subjectTagChanged:   g.changed,
+		subjectReserved:     g.othersReserved,
 		refillSubject + ">": g.witnessed,
 	} {
 		if _, err := g.cfg.Conn.Subscribe(subject, f); err != nil {

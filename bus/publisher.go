@@ -143,18 +143,27 @@ func (p *publisher) requeue(msg *nats.Msg) {
 }
 
 // flush publishes what is in the queue, once each, and gives up at the first
-// failure: the process is about to end.
+// failure: the process is about to end. First comes one of each subject, as
+// there may be more than time: a refill is stamped with all that was seen of its
+// tag, so any one of them is the evidence that others need.
 func (p *publisher) flush() {
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
-	for {
-		select {
-		case msg := <-p.queue:
-			if err := p.attempt(ctx, msg, true); err != nil && !hopeless(err) {
-				p.log.Warn("events are lost: the stream is away", "error", err, "lost", len(p.queue)+1)
-				return
-			}
-		default:
+	var first, more []*nats.Msg
+	subjects := make(map[string]bool)
+	for len(p.queue) > 0 { // nobody else takes from it
+		msg := <-p.queue
+		if subjects[msg.Subject] {
+			more = append(more, msg)
+			continue
+		}
+		subjects[msg.Subject] = true
+		first = append(first, msg)
+	}
+	all := append(first, more...)
+	for i, msg := range all {
+		if err := p.attempt(ctx, msg, true); err != nil && !hopeless(err) {
+			p.log.Warn("events are lost: the stream is away, or too slow for the time that a stop has", "error", err, "lost", len(all)-i)
 			return
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -122,4 +123,22 @@ func TestEventsWait(t *testing.T) {
 	}
 	stop()
 	<-followed
+}
+
+// A stop has little time: what others need most comes first, one event of each subject.
+func TestFlushBeginsWithEachSubject(t *testing.T) {
+	var got []string
+	p := newPublisher(nil, nil, func(_ context.Context, msg *nats.Msg) error {
+		got = append(got, msg.Subject+string(msg.Data))
+		return nats.ErrMaxPayload // taken for published, and no NATS is needed
+	}, slog.New(slog.DiscardHandler))
+	for _, key := range []string{"a", "a", "a", "b", "a", "c", "b"} {
+		p.publish(newEvent("tag.updated", key, "n", len(p.queue)))
+	}
+	p.flush()
+	const subject = "leaf.events.info.tag.updated."
+	want := []string{subject + "a0", subject + "b3", subject + "c5", subject + "a1", subject + "a2", subject + "a4", subject + "b6"}
+	if !slices.Equal(got, want) {
+		t.Errorf("published were %q, want %q", got, want)
+	}
 }

@@ -59,11 +59,16 @@ func (s segmentStore) Reserve(ctx context.Context, tag string, n int64) (allocat
 	prepared := s.g.prepared.Load()
 	grant, err := s.Store.Reserve(ctx, tag, n)
 	switch {
+	case err == nil:
+		s.g.tellReserved(tag, grant.Range)
 	case !prepared && errors.Is(err, allocator.ErrUnknownTag):
 		err = errNoTags
 	case !prepared && errors.Is(err, allocator.ErrUnavailable):
 		if why := s.g.unready.Load(); why != nil { // which says more
-			err = fmt.Errorf("%w: %v", allocator.ErrUnavailable, *why)
+			err = *why
+			if !errors.Is(err, allocator.ErrUnavailable) {
+				err = fmt.Errorf("%w: %w", allocator.ErrUnavailable, err)
+			}
 		}
 	}
 	return grant, err

@@ -32,6 +32,7 @@ const (
 const (
 	subjectPresence   = "leaf.internal.presence" // each second: I am here, and can serve this
 	subjectTagChanged = "leaf.internal.tag"      // a tag's new record; answered when it is taken in
+	subjectReserved   = "leaf.internal.reserved" // the end of a range that was reserved just now
 )
 
 // What is kept in JetStream.

@@ -13,12 +13,16 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/allocator"
 )
 
 // A generator takes the refills of the others for marks: what they reserved is
-// evidence of how far the store was. It hears of new ones by a plain
-// subscription. What was told before that, or while the connection was away,
-// it reads from the stream, the last one of each tag, before it reserves again.
+// evidence of how far the store was. Each is told at once, before an ID of it is
+// handed out, to those who are there. What was told before that, or while the
+// connection was away, is read from the stream, the last refill of each tag,
+// before anything is reserved again. Events of refills are heard live as well:
+// what was told may have been lost with a connection, and comes with them, later.
 //
 // The last event of a tag need not be of its last range: an event may have
 // waited while the stream was away. So each is stamped, when it is published,
@@ -108,6 +112,37 @@ func (g *Generator) stamp(ctx context.Context, msg *nats.Msg) error {
 	}
 	msg.Header[headerSeen] = []string{strconv.FormatInt(g.alloc.Seen(tag), 10)}
 	return nil
+}
+
+// reserved is the message of a range that was reserved.
+type reserved struct {
+	Tag string `json:"tag"`
+	End int64  `json:"end,string"` // the ID after the last
+}
+
+// tellReserved tells the other generators of a range. Events are not quick enough: they wait
+// for one another, and for the stream's disk.
+func (g *Generator) tellReserved(tag string, r allocator.Range) {
+	if err := g.cfg.Conn.Publish(subjectReserved, encode(reserved{tag, r.Last + 1})); err != nil {
+		g.log.Debug("a range is told by its event alone", "tag", tag, "error", err) // and given up, if NATS is away
+	}
+}
+
+// othersReserved takes in a range, of another generator or its own.
+func (g *Generator) othersReserved(msg *nats.Msg) {
+	var r reserved
+	err := json.Unmarshal(msg.Data, &r)
+	if err == nil {
+		err = allocator.CheckTag(r.Tag)
+	}
+	if err == nil && r.End < 1 {
+		err = fmt.Errorf("no range ends at %d", r.End)
+	}
+	if err != nil {
+		g.log.Warn("a reserved range that cannot be read", "error", err)
+		return
+	}
+	g.alloc.Observe(r.Tag, r.End)
 }
 
 // witnessed takes in the message of a refill.
