@@ -182,7 +182,7 @@ func (g *Generator) tagsUpdate(ctx context.Context, req TagUpdate) (TagRecord, e
 	}
 	g.publish(newEvent("tag.updated", t.Name, g.cfg.Node, TagEvent{g.cfg.Node, record(t)}))
 	if _, err := g.spread(ctx, t); err != nil && change.MaxID != nil {
-		return TagRecord{}, err
+		return TagRecord{}, fmt.Errorf("%w; repeat the command", err)
 	}
 	return record(t), nil
 }
@@ -197,7 +197,7 @@ func (g *Generator) tagsDelete(ctx context.Context, req tagName) (TagRecord, err
 	}
 	g.publish(newEvent("tag.deleted", t.Name, g.cfg.Node, TagEvent{g.cfg.Node, record(t)}))
 	if _, err := g.spread(ctx, t); err != nil {
-		return TagRecord{}, err
+		return TagRecord{}, fmt.Errorf("%w; it is deleted, and they learn that from the store", err)
 	}
 	return record(t), nil
 }

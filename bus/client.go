@@ -257,17 +257,18 @@ func (c *Client) Decode(ctx context.Context, id int64) (Decoded, error) {
 	return d, unmarshal(msg, SubjectDecode, &d)
 }
 
-// Workers returns a page of the workers and who holds them.
+// Workers returns a page of the workers and who holds them. [NoWorkerID]: the
+// registry of workers cannot be asked.
 func (c *Client) Workers(ctx context.Context, req WorkersRequest) (WorkersPage, error) {
 	return call[WorkersPage](ctx, c, SubjectWorkersList, req)
 }
 
 // ReleaseWorker gives a worker free whose holder is stopped, and returns its
 // record, which says from when on another may take it; [snowflake.Release] says
-// what uniqueness then rests on. One that is free already it leaves as it is. It
-// matches [Conflict] if a generator is running that holds it or may, or the record
-// is not as the request says any more. Of any error that is not an [Error],
-// and of one that says so, look whether it happened.
+// what uniqueness then rests on. One that is free already it leaves as it is.
+// [Conflict]: a generator is running that holds it or may, or the record
+// is not as the request says any more. After an error that is not an [Error], or
+// one that says so, the release may have happened: look with Workers.
 func (c *Client) ReleaseWorker(ctx context.Context, req WorkerRelease) (Worker, error) {
 	return call[Worker](ctx, c, SubjectWorkersRelease, req)
 }
@@ -297,24 +298,29 @@ func (c *Client) Tags(ctx context.Context, req PageRequest) (TagsPage, error) {
 	return call[TagsPage](ctx, c, SubjectTagsList, req)
 }
 
-// Tag returns a tag's record.
+// Tag returns a tag's record. [UnknownTag]: there is none.
 func (c *Client) Tag(ctx context.Context, tag string) (TagRecord, error) {
 	return call[TagRecord](ctx, c, SubjectTagsGet, tagName{tag})
 }
 
-// CreateTag adds a tag and returns its record.
+// CreateTag adds a tag and returns its record. [Exists]: there is one.
+// [BadTag], [BadRequest]: there cannot be such a one.
 func (c *Client) CreateTag(ctx context.Context, req TagCreate) (TagRecord, error) {
 	return call[TagRecord](ctx, c, SubjectTagsCreate, req)
 }
 
 // UpdateTag changes a tag and returns its record. When it returns, a new max_id
-// is in force at every generator.
+// is in force at every generator. [UnknownTag]: there is none. [Conflict]: max_id
+// would move backwards. After an error of the [Reason] [TimedOut], or one that is
+// no [Error], it may have happened: the same change can be made again.
 func (c *Client) UpdateTag(ctx context.Context, req TagUpdate) (TagRecord, error) {
 	return call[TagRecord](ctx, c, SubjectTagsUpdate, req)
 }
 
 // DeleteTag removes a tag and returns its last record. Its IDs are not handed
-// out again, also when a tag of that name is created later.
+// out again, also when a tag of that name is created later. After an error of
+// the [Reason] [TimedOut] it is deleted, and generators that the error names may
+// serve it until they hear of it. [UnknownTag]: there is none.
 func (c *Client) DeleteTag(ctx context.Context, tag string) (TagRecord, error) {
 	return call[TagRecord](ctx, c, SubjectTagsDelete, tagName{tag})
 }

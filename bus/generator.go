@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -15,8 +16,8 @@ import (
 	"github.com/leafbus/leafbus/snowflake"
 )
 
-// Config says how a [Generator] works. All fields but Recent, Tags, Describe, Ready,
-// Observer and the bounds of the allocator are needed.
+// Config says how a [Generator] works. All fields are needed but those that have a
+// default, Installation, Recent, Tags, Describe, Ready and Observer.
 type Config struct {
 	// Conn is the connection to NATS. Its closed and error handlers must be set
 	// before Run, which closes it in the end.
@@ -126,12 +127,9 @@ type Generator struct {
 
 // NewGenerator returns a generator that does nothing until Run is called.
 func NewGenerator(cfg Config) *Generator {
-	if cfg.MaxWait == 0 {
-		cfg.MaxWait = allocator.DefaultMaxWait
-	}
-	if cfg.MaxWaiting == 0 {
-		cfg.MaxWaiting = allocator.DefaultMaxWaiting
-	}
+	cfg.MaxWait = cmp.Or(cfg.MaxWait, allocator.DefaultMaxWait)
+	cfg.MaxWaiting = cmp.Or(cfg.MaxWaiting, allocator.DefaultMaxWaiting)
+	cfg.MaxStep = cmp.Or(cfg.MaxStep, allocator.DefaultMaxStep)
 	if cfg.Workers == nil {
 		cfg.Workers = cfg.Snowflake.Registry
 	}

@@ -394,14 +394,56 @@ func TestMaxIDMovesEverywhere(t *testing.T) {
 	}
 }
 
-// The default step is not refused for being above the largest.
-func TestDefaultStep(t *testing.T) {
+// Two of one name are told apart by nobody who looks at events and metrics: it is said.
+func TestNamesakes(t *testing.T) {
+	s := newServer(t)
+	log := new(lines)
+	start(t, s, "n", memory(t), func(c *bus.Config) { c.Log = slog.New(slog.NewTextHandler(log, nil)) })
+	start(t, s, "other", memory(t), nil)
+	start(t, s, "n", memory(t), nil)
+	eventually(t, "the log says so", func() bool { return log.count("has this one's name") == 1 })
+}
+
+// Who is not told of a deletion in time is named, and what is true by then.
+func TestDeleteIsNotConfirmed(t *testing.T) {
 	s := newServer(t)
 	nc := connect(t, s)
-	start(t, s, "n", memory(t), func(c *bus.Config) { c.MaxStep = 10 })
-	body, code := ask(t, nc, "leaf.admin.tags.create", `{"tag":"order"}`)
-	if code != "" || !strings.Contains(body, `"step":10,`) {
-		t.Errorf("code %q: %s", code, body)
+	start(t, s, "n", memory(t, "order"), nil)
+	deaf := `{"node":"deaf","id":"x","unix_ms":1}` // it never answers
+	beats := time.NewTicker(time.Second)
+	defer beats.Stop()
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() {
+		for {
+			nc.Publish("leaf.internal.presence", []byte(deaf))
+			select {
+			case <-beats.C:
+			case <-ended:
+				return
+			}
+		}
+	}()
+	eventually(t, "it is heard", func() bool {
+		_, err := bus.NewClient(nc).CreateTag(t.Context(), bus.TagCreate{Tag: "new"})
+		return errors.Is(err, bus.TimedOut) && strings.Contains(err.Error(), "[deaf] did not confirm") && strings.Contains(err.Error(), "nothing is created: repeat")
+	})
+	_, err := bus.NewClient(nc).DeleteTag(t.Context(), "order")
+	if !errors.Is(err, bus.TimedOut) || !strings.Contains(err.Error(), "[deaf] did not confirm") || !strings.Contains(err.Error(), "it is deleted") || strings.Contains(err.Error(), "repeat") {
+		t.Errorf("DeleteTag: %v", err)
+	}
+}
+
+// The default step is not refused for being above the largest.
+func TestDefaultStep(t *testing.T) {
+	for largest, want := range map[int64]string{10: `"step":10,`, 0: `"step":1000,`} { // 0 is the default
+		s := newServer(t)
+		nc := connect(t, s)
+		start(t, s, "n", memory(t), func(c *bus.Config) { c.MaxStep = largest })
+		body, code := ask(t, nc, "leaf.admin.tags.create", `{"tag":"order"}`)
+		if code != "" || !strings.Contains(body, want) {
+			t.Errorf("largest step %d: code %q: %s", largest, code, body)
+		}
 	}
 }
 

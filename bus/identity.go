@@ -31,26 +31,20 @@ func (i Identity) yieldsTo(other Identity) bool {
 	return i.Created.After(other.Created)
 }
 
-// checkRivals ends the generator if one of an older installation is heard.
+// checkRival ends the generator if another is of an older installation.
 //
 // Callers of one subject space must get IDs of one installation. Two come
 // about where servers with a JetStream each are linked, say by leaf nodes.
-func (g *Generator) checkRivals(now time.Time) {
+func (g *Generator) checkRival(b beat) {
 	own := g.identity.Load()
-	if own == nil {
+	if own == nil || !own.yieldsTo(b.Identity) {
 		return
 	}
-	for _, b := range g.presence.present(now) {
-		if !own.yieldsTo(b.Identity) {
-			continue
-		}
-		err := fmt.Errorf("%w: this generator is of installation %s, but %s, which answers on the same subjects, is of the older %s: "+
-			"callers would get the same IDs from both; give all generators the same JetStream (--server, --js-domain), or accounts of their own",
-			allocator.ErrRefused, own.Installation, b.Node, b.Installation)
-		select {
-		case g.rival <- err:
-		default: // said already
-		}
-		return
+	err := fmt.Errorf("%w: this generator is of installation %s, but %s, which answers on the same subjects, is of the older %s: "+
+		"callers would get the same IDs from both; give all generators the same JetStream (--server, --js-domain), or accounts of their own",
+		allocator.ErrRefused, own.Installation, b.Node, b.Installation)
+	select {
+	case g.rival <- err:
+	default: // said already
 	}
 }

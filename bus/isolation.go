@@ -92,6 +92,8 @@ type rejoining struct {
 // Wait implements waiter.
 func (r rejoining) Wait(ctx context.Context) ([]Range, error) {
 	defer r.g.isolation.waiting.Add(-1)
+	ctx, cancel := context.WithTimeoutCause(ctx, r.g.cfg.MaxWait, snowflake.ErrTimedOut) // of both waits together
+	defer cancel()
 	over := r.g.isolation.over()
 	if over == nil { // just now
 		return r.g.takeFlakes(ctx, r.n)
@@ -103,8 +105,6 @@ func (r rejoining) Wait(ctx context.Context) ([]Range, error) {
 		}
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
-	case <-time.After(r.g.cfg.MaxWait):
-		return nil, snowflake.ErrTimedOut
 	}
 	return r.g.takeFlakes(ctx, r.n)
 }

@@ -183,7 +183,9 @@ func (g *Generator) join(ctx context.Context) error {
 			close(g.joined)
 		}
 	}
-	g.checkRivals(time.Now())
+	for _, b := range g.presence.present(time.Now()) {
+		g.checkRival(b)
+	}
 	g.beat(false)
 	return nil
 }
@@ -286,10 +288,15 @@ func (g *Generator) heard(msg *nats.Msg) {
 	if isNew {
 		g.beat(false)
 	}
+	if isNew && b.Node == g.cfg.Node {
+		g.log.Warn("another generator has this one's name: nobody can tell them apart in events and metrics; give each its own (--node)", "node", b.Node)
+	}
 	if b.Worker != nil && *b.Worker == g.flakes.Worker() {
 		g.lookAt() // one of the two is a clone, or the registry was restored
 	}
-	g.checkRivals(now)
+	if !b.Gone {
+		g.checkRival(b)
+	}
 }
 
 // canServe reports whether a service can answer with IDs.

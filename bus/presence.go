@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -155,7 +156,7 @@ func (p *presence) present(now time.Time) []beat {
 		}
 		found = append(found, m.beat)
 	}
-	slices.SortFunc(found, func(x, y beat) int { return strings.Compare(x.Node+x.ID, y.Node+y.ID) })
+	slices.SortFunc(found, func(x, y beat) int { return cmp.Or(strings.Compare(x.Node, y.Node), strings.Compare(x.ID, y.ID)) })
 	return found
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/leafbus/leafbus/snowflake"
@@ -68,4 +69,21 @@ func TestWaitingInIsolationEnds(t *testing.T) {
 	if n := g.isolation.waiting.Load(); n != 0 {
 		t.Errorf("%d still wait", n)
 	}
+}
+
+// A request waits for the end of the isolation, and then for snowflakes: for no longer than MaxWait in all.
+func TestWaitingInIsolationIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most = time.Second
+		g := &Generator{cfg: Config{MaxWait: most, Installation: "i"}}
+		g.flakes = snowflake.New(snowflake.Config{Layout: snowflake.DefaultLayout(), MaxWait: most})
+		g.isolation.begin()
+		g.isolation.waiting.Add(1)
+		time.AfterFunc(most*9/10, func() { g.isolation.end(time.Now()) })
+		began := time.Now()
+		_, err := rejoining{g, 1}.Wait(t.Context())
+		if took := time.Since(began); !errors.Is(err, snowflake.ErrTimedOut) || took != most {
+			t.Errorf("%v after %v, want %v after %v", err, took, snowflake.ErrTimedOut, most)
+		}
+	})
 }

@@ -81,7 +81,7 @@ func (g *Generator) spread(ctx context.Context, t allocator.Tag) (seen int64, er
 			return seen, nil
 		}
 	}
-	return 0, fmt.Errorf("%w: %v did not confirm the change of %s and may still hand out IDs from before; repeat the command",
+	return 0, fmt.Errorf("%w: %v did not confirm the change of %s and may still hand out IDs from before",
 		allocator.ErrTimedOut, missing(), t.Name)
 }
 
@@ -104,7 +104,7 @@ func (g *Generator) create(ctx context.Context, t allocator.Tag) (allocator.Tag,
 	// Whoever still holds IDs of it, or is about to receive some, gives them up.
 	seen, err := g.spread(ctx, allocator.Tag{Name: t.Name, Deleted: true})
 	if err != nil {
-		return t, err
+		return t, fmt.Errorf("%w; nothing is created: repeat the command", err)
 	}
 	t.MaxID = max(t.MaxID, seen, 1)
 	if t, err = g.cfg.Store.Create(ctx, t); err != nil {
@@ -160,7 +160,11 @@ func (g *Generator) hearOthers(ctx context.Context) error {
 // changed takes in a tag's record that another generator spreads.
 func (g *Generator) changed(msg *nats.Msg) {
 	var t allocator.Tag
-	if err := json.Unmarshal(msg.Data, &t); err != nil || allocator.CheckTag(t.Name) != nil {
+	err := json.Unmarshal(msg.Data, &t)
+	if err == nil {
+		err = allocator.CheckTag(t.Name)
+	}
+	if err != nil {
 		g.log.Warn("a tag's change that cannot be read", "error", err)
 		return
 	}
