@@ -288,7 +288,7 @@ func TestWorkersList(t *testing.T) {
 	if page, err := client.Workers(t.Context(), bus.WorkersRequest{From: 12}); err != nil || page.Workers == nil || len(page.Workers) > 0 {
 		t.Errorf("from beyond the last: %+v, %v", page, err)
 	}
-	for _, bad := range []string{`{"limit":1001}`, `{"limit":-1}`, `{"after":"x"}`, "x"} {
+	for _, bad := range []string{`{"limit":1001}`, `{"from":1024}`, `{"limit":-1}`, `{"after":"x"}`, "x"} {
 		if body, code := ask(t, nc, "leaf.admin.workers.list", bad); code != "400" {
 			t.Errorf("%s: code %q, %s", bad, code, body)
 		}

@@ -57,6 +57,9 @@ func (g *Generator) workersList(ctx context.Context, req WorkersRequest) (Worker
 	if err != nil {
 		return WorkersPage{}, err
 	}
+	if n := g.cfg.Snowflake.Layout.Workers(); req.From >= n {
+		return WorkersPage{}, badRequest("there is no worker %d: those of this installation are 0 to %d", req.From, n-1)
+	}
 	entries, err := g.workers(ctx)
 	if err != nil {
 		return WorkersPage{}, err
@@ -119,8 +122,12 @@ func (g *Generator) workersRelease(ctx context.Context, req WorkerRelease) (Work
 	}
 	i := slices.IndexFunc(entries, func(e snowflake.Entry) bool { return e.Worker == req.Worker })
 	if i < 0 {
-		return Worker{}, badRequest("worker %d has no record that generator %s can read: nobody holds it, or `leaf serve` logs what is wrong with it, "+
-			"or it is in the ZooKeeper of another data centre: ask again, until one of its generators answers", req.Worker, g.cfg.Node)
+		elsewhere := ""
+		if g.cfg.RegistryKind == "zookeeper" {
+			elsewhere = ", or it is in the ZooKeeper of another data centre: ask again, until one of its generators answers"
+		}
+		return Worker{}, badRequest("worker %d has no record that generator %s can read: nobody holds it, or `leaf serve` logs what is wrong with it%s",
+			req.Worker, g.cfg.Node, elsewhere)
 	}
 	e, now := entries[i], g.cfg.Snowflake.Clock().Wall
 	if err := g.keepsWorker(req, e, now); err != nil {
@@ -152,7 +159,7 @@ func (g *Generator) keepsWorker(req WorkerRelease, e snowflake.Entry, now int64)
 	w := g.worker(time.Now(), e.Record)
 	switch {
 	case w.Running:
-		return conflict("worker %d is held by %s, which is running: stop it first", w.Worker, w.Node)
+		return conflict("worker %d is held by %s, which is running: stop it first (one that was killed counts as running for up to 3 s, and can be released 10 s after its last report)", w.Worker, w.Node)
 	case w.Node != req.Node || !w.ReservedUntil.Equal(req.ReservedUntil) || !req.Reported.IsZero() && !w.Reported.Equal(req.Reported):
 		return conflict("the record of worker %d has changed: it is held by %s, which last reported at %s, until %s; look at it again",
 			w.Worker, w.Node, w.Reported.Format(snowflake.TimeFormat), w.ReservedUntil.Format(snowflake.TimeFormat))

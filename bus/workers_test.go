@@ -146,6 +146,17 @@ func TestReleaseWorker(t *testing.T) {
 
 	// What runs is not released, whoever is asked.
 	other := r.start("other", r.records, nil, 2, 2)
+	row := 0
+	eventually(t, "each has heard which worker the other holds", func() bool { // whoever is asked
+		page, err := r.client.Workers(t.Context(), bus.WorkersRequest{From: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if row++; len(page.Workers) != 2 || !page.Workers[0].Running || !page.Workers[1].Running {
+			row = 0
+		}
+		return row == 20
+	})
 	for worker, node := range map[int64]string{1: "calm", 2: "other"} {
 		e := r.records.Snapshot()[worker]
 		held := bus.WorkerRelease{Worker: worker, Node: node, ReservedUntil: time.UnixMilli(e.ReservedUntil)}
@@ -176,6 +187,7 @@ func TestReleaseWorker(t *testing.T) {
 		says   string
 	}{
 		{func(req *bus.WorkerRelease) { req.Worker = 7 }, bus.BadRequest, "worker 7 has no record"},
+		{func(req *bus.WorkerRelease) { req.Worker = 5000 }, bus.BadRequest, "worker 5000 has no record"},
 		{func(req *bus.WorkerRelease) { req.Worker = -1 }, bus.BadRequest, "worker -1 has no record"},
 		{func(req *bus.WorkerRelease) { req.Node = "" }, bus.BadRequest, "node"},
 		{func(req *bus.WorkerRelease) { req.ReservedUntil = time.Time{} }, bus.BadRequest, "reserved_until"},

@@ -226,7 +226,7 @@ func TestTagCommands(t *testing.T) {
 		{[]string{"add", "order"}, 1, "exists"},
 		{[]string{"add", "a b"}, 1, "bad_tag"},
 		{[]string{"add", "new", "--step", "0"}, 1, "bad_request"},
-		{[]string{"set", "order", "--max-id", "0"}, 1, "bad_request"},
+		{[]string{"set", "order", "--max-id", "0"}, 2, "--max-id"},
 		{[]string{"set", "order"}, 2, "--max-id"},
 		{[]string{"set"}, 2, "arg"},
 		{[]string{"add", "new", "--step", "x"}, 2, "--step"},

@@ -43,8 +43,8 @@ func (i Installation) differences(want Installation) []string {
 			d = append(d, fmt.Sprintf("%s is %s there and %s here", name, has, wanted))
 		}
 	}
-	add("the store of segments", i.Store, want.Store)
-	add("the registry of workers", i.Registry, want.Registry)
+	add("the store of segments (--mysql)", i.Store, want.Store)
+	add("the registry of workers (--zookeeper)", i.Registry, want.Registry)
 	return append(d, i.Layout.Differences(want.Layout)...)
 }
 

@@ -60,8 +60,8 @@ func TestJoinRefused(t *testing.T) {
 		say   string
 	}{
 		"epoch":    {other(func(i *Installation) { i.Epoch = 5 }), "", "--epoch"},
-		"store":    {other(func(i *Installation) { i.Store = "mysql" }), "", "store"},
-		"registry": {other(func(i *Installation) { i.Registry = "zookeeper" }), "", "registry"},
+		"store":    {other(func(i *Installation) { i.Store = "mysql" }), "", "the store of segments (--mysql) is kv there and mysql here"},
+		"registry": {other(func(i *Installation) { i.Registry = "zookeeper" }), "", "the registry of workers (--zookeeper) is kv there and zookeeper here"},
 		"bits":     {other(func(i *Installation) { i.WorkerBits = 8 }), "", "worker bits"},
 		"folder":   {layout, "another", "--data-dir"},
 	} {

@@ -80,11 +80,8 @@ installation.`,
 	fs.BoolVar(&f.json, "json", false, "write JSON")
 	f.conn.register(fs)
 	f.conn.registerContext(fs)
-	if err := cmd.RegisterFlagCompletionFunc("with", cobra.FixedCompletions([]string{
-		withTake + "\ta request each", withNext + "\tcallers share requests", withPool + "\tfetched ahead",
-	}, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // there is no such flag
-	}
+	completeValues(cmd, "with", withTake+"\ta request each", withNext+"\tcallers share requests", withPool+"\tfetched ahead")
+	cmd.ValidArgsFunction = completeTags(&f.conn)
 	return cmd
 }
 
@@ -138,7 +135,7 @@ func (f *benchFlags) run(cmd *cobra.Command, args []string) error {
 	l.run(cmd.Context())
 	stop()
 	r := l.report(m.stop())
-	r.Generators = shares(before, answered(context.WithoutCancel(cmd.Context()), client))
+	r.Generators, r.Gone = shares(before, answered(context.WithoutCancel(cmd.Context()), client))
 	return r.print(cmd, f.json)
 }
 
@@ -176,8 +173,8 @@ func (f *benchFlags) getter(c *bus.Client) (get getter, end func(), err error) {
 	}, end, nil
 }
 
-// answered is how many requests each generator has answered, by node; nothing
-// where the user of NATS may not ask.
+// answered is how many requests each generator has answered, by node; nil where
+// that cannot be asked, as the user of NATS may not.
 func answered(ctx context.Context, c *bus.Client) map[string]int64 {
 	states, err := c.States(ctx)
 	if err != nil {

@@ -182,9 +182,19 @@ func TestErrorKind(t *testing.T) {
 }
 
 func TestShares(t *testing.T) {
-	got := shares(map[string]int64{"a": 5, "b": 100, "gone": 7}, map[string]int64{"a": 15, "b": 20, "new": 3})
-	if fmt.Sprint(got) != "[{a 10} {b 20} {new 3}]" {
-		t.Errorf("shares %v", got)
+	before := map[string]int64{"a": 5, "b": 100, "gone": 7}
+	got, gone := shares(before, map[string]int64{"a": 15, "b": 20, "new": 3})
+	if fmt.Sprint(got, gone) != "[{a 10} {b 20} {new 3}] [gone]" {
+		t.Errorf("shares %v, gone %v", got, gone)
+	}
+	var text strings.Builder
+	r := benchReport{Generators: got, Gone: gone}
+	want := "requests of all clients, answered by a 10, b 20, new 3, gone is gone\n"
+	if err := r.printText(&text); err != nil || !strings.HasSuffix(text.String(), want) {
+		t.Errorf("%v, the report is %s, want it to end with %s", err, &text, want)
+	}
+	if got, gone := shares(before, nil); len(got)+len(gone) > 0 { // it was not to be known
+		t.Errorf("shares %v, gone %v, and nobody could be asked", got, gone)
 	}
 }
 

@@ -33,6 +33,7 @@ type benchReport struct {
 	Errors            []failure `json:"errors"`
 	Unsent            int64     `json:"unsent,omitempty"`
 	Generators        []share   `json:"generators,omitempty"`
+	Gone              []string  `json:"generators_gone,omitempty"` // that were there at the beginning
 
 	Runs     int       `json:"runs"` // of neighbours that the IDs make
 	Repeated int64     `json:"repeated"`
@@ -124,9 +125,17 @@ func latencyOf(h *hdrhistogram.Histogram) latency {
 	return latency{at(50), at(90), at(99), at(99.9), at(99.99), at(100)}
 }
 
-// shares is what each generator answered between two looks.
-func shares(before, after map[string]int64) []share {
-	var all []share
+// shares is what each generator answered between two looks, and which were there
+// at the first alone. What those answered nobody can be asked.
+func shares(before, after map[string]int64) (all []share, gone []string) {
+	if after == nil {
+		return nil, nil
+	}
+	for _, node := range slices.Sorted(maps.Keys(before)) {
+		if _, there := after[node]; !there {
+			gone = append(gone, node)
+		}
+	}
 	for _, node := range slices.Sorted(maps.Keys(after)) {
 		n := after[node]
 		if n >= before[node] { // else it was started again
@@ -134,7 +143,7 @@ func shares(before, after map[string]int64) []share {
 		}
 		all = append(all, share{node, n})
 	}
-	return all
+	return all, gone
 }
 
 // print writes the report. IDs that came twice are an error, and so is a load of which nothing succeeded.
@@ -173,12 +182,15 @@ func (r *benchReport) printText(w io.Writer) error {
 	for _, f := range r.Errors {
 		rows = append(rows, []string{"errors", fmt.Sprintf("%d %s: %s", f.Count, f.Reason, f.First)})
 	}
-	if len(r.Generators) > 0 {
+	if len(r.Generators)+len(r.Gone) > 0 {
 		var each []string
 		for _, g := range r.Generators {
 			each = append(each, g.Node+" "+strconv.FormatInt(g.Requests, 10))
 		}
-		rows = append(rows, []string{"answered by", strings.Join(each, ", ")})
+		for _, node := range r.Gone {
+			each = append(each, node+" is gone")
+		}
+		rows = append(rows, []string{"meanwhile", "requests of all clients, answered by " + strings.Join(each, ", ")})
 	}
 	return printTable(w, rows[0], rows[1:])
 }

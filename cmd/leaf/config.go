@@ -2,7 +2,9 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -27,6 +29,7 @@ const (
 	noteSecret = "leaf_secret"        // its value is not for messages
 	noteSource = "leaf_source"        // where configure found its value
 	noteTyped  = "leaf_typed"         // it counts on the command line alone
+	noteBeside = "leaf_beside"        // a flag that cannot be given with it
 )
 
 func annotate(f *pflag.Flag, note, value string) {
@@ -64,6 +67,24 @@ func origin(cmd *cobra.Command, name string) source {
 	}
 }
 
+// exclusive refuses two of cmd's flags together.
+func exclusive(cmd *cobra.Command, one, other string) {
+	cmd.MarkFlagsMutuallyExclusive(one, other) // for the completion
+	annotate(cmd.Flags().Lookup(one), noteBeside, other)
+}
+
+// checkExclusive says in plain words what cobra would say of exclusive flags.
+func checkExclusive(flags *pflag.FlagSet) (err error) {
+	flags.VisitAll(func(f *pflag.Flag) {
+		for _, other := range f.Annotations[noteBeside] {
+			if f.Changed && flags.Changed(other) {
+				err = usagef("--%s and --%s: give one of them", f.Name, other)
+			}
+		}
+	})
+	return err
+}
+
 // configure gives each flag that is not on the command line its value from the
 // environment, or else from the file. It runs before every command.
 func configure(cmd *cobra.Command, _ []string) error {
@@ -77,7 +98,7 @@ func configure(cmd *cobra.Command, _ []string) error {
 	if err := cmd.ValidateRequiredFlags(); err != nil {
 		return asUsage(err)
 	}
-	return asUsage(cmd.ValidateFlagGroups())
+	return checkExclusive(cmd.Flags())
 }
 
 // applyEnvironment sets flags from their LEAF_ variables, or else from those of
@@ -239,14 +260,32 @@ func setNode(f *pflag.Flag, value *yaml.Node) error {
 // err into a usage error that says so.
 func settle(f *pflag.Flag, from source, where string, err error) error {
 	if err != nil {
-		if isSecret(f) {
-			err = errHidden
-		}
-		return usagef("%s: bad value for --%s: %w", where, f.Name, err)
+		return usagef("%s: %w", where, badValue(f, err))
 	}
 	f.Changed = true
 	annotate(f, noteSource, string(from))
 	return nil
+}
+
+// badValue is the error about a value for f: it keeps secrets out, and puts what
+// Go's parsers say in the words of people.
+func badValue(f *pflag.Flag, err error) error {
+	number, isNumber := errors.AsType[*strconv.NumError](err)
+	switch {
+	case isSecret(f):
+		err = errHidden
+	case isNumber && errors.Is(err, strconv.ErrRange):
+		err = fmt.Errorf("%s is out of range", number.Num)
+	case isNumber && f.Value.Type() == "bool":
+		err = fmt.Errorf("%q is not true or false", number.Num)
+	case isNumber && f.Value.Type() == "float64":
+		err = fmt.Errorf("%q is not a number", number.Num)
+	case isNumber:
+		err = fmt.Errorf("%q is not a whole number", number.Num)
+	case f.Value.Type() == "duration":
+		err = fmt.Errorf("%s: want one such as 500ms, 10s or 1h30m", strings.TrimPrefix(err.Error(), "time: "))
+	}
+	return fmt.Errorf("bad value for --%s: %w", f.Name, err)
 }
 
 // documentVariables adds the variables that set f to its help.

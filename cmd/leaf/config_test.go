@@ -128,7 +128,7 @@ func TestRefusedConfiguration(t *testing.T) {
 		{name: "secret list", file: "password: [hunter2]", wants: []string{"leaf.yaml: password: ", "secret"}},
 		{name: "secret in the file", file: "dsn: hunter2", wants: []string{"leaf.yaml: dsn: ", "secret"}},
 		{name: "secret in the environment", env: "LEAF_DSN=hunter2", wants: []string{"LEAF_DSN: ", "secret"}},
-		{name: "bad value in LEAF_", env: "LEAF_MAX_BATCH=many", wants: []string{"LEAF_MAX_BATCH: ", "--max-batch", `"many"`}},
+		{name: "bad value in LEAF_", env: "LEAF_MAX_BATCH=many", wants: []string{"LEAF_MAX_BATCH: bad value for --max-batch: \"many\" is not a whole number\n"}},
 		{name: "bad value in NATS_", env: "NATS_TIMEOUT=5", wants: []string{"NATS_TIMEOUT: ", "--timeout", "missing unit"}},
 		{name: "no such file", env: "LEAF_CONFIG=" + filepath.Join("no", "where.yaml"), wants: []string{"--config: ", "where.yaml"}},
 	}
@@ -164,7 +164,7 @@ func TestEnvironmentMeetsRequirements(t *testing.T) {
 		if err := cmd.MarkFlagRequired("first"); err != nil {
 			t.Fatal(err)
 		}
-		cmd.MarkFlagsMutuallyExclusive("first", "second")
+		exclusive(cmd, "first", "second")
 		return cmd
 	}
 	strict := func() (int, string) {
@@ -181,7 +181,7 @@ func TestEnvironmentMeetsRequirements(t *testing.T) {
 		t.Errorf("with the required flag in the environment: status %d: %s", status, out)
 	}
 	t.Setenv("LEAF_SECOND", "x")
-	if status, out := strict(); status != exitUsage {
+	if status, out := strict(); status != exitUsage || !strings.Contains(out, "leaf: --first and --second: give one of them\n") {
 		t.Errorf("with two exclusive flags: status %d, want %d: %s", status, exitUsage, out)
 	}
 }

@@ -4,7 +4,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -73,6 +75,9 @@ func (c *connFlags) registerContext(fs *pflag.FlagSet) {
 // options returns what nats.Connect needs besides the server: a connection
 // called name that, once made, comes back after every interruption.
 func (c *connFlags) options(name string) ([]nats.Option, error) {
+	if err := checkServers(splitList(c.server)); err != nil {
+		return nil, err
+	}
 	if c.timeout <= 0 {
 		return nil, usagef("--timeout must be above zero, not %v", c.timeout)
 	}
@@ -112,6 +117,18 @@ func (c *connFlags) options(name string) ([]nats.Option, error) {
 		checked("inbox-prefix", nats.CustomInboxPrefix(c.inboxPrefix))
 	}
 	return opts, err
+}
+
+// checkServers refuses the URLs of anything but NATS: a server of HTTP, say, would
+// only close the connection, and after some time.
+func checkServers(servers []string) error {
+	for _, server := range servers {
+		scheme, _, ok := strings.Cut(server, "://")
+		if ok && !slices.Contains([]string{"nats", "tls", "ws", "wss"}, strings.ToLower(scheme)) {
+			return usagef("--server %s: want nats://HOST:PORT (or tls://, ws://, wss://), not %s://", redact([]string{server}), scheme)
+		}
+	}
+	return nil
 }
 
 // identity returns the options that say who connects. Whoever is named here
@@ -227,6 +244,8 @@ func connectError(servers []string, err error) error {
 		errors.Is(err, nats.ErrAuthRevoked),
 		errors.Is(err, nats.ErrAccountAuthExpired):
 		return fmt.Errorf("the NATS server at %s refused access: %w: check --user and --password, --token, --creds or --nkey", at, err)
+	case errors.Is(err, io.EOF):
+		return fmt.Errorf("what listens at %s closed the connection, as no NATS server does: name NATS's address, not that of HTTP, with --server", at)
 	case badCert:
 		return fmt.Errorf("the NATS server at %s: %w: name the authority that it is certified by with --tlsca", at, err)
 	default:

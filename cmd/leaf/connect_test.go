@@ -130,10 +130,34 @@ func TestConnectWhereNothingListens(t *testing.T) {
 	}
 }
 
+// What listens there may serve something else.
+func TestConnectToAnotherServer(t *testing.T) {
+	cleanEnv(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			conn.Close()
+		}
+	}()
+	at := l.Addr().String()
+	if _, status, stderr := connect(t, "-s", at); status != exitFailed || !strings.Contains(stderr, "nats://"+at) || !strings.Contains(stderr, "as no NATS server does") {
+		t.Errorf("status %d, stderr %q; want it to say that this is no NATS", status, stderr)
+	}
+}
+
 func TestConnectRefusesBadFlags(t *testing.T) {
 	cleanEnv(t)
 	for want, args := range map[string][]string{
 		"not a URL":      {"-s", "nats://alice:hunt/er2@127.0.0.1:4222"},
+		"not http://":    {"-s", "nats://127.0.0.1:4222,http://alice:hunter2@127.0.0.1:8080"},
 		"--timeout":      {"--timeout", "0s"},
 		"--tlskey":       {"--tlscert", "cert.pem"},
 		"--tlsca":        {"--tlsca", "/no/where.pem"},

@@ -34,6 +34,9 @@ type dataDir struct {
 
 var nodeName = regexp.MustCompile(`^[A-Za-z0-9_]{1,64}$`)
 
+// errLocked: another generator runs on the folder.
+var errLocked = errors.New("in use by another generator")
+
 // openDataDir makes the folder if it is missing and locks it.
 func openDataDir(path string) (*dataDir, error) {
 	path, err := filepath.Abs(path)
@@ -53,7 +56,7 @@ func openDataDir(path string) (*dataDir, error) {
 		if pid, err := os.ReadFile(d.file("lock")); err == nil && len(pid) > 0 {
 			owner = " (process " + strings.TrimSpace(string(pid)) + ")"
 		}
-		return nil, fmt.Errorf("the data folder %s is in use by another generator%s: give this one its own with --data-dir", path, owner)
+		return nil, fmt.Errorf("the data folder %s is %w%s: give this one its own with --data-dir", path, errLocked, owner)
 	}
 	if err := os.WriteFile(d.file("lock"), []byte(strconv.Itoa(os.Getpid())+"\n"), 0o640); err != nil {
 		d.close()
@@ -70,6 +73,12 @@ func (d *dataDir) file(name string) string { return filepath.Join(d.path, name) 
 func (d *dataDir) isNew() bool {
 	_, err := os.Stat(d.file("installation"))
 	return errors.Is(err, fs.ErrNotExist)
+}
+
+// hasStore reports whether the embedded NATS server keeps anything in the folder.
+func (d *dataDir) hasStore() bool {
+	streams, _ := fs.Glob(os.DirFS(d.path), "nats/jetstream/*/streams/*") // of each account
+	return len(streams) > 0
 }
 
 // worker opens the file of the worker. place is where the folder is; copied

@@ -56,8 +56,8 @@ is away is missed. So it is, too, where NATS has no JetStream to keep them, unle
 	cmd.Flags().DurationVar(&f.since, "since", 0, "start with what happened this long ago")
 	cmd.Flags().StringVar(&f.durable, "durable", "", "go on where the last one with this `NAME` was")
 	cmd.Flags().BoolVar(&f.live, "live", false, "only hear what is told, without JetStream")
-	cmd.MarkFlagsMutuallyExclusive("live", "since")
-	cmd.MarkFlagsMutuallyExclusive("live", "durable")
+	exclusive(cmd, "since", "live")
+	exclusive(cmd, "durable", "live")
 	f.register(cmd)
 	return cmd
 }

@@ -53,6 +53,7 @@ has (with --json, the beginning of the object), and it says how many.`,
 		},
 	}
 	f.register(cmd)
+	cmd.ValidArgsFunction = completeTags(&f.conn)
 	return cmd
 }
 
@@ -65,7 +66,7 @@ func (f *idFlags) register(cmd *cobra.Command) {
 	fs.StringVarP(&f.output, "output", "o", "", "write to `FILE`")
 	f.conn.register(fs)
 	f.conn.registerContext(fs)
-	cmd.MarkFlagsMutuallyExclusive("ranges", "json")
+	exclusive(cmd, "ranges", "json")
 }
 
 func (f *idFlags) run(cmd *cobra.Command, from fetch) (err error) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -10,6 +11,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// defaultHTTP is where the HTTP face is unless an address is given.
+const defaultHTTP = "127.0.0.1:8080"
+
 // httpFlags are those of the HTTP face.
 type httpFlags struct {
 	addr, token     string
@@ -17,7 +21,7 @@ type httpFlags struct {
 }
 
 func (f *httpFlags) register(fs *pflag.FlagSet) {
-	fs.StringVar(&f.addr, "http", "127.0.0.1:8080", "`ADDR` of the HTTP face: Leaf's API, dashboard, metrics, health; port 0 is any free one, empty is off")
+	fs.StringVar(&f.addr, "http", defaultHTTP, "`ADDR` of the HTTP face: Leaf's API, dashboard, metrics, health; port 0 is any free one, empty is off")
 	fs.StringVar(&f.token, "http-token", "", "`TOKEN` that callers of the HTTP face must show; beyond loopback it takes this or TLS")
 	fs.StringVar(&f.tlsCert, "http-tlscert", "", "certificate `FILE` of the HTTP face")
 	fs.StringVar(&f.tlsKey, "http-tlskey", "", "key `FILE` of that certificate")
@@ -35,15 +39,24 @@ func (f *httpFlags) check() error {
 	if f.addr == "" {
 		return nil
 	}
-	host, port, err := net.SplitHostPort(f.addr)
-	if err != nil {
-		return usagef("--http %q: want HOST:PORT, or nothing to turn it off", f.addr)
+	if err := checkAddress(f.addr); err != nil {
+		return usagef("--http %q: %w; empty turns it off", f.addr, err)
 	}
-	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		return usagef("--http %q: a port is from 0, any free one, to 65535", f.addr)
-	}
+	host, _, _ := net.SplitHostPort(f.addr)
 	if f.token == "" && f.tlsCert == "" && !isLoopback(host) {
 		return usagef("--http %s would be open to the network: give callers a token (--http-token), or serve TLS (--http-tlscert, --http-tlskey)", f.addr)
+	}
+	return nil
+}
+
+// checkAddress refuses what is no address to listen at.
+func checkAddress(addr string) error {
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return errors.New("want HOST:PORT")
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return errors.New("want HOST:PORT, the port from 0, any free one, to 65535")
 	}
 	return nil
 }
@@ -79,37 +92,4 @@ func (f *httpFlags) listen() (net.Listener, *tls.Config, error) {
 		return nil, nil, fmt.Errorf("--http: %w", err)
 	}
 	return listener, secure, nil
-}
-
-// httpAdvice is for whoever finds the address of the HTTP face in use: the same command, with
-// another address. What is secret in it is left out.
-func httpAdvice(fs *pflag.FlagSet) string {
-	command := "  leaf serve"
-	fs.VisitAll(func(f *pflag.Flag) {
-		if !f.Changed || f.Annotations[noteSource] != nil || f.Name == "http" { // or it is not on the command line
-			return
-		}
-		values := []string{f.Value.String()}
-		if list, ok := f.Value.(pflag.SliceValue); ok {
-			values = list.GetSlice()
-		}
-		for _, value := range values {
-			if isSecret(f) && (f.Name != "server" || strings.Contains(value, "@")) {
-				value = "..."
-			}
-			command += " --" + f.Name + "=" + quoted(value)
-		}
-	})
-	return "Serve HTTP elsewhere, here at any free port:\n" + command + " --http=127.0.0.1:0\nor not at all:\n" + command + " --http=''"
-}
-
-// quoted is a word of a shell's command.
-func quoted(word string) string {
-	plain := func(r rune) bool {
-		return r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || strings.ContainsRune("_-./:=,@", r)
-	}
-	if word != "" && !strings.ContainsFunc(word, func(r rune) bool { return !plain(r) }) {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }

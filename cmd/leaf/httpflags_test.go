@@ -5,33 +5,6 @@ import (
 	"testing"
 )
 
-// The advice is the command that was given, but for the address, what the environment has, and what is secret.
-func TestHTTPAdvice(t *testing.T) {
-	t.Setenv("LEAF_NODE", "from_env")
-	cmd := newServeCmd()
-	cmd.Flags().String("config", "", "")
-	args := []string{
-		"--tag", "order", "--tag", "a b:5", "--http", "127.0.0.1:8080", "--data-dir", "it's", "--http-token", "hunter2",
-		"-s", "nats://alice:hunter2@h:4222", "--mysql", "u:hunter2@tcp(h)/d",
-	}
-	if err := cmd.ParseFlags(args); err != nil {
-		t.Fatal(err)
-	}
-	if err := applyEnvironment(cmd.Flags()); err != nil {
-		t.Fatal(err)
-	}
-	advice := httpAdvice(cmd.Flags())
-	want := `leaf serve --data-dir='it'\''s' --http-token=... --mysql=... --server=... --tag=order --tag='a b:5' --http=`
-	for _, ending := range []string{"127.0.0.1:0\n", "''"} {
-		if !strings.Contains(advice, want+ending) {
-			t.Errorf("the advice is %s, want %s", advice, want+ending)
-		}
-	}
-	if strings.Contains(advice, "hunter2") {
-		t.Errorf("the advice shows a secret: %s", advice)
-	}
-}
-
 func TestHTTPFlags(t *testing.T) {
 	for name, c := range map[string]struct {
 		flags httpFlags

@@ -52,12 +52,15 @@ func run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 // so that the command can finish what it has begun. Whoever sends a second one
 // does not want to wait for that: it ends the process.
 func interruptible() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
-		<-signals
-		cancel()
+		name := "SIGTERM"
+		if <-signals == os.Interrupt {
+			name = "SIGINT"
+		}
+		cancel(errors.New(name))
 		<-signals
 		os.Exit(exitFailed)
 	}()

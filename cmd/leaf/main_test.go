@@ -110,7 +110,7 @@ func TestExitStatus(t *testing.T) {
 	}{
 		{name: "success", args: []string{"probe", "x"}},
 		{name: "help", args: []string{"probe", "--help"}},
-		{name: "nothing", args: nil},
+		{name: "nothing", args: []string{}}, // for nil cobra takes those of the test binary
 		{name: "version", args: []string{"--version"}},
 		{name: "group", args: []string{"group"}},
 		{name: "failure", args: []string{"probe", "x"}, fails: errors.New("boom"), status: 1,
@@ -120,8 +120,17 @@ func TestExitStatus(t *testing.T) {
 		{name: "unknown flag", args: []string{"probe", "--nope"}, status: 2,
 			stderr: "leaf: unknown flag: --nope\nRun \"leaf probe --help\" for usage.\n"},
 		{name: "bad flag value", args: []string{"probe", "--max-batch", "many"}, status: 2,
-			stderr: "leaf: invalid argument \"many\" for \"--max-batch\" flag: strconv.ParseInt: parsing \"many\": invalid syntax\n" +
+			stderr: "leaf: bad value for --max-batch: \"many\" is not a whole number\n" +
 				"Run \"leaf probe --help\" for usage.\n"},
+		{name: "too large a flag value", args: []string{"probe", "--max-batch", "99999999999999999999"}, status: 2,
+			stderr: "leaf: bad value for --max-batch: 99999999999999999999 is out of range\nRun \"leaf probe --help\" for usage.\n"},
+		{name: "bad duration", args: []string{"probe", "--timeout", "5"}, status: 2,
+			stderr: "leaf: bad value for --timeout: missing unit in duration \"5\": want one such as 500ms, 10s or 1h30m\n" +
+				"Run \"leaf probe --help\" for usage.\n"},
+		{name: "number below zero", args: []string{"probe", "-5"}, status: 2,
+			stderr: "leaf: -5 is no flag, and no number that is wanted here is below zero\nRun \"leaf probe --help\" for usage.\n"},
+		{name: "unknown shorthand", args: []string{"probe", "-z"}, status: 2,
+			stderr: "leaf: unknown shorthand flag: 'z' in -z\nRun \"leaf probe --help\" for usage.\n"},
 		{name: "bad secret", args: []string{"probe", "--dsn", "hunter2"}, status: 2,
 			stderr: "leaf: bad value for --dsn: it is not shown here, as it may hold a secret\nRun \"leaf probe --help\" for usage.\n"},
 		{name: "too few arguments", args: []string{"probe"}, status: 2,

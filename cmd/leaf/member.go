@@ -28,6 +28,7 @@ type member struct {
 	// The workers that may be taken.
 	first, last int64
 
+	creates      bool                 // the embedded server has an empty store for it
 	installation string               // that the data folder belongs to; empty: none yet
 	trusted      bool                 // the database has said before that it is this installation's
 	have         kvstore.Installation // once it has joined, as it was then
@@ -58,9 +59,11 @@ func (m *member) recall() error {
 
 // resumes is the installation whose worker may be used before it is joined. A
 // database that was not used before may turn out to be another's, with whom the
-// workers are to be shared then, or not to be taken at all.
-func (m *member) resumes() string {
-	if m.db != nil && !m.trusted {
+// workers are to be shared then, or not to be taken at all. Where the worker has
+// another layout than was asked for, join refuses that.
+func (m *member) resumes(file *snowflake.File) string {
+	saved, known := file.Saved()
+	if m.db != nil && !m.trusted || known && saved.Layout != m.want.Layout {
 		return ""
 	}
 	return m.installation
@@ -82,6 +85,10 @@ func (m *member) join(ctx context.Context) (identity bus.Identity, err error) {
 	if err != nil {
 		return identity, err
 	}
+	if m.creates {
+		m.creates = false
+		m.log.Info("created an empty store", "dir", m.dir.path)
+	}
 	m.database = m.have.Database
 	identity = bus.Identity{Installation: m.have.ID, Created: m.have.Created}
 	if m.db == nil {
@@ -95,7 +102,7 @@ func (m *member) join(ctx context.Context) (identity bus.Identity, err error) {
 	}
 	if m.owner != m.have.ID && m.zk == nil {
 		identity.Foreign = fmt.Errorf("the database belongs to installation %s, and this NATS is installation %s: "+
-			"both would take the same workers. Segments are served; for snowflakes too, join the NATS of that installation (--server), "+
+			"both would take the same workers. Segments are served; for snowflakes too, join the NATS of that installation (--server) with a new --data-dir, "+
 			"or keep the workers of both in one ZooKeeper (--zookeeper), or give this one a database of its own, or, if that installation is gone for good and what its workers reserved is over, "+
 			"UPDATE leaf_installation SET id = '%s' and start again", m.owner, m.have.ID, m.have.ID)
 	}
@@ -177,7 +184,7 @@ func (m *member) checkTags(ctx context.Context) error {
 		return err
 	}
 	return fmt.Errorf("the workers in ZooKeeper (%s) belong to installation %s, and this NATS is installation %s: "+
-		"both would hand out the same segments. Snowflakes are served; for segments too, join the NATS of that installation (--server), "+
+		"both would hand out the same segments. Snowflakes are served; for segments too, join the NATS of that installation (--server) with a new --data-dir, "+
 		"or keep the tags of both in one MySQL (--mysql), or, if the two have nothing to do with each other, give this one a --zookeeper-name of its own",
 		m.zk.Name(), owner.ID, m.have.ID)
 }

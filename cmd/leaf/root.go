@@ -11,7 +11,7 @@ import (
 
 // newRoot returns the program: the command leaf with everything below it.
 func newRoot() *cobra.Command {
-	return assemble(newServeCmd(), newGetCmd(), newSnowflakeCmd(), newDecodeCmd(), newTagCmd(), newWorkersCmd(), newNodesCmd(), newBenchCmd(), newEventsCmd(), newMigrateCmd())
+	return assemble(newServeCmd(), newGetCmd(), newSnowflakeCmd(), newDecodeCmd(), newTagCmd(), newWorkersCmd(), newNodesCmd(), newBenchCmd(), newEventsCmd(), newHealthCmd(), newMigrateCmd())
 }
 
 // assemble puts commands below the command leaf, and gives all of them what
@@ -45,10 +45,12 @@ environment, and the environment beats the file.`,
 	}
 	root.PersistentFlags().String("config", "", "YAML `FILE` with flags as its keys")
 	root.SetFlagErrorFunc(flagError)
+	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	root.AddCommand(commands...)
 	root.InitDefaultCompletionCmd() // now, so that the loop below finds it
 	for _, cmd := range tree(root) {
 		checkArgs(cmd)
+		completeFiles(cmd)
 		cmd.LocalFlags().VisitAll(documentVariables)
 	}
 	return root
@@ -97,11 +99,15 @@ func refuseUnknown(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
 }
 
-// flagError makes what pflag dislikes about the command line a usage error,
-// and keeps secrets out of its text.
+// flagError makes what pflag dislikes about the command line a usage error.
 func flagError(_ *cobra.Command, err error) error {
-	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok && isSecret(bad.GetFlag()) {
-		return usagef("bad value for --%s: %w", bad.GetFlag().Name, errHidden)
+	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		return asUsage(badValue(bad.GetFlag(), errors.Unwrap(bad)))
+	}
+	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		if digits := unknown.GetSpecifiedShortnames(); strings.Trim(digits, "0123456789") == "" && digits != "" {
+			return usagef("-%s is no flag, and no number that is wanted here is below zero", digits)
+		}
 	}
 	return asUsage(err)
 }

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"sync"
 	"syscall"
 	"time"
@@ -28,6 +26,9 @@ const (
 	modeEmbedded = "embedded"
 	modeJoined   = "joined"
 )
+
+// defaultListen is where the embedded NATS server is unless an address is given.
+const defaultListen = "127.0.0.1:4222"
 
 // Kinds of what keeps the workers.
 const (
@@ -87,7 +88,7 @@ SIGINT and SIGTERM drain: accepted requests are answered. A second one exits.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&f.listen, "listen", "", "`ADDR` of the embedded NATS server; port 0 is any free one (default 127.0.0.1:4222)")
+	fs.StringVar(&f.listen, "listen", "", "`ADDR` of the embedded NATS server; port 0 is any free one (default "+defaultListen+")")
 	fs.StringVar(&f.natsConfig, "nats-config", "", "nats-server configuration `FILE` for the embedded server")
 	fs.StringVar(&f.dataDir, "data-dir", "leaf-data", "`DIR` of all local state")
 	fs.StringSliceVar(&f.tags, "tag", nil, "make sure that this tag exists: `NAME[:STEP]` (repeatable)")
@@ -111,6 +112,8 @@ SIGINT and SIGTERM drain: accepted requests are answered. A second one exits.`,
 	f.zookeeper.register(fs)
 	f.mysql.register(fs)
 	f.conn.register(fs)
+	completeValues(cmd, "log-level", "debug", "info", "warn", "error")
+	completeValues(cmd, "log-format", "text", "json")
 	return cmd
 }
 
@@ -136,6 +139,7 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
+	defer tellStop(cmd.Context(), log)()
 	db, err := f.mysql.store(log)
 	if err != nil {
 		return err
@@ -145,13 +149,15 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	}
 
 	dir, err := openDataDir(f.dataDir)
+	if errors.Is(err, errLocked) && embed {
+		if at := f.natsAddress(nil); inUse(at) {
+			err = fmt.Errorf("%w\n%s", err, f.natsAdvice(cmd.Flags(), nil, at))
+		}
+	}
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, dir.close()) }()
-	if dir.isNew() {
-		log.Info("created an empty store", "dir", dir.path)
-	}
 	file, place, copied, err := dir.worker()
 	if err != nil {
 		return err
@@ -171,6 +177,7 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	}
 	defer func() { err = errors.Join(err, marks.Close()) }()
 
+	empty := embed && !dir.hasStore()
 	mode, nc, stop, err := f.connect(cmd, embed, dir, node, log)
 	if err != nil {
 		return err
@@ -194,7 +201,7 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	m := &member{
 		state: state, dir: dir, kv: kvstore.New(state), db: db, log: log,
 		want:  kvstore.Installation{Store: storeKV, Registry: registryKV, Layout: layout},
-		first: first, last: last, claiming: make(chan struct{}, 1),
+		first: first, last: last, claiming: make(chan struct{}, 1), creates: empty,
 	}
 	if db != nil {
 		m.want.Store = storeMySQL
@@ -202,8 +209,10 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	if m.zk, err = f.zookeeper.registry(node, mode, nc, log); err != nil {
 		return err
 	}
+	var closing sync.WaitGroup // each may take a second: at once
+	defer closing.Wait()
 	if m.zk != nil {
-		defer m.zk.Close()
+		defer closing.Go(m.zk.Close)
 		m.want.Registry = registryZooKeeper
 	}
 	if err := m.recall(); err != nil {
@@ -213,7 +222,7 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 		Conn: nc, JS: js, Marks: marks, Recent: dir.file("recent"), Node: node, Log: log, Tags: tags,
 		Join: m.join, Open: m.open,
 		OpenEvents:   func(ctx context.Context) error { return kvstore.OpenEvents(ctx, state, f.evtMax) },
-		Installation: m.resumes(), RegistryKind: m.want.Registry, Workers: kvstore.NewWorkers(state),
+		Installation: m.resumes(file), RegistryKind: m.want.Registry, Workers: kvstore.NewWorkers(state),
 		Snowflake: snowflake.Config{
 			Layout: layout, Registry: kvstore.NewWorkers(state), File: file, Place: place,
 			FirstWorker: first, LastWorker: last,
@@ -229,8 +238,6 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 		if err != nil {
 			return err
 		}
-		var closing sync.WaitGroup // each may take a second
-		defer closing.Wait()
 		defer closing.Go(admin.Close)
 		config.Workers, config.Snowflake.Registry = registry{admin, m}, registry{m.zk, m}
 	}
@@ -256,6 +263,22 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	})
 	face = server.URL()
 	return together(cmd.Context(), generator.Run, server.Run)
+}
+
+// tellStop logs that the generator drains, as soon as the context is done. What
+// it returns logs that it has stopped, after that.
+func tellStop(ctx context.Context, log *slog.Logger) (stopped func()) {
+	told := make(chan struct{})
+	forget := context.AfterFunc(ctx, func() {
+		defer close(told)
+		log.Info("draining: what was accepted is answered, and a second signal ends it at once", "signal", context.Cause(ctx))
+	})
+	return func() {
+		if !forget() {
+			<-told
+			log.Info("stopped")
+		}
+	}
 }
 
 // together runs both until the context is done, or one ends: then the other is to end too.
@@ -292,6 +315,11 @@ func (f *serveFlags) check() error {
 	}
 	if f.maxWait <= 0 || f.maxWait > time.Minute {
 		return usagef("--max-wait is %v, not above zero and at most a minute", f.maxWait)
+	}
+	if f.listen != "" {
+		if err := checkAddress(f.listen); err != nil {
+			return usagef("--listen %q: %w", f.listen, err)
+		}
 	}
 	if f.node != "" && !nodeName.MatchString(f.node) {
 		return usagef("--node %q: a node's name is 1 to 64 characters of [A-Za-z0-9_]", f.node)
@@ -348,13 +376,14 @@ func (f *serveFlags) connect(cmd *cobra.Command, embed bool, dir *dataDir, node 
 	})
 	switch {
 	case errors.Is(err, embedded.ErrAddressInUse):
-		return "", nil, nil, fmt.Errorf("%w\n%s", err, f.advice())
+		return "", nil, nil, fmt.Errorf("%w\n%s", err, f.natsAdvice(cmd.Flags(), dir, f.natsAddress(err)))
 	case errors.Is(err, embedded.ErrOpenToNetwork):
 		return "", nil, nil, usagef("%w", err)
 	case err != nil:
 		return "", nil, nil, err
 	}
 	own := f.conn
+	own.server = ""                                 // NATS_URL may be set, and is not for this one
 	own.tlsCA, own.tlsCert, own.tlsKey = "", "", "" // TLS is not spoken within the process
 	nc, err = f.dial(own, server.ClientURL(), node, log, server.InProcess())
 	if err != nil {
@@ -362,20 +391,6 @@ func (f *serveFlags) connect(cmd *cobra.Command, embed bool, dir *dataDir, node 
 		return "", nil, nil, connectError([]string{server.ClientURL()}, err)
 	}
 	return modeEmbedded, nc, func() { nc.Close(); server.Close() }, nil
-}
-
-// advice is for whoever finds the address in use.
-func (f *serveFlags) advice() string {
-	there := "HOST:PORT"
-	if f.natsConfig == "" || f.listen != "" {
-		there = cmp.Or(f.listen, "127.0.0.1:4222")
-		if host, port, err := net.SplitHostPort(there); err == nil && (host == "" || net.ParseIP(host).IsUnspecified()) {
-			there = net.JoinHostPort("127.0.0.1", port)
-		}
-	}
-	own := "--data-dir " + f.dataDir + "-2 --http ''"
-	return "Is a generator running there? Join it:\n  leaf serve -s nats://" + there + " " + own +
-		"\nor listen elsewhere:\n  leaf serve --listen 127.0.0.1:0 " + own
 }
 
 // dial connects the generator, for as long as it runs.

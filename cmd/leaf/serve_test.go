@@ -48,6 +48,7 @@ func TestServeRefuses(t *testing.T) {
 		{"--tag-refresh", "99ms"}, {"--tag-refresh", "25h"}, {"--mysql", "nonsense"}, {"--mysql", "u:p@tcp(127.0.0.1:1)/"},
 		{"--max-clock-skew", "9ms"}, {"--max-clock-skew", "61m"}, {"--max-clock-back", "0s"}, {"--max-clock-back", "1001ms"},
 		{"--max-clock-wait", "0s"}, {"--max-clock-wait", "61s"},
+		{"--listen", "foo"}, {"--listen", "4222"}, {"--listen", "127.0.0.1:nats"}, {"--listen", "127.0.0.1:65536"},
 		{"--log-level", "loud"}, {"--log-format", "xml"}, {"--node", "a b"}, {"extra"},
 	} {
 		cleanEnv(t)
@@ -75,22 +76,6 @@ func TestServeAccepts(t *testing.T) {
 	for _, f := range []serveFlags{least, most} {
 		if err := f.check(); err != nil {
 			t.Errorf("%v in %+v", err, f)
-		}
-	}
-}
-
-func TestAdvice(t *testing.T) {
-	for want, f := range map[string]serveFlags{
-		"nats://127.0.0.1:4222 ": {},
-		"nats://10.0.0.1:5000 ":  {listen: "10.0.0.1:5000"},
-		"nats://127.0.0.1:5000 ": {listen: ":5000"},
-		"nats://127.0.0.1:5001 ": {listen: "0.0.0.0:5001"},
-		"nats://127.0.0.1:5002 ": {listen: "[::]:5002", natsConfig: "x"},
-		"nats://HOST:PORT ":      {natsConfig: "x"},
-	} {
-		f.dataDir = "leaf-data"
-		if got := f.advice(); !strings.Contains(got, want) || !strings.Contains(got, "--data-dir leaf-data-2") {
-			t.Errorf("advice %q, want %q in it", got, want)
 		}
 	}
 }

@@ -89,6 +89,7 @@ func (a *admin) named(ask func(*bus.Client, context.Context, string) (bus.TagRec
 		},
 	}
 	a.register(cmd)
+	cmd.ValidArgsFunction = completeTags(&a.conn)
 	return cmd
 }
 
@@ -102,6 +103,14 @@ func (f *tagFields) register(cmd *cobra.Command) {
 	cmd.Flags().Int64Var(&f.step, "step", 0, "least number of IDs that a generator reserves at a time")
 	cmd.Flags().Int64Var(&f.maxID, "max-id", 0, "next `ID` to be reserved; it only moves forward")
 	cmd.Flags().StringVar(&f.description, "description", "", "what it is for")
+}
+
+// check refuses what no generator can read.
+func (f *tagFields) check(cmd *cobra.Command) error {
+	if cmd.Flags().Changed("max-id") && f.maxID < 1 {
+		return usagef("--max-id is %d, not at least 1", f.maxID)
+	}
+	return nil
 }
 
 // given returns the fields that were given, nil for the others.
@@ -122,14 +131,18 @@ func newTagAddCmd() *cobra.Command {
 	var a admin
 	var f tagFields
 	cmd := &cobra.Command{
-		Use:   "add TAG",
-		Short: "Create a tag",
+		Use:     "add TAG",
+		Aliases: []string{"create"},
+		Short:   "Create a tag",
 		Long: `Create a tag. It starts at --max-id (default 1) with --step (default 1000). A tag
 that was deleted before continues above all IDs that it ever had.`,
 		Example: `  leaf tag add order
   leaf tag add legacy.users --max-id 7000001 --step 100`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.check(cmd); err != nil {
+				return err
+			}
 			return a.ask(cmd, func(ctx context.Context, c *bus.Client) error {
 				req := bus.TagCreate{Tag: args[0], Description: f.description}
 				req.Step, req.MaxID, _ = f.given(cmd)
@@ -216,6 +229,9 @@ generator has dropped the IDs below it that it held. It only moves forward.`,
 			if step == nil && maxID == nil && description == nil {
 				return usagef("nothing to change: give --max-id, --step or --description")
 			}
+			if err := f.check(cmd); err != nil {
+				return err
+			}
 			return a.ask(cmd, func(ctx context.Context, c *bus.Client) error {
 				t, err := c.UpdateTag(ctx, bus.TagUpdate{Tag: args[0], MaxID: maxID, Step: step, Description: description})
 				if err != nil {
@@ -227,6 +243,7 @@ generator has dropped the IDs below it that it held. It only moves forward.`,
 	}
 	a.register(cmd)
 	f.register(cmd)
+	cmd.ValidArgsFunction = completeTags(&a.conn)
 	return cmd
 }
 
@@ -239,7 +256,7 @@ func newTagRmCmd() *cobra.Command {
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "deleted %s; it was at %d\n", t.Tag, t.MaxID)
 		return err
 	})
-	cmd.Use, cmd.Short = "rm TAG", "Delete a tag"
+	cmd.Use, cmd.Aliases, cmd.Short = "rm TAG", []string{"delete", "remove"}, "Delete a tag"
 	cmd.Long = `Delete a tag: requests for it are refused from now on. How far it was is kept, so
 that a tag of that name, created later, continues above.`
 	cmd.Example = `  leaf tag rm order`

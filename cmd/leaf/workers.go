@@ -125,13 +125,14 @@ func (a *admin) release(ctx context.Context, cmd *cobra.Command, c *bus.Client, 
 		return err
 	}
 	if len(page.Workers) == 0 || page.Workers[0].Worker != worker {
-		return fmt.Errorf("worker %d has no record: nobody holds it; or it is in the ZooKeeper of another data centre, whose generators did not answer now: try again", worker)
+		return noRecord(page.Registry, worker)
 	}
 	w := page.Workers[0]
 	node := strings.Map(printable, w.Node)
 	switch {
 	case w.Running:
-		return fmt.Errorf("worker %d is held by %s, which is running: stop it first", worker, node)
+		return fmt.Errorf("worker %d is held by %s, which is running: stop it first "+
+			"(one that was killed counts as running for up to 3 s, and can be released 10 s after its last report)", worker, node)
 	case isFree(w):
 		return a.freed(cmd, w, "worker %d is free already, since %s\n")
 	}
@@ -163,6 +164,15 @@ report, if that is later), in place of %[4]s. No ID comes twice as long as
 		return err
 	}
 	return a.freed(cmd, w, "worker %d is free from %s on\n")
+}
+
+// noRecord is the error about a worker that is not among those of the registry.
+func noRecord(registry string, worker int64) error {
+	if registry == registryZooKeeper {
+		return fmt.Errorf("worker %d has no record in the ZooKeeper of the generator that answered: nobody holds it; "+
+			"or, where data centres have a ZooKeeper each, it is in another's, whose generators did not answer now: try again", worker)
+	}
+	return fmt.Errorf("worker %d has no record: nobody holds it, so any generator may take it", worker)
 }
 
 // freed prints the worker that is free, or is soon.

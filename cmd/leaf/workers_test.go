@@ -90,7 +90,7 @@ func TestReleaseCommand(t *testing.T) {
 		"as JSON":              {away, reply, "", []string{"7", "--yes", "--json"}, exitOK, reply + "\n", explained, 1},
 		"not confirmed":        {away, reply, "", []string{"7"}, exitUsage, "", append([]string{"--yes"}, explained...), 0},
 		"not confirmed, JSON":  {away, reply, "", []string{"7", "--json"}, exitUsage, "", append([]string{"--yes"}, explained...), 0},
-		"running":              {fmt.Sprintf(format, 7, "busy", true, soon.Format(rfc)), "", "", []string{"7", "--yes"}, exitFailed, "", []string{"held by busy, which is running: stop it"}, 0},
+		"running":              {fmt.Sprintf(format, 7, "busy", true, soon.Format(rfc)), "", "", []string{"7", "--yes"}, exitFailed, "", []string{"held by busy, which is running: stop it", "killed", "3 s", "10 s"}, 0},
 		"running too long":     {fmt.Sprintf(format, 7, "busy", true, past.Format(rfc)), "", "", []string{"7", "--yes"}, exitFailed, "", []string{"which is running"}, 0},
 		"free":                 {fmt.Sprintf(format, 7, "old", false, past.Format(rfc)), "", "", []string{"7"}, exitOK, "worker 7 is free already, since " + local(past) + "\n", nil, 0},
 		"free, JSON":           {fmt.Sprintf(format, 7, "old", false, past.Format(rfc)), "", "", []string{"7", "--json"}, exitOK, fmt.Sprintf(format, 7, "old", false, past.Format(rfc)) + "\n", nil, 0},
@@ -119,6 +119,19 @@ func TestReleaseCommand(t *testing.T) {
 				t.Errorf("it asked for a release %d times, want %d", n, c.released)
 			}
 		})
+	}
+}
+
+// Where there is no ZooKeeper, nothing is said of one.
+func TestReleaseOfAWorkerWithoutARecord(t *testing.T) {
+	for registry, elsewhere := range map[string]bool{"kv": false, "zookeeper": true} {
+		url := answering(t, "leaf.admin.workers.list", func(string) (string, string) {
+			return `{"registry":"` + registry + `","workers":[]}`, ""
+		})
+		status, _, stderr := leaf(t, "workers", "release", "7", "--yes", "-s", url)
+		if status != exitFailed || !strings.Contains(stderr, "worker 7 has no record") || strings.Contains(stderr, "ZooKeeper") != elsewhere {
+			t.Errorf("%s: status %d, %s", registry, status, stderr)
+		}
 	}
 }
 
