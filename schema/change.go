@@ -137,7 +137,7 @@ func (s *Store) change(ctx context.Context, tag string, f func(context.Context, 
 		case number(err) == errStatements: // binlog_format=STATEMENT wants more of a transaction
 			options = nil
 		case !undone(err):
-			return allocator.Tag{}, s.explain(ctx, err)
+			return allocator.Tag{}, s.explainChange(ctx, err)
 		}
 		select {
 		case <-ctx.Done():

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/uptrace/bun"
+
+	"github.com/leafbus/leafbus/allocator"
 )
 
 // layout is what the database says about leaf_alloc.
@@ -14,6 +16,14 @@ type layout struct {
 	description string // name of the column; empty: there is none
 	binary      bool   // biz_tag is sorted by bytes
 	flaws       []string
+}
+
+// refuse is the error of a table with flaws; nil: it has none.
+func (l layout) refuse() error {
+	if len(l.flaws) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: table leaf_alloc cannot be used: %s", allocator.ErrRefused, strings.Join(l.flaws, "; "))
 }
 
 type column struct {
@@ -82,6 +92,12 @@ func inspect(ctx context.Context, db bun.IDB) (l layout, err error) {
 	}
 	if c := columns["step"]; !strings.HasSuffix(c.Type, "int") || c.Type == "bigint" && strings.Contains(c.Full, "unsigned") {
 		flaw("step is %s; it must be an INT or a signed BIGINT", c.Full)
+	}
+
+	switch c := columns["update_time"]; c.Type {
+	case "timestamp", "datetime", "date", "time":
+	default:
+		flaw("update_time is %s; it must be TIMESTAMP", c.Full)
 	}
 
 	unique, err := uniqueTag(ctx, db)

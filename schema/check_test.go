@@ -45,6 +45,8 @@ func TestRefused(t *testing.T) {
 			[]string{"ALTER TABLE leaf_alloc ADD max_id bigint NOT NULL"}},
 		{"no step", []string{"ALTER TABLE leaf_alloc DROP step"}, []string{"no column step"}, nil},
 		{"no update_time", []string{"ALTER TABLE leaf_alloc DROP update_time"}, []string{"no column update_time"}, nil},
+		{"update_time bigint", []string{"ALTER TABLE leaf_alloc DROP update_time", "ALTER TABLE leaf_alloc ADD update_time bigint NOT NULL DEFAULT 0"},
+			[]string{"update_time is bigint(20)", "TIMESTAMP"}, []string{"ALTER TABLE leaf_alloc DROP update_time", "ALTER TABLE leaf_alloc ADD update_time datetime NOT NULL DEFAULT NOW()"}},
 		{"no columns", []string{"ALTER TABLE leaf_alloc DROP step, DROP update_time"}, []string{"no column step and no column update_time"}, nil},
 		{"view", []string{"RENAME TABLE leaf_alloc TO leaf_rows", "CREATE VIEW leaf_alloc AS SELECT * FROM leaf_rows"}, []string{"it is a view"},
 			[]string{"DROP VIEW leaf_alloc", "RENAME TABLE leaf_rows TO leaf_alloc"}},
@@ -74,6 +76,9 @@ func TestRefused(t *testing.T) {
 			}
 			_, err = s.Reserve(within(t), "order", 1)
 			wantError(t, "Reserve", err, allocator.ErrUnavailable)
+			if others := ask[int](t, dsn, "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name IN ('leaf_mark', 'leaf_installation')"); others != 0 {
+				t.Errorf("%d tables were put beside it", others)
+			}
 			if after := snapshot(t, dsn, "leaf_alloc"); after != before {
 				t.Errorf("the table was changed:\n%s\nwas:\n%s", after, before)
 			}

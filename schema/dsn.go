@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -39,18 +40,26 @@ const (
 //   - the time zone is the one that times are read in.
 const settings = "SET autocommit = 1, completion_type = 0, unique_checks = 1, " +
 	"sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', sql_select_limit = 18446744073709551615, sql_big_selects = 1, " +
-	"innodb_lock_wait_timeout = 3, lock_wait_timeout = 3, time_zone = '+00:00', NAMES utf8mb4"
+	"innodb_lock_wait_timeout = 2, lock_wait_timeout = 2, time_zone = '+00:00', NAMES utf8mb4"
 
 // parse reads a DSN as go-sql-driver/mysql has them, and forces what safety
 // needs. Errors never quote the DSN: it has a password.
 func parse(dsn string, log *slog.Logger) (*mysql.Config, error) {
+	if strings.Contains(dsn, "://") {
+		return nil, errors.New("the DSN is a URL; want user:password@tcp(host:3306)/database")
+	}
 	cfg, err := mysql.ParseDSN(dsn)
 	if err != nil {
 		// Other errors of the driver quote what it took for an address or a value.
 		if !strings.HasPrefix(err.Error(), "invalid DSN: ") {
-			err = errors.New("the DSN has an address or a parameter that cannot be read")
+			err = errors.New(unreadable(dsn))
 		}
 		return nil, fmt.Errorf("%w; want user:password@tcp(host:3306)/database", err)
+	}
+	for _, name := range []string{"sql_log_bin", "wsrep_on"} {
+		if _, ok := cfg.Params[name]; ok {
+			return nil, fmt.Errorf("the DSN has the parameter %s, which could keep ranges from replicas: they would be handed out again after a failover", name)
+		}
 	}
 	if cfg.DBName == "" {
 		return nil, errors.New("the DSN names no database; want user:password@tcp(host:3306)/database")
@@ -66,6 +75,18 @@ func parse(dsn string, log *slog.Logger) (*mysql.Config, error) {
 	cfg.Timeout, cfg.ReadTimeout, cfg.WriteTimeout = dialTimeout, ioTimeout, ioTimeout
 	cfg.Logger = driverLog{log}
 	return cfg, cfg.Apply(mysql.Charset("utf8mb4", ""))
+}
+
+// unreadable says what the driver cannot read of a DSN, without quoting a value.
+func unreadable(dsn string) string {
+	_, params, _ := strings.Cut(dsn[strings.LastIndex(dsn, "/")+1:], "?")
+	for param := range strings.SplitSeq(params, "&") {
+		if _, err := mysql.ParseDSN("/?" + param); err != nil {
+			name, _, _ := strings.Cut(param, "=")
+			return "the DSN's parameter " + strconv.Quote(name) + " has a value that cannot be read"
+		}
+	}
+	return "the DSN's address cannot be read"
 }
 
 // driverLog takes what the driver wants to say: the error that follows says it too.
@@ -117,7 +138,7 @@ func (c connector) prepare(ctx context.Context, conn driver.Conn) error {
 	for _, statement := range []string{
 		settings,
 		"ROLLBACK", // an init_connect may have begun a transaction, which would swallow all that follows
-		"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ", // a DSN could ask for dirty reads
+		"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ WRITE", // a DSN could ask for dirty reads, or for none but reads
 	} {
 		if _, err := conn.(driver.ExecerContext).ExecContext(ctx, statement, nil); err != nil {
 			return fmt.Errorf("the settings of the connection: %w", err)

@@ -32,6 +32,7 @@ var hostile = []string{
 	"character_set_client=latin1&character_set_connection=latin1&character_set_results=latin1&tx_isolation='READ-UNCOMMITTED'",
 	"sql_big_selects=0&max_join_size=1",
 	"character_set_results=NULL&sql_safe_updates=1&sql_auto_is_null=1&lock_wait_timeout=1",
+	"tx_read_only=1",
 }
 
 func TestHostileDSN(t *testing.T) {
@@ -93,7 +94,7 @@ func behaves(t *testing.T, plain, dsn string) {
 		" @@innodb_lock_wait_timeout, @@time_zone, @@character_set_client, @@character_set_connection, @@character_set_results)").Scan(&got); err != nil {
 		t.Fatal(err)
 	}
-	if want := "1 NO_CHAIN 1 STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION 18446744073709551615 3 +00:00 utf8mb4 utf8mb4 utf8mb4"; got != want {
+	if want := "1 NO_CHAIN 1 STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION 18446744073709551615 2 +00:00 utf8mb4 utf8mb4 utf8mb4"; got != want {
 		t.Errorf("the connection has %s, want %s", got, want)
 	}
 	if _, err := s.pool.Exec("SELECT 1; SELECT 2"); err == nil {
@@ -166,6 +167,28 @@ func FuzzParseDSN(f *testing.F) {
 			t.Errorf("%q gives %+v", dsn, cfg)
 		}
 	})
+}
+
+// TestBadParameter is told which one.
+func TestBadParameter(t *testing.T) {
+	for dsn, want := range map[string]string{
+		"u:p@tcp(db)/leaf?parseTime=true&timeout=5":  `parameter "timeout"`,
+		"u:p@tcp(db)/leaf?tls=tru":                   `parameter "tls"`,
+		"u:p@tcp(db:3306/leaf":                       "address",
+		"mysql://u:p@db/leaf":                        "is a URL",
+		"jdbc:mysql://db/leaf":                       "is a URL",
+		"u:p@tcp(db)/leaf?sql_log_bin=0":             "sql_log_bin",
+		"u:p@tcp(db)/leaf?wsrep_on=0&parseTime=true": "wsrep_on",
+	} {
+		if _, err := New(Config{DSN: dsn}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want one with %q", dsn, err, want)
+		}
+	}
+	// What the driver takes for a variable the server may not know.
+	for _, params := range []string{"tsl=true", "innodb_lock_wait_timeout='x'"} {
+		s := prepareStore(t, mariadb.NewDatabase(t)+"?"+params, io.Discard)
+		wantError(t, params, s.Open(within(t)), allocator.ErrRefused)
+	}
 }
 
 // TestWrongPassword is refused by the server, in words that quote no password.

@@ -13,19 +13,32 @@ import (
 // Numbers of server errors.
 const (
 	errDuplicate    = 1062 // ER_DUP_ENTRY
+	errConnections  = 1040 // ER_CON_COUNT_ERROR
 	errChanged      = 1020 // ER_CHECKREAD: MariaDB, when a snapshot is too old
+	errDenied       = 1142 // ER_TABLEACCESS_DENIED
+	errColumnDenied = 1143 // ER_COLUMNACCESS_DENIED
+	errVariable     = 1193 // ER_UNKNOWN_SYSTEM_VARIABLE
+	errUserConns    = 1203 // ER_TOO_MANY_USER_CONNECTIONS
 	errLockWait     = 1205 // ER_LOCK_WAIT_TIMEOUT
 	errDeadlock     = 1213 // ER_LOCK_DEADLOCK
+	errUserLimit    = 1226 // ER_USER_LIMIT_REACHED
+	errVariableType = 1232 // ER_WRONG_TYPE_FOR_VAR
+	errVariableText = 1231 // ER_WRONG_VALUE_FOR_VAR
 	errOutOfRange   = 1264 // ER_WARN_DATA_OUT_OF_RANGE
 	errOption       = 1290 // ER_OPTION_PREVENTS_STATEMENT: --read-only
 	errBadText      = 1366 // ER_TRUNCATED_WRONG_VALUE_FOR_FIELD: not in the column's character set
 	errNoDefault    = 1364 // ER_NO_DEFAULT_FOR_FIELD
 	errTooLong      = 1406 // ER_DATA_TOO_LONG
+	errReferenced   = 1451 // ER_ROW_IS_REFERENCED_2
 	errReadOnlyTx   = 1792 // ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
 	errReadOnlyMode = 1836 // ER_READ_ONLY_MODE
 	errInnoReadOnly = 1874 // ER_INNODB_READ_ONLY
 	errStatements   = 1665 // ER_BINLOG_STMT_MODE_AND_ROW_ENGINE
+	errComputed     = 1906 // MariaDB's ER_WARNING_NON_DEFAULT_VALUE_FOR_GENERATED_COLUMN
 	errCommit       = 3101 // ER_TRANSACTION_ROLLBACK_DURING_COMMIT: Group Replication
+	errGenerated    = 3105 // MySQL's errComputed
+	errCheckFailed  = 3819 // MySQL's ER_CHECK_CONSTRAINT_VIOLATED
+	errConstraint   = 4025 // MariaDB's ER_CONSTRAINT_FAILED
 )
 
 var errReadOnly = errors.New("the MySQL server is read-only: a replica, or in the middle of a failover? Name the primary, or switch read_only off")
@@ -42,7 +55,8 @@ func number(err error) uint16 {
 // may well work when it is asked again.
 func undone(err error) bool {
 	switch number(err) {
-	case errDeadlock, errLockWait, errChanged, errCommit:
+	case errDeadlock, errLockWait, errChanged, errCommit,
+		errConnections, errUserConns, errUserLimit: // no connection was to be had: the next one may be
 		return true
 	}
 	return false
@@ -54,6 +68,7 @@ func (s *Store) explain(ctx context.Context, err error) error {
 	for _, known := range []error{
 		allocator.ErrUnknownTag, allocator.ErrExists, allocator.ErrConflict, allocator.ErrExhausted,
 		allocator.ErrDamaged, allocator.ErrBadValue, allocator.ErrBadTag, allocator.ErrRegressed, allocator.ErrRefused, allocator.ErrUnavailable,
+		allocator.ErrLocked,
 	} {
 		if errors.Is(err, known) {
 			return err
@@ -77,7 +92,19 @@ func (s *Store) explain(ctx context.Context, err error) error {
 	case errors.Is(err, mysql.ErrInvalidConn): // whose own words say nothing
 		what = "the connection to MySQL broke, or nothing came from it in time"
 	}
-	return fmt.Errorf("%w: %s: %w", allocator.ErrUnavailable, what, err)
+	return fmt.Errorf("%w: %s (%s): %w", allocator.ErrUnavailable, what, s.name, err)
+}
+
+// explainChange is explain for a change of a tag: what the database will not
+// take from this account, or of this tag, is no outage.
+func (s *Store) explainChange(ctx context.Context, err error) error {
+	switch number(err) {
+	case errDenied, errColumnDenied, errComputed, errGenerated, errCheckFailed, errConstraint:
+		return fmt.Errorf("%w: the database does not allow it: %w", allocator.ErrBadValue, err)
+	case errReferenced:
+		return fmt.Errorf("%w: another table refers to the tag: %w", allocator.ErrConflict, err)
+	}
+	return s.explain(ctx, err)
 }
 
 // lost is explain for what the service needs: it notes that the database is away,

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/uptrace/bun"
 
@@ -99,6 +100,9 @@ type claimed struct {
 	ours bool
 }
 
+// restoring is how long a restore may take from the table leaf_installation to its row.
+const restoring = 2 * time.Second
+
 // checkOwner makes sure that the database has the owner that it had. Where ours
 // was removed, over a connection that is known to lead here, it is written again,
 // before somebody else claims the database and takes our workers.
@@ -108,6 +112,15 @@ func (s *Store) checkOwner(ctx context.Context, o *opened) error {
 		return nil // a store that nobody claims
 	}
 	owner, err := o.owner(ctx)
+	if errors.Is(err, sql.ErrNoRows) && had.ours {
+		// A restore creates the table before it writes the row, and ends where that is there already.
+		select {
+		case <-time.After(restoring):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		owner, err = o.owner(ctx)
+	}
 	if errors.Is(err, sql.ErrNoRows) && had.ours {
 		s.cfg.Log.Error("the database has lost the row of leaf_installation: was it emptied, or restored? It is written again")
 		if err := o.claim(ctx, had.Owner); err != nil {

@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"bytes"
 	"io"
 	"strings"
 	"sync"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/tests/mariadb"
+	"github.com/leafbus/leafbus/tests/proxy"
 )
 
 // TestClaimTogether opens one empty database from many stores at once: it is
@@ -209,5 +211,40 @@ func TestOwnerChanges(t *testing.T) {
 		wantError(t, "Reserve", err, allocator.ErrRefused)
 		wantError(t, "Err", s.Err(), allocator.ErrRefused)
 		execute(t, dsn, "UPDATE leaf_installation SET id = 'mine', store = '"+owner.Store+"'")
+	}
+}
+
+// TestRestoreBeside: a restore creates leaf_installation and then writes its row. Who reads the
+// table in between must not write it first.
+func TestRestoreBeside(t *testing.T) {
+	t.Parallel()
+	dsn := mariadb.NewDatabase(t)
+	p, slow := through(t, dsn)
+	s := prepareStore(t, slow, io.Discard)
+	owner, err := s.Claim(within(t), "mine", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Open(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	told(t, s, true) // over a connection that it has from now on
+	execute(t, dsn, "DELETE FROM leaf_installation")
+	looks := 0
+	p.OnRequest(func(data []byte) proxy.Action {
+		switch {
+		case !bytes.Contains(data, []byte("leaf_installation")):
+		case bytes.Contains(data, []byte("INSERT")):
+			t.Errorf("it is written after %d looks", looks)
+		default:
+			if looks++; looks == 2 {
+				execute(t, dsn, "INSERT INTO leaf_installation (id, store) VALUES ('mine', '"+owner.Store+"')")
+			}
+		}
+		return proxy.Forward
+	})
+	told(t, s, false)
+	if looks != 2 {
+		t.Errorf("%d looks", looks)
 	}
 }

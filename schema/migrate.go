@@ -3,11 +3,10 @@ package schema
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/uptrace/bun"
-
-	"github.com/leafbus/leafbus/allocator"
 )
 
 // tables are all that this package keeps, by their names. Each statement can
@@ -51,18 +50,14 @@ func SQL() string {
 // missing returns the names of the tables that are not there.
 func missing(ctx context.Context, db bun.IDB) ([]string, error) {
 	var there []string
-	err := db.NewRaw(`SELECT LOWER(table_name) AS name FROM information_schema.tables
+	err := db.NewRaw(`SELECT table_name AS name FROM information_schema.tables
 		WHERE table_schema = DATABASE() AND table_name LIKE 'leaf\_%'`).Scan(ctx, &there)
 	if err != nil {
 		return nil, err
 	}
-	known := make(map[string]bool, len(there))
-	for _, name := range there {
-		known[name] = true
-	}
 	var names []string
 	for _, t := range tables {
-		if !known[t.name] {
+		if !slices.Contains(there, t.name) {
 			names = append(names, t.name)
 		}
 	}
@@ -72,19 +67,28 @@ func missing(ctx context.Context, db bun.IDB) ([]string, error) {
 // create creates these tables.
 func create(ctx context.Context, db bun.IDB, names []string) error {
 	for _, t := range tables {
-		for _, name := range names {
-			if t.name != name {
-				continue
-			}
-			if _, err := db.ExecContext(ctx, t.create); err != nil {
-				return fmt.Errorf("creating table %s: %w", name, err)
-			}
+		if !slices.Contains(names, t.name) {
+			continue
+		}
+		if _, err := db.ExecContext(ctx, t.create); err != nil {
+			return fmt.Errorf("creating table %s: %w", t.name, err)
 		}
 	}
 	return nil
 }
 
-// refuse is the error of a table with flaws.
-func refuse(flaws []string) error {
-	return fmt.Errorf("%w: table leaf_alloc cannot be used: %s", allocator.ErrRefused, strings.Join(flaws, "; "))
+// lacking names what the account may not do and must; empty: nothing. It changes no row.
+func lacking(ctx context.Context, db bun.IDB) string {
+	for _, need := range []struct{ right, statement string }{
+		{"INSERT on leaf_alloc", "INSERT INTO leaf_alloc (biz_tag, max_id, step) SELECT biz_tag, max_id, step FROM leaf_alloc WHERE biz_tag IS NULL"},
+		{"DELETE on leaf_alloc", "DELETE FROM leaf_alloc WHERE biz_tag IS NULL"},
+		{"INSERT on leaf_mark", "INSERT INTO leaf_mark (biz_tag) SELECT biz_tag FROM leaf_mark WHERE biz_tag IS NULL"},
+		{"UPDATE on leaf_mark", "UPDATE leaf_mark SET floor = floor WHERE biz_tag IS NULL"},
+		{"INSERT on leaf_installation", "INSERT INTO leaf_installation (id, store) SELECT id, store FROM leaf_installation WHERE id IS NULL"},
+	} {
+		if _, err := db.ExecContext(ctx, need.statement); number(err) == errDenied {
+			return need.right
+		}
+	}
+	return ""
 }

@@ -116,6 +116,37 @@ func TestRights(t *testing.T) {
 	}
 }
 
+// TestRightsOfMigrate names what is needed later, for administration.
+func TestRightsOfMigrate(t *testing.T) {
+	t.Parallel()
+	dsn := mariadb.NewDatabase(t)
+	newStore(t, dsn)
+	s := prepareStore(t, account(t, dsn, "SELECT, INSERT, UPDATE"), io.Discard)
+	_, err := s.Migrate(within(t))
+	wantError(t, "Migrate", err, allocator.ErrRefused)
+	if err == nil || !strings.Contains(err.Error(), "may not DELETE on leaf_alloc") {
+		t.Errorf("Migrate: %v", err)
+	}
+	if err := s.Open(within(t)); err != nil { // IDs need less
+		t.Errorf("Open: %v", err)
+	}
+	// And what it may not do is no outage, when it is asked for.
+	createTag(t, s, "order", 1, 10)
+	_, err = s.Delete(within(t), "order")
+	wantError(t, "Delete", err, allocator.ErrBadValue)
+	reserve(t, s, "order", 1)
+}
+
+// TestOtherLetters: a table whose name has other letters is another table, where the server tells them apart.
+func TestOtherLetters(t *testing.T) {
+	t.Parallel()
+	dsn := mariadb.NewDatabase(t)
+	execute(t, dsn, "CREATE TABLE LEAF_ALLOC (n int)")
+	s := newStore(t, dsn)
+	createTag(t, s, "order", 1, 10)
+	reserve(t, s, "order", 1)
+}
+
 // TestNotOpen says so, whatever is asked.
 func TestNotOpen(t *testing.T) {
 	s := prepareStore(t, "root@tcp(127.0.0.1:1)/leaf", io.Discard)

@@ -53,6 +53,7 @@ type Store struct {
 	named bool             // the rows that are not served were told
 
 	away  atomic.Pointer[error] // why the last call failed; nil: it did not
+	unfit atomic.Pointer[error] // why leaf_alloc is not to be used since it was altered; nil: it is
 	owner atomic.Pointer[claimed]
 	place atomic.Pointer[string] // the ID of the database; nil: not known yet
 }
@@ -123,13 +124,25 @@ func (s *Store) examine(ctx context.Context, owned bool) (*opened, error) {
 var errNoOwner = errors.New("the database is nobody's")
 
 // Migrate does the work of [Store.Open], and returns the tables that it created.
+// An account that may not do what administration needs is refused, though it may do for IDs.
 func (s *Store) Migrate(ctx context.Context) (created []string, err error) {
-	return s.migrate(ctx, false)
+	if created, err = s.migrate(ctx, false); err != nil {
+		return created, err
+	}
+	if right := lacking(ctx, s.fit.Load().db); right != "" {
+		return created, fmt.Errorf("%w: the account may not %s; it needs SELECT, INSERT, UPDATE and DELETE on leaf_alloc, leaf_mark and leaf_installation", allocator.ErrRefused, right)
+	}
+	return created, nil
 }
 
 func (s *Store) migrate(ctx context.Context, owned bool) (created []string, err error) {
 	// First: bun asks for the version without a context.
-	if err := s.pool.PingContext(ctx); err != nil {
+	err = s.pool.PingContext(ctx)
+	switch number(err) {
+	case errVariable, errVariableType, errVariableText:
+		return nil, fmt.Errorf("%w: the server does not take a parameter of the DSN: %w", allocator.ErrRefused, err)
+	}
+	if err != nil {
 		return nil, s.lost(ctx, err)
 	}
 	db := bun.NewDB(s.pool, mysqldialect.New())
@@ -140,18 +153,29 @@ func (s *Store) migrate(ctx context.Context, owned bool) (created []string, err 
 	if owned && slices.Contains(names, "leaf_installation") {
 		return nil, errNoOwner
 	}
+	var l layout
+	look := func() error {
+		if l, err = inspect(ctx, db); err != nil {
+			return s.lost(ctx, err)
+		}
+		return l.refuse()
+	}
+	isNew := slices.Contains(names, "leaf_alloc")
+	if !isNew { // before anything is put beside a table that cannot be used
+		if err := look(); err != nil {
+			return nil, err
+		}
+	}
 	if len(names) > 0 && s.cfg.Check {
 		return nil, fmt.Errorf("%w: tables are missing in the database (%s); `leaf migrate` creates them", allocator.ErrRefused, strings.Join(names, ", "))
 	}
 	if err := create(ctx, db, names); err != nil {
 		return nil, s.lost(ctx, err)
 	}
-	l, err := inspect(ctx, db)
-	switch {
-	case err != nil:
-		return names, s.lost(ctx, err)
-	case len(l.flaws) > 0:
-		return names, refuse(l.flaws)
+	if isNew {
+		if err := look(); err != nil {
+			return names, err
+		}
 	}
 	// Nothing is changed, but the right to is asked for.
 	if _, err := db.ExecContext(ctx, "UPDATE leaf_alloc SET max_id = max_id WHERE biz_tag IS NULL"); err != nil {
@@ -209,8 +233,14 @@ func (s *Store) Reserve(ctx context.Context, tag string, n int64) (allocator.Gra
 	if err := allocator.CheckTag(tag); err != nil {
 		return allocator.Grant{}, err
 	}
+	if err := s.unfit.Load(); err != nil {
+		return allocator.Grant{}, *err
+	}
 	g, err := s.reserve(ctx, o, tag, n)
-	if undone(err) {
+	switch {
+	case number(err) == errLockWait:
+		return g, fmt.Errorf("%w: a transaction holds the row of %s in leaf_alloc, or the table (SHOW ENGINE INNODB STATUS names it): %w", allocator.ErrLocked, tag, err)
+	case undone(err):
 		return g, fmt.Errorf("%w: %w", allocator.ErrConflict, err)
 	}
 	if err != nil {
@@ -268,8 +298,8 @@ func (o *opened) advance(ctx context.Context, tag string, amount, step int64) (f
 		return 0, err
 	}
 	if affected != 1 || end-amount < 1 {
-		return 0, fmt.Errorf("the database changed %d rows of %s and answers that max_id is %d, after it was moved by %d: the range is given up",
-			affected, tag, end, amount)
+		return 0, fmt.Errorf("the database changed %d rows of %s and answers that max_id is %d, after it was moved by %d: the range is given up; "+
+			"does leaf_alloc have a trigger by now?", affected, tag, end, amount)
 	}
 	return end - amount, nil
 }

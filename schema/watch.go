@@ -46,6 +46,9 @@ func (s *Store) read(ctx context.Context, all bool, f func(allocator.Tag)) error
 	if err := s.checkServer(ctx, o); err != nil {
 		return s.lost(ctx, err)
 	}
+	if o, err = s.checkTable(ctx, o); err != nil {
+		return s.lost(ctx, err)
+	}
 	marks, err := marks(ctx, o.db, nil)
 	if err != nil {
 		return s.lost(ctx, err)
@@ -99,6 +102,28 @@ func (s *Store) checkServer(ctx context.Context, o *opened) error {
 		return err
 	}
 	return cmp.Or(writable(answer), s.checkOwner(ctx, o))
+}
+
+// checkTable looks whether leaf_alloc was altered: nothing is reserved from one
+// that has become unfit until it is fit again.
+func (s *Store) checkTable(ctx context.Context, o *opened) (*opened, error) {
+	l, err := inspect(ctx, o.db)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.refuse(); err != nil {
+		err = fmt.Errorf("%w: it was altered: %v", allocator.ErrUnavailable, err) // not %w: it may be altered back
+		s.unfit.Store(&err)
+		return nil, err
+	}
+	s.unfit.Store(nil)
+	if l.description == o.description && l.binary == o.binary {
+		return o, nil
+	}
+	o = &opened{db: o.db, layout: l}
+	s.fit.Store(o)
+	s.open.Store(o)
+	return o, nil
 }
 
 // Rows returns how many rows of leaf_alloc are tags that can be served, and

@@ -1,0 +1,56 @@
+package schema
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/leafbus/leafbus/allocator"
+)
+
+// TestAltered alters the table of a store that is open: it is looked at again with each reading.
+func TestAltered(t *testing.T) {
+	t.Parallel()
+	dsn := leafDatabase(t, "description", "utf8mb4_general_ci")
+	s := newStore(t, dsn)
+	createTag(t, s, "order", 1, 10)
+	ignore := func(allocator.Tag) {}
+	read := func() error { return s.read(within(t), false, ignore) }
+
+	for _, c := range []struct{ alter, word, back string }{
+		{"ENGINE=MyISAM", "engine MyISAM", "ENGINE=InnoDB"},
+		{"MODIFY max_id bigint unsigned NOT NULL DEFAULT 1", "max_id is bigint(20) unsigned", "MODIFY max_id bigint NOT NULL DEFAULT 1"},
+		{"DROP PRIMARY KEY", "biz_tag is not unique", "ADD PRIMARY KEY (biz_tag)"},
+	} {
+		execute(t, dsn, "ALTER TABLE leaf_alloc "+c.alter)
+		err := read()
+		wantError(t, c.alter, err, allocator.ErrUnavailable)
+		if err == nil || !strings.Contains(err.Error(), c.word) {
+			t.Errorf("%s: a reading says %v", c.alter, err)
+		}
+		was := maxID(t, dsn, "order")
+		_, err = s.Reserve(within(t), "order", 1)
+		wantError(t, c.alter, err, allocator.ErrUnavailable)
+		if err == nil || !strings.Contains(err.Error(), c.word) || maxID(t, dsn, "order") != was {
+			t.Errorf("%s: Reserve says %v, max_id is %d, was %d", c.alter, err, maxID(t, dsn, "order"), was)
+		}
+		execute(t, dsn, "ALTER TABLE leaf_alloc "+c.back)
+		if err := read(); err != nil {
+			t.Errorf("%s: a reading says %v", c.back, err)
+		}
+		reserve(t, s, "order", 1)
+	}
+
+	// The column of the description may come, go, and have another name.
+	for _, c := range []struct{ alter, want string }{
+		{"DROP description", ""},
+		{"ADD `desc` varchar(100) NOT NULL DEFAULT 'new'", "new"},
+	} {
+		execute(t, dsn, "ALTER TABLE leaf_alloc "+c.alter)
+		if err := read(); err != nil {
+			t.Errorf("%s: %v", c.alter, err)
+		}
+		if tag, err := s.Get(within(t), "order"); err != nil || tag.Description != c.want {
+			t.Errorf("%s: %+v, %v", c.alter, tag, err)
+		}
+	}
+}
