@@ -189,7 +189,7 @@ func (c *Client) attempt(ctx context.Context, limit time.Duration, subject strin
 	case errors.Is(err, nats.ErrNoResponders):
 		return nil, fmt.Errorf("no generator answers %s: is one running on this NATS? %w", subject, err)
 	case timedOut(err):
-		return nil, fmt.Errorf("no answer on %s in time: the generator is slow or out of reach: %w", subject, err)
+		return nil, fmt.Errorf("no answer on %s in time: the generator is slow, out of reach, or waits for its store (`leaf nodes` shows it): %w", subject, err)
 	}
 	return nil, err
 }

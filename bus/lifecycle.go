@@ -145,7 +145,7 @@ func (g *Generator) tellStore() {
 	switch f := g.alloc.Failing(); {
 	case f.Store != nil && !g.storeFails:
 		g.storeFails = true
-		g.log.Warn("refills fail; IDs go on from memory", "error", f.Store, "tags", f.Tags)
+		g.log.Warn("refills fail: IDs come from memory alone", "error", f.Store, "tags", f.Tags)
 	case f.Store == nil && g.storeFails:
 		g.storeFails = false
 		g.log.Info("refills succeed again")

@@ -118,19 +118,19 @@ func TestLogOfTheStore(t *testing.T) {
 	var log lines
 	store := &switched{Store: memory(t, "order", "other")}
 	g := start(t, s, "a", store, func(c *bus.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
-	for range 2 {
+	for _, n := range []int64{1000, 100_000} { // more than a refill for those before may have left
 		before := log.count("refills succeed again")
 		store.away.Store(true)
 		for _, tag := range []string{"order", "other", "order"} {
-			if _, err := g.Take(t.Context(), tag, 1000); err == nil {
+			if _, err := g.Take(t.Context(), tag, n); err == nil {
 				t.Fatal("there were IDs")
 			}
 		}
-		eventually(t, "it is told", func() bool { return log.count("refills fail; IDs go on from memory") == before+1 })
+		eventually(t, "it is told", func() bool { return log.count("refills fail: IDs come from memory alone") == before+1 })
 		store.away.Store(false)
 		eventually(t, "the end is told", func() bool { return log.count("refills succeed again") == before+1 })
 	}
-	if n := log.count("refills fail; IDs go on from memory"); n != 2 {
+	if n := log.count("refills fail: IDs come from memory alone"); n != 2 {
 		t.Errorf("told %d times of two outages", n)
 	}
 }
