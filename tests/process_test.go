@@ -182,10 +182,10 @@ func ready(t *testing.T, dir string, p *process) *generator {
 	return &generator{process: p, dir: dir, url: m[1], http: m[2], node: m[3], folder: m[4], mode: m[5]}
 }
 
-// embed starts a generator with a NATS server of its own.
+// embed starts a generator with a NATS server of its own, where it can be started again.
 func embed(t *testing.T, args ...string) *generator {
 	t.Helper()
-	return serve(t, t.TempDir(), append([]string{"--listen", "127.0.0.1:0"}, args...)...)
+	return serve(t, t.TempDir(), append([]string{"--listen", strings.TrimPrefix(freeAddress(t), "nats://")}, args...)...)
 }
 
 // again starts a generator that has ended once more: same folder, same address.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/tests/daemon"
 )
 
 func writeFile(t *testing.T, path, text string) {
@@ -135,11 +137,12 @@ func TestRefusedStarts(t *testing.T) {
 	}
 }
 
+// freeAddress is the URL of a NATS server that is not there. Its port is below those
+// that the system gives to whoever wants any: else another test's server may be there soon.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	g := newNATS(t)
-	url := g.ClientURL()
-	g.Close()
+	var url string
+	must(t, daemon.OnFreePorts(1, func(addrs []string) error { url = "nats://" + addrs[0]; return nil }))
 	return url
 }
 

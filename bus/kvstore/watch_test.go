@@ -41,10 +41,13 @@ func TestWatchBreaksWhenItIsBlind(t *testing.T) {
 		store.watchCheck = 10 * time.Millisecond
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		saw, broke := make(chan string, 100), make(chan error, 1)
-		go func() { broke <- store.Watch(ctx, func(t allocator.Tag) { saw <- t.Name }) }()
+		watch := func() { broke <- store.Watch(ctx, func(t allocator.Tag) { saw <- t.Name }) }
+		go watch()
 		for tag := ""; tag != "order"; {
 			select {
 			case tag = <-saw:
+			case <-broke: // what does not come between two checks it takes for missed
+				go watch()
 			case <-ctx.Done():
 				t.Fatalf("%s: the tag was not seen", name)
 			}
