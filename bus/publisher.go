@@ -65,7 +65,7 @@ func (p *publisher) run(ctx context.Context) {
 		case msg := <-p.queue:
 			opened = p.deliver(ctx, msg, opened)
 		case <-ctx.Done():
-			p.flush()
+			p.flush(opened)
 			return
 		}
 	}
@@ -146,7 +146,7 @@ func (p *publisher) requeue(msg *nats.Msg) {
 // failure: the process is about to end. First comes one of each subject, as
 // there may be more than time: a refill is stamped with all that was seen of its
 // tag, so any one of them is the evidence that others need.
-func (p *publisher) flush() {
+func (p *publisher) flush(opened bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
 	var first, more []*nats.Msg
@@ -162,7 +162,9 @@ func (p *publisher) flush() {
 	}
 	all := append(first, more...)
 	for i, msg := range all {
-		if err := p.attempt(ctx, msg, true); err != nil && !hopeless(err) {
+		err := p.attempt(ctx, msg, opened)
+		opened = true
+		if err != nil && !hopeless(err) {
 			p.log.Warn("events are lost: the stream is away, or too slow for the time that a stop has", "error", err, "lost", len(all)-i)
 			return
 		}

@@ -135,10 +135,31 @@ func TestFlushBeginsWithEachSubject(t *testing.T) {
 	for _, key := range []string{"a", "a", "a", "b", "a", "c", "b"} {
 		p.publish(newEvent("tag.updated", key, "n", len(p.queue)))
 	}
-	p.flush()
+	p.flush(true)
 	const subject = "leaf.events.info.tag.updated."
 	want := []string{subject + "a0", subject + "b3", subject + "c5", subject + "a1", subject + "a2", subject + "a4", subject + "b6"}
 	if !slices.Equal(got, want) {
 		t.Errorf("published were %q, want %q", got, want)
+	}
+}
+
+// A generator that stops in the moment in which it has started may find no stream yet.
+func TestFlushMakesTheStream(t *testing.T) {
+	var calls []string
+	p := newPublisher(nil, func(context.Context) error {
+		calls = append(calls, "open")
+		return nil
+	}, func(context.Context, *nats.Msg) error {
+		calls = append(calls, "publish")
+		return nats.ErrMaxPayload // taken for published, and no NATS is needed
+	}, slog.New(slog.DiscardHandler))
+	p.publish(event(info, 1))
+	p.publish(event(info, 2))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	p.run(ctx)
+	// Either may have come before the end was seen.
+	if want := []string{"open", "publish", "publish"}; !slices.Equal(calls, want) {
+		t.Errorf("%q, want %q", calls, want)
 	}
 }
