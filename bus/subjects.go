@@ -45,8 +45,10 @@ const (
 	// EventSubjects are all events, AlertSubjects those that want an operator.
 	EventSubjects = subjectEvents + ".>"
 	AlertSubjects = subjectEvents + ".alert.>"
-	// Those that tell the end of an alert.
+	// Those that tell the end of an alert, or of the process that told it.
 	recoveredSubjects = subjectEvents + ".info.*.recovered.>"
+	nodeSubjects      = subjectEvents + ".info.node.>"
+	acquiredSubjects  = subjectEvents + ".info.worker.acquired.>"
 	refillSubject     = subjectEvents + ".info.segment.refill."
 
 	// BucketInstallation, BucketTags and BucketWorkers are KV buckets.

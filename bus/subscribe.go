@@ -33,8 +33,9 @@ type eventOptions struct {
 // AlertsOnly leaves out all but the events that want an operator.
 func AlertsOnly() EventOption { return func(o *eventOptions) { o.alerts = true } }
 
-// Episodes leaves out all but the alerts and the events that tell the end of one:
-// bodies [RecoveredEvent]. It cannot go with [Live].
+// Episodes leaves out all but the alerts and the events that tell the end of one: bodies
+// [RecoveredEvent], and [NodeEvent] and leaf.worker.acquired, after which the generator
+// knows nothing of what its process before had told. It cannot go with [Live].
 func Episodes() EventOption { return func(o *eventOptions) { o.alerts, o.ends = true, true } }
 
 // Since begins with what happened at t, as far as the stream has it. Default,
@@ -67,7 +68,7 @@ func Live() EventOption { return func(o *eventOptions) { o.live = true } }
 func (o *eventOptions) subjects() []string {
 	switch {
 	case o.ends:
-		return []string{AlertSubjects, recoveredSubjects}
+		return []string{AlertSubjects, recoveredSubjects, nodeSubjects, acquiredSubjects}
 	case o.alerts:
 		return []string{AlertSubjects}
 	}

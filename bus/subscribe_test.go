@@ -214,7 +214,7 @@ func TestFollowEpisodes(t *testing.T) {
 		f.want(3, 3)
 		f.stop()
 	}
-	again := follow(t, c, bus.Episodes(), bus.Durable("pager")) // made with two subjects, it fits
+	again := follow(t, c, bus.Episodes(), bus.Durable("pager")) // made with several subjects, it fits
 	x.tell(true, 4, 4)
 	again.want(4, 4)
 	follow(t, c, bus.AlertsOnly(), bus.Durable("pager")).fails("the durable consumer cannot be used")

@@ -274,7 +274,7 @@ func (s *Store) reserve(ctx context.Context, o *opened, tag string, n int64) (al
 		case row.Step != step:
 			return allocator.Grant{}, fmt.Errorf("%w: the step of %s was changed", allocator.ErrConflict, tag)
 		case left < n:
-			return allocator.Grant{}, fmt.Errorf("%w: %s has %d IDs left", allocator.ErrExhausted, tag, left)
+			return allocator.Grant{}, fmt.Errorf("%w: the database has %d IDs of %s left", allocator.ErrExhausted, left, tag)
 		}
 		amount = min(amount, left)
 	}

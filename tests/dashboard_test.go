@@ -26,7 +26,8 @@ func TestDashboard(t *testing.T) {
 	b := browser.New(t)
 	for name, test := range map[string]func(*testing.T, *browser.Browser){
 		"buffers": showsBuffers, "alert": showsAlert, "restart": showsRestart, "token": showsWithToken,
-		"search": searchesManyTags, "escaping": escapesNames, "page": pageItself,
+		"search": searchesManyTags, "escaping": escapesNames, "page": pageItself, "gone": showsGone, "many alerts": showsFewAlerts,
+		"long numbers": showsLongNumbers, "new": showsNewInstallation,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -27,6 +27,11 @@ func awaitTags(t *testing.T, tab *browser.Tab, want ...string) {
 	tab.Await(fmt.Sprintf("%d tags", len(want)), fmt.Sprintf(`JSON.stringify(%s) === '%s'`, tagNames, names))
 }
 
+// notes waits until the page says this of the tags that it shows.
+func notes(tab *browser.Tab, text string) {
+	tab.Await(text, fmt.Sprintf("document.querySelector('#tags-note').textContent === %q", text))
+}
+
 // However many tags there are, those that are looked for are found, and the
 // browser has only a page of them to bear.
 func searchesManyTags(t *testing.T, b *browser.Browser) {
@@ -48,7 +53,7 @@ func searchesManyTags(t *testing.T, b *browser.Browser) {
 	}
 
 	nc := connect(t, g.url)
-	granted(t, ask(t, nc, "leaf.segment.tag.000009", "")) // the one that is in memory
+	granted(t, ask(t, nc, "leaf.segment.tag.090009", "")) // the one that is in memory
 	tab := look(t, b, g)
 	tab.Do(chromedp.Evaluate[chromedp.Void](`
 		window.most = { tags: 0, elements: 0 };
@@ -56,13 +61,22 @@ func searchesManyTags(t *testing.T, b *browser.Browser) {
 			most.tags = Math.max(most.tags, document.querySelectorAll('#tags [data-tag]').length);
 			most.elements = Math.max(most.elements, document.querySelectorAll('*').length);
 		}).observe(document.body, { childList: true, subtree: true });`))
-	tab.Await("the tag in memory", tagNames+`.includes('tag.000009')`)
+	tab.Await("the tag in memory", tagNames+`.includes('tag.090009')`)
+
+	tab.Await("its record, which is on a page that nobody looks at", `((facts) => /max_id\s+1,001/.test(facts) && /step\s+1,000/i.test(facts))(
+		document.querySelector('#tags [data-tag="tag.090009"] .facts').innerText)`)
 
 	typeIn(tab, "#search", "0777")
 	awaitTags(t, tab, pages[0]...)
-	for _, page := range pages[1:] {
+	notes(tab, fmt.Sprintf("The first %d tags with “0777”; more on the next page", tagsOfPage))
+	for i, page := range pages[1:] {
 		tab.Do(chromedp.Click(chromedp.CSS("#tags-next")))
 		awaitTags(t, tab, page...)
+		note, first := "", (i+1)*tagsOfPage
+		if i+2 < len(pages) {
+			note = "; more on the next page"
+		}
+		notes(tab, fmt.Sprintf("Tags %d to %d with “0777”, from %s%s", first+1, first+len(page), page[0], note))
 	}
 	if browser.Eval[bool](tab, `document.querySelector('#tags-next').checkVisibility() && !document.querySelector('#tags-next').disabled`) {
 		t.Error("there is a page after the last one")
@@ -81,7 +95,7 @@ func searchesManyTags(t *testing.T, b *browser.Browser) {
 	awaitTags(t, tab)
 	tab.Await("a word for that", `document.querySelector('#tags-note').textContent.trim()`)
 	typeIn(tab, "#search", "")
-	tab.Await("the tag in memory", tagNames+`.includes('tag.000009')`)
+	tab.Await("the tag in memory", tagNames+`.includes('tag.090009')`)
 
 	type counts struct{ Tags, Elements int }
 	most := browser.Eval[counts](tab, "({ Tags: most.tags, Elements: most.elements })")

@@ -30,10 +30,10 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request) bool {
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		w.Header().Set("Allow", "GET, HEAD")
 		refuse(w, r, http.StatusMethodNotAllowed, "method_not_allowed", "only GET is served here: what changes something goes over NATS")
-	case r.ContentLength > MaxBody || r.ContentLength < 0:
+	case r.ContentLength > maxBody || r.ContentLength < 0:
 		w.Header().Set("Connection", "close") // or it would have to be read
 		refuse(w, r, http.StatusRequestEntityTooLarge, "body_too_large", "a request needs no body, and may have one of "+
-			strconv.Itoa(MaxBody)+" bytes of a length that it tells")
+			strconv.Itoa(maxBody)+" bytes of a length that it tells")
 	case s.cfg.Token == "" && s.cfg.TLS == nil && r.Host != s.addr && !isAddress(r.Host):
 		refuse(w, r, http.StatusMisdirectedRequest, "bad_host", "without --http-token and TLS only an IP address or localhost is served as host: "+
 			"a page from elsewhere could give its own name this address")

@@ -98,7 +98,7 @@ func TestBodies(t *testing.T) {
 	t.Parallel()
 	g := &generator{initialised: true}
 	s := serve(t, g)
-	for length, status := range map[int64]int{-1: 413, 0: 200, MaxBody: 200, MaxBody + 1: 413} {
+	for length, status := range map[int64]int{-1: 413, 0: 200, maxBody: 200, maxBody + 1: 413} {
 		w := get(s, "/api/segment/get/order", func(r *http.Request) { r.ContentLength = length })
 		if w.Code != status || status == 413 && w.Header().Get("Connection") != "close" {
 			t.Errorf("a body of %d bytes: %d %v", length, w.Code, w.Header())

@@ -14,10 +14,10 @@ import (
 	"github.com/leafbus/leafbus/bus"
 )
 
-// MaxHeader and MaxBody bound a request, in bytes. No request needs a body.
+// maxHeader and maxBody bound a request, in bytes. No request needs a body.
 const (
-	MaxHeader = 16 << 10
-	MaxBody   = 4 << 10
+	maxHeader = 16 << 10
+	maxBody   = 4 << 10
 )
 
 // limits bound what callers can hold on to.
@@ -125,7 +125,7 @@ func (s *Server) Run(ctx context.Context) error {
 		ReadTimeout:       s.limits.read,
 		WriteTimeout:      s.limits.write,
 		IdleTimeout:       s.limits.idle,
-		MaxHeaderBytes:    MaxHeader,
+		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelWarn),
 	}
 	failed := make(chan error, 1)

@@ -86,7 +86,7 @@ func TestSlowCallersAreCutOff(t *testing.T) {
 func TestCallersThatDoNotRead(t *testing.T) {
 	t.Parallel()
 	s := serve(t, &generator{initialised: true}, func(c *Config) { c.Listener = listen(t) })
-	s.limits.write, s.limits.conns = 100*time.Millisecond, 1
+	s.limits.write, s.limits.conns = time.Second, 1 // a busy machine may take a while for an answer that is read
 	url, _ := run(t, s)
 	page := strings.Replace(oneID, "/api/segment/get/order", "/dashboard/style.css", 1)
 	hog := dial(t, url)
@@ -96,7 +96,7 @@ func TestCallersThatDoNotRead(t *testing.T) {
 		}
 	}
 	c := dial(t, url) // there is room for one
-	for begun := time.Now(); time.Since(begun) < 5*s.limits.write; {
+	for begun := time.Now(); time.Since(begun) < 2*s.limits.write; {
 		if status, _ := ask(t, c, oneID); status != 200 {
 			t.Fatal(status)
 		}
@@ -110,10 +110,10 @@ func TestSizeOfHeader(t *testing.T) {
 	with := func(n int) string {
 		return strings.Replace(oneID, "\r\n\r\n", "\r\nX-Long: "+strings.Repeat("x", n)+"\r\n\r\n", 1)
 	}
-	if status, _ := ask(t, dial(t, url), with(MaxHeader/2)); status != 200 {
+	if status, _ := ask(t, dial(t, url), with(maxHeader/2)); status != 200 {
 		t.Errorf("%d for half of the most", status)
 	}
-	for _, request := range []string{with(2 * MaxHeader), strings.Replace(oneID, "order", strings.Repeat("x", 2*MaxHeader), 1)} {
+	for _, request := range []string{with(2 * maxHeader), strings.Replace(oneID, "order", strings.Repeat("x", 2*maxHeader), 1)} {
 		c := dial(t, url)
 		if _, err := io.WriteString(c, request); err != nil {
 			t.Fatal(err)

@@ -26,6 +26,11 @@ type tagView struct {
 	Buffers     []nodeBuffer `json:"buffers"`
 }
 
+// fill takes over what the store has.
+func (t *tagView) fill(r bus.TagRecord) {
+	t.Stored, t.MaxID, t.Step, t.Description, t.Updated = true, r.MaxID, r.Step, r.Description, r.Updated
+}
+
 // nodeBuffer is what one generator has of a tag.
 type nodeBuffer struct {
 	Node string `json:"node"`
@@ -39,8 +44,12 @@ type tagsView struct {
 	Problem string    `json:"problem"` // why something may lack
 }
 
-// tags answers with a page of the tags whose name contains q.
+// tags answers with a page of the tags whose name contains q, or with the records of
+// those that are named.
 func (v *views) tags(ctx context.Context, r *http.Request) (any, error) {
+	if names := r.URL.Query()["name"]; len(names) > 0 {
+		return v.named(names)
+	}
 	limit, err := strconv.Atoi(cmp.Or(r.FormValue("limit"), strconv.Itoa(defaultPage)))
 	if err != nil || limit < 1 || limit > maxPage {
 		return nil, &bus.Error{Code: http.StatusBadRequest, Reason: bus.BadRequest, Message: "limit is not from 1 to " + strconv.Itoa(maxPage)}
@@ -109,7 +118,7 @@ func merge(stored bus.TagsPage, held []bus.BuffersPage, limit int) tagsView {
 	}
 	store := func(t bus.TagRecord, problem string) {
 		tag := at(t.Tag)
-		tag.Stored, tag.MaxID, tag.Step, tag.Description, tag.Updated = true, t.MaxID, t.Step, t.Description, t.Updated
+		tag.fill(t)
 		tag.Problem = problem
 	}
 	for _, t := range stored.Tags {

@@ -14,7 +14,7 @@ type unused struct{ conns sync.Map }
 func (u *unused) note(c net.Conn, state http.ConnState) {
 	if state == http.StateNew {
 		u.conns.Store(c, nil)
-	} else if _, ok := u.conns.Load(c); ok {
+	} else {
 		u.conns.Delete(c)
 	}
 }

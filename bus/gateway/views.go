@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"strconv"
 	"sync"
@@ -15,6 +16,8 @@ import (
 const (
 	// viewTimeout bounds the questions to the bus for one view.
 	viewTimeout = 5 * time.Second
+	// patience is for how long a generator that does not answer may just be slow.
+	patience = 10 * time.Second
 	// maxSearches is how many questions for lists are under way at a time; others wait.
 	maxSearches = 2
 	// maxPages is how many pages are remembered.
@@ -31,14 +34,19 @@ type views struct {
 	feed     *feed
 	overview *shared[overview]
 	latest   *shared[feedView]
-	searches chan struct{} // taken by each of them
+	searches chan struct{}        // taken by each of them
+	heard    map[string]time.Time // when each generator last answered; of told alone
 
-	mu    sync.Mutex
-	pages map[bus.PageRequest]*shared[storedPage]
+	mu     sync.Mutex
+	pages  map[bus.PageRequest]*shared[storedPage]
+	byName map[string]*shared[storedTag]
 }
 
 func newViews(cfg Config) *views {
-	v := &views{g: cfg.Generator, c: cfg.Client, feed: newFeed(cfg.Client), searches: make(chan struct{}, maxSearches), pages: make(map[bus.PageRequest]*shared[storedPage])}
+	v := &views{
+		g: cfg.Generator, c: cfg.Client, feed: newFeed(cfg.Client), searches: make(chan struct{}, maxSearches), heard: make(map[string]time.Time),
+		pages: make(map[bus.PageRequest]*shared[storedPage]), byName: make(map[string]*shared[storedTag]),
+	}
 	v.overview, v.latest = newShared(v.lookAround), newShared(v.told)
 	return v
 }
@@ -100,11 +108,25 @@ func (v *views) lookAround() overview {
 
 // told is what was told of late, and why more may not be heard.
 func (v *views) told() feedView {
-	view := v.feed.view()
+	view := v.feed.view(v.running())
 	if why := v.g.Readiness().Reasons["bus"]; why != "" {
 		view.Problem = "What happens is not heard: " + why
 	}
 	return view
+}
+
+// running returns what tells the generators that are there; nil: that is not known.
+func (v *views) running() func(node string) bool {
+	all := v.overview.get()
+	if all.Problem != "" {
+		return nil
+	}
+	now := time.Now()
+	for i := range all.Nodes { // by index: states are large
+		v.heard[all.Nodes[i].Node] = now
+	}
+	maps.DeleteFunc(v.heard, func(_ string, at time.Time) bool { return now.Sub(at) > patience })
+	return func(node string) bool { return !v.heard[node].IsZero() }
 }
 
 // workers answers with a page of the workers.

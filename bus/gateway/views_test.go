@@ -89,6 +89,13 @@ func TestViews(t *testing.T) {
 	if v := read[tagsView](t, s, "/dashboard/tags?after=order"); len(v.Tags) != 1 || v.Tags[0].Tag != "shop.order" {
 		t.Errorf("%+v", v)
 	}
+	if v := read[tagsView](t, s, "/dashboard/tags?name=shop.order&name=order&name=none"); len(v.Tags) != 3 || v.Problem != "" ||
+		v.Tags[0].Tag != "shop.order" || !v.Tags[0].Stored || v.Tags[1].MaxID != 501 || v.Tags[1].Step != 500 || v.Tags[1].Buffers == nil || v.Tags[2].Stored || v.Tags[2].Unknown {
+		t.Errorf("%+v", v)
+	}
+	if w := get(s, "/dashboard/tags?name="+strings.Repeat("&name=a", maxNames)); w.Code != 400 {
+		t.Errorf("more than %d names: %d %s", maxNames, w.Code, w.Body)
+	}
 	type workersView struct {
 		bus.WorkersPage
 		Problem string
@@ -103,6 +110,9 @@ func TestViews(t *testing.T) {
 		t.Errorf("without NATS: %+v", o)
 	}
 	if v := read[tagsView](t, s, "/dashboard/tags"); len(v.Tags) != 0 || v.Problem == "" {
+		t.Errorf("without NATS: %+v", v)
+	}
+	if v := read[tagsView](t, s, "/dashboard/tags?name=new"); len(v.Tags) != 1 || !v.Tags[0].Unknown || v.Problem == "" {
 		t.Errorf("without NATS: %+v", v)
 	}
 	if v := read[workersView](t, s, "/dashboard/workers"); v.Workers == nil || v.Problem == "" {
@@ -149,6 +159,52 @@ func TestSharedPages(t *testing.T) {
 			t.Fatalf("%d pages are kept", len(v.pages))
 		}
 	}
+}
+
+// Records are shared too, each for itself: viewers see different tags.
+func TestSharedRecords(t *testing.T) {
+	t.Parallel()
+	v := newViews(Config{})
+	if order := v.record("order"); v.record("order") != order || v.record("other") == order || !order.costly {
+		t.Error("records are shared that are not the same, or not shared that are")
+	}
+	for i := range 3 * maxRecords {
+		v.record(strconv.Itoa(i))
+		if len(v.byName) > maxRecords {
+			t.Fatalf("%d records are kept", len(v.byName))
+		}
+	}
+}
+
+// A generator that misses a question is not gone, and one that misses all for a while is.
+func TestGeneratorsThatAreThere(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		v := newViews(Config{})
+		var state overview
+		v.overview = newShared(func() overview { return state })
+		answer := func(problem string, nodes ...string) func(string) bool {
+			time.Sleep(fresh)
+			state = overview{Problem: problem}
+			for _, node := range nodes {
+				state.Nodes = append(state.Nodes, bus.State{Node: node})
+			}
+			return v.running()
+		}
+		if here := answer("", "a"); !here("a") || here("b") {
+			t.Error("not those that answer are there")
+		}
+		if here := answer("", "b"); !here("a") || !here("b") {
+			t.Error("one that misses a question is gone")
+		}
+		if answer("NATS is away", "b") != nil {
+			t.Error("without NATS it is known who is there")
+		}
+		time.Sleep(patience)
+		if here := answer("", "b"); here("a") || !here("b") {
+			t.Error("one that does not answer any more is there")
+		}
+	})
 }
 
 // However many ask at a time, and how often: one question a second, of a costly one
@@ -233,15 +289,19 @@ func TestFeed(t *testing.T) {
 	s := serve(t, &generator{}, func(c *Config) { c.Client, c.Listener = g.Client(), listen(t) })
 	run(t, s)
 	f := s.views.feed
-	eventually(t, "the alerts from before are there", func() bool { return len(f.view().Alerts) == 2 })
-	if v := f.view(); v.Alerts[0].ID != "3" || v.Lasting != 1 || v.Alerts[1].ID != "1" || v.Alerts[1].Over.IsZero() || v.Problem != "" {
+	eventually(t, "the alerts from before are there", func() bool { return len(f.view(nil).Alerts) == 2 })
+	if v := f.view(nil); v.Alerts[0].ID != "3" || v.Lasting != 1 || v.Alerts[1].ID != "1" || v.Alerts[1].Over.IsZero() || v.Problem != "" {
+		t.Errorf("%+v", v)
+	}
+	// Nobody of the name n runs.
+	if v := read[feedView](t, s, "/dashboard/feed"); v.Lasting != 0 || v.Gone != 1 || !v.Alerts[0].Gone || v.Alerts[1].Gone {
 		t.Errorf("%+v", v)
 	}
 	eventually(t, "an event is heard", func() bool { // as soon as it listens
 		tell(recovered+"b.c", nats.NewInbox(), 0, `{"node":"n","tag":"b.c","episode":"starved"}`)
-		return len(f.view().Events) > 0
+		return len(f.view(nil).Events) > 0
 	})
-	if v := f.view(); v.Lasting != 0 || v.Events[0].Type != "leaf.segment.recovered" || v.Events[0].Node != "n" || v.Events[0].Key != "b.c" {
+	if v := f.view(nil); v.Lasting != 0 || v.Events[0].Type != "leaf.segment.recovered" || v.Events[0].Node != "n" || v.Events[0].Key != "b.c" {
 		t.Errorf("%+v", v)
 	}
 	// Without the stream, it still hears.
@@ -251,12 +311,12 @@ func TestFeed(t *testing.T) {
 	if err := g.Conn().PublishMsg(alertMessage(starved+"d", "9", time.Second, `{"node":"n","tag":"d","waiting":7}`)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the alert is heard", func() bool { return f.view().Lasting == 1 })
+	eventually(t, "the alert is heard", func() bool { return f.view(nil).Lasting == 1 })
 
 	w := httptest.NewRecorder()
-	write(w, 200, f.view())
+	write(w, 200, f.view(nil))
 	var shape map[string]json.RawMessage
-	if err := json.Unmarshal(w.Body.Bytes(), &shape); err != nil || len(shape) != 4 {
+	if err := json.Unmarshal(w.Body.Bytes(), &shape); err != nil || len(shape) != 5 {
 		t.Errorf("%s: %v", w.Body, err)
 	}
 }

@@ -3,39 +3,46 @@ import { counted } from "./number.js";
 import { duration, moment, now, setTime } from "./time.js";
 import { subject, text, title } from "./words.js";
 
-/** Alerts is the list of alerts: those that last, then those that are over. */
+const few = 6; // that are shown of many, until all are wanted
+
+/** Alerts is the list of alerts: those that last, those whose generator is gone, those that are over. */
 export class Alerts {
   #list = new Keyed(byID("alerts"), (alert) => alert.id, () => new AlertView());
+  #button = byID("alerts-all");
   #announced; // IDs, undefined before the first answer
-  #shown = [];
-  #running; // names of the generators, undefined while they are not known
+  #feed = { alerts: [], lasting: 0, gone: 0 };
+  #all = false;
 
-  show({ alerts, lasting, problem }) {
-    this.#shown = alerts;
-    this.#update();
-    const listed = alerts.filter((alert) => !alert.over).length;
-    setNotice(byID("alerts-note"), problem && !alerts.length ? "" : note(alerts.length, lasting, listed));
-    this.#announce(alerts, lasting);
+  constructor() {
+    this.#button.addEventListener("click", () => {
+      this.#all = !this.#all;
+      this.#update();
+      if (!this.#all) byID("alerts-title").scrollIntoView(); // what was looked at is not there any more
+    });
   }
 
-  /** generators takes the names of those that run, undefined if the list is not complete. */
-  generators(names) {
-    this.#running = names && new Set(names);
+  show(feed) {
+    this.#feed = feed;
     this.#update();
+    this.#announce(feed.alerts, feed.lasting);
   }
 
   #update() {
-    this.#list.show(this.#shown.map((alert) => ({
-      ...alert,
-      gone: !alert.over && this.#running !== undefined && !this.#running.has(alert.node),
-    })));
+    const { alerts, lasting, gone, problem } = this.#feed;
+    const shown = this.#all ? alerts : alerts.slice(0, few);
+    this.#list.show(shown);
+    setNotice(byID("alerts-note"), problem && !alerts.length ? "" : note(alerts.length, lasting));
+    setText(byID("alerts-rest"), rest(shown, lasting, gone));
+    setText(this.#button, this.#all ? `Show the first ${few}` : `Show ${alerts.length === lasting ? "all" : "the latest"} ${alerts.length}`);
+    this.#button.setAttribute("aria-expanded", String(this.#all));
+    byID("alerts-more").hidden = alerts.length <= few;
   }
 
   /** What is new is said once; what was there when the page came, in a number. */
   #announce(alerts, lasting) {
     const before = this.#announced;
     this.#announced = new Set(alerts.map((alert) => alert.id));
-    const fresh = before ? alerts.filter((alert) => !alert.over && !before.has(alert.id)) : [];
+    const fresh = before ? alerts.filter((alert) => lasts(alert) && !before.has(alert.id)) : [];
     if (fresh.length > 0) announce(fresh.map((alert) => `Alert: ${title(alert)}, ${sentence(alert)}`).join(". "));
     else if (!before && lasting > 0) announce(`${counted(lasting, "open alert")}`);
   }
@@ -43,10 +50,21 @@ export class Alerts {
 
 const sentence = (alert) => `${subject(alert)}: ${text(alert)}`;
 
-function note(all, lasting, listed) {
+const lasts = ({ over, gone }) => !over && !gone;
+
+function note(all, lasting) {
   if (all === 0) return "No alerts in the last week";
-  if (lasting > listed) return counted(lasting - listed, "more open alert");
   return lasting === 0 ? "No open alerts" : "";
+}
+
+/** rest says what the list leaves out of what is not over. */
+function rest(shown, lasting, gone) {
+  const open = lasting - shown.filter(lasts).length;
+  const orphaned = gone - shown.filter((alert) => alert.gone).length;
+  return [
+    open > 0 && counted(open, "more open alert"),
+    orphaned > 0 && `${counted(orphaned, open > 0 ? "alert" : "more alert")} of generators that are gone`,
+  ].filter(Boolean).join(" and ");
 }
 
 class AlertView {
@@ -67,7 +85,7 @@ class AlertView {
   update(alert) {
     const at = Date.parse(alert.time);
     Object.assign(this.element.dataset, { type: alert.type, key: alert.key, node: alert.node });
-    this.element.classList.toggle("over", Boolean(alert.over));
+    this.element.classList.toggle("over", !lasts(alert));
     setText(this.#title, title(alert));
     this.#gone.hidden = !alert.gone;
     setText(this.#text, sentence(alert));

@@ -31,7 +31,6 @@ new Poll({
     summary.overview(overview);
     tags.overview(overview.nodes);
     generators.overview(overview);
-    alerts.generators(overview.problem ? undefined : overview.nodes.map(({ node }) => node));
   },
   onFailure: (error) => summary.failed(error),
 }).start();

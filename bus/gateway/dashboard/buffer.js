@@ -61,7 +61,7 @@ export class BufferView {
     setText(this.#left, count(buffer.left));
     setText(this.#lasts, lasts(buffer.left, this.rate, "lasts "));
     setText(this.#rate, `${rateText(this.rate)}/s`);
-    setText(this.#step, `step ${count(buffer.step)}`);
+    setText(this.#step, buffer.step ? `step ${count(buffer.step)}` : "step not known");
     if (buffer.refilled) setTime(this.#refilled, Date.parse(buffer.refilled), (ms) => `refilled ${relative(ms)}`);
     else setText(this.#refilled, "never refilled");
     setText(this.#waiting, buffer.waiting ? `, ${counted(buffer.waiting, "request")} waiting` : "");

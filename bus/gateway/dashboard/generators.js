@@ -46,6 +46,7 @@ export class Generators {
 }
 
 function fillState(cell, { ready, missing, reasons }) {
+  cell.classList.toggle("long", !ready); // it has reasons to give
   if (ready) return lines(cell, { text: "ready", class: "state good" });
   const why = (missing ?? []).map((what) => ({ text: reasons?.[what] ? `${what}: ${reasons[what]}` : what, class: "quiet" }));
   lines(cell, { text: `not ready: ${(missing ?? []).join(", ")}`, class: "state bad" }, ...why);
@@ -75,6 +76,7 @@ function fillStarted(cell, { started }) {
 
 function fillRefused(cell, { counts }) {
   const refused = Object.entries(counts.errors ?? {}).filter(([, n]) => n > 0).sort(([, a], [, b]) => b - a);
-  if (refused.length === 0) return lines(cell, { text: "0" });
-  lines(cell, ...refused.map(([reason, n]) => ({ text: `${count(n)} ${reason}` })));
+  const all = refused.reduce((sum, [, n]) => sum + n, 0);
+  cell.classList.toggle("long", refused.length > 1);
+  lines(cell, { text: count(all) }, { text: refused.map(([reason, n]) => `${reason}\u00a0${count(n)}`).join(", "), class: "quiet" });
 }

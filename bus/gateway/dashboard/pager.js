@@ -1,9 +1,11 @@
 import { byID } from "./dom.js";
 
+const first = { start: "", before: 0 };
+
 /** Pager turns pages whose successor only the page before it knows. */
 export class Pager {
-  #starts = [""]; // of the pages up to this one
-  #following = ""; // start of the next page, empty: this is the last
+  #pages = [first]; // up to this one
+  #following = first; // the next page; the first one: this is the last
   #turning = false;
   #box;
   #previous;
@@ -14,31 +16,32 @@ export class Pager {
     this.#box = byID(`${name}-pages`);
     this.#previous = byID(`${name}-previous`);
     this.#next = byID(`${name}-next`);
-    this.#previous.addEventListener("click", () => this.#turn(() => this.#starts.pop(), onTurn));
-    this.#next.addEventListener("click", () => this.#turn(() => this.#starts.push(this.#following), onTurn));
+    this.#previous.addEventListener("click", () => this.#turn(() => this.#pages.pop(), onTurn));
+    this.#next.addEventListener("click", () => this.#turn(() => this.#pages.push(this.#following), onTurn));
   }
 
   /** start is where this page begins, empty: at the first entry. */
   get start() {
-    return this.#starts.at(-1);
+    return this.#pages.at(-1).start;
   }
 
-  get number() {
-    return this.#starts.length;
+  /** before is how many entries the pages before this one had. */
+  get before() {
+    return this.#pages.at(-1).before;
   }
 
   reset() {
-    this.#starts = [""];
-    this.show("");
+    this.#pages = [first];
+    this.show("", 0);
   }
 
-  /** show takes the start of the next page from an answer. */
-  show(following) {
+  /** show takes from an answer where the next page begins, and how many entries this one has. */
+  show(following, size) {
     this.#turning = false;
-    this.#following = following ? String(following) : "";
+    this.#following = following ? { start: String(following), before: this.before + size } : first;
     const focused = [this.#previous, this.#next].find((button) => button === document.activeElement);
-    this.#previous.disabled = this.number === 1;
-    this.#next.disabled = !this.#following;
+    this.#previous.disabled = this.#pages.length === 1;
+    this.#next.disabled = this.#following === first;
     this.#box.hidden = this.#previous.disabled && this.#next.disabled;
     if (focused?.disabled) (focused === this.#next ? this.#previous : this.#next).focus(); // not lost to the keyboard
   }

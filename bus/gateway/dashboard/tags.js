@@ -20,13 +20,15 @@ export class Tags {
   #query = ""; // what is searched for, which the field is ahead of while somebody types
   #pager = new Pager("tags", () => this.#turned());
   #poll;
-  #page; // the last answer
+  #page; // the last answer that was one
+  #names = []; // that are asked for in place of a page
+  #named = []; // records of the busiest, which may be on no page that is here
   #nodes; // of the last overview
 
   constructor() {
     this.#poll = new Poll({
-      path: () => `dashboard/tags?${new URLSearchParams({ q: this.#query, after: this.#pager.start, limit: pageSize })}`,
-      // The busiest come with the overview: of a page that is not whole they need next to nothing.
+      path: () => `dashboard/tags?${new URLSearchParams(this.#question())}`,
+      // The busiest come with the overview: where a page is not whole they need only their records.
       every: () => (this.#busiest && this.#page?.next ? 10_000 : 2_000),
       onAnswer: (page) => this.#answered(page),
       onFailure: (error) => setNotice(byID("tags-problem"), refusal(error)),
@@ -50,6 +52,16 @@ export class Tags {
     return this.#views.find((view) => view.checked).value === "busiest";
   }
 
+  #question() {
+    this.#names = this.#busiest && this.#page?.next ? this.#merged().map(({ tag }) => tag) : [];
+    if (this.#names.length > 0) return this.#names.map((name) => ["name", name]);
+    return { q: this.#query, after: this.#pager.start, limit: pageSize };
+  }
+
+  #merged() {
+    return merge(this.#nodes ?? [], this.#page, this.#named);
+  }
+
   /** overview takes what the generators hold now. */
   overview(nodes) {
     this.#nodes = nodes;
@@ -66,6 +78,7 @@ export class Tags {
   #restart() {
     this.#pager.reset();
     this.#page = undefined; // it answers another question
+    this.#named = [];
     if (this.#busiest && this.#nodes) this.#showBusiest();
     this.#poll.start();
   }
@@ -76,26 +89,29 @@ export class Tags {
   }
 
   #answered(page) {
-    this.#page = page;
+    if (this.#names.length > 0) this.#named = page.tags;
+    else this.#page = page;
     setNotice(byID("tags-problem"), page.problem);
     if (this.#busiest) {
       if (this.#nodes) this.#showBusiest();
       return;
     }
     this.#list.show(page.tags.map((record) => ({ tag: record.tag, record, buffers: record.buffers })));
-    this.#pager.show(page.next);
+    this.#pager.show(page.next, page.tags.length);
     setText(byID("tags-note"), this.#pageNote(page.tags));
   }
 
   #pageNote(tags) {
     const matching = this.#query ? ` with “${this.#query}”` : "";
     if (tags.length === 0) return this.#page.problem ? "" : `No tags${matching}`;
-    const from = this.#pager.number > 1 || this.#page.next ? ` from ${tags[0].tag}` : "";
-    return counted(tags.length, "tag") + matching + from;
+    const { before } = this.#pager;
+    const more = this.#page.next ? "; more on the next page" : "";
+    if (before > 0) return `Tags ${count(before + 1)} to ${count(before + tags.length)}${matching}, from ${tags[0].tag}${more}`;
+    return more ? `The first ${counted(tags.length, "tag")}${matching}${more}` : counted(tags.length, "tag") + matching;
   }
 
   #showBusiest() {
-    const busiest = merge(this.#nodes, this.#page);
+    const busiest = this.#merged();
     this.#list.show(busiest);
     setText(byID("tags-note"), this.#busiestNote(busiest.length));
   }
@@ -116,10 +132,11 @@ export class Tags {
 /**
  * merge makes one list of the busiest of all generators. Where the page of the
  * store's records has all tags, it adds what the busiest leave out: records,
- * errors, generators where the tag is less busy, and tags that nobody uses.
+ * errors, generators where the tag is less busy, and tags that nobody uses. Else named
+ * are the records that were asked for.
  */
-function merge(nodes, page) {
-  const records = new Map((page?.tags ?? []).map((record) => [record.tag, record]));
+function merge(nodes, page, named) {
+  const records = new Map([...(page?.tags ?? []), ...named].map((record) => [record.tag, record]));
   const running = new Set(nodes.map(({ node }) => node));
   const found = new Map();
   for (const { node, busiest } of nodes) {

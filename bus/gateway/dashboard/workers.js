@@ -35,7 +35,7 @@ export class Workers {
   #show({ registry, workers, next, problem }) {
     setNotice(byID("workers-problem"), problem);
     this.#table.show(workers);
-    this.#pager.show(next);
+    this.#pager.show(next, workers.length);
     const kept = `, kept in ${registries[registry] ?? registry}`;
     const none = problem ? "" : "No worker is held";
     setText(byID("workers-note"), workers.length ? counted(workers.length, "worker") + kept : none);

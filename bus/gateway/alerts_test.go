@@ -1,0 +1,203 @@
+package gateway
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leafbus/leafbus/bus"
+)
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// tell returns an event that a generator tells so long after noon.
+func tell(node, what, key string, after time.Duration, body any) bus.Event {
+	severity := "alert"
+	switch body.(type) {
+	case bus.RecoveredEvent, bus.NodeEvent:
+		severity = "info"
+	}
+	return bus.Event{
+		ID: fmt.Sprint(node, what, key, after), Source: "/leaf/" + node, Type: "leaf." + what, Key: key,
+		Time: noon.Add(after), Severity: severity, Data: json.RawMessage(`{}`), Body: body,
+	}
+}
+
+func starved(node, tag string, after time.Duration) bus.Event {
+	return tell(node, "segment.starved", tag, after, bus.StarvedEvent{Node: node, Tag: tag})
+}
+
+func recovered(node, tag, episode string, after time.Duration) bus.Event {
+	return tell(node, "segment.recovered", tag, after, bus.RecoveredEvent{Node: node, Tag: tag, Episode: episode})
+}
+
+func node(name, what string, after time.Duration) bus.Event {
+	return tell(name, "node."+what, name, after, bus.NodeEvent{Node: name})
+}
+
+func worker(name, what string, after time.Duration) bus.Event {
+	e := tell(name, "worker."+what, "7", after, bus.WorkerEvent{Node: name, Worker: 7})
+	if what == "acquired" {
+		e.Severity = "info"
+	}
+	return e
+}
+
+func refused(name string, after time.Duration) bus.Event {
+	return tell(name, "clock.skewed", name, after, bus.ClockSkewedEvent{Node: name})
+}
+
+// alertsOf are the alerts of a view, each with its type, key, node and when it was over.
+func alertsOf(v feedView) (list []string) {
+	for _, n := range v.Alerts {
+		over := "-"
+		if !n.Over.IsZero() {
+			over = n.Over.Sub(noon).String()
+		}
+		kind := n.Type[strings.LastIndex(n.Type, ".")+1:]
+		list = append(list, fmt.Sprintf("%s %s %s %s", kind, n.Key, n.Node, over))
+	}
+	return list
+}
+
+func TestAlertsAndTheirEnds(t *testing.T) {
+	t.Parallel()
+	second := time.Second
+	for name, c := range map[string]struct {
+		events  []bus.Event // that are heard
+		lasting int
+		want    []string // type key node, and when it was over
+	}{
+		"none":        {nil, 0, nil},
+		"lasts":       {[]bus.Event{starved("a", "order", 0)}, 1, []string{"starved order a -"}},
+		"is over":     {[]bus.Event{starved("a", "order", 0), recovered("a", "order", "starved", second)}, 0, []string{"starved order a 1s"}},
+		"comes twice": {[]bus.Event{starved("a", "order", 0), starved("a", "order", 0)}, 1, []string{"starved order a -"}},
+		"comes twice, the second time after its end": {
+			[]bus.Event{starved("a", "order", 0), recovered("a", "order", "starved", second), starved("a", "order", 0)}, 0, []string{"starved order a 1s"}},
+		"its end comes twice": {
+			[]bus.Event{starved("a", "order", 0), recovered("a", "order", "starved", second), recovered("a", "order", "starved", second)}, 0, []string{"starved order a 1s"}},
+		"comes again": {
+			[]bus.Event{starved("a", "order", 0), recovered("a", "order", "starved", second), starved("a", "order", 2*second)}, 1, []string{"starved order a -"}},
+		"the end of the one before comes late": {
+			[]bus.Event{starved("a", "order", 0), starved("a", "order", 2*second), recovered("a", "order", "starved", second)}, 1, []string{"starved order a -"}},
+		"the end of another episode": {
+			[]bus.Event{starved("a", "order", 0), recovered("a", "order", "refill_failed", second)}, 1, []string{"starved order a -"}},
+		"the end of another tag's": {
+			[]bus.Event{starved("a", "order", 0), recovered("a", "coupon", "starved", second)}, 1, []string{"starved order a -"}},
+		"the end of another generator's": {
+			[]bus.Event{starved("a", "order", 0), recovered("b", "order", "starved", second)}, 1, []string{"starved order a -"}},
+		"an end without a beginning": {[]bus.Event{recovered("a", "order", "starved", 0)}, 0, nil},
+		"those that last come first, the newest of each": {
+			[]bus.Event{
+				starved("a", "1", 0), recovered("a", "1", "starved", 9*second), starved("a", "2", second),
+				starved("b", "3", 3*second), recovered("b", "3", "starved", 4*second), starved("b", "4", 2*second),
+			}, 2, []string{"starved 4 b -", "starved 2 a -", "starved 3 b 4s", "starved 1 a 9s"}},
+		"its generator starts anew": {
+			[]bus.Event{starved("a", "order", 0), node("a", "started", second)}, 0, []string{"starved order a 1s"}},
+		"its generator stops": {
+			[]bus.Event{starved("a", "order", 0), node("a", "stopped", second)}, 0, []string{"starved order a 1s"}},
+		"another generator starts": {
+			[]bus.Event{starved("a", "order", 0), node("b", "started", second)}, 1, []string{"starved order a -"}},
+		"told after the start": {
+			[]bus.Event{starved("a", "order", 0), node("a", "started", second), starved("a", "order", 2*second)}, 1, []string{"starved order a -"}},
+		"the start of before comes late": {
+			[]bus.Event{starved("a", "order", 2*second), node("a", "started", second)}, 1, []string{"starved order a -"}},
+		"a worker's, and a store that comes late": {
+			[]bus.Event{worker("a", "expiring", 0), node("a", "started", second)}, 1, []string{"expiring 7 a -"}},
+		"a worker's, and the next process has one": {
+			[]bus.Event{worker("a", "expiring", 0), worker("a", "acquired", second)}, 0, []string{"expiring 7 a 1s"}},
+		"a tag's, and a worker": {
+			[]bus.Event{starved("a", "order", 0), worker("a", "acquired", second)}, 1, []string{"starved order a -"}},
+		"the end of the layout, which no other worker puts off": {
+			[]bus.Event{tell("a", "worker.ending", "7", 0, bus.WorkerEndingEvent{}), worker("a", "acquired", second)}, 1, []string{"ending 7 a -"}},
+		"of a start that was refused": {
+			[]bus.Event{refused("a", 0), node("a", "started", second), node("a", "stopped", second)}, 1, []string{"skewed a a -"}},
+		"of a start that was refused, and the next one was not": {
+			[]bus.Event{refused("a", 0), worker("a", "acquired", second)}, 0, []string{"skewed a a 1s"}},
+		"of a worker": {
+			[]bus.Event{
+				tell("a", "worker.lost", "7", 0, bus.WorkerEvent{}),
+				tell("a", "worker.recovered", "7", second, bus.RecoveredEvent{Episode: "lost"}),
+			}, 0, []string{"lost 7 a 1s"}},
+	} {
+		f := newFeed(nil)
+		for _, e := range c.events {
+			f.hear(e)
+		}
+		v := f.view(nil)
+		if got := alertsOf(v); v.Lasting != c.lasting || !slices.Equal(got, c.want) {
+			t.Errorf("%s: %d last, %q, want %d and %q", name, v.Lasting, got, c.lasting, c.want)
+		}
+	}
+}
+
+// What the stream says of the order counts, and not clocks, which are set back; until that is
+// read, the clocks are all there is.
+func TestAlertsInTheOrderOfTheStream(t *testing.T) {
+	t.Parallel()
+	hour := time.Hour
+	for name, c := range map[string]struct {
+		heard, read []bus.Event
+		want        []string
+	}{
+		"the start is heard before the alert is read": {
+			[]bus.Event{node("a", "started", hour)},
+			[]bus.Event{starved("a", "order", 0), node("a", "started", hour)}, []string{"starved order a 1h0m0s"}},
+		"the clock was ahead, and is set right for the next start": {
+			[]bus.Event{worker("a", "acquired", 0)},
+			[]bus.Event{refused("a", hour), worker("a", "acquired", 0)}, []string{"skewed a a 0s"}},
+		"the clock was ahead, and is set right": {
+			nil, []bus.Event{refused("a", hour), tell("a", "clock.recovered", "a", 0, bus.RecoveredEvent{Episode: "skewed"})}, []string{"skewed a a 0s"}},
+		"the clock was ahead at the start": {
+			[]bus.Event{starved("a", "order", 0)},
+			[]bus.Event{node("a", "started", hour), starved("a", "order", 0)}, []string{"starved order a -"}},
+		"again with a clock that was set back": {
+			[]bus.Event{starved("a", "order", hour), recovered("a", "order", "starved", hour), starved("a", "order", 0)},
+			[]bus.Event{starved("a", "order", hour), recovered("a", "order", "starved", hour), starved("a", "order", 0)}, []string{"starved order a -"}},
+		"the stream is read anew": {
+			[]bus.Event{starved("a", "order", 2*hour)},
+			[]bus.Event{
+				starved("a", "order", 0), node("a", "started", hour), starved("a", "order", 2*hour),
+				starved("a", "order", 0), node("a", "started", hour), starved("a", "order", 2*hour),
+			}, []string{"starved order a -"}},
+	} {
+		f := newFeed(nil)
+		for _, e := range c.heard {
+			f.hear(e)
+		}
+		for _, e := range c.read {
+			f.read(e)
+		}
+		if got := alertsOf(f.view(nil)); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// An alert whose generator is not there comes after those of others and before what is
+// over, but for a start that was refused: that one is to be seen until it succeeds.
+func TestAlertsOfGeneratorsThatAreGone(t *testing.T) {
+	t.Parallel()
+	f := newFeed(nil)
+	for _, e := range []bus.Event{
+		starved("here", "1", 0), starved("gone", "2", time.Second), starved("gone", "3", 2*time.Second), refused("gone", -time.Second),
+		starved("gone", "4", 3*time.Second), recovered("gone", "4", "starved", 4*time.Second),
+	} {
+		f.hear(e)
+	}
+	v := f.view(func(node string) bool { return node == "here" })
+	if got, want := alertsOf(v), []string{"starved 1 here -", "skewed gone gone -", "starved 3 gone -", "starved 2 gone -", "starved 4 gone 4s"}; v.Lasting != 2 || v.Gone != 2 || !slices.Equal(got, want) {
+		t.Errorf("%d last, %d are gone, %q, want %q", v.Lasting, v.Gone, got, want)
+	}
+	for i, want := range []bool{false, false, true, true, false} {
+		if v.Alerts[i].Gone != want {
+			t.Errorf("alert %d: %+v", i, v.Alerts[i])
+		}
+	}
+	if v := f.view(nil); v.Lasting != 4 || v.Gone != 0 {
+		t.Errorf("while that is not known, %d last and %d are gone", v.Lasting, v.Gone)
+	}
+}

@@ -1,0 +1,77 @@
+package tests
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/tests/browser"
+)
+
+// tellStarved tells that a generator has no IDs of a tag, as it would.
+func tellStarved(t *testing.T, js jetstream.JetStream, node, tag string) {
+	t.Helper()
+	msg := nats.NewMsg("leaf.events.alert.segment.starved." + tag)
+	id := nats.NewInbox()
+	for name, value := range map[string]string{
+		"ce-specversion": "1.0", "ce-id": id, "Nats-Msg-Id": id, "ce-source": "/leaf/" + node, "ce-type": "leaf.segment.starved",
+		"ce-subject": tag, "ce-time": time.Now().UTC().Format(time.RFC3339Nano), "ce-datacontenttype": "application/json",
+	} {
+		msg.Header[name] = []string{value}
+	}
+	msg.Data = fmt.Appendf(nil, `{"node":%q,"tag":%q,"waiting":1}`, node, tag)
+	_, err := js.PublishMsg(t.Context(), msg)
+	must(t, err)
+}
+
+// An alert of a generator that was killed worries nobody for ever: it is marked, and it is over
+// when the generator runs again.
+func showsGone(t *testing.T, b *browser.Browser) {
+	server := newNATS(t)
+	one := serve(t, t.TempDir(), "-s", server.ClientURL(), "--node", "one", "--tag", "order", "--http", "127.0.0.1:0")
+	two := serve(t, t.TempDir(), "-s", server.ClientURL(), "--node", "two")
+	tab := look(t, b, one)
+	answered(tab, "one", "two")
+	tellStarved(t, jetStream(t, connect(t, server.ClientURL())), "two", "order")
+	const alert = `document.querySelector('#alerts [data-node="two"][data-key="order"]')`
+	const verdict = `document.querySelector('#verdict').textContent`
+	const marked = alert + `?.querySelector('.chip')?.checkVisibility()`
+	tab.Await("the alert", alert+`?.matches(':not(.over)') && !`+marked)
+	tab.Await("its verdict", verdict+` === '2 generators, all ready; 1 open alert'`)
+	two.kill()
+	tab.Await("that its generator is gone", marked)
+	tab.Await("the verdict on the others", verdict+` === '1 generator, ready'`)
+	two.again(t)
+	tab.Await("its end", alert+`?.matches('.over') && !`+marked)
+	tab.Await("the verdict on all", verdict+` === '2 generators, all ready'`)
+}
+
+// A few of many alerts are shown, each as a whole, and what is not shown is said below them.
+func showsFewAlerts(t *testing.T, b *browser.Browser) {
+	g := withHTTP(t)
+	js := jetStream(t, connect(t, g.url))
+	tab := look(t, b, g, chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile))
+	const many, few = 130, 6
+	for i := range many {
+		tellStarved(t, js, g.node, fmt.Sprintf("tag.%03d", i))
+	}
+	shown := func(n int) string {
+		return fmt.Sprintf(`document.querySelectorAll('#alerts li').length === %d && document.querySelector('#alerts-rest').textContent === '%d more open alerts'`, n, many-n)
+	}
+	tab.Await("a few", shown(few))
+	const cut = `((list) => list.scrollHeight > list.clientHeight || list.getBoundingClientRect().bottom > document.querySelector('#alerts-rest').getBoundingClientRect().top)(document.querySelector('#alerts'))`
+	if browser.Eval[bool](tab, cut) {
+		t.Error("an alert is cut off, or what is left out is said before")
+	}
+	tab.Do(chromedp.Click(chromedp.CSS("#alerts-all")))
+	tab.Await("as many as there can be", shown(100))
+	if browser.Eval[bool](tab, cut) {
+		t.Error("an alert is cut off, or what is left out is said before")
+	}
+	tab.Do(chromedp.Click(chromedp.CSS("#alerts-all")))
+	tab.Await("a few again", shown(few))
+}
