@@ -39,7 +39,7 @@ vuln:
 		echo 'govulncheck cannot be had from here: vulnerabilities are not checked'; \
 	else exit $$status; fi
 
-bench: deps ## the table of the README's section Speed
+bench: deps ## the tables of docs/speed.md
 	$(GO) run ./tests/bench
 
 fuzz: ## each decoder for FUZZTIME

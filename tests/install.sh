@@ -57,14 +57,14 @@ have mariadbd mariadb-install-db my_print_defaults ||
 		'install java 17 and the jars of ZooKeeper 3.8 where Debian has them, or set LEAF_TEST_ZOOKEEPER to the host:port of a server (the tests that stop theirs then still fail)' \
 		libzookeeper-java default-jre-headless
 
-# For the README's programs: they run as they stand there, the first with its
+# For the programs in docs/clients.md: they run as they stand there, the first with its
 # client from npm.
 have node npm ||
-	install "the tests run the README's JavaScript, and node or npm is missing" \
+	install "the tests run the JavaScript in docs/clients.md, and node or npm is missing" \
 		'install Node.js 18 or later, and npm' \
 		nodejs npm
 have python3 ||
-	install "the tests run the README's Python, and python3 is missing" \
+	install "the tests run the Python in docs/clients.md, and python3 is missing" \
 		'install Python 3.8 or later' \
 		python3
 

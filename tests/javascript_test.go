@@ -13,12 +13,12 @@ import (
 	"github.com/leafbus/leafbus/bus"
 )
 
-// readmeBlock is the README's only block in a language.
-func readmeBlock(t *testing.T, language string) string {
+// clientBlock is the only block in a language of docs/clients.md.
+func clientBlock(t *testing.T, language string) string {
 	t.Helper()
-	blocks := regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(topFile(t, "README.md"), -1)
+	blocks := regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(topFile(t, "docs/clients.md"), -1)
 	if len(blocks) != 1 {
-		t.Fatalf("the README has %d blocks of %s, want one", len(blocks), language)
+		t.Fatalf("docs/clients.md has %d blocks of %s, want one", len(blocks), language)
 	}
 	return blocks[0][1]
 }
@@ -79,16 +79,16 @@ func overhear(t *testing.T, url string) func() []string {
 	}
 }
 
-// tryReadme runs a program of the README, made for a generator's address, and
+// tryProgram runs a program of docs/clients.md, made for a generator's address, and
 // compares what it prints with what the generator answered.
-func tryReadme(t *testing.T, program func(url string) *exec.Cmd) {
+func tryProgram(t *testing.T, program func(url string) *exec.Cmd) {
 	t.Helper()
 	g := embed(t)
 	try := func() result {
 		t.Helper()
 		return runLeaf(t, program(g.url))
 	}
-	// The README's error: its headers and its reason.
+	// The program's error: its headers and its reason.
 	if got := try(); got.stdout != "" {
 		t.Errorf("without its tag it prints %q", got.stdout)
 	} else {
@@ -108,7 +108,7 @@ func tryReadme(t *testing.T, program func(url string) *exec.Cmd) {
 		ids := strings.Split(strings.TrimSuffix(got.stdout, "\n"), "\n")
 		want := answered()
 		if len(want) != 1000+1+1 || len(ids) != len(want) {
-			t.Fatalf("answered were %d IDs, it prints %d; the README says 1,000, another one and a snowflake", len(want), len(ids))
+			t.Fatalf("answered were %d IDs, it prints %d; docs/clients.md says 1,000, another one and a snowflake", len(want), len(ids))
 		}
 		for i, id := range ids {
 			if id != want[i] {
@@ -126,7 +126,7 @@ func tryReadme(t *testing.T, program func(url string) *exec.Cmd) {
 }
 
 // against is a command in the folder dir that finds the generator as users of
-// the README's programs tell it to, and no other.
+// the programs tell it to, and no other.
 func against(url, dir, name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(name, args...)
 	cmd.Dir = dir
@@ -136,7 +136,7 @@ func against(url, dir, name string, args ...string) *exec.Cmd {
 
 // The client and its version are those of tests/javascript. Another version:
 // npm install --package-lock-only --save-exact @nats-io/transport-node@VERSION.
-func TestReadmeJavaScript(t *testing.T) {
+func TestDocsJavaScript(t *testing.T) {
 	t.Parallel()
 	there(t, "node", "npm")
 	dir := t.TempDir()
@@ -150,6 +150,6 @@ func TestReadmeJavaScript(t *testing.T) {
 	if status := p.wait(3 * patience); status != 0 {
 		t.Fatalf("npm ci: exit status %d: %s", status, p.stderr.String())
 	}
-	writeFile(t, dir+"/ids.mjs", readmeBlock(t, "js"))
-	tryReadme(t, func(url string) *exec.Cmd { return against(url, dir, "node", "ids.mjs") })
+	writeFile(t, dir+"/ids.mjs", clientBlock(t, "js"))
+	tryProgram(t, func(url string) *exec.Cmd { return against(url, dir, "node", "ids.mjs") })
 }

@@ -1,4 +1,4 @@
-"""Stands in for nats-py when the tests run the README's Python.
+"""Stands in for nats-py when the tests run the Python in docs/clients.md.
 
 The Python package index cannot be reached from where the tests run. This speaks
 enough of NATS for that program: connect, request, headers, and a connection that
