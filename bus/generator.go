@@ -203,6 +203,9 @@ func (g *Generator) Run(ctx context.Context) error {
 	// Leave first, so that no new requests come; then finish those that are here.
 	g.draining.Store(true)
 	g.beat(false)
+	if err == nil {
+		g.handOver()
+	}
 	if leaveErr := errors.Join(services.stop(), g.segments.close(), g.snowflakes.close(), g.flush()); leaveErr != nil {
 		g.log.Warn("the queue groups could not be left in order", "error", leaveErr) // NATS is away
 	}

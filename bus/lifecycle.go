@@ -299,6 +299,17 @@ func (g *Generator) heard(msg *nats.Msg) {
 	}
 }
 
+// handOverTime is some time longer than a beat takes to be heard and a queue group to be entered.
+const handOverTime = 100 * time.Millisecond
+
+// handOver is the time in which generators that had stepped aside come back, as they have
+// heard that this one leaves; requests are still answered. Without it they could find nobody.
+func (g *Generator) handOver() {
+	if g.cfg.Conn.IsConnected() && len(g.presence.present(time.Now())) > 0 {
+		time.Sleep(handOverTime)
+	}
+}
+
 // canServe reports whether a service can answer with IDs.
 func (g *Generator) canServe(s *issuer) bool {
 	return !g.draining.Load() && s.healthy() == nil

@@ -2,9 +2,12 @@ package bus_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
@@ -46,7 +49,18 @@ func TestStepsAsideAndComesBack(t *testing.T) {
 		}
 		return true
 	})
-	// Without it, the sick one is back: an answer that says why beats none.
+	// Without it, the sick one is back: an answer that says why beats none. At no moment is there nobody.
+	ctx, end := context.WithCancel(t.Context())
+	nobody := make(chan int)
+	go func() {
+		count := 0
+		for ctx.Err() == nil {
+			if _, err := nc.Request("leaf.segment.order", nil, patience); errors.Is(err, nats.ErrNoResponders) {
+				count++
+			}
+		}
+		nobody <- count
+	}()
 	if err := other.stop(); err != nil {
 		t.Errorf("stopping: %v", err)
 	}
@@ -54,6 +68,10 @@ func TestStepsAsideAndComesBack(t *testing.T) {
 		_, code := ask(t, nc, "leaf.segment.order", "")
 		return code == "503"
 	})
+	end()
+	if n := <-nobody; n > 0 {
+		t.Errorf("nobody was there for %d requests", n)
+	}
 	// And well, when the store is back, without help.
 	sickStore.away.Store(false)
 	eventually(t, "it recovers", func() bool {
