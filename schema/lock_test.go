@@ -78,7 +78,7 @@ func TestLockedRow(t *testing.T) {
 	}
 	err := <-ended
 	wantError(t, "Reserve of a row that stays locked", err, allocator.ErrLocked)
-	if !strings.Contains(err.Error(), "a transaction holds the row of order") || s.Err() != nil {
+	if !strings.Contains(err.Error(), "in MySQL a transaction holds the row of order") || s.Err() != nil {
 		t.Errorf("it says %v, and of the server %v", err, s.Err())
 	}
 	if max := maxID(t, dsn, "order"); max != 1 {

@@ -239,7 +239,7 @@ func (s *Store) Reserve(ctx context.Context, tag string, n int64) (allocator.Gra
 	g, err := s.reserve(ctx, o, tag, n)
 	switch {
 	case number(err) == errLockWait:
-		return g, fmt.Errorf("%w: a transaction holds the row of %s in leaf_alloc, or the table (SHOW ENGINE INNODB STATUS names it): %w", allocator.ErrLocked, tag, err)
+		return g, fmt.Errorf("%w: in MySQL a transaction holds the row of %s in leaf_alloc, or the table (SHOW ENGINE INNODB STATUS names it): %w", allocator.ErrLocked, tag, err)
 	case undone(err):
 		return g, fmt.Errorf("%w: %w", allocator.ErrConflict, err)
 	}

@@ -1,10 +1,12 @@
 package kvstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -20,8 +22,10 @@ type Config struct {
 	// Replicas of the buckets that are created: 1 to 5, or 0 for 3 where the
 	// cluster has them, else 1.
 	Replicas int
-	Log      *slog.Logger
+	Log      *slog.Logger // default: slog.Default
 }
+
+func (c Config) log() *slog.Logger { return cmp.Or(c.Log, slog.Default()) }
 
 const (
 	defaultReplicas = 3
@@ -55,18 +59,46 @@ func openBucket(ctx context.Context, cfg Config, name, description string) (jets
 	if err != nil {
 		return nil, fmt.Errorf("bucket %s: %w", name, err)
 	}
-	status, err := kv.Status(ctx)
+	info, err := streamInfo(ctx, kv)
 	if err != nil {
 		return nil, fmt.Errorf("bucket %s: %w", name, err)
 	}
-	info, ok := status.(*jetstream.KeyValueBucketStatus)
-	if !ok {
-		return nil, fmt.Errorf("bucket %s: unexpected kind of status %T", name, status)
-	}
-	if flaw := flaw(info.StreamInfo().Config); flaw != "" {
+	if flaw := flaw(info.Config); flaw != "" {
 		return nil, fmt.Errorf("%w: bucket %s has %s, so records could vanish and IDs repeat; make it without", allocator.ErrRefused, name, flaw)
 	}
 	return kv, nil
+}
+
+// streamInfo describes the stream under a bucket.
+func streamInfo(ctx context.Context, kv jetstream.KeyValue) (*jetstream.StreamInfo, error) {
+	status, err := kv.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	bucket, ok := status.(*jetstream.KeyValueBucketStatus)
+	if !ok {
+		return nil, fmt.Errorf("unexpected kind of status %T", status)
+	}
+	return bucket.StreamInfo(), nil
+}
+
+// keys returns the keys of a bucket, in no order, those that were deleted by hand
+// too. It asks the server for the names alone.
+func keys(ctx context.Context, js jetstream.JetStream, bucket string) ([]string, error) {
+	stream, err := js.Stream(ctx, "KV_"+bucket)
+	if err != nil {
+		return nil, err
+	}
+	subject := "$KV." + bucket + "."
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(subject+">"))
+	if err != nil {
+		return nil, err
+	}
+	keys := make([]string, 0, len(info.State.Subjects))
+	for s := range info.State.Subjects {
+		keys = append(keys, strings.TrimPrefix(s, subject))
+	}
+	return keys, nil
 }
 
 // flaw names what would make a bucket lose what it confirmed; "" is none.
@@ -112,8 +144,8 @@ func replicate[T any](ctx context.Context, cfg Config, create func(replicas int)
 	var none T
 	for range placementTries {
 		made, err := create(defaultReplicas)
-		var api *jetstream.APIError
-		if !errors.As(err, &api) || api.ErrorCode != codeNoPeers && api.ErrorCode != codeNotClustered {
+		api, ok := errors.AsType[*jetstream.APIError](err)
+		if !ok || api.ErrorCode != codeNoPeers && api.ErrorCode != codeNotClustered {
 			return made, err
 		}
 		select {
@@ -122,7 +154,7 @@ func replicate[T any](ctx context.Context, cfg Config, create func(replicas int)
 		case <-time.After(placementPause):
 		}
 	}
-	cfg.Log.Warn("the cluster has no three servers with JetStream: the state is kept on one; " +
+	cfg.log().Warn("the cluster has no three servers with JetStream: the state is kept on one; " +
 		"losing that server loses the installation (see --replicas)")
 	return create(1)
 }

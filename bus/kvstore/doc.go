@@ -1,5 +1,5 @@
-// Package kvstore keeps the state of an installation in JetStream: its record
-// and the tags in key-value buckets, and the stream of its events.
+// Package kvstore keeps the state of an installation in JetStream: its record,
+// the tags and the workers in key-value buckets, and the stream of its events.
 //
 // Every change of a record is a compare-and-set on the revision that was just
 // read. It decides alone; reads may be old. A write without an answer may have

@@ -44,7 +44,7 @@ func OpenEvents(ctx context.Context, cfg Config, maxBytes int64) error {
 		return fmt.Errorf("stream %s: %w", bus.EventStream, err)
 	}
 	if subjects := stream.CachedInfo().Config.Subjects; !slices.Contains(subjects, bus.EventSubjects) {
-		cfg.Log.Warn("the event stream does not keep all events", "stream", bus.EventStream, "subjects", subjects, "wanted", bus.EventSubjects)
+		cfg.log().Warn("the event stream does not keep all events", "stream", bus.EventStream, "subjects", subjects, "wanted", bus.EventSubjects)
 	}
 	return nil
 }

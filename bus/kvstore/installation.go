@@ -3,6 +3,7 @@ package kvstore
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,7 +11,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
@@ -19,13 +19,20 @@ import (
 
 const installationKey = "installation"
 
+// Kinds of what keeps the tags and the workers.
+const (
+	KindKV        = "kv"        // JetStream, this package: both
+	KindMySQL     = "mysql"     // the tags
+	KindZooKeeper = "zookeeper" // the workers
+)
+
 // Installation is the record of what one NATS account's generators have in
 // common. It is made once; what it says is for life, because IDs of two
 // layouts or two stores could be the same.
 type Installation struct {
 	ID       string `json:"id"`       // random
-	Store    string `json:"store"`    // of segments: kv, mysql
-	Registry string `json:"registry"` // of workers: kv, zookeeper
+	Store    string `json:"store"`    // of segments: KindKV, KindMySQL
+	Registry string `json:"registry"` // of workers: KindKV, KindZooKeeper
 	// Database is the ID of the database that keeps the segments, where one
 	// does, from the first time that it was reached.
 	Database string `json:"database,omitempty"`
@@ -85,7 +92,7 @@ func Join(ctx context.Context, cfg Config, want Installation, known string, carr
 				"Restore its JetStream, or name the right --server, or, if you mean a new installation, another --data-dir", allocator.ErrRefused, known)
 		}
 		if first.ID == "" {
-			first.ID, first.Created = nuid.Next(), time.Now().UTC().Truncate(time.Millisecond)
+			first.ID, first.Created = rand.Text(), time.Now().UTC().Truncate(time.Millisecond)
 		}
 		record, err := json.Marshal(first)
 		if err != nil {

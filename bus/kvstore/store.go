@@ -8,7 +8,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -71,7 +70,7 @@ func (s *Store) Reserve(ctx context.Context, tag string, n int64) (allocator.Gra
 		}
 		left := math.MaxInt64 - t.MaxID
 		if left < n {
-			return t, fmt.Errorf("%w: %s has %d IDs left", allocator.ErrExhausted, tag, left)
+			return t, fmt.Errorf("%w: the store has %d IDs of %s left", allocator.ErrExhausted, left, tag)
 		}
 		take := min(max(n, t.Step), left)
 		g = allocator.Grant{Range: allocator.Range{First: t.MaxID, Last: t.MaxID + take - 1}, Step: t.Step}
@@ -111,21 +110,11 @@ func (s *Store) List(ctx context.Context, q allocator.Query) ([]allocator.Tag, e
 	if err != nil {
 		return nil, err
 	}
-	stream, err := s.cfg.JS.Stream(ctx, "KV_"+bus.BucketTags)
+	names, err := keys(ctx, s.cfg.JS, bus.BucketTags)
 	if err != nil {
 		return nil, err
 	}
-	subject := "$KV." + bus.BucketTags + "."
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(subject+">"))
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	for key := range info.State.Subjects {
-		if name := strings.TrimPrefix(key, subject); q.Match(name) {
-			names = append(names, name)
-		}
-	}
+	names = slices.DeleteFunc(names, func(name string) bool { return !q.Match(name) })
 	slices.Sort(names)
 	var tags []allocator.Tag
 	for _, name := range names {
@@ -206,12 +195,13 @@ func (s *Store) Watch(ctx context.Context, f func(allocator.Tag)) error {
 				return err
 			}
 			w.Stop()
-			w = again
+			w, at.before = again, 0 // it all comes once more
 		case <-check.C:
 			last, err := lastRevision(ctx, kv)
 			if err != nil {
 				continue // away; it will be told or be looked at again
 			}
+			at.came = at.came || len(w.Updates()) > 0
 			if at.blind(last) {
 				return errors.New("the bucket has changes that the watch did not see")
 			}
@@ -219,6 +209,7 @@ func (s *Store) Watch(ctx context.Context, f func(allocator.Tag)) error {
 			if !ok {
 				return errors.New("the watch on the bucket ended")
 			}
+			at.came = true
 			if entry == nil { // the end of the values that were there at first
 				if last, err := lastRevision(ctx, kv); err == nil {
 					at.seen = max(at.seen, last) // it may be of a message that was purged
@@ -231,7 +222,7 @@ func (s *Store) Watch(ctx context.Context, f func(allocator.Tag)) error {
 			}
 			t, err := decode(entry)
 			if err != nil {
-				s.cfg.Log.Error("a tag's record is damaged", "error", err)
+				s.cfg.log().Error("a tag's record is damaged", "error", err)
 				continue
 			}
 			f(t)
@@ -243,27 +234,25 @@ func (s *Store) Watch(ctx context.Context, f func(allocator.Tag)) error {
 type sight struct {
 	seen   uint64 // the last revision that came
 	before uint64 // the bucket's last revision at the last check
+	came   bool   // something came since that check
 }
 
 // blind reports, given the bucket's last revision, whether the bucket was made
-// anew, or had a revision at the check before this one that has not come since.
+// anew, or had a revision at the check before this one that has not come, nor
+// anything else, since. While values come, it may be on its way behind them.
 func (s *sight) blind(last uint64) bool {
-	blind := last < s.seen || s.before > s.seen
-	s.before = last
+	blind := last < s.seen || s.before > s.seen && !s.came
+	s.before, s.came = last, false
 	return blind
 }
 
 // lastRevision is the revision of the last change of the bucket.
 func lastRevision(ctx context.Context, kv jetstream.KeyValue) (uint64, error) {
-	status, err := kv.Status(ctx)
+	info, err := streamInfo(ctx, kv)
 	if err != nil {
 		return 0, err
 	}
-	info, ok := status.(*jetstream.KeyValueBucketStatus)
-	if !ok {
-		return 0, fmt.Errorf("unexpected kind of status %T", status)
-	}
-	return info.StreamInfo().State.LastSeq, nil
+	return info.State.LastSeq, nil
 }
 
 // errRace says that another generator changed the record first: nothing was

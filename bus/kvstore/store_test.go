@@ -24,7 +24,7 @@ func newServer(tb testing.TB) *embedded.Server {
 	s, err := embedded.Start(embedded.Config{
 		Listen:   "127.0.0.1:0",
 		StoreDir: tb.TempDir(),
-		Logger:   slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Log:      slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	if err != nil {
 		tb.Fatalf("starting NATS: %v", err)
@@ -108,8 +108,8 @@ func saveBucket(tb testing.TB, cfg Config, bucket string) (restore func()) {
 // removes the folder of the one before: on a slow disk that was seen.
 func removing(err error) bool {
 	const codeStoreFailed jetstream.ErrorCode = 10049
-	var api *jetstream.APIError
-	return errors.As(err, &api) && api.ErrorCode == codeStoreFailed
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && api.ErrorCode == codeStoreFailed
 }
 
 func TestNotOpen(t *testing.T) {

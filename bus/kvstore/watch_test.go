@@ -3,6 +3,7 @@ package kvstore
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -81,22 +82,78 @@ func TestWatchBeginsAnew(t *testing.T) {
 	}
 }
 
+// Where the values that are there at first, or after an interruption, take long, the
+// watch is not blind, but not done.
+func TestWatchOfMuch(t *testing.T) {
+	const (
+		patience = 20 * time.Second
+		tags     = 200
+		each     = 10 * time.Millisecond
+	)
+	s := newServer(t)
+	other := newStore(t, s)
+	for i := range tags {
+		if _, err := other.Create(t.Context(), allocator.Tag{Name: fmt.Sprint("t", i), MaxID: 1, Step: 10}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store := newStore(t, s)
+	store.watchCheck = tags * each / 5
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var saw atomic.Int64
+	broke := make(chan error, 1)
+	go func() {
+		broke <- store.Watch(ctx, func(allocator.Tag) {
+			time.Sleep(each)
+			saw.Add(1)
+		})
+	}()
+	for _, interrupt := range []func() error{
+		func() error { return nil },
+		func() error {
+			if err := store.cfg.Conn.ForceReconnect(); err != nil {
+				return err
+			}
+			step := int64(1) // what the watch has not seen yet
+			_, err := other.Update(ctx, "t0", allocator.Change{Step: &step})
+			return err
+		},
+	} {
+		saw.Store(0)
+		if err := interrupt(); err != nil {
+			t.Fatal(err)
+		}
+		for saw.Load() < tags {
+			select {
+			case err := <-broke:
+				t.Fatalf("the watch saw %d of %d tags: %v", saw.Load(), tags, err)
+			case <-time.After(each):
+			}
+		}
+	}
+}
+
 func TestSight(t *testing.T) {
 	at := sight{seen: 7}
 	for i, c := range []struct {
-		seen, last uint64
-		blind      bool
+		seen, last  uint64
+		came, blind bool
 	}{
-		{7, 7, false},
-		{7, 8, false}, // on its way
-		{8, 9, false},
-		{9, 9, false},
-		{9, 12, false},
-		{11, 12, true}, // 12 was there at the last check
-		{12, 12, false},
-		{12, 5, true}, // a bucket that has not come so far
+		{7, 7, true, false},
+		{7, 8, false, false}, // on its way
+		{8, 9, true, false},
+		{9, 9, true, false},
+		{9, 12, false, false},
+		{11, 12, true, false}, // they are coming
+		{11, 12, false, true}, // 12 was there at the last check
+		{12, 12, true, false},
+		{12, 14, false, false},
+		{12, 14, true, false}, // what came before, once more
+		{12, 14, false, true},
+		{14, 5, true, true}, // a bucket that has not come so far
 	} {
-		at.seen = c.seen
+		at.seen, at.came = c.seen, c.came
 		if got := at.blind(c.last); got != c.blind {
 			t.Errorf("%d: seen %d of %d: blind %v", i, c.seen, c.last, got)
 		}

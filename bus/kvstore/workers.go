@@ -6,11 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/nats-io/nats.go"
@@ -82,7 +80,7 @@ func (w *Workers) List(ctx context.Context) ([]snowflake.Entry, error) {
 		return nil, fmt.Errorf("reading the workers' records: %w", w.noted(err))
 	}
 	var entries []snowflake.Entry
-	for record := range maps.Values(records) {
+	for _, record := range records {
 		if record.Operation() != jetstream.KeyValuePut {
 			continue // deleted by hand
 		}
@@ -131,12 +129,7 @@ func (w *Workers) unchanged(ctx context.Context, kv jetstream.KeyValue, worker i
 // and the pass ends before its new one. Hence the list of keys, and a look at
 // each that was not seen.
 func (w *Workers) records(ctx context.Context, kv jetstream.KeyValue) (map[string]jetstream.KeyValueEntry, error) {
-	stream, err := w.cfg.JS.Stream(ctx, "KV_"+bus.BucketWorkers)
-	if err != nil {
-		return nil, err
-	}
-	subject := "$KV." + bus.BucketWorkers + "."
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(subject+">"))
+	keys, err := keys(ctx, w.cfg.JS, bus.BucketWorkers)
 	if err != nil {
 		return nil, err
 	}
@@ -144,8 +137,7 @@ func (w *Workers) records(ctx context.Context, kv jetstream.KeyValue) (map[strin
 	if err != nil {
 		return nil, err
 	}
-	for s := range info.State.Subjects {
-		key := strings.TrimPrefix(s, subject)
+	for _, key := range keys {
 		if _, ok := records[key]; ok {
 			continue
 		}
@@ -200,7 +192,7 @@ func (w *Workers) damaged(record jetstream.KeyValueEntry, err error) {
 	w.logged[record.Key()] = record.Revision()
 	w.mu.Unlock()
 	if !known {
-		w.cfg.Log.Error("a worker's record is damaged: nobody can take this worker until its key is deleted", "error", err)
+		w.cfg.log().Error("a worker's record is damaged: nobody can take this worker until its key is deleted", "error", err)
 	}
 }
 
@@ -277,8 +269,8 @@ func (w *Workers) Put(ctx context.Context, r snowflake.Record, version uint64) (
 // mismatch reports whether a write was refused because the key has another
 // revision. The library has names for that, but not in every place.
 func mismatch(err error) bool {
-	var api *jetstream.APIError
-	return errors.As(err, &api) &&
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return ok &&
 		(api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
 }
 
