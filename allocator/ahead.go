@@ -72,8 +72,7 @@ func (a *Allocator) claimAhead(tag string) (*buffer, plan) {
 // endAhead goes on as a refill does, for the requests that have queued
 // meanwhile; without any, that ends at once.
 func (a *Allocator) endAhead(b *buffer, err error) {
-	var regressed *RegressedError
-	if errors.As(err, &regressed) {
+	if regressed, ok := errors.AsType[*RegressedError](err); ok {
 		a.sitOut(b, regressed)
 	}
 	a.refill(b)

@@ -83,12 +83,12 @@ func (b *buffer) takeLocked(ranges []Range, n int64) []Range {
 		s := &b.segments[0]
 		// Counted from what is left: the sum next+n may pass the largest int64.
 		if rest := s.Last - s.next + 1; n >= rest {
-			ranges = appendRange(ranges, Range{s.next, s.Last})
+			ranges = AppendRange(ranges, Range{s.next, s.Last})
 			n -= rest
 			b.segments = append(b.segments[:0], b.segments[1:]...)
 			continue
 		}
-		ranges = appendRange(ranges, Range{s.next, s.next + n - 1})
+		ranges = AppendRange(ranges, Range{s.next, s.next + n - 1})
 		s.next += n
 		n = 0
 	}

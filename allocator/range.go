@@ -37,9 +37,9 @@ func (r Range) Append(b []byte) []byte {
 	return b
 }
 
-// appendRange adds r to ranges and joins it with the last of them where it
-// continues it, so that ranges stay the fewest possible.
-func appendRange(ranges []Range, r Range) []Range {
+// AppendRange adds r to ranges, and joins it with the last of them where it
+// continues that, so that ranges stay the fewest possible.
+func AppendRange(ranges []Range, r Range) []Range {
 	if n := len(ranges); n > 0 && ranges[n-1].Last+1 == r.First {
 		ranges[n-1].Last = r.Last
 		return ranges

@@ -53,8 +53,8 @@ func TestRegressed(t *testing.T) {
 				var ids allocatortest.Checker
 				seen := regress(t, s, a, &ids)
 				err := refused(t, a, 1, allocator.ErrRegressed, 0)
-				var regressed *allocator.RegressedError
-				if !errors.As(err, &regressed) || regressed.Tag != "order" || regressed.Seen != seen || regressed.Got >= seen {
+				regressed, ok := errors.AsType[*allocator.RegressedError](err)
+				if !ok || regressed.Tag != "order" || regressed.Seen != seen || regressed.Got >= seen {
 					t.Fatalf("error %+v, want one with all that was seen, %d", err, seen)
 				}
 
@@ -202,8 +202,8 @@ func TestRegressedFloor(t *testing.T) {
 		synctest.Wait()
 		s.Restore(backup)
 		before := len(s.reserves())
-		var regressed *allocator.RegressedError
-		if err := refused(t, a, 1, allocator.ErrRegressed, 0); errors.As(err, &regressed) && regressed.Seen != floor {
+		err := refused(t, a, 1, allocator.ErrRegressed, 0)
+		if regressed, ok := errors.AsType[*allocator.RegressedError](err); ok && regressed.Seen != floor {
 			t.Errorf("%v", err)
 		}
 		if n := len(s.reserves()) - before; n != 1 {

@@ -96,8 +96,8 @@ func TestUnavailable(t *testing.T) {
 		a := start(t, allocator.Config{Store: s, Notify: r.notify})
 		check := func(err error) {
 			t.Helper()
-			var away *allocator.UnavailableError
-			if !errors.As(err, &away) || !errors.Is(err, errAway) {
+			away, ok := errors.AsType[*allocator.UnavailableError](err)
+			if !ok || !errors.Is(err, errAway) {
 				t.Fatalf("error %v, want an UnavailableError with its cause", err)
 			}
 			if away.RetryAfter < 0 || away.RetryAfter > time.Second {
@@ -110,8 +110,7 @@ func TestUnavailable(t *testing.T) {
 		for range 20 {
 			err := refused(t, a, 1, allocator.ErrUnavailable, 0)
 			check(err)
-			var away *allocator.UnavailableError
-			errors.As(err, &away)
+			away, _ := errors.AsType[*allocator.UnavailableError](err)
 			sum += away.RetryAfter
 			time.Sleep(37 * time.Millisecond)
 		}

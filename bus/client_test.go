@@ -153,7 +153,7 @@ func TestClientThatGivesUp(t *testing.T) {
 func TestClientSendsNothingWhileNATSIsAway(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	cfg := embedded.Config{Listen: "127.0.0.1:0", StoreDir: dir, Logger: quiet}
+	cfg := embedded.Config{Listen: "127.0.0.1:0", StoreDir: dir, Log: quiet}
 	s, err := embedded.Start(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -288,7 +288,7 @@ func TestClientWithoutPermission(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := embedded.Start(embedded.Config{Listen: "127.0.0.1:0", ConfigFile: conf, StoreDir: t.TempDir(), User: "all", Password: "p", Logger: quiet})
+	s, err := embedded.Start(embedded.Config{Listen: "127.0.0.1:0", ConfigFile: conf, StoreDir: t.TempDir(), User: "all", Password: "p", Log: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}

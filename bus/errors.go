@@ -91,13 +91,10 @@ func toError(err error) *Error {
 		{allocator.ErrClosed, 503, Draining},
 		{allocator.ErrTimedOut, 504, TimedOut},
 		{allocator.ErrExhausted, 507, Exhausted},
-		{snowflake.ErrBadCount, 400, BadRequest},
 		{snowflake.ErrNotAnID, 400, BadRequest},
-		{snowflake.ErrBatchTooLarge, 413, BatchTooLarge},
 		{snowflake.ErrOverloaded, 429, Overloaded},
 		{snowflake.ErrClockBackwards, 503, ClockBackwards},
 		{snowflake.ErrNoWorker, 503, NoWorkerID},
-		{snowflake.ErrClosed, 503, Draining},
 		{snowflake.ErrTimedOut, 504, TimedOut},
 		{snowflake.ErrExhausted, 507, Exhausted},
 	} {

@@ -2,6 +2,7 @@ package bus
 
 import (
 	"cmp"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,7 +11,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nuid"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/snowflake"
@@ -63,7 +63,7 @@ const (
 // newEvent returns the message of an event. kind is kind and what, with a dot
 // between them, one of eventTypes; body is a struct that names the node.
 func newEvent(kind, key, node string, body any) *nats.Msg {
-	id := nuid.Next()
+	id := rand.Text()
 	msg := nats.NewMsg(subjectEvents + "." + eventTypes[kind].severity + "." + kind + "." + key)
 	for name, value := range map[string]string{
 		headerSpec:    "1.0",

@@ -21,7 +21,7 @@ import (
 // heard: what it reserves then is no evidence's, and is given up.
 func TestNoEvidenceWhileCutOff(t *testing.T) {
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
-	s, err := embedded.Start(embedded.Config{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), Logger: quiet})
+	s, err := embedded.Start(embedded.Config{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), Log: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}

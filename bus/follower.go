@@ -3,6 +3,7 @@ package bus
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,7 +13,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
 )
 
 const (
@@ -89,7 +89,7 @@ func (f *follower) session(ctx context.Context) (began bool, err error) {
 	changed := nc.StatusChanged(nats.CONNECTED, nats.CLOSED) // from before there is a consumer
 	defer nc.RemoveStatusListener(changed)
 	if !f.durable {
-		f.name = nuid.Next()
+		f.name = rand.Text()
 		// One whose making was interrupted may be there, too.
 		defer func() {
 			if began || ctx.Err() != nil {

@@ -28,7 +28,7 @@ type outage struct {
 
 func newOutage(t *testing.T) *outage {
 	t.Helper()
-	cfg := embedded.Config{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), Logger: quiet}
+	cfg := embedded.Config{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), Log: quiet}
 	s, err := embedded.Start(cfg)
 	if err != nil {
 		t.Fatal(err)

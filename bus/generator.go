@@ -3,6 +3,7 @@ package bus
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"log/slog"
 	"sync/atomic"
@@ -10,7 +11,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/snowflake"
@@ -139,7 +139,7 @@ func NewGenerator(cfg Config) *Generator {
 	if cfg.Snowflake.Clock == nil {
 		cfg.Snowflake.Clock = snowflake.SystemClock()
 	}
-	g := &Generator{cfg: cfg, log: cfg.Log, id: nuid.Next(), made: time.Now(), rival: make(chan error, 1), joined: make(chan struct{}), foreign: make(chan struct{}), news: make(chan struct{}, 1), adminSlots: make(chan struct{}, maxAdmin)}
+	g := &Generator{cfg: cfg, log: cfg.Log, id: rand.Text(), made: time.Now(), rival: make(chan error, 1), joined: make(chan struct{}), foreign: make(chan struct{}), news: make(chan struct{}, 1), adminSlots: make(chan struct{}, maxAdmin)}
 	g.publisher = newPublisher(cfg.JS, cfg.OpenEvents, g.stamp, cfg.Log)
 	g.presence = newPresence(g.id)
 	g.flakes = g.newFlakes()

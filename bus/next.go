@@ -100,7 +100,7 @@ func (gs *groups) join(tag string, from func() (*source, error)) (*group, *batch
 		}
 		g = &group{source: s, tag: tag}
 		gs.of[tag] = g
-		defer func() { go gs.serve(g) }()
+		go gs.serve(g) // once the lock is free
 	}
 	if g.waiting == nil {
 		g.waiting = newBatch(g.c.timeout)

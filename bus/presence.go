@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/leafbus/leafbus/snowflake"
 )
 
 // Generators tell each other once a second that they are there. Who was not
@@ -127,21 +129,13 @@ func (p *presence) hears(now time.Time) bool {
 func (p *presence) offset(now time.Time) (ms int64, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var ahead []int64
+	var ahead []time.Duration
 	for _, m := range p.others {
 		if len(m.ahead) > 0 && now.Sub(m.heard) < beatExpires {
-			ahead = append(ahead, slices.Min(m.ahead))
+			ahead = append(ahead, time.Duration(slices.Min(m.ahead))*time.Millisecond)
 		}
 	}
-	if len(ahead) == 0 {
-		return 0, false
-	}
-	slices.Sort(ahead)
-	middle := len(ahead) / 2
-	if len(ahead)%2 == 0 {
-		return (ahead[middle-1] + ahead[middle]) / 2, true
-	}
-	return ahead[middle], true
+	return snowflake.Median(ahead).Milliseconds(), len(ahead) > 0
 }
 
 // present returns the other generators that are there, by node.

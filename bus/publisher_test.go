@@ -47,7 +47,7 @@ func TestQueueIsBounded(t *testing.T) {
 // left at the end are handed over before run returns.
 func TestEventsWait(t *testing.T) {
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
-	s, err := embedded.Start(embedded.Config{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), Logger: log})
+	s, err := embedded.Start(embedded.Config{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -315,7 +315,7 @@ func TestReplyTooLarge(t *testing.T) {
 	if err := os.WriteFile(config, []byte("max_payload: 4096"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s, err := embedded.Start(embedded.Config{Listen: "127.0.0.1:0", ConfigFile: config, StoreDir: t.TempDir(), Logger: quiet})
+	s, err := embedded.Start(embedded.Config{Listen: "127.0.0.1:0", ConfigFile: config, StoreDir: t.TempDir(), Log: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func (g *Generator) doubt(ctx context.Context) {
 		g.skewed = true
 		skewed := ClockSkewed{Now: r.Wall, Expected: expected, Threshold: g.cfg.MaxClockSkew}
 		if len(peers) > 0 {
-			skewed.Peers = r.Wall + median(peers).Milliseconds()
+			skewed.Peers = r.Wall + Median(peers).Milliseconds()
 		}
 		g.cfg.Notify(skewed)
 	}

@@ -4,15 +4,17 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/leafbus/leafbus/allocator"
 )
 
 // What can go wrong. Test with [errors.Is]; the messages say more.
 var (
-	ErrBadCount      = errors.New("illegal count")
-	ErrBatchTooLarge = errors.New("batch too large")
+	ErrBadCount      = allocator.ErrBadCount
+	ErrBatchTooLarge = allocator.ErrBatchTooLarge
 	ErrOverloaded    = errors.New("too many IDs are waited for")
 	ErrTimedOut      = errors.New("waited too long for a snowflake")
-	ErrClosed        = errors.New("the generator is shutting down")
+	ErrClosed        = allocator.ErrClosed
 	// ErrNotAnID: no generator of this layout can have made the number.
 	ErrNotAnID = errors.New("not a snowflake of this installation")
 

@@ -77,7 +77,7 @@ func (g *Generator) compare(ctx context.Context) error {
 	if took > 2*askFor || set.Abs() > g.cfg.MaxClockSkew {
 		return errors.New("the other generators were asked for their clocks, and meanwhile this one's was set or the process stood still")
 	}
-	if ahead := median(peers); ahead.Abs() > g.cfg.MaxClockSkew {
+	if ahead := Median(peers); ahead.Abs() > g.cfg.MaxClockSkew {
 		theirs := now.Wall + ahead.Milliseconds()
 		g.tellSkewed(ClockSkewed{Now: now.Wall, Peers: theirs, Threshold: g.cfg.MaxClockSkew})
 		side := "ahead of"
@@ -101,15 +101,15 @@ func (g *Generator) tellSkewed(e ClockSkewed) {
 	}
 }
 
-// median is the middle of how far the peers' clocks are ahead; 0 if there are
-// none. Leaf's documents say average. But one clock that is wrong by a day pulls the
-// average of a thousand by more than a minute, and then every honest newcomer would
-// be refused; the median is wrong only when half of the clocks are.
-func median(ahead []time.Duration) time.Duration {
-	if len(ahead) == 0 {
+// Median is the middle of durations, 0 of none. How far the peers' clocks are ahead
+// is judged by it, where Leaf's documents say average. But one clock that is wrong by
+// a day pulls the average of a thousand by more than a minute, and then every honest
+// newcomer would be refused; the median is wrong only when half of the clocks are.
+func Median(durations []time.Duration) time.Duration {
+	if len(durations) == 0 {
 		return 0
 	}
-	ahead = slices.Sorted(slices.Values(ahead))
-	n := len(ahead)
-	return ahead[(n-1)/2]/2 + ahead[n/2]/2 // this way nothing overflows
+	sorted := slices.Sorted(slices.Values(durations))
+	n := len(sorted)
+	return sorted[(n-1)/2]/2 + sorted[n/2]/2 // this way nothing overflows
 }

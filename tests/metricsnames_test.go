@@ -7,11 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leafbus/leafbus/bus"
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+
+	"github.com/leafbus/leafbus/bus"
 )
 
 // vocabulary is what expressions may ask for, by name.

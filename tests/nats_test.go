@@ -31,7 +31,7 @@ func newNATS(t *testing.T) *natsServer {
 func newNATSFrom(t *testing.T, file string) *natsServer {
 	t.Helper()
 	s := &natsServer{t: t, cfg: embedded.Config{
-		Listen: strings.TrimPrefix(freeAddress(t), "nats://"), ConfigFile: file, StoreDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler),
+		Listen: strings.TrimPrefix(freeAddress(t), "nats://"), ConfigFile: file, StoreDir: t.TempDir(), Log: slog.New(slog.DiscardHandler),
 	}}
 	s.start()
 	t.Cleanup(func() { s.Close() })

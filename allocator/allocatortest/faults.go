@@ -21,7 +21,7 @@ const (
 // ErrFault is the error of a write that had a [Fault].
 var ErrFault = errors.New("injected fault")
 
-// Faulty is a store whose Reserve fails as Next says.
+// Faulty is a store whose Reserve fails as the function given to [NewFaulty] says.
 type Faulty struct {
 	allocator.Store
 

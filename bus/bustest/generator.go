@@ -85,7 +85,7 @@ func (g *Generator) open() (err error) {
 		return err
 	}
 	if g.server, err = embedded.Start(embedded.Config{
-		Listen: "127.0.0.1:0", StoreDir: g.file("nats"), Name: node, Logger: g.log,
+		Listen: "127.0.0.1:0", StoreDir: g.file("nats"), Name: node, Log: g.log,
 	}); err != nil {
 		return err
 	}

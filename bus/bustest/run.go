@@ -28,7 +28,6 @@ const (
 	// eventsMaxBytes bounds the event stream: NATS refuses one that is larger than
 	// the disk's room, and a test needs little.
 	eventsMaxBytes = 16 << 20
-	kv             = "kv" // what keeps the tags and the workers, as leaf serve names it
 )
 
 // run is a generator from its start to its stop.
@@ -91,7 +90,7 @@ func (g *Generator) serve(ctx context.Context, ready chan<- *nats.Conn) (err err
 	}
 	state := kvstore.Config{Conn: nc, JS: js, Log: g.log}
 	layout := snowflake.DefaultLayout()
-	want := kvstore.Installation{Store: kv, Registry: kv, Layout: layout}
+	want := kvstore.Installation{Store: kvstore.KindKV, Registry: kvstore.KindKV, Layout: layout}
 	store := kvstore.New(state)
 	return bus.NewGenerator(bus.Config{
 		Conn: nc, JS: js, Store: store, Marks: marks, Recent: g.file("recent"), Node: node, Log: g.log, Tags: g.tags,
@@ -105,7 +104,7 @@ func (g *Generator) serve(ctx context.Context, ready chan<- *nats.Conn) (err err
 		},
 		Open:         store.Open,
 		OpenEvents:   func(ctx context.Context) error { return kvstore.OpenEvents(ctx, state, eventsMaxBytes) },
-		Installation: g.installation, RegistryKind: kv, Workers: kvstore.NewWorkers(state),
+		Installation: g.installation, RegistryKind: kvstore.KindKV, Workers: kvstore.NewWorkers(state),
 		Snowflake: snowflake.Config{
 			Layout: layout, Registry: kvstore.NewWorkers(state), File: file, Place: place, LastWorker: layout.Workers() - 1,
 		},

@@ -37,9 +37,9 @@ type Config struct {
 	// ones too. They are ignored if ConfigFile sets up its own authentication.
 	User, Password, Token string
 
-	// Logger takes what the server logs: notices at level Debug, warnings and
-	// errors at their own. Nil is [slog.Default].
-	Logger *slog.Logger
+	// Log takes what the server logs: notices at level Debug, warnings and errors
+	// at their own. Default: slog.Default.
+	Log *slog.Logger
 }
 
 // options turns c into what nats-server understands.

@@ -38,7 +38,7 @@ func checkExposure(opts *server.Options, anonymous bool) error {
 		{"leafnodes", leaf.Host, leaf.Port, leaf.Port != 0,
 			demands || leaf.Username != "" || leaf.Nkey != "" || len(leaf.Users) > 0 || mutualTLS(leaf.TLSConfig)},
 	} {
-		if l.enabled && !l.guarded && !isLoopback(l.host) {
+		if l.enabled && !l.guarded && !IsLoopback(l.host) {
 			return fmt.Errorf("%w (%s listener on %s): use --user and --password, or --token, "+
 				"or authorization in the file of --nats-config, or listen on 127.0.0.1",
 				ErrOpenToNetwork, l.name, net.JoinHostPort(l.host, strconv.Itoa(l.port)))
@@ -59,7 +59,8 @@ func mutualTLS(c *tls.Config) bool {
 	return c != nil && c.ClientAuth == tls.RequireAndVerifyClientCert
 }
 
-// isLoopback resolves no names: "localhost" is the only one known to be local.
-func isLoopback(host string) bool {
+// IsLoopback reports whether only this machine reaches a host. It resolves no
+// names: "localhost" is the only one known to be local.
+func IsLoopback(host string) bool {
 	return host == "localhost" || net.ParseIP(host).IsLoopback()
 }

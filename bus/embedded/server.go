@@ -74,7 +74,7 @@ func (s *Server) start(cfg Config, opts *server.Options, anonymous bool) error {
 	if err := checkAddress(opts); err != nil {
 		return err
 	}
-	log := &logger{out: cmp.Or(cfg.Logger, slog.Default())}
+	log := &logger{out: cmp.Or(cfg.Log, slog.Default())}
 	s.ns.SetLoggerV2(log, opts.Debug, opts.Trace, opts.TraceVerbose)
 
 	slow := time.AfterFunc(slowStart, func() {

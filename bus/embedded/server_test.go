@@ -25,7 +25,7 @@ const anyPort = "127.0.0.1:0"
 func config(t *testing.T, file string) Config {
 	t.Helper()
 	t.Cleanup(func() { goleak.VerifyNone(t) })
-	cfg := Config{Listen: anyPort, StoreDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)}
+	cfg := Config{Listen: anyPort, StoreDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}
 	if file != "" {
 		cfg.ConfigFile = filepath.Join(t.TempDir(), "nats.conf")
 		if err := os.WriteFile(cfg.ConfigFile, []byte(file), 0o600); err != nil {

@@ -6,12 +6,13 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/snowflake"
 )
 
 // pingEvery is how often the way to NATS is measured under load.
@@ -76,16 +77,7 @@ func (m *meter) stop() effort {
 	busy := used.Seconds() / time.Since(m.begin).Seconds() / float64(runtime.GOMAXPROCS(0))
 	close(m.done)
 	m.watching.Wait()
-	return effort{busy: busy, idle: middle(m.idle), loaded: middle(m.loaded)}
-}
-
-// middle is the median; 0 of nothing.
-func middle(all []time.Duration) time.Duration {
-	if len(all) == 0 {
-		return 0
-	}
-	slices.Sort(all)
-	return all[len(all)/2]
+	return effort{busy: busy, idle: snowflake.Median(m.idle), loaded: snowflake.Median(m.loaded)}
 }
 
 // ping is how long the server takes to answer a PING behind what was sent and

@@ -12,6 +12,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/nats-io/nats.go"
 
+	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 )
 
@@ -190,11 +191,7 @@ func (l *load) unsent() int64 {
 func (c *caller) keep(ids []bus.Range) {
 	for _, r := range ids {
 		c.taken += r.Len()
-		if n := len(c.ids); n > 0 && c.ids[n-1].Last+1 == r.First {
-			c.ids[n-1].Last = r.Last
-			continue
-		}
-		c.ids = append(c.ids, r)
+		c.ids = allocator.AppendRange(c.ids, r)
 	}
 }
 

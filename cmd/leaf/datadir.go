@@ -136,7 +136,7 @@ func (d *dataDir) remove(name string) error {
 
 // write replaces a small file: after a crash it holds the old line or the new.
 func (d *dataDir) write(name, line string) error {
-	f, err := os.CreateTemp(d.path, name+".new-*")
+	f, err := os.OpenFile(d.file(name+".new"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/leafbus/leafbus/bus/embedded"
 )
 
 // defaultHTTP is where the HTTP face is unless an address is given.
@@ -43,7 +45,7 @@ func (f *httpFlags) check() error {
 		return usagef("--http %q: %w; empty turns it off", f.addr, err)
 	}
 	host, _, _ := net.SplitHostPort(f.addr)
-	if f.token == "" && f.tlsCert == "" && !isLoopback(host) {
+	if f.token == "" && f.tlsCert == "" && !embedded.IsLoopback(host) {
 		return usagef("--http %s would be open to the network: give callers a token (--http-token), or serve TLS (--http-tlscert, --http-tlskey)", f.addr)
 	}
 	return nil
@@ -59,15 +61,6 @@ func checkAddress(addr string) error {
 		return errors.New("want HOST:PORT, the port from 0, any free one, to 65535")
 	}
 	return nil
-}
-
-// isLoopback reports whether only this machine reaches a host.
-func isLoopback(host string) bool {
-	if host == "localhost" {
-		return true
-	}
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
 }
 
 // listen opens the HTTP face, which nobody is answered on yet; nil: it is off.

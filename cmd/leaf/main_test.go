@@ -188,8 +188,8 @@ func TestSecondSignalEndsTheProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var exit *exec.ExitError
-	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitFailed {
+	err = cmd.Wait()
+	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != exitFailed {
 		t.Errorf("after a second signal: %v, want exit status %d", err, exitFailed)
 	}
 }

@@ -9,12 +9,6 @@ import (
 	"github.com/leafbus/leafbus/schema"
 )
 
-// Kinds of what keeps the tags.
-const (
-	storeKV    = "kv"
-	storeMySQL = "mysql"
-)
-
 // Bounds of --tag-refresh.
 const (
 	leastRefresh = 100 * time.Millisecond

@@ -6,12 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"path"
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -33,11 +31,11 @@ const (
 
 // Config says where the records are.
 type Config struct {
-	Hosts string // host:port,host:port; the port is 2181 where there is none
-	Name  string // [A-Za-z0-9_.-]{1,64}, and not only dots; default DefaultName
-	Node  string // name of the generator: [A-Za-z0-9_]{1,64}; empty: this is for administration, and adds no records
-	Port  string // on which the generator can be reached; for people
-	Log   *slog.Logger
+	Hosts string       // host:port,host:port; the port is 2181 where there is none
+	Name  string       // [A-Za-z0-9_.-]{1,64}, and not only dots; default DefaultName
+	Node  string       // name of the generator: [A-Za-z0-9_]{1,64}; empty: this is for administration, and adds no records
+	Port  string       // on which the generator can be reached; for people
+	Log   *slog.Logger // default: slog.Default
 }
 
 // Registry keeps the records of workers in ZooKeeper. It implements
@@ -85,6 +83,7 @@ func (c Config) Validate() error {
 // New returns a registry, which connects when it is first asked for something.
 func New(cfg Config) (*Registry, error) {
 	cfg.Name = cmp.Or(cfg.Name, DefaultName)
+	cfg.Log = cmp.Or(cfg.Log, slog.Default())
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -171,190 +170,6 @@ func (r *Registry) write(ops ...any) (done []zk.MultiResponse, failed any, err e
 		}
 	}
 	return nil, nil, err
-}
-
-// records are what ZooKeeper has.
-type records struct {
-	nodes map[int64]node // by worker
-	// made is how many nodes were ever made in the folder: the sequence number
-	// of the next.
-	made    int64
-	damaged []string // names of nodes that cannot be read
-}
-
-// read reads all records. Of two nodes of one worker the older counts: whoever
-// made the other saw that, and uses it not.
-func (r *Registry) read(ctx context.Context) (all records, err error) {
-	if err := r.admit(); err != nil {
-		return all, err
-	}
-	conn := r.link.conn
-	if _, err := conn.Sync(r.forever); err != nil && !errors.Is(err, zk.ErrNoNode) {
-		return all, fmt.Errorf("reading %s: %w", r.forever, err)
-	}
-	names, folder, err := conn.Children(r.forever)
-	if errors.Is(err, zk.ErrNoNode) {
-		names, folder, err = nil, &zk.Stat{}, nil
-	}
-	if err != nil {
-		return all, fmt.Errorf("reading %s: %w", r.forever, err)
-	}
-	all.made = (int64(folder.Cversion) + int64(folder.NumChildren)) / 2 // it counts what was made and what was deleted
-	all.nodes = make(map[int64]node)
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, atOnce)
-	for _, name := range names {
-		if _, ok := number(name); !ok {
-			mu.Lock()
-			r.strange(name, 0, "it is no worker's record; nothing else may be made there, as each child takes a number")
-			mu.Unlock()
-			continue
-		}
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			if ctx.Err() != nil {
-				return
-			}
-			text, stat, readErr := conn.Get(r.forever + "/" + name)
-			mu.Lock()
-			defer mu.Unlock()
-			if errors.Is(readErr, zk.ErrNoNode) {
-				return // deleted meanwhile
-			}
-			if readErr != nil {
-				err = fmt.Errorf("reading %s/%s: %w", r.forever, name, readErr)
-				return
-			}
-			n, bad := decode(name, text, stat)
-			if bad != nil {
-				all.damaged = append(all.damaged, name)
-				r.strange(name, stat.Mzxid, "it is damaged: no worker is added until it is deleted, when its holder is stopped: "+bad.Error())
-				return
-			}
-			if other, ok := all.nodes[n.Worker]; !ok || n.created < other.created {
-				all.nodes[n.Worker] = n
-			}
-		})
-	}
-	wg.Wait()
-	if err == nil {
-		err = ctx.Err()
-	}
-	if err == nil && conn.SessionID() != r.checked { // some of it may be another ZooKeeper's
-		err = errors.New("the session with ZooKeeper ended meanwhile")
-	}
-	if err != nil {
-		return all, err
-	}
-	r.known = all.nodes
-	return all, nil
-}
-
-// strange logs something that should not be in the folder, once.
-func (r *Registry) strange(name string, version int64, why string) {
-	if had, ok := r.logged[name]; ok && had == version {
-		return
-	}
-	r.logged[name] = version
-	r.cfg.Log.Error("a node in ZooKeeper is not as it should be", "node", r.forever+"/"+name, "why", why)
-}
-
-// add makes a node, and keeps it if the worker that its number makes is free.
-func (r *Registry) add(ctx context.Context, rec snowflake.Record, c snowflake.Choice) (snowflake.Entry, error) {
-	next := int64(0) // sequence number, if nobody else makes a node
-	for {
-		all, err := r.read(ctx)
-		if err != nil {
-			return snowflake.Entry{}, err
-		}
-		if len(all.damaged) > 0 {
-			return snowflake.Entry{}, fmt.Errorf("nobody knows whose worker the damaged node %s/%s is: delete it when its holder is stopped", r.forever, all.damaged[0])
-		}
-		next = max(next, all.made)
-		worker, ok := all.free(c, next)
-		if !ok {
-			return snowflake.Entry{}, fmt.Errorf("%w: of %d to %d none is free", snowflake.ErrFull, c.First, c.Last)
-		}
-		name, err := r.create(rec, worker-next)
-		if err != nil {
-			return snowflake.Entry{}, err
-		}
-		if all, err = r.read(ctx); err != nil {
-			return snowflake.Entry{}, fmt.Errorf("a worker's node was made, and could not be read (the next try finds it): %w", err)
-		}
-		for _, n := range all.nodes {
-			// After a long sleep somebody else may have taken it over.
-			if n.name == name && n.Incarnation == rec.Incarnation && c.Allows(n.Worker) && len(all.damaged) == 0 {
-				return n.Entry, nil
-			}
-		}
-		// Others made nodes meanwhile, and this one's number makes another worker.
-		_, _, err = r.write(&zk.DeleteRequest{Path: r.forever + "/" + name, Version: 0})
-		if err != nil && !errors.Is(err, zk.ErrNoNode) {
-			return snowflake.Entry{}, fmt.Errorf("deleting %s, whose worker is another's: %w", name, err)
-		}
-		last, _ := number(name)
-		next = last + 1
-	}
-}
-
-// free returns a worker of the choice that has no record: that which the number
-// of the next node makes as usual, or a random one.
-func (all records) free(c snowflake.Choice, next int64) (worker int64, ok bool) {
-	isFree := func(worker int64) bool {
-		_, taken := all.nodes[worker]
-		return !taken && c.Allows(worker)
-	}
-	if worker := c.First + next; isFree(worker) {
-		return worker, true
-	}
-	n := c.Last - c.First + 1
-	for i, start := int64(0), rand.Int64N(max(1, n)); i < n; i++ {
-		if worker := c.First + (start+i)%n; isFree(worker) {
-			return worker, true
-		}
-	}
-	return 0, false
-}
-
-// create makes a record's node, and the temporary one with it.
-func (r *Registry) create(rec snowflake.Record, base int64) (name string, err error) {
-	for _, folder := range []string{r.forever, r.temporary} {
-		if err := r.makeHere(folder); err != nil {
-			return "", err
-		}
-	}
-	text, err := r.encode(rec, base)
-	if err != nil {
-		return "", err
-	}
-	hold, made, err := r.hold(rec, "")
-	if err != nil {
-		return "", err
-	}
-	ops := append([]any{&zk.CreateRequest{
-		Path: r.forever + "/" + r.cfg.Node + "-", Data: text, Acl: open, Flags: zk.FlagSequence,
-	}}, hold...)
-	done, _, err := r.write(ops...)
-	if err != nil {
-		return "", fmt.Errorf("making a node in %s (it may have happened): %w", r.forever, err)
-	}
-	r.lease = made
-	return path.Base(done[0].String), nil
-}
-
-// makeHere makes a folder, if it is not there.
-func (r *Registry) makeHere(folder string) error {
-	there, _, err := r.link.conn.Exists(folder)
-	if err == nil && !there {
-		_, _, err = r.write(&zk.CreateRequest{Path: folder, Acl: open})
-	}
-	if err != nil && !errors.Is(err, zk.ErrNodeExists) {
-		return fmt.Errorf("making %s in ZooKeeper: %w", folder, err)
-	}
-	return nil
 }
 
 func (r *Registry) put(ctx context.Context, rec snowflake.Record, version uint64) (uint64, error) {

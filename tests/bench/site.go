@@ -27,7 +27,7 @@ func openSite() (*site, error) {
 	if s.dir, err = os.MkdirTemp("", "leaf-bench-"); err != nil {
 		return nil, err
 	}
-	s.server, err = embedded.Start(embedded.Config{Listen: "127.0.0.1:0", StoreDir: s.dir + "/nats", Logger: s.log})
+	s.server, err = embedded.Start(embedded.Config{Listen: "127.0.0.1:0", StoreDir: s.dir + "/nats", Log: s.log})
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(s.dir))
 	}

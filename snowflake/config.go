@@ -1,0 +1,116 @@
+package snowflake
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"time"
+)
+
+// The defaults and limits of [Config].
+const (
+	DefaultMaxBatch     = 1_000_000
+	DefaultMaxWait      = 3 * time.Second
+	DefaultMaxWaiting   = 100_000
+	DefaultMaxBack      = 5 * time.Millisecond
+	DefaultMaxClockSkew = time.Second
+	DefaultMaxClockWait = 5 * time.Second
+	DefaultReserve      = 24 * time.Hour
+	DefaultGrace        = 10 * time.Minute
+
+	// LeastReserve is the shortest stretch of time that may be reserved ahead.
+	LeastReserve = time.Second
+)
+
+const (
+	// smallRequest is the most IDs of a request that has its part of each
+	// millisecond to itself.
+	smallRequest = 64
+	// restAtStart is how far the ceiling that the last run left may be ahead of its
+	// clock: so long a start may have to wait for it. What is longer is a clock that
+	// went backwards since the start looked at it.
+	restAtStart = (ceilingAhead + slack) * time.Millisecond
+	// lookAgain bounds the pause between looks at the clock while requests wait.
+	lookAgain = 100 * time.Millisecond
+	// nextMillisecond is the pause while the present one is used up. The
+	// scheduler makes it a millisecond or more; maxLag makes up for that.
+	nextMillisecond = 500 * time.Microsecond
+	// stalled is how far behind the ceiling may be before that is a fault.
+	stalled = time.Second
+	// ending is how long before the end of the layout an alert says so.
+	ending = 365 * 24 * time.Hour
+)
+
+// Config says how a [Generator] works. Needed are Layout, Registry, File, Place,
+// Node and LastWorker: zero values of the others are replaced by the defaults.
+type Config struct {
+	Layout   Layout
+	Registry Registry
+	File     *File
+	Place    string         // of the data folder, see [Place]
+	Node     string         // name of the generator
+	Clock    func() Reading // default: SystemClock
+	Log      *slog.Logger   // default: slog.Default
+
+	// FirstWorker and LastWorker bound the worker that is taken. The default of
+	// the first is 0, the least that there is.
+	FirstWorker, LastWorker int64
+	// Claimed reports whether another generator said lately that it holds the
+	// worker, or has just lost it. Such a worker is not taken, whatever the registry
+	// says: it may have been restored from a backup. Default: none does.
+	Claimed func(worker int64) bool
+	// Held reports whether another generator says that it holds the worker at this
+	// moment. Such a worker is not used even if the record is this generator's own:
+	// one of the two has a clone of the other's file. Default: none does.
+	Held func(worker int64) bool
+	// Settled reports whether the other generators have had time to say what they
+	// hold. Until then no worker is taken but the own one. Default: they have.
+	Settled func() bool
+	// Peers asks the other running generators for their clocks, and returns by
+	// how much each is ahead of this machine's. It must be safe for concurrent use
+	// and return when its context is done. Default: there are none.
+	Peers func(context.Context) []time.Duration
+	// Notify is told of events, mostly under a lock: it must neither block nor
+	// call the generator. Default: nobody.
+	Notify func(Event)
+
+	Reserve      time.Duration // most time that is reserved ahead
+	Grace        time.Duration // what is left reserved after a clean stop
+	MaxBack      time.Duration // a clock that went back by at most this much is waited for
+	MaxClockSkew time.Duration // a step forward beyond it is not believed at once, nor a new node's clock so far from its peers'
+	MaxClockWait time.Duration // a start waits for a clock that is behind the last run by at most this much
+	MaxBatch     int64         // most IDs in one request
+	MaxWait      time.Duration // longest wait of a request
+	MaxWaiting   int64         // most requests that wait at a time
+}
+
+func (cfg Config) withDefaults() Config {
+	if cfg.Clock == nil {
+		cfg.Clock = SystemClock()
+	}
+	cfg.Log = cmp.Or(cfg.Log, slog.Default())
+	if cfg.Claimed == nil {
+		cfg.Claimed = func(int64) bool { return false }
+	}
+	if cfg.Held == nil {
+		cfg.Held = func(int64) bool { return false }
+	}
+	if cfg.Settled == nil {
+		cfg.Settled = func() bool { return true }
+	}
+	if cfg.Peers == nil {
+		cfg.Peers = func(context.Context) []time.Duration { return nil }
+	}
+	if cfg.Notify == nil {
+		cfg.Notify = func(Event) {}
+	}
+	cfg.Reserve = cmp.Or(cfg.Reserve, DefaultReserve)
+	cfg.Grace = cmp.Or(cfg.Grace, DefaultGrace)
+	cfg.MaxBack = cmp.Or(cfg.MaxBack, DefaultMaxBack)
+	cfg.MaxClockSkew = cmp.Or(cfg.MaxClockSkew, DefaultMaxClockSkew)
+	cfg.MaxClockWait = cmp.Or(cfg.MaxClockWait, DefaultMaxClockWait)
+	cfg.MaxBatch = cmp.Or(cfg.MaxBatch, DefaultMaxBatch)
+	cfg.MaxWait = cmp.Or(cfg.MaxWait, DefaultMaxWait)
+	cfg.MaxWaiting = cmp.Or(cfg.MaxWaiting, DefaultMaxWaiting)
+	return cfg
+}

@@ -1,0 +1,134 @@
+package tests
+
+import (
+	"context"
+	"database/sql"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/tests/mariadb"
+)
+
+// copyTables makes the tables of a database those of another.
+func copyTables(t *testing.T, from, to *sql.DB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for _, table := range tablesOf(t, from) {
+		execute(t, to, "DROP TABLE IF EXISTS "+table, definition(t, from, table))
+		rows, err := from.QueryContext(ctx, "SELECT * FROM "+table)
+		must(t, err)
+		defer rows.Close()
+		columns, err := rows.Columns()
+		must(t, err)
+		for rows.Next() {
+			values, places := make([]any, len(columns)), make([]any, len(columns))
+			for i := range values {
+				places[i] = &values[i]
+			}
+			must(t, rows.Scan(places...))
+			_, err := to.ExecContext(ctx, "INSERT INTO "+table+" VALUES (?"+strings.Repeat(", ?", len(columns)-1)+")", values...)
+			must(t, err)
+		}
+		must(t, rows.Err())
+	}
+}
+
+// The address of the database leads to another server: one that has all that
+// the first one had, and then one that has not.
+func TestFailover(t *testing.T) {
+	t.Parallel()
+	var servers [2]*mariadb.Server
+	var starting sync.WaitGroup
+	for i := range servers {
+		starting.Go(func() { servers[i] = mariadb.New(t) })
+	}
+	if starting.Wait(); t.Failed() {
+		return
+	}
+	dsn, err := servers[0].Database()
+	must(t, err)
+	name := parseDSN(t, dsn).DBName
+	execute(t, openDB(t, servers[1].DSN("")), "CREATE DATABASE "+name)
+	primary, other := openDB(t, dsn), openDB(t, servers[1].DSN(name))
+	r := newRelay(t)
+	r.lead(servers[0].Addr())
+	server := newNATS(t)
+	url := server.ClientURL()
+	generators := join(t, url, through(t, dsn, r.addr), []string{"one", "two"}, "--tag", "order:100", "--max-step", "200", "--max-wait", "500ms")
+	nc := connect(t, url)
+	l := startLoad(t, loadConfig{
+		tag: "order", callers: 4, maxBatch: 50, patience: patience / 80, mayGiveUp: true,
+		expected: []bus.Reason{bus.StoreRegressed},
+	}, url, url)
+	l.more(500)
+
+	r.close()
+	copyTables(t, primary, other)
+	r.lead(servers[1].Addr())
+	maxID := maxIDOf(t, other, "order")
+	eventually(t, "IDs from the other server", func() bool { l.check(); return l.highest.Load() > maxID+1000 })
+	if n := l.refusals(bus.StoreRegressed); n > 0 {
+		t.Errorf("%d requests were refused though nothing was lost", n)
+	}
+
+	copyTables(t, other, primary) // and this one does not follow any more
+	stale := maxIDOf(t, primary, "order")
+	eventually(t, "many more IDs", func() bool { l.check(); return l.highest.Load() > stale+5000 })
+	r.lead(servers[0].Addr())
+	seen := untilRegressed(t, nc, l, "order", "one", "two")
+	leafOK(t, "tag", "set", "order", "--max-id", strconv.FormatInt(seen, 10), "-s", url)
+	l.more(500)
+	l.stop()
+	for _, g := range generators {
+		g.stop()
+	}
+}
+
+type regressed struct{ Node, Tag, Got, Seen string }
+
+// untilRegressed waits until these generators, which are all that there are,
+// refuse a tag because the database went backwards. It returns what their
+// alerts tell the operator to move max_id to.
+func untilRegressed(t *testing.T, nc *nats.Conn, l *load, tag string, nodes ...string) (seen int64) {
+	t.Helper()
+	eventually(t, "every generator to refuse", func() bool {
+		l.check()
+		if _, err := l.checker.Check(); err != nil {
+			t.Fatal(err)
+		}
+		refusing := 0
+		for _, b := range askBuffers(t, nc, tag, len(nodes)) {
+			if b.State == "regressed" && b.Left == 0 {
+				refusing++
+			}
+		}
+		return refusing == len(nodes)
+	})
+	for range 20 {
+		refused(t, ask(t, nc, "leaf.segment."+tag, ""), 503, bus.StoreRegressed)
+	}
+	if _, err := l.checker.Check(); err != nil {
+		t.Fatal(err)
+	}
+	seen = l.highest.Load() + 1
+	told := make(map[string]bool)
+	for _, e := range eventsOn[regressed](t, jetStream(t, nc), "leaf.events.alert.segment.regressed."+tag, len(nodes)) {
+		got, err1 := strconv.ParseInt(e.Got, 10, 64)
+		end, err2 := strconv.ParseInt(e.Seen, 10, 64)
+		if err1 != nil || err2 != nil || got >= end || e.Tag != tag || told[e.Node] {
+			t.Errorf("alert %+v (one of each generator is wanted)", e)
+		}
+		told[e.Node] = true
+		seen = max(seen, end)
+	}
+	if len(told) != len(nodes) {
+		t.Errorf("alerts of %v, want %v", told, nodes)
+	}
+	return seen
+}
