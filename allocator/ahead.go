@@ -42,7 +42,7 @@ func (a *Allocator) loadAhead(tags []string) {
 			case errors.Is(err, ErrUnknownTag):
 				a.recent.forget(tag)
 				failures.Store(0)
-			case err == nil, errors.Is(err, ErrExhausted), isOwn(err), errors.Is(err, errRecalled):
+			case err == nil, errors.Is(err, ErrExhausted), errors.Is(err, ErrDamaged), errors.Is(err, ErrLocked), errors.Is(err, errRecalled):
 				failures.Store(0)
 			case failures.Add(1) == aheadFailures:
 				a.cfg.Log.Warn("the store fails: no more tags are loaded ahead", "error", err)

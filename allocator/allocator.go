@@ -16,14 +16,16 @@ import (
 // use, and in [Allocator.Run] those that load ahead and note what is used; Run
 // ends them.
 type Allocator struct {
-	cfg      Config
-	recent   recent
-	waiting  atomic.Int64  // requests in the queues of all tags
-	failures atomic.Int64  // attempts at a refill that failed
-	strange  atomic.Int64  // tags that were never loaded and whose trouble was told
-	unmarked atomic.Bool   // the last mark could not be written
-	slots    chan struct{} // taken for each write to the store
-	locked   chan struct{} // taken before, where the record was locked
+	cfg       Config
+	recent    recent
+	waiting   atomic.Int64  // requests in the queues of all tags
+	failures  atomic.Int64  // attempts at a refill that failed
+	strange   atomic.Int64  // tags that were never loaded and whose trouble was told
+	unmarked  atomic.Bool   // the last mark could not be written
+	refills   atomic.Int64  // that succeeded
+	regressed atomic.Int64  // tags of which the store went backwards
+	slots     chan struct{} // taken for each write to the store
+	locked    chan struct{} // taken before, where the record was locked
 
 	mu      sync.RWMutex
 	buffers map[string]*buffer

@@ -48,6 +48,7 @@ type failure struct {
 	since   time.Time
 	retryAt time.Time // when the next attempt is due
 	told    bool
+	refills int64 // of all tags that had succeeded when it began
 }
 
 // segment is a range of which the IDs from next on are not handed out.
@@ -255,9 +256,13 @@ func (b *buffer) refuseLocked(err error) {
 	}
 }
 
-// recoveredLocked ends the episodes that end with a refill, or with the tag.
+// recoveredLocked ends the episodes that end with a refill, with the tag, or when
+// it is known that the store answers, though not what it should.
 func (a *Allocator) recoveredLocked(b *buffer) {
-	a.answersLocked(b)
+	if b.failure != nil && b.failure.told {
+		a.cfg.Notify(Recovered{b.tag, "refill_failed"})
+	}
+	b.failure = nil
 	if b.starved {
 		b.starved = false
 		a.cfg.Notify(Recovered{b.tag, "starved"})
@@ -266,14 +271,6 @@ func (a *Allocator) recoveredLocked(b *buffer) {
 		b.strange = false
 		a.strange.Add(-1)
 	}
-}
-
-// answersLocked ends the episode of a store that failed.
-func (a *Allocator) answersLocked(b *buffer) {
-	if b.failure != nil && b.failure.told {
-		a.cfg.Notify(Recovered{b.tag, "refill_failed"})
-	}
-	b.failure = nil
 }
 
 // tellsLocked reports whether the beginning of an episode is told.

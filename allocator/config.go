@@ -41,7 +41,7 @@ const (
 	maxRefills = 64
 	// maxLocked bounds those of them for tags whose record was locked the last
 	// time: each waits for long, and they would keep the others from the store.
-	maxLocked = 4
+	maxLocked = 8
 	// maxStrange bounds the tags that were never loaded and whose trouble is
 	// told at a time: callers may ask for any name while the store, which would
 	// know, is away, and nobody could find the alerts that count.

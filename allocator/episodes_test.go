@@ -221,3 +221,45 @@ func TestEpisodesOfStrangers(t *testing.T) {
 		}
 	})
 }
+
+// TestEpisodesOfStrangersLater: what was not told among too many is told when there is room, and
+// tags of which the store went backwards take no room.
+func TestEpisodesOfStrangersLater(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var tags []string
+		for i := range 30 {
+			tags = append(tags, fmt.Sprintf("t%02d", i))
+		}
+		s := newStore(t, 10, tags...)
+		var r events
+		a := start(t, allocator.Config{Store: unwatched{s}, Notify: r.notify})
+		for _, tag := range tags[:25] {
+			a.Observe(tag, 1000) // so that the store goes backwards with the first range
+		}
+		s.away()
+		for _, tag := range tags {
+			if _, _, err := a.Request(nil, tag, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(5 * time.Second)
+		r.wantEpisodes(t, "refill_failed", 20, 0)
+		s.onReserve(func(_ context.Context, tag string, _ int64) error {
+			if tag >= "t25" {
+				return errAway
+			}
+			return nil
+		})
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		failed := make(map[string]bool)
+		for _, e := range told[allocator.RefillFailed](&r) {
+			failed[e.Tag] = true
+		}
+		for _, tag := range tags[25:] {
+			if !failed[tag] {
+				t.Errorf("nothing was told of %s", tag)
+			}
+		}
+	})
+}

@@ -38,9 +38,6 @@ var (
 	ErrClosed     = errors.New("the generator is shutting down")
 )
 
-// isOwn reports whether an error is one tag's own trouble, and no store's.
-func isOwn(err error) bool { return errors.Is(err, ErrDamaged) || errors.Is(err, ErrLocked) }
-
 // ErrDeleted is the [ErrUnknownTag] of a tag whose tombstone the store keeps.
 var ErrDeleted = fmt.Errorf("%w: it was deleted", ErrUnknownTag)
 

@@ -172,6 +172,7 @@ func (a *Allocator) install(b *buffer, p plan, grant Grant, elapsed time.Duratio
 	}
 	refilled := Refilled{Tag: b.tag, Range: grant.Range, Step: b.stepper.step, Cause: cause, Elapsed: elapsed}
 	failed := b.failure != nil
+	a.refills.Add(1)
 	a.cfg.Notify(refilled)
 	a.recoveredLocked(b)
 	b.refilledBefore, b.refilled = b.refilled, now
@@ -212,10 +213,11 @@ func (a *Allocator) failed(b *buffer, err error, wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.failure == nil {
-		b.failure = &failure{since: now, told: a.tellsLocked(b)}
-		if b.failure.told {
-			a.cfg.Notify(RefillFailed{Tag: b.tag, Err: err, Left: b.left})
-		}
+		b.failure = &failure{since: now, refills: a.refills.Load()}
+	}
+	if !b.failure.told && a.tellsLocked(b) {
+		b.failure.told = true
+		a.cfg.Notify(RefillFailed{Tag: b.tag, Err: err, Left: b.left})
 	}
 	b.failure.err, b.failure.retryAt = err, now.Add(wait)
 	if errors.Is(err, ErrDamaged) { // not soon over
@@ -243,11 +245,14 @@ func (a *Allocator) sitOut(b *buffer, regressed *RegressedError) {
 	b.mu.Lock()
 	b.regressed = regressed
 	b.refuseLocked(regressed)
-	a.answersLocked(b) // though not what it should
+	a.recoveredLocked(b)
 	a.cfg.Notify(Regressed{Tag: b.tag, Got: regressed.Got, Seen: regressed.Seen})
 	b.mu.Unlock()
 	a.unfail(b)
-	a.cfg.Log.Error("nothing is reserved of a tag until an operator has looked", "tag", b.tag, "error", regressed)
+	defer a.regressed.Add(-1)
+	if a.regressed.Add(1) <= maxStrange { // of a whole table the alerts tell
+		a.cfg.Log.Error("nothing is reserved of a tag until an operator has looked", "tag", b.tag, "error", regressed)
+	}
 
 	for pause(a.ctx, regressedPause/2+rand.N(regressedPause), b.wake) {
 		// Asked for too: the watch may have gone blind with the store.
@@ -255,8 +260,8 @@ func (a *Allocator) sitOut(b *buffer, regressed *RegressedError) {
 		tag, err := a.get(ctx, b.tag)
 		cancel()
 		if errors.Is(err, ErrUnknownTag) {
+			a.cfg.Notify(Recovered{b.tag, "regressed"}) // before another buffer may have its place
 			a.drop(b, err)
-			a.cfg.Notify(Recovered{b.tag, "regressed"})
 			return
 		}
 		b.mu.Lock()

@@ -431,8 +431,8 @@ func TestLockedTags(t *testing.T) {
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if most < 1 || most > 4 {
-			t.Errorf("%d locked tags were tried at a time, want 1 to 4", most)
+		if most < 1 || most > 8 {
+			t.Errorf("%d locked tags were tried at a time, want 1 to 8", most)
 		}
 		if f := a.Failing(); f.Tags != len(tags) || f.Store != nil || f.Dry != nil {
 			t.Errorf("Failing() = %+v; want all that are locked, and a store that works", f)

@@ -2,6 +2,7 @@ package allocator
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -164,15 +165,15 @@ func (a *Allocator) Tags() int {
 // Waiting is how many requests wait for a segment.
 func (a *Allocator) Waiting() int64 { return a.waiting.Load() }
 
-// Failing is about the tags whose refills fail. A record that is damaged or locked is its
-// tag's own trouble, and no store's.
+// Failing is about the tags whose refills fail. A record that is damaged is its tag's own
+// trouble, and no store's; and one that is locked, while other tags are refilled.
 type Failing struct {
 	Tags int // how many
 	// Store is the error of the first of them, by name, whose trouble is the store's; nil: there is none.
 	Store error
 	// Dry says why a tag has nothing left in memory because the store fails: one that was
 	// loaded, or any, if memory has no IDs at all; nil: there is none. Of names that were never loaded
-	// it is not known that they are tags.
+	// it is not known that they are tags, and others of a store that has one locked can be served.
 	Dry error
 	// Lasts is how many seconds the IDs of these tags last at their present rates, the
 	// least of them; infinite where nobody takes any.
@@ -186,17 +187,18 @@ func (a *Allocator) Failing() Failing {
 	defer a.mu.RUnlock()
 	f := Failing{Tags: len(a.failing), Lasts: math.Inf(1)}
 	var failed, dry, strange string // the first by name
-	var why error                   // of the strange
+	var why error                   // of the strange, and those that are locked
 	for b := range a.failing {
 		b.mu.Lock()
-		if b.failure != nil && !isOwn(b.failure.err) {
+		if b.failure != nil && !errors.Is(b.failure.err, ErrDamaged) {
 			err := b.failure.err
-			if f.Store == nil || b.tag < failed {
+			locked := errors.Is(err, ErrLocked)
+			if (f.Store == nil || b.tag < failed) && (!locked || a.refills.Load() == b.failure.refills) {
 				failed, f.Store = b.tag, err
 			}
 			switch {
 			case b.left > 0:
-			case b.stepper.base == 0:
+			case b.stepper.base == 0 || locked:
 				if why == nil || b.tag < strange {
 					strange, why = b.tag, err
 				}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"time"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/snowflake"
@@ -104,6 +105,7 @@ type (
 		Version string            `json:"version"` // of the program
 		Address string            `json:"address"` // of the NATS server
 		Config  map[string]string `json:"config"`  // flags of the program, without secrets
+		Started time.Time         `json:"started"` // the process; it may have told other events since
 	}
 )
 

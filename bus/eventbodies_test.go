@@ -66,8 +66,8 @@ var (
 		{"tag.created", TagEvent{"n", aTag}},
 		{"tag.updated", TagEvent{"n", aTag}},
 		{"tag.deleted", TagEvent{"n", aTag}},
-		{"node.started", NodeEvent{"n", "v1", "nats://h:4222", map[string]string{"tag": "a"}}},
-		{"node.stopped", NodeEvent{"n", "v1", "nats://h:4222", map[string]string{"tag": "a"}}},
+		{"node.started", NodeEvent{"n", "v1", "nats://h:4222", map[string]string{"tag": "a"}, time.Unix(1_700_000_000, 0).UTC()}},
+		{"node.stopped", NodeEvent{"n", "v1", "nats://h:4222", map[string]string{"tag": "a"}, time.Unix(1_700_000_000, 0).UTC()}},
 	}
 )
 

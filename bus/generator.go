@@ -269,7 +269,7 @@ func (g *Generator) publish(msg *nats.Msg) {
 
 func (g *Generator) nodeEvent(what string) *nats.Msg {
 	return newEvent("node."+what, g.cfg.Node, g.cfg.Node,
-		NodeEvent{g.cfg.Node, g.cfg.Release, g.cfg.Conn.ConnectedUrlRedacted(), g.cfg.Describe})
+		NodeEvent{g.cfg.Node, g.cfg.Release, g.cfg.Conn.ConnectedUrlRedacted(), g.cfg.Describe, g.made.UTC()})
 }
 
 // respond answers a request outside its callback.

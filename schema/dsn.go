@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -45,8 +46,10 @@ const settings = "SET autocommit = 1, completion_type = 0, unique_checks = 1, " 
 // parse reads a DSN as go-sql-driver/mysql has them, and forces what safety
 // needs. Errors never quote the DSN: it has a password.
 func parse(dsn string, log *slog.Logger) (*mysql.Config, error) {
-	if strings.Contains(dsn, "://") {
-		return nil, errors.New("the DSN is a URL; want user:password@tcp(host:3306)/database")
+	for _, scheme := range []string{"mysql://", "mariadb://", "jdbc:mysql:", "jdbc:mariadb:"} {
+		if strings.HasPrefix(strings.ToLower(dsn), scheme) {
+			return nil, errors.New("the DSN is a URL; want user:password@tcp(host:3306)/database")
+		}
 	}
 	cfg, err := mysql.ParseDSN(dsn)
 	if err != nil {
@@ -56,9 +59,11 @@ func parse(dsn string, log *slog.Logger) (*mysql.Config, error) {
 		}
 		return nil, fmt.Errorf("%w; want user:password@tcp(host:3306)/database", err)
 	}
-	for _, name := range []string{"sql_log_bin", "wsrep_on"} {
-		if _, ok := cfg.Params[name]; ok {
-			return nil, fmt.Errorf("the DSN has the parameter %s, which could keep ranges from replicas: they would be handed out again after a failover", name)
+	for key, value := range cfg.Params { // which the driver makes a SET of, as they stand
+		for _, name := range []string{"sql_log_bin", "wsrep_on"} {
+			if strings.Contains(strings.ToLower(key+" "+value), name) {
+				return nil, fmt.Errorf("the DSN sets %s, which could keep ranges from replicas: they would be handed out again after a failover", name)
+			}
 		}
 	}
 	if cfg.DBName == "" {
@@ -77,16 +82,23 @@ func parse(dsn string, log *slog.Logger) (*mysql.Config, error) {
 	return cfg, cfg.Apply(mysql.Charset("utf8mb4", ""))
 }
 
+// driverParams are the parameters that the driver itself may find unreadable.
+var driverParams = []string{
+	"allowAllFiles", "allowCleartextPasswords", "allowFallbackToPlaintext", "allowNativePasswords", "allowOldPasswords", "checkConnLiveness",
+	"clientFoundRows", "columnsWithAlias", "compress", "connectionAttributes", "interpolateParams", "loc", "maxAllowedPacket", "multiStatements",
+	"parseTime", "readTimeout", "rejectReadOnly", "serverPubKey", "timeout", "timeTruncate", "tls", "writeTimeout",
+}
+
 // unreadable says what the driver cannot read of a DSN, without quoting a value.
 func unreadable(dsn string) string {
 	_, params, _ := strings.Cut(dsn[strings.LastIndex(dsn, "/")+1:], "?")
 	for param := range strings.SplitSeq(params, "&") {
-		if _, err := mysql.ParseDSN("/?" + param); err != nil {
-			name, _, _ := strings.Cut(param, "=")
+		name, _, _ := strings.Cut(param, "=")
+		if _, err := mysql.ParseDSN("/?" + param); err != nil && slices.Contains(driverParams, name) { // else it may be a part of a password
 			return "the DSN's parameter " + strconv.Quote(name) + " has a value that cannot be read"
 		}
 	}
-	return "the DSN's address cannot be read"
+	return "the DSN has an address or a parameter that cannot be read"
 }
 
 // driverLog takes what the driver wants to say: the error that follows says it too.

@@ -178,11 +178,20 @@ func TestBadParameter(t *testing.T) {
 		"mysql://u:p@db/leaf":                        "is a URL",
 		"jdbc:mysql://db/leaf":                       "is a URL",
 		"u:p@tcp(db)/leaf?sql_log_bin=0":             "sql_log_bin",
+		"u:p@tcp(db)/leaf?SESSION%20SQL_Log_Bin=0":   "sql_log_bin",
+		"u:p@tcp(db)/leaf?`sql_log_bin`=0":           "sql_log_bin",
+		"u:p@tcp(db)/leaf?x=1,sql_log_bin%3D0":       "sql_log_bin",
+		"u:s/e?cr3t=%@tcp(db:3306)":                  "an address or a parameter",
 		"u:p@tcp(db)/leaf?wsrep_on=0&parseTime=true": "wsrep_on",
 	} {
 		if _, err := New(Config{DSN: dsn}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want one with %q", dsn, err, want)
 		}
+	}
+	if s, err := New(Config{DSN: "u:p://x@tcp(db)/leaf"}); err != nil {
+		t.Errorf("a password with ://: %v", err)
+	} else {
+		s.Close()
 	}
 	// What the driver takes for a variable the server may not know.
 	for _, params := range []string{"tsl=true", "innodb_lock_wait_timeout='x'"} {

@@ -13,15 +13,12 @@ import (
 // Numbers of server errors.
 const (
 	errDuplicate    = 1062 // ER_DUP_ENTRY
-	errConnections  = 1040 // ER_CON_COUNT_ERROR
 	errChanged      = 1020 // ER_CHECKREAD: MariaDB, when a snapshot is too old
 	errDenied       = 1142 // ER_TABLEACCESS_DENIED
 	errColumnDenied = 1143 // ER_COLUMNACCESS_DENIED
 	errVariable     = 1193 // ER_UNKNOWN_SYSTEM_VARIABLE
-	errUserConns    = 1203 // ER_TOO_MANY_USER_CONNECTIONS
 	errLockWait     = 1205 // ER_LOCK_WAIT_TIMEOUT
 	errDeadlock     = 1213 // ER_LOCK_DEADLOCK
-	errUserLimit    = 1226 // ER_USER_LIMIT_REACHED
 	errVariableType = 1232 // ER_WRONG_TYPE_FOR_VAR
 	errVariableText = 1231 // ER_WRONG_VALUE_FOR_VAR
 	errOutOfRange   = 1264 // ER_WARN_DATA_OUT_OF_RANGE
@@ -55,8 +52,7 @@ func number(err error) uint16 {
 // may well work when it is asked again.
 func undone(err error) bool {
 	switch number(err) {
-	case errDeadlock, errLockWait, errChanged, errCommit,
-		errConnections, errUserConns, errUserLimit: // no connection was to be had: the next one may be
+	case errDeadlock, errLockWait, errChanged, errCommit:
 		return true
 	}
 	return false

@@ -61,6 +61,9 @@ func (a *alerts) note(e bus.Event, place int) {
 			n.end(when)
 		}
 	case bus.NodeEvent, bus.WorkerEvent:
+		if node, ok := body.(bus.NodeEvent); ok && e.Type == "leaf.node.started" && !node.Started.IsZero() {
+			when = told{at: node.Started} // the process may have told alerts before this, while its store was away
+		}
 		for about, n := range a.of[nodeOf(e)] {
 			if ends(e.Type, about.what) {
 				n.end(when)

@@ -101,6 +101,11 @@ func TestAlertsAndTheirEnds(t *testing.T) {
 			[]bus.Event{starved("a", "order", 0), node("a", "stopped", second)}, 0, []string{"starved order a 1s"}},
 		"another generator starts": {
 			[]bus.Event{starved("a", "order", 0), node("b", "started", second)}, 1, []string{"starved order a -"}},
+		"told by the same process before it could serve": {
+			[]bus.Event{
+				starved("a", "before", 0), starved("a", "order", 2*second),
+				tell("a", "node.started", "a", 3*second, bus.NodeEvent{Node: "a", Started: noon.Add(second)}),
+			}, 1, []string{"starved order a -", "starved before a 1s"}},
 		"told after the start": {
 			[]bus.Event{starved("a", "order", 0), node("a", "started", second), starved("a", "order", 2*second)}, 1, []string{"starved order a -"}},
 		"the start of before comes late": {

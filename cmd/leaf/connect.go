@@ -124,7 +124,7 @@ func (c *connFlags) options(name string) ([]nats.Option, error) {
 func checkServers(servers []string) error {
 	for _, server := range servers {
 		scheme, _, ok := strings.Cut(server, "://")
-		if ok && !slices.Contains([]string{"nats", "tls", "ws", "wss"}, strings.ToLower(scheme)) {
+		if ok && !strings.ContainsAny(scheme, ":@") && !slices.Contains([]string{"nats", "tls", "ws", "wss"}, strings.ToLower(scheme)) {
 			return usagef("--server %s: want nats://HOST:PORT (or tls://, ws://, wss://), not %s://", redact([]string{server}), scheme)
 		}
 	}
