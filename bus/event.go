@@ -60,6 +60,9 @@ const (
 	headerContent = "ce-datacontenttype"
 )
 
+// headerStarted carries when the process of a node event started.
+const headerStarted = "Leaf-Started"
+
 // newEvent returns the message of an event. kind is kind and what, with a dot
 // between them, one of eventTypes; body is a struct that names the node.
 func newEvent(kind, key, node string, body any) *nats.Msg {
@@ -102,6 +105,10 @@ func ParseEvent(subject string, header nats.Header, data []byte) (Event, error) 
 	body, err := parseBody(tokens[1]+"."+tokens[2], data)
 	if err != nil {
 		return bad("%w", err)
+	}
+	if node, ok := body.(NodeEvent); ok {
+		node.Started, _ = time.Parse(time.RFC3339Nano, header.Get(headerStarted)) // an older version does not tell
+		body = node
 	}
 	return Event{
 		SpecVersion: header.Get(headerSpec), ID: header.Get(headerID), Source: header.Get(headerSource),

@@ -105,7 +105,9 @@ type (
 		Version string            `json:"version"` // of the program
 		Address string            `json:"address"` // of the NATS server
 		Config  map[string]string `json:"config"`  // flags of the program, without secrets
-		Started time.Time         `json:"started"` // the process; it may have told other events since
+		// Started is when the process started, which may have told other events before this one;
+		// from the header Leaf-Started, zero where there is none.
+		Started time.Time `json:"-"`
 	}
 )
 

@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"log/slog"
 	"path/filepath"
 	"reflect"
 	"strconv"
@@ -66,8 +67,8 @@ var (
 		{"tag.created", TagEvent{"n", aTag}},
 		{"tag.updated", TagEvent{"n", aTag}},
 		{"tag.deleted", TagEvent{"n", aTag}},
-		{"node.started", NodeEvent{"n", "v1", "nats://h:4222", map[string]string{"tag": "a"}, time.Unix(1_700_000_000, 0).UTC()}},
-		{"node.stopped", NodeEvent{"n", "v1", "nats://h:4222", map[string]string{"tag": "a"}, time.Unix(1_700_000_000, 0).UTC()}},
+		{"node.started", NodeEvent{Node: "n", Version: "v1", Address: "nats://h:4222", Config: map[string]string{"tag": "a"}}},
+		{"node.stopped", NodeEvent{Node: "n", Version: "v1", Address: "nats://h:4222", Config: map[string]string{"tag": "a"}}},
 	}
 )
 
@@ -207,5 +208,15 @@ func TestBodiesOfOthers(t *testing.T) {
 		if err != nil || !reflect.DeepEqual(e.Body, c.body) || string(e.Data) != c.data {
 			t.Errorf("%s %s: %#v, %v; want %#v", c.what, c.data, e, err, c.body)
 		}
+	}
+}
+
+// When a process started stands beside the body.
+func TestStartedOfANodeEvent(t *testing.T) {
+	g := NewGenerator(Config{Conn: newUnderTest(t).nc, Node: "n", Log: slog.New(slog.DiscardHandler), Snowflake: snowflake.Config{Layout: snowflake.DefaultLayout()}})
+	msg := g.nodeEvent("started")
+	e, err := ParseEvent(msg.Subject, msg.Header, msg.Data)
+	if body, ok := e.Body.(NodeEvent); err != nil || !ok || !body.Started.Equal(g.made) {
+		t.Errorf("%+v, %v; it started at %v", e.Body, err, g.made)
 	}
 }

@@ -268,8 +268,10 @@ func (g *Generator) publish(msg *nats.Msg) {
 }
 
 func (g *Generator) nodeEvent(what string) *nats.Msg {
-	return newEvent("node."+what, g.cfg.Node, g.cfg.Node,
-		NodeEvent{g.cfg.Node, g.cfg.Release, g.cfg.Conn.ConnectedUrlRedacted(), g.cfg.Describe, g.made.UTC()})
+	msg := newEvent("node."+what, g.cfg.Node, g.cfg.Node,
+		NodeEvent{Node: g.cfg.Node, Version: g.cfg.Release, Address: g.cfg.Conn.ConnectedUrlRedacted(), Config: g.cfg.Describe})
+	msg.Header[headerStarted] = []string{g.made.UTC().Format(time.RFC3339Nano)}
+	return msg
 }
 
 // respond answers a request outside its callback.
