@@ -8,7 +8,7 @@ FUZZ         = bus:FuzzParseRequest bus:FuzzParseReply bus:FuzzParseEvent bus:Fu
                allocator:FuzzCheckTag allocator:FuzzParseMark allocator:FuzzParseMarkLine bus/kvstore:FuzzDecodeRecord \
                bus/kvstore:FuzzDecodeWorker snowflake:FuzzReadSlot snowflake:FuzzDecode schema:FuzzParseDSN snowflake/zookeeper:FuzzDecodeNode
 
-.PHONY: run build deps test lint vuln bench fuzz mutations clean
+.PHONY: run build deps test drills compat lint vuln bench fuzz mutations clean
 
 run: ## a generator with tag order
 	$(GO) run ./cmd/leaf serve --tag order
@@ -26,10 +26,14 @@ test: deps ## every test, with the race detector; the simulation without
 # It runs on one goroutine at a time, and its coroutines now and then crash the race detector itself.
 	$(GO) test -count=1 -run TestSimulation ./snowflake
 
+# Drills assert safety and print times. They are no part of `make test`, because each may need a minute.
+drills: deps ## attacks on real processes: kills, freezes, lost disks, full disks (some minutes)
+	$(GO) test -tags drills -count=1 -timeout 20m -run '^TestDrill' -v ./tests
+
 lint: ## gofmt, go vet, staticcheck, and govulncheck where its database can be reached
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo 'run gofmt -w .'; exit 1; }
-	$(GO) vet -tags mutations ./...
-	$(GO) run $(STATICCHECK) -tags mutations ./...
+	$(GO) vet -tags 'mutations drills' ./...
+	$(GO) run $(STATICCHECK) -tags 'mutations drills' ./...
 	@$(MAKE) --no-print-directory vuln
 
 # Where the tool or its database cannot be fetched, that is said and is no failure.

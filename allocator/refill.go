@@ -65,7 +65,9 @@ func (a *Allocator) refill(b *buffer) {
 			attempt++
 			a.failed(b, err, wait)
 			pause(a.ctx, wait, b.wake)
-			a.forgetStranger(b)
+			if p.base == 0 {
+				a.forgetStranger(b)
+			}
 		}
 	}
 }

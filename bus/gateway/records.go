@@ -33,7 +33,7 @@ func (v *views) named(names []string) (tagsView, error) {
 	found := make([]storedTag, len(names))
 	var all sync.WaitGroup
 	for i, name := range names {
-		all.Go(func() { found[i] = v.record(name).get() })
+		all.Go(func() { found[i] = v.records.get(name) })
 	}
 	all.Wait()
 	view := tagsView{Tags: []tagView{}}
@@ -53,22 +53,8 @@ func (v *views) named(names []string) (tagsView, error) {
 	return view, nil
 }
 
-// record returns a tag's record, which viewers share.
-func (v *views) record(name string) *shared[storedTag] {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	record := v.byName[name]
-	if record == nil {
-		if len(v.byName) >= maxRecords {
-			clear(v.byName)
-		}
-		record = newCostly(func() storedTag {
-			ctx, cancel := context.WithTimeout(context.Background(), viewTimeout)
-			defer cancel()
-			found, err := v.c.Tag(ctx, name)
-			return storedTag{found, err}
-		})
-		v.byName[name] = record
-	}
-	return record
+// record asks for a tag's record.
+func (v *views) record(ctx context.Context, name string) storedTag {
+	found, err := v.c.Tag(ctx, name)
+	return storedTag{found, err}
 }

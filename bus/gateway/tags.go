@@ -59,7 +59,7 @@ func (v *views) tags(ctx context.Context, r *http.Request) (any, error) {
 	var held []bus.BuffersPage
 	var errHeld error
 	var both sync.WaitGroup
-	both.Go(func() { stored = v.stored(req).get() })
+	both.Go(func() { stored = v.pages.get(req) })
 	both.Go(func() { held, errHeld = v.c.Buffers(ctx, req) })
 	both.Wait()
 	view := merge(stored.TagsPage, held, limit)
@@ -80,24 +80,10 @@ type storedPage struct {
 	err error
 }
 
-// stored returns a page that viewers share: of a store with many tags it takes long.
-func (v *views) stored(req bus.PageRequest) *shared[storedPage] {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	page := v.pages[req]
-	if page == nil {
-		if len(v.pages) >= maxPages {
-			clear(v.pages)
-		}
-		page = newCostly(func() storedPage {
-			ctx, cancel := context.WithTimeout(context.Background(), viewTimeout)
-			defer cancel()
-			stored, err := v.c.Tags(ctx, req)
-			return storedPage{stored, err}
-		})
-		v.pages[req] = page
-	}
-	return page
+// stored asks for a page: of a store with many tags it takes long.
+func (v *views) stored(ctx context.Context, req bus.PageRequest) storedPage {
+	page, err := v.c.Tags(ctx, req)
+	return storedPage{page, err}
 }
 
 // merge makes one page of what the store has and what generators hold: up to limit

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/http"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
@@ -37,17 +36,16 @@ type views struct {
 	searches chan struct{}        // taken by each of them
 	heard    map[string]time.Time // when each generator last answered; of told alone
 
-	mu     sync.Mutex
-	pages  map[bus.PageRequest]*shared[storedPage]
-	byName map[string]*shared[storedTag]
+	pages   *answers[bus.PageRequest, storedPage]
+	records *answers[string, storedTag]
 }
 
 func newViews(cfg Config) *views {
 	v := &views{
 		g: cfg.Generator, c: cfg.Client, feed: newFeed(cfg.Client), searches: make(chan struct{}, maxSearches), heard: make(map[string]time.Time),
-		pages: make(map[bus.PageRequest]*shared[storedPage]), byName: make(map[string]*shared[storedTag]),
 	}
 	v.overview, v.latest = newShared(v.lookAround), newShared(v.told)
+	v.pages, v.records = newAnswers(maxPages, v.stored), newAnswers(maxRecords, v.record)
 	return v
 }
 

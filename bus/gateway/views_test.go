@@ -145,33 +145,22 @@ func TestSearchesAreBounded(t *testing.T) {
 	}
 }
 
-// A store with many tags takes long to list: viewers of one page share it.
-func TestSharedPages(t *testing.T) {
+// A store with many tags takes long to list, and records are many: viewers of the same share it.
+func TestAnswersByQuestion(t *testing.T) {
 	t.Parallel()
 	v := newViews(Config{})
-	order := v.stored(bus.PageRequest{Contains: "order"})
-	if v.stored(bus.PageRequest{Contains: "order"}) != order || v.stored(bus.PageRequest{Contains: "order", After: "a"}) == order {
+	order := bus.PageRequest{Contains: "order"}
+	if page := v.pages.to(order); v.pages.to(order) != page || v.pages.to(bus.PageRequest{Contains: "order", After: "a"}) == page || !page.costly {
 		t.Error("pages are shared that are not the same, or not shared that are")
 	}
-	for i := range 3 * maxPages {
-		v.stored(bus.PageRequest{Contains: strconv.Itoa(i)})
-		if len(v.pages) > maxPages {
-			t.Fatalf("%d pages are kept", len(v.pages))
-		}
-	}
-}
-
-// Records are shared too, each for itself: viewers see different tags.
-func TestSharedRecords(t *testing.T) {
-	t.Parallel()
-	v := newViews(Config{})
-	if order := v.record("order"); v.record("order") != order || v.record("other") == order || !order.costly {
+	if record := v.records.to("order"); v.records.to("order") != record || v.records.to("other") == record || !record.costly {
 		t.Error("records are shared that are not the same, or not shared that are")
 	}
-	for i := range 3 * maxRecords {
-		v.record(strconv.Itoa(i))
-		if len(v.byName) > maxRecords {
-			t.Fatalf("%d records are kept", len(v.byName))
+	for i := range 3 * max(maxPages, maxRecords) {
+		v.pages.to(bus.PageRequest{Contains: strconv.Itoa(i)})
+		v.records.to(strconv.Itoa(i))
+		if len(v.pages.of) > maxPages || len(v.records.of) > maxRecords {
+			t.Fatalf("%d pages and %d records are kept", len(v.pages.of), len(v.records.of))
 		}
 	}
 }
