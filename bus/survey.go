@@ -19,7 +19,8 @@ import (
 const surveyQuiet = 500 * time.Millisecond
 
 // States asks all generators for their state, and returns those that answered,
-// by node.
+// by node. It takes half a second longer than the last answer. If the context ends before
+// that, the error says so, beside the states that came.
 func (c *Client) States(ctx context.Context) ([]State, error) {
 	subject, err := micro.ControlSubject(micro.StatsVerb, serviceLeaf, "")
 	if err != nil {
@@ -50,6 +51,7 @@ func (c *Client) States(ctx context.Context) ([]State, error) {
 // Buffers asks all generators for a page of what they hold in memory, and
 // returns those that came, by node. An answer that is an error, or cannot be read,
 // does not keep the others' pages back: it is in the error, of which there may be several.
+// It takes as long as States.
 //
 // Each generator has tags of its own, so each page its own Next. Together they have
 // every tag up to the least Next that is not empty: the After of the next
@@ -77,6 +79,8 @@ func (c *Client) Buffers(ctx context.Context, req PageRequest) ([]BuffersPage, e
 // survey sends one request to all who answer it, and gives each answer to f,
 // until no more come.
 func (c *Client) survey(ctx context.Context, subject string, body []byte, f func(*nats.Msg) error) error {
+	ctx, cancel := c.bound(ctx)
+	defer cancel()
 	if c.nc.Status() == nats.RECONNECTING {
 		return fmt.Errorf("the connection to NATS is lost: %w", nats.ErrConnectionReconnecting)
 	}
