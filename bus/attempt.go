@@ -23,6 +23,7 @@ type attempt struct {
 	before error                     // the connection's last error
 	ctx    context.Context
 	end    context.CancelCauseFunc
+	probes sync.WaitGroup // added to under mu while ctx lasts
 
 	mu     sync.Mutex
 	timer  *time.Timer
@@ -53,11 +54,13 @@ func (a *attempt) start(ctx context.Context) (_ context.Context, stop func()) {
 	return a.ctx, a.stop
 }
 
+// stop ends the attempt, and waits for its probe, which then ends at once.
 func (a *attempt) stop() {
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	a.timer.Stop()
 	a.end(nil)
+	a.mu.Unlock()
+	a.probes.Wait()
 }
 
 // look ends the attempt if it was refused, or has lasted too long.
@@ -73,8 +76,9 @@ func (a *attempt) look() {
 		a.end(context.DeadlineExceeded)
 	case a.ctx.Err() == nil:
 		if a.silent != "" && last != a.before && errors.Is(last, nats.ErrPermissionViolation) {
-			go a.probe(a.silent)
+			subject := a.silent
 			a.silent = ""
+			a.probes.Go(func() { a.probe(subject) })
 		}
 		a.pause *= 2
 		if a.limit > 0 {
@@ -87,8 +91,12 @@ func (a *attempt) look() {
 // probe finds out by itself what a request may do, where the denial of something else may have
 // hidden that of the request.
 func (a *attempt) probe(subject string) {
-	a.c.probing.Lock() // one at a time, or they would hide each other's
-	defer a.c.probing.Unlock()
+	select {
+	case a.c.probing <- struct{}{}: // one at a time, or they would hide each other's
+		defer func() { <-a.c.probing }()
+	case <-a.ctx.Done():
+		return
+	}
 	ctx, cancel := context.WithTimeout(a.ctx, time.Second)
 	defer cancel()
 	connected := a.c.nc.Stats().Reconnects

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -41,7 +40,7 @@ type Client struct {
 	timeout time.Duration
 	first   time.Duration // how long the first attempt at a request may take
 	deaf    atomic.Pointer[deafness]
-	probing sync.Mutex // one at a time; see attempt
+	probing chan struct{} // taken by the one attempt that probes
 
 	tagGroups, flakeGroups groups // of Next
 }
@@ -61,7 +60,7 @@ func JetStream(js jetstream.JetStream) Option { return func(c *Client) { c.js = 
 
 // NewClient returns a client on nc.
 func NewClient(nc *nats.Conn, opts ...Option) *Client {
-	c := &Client{nc: nc, timeout: DefaultTimeout, first: firstAttempt}
+	c := &Client{nc: nc, timeout: DefaultTimeout, first: firstAttempt, probing: make(chan struct{}, 1)}
 	for _, o := range opts {
 		o(c)
 	}
