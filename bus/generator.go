@@ -160,8 +160,8 @@ func NewGenerator(cfg Config) *Generator {
 // Run serves until the context is done, and then drains: it leaves its queue
 // groups, answers all requests that it has accepted, hands over its events and
 // closes the connection. An error says that the generator does not belong
-// here, must not issue snowflakes (see [snowflake.ErrRefused]), or that its connection
-// is gone for good.
+// here, does not hear the others, must not issue snowflakes (see [snowflake.ErrRefused]), or
+// that its connection is gone for good. Then requests that wait are refused at once.
 func (g *Generator) Run(ctx context.Context) error {
 	life, endLife := context.WithCancel(context.WithoutCancel(ctx))
 	defer endLife()
@@ -171,25 +171,16 @@ func (g *Generator) Run(ctx context.Context) error {
 
 	stopEvents := background(g.publisher.run)
 	err := g.listen()
-	ready, refused := make(chan struct{}), make(chan error, 2) // of stopWork and stopFlakes one each
-	stopWork := background(func(ctx context.Context) {
-		if err := g.prepare(ctx); err != nil {
-			refused <- err
-			<-ctx.Done()
-		} else {
-			close(ready)
-		}
-		g.alloc.Run(ctx)
-	})
-
-	stopFlakes := background(func(ctx context.Context) {
-		if err := g.runFlakes(ctx); err != nil {
-			refused <- err
-		}
-	})
-
 	var services services
+	ready, refused := make(chan struct{}), make(chan error, 2) // of stopWork and stopFlakes one each
+	stopWork, stopFlakes := func() {}, func() {}               // a generator that does not hear the others starts neither
 	if err == nil {
+		stopWork = background(func(ctx context.Context) { g.work(ctx, ready, refused) })
+		stopFlakes = background(func(ctx context.Context) {
+			if err := g.runFlakes(ctx); err != nil {
+				refused <- err
+			}
+		})
 		err = g.start(ctx, &services, ready, refused)
 	}
 	if err == nil {
@@ -209,7 +200,9 @@ func (g *Generator) Run(ctx context.Context) error {
 	if leaveErr := errors.Join(services.stop(), g.segments.close(), g.snowflakes.close(), g.flush()); leaveErr != nil {
 		g.log.Warn("the queue groups could not be left in order", "error", leaveErr) // NATS is away
 	}
-	g.awaitWaiting()
+	if err == nil { // else it must not reserve for those who wait
+		g.awaitWaiting()
+	}
 	stopWork() // refuses what still waits
 	stopFlakes()
 	g.isolation.givenUp.Store(true)

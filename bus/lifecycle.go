@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,12 +28,14 @@ const (
 // listen hears the other generators from now on, before anything is served: an
 // operator's change must reach all.
 func (g *Generator) listen() error {
-	for subject, f := range map[string]nats.MsgHandler{
+	before := g.cfg.Conn.LastError()
+	handlers := map[string]nats.MsgHandler{
 		subjectPresence:     g.heard,
 		subjectTagChanged:   g.changed,
 		subjectReserved:     g.othersReserved,
 		refillSubject + ">": g.witnessed,
-	} {
+	}
+	for subject, f := range handlers {
 		if _, err := g.cfg.Conn.Subscribe(subject, f); err != nil {
 			return fmt.Errorf("subscribing to %s: %w", subject, err)
 		}
@@ -43,8 +46,27 @@ func (g *Generator) listen() error {
 	if err := g.flush(); err != nil {
 		return err
 	}
+	c := &Client{nc: g.cfg.Conn} // which knows how NATS reports a denial
+	err := c.denial(before, func(s string) bool { return s == subjectPresence })
+	for subject := range handlers {
+		err = cmp.Or(err, c.denialOfSubscription(before, subject))
+	}
+	if err != nil {
+		return fmt.Errorf("generators must hear each other: %w", err)
+	}
 	g.presence.echoed(time.Now())
 	return nil
+}
+
+// work prepares, and then refills until the context is done.
+func (g *Generator) work(ctx context.Context, ready chan<- struct{}, refused chan<- error) {
+	if err := g.prepare(ctx); err != nil {
+		refused <- err
+		<-ctx.Done()
+	} else {
+		close(ready)
+	}
+	g.alloc.Run(ctx)
 }
 
 // start waits for the store and a worker, enters the queue groups, and says when requests
