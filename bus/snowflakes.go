@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/micro"
@@ -104,14 +105,15 @@ func (g *Generator) notJoined() error {
 // knows its installation they do not wait for NATS to say the same.
 func (g *Generator) runFlakes(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go func() {
+	var watch sync.WaitGroup
+	watch.Go(func() {
 		select {
 		case <-g.foreign:
 			cancel()
 		case <-ctx.Done():
 		}
-	}()
+	})
+	defer func() { cancel(); watch.Wait() }()
 	installation := g.cfg.Installation
 	if installation == "" {
 		select {
