@@ -177,11 +177,11 @@ func (s *Store) Watch(ctx context.Context, f func(allocator.Tag)) error {
 	}
 	connected := s.cfg.Conn.StatusChanged(nats.CONNECTED)
 	defer s.cfg.Conn.RemoveStatusListener(connected)
-	w, err := kv.WatchAll(ctx)
+	w, end, err := watchAll(ctx, kv)
 	if err != nil {
 		return err
 	}
-	defer func() { w.Stop() }()
+	defer func() { end() }()
 	check := time.NewTicker(s.watchCheck)
 	defer check.Stop()
 	var at sight
@@ -190,12 +190,12 @@ func (s *Store) Watch(ctx context.Context, f func(allocator.Tag)) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-connected:
-			again, err := kv.WatchAll(ctx)
+			again, endAgain, err := watchAll(ctx, kv)
 			if err != nil {
 				return err
 			}
-			w.Stop()
-			w, at.before = again, 0 // it all comes once more
+			end()
+			w, end, at.before = again, endAgain, 0 // it all comes once more
 		case <-check.C:
 			last, err := lastRevision(ctx, kv)
 			if err != nil {
@@ -207,7 +207,7 @@ func (s *Store) Watch(ctx context.Context, f func(allocator.Tag)) error {
 			}
 		case entry, ok := <-w.Updates():
 			if !ok {
-				return errors.New("the watch on the bucket ended")
+				return errWatchEnded
 			}
 			at.came = true
 			if entry == nil { // the end of the values that were there at first

@@ -156,18 +156,11 @@ func (w *Workers) records(ctx context.Context, kv jetstream.KeyValue) (map[strin
 // pass returns the last record, or the mark of a deletion, of the keys that a
 // watch shows at first.
 func pass(ctx context.Context, kv jetstream.KeyValue) (map[string]jetstream.KeyValueEntry, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the watch in the background; its Stop would wait for an answer
-	watch, err := kv.WatchAll(ctx)
+	watch, end, err := watchAll(ctx, kv)
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		go func() { // so that the watch is not stuck with what nobody takes
-			for range watch.Updates() {
-			}
-		}()
-	}()
+	defer end()
 	records := make(map[string]jetstream.KeyValueEntry)
 	for {
 		select {
@@ -176,7 +169,7 @@ func pass(ctx context.Context, kv jetstream.KeyValue) (map[string]jetstream.KeyV
 		case record, ok := <-watch.Updates():
 			switch {
 			case !ok:
-				return nil, errors.New("the watch on the bucket ended")
+				return nil, errWatchEnded
 			case record == nil:
 				return records, nil
 			}

@@ -210,63 +210,6 @@ func TestWorkersServerAway(t *testing.T) {
 	}
 }
 
-// stuckBucket is a bucket whose watch never shows all, and has no room for what
-// it shows.
-type stuckBucket struct {
-	jetstream.KeyValue
-	watching context.Context
-	updates  chan jetstream.KeyValueEntry
-}
-
-func (b *stuckBucket) WatchAll(ctx context.Context, _ ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
-	b.watching = ctx
-	return b, nil
-}
-
-func (b *stuckBucket) Updates() <-chan jetstream.KeyValueEntry { return b.updates }
-func (b *stuckBucket) Stop() error                             { return nil }
-func (b *stuckBucket) Error() <-chan error                     { return nil }
-
-// A pass that is given up ends the watch, and takes what the watch is stuck with.
-func TestPassGivenUp(t *testing.T) {
-	b := &stuckBucket{updates: make(chan jetstream.KeyValueEntry)}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	ended := make(chan error)
-	go func() {
-		_, err := pass(ctx, b)
-		ended <- err
-	}()
-	patience := time.After(10 * time.Second)
-	select {
-	case err := <-ended:
-		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("pass: %v", err)
-		}
-	case <-patience:
-		t.Fatal("pass went on without its context")
-	}
-	for range 3 {
-		select {
-		case b.updates <- entry{key: "7"}:
-		case <-patience:
-			t.Fatal("the watch is stuck")
-		}
-	}
-	close(b.updates)
-
-	// One that is whole ends the watch too.
-	b = &stuckBucket{updates: make(chan jetstream.KeyValueEntry, 1)}
-	b.updates <- nil
-	if _, err := pass(t.Context(), b); err != nil || b.watching.Err() == nil {
-		t.Errorf("pass: %v, and its watch: %v", err, b.watching.Err())
-	}
-	close(b.updates)
-	if _, err := pass(t.Context(), b); err == nil {
-		t.Error("a watch that broke was taken for whole")
-	}
-}
-
 // A bucket that was made anew counts its revisions again: the holder of before
 // must not overwrite another's record that happens to have the same.
 func TestWorkersVersionAgain(t *testing.T) {
