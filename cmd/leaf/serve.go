@@ -110,7 +110,7 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	if m.zk, err = f.zookeeper.registry(node, mode, nc, log); err != nil {
 		return err
 	}
-	var closing sync.WaitGroup // each may take a second: at once
+	var closing sync.WaitGroup // each may take a few seconds: at once
 	defer closing.Wait()
 	if m.zk != nil {
 		defer closing.Go(m.zk.Close)

@@ -26,6 +26,8 @@ type link struct {
 	busy chan struct{} // taken while something is asked, until that has really ended
 	conn *zk.Conn      // of whoever has taken busy
 
+	closing sync.WaitGroup // clients that were given up; added to under mu while not closed
+
 	mu      sync.Mutex
 	client  *client // nil: none yet, or it was given up
 	told    bool    // that it is connected
@@ -37,9 +39,11 @@ type link struct {
 // client is a connection, and whether there is a session.
 type client struct {
 	*link
-	conn *zk.Conn
+	conn   *zk.Conn
+	events <-chan zk.Event // closed when the library's goroutines have ended
 
 	// Guarded by the link's mu.
+	over  bool          // it was closed
 	up    chan struct{} // closed while there is a session
 	isUp  bool
 	since time.Time // of when it was last up, or began
@@ -62,7 +66,7 @@ func (l *link) connected() (*client, error) {
 	}
 	c := &client{link: l, up: make(chan struct{}), since: time.Now()}
 	var err error
-	c.conn, _, err = zk.Connect(l.hosts, l.timeout, // which returns at once; what it calls waits for mu
+	c.conn, c.events, err = zk.Connect(l.hosts, l.timeout, // which returns at once; what it calls waits for mu
 		zk.WithHostProvider(&l.servers),
 		zk.WithDialer(c.dial),
 		zk.WithEventCallback(c.event),
@@ -79,21 +83,25 @@ func (l *link) connected() (*client, error) {
 // a new one.
 func (l *link) giveUp(c *client) {
 	l.mu.Lock()
-	if l.client == c {
+	defer l.mu.Unlock()
+	if l.client == c { // else somebody has given it up already
 		l.client = nil
+		l.closing.Go(c.close)
 	}
-	l.mu.Unlock()
-	go c.close()
 }
 
-// close ends a client. It may wait for a second. The library goes on reading
-// from a server that answers its pings alone.
+// close ends a client, and what it was asked with an error. It waits until nothing of it is
+// left: for up to 3 s for the server, and 1 s for a connection that is being made. The
+// library would go on reading from a server that answers its pings alone.
 func (c *client) close() {
 	c.conn.Close()
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.over = true // from here on it does not connect again
 	if c.raw != nil {
 		c.raw.Close()
+	}
+	c.mu.Unlock()
+	for range c.events {
 	}
 }
 
@@ -104,6 +112,10 @@ func (c *client) dial(network, address string, timeout time.Duration) (net.Conn,
 	conn, err := net.DialTimeout(network, address, timeout)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.over && err == nil {
+		conn.Close()
+		err = zk.ErrClosing
+	}
 	if err != nil {
 		if c.why == nil { // the next host's would only be another
 			c.why = err
@@ -251,15 +263,20 @@ func ask[T any](ctx context.Context, l *link, f func(context.Context) (T, error)
 	}
 }
 
-// close ends the session, and with it the temporary node.
+// close ends the session, and with it the temporary node. It waits for whatever was asked,
+// which ends with its client, and for the clients that were given up.
 func (l *link) close() {
 	l.mu.Lock()
 	l.closed = true
 	c := l.client
+	l.client = nil
 	l.mu.Unlock()
 	if c != nil {
 		c.close()
 	}
+	l.closing.Wait()
+	l.busy <- struct{}{}
+	<-l.busy
 }
 
 // quiet lets the library's own words through where somebody debugs.

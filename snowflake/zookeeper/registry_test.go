@@ -13,12 +13,14 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+	"go.uber.org/goleak"
 
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/snowflake/snowflaketest"
 	server "github.com/leafbus/leafbus/tests/zookeeper"
 )
 
+// TestMain finds goroutines that are left.
 func TestMain(m *testing.M) {
 	if text := os.Getenv(processEnv); text != "" {
 		if err := generate(text); err != nil {
@@ -27,7 +29,14 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(server.Main(m))
+	code := server.Main(m)
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
 }
 
 // site is a place in ZooKeeper for one test.
