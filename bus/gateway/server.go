@@ -139,6 +139,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}()
 	select {
 	case err := <-failed:
+		_ = server.Close() // connections that are open are served otherwise
 		return err
 	case <-ctx.Done():
 	}
