@@ -60,6 +60,18 @@ func (c *greetingConn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
+// Close ends the connection, and waits for the greeting, which then fails.
+func (c *greetingConn) Close() error {
+	err := c.Conn.Close()
+	c.mu.Lock()
+	sent := c.sent
+	c.mu.Unlock()
+	if sent != nil {
+		<-sent
+	}
+	return err
+}
+
 // sendGreeting ends at the latest when either end closes the pipe. It drops
 // its error because a broken pipe fails the next read too.
 func (c *greetingConn) sendGreeting() {

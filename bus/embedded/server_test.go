@@ -264,3 +264,29 @@ func TestLogger(t *testing.T) {
 		t.Errorf("remembered %q", got)
 	}
 }
+
+// A connection that is closed while its greeting is under way leaves nothing.
+func TestGreetingEndsWithItsConnection(t *testing.T) {
+	for range 100 { // it may end by itself in time
+		ours, theirs := net.Pipe() // nobody reads there
+		c := &greetingConn{Conn: ours}
+		if _, err := c.Write([]byte("CONNECT {}")); err != nil {
+			t.Fatal(err)
+		}
+		reading := make(chan error, 1)
+		go func() {
+			_, err := c.Read(make([]byte, 1))
+			reading <- err
+		}()
+		if _, err := theirs.Write([]byte("I")); err != nil || <-reading != nil {
+			t.Fatal("nothing was read")
+		}
+		c.Close()
+		select {
+		case <-c.sent:
+		default:
+			t.Fatal("the greeting goes on")
+		}
+		theirs.Close()
+	}
+}
