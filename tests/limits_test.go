@@ -1,0 +1,140 @@
+package tests
+
+import (
+	"fmt"
+	"go/ast"
+	"go/constant"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// limits are what docs/limits.md must say in the row that begins so, with the constants of the
+// code in braces.
+var limits = []struct{ row, text string }{
+	{"IDs in one request", "{allocator.DefaultMaxBatch} "},
+	{"requests that wait", "{allocator.DefaultMaxWaiting} of each kind"},
+	{"requests that wait", "`--max-wait`, {allocator.DefaultMaxWait}"},
+	{"step of a tag", "`--max-step`, {allocator.DefaultMaxStep};"},
+	{"body of a request", "{bus.maxRequest KiB}"},
+	{"a call of the Go client", "without a deadline {bus.DefaultTimeout} "},
+	{"a call of the Go client", "An attempt has {bus.firstAttempt}, twice that after each that was not answered, up to {bus.lastAttempt} (that for more than {bus.fewIDs} IDs"},
+	{"a call of the Go client", "{bus.firstRetryPause} to {bus.lastRetryPause}, and up to half"},
+	{"a call of the Go client to all generators", "{bus.surveyQuiet} after the last answer"},
+	{"IDs that a pool keeps", "{bus.DefaultLeastAhead} to {bus.DefaultMostAhead} (`bus.Ahead`), snowflakes for {bus.DefaultMaxAge} "},
+	{"requests of a bulk", "{bus.DefaultParallel} (`bus.Parallel`, at most {bus.LimitParallel};"},
+	{"requests of a bulk", "each for {bus.DefaultBatch} IDs"},
+	{"page of a list", "{bus.maxPage} entries"},
+	{"wait of a new node's start", "{bus.surveyQuiet} after the last answer, at most {snowflake.askFor}"},
+	{"refills under way", "{allocator.maxRefills} a generator, one a tag; {allocator.attemptTimeout} each; of tags whose row is locked {allocator.maxLocked},"},
+	{"administrative requests", "{bus.maxAdmin} a generator; {bus.adminTimeout} each"},
+	{"events that wait", "{bus.eventQueue}, the last quarter"},
+	{"tags that a generator never loaded", "{allocator.maxStrange}"},
+	{"events of a durable consumer", "{bus.maxAckPending} by all together, one a process; {bus.ackWait} each"},
+	{"`leaf bench`", "{cmd/leaf.mostCallers} callers"},
+	{"description", "{allocator.MaxDescription} characters"},
+	{"HTTP", "header of a request {bus/gateway.maxHeader KiB} "},
+	{"HTTP", "body {bus/gateway.maxBody KiB} "},
+	{"dashboard", "{bus/gateway.defaultPage} tags a page"},
+	{"dashboard", "{bus/gateway.maxSearches} pages are read at a time; the latest {bus/gateway.maxShown} events"},
+	{"connections to MySQL", "{schema.maxConns} a generator, renewed every {schema.connLifetime};"},
+	{"connections to MySQL", "in {schema.ioTimeout} is given up"},
+	{"connections to ZooKeeper", "lasts {snowflake/zookeeper.sessionTimeout},"},
+	{"wait for JetStream", "{cmd/leaf.solePatience},"},
+	{"tags that are loaded ahead", "{allocator.aheadAtOnce} at a time; noted every {allocator.sweepEvery} "},
+}
+
+// The numbers of docs/limits.md are those of the code.
+func TestLimitsAreThoseOfTheCode(t *testing.T) {
+	doc := topFile(t, "docs/limits.md")
+	packages := make(map[string]*types.Scope)
+	value := regexp.MustCompile(`\{([a-z/]+)\.(\w+)(?: (KiB))?\}`)
+	for _, l := range limits {
+		want := value.ReplaceAllStringFunc(l.text, func(text string) string {
+			m := value.FindStringSubmatch(text)
+			scope := packages[m[1]]
+			if scope == nil {
+				scope = constants(t, m[1])
+				packages[m[1]] = scope
+			}
+			c, ok := scope.Lookup(m[2]).(*types.Const)
+			if !ok {
+				t.Fatalf("package %s has no constant %s", m[1], m[2])
+			}
+			return inTheDoc(c, m[3])
+		})
+		found := false
+		for line := range strings.Lines(doc) {
+			found = found || strings.HasPrefix(line, "| "+l.row) && strings.Contains(line, want)
+		}
+		if !found {
+			t.Errorf("docs/limits.md does not say of %s: %q", l.row, want)
+		}
+	}
+}
+
+// inTheDoc is a constant as the document has it.
+func inTheDoc(c *types.Const, unit string) string {
+	n, _ := constant.Int64Val(constant.ToInt(c.Val()))
+	if c.Type().String() == "time.Duration" {
+		switch d := time.Duration(n); {
+		case d >= 2*time.Minute:
+			return fmt.Sprintf("%g minutes", d.Minutes())
+		case d < time.Second:
+			return fmt.Sprintf("%d ms", d.Milliseconds())
+		default:
+			return fmt.Sprintf("%g s", d.Seconds())
+		}
+	}
+	if unit == "KiB" {
+		return fmt.Sprintf("%d KiB", n>>10)
+	}
+	digits := fmt.Sprint(n)
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
+
+// onlyTime imports the one package that constants of limits need.
+type onlyTime struct{ types.Importer }
+
+func (i onlyTime) Import(path string) (*types.Package, error) {
+	if path != "time" {
+		return nil, fmt.Errorf("%s is not needed", path)
+	}
+	return i.Importer.Import(path)
+}
+
+// constants is what a package declares. Only its constants are of use.
+func constants(t *testing.T, dir string) *types.Scope {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join("..", dir, "*.go"))
+	if err != nil || len(names) == 0 {
+		t.Fatalf("package %s: %v", dir, err)
+	}
+	set := token.NewFileSet()
+	var files []*ast.File
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(set, name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, f)
+	}
+	config := types.Config{
+		Importer: onlyTime{importer.ForCompiler(set, "source", nil)}, IgnoreFuncBodies: true,
+		Error: func(error) {}, // what is imported besides is missing
+	}
+	pkg, _ := config.Check(dir, set, files, nil)
+	return pkg.Scope()
+}
