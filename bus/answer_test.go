@@ -171,7 +171,9 @@ func TestTakeAfterTheEnd(t *testing.T) {
 func TestTakeBeforeItServes(t *testing.T) {
 	s := newServer(t)
 	g, ready := begin(t, s, "a", memory(t, "order"), func(c *bus.Config) {
-		c.Join = func(ctx context.Context) (bus.Identity, error) { return bus.Identity{}, errors.New("not yet") }
+		c.Join = func(context.Context, func(context.Context, string) error) (bus.Identity, error) {
+			return bus.Identity{}, errors.New("not yet")
+		}
 	})
 	for reason, take := range map[bus.Reason]func() ([]bus.Range, error){
 		bus.StoreUnavailable: func() ([]bus.Range, error) { return g.Take(t.Context(), "order", 1) },

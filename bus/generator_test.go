@@ -94,7 +94,9 @@ func TestRefusedToStart(t *testing.T) {
 	}
 	err = bus.NewGenerator(bus.Config{
 		Conn: nc, JS: js, Store: memory(t), Node: "n", Log: quiet,
-		Join:       func(context.Context) (bus.Identity, error) { return bus.Identity{}, allocator.ErrRefused },
+		Join: func(context.Context, func(context.Context, string) error) (bus.Identity, error) {
+			return bus.Identity{}, allocator.ErrRefused
+		},
 		OpenEvents: func(context.Context) error { return nil },
 		Snowflake:  snowflake.Config{Layout: snowflake.DefaultLayout(), Registry: snowflaketest.NewMemory()},
 		Ready:      func() { t.Error("a refused generator is ready") },
@@ -181,7 +183,7 @@ func TestOlderInstallationStays(t *testing.T) {
 	then := time.Now().Add(-time.Hour)
 	of := func(id string, created time.Time) func(*bus.Config) {
 		return func(c *bus.Config) {
-			c.Join = func(context.Context) (bus.Identity, error) {
+			c.Join = func(context.Context, func(context.Context, string) error) (bus.Identity, error) {
 				return bus.Identity{Installation: id, Created: created}, nil
 			}
 		}

@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -29,6 +30,33 @@ func (i Identity) yieldsTo(other Identity) bool {
 		return i.Installation > other.Installation
 	}
 	return i.Created.After(other.Created)
+}
+
+// begin returns an error if the record of an installation must not be made, because
+// another generator runs as part of one with another ID: its record is lost, and a
+// second installation would begin at 1 beside it. This happens where the disks of a cluster's
+// servers were replaced before the new ones had a copy of the record.
+func (g *Generator) begin(ctx context.Context, id string) error {
+	if err := g.hearOthers(ctx); err != nil {
+		return err
+	}
+	if g.cfg.Conn.ConnectedClusterName() != "" {
+		// The server may be connected to the others of its cluster since just now:
+		// each generator there sends a beat until this wait is over.
+		select {
+		case <-time.After(beatExpires):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	for _, b := range g.presence.present(time.Now()) {
+		if b.Installation != "" && b.Installation != id {
+			return fmt.Errorf("%w: JetStream lost the record of installation %s: %s runs as part of it, but bucket %s has no record. "+
+				"Restore JetStream from a backup; for a new installation, first stop all generators of %s",
+				allocator.ErrUnavailable, b.Installation, b.Node, BucketInstallation, b.Installation)
+		}
+	}
+	return nil
 }
 
 // checkRival ends the generator if another is of an older installation.

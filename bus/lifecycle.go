@@ -191,7 +191,7 @@ func (g *Generator) prepare(ctx context.Context) error {
 
 // join enters the installation, and tells the others which one it is.
 func (g *Generator) join(ctx context.Context) error {
-	identity, err := g.cfg.Join(ctx)
+	identity, err := g.cfg.Join(ctx, g.begin)
 	if err != nil {
 		g.unjoined.Store(&err)
 		return err

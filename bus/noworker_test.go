@@ -88,7 +88,7 @@ func TestWorkerClaimedByAnother(t *testing.T) {
 	r := newRegistry(records)
 	start(t, s, "n", memory(t), func(cfg *bus.Config) {
 		on(c, r)(cfg)
-		cfg.Join = func(context.Context) (bus.Identity, error) {
+		cfg.Join = func(context.Context, func(context.Context, string) error) (bus.Identity, error) {
 			for _, then := range []func() error{
 				func() error { return claim(0) }, // after its first beat
 				func() error { return nil },      // after the claim
@@ -151,7 +151,9 @@ func TestNotJoined(t *testing.T) {
 			nc := connect(t, s)
 			records := snowflaketest.NewMemory()
 			disk := snowflaketest.NewDisk()
-			join := func(context.Context) (bus.Identity, error) { return bus.Identity{Installation: "mine"}, nil }
+			join := func(context.Context, func(context.Context, string) error) (bus.Identity, error) {
+				return bus.Identity{Installation: "mine"}, nil
+			}
 			first := start(t, s, "n", memory(t), func(cfg *bus.Config) {
 				cfg.Join, cfg.Installation = join, "mine"
 				cfg.Snowflake.Registry, cfg.Snowflake.File = records, newFile(t, disk)
@@ -167,10 +169,10 @@ func TestNotJoined(t *testing.T) {
 			start(t, s, "n", memory(t), func(cfg *bus.Config) {
 				cfg.Snowflake.Registry, cfg.Snowflake.File = r, newFile(t, disk.Kill())
 				cfg.Installation = c.installation
-				cfg.Join = func(ctx context.Context) (bus.Identity, error) {
+				cfg.Join = func(ctx context.Context, begin func(context.Context, string) error) (bus.Identity, error) {
 					select {
 					case <-joining:
-						return join(ctx)
+						return join(ctx, begin)
 					case <-ctx.Done():
 						return bus.Identity{}, ctx.Err()
 					}

@@ -210,7 +210,7 @@ func TestForeignRegistry(t *testing.T) {
 			nc := connect(t, s)
 			r := start(t, s, "n", memory(t, "order"), func(c *bus.Config) {
 				c.Installation = known
-				c.Join = func(context.Context) (bus.Identity, error) {
+				c.Join = func(context.Context, func(context.Context, string) error) (bus.Identity, error) {
 					return bus.Identity{Installation: "A", Foreign: errors.New("the database is B's")}, nil
 				}
 			})

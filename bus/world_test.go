@@ -95,7 +95,9 @@ func begin(t *testing.T, s *embedded.Server, node string, store allocator.Store,
 	state := kvstore.Config{Conn: nc, JS: js, Log: quiet}
 	cfg := bus.Config{
 		Conn: nc, JS: js, Store: store, Node: node, Log: quiet, Release: "test",
-		Join:         func(context.Context) (bus.Identity, error) { return bus.Identity{}, nil },
+		Join: func(context.Context, func(context.Context, string) error) (bus.Identity, error) {
+			return bus.Identity{}, nil
+		},
 		Open:         func(context.Context) error { return nil },
 		OpenEvents:   func(ctx context.Context) error { return kvstore.OpenEvents(ctx, state, 1<<20) },
 		MaxStep:      allocator.DefaultMaxStep,

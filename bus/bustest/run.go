@@ -94,15 +94,16 @@ func (g *Generator) serve(ctx context.Context, ready chan<- *nats.Conn) (err err
 	store := kvstore.New(state)
 	return bus.NewGenerator(bus.Config{
 		Conn: nc, JS: js, Store: store, Marks: marks, Recent: g.file("recent"), Node: node, Log: g.log, Tags: g.tags,
-		Join: func(ctx context.Context) (bus.Identity, error) {
-			have, err := kvstore.Join(ctx, state, want, g.installation, nil)
+		Join: func(ctx context.Context, begin func(ctx context.Context, id string) error) (bus.Identity, error) {
+			have, err := kvstore.Join(ctx, state, want, g.installation, func(ctx context.Context, first *kvstore.Installation) error { return begin(ctx, first.ID) })
 			if err != nil {
 				return bus.Identity{}, err
 			}
 			g.installation = have.ID
+			store.Watches(have.ID)
 			return bus.Identity{Installation: have.ID, Created: have.Created}, nil
 		},
-		Open:         store.Open,
+		Open: store.Open, StoreErr: store.Err,
 		OpenEvents:   func(ctx context.Context) error { return kvstore.OpenEvents(ctx, state, eventsMaxBytes) },
 		Installation: g.installation, RegistryKind: kvstore.KindKV, Workers: kvstore.NewWorkers(state),
 		Snowflake: snowflake.Config{

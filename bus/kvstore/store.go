@@ -35,6 +35,9 @@ type Store struct {
 	cfg        Config
 	kv         atomic.Pointer[jetstream.KeyValue]
 	watchCheck time.Duration
+
+	installation atomic.Pointer[string] // that the tags belong to; nil: not known yet
+	lost         atomic.Pointer[error]  // what is wrong with its record; nil: nothing
 }
 
 var _ allocator.Store = (*Store)(nil)
@@ -132,8 +135,12 @@ func (s *Store) List(ctx context.Context, q allocator.Query) ([]allocator.Tag, e
 	return tags, nil
 }
 
-// Create implements [allocator.Store].
+// Create implements [allocator.Store]. Without the installation's record it
+// creates nothing: see [Store.Err].
 func (s *Store) Create(ctx context.Context, tag allocator.Tag) (allocator.Tag, error) {
+	if err := s.checkRecord(ctx); err != nil {
+		return allocator.Tag{}, err
+	}
 	return s.change(ctx, tag.Name, func(old allocator.Tag, exists bool) (allocator.Tag, error) {
 		if exists && !old.Deleted {
 			return old, fmt.Errorf("%w: %s", allocator.ErrExists, tag.Name)
@@ -185,6 +192,7 @@ func (s *Store) Watch(ctx context.Context, f func(allocator.Tag)) error {
 	check := time.NewTicker(s.watchCheck)
 	defer check.Stop()
 	var at sight
+	var missed bool // the installation's record, at the last check
 	for {
 		select {
 		case <-ctx.Done():
@@ -197,6 +205,7 @@ func (s *Store) Watch(ctx context.Context, f func(allocator.Tag)) error {
 			end()
 			w, end, at.before = again, endAgain, 0 // it all comes once more
 		case <-check.C:
+			s.lookAtRecord(ctx, &missed)
 			last, err := lastRevision(ctx, kv)
 			if err != nil {
 				continue // away; it will be told or be looked at again

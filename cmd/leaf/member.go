@@ -72,8 +72,13 @@ func (m *member) resumes(file *snowflake.File) string {
 // join enters the installation that the data folder belongs to, and makes the
 // folder belong to it on the first time. It waits for a database that was not
 // used before.
-func (m *member) join(ctx context.Context) (identity bus.Identity, err error) {
-	m.have, err = kvstore.Join(ctx, m.state, m.want, m.installation, m.carry)
+func (m *member) join(ctx context.Context, begin func(ctx context.Context, id string) error) (identity bus.Identity, err error) {
+	m.have, err = kvstore.Join(ctx, m.state, m.want, m.installation, func(ctx context.Context, first *kvstore.Installation) error {
+		if err := m.carry(ctx, first); err != nil || m.installation != "" { // one that knows an installation begins none
+			return err
+		}
+		return begin(ctx, first.ID)
+	})
 	if errors.Is(err, kvstore.ErrNoJetStream) && m.db != nil && m.zk != nil {
 		return m.joinSole(ctx)
 	}
@@ -92,6 +97,7 @@ func (m *member) join(ctx context.Context) (identity bus.Identity, err error) {
 	m.database = m.have.Database
 	identity = bus.Identity{Installation: m.have.ID, Created: m.have.Created}
 	if m.db == nil {
+		m.kv.Watches(m.have.ID)
 		return identity, nil
 	}
 	m.owner = m.have.ID

@@ -145,7 +145,7 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	if db != nil {
 		config.Store, config.StoreErr = db, db.Err
 	} else {
-		config.Store = m.kv
+		config.Store, config.StoreErr = m.kv, m.kv.Err
 	}
 	face := "off"
 	config.Ready = func() {

@@ -50,7 +50,7 @@ func TestSolePatience(t *testing.T) {
 	join := func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err := m.join(ctx)
+		_, err := m.join(ctx, nil)
 		if err == nil {
 			t.Fatal("it joined")
 		}

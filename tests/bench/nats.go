@@ -181,7 +181,9 @@ func (s *site) generator(configure func(*bus.Config)) (g *bus.Generator, stop fu
 	store := kvstore.New(state)
 	config := bus.Config{
 		Conn: state.Conn, JS: state.JS, Store: store, Marks: marks, Node: "bench", Log: s.log,
-		Join:       func(context.Context) (bus.Identity, error) { return bus.Identity{}, nil }, // the site is new
+		Join: func(context.Context, func(context.Context, string) error) (bus.Identity, error) {
+			return bus.Identity{}, nil
+		}, // the site is new
 		Open:       store.Open,
 		OpenEvents: func(ctx context.Context) error { return kvstore.OpenEvents(ctx, state, kvstore.DefaultEventsMaxBytes) },
 		Ready:      func() { close(ready) },

@@ -1,0 +1,139 @@
+package kvstore
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+)
+
+// hasRecord reports whether the installation's record is there.
+func hasRecord(t *testing.T, cfg Config) bool {
+	t.Helper()
+	kv, err := cfg.JS.KeyValue(t.Context(), bus.BucketInstallation)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = kv.Get(t.Context(), installationKey)
+	if err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+// A record that JetStream lost alone, and its tags not, is not made a second time.
+func TestJoinBesideTags(t *testing.T) {
+	s := newServer(t)
+	cfg := newConfig(t, s)
+	if _, err := newStore(t, s).Create(t.Context(), allocator.Tag{Name: "order", MaxID: 1, Step: 10}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Join(t.Context(), cfg, layout, "", nil)
+	if err == nil || errors.Is(err, allocator.ErrRefused) || !strings.Contains(err.Error(), "lost the installation's record") {
+		t.Errorf("Join: %v; want an error that may pass", err)
+	}
+	if hasRecord(t, cfg) {
+		t.Error("there is a record")
+	}
+}
+
+// A record that comes while a generator asks whether it may make one is the one that counts.
+func TestJoinReadsAgain(t *testing.T) {
+	cfg := newConfig(t, newServer(t))
+	lost := errors.New("lost")
+	if _, err := Join(t.Context(), cfg, layout, "", func(context.Context, *Installation) error { return lost }); !errors.Is(err, lost) {
+		t.Errorf("Join: %v, want %v", err, lost)
+	}
+	if hasRecord(t, cfg) {
+		t.Error("there is a record")
+	}
+	var first Installation
+	got, err := Join(t.Context(), cfg, layout, "", func(ctx context.Context, _ *Installation) (err error) {
+		first, err = Join(ctx, cfg, layout, "", nil)
+		return errors.Join(err, lost)
+	})
+	if err != nil || got.ID == "" || got.ID != first.ID {
+		t.Errorf("Join: %+v, %v; want %+v", got, err, first)
+	}
+}
+
+// A store whose installation's record is lost, or is another one's, says so and
+// creates no tag until the record is there again.
+func TestRecordLost(t *testing.T) {
+	s := newServer(t)
+	cfg := newConfig(t, s)
+	have, err := Join(t.Context(), cfg, layout, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := newStore(t, s)
+	store.watchCheck = time.Millisecond
+	store.Watches(have.ID)
+	order := allocator.Tag{Name: "order", MaxID: 1, Step: 10}
+	if _, err := store.Create(t.Context(), order); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			_ = store.Watch(ctx, func(allocator.Tag) {}) // what comes between two checks it takes for missed
+		}
+	}()
+	defer func() { cancel(); <-ended }()
+	says := func(what string, holds func(error) bool) {
+		t.Helper()
+		for deadline := time.Now().Add(20 * time.Second); !holds(store.Err()); time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: Err is %v", what, store.Err())
+			}
+		}
+	}
+
+	restore := saveBucket(t, cfg, bus.BucketInstallation)
+	for what, lose := range map[string]func() error{
+		"bucket": func() error { return cfg.JS.DeleteKeyValue(ctx, bus.BucketInstallation) },
+		"key": func() error {
+			kv, err := cfg.JS.KeyValue(ctx, bus.BucketInstallation)
+			if err != nil {
+				return err
+			}
+			return kv.Purge(ctx, installationKey)
+		},
+		"another installation's": func() error {
+			kv, err := cfg.JS.KeyValue(ctx, bus.BucketInstallation)
+			if err != nil {
+				return err
+			}
+			_, err = kv.PutString(ctx, installationKey, `{"id":"ANOTHER"}`)
+			return err
+		},
+	} {
+		if err := lose(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := store.Create(ctx, allocator.Tag{Name: "late", MaxID: 1, Step: 10}); !errors.Is(err, allocator.ErrUnavailable) {
+			t.Errorf("%s: Create: %v, want %v", what, err, allocator.ErrUnavailable)
+		}
+		says(what, func(err error) bool {
+			return errors.Is(err, allocator.ErrUnavailable) && strings.Contains(err.Error(), have.ID)
+		})
+		if _, err := store.Reserve(ctx, "order", 1); err != nil {
+			t.Errorf("%s: Reserve: %v", what, err)
+		}
+		if what == "bucket" {
+			if _, err := openBucket(ctx, cfg, bus.BucketInstallation, ""); err != nil && !removing(err) {
+				t.Fatal(err)
+			}
+		}
+		restore()
+		says("restored", func(err error) bool { return err == nil })
+	}
+}
