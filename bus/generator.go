@@ -52,7 +52,7 @@ type Config struct {
 
 	Marks  *allocator.Marks
 	Recent string // file of the tags used in the last day; empty: none is kept
-	Node   string // name of the generator: [A-Za-z0-9_]{1,64}
+	Node   string // name of the generator: [A-Za-z0-9_.-]{1,64}, in tokens that are not empty
 	Log    *slog.Logger
 
 	// Tags are created where they do not exist and never did.

@@ -156,7 +156,7 @@ type generator struct {
 	mode                    string
 }
 
-var readyLine = regexp.MustCompile(`^leaf ready nats=(\S+) http=(\S+) node=([A-Za-z0-9_]{1,64}) data=(\S+) mode=(embedded|joined)\n$`)
+var readyLine = regexp.MustCompile(`^leaf ready nats=(\S+) http=(\S+) node=([A-Za-z0-9_.-]{1,64}) data=(\S+) mode=(embedded|joined)\n$`)
 
 // serve starts a generator in the folder dir and waits until it is ready.
 // Starting another one there later is a restart.

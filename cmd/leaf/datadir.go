@@ -32,7 +32,14 @@ type dataDir struct {
 	lock *flock.Flock
 }
 
-var nodeName = regexp.MustCompile(`^[A-Za-z0-9_]{1,64}$`)
+// maxNode is the most characters of a node's name.
+const maxNode = 64
+
+var nodeTokens = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
+
+// isNode reports whether a name can be a node's: that of a pod (leaf-0) or of a host
+// (db1.example.com) can. It is the end of an event's subject, so no token of it is empty.
+func isNode(name string) bool { return len(name) <= maxNode && nodeTokens.MatchString(name) }
 
 // errLocked: another generator runs on the folder.
 var errLocked = errors.New("in use by another generator")
@@ -94,8 +101,8 @@ func (d *dataDir) worker() (file *snowflake.File, place string, copied bool, err
 	return file, place, ok && saved.Place != place, nil
 }
 
-// node is the node's name: the one that was asked for, which must match
-// nodeName, else the one of the folder, unless that is a copy, else a new random
+// node is the node's name: the one that was asked for, which isNode must accept,
+// else the one of the folder, unless that is a copy, else a new random
 // one, which the folder keeps.
 func (d *dataDir) node(asked string, copied bool) (string, error) {
 	kept, err := d.read("node")
@@ -109,7 +116,7 @@ func (d *dataDir) node(asked string, copied bool) (string, error) {
 	case asked == "" && kept == "":
 		asked = "n" + strings.ToLower(rand.Text()[:12])
 	case asked == "":
-		if !nodeName.MatchString(kept) {
+		if !isNode(kept) {
 			return "", fmt.Errorf("%s does not hold a node's name: give one with --node", d.file("node"))
 		}
 		return kept, nil

@@ -10,8 +10,14 @@ import (
 )
 
 func TestNodeName(t *testing.T) {
-	for _, bad := range []string{"", "a b", "a-b", "a.b", "é", strings.Repeat("x", 65)} {
-		if nodeName.MatchString(bad) {
+	long := strings.Repeat("x", 65)
+	for _, good := range []string{"a", "n1_A", "leaf-0", "db1.example.com", "-", "-a-", "a.-.b", long[:64], "a." + long[:62]} {
+		if !isNode(good) {
+			t.Errorf("node %q is refused", good)
+		}
+	}
+	for _, bad := range []string{"", "a b", "a\n", ".", "..", ".a", "a.", "a..b", "a/b", "a*", ">", "é", long, "a." + long[:63]} {
+		if isNode(bad) {
 			t.Errorf("node %q is accepted", bad)
 		}
 	}
@@ -27,7 +33,7 @@ func TestDataDir(t *testing.T) {
 		t.Error("an empty folder is not new")
 	}
 	node, err := d.node("", false)
-	if err != nil || !nodeName.MatchString(node) {
+	if err != nil || !isNode(node) {
 		t.Fatalf("node %q, %v", node, err)
 	}
 	if _, err := openDataDir(path); err == nil || !strings.Contains(err.Error(), "--data-dir") {
@@ -133,7 +139,7 @@ func TestDataDirCopied(t *testing.T) {
 		t.Fatal("a copy is not noticed")
 	}
 	own := name(c, "", true)
-	if own == node || !nodeName.MatchString(own) {
+	if own == node || !isNode(own) {
 		t.Errorf("the copy's node is %q, the original's %q", own, node)
 	}
 	if again := name(c, "", false); again != own {

@@ -49,7 +49,7 @@ func TestServeRefuses(t *testing.T) {
 		{"--max-clock-skew", "9ms"}, {"--max-clock-skew", "61m"}, {"--max-clock-back", "0s"}, {"--max-clock-back", "1001ms"},
 		{"--max-clock-wait", "0s"}, {"--max-clock-wait", "61s"},
 		{"--listen", "foo"}, {"--listen", "4222"}, {"--listen", "127.0.0.1:nats"}, {"--listen", "127.0.0.1:65536"},
-		{"--log-level", "loud"}, {"--log-format", "xml"}, {"--node", "a b"}, {"extra"},
+		{"--log-level", "loud"}, {"--log-format", "xml"}, {"--node", "a b"}, {"--node", ".a"}, {"--node", "a..b"}, {"extra"},
 	} {
 		cleanEnv(t)
 		var stdout, stderr bytes.Buffer

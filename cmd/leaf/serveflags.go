@@ -70,7 +70,7 @@ SIGINT and SIGTERM drain: accepted requests are answered. A second one exits.`,
 	fs.StringVar(&f.natsConfig, "nats-config", "", "nats-server configuration `FILE` for the embedded server")
 	fs.StringVar(&f.dataDir, "data-dir", "leaf-data", "`DIR` of all local state")
 	fs.StringSliceVar(&f.tags, "tag", nil, "make sure that this tag exists: `NAME[:STEP]` (repeatable)")
-	fs.StringVar(&f.node, "node", "", "`NAME` of this generator (default a random one, kept in the data folder)")
+	fs.StringVar(&f.node, "node", "", "`NAME` of this generator, such as a pod's or a host's: up to 64 of [A-Za-z0-9_.-] (default a random one, kept in the data folder)")
 	fs.Int64Var(&f.maxBatch, "max-batch", allocator.DefaultMaxBatch, "most IDs in one request")
 	fs.DurationVar(&f.maxWait, "max-wait", allocator.DefaultMaxWait, "longest wait of a request, for a segment or for time")
 	fs.Int64Var(&f.maxWaiting, "max-waiting", allocator.DefaultMaxWaiting, "most requests that wait at a time")
@@ -119,8 +119,8 @@ func (f *serveFlags) check() error {
 			return usagef("--listen %q: %w", f.listen, err)
 		}
 	}
-	if f.node != "" && !nodeName.MatchString(f.node) {
-		return usagef("--node %q: a node's name is 1 to 64 characters of [A-Za-z0-9_]", f.node)
+	if f.node != "" && !isNode(f.node) {
+		return usagef("--node %q: a node's name is 1 to %d characters of [A-Za-z0-9_.-]; a dot must be between two of the others", f.node, maxNode)
 	}
 	if err := errors.Join(f.worker.check(), f.zookeeper.check(), f.http.check()); err != nil {
 		return err

@@ -86,7 +86,7 @@ func (r *Registry) create(rec snowflake.Record, base int64) (name string, err er
 		return "", err
 	}
 	ops := append([]any{&zk.CreateRequest{
-		Path: r.forever + "/" + r.cfg.Node + "-", Data: text, Acl: open, Flags: zk.FlagSequence,
+		Path: r.forever + "/" + prefix(r.cfg.Node), Data: text, Acl: open, Flags: zk.FlagSequence,
 	}}, hold...)
 	done, _, err := r.write(ops...)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 
 	"github.com/go-zookeeper/zk"
 
@@ -25,9 +26,17 @@ type data struct {
 	Base          *int64 `json:"base"` // base + sequence number = worker
 }
 
-// sequential is the form of a node's name: that of a generator, which has no
-// hyphen, and the sequence number.
-var sequential = regexp.MustCompile(`^[^-]+-([0-9]{10})$`)
+// sequential is the form of a node's name: that of a generator, and the sequence
+// number. One hyphen stands between them: after a second one the number would be negative.
+var sequential = regexp.MustCompile(`[^-]-([0-9]{10})$`)
+
+// prefix is what a generator's name gives the name of its record's node.
+func prefix(generator string) string {
+	if strings.HasSuffix(generator, "-") {
+		generator += "_"
+	}
+	return generator + "-"
+}
 
 // number returns the sequence number of a node's name.
 func number(name string) (n int64, ok bool) {

@@ -29,6 +29,18 @@ func TestDecode(t *testing.T) {
 	}
 }
 
+// Whatever the generator's name is, the sequence number is found behind it.
+func TestNumber(t *testing.T) {
+	for _, generator := range []string{"a", "leaf-0", "db1.example.com", "a-", "--", "a-0000000007"} {
+		if n, ok := number(prefix(generator) + "0000000010"); !ok || n != 10 {
+			t.Errorf("%s: %d, %v", generator, n, ok)
+		}
+		if n, ok := number(prefix(generator) + "-2147483648"); ok {
+			t.Errorf("%s: a negative number is read as %d", generator, n)
+		}
+	}
+}
+
 func TestDecodeRefuses(t *testing.T) {
 	good := `{"node":"a","incarnation":"x","reserved_until":8,"base":0}`
 	for _, c := range []struct{ name, text string }{

@@ -33,7 +33,7 @@ const (
 type Config struct {
 	Hosts string       // host:port,host:port; the port is 2181 where there is none
 	Name  string       // [A-Za-z0-9_.-]{1,64}, and not only dots; default DefaultName
-	Node  string       // name of the generator: [A-Za-z0-9_]{1,64}; empty: this is for administration, and adds no records
+	Node  string       // name of the generator: [A-Za-z0-9_.-]{1,64}, not only dots; empty: this is for administration, and adds no records
 	Port  string       // on which the generator can be reached; for people
 	Log   *slog.Logger // default: slog.Default
 }
