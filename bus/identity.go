@@ -52,7 +52,7 @@ func (g *Generator) begin(ctx context.Context, id string) error {
 	for _, b := range g.presence.present(time.Now()) {
 		if b.Installation != "" && b.Installation != id {
 			return fmt.Errorf("%w: JetStream lost the record of installation %s: %s runs as part of it, but bucket %s has no record. "+
-				"Restore JetStream from a backup; for a new installation, first stop all generators of %s",
+				"See docs/cluster.md for what to do; for a new installation, first stop all generators of %s",
 				allocator.ErrUnavailable, b.Installation, b.Node, BucketInstallation, b.Installation)
 		}
 	}

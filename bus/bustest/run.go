@@ -100,7 +100,7 @@ func (g *Generator) serve(ctx context.Context, ready chan<- *nats.Conn) (err err
 				return bus.Identity{}, err
 			}
 			g.installation = have.ID
-			store.Watches(have.ID)
+			store.Watches(have)
 			return bus.Identity{Installation: have.ID, Created: have.Created}, nil
 		},
 		Open: store.Open, StoreErr: store.Err,

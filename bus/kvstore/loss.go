@@ -26,13 +26,13 @@ func orphans(ctx context.Context, cfg Config) error {
 		return nil
 	}
 	return fmt.Errorf("%w: JetStream lost the installation's record (bucket %s, key %s), but bucket %s still has its tags. "+
-		"Restore the record; for a new installation, delete bucket %s too",
+		"Write the record again (docs/cluster.md); for a new installation, delete bucket %s too",
 		allocator.ErrUnavailable, bus.BucketInstallation, installationKey, bus.BucketTags, bus.BucketTags)
 }
 
-// Watches makes the store compare the installation's record with this ID from now
+// Watches makes the store compare the installation's record with this one from now
 // on: see [Store.Err].
-func (s *Store) Watches(installation string) { s.installation.Store(&installation) }
+func (s *Store) Watches(have Installation) { s.installation.Store(&have) }
 
 // Err returns what [Store.Watch] last found wrong with the installation's record:
 // JetStream lost it, or has another installation's. The tags may be lost with it, so
@@ -48,8 +48,8 @@ func (s *Store) Err() error {
 // checkRecord reads the installation's record. It returns no error if it cannot
 // be read, nor if [Store.Watches] was not called.
 func (s *Store) checkRecord(ctx context.Context) error {
-	id := s.installation.Load()
-	if id == nil {
+	own := s.installation.Load()
+	if own == nil {
 		return nil
 	}
 	kv, err := s.cfg.JS.KeyValue(ctx, bus.BucketInstallation)
@@ -58,16 +58,16 @@ func (s *Store) checkRecord(ctx context.Context) error {
 		entry, err = kv.Get(ctx, installationKey)
 	}
 	if errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrKeyNotFound) {
-		return fmt.Errorf("%w: JetStream lost the record of installation %s (bucket %s, key %s): restore JetStream from a backup; no tag is created meanwhile",
-			allocator.ErrUnavailable, *id, bus.BucketInstallation, installationKey)
+		return fmt.Errorf("%w: JetStream lost the record of installation %s (bucket %s, key %s): see docs/cluster.md for what to do; no tag is created meanwhile",
+			allocator.ErrUnavailable, own.ID, bus.BucketInstallation, installationKey)
 	}
 	if err != nil {
 		return nil
 	}
 	var have Installation
-	if json.Unmarshal(entry.Value(), &have) == nil && have.ID != "" && have.ID != *id {
-		return fmt.Errorf("%w: this generator is of installation %s, and JetStream now has the record of installation %s: restore JetStream from a backup; no tag is created meanwhile",
-			allocator.ErrUnavailable, *id, have.ID)
+	if json.Unmarshal(entry.Value(), &have) == nil && have.ID != "" && have.ID != own.ID {
+		return fmt.Errorf("%w: this generator is of installation %s, and JetStream now has the record of installation %s: see docs/cluster.md for what to do; no tag is created meanwhile",
+			allocator.ErrUnavailable, own.ID, have.ID)
 	}
 	return nil
 }
@@ -82,7 +82,8 @@ func (s *Store) lookAtRecord(ctx context.Context, missed *bool) {
 		*missed = true
 	case err != nil:
 		if s.lost.Swap(&err) == nil {
-			s.cfg.log().Error("the installation's record is lost", "error", err)
+			record, _ := json.Marshal(s.installation.Load()) // for the operator, who can write it again
+			s.cfg.log().Error("the installation's record is lost", "error", err, "record", string(record))
 		}
 	default:
 		*missed = false

@@ -74,7 +74,7 @@ func TestRecordLost(t *testing.T) {
 	}
 	store := newStore(t, s)
 	store.watchCheck = time.Millisecond
-	store.Watches(have.ID)
+	store.Watches(have)
 	order := allocator.Tag{Name: "order", MaxID: 1, Step: 10}
 	if _, err := store.Create(t.Context(), order); err != nil {
 		t.Fatal(err)

@@ -36,8 +36,8 @@ type Store struct {
 	kv         atomic.Pointer[jetstream.KeyValue]
 	watchCheck time.Duration
 
-	installation atomic.Pointer[string] // that the tags belong to; nil: not known yet
-	lost         atomic.Pointer[error]  // what is wrong with its record; nil: nothing
+	installation atomic.Pointer[Installation] // that the tags belong to; nil: not known yet
+	lost         atomic.Pointer[error]        // what is wrong with its record; nil: nothing
 }
 
 var _ allocator.Store = (*Store)(nil)

@@ -97,7 +97,7 @@ func (m *member) join(ctx context.Context, begin func(ctx context.Context, id st
 	m.database = m.have.Database
 	identity = bus.Identity{Installation: m.have.ID, Created: m.have.Created}
 	if m.db == nil {
-		m.kv.Watches(m.have.ID)
+		m.kv.Watches(m.have)
 		return identity, nil
 	}
 	m.owner = m.have.ID
