@@ -1,13 +1,15 @@
 package allocator
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"os"
 	"strconv"
+
+	"github.com/leafbus/leafbus/allocator/disk"
 )
 
 // The files of this package have a line for each tag, "crc32 tag number".
@@ -29,24 +31,18 @@ func readLines(path string) (map[string]int64, error) {
 }
 
 // writeLines puts one line a tag into a new file that takes the place of the
-// old one in one step. After an error the old one is still there.
+// old one; see [disk.Replace].
 func writeLines(path string, numbers map[string]int64) error {
-	temp, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o640)
-	if err != nil {
-		return err
-	}
-	w := bufio.NewWriter(temp)
-	for tag, number := range numbers {
-		w.Write(appendLine(nil, tag, number)) // the error stays with w until Flush
-	}
-	err = errors.Join(w.Flush(), temp.Sync(), temp.Close())
-	if err == nil {
-		err = os.Rename(temp.Name(), path)
-	}
-	if err != nil {
-		os.Remove(temp.Name())
-	}
-	return err
+	return disk.Replace(path, 0o640, func(w io.Writer) error {
+		var line []byte
+		for tag, number := range numbers {
+			line = appendLine(line[:0], tag, number)
+			if _, err := w.Write(line); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 func appendLine(b []byte, tag string, number int64) []byte {

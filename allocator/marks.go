@@ -117,17 +117,19 @@ func (m *Marks) rewrite(path string) error {
 	m.mu.Lock()
 	ends := maps.Clone(m.ends)
 	m.mu.Unlock()
-	if err := writeLines(path, ends); err != nil {
-		return err
-	}
-	// Opened by its lasting name: the name is what the next rewrite replaces.
+	failed := writeLines(path, ends)
+	// Opened by its lasting name: the name is what the next rewrite replaces. After an
+	// error the new file may have that name, too.
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
-		return err
+		return errors.Join(failed, err)
 	}
 	if m.file != nil {
 		m.file.Close()
 	}
-	m.file, m.lines, m.torn = f, len(ends), false
-	return nil
+	m.file = f
+	if failed == nil {
+		m.lines, m.torn = len(ends), false
+	}
+	return failed
 }

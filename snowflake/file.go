@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	"github.com/leafbus/leafbus/allocator/disk"
 )
 
 // Disk is where a [File] keeps its bytes; an [os.File] is one.
@@ -87,34 +89,34 @@ const (
 // will ever need. It is an error if there is no such space, if the file cannot
 // be made durable, or if it cannot be read; see [NewFile].
 func OpenFile(path string) (*File, error) {
-	disk, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o640)
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o640)
 	if err != nil {
 		return nil, fmt.Errorf("opening the worker's file: %w", err)
 	}
-	f, err := prepare(disk)
+	f, err := prepare(file)
 	if err != nil {
-		disk.Close()
+		file.Close()
 		return nil, fmt.Errorf("preparing the worker's file: %w", err)
 	}
 	return f, nil
 }
 
-func prepare(disk *os.File) (*File, error) {
-	info, err := disk.Stat()
+func prepare(file *os.File) (*File, error) {
+	info, err := file.Stat()
 	if err != nil {
 		return nil, err
 	}
 	if size := info.Size(); size < 2*slotSize { // new, or its creation was cut off
-		if _, err := disk.WriteAt(make([]byte, 2*slotSize-size), size); err != nil {
+		if _, err := file.WriteAt(make([]byte, 2*slotSize-size), size); err != nil {
 			return nil, err
 		}
 	}
-	f, err := NewFile(disk)
+	f, err := NewFile(file)
 	if err != nil {
 		return nil, err
 	}
 	// Each time: who created it may have been killed before this.
-	return f, syncFolder(filepath.Dir(disk.Name()))
+	return f, disk.SyncFolder(filepath.Dir(file.Name()))
 }
 
 // NewFile reads what disk has. Slots that are empty, cut short or damaged are no

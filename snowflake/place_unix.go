@@ -3,7 +3,6 @@
 package snowflake
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"syscall"
@@ -20,13 +19,4 @@ func Place(lock string) (string, error) {
 		return "", fmt.Errorf("finding the place of the data folder: %w", err)
 	}
 	return fmt.Sprintf("inode:%d", info.Sys().(*syscall.Stat_t).Ino), nil
-}
-
-// syncFolder makes the names in the folder at path durable.
-func syncFolder(path string) error {
-	folder, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(folder.Sync(), folder.Close())
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/gofrs/flock"
 
+	"github.com/leafbus/leafbus/allocator/disk"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -50,7 +52,7 @@ func openDataDir(path string) (*dataDir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--data-dir: %w", err)
 	}
-	if err := os.MkdirAll(path, 0o750); err != nil {
+	if err := disk.MakeFolder(path, 0o750); err != nil {
 		return nil, fmt.Errorf("the data folder %s cannot be made: %w", path, err)
 	}
 	d := &dataDir{path: path, lock: flock.New(filepath.Join(path, "lock"))}
@@ -141,19 +143,14 @@ func (d *dataDir) remove(name string) error {
 	return nil
 }
 
-// write replaces a small file: after a crash it holds the old line or the new.
+// write replaces a small file: after a power failure it holds the old line or the new,
+// and once write has returned nil the new one.
 func (d *dataDir) write(name, line string) error {
-	f, err := os.OpenFile(d.file(name+".new"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
+	err := disk.Replace(d.file(name), 0o600, func(w io.Writer) error {
+		_, err := io.WriteString(w, line+"\n")
 		return err
-	}
-	_, err = f.WriteString(line + "\n")
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), d.file(name))
-	}
+	})
 	if err != nil {
-		os.Remove(f.Name())
 		return fmt.Errorf("writing %s: %w", d.file(name), err)
 	}
 	return nil
