@@ -42,7 +42,7 @@ func New(cfg Config) *Allocator {
 	cfg = cfg.withDefaults()
 	a := &Allocator{
 		cfg:     cfg,
-		recent:  recent{path: cfg.Recent},
+		recent:  newRecent(cfg.Recent),
 		slots:   make(chan struct{}, maxRefills),
 		locked:  make(chan struct{}, maxLocked),
 		buffers: make(map[string]*buffer),

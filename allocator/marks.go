@@ -3,9 +3,13 @@ package allocator
 import (
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"sync"
+	"time"
+
+	"github.com/leafbus/leafbus/allocator/disk"
 )
 
 // Marks remembers, for every tag, the end of all ranges that were seen: those
@@ -18,22 +22,43 @@ import (
 // written, a power failure may lose. Lines that fail their checksum are passed
 // over: a missing mark only makes the check weaker.
 //
+// A disk that fails or hangs makes the check weaker too, and only after a
+// restart: the mark stays in memory, and Marks writes it with the next one that the disk
+// takes. A range waits for its line for at most markWait.
+//
+// No mark is ever dropped, however long its tag was not used: it is all that
+// tells that a store went backwards, and it must be there when the disk is not.
+//
 // Its methods are safe for concurrent use.
 type Marks struct {
-	mu   sync.Mutex
-	ends map[string]int64
+	mu        sync.Mutex // never held across I/O
+	ends      map[string]int64
+	unwritten map[string]int64 // own marks that the file lacks
 
-	// writing is held while the file is written, so that mu need not be: a disk
-	// that hangs must not keep anybody from reading a mark.
-	writing sync.Mutex
-	file    *os.File // nil: kept in memory only
-	lines   int      // in the file
-	torn    bool     // its last line may be incomplete
+	// What follows belongs to the operation that the disk runs.
+	path  string
+	disk  *disk.Runner // nil: kept in memory only
+	file  markFile     // nil: closed
+	lines int          // in the file
+	torn  bool         // its last line may be incomplete
 }
 
-// slackLines is how many lines the file may have beyond two a tag before it is
-// written anew.
-const slackLines = 4096
+// markFile is the file as it is written. An [os.File] is one.
+type markFile interface {
+	io.WriteCloser
+	Sync() error
+}
+
+const (
+	// slackLines is how many lines the file may have beyond two a tag before it is
+	// written anew.
+	slackLines = 4096
+	// maxLines bounds one write to the file.
+	maxLines = 1000
+	// markWait is how long a refill waits for the file. One that hangs for longer
+	// holds up nobody until it is back.
+	markWait = 250 * time.Millisecond
+)
 
 // NewMarks returns marks that are kept in memory only.
 func NewMarks() *Marks { return &Marks{ends: make(map[string]int64)} }
@@ -44,9 +69,9 @@ func OpenMarks(path string) (*Marks, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the high-water marks: %w", err)
 	}
-	m := &Marks{ends: ends}
-	if err := m.rewrite(path); err != nil {
-		return nil, fmt.Errorf("writing the high-water marks: %w", err)
+	m := &Marks{ends: ends, unwritten: make(map[string]int64), path: path, disk: disk.NewRunner(markWait)}
+	if err := m.rewrite(); err != nil {
+		return nil, errors.Join(fmt.Errorf("writing the high-water marks: %w", err), m.close())
 	}
 	return m, nil
 }
@@ -67,60 +92,121 @@ func (m *Marks) Observe(tag string, end int64) {
 	m.ends[tag] = max(m.ends[tag], end)
 }
 
-// Record raises the mark of tag to end, in memory and in the file. The mark in
-// memory is raised also when the file could not be written.
+// Record raises the mark of tag to end, in memory and in the file. It returns
+// within markWait. After an error the mark is in memory, and may be in the file;
+// it is written again with the next one.
 func (m *Marks) Record(tag string, end int64) error {
-	m.Observe(tag, end)
-	m.writing.Lock()
-	defer m.writing.Unlock()
-	if m.file == nil {
+	m.mu.Lock()
+	m.ends[tag] = max(m.ends[tag], end)
+	if m.disk == nil {
+		m.mu.Unlock()
 		return nil
 	}
+	m.unwritten[tag] = max(m.unwritten[tag], end)
+	m.mu.Unlock()
+	return m.disk.Run(m.write)
+}
+
+// write brings all that is not written into the file: it may be more than one mark,
+// or none, as others may have written it.
+func (m *Marks) write() error {
+	for m.file != nil {
+		marks, tags := m.takeUnwritten()
+		if len(marks) == 0 {
+			break
+		}
+		if err := m.append(marks, tags); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeUnwritten takes up to maxLines of the marks that are not written. tags is of
+// how many there are marks at all.
+func (m *Marks) takeUnwritten() (marks map[string]int64, tags int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	marks = make(map[string]int64)
+	for tag, end := range m.unwritten {
+		if len(marks) == maxLines {
+			break
+		}
+		marks[tag] = end
+		delete(m.unwritten, tag)
+	}
+	return marks, len(m.ends)
+}
+
+// append adds the marks to the file, or writes that anew if it has become long. Marks
+// that could not be added are not written.
+func (m *Marks) append(marks map[string]int64, tags int) error {
 	var failed error
-	if m.lines > 2*m.tags()+slackLines {
-		if failed = m.rewrite(m.file.Name()); failed == nil {
+	if m.lines > 2*tags+slackLines {
+		if failed = m.rewrite(); failed == nil {
 			return nil
 		}
-		m.lines = 2 * m.tags() // it is much work: not again for each of the next lines
+		m.lines = 2 * tags // it is much work: not again for each of the next lines
 	}
-	var line []byte
+	var lines []byte
 	if m.torn {
-		line = append(line, '\n') // that the torn one does not spoil this one
+		lines = append(lines, '\n') // that the torn one does not spoil this one
 	}
-	m.lines++
-	_, err := m.file.Write(appendLine(line, tag, end))
+	for tag, end := range marks {
+		lines = appendLine(lines, tag, end)
+	}
+	_, err := m.file.Write(lines)
 	m.torn = err != nil
+	if err == nil {
+		m.lines += len(marks)
+	} else {
+		m.lines++ // the torn one
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for tag, end := range marks {
+			m.unwritten[tag] = max(m.unwritten[tag], end)
+		}
+	}
 	return errors.Join(failed, err)
 }
 
-func (m *Marks) tags() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return len(m.ends)
-}
-
-// Close syncs and closes the file.
+// Close writes what is not written, and syncs and closes the file. It returns
+// within markWait; a disk that hangs keeps the file open.
 func (m *Marks) Close() error {
-	m.writing.Lock()
-	defer m.writing.Unlock()
-	if m.file == nil {
+	if m.disk == nil {
 		return nil
 	}
+	err := m.disk.Run(func() error {
+		err := m.write()
+		if m.file != nil {
+			err = errors.Join(err, m.file.Sync())
+		}
+		return errors.Join(err, m.close())
+	})
+	if err != nil {
+		return fmt.Errorf("closing the high-water marks: %w", err)
+	}
+	return nil
+}
+
+func (m *Marks) close() error {
 	f := m.file
 	m.file = nil
-	return errors.Join(f.Sync(), f.Close())
+	if f == nil {
+		return nil
+	}
+	return f.Close()
 }
 
 // rewrite writes the file anew, one line a tag, and goes on with the new one.
-// writing must be held.
-func (m *Marks) rewrite(path string) error {
+func (m *Marks) rewrite() error {
 	m.mu.Lock()
 	ends := maps.Clone(m.ends)
 	m.mu.Unlock()
-	failed := writeLines(path, ends)
+	failed := writeLines(m.path, ends)
 	// Opened by its lasting name: the name is what the next rewrite replaces. After an
 	// error the new file may have that name, too.
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	f, err := os.OpenFile(m.path, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		return errors.Join(failed, err)
 	}

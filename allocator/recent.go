@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/leafbus/leafbus/allocator/disk"
 )
 
 const (
@@ -18,6 +20,8 @@ const (
 	// sweepEvery is how often the buffers are looked through for use: what kill -9
 	// may lose.
 	sweepEvery = 5 * time.Minute
+	// recentWait is how long a start and a stop wait for the file.
+	recentWait = 5 * time.Second
 )
 
 // recent remembers, in a file, the tags from which IDs were taken in the last
@@ -28,20 +32,30 @@ const (
 // requests of some tags a refill.
 type recent struct {
 	path string
+	disk *disk.Runner
 
 	mu      sync.Mutex
 	used    map[string]int64 // the hour of the last use
 	changed bool             // since the file was written
 }
 
+// newRecent keeps the tags in the file at path; empty: it keeps none.
+func newRecent(path string) recent {
+	return recent{path: path, disk: disk.NewRunner(recentWait), used: make(map[string]int64)}
+}
+
 // read takes in the file. The error is for the log: what could be read counts.
 func (r *recent) read(now time.Time) error {
-	used, err := readLines(r.path)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.used = used
-	r.expireLocked(now)
-	return err
+	return r.disk.Run(func() error {
+		used, err := readLines(r.path)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for tag, at := range used { // a disk that hung may be late
+			r.used[tag] = max(r.used[tag], at)
+		}
+		r.expireLocked(now)
+		return err
+	})
 }
 
 // tags returns all tags, those that were used last first.
@@ -85,7 +99,7 @@ func (r *recent) save(now time.Time) error {
 	used := maps.Clone(r.used)
 	r.changed = false
 	r.mu.Unlock()
-	err := writeLines(r.path, used)
+	err := r.disk.Run(func() error { return writeLines(r.path, used) })
 	if err != nil {
 		r.mu.Lock()
 		r.changed = true // the next sweep tries again

@@ -145,12 +145,21 @@ func (a *Allocator) ask(ctx context.Context, b *buffer, p plan, n int64) (Grant,
 	case grant.First < seen:
 		return Grant{}, &RegressedError{Tag: tag, Got: grant.First, Seen: seen}
 	}
-	err = a.cfg.Marks.Record(tag, grant.Last+1)
-	if failed := err != nil; a.unmarked.Swap(failed) != failed && failed {
-		// The check of the store gets weaker; that is no reason to stop.
-		a.cfg.Log.Warn("high-water marks cannot be written", "tag", tag, "error", err)
-	}
+	a.mark(tag, grant.Last+1)
 	return grant, nil
+}
+
+// mark records how far the tag was reserved. A disk that fails or hangs makes the check
+// of the store weaker; that is no reason to stop, and it is logged once.
+func (a *Allocator) mark(tag string, end int64) {
+	err := a.cfg.Marks.Record(tag, end)
+	switch failed := err != nil; {
+	case a.unmarked.Swap(failed) == failed:
+	case failed:
+		a.cfg.Log.Warn("high-water marks cannot be written: a restart may not notice a store that went backwards meanwhile", "tag", tag, "error", err)
+	default:
+		a.cfg.Log.Info("high-water marks are written again")
+	}
 }
 
 // install takes a grant into memory and ends the episodes that it ends. The

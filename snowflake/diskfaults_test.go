@@ -5,9 +5,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/leafbus/leafbus/allocator/allocatortest"
+	realdisk "github.com/leafbus/leafbus/allocator/disk"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/snowflake/snowflaketest"
 )
@@ -96,6 +98,52 @@ func TestDiskHangs(t *testing.T) {
 		n.wait(t.Context(), waiter, nil, 0)
 		n.run(10 * time.Second)
 		n.wantTold("acquired 0")
+	})
+}
+
+// TestDiskHangsBounded: the disk of a real file is waited for 5 s. Then the requests learn
+// why there is no ID, and Run and Close of generator and file return, though the disk still hangs.
+func TestDiskHangsBounded(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		var h *hanging
+		n := w.start(func(s *setup) {
+			s.wrap = func(d snowflake.Disk) snowflake.Disk {
+				h = &hanging{Disk: d}
+				return snowflake.Bound(h)
+			}
+		})
+		n.run(10 * time.Second)
+		open := h.close()
+		time.Sleep(10 * time.Second)
+		for range 10 {
+			if err := n.refused(snowflake.ErrNoWorker); !errors.Is(err, realdisk.ErrHangs) {
+				t.Errorf("refused because %v, want %v", err, realdisk.ErrHangs)
+			}
+			time.Sleep(time.Second)
+		}
+
+		// It comes back: what hung is done before anything newer, and all is well.
+		open()
+		time.Sleep(time.Second)
+		n.run(10 * time.Second)
+		n.wantTold("acquired 0")
+
+		open = h.close()
+		time.Sleep(time.Second) // amid a write
+		begin := time.Now()
+		n.end()
+		if err := n.Close(); !errors.Is(err, realdisk.ErrHangs) {
+			t.Errorf("Close of the generator: %v, want %v", err, realdisk.ErrHangs)
+		}
+		if err := n.file.Close(); !errors.Is(err, realdisk.ErrHangs) {
+			t.Errorf("Close of the file: %v, want %v", err, realdisk.ErrHangs)
+		}
+		if took := time.Since(begin); took > 5*time.Second {
+			t.Errorf("the end took %v", took)
+		}
+		open()
+		synctest.Wait()
+		w.start(on(n.disk.Kill())).run(10 * time.Second)
 	})
 }
 

@@ -19,6 +19,9 @@ func (g *Generator) Retire(ctx context.Context) error { return g.retire(ctx) }
 // replayed. Call it before anything else.
 func (g *Generator) SetRandom(random func(n int64) int64) { g.random, g.seq.random = random, random }
 
+// Bound makes the disk as OpenFile has it.
+func Bound(d Disk) Disk { return bound(d) }
+
 // SkipStart makes the generator start without a look at its clock, for tests that
 // show that nothing rests on it.
 func (g *Generator) SkipStart() { g.leased = true }

@@ -88,6 +88,7 @@ const (
 // OpenFile opens the file at path, or creates it with all the space that it
 // will ever need. It is an error if there is no such space, if the file cannot
 // be made durable, or if it cannot be read; see [NewFile].
+// An operation that the disk does not finish within 5 s fails; see [disk.Runner].
 func OpenFile(path string) (*File, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o640)
 	if err != nil {
@@ -111,7 +112,7 @@ func prepare(file *os.File) (*File, error) {
 			return nil, err
 		}
 	}
-	f, err := NewFile(file)
+	f, err := NewFile(bound(file))
 	if err != nil {
 		return nil, err
 	}

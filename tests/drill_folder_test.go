@@ -7,9 +7,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/leafbus/leafbus/allocator/disk"
+	"github.com/leafbus/leafbus/bus"
 )
 
 // loopDisk is an ext4 file system in a file. It needs root.
@@ -43,6 +48,15 @@ func newLoopDisk(t *testing.T) *loopDisk {
 	return mountImage(t, image)
 }
 
+// freeze makes everything hang that writes to the disk, until thaw or the end of the test.
+func (d *loopDisk) freeze() (thaw func()) {
+	d.t.Helper()
+	system(d.t, "fsfreeze", "--freeze", d.path)
+	thaw = sync.OnceFunc(func() { system(d.t, "fsfreeze", "--unfreeze", d.path) })
+	d.t.Cleanup(thaw)
+	return thaw
+}
+
 // losePower returns what a power failure at this moment leaves: what was written to the
 // device, and not what the system still has in memory.
 func (d *loopDisk) losePower() *loopDisk {
@@ -56,6 +70,78 @@ func (d *loopDisk) losePower() *loopDisk {
 		d.t.Fatal(err)
 	}
 	return mountImage(d.t, image)
+}
+
+// The disk of a generator's data folder hangs; its NATS and the others are well. Tags are
+// served all the while, and it stops when it is told to.
+func TestDrillFrozenDisk(t *testing.T) {
+	server := newNATS(t)
+	url := server.ClientURL()
+	d := newLoopDisk(t)
+	g := serve(t, d.path, "-s", url, "--tag", "order:100")
+	order := startLoad(t, loadConfig{tag: "order", callers: 2, maxBatch: 1000, mayGiveUp: true, patience: 5 * time.Second}, url)
+	flakes := startLoad(t, loadConfig{callers: 1, maxBatch: 1000, mayGiveUp: true, patience: time.Second, expected: []bus.Reason{bus.NoWorkerID, bus.TimedOut}}, url)
+	probe := startProbe(t, connect(t, url), bus.SubjectSegment+".order")
+	order.more(1000)
+	flakes.more(1000)
+
+	thaw := d.freeze()
+	frozen := time.Now()
+	order.more(1000)
+	eventually(t, "the log of the disk", func() bool { return strings.Contains(g.stderr.String(), "high-water marks cannot be written") })
+	order.more(10_000)
+	if n := strings.Count(g.stderr.String(), "high-water marks cannot be written"); n != 1 {
+		t.Errorf("that marks cannot be written was logged %d times", n)
+	}
+	eventually(t, "the log of the worker's file", func() bool { return strings.Contains(g.stderr.String(), "the data folder cannot be written") })
+	t.Logf("the disk hung for %v, and tags were served", time.Since(frozen).Round(time.Millisecond))
+	thaw()
+	eventually(t, "the end in the log", func() bool {
+		return strings.Contains(g.stderr.String(), "high-water marks are written again") && strings.Contains(g.stderr.String(), "the data folder can be written again")
+	})
+	flakes.more(1000)
+	order.more(1000)
+	probe.stop()
+
+	thaw = d.freeze()
+	order.more(1000)
+	g.signal(syscall.SIGTERM)
+	told := time.Now()
+	// The process itself cannot end while the kernel holds one of its threads.
+	eventually(t, "the end", func() bool { return strings.Contains(g.stderr.String(), "msg=stopped") })
+	t.Logf("it stopped %v after SIGTERM, on a disk that hangs", time.Since(told).Round(time.Millisecond))
+	thaw()
+	t.Logf("exit status %d", g.wait(patience))
+
+	g = g.again(t)
+	flakes.more(1000)
+	order.more(1000)
+	order.stop()
+	flakes.stop()
+	g.stop()
+}
+
+// The whole disk of a generator with a NATS server of its own hangs: the stop ends, though the
+// server does not.
+func TestDrillFrozenServer(t *testing.T) {
+	d := newLoopDisk(t)
+	g := serve(t, d.path, "--listen", strings.TrimPrefix(freeAddress(t), "nats://"), "--tag", "order:100", "--drain-timeout", "1s")
+	order := startLoad(t, loadConfig{tag: "order", callers: 1, maxBatch: 1000, mayGiveUp: true, patience: time.Second, expected: []bus.Reason{bus.StoreUnavailable, bus.TimedOut}}, g.url)
+	order.more(1000)
+	thaw := d.freeze()
+	eventually(t, "the log of the worker's file", func() bool { return strings.Contains(g.stderr.String(), "the data folder cannot be written") })
+	g.signal(syscall.SIGTERM)
+	told := time.Now()
+	eventually(t, "the end", func() bool {
+		return strings.Contains(g.stderr.String(), "msg=stopped") || strings.Contains(g.stderr.String(), "the stop hangs")
+	})
+	t.Logf("it stopped %v after SIGTERM, on a disk that hangs", time.Since(told).Round(time.Millisecond))
+	thaw()
+	t.Logf("exit status %d", g.wait(patience))
+	g = g.again(t)
+	order.more(1000)
+	order.stop()
+	g.stop()
 }
 
 // A file that was replaced, and the folder that was made for it, are there after a power failure.

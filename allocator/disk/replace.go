@@ -1,5 +1,3 @@
-// Package disk has what the files of a generator's data folder have in common: how one
-// is replaced so that a power failure leaves the old or the new.
 package disk
 
 import (

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gofrs/flock"
 
@@ -32,7 +33,11 @@ import (
 type dataDir struct {
 	path string // absolute
 	lock *flock.Flock
+	disk *disk.Runner // for the small files
 }
+
+// folderWait is how long the disk may take for one of the small files.
+const folderWait = 5 * time.Second
 
 // maxNode is the most characters of a node's name.
 const maxNode = 64
@@ -55,7 +60,7 @@ func openDataDir(path string) (*dataDir, error) {
 	if err := disk.MakeFolder(path, 0o750); err != nil {
 		return nil, fmt.Errorf("the data folder %s cannot be made: %w", path, err)
 	}
-	d := &dataDir{path: path, lock: flock.New(filepath.Join(path, "lock"))}
+	d := &dataDir{path: path, lock: flock.New(filepath.Join(path, "lock")), disk: disk.NewRunner(folderWait)}
 	locked, err := d.lock.TryLock()
 	if err != nil {
 		return nil, fmt.Errorf("the data folder %s is not writable: %w", path, err)
@@ -137,7 +142,8 @@ func (d *dataDir) read(name string) (string, error) {
 
 // remove removes a small file.
 func (d *dataDir) remove(name string) error {
-	if err := os.Remove(d.file(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	err := d.disk.Run(func() error { return os.Remove(d.file(name)) })
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
@@ -146,9 +152,11 @@ func (d *dataDir) remove(name string) error {
 // write replaces a small file: after a power failure it holds the old line or the new,
 // and once write has returned nil the new one.
 func (d *dataDir) write(name, line string) error {
-	err := disk.Replace(d.file(name), 0o600, func(w io.Writer) error {
-		_, err := io.WriteString(w, line+"\n")
-		return err
+	err := d.disk.Run(func() error {
+		return disk.Replace(d.file(name), 0o600, func(w io.Writer) error {
+			_, err := io.WriteString(w, line+"\n")
+			return err
+		})
 	})
 	if err != nil {
 		return fmt.Errorf("writing %s: %w", d.file(name), err)

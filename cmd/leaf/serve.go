@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -41,6 +43,7 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer tellStop(cmd.Context(), log)()
+	defer endAnyway(cmd.Context(), 2*f.drainTimeout+stopSlack, log)()
 	db, err := f.mysql.store(log)
 	if err != nil {
 		return err
@@ -179,6 +182,28 @@ func tellStop(ctx context.Context, log *slog.Logger) (stopped func()) {
 			<-told
 			log.Info("stopped")
 		}
+	}
+}
+
+// stopSlack is how much longer than its drain, of NATS and of HTTP, a stop may take.
+const stopSlack = 30 * time.Second
+
+// endAnyway ends the process this long after the context is done, unless what it returns
+// is called before. Each wait for a disk has a bound, but not those within the embedded
+// NATS server, nor those of a start.
+func endAnyway(ctx context.Context, after time.Duration, log *slog.Logger) (ended func()) {
+	done := make(chan struct{})
+	forget := context.AfterFunc(ctx, func() {
+		select {
+		case <-done:
+		case <-time.After(after):
+			log.Error("the stop hangs, and the process ends anyway: does its disk hang?", "after", after)
+			os.Exit(exitFailed)
+		}
+	})
+	return func() {
+		forget()
+		close(done)
 	}
 }
 

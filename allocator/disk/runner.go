@@ -1,0 +1,78 @@
+// Package disk has what the files of a generator's data folder have in common: how one
+// is replaced so that a power failure leaves the old or the new, and how to use a disk
+// that may hang.
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// ErrHangs is the error of an operation that the disk did not finish in time. The
+// operation may still happen, at any later moment.
+var ErrHangs = errors.New("the disk hangs")
+
+// Runner runs disk operations, one at a time and each in its own goroutine, so that
+// nobody waits for ever for a disk that hangs. Nothing can end such an operation: it
+// keeps its goroutine, and a thread of the system, until the kernel returns. There is at
+// most one of them, because a Runner begins nothing while an operation runs.
+//
+// Its methods are safe for concurrent use.
+type Runner struct {
+	wait time.Duration
+	turn chan struct{} // holds one while an operation runs
+
+	mu    sync.Mutex
+	since time.Time // when the operation that runs was begun; zero: none runs
+}
+
+// NewRunner returns a Runner that waits this long for an operation.
+func NewRunner(wait time.Duration) *Runner {
+	return &Runner{wait: wait, turn: make(chan struct{}, 1)}
+}
+
+// Run runs the operation after those before it, and returns its error. After the
+// Runner's wait it returns [ErrHangs]: then the operation still runs, or was not begun.
+// While an operation takes longer than that, Run returns ErrHangs at once and begins nothing.
+func (r *Runner) Run(operation func() error) error {
+	if r.late() {
+		return r.hangs()
+	}
+	timer := time.NewTimer(r.wait)
+	defer timer.Stop()
+	select {
+	case r.turn <- struct{}{}:
+	case <-timer.C:
+		return r.hangs()
+	}
+	r.note(time.Now())
+	ended := make(chan error, 1)
+	go func() {
+		err := operation()
+		r.note(time.Time{})
+		<-r.turn
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		return err
+	case <-timer.C:
+		return r.hangs()
+	}
+}
+
+func (r *Runner) note(since time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.since = since
+}
+
+func (r *Runner) late() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.since.IsZero() && time.Since(r.since) >= r.wait
+}
+
+func (r *Runner) hangs() error { return fmt.Errorf("%w: no answer within %v", ErrHangs, r.wait) }

@@ -1,0 +1,220 @@
+package allocator
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leafbus/leafbus/allocator/disk"
+)
+
+// hangingFile is a file whose writes hang while the gate is closed.
+type hangingFile struct {
+	markFile
+	mu   sync.Mutex
+	gate chan struct{}
+}
+
+func (f *hangingFile) shut() (open func()) {
+	gate := make(chan struct{})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.gate = gate
+	return sync.OnceFunc(func() { close(gate) })
+}
+
+func (f *hangingFile) Write(p []byte) (int, error) {
+	f.mu.Lock()
+	gate := f.gate
+	f.mu.Unlock()
+	if gate != nil {
+		<-gate
+	}
+	return f.markFile.Write(p)
+}
+
+// openHanging opens marks whose file can be made to hang.
+func openHanging(t *testing.T) (*Marks, *hangingFile) {
+	t.Helper()
+	m, err := OpenMarks(filepath.Join(t.TempDir(), "marks"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &hangingFile{markFile: m.file}
+	m.file = f
+	return m, f
+}
+
+// counting is a store in which every tag has as many IDs as are asked for.
+type counting struct {
+	Store
+	mu   sync.Mutex
+	next map[string]int64
+}
+
+func (s *counting) Reserve(_ context.Context, tag string, n int64) (Grant, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n = max(n, 10)
+	first := s.next[tag] + 1
+	s.next[tag] += n
+	return Grant{Range: Range{first, first + n - 1}, Step: 10}, nil
+}
+
+func (s *counting) Watch(ctx context.Context, _ func(Tag)) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// TestDiskHangs: IDs of hundreds of tags go on while the file of the marks hangs, a
+// request waits for it once, it is logged once, and Run and Close return.
+func TestDiskHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, f := openHanging(t)
+		var log bytes.Buffer
+		a := New(Config{Store: &counting{next: make(map[string]int64)}, Marks: m, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		ctx, cancel := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		run.Go(func() { a.Run(ctx) })
+		takeAll := func(most time.Duration) {
+			t.Helper()
+			begin := time.Now()
+			var callers sync.WaitGroup
+			for i := range 300 { // more than there are places for refills
+				callers.Go(func() {
+					if _, err := a.Take(ctx, fmt.Sprint("tag", i), 25); err != nil {
+						t.Errorf("Take: %v", err)
+					}
+				})
+			}
+			callers.Wait()
+			if took := time.Since(begin); took > most {
+				t.Errorf("it took %v, want at most %v", took, most)
+			}
+		}
+		takeAll(0)
+		open := f.shut()
+		takeAll(markWait)
+		takeAll(0)
+		if n := strings.Count(log.String(), "level=WARN"); n != 1 {
+			t.Errorf("the log has %d warnings:\n%s", n, log.String())
+		}
+
+		// It comes back: with the next mark all are written.
+		open()
+		takeAll(0)
+		synctest.Wait()
+		if !strings.Contains(log.String(), "written again") {
+			t.Errorf("the log is\n%s", log.String())
+		}
+		kept, err := readLines(m.path)
+		if err != nil || len(kept) != 300 || kept["tag7"] != m.End("tag7") {
+			t.Errorf("the file has %d marks, %d of tag7; want 300, %d", len(kept), kept["tag7"], m.End("tag7"))
+		}
+
+		open = f.shut()
+		defer open() // else the one goroutine stays
+		takeAll(markWait)
+		begin := time.Now()
+		cancel()
+		run.Wait()
+		if err := m.Close(); !errors.Is(err, disk.ErrHangs) {
+			t.Errorf("Close: %v, want %v", err, disk.ErrHangs)
+		}
+		if took := time.Since(begin); took > 0 {
+			t.Errorf("the end took %v", took)
+		}
+	})
+}
+
+// TestMarkIsWrittenBeforeItsRange: on a disk that is well a range is not served before its
+// mark is in the file.
+func TestMarkIsWrittenBeforeItsRange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, f := openHanging(t)
+		defer m.Close()
+		a := New(Config{Store: &counting{next: make(map[string]int64)}, Marks: m, Log: slog.New(slog.DiscardHandler)})
+		open := f.shut()
+		_, w, err := a.Request(nil, "order", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		select {
+		case <-w.done:
+			t.Error("the range is served, and the mark is not in the file")
+		default:
+		}
+		open()
+		if _, err := w.Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if kept, err := readLines(m.path); err != nil || kept["order"] < 11 {
+			t.Errorf("the file has %v, %v", kept, err)
+		}
+	})
+}
+
+// TestFullDiskIsMadeUpFor: marks that could not be written are with the next one.
+func TestFullDiskIsMadeUpFor(t *testing.T) {
+	m, f := openHanging(t)
+	full := errors.New("full")
+	m.file = failing{f, full}
+	for i := range 2*maxLines + 10 {
+		if err := m.Record(fmt.Sprint("tag", i), 7); !errors.Is(err, full) {
+			t.Fatalf("Record on a full disk: %v", err)
+		}
+	}
+	m.file = f
+	if err := m.Record("order", 8); err != nil {
+		t.Error(err)
+	}
+	kept, err := readLines(m.path)
+	if err != nil || len(kept) != 2*maxLines+11 || kept["tag0"] != 7 || kept["order"] != 8 {
+		t.Errorf("the file has %d marks, %v", len(kept), err)
+	}
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+type failing struct {
+	markFile
+	err error
+}
+
+func (f failing) Write([]byte) (int, error) { return 0, f.err }
+
+// TestRecentHangs: a file of recent tags that cannot be read, as if its disk hung, holds up
+// neither the requests nor for long the end.
+func TestRecentHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := New(Config{Store: &counting{next: make(map[string]int64)}, Recent: filepath.Join(t.TempDir(), "recent"), Log: slog.New(slog.DiscardHandler)})
+		gate := make(chan struct{})
+		defer close(gate)
+		go a.recent.disk.Run(func() error { <-gate; return os.ErrClosed })
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		run.Go(func() { a.Run(ctx) })
+		if _, err := a.Take(ctx, "order", 5); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Hour)
+		begin := time.Now()
+		cancel()
+		run.Wait()
+		if took := time.Since(begin); took > recentWait {
+			t.Errorf("the end took %v", took)
+		}
+	})
+}
