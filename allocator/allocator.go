@@ -29,8 +29,9 @@ type Allocator struct {
 
 	mu      sync.RWMutex
 	buffers map[string]*buffer
-	failing map[*buffer]struct{} // those whose refills fail
 	closed  bool
+
+	troubles troubles
 
 	ctx    context.Context // of all refills
 	cancel context.CancelFunc
@@ -46,7 +47,6 @@ func New(cfg Config) *Allocator {
 		slots:   make(chan struct{}, maxRefills),
 		locked:  make(chan struct{}, maxLocked),
 		buffers: make(map[string]*buffer),
-		failing: make(map[*buffer]struct{}),
 	}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	return a
@@ -131,6 +131,9 @@ func (a *Allocator) Request(dst []Range, tag string, n int64) ([]Range, *Waiter,
 			return nil, waiter, err
 		}
 		dst = b.takeLocked(dst, n)
+		if b.left == 0 {
+			a.tallyLocked(b)
+		}
 		refill := !b.loading && len(b.segments) < 2 && b.idleLocked()
 		if refill {
 			refill = a.claimLocked(b)
@@ -235,7 +238,6 @@ func (a *Allocator) drop(b *buffer, reason error) {
 func (a *Allocator) dropLocked(b *buffer) {
 	b.gone = true
 	delete(a.buffers, b.tag)
-	delete(a.failing, b)
 	a.recoveredLocked(b)
 }
 
@@ -276,6 +278,7 @@ func (a *Allocator) Apply(tag Tag) {
 	if poke {
 		b.pokeLocked()
 	}
+	a.tallyLocked(b)
 	b.mu.Unlock()
 	if tag.Deleted {
 		a.forget(b)

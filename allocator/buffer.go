@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"container/list"
 	"errors"
 	"sync"
 	"time"
@@ -21,6 +22,7 @@ type buffer struct {
 	exhausted bool          // the store has no IDs left
 	starved   bool          // that a request was refused since the last refill was told
 	strange   bool          // it counts as one of maxStrange
+	stocked   bool          // it counts as one that has IDs
 	recalls   uint32        // how often all that was reserved was given up
 	wake      chan struct{} // pokes that refill out of its pause; holds one; the refill reads it unlocked
 
@@ -36,6 +38,7 @@ type buffer struct {
 	stepper   stepper
 	regressed *RegressedError // not nil: nothing is reserved until it is over
 	failure   *failure        // nil: the last refill did not fail
+	trouble   *list.Element   // the same, as the allocator's troubles have it
 
 	// The last two refills, for the rate of consumption.
 	refilled, refilledBefore time.Time
@@ -271,6 +274,7 @@ func (a *Allocator) recoveredLocked(b *buffer) {
 		b.strange = false
 		a.strange.Add(-1)
 	}
+	a.tallyLocked(b)
 }
 
 // tellsLocked reports whether the beginning of an episode is told.

@@ -130,6 +130,7 @@ func (m *model) run(t *testing.T) {
 		case 12, 13:
 			m.heal(t)
 		}
+		m.checkTroubles(t)
 	}
 
 	// All is well again: everybody is served.
@@ -172,6 +173,17 @@ func (m *model) run(t *testing.T) {
 
 func (m *model) fork() *rand.Rand {
 	return rand.New(rand.NewPCG(m.random.Uint64(), m.random.Uint64()))
+}
+
+func (m *model) checkTroubles(t *testing.T) {
+	for _, n := range m.nodes {
+		if n.a == nil {
+			continue
+		}
+		if err := n.a.CheckTroubles(); err != nil {
+			t.Errorf("%s: %v", n.name, err)
+		}
+	}
 }
 
 func (m *model) create(t *testing.T, tag string) {

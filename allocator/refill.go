@@ -182,18 +182,14 @@ func (a *Allocator) install(b *buffer, p plan, grant Grant, elapsed time.Duratio
 		b.stepper.loaded(now, p.step)
 	}
 	refilled := Refilled{Tag: b.tag, Range: grant.Range, Step: b.stepper.step, Cause: cause, Elapsed: elapsed}
-	failed := b.failure != nil
 	a.refills.Add(1)
 	a.cfg.Notify(refilled)
 	a.recoveredLocked(b)
 	b.refilledBefore, b.refilled = b.refilled, now
 	b.takenBefore, b.takenAt = b.takenAt, b.taken
 	b.installLocked(grant.Range)
+	a.tallyLocked(b)
 	b.mu.Unlock()
-
-	if failed {
-		a.unfail(b)
-	}
 	return nil
 }
 
@@ -204,22 +200,11 @@ func (a *Allocator) exhaust(b *buffer, err error) {
 	b.refuseLocked(err)
 	a.recoveredLocked(b)
 	b.mu.Unlock()
-	a.unfail(b)
-}
-
-func (a *Allocator) unfail(b *buffer) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.failing, b)
 }
 
 // failed notes that an attempt failed and when the next is due.
 func (a *Allocator) failed(b *buffer, err error, wait time.Duration) {
 	a.failures.Add(1)
-	a.mu.Lock()
-	a.failing[b] = struct{}{}
-	a.mu.Unlock()
-
 	now := time.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -231,6 +216,7 @@ func (a *Allocator) failed(b *buffer, err error, wait time.Duration) {
 		a.cfg.Notify(RefillFailed{Tag: b.tag, Err: err, Left: b.left})
 	}
 	b.failure.err, b.failure.retryAt = err, now.Add(wait)
+	a.tallyLocked(b)
 	if errors.Is(err, ErrDamaged) { // not soon over
 		b.refuseLocked(&UnavailableError{Err: err, RetryAfter: wait})
 	}
@@ -244,7 +230,7 @@ func (a *Allocator) forgetStranger(b *buffer) {
 	defer a.mu.Unlock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(a.failing) > maxStrangers && b.stepper.base == 0 && b.waiters.n == 0 {
+	if a.Failing().Tags > maxStrangers && b.stepper.base == 0 && b.waiters.n == 0 {
 		a.dropLocked(b)
 	}
 }
@@ -259,7 +245,6 @@ func (a *Allocator) sitOut(b *buffer, regressed *RegressedError) {
 	a.recoveredLocked(b)
 	a.cfg.Notify(Regressed{Tag: b.tag, Got: regressed.Got, Seen: regressed.Seen})
 	b.mu.Unlock()
-	a.unfail(b)
 	defer a.regressed.Add(-1)
 	if a.regressed.Add(1) <= maxStrange { // of a whole table the alerts tell
 		a.cfg.Log.Error("nothing is reserved of a tag until an operator has looked", "tag", b.tag, "error", regressed)
@@ -278,6 +263,7 @@ func (a *Allocator) sitOut(b *buffer, regressed *RegressedError) {
 		b.mu.Lock()
 		if err == nil {
 			b.raiseFloorLocked(tag.Floor)
+			a.tallyLocked(b)
 			b.forgiveLocked(tag)
 		}
 		over := b.regressed == nil

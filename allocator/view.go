@@ -3,7 +3,6 @@ package allocator
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -140,16 +139,28 @@ func (b *buffer) stateLocked() (state string, why error) {
 type Totals struct {
 	Left   int64          // IDs in memory
 	States map[string]int // how many tags are in each state; has all five
+	// Lasts is how many seconds the IDs of the tags last whose refills fail, at their
+	// present rates, the least of them; infinite where nobody takes any.
+	Lasts float64
 }
 
 // Totals looks at every tag once.
 func (a *Allocator) Totals() Totals {
-	t := Totals{States: map[string]int{StateOK: 0, StateLoading: 0, StateFailing: 0, StateRegressed: 0, StateExhausted: 0}}
+	now := time.Now()
+	t := Totals{
+		States: map[string]int{StateOK: 0, StateLoading: 0, StateFailing: 0, StateRegressed: 0, StateExhausted: 0},
+		Lasts:  math.Inf(1),
+	}
 	for _, b := range a.all() {
 		b.mu.Lock()
 		state, _ := b.stateLocked()
 		t.States[state]++
 		t.Left += b.left
+		if b.failure != nil && !errors.Is(b.failure.err, ErrDamaged) {
+			if rate := b.rateLocked(now); rate > 0 {
+				t.Lasts = min(t.Lasts, float64(b.left)/rate)
+			}
+		}
 		b.mu.Unlock()
 	}
 	return t
@@ -164,68 +175,3 @@ func (a *Allocator) Tags() int {
 
 // Waiting is how many requests wait for a segment.
 func (a *Allocator) Waiting() int64 { return a.waiting.Load() }
-
-// Failing is about the tags whose refills fail. A record that is damaged is its tag's own
-// trouble, and no store's; and one that is locked, while other tags are refilled.
-type Failing struct {
-	Tags int // how many
-	// Store is the error of the first of them, by name, whose trouble is the store's; nil: there is none.
-	Store error
-	// Dry says why a tag has nothing left in memory because the store fails: one that was
-	// loaded, or any, if memory has no IDs at all; nil: there is none. Of names that were never loaded
-	// it is not known that they are tags, and others of a store that has one locked can be served.
-	Dry error
-	// Lasts is how many seconds the IDs of these tags last at their present rates, the
-	// least of them; infinite where nobody takes any.
-	Lasts float64
-}
-
-// Failing looks at the tags whose refills fail.
-func (a *Allocator) Failing() Failing {
-	now := time.Now()
-	a.mu.RLock()
-	defer a.mu.RUnlock()
-	f := Failing{Tags: len(a.failing), Lasts: math.Inf(1)}
-	var failed, dry, strange string // the first by name
-	var why error                   // of the strange, and those that are locked
-	for b := range a.failing {
-		b.mu.Lock()
-		if b.failure != nil && !errors.Is(b.failure.err, ErrDamaged) {
-			err := b.failure.err
-			locked := errors.Is(err, ErrLocked)
-			if (f.Store == nil || b.tag < failed) && (!locked || a.refills.Load() == b.failure.refills) {
-				failed, f.Store = b.tag, err
-			}
-			switch {
-			case b.left > 0:
-			case b.stepper.base == 0 || locked:
-				if why == nil || b.tag < strange {
-					strange, why = b.tag, err
-				}
-			case f.Dry == nil || b.tag < dry:
-				dry, f.Dry = b.tag, fmt.Errorf("%s has no IDs left: %w", b.tag, err)
-			}
-			if rate := b.rateLocked(now); rate > 0 {
-				f.Lasts = min(f.Lasts, float64(b.left)/rate)
-			}
-		}
-		b.mu.Unlock()
-	}
-	if f.Dry == nil && why != nil && a.emptyRLocked() {
-		f.Dry = fmt.Errorf("%s has no IDs: %w", strange, why)
-	}
-	return f
-}
-
-// emptyRLocked reports whether memory has no IDs at all.
-func (a *Allocator) emptyRLocked() bool {
-	for _, b := range a.buffers {
-		b.mu.Lock()
-		left := b.left
-		b.mu.Unlock()
-		if left > 0 {
-			return false
-		}
-	}
-	return true
-}

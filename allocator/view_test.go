@@ -95,7 +95,7 @@ func TestTotals(t *testing.T) {
 			return nil
 		})
 		a := start(t, allocator.Config{Store: s})
-		want := allocator.Totals{States: map[string]int{"ok": 0, "loading": 0, "failing": 0, "regressed": 0, "exhausted": 0}}
+		want := allocator.Totals{Lasts: math.Inf(1), States: map[string]int{"ok": 0, "loading": 0, "failing": 0, "regressed": 0, "exhausted": 0}}
 		if got := a.Totals(); !reflect.DeepEqual(got, want) {
 			t.Errorf("with no tag: %+v", got)
 		}
@@ -107,7 +107,7 @@ func TestTotals(t *testing.T) {
 		}
 		take(t, a, 9) // too few for a second segment
 		takeOf(t, a, "ok", 30)
-		want = allocator.Totals{Left: 91 + 170, States: map[string]int{"ok": 2, "loading": 1, "failing": 1, "regressed": 1, "exhausted": 1}}
+		want = allocator.Totals{Lasts: math.Inf(1), Left: 91 + 170, States: map[string]int{"ok": 2, "loading": 1, "failing": 1, "regressed": 1, "exhausted": 1}}
 		if got := a.Totals(); !reflect.DeepEqual(got, want) {
 			t.Errorf("%+v, want %+v", got, want)
 		}

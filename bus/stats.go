@@ -85,8 +85,8 @@ func (g *Generator) State() State {
 		},
 		Busiest: []Buffer{},
 	}
-	if !math.IsInf(failing.Lasts, 1) { // which is no JSON
-		s.FailingLasts = &failing.Lasts
+	if !math.IsInf(totals.Lasts, 1) { // which is no JSON
+		s.FailingLasts = &totals.Lasts
 	}
 	if flakes.Worker >= 0 && g.noWorker() == nil {
 		s.Worker, s.ReservedUntil, s.RegistryAway = &flakes.Worker, flakes.ReservedUntil, flakes.RegistryAway

@@ -1,0 +1,154 @@
+package allocator
+
+import (
+	"container/list"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// Failing is about the tags whose refills fail. A record that is damaged is its tag's own
+// trouble, and no store's; and one that is locked, while other tags are refilled.
+type Failing struct {
+	Tags int // how many
+	// Store is the error of one of them whose trouble is the store's; nil: there is none.
+	Store error
+	// Dry says why a tag has nothing left in memory because the store fails: one that was
+	// loaded, or any, if memory has no IDs at all; nil: there is none. Of names that were never loaded
+	// it is not known that they are tags, and others of a store that has one locked can be served.
+	Dry error
+}
+
+// Failing costs the same however many tags fail: it is asked several times in 200 ms.
+func (a *Allocator) Failing() Failing {
+	t := &a.troubles
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var f Failing
+	for kind := range t.of {
+		f.Tags += t.of[kind].Len()
+	}
+	first := t.firstLocked(storeAway, storeDry, neverLoaded)
+	if first == nil && t.locked > 0 && t.refills == a.refills.Load() {
+		first = t.firstLocked(lockedTag, lockedDry)
+	}
+	if first != nil {
+		f.Store = first.err
+	}
+	if first = t.firstLocked(storeDry); first != nil {
+		f.Dry = fmt.Errorf("%s has no IDs left: %w", first.tag, first.err)
+	} else if first = t.firstLocked(neverLoaded, lockedDry); first != nil && t.stocked == 0 {
+		f.Dry = fmt.Errorf("%s has no IDs: %w", first.tag, first.err)
+	}
+	return f
+}
+
+// The kinds of trouble of a tag whose refills fail.
+const (
+	damagedTag  = iota // its record is damaged
+	storeAway          // the store fails, and memory has IDs
+	storeDry           // the store fails, and memory has none
+	neverLoaded        // the same, and nobody knows whether it is a tag
+	lockedTag          // its record is locked, and memory has IDs
+	lockedDry          // its record is locked, and memory has none
+	kindsOfTrouble
+)
+
+// troubles counts the tags whose refills fail, while that changes: to go through all of
+// them took 36 ms where 100,000 failed, and nothing could be done with a new tag meanwhile. Its lock
+// comes after that of a buffer.
+type troubles struct {
+	mu      sync.Mutex
+	of      [kindsOfTrouble]list.List // of *trouble; those that have failed for longest come first
+	stocked int                       // tags that have IDs in memory, failing or not
+	// locked is how many tags turned out to be locked since so many refills of all tags
+	// had succeeded.
+	locked  int
+	refills int64
+}
+
+// trouble is why the refills of a tag fail.
+type trouble struct {
+	kind    int
+	tag     string
+	err     error
+	refills int64 // of all tags that had succeeded when it began
+	counted bool  // among troubles.locked
+}
+
+// firstLocked returns the first trouble of these kinds; nil: there is none.
+func (t *troubles) firstLocked(kinds ...int) *trouble {
+	for _, kind := range kinds {
+		if e := t.of[kind].Front(); e != nil {
+			return e.Value.(*trouble)
+		}
+	}
+	return nil
+}
+
+// tallyLocked brings the troubles up to date with b. It is called after each change of
+// whether its refills fail, and why, and whether it has IDs, before the lock of b is released.
+func (a *Allocator) tallyLocked(b *buffer) {
+	now := b.troubleLocked()
+	stocked := b.left > 0 && !b.gone
+	t := &a.troubles
+	if now == nil && b.trouble == nil && stocked == b.stocked {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if stocked != b.stocked {
+		b.stocked = stocked
+		if stocked {
+			t.stocked++
+		} else {
+			t.stocked--
+		}
+	}
+	if b.trouble != nil {
+		old := b.trouble.Value.(*trouble)
+		if now != nil && now.kind == old.kind {
+			old.err = now.err
+			return
+		}
+		t.of[old.kind].Remove(b.trouble)
+		b.trouble = nil
+		if old.counted && old.refills == t.refills {
+			t.locked--
+		}
+	}
+	if now == nil {
+		return
+	}
+	b.trouble = t.of[now.kind].PushBack(now)
+	if refills := a.refills.Load(); (now.kind == lockedTag || now.kind == lockedDry) && now.refills == refills {
+		if t.refills != refills {
+			t.refills, t.locked = refills, 0
+		}
+		now.counted = true
+		t.locked++
+	}
+}
+
+// troubleLocked is why the refills of b fail; nil: they do not.
+func (b *buffer) troubleLocked() *trouble {
+	if b.failure == nil || b.gone {
+		return nil
+	}
+	t := &trouble{tag: b.tag, err: b.failure.err, refills: b.failure.refills}
+	switch {
+	case errors.Is(t.err, ErrDamaged):
+		t.kind = damagedTag
+	case errors.Is(t.err, ErrLocked) && b.left > 0:
+		t.kind = lockedTag
+	case errors.Is(t.err, ErrLocked):
+		t.kind = lockedDry
+	case b.left > 0:
+		t.kind = storeAway
+	case b.stepper.base == 0:
+		t.kind = neverLoaded
+	default:
+		t.kind = storeDry
+	}
+	return t
+}
