@@ -13,8 +13,8 @@ import (
 // concurrent use.
 //
 // The goroutines that it starts are its refills, at most one a tag that is in
-// use, and in [Allocator.Run] those that load ahead and note what is used; Run
-// ends them.
+// use, and in [Allocator.Run] those that load ahead, note what is used and evict what
+// is not; Run ends them.
 type Allocator struct {
 	cfg       Config
 	recent    recent
@@ -53,13 +53,13 @@ func New(cfg Config) *Allocator {
 }
 
 // Run follows the store's changes until the context is done; beside it, it
-// reserves a segment for each tag that was used in the last day. Then it refuses
+// reserves a segment for each tag that was used in the last day, and drops from memory
+// those that were not used for a day. Then it refuses
 // the requests that still wait, with ErrClosed, and returns when all refills
-// have ended. IDs in memory are served also afterwards.
+// have ended. IDs in memory are served also afterwards. A disk that hangs holds it up
+// for a few seconds at most, and keeps one goroutine for each of the two files.
 func (a *Allocator) Run(ctx context.Context) {
-	if a.recent.path != "" {
-		a.wg.Go(a.keepRecent)
-	}
+	a.wg.Go(a.keepMemory)
 	told := "" // a store that is away is logged once
 	for ctx.Err() == nil {
 		err := a.cfg.Store.Watch(ctx, a.Apply)
@@ -82,9 +82,7 @@ func (a *Allocator) Run(ctx context.Context) {
 		b.mu.Unlock()
 	}
 	a.wg.Wait()
-	if a.recent.path != "" {
-		a.sweep()
-	}
+	a.sweep()
 }
 
 // Take returns n IDs of tag in the fewest possible ranges, all or none, and
@@ -257,13 +255,10 @@ func (a *Allocator) Apply(tag Tag) {
 	if floor > 0 {
 		a.cfg.Marks.Observe(tag.Name, floor) // also where nothing is in memory
 	}
-	a.mu.RLock()
-	b := a.buffers[tag.Name]
-	a.mu.RUnlock()
+	b := a.lockedBuffer(tag.Name)
 	if b == nil {
 		return
 	}
-	b.mu.Lock()
 	b.raiseFloorLocked(floor)
 	if tag.Deleted && floor == 0 { // nobody noted how far it was
 		b.recallLocked()
@@ -305,14 +300,27 @@ func (a *Allocator) Observe(tag string, end int64) { a.cfg.Marks.Observe(tag, en
 // Seen is the end of all ranges of tag that this generator knows of, or the
 // max_id that it saw in the store, if that is above.
 func (a *Allocator) Seen(tag string) int64 {
-	seen := a.cfg.Marks.End(tag)
-	a.mu.RLock()
-	b := a.buffers[tag]
-	a.mu.RUnlock()
-	if b == nil {
-		return seen
+	floor := int64(0)
+	if b := a.lockedBuffer(tag); b != nil {
+		floor = b.floor
+		b.mu.Unlock()
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return max(seen, b.floor)
+	return max(floor, a.cfg.Marks.End(tag)) // last: what is evicted leaves its floor there
+}
+
+// lockedBuffer returns the buffer of tag, locked; nil if there is none in memory.
+func (a *Allocator) lockedBuffer(tag string) *buffer {
+	for {
+		a.mu.RLock()
+		b := a.buffers[tag]
+		a.mu.RUnlock()
+		if b == nil {
+			return nil
+		}
+		b.mu.Lock()
+		if !b.gone { // else another may have its place
+			return b
+		}
+		b.mu.Unlock()
+	}
 }

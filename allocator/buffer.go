@@ -23,6 +23,7 @@ type buffer struct {
 	starved   bool          // that a request was refused since the last refill was told
 	strange   bool          // it counts as one of maxStrange
 	stocked   bool          // it counts as one that has IDs
+	idle      uint16        // sweeps in a row that saw no use
 	recalls   uint32        // how often all that was reserved was given up
 	wake      chan struct{} // pokes that refill out of its pause; holds one; the refill reads it unlocked
 

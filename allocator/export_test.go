@@ -2,6 +2,13 @@ package allocator
 
 import "fmt"
 
+// EvictIdle evicts what may be evicted, as if all tags had been idle for long.
+func (a *Allocator) EvictIdle() {
+	for _, b := range a.all() {
+		a.evict(b)
+	}
+}
+
 // CheckTroubles compares what [Allocator.Failing] counts with what it is to count.
 func (a *Allocator) CheckTroubles() error {
 	a.mu.RLock()

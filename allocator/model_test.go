@@ -19,8 +19,8 @@ import (
 // TestModel runs several generators on one store through everything that can
 // happen to them, in virtual time: slow writes, lost answers, outages, callers
 // that give up, operators who move max_id, change steps, delete and create
-// tags, generators that are killed and started again with their marks, and a
-// store that is set back to a backup. No ID may ever come twice; and when all
+// tags, tags that are evicted from memory, generators that are killed and started
+// again with their marks, and a store that is set back to a backup. No ID may ever come twice; and when all
 // is well again, everybody is served.
 func TestModel(t *testing.T) {
 	const runs = 200
@@ -61,6 +61,7 @@ type model struct {
 	nodes       []*node
 	ids         int64
 	regressions int
+	evictions   int
 
 	mu     sync.Mutex
 	seen   map[string]int64 // what the event stream has
@@ -103,7 +104,7 @@ func (m *model) run(t *testing.T) {
 	for range 40 {
 		time.Sleep(time.Duration(m.random.IntN(400)) * time.Millisecond)
 		tag := m.tags[m.random.IntN(len(m.tags))]
-		switch m.random.IntN(14) {
+		switch m.random.IntN(18) {
 		case 0, 1: // an operator moves max_id
 			if r, err := m.store.Get(ctx, tag); err == nil {
 				to := r.MaxID + m.random.Int64N(500)
@@ -129,6 +130,11 @@ func (m *model) run(t *testing.T) {
 			m.restore(backup)
 		case 12, 13:
 			m.heal(t)
+		default:
+			if a := m.nodes[m.random.IntN(len(m.nodes))].a; a != nil {
+				a.EvictIdle()
+				m.evictions++
+			}
 		}
 		m.checkTroubles(t)
 	}

@@ -18,7 +18,7 @@ const (
 	// steady use would write the file again at every sweep.
 	recentUnit = time.Hour
 	// sweepEvery is how often the buffers are looked through for use: what kill -9
-	// may lose.
+	// may lose, and how exactly it is known how long a tag was idle.
 	sweepEvery = 5 * time.Minute
 	// recentWait is how long a start and a stop wait for the file.
 	recentWait = 5 * time.Second
@@ -69,6 +69,9 @@ func (r *recent) tags() []string {
 
 // use notes that IDs of tag were taken.
 func (r *recent) use(tag string, now time.Time) {
+	if r.path == "" {
+		return
+	}
 	hour := now.Truncate(recentUnit).Unix()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -125,30 +128,41 @@ func (r *recent) expireLocked(now time.Time) {
 	}
 }
 
-// keepRecent loads the tags of the last day ahead, and then looks for use
-// until the allocator is closed.
-func (a *Allocator) keepRecent() {
-	if err := a.recent.read(time.Now()); err != nil {
-		a.cfg.Log.Warn("the tags used in the last day cannot be read; none are loaded ahead", "error", err)
+// keepMemory loads the tags of the last day ahead, and then looks for use until
+// the allocator is closed.
+func (a *Allocator) keepMemory() {
+	if a.recent.path != "" {
+		if err := a.recent.read(time.Now()); err != nil {
+			a.cfg.Log.Warn("the tags used in the last day cannot be read; not all are loaded ahead", "error", err)
+		}
+		tags := a.recent.tags()
+		a.wg.Go(func() { a.loadAhead(tags) })
 	}
-	tags := a.recent.tags()
-	a.wg.Go(func() { a.loadAhead(tags) })
 	for pause(a.ctx, sweepEvery, nil) {
 		a.sweep()
 	}
 }
 
-// sweep notes which tags IDs were taken from since the last sweep. Requests
-// have no part in it: to each of them the time would be dear.
+// sweep notes which tags IDs were taken from since the last sweep, and evicts those
+// that were not used for long. Requests have no part in it: to each of them the time
+// would be dear.
 func (a *Allocator) sweep() {
 	now := time.Now()
 	for _, b := range a.all() {
 		b.mu.Lock()
 		used := b.taken != b.swept
 		b.swept = b.taken
-		b.mu.Unlock()
+		b.idle++
 		if used {
+			b.idle = 0
+		}
+		idle := b.idle >= evictAfter
+		b.mu.Unlock()
+		switch {
+		case used:
 			a.recent.use(b.tag, now)
+		case idle:
+			a.evict(b)
 		}
 	}
 	if err := a.recent.save(now); err != nil {

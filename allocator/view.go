@@ -15,7 +15,7 @@ type View struct {
 	Step     int64         // IDs to be reserved next, as adapted
 	Segments []SegmentView // the current one first
 	Left     int64         // IDs in memory
-	Taken    int64         // IDs handed out since the tag was first used
+	Taken    int64         // IDs handed out since the tag was loaded
 	Waiting  int           // requests
 	Rate     float64       // IDs a second, over the last segments
 	Refilled time.Time     // zero: never

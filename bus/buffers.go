@@ -21,7 +21,7 @@ type Buffer struct {
 	Step     int64     `json:"step"`  // of the next refill
 	Segments []Segment `json:"segments"`
 	Left     int64     `json:"left"`  // IDs in memory
-	Taken    int64     `json:"taken"` // IDs handed out
+	Taken    int64     `json:"taken"` // IDs handed out since the tag was loaded
 	Waiting  int       `json:"waiting"`
 	Rate     float64   `json:"rate"` // IDs a second, over the last segments
 	Refilled time.Time `json:"refilled,omitzero"`

@@ -1,0 +1,148 @@
+package allocator_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/allocator/allocatortest"
+)
+
+// TestEvict: a tag that was not used for a day leaves memory, and the next request
+// loads it again; one that is used stays, and so does its step.
+func TestEvict(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 10, "idle")
+		a := start(t, allocator.Config{Store: s})
+		var c allocatortest.Checker
+		takeIdle := func() { c.Add(takeOf(t, a, "idle", 1)...) }
+		takeIdle()
+		take(t, a, 1000)
+		for range 30 { // used, though seldom
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			take(t, a, 1)
+		}
+		views := a.Views(allocator.Query{Limit: 10})
+		if len(views) != 1 || views[0].Tag != "order" || views[0].Taken != 1030 {
+			t.Errorf("in memory is %+v, want order, which is used", views)
+		}
+		takeIdle()
+		if unique(t, &c) != 2 {
+			t.Errorf("2 IDs of the evicted tag were to come")
+		}
+		time.Sleep(23 * time.Hour)
+		takeIdle()
+		time.Sleep(23 * time.Hour)
+		if v := a.Views(allocator.Query{Limit: 10}); len(v) != 1 || v[0].Tag != "idle" || v[0].Taken != 2 {
+			t.Errorf("in memory is %+v, want the tag that was used 23 hours ago", v)
+		}
+		unique(t, &c)
+	})
+}
+
+// TestEvictKeepsTheCheck: a store that went back while a tag was evicted is noticed, by the
+// own range and by an operator's max_id.
+func TestEvictKeepsTheCheck(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 10)
+		a := start(t, allocator.Config{Store: s})
+		backup := s.Snapshot()
+		take(t, a, 5)
+		time.Sleep(25 * time.Hour)
+		if a.Tags() != 0 {
+			t.Fatal("the tag is still in memory")
+		}
+		if seen := a.Seen("order"); seen != 21 {
+			t.Errorf("Seen = %d of an evicted tag, want 21", seen)
+		}
+		s.Restore(backup)
+		refused(t, a, 1, allocator.ErrRegressed, 0)
+
+		// While it is regressed the tag stays, however long nobody asks for it.
+		time.Sleep(100 * time.Hour)
+		if v := a.Views(allocator.Query{Limit: 1}); len(v) != 1 || v[0].State != allocator.StateRegressed {
+			t.Errorf("the regressed tag is %+v", v)
+		}
+		calls := len(s.reserves())
+		refused(t, a, 1, allocator.ErrRegressed, 0)
+		if len(s.reserves()) != calls {
+			t.Error("something was reserved of the regressed tag")
+		}
+	})
+}
+
+// TestEvictKeepsTheFloor: a max_id that only the buffer knew, because the watch was blind,
+// is a mark when the buffer is gone.
+func TestEvictKeepsTheFloor(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 10)
+		backup := s.Snapshot()
+		a := start(t, allocator.Config{Store: unwatched{s}})
+		a.Observe("order", 500)
+		refused(t, a, 1, allocator.ErrRegressed, 0)
+		s.move(700)
+		time.Sleep(time.Minute) // it looks by itself
+		time.Sleep(25 * time.Hour)
+		if a.Tags() != 0 {
+			t.Fatal("the tag is still in memory")
+		}
+		if seen := a.Seen("order"); seen != 700 {
+			t.Errorf("Seen = %d, want the operator's 700", seen)
+		}
+		s.Restore(backup)
+		refused(t, a, 1, allocator.ErrRegressed, 0)
+	})
+}
+
+// TestEvictWaits: a tag whose refills fail stays, with the IDs that it has, until the
+// store is back; and the episode ends with it.
+func TestEvictWaits(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 10)
+		var r events
+		a := start(t, allocator.Config{Store: s, Notify: r.notify})
+		take(t, a, 5) // now there are two segments
+		s.away()
+		take(t, a, 10)
+		time.Sleep(100 * time.Hour)
+		if n := left(a); n != 5 {
+			t.Errorf("%d IDs are left while the store is away, want 5", n)
+		}
+		s.back()
+		time.Sleep(25 * time.Hour)
+		if n := a.Tags(); n != 0 {
+			t.Errorf("%d tags are in memory", n)
+		}
+		r.wantEpisodes(t, "refill_failed", 1, 1)
+	})
+}
+
+// TestEvictAhead: what was loaded ahead and never used goes too, and the file of recent
+// tags keeps what it has.
+func TestEvictAhead(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		path := recentFile(t, "order")
+		a, stop := startStop(t, allocator.Config{Store: newStore(t, 10), Recent: path})
+		synctest.Wait()
+		wantTags(t, a, 10, "order")
+		begin := time.Now()
+		a.EvictIdle()
+		if a.Tags() != 0 {
+			t.Error("the tag is still in memory")
+		}
+		stop()
+		wantRecent(t, path, map[string]time.Time{"order": begin})
+
+		a, stop = startStop(t, allocator.Config{Store: newStore(t, 10), Recent: path})
+		time.Sleep(25 * time.Hour)
+		synctest.Wait()
+		wantTags(t, a, 10)
+		stop()
+		if _, err := a.Take(t.Context(), "order", 1); !errors.Is(err, allocator.ErrClosed) {
+			t.Errorf("Take after the end: %v", err)
+		}
+	})
+}
