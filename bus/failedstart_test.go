@@ -88,7 +88,7 @@ func TestStartThatCannotListen(t *testing.T) {
 				nc.Close()
 			}
 			var asked touched
-			join := func(context.Context) (bus.Identity, error) {
+			join := func(context.Context, func(context.Context, string) error) (bus.Identity, error) {
 				asked.times.Add(1)
 				return bus.Identity{Installation: "i", Created: time.Now()}, nil
 			}
@@ -125,7 +125,7 @@ func TestRefusedWhileRequestsWait(t *testing.T) {
 	of := func(id string, created time.Time) func(*bus.Config) {
 		return func(c *bus.Config) {
 			c.MaxWait = patience / 4
-			c.Join = func(context.Context) (bus.Identity, error) {
+			c.Join = func(context.Context, func(context.Context, string) error) (bus.Identity, error) {
 				return bus.Identity{Installation: id, Created: created}, nil
 			}
 		}
