@@ -311,8 +311,7 @@ func TestRestartWithoutTheRegistry(t *testing.T) {
 	}
 }
 
-// A bucket that could lose records by itself is refused, with a sentence; what
-// does not need it is served.
+// A bucket that could lose records by itself ends the start, with a sentence.
 func TestWorkersThatExpire(t *testing.T) {
 	t.Parallel()
 	server := newNATS(t)
@@ -320,19 +319,14 @@ func TestWorkersThatExpire(t *testing.T) {
 	if _, err := jetStream(t, nc).CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "LEAF_WORKERS", TTL: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
-	g := serve(t, t.TempDir(), "-s", server.ClientURL(), "--tag", "order")
-	const want = "bucket LEAF_WORKERS has an age limit (1h0m0s)"
-	msg := ask(t, nc, "leaf.snowflake", "")
-	refused(t, msg, 503, bus.NoWorkerID)
-	if !strings.Contains(string(msg.Data), want) || !strings.Contains(g.stderr.String(), want) {
-		t.Errorf("answered %s, want it and the log to say %q", msg.Data, want)
-	}
-	granted(t, ask(t, nc, "leaf.segment.order", ""))
-	refused(t, ask(t, nc, "leaf.admin.workers.list", ""), 503, bus.NoWorkerID)
+	dir := t.TempDir()
+	p := start(t, command(t, dir, nil, []string{"serve", "--http", "", "-s", server.ClientURL()}))
+	result{p.wait(patience), "", p.stderr.String()}.want(t, 1, "bucket LEAF_WORKERS has an age limit (1h0m0s)")
 
-	// An operator makes it right while the generator runs.
+	// An operator makes it right, and starts the generator again.
 	if err := jetStream(t, nc).DeleteKeyValue(t.Context(), "LEAF_WORKERS"); err != nil && !errors.Is(err, jetstream.ErrBucketNotFound) {
 		t.Fatal(err)
 	}
+	serve(t, dir, "-s", server.ClientURL())
 	snowflake(t, nc)
 }

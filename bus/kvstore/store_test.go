@@ -17,6 +17,7 @@ import (
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/snowflake"
 )
 
 // newServer starts a NATS server for one test.
@@ -168,6 +169,9 @@ func TestBucketRefused(t *testing.T) {
 				err := open(t.Context(), cfg)
 				if !errors.Is(err, allocator.ErrRefused) || !strings.Contains(err.Error(), name) {
 					t.Errorf("%v; want it refused for %s", err, name)
+				}
+				if bucket == bus.BucketWorkers && !errors.Is(err, snowflake.ErrRefused) {
+					t.Errorf("%v; want %v", err, snowflake.ErrRefused)
 				}
 			})
 		}

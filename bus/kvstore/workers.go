@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/snowflake"
 )
@@ -24,7 +25,7 @@ import (
 //
 // The bucket is opened when it is needed first, and made anew after it was
 // found missing: then one call has failed, and the records are gone. An error
-// that matches [allocator.ErrRefused] will stay.
+// that matches [snowflake.ErrRefused] will stay.
 type Workers struct {
 	cfg Config
 
@@ -49,6 +50,9 @@ func (w *Workers) bucket(ctx context.Context) (jetstream.KeyValue, error) {
 		return kv, nil
 	}
 	kv, err := openBucket(ctx, w.cfg, bus.BucketWorkers, "Leafbus: who holds which worker ID, and until when")
+	if errors.Is(err, allocator.ErrRefused) {
+		err = fmt.Errorf("%w: %w", snowflake.ErrRefused, err)
+	}
 	if err != nil {
 		return nil, err
 	}
