@@ -168,6 +168,7 @@ func (g *Generator) Run(ctx context.Context) error {
 	life, endLife := context.WithCancel(context.WithoutCancel(ctx))
 	defer endLife()
 	g.life = life
+	g.isolation.life.Store(g.reconnects()) // nothing is held yet
 	closed := g.cfg.Conn.StatusChanged(nats.CLOSED)
 	status := g.cfg.Conn.StatusChanged(nats.RECONNECTING, nats.CONNECTED, nats.CLOSED)
 
@@ -183,7 +184,7 @@ func (g *Generator) Run(ctx context.Context) error {
 				refused <- err
 			}
 		})
-		err = g.start(ctx, &services, ready, refused)
+		err = g.start(ctx, &services, ready, refused, status)
 	}
 	if err == nil {
 		err = g.attend(ctx, refused, status)
@@ -208,7 +209,7 @@ func (g *Generator) Run(ctx context.Context) error {
 	stopWork() // refuses what still waits
 	stopFlakes()
 	g.isolation.givenUp.Store(true)
-	g.isolation.end(time.Now())
+	g.isolation.end(time.Now(), g.isolation.life.Load())
 	g.segments.waiting.close()
 	g.snowflakes.waiting.close()
 	endLife()

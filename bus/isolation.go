@@ -19,7 +19,8 @@ var errIsolated = errors.New("it was cut off, and has yet to look at its worker'
 // JetStream was restored, and another may have taken the worker. Its methods are
 // safe for concurrent use; the zero value is ready.
 type isolation struct {
-	lasts   atomic.Bool // quick to ask
+	lasts   atomic.Bool   // quick to ask
+	life    atomic.Uint64 // the life of the connection (see reconnects) in which the record was last looked at
 	waiting atomic.Int64
 	givenUp atomic.Bool // it ended because the generator does
 
@@ -28,18 +29,23 @@ type isolation struct {
 	last  time.Time     // when one ended
 }
 
-func (i *isolation) begin() {
+// begin reports whether there was no isolation yet.
+func (i *isolation) begin() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.ended == nil {
-		i.ended = make(chan struct{})
-		i.lasts.Store(true)
+	if i.ended != nil || i.givenUp.Load() {
+		return false
 	}
+	i.ended = make(chan struct{})
+	i.lasts.Store(true)
+	return true
 }
 
-func (i *isolation) end(now time.Time) {
+// end notes that the record was looked at in this life of the connection.
+func (i *isolation) end(now time.Time, life uint64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	i.life.Store(life)
 	if i.ended != nil {
 		i.lasts.Store(false)
 		close(i.ended)
@@ -61,15 +67,32 @@ func (i *isolation) since(now time.Time) time.Duration {
 	return now.Sub(i.last)
 }
 
+// reconnects is how often the connection was made again. nats.go counts up
+// before a message can arrive on a new connection; what it tells of by channels and
+// callbacks comes later.
+func (g *Generator) reconnects() uint64 { return g.cfg.Conn.Stats().Reconnects }
+
+// isolated reports whether the generator is or was cut off and has yet to look at its
+// worker's record. It does not depend on somebody having heard of that.
+func (g *Generator) isolated() bool {
+	if g.reconnects() == g.isolation.life.Load() {
+		return g.isolation.lasts.Load()
+	}
+	if g.isolation.begin() {
+		g.tasks.start(g.rejoin)
+	}
+	return true
+}
+
 // rejoin ends the isolation when the worker's record has been looked at, or the
 // registry does not answer.
 func (g *Generator) rejoin() {
-	connection := g.cfg.Conn.Stats().Reconnects
+	connection := g.reconnects()
 	if g.noWorker() == nil {
 		g.flakes.Verify(g.life)
 	}
-	if g.life.Err() == nil && g.cfg.Conn.IsConnected() && g.cfg.Conn.Stats().Reconnects == connection { // else there is another
-		g.isolation.end(time.Now())
+	if g.life.Err() == nil && g.cfg.Conn.IsConnected() && g.reconnects() == connection { // else there is another
+		g.isolation.end(time.Now(), connection)
 	}
 }
 
@@ -112,7 +135,7 @@ func (r rejoining) Wait(ctx context.Context) ([]Range, error) {
 // settled reports whether the others have had time to say which workers they
 // hold, and whether they are of this installation.
 func (g *Generator) settled(now time.Time) bool {
-	if g.isolation.lasts.Load() || g.isolation.since(now) < beatExpires {
+	if g.isolated() || g.isolation.since(now) < beatExpires {
 		return false
 	}
 	if g.identity.Load() != nil {

@@ -103,3 +103,64 @@ func TestWorkerLostWhileCutOff(t *testing.T) {
 		t.Errorf("an ID of worker %d, which another holds", worker)
 	}
 }
+
+// A start that hangs reads nothing of the connection. The first request on a new one is
+// not answered from the worker either before its record was looked at.
+func TestWorkerLostWhileStarting(t *testing.T) {
+	s, store := newServer(t), memory(t)
+	registry := snowflaketest.NewMemory()
+	hang := make(chan struct{})
+	g := start(t, s, "a", store, func(c *bus.Config) {
+		c.Snowflake.Registry = registry
+		ready := c.Ready
+		c.Ready = func() {
+			ready()
+			<-hang
+		}
+	})
+	defer close(hang)
+	client := bus.NewClient(connect(t, s))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	workerOf := func(id int64) int64 {
+		p, err := snowflake.DefaultLayout().Decode(id, time.Now().UnixMilli())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.Worker
+	}
+	first, err := client.Snowflakes(ctx, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := workerOf(first[0].First)
+
+	registry.Wipe()
+	if _, err := registry.Add(ctx, snowflake.Record{Node: "b", Incarnation: "b", ReservedUntil: time.Now().Add(time.Hour).UnixMilli()},
+		snowflake.Choice{First: held, Last: held}); err != nil {
+		t.Fatal(err)
+	}
+	connected := g.conn.StatusChanged(nats.CONNECTED)
+	if err := g.conn.ForceReconnect(); err != nil {
+		t.Fatal(err)
+	}
+	<-connected
+	if err := g.conn.Flush(); err != nil { // its subscriptions are there again
+		t.Fatal(err)
+	}
+	msg, err := connect(t, s).RequestWithContext(ctx, bus.SubjectSnowflake, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id, err := strconv.ParseInt(string(msg.Data), 10, 64); err == nil && workerOf(id) == held {
+		t.Errorf("an ID of worker %d, which another holds", held)
+	}
+	// It takes another worker in the end.
+	again, err := client.Snowflakes(ctx, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if worker := workerOf(again[0].First); worker == held {
+		t.Errorf("an ID of worker %d, which another holds", worker)
+	}
+}

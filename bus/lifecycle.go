@@ -71,7 +71,7 @@ func (g *Generator) work(ctx context.Context, ready chan<- struct{}, refused cha
 
 // start waits for the store and a worker, enters the queue groups, and says when requests
 // are answered.
-func (g *Generator) start(ctx context.Context, s *services, ready <-chan struct{}, refused <-chan error) error {
+func (g *Generator) start(ctx context.Context, s *services, ready <-chan struct{}, refused <-chan error, status <-chan nats.Status) error {
 	late := time.After(startTimeout)
 	look := time.NewTicker(startLook)
 	defer look.Stop()
@@ -81,6 +81,10 @@ func (g *Generator) start(ctx context.Context, s *services, ready <-chan struct{
 			ready = nil
 		case <-look.C:
 			waiting = ready != nil || g.snowflakes.healthy() != nil
+		case s := <-status:
+			if err := g.connection(s); err != nil {
+				return err
+			}
 		case err := <-refused:
 			return err
 		case err := <-g.rival:
@@ -133,15 +137,8 @@ func (g *Generator) attend(ctx context.Context, refused <-chan error, status <-c
 		case err := <-g.rival:
 			return err
 		case s := <-status:
-			switch s {
-			case nats.CLOSED:
-				return errors.Join(errors.New("the connection to NATS is closed for good"), g.cfg.Conn.LastError())
-			case nats.RECONNECTING:
-				g.isolation.begin()
-			default:
-				g.beat(false)
-				g.tasks.start(func() { g.readAgain(g.life) })
-				g.tasks.start(g.rejoin)
+			if err := g.connection(s); err != nil {
+				return err
 			}
 		case <-beats.C:
 			g.beat(false)
@@ -159,6 +156,22 @@ func (g *Generator) attend(ctx context.Context, refused <-chan error, status <-c
 			g.beat(false)
 		}
 	}
+}
+
+// connection takes in what became of the connection to NATS. An error says that it
+// is gone for good.
+func (g *Generator) connection(s nats.Status) error {
+	switch s {
+	case nats.CLOSED:
+		return errors.Join(errors.New("the connection to NATS is closed for good"), g.cfg.Conn.LastError())
+	case nats.RECONNECTING:
+		g.isolation.begin()
+	default:
+		g.beat(false)
+		g.tasks.start(func() { g.readAgain(g.life) })
+		g.tasks.start(g.rejoin)
+	}
+	return nil
 }
 
 // tellStore logs when refills begin to fail, and when none fails any more: events tell

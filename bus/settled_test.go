@@ -7,13 +7,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/leafbus/leafbus/snowflake"
 )
 
 // As long as a generator is cut off, and for a while after it, it does not know
 // what the others hold.
 func TestSettled(t *testing.T) {
-	g := &Generator{presence: newPresence("me")}
+	g := &Generator{presence: newPresence("me"), cfg: Config{Conn: new(nats.Conn)}}
 	g.identity.Store(&Identity{})
 	now := time.Unix(1_700_000_000, 0)
 	want := func(after time.Duration, want bool) {
@@ -25,7 +27,7 @@ func TestSettled(t *testing.T) {
 	want(0, true)
 	g.isolation.begin()
 	want(time.Hour, false)
-	g.isolation.end(now)
+	g.isolation.end(now, 0)
 	want(0, false)
 	want(beatExpires-1, false)
 	want(beatExpires, true)
@@ -43,7 +45,7 @@ func TestSettled(t *testing.T) {
 // Nor does it release a worker meanwhile: another may hold it.
 func TestReleaseUnsettled(t *testing.T) {
 	entry := snowflake.Entry{Version: 1, Record: snowflake.Record{Node: "n", Incarnation: "x", ReservedUntil: 1_700_000_000_000}}
-	g := NewGenerator(Config{Snowflake: snowflake.Config{Layout: snowflake.DefaultLayout()}})
+	g := NewGenerator(Config{Conn: new(nats.Conn), Snowflake: snowflake.Config{Layout: snowflake.DefaultLayout()}})
 	g.identity.Store(&Identity{})
 	req := WorkerRelease{Node: "n", ReservedUntil: utc(entry.ReservedUntil)}
 	now := entry.ReservedUntil - time.Minute.Milliseconds()
@@ -79,7 +81,7 @@ func TestWaitingInIsolationIsBounded(t *testing.T) {
 		g.flakes = snowflake.New(snowflake.Config{Layout: snowflake.DefaultLayout(), MaxWait: most})
 		g.isolation.begin()
 		g.isolation.waiting.Add(1)
-		time.AfterFunc(most*9/10, func() { g.isolation.end(time.Now()) })
+		time.AfterFunc(most*9/10, func() { g.isolation.end(time.Now(), 0) })
 		began := time.Now()
 		_, err := rejoining{g, 1}.Wait(t.Context())
 		if took := time.Since(began); !errors.Is(err, snowflake.ErrTimedOut) || took != most {

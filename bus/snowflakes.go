@@ -24,7 +24,10 @@ func newSnowflakes(g *Generator) *issuer {
 			if why := g.noWorker(); why != nil {
 				return nil, nil, fmt.Errorf("%w: %w", snowflake.ErrNoWorker, why)
 			}
-			if g.isolation.lasts.Load() {
+			if g.isolated() {
+				if g.isolation.givenUp.Load() {
+					return nil, nil, snowflake.ErrClosed
+				}
 				if g.isolation.waiting.Add(1) > g.cfg.MaxWaiting {
 					g.isolation.waiting.Add(-1)
 					return nil, nil, snowflake.ErrOverloaded
@@ -38,7 +41,7 @@ func newSnowflakes(g *Generator) *issuer {
 			return nil, w, nil
 		},
 		healthy: func() error {
-			if g.isolation.lasts.Load() {
+			if g.isolated() {
 				return errIsolated
 			}
 			return cmp.Or(g.noWorker(), g.flakes.State().Err)

@@ -54,8 +54,7 @@ type history struct {
 // was read since the connection last came back, and tells whether the
 // connection was lost since.
 func (g *Generator) evidence(ctx context.Context) (held func() bool, err error) {
-	// nats.go counts up before anything is sent on a new connection.
-	life := func() uint64 { return g.cfg.Conn.Stats().Reconnects + 1 }
+	life := func() uint64 { return g.reconnects() + 1 }
 	now := life()
 	// A store that is not NATS may answer while this generator hears nobody.
 	held = func() bool { return life() == now && g.hears() }
