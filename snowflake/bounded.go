@@ -2,6 +2,7 @@ package snowflake
 
 import (
 	"bytes"
+	"errors"
 	"time"
 
 	"github.com/leafbus/leafbus/allocator/disk"
@@ -21,6 +22,19 @@ type bounded struct {
 }
 
 func bound(d Disk) bounded { return bounded{d, disk.NewRunner(diskWait)} }
+
+func (b bounded) ReadAt(p []byte, off int64) (n int, err error) {
+	own, read := make([]byte, len(p)), 0 // the caller may use p again while this hangs
+	err = b.runner.Run(func() error {
+		var err error
+		read, err = b.Disk.ReadAt(own, off)
+		return err
+	})
+	if errors.Is(err, disk.ErrHangs) {
+		return 0, err // read may still change
+	}
+	return copy(p, own[:read]), err
+}
 
 func (b bounded) WriteAt(p []byte, off int64) (int, error) {
 	own := bytes.Clone(p) // the caller may use p again while this hangs

@@ -1,5 +1,7 @@
 package snowflake
 
+import "errors"
+
 // ceilingAhead is how far the ceiling on disk is ahead of the clock, in ms: how
 // long a restart after a crash has to rest at most. It is raised when half of it
 // is used, so that no request waits for the disk.
@@ -13,10 +15,11 @@ func (g *Generator) own() (s Saved, known bool) {
 	g.mu.Lock()
 	forgotten := g.forgotten
 	g.mu.Unlock()
-	if !ok || s.Installation != b.Installation || s.Layout != b.Layout || s.Place != b.Place || s.Node != b.Node {
+	if !ok || s.Installation != b.Installation || s.Layout != b.Layout || !s.At(b.Place) || s.Node != b.Node {
 		return b, false
 	}
-	if forgotten { // the disk failed to take that in
+	s.Place = b.Place // an older release saved less of it
+	if forgotten {    // the disk failed to take that in
 		g.forget(&s)
 	}
 	return s, s.Incarnation != "" || s.Pending != ""
@@ -37,17 +40,30 @@ func (g *Generator) save(change func(*Saved)) error {
 	return err
 }
 
+// intruder is the error of a file in which another process was found when its
+// ceiling was to be raised; nil: there was none.
+func (g *Generator) intruder() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if errors.Is(g.noCeiling, ErrNotAlone) {
+		return g.noCeiling
+	}
+	return nil
+}
+
 // advance raises the ceiling if it is time to.
 func (g *Generator) advance() error {
 	g.saving.Lock()
 	defer g.saving.Unlock()
 	g.mu.Lock()
 	l, closed := g.lease, g.closed
-	if l == nil || closed {
+	r := g.cfg.Clock()
+	g.ranLocked(r)
+	if l == nil || closed || g.still.doubtful() { // the file may be another's too
 		g.mu.Unlock()
 		return nil
 	}
-	t := g.guard.at(g.cfg.Clock(), g.seq.ms)
+	t := g.guard.at(r, g.seq.ms)
 	held, ceiling, unconfirmed := l.held(), l.ceiling, l.unconfirmed
 	g.mu.Unlock()
 

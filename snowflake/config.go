@@ -47,7 +47,7 @@ type Config struct {
 	Layout   Layout
 	Registry Registry
 	File     *File
-	Place    string         // of the data folder, see [Place]
+	Place    string         // of the data folder: package place names it
 	Node     string         // name of the generator
 	Clock    func() Reading // default: SystemClock
 	Log      *slog.Logger   // default: slog.Default

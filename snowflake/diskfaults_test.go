@@ -90,6 +90,9 @@ func TestDiskHangs(t *testing.T) {
 			}
 			time.Sleep(10 * time.Second)
 		}
+		if n.Doubtful() {
+			t.Error("it is taken for a process that stood still")
+		}
 		if ahead := n.State().ReservedUntil - w.clock.right(); ahead < 60_000 {
 			t.Errorf("%d ms are reserved: the worker was not kept", ahead)
 		}

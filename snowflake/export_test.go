@@ -15,6 +15,23 @@ func (g *Generator) Serve() time.Duration             { return g.serve() }
 func (g *Generator) Drain()                           { g.drain(nil) }
 func (g *Generator) Retire(ctx context.Context) error { return g.retire(ctx) }
 
+// LookAlive is what the goroutine that notices standstills does.
+func (g *Generator) LookAlive() { g.ran() }
+
+// Doubtful reports whether nothing is issued until the registry confirms the worker.
+func (g *Generator) Doubtful() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.still.doubtful()
+}
+
+// Ran makes the generator believe that it has looked alive all the time until r.
+func (g *Generator) Ran(r Reading) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.still.last = r
+}
+
 // SetRandom makes the generator choose by random, so that a test can be
 // replayed. Call it before anything else.
 func (g *Generator) SetRandom(random func(n int64) int64) { g.random, g.seq.random = random, random }

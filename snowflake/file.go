@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"github.com/leafbus/leafbus/allocator/disk"
@@ -29,7 +30,7 @@ type Saved struct {
 	// or belongs to another: it is a stranger's.
 	Installation string `json:"installation"`
 	Layout       Layout `json:"layout"`
-	Place        string `json:"place"` // of the data folder: see [Place]
+	Place        string `json:"place"` // of the data folder: see At
 	Node         string `json:"node"`
 
 	Worker int64 `json:"worker"` // -1: not known yet
@@ -42,6 +43,13 @@ type Saved struct {
 	ReservedUntil int64 `json:"reserved_until_ms"`
 	// Ceiling is above all that was issued.
 	Ceiling int64 `json:"ceiling_ms"`
+}
+
+// At reports whether the state was saved in the folder at place, as package place
+// names it. A release that knew only inodes saved a place without the birth time;
+// so did one on a file system that kept none.
+func (s Saved) At(place string) bool {
+	return s.Place == place || strings.HasPrefix(place, s.Place+" ")
 }
 
 // File keeps a [Saved] so that a crash at any moment leaves the old or the new,
@@ -75,9 +83,10 @@ type File struct {
 	// both.
 	writing sync.Mutex
 	disk    Disk
-	writes  int64 // the number of the last write that was tried
-	newest  int64 // the slot that counts, the last to be overwritten
-	apart   bool  // one slot may not be able to stand for the other
+	writes  int64     // the number of the last write that was tried
+	newest  int64     // the slot that counts, the last to be overwritten
+	slots   [2][]byte // what they hold, as far as is known
+	apart   bool      // one slot may not be able to stand for the other
 }
 
 const (
@@ -139,6 +148,7 @@ func NewFile(disk Disk) (*File, error) {
 			unread = errors.Join(unread, err)
 			continue
 		}
+		f.slots[i] = slot
 		r, ok := readSlot(slot)
 		if !ok {
 			continue
@@ -210,6 +220,9 @@ func (f *File) overwrite(s Saved) error {
 	if again, ok := readSlot(slot); !ok || again != r {
 		return fmt.Errorf("a state that cannot be kept: %+v", s)
 	}
+	if err := f.checkAlone(); err != nil {
+		return err
+	}
 	f.apart = true
 	f.writes++
 	older := 1 - f.newest
@@ -219,7 +232,28 @@ func (f *File) overwrite(s Saved) error {
 	if err := f.disk.Sync(); err != nil {
 		return err
 	}
-	f.newest = older
+	f.newest, f.slots[older] = older, slot
+	return nil
+}
+
+// checkAlone looks whether another process has written to the file: one that was
+// started on the same volume while this one was frozen, where the lock of the folder
+// did not keep them apart. Its state must stay. A slot that cannot be read says
+// nothing, and is written over. Two processes that write at the same moment are
+// found by the next write.
+func (f *File) checkAlone() error {
+	for i := range int64(2) {
+		slot := make([]byte, slotSize)
+		if _, err := f.disk.ReadAt(slot, i*slotSize); err != nil {
+			continue
+		}
+		if bytes.Equal(slot, f.slots[i]) {
+			continue
+		}
+		if r, ok := readSlot(slot); ok && (i == f.newest || r.Write > f.writes) {
+			return ErrNotAlone
+		}
+	}
 	return nil
 }
 

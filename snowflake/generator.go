@@ -14,12 +14,13 @@ import (
 //
 // Its goroutines are those of [Generator.Run]: one keeps the worker, one
 // advances the ceiling on disk, one serves the requests that wait, one asks
-// peers when the clock is in doubt.
+// peers when the clock is in doubt, one notices that the process stood still.
 type Generator struct {
 	cfg        Config
 	binding    Saved               // what the file must say to be this generator's; set by Run
 	wake       chan struct{}       // of the goroutine that serves waiting requests
 	verify     chan chan struct{}  // of the one that keeps the worker; what is sent is closed when it has looked
+	prove      chan struct{}       // of the same: the process stood still
 	advanceNow chan struct{}       // of the one that advances the ceiling
 	trying     Record              // the incarnation that was sent for a worker, without an answer; of the one that keeps it
 	compared   time.Duration       // Mono until which the clock need not be compared with the peers'; of the same
@@ -32,6 +33,7 @@ type Generator struct {
 
 	mu        sync.Mutex
 	guard     guard
+	still     standstill
 	seq       sequence
 	lease     *lease // nil: no worker
 	leased    bool   // there was one: the start is over
@@ -74,9 +76,10 @@ func New(cfg Config) *Generator {
 	cfg.MaxBatch = min(cfg.MaxBatch, capacity)
 	now := cfg.Clock()
 	g := &Generator{
-		cfg: cfg, wake: make(chan struct{}, 1), verify: make(chan chan struct{}), advanceNow: make(chan struct{}, 1),
+		cfg: cfg, wake: make(chan struct{}, 1), verify: make(chan chan struct{}), prove: make(chan struct{}, 1), advanceNow: make(chan struct{}, 1),
 		started:  now.Mono,
 		guard:    guard{tolerance: cfg.MaxClockSkew, believed: now},
+		still:    standstill{last: now},
 		random:   rand.Int64N,
 		seq:      sequence{size: cfg.Layout.PerMillisecond(), random: rand.Int64N},
 		capacity: capacity,
@@ -145,6 +148,7 @@ func (g *Generator) issueLocked(n int64) Range {
 // to t, or, after wait, look again, or refuse.
 func (g *Generator) lookLocked(r Reading) (t int64, wait time.Duration, err error) {
 	const soon = time.Millisecond
+	g.ranLocked(r)
 	t = g.guard.at(r, g.seq.ms)
 	switch l := g.lease; {
 	case g.closed:
@@ -155,6 +159,10 @@ func (g *Generator) lookLocked(r Reading) (t int64, wait time.Duration, err erro
 		return 0, 0, fmt.Errorf("%w: %w", ErrNoWorker, g.noWorker)
 	case l == nil:
 		return t, soon, nil // it is on its way
+	case g.still.doubtful() && g.still.failed != nil:
+		return 0, 0, g.still.error(l.Worker)
+	case g.still.doubtful():
+		return t, lookAgain, nil // the proof is under way, and wakes who waits
 	case t >= l.ReservedUntil:
 		return 0, 0, fmt.Errorf("%w: worker %d was reserved until %s, and the registry has not extended that",
 			ErrNoWorker, l.Worker, text(l.ReservedUntil))

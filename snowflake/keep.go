@@ -24,14 +24,18 @@ func (l *lease) held() Held { return Held{l.Worker, l.ReservedUntil} }
 // keep takes one step to have a worker and to hold it: it acquires one, or
 // extends the reservation of the one that there is. It is for one goroutine.
 func (g *Generator) keep(ctx context.Context) error {
-	var err error
+	standstills := g.ran()
+	err := g.intruder()
+	if err != nil {
+		return err
+	}
 	if g.confirmed() {
 		err = g.report(ctx, g.lease) // nobody else changes which lease there is
 	} else {
 		err = g.acquire(ctx)
 	}
 	g.mu.Lock()
-	defer g.mu.Unlock()
+	over, long := g.provenLocked(standstills, err), g.still.long
 	switch {
 	case g.lease != nil:
 		g.noWorker = nil
@@ -39,7 +43,11 @@ func (g *Generator) keep(ctx context.Context) error {
 	case !errors.Is(err, ErrConflict): // which passes
 		g.noWorker = err
 	}
+	g.mu.Unlock()
 	signal(g.wake)
+	if over {
+		g.cfg.Log.Warn("the process or its machine stood still, or its clock was set forward; the registry has confirmed the worker since", "ms", long)
+	}
 	return err
 }
 

@@ -116,7 +116,7 @@ var mutations = []mutation{
 	{name: "a lost worker is kept", edits: []edit{{"lose.go",
 		"	g.lease, g.forgotten = nil, true\n	g.mu.Unlock()\n	return", "	g.forgotten = true\n	g.mu.Unlock()\n	return"}}},
 	{name: "a copied folder is not noticed", edits: []edit{{"ceiling.go",
-		" || s.Place != b.Place", ""}}},
+		" || !s.At(b.Place)", ""}}},
 
 	// The file.
 	{name: "the file is not synced", edits: []edit{{"file.go",
@@ -143,6 +143,16 @@ var mutations = []mutation{
 	{name: "a claim keeps the ceiling of another worker", edits: []edit{{"keep.go",
 		"f.Worker, f.Ceiling, f.ReservedUntil = e.Worker, max(s.Ceiling, f.Ceiling),", "f.Worker, f.ReservedUntil = e.Worker,"}}},
 
+	// Standing still.
+	{name: "a standstill is not noticed", edits: []edit{{"standstill.go",
+		"if long > standsStill.Milliseconds() {", "if false {"}}},
+	{name: "a proof that began before the standstill counts", by: "TestStandstillAmidReport", edits: []edit{{"standstill.go",
+		"s.proven < times:\n		s.proven, s.failed = times, nil\n", "s.proven < s.times:\n		s.proven, s.failed = s.times, nil\n"}}},
+	{name: "a machine that sleeps is not noticed", by: "TestStandstill", edits: []edit{{"standstill.go",
+		"max((r.Mono - s.last.Mono).Milliseconds(), r.Wall-s.last.Wall)", "(r.Mono - s.last.Mono).Milliseconds()"}}},
+	{name: "another process in the file is not noticed", by: "TestFileNotAlone", edits: []edit{{"file.go",
+		"	if err := f.checkAlone(); err != nil {\n		return err\n	}\n", ""}}},
+
 	// The clean stop.
 	{name: "less stays reserved than was used", edits: []edit{{"retire.go",
 		"max(used, min(l.ReservedUntil, max(t, used)+g.cfg.Grace.Milliseconds()))", "min(l.ReservedUntil, t+0*used+g.cfg.Grace.Milliseconds())"}}},
@@ -154,7 +164,7 @@ var mutations = []mutation{
 	{name: "IDs are issued after Close", edits: []edit{{"run.go",
 		"	g.closed = true\n", ""}}},
 	{name: "the next start may use the last millisecond again", edits: []edit{{"run.go",
-		"l, used := g.lease, g.seq.ms+1", "l, used := g.lease, g.seq.ms"}}},
+		"l, used, doubtful := g.lease, g.seq.ms+1,", "l, used, doubtful := g.lease, g.seq.ms,"}}},
 
 	// The start.
 	{name: "a start does not look at what is on record", by: "TestStartBehind", edits: []edit{{"start.go",

@@ -13,10 +13,15 @@ import (
 func (g *Generator) retire(ctx context.Context) error {
 	t, _ := g.now()
 	g.mu.Lock()
+	g.ranLocked(g.cfg.Clock())
 	l := g.lease
 	if l == nil {
 		g.mu.Unlock()
 		return nil
+	}
+	if g.still.doubtful() { // the worker and the file may be another's
+		g.mu.Unlock()
+		return fmt.Errorf("the process stood still, and nobody has confirmed since that worker %d is its own", l.Worker)
 	}
 	used := g.seq.ms + 1 // an old list may have said less since then
 	l.ReservedUntil = max(used, min(l.ReservedUntil, max(t, used)+g.cfg.Grace.Milliseconds()))

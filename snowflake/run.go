@@ -31,11 +31,17 @@ const (
 //
 // It ends before, with an error that matches [ErrRefused], if the start is refused:
 // because of the clock, or by the registry, within a minute and only as long as no worker was held.
-// From then on all requests are refused, for that reason.
+// It also ends with [ErrNotAlone], whenever that is found. From then on all
+// requests are refused, for that reason.
 func (g *Generator) Run(ctx context.Context, installation string) error {
 	g.bind(installation)
 	running, end := context.WithCancel(ctx)
 	defer end()
+	alive, endAlive := context.WithCancel(context.WithoutCancel(ctx)) // to the end, which a disk that hangs may delay
+	var looks sync.WaitGroup
+	looks.Go(func() { g.lookAliveAlways(alive) })
+	defer looks.Wait()
+	defer endAlive()
 	var wg sync.WaitGroup
 	wg.Go(func() { g.advanceAlways(running) })
 	wg.Go(func() { g.serveAlways(running) })
@@ -59,10 +65,10 @@ func (g *Generator) Run(ctx context.Context, installation string) error {
 // next start may begin, so that this one need not rest.
 func (g *Generator) Close() error {
 	g.mu.Lock()
-	l, used := g.lease, g.seq.ms+1
+	l, used, doubtful := g.lease, g.seq.ms+1, g.still.doubtful()
 	g.closed = true
 	g.mu.Unlock()
-	if l == nil {
+	if l == nil || doubtful { // the file may be another's
 		return nil
 	}
 	return g.save(func(f *Saved) { f.Ceiling = min(f.Ceiling, used) })
@@ -114,7 +120,7 @@ func (g *Generator) keepAlways(ctx context.Context) error {
 	told := false // an episode is logged once
 	var asked chan struct{}
 	for ctx.Err() == nil {
-		if g.confirmed() { // then it is one write, for which requests may wait
+		if g.confirmed() && g.unproven() == nil { // then it is one write, for which requests may wait
 			timeout = firstTimeout
 		}
 		attempt, cancel := context.WithTimeout(ctx, timeout)
@@ -136,6 +142,8 @@ func (g *Generator) keepAlways(ctx context.Context) error {
 			return nil
 		case errors.Is(err, ErrRefused) && g.starting() && g.cfg.Clock().Mono-g.started < startLasts:
 			return err
+		case errors.Is(err, ErrNotAlone):
+			return err
 		default:
 			next = rand.N(pause) + pause/2
 			pause = min(2*pause, lastPause)
@@ -150,6 +158,7 @@ func (g *Generator) keepAlways(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 		case asked = <-g.verify:
+		case <-g.prove:
 		case <-time.After(next):
 		}
 	}

@@ -20,7 +20,14 @@ type owner struct {
 	clock *machineClock
 	disk  *snowflaketest.Disk
 	p     *process // nil: none
-	gone  bool     // and never will be
+	// ghosts are processes that were frozen when the folder was started elsewhere.
+	ghosts []*process
+	// image: that was done with an image of the volume, and the registry has not
+	// confirmed it yet.
+	image bool
+	// restart: a ghost has made its process end, which its supervisor starts again.
+	restart bool
+	gone    bool // and never will be
 }
 
 func (o *owner) note(what string, details ...any) { o.w.note(o.name, what, details...) }
@@ -35,8 +42,20 @@ func (o *owner) act() {
 	case p == nil && !o.gone && w.chance(3):
 		o.start()
 		return
-	case p == nil || !p.runs():
+	case p != nil && w.chance(8) && o.moves():
 		return
+	}
+	if len(o.ghosts) > 0 && (p == nil || w.chance(2)) {
+		p = pick(w, o.ghosts...)
+	}
+	if p == nil || !p.runs() {
+		return
+	}
+	if p.asleep {
+		p.oversleep()
+		if w.chance(2) {
+			p.lookAlive()
+		}
 	}
 	switch n := w.random.IntN(240); {
 	case n < 80:
@@ -58,12 +77,12 @@ func (o *owner) act() {
 	case n < 224:
 		p.freeze()
 	case n < 225:
-		o.crash(false)
+		o.crash(p, false)
 	case n < 226:
-		o.crash(true)
+		o.crash(p, true)
 	case n < 228:
 		p.stopping = true
-	case n < 231:
+	case n < 231 && p == o.p:
 		o.disk.Fail(w.random, pick(w, 0, 0, 0.1, 0.5, 1))
 	}
 }
@@ -92,6 +111,11 @@ func (o *owner) step() {
 	}
 	c.offset += by
 	o.note("clock set", by, c.wall())
+	for _, other := range o.w.owners {
+		if p := other.p; p != nil && other.clock == c {
+			p.asleep = true // to it the machine may have slept
+		}
+	}
 	if by > 365*day {
 		for _, other := range o.w.owners {
 			if p := other.p; p != nil && p.keeper != nil && other.clock == c && (p.stepped == 0 || p.doubtful()) {
@@ -136,8 +160,9 @@ func (o *owner) heal() {
 	o.clock.setRate(1)
 	o.clock.offset = o.w.now - o.clock.mono()
 	o.disk.Fail(nil, 0)
+	o.endGhosts()
 	if o.p != nil && o.p.stopping {
-		o.crash(false)
+		o.crash(o.p, false)
 	}
 	if o.p == nil {
 		o.start()
@@ -158,14 +183,14 @@ func (o *owner) start() {
 		o.note("slot damaged")
 		damage(o.disk, w.random.IntN(2))
 	}
-	p := &process{owner: o, claims: -1, last: -1}
-	o.p = p
+	o.disk.Fail(nil, 0) // a ghost may have left it failing
+	p := &process{owner: o, claims: -1, last: -1, born: o.clock.mono()}
+	o.p, o.restart = p, false
 	o.note("started", o.clock.wall())
-	born := o.clock.mono()
 	config := w.config
 	config.Node, config.Place = "node", o.name
 	config.Registry = wire{p}
-	config.Clock = func() snowflake.Reading { return p.read(born) }
+	config.Clock = p.read
 	config.Claimed, config.Held, config.Peers, config.Notify = p.claimed, p.claimed, p.peers, p.notify
 	p.do(func() {
 		var err error
@@ -184,8 +209,11 @@ func (o *owner) start() {
 }
 
 // crash ends the process, and with power failing what the system had not written.
-func (o *owner) crash(power bool) {
-	p := o.p
+func (o *owner) crash(p *process, power bool) {
+	if p != o.p {
+		o.endGhosts()
+		return
+	}
 	if p.last > 0 && o.w.chance(2) { // who starts next finds a clock that is behind
 		id, _ := o.w.config.Layout.Decode(p.last, math.MaxInt64)
 		o.clock.offset += time.Duration(id.UnixMS-o.clock.wall())*time.Millisecond - o.w.upTo(3*time.Second)

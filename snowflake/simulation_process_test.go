@@ -20,12 +20,15 @@ type process struct {
 	g               *snowflake.Generator
 	keeper, doubter *task // the goroutines that ask others
 
+	born      time.Duration // mono
 	dead      bool
-	thaw      int  // the turn until which it is frozen
-	stalled   bool // it is frozen, with its locks held
-	writing   bool // it is amid a write
-	stopping  bool // its context is done
-	drained   bool // and its goroutines have ended
+	asleep    bool          // it may have stood still since it last looked
+	froze     time.Duration // mono, when it was frozen
+	thaw      int           // the turn until which it is frozen
+	stalled   bool          // it is frozen, with its locks held
+	writing   bool          // it is amid a write
+	stopping  bool          // its context is done
+	drained   bool          // and its goroutines have ended
 	closed    bool
 	waiters   []waiting
 	last      int64         // ID
@@ -108,10 +111,13 @@ func (p *process) survive() {
 	}
 }
 
-func (p *process) runs() bool { return p.keeper != nil && !p.dead && !p.stalled && p.thaw <= p.w.turn }
+func (p *process) runs() bool {
+	return p.keeper != nil && !p.dead && !p.stalled && p.thaw <= p.w.turn && !p.lurks()
+}
 
 func (p *process) freeze() {
 	p.thaw = p.w.turn + p.w.random.IntN(50)
+	p.asleep, p.froze = true, p.clock.mono()
 	p.note("frozen")
 }
 
@@ -127,12 +133,20 @@ func (p *process) keeps(t *task) {
 		case errors.Is(err, snowflake.ErrRefused):
 			p.refuse()
 			return
+		case errors.Is(err, snowflake.ErrNotAlone):
+			p.note("not alone in its folder")
+			p.restart = p.owner.p == p
+			p.g.Drain()
+			p.leave()
+			return
 		case err != nil && errors.Is(err, snowflake.ErrClockBackwards):
 			p.note("start waited")
 		}
 		p.claims = p.g.Worker()
 		if m := p.g.Marks(); m.Unconfirmed {
 			p.note("started from the file", fmt.Sprintf("%+v", m))
+		} else if err == nil && p.owner.p == p {
+			p.image = false
 		}
 		t.idle = true
 		t.pause()
@@ -152,8 +166,15 @@ func (p *process) keeps(t *task) {
 	for range p.w.random.IntN(4) {
 		t.pause()
 	}
-	p.owner.p, p.dead = nil, true
-	p.disk = p.disk.Kill()
+	p.leave()
+}
+
+// leave ends the process.
+func (p *process) leave() {
+	p.dead = true
+	if p.owner.p == p {
+		p.owner.p, p.disk = nil, p.disk.Kill()
+	}
 }
 
 // refuse ends a process whose start was refused.
@@ -162,8 +183,7 @@ func (p *process) refuse() {
 		p.w.fail("%s had worker %d and issued %d, and is refused", p.name, p.g.Worker(), p.last)
 	}
 	p.g.Drain()
-	p.owner.p, p.dead = nil, true
-	p.disk = p.disk.Kill()
+	p.leave()
 	p.end()
 }
 
@@ -310,19 +330,21 @@ func (p *process) live() bool {
 }
 
 // read is the clock of the process, which may be frozen just after it.
-func (p *process) read(born time.Duration) snowflake.Reading {
-	r := snowflake.Reading{Wall: p.clock.wall(), Mono: p.clock.mono() - born}
+func (p *process) read() snowflake.Reading {
+	r := p.reading()
 	if !p.read1st {
 		p.read1st, p.confirmed = true, r.Wall > future
 	}
 	if p.w.chance(150) {
 		p.note("frozen at a clock")
-		p.stalled = true
+		p.stalled, p.asleep, p.froze = true, true, p.clock.mono()
 		for range 1 + p.w.random.IntN(20) {
 			p.w.step()
 		}
 		p.stalled = false
+		p.dead = p.dead || p.lurks()
 		p.survive()
+		p.oversleep()
 	}
 	return r
 }
@@ -336,6 +358,7 @@ func (p *process) doubtful() bool {
 func (p *process) claimed(worker int64) bool {
 	if p.keeper.running && !p.dead && p.g.Free() && p.w.chance(4) {
 		p.advance()
+		p.survive()
 		p.request(1)
 		p.survive()
 	}
@@ -397,7 +420,7 @@ func (p *process) notify(e snowflake.Event) {
 func (p *process) crashInWrite(in int) {
 	if p.w.chance(in) {
 		p.note("crashed in a write")
-		p.crash(p.w.chance(2))
+		p.crash(p, p.w.chance(2))
 		panic(errCrashed)
 	}
 }

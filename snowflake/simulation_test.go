@@ -20,11 +20,12 @@ import (
 // and jump, processes that freeze, are killed and lose power in the middle of
 // anything, folders that are copied, damaged and lost, and a registry that goes
 // away, loses answers and writes late. All that happens follows from the seed,
-// on one goroutine at a time and in virtual time. When the faults end, everybody
+// on one goroutine at a time and in virtual time. The folder of a process that stands still for more than a
+// second may be started elsewhere, on the same volume or an image of it. When the faults end, everybody
 // is served.
 //
 // Not in it: a registry that is wiped or restored, a machine that is cloned while
-// it runs, and two processes on one folder, which its lock keeps apart. Goroutines
+// it runs, and two processes that run on one folder, which its lock keeps apart. Goroutines
 // of a process take turns only where they ask others, write or look at claims.
 //
 // LEAF_TEST_SEED replays one world and tells what happens in it;
@@ -125,6 +126,10 @@ var happening = map[string]int64{
 	"folder lost":               20,
 	"frozen":                    1000,
 	"frozen at a clock":         500,
+	"stood still":               1000,
+	"moved to another machine":  500,
+	"started from an image":     500,
+	"not alone in its folder":   100,
 	"other things amid a write": 1000,
 	"waited and served":         2000,
 	"gave up waiting":           1000,

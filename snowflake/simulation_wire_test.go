@@ -56,6 +56,7 @@ func (r wire) List(context.Context) ([]snowflake.Entry, error) {
 	r.p.keeper.pause()
 	entries := w.list()
 	switch {
+	case r.p.image && r.p.owner.p == r.p: // a start from the file alone would be one of a clone
 	case w.turn < w.away || w.chance(w.faulty):
 		return nil, errNoAnswer
 	case w.old != nil && w.chance(10):

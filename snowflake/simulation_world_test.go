@@ -121,6 +121,7 @@ func (w *simWorld) run() (err error) {
 			o.p.dead = true
 			o.p.end()
 		}
+		o.endGhosts()
 	}
 	ids, err := w.ids.Check()
 	w.happened["IDs"] = ids
@@ -200,10 +201,12 @@ func (w *simWorld) pass() {
 			if o.p != nil && o.p.runs() {
 				o.p.request(1)
 			}
+			w.lookAlive()
 		}
 		return
 	}
 	w.now += w.upTo(most)
+	w.lookAlive()
 }
 
 // list, add and put are what the registry does.
@@ -357,6 +360,7 @@ func (w *simWorld) recovers() {
 		}
 	}
 	w.now += time.Duration(end-now) * time.Millisecond
+	w.lookAlive()
 	w.trace("%v: all that was reserved is over", w.now)
 	for _, o := range live {
 		if o.p == nil {
@@ -400,8 +404,12 @@ func (w *simWorld) free() int64 {
 func (w *simWorld) serveAll() {
 	pause := min(3*time.Second, cmp.Or(w.config.Reserve, snowflake.DefaultReserve)/4)
 	for end := w.now + 15*time.Second; ; w.now += pause {
+		w.lookAlive()
 		done := true
 		for _, o := range w.owners {
+			if o.p == nil && o.restart {
+				o.start()
+			}
 			done = (o.p == nil || o.p.live()) && done // it may be refused
 		}
 		if done || w.now >= end || w.err != nil {

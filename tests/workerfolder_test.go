@@ -1,11 +1,14 @@
 package tests
 
 import (
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	worker "github.com/leafbus/leafbus/snowflake"
 )
 
 // A copy of a data folder that is started beside the original is another
@@ -105,5 +108,38 @@ func TestDamagedWorkerFile(t *testing.T) {
 				t.Errorf("%+v came after %+v", p, after)
 			}
 		})
+	}
+}
+
+// A generator ends when another process has written to the file of its worker,
+// and leaves it as it is.
+func TestWorkerFileOfAnother(t *testing.T) {
+	t.Parallel()
+	g := embed(t)
+	snowflake(t, connect(t, g.url))
+	path := filepath.Join(g.folder, "worker")
+	open := func() *worker.File {
+		t.Helper()
+		file, err := worker.OpenFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { file.Close() })
+		return file
+	}
+	var saved worker.Saved
+	eventually(t, "another process writes to the file", func() bool {
+		file := open()
+		saved, _ = file.Saved()
+		saved.Ceiling += 60_000
+		err := file.Save(saved)
+		if err != nil && !errors.Is(err, worker.ErrNotAlone) { // the generator has written just now
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+	result{g.wait(patience), "", g.stderr.String()}.want(t, 1, "another process has used this data folder")
+	if now, _ := open().Saved(); now != saved {
+		t.Errorf("the file says %+v, want %+v", now, saved)
 	}
 }

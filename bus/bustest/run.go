@@ -15,6 +15,7 @@ import (
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/snowflake"
+	"github.com/leafbus/leafbus/snowflake/place"
 )
 
 const (
@@ -65,7 +66,7 @@ func (g *Generator) start() error {
 // It takes the steps of leaf serve, in its order. ready gets the generator's
 // connection when requests are answered.
 func (g *Generator) serve(ctx context.Context, ready chan<- *nats.Conn) (err error) {
-	place, err := snowflake.Place(g.file("lock"))
+	here, err := place.Of(g.file("lock"))
 	if err != nil {
 		return err
 	}
@@ -107,7 +108,7 @@ func (g *Generator) serve(ctx context.Context, ready chan<- *nats.Conn) (err err
 		OpenEvents:   func(ctx context.Context) error { return kvstore.OpenEvents(ctx, state, eventsMaxBytes) },
 		Installation: g.installation, RegistryKind: kvstore.KindKV, Workers: kvstore.NewWorkers(state),
 		Snowflake: snowflake.Config{
-			Layout: layout, Registry: kvstore.NewWorkers(state), File: file, Place: place, LastWorker: layout.Workers() - 1,
+			Layout: layout, Registry: kvstore.NewWorkers(state), File: file, Place: here, LastWorker: layout.Workers() - 1,
 		},
 		MaxBatch: allocator.DefaultMaxBatch, MaxStep: allocator.DefaultMaxStep,
 		DrainTimeout: drainTimeout, Release: "bustest",

@@ -17,6 +17,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator/disk"
 	"github.com/leafbus/leafbus/snowflake"
+	"github.com/leafbus/leafbus/snowflake/place"
 )
 
 // dataDir is the folder that holds all of a generator's local state:
@@ -95,17 +96,17 @@ func (d *dataDir) hasStore() bool {
 	return len(streams) > 0
 }
 
-// worker opens the file of the worker. place is where the folder is; copied
+// worker opens the file of the worker. here is where the folder is; copied
 // says that the file knows another: the folder is a copy, or was restored.
-func (d *dataDir) worker() (file *snowflake.File, place string, copied bool, err error) {
-	if place, err = snowflake.Place(d.file("lock")); err != nil {
+func (d *dataDir) worker() (file *snowflake.File, here string, copied bool, err error) {
+	if here, err = place.Of(d.file("lock")); err != nil {
 		return nil, "", false, err
 	}
 	if file, err = snowflake.OpenFile(d.file("worker")); err != nil {
 		return nil, "", false, err
 	}
 	saved, ok := file.Saved()
-	return file, place, ok && saved.Place != place, nil
+	return file, here, ok && !saved.At(here), nil
 }
 
 // node is the node's name: the one that was asked for, which isNode must accept,

@@ -1,0 +1,30 @@
+//go:build unix
+
+package place
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+)
+
+// Of says which data folder the file at path lock lies in: by the inode of that
+// file and the time at which it was created. A copy has another birth time also where it
+// happens to get the same inode, as it does on a fresh file system. Both stay when
+// the folder is renamed, and when its volume is attached to another machine. The
+// device is left out, as its number may change when the machine starts. Where the
+// file system keeps no birth time, the inode alone must do.
+//
+// It is an error if there is no such file. Safe for concurrent use.
+func Of(lock string) (string, error) {
+	info, err := os.Stat(lock)
+	if err != nil {
+		return "", fmt.Errorf("finding the place of the data folder: %w", err)
+	}
+	stat := info.Sys().(*syscall.Stat_t)
+	born, err := birth(lock, stat)
+	if err != nil {
+		return "", fmt.Errorf("finding when the data folder was made: %w", err)
+	}
+	return name(uint64(stat.Ino), born), nil
+}
