@@ -199,12 +199,17 @@ func (r *ring) stream(name string) *jetstream.StreamInfo {
 	return stream.CachedInfo()
 }
 
+// saysLost reports whether a newcomer says that the record is lost.
+func (r *ring) saysLost(i int) bool {
+	return strings.Contains(r.nodes[i].stderr.String(), "JetStream lost the record of installation")
+}
+
 // lost waits until a newcomer says that the record is lost, and the others notice it.
 func (r *ring) lost(newcomer int) {
 	r.t.Helper()
 	eventually(r.t, "the newcomer to say what is lost", func() bool {
 		r.check()
-		return strings.Contains(r.nodes[newcomer].stderr.String(), "JetStream lost the record of installation")
+		return r.saysLost(newcomer)
 	})
 	for i := range r.nodes {
 		eventually(r.t, "all to be not ready", func() bool {
@@ -255,15 +260,15 @@ func TestDrillReplaceWhenReady(t *testing.T) {
 // joined, though it has no copy of the state yet. JetStream then loses the state. No
 // ID comes twice, and nobody makes a second installation.
 func TestDrillReplaceTooFast(t *testing.T) {
-	const patience = 15 * time.Second
 	r := newRing(t)
 	l := r.load()
 	l.more(100)
 	for i, began := 0, time.Now(); time.Since(began) < 30*time.Second; i = (i + 1) % len(r.nodes) {
 		r.replace(i)
-		for since := time.Now(); !r.hasJoined(i) && time.Since(since) < patience; time.Sleep(5 * time.Millisecond) {
+		eventually(t, "the newcomer to join, or to say what is lost", func() bool {
 			r.check()
-		}
+			return r.hasJoined(i) || r.saysLost(i)
+		})
 		if !r.hasJoined(i) {
 			t.Logf("the record was lost when n%d was replaced", i)
 			r.lost(i)
