@@ -17,6 +17,7 @@ import (
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/gateway"
 	"github.com/leafbus/leafbus/bus/kvstore"
+	"github.com/leafbus/leafbus/bus/natsversion"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -82,7 +83,8 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	defer func() { err = errors.Join(err, marks.Close()) }()
 
 	empty := embed && !dir.hasStore()
-	mode, nc, stop, err := f.connect(cmd, embed, dir, node, log)
+	versions := natsversion.New(log)
+	mode, nc, stop, err := f.connect(cmd, embed, dir, node, versions, log)
 	if err != nil {
 		return err
 	}
@@ -101,6 +103,10 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return usagef("--js-domain: %w", err)
 	}
+	if err := versions.Check(cmd.Context(), nc, js); err != nil {
+		return err
+	}
+	watch := func(ctx context.Context) error { return versions.Run(ctx, nc, js) }
 	state := kvstore.Config{Conn: nc, JS: js, Replicas: f.replicas, Log: log}
 	m := &member{
 		state: state, dir: dir, kv: kvstore.New(state), db: db, log: log,
@@ -156,7 +162,7 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 			nc.ConnectedUrlRedacted(), face, node, dir.path, mode)
 	}
 	if listener == nil {
-		return bus.NewGenerator(config).Run(cmd.Context())
+		return together(cmd.Context(), bus.NewGenerator(config).Run, watch)
 	}
 	metrics := gateway.NewMetrics()
 	config.Observer = metrics
@@ -166,7 +172,7 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 		Client: bus.NewClient(nc, bus.JetStream(js)), Log: log, DrainTimeout: f.drainTimeout,
 	})
 	face = server.URL()
-	return together(cmd.Context(), generator.Run, server.Run)
+	return together(cmd.Context(), generator.Run, server.Run, watch)
 }
 
 // tellStop logs that the generator drains, as soon as the context is done. What

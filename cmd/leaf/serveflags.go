@@ -8,6 +8,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus/kvstore"
+	"github.com/leafbus/leafbus/bus/natsversion"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -63,7 +64,7 @@ SIGINT and SIGTERM drain: accepted requests are answered. A second one exits.`,
   leaf serve --http 0.0.0.0:8080 --http-token "$TOKEN"
   leaf serve --mysql 'leaf:secret@tcp(db:3306)/leaf' --zookeeper h1:2181,h2:2181,h3:2181
   LEAF_TAG=order,coupon leaf serve --config leaf.yaml`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return natsversion.Only(f.run(cmd)) },
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&f.listen, "listen", "", "`ADDR` of the embedded NATS server; port 0 is any free one (default "+defaultListen+")")

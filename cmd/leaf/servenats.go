@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/bus/natsversion"
 )
 
 // Where the generator's NATS server is.
@@ -20,9 +21,9 @@ const (
 
 // connect starts a NATS server in this process, or joins one. stop ends what
 // was started.
-func (f *serveFlags) connect(cmd *cobra.Command, embed bool, dir *dataDir, node string, log *slog.Logger) (mode string, nc *nats.Conn, stop func(), err error) {
+func (f *serveFlags) connect(cmd *cobra.Command, embed bool, dir *dataDir, node string, versions *natsversion.Watch, log *slog.Logger) (mode string, nc *nats.Conn, stop func(), err error) {
 	if !embed {
-		nc, err = f.dial(f.conn, f.conn.server, node, log)
+		nc, err = f.dial(f.conn, f.conn.server, node, versions, log)
 		if err != nil {
 			return "", nil, nil, connectError(splitList(f.conn.server), err)
 		}
@@ -43,7 +44,7 @@ func (f *serveFlags) connect(cmd *cobra.Command, embed bool, dir *dataDir, node 
 	own := f.conn
 	own.server = ""                                 // NATS_URL may be set, and is not for this one
 	own.tlsCA, own.tlsCert, own.tlsKey = "", "", "" // TLS is not spoken within the process
-	nc, err = f.dial(own, server.ClientURL(), node, log, server.InProcess())
+	nc, err = f.dial(own, server.ClientURL(), node, versions, log, server.InProcess())
 	if err != nil {
 		server.Close()
 		return "", nil, nil, connectError([]string{server.ClientURL()}, err)
@@ -52,7 +53,7 @@ func (f *serveFlags) connect(cmd *cobra.Command, embed bool, dir *dataDir, node 
 }
 
 // dial connects the generator, for as long as it runs.
-func (f *serveFlags) dial(c connFlags, url, node string, log *slog.Logger, more ...nats.Option) (*nats.Conn, error) {
+func (f *serveFlags) dial(c connFlags, url, node string, versions *natsversion.Watch, log *slog.Logger, more ...nats.Option) (*nats.Conn, error) {
 	opts, err := c.options("leaf " + node)
 	if err != nil {
 		return nil, err
@@ -79,5 +80,5 @@ func (f *serveFlags) dial(c connFlags, url, node string, log *slog.Logger, more 
 			log.Warn("NATS reports an error", "error", err, "subject", subject)
 		}),
 	)
-	return nats.Connect(url, append(opts, more...)...)
+	return versions.Connect(url, append(opts, more...)...)
 }

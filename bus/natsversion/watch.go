@@ -1,0 +1,234 @@
+package natsversion
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/bus"
+)
+
+const (
+	// lookEvery is how often the list of servers is compared with the last one. A
+	// server of the cluster that restarts leaves the list and comes back.
+	lookEvery = time.Second
+	// checkEvery is when they are asked although the list is the same: the servers
+	// that were named by URL never leave it. Most servers with TLS log each question
+	// as a failed handshake, so it is not more often.
+	checkEvery = 5 * time.Minute
+	// askTimeout bounds the question to one server.
+	askTimeout = 2 * time.Second
+	askAtOnce  = 16
+
+	// leaderVersion is in the metadata of a stream that a server of 2.11 or later describes.
+	leaderVersion = "_nats.ver"
+)
+
+// Watch knows the versions of the NATS servers that one connection uses, or may use
+// after a failure.
+type Watch struct {
+	log     *slog.Logger
+	refused chan error // the first Refusal
+
+	mu     sync.Mutex
+	warned map[string]bool // what the log has said, and is still so
+}
+
+// New returns a Watch for one connection.
+func New(log *slog.Logger) *Watch {
+	return &Watch{log: log, refused: make(chan error, 1), warned: make(map[string]bool)}
+}
+
+// Connect is [nats.Connect], unless a server has to be refused. A server greets over
+// WebSocket only after the handshake: it is checked by [Watch.Check] and [Watch.Run],
+// right after each connect.
+func (w *Watch) Connect(servers string, opts ...nats.Option) (*nats.Conn, error) {
+	nc, err := nats.Connect(servers, append(opts, func(o *nats.Options) error {
+		if !slices.ContainsFunc(o.Servers, isWebSocket) {
+			o.CustomDialer = dialer{o.Timeout, w.admit}
+		}
+		return nil
+	})...)
+	if refusal := w.takeRefusal(); refusal != nil {
+		if err == nil {
+			nc.Close() // of another server of the same NATS
+		}
+		return nil, refusal
+	}
+	return nc, err
+}
+
+func isWebSocket(server string) bool {
+	return strings.HasPrefix(server, "ws://") || strings.HasPrefix(server, "wss://")
+}
+
+// takeRefusal returns the [Refusal] of a server since it was last called, if any.
+func (w *Watch) takeRefusal() error {
+	select {
+	case err := <-w.refused:
+		return err
+	default:
+		return nil
+	}
+}
+
+// admit checks a server that has just greeted.
+func (w *Watch) admit(address string, g greeting) error {
+	server := address
+	if g.Name != "" && g.Name != g.ID {
+		server = g.Name + " at " + address
+	}
+	if err := check(server, g.Version); err != nil {
+		select {
+		case w.refused <- err:
+		default:
+		}
+		return err
+	}
+	w.warnIf(g.Cluster != "" && !isSound(g.Version), "old "+cmp.Or(g.ID, address),
+		"a NATS server is older than 2.11: after a restart under load its copy of the tags can be behind; upgrade it",
+		"server", server, "version", g.Version)
+	return nil
+}
+
+// warnIf logs a warning if something is so, once for as long as it is.
+func (w *Watch) warnIf(so bool, what, text string, args ...any) {
+	w.mu.Lock()
+	news := so && !w.warned[what]
+	if so {
+		w.warned[what] = true
+	} else {
+		delete(w.warned, what)
+	}
+	w.mu.Unlock()
+	if news {
+		w.log.Warn(text, args...)
+	}
+}
+
+// Check asks the servers that nc knows, and looks at who leads the buckets of Leafbus.
+// An error is a [Refusal]. It takes up to 2 s for 16 servers that do not answer.
+func (w *Watch) Check(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) error {
+	var here string
+	if u, err := url.Parse(nc.ConnectedUrl()); err == nil {
+		here = u.Host
+	}
+	own := nc.ConnectedServerVersion()
+	if own != "" && w.admit(here, greetingOf(nc)) != nil { // over WebSocket nobody has looked yet
+		return w.takeRefusal()
+	}
+	var asking sync.WaitGroup
+	places := make(chan struct{}, askAtOnce)
+	for _, server := range nc.Servers() {
+		u, err := url.Parse(server)
+		if err != nil || u.Host == here {
+			continue
+		}
+		asking.Go(func() {
+			places <- struct{}{}
+			defer func() { <-places }()
+			w.ask(u)
+		})
+	}
+	if isSound(own) { // else a leader that names no version may be as this server is
+		asking.Go(func() { w.askLeaders(ctx, js) })
+	}
+	asking.Wait()
+	return w.takeRefusal()
+}
+
+// ask reads the greeting of a server.
+func (w *Watch) ask(server *url.URL) {
+	err := errors.New("a question by WebSocket is not implemented")
+	heard := false
+	if !isWebSocket(server.String()) {
+		d := dialer{askTimeout, func(address string, g greeting) error {
+			heard = true
+			return w.admit(address, g) // which keeps the error
+		}}
+		conn, dialErr := d.Dial("tcp", server.Host)
+		if err = dialErr; err == nil {
+			conn.Close()
+		}
+	}
+	w.warnIf(!heard, "silent "+server.Host,
+		"the version of a NATS server is not known: make sure that it is "+least[1:]+" or later",
+		"server", server.Host, "error", err)
+}
+
+// askLeaders looks at who leads the buckets of Leafbus: it may be a server that
+// cannot be asked, say behind a gateway.
+func (w *Watch) askLeaders(ctx context.Context, js jetstream.JetStream) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	for _, bucket := range []string{bus.BucketInstallation, bus.BucketTags, bus.BucketWorkers} {
+		stream, err := js.Stream(ctx, "KV_"+bucket)
+		if err != nil {
+			continue // it is not there, or has no leader now
+		}
+		info, leader := stream.CachedInfo(), ""
+		if info.Cluster != nil {
+			leader = info.Cluster.Leader
+		}
+		w.warnIf(info.Config.Metadata[leaderVersion] == "", "leader of "+bucket,
+			"the NATS server that leads a bucket names no version, so it is older than 2.11: make sure that it is "+least[1:]+" or later",
+			"bucket", bucket, "server", leader)
+	}
+}
+
+// Run checks again until the context is done: after each reconnect, when the servers
+// change, and every 5 minutes. When a server must be refused it closes the connection,
+// so that nothing more is reserved, and returns the [Refusal]. Another server is no way
+// out: the refused one may lead the buckets of all.
+func (w *Watch) Run(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) error {
+	connected := nc.StatusChanged(nats.CONNECTED)
+	defer nc.RemoveStatusListener(connected)
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	known, checked := serversOf(nc), time.Now()
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return nil
+		case err = <-w.refused: // by a reconnect
+		case <-connected:
+			err = w.Check(ctx, nc, js)
+		case now := <-look.C:
+			servers := serversOf(nc)
+			if slices.Equal(servers, known) && now.Sub(checked) < checkEvery {
+				continue
+			}
+			known, checked = servers, now
+			err = w.Check(ctx, nc, js)
+		}
+		if err != nil {
+			nc.Close()
+			return err
+		}
+	}
+}
+
+// serversOf returns the servers that nc knows, in order.
+func serversOf(nc *nats.Conn) []string {
+	servers := nc.Servers()
+	slices.Sort(servers)
+	return servers
+}
+
+// Only returns the [Refusal] in err, if there is one: what else failed followed from it.
+func Only(err error) error {
+	if refusal, ok := errors.AsType[Refusal](err); ok {
+		return refusal
+	}
+	return err
+}
