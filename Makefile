@@ -6,7 +6,7 @@ FUZZTIME    ?= 20s
 # The fuzz targets, as package:name.
 FUZZ         = bus:FuzzParseRequest bus:FuzzParseReply bus:FuzzParseEvent bus:FuzzDecode bus/gateway:FuzzParseCount bus/gateway:FuzzPrefersJSON \
                allocator:FuzzCheckTag allocator:FuzzParseMark allocator:FuzzParseMarkLine bus/kvstore:FuzzDecodeRecord \
-               bus/kvstore:FuzzDecodeWorker snowflake:FuzzReadSlot snowflake:FuzzDecode schema:FuzzParseDSN snowflake/zookeeper:FuzzDecodeNode
+               bus/kvstore:FuzzDecodeWorker snowflake:FuzzReadSlot snowflake:FuzzDecode bus/natsversion:FuzzCheck schema:FuzzParseDSN snowflake/zookeeper:FuzzDecodeNode
 
 .PHONY: run build deps test drills compat lint vuln bench fuzz mutations clean
 
@@ -30,10 +30,14 @@ test: deps ## every test, with the race detector; the simulation without
 drills: deps ## attacks on real processes: kills, freezes, lost disks, full disks (some minutes)
 	$(GO) test -tags drills -count=1 -timeout 20m -run '^TestDrill' -v ./tests
 
+# The versions of nats-server come through the Go module proxy.
+compat: ## generators on real NATS clusters of old and new versions (some minutes)
+	$(GO) test -tags compat -count=1 -timeout 20m -run '^TestCompat' -v ./tests
+
 lint: ## gofmt, go vet, staticcheck, and govulncheck where its database can be reached
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo 'run gofmt -w .'; exit 1; }
-	$(GO) vet -tags 'mutations drills' ./...
-	$(GO) run $(STATICCHECK) -tags 'mutations drills' ./...
+	$(GO) vet -tags 'mutations drills compat' ./...
+	$(GO) run $(STATICCHECK) -tags 'mutations drills compat' ./...
 	@$(MAKE) --no-print-directory vuln
 
 # Where the tool or its database cannot be fetched, that is said and is no failure.

@@ -21,10 +21,11 @@ const (
 	// lookEvery is how often the list of servers is compared with the last one. A
 	// server of the cluster that restarts leaves the list and comes back.
 	lookEvery = time.Second
-	// checkEvery is when they are asked although the list is the same: the servers
-	// that were named by URL never leave it. Most servers with TLS log each question
-	// as a failed handshake, so it is not more often.
-	checkEvery = 5 * time.Minute
+	// checkEvery is how often they are asked although the list is the same: the servers
+	// that were named by URL never leave it. Most servers with TLS log each question as
+	// a failed handshake, so they are asked less often.
+	checkEvery    = 10 * time.Second
+	checkTLSEvery = 5 * time.Minute
 	// askTimeout bounds the question to one server.
 	askTimeout = 2 * time.Second
 	askAtOnce  = 16
@@ -186,7 +187,7 @@ func (w *Watch) askLeaders(ctx context.Context, js jetstream.JetStream) {
 }
 
 // Run checks again until the context is done: after each reconnect, when the servers
-// change, and every 5 minutes. When a server must be refused it closes the connection,
+// change, and now and then. When a server must be refused it closes the connection,
 // so that nothing more is reserved, and returns the [Refusal]. Another server is no way
 // out: the refused one may lead the buckets of all.
 func (w *Watch) Run(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) error {
@@ -194,7 +195,10 @@ func (w *Watch) Run(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) 
 	defer nc.RemoveStatusListener(connected)
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
-	known, checked := serversOf(nc), time.Now()
+	known, checked, every := serversOf(nc), time.Now(), checkEvery
+	if nc.TLSRequired() {
+		every = checkTLSEvery
+	}
 	for {
 		var err error
 		select {
@@ -205,7 +209,7 @@ func (w *Watch) Run(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) 
 			err = w.Check(ctx, nc, js)
 		case now := <-look.C:
 			servers := serversOf(nc)
-			if slices.Equal(servers, known) && now.Sub(checked) < checkEvery {
+			if slices.Equal(servers, known) && now.Sub(checked) < every {
 				continue
 			}
 			known, checked = servers, now

@@ -48,7 +48,7 @@ func newServeCmd() *cobra.Command {
 
 Without --server it runs a NATS server of its own, with JetStream, and keeps all
 state in the data folder: one command is a whole installation. With --server it
-joins the NATS that is there and shares the load with the other generators.
+joins the NATS that is there (2.9.21 or later) and shares the load with the other generators.
 Segments may be kept in MySQL (--mysql), workers in ZooKeeper (--zookeeper).
 
 Over HTTP (--http) it answers Leaf's API, and operators: a dashboard at /, /metrics,
