@@ -40,6 +40,10 @@ type Watch struct {
 	log     *slog.Logger
 	refused chan error // the first Refusal
 
+	// Of the last Check; owned by Check and Run, which follow one another.
+	known   []string
+	checked time.Time
+
 	mu     sync.Mutex
 	warned map[string]bool // what the log has said, and is still so
 }
@@ -119,6 +123,7 @@ func (w *Watch) warnIf(so bool, what, text string, args ...any) {
 // Check asks the servers that nc knows, and looks at who leads the buckets of Leafbus.
 // An error is a [Refusal]. It takes up to 2 s for 16 servers that do not answer.
 func (w *Watch) Check(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) error {
+	w.known, w.checked = serversOf(nc), time.Now()
 	var here string
 	if u, err := url.Parse(nc.ConnectedUrl()); err == nil {
 		here = u.Host
@@ -129,7 +134,7 @@ func (w *Watch) Check(ctx context.Context, nc *nats.Conn, js jetstream.JetStream
 	}
 	var asking sync.WaitGroup
 	places := make(chan struct{}, askAtOnce)
-	for _, server := range nc.Servers() {
+	for _, server := range w.known {
 		u, err := url.Parse(server)
 		if err != nil || u.Host == here {
 			continue
@@ -195,7 +200,7 @@ func (w *Watch) Run(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) 
 	defer nc.RemoveStatusListener(connected)
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
-	known, checked, every := serversOf(nc), time.Now(), checkEvery
+	every := checkEvery
 	if nc.TLSRequired() {
 		every = checkTLSEvery
 	}
@@ -208,12 +213,9 @@ func (w *Watch) Run(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) 
 		case <-connected:
 			err = w.Check(ctx, nc, js)
 		case now := <-look.C:
-			servers := serversOf(nc)
-			if slices.Equal(servers, known) && now.Sub(checked) < every {
-				continue
+			if now.Sub(w.checked) >= every || !slices.Equal(serversOf(nc), w.known) {
+				err = w.Check(ctx, nc, js)
 			}
-			known, checked = servers, now
-			err = w.Check(ctx, nc, js)
 		}
 		if err != nil {
 			nc.Close()
