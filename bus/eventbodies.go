@@ -49,8 +49,14 @@ type (
 		Got  int64  `json:"got,string"`  // where the range began that the store offered
 		Seen int64  `json:"seen,string"` // the end of all ranges that the generator knows of: the ID after their last
 	}
-	// RecoveredEvent is the body of leaf.segment.recovered, leaf.clock.recovered and
-	// leaf.worker.recovered: an alert is over.
+	// NATSDegradedEvent is the body of the alert leaf.nats.degraded: the NATS server in the
+	// generator's process does not keep its part of the installation's state.
+	NATSDegradedEvent struct {
+		Node  string `json:"node"`
+		Cause string `json:"cause"`
+	}
+	// RecoveredEvent is the body of leaf.segment.recovered, leaf.nats.recovered,
+	// leaf.clock.recovered and leaf.worker.recovered: an alert is over.
 	RecoveredEvent struct {
 		Node   string `json:"node"`
 		Tag    string `json:"tag,omitempty"`    // of leaf.segment alone
@@ -122,6 +128,8 @@ var eventTypes = map[string]struct {
 	"segment.starved":       {alert, bodyAs[StarvedEvent]},
 	"segment.regressed":     {alert, bodyAs[RegressedEvent]},
 	"segment.recovered":     {info, bodyAs[RecoveredEvent]},
+	"nats.degraded":         {alert, bodyAs[NATSDegradedEvent]},
+	"nats.recovered":        {info, bodyAs[RecoveredEvent]},
 	"clock.backwards":       {alert, bodyAs[ClockBackwardsEvent]},
 	"clock.skewed":          {alert, bodyAs[ClockSkewedEvent]},
 	"clock.recovered":       {info, bodyAs[RecoveredEvent]},

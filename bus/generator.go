@@ -36,6 +36,9 @@ type Config struct {
 	// StoreErr says why the Store is away, as far as it has noticed; nil: it is
 	// not. One that matches [allocator.ErrRefused] ends the generator. Default: not known.
 	StoreErr func() error
+	// NATSErr says why the NATS server that runs in this process does not keep its part of the
+	// installation's state; nil: it does. It must answer at once. Default: no server to ask.
+	NATSErr func() error
 	// OpenEvents makes sure that the stream of events is there. It is called
 	// again when the stream may have gone.
 	OpenEvents func(context.Context) error
@@ -116,11 +119,14 @@ type Generator struct {
 	listening time.Time                // since when the others are heard
 	// storeFails is what the log says of the store; owned by Run.
 	storeFails bool
-	history    history
-	prepared   atomic.Bool           // the store is open, and the tags of the start are made
-	unready    atomic.Pointer[error] // why not, as far as is known
-	serving    atomic.Bool           // its subscriptions are confirmed, and it has not failed
-	draining   atomic.Bool
+	// degraded is what the last event says of the NATS server, natsWasWell that it was well
+	// once; owned by Run.
+	degraded, natsWasWell bool
+	history               history
+	prepared              atomic.Bool           // the store is open, and the tags of the start are made
+	unready               atomic.Pointer[error] // why not, as far as is known
+	serving               atomic.Bool           // its subscriptions are confirmed, and it has not failed
+	draining              atomic.Bool
 
 	life       context.Context // of tasks
 	tasks      tasks           // of endpoints
@@ -137,6 +143,9 @@ func NewGenerator(cfg Config) *Generator {
 	}
 	if cfg.StoreErr == nil {
 		cfg.StoreErr = func() error { return nil }
+	}
+	if cfg.NATSErr == nil {
+		cfg.NATSErr = func() error { return nil }
 	}
 	if cfg.Snowflake.Clock == nil {
 		cfg.Snowflake.Clock = snowflake.SystemClock()

@@ -144,6 +144,7 @@ func (g *Generator) attend(ctx context.Context, refused <-chan error, status <-c
 			g.beat(false)
 		case now := <-looks.C:
 			g.tellStore()
+			g.tellNATS(now)
 			if err := g.cfg.StoreErr(); errors.Is(err, allocator.ErrRefused) {
 				return err
 			}

@@ -16,8 +16,8 @@ var (
 
 // Readiness says whether a generator has all that it is configured with.
 type Readiness struct {
-	// Ready is false while something that it needs is away; Missing says what: bus, store,
-	// worker, clock, or draining.
+	// Ready is false while something that it needs is away; Missing says what: bus, nats,
+	// store, worker, clock, or draining.
 	Ready   bool     `json:"ready"`
 	Missing []string `json:"missing"`
 	// Reasons says why, by what is missing.
@@ -46,6 +46,9 @@ func (g *Generator) Readiness() Readiness {
 		miss("bus", errStarting)
 	case !g.hears():
 		miss("bus", errSilent)
+	}
+	if why := g.cfg.NATSErr(); why != nil {
+		miss("nats", why)
 	}
 	if why := cmp.Or(g.cfg.StoreErr(), g.segments.healthy(), g.alloc.Failing().Store); why != nil {
 		miss("store", why)

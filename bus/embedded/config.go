@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"strconv"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -105,18 +104,11 @@ func (c Config) setCredentials(opts *server.Options) error {
 	return nil
 }
 
-// prepareStore makes sure that the server can write to dir. nats-server checks
-// too, but its message does not name the folder.
+// prepareStore makes sure that the server can write to dir. nats-server checks too, but its
+// message does not name the folder, and it starts on a full disk.
 func prepareStore(dir string) error {
 	if dir == "" {
 		return errors.New("JetStream needs a store folder: nats-server would use a shared temporary one")
 	}
-	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return fmt.Errorf("JetStream store folder %s cannot be made: %w", dir, err)
-	}
-	probe, err := os.CreateTemp(dir, ".writable-*")
-	if err != nil {
-		return fmt.Errorf("JetStream store folder %s is not writable: %w", dir, err)
-	}
-	return errors.Join(probe.Close(), os.Remove(probe.Name()))
+	return CheckRoom(dir)
 }

@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -31,6 +32,12 @@ var ErrAddressInUse = errors.New("address already in use")
 type Server struct {
 	ns  *server.Server
 	url string
+	dir string // of JetStream
+	log *logger
+
+	watch    watch
+	stopLook context.CancelFunc // ends what closes looked
+	looked   chan struct{}
 }
 
 // Start runs a server and returns when clients can connect. If it fails,
@@ -52,7 +59,7 @@ func Start(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("NATS server: %w", err)
 	}
-	s := &Server{ns: ns}
+	s := &Server{ns: ns, dir: cfg.StoreDir, log: &logger{out: cmp.Or(cfg.Log, slog.Default())}, stopLook: func() {}}
 	// nats-server invents a user for clients without credentials if only the
 	// system account has users.
 	anonymous := opts.NoAuthUser != noAuthUser
@@ -74,18 +81,18 @@ func (s *Server) start(cfg Config, opts *server.Options, anonymous bool) error {
 	if err := checkAddress(opts); err != nil {
 		return err
 	}
-	log := &logger{out: cmp.Or(cfg.Log, slog.Default())}
-	s.ns.SetLoggerV2(log, opts.Debug, opts.Trace, opts.TraceVerbose)
+	s.ns.SetLoggerV2(s.log, opts.Debug, opts.Trace, opts.TraceVerbose)
 
 	slow := time.AfterFunc(slowStart, func() {
-		log.out.Warn("NATS is still recovering its JetStream store", "dir", cfg.StoreDir)
+		s.log.out.Warn("NATS is still recovering its JetStream store", "dir", cfg.StoreDir)
 	})
 	s.ns.Start() // returns when the store is recovered and clients are accepted
 	slow.Stop()
-	if err := s.awaitReady(log); err != nil {
+	if err := s.awaitReady(); err != nil {
 		return err
 	}
 	s.url = clientURL(opts.Host, s.ns.Addr())
+	s.startLooking()
 	return nil
 }
 
@@ -103,9 +110,9 @@ func checkAddress(opts *server.Options) error {
 }
 
 // awaitReady waits for every listener, or for the first fatal message.
-func (s *Server) awaitReady(log *logger) error {
+func (s *Server) awaitReady() error {
 	for deadline := time.Now().Add(readyTimeout); ; {
-		if text := log.fatal.Load(); text != nil {
+		if text := s.log.fatal.Load(); text != nil {
 			return fatalError(*text)
 		}
 		if s.ns.ReadyForConnections(100 * time.Millisecond) {
@@ -147,6 +154,10 @@ func (s *Server) InProcess() nats.Option { return nats.InProcessServer(provider{
 // Close stops the server and waits until all of it has stopped. Connections
 // should be drained before. Closing again does nothing.
 func (s *Server) Close() {
+	s.stopLook()
 	s.ns.Shutdown()
 	s.ns.WaitForShutdown()
+	if s.looked != nil {
+		<-s.looked
+	}
 }

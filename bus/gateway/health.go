@@ -6,8 +6,12 @@ import (
 	"github.com/leafbus/leafbus/bus"
 )
 
-// healthz answers that the process is alive.
-func healthz(w http.ResponseWriter, _ *http.Request) {
+// healthz answers 200 if the process is alive, else 503: only a restart of it helps.
+func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
+	if s.cfg.Dead != nil && s.cfg.Dead() != nil {
+		http.Error(w, "only a restart helps", http.StatusServiceUnavailable)
+		return
+	}
 	w.Header()["Content-Type"] = plainType
 	_, _ = w.Write([]byte("ok"))
 }

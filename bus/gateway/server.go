@@ -61,6 +61,8 @@ type Config struct {
 	Token string
 	// TLS is how the server proves itself. Default: no TLS.
 	TLS *tls.Config
+	// Dead says why only a restart of the process helps; nil: it goes on. Default: it does.
+	Dead func() error
 	// DrainTimeout is how long requests that are under way when the server is to
 	// stop may still take.
 	DrainTimeout time.Duration
@@ -80,7 +82,7 @@ type Server struct {
 func New(cfg Config) *Server {
 	s := &Server{cfg: cfg, addr: cfg.Listener.Addr().String(), limits: defaultLimits, ids: ids{cfg.Generator, cfg.Metrics}, views: newViews(cfg)}
 	mux := http.NewServeMux()
-	mux.HandleFunc("/healthz", healthz)
+	mux.HandleFunc("/healthz", s.healthz)
 	mux.HandleFunc("/readyz", s.readyz)
 	for _, kind := range []bus.Kind{bus.SegmentKind, bus.SnowflakeKind} {
 		mux.HandleFunc("/readyz/"+kind.String(), s.wanted(kind))

@@ -10,7 +10,7 @@ import (
 )
 
 // missable is what may be missing; each has a series of its own, so that none comes and goes.
-var missable = []string{"bus", "store", "worker", "clock", "draining"}
+var missable = []string{"bus", "nats", "store", "worker", "clock", "draining"}
 
 // stateCollector makes metrics of what the generator's state is when it is asked.
 type stateCollector struct{ state *shared[bus.State] }

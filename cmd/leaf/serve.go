@@ -84,11 +84,15 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 
 	empty := embed && !dir.hasStore()
 	versions := natsversion.New(log)
-	mode, nc, stop, err := f.connect(cmd, embed, dir, node, versions, log)
+	own, nc, stop, err := f.connect(cmd, embed, dir, node, versions, log)
 	if err != nil {
 		return err
 	}
 	defer stop()
+	mode := modeJoined
+	if own != nil {
+		mode = modeEmbedded
+	}
 	// After NATS: where both addresses are in use, its advice is good for both.
 	listener, secure, err := f.http.listen()
 	switch {
@@ -106,7 +110,7 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	if err := versions.Check(cmd.Context(), nc, js); err != nil {
 		return err
 	}
-	watch := func(ctx context.Context) error { return versions.Run(ctx, nc, js) }
+	watchVersions := func(ctx context.Context) error { return versions.Run(ctx, nc, js) }
 	state := kvstore.Config{Conn: nc, JS: js, Replicas: f.replicas, Log: log}
 	m := &member{
 		state: state, dir: dir, kv: kvstore.New(state), db: db, log: log,
@@ -156,13 +160,15 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	} else {
 		config.Store, config.StoreErr = m.kv, m.kv.Err
 	}
+	watch := watchServer(own)
+	config.NATSErr = watch.err
 	face := "off"
 	config.Ready = func() {
 		fmt.Fprintf(cmd.OutOrStdout(), "leaf ready nats=%s http=%s node=%s data=%s mode=%s\n",
 			nc.ConnectedUrlRedacted(), face, node, dir.path, mode)
 	}
 	if listener == nil {
-		return together(cmd.Context(), bus.NewGenerator(config).Run, watch)
+		return together(cmd.Context(), bus.NewGenerator(config).Run, watch.run, watchVersions)
 	}
 	metrics := gateway.NewMetrics()
 	config.Observer = metrics
@@ -170,9 +176,10 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	server := gateway.New(gateway.Config{
 		Listener: listener, TLS: secure, Token: f.http.token, Generator: generator, Metrics: metrics,
 		Client: bus.NewClient(nc, bus.JetStream(js)), Log: log, DrainTimeout: f.drainTimeout,
+		Dead: watch.dead,
 	})
 	face = server.URL()
-	return together(cmd.Context(), generator.Run, server.Run, watch)
+	return together(cmd.Context(), generator.Run, server.Run, watch.run, watchVersions)
 }
 
 // tellStop logs that the generator drains, as soon as the context is done. What
@@ -213,7 +220,7 @@ func endAnyway(ctx context.Context, after time.Duration, log *slog.Logger) (ende
 	}
 }
 
-// together runs both until the context is done, or one ends: then the other is to end too.
+// together runs all until the context is done, or one ends: then the others end too.
 func together(ctx context.Context, runs ...func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

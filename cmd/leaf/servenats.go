@@ -19,27 +19,27 @@ const (
 	modeJoined   = "joined"
 )
 
-// connect starts a NATS server in this process, or joins one. stop ends what
-// was started.
-func (f *serveFlags) connect(cmd *cobra.Command, embed bool, dir *dataDir, node string, versions *natsversion.Watch, log *slog.Logger) (mode string, nc *nats.Conn, stop func(), err error) {
+// connect starts a NATS server in this process, or joins one: then server is nil. stop ends
+// what was started.
+func (f *serveFlags) connect(cmd *cobra.Command, embed bool, dir *dataDir, node string, versions *natsversion.Watch, log *slog.Logger) (server *embedded.Server, nc *nats.Conn, stop func(), err error) {
 	if !embed {
 		nc, err = f.dial(f.conn, f.conn.server, node, versions, log)
 		if err != nil {
-			return "", nil, nil, connectError(splitList(f.conn.server), err)
+			return nil, nil, nil, connectError(splitList(f.conn.server), err)
 		}
-		return modeJoined, nc, nc.Close, nil
+		return nil, nc, nc.Close, nil
 	}
-	server, err := embedded.Start(embedded.Config{
+	server, err = embedded.Start(embedded.Config{
 		Listen: f.listen, ConfigFile: f.natsConfig, StoreDir: dir.file("nats"), Name: node,
 		User: f.conn.user, Password: f.conn.password, Token: f.conn.token, Log: log,
 	})
 	switch {
 	case errors.Is(err, embedded.ErrAddressInUse):
-		return "", nil, nil, fmt.Errorf("%w\n%s", err, f.natsAdvice(cmd.Flags(), dir, f.natsAddress(err)))
+		return nil, nil, nil, fmt.Errorf("%w\n%s", err, f.natsAdvice(cmd.Flags(), dir, f.natsAddress(err)))
 	case errors.Is(err, embedded.ErrOpenToNetwork):
-		return "", nil, nil, usagef("%w", err)
+		return nil, nil, nil, usagef("%w", err)
 	case err != nil:
-		return "", nil, nil, err
+		return nil, nil, nil, err
 	}
 	own := f.conn
 	own.server = ""                                 // NATS_URL may be set, and is not for this one
@@ -47,9 +47,9 @@ func (f *serveFlags) connect(cmd *cobra.Command, embed bool, dir *dataDir, node 
 	nc, err = f.dial(own, server.ClientURL(), node, versions, log, server.InProcess())
 	if err != nil {
 		server.Close()
-		return "", nil, nil, connectError([]string{server.ClientURL()}, err)
+		return nil, nil, nil, connectError([]string{server.ClientURL()}, err)
 	}
-	return modeEmbedded, nc, func() { nc.Close(); server.Close() }, nil
+	return server, nc, func() { nc.Close(); server.Close() }, nil
 }
 
 // dial connects the generator, for as long as it runs.
