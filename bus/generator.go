@@ -252,13 +252,21 @@ func background(f func(context.Context)) (stop func()) {
 	}
 }
 
+// degradedDrain is how long requests go on waiting at the end of a generator that has lost its
+// own NATS server: hardly any will be answered, and nobody serves before the next start.
+const degradedDrain = time.Second
+
 // awaitWaiting waits until no request waits for a segment or is being worked
 // on, at most for DrainTimeout.
 func (g *Generator) awaitWaiting() {
 	const look = 5 * time.Millisecond
 	tick := time.NewTicker(look)
 	defer tick.Stop()
-	end := time.Now().Add(g.cfg.DrainTimeout)
+	most := g.cfg.DrainTimeout
+	if g.degraded {
+		most = min(most, degradedDrain)
+	}
+	end := time.Now().Add(most)
 	for g.alloc.Waiting()+int64(g.flakes.State().Waiting)+g.isolation.waiting.Load()+int64(len(g.adminSlots)) > 0 && time.Now().Before(end) {
 		<-tick.C
 	}

@@ -95,6 +95,7 @@ func (g *Generator) serve(ctx context.Context, ready chan<- *nats.Conn) (err err
 	store := kvstore.New(state)
 	return bus.NewGenerator(bus.Config{
 		Conn: nc, JS: js, Store: store, Marks: marks, Recent: g.file("recent"), Node: node, Log: g.log, Tags: g.tags,
+		NATSErr: g.server.Health,
 		Join: func(ctx context.Context, begin func(ctx context.Context, id string) error) (bus.Identity, error) {
 			have, err := kvstore.Join(ctx, state, want, g.installation, func(ctx context.Context, first *kvstore.Installation) error { return begin(ctx, first.ID) })
 			if err != nil {

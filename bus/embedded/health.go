@@ -3,6 +3,8 @@ package embedded
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -20,7 +22,7 @@ const (
 	electionPatience = 10 * time.Second
 	// firstRestart is the least age of a server that asks for a restart: a write that fails
 	// again after each start must not end the process many times a minute.
-	firstRestart = 10 * time.Second
+	firstRestart = 5 * time.Second
 
 	lookEvery = time.Second
 	// lookEarly is the pause while a server that has just started is not ready yet.
@@ -35,6 +37,8 @@ type fault struct {
 	stopped bool
 	// room is why the folder takes no writes now; known only if stopped.
 	room error
+	// passing: it is one of those that an election or a catch-up ends.
+	passing bool
 }
 
 // judge turns the faults of one look after the other into what is reported. The zero value is
@@ -57,18 +61,14 @@ func (j *judge) next(now time.Time, found fault) error {
 	case found.why == "":
 		j.ready, j.healthy, j.since = true, true, time.Time{}
 		return nil
-	case found.stopped:
-		j.healthy = false
-		return found.error(now.Sub(j.began) >= firstRestart)
-	}
-	if j.since.IsZero() {
+	case j.since.IsZero():
 		j.since = now
 	}
-	if j.healthy && now.Sub(j.since) < electionPatience {
+	if found.passing && j.healthy && now.Sub(j.since) < electionPatience {
 		return nil
 	}
 	j.healthy = false
-	return found.error(false)
+	return found.error(now.Sub(j.began) >= firstRestart)
 }
 
 // pause returns the time until the next look.
@@ -99,21 +99,32 @@ func (s *Server) look() fault {
 		if why != nil {
 			text += ": " + *why
 		}
-		return fault{text, true, CheckRoom(s.dir)}
+		return fault{why: text, stopped: true, room: s.noRoom()}
 	case why != nil:
-		return fault{"JetStream stopped writing: " + *why, true, CheckRoom(s.dir)}
+		return fault{why: "JetStream stopped writing: " + *why, stopped: true, room: s.noRoom()}
+	}
+	if why := lowRoom(s.dir); why != "" {
+		return fault{why: why}
 	}
 	for _, e := range s.ns.Healthz(&server.HealthzOptions{Details: true}).Errors {
 		switch e.Type {
 		case server.HealthzErrorStream:
 			if ours(e.Stream) {
-				return fault{why: e.Error}
+				return fault{why: e.Error, passing: true}
 			}
 		case server.HealthzErrorConn, server.HealthzErrorJetStream:
-			return fault{why: e.Error}
+			return fault{why: e.Error, passing: true}
 		}
 	}
-	return fault{why: s.leaderless()}
+	return fault{why: s.leaderless(), passing: true}
+}
+
+// noRoom says why a restart would not find the store, or could not write to it.
+func (s *Server) noRoom() error {
+	if _, err := os.Stat(filepath.Join(s.dir, server.JetStreamStoreDir)); err != nil {
+		return err // the disk itself has gone: a restart would begin with an empty store
+	}
+	return CheckRoom(s.dir)
 }
 
 // leaderless says which stream of Leafbus on this server has no leader, and so takes no

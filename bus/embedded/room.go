@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"syscall"
 )
 
@@ -12,26 +13,27 @@ import (
 const minRoom = 1 << 20
 
 // CheckRoom makes dir if it is missing, and writes and syncs 1 MiB in it, which it removes
-// again. It returns an error that names dir if that fails, because the disk is full, say.
+// again. It returns an error that names dir if that fails, because the disk is full, say. dir
+// must belong to the caller alone.
 func CheckRoom(dir string) error {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return fmt.Errorf("the folder %s cannot be made: %w", dir, err)
 	}
-	probe, err := os.CreateTemp(dir, ".room-*")
-	if err != nil {
-		return roomError(dir, err)
-	}
-	_, err = probe.Write(make([]byte, minRoom))
-	err = errors.Join(err, probe.Sync(), probe.Close())
-	if err := errors.Join(err, os.Remove(probe.Name())); err != nil {
-		return roomError(dir, err)
+	if err := tryRoom(filepath.Join(dir, ".room")); err != nil {
+		if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+			return fmt.Errorf("there is no room in the folder %s: free at least %d MiB on its disk: %w", dir, minRoom>>20, err)
+		}
+		return fmt.Errorf("the folder %s is not writable: %w", dir, err)
 	}
 	return nil
 }
 
-func roomError(dir string, err error) error {
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		return fmt.Errorf("there is no room in the folder %s: free at least %d MiB on its disk: %w", dir, minRoom>>20, err)
+// tryRoom writes a file of the size minRoom and removes it. One that a crash left is replaced.
+func tryRoom(name string) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
 	}
-	return fmt.Errorf("the folder %s is not writable: %w", dir, err)
+	_, err = f.Write(make([]byte, minRoom))
+	return errors.Join(err, f.Sync(), f.Close(), os.Remove(name))
 }

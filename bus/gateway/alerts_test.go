@@ -50,6 +50,10 @@ func refused(name string, after time.Duration) bus.Event {
 	return tell(name, "clock.skewed", name, after, bus.ClockSkewedEvent{Node: name})
 }
 
+func degraded(name string, after time.Duration) bus.Event {
+	return tell(name, "nats.degraded", name, after, bus.NATSDegradedEvent{Node: name})
+}
+
 // alertsOf are the alerts of a view, each with its type, key, node and when it was over.
 func alertsOf(v feedView) (list []string) {
 	for _, n := range v.Alerts {
@@ -71,9 +75,13 @@ func TestAlertsAndTheirEnds(t *testing.T) {
 		lasting int
 		want    []string // type key node, and when it was over
 	}{
-		"none":        {nil, 0, nil},
-		"lasts":       {[]bus.Event{starved("a", "order", 0)}, 1, []string{"starved order a -"}},
-		"is over":     {[]bus.Event{starved("a", "order", 0), recovered("a", "order", "starved", second)}, 0, []string{"starved order a 1s"}},
+		"none":    {nil, 0, nil},
+		"lasts":   {[]bus.Event{starved("a", "order", 0)}, 1, []string{"starved order a -"}},
+		"is over": {[]bus.Event{starved("a", "order", 0), recovered("a", "order", "starved", second)}, 0, []string{"starved order a 1s"}},
+		"of a NATS server, and its generator starts again": {
+			[]bus.Event{degraded("a", 0), degraded("b", 0), node("a", "started", second)}, 1, []string{"degraded b b -", "degraded a a 1s"}},
+		"of a NATS server, and is over": {[]bus.Event{degraded("a", 0), tell("a", "nats.recovered", "a", second,
+			bus.RecoveredEvent{Node: "a", Episode: "degraded"})}, 0, []string{"degraded a a 1s"}},
 		"comes twice": {[]bus.Event{starved("a", "order", 0), starved("a", "order", 0)}, 1, []string{"starved order a -"}},
 		"comes twice, the second time after its end": {
 			[]bus.Event{starved("a", "order", 0), recovered("a", "order", "starved", second), starved("a", "order", 0)}, 0, []string{"starved order a 1s"}},

@@ -9,7 +9,7 @@ import (
 // healthz answers 200 if the process is alive, else 503: only a restart of it helps.
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 	if s.cfg.Dead != nil && s.cfg.Dead() != nil {
-		http.Error(w, "only a restart helps", http.StatusServiceUnavailable)
+		http.Error(w, "only a restart of this process helps", http.StatusServiceUnavailable)
 		return
 	}
 	w.Header()["Content-Type"] = plainType

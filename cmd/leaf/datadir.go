@@ -16,6 +16,7 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/leafbus/leafbus/allocator/disk"
+	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/snowflake/place"
 )
@@ -72,6 +73,11 @@ func openDataDir(path string) (*dataDir, error) {
 			owner = " (process " + strings.TrimSpace(string(pid)) + ")"
 		}
 		return nil, fmt.Errorf("the data folder %s is %w%s: give this one its own with --data-dir", path, errLocked, owner)
+	}
+	// Before anything is written there: a start on a full disk must leave no half of it.
+	if err := embedded.CheckRoom(path); err != nil {
+		d.close()
+		return nil, err
 	}
 	if err := os.WriteFile(d.file("lock"), []byte(strconv.Itoa(os.Getpid())+"\n"), 0o640); err != nil {
 		d.close()

@@ -20,7 +20,7 @@ func newHealthCmd() *cobra.Command {
 		Short: "Ask whether the generator on this machine is alive, for containers",
 		Long: `Ask the generator on this machine whether it is alive: its HTTP face for /healthz.
 It takes the flags and variables that leaf serve has, needs no token, and fails
-unless the answer is 200. An image without a shell and curl has it for its health
+unless the answer is 200: nobody is there, or only a restart of the process helps. An image without a shell and curl has it for its health
 check.`,
 		Example: `  leaf health
   leaf health --http 127.0.0.1:8081`,

@@ -33,6 +33,8 @@ const texts = {
     `not served: the store went backwards. It offered IDs from ${id(b.got)}, all below ${id(b.seen)} are in use. ` +
     `Find out why, then set max_id to ${b.seen} at least`,
   "segment.recovered": (b) => `${b.episode.replace("_", " ")} is over`,
+  "nats.degraded": (b) => `its NATS server does not keep its part of the state: ${b.cause}`,
+  "nats.recovered": () => "its NATS server keeps its part of the state again",
   "clock.backwards": (b) =>
     `its clock is ${millis(b.offset_ms)} behind its last snowflake; requests ${b.action === "waited" ? "wait" : "are refused"}`,
   "clock.skewed": clockSkewed,

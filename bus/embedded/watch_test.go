@@ -1,0 +1,152 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// A look that does not end is a fault itself, as long as it lasts.
+func TestSlowLook(t *testing.T) {
+	var w watch
+	now := time.Unix(0, 0)
+	w.end(nil)
+	w.begin(now)
+	if err := w.health(now.Add(slowLook)); err != nil {
+		t.Errorf("after %v: %v", slowLook, err)
+	}
+	if err := w.health(now.Add(7 * time.Second)); err == nil || !strings.Contains(err.Error(), "for 7s") {
+		t.Errorf("after 7 s: %v", err)
+	}
+	w.end(nil)
+	if err := w.health(now.Add(time.Hour)); err != nil {
+		t.Errorf("after its end: %v", err)
+	}
+}
+
+// Once only a restart helps that is the last word, and whoever waits for it is told.
+func TestAwaitRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Server{watch: watch{restart: make(chan struct{})}}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 2)
+		go func() { ended <- s.AwaitRestart(ctx) }()
+		s.watch.end(errors.New("full"))
+		synctest.Wait()
+		if len(ended) > 0 {
+			t.Fatal("a disk that is full is no reason to restart")
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("when nobody waits any more: %v", err)
+		}
+		go func() { ended <- s.AwaitRestart(t.Context()) }()
+		s.watch.end(fmt.Errorf("stopped; %w", ErrRestart))
+		if err := <-ended; !errors.Is(err, ErrRestart) {
+			t.Error(err)
+		}
+		s.watch.end(nil)
+		if err := s.Health(); !errors.Is(err, ErrRestart) {
+			t.Errorf("it is well again: %v", err)
+		}
+	})
+}
+
+func TestHealthAlone(t *testing.T) {
+	if err := start(t, config(t, "")).Health(); err != nil { // when Start returns
+		t.Error(err)
+	}
+}
+
+// A server of a cluster is not healthy before it has found the others, and one that lost its
+// disk not before its replicas are back.
+func TestHealthInCluster(t *testing.T) {
+	var routes []string
+	for range 3 {
+		l, err := net.Listen("tcp", anyPort)
+		if err != nil {
+			t.Fatal(err)
+		}
+		routes = append(routes, l.Addr().String())
+		l.Close()
+	}
+	cfgs := make([]Config, 3)
+	servers := make([]*Server, 3)
+	for i := range cfgs {
+		cfgs[i] = config(t, fmt.Sprintf(`cluster { name: c, listen: %q, routes: ["nats://%s"] }`, routes[i], strings.Join(routes, `", "nats://`)))
+		cfgs[i].Name = fmt.Sprint("s", i)
+	}
+	servers[0] = start(t, cfgs[0])
+	if err := servers[0].Health(); err == nil {
+		t.Error("it is healthy without the others")
+	}
+	for i := 1; i < 3; i++ {
+		servers[i] = start(t, cfgs[i])
+	}
+	for _, s := range servers {
+		awaitHealth(t, s)
+	}
+	js, err := jetstream.New(connect(t, servers[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kv jetstream.KeyValue
+	for kv == nil { // a cluster that forms may answer late once
+		kv, err = js.CreateOrUpdateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "LEAF_TAGS", Replicas: 3, History: 64})
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+	}
+	for i := range 2000 {
+		if _, err := kv.Put(t.Context(), fmt.Sprint(i), make([]byte, 4096)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	servers[0].Close()
+	cfgs[0].StoreDir = t.TempDir()
+	s := start(t, cfgs[0])
+	if err := s.Health(); err == nil {
+		t.Error("it is healthy with an empty disk")
+	}
+	awaitHealth(t, s)
+	if has := messages(t, s, "KV_LEAF_TAGS"); has != 2000 {
+		t.Errorf("it is healthy with %d of 2000 messages", has)
+	}
+}
+
+// awaitHealth waits until the server is healthy.
+func awaitHealth(t *testing.T, s *Server) {
+	t.Helper()
+	looks := time.NewTicker(5 * time.Millisecond)
+	defer looks.Stop()
+	for deadline := time.Now().Add(40 * time.Second); s.Health() != nil; <-looks.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("it does not become healthy: %v", s.Health())
+		}
+	}
+}
+
+// messages is how many messages of a stream the server itself has.
+func messages(t *testing.T, s *Server, stream string) uint64 {
+	t.Helper()
+	info, err := s.ns.Jsz(&server.JSzOptions{Accounts: true, Streams: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, account := range info.AccountDetails {
+		for _, has := range account.Streams {
+			if has.Name == stream {
+				return has.State.Msgs
+			}
+		}
+	}
+	return 0
+}
