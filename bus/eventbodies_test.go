@@ -64,6 +64,8 @@ var (
 		kind string
 		body any
 	}{
+		{"nats.degraded", NATSDegradedEvent{"n", "x < y"}},
+		{"nats.recovered", RecoveredEvent{Node: "n", Episode: "degraded"}},
 		{"tag.created", TagEvent{"n", aTag}},
 		{"tag.updated", TagEvent{"n", aTag}},
 		{"tag.deleted", TagEvent{"n", aTag}},
