@@ -246,12 +246,7 @@ func (a *Allocator) Apply(tag Tag) {
 	if tag.Deleted {
 		a.recent.forget(tag.Name)
 	}
-	floor := tag.Floor
-	if tag.Deleted {
-		// All that was handed out is below the tombstone's MaxID. Whether the
-		// tag was created again since is for the store to say.
-		floor = tag.MaxID
-	}
+	floor := tag.Below() // whether a deleted tag was created again since is for the store to say
 	if floor > 0 {
 		a.cfg.Marks.Observe(tag.Name, floor) // also where nothing is in memory
 	}
@@ -278,6 +273,20 @@ func (a *Allocator) Apply(tag Tag) {
 	if tag.Deleted {
 		a.forget(b)
 	}
+}
+
+// Raise drops the IDs of tag below floor, as [Allocator.Apply] does.
+func (a *Allocator) Raise(tag string, floor int64) {
+	a.cfg.Marks.Observe(tag, floor) // also where nothing is in memory
+	a.mu.RLock()
+	b := a.buffers[tag]
+	a.mu.RUnlock()
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.raiseFloorLocked(floor)
 }
 
 // forget drops b unless somebody has begun to use it again, or has dropped it.

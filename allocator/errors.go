@@ -30,6 +30,9 @@ var (
 	// ErrRegressed: the store went backwards; an operator must move max_id
 	// forward before IDs of the tag are served again.
 	ErrRegressed = errors.New("the store went backwards")
+	// ErrUncertain: a change of a tag got no answer, and may have happened. The
+	// same change can be made again.
+	ErrUncertain = errors.New("it may have happened: send it again")
 	// ErrExhausted: the tag has no IDs left, for good.
 	ErrExhausted = errors.New("the tag is exhausted")
 

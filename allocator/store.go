@@ -58,6 +58,11 @@ type Store interface {
 	// the end of all that was ever reserved. Errors: ErrUnknownTag.
 	Delete(ctx context.Context, tag string) (Tag, error)
 
+	// Floors calls f with the floor of every tag that has one: its record's Floor,
+	// and the MaxID of a tombstone. It has told all of them when it returns nil. It is
+	// quick with many thousands of tags: requests wait for it.
+	Floors(ctx context.Context, f func(tag string, floor int64)) error
+
 	// Watch calls f for the tags as they are, tombstones included, then for
 	// each change, from one goroutine, until the context is done or the watch
 	// breaks; its error is never nil. Changes of one tag come in their order;

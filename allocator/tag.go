@@ -37,6 +37,15 @@ type Tag struct {
 	Deleted bool `json:"deleted,omitempty"`
 }
 
+// Below is the ID below which none of the tag may be handed out any more, 0 if there
+// is none. All that was handed out of a deleted tag is below its MaxID.
+func (t Tag) Below() int64 {
+	if t.Deleted {
+		return t.MaxID
+	}
+	return t.Floor
+}
+
 // Change says what [Store.Update] changes: the fields that are not nil.
 type Change struct {
 	MaxID       *int64

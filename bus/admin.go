@@ -43,6 +43,13 @@ type (
 		Description string    `json:"description"`
 		Updated     time.Time `json:"updated"`
 	}
+	// TagChange is the reply to a change of a tag: its record since, or what it was.
+	TagChange struct {
+		TagRecord
+		// Unheard are generators that fell silent in the last hour and have not said that they
+		// end. They may be cut off, and hand out IDs as before the change until they return.
+		Unheard []string `json:"unheard,omitempty"`
+	}
 	// TagCreate asks for a new tag; zero fields take their defaults.
 	TagCreate struct {
 		Tag         string     `json:"tag"`
@@ -65,6 +72,11 @@ type (
 
 func record(t allocator.Tag) TagRecord {
 	return TagRecord{t.Name, ID(t.MaxID), t.Step, t.Description, t.Updated}
+}
+
+// changedTag is the reply to a change that is in force at all generators that are heard.
+func (g *Generator) changedTag(t allocator.Tag) TagChange {
+	return TagChange{record(t), g.presence.unheard(time.Now())}
 }
 
 // check returns the page's limit, or an error.
@@ -139,7 +151,7 @@ func (g *Generator) tagsGet(ctx context.Context, req tagName) (TagRecord, error)
 	return record(t), nil
 }
 
-func (g *Generator) tagsCreate(ctx context.Context, req TagCreate) (TagRecord, error) {
+func (g *Generator) tagsCreate(ctx context.Context, req TagCreate) (TagChange, error) {
 	t := allocator.Tag{Name: req.Tag, MaxID: 1, Step: min(allocator.DefaultStep, g.cfg.MaxStep), Description: req.Description}
 	if req.MaxID != nil {
 		t.MaxID = int64(*req.MaxID)
@@ -149,55 +161,55 @@ func (g *Generator) tagsCreate(ctx context.Context, req TagCreate) (TagRecord, e
 	}
 	if err := cmp.Or(allocator.CheckTag(t.Name), allocator.CheckStep(t.Step, g.cfg.MaxStep),
 		allocator.CheckDescription(t.Description)); err != nil {
-		return TagRecord{}, err
+		return TagChange{}, err
 	}
 	t, err := g.create(ctx, t)
 	if err != nil {
-		return TagRecord{}, err
+		return TagChange{}, err
 	}
-	return record(t), nil
+	return g.changedTag(t), nil
 }
 
-func (g *Generator) tagsUpdate(ctx context.Context, req TagUpdate) (TagRecord, error) {
+func (g *Generator) tagsUpdate(ctx context.Context, req TagUpdate) (TagChange, error) {
 	if err := allocator.CheckTag(req.Tag); err != nil {
-		return TagRecord{}, err
+		return TagChange{}, err
 	}
 	change := allocator.Change{MaxID: (*int64)(req.MaxID), Step: req.Step, Description: req.Description}
 	if change == (allocator.Change{}) {
-		return TagRecord{}, badRequest("nothing to change: give max_id, step or description")
+		return TagChange{}, badRequest("nothing to change: give max_id, step or description")
 	}
 	if change.Step != nil {
 		if err := allocator.CheckStep(*change.Step, g.cfg.MaxStep); err != nil {
-			return TagRecord{}, err
+			return TagChange{}, err
 		}
 	}
 	if change.Description != nil {
 		if err := allocator.CheckDescription(*change.Description); err != nil {
-			return TagRecord{}, err
+			return TagChange{}, err
 		}
 	}
 	t, err := g.cfg.Store.Update(ctx, req.Tag, change)
 	if err != nil {
-		return TagRecord{}, fmt.Errorf("%s: %w", req.Tag, err)
+		return TagChange{}, fmt.Errorf("%s: %w", req.Tag, err)
 	}
 	g.publish(newEvent("tag.updated", t.Name, g.cfg.Node, TagEvent{g.cfg.Node, record(t)}))
 	if _, err := g.spread(ctx, t); err != nil && change.MaxID != nil {
-		return TagRecord{}, fmt.Errorf("%w; repeat the command", err)
+		return TagChange{}, unconfirmed(err, "it may have happened: send it again")
 	}
-	return record(t), nil
+	return g.changedTag(t), nil
 }
 
-func (g *Generator) tagsDelete(ctx context.Context, req tagName) (TagRecord, error) {
+func (g *Generator) tagsDelete(ctx context.Context, req tagName) (TagChange, error) {
 	if err := allocator.CheckTag(req.Tag); err != nil {
-		return TagRecord{}, err
+		return TagChange{}, err
 	}
 	t, err := g.cfg.Store.Delete(ctx, req.Tag)
 	if err != nil {
-		return TagRecord{}, fmt.Errorf("%s: %w", req.Tag, err)
+		return TagChange{}, fmt.Errorf("%s: %w", req.Tag, err)
 	}
 	g.publish(newEvent("tag.deleted", t.Name, g.cfg.Node, TagEvent{g.cfg.Node, record(t)}))
 	if _, err := g.spread(ctx, t); err != nil {
-		return TagRecord{}, fmt.Errorf("%w; it is deleted, and they learn that from the store", err)
+		return TagChange{}, unconfirmed(err, "it is deleted, and they learn that from the store")
 	}
-	return record(t), nil
+	return g.changedTag(t), nil
 }

@@ -133,7 +133,7 @@ func (c *Client) request(ctx context.Context, limit time.Duration, subject strin
 	var why error
 	for pause := firstRetryPause; ; pause = min(2*pause, lastRetryPause) {
 		asked = time.Now()
-		msg, err = c.attempt(ctx, limit, subject, body)
+		msg, err = c.attempt(ctx, limit, subject, body, "")
 		if err == nil {
 			return msg, asked, nil
 		}
@@ -162,8 +162,8 @@ func (c *Client) request(ctx context.Context, limit time.Duration, subject strin
 }
 
 // attempt sends a request once, and waits for its answer for at most limit; 0: until the
-// context is done.
-func (c *Client) attempt(ctx context.Context, limit time.Duration, subject string, body []byte) (*nats.Msg, error) {
+// context is done. With patience it says how long that is.
+func (c *Client) attempt(ctx context.Context, limit time.Duration, subject string, body []byte, patience string) (*nats.Msg, error) {
 	if err := c.checkSize(subject, body); err != nil {
 		return nil, err
 	}
@@ -173,7 +173,13 @@ func (c *Client) attempt(ctx context.Context, limit time.Duration, subject strin
 	}
 	ctx, stop := c.attempting(ctx, limit, subject)
 	defer stop()
-	msg, err := c.nc.RequestWithContext(ctx, subject, body)
+	var msg *nats.Msg
+	var err error
+	if patience == "" {
+		msg, err = c.nc.RequestWithContext(ctx, subject, body)
+	} else {
+		msg, err = c.nc.RequestMsgWithContext(ctx, &nats.Msg{Subject: subject, Data: body, Header: nats.Header{headerTimeout: {patience}}})
+	}
 	if err == nil {
 		return msg, replyError(msg)
 	}
@@ -273,12 +279,13 @@ func (c *Client) ReleaseWorker(ctx context.Context, req WorkerRelease) (Worker, 
 }
 
 // call makes an administrative request. It is not repeated: whether a change
-// happened that was not confirmed, a person should look.
+// happened that was not confirmed, a person should look. It says how long it waits, so that
+// nothing is done after it has given up.
 func call[Resp any](ctx context.Context, c *Client, subject string, req any) (Resp, error) {
 	ctx, cancel := c.bound(ctx)
 	defer cancel()
 	var resp Resp
-	msg, err := c.attempt(ctx, 0, subject, encode(req))
+	msg, err := c.attempt(ctx, 0, subject, encode(req), tellPatience(ctx))
 	if err != nil {
 		return resp, err
 	}
@@ -303,23 +310,25 @@ func (c *Client) Tag(ctx context.Context, tag string) (TagRecord, error) {
 }
 
 // CreateTag adds a tag and returns its record. [Exists]: there is one.
-// [BadTag], [BadRequest]: there cannot be such a one.
-func (c *Client) CreateTag(ctx context.Context, req TagCreate) (TagRecord, error) {
-	return call[TagRecord](ctx, c, SubjectTagsCreate, req)
+// [BadTag], [BadRequest]: there cannot be such a one. After an error of the
+// [Reason] [TimedOut], or one that is no [Error], it may have happened: the same
+// request can be made again.
+func (c *Client) CreateTag(ctx context.Context, req TagCreate) (TagChange, error) {
+	return call[TagChange](ctx, c, SubjectTagsCreate, req)
 }
 
 // UpdateTag changes a tag and returns its record. When it returns, a new max_id
-// is in force at every generator. [UnknownTag]: there is none. [Conflict]: max_id
+// is in force at every generator that is heard; it names the others. [UnknownTag]: there is none. [Conflict]: max_id
 // would move backwards. After an error of the [Reason] [TimedOut], or one that is
 // no [Error], it may have happened: the same change can be made again.
-func (c *Client) UpdateTag(ctx context.Context, req TagUpdate) (TagRecord, error) {
-	return call[TagRecord](ctx, c, SubjectTagsUpdate, req)
+func (c *Client) UpdateTag(ctx context.Context, req TagUpdate) (TagChange, error) {
+	return call[TagChange](ctx, c, SubjectTagsUpdate, req)
 }
 
 // DeleteTag removes a tag and returns its last record. Its IDs are not handed
 // out again, also when a tag of that name is created later. After an error of
-// the [Reason] [TimedOut] it is deleted, and generators that the error names may
-// serve it until they hear of it. [UnknownTag]: there is none.
-func (c *Client) DeleteTag(ctx context.Context, tag string) (TagRecord, error) {
-	return call[TagRecord](ctx, c, SubjectTagsDelete, tagName{tag})
+// the [Reason] [TimedOut] it may be deleted, and generators that the error names may
+// serve it until they hear of it: the same request can be made again. [UnknownTag]: there is none.
+func (c *Client) DeleteTag(ctx context.Context, tag string) (TagChange, error) {
+	return call[TagChange](ctx, c, SubjectTagsDelete, tagName{tag})
 }

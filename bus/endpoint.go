@@ -14,23 +14,40 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 )
 
-const (
-	// adminTimeout bounds one administrative request.
-	adminTimeout = 10 * time.Second
-	// maxAdmin is how many are worked on at a time.
-	maxAdmin = 64
-)
+// maxAdmin is how many administrative requests are worked on at a time.
+const maxAdmin = 64
 
 // endpoint is the one edge of the administrative requests: decode, call, map
 // the error, encode. f runs outside the callback, because stores take their
-// time.
+// time. Its context ends before the sender gives up.
 func endpoint[Req, Resp any](g *Generator, f func(context.Context, Req) (Resp, error)) micro.Handler {
+	return bounded(g, f, func(time.Time) time.Duration { return 0 })
+}
+
+// change is endpoint for requests that change something: one whose sender may have
+// given up is refused.
+func change[Req, Resp any](g *Generator, f func(context.Context, Req) (Resp, error)) micro.Handler {
+	return bounded(g, f, g.presence.pulse.age)
+}
+
+// bounded is endpoint for requests that are as old as age says.
+func bounded[Req, Resp any](g *Generator, f func(context.Context, Req) (Resp, error), age func(time.Time) time.Duration) micro.Handler {
 	return micro.HandlerFunc(func(r micro.Request) {
 		reply, data := r.Reply(), r.Data()
 		if reply == "" {
 			return
 		}
 		a := g.answer(AdminKind, NATS)
+		now := time.Now()
+		patience, err := readPatience(r.Headers().Get(headerTimeout))
+		end := now.Add(patience - age(now) - answerTime(patience))
+		if err == nil && !end.After(now) {
+			err = g.late()
+		}
+		if err != nil {
+			g.refuse(reply, a, err)
+			return
+		}
 		select {
 		case g.adminSlots <- struct{}{}:
 		default:
@@ -39,10 +56,13 @@ func endpoint[Req, Resp any](g *Generator, f func(context.Context, Req) (Resp, e
 		}
 		started := g.tasks.start(func() {
 			defer func() { <-g.adminSlots }()
-			ctx, cancel := context.WithTimeout(g.life, adminTimeout)
+			ctx, cancel := context.WithDeadline(g.life, end)
 			defer cancel()
 			req, err := decode[Req](data)
 			var resp Resp
+			if err == nil {
+				err = g.inTime(ctx)
+			}
 			if err == nil {
 				resp, err = f(ctx, req)
 			}

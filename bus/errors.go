@@ -78,6 +78,7 @@ func toError(err error) *Error {
 		code   int
 		reason Reason
 	}{
+		{allocator.ErrUncertain, 504, TimedOut},
 		{allocator.ErrUnavailable, 503, StoreUnavailable}, // first: the cause in it may be another of these
 		{allocator.ErrBadTag, 400, BadTag},
 		{allocator.ErrBadCount, 400, BadRequest},

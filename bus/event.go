@@ -33,7 +33,7 @@ type Event struct {
 	// Body is Data as one of the types of this package: [RefillEvent],
 	// [RefillFailedEvent], [StarvedEvent], [RegressedEvent], [RecoveredEvent],
 	// [NATSDegradedEvent], [ClockBackwardsEvent], [ClockSkewedEvent], [WorkerEvent],
-	// [WorkerEndingEvent], [TagEvent] or [NodeEvent], none of them a pointer. It is
+	// [WorkerEndingEvent], [StaleEvent], [TagEvent] or [NodeEvent], none of them a pointer. It is
 	// nil for an event that this version does not know, a newer generator's.
 	Body any `json:"-"`
 }

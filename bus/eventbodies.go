@@ -56,7 +56,7 @@ type (
 		Cause string `json:"cause"`
 	}
 	// RecoveredEvent is the body of leaf.segment.recovered, leaf.nats.recovered,
-	// leaf.clock.recovered and leaf.worker.recovered: an alert is over.
+	// leaf.clock.recovered, leaf.worker.recovered and leaf.node.recovered: an alert is over.
 	RecoveredEvent struct {
 		Node   string `json:"node"`
 		Tag    string `json:"tag,omitempty"`    // of leaf.segment alone
@@ -98,6 +98,12 @@ type (
 		Node   string `json:"node"`
 		Worker int64  `json:"worker"`
 		EndMS  int64  `json:"end_ms"` // from then on there are no snowflakes
+	}
+	// StaleEvent is the body of the alert leaf.node.stale: the generator was cut off, and
+	// cannot learn which max_id operators have set since. It goes on nevertheless.
+	StaleEvent struct {
+		Node  string `json:"node"`
+		Error string `json:"error"`
 	}
 	// TagEvent is the body of leaf.tag.created, leaf.tag.updated and leaf.tag.deleted:
 	// the tag's record as it is since, or was.
@@ -144,6 +150,8 @@ var eventTypes = map[string]struct {
 	"tag.deleted":           {info, bodyAs[TagEvent]},
 	"node.started":          {info, bodyAs[NodeEvent]},
 	"node.stopped":          {info, bodyAs[NodeEvent]},
+	"node.stale":            {alert, bodyAs[StaleEvent]},
+	"node.recovered":        {info, bodyAs[RecoveredEvent]},
 }
 
 // EventTypes are the types of the events that generators publish, as leaf.segment.refill,

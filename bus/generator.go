@@ -91,6 +91,7 @@ type Config struct {
 //	├── work              prepare (installation, evidence, store, tags; until
 //	│                     done), then allocator.Run (follows the tags; refills; loads ahead)
 //	├── runFlakes         keeps a worker
+//	├── keepFloors        asks what operators have set, after it was cut off
 //	├── attend            beats of presence; steps aside and comes back
 //	└── services          leaf; leaf-segment and leaf-snowflake while they can be served
 //	    └── a goroutine for each request that waits, or asks the store
@@ -123,6 +124,7 @@ type Generator struct {
 	// once; owned by Run.
 	degraded, natsWasWell bool
 	history               history
+	floors                *floors
 	prepared              atomic.Bool           // the store is open, and the tags of the start are made
 	unready               atomic.Pointer[error] // why not, as far as is known
 	serving               atomic.Bool           // its subscriptions are confirmed, and it has not failed
@@ -150,9 +152,10 @@ func NewGenerator(cfg Config) *Generator {
 	if cfg.Snowflake.Clock == nil {
 		cfg.Snowflake.Clock = snowflake.SystemClock()
 	}
-	g := &Generator{cfg: cfg, log: cfg.Log, id: rand.Text(), made: time.Now(), rival: make(chan error, 1), joined: make(chan struct{}), foreign: make(chan struct{}), news: make(chan struct{}, 1), adminSlots: make(chan struct{}, maxAdmin)}
+	g := &Generator{cfg: cfg, log: cfg.Log, id: rand.Text(), made: time.Now(), rival: make(chan error, 1), joined: make(chan struct{}), foreign: make(chan struct{}), news: make(chan struct{}, 1), adminSlots: make(chan struct{}, maxAdmin), floors: newFloors()}
 	g.publisher = newPublisher(cfg.JS, cfg.OpenEvents, g.stamp, cfg.Log)
 	g.presence = newPresence(g.id)
+	g.presence.pulse.returned = func(before time.Time) { g.paused(before, true) }
 	g.flakes = g.newFlakes()
 	g.segments, g.snowflakes = newSegments(g), newSnowflakes(g)
 	g.alloc = allocator.New(allocator.Config{
@@ -186,6 +189,7 @@ func (g *Generator) Run(ctx context.Context) error {
 	var services services
 	ready, refused := make(chan struct{}), make(chan error, 2) // of stopWork and stopFlakes one each
 	stopWork, stopFlakes := func() {}, func() {}               // a generator that does not hear the others starts neither
+	stopFloors := background(g.keepFloors)
 	if err == nil {
 		stopWork = background(func(ctx context.Context) { g.work(ctx, ready, refused) })
 		stopFlakes = background(func(ctx context.Context) {
@@ -215,6 +219,7 @@ func (g *Generator) Run(ctx context.Context) error {
 	if err == nil { // else it must not reserve for those who wait
 		g.awaitWaiting()
 	}
+	stopFloors()
 	stopWork() // refuses what still waits
 	stopFlakes()
 	g.isolation.givenUp.Store(true)
@@ -267,7 +272,7 @@ func (g *Generator) awaitWaiting() {
 		most = min(most, degradedDrain)
 	}
 	end := time.Now().Add(most)
-	for g.alloc.Waiting()+int64(g.flakes.State().Waiting)+g.isolation.waiting.Load()+int64(len(g.adminSlots)) > 0 && time.Now().Before(end) {
+	for g.alloc.Waiting()+int64(g.flakes.State().Waiting)+g.isolation.waiting.Load()+g.floors.waiting.Load()+int64(len(g.adminSlots)) > 0 && time.Now().Before(end) {
 		<-tick.C
 	}
 }

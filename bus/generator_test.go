@@ -156,10 +156,10 @@ func TestDeleteIsNotConfirmed(t *testing.T) {
 	}()
 	eventually(t, "it is heard", func() bool {
 		_, err := bus.NewClient(nc).CreateTag(t.Context(), bus.TagCreate{Tag: "new"})
-		return errors.Is(err, bus.TimedOut) && strings.Contains(err.Error(), "[deaf] did not confirm") && strings.Contains(err.Error(), "nothing is created: repeat")
+		return errors.Is(err, bus.TimedOut) && strings.Contains(err.Error(), "[deaf] did not confirm") && strings.Contains(err.Error(), "nothing is created: send it again")
 	})
 	_, err := bus.NewClient(nc).DeleteTag(t.Context(), "order")
-	if !errors.Is(err, bus.TimedOut) || !strings.Contains(err.Error(), "[deaf] did not confirm") || !strings.Contains(err.Error(), "it is deleted") || strings.Contains(err.Error(), "repeat") {
+	if !errors.Is(err, bus.TimedOut) || !strings.Contains(err.Error(), "[deaf] did not confirm") || !strings.Contains(err.Error(), "it is deleted") || strings.Contains(err.Error(), "again") {
 		t.Errorf("DeleteTag: %v", err)
 	}
 }

@@ -42,8 +42,9 @@ func (g *Generator) listen() error {
 	}
 	g.segments.sick, g.snowflakes.sick = time.Now(), time.Now()
 	g.listening = time.Now()
-	g.beat(false) // the others answer with theirs
-	if err := g.flush(); err != nil {
+	ctx, cancel := context.WithTimeout(context.Background(), flushWait)
+	defer cancel()
+	if err := g.greet(ctx); err != nil { // the others answer with theirs
 		return err
 	}
 	c := &Client{nc: g.cfg.Conn} // which knows how NATS reports a denial
@@ -54,7 +55,6 @@ func (g *Generator) listen() error {
 	if err != nil {
 		return fmt.Errorf("generators must hear each other: %w", err)
 	}
-	g.presence.echoed(time.Now())
 	return nil
 }
 
@@ -75,10 +75,14 @@ func (g *Generator) start(ctx context.Context, s *services, ready <-chan struct{
 	late := time.After(startTimeout)
 	look := time.NewTicker(startLook)
 	defer look.Stop()
+	beats := time.NewTicker(beatEvery)
+	defer beats.Stop()
 	for waiting := true; waiting; {
 		select {
 		case <-ready:
 			ready = nil
+		case <-beats.C:
+			g.beat(false)
 		case <-look.C:
 			waiting = ready != nil || g.snowflakes.healthy() != nil
 		case s := <-status:
@@ -301,9 +305,23 @@ func (g *Generator) ensure(ctx context.Context, t allocator.Tag) error {
 	return err
 }
 
-// beat tells the others that this generator is there; gone is its last word.
-func (g *Generator) beat(gone bool) {
-	b := beat{Node: g.cfg.Node, ID: g.id, UnixMS: g.cfg.Snowflake.Clock().Wall, Segment: g.canServe(g.segments), Snowflake: g.canServe(g.snowflakes), Gone: gone}
+// greet sends a beat and waits until NATS has passed it on.
+func (g *Generator) greet(ctx context.Context) error {
+	number := g.beat(false)
+	if err := g.cfg.Conn.FlushWithContext(ctx); err != nil {
+		return err
+	}
+	now := time.Now()
+	g.presence.echoed(now)
+	g.presence.pulse.came(now, number)
+	return nil
+}
+
+// beat tells the others that this generator is there; gone is its last word. It returns
+// the beat's number.
+func (g *Generator) beat(gone bool) (number uint64) {
+	number = g.presence.pulse.send(time.Now())
+	b := beat{Node: g.cfg.Node, ID: g.id, Number: number, UnixMS: g.cfg.Snowflake.Clock().Wall, Segment: g.canServe(g.segments), Snowflake: g.canServe(g.snowflakes), Gone: gone}
 	if worker := g.flakes.Worker(); worker >= 0 && !gone {
 		b.Worker = &worker
 	}
@@ -314,6 +332,7 @@ func (g *Generator) beat(gone bool) {
 	if err := g.cfg.Conn.Publish(subjectPresence, encode(b)); err != nil {
 		g.log.Debug("a beat cannot be sent", "error", err)
 	}
+	return number
 }
 
 // heard takes in another generator's beat, and greets one that is new, so that

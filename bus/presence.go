@@ -3,7 +3,6 @@ package bus
 import (
 	"cmp"
 	"encoding/json"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -35,6 +34,7 @@ type beat struct {
 	Lost   []int64 `json:"lost,omitempty"`
 	Gone   bool    `json:"gone,omitempty"` // its last word
 	UnixMS int64   `json:"unix_ms"`        // its clock
+	Number uint64  `json:"number"`         // of this run's beats, from 1
 	Identity
 }
 
@@ -44,11 +44,13 @@ type presence struct {
 	self string // id of this run
 	// turned can be read when what another generator can answer has changed.
 	turned chan struct{}
+	pulse  pulse // the own beats that came back
 
 	mu     sync.Mutex
-	others map[string]member   // by id
-	claims map[int64]time.Time // when a worker was last heard to be held
-	echo   time.Time           // when NATS last brought back what this generator sent
+	others map[string]member    // by id
+	claims map[int64]time.Time  // when a worker was last heard to be held
+	echo   time.Time            // when NATS last brought back what this generator sent
+	lost   map[string]time.Time // by node: when those were last heard that fell silent without a last word
 }
 
 type member struct {
@@ -63,7 +65,7 @@ type member struct {
 const clockBeats = 5
 
 func newPresence(self string) *presence {
-	return &presence{self: self, turned: make(chan struct{}, 1), others: make(map[string]member), claims: make(map[int64]time.Time)}
+	return &presence{self: self, turned: make(chan struct{}, 1), others: make(map[string]member), claims: make(map[int64]time.Time), lost: make(map[string]time.Time)}
 }
 
 // hear takes in another generator's beat, and reports whether that was not
@@ -74,6 +76,7 @@ func (p *presence) hear(now time.Time, clock int64, data []byte) (b beat, isNew 
 	}
 	if b.ID == p.self {
 		p.echoed(now)
+		p.pulse.came(now, b.Number)
 		return beat{}, false
 	}
 	p.mu.Lock()
@@ -84,6 +87,7 @@ func (p *presence) hear(now time.Time, clock int64, data []byte) (b beat, isNew 
 		default:
 		}
 	}
+	delete(p.lost, b.Node)
 	if b.Gone {
 		if worker := p.others[b.ID].Worker; worker != nil { // given up in order
 			delete(p.claims, *worker)
@@ -99,7 +103,7 @@ func (p *presence) hear(now time.Time, clock int64, data []byte) (b beat, isNew 
 	}
 	m, known := p.others[b.ID]
 	if !known { // those that were killed had no last word: forget them now and then
-		maps.DeleteFunc(p.others, func(_ string, m member) bool { return now.Sub(m.heard) >= beatExpires })
+		p.expireLocked(now)
 	}
 	ahead := m.ahead
 	if b.UnixMS > 0 { // an older version does not tell
@@ -142,12 +146,9 @@ func (p *presence) offset(now time.Time) (ms int64, ok bool) {
 func (p *presence) present(now time.Time) []beat {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.expireLocked(now)
 	var found []beat
-	for id, m := range p.others {
-		if now.Sub(m.heard) >= beatExpires {
-			delete(p.others, id)
-			continue
-		}
+	for _, m := range p.others {
 		found = append(found, m.beat)
 	}
 	slices.SortFunc(found, func(x, y beat) int { return cmp.Or(strings.Compare(x.Node, y.Node), strings.Compare(x.ID, y.ID)) })

@@ -20,7 +20,11 @@ func newSegments(g *Generator) *issuer {
 	return &issuer{
 		g: g, name: serviceSegment, kind: SegmentKind, description: "IDs from the segments of a tag",
 		endpoints: map[string]string{"segment": SubjectSegment + ".>", "no-tag": SubjectSegment},
-		request: func(tag string, n int64) ([]Range, waiter, error) {
+		request: func(face Face, tag string, n int64) ([]Range, waiter, error) {
+			if g.behind(face) {
+				w, err := g.waitForFloors(tag, n)
+				return nil, w, err
+			}
 			ranges, w, err := g.alloc.Request(nil, tag, n)
 			if w == nil { // no waiter must be no interface
 				return ranges, nil, err

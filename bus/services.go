@@ -29,11 +29,11 @@ func (s *services) start(g *Generator) error {
 	}{
 		"tags-list":       {SubjectTagsList, endpoint(g, g.tagsList)},
 		"tags-get":        {SubjectTagsGet, endpoint(g, g.tagsGet)},
-		"tags-create":     {SubjectTagsCreate, endpoint(g, g.tagsCreate)},
-		"tags-update":     {SubjectTagsUpdate, endpoint(g, g.tagsUpdate)},
-		"tags-delete":     {SubjectTagsDelete, endpoint(g, g.tagsDelete)},
+		"tags-create":     {SubjectTagsCreate, change(g, g.tagsCreate)},
+		"tags-update":     {SubjectTagsUpdate, change(g, g.tagsUpdate)},
+		"tags-delete":     {SubjectTagsDelete, change(g, g.tagsDelete)},
 		"workers-list":    {SubjectWorkersList, endpoint(g, g.workersList)},
-		"workers-release": {SubjectWorkersRelease, endpoint(g, g.workersRelease)},
+		"workers-release": {SubjectWorkersRelease, change(g, g.workersRelease)},
 		"decode":          {SubjectDecode, micro.HandlerFunc(g.decode)},
 	} {
 		err = errors.Join(err, service.AddEndpoint(name, e.handler, micro.WithEndpointSubject(e.subject)))

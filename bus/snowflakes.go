@@ -20,7 +20,7 @@ func newSnowflakes(g *Generator) *issuer {
 	return &issuer{
 		g: g, name: serviceSnowflake, kind: SnowflakeKind, description: "IDs of a time, a worker and a sequence number",
 		endpoints: map[string]string{"snowflake": SubjectSnowflake},
-		request: func(_ string, n int64) ([]Range, waiter, error) {
+		request: func(_ Face, _ string, n int64) ([]Range, waiter, error) {
 			if why := g.noWorker(); why != nil {
 				return nil, nil, fmt.Errorf("%w: %w", snowflake.ErrNoWorker, why)
 			}

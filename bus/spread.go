@@ -81,8 +81,12 @@ func (g *Generator) spread(ctx context.Context, t allocator.Tag) (seen int64, er
 			return seen, nil
 		}
 	}
-	return 0, fmt.Errorf("%w: %v did not confirm the change of %s and may still hand out IDs from before",
-		allocator.ErrTimedOut, missing(), t.Name)
+	return 0, fmt.Errorf("%v did not confirm the change of %s and may still hand out IDs from before", missing(), t.Name)
+}
+
+// unconfirmed is the error of a change that is not known to be in force everywhere.
+func unconfirmed(err error, then string) error {
+	return &Error{Code: 504, Reason: TimedOut, Message: fmt.Sprintf("%v; %s", err, then)}
 }
 
 // create adds a tag, at or above what any generator has seen of one of that
@@ -104,7 +108,10 @@ func (g *Generator) create(ctx context.Context, t allocator.Tag) (allocator.Tag,
 	// Whoever still holds IDs of it, or is about to receive some, gives them up.
 	seen, err := g.spread(ctx, allocator.Tag{Name: t.Name, Deleted: true})
 	if err != nil {
-		return t, fmt.Errorf("%w; nothing is created: repeat the command", err)
+		return t, unconfirmed(err, "nothing is created: send it again")
+	}
+	if err := g.inTime(ctx); err != nil {
+		return t, err
 	}
 	t.MaxID = max(t.MaxID, seen, 1)
 	if t, err = g.cfg.Store.Create(ctx, t); err != nil {

@@ -56,11 +56,19 @@ type history struct {
 func (g *Generator) evidence(ctx context.Context) (held func() bool, err error) {
 	life := func() uint64 { return g.reconnects() + 1 }
 	now := life()
-	// A store that is not NATS may answer while this generator hears nobody.
-	held = func() bool { return life() == now && g.hears() }
-	if !held() && g.cfg.Conn.IsConnected() && g.cfg.Conn.FlushTimeout(echoWait) == nil {
-		g.presence.echoed(time.Now()) // it was this process that was stopped
+	inTouch := func() bool {
+		_, silent := g.presence.pulse.silent(time.Now())
+		return !silent && g.hears()
 	}
+	if !inTouch() && g.cfg.Conn.IsConnected() { // it may be this process that was stopped
+		echo, cancel := context.WithTimeout(ctx, echoWait)
+		_ = g.greet(echo) // looked at again below
+		cancel()
+	}
+	pauses := g.presence.pulse.pauses.Load()
+	// A store that is not NATS may answer while this generator hears nobody. And an operator
+	// may have moved max_id beyond the range during a pause.
+	held = func() bool { return life() == now && inTouch() && g.presence.pulse.pauses.Load() == pauses }
 	if !held() {
 		return nil, errors.New("the connection to NATS is away or hangs: the refills of other generators cannot be heard")
 	}

@@ -105,7 +105,7 @@ func (s *Store) Delete(ctx context.Context, tag string) (allocator.Tag, error) {
 // change makes a change of a tag in a transaction, as often as the server
 // undoes it because others are in its way, and returns the record that follows.
 // f may be called several times. Where the commit got no answer the change may
-// have happened.
+// have happened, and the error matches [allocator.ErrUncertain].
 func (s *Store) change(ctx context.Context, tag string, f func(context.Context, *opened, bun.Tx) error) (allocator.Tag, error) {
 	o, err := s.database()
 	if err != nil {
@@ -117,16 +117,18 @@ func (s *Store) change(ctx context.Context, tag string, f func(context.Context, 
 	options := &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 	for pause := firstAgain; ; pause = min(2*pause, lastAgain) {
 		var t allocator.Tag
+		committing := false
 		err := o.db.RunInTx(ctx, options, func(ctx context.Context, tx bun.Tx) error {
 			if err := f(ctx, o, tx); err != nil {
 				return err
 			}
 			row, m, err := o.load(ctx, tx, tag, "")
 			if errors.Is(err, allocator.ErrDeleted) {
-				t = m.tombstone()
-				return nil
+				t, err = m.tombstone(), nil
+			} else {
+				t = row.tag(m)
 			}
-			t = row.tag(m)
+			committing = err == nil
 			return err
 		})
 		if err == nil {
@@ -136,6 +138,8 @@ func (s *Store) change(ctx context.Context, tag string, f func(context.Context, 
 		switch {
 		case number(err) == errStatements: // binlog_format=STATEMENT wants more of a transaction
 			options = nil
+		case committing && number(err) == 0: // the server said nothing of it
+			return allocator.Tag{}, fmt.Errorf("%w: %w", allocator.ErrUncertain, s.explainChange(ctx, err))
 		case !undone(err):
 			return allocator.Tag{}, s.explainChange(ctx, err)
 		}

@@ -94,6 +94,24 @@ func (s *Store) read(ctx context.Context, all bool, f func(allocator.Tag)) error
 	return nil
 }
 
+// Floors implements [allocator.Store] with one query of what is noted of the tags.
+func (s *Store) Floors(ctx context.Context, f func(tag string, floor int64)) error {
+	o, err := s.database()
+	if err != nil {
+		return err
+	}
+	marks, err := marks(ctx, o.db, nil)
+	if err != nil {
+		return s.explain(ctx, err)
+	}
+	for _, m := range marks {
+		if floor := max(m.Floor, m.MaxID); floor > 0 {
+			f(m.BizTag, floor)
+		}
+	}
+	return nil
+}
+
 // checkServer makes sure that the server is no replica by now, and the database
 // not another's.
 func (s *Store) checkServer(ctx context.Context, o *opened) error {

@@ -145,6 +145,22 @@ func (m *Memory) Delete(_ context.Context, tag string) (allocator.Tag, error) {
 	return m.putLocked(t), nil
 }
 
+// Floors implements [allocator.Store].
+func (m *Memory) Floors(ctx context.Context, f func(tag string, floor int64)) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	tags := maps.Clone(m.tags)
+	m.mu.Unlock()
+	for _, t := range tags {
+		if floor := t.Below(); floor > 0 {
+			f(t.Name, floor)
+		}
+	}
+	return nil
+}
+
 // Watch implements [allocator.Store].
 func (m *Memory) Watch(ctx context.Context, f func(allocator.Tag)) error {
 	m.mu.Lock()

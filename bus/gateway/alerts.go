@@ -82,7 +82,7 @@ func (a *alerts) note(e bus.Event, place int) {
 func ends(event, alert string) bool {
 	switch event {
 	case "leaf.node.started":
-		return strings.HasPrefix(alert, "leaf.segment.") || alert == "leaf.nats.degraded"
+		return strings.HasPrefix(alert, "leaf.segment.") || alert == "leaf.nats.degraded" || alert == "leaf.node.stale"
 	case "leaf.worker.acquired":
 		return alert == skewed || alert == "leaf.clock.backwards" || alert == "leaf.worker.lost" || alert == "leaf.worker.expiring"
 	case "leaf.node.stopped":

@@ -174,6 +174,39 @@ func (s *Store) Delete(ctx context.Context, tag string) (allocator.Tag, error) {
 	})
 }
 
+// Floors implements [allocator.Store] with one pass over the bucket.
+func (s *Store) Floors(ctx context.Context, f func(tag string, floor int64)) error {
+	kv, err := s.bucket()
+	if err != nil {
+		return err
+	}
+	w, err := kv.WatchAll(ctx, jetstream.IgnoreDeletes())
+	if err != nil {
+		return fmt.Errorf("reading the records of the tags: %w", err)
+	}
+	defer w.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("reading the records of the tags: %w", ctx.Err())
+		case entry, ok := <-w.Updates():
+			if !ok {
+				return errors.New("reading the records of the tags: the watch on the bucket ended")
+			}
+			if entry == nil {
+				return nil // that was all
+			}
+			t, err := decode(entry)
+			if err != nil {
+				continue // of a damaged record the watch tells
+			}
+			if floor := t.Below(); floor > 0 {
+				f(t.Name, floor)
+			}
+		}
+	}
+}
+
 // Watch implements [allocator.Store] with a watch on the bucket. It begins anew
 // when the connection was away, as the server may have forgotten it, and breaks
 // when it turns out to be blind, as on a bucket that was deleted and restored.
@@ -264,6 +297,9 @@ func lastRevision(ctx context.Context, kv jetstream.KeyValue) (uint64, error) {
 	return info.State.LastSeq, nil
 }
 
+// errUnanswered says that it is not known whether a write happened.
+var errUnanswered = errors.New("it may have happened")
+
 // errRace says that another generator changed the record first: nothing was
 // written.
 var errRace = errors.New("another generator was ahead")
@@ -273,7 +309,10 @@ var errRace = errors.New("another generator was ahead")
 func (s *Store) change(ctx context.Context, tag string, f func(t allocator.Tag, exists bool) (allocator.Tag, error)) (allocator.Tag, error) {
 	for pause := firstConflictPause; ; pause = min(2*pause, lastConflictPause) {
 		t, err := s.try(ctx, tag, f)
-		if !errors.Is(err, errRace) {
+		switch {
+		case errors.Is(err, errUnanswered):
+			return t, fmt.Errorf("%w: %w", allocator.ErrUncertain, err)
+		case !errors.Is(err, errRace):
 			return t, err
 		}
 		select {
@@ -313,7 +352,7 @@ func (s *Store) try(ctx context.Context, tag string, f func(t allocator.Tag, exi
 	case errors.Is(err, jetstream.ErrKeyRevisionMismatch), errors.Is(err, jetstream.ErrKeyExists):
 		return allocator.Tag{}, errRace
 	case err != nil:
-		return allocator.Tag{}, fmt.Errorf("writing the record of %s (it may have happened): %w", tag, err)
+		return allocator.Tag{}, fmt.Errorf("writing the record of %s (%w): %w", tag, errUnanswered, err)
 	}
 	return t, nil
 }

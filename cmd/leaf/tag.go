@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
@@ -65,6 +66,23 @@ func (a *admin) show(cmd *cobra.Command, tags ...bus.TagRecord) error {
 	return printTable(cmd.OutOrStdout(), []string{"TAG", "MAX_ID", "STEP", "UPDATED", "DESCRIPTION"}, rows)
 }
 
+// changed warns of the generators that were not heard, and prints a changed tag.
+func (a *admin) changed(cmd *cobra.Command, t bus.TagChange) error {
+	warnUnheard(cmd, t)
+	if a.json {
+		return printJSON(cmd.OutOrStdout(), t)
+	}
+	return a.show(cmd, t.TagRecord)
+}
+
+func warnUnheard(cmd *cobra.Command, t bus.TagChange) {
+	if len(t.Unheard) > 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: these generators fell silent in the last hour: %s. "+
+			"Those that still run may hand out IDs as before until they are back on the bus. Stop them, or ignore those that were killed\n",
+			strings.Join(t.Unheard, ", "))
+	}
+}
+
 // one prints the answer that is one tag.
 func (a *admin) one(cmd *cobra.Command, t bus.TagRecord) error {
 	if a.json {
@@ -74,8 +92,8 @@ func (a *admin) one(cmd *cobra.Command, t bus.TagRecord) error {
 }
 
 // named returns a command that asks one question about the tag it is given.
-func (a *admin) named(ask func(*bus.Client, context.Context, string) (bus.TagRecord, error),
-	show func(*cobra.Command, bus.TagRecord) error) *cobra.Command {
+func named[Resp any](a *admin, ask func(*bus.Client, context.Context, string) (Resp, error),
+	show func(*cobra.Command, Resp) error) *cobra.Command {
 	cmd := &cobra.Command{
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -150,7 +168,7 @@ that was deleted before continues above all IDs that it ever had.`,
 				if err != nil {
 					return err
 				}
-				return a.one(cmd, t)
+				return a.changed(cmd, t)
 			})
 		},
 	}
@@ -204,7 +222,7 @@ func newTagListCmd() *cobra.Command {
 
 func newTagShowCmd() *cobra.Command {
 	var a admin
-	cmd := a.named((*bus.Client).Tag, a.one)
+	cmd := named(&a, (*bus.Client).Tag, a.one)
 	cmd.Use, cmd.Aliases = "show TAG", []string{"info"}
 	cmd.Short = "Show a tag"
 	cmd.Example = `  leaf tag show order
@@ -220,7 +238,8 @@ func newTagSetCmd() *cobra.Command {
 		Aliases: []string{"edit"},
 		Short:   "Change a tag",
 		Long: `Change a tag. A new --max-id is in force when the command returns: every
-generator has dropped the IDs below it that it held. It only moves forward.`,
+generator that is heard has dropped the IDs below it that it held. A warning names
+those that are not heard. It only moves forward.`,
 		Example: `  leaf tag set order --max-id 5000000
   leaf tag set order --step 20000 --description 'orders of all shops'`,
 		Args: cobra.ExactArgs(1),
@@ -237,7 +256,7 @@ generator has dropped the IDs below it that it held. It only moves forward.`,
 				if err != nil {
 					return err
 				}
-				return a.one(cmd, t)
+				return a.changed(cmd, t)
 			})
 		},
 	}
@@ -249,10 +268,11 @@ generator has dropped the IDs below it that it held. It only moves forward.`,
 
 func newTagRmCmd() *cobra.Command {
 	var a admin
-	cmd := a.named((*bus.Client).DeleteTag, func(cmd *cobra.Command, t bus.TagRecord) error {
+	cmd := named(&a, (*bus.Client).DeleteTag, func(cmd *cobra.Command, t bus.TagChange) error {
 		if a.json {
-			return a.one(cmd, t)
+			return a.changed(cmd, t)
 		}
+		warnUnheard(cmd, t)
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "deleted %s; it was at %d\n", t.Tag, t.MaxID)
 		return err
 	})

@@ -49,6 +49,8 @@ const texts = {
   "tag.updated": record,
   "tag.deleted": record,
   "node.started": (b) => `${b.version} at ${b.address}`,
+  "node.stale": (b) => `it was cut off, and cannot learn which max_id operators have set: ${b.error}`,
+  "node.recovered": (b) => `${b.episode} is over`,
   "node.stopped": (b) => `${b.version} at ${b.address}`,
 };
 

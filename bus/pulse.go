@@ -1,0 +1,111 @@
+package bus
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// silentAfter is how long after its last beat that came back a generator takes itself
+	// for cut off. The others take it for gone after beatExpires: it must know first.
+	silentAfter = 2 * time.Second
+	// overdue is after how long a beat that comes back ended a pause.
+	overdue = beatEvery + beatEvery/2
+	// settles is how long after a pause requests may still be looked at that came
+	// before its end.
+	settles = time.Second
+	// keptBeats is how many beats may be on their way back.
+	keptBeats = 16
+)
+
+// pulse knows since when a generator has been in touch with NATS without a pause, by
+// its own beats that came back. A pause is a process that stood still (SIGSTOP, a machine
+// that slept), a connection that hung or was away, or a NATS server that stood still.
+// Its methods take the time and are safe for concurrent use; the zero value is ready.
+//
+// It bounds the age of a request. NATS delivers in order on a connection, so what comes
+// after the echo of a beat was passed on after that beat was sent. But an echo
+// alone is not enough after a pause. Each subscription has its own queue, so the
+// echo may be looked at before a request that came before it. And a NATS server that stood
+// still reads the connections of its clients in any order. So for a second after a
+// pause every request counts as old as the beat before the pause.
+type pulse struct {
+	// returned is called when a pause of more than silentAfter is over, with the last beat
+	// before it, before anybody can see that it is over.
+	returned func(before time.Time)
+
+	back   atomic.Pointer[time.Time] // when the newest beat was sent that came back; nil: none did
+	pauses atomic.Uint64             // of more than silentAfter that are over
+
+	mu     sync.Mutex
+	last   uint64 // number of the last beat
+	sent   [keptBeats]time.Time
+	before time.Time // the last beat that came back before the last pause
+	until  time.Time // until then that one counts
+}
+
+// send returns the number of a beat that is sent now.
+func (p *pulse) send(now time.Time) uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last++
+	p.sent[p.last%keptBeats] = now
+	return p.last
+}
+
+// came notes that a beat came back.
+func (p *pulse) came(now time.Time, number uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if number == 0 || number > p.last || p.last-number >= keptBeats {
+		return // so old that it says nothing
+	}
+	sent, back := p.sent[number%keptBeats], p.back.Load()
+	if back != nil && !sent.After(*back) {
+		return
+	}
+	if back != nil && apart(now, *back) > overdue {
+		if !now.Before(p.until) {
+			p.before = *back
+		}
+		p.until = now.Add(settles)
+	}
+	if back != nil && apart(now, *back) > silentAfter {
+		p.pauses.Add(1)
+		if p.returned != nil {
+			p.returned(*back)
+		}
+	}
+	p.back.Store(&sent)
+}
+
+// silent returns the last beat that came back if that is longer than silentAfter ago.
+// It is on the way of each request.
+func (p *pulse) silent(now time.Time) (back time.Time, ok bool) {
+	b := p.back.Load()
+	if b == nil || apart(now, *b) <= silentAfter {
+		return time.Time{}, false
+	}
+	return *b, true
+}
+
+// age is how old a request can be that is looked at now.
+func (p *pulse) age(now time.Time) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch back := p.back.Load(); {
+	case now.Before(p.until):
+		return apart(now, p.before)
+	case back != nil:
+		return apart(now, *back)
+	default:
+		return 0
+	}
+}
+
+// apart is how long ago a moment was. The monotonic clock stops while a machine
+// sleeps, and the wall clock may be set back: the longer one counts.
+func apart(now, then time.Time) time.Duration {
+	return max(now.Sub(then), now.Round(0).Sub(then.Round(0)))
+}

@@ -1,0 +1,43 @@
+package bus
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+const (
+	// lostFor is how long a generator is remembered that fell silent without a last
+	// word: it may be cut off and still answer callers.
+	lostFor = time.Hour
+	// maxLost is how many of them are remembered.
+	maxLost = 100
+)
+
+// expireLocked forgets the generators that were not heard of for beatExpires, but for the
+// names of those that fell silent.
+func (p *presence) expireLocked(now time.Time) {
+	maps.DeleteFunc(p.others, func(_ string, m member) bool {
+		gone := now.Sub(m.heard) >= beatExpires
+		if gone {
+			p.lost[m.Node] = m.heard
+		}
+		return gone
+	})
+	maps.DeleteFunc(p.lost, func(_ string, heard time.Time) bool { return now.Sub(heard) >= lostFor })
+	for len(p.lost) > maxLost {
+		oldest := slices.MinFunc(slices.Collect(maps.Keys(p.lost)), func(x, y string) int { return p.lost[x].Compare(p.lost[y]) })
+		delete(p.lost, oldest)
+	}
+	for _, m := range p.others { // a node that was started again
+		delete(p.lost, m.Node)
+	}
+}
+
+// unheard returns the generators that fell silent without a last word, by node.
+func (p *presence) unheard(now time.Time) []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.expireLocked(now)
+	return slices.Sorted(maps.Keys(p.lost))
+}
