@@ -69,6 +69,8 @@ var (
 		{"tag.created", TagEvent{"n", aTag}},
 		{"tag.updated", TagEvent{"n", aTag}},
 		{"tag.deleted", TagEvent{"n", aTag}},
+		{"node.stale", StaleEvent{"n", "away"}},
+		{"node.recovered", RecoveredEvent{Node: "n", Episode: "stale"}},
 		{"node.started", NodeEvent{Node: "n", Version: "v1", Address: "nats://h:4222", Config: map[string]string{"tag": "a"}}},
 		{"node.stopped", NodeEvent{Node: "n", Version: "v1", Address: "nats://h:4222", Config: map[string]string{"tag": "a"}}},
 	}

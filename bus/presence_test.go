@@ -1,6 +1,8 @@
 package bus
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 )
@@ -199,5 +201,40 @@ func TestTurned(t *testing.T) {
 				t.Errorf("beat %d changes what can be answered", i)
 			}
 		}
+	}
+}
+
+// Who falls silent without a last word is named, until it is heard again or for an hour.
+func TestPresenceUnheard(t *testing.T) {
+	p := newPresence("me")
+	start := time.Unix(1_700_000_000, 0)
+	hear := func(after time.Duration, b beat) { p.hear(start.Add(after), 0, encode(b)) }
+	want := func(after time.Duration, want ...string) {
+		t.Helper()
+		if got := p.unheard(start.Add(after)); !slices.Equal(got, want) {
+			t.Errorf("after %v not heard are %v, want %v", after, got, want)
+		}
+	}
+	hear(0, beat{Node: "m", ID: "me"})
+	for _, node := range []string{"a", "b", "c", "d"} {
+		hear(0, beat{Node: node, ID: node})
+	}
+	want(2 * time.Second)
+	hear(2*time.Second, beat{Node: "a", ID: "a", Gone: true})
+	hear(2*time.Second, beat{Node: "d", ID: "d2"}) // killed and started again
+	want(3*time.Second, "b", "c")
+	hear(4*time.Second, beat{Node: "b", ID: "b"})
+	want(4*time.Second, "c")
+	hear(4*time.Second, beat{Node: "c", ID: "c2"})
+	want(4 * time.Second)
+	want(5*time.Second, "d")
+	want(20*time.Second, "b", "c", "d")
+	want(time.Hour+3*time.Second, "b", "c")
+	want(2 * time.Hour)
+	for i := range 2 * maxLost {
+		hear(2*time.Hour+time.Duration(i), beat{Node: fmt.Sprintf("%03d", i), ID: fmt.Sprint(i)})
+	}
+	if got := p.unheard(start.Add(2*time.Hour + time.Minute)); len(got) != maxLost || got[0] != fmt.Sprintf("%03d", maxLost) {
+		t.Errorf("%d are named, from %s on", len(got), got[0])
 	}
 }

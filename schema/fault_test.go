@@ -95,6 +95,9 @@ func TestLostStatements(t *testing.T) {
 					}
 					last = statement
 					wantError(t, fmt.Sprintf("%s broken at %q", op.name, statement), err, allocator.ErrUnavailable)
+					if uncertain := errors.Is(err, allocator.ErrUncertain); uncertain != (statement == "COMMIT") {
+						t.Errorf("%s broken at %q is uncertain: %v: %v", op.name, statement, uncertain, err)
+					}
 					// Only where the last statement was done all of it is.
 					lasting := action == proxy.CutAfter && (statement == "COMMIT" || op.name == "Reserve")
 					if lasting != op.done(after) || !lasting && after != before {

@@ -52,6 +52,7 @@ func Cases() []Case {
 		{"DeleteAndCreate", deleteAndCreate},
 		{"MaxIDMoved", maxIDMoved},
 		{"MaxIDBackwards", maxIDBackwards},
+		{"Floors", floors},
 		{"StepChanged", stepChanged},
 		{"Exhausted", exhausted},
 		{"Pages", pages},

@@ -1,0 +1,178 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/tests/proxy"
+)
+
+// blind is a store that tells nothing of changes, as one that is read once a minute, and
+// may not answer the question for floors.
+type blind struct {
+	allocator.Store
+	away  atomic.Bool
+	asked atomic.Int64
+}
+
+func (s *blind) Watch(ctx context.Context, _ func(allocator.Tag)) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (s *blind) Floors(ctx context.Context, f func(string, int64)) error {
+	s.asked.Add(1)
+	if s.away.Load() {
+		return errors.New("unplugged")
+	}
+	return s.Store.Floors(ctx, f)
+}
+
+// behind runs a generator that is connected through a proxy.
+func behind(t *testing.T, s *embedded.Server, node string, store allocator.Store) (*running, *proxy.Proxy) {
+	t.Helper()
+	link, err := proxy.Start(strings.TrimPrefix(s.ClientURL(), "nats://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(link.Close)
+	nc, err := nats.Connect("nats://"+link.Addr(), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return start(t, s, node, store, func(c *bus.Config) { c.Conn, c.JS, c.MaxWait = nc, js, patience }), link
+}
+
+// moveTo moves max_id, again and again until a generator does it, and returns who was not heard.
+func moveTo(t *testing.T, nc *nats.Conn, tag string, maxID bus.ID) []string {
+	t.Helper()
+	var changed bus.TagChange
+	eventually(t, "max_id is moved", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), bus.DefaultTimeout)
+		defer cancel()
+		var err error
+		changed, err = bus.NewClient(nc).UpdateTag(ctx, bus.TagUpdate{Tag: tag, MaxID: &maxID})
+		return err == nil
+	})
+	return changed.Unheard
+}
+
+// A generator whose connection hung while max_id was moved hands out nothing below when it
+// is back, and the operator is told that it was not heard.
+func TestCutOffWhileMaxIDMoves(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	nc := connect(t, s)
+	memory := memory(t, "order")
+	store := &blind{Store: memory}
+	cut, link := behind(t, s, "cut", store)
+	if _, err := cut.Take(t.Context(), "order", 1); err != nil {
+		t.Fatal(err)
+	}
+	start(t, s, "other", memory, nil)
+	if unheard := moveTo(t, nc, "order", 1000); len(unheard) > 0 {
+		t.Errorf("not heard: %v", unheard)
+	}
+	for _, hangs := range []bool{true, false} {
+		before, err := cut.Take(t.Context(), "order", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if hangs {
+			link.Hang(true)
+		} else {
+			link.Refuse(true)
+		}
+		to := bus.ID(before[0].First + 1_000_000)
+		if unheard := moveTo(t, nc, "order", to); !slices.Equal(unheard, []string{"cut"}) {
+			t.Errorf("not heard: %v", unheard)
+		}
+		asked := store.asked.Load()
+		if hangs {
+			link.Hang(false)
+		} else {
+			link.Refuse(false)
+		}
+		eventually(t, "it is back", cut.conn.IsConnected)
+		inbox := nc.NewInbox()
+		answers, err := nc.SubscribeSync(inbox)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 200 { // to whichever of the two
+			if err := nc.PublishRequest("leaf.segment.order", inbox, nil); err != nil {
+				t.Fatal(err)
+			}
+			msg, err := answers.NextMsg(patience)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ranges, err := bus.ParseReply(msg.Data)
+			if err != nil || ranges[0].First < int64(to) {
+				t.Fatalf("after max_id was moved to %d: %s, %v", to, msg.Data, err)
+			}
+			if asked < store.asked.Load() {
+				break
+			}
+		}
+		eventually(t, "it asks the store", func() bool { return store.asked.Load() > asked })
+		for range 20 {
+			ranges, err := cut.Take(t.Context(), "order", 1)
+			if err != nil || ranges[0].First < int64(to) {
+				t.Fatalf("after max_id was moved to %d: %v, %v", to, ranges, err)
+			}
+		}
+	}
+}
+
+// While the store does not say what operators have set, a generator that was cut off goes on with
+// an alert, and drops what is below as soon as it hears.
+func TestFloorsUnknown(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	nc := connect(t, s)
+	memory := memory(t, "order")
+	store := &blind{Store: memory}
+	cut, link := behind(t, s, "cut", store)
+	stream := events(t, nc)
+	if _, err := cut.Take(t.Context(), "order", 1); err != nil {
+		t.Fatal(err)
+	}
+	start(t, s, "other", memory, nil)
+	store.away.Store(true)
+	link.Hang(true)
+	moveTo(t, nc, "order", 1_000_000)
+	link.Hang(false)
+	eventually(t, "the alert", func() bool { return len(stream("leaf.node.stale")) == 1 })
+	if e := stream("leaf.node.stale")[0]; e.Key != "cut" || e.Severity != "alert" || e.Body.(bus.StaleEvent).Error != "unplugged" {
+		t.Errorf("the alert is %+v", e)
+	}
+	if _, err := cut.Take(t.Context(), "order", 1); err != nil {
+		t.Errorf("it does not go on: %v", err)
+	}
+	store.away.Store(false)
+	eventually(t, "the end of the alert", func() bool { return len(stream("leaf.node.recovered")) == 1 })
+	if ranges, err := cut.Take(t.Context(), "order", 1); err != nil || ranges[0].First < 1_000_000 {
+		t.Errorf("afterwards: %v, %v", ranges, err)
+	}
+	if n := len(stream("leaf.node.stale")); n != 1 {
+		t.Errorf("%d alerts", n)
+	}
+}
