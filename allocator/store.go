@@ -16,7 +16,8 @@ import (
 // Ambiguity: when a method returns an error other than those of its own
 // comment, its change may or may not have happened. Callers take it as done
 // where that is the safe reading: a range whose Reserve failed is lost, and is
-// never asked for again. Implementations must not retry a write in a way that
+// never asked for again. Create, Update and Delete say so with ErrUncertain, unless
+// nothing was sent to be written. Implementations must not retry a write in a way that
 // could return a range twice; they may lose ranges as they like.
 //
 // Time: every method returns soon after its context is done.
