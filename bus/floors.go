@@ -105,17 +105,21 @@ func (f *floors) over() <-chan struct{} {
 // behind reports whether a request for IDs of a tag must wait until it is known what
 // operators have set. The pause comes first: see pulse.returned.
 func (g *Generator) behind(face Face) bool {
-	if before, silent := g.presence.pulse.silent(time.Now()); silent {
-		// What comes over NATS shows that it is back. Over HTTP it serves while cut off.
-		g.paused(before, face == NATS)
+	now := time.Now()
+	if face == NATS {
+		if before, silent := g.presence.pulse.silent(now); silent {
+			g.paused(before, true) // what comes over NATS shows that it is back
+		}
+	} else if before, still := g.presence.pulse.stoodStill(now); still {
+		g.paused(before, false) // it serves while it is cut off
 	}
 	return g.floors.lasts.Load()
 }
 
-// paused asks what operators have set, as there was a pause.
-func (g *Generator) paused(before time.Time, insist bool) {
+// paused asks what operators have set, as there was a pause; heard: NATS is back.
+func (g *Generator) paused(before time.Time, heard bool) {
 	if g.prepared.Load() { // else it has nothing in memory
-		g.floors.begin(before, insist)
+		g.floors.begin(before, heard)
 	}
 }
 

@@ -155,7 +155,7 @@ func NewGenerator(cfg Config) *Generator {
 	g := &Generator{cfg: cfg, log: cfg.Log, id: rand.Text(), made: time.Now(), rival: make(chan error, 1), joined: make(chan struct{}), foreign: make(chan struct{}), news: make(chan struct{}, 1), adminSlots: make(chan struct{}, maxAdmin), floors: newFloors()}
 	g.publisher = newPublisher(cfg.JS, cfg.OpenEvents, g.stamp, cfg.Log)
 	g.presence = newPresence(g.id)
-	g.presence.pulse.returned = func(before time.Time) { g.paused(before, true) }
+	g.presence.pulse.returned = g.paused
 	g.flakes = g.newFlakes()
 	g.segments, g.snowflakes = newSegments(g), newSnowflakes(g)
 	g.alloc = allocator.New(allocator.Config{

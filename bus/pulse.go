@@ -32,9 +32,11 @@ const (
 // pause every request counts as old as the beat before the pause.
 type pulse struct {
 	// returned is called when a pause of more than silentAfter is over, with the last beat
-	// before it, before anybody can see that it is over.
-	returned func(before time.Time)
+	// before it that came back, before anybody can see that it is over: when the process sends a
+	// beat again, and when NATS brings one back (heard).
+	returned func(before time.Time, heard bool)
 
+	beaten atomic.Pointer[time.Time] // when the last beat was sent; nil: none was
 	back   atomic.Pointer[time.Time] // when the newest beat was sent that came back; nil: none did
 	pauses atomic.Uint64             // of more than silentAfter that are over
 
@@ -49,8 +51,12 @@ type pulse struct {
 func (p *pulse) send(now time.Time) uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if before, still := p.stoodStill(now); still && p.returned != nil {
+		p.returned(before, false)
+	}
 	p.last++
 	p.sent[p.last%keptBeats] = now
+	p.beaten.Store(&now)
 	return p.last
 }
 
@@ -74,14 +80,24 @@ func (p *pulse) came(now time.Time, number uint64) {
 	if back != nil && apart(now, *back) > silentAfter {
 		p.pauses.Add(1)
 		if p.returned != nil {
-			p.returned(*back)
+			p.returned(*back, true)
 		}
 	}
 	p.back.Store(&sent)
 }
 
+// stoodStill reports whether the process sends no beats, and returns the last one that came
+// back. It is on the way of each request over HTTP.
+func (p *pulse) stoodStill(now time.Time) (before time.Time, ok bool) {
+	beaten, back := p.beaten.Load(), p.back.Load()
+	if beaten == nil || back == nil || apart(now, *beaten) <= silentAfter {
+		return time.Time{}, false
+	}
+	return *back, true
+}
+
 // silent returns the last beat that came back if that is longer than silentAfter ago.
-// It is on the way of each request.
+// It is on the way of each request over NATS.
 func (p *pulse) silent(now time.Time) (back time.Time, ok bool) {
 	b := p.back.Load()
 	if b == nil || apart(now, *b) <= silentAfter {

@@ -10,11 +10,18 @@ type beating struct {
 	*pulse
 	start    time.Time
 	returned int
+	stood    int // it sent a beat again
 }
 
 func newBeating() *beating {
 	b := &beating{pulse: &pulse{}, start: time.Unix(1_700_000_000, 0)}
-	b.pulse.returned = func(time.Time) { b.returned++ }
+	b.pulse.returned = func(_ time.Time, heard bool) {
+		if heard {
+			b.returned++
+		} else {
+			b.stood++
+		}
+	}
 	return b
 }
 
@@ -59,7 +66,14 @@ func TestPulseStoodStill(t *testing.T) {
 	b := newBeating()
 	b.beat(0, ms)
 	b.want(t, 12*time.Second, 12*time.Second, true, 0)
-	b.beat(12*time.Second, ms)
+	if before, still := b.stoodStill(b.at(12 * time.Second)); !still || !before.Equal(b.start) {
+		t.Errorf("it stood still: %v, since %v", still, before)
+	}
+	number := b.send(b.at(12 * time.Second))
+	if _, still := b.stoodStill(b.at(12 * time.Second)); still || b.stood != 1 {
+		t.Errorf("it stands still after a beat: %v; %d times", still, b.stood)
+	}
+	b.came(b.at(12001*ms), number)
 	b.want(t, 12002*ms, 12002*ms, false, 1) // what waited may be looked at only now
 	b.beat(13*time.Second, ms)
 	b.want(t, 13*time.Second, 13*time.Second, false, 1)
@@ -85,6 +99,9 @@ func TestPulseHung(t *testing.T) {
 		late = append(late, b.send(b.at(time.Duration(s+1)*time.Second)))
 	}
 	b.want(t, 12500*ms, 12500*ms, true, 0)
+	if _, still := b.stoodStill(b.at(12500 * ms)); still || b.stood > 0 {
+		t.Error("the process stood still")
+	}
 	for _, number := range late {
 		b.came(b.at(12500*ms), number)
 	}
