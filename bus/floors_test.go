@@ -60,18 +60,33 @@ func behind(t *testing.T, s *embedded.Server, node string, store allocator.Store
 	return start(t, s, node, store, func(c *bus.Config) { c.Conn, c.JS, c.MaxWait = nc, js, patience }), link
 }
 
-// moveTo moves max_id, again and again until a generator does it, and returns who was not heard.
+// moveTo moves max_id, by several commands at a time until a generator that is not cut off
+// gets one, and returns who was not heard.
 func moveTo(t *testing.T, nc *nats.Conn, tag string, maxID bus.ID) []string {
 	t.Helper()
-	var changed bus.TagChange
+	var unheard []string
 	eventually(t, "max_id is moved", func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), bus.DefaultTimeout)
-		defer cancel()
-		var err error
-		changed, err = bus.NewClient(nc).UpdateTag(ctx, bus.TagUpdate{Tag: tag, MaxID: &maxID})
-		return err == nil
+		const commands = 8
+		changed := make(chan *bus.TagChange, commands)
+		for range commands {
+			go func() {
+				c, err := bus.NewClient(nc).UpdateTag(context.Background(), bus.TagUpdate{Tag: tag, MaxID: &maxID})
+				if err != nil {
+					changed <- nil
+					return
+				}
+				changed <- &c
+			}()
+		}
+		moved := false
+		for range commands {
+			if c := <-changed; c != nil {
+				moved, unheard = true, c.Unheard
+			}
+		}
+		return moved
 	})
-	return changed.Unheard
+	return unheard
 }
 
 // A generator whose connection hung while max_id was moved hands out nothing below when it

@@ -3,7 +3,6 @@
 package tests
 
 import (
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -44,12 +43,7 @@ func TestDrillMaxIDWhileCutOff(t *testing.T) {
 		way.stop()
 		began := time.Now()
 		floor := l.highest.Load() + 50_000_000
-		var moved result
-		eventually(t, "max_id to be moved", func() bool {
-			moved = leaf(t, "tag", "set", "order", "--max-id", strconv.FormatInt(floor, 10), "-s", url)
-			return moved.status == 0
-		})
-		moved.want(t, 0, "cut")
+		moveMaxID(t, url, floor).want(t, 0, "cut")
 		l.floor.Store(floor)
 		t.Logf("%s: max_id was moved after %v", name, time.Since(began).Round(time.Millisecond))
 		time.Sleep(cutOffFor - time.Since(began)) // what a drill is for
