@@ -207,5 +207,8 @@ func (r behindRequest) Wait(ctx context.Context) ([]Range, error) {
 			return nil, context.Cause(ctx)
 		}
 	}
+	if !r.g.serving.Load() {
+		return nil, allocator.ErrClosed // it turned out not to belong here
+	}
 	return r.g.alloc.Take(ctx, r.tag, r.n)
 }
