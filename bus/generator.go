@@ -153,6 +153,7 @@ func NewGenerator(cfg Config) *Generator {
 		cfg.Snowflake.Clock = snowflake.SystemClock()
 	}
 	g := &Generator{cfg: cfg, log: cfg.Log, id: rand.Text(), made: time.Now(), rival: make(chan error, 1), joined: make(chan struct{}), foreign: make(chan struct{}), news: make(chan struct{}, 1), adminSlots: make(chan struct{}, maxAdmin), floors: newFloors()}
+	g.natsWasWell = cfg.NATSErr() == nil
 	g.publisher = newPublisher(cfg.JS, cfg.OpenEvents, g.stamp, cfg.Log)
 	g.presence = newPresence(g.id)
 	g.presence.pulse.returned = g.paused
