@@ -1,3 +1,5 @@
+//go:build drills
+
 package tests
 
 import (
@@ -16,7 +18,7 @@ import (
 // The disk of a generator with a NATS server of its own is full until a write fails: JetStream
 // takes none any more. That is seen, and when there is room again the generator ends, so that
 // its supervisor brings JetStream back; what it had acknowledged is still there.
-func TestFullDisk(t *testing.T) {
+func TestDrillFullDisk(t *testing.T) {
 	t.Parallel()
 	disk := newSmallDisk(t, "16m")
 	face := strings.TrimPrefix(freeAddress(t), "nats://")
@@ -80,7 +82,7 @@ func TestFullDisk(t *testing.T) {
 
 // A start on a full disk fails with one sentence that names the folder, before anything else is
 // done; when there is room, the same command works.
-func TestStartOnFullDisk(t *testing.T) {
+func TestDrillStartOnFullDisk(t *testing.T) {
 	t.Parallel()
 	nats := newNATS(t)
 	for name, args := range map[string][]string{
@@ -115,7 +117,7 @@ func TestStartOnFullDisk(t *testing.T) {
 }
 
 // The store may be on a disk of its own.
-func TestStartOnFullStore(t *testing.T) {
+func TestDrillStartOnFullStore(t *testing.T) {
 	t.Parallel()
 	disk := newSmallDisk(t, "16m")
 	dir := t.TempDir()

@@ -1,3 +1,5 @@
+//go:build drills
+
 package tests
 
 import (
