@@ -79,10 +79,10 @@ func Join(ctx context.Context, cfg Config, want Installation, known string, begi
 		switch {
 		case err == nil:
 			return admit(entry.Value(), want, known)
+		case lost != nil: // begin may have used up the time of the context
+			return Installation{}, lost
 		case !errors.Is(err, jetstream.ErrKeyNotFound):
 			return Installation{}, fmt.Errorf("the installation's record: %w", err)
-		case lost != nil:
-			return Installation{}, lost
 		}
 		if !asked && begin != nil {
 			// Read again after an error: the answer may have come from a replica

@@ -53,6 +53,11 @@ func TestJoinReadsAgain(t *testing.T) {
 	if hasRecord(t, cfg) {
 		t.Error("there is a record")
 	}
+	// Also where the time is used up, so that the record cannot be read again.
+	ctx, cancel := context.WithCancel(t.Context())
+	if _, err := Join(ctx, cfg, layout, "", func(context.Context, *Installation) error { cancel(); return lost }); !errors.Is(err, lost) {
+		t.Errorf("Join: %v, want %v", err, lost)
+	}
 	var first Installation
 	got, err := Join(t.Context(), cfg, layout, "", func(ctx context.Context, _ *Installation) (err error) {
 		first, err = Join(ctx, cfg, layout, "", nil)
