@@ -40,6 +40,9 @@ type Installation struct {
 	ZooKeepers []ZooKeeper `json:"zookeepers,omitempty"`
 	snowflake.Layout
 	Created time.Time `json:"created"`
+	// Tags says that there are tags in JetStream, from a moment after the first was
+	// created. An empty bucket of tags is then a loss.
+	Tags bool `json:"tags,omitempty"`
 }
 
 // differences names what is not the same in want, but for ID and time.

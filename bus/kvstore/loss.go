@@ -35,8 +35,8 @@ func orphans(ctx context.Context, cfg Config) error {
 func (s *Store) Watches(have Installation) { s.installation.Store(&have) }
 
 // Err returns what [Store.Watch] last found wrong with the installation's record:
-// JetStream lost it, or has another installation's. The tags may be lost with it, so
-// no tag is created meanwhile: it could begin at 1 a second time. Tags that are there are
+// JetStream lost it or all tags, or has another installation's. No tag is created
+// meanwhile: it could begin at 1 a second time. Tags that are there are
 // served. nil: nothing is wrong.
 func (s *Store) Err() error {
 	if err := s.lost.Load(); err != nil {
@@ -45,7 +45,7 @@ func (s *Store) Err() error {
 	return nil
 }
 
-// checkRecord reads the installation's record. It returns no error if it cannot
+// checkRecord reads the installation's record, and whether the tags are there. It returns no error if it cannot
 // be read, nor if [Store.Watches] was not called.
 func (s *Store) checkRecord(ctx context.Context) error {
 	own := s.installation.Load()
@@ -65,9 +65,35 @@ func (s *Store) checkRecord(ctx context.Context) error {
 		return nil
 	}
 	var have Installation
-	if json.Unmarshal(entry.Value(), &have) == nil && have.ID != "" && have.ID != own.ID {
+	if json.Unmarshal(entry.Value(), &have) != nil {
+		return nil
+	}
+	if have.ID != "" && have.ID != own.ID {
 		return fmt.Errorf("%w: this generator is of installation %s, and JetStream now has the record of installation %s: see docs/cluster.md for what to do; no tag is created meanwhile",
 			allocator.ErrUnavailable, own.ID, have.ID)
+	}
+	return s.checkTags(ctx, have)
+}
+
+// checkTags returns an error if the bucket of the tags never had a record, although
+// the installation has had tags. Else it notes that there are some: a stream that JetStream
+// lost begins at its first message again.
+func (s *Store) checkTags(ctx context.Context, have Installation) error {
+	kv, err := s.bucket()
+	if err != nil {
+		return nil
+	}
+	last, err := lastRevision(ctx, kv)
+	switch {
+	case err != nil || have.Tags == (last > 0):
+	case have.Tags:
+		return fmt.Errorf("%w: JetStream lost the tags of installation %s (bucket %s is empty): see docs/cluster.md for what to do; no tag is created meanwhile",
+			allocator.ErrUnavailable, have.ID, bus.BucketTags)
+	default:
+		_, err := change(ctx, s.cfg, func(have *Installation) error { have.Tags = true; return nil })
+		if err != nil {
+			s.cfg.log().Debug("that there are tags is noted later", "error", err)
+		}
 	}
 	return nil
 }
@@ -83,12 +109,12 @@ func (s *Store) lookAtRecord(ctx context.Context, missed *bool) {
 	case err != nil:
 		if s.lost.Swap(&err) == nil {
 			record, _ := json.Marshal(s.installation.Load()) // for the operator, who can write it again
-			s.cfg.log().Error("the installation's record is lost", "error", err, "record", string(record))
+			s.cfg.log().Error("the installation's state is lost", "error", err, "record", string(record))
 		}
 	default:
 		*missed = false
 		if s.lost.Swap(nil) != nil {
-			s.cfg.log().Info("the installation's record is there again")
+			s.cfg.log().Info("the installation's state is there again")
 		}
 	}
 }

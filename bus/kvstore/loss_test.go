@@ -142,3 +142,76 @@ func TestRecordLost(t *testing.T) {
 		says("restored", func(err error) bool { return err == nil })
 	}
 }
+
+// A store whose bucket lost all tags says so and creates none until they are there
+// again: the first IDs of a tag would be handed out a second time.
+func TestTagsLost(t *testing.T) {
+	s := newServer(t)
+	cfg := newConfig(t, s)
+	have, err := Join(t.Context(), cfg, layout, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	noted := func() bool {
+		t.Helper()
+		have, err := Join(t.Context(), cfg, layout, have.ID, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return have.Tags
+	}
+	order, late := allocator.Tag{Name: "order", MaxID: 1, Step: 10}, allocator.Tag{Name: "late", MaxID: 1, Step: 10}
+	// A release before this one created the first tag.
+	older := newStore(t, s)
+	if _, err := older.Create(t.Context(), order); err != nil {
+		t.Fatal(err)
+	}
+	store := newStore(t, s)
+	store.Watches(have)
+	missed := false
+	if store.lookAtRecord(t.Context(), &missed); !noted() || store.Err() != nil {
+		t.Errorf("tags that are there: noted %v, %v", noted(), store.Err())
+	}
+	restore := saveBucket(t, cfg, bus.BucketTags)
+	if err := cfg.JS.DeleteKeyValue(t.Context(), bus.BucketTags); err != nil {
+		t.Fatal(err)
+	}
+	for err := store.Open(t.Context()); err != nil; err = store.Open(t.Context()) {
+		if !removing(err) {
+			t.Fatal(err)
+		}
+	}
+	if _, err := store.Create(t.Context(), late); !errors.Is(err, allocator.ErrUnavailable) {
+		t.Errorf("Create: %v, want %v", err, allocator.ErrUnavailable)
+	}
+	store.lookAtRecord(t.Context(), &missed)
+	store.lookAtRecord(t.Context(), &missed)
+	if err := store.Err(); !errors.Is(err, allocator.ErrUnavailable) || !strings.Contains(err.Error(), "lost the tags of installation "+have.ID) {
+		t.Errorf("Err: %v", err)
+	}
+	restore()
+	if _, err := store.Create(t.Context(), late); err != nil {
+		t.Errorf("Create after the tags were restored: %v", err)
+	}
+	if store.lookAtRecord(t.Context(), &missed); store.Err() != nil {
+		t.Errorf("Err after the tags were restored: %v", store.Err())
+	}
+}
+
+// The first tag is noted when it is created.
+func TestFirstTagIsNoted(t *testing.T) {
+	s := newServer(t)
+	cfg := newConfig(t, s)
+	have, err := Join(t.Context(), cfg, layout, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := newStore(t, s)
+	store.Watches(have)
+	if _, err := store.Create(t.Context(), allocator.Tag{Name: "order", MaxID: 1, Step: 10}); err != nil {
+		t.Fatal(err)
+	}
+	if have, err = Join(t.Context(), cfg, layout, have.ID, nil); err != nil || !have.Tags {
+		t.Errorf("Join: %+v, %v", have, err)
+	}
+}

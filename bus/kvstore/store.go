@@ -38,6 +38,7 @@ type Store struct {
 
 	installation atomic.Pointer[Installation] // that the tags belong to; nil: not known yet
 	lost         atomic.Pointer[error]        // what is wrong with its record; nil: nothing
+	hadTags      atomic.Bool                  // this process has created one
 }
 
 var _ allocator.Store = (*Store)(nil)
@@ -141,7 +142,7 @@ func (s *Store) Create(ctx context.Context, tag allocator.Tag) (allocator.Tag, e
 	if err := s.checkRecord(ctx); err != nil {
 		return allocator.Tag{}, err
 	}
-	return s.change(ctx, tag.Name, func(old allocator.Tag, exists bool) (allocator.Tag, error) {
+	made, err := s.change(ctx, tag.Name, func(old allocator.Tag, exists bool) (allocator.Tag, error) {
 		if exists && !old.Deleted {
 			return old, fmt.Errorf("%w: %s", allocator.ErrExists, tag.Name)
 		}
@@ -150,6 +151,10 @@ func (s *Store) Create(ctx context.Context, tag allocator.Tag) (allocator.Tag, e
 		t.Updated = allocator.Now()
 		return t, nil
 	})
+	if err == nil && !s.hadTags.Swap(true) {
+		_ = s.checkRecord(ctx) // notes the first tag
+	}
+	return made, err
 }
 
 // Update implements [allocator.Store].
