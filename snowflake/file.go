@@ -236,11 +236,11 @@ func (f *File) overwrite(s Saved) error {
 	return nil
 }
 
-// checkAlone looks whether another process has written to the file: one that was
-// started on the same volume while this one was frozen, where the lock of the folder
-// did not keep them apart. Its state must stay. A slot that cannot be read says
-// nothing, and is written over. Two processes that write at the same moment are
-// found by the next write.
+// checkAlone returns [ErrNotAlone] if another process has written to the file. Such a
+// process was started on the same volume while this one was frozen, and the lock of the
+// folder did not stop it. What it wrote must stay. A slot that cannot be read is no
+// evidence, and is overwritten. If two processes write at the same moment, the next write
+// finds it.
 func (f *File) checkAlone() error {
 	for i := range int64(2) {
 		slot := make([]byte, slotSize)

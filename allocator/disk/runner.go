@@ -1,6 +1,5 @@
-// Package disk has what the files of a generator's data folder have in common: how one
-// is replaced so that a power failure leaves the old or the new, and how to use a disk
-// that may hang.
+// Package disk is for the files of a generator's data folder. It replaces a file so that
+// a power failure leaves the old or the new, and bounds the wait for a disk that hangs.
 package disk
 
 import (
@@ -14,8 +13,8 @@ import (
 // operation may still happen, at any later moment.
 var ErrHangs = errors.New("the disk hangs")
 
-// Runner runs disk operations, one at a time and each in its own goroutine, so that
-// nobody waits for ever for a disk that hangs. Nothing can end such an operation: it
+// Runner runs disk operations, one at a time and each in its own goroutine, so that no
+// caller waits forever for a disk that hangs. Nothing can end such an operation: it
 // keeps its goroutine, and a thread of the system, until the kernel returns. There is at
 // most one of them, because a Runner begins nothing while an operation runs.
 //

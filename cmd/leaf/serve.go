@@ -123,7 +123,7 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	if m.zk, err = f.zookeeper.registry(node, mode, nc, log); err != nil {
 		return err
 	}
-	var closing sync.WaitGroup // each may take a few seconds: at once
+	var closing sync.WaitGroup // at the same time, because each may take a few seconds
 	defer closing.Wait()
 	if m.zk != nil {
 		defer closing.Go(m.zk.Close)
@@ -201,9 +201,9 @@ func tellStop(ctx context.Context, log *slog.Logger) (stopped func()) {
 // stopSlack is how much longer than its drain, of NATS and of HTTP, a stop may take.
 const stopSlack = 30 * time.Second
 
-// endAnyway ends the process this long after the context is done, unless what it returns
-// is called before. Each wait for a disk has a bound, but not those within the embedded
-// NATS server, nor those of a start.
+// endAnyway ends the process this long after the context is done, unless ended is called
+// before. It is for the waits for a disk that have no bound: those of the embedded NATS
+// server and those of a start.
 func endAnyway(ctx context.Context, after time.Duration, log *slog.Logger) (ended func()) {
 	done := make(chan struct{})
 	forget := context.AfterFunc(ctx, func() {
@@ -220,7 +220,7 @@ func endAnyway(ctx context.Context, after time.Duration, log *slog.Logger) (ende
 	}
 }
 
-// together runs all until the context is done, or one ends: then the others end too.
+// together runs all until the context is done, or until one ends and so ends the others.
 func together(ctx context.Context, runs ...func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
