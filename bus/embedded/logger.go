@@ -16,8 +16,8 @@ type logger struct {
 	failed atomic.Pointer[string] // the first write that failed
 }
 
-// writeFailed is in what nats-server logs when it stops a stream, a consumer or a group of
-// servers for good because a write failed. Nothing else says that of all of them.
+// writeFailed is in the message that nats-server logs when a failed write stops a stream, a
+// consumer or a Raft group for good. No other sign covers all three.
 const writeFailed = "ritical write error"
 
 func (l *logger) Noticef(format string, v ...any) { l.log(slog.LevelDebug, format, v) }

@@ -44,7 +44,7 @@ func (d dialer) Dial(network, address string) (net.Conn, error) {
 	}
 	text, err := firstLine(ctx, conn)
 	if err == nil {
-		if g, ok := parseGreeting(text); ok { // nats.go says what is wrong with any other
+		if g, ok := parseGreeting(text); ok { // nats.go reports what is wrong with any other
 			err = d.admit(address, g)
 		}
 	}
