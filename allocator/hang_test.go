@@ -194,8 +194,8 @@ type failing struct {
 
 func (f failing) Write([]byte) (int, error) { return 0, f.err }
 
-// TestRecentHangs: a file of recent tags that cannot be read, as if its disk hung, holds up
-// neither the requests nor for long the end.
+// TestRecentHangs: a file of recent tags that cannot be read, as if its disk hung, does not
+// delay requests, and delays the end only for a moment.
 func TestRecentHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := New(Config{Store: &counting{next: make(map[string]int64)}, Recent: filepath.Join(t.TempDir(), "recent"), Log: slog.New(slog.DiscardHandler)})

@@ -20,8 +20,8 @@ func (w *world) thief(worker int64) {
 	}
 }
 
-// TestStandstill: who stood still for more than a second issues nothing before
-// the registry has confirmed the worker, whoever notices it first.
+// TestStandstill: a generator that stood still for more than a second issues nothing before
+// the registry has confirmed the worker, whether a request or its own check notices it first.
 func TestStandstill(t *testing.T) {
 	const answer = 100 * ms
 	for name, c := range map[string]struct {
@@ -73,7 +73,7 @@ func TestStandstill(t *testing.T) {
 	}
 }
 
-// TestStandstillAndRegistryAway: nobody knows who has the worker, so nothing is
+// TestStandstillAndRegistryAway: another generator may have the worker, so nothing is
 // issued until the registry is back.
 func TestStandstillAndRegistryAway(t *testing.T) {
 	for name, unconfirmed := range map[string]bool{"running": false, "started from the file alone": true} {
@@ -144,7 +144,7 @@ func TestStandstillAmidReport(t *testing.T) {
 	})
 }
 
-// TestStandstillAtTheEnd: who stops then gives nothing back, and writes nothing.
+// TestStandstillAtTheEnd: a generator that stops then returns nothing, and writes nothing.
 func TestStandstillAtTheEnd(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		n := w.start()

@@ -33,7 +33,7 @@ type fake struct {
 	received bytes.Buffer
 }
 
-// startFake starts a server of a version whose cluster has these other servers.
+// startFake starts a server of a version, in a cluster with these other servers.
 func startFake(t *testing.T, address, version string, others ...string) *fake {
 	t.Helper()
 	return startGreeting(t, address, infoOf(version, others...))
@@ -360,7 +360,7 @@ func TestGreetingIsHandedOn(t *testing.T) {
 	}
 }
 
-// Who leads a bucket is seen also where nobody can connect to it.
+// The leader of a bucket is checked even if it cannot be reached.
 func TestLeaders(t *testing.T) {
 	server, err := embedded.Start(embedded.Config{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
