@@ -287,6 +287,7 @@ func (a *Allocator) Raise(tag string, floor int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.raiseFloorLocked(floor)
+	a.tallyLocked(b)
 }
 
 // forget drops b unless somebody has begun to use it again, or has dropped it.

@@ -58,6 +58,9 @@ const (
 	// markWait is how long a refill waits for the file. A file that hangs for longer
 	// delays no other refill until it is back.
 	markWait = 250 * time.Millisecond
+	// closeWait is how long Close waits for it: a disk that is busy syncs in seconds, and a
+	// stop has the time.
+	closeWait = 5 * time.Second
 )
 
 // NewMarks returns marks that are kept in memory only.
@@ -171,12 +174,12 @@ func (m *Marks) append(marks map[string]int64, tags int) error {
 }
 
 // Close writes what is not written, and syncs and closes the file. It returns
-// within markWait; a disk that hangs keeps the file open.
+// within closeWait; a disk that hangs keeps the file open.
 func (m *Marks) Close() error {
 	if m.disk == nil {
 		return nil
 	}
-	err := m.disk.Run(func() error {
+	err := m.disk.RunWithin(closeWait, func() error {
 		err := m.write()
 		if m.file != nil {
 			err = errors.Join(err, m.file.Sync())

@@ -85,7 +85,7 @@ type File struct {
 	disk    Disk
 	writes  int64     // the number of the last write that was tried
 	newest  int64     // the slot that counts, the last to be overwritten
-	slots   [2][]byte // what they hold, as far as is known
+	slots   [2][]byte // what they hold; nil: it could not be read
 	apart   bool      // one slot may not be able to stand for the other
 }
 
@@ -247,7 +247,7 @@ func (f *File) checkAlone() error {
 		if _, err := f.disk.ReadAt(slot, i*slotSize); err != nil {
 			continue
 		}
-		if bytes.Equal(slot, f.slots[i]) {
+		if f.slots[i] == nil || bytes.Equal(slot, f.slots[i]) { // nil: nobody knows what was there
 			continue
 		}
 		if r, ok := readSlot(slot); ok && (i == f.newest || r.Write > f.writes) {

@@ -207,6 +207,42 @@ func TestFileNotAlone(t *testing.T) {
 	}
 }
 
+// blind is a disk that fails to read one slot, once.
+type blind struct {
+	snowflake.Disk
+	off  int64
+	once bool
+}
+
+func (d *blind) ReadAt(p []byte, off int64) (int, error) {
+	if off == d.off && !d.once {
+		d.once = true
+		return 0, snowflaketest.ErrDisk
+	}
+	return d.Disk.ReadAt(p, off)
+}
+
+// TestFileUnreadSlot: a slot that could not be read at the start, and can be later, is no other
+// process's, whichever of the two it is; and who does write there is still found.
+func TestFileUnreadSlot(t *testing.T) {
+	for _, off := range []int64{0, slotSize} {
+		for before := range 4 {
+			disk := snowflaketest.NewDisk()
+			f := open(t, disk)
+			for i := range 2 + before {
+				save(t, f, ceiling(int64(100+i)))
+			}
+			first := open(t, &blind{Disk: disk, off: off})
+			save(t, first, ceiling(5000))
+			first = open(t, &blind{Disk: disk, off: off})
+			save(t, open(t, disk), ceiling(6000))
+			if err := first.Save(ceiling(7000)); !errors.Is(err, snowflake.ErrNotAlone) {
+				t.Errorf("after %d writes: %v, want %v", before, err, snowflake.ErrNotAlone)
+			}
+		}
+	}
+}
+
 // TestSavedAt: a folder that an older release has written to is the same folder.
 func TestSavedAt(t *testing.T) {
 	for _, c := range []struct {

@@ -37,14 +37,19 @@ func NewRunner(wait time.Duration) *Runner {
 // While an operation takes longer than that, Run returns ErrHangs at once and begins nothing.
 func (r *Runner) Run(operation func() error) error {
 	if r.late() {
-		return r.hangs()
+		return hangs(r.wait)
 	}
-	timer := time.NewTimer(r.wait)
+	return r.RunWithin(r.wait, operation)
+}
+
+// RunWithin is Run with a wait of its own, also for an operation that hangs already.
+func (r *Runner) RunWithin(wait time.Duration, operation func() error) error {
+	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
 	case r.turn <- struct{}{}:
 	case <-timer.C:
-		return r.hangs()
+		return hangs(wait)
 	}
 	r.note(time.Now())
 	ended := make(chan error, 1)
@@ -58,7 +63,7 @@ func (r *Runner) Run(operation func() error) error {
 	case err := <-ended:
 		return err
 	case <-timer.C:
-		return r.hangs()
+		return hangs(wait)
 	}
 }
 
@@ -74,4 +79,4 @@ func (r *Runner) late() bool {
 	return !r.since.IsZero() && time.Since(r.since) >= r.wait
 }
 
-func (r *Runner) hangs() error { return fmt.Errorf("%w: no answer within %v", ErrHangs, r.wait) }
+func hangs(wait time.Duration) error { return fmt.Errorf("%w: no answer within %v", ErrHangs, wait) }

@@ -147,5 +147,6 @@ func (s *Server) leaderless() string {
 // ours reports whether a stream is one of Leafbus. Others may be on the same server, and
 // Leafbus does not depend on them.
 func ours(stream string) bool {
-	return strings.HasPrefix(strings.TrimPrefix(stream, "KV_"), "LEAF")
+	name := strings.TrimPrefix(stream, "KV_")
+	return name == "LEAF" || strings.HasPrefix(name, "LEAF_")
 }

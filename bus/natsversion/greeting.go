@@ -20,6 +20,7 @@ type greeting struct {
 	Name    string `json:"server_name"`
 	Version string `json:"version"`
 	Cluster string `json:"cluster"` // empty: it is in none
+	TLS     bool   `json:"tls_required"`
 }
 
 // greetingOf returns the greeting of a connection.

@@ -392,3 +392,21 @@ func TestLeaders(t *testing.T) {
 		t.Errorf("%v, and the log says %s", err, w.log)
 	}
 }
+
+// Servers that demand TLS are asked seldom, also where the own connection, in memory, has none.
+func TestServersWithTLSAreAskedSeldom(t *testing.T) {
+	secure := startGreeting(t, "127.0.0.1:0", strings.Replace(infoOf("2.11.9"), "{", `{"tls_required":true,`, 1))
+	w, err := connect(t, startFake(t, "127.0.0.1:0", "2.11.9", secure.address).url())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if every := w.every(); every != checkEvery {
+		t.Errorf("without TLS they are asked every %v", every)
+	}
+	if err := w.Check(t.Context(), w.nc, w.js); err != nil {
+		t.Fatal(err)
+	}
+	if every := w.every(); every != checkTLSEvery {
+		t.Errorf("a server demands TLS, and is asked every %v", every)
+	}
+}
