@@ -56,7 +56,7 @@ func New(cfg Config) *Allocator {
 // reserves a segment for each tag that was used in the last day, and drops from memory
 // those that were not used for a day. Then it refuses
 // the requests that still wait, with ErrClosed, and returns when all refills
-// have ended. IDs in memory are served also afterwards. A disk that hangs holds it up
+// have ended. IDs in memory are served also afterwards. A disk that hangs delays it
 // for a few seconds at most, and keeps one goroutine for each of the two files.
 func (a *Allocator) Run(ctx context.Context) {
 	a.wg.Go(a.keepMemory)
@@ -246,7 +246,7 @@ func (a *Allocator) Apply(tag Tag) {
 	if tag.Deleted {
 		a.recent.forget(tag.Name)
 	}
-	floor := tag.Below() // whether a deleted tag was created again since is for the store to say
+	floor := tag.Below() // the store knows whether a deleted tag was created again since
 	if floor > 0 {
 		a.cfg.Marks.Observe(tag.Name, floor) // also where nothing is in memory
 	}
@@ -277,7 +277,7 @@ func (a *Allocator) Apply(tag Tag) {
 
 // Raise drops the IDs of tag below floor, as [Allocator.Apply] does.
 func (a *Allocator) Raise(tag string, floor int64) {
-	a.cfg.Marks.Observe(tag, floor) // also where nothing is in memory
+	a.cfg.Marks.Observe(tag, floor) // even if nothing of the tag is in memory
 	a.mu.RLock()
 	b := a.buffers[tag]
 	a.mu.RUnlock()
@@ -287,6 +287,7 @@ func (a *Allocator) Raise(tag string, floor int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.raiseFloorLocked(floor)
+	a.tallyLocked(b)
 }
 
 // forget drops b unless somebody has begun to use it again, or has dropped it.
@@ -314,7 +315,7 @@ func (a *Allocator) Seen(tag string) int64 {
 		floor = b.floor
 		b.mu.Unlock()
 	}
-	return max(floor, a.cfg.Marks.End(tag)) // last: what is evicted leaves its floor there
+	return max(floor, a.cfg.Marks.End(tag)) // read last, because an evicted tag leaves its floor in the marks
 }
 
 // lockedBuffer returns the buffer of tag, locked; nil if there is none in memory.
@@ -327,7 +328,7 @@ func (a *Allocator) lockedBuffer(tag string) *buffer {
 			return nil
 		}
 		b.mu.Lock()
-		if !b.gone { // else another may have its place
+		if !b.gone { // if it is gone, another buffer may have its place
 			return b
 		}
 		b.mu.Unlock()

@@ -22,7 +22,7 @@ type buffer struct {
 	exhausted bool          // the store has no IDs left
 	starved   bool          // that a request was refused since the last refill was told
 	strange   bool          // it counts as one of maxStrange
-	stocked   bool          // it counts as one that has IDs
+	stocked   bool          // troubles counts it as a tag that has IDs
 	idle      uint16        // sweeps in a row that saw no use
 	recalls   uint32        // how often all that was reserved was given up
 	wake      chan struct{} // pokes that refill out of its pause; holds one; the refill reads it unlocked
@@ -39,7 +39,7 @@ type buffer struct {
 	stepper   stepper
 	regressed *RegressedError // not nil: nothing is reserved until it is over
 	failure   *failure        // nil: the last refill did not fail
-	trouble   *list.Element   // the same, as the allocator's troubles have it
+	trouble   *list.Element   // its entry in the allocator's troubles; nil: none
 
 	// The last two refills, for the rate of consumption.
 	refilled, refilledBefore time.Time

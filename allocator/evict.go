@@ -6,7 +6,7 @@ const evictAfter = 24*12 + 6
 
 // evict drops b from memory, with the IDs that it has: they become a gap, and the next
 // request loads the tag again. What the checks of the store need stays in the marks.
-// A tag is kept while something is under way, or has been told and is not over.
+// A tag stays while a request or a refill is under way, and until its alerts are over.
 func (a *Allocator) evict(b *buffer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -16,7 +16,7 @@ func (a *Allocator) evict(b *buffer) {
 		return
 	}
 	if b.floor > 0 {
-		a.cfg.Marks.Observe(b.tag, b.floor) // before b is gone: see Seen
+		a.cfg.Marks.Observe(b.tag, b.floor) // before b is gone: Seen reads the buffer, then the marks
 	}
 	a.dropLocked(b)
 }

@@ -61,7 +61,7 @@ func TestEvictKeepsTheCheck(t *testing.T) {
 		s.Restore(backup)
 		refused(t, a, 1, allocator.ErrRegressed, 0)
 
-		// While it is regressed the tag stays, however long nobody asks for it.
+		// While it is regressed the tag stays, even if it is idle for long.
 		time.Sleep(100 * time.Hour)
 		if v := a.Views(allocator.Query{Limit: 1}); len(v) != 1 || v[0].State != allocator.StateRegressed {
 			t.Errorf("the regressed tag is %+v", v)

@@ -9,7 +9,7 @@ func (a *Allocator) EvictIdle() {
 	}
 }
 
-// CheckTroubles compares what [Allocator.Failing] counts with what it is to count.
+// CheckTroubles compares the counts behind [Allocator.Failing] with those of all tags.
 func (a *Allocator) CheckTroubles() error {
 	a.mu.RLock()
 	defer a.mu.RUnlock()

@@ -7,19 +7,19 @@ import (
 	"sync"
 )
 
-// Failing is about the tags whose refills fail. A record that is damaged is its tag's own
-// trouble, and no store's; and one that is locked, while other tags are refilled.
+// Failing is about the tags whose refills fail. A damaged record does not count as a
+// failure of the store. Neither does a locked one, while other tags are refilled.
 type Failing struct {
-	Tags int // how many
-	// Store is the error of one of them whose trouble is the store's; nil: there is none.
+	Tags int // their number
+	// Store is the error of one that fails because the store does; nil: there is none.
 	Store error
-	// Dry says why a tag has nothing left in memory because the store fails: one that was
-	// loaded, or any, if memory has no IDs at all; nil: there is none. Of names that were never loaded
-	// it is not known that they are tags, and others of a store that has one locked can be served.
+	// Dry says why a tag has nothing left in memory because the store fails; nil: there is
+	// no such tag. Names that were never loaded may be no tags, and beside a locked tag others
+	// can be served. So these count only if memory has no IDs at all.
 	Dry error
 }
 
-// Failing costs the same however many tags fail: it is asked several times in 200 ms.
+// Failing takes constant time, because it is called several times in 200 ms.
 func (a *Allocator) Failing() Failing {
 	t := &a.troubles
 	t.mu.Lock()
@@ -48,31 +48,31 @@ const (
 	damagedTag  = iota // its record is damaged
 	storeAway          // the store fails, and memory has IDs
 	storeDry           // the store fails, and memory has none
-	neverLoaded        // the same, and nobody knows whether it is a tag
+	neverLoaded        // the same, and it may be no tag
 	lockedTag          // its record is locked, and memory has IDs
 	lockedDry          // its record is locked, and memory has none
 	kindsOfTrouble
 )
 
-// troubles counts the tags whose refills fail, while that changes: to go through all of
-// them took 36 ms where 100,000 failed, and nothing could be done with a new tag meanwhile. Its lock
+// troubles counts the tags whose refills fail, and is updated with each change. Going
+// through 100,000 failing tags took 36 ms, under the lock that a new tag needs. Its lock
 // comes after that of a buffer.
 type troubles struct {
 	mu      sync.Mutex
 	of      [kindsOfTrouble]list.List // of *trouble; those that have failed for longest come first
 	stocked int                       // tags that have IDs in memory, failing or not
-	// locked is how many tags turned out to be locked since so many refills of all tags
-	// had succeeded.
+	// locked is how many tags were found locked since the last successful refill of any
+	// tag; refills is how many had succeeded then.
 	locked  int
 	refills int64
 }
 
-// trouble is why the refills of a tag fail.
+// trouble says why the refills of a tag fail.
 type trouble struct {
 	kind    int
 	tag     string
 	err     error
-	refills int64 // of all tags that had succeeded when it began
+	refills int64 // how many refills of all tags had succeeded when it began
 	counted bool  // among troubles.locked
 }
 
@@ -86,8 +86,8 @@ func (t *troubles) firstLocked(kinds ...int) *trouble {
 	return nil
 }
 
-// tallyLocked brings the troubles up to date with b. It is called after each change of
-// whether its refills fail, and why, and whether it has IDs, before the lock of b is released.
+// tallyLocked brings the troubles up to date with b. Call it before the lock of b is
+// released, if b began or ceased to fail or to have IDs, or fails for another reason.
 func (a *Allocator) tallyLocked(b *buffer) {
 	now := b.troubleLocked()
 	stocked := b.left > 0 && !b.gone
@@ -130,7 +130,7 @@ func (a *Allocator) tallyLocked(b *buffer) {
 	}
 }
 
-// troubleLocked is why the refills of b fail; nil: they do not.
+// troubleLocked says why the refills of b fail; nil: they do not.
 func (b *buffer) troubleLocked() *trouble {
 	if b.failure == nil || b.gone {
 		return nil

@@ -22,12 +22,12 @@ import (
 // written, a power failure may lose. Lines that fail their checksum are passed
 // over: a missing mark only makes the check weaker.
 //
-// A disk that fails or hangs makes the check weaker too, and only after a
+// A disk that fails or hangs makes the check weaker too, but only after a
 // restart: the mark stays in memory, and Marks writes it with the next one that the disk
 // takes. A range waits for its line for at most markWait.
 //
-// No mark is ever dropped, however long its tag was not used: it is all that
-// tells that a store went backwards, and it must be there when the disk is not.
+// No mark is ever dropped, even if its tag is idle for long: only the mark shows that a
+// store went backwards, and it must be in memory when the disk fails.
 //
 // Its methods are safe for concurrent use.
 type Marks struct {
@@ -50,14 +50,17 @@ type markFile interface {
 }
 
 const (
-	// slackLines is how many lines the file may have beyond two a tag before it is
-	// written anew.
+	// slackLines is how many lines more than two a tag the file may have before it is
+	// rewritten.
 	slackLines = 4096
 	// maxLines bounds one write to the file.
 	maxLines = 1000
-	// markWait is how long a refill waits for the file. One that hangs for longer
-	// holds up nobody until it is back.
+	// markWait is how long a refill waits for the file. A file that hangs for longer
+	// delays no other refill until it is back.
 	markWait = 250 * time.Millisecond
+	// closeWait is how long Close waits for it: a disk that is busy syncs in seconds, and a
+	// stop has the time.
+	closeWait = 5 * time.Second
 )
 
 // NewMarks returns marks that are kept in memory only.
@@ -107,8 +110,8 @@ func (m *Marks) Record(tag string, end int64) error {
 	return m.disk.Run(m.write)
 }
 
-// write brings all that is not written into the file: it may be more than one mark,
-// or none, as others may have written it.
+// write writes all unwritten marks into the file. These may be several, or none, because
+// another call may have written them.
 func (m *Marks) write() error {
 	for m.file != nil {
 		marks, tags := m.takeUnwritten()
@@ -122,8 +125,8 @@ func (m *Marks) write() error {
 	return nil
 }
 
-// takeUnwritten takes up to maxLines of the marks that are not written. tags is of
-// how many there are marks at all.
+// takeUnwritten takes up to maxLines of the unwritten marks. tags is the number of all
+// tags that have a mark.
 func (m *Marks) takeUnwritten() (marks map[string]int64, tags int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -138,19 +141,19 @@ func (m *Marks) takeUnwritten() (marks map[string]int64, tags int) {
 	return marks, len(m.ends)
 }
 
-// append adds the marks to the file, or writes that anew if it has become long. Marks
-// that could not be added are not written.
+// append adds the marks to the file, or rewrites the file if it has become long. Marks
+// that it could not add are unwritten again.
 func (m *Marks) append(marks map[string]int64, tags int) error {
 	var failed error
 	if m.lines > 2*tags+slackLines {
 		if failed = m.rewrite(); failed == nil {
 			return nil
 		}
-		m.lines = 2 * tags // it is much work: not again for each of the next lines
+		m.lines = 2 * tags // a rewrite is much work: do not try it again for each of the next lines
 	}
 	var lines []byte
 	if m.torn {
-		lines = append(lines, '\n') // that the torn one does not spoil this one
+		lines = append(lines, '\n') // ends the torn line, so that it does not spoil the next
 	}
 	for tag, end := range marks {
 		lines = appendLine(lines, tag, end)
@@ -171,12 +174,12 @@ func (m *Marks) append(marks map[string]int64, tags int) error {
 }
 
 // Close writes what is not written, and syncs and closes the file. It returns
-// within markWait; a disk that hangs keeps the file open.
+// within closeWait; a disk that hangs keeps the file open.
 func (m *Marks) Close() error {
 	if m.disk == nil {
 		return nil
 	}
-	err := m.disk.Run(func() error {
+	err := m.disk.RunWithin(closeWait, func() error {
 		err := m.write()
 		if m.file != nil {
 			err = errors.Join(err, m.file.Sync())
@@ -204,8 +207,8 @@ func (m *Marks) rewrite() error {
 	ends := maps.Clone(m.ends)
 	m.mu.Unlock()
 	failed := writeLines(m.path, ends)
-	// Opened by its lasting name: the name is what the next rewrite replaces. After an
-	// error the new file may have that name, too.
+	// Opened by its final name, because the next rewrite replaces the file of that name.
+	// After an error the new file may have the name too.
 	f, err := os.OpenFile(m.path, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		return errors.Join(failed, err)

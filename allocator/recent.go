@@ -17,8 +17,8 @@ const (
 	// recentUnit is how exactly the time of its last use is kept: by the hour, or
 	// steady use would write the file again at every sweep.
 	recentUnit = time.Hour
-	// sweepEvery is how often the buffers are looked through for use: what kill -9
-	// may lose, and how exactly it is known how long a tag was idle.
+	// sweepEvery is how often the allocator checks which tags were used. kill -9 loses at
+	// most what was used since. The idle time of a tag is known to this precision.
 	sweepEvery = 5 * time.Minute
 	// recentWait is how long a start and a stop wait for the file.
 	recentWait = 5 * time.Second
@@ -50,7 +50,7 @@ func (r *recent) read(now time.Time) error {
 		used, err := readLines(r.path)
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		for tag, at := range used { // a disk that hung may be late
+		for tag, at := range used { // a disk that hung may answer late
 			r.used[tag] = max(r.used[tag], at)
 		}
 		r.expireLocked(now)
@@ -143,9 +143,8 @@ func (a *Allocator) keepMemory() {
 	}
 }
 
-// sweep notes which tags IDs were taken from since the last sweep, and evicts those
-// that were not used for long. Requests have no part in it: to each of them the time
-// would be dear.
+// sweep notes from which tags IDs were taken since the last sweep, and evicts tags that
+// were idle for long. Requests do not note it themselves, because that would slow each one.
 func (a *Allocator) sweep() {
 	now := time.Now()
 	for _, b := range a.all() {

@@ -150,7 +150,7 @@ func (a *Allocator) ask(ctx context.Context, b *buffer, p plan, n int64) (Grant,
 }
 
 // mark records how far the tag was reserved. A disk that fails or hangs makes the check
-// of the store weaker; that is no reason to stop, and it is logged once.
+// of the store weaker. The refill goes on, and the fault is logged once.
 func (a *Allocator) mark(tag string, end int64) {
 	err := a.cfg.Marks.Record(tag, end)
 	switch failed := err != nil; {

@@ -60,8 +60,8 @@ type Store interface {
 	Delete(ctx context.Context, tag string) (Tag, error)
 
 	// Floors calls f with the floor of every tag that has one: its record's Floor,
-	// and the MaxID of a tombstone. It has told all of them when it returns nil. It is
-	// quick with many thousands of tags: requests wait for it.
+	// and the MaxID of a tombstone. When it returns nil, it has called f for all of them. It must
+	// be quick with many thousands of tags, because requests wait for it.
 	Floors(ctx context.Context, f func(tag string, floor int64)) error
 
 	// Watch calls f for the tags as they are, tombstones included, then for

@@ -139,8 +139,8 @@ func (b *buffer) stateLocked() (state string, why error) {
 type Totals struct {
 	Left   int64          // IDs in memory
 	States map[string]int // how many tags are in each state; has all five
-	// Lasts is how many seconds the IDs of the tags last whose refills fail, at their
-	// present rates, the least of them; infinite where nobody takes any.
+	// Lasts is in how many seconds the first of the tags whose refills fail has no IDs left,
+	// at its present rate; infinite if no IDs are taken.
 	Lasts float64
 }
 

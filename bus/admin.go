@@ -43,11 +43,11 @@ type (
 		Description string    `json:"description"`
 		Updated     time.Time `json:"updated"`
 	}
-	// TagChange is the reply to a change of a tag: its record since, or what it was.
+	// TagChange is the reply to a change of a tag: its new record, or its last one if it is deleted.
 	TagChange struct {
 		TagRecord
-		// Unheard are generators that fell silent in the last hour and have not said that they
-		// end. They may be cut off, and hand out IDs as before the change until they return.
+		// Unheard are generators that fell silent in the last hour without saying that they
+		// end. They may be cut off, and may hand out IDs as before the change until they return.
 		Unheard []string `json:"unheard,omitempty"`
 	}
 	// TagCreate asks for a new tag; zero fields take their defaults.

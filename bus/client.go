@@ -162,7 +162,7 @@ func (c *Client) request(ctx context.Context, limit time.Duration, subject strin
 }
 
 // attempt sends a request once, and waits for its answer for at most limit; 0: until the
-// context is done. With patience it says how long that is.
+// context is done. patience is the header [headerTimeout]; empty: none is sent.
 func (c *Client) attempt(ctx context.Context, limit time.Duration, subject string, body []byte, patience string) (*nats.Msg, error) {
 	if err := c.checkSize(subject, body); err != nil {
 		return nil, err
@@ -278,9 +278,9 @@ func (c *Client) ReleaseWorker(ctx context.Context, req WorkerRelease) (Worker, 
 	return call[Worker](ctx, c, SubjectWorkersRelease, req)
 }
 
-// call makes an administrative request. It is not repeated: whether a change
-// happened that was not confirmed, a person should look. It says how long it waits, so that
-// nothing is done after it has given up.
+// call makes an administrative request, once: a person should check whether an
+// unconfirmed change happened. The request says how long call waits, so that no generator
+// carries it out later.
 func call[Resp any](ctx context.Context, c *Client, subject string, req any) (Resp, error) {
 	ctx, cancel := c.bound(ctx)
 	defer cancel()

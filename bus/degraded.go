@@ -2,8 +2,8 @@ package bus
 
 import "time"
 
-// degradedStart is how long after a start a NATS server may be behind the others of its
-// cluster without an alert: it catches up.
+// degradedStart is how long a NATS server may be behind the others of its cluster after a
+// start without an alert, because it has to catch up first.
 const degradedStart = 10 * time.Second
 
 // tellNATS publishes an alert when NATSErr begins to report something, and the end of the
@@ -16,11 +16,11 @@ func (g *Generator) tellNATS(now time.Time) {
 			return
 		}
 		g.degraded = true
-		g.log.Error("the NATS server of this generator does not keep its part of the state", "error", err)
+		g.log.Error("the embedded NATS server does not keep its part of the state", "error", err)
 		g.publish(newEvent("nats.degraded", g.cfg.Node, g.cfg.Node, NATSDegradedEvent{g.cfg.Node, err.Error()}))
 	case err == nil && g.degraded:
 		g.degraded = false
-		g.log.Info("the NATS server of this generator keeps its part of the state again")
+		g.log.Info("the embedded NATS server keeps its part of the state again")
 		g.publish(newEvent("nats.recovered", g.cfg.Node, g.cfg.Node, RecoveredEvent{Node: g.cfg.Node, Episode: "degraded"}))
 	}
 	g.natsWasWell = g.natsWasWell || err == nil

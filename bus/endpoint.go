@@ -24,13 +24,13 @@ func endpoint[Req, Resp any](g *Generator, f func(context.Context, Req) (Resp, e
 	return bounded(g, f, func(time.Time) time.Duration { return 0 })
 }
 
-// change is endpoint for requests that change something: one whose sender may have
-// given up is refused.
+// change is endpoint for requests that change something. It refuses a request if its sender
+// may have given up.
 func change[Req, Resp any](g *Generator, f func(context.Context, Req) (Resp, error)) micro.Handler {
 	return bounded(g, f, g.presence.pulse.age)
 }
 
-// bounded is endpoint for requests that are as old as age says.
+// bounded is endpoint for requests of this age.
 func bounded[Req, Resp any](g *Generator, f func(context.Context, Req) (Resp, error), age func(time.Time) time.Duration) micro.Handler {
 	return micro.HandlerFunc(func(r micro.Request) {
 		reply, data := r.Reply(), r.Data()

@@ -99,8 +99,8 @@ type (
 		Worker int64  `json:"worker"`
 		EndMS  int64  `json:"end_ms"` // from then on there are no snowflakes
 	}
-	// StaleEvent is the body of the alert leaf.node.stale: the generator was cut off, and
-	// cannot learn which max_id operators have set since. It goes on nevertheless.
+	// StaleEvent is the body of the alert leaf.node.stale: the generator was cut off, and the
+	// store does not say which max_id operators have set since. The generator serves again.
 	StaleEvent struct {
 		Node  string `json:"node"`
 		Error string `json:"error"`

@@ -13,18 +13,17 @@ const (
 	// floorsWait is how long a generator that was cut off waits for the store to say
 	// which max_id operators have set; then it goes on.
 	floorsWait  = time.Second
-	floorsAgain = time.Second // asked again while nobody answers
+	floorsAgain = time.Second // pause before it asks again
 )
 
-// floors is whether the generator knows which max_id operators have set. While it is cut
-// off they do not wait for it: when it returns it must ask before it hands out IDs
-// of tags from memory. It asks the store, which has every such max_id before the
-// operator gets an answer: no other generator knows more. Its methods are safe for
-// concurrent use.
+// floors is whether the generator knows which max_id operators have set. A change of max_id
+// does not wait for a generator that is cut off. So when it returns, it must ask before it
+// hands out IDs of tags from memory. It asks the store, because the store has every such
+// max_id before the operator gets an answer. Its methods are safe for concurrent use.
 type floors struct {
-	lasts   atomic.Bool // requests wait: quick to ask
+	lasts   atomic.Bool // requests wait; known without mu
 	waiting atomic.Int64
-	wanted  chan struct{} // something is to be asked; of one place
+	wanted  chan struct{} // the store must be asked; holds one
 
 	mu      sync.Mutex
 	known   chan struct{} // closed when requests go on; nil: none wait
@@ -37,8 +36,8 @@ type floors struct {
 
 func newFloors() *floors { return &floors{wanted: make(chan struct{}, 1)} }
 
-// begin lets requests wait for an answer, once for each pause. before is the last beat
-// before it. Where insist is set, it asks again if the last question was not answered.
+// begin makes requests wait for an answer, once for each pause. before is the last beat
+// before the pause. With insist it asks again if the last question was not answered.
 func (f *floors) begin(before time.Time, insist bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -48,7 +47,7 @@ func (f *floors) begin(before time.Time, insist bool) {
 	f.about = before
 	f.round++
 	if f.cancel != nil {
-		f.cancel() // it asked before the pause was over
+		f.cancel() // that question began before the pause was over
 	}
 	if f.known == nil {
 		f.known = make(chan struct{})
@@ -95,20 +94,20 @@ func (f *floors) close() {
 	f.releaseLocked()
 }
 
-// over returns what is closed when requests go on; nil: none wait.
+// over returns a channel that is closed when requests go on; nil: none wait.
 func (f *floors) over() <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.known
 }
 
-// behind reports whether a request for IDs of a tag must wait until it is known what
-// operators have set. The pause comes first: see pulse.returned.
+// behind reports whether a request for IDs of a tag must wait until the generator knows
+// what operators have set. It looks for an unnoticed pause first: see pulse.returned.
 func (g *Generator) behind(face Face) bool {
 	now := time.Now()
 	if face == NATS {
 		if before, silent := g.presence.pulse.silent(now); silent {
-			g.paused(before, true) // what comes over NATS shows that it is back
+			g.paused(before, true) // a request over NATS shows that it is back
 		}
 	} else if before, still := g.presence.pulse.stoodStill(now); still {
 		g.paused(before, false) // it serves while it is cut off
@@ -116,9 +115,9 @@ func (g *Generator) behind(face Face) bool {
 	return g.floors.lasts.Load()
 }
 
-// paused asks what operators have set, as there was a pause; heard: NATS is back.
+// paused asks what operators have set, because there was a pause; heard: NATS is back.
 func (g *Generator) paused(before time.Time, heard bool) {
-	if g.prepared.Load() { // else it has nothing in memory
+	if g.prepared.Load() { // otherwise it has nothing in memory
 		g.floors.begin(before, heard)
 	}
 }
@@ -142,7 +141,7 @@ func (g *Generator) keepFloors(ctx context.Context) {
 			}
 			if !told && ctx.Err() == nil && g.floors.current(round) {
 				told = true
-				g.log.Warn("this generator was cut off and cannot learn which max_id operators have set since: it may hand out IDs below", "error", err)
+				g.log.Warn("this generator was cut off, and the store does not say which max_id operators have set since: it may hand out IDs below", "error", err)
 				g.publish(newEvent("node.stale", g.cfg.Node, g.cfg.Node, StaleEvent{g.cfg.Node, err.Error()}))
 			}
 			select {
@@ -166,8 +165,8 @@ func (f *floors) current(round uint64) bool {
 	return f.round == round
 }
 
-// learnFloors drops what is in memory below what operators have set. First the others hear
-// of this generator: from then on changes wait for it.
+// learnFloors drops the IDs in memory below the max_id that operators have set. It greets the
+// other generators first, so that changes wait for this one from then on.
 func (g *Generator) learnFloors(ctx context.Context) error {
 	if !g.cfg.Conn.IsConnected() {
 		return errCutOff
@@ -178,8 +177,8 @@ func (g *Generator) learnFloors(ctx context.Context) error {
 	return g.cfg.Store.Floors(ctx, g.alloc.Raise)
 }
 
-// behindRequest is a request for IDs of a tag that came before it was known what operators
-// have set.
+// behindRequest is a request for IDs of a tag that waits until the generator knows what
+// operators have set.
 type behindRequest struct {
 	g   *Generator
 	tag string
@@ -198,7 +197,7 @@ func (g *Generator) waitForFloors(tag string, n int64) (waiter, error) {
 // Wait implements waiter.
 func (r behindRequest) Wait(ctx context.Context) ([]Range, error) {
 	defer r.g.floors.waiting.Add(-1)
-	ctx, cancel := context.WithTimeoutCause(ctx, r.g.cfg.MaxWait, allocator.ErrTimedOut) // of both waits together
+	ctx, cancel := context.WithTimeoutCause(ctx, r.g.cfg.MaxWait, allocator.ErrTimedOut) // for both waits together
 	defer cancel()
 	if over := r.g.floors.over(); over != nil {
 		select {
@@ -208,7 +207,7 @@ func (r behindRequest) Wait(ctx context.Context) ([]Range, error) {
 		}
 	}
 	if !r.g.serving.Load() {
-		return nil, allocator.ErrClosed // it turned out not to belong here
+		return nil, allocator.ErrClosed // the generator was refused while this waited
 	}
 	return r.g.alloc.Take(ctx, r.tag, r.n)
 }

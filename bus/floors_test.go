@@ -18,8 +18,8 @@ import (
 	"github.com/leafbus/leafbus/tests/proxy"
 )
 
-// blind is a store that tells nothing of changes, as one that is read once a minute, and
-// may not answer the question for floors.
+// blind is a store that reports no changes, like one that is read once a minute. It may not
+// answer the question for floors.
 type blind struct {
 	allocator.Store
 	away  atomic.Bool
@@ -61,7 +61,7 @@ func behind(t *testing.T, s *embedded.Server, node string, store allocator.Store
 }
 
 // moveTo moves max_id, by several commands at a time until a generator that is not cut off
-// gets one, and returns who was not heard.
+// gets one, and returns the generators that were not heard.
 func moveTo(t *testing.T, nc *nats.Conn, tag string, maxID bus.ID) []string {
 	t.Helper()
 	var unheard []string
@@ -90,7 +90,7 @@ func moveTo(t *testing.T, nc *nats.Conn, tag string, maxID bus.ID) []string {
 }
 
 // A generator whose connection hung while max_id was moved hands out nothing below when it
-// is back, and the operator is told that it was not heard.
+// is back, and the answer to the operator names it as not heard.
 func TestCutOffWhileMaxIDMoves(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)

@@ -120,14 +120,14 @@ type Generator struct {
 	listening time.Time                // since when the others are heard
 	// storeFails is what the log says of the store; owned by Run.
 	storeFails bool
-	// degraded is what the last event says of the NATS server, natsWasWell that it was well
-	// once; owned by Run.
+	// degraded says that the alert nats.degraded is not over, natsWasWell that the server was
+	// well once; owned by Run.
 	degraded, natsWasWell bool
 	history               history
 	floors                *floors
 	prepared              atomic.Bool           // the store is open, and the tags of the start are made
-	unready               atomic.Pointer[error] // why not, as far as is known
-	serving               atomic.Bool           // its subscriptions are confirmed, and it has not failed
+	unready               atomic.Pointer[error] // why it is not prepared, if known
+	serving               atomic.Bool           // NATS has confirmed its subscriptions, and it has not failed
 	draining              atomic.Bool
 
 	life       context.Context // of tasks
@@ -181,14 +181,14 @@ func (g *Generator) Run(ctx context.Context) error {
 	life, endLife := context.WithCancel(context.WithoutCancel(ctx))
 	defer endLife()
 	g.life = life
-	g.isolation.life.Store(g.reconnects()) // nothing is held yet
+	g.isolation.life.Store(g.reconnects()) // it holds no worker yet
 	closed := g.cfg.Conn.StatusChanged(nats.CLOSED)
 	status := g.cfg.Conn.StatusChanged(nats.RECONNECTING, nats.CONNECTED, nats.CLOSED)
 
 	stopEvents := background(g.publisher.run)
 	err := g.listen()
 	var services services
-	ready, refused := make(chan struct{}), make(chan error, 2) // of stopWork and stopFlakes one each
+	ready, refused := make(chan struct{}), make(chan error, 2) // one each of stopWork and stopFlakes
 	stopWork, stopFlakes := func() {}, func() {}               // a generator that does not hear the others starts neither
 	stopFloors := background(g.keepFloors)
 	if err == nil {
@@ -217,7 +217,7 @@ func (g *Generator) Run(ctx context.Context) error {
 	if leaveErr := errors.Join(services.stop(), g.segments.close(), g.snowflakes.close(), g.flush()); leaveErr != nil {
 		g.log.Warn("the queue groups could not be left in order", "error", leaveErr) // NATS is away
 	}
-	if err == nil { // else it must not reserve for those who wait
+	if err == nil { // a refused generator must not reserve for the requests that wait
 		g.awaitWaiting()
 	}
 	stopFloors()
@@ -258,8 +258,8 @@ func background(f func(context.Context)) (stop func()) {
 	}
 }
 
-// degradedDrain is how long requests go on waiting at the end of a generator that has lost its
-// own NATS server: hardly any will be answered, and nobody serves before the next start.
+// degradedDrain is how long requests wait at the end of a generator that has lost its
+// embedded NATS server. Hardly any is answered, and the next start must not be late.
 const degradedDrain = time.Second
 
 // awaitWaiting waits until no request waits for a segment or is being worked

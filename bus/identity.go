@@ -41,8 +41,8 @@ func (g *Generator) begin(ctx context.Context, id string) error {
 		return err
 	}
 	if g.cfg.Conn.ConnectedClusterName() != "" {
-		// The server may be connected to the others of its cluster since just now:
-		// each generator there sends a beat until this wait is over.
+		// The server may have reached the others of its cluster only just now. Each
+		// generator there sends a beat before this wait is over.
 		select {
 		case <-time.After(beatExpires):
 		case <-ctx.Done():

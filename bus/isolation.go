@@ -19,7 +19,7 @@ var errIsolated = errors.New("it was cut off, and has yet to look at its worker'
 // JetStream was restored, and another may have taken the worker. Its methods are
 // safe for concurrent use; the zero value is ready.
 type isolation struct {
-	lasts   atomic.Bool   // quick to ask
+	lasts   atomic.Bool   // known without mu
 	life    atomic.Uint64 // the life of the connection (see reconnects) in which the record was last looked at
 	waiting atomic.Int64
 	givenUp atomic.Bool // it ended because the generator does
@@ -67,13 +67,13 @@ func (i *isolation) since(now time.Time) time.Duration {
 	return now.Sub(i.last)
 }
 
-// reconnects is how often the connection was made again. nats.go counts up
-// before a message can arrive on a new connection; what it tells of by channels and
-// callbacks comes later.
+// reconnects is how often the connection was made again. nats.go counts up before a
+// message can arrive on a new connection. Its channels and callbacks report a new
+// connection only later.
 func (g *Generator) reconnects() uint64 { return g.cfg.Conn.Stats().Reconnects }
 
 // isolated reports whether the generator is or was cut off and has yet to look at its
-// worker's record. It does not depend on somebody having heard of that.
+// worker's record. It counts reconnects itself, because status events come too late.
 func (g *Generator) isolated() bool {
 	if g.reconnects() == g.isolation.life.Load() {
 		return g.isolation.lasts.Load()
@@ -91,7 +91,7 @@ func (g *Generator) rejoin() {
 	if g.noWorker() == nil {
 		g.flakes.Verify(g.life)
 	}
-	if g.life.Err() == nil && g.cfg.Conn.IsConnected() && g.reconnects() == connection { // else there is another
+	if g.life.Err() == nil && g.cfg.Conn.IsConnected() && g.reconnects() == connection { // otherwise there is another connection
 		g.isolation.end(time.Now(), connection)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/leafbus/leafbus/bus"
 )
 
-// stuck is a store whose changes get no answer.
+// stuck is a store that does not answer changes.
 type stuck struct{ allocator.Store }
 
 func (s stuck) Update(ctx context.Context, _ string, _ allocator.Change) (allocator.Tag, error) {
@@ -36,7 +36,7 @@ func TestWorkEndsBeforeTheSenderGivesUp(t *testing.T) {
 	}
 }
 
-// A change whose sender does not wait is refused, and nothing is done. Questions are answered.
+// A generator refuses a change if its sender does not wait, and does nothing. It answers questions.
 func TestTooLate(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)

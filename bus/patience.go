@@ -8,13 +8,13 @@ import (
 )
 
 const (
-	// headerTimeout says how many ms the sender of an administrative request waits for
-	// the answer. What the sender takes for failed must not be done later.
+	// headerTimeout says how many ms the sender of an administrative request waits for the
+	// answer. After that the sender takes the request as failed, so no generator may do it.
 	headerTimeout = "Leaf-Timeout"
-	// maxAdminTimeout bounds the work on an administrative request, however long the
-	// sender waits. One that does not say is taken to wait for DefaultTimeout.
+	// maxAdminTimeout bounds the work on an administrative request, even if the sender
+	// waits longer. A sender without the header is assumed to wait for DefaultTimeout.
 	maxAdminTimeout = 10 * time.Second
-	// maxAnswerTime is how long the answer may be on its way.
+	// maxAnswerTime is the most time that is kept for the way of the answer.
 	maxAnswerTime = 250 * time.Millisecond
 )
 
@@ -30,8 +30,8 @@ func readPatience(header string) (time.Duration, error) {
 	return min(time.Duration(ms)*time.Millisecond, maxAdminTimeout), nil
 }
 
-// tellPatience is the header of a request whose sender waits until the context is done; empty:
-// for any time.
+// tellPatience returns the header of a request that waits until the context is done; empty:
+// the context has no deadline.
 func tellPatience(ctx context.Context) string {
 	end, ok := ctx.Deadline()
 	if !ok {
@@ -40,10 +40,10 @@ func tellPatience(ctx context.Context) string {
 	return strconv.FormatInt(max(0, min(time.Until(end), maxAdminTimeout)).Milliseconds(), 10)
 }
 
-// answerTime is what of a sender's patience is kept for the way of the answer.
+// answerTime is how much of a sender's patience is kept for the way of the answer.
 func answerTime(patience time.Duration) time.Duration { return min(patience/10, maxAnswerTime) }
 
-// inTime is the error of a change that must not begin any more. It looks at the clock, as a
+// inTime returns an error if a change must not begin any more. It reads the clock, because a
 // process that stood still may not have noticed yet that the context is done.
 func (g *Generator) inTime(ctx context.Context) error {
 	if end, ok := ctx.Deadline(); ok && !time.Now().Before(end) {
@@ -52,7 +52,7 @@ func (g *Generator) inTime(ctx context.Context) error {
 	return nil
 }
 
-// late is the error of a request whose sender may have given up before anything was done.
+// late is the error of a request that came so late that its sender may have given up.
 func (g *Generator) late() error {
 	return &Error{Code: 503, Reason: Draining, Message: fmt.Sprintf("generator %s stood still or was cut off when this came, "+
 		"or the sender waits for too short a time: nothing was done, send it again", g.cfg.Node)}

@@ -50,7 +50,7 @@ type presence struct {
 	others map[string]member    // by id
 	claims map[int64]time.Time  // when a worker was last heard to be held
 	echo   time.Time            // when NATS last brought back what this generator sent
-	lost   map[string]time.Time // by node: when those were last heard that fell silent without a last word
+	lost   map[string]time.Time // by node: generators that fell silent without a last word, and when they were last heard
 }
 
 type member struct {

@@ -204,7 +204,7 @@ func TestTurned(t *testing.T) {
 	}
 }
 
-// Who falls silent without a last word is named, until it is heard again or for an hour.
+// A generator that falls silent without a last word is named for an hour, or until it is heard again.
 func TestPresenceUnheard(t *testing.T) {
 	p := newPresence("me")
 	start := time.Unix(1_700_000_000, 0)

@@ -7,12 +7,12 @@ import (
 )
 
 const (
-	// silentAfter is how long after its last beat that came back a generator takes itself
-	// for cut off. The others take it for gone after beatExpires: it must know first.
+	// silentAfter is the time without a beat that came back after which a generator counts as
+	// cut off. It is less than beatExpires, after which the others count it as gone.
 	silentAfter = 2 * time.Second
-	// overdue is after how long a beat that comes back ended a pause.
+	// overdue is the time without a beat that came back after which the next one ends a pause.
 	overdue = beatEvery + beatEvery/2
-	// settles is how long after a pause requests may still be looked at that came
+	// settles is how long after a pause the generator may still read requests that came
 	// before its end.
 	settles = time.Second
 	// keptBeats is how many beats may be on their way back.
@@ -24,27 +24,27 @@ const (
 // that slept), a connection that hung or was away, or a NATS server that stood still.
 // Its methods take the time and are safe for concurrent use; the zero value is ready.
 //
-// It bounds the age of a request. NATS delivers in order on a connection, so what comes
-// after the echo of a beat was passed on after that beat was sent. But an echo
-// alone is not enough after a pause. Each subscription has its own queue, so the
-// echo may be looked at before a request that came before it. And a NATS server that stood
-// still reads the connections of its clients in any order. So for a second after a
-// pause every request counts as old as the beat before the pause.
+// It bounds the age of a request. NATS delivers in order on a connection, so NATS passed on
+// a request after the echo of a beat later than that beat was sent. After a pause an echo
+// alone is not enough. Each subscription has its own queue, so the generator may read the
+// echo before an earlier request. And a NATS server that stood still reads the connections
+// of its clients in any order. So for a second after a pause every request counts as old as
+// the beat before the pause.
 type pulse struct {
-	// returned is called when a pause of more than silentAfter is over, with the last beat
-	// before it that came back, before anybody can see that it is over: when the process sends a
-	// beat again, and when NATS brings one back (heard).
+	// returned is called when a pause of more than silentAfter is over, before any other
+	// method shows that. before is the last beat that came back before the pause. It is called when
+	// the process sends a beat again, and when NATS brings one back (heard).
 	returned func(before time.Time, heard bool)
 
 	beaten atomic.Pointer[time.Time] // when the last beat was sent; nil: none was
 	back   atomic.Pointer[time.Time] // when the newest beat was sent that came back; nil: none did
-	pauses atomic.Uint64             // of more than silentAfter that are over
+	pauses atomic.Uint64             // how many of more than silentAfter are over
 
 	mu     sync.Mutex
 	last   uint64 // number of the last beat
 	sent   [keptBeats]time.Time
 	before time.Time // the last beat that came back before the last pause
-	until  time.Time // until then that one counts
+	until  time.Time // until then requests count as old as before
 }
 
 // send returns the number of a beat that is sent now.
@@ -65,7 +65,7 @@ func (p *pulse) came(now time.Time, number uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if number == 0 || number > p.last || p.last-number >= keptBeats {
-		return // so old that it says nothing
+		return // too old: its place in sent is in use again
 	}
 	sent, back := p.sent[number%keptBeats], p.back.Load()
 	if back != nil && !sent.After(*back) {
@@ -106,7 +106,7 @@ func (p *pulse) silent(now time.Time) (back time.Time, ok bool) {
 	return *b, true
 }
 
-// age is how old a request can be that is looked at now.
+// age is how old a request can be that the generator reads now.
 func (p *pulse) age(now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,8 +120,8 @@ func (p *pulse) age(now time.Time) time.Duration {
 	}
 }
 
-// apart is how long ago a moment was. The monotonic clock stops while a machine
-// sleeps, and the wall clock may be set back: the longer one counts.
+// apart is how long before now then was. The monotonic clock stops while a machine
+// sleeps, and the wall clock may be set back. So the longer time of both counts.
 func apart(now, then time.Time) time.Duration {
 	return max(now.Sub(then), now.Round(0).Sub(then.Round(0)))
 }

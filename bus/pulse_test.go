@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// beating is a pulse whose beats are sent and come back at times after a start.
+// beating is a pulse with beats that are sent and come back at given times after a start.
 type beating struct {
 	*pulse
 	start    time.Time
@@ -115,7 +115,7 @@ func TestPulseHung(t *testing.T) {
 	b.want(t, 13500*ms, 500*ms, false, n)
 }
 
-// It was away for so long that no beat of before comes back any more.
+// It was away so long that no earlier beat comes back any more.
 func TestPulseLongAway(t *testing.T) {
 	b := newBeating()
 	b.beat(0, ms)

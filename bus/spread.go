@@ -84,7 +84,7 @@ func (g *Generator) spread(ctx context.Context, t allocator.Tag) (seen int64, er
 	return 0, fmt.Errorf("%v did not confirm the change of %s and may still hand out IDs from before", missing(), t.Name)
 }
 
-// unconfirmed is the error of a change that is not known to be in force everywhere.
+// unconfirmed is the error of a change that may not be in force everywhere.
 func unconfirmed(err error, then string) error {
 	return &Error{Code: 504, Reason: TimedOut, Message: fmt.Sprintf("%v; %s", err, then)}
 }

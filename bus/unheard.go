@@ -7,15 +7,15 @@ import (
 )
 
 const (
-	// lostFor is how long a generator is remembered that fell silent without a last
-	// word: it may be cut off and still answer callers.
+	// lostFor is how long presence remembers a generator that fell silent without a last
+	// word, because it may be cut off and still answer callers.
 	lostFor = time.Hour
 	// maxLost is how many of them are remembered.
 	maxLost = 100
 )
 
-// expireLocked forgets the generators that were not heard of for beatExpires, but for the
-// names of those that fell silent.
+// expireLocked forgets the generators that were not heard for beatExpires, but remembers
+// their names.
 func (p *presence) expireLocked(now time.Time) {
 	maps.DeleteFunc(p.others, func(_ string, m member) bool {
 		gone := now.Sub(m.heard) >= beatExpires

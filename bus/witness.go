@@ -60,7 +60,7 @@ func (g *Generator) evidence(ctx context.Context) (held func() bool, err error) 
 		_, silent := g.presence.pulse.silent(time.Now())
 		return !silent && g.hears()
 	}
-	if !inTouch() && g.cfg.Conn.IsConnected() { // it may be this process that was stopped
+	if !inTouch() && g.cfg.Conn.IsConnected() { // this process may have been stopped
 		echo, cancel := context.WithTimeout(ctx, echoWait)
 		_ = g.greet(echo) // looked at again below
 		cancel()

@@ -138,7 +138,7 @@ func (s *Store) change(ctx context.Context, tag string, f func(context.Context, 
 		switch {
 		case number(err) == errStatements: // binlog_format=STATEMENT wants more of a transaction
 			options = nil
-		case committing && number(err) == 0: // the server said nothing of it
+		case committing && number(err) == 0: // the server has not answered
 			return allocator.Tag{}, fmt.Errorf("%w: %w", allocator.ErrUncertain, s.explainChange(ctx, err))
 		case !undone(err):
 			return allocator.Tag{}, s.explainChange(ctx, err)

@@ -13,9 +13,9 @@ import (
 const diskWait = 5 * time.Second
 
 // bounded is a Disk whose operations fail with [disk.ErrHangs] when they take too long,
-// so that neither a start nor a stop waits for a disk that hangs. What hangs may still
-// happen. Until it has, every other operation fails at once: nothing overtakes it, so
-// that a write which comes late never replaces a newer one.
+// so that neither a start nor a stop waits for a disk that hangs. An operation that hangs
+// may still happen. Until then every other operation fails at once, so that a late write
+// never replaces a newer one.
 type bounded struct {
 	Disk
 	runner *disk.Runner

@@ -18,7 +18,7 @@ func (g *Generator) own() (s Saved, known bool) {
 	if !ok || s.Installation != b.Installation || s.Layout != b.Layout || !s.At(b.Place) || s.Node != b.Node {
 		return b, false
 	}
-	s.Place = b.Place // an older release saved less of it
+	s.Place = b.Place // an older release saved only the inode
 	if forgotten {    // the disk failed to take that in
 		g.forget(&s)
 	}
@@ -40,8 +40,8 @@ func (g *Generator) save(change func(*Saved)) error {
 	return err
 }
 
-// intruder is the error of a file in which another process was found when its
-// ceiling was to be raised; nil: there was none.
+// intruder returns an error if advance found that another process has written to the
+// file; nil: it did not.
 func (g *Generator) intruder() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -59,7 +59,7 @@ func (g *Generator) advance() error {
 	l, closed := g.lease, g.closed
 	r := g.cfg.Clock()
 	g.ranLocked(r)
-	if l == nil || closed || g.still.doubtful() { // the file may be another's too
+	if l == nil || closed || g.still.doubtful() { // another process may use the file too
 		g.mu.Unlock()
 		return nil
 	}

@@ -30,8 +30,8 @@ var (
 	// minute, as long as that has not held a worker.
 	ErrRefused = errors.New("this generator must not issue snowflakes")
 
-	// ErrNotAlone: another process has written to the worker's file. It counts, and
-	// this one must end.
+	// ErrNotAlone: another process has written to the worker's file. What it wrote stays,
+	// and this process must end.
 	ErrNotAlone = errors.New("another process has used this data folder meanwhile, though it is locked; stop one of the two, and start the other again")
 
 	// ErrConflict: somebody else changed the record first.

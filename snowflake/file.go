@@ -85,7 +85,7 @@ type File struct {
 	disk    Disk
 	writes  int64     // the number of the last write that was tried
 	newest  int64     // the slot that counts, the last to be overwritten
-	slots   [2][]byte // what they hold, as far as is known
+	slots   [2][]byte // what they hold; nil: it could not be read
 	apart   bool      // one slot may not be able to stand for the other
 }
 
@@ -236,18 +236,18 @@ func (f *File) overwrite(s Saved) error {
 	return nil
 }
 
-// checkAlone looks whether another process has written to the file: one that was
-// started on the same volume while this one was frozen, where the lock of the folder
-// did not keep them apart. Its state must stay. A slot that cannot be read says
-// nothing, and is written over. Two processes that write at the same moment are
-// found by the next write.
+// checkAlone returns [ErrNotAlone] if another process has written to the file. Such a
+// process was started on the same volume while this one was frozen, and the lock of the
+// folder did not stop it. What it wrote must stay. A slot that cannot be read is no
+// evidence, and is overwritten. If two processes write at the same moment, the next write
+// finds it.
 func (f *File) checkAlone() error {
 	for i := range int64(2) {
 		slot := make([]byte, slotSize)
 		if _, err := f.disk.ReadAt(slot, i*slotSize); err != nil {
 			continue
 		}
-		if bytes.Equal(slot, f.slots[i]) {
+		if f.slots[i] == nil || bytes.Equal(slot, f.slots[i]) { // nil: nobody knows what was there
 			continue
 		}
 		if r, ok := readSlot(slot); ok && (i == f.newest || r.Write > f.writes) {

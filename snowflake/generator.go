@@ -20,7 +20,7 @@ type Generator struct {
 	binding    Saved               // what the file must say to be this generator's; set by Run
 	wake       chan struct{}       // of the goroutine that serves waiting requests
 	verify     chan chan struct{}  // of the one that keeps the worker; what is sent is closed when it has looked
-	prove      chan struct{}       // of the same: the process stood still
+	prove      chan struct{}       // of the same: the process stood still, and the worker must be confirmed
 	advanceNow chan struct{}       // of the one that advances the ceiling
 	trying     Record              // the incarnation that was sent for a worker, without an answer; of the one that keeps it
 	compared   time.Duration       // Mono until which the clock need not be compared with the peers'; of the same
@@ -162,7 +162,7 @@ func (g *Generator) lookLocked(r Reading) (t int64, wait time.Duration, err erro
 	case g.still.doubtful() && g.still.failed != nil:
 		return 0, 0, g.still.error(l.Worker)
 	case g.still.doubtful():
-		return t, lookAgain, nil // the proof is under way, and wakes who waits
+		return t, lookAgain, nil // the confirmation is under way, and wakes the requests that wait
 	case t >= l.ReservedUntil:
 		return 0, 0, fmt.Errorf("%w: worker %d was reserved until %s, and the registry has not extended that",
 			ErrNoWorker, l.Worker, text(l.ReservedUntil))

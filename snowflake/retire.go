@@ -19,9 +19,9 @@ func (g *Generator) retire(ctx context.Context) error {
 		g.mu.Unlock()
 		return nil
 	}
-	if g.still.doubtful() { // the worker and the file may be another's
+	if g.still.doubtful() { // another process may have the worker and the file
 		g.mu.Unlock()
-		return fmt.Errorf("the process stood still, and nobody has confirmed since that worker %d is its own", l.Worker)
+		return fmt.Errorf("the process stood still, and the registry has not confirmed since that worker %d is still its own", l.Worker)
 	}
 	used := g.seq.ms + 1 // an old list may have said less since then
 	l.ReservedUntil = max(used, min(l.ReservedUntil, max(t, used)+g.cfg.Grace.Milliseconds()))

@@ -31,13 +31,13 @@ const (
 //
 // It ends before, with an error that matches [ErrRefused], if the start is refused:
 // because of the clock, or by the registry, within a minute and only as long as no worker was held.
-// It also ends with [ErrNotAlone], whenever that is found. From then on all
-// requests are refused, for that reason.
+// It also ends with [ErrNotAlone], at any time. From then on it refuses all requests
+// with that error.
 func (g *Generator) Run(ctx context.Context, installation string) error {
 	g.bind(installation)
 	running, end := context.WithCancel(ctx)
 	defer end()
-	alive, endAlive := context.WithCancel(context.WithoutCancel(ctx)) // to the end, which a disk that hangs may delay
+	alive, endAlive := context.WithCancel(context.WithoutCancel(ctx)) // until Run returns, which a disk that hangs may delay
 	var looks sync.WaitGroup
 	looks.Go(func() { g.lookAliveAlways(alive) })
 	defer looks.Wait()
@@ -68,7 +68,7 @@ func (g *Generator) Close() error {
 	l, used, doubtful := g.lease, g.seq.ms+1, g.still.doubtful()
 	g.closed = true
 	g.mu.Unlock()
-	if l == nil || doubtful { // the file may be another's
+	if l == nil || doubtful { // another process may use the file
 		return nil
 	}
 	return g.save(func(f *Saved) { f.Ceiling = min(f.Ceiling, used) })
@@ -120,7 +120,7 @@ func (g *Generator) keepAlways(ctx context.Context) error {
 	told := false // an episode is logged once
 	var asked chan struct{}
 	for ctx.Err() == nil {
-		if g.confirmed() && g.unproven() == nil { // then it is one write, for which requests may wait
+		if g.confirmed() && g.unproven() == nil { // so the next attempt is a single write, and requests may wait for it
 			timeout = firstTimeout
 		}
 		attempt, cancel := context.WithTimeout(ctx, timeout)

@@ -7,21 +7,20 @@ import (
 	"time"
 )
 
-// A process that was frozen knows nothing of it. Meanwhile its data folder may have
-// been started elsewhere, from a shared volume or a disk image, and its worker be in
-// use there. The registry knows: each start writes its own incarnation into the worker's
-// record. So a generator that stood still issues nothing until a write to its
-// record has succeeded that began after the standstill. Until then it does not
-// touch its file either.
+// A frozen process does not notice that it is frozen. Meanwhile another machine may start
+// its data folder, from a shared volume or a disk image, and use its worker. The registry
+// shows that: each start writes its own incarnation into the worker's record. So after a
+// standstill a generator writes to its record first. Until that write has succeeded, it
+// issues nothing and does not touch its file.
 //
-// A shorter standstill goes unnoticed until the next report to the registry.
+// A generator does not notice a shorter standstill until its next report to the registry.
 
 const (
-	// standsStill is the longest time between two readings of the clock in a
-	// process that runs.
+	// standsStill is the longest time between two readings of the clock that does not
+	// count as a standstill.
 	standsStill = time.Second
-	// lookAlive is how often the clock is read if no request reads it. A busy
-	// machine may be late by the rest of standsStill.
+	// lookAlive is how often the clock is read if no request reads it. On a busy machine
+	// a reading may be late by the rest of standsStill.
 	lookAlive = 200 * time.Millisecond
 )
 
@@ -29,18 +28,18 @@ const (
 type standstill struct {
 	last   Reading // when the process was last known to run
 	times  int     // how often it stood still
-	proven int     // how many of these were over when the registry was asked that last confirmed the worker
-	long   int64   // ms of the last one
-	failed error   // why the last attempt since then to prove the worker failed; nil: there was none
+	proven int     // the value of times when the last successful write to the record began
+	long   int64   // of the last one, in ms
+	failed error   // why the last attempt since then to confirm the worker failed; nil: none failed
 }
 
-// doubtful reports whether the worker may be another's since a standstill.
+// doubtful reports whether another generator may have the worker since a standstill.
 func (s *standstill) doubtful() bool { return s.proven < s.times }
 
-// ranLocked notes that the process runs at the reading r. If it stood still before
-// that, the goroutine that keeps the worker is to prove it. The monotonic clock stops
-// while a machine sleeps, so either clock counts: a wall clock that is set forward costs one
-// write to the registry.
+// ranLocked notes that the process runs at the reading r. If it stood still before that,
+// ranLocked wakes the goroutine that keeps the worker, to confirm it. The monotonic clock
+// stops while a machine sleeps, so the longer time of both clocks counts. A wall clock that
+// is set forward costs one write to the registry.
 func (g *Generator) ranLocked(r Reading) {
 	s := &g.still
 	long := max((r.Mono - s.last.Mono).Milliseconds(), r.Wall-s.last.Wall)
@@ -60,9 +59,9 @@ func (g *Generator) ran() int {
 	return g.still.times
 }
 
-// provenLocked takes in what came of an attempt to write to the worker's
-// record, which began when the process had stood still so many times. The process
-// may have stood still again since then. over says that nothing is in doubt any more.
+// provenLocked takes the result of an attempt to write to the worker's record. times is
+// how often the process had stood still when the attempt began; it may have stood still
+// again since then. over says that the worker is no longer in doubt.
 func (g *Generator) provenLocked(times int, err error) (over bool) {
 	g.ranLocked(g.cfg.Clock())
 	s := &g.still
@@ -70,14 +69,14 @@ func (g *Generator) provenLocked(times int, err error) (over bool) {
 	case err == nil && s.proven < times:
 		s.proven, s.failed = times, nil
 		return times == s.times
-	case err != nil && s.doubtful() && times == s.times && !errors.Is(err, ErrConflict): // which passes
+	case err != nil && s.doubtful() && times == s.times && !errors.Is(err, ErrConflict): // a passing failure
 		s.failed = err
 	}
 	return false
 }
 
-// unproven says why the worker may not be used since a standstill, if an
-// attempt to prove it has failed.
+// unproven returns the error of the last attempt to confirm the worker since a
+// standstill; nil: none failed.
 func (g *Generator) unproven() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -89,8 +88,8 @@ func (s *standstill) error(worker int64) error {
 		ErrNoWorker, s.long, worker, s.failed)
 }
 
-// lookAliveAlways does no I/O, so that a disk or a network that hangs does not look
-// like a standstill.
+// lookAliveAlways notes every 200 ms that the process runs. It does no I/O, so that a disk or
+// a network that hangs does not look like a standstill.
 func (g *Generator) lookAliveAlways(ctx context.Context) {
 	tick := time.NewTicker(lookAlive)
 	defer tick.Stop()

@@ -20,8 +20,8 @@ func (w *world) thief(worker int64) {
 	}
 }
 
-// TestStandstill: who stood still for more than a second issues nothing before
-// the registry has confirmed the worker, whoever notices it first.
+// TestStandstill: a generator that stood still for more than a second issues nothing before
+// the registry has confirmed the worker, whether a request or its own check notices it first.
 func TestStandstill(t *testing.T) {
 	const answer = 100 * ms
 	for name, c := range map[string]struct {
@@ -73,7 +73,7 @@ func TestStandstill(t *testing.T) {
 	}
 }
 
-// TestStandstillAndRegistryAway: nobody knows who has the worker, so nothing is
+// TestStandstillAndRegistryAway: another generator may have the worker, so nothing is
 // issued until the registry is back.
 func TestStandstillAndRegistryAway(t *testing.T) {
 	for name, unconfirmed := range map[string]bool{"running": false, "started from the file alone": true} {
@@ -144,7 +144,7 @@ func TestStandstillAmidReport(t *testing.T) {
 	})
 }
 
-// TestStandstillAtTheEnd: who stops then gives nothing back, and writes nothing.
+// TestStandstillAtTheEnd: a generator that stops then returns nothing, and writes nothing.
 func TestStandstillAtTheEnd(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		n := w.start()
@@ -204,6 +204,42 @@ func TestFileNotAlone(t *testing.T) {
 			}
 		}
 		wantSaved(t, open(t, disk), ceiling(1002))
+	}
+}
+
+// blind is a disk that fails to read one slot, once.
+type blind struct {
+	snowflake.Disk
+	off  int64
+	once bool
+}
+
+func (d *blind) ReadAt(p []byte, off int64) (int, error) {
+	if off == d.off && !d.once {
+		d.once = true
+		return 0, snowflaketest.ErrDisk
+	}
+	return d.Disk.ReadAt(p, off)
+}
+
+// TestFileUnreadSlot: a slot that could not be read at the start, and can be later, is no other
+// process's, whichever of the two it is; and who does write there is still found.
+func TestFileUnreadSlot(t *testing.T) {
+	for _, off := range []int64{0, slotSize} {
+		for before := range 4 {
+			disk := snowflaketest.NewDisk()
+			f := open(t, disk)
+			for i := range 2 + before {
+				save(t, f, ceiling(int64(100+i)))
+			}
+			first := open(t, &blind{Disk: disk, off: off})
+			save(t, first, ceiling(5000))
+			first = open(t, &blind{Disk: disk, off: off})
+			save(t, open(t, disk), ceiling(6000))
+			if err := first.Save(ceiling(7000)); !errors.Is(err, snowflake.ErrNotAlone) {
+				t.Errorf("after %d writes: %v, want %v", before, err, snowflake.ErrNotAlone)
+			}
+		}
 	}
 }
 

@@ -59,7 +59,7 @@ func drillFullDisk(t *testing.T, disk *smallDisk, e *embeddedServers, full time.
 	awaitStatus(t, e.faces[0], "/readyz", http.StatusServiceUnavailable)
 	t.Logf("not ready %v after the disk was full", time.Since(began))
 	for time.Since(began) < full {
-		_ = e.write() // the server whose disk is full cannot
+		_ = e.write() // the server with the full disk cannot
 	}
 	for i, face := range e.faces {
 		if alive := statusOf(face, "/healthz"); alive != http.StatusOK {

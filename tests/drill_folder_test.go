@@ -73,7 +73,7 @@ func (d *loopDisk) losePower() *loopDisk {
 }
 
 // The disk of a generator's data folder hangs; its NATS and the others are well. Tags are
-// served all the while, and it stops when it is told to.
+// served all the while, and it stops at SIGTERM.
 func TestDrillFrozenDisk(t *testing.T) {
 	server := newNATS(t)
 	url := server.ClientURL()

@@ -188,7 +188,7 @@ func (r *ring) print() {
 	r.t.Log(text.String())
 }
 
-// stream describes a stream as its leader sees it; nil: nobody answers.
+// stream describes a stream as its leader sees it; nil: no answer.
 func (r *ring) stream(name string) *jetstream.StreamInfo {
 	ctx, cancel := context.WithTimeout(r.t.Context(), time.Second)
 	defer cancel()
@@ -223,7 +223,7 @@ func (r *ring) lost(newcomer int) {
 }
 
 // The record of an installation is kept on one server, and that one's disk is
-// replaced: JetStream makes the bucket again there, without the record. Nobody makes a second one.
+// replaced: JetStream makes the bucket again there, without the record. No generator makes a second one.
 func TestDrillRecordOnOneServer(t *testing.T) {
 	r := newRing(t, "--replicas", "1")
 	holder := slices.Index(r.names, r.stream(streams[0]).Cluster.Leader)
@@ -258,7 +258,7 @@ func TestDrillReplaceWhenReady(t *testing.T) {
 
 // The same without waiting for readiness: each node is replaced when the one before it has
 // joined, though it has no copy of the state yet. JetStream then loses the state. No
-// ID comes twice, and nobody makes a second installation.
+// ID comes twice, and no generator makes a second installation.
 func TestDrillReplaceTooFast(t *testing.T) {
 	r := newRing(t)
 	l := r.load()

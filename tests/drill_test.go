@@ -18,7 +18,7 @@ import (
 // assert safety: no ID twice, order, nothing lost. They print times and assert none.
 // They stand in files with the build tag drills, and `make drills` runs them.
 
-// probeDeadline is the deadline of the caller that measures how long nobody answers.
+// probeDeadline is the deadline of the caller that measures the longest time without an answer.
 const probeDeadline = 500 * time.Millisecond
 
 // probe is a caller that sends one request after the other, each with a deadline of
@@ -71,7 +71,7 @@ func (p *probe) stop() {
 	p.t.Logf("%s: %d answers, %d requests failed within %v, longest time without an answer %v",
 		p.what, p.answers, p.failed, probeDeadline, p.longest.Round(time.Millisecond))
 	if p.answers == 0 {
-		p.t.Errorf("%s: nobody ever answered", p.what)
+		p.t.Errorf("%s: no answer ever came", p.what)
 	}
 }
 

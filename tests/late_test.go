@@ -15,8 +15,8 @@ import (
 	"github.com/leafbus/leafbus/tests/proxy"
 )
 
-// A command whose sender has given up is not carried out when the generator that has it goes on,
-// be it that the process stood still or that its network hung.
+// A generator does not carry out a command after its sender has given up, whether the
+// process stood still or its network hung.
 func TestLateCommand(t *testing.T) {
 	t.Parallel()
 	server := newNATS(t)

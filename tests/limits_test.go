@@ -33,7 +33,20 @@ var limits = []struct{ row, text string }{
 	{"page of a list", "{bus.maxPage} entries"},
 	{"wait of a new node's start", "{bus.surveyQuiet} after the last answer, at most {snowflake.askFor}"},
 	{"refills under way", "{allocator.maxRefills} a generator, one a tag; {allocator.attemptTimeout} each; of tags whose row is locked {allocator.maxLocked},"},
-	{"administrative requests", "{bus.maxAdmin} a generator; {bus.adminTimeout} each"},
+	{"free room that a start needs", "| {bus/embedded.minRoom MiB} |"},
+	{"free room that an embedded server needs", "| {bus/embedded.minRoom MiB} |"},
+	{"health check of the embedded server", "every {bus/embedded.lookEvery} "},
+	{"… no leader", "after {bus/embedded.electionPatience},"},
+	{"… a check that does not end", "after {bus/embedded.slowLook} "},
+	{"age of a generator that ends because of a failed write", "{bus/embedded.firstRestart} "},
+	{"drain of a generator whose embedded server", "{bus.degradedDrain} "},
+	{"administrative requests", "{bus.maxAdmin} a generator "},
+	{"how long the sender of an administrative request waits", "{bus.DefaultTimeout}, or"},
+	{"how long the sender of an administrative request waits", "at most {bus.maxAdminTimeout}."},
+	{"work on an administrative request", "at most {bus.maxAnswerTime} "},
+	{"… how the generator knows the age", "For {bus.settles} after a pause"},
+	{"question of a generator that was cut off for more than 2 s", "| {bus.floorsWait}, in which"},
+	{"generators that a change names as not heard", "at most {bus.maxLost}, "},
 	{"events that wait", "{bus.eventQueue}, the last quarter"},
 	{"tags that a generator never loaded", "{allocator.maxStrange}"},
 	{"events of a durable consumer", "{bus.maxAckPending} by all together, one a process; {bus.ackWait} each"},
@@ -47,6 +60,13 @@ var limits = []struct{ row, text string }{
 	{"connections to MySQL", "in {schema.ioTimeout} is given up"},
 	{"connections to ZooKeeper", "lasts {snowflake/zookeeper.sessionTimeout},"},
 	{"wait for JetStream", "{cmd/leaf.solePatience},"},
+	{"check of the installation's record", "every {bus/kvstore.watchCheck};"},
+	{"a disk that hangs: wait of a refill", "{allocator.markWait}, once"},
+	{"… wait for the files", "| {allocator.recentWait} |"},
+	{"… wait for the files", "| {snowflake.diskWait} |"},
+	{"… wait for the files", "| {cmd/leaf.folderWait} |"},
+	{"a stop", "twice `--drain-timeout` and {cmd/leaf.stopSlack}."},
+	{"questions for the versions", "{bus/natsversion.askAtOnce} at a time, {bus/natsversion.askTimeout} each"},
 	{"tags that are loaded ahead", "{allocator.aheadAtOnce} at a time; noted every {allocator.sweepEvery} "},
 }
 
@@ -54,7 +74,7 @@ var limits = []struct{ row, text string }{
 func TestLimitsAreThoseOfTheCode(t *testing.T) {
 	doc := topFile(t, "docs/limits.md")
 	packages := make(map[string]*types.Scope)
-	value := regexp.MustCompile(`\{([a-z/]+)\.(\w+)(?: (KiB))?\}`)
+	value := regexp.MustCompile(`\{([a-z/]+)\.(\w+)(?: ([KM]iB))?\}`)
 	for _, l := range limits {
 		want := value.ReplaceAllStringFunc(l.text, func(text string) string {
 			m := value.FindStringSubmatch(text)
@@ -94,6 +114,9 @@ func inTheDoc(c *types.Const, unit string) string {
 	}
 	if unit == "KiB" {
 		return fmt.Sprintf("%d KiB", n>>10)
+	}
+	if unit == "MiB" {
+		return fmt.Sprintf("%d MiB", n>>20)
 	}
 	digits := fmt.Sprint(n)
 	for i := len(digits) - 3; i > 0; i -= 3 {

@@ -41,7 +41,7 @@ func TestRecordIsLostBesideAGenerator(t *testing.T) {
 				return strings.Contains(fresh.stderr.String(), "JetStream lost the record of installation")
 			})
 			if text := fresh.stderr.String(); !strings.Contains(text, "old runs as part of it") {
-				t.Errorf("the newcomer does not name who runs: %s", text)
+				t.Errorf("the newcomer does not name the generator that runs: %s", text)
 			}
 			kv, err = js.KeyValue(t.Context(), bus.BucketInstallation)
 			must(t, err)

@@ -81,8 +81,8 @@ func (s *oldNATS) refusalOf(version string) string {
 		"upgrade every NATS server to 2.9.21 or later, best to 2.11 or later\n"
 }
 
-// A NATS server whose compare-and-set is broken is refused at the start: the one that is
-// joined, and any other that would be.
+// A start refuses NATS servers with a broken compare-and-set: the one that it joins, and
+// any other of its list.
 func TestOldNATSIsRefused(t *testing.T) {
 	t.Parallel()
 	good := newNATS(t)
@@ -129,7 +129,7 @@ func TestUnreachableNATSIsAWarning(t *testing.T) {
 	g.stop()
 }
 
-// A running generator whose NATS comes back with an old version ends, and reserves
+// A running generator ends if its NATS comes back with an old version, and reserves
 // nothing there.
 func TestNATSComesBackOld(t *testing.T) {
 	t.Parallel()

@@ -114,7 +114,7 @@ func TestRefusedStarts(t *testing.T) {
 		"no NATS there":              {[]string{"-s", none}, 1, []string{none, "leaf serve"}},
 		"bad tag":                    {[]string{"--listen", "127.0.0.1:0", "--tag", "a b"}, 2, []string{"--tag", "a b"}},
 		"bad step":                   {[]string{"--listen", "127.0.0.1:0", "--tag", "order:0"}, 2, []string{"--tag", "order:0"}},
-		"bad node":                   {[]string{"--listen", "127.0.0.1:0", "--node", "a.b"}, 2, []string{"--node"}},
+		"bad node":                   {[]string{"--listen", "127.0.0.1:0", "--node", "a..b"}, 2, []string{"--node"}},
 		"bad number":                 {[]string{"--listen", "127.0.0.1:0", "--max-batch", "0"}, 2, []string{"--max-batch"}},
 		"missing NATS configuration": {[]string{"--nats-config", filepath.Join(t.TempDir(), "none.conf")}, 1, []string{"none.conf"}},
 		"unknown flag":               {[]string{"--nope"}, 2, []string{"--nope"}},

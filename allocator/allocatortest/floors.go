@@ -8,8 +8,8 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 )
 
-// floors: whoever was away learns all that operators have moved or deleted since, from a
-// handle that has seen nothing of it.
+// floors: a handle that has seen no change returns the floor of every tag that operators
+// have moved or deleted.
 func floors(tb testing.TB, b Backend) {
 	s, other := b.Open(tb), b.Open(tb)
 	told := func() map[string]int64 {

@@ -2,5 +2,5 @@
 
 package disk
 
-// SyncFolder leaves names to the file system: here folders cannot be synced.
+// SyncFolder does nothing, because folders cannot be synced on this system.
 func SyncFolder(string) error { return nil }

@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 )
 
-// Replace puts a file with what write writes in the place of the one at path. A power
-// failure at any moment leaves the old one or the new one, and the new one as soon as
-// Replace has returned nil. After an error the old one is still there, or the new one
-// may not outlast a power failure.
+// Replace writes a new file with write, and renames it to path. A power failure at any
+// moment leaves the old file or the new one, and the new one as soon as Replace has
+// returned nil. After an error the old file may still be there, or a power failure may
+// undo the new one.
 func Replace(path string, mode fs.FileMode, write func(io.Writer) error) error {
 	temp, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
 	if err != nil {
@@ -28,12 +28,12 @@ func Replace(path string, mode fs.FileMode, write func(io.Writer) error) error {
 		os.Remove(temp.Name())
 		return err
 	}
-	// The new name is in the folder, which is on disk only after this.
+	// The rename is on disk only after this.
 	return SyncFolder(filepath.Dir(path))
 }
 
-// MakeFolder makes the folder at path, and those above it, where they are missing. What
-// it makes outlasts a power failure.
+// MakeFolder makes the folder at path, and those above it, if they are missing. A power
+// failure does not undo that.
 func MakeFolder(path string, mode fs.FileMode) error {
 	parent := filepath.Dir(path)
 	err := os.Mkdir(path, mode)

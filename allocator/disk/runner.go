@@ -1,6 +1,5 @@
-// Package disk has what the files of a generator's data folder have in common: how one
-// is replaced so that a power failure leaves the old or the new, and how to use a disk
-// that may hang.
+// Package disk is for the files of a generator's data folder. It replaces a file so that
+// a power failure leaves the old or the new, and bounds the wait for a disk that hangs.
 package disk
 
 import (
@@ -14,8 +13,8 @@ import (
 // operation may still happen, at any later moment.
 var ErrHangs = errors.New("the disk hangs")
 
-// Runner runs disk operations, one at a time and each in its own goroutine, so that
-// nobody waits for ever for a disk that hangs. Nothing can end such an operation: it
+// Runner runs disk operations, one at a time and each in its own goroutine, so that no
+// caller waits forever for a disk that hangs. Nothing can end such an operation: it
 // keeps its goroutine, and a thread of the system, until the kernel returns. There is at
 // most one of them, because a Runner begins nothing while an operation runs.
 //
@@ -38,14 +37,19 @@ func NewRunner(wait time.Duration) *Runner {
 // While an operation takes longer than that, Run returns ErrHangs at once and begins nothing.
 func (r *Runner) Run(operation func() error) error {
 	if r.late() {
-		return r.hangs()
+		return hangs(r.wait)
 	}
-	timer := time.NewTimer(r.wait)
+	return r.RunWithin(r.wait, operation)
+}
+
+// RunWithin is Run with a wait of its own, also for an operation that hangs already.
+func (r *Runner) RunWithin(wait time.Duration, operation func() error) error {
+	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
 	case r.turn <- struct{}{}:
 	case <-timer.C:
-		return r.hangs()
+		return hangs(wait)
 	}
 	r.note(time.Now())
 	ended := make(chan error, 1)
@@ -59,7 +63,7 @@ func (r *Runner) Run(operation func() error) error {
 	case err := <-ended:
 		return err
 	case <-timer.C:
-		return r.hangs()
+		return hangs(wait)
 	}
 }
 
@@ -75,4 +79,4 @@ func (r *Runner) late() bool {
 	return !r.since.IsZero() && time.Since(r.since) >= r.wait
 }
 
-func (r *Runner) hangs() error { return fmt.Errorf("%w: no answer within %v", ErrHangs, r.wait) }
+func hangs(wait time.Duration) error { return fmt.Errorf("%w: no answer within %v", ErrHangs, wait) }

@@ -17,8 +17,8 @@ import (
 var ErrRestart = errors.New("only a restart of this process brings JetStream back")
 
 const (
-	// electionPatience is longer than an election in a cluster, which takes 4 to 9 s. Until
-	// then a missing leader or a replica that is behind is no fault.
+	// electionPatience is longer than an election in a cluster, which takes 4 to 9 s. For
+	// this time a missing leader or a replica that is behind is not reported.
 	electionPatience = 10 * time.Second
 	// firstRestart is the least age of a server that asks for a restart: a write that fails
 	// again after each start must not end the process many times a minute.
@@ -29,29 +29,29 @@ const (
 	lookEarly = 100 * time.Millisecond
 )
 
-// fault is what one look at the server found. The zero value: nothing.
+// fault is what one health check found. The zero value: no fault.
 type fault struct {
 	why string
-	// stopped: nats-server does not take it back by itself. It closes what a failed write
-	// belonged to, or all of JetStream, until the process starts again.
+	// stopped: nats-server does not recover by itself. After a failed write it closes the
+	// stream, or all of JetStream, until the process starts again.
 	stopped bool
 	// room is why the folder takes no writes now; known only if stopped.
 	room error
-	// passing: it is one of those that an election or a catch-up ends.
+	// passing: an election or a catch-up may end it.
 	passing bool
 }
 
-// judge turns the faults of one look after the other into what is reported. The zero value is
-// ready: a server is not healthy before a look has found nothing.
+// judge decides what to report after each health check. The zero value is ready to use. A
+// server is healthy only after a first check without a fault.
 type judge struct {
-	began   time.Time // first look
-	ready   bool      // a look has found nothing
-	stopped bool      // the last look found this
-	healthy bool      // what is reported
+	began   time.Time // first check
+	ready   bool      // a check has found no fault
+	stopped bool      // as the last check found
+	healthy bool      // no fault is reported
 	since   time.Time // of a fault that is not reported yet; zero: none
 }
 
-// next returns what is to be reported after a look at now; nil: the server is healthy.
+// next returns what to report after a check at now; nil: the server is healthy.
 func (j *judge) next(now time.Time, found fault) error {
 	if j.began.IsZero() {
 		j.began = now
@@ -71,7 +71,7 @@ func (j *judge) next(now time.Time, found fault) error {
 	return found.error(now.Sub(j.began) >= firstRestart)
 }
 
-// pause returns the time until the next look.
+// pause returns the time until the next check.
 func (j *judge) pause() time.Duration {
 	if j.ready || j.stopped {
 		return lookEvery
@@ -79,7 +79,7 @@ func (j *judge) pause() time.Duration {
 	return lookEarly
 }
 
-// error returns what is reported of a fault.
+// error returns the fault as it is reported.
 func (f fault) error(mayRestart bool) error {
 	switch {
 	case f.room != nil:
@@ -90,7 +90,7 @@ func (f fault) error(mayRestart bool) error {
 	return errors.New(f.why)
 }
 
-// look asks nats-server how it is. It may hang as long as the disk does.
+// look checks the health of nats-server. It may hang while the disk hangs.
 func (s *Server) look() fault {
 	why := s.log.failed.Load()
 	switch {
@@ -119,16 +119,16 @@ func (s *Server) look() fault {
 	return fault{why: s.leaderless(), passing: true}
 }
 
-// noRoom says why a restart would not find the store, or could not write to it.
+// noRoom returns an error if a restart would not find the store, or could not write to it.
 func (s *Server) noRoom() error {
 	if _, err := os.Stat(filepath.Join(s.dir, server.JetStreamStoreDir)); err != nil {
-		return err // the disk itself has gone: a restart would begin with an empty store
+		return err // the disk is gone: a restart would begin with an empty store
 	}
 	return CheckRoom(s.dir)
 }
 
-// leaderless says which stream of Leafbus on this server has no leader, and so takes no
-// writes: nats-server's health check does not count that.
+// leaderless reports a stream of Leafbus on this server that has no leader, and so takes
+// no writes. nats-server's own health check does not include that.
 func (s *Server) leaderless() string {
 	info, err := s.ns.Jsz(&server.JSzOptions{Accounts: true, Streams: true})
 	if err != nil {
@@ -147,5 +147,6 @@ func (s *Server) leaderless() string {
 // ours reports whether a stream is one of Leafbus. Others may be on the same server, and
 // Leafbus does not depend on them.
 func ours(stream string) bool {
-	return strings.HasPrefix(strings.TrimPrefix(stream, "KV_"), "LEAF")
+	name := strings.TrimPrefix(stream, "KV_")
+	return name == "LEAF" || strings.HasPrefix(name, "LEAF_")
 }

@@ -3,9 +3,13 @@ package embedded
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // What a look finds is reported at once, unless an election or a catch-up may end it.
@@ -62,10 +66,65 @@ func TestElectionIsNoFault(t *testing.T) {
 
 func TestOurs(t *testing.T) {
 	for stream, want := range map[string]bool{
-		"KV_LEAF": true, "KV_LEAF_TAGS": true, "KV_LEAF_WORKERS": true, "LEAF_EVENTS": true, "ORDERS": false, "KV_ORDERS": false,
+		"KV_LEAF": true, "KV_LEAF_TAGS": true, "KV_LEAF_WORKERS": true, "LEAF_EVENTS": true, "ORDERS": false, "KV_ORDERS": false, "LEAFLETS": false, "KV_LEAFLETS": false,
 	} {
 		if ours(stream) != want {
 			t.Errorf("%s: %v", stream, !want)
+		}
+	}
+}
+
+// A stream of Leafbus that cannot be written any more takes a restart. One of others does not: it
+// would end the generator for it again and again.
+func TestWriteErrorOfOthers(t *testing.T) {
+	s := start(t, config(t, ""))
+	js, err := jetstream.New(connect(t, s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name    string
+		stopped bool
+	}{{"ORDERS", false}, {"LEAF_EVENTS", true}} {
+		stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: c.name, Subjects: []string{c.name}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := js.Publish(t.Context(), c.name, nil); err != nil {
+			t.Fatal(err)
+		}
+		found, err := filepath.Glob(filepath.Join(s.dir, "jetstream", "*", "streams", c.name, "msgs"))
+		if err != nil || len(found) != 1 {
+			t.Fatal(found, err)
+		}
+		if err := errors.Join(os.RemoveAll(found[0]), os.WriteFile(found[0], nil, 0o600)); err != nil { // no folder any more
+			t.Fatal(err)
+		}
+		if stream.Purge(t.Context()) == nil { // which needs a new file there
+			t.Errorf("%s is written", c.name)
+		}
+		if f := s.look(); f.stopped != c.stopped {
+			t.Errorf("%s cannot be written: %+v", c.name, f)
+		}
+	}
+}
+
+func TestOfOthers(t *testing.T) {
+	for text, want := range map[string]bool{
+		"Filestore [ORDERS] Critical write error: no":                               true,
+		"Filestore [KV_LEAF_TAGS] Critical write error: no":                         false,
+		"Filestore [_meta_] Critical write error: no":                               false,
+		"Filestore [S-R3F-Tk29sXqO] Critical write error: no":                       false,
+		"JetStream stream 'my > account > ORDERS' critical write error: no":         true,
+		"JetStream stream '$G > LEAF_EVENTS' critical write error: no":              false,
+		"JetStream consumer '$G > ORDERS > LEAF_x' critical write error: no":        true,
+		"JetStream consumer '$G > LEAF_EVENTS > mine' critical write error: no":     false,
+		"JetStream cluster meta group critical write error: no":                     false,
+		"RAFT [fjFyEjc1 - S-R3F-Tk29sXqO] Critical write error: 'a > b' no":         false,
+		"something new: critical write error: JetStream stream '$G > ORDERS' fails": false,
+	} {
+		if ofOthers(text) != want {
+			t.Errorf("%s: %v", text, !want)
 		}
 	}
 }

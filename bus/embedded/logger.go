@@ -1,9 +1,11 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"strings"
 	"sync/atomic"
 )
@@ -13,12 +15,29 @@ import (
 type logger struct {
 	out    *slog.Logger
 	fatal  atomic.Pointer[string] // the first one
-	failed atomic.Pointer[string] // the first write that failed
+	failed atomic.Pointer[string] // the first write that failed, unless it was to a stream of others
 }
 
-// writeFailed is in what nats-server logs when it stops a stream, a consumer or a group of
-// servers for good because a write failed. Nothing else says that of all of them.
+// writeFailed is in the message that nats-server logs when a failed write stops a stream, a
+// consumer or a Raft group for good. No other sign covers all three.
 const writeFailed = "ritical write error"
+
+// writtenTo finds the stream that nats-server names in such a message.
+var writtenTo = regexp.MustCompile(`^(?:Filestore \[([^\]]+)\]|JetStream stream '.* > ([^']+)'|JetStream consumer '.* > (.+) > [^']+') `)
+
+// group is the name of a group of servers, which has a store like a stream.
+var group = regexp.MustCompile(`^(_meta_$|[SC]-R\d)`)
+
+// ofOthers reports whether a message is of a stream of others alone. A restart for its sake
+// would end what works, again and again if that stream's part of the disk is broken.
+func ofOthers(text string) bool {
+	found := writtenTo.FindStringSubmatch(text)
+	if found == nil {
+		return false
+	}
+	name := cmp.Or(found[1:]...)
+	return !ours(name) && !group.MatchString(name)
+}
 
 func (l *logger) Noticef(format string, v ...any) { l.log(slog.LevelDebug, format, v) }
 func (l *logger) Warnf(format string, v ...any)   { l.log(slog.LevelWarn, format, v) }
@@ -27,8 +46,9 @@ func (l *logger) Tracef(format string, v ...any)  { l.log(slog.LevelDebug, forma
 
 func (l *logger) Errorf(format string, v ...any) {
 	if strings.Contains(format, writeFailed) {
-		text := fmt.Sprintf(format, v...)
-		l.failed.CompareAndSwap(nil, &text)
+		if text := fmt.Sprintf(format, v...); !ofOthers(text) {
+			l.failed.CompareAndSwap(nil, &text)
+		}
 	}
 	l.log(slog.LevelError, format, v)
 }

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// minRoom is what a start and the first minutes of a store need. Less of it would
-// end in the next failed write.
+// minRoom is the free room that a start and the first minutes of a store need. With less,
+// a write would soon fail again.
 const minRoom = 1 << 20
 
 // CheckRoom makes dir if it is missing, and writes and syncs 1 MiB in it, which it removes

@@ -36,7 +36,7 @@ type Server struct {
 	log *logger
 
 	watch    watch
-	stopLook context.CancelFunc // ends what closes looked
+	stopLook context.CancelFunc // ends the goroutine that closes looked
 	looked   chan struct{}
 }
 

@@ -268,7 +268,7 @@ func TestLogger(t *testing.T) {
 // A connection that is closed while its greeting is under way leaves nothing.
 func TestGreetingEndsWithItsConnection(t *testing.T) {
 	for range 100 { // it may end by itself in time
-		ours, theirs := net.Pipe() // nobody reads there
+		ours, theirs := net.Pipe() // without a reader
 		c := &greetingConn{Conn: ours}
 		if _, err := c.Write([]byte("CONNECT {}")); err != nil {
 			t.Fatal(err)

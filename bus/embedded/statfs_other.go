@@ -2,5 +2,5 @@
 
 package embedded
 
-// lowRoom is not known here: that the disk is full shows at the first write that fails.
+// lowRoom is not known on this system: only a failed write shows that the disk is full.
 func lowRoom(string) string { return "" }

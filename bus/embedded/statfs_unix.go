@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// lowRoom says that the disk of dir is full; empty: it is not, or that is not known.
+// lowRoom reports that the disk of dir is full; empty: it is not, or it is not known.
 func lowRoom(dir string) string {
 	var disk syscall.Statfs_t
 	if syscall.Statfs(dir, &disk) != nil || disk.Blocks == 0 || uint64(disk.Bavail)*uint64(disk.Bsize) >= minRoom {

@@ -8,31 +8,31 @@ import (
 	"time"
 )
 
-// slowLook is how long a look may take before Health reports that it does not end.
+// slowLook is how long a check may take before Health reports that it does not end.
 const slowLook = 5 * time.Second
 
-// watch is what is known of the server's health. Its methods are safe for concurrent use.
+// watch keeps the result of the last health check. Its methods are safe for concurrent use.
 type watch struct {
 	mu      sync.Mutex
 	err     error
-	began   time.Time // of the look that is under way; zero: none is
+	began   time.Time // of the check that is under way; zero: none is
 	restart chan struct{}
 }
 
-// begin notes that a look has begun.
+// begin notes that a check has begun.
 func (w *watch) begin(now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.began = now
 }
 
-// end notes what a look has shown.
+// end notes the result of a check.
 func (w *watch) end(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.began = time.Time{}
 	if errors.Is(w.err, ErrRestart) {
-		return // that is the last word
+		return // this error stays until a restart
 	}
 	w.err = err
 	if errors.Is(err, ErrRestart) {
@@ -40,7 +40,7 @@ func (w *watch) end(err error) {
 	}
 }
 
-// health returns what the last look has shown.
+// health returns the result of the last check.
 func (w *watch) health(now time.Time) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -50,15 +50,15 @@ func (w *watch) health(now time.Time) error {
 	return w.err
 }
 
-// Health returns why the server does not keep its part of the installation's state, as far as
-// the last look knows, which was a second ago: JetStream is disabled or cannot write, it has no leader, or a
-// replica of Leafbus on this server is not current. nil: it does. After a start it is an error until
-// the replicas are current for the first time. An error that matches [ErrRestart] will not go
-// away before a restart.
+// Health returns why the server does not keep its part of the installation's state; nil: it
+// does. Its disk is full, JetStream is disabled or cannot write, a stream of Leafbus has no
+// leader, or its replica on this server is not current. After a start Health returns an error
+// until the replicas are current for the first time. The server is checked each second. An
+// error that matches [ErrRestart] stays until a restart.
 func (s *Server) Health() error { return s.watch.health(time.Now()) }
 
-// AwaitRestart returns when the context is done, or with an error that matches [ErrRestart]
-// as soon as only a restart helps, and does help: the folder takes writes again.
+// AwaitRestart returns nil when the context is done. It returns an error that matches
+// [ErrRestart] as soon as only a restart helps, and the folder takes writes again.
 func (s *Server) AwaitRestart(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -68,8 +68,8 @@ func (s *Server) AwaitRestart(ctx context.Context) error {
 	}
 }
 
-// startLooking looks once, so that Health is known when Start returns, and then again and
-// again until stopLook is called.
+// startLooking checks once, so that Health is known when Start returns, and then repeatedly
+// until stopLook is called.
 func (s *Server) startLooking() {
 	var j judge
 	s.watch.restart = make(chan struct{})
@@ -80,8 +80,7 @@ func (s *Server) startLooking() {
 	go s.keepLooking(ctx, j)
 }
 
-// keepLooking looks at the server until the context is done. j has judged what Start
-// has found.
+// keepLooking checks the server until the context is done. j has judged the check of Start.
 func (s *Server) keepLooking(ctx context.Context, j judge) {
 	defer close(s.looked)
 	looks := time.NewTimer(j.pause())

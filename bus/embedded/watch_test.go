@@ -32,7 +32,7 @@ func TestSlowLook(t *testing.T) {
 	}
 }
 
-// Once only a restart helps that is the last word, and whoever waits for it is told.
+// When only a restart helps, that error stays, and AwaitRestart returns it.
 func TestAwaitRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &Server{watch: watch{restart: make(chan struct{})}}

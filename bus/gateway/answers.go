@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// answers are shared answers that take much work, by what was asked: the last so many
-// are remembered. Their methods are safe for concurrent use.
+// answers keeps the answers to questions that take much work, and shares each among all
+// that ask the same. It keeps at most a given number. Its methods are safe for concurrent use.
 type answers[K comparable, T any] struct {
 	ask  func(context.Context, K) T // within viewTimeout
 	most int

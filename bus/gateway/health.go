@@ -6,7 +6,7 @@ import (
 	"github.com/leafbus/leafbus/bus"
 )
 
-// healthz answers 200 if the process is alive, else 503: only a restart of it helps.
+// healthz answers 200 if the process is alive, and 503 if only a restart of it helps.
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 	if s.cfg.Dead != nil && s.cfg.Dead() != nil {
 		http.Error(w, "only a restart of this process helps", http.StatusServiceUnavailable)

@@ -61,7 +61,7 @@ type Config struct {
 	Token string
 	// TLS is how the server proves itself. Default: no TLS.
 	TLS *tls.Config
-	// Dead says why only a restart of the process helps; nil: it goes on. Default: it does.
+	// Dead says why only a restart of the process helps; nil: it needs none. Default: it never does.
 	Dead func() error
 	// DrainTimeout is how long requests that are under way when the server is to
 	// stop may still take.
@@ -141,7 +141,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}()
 	select {
 	case err := <-failed:
-		_ = server.Close() // connections that are open are served otherwise
+		_ = server.Close() // without this, open connections would still be served
 		return err
 	case <-ctx.Done():
 	}

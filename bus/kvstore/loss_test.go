@@ -68,8 +68,8 @@ func TestJoinReadsAgain(t *testing.T) {
 	}
 }
 
-// A store whose installation's record is lost, or is another one's, says so and
-// creates no tag until the record is there again.
+// If its installation's record is lost, or belongs to another installation, a store
+// reports that. It creates no tag until the record is there again.
 func TestRecordLost(t *testing.T) {
 	s := newServer(t)
 	cfg := newConfig(t, s)

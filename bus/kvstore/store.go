@@ -203,7 +203,7 @@ func (s *Store) Floors(ctx context.Context, f func(tag string, floor int64)) err
 			}
 			t, err := decode(entry)
 			if err != nil {
-				continue // of a damaged record the watch tells
+				continue // the watch reports damaged records
 			}
 			if floor := t.Below(); floor > 0 {
 				f(t.Name, floor)
@@ -241,7 +241,7 @@ func (s *Store) Watch(ctx context.Context, f func(allocator.Tag)) error {
 				return err
 			}
 			end()
-			w, end, at.before = again, endAgain, 0 // it all comes once more
+			w, end, at.before = again, endAgain, 0 // all values come again
 		case <-check.C:
 			s.lookAtRecord(ctx, &missed)
 			last, err := lastRevision(ctx, kv)

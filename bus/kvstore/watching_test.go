@@ -25,8 +25,8 @@ func TestMain(m *testing.M) {
 	)
 }
 
-// slowBucket is a bucket whose watch shows what it has, and goes on for a while when it was
-// ended.
+// slowBucket is a bucket with a watch that shows its values, and goes on for a while after
+// its end.
 type slowBucket struct {
 	jetstream.KeyValue
 	jetstream.KeyWatcher

@@ -20,6 +20,7 @@ type greeting struct {
 	Name    string `json:"server_name"`
 	Version string `json:"version"`
 	Cluster string `json:"cluster"` // empty: it is in none
+	TLS     bool   `json:"tls_required"`
 }
 
 // greetingOf returns the greeting of a connection.
@@ -44,7 +45,7 @@ func (d dialer) Dial(network, address string) (net.Conn, error) {
 	}
 	text, err := firstLine(ctx, conn)
 	if err == nil {
-		if g, ok := parseGreeting(text); ok { // nats.go says what is wrong with any other
+		if g, ok := parseGreeting(text); ok { // nats.go reports what is wrong with any other
 			err = d.admit(address, g)
 		}
 	}

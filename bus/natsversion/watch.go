@@ -46,6 +46,7 @@ type Watch struct {
 
 	mu     sync.Mutex
 	warned map[string]bool // what the log has said, and is still so
+	tls    bool            // a server demands TLS, if not of a connection in memory
 }
 
 // New returns a Watch for one connection.
@@ -88,6 +89,9 @@ func (w *Watch) takeRefusal() error {
 
 // admit checks a server that has just greeted.
 func (w *Watch) admit(address string, g greeting) error {
+	w.mu.Lock()
+	w.tls = w.tls || g.TLS
+	w.mu.Unlock()
 	server := address
 	if g.Name != "" && g.Name != g.ID {
 		server = g.Name + " at " + address
@@ -200,10 +204,6 @@ func (w *Watch) Run(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) 
 	defer nc.RemoveStatusListener(connected)
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
-	every := checkEvery
-	if nc.TLSRequired() {
-		every = checkTLSEvery
-	}
 	for {
 		var err error
 		select {
@@ -213,7 +213,7 @@ func (w *Watch) Run(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) 
 		case <-connected:
 			err = w.Check(ctx, nc, js)
 		case now := <-look.C:
-			if now.Sub(w.checked) >= every || !slices.Equal(serversOf(nc), w.known) {
+			if now.Sub(w.checked) >= w.every() || !slices.Equal(serversOf(nc), w.known) {
 				err = w.Check(ctx, nc, js)
 			}
 		}
@@ -222,6 +222,16 @@ func (w *Watch) Run(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) 
 			return err
 		}
 	}
+}
+
+// every is how often the same servers are asked.
+func (w *Watch) every() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.tls {
+		return checkTLSEvery
+	}
+	return checkEvery
 }
 
 // serversOf returns the servers that nc knows, in order.

@@ -33,7 +33,7 @@ type fake struct {
 	received bytes.Buffer
 }
 
-// startFake starts a server of a version whose cluster has these other servers.
+// startFake starts a server of a version, in a cluster with these other servers.
 func startFake(t *testing.T, address, version string, others ...string) *fake {
 	t.Helper()
 	return startGreeting(t, address, infoOf(version, others...))
@@ -360,7 +360,7 @@ func TestGreetingIsHandedOn(t *testing.T) {
 	}
 }
 
-// Who leads a bucket is seen also where nobody can connect to it.
+// The leader of a bucket is checked even if it cannot be reached.
 func TestLeaders(t *testing.T) {
 	server, err := embedded.Start(embedded.Config{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -390,5 +390,23 @@ func TestLeaders(t *testing.T) {
 	}
 	if err := w.Check(t.Context(), w.nc, w.js); err != nil || !strings.Contains(w.log.String(), "bucket=LEAF_TAGS server=far") {
 		t.Errorf("%v, and the log says %s", err, w.log)
+	}
+}
+
+// Servers that demand TLS are asked seldom, also where the own connection, in memory, has none.
+func TestServersWithTLSAreAskedSeldom(t *testing.T) {
+	secure := startGreeting(t, "127.0.0.1:0", strings.Replace(infoOf("2.11.9"), "{", `{"tls_required":true,`, 1))
+	w, err := connect(t, startFake(t, "127.0.0.1:0", "2.11.9", secure.address).url())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if every := w.every(); every != checkEvery {
+		t.Errorf("without TLS they are asked every %v", every)
+	}
+	if err := w.Check(t.Context(), w.nc, w.js); err != nil {
+		t.Fatal(err)
+	}
+	if every := w.every(); every != checkTLSEvery {
+		t.Errorf("a server demands TLS, and is asked every %v", every)
 	}
 }

@@ -74,7 +74,7 @@ func openDataDir(path string) (*dataDir, error) {
 		}
 		return nil, fmt.Errorf("the data folder %s is %w%s: give this one its own with --data-dir", path, errLocked, owner)
 	}
-	// Before anything is written there: a start on a full disk must leave no half of it.
+	// Before anything is written there: a start on a full disk must not leave half a folder.
 	if err := embedded.CheckRoom(path); err != nil {
 		d.close()
 		return nil, err
@@ -115,9 +115,9 @@ func (d *dataDir) worker() (file *snowflake.File, here string, copied bool, err 
 	return file, here, ok && !saved.At(here), nil
 }
 
-// node is the node's name: the one that was asked for, which isNode must accept,
-// else the one of the folder, unless that is a copy, else a new random
-// one, which the folder keeps.
+// node returns the node's name: the one that was asked for, which isNode must accept.
+// Without that it is the folder's, or, if the folder is a copy, a new random name. The
+// folder keeps the name.
 func (d *dataDir) node(asked string, copied bool) (string, error) {
 	kept, err := d.read("node")
 	if err != nil {

@@ -19,9 +19,9 @@ func newHealthCmd() *cobra.Command {
 		Use:   "health",
 		Short: "Ask whether the generator on this machine is alive, for containers",
 		Long: `Ask the generator on this machine whether it is alive: its HTTP face for /healthz.
-It takes the flags and variables that leaf serve has, needs no token, and fails
-unless the answer is 200: nobody is there, or only a restart of the process helps. An image without a shell and curl has it for its health
-check.`,
+It takes the flags and variables that leaf serve has, and needs no token. It fails if no
+generator answers, or if only a restart of the process helps. Use it as the health check
+of an image without a shell and curl.`,
 		Example: `  leaf health
   leaf health --http 127.0.0.1:8081`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.askHealth(cmd) },

@@ -74,7 +74,7 @@ func (m *member) resumes(file *snowflake.File) string {
 // used before.
 func (m *member) join(ctx context.Context, begin func(ctx context.Context, id string) error) (identity bus.Identity, err error) {
 	m.have, err = kvstore.Join(ctx, m.state, m.want, m.installation, func(ctx context.Context, first *kvstore.Installation) error {
-		if err := m.carry(ctx, first); err != nil || m.installation != "" { // one that knows an installation begins none
+		if err := m.carry(ctx, first); err != nil || m.installation != "" { // a generator that knows an installation begins no other
 			return err
 		}
 		return begin(ctx, first.ID)

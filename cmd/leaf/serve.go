@@ -44,7 +44,9 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer tellStop(cmd.Context(), log)()
-	defer endAnyway(cmd.Context(), 2*f.drainTimeout+stopSlack, log)()
+	ctx, stop := context.WithCancelCause(cmd.Context()) // of all that runs
+	defer endAnyway(ctx, 2*f.drainTimeout+stopSlack, log)()
+	defer stop(nil)
 	db, err := f.mysql.store(log)
 	if err != nil {
 		return err
@@ -84,11 +86,11 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 
 	empty := embed && !dir.hasStore()
 	versions := natsversion.New(log)
-	own, nc, stop, err := f.connect(cmd, embed, dir, node, versions, log)
+	own, nc, disconnect, err := f.connect(cmd, embed, dir, node, versions, log)
 	if err != nil {
 		return err
 	}
-	defer stop()
+	defer disconnect()
 	mode := modeJoined
 	if own != nil {
 		mode = modeEmbedded
@@ -107,7 +109,7 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return usagef("--js-domain: %w", err)
 	}
-	if err := versions.Check(cmd.Context(), nc, js); err != nil {
+	if err := versions.Check(ctx, nc, js); err != nil {
 		return err
 	}
 	watchVersions := func(ctx context.Context) error { return versions.Run(ctx, nc, js) }
@@ -123,7 +125,7 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	if m.zk, err = f.zookeeper.registry(node, mode, nc, log); err != nil {
 		return err
 	}
-	var closing sync.WaitGroup // each may take a few seconds: at once
+	var closing sync.WaitGroup // at the same time, because each may take a few seconds
 	defer closing.Wait()
 	if m.zk != nil {
 		defer closing.Go(m.zk.Close)
@@ -168,7 +170,7 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 			nc.ConnectedUrlRedacted(), face, node, dir.path, mode)
 	}
 	if listener == nil {
-		return together(cmd.Context(), bus.NewGenerator(config).Run, watch.run, watchVersions)
+		return together(ctx, stop, bus.NewGenerator(config).Run, watch.run, watchVersions)
 	}
 	metrics := gateway.NewMetrics()
 	config.Observer = metrics
@@ -179,7 +181,7 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 		Dead: watch.dead,
 	})
 	face = server.URL()
-	return together(cmd.Context(), generator.Run, server.Run, watch.run, watchVersions)
+	return together(ctx, stop, generator.Run, server.Run, watch.run, watchVersions)
 }
 
 // tellStop logs that the generator drains, as soon as the context is done. What
@@ -201,16 +203,16 @@ func tellStop(ctx context.Context, log *slog.Logger) (stopped func()) {
 // stopSlack is how much longer than its drain, of NATS and of HTTP, a stop may take.
 const stopSlack = 30 * time.Second
 
-// endAnyway ends the process this long after the context is done, unless what it returns
-// is called before. Each wait for a disk has a bound, but not those within the embedded
-// NATS server, nor those of a start.
+// endAnyway ends the process this long after the context is done, by a signal or because
+// something failed, unless ended is called before. It is for the waits for a disk that have
+// no bound: those of the embedded NATS server and those of a start.
 func endAnyway(ctx context.Context, after time.Duration, log *slog.Logger) (ended func()) {
 	done := make(chan struct{})
 	forget := context.AfterFunc(ctx, func() {
 		select {
 		case <-done:
 		case <-time.After(after):
-			log.Error("the stop hangs, and the process ends anyway: does its disk hang?", "after", after)
+			log.Error("the stop hangs, and the process ends anyway: does its disk hang?", "after", after, "why", context.Cause(ctx))
 			os.Exit(exitFailed)
 		}
 	})
@@ -220,10 +222,9 @@ func endAnyway(ctx context.Context, after time.Duration, log *slog.Logger) (ende
 	}
 }
 
-// together runs all until the context is done, or one ends: then the others end too.
-func together(ctx context.Context, runs ...func(context.Context) error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+// together runs all until the context is done, or until one ends. Then it calls stop, which
+// ends the context and so the others, and begins the time that a stop may take.
+func together(ctx context.Context, stop context.CancelCauseFunc, runs ...func(context.Context) error) error {
 	ended := make(chan error, len(runs))
 	for _, run := range runs {
 		go func() { ended <- run(ctx) }()
@@ -231,7 +232,7 @@ func together(ctx context.Context, runs ...func(context.Context) error) error {
 	var err error
 	for range runs {
 		err = errors.Join(err, <-ended)
-		cancel()
+		stop(err)
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -77,6 +78,20 @@ func TestServeAccepts(t *testing.T) {
 		if err := f.check(); err != nil {
 			t.Errorf("%v in %+v", err, f)
 		}
+	}
+}
+
+// A generator that ends by itself has as long for its stop as one that is told to: what
+// ends a stop that hangs knows of it, and why.
+func TestTogetherEndsItsContext(t *testing.T) {
+	ctx, stop := context.WithCancelCause(t.Context())
+	failure := errors.New("only a restart helps")
+	err := together(ctx, stop, func(context.Context) error { return failure }, func(context.Context) error {
+		<-ctx.Done()
+		return nil
+	})
+	if !errors.Is(err, failure) || !errors.Is(context.Cause(ctx), failure) {
+		t.Errorf("it ended with %v, and its context with %v", err, context.Cause(ctx))
 	}
 }
 

@@ -19,8 +19,8 @@ const (
 	modeJoined   = "joined"
 )
 
-// connect starts a NATS server in this process, or joins one: then server is nil. stop ends
-// what was started.
+// connect starts a NATS server in this process, or joins one; then server is nil. stop ends
+// what connect has started.
 func (f *serveFlags) connect(cmd *cobra.Command, embed bool, dir *dataDir, node string, versions *natsversion.Watch, log *slog.Logger) (server *embedded.Server, nc *nats.Conn, stop func(), err error) {
 	if !embed {
 		nc, err = f.dial(f.conn, f.conn.server, node, versions, log)

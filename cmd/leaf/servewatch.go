@@ -8,8 +8,8 @@ import (
 	"github.com/leafbus/leafbus/bus/embedded"
 )
 
-// serverWatch is what a generator asks of the NATS server in its process; nil where it
-// joined one.
+// serverWatch reports the health of the embedded NATS server. err and dead are nil if the
+// generator joined a NATS.
 type serverWatch struct {
 	err  func() error // why the server does not keep its part of the state
 	dead func() error // why only a restart of the process helps

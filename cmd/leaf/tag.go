@@ -78,7 +78,7 @@ func (a *admin) changed(cmd *cobra.Command, t bus.TagChange) error {
 func warnUnheard(cmd *cobra.Command, t bus.TagChange) {
 	if len(t.Unheard) > 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), "warning: these generators fell silent in the last hour: %s. "+
-			"Those that still run may hand out IDs as before until they are back on the bus. Stop them, or ignore those that were killed\n",
+			"One that still runs may hand out IDs as before this change until it reaches NATS again: stop it. Ignore those that were killed\n",
 			strings.Join(t.Unheard, ", "))
 	}
 }
@@ -238,8 +238,8 @@ func newTagSetCmd() *cobra.Command {
 		Aliases: []string{"edit"},
 		Short:   "Change a tag",
 		Long: `Change a tag. A new --max-id is in force when the command returns: every
-generator that is heard has dropped the IDs below it that it held. A warning names
-those that are not heard. It only moves forward.`,
+generator that is heard has dropped its IDs below. A warning names the generators
+that are not heard. A max-id only moves forward.`,
 		Example: `  leaf tag set order --max-id 5000000
   leaf tag set order --step 20000 --description 'orders of all shops'`,
 		Args: cobra.ExactArgs(1),

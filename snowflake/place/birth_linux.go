@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// birth returns when the file was created; "": nobody knows, as the file system
-// keeps no such time, the kernel is older than 4.11, or a container forbids the question.
+// birth returns when the file was created; "": not known, because the file system keeps
+// no such time, the kernel is older than 4.11, or a container forbids the call.
 func birth(path string, _ *syscall.Stat_t) (string, error) {
 	var stat unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, path, 0, unix.STATX_BTIME, &stat)

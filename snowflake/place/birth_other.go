@@ -4,5 +4,5 @@ package place
 
 import "syscall"
 
-// birth returns "": this system does not tell when a file was created.
+// birth returns "", because this system does not report when a file was created.
 func birth(string, *syscall.Stat_t) (string, error) { return "", nil }

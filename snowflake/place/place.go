@@ -1,4 +1,4 @@
-// Package place tells a data folder from its copies. It is a package of its own
+// Package place distinguishes a data folder from its copies. It is a package of its own
 // because the birth time of a file needs more than the standard library.
 package place
 

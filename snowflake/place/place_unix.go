@@ -9,11 +9,11 @@ import (
 )
 
 // Of says which data folder the file at path lock lies in: by the inode of that
-// file and the time at which it was created. A copy has another birth time also where it
-// happens to get the same inode, as it does on a fresh file system. Both stay when
+// file and the time at which it was created. On a fresh file system a copy may get the
+// same inode, but it has another birth time. Both stay when
 // the folder is renamed, and when its volume is attached to another machine. The
-// device is left out, as its number may change when the machine starts. Where the
-// file system keeps no birth time, the inode alone must do.
+// device is left out, because its number may change when the machine starts. If the
+// file system keeps no birth time, the place is the inode alone.
 //
 // It is an error if there is no such file. Safe for concurrent use.
 func Of(lock string) (string, error) {

@@ -84,15 +84,15 @@ func (l *link) connected() (*client, error) {
 func (l *link) giveUp(c *client) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.client == c { // else somebody has given it up already
+	if l.client == c { // if not, another goroutine has given it up already
 		l.client = nil
 		l.closing.Go(c.close)
 	}
 }
 
-// close ends a client, and what it was asked with an error. It waits until nothing of it is
-// left: for up to 3 s for the server, and 1 s for a connection that is being made. The
-// library would go on reading from a server that answers its pings alone.
+// close ends a client and, with an error, what it was asked. It waits for the client's
+// goroutines: up to 3 s for the server, and 1 s for a connection that is being made. The
+// library alone would go on reading from a server that answers only pings.
 func (c *client) close() {
 	c.conn.Close()
 	c.mu.Lock()
@@ -263,8 +263,8 @@ func ask[T any](ctx context.Context, l *link, f func(context.Context) (T, error)
 	}
 }
 
-// close ends the session, and with it the temporary node. It waits for whatever was asked,
-// which ends with its client, and for the clients that were given up.
+// close ends the session, and with it the temporary node. It waits for all questions,
+// which end with their client, and for the clients that were given up.
 func (l *link) close() {
 	l.mu.Lock()
 	l.closed = true

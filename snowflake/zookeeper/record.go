@@ -30,7 +30,7 @@ type data struct {
 // number. One hyphen stands between them: after a second one the number would be negative.
 var sequential = regexp.MustCompile(`[^-]-([0-9]{10})$`)
 
-// prefix is what a generator's name gives the name of its record's node.
+// prefix is how the name of a generator's record begins.
 func prefix(generator string) string {
 	if strings.HasSuffix(generator, "-") {
 		generator += "_"

@@ -104,7 +104,7 @@ func New(cfg Config) (*Registry, error) {
 // Name names the place of the records, for people and for the data folder.
 func (r *Registry) Name() string { return strings.Join(r.hosts, ",") + r.root }
 
-// Close ends the session, and waits until nothing of it is left, for a few seconds at most.
+// Close ends the session, and waits for its goroutines, for a few seconds at most.
 // Call it once, after everything else.
 func (r *Registry) Close() { r.link.close() }
 

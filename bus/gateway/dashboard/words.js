@@ -33,8 +33,8 @@ const texts = {
     `not served: the store went backwards. It offered IDs from ${id(b.got)}, all below ${id(b.seen)} are in use. ` +
     `Find out why, then set max_id to ${b.seen} at least`,
   "segment.recovered": (b) => `${b.episode.replace("_", " ")} is over`,
-  "nats.degraded": (b) => `its NATS server does not keep its part of the state: ${b.cause}`,
-  "nats.recovered": () => "its NATS server keeps its part of the state again",
+  "nats.degraded": (b) => `its embedded NATS server does not keep its part of the state: ${b.cause}`,
+  "nats.recovered": () => "its embedded NATS server keeps its part of the state again",
   "clock.backwards": (b) =>
     `its clock is ${millis(b.offset_ms)} behind its last snowflake; requests ${b.action === "waited" ? "wait" : "are refused"}`,
   "clock.skewed": clockSkewed,
@@ -49,7 +49,7 @@ const texts = {
   "tag.updated": record,
   "tag.deleted": record,
   "node.started": (b) => `${b.version} at ${b.address}`,
-  "node.stale": (b) => `it was cut off, and cannot learn which max_id operators have set: ${b.error}`,
+  "node.stale": (b) => `it was cut off, and the store does not say which max_id operators have set: it may hand out IDs below (${b.error})`,
   "node.recovered": (b) => `${b.episode} is over`,
   "node.stopped": (b) => `${b.version} at ${b.address}`,
 };
