@@ -74,11 +74,6 @@ func record(t allocator.Tag) TagRecord {
 	return TagRecord{t.Name, ID(t.MaxID), t.Step, t.Description, t.Updated}
 }
 
-// changedTag is the reply to a change that is in force at all generators that are heard.
-func (g *Generator) changedTag(t allocator.Tag) TagChange {
-	return TagChange{record(t), g.presence.unheard(time.Now())}
-}
-
 // check returns the page's limit, or an error.
 func (p PageRequest) check() (limit int, err error) {
 	switch {
@@ -163,11 +158,11 @@ func (g *Generator) tagsCreate(ctx context.Context, req TagCreate) (TagChange, e
 		allocator.CheckDescription(t.Description)); err != nil {
 		return TagChange{}, err
 	}
-	t, err := g.create(ctx, t)
+	t, unheard, err := g.create(ctx, t)
 	if err != nil {
 		return TagChange{}, err
 	}
-	return g.changedTag(t), nil
+	return TagChange{record(t), unheard}, nil
 }
 
 func (g *Generator) tagsUpdate(ctx context.Context, req TagUpdate) (TagChange, error) {
@@ -193,10 +188,11 @@ func (g *Generator) tagsUpdate(ctx context.Context, req TagUpdate) (TagChange, e
 		return TagChange{}, fmt.Errorf("%s: %w", req.Tag, err)
 	}
 	g.publish(newEvent("tag.updated", t.Name, g.cfg.Node, TagEvent{g.cfg.Node, record(t)}))
-	if _, err := g.spread(ctx, t); err != nil && change.MaxID != nil {
+	_, unheard, err := g.spread(ctx, t)
+	if err != nil && change.MaxID != nil {
 		return TagChange{}, unconfirmed(err, "it may have happened: send it again")
 	}
-	return g.changedTag(t), nil
+	return TagChange{record(t), unheard}, nil
 }
 
 func (g *Generator) tagsDelete(ctx context.Context, req tagName) (TagChange, error) {
@@ -208,8 +204,9 @@ func (g *Generator) tagsDelete(ctx context.Context, req tagName) (TagChange, err
 		return TagChange{}, fmt.Errorf("%s: %w", req.Tag, err)
 	}
 	g.publish(newEvent("tag.deleted", t.Name, g.cfg.Node, TagEvent{g.cfg.Node, record(t)}))
-	if _, err := g.spread(ctx, t); err != nil {
+	_, unheard, err := g.spread(ctx, t)
+	if err != nil {
 		return TagChange{}, unconfirmed(err, "it is deleted, and they learn that from the store")
 	}
-	return g.changedTag(t), nil
+	return TagChange{record(t), unheard}, nil
 }

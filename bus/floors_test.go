@@ -40,7 +40,7 @@ func (s *blind) Floors(ctx context.Context, f func(string, int64)) error {
 }
 
 // behind runs a generator that is connected through a proxy.
-func behind(t *testing.T, s *embedded.Server, node string, store allocator.Store) (*running, *proxy.Proxy) {
+func behind(t *testing.T, s *embedded.Server, node string, store allocator.Store, change func(*bus.Config)) (*running, *proxy.Proxy) {
 	t.Helper()
 	link, err := proxy.Start(strings.TrimPrefix(s.ClientURL(), "nats://"))
 	if err != nil {
@@ -57,7 +57,12 @@ func behind(t *testing.T, s *embedded.Server, node string, store allocator.Store
 	if err != nil {
 		t.Fatal(err)
 	}
-	return start(t, s, node, store, func(c *bus.Config) { c.Conn, c.JS, c.MaxWait = nc, js, patience }), link
+	return start(t, s, node, store, func(c *bus.Config) {
+		c.Conn, c.JS, c.MaxWait = nc, js, patience
+		if change != nil {
+			change(c)
+		}
+	}), link
 }
 
 // moveTo moves max_id, by several commands at a time until a generator that is not cut off
@@ -97,7 +102,7 @@ func TestCutOffWhileMaxIDMoves(t *testing.T) {
 	nc := connect(t, s)
 	memory := memory(t, "order")
 	store := &blind{Store: memory}
-	cut, link := behind(t, s, "cut", store)
+	cut, link := behind(t, s, "cut", store, nil)
 	if _, err := cut.Take(t.Context(), "order", 1); err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +170,7 @@ func TestFloorsUnknown(t *testing.T) {
 	nc := connect(t, s)
 	memory := memory(t, "order")
 	store := &blind{Store: memory}
-	cut, link := behind(t, s, "cut", store)
+	cut, link := behind(t, s, "cut", store, nil)
 	stream := events(t, nc)
 	if _, err := cut.Take(t.Context(), "order", 1); err != nil {
 		t.Fatal(err)

@@ -293,7 +293,7 @@ func (g *Generator) ensure(ctx context.Context, t allocator.Tag) error {
 	case !errors.Is(err, allocator.ErrUnknownTag):
 		return err
 	}
-	_, err = g.create(ctx, t)
+	_, _, err = g.create(ctx, t)
 	switch {
 	case errors.Is(err, allocator.ErrBadValue):
 		g.log.Error("a tag that was asked for cannot be made", "tag", t.Name, "error", err)

@@ -1,10 +1,8 @@
 package bus
 
 import (
-	"cmp"
 	"encoding/json"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -144,15 +142,8 @@ func (p *presence) offset(now time.Time) (ms int64, ok bool) {
 
 // present returns the other generators that are there, by node.
 func (p *presence) present(now time.Time) []beat {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.expireLocked(now)
-	var found []beat
-	for _, m := range p.others {
-		found = append(found, m.beat)
-	}
-	slices.SortFunc(found, func(x, y beat) int { return cmp.Or(strings.Compare(x.Node, y.Node), strings.Compare(x.ID, y.ID)) })
-	return found
+	here, _ := p.roll(now)
+	return here
 }
 
 // claimed reports whether another generator said lately that it holds the

@@ -211,7 +211,7 @@ func TestPresenceUnheard(t *testing.T) {
 	hear := func(after time.Duration, b beat) { p.hear(start.Add(after), 0, encode(b)) }
 	want := func(after time.Duration, want ...string) {
 		t.Helper()
-		if got := p.unheard(start.Add(after)); !slices.Equal(got, want) {
+		if _, got := p.roll(start.Add(after)); !slices.Equal(got, want) {
 			t.Errorf("after %v not heard are %v, want %v", after, got, want)
 		}
 	}
@@ -234,7 +234,7 @@ func TestPresenceUnheard(t *testing.T) {
 	for i := range 2 * maxLost {
 		hear(2*time.Hour+time.Duration(i), beat{Node: fmt.Sprintf("%03d", i), ID: fmt.Sprint(i)})
 	}
-	if got := p.unheard(start.Add(2*time.Hour + time.Minute)); len(got) != maxLost || got[0] != fmt.Sprintf("%03d", maxLost) {
+	if _, got := p.roll(start.Add(2*time.Hour + time.Minute)); len(got) != maxLost || got[0] != fmt.Sprintf("%03d", maxLost) {
 		t.Errorf("%d are named, from %s on", len(got), got[0])
 	}
 }

@@ -36,20 +36,28 @@ func (g *Generator) apply(t allocator.Tag) tagAnswer {
 
 // spread takes in a tag's new record and waits until every generator that is
 // there has done so too: from then on none hands out an ID below its floor. It
-// returns the end of all ranges of the tag that any of them has seen.
-func (g *Generator) spread(ctx context.Context, t allocator.Tag) (seen int64, err error) {
+// returns the end of all ranges of the tag that any of them has seen, and the nodes of those
+// that were not asked because they fell silent.
+func (g *Generator) spread(ctx context.Context, t allocator.Tag) (seen int64, unheard []string, err error) {
 	seen = g.apply(t).Seen
 	confirmed := make(map[string]bool) // by id of the run
-	missing := func() (nodes []string) {
-		for _, b := range g.presence.present(time.Now()) {
+	var missing error
+	done := func() bool {
+		var here []beat
+		here, unheard, missing = g.roll(time.Now())
+		var nodes []string
+		for _, b := range here {
 			if !confirmed[b.ID] {
 				nodes = append(nodes, b.Node)
 			}
 		}
-		return nodes
+		if missing == nil && len(nodes) > 0 {
+			missing = fmt.Errorf("%v did not confirm the change of %s and may still hand out IDs from before", nodes, t.Name)
+		}
+		return missing == nil
 	}
-	if len(missing()) == 0 {
-		return seen, nil
+	if done() {
+		return seen, unheard, nil
 	}
 
 	ctx, cancel := context.WithTimeout(ctx, spreadTimeout)
@@ -57,15 +65,15 @@ func (g *Generator) spread(ctx context.Context, t allocator.Tag) (seen int64, er
 	inbox := g.cfg.Conn.NewInbox()
 	answers, err := g.cfg.Conn.SubscribeSync(inbox)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	defer answers.Unsubscribe()
 	for ctx.Err() == nil {
 		if err := g.cfg.Conn.PublishRequest(subjectTagChanged, inbox, encode(t)); err != nil {
-			return 0, err
+			return 0, nil, err
 		}
 		round, cancel := context.WithTimeout(ctx, spreadAgain)
-		for len(missing()) > 0 {
+		for !done() {
 			msg, err := answers.NextMsgWithContext(round)
 			if err != nil {
 				break
@@ -77,11 +85,22 @@ func (g *Generator) spread(ctx context.Context, t allocator.Tag) (seen int64, er
 			}
 		}
 		cancel()
-		if len(missing()) == 0 {
-			return seen, nil
+		if done() {
+			return seen, unheard, nil
 		}
 	}
-	return 0, fmt.Errorf("%v did not confirm the change of %s and may still hand out IDs from before", missing(), t.Name)
+	return 0, unheard, missing
+}
+
+// roll returns the other generators that are there, and the nodes of those that fell silent.
+// After a pause of its own it fails for a moment: the others have not fallen
+// silent, but this generator has yet to look at what they said meanwhile.
+func (g *Generator) roll(now time.Time) (here []beat, lost []string, err error) {
+	here, lost = g.presence.roll(now)
+	if g.presence.pulse.age(now) > overdue {
+		err = errSilent
+	}
+	return here, lost, err
 }
 
 // unconfirmed is the error of a change that may not be in force everywhere.
@@ -90,36 +109,36 @@ func unconfirmed(err error, then string) error {
 }
 
 // create adds a tag, at or above what any generator has seen of one of that
-// name: its record may be gone without a trace.
-func (g *Generator) create(ctx context.Context, t allocator.Tag) (allocator.Tag, error) {
-	_, err := g.cfg.Store.Get(ctx, t.Name)
+// name: its record may be gone without a trace. It returns who was not heard.
+func (g *Generator) create(ctx context.Context, t allocator.Tag) (_ allocator.Tag, unheard []string, err error) {
+	_, err = g.cfg.Store.Get(ctx, t.Name)
 	if err == nil {
-		return t, fmt.Errorf("%w: %s", allocator.ErrExists, t.Name)
+		return t, nil, fmt.Errorf("%w: %s", allocator.ErrExists, t.Name)
 	}
 	if !errors.Is(err, allocator.ErrUnknownTag) {
-		return t, err
+		return t, nil, err
 	}
 	if err := g.readAgain(ctx); err != nil {
-		return t, fmt.Errorf("%w: %w", allocator.ErrUnavailable, err)
+		return t, nil, fmt.Errorf("%w: %w", allocator.ErrUnavailable, err)
 	}
 	if err := g.hearOthers(ctx); err != nil {
-		return t, err
+		return t, nil, err
 	}
 	// Whoever still holds IDs of it, or is about to receive some, gives them up.
-	seen, err := g.spread(ctx, allocator.Tag{Name: t.Name, Deleted: true})
+	seen, unheard, err := g.spread(ctx, allocator.Tag{Name: t.Name, Deleted: true})
 	if err != nil {
-		return t, unconfirmed(err, "nothing is created: send it again")
+		return t, nil, unconfirmed(err, "nothing is created: send it again")
 	}
 	if err := g.inTime(ctx); err != nil {
-		return t, err
+		return t, nil, err
 	}
 	t.MaxID = max(t.MaxID, seen, 1)
 	if t, err = g.cfg.Store.Create(ctx, t); err != nil {
-		return t, err
+		return t, nil, err
 	}
 	g.alloc.Apply(t)
 	g.publish(newEvent("tag.created", t.Name, g.cfg.Node, TagEvent{g.cfg.Node, record(t)}))
-	return t, nil
+	return t, unheard, nil
 }
 
 // hearOthers waits until all generators that run have been heard: one that has

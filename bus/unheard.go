@@ -1,8 +1,10 @@
 package bus
 
 import (
+	"cmp"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -34,10 +36,15 @@ func (p *presence) expireLocked(now time.Time) {
 	}
 }
 
-// unheard returns the generators that fell silent without a last word, by node.
-func (p *presence) unheard(now time.Time) []string {
+// roll returns the other generators that are there, and the nodes of those that fell silent
+// without a last word, at one moment: none is missing in both. Both are in the order of nodes.
+func (p *presence) roll(now time.Time) (here []beat, lost []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.expireLocked(now)
-	return slices.Sorted(maps.Keys(p.lost))
+	for _, m := range p.others {
+		here = append(here, m.beat)
+	}
+	slices.SortFunc(here, func(x, y beat) int { return cmp.Or(strings.Compare(x.Node, y.Node), strings.Compare(x.ID, y.ID)) })
+	return here, slices.Sorted(maps.Keys(p.lost))
 }
