@@ -49,7 +49,7 @@ type Answer struct {
 	Waited bool          // memory had too few, or the millisecond
 	Took   time.Duration // in the generator
 
-	begun time.Time // zero: nobody wants to know
+	begun time.Time // when it came
 }
 
 // Canceled is the reason of an [Answer] that nobody waited for any more.
@@ -57,11 +57,7 @@ const Canceled Reason = "canceled"
 
 // answer begins the account of a request.
 func (g *Generator) answer(kind Kind, face Face) Answer {
-	a := Answer{Kind: kind, Face: face}
-	if g.cfg.Observer != nil {
-		a.begun = time.Now()
-	}
-	return a
+	return Answer{Kind: kind, Face: face, begun: time.Now()}
 }
 
 // served ends the account of a request that was answered, with n IDs.

@@ -103,9 +103,10 @@ func (f *floors) over() <-chan struct{} {
 
 // behind reports whether a request for IDs of a tag must wait until the generator knows
 // what operators have set. It looks for an unnoticed pause first: see pulse.returned.
-func (g *Generator) behind(face Face) bool {
-	now := time.Now()
-	if face == NATS {
+func (g *Generator) behind(a Answer) bool {
+	// A request that came before the process stood still was sent before what it missed meanwhile.
+	now := a.begun
+	if a.Face == NATS {
 		if before, silent := g.presence.pulse.silent(now); silent {
 			g.paused(before, true) // a request over NATS shows that it is back
 		}

@@ -92,6 +92,7 @@ type Config struct {
 //	│                     done), then allocator.Run (follows the tags; refills; loads ahead)
 //	├── runFlakes         keeps a worker
 //	├── keepFloors        asks what operators have set, after it was cut off
+//	├── guard             sees that the worker's record is looked at after a reconnect
 //	├── attend            beats of presence; steps aside and comes back
 //	└── services          leaf; leaf-segment and leaf-snowflake while they can be served
 //	    └── a goroutine for each request that waits, or asks the store
@@ -183,7 +184,8 @@ func (g *Generator) Run(ctx context.Context) error {
 	g.life = life
 	g.isolation.life.Store(g.reconnects()) // it holds no worker yet
 	closed := g.cfg.Conn.StatusChanged(nats.CLOSED)
-	status := g.cfg.Conn.StatusChanged(nats.RECONNECTING, nats.CONNECTED, nats.CLOSED)
+	status := g.cfg.Conn.StatusChanged(nats.CONNECTED, nats.CLOSED)
+	guarded := g.cfg.Conn.StatusChanged(nats.RECONNECTING, nats.CONNECTED)
 
 	stopEvents := background(g.publisher.run)
 	err := g.listen()
@@ -191,6 +193,7 @@ func (g *Generator) Run(ctx context.Context) error {
 	ready, refused := make(chan struct{}), make(chan error, 2) // one each of stopWork and stopFlakes
 	stopWork, stopFlakes := func() {}, func() {}               // a generator that does not hear the others starts neither
 	stopFloors := background(g.keepFloors)
+	stopGuard := background(func(ctx context.Context) { g.guard(ctx, guarded) })
 	if err == nil {
 		stopWork = background(func(ctx context.Context) { g.work(ctx, ready, refused) })
 		stopFlakes = background(func(ctx context.Context) {
@@ -223,6 +226,7 @@ func (g *Generator) Run(ctx context.Context) error {
 	stopFloors()
 	stopWork() // refuses what still waits
 	stopFlakes()
+	stopGuard()
 	g.isolation.givenUp.Store(true)
 	g.isolation.end(time.Now(), g.isolation.life.Load())
 	g.segments.waiting.close()

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -72,8 +74,27 @@ func (i *isolation) since(now time.Time) time.Duration {
 // connection only later.
 func (g *Generator) reconnects() uint64 { return g.cfg.Conn.Stats().Reconnects }
 
+// guard begins an isolation when the connection is lost, and ends it after the connection is
+// made again. It waits for nothing else: nats.go holds the connection's lock while it dials, and
+// while a write to the server hangs.
+func (g *Generator) guard(ctx context.Context, status <-chan nats.Status) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case s := <-status:
+			if s == nats.RECONNECTING {
+				g.isolation.begin()
+			} else {
+				g.tasks.start(g.rejoin)
+			}
+		}
+	}
+}
+
 // isolated reports whether the generator is or was cut off and has yet to look at its
-// worker's record. It counts reconnects itself, because status events come too late.
+// worker's record. It counts reconnects itself, because status events come too late. It may
+// wait for the connection's lock.
 func (g *Generator) isolated() bool {
 	if g.reconnects() == g.isolation.life.Load() {
 		return g.isolation.lasts.Load()

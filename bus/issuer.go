@@ -26,7 +26,7 @@ type issuer struct {
 	kind        Kind
 	// request takes IDs from memory, or returns a waiter that will have them. The
 	// tag is of segments alone.
-	request func(face Face, tag string, n int64) ([]Range, waiter, error)
+	request func(a Answer, tag string, n int64) ([]Range, waiter, error)
 	// starting is the error of requests in the process while it does not serve yet.
 	starting error
 	// healthy says why the service cannot answer with IDs; nil: it can.
@@ -131,7 +131,7 @@ func (s *issuer) handle(r micro.Request) {
 		s.refuse(r, a, err)
 		return
 	}
-	ranges, waiter, err := s.request(NATS, tagOf(r.Subject()), req.Count)
+	ranges, waiter, err := s.request(a, tagOf(r.Subject()), req.Count)
 	if err != nil {
 		s.refuse(r, a, err)
 		return
@@ -178,7 +178,7 @@ func (s *issuer) take(ctx context.Context, tag string, n int64) ([]Range, error)
 	if !s.g.serving.Load() {
 		return nil, s.g.refused(a, s.starting)
 	}
-	ranges, waiter, err := s.request(HTTP, tag, n)
+	ranges, waiter, err := s.request(a, tag, n)
 	if waiter != nil {
 		a.Waited = true
 		ranges, err = waiter.Wait(ctx)

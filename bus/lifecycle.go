@@ -166,16 +166,11 @@ func (g *Generator) attend(ctx context.Context, refused <-chan error, status <-c
 // connection takes in what became of the connection to NATS. An error says that it
 // is gone for good.
 func (g *Generator) connection(s nats.Status) error {
-	switch s {
-	case nats.CLOSED:
+	if s == nats.CLOSED {
 		return errors.Join(errors.New("the connection to NATS is closed for good"), g.cfg.Conn.LastError())
-	case nats.RECONNECTING:
-		g.isolation.begin()
-	default:
-		g.beat(false)
-		g.tasks.start(func() { g.readAgain(g.life) })
-		g.tasks.start(g.rejoin)
 	}
+	g.beat(false)
+	g.tasks.start(func() { g.readAgain(g.life) })
 	return nil
 }
 

@@ -20,8 +20,8 @@ func newSegments(g *Generator) *issuer {
 	return &issuer{
 		g: g, name: serviceSegment, kind: SegmentKind, description: "IDs from the segments of a tag",
 		endpoints: map[string]string{"segment": SubjectSegment + ".>", "no-tag": SubjectSegment},
-		request: func(face Face, tag string, n int64) ([]Range, waiter, error) {
-			if g.behind(face) {
+		request: func(a Answer, tag string, n int64) ([]Range, waiter, error) {
+			if g.behind(a) {
 				w, err := g.waitForFloors(tag, n)
 				return nil, w, err
 			}

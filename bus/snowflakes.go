@@ -20,11 +20,11 @@ func newSnowflakes(g *Generator) *issuer {
 	return &issuer{
 		g: g, name: serviceSnowflake, kind: SnowflakeKind, description: "IDs of a time, a worker and a sequence number",
 		endpoints: map[string]string{"snowflake": SubjectSnowflake},
-		request: func(_ Face, _ string, n int64) ([]Range, waiter, error) {
+		request: func(a Answer, _ string, n int64) ([]Range, waiter, error) {
 			if why := g.noWorker(); why != nil {
 				return nil, nil, fmt.Errorf("%w: %w", snowflake.ErrNoWorker, why)
 			}
-			if g.isolated() {
+			if g.isolation.lasts.Load() || a.Face == NATS && g.isolated() { // over HTTP it must not wait for the connection's lock
 				if g.isolation.givenUp.Load() {
 					return nil, nil, snowflake.ErrClosed
 				}
@@ -41,7 +41,7 @@ func newSnowflakes(g *Generator) *issuer {
 			return nil, w, nil
 		},
 		healthy: func() error {
-			if g.isolated() {
+			if g.isolation.lasts.Load() {
 				return errIsolated
 			}
 			return cmp.Or(g.noWorker(), g.flakes.State().Err)
