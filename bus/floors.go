@@ -14,6 +14,9 @@ const (
 	// which max_id operators have set; then it goes on.
 	floorsWait  = time.Second
 	floorsAgain = time.Second // pause before it asks again
+	// floorsPatience is how long the store may take when no request waits any more: it
+	// may have a million tags, and be far away.
+	floorsPatience = 30 * time.Second
 )
 
 // floors is whether the generator knows which max_id operators have set. A change of max_id
@@ -63,7 +66,11 @@ func (f *floors) begin(before time.Time, insist bool) {
 func (f *floors) ask(ctx context.Context) (_ context.Context, round uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	ctx, f.cancel = context.WithTimeout(ctx, floorsWait)
+	patience := floorsWait
+	if f.known == nil {
+		patience = floorsPatience
+	}
+	ctx, f.cancel = context.WithTimeout(ctx, patience)
 	return ctx, f.round
 }
 
@@ -118,7 +125,7 @@ func (g *Generator) behind(a Answer) bool {
 
 // paused asks what operators have set, because there was a pause; heard: NATS is back.
 func (g *Generator) paused(before time.Time, heard bool) {
-	if g.prepared.Load() { // otherwise it has nothing in memory
+	if g.opened.Load() { // otherwise it has nothing in memory
 		g.floors.begin(before, heard)
 	}
 }

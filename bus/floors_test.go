@@ -196,3 +196,36 @@ func TestFloorsUnknown(t *testing.T) {
 		t.Errorf("%d alerts", n)
 	}
 }
+
+// unmade is a store that cannot say whether there is a tag of the start.
+type unmade struct{ *blind }
+
+func (s unmade) Get(ctx context.Context, tag string) (allocator.Tag, error) {
+	if tag == "new" {
+		return allocator.Tag{}, allocator.ErrUnavailable
+	}
+	return s.blind.Get(ctx, tag)
+}
+
+// A generator serves while a tag of its start is not made yet. It asks for max_id after a pause
+// all the same.
+func TestCutOffBeforeItIsPrepared(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	memory := memory(t, "order")
+	cut, link := behind(t, s, "cut", unmade{&blind{Store: memory}}, func(c *bus.Config) {
+		c.Tags = []allocator.Tag{{Name: "new", MaxID: 1, Step: 10}}
+	})
+	if _, err := cut.Take(t.Context(), "order", 1); err != nil {
+		t.Fatal(err)
+	}
+	start(t, s, "other", memory, nil)
+	link.Refuse(true) // what is sent meanwhile is lost
+	const to = 1_000_000
+	moveTo(t, connect(t, s), "order", to)
+	link.Refuse(false)
+	eventually(t, "it is back", func() bool { return !slices.Contains(cut.Readiness().Missing, "bus") })
+	if ranges, err := cut.Take(t.Context(), "order", 1); err != nil || ranges[0].First < to {
+		t.Errorf("after max_id was moved to %d: %v, %v", to, ranges, err)
+	}
+}

@@ -126,6 +126,7 @@ type Generator struct {
 	degraded, natsWasWell bool
 	history               history
 	floors                *floors
+	opened                atomic.Bool           // the store is open
 	prepared              atomic.Bool           // the store is open, and the tags of the start are made
 	unready               atomic.Pointer[error] // why it is not prepared, if known
 	serving               atomic.Bool           // NATS has confirmed its subscriptions, and it has not failed

@@ -192,7 +192,7 @@ func (g *Generator) tellStore() {
 // before the store is opened: it is known how far others were when the first
 // range is reserved.
 func (g *Generator) prepare(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{g.join, g.lookForStreams, g.readAgain, g.cfg.Open, g.ensureTags} {
+	for _, step := range []func(context.Context) error{g.join, g.lookForStreams, g.readAgain, g.open, g.ensureTags} {
 		if err := g.persist(ctx, step); err != nil {
 			return err
 		}
@@ -238,6 +238,15 @@ func (g *Generator) lookForStreams(ctx context.Context) error {
 			g.log.Debug("it is not known whether a stream covers the subjects of requests", "error", err)
 		}
 	}
+	return nil
+}
+
+// open opens the store: from now on tags may be in memory.
+func (g *Generator) open(ctx context.Context) error {
+	if err := g.cfg.Open(ctx); err != nil {
+		return err
+	}
+	g.opened.Store(true)
 	return nil
 }
 

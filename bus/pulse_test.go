@@ -143,3 +143,25 @@ func TestPulseSlept(t *testing.T) {
 		t.Errorf("%v apart", d)
 	}
 }
+
+// The question for floors may take longer than requests wait for it: a store with a million tags
+// would never answer.
+func TestFloorsPatience(t *testing.T) {
+	f := newFloors()
+	f.begin(time.Unix(1_700_000_000, 0), true)
+	now := time.Now()
+	question, round := f.ask(t.Context())
+	if end, _ := question.Deadline(); end.Before(now.Add(floorsWait)) || end.After(time.Now().Add(floorsWait)) {
+		t.Errorf("requests wait for %v", end.Sub(now))
+	}
+	f.end(round, false)
+	if f.over() != nil {
+		t.Error("requests wait on")
+	}
+	now = time.Now()
+	question, round = f.ask(t.Context())
+	if end, _ := question.Deadline(); end.Before(now.Add(floorsPatience)) {
+		t.Errorf("the store may take %v", end.Sub(now))
+	}
+	f.end(round, true)
+}
