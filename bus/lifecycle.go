@@ -315,9 +315,7 @@ func (g *Generator) greet(ctx context.Context) error {
 	if err := g.cfg.Conn.FlushWithContext(ctx); err != nil {
 		return err
 	}
-	now := time.Now()
-	g.presence.echoed(now)
-	g.presence.pulse.came(now, number)
+	g.presence.pulse.came(time.Now(), number)
 	return nil
 }
 

@@ -47,7 +47,6 @@ type presence struct {
 	mu     sync.Mutex
 	others map[string]member    // by id
 	claims map[int64]time.Time  // when a worker was last heard to be held
-	echo   time.Time            // when NATS last brought back what this generator sent
 	lost   map[string]time.Time // by node: generators that fell silent without a last word, and when they were last heard
 }
 
@@ -73,7 +72,6 @@ func (p *presence) hear(now time.Time, clock int64, data []byte) (b beat, isNew 
 		return beat{}, false
 	}
 	if b.ID == p.self {
-		p.echoed(now)
 		p.pulse.came(now, b.Number)
 		return beat{}, false
 	}
@@ -109,21 +107,6 @@ func (p *presence) hear(now time.Time, clock int64, data []byte) (b beat, isNew 
 	}
 	p.others[b.ID] = member{b, now, ahead[max(0, len(ahead)-clockBeats):]}
 	return b, !known
-}
-
-// echoed notes that NATS has answered.
-func (p *presence) echoed(now time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.echo = now
-}
-
-// hears reports whether NATS has answered lately. A connection that hangs is
-// connected for minutes, and brings nothing of what the others say.
-func (p *presence) hears(now time.Time) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return now.Sub(p.echo) < beatExpires
 }
 
 // offset is by how many ms this generator's clock is ahead of the median of the others'; false:

@@ -159,17 +159,19 @@ func TestClockOffset(t *testing.T) {
 func TestEcho(t *testing.T) {
 	p := newPresence("me")
 	start := time.Unix(1_700_000_000, 0)
-	if p.hears(start) {
+	if p.pulse.hears(start) {
 		t.Error("it counts as there from the beginning")
 	}
-	p.hear(start, 0, encode(beat{Node: "m", ID: "me"}))
+	own := func(now time.Time, number uint64) { p.hear(now, 0, encode(beat{Node: "m", ID: "me", Number: number})) }
+	own(start.Add(time.Second), p.pulse.send(start))
 	p.hear(start.Add(beatExpires-1), 0, encode(beat{Node: "a", ID: "1"}))
-	if !p.hears(start.Add(beatExpires-1)) || p.hears(start.Add(beatExpires)) {
+	if !p.pulse.hears(start.Add(beatExpires-1)) || p.pulse.hears(start.Add(beatExpires)) {
 		t.Error("it counts as there for another time than beats do")
 	}
-	p.echoed(start.Add(time.Minute))
-	if !p.hears(start.Add(time.Minute)) {
-		t.Error("an answer does not count")
+	later := start.Add(time.Minute)
+	own(later, p.pulse.send(later))
+	if !p.pulse.hears(later) {
+		t.Error("a beat that comes back does not count")
 	}
 }
 

@@ -106,6 +106,13 @@ func (p *pulse) silent(now time.Time) (back time.Time, ok bool) {
 	return *b, true
 }
 
+// hears reports whether NATS has answered lately. A connection that hangs is
+// connected for minutes, and brings nothing of what the others say.
+func (p *pulse) hears(now time.Time) bool {
+	back := p.back.Load()
+	return back != nil && apart(now, *back) < beatExpires
+}
+
 // age is how old a request can be that the generator reads now.
 func (p *pulse) age(now time.Time) time.Duration {
 	p.mu.Lock()

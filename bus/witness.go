@@ -99,7 +99,7 @@ func (g *Generator) evidence(ctx context.Context) (held func() bool, err error) 
 
 // hears reports whether the connection brings what other generators say.
 func (g *Generator) hears() bool {
-	return g.cfg.Conn.IsConnected() && g.presence.hears(time.Now())
+	return g.cfg.Conn.IsConnected() && g.presence.pulse.hears(time.Now())
 }
 
 // readAgain reads the history if it is not complete.

@@ -5,12 +5,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 )
+
+// recordTimeout bounds a look at the record. Changes of tags wait meanwhile.
+const recordTimeout = time.Second
 
 // orphans returns an error if there are tags although the installation's record
 // is missing: JetStream lost the record alone.
@@ -102,6 +106,8 @@ func (s *Store) checkTags(ctx context.Context, have Installation) error {
 // begins and ends. A replica that is behind may answer a read: only the second
 // miss in a row counts.
 func (s *Store) lookAtRecord(ctx context.Context, missed *bool) {
+	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
+	defer cancel()
 	err := s.checkRecord(ctx)
 	switch {
 	case err != nil && !*missed:
