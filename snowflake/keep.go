@@ -24,7 +24,7 @@ func (l *lease) held() Held { return Held{l.Worker, l.ReservedUntil} }
 // keep takes one step to have a worker and to hold it: it acquires one, or
 // extends the reservation of the one that there is. It is for one goroutine.
 func (g *Generator) keep(ctx context.Context) error {
-	standstills := g.ran()
+	standstills, starting := g.ran(), g.starting()
 	err := g.intruder()
 	if err != nil {
 		return err
@@ -45,7 +45,7 @@ func (g *Generator) keep(ctx context.Context) error {
 	}
 	g.mu.Unlock()
 	signal(g.wake)
-	if over {
+	if over && !starting { // before Run nothing reads the clock often enough
 		g.cfg.Log.Warn("the process or its machine stood still, or its clock was set forward; the registry has confirmed the worker since", "ms", long)
 	}
 	return err

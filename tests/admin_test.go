@@ -298,9 +298,10 @@ func TestRecordsInKV(t *testing.T) {
 		TimeBits                     int `json:"time_bits"`
 		WorkerBits                   int `json:"worker_bits"`
 		SequenceBits                 int `json:"sequence_bits"`
+		Tags                         bool
 	}](t, value("LEAF", "installation"))
 	if i := installation; i.ID == "" || i.Store != "kv" || i.Registry != "kv" || i.Epoch != 1288834974657 ||
-		i.TimeBits+i.WorkerBits+i.SequenceBits != 63 {
+		i.TimeBits+i.WorkerBits+i.SequenceBits != 63 || !i.Tags {
 		t.Errorf("the installation's record is %+v", i)
 	}
 	for _, name := range []string{"KV_LEAF", "KV_LEAF_TAGS"} {

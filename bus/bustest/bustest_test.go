@@ -314,6 +314,7 @@ func TestRestartWaitsForTags(t *testing.T) {
 	if err := js.DeleteKeyValue(t.Context(), bus.BucketTags); err != nil {
 		t.Fatal(err)
 	}
+	forgetTags(t, js)
 	const squatter = "SQUATTER"
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: squatter, Subjects: []string{"$KV." + bus.BucketTags + ".>"}}); err != nil {
 		t.Fatal(err)
@@ -335,6 +336,23 @@ func TestRestartWaitsForTags(t *testing.T) {
 	}
 	if ids, err := g.Client().Take(t.Context(), "order", 1); err != nil || ids[0].First != 1 {
 		t.Errorf("after the restart: %v, %v", ids, err)
+	}
+}
+
+// forgetTags makes the record of the installation say that there never was a tag.
+func forgetTags(t *testing.T, js jetstream.JetStream) {
+	t.Helper()
+	kv, err := js.KeyValue(t.Context(), bus.BucketInstallation)
+	if err != nil {
+		t.Fatal(err)
+	}
+	entry, err := kv.Get(t.Context(), "installation")
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := strings.Replace(string(entry.Value()), `,"tags":true`, "", 1)
+	if _, err := kv.PutString(t.Context(), "installation", record); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -39,9 +39,9 @@ func orphans(ctx context.Context, cfg Config) error {
 func (s *Store) Watches(have Installation) { s.installation.Store(&have) }
 
 // Err returns what [Store.Watch] last found wrong with the installation's record:
-// JetStream lost it or all tags, or has another installation's. No tag is created
-// meanwhile: it could begin at 1 a second time. Tags that are there are
-// served. nil: nothing is wrong.
+// JetStream lost it or all tags, or has another installation's. Meanwhile no tag is
+// created, except one that begins above 1 where only the tags are lost: it could begin at
+// 1 a second time. Tags that are there are served. nil: nothing is wrong.
 func (s *Store) Err() error {
 	if err := s.lost.Load(); err != nil {
 		return *err
@@ -79,9 +79,12 @@ func (s *Store) checkRecord(ctx context.Context) error {
 	return s.checkTags(ctx, have)
 }
 
-// checkTags returns an error if the bucket of the tags never had a record, although
-// the installation has had tags. Else it notes that there are some: a stream that JetStream
-// lost begins at its first message again.
+// errTagsLost: JetStream lost all tags, and still has the installation's record.
+var errTagsLost = errors.New("JetStream lost the tags")
+
+// checkTags returns errTagsLost if the bucket of the tags never had a record, although
+// the installation has had tags: a stream that JetStream lost begins at its first
+// message again. Otherwise it notes that there are tags.
 func (s *Store) checkTags(ctx context.Context, have Installation) error {
 	kv, err := s.bucket()
 	if err != nil {
@@ -91,8 +94,8 @@ func (s *Store) checkTags(ctx context.Context, have Installation) error {
 	switch {
 	case err != nil || have.Tags == (last > 0):
 	case have.Tags:
-		return fmt.Errorf("%w: JetStream lost the tags of installation %s (bucket %s is empty): see docs/cluster.md for what to do; no tag is created meanwhile",
-			allocator.ErrUnavailable, have.ID, bus.BucketTags)
+		return fmt.Errorf("%w: %w of installation %s (bucket %s is empty): restore them, or add each tag with a --max-id above all its IDs, see docs/cluster.md; no tag is created at 1",
+			allocator.ErrUnavailable, errTagsLost, have.ID, bus.BucketTags)
 	default:
 		_, err := change(ctx, s.cfg, func(have *Installation) error { have.Tags = true; return nil })
 		if err != nil {

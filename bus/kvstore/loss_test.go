@@ -173,14 +173,18 @@ func TestTagsLost(t *testing.T) {
 		t.Errorf("tags that are there: noted %v, %v", noted(), store.Err())
 	}
 	restore := saveBucket(t, cfg, bus.BucketTags)
-	if err := cfg.JS.DeleteKeyValue(t.Context(), bus.BucketTags); err != nil {
-		t.Fatal(err)
-	}
-	for err := store.Open(t.Context()); err != nil; err = store.Open(t.Context()) {
-		if !removing(err) {
+	lose := func() {
+		t.Helper()
+		if err := cfg.JS.DeleteKeyValue(t.Context(), bus.BucketTags); err != nil {
 			t.Fatal(err)
 		}
+		for err := store.Open(t.Context()); err != nil; err = store.Open(t.Context()) {
+			if !removing(err) {
+				t.Fatal(err)
+			}
+		}
 	}
+	lose()
 	if _, err := store.Create(t.Context(), late); !errors.Is(err, allocator.ErrUnavailable) {
 		t.Errorf("Create: %v, want %v", err, allocator.ErrUnavailable)
 	}
@@ -195,6 +199,11 @@ func TestTagsLost(t *testing.T) {
 	}
 	if store.lookAtRecord(t.Context(), &missed); store.Err() != nil {
 		t.Errorf("Err after the tags were restored: %v", store.Err())
+	}
+	lose()
+	order.MaxID = 1001 // an operator knows how far it was
+	if _, err := store.Create(t.Context(), order); err != nil {
+		t.Errorf("Create above 1: %v", err)
 	}
 }
 

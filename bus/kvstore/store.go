@@ -140,7 +140,10 @@ func (s *Store) List(ctx context.Context, q allocator.Query) ([]allocator.Tag, e
 // creates nothing: see [Store.Err].
 func (s *Store) Create(ctx context.Context, tag allocator.Tag) (allocator.Tag, error) {
 	if err := s.checkRecord(ctx); err != nil {
-		return allocator.Tag{}, err
+		// Where the tags are lost, an operator or another generator may know how far one was.
+		if known := errors.Is(err, errTagsLost) && tag.MaxID > 1; !known {
+			return allocator.Tag{}, err
+		}
 	}
 	made, err := s.change(ctx, tag.Name, func(old allocator.Tag, exists bool) (allocator.Tag, error) {
 		if exists && !old.Deleted {
