@@ -158,7 +158,7 @@ func (w *Watch) Check(ctx context.Context, nc *nats.Conn, js jetstream.JetStream
 
 // ask reads the greeting of a server.
 func (w *Watch) ask(server *url.URL) {
-	err := errors.New("a question by WebSocket is not implemented")
+	err := errors.New("a server cannot be asked by WebSocket")
 	heard := false
 	if !isWebSocket(server.String()) {
 		d := dialer{askTimeout, func(address string, g greeting) error {
