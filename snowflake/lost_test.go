@@ -109,6 +109,7 @@ func TestWorkerChangesWithinMillisecond(t *testing.T) {
 		n := w.start(func(s *setup) { s.Clock = w.clock.every(time.Second) })
 		gone.kill()
 		time.Sleep(2 * time.Minute)
+		synctest.Wait() // a report is due at this very moment
 		n.take(0)
 		e := w.record(1)
 		e.Node, e.Incarnation = "c", "another"
