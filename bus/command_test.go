@@ -31,15 +31,15 @@ func (elsewhere) Update(context.Context, string, allocator.Change) (allocator.Ta
 	return allocator.Tag{}, allocator.ErrUnavailable
 }
 
-// told is an observer that hears of one kind of event.
-type told struct {
+// onEvent is an observer that hears of one kind of event.
+type onEvent struct {
 	what string
 	then func()
 }
 
-func (o told) Answered(bus.Answer)         {}
-func (o told) Refilled(allocator.Refilled) {}
-func (o told) Told(what string) {
+func (o onEvent) Answered(bus.Answer)         {}
+func (o onEvent) Refilled(allocator.Refilled) {}
+func (o onEvent) Told(what string) {
 	if what == o.what {
 		o.then()
 	}
@@ -57,9 +57,9 @@ func TestCommandWhileCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	store := &held{memory, make(chan struct{}, 1), make(chan struct{})}
-	told := told{what: "leaf.tag.updated"}
-	cut, link := behind(t, s, "cut", store, func(c *bus.Config) { c.Observer = &told })
-	told.then = func() { link.Hang(false) } // just now it looks who is there
+	onEvent := onEvent{what: "leaf.tag.updated"}
+	cut, link := behind(t, s, "cut", store, func(c *bus.Config) { c.Observer = &onEvent })
+	onEvent.then = func() { link.Hang(false) } // just now it looks who is there
 	eventually(t, "both hear each other", func() bool { return cut.State().Clock.OffsetMS != nil })
 
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -133,7 +133,7 @@ func (g *Generator) paused(before time.Time, heard bool) {
 // keepFloors asks after each pause, until the store has answered.
 func (g *Generator) keepFloors(ctx context.Context) {
 	defer g.floors.close()
-	told := false
+	reported := false
 	for {
 		select {
 		case <-ctx.Done():
@@ -147,8 +147,8 @@ func (g *Generator) keepFloors(ctx context.Context) {
 			if err == nil {
 				break
 			}
-			if !told && ctx.Err() == nil && g.floors.current(round) {
-				told = true
+			if !reported && ctx.Err() == nil && g.floors.current(round) {
+				reported = true
 				g.log.Warn("this generator was cut off, and the store does not say which max_id operators have set since: it may hand out IDs below", "error", err)
 				g.publish(newEvent("node.stale", g.cfg.Node, g.cfg.Node, StaleEvent{g.cfg.Node, err.Error()}))
 			}
@@ -158,8 +158,8 @@ func (g *Generator) keepFloors(ctx context.Context) {
 			case <-time.After(floorsAgain):
 			}
 		}
-		if told && ctx.Err() == nil {
-			told = false
+		if reported && ctx.Err() == nil {
+			reported = false
 			g.log.Info("this generator knows again which max_id operators have set")
 			g.publish(newEvent("node.recovered", g.cfg.Node, g.cfg.Node, RecoveredEvent{Node: g.cfg.Node, Episode: "stale"}))
 		}

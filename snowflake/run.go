@@ -39,13 +39,14 @@ func (g *Generator) Run(ctx context.Context, installation string) error {
 	defer end()
 	alive, endAlive := context.WithCancel(context.WithoutCancel(ctx)) // until Run returns, which a disk that hangs may delay
 	var looks sync.WaitGroup
-	looks.Go(func() { g.lookAliveAlways(alive) })
+	// It does no I/O: a disk or a network that hangs must not look like a standstill.
+	looks.Go(func() { always(alive, lookAlive, func() { g.ran() }) })
 	defer looks.Wait()
 	defer endAlive()
 	var wg sync.WaitGroup
 	wg.Go(func() { g.advanceAlways(running) })
 	wg.Go(func() { g.serveAlways(running) })
-	wg.Go(func() { g.doubtAlways(running) })
+	wg.Go(func() { always(running, doubtEvery, func() { g.doubt(running) }) })
 	refused := g.keepAlways(ctx)
 	end()
 	g.drain(refused)
@@ -199,15 +200,16 @@ func (g *Generator) serveAlways(ctx context.Context) {
 	}
 }
 
-func (g *Generator) doubtAlways(ctx context.Context) {
-	tick := time.NewTicker(doubtEvery)
+// always calls f at each tick until the context is done.
+func always(ctx context.Context, every time.Duration, f func()) {
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			g.doubt(ctx)
+			f()
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package snowflake
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -86,19 +85,4 @@ func (g *Generator) unproven() error {
 func (s *standstill) error(worker int64) error {
 	return fmt.Errorf("%w: the process stood still for %d ms, and the registry has not confirmed since that worker %d is still its own: %w",
 		ErrNoWorker, s.long, worker, s.failed)
-}
-
-// lookAliveAlways notes every 200 ms that the process runs. It does no I/O, so that a disk or
-// a network that hangs does not look like a standstill.
-func (g *Generator) lookAliveAlways(ctx context.Context) {
-	tick := time.NewTicker(lookAlive)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			g.ran()
-		}
-	}
 }

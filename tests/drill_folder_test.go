@@ -106,10 +106,10 @@ func TestDrillFrozenDisk(t *testing.T) {
 	thaw = d.freeze()
 	order.more(1000)
 	g.signal(syscall.SIGTERM)
-	told := time.Now()
+	signaled := time.Now()
 	// The process itself cannot end while the kernel holds one of its threads.
 	eventually(t, "the end", func() bool { return strings.Contains(g.stderr.String(), "msg=stopped") })
-	t.Logf("it stopped %v after SIGTERM, on a disk that hangs", time.Since(told).Round(time.Millisecond))
+	t.Logf("it stopped %v after SIGTERM, on a disk that hangs", time.Since(signaled).Round(time.Millisecond))
 	thaw()
 	t.Logf("exit status %d", g.wait(patience))
 
@@ -131,11 +131,11 @@ func TestDrillFrozenServer(t *testing.T) {
 	thaw := d.freeze()
 	eventually(t, "the log of the worker's file", func() bool { return strings.Contains(g.stderr.String(), "the data folder cannot be written") })
 	g.signal(syscall.SIGTERM)
-	told := time.Now()
+	signaled := time.Now()
 	eventually(t, "the end", func() bool {
 		return strings.Contains(g.stderr.String(), "msg=stopped") || strings.Contains(g.stderr.String(), "the stop hangs")
 	})
-	t.Logf("it stopped %v after SIGTERM, on a disk that hangs", time.Since(told).Round(time.Millisecond))
+	t.Logf("it stopped %v after SIGTERM, on a disk that hangs", time.Since(signaled).Round(time.Millisecond))
 	thaw()
 	t.Logf("exit status %d", g.wait(patience))
 	g = g.again(t)
