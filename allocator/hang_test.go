@@ -111,6 +111,7 @@ func TestDiskHangs(t *testing.T) {
 
 		// It comes back: with the next mark all are written.
 		open()
+		synctest.Wait() // until the write that hung has returned
 		takeAll(0)
 		synctest.Wait()
 		if !strings.Contains(log.String(), "written again") {

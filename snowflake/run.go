@@ -185,17 +185,15 @@ func (g *Generator) advanceAlways(ctx context.Context) {
 }
 
 func (g *Generator) serveAlways(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
+	for ctx.Err() == nil {
+		var again <-chan time.Time
+		if wait := g.serve(); wait > 0 {
+			again = time.After(wait)
+		}
 		select {
 		case <-ctx.Done():
-			return
 		case <-g.wake:
-		case <-timer.C:
-		}
-		if again := g.serve(); again > 0 {
-			timer.Reset(again)
+		case <-again:
 		}
 	}
 }
