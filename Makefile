@@ -4,7 +4,7 @@ STATICCHECK  = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK  = golang.org/x/vuln/cmd/govulncheck@v1.9.0
 FUZZTIME    ?= 20s
 # The fuzz targets, as package:name.
-FUZZ         = bus:FuzzParseRequest bus:FuzzParseReply bus:FuzzParseEvent bus:FuzzDecode bus/gateway:FuzzParseCount bus/gateway:FuzzPrefersJSON \
+FUZZ         = bus:FuzzParseRequest bus:FuzzParseReply bus:FuzzParseEvent bus/generator:FuzzDecode bus/gateway:FuzzParseCount bus/gateway:FuzzPrefersJSON \
                allocator:FuzzCheckTag allocator:FuzzParseMark allocator:FuzzParseMarkLine bus/kvstore:FuzzDecodeRecord \
                bus/kvstore:FuzzDecodeWorker snowflake:FuzzReadSlot snowflake:FuzzDecode bus/natsversion:FuzzCheck schema:FuzzParseDSN snowflake/zookeeper:FuzzDecodeNode
 

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/leafbus/leafbus/bus/internal/wire"
 	"github.com/nats-io/nats.go"
 )
 
@@ -111,7 +112,7 @@ func (a *attempt) probe(subject string) {
 	if a.c.nc.FlushWithContext(ctx) != nil {
 		return
 	}
-	if err := a.c.denialOfInbox(before, inbox); err != nil {
+	if err := wire.InboxDenied(a.c.nc, before, inbox); err != nil {
 		a.c.deaf.Store(&deafness{err, connected})
 		a.end(err)
 		return
@@ -120,7 +121,7 @@ func (a *attempt) probe(subject string) {
 	if a.c.nc.Publish(subject, nil) != nil || a.c.nc.FlushWithContext(ctx) != nil {
 		return
 	}
-	if err := a.c.denial(before, a.of); err != nil {
+	if err := wire.PublishDenied(a.c.nc, before, a.of); err != nil {
 		a.end(err)
 	}
 }

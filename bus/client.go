@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
 const (
@@ -110,7 +111,7 @@ func checkCount(n int64) error {
 // tag is a tag as a source.
 func (c *Client) tag(tag string) (*source, error) {
 	if err := allocator.CheckTag(tag); err != nil {
-		return nil, toError(err)
+		return nil, &Error{Code: 400, Reason: BadTag, Message: err.Error()}
 	}
 	return &source{c: c, subject: SubjectSegment + "." + tag}, nil
 }
@@ -162,7 +163,7 @@ func (c *Client) request(ctx context.Context, limit time.Duration, subject strin
 }
 
 // attempt sends a request once, and waits for its answer for at most limit; 0: until the
-// context is done. patience is the header [headerTimeout]; empty: none is sent.
+// context is done. patience is the header [wire.HeaderTimeout]; empty: none is sent.
 func (c *Client) attempt(ctx context.Context, limit time.Duration, subject string, body []byte, patience string) (*nats.Msg, error) {
 	if err := c.checkSize(subject, body); err != nil {
 		return nil, err
@@ -178,10 +179,10 @@ func (c *Client) attempt(ctx context.Context, limit time.Duration, subject strin
 	if patience == "" {
 		msg, err = c.nc.RequestWithContext(ctx, subject, body)
 	} else {
-		msg, err = c.nc.RequestMsgWithContext(ctx, &nats.Msg{Subject: subject, Data: body, Header: nats.Header{headerTimeout: {patience}}})
+		msg, err = c.nc.RequestMsgWithContext(ctx, &nats.Msg{Subject: subject, Data: body, Header: nats.Header{wire.HeaderTimeout: {patience}}})
 	}
 	if err == nil {
-		return msg, replyError(msg)
+		return msg, ReplyError(msg)
 	}
 	cause := context.Cause(ctx)
 	switch {
@@ -285,7 +286,7 @@ func call[Resp any](ctx context.Context, c *Client, subject string, req any) (Re
 	ctx, cancel := c.bound(ctx)
 	defer cancel()
 	var resp Resp
-	msg, err := c.attempt(ctx, 0, subject, encode(req), tellPatience(ctx))
+	msg, err := c.attempt(ctx, 0, subject, wire.Encode(req), tellPatience(ctx))
 	if err != nil {
 		return resp, err
 	}
@@ -331,4 +332,14 @@ func (c *Client) UpdateTag(ctx context.Context, req TagUpdate) (TagChange, error
 // serve it until they hear of it: the same request can be made again. [UnknownTag]: there is none.
 func (c *Client) DeleteTag(ctx context.Context, tag string) (TagChange, error) {
 	return call[TagChange](ctx, c, SubjectTagsDelete, tagName{tag})
+}
+
+// tellPatience returns the header of a request that waits until the context is done; empty:
+// the context has no deadline.
+func tellPatience(ctx context.Context) string {
+	end, ok := ctx.Deadline()
+	if !ok {
+		return ""
+	}
+	return strconv.FormatInt(max(0, min(time.Until(end), wire.MaxAdminTimeout)).Milliseconds(), 10)
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // answers makes a connection of the server answer subject with f's answers, in
@@ -25,7 +26,7 @@ import (
 func answers(t *testing.T, s *embedded.Server, subject string, f func(i int64, msg *nats.Msg) *nats.Msg) *atomic.Int64 {
 	t.Helper()
 	var n atomic.Int64
-	nc := connect(t, s)
+	nc := testkit.Connect(t, s)
 	_, err := nc.Subscribe(subject, func(msg *nats.Msg) {
 		if reply := f(n.Add(1), msg); reply != nil {
 			msg.RespondMsg(reply)
@@ -50,15 +51,9 @@ func refusal(code int, reason bus.Reason, hint time.Duration) *nats.Msg {
 }
 
 // patient is a context that outlasts what a test waits for.
-func patient(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	t.Cleanup(cancel)
-	return ctx
-}
-
 func TestClientTriesAgainWhatMayGetBetter(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
+	s := testkit.NATS(t)
 	for reason, hint := range map[bus.Reason]time.Duration{
 		bus.Draining: 0, bus.Overloaded: 150 * time.Millisecond, bus.StoreUnavailable: 0,
 		bus.TimedOut: 0, bus.ClockBackwards: 70 * time.Millisecond, bus.NoWorkerID: 0,
@@ -73,7 +68,7 @@ func TestClientTriesAgainWhatMayGetBetter(t *testing.T) {
 				}
 				return ids("5-7")
 			})
-			got, err := bus.NewClient(connect(t, s)).Take(patient(t), string(reason), 3)
+			got, err := bus.NewClient(testkit.Connect(t, s)).Take(testkit.Context(t), string(reason), 3)
 			if err != nil || len(got) != 1 || got[0] != (bus.Range{First: 5, Last: 7}) || n.Load() != 2 {
 				t.Errorf("%v, %v after %d requests", got, err, n.Load())
 			}
@@ -86,14 +81,14 @@ func TestClientTriesAgainWhatMayGetBetter(t *testing.T) {
 
 func TestClientTriesOnlyOnceWhatCannotGetBetter(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
+	s := testkit.NATS(t)
 	for _, reason := range []bus.Reason{
 		bus.BadRequest, bus.BadTag, bus.UnknownTag, bus.BatchTooLarge, bus.QuotaExceeded,
 		bus.Internal, bus.StoreRegressed, bus.Exhausted, "of_another_version",
 	} {
 		t.Run(string(reason), func(t *testing.T) {
 			n := answers(t, s, "leaf.segment."+string(reason), func(int64, *nats.Msg) *nats.Msg { return refusal(499, reason, 0) })
-			_, err := bus.NewClient(connect(t, s)).Take(patient(t), string(reason), 3)
+			_, err := bus.NewClient(testkit.Connect(t, s)).Take(testkit.Context(t), string(reason), 3)
 			if !errors.Is(err, reason) || n.Load() != 1 {
 				t.Errorf("%v after %d requests", err, n.Load())
 			}
@@ -104,7 +99,7 @@ func TestClientTriesOnlyOnceWhatCannotGetBetter(t *testing.T) {
 // What is not exactly as many IDs as were asked for is no answer.
 func TestClientRefusesFalseAnswers(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
+	s := testkit.NATS(t)
 	for i, text := range []string{
 		"", "0", "-1", "7", "7-8", "7-10", "7-9 ", "x", "9-7", "7-9\n", "07-09", `{"count":3}`,
 		"1-2\n2", "7\n5-6\n", "6\n5-6", // an ID twice
@@ -112,7 +107,7 @@ func TestClientRefusesFalseAnswers(t *testing.T) {
 	} {
 		subject := fmt.Sprintf("leaf.segment.t%d", i)
 		n := answers(t, s, subject, func(int64, *nats.Msg) *nats.Msg { return ids(text) })
-		got, err := bus.NewClient(connect(t, s)).Take(patient(t), subject[len("leaf.segment."):], 3)
+		got, err := bus.NewClient(testkit.Connect(t, s)).Take(testkit.Context(t), subject[len("leaf.segment."):], 3)
 		if err == nil || n.Load() != 1 {
 			t.Errorf("%q: %v, %v after %d requests", text, got, err, n.Load())
 		}
@@ -122,8 +117,8 @@ func TestClientRefusesFalseAnswers(t *testing.T) {
 // Whoever gives up learns why there were no IDs.
 func TestClientThatGivesUp(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
-	nc := connect(t, s)
+	s := testkit.NATS(t)
+	nc := testkit.Connect(t, s)
 	none := bus.NewClient(nc, bus.Timeout(100*time.Millisecond))
 	_, err := none.Take(t.Context(), "order", 1)
 	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, nats.ErrNoResponders) {
@@ -144,7 +139,7 @@ func TestClientThatGivesUp(t *testing.T) {
 	}
 
 	nc.Close()
-	if _, err := bus.NewClient(nc).Take(patient(t), "order", 1); !errors.Is(err, nats.ErrConnectionClosed) {
+	if _, err := bus.NewClient(nc).Take(testkit.Context(t), "order", 1); !errors.Is(err, nats.ErrConnectionClosed) {
 		t.Errorf("on a closed connection: %v", err)
 	}
 }
@@ -153,7 +148,7 @@ func TestClientThatGivesUp(t *testing.T) {
 func TestClientSendsNothingWhileNATSIsAway(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	cfg := embedded.Config{Listen: "127.0.0.1:0", StoreDir: dir, Log: quiet}
+	cfg := embedded.Config{Listen: "127.0.0.1:0", StoreDir: dir, Log: testkit.Quiet}
 	s, err := embedded.Start(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -166,7 +161,7 @@ func TestClientSendsNothingWhileNATSIsAway(t *testing.T) {
 	c := bus.NewClient(nc)
 	cfg.Listen = strings.TrimPrefix(s.ClientURL(), "nats://")
 	s.Close()
-	eventually(t, "the connection is lost", nc.IsReconnecting)
+	testkit.Eventually(t, "the connection is lost", nc.IsReconnecting)
 
 	for range 20 {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
@@ -183,7 +178,7 @@ func TestClientSendsNothingWhileNATSIsAway(t *testing.T) {
 	done := make(chan error)
 	go func() { // this one outlasts it
 		var err error
-		got, err = c.Take(patient(t), "order", 3)
+		got, err = c.Take(testkit.Context(t), "order", 3)
 		done <- err
 	}()
 	if s, err = embedded.Start(cfg); err != nil {
@@ -199,14 +194,14 @@ func TestClientSendsNothingWhileNATSIsAway(t *testing.T) {
 // A silent generator is asked again: the message may be lost.
 func TestClientAsksAgainWhereNobodyAnswers(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
+	s := testkit.NATS(t)
 	n := answers(t, s, "leaf.segment.order", func(i int64, _ *nats.Msg) *nats.Msg {
 		if i == 1 {
 			return nil
 		}
 		return ids("9")
 	})
-	got, err := bus.NewClient(connect(t, s)).Take(patient(t), "order", 1)
+	got, err := bus.NewClient(testkit.Connect(t, s)).Take(testkit.Context(t), "order", 1)
 	if err != nil || len(got) != 1 || n.Load() != 2 {
 		t.Errorf("%v, %v after %d requests", got, err, n.Load())
 	}
@@ -214,8 +209,8 @@ func TestClientAsksAgainWhereNobodyAnswers(t *testing.T) {
 
 func TestClientChecksBeforeItSends(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
-	nc := connect(t, s)
+	s := testkit.NATS(t)
+	nc := testkit.Connect(t, s)
 	n := answers(t, s, "leaf.>", func(int64, *nats.Msg) *nats.Msg { return ids("1") })
 	c := bus.NewClient(nc)
 	for name, err := range map[string]error{
@@ -288,7 +283,7 @@ func TestClientWithoutPermission(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := embedded.Start(embedded.Config{Listen: "127.0.0.1:0", ConfigFile: conf, StoreDir: t.TempDir(), User: "all", Password: "p", Log: quiet})
+	s, err := embedded.Start(embedded.Config{Listen: "127.0.0.1:0", ConfigFile: conf, StoreDir: t.TempDir(), User: "all", Password: "p", Log: testkit.Quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -330,11 +325,11 @@ func TestClientWithoutPermission(t *testing.T) {
 			"buffers":    func(ctx context.Context) error { return second(c.Buffers(ctx, bus.PageRequest{})) },
 		} {
 			start := time.Now()
-			err := f(patient(t))
+			err := f(testkit.Context(t))
 			// An attempt that is not answered takes a second; States and Buffers hear all who answer, for half a second after the last.
 			most := time.Second
 			if name == "states" || name == "buffers" {
-				most = patience
+				most = testkit.Patience
 			}
 			if took := time.Since(start); !errors.Is(err, nats.ErrPermissionViolation) || took >= most {
 				t.Errorf("%s, %s: %v after %v", user, name, err, took)
@@ -349,7 +344,7 @@ func TestClientWithoutPermission(t *testing.T) {
 		for i := range 5 {
 			callers.Go(func() {
 				start := time.Now()
-				_, err := c.Take(patient(t), fmt.Sprintf("t%d", i), 1)
+				_, err := c.Take(testkit.Context(t), fmt.Sprintf("t%d", i), 1)
 				if took := time.Since(start); !errors.Is(err, nats.ErrPermissionViolation) || took >= time.Second {
 					t.Errorf("%s, one of five: %v after %v", user, err, took)
 				}
@@ -363,14 +358,14 @@ func TestClientWithoutPermission(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := js.CreateStream(patient(t), jetstream.StreamConfig{Name: bus.EventStream, Subjects: []string{bus.EventSubjects}}); err != nil {
+	if _, err := js.CreateStream(testkit.Context(t), jetstream.StreamConfig{Name: bus.EventStream, Subjects: []string{bus.EventSubjects}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := js.Publish(patient(t), "leaf.events.info.x.y.z", []byte("no event")); err != nil {
+	if _, err := js.Publish(testkit.Context(t), "leaf.events.info.x.y.z", []byte("no event")); err != nil {
 		t.Fatal(err)
 	}
 	follow := func(user string, opts ...bus.EventOption) (last error) {
-		for _, err := range bus.NewClient(as(user)).Events(patient(t), append(opts, bus.Since(time.Unix(1, 0)))...) {
+		for _, err := range bus.NewClient(as(user)).Events(testkit.Context(t), append(opts, bus.Since(time.Unix(1, 0)))...) {
 			last = err
 		}
 		return last
@@ -385,18 +380,18 @@ func TestClientWithoutPermission(t *testing.T) {
 
 	// What is refused does not touch what is not.
 	c := bus.NewClient(as("some"))
-	if _, err := c.Take(patient(t), "secret", 1); !errors.Is(err, nats.ErrPermissionViolation) {
+	if _, err := c.Take(testkit.Context(t), "secret", 1); !errors.Is(err, nats.ErrPermissionViolation) {
 		t.Errorf("the refused tag: %v", err)
 	}
 	var callers sync.WaitGroup
 	for range 50 {
 		callers.Go(func() {
-			if _, err := c.Take(patient(t), "secret", 1); !errors.Is(err, nats.ErrPermissionViolation) {
+			if _, err := c.Take(testkit.Context(t), "secret", 1); !errors.Is(err, nats.ErrPermissionViolation) {
 				t.Errorf("the refused tag: %v", err)
 			}
 		})
 		callers.Go(func() {
-			if _, err := c.Take(patient(t), "order", 1); err != nil {
+			if _, err := c.Take(testkit.Context(t), "order", 1); err != nil {
 				t.Errorf("the other tag: %v", err)
 			}
 		})

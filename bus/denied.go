@@ -2,9 +2,9 @@ package bus
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 
+	"github.com/leafbus/leafbus/bus/internal/wire"
 	"github.com/nats-io/nats.go"
 )
 
@@ -26,46 +26,9 @@ func (c *Client) denied(before error, of func(subject string) bool) error {
 		return nil
 	}
 	inbox := c.nc.NewRespInbox()
-	if err := c.denialOfInbox(nil, inbox[:strings.LastIndexByte(inbox, '.')]+".*"); err != nil {
+	if err := wire.InboxDenied(c.nc, nil, inbox[:strings.LastIndexByte(inbox, '.')]+".*"); err != nil {
 		c.deaf.Store(&deafness{err, connected})
 		return err
 	}
-	return c.denial(before, of)
-}
-
-// denial returns the denial of a publication since the connection's last error was before.
-func (c *Client) denial(before error, of func(subject string) bool) error {
-	if subject, ok := c.violation(before, "Publish to"); ok && of(subject) {
-		return fmt.Errorf("this user of NATS may not publish to %s: %w", subject, nats.ErrPermissionViolation)
-	}
-	return nil
-}
-
-// denialOfSubscription returns the denial of a subscription since the
-// connection's last error was before.
-func (c *Client) denialOfSubscription(before error, subject string) error {
-	if denied, ok := c.violation(before, "Subscription to"); ok && denied == subject {
-		return fmt.Errorf("this user of NATS may not subscribe to %s: %w", subject, nats.ErrPermissionViolation)
-	}
-	return nil
-}
-
-// denialOfInbox is denialOfSubscription for where answers arrive.
-func (c *Client) denialOfInbox(before error, inbox string) error {
-	if err := c.denialOfSubscription(before, inbox); err != nil {
-		return fmt.Errorf("%w: answers arrive there, so allow it, or choose an inbox prefix that is allowed", err)
-	}
-	return nil
-}
-
-// violation returns what the connection's last error, if it is not before, says may not be done with
-// which subject.
-func (c *Client) violation(before error, what string) (subject string, ok bool) {
-	last := c.nc.LastError()
-	if last == before || !errors.Is(last, nats.ErrPermissionViolation) {
-		return "", false
-	}
-	_, rest, ok := strings.Cut(last.Error(), what+` "`)
-	subject, _, _ = strings.Cut(rest, `"`)
-	return subject, ok
+	return wire.PublishDenied(c.nc, before, of)
 }

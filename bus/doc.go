@@ -1,11 +1,10 @@
-// Package bus is everything that speaks NATS: the subjects, the form of
-// requests and replies, the generator's services and events, and the client.
+// Package bus is what a service imports that gets its IDs over NATS: the client, the
+// subjects, the form of requests and replies, the errors and the events.
 //
-// The way of a request for segment IDs, in [Generator]:
+// [Client] asks generators. [Client.Next] returns one ID, [Client.Pool] keeps IDs ready,
+// [Client.Take] returns a batch, and [Client.Events] follows what generators publish. A
+// program that speaks plain NATS finds its subjects and forms here, too.
 //
-//	message ─► ParseRequest ─► allocator.Request ─┬─► AppendReply ─► reply
-//	                                              └─► Waiter.Wait ─► reply
-//	                                                  (own goroutine)
-//
-// A service that imports the client links no NATS server and no database.
+// A service that imports this package links no NATS server and no database. The generator is
+// in package generator, below this one.
 package bus

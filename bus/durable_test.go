@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // A durable consumer goes on where the last one was: what it was left at comes
@@ -15,7 +16,7 @@ import (
 func TestDurable(t *testing.T) {
 	x := newStream(t)
 	x.tell(true, 1, 3)
-	c := bus.NewClient(connect(t, x.s))
+	c := bus.NewClient(testkit.Connect(t, x.s))
 	leaveAt := func(last int, opts ...bus.EventOption) (got []string) {
 		t.Helper()
 		for e, err := range c.Events(t.Context(), append(opts, bus.Durable("pager"))...) {
@@ -52,11 +53,11 @@ func TestDurable(t *testing.T) {
 	if _, err := x.js.UpdateConsumer(t.Context(), bus.EventStream, quick(about)); err != nil {
 		t.Fatal(err)
 	}
-	dying := connect(t, x.s)
+	dying := testkit.Connect(t, x.s)
 	f := follow(t, bus.NewClient(dying), bus.Durable("pager"))
 	f.want(5, 5)
 	x.tell(true, 6, 6)
-	eventually(t, "it works on the next", func() bool { return x.consumer().AckFloor.Stream == 5 && x.consumer().NumAckPending == 1 })
+	testkit.Eventually(t, "it works on the next", func() bool { return x.consumer().AckFloor.Stream == 5 && x.consumer().NumAckPending == 1 })
 	dying.Close()
 	f.stop()
 	expect(leaveAt(6), 6, 6)
@@ -77,7 +78,7 @@ func TestDurableShared(t *testing.T) {
 	const sharers, events = 4, 200
 	clients := make([]*bus.Client, sharers)
 	for i := range clients {
-		clients[i] = bus.NewClient(connect(t, x.s))
+		clients[i] = bus.NewClient(testkit.Connect(t, x.s))
 	}
 	var loops []*following
 	for i, c := range clients {
@@ -93,7 +94,7 @@ func TestDurableShared(t *testing.T) {
 		case got = <-loops[1].all:
 		case got = <-loops[2].all:
 		case got = <-loops[3].all:
-		case <-time.After(patience):
+		case <-time.After(testkit.Patience):
 			t.Fatalf("only %d came", n)
 		}
 		if got.err != nil {
@@ -119,7 +120,7 @@ func TestDurableShared(t *testing.T) {
 func TestDurableThatIsThere(t *testing.T) {
 	x := newStream(t)
 	x.tell(true, 1, 1)
-	c := bus.NewClient(connect(t, x.s))
+	c := bus.NewClient(testkit.Connect(t, x.s))
 	for name, test := range map[string]struct {
 		cfg     jetstream.ConsumerConfig
 		opts    []bus.EventOption

@@ -1,18 +1,14 @@
 package bus
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
 
+	"github.com/leafbus/leafbus/bus/internal/wire"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
-
-	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/snowflake"
 )
 
 // Reason is the stable word of an error, for programs. It is an error itself,
@@ -63,85 +59,13 @@ type errorBody struct {
 	RetryAfterMS int64  `json:"retry_after_ms,omitempty"`
 }
 
-// overloadedRetry is the hint to callers that were refused for overload.
-const overloadedRetry = 100 * time.Millisecond
-
-// toError maps what the packages below return to the contract's codes, in this
-// one place.
-func toError(err error) *Error {
-	if known, ok := errors.AsType[*Error](err); ok {
-		return known
-	}
-	e := &Error{Code: 500, Reason: Internal, Message: err.Error()}
-	for _, m := range []struct {
-		err    error
-		code   int
-		reason Reason
-	}{
-		{allocator.ErrUncertain, 504, TimedOut},
-		{allocator.ErrUnavailable, 503, StoreUnavailable}, // first: the cause in it may be another of these
-		{allocator.ErrBadTag, 400, BadTag},
-		{allocator.ErrBadCount, 400, BadRequest},
-		{allocator.ErrBadValue, 400, BadRequest},
-		{allocator.ErrUnknownTag, 404, UnknownTag},
-		{allocator.ErrExists, 409, Exists},
-		{allocator.ErrConflict, 409, Conflict},
-		{allocator.ErrBatchTooLarge, 413, BatchTooLarge},
-		{allocator.ErrOverloaded, 429, Overloaded},
-		{allocator.ErrRegressed, 503, StoreRegressed},
-		{allocator.ErrClosed, 503, Draining},
-		{allocator.ErrTimedOut, 504, TimedOut},
-		{allocator.ErrExhausted, 507, Exhausted},
-		{snowflake.ErrNotAnID, 400, BadRequest},
-		{snowflake.ErrOverloaded, 429, Overloaded},
-		{snowflake.ErrClockBackwards, 503, ClockBackwards},
-		{snowflake.ErrNoWorker, 503, NoWorkerID},
-		{snowflake.ErrTimedOut, 504, TimedOut},
-		{snowflake.ErrExhausted, 507, Exhausted},
-	} {
-		if errors.Is(err, m.err) {
-			e.Code, e.Reason = m.code, m.reason
-			break
-		}
-	}
-	if away, ok := errors.AsType[*allocator.UnavailableError](err); ok {
-		e.RetryAfter = away.RetryAfter
-	}
-	if behind, ok := errors.AsType[*snowflake.BackwardsError](err); ok {
-		e.RetryAfter = behind.Offset
-	}
-	if e.Reason == Overloaded {
-		e.RetryAfter = overloadedRetry
-	}
-	return e
+// MarshalJSON implements [json.Marshaler].
+func (e *Error) MarshalJSON() ([]byte, error) {
+	return wire.Encode(errorBody{e.Code, e.Reason, e.Message, e.RetryAfter.Milliseconds()}), nil
 }
 
-// message is the reply that carries e, to be sent to the subject reply.
-func (e *Error) message(reply string) *nats.Msg {
-	msg := nats.NewMsg(reply)
-	msg.Header[micro.ErrorCodeHeader] = []string{strconv.Itoa(e.Code)}
-	msg.Header[micro.ErrorHeader] = []string{e.Message}
-	msg.Data = e.body()
-	return msg
-}
-
-func (e *Error) body() []byte {
-	return encode(errorBody{e.Code, e.Reason, e.Message, e.RetryAfter.Milliseconds()})
-}
-
-// encode is v as JSON in plain characters: no HTML escapes, no line's end.
-func encode(v any) []byte {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		panic(fmt.Sprintf("bus: a value that is not JSON: %v", err)) // types of this package alone
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
-}
-
-// replyError returns the error that a reply carries, nil if it carries none.
-func replyError(msg *nats.Msg) error {
+// ReplyError returns the error that a reply carries: an *[Error], or nil.
+func ReplyError(msg *nats.Msg) error {
 	code := msg.Header.Get(micro.ErrorCodeHeader)
 	text := msg.Header.Get(micro.ErrorHeader)
 	if code == "" && text == "" {

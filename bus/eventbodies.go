@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus/internal/wire"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -129,29 +130,29 @@ var eventTypes = map[string]struct {
 	severity string
 	read     func([]byte) (any, error)
 }{
-	"segment.refill":        {info, bodyAs[RefillEvent]},
-	"segment.refill_failed": {alert, bodyAs[RefillFailedEvent]},
-	"segment.starved":       {alert, bodyAs[StarvedEvent]},
-	"segment.regressed":     {alert, bodyAs[RegressedEvent]},
-	"segment.recovered":     {info, bodyAs[RecoveredEvent]},
-	"nats.degraded":         {alert, bodyAs[NATSDegradedEvent]},
-	"nats.recovered":        {info, bodyAs[RecoveredEvent]},
-	"clock.backwards":       {alert, bodyAs[ClockBackwardsEvent]},
-	"clock.skewed":          {alert, bodyAs[ClockSkewedEvent]},
-	"clock.recovered":       {info, bodyAs[RecoveredEvent]},
-	"worker.acquired":       {info, bodyAs[WorkerEvent]},
-	"worker.released":       {info, bodyAs[WorkerEvent]},
-	"worker.lost":           {alert, bodyAs[WorkerEvent]},
-	"worker.expiring":       {alert, bodyAs[WorkerEvent]},
-	"worker.ending":         {alert, bodyAs[WorkerEndingEvent]},
-	"worker.recovered":      {info, bodyAs[RecoveredEvent]},
-	"tag.created":           {info, bodyAs[TagEvent]},
-	"tag.updated":           {info, bodyAs[TagEvent]},
-	"tag.deleted":           {info, bodyAs[TagEvent]},
-	"node.started":          {info, bodyAs[NodeEvent]},
-	"node.stopped":          {info, bodyAs[NodeEvent]},
-	"node.stale":            {alert, bodyAs[StaleEvent]},
-	"node.recovered":        {info, bodyAs[RecoveredEvent]},
+	"segment.refill":        {wire.Info, bodyAs[RefillEvent]},
+	"segment.refill_failed": {wire.Alert, bodyAs[RefillFailedEvent]},
+	"segment.starved":       {wire.Alert, bodyAs[StarvedEvent]},
+	"segment.regressed":     {wire.Alert, bodyAs[RegressedEvent]},
+	"segment.recovered":     {wire.Info, bodyAs[RecoveredEvent]},
+	"nats.degraded":         {wire.Alert, bodyAs[NATSDegradedEvent]},
+	"nats.recovered":        {wire.Info, bodyAs[RecoveredEvent]},
+	"clock.backwards":       {wire.Alert, bodyAs[ClockBackwardsEvent]},
+	"clock.skewed":          {wire.Alert, bodyAs[ClockSkewedEvent]},
+	"clock.recovered":       {wire.Info, bodyAs[RecoveredEvent]},
+	"worker.acquired":       {wire.Info, bodyAs[WorkerEvent]},
+	"worker.released":       {wire.Info, bodyAs[WorkerEvent]},
+	"worker.lost":           {wire.Alert, bodyAs[WorkerEvent]},
+	"worker.expiring":       {wire.Alert, bodyAs[WorkerEvent]},
+	"worker.ending":         {wire.Alert, bodyAs[WorkerEndingEvent]},
+	"worker.recovered":      {wire.Info, bodyAs[RecoveredEvent]},
+	"tag.created":           {wire.Info, bodyAs[TagEvent]},
+	"tag.updated":           {wire.Info, bodyAs[TagEvent]},
+	"tag.deleted":           {wire.Info, bodyAs[TagEvent]},
+	"node.started":          {wire.Info, bodyAs[NodeEvent]},
+	"node.stopped":          {wire.Info, bodyAs[NodeEvent]},
+	"node.stale":            {wire.Alert, bodyAs[StaleEvent]},
+	"node.recovered":        {wire.Info, bodyAs[RecoveredEvent]},
 }
 
 // EventTypes are the types of the events that generators publish, as leaf.segment.refill,

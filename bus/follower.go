@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/leafbus/leafbus/bus/internal/wire"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -116,7 +117,7 @@ func (f *follower) session(ctx context.Context) (began bool, err error) {
 	before := f.c.nc.LastError()
 	for wait := firstPullWait; err == nil; wait = pullWait {
 		err = f.pull(reading, consumer, wait)
-		err = cmp.Or(f.c.denial(before, f.uses), err)
+		err = cmp.Or(wire.PublishDenied(f.c.nc, before, f.uses), err)
 	}
 	return true, err
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/kvstore"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // outage is a server that goes and comes back, and a follower whose connection
@@ -28,7 +29,7 @@ type outage struct {
 
 func newOutage(t *testing.T) *outage {
 	t.Helper()
-	cfg := embedded.Config{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), Log: quiet}
+	cfg := embedded.Config{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), Log: testkit.Quiet}
 	s, err := embedded.Start(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +61,7 @@ func (o *outage) client() *bus.Client {
 func (o *outage) away() {
 	o.t.Helper()
 	o.s.Close()
-	eventually(o.t, "the follower is cut off", func() bool { return !o.nc.IsConnected() })
+	testkit.Eventually(o.t, "the follower is cut off", func() bool { return !o.nc.IsConnected() })
 }
 
 func (o *outage) restart() {
@@ -91,7 +92,7 @@ func TestFollowThroughRestart(t *testing.T) {
 	durable := follow(t, c, bus.Durable("d"), anHourAgo())
 	all.want(1, 3)
 	durable.want(1, 2) // the third is on its way, or here
-	eventually(t, "they listen", func() bool { return len(o.consumers()) == 3 })
+	testkit.Eventually(t, "they listen", func() bool { return len(o.consumers()) == 3 })
 	made, err := o.js.Consumer(t.Context(), bus.EventStream, "d")
 	if err != nil {
 		t.Fatal(err)
@@ -155,12 +156,12 @@ func TestFollowEndsWhileAway(t *testing.T) {
 	c.cut = true
 	c.conn.Close()
 	c.mu.Unlock()
-	eventually(t, "it is cut off", func() bool { return !nc.IsConnected() })
+	testkit.Eventually(t, "it is cut off", func() bool { return !nc.IsConnected() })
 	ended := make(chan struct{})
 	go func() { defer close(ended); f.stop() }()
 	select {
 	case <-ended:
-	case <-time.After(patience):
+	case <-time.After(testkit.Patience):
 		t.Error("it does not end")
 	}
 }
@@ -168,14 +169,14 @@ func TestFollowEndsWhileAway(t *testing.T) {
 // A stream that was deleted and made anew begins its numbers anew.
 func TestFollowStreamMadeAnew(t *testing.T) {
 	x := newStream(t)
-	f := follow(t, bus.NewClient(connect(t, x.s)), anHourAgo())
+	f := follow(t, bus.NewClient(testkit.Connect(t, x.s)), anHourAgo())
 	x.tell(true, 1, 5)
 	f.want(1, 5)
 	if err := x.js.DeleteStream(t.Context(), bus.EventStream); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it is made anew", func() bool { // the server may still remove the folder of the one before
-		return kvstore.OpenEvents(t.Context(), kvstore.Config{Conn: x.nc, JS: x.js, Log: quiet}, 1<<20) == nil
+	testkit.Eventually(t, "it is made anew", func() bool { // the server may still remove the folder of the one before
+		return kvstore.OpenEvents(t.Context(), kvstore.Config{Conn: x.nc, JS: x.js, Log: testkit.Quiet}, 1<<20) == nil
 	})
 	x.tell(true, 6, 8)
 	f.want(6, 8)
@@ -210,7 +211,7 @@ func TestFollowRestoredStream(t *testing.T) {
 // in their order.
 func TestFollowLosesNothing(t *testing.T) {
 	x := newStream(t)
-	f := follow(t, bus.NewClient(connect(t, x.s)))
+	f := follow(t, bus.NewClient(testkit.Connect(t, x.s)))
 	// What another takes from the consumer never comes here.
 	consumer, err := x.js.Consumer(t.Context(), bus.EventStream, x.consumer().Name)
 	if err != nil {
@@ -220,11 +221,11 @@ func TestFollowLosesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "both wait for events", func() bool { return x.consumer().NumWaiting == 2 })
+	testkit.Eventually(t, "both wait for events", func() bool { return x.consumer().NumWaiting == 2 })
 	x.tell(true, 1, 5)
 	select {
 	case <-stolen.Messages():
-	case <-time.After(patience):
+	case <-time.After(testkit.Patience):
 		t.Fatal("nothing was taken")
 	}
 	f.want(1, 5)

@@ -14,6 +14,7 @@ import (
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/kvstore"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // stream is a NATS server with the stream of events, and who tells events there.
@@ -26,13 +27,13 @@ type stream struct {
 
 func newStream(t *testing.T) *stream {
 	t.Helper()
-	s := newServer(t)
+	s := testkit.NATS(t)
 	return openStream(t, s)
 }
 
 func openStream(t *testing.T, s *embedded.Server) *stream {
 	t.Helper()
-	nc := connect(t, s)
+	nc := testkit.Connect(t, s)
 	js, err := jetstream.New(nc)
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +46,7 @@ func openStream(t *testing.T, s *embedded.Server) *stream {
 // open makes the stream.
 func (x *stream) open() {
 	x.t.Helper()
-	if err := kvstore.OpenEvents(x.t.Context(), kvstore.Config{Conn: x.nc, JS: x.js, Log: quiet}, 1<<20); err != nil {
+	if err := kvstore.OpenEvents(x.t.Context(), kvstore.Config{Conn: x.nc, JS: x.js, Log: testkit.Quiet}, 1<<20); err != nil {
 		x.t.Fatal(err)
 	}
 }
@@ -97,7 +98,7 @@ func (x *stream) consumers() (all []*jetstream.ConsumerInfo) {
 func (x *stream) consumer() *jetstream.ConsumerInfo {
 	x.t.Helper()
 	var found []*jetstream.ConsumerInfo
-	eventually(x.t, "there is a consumer", func() bool {
+	testkit.Eventually(x.t, "there is a consumer", func() bool {
 		found = x.consumers()
 		return len(found) == 1
 	})
@@ -155,7 +156,7 @@ func (f *following) next() (came, bool) {
 	select {
 	case c, ok := <-f.all:
 		return c, ok
-	case <-time.After(patience):
+	case <-time.After(testkit.Patience):
 		f.t.Fatal("nothing comes, and it does not end")
 		panic("unreachable")
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/allocator/allocatortest"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // generators answers all requests, as a random one of many generators would, until the returned
@@ -82,7 +83,7 @@ func oneWay(t *testing.T, what string, ids []int64, given []Range) {
 func TestNextAtRandom(t *testing.T) {
 	t.Parallel()
 	random := allocatortest.Seed(t)
-	u := newUnderTest(t, Timeout(nextPatience))
+	u := newUnderTest(t, Timeout(testkit.Patience))
 	stop := u.generators(rand.New(rand.NewPCG(random.Uint64(), 0)))
 	subjects := []string{"leaf.segment.a", "leaf.segment.b", "leaf.snowflake", "leaf.segment.none"}
 	var mu sync.Mutex

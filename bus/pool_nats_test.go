@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/leafbus/leafbus/allocator/allocatortest"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // A pool over NATS: what generators give at most, and what they refuse for a while, callers do not
@@ -15,7 +16,7 @@ import (
 func TestPoolOverNATS(t *testing.T) {
 	t.Parallel()
 	random := allocatortest.Seed(t)
-	u := newUnderTest(t, Timeout(nextPatience))
+	u := newUnderTest(t, Timeout(testkit.Patience))
 	stop := u.generators(random)
 	got := make(map[string][]int64)
 	for subject, pool := range map[string]func() (*Pool, error){
@@ -89,7 +90,7 @@ func TestPoolWithoutGenerators(t *testing.T) {
 			t.Errorf("%d, %v", id, err)
 		}
 	})
-	soon(t, "the caller waits", func() bool {
+	testkit.Eventually(t, "the caller waits", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return p.filling != nil && p.filling.waiting == 1

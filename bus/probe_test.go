@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // probes reports whether an attempt of any client probes.
@@ -67,14 +68,14 @@ func TestProbeEndsWithItsCall(t *testing.T) {
 	if err := conns[0].Publish("leaf.segment.secret", nil); err != nil { // its denial hides what else is denied
 		t.Fatal(err)
 	}
-	soon(t, "it probes", probes)
+	testkit.Eventually(t, "it probes", probes)
 	cancel()
 	select {
 	case err := <-took:
 		if !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
-	case <-time.After(nextPatience):
+	case <-time.After(testkit.Patience):
 		t.Fatal("the call goes on")
 	}
 	if probes() {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+
+	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
 // AppendReply adds the reply with these ranges to b: a line each, first-last or
@@ -48,28 +50,19 @@ func ParseReply(body []byte) ([]Range, error) {
 		first, last, isRange := bytes.Cut(line, []byte("-"))
 		r := Range{}
 		var ok bool
-		if r.First, ok = parseID(first); ok {
+		if r.First, ok = wire.ParseID(first); ok {
 			r.Last = r.First
 			if isRange {
-				r.Last, ok = parseID(last)
+				r.Last, ok = wire.ParseID(last)
 				ok = ok && r.Last > r.First
 			}
 		}
 		if !ok {
-			return nil, fmt.Errorf("a reply that is not IDs: %s", quote(body))
+			return nil, fmt.Errorf("a reply that is not IDs: %s", wire.Quote(body))
 		}
 		ranges = append(ranges, r)
 	}
 	return ranges, nil
-}
-
-// parseID reads a positive decimal without sign or leading zeros.
-func parseID(b []byte) (int64, bool) {
-	if len(b) == 0 || b[0] < '1' || b[0] > '9' {
-		return 0, false
-	}
-	id, err := strconv.ParseInt(string(b), 10, 64)
-	return id, err == nil
 }
 
 // total is how many IDs are in the ranges, at most the largest int64.

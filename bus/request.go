@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
 // Range is a run of consecutive IDs, both ends included.
@@ -39,7 +40,7 @@ func ParseRequest(body []byte) (Request, error) {
 	}
 	n, ok := parseCount(body)
 	if !ok {
-		return Request{}, badRequest("%s is not a count: want nothing, a number from 1, or {\"count\":n}", quote(body))
+		return Request{}, badRequest("%s is not a count: want nothing, a number from 1, or {\"count\":n}", wire.Quote(body))
 	}
 	return Request{Count: n}, nil
 }
@@ -66,23 +67,14 @@ func parseJSON(body []byte) (Request, error) {
 	req := Request{Count: 1, JSON: true}
 	for name, value := range fields {
 		if name != "count" {
-			return Request{}, badRequest("unknown field %s: the only one is count", quote([]byte(name)))
+			return Request{}, badRequest("unknown field %s: the only one is count", wire.Quote([]byte(name)))
 		}
 		var ok bool
 		if req.Count, ok = parseCount(value); !ok {
-			return Request{}, badRequest("count is %s, not a whole number from 1", quote(value))
+			return Request{}, badRequest("count is %s, not a whole number from 1", wire.Quote(value))
 		}
 	}
 	return req, nil
-}
-
-// quote makes foreign bytes fit for a message of one line of ASCII.
-func quote(b []byte) string {
-	const most = 40
-	if len(b) > most {
-		return strconv.QuoteToASCII(string(b[:most])) + "..."
-	}
-	return strconv.QuoteToASCII(string(b))
 }
 
 func badRequest(format string, a ...any) error {

@@ -41,7 +41,7 @@ func TestParseRequestRefuses(t *testing.T) {
 			t.Errorf("ParseRequest(%.40q) = %+v, %v; want %v", body, got, err, BadRequest)
 			continue
 		}
-		if e := toError(err); e.Code != 400 || strings.ContainsFunc(e.Message, func(r rune) bool { return r < ' ' || r > '~' }) {
+		if e, _ := errors.AsType[*Error](err); e.Code != 400 || strings.ContainsFunc(e.Message, func(r rune) bool { return r < ' ' || r > '~' }) {
 			t.Errorf("ParseRequest(%.40q): code %d, message %q", body, e.Code, e.Message)
 		}
 	}

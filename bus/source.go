@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"sync/atomic"
 	"time"
+
+	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
 // source is what IDs are taken from, a tag or the snowflakes.
@@ -51,7 +53,7 @@ func (s *source) take(ctx context.Context, n int64) (ranges []Range, asked time.
 	case got != n:
 		return nil, asked, fmt.Errorf("%d IDs came for %d asked for", got, n)
 	case overlap(ranges):
-		return nil, asked, fmt.Errorf("a reply that has an ID twice: %s", quote(msg.Data))
+		return nil, asked, fmt.Errorf("a reply that has an ID twice: %s", wire.Quote(msg.Data))
 	}
 	return ranges, asked, nil
 }

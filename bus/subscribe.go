@@ -7,6 +7,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/leafbus/leafbus/bus/internal/wire"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -68,7 +69,7 @@ func Live() EventOption { return func(o *eventOptions) { o.live = true } }
 func (o *eventOptions) subjects() []string {
 	switch {
 	case o.ends:
-		return []string{AlertSubjects, recoveredSubjects, nodeSubjects, acquiredSubjects}
+		return []string{AlertSubjects, wire.RecoveredSubject, wire.NodeSubject, wire.AcquiredSubject}
 	case o.alerts:
 		return []string{AlertSubjects}
 	}
@@ -152,7 +153,7 @@ func (c *Client) hear(ctx context.Context, subject string) (*nats.Subscription, 
 		_ = sub.Unsubscribe()
 		return nil, fmt.Errorf("no answer from NATS: %w", err)
 	}
-	if err := c.denialOfSubscription(before, subject); err != nil {
+	if err := wire.SubscriptionDenied(c.nc, before, subject); err != nil {
 		_ = sub.Unsubscribe()
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // An end of an alert goes with the alerts only where it is wanted.
@@ -24,7 +25,7 @@ func TestFollowEpisodes(t *testing.T) {
 	x.tell(false, 2, 2)
 	x.keep(over)
 	x.tell(true, 3, 3)
-	c := bus.NewClient(connect(t, x.s))
+	c := bus.NewClient(testkit.Connect(t, x.s))
 	for name, opts := range map[string][]bus.EventOption{"plain": {bus.Episodes()}, "durable": {bus.Episodes(), bus.Durable("pager")}} {
 		f := follow(t, c, append(opts, anHourAgo())...)
 		f.want(1, 1)
@@ -45,13 +46,13 @@ func TestFollowWhich(t *testing.T) {
 	x := newStream(t)
 	x.tell(true, 1, 2)
 	x.tell(false, 3, 4)
-	c := bus.NewClient(connect(t, x.s))
+	c := bus.NewClient(testkit.Connect(t, x.s))
 	all, alerts := follow(t, c, anHourAgo()), follow(t, c, anHourAgo(), bus.AlertsOnly())
 	all.want(1, 4)
 	alerts.want(1, 2)
 	begun := len(x.consumers())
 	fromNow, live, liveAlerts := follow(t, c), follow(t, c, bus.Live()), follow(t, c, bus.Live(), bus.AlertsOnly())
-	eventually(t, "all listen", func() bool { return len(x.consumers()) == begun+1 })
+	testkit.Eventually(t, "all listen", func() bool { return len(x.consumers()) == begun+1 })
 	// A plain subscription shows itself by what it hears only.
 	var heard []came
 	for n := 5; len(heard) == 0; n++ {
@@ -72,11 +73,11 @@ func TestFollowWhich(t *testing.T) {
 	x.tell(false, 900, 900)
 	x.tell(true, 901, 901)
 	for _, f := range []*following{all, fromNow, live} {
-		eventually(t, "the last ones come", func() bool { c, _ := f.next(); return string(c.Data) == `{"waiting":900}` })
+		testkit.Eventually(t, "the last ones come", func() bool { c, _ := f.next(); return string(c.Data) == `{"waiting":900}` })
 		f.want(901, 901)
 	}
 	for _, f := range []*following{alerts, liveAlerts} {
-		eventually(t, "the last alert comes", func() bool {
+		testkit.Eventually(t, "the last alert comes", func() bool {
 			c, _ := f.next()
 			if c.Severity != "alert" {
 				t.Errorf("%v came, which is no alert", c)
@@ -90,9 +91,9 @@ func TestFollowWhich(t *testing.T) {
 // no subscription on the connection, no goroutine (see TestMain).
 func TestFollowLeavesNothing(t *testing.T) {
 	x := newStream(t)
-	nc := connect(t, x.s)
+	nc := testkit.Connect(t, x.s)
 	c := bus.NewClient(nc)
-	if _, err := nc.Request("$JS.API.INFO", nil, patience); err != nil {
+	if _, err := nc.Request("$JS.API.INFO", nil, testkit.Patience); err != nil {
 		t.Fatal(err)
 	}
 	subscriptions := nc.NumSubscriptions() // that of all answers is there
@@ -134,7 +135,7 @@ func TestFollowLeavesNothing(t *testing.T) {
 			if n < 3 {
 				t.Errorf("%s, %s: it ended after %d", name, end, n)
 			}
-			eventually(t, "no subscription is left", func() bool { return nc.NumSubscriptions() == subscriptions })
+			testkit.Eventually(t, "no subscription is left", func() bool { return nc.NumSubscriptions() == subscriptions })
 			if left := x.consumers(); len(left) > 0 {
 				t.Errorf("%s, %s: the consumer %s is left", name, end, left[0].Name)
 			}
@@ -145,7 +146,7 @@ func TestFollowLeavesNothing(t *testing.T) {
 // A message that is no event is told, and not in the way of those behind it.
 func TestFollowPastOthers(t *testing.T) {
 	x := newStream(t)
-	c := bus.NewClient(connect(t, x.s))
+	c := bus.NewClient(testkit.Connect(t, x.s))
 	odd := func() {
 		t.Helper()
 		for _, change := range []func(*nats.Msg){
@@ -170,7 +171,7 @@ func TestFollowPastOthers(t *testing.T) {
 		f.want(2, 2)
 	}
 	live := follow(t, c, bus.Live())
-	eventually(t, "it listens", func() bool {
+	testkit.Eventually(t, "it listens", func() bool {
 		x.tell(false, 0, 0)
 		select {
 		case <-live.all:
@@ -183,7 +184,7 @@ func TestFollowPastOthers(t *testing.T) {
 	x.tell(true, 1, 1)
 	odd()
 	x.tell(true, 2, 2)
-	eventually(t, "it has heard the first", func() bool { c, _ := live.next(); return string(c.Data) == `{"waiting":1}` })
+	testkit.Eventually(t, "it has heard the first", func() bool { c, _ := live.next(); return string(c.Data) == `{"waiting":1}` })
 	live.stop()
 	f := follow(t, c, bus.Since(since))
 	check(f)
@@ -193,7 +194,7 @@ func TestFollowPastOthers(t *testing.T) {
 	x.tell(true, 3, 3)
 	f.want(3, 3) // it asked for it: event 2 is acknowledged
 	f.stop()
-	eventually(t, "all is acknowledged", func() bool {
+	testkit.Eventually(t, "all is acknowledged", func() bool {
 		about := x.consumer()
 		return about.NumAckPending == 0 && about.NumPending == 0 && about.AckFloor.Stream == about.Delivered.Stream
 	})
@@ -209,7 +210,7 @@ func TestFollowWhatCannotBe(t *testing.T) {
 			t.Errorf("the name %q: %v", name, err)
 		}
 	}
-	empty := connect(t, newServer(t))
+	empty := testkit.Connect(t, testkit.NATS(t))
 	if err := follow(t, bus.NewClient(empty)).fails("there is no stream LEAF_EVENTS", "a generator makes it"); !errors.Is(err, jetstream.ErrStreamNotFound) {
 		t.Error(err)
 	}
@@ -220,11 +221,11 @@ func TestFollowWhatCannotBe(t *testing.T) {
 	if err := follow(t, bus.NewClient(x.nc, bus.JetStream(domain))).fails("no JetStream"); !errors.Is(err, bus.ErrNoJetStream) {
 		t.Error(err)
 	}
-	closed := connect(t, x.s)
+	closed := testkit.Connect(t, x.s)
 	f := follow(t, bus.NewClient(closed), anHourAgo())
 	live := follow(t, bus.NewClient(closed), bus.Live())
 	x.consumer()
-	eventually(t, "both listen", func() bool { return closed.NumSubscriptions() == 3 })
+	testkit.Eventually(t, "both listen", func() bool { return closed.NumSubscriptions() == 3 })
 	closed.Close()
 	f.fails("closed")
 	live.fails("closed")
@@ -238,7 +239,7 @@ func TestFollowWithoutJetStream(t *testing.T) {
 	}
 	s.Start()
 	defer func() { s.Shutdown(); s.WaitForShutdown() }()
-	if !s.ReadyForConnections(patience) {
+	if !s.ReadyForConnections(testkit.Patience) {
 		t.Fatal("the server is not ready")
 	}
 	nc, err := nats.Connect(s.ClientURL())
@@ -253,7 +254,7 @@ func TestFollowWithoutJetStream(t *testing.T) {
 		}
 	}
 	f := follow(t, c, bus.Live())
-	eventually(t, "an event is heard", func() bool {
+	testkit.Eventually(t, "an event is heard", func() bool {
 		if err := nc.PublishMsg(message(true, 1)); err != nil {
 			t.Fatal(err)
 		}

@@ -10,14 +10,15 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // TestCallsWithoutDeadline makes every call of the client with a context that has no deadline.
 // Some callers hear nothing; a survey hears more and more. The client's Timeout ends each.
 func TestCallsWithoutDeadline(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
-	responder := connect(t, s)
+	s := testkit.NATS(t)
+	responder := testkit.Connect(t, s)
 	stop := make(chan struct{})
 	var talking sync.WaitGroup
 	defer func() { close(stop); talking.Wait() }()
@@ -30,7 +31,7 @@ func TestCallsWithoutDeadline(t *testing.T) {
 			return // silent
 		}
 		talking.Go(func() {
-			msg, err := sub.NextMsg(patience)
+			msg, err := sub.NextMsg(testkit.Patience)
 			if err != nil {
 				t.Error(err)
 				return
@@ -57,7 +58,7 @@ func TestCallsWithoutDeadline(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	c := bus.NewClient(connect(t, s), bus.Timeout(200*time.Millisecond))
+	c := bus.NewClient(testkit.Connect(t, s), bus.Timeout(200*time.Millisecond))
 	tags, err := c.Pool("order")
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +110,7 @@ func TestCallsWithoutDeadline(t *testing.T) {
 				if !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("%s: %v", name, err)
 				}
-			case <-time.After(patience):
+			case <-time.After(testkit.Patience):
 				t.Errorf("%s goes on", name)
 			}
 		})

@@ -14,23 +14,9 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
-
-// nextPatience bounds the waits of these tests. It is no measure of speed.
-const nextPatience = 20 * time.Second
-
-// soon waits until ok.
-func soon(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(nextPatience); time.Now().Before(deadline); <-tick.C {
-		if ok() {
-			return
-		}
-	}
-	t.Fatalf("it did not happen that %s", what)
-}
 
 // underTest is a client, and the requests that generators would get from it.
 type underTest struct {
@@ -73,7 +59,7 @@ func (u underTest) request(n int) *nats.Msg {
 			u.t.Fatalf("%s IDs are asked for, want %d", msg.Data, n)
 		}
 		return msg
-	case <-time.After(nextPatience):
+	case <-time.After(testkit.Patience):
 		u.t.Fatal("no request came")
 	}
 	return nil
@@ -82,7 +68,7 @@ func (u underTest) request(n int) *nats.Msg {
 // over checks that there was no other request, and that nothing is left of the callers.
 func (u underTest) over() {
 	u.t.Helper()
-	soon(u.t, "nothing is left of the callers", func() bool {
+	testkit.Eventually(u.t, "nothing is left of the callers", func() bool {
 		u.tagGroups.mu.Lock()
 		defer u.tagGroups.mu.Unlock()
 		u.flakeGroups.mu.Lock()
@@ -99,7 +85,7 @@ func (u underTest) over() {
 // waiting waits until n callers wait for the next request of a tag.
 func (u underTest) waiting(tag string, n int) {
 	u.t.Helper()
-	soon(u.t, fmt.Sprintf("%d callers wait", n), func() bool {
+	testkit.Eventually(u.t, fmt.Sprintf("%d callers wait", n), func() bool {
 		u.tagGroups.mu.Lock()
 		defer u.tagGroups.mu.Unlock()
 		g := u.tagGroups.of[tag]
@@ -136,7 +122,7 @@ func (u underTest) get(results <-chan called, n int) []int64 {
 				u.t.Fatal(r.err)
 			}
 			ids = append(ids, r.id)
-		case <-time.After(nextPatience):
+		case <-time.After(testkit.Patience):
 			u.t.Fatalf("%d of %d got IDs", len(ids), n)
 		}
 	}
@@ -155,7 +141,7 @@ func (u underTest) fails(results <-chan called, n int, want ...error) {
 					u.t.Errorf("%d, %v; want %v", r.id, r.err, want)
 				}
 			}
-		case <-time.After(nextPatience):
+		case <-time.After(testkit.Patience):
 			u.t.Fatal("a caller waits on")
 		}
 	}
@@ -171,7 +157,10 @@ func respond(t *testing.T, msg *nats.Msg, answer string) {
 func refuse(t *testing.T, msg *nats.Msg, code int, reason Reason) {
 	t.Helper()
 	e := &Error{Code: code, Reason: reason, Message: "no", RetryAfter: time.Millisecond}
-	if err := msg.RespondMsg(e.message(msg.Reply)); err != nil {
+	answer := nats.NewMsg(msg.Reply)
+	answer.Header.Set("Nats-Service-Error-Code", strconv.Itoa(code))
+	answer.Data = wire.Encode(e)
+	if err := msg.RespondMsg(answer); err != nil {
 		t.Error(err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/snowflake/place"
@@ -93,17 +94,17 @@ func (g *Generator) serve(ctx context.Context, ready chan<- *nats.Conn) (err err
 	layout := snowflake.DefaultLayout()
 	want := kvstore.Installation{Store: kvstore.KindKV, Registry: kvstore.KindKV, Layout: layout}
 	store := kvstore.New(state)
-	return bus.NewGenerator(bus.Config{
+	return generator.New(generator.Config{
 		Conn: nc, JS: js, Store: store, Marks: marks, Recent: g.file("recent"), Node: node, Log: g.log, Tags: g.tags,
 		NATSErr: g.server.Health,
-		Join: func(ctx context.Context, begin func(ctx context.Context, id string) error) (bus.Identity, error) {
+		Join: func(ctx context.Context, begin func(ctx context.Context, id string) error) (generator.Identity, error) {
 			have, err := kvstore.Join(ctx, state, want, g.installation, func(ctx context.Context, first *kvstore.Installation) error { return begin(ctx, first.ID) })
 			if err != nil {
-				return bus.Identity{}, err
+				return generator.Identity{}, err
 			}
 			g.installation = have.ID
 			store.Watches(have)
-			return bus.Identity{Installation: have.ID, Created: have.Created}, nil
+			return generator.Identity{Installation: have.ID, Created: have.Created}, nil
 		},
 		Open: store.Open, StoreErr: store.Err,
 		OpenEvents:   func(ctx context.Context) error { return kvstore.OpenEvents(ctx, state, eventsMaxBytes) },

@@ -12,7 +12,7 @@ import (
 
 func TestHost(t *testing.T) {
 	t.Parallel()
-	open := serve(t, &generator{initialised: true})
+	open := serve(t, &fakeGenerator{initialised: true})
 	hosts := map[string]bool{
 		"127.0.0.1": true, "127.0.0.1:8080": true, "[::1]:8080": true, "[::1]": true, "localhost:8080": true, "LocalHost": true,
 		"leaf.localhost:1": true, "10.1.2.3": true, "": true,
@@ -25,8 +25,8 @@ func TestHost(t *testing.T) {
 		}
 	}
 	for name, s := range map[string]*Server{
-		"token": serve(t, &generator{initialised: true}, func(c *Config) { c.Token = "secret" }),
-		"TLS":   serve(t, &generator{initialised: true}, func(c *Config) { c.TLS = &tls.Config{} }),
+		"token": serve(t, &fakeGenerator{initialised: true}, func(c *Config) { c.Token = "secret" }),
+		"TLS":   serve(t, &fakeGenerator{initialised: true}, func(c *Config) { c.TLS = &tls.Config{} }),
 	} {
 		for host := range hosts {
 			w := get(s, "/api/segment/get/order", header("Authorization", "Bearer secret"), func(r *http.Request) { r.Host = host })
@@ -39,7 +39,7 @@ func TestHost(t *testing.T) {
 
 func TestToken(t *testing.T) {
 	t.Parallel()
-	g := &generator{initialised: true, readiness: bus.Readiness{Missing: []string{"store"}, Reasons: map[string]string{"store": "it is at db7:3306"}}}
+	g := &fakeGenerator{initialised: true, readiness: bus.Readiness{Missing: []string{"store"}, Reasons: map[string]string{"store": "it is at db7:3306"}}}
 	s := serve(t, g, func(c *Config) { c.Token = "secret:word" })
 	basic := func(text string) string { return "Basic " + base64.StdEncoding.EncodeToString([]byte(text)) }
 	paths := []string{"/api/segment/get/order", "/api/snowflake/get/any", "/", "/dashboard/app.js", "/dashboard/overview", "/metrics", "/decodeSnowflakeId?snowflakeId=1", "/cache", "/nothing"}
@@ -77,7 +77,7 @@ func TestToken(t *testing.T) {
 // A page of another site can let a browser ask, and must not use up IDs by that.
 func TestOtherSites(t *testing.T) {
 	t.Parallel()
-	g := &generator{initialised: true}
+	g := &fakeGenerator{initialised: true}
 	s := serve(t, g)
 	for site, status := range map[string]int{"cross-site": 403, "same-site": 403, "same-origin": 200, "none": 200} {
 		for _, path := range []string{"/api/segment/get/order", "/api/snowflake/get/any"} {
@@ -96,7 +96,7 @@ func TestOtherSites(t *testing.T) {
 
 func TestBodies(t *testing.T) {
 	t.Parallel()
-	g := &generator{initialised: true}
+	g := &fakeGenerator{initialised: true}
 	s := serve(t, g)
 	for length, status := range map[int64]int{-1: 413, 0: 200, maxBody: 200, maxBody + 1: 413} {
 		w := get(s, "/api/segment/get/order", func(r *http.Request) { r.ContentLength = length })
@@ -108,7 +108,7 @@ func TestBodies(t *testing.T) {
 
 func TestHeadersOfPages(t *testing.T) {
 	t.Parallel()
-	s := serve(t, &generator{initialised: true})
+	s := serve(t, &fakeGenerator{initialised: true})
 	for _, path := range []string{"/", "/dashboard/app.js", "/dashboard/style.css", "/dashboard/overview", "/metrics", "/healthz", "/nothing"} {
 		h := get(s, path).Header()
 		for name, want := range map[string]string{

@@ -33,7 +33,7 @@ func TestFeedKnowsStartsFromBefore(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := serve(t, &generator{}, func(c *Config) { c.Client, c.Listener = g.Client(), listen(t) })
+	s := serve(t, &fakeGenerator{}, func(c *Config) { c.Client, c.Listener = g.Client(), listen(t) })
 	run(t, s)
 	eventually(t, "the last is known, and what is over", func() bool {
 		v := s.views.feed.view(nil)

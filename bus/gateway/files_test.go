@@ -8,7 +8,7 @@ import (
 
 func TestPages(t *testing.T) {
 	t.Parallel()
-	s := serve(t, &generator{})
+	s := serve(t, &fakeGenerator{})
 	for _, leafs := range []string{"/cache", "/db"} {
 		if w := get(s, leafs); w.Code != 302 || w.Header().Get("Location") != "/#tags" {
 			t.Errorf("%s: %d, to %q", leafs, w.Code, w.Header().Get("Location"))

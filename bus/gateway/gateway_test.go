@@ -14,6 +14,7 @@ import (
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/bustest"
+	"github.com/leafbus/leafbus/bus/generator"
 )
 
 // TestMain finds goroutines that are left. A stream that nats-server makes in the
@@ -25,22 +26,22 @@ func TestMain(m *testing.M) {
 	)
 }
 
-// generator gives what a test wants it to, also what a real one would not.
-type generator struct {
+// fakeGenerator gives what a test wants it to, also what a real one would not.
+type fakeGenerator struct {
 	err         error
 	next        int64
 	initialised bool
 	readiness   bus.Readiness
-	wanted      map[bus.Kind]bool
+	wanted      map[generator.Kind]bool
 	taken       []string // tags that were asked for
 }
 
-func (g *generator) Take(_ context.Context, tag string, n int64) ([]bus.Range, error) {
+func (g *fakeGenerator) Take(_ context.Context, tag string, n int64) ([]bus.Range, error) {
 	g.taken = append(g.taken, tag)
 	return g.Snowflakes(context.Background(), n)
 }
 
-func (g *generator) Snowflakes(_ context.Context, n int64) ([]bus.Range, error) {
+func (g *fakeGenerator) Snowflakes(_ context.Context, n int64) ([]bus.Range, error) {
 	if g.err != nil {
 		return nil, g.err
 	}
@@ -49,14 +50,14 @@ func (g *generator) Snowflakes(_ context.Context, n int64) ([]bus.Range, error) 
 	return []bus.Range{r}, nil
 }
 
-func (g *generator) Decode(string) (bus.Decoded, error) {
+func (g *fakeGenerator) Decode(string) (bus.Decoded, error) {
 	return bus.Decoded{UnixMS: 1567733700834, Worker: 39, Sequence: 3448}, g.err
 }
 
-func (g *generator) Initialised() bool        { return g.initialised }
-func (g *generator) Readiness() bus.Readiness { return g.readiness }
-func (g *generator) Wanted(k bus.Kind) bool   { return g.wanted[k] }
-func (g *generator) State() bus.State         { return bus.State{Node: "test", Readiness: g.readiness} }
+func (g *fakeGenerator) Initialised() bool            { return g.initialised }
+func (g *fakeGenerator) Readiness() bus.Readiness     { return g.readiness }
+func (g *fakeGenerator) Wanted(k generator.Kind) bool { return g.wanted[k] }
+func (g *fakeGenerator) State() bus.State             { return bus.State{Node: "test", Readiness: g.readiness} }
 
 // serve returns a server on g, whose bus is a real one.
 func serve(t *testing.T, g Generator, change ...func(*Config)) *Server {

@@ -3,7 +3,7 @@ package gateway
 import (
 	"net/http"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/generator"
 )
 
 // healthz answers 200 if the process is alive, and 503 if only a restart of it helps.
@@ -27,11 +27,11 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 }
 
 // wanted answers 200 if requests of a kind should come to this generator, else 503.
-func (s *Server) wanted(kind bus.Kind) http.HandlerFunc {
+func (s *Server) wanted(kind generator.Kind) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ready, wanted := s.cfg.Generator.Readiness(), s.cfg.Generator.Wanted(kind)
 		serves := ready.Segment
-		if kind == bus.SnowflakeKind {
+		if kind == generator.SnowflakeKind {
 			serves = ready.Snowflake
 		}
 		write(w, statusOf(wanted), struct {

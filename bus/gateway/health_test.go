@@ -11,7 +11,7 @@ import (
 func TestHealthz(t *testing.T) {
 	t.Parallel()
 	var dead error
-	s := serve(t, &generator{}, func(c *Config) { c.Dead = func() error { return dead } })
+	s := serve(t, &fakeGenerator{}, func(c *Config) { c.Dead = func() error { return dead } })
 	for _, c := range []struct {
 		dead   error
 		status int

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/generator"
 )
 
 // The paths of Leaf's API, before the key.
@@ -26,15 +27,15 @@ type ids struct {
 
 // segment answers /api/segment/get/{tag}.
 func (s ids) segment(w http.ResponseWriter, r *http.Request, tag string) {
-	s.answer(w, r, bus.SegmentKind, tag, func(n int64) ([]bus.Range, error) { return s.g.Take(r.Context(), tag, n) }, s.segmentResult)
+	s.answer(w, r, generator.SegmentKind, tag, func(n int64) ([]bus.Range, error) { return s.g.Take(r.Context(), tag, n) }, s.segmentResult)
 }
 
 // snowflake answers /api/snowflake/get/{key}. As with Leaf, the key says nothing.
 func (s ids) snowflake(w http.ResponseWriter, r *http.Request, key string) {
-	s.answer(w, r, bus.SnowflakeKind, key, func(n int64) ([]bus.Range, error) { return s.g.Snowflakes(r.Context(), n) }, snowflakeResult)
+	s.answer(w, r, generator.SnowflakeKind, key, func(n int64) ([]bus.Range, error) { return s.g.Snowflakes(r.Context(), n) }, snowflakeResult)
 }
 
-func (s ids) answer(w http.ResponseWriter, r *http.Request, kind bus.Kind, key string, take func(n int64) ([]bus.Range, error), result func(bus.Reason) int) {
+func (s ids) answer(w http.ResponseWriter, r *http.Request, kind generator.Kind, key string, take func(n int64) ([]bus.Range, error), result func(bus.Reason) int) {
 	if key == "" {
 		refuse(w, r, http.StatusNotFound, "not_found", "a key is wanted at the end of the path")
 		return
@@ -42,7 +43,7 @@ func (s ids) answer(w http.ResponseWriter, r *http.Request, kind bus.Kind, key s
 	asJSON := prefersJSON(r.Header["Accept"])
 	count, batch, err := parseCount(r.URL.RawQuery)
 	if err != nil {
-		s.m.Answered(bus.Answer{Kind: kind, Face: bus.HTTP, Reason: bus.BadRequest}) // the generator never sees it
+		s.m.Answered(generator.Answer{Kind: kind, Face: generator.HTTP, Reason: bus.BadRequest}) // the generator never sees it
 		refuseAs(w, r, err, result)
 		return
 	}

@@ -16,7 +16,7 @@ import (
 
 func TestIDs(t *testing.T) {
 	t.Parallel()
-	g := &generator{initialised: true}
+	g := &fakeGenerator{initialised: true}
 	s := serve(t, g)
 	for _, c := range []struct{ path, accept, body, contentType string }{
 		{"/api/segment/get/order", "", "1", "text/plain;charset=UTF-8"},
@@ -45,7 +45,7 @@ func TestIDs(t *testing.T) {
 // What a tag is stands in the path as it is: nothing is cut off, cleaned or redirected.
 func TestTagOfPath(t *testing.T) {
 	t.Parallel()
-	g := &generator{initialised: true}
+	g := &fakeGenerator{initialised: true}
 	s := serve(t, g)
 	for path, tag := range map[string]string{
 		"order": "order", "shop.order.eu": "shop.order.eu", "a/b": "a/b", "a%2Fb": "a/b", "a%2fb": "a/b", "a//b": "a//b",
@@ -61,7 +61,7 @@ func TestTagOfPath(t *testing.T) {
 
 func TestOnlyGetTakesIDs(t *testing.T) {
 	t.Parallel()
-	g := &generator{initialised: true}
+	g := &fakeGenerator{initialised: true}
 	s := serve(t, g)
 	for _, path := range []string{"/api/segment/get/order", "/api/segment/get/order?count=5", "/api/snowflake/get/any"} {
 		for _, name := range []string{"POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "PROPFIND"} {
@@ -80,7 +80,7 @@ func TestOnlyGetTakesIDs(t *testing.T) {
 
 func TestBadRequests(t *testing.T) {
 	t.Parallel()
-	g := &generator{initialised: true}
+	g := &fakeGenerator{initialised: true}
 	s := serve(t, g)
 	for path, want := range map[string]struct {
 		status int
@@ -139,7 +139,7 @@ func TestErrorsAsLeafTellsThem(t *testing.T) {
 		{bus.NoWorkerID, -3, -1},
 	} {
 		err := &bus.Error{Code: 503, Reason: c.reason, Message: "in words", RetryAfter: 1200 * time.Millisecond}
-		g := &generator{err: err, initialised: true}
+		g := &fakeGenerator{err: err, initialised: true}
 		s := serve(t, g)
 		before := time.Now().UnixMilli()
 		for path, result := range map[string]int{"/api/segment/get/a%2Fb": c.segment, "/api/snowflake/get/any?count=7": c.snowflake} {
@@ -169,7 +169,7 @@ func TestErrorsAsLeafTellsThem(t *testing.T) {
 		}
 	}
 	// What is wrong with a count is none of Leaf's errors.
-	s := serve(t, &generator{err: &bus.Error{Code: 413, Reason: bus.BatchTooLarge, Message: "too many"}, initialised: true})
+	s := serve(t, &fakeGenerator{err: &bus.Error{Code: 413, Reason: bus.BatchTooLarge, Message: "too many"}, initialised: true})
 	for query, want := range map[string]struct {
 		status int
 		reason string
@@ -185,7 +185,7 @@ func TestErrorsAsLeafTellsThem(t *testing.T) {
 // A caller that has gone gets nothing that could be read as an answer.
 func TestCallerThatHasGone(t *testing.T) {
 	t.Parallel()
-	s := serve(t, &generator{err: context.Canceled})
+	s := serve(t, &fakeGenerator{err: context.Canceled})
 	defer func() {
 		if err, _ := recover().(error); !errors.Is(err, http.ErrAbortHandler) {
 			t.Errorf("recovered %v", err)
@@ -197,7 +197,7 @@ func TestCallerThatHasGone(t *testing.T) {
 
 func TestDecode(t *testing.T) {
 	t.Parallel()
-	g := &generator{}
+	g := &fakeGenerator{}
 	s := serve(t, g)
 	local := time.UnixMilli(1567733700834).Format("2006-01-02 15:04:05.000")
 	want := `{"workerId":"39","sequenceId":"3448","timestamp":"1567733700834(` + local + `)"}`

@@ -9,6 +9,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/generator"
 )
 
 // The buckets of durations, in seconds: requests are answered from memory within
@@ -26,7 +27,7 @@ var (
 // refusals are the reasons why requests for IDs are refused.
 var refusals = []bus.Reason{
 	bus.BadRequest, bus.BadTag, bus.UnknownTag, bus.BatchTooLarge, bus.Overloaded, bus.Internal, bus.StoreUnavailable,
-	bus.StoreRegressed, bus.ClockBackwards, bus.NoWorkerID, bus.Draining, bus.TimedOut, bus.Exhausted, bus.Canceled,
+	bus.StoreRegressed, bus.ClockBackwards, bus.NoWorkerID, bus.Draining, bus.TimedOut, bus.Exhausted, generator.Canceled,
 }
 
 // Metrics are what a generator measures for Prometheus. It is the generator's
@@ -70,13 +71,13 @@ func NewMetrics() *Metrics {
 	}, []string{"face", "kind"})
 	for face := range m.answered {
 		for kind := range m.answered[face] {
-			f, k := bus.Face(face).String(), bus.Kind(kind).String()
-			if bus.Face(face) == bus.HTTP && bus.Kind(kind) == bus.AdminKind {
+			f, k := generator.Face(face).String(), generator.Kind(kind).String()
+			if generator.Face(face) == generator.HTTP && generator.Kind(kind) == generator.AdminKind {
 				continue // which is for the bus
 			}
 			a := &m.answered[face][kind]
 			a.ok, a.took = m.requests.WithLabelValues(f, k, "ok"), took.WithLabelValues(f, k)
-			if bus.Kind(kind) != bus.AdminKind {
+			if generator.Kind(kind) != generator.AdminKind {
 				a.ids, a.waits = ids.WithLabelValues(f, k), waits.WithLabelValues(f, k)
 			}
 		}
@@ -85,10 +86,10 @@ func NewMetrics() *Metrics {
 	for what, severity := range bus.EventTypes() {
 		m.events[what] = events.WithLabelValues(severity, what)
 	}
-	for _, kind := range []bus.Kind{bus.SegmentKind, bus.SnowflakeKind} {
+	for _, kind := range []generator.Kind{generator.SegmentKind, generator.SnowflakeKind} {
 		for _, reason := range refusals {
-			m.requests.WithLabelValues(bus.NATS.String(), kind.String(), string(reason))
-			m.requests.WithLabelValues(bus.HTTP.String(), kind.String(), string(reason))
+			m.requests.WithLabelValues(generator.NATS.String(), kind.String(), string(reason))
+			m.requests.WithLabelValues(generator.HTTP.String(), kind.String(), string(reason))
 		}
 	}
 	for _, cause := range []allocator.Cause{allocator.CauseDemand, allocator.CausePrefetch, allocator.CauseBatch} {
@@ -101,7 +102,7 @@ func NewMetrics() *Metrics {
 }
 
 // Answered implements [bus.Observer].
-func (m *Metrics) Answered(a bus.Answer) {
+func (m *Metrics) Answered(a generator.Answer) {
 	counts := &m.answered[a.Face][a.Kind]
 	counts.took.Observe(a.Took.Seconds())
 	if a.Waited {

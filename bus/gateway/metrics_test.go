@@ -8,11 +8,12 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/generator"
 )
 
 // stated is a generator in a state.
 type stated struct {
-	generator
+	fakeGenerator
 	state bus.State
 }
 
@@ -45,10 +46,10 @@ func TestMetrics(t *testing.T) {
 	}}
 	s := serve(t, g)
 	m := s.cfg.Metrics
-	m.Answered(bus.Answer{Kind: bus.SegmentKind, Face: bus.NATS, IDs: 5, Took: 3 * time.Microsecond})
-	m.Answered(bus.Answer{Kind: bus.SegmentKind, Face: bus.NATS, IDs: 2, Waited: true, Took: 2 * time.Second})
-	m.Answered(bus.Answer{Kind: bus.SnowflakeKind, Face: bus.HTTP, Reason: bus.NoWorkerID, Took: time.Microsecond})
-	m.Answered(bus.Answer{Kind: bus.AdminKind, Face: bus.NATS, Took: time.Millisecond})
+	m.Answered(generator.Answer{Kind: generator.SegmentKind, Face: generator.NATS, IDs: 5, Took: 3 * time.Microsecond})
+	m.Answered(generator.Answer{Kind: generator.SegmentKind, Face: generator.NATS, IDs: 2, Waited: true, Took: 2 * time.Second})
+	m.Answered(generator.Answer{Kind: generator.SnowflakeKind, Face: generator.HTTP, Reason: bus.NoWorkerID, Took: time.Microsecond})
+	m.Answered(generator.Answer{Kind: generator.AdminKind, Face: generator.NATS, Took: time.Millisecond})
 	m.Refilled(allocator.Refilled{Cause: allocator.CausePrefetch, Range: bus.Range{First: 1, Last: 1000}, Elapsed: 40 * time.Millisecond})
 	m.Told("leaf.segment.starved")
 	lines := metrics(t, s)
@@ -89,7 +90,7 @@ func TestMetrics(t *testing.T) {
 // On the way of each request: nothing that would need to be cleared away.
 func TestAnsweredAllocatesNothing(t *testing.T) {
 	m := NewMetrics()
-	a := bus.Answer{Kind: bus.SegmentKind, Face: bus.NATS, IDs: 1, Took: time.Microsecond}
+	a := generator.Answer{Kind: generator.SegmentKind, Face: generator.NATS, IDs: 1, Took: time.Microsecond}
 	if n := testing.AllocsPerRun(100, func() { m.Answered(a) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

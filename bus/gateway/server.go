@@ -12,6 +12,7 @@ import (
 	"golang.org/x/net/netutil"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/generator"
 )
 
 // maxHeader and maxBody bound a request, in bytes. No request needs a body.
@@ -44,7 +45,7 @@ type Generator interface {
 	Decode(text string) (bus.Decoded, error)
 	Initialised() bool
 	Readiness() bus.Readiness
-	Wanted(kind bus.Kind) bool
+	Wanted(kind generator.Kind) bool
 	State() bus.State
 }
 
@@ -84,7 +85,7 @@ func New(cfg Config) *Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", s.healthz)
 	mux.HandleFunc("/readyz", s.readyz)
-	for _, kind := range []bus.Kind{bus.SegmentKind, bus.SnowflakeKind} {
+	for _, kind := range []generator.Kind{generator.SegmentKind, generator.SnowflakeKind} {
 		mux.HandleFunc("/readyz/"+kind.String(), s.wanted(kind))
 	}
 	mux.Handle("/metrics", cfg.Metrics.handler(cfg.Generator))

@@ -65,7 +65,7 @@ func isTimeout(err error) bool {
 
 func TestSlowCallersAreCutOff(t *testing.T) {
 	t.Parallel()
-	s := serve(t, &generator{initialised: true}, func(c *Config) { c.Listener = listen(t) })
+	s := serve(t, &fakeGenerator{initialised: true}, func(c *Config) { c.Listener = listen(t) })
 	s.limits.header, s.limits.read, s.limits.idle = 50*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond
 	url, _ := run(t, s)
 	for why, text := range map[string]string{
@@ -85,7 +85,7 @@ func TestSlowCallersAreCutOff(t *testing.T) {
 // Who asks and does not read holds on to a connection only for a while; who reads keeps it.
 func TestCallersThatDoNotRead(t *testing.T) {
 	t.Parallel()
-	s := serve(t, &generator{initialised: true}, func(c *Config) { c.Listener = listen(t) })
+	s := serve(t, &fakeGenerator{initialised: true}, func(c *Config) { c.Listener = listen(t) })
 	s.limits.write, s.limits.conns = time.Second, 1 // a busy machine may take a while for an answer that is read
 	url, _ := run(t, s)
 	page := strings.Replace(oneID, "/api/segment/get/order", "/dashboard/style.css", 1)
@@ -105,7 +105,7 @@ func TestCallersThatDoNotRead(t *testing.T) {
 
 func TestSizeOfHeader(t *testing.T) {
 	t.Parallel()
-	g := &generator{initialised: true}
+	g := &fakeGenerator{initialised: true}
 	url, _ := run(t, serve(t, g, func(c *Config) { c.Listener = listen(t) }))
 	with := func(n int) string {
 		return strings.Replace(oneID, "\r\n\r\n", "\r\nX-Long: "+strings.Repeat("x", n)+"\r\n\r\n", 1)
@@ -130,7 +130,7 @@ func TestSizeOfHeader(t *testing.T) {
 
 func TestConnections(t *testing.T) {
 	t.Parallel()
-	s := serve(t, &generator{initialised: true}, func(c *Config) { c.Listener = listen(t) })
+	s := serve(t, &fakeGenerator{initialised: true}, func(c *Config) { c.Listener = listen(t) })
 	s.limits.conns = 2
 	url, _ := run(t, s)
 	first, second := dial(t, url), dial(t, url)
@@ -159,20 +159,20 @@ func TestConnections(t *testing.T) {
 
 // slow gives IDs when it is told to.
 type slow struct {
-	generator
+	fakeGenerator
 	asked, give chan struct{}
 }
 
 func (g *slow) Take(ctx context.Context, tag string, n int64) ([]bus.Range, error) {
 	g.asked <- struct{}{}
 	<-g.give
-	return g.generator.Take(ctx, tag, n)
+	return g.fakeGenerator.Take(ctx, tag, n)
 }
 
 // A stop answers what is under way, and takes nothing new.
 func TestStop(t *testing.T) {
 	t.Parallel()
-	g := &slow{generator{initialised: true}, make(chan struct{}), make(chan struct{})}
+	g := &slow{fakeGenerator{initialised: true}, make(chan struct{}), make(chan struct{})}
 	s := serve(t, g, func(c *Config) { c.Listener, c.DrainTimeout = listen(t), longest })
 	url, stop := run(t, s)
 	waiting, idle, unused := dial(t, url), dial(t, url), dial(t, url)
@@ -207,7 +207,7 @@ func TestStop(t *testing.T) {
 // A stop does not wait for ever.
 func TestStopInTheEnd(t *testing.T) {
 	t.Parallel()
-	g := &slow{generator{initialised: true}, make(chan struct{}), make(chan struct{})}
+	g := &slow{fakeGenerator{initialised: true}, make(chan struct{}), make(chan struct{})}
 	s := serve(t, g, func(c *Config) { c.Listener, c.DrainTimeout = listen(t), time.Millisecond })
 	s.limits.refusing = time.Millisecond
 	url, stop := run(t, s)
@@ -227,7 +227,7 @@ func TestListenerThatFails(t *testing.T) {
 	t.Parallel()
 	l := listen(t)
 	l.Close()
-	if err := serve(t, &generator{}, func(c *Config) { c.Listener = l }).Run(t.Context()); err == nil {
+	if err := serve(t, &fakeGenerator{}, func(c *Config) { c.Listener = l }).Run(t.Context()); err == nil {
 		t.Error("no error")
 	}
 }
@@ -236,7 +236,7 @@ func TestListenerThatFails(t *testing.T) {
 func TestListenerThatFailsLater(t *testing.T) {
 	t.Parallel()
 	l := listen(t)
-	s := serve(t, &generator{}, func(c *Config) { c.Listener = l })
+	s := serve(t, &fakeGenerator{}, func(c *Config) { c.Listener = l })
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(t.Context()) }()
 	open := dial(t, s.URL())

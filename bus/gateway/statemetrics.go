@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/generator"
 )
 
 // missable is what may be missing; each has a series of its own, so that none comes and goes.
@@ -66,8 +67,8 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 		_, missing := s.Reasons[what]
 		gauge(descMissing, truth(missing), what)
 	}
-	gauge(descServing, truth(s.Segment), bus.SegmentKind.String())
-	gauge(descServing, truth(s.Snowflake), bus.SnowflakeKind.String())
+	gauge(descServing, truth(s.Segment), generator.SegmentKind.String())
+	gauge(descServing, truth(s.Snowflake), generator.SnowflakeKind.String())
 	gauge(descWaiting, float64(s.Counts.Waiting))
 	for state, n := range s.Counts.States {
 		gauge(descTags, float64(n), state)

@@ -54,7 +54,7 @@ func TestViews(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	s := serve(t, &generator{}, func(c *Config) { c.Client = bus.NewClient(nc) })
+	s := serve(t, &fakeGenerator{}, func(c *Config) { c.Client = bus.NewClient(nc) })
 
 	nodes := func(o overview) (list string) {
 		for _, n := range o.Nodes {
@@ -123,7 +123,7 @@ func TestViews(t *testing.T) {
 // Who searches while others do waits for its turn.
 func TestSearchesAreBounded(t *testing.T) {
 	t.Parallel()
-	s := serve(t, &generator{})
+	s := serve(t, &fakeGenerator{})
 	for range maxSearches {
 		s.views.searches <- struct{}{}
 	}
@@ -275,7 +275,7 @@ func TestFeed(t *testing.T) {
 	tell(recovered+"a", "2", -time.Minute, `{"node":"n","tag":"a","episode":"starved"}`)
 	tell(starved+"b.c", "3", -time.Minute, `{"node":"n","tag":"b.c","waiting":2}`)
 
-	s := serve(t, &generator{}, func(c *Config) { c.Client, c.Listener = g.Client(), listen(t) })
+	s := serve(t, &fakeGenerator{}, func(c *Config) { c.Client, c.Listener = g.Client(), listen(t) })
 	run(t, s)
 	f := s.views.feed
 	eventually(t, "the alerts from before are there", func() bool { return len(f.view(nil).Alerts) == 2 })

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/schema"
 	"github.com/leafbus/leafbus/snowflake"
@@ -72,7 +72,7 @@ func (m *member) resumes(file *snowflake.File) string {
 // join enters the installation that the data folder belongs to, and makes the
 // folder belong to it on the first time. It waits for a database that was not
 // used before.
-func (m *member) join(ctx context.Context, begin func(ctx context.Context, id string) error) (identity bus.Identity, err error) {
+func (m *member) join(ctx context.Context, begin func(ctx context.Context, id string) error) (identity generator.Identity, err error) {
 	m.have, err = kvstore.Join(ctx, m.state, m.want, m.installation, func(ctx context.Context, first *kvstore.Installation) error {
 		if err := m.carry(ctx, first); err != nil || m.installation != "" { // a generator that knows an installation begins no other
 			return err
@@ -95,7 +95,7 @@ func (m *member) join(ctx context.Context, begin func(ctx context.Context, id st
 		m.log.Info("created an empty store", "dir", m.dir.path)
 	}
 	m.database = m.have.Database
-	identity = bus.Identity{Installation: m.have.ID, Created: m.have.Created}
+	identity = generator.Identity{Installation: m.have.ID, Created: m.have.Created}
 	if m.db == nil {
 		m.kv.Watches(m.have)
 		return identity, nil

@@ -16,6 +16,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/gateway"
+	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/bus/natsversion"
 	"github.com/leafbus/leafbus/snowflake"
@@ -134,7 +135,7 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	if err := m.recall(); err != nil {
 		return err
 	}
-	config := bus.Config{
+	config := generator.Config{
 		Conn: nc, JS: js, Marks: marks, Recent: dir.file("recent"), Node: node, Log: log, Tags: tags,
 		Join: m.join, Open: m.open,
 		OpenEvents:   func(ctx context.Context) error { return kvstore.OpenEvents(ctx, state, f.evtMax) },
@@ -170,11 +171,11 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 			nc.ConnectedUrlRedacted(), face, node, dir.path, mode)
 	}
 	if listener == nil {
-		return together(ctx, stop, bus.NewGenerator(config).Run, watch.run, watchVersions)
+		return together(ctx, stop, generator.New(config).Run, watch.run, watchVersions)
 	}
 	metrics := gateway.NewMetrics()
 	config.Observer = metrics
-	generator := bus.NewGenerator(config)
+	generator := generator.New(config)
 	server := gateway.New(gateway.Config{
 		Listener: listener, TLS: secure, Token: f.http.token, Generator: generator, Metrics: metrics,
 		Client: bus.NewClient(nc, bus.JetStream(js)), Log: log, DrainTimeout: f.drainTimeout,

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/snowflake/zookeeper"
@@ -98,7 +98,7 @@ func (m *member) claimSole(ctx context.Context, there zookeeper.Installation) er
 // joinSole enters an installation without JetStream, of which ZooKeeper has the
 // record. Neither ZooKeeper nor the database holds up a start that knows both: what
 // they hold is claimed before it is served.
-func (m *member) joinSole(ctx context.Context) (identity bus.Identity, err error) {
+func (m *member) joinSole(ctx context.Context) (identity generator.Identity, err error) {
 	if m.sole.since.IsZero() {
 		m.sole.since = time.Now()
 	}
@@ -132,7 +132,7 @@ func (m *member) joinSole(ctx context.Context) (identity bus.Identity, err error
 		return identity, err
 	}
 	m.log.Warn("this NATS has no JetStream: events reach those who listen, and nothing keeps them")
-	return bus.Identity{Installation: have.ID, Created: have.Created, NoEvents: true}, nil
+	return generator.Identity{Installation: have.ID, Created: have.Created, NoEvents: true}, nil
 }
 
 // soleOwner returns the installation whose record is in ZooKeeper, or what the

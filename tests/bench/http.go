@@ -15,6 +15,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/gateway"
+	"github.com/leafbus/leafbus/bus/generator"
 )
 
 // overHTTP compares requests for single IDs with requests to the least that
@@ -78,7 +79,7 @@ func (s *site) faced(tag allocator.Tag) (face *gateway.Server, stop func() error
 	}
 	config := gateway.Config{Listener: listener, Metrics: gateway.NewMetrics(), Log: s.log, DrainTimeout: requestTimeout}
 	var drain func() error
-	config.Generator, drain, err = s.generator(func(c *bus.Config) {
+	config.Generator, drain, err = s.generator(func(c *generator.Config) {
 		c.Tags, c.Observer = []allocator.Tag{tag}, config.Metrics
 		config.Client = bus.NewClient(c.Conn, bus.JetStream(c.JS))
 	})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/schema"
 	"github.com/leafbus/leafbus/tests/proxy"
 )
@@ -52,7 +53,7 @@ func late(ctx context.Context, p plan) (t *table, err error) {
 	tag := allocator.Tag{Name: "bench", MaxID: 1, Step: max(1, int64(crowd*takes/2/pace))}
 	store := &counting{Store: opened}
 	store.counts.Store(&refillCounts{})
-	stop, err := s.generate(func(c *bus.Config) {
+	stop, err := s.generate(func(c *generator.Config) {
 		c.Store, c.Open, c.StoreErr = store, store.Open, store.Err
 		c.Tags, c.MaxStep = []allocator.Tag{tag}, tag.Step // not adapted
 	})

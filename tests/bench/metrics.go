@@ -13,6 +13,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/gateway"
+	"github.com/leafbus/leafbus/bus/generator"
 )
 
 // What metrics cost is far less than what one measurement differs from the next by.
@@ -164,7 +165,7 @@ func lookTwice(n int) (total time.Duration) {
 func account(metrics *gateway.Metrics, n int) {
 	for range n {
 		begun := time.Now()
-		metrics.Answered(bus.Answer{Kind: bus.SegmentKind, Face: bus.NATS, IDs: 1, Took: time.Since(begun)})
+		metrics.Answered(generator.Answer{Kind: generator.SegmentKind, Face: generator.NATS, IDs: 1, Took: time.Since(begun)})
 	}
 }
 

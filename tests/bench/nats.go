@@ -12,6 +12,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/snowflake"
 )
@@ -72,7 +73,7 @@ func overNATS(ctx context.Context, p plan) (t *table, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	stop, err := s.generate(func(c *bus.Config) {
+	stop, err := s.generate(func(c *generator.Config) {
 		for _, b := range batches {
 			if b.tag.Name != "" {
 				c.Tags = append(c.Tags, b.tag)
@@ -158,13 +159,13 @@ func (s *site) echo() (*nats.Conn, error) {
 // generate starts a generator, wired as `leaf serve` does it, and waits until
 // it answers. Its tags are in the KV store unless configure says otherwise. stop
 // drains it.
-func (s *site) generate(configure func(*bus.Config)) (stop func() error, err error) {
+func (s *site) generate(configure func(*generator.Config)) (stop func() error, err error) {
 	_, stop, err = s.generator(configure)
 	return stop, err
 }
 
 // generator is generate, for those who ask the generator itself too.
-func (s *site) generator(configure func(*bus.Config)) (g *bus.Generator, stop func() error, err error) {
+func (s *site) generator(configure func(*generator.Config)) (g *generator.Generator, stop func() error, err error) {
 	marks, err := allocator.OpenMarks(s.dir + "/marks")
 	if err != nil {
 		return nil, nil, err
@@ -179,10 +180,10 @@ func (s *site) generator(configure func(*bus.Config)) (g *bus.Generator, stop fu
 	}
 	ready := make(chan struct{})
 	store := kvstore.New(state)
-	config := bus.Config{
+	config := generator.Config{
 		Conn: state.Conn, JS: state.JS, Store: store, Marks: marks, Node: "bench", Log: s.log,
-		Join: func(context.Context, func(context.Context, string) error) (bus.Identity, error) {
-			return bus.Identity{}, nil
+		Join: func(context.Context, func(context.Context, string) error) (generator.Identity, error) {
+			return generator.Identity{}, nil
 		}, // the site is new
 		Open:       store.Open,
 		OpenEvents: func(ctx context.Context) error { return kvstore.OpenEvents(ctx, state, kvstore.DefaultEventsMaxBytes) },
@@ -193,7 +194,7 @@ func (s *site) generator(configure func(*bus.Config)) (g *bus.Generator, stop fu
 		},
 	}
 	configure(&config)
-	g = bus.NewGenerator(config)
+	g = generator.New(config)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- errors.Join(g.Run(ctx), marks.Close(), file.Close()) }()

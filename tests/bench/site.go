@@ -9,8 +9,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/bus/kvstore"
 )
 
@@ -56,7 +56,7 @@ func openWith(tags ...allocator.Tag) (s *site, stop func() error, err error) {
 	if s, err = openSite(); err != nil {
 		return nil, nil, err
 	}
-	drain, err := s.generate(func(c *bus.Config) { c.Tags = tags })
+	drain, err := s.generate(func(c *generator.Config) { c.Tags = tags })
 	if err != nil {
 		return nil, nil, errors.Join(err, s.close())
 	}

@@ -1,0 +1,111 @@
+package bus
+
+import "time"
+
+// The requests and replies of leaf.admin.
+type (
+	// PageRequest asks for a page of a list: up to Limit entries (at most and by
+	// default 1,000) whose tag starts with Prefix, has Contains anywhere in it, and
+	// comes after After; byte by byte, as [allocator.Query] has it.
+	PageRequest struct {
+		Prefix   string `json:"prefix,omitempty"`
+		Contains string `json:"contains,omitempty"`
+		After    string `json:"after,omitempty"`
+		Limit    int    `json:"limit,omitempty"`
+	}
+	// TagsPage is the reply of leaf.admin.tags.list.
+	TagsPage struct {
+		Tags []TagRecord `json:"tags"`
+		// Unserved are records that others made and that cannot be served.
+		Unserved []UnservedTag `json:"unserved,omitempty"`
+		Next     string        `json:"next"` // After of the next page; empty: this was the last
+	}
+	// UnservedTag is a record that cannot be served, and why.
+	UnservedTag struct {
+		TagRecord
+		Problem string `json:"problem"`
+	}
+	// TagRecord is a tag as users see it.
+	TagRecord struct {
+		Tag         string    `json:"tag"`
+		MaxID       ID        `json:"max_id"`
+		Step        int64     `json:"step"`
+		Description string    `json:"description"`
+		Updated     time.Time `json:"updated"`
+	}
+	// TagChange is the reply to a change of a tag: its new record, or its last one if it is deleted.
+	TagChange struct {
+		TagRecord
+		// Unheard are generators that fell silent in the last hour without saying that they
+		// end. They may be cut off, and may hand out IDs as before the change until they return.
+		Unheard []string `json:"unheard,omitempty"`
+	}
+	// TagCreate asks for a new tag; zero fields take their defaults.
+	TagCreate struct {
+		Tag         string     `json:"tag"`
+		MaxID       *ID        `json:"max_id,omitempty"`
+		Step        *int64     `json:"step,omitempty"`
+		Description string     `json:"description,omitempty"`
+		Updated     *time.Time `json:"updated,omitempty"` // ignored: a record may be sent as it was received
+	}
+	// TagUpdate asks for a change of the fields that are not nil.
+	TagUpdate struct {
+		Tag         string  `json:"tag"`
+		MaxID       *ID     `json:"max_id,omitempty"`
+		Step        *int64  `json:"step,omitempty"`
+		Description *string `json:"description,omitempty"`
+	}
+	tagName struct {
+		Tag string `json:"tag"`
+	}
+)
+
+// ClockReply is one generator's reply to leaf.clock.
+type ClockReply struct {
+	Node   string `json:"node"`
+	Worker int64  `json:"worker"`
+	UnixMS int64  `json:"unix_ms"` // as its machine has it, right or wrong
+}
+
+// Decoded is the reply of leaf.decode.
+type Decoded struct {
+	ID       ID     `json:"id"`
+	Time     string `json:"time"` // RFC 3339 with milliseconds, UTC
+	UnixMS   int64  `json:"unix_ms"`
+	Worker   int64  `json:"worker"`
+	Sequence int64  `json:"sequence"`
+}
+
+// The requests and replies of leaf.admin.workers.
+type (
+	// WorkersRequest asks for a page of the workers: up to Limit entries (at most
+	// and by default 1,000) with a number from From on.
+	WorkersRequest struct {
+		From  int64 `json:"from,omitempty"`
+		Limit int   `json:"limit,omitempty"`
+	}
+	// WorkersPage is the reply.
+	WorkersPage struct {
+		Registry string   `json:"registry"`
+		Workers  []Worker `json:"workers"`
+		Next     int64    `json:"next,omitempty"` // From of the next page; 0: this was the last
+	}
+	// Worker says who holds a worker ID.
+	Worker struct {
+		Worker        int64     `json:"worker"`
+		Node          string    `json:"node"`
+		Running       bool      `json:"running"` // a generator says that it holds it now
+		Acquired      time.Time `json:"acquired"`
+		Reported      time.Time `json:"reported"`       // the holder's last word
+		ReservedUntil time.Time `json:"reserved_until"` // from then on another may take it
+	}
+	// WorkerRelease asks to give a worker free. It names the record that was looked
+	// at, so that no other is released: Node and ReservedUntil as they were
+	// listed, and Reported too if that is to be compared. The reply is a Worker.
+	WorkerRelease struct {
+		Worker        int64     `json:"worker"`
+		Node          string    `json:"node"`
+		ReservedUntil time.Time `json:"reserved_until"`
+		Reported      time.Time `json:"reported,omitzero"`
+	}
+)

@@ -1,0 +1,134 @@
+package generator_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
+)
+
+// The pages of all generators come by node, and nobody's error hides them.
+func TestBuffers(t *testing.T) {
+	t.Parallel()
+	s := testkit.NATS(t)
+	nc := testkit.Connect(t, s)
+	c := bus.NewClient(nc)
+	if pages, err := c.Buffers(testkit.Context(t), bus.PageRequest{}); err != nil || len(pages) > 0 {
+		t.Errorf("with no generator: %+v, %v", pages, err)
+	}
+	store := memory(t, "order", "order.eu", "shop.order", "mail")
+	start(t, s, "two", store, nil)
+	start(t, s, "one", store, nil)
+	// found asks for a page, and returns what came as a text.
+	found := func(req bus.PageRequest) (string, error) {
+		t.Helper()
+		pages, err := c.Buffers(testkit.Context(t), req)
+		var all []string
+		for _, p := range pages {
+			tags := []string{p.Node + ":"}
+			for _, b := range p.Buffers {
+				tags = append(tags, b.Tag)
+			}
+			if p.Next != "" {
+				tags = append(tags, "next "+p.Next)
+			}
+			all = append(all, strings.Join(tags, " "))
+		}
+		return strings.Join(all, "; "), err
+	}
+	testkit.Eventually(t, "both have all tags in memory", func() bool {
+		for _, tag := range []string{"order", "order.eu", "shop.order", "mail"} {
+			for range 10 {
+				if _, err := c.Take(testkit.Context(t), tag, 1); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		got, err := found(bus.PageRequest{})
+		return err == nil && got == "one: mail order order.eu shop.order; two: mail order order.eu shop.order"
+	})
+	for want, req := range map[string]bus.PageRequest{
+		"one: order order.eu shop.order; two: order order.eu shop.order": {Contains: "order"},
+		"one: order.eu; two: order.eu":                                   {Contains: "order", Prefix: "o", After: "order"},
+		"one: order next order; two: order next order":                   {Contains: "rd", Limit: 1},
+		"one:; two:": {Contains: "ORDER"},
+	} {
+		if got, err := found(req); err != nil || got != want {
+			t.Errorf("%+v: %s, %v; want %s", req, got, err, want)
+		}
+	}
+	if got, err := found(bus.PageRequest{Limit: 1001}); got != "" || !errors.Is(err, bus.BadRequest) {
+		t.Errorf("a page that is too large: %s, %v", got, err)
+	}
+
+	refusal := nats.NewMsg("")
+	refusal.Header.Set("Nats-Service-Error-Code", "429")
+	refusal.Header.Set("Nats-Service-Error", "busy")
+	refusal.Data = []byte(`{"code":429,"reason":"overloaded","message":"busy"}`)
+	for _, answer := range []*nats.Msg{refusal, {Data: []byte("no JSON")}} {
+		if _, err := nc.Subscribe(bus.SubjectBuffers, func(msg *nats.Msg) { msg.RespondMsg(answer) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := found(bus.PageRequest{Prefix: "mail"})
+	if got != "one: mail; two: mail" {
+		t.Errorf("beside two bad answers: %s", got)
+	}
+	if !errors.Is(err, bus.Overloaded) || !strings.Contains(fmt.Sprint(err), "cannot be read") {
+		t.Errorf("the bad answers: %v", err)
+	}
+}
+
+// Who asks on from the least Next misses no tag, whoever has it.
+func TestBuffersPaging(t *testing.T) {
+	t.Parallel()
+	s := testkit.NATS(t)
+	c := bus.NewClient(testkit.Connect(t, s))
+	tags := []string{"a", "aa", "b", "bb", "c", "cc", "d", "dd"}
+	store := memory(t, tags...)
+	take := func(tags ...string) {
+		for _, tag := range tags {
+			if _, err := c.Take(testkit.Context(t), tag, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	start(t, s, "one", store, nil)
+	take("a", "b", "c", "d")
+	start(t, s, "two", store, nil)
+	take("aa", "bb", "cc", "dd") // from one or the other
+
+	var found []string
+	for req := (bus.PageRequest{Limit: 2}); ; {
+		pages, err := c.Buffers(testkit.Context(t), req)
+		if err != nil || len(pages) != 2 {
+			t.Fatalf("Buffers(%+v): %+v, %v", req, pages, err)
+		}
+		req.After = ""
+		for _, p := range pages {
+			if p.Next != "" && (req.After == "" || p.Next < req.After) {
+				req.After = p.Next
+			}
+		}
+		for _, p := range pages {
+			for _, b := range p.Buffers {
+				if req.After == "" || b.Tag <= req.After {
+					found = append(found, b.Tag)
+				}
+			}
+		}
+		if req.After == "" {
+			break
+		}
+	}
+	slices.Sort(found)
+	if !slices.Equal(found, tags) {
+		t.Errorf("the pages have %v, want %v", found, tags)
+	}
+}

@@ -1,0 +1,330 @@
+package generator_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/snowflake/snowflaketest"
+)
+
+// serving returns the nodes that are in the queue group of snowflakes.
+func serving(t *testing.T, nc *nats.Conn) (nodes []string) {
+	t.Helper()
+	const silence = 100 * time.Millisecond
+	replies := survey(t, nc, "$SRV.PING.leaf-snowflake")
+	for wait := testkit.Patience; ; wait = silence {
+		msg, err := replies.NextMsg(wait) // says it if there is nobody
+		if err != nil {
+			slices.Sort(nodes)
+			return nodes
+		}
+		var ping micro.Ping
+		if err := json.Unmarshal(msg.Data, &ping); err != nil {
+			t.Fatal(err)
+		}
+		nodes = append(nodes, ping.Metadata["node"])
+	}
+}
+
+// survey sends a request to all who answer it.
+func survey(t *testing.T, nc *nats.Conn, subject string) *nats.Subscription {
+	t.Helper()
+	replies, err := nc.SubscribeSync(nc.NewInbox())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.PublishRequest(subject, replies.Subject, nil); err != nil {
+		t.Fatal(err)
+	}
+	return replies
+}
+
+// state returns what one generator says of itself, and how often it was asked
+// for its clock.
+func state(t *testing.T, nc *nats.Conn, node string) (s bus.State, clockAsked int) {
+	t.Helper()
+	replies := survey(t, nc, "$SRV.STATS.leaf")
+	for s.Node != node {
+		msg, err := replies.NextMsg(testkit.Patience)
+		if err != nil {
+			t.Fatalf("the state of %s: %v", node, err)
+		}
+		var stats micro.Stats
+		if err := json.Unmarshal(msg.Data, &stats); err != nil {
+			t.Fatal(err)
+		}
+		s, clockAsked = bus.State{}, 0
+		for _, e := range stats.Endpoints {
+			if e.Name == "clock" {
+				clockAsked = e.NumRequests
+			}
+			if len(e.Data) == 0 {
+				continue
+			}
+			if err := json.Unmarshal(e.Data, &s); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return s, clockAsked
+}
+
+// wantEvent waits for an event about key; all there are must have this body.
+func wantEvent(t *testing.T, stream func(string) []bus.Event, severity, what, key, body string) {
+	t.Helper()
+	testkit.Eventually(t, what+" is told of "+key, func() bool {
+		return slices.ContainsFunc(stream(what), func(e bus.Event) bool { return e.Key == key })
+	})
+	for _, e := range stream(what) {
+		if e.Key == key && (e.Severity != severity || string(e.Data) != body) {
+			t.Errorf("%s %s %s %s, want %s %s", e.Severity, what, key, e.Data, severity, body)
+		}
+	}
+}
+
+// allAnswer waits until each of so many generators has issued a snowflake: only
+// then it can notice that its clock went back.
+func allAnswer(t *testing.T, nc *nats.Conn, generators int) {
+	t.Helper()
+	workers := make(map[int64]bool)
+	testkit.Eventually(t, "all generators answer", func() bool {
+		workers[flake(t, nc).Worker] = true
+		return len(workers) == generators
+	})
+}
+
+func TestClockBackAlone(t *testing.T) {
+	t.Parallel()
+	s := testkit.NATS(t)
+	nc := testkit.Connect(t, s)
+	c := newClock()
+	start(t, s, "n", memory(t), on(c, snowflaketest.NewMemory()))
+	stream := events(t, nc)
+	before := flake(t, nc)
+	c.step(-time.Hour)
+	for range 20 {
+		msg, err := nc.Request("leaf.snowflake", nil, testkit.Patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var body struct {
+			Code    int
+			Reason  string
+			Message string
+			Retry   int64 `json:"retry_after_ms"`
+		}
+		if err := json.Unmarshal(msg.Data, &body); err != nil {
+			t.Fatalf("%s: %v", msg.Data, err)
+		}
+		if body.Code != 503 || body.Reason != "clock_backwards" || body.Message == "" || body.Retry != time.Hour.Milliseconds() ||
+			msg.Header.Get("Nats-Service-Error-Code") != "503" || msg.Header.Get("Nats-Service-Error") != body.Message {
+			t.Fatalf("the answer is %v %s", msg.Header, msg.Data)
+		}
+	}
+	if s, _ := state(t, nc, "n"); s.Ready || !slices.Equal(s.Missing, []string{"clock"}) || !strings.Contains(s.Reasons["clock"], "1h0m0s") || s.Clock.UnixMS != c.now() {
+		t.Errorf("the state is %+v", s)
+	}
+	wantEvent(t, stream, "alert", "leaf.clock.backwards", "0", fmt.Sprintf(
+		`{"node":"n","worker":0,"offset_ms":3600000,"last_ms":%d,"now_ms":%d,"action":"refused"}`, before.UnixMS, c.now()))
+
+	c.step(time.Hour)
+	if after := flake(t, nc); after.UnixMS != before.UnixMS || after.Sequence <= before.Sequence {
+		t.Errorf("after the clock came back: %+v, before it went: %+v", after, before)
+	}
+	wantEvent(t, stream, "info", "leaf.clock.recovered", "0", `{"node":"n","worker":0,"episode":"backwards"}`)
+	if n := len(stream("leaf.clock.backwards")); n != 1 {
+		t.Errorf("%d alerts, want one", n)
+	}
+}
+
+// A clock that goes back a little, as NTP does it, is no caller's business.
+func TestClockBackALittle(t *testing.T) {
+	t.Parallel()
+	s := testkit.NATS(t)
+	nc := testkit.Connect(t, s)
+	c := newClock()
+	start(t, s, "n", memory(t), on(c, snowflaketest.NewMemory()))
+	stream := events(t, nc)
+	last := flake(t, nc)
+	c.step(-5 * time.Millisecond)
+	replies := survey(t, nc, "leaf.snowflake")
+	wantEvent(t, stream, "alert", "leaf.clock.backwards", "0", fmt.Sprintf(
+		`{"node":"n","worker":0,"offset_ms":5,"last_ms":%d,"now_ms":%d,"action":"waited"}`, last.UnixMS, c.now()))
+	if s, _ := state(t, nc, "n"); !s.Ready {
+		t.Errorf("it is not ready: %+v", s)
+	}
+	c.pass(10 * time.Millisecond) // twice the offset
+	msg, err := replies.NextMsg(testkit.Patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if next := parts(t, string(msg.Data)); next.UnixMS != c.now() {
+		t.Errorf("the ID is of %d, want %d", next.UnixMS, c.now())
+	}
+	wantEvent(t, stream, "info", "leaf.clock.recovered", "0", `{"node":"n","worker":0,"episode":"backwards"}`)
+
+	// One millisecond more is not waited for.
+	c.step(-6 * time.Millisecond)
+	if body, code := ask(t, nc, "leaf.snowflake", ""); code != "503" || !strings.Contains(body, `"retry_after_ms":6}`) {
+		t.Errorf("code %q: %s", code, body)
+	}
+}
+
+// NATS prefers near generators even when they answer errors: one whose clock
+// is behind leaves, as long as another can serve.
+func TestClockBackStepsAside(t *testing.T) {
+	t.Parallel()
+	s := testkit.NATS(t)
+	nc := testkit.Connect(t, s)
+	a, b := newClock(), newClock()
+	registry := snowflaketest.NewMemory()
+	start(t, s, "a", memory(t), on(a, registry))
+	start(t, s, "b", memory(t), on(b, registry))
+	allAnswer(t, nc, 2)
+	served := func(nodes ...string) {
+		t.Helper()
+		testkit.Eventually(t, strings.Join(nodes, " and ")+" serve", func() bool { return slices.Equal(serving(t, nc), nodes) })
+	}
+
+	a.step(-time.Hour)
+	served("b")
+	for range 100 {
+		if p := flake(t, nc); p.Worker != 1 {
+			t.Fatalf("the generator that is not in the queue group answers: %+v", p)
+		}
+	}
+	if s, _ := state(t, nc, "a"); s.Ready || !slices.Equal(s.Missing, []string{"clock"}) || s.Worker == nil || *s.Worker != 0 {
+		t.Errorf("the state is %+v", s)
+	}
+	if s, _ := state(t, nc, "b"); !s.Ready {
+		t.Errorf("the state of the healthy one is %+v", s)
+	}
+
+	// Both sick: an answer that says why beats none.
+	b.step(-time.Hour)
+	served("a", "b")
+	for range 50 {
+		if body, code := ask(t, nc, "leaf.snowflake", ""); code != "503" || !strings.Contains(body, `"reason":"clock_backwards"`) {
+			t.Fatalf("code %q: %s", code, body)
+		}
+	}
+
+	a.step(time.Hour)
+	served("a")
+	b.step(time.Hour)
+	served("a", "b")
+	allAnswer(t, nc, 2)
+}
+
+// A step forward counts when the others made it too; what one machine alone
+// says must not get into IDs.
+func TestClockForward(t *testing.T) {
+	t.Parallel()
+	s := testkit.NATS(t)
+	nc := testkit.Connect(t, s)
+	a, b := newClock(), newClock()
+	registry := snowflaketest.NewMemory()
+	start(t, s, "a", memory(t), on(a, registry))
+	start(t, s, "b", memory(t), on(b, registry))
+	stream := events(t, nc)
+	allAnswer(t, nc, 2)
+
+	const together = 30 * time.Second // less than what is reserved
+	a.step(together)
+	b.step(together)
+	believing := make(map[int64]bool)
+	testkit.Eventually(t, "both believe it", func() bool {
+		if p := flake(t, nc); p.UnixMS > b.start {
+			believing[p.Worker] = true
+		}
+		return len(believing) == 2
+	})
+
+	a.step(time.Hour)
+	wantEvent(t, stream, "alert", "leaf.clock.skewed", "a",
+		fmt.Sprintf(`{"node":"a","now_ms":%d,"peers_ms":%d,"threshold_ms":1000}`, a.now(), b.now()))
+	workers := make(map[int64]bool)
+	testkit.Eventually(t, "both serve on", func() bool {
+		p := flake(t, nc)
+		if p.UnixMS > b.now() {
+			t.Fatalf("an ID is %d ms ahead", p.UnixMS-b.now())
+		}
+		workers[p.Worker] = true
+		return len(workers) == 2
+	})
+	a.step(-time.Hour)
+	wantEvent(t, stream, "info", "leaf.clock.recovered", "a", `{"node":"a","worker":0,"episode":"skewed"}`)
+	if alerts := stream("leaf.clock.skewed"); len(alerts) != 1 {
+		t.Errorf("%d alerts, want the one: %v", len(alerts), alerts)
+	}
+}
+
+// Where there is nobody to ask, a step forward is believed after a while, and
+// said.
+func TestClockForwardAlone(t *testing.T) {
+	t.Parallel()
+	s := testkit.NATS(t)
+	nc := testkit.Connect(t, s)
+	c := newClock()
+	start(t, s, "n", memory(t), on(c, snowflaketest.NewMemory()))
+	stream := events(t, nc)
+	c.step(20 * time.Second)
+	if p := flake(t, nc); p.UnixMS != c.start {
+		t.Errorf("the ID is of %d, want %d: the step is not believed yet", p.UnixMS, c.start)
+	}
+	c.pass(10 * time.Second)
+	testkit.Eventually(t, "it believes it", func() bool { return flake(t, nc).UnixMS == c.now() })
+	testkit.Eventually(t, "the end is told", func() bool { return len(stream("leaf.clock.recovered")) == 1 })
+	alerts := stream("leaf.clock.skewed")
+	var body struct {
+		Now       int64 `json:"now_ms"`
+		Recorded  int64 `json:"recorded_ms"`
+		Threshold int64 `json:"threshold_ms"`
+	}
+	if len(alerts) != 1 || json.Unmarshal(alerts[0].Data, &body) != nil || body.Threshold != 1000 ||
+		body.Now-body.Recorded != 20_000 || strings.Contains(string(alerts[0].Data), "peers_ms") {
+		t.Errorf("the alerts are %v", alerts)
+	}
+}
+
+// The other's clock is compared with the middle of the way there and back.
+func TestPeersClock(t *testing.T) {
+	t.Parallel()
+	s := testkit.NATS(t)
+	nc := testkit.Connect(t, s)
+	c := newClock()
+	const way = 200 * time.Millisecond
+	var behind atomic.Int64 // at the start it is not
+	if _, err := nc.Subscribe("leaf.clock", func(msg *nats.Msg) {
+		c.pass(way)
+		peer := c.now() - behind.Load()
+		c.pass(way)
+		if err := msg.Respond(fmt.Appendf(nil, `{"node":"peer","worker":7,"unix_ms":%d}`, peer)); err != nil {
+			t.Error(err)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	start(t, s, "n", memory(t), on(c, snowflaketest.NewMemory()))
+	stream := events(t, nc)
+	behind.Store(time.Hour.Milliseconds())
+	c.step(time.Hour)
+	testkit.Eventually(t, "the alert is told", func() bool { return len(stream("leaf.clock.skewed")) > 0 })
+	var body struct {
+		Now   int64 `json:"now_ms"`
+		Peers int64 `json:"peers_ms"`
+	}
+	if err := json.Unmarshal(stream("leaf.clock.skewed")[0].Data, &body); err != nil || body.Now-body.Peers != time.Hour.Milliseconds() {
+		t.Errorf("the peer's clock is said to be %v behind, %v; want 1h", time.Duration(body.Now-body.Peers)*time.Millisecond, err)
+	}
+}

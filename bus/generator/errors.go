@@ -1,0 +1,90 @@
+package generator
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/snowflake"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+)
+
+// overloadedRetry is the hint to callers that were refused for overload.
+const overloadedRetry = 100 * time.Millisecond
+
+// toError maps what the packages below return to the contract's codes, in this
+// one place.
+func toError(err error) *bus.Error {
+	if known, ok := errors.AsType[*bus.Error](err); ok {
+		return known
+	}
+	e := &bus.Error{Code: 500, Reason: bus.Internal, Message: err.Error()}
+	for _, m := range []struct {
+		err    error
+		code   int
+		reason bus.Reason
+	}{
+		{allocator.ErrUncertain, 504, bus.TimedOut},
+		{allocator.ErrUnavailable, 503, bus.StoreUnavailable}, // first: the cause in it may be another of these
+		{allocator.ErrBadTag, 400, bus.BadTag},
+		{allocator.ErrBadCount, 400, bus.BadRequest},
+		{allocator.ErrBadValue, 400, bus.BadRequest},
+		{allocator.ErrUnknownTag, 404, bus.UnknownTag},
+		{allocator.ErrExists, 409, bus.Exists},
+		{allocator.ErrConflict, 409, bus.Conflict},
+		{allocator.ErrBatchTooLarge, 413, bus.BatchTooLarge},
+		{allocator.ErrOverloaded, 429, bus.Overloaded},
+		{allocator.ErrRegressed, 503, bus.StoreRegressed},
+		{allocator.ErrClosed, 503, bus.Draining},
+		{allocator.ErrTimedOut, 504, bus.TimedOut},
+		{allocator.ErrExhausted, 507, bus.Exhausted},
+		{snowflake.ErrNotAnID, 400, bus.BadRequest},
+		{snowflake.ErrOverloaded, 429, bus.Overloaded},
+		{snowflake.ErrClockBackwards, 503, bus.ClockBackwards},
+		{snowflake.ErrNoWorker, 503, bus.NoWorkerID},
+		{snowflake.ErrTimedOut, 504, bus.TimedOut},
+		{snowflake.ErrExhausted, 507, bus.Exhausted},
+	} {
+		if errors.Is(err, m.err) {
+			e.Code, e.Reason = m.code, m.reason
+			break
+		}
+	}
+	if away, ok := errors.AsType[*allocator.UnavailableError](err); ok {
+		e.RetryAfter = away.RetryAfter
+	}
+	if behind, ok := errors.AsType[*snowflake.BackwardsError](err); ok {
+		e.RetryAfter = behind.Offset
+	}
+	if e.Reason == bus.Overloaded {
+		e.RetryAfter = overloadedRetry
+	}
+	return e
+}
+
+// errorMessage returns the reply that carries e, for the subject reply.
+func errorMessage(e *bus.Error, reply string) *nats.Msg {
+	msg := nats.NewMsg(reply)
+	msg.Header[micro.ErrorCodeHeader] = []string{strconv.Itoa(e.Code)}
+	msg.Header[micro.ErrorHeader] = []string{e.Message}
+	msg.Data = wire.Encode(e)
+	return msg
+}
+
+func conflict(format string, a ...any) *bus.Error {
+	return &bus.Error{Code: 409, Reason: bus.Conflict, Message: fmt.Sprintf(format, a...)}
+}
+
+func badRequest(format string, a ...any) *bus.Error {
+	return &bus.Error{Code: 400, Reason: bus.BadRequest, Message: fmt.Sprintf(format, a...)}
+}
+
+// tagName is the request of leaf.admin.tags.get and leaf.admin.tags.delete.
+type tagName struct {
+	Tag string `json:"tag"`
+}

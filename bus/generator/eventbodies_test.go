@@ -1,0 +1,206 @@
+package generator
+
+import (
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"log/slog"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/snowflake"
+)
+
+var (
+	aTag  = bus.TagRecord{Tag: "a.b", MaxID: 7, Step: 10, Description: "x < y", Updated: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	aHeld = snowflake.Held{Worker: 0, ReservedUntil: 1_700_000_000_000}
+
+	allocatorBodies = []struct {
+		event allocator.Event
+		body  any
+	}{
+		{
+			allocator.Refilled{Tag: "a.b", Range: bus.Range{First: 1 << 60, Last: 1<<60 + 99}, Step: 100, Cause: allocator.CauseBatch, Elapsed: 1500 * time.Microsecond},
+			bus.RefillEvent{Node: "n", Tag: "a.b", First: 1 << 60, Last: 1<<60 + 99, Step: 100, Cause: allocator.CauseBatch, ElapsedMS: 1.5},
+		},
+		{allocator.RefillFailed{Tag: "a", Err: errors.New("x < y"), Left: 7}, bus.RefillFailedEvent{Node: "n", Tag: "a", Error: "x < y", Left: 7}},
+		{allocator.Starved{Tag: "a", Waiting: 3}, bus.StarvedEvent{Node: "n", Tag: "a", Waiting: 3}},
+		{allocator.Regressed{Tag: "a", Got: -5, Seen: 9}, bus.RegressedEvent{Node: "n", Tag: "a", Got: -5, Seen: 9}},
+		{allocator.Recovered{Tag: "a", Episode: "starved"}, bus.RecoveredEvent{Node: "n", Tag: "a", Episode: "starved"}},
+	}
+	snowflakeBodies = []struct {
+		event snowflake.Event
+		body  any
+	}{
+		{
+			snowflake.ClockBackwards{Worker: 7, Offset: 3, Last: 1003, Now: 1000, Action: snowflake.Waited},
+			bus.ClockBackwardsEvent{Node: "n", Worker: 7, OffsetMS: 3, LastMS: 1003, NowMS: 1000, Action: snowflake.Waited},
+		},
+		{
+			snowflake.ClockSkewed{Now: 5000, Peers: 2010, Threshold: 1500 * time.Millisecond},
+			bus.ClockSkewedEvent{Node: "n", NowMS: 5000, PeersMS: 2010, ThresholdMS: 1500},
+		},
+		{
+			snowflake.ClockSkewed{Now: 5000, Recorded: 12_000, Threshold: time.Second},
+			bus.ClockSkewedEvent{Node: "n", NowMS: 5000, RecordedMS: 12_000, ThresholdMS: 1000},
+		},
+		{snowflake.WorkerAcquired{Held: aHeld}, bus.WorkerEvent{Node: "n", Worker: 0, Registry: "kv", ReservedUntilMS: 1_700_000_000_000}},
+		{snowflake.WorkerReleased{Held: aHeld}, bus.WorkerEvent{Node: "n", Worker: 0, Registry: "kv", ReservedUntilMS: 1_700_000_000_000}},
+		{snowflake.WorkerLost{Held: aHeld}, bus.WorkerEvent{Node: "n", Worker: 0, Registry: "kv", ReservedUntilMS: 1_700_000_000_000}},
+		{snowflake.WorkerExpiring{Held: aHeld}, bus.WorkerEvent{Node: "n", Worker: 0, Registry: "kv", ReservedUntilMS: 1_700_000_000_000}},
+		{snowflake.Ending{Worker: 7, End: 9000}, bus.WorkerEndingEvent{Node: "n", Worker: 7, EndMS: 9000}},
+		{snowflake.Recovered{Worker: 0, Episode: snowflake.EpisodeBackwards}, bus.RecoveredEvent{Node: "n", Worker: new(int64), Episode: "backwards"}},
+		{snowflake.Recovered{Worker: 7, Episode: snowflake.EpisodeLost}, bus.RecoveredEvent{Node: "n", Worker: new(int64(7)), Episode: "lost"}},
+	}
+	otherBodies = []struct {
+		kind string
+		body any
+	}{
+		{"nats.degraded", bus.NATSDegradedEvent{Node: "n", Cause: "x < y"}},
+		{"nats.recovered", bus.RecoveredEvent{Node: "n", Episode: "degraded"}},
+		{"tag.created", bus.TagEvent{Node: "n", TagRecord: aTag}},
+		{"tag.updated", bus.TagEvent{Node: "n", TagRecord: aTag}},
+		{"tag.deleted", bus.TagEvent{Node: "n", TagRecord: aTag}},
+		{"node.stale", bus.StaleEvent{Node: "n", Error: "away"}},
+		{"node.recovered", bus.RecoveredEvent{Node: "n", Episode: "stale"}},
+		{"node.started", bus.NodeEvent{Node: "n", Version: "v1", Address: "nats://h:4222", Config: map[string]string{"tag": "a"}}},
+		{"node.stopped", bus.NodeEvent{Node: "n", Version: "v1", Address: "nats://h:4222", Config: map[string]string{"tag": "a"}}},
+	}
+)
+
+// Whoever follows gets the body that a generator told, of every event that
+// there is. A new one must be in the tables above, and so in eventTypes.
+func TestBodies(t *testing.T) {
+	seen := make(map[string]bool) // by kind and what
+	check := func(msg *nats.Msg, want any) {
+		t.Helper()
+		e, err := bus.ParseEvent(msg.Subject, msg.Header, msg.Data)
+		if err != nil || !reflect.DeepEqual(e.Body, want) {
+			t.Errorf("%s %s has the body %#v, %v; want %#v", msg.Subject, msg.Data, e.Body, err, want)
+		}
+		seen[strings.TrimPrefix(e.Type, "leaf.")] = true
+	}
+	sources := make(map[string]bool)
+	for _, c := range allocatorBodies {
+		check(allocatorEvent("n", c.event), c.body)
+		sources[reflect.TypeOf(c.event).String()] = true
+	}
+	for _, c := range snowflakeBodies {
+		check(snowflakeEvent("n", "kv", c.event), c.body)
+		sources[reflect.TypeOf(c.event).String()] = true
+	}
+	for _, c := range otherBodies {
+		check(newEvent(c.kind, "a.b", "n", c.body), c.body)
+	}
+
+	// Nothing is told that is in no table.
+	for _, pkg := range []string{"allocator", "snowflake"} {
+		found := 0
+		for _, decl := range declarations(t, filepath.Join("..", "..", pkg)) {
+			if f, ok := decl.(*ast.FuncDecl); ok && f.Recv != nil && f.Name.Name == "event" {
+				found++
+				if name := pkg + "." + f.Recv.List[0].Type.(*ast.Ident).Name; !sources[name] {
+					t.Errorf("the event %s is in no table", name)
+				}
+			}
+		}
+		if found == 0 {
+			t.Errorf("no events were found in %s", pkg)
+		}
+	}
+	told := 0
+	for _, decl := range declarations(t, ".") {
+		ast.Inspect(decl, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok || len(call.Args) < 2 {
+				return true
+			}
+			if f, ok := call.Fun.(*ast.Ident); !ok || f.Name != "newEvent" && f.Name != "of" {
+				return true
+			}
+			if kind, ok := literal(call.Args[0]); ok {
+				told++
+				known := false
+				for what := range seen {
+					known = known || what == kind || strings.HasSuffix(kind, ".") && strings.HasPrefix(what, kind)
+				}
+				if !known {
+					t.Errorf("the event %s is in no table", kind)
+				}
+			}
+			return true
+		})
+	}
+	if told == 0 {
+		t.Error("no events were found in this package")
+	}
+	for what := range bus.EventTypes() {
+		what = strings.TrimPrefix(what, "leaf.")
+		if !seen[what] {
+			t.Errorf("%s is never told, or in no table", what)
+		}
+	}
+}
+
+// literal returns the text of an expression that is one, or that begins with one.
+func literal(e ast.Expr) (text string, ok bool) {
+	if sum, ok := e.(*ast.BinaryExpr); ok {
+		e = sum.X
+	}
+	lit, ok := e.(*ast.BasicLit)
+	if !ok {
+		return "", false
+	}
+	text, err := strconv.Unquote(lit.Value)
+	return text, err == nil
+}
+
+// declarations returns what the files of a folder declare, without its tests.
+func declarations(t *testing.T, dir string) (all []ast.Decl) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, file.Decls...)
+	}
+	return all
+}
+
+// When a process started stands beside the body.
+func TestStartedOfANodeEvent(t *testing.T) {
+	server, err := embedded.Start(embedded.Config{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	nc, err := nats.Connect(server.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	g := New(Config{Conn: nc, Node: "n", Log: slog.New(slog.DiscardHandler), Snowflake: snowflake.Config{Layout: snowflake.DefaultLayout()}})
+	msg := g.nodeEvent("started")
+	e, err := bus.ParseEvent(msg.Subject, msg.Header, msg.Data)
+	if body, ok := e.Body.(bus.NodeEvent); err != nil || !ok || !body.Started.Equal(g.made) {
+		t.Errorf("%+v, %v; it started at %v", e.Body, err, g.made)
+	}
+}

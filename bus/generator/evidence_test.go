@@ -1,0 +1,58 @@
+package generator
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/allocator/allocatortest"
+	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/snowflake"
+	"github.com/leafbus/leafbus/snowflake/snowflaketest"
+)
+
+// A store that is not NATS answers also while NATS is away, when nobody is
+// heard: what it reserves then is no evidence's, and is given up.
+func TestNoEvidenceWhileCutOff(t *testing.T) {
+	s, err := embedded.Start(embedded.Config{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), Log: testkit.Quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	nc, err := nats.Connect(s.ClientURL(), nats.MaxReconnects(-1), nats.ReconnectWait(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	away := nc.StatusChanged(nats.RECONNECTING)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := snowflake.NewFile(snowflaketest.NewDisk())
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := New(Config{
+		Conn: nc, JS: js, Store: allocatortest.NewMemory(), Marks: allocator.NewMarks(), Node: "n", Log: testkit.Quiet,
+		OpenEvents: func(context.Context) error { return nil },
+		Snowflake:  snowflake.Config{Layout: snowflake.DefaultLayout(), Registry: snowflaketest.NewMemory(), File: file},
+	})
+	held, err := g.evidence(t.Context())
+	if err != nil || !held() {
+		t.Fatalf("connected: %v", err)
+	}
+	s.Close()
+	<-away
+	if held() {
+		t.Error("what is reserved while NATS goes away counts")
+	}
+	if _, err := g.evidence(t.Context()); err == nil {
+		t.Error("there is evidence while NATS is away")
+	}
+}

@@ -1,0 +1,233 @@
+package generator_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/tests/proxy"
+)
+
+// blind is a store that reports no changes, like one that is read once a minute. It may not
+// answer the question for floors.
+type blind struct {
+	allocator.Store
+	away  atomic.Bool
+	asked atomic.Int64
+}
+
+func (s *blind) Watch(ctx context.Context, _ func(allocator.Tag)) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (s *blind) Floors(ctx context.Context, f func(string, int64)) error {
+	s.asked.Add(1)
+	if s.away.Load() {
+		return errors.New("unplugged")
+	}
+	return s.Store.Floors(ctx, f)
+}
+
+// behind runs a generator that is connected through a proxy.
+func behind(t *testing.T, s *embedded.Server, node string, store allocator.Store, change func(*generator.Config)) (*running, *proxy.Proxy) {
+	t.Helper()
+	link, err := proxy.Start(strings.TrimPrefix(s.ClientURL(), "nats://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(link.Close)
+	nc, err := nats.Connect("nats://"+link.Addr(), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return start(t, s, node, store, func(c *generator.Config) {
+		c.Conn, c.JS, c.MaxWait = nc, js, testkit.Patience
+		if change != nil {
+			change(c)
+		}
+	}), link
+}
+
+// moveTo moves max_id, by several commands at a time until a generator that is not cut off
+// gets one, and returns the generators that were not heard.
+func moveTo(t *testing.T, nc *nats.Conn, tag string, maxID bus.ID) []string {
+	t.Helper()
+	var unheard []string
+	testkit.Eventually(t, "max_id is moved", func() bool {
+		const commands = 8
+		changed := make(chan *bus.TagChange, commands)
+		for range commands {
+			go func() {
+				c, err := bus.NewClient(nc).UpdateTag(context.Background(), bus.TagUpdate{Tag: tag, MaxID: &maxID})
+				if err != nil {
+					changed <- nil
+					return
+				}
+				changed <- &c
+			}()
+		}
+		moved := false
+		for range commands {
+			if c := <-changed; c != nil {
+				moved, unheard = true, c.Unheard
+			}
+		}
+		return moved
+	})
+	return unheard
+}
+
+// A generator whose connection hung while max_id was moved hands out nothing below when it
+// is back, and the answer to the operator names it as not heard.
+func TestCutOffWhileMaxIDMoves(t *testing.T) {
+	t.Parallel()
+	s := testkit.NATS(t)
+	nc := testkit.Connect(t, s)
+	memory := memory(t, "order")
+	store := &blind{Store: memory}
+	cut, link := behind(t, s, "cut", store, nil)
+	if _, err := cut.Take(t.Context(), "order", 1); err != nil {
+		t.Fatal(err)
+	}
+	start(t, s, "other", memory, nil)
+	if unheard := moveTo(t, nc, "order", 1000); len(unheard) > 0 {
+		t.Errorf("not heard: %v", unheard)
+	}
+	for _, hangs := range []bool{true, false} {
+		before, err := cut.Take(t.Context(), "order", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if hangs {
+			link.Hang(true)
+		} else {
+			link.Refuse(true)
+		}
+		to := bus.ID(before[0].First + 1_000_000)
+		if unheard := moveTo(t, nc, "order", to); !slices.Equal(unheard, []string{"cut"}) {
+			t.Errorf("not heard: %v", unheard)
+		}
+		asked := store.asked.Load()
+		if hangs {
+			link.Hang(false)
+		} else {
+			link.Refuse(false)
+		}
+		testkit.Eventually(t, "it is back", cut.conn.IsConnected)
+		inbox := nc.NewInbox()
+		answers, err := nc.SubscribeSync(inbox)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 200 { // to whichever of the two
+			if err := nc.PublishRequest("leaf.segment.order", inbox, nil); err != nil {
+				t.Fatal(err)
+			}
+			msg, err := answers.NextMsg(testkit.Patience)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ranges, err := bus.ParseReply(msg.Data)
+			if err != nil || ranges[0].First < int64(to) {
+				t.Fatalf("after max_id was moved to %d: %s, %v", to, msg.Data, err)
+			}
+			if asked < store.asked.Load() {
+				break
+			}
+		}
+		testkit.Eventually(t, "it asks the store", func() bool { return store.asked.Load() > asked })
+		for range 20 {
+			ranges, err := cut.Take(t.Context(), "order", 1)
+			if err != nil || ranges[0].First < int64(to) {
+				t.Fatalf("after max_id was moved to %d: %v, %v", to, ranges, err)
+			}
+		}
+	}
+}
+
+// While the store does not say what operators have set, a generator that was cut off goes on with
+// an alert, and drops what is below as soon as it hears.
+func TestFloorsUnknown(t *testing.T) {
+	t.Parallel()
+	s := testkit.NATS(t)
+	nc := testkit.Connect(t, s)
+	memory := memory(t, "order")
+	store := &blind{Store: memory}
+	cut, link := behind(t, s, "cut", store, nil)
+	stream := events(t, nc)
+	if _, err := cut.Take(t.Context(), "order", 1); err != nil {
+		t.Fatal(err)
+	}
+	start(t, s, "other", memory, nil)
+	store.away.Store(true)
+	link.Hang(true)
+	moveTo(t, nc, "order", 1_000_000)
+	link.Hang(false)
+	testkit.Eventually(t, "the alert", func() bool { return len(stream("leaf.node.stale")) == 1 })
+	if e := stream("leaf.node.stale")[0]; e.Key != "cut" || e.Severity != "alert" || e.Body.(bus.StaleEvent).Error != "unplugged" {
+		t.Errorf("the alert is %+v", e)
+	}
+	if _, err := cut.Take(t.Context(), "order", 1); err != nil {
+		t.Errorf("it does not go on: %v", err)
+	}
+	store.away.Store(false)
+	testkit.Eventually(t, "the end of the alert", func() bool { return len(stream("leaf.node.recovered")) == 1 })
+	if ranges, err := cut.Take(t.Context(), "order", 1); err != nil || ranges[0].First < 1_000_000 {
+		t.Errorf("afterwards: %v, %v", ranges, err)
+	}
+	if n := len(stream("leaf.node.stale")); n != 1 {
+		t.Errorf("%d alerts", n)
+	}
+}
+
+// unmade is a store that cannot say whether there is a tag of the start.
+type unmade struct{ *blind }
+
+func (s unmade) Get(ctx context.Context, tag string) (allocator.Tag, error) {
+	if tag == "new" {
+		return allocator.Tag{}, allocator.ErrUnavailable
+	}
+	return s.blind.Get(ctx, tag)
+}
+
+// A generator serves while a tag of its start is not made yet. It asks for max_id after a pause
+// all the same.
+func TestCutOffBeforeItIsPrepared(t *testing.T) {
+	t.Parallel()
+	s := testkit.NATS(t)
+	memory := memory(t, "order")
+	cut, link := behind(t, s, "cut", unmade{&blind{Store: memory}}, func(c *generator.Config) {
+		c.Tags = []allocator.Tag{{Name: "new", MaxID: 1, Step: 10}}
+	})
+	if _, err := cut.Take(t.Context(), "order", 1); err != nil {
+		t.Fatal(err)
+	}
+	start(t, s, "other", memory, nil)
+	link.Refuse(true) // what is sent meanwhile is lost
+	const to = 1_000_000
+	moveTo(t, testkit.Connect(t, s), "order", to)
+	link.Refuse(false)
+	testkit.Eventually(t, "it is back", func() bool { return !slices.Contains(cut.Readiness().Missing, "bus") })
+	if ranges, err := cut.Take(t.Context(), "order", 1); err != nil || ranges[0].First < to {
+		t.Errorf("after max_id was moved to %d: %v, %v", to, ranges, err)
+	}
+}

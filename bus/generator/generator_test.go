@@ -1,0 +1,278 @@
+package generator_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/bus/kvstore"
+	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/snowflake"
+	"github.com/leafbus/leafbus/snowflake/snowflaketest"
+)
+
+// What still waits when the drain's time is over is told so.
+func TestDrainTimeout(t *testing.T) {
+	s := testkit.NATS(t)
+	nc := testkit.Connect(t, s)
+	g := start(t, s, "n", &slow{Store: memory(t, "order"), tokens: make(chan struct{})}, func(c *generator.Config) {
+		c.MaxWait, c.DrainTimeout = testkit.Patience, time.Millisecond
+	})
+	replies, err := nc.SubscribeSync(nc.NewInbox())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.PublishRequest("leaf.segment.order", replies.Subject, nil); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "the request waits", func() bool {
+		states, err := bus.NewClient(nc).States(t.Context())
+		return err == nil && len(states) == 1 && states[0].Counts.Waiting == 1
+	})
+	if err := g.stop(); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	msg, err := replies.NextMsg(testkit.Patience)
+	if err != nil || !strings.Contains(string(msg.Data), `"reason":"draining"`) {
+		t.Errorf("the answer is %v, %v; want draining", msg, err)
+	}
+}
+
+// A store that is not there must not hold back the start, and what comes later
+// is served.
+func TestStoreComesLater(t *testing.T) {
+	s := testkit.NATS(t)
+	nc := testkit.Connect(t, s)
+	var there atomic.Bool
+	store := &switched{Store: memory(t)}
+	store.away.Store(true)
+	start(t, s, "n", store, func(c *generator.Config) {
+		c.Tags = []allocator.Tag{{Name: "order", Step: 10}}
+		c.Open = func(context.Context) error {
+			if !there.Load() {
+				return errors.New("not there yet")
+			}
+			store.away.Store(false)
+			return nil
+		}
+	})
+	if _, code := ask(t, nc, "leaf.segment.order", ""); code != "503" && code != "504" {
+		t.Errorf("without a store: code %s", code)
+	}
+	there.Store(true)
+	testkit.Eventually(t, "it serves", func() bool { // maybe not from 1 on: what it reserves while it makes the tag it gives up
+		_, code := ask(t, nc, "leaf.segment.order", "")
+		return code == ""
+	})
+}
+
+func TestRefusedToStart(t *testing.T) {
+	s := testkit.NATS(t)
+	nc := testkit.Connect(t, s)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	watching, err := jetstream.New(testkit.Connect(t, s)) // Run closes the other connection
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := kvstore.OpenEvents(t.Context(), kvstore.Config{Conn: nc, JS: js, Log: testkit.Quiet}, 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := watching.Stream(t.Context(), bus.EventStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = generator.New(generator.Config{
+		Conn: nc, JS: js, Store: memory(t), Node: "n", Log: testkit.Quiet,
+		Join: func(context.Context, func(context.Context, string) error) (generator.Identity, error) {
+			return generator.Identity{}, allocator.ErrRefused
+		},
+		OpenEvents: func(context.Context) error { return nil },
+		Snowflake:  snowflake.Config{Layout: snowflake.DefaultLayout(), Registry: snowflaketest.NewMemory()},
+		Ready:      func() { t.Error("a refused generator is ready") },
+	}).Run(t.Context())
+	if !errors.Is(err, allocator.ErrRefused) {
+		t.Errorf("Run: %v, want %v", err, allocator.ErrRefused)
+	}
+	about, err := stream.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := about.State.Msgs; n != 0 {
+		t.Errorf("a generator that did not start told %d events", n)
+	}
+}
+
+// The state is the data of one endpoint; the others have none, not even null.
+func TestStateOnOneEndpoint(t *testing.T) {
+	s := testkit.NATS(t)
+	nc := testkit.Connect(t, s)
+	start(t, s, "n", memory(t), nil)
+	body, _ := ask(t, nc, "$SRV.STATS.leaf", "")
+	if n := strings.Count(body, `"data":`); n != 1 || !strings.Contains(body, `"data":{"node":"n"`) {
+		t.Errorf("%d endpoints have data: %s", n, body)
+	}
+}
+
+// Two of one name are told apart by nobody who looks at events and metrics: it is said.
+func TestNamesakes(t *testing.T) {
+	s := testkit.NATS(t)
+	log := new(lines)
+	start(t, s, "n", memory(t), func(c *generator.Config) { c.Log = slog.New(slog.NewTextHandler(log, nil)) })
+	start(t, s, "other", memory(t), nil)
+	start(t, s, "n", memory(t), nil)
+	testkit.Eventually(t, "the log says so", func() bool { return log.count("has this one's name") == 1 })
+}
+
+// Who is not told of a deletion in time is named, and what is true by then.
+func TestDeleteIsNotConfirmed(t *testing.T) {
+	s := testkit.NATS(t)
+	nc := testkit.Connect(t, s)
+	start(t, s, "n", memory(t, "order"), nil)
+	deaf := `{"node":"deaf","id":"x","unix_ms":1}` // it never answers
+	beats := time.NewTicker(time.Second)
+	defer beats.Stop()
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() {
+		for {
+			nc.Publish("leaf.internal.presence", []byte(deaf))
+			select {
+			case <-beats.C:
+			case <-ended:
+				return
+			}
+		}
+	}()
+	testkit.Eventually(t, "it is heard", func() bool {
+		_, err := bus.NewClient(nc).CreateTag(t.Context(), bus.TagCreate{Tag: "new"})
+		return errors.Is(err, bus.TimedOut) && strings.Contains(err.Error(), "[deaf] did not confirm") && strings.Contains(err.Error(), "nothing is created: send it again")
+	})
+	_, err := bus.NewClient(nc).DeleteTag(t.Context(), "order")
+	if !errors.Is(err, bus.TimedOut) || !strings.Contains(err.Error(), "[deaf] did not confirm") || !strings.Contains(err.Error(), "it is deleted") || strings.Contains(err.Error(), "again") {
+		t.Errorf("DeleteTag: %v", err)
+	}
+}
+
+// The default step is not refused for being above the largest.
+func TestDefaultStep(t *testing.T) {
+	for largest, want := range map[int64]string{10: `"step":10,`, 0: `"step":1000,`} { // 0 is the default
+		s := testkit.NATS(t)
+		nc := testkit.Connect(t, s)
+		start(t, s, "n", memory(t), func(c *generator.Config) { c.MaxStep = largest })
+		body, code := ask(t, nc, "leaf.admin.tags.create", `{"tag":"order"}`)
+		if code != "" || !strings.Contains(body, want) {
+			t.Errorf("largest step %d: code %q: %s", largest, code, body)
+		}
+	}
+}
+
+// Two installations must not answer the same callers: the younger one's
+// generators end, whichever came first.
+func TestOlderInstallationStays(t *testing.T) {
+	then := time.Now().Add(-time.Hour)
+	of := func(id string, created time.Time) func(*generator.Config) {
+		return func(c *generator.Config) {
+			c.Join = func(context.Context, func(context.Context, string) error) (generator.Identity, error) {
+				return generator.Identity{Installation: id, Created: created}, nil
+			}
+		}
+	}
+	for name, younger := range map[string]func(*generator.Config){
+		"by its age": of("A", then.Add(time.Minute)),
+		"by its ID":  of("C", then),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := testkit.NATS(t)
+			nc := testkit.Connect(t, s)
+			shared := memory(t, "order")
+			first := start(t, s, "first", shared, younger)
+			start(t, s, "same", shared, younger)
+			if _, code := ask(t, nc, "leaf.segment.order", ""); code != "" {
+				t.Fatalf("two of one installation: code %s", code)
+			}
+			if _, err := first.Take(t.Context(), "order", 1); err != nil { // and so it has more in memory
+				t.Fatal(err)
+			}
+			start(t, s, "older", memory(t, "order"), of("B", then))
+			select {
+			case err := <-first.ended():
+				first.done <- err
+				if !errors.Is(err, allocator.ErrRefused) || !strings.Contains(err.Error(), "older") {
+					t.Errorf("Run: %v; want it refused, and the node named", err)
+				}
+			case <-time.After(testkit.Patience):
+				t.Error("the younger installation goes on")
+			}
+			if ids, err := first.Take(t.Context(), "order", 1); err == nil {
+				t.Errorf("it gives %v to those in its process", ids)
+			}
+			testkit.Eventually(t, "only the older one is there", func() bool {
+				states, err := bus.NewClient(nc).States(t.Context())
+				return err == nil && len(states) == 1 && states[0].Node == "older"
+			})
+		})
+	}
+}
+
+// damaged is a store with one record that cannot be read.
+type damaged struct{ allocator.Store }
+
+func (s damaged) Get(ctx context.Context, tag string) (allocator.Tag, error) {
+	if tag == "bad" {
+		return allocator.Tag{}, allocator.ErrDamaged
+	}
+	return s.Store.Get(ctx, tag)
+}
+
+// One tag that cannot be read must not keep the others from being served.
+func TestDamagedTagAtTheStart(t *testing.T) {
+	s := testkit.NATS(t)
+	nc := testkit.Connect(t, s)
+	start(t, s, "n", damaged{memory(t)}, func(c *generator.Config) {
+		c.Tags = []allocator.Tag{{Name: "bad", Step: 10}, {Name: "order", Step: 10}}
+	})
+	testkit.Eventually(t, "the other tag is served", func() bool {
+		_, code := ask(t, nc, "leaf.segment.order", "")
+		return code == ""
+	})
+}
+
+// A stream that keeps the requests is the trap that costs IDs: it is said.
+func TestStreamOverRequests(t *testing.T) {
+	s := testkit.NATS(t)
+	nc := testkit.Connect(t, s)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := func(node string) string {
+		var log bytes.Buffer
+		g := start(t, s, node, memory(t), func(c *generator.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+		if err := g.stop(); err != nil {
+			t.Fatal(err)
+		}
+		return log.String()
+	}
+	if log := said("before"); strings.Contains(log, "ERROR") {
+		t.Errorf("without such a stream: %s", log)
+	}
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "MINE", Subjects: []string{"leaf.segment.order"}}); err != nil {
+		t.Fatal(err)
+	}
+	if log := said("after"); !strings.Contains(log, "stream=MINE") {
+		t.Errorf("nothing is said of the stream: %s", log)
+	}
+}

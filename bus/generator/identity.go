@@ -1,0 +1,79 @@
+package generator
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+)
+
+// Identity says which installation a generator belongs to. The zero value is
+// that of a generator that has not joined one yet.
+type Identity struct {
+	Installation string    `json:"installation,omitempty"` // its random ID
+	Created      time.Time `json:"created,omitzero"`
+	// Foreign says why the registry of workers is not to be used: what keeps
+	// the segments belongs to another installation. nil: it may be used.
+	Foreign error `json:"-"`
+	// NoEvents: the NATS has no JetStream, so there is no stream of events.
+	NoEvents bool `json:"-"`
+}
+
+// yieldsTo reports whether generators of i must not serve beside those of the
+// other: the older installation stays.
+func (i Identity) yieldsTo(other Identity) bool {
+	switch {
+	case i.Installation == "" || other.Installation == "" || i.Installation == other.Installation:
+		return false
+	case i.Created.Equal(other.Created):
+		return i.Installation > other.Installation
+	}
+	return i.Created.After(other.Created)
+}
+
+// begin returns an error if the record of an installation must not be made, because
+// another generator runs as part of one with another ID: its record is lost, and a
+// second installation would begin at 1 beside it. This happens where the disks of a cluster's
+// servers were replaced before the new ones had a copy of the record.
+func (g *Generator) begin(ctx context.Context, id string) error {
+	if err := g.hearOthers(ctx); err != nil {
+		return err
+	}
+	if g.cfg.Conn.ConnectedClusterName() != "" {
+		// The server may have reached the others of its cluster only just now. Each
+		// generator there sends a beat before this wait is over.
+		select {
+		case <-time.After(beatExpires):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	for _, b := range g.presence.present(time.Now()) {
+		if b.Installation != "" && b.Installation != id {
+			return fmt.Errorf("%w: JetStream lost the record of installation %s: %s runs as part of it, but bucket %s has no record. "+
+				"See docs/cluster.md for what to do; for a new installation, first stop all generators of %s",
+				allocator.ErrUnavailable, b.Installation, b.Node, bus.BucketInstallation, b.Installation)
+		}
+	}
+	return nil
+}
+
+// checkRival ends the generator if another is of an older installation.
+//
+// Callers of one subject space must get IDs of one installation. Two come
+// about where servers with a JetStream each are linked, say by leaf nodes.
+func (g *Generator) checkRival(b beat) {
+	own := g.identity.Load()
+	if own == nil || !own.yieldsTo(b.Identity) {
+		return
+	}
+	err := fmt.Errorf("%w: this generator is of installation %s, but %s, which answers on the same subjects, is of the older %s: "+
+		"callers would get the same IDs from both; give all generators the same JetStream (--server, --js-domain), or accounts of their own",
+		allocator.ErrRefused, own.Installation, b.Node, b.Installation)
+	select {
+	case g.rival <- err:
+	default: // said already
+	}
+}

@@ -1,0 +1,217 @@
+package generator
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/nats-io/nats.go/micro"
+)
+
+// asideEvery is how often a generator looks whether it should step aside.
+const asideEvery = 200 * time.Millisecond
+
+// issuer is a micro service that answers requests for IDs: leaf-segment or
+// leaf-snowflake.
+//
+// Each is a service of its own because it comes and goes: NATS prefers near
+// generators even when they answer errors, so one that cannot serve leaves the
+// queue group, as long as it knows of another that can.
+type issuer struct {
+	g           *Generator
+	name        string
+	description string
+	endpoints   map[string]string // subjects by name
+	kind        Kind
+	// request takes IDs from memory, or returns a waiter that will have them. The
+	// tag is of segments alone.
+	request func(a Answer, tag string, n int64) ([]bus.Range, waiter, error)
+	// starting is the error of requests in the process while it does not serve yet.
+	starting error
+	// healthy says why the service cannot answer with IDs; nil: it can.
+	healthy func() error
+	// offered reports whether a generator that sent this beat can.
+	offered func(beat) bool
+
+	waiting tasks // the requests that are answered later
+
+	// Owned by Generator.Run.
+	service micro.Service // nil: not in the queue group
+	sick    time.Time     // since when it cannot serve; zero: it can
+}
+
+// waiter is a request that is answered later.
+type waiter interface {
+	Wait(context.Context) ([]bus.Range, error)
+}
+
+// enter begins to serve, if the generator can or nobody else does.
+func (s *issuer) enter(now time.Time) error {
+	if s.healthy() == nil {
+		s.sick = time.Time{}
+	} else if s.g.presence.elsewhere(now, s.sick, s.offered) {
+		return nil // stepAside will
+	}
+	return s.open()
+}
+
+// open enters the queue group.
+func (s *issuer) open() error {
+	service, err := micro.AddService(s.g.cfg.Conn, micro.Config{
+		Name:        s.name,
+		Version:     bus.Version,
+		Description: s.description,
+		QueueGroup:  bus.QueueGroup,
+		Metadata:    map[string]string{"node": s.g.cfg.Node},
+	})
+	if err != nil {
+		return err
+	}
+	for name, subject := range s.endpoints {
+		if err := service.AddEndpoint(name, micro.HandlerFunc(s.handle), micro.WithEndpointSubject(subject)); err != nil {
+			service.Stop()
+			return err
+		}
+	}
+	s.service = service
+	return nil
+}
+
+// close leaves the queue group. What was received is still answered.
+func (s *issuer) close() error {
+	if s.service == nil {
+		return nil
+	}
+	err := s.service.Stop()
+	s.service = nil
+	return err
+}
+
+// stepAside leaves the queue group, or enters it again, as the generator's
+// state and the other generators' demand.
+//
+// It leaves only for one that said it can serve after this one said that it
+// cannot: of two that fall sick together, both stay.
+func (s *issuer) stepAside(now time.Time) {
+	why := s.healthy()
+	if healthy := why == nil; healthy != s.sick.IsZero() {
+		s.sick = time.Time{}
+		if !healthy {
+			s.sick = now
+		}
+		s.g.beat(false)
+	}
+	aside := !s.sick.IsZero() && s.g.presence.elsewhere(now, s.sick, s.offered)
+	switch {
+	case aside && s.service != nil:
+		s.g.log.Warn("leaving the queue group to other generators", "service", s.name, "reason", why)
+		if err := s.close(); err != nil {
+			s.g.log.Error("leaving the queue group", "service", s.name, "error", err)
+		}
+	case !aside && s.service == nil:
+		if err := s.open(); err != nil {
+			s.g.log.Error("entering the queue group", "service", s.name, "error", err) // tried again soon
+			return
+		}
+		s.g.log.Info("in the queue group", "service", s.name)
+	}
+}
+
+// handle answers a request: from memory at once; if it must wait, from a
+// goroutine of its own, so that one slow tag holds up no other.
+func (s *issuer) handle(r micro.Request) {
+	reply := r.Reply()
+	if reply == "" {
+		return // nobody would get the IDs
+	}
+	a := s.g.answer(s.kind, NATS)
+	req, err := bus.ParseRequest(r.Data())
+	if err != nil {
+		s.refuse(r, a, err)
+		return
+	}
+	ranges, waiter, err := s.request(a, tagOf(r.Subject()), req.Count)
+	if err != nil {
+		s.refuse(r, a, err)
+		return
+	}
+	if waiter == nil {
+		body, err := s.body(ranges, req)
+		if err != nil {
+			s.refuse(r, a, err)
+			return
+		}
+		if err := r.Respond(body); err != nil {
+			s.g.log.Debug("IDs are lost: the reply cannot be sent", "error", err) // one for each request that waited in the queue
+			return
+		}
+		s.g.served(a, req.Count)
+		return
+	}
+	a.Waited = true
+	later := func() {
+		// The wait is bounded, and ends when the generator stops.
+		ranges, err := waiter.Wait(context.Background())
+		var body []byte
+		if err == nil {
+			body, err = s.body(ranges, req)
+		}
+		if err != nil {
+			s.g.refuse(reply, a, err)
+			return
+		}
+		s.g.respond(reply, body)
+		s.g.served(a, req.Count)
+	}
+	if !s.waiting.start(later) {
+		later() // nothing waits any more, so this does not
+	}
+}
+
+// take takes IDs for a caller in this process, which may wait. An error is an
+// *Error, or the context's.
+func (s *issuer) take(ctx context.Context, tag string, n int64) ([]bus.Range, error) {
+	a := s.g.answer(s.kind, HTTP)
+	// Before it serves it does not hear yet what others reserve; and one that ended
+	// because it does not belong here is not to give what it has.
+	if !s.g.serving.Load() {
+		return nil, s.g.refused(a, s.starting)
+	}
+	ranges, waiter, err := s.request(a, tag, n)
+	if waiter != nil {
+		a.Waited = true
+		ranges, err = waiter.Wait(ctx)
+	}
+	switch {
+	case err == nil:
+		s.g.served(a, n)
+		return ranges, nil
+	case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)):
+		s.g.canceled(a)
+		return nil, err
+	default:
+		return nil, s.g.refused(a, err)
+	}
+}
+
+// body is the reply with these ranges. What does not fit into one message is a
+// gap.
+func (s *issuer) body(ranges []bus.Range, req bus.Request) ([]byte, error) {
+	body := bus.AppendReply(nil, ranges, req.JSON)
+	if most := s.g.cfg.Conn.MaxPayload(); int64(len(body)) > most {
+		return nil, &bus.Error{Code: 413, Reason: bus.BatchTooLarge, Message: "the IDs are too many runs for one NATS message of " +
+			strconv.FormatInt(most, 10) + " bytes: ask for fewer at a time"}
+	}
+	return body, nil
+}
+
+// refuse answers within the callback with an error.
+func (s *issuer) refuse(r micro.Request, a Answer, err error) {
+	e := s.g.refused(a, err)
+	if err := r.Error(strconv.Itoa(e.Code), e.Message, wire.Encode(e)); err != nil {
+		s.g.log.Debug("a reply cannot be sent", "error", err)
+	}
+}

@@ -1,0 +1,69 @@
+package generator_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
+)
+
+// stuck is a store that does not answer changes.
+type stuck struct{ allocator.Store }
+
+func (s stuck) Update(ctx context.Context, _ string, _ allocator.Change) (allocator.Tag, error) {
+	<-ctx.Done()
+	return allocator.Tag{}, fmt.Errorf("%w: %w", allocator.ErrUncertain, ctx.Err())
+}
+
+// The work on a change ends before its sender gives up, and the sender hears that it may have happened.
+func TestWorkEndsBeforeTheSenderGivesUp(t *testing.T) {
+	t.Parallel()
+	s := testkit.NATS(t)
+	start(t, s, "n", stuck{memory(t, "order")}, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	step := int64(20)
+	_, err := bus.NewClient(testkit.Connect(t, s)).UpdateTag(ctx, bus.TagUpdate{Tag: "order", Step: &step})
+	if !errors.Is(err, bus.TimedOut) || !strings.Contains(err.Error(), "it may have happened: send it again") || ctx.Err() != nil {
+		t.Errorf("%v; the sender: %v", err, ctx.Err())
+	}
+}
+
+// A generator refuses a change if its sender does not wait, and does nothing. It answers questions.
+func TestTooLate(t *testing.T) {
+	t.Parallel()
+	s := testkit.NATS(t)
+	store := memory(t, "order")
+	start(t, s, "n", store, nil)
+	nc := testkit.Connect(t, s)
+	send := func(subject, timeout string) (code, body string) {
+		t.Helper()
+		answer, err := nc.RequestMsg(&nats.Msg{Subject: subject, Data: []byte(`{"tag":"order"}`), Header: nats.Header{"Leaf-Timeout": {timeout}}}, testkit.Patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer.Header.Get("Nats-Service-Error-Code"), string(answer.Data)
+	}
+	for timeout, want := range map[string]string{"0": "503", "soon": "400"} {
+		if code, body := send(bus.SubjectTagsDelete, timeout); code != want {
+			t.Errorf("timeout %s: code %q, %s", timeout, code, body)
+		}
+	}
+	if _, body := send(bus.SubjectTagsDelete, "0"); !strings.Contains(body, `"reason":"draining"`) || !strings.Contains(body, "nothing was done, send it again") {
+		t.Errorf("too late: %s", body)
+	}
+	if code, body := send(bus.SubjectTagsGet, "5000"); code != "" {
+		t.Errorf("the tag: code %q, %s", code, body)
+	}
+	if code, body := send(bus.SubjectTagsDelete, "5000"); code != "" {
+		t.Errorf("in time: code %q, %s", code, body)
+	}
+}

@@ -1,0 +1,100 @@
+package generator
+
+import (
+	"cmp"
+	"crypto/rand"
+	"fmt"
+	"maps"
+	"strconv"
+	"time"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/snowflake"
+	"github.com/nats-io/nats.go"
+)
+
+// severities are those of the types of events.
+var severities = maps.Collect(bus.EventTypes())
+
+// newEvent returns the message of an event. kind is kind and what, with a dot
+// between them, one of [bus.EventTypes]; body is a struct that names the node.
+func newEvent(kind, key, node string, body any) *nats.Msg {
+	id := rand.Text()
+	msg := nats.NewMsg(wire.SubjectEvents + "." + severities["leaf."+kind] + "." + kind + "." + key)
+	for name, value := range map[string]string{
+		wire.HeaderSpec:    "1.0",
+		wire.HeaderID:      id,
+		nats.MsgIdHdr:      id,
+		wire.HeaderSource:  "/leaf/" + node,
+		wire.HeaderType:    "leaf." + kind,
+		wire.HeaderSubject: key,
+		wire.HeaderTime:    time.Now().UTC().Format(time.RFC3339Nano),
+		wire.HeaderContent: wire.JSONType,
+	} {
+		msg.Header[name] = []string{value}
+	}
+	msg.Data = wire.Encode(body)
+	return msg
+}
+
+// allocatorEvent returns the message of an event of the allocator.
+func allocatorEvent(node string, e allocator.Event) *nats.Msg {
+	switch e := e.(type) {
+	case allocator.Refilled:
+		ms := float64(e.Elapsed.Microseconds()) / 1000
+		return newEvent("segment.refill", e.Tag, node, bus.RefillEvent{Node: node, Tag: e.Tag, First: e.First, Last: e.Last, Step: e.Step, Cause: e.Cause, ElapsedMS: ms})
+	case allocator.RefillFailed:
+		return newEvent("segment.refill_failed", e.Tag, node, bus.RefillFailedEvent{Node: node, Tag: e.Tag, Error: e.Err.Error(), Left: e.Left})
+	case allocator.Starved:
+		return newEvent("segment.starved", e.Tag, node, bus.StarvedEvent{Node: node, Tag: e.Tag, Waiting: e.Waiting})
+	case allocator.Regressed:
+		return newEvent("segment.regressed", e.Tag, node, bus.RegressedEvent{Node: node, Tag: e.Tag, Got: e.Got, Seen: e.Seen})
+	case allocator.Recovered:
+		return newEvent("segment.recovered", e.Tag, node, bus.RecoveredEvent{Node: node, Tag: e.Tag, Episode: e.Episode})
+	default:
+		panic(fmt.Sprintf("generator: unknown event %T", e))
+	}
+}
+
+// snowflakeEvent returns the message of an event of snowflakes.
+func snowflakeEvent(node, registry string, e snowflake.Event) *nats.Msg {
+	of := func(kind string, h snowflake.Held) *nats.Msg {
+		return newEvent(kind, key(h.Worker), node, bus.WorkerEvent{Node: node, Worker: h.Worker, Registry: registry, ReservedUntilMS: h.ReservedUntil})
+	}
+	switch e := e.(type) {
+	case snowflake.ClockBackwards:
+		return newEvent("clock.backwards", key(e.Worker), node, bus.ClockBackwardsEvent{Node: node, Worker: e.Worker, OffsetMS: e.Offset, LastMS: e.Last, NowMS: e.Now, Action: e.Action})
+	case snowflake.ClockSkewed:
+		body := bus.ClockSkewedEvent{Node: node, NowMS: e.Now, PeersMS: e.Peers, ThresholdMS: e.Threshold.Milliseconds()}
+		if e.Peers == 0 {
+			body.RecordedMS = cmp.Or(e.Recorded, e.Expected)
+		}
+		return newEvent("clock.skewed", node, node, body)
+	case snowflake.WorkerAcquired:
+		return of("worker.acquired", e.Held)
+	case snowflake.WorkerReleased:
+		return of("worker.released", e.Held)
+	case snowflake.WorkerLost:
+		return of("worker.lost", e.Held)
+	case snowflake.WorkerExpiring:
+		return of("worker.expiring", e.Held)
+	case snowflake.Ending:
+		return newEvent("worker.ending", key(e.Worker), node, bus.WorkerEndingEvent{Node: node, Worker: e.Worker, EndMS: e.End})
+	case snowflake.Recovered:
+		kind, about := "worker.recovered", key(e.Worker)
+		switch e.Episode {
+		case snowflake.EpisodeBackwards:
+			kind = "clock.recovered"
+		case snowflake.EpisodeSkewed:
+			kind, about = "clock.recovered", node
+		}
+		return newEvent(kind, about, node, bus.RecoveredEvent{Node: node, Worker: &e.Worker, Episode: e.Episode})
+	default:
+		panic(fmt.Sprintf("generator: unknown event %T", e))
+	}
+}
+
+// key is a worker's number as the last token of an event's subject.
+func key(worker int64) string { return strconv.FormatInt(worker, 10) }

@@ -1,0 +1,246 @@
+package generator
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/leafbus/leafbus/bus/internal/wire"
+)
+
+func TestPresence(t *testing.T) {
+	p := newPresence("me")
+	start := time.Unix(1_700_000_000, 0)
+	segment := func(b beat) bool { return b.Segment }
+	hear := func(after time.Duration, b beat) bool {
+		_, isNew := p.hear(start.Add(after), 0, wire.Encode(b))
+		return isNew
+	}
+	nodes := func(after time.Duration) (list string) {
+		for _, b := range p.present(start.Add(after)) {
+			list += b.Node
+		}
+		return list
+	}
+
+	hear(0, beat{Node: "m", ID: "me", Segment: true})
+	if got := nodes(0); got != "" || p.elsewhere(start, time.Time{}, segment) {
+		t.Errorf("the own beat counts for another generator: %q", got)
+	}
+	if !hear(0, beat{Node: "b", ID: "2"}) || hear(0, beat{Node: "b", ID: "2"}) {
+		t.Error("a generator is new once")
+	}
+	if p.elsewhere(start, time.Time{}, segment) {
+		t.Error("one that cannot serve counts as able to")
+	}
+	hear(time.Second, beat{Node: "a", ID: "1", Segment: true})
+	if got := nodes(time.Second); got != "ab" || !p.elsewhere(start.Add(time.Second), start, segment) {
+		t.Errorf("present: %q", got)
+	}
+	if p.elsewhere(start.Add(time.Second), start.Add(time.Second), segment) {
+		t.Error("what was said before counts")
+	}
+	if p.elsewhere(start.Add(4*time.Second), start, segment) {
+		t.Error("one that was not heard of for three seconds counts")
+	}
+	if got := nodes(3 * time.Second); got != "a" {
+		t.Errorf("after three seconds without a beat of b: %q", got)
+	}
+	hear(3*time.Second, beat{Node: "a", ID: "1", Gone: true})
+	if got := nodes(3 * time.Second); got != "" {
+		t.Errorf("after the last word of a: %q", got)
+	}
+	// The same node, started again, is another generator.
+	hear(4*time.Second, beat{Node: "b", ID: "3"})
+	hear(4*time.Second, beat{Node: "b", ID: "4"})
+	if got := nodes(4 * time.Second); got != "bb" {
+		t.Errorf("two runs of b: %q", got)
+	}
+	// Those that were killed are not kept for ever.
+	hear(time.Minute, beat{Node: "c", ID: "5"})
+	if len(p.others) != 1 {
+		t.Errorf("kept: %v", p.others)
+	}
+	for _, junk := range []string{"", "null", "{", `{"node":"x"}`, "[]"} {
+		if _, isNew := p.hear(start, 0, []byte(junk)); isNew {
+			t.Errorf("%q counts for a generator", junk)
+		}
+	}
+}
+
+// Whoever says that it holds a worker, or has lost it, keeps the others from it
+// for a while; that it holds it counts as long as it is there.
+func TestPresenceClaims(t *testing.T) {
+	p := newPresence("me")
+	start := time.Unix(1_700_000_000, 0)
+	hear := func(after time.Duration, b beat) { p.hear(start.Add(after), 0, wire.Encode(b)) }
+	zero, one, seven := int64(0), int64(1), int64(7)
+	hear(0, beat{Node: "m", ID: "me", Worker: &seven})
+	hear(0, beat{Node: "a", ID: "1", Worker: &zero, Lost: []int64{3}})
+	hear(0, beat{Node: "c", ID: "3", Worker: &one})
+	hear(0, beat{Node: "b", ID: "2"}) // has none
+	want := func(after time.Duration, claimed, held map[int64]bool) {
+		t.Helper()
+		for _, worker := range []int64{-1, zero, one, 3, seven} {
+			if got := p.claimed(start.Add(after), worker); got != claimed[worker] {
+				t.Errorf("after %v worker %d is claimed: %v, want %v", after, worker, got, claimed[worker])
+			}
+			if got := p.held(start.Add(after), worker); got != held[worker] {
+				t.Errorf("after %v worker %d is held: %v, want %v", after, worker, got, held[worker])
+			}
+		}
+	}
+	type set = map[int64]bool
+	want(0, set{zero: true, one: true, 3: true}, set{zero: true, one: true})
+	hear(time.Second, beat{Node: "a", ID: "1", Lost: []int64{zero}})
+	want(time.Second, set{zero: true, one: true, 3: true}, set{one: true})
+	hear(time.Second, beat{Node: "c", ID: "3", Gone: true}) // in order
+	want(time.Second, set{zero: true, 3: true}, set{})
+	want(claimExpires, set{zero: true}, set{})
+	want(claimExpires+time.Second, set{}, set{})
+}
+
+// A worker that was lost is kept from the others for a while.
+func TestLostWorkersAreClaimed(t *testing.T) {
+	var c claims
+	start := time.Unix(1_700_000_000, 0)
+	if got := c.workers(start); len(got) > 0 {
+		t.Errorf("one that has lost none claims %v", got)
+	}
+	c.lost(start, 5)
+	for after, want := range map[time.Duration]int{0: 1, claimExpires: 1} {
+		if got := c.workers(start.Add(after)); len(got) != want || got[0] != 5 {
+			t.Errorf("after %v: %v, want 5", after, got)
+		}
+	}
+	if got := c.workers(start.Add(claimExpires + 1)); len(got) > 0 {
+		t.Errorf("claimed for ever: %v", got)
+	}
+}
+
+// The way of a beat makes the own clock seem ahead by as much; the least of some counts.
+func TestClockOffset(t *testing.T) {
+	p := newPresence("me")
+	start := time.Unix(1_700_000_000, 0)
+	// beat comes late ms after it was sent, by a clock that is ahead of the own one by ms.
+	second := 0
+	beatOf := func(node string, ahead, late int64) {
+		second++
+		clock := start.Add(time.Duration(second) * 100 * time.Millisecond).UnixMilli()
+		p.hear(start, clock, wire.Encode(beat{Node: node, ID: node, UnixMS: clock + ahead - late}))
+	}
+	want := func(after time.Duration, offset int64, ok bool) {
+		t.Helper()
+		if got, heard := p.offset(start.Add(after)); got != offset || heard != ok {
+			t.Errorf("the clock is %d ms ahead, %v, want %d, %v", got, heard, offset, ok)
+		}
+	}
+	want(0, 0, false)
+	beatOf("a", -500, 40)
+	want(0, 540, true)
+	for _, late := range []int64{3, 200, 90, 7} {
+		beatOf("a", -500, late)
+	}
+	want(0, 503, true)
+	for range clockBeats { // it is set right
+		beatOf("a", 0, 2)
+	}
+	want(0, 2, true)
+	beatOf("b", -10, 0) // of two, what is in the middle
+	want(0, 6, true)
+	beatOf("b", 0, 0)
+	p.hear(start, start.UnixMilli(), wire.Encode(beat{Node: "old", ID: "old"})) // an older version tells no clock
+	want(0, 1, true)
+	beatOf("c", 3_600_000, 1) // one that is wrong does not count where there are two that are not
+	want(0, 0, true)
+	want(beatExpires, 0, false)
+}
+
+// NATS counts as there for as long as it brings back what was sent; other generators' beats do not count.
+func TestEcho(t *testing.T) {
+	p := newPresence("me")
+	start := time.Unix(1_700_000_000, 0)
+	if p.pulse.hears(start) {
+		t.Error("it counts as there from the beginning")
+	}
+	own := func(now time.Time, number uint64) {
+		p.hear(now, 0, wire.Encode(beat{Node: "m", ID: "me", Number: number}))
+	}
+	own(start.Add(time.Second), p.pulse.send(start))
+	p.hear(start.Add(beatExpires-1), 0, wire.Encode(beat{Node: "a", ID: "1"}))
+	if !p.pulse.hears(start.Add(beatExpires-1)) || p.pulse.hears(start.Add(beatExpires)) {
+		t.Error("it counts as there for another time than beats do")
+	}
+	later := start.Add(time.Minute)
+	own(later, p.pulse.send(later))
+	if !p.pulse.hears(later) {
+		t.Error("a beat that comes back does not count")
+	}
+}
+
+// Who has stepped aside learns at once that the others' abilities have changed, and not of each beat.
+func TestTurned(t *testing.T) {
+	p := newPresence("me")
+	now := time.Unix(1_700_000_000, 0)
+	for i, c := range []struct {
+		beat   beat
+		turned bool
+	}{
+		{beat{Node: "a", ID: "1"}, false},
+		{beat{Node: "a", ID: "1", Segment: true}, true},
+		{beat{Node: "a", ID: "1", Segment: true}, false},
+		{beat{Node: "b", ID: "2", Snowflake: true}, true},
+		{beat{Node: "a", ID: "1", Segment: true, Snowflake: true}, true},
+		{beat{Node: "me", ID: "me", Segment: true}, false},
+		{beat{Node: "a", ID: "1", Segment: true}, true},
+		{beat{Node: "a", ID: "1", Gone: true}, true},
+	} {
+		p.hear(now, 0, wire.Encode(c.beat))
+		select {
+		case <-p.turned:
+			if !c.turned {
+				t.Errorf("beat %d changes nothing", i)
+			}
+		default:
+			if c.turned {
+				t.Errorf("beat %d changes what can be answered", i)
+			}
+		}
+	}
+}
+
+// A generator that falls silent without a last word is named for an hour, or until it is heard again.
+func TestPresenceUnheard(t *testing.T) {
+	p := newPresence("me")
+	start := time.Unix(1_700_000_000, 0)
+	hear := func(after time.Duration, b beat) { p.hear(start.Add(after), 0, wire.Encode(b)) }
+	want := func(after time.Duration, want ...string) {
+		t.Helper()
+		if _, got := p.roll(start.Add(after)); !slices.Equal(got, want) {
+			t.Errorf("after %v not heard are %v, want %v", after, got, want)
+		}
+	}
+	hear(0, beat{Node: "m", ID: "me"})
+	for _, node := range []string{"a", "b", "c", "d"} {
+		hear(0, beat{Node: node, ID: node})
+	}
+	want(2 * time.Second)
+	hear(2*time.Second, beat{Node: "a", ID: "a", Gone: true})
+	hear(2*time.Second, beat{Node: "d", ID: "d2"}) // killed and started again
+	want(3*time.Second, "b", "c")
+	hear(4*time.Second, beat{Node: "b", ID: "b"})
+	want(4*time.Second, "c")
+	hear(4*time.Second, beat{Node: "c", ID: "c2"})
+	want(4 * time.Second)
+	want(5*time.Second, "d")
+	want(20*time.Second, "b", "c", "d")
+	want(time.Hour+3*time.Second, "b", "c")
+	want(2 * time.Hour)
+	for i := range 2 * maxLost {
+		hear(2*time.Hour+time.Duration(i), beat{Node: fmt.Sprintf("%03d", i), ID: fmt.Sprint(i)})
+	}
+	if _, got := p.roll(start.Add(2*time.Hour + time.Minute)); len(got) != maxLost || got[0] != fmt.Sprintf("%03d", maxLost) {
+		t.Errorf("%d are named, from %s on", len(got), got[0])
+	}
+}

@@ -1,0 +1,157 @@
+package generator_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/internal/testkit"
+)
+
+func TestReadiness(t *testing.T) {
+	s := testkit.NATS(t)
+	nc := testkit.Connect(t, s)
+	var open, away atomic.Bool
+	g := start(t, s, "a", memory(t, "order"), func(c *generator.Config) {
+		c.Open = func(context.Context) error {
+			if !open.Load() {
+				return errors.New("nobody there")
+			}
+			return nil
+		}
+		c.StoreErr = func() error {
+			if away.Load() {
+				return errors.New("unplugged")
+			}
+			return nil
+		}
+	})
+	want := func(segment, snowflake bool, missing string, reasons ...string) {
+		t.Helper()
+		var r bus.Readiness
+		testkit.Eventually(t, fmt.Sprintf("what is missing is %q", missing), func() bool {
+			r = g.Readiness()
+			return strings.Join(r.Missing, " ") == missing && r.Segment == segment && r.Snowflake == snowflake
+		})
+		for i, what := range r.Missing {
+			if !strings.Contains(r.Reasons[what], reasons[i]) {
+				t.Errorf("%s is missing because %q, want %q", what, r.Reasons[what], reasons[i])
+			}
+		}
+		if r.Ready != (missing == "") || len(r.Reasons) != len(r.Missing) {
+			t.Errorf("%+v", r)
+		}
+		if g.Initialised() != open.Load() {
+			t.Errorf("initialised: %v", g.Initialised())
+		}
+	}
+	want(false, true, "store", "nobody there")
+	open.Store(true)
+	want(true, true, "")
+	if over, _ := state(t, nc, "a"); !over.Ready || !over.Segment || !over.Snowflake {
+		t.Errorf("over the bus it is %+v", over.Readiness)
+	}
+	if ids, err := g.Take(t.Context(), "order", 1); err != nil {
+		t.Fatal(ids, err)
+	}
+	away.Store(true) // and so it serves from memory
+	want(true, true, "store", "unplugged")
+	if over, _ := state(t, nc, "a"); over.Ready || !over.Segment || over.Reasons["store"] != "unplugged" {
+		t.Errorf("over the bus it is %+v", over.Readiness)
+	}
+	away.Store(false)
+	if err := g.stop(); err != nil {
+		t.Fatal(err)
+	}
+	want(false, false, "worker draining", "shutting down", "shutting down")
+}
+
+// Whoever sends requests elsewhere by it must not be left with nobody: one that cannot answer
+// is wanted as long as it knows of no other that can.
+func TestWanted(t *testing.T) {
+	s := testkit.NATS(t)
+	shared := memory(t, "order", "other")
+	stores := map[string]*switched{"a": {Store: shared}, "b": {Store: shared}}
+	g := make(map[string]*running)
+	for node, store := range stores {
+		g[node] = start(t, s, node, store, nil)
+	}
+	want := func(a, b bool) {
+		t.Helper()
+		testkit.Eventually(t, fmt.Sprintf("a is wanted: %v, b: %v", a, b), func() bool {
+			return g["a"].Wanted(generator.SegmentKind) == a && g["b"].Wanted(generator.SegmentKind) == b
+		})
+	}
+	dry := func(node string) { // it has nothing, and gets nothing
+		t.Helper()
+		stores[node].away.Store(true)
+		if _, err := g[node].Take(t.Context(), "order", 1000); err == nil {
+			t.Fatal("there were IDs")
+		}
+	}
+	want(true, true)
+	dry("a")
+	want(false, true)
+	dry("b")
+	want(true, true)
+	for node := range g {
+		if r := g[node].Readiness(); r.Ready || r.Segment || !r.Snowflake || !g[node].Wanted(generator.SnowflakeKind) {
+			t.Errorf("%s: %+v", node, r)
+		}
+	}
+	stores["b"].away.Store(false)
+	want(false, true)
+	if err := g["b"].stop(); err != nil {
+		t.Fatal(err)
+	}
+	want(true, false)
+}
+
+// The log says once that the store fails, however many tags and attempts that takes, and once that it works.
+func TestLogOfTheStore(t *testing.T) {
+	s := testkit.NATS(t)
+	var log lines
+	store := &switched{Store: memory(t, "order", "other")}
+	g := start(t, s, "a", store, func(c *generator.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	for _, n := range []int64{1000, 100_000} { // more than a refill for those before may have left
+		before := log.count("refills succeed again")
+		store.away.Store(true)
+		for _, tag := range []string{"order", "other", "order"} {
+			if _, err := g.Take(t.Context(), tag, n); err == nil {
+				t.Fatal("there were IDs")
+			}
+		}
+		testkit.Eventually(t, "it is told", func() bool { return log.count("refills fail: IDs come from memory alone") == before+1 })
+		store.away.Store(false)
+		testkit.Eventually(t, "the end is told", func() bool { return log.count("refills succeed again") == before+1 })
+	}
+	if n := log.count("refills fail: IDs come from memory alone"); n != 2 {
+		t.Errorf("told %d times of two outages", n)
+	}
+}
+
+// lines is a log.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// count is how many lines have a text.
+func (l *lines) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), text)
+}

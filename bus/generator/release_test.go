@@ -1,0 +1,219 @@
+package generator_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/snowflake"
+)
+
+func release(w bus.Worker) bus.WorkerRelease {
+	return bus.WorkerRelease{Worker: w.Worker, Node: w.Node, ReservedUntil: w.ReservedUntil, Reported: w.Reported}
+}
+
+// refused asks for a release that must be refused and change nothing.
+func (r *releasing) refused(req bus.WorkerRelease, reason bus.Reason, says string) *bus.Error {
+	r.t.Helper()
+	before := r.records.Snapshot()[req.Worker].Incarnation
+	w, err := r.client.ReleaseWorker(r.t.Context(), req)
+	e, ok := errors.AsType[*bus.Error](err)
+	if !ok || e.Reason != reason || !strings.Contains(e.Message, says) {
+		r.t.Fatalf("%+v: %+v, %v; want %s and %q", req, w, err, reason, says)
+	}
+	if after := r.records.Snapshot()[req.Worker].Incarnation; after != before {
+		r.t.Errorf("%+v: refused with %v, but the incarnation was %q and is %q", req, err, before, after)
+	}
+	return e
+}
+
+// A worker is released when its holder is silent, as it was looked at. Who takes it
+// then begins where the holder can not have been, and the holder comes back with another.
+func TestReleaseWorker(t *testing.T) {
+	r := newReleasing(t)
+	r.start("calm", r.records, nil, 1, 1)
+	disk := r.killed("dead", 0)
+	w := r.listed(0)
+	killed := r.records.Snapshot()[0]
+	if w.Node != "dead" || w.ReservedUntil.UnixMilli() != killed.ReservedUntil || w.Reported.UnixMilli() != killed.Reported {
+		t.Fatalf("%+v, want %+v", w, killed)
+	}
+
+	// What runs is not released, whoever is asked.
+	other := r.start("other", r.records, nil, 2, 2)
+	row := 0
+	testkit.Eventually(t, "each has heard which worker the other holds", func() bool { // whoever is asked
+		page, err := r.client.Workers(t.Context(), bus.WorkersRequest{From: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if row++; len(page.Workers) != 2 || !page.Workers[0].Running || !page.Workers[1].Running {
+			row = 0
+		}
+		return row == 20
+	})
+	for worker, node := range map[int64]string{1: "calm", 2: "other"} {
+		e := r.records.Snapshot()[worker]
+		held := bus.WorkerRelease{Worker: worker, Node: node, ReservedUntil: time.UnixMilli(e.ReservedUntil)}
+		for range 10 {
+			r.refused(held, bus.Conflict, "which is running")
+		}
+	}
+	if err := other.stop(); err != nil {
+		t.Fatal(err)
+	}
+
+	// Nor one that may be running.
+	silent := 10*time.Second - time.Duration(r.c.now()-killed.Reported)*time.Millisecond
+	again := time.UnixMilli(killed.Reported + 10_000).UTC().Format(snowflake.TimeFormat)
+	if e := r.refused(release(w), bus.Conflict, "try again at "+again); e.Code != 409 || e.RetryAfter != silent {
+		t.Errorf("%+v, want it after %v", e, silent)
+	}
+	r.c.pass(silent - time.Millisecond)
+	if e := r.refused(release(w), bus.Conflict, "this NATS does not"); e.RetryAfter != time.Millisecond {
+		t.Errorf("%+v, want it after a millisecond", e)
+	}
+	r.c.pass(time.Millisecond)
+
+	// Nor another record than the one that was looked at.
+	for _, c := range []struct {
+		change func(*bus.WorkerRelease)
+		reason bus.Reason
+		says   string
+	}{
+		{func(req *bus.WorkerRelease) { req.Worker = 7 }, bus.BadRequest, "worker 7 has no record"},
+		{func(req *bus.WorkerRelease) { req.Worker = 5000 }, bus.BadRequest, "worker 5000 has no record"},
+		{func(req *bus.WorkerRelease) { req.Worker = -1 }, bus.BadRequest, "worker -1 has no record"},
+		{func(req *bus.WorkerRelease) { req.Node = "" }, bus.BadRequest, "node"},
+		{func(req *bus.WorkerRelease) { req.ReservedUntil = time.Time{} }, bus.BadRequest, "reserved_until"},
+		{func(req *bus.WorkerRelease) { req.Node = "deaf" }, bus.Conflict, "has changed: it is held by dead"},
+		{func(req *bus.WorkerRelease) { req.ReservedUntil = req.ReservedUntil.Add(1) }, bus.Conflict, "has changed"},
+		{func(req *bus.WorkerRelease) { req.Reported = req.Reported.Add(-time.Millisecond) }, bus.Conflict, "has changed"},
+	} {
+		req := release(w)
+		c.change(&req)
+		r.refused(req, c.reason, c.says)
+	}
+	for _, bad := range []string{"x", `{"worker":"0"}`, `{"worker":0,"force":true}`, `{"worker":0,"node":"dead","reserved_until":5}`} {
+		if body, code := ask(t, r.nc, "leaf.admin.workers.release", bad); code != "400" {
+			t.Errorf("%s: code %q, %s", bad, code, body)
+		}
+	}
+
+	stream := events(t, r.nc)
+	got, err := r.client.ReleaseWorker(t.Context(), release(w))
+	want := w
+	want.ReservedUntil = time.UnixMilli(r.c.now() + 10_000).UTC()
+	if err != nil || got != want {
+		t.Fatalf("%+v, %v; want %+v", got, err, want)
+	}
+	free := r.records.Snapshot()[0]
+	if free.Incarnation == killed.Incarnation || free.Node != "dead" || free.ReservedUntil != want.ReservedUntil.UnixMilli() ||
+		free.Acquired != killed.Acquired || free.Reported != killed.Reported {
+		t.Errorf("the record was %+v and is %+v", killed, free)
+	}
+	wantEvent(t, stream, "info", "leaf.worker.released", "0",
+		fmt.Sprintf(`{"node":"calm","worker":0,"registry":"memory","reserved_until_ms":%d}`, free.ReservedUntil))
+	r.refused(release(w), bus.Conflict, "has changed") // it is not as it was looked at any more
+
+	// Until then it is nobody's, and then anybody's.
+	registry := newRegistry(r.records)
+	r.start("fresh", registry, nil, 0, 0)
+	r.c.pass(10*time.Second - time.Millisecond)
+	calls := registry.calls.Load()
+	testkit.Eventually(t, "it has tried to take the worker", func() bool { return registry.calls.Load() > calls+1 })
+	if now := r.records.Snapshot()[0]; now != free {
+		t.Fatalf("it was taken a millisecond early: %+v", now)
+	}
+	if first := r.from(0); first.UnixMS < free.ReservedUntil {
+		t.Errorf("the first ID is of %d, the holder had until %d", first.UnixMS, free.ReservedUntil)
+	}
+	if e := r.records.Snapshot()[0]; e.Node != "fresh" {
+		t.Errorf("it is held by %+v", e)
+	}
+
+	// The former holder finds that it is another's.
+	r.start("dead", r.records, newFile(t, disk), 0, 100)
+	worker := int64(-1)
+	for _, e := range r.records.Snapshot() {
+		if e.Node == "dead" {
+			worker = e.Worker
+		}
+	}
+	if worker < 3 { // 2 is reserved
+		t.Fatalf("it came back with worker %d: %v", worker, r.records.Snapshot())
+	}
+	r.from(worker)
+	r.from(0)
+	r.from(1)
+	wantEvent(t, stream, "alert", "leaf.worker.lost", "0",
+		fmt.Sprintf(`{"node":"dead","worker":0,"registry":"memory","reserved_until_ms":%d}`, killed.ReservedUntil))
+}
+
+// The former holder may also come back before somebody else takes the worker: it
+// takes it only as anybody would.
+func TestHolderComesBackAfterTheRelease(t *testing.T) {
+	for name, c := range map[string]struct {
+		first, last int64
+		want        int64
+	}{
+		"and takes another":         {0, 100, 2},
+		"and waits, as others must": {0, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newReleasing(t)
+			r.start("calm", r.records, nil, 1, 1)
+			disk := r.killed("dead", 0)
+			w := r.listed(0)
+			r.c.pass(10 * time.Second)
+			w, err := r.client.ReleaseWorker(t.Context(), release(w))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.start("dead", r.records, newFile(t, disk), c.first, c.last)
+			if c.want == 0 {
+				if now := r.records.Snapshot()[0]; now.ReservedUntil != w.ReservedUntil.UnixMilli() {
+					t.Errorf("it took its worker again: %+v, released was %+v", now, w)
+				}
+				r.c.pass(10 * time.Second)
+			}
+			first := r.from(c.want)
+			if e := r.records.Snapshot()[c.want]; e.Node != "dead" || c.want == 0 && first.UnixMS < w.ReservedUntil.UnixMilli() {
+				t.Errorf("worker %d is held by %+v, its first ID is of %d", c.want, e, first.UnixMS)
+			}
+		})
+	}
+}
+
+// A worker that anybody may take needs no release.
+func TestReleaseFreeWorker(t *testing.T) {
+	r := newReleasing(t)
+	r.start("calm", r.records, nil, 1, 1)
+	r.killed("dead", 0)
+	w := r.listed(0)
+	r.c.pass(w.ReservedUntil.Sub(time.UnixMilli(r.c.now())) - time.Millisecond)
+	before := r.records.Snapshot()[0]
+	// Almost: then it is no later than it was.
+	got, err := r.client.ReleaseWorker(t.Context(), release(w))
+	if err != nil || got != w {
+		t.Errorf("%+v, %v; want %+v", got, err, w)
+	}
+	almost := r.records.Snapshot()[0]
+	if almost.Incarnation == before.Incarnation {
+		t.Error("its holder could take it again from the record alone")
+	}
+	r.c.pass(time.Millisecond)
+	got, err = r.client.ReleaseWorker(t.Context(), release(w))
+	if err != nil || got != w {
+		t.Errorf("%+v, %v; want %+v", got, err, w)
+	}
+	if now := r.records.Snapshot()[0]; now != almost {
+		t.Errorf("a free worker was written: %+v, then %+v", almost, now)
+	}
+	w.Node = "deaf"
+	r.refused(release(w), bus.Conflict, "has changed")
+}

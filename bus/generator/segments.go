@@ -1,0 +1,89 @@
+package generator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/internal/wire"
+)
+
+var (
+	errNotOpen = errors.New("the store is not there yet")
+	errNotYet  = fmt.Errorf("%w: %w", allocator.ErrUnavailable, errStarting)
+	errNoTags  = fmt.Errorf("%w: the tags of the start are not made yet", allocator.ErrUnavailable)
+)
+
+// newSegments returns the service leaf-segment: it answers leaf.segment.<tag>.
+func newSegments(g *Generator) *issuer {
+	return &issuer{
+		g: g, name: wire.ServiceSegment, kind: SegmentKind, description: "IDs from the segments of a tag",
+		endpoints: map[string]string{"segment": bus.SubjectSegment + ".>", "no-tag": bus.SubjectSegment},
+		request: func(a Answer, tag string, n int64) ([]bus.Range, waiter, error) {
+			if g.behind(a) {
+				w, err := g.waitForFloors(tag, n)
+				return nil, w, err
+			}
+			ranges, w, err := g.alloc.Request(nil, tag, n)
+			if w == nil { // no waiter must be no interface
+				return ranges, nil, err
+			}
+			return nil, w, nil
+		},
+		healthy: func() error {
+			if !g.prepared.Load() {
+				return g.unprepared()
+			}
+			return g.alloc.Failing().Dry
+		},
+		starting: errNotYet,
+		offered:  func(b beat) bool { return b.Segment },
+	}
+}
+
+// tagOf cuts the tag out of leaf.segment.<tag>; it is empty for other subjects.
+func tagOf(subject string) string {
+	tag, ok := strings.CutPrefix(subject, bus.SubjectSegment+".")
+	if !ok {
+		return ""
+	}
+	return tag
+}
+
+// segmentStore is the store as the allocator sees it: until the tags that were
+// asked for at the start are made, it is not known that there is no such tag.
+type segmentStore struct {
+	allocator.Store
+	g *Generator
+}
+
+// Reserve implements [allocator.Store].
+func (s segmentStore) Reserve(ctx context.Context, tag string, n int64) (allocator.Grant, error) {
+	prepared := s.g.prepared.Load()
+	grant, err := s.Store.Reserve(ctx, tag, n)
+	switch {
+	case err == nil:
+		s.g.tellReserved(tag, grant.Range)
+	case !prepared && errors.Is(err, allocator.ErrUnknownTag):
+		err = errNoTags
+	case !prepared && errors.Is(err, allocator.ErrUnavailable):
+		if why := s.g.unready.Load(); why != nil { // which says more
+			err = *why
+			if !errors.Is(err, allocator.ErrUnavailable) {
+				err = fmt.Errorf("%w: %w", allocator.ErrUnavailable, err)
+			}
+		}
+	}
+	return grant, err
+}
+
+// unprepared says why the store is not there yet.
+func (g *Generator) unprepared() error {
+	if why := g.unready.Load(); why != nil {
+		return *why
+	}
+	return errNotOpen
+}

@@ -1,0 +1,208 @@
+package generator_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/allocator/allocatortest"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/internal/testkit"
+)
+
+func TestStepsAsideAndComesBack(t *testing.T) {
+	s := testkit.NATS(t)
+	nc := testkit.Connect(t, s)
+	shared := memory(t, "order")
+	sickStore := &switched{Store: shared}
+	sick := start(t, s, "sick", sickStore, nil)
+	stream := events(t, nc)
+	// Alone, it stays and says why.
+	if _, code := ask(t, nc, "leaf.segment.order", "10"); code != "" {
+		t.Fatalf("code %s", code)
+	}
+	sickStore.away.Store(true)
+	testkit.Eventually(t, "it has nothing left", func() bool {
+		_, code := ask(t, nc, "leaf.segment.order", "")
+		return code != ""
+	})
+	testkit.Eventually(t, "it answers at once why", func() bool {
+		body, code := ask(t, nc, "leaf.segment.order", "")
+		return code == "503" && strings.Contains(body, `"reason":"store_unavailable"`)
+	})
+	testkit.Eventually(t, "it says that it is not ready", func() bool {
+		states, err := bus.NewClient(nc).States(t.Context())
+		return err == nil && len(states) == 1 && !states[0].Ready && states[0].Missing[0] == "store"
+	})
+
+	// With another that can serve, it leaves.
+	other := start(t, s, "other", shared, nil)
+	testkit.Eventually(t, "only the healthy one answers", func() bool {
+		for range 20 {
+			if _, code := ask(t, nc, "leaf.segment.order", ""); code != "" {
+				return false
+			}
+		}
+		return true
+	})
+	// Without it, the sick one is back: an answer that says why beats none. At no moment is there nobody.
+	ctx, end := context.WithCancel(t.Context())
+	nobody := make(chan int)
+	go func() {
+		count := 0
+		for ctx.Err() == nil {
+			if _, err := nc.Request("leaf.segment.order", nil, testkit.Patience); errors.Is(err, nats.ErrNoResponders) {
+				count++
+			}
+		}
+		nobody <- count
+	}()
+	if err := other.stop(); err != nil {
+		t.Errorf("stopping: %v", err)
+	}
+	testkit.Eventually(t, "the sick one answers again", func() bool {
+		_, code := ask(t, nc, "leaf.segment.order", "")
+		return code == "503"
+	})
+	end()
+	if n := <-nobody; n > 0 {
+		t.Errorf("nobody was there for %d requests", n)
+	}
+	// And well, when the store is back, without help.
+	sickStore.away.Store(false)
+	testkit.Eventually(t, "it recovers", func() bool {
+		_, code := ask(t, nc, "leaf.segment.order", "")
+		return code == ""
+	})
+
+	testkit.Eventually(t, "the episodes are told to their end", func() bool { return len(stream("leaf.segment.recovered")) == 2 })
+	for what, n := range map[string]int{"leaf.segment.refill_failed": 1, "leaf.segment.starved": 1, "leaf.node.started": 2, "leaf.node.stopped": 1} {
+		if got := len(stream(what)); got != n {
+			t.Errorf("%d events %s, want %d", got, what, n)
+		}
+	}
+	if err := sick.stop(); err != nil {
+		t.Errorf("stopping: %v", err)
+	}
+}
+
+// Two that are both sick must not wait for each other.
+func TestAllSickStay(t *testing.T) {
+	s := testkit.NATS(t)
+	nc := testkit.Connect(t, s)
+	store := &switched{Store: memory(t, "order")}
+	store.away.Store(true)
+	for _, node := range []string{"a", "b"} {
+		start(t, s, node, store, nil)
+	}
+	for range 50 {
+		if body, code := ask(t, nc, "leaf.segment.order", ""); code != "503" && code != "504" {
+			t.Fatalf("code %q: %s", code, body)
+		}
+	}
+}
+
+// slow is a store whose Reserve waits for a token.
+type slow struct {
+	allocator.Store
+	tokens chan struct{}
+}
+
+func (s *slow) Reserve(ctx context.Context, tag string, n int64) (allocator.Grant, error) {
+	select {
+	case <-s.tokens:
+		return s.Store.Reserve(ctx, tag, n)
+	case <-ctx.Done():
+		return allocator.Grant{}, ctx.Err()
+	}
+}
+
+// A tag that waits must hold up no other, and the drain must answer all.
+func TestWaitingLeavesTheCallback(t *testing.T) {
+	s := testkit.NATS(t)
+	nc := testkit.Connect(t, s)
+	store := &slow{Store: memory(t, "slow", "quick"), tokens: make(chan struct{}, 10)}
+	g := start(t, s, "n", store, func(c *generator.Config) { c.MaxWait = testkit.Patience })
+
+	store.tokens <- struct{}{} // for quick
+	if _, code := ask(t, nc, "leaf.segment.quick", "2"); code != "" {
+		t.Fatalf("code %s", code)
+	}
+	const waiting = 100
+	inbox := nc.NewInbox()
+	replies, err := nc.SubscribeSync(inbox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range waiting {
+		if err := nc.PublishRequest("leaf.segment.slow", inbox, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if body, code := ask(t, nc, "leaf.segment.quick", ""); code != "" || body != "3" {
+		t.Errorf("with slow requests waiting, quick got %q, code %q", body, code)
+	}
+
+	stopped := make(chan error, 1)
+	go func() { stopped <- g.stop() }()
+	testkit.Eventually(t, "it has left the queue group", func() bool {
+		_, code := ask(t, nc, "leaf.segment.quick", "0") // which takes none: there are few
+		return code == "no responders"
+	})
+	close(store.tokens) // the store is quick again
+	var c allocatortest.Checker
+	for i := range waiting {
+		msg, err := replies.NextMsg(testkit.Patience)
+		if err != nil {
+			t.Fatalf("%d of %d requests were answered: %v", i, waiting, err)
+		}
+		ranges, err := bus.ParseReply(msg.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Add(ranges...)
+	}
+	if ids, err := c.Check(); ids != waiting || err != nil {
+		t.Errorf("%d IDs, %v", ids, err)
+	}
+	if err := <-stopped; err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+func TestNoReplyNoID(t *testing.T) {
+	s := testkit.NATS(t)
+	nc := testkit.Connect(t, s)
+	start(t, s, "n", memory(t, "order"), nil)
+	for range 5 {
+		if err := nc.Publish("leaf.segment.order", []byte("3")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if body, _ := ask(t, nc, "leaf.segment.order", ""); body != "1" {
+		t.Errorf("after requests that nobody waits for, the first ID is %s", body)
+	}
+}
+
+func TestOverloaded(t *testing.T) {
+	s := testkit.NATS(t)
+	nc := testkit.Connect(t, s)
+	start(t, s, "n", &slow{Store: memory(t, "order"), tokens: make(chan struct{})}, func(c *generator.Config) {
+		c.MaxWaiting, c.MaxWait = 2, testkit.Patience
+		c.DrainTimeout = time.Millisecond
+	})
+	for range 2 {
+		if err := nc.PublishRequest("leaf.segment.order", nc.NewInbox(), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if body, code := ask(t, nc, "leaf.segment.order", ""); code != "429" || !strings.Contains(body, `"reason":"overloaded"`) || !strings.Contains(body, "retry_after_ms") {
+		t.Errorf("code %s: %s", code, body)
+	}
+}

@@ -1,0 +1,179 @@
+package generator
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/snowflake"
+)
+
+// newSnowflakes returns the service leaf-snowflake: it answers leaf.snowflake.
+func newSnowflakes(g *Generator) *issuer {
+	return &issuer{
+		g: g, name: wire.ServiceSnowflake, kind: SnowflakeKind, description: "IDs of a time, a worker and a sequence number",
+		endpoints: map[string]string{"snowflake": bus.SubjectSnowflake},
+		request: func(a Answer, _ string, n int64) ([]bus.Range, waiter, error) {
+			if why := g.noWorker(); why != nil {
+				return nil, nil, fmt.Errorf("%w: %w", snowflake.ErrNoWorker, why)
+			}
+			if g.isolation.lasts.Load() || a.Face == NATS && g.isolated() { // over HTTP it must not wait for the connection's lock
+				if g.isolation.givenUp.Load() {
+					return nil, nil, snowflake.ErrClosed
+				}
+				if g.isolation.waiting.Add(1) > g.cfg.MaxWaiting {
+					g.isolation.waiting.Add(-1)
+					return nil, nil, snowflake.ErrOverloaded
+				}
+				return nil, rejoining{g, n}, nil
+			}
+			ranges, w, err := g.flakes.Request(nil, n)
+			if w == nil { // no waiter must be no interface
+				return ranges, nil, err
+			}
+			return nil, w, nil
+		},
+		healthy: func() error {
+			if g.isolation.lasts.Load() {
+				return errIsolated
+			}
+			return cmp.Or(g.noWorker(), g.flakes.State().Err)
+		},
+		starting: fmt.Errorf("%w: %w", snowflake.ErrNoWorker, errStarting),
+		offered:  func(b beat) bool { return b.Snowflake },
+	}
+}
+
+// newFlakes returns the generator of snowflakes, which asks this one about the
+// others, and tells it its events.
+func (g *Generator) newFlakes() *snowflake.Generator {
+	cfg := g.cfg.Snowflake
+	cfg.Node, cfg.Log = g.cfg.Node, g.log
+	cfg.MaxBatch, cfg.MaxWait, cfg.MaxWaiting = g.cfg.MaxBatch, g.cfg.MaxWait, g.cfg.MaxWaiting
+	cfg.Registry = joinedRegistry{cfg.Registry, g.joined}
+	cfg.Claimed = func(worker int64) bool { return g.presence.claimed(time.Now(), worker) }
+	cfg.Held = func(worker int64) bool { return g.presence.held(time.Now(), worker) }
+	cfg.Settled = func() bool { return g.settled(time.Now()) }
+	cfg.Peers = g.peerClocks
+	cfg.Notify = func(e snowflake.Event) {
+		g.publish(snowflakeEvent(g.cfg.Node, g.cfg.RegistryKind, e))
+		if lost, ok := e.(snowflake.WorkerLost); ok {
+			g.claims.lost(time.Now(), lost.Worker)
+		}
+		select {
+		case g.news <- struct{}{}: // the others are to know which worker is held
+		default:
+		}
+	}
+	return snowflake.New(cfg)
+}
+
+// takeFlakes takes n snowflakes for a request that has waited.
+func (g *Generator) takeFlakes(ctx context.Context, n int64) ([]bus.Range, error) {
+	if why := g.noWorker(); why != nil {
+		return nil, fmt.Errorf("%w: %w", snowflake.ErrNoWorker, why)
+	}
+	return g.flakes.Take(ctx, n)
+}
+
+// noWorker says why no worker may be taken; nil: one may.
+func (g *Generator) noWorker() error {
+	identity := g.identity.Load()
+	switch {
+	case identity != nil:
+		return identity.Foreign
+	case g.cfg.Installation == "":
+		return g.notJoined()
+	}
+	return nil
+}
+
+// notJoined says why the installation has not been joined, as far as is known.
+func (g *Generator) notJoined() error {
+	if why := g.unjoined.Load(); why != nil {
+		return fmt.Errorf("%w: %v", errNotJoined, *why) // not %w: what lacks is the worker
+	}
+	return errNotJoined
+}
+
+// runFlakes issues snowflakes until the context is done, or the registry turns
+// out to be a foreign one; an error says that their start was refused. Where the data folder
+// knows its installation they do not wait for NATS to say the same.
+func (g *Generator) runFlakes(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		select {
+		case <-g.foreign:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	defer func() { cancel(); watch.Wait() }()
+	installation := g.cfg.Installation
+	if installation == "" {
+		select {
+		case <-g.joined:
+			installation = g.identity.Load().Installation
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return g.flakes.Run(ctx, installation)
+}
+
+// joinedRegistry is a registry that nobody asks before the generator has
+// joined its installation: it could be another's.
+type joinedRegistry struct {
+	snowflake.Registry
+	joined <-chan struct{}
+}
+
+var errNotJoined = errors.New("the installation has not been joined yet")
+
+// List implements [snowflake.Registry]. All writes come after it.
+func (r joinedRegistry) List(ctx context.Context) ([]snowflake.Entry, error) {
+	select {
+	case <-r.joined:
+		return r.Registry.List(ctx)
+	case <-ctx.Done():
+		return nil, errNotJoined
+	}
+}
+
+// decode takes a snowflake apart.
+func (g *Generator) decode(r micro.Request) {
+	if r.Reply() == "" {
+		return
+	}
+	a := g.answer(AdminKind, NATS)
+	decoded, err := g.Decode(string(bytes.TrimSpace(r.Data())))
+	if err != nil {
+		g.refuse(r.Reply(), a, err)
+		return
+	}
+	g.respond(r.Reply(), wire.Encode(decoded))
+	g.served(a, 0)
+}
+
+// Decode takes apart the snowflake that the text is in decimal. An error is an *Error.
+func (g *Generator) Decode(text string) (bus.Decoded, error) {
+	id, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return bus.Decoded{}, badRequest("%s is not a snowflake: want its decimal number", wire.Quote([]byte(text)))
+	}
+	p, err := g.cfg.Snowflake.Layout.Decode(id, g.flakes.Latest())
+	if err != nil {
+		return bus.Decoded{}, toError(err)
+	}
+	return bus.Decoded{ID: bus.ID(id), Time: time.UnixMilli(p.UnixMS).UTC().Format(snowflake.TimeFormat), UnixMS: p.UnixMS, Worker: p.Worker, Sequence: p.Sequence}, nil
+}

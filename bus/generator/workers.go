@@ -1,0 +1,144 @@
+package generator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/snowflake"
+)
+
+// silence is how long the holder of a worker must not have reported before the
+// worker is released: some of its reports, one of which comes every three seconds.
+const silence = 10 * time.Second
+
+// listTimeout bounds the question to the registry: who asks is to hear that it
+// is away before giving up.
+const listTimeout = 3 * time.Second
+
+func (g *Generator) workersList(ctx context.Context, req bus.WorkersRequest) (bus.WorkersPage, error) {
+	limit, err := pageLimit(bus.PageRequest{Limit: req.Limit})
+	if err != nil {
+		return bus.WorkersPage{}, err
+	}
+	if n := g.cfg.Snowflake.Layout.Workers(); req.From >= n {
+		return bus.WorkersPage{}, badRequest("there is no worker %d: those of this installation are 0 to %d", req.From, n-1)
+	}
+	entries, err := g.workers(ctx)
+	if err != nil {
+		return bus.WorkersPage{}, err
+	}
+	page := bus.WorkersPage{Registry: g.cfg.RegistryKind, Workers: []bus.Worker{}}
+	now := time.Now()
+	for _, e := range entries {
+		if e.Worker >= req.From {
+			page.Workers = append(page.Workers, g.worker(now, e.Record))
+		}
+	}
+	if n := min(fit(g, page.Workers), limit); n < len(page.Workers) {
+		page.Next = page.Workers[n].Worker
+		page.Workers = page.Workers[:n]
+	}
+	return page, nil
+}
+
+// workers returns the records.
+func (g *Generator) workers(ctx context.Context) ([]snowflake.Entry, error) {
+	if g.identity.Load() == nil { // asking may make the bucket
+		return nil, fmt.Errorf("%w: %w", snowflake.ErrNoWorker, g.notJoined())
+	}
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	entries, err := g.cfg.Workers.List(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%w: the registry: %w", snowflake.ErrNoWorker, err)
+	}
+	return entries, nil
+}
+
+// worker is a record as users see it.
+func (g *Generator) worker(now time.Time, r snowflake.Record) bus.Worker {
+	return bus.Worker{
+		Worker: r.Worker, Node: r.Node, Running: r.Worker == g.flakes.Worker() || g.presence.held(now, r.Worker),
+		Acquired: utc(r.Acquired), Reported: utc(r.Reported), ReservedUntil: utc(r.ReservedUntil),
+	}
+}
+
+// utc is a time for people, within what JSON can express: a record that was
+// written by hand may say anything.
+func utc(ms int64) time.Time {
+	const last = 253_402_300_799_999 // of the year 9999
+	return time.UnixMilli(min(max(ms, 0), last)).UTC()
+}
+
+// workersRelease writes what [snowflake.Release] makes of a record, once, if
+// there is no sign that the holder runs.
+func (g *Generator) workersRelease(ctx context.Context, req bus.WorkerRelease) (bus.Worker, error) {
+	if req.Node == "" || req.ReservedUntil.IsZero() {
+		return bus.Worker{}, badRequest("which record is meant: node and reserved_until are wanted as %s has them", bus.SubjectWorkersList)
+	}
+	if why := g.noWorker(); why != nil {
+		return bus.Worker{}, fmt.Errorf("%w: %w", snowflake.ErrNoWorker, why)
+	}
+	entries, err := g.workers(ctx)
+	if err != nil {
+		return bus.Worker{}, err
+	}
+	i := slices.IndexFunc(entries, func(e snowflake.Entry) bool { return e.Worker == req.Worker })
+	if i < 0 {
+		elsewhere := ""
+		if g.cfg.RegistryKind == "zookeeper" {
+			elsewhere = ", or it is in the ZooKeeper of another data centre: ask again, until one of its generators answers"
+		}
+		return bus.Worker{}, badRequest("worker %d has no record that generator %s can read: nobody holds it, or `leaf serve` logs what is wrong with it%s",
+			req.Worker, g.cfg.Node, elsewhere)
+	}
+	e, now := entries[i], g.cfg.Snowflake.Clock().Wall
+	if err := g.keepsWorker(req, e, now); err != nil {
+		return bus.Worker{}, err
+	}
+	if e.ReservedUntil <= now {
+		return g.worker(time.Now(), e.Record), nil // it is free already
+	}
+	r := snowflake.Release(e, now)
+	switch _, err := g.cfg.Workers.Put(ctx, r, e.Version); {
+	case errors.Is(err, snowflake.ErrConflict):
+		return bus.Worker{}, conflict("the record of worker %d was changed at this moment: look at it again", req.Worker)
+	case err != nil:
+		return bus.Worker{}, &bus.Error{Code: 503, Reason: bus.NoWorkerID, Message: fmt.Sprintf(
+			"it is not known whether worker %d was released, `leaf workers` shows it: the registry: %v", req.Worker, err)}
+	}
+	g.log.Warn("an operator released a worker", "worker", r.Worker, "holder", r.Node, "reserved_until", utc(r.ReservedUntil))
+	g.publish(snowflakeEvent(g.cfg.Node, g.cfg.RegistryKind,
+		snowflake.WorkerReleased{Held: snowflake.Held{Worker: r.Worker, ReservedUntil: r.ReservedUntil}}))
+	return g.worker(time.Now(), r), nil
+}
+
+// keepsWorker says why the worker of e may not be released at the time now, in
+// Unix ms; nil: it may, or is free.
+func (g *Generator) keepsWorker(req bus.WorkerRelease, e snowflake.Entry, now int64) error {
+	if !g.settled(time.Now()) {
+		return fmt.Errorf("%w: it is not known yet which workers the other generators hold", snowflake.ErrNoWorker)
+	}
+	w := g.worker(time.Now(), e.Record)
+	switch {
+	case w.Running:
+		return conflict("worker %d is held by %s, which is running: stop it first (one that was killed counts as running for up to 3 s, and can be released 10 s after its last report)", w.Worker, w.Node)
+	case w.Node != req.Node || !w.ReservedUntil.Equal(req.ReservedUntil) || !req.Reported.IsZero() && !w.Reported.Equal(req.Reported):
+		return conflict("the record of worker %d has changed: it is held by %s, which last reported at %s, until %s; look at it again",
+			w.Worker, w.Node, w.Reported.Format(snowflake.TimeFormat), w.ReservedUntil.Format(snowflake.TimeFormat))
+	case e.ReservedUntil <= now:
+		return nil
+	}
+	wait := min(silence.Milliseconds()-(now-max(e.Reported, 0)), e.ReservedUntil-now)
+	if wait <= 0 {
+		return nil
+	}
+	err := conflict("%s, which holds worker %d, last reported at %s: it may be running where the registry hears it and this NATS does not. "+
+		"If it is stopped, try again at %s", w.Node, w.Worker, w.Reported.Format(snowflake.TimeFormat), utc(now+wait).Format(snowflake.TimeFormat))
+	err.RetryAfter = time.Duration(wait) * time.Millisecond
+	return err
+}

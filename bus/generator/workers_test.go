@@ -1,0 +1,255 @@
+package generator_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/allocator/allocatortest"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/snowflake"
+	"github.com/leafbus/leafbus/snowflake/snowflaketest"
+)
+
+// releasing is a world in which workers are released: generators on one registry
+// and one clock, which sees that no ID repeats.
+type releasing struct {
+	t       *testing.T
+	s       *embedded.Server
+	nc      *nats.Conn
+	client  *bus.Client
+	c       *clock
+	records *snowflaketest.Memory
+	ids     allocatortest.Checker
+}
+
+func newReleasing(t *testing.T) *releasing {
+	t.Parallel()
+	s := testkit.NATS(t)
+	nc := testkit.Connect(t, s)
+	r := &releasing{t: t, s: s, nc: nc, client: bus.NewClient(nc), c: newClock(), records: snowflaketest.NewMemory()}
+	t.Cleanup(func() {
+		if _, err := r.ids.Check(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// start starts a generator that takes one of these workers.
+func (r *releasing) start(node string, registry snowflake.Registry, file *snowflake.File, first, last int64, more ...func(*generator.Config)) *running {
+	r.t.Helper()
+	return start(r.t, r.s, node, memory(r.t), func(cfg *generator.Config) {
+		on(r.c, registry)(cfg)
+		cfg.Snowflake.FirstWorker, cfg.Snowflake.LastWorker = first, last
+		cfg.Snowflake.Place = "inode of " + node
+		if file != nil {
+			cfg.Snowflake.File = file
+		}
+		for _, change := range more {
+			change(cfg)
+		}
+	})
+}
+
+// killed lets a generator take and use the worker and leaves what one leaves
+// that is killed: its record as it was, and its disk.
+func (r *releasing) killed(node string, worker int64) *snowflaketest.Disk {
+	r.t.Helper()
+	registry, disk := newRegistry(r.records), snowflaketest.NewDisk()
+	g := r.start(node, registry, newFile(r.t, disk), worker, worker)
+	r.from(worker)
+	registry.away.Store(true)
+	left := disk.Kill()
+	if err := g.stop(); err != nil {
+		r.t.Fatal(err)
+	}
+	if e := r.records.Snapshot()[worker]; e.Node != node || e.ReservedUntil != e.Reported+time.Minute.Milliseconds() {
+		r.t.Fatalf("it left %+v at %d", e, r.c.now())
+	}
+	return left
+}
+
+// from takes IDs until some come from the worker, and returns their first.
+func (r *releasing) from(worker int64) (first snowflake.Parts) {
+	r.t.Helper()
+	testkit.Eventually(r.t, fmt.Sprintf("IDs come from worker %d", worker), func() bool {
+		r.c.pass(time.Millisecond) // what is asked for may be more than one millisecond has
+		body, code := ask(r.t, r.nc, "leaf.snowflake", "500")
+		if code != "" {
+			return false
+		}
+		ranges, err := bus.ParseReply([]byte(body))
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		r.ids.Add(ranges...)
+		first = parts(r.t, fmt.Sprint(ranges[0].First))
+		return first.Worker == worker
+	})
+	return first
+}
+
+// listed is the worker as it is listed when it does not run any more.
+func (r *releasing) listed(worker int64) (found bus.Worker) {
+	r.t.Helper()
+	testkit.Eventually(r.t, fmt.Sprintf("nobody is heard to hold worker %d", worker), func() bool {
+		page, err := r.client.Workers(r.t.Context(), bus.WorkersRequest{From: worker, Limit: 1})
+		if err != nil || len(page.Workers) != 1 || page.Workers[0].Worker != worker {
+			r.t.Fatalf("%+v, %v", page, err)
+		}
+		found = page.Workers[0]
+		return !found.Running
+	})
+	return found
+}
+
+// putting is a registry that does something in place of its writes.
+type putting struct {
+	snowflake.Registry
+	puts atomic.Int64
+	put  func(context.Context, snowflake.Record, uint64) (uint64, error)
+}
+
+func (p *putting) Put(ctx context.Context, r snowflake.Record, version uint64) (uint64, error) {
+	p.puts.Add(1)
+	return p.put(ctx, r, version)
+}
+
+// What the registry says of the one write is passed on: it was not done, or
+// nobody knows.
+func TestReleaseMeetsTheRegistry(t *testing.T) {
+	r := newReleasing(t)
+	admin := &putting{Registry: r.records}
+	r.start("calm", r.records, nil, 1, 1, func(cfg *generator.Config) { cfg.Workers = admin })
+	r.killed("dead", 0)
+	w := r.listed(0)
+	r.c.pass(10 * time.Second)
+
+	admin.put = func(ctx context.Context, rec snowflake.Record, version uint64) (uint64, error) {
+		now := r.records.Snapshot()[0]
+		now.Incarnation = "another's" // somebody was faster
+		if _, err := r.records.Put(ctx, now.Record, now.Version); err != nil {
+			return 0, err
+		}
+		return r.records.Put(ctx, rec, version)
+	}
+	_, err := r.client.ReleaseWorker(t.Context(), release(w))
+	if e, ok := errors.AsType[*bus.Error](err); !ok || e.Code != 409 || e.Reason != bus.Conflict || !strings.Contains(e.Message, "at this moment") {
+		t.Errorf("somebody was faster: %v", err)
+	}
+	if now := r.records.Snapshot()[0]; now.Incarnation != "another's" || now.ReservedUntil != w.ReservedUntil.UnixMilli() {
+		t.Errorf("the record is %+v", now)
+	}
+
+	admin.put = func(ctx context.Context, rec snowflake.Record, version uint64) (uint64, error) {
+		_, err := r.records.Put(ctx, rec, version)
+		return 0, errors.Join(errors.New("the answer is lost"), err)
+	}
+	_, err = r.client.ReleaseWorker(t.Context(), release(w))
+	if e, ok := errors.AsType[*bus.Error](err); !ok || e.Code != 503 || !strings.Contains(e.Message, "not known") ||
+		!strings.Contains(e.Message, "leaf workers") || !strings.Contains(e.Message, "the answer is lost") {
+		t.Errorf("no answer: %v", err)
+	}
+	if now := r.records.Snapshot()[0]; now.ReservedUntil != r.c.now()+10_000 {
+		t.Errorf("the record is %+v", now)
+	}
+	if n := admin.puts.Load(); n != 2 {
+		t.Errorf("%d writes for two requests", n)
+	}
+
+	// Only what is known to have happened is told.
+	stream := events(t, r.nc)
+	admin.put = r.records.Put
+	if w, err = r.client.ReleaseWorker(t.Context(), release(r.listed(0))); err != nil {
+		t.Fatal(err)
+	}
+	wantEvent(t, stream, "info", "leaf.worker.released", "0",
+		fmt.Sprintf(`{"node":"calm","worker":0,"registry":"memory","reserved_until_ms":%d}`, w.ReservedUntil.UnixMilli()))
+	if told := stream("leaf.worker.released"); len(told) != 1 {
+		t.Errorf("%d events of one release", len(told))
+	}
+}
+
+// Who may not ask the registry releases nothing.
+func TestReleaseWithoutTheRegistry(t *testing.T) {
+	outside := func(context.Context, func(context.Context, string) error) (generator.Identity, error) {
+		return generator.Identity{}, errors.New("not there")
+	}
+	for name, c := range map[string]struct {
+		installation string // that the data folder knows
+		join         func(context.Context, func(context.Context, string) error) (generator.Identity, error)
+		list         error
+		says         string
+	}{
+		"not joined":       {"", outside, nil, "not been joined"},
+		"not joined again": {"mine", outside, nil, "not been joined"},
+		"another installation's": {"", func(context.Context, func(context.Context, string) error) (generator.Identity, error) {
+			return generator.Identity{Foreign: errors.New("it is foreign")}, nil
+		}, nil, "it is foreign"},
+		"away": {"", nil, errors.New("it hides"), "it hides"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newReleasing(t)
+			e, err := r.records.Add(t.Context(), snowflake.Record{Node: "n", Incarnation: "x", ReservedUntil: r.c.now() + 1000}, snowflake.Choice{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.start("calm", r.records, nil, 1, 1, func(cfg *generator.Config) {
+				cfg.Installation = c.installation
+				if c.join != nil {
+					cfg.Join = c.join
+				}
+				if c.list != nil {
+					cfg.Workers = hiding{r.records, c.list}
+				}
+			})
+			r.refused(bus.WorkerRelease{Node: "n", ReservedUntil: time.UnixMilli(e.ReservedUntil)}, bus.NoWorkerID, c.says)
+		})
+	}
+}
+
+// hiding is a registry that cannot be read.
+type hiding struct {
+	snowflake.Registry
+	err error
+}
+
+func (h hiding) List(context.Context) ([]snowflake.Entry, error) { return nil, h.err }
+
+// A record that was written by hand may have times that are none: it is listed,
+// and so are the others.
+func TestWorkersWithOddTimes(t *testing.T) {
+	r := newReleasing(t)
+	for worker, ms := range map[int64]int64{0: math.MaxInt64, 2: math.MinInt64} {
+		_, err := r.records.Add(t.Context(), snowflake.Record{Node: "odd", Incarnation: "x", ReservedUntil: math.MaxInt64, Acquired: ms, Reported: ms},
+			snowflake.Choice{First: worker, Last: worker})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.start("calm", r.records, nil, 1, 1)
+	page, err := r.client.Workers(t.Context(), bus.WorkersRequest{})
+	if err != nil || len(page.Workers) != 3 {
+		t.Fatalf("%+v, %v", page, err)
+	}
+	before := maps.Clone(r.records.Snapshot())
+	r.refused(release(page.Workers[0]), bus.Conflict, "try again at 9999-") // it reported in the future
+	if _, err := r.client.ReleaseWorker(t.Context(), release(page.Workers[2])); err != nil {
+		t.Error(err)
+	}
+	if now := r.records.Snapshot(); now[0] != before[0] || now[2].ReservedUntil != r.c.now()+10_000 {
+		t.Errorf("the records were %v and are %v", before, now)
+	}
+}

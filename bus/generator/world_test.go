@@ -1,0 +1,183 @@
+package generator_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/allocator/allocatortest"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/bus/kvstore"
+	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/snowflake"
+	"github.com/leafbus/leafbus/snowflake/snowflaketest"
+)
+
+// TestMain finds goroutines that are left.
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+// running is a generator that runs; stop ends it and returns what Run did.
+type running struct {
+	*generator.Generator
+	node string
+	conn *nats.Conn
+	stop func() error
+	done chan error // what Run did, for whoever asks first
+}
+
+// ended tells what Run did, when it has ended by itself.
+func (r *running) ended() <-chan error { return r.done }
+
+// start runs a generator on store until the test ends.
+func start(t *testing.T, s *embedded.Server, node string, store allocator.Store, change func(*generator.Config)) *running {
+	t.Helper()
+	r, ready := begin(t, s, node, store, change)
+	select {
+	case <-ready:
+	case err := <-r.done:
+		r.done <- err
+		t.Fatalf("%s did not start: %v", node, err)
+	case <-time.After(testkit.Patience):
+		t.Fatalf("%s did not get ready", node)
+	}
+	return r
+}
+
+// begin is start without waiting until it is ready.
+func begin(t *testing.T, s *embedded.Server, node string, store allocator.Store, change func(*generator.Config)) (r *running, ready <-chan struct{}) {
+	t.Helper()
+	nc := testkit.Connect(t, s)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	started := make(chan struct{})
+	state := kvstore.Config{Conn: nc, JS: js, Log: testkit.Quiet}
+	cfg := generator.Config{
+		Conn: nc, JS: js, Store: store, Node: node, Log: testkit.Quiet, Release: "test",
+		Join: func(context.Context, func(context.Context, string) error) (generator.Identity, error) {
+			return generator.Identity{}, nil
+		},
+		Open:         func(context.Context) error { return nil },
+		OpenEvents:   func(ctx context.Context) error { return kvstore.OpenEvents(ctx, state, 1<<20) },
+		MaxStep:      allocator.DefaultMaxStep,
+		MaxWait:      200 * time.Millisecond,
+		DrainTimeout: testkit.Patience,
+		Ready:        func() { close(started) },
+		Snowflake: snowflake.Config{
+			Layout: snowflake.DefaultLayout(), Registry: snowflaketest.NewMemory(), File: newFile(t, snowflaketest.NewDisk()),
+			LastWorker: snowflake.DefaultLayout().Workers() - 1,
+		},
+		RegistryKind: "memory",
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	g := generator.New(cfg)
+	go func() { ended <- g.Run(ctx) }()
+	r = &running{Generator: g, node: node, conn: nc, done: ended}
+	r.stop = sync.OnceValue(func() error {
+		cancel()
+		err := <-ended
+		ended <- err // for those who ask again
+		return err
+	})
+	t.Cleanup(func() { r.stop() })
+	return r, started
+}
+
+func newFile(t *testing.T, disk snowflake.Disk) *snowflake.File {
+	t.Helper()
+	f, err := snowflake.NewFile(disk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func memory(t *testing.T, tags ...string) *allocatortest.Memory {
+	m := allocatortest.NewMemory()
+	for _, tag := range tags {
+		if _, err := m.Create(t.Context(), allocator.Tag{Name: tag, MaxID: 1, Step: 10}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return m
+}
+
+// ask sends one request and returns the reply's body and its code, if any.
+func ask(t *testing.T, nc *nats.Conn, subject, body string) (reply, code string) {
+	t.Helper()
+	msg, err := nc.Request(subject, []byte(body), testkit.Patience)
+	if errors.Is(err, nats.ErrNoResponders) {
+		return "", "no responders"
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", subject, err)
+	}
+	return string(msg.Data), msg.Header.Get("Nats-Service-Error-Code")
+}
+
+// switched is a store that can be taken away.
+type switched struct {
+	allocator.Store
+	away atomic.Bool
+}
+
+func (s *switched) Reserve(ctx context.Context, tag string, n int64) (allocator.Grant, error) {
+	if s.away.Load() {
+		return allocator.Grant{}, errors.New("unplugged")
+	}
+	return s.Store.Reserve(ctx, tag, n)
+}
+
+// events collects what the stream keeps.
+func events(t *testing.T, nc *nats.Conn) (list func(what string) []bus.Event) {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var all []bus.Event
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	testkit.Eventually(t, "the stream is there", func() bool {
+		_, err := js.Stream(ctx, bus.EventStream)
+		return err == nil
+	})
+	go func() {
+		defer close(done)
+		for e, err := range bus.NewClient(nc).Events(ctx, bus.Since(time.Now().Add(-time.Hour))) {
+			if err != nil {
+				t.Errorf("following: %v", err)
+				continue
+			}
+			mu.Lock()
+			all = append(all, e)
+			mu.Unlock()
+		}
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	return func(what string) (found []bus.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, e := range all {
+			if e.Type == what {
+				found = append(found, e)
+			}
+		}
+		return found
+	}
+}

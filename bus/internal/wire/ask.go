@@ -1,0 +1,87 @@
+package wire
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// quiet is how long AskAll waits for another answer after the last one, because
+// nobody knows how many generators there are.
+const quiet = 500 * time.Millisecond
+
+// AskAll sends one request to all generators that answer its subject, and passes each answer
+// to f until no more come. It takes half a second longer than the last answer. If the context
+// ends before that, its error is returned. An error of f ends it, too.
+func AskAll(ctx context.Context, nc *nats.Conn, subject string, body []byte, f func(*nats.Msg) error) error {
+	if nc.Status() == nats.RECONNECTING {
+		return fmt.Errorf("the connection to NATS is lost: %w", nats.ErrConnectionReconnecting)
+	}
+	before := nc.LastError()
+	inbox := nc.NewInbox()
+	answers, err := nc.SubscribeSync(inbox)
+	if err != nil {
+		return err
+	}
+	defer answers.Unsubscribe()
+	if err := nc.PublishRequest(subject, inbox, body); err != nil {
+		return err
+	}
+	for {
+		next, cancel := context.WithTimeout(ctx, quiet)
+		msg, err := answers.NextMsgWithContext(next)
+		cancel()
+		switch {
+		case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrNoResponders):
+			return cmp.Or(InboxDenied(nc, before, inbox), PublishDenied(nc, before, func(s string) bool { return s == subject }), ctx.Err())
+		case err != nil:
+			return err
+		}
+		if err := f(msg); err != nil {
+			return fmt.Errorf("an answer on %s cannot be read: %w", subject, err)
+		}
+	}
+}
+
+// PublishDenied returns an error if NATS denied a publication since the connection's last
+// error was before. of selects the subjects of the caller's own publications.
+func PublishDenied(nc *nats.Conn, before error, of func(subject string) bool) error {
+	if subject, ok := violation(nc, before, "Publish to"); ok && of(subject) {
+		return fmt.Errorf("this user of NATS may not publish to %s: %w", subject, nats.ErrPermissionViolation)
+	}
+	return nil
+}
+
+// SubscriptionDenied returns an error if NATS denied a subscription to subject since the
+// connection's last error was before.
+func SubscriptionDenied(nc *nats.Conn, before error, subject string) error {
+	if denied, ok := violation(nc, before, "Subscription to"); ok && denied == subject {
+		return fmt.Errorf("this user of NATS may not subscribe to %s: %w", subject, nats.ErrPermissionViolation)
+	}
+	return nil
+}
+
+// InboxDenied is SubscriptionDenied for the subject on which answers arrive.
+func InboxDenied(nc *nats.Conn, before error, inbox string) error {
+	if err := SubscriptionDenied(nc, before, inbox); err != nil {
+		return fmt.Errorf("%w: answers arrive there, so allow it, or choose an inbox prefix that is allowed", err)
+	}
+	return nil
+}
+
+// violation returns the subject that the connection's last error denies, if that error is
+// not before. what is how nats-server begins the error.
+func violation(nc *nats.Conn, before error, what string) (subject string, ok bool) {
+	last := nc.LastError()
+	if last == before || !errors.Is(last, nats.ErrPermissionViolation) {
+		return "", false
+	}
+	_, rest, ok := strings.Cut(last.Error(), what+` "`)
+	subject, _, _ = strings.Cut(rest, `"`)
+	return subject, ok
+}

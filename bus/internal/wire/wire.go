@@ -1,0 +1,95 @@
+// Package wire holds what the client and the generators share on the wire and users do not
+// need: the names of internal subjects and headers, and small encoders.
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// The subjects that generators use among themselves.
+const (
+	SubjectPresence   = "leaf.internal.presence" // a heartbeat each second: what this generator can serve
+	SubjectTagChanged = "leaf.internal.tag"      // a tag's new record; each generator answers when it has applied it
+	SubjectReserved   = "leaf.internal.reserved" // the end of a range that a generator has just reserved
+)
+
+// The parts of the subjects of events, which are leaf.events.<severity>.<kind>.<what>.<key>.
+const (
+	SubjectEvents    = "leaf.events"
+	RefillSubject    = SubjectEvents + ".info.segment.refill."
+	RecoveredSubject = SubjectEvents + ".info.*.recovered.>" // an alert is over
+	NodeSubject      = SubjectEvents + ".info.node.>"
+	AcquiredSubject  = SubjectEvents + ".info.worker.acquired.>"
+
+	Info  = "info" // the severities
+	Alert = "alert"
+)
+
+// The micro services of a generator: one for each thing that it may be unable to serve for
+// a while.
+const (
+	ServiceLeaf      = "leaf"
+	ServiceSegment   = "leaf-segment"
+	ServiceSnowflake = "leaf-snowflake"
+	// StatsEndpoint is the endpoint of ServiceLeaf whose $SRV.STATS carry the generator's state.
+	StatsEndpoint = "buffers"
+)
+
+// The headers of CloudEvents in binary mode.
+const (
+	HeaderSpec    = "ce-specversion"
+	HeaderID      = "ce-id"
+	HeaderSource  = "ce-source"
+	HeaderType    = "ce-type"
+	HeaderSubject = "ce-subject"
+	HeaderTime    = "ce-time"
+	HeaderContent = "ce-datacontenttype"
+
+	JSONType = "application/json"
+)
+
+// HeaderStarted of a node event is the time when its process started.
+const HeaderStarted = "Leaf-Started"
+
+const (
+	// HeaderTimeout says how many ms the sender of an administrative request waits for the
+	// answer. After that the sender takes the request as failed, so no generator may do it.
+	HeaderTimeout = "Leaf-Timeout"
+	// MaxAdminTimeout bounds the work on an administrative request, even if the sender
+	// waits longer.
+	MaxAdminTimeout = 10 * time.Second
+)
+
+// Encode returns v as JSON without HTML escapes. It panics if v is not JSON, so it is for
+// types of the protocol only.
+func Encode(v any) []byte {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		panic(fmt.Sprintf("leafbus: a value that is not JSON: %v", err))
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
+
+// ParseID reads a positive decimal without sign or leading zeros.
+func ParseID(b []byte) (int64, bool) {
+	if len(b) == 0 || b[0] < '1' || b[0] > '9' {
+		return 0, false
+	}
+	id, err := strconv.ParseInt(string(b), 10, 64)
+	return id, err == nil
+}
+
+// Quote returns at most 40 bytes of what a caller sent as one line of ASCII, for a message.
+func Quote(b []byte) string {
+	const most = 40
+	if len(b) > most {
+		return strconv.QuoteToASCII(string(b[:most])) + "..."
+	}
+	return strconv.QuoteToASCII(string(b))
+}

@@ -1,0 +1,50 @@
+package bus
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/nats-io/nats.go"
+)
+
+func TestErrorBody(t *testing.T) {
+	e := &Error{Code: 503, Reason: StoreUnavailable, Message: `a <b> & "c"`, RetryAfter: 12 * time.Millisecond}
+	want := `{"code":503,"reason":"store_unavailable","message":"a <b> & \"c\"","retry_after_ms":12}`
+	body := wire.Encode(e)
+	if got := string(body); got != want {
+		t.Errorf("body %s, want %s", got, want)
+	}
+	back, ok := errors.AsType[*Error](ReplyError(&nats.Msg{Header: nats.Header{"Nats-Service-Error-Code": {"503"}}, Data: body}))
+	if !ok || *back != *e {
+		t.Errorf("read back as %+v, want %+v", back, e)
+	}
+}
+
+// Answers of services that are not ours are errors too.
+func TestForeignError(t *testing.T) {
+	for name, header := range map[string]nats.Header{
+		"code alone": {"Nats-Service-Error-Code": {"418"}},
+		"text alone": {"Nats-Service-Error": {"teapot"}},
+	} {
+		if err := ReplyError(&nats.Msg{Header: header, Data: []byte("7")}); err == nil {
+			t.Errorf("%s: taken for IDs", name)
+		}
+	}
+	if err := ReplyError(&nats.Msg{Data: []byte("7")}); err != nil {
+		t.Errorf("IDs are taken for an error: %v", err)
+	}
+}
+
+// TestRetryable: these reasons may be gone at another attempt, or at another generator.
+func TestRetryable(t *testing.T) {
+	for reason, again := range map[Reason]bool{
+		ClockBackwards: true, NoWorkerID: true, Draining: true, Overloaded: true, TimedOut: true, StoreUnavailable: true,
+		BadRequest: false, BadTag: false, UnknownTag: false, BatchTooLarge: false, StoreRegressed: false, Exhausted: false,
+	} {
+		if got := retryable(&Error{Reason: reason}); got != again {
+			t.Errorf("%s: asked again: %v, want %v", reason, got, again)
+		}
+	}
+}
