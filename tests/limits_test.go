@@ -59,7 +59,7 @@ var limits = []struct{ row, text string }{
 	{"connections to MySQL", "{schema.maxConns} a generator, renewed every {schema.connLifetime};"},
 	{"connections to MySQL", "in {schema.ioTimeout} is given up"},
 	{"connections to ZooKeeper", "lasts {snowflake/zookeeper.sessionTimeout},"},
-	{"wait for JetStream", "{cmd/leaf.solePatience},"},
+	{"wait for JetStream", "{cmd/leaf.jetStreamPatience},"},
 	{"check of the installation's record", "every {bus/kvstore.watchCheck};"},
 	{"a disk that hangs: wait of a refill", "{allocator.markWait}, once"},
 	{"… wait for the files", "| {allocator.recentWait} |"},

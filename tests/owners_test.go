@@ -16,8 +16,6 @@ import (
 type owner struct {
 	ID        string `json:"id"`
 	ZooKeeper string `json:"zookeeper"`
-	Sole      bool   `json:"sole"`
-	Database  string `json:"database"`
 }
 
 func (p *place) owner(t *testing.T) (o owner) {

@@ -97,8 +97,8 @@ func (g *Generator) serve(ctx context.Context, ready chan<- *nats.Conn) (err err
 	return generator.New(generator.Config{
 		Conn: nc, JS: js, Store: store, Marks: marks, Recent: g.file("recent"), Node: node, Log: g.log, Tags: g.tags,
 		NATSErr: g.server.Health,
-		Join: func(ctx context.Context, begin func(ctx context.Context, id string) error) (generator.Identity, error) {
-			have, err := kvstore.Join(ctx, state, want, g.installation, func(ctx context.Context, first *kvstore.Installation) error { return begin(ctx, first.ID) })
+		Join: func(ctx context.Context, begin func(context.Context) error) (generator.Identity, error) {
+			have, err := kvstore.Join(ctx, state, want, g.installation, begin)
 			if err != nil {
 				return generator.Identity{}, err
 			}

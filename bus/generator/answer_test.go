@@ -173,7 +173,7 @@ func TestTakeAfterTheEnd(t *testing.T) {
 func TestTakeBeforeItServes(t *testing.T) {
 	s := testkit.NATS(t)
 	g, ready := begin(t, s, "a", memory(t, "order"), func(c *generator.Config) {
-		c.Join = func(context.Context, func(context.Context, string) error) (generator.Identity, error) {
+		c.Join = func(context.Context, func(context.Context) error) (generator.Identity, error) {
 			return generator.Identity{}, errors.New("not yet")
 		}
 	})

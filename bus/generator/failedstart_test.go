@@ -89,7 +89,7 @@ func TestStartThatCannotListen(t *testing.T) {
 				nc.Close()
 			}
 			var asked touched
-			join := func(context.Context, func(context.Context, string) error) (generator.Identity, error) {
+			join := func(context.Context, func(context.Context) error) (generator.Identity, error) {
 				asked.times.Add(1)
 				return generator.Identity{Installation: "i", Created: time.Now()}, nil
 			}
@@ -126,7 +126,7 @@ func TestRefusedWhileRequestsWait(t *testing.T) {
 	of := func(id string, created time.Time) func(*generator.Config) {
 		return func(c *generator.Config) {
 			c.MaxWait = testkit.Patience / 4
-			c.Join = func(context.Context, func(context.Context, string) error) (generator.Identity, error) {
+			c.Join = func(context.Context, func(context.Context) error) (generator.Identity, error) {
 				return generator.Identity{Installation: id, Created: created}, nil
 			}
 		}

@@ -31,9 +31,8 @@ type Config struct {
 	// Join enters the installation, and Open then opens the Store. They are
 	// called again until they succeed; an error that matches
 	// [allocator.ErrRefused] ends the generator. Before Join makes
-	// an installation's record it calls begin with the ID that the record is to have
-	// (empty: a new one); if begin fails it makes none.
-	Join func(ctx context.Context, begin func(ctx context.Context, id string) error) (Identity, error)
+	// an installation's record it calls begin; if begin fails it makes none.
+	Join func(ctx context.Context, begin func(context.Context) error) (Identity, error)
 	Open func(context.Context) error
 	// StoreErr says why the Store is away, as far as it has noticed; nil: it is
 	// not. One that matches [allocator.ErrRefused] ends the generator. Default: not known.

@@ -96,7 +96,7 @@ func TestRefusedToStart(t *testing.T) {
 	}
 	err = generator.New(generator.Config{
 		Conn: nc, JS: js, Store: memory(t), Node: "n", Log: testkit.Quiet,
-		Join: func(context.Context, func(context.Context, string) error) (generator.Identity, error) {
+		Join: func(context.Context, func(context.Context) error) (generator.Identity, error) {
 			return generator.Identity{}, allocator.ErrRefused
 		},
 		OpenEvents: func(context.Context) error { return nil },
@@ -185,7 +185,7 @@ func TestOlderInstallationStays(t *testing.T) {
 	then := time.Now().Add(-time.Hour)
 	of := func(id string, created time.Time) func(*generator.Config) {
 		return func(c *generator.Config) {
-			c.Join = func(context.Context, func(context.Context, string) error) (generator.Identity, error) {
+			c.Join = func(context.Context, func(context.Context) error) (generator.Identity, error) {
 				return generator.Identity{Installation: id, Created: created}, nil
 			}
 		}

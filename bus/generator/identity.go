@@ -17,8 +17,6 @@ type Identity struct {
 	// Foreign says why the registry of workers is not to be used: what keeps
 	// the segments belongs to another installation. nil: it may be used.
 	Foreign error `json:"-"`
-	// NoEvents: the NATS has no JetStream, so there is no stream of events.
-	NoEvents bool `json:"-"`
 }
 
 // yieldsTo reports whether generators of i must not serve beside those of the
@@ -34,10 +32,10 @@ func (i Identity) yieldsTo(other Identity) bool {
 }
 
 // begin returns an error if the record of an installation must not be made, because
-// another generator runs as part of one with another ID: its record is lost, and a
+// another generator runs as part of one: its record is lost, and a
 // second installation would begin at 1 beside it. This happens where the disks of a cluster's
 // servers were replaced before the new ones had a copy of the record.
-func (g *Generator) begin(ctx context.Context, id string) error {
+func (g *Generator) begin(ctx context.Context) error {
 	if err := g.hearOthers(ctx); err != nil {
 		return err
 	}
@@ -51,7 +49,7 @@ func (g *Generator) begin(ctx context.Context, id string) error {
 		}
 	}
 	for _, b := range g.presence.present(time.Now()) {
-		if b.Installation != "" && b.Installation != id {
+		if b.Installation != "" {
 			return fmt.Errorf("%w: JetStream lost the record of installation %s: %s runs as part of it, but bucket %s has no record. "+
 				"See docs/cluster.md for what to do; for a new installation, first stop all generators of %s",
 				allocator.ErrUnavailable, b.Installation, b.Node, bus.BucketInstallation, b.Installation)

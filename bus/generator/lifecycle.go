@@ -210,7 +210,6 @@ func (g *Generator) join(ctx context.Context) error {
 		g.unjoined.Store(&err)
 		return err
 	}
-	g.publisher.live.Store(identity.NoEvents)
 	if g.identity.Swap(&identity) == nil {
 		if identity.Foreign != nil {
 			g.log.Error("this generator serves no snowflakes", "error", identity.Foreign)

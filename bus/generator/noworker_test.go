@@ -89,7 +89,7 @@ func TestWorkerClaimedByAnother(t *testing.T) {
 	r := newRegistry(records)
 	start(t, s, "n", memory(t), func(cfg *generator.Config) {
 		on(c, r)(cfg)
-		cfg.Join = func(context.Context, func(context.Context, string) error) (generator.Identity, error) {
+		cfg.Join = func(context.Context, func(context.Context) error) (generator.Identity, error) {
 			for _, then := range []func() error{
 				func() error { return claim(0) }, // after its first beat
 				func() error { return nil },      // after the claim
@@ -152,7 +152,7 @@ func TestNotJoined(t *testing.T) {
 			nc := testkit.Connect(t, s)
 			records := snowflaketest.NewMemory()
 			disk := snowflaketest.NewDisk()
-			join := func(context.Context, func(context.Context, string) error) (generator.Identity, error) {
+			join := func(context.Context, func(context.Context) error) (generator.Identity, error) {
 				return generator.Identity{Installation: "mine"}, nil
 			}
 			first := start(t, s, "n", memory(t), func(cfg *generator.Config) {
@@ -170,7 +170,7 @@ func TestNotJoined(t *testing.T) {
 			start(t, s, "n", memory(t), func(cfg *generator.Config) {
 				cfg.Snowflake.Registry, cfg.Snowflake.File = r, newFile(t, disk.Kill())
 				cfg.Installation = c.installation
-				cfg.Join = func(ctx context.Context, begin func(context.Context, string) error) (generator.Identity, error) {
+				cfg.Join = func(ctx context.Context, begin func(context.Context) error) (generator.Identity, error) {
 					select {
 					case <-joining:
 						return join(ctx, begin)

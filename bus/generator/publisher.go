@@ -35,7 +35,6 @@ type publisher struct {
 	stamp func(context.Context, *nats.Msg) error
 	log   *slog.Logger
 
-	live    atomic.Bool // there is no stream, only those who listen now
 	queue   chan *nats.Msg
 	dropped atomic.Int64
 }
@@ -118,17 +117,13 @@ func hopeless(err error) bool {
 func (p *publisher) attempt(ctx context.Context, msg *nats.Msg, opened bool) error {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	live := p.live.Load()
-	if !opened && !live {
+	if !opened {
 		if err := p.open(ctx); err != nil {
 			return err
 		}
 	}
 	if err := p.stamp(ctx, msg); err != nil {
 		return err
-	}
-	if live {
-		return p.js.Conn().PublishMsg(msg)
 	}
 	_, err := p.js.PublishMsg(ctx, msg)
 	return err

@@ -212,7 +212,7 @@ func TestForeignRegistry(t *testing.T) {
 			nc := testkit.Connect(t, s)
 			r := start(t, s, "n", memory(t, "order"), func(c *generator.Config) {
 				c.Installation = known
-				c.Join = func(context.Context, func(context.Context, string) error) (generator.Identity, error) {
+				c.Join = func(context.Context, func(context.Context) error) (generator.Identity, error) {
 					return generator.Identity{Installation: "A", Foreign: errors.New("the database is B's")}, nil
 				}
 			})

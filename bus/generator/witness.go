@@ -169,9 +169,6 @@ func (g *Generator) witness(subject string, header nats.Header, data []byte) {
 
 // readHistory takes in the last refill of every tag that the stream has.
 func (g *Generator) readHistory(ctx context.Context) error {
-	if g.publisher.live.Load() {
-		return nil // nobody has it
-	}
 	consumer, err := g.cfg.JS.OrderedConsumer(ctx, bus.EventStream, jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{wire.RefillSubject + ">"},
 		DeliverPolicy:  jetstream.DeliverLastPerSubjectPolicy,

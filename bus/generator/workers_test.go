@@ -184,18 +184,18 @@ func TestReleaseMeetsTheRegistry(t *testing.T) {
 
 // Who may not ask the registry releases nothing.
 func TestReleaseWithoutTheRegistry(t *testing.T) {
-	outside := func(context.Context, func(context.Context, string) error) (generator.Identity, error) {
+	outside := func(context.Context, func(context.Context) error) (generator.Identity, error) {
 		return generator.Identity{}, errors.New("not there")
 	}
 	for name, c := range map[string]struct {
 		installation string // that the data folder knows
-		join         func(context.Context, func(context.Context, string) error) (generator.Identity, error)
+		join         func(context.Context, func(context.Context) error) (generator.Identity, error)
 		list         error
 		says         string
 	}{
 		"not joined":       {"", outside, nil, "not been joined"},
 		"not joined again": {"mine", outside, nil, "not been joined"},
-		"another installation's": {"", func(context.Context, func(context.Context, string) error) (generator.Identity, error) {
+		"another installation's": {"", func(context.Context, func(context.Context) error) (generator.Identity, error) {
 			return generator.Identity{Foreign: errors.New("it is foreign")}, nil
 		}, nil, "it is foreign"},
 		"away": {"", nil, errors.New("it hides"), "it hides"},

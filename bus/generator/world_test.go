@@ -64,7 +64,7 @@ func begin(t *testing.T, s *embedded.Server, node string, store allocator.Store,
 	state := kvstore.Config{Conn: nc, JS: js, Log: testkit.Quiet}
 	cfg := generator.Config{
 		Conn: nc, JS: js, Store: store, Node: node, Log: testkit.Quiet, Release: "test",
-		Join: func(context.Context, func(context.Context, string) error) (generator.Identity, error) {
+		Join: func(context.Context, func(context.Context) error) (generator.Identity, error) {
 			return generator.Identity{}, nil
 		},
 		Open:         func(context.Context) error { return nil },

@@ -37,9 +37,9 @@ const (
 	codeNotClustered jetstream.ErrorCode = 10074 // JSStreamReplicasNotSupportedErr
 )
 
-// ErrNoJetStream says that this NATS has none. That may pass: the servers with
+// ErrNoJetStream says that no server answers for JetStream. That may pass: the servers with
 // JetStream may be away.
-var ErrNoJetStream = errors.New("nobody answers for JetStream on this NATS")
+var ErrNoJetStream = errors.New("no JetStream answers on this NATS")
 
 // openBucket returns the bucket, which it creates if it is missing. One that
 // could lose records by itself is refused.
@@ -50,11 +50,8 @@ func openBucket(ctx context.Context, cfg Config, name, description string) (jets
 			Bucket: name, Description: description, History: 1, Storage: jetstream.FileStorage,
 		})
 	}
-	if errors.Is(err, nats.ErrNoResponders) {
-		return nil, fmt.Errorf("%w (is it enabled for this account, and --js-domain right?): %w", ErrNoJetStream, err)
-	}
-	if errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
-		return nil, fmt.Errorf("%w: %w: the state is to be kept in JetStream: %w; enable it for this account", allocator.ErrRefused, ErrNoJetStream, err)
+	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
+		return nil, fmt.Errorf("%w: %w", ErrNoJetStream, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("bucket %s: %w", name, err)

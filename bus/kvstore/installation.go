@@ -60,22 +60,16 @@ func (i Installation) differences(want Installation) []string {
 
 // Join returns the installation's record, which it makes from want, by
 // compare-and-set, if there is none. known is the ID that this generator has
-// served before, or empty. begin, unless it is nil, is called before a record is
-// made: it completes one that has been elsewhere so far. If it fails, none is made.
+// served before, or empty. begin, unless it is nil, is called
+// before a record is made. If it fails, none is made.
 //
 // An error that matches [allocator.ErrRefused] says that the generator does not belong
 // here: its configuration differs, or the installation that it knows is gone.
-func Join(ctx context.Context, cfg Config, want Installation, known string, begin func(context.Context, *Installation) error) (Installation, error) {
+func Join(ctx context.Context, cfg Config, want Installation, known string, begin func(context.Context) error) (Installation, error) {
 	kv, err := openBucket(ctx, cfg, bus.BucketInstallation, "Leafbus: the installation's record")
-	if errors.Is(err, ErrNoJetStream) && known == "" {
-		// A generator that has never served was given the wrong NATS; one that
-		// has waits.
-		return Installation{}, fmt.Errorf("%w: %w; the state is to be kept there: enable it, or run `leaf serve` without --server to embed a NATS, or keep all state elsewhere (--mysql and --zookeeper)", allocator.ErrRefused, err)
-	}
 	if err != nil {
 		return Installation{}, err
 	}
-	first := want
 	var lost error
 	for asked := false; ; {
 		entry, err := kv.Get(ctx, installationKey)
@@ -87,25 +81,24 @@ func Join(ctx context.Context, cfg Config, want Installation, known string, begi
 		case !errors.Is(err, jetstream.ErrKeyNotFound):
 			return Installation{}, fmt.Errorf("the installation's record: %w", err)
 		}
-		if !asked && begin != nil {
-			// Read again after an error: the answer may have come from a replica
-			// that did not have the record yet.
-			asked, lost = true, begin(ctx, &first)
-			if lost != nil {
-				continue
-			}
-		}
-		if known != "" && known != first.ID {
+		if known != "" {
 			return Installation{}, fmt.Errorf("%w: this data folder belongs to installation %s, but this NATS has none: "+
 				"it lost its state, or it is another one; starting anew there would repeat IDs. "+
 				"Restore its JetStream, or name the right --server, or, if you mean a new installation, another --data-dir", allocator.ErrRefused, known)
 		}
+		if !asked && begin != nil {
+			// Read again after an error: the answer may have come from a replica
+			// that did not have the record yet.
+			asked, lost = true, begin(ctx)
+			if lost != nil {
+				continue
+			}
+		}
 		if lost = orphans(ctx, cfg); lost != nil {
 			continue
 		}
-		if first.ID == "" {
-			first.ID, first.Created = rand.Text(), time.Now().UTC().Truncate(time.Millisecond)
-		}
+		first := want
+		first.ID, first.Created = rand.Text(), time.Now().UTC().Truncate(time.Millisecond)
 		record, err := json.Marshal(first)
 		if err != nil {
 			return Installation{}, err

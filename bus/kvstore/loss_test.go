@@ -47,7 +47,7 @@ func TestJoinBesideTags(t *testing.T) {
 func TestJoinReadsAgain(t *testing.T) {
 	cfg := newConfig(t, newServer(t))
 	lost := errors.New("lost")
-	if _, err := Join(t.Context(), cfg, layout, "", func(context.Context, *Installation) error { return lost }); !errors.Is(err, lost) {
+	if _, err := Join(t.Context(), cfg, layout, "", func(context.Context) error { return lost }); !errors.Is(err, lost) {
 		t.Errorf("Join: %v, want %v", err, lost)
 	}
 	if hasRecord(t, cfg) {
@@ -55,11 +55,11 @@ func TestJoinReadsAgain(t *testing.T) {
 	}
 	// Also where the time is used up, so that the record cannot be read again.
 	ctx, cancel := context.WithCancel(t.Context())
-	if _, err := Join(ctx, cfg, layout, "", func(context.Context, *Installation) error { cancel(); return lost }); !errors.Is(err, lost) {
+	if _, err := Join(ctx, cfg, layout, "", func(context.Context) error { cancel(); return lost }); !errors.Is(err, lost) {
 		t.Errorf("Join: %v, want %v", err, lost)
 	}
 	var first Installation
-	got, err := Join(t.Context(), cfg, layout, "", func(ctx context.Context, _ *Installation) (err error) {
+	got, err := Join(t.Context(), cfg, layout, "", func(ctx context.Context) (err error) {
 		first, err = Join(ctx, cfg, layout, "", nil)
 		return errors.Join(err, lost)
 	})

@@ -27,7 +27,6 @@ import (
 //	node          the node's name, made once
 //	installation  the ID of the installation that was joined
 //	database      the database that said that it is this installation's
-//	record        a copy of the installation's record, where the NATS has no JetStream
 //	marks         the allocator's high-water marks
 //	recent        the tags used in the last day
 //	worker        the worker of snowflakes, and up to which time it was used

@@ -33,7 +33,7 @@ type member struct {
 	trusted      bool                 // the database has said before that it is this installation's
 	have         kvstore.Installation // once it has joined, as it was then
 	database     string               // ID of the one that the installation keeps its tags in; empty: not noted yet
-	sole         sole
+	missed       time.Time            // since when JetStream does not answer; zero: it does, or was not asked
 
 	// Whose the database was when this joined; empty: it has none.
 	owner    string
@@ -54,7 +54,7 @@ func (m *member) recall() error {
 		}
 		m.trusted = database == m.db.Name()
 	}
-	return m.sole.recall(m.dir)
+	return nil
 }
 
 // resumes is the installation whose worker may be used before it is joined. A
@@ -72,20 +72,14 @@ func (m *member) resumes(file *snowflake.File) string {
 // join enters the installation that the data folder belongs to, and makes the
 // folder belong to it on the first time. It waits for a database that was not
 // used before.
-func (m *member) join(ctx context.Context, begin func(ctx context.Context, id string) error) (identity generator.Identity, err error) {
-	m.have, err = kvstore.Join(ctx, m.state, m.want, m.installation, func(ctx context.Context, first *kvstore.Installation) error {
-		if err := m.carry(ctx, first); err != nil || m.installation != "" { // a generator that knows an installation begins no other
-			return err
-		}
-		return begin(ctx, first.ID)
-	})
-	if errors.Is(err, kvstore.ErrNoJetStream) && m.db != nil && m.zk != nil {
-		return m.joinSole(ctx)
+func (m *member) join(ctx context.Context, begin func(context.Context) error) (identity generator.Identity, err error) {
+	m.have, err = kvstore.Join(ctx, m.state, m.want, m.installation, begin)
+	if errors.Is(err, kvstore.ErrNoJetStream) {
+		return identity, m.withoutJetStream(time.Now(), err)
 	}
-	m.sole.since = time.Time{}
+	m.missed = time.Time{}
 	if err == nil {
-		// From now on this folder waits for JetStream where that is away.
-		err = errors.Join(m.belong(), m.dir.remove(soleFile))
+		err = m.belong() // from now on this folder waits for JetStream
 	}
 	if err != nil {
 		return identity, err
@@ -113,6 +107,27 @@ func (m *member) join(ctx context.Context, begin func(ctx context.Context, id st
 			"UPDATE leaf_installation SET id = '%s' and start again", m.owner, m.have.ID, m.have.ID)
 	}
 	return identity, nil
+}
+
+// jetStreamPatience is how long a generator that has never served waits for JetStream: a cluster
+// that is starting may not have it yet.
+const jetStreamPatience = 5 * time.Second
+
+// withoutJetStream is the error about a NATS whose JetStream does not answer. A generator that has
+// never served was given the wrong NATS, and is refused after a while. One that has served waits.
+func (m *member) withoutJetStream(now time.Time, err error) error {
+	if m.missed.IsZero() {
+		m.missed = now
+	}
+	if m.installation != "" {
+		return fmt.Errorf("waiting for JetStream, which has the record of installation %s: %w", m.installation, err)
+	}
+	if now.Sub(m.missed) < jetStreamPatience {
+		return err
+	}
+	return fmt.Errorf("%w: the NATS server at %s has no JetStream, and Leafbus keeps its state there: "+
+		"enable JetStream on that server and for this account, check --js-domain, or leave out --server to embed a NATS server (%w)",
+		allocator.ErrRefused, m.state.Conn.ConnectedUrlRedacted(), err)
 }
 
 // belong makes the data folder belong to the installation.

@@ -5,8 +5,15 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/snowflake/zookeeper"
 )
 
@@ -51,5 +58,30 @@ func TestQuestionsEnd(t *testing.T) {
 	cancel()
 	if err := <-first; err == nil {
 		t.Error("the first was answered")
+	}
+}
+
+// A new folder is refused when JetStream was missed for 5 s. One that belongs to an installation waits.
+func TestJetStreamPatience(t *testing.T) {
+	t.Parallel()
+	s := startNATS(t, &server.Options{})
+	nc, err := nats.Connect(s.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	began := time.Now()
+	for _, known := range []string{"", "known"} {
+		m := &member{state: kvstore.Config{Conn: nc}, installation: known}
+		for after, refused := range map[time.Duration]bool{0: false, jetStreamPatience - 1: false, jetStreamPatience: known == "", time.Hour: known == ""} {
+			m.missed = began
+			err := m.withoutJetStream(began.Add(after), kvstore.ErrNoJetStream)
+			if errors.Is(err, allocator.ErrRefused) != refused || !errors.Is(err, kvstore.ErrNoJetStream) {
+				t.Errorf("folder of %q, after %v: %v", known, after, err)
+			}
+			if refused && !strings.Contains(err.Error(), s.ClientURL()) {
+				t.Errorf("it does not name the server: %v", err)
+			}
+		}
 	}
 }

@@ -34,11 +34,6 @@ func (m *member) claimWorkers(ctx context.Context) (zookeeper.Installation, erro
 
 func (m *member) claimZooKeeper(ctx context.Context) (owner zookeeper.Installation, err error) {
 	want := zookeeper.Installation{ID: m.have.ID, Layout: m.want.Layout, Created: m.have.Created}
-	if m.sole.used {
-		want = m.sole.Installation
-		want.Layout = m.want.Layout
-		return m.zk.Claim(ctx, want, m.sole.ZooKeeper)
-	}
 	if m.db != nil && m.owner != m.have.ID { // theirs must be there first: it is not for us to make
 		if _, err := m.zk.Owner(ctx); errors.Is(err, zookeeper.ErrNobodys) {
 			return owner, fmt.Errorf("the database belongs to installation %s, and ZooKeeper (%s) to nobody yet: a generator of that installation must use it first", m.owner, m.zk.Name())

@@ -54,10 +54,6 @@ func TestElsewhere(t *testing.T) {
 		"List": func(ctx context.Context) error { _, err := r.List(ctx); return err },
 		"Add":  func(ctx context.Context) error { _, err := r.Add(ctx, holder("a"), anyWorker); return err },
 		"Put":  func(ctx context.Context) error { _, err := r.Put(ctx, e.Record, e.Version); return err },
-		"PinDatabase": func(ctx context.Context) error {
-			_, err := r.PinDatabase(ctx, "D")
-			return err
-		},
 	}
 	for name, call := range calls {
 		eventually(t, name+" is refused elsewhere", func() bool {

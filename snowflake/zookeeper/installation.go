@@ -18,11 +18,6 @@ import (
 type Installation struct {
 	ID        string `json:"id"`        // of the installation; random
 	ZooKeeper string `json:"zookeeper"` // of this place in ZooKeeper; random
-	// Sole: the NATS has no JetStream, so this is all that there is of the
-	// installation's record. Then Database is the ID of the database that keeps the
-	// segments, from the first time that it was reached.
-	Sole     bool   `json:"sole,omitempty"`
-	Database string `json:"database,omitempty"`
 	snowflake.Layout
 	Created time.Time `json:"created"`
 }
@@ -41,7 +36,7 @@ func (r *Registry) Owner(ctx context.Context) (Installation, error) {
 }
 
 // Claim returns whose the records are. If they are nobody's they are from now on
-// those of the installation in want; without an ID it is a new one. known is the
+// those of the installation in want. known is the
 // ID of the ZooKeeper that the installation is known to use, or empty: one that
 // has another, or none, is refused, and so is one with another layout, with an
 // error that matches [snowflake.ErrRefused]. From then on nothing is read or
@@ -128,9 +123,6 @@ func (r *Registry) makeInstallation(want Installation) error {
 		}
 	}
 	want.ZooKeeper = rand.Text()
-	if want.ID == "" {
-		want.ID, want.Created = rand.Text(), time.Now().UTC().Truncate(time.Millisecond)
-	}
 	record, err := json.Marshal(want)
 	if err != nil {
 		return err
@@ -152,37 +144,4 @@ func (r *Registry) make(path string) error {
 		return fmt.Errorf("making %s in ZooKeeper: %w", path, err)
 	}
 	return nil
-}
-
-// PinDatabase notes, by compare-and-set, which database keeps the segments,
-// unless that is noted already, and returns what is noted. It comes after Claim.
-func (r *Registry) PinDatabase(ctx context.Context, database string) (string, error) {
-	return ask(ctx, r.link, func(ctx context.Context) (string, error) {
-		for ctx.Err() == nil {
-			text, stat, err := r.link.conn.Get(r.installation)
-			var have Installation
-			if err == nil {
-				err = json.Unmarshal(text, &have)
-			}
-			if err == nil && have.ZooKeeper != r.id {
-				err = errElsewhere
-			}
-			if err != nil {
-				return "", fmt.Errorf("reading %s: %w", r.installation, err)
-			}
-			if have.Database != "" {
-				return have.Database, nil
-			}
-			have.Database = database
-			record, err := json.Marshal(have)
-			if err != nil {
-				return "", err
-			}
-			_, _, err = r.write(&zk.SetDataRequest{Path: r.installation, Data: record, Version: stat.Version})
-			if err != nil && !errors.Is(err, zk.ErrBadVersion) {
-				return "", fmt.Errorf("noting the database in %s: %w", r.installation, err)
-			}
-		}
-		return "", ctx.Err()
-	})
 }

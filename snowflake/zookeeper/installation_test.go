@@ -3,6 +3,7 @@ package zookeeper
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -21,7 +22,7 @@ func TestClaim(t *testing.T) {
 	}
 	theirs := ours
 	theirs.ID = "theirs"
-	for _, want := range []Installation{ours, theirs, {Layout: ours.Layout}} {
+	for _, want := range []Installation{ours, theirs} {
 		for _, known := range []string{"", first.ZooKeeper} {
 			if again, err := s.open(t, "b").Claim(within(t), want, known); err != nil || again != first {
 				t.Errorf("Claim for %q, known %q: %+v, %v; want %+v", want.ID, known, again, err, first)
@@ -52,24 +53,6 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-func TestClaimWithoutID(t *testing.T) {
-	s := newSite(t, server.Hosts(t))
-	first, err := s.open(t, "a").Claim(within(t), Installation{Sole: true, Layout: ours.Layout}, "")
-	if err != nil || first.ID == "" || first.Created.IsZero() || !first.Sole {
-		t.Fatalf("Claim: %+v, %v", first, err)
-	}
-	r := s.open(t, "b")
-	if again, err := r.Claim(within(t), ours, ""); err != nil || again != first {
-		t.Errorf("Claim: %+v, %v; want %+v", again, err, first)
-	}
-	// The first database counts.
-	for _, id := range []string{"one", "two"} {
-		if got, err := r.PinDatabase(within(t), id); err != nil || got != "one" {
-			t.Errorf("PinDatabase(%s): %s, %v", id, got, err)
-		}
-	}
-}
-
 func TestClaimAtOnce(t *testing.T) {
 	s := newSite(t, server.Hosts(t))
 	got := make([]Installation, 8)
@@ -77,8 +60,10 @@ func TestClaimAtOnce(t *testing.T) {
 	for i := range got {
 		r := s.open(t, "a")
 		wg.Go(func() {
+			want := ours
+			want.ID = fmt.Sprint("installation-", i)
 			var err error
-			if got[i], err = r.Claim(within(t), Installation{Layout: ours.Layout}, ""); err != nil {
+			if got[i], err = r.Claim(within(t), want, ""); err != nil {
 				t.Errorf("Claim: %v", err)
 			}
 		})

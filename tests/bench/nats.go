@@ -182,7 +182,7 @@ func (s *site) generator(configure func(*generator.Config)) (g *generator.Genera
 	store := kvstore.New(state)
 	config := generator.Config{
 		Conn: state.Conn, JS: state.JS, Store: store, Marks: marks, Node: "bench", Log: s.log,
-		Join: func(context.Context, func(context.Context, string) error) (generator.Identity, error) {
+		Join: func(context.Context, func(context.Context) error) (generator.Identity, error) {
 			return generator.Identity{}, nil
 		}, // the site is new
 		Open:       store.Open,

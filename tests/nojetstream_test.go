@@ -1,0 +1,91 @@
+package tests
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/leafbus/leafbus/bus"
+)
+
+// changingNATS is a NATS server that has JetStream at one time and none at another.
+type changingNATS struct {
+	t      *testing.T
+	port   int
+	folder string
+	server *server.Server
+}
+
+func newChangingNATS(t *testing.T) *changingNATS {
+	t.Helper()
+	n := &changingNATS{t: t, port: server.RANDOM_PORT, folder: t.TempDir()}
+	t.Cleanup(func() { n.stop() })
+	return n
+}
+
+func (n *changingNATS) stop() {
+	if n.server != nil {
+		n.server.Shutdown()
+		n.server.WaitForShutdown()
+	}
+}
+
+// begin starts the server, again at the same address if it runs, and returns its URL.
+func (n *changingNATS) begin(jetStream bool) string {
+	n.t.Helper()
+	n.stop()
+	s, err := server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: n.port, NoLog: true, NoSigs: true, JetStream: jetStream, StoreDir: n.folder,
+	})
+	must(n.t, err)
+	s.Start()
+	n.server = s
+	if !s.ReadyForConnections(patience) {
+		n.t.Fatal("the NATS server is not ready")
+	}
+	n.port = s.Addr().(*net.TCPAddr).Port
+	return s.ClientURL()
+}
+
+// plainNATS is a NATS server without JetStream. It returns its URL.
+func plainNATS(t *testing.T) string {
+	t.Helper()
+	return newChangingNATS(t).begin(false)
+}
+
+// A generator that has never served was given the wrong NATS: it says what to do and ends.
+func TestNewFolderWithoutJetStream(t *testing.T) {
+	t.Parallel()
+	url := plainNATS(t)
+	began := time.Now()
+	refusedStart(t, "-s", url, "--tag", "order").want(t, 1,
+		"the NATS server at "+url+" has no JetStream", "enable JetStream", "leave out --server")
+	if took := time.Since(began); took < 5*time.Second {
+		t.Errorf("it ended after %v: JetStream may come within 5 s of a cluster's start", took)
+	}
+}
+
+// A generator whose folder belongs to an installation waits for JetStream: also where NATS never
+// had one when it started.
+func TestFolderWaitsForJetStream(t *testing.T) {
+	t.Parallel()
+	n := newChangingNATS(t)
+	url := n.begin(true)
+	args := []string{"-s", url, "--tag", "order:10"}
+	g := serve(t, t.TempDir(), args...)
+	c := bus.NewClient(connect(t, url))
+	first := takeOne(t, c, "order")
+	g.stop()
+
+	n.begin(false)
+	g = serve(t, g.dir, args...)
+	eventually(t, "it to say what it waits for", func() bool { return lacks(stateOf(t, c), "store", "waiting for JetStream") })
+	n.begin(true)
+	if id := takeOne(t, c, "order"); id <= first {
+		t.Errorf("ID %d after %d", id, first)
+	}
+	eventually(t, "nothing to be missing", func() bool { return stateOf(t, c).Ready })
+	g.stop()
+}
