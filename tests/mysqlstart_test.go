@@ -311,43 +311,6 @@ func TestFlagsOfMySQL(t *testing.T) {
 	}
 }
 
-// Two machines that run a NATS each know nothing of each other but the
-// database. Both serve segments of it; one of them takes workers.
-func TestTwoInstallationsShareADatabase(t *testing.T) {
-	t.Parallel()
-	dsn := mariadb.NewDatabase(t)
-	first := embed(t, "--mysql", dsn, "--tag", "order:10", "--max-step", "100")
-	second := embed(t, "--mysql", dsn, "--max-step", "100")
-	nc := connect(t, second.url)
-	msg := ask(t, nc, "leaf.snowflake", "")
-	refused(t, msg, 503, bus.NoWorkerID)
-	s := stateOf(t, bus.NewClient(nc))
-	if !lacks(s, "worker", "installation") || s.Worker != nil || len(s.Missing) != 1 {
-		t.Errorf("the second one lacks %v: %v", s.Missing, s.Reasons)
-	}
-	for _, text := range []string{"snowflakes", "belongs to installation", "--server"} {
-		if !strings.Contains(second.stderr.String(), text) {
-			t.Errorf("its log does not say %q: %s", text, second.stderr.String())
-		}
-	}
-	snowflake(t, connect(t, first.url))
-
-	l := startLoad(t, loadConfig{tag: "order", callers: 4, maxBatch: 50}, first.url, second.url)
-	l.more(2000)
-	l.stop()
-	for _, g := range []*generator{first, second} {
-		if s := stateOf(t, client(t, g.url)); s.Counts.IDs < 100 {
-			t.Errorf("%s handed out %d IDs", g.url, s.Counts.IDs)
-		}
-	}
-	second.stop()
-	// Nor after a restart, whatever its folder knows.
-	second = second.again(t, "--mysql", dsn)
-	refused(t, ask(t, nc, "leaf.snowflake", ""), 503, bus.NoWorkerID)
-	second.stop()
-	first.stop()
-}
-
 type migration struct {
 	Created  []string
 	Tags     int

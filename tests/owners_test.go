@@ -26,72 +26,67 @@ func (p *place) owner(t *testing.T) (o owner) {
 	return o
 }
 
-// Two generators, each with a NATS of its own, share a database. If one of them
-// has another ZooKeeper, it would take the workers that the other has, and both
-// serve the same callers: it takes none. In the same ZooKeeper both serve.
-func TestOneDatabaseTwoZooKeepers(t *testing.T) {
-	t.Parallel()
-	dsn, p, other := mariadb.NewDatabase(t), newPlace(t, zookeeper.Hosts(t)), newPlace(t, zookeeper.Hosts(t))
-	first := embed(t, p.flags("--mysql", dsn, "--tag", "order")...)
-	snowflake(t, connect(t, first.url))
-	ours := p.owner(t).ID
-
-	second := embed(t, other.flags("--mysql", dsn, "--max-wait", "100ms")...)
-	nc := connect(t, second.url)
-	c := bus.NewClient(nc)
-	takeOne(t, c, "order")
-	eventually(t, "it to say whom it waits for", func() bool {
-		s := stateOf(t, c)
-		if s.Worker != nil {
-			t.Fatalf("it has worker %d", *s.Worker)
-		}
-		return lacks(s, "worker", "the database belongs to installation "+ours) && lacks(s, "worker", "to nobody yet")
-	})
-	refused(t, ask(t, nc, "leaf.snowflake", ""), 503, bus.NoWorkerID)
-	if there, _, err := other.conn.Exists("/leaf/" + other.name); err != nil || there {
-		t.Errorf("it made something in that ZooKeeper: %v, %v", there, err)
-	}
-
-	// Now that is somebody's, who has nothing to do with the two.
-	third := embed(t, other.flags()...)
-	snowflake(t, connect(t, third.url))
-	say := []string{"the database belongs to installation " + ours, "to installation " + other.owner(t).ID, "--zookeeper-name"}
-	result{second.wait(patience), "", second.stderr.String()}.want(t, 1, say...)
-	runLeaf(t, command(t, second.dir, nil, append([]string{"serve", "--http", "", "--listen", "127.0.0.1:0", "--mysql", dsn}, other.flags()...))).want(t, 1, say...)
-
-	second = second.again(t, p.flags("--mysql", dsn)...)
-	urls := []string{first.url, second.url}
-	var seen workersSeen
-	flakes := startLoad(t, loadConfig{callers: 1, maxBatch: 500, each: seen.add}, urls...)
-	segments := startLoad(t, loadConfig{tag: "order", callers: 1, maxBatch: 500}, urls...)
-	eventually(t, "IDs of both", func() bool {
-		flakes.more(20)
-		segments.more(20)
-		seen.mu.Lock()
-		defer seen.mu.Unlock()
-		return len(seen.count) == 2
-	})
-	flakes.stop()
-	segments.stop()
-	for _, url := range urls {
-		takeOne(t, client(t, url), "order")
-	}
+func ownerOfDatabase(t *testing.T, dsn string) (id string) {
+	t.Helper()
+	must(t, openDB(t, dsn).QueryRowContext(t.Context(), "SELECT id FROM leaf_installation").Scan(&id))
+	return id
 }
 
-// Nor may they share a ZooKeeper and have a database each: both would begin their
-// segments at 1.
-func TestOneZooKeeperTwoDatabases(t *testing.T) {
+// Two machines that run a NATS each know nothing of each other. What belongs to the installation of one is
+// refused to the other, in one sentence that names both and says what to do.
+func TestWhatBelongsToAnother(t *testing.T) {
 	t.Parallel()
-	p, dsn := newPlace(t, zookeeper.Hosts(t)), mariadb.NewDatabase(t)
-	first := embed(t, p.flags("--mysql", mariadb.NewDatabase(t), "--tag", "order")...)
+	dsn, p := mariadb.NewDatabase(t), newPlace(t, zookeeper.Hosts(t))
+	first := embed(t, p.flags("--mysql", dsn, "--tag", "order")...)
 	nc := connect(t, first.url)
 	snowflake(t, nc)
-	r := refusedStart(t, p.flags("--mysql", dsn, "--listen", "127.0.0.1:0")...)
-	var theirs string
-	must(t, openDB(t, dsn).QueryRowContext(t.Context(), "SELECT id FROM leaf_installation").Scan(&theirs))
-	r.want(t, 1, "the database belongs to installation "+theirs, "to installation "+p.owner(t).ID, "--mysql", "--zookeeper-name")
+	theirs := p.owner(t).ID
+	if id := ownerOfDatabase(t, dsn); id != theirs {
+		t.Fatalf("the database belongs to %s, ZooKeeper to %s", id, theirs)
+	}
+	const database, workers = "the database belongs to installation ", " belong to installation "
+	refusals := map[string]struct {
+		args []string
+		say  []string
+	}{
+		"the database":                      {[]string{"--mysql", dsn}, []string{database + theirs, "--mysql"}},
+		"the database, its own ZooKeeper":   {newPlace(t, p.hosts).flags("--mysql", dsn), []string{database + theirs, "--mysql"}},
+		"the ZooKeeper":                     {p.flags(), []string{workers + theirs, "--zookeeper-name"}},
+		"the ZooKeeper, its own database":   {p.flags("--mysql", mariadb.NewDatabase(t)), []string{workers + theirs, "--zookeeper-name"}},
+		"the ZooKeeper, with another epoch": {p.flags("--epoch", "1700000000000"), []string{"--epoch"}},
+		"both":                              {p.flags("--mysql", dsn), []string{database + theirs, "--mysql"}},
+	}
+	t.Run("refused", func(t *testing.T) {
+		for name, c := range refusals {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				dir := t.TempDir()
+				for range 2 { // nor after a restart, whatever its folder knows
+					r := runLeaf(t, command(t, dir, nil, append([]string{"serve", "--http", "", "--listen", "127.0.0.1:0", "--tag", "order"}, c.args...)))
+					r.want(t, 1, c.say...)
+				}
+			})
+		}
+	})
 	takeOne(t, bus.NewClient(nc), "order")
 	snowflake(t, nc)
+}
+
+// A database whose server is away at the start turns out to be another's: the generator serves
+// nothing until then, and ends.
+func TestAnothersDatabaseComesLater(t *testing.T) {
+	t.Parallel()
+	dsn := mariadb.NewDatabase(t)
+	embed(t, "--mysql", dsn).stop()
+	theirs := ownerOfDatabase(t, dsn)
+	way, there := newProxy(t, dsn)
+	way.Refuse(true)
+	g := embed(t, "--mysql", there, "--tag", "order", "--max-wait", "100ms")
+	nc := connect(t, g.url)
+	refused(t, ask(t, nc, "leaf.snowflake", ""), 503, bus.NoWorkerID)
+	untilUnavailable(t, nc, "order")
+	way.Refuse(false)
+	result{g.wait(patience), "", g.stderr.String()}.want(t, 1, "the database belongs to installation "+theirs)
 }
 
 // ZooKeeper comes when a generator with a new database already waits for it: then

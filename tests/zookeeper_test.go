@@ -1,7 +1,6 @@
 package tests
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -248,51 +247,6 @@ func TestOneNameInZooKeeper(t *testing.T) {
 	if after, _, ok := node[temporary](t, p, "leaf_temporary", "twin"); !ok || after.Incarnation == before.Incarnation {
 		t.Errorf("the temporary node says %+v", after)
 	}
-}
-
-// Two installations that share a place in ZooKeeper would share their callers as
-// well: the second one's segments would be those of the first. Its snowflakes are
-// served, and are others.
-func TestTwoInstallationsInOneZooKeeper(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t, zookeeper.Hosts(t))
-	first := embed(t, p.flags("--tag", "order", "--node", "first")...)
-	nc1 := connect(t, first.url)
-	one := snowflake(t, nc1)
-	second := embed(t, p.flags("--node", "second", "--max-wait", "100ms")...)
-	nc2 := connect(t, second.url)
-	two := snowflake(t, nc2)
-	if partsOf(one).worker != 0 || partsOf(two).worker != 1 {
-		t.Errorf("workers %d and %d", partsOf(one).worker, partsOf(two).worker)
-	}
-	var owner struct {
-		ID string `json:"id"`
-	}
-	text, _, err := p.conn.Get("/leaf/" + p.name + "/installation")
-	must(t, err)
-	must(t, json.Unmarshal(text, &owner))
-	msg := ask(t, nc2, "leaf.segment.order", "")
-	refused(t, msg, 503, bus.StoreUnavailable)
-	if !strings.Contains(string(msg.Data), "both would hand out the same segments") {
-		t.Errorf("the reason is not in %s", msg.Data)
-	}
-	for _, want := range []string{"both would hand out the same segments", owner.ID, "--zookeeper-name"} {
-		if !strings.Contains(second.stderr.String(), want) {
-			t.Errorf("its log does not say %q", want)
-		}
-	}
-	takeOne(t, bus.NewClient(nc1), "order")
-	second.stop()
-	second = second.again(t, p.flags("--max-wait", "100ms")...)
-	nc2 = connect(t, second.url)
-	if id := snowflake(t, nc2); partsOf(id).worker != 1 {
-		t.Errorf("worker %d after a restart", partsOf(id).worker)
-	}
-	refused(t, ask(t, nc2, "leaf.segment.order", ""), 503, bus.StoreUnavailable)
-
-	// Nor do installations with different layouts share one.
-	refusedStart(t, p.flags("--listen", "127.0.0.1:0", "--epoch", "1700000000000")...).
-		want(t, 1, "the configuration is not that of /leaf/"+p.name+" in ZooKeeper", "the epoch (--epoch) is 1288834974657 there and 1700000000000 here")
 }
 
 // Each data centre may have a ZooKeeper of its own, for workers of its own. A

@@ -113,8 +113,7 @@ type Generator struct {
 	claims    claims
 	looking   atomic.Bool // at the worker's record
 	isolation isolation
-	joined    chan struct{}            // closed when identity is known, and the registry of workers is its own
-	foreign   chan struct{}            // closed when that is not
+	joined    chan struct{}            // closed when identity is known
 	news      chan struct{}            // the others should hear a beat
 	identity  atomic.Pointer[Identity] // nil: not joined yet
 	unjoined  atomic.Pointer[error]    // why not
@@ -155,7 +154,7 @@ func New(cfg Config) *Generator {
 	if cfg.Snowflake.Clock == nil {
 		cfg.Snowflake.Clock = snowflake.SystemClock()
 	}
-	g := &Generator{cfg: cfg, log: cfg.Log, id: rand.Text(), made: time.Now(), rival: make(chan error, 1), joined: make(chan struct{}), foreign: make(chan struct{}), news: make(chan struct{}, 1), adminSlots: make(chan struct{}, maxAdmin), floors: newFloors()}
+	g := &Generator{cfg: cfg, log: cfg.Log, id: rand.Text(), made: time.Now(), rival: make(chan error, 1), joined: make(chan struct{}), news: make(chan struct{}, 1), adminSlots: make(chan struct{}, maxAdmin), floors: newFloors()}
 	g.natsWasWell = cfg.NATSErr() == nil
 	g.publisher = newPublisher(cfg.JS, cfg.OpenEvents, g.stamp, cfg.Log)
 	g.presence = newPresence(g.id)

@@ -14,9 +14,6 @@ import (
 type Identity struct {
 	Installation string    `json:"installation,omitempty"` // its random ID
 	Created      time.Time `json:"created,omitzero"`
-	// Foreign says why the registry of workers is not to be used: what keeps
-	// the segments belongs to another installation. nil: it may be used.
-	Foreign error `json:"-"`
 }
 
 // yieldsTo reports whether generators of i must not serve beside those of the

@@ -211,12 +211,7 @@ func (g *Generator) join(ctx context.Context) error {
 		return err
 	}
 	if g.identity.Swap(&identity) == nil {
-		if identity.Foreign != nil {
-			g.log.Error("this generator serves no snowflakes", "error", identity.Foreign)
-			close(g.foreign)
-		} else {
-			close(g.joined)
-		}
+		close(g.joined)
 	}
 	for _, b := range g.presence.present(time.Now()) {
 		g.checkRival(b)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/micro"
@@ -87,11 +86,7 @@ func (g *Generator) takeFlakes(ctx context.Context, n int64) ([]bus.Range, error
 
 // noWorker says why no worker may be taken; nil: one may.
 func (g *Generator) noWorker() error {
-	identity := g.identity.Load()
-	switch {
-	case identity != nil:
-		return identity.Foreign
-	case g.cfg.Installation == "":
+	if g.identity.Load() == nil && g.cfg.Installation == "" {
 		return g.notJoined()
 	}
 	return nil
@@ -105,20 +100,9 @@ func (g *Generator) notJoined() error {
 	return errNotJoined
 }
 
-// runFlakes issues snowflakes until the context is done, or the registry turns
-// out to be a foreign one; an error says that their start was refused. Where the data folder
-// knows its installation they do not wait for NATS to say the same.
+// runFlakes issues snowflakes until the context is done; an error says that their start was
+// refused. Where the data folder knows its installation they do not wait for NATS to say the same.
 func (g *Generator) runFlakes(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	var watch sync.WaitGroup
-	watch.Go(func() {
-		select {
-		case <-g.foreign:
-			cancel()
-		case <-ctx.Done():
-		}
-	})
-	defer func() { cancel(); watch.Wait() }()
 	installation := g.cfg.Installation
 	if installation == "" {
 		select {

@@ -2,7 +2,6 @@ package generator_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -200,41 +199,6 @@ func TestUnservedTags(t *testing.T) {
 	}
 	if got, want := strings.Join(unserved, ","), "b,b d,订单"; got != want {
 		t.Errorf("not served: %s, want %s", got, want)
-	}
-}
-
-// A generator whose segments are another installation's takes no worker, says
-// why, and serves segments.
-func TestForeignRegistry(t *testing.T) {
-	for name, known := range map[string]string{"new": "", "known": "A"} {
-		t.Run(name, func(t *testing.T) {
-			s := testkit.NATS(t)
-			nc := testkit.Connect(t, s)
-			r := start(t, s, "n", memory(t, "order"), func(c *generator.Config) {
-				c.Installation = known
-				c.Join = func(context.Context, func(context.Context) error) (generator.Identity, error) {
-					return generator.Identity{Installation: "A", Foreign: errors.New("the database is B's")}, nil
-				}
-			})
-			if _, code := ask(t, nc, "leaf.segment.order", ""); code != "" {
-				t.Errorf("a segment: code %s", code)
-			}
-			testkit.Eventually(t, "snowflakes are refused with the reason", func() bool {
-				body, code := ask(t, nc, "leaf.snowflake", "")
-				return code == "503" && strings.Contains(body, "no_worker_id") && strings.Contains(body, "the database is B's")
-			})
-			states, err := bus.NewClient(nc).States(t.Context())
-			if err != nil || len(states) != 1 {
-				t.Fatalf("States: %v, %v", states, err)
-			}
-			state, _ := json.Marshal(states[0])
-			if states[0].Ready || states[0].Worker != nil || !strings.Contains(states[0].Reasons["worker"], "the database is B's") {
-				t.Errorf("the state is %s", state)
-			}
-			if err := r.stop(); err != nil {
-				t.Errorf("Run: %v", err)
-			}
-		})
 	}
 }
 

@@ -35,10 +35,8 @@ type member struct {
 	database     string               // ID of the one that the installation keeps its tags in; empty: not noted yet
 	missed       time.Time            // since when JetStream does not answer; zero: it does, or was not asked
 
-	// Whose the database was when this joined; empty: it has none.
-	owner    string
-	claiming chan struct{}          // taken by who asks whose the workers in ZooKeeper are
-	workers  zookeeper.Installation // that, once it is known
+	claiming chan struct{}          // taken by the goroutine that claims ZooKeeper
+	workers  zookeeper.Installation // what ZooKeeper has, once it is claimed
 }
 
 // recall reads what the data folder knows.
@@ -57,9 +55,8 @@ func (m *member) recall() error {
 	return nil
 }
 
-// resumes is the installation whose worker may be used before it is joined. A
-// database that was not used before may turn out to be another's, with whom the
-// workers are to be shared then, or not to be taken at all. Where the worker has
+// resumes is the installation whose worker may be used before it is joined. With a
+// database that was not used before none may: the generator may be refused. Where the worker has
 // another layout than was asked for, join refuses that.
 func (m *member) resumes(file *snowflake.File) string {
 	saved, known := file.Saved()
@@ -94,19 +91,10 @@ func (m *member) join(ctx context.Context, begin func(context.Context) error) (i
 		m.kv.Watches(m.have)
 		return identity, nil
 	}
-	m.owner = m.have.ID
-	if !m.trusted {
-		if m.owner, err = m.claimDatabase(ctx); err != nil {
-			return identity, err
-		}
+	if m.trusted {
+		return identity, nil
 	}
-	if m.owner != m.have.ID && m.zk == nil {
-		identity.Foreign = fmt.Errorf("the database belongs to installation %s, and this NATS is installation %s: "+
-			"both would take the same workers. Segments are served; for snowflakes too, join the NATS of that installation (--server) with a new --data-dir, "+
-			"or keep the workers of both in one ZooKeeper (--zookeeper), or give this one a database of its own, or, if that installation is gone for good and what its workers reserved is over, "+
-			"UPDATE leaf_installation SET id = '%s' and start again", m.owner, m.have.ID, m.have.ID)
-	}
-	return identity, nil
+	return identity, m.claimDatabase(ctx)
 }
 
 // jetStreamPatience is how long a generator that has never served waits for JetStream: a cluster
@@ -150,46 +138,40 @@ func (m *member) open(ctx context.Context) error {
 		}
 		return m.kv.Open(ctx)
 	}
-	owner, err := m.claimDatabase(ctx)
-	if err != nil {
+	if err := m.claimDatabase(ctx); err != nil {
 		return err
-	}
-	if m.trusted && owner != m.have.ID {
-		if err := m.dir.remove("database"); err != nil {
-			return err
-		}
-		return fmt.Errorf("%w: the database was this installation's (%s) and is installation %s's now: was it emptied, or restored? "+
-			"The next start takes it for that installation's", allocator.ErrRefused, m.have.ID, owner)
-	}
-	if m.zk != nil && owner != m.owner {
-		return fmt.Errorf("%w: the database was installation %s's and is installation %s's now: was it emptied, or restored? Start again when it is as it should be",
-			allocator.ErrRefused, m.owner, owner)
 	}
 	return m.db.Open(ctx)
 }
 
-// claimDatabase makes sure that the database is the one that the installation
-// keeps its tags in, and returns the installation that it belongs to.
-func (m *member) claimDatabase(ctx context.Context) (owner string, err error) {
+// claimDatabase makes sure that the database is this installation's, and the one that the
+// installation keeps its tags in.
+func (m *member) claimDatabase(ctx context.Context) error {
 	o, err := m.db.Claim(ctx, m.have.ID, m.database)
-	if err == nil && m.database == "" {
+	if err == nil && m.database == "" && o.Installation == m.have.ID {
 		if m.database, err = kvstore.PinDatabase(ctx, m.state, o.Store); err != nil {
-			return "", err
+			return err
 		}
 		o, err = m.db.Claim(ctx, m.have.ID, m.database) // another generator may have been first, with another database
 	}
 	if err != nil {
-		return "", err
+		return err
 	}
-	if o.Installation == m.have.ID && !m.trusted {
-		return o.Installation, m.dir.write("database", m.db.Name())
+	if o.Installation != m.have.ID {
+		// The next start waits until it is known whose the database is.
+		return errors.Join(m.dir.remove("database"), fmt.Errorf("%w: the database belongs to installation %s, and this NATS to installation %s: "+
+			"join the NATS of %[2]s (--server) with a new --data-dir, or give %[3]s a database of its own (--mysql), or, if %[2]s is gone for good "+
+			"and what its workers reserved is over, UPDATE leaf_installation SET id = '%[3]s' and start again", allocator.ErrRefused, o.Installation, m.have.ID))
 	}
-	return o.Installation, nil
+	if !m.trusted {
+		return m.dir.write("database", m.db.Name())
+	}
+	return nil
 }
 
-// checkTags makes sure that the tags in JetStream are not those of two
-// installations: one that shares a ZooKeeper with others shares their callers too. It
-// waits for a ZooKeeper that the installation has not used before.
+// checkTags makes sure that the tags in JetStream are not those of two installations: whoever
+// shares a ZooKeeper shares callers too. It waits for a ZooKeeper that the installation has not
+// used before.
 func (m *member) checkTags(ctx context.Context) error {
 	if m.zk == nil {
 		return nil
@@ -197,15 +179,9 @@ func (m *member) checkTags(ctx context.Context) error {
 	if z, ok := m.have.ZooKeeper(m.first, m.last); ok && z.Installation == m.have.ID {
 		return nil
 	}
-	owner, err := m.claimWorkers(ctx)
+	_, err := m.claimWorkers(ctx)
 	if errors.Is(err, snowflake.ErrRefused) {
-		return fmt.Errorf("%w: %w", allocator.ErrRefused, err)
+		err = fmt.Errorf("%w: %w", allocator.ErrRefused, err)
 	}
-	if err != nil || owner.ID == m.have.ID {
-		return err
-	}
-	return fmt.Errorf("the workers in ZooKeeper (%s) belong to installation %s, and this NATS is installation %s: "+
-		"both would hand out the same segments. Snowflakes are served; for segments too, join the NATS of that installation (--server) with a new --data-dir, "+
-		"or keep the tags of both in one MySQL (--mysql), or, if the two have nothing to do with each other, give this one a --zookeeper-name of its own",
-		m.zk.Name(), owner.ID, m.have.ID)
+	return err
 }
