@@ -56,7 +56,7 @@ func bounded[Req, Resp any](g *Generator, f func(context.Context, Req) (Resp, er
 			g.refuse(reply, a, fmt.Errorf("%w: %d administrative requests are being worked on", allocator.ErrOverloaded, maxAdmin))
 			return
 		}
-		started := g.tasks.start(func() {
+		started := g.requests.start(func() {
 			defer func() { <-g.adminSlots }()
 			ctx, cancel := context.WithDeadline(g.life, end)
 			defer cancel()

@@ -3,10 +3,8 @@ package generator
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 )
 
@@ -25,27 +23,24 @@ const (
 // hands out IDs of tags from memory. It asks the store, because the store has every such
 // max_id before the operator gets an answer. Its methods are safe for concurrent use.
 type floors struct {
-	lasts   atomic.Bool // requests wait; known without mu
-	waiting atomic.Int64
-	wanted  chan struct{} // the store must be asked; holds one
+	gate
+	wanted chan struct{} // the store must be asked; holds one
 
-	mu      sync.Mutex
-	known   chan struct{} // closed when requests go on; nil: none wait
-	round   uint64        // of questions
-	about   time.Time     // the last beat before the pause that the last question is about
-	unknown bool          // the last question was not answered
+	asking  sync.Mutex // guards what follows
+	round   uint64     // of questions
+	about   time.Time  // the last heartbeat before the pause that the last question is about
+	unknown bool       // the last question was not answered
 	cancel  context.CancelFunc
-	closed  bool
 }
 
 func newFloors() *floors { return &floors{wanted: make(chan struct{}, 1)} }
 
-// begin makes requests wait for an answer, once for each pause. before is the last beat
+// begin makes requests wait for an answer, once for each pause. before is the last heartbeat
 // before the pause. With insist it asks again if the last question was not answered.
 func (f *floors) begin(before time.Time, insist bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.closed || f.about.Equal(before) && (f.known != nil || !f.unknown || !insist) {
+	f.asking.Lock()
+	defer f.asking.Unlock()
+	if f.about.Equal(before) && (f.isShut.Load() || !f.unknown || !insist) {
 		return
 	}
 	f.about = before
@@ -53,10 +48,7 @@ func (f *floors) begin(before time.Time, insist bool) {
 	if f.cancel != nil {
 		f.cancel() // that question began before the pause was over
 	}
-	if f.known == nil {
-		f.known = make(chan struct{})
-		f.lasts.Store(true)
-	}
+	f.shut()
 	select {
 	case f.wanted <- struct{}{}:
 	default:
@@ -65,48 +57,28 @@ func (f *floors) begin(before time.Time, insist bool) {
 
 // ask begins a question, and returns its number.
 func (f *floors) ask(ctx context.Context) (_ context.Context, round uint64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.asking.Lock()
+	defer f.asking.Unlock()
 	patience := floorsWait
-	if f.known == nil {
+	if !f.isShut.Load() {
 		patience = floorsPatience
 	}
 	ctx, f.cancel = context.WithTimeout(ctx, patience)
 	return ctx, f.round
 }
 
-// end lets requests go on unless there was another pause since the question.
-func (f *floors) end(round uint64, answered bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+// answer lets requests go on unless there was another pause since the question, and reports
+// whether there was none.
+func (f *floors) answer(round uint64, answered bool) (current bool) {
+	f.asking.Lock()
+	defer f.asking.Unlock()
 	f.cancel()
-	if round == f.round {
-		f.unknown = !answered
-		f.releaseLocked()
+	if round != f.round {
+		return false
 	}
-}
-
-func (f *floors) releaseLocked() {
-	if f.known != nil {
-		f.lasts.Store(false)
-		close(f.known)
-		f.known = nil
-	}
-}
-
-// close lets all requests go on for good.
-func (f *floors) close() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.closed = true
-	f.releaseLocked()
-}
-
-// over returns a channel that is closed when requests go on; nil: none wait.
-func (f *floors) over() <-chan struct{} {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.known
+	f.unknown = !answered
+	f.open(time.Now())
+	return true
 }
 
 // behind reports whether a request for IDs of a tag must wait until the generator knows
@@ -121,7 +93,7 @@ func (g *Generator) behind(a Answer) bool {
 	} else if before, still := g.presence.pulse.stoodStill(now); still {
 		g.paused(before, false) // it serves while it is cut off
 	}
-	return g.floors.lasts.Load()
+	return g.floors.isShut.Load()
 }
 
 // paused asks what operators have set, because there was a pause; heard: NATS is back.
@@ -133,7 +105,7 @@ func (g *Generator) paused(before time.Time, heard bool) {
 
 // keepFloors asks after each pause, until the store has answered.
 func (g *Generator) keepFloors(ctx context.Context) {
-	defer g.floors.close()
+	defer func() { g.floors.end(time.Now()) }()
 	reported := false
 	for {
 		select {
@@ -144,11 +116,11 @@ func (g *Generator) keepFloors(ctx context.Context) {
 		for ctx.Err() == nil {
 			question, round := g.floors.ask(ctx)
 			err := g.learnFloors(question)
-			g.floors.end(round, err == nil)
+			current := g.floors.answer(round, err == nil)
 			if err == nil {
 				break
 			}
-			if !reported && ctx.Err() == nil && g.floors.current(round) {
+			if !reported && ctx.Err() == nil && current {
 				reported = true
 				g.log.Warn("this generator was cut off, and the store does not say which max_id operators have set since: it may hand out IDs below", "error", err)
 				g.publish(newEvent("node.stale", g.cfg.Node, g.cfg.Node, bus.StaleEvent{Node: g.cfg.Node, Error: err.Error()}))
@@ -167,13 +139,6 @@ func (g *Generator) keepFloors(ctx context.Context) {
 	}
 }
 
-// current reports whether there was no other pause since the question.
-func (f *floors) current(round uint64) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.round == round
-}
-
 // learnFloors drops the IDs in memory below the max_id that operators have set. It greets the
 // other generators first, so that changes wait for this one from then on.
 func (g *Generator) learnFloors(ctx context.Context) error {
@@ -184,39 +149,4 @@ func (g *Generator) learnFloors(ctx context.Context) error {
 		return err
 	}
 	return g.cfg.Store.Floors(ctx, g.alloc.Raise)
-}
-
-// behindRequest is a request for IDs of a tag that waits until the generator knows what
-// operators have set.
-type behindRequest struct {
-	g   *Generator
-	tag string
-	n   int64
-}
-
-// waitForFloors returns a waiter for n IDs of tag.
-func (g *Generator) waitForFloors(tag string, n int64) (waiter, error) {
-	if g.floors.waiting.Add(1) > g.cfg.MaxWaiting {
-		g.floors.waiting.Add(-1)
-		return nil, allocator.ErrOverloaded
-	}
-	return behindRequest{g, tag, n}, nil
-}
-
-// Wait implements waiter.
-func (r behindRequest) Wait(ctx context.Context) ([]bus.Range, error) {
-	defer r.g.floors.waiting.Add(-1)
-	ctx, cancel := context.WithTimeoutCause(ctx, r.g.cfg.MaxWait, allocator.ErrTimedOut) // for both waits together
-	defer cancel()
-	if over := r.g.floors.over(); over != nil {
-		select {
-		case <-over:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
-	if !r.g.serving.Load() {
-		return nil, allocator.ErrClosed // the generator was refused while this waited
-	}
-	return r.g.alloc.Take(ctx, r.tag, r.n)
 }

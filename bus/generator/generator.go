@@ -111,8 +111,8 @@ type Generator struct {
 	counts               counts
 
 	claims    claims
-	looking   atomic.Bool // at the worker's record
-	isolation isolation
+	verifying atomic.Bool // the worker's record
+	guard     reconnectGuard
 	joined    chan struct{}            // closed when identity is known
 	news      chan struct{}            // the others should hear a beat
 	identity  atomic.Pointer[Identity] // nil: not joined yet
@@ -132,9 +132,10 @@ type Generator struct {
 	serving               atomic.Bool           // NATS has confirmed its subscriptions, and it has not failed
 	draining              atomic.Bool
 
-	life       context.Context // of tasks
-	tasks      tasks           // of endpoints
-	adminSlots chan struct{}   // taken by each of them
+	life       context.Context // of administrative requests and tasks
+	requests   tasks           // that wait, or ask the store
+	tasks      tasks           // in the background
+	adminSlots chan struct{}   // taken by each administrative request
 }
 
 // NewGenerator returns a generator that does nothing until Run is called.
@@ -183,7 +184,7 @@ func (g *Generator) Run(ctx context.Context) error {
 	life, endLife := context.WithCancel(context.WithoutCancel(ctx))
 	defer endLife()
 	g.life = life
-	g.isolation.life.Store(g.reconnects()) // it holds no worker yet
+	g.guard.checked.Store(g.reconnects()) // it holds no worker yet
 	closed := g.cfg.Conn.StatusChanged(nats.CLOSED)
 	status := g.cfg.Conn.StatusChanged(nats.CONNECTED, nats.CLOSED)
 	guarded := g.cfg.Conn.StatusChanged(nats.RECONNECTING, nats.CONNECTED)
@@ -194,7 +195,7 @@ func (g *Generator) Run(ctx context.Context) error {
 	ready, refused := make(chan struct{}), make(chan error, 2) // one each of stopWork and stopFlakes
 	stopWork, stopFlakes := func() {}, func() {}               // a generator that does not hear the others starts neither
 	stopFloors := background(g.keepFloors)
-	stopGuard := background(func(ctx context.Context) { g.guard(ctx, guarded) })
+	stopGuard := background(func(ctx context.Context) { g.watchConnection(ctx, guarded) })
 	if err == nil {
 		stopWork = background(func(ctx context.Context) { g.work(ctx, ready, refused) })
 		stopFlakes = background(func(ctx context.Context) {
@@ -222,17 +223,15 @@ func (g *Generator) Run(ctx context.Context) error {
 		g.log.Warn("the queue groups could not be left in order", "error", leaveErr) // NATS is away
 	}
 	if err == nil { // a refused generator must not reserve for the requests that wait
-		g.awaitWaiting()
+		g.awaitRequests()
 	}
 	stopFloors()
 	stopWork() // refuses what still waits
 	stopFlakes()
 	stopGuard()
-	g.isolation.givenUp.Store(true)
-	g.isolation.end(time.Now(), g.isolation.life.Load())
-	g.segments.waiting.close()
-	g.snowflakes.waiting.close()
+	g.guard.end(time.Now())
 	endLife()
+	g.requests.close()
 	g.tasks.close()
 	if g.prepared.Load() { // so the start was told
 		g.publish(g.nodeEvent("stopped"))
@@ -267,20 +266,16 @@ func background(f func(context.Context)) (stop func()) {
 // embedded NATS server. Hardly any is answered, and the next start must not be late.
 const degradedDrain = time.Second
 
-// awaitWaiting waits until no request waits for a segment or is being worked
-// on, at most for DrainTimeout.
-func (g *Generator) awaitWaiting() {
-	const look = 5 * time.Millisecond
-	tick := time.NewTicker(look)
-	defer tick.Stop()
+// awaitRequests waits until all requests that were accepted are answered, for at most
+// DrainTimeout.
+func (g *Generator) awaitRequests() {
 	most := g.cfg.DrainTimeout
 	if g.degraded {
 		most = min(most, degradedDrain)
 	}
-	end := time.Now().Add(most)
-	for g.alloc.Waiting()+int64(g.flakes.State().Waiting)+g.isolation.waiting.Load()+g.floors.waiting.Load()+int64(len(g.adminSlots)) > 0 && time.Now().Before(end) {
-		<-tick.C
-	}
+	ctx, cancel := context.WithTimeout(context.Background(), most)
+	defer cancel()
+	g.requests.wait(ctx)
 }
 
 // publish queues an event.

@@ -36,8 +36,6 @@ type issuer struct {
 	// offered reports whether a generator that sent this beat can.
 	offered func(beat) bool
 
-	waiting tasks // the requests that are answered later
-
 	// Owned by Generator.Run.
 	service micro.Service // nil: not in the queue group
 	sick    time.Time     // since when it cannot serve; zero: it can
@@ -166,7 +164,7 @@ func (s *issuer) handle(r micro.Request) {
 		s.g.respond(reply, body)
 		s.g.served(a, req.Count)
 	}
-	if !s.waiting.start(later) {
+	if !s.g.requests.start(later) {
 		later() // nothing waits any more, so this does not
 	}
 }
@@ -183,7 +181,7 @@ func (s *issuer) take(ctx context.Context, tag string, n int64) ([]bus.Range, er
 	ranges, waiter, err := s.request(a, tag, n)
 	if waiter != nil {
 		a.Waited = true
-		ranges, err = waiter.Wait(ctx)
+		s.g.requests.do(func() { ranges, err = waiter.Wait(ctx) })
 	}
 	switch {
 	case err == nil:

@@ -344,7 +344,7 @@ func (g *Generator) heard(msg *nats.Msg) {
 		g.log.Warn("another generator has this one's name: nobody can tell them apart in events and metrics; give each its own (--node)", "node", b.Node)
 	}
 	if b.Worker != nil && *b.Worker == g.flakes.Worker() {
-		g.lookAt() // one of the two is a clone, or the registry was restored
+		g.verifyWorker() // one of the two is a clone, or the registry was restored
 	}
 	if !b.Gone {
 		g.checkRival(b)

@@ -154,8 +154,8 @@ func TestFloorsPatience(t *testing.T) {
 	if end, _ := question.Deadline(); end.Before(now.Add(floorsWait)) || end.After(time.Now().Add(floorsWait)) {
 		t.Errorf("requests wait for %v", end.Sub(now))
 	}
-	f.end(round, false)
-	if f.over() != nil {
+	f.answer(round, false)
+	if f.isShut.Load() {
 		t.Error("requests wait on")
 	}
 	now = time.Now()
@@ -163,5 +163,5 @@ func TestFloorsPatience(t *testing.T) {
 	if end, _ := question.Deadline(); end.Before(now.Add(floorsPatience)) {
 		t.Errorf("the store may take %v", end.Sub(now))
 	}
-	f.end(round, true)
+	f.answer(round, true)
 }

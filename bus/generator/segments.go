@@ -24,7 +24,12 @@ func newSegments(g *Generator) *issuer {
 		endpoints: map[string]string{"segment": bus.SubjectSegment + ".>", "no-tag": bus.SubjectSegment},
 		request: func(a Answer, tag string, n int64) ([]bus.Range, waiter, error) {
 			if g.behind(a) {
-				w, err := g.waitForFloors(tag, n)
+				w, err := g.floors.hold(g.cfg.MaxWaiting, g.cfg.MaxWait, func(ctx context.Context) ([]bus.Range, error) {
+					if !g.serving.Load() {
+						return nil, allocator.ErrClosed // the generator was refused while this waited
+					}
+					return g.alloc.Take(ctx, tag, n)
+				})
 				return nil, w, err
 			}
 			ranges, w, err := g.alloc.Request(nil, tag, n)

@@ -25,15 +25,11 @@ func newSnowflakes(g *Generator) *issuer {
 			if why := g.noWorker(); why != nil {
 				return nil, nil, fmt.Errorf("%w: %w", snowflake.ErrNoWorker, why)
 			}
-			if g.isolation.lasts.Load() || a.Face == NATS && g.isolated() { // over HTTP it must not wait for the connection's lock
-				if g.isolation.givenUp.Load() {
-					return nil, nil, snowflake.ErrClosed
-				}
-				if g.isolation.waiting.Add(1) > g.cfg.MaxWaiting {
-					g.isolation.waiting.Add(-1)
-					return nil, nil, snowflake.ErrOverloaded
-				}
-				return nil, rejoining{g, n}, nil
+			if g.guard.isShut.Load() || a.Face == NATS && g.unchecked() { // over HTTP it must not wait for the connection's lock
+				w, err := g.guard.hold(g.cfg.MaxWaiting, g.cfg.MaxWait, func(ctx context.Context) ([]bus.Range, error) {
+					return g.takeFlakes(ctx, n)
+				})
+				return nil, w, err
 			}
 			ranges, w, err := g.flakes.Request(nil, n)
 			if w == nil { // no waiter must be no interface
@@ -42,8 +38,8 @@ func newSnowflakes(g *Generator) *issuer {
 			return nil, w, nil
 		},
 		healthy: func() error {
-			if g.isolation.lasts.Load() {
-				return errIsolated
+			if g.guard.isShut.Load() {
+				return errUnchecked
 			}
 			return cmp.Or(g.noWorker(), g.flakes.State().Err)
 		},
@@ -61,7 +57,7 @@ func (g *Generator) newFlakes() *snowflake.Generator {
 	cfg.Registry = joinedRegistry{cfg.Registry, g.joined}
 	cfg.Claimed = func(worker int64) bool { return g.presence.claimed(time.Now(), worker) }
 	cfg.Held = func(worker int64) bool { return g.presence.held(time.Now(), worker) }
-	cfg.Settled = func() bool { return g.settled(time.Now()) }
+	cfg.Settled = func() bool { return g.peersKnown(time.Now()) }
 	cfg.Peers = g.peerClocks
 	cfg.Notify = func(e snowflake.Event) {
 		g.publish(snowflakeEvent(g.cfg.Node, g.cfg.RegistryKind, e))

@@ -146,7 +146,7 @@ func (g *Generator) create(ctx context.Context, t allocator.Tag) (_ allocator.Ta
 // hearOthers waits until all generators that run have been heard: one that has
 // just started, or was cut off, knows of the others only when their beats have come.
 func (g *Generator) hearOthers(ctx context.Context) error {
-	since := func() time.Duration { return min(time.Since(g.listening), g.isolation.since(time.Now())) }
+	since := func() time.Duration { return min(time.Since(g.listening), g.guard.since(time.Now())) }
 	if since() >= beatExpires {
 		return nil
 	}

@@ -32,7 +32,7 @@ func (g *Generator) State() bus.State {
 		Readiness: g.Readiness(),
 		Counts: bus.Counts{
 			Requests: g.counts.requests.Load(), IDs: g.counts.ids.Load(), Errors: g.counts.refusals(),
-			Waiting: g.alloc.Waiting() + int64(flakes.Waiting) + g.isolation.waiting.Load() + g.floors.waiting.Load(), Tags: g.alloc.Tags(), States: totals.States, Left: totals.Left, Failing: failing.Tags,
+			Waiting: g.alloc.Waiting() + int64(flakes.Waiting) + g.guard.waiting.Load() + g.floors.waiting.Load(), Tags: g.alloc.Tags(), States: totals.States, Left: totals.Left, Failing: failing.Tags,
 			EventsQueued: len(g.publisher.queue), EventsDropped: g.publisher.dropped.Load(),
 			StoreErrors: g.alloc.Failures(),
 		},

@@ -1,30 +1,81 @@
 package generator
 
-import "sync"
+import (
+	"context"
+	"sync"
+)
 
-// tasks are goroutines that callbacks start, until close. Unlike a
-// [sync.WaitGroup] it may be closed while callbacks still come. The zero value
-// is ready.
+// tasks are the goroutines that callbacks start. Unlike a [sync.WaitGroup] it may be closed
+// while callbacks still come, and a wait for it may be given up. Its methods are safe for
+// concurrent use; the zero value is ready.
 type tasks struct {
-	mu     sync.Mutex
-	closed bool
-	group  sync.WaitGroup
+	mu      sync.Mutex
+	closed  bool
+	running int
+	idle    chan struct{} // closed when none runs; nil: nothing waits for that
 }
 
-// start runs f in a goroutine, or reports false after close.
+// start runs f in a goroutine. After close it returns false and does nothing.
 func (t *tasks) start(f func()) bool {
+	if !t.enter() {
+		return false
+	}
+	go func() {
+		defer t.leave()
+		f()
+	}()
+	return true
+}
+
+// do runs f in the caller's goroutine, also after close.
+func (t *tasks) do(f func()) {
+	if t.enter() {
+		defer t.leave()
+	}
+	f()
+}
+
+func (t *tasks) enter() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.closed {
-		t.group.Go(f)
+		t.running++
 	}
 	return !t.closed
 }
 
-// close lets no more start and waits for those that run.
+func (t *tasks) leave() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.running--
+	if t.running == 0 && t.idle != nil {
+		close(t.idle)
+		t.idle = nil
+	}
+}
+
+// wait waits until none runs, or the context is done.
+func (t *tasks) wait(ctx context.Context) {
+	t.mu.Lock()
+	if t.running == 0 {
+		t.mu.Unlock()
+		return
+	}
+	if t.idle == nil {
+		t.idle = make(chan struct{})
+	}
+	idle := t.idle
+	t.mu.Unlock()
+	select {
+	case <-idle:
+	case <-ctx.Done():
+	}
+}
+
+// close lets no more start, and waits for those that run.
 func (t *tasks) close() {
 	t.mu.Lock()
 	t.closed = true
 	t.mu.Unlock()
-	t.group.Wait()
+	t.wait(context.Background())
 }

@@ -120,7 +120,7 @@ func (g *Generator) workersRelease(ctx context.Context, req bus.WorkerRelease) (
 // keepsWorker says why the worker of e may not be released at the time now, in
 // Unix ms; nil: it may, or is free.
 func (g *Generator) keepsWorker(req bus.WorkerRelease, e snowflake.Entry, now int64) error {
-	if !g.settled(time.Now()) {
+	if !g.peersKnown(time.Now()) {
 		return fmt.Errorf("%w: it is not known yet which workers the other generators hold", snowflake.ErrNoWorker)
 	}
 	w := g.worker(time.Now(), e.Record)

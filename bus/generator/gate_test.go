@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/internal/wire"
 	"github.com/leafbus/leafbus/snowflake"
@@ -16,20 +17,20 @@ import (
 
 // As long as a generator is cut off, and for a while after it, it does not know
 // what the others hold.
-func TestSettled(t *testing.T) {
+func TestPeersKnown(t *testing.T) {
 	g := &Generator{presence: newPresence("me"), cfg: Config{Conn: new(nats.Conn)}}
 	g.identity.Store(&Identity{})
 	now := time.Unix(1_700_000_000, 0)
 	want := func(after time.Duration, want bool) {
 		t.Helper()
-		if got := g.settled(now.Add(after)); got != want {
-			t.Errorf("after %v: settled %v, want %v", after, got, want)
+		if got := g.peersKnown(now.Add(after)); got != want {
+			t.Errorf("after %v: known %v, want %v", after, got, want)
 		}
 	}
 	want(0, true)
-	g.isolation.begin()
+	g.guard.shut()
 	want(time.Hour, false)
-	g.isolation.end(now, 0)
+	g.guard.open(now)
 	want(0, false)
 	want(beatExpires-1, false)
 	want(beatExpires, true)
@@ -45,49 +46,65 @@ func TestSettled(t *testing.T) {
 }
 
 // Nor does it release a worker meanwhile: another may hold it.
-func TestReleaseUnsettled(t *testing.T) {
+func TestReleaseWhilePeersUnknown(t *testing.T) {
 	entry := snowflake.Entry{Version: 1, Record: snowflake.Record{Node: "n", Incarnation: "x", ReservedUntil: 1_700_000_000_000}}
 	g := New(Config{Conn: new(nats.Conn), Snowflake: snowflake.Config{Layout: snowflake.DefaultLayout()}})
 	g.identity.Store(&Identity{})
 	req := bus.WorkerRelease{Node: "n", ReservedUntil: utc(entry.ReservedUntil)}
 	now := entry.ReservedUntil - time.Minute.Milliseconds()
 	if err := g.keepsWorker(req, entry, now); err != nil {
-		t.Errorf("settled: %v", err)
+		t.Errorf("known: %v", err)
 	}
-	g.isolation.begin()
+	g.guard.shut()
 	if err := g.keepsWorker(req, entry, now); toError(err).Reason != bus.NoWorkerID {
 		t.Errorf("cut off: %v, want %s", err, bus.NoWorkerID)
 	}
 }
 
-// Who does not wait any more takes nothing when the isolation is over.
-func TestWaitingInIsolationEnds(t *testing.T) {
-	g := &Generator{cfg: Config{MaxWait: time.Hour}}
-	g.isolation.begin()
-	g.isolation.waiting.Add(1)
+// A request whose caller has gone takes nothing when the gate opens.
+func TestHeldBackAndGone(t *testing.T) {
+	var g gate
+	g.shut()
+	w, err := g.hold(1, time.Hour, func(context.Context) ([]bus.Range, error) {
+		t.Error("it takes IDs")
+		return nil, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.hold(1, time.Hour, nil); !errors.Is(err, allocator.ErrOverloaded) {
+		t.Errorf("one more request: %v", err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if ids, err := (rejoining{g, 1}).Wait(ctx); !errors.Is(err, context.Canceled) {
+	if ids, err := w.Wait(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, %v", ids, err)
 	}
-	if n := g.isolation.waiting.Load(); n != 0 {
+	if n := g.waiting.Load(); n != 0 {
 		t.Errorf("%d still wait", n)
+	}
+	g.end(time.Now())
+	if g.shut() || g.isShut.Load() {
+		t.Error("it shuts after its end")
 	}
 }
 
-// A request waits for the end of the isolation, and then for snowflakes: for no longer than MaxWait in all.
-func TestWaitingInIsolationIsBounded(t *testing.T) {
+// A request waits for the gate, and then for snowflakes: for at most MaxWait in all.
+func TestHeldBackIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = time.Second
-		g := &Generator{cfg: Config{MaxWait: most, Installation: "i"}}
-		g.flakes = snowflake.New(snowflake.Config{Layout: snowflake.DefaultLayout(), MaxWait: most})
-		g.isolation.begin()
-		g.isolation.waiting.Add(1)
-		time.AfterFunc(most*9/10, func() { g.isolation.end(time.Now(), 0) })
+		flakes := snowflake.New(snowflake.Config{Layout: snowflake.DefaultLayout(), MaxWait: most})
+		var g gate
+		g.shut()
+		w, err := g.hold(1, most, func(ctx context.Context) ([]bus.Range, error) { return flakes.Take(ctx, 1) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(most*9/10, func() { g.open(time.Now()) })
 		began := time.Now()
-		_, err := rejoining{g, 1}.Wait(t.Context())
-		if took := time.Since(began); !errors.Is(err, snowflake.ErrTimedOut) || took != most {
-			t.Errorf("%v after %v, want %v after %v", err, took, snowflake.ErrTimedOut, most)
+		_, err = w.Wait(t.Context())
+		if took := time.Since(began); !errors.Is(err, allocator.ErrTimedOut) && !errors.Is(err, snowflake.ErrTimedOut) || took != most {
+			t.Errorf("%v after %v, want that it timed out after %v", err, took, most)
 		}
 	})
 }

@@ -1,0 +1,123 @@
+package generator
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+var errUnchecked = errors.New("it was cut off, and has not checked its worker's record since")
+
+// reconnectGuard holds requests for snowflakes back after the connection to NATS was lost, until
+// the worker's record was checked again. The registry may have lost the record meanwhile, say
+// because its JetStream was restored, and another generator may have taken the worker.
+type reconnectGuard struct {
+	gate
+	checked atomic.Uint64 // how often the connection had been made again (see reconnects) at the last check
+}
+
+// reconnects is how often the connection was made again. nats.go counts up before a
+// message can arrive on a new connection. Its channels and callbacks report a new
+// connection only later.
+func (g *Generator) reconnects() uint64 { return g.cfg.Conn.Stats().Reconnects }
+
+// watchConnection shuts the guard when the connection is lost, and checks the worker when the
+// connection is made again. It waits for nothing else: nats.go holds the connection's lock
+// while it dials, and while a write to the server hangs.
+func (g *Generator) watchConnection(ctx context.Context, status <-chan nats.Status) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case s := <-status:
+			if s == nats.RECONNECTING {
+				g.guard.shut()
+			} else {
+				g.tasks.start(g.checkWorker)
+			}
+		}
+	}
+}
+
+// unchecked reports whether the worker's record must be checked before a snowflake is issued.
+// It counts reconnects itself, because status events come too late. It may wait for the
+// connection's lock.
+func (g *Generator) unchecked() bool {
+	if g.reconnects() == g.guard.checked.Load() {
+		return g.guard.isShut.Load()
+	}
+	if g.guard.shut() {
+		g.tasks.start(g.checkWorker)
+	}
+	return true
+}
+
+// checkWorker opens the guard when the worker's record has been checked, or the registry
+// does not answer.
+func (g *Generator) checkWorker() {
+	connection := g.reconnects()
+	if g.noWorker() == nil {
+		g.flakes.Verify(g.life)
+	}
+	if g.life.Err() == nil && g.cfg.Conn.IsConnected() && g.reconnects() == connection { // otherwise there is another connection
+		g.guard.checked.Store(connection)
+		g.guard.open(time.Now())
+	}
+}
+
+// verifyWorker checks the worker's record, once at a time.
+func (g *Generator) verifyWorker() {
+	if g.verifying.CompareAndSwap(false, true) {
+		g.tasks.start(func() {
+			defer g.verifying.Store(false)
+			g.flakes.Verify(g.life)
+		})
+	}
+}
+
+// peersKnown reports whether the other generators have had time to say which workers they
+// hold and which installation they are part of.
+func (g *Generator) peersKnown(now time.Time) bool {
+	if g.unchecked() || g.guard.since(now) < beatExpires {
+		return false
+	}
+	if g.identity.Load() != nil {
+		return true
+	}
+	for _, b := range g.presence.present(now) {
+		if b.Installation != "" && b.Installation != g.cfg.Installation {
+			return false // it will be refused when it joins
+		}
+	}
+	return true
+}
+
+// claims are the workers that were lost a moment ago. Its methods are safe for
+// concurrent use; the zero value is ready.
+type claims struct {
+	mu    sync.Mutex
+	until map[int64]time.Time
+}
+
+func (c *claims) lost(now time.Time, worker int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.until == nil {
+		c.until = make(map[int64]time.Time)
+	}
+	c.until[worker] = now.Add(claimExpires)
+}
+
+// workers returns those that are still claimed.
+func (c *claims) workers(now time.Time) (workers []int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.until, func(_ int64, until time.Time) bool { return now.After(until) })
+	return slices.Collect(maps.Keys(c.until))
+}
