@@ -43,7 +43,7 @@ func (s ids) answer(w http.ResponseWriter, r *http.Request, kind generator.Kind,
 	asJSON := prefersJSON(r.Header["Accept"])
 	count, batch, err := parseCount(r.URL.RawQuery)
 	if err != nil {
-		s.m.Answered(generator.Answer{Kind: kind, Face: generator.HTTP, Reason: bus.BadRequest}) // the generator never sees it
+		s.m.Answered(generator.Answer{Kind: kind, Transport: generator.HTTP, Reason: bus.BadRequest}) // the generator never sees it
 		refuseAs(w, r, err, result)
 		return
 	}

@@ -71,8 +71,8 @@ func NewMetrics() *Metrics {
 	}, []string{"face", "kind"})
 	for face := range m.answered {
 		for kind := range m.answered[face] {
-			f, k := generator.Face(face).String(), generator.Kind(kind).String()
-			if generator.Face(face) == generator.HTTP && generator.Kind(kind) == generator.AdminKind {
+			f, k := generator.Transport(face).String(), generator.Kind(kind).String()
+			if generator.Transport(face) == generator.HTTP && generator.Kind(kind) == generator.AdminKind {
 				continue // which is for the bus
 			}
 			a := &m.answered[face][kind]
@@ -103,13 +103,13 @@ func NewMetrics() *Metrics {
 
 // Answered implements [bus.Observer].
 func (m *Metrics) Answered(a generator.Answer) {
-	counts := &m.answered[a.Face][a.Kind]
+	counts := &m.answered[a.Transport][a.Kind]
 	counts.took.Observe(a.Took.Seconds())
 	if a.Waited {
 		counts.waits.Inc()
 	}
 	if a.Reason != "" {
-		m.requests.WithLabelValues(a.Face.String(), a.Kind.String(), string(a.Reason)).Inc()
+		m.requests.WithLabelValues(a.Transport.String(), a.Kind.String(), string(a.Reason)).Inc()
 		return
 	}
 	counts.ok.Inc()
@@ -124,8 +124,8 @@ func (m *Metrics) Refilled(r allocator.Refilled) {
 	m.reserved.WithLabelValues(string(r.Cause)).Add(float64(r.Len()))
 }
 
-// Told implements [bus.Observer].
-func (m *Metrics) Told(what string) { m.events[what].Inc() }
+// EventPublished implements [generator.Observer].
+func (m *Metrics) EventPublished(what string) { m.events[what].Inc() }
 
 // handler serves the metrics, and with them the state of g. One generator has them.
 func (m *Metrics) handler(g Generator) http.Handler {

@@ -46,12 +46,12 @@ func TestMetrics(t *testing.T) {
 	}}
 	s := serve(t, g)
 	m := s.cfg.Metrics
-	m.Answered(generator.Answer{Kind: generator.SegmentKind, Face: generator.NATS, IDs: 5, Took: 3 * time.Microsecond})
-	m.Answered(generator.Answer{Kind: generator.SegmentKind, Face: generator.NATS, IDs: 2, Waited: true, Took: 2 * time.Second})
-	m.Answered(generator.Answer{Kind: generator.SnowflakeKind, Face: generator.HTTP, Reason: bus.NoWorkerID, Took: time.Microsecond})
-	m.Answered(generator.Answer{Kind: generator.AdminKind, Face: generator.NATS, Took: time.Millisecond})
+	m.Answered(generator.Answer{Kind: generator.SegmentKind, Transport: generator.NATS, IDs: 5, Took: 3 * time.Microsecond})
+	m.Answered(generator.Answer{Kind: generator.SegmentKind, Transport: generator.NATS, IDs: 2, Waited: true, Took: 2 * time.Second})
+	m.Answered(generator.Answer{Kind: generator.SnowflakeKind, Transport: generator.HTTP, Reason: bus.NoWorkerID, Took: time.Microsecond})
+	m.Answered(generator.Answer{Kind: generator.AdminKind, Transport: generator.NATS, Took: time.Millisecond})
 	m.Refilled(allocator.Refilled{Cause: allocator.CausePrefetch, Range: bus.Range{First: 1, Last: 1000}, Elapsed: 40 * time.Millisecond})
-	m.Told("leaf.segment.starved")
+	m.EventPublished("leaf.segment.starved")
 	lines := metrics(t, s)
 	for _, line := range []string{
 		`leaf_requests_total{face="nats",kind="segment",outcome="ok"} 2`,
@@ -90,7 +90,7 @@ func TestMetrics(t *testing.T) {
 // On the way of each request: nothing that would need to be cleared away.
 func TestAnsweredAllocatesNothing(t *testing.T) {
 	m := NewMetrics()
-	a := generator.Answer{Kind: generator.SegmentKind, Face: generator.NATS, IDs: 1, Took: time.Microsecond}
+	a := generator.Answer{Kind: generator.SegmentKind, Transport: generator.NATS, IDs: 1, Took: time.Microsecond}
 	if n := testing.AllocsPerRun(100, func() { m.Answered(a) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

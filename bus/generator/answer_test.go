@@ -27,7 +27,7 @@ type observer struct {
 func (o *observer) Answered(a generator.Answer) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.answers = append(o.answers, fmt.Sprintf("%v %v %d %q waited=%v", a.Face, a.Kind, a.IDs, a.Reason, a.Waited))
+	o.answers = append(o.answers, fmt.Sprintf("%v %v %d %q waited=%v", a.Transport, a.Kind, a.IDs, a.Reason, a.Waited))
 	if a.Took <= 0 {
 		o.late = append(o.late, a)
 	}
@@ -39,7 +39,7 @@ func (o *observer) Refilled(r allocator.Refilled) {
 	o.refills = append(o.refills, r)
 }
 
-func (o *observer) Told(what string) {
+func (o *observer) EventPublished(what string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.told = append(o.told, what)

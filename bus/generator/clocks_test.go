@@ -210,7 +210,7 @@ func TestClockBackStepsAside(t *testing.T) {
 		t.Errorf("the state of the healthy one is %+v", s)
 	}
 
-	// Both sick: an answer that says why beats none.
+	// Both sick: an answer that says why heartbeats none.
 	b.step(-time.Hour)
 	served("a", "b")
 	for range 50 {

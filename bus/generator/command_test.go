@@ -41,7 +41,7 @@ type onEvent struct {
 
 func (o onEvent) Answered(generator.Answer)   {}
 func (o onEvent) Refilled(allocator.Refilled) {}
-func (o onEvent) Told(what string) {
+func (o onEvent) EventPublished(what string) {
 	if what == o.what {
 		o.then()
 	}

@@ -81,30 +81,30 @@ func (f *floors) answer(round uint64, answered bool) (current bool) {
 	return true
 }
 
-// behind reports whether a request for IDs of a tag must wait until the generator knows
+// maybeStale reports whether a request for IDs of a tag must wait until the generator knows
 // what operators have set. It looks for an unnoticed pause first: see pulse.returned.
-func (g *Generator) behind(a Answer) bool {
+func (g *Generator) maybeStale(a Answer) bool {
 	// A request that came before the process stood still was sent before what it missed meanwhile.
 	now := a.begun
-	if a.Face == NATS {
-		if before, silent := g.presence.pulse.silent(now); silent {
-			g.paused(before, true) // a request over NATS shows that it is back
+	if a.Transport == NATS {
+		if before, silent := g.group.pulse.silent(now); silent {
+			g.afterPause(before, true) // a request over NATS shows that it is back
 		}
-	} else if before, still := g.presence.pulse.stoodStill(now); still {
-		g.paused(before, false) // it serves while it is cut off
+	} else if before, still := g.group.pulse.stoodStill(now); still {
+		g.afterPause(before, false) // it serves while it is cut off
 	}
 	return g.floors.isShut.Load()
 }
 
-// paused asks what operators have set, because there was a pause; heard: NATS is back.
-func (g *Generator) paused(before time.Time, heard bool) {
-	if g.opened.Load() { // otherwise it has nothing in memory
+// afterPause asks what operators have set, because there was a pause; heard: NATS is back.
+func (g *Generator) afterPause(before time.Time, heard bool) {
+	if g.phase.opened.Load() { // otherwise it has nothing in memory
 		g.floors.begin(before, heard)
 	}
 }
 
-// keepFloors asks after each pause, until the store has answered.
-func (g *Generator) keepFloors(ctx context.Context) {
+// askFloors asks after each pause, until the store has answered.
+func (g *Generator) askFloors(ctx context.Context) {
 	defer func() { g.floors.end(time.Now()) }()
 	reported := false
 	for {
@@ -115,7 +115,7 @@ func (g *Generator) keepFloors(ctx context.Context) {
 		}
 		for ctx.Err() == nil {
 			question, round := g.floors.ask(ctx)
-			err := g.learnFloors(question)
+			err := g.applyFloors(question)
 			current := g.floors.answer(round, err == nil)
 			if err == nil {
 				break
@@ -139,13 +139,13 @@ func (g *Generator) keepFloors(ctx context.Context) {
 	}
 }
 
-// learnFloors drops the IDs in memory below the max_id that operators have set. It greets the
+// applyFloors drops the IDs in memory below the max_id that operators have set. It greets the
 // other generators first, so that changes wait for this one from then on.
-func (g *Generator) learnFloors(ctx context.Context) error {
+func (g *Generator) applyFloors(ctx context.Context) error {
 	if !g.cfg.Conn.IsConnected() {
 		return errCutOff
 	}
-	if err := g.greet(ctx); err != nil {
+	if err := g.announce(ctx); err != nil {
 		return err
 	}
 	return g.cfg.Store.Floors(ctx, g.alloc.Raise)

@@ -18,8 +18,8 @@ import (
 // As long as a generator is cut off, and for a while after it, it does not know
 // what the others hold.
 func TestPeersKnown(t *testing.T) {
-	g := &Generator{presence: newPresence("me"), cfg: Config{Conn: new(nats.Conn)}}
-	g.identity.Store(&Identity{})
+	g := &Generator{group: newGroup("me"), cfg: Config{Conn: new(nats.Conn)}}
+	g.membership.identity.Store(&Identity{})
 	now := time.Unix(1_700_000_000, 0)
 	want := func(after time.Duration, want bool) {
 		t.Helper()
@@ -32,16 +32,16 @@ func TestPeersKnown(t *testing.T) {
 	want(time.Hour, false)
 	g.guard.open(now)
 	want(0, false)
-	want(beatExpires-1, false)
-	want(beatExpires, true)
+	want(heartbeatExpires-1, false)
+	want(heartbeatExpires, true)
 
 	// Before it has joined: beside generators of another installation it will be refused.
-	g.identity.Store(nil)
+	g.membership.identity.Store(nil)
 	g.cfg.Installation = "own"
 	later := now.Add(time.Hour)
-	g.presence.hear(later, 0, wire.Encode(beat{Node: "a", ID: "1", Identity: Identity{Installation: "own"}}))
+	g.group.hear(later, 0, wire.Encode(heartbeat{Node: "a", ID: "1", Identity: Identity{Installation: "own"}}))
 	want(time.Hour, true)
-	g.presence.hear(later, 0, wire.Encode(beat{Node: "b", ID: "2", Identity: Identity{Installation: "other"}}))
+	g.group.hear(later, 0, wire.Encode(heartbeat{Node: "b", ID: "2", Identity: Identity{Installation: "other"}}))
 	want(time.Hour, false)
 }
 
@@ -49,7 +49,7 @@ func TestPeersKnown(t *testing.T) {
 func TestReleaseWhilePeersUnknown(t *testing.T) {
 	entry := snowflake.Entry{Version: 1, Record: snowflake.Record{Node: "n", Incarnation: "x", ReservedUntil: 1_700_000_000_000}}
 	g := New(Config{Conn: new(nats.Conn), Snowflake: snowflake.Config{Layout: snowflake.DefaultLayout()}})
-	g.identity.Store(&Identity{})
+	g.membership.identity.Store(&Identity{})
 	req := bus.WorkerRelease{Node: "n", ReservedUntil: utc(entry.ReservedUntil)}
 	now := entry.ReservedUntil - time.Minute.Milliseconds()
 	if err := g.keepsWorker(req, entry, now); err != nil {

@@ -3,6 +3,7 @@ package generator
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
@@ -14,6 +15,18 @@ import (
 type Identity struct {
 	Installation string    `json:"installation,omitempty"` // its random ID
 	Created      time.Time `json:"created,omitzero"`
+}
+
+// membership is the installation that a generator is part of.
+type membership struct {
+	identity atomic.Pointer[Identity] // nil: not joined yet
+	joined   chan struct{}            // closed when identity is known
+	unjoined atomic.Pointer[error]    // why not
+	rival    chan error               // why a generator of another installation ends this one
+}
+
+func newMembership() membership {
+	return membership{joined: make(chan struct{}), rival: make(chan error, 1)}
 }
 
 // yieldsTo reports whether generators of i must not serve beside those of the
@@ -28,24 +41,24 @@ func (i Identity) yieldsTo(other Identity) bool {
 	return i.Created.After(other.Created)
 }
 
-// begin returns an error if the record of an installation must not be made, because
+// mayCreate returns an error if the record of an installation must not be made, because
 // another generator runs as part of one: its record is lost, and a
 // second installation would begin at 1 beside it. This happens where the disks of a cluster's
 // servers were replaced before the new ones had a copy of the record.
-func (g *Generator) begin(ctx context.Context) error {
+func (g *Generator) mayCreate(ctx context.Context) error {
 	if err := g.hearOthers(ctx); err != nil {
 		return err
 	}
 	if g.cfg.Conn.ConnectedClusterName() != "" {
 		// The server may have reached the others of its cluster only just now. Each
-		// generator there sends a beat before this wait is over.
+		// generator there sends a heartbeat before this wait is over.
 		select {
-		case <-time.After(beatExpires):
+		case <-time.After(heartbeatExpires):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
-	for _, b := range g.presence.present(time.Now()) {
+	for _, b := range g.group.present(time.Now()) {
 		if b.Installation != "" {
 			return fmt.Errorf("%w: JetStream lost the record of installation %s: %s runs as part of it, but bucket %s has no record. "+
 				"See docs/cluster.md for what to do; for a new installation, first stop all generators of %s",
@@ -59,8 +72,8 @@ func (g *Generator) begin(ctx context.Context) error {
 //
 // Callers of one subject space must get IDs of one installation. Two come
 // about where servers with a JetStream each are linked, say by leaf nodes.
-func (g *Generator) checkRival(b beat) {
-	own := g.identity.Load()
+func (g *Generator) checkRival(b heartbeat) {
+	own := g.membership.identity.Load()
 	if own == nil || !own.yieldsTo(b.Identity) {
 		return
 	}
@@ -68,7 +81,7 @@ func (g *Generator) checkRival(b beat) {
 		"callers would get the same IDs from both; give all generators the same JetStream (--server, --js-domain), or accounts of their own",
 		allocator.ErrRefused, own.Installation, b.Node, b.Installation)
 	select {
-	case g.rival <- err:
+	case g.membership.rival <- err:
 	default: // said already
 	}
 }

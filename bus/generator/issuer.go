@@ -33,12 +33,12 @@ type issuer struct {
 	starting error
 	// healthy says why the service cannot answer with IDs; nil: it can.
 	healthy func() error
-	// offered reports whether a generator that sent this beat can.
-	offered func(beat) bool
+	// offered reports whether a generator that sent this heartbeat can.
+	offers func(heartbeat) bool
 
 	// Owned by Generator.Run.
-	service micro.Service // nil: not in the queue group
-	sick    time.Time     // since when it cannot serve; zero: it can
+	service        micro.Service // nil: not in the queue group
+	unhealthySince time.Time     // since when it cannot serve; zero: it can
 }
 
 // waiter is a request that is answered later.
@@ -49,8 +49,8 @@ type waiter interface {
 // enter begins to serve, if the generator can or nobody else does.
 func (s *issuer) enter(now time.Time) error {
 	if s.healthy() == nil {
-		s.sick = time.Time{}
-	} else if s.g.presence.elsewhere(now, s.sick, s.offered) {
+		s.unhealthySince = time.Time{}
+	} else if s.g.group.anyOther(now, s.unhealthySince, s.offers) {
 		return nil // stepAside will
 	}
 	return s.open()
@@ -95,14 +95,14 @@ func (s *issuer) close() error {
 // cannot: of two that fall sick together, both stay.
 func (s *issuer) stepAside(now time.Time) {
 	why := s.healthy()
-	if healthy := why == nil; healthy != s.sick.IsZero() {
-		s.sick = time.Time{}
+	if healthy := why == nil; healthy != s.unhealthySince.IsZero() {
+		s.unhealthySince = time.Time{}
 		if !healthy {
-			s.sick = now
+			s.unhealthySince = now
 		}
-		s.g.beat(false)
+		s.g.sendHeartbeat(false)
 	}
-	aside := !s.sick.IsZero() && s.g.presence.elsewhere(now, s.sick, s.offered)
+	aside := !s.unhealthySince.IsZero() && s.g.group.anyOther(now, s.unhealthySince, s.offers)
 	switch {
 	case aside && s.service != nil:
 		s.g.log.Warn("leaving the queue group to other generators", "service", s.name, "reason", why)
@@ -175,7 +175,7 @@ func (s *issuer) take(ctx context.Context, tag string, n int64) ([]bus.Range, er
 	a := s.g.answer(s.kind, HTTP)
 	// Before it serves it does not hear yet what others reserve; and one that ended
 	// because it does not belong here is not to give what it has.
-	if !s.g.serving.Load() {
+	if !s.g.phase.serving.Load() {
 		return nil, s.g.refused(a, s.starting)
 	}
 	ranges, waiter, err := s.request(a, tag, n)
@@ -212,4 +212,35 @@ func (s *issuer) refuse(r micro.Request, a Answer, err error) {
 	if err := r.Error(strconv.Itoa(e.Code), e.Message, wire.Encode(e)); err != nil {
 		s.g.log.Debug("a reply cannot be sent", "error", err)
 	}
+}
+
+// Initialised reports whether the store has been opened, and the tags of the start
+// were made.
+func (g *Generator) Initialised() bool { return g.phase.prepared.Load() }
+
+// Wanted reports whether requests of a kind should come to this generator: it can answer them
+// with IDs, or hears of no other that can. So it is on the bus, too: see issuer.
+func (g *Generator) Wanted(kind Kind) bool {
+	s := g.segments
+	if kind == SnowflakeKind {
+		s = g.snowflakes
+	}
+	if !g.phase.serving.Load() || g.phase.draining.Load() {
+		return false
+	}
+	if s.healthy() == nil {
+		return true
+	}
+	return g.hears() && !g.group.anyOther(time.Now(), time.Time{}, s.offers) // cut off, it hears nobody
+}
+
+// Take returns n IDs of tag as leaf.segment.<tag> does, for the HTTP face in
+// the generator's process. It waits for them if it must. An error is an *[Error], or the context's.
+func (g *Generator) Take(ctx context.Context, tag string, n int64) ([]bus.Range, error) {
+	return g.segments.take(ctx, tag, n)
+}
+
+// Snowflakes returns n snowflakes as leaf.snowflake does; else it is like Take.
+func (g *Generator) Snowflakes(ctx context.Context, n int64) ([]bus.Range, error) {
+	return g.snowflakes.take(ctx, "", n)
 }

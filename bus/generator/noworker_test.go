@@ -91,7 +91,7 @@ func TestWorkerClaimedByAnother(t *testing.T) {
 		on(c, r)(cfg)
 		cfg.Join = func(context.Context, func(context.Context) error) (generator.Identity, error) {
 			for _, then := range []func() error{
-				func() error { return claim(0) }, // after its first beat
+				func() error { return claim(0) }, // after its first heartbeat
 				func() error { return nil },      // after the claim
 				func() error { return nil },      // after its greeting: it has heard the claim
 			} {

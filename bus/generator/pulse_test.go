@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// beating is a pulse with beats that are sent and come back at given times after a start.
+// beating is a pulse with heartbeats that are sent and come back at given times after a start.
 type beating struct {
 	*pulse
 	start    time.Time
 	returned int
-	stood    int // it sent a beat again
+	stood    int // it sent a heartbeat again
 }
 
 func newBeating() *beating {
@@ -27,7 +27,7 @@ func newBeating() *beating {
 
 func (b *beating) at(after time.Duration) time.Time { return b.start.Add(after) }
 
-// beat sends a beat that comes back after some time.
+// heartbeat sends a heartbeat that comes back after some time.
 func (b *beating) beat(after, way time.Duration) {
 	b.came(b.at(after+way), b.send(b.at(after)))
 }
@@ -90,7 +90,7 @@ func TestPulseShortPause(t *testing.T) {
 	b.want(t, 2802*ms, 2*ms, false, 0)
 }
 
-// A connection or a server that hung for 12 s: beats were sent, and come back all at once.
+// A connection or a server that hung for 12 s: heartbeats were sent, and come back all at once.
 func TestPulseHung(t *testing.T) {
 	b := newBeating()
 	b.beat(0, ms)
@@ -115,7 +115,7 @@ func TestPulseHung(t *testing.T) {
 	b.want(t, 13500*ms, 500*ms, false, n)
 }
 
-// It was away so long that no earlier beat comes back any more.
+// It was away so long that no earlier heartbeat comes back any more.
 func TestPulseLongAway(t *testing.T) {
 	b := newBeating()
 	b.beat(0, ms)

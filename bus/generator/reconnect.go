@@ -3,9 +3,6 @@ package generator
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,7 +16,8 @@ var errUnchecked = errors.New("it was cut off, and has not checked its worker's 
 // because its JetStream was restored, and another generator may have taken the worker.
 type reconnectGuard struct {
 	gate
-	checked atomic.Uint64 // how often the connection had been made again (see reconnects) at the last check
+	verifying atomic.Bool   // the worker's record is being checked for another reason
+	checked   atomic.Uint64 // how often the connection had been made again (see reconnects) at the last check
 }
 
 // reconnects is how often the connection was made again. nats.go counts up before a
@@ -73,51 +71,10 @@ func (g *Generator) checkWorker() {
 
 // verifyWorker checks the worker's record, once at a time.
 func (g *Generator) verifyWorker() {
-	if g.verifying.CompareAndSwap(false, true) {
+	if g.guard.verifying.CompareAndSwap(false, true) {
 		g.tasks.start(func() {
-			defer g.verifying.Store(false)
+			defer g.guard.verifying.Store(false)
 			g.flakes.Verify(g.life)
 		})
 	}
-}
-
-// peersKnown reports whether the other generators have had time to say which workers they
-// hold and which installation they are part of.
-func (g *Generator) peersKnown(now time.Time) bool {
-	if g.unchecked() || g.guard.since(now) < beatExpires {
-		return false
-	}
-	if g.identity.Load() != nil {
-		return true
-	}
-	for _, b := range g.presence.present(now) {
-		if b.Installation != "" && b.Installation != g.cfg.Installation {
-			return false // it will be refused when it joins
-		}
-	}
-	return true
-}
-
-// claims are the workers that were lost a moment ago. Its methods are safe for
-// concurrent use; the zero value is ready.
-type claims struct {
-	mu    sync.Mutex
-	until map[int64]time.Time
-}
-
-func (c *claims) lost(now time.Time, worker int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.until == nil {
-		c.until = make(map[int64]time.Time)
-	}
-	c.until[worker] = now.Add(claimExpires)
-}
-
-// workers returns those that are still claimed.
-func (c *claims) workers(now time.Time) (workers []int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	maps.DeleteFunc(c.until, func(_ int64, until time.Time) bool { return now.After(until) })
-	return slices.Collect(maps.Keys(c.until))
 }

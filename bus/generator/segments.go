@@ -23,9 +23,9 @@ func newSegments(g *Generator) *issuer {
 		g: g, name: wire.ServiceSegment, kind: SegmentKind, description: "IDs from the segments of a tag",
 		endpoints: map[string]string{"segment": bus.SubjectSegment + ".>", "no-tag": bus.SubjectSegment},
 		request: func(a Answer, tag string, n int64) ([]bus.Range, waiter, error) {
-			if g.behind(a) {
+			if g.maybeStale(a) {
 				w, err := g.floors.hold(g.cfg.MaxWaiting, g.cfg.MaxWait, func(ctx context.Context) ([]bus.Range, error) {
-					if !g.serving.Load() {
+					if !g.phase.serving.Load() {
 						return nil, allocator.ErrClosed // the generator was refused while this waited
 					}
 					return g.alloc.Take(ctx, tag, n)
@@ -39,13 +39,13 @@ func newSegments(g *Generator) *issuer {
 			return nil, w, nil
 		},
 		healthy: func() error {
-			if !g.prepared.Load() {
+			if !g.phase.prepared.Load() {
 				return g.unprepared()
 			}
 			return g.alloc.Failing().Dry
 		},
 		starting: errNotYet,
-		offered:  func(b beat) bool { return b.Segment },
+		offers:   func(b heartbeat) bool { return b.Segment },
 	}
 }
 
@@ -67,15 +67,15 @@ type segmentStore struct {
 
 // Reserve implements [allocator.Store].
 func (s segmentStore) Reserve(ctx context.Context, tag string, n int64) (allocator.Grant, error) {
-	prepared := s.g.prepared.Load()
+	prepared := s.g.phase.prepared.Load()
 	grant, err := s.Store.Reserve(ctx, tag, n)
 	switch {
 	case err == nil:
-		s.g.tellReserved(tag, grant.Range)
+		s.g.publishReserved(tag, grant.Range)
 	case !prepared && errors.Is(err, allocator.ErrUnknownTag):
 		err = errNoTags
 	case !prepared && errors.Is(err, allocator.ErrUnavailable):
-		if why := s.g.unready.Load(); why != nil { // which says more
+		if why := s.g.phase.unready.Load(); why != nil { // which says more
 			err = *why
 			if !errors.Is(err, allocator.ErrUnavailable) {
 				err = fmt.Errorf("%w: %w", allocator.ErrUnavailable, err)
@@ -87,7 +87,7 @@ func (s segmentStore) Reserve(ctx context.Context, tag string, n int64) (allocat
 
 // unprepared says why the store is not there yet.
 func (g *Generator) unprepared() error {
-	if why := g.unready.Load(); why != nil {
+	if why := g.phase.unready.Load(); why != nil {
 		return *why
 	}
 	return errNotOpen

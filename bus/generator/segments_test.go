@@ -51,7 +51,7 @@ func TestStepsAsideAndComesBack(t *testing.T) {
 		}
 		return true
 	})
-	// Without it, the sick one is back: an answer that says why beats none. At no moment is there nobody.
+	// Without it, the sick one is back: an answer that says why heartbeats none. At no moment is there nobody.
 	ctx, end := context.WithCancel(t.Context())
 	nobody := make(chan int)
 	go func() {

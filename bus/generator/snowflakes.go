@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/leafbus/leafbus/bus"
@@ -25,7 +27,7 @@ func newSnowflakes(g *Generator) *issuer {
 			if why := g.noWorker(); why != nil {
 				return nil, nil, fmt.Errorf("%w: %w", snowflake.ErrNoWorker, why)
 			}
-			if g.guard.isShut.Load() || a.Face == NATS && g.unchecked() { // over HTTP it must not wait for the connection's lock
+			if g.guard.isShut.Load() || a.Transport == NATS && g.unchecked() { // over HTTP it must not wait for the connection's lock
 				w, err := g.guard.hold(g.cfg.MaxWaiting, g.cfg.MaxWait, func(ctx context.Context) ([]bus.Range, error) {
 					return g.takeFlakes(ctx, n)
 				})
@@ -44,7 +46,7 @@ func newSnowflakes(g *Generator) *issuer {
 			return cmp.Or(g.noWorker(), g.flakes.State().Err)
 		},
 		starting: fmt.Errorf("%w: %w", snowflake.ErrNoWorker, errStarting),
-		offered:  func(b beat) bool { return b.Snowflake },
+		offers:   func(b heartbeat) bool { return b.Snowflake },
 	}
 }
 
@@ -54,18 +56,18 @@ func (g *Generator) newFlakes() *snowflake.Generator {
 	cfg := g.cfg.Snowflake
 	cfg.Node, cfg.Log = g.cfg.Node, g.log
 	cfg.MaxBatch, cfg.MaxWait, cfg.MaxWaiting = g.cfg.MaxBatch, g.cfg.MaxWait, g.cfg.MaxWaiting
-	cfg.Registry = joinedRegistry{cfg.Registry, g.joined}
-	cfg.Claimed = func(worker int64) bool { return g.presence.claimed(time.Now(), worker) }
-	cfg.Held = func(worker int64) bool { return g.presence.held(time.Now(), worker) }
+	cfg.Registry = joinedRegistry{cfg.Registry, g.membership.joined}
+	cfg.Claimed = func(worker int64) bool { return g.group.claimed(time.Now(), worker) }
+	cfg.Held = func(worker int64) bool { return g.group.held(time.Now(), worker) }
 	cfg.Settled = func() bool { return g.peersKnown(time.Now()) }
 	cfg.Peers = g.peerClocks
 	cfg.Notify = func(e snowflake.Event) {
 		g.publish(snowflakeEvent(g.cfg.Node, g.cfg.RegistryKind, e))
 		if lost, ok := e.(snowflake.WorkerLost); ok {
-			g.claims.lost(time.Now(), lost.Worker)
+			g.group.lostWorkers.lost(time.Now(), lost.Worker)
 		}
 		select {
-		case g.news <- struct{}{}: // the others are to know which worker is held
+		case g.group.news <- struct{}{}: // the others are to know which worker is held
 		default:
 		}
 	}
@@ -82,7 +84,7 @@ func (g *Generator) takeFlakes(ctx context.Context, n int64) ([]bus.Range, error
 
 // noWorker says why no worker may be taken; nil: one may.
 func (g *Generator) noWorker() error {
-	if g.identity.Load() == nil && g.cfg.Installation == "" {
+	if g.membership.identity.Load() == nil && g.cfg.Installation == "" {
 		return g.notJoined()
 	}
 	return nil
@@ -90,7 +92,7 @@ func (g *Generator) noWorker() error {
 
 // notJoined says why the installation has not been joined, as far as is known.
 func (g *Generator) notJoined() error {
-	if why := g.unjoined.Load(); why != nil {
+	if why := g.membership.unjoined.Load(); why != nil {
 		return fmt.Errorf("%w: %v", errNotJoined, *why) // not %w: what lacks is the worker
 	}
 	return errNotJoined
@@ -102,8 +104,8 @@ func (g *Generator) runFlakes(ctx context.Context) error {
 	installation := g.cfg.Installation
 	if installation == "" {
 		select {
-		case <-g.joined:
-			installation = g.identity.Load().Installation
+		case <-g.membership.joined:
+			installation = g.membership.identity.Load().Installation
 		case <-ctx.Done():
 			return nil
 		}
@@ -156,4 +158,39 @@ func (g *Generator) Decode(text string) (bus.Decoded, error) {
 		return bus.Decoded{}, toError(err)
 	}
 	return bus.Decoded{ID: bus.ID(id), Time: time.UnixMilli(p.UnixMS).UTC().Format(snowflake.TimeFormat), UnixMS: p.UnixMS, Worker: p.Worker, Sequence: p.Sequence}, nil
+}
+
+// answerClock answers leaf.clock, if the generator holds a worker.
+func (g *Generator) answerClock(r micro.Request) {
+	worker := g.flakes.Worker()
+	if worker < 0 || r.Reply() == "" {
+		return
+	}
+	g.respond(r.Reply(), wire.Encode(bus.ClockReply{Node: g.cfg.Node, Worker: worker, UnixMS: g.cfg.Snowflake.Clock().Wall}))
+}
+
+// peerClocks asks the other generators for their clocks, and returns by how
+// much each is ahead of this machine's. The way of an answer is taken for half of
+// the round trip.
+func (g *Generator) peerClocks(ctx context.Context) []time.Duration {
+	ctx, cancel := context.WithTimeout(ctx, bus.DefaultTimeout)
+	defer cancel()
+	clock := g.cfg.Snowflake.Clock
+	var ahead []time.Duration
+	sent := clock().Wall
+	err := wire.AskAll(ctx, g.cfg.Conn, bus.SubjectClock, nil, func(msg *nats.Msg) error {
+		var reply bus.ClockReply
+		if err := json.Unmarshal(msg.Data, &reply); err != nil {
+			g.log.Debug("a reply about the clock cannot be read", "error", err)
+			return nil
+		}
+		if reply.Node != g.cfg.Node {
+			ahead = append(ahead, time.Duration(reply.UnixMS-(sent+clock().Wall)/2)*time.Millisecond)
+		}
+		return nil
+	})
+	if err != nil {
+		g.log.Debug("the clocks of the other generators cannot be asked", "error", err)
+	}
+	return ahead
 }

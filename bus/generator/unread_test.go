@@ -62,7 +62,7 @@ func TestWriteHangs(t *testing.T) {
 	}
 	d.hangs.Store(true)
 	defer close(d.over)
-	<-d.reached // a beat, in a second
+	<-d.reached // a heartbeat, in a second
 	answered := make(chan error, 2)
 	go func() {
 		_, err := g.Take(t.Context(), "order", 1)

@@ -69,7 +69,7 @@ func TestCreateAboveWhatOthersSaw(t *testing.T) {
 	}
 }
 
-// A generator whose beat comes late is waited for, if it answers that it runs.
+// A generator whose heartbeat comes late is waited for, if it answers that it runs.
 func TestCreateWaitsForLateBeat(t *testing.T) {
 	s := testkit.NATS(t)
 	nc := testkit.Connect(t, s)

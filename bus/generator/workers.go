@@ -47,7 +47,7 @@ func (g *Generator) workersList(ctx context.Context, req bus.WorkersRequest) (bu
 
 // workers returns the records.
 func (g *Generator) workers(ctx context.Context) ([]snowflake.Entry, error) {
-	if g.identity.Load() == nil { // asking may make the bucket
+	if g.membership.identity.Load() == nil { // asking may make the bucket
 		return nil, fmt.Errorf("%w: %w", snowflake.ErrNoWorker, g.notJoined())
 	}
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
@@ -62,7 +62,7 @@ func (g *Generator) workers(ctx context.Context) ([]snowflake.Entry, error) {
 // worker is a record as users see it.
 func (g *Generator) worker(now time.Time, r snowflake.Record) bus.Worker {
 	return bus.Worker{
-		Worker: r.Worker, Node: r.Node, Running: r.Worker == g.flakes.Worker() || g.presence.held(now, r.Worker),
+		Worker: r.Worker, Node: r.Node, Running: r.Worker == g.flakes.Worker() || g.group.held(now, r.Worker),
 		Acquired: utc(r.Acquired), Reported: utc(r.Reported), ReservedUntil: utc(r.ReservedUntil),
 	}
 }

@@ -165,7 +165,7 @@ func lookTwice(n int) (total time.Duration) {
 func account(metrics *gateway.Metrics, n int) {
 	for range n {
 		begun := time.Now()
-		metrics.Answered(generator.Answer{Kind: generator.SegmentKind, Face: generator.NATS, IDs: 1, Took: time.Since(begun)})
+		metrics.Answered(generator.Answer{Kind: generator.SegmentKind, Transport: generator.NATS, IDs: 1, Took: time.Since(begun)})
 	}
 }
 

@@ -8,11 +8,11 @@ import (
 	"github.com/nats-io/nats.go/micro"
 )
 
-// services is the service leaf of a generator, which is always there:
-// administration and state, decoding, clocks.
-type services struct{ leaf micro.Service }
+// leafService is the service leaf of a generator: administration and state, decoding, clocks.
+// Unlike the two that issue IDs it is always there.
+type leafService struct{ micro.Service }
 
-func (s *services) start(g *Generator) error {
+func (s *leafService) start(g *Generator) error {
 	service, err := micro.AddService(g.cfg.Conn, micro.Config{
 		Name:         wire.ServiceLeaf,
 		Version:      bus.Version,
@@ -24,7 +24,7 @@ func (s *services) start(g *Generator) error {
 	if err != nil {
 		return err
 	}
-	s.leaf = service
+	s.Service = service
 	for name, e := range map[string]struct {
 		subject string
 		handler micro.Handler
@@ -42,15 +42,15 @@ func (s *services) start(g *Generator) error {
 	}
 	// Asked of all generators, and so of no queue group.
 	return errors.Join(err,
-		service.AddEndpoint("clock", micro.HandlerFunc(g.tellClock),
+		service.AddEndpoint("clock", micro.HandlerFunc(g.answerClock),
 			micro.WithEndpointSubject(bus.SubjectClock), micro.WithEndpointQueueGroupDisabled()),
 		service.AddEndpoint(wire.StatsEndpoint, endpoint(g, g.buffers),
 			micro.WithEndpointSubject(bus.SubjectBuffers), micro.WithEndpointQueueGroupDisabled()))
 }
 
-func (s *services) stop() error {
-	if s.leaf == nil {
+func (s *leafService) stop() error {
+	if s.Service == nil {
 		return nil
 	}
-	return s.leaf.Stop()
+	return s.Stop()
 }

@@ -98,3 +98,18 @@ func snowflakeEvent(node, registry string, e snowflake.Event) *nats.Msg {
 
 // key is a worker's number as the last token of an event's subject.
 func key(worker int64) string { return strconv.FormatInt(worker, 10) }
+
+// publish queues an event.
+func (g *Generator) publish(msg *nats.Msg) {
+	if g.cfg.Observer != nil {
+		g.cfg.Observer.EventPublished(msg.Header[wire.HeaderType][0])
+	}
+	g.publisher.publish(msg)
+}
+
+func (g *Generator) nodeEvent(what string) *nats.Msg {
+	msg := newEvent("node."+what, g.cfg.Node, g.cfg.Node,
+		bus.NodeEvent{Node: g.cfg.Node, Version: g.cfg.Release, Address: g.cfg.Conn.ConnectedUrlRedacted(), Config: g.cfg.Describe})
+	msg.Header[wire.HeaderStarted] = []string{g.made.UTC().Format(time.RFC3339Nano)}
+	return msg
+}

@@ -10,10 +10,10 @@ import (
 )
 
 func TestPresence(t *testing.T) {
-	p := newPresence("me")
+	p := newGroup("me")
 	start := time.Unix(1_700_000_000, 0)
-	segment := func(b beat) bool { return b.Segment }
-	hear := func(after time.Duration, b beat) bool {
+	segment := func(b heartbeat) bool { return b.Segment }
+	hear := func(after time.Duration, b heartbeat) bool {
 		_, isNew := p.hear(start.Add(after), 0, wire.Encode(b))
 		return isNew
 	}
@@ -24,41 +24,41 @@ func TestPresence(t *testing.T) {
 		return list
 	}
 
-	hear(0, beat{Node: "m", ID: "me", Segment: true})
-	if got := nodes(0); got != "" || p.elsewhere(start, time.Time{}, segment) {
+	hear(0, heartbeat{Node: "m", ID: "me", Segment: true})
+	if got := nodes(0); got != "" || p.anyOther(start, time.Time{}, segment) {
 		t.Errorf("the own beat counts for another generator: %q", got)
 	}
-	if !hear(0, beat{Node: "b", ID: "2"}) || hear(0, beat{Node: "b", ID: "2"}) {
+	if !hear(0, heartbeat{Node: "b", ID: "2"}) || hear(0, heartbeat{Node: "b", ID: "2"}) {
 		t.Error("a generator is new once")
 	}
-	if p.elsewhere(start, time.Time{}, segment) {
+	if p.anyOther(start, time.Time{}, segment) {
 		t.Error("one that cannot serve counts as able to")
 	}
-	hear(time.Second, beat{Node: "a", ID: "1", Segment: true})
-	if got := nodes(time.Second); got != "ab" || !p.elsewhere(start.Add(time.Second), start, segment) {
+	hear(time.Second, heartbeat{Node: "a", ID: "1", Segment: true})
+	if got := nodes(time.Second); got != "ab" || !p.anyOther(start.Add(time.Second), start, segment) {
 		t.Errorf("present: %q", got)
 	}
-	if p.elsewhere(start.Add(time.Second), start.Add(time.Second), segment) {
+	if p.anyOther(start.Add(time.Second), start.Add(time.Second), segment) {
 		t.Error("what was said before counts")
 	}
-	if p.elsewhere(start.Add(4*time.Second), start, segment) {
+	if p.anyOther(start.Add(4*time.Second), start, segment) {
 		t.Error("one that was not heard of for three seconds counts")
 	}
 	if got := nodes(3 * time.Second); got != "a" {
 		t.Errorf("after three seconds without a beat of b: %q", got)
 	}
-	hear(3*time.Second, beat{Node: "a", ID: "1", Gone: true})
+	hear(3*time.Second, heartbeat{Node: "a", ID: "1", Gone: true})
 	if got := nodes(3 * time.Second); got != "" {
 		t.Errorf("after the last word of a: %q", got)
 	}
 	// The same node, started again, is another generator.
-	hear(4*time.Second, beat{Node: "b", ID: "3"})
-	hear(4*time.Second, beat{Node: "b", ID: "4"})
+	hear(4*time.Second, heartbeat{Node: "b", ID: "3"})
+	hear(4*time.Second, heartbeat{Node: "b", ID: "4"})
 	if got := nodes(4 * time.Second); got != "bb" {
 		t.Errorf("two runs of b: %q", got)
 	}
 	// Those that were killed are not kept for ever.
-	hear(time.Minute, beat{Node: "c", ID: "5"})
+	hear(time.Minute, heartbeat{Node: "c", ID: "5"})
 	if len(p.others) != 1 {
 		t.Errorf("kept: %v", p.others)
 	}
@@ -72,14 +72,14 @@ func TestPresence(t *testing.T) {
 // Whoever says that it holds a worker, or has lost it, keeps the others from it
 // for a while; that it holds it counts as long as it is there.
 func TestPresenceClaims(t *testing.T) {
-	p := newPresence("me")
+	p := newGroup("me")
 	start := time.Unix(1_700_000_000, 0)
-	hear := func(after time.Duration, b beat) { p.hear(start.Add(after), 0, wire.Encode(b)) }
+	hear := func(after time.Duration, b heartbeat) { p.hear(start.Add(after), 0, wire.Encode(b)) }
 	zero, one, seven := int64(0), int64(1), int64(7)
-	hear(0, beat{Node: "m", ID: "me", Worker: &seven})
-	hear(0, beat{Node: "a", ID: "1", Worker: &zero, Lost: []int64{3}})
-	hear(0, beat{Node: "c", ID: "3", Worker: &one})
-	hear(0, beat{Node: "b", ID: "2"}) // has none
+	hear(0, heartbeat{Node: "m", ID: "me", Worker: &seven})
+	hear(0, heartbeat{Node: "a", ID: "1", Worker: &zero, Lost: []int64{3}})
+	hear(0, heartbeat{Node: "c", ID: "3", Worker: &one})
+	hear(0, heartbeat{Node: "b", ID: "2"}) // has none
 	want := func(after time.Duration, claimed, held map[int64]bool) {
 		t.Helper()
 		for _, worker := range []int64{-1, zero, one, 3, seven} {
@@ -93,9 +93,9 @@ func TestPresenceClaims(t *testing.T) {
 	}
 	type set = map[int64]bool
 	want(0, set{zero: true, one: true, 3: true}, set{zero: true, one: true})
-	hear(time.Second, beat{Node: "a", ID: "1", Lost: []int64{zero}})
+	hear(time.Second, heartbeat{Node: "a", ID: "1", Lost: []int64{zero}})
 	want(time.Second, set{zero: true, one: true, 3: true}, set{one: true})
-	hear(time.Second, beat{Node: "c", ID: "3", Gone: true}) // in order
+	hear(time.Second, heartbeat{Node: "c", ID: "3", Gone: true}) // in order
 	want(time.Second, set{zero: true, 3: true}, set{})
 	want(claimExpires, set{zero: true}, set{})
 	want(claimExpires+time.Second, set{}, set{})
@@ -103,7 +103,7 @@ func TestPresenceClaims(t *testing.T) {
 
 // A worker that was lost is kept from the others for a while.
 func TestLostWorkersAreClaimed(t *testing.T) {
-	var c claims
+	var c lostWorkers
 	start := time.Unix(1_700_000_000, 0)
 	if got := c.workers(start); len(got) > 0 {
 		t.Errorf("one that has lost none claims %v", got)
@@ -119,16 +119,16 @@ func TestLostWorkersAreClaimed(t *testing.T) {
 	}
 }
 
-// The way of a beat makes the own clock seem ahead by as much; the least of some counts.
+// The way of a heartbeat makes the own clock seem ahead by as much; the least of some counts.
 func TestClockOffset(t *testing.T) {
-	p := newPresence("me")
+	p := newGroup("me")
 	start := time.Unix(1_700_000_000, 0)
-	// beat comes late ms after it was sent, by a clock that is ahead of the own one by ms.
+	// heartbeat comes late ms after it was sent, by a clock that is ahead of the own one by ms.
 	second := 0
 	beatOf := func(node string, ahead, late int64) {
 		second++
 		clock := start.Add(time.Duration(second) * 100 * time.Millisecond).UnixMilli()
-		p.hear(start, clock, wire.Encode(beat{Node: node, ID: node, UnixMS: clock + ahead - late}))
+		p.hear(start, clock, wire.Encode(heartbeat{Node: node, ID: node, UnixMS: clock + ahead - late}))
 	}
 	want := func(after time.Duration, offset int64, ok bool) {
 		t.Helper()
@@ -143,33 +143,33 @@ func TestClockOffset(t *testing.T) {
 		beatOf("a", -500, late)
 	}
 	want(0, 503, true)
-	for range clockBeats { // it is set right
+	for range clockHeartbeats { // it is set right
 		beatOf("a", 0, 2)
 	}
 	want(0, 2, true)
 	beatOf("b", -10, 0) // of two, what is in the middle
 	want(0, 6, true)
 	beatOf("b", 0, 0)
-	p.hear(start, start.UnixMilli(), wire.Encode(beat{Node: "old", ID: "old"})) // an older version tells no clock
+	p.hear(start, start.UnixMilli(), wire.Encode(heartbeat{Node: "old", ID: "old"})) // an older version tells no clock
 	want(0, 1, true)
 	beatOf("c", 3_600_000, 1) // one that is wrong does not count where there are two that are not
 	want(0, 0, true)
-	want(beatExpires, 0, false)
+	want(heartbeatExpires, 0, false)
 }
 
-// NATS counts as there for as long as it brings back what was sent; other generators' beats do not count.
+// NATS counts as there for as long as it brings back what was sent; other generators' heartbeats do not count.
 func TestEcho(t *testing.T) {
-	p := newPresence("me")
+	p := newGroup("me")
 	start := time.Unix(1_700_000_000, 0)
 	if p.pulse.hears(start) {
 		t.Error("it counts as there from the beginning")
 	}
 	own := func(now time.Time, number uint64) {
-		p.hear(now, 0, wire.Encode(beat{Node: "m", ID: "me", Number: number}))
+		p.hear(now, 0, wire.Encode(heartbeat{Node: "m", ID: "me", Number: number}))
 	}
 	own(start.Add(time.Second), p.pulse.send(start))
-	p.hear(start.Add(beatExpires-1), 0, wire.Encode(beat{Node: "a", ID: "1"}))
-	if !p.pulse.hears(start.Add(beatExpires-1)) || p.pulse.hears(start.Add(beatExpires)) {
+	p.hear(start.Add(heartbeatExpires-1), 0, wire.Encode(heartbeat{Node: "a", ID: "1"}))
+	if !p.pulse.hears(start.Add(heartbeatExpires-1)) || p.pulse.hears(start.Add(heartbeatExpires)) {
 		t.Error("it counts as there for another time than beats do")
 	}
 	later := start.Add(time.Minute)
@@ -179,22 +179,22 @@ func TestEcho(t *testing.T) {
 	}
 }
 
-// Who has stepped aside learns at once that the others' abilities have changed, and not of each beat.
+// Who has stepped aside learns at once that the others' abilities have changed, and not of each heartbeat.
 func TestTurned(t *testing.T) {
-	p := newPresence("me")
+	p := newGroup("me")
 	now := time.Unix(1_700_000_000, 0)
 	for i, c := range []struct {
-		beat   beat
+		beat   heartbeat
 		turned bool
 	}{
-		{beat{Node: "a", ID: "1"}, false},
-		{beat{Node: "a", ID: "1", Segment: true}, true},
-		{beat{Node: "a", ID: "1", Segment: true}, false},
-		{beat{Node: "b", ID: "2", Snowflake: true}, true},
-		{beat{Node: "a", ID: "1", Segment: true, Snowflake: true}, true},
-		{beat{Node: "me", ID: "me", Segment: true}, false},
-		{beat{Node: "a", ID: "1", Segment: true}, true},
-		{beat{Node: "a", ID: "1", Gone: true}, true},
+		{heartbeat{Node: "a", ID: "1"}, false},
+		{heartbeat{Node: "a", ID: "1", Segment: true}, true},
+		{heartbeat{Node: "a", ID: "1", Segment: true}, false},
+		{heartbeat{Node: "b", ID: "2", Snowflake: true}, true},
+		{heartbeat{Node: "a", ID: "1", Segment: true, Snowflake: true}, true},
+		{heartbeat{Node: "me", ID: "me", Segment: true}, false},
+		{heartbeat{Node: "a", ID: "1", Segment: true}, true},
+		{heartbeat{Node: "a", ID: "1", Gone: true}, true},
 	} {
 		p.hear(now, 0, wire.Encode(c.beat))
 		select {
@@ -212,35 +212,35 @@ func TestTurned(t *testing.T) {
 
 // A generator that falls silent without a last word is named for an hour, or until it is heard again.
 func TestPresenceUnheard(t *testing.T) {
-	p := newPresence("me")
+	p := newGroup("me")
 	start := time.Unix(1_700_000_000, 0)
-	hear := func(after time.Duration, b beat) { p.hear(start.Add(after), 0, wire.Encode(b)) }
+	hear := func(after time.Duration, b heartbeat) { p.hear(start.Add(after), 0, wire.Encode(b)) }
 	want := func(after time.Duration, want ...string) {
 		t.Helper()
-		if _, got := p.roll(start.Add(after)); !slices.Equal(got, want) {
+		if _, got := p.members(start.Add(after)); !slices.Equal(got, want) {
 			t.Errorf("after %v not heard are %v, want %v", after, got, want)
 		}
 	}
-	hear(0, beat{Node: "m", ID: "me"})
+	hear(0, heartbeat{Node: "m", ID: "me"})
 	for _, node := range []string{"a", "b", "c", "d"} {
-		hear(0, beat{Node: node, ID: node})
+		hear(0, heartbeat{Node: node, ID: node})
 	}
 	want(2 * time.Second)
-	hear(2*time.Second, beat{Node: "a", ID: "a", Gone: true})
-	hear(2*time.Second, beat{Node: "d", ID: "d2"}) // killed and started again
+	hear(2*time.Second, heartbeat{Node: "a", ID: "a", Gone: true})
+	hear(2*time.Second, heartbeat{Node: "d", ID: "d2"}) // killed and started again
 	want(3*time.Second, "b", "c")
-	hear(4*time.Second, beat{Node: "b", ID: "b"})
+	hear(4*time.Second, heartbeat{Node: "b", ID: "b"})
 	want(4*time.Second, "c")
-	hear(4*time.Second, beat{Node: "c", ID: "c2"})
+	hear(4*time.Second, heartbeat{Node: "c", ID: "c2"})
 	want(4 * time.Second)
 	want(5*time.Second, "d")
 	want(20*time.Second, "b", "c", "d")
 	want(time.Hour+3*time.Second, "b", "c")
 	want(2 * time.Hour)
 	for i := range 2 * maxLost {
-		hear(2*time.Hour+time.Duration(i), beat{Node: fmt.Sprintf("%03d", i), ID: fmt.Sprint(i)})
+		hear(2*time.Hour+time.Duration(i), heartbeat{Node: fmt.Sprintf("%03d", i), ID: fmt.Sprint(i)})
 	}
-	if _, got := p.roll(start.Add(2*time.Hour + time.Minute)); len(got) != maxLost || got[0] != fmt.Sprintf("%03d", maxLost) {
+	if _, got := p.members(start.Add(2*time.Hour + time.Minute)); len(got) != maxLost || got[0] != fmt.Sprintf("%03d", maxLost) {
 		t.Errorf("%d are named, from %s on", len(got), got[0])
 	}
 }

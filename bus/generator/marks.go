@@ -36,15 +36,15 @@ const headerSeen = "Leaf-Seen"
 
 const (
 	// echoWait is how long NATS may take to answer when it is not known whether it does.
-	echoWait       = time.Second
-	historyTimeout = 3 * time.Second
+	echoWait     = time.Second
+	marksTimeout = 3 * time.Second
 	// historyPatience is how long a stream that cannot be read postpones
 	// refills; then they go on without that evidence.
-	historyPatience = 15 * time.Second
+	marksPatience = 15 * time.Second
 )
 
-// history is up to when the evidence is complete. The zero value is: never.
-type history struct {
+// peerMarks is up to when the evidence is complete. The zero value is: never.
+type peerMarks struct {
 	complete atomic.Uint64 // the life of the connection (see evidence) it was read in
 
 	mu     sync.Mutex // held while it is read
@@ -59,22 +59,22 @@ func (g *Generator) evidence(ctx context.Context) (held func() bool, err error) 
 	life := func() uint64 { return g.reconnects() + 1 }
 	now := life()
 	inTouch := func() bool {
-		_, silent := g.presence.pulse.silent(time.Now())
+		_, silent := g.group.pulse.silent(time.Now())
 		return !silent && g.hears()
 	}
 	if !inTouch() && g.cfg.Conn.IsConnected() { // this process may have been stopped
 		echo, cancel := context.WithTimeout(ctx, echoWait)
-		_ = g.greet(echo) // looked at again below
+		_ = g.announce(echo) // looked at again below
 		cancel()
 	}
-	pauses := g.presence.pulse.pauses.Load()
+	pauses := g.group.pulse.pauses.Load()
 	// A store that is not NATS may answer while this generator hears nobody. And an operator
 	// may have moved max_id beyond the range during a pause.
-	held = func() bool { return life() == now && inTouch() && g.presence.pulse.pauses.Load() == pauses }
+	held = func() bool { return life() == now && inTouch() && g.group.pulse.pauses.Load() == pauses }
 	if !held() {
 		return nil, errors.New("the connection to NATS is away or hangs: the refills of other generators cannot be heard")
 	}
-	h := &g.history
+	h := &g.marks
 	if h.complete.Load() == now {
 		return held, nil
 	}
@@ -87,9 +87,9 @@ func (g *Generator) evidence(ctx context.Context) (held func() bool, err error) 
 	if h.wanted != now {
 		h.wanted, h.since = now, time.Now()
 	}
-	ctx, cancel := context.WithTimeout(ctx, historyTimeout)
+	ctx, cancel := context.WithTimeout(ctx, marksTimeout)
 	defer cancel()
-	if err = g.readHistory(ctx); err != nil && time.Since(h.since) < historyPatience {
+	if err = g.readStream(ctx); err != nil && time.Since(h.since) < marksPatience {
 		return nil, fmt.Errorf("the refills of other generators cannot be read from the event stream: %w", err)
 	}
 	if err != nil {
@@ -101,11 +101,11 @@ func (g *Generator) evidence(ctx context.Context) (held func() bool, err error) 
 
 // hears reports whether the connection brings what other generators say.
 func (g *Generator) hears() bool {
-	return g.cfg.Conn.IsConnected() && g.presence.pulse.hears(time.Now())
+	return g.cfg.Conn.IsConnected() && g.group.pulse.hears(time.Now())
 }
 
-// readAgain reads the history if it is not complete.
-func (g *Generator) readAgain(ctx context.Context) error {
+// readPeerMarks reads the history if it is not complete.
+func (g *Generator) readPeerMarks(ctx context.Context) error {
 	_, err := g.evidence(ctx)
 	return err
 }
@@ -116,7 +116,7 @@ func (g *Generator) stamp(ctx context.Context, msg *nats.Msg) error {
 	if !ok {
 		return nil
 	}
-	if err := g.readAgain(ctx); err != nil {
+	if err := g.readPeerMarks(ctx); err != nil {
 		return err
 	}
 	msg.Header[headerSeen] = []string{strconv.FormatInt(g.alloc.Seen(tag), 10)}
@@ -129,16 +129,16 @@ type reserved struct {
 	End int64  `json:"end,string"` // the ID after the last
 }
 
-// tellReserved tells the other generators of a range. Events are not quick enough: they wait
+// publishReserved tells the other generators of a range. Events are not quick enough: they wait
 // for one another, and for the stream's disk.
-func (g *Generator) tellReserved(tag string, r allocator.Range) {
+func (g *Generator) publishReserved(tag string, r allocator.Range) {
 	if err := g.cfg.Conn.Publish(wire.SubjectReserved, wire.Encode(reserved{tag, r.Last + 1})); err != nil {
 		g.log.Debug("a range is told by its event alone", "tag", tag, "error", err) // and given up, if NATS is away
 	}
 }
 
-// othersReserved takes in a range, of another generator or its own.
-func (g *Generator) othersReserved(msg *nats.Msg) {
+// heardReserved takes in a range, of another generator or its own.
+func (g *Generator) heardReserved(msg *nats.Msg) {
 	var r reserved
 	err := json.Unmarshal(msg.Data, &r)
 	if err == nil {
@@ -154,10 +154,10 @@ func (g *Generator) othersReserved(msg *nats.Msg) {
 	g.alloc.Observe(r.Tag, r.End)
 }
 
-// witnessed takes in the message of a refill.
-func (g *Generator) witnessed(msg *nats.Msg) { g.witness(msg.Subject, msg.Header, msg.Data) }
+// heardRefill takes in the message of a refill.
+func (g *Generator) heardRefill(msg *nats.Msg) { g.observeRefill(msg.Subject, msg.Header, msg.Data) }
 
-func (g *Generator) witness(subject string, header nats.Header, data []byte) {
+func (g *Generator) observeRefill(subject string, header nats.Header, data []byte) {
 	var body bus.RefillEvent
 	if err := json.Unmarshal(data, &body); err != nil || body.Last < 1 || subject != wire.RefillSubject+body.Tag {
 		g.log.Warn("a refill event that cannot be one", "subject", subject)
@@ -167,8 +167,8 @@ func (g *Generator) witness(subject string, header nats.Header, data []byte) {
 	g.alloc.Observe(body.Tag, max(seen, body.Last+1))
 }
 
-// readHistory takes in the last refill of every tag that the stream has.
-func (g *Generator) readHistory(ctx context.Context) error {
+// readStream takes in the last refill of every tag that the stream has.
+func (g *Generator) readStream(ctx context.Context) error {
 	consumer, err := g.cfg.JS.OrderedConsumer(ctx, bus.EventStream, jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{wire.RefillSubject + ">"},
 		DeliverPolicy:  jetstream.DeliverLastPerSubjectPolicy,
@@ -194,7 +194,7 @@ func (g *Generator) readHistory(ctx context.Context) error {
 		if err != nil {
 			return errors.Join(err, ctx.Err())
 		}
-		g.witness(msg.Subject(), msg.Headers(), msg.Data())
+		g.observeRefill(msg.Subject(), msg.Headers(), msg.Data())
 		if about, err := msg.Metadata(); err != nil || about.NumPending == 0 {
 			return err
 		}

@@ -3,6 +3,7 @@ package generator
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/leafbus/leafbus/allocator"
@@ -131,7 +132,7 @@ func (g *Generator) tagsUpdate(ctx context.Context, req bus.TagUpdate) (bus.TagC
 		return bus.TagChange{}, fmt.Errorf("%s: %w", req.Tag, err)
 	}
 	g.publish(newEvent("tag.updated", t.Name, g.cfg.Node, bus.TagEvent{Node: g.cfg.Node, TagRecord: record(t)}))
-	_, unheard, err := g.spread(ctx, t)
+	_, unheard, err := g.broadcastTag(ctx, t)
 	if err != nil && change.MaxID != nil {
 		return bus.TagChange{}, unconfirmed(err, "it may have happened: send it again")
 	}
@@ -147,9 +148,83 @@ func (g *Generator) tagsDelete(ctx context.Context, req tagName) (bus.TagChange,
 		return bus.TagChange{}, fmt.Errorf("%s: %w", req.Tag, err)
 	}
 	g.publish(newEvent("tag.deleted", t.Name, g.cfg.Node, bus.TagEvent{Node: g.cfg.Node, TagRecord: record(t)}))
-	_, unheard, err := g.spread(ctx, t)
+	_, unheard, err := g.broadcastTag(ctx, t)
 	if err != nil {
 		return bus.TagChange{}, unconfirmed(err, "it is deleted, and they learn that from the store")
 	}
 	return bus.TagChange{TagRecord: record(t), Unheard: unheard}, nil
+}
+
+// unconfirmed is the error of a change that may not be in force everywhere.
+func unconfirmed(err error, then string) error {
+	return &bus.Error{Code: 504, Reason: bus.TimedOut, Message: fmt.Sprintf("%v; %s", err, then)}
+}
+
+// create adds a tag, at or above what any generator has seen of one of that
+// name: its record may be gone without a trace. It returns who was not heard.
+func (g *Generator) create(ctx context.Context, t allocator.Tag) (_ allocator.Tag, unheard []string, err error) {
+	_, err = g.cfg.Store.Get(ctx, t.Name)
+	if err == nil {
+		return t, nil, fmt.Errorf("%w: %s", allocator.ErrExists, t.Name)
+	}
+	if !errors.Is(err, allocator.ErrUnknownTag) {
+		return t, nil, err
+	}
+	if err := g.readPeerMarks(ctx); err != nil {
+		return t, nil, fmt.Errorf("%w: %w", allocator.ErrUnavailable, err)
+	}
+	if err := g.hearOthers(ctx); err != nil {
+		return t, nil, err
+	}
+	// Whoever still holds IDs of it, or is about to receive some, gives them up.
+	seen, unheard, err := g.broadcastTag(ctx, allocator.Tag{Name: t.Name, Deleted: true})
+	if err != nil {
+		return t, nil, unconfirmed(err, "nothing is created: send it again")
+	}
+	if err := g.inTime(ctx); err != nil {
+		return t, nil, err
+	}
+	t.MaxID = max(t.MaxID, seen, 1)
+	if t, err = g.cfg.Store.Create(ctx, t); err != nil {
+		return t, nil, err
+	}
+	g.alloc.Apply(t)
+	g.publish(newEvent("tag.created", t.Name, g.cfg.Node, bus.TagEvent{Node: g.cfg.Node, TagRecord: record(t)}))
+	return t, unheard, nil
+}
+
+// ensureTags creates the tags that were asked for at the start.
+func (g *Generator) ensureTags(ctx context.Context) error {
+	for _, t := range g.cfg.Tags {
+		if err := g.ensure(ctx, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ensure creates a tag. It neither changes one that is there nor revives one
+// that was deleted.
+func (g *Generator) ensure(ctx context.Context, t allocator.Tag) error {
+	_, err := g.cfg.Store.Get(ctx, t.Name)
+	switch {
+	case errors.Is(err, allocator.ErrDeleted):
+		g.log.Warn("the tag was deleted and stays so; `leaf tag add` creates it again", "tag", t.Name)
+		return nil
+	case errors.Is(err, allocator.ErrDamaged): // no reason not to serve the others
+		g.log.Error("a tag that was asked for cannot be served", "tag", t.Name, "error", err)
+		return nil
+	case !errors.Is(err, allocator.ErrUnknownTag):
+		return err
+	}
+	_, _, err = g.create(ctx, t)
+	switch {
+	case errors.Is(err, allocator.ErrBadValue):
+		g.log.Error("a tag that was asked for cannot be made", "tag", t.Name, "error", err)
+		return nil
+	case errors.Is(err, allocator.ErrExists): // another generator was first, or the store takes another name for it
+		g.log.Info("a tag that was asked for was not made", "tag", t.Name, "reason", err)
+		return nil
+	}
+	return err
 }

@@ -1,0 +1,132 @@
+package generator
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"time"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/snowflake"
+	"github.com/nats-io/nats.go/micro"
+)
+
+var (
+	errCutOff   = errors.New("the connection to NATS is lost")
+	errSilent   = errors.New("NATS does not answer")
+	errStarting = errors.New("it does not answer requests")
+)
+
+// busiestTags is how many tags the state lists.
+const busiestTags = 20
+
+// stats is the micro.StatsHandler of the service leaf.
+func (g *Generator) stats(e *micro.Endpoint) any {
+	if e.Name != wire.StatsEndpoint {
+		return json.RawMessage{} // no JSON, so micro leaves data out; nil would be "data":null
+	}
+	return g.State()
+}
+
+// State returns the generator's state.
+func (g *Generator) State() bus.State {
+	failing := g.alloc.Failing()
+	totals := g.alloc.Totals()
+	flakes := g.flakes.State()
+	s := bus.State{
+		Node: g.cfg.Node, Version: g.cfg.Release, Address: g.cfg.Conn.ConnectedUrlRedacted(),
+		Started: g.made.UTC().Truncate(time.Millisecond), Clock: bus.Clock{UnixMS: g.cfg.Snowflake.Clock().Wall},
+		Readiness: g.Readiness(),
+		Counts: bus.Counts{
+			Requests: g.counts.requests.Load(), IDs: g.counts.ids.Load(), Errors: g.counts.refusals(),
+			Waiting: g.alloc.Waiting() + int64(flakes.Waiting) + g.guard.waiting.Load() + g.floors.waiting.Load(), Tags: g.alloc.Tags(), States: totals.States, Left: totals.Left, Failing: failing.Tags,
+			EventsQueued: len(g.publisher.queue), EventsDropped: g.publisher.dropped.Load(),
+			StoreErrors: g.alloc.Failures(),
+		},
+		Busiest: []bus.Buffer{},
+	}
+	if !math.IsInf(totals.Lasts, 1) { // which is no JSON
+		s.FailingLasts = &totals.Lasts
+	}
+	if flakes.Worker >= 0 && g.noWorker() == nil {
+		s.Worker, s.ReservedUntil, s.RegistryAway = &flakes.Worker, flakes.ReservedUntil, flakes.RegistryAway
+	}
+	if offset, ok := g.group.offset(time.Now()); ok {
+		s.Clock.OffsetMS = &offset
+	}
+	for _, v := range g.alloc.Busiest(busiestTags) {
+		b := buffer(v)
+		b.Error = "" // bounds the size; leaf.admin.buffers has it
+		s.Busiest = append(s.Busiest, b)
+	}
+	return s
+}
+
+func (g *Generator) buffers(_ context.Context, req bus.PageRequest) (bus.BuffersPage, error) {
+	limit, err := pageLimit(req)
+	if err != nil {
+		return bus.BuffersPage{}, err
+	}
+	page := bus.BuffersPage{Node: g.cfg.Node, Buffers: []bus.Buffer{}}
+	for _, v := range g.alloc.Views(pageQuery(req, limit)) {
+		page.Buffers = append(page.Buffers, buffer(v))
+	}
+	if n := min(fit(g, page.Buffers), limit); n < len(page.Buffers) {
+		page.Buffers = page.Buffers[:n]
+		page.Next = page.Buffers[n-1].Tag
+	}
+	return page, nil
+}
+
+func buffer(v allocator.View) bus.Buffer {
+	b := bus.Buffer{
+		Tag: v.Tag, State: v.State, Step: v.Step, Segments: []bus.Segment{}, Left: v.Left, Taken: v.Taken,
+		Waiting: v.Waiting, Rate: v.Rate, Refilled: v.Refilled, Error: v.Error,
+	}
+	for _, s := range v.Segments {
+		b.Segments = append(b.Segments, bus.Segment{First: bus.ID(s.First), Last: bus.ID(s.Last), Next: bus.ID(s.Next)})
+	}
+	return b
+}
+
+// Readiness says whether the generator has all that it is configured with.
+func (g *Generator) Readiness() bus.Readiness {
+	r := bus.Readiness{
+		Segment: g.canServe(g.segments), Snowflake: g.canServe(g.snowflakes),
+		Missing: []string{}, Reasons: map[string]string{},
+	}
+	miss := func(what string, why error) {
+		r.Missing = append(r.Missing, what)
+		r.Reasons[what] = why.Error()
+	}
+	switch {
+	case g.phase.draining.Load(): // and so it has left the bus
+	case !g.cfg.Conn.IsConnected():
+		miss("bus", errCutOff)
+	case !g.phase.serving.Load():
+		miss("bus", errStarting)
+	case !g.hears():
+		miss("bus", errSilent)
+	}
+	if why := g.cfg.NATSErr(); why != nil {
+		miss("nats", why)
+	}
+	if why := cmp.Or(g.cfg.StoreErr(), g.segments.healthy(), g.alloc.Failing().Store); why != nil {
+		miss("store", why)
+	}
+	switch why := g.snowflakes.healthy(); {
+	case errors.Is(why, snowflake.ErrClockBackwards):
+		miss("clock", why)
+	case why != nil:
+		miss("worker", why)
+	}
+	if g.phase.draining.Load() {
+		miss("draining", allocator.ErrClosed)
+	}
+	r.Ready = len(r.Missing) == 0
+	return r
+}
