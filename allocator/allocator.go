@@ -3,6 +3,8 @@ package allocator
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,20 +14,20 @@ import (
 // Allocator hands out IDs of any number of tags. Its methods are safe for
 // concurrent use.
 //
-// The goroutines that it starts are its refills, at most one a tag that is in
-// use, and in [Allocator.Run] those that load ahead, note what is used and evict what
-// is not; Run ends them.
+// It starts these goroutines: its refills, at most one for each tag, and in
+// [Allocator.Run] those that load tags ahead, save which tags are used, and evict idle
+// ones. Run waits for all of them.
 type Allocator struct {
-	cfg       Config
-	recent    recent
-	waiting   atomic.Int64  // requests in the queues of all tags
-	failures  atomic.Int64  // attempts at a refill that failed
-	strange   atomic.Int64  // tags that were never loaded and whose trouble was told
-	unmarked  atomic.Bool   // the last mark could not be written
-	refills   atomic.Int64  // that succeeded
-	regressed atomic.Int64  // tags of which the store went backwards
-	slots     chan struct{} // taken for each write to the store
-	locked    chan struct{} // taken before, where the record was locked
+	cfg           Config
+	recent        recent
+	waiting       atomic.Int64  // requests in the queues of all tags
+	failures      atomic.Int64  // attempts at a refill that failed
+	unknownAlerts atomic.Int64  // tags that were never loaded and raised an alert
+	marksFail     atomic.Bool   // the last mark could not be written
+	refills       atomic.Int64  // that succeeded
+	regressed     atomic.Int64  // tags of which the store went backwards
+	slots         chan struct{} // one for each write to the store
+	lockedSlots   chan struct{} // one more for a tag whose record was locked, taken first
 
 	mu      sync.RWMutex
 	buffers map[string]*buffer
@@ -35,37 +37,36 @@ type Allocator struct {
 
 	ctx    context.Context // of all refills
 	cancel context.CancelFunc
-	wg     sync.WaitGroup // refills, and what Run starts; requests add to it under mu while not closed
+	wg     sync.WaitGroup // refills, and what Run starts
 }
 
 // New returns an allocator that serves from now on.
 func New(cfg Config) *Allocator {
 	cfg = cfg.withDefaults()
 	a := &Allocator{
-		cfg:     cfg,
-		recent:  newRecent(cfg.Recent),
-		slots:   make(chan struct{}, maxRefills),
-		locked:  make(chan struct{}, maxLocked),
-		buffers: make(map[string]*buffer),
+		cfg:         cfg,
+		recent:      newRecent(cfg.Recent),
+		slots:       make(chan struct{}, maxRefills),
+		lockedSlots: make(chan struct{}, maxLocked),
+		buffers:     make(map[string]*buffer),
 	}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	return a
 }
 
-// Run follows the store's changes until the context is done; beside it, it
-// reserves a segment for each tag that was used in the last day, and drops from memory
-// those that were not used for a day. Then it refuses
-// the requests that still wait, with ErrClosed, and returns when all refills
-// have ended. IDs in memory are served also afterwards. A disk that hangs delays it
-// for a few seconds at most, and keeps one goroutine for each of the two files.
+// Run follows the store's changes until the context is done. Meanwhile it reserves a
+// segment for each tag that was used in the last day, and evicts tags that were idle for
+// a day. Then it refuses waiting requests with ErrClosed, and returns when all refills
+// have ended. IDs in memory are served also afterwards. A disk that hangs delays the
+// return by a few seconds, and keeps one goroutine for each of the two files.
 func (a *Allocator) Run(ctx context.Context) {
 	a.wg.Go(a.keepMemory)
-	told := "" // a store that is away is logged once
+	logged := "" // an outage is logged once
 	for ctx.Err() == nil {
 		err := a.cfg.Store.Watch(ctx, a.Apply)
 		if ctx.Err() == nil {
-			if told != err.Error() {
-				told = err.Error()
+			if logged != err.Error() {
+				logged = err.Error()
 				a.cfg.Log.Warn("the watch on the tags broke; watching again", "error", err)
 			}
 			pause(ctx, lastPause, nil)
@@ -77,7 +78,7 @@ func (a *Allocator) Run(ctx context.Context) {
 	buffers := a.all() // none is added any more
 	a.cancel()
 	for _, b := range buffers {
-		b.mu.Lock()
+		b.mu.Lock() // from now on refillLocked starts nothing: all are added to wg before the Wait
 		b.refuseLocked(ErrClosed)
 		b.mu.Unlock()
 	}
@@ -104,15 +105,15 @@ func (a *Allocator) take(ctx context.Context, dst []Range, tag string, n int64) 
 }
 
 // Request takes n IDs of tag from memory and adds their ranges to dst. If
-// memory has too few, it returns at once a waiter whose Wait will have them:
-// this is for callers that must not block. It does not allocate where dst has
-// room. The errors are those of [Allocator.Take].
+// memory has too few, it returns at once a waiter whose Wait returns them. Use it
+// where the caller must not block. It does not allocate where dst has room. The errors
+// are those of [Allocator.Take].
 func (a *Allocator) Request(dst []Range, tag string, n int64) ([]Range, *Waiter, error) {
 	if n < 1 {
 		return nil, nil, fmt.Errorf("%w: %d is not at least 1", ErrBadCount, n)
 	}
 	if n > a.cfg.MaxBatch {
-		return nil, nil, fmt.Errorf("%w: %d IDs were asked for, the most is %d", ErrBatchTooLarge, n, a.cfg.MaxBatch)
+		return nil, nil, fmt.Errorf("%w: %d IDs were requested, the limit is %d", ErrBatchTooLarge, n, a.cfg.MaxBatch)
 	}
 	for {
 		b, err := a.buffer(tag)
@@ -130,21 +131,17 @@ func (a *Allocator) Request(dst []Range, tag string, n int64) ([]Range, *Waiter,
 		}
 		dst = b.takeLocked(dst, n)
 		if b.left == 0 {
-			a.tallyLocked(b)
+			a.recountLocked(b)
 		}
-		refill := !b.loading && len(b.segments) < 2 && b.idleLocked()
-		if refill {
-			refill = a.claimLocked(b)
+		if !b.loading && len(b.segments) < 2 && b.nextDueLocked() {
+			a.refillLocked(b)
 		}
 		b.mu.Unlock()
-		if refill {
-			a.startRefill(b)
-		}
 		return dst, nil, nil
 	}
 }
 
-// queueAndUnlock puts a request for n IDs into the queue of b, and sees that a
+// queueAndUnlock puts a request for n IDs into the queue of b, and makes sure that a
 // refill is under way.
 func (a *Allocator) queueAndUnlock(b *buffer, n int64) (*Waiter, error) {
 	now := time.Now()
@@ -157,20 +154,17 @@ func (a *Allocator) queueAndUnlock(b *buffer, n int64) (*Waiter, error) {
 	case b.exhausted:
 		err = ErrExhausted
 	case b.failure != nil && now.Sub(b.failure.since) >= a.cfg.MaxWait:
-		// Others have waited that long in vain: this one learns it at once.
-		err = a.shortLocked(b, now, ErrTimedOut, b.waiters.n+1)
+		// Others have waited that long in vain: this one is refused at once.
+		err = a.starvedLocked(b, now, ErrTimedOut, b.waiters.n+1)
 	case a.waiting.Add(1) > a.cfg.MaxWaiting:
 		a.waiting.Add(-1)
-		err = a.shortLocked(b, now, ErrOverloaded, b.waiters.n+1)
+		err = a.starvedLocked(b, now, ErrOverloaded, b.waiters.n+1)
 	}
 	if err != nil {
-		refill := a.claimLocked(b)
-		unused := b.stepper.base == 0 && !b.loading
+		a.refillLocked(b)
+		unused := b.stepper.base == 0 && !b.loading // there may be no such tag
 		b.mu.Unlock()
-		switch {
-		case refill:
-			a.startRefill(b)
-		case unused: // a name that nobody may have given to a tag
+		if unused {
 			a.forget(b)
 		}
 		return nil, err
@@ -178,16 +172,13 @@ func (a *Allocator) queueAndUnlock(b *buffer, n int64) (*Waiter, error) {
 	w := &Waiter{allocator: a, buffer: b, n: n, missing: n, deadline: now.Add(a.cfg.MaxWait), done: make(chan struct{})}
 	b.waiters.push(w)
 	b.missing += n
-	refill := a.claimLocked(b)
+	a.refillLocked(b)
 	b.mu.Unlock()
-	if refill {
-		a.startRefill(b)
-	}
 	return w, nil
 }
 
-// buffer returns the buffer of tag, a new one if the tag has none yet: whether
-// the tag exists is for the store to say, when the buffer is first filled.
+// buffer returns the buffer of tag, a new one if the tag has none. Only the first
+// refill shows whether the tag exists.
 func (a *Allocator) buffer(tag string) (*buffer, error) {
 	a.mu.RLock()
 	b := a.buffers[tag]
@@ -210,33 +201,53 @@ func (a *Allocator) buffer(tag string) (*buffer, error) {
 	return b, nil
 }
 
+// lockedBuffer returns the buffer of tag, locked; nil if there is none in memory.
+func (a *Allocator) lockedBuffer(tag string) *buffer {
+	for {
+		a.mu.RLock()
+		b := a.buffers[tag]
+		a.mu.RUnlock()
+		if b == nil {
+			return nil
+		}
+		b.mu.Lock()
+		if !b.gone { // if it is gone, the tag may have another buffer
+			return b
+		}
+		b.mu.Unlock()
+	}
+}
+
 // all returns every buffer.
 func (a *Allocator) all() []*buffer {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
-	all := make([]*buffer, 0, len(a.buffers))
-	for _, b := range a.buffers {
-		all = append(all, b)
-	}
-	return all
+	return slices.AppendSeq(make([]*buffer, 0, len(a.buffers)), maps.Values(a.buffers))
 }
 
-// drop takes b out of the map, with all that is in it, and refuses its waiters.
-func (a *Allocator) drop(b *buffer, reason error) {
+// dropIf takes b out of memory, with all that is in it, if the condition holds. It calls
+// the condition with the locks of a and b.
+func (a *Allocator) dropIf(b *buffer, condition func() bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.refuseLocked(reason)
-	a.dropLocked(b)
-}
-
-// dropLocked needs the locks of a and b. b must be in the map: if it is gone,
-// another buffer may have its place.
-func (a *Allocator) dropLocked(b *buffer) {
+	if b.gone || !condition() { // if it is gone, the tag may have another buffer
+		return
+	}
 	b.gone = true
 	delete(a.buffers, b.tag)
 	a.recoveredLocked(b)
+}
+
+// drop takes b out of memory and refuses its waiters.
+func (a *Allocator) drop(b *buffer, reason error) {
+	a.dropIf(b, func() bool { b.refuseLocked(reason); return true })
+}
+
+// forget drops b if it is empty and no refill owns it.
+func (a *Allocator) forget(b *buffer) {
+	a.dropIf(b, func() bool { return !b.loading && b.left == 0 })
 }
 
 // Apply takes in a tag's record as the store has it: an operator's max_id, a
@@ -247,28 +258,21 @@ func (a *Allocator) Apply(tag Tag) {
 		a.recent.forget(tag.Name)
 	}
 	floor := tag.Below() // the store knows whether a deleted tag was created again since
-	if floor > 0 {
-		a.cfg.Marks.Observe(tag.Name, floor) // also where nothing is in memory
-	}
-	b := a.lockedBuffer(tag.Name)
+	b := a.raise(tag.Name, floor)
 	if b == nil {
 		return
 	}
-	b.raiseFloorLocked(floor)
-	if tag.Deleted && floor == 0 { // nobody noted how far it was
-		b.recallLocked()
+	if tag.Deleted && floor == 0 { // the store does not know how far it was
+		b.discardLocked()
 	}
-	poke := b.regressed != nil
-	if tag.Deleted {
-		poke = true
-	} else {
-		b.forgiveLocked(tag)
+	if tag.Deleted || b.regressed != nil {
+		b.wakeLocked()
+	}
+	if !tag.Deleted {
+		b.clearRegressedLocked(tag)
 		b.stepper.rebase(tag.Step)
 	}
-	if poke {
-		b.pokeLocked()
-	}
-	a.tallyLocked(b)
+	a.recountLocked(b)
 	b.mu.Unlock()
 	if tag.Deleted {
 		a.forget(b)
@@ -277,28 +281,23 @@ func (a *Allocator) Apply(tag Tag) {
 
 // Raise drops the IDs of tag below floor, as [Allocator.Apply] does.
 func (a *Allocator) Raise(tag string, floor int64) {
-	a.cfg.Marks.Observe(tag, floor) // even if nothing of the tag is in memory
-	a.mu.RLock()
-	b := a.buffers[tag]
-	a.mu.RUnlock()
-	if b == nil {
-		return
+	if b := a.raise(tag, floor); b != nil {
+		a.recountLocked(b)
+		b.mu.Unlock()
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.raiseFloorLocked(floor)
-	a.tallyLocked(b)
 }
 
-// forget drops b unless somebody has begun to use it again, or has dropped it.
-func (a *Allocator) forget(b *buffer) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !b.gone && !b.loading && b.left == 0 {
-		a.dropLocked(b)
+// raise marks the IDs of tag below floor as used, and drops them from memory. It returns
+// the tag's buffer, locked; nil if there is none.
+func (a *Allocator) raise(tag string, floor int64) *buffer {
+	if floor > 0 {
+		a.cfg.Marks.Observe(tag, floor) // also if nothing of the tag is in memory
 	}
+	b := a.lockedBuffer(tag)
+	if b != nil {
+		b.raiseFloorLocked(floor)
+	}
+	return b
 }
 
 // Failures is how many attempts at a refill have failed.
@@ -316,21 +315,4 @@ func (a *Allocator) Seen(tag string) int64 {
 		b.mu.Unlock()
 	}
 	return max(floor, a.cfg.Marks.End(tag)) // read last, because an evicted tag leaves its floor in the marks
-}
-
-// lockedBuffer returns the buffer of tag, locked; nil if there is none in memory.
-func (a *Allocator) lockedBuffer(tag string) *buffer {
-	for {
-		a.mu.RLock()
-		b := a.buffers[tag]
-		a.mu.RUnlock()
-		if b == nil {
-			return nil
-		}
-		b.mu.Lock()
-		if !b.gone { // if it is gone, another buffer may have its place
-			return b
-		}
-		b.mu.Unlock()
-	}
 }

@@ -14,41 +14,37 @@ const (
 	DefaultMaxWaiting = 100_000
 	DefaultMaxStep    = 50_000_000 // ten minutes at 80,000 IDs a second
 
-	// LimitMaxBatch and LimitMaxWaiting bound the two: their product must not
-	// come near the largest int64.
+	// The product of these two must not come near the largest int64.
 	LimitMaxBatch   = 1_000_000_000
 	LimitMaxWaiting = 10_000_000
 )
 
 const (
-	// attemptTimeout bounds one write to the store. It is longer than a request
-	// waits, so that a slow store still gets its refills done.
+	// attemptTimeout bounds one write to the store. A request waits for less, so
+	// a slow store still completes its refills.
 	attemptTimeout = 5 * time.Second
-	// Pauses after a failed write: doubled from first to last, with jitter.
+	// The pause after a failed write doubles from first to last, with jitter.
 	firstPause = 50 * time.Millisecond
 	lastPause  = time.Second
-	// Pauses before the store is asked again because others were ahead: random
-	// times up to firstRace, doubled to lastRace.
+	// The pause after a conflict with another generator is random, up to
+	// firstRace, doubled to lastRace.
 	firstRace = time.Millisecond
 	lastRace  = 50 * time.Millisecond
-	// regressedPause is how often, on average, a store that went backwards is
-	// looked at.
+	// regressedPause is how often, on average, the record of a regressed tag is read.
 	regressedPause = 5 * time.Second
-	// maxStrangers is how many tags may fail before those that were never loaded
-	// are forgotten.
-	maxStrangers = 1000
+	// maxUnknown is how many tags may fail before those that were never loaded leave memory.
+	maxUnknown = 1000
 	// maxRefills bounds the writes to the store that are under way at once.
 	maxRefills = 64
-	// maxLocked bounds those of them for tags whose record was locked the last
-	// time: each waits for long, and they would keep the others from the store.
+	// maxLocked bounds those of them for tags whose record was locked at the last
+	// attempt. Each of these waits for long and would keep other tags from the store.
 	maxLocked = 8
-	// maxStrange bounds the tags that were never loaded and whose trouble is
-	// told at a time: callers may ask for any name while the store, which would
-	// know, is away, and nobody could find the alerts that count.
-	maxStrange = 20
+	// maxUnknownAlerts bounds the never-loaded tags that raise alerts at a time. Callers can
+	// ask for any name while the store is away, and would hide the alerts that count.
+	maxUnknownAlerts = 20
 )
 
-// Config says how an [Allocator] works. Only Store is needed: zero values are
+// Config configures an [Allocator]. Only Store is required: zero values are
 // replaced by the defaults.
 type Config struct {
 	Store Store
@@ -59,14 +55,14 @@ type Config struct {
 	// [Allocator.Run] loads ahead. Default: none.
 	Recent string
 
-	// Notify is told of events, in the order of each tag, under a lock and
-	// possibly from several goroutines at once: it must neither block nor call
-	// the allocator. Default: nobody.
+	// Notify receives the events, those of one tag in their order. It is called
+	// under a lock, by several goroutines at once: it must neither block nor call
+	// the allocator. Default: none.
 	Notify func(Event)
 
 	// Evidence is called before each write to the store. When it returns, Marks
-	// hold what can be known of other generators' ranges; held tells after the
-	// write whether they did all the while. An error postpones the write.
+	// hold what can be known of other generators' ranges. After the write, held
+	// reports whether that was true throughout. An error postpones the write.
 	// Default: none.
 	Evidence func(context.Context) (held func() bool, err error)
 

@@ -4,7 +4,7 @@
 // The way of an ID:
 //
 //	Store.Reserve ──► marks ──► buffer ──► Request ──► caller
-//	 (durable,        (does     (current   (takes from
+//	 (durable,        (did      (current   (takes from
 //	  one write        the       and next   memory, or
 //	  per range)       store     segment)   waits for a
 //	                   go back?)            refill)
@@ -12,13 +12,13 @@
 // Four rules keep IDs unique. They hold whatever clocks, networks and stores do:
 //
 //  1. A range reaches memory only after the store has confirmed it. A write
-//     whose answer was lost is a lost range: a gap, never a repetition.
+//     without an answer is a lost range: a gap, never a repetition.
 //  2. A range must start at or above the end of every range of its tag that
-//     was seen before it was asked for (see [Marks]). Otherwise the store went
-//     backwards, and nothing is served from it.
+//     was seen before the request to the store (see [Marks]). If it does not,
+//     the store went backwards, and nothing is served from it.
 //  3. A tag has at most one refill under way.
 //  4. Nothing that was reserved is given back.
 //
-// The package knows neither NATS nor SQL: stores implement [Store] and prove
-// it with the suite in allocatortest.
+// The package knows neither NATS nor SQL. A store implements [Store] and passes
+// the suite in allocatortest.
 package allocator

@@ -192,9 +192,9 @@ func TestEpisodesInOrder(t *testing.T) {
 	<-ended
 }
 
-// TestEpisodesOfStrangers: while the store is away any caller can ask for any name. The alerts of
+// TestEpisodesOfUnknownTags: while the store is away any caller can ask for any name. The alerts of
 // tags that are known must be found among theirs.
-func TestEpisodesOfStrangers(t *testing.T) {
+func TestEpisodesOfUnknownTags(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 10)
 		var r events
@@ -222,9 +222,9 @@ func TestEpisodesOfStrangers(t *testing.T) {
 	})
 }
 
-// TestEpisodesOfStrangersLater: what was not told among too many is told when there is room, and
+// TestEpisodesOfUnknownTagsLater: what was not told among too many is told when there is room, and
 // tags of which the store went backwards take no room.
-func TestEpisodesOfStrangersLater(t *testing.T) {
+func TestEpisodesOfUnknownTagsLater(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var tags []string
 		for i := range 30 {

@@ -2,7 +2,7 @@ package allocator
 
 import "time"
 
-// Cause says why a segment was loaded.
+// Cause is why a segment was loaded.
 type Cause string
 
 // The causes of a refill.
@@ -12,12 +12,11 @@ const (
 	CauseBatch    Cause = "batch"    // a request wanted more than a whole step
 )
 
-// Event is something that an operator may want to know: one of the types
-// below. An episode (failing, starving, regressed) is told once when it begins
-// and once, by [Recovered], when it ends.
+// Event is one of the types below. An alert (RefillFailed, Starved, Regressed) is
+// sent once when its episode begins, and Recovered once when it ends.
 type Event interface{ event() }
 
-// Refilled says that a range was reserved and is now served.
+// Refilled reports a range that was reserved and is now served.
 type Refilled struct {
 	Tag string
 	Range
@@ -26,26 +25,26 @@ type Refilled struct {
 	Elapsed time.Duration // of the store's write
 }
 
-// RefillFailed says that the store refused, or did not answer. It is tried again.
+// RefillFailed reports that the store refused, or did not answer. The refill is retried.
 type RefillFailed struct {
 	Tag  string
 	Err  error
 	Left int64 // IDs still in memory
 }
 
-// Starved says that a request was refused because memory had not enough IDs.
+// Starved reports that a request was refused because memory had not enough IDs.
 type Starved struct {
 	Tag     string
 	Waiting int // requests that wait, the refused one included
 }
 
-// Regressed says that the store went backwards; see [RegressedError].
+// Regressed reports that the store went backwards; see [RegressedError].
 type Regressed struct {
 	Tag       string
 	Got, Seen int64
 }
 
-// Recovered says that an episode of the tag is over.
+// Recovered reports the end of an episode.
 type Recovered struct {
 	Tag     string
 	Episode string // refill_failed, starved or regressed
@@ -56,3 +55,47 @@ func (RefillFailed) event() {}
 func (Starved) event()      {}
 func (Regressed) event()    {}
 func (Recovered) event()    {}
+
+// recoveredLocked ends the episodes of a store that fails. Call it after a refill, when the
+// tag leaves memory, and when the store answers, though not with a range to serve.
+func (a *Allocator) recoveredLocked(b *buffer) {
+	if b.failure != nil && b.failure.alerted {
+		a.cfg.Notify(Recovered{b.tag, "refill_failed"})
+	}
+	b.failure = nil
+	if b.starved {
+		b.starved = false
+		a.cfg.Notify(Recovered{b.tag, "starved"})
+	}
+	if b.unknownAlert {
+		b.unknownAlert = false
+		a.unknownAlerts.Add(-1)
+	}
+	a.recountLocked(b)
+}
+
+// mayAlertLocked reports whether b may raise an alert; see maxUnknownAlerts.
+func (a *Allocator) mayAlertLocked(b *buffer) bool {
+	if b.stepper.base > 0 || b.unknownAlert {
+		return true
+	}
+	if a.unknownAlerts.Add(1) > maxUnknownAlerts {
+		a.unknownAlerts.Add(-1)
+		return false
+	}
+	b.unknownAlert = true
+	return true
+}
+
+// starvedLocked returns the error of a request that is refused because memory has
+// not enough IDs. The first one raises the alert. The request is one of waiting.
+func (a *Allocator) starvedLocked(b *buffer, now time.Time, err error, waiting int) error {
+	if b.failure != nil && err == ErrTimedOut {
+		err = &UnavailableError{Err: b.failure.err, RetryAfter: max(b.failure.retryAt.Sub(now), 0)}
+	}
+	if !b.starved && a.mayAlertLocked(b) {
+		b.starved = true
+		a.cfg.Notify(Starved{Tag: b.tag, Waiting: waiting})
+	}
+	return err
+}

@@ -2,7 +2,7 @@ package allocator
 
 import "fmt"
 
-// EvictIdle evicts what may be evicted, as if all tags had been idle for long.
+// EvictIdle evicts what may be evicted, as if all tags had been idle for a day.
 func (a *Allocator) EvictIdle() {
 	for _, b := range a.all() {
 		a.evict(b)
@@ -14,15 +14,15 @@ func (a *Allocator) CheckTroubles() error {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
 	var lengths [kindsOfTrouble]int
-	stocked := 0
+	haveIDs := 0
 	for _, b := range a.buffers { // all are held at once, so that nothing changes meanwhile
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if t := b.troubleLocked(); t != nil {
-			lengths[t.kind]++
+		if kind := b.troubleLocked(); kind != noTrouble {
+			lengths[kind]++
 		}
 		if b.left > 0 {
-			stocked++
+			haveIDs++
 		}
 	}
 	t := &a.troubles
@@ -33,8 +33,8 @@ func (a *Allocator) CheckTroubles() error {
 			return fmt.Errorf("%d tags have trouble %d, want %d", got, kind, want)
 		}
 	}
-	if t.stocked != stocked {
-		return fmt.Errorf("%d tags have IDs, want %d", t.stocked, stocked)
+	if t.haveIDs != haveIDs {
+		return fmt.Errorf("%d tags have IDs, want %d", t.haveIDs, haveIDs)
 	}
 	return nil
 }

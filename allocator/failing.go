@@ -37,7 +37,7 @@ func (a *Allocator) Failing() Failing {
 	}
 	if first = t.firstLocked(storeDry); first != nil {
 		f.Dry = fmt.Errorf("%s has no IDs left: %w", first.tag, first.err)
-	} else if first = t.firstLocked(neverLoaded, lockedDry); first != nil && t.stocked == 0 {
+	} else if first = t.firstLocked(neverLoaded, lockedDry); first != nil && t.haveIDs == 0 {
 		f.Dry = fmt.Errorf("%s has no IDs: %w", first.tag, first.err)
 	}
 	return f
@@ -45,36 +45,38 @@ func (a *Allocator) Failing() Failing {
 
 // The kinds of trouble of a tag whose refills fail.
 const (
-	damagedTag  = iota // its record is damaged
-	storeAway          // the store fails, and memory has IDs
-	storeDry           // the store fails, and memory has none
-	neverLoaded        // the same, and it may be no tag
-	lockedTag          // its record is locked, and memory has IDs
-	lockedDry          // its record is locked, and memory has none
+	noTrouble   = iota
+	damagedTag  // its record is damaged
+	storeAway   // the store fails, and memory has IDs
+	storeDry    // the store fails, and memory has none
+	neverLoaded // the same, and there may be no such tag
+	lockedTag   // its record is locked, and memory has IDs
+	lockedDry   // its record is locked, and memory has none
 	kindsOfTrouble
 )
 
-// troubles counts the tags whose refills fail, and is updated with each change. Going
+// troubles counts the tags whose refills fail. Each change updates it, because going
 // through 100,000 failing tags took 36 ms, under the lock that a new tag needs. Its lock
 // comes after that of a buffer.
 type troubles struct {
 	mu      sync.Mutex
 	of      [kindsOfTrouble]list.List // of *trouble; those that have failed for longest come first
-	stocked int                       // tags that have IDs in memory, failing or not
+	haveIDs int                       // tags that have IDs in memory, failing or not
 	// locked is how many tags were found locked since the last successful refill of any
-	// tag; refills is how many had succeeded then.
+	// tag. It is true while that many refills have succeeded.
 	locked  int
 	refills int64
 }
 
-// trouble says why the refills of a tag fail.
+// trouble is why the refills of a tag fail.
 type trouble struct {
 	kind    int
 	tag     string
 	err     error
 	refills int64 // how many refills of all tags had succeeded when it began
-	counted bool  // among troubles.locked
 }
+
+func (t *trouble) locked() bool { return t.kind == lockedTag || t.kind == lockedDry }
 
 // firstLocked returns the first trouble of these kinds; nil: there is none.
 func (t *troubles) firstLocked(kinds ...int) *trouble {
@@ -86,69 +88,66 @@ func (t *troubles) firstLocked(kinds ...int) *trouble {
 	return nil
 }
 
-// tallyLocked brings the troubles up to date with b. Call it before the lock of b is
-// released, if b began or ceased to fail or to have IDs, or fails for another reason.
-func (a *Allocator) tallyLocked(b *buffer) {
-	now := b.troubleLocked()
-	stocked := b.left > 0 && !b.gone
+// recountLocked brings the troubles up to date with b. Call it before you release the lock of
+// b if b began or ceased to fail or to have IDs, or fails for another reason.
+func (a *Allocator) recountLocked(b *buffer) {
+	kind, hasIDs := b.troubleLocked(), b.left > 0 && !b.gone
 	t := &a.troubles
-	if now == nil && b.trouble == nil && stocked == b.stocked {
+	if kind == noTrouble && b.trouble == nil && hasIDs == b.hasIDs {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if stocked != b.stocked {
-		b.stocked = stocked
-		if stocked {
-			t.stocked++
+	if hasIDs != b.hasIDs {
+		b.hasIDs = hasIDs
+		if hasIDs {
+			t.haveIDs++
 		} else {
-			t.stocked--
+			t.haveIDs--
 		}
 	}
 	if b.trouble != nil {
 		old := b.trouble.Value.(*trouble)
-		if now != nil && now.kind == old.kind {
-			old.err = now.err
+		if old.kind == kind {
+			old.err = b.failure.err
 			return
 		}
 		t.of[old.kind].Remove(b.trouble)
 		b.trouble = nil
-		if old.counted && old.refills == t.refills {
+		if old.locked() && old.refills == t.refills {
 			t.locked--
 		}
 	}
-	if now == nil {
+	if kind == noTrouble {
 		return
 	}
-	b.trouble = t.of[now.kind].PushBack(now)
-	if refills := a.refills.Load(); (now.kind == lockedTag || now.kind == lockedDry) && now.refills == refills {
+	now := &trouble{kind: kind, tag: b.tag, err: b.failure.err, refills: b.failure.refills}
+	b.trouble = t.of[kind].PushBack(now)
+	if refills := a.refills.Load(); now.locked() && now.refills == refills {
 		if t.refills != refills {
 			t.refills, t.locked = refills, 0
 		}
-		now.counted = true
 		t.locked++
 	}
 }
 
-// troubleLocked says why the refills of b fail; nil: they do not.
-func (b *buffer) troubleLocked() *trouble {
+// troubleLocked is the kind of trouble that b has.
+func (b *buffer) troubleLocked() int {
 	if b.failure == nil || b.gone {
-		return nil
+		return noTrouble
 	}
-	t := &trouble{tag: b.tag, err: b.failure.err, refills: b.failure.refills}
-	switch {
-	case errors.Is(t.err, ErrDamaged):
-		t.kind = damagedTag
-	case errors.Is(t.err, ErrLocked) && b.left > 0:
-		t.kind = lockedTag
-	case errors.Is(t.err, ErrLocked):
-		t.kind = lockedDry
+	switch err := b.failure.err; {
+	case errors.Is(err, ErrDamaged):
+		return damagedTag
+	case errors.Is(err, ErrLocked) && b.left > 0:
+		return lockedTag
+	case errors.Is(err, ErrLocked):
+		return lockedDry
 	case b.left > 0:
-		t.kind = storeAway
+		return storeAway
 	case b.stepper.base == 0:
-		t.kind = neverLoaded
+		return neverLoaded
 	default:
-		t.kind = storeDry
+		return storeDry
 	}
-	return t
 }

@@ -1,11 +1,14 @@
 package allocator
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"maps"
 	"os"
+	"strconv"
 	"sync"
 	"time"
 
@@ -13,14 +16,13 @@ import (
 )
 
 // Marks remembers, for every tag, the end of all ranges that were seen: those
-// that this generator reserved and those that it heard of from others. A store
+// that this generator reserved and those that other generators reported. A store
 // that offers a range below a mark went backwards.
 //
-// The generator's own marks are kept in a file, also after their tag is
+// A file keeps the generator's own marks, also after their tag is
 // deleted: a line each, "crc32 tag end". A line is in the file before its range
-// is served, so kill -9 loses nothing; what the operating system had not yet
-// written, a power failure may lose. Lines that fail their checksum are passed
-// over: a missing mark only makes the check weaker.
+// is served, so kill -9 loses nothing. A power failure may lose what the operating
+// system had not yet written. A missing mark only makes the check weaker.
 //
 // A disk that fails or hangs makes the check weaker too, but only after a
 // restart: the mark stays in memory, and Marks writes it with the next one that the disk
@@ -50,15 +52,14 @@ type markFile interface {
 }
 
 const (
-	// slackLines is how many lines more than two a tag the file may have before it is
-	// rewritten.
+	// slackLines is how many lines the file may have beyond two a tag before it is rewritten.
 	slackLines = 4096
 	// maxLines bounds one write to the file.
 	maxLines = 1000
 	// markWait is how long a refill waits for the file. A file that hangs for longer
 	// delays no other refill until it is back.
 	markWait = 250 * time.Millisecond
-	// closeWait is how long Close waits for it: a disk that is busy syncs in seconds, and a
+	// closeWait is how long Close waits for it. A busy disk needs seconds to sync, and a
 	// stop has the time.
 	closeWait = 5 * time.Second
 )
@@ -221,4 +222,55 @@ func (m *Marks) rewrite() error {
 		m.lines, m.torn = len(ends), false
 	}
 	return failed
+}
+
+// readLines returns the highest number of each tag in the file at path, which has lines
+// "crc32 tag number". It skips lines that fail their checksum. A missing file has none.
+func readLines(path string) (map[string]int64, error) {
+	numbers := make(map[string]int64)
+	data, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return numbers, err
+	}
+	for line := range bytes.Lines(data) {
+		if tag, number, ok := parseLine(line); ok {
+			numbers[tag] = max(numbers[tag], number)
+		}
+	}
+	return numbers, nil
+}
+
+// writeLines replaces the file at path by one line a tag; see [disk.Replace].
+func writeLines(path string, numbers map[string]int64) error {
+	return disk.Replace(path, 0o640, func(w io.Writer) error {
+		var line []byte
+		for tag, number := range numbers {
+			line = appendLine(line[:0], tag, number)
+			if _, err := w.Write(line); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func appendLine(b []byte, tag string, number int64) []byte {
+	text := strconv.AppendInt(append([]byte(tag), ' '), number, 10)
+	return fmt.Appendf(b, "%08x %s\n", crc32.ChecksumIEEE(text), text)
+}
+
+// parseLine reads a line of [appendLine] with a legal tag and a number above
+// zero; ok is false for any other.
+func parseLine(line []byte) (tag string, number int64, ok bool) {
+	sum, text, ok := bytes.Cut(bytes.TrimSuffix(line, []byte("\n")), []byte(" "))
+	if !ok || len(text)+len(sum)+2 != len(line) {
+		return "", 0, false
+	}
+	want, err := strconv.ParseUint(string(sum), 16, 32)
+	if err != nil || uint32(want) != crc32.ChecksumIEEE(text) {
+		return "", 0, false
+	}
+	name, digits, ok := bytes.Cut(text, []byte(" "))
+	number, err = strconv.ParseInt(string(digits), 10, 64)
+	return string(name), number, ok && err == nil && number > 0 && CheckTag(string(name)) == nil
 }

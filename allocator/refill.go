@@ -8,40 +8,27 @@ import (
 	"time"
 )
 
-// claimLocked reports whether the caller must start a refill of b, and marks b
-// as being refilled if so.
-func (a *Allocator) claimLocked(b *buffer) bool {
-	if b.loading {
-		return false
+// refillLocked starts a refill of b if one is wanted and none is under way.
+func (a *Allocator) refillLocked(b *buffer) {
+	if b.loading || a.ctx.Err() != nil {
+		return
 	}
-	if _, wanted := b.planLocked(time.Now(), a.cfg.MaxStep); !wanted {
-		return false
+	if _, wanted := b.planLocked(time.Now(), a.cfg.MaxStep); wanted {
+		b.beginRefillLocked()
+		a.wg.Go(func() { a.refill(b) })
 	}
-	b.ownLocked()
-	return true
 }
 
-// startRefill starts the refill that claimLocked called for. The lock of b
-// must not be held.
-func (a *Allocator) startRefill(b *buffer) {
-	a.mu.RLock()
-	defer a.mu.RUnlock()
-	if a.closed {
-		return // Run refuses the waiters
-	}
-	a.wg.Go(func() { a.refill(b) })
-}
-
-// refill owns the tag of b until nothing is wanted any more: it reserves,
-// checks, installs; on failure it pauses and tries again, whether or not
-// anybody still waits, so that the tag recovers by itself.
+// refill owns the tag of b until nothing is wanted any more: it reserves, checks and
+// installs. After a failure it pauses and tries again, also if no request waits any more,
+// so that the tag recovers by itself.
 func (a *Allocator) refill(b *buffer) {
 	attempt := 0 // failed ones in a row
 	for {
 		b.mu.Lock()
 		p, wanted := b.planLocked(time.Now(), a.cfg.MaxStep)
 		if !wanted || b.gone || a.ctx.Err() != nil {
-			b.disownLocked()
+			b.endRefillLocked()
 			b.mu.Unlock()
 			return
 		}
@@ -53,51 +40,48 @@ func (a *Allocator) refill(b *buffer) {
 		case err == nil:
 			attempt = 0
 		case a.ctx.Err() != nil: // the loop ends above
-		case errors.Is(err, errRecalled): // planned anew
+		case errors.Is(err, errDiscarded): // planned again
 		case errors.Is(err, ErrUnknownTag):
 			a.drop(b, fmt.Errorf("%s: %w", b.tag, err))
 		case errors.Is(err, ErrExhausted):
 			a.exhaust(b, err)
 		case isRegressed:
-			a.sitOut(b, regressed)
+			a.awaitOperator(b, regressed)
 		default:
 			wait := backoff(attempt)
 			attempt++
 			a.failed(b, err, wait)
 			pause(a.ctx, wait, b.wake)
 			if p.base == 0 {
-				a.forgetStranger(b)
+				a.forgetUnknown(b)
 			}
 		}
 	}
 }
 
-// place waits for a place among those that may call the store, and returns what
-// gives it back.
-func (a *Allocator) place(places chan struct{}) (free func(), err error) {
+// acquire waits for one of the slots. The caller receives from slots to release it.
+func (a *Allocator) acquire(slots chan struct{}) error {
 	select {
-	case places <- struct{}{}:
-		return func() { <-places }, nil
+	case slots <- struct{}{}:
+		return nil
 	case <-a.ctx.Done():
-		return nil, a.ctx.Err()
+		return a.ctx.Err()
 	}
 }
 
-// reserve makes one attempt at the plan. Where other generators are ahead, it
+// reserve makes one attempt at the plan. After a conflict with another generator it
 // asks again, for as long as the attempt may take.
 func (a *Allocator) reserve(b *buffer, p plan) error {
 	if p.locked {
-		free, err := a.place(a.locked)
-		if err != nil {
+		if err := a.acquire(a.lockedSlots); err != nil {
 			return err
 		}
-		defer free()
+		defer func() { <-a.lockedSlots }()
 	}
-	free, err := a.place(a.slots)
-	if err != nil {
+	if err := a.acquire(a.slots); err != nil {
 		return err
 	}
-	defer free()
+	defer func() { <-a.slots }()
 	ctx, cancel := context.WithTimeout(a.ctx, attemptTimeout)
 	defer cancel()
 	start := time.Now()
@@ -118,15 +102,14 @@ func (a *Allocator) reserve(b *buffer, p plan) error {
 	}
 }
 
-// errRecalled: the tag vanished while its range was under way. If it is created
+// errDiscarded: the tag vanished while its range was under way. If it is created
 // again, that may be below the range.
-var errRecalled = errors.New("the tag vanished meanwhile: the range is given up")
+var errDiscarded = errors.New("the tag vanished meanwhile: its range is discarded")
 
-// ask asks the store once, and checks its answer.
+// ask sends one request to the store, and checks its answer.
 func (a *Allocator) ask(ctx context.Context, b *buffer, p plan, n int64) (Grant, error) {
-	// The order is the point: what was seen before the store was asked must lie
-	// below what it answers. What is seen later may well lie above. So this is
-	// done anew each time that the store is asked.
+	// The order is the point: what was seen before the request must lie below its
+	// answer. What is seen later may lie above. So each request reads it again.
 	held, err := a.cfg.Evidence(ctx)
 	if err != nil {
 		return Grant{}, err
@@ -136,12 +119,12 @@ func (a *Allocator) ask(ctx context.Context, b *buffer, p plan, n int64) (Grant,
 	switch {
 	case err != nil:
 		return Grant{}, err
-	case b.recalled(p.recalls):
-		return Grant{}, errRecalled
+	case b.discarded(p):
+		return Grant{}, errDiscarded
 	case !held():
-		return Grant{}, errors.New("what others reserved was not heard all the while: the range is given up")
+		return Grant{}, errors.New("other generators could not be heard throughout: the range is discarded")
 	case grant.First < 1 || grant.Last < grant.First || grant.Step < 1:
-		return Grant{}, fmt.Errorf("the store answered nonsense: range %d to %d, step %d", grant.First, grant.Last, grant.Step)
+		return Grant{}, fmt.Errorf("the store returned an invalid range: %d to %d, step %d", grant.First, grant.Last, grant.Step)
 	case grant.First < seen:
 		return Grant{}, &RegressedError{Tag: tag, Got: grant.First, Seen: seen}
 	}
@@ -149,57 +132,62 @@ func (a *Allocator) ask(ctx context.Context, b *buffer, p plan, n int64) (Grant,
 	return grant, nil
 }
 
+// discarded reports whether what p reserves was discarded since it was planned.
+func (b *buffer) discarded(p plan) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.discards != p.discards
+}
+
 // mark records how far the tag was reserved. A disk that fails or hangs makes the check
 // of the store weaker. The refill goes on, and the fault is logged once.
 func (a *Allocator) mark(tag string, end int64) {
 	err := a.cfg.Marks.Record(tag, end)
 	switch failed := err != nil; {
-	case a.unmarked.Swap(failed) == failed:
+	case a.marksFail.Swap(failed) == failed:
 	case failed:
-		a.cfg.Log.Warn("high-water marks cannot be written: a restart may not notice a store that went backwards meanwhile", "tag", tag, "error", err)
+		a.cfg.Log.Warn("high-water marks cannot be written: a store that goes backwards may stay unnoticed after a restart",
+			"tag", tag, "error", err)
 	default:
 		a.cfg.Log.Info("high-water marks are written again")
 	}
 }
 
-// install takes a grant into memory and ends the episodes that it ends. The
-// error is errRecalled.
+// install takes a grant into memory and ends the episodes that a refill ends. The
+// error is errDiscarded.
 func (a *Allocator) install(b *buffer, p plan, grant Grant, elapsed time.Duration) error {
 	now := time.Now()
 	cause := p.cause(grant.Step)
 
 	b.mu.Lock()
-	if b.recalls != p.recalls {
-		b.mu.Unlock()
-		return errRecalled
+	defer b.mu.Unlock()
+	if b.discards != p.discards {
+		return errDiscarded
 	}
 	b.stepper.rebase(grant.Step)
-	if cause != CauseBatch {
-		// A request larger than a step tells nothing about how long steps last.
+	if cause != CauseBatch { // a request larger than a step does not show how long steps last
 		if p.base != b.stepper.base {
 			p.step = b.stepper.base // adapted from a step that an operator has changed since
 		}
 		b.stepper.loaded(now, p.step)
 	}
-	refilled := Refilled{Tag: b.tag, Range: grant.Range, Step: b.stepper.step, Cause: cause, Elapsed: elapsed}
 	a.refills.Add(1)
-	a.cfg.Notify(refilled)
+	a.cfg.Notify(Refilled{Tag: b.tag, Range: grant.Range, Step: b.stepper.step, Cause: cause, Elapsed: elapsed})
 	a.recoveredLocked(b)
 	b.refilledBefore, b.refilled = b.refilled, now
 	b.takenBefore, b.takenAt = b.takenAt, b.taken
 	b.installLocked(grant.Range)
-	a.tallyLocked(b)
-	b.mu.Unlock()
+	a.recountLocked(b)
 	return nil
 }
 
 // exhaust notes that the store has no IDs left: it works, and is not asked again.
 func (a *Allocator) exhaust(b *buffer, err error) {
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.exhausted = true
 	b.refuseLocked(err)
 	a.recoveredLocked(b)
-	b.mu.Unlock()
 }
 
 // failed notes that an attempt failed and when the next is due.
@@ -211,34 +199,29 @@ func (a *Allocator) failed(b *buffer, err error, wait time.Duration) {
 	if b.failure == nil {
 		b.failure = &failure{since: now, refills: a.refills.Load()}
 	}
-	if !b.failure.told && a.tellsLocked(b) {
-		b.failure.told = true
+	if !b.failure.alerted && a.mayAlertLocked(b) {
+		b.failure.alerted = true
 		a.cfg.Notify(RefillFailed{Tag: b.tag, Err: err, Left: b.left})
 	}
 	b.failure.err, b.failure.retryAt = err, now.Add(wait)
-	a.tallyLocked(b)
+	a.recountLocked(b)
 	if errors.Is(err, ErrDamaged) { // not soon over
 		b.refuseLocked(&UnavailableError{Err: err, RetryAfter: wait})
 	}
 }
 
-// forgetStranger drops b if it is of a tag that was never loaded and for which
-// nobody waits, one of so many that fail that it need not be remembered: callers
-// may ask for any name while the store, which would know, is away.
-func (a *Allocator) forgetStranger(b *buffer) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if a.Failing().Tags > maxStrangers && b.stepper.base == 0 && b.waiters.n == 0 {
-		a.dropLocked(b)
-	}
+// forgetUnknown drops b if it was never loaded, no request waits for it, and too many tags
+// fail. Callers can ask for any name while the store is away.
+func (a *Allocator) forgetUnknown(b *buffer) {
+	a.dropIf(b, func() bool {
+		return a.Failing().Tags > maxUnknown && b.stepper.base == 0 && b.waiters.n == 0
+	})
 }
 
-// sitOut waits until an operator has moved max_id to what was seen, or beyond.
-// Nothing is reserved meanwhile: each attempt would move max_id by a step, and
-// in the end IDs would be served although nobody had looked into what happened.
-func (a *Allocator) sitOut(b *buffer, regressed *RegressedError) {
+// awaitOperator waits until an operator has moved max_id to what was seen, or above.
+// Nothing is reserved meanwhile. Each attempt would move max_id by a step, and the last one
+// would serve IDs although nobody had looked at the cause.
+func (a *Allocator) awaitOperator(b *buffer, regressed *RegressedError) {
 	b.mu.Lock()
 	b.regressed = regressed
 	b.refuseLocked(regressed)
@@ -246,25 +229,22 @@ func (a *Allocator) sitOut(b *buffer, regressed *RegressedError) {
 	a.cfg.Notify(Regressed{Tag: b.tag, Got: regressed.Got, Seen: regressed.Seen})
 	b.mu.Unlock()
 	defer a.regressed.Add(-1)
-	if a.regressed.Add(1) <= maxStrange { // of a whole table the alerts tell
-		a.cfg.Log.Error("nothing is reserved of a tag until an operator has looked", "tag", b.tag, "error", regressed)
+	if a.regressed.Add(1) <= maxUnknownAlerts { // for a whole table the alerts must do
+		a.cfg.Log.Error("nothing is reserved of a tag until an operator moves its max_id", "tag", b.tag, "error", regressed)
 	}
 
 	for pause(a.ctx, regressedPause/2+rand.N(regressedPause), b.wake) {
-		// Asked for too: the watch may have gone blind with the store.
-		ctx, cancel := context.WithTimeout(a.ctx, attemptTimeout)
-		tag, err := a.get(ctx, b.tag)
-		cancel()
+		tag, err := a.get(b.tag) // the watch may be blind, as the store is
 		if errors.Is(err, ErrUnknownTag) {
-			a.cfg.Notify(Recovered{b.tag, "regressed"}) // before another buffer may have its place
+			a.cfg.Notify(Recovered{b.tag, "regressed"}) // before the tag can have another buffer
 			a.drop(b, err)
 			return
 		}
 		b.mu.Lock()
 		if err == nil {
 			b.raiseFloorLocked(tag.Floor)
-			a.tallyLocked(b)
-			b.forgiveLocked(tag)
+			a.recountLocked(b)
+			b.clearRegressedLocked(tag)
 		}
 		over := b.regressed == nil
 		if over {
@@ -277,12 +257,14 @@ func (a *Allocator) sitOut(b *buffer, regressed *RegressedError) {
 	}
 }
 
-func (a *Allocator) get(ctx context.Context, tag string) (Tag, error) {
-	free, err := a.place(a.slots)
-	if err != nil {
+// get reads a tag's record from the store.
+func (a *Allocator) get(tag string) (Tag, error) {
+	ctx, cancel := context.WithTimeout(a.ctx, attemptTimeout)
+	defer cancel()
+	if err := a.acquire(a.slots); err != nil {
 		return Tag{}, err
 	}
-	defer free()
+	defer func() { <-a.slots }()
 	return a.cfg.Store.Get(ctx, tag)
 }
 

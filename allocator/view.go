@@ -12,15 +12,15 @@ import (
 // View is what a generator holds of one tag in memory, for people to look at.
 type View struct {
 	Tag      string
-	Step     int64         // IDs to be reserved next, as adapted
-	Segments []SegmentView // the current one first
-	Left     int64         // IDs in memory
-	Taken    int64         // IDs handed out since the tag was loaded
-	Waiting  int           // requests
-	Rate     float64       // IDs a second, over the last segments
-	Refilled time.Time     // zero: never
-	State    string        // one of StateOK and its like
-	Error    string        // with failing and regressed
+	Step     int64     // IDs to be reserved next, as adapted
+	Segments []Segment // the current one first
+	Left     int64     // IDs in memory
+	Taken    int64     // IDs handed out since the tag was loaded
+	Waiting  int       // requests
+	Rate     float64   // IDs a second, over the last segments
+	Refilled time.Time // zero: never
+	State    string    // one of StateOK and its like
+	Error    string    // with failing and regressed
 }
 
 // The states of a tag. Of several that hold, regressed goes before failing,
@@ -32,12 +32,6 @@ const (
 	StateRegressed = "regressed" // the store went backwards
 	StateExhausted = "exhausted" // the store has no IDs left
 )
-
-// SegmentView is a segment and the position in it.
-type SegmentView struct {
-	Range
-	Next int64 // the next ID to be handed out
-}
 
 // Views returns the buffers of the tags that a query asks for, in the order of
 // names.
@@ -94,17 +88,12 @@ func (b *buffer) view(now time.Time) View {
 	defer b.mu.Unlock()
 	v := View{
 		Tag: b.tag, Step: b.stepper.step, Left: b.left, Taken: b.taken,
-		Waiting: b.waiters.n, Refilled: b.refilled,
+		Waiting: b.waiters.n, Refilled: b.refilled, Rate: b.rateLocked(now), Segments: slices.Clone(b.segments),
 	}
-	state, why := b.stateLocked()
-	v.State = state
-	if why != nil {
-		v.Error = why.Error()
+	var err error
+	if v.State, err = b.stateLocked(); err != nil {
+		v.Error = err.Error()
 	}
-	for _, s := range b.segments {
-		v.Segments = append(v.Segments, SegmentView{s.Range, s.next})
-	}
-	v.Rate = b.rateLocked(now)
 	return v
 }
 

@@ -134,7 +134,7 @@ func TestView(t *testing.T) {
 		s.back()
 		time.Sleep(11 * time.Second)
 		v := a.Views(allocator.Query{Limit: 1})[0]
-		want := []allocator.SegmentView{
+		want := []allocator.Segment{
 			{Range: allocator.Range{First: 1, Last: 100}, Next: 31},
 			{Range: allocator.Range{First: 101, Last: 200}, Next: 101},
 		}

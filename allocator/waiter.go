@@ -23,9 +23,9 @@ type Waiter struct {
 	err     error
 }
 
-// Wait returns the IDs, all that were asked for, or an error. It must be
-// called once. When the context ends, or the allocator's MaxWait is over,
-// what was put aside for the request is lost: a gap.
+// Wait returns the IDs, all that were asked for, or an error. Call it once. When the
+// context ends, or the allocator's MaxWait is over, the IDs that were put aside for the
+// request are lost: a gap.
 func (w *Waiter) Wait(ctx context.Context) ([]Range, error) {
 	timer := time.NewTimer(time.Until(w.deadline))
 	defer timer.Stop()
@@ -44,9 +44,45 @@ func (w *Waiter) Wait(ctx context.Context) ([]Range, error) {
 	defer b.mu.Unlock()
 	if w.queued { // else it was settled just now
 		if err == ErrTimedOut {
-			err = w.allocator.shortLocked(b, time.Now(), err, b.waiters.n)
+			err = w.allocator.starvedLocked(b, time.Now(), err, b.waiters.n)
 		}
 		b.settleLocked(w, err)
 	}
 	return w.ranges, w.err
+}
+
+// queue holds the requests that wait for a tag, first come first. The zero value is
+// empty. A [container/list.List] would cost each tag twice as much, and each waiter
+// an allocation.
+type queue struct {
+	first, last *Waiter
+	n           int
+}
+
+// push adds a waiter at the end.
+func (q *queue) push(w *Waiter) {
+	w.queued, w.before = true, q.last
+	if q.last == nil {
+		q.first = w
+	} else {
+		q.last.after = w
+	}
+	q.last = w
+	q.n++
+}
+
+// remove takes a waiter out, at any position.
+func (q *queue) remove(w *Waiter) {
+	if w.before == nil {
+		q.first = w.after
+	} else {
+		w.before.after = w.after
+	}
+	if w.after == nil {
+		q.last = w.before
+	} else {
+		w.after.before = w.before
+	}
+	w.queued, w.before, w.after = false, nil, nil
+	q.n--
 }

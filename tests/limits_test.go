@@ -48,7 +48,7 @@ var limits = []struct{ row, text string }{
 	{"question of a generator that was cut off for more than 2 s", "| {bus/generator.floorsWait}, in which"},
 	{"generators that a change names as not heard", "at most {bus/generator.maxLost}, "},
 	{"events that wait", "{bus/generator.eventQueue}, the last quarter"},
-	{"tags that a generator never loaded", "{allocator.maxStrange}"},
+	{"tags that a generator never loaded", "{allocator.maxUnknownAlerts}"},
 	{"events of a durable consumer", "{bus.maxAckPending} by all together, one a process; {bus.ackWait} each"},
 	{"`leaf bench`", "{cmd/leaf.mostCallers} callers"},
 	{"description", "{allocator.MaxDescription} characters"},

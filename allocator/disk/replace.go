@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 )
 
 // Replace writes a new file with write, and renames it to path. A power failure at any
@@ -30,6 +31,19 @@ func Replace(path string, mode fs.FileMode, write func(io.Writer) error) error {
 	}
 	// The rename is on disk only after this.
 	return SyncFolder(filepath.Dir(path))
+}
+
+// SyncFolder makes the names in the folder at path durable. On Windows and Plan 9 it does
+// nothing, because they cannot sync folders.
+func SyncFolder(path string) error {
+	if runtime.GOOS == "windows" || runtime.GOOS == "plan9" {
+		return nil
+	}
+	folder, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(folder.Sync(), folder.Close())
 }
 
 // MakeFolder makes the folder at path, and those above it, if they are missing. A power

@@ -5,7 +5,7 @@ package disk
 import (
 	"errors"
 	"fmt"
-	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -15,16 +15,14 @@ var ErrHangs = errors.New("the disk hangs")
 
 // Runner runs disk operations, one at a time and each in its own goroutine, so that no
 // caller waits forever for a disk that hangs. Nothing can end such an operation: it
-// keeps its goroutine, and a thread of the system, until the kernel returns. There is at
-// most one of them, because a Runner begins nothing while an operation runs.
+// keeps its goroutine, and a thread of the system, until the kernel returns. Each Runner
+// has at most one, because it begins nothing while an operation runs.
 //
 // Its methods are safe for concurrent use.
 type Runner struct {
-	wait time.Duration
-	turn chan struct{} // holds one while an operation runs
-
-	mu    sync.Mutex
-	since time.Time // when the operation that runs was begun; zero: none runs
+	wait  time.Duration
+	turn  chan struct{}             // holds one while an operation runs
+	since atomic.Pointer[time.Time] // when the operation that runs began; nil: none runs
 }
 
 // NewRunner returns a Runner that waits this long for an operation.
@@ -33,16 +31,16 @@ func NewRunner(wait time.Duration) *Runner {
 }
 
 // Run runs the operation after those before it, and returns its error. After the
-// Runner's wait it returns [ErrHangs]: then the operation still runs, or was not begun.
+// Runner's wait it returns [ErrHangs]: the operation may still run, or may not have begun.
 // While an operation takes longer than that, Run returns ErrHangs at once and begins nothing.
 func (r *Runner) Run(operation func() error) error {
-	if r.late() {
+	if since := r.since.Load(); since != nil && time.Since(*since) >= r.wait {
 		return hangs(r.wait)
 	}
 	return r.RunWithin(r.wait, operation)
 }
 
-// RunWithin is Run with a wait of its own, also for an operation that hangs already.
+// RunWithin is Run with a wait of its own. It waits also for an operation that hangs already.
 func (r *Runner) RunWithin(wait time.Duration, operation func() error) error {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -51,11 +49,12 @@ func (r *Runner) RunWithin(wait time.Duration, operation func() error) error {
 	case <-timer.C:
 		return hangs(wait)
 	}
-	r.note(time.Now())
+	now := time.Now()
+	r.since.Store(&now)
 	ended := make(chan error, 1)
 	go func() {
 		err := operation()
-		r.note(time.Time{})
+		r.since.Store(nil)
 		<-r.turn
 		ended <- err
 	}()
@@ -65,18 +64,6 @@ func (r *Runner) RunWithin(wait time.Duration, operation func() error) error {
 	case <-timer.C:
 		return hangs(wait)
 	}
-}
-
-func (r *Runner) note(since time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.since = since
-}
-
-func (r *Runner) late() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return !r.since.IsZero() && time.Since(r.since) >= r.wait
 }
 
 func hangs(wait time.Duration) error { return fmt.Errorf("%w: no answer within %v", ErrHangs, wait) }

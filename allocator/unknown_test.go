@@ -22,7 +22,7 @@ func (away) Reserve(context.Context, string, int64) (allocator.Grant, error) {
 
 // Callers who ask for names of their own making while the store is away must
 // not fill the memory.
-func TestStrangersAreForgotten(t *testing.T) {
+func TestUnknownTagsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := allocator.New(allocator.Config{Store: away{allocatortest.NewMemory()}})
 		ctx, cancel := context.WithCancel(t.Context())

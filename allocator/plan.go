@@ -1,0 +1,117 @@
+package allocator
+
+import (
+	"errors"
+	"time"
+)
+
+// stepper adapts the step of one tag as Leaf does (its 2019 announcement; SegmentIDGenImpl.java).
+// A segment that was used up quickly was too short, one that lasted long was too long. It aims
+// at 15 to 30 minutes, so that memory lasts at least as long when the store is away.
+// Its zero value is ready. It has no lock.
+type stepper struct {
+	base  int64     // the tag's step in the store; 0 until the first grant
+	step  int64     // IDs to reserve next, before adaptation
+	loads int       // segments loaded, counted up to 2
+	last  time.Time // when the last of them came; its monotonic clock counts
+}
+
+const (
+	shortSegment = 15 * time.Minute
+	longSegment  = 30 * time.Minute
+)
+
+// next returns the step of a segment that is loaded now: twice the last one if that
+// lasted under 15 minutes, half of it if over 30. It is at least the tag's step, and at
+// most maxStep or the tag's step. The first two segments have the tag's step: one to
+// serve and one in reserve say nothing yet about consumption.
+func (s *stepper) next(now time.Time, maxStep int64) int64 {
+	if s.loads < 2 {
+		return s.step
+	}
+	switch lasted := now.Sub(s.last); {
+	case lasted < shortSegment:
+		if s.step > maxStep/2 {
+			return max(s.step, maxStep) // s.step is above maxStep only if the tag's step is
+		}
+		return s.step * 2
+	case lasted < longSegment:
+		return s.step
+	default:
+		return max(s.step/2, s.base)
+	}
+}
+
+// loaded notes that a segment came for which next had returned step.
+func (s *stepper) loaded(now time.Time, step int64) {
+	s.step = max(step, s.base)
+	s.loads = min(s.loads+1, 2)
+	s.last = now
+}
+
+// rebase sets the tag's step. If an operator changed it, adaptation starts again from it.
+func (s *stepper) rebase(base int64) {
+	if base == s.base {
+		return
+	}
+	s.base, s.step = base, base
+	s.loads = min(s.loads, 1)
+}
+
+// plan is what the next refill reserves.
+type plan struct {
+	n        int64  // at least as many
+	discards uint32 // of the buffer when the plan was made
+	base     int64  // the tag's step as known then
+	step     int64  // the step as adapted from it
+	largest  int64  // the largest request that waits for it; 0: none does
+	locked   bool   // the record was locked at the last attempt
+}
+
+// cause is why a refill of this plan was done.
+func (p plan) cause(tagStep int64) Cause {
+	switch {
+	case p.largest == 0:
+		return CausePrefetch
+	case p.largest > max(p.step, tagStep):
+		return CauseBatch
+	default:
+		return CauseDemand
+	}
+}
+
+// planLocked returns what must be reserved now, if anything:
+//   - enough for the requests that wait, at least a step;
+//   - else a step, if the next segment is missing and 10 % of the current one is used;
+//   - else a step, while refills fail: only a retry shows that the store works again.
+func (b *buffer) planLocked(now time.Time, maxStep int64) (p plan, wanted bool) {
+	switch {
+	case b.regressed != nil:
+		return plan{}, false // awaitOperator decides
+	case b.waiters.n > 0:
+		p.n = b.missing - b.left
+		for w := b.waiters.first; w != nil; w = w.after {
+			p.largest = max(p.largest, w.n)
+		}
+	case b.exhausted || b.failure == nil && !b.nextDueLocked():
+		return plan{}, false
+	}
+	p.discards, p.base, p.step = b.discards, b.stepper.base, b.stepper.next(now, maxStep)
+	p.n = max(p.n, p.step, 1)
+	p.locked = b.failure != nil && errors.Is(b.failure.err, ErrLocked)
+	return p, true
+}
+
+// nextDueLocked reports whether the next segment should be there and is not.
+func (b *buffer) nextDueLocked() bool {
+	switch len(b.segments) {
+	case 0:
+		return b.stepper.loads > 0 // used up
+	case 1:
+		s := b.segments[0]
+		used, size := s.Next-s.First, s.Len()
+		return used >= size/10+min(size%10, 1) // 10 %, rounded up
+	default:
+		return false
+	}
+}
