@@ -54,8 +54,8 @@ fuzz: ## each decoder for FUZZTIME
 	@set -e; for f in $(FUZZ); do \
 		echo "$${f#*:}"; $(GO) test ./$${f%%:*} -run='^$$' -fuzz="^$${f#*:}$$" -fuzztime=$(FUZZTIME); done
 
-mutations: ## breaks each invariant of snowflakes on purpose; the tests must find it (some minutes)
-	$(GO) test -tags mutations -count=1 -timeout 60m -run TestMutations -v ./snowflake
+mutations: ## breaks each invariant of tags and snowflakes on purpose; the tests must find it (some minutes)
+	$(GO) test -tags mutations -count=1 -timeout 60m -run TestMutations -v ./allocator ./snowflake
 
 clean:
 	rm -rf bin

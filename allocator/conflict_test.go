@@ -81,3 +81,34 @@ func TestEvidence(t *testing.T) {
 		}
 	})
 }
+
+// TestSeenBeforeEachRequest: what other generators report until a request to the store counts,
+// also if the evidence brings it, and also between two requests of one attempt.
+func TestSeenBeforeEachRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, ahead := range map[string]int64{"brought by the evidence": 0, "heard of after a conflict": 1} {
+			s := &contended{Memory: allocatortest.NewMemory()}
+			if _, err := s.Create(t.Context(), allocator.Tag{Name: "order", MaxID: 1, Step: 100}); err != nil {
+				t.Fatal(err)
+			}
+			s.ahead.Store(ahead)
+			marks, calls := allocator.NewMarks(), int64(0)
+			a := allocator.New(allocator.Config{
+				Store: s,
+				Marks: marks,
+				Evidence: func(context.Context) (func() bool, error) {
+					if calls++; calls > ahead {
+						marks.Observe("order", 1000)
+					}
+					return func() bool { return true }, nil
+				},
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if ranges, err := a.Take(t.Context(), "order", 1); !errors.Is(err, allocator.ErrRegressed) {
+				t.Errorf("%s: Take returned %v, %v; IDs below 1000 are in use", name, ranges, err)
+			}
+			a.Run(ctx) // ends the refill
+		}
+	})
+}

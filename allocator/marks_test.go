@@ -181,7 +181,7 @@ func wantFiles(t *testing.T, dir string, want ...string) {
 	}
 }
 
-// TestMarksUnwritable: that the file cannot be had is an error, not a silent
+// TestMarksUnwritable: a file that cannot be read or written is an error, not a silent
 // loss of the check.
 func TestMarksUnwritable(t *testing.T) {
 	dir := t.TempDir()
@@ -189,10 +189,15 @@ func TestMarksUnwritable(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	link := filepath.Join(dir, "link") // cannot be read, and can be replaced
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
 	for name, path := range map[string]string{
-		"no folder":       filepath.Join(dir, "none", "marks"),
-		"not a folder":    filepath.Join(file, "marks"),
-		"itself a folder": dir,
+		"no folder":        filepath.Join(dir, "none", "marks"),
+		"not a folder":     filepath.Join(file, "marks"),
+		"itself a folder":  dir,
+		"links to another": link,
 	} {
 		if m, err := allocator.OpenMarks(path); err == nil {
 			m.Close()

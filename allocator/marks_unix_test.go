@@ -40,7 +40,8 @@ func size(t *testing.T, path string) int64 {
 	return info.Size()
 }
 
-// TestMarksFullDisk: a line that was written in part does not spoil the next.
+// TestMarksFullDisk: a line that was written in part does not spoil the next, and the lines
+// that are missing come with it.
 func TestMarksFullDisk(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "marks")
 	m := openMarks(t, path)
@@ -55,7 +56,7 @@ func TestMarksFullDisk(t *testing.T) {
 	wantMarks(t, m, map[string]int64{"a": 10, "b": 20, "c": 30})
 	record(t, m, "d", 40)
 	record(t, m, "e", 50)
-	wantMarks(t, openCopy(t, path), map[string]int64{"a": 10, "d": 40, "e": 50})
+	wantMarks(t, openCopy(t, path), map[string]int64{"a": 10, "b": 20, "c": 30, "d": 40, "e": 50})
 }
 
 // TestMarksFullDiskCompaction: a file that cannot be written anew stays as it

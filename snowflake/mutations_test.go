@@ -3,14 +3,9 @@
 package snowflake_test
 
 import (
-	"cmp"
-	"encoding/json"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"regexp"
-	"strings"
 	"testing"
+
+	"github.com/leafbus/leafbus/internal/mutate"
 )
 
 // mutation is a change of the code that breaks a promise.
@@ -20,71 +15,19 @@ type mutation struct {
 	edits []edit
 }
 
-type edit struct{ file, old, new string }
+type edit = mutate.Edit
 
-// TestMutations makes each mutation, one at a time and not in the folder but
-// through an overlay, and demands that the simulation finds it, be it in more worlds
-// than usual, or that another test does. It is a check of the tests, not of the
-// code, and takes a minute: hence the build tag: `make mutations`.
+// TestMutations demands that the simulation, in more worlds than usual, or another test finds
+// each mutation. It checks the tests, not the code, and takes minutes: `make mutations`.
 func TestMutations(t *testing.T) {
+	runner := mutate.Runner{
+		By:   "TestSimulation",
+		Says: `(?ms)^\s+simulation_test\.go:\d+: (.{1,1000}?\n\s*in world \d+)`,
+		Env:  []string{"LEAF_TEST_WORLDS=20000"},
+	}
 	for _, m := range mutations {
-		t.Run(m.name, func(t *testing.T) {
-			by := cmp.Or(m.by, "TestSimulation")
-			command := exec.Command("go", "test", "-overlay", m.overlay(t), "-count=1", "-run", "^"+by+"$", ".")
-			command.Env = append(os.Environ(), "LEAF_TEST_WORLDS=20000")
-			out, err := command.CombinedOutput()
-			if err == nil {
-				t.Fatalf("%s did not find it", by)
-			}
-			// The first thing that was wrong, not that too little happened or that nothing could be built.
-			wrong := `(?ms)^\s+simulation_test\.go:\d+: (.{1,1000}?\n\s*in world \d+)`
-			if m.by != "" {
-				wrong = `(?m)^\s+\w+_test.go:\d+: (.*)`
-			}
-			found := regexp.MustCompile(wrong).FindSubmatch(out)
-			if found == nil {
-				t.Fatalf("%s says nothing of it: %s", by, out)
-			}
-			t.Logf("%s: %s", by, found[1])
-		})
+		t.Run(m.name, func(t *testing.T) { runner.Run(t, m.by, m.edits...) })
 	}
-}
-
-// overlay writes the edited files and what makes go use them.
-func (m mutation) overlay(t *testing.T) string {
-	dir := t.TempDir()
-	texts := make(map[string]string)
-	for _, e := range m.edits {
-		text, ok := texts[e.file]
-		if !ok {
-			data, err := os.ReadFile(e.file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			text = string(data)
-		}
-		if n := strings.Count(text, e.old); n != 1 {
-			t.Fatalf("%s has %d times what is to be changed: %q", e.file, n, e.old)
-		}
-		texts[e.file] = strings.Replace(text, e.old, e.new, 1)
-	}
-	replace := make(map[string]string)
-	for file, text := range texts {
-		path, err := filepath.Abs(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		replace[path] = filepath.Join(dir, file)
-		if err := os.WriteFile(replace[path], []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	data, _ := json.Marshal(map[string]any{"Replace": replace})
-	overlay := filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(overlay, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return overlay
 }
 
 var mutations = []mutation{
