@@ -2,15 +2,14 @@ package main
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/load"
 )
 
 // mostCallers bounds the memory of their histograms, 42 KiB each.
@@ -28,15 +27,12 @@ const (
 
 // benchFlags say what load to make.
 type benchFlags struct {
-	conn     connFlags
-	tag      string // empty: snowflakes
-	with     string
-	callers  int
-	count    int64
-	duration time.Duration
-	requests int64   // 0: any number
-	rate     float64 // 0: as fast as it goes
-	json     bool
+	conn  connFlags
+	tag   string // empty: snowflakes
+	with  string
+	count int64 // IDs in each request
+	load  load.Load
+	json  bool
 }
 
 func newBenchCmd() *cobra.Command {
@@ -72,11 +68,11 @@ installation.`,
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&f.with, "with", withTake, "how callers get IDs: take, next or pool")
-	fs.IntVar(&f.callers, "callers", 64, "callers at a time")
+	fs.IntVar(&f.load.Callers, "callers", 64, "callers at a time")
 	fs.Int64VarP(&f.count, "count", "n", 1, "IDs in each request, with take")
-	fs.DurationVar(&f.duration, "duration", 10*time.Second, "how long requests are made")
-	fs.Int64Var(&f.requests, "requests", 0, "end after so many requests, if that is earlier")
-	fs.Float64Var(&f.rate, "rate", 0, "requests a second of all callers (default as many as they can)")
+	fs.DurationVar(&f.load.Duration, "duration", 10*time.Second, "how long requests are made")
+	fs.Int64Var(&f.load.Calls, "requests", 0, "end after so many requests, if that is earlier")
+	fs.Float64Var(&f.load.Rate, "rate", 0, "requests a second of all callers (default as many as they can)")
 	fs.BoolVar(&f.json, "json", false, "write JSON")
 	f.conn.register(fs)
 	f.conn.registerContext(fs)
@@ -87,23 +83,24 @@ installation.`,
 
 // check refuses what makes no load.
 func (f *benchFlags) check(args []string) error {
+	l := f.load
 	switch {
 	case len(args) == 1 && args[0] == "":
 		return usagef("TAG is empty: leave it out for snowflakes")
 	case !slices.Contains([]string{withTake, withNext, withPool}, f.with):
 		return usagef("--with is %q, not %s, %s or %s", f.with, withTake, withNext, withPool)
-	case f.callers < 1 || f.callers > mostCallers:
-		return usagef("--callers is %d, not from 1 to %d", f.callers, mostCallers)
+	case l.Callers < 1 || l.Callers > mostCallers:
+		return usagef("--callers is %d, not from 1 to %d", l.Callers, mostCallers)
 	case f.count < 1:
 		return usagef("--count is %d, not at least 1", f.count)
 	case f.count > 1 && f.with != withTake:
 		return usagef("--count is for --with %s: %s gets one ID at a time", withTake, f.with)
-	case f.duration <= 0:
-		return usagef("--duration is %v, not above zero", f.duration)
-	case f.requests < 0:
-		return usagef("--requests is %d, not at least 0", f.requests)
-	case !(f.rate >= 0 && f.rate <= mostRate): // NaN is neither
-		return usagef("--rate is %v, not from 0 to %d", f.rate, mostRate)
+	case l.Duration <= 0:
+		return usagef("--duration is %v, not above zero", l.Duration)
+	case l.Calls < 0:
+		return usagef("--requests is %d, not at least 0", l.Calls)
+	case !(l.Rate >= 0 && l.Rate <= mostRate): // NaN is neither
+		return usagef("--rate is %v, not from 0 to %d", l.Rate, mostRate)
 	}
 	return nil
 }
@@ -124,57 +121,50 @@ func (f *benchFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	defer end()
-	l := newLoad(f, get)
-	if err := l.first(cmd.Context()); err != nil {
+	b := newBench(f, get)
+	if err := b.first(cmd.Context()); err != nil {
 		return err
 	}
-	m := newMeter(nc)
 	before := answered(cmd.Context(), client)
-	m.start()
-	stop := l.watch(cmd.ErrOrStderr())
-	l.run(cmd.Context())
-	stop()
-	r := l.report(m.stop())
+	measured := measureEffort(nc)
+	ended := b.watch(cmd.ErrOrStderr())
+	r := b.run(cmd.Context())
+	ended()
+	r.judge(measured())
 	r.Generators, r.Gone = shares(before, answered(context.WithoutCancel(cmd.Context()), client))
 	return r.print(cmd, f.json)
 }
 
-// getter returns how a caller gets IDs, and what is to be done after the last.
+// getter gets IDs. It may use the memory of an earlier answer, spare, for the next.
+type getter func(ctx context.Context, spare []bus.Range) ([]bus.Range, error)
+
+// getter returns how callers get IDs. Call end after the last one.
 func (f *benchFlags) getter(c *bus.Client) (get getter, end func(), err error) {
-	end = func() {}
-	one := func(next func(context.Context) (int64, error)) getter {
-		return func(ctx context.Context, spare []bus.Range) ([]bus.Range, error) {
-			id, err := next(ctx)
-			return append(spare, bus.Range{First: id, Last: id}), err
-		}
+	take, next, open := c.Snowflakes, c.NextSnowflake, c.SnowflakePool
+	if f.tag != "" {
+		take = func(ctx context.Context, n int64) ([]bus.Range, error) { return c.Take(ctx, f.tag, n) }
+		next = func(ctx context.Context) (int64, error) { return c.Next(ctx, f.tag) }
+		open = func(opts ...bus.PoolOption) (*bus.Pool, error) { return c.Pool(f.tag, opts...) }
 	}
-	switch {
-	case f.with == withPool:
-		var pool *bus.Pool
-		if f.tag == "" {
-			pool, err = c.SnowflakePool()
-		} else {
-			pool, err = c.Pool(f.tag)
-		}
+	end = func() {}
+	switch f.with {
+	case withTake:
+		return func(ctx context.Context, _ []bus.Range) ([]bus.Range, error) { return take(ctx, f.count) }, end, nil
+	case withPool:
+		pool, err := open()
 		if err != nil {
 			return nil, nil, err
 		}
-		return one(pool.Next), func() { pool.Close() }, nil
-	case f.with == withNext && f.tag == "":
-		return one(c.NextSnowflake), end, nil
-	case f.with == withNext:
-		return one(func(ctx context.Context) (int64, error) { return c.Next(ctx, f.tag) }), end, nil
+		next, end = pool.Next, func() { pool.Close() }
 	}
-	return func(ctx context.Context, _ []bus.Range) ([]bus.Range, error) {
-		if f.tag == "" {
-			return c.Snowflakes(ctx, f.count)
-		}
-		return c.Take(ctx, f.tag, f.count)
+	return func(ctx context.Context, spare []bus.Range) ([]bus.Range, error) {
+		id, err := next(ctx)
+		return append(spare, bus.Range{First: id, Last: id}), err
 	}, end, nil
 }
 
-// answered is how many requests each generator has answered, by node; nil where
-// that cannot be asked, as the user of NATS may not.
+// answered is how many requests each generator has answered, by node. It is nil where
+// the user of NATS may not ask that.
 func answered(ctx context.Context, c *bus.Client) map[string]int64 {
 	states, err := c.States(ctx)
 	if err != nil {
@@ -185,29 +175,4 @@ func answered(ctx context.Context, c *bus.Client) map[string]int64 {
 		requests[s.Node] = s.Counts.Requests
 	}
 	return requests
-}
-
-// errorKind is a word for an error: a generator's reason, or what NATS says.
-func errorKind(err error) string {
-	if reason, ok := errors.AsType[bus.Reason](err); ok {
-		return string(reason)
-	}
-	for _, k := range []struct {
-		err  error
-		kind string
-	}{
-		{nats.ErrNoResponders, "no_generator"},
-		{nats.ErrPermissionViolation, "not_permitted"},
-		{nats.ErrConnectionClosed, "disconnected"},
-		{nats.ErrDisconnected, "disconnected"},
-		{nats.ErrConnectionReconnecting, "disconnected"},
-		{nats.ErrReconnectBufExceeded, "disconnected"},
-		{context.DeadlineExceeded, "no_answer"},
-		{nats.ErrTimeout, "no_answer"},
-	} {
-		if errors.Is(err, k.err) {
-			return k.kind
-		}
-	}
-	return "other"
 }

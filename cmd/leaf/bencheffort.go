@@ -1,13 +1,10 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -15,8 +12,11 @@ import (
 	"github.com/leafbus/leafbus/snowflake"
 )
 
-// pingEvery is how often the way to NATS is measured under load.
-const pingEvery = 50 * time.Millisecond
+// How often the way to NATS is measured: before the load, and under it.
+const (
+	idlePings = 5
+	pingEvery = 50 * time.Millisecond
+)
 
 // effort is what a load cost this process.
 type effort struct {
@@ -25,71 +25,31 @@ type effort struct {
 	busy float64
 	// adding is the share of the callers' time that went into the check for repeated IDs.
 	adding float64
-	// idle is how long a PING to NATS took at best before the load, and loaded
-	// the median under it; 0: not known. No generator sees a PING.
+	// idle is the median of how long a PING to NATS took before the load, and loaded
+	// that under it; 0: not known. No generator sees a PING.
 	idle, loaded time.Duration
 }
 
-// meter measures what a load costs this process.
-type meter struct {
-	loading      atomic.Bool
-	idle, loaded []time.Duration // PINGs
-	begin        time.Time
-	cpu          time.Duration // at begin
-	done         chan struct{}
-	watching     sync.WaitGroup
-}
-
-// newMeter begins with the time before the load.
-func newMeter(nc *nats.Conn) *meter {
-	m := &meter{done: make(chan struct{})}
-	m.watching.Go(func() {
-		looks := time.NewTicker(pingEvery)
-		defer looks.Stop()
-		for {
-			d, under := ping(nc), m.loading.Load()
-			switch {
-			case d == 0:
-			case under:
-				m.loaded = append(m.loaded, d)
-			default:
-				m.idle = append(m.idle, d)
-			}
-			select {
-			case <-m.done:
-				return
-			case <-looks.C:
-			}
+// measureEffort begins to measure a load that begins now. Call stop when the load has ended.
+func measureEffort(nc *nats.Conn) (stop func() effort) {
+	var idle, loaded []time.Duration
+	ping := func(times *[]time.Duration) {
+		// RTT is how long the server takes to answer a PING behind all that this process has sent.
+		if d, err := nc.RTT(); err == nil {
+			*times = append(*times, d)
 		}
-	})
-	return m
-}
-
-// start is called when the load begins.
-func (m *meter) start() {
-	m.loading.Store(true)
-	m.begin, m.cpu = time.Now(), cpuTime()+cpuWait()
-}
-
-// stop is called when the load has ended.
-func (m *meter) stop() effort {
-	used := cpuTime() + cpuWait() - m.cpu
-	busy := used.Seconds() / time.Since(m.begin).Seconds() / float64(runtime.GOMAXPROCS(0))
-	close(m.done)
-	m.watching.Wait()
-	return effort{busy: busy, idle: snowflake.Median(m.idle), loaded: snowflake.Median(m.loaded)}
-}
-
-// ping is how long the server takes to answer a PING behind what was sent and
-// is received before; 0: it does not answer.
-func ping(nc *nats.Conn) time.Duration {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	begin := time.Now()
-	if nc.FlushWithContext(ctx) != nil {
-		return 0
 	}
-	return time.Since(begin)
+	for range idlePings {
+		ping(&idle)
+	}
+	begin, cpu := time.Now(), cpuTime()+cpuWait()
+	ended := every(pingEvery, func() { ping(&loaded) })
+	return func() effort {
+		used := cpuTime() + cpuWait() - cpu
+		busy := used.Seconds() / time.Since(begin).Seconds() / float64(runtime.GOMAXPROCS(0))
+		ended()
+		return effort{busy: busy, idle: snowflake.Median(idle), loaded: snowflake.Median(loaded)}
+	}
 }
 
 // cpuWait is how long threads of this process have waited for a processor, where the kernel tells.

@@ -9,239 +9,191 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/load"
 )
 
-// getter gets IDs. It may use the memory of its last answer, spare, for the next.
-type getter func(ctx context.Context, spare []bus.Range) ([]bus.Range, error)
-
-// load is callers that get IDs, and what came of it.
-type load struct {
+// bench is a load on an installation: callers that get IDs, and what came of it.
+type bench struct {
 	cfg     *benchFlags
 	get     getter
-	callers []*caller
+	callers []benchCaller
 	seen    runs
 
-	begin, end time.Time
-	turns      atomic.Int64 // requests that were given to callers, where they are counted
-	elapsed    time.Duration
-	stopped    atomic.Pointer[string] // why it ended early
+	mu       sync.Mutex
+	failures map[string]*failure // by reason
 }
 
-// caller is who makes one request after the other. What it counts is its own,
-// so that callers do not disturb each other.
-type caller struct {
-	latency  *hdrhistogram.Histogram // ns
-	failures map[string]*failure
+// benchCaller is what a caller counts for itself, so that callers do not disturb each other.
+type benchCaller struct {
 	ids      []bus.Range   // not in seen yet
 	taken    int64         // IDs
-	adding   time.Duration // IDs to seen
+	adding   time.Duration // spent on adding IDs to seen
 	requests atomic.Int64  // answered with IDs
-	_        [64]byte      // the next one's counter is in another cache line
+	_        [64]byte      // the next caller's counter is in another cache line
 }
 
-// failure is requests that failed alike.
+// failure is requests that failed for the same reason.
 type failure struct {
 	Reason string `json:"reason"`
 	Count  int64  `json:"count"`
 	First  string `json:"first"` // the first one's error
 }
 
-// How many runs a caller collects before it compares them with those of the others: many
-// at a time are cheap, and those of all callers shall not need more than 40 MiB.
+// How many runs a caller collects before it compares them with those of the others. Many
+// at a time are cheap. Those of all callers must not need more than 40 MiB.
 const (
 	allHeld   = 1 << 20
 	leastHeld = 1 << 8
 	mostHeld  = 1 << 12
 )
 
-func newLoad(f *benchFlags, get getter) *load {
-	l := &load{cfg: f, get: get, callers: make([]*caller, f.callers)}
-	for i := range l.callers {
-		l.callers[i] = &caller{latency: newLatencies(), failures: make(map[string]*failure)}
-	}
-	return l
+var (
+	errLostConnection = errors.New("the connection is lost")
+	errTooManyRuns    = fmt.Errorf("the IDs are in more than %d runs, which is all that is remembered", mostRuns)
+)
+
+func newBench(f *benchFlags, get getter) *bench {
+	return &bench{cfg: f, get: get, callers: make([]benchCaller, f.load.Callers), failures: make(map[string]*failure)}
 }
 
-// newLatencies holds durations up to a day, in ns.
-func newLatencies() *hdrhistogram.Histogram {
-	return hdrhistogram.New(1, int64(24*time.Hour), 2)
-}
-
-// first makes a request that is not measured: it tells what no later request would get
-// either, and the first segment or pool is then there.
-func (l *load) first(ctx context.Context) error {
-	ids, err := l.get(ctx, nil)
+// first makes a request that is not measured. Its error is what every later request would
+// get too. After it, the first segment or pool is there.
+func (b *bench) first(ctx context.Context) error {
+	ids, err := b.get(ctx, nil)
 	switch {
 	case errors.Is(err, context.Canceled):
 		return errors.New("interrupted")
 	case err != nil:
 		return err
 	}
-	l.seen.add(ids)
+	b.seen.add(ids)
 	return nil
 }
 
 // run makes the load.
-func (l *load) run(ctx context.Context) {
-	l.begin = time.Now()
-	l.end = l.begin.Add(l.cfg.duration)
-	var callers sync.WaitGroup
-	for _, c := range l.callers {
-		callers.Go(func() {
-			l.work(ctx, c)
-			l.add(c)
-		})
-	}
-	callers.Wait()
-	l.elapsed = time.Since(l.begin)
+func (b *bench) run(ctx context.Context) *benchReport {
+	result, stopped := b.cfg.load.Run(ctx, b.work)
 	if ctx.Err() != nil {
-		l.stop("interrupted")
+		stopped = errors.New("interrupted")
 	}
+	for i := range b.callers {
+		b.seen.add(b.callers[i].ids)
+	}
+	return b.report(result, stopped)
 }
 
-// stop ends the load early.
-func (l *load) stop(why string) { l.stopped.CompareAndSwap(nil, &why) }
-
-// work is a caller's.
-func (l *load) work(ctx context.Context, c *caller) {
-	held := min(max(allHeld/len(l.callers), leastHeld), mostHeld)
+// work is one caller's. It compares its IDs with those of all others itself, and makes no
+// request meanwhile: a check that cannot keep up slows the load, and needs no queue.
+func (b *bench) work(ctx context.Context, c *load.Caller) error {
+	held := min(max(allHeld/len(b.callers), leastHeld), mostHeld)
+	own := &b.callers[c.Number]
 	var spare []bus.Range
-	for now := time.Now(); ; {
-		start, ok := l.turn(ctx, now)
-		if !ok {
-			return
-		}
-		ids, err := l.get(ctx, spare)
-		now = time.Now()
-		switch {
-		case err == nil:
-		case ctx.Err() != nil:
-			return
-		case errors.Is(err, nats.ErrConnectionClosed):
-			l.stop("the connection is lost")
-			fallthrough
-		default:
-			c.fail(err)
+	for c.Next() {
+		ids, err := b.get(ctx, spare)
+		c.End(err)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil // the request failed because the load ends
+			}
+			b.fail(err)
+			if errors.Is(err, nats.ErrConnectionClosed) {
+				return errLostConnection
+			}
 			continue
 		}
 		spare = ids[:0]
-		c.latency.RecordValue(int64(now.Sub(start)))
-		c.requests.Store(c.requests.Load() + 1)
-		c.keep(ids)
-		if len(c.ids) >= held {
-			l.add(c)
-			later := time.Now()
-			c.adding += later.Sub(now)
-			now = later
+		own.requests.Store(own.requests.Load() + 1)
+		for _, r := range ids {
+			own.taken += r.Len()
+			own.ids = allocator.AppendRange(own.ids, r)
+		}
+		if len(own.ids) >= held {
+			fits := b.seen.add(own.ids)
+			own.ids = own.ids[:0]
+			own.adding += c.Rest()
+			if !fits {
+				return errTooManyRuns
+			}
 		}
 	}
-}
-
-// turn waits until a caller's next request is due, and returns when that was: before
-// now, if no caller was free then.
-func (l *load) turn(ctx context.Context, now time.Time) (due time.Time, ok bool) {
-	if !now.Before(l.end) || l.stopped.Load() != nil || ctx.Err() != nil {
-		return now, false
-	}
-	if l.cfg.rate == 0 && l.cfg.requests == 0 {
-		return now, true // no counter that all share
-	}
-	i := l.turns.Add(1) - 1
-	if l.cfg.requests > 0 && i >= l.cfg.requests {
-		return now, false
-	}
-	if l.cfg.rate == 0 {
-		return now, true
-	}
-	after := float64(i) / l.cfg.rate // s
-	if after >= l.cfg.duration.Seconds() {
-		return now, false
-	}
-	due = l.begin.Add(time.Duration(after * float64(time.Second)))
-	wait := due.Sub(now)
-	if wait <= 0 {
-		return due, true
-	}
-	select {
-	case <-ctx.Done():
-		return now, false
-	case <-time.After(wait):
-		return time.Now(), true // that the timer was late is not the request's fault
-	}
-}
-
-// unsent is how many requests were due and not made, because no caller was free.
-func (l *load) unsent() int64 {
-	if l.cfg.rate == 0 || l.stopped.Load() != nil {
-		return 0
-	}
-	due := int64(min(l.elapsed, l.cfg.duration).Seconds() * l.cfg.rate)
-	if l.cfg.requests > 0 {
-		due = min(due, l.cfg.requests)
-	}
-	return max(due-l.turns.Load(), 0)
-}
-
-// keep remembers IDs.
-func (c *caller) keep(ids []bus.Range) {
-	for _, r := range ids {
-		c.taken += r.Len()
-		c.ids = allocator.AppendRange(c.ids, r)
-	}
-}
-
-// add compares a caller's IDs with all others. Whoever adds some does the work and is
-// no caller meanwhile: a check that cannot keep up slows the load, and needs no queue.
-func (l *load) add(c *caller) {
-	if !l.seen.add(c.ids) {
-		l.stop(fmt.Sprintf("the IDs are in more than %d runs, which is all that is remembered", mostRuns))
-	}
-	c.ids = c.ids[:0]
+	return nil
 }
 
 // fail counts a request that failed.
-func (c *caller) fail(err error) {
-	kind := errorKind(err)
-	f := c.failures[kind]
+func (b *bench) fail(err error) {
+	reason := errorKind(err)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f := b.failures[reason]
 	if f == nil {
-		f = &failure{Reason: kind, First: err.Error()}
-		c.failures[kind] = f
+		f = &failure{Reason: reason, First: err.Error()}
+		b.failures[reason] = f
 	}
 	f.Count++
 }
 
-// watch shows on a terminal how far the load is. What it returns ends that.
-func (l *load) watch(w io.Writer) (stop func()) {
+// errorKind is a word for an error: a generator's reason, or what NATS says.
+func errorKind(err error) string {
+	if reason, ok := errors.AsType[bus.Reason](err); ok {
+		return string(reason)
+	}
+	for _, k := range []struct {
+		err  error
+		kind string
+	}{
+		{nats.ErrNoResponders, "no_generator"},
+		{nats.ErrPermissionViolation, "not_permitted"},
+		{nats.ErrConnectionClosed, "disconnected"},
+		{nats.ErrDisconnected, "disconnected"},
+		{nats.ErrConnectionReconnecting, "disconnected"},
+		{nats.ErrReconnectBufExceeded, "disconnected"},
+		{context.DeadlineExceeded, "no_answer"},
+		{nats.ErrTimeout, "no_answer"},
+	} {
+		if errors.Is(err, k.err) {
+			return k.kind
+		}
+	}
+	return "other"
+}
+
+// watch shows on a terminal how far the load is. Call ended after the load.
+func (b *bench) watch(w io.Writer) (ended func()) {
 	p := newProgress(w, 0)
 	if p.w == nil {
 		return func() {}
 	}
+	var last int64
+	stop := every(progressEvery, func() {
+		var sum int64
+		for i := range b.callers {
+			sum += b.callers[i].requests.Load()
+		}
+		p.shown = true
+		since := time.Since(p.start).Round(time.Second)
+		fmt.Fprintf(w, "\r\x1b[K%v of %v, %d requests, %.0f/s", since, b.cfg.load.Duration, sum, float64(sum-last)/progressEvery.Seconds())
+		last = sum
+	})
+	return func() { stop(); p.end() }
+}
+
+// every calls look again and again, until stop is called. Then no call is under way.
+func every(d time.Duration, look func()) (stop func()) {
 	done := make(chan struct{})
-	var watching sync.WaitGroup
-	watching.Go(func() {
-		looks := time.NewTicker(progressEvery)
-		defer looks.Stop()
-		defer p.end()
-		for last := int64(0); ; {
+	var looking sync.WaitGroup
+	looking.Go(func() {
+		for looks := time.Tick(d); ; {
 			select {
 			case <-done:
 				return
-			case <-looks.C:
+			case <-looks:
+				look()
 			}
-			var sum int64
-			for _, c := range l.callers {
-				sum += c.requests.Load()
-			}
-			p.shown = true
-			since := time.Since(p.start).Round(time.Second)
-			fmt.Fprintf(w, "\r\x1b[K%v of %v, %d requests, %.0f/s", since, l.cfg.duration, sum, float64(sum-last)/progressEvery.Seconds())
-			last = sum
 		}
 	})
-	return func() { close(done); watching.Wait() }
+	return func() { close(done); looking.Wait() }
 }

@@ -10,10 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/load"
 )
 
 // benchReport is what a load found, as --json writes it.
@@ -41,6 +41,8 @@ type benchReport struct {
 
 	Stopped  string   `json:"stopped,omitempty"`
 	Warnings []string `json:"warnings"`
+
+	adding float64 // as in effort
 }
 
 // latency is of requests that succeeded, in µs.
@@ -65,65 +67,57 @@ type idRange struct {
 	Last  bus.ID `json:"last"`
 }
 
-// report puts together what the callers counted.
-func (l *load) report(e effort) *benchReport {
+// report puts together what the callers counted. stopped is why the load ended early, or nil.
+func (b *bench) report(result load.Result, stopped error) *benchReport {
+	l := b.cfg.load
 	r := &benchReport{
-		Tag: l.cfg.tag, With: l.cfg.with, Callers: l.cfg.callers, Count: l.cfg.count, Rate: l.cfg.rate,
-		Seconds: l.elapsed.Seconds(), Errors: []failure{}, Unsent: l.unsent(), Warnings: []string{},
+		Tag: b.cfg.tag, With: b.cfg.with, Callers: l.Callers, Count: b.cfg.count, Rate: l.Rate,
+		Seconds: result.Elapsed.Seconds(), Requests: result.Latency.TotalCount(), RequestsPerSecond: result.PerSecond(),
+		Latency: latencyOf(result), Errors: []failure{}, Unsent: result.Unsent,
+		Runs: b.seen.finish(), Repeated: b.seen.repeated, Warnings: []string{},
 	}
-	all := newLatencies()
-	failures := make(map[string]*failure)
-	var adding time.Duration
-	for _, c := range l.callers {
-		all.Merge(c.latency)
-		r.Requests += c.requests.Load()
-		r.IDs += c.taken
-		adding += c.adding
-		for kind, f := range c.failures {
-			if sum := failures[kind]; sum != nil {
-				sum.Count += f.Count
-			} else {
-				failures[kind] = f
-			}
-		}
+	for i := range b.callers {
+		r.IDs += b.callers[i].taken
+		r.adding += b.callers[i].adding.Seconds() / r.Seconds / float64(l.Callers)
 	}
-	for _, kind := range slices.Sorted(maps.Keys(failures)) {
-		r.Errors = append(r.Errors, *failures[kind])
-	}
-	r.RequestsPerSecond = float64(r.Requests) / r.Seconds
 	r.IDsPerSecond = float64(r.IDs) / r.Seconds
-	r.Latency = latencyOf(all)
-
-	r.Runs = l.seen.finish()
-	r.Repeated = l.seen.repeated
-	for _, again := range l.seen.repeats {
+	for _, reason := range slices.Sorted(maps.Keys(b.failures)) {
+		r.Errors = append(r.Errors, *b.failures[reason])
+	}
+	for _, again := range b.seen.repeats {
 		r.Repeats = append(r.Repeats, idRange{bus.ID(again.First), bus.ID(again.Last)})
 	}
-
-	if why := l.stopped.Load(); why != nil {
-		r.Stopped = *why
-		r.warn("it ended early: %s", *why)
-	}
-	e.adding = adding.Seconds() / r.Seconds / float64(l.cfg.callers)
-	if why := e.limit(l.cfg.with, time.Duration(all.ValueAtQuantile(50))); r.Requests > 0 && why != "" {
-		r.warn("this client was the limit (%s): run leaf bench on another machine, or several", why)
-	} else if l.cfg.callers == 1 && l.cfg.rate == 0 && l.cfg.with != withPool {
-		r.warn("one request at a time: this is how long one takes, and more --callers give more")
-	}
-	if r.Unsent > 0 {
-		r.warn("%d requests were due and not made, as no caller was free: give more --callers, or a lower --rate", r.Unsent)
+	if stopped != nil {
+		r.Stopped = stopped.Error()
 	}
 	return r
 }
 
-func (r *benchReport) warn(format string, a ...any) {
-	r.Warnings = append(r.Warnings, fmt.Sprintf(format, a...))
+// judge adds the warnings: what to know before one believes the figures.
+func (r *benchReport) judge(e effort) {
+	warn := func(format string, a ...any) { r.Warnings = append(r.Warnings, fmt.Sprintf(format, a...)) }
+	if r.Stopped != "" {
+		warn("it ended early: %s", r.Stopped)
+	}
+	e.adding = r.adding
+	if why := e.limit(r.With, micros(r.Latency.P50)); r.Requests > 0 && why != "" {
+		warn("this client was the limit (%s): run leaf bench on another machine, or several", why)
+	} else if r.Callers == 1 && r.Rate == 0 && r.With != withPool {
+		warn("one request at a time: this is how long one takes, and more --callers give more")
+	}
+	if r.Unsent > 0 {
+		warn("%d requests were due and not made, as no caller was free: give more --callers, or a lower --rate", r.Unsent)
+	}
 }
 
-func latencyOf(h *hdrhistogram.Histogram) latency {
-	at := func(q float64) float64 { return float64(h.ValueAtQuantile(q)) / 1e3 }
+// latencyOf are the latencies of the report.
+func latencyOf(r load.Result) latency {
+	at := func(percent float64) float64 { return float64(r.At(percent)) / 1e3 }
 	return latency{at(50), at(90), at(99), at(99.9), at(99.99), at(100)}
 }
+
+// micros is a duration of so many µs.
+func micros(us float64) time.Duration { return time.Duration(us * 1e3) }
 
 // shares is what each generator answered between two looks, and which were there
 // at the first alone. What those answered nobody can be asked.
@@ -210,7 +204,7 @@ func (l latency) String() string {
 		name string
 		us   float64
 	}{{"p50", l.P50}, {"p90", l.P90}, {"p99", l.P99}, {"p99.9", l.P999}, {"p99.99", l.P9999}, {"max", l.Max}} {
-		text = append(text, fmt.Sprintf("%s %s", q.name, short(time.Duration(q.us*1e3))))
+		text = append(text, fmt.Sprintf("%s %s", q.name, short(micros(q.us))))
 	}
 	return strings.Join(text, ", ")
 }
