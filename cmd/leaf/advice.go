@@ -1,79 +1,68 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/pflag"
-
-	"github.com/leafbus/leafbus/bus/embedded"
 )
 
-// anyPort is where it can always be listened.
+// anyPort is an address that is never in use.
 const anyPort = "127.0.0.1:0"
 
-// natsAdvice is for whoever finds the address of the embedded NATS server in
-// use, or the data folder locked (then dir is nil): how to join the generator
-// that may be there, and how to listen elsewhere. at is the address, empty if it
-// is not known.
-func (f *serveFlags) natsAdvice(fs *pflag.FlagSet, dir *dataDir, at string) string {
-	if at == "" {
-		return fmt.Sprintf("It is one of the addresses in %s: change it there", f.natsConfig)
+// setting is a flag and its value in a command that an error shows.
+type setting struct{ flag, value string }
+
+// natsAdvice shows, where the address of the embedded NATS server is in use, how to join the
+// generator that may be there, and how to listen elsewhere. locked says that the data folder
+// is in use too.
+func (f *serveFlags) natsAdvice(fs *pflag.FlagSet, locked bool) string {
+	if f.natsConfig != "" {
+		return fmt.Sprintf("Give another --listen, or change the address in %s", f.natsConfig)
 	}
-	join := "-s nats://" + reachable(at)
-	for _, name := range []string{"listen", "nats-config"} {
-		if fs.Lookup(name).Annotations[noteSource] != nil { // the environment and the file have it still
-			join += " --" + name + " ''"
-		}
-	}
+	at := f.clientAddress()
 	host, _, _ := net.SplitHostPort(at)
-	elsewhere := "--listen " + quoted(net.JoinHostPort(host, "0"))
-
-	// A folder that embeds an installation cannot join another; one that has
-	// nothing of that is as good as any, and stays the one that was asked for.
-	given := fs.Lookup("data-dir").Changed
-	other := " --data-dir " + quoted(unused(f.dataDir))
-	replaced := []string{"server", "listen", "nats-config"}
-	if dir == nil || dir.hasStore() || !given && dir.isNew() {
-		join += other
-		replaced = append(replaced, "data-dir")
+	// A folder that holds an installation cannot join another one.
+	folder := setting{"data-dir", unused(f.dataDir)}
+	join := []setting{{"server", "nats://" + reachable(at)}, folder}
+	elsewhere := []setting{{"listen", net.JoinHostPort(host, "0")}}
+	if locked {
+		elsewhere = append(elsewhere, folder)
 	}
-	moved := []string{"listen"}
-	if dir == nil {
-		elsewhere += other
-		moved = append(moved, "data-dir")
+	// The other generator may have the default address of HTTP.
+	if !fs.Lookup("http").Changed || inUse(f.http.addr) {
+		join = append(join, setting{"http", ""})
+		elsewhere = append(elsewhere, setting{"http", anyPort})
 	}
-
-	clash := inUse(f.http.addr)
-	if clash || !fs.Lookup("http").Changed { // the other generator serves HTTP there, or may
-		join += " --http ''"
-		replaced = append(replaced, "http")
+	if f.listen != "" {
+		join = append(join, setting{"listen", ""})
 	}
-	if clash {
-		elsewhere += " --http " + anyPort
-		moved = append(moved, "http")
-	}
-	return "Is a generator running there? Join it:\n" + again(fs, join, replaced...) +
-		"\nor listen elsewhere:\n" + again(fs, elsewhere, moved...)
+	return "Is a generator running there? Join it:\n" + again(fs, join...) +
+		"\nor listen elsewhere:\n" + again(fs, elsewhere...)
 }
 
-// httpAdvice is for whoever finds the address of the HTTP face in use.
+// httpAdvice shows, where the address of HTTP is in use, what to do.
 func httpAdvice(fs *pflag.FlagSet) string {
-	return "Serve HTTP elsewhere, here at any free port:\n" + again(fs, "--http "+anyPort, "http") +
-		"\nor not at all:\n" + again(fs, "--http ''", "http")
+	return "Serve HTTP elsewhere, here at any free port:\n" + again(fs, setting{"http", anyPort}) +
+		"\nor not at all:\n" + again(fs, setting{"http", ""})
 }
 
-// again is the command that was given, with other flags in place of those that
-// are replaced. What is secret in it is left out.
-func again(fs *pflag.FlagSet, flags string, replaced ...string) string {
-	command := "  leaf serve " + flags
+// again is the command that was given, with these settings in place of its own. It does not show secrets.
+func again(fs *pflag.FlagSet, settings ...setting) string {
+	command := "  leaf serve"
+	for _, s := range settings {
+		command += strings.Replace(" --"+s.flag, "--server", "-s", 1) + " " + quoted(s.value)
+	}
 	fs.VisitAll(func(f *pflag.Flag) {
-		if !f.Changed || f.Annotations[noteSource] != nil || slices.Contains(replaced, f.Name) { // or it is not on the command line
+		replaced := slices.ContainsFunc(settings, func(s setting) bool { return s.flag == f.Name })
+		if !f.Changed || f.Annotations[noteSource] != nil || replaced { // or it is not on the command line
 			return
 		}
 		values := []string{f.Value.String()}
@@ -90,18 +79,17 @@ func again(fs *pflag.FlagSet, flags string, replaced ...string) string {
 	return command
 }
 
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:=,@-]+$`)
+
 // quoted is a word of a shell's command.
 func quoted(word string) string {
-	plain := func(r rune) bool {
-		return r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || strings.ContainsRune("_-./:=,@", r)
-	}
-	if word != "" && !strings.ContainsFunc(word, func(r rune) bool { return !plain(r) }) {
+	if plainWord.MatchString(word) {
 		return word
 	}
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// unused is a folder beside this one that is not there yet.
+// unused is a folder beside this one that does not exist.
 func unused(folder string) string {
 	for n := 2; ; n++ {
 		other := fmt.Sprintf("%s-%d", strings.TrimRight(folder, "/"), n)
@@ -111,22 +99,8 @@ func unused(folder string) string {
 	}
 }
 
-// natsAddress is where clients would find the embedded server; empty: it is not
-// known. inUse, unless nil, is the error that an address is in use: of those in a
-// configuration file it names the clients' alone.
-func (f *serveFlags) natsAddress(inUse error) string {
-	if inUse != nil && f.natsConfig != "" {
-		_, at, _ := strings.Cut(inUse.Error(), embedded.ErrAddressInUse.Error()+": ")
-		if _, _, err := net.SplitHostPort(at); err != nil {
-			return ""
-		}
-		return at
-	}
-	if f.listen == "" && f.natsConfig == "" {
-		return defaultListen
-	}
-	return f.listen
-}
+// clientAddress is where clients find the embedded server, unless a configuration file says it.
+func (f *serveFlags) clientAddress() string { return cmp.Or(f.listen, defaultListen) }
 
 // reachable is how this machine reaches a listener at the address.
 func reachable(addr string) string {

@@ -57,10 +57,8 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	}
 
 	dir, err := openDataDir(f.dataDir)
-	if errors.Is(err, errLocked) && embed {
-		if at := f.natsAddress(nil); inUse(at) {
-			err = fmt.Errorf("%w\n%s", err, f.natsAdvice(cmd.Flags(), nil, at))
-		}
+	if errors.Is(err, errLocked) && embed && f.natsConfig == "" && inUse(f.clientAddress()) {
+		err = fmt.Errorf("%w\n%s", err, f.natsAdvice(cmd.Flags(), true))
 	}
 	if err != nil {
 		return err

@@ -35,7 +35,7 @@ func (f *serveFlags) connect(cmd *cobra.Command, embed bool, dir *dataDir, node 
 	})
 	switch {
 	case errors.Is(err, embedded.ErrAddressInUse):
-		return nil, nil, nil, fmt.Errorf("%w\n%s", err, f.natsAdvice(cmd.Flags(), dir, f.natsAddress(err)))
+		return nil, nil, nil, fmt.Errorf("%w\n%s", err, f.natsAdvice(cmd.Flags(), false))
 	case errors.Is(err, embedded.ErrOpenToNetwork):
 		return nil, nil, nil, usagef("%w", err)
 	case err != nil:
