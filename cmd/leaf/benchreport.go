@@ -69,12 +69,12 @@ type idRange struct {
 
 // report puts together what the callers counted. stopped is why the load ended early, or nil.
 func (b *bench) report(result load.Result, stopped error) *benchReport {
-	l := b.cfg.load
+	l, runs := b.cfg.load, b.seen.finish()
 	r := &benchReport{
 		Tag: b.cfg.tag, With: b.cfg.with, Callers: l.Callers, Count: b.cfg.count, Rate: l.Rate,
 		Seconds: result.Elapsed.Seconds(), Requests: result.Latency.TotalCount(), RequestsPerSecond: result.PerSecond(),
 		Latency: latencyOf(result), Errors: []failure{}, Unsent: result.Unsent,
-		Runs: b.seen.finish(), Repeated: b.seen.repeated, Warnings: []string{},
+		Runs: runs, Repeated: b.seen.repeated, Warnings: []string{},
 	}
 	for i := range b.callers {
 		r.IDs += b.callers[i].taken
