@@ -14,10 +14,10 @@ import (
 )
 
 // Pauses before a transaction is repeated that the server has undone: a random
-// time up to the first, doubled to the last.
+// time up to firstPause, which doubles up to lastPause.
 const (
-	firstAgain = time.Millisecond
-	lastAgain  = 50 * time.Millisecond
+	firstPause = time.Millisecond
+	lastPause  = 50 * time.Millisecond
 )
 
 // Create implements [allocator.Store].
@@ -32,14 +32,14 @@ func (s *Store) Create(ctx context.Context, tag allocator.Tag) (allocator.Tag, e
 		}
 		err = o.insert(ctx, tx, tag)
 		if number(err) == errDuplicate {
-			return fmt.Errorf("%w: leaf_alloc has %s by now, or a tag that its collation takes for it (letters' case and spaces at the end do not count there)",
+			return fmt.Errorf("%w: leaf_alloc has %s by now, or a tag that its collation treats as the same (it ignores letters' case and spaces at the end)",
 				allocator.ErrExists, tag.Name)
 		}
 		if err != nil {
 			return err
 		}
-		// What is noted counts only as it is now that the row is ours: until then
-		// others could create the tag, use it and delete it.
+		// The mark counts only now, with the row locked: until here other generators
+		// could create the tag, use it and delete it.
 		_, m, err := o.load(ctx, tx, tag.Name, "UPDATE")
 		if err != nil {
 			return err
@@ -83,8 +83,8 @@ func (s *Store) Update(ctx context.Context, tag string, c allocator.Change) (all
 	})
 }
 
-// Delete implements [allocator.Store]: the row goes, and leaf_mark keeps how
-// far it was.
+// Delete implements [allocator.Store]: it deletes the row, and leaf_mark keeps
+// its max_id.
 func (s *Store) Delete(ctx context.Context, tag string) (allocator.Tag, error) {
 	var last allocator.Tag
 	tomb, err := s.change(ctx, tag, func(ctx context.Context, o *opened, tx bun.Tx) error {
@@ -102,10 +102,10 @@ func (s *Store) Delete(ctx context.Context, tag string) (allocator.Tag, error) {
 	return last, err
 }
 
-// change makes a change of a tag in a transaction, as often as the server
-// undoes it because others are in its way, and returns the record that follows.
-// f may be called several times. Where the commit got no answer the change may
-// have happened, and the error matches [allocator.ErrUncertain].
+// change changes a tag in a transaction, and returns the new record. It repeats a
+// transaction that the server undid because of another one, so f may be called several
+// times. If the commit got no answer the change may have happened, and the error
+// matches [allocator.ErrUncertain].
 func (s *Store) change(ctx context.Context, tag string, f func(context.Context, *opened, bun.Tx) error) (allocator.Tag, error) {
 	o, err := s.database()
 	if err != nil {
@@ -115,7 +115,7 @@ func (s *Store) change(ctx context.Context, tag string, f func(context.Context, 
 		return allocator.Tag{}, err
 	}
 	options := &sql.TxOptions{Isolation: sql.LevelReadCommitted}
-	for pause := firstAgain; ; pause = min(2*pause, lastAgain) {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		var t allocator.Tag
 		committing := false
 		err := o.db.RunInTx(ctx, options, func(ctx context.Context, tx bun.Tx) error {
@@ -132,7 +132,7 @@ func (s *Store) change(ctx context.Context, tag string, f func(context.Context, 
 			return err
 		})
 		if err == nil {
-			s.see(tag, t.Step)
+			s.remember(tag, t.Step)
 			return t, nil
 		}
 		switch {
@@ -164,8 +164,8 @@ func (o *opened) insert(ctx context.Context, tx bun.Tx, t allocator.Tag) error {
 	return one(tx.ExecContext(ctx, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES (?, ?, ?)", t.Name, t.MaxID, t.Step))
 }
 
-// set changes the numbers of a tag. Its row is locked and was read: that nothing
-// changes is no failure.
+// set changes the numbers of a tag. Its row is locked and was read, so a statement
+// that changes nothing is no failure.
 func set(ctx context.Context, tx bun.Tx, t allocator.Tag) error {
 	_, err := tx.NewUpdate().Model(&alloc{MaxID: t.MaxID, Step: t.Step}).Column("max_id", "step").
 		Where(named, t.Name, t.Name).Exec(ctx)
@@ -185,7 +185,7 @@ func (o *opened) describe(ctx context.Context, tx bun.Tx, tag, text string) erro
 	return nil
 }
 
-// write replaces what is noted of a tag.
+// write replaces the mark of a tag.
 func write(ctx context.Context, tx bun.Tx, m mark) error {
 	_, err := tx.ExecContext(ctx, "INSERT INTO leaf_mark (biz_tag, floor, max_id) VALUES (?, ?, ?) ON DUPLICATE KEY UPDATE floor = ?, max_id = ?",
 		m.BizTag, m.Floor, m.MaxID, m.Floor, m.MaxID)
@@ -199,7 +199,7 @@ func one(result sql.Result, err error) error {
 	}
 	n, err := result.RowsAffected()
 	if err == nil && n != 1 {
-		err = fmt.Errorf("the database changed %d rows in place of one", n)
+		err = fmt.Errorf("the database changed %d rows instead of one", n)
 	}
 	return err
 }

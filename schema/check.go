@@ -19,11 +19,55 @@ type layout struct {
 }
 
 // refuse is the error of a table with flaws; nil: it has none.
-func (l layout) refuse() error {
+func (l *layout) refuse() error {
 	if len(l.flaws) == 0 {
 		return nil
 	}
 	return fmt.Errorf("%w: table leaf_alloc cannot be used: %s", allocator.ErrRefused, strings.Join(l.flaws, "; "))
+}
+
+func (l *layout) flaw(format string, a ...any) { l.flaws = append(l.flaws, fmt.Sprintf(format, a...)) }
+
+const askTable = `SELECT t.table_type AS kind, COALESCE(t.engine, '') AS engine,
+	COALESCE(e.transactions, '') = 'YES' AS transactions,
+	(SELECT COUNT(*) FROM information_schema.triggers
+		WHERE event_object_schema = DATABASE() AND event_object_table = 'leaf_alloc' AND event_manipulation = 'UPDATE') > 0 AS triggers,
+	(SELECT COUNT(*) FROM (SELECT index_name FROM information_schema.statistics
+		WHERE table_schema = DATABASE() AND table_name = 'leaf_alloc' GROUP BY index_name
+		HAVING MAX(non_unique) = 0 AND COUNT(*) = 1 AND LOWER(MIN(column_name)) = 'biz_tag') AS of_tag) > 0 AS unique_tag
+	FROM information_schema.tables t LEFT JOIN information_schema.engines e ON e.engine = t.engine
+	WHERE t.table_schema = DATABASE() AND t.table_name = 'leaf_alloc'`
+
+// inspect looks at leaf_alloc, and names all that makes it unfit.
+func inspect(ctx context.Context, db bun.IDB) (l layout, err error) {
+	var table struct {
+		Kind, Engine                      string
+		Transactions, Triggers, UniqueTag bool
+	}
+	if err := db.NewRaw(askTable).Scan(ctx, &table); err != nil {
+		return l, err
+	}
+	columns, err := columns(ctx, db)
+	if err != nil {
+		return l, err
+	}
+	if table.Kind != "BASE TABLE" {
+		l.flaw("it is a %s; it must be a table", strings.ToLower(table.Kind))
+	} else if !table.Transactions {
+		l.flaw("its engine %s has no transactions, so a crash could bring IDs back; ALTER TABLE leaf_alloc ENGINE=InnoDB", table.Engine)
+	}
+	if table.Triggers {
+		l.flaw("it has a trigger on UPDATE, which could change what a generator has reserved, or hide it from the generator; drop the trigger")
+	}
+	if missing := missingColumns(columns); missing != nil {
+		l.flaw("it has no column %s", strings.Join(missing, " and no column "))
+		return l, nil
+	}
+	l.inspectColumns(columns)
+	if !table.UniqueTag {
+		l.flaw("biz_tag is not unique, so a tag could have two rows and its IDs repeat; ALTER TABLE leaf_alloc ADD PRIMARY KEY (biz_tag)")
+	}
+	return l, nil
 }
 
 type column struct {
@@ -35,91 +79,7 @@ type column struct {
 	Computed  bool
 }
 
-// inspect looks at leaf_alloc, and names all that makes it unfit.
-func inspect(ctx context.Context, db bun.IDB) (l layout, err error) {
-	var table struct {
-		Kind, Engine string
-		Transactions bool
-	}
-	err = db.NewRaw(`SELECT t.table_type AS kind, COALESCE(t.engine, '') AS engine,
-		COALESCE(e.transactions, '') = 'YES' AS transactions
-		FROM information_schema.tables t LEFT JOIN information_schema.engines e ON e.engine = t.engine
-		WHERE t.table_schema = DATABASE() AND t.table_name = 'leaf_alloc'`).Scan(ctx, &table)
-	if err != nil {
-		return l, err
-	}
-	flaw := func(format string, a ...any) { l.flaws = append(l.flaws, fmt.Sprintf(format, a...)) }
-	if table.Kind != "BASE TABLE" {
-		flaw("it is a %s; it must be a table", strings.ToLower(table.Kind))
-	} else if !table.Transactions {
-		flaw("its engine %s knows no transactions, so a crash could bring IDs back; ALTER TABLE leaf_alloc ENGINE=InnoDB", table.Engine)
-	}
-
-	columns, err := columns(ctx, db)
-	if err != nil {
-		return l, err
-	}
-	var missing []string
-	for _, name := range []string{"biz_tag", "max_id", "step", "update_time"} {
-		if _, ok := columns[name]; !ok {
-			missing = append(missing, name)
-		}
-	}
-	if missing != nil {
-		flaw("it has no column %s", strings.Join(missing, " and no column "))
-		return l, nil
-	}
-	for _, name := range []string{"description", "desc"} {
-		if _, ok := columns[name]; ok && l.description == "" {
-			l.description = name
-		}
-	}
-	if c := columns["biz_tag"]; c.Type != "varchar" && c.Type != "char" {
-		flaw("biz_tag is %s; it must be VARCHAR(128)", c.Full)
-	} else {
-		l.binary = strings.HasSuffix(c.Collation.String, "_bin")
-	}
-	if c := columns["max_id"]; c.Type != "bigint" || strings.Contains(c.Full, "unsigned") {
-		flaw("max_id is %s; it must be a signed BIGINT, or IDs would wrap or stop early", c.Full)
-	}
-	for _, name := range []string{"biz_tag", "max_id", "step"} {
-		switch c := columns[name]; {
-		case c.Computed:
-			flaw("%s is a generated column; it must be one that can be written", name)
-		case c.Nullable != "NO":
-			flaw("%s may be NULL; it must be NOT NULL", name)
-		}
-	}
-	if c := columns["step"]; !strings.HasSuffix(c.Type, "int") || c.Type == "bigint" && strings.Contains(c.Full, "unsigned") {
-		flaw("step is %s; it must be an INT or a signed BIGINT", c.Full)
-	}
-
-	switch c := columns["update_time"]; c.Type {
-	case "timestamp", "datetime", "date", "time":
-	default:
-		flaw("update_time is %s; it must be TIMESTAMP", c.Full)
-	}
-
-	unique, err := uniqueTag(ctx, db)
-	if err != nil {
-		return l, err
-	}
-	if !unique {
-		flaw("biz_tag is not unique, so a tag could have two rows and its IDs repeat; ALTER TABLE leaf_alloc ADD PRIMARY KEY (biz_tag)")
-	}
-	triggers, err := db.NewSelect().ColumnExpr("1").TableExpr("information_schema.triggers").
-		Where("event_object_schema = DATABASE() AND event_object_table = 'leaf_alloc'").
-		Where("event_manipulation = 'UPDATE'").Count(ctx)
-	if err != nil {
-		return l, err
-	}
-	if triggers > 0 {
-		flaw("it has a trigger on UPDATE, which could change what a generator has reserved, or keep the server from telling it; drop it")
-	}
-	return l, nil
-}
-
-// columns returns those of leaf_alloc by their names in small letters.
+// columns returns the columns of leaf_alloc by their names in small letters.
 func columns(ctx context.Context, db bun.IDB) (map[string]column, error) {
 	var list []column
 	err := db.NewRaw(`SELECT LOWER(column_name) AS name, data_type AS type, column_type AS full, is_nullable AS nullable,
@@ -132,11 +92,44 @@ func columns(ctx context.Context, db bun.IDB) (map[string]column, error) {
 	return byName, err
 }
 
-// uniqueTag reports whether leaf_alloc has a unique index on biz_tag alone.
-func uniqueTag(ctx context.Context, db bun.IDB) (bool, error) {
-	var names []string
-	err := db.NewRaw(`SELECT index_name AS name FROM information_schema.statistics
-		WHERE table_schema = DATABASE() AND table_name = 'leaf_alloc' GROUP BY index_name
-		HAVING MAX(non_unique) = 0 AND COUNT(*) = 1 AND LOWER(MIN(column_name)) = 'biz_tag'`).Scan(ctx, &names)
-	return len(names) > 0, err
+func missingColumns(columns map[string]column) (missing []string) {
+	for _, name := range []string{"biz_tag", "max_id", "step", "update_time"} {
+		if _, ok := columns[name]; !ok {
+			missing = append(missing, name)
+		}
+	}
+	return missing
+}
+
+// inspectColumns names what is wrong with columns that are all there.
+func (l *layout) inspectColumns(columns map[string]column) {
+	for _, name := range []string{"desc", "description"} { // the second, if there are both
+		if _, ok := columns[name]; ok {
+			l.description = name
+		}
+	}
+	if c := columns["biz_tag"]; c.Type != "varchar" && c.Type != "char" {
+		l.flaw("biz_tag is %s; it must be VARCHAR(128)", c.Full)
+	} else {
+		l.binary = strings.HasSuffix(c.Collation.String, "_bin")
+	}
+	if c := columns["max_id"]; c.Type != "bigint" || strings.Contains(c.Full, "unsigned") {
+		l.flaw("max_id is %s; it must be a signed BIGINT, or IDs would wrap or stop early", c.Full)
+	}
+	if c := columns["step"]; !strings.HasSuffix(c.Type, "int") || c.Type == "bigint" && strings.Contains(c.Full, "unsigned") {
+		l.flaw("step is %s; it must be an INT or a signed BIGINT", c.Full)
+	}
+	for _, name := range []string{"biz_tag", "max_id", "step"} {
+		switch c := columns[name]; {
+		case c.Computed:
+			l.flaw("%s is a generated column; it must be one that can be written", name)
+		case c.Nullable != "NO":
+			l.flaw("%s may be NULL; it must be NOT NULL", name)
+		}
+	}
+	switch c := columns["update_time"]; c.Type {
+	case "timestamp", "datetime", "date", "time":
+	default:
+		l.flaw("update_time is %s; it must be TIMESTAMP", c.Full)
+	}
 }

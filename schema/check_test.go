@@ -53,7 +53,7 @@ func TestRefused(t *testing.T) {
 		{"max_id generated", []string{"ALTER TABLE leaf_alloc DROP max_id", "ALTER TABLE leaf_alloc ADD max_id bigint AS (step * 2) STORED"}, []string{"max_id is a generated column"}, nil},
 		{"step generated", []string{"ALTER TABLE leaf_alloc DROP step", "ALTER TABLE leaf_alloc ADD step bigint AS (1000) VIRTUAL"}, []string{"step is a generated column"}, nil},
 		{"trigger after", []string{"CREATE TRIGGER after_it AFTER UPDATE ON leaf_alloc FOR EACH ROW SET @n = NEW.max_id"}, []string{"trigger on UPDATE"}, nil},
-		{"trigger", []string{"CREATE TRIGGER before_it BEFORE UPDATE ON leaf_alloc FOR EACH ROW SET NEW.max_id = OLD.max_id"}, []string{"trigger on UPDATE", "drop it"},
+		{"trigger", []string{"CREATE TRIGGER before_it BEFORE UPDATE ON leaf_alloc FOR EACH ROW SET NEW.max_id = OLD.max_id"}, []string{"trigger on UPDATE", "drop the trigger"},
 			[]string{"DROP TRIGGER before_it"}},
 		{"several", []string{
 			"ALTER TABLE leaf_alloc DROP PRIMARY KEY, MODIFY max_id int NULL, MODIFY step varchar(9) NOT NULL, ENGINE=MyISAM",

@@ -17,8 +17,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// A database that does not answer must be noticed sooner than a refill or a
-// client gives up, but a row that is locked must not be taken for that.
+// A silent database must be noticed before a refill or a client times out. A wait for a
+// locked row is shorter (see settings), so it is not mistaken for silence.
 const (
 	dialTimeout = 3 * time.Second
 	ioTimeout   = 3500 * time.Millisecond
@@ -32,13 +32,13 @@ const (
 
 // settings are those of every connection, whatever the DSN and the server's
 // init_connect say:
-//   - without autocommit, or in a transaction that chains to the last one, a range
-//     would be handed out that the server takes back;
-//   - the SQL mode makes numbers that do not fit an error, and backslashes what
-//     bun takes them for;
+//   - without autocommit, or in a transaction that chains to the last one, the server
+//     could roll back a range that was handed out;
+//   - the SQL mode makes numbers that do not fit an error, and reads backslashes as
+//     bun writes them;
 //   - limits on rows would hide tags;
-//   - what is locked must be given up before the refill is;
-//   - the time zone is the one that times are read in.
+//   - a wait for a lock must end before the refill does;
+//   - times are read in this time zone.
 const settings = "SET autocommit = 1, completion_type = 0, unique_checks = 1, " +
 	"sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', sql_select_limit = 18446744073709551615, sql_big_selects = 1, " +
 	"innodb_lock_wait_timeout = 2, lock_wait_timeout = 2, time_zone = '+00:00', NAMES utf8mb4"
@@ -59,7 +59,7 @@ func parse(dsn string, log *slog.Logger) (*mysql.Config, error) {
 		}
 		return nil, fmt.Errorf("%w; want user:password@tcp(host:3306)/database", err)
 	}
-	for key, value := range cfg.Params { // which the driver makes a SET of, as they stand
+	for key, value := range cfg.Params { // the driver puts them into a SET unchanged
 		for _, name := range []string{"sql_log_bin", "wsrep_on"} {
 			if strings.Contains(strings.ToLower(key+" "+value), name) {
 				return nil, fmt.Errorf("the DSN sets %s, which could keep ranges from replicas: they would be handed out again after a failover", name)
@@ -78,7 +78,8 @@ func parse(dsn string, log *slog.Logger) (*mysql.Config, error) {
 	cfg.CheckConnLiveness = true
 	cfg.ParseTime, cfg.Loc = true, time.UTC
 	cfg.Timeout, cfg.ReadTimeout, cfg.WriteTimeout = dialTimeout, ioTimeout, ioTimeout
-	cfg.Logger = driverLog{log}
+	// At level Debug: the error that follows says the same.
+	cfg.Logger = slog.NewLogLogger(log.With("from", "the MySQL driver").Handler(), slog.LevelDebug)
 	return cfg, cfg.Apply(mysql.Charset("utf8mb4", ""))
 }
 
@@ -101,34 +102,26 @@ func unreadable(dsn string) string {
 	return "the DSN has an address or a parameter that cannot be read"
 }
 
-// driverLog takes what the driver wants to say: the error that follows says it too.
-type driverLog struct{ log *slog.Logger }
-
-func (l driverLog) Print(v ...any) {
-	l.log.Debug("the MySQL driver reports", "message", fmt.Sprint(v...))
-}
-
 // connect returns a pool of connections. It makes none yet.
-func connect(cfg *mysql.Config, place *atomic.Pointer[string]) (*sql.DB, error) {
+func connect(cfg *mysql.Config, databaseID *atomic.Pointer[string]) (*sql.DB, error) {
 	c, err := mysql.NewConnector(cfg)
 	if err != nil {
 		return nil, err
 	}
-	db := sql.OpenDB(connector{c, place})
+	db := sql.OpenDB(connector{c, databaseID})
 	db.SetMaxOpenConns(maxConns)
 	db.SetMaxIdleConns(maxConns)
 	db.SetConnMaxLifetime(connLifetime)
 	return db, nil
 }
 
-// connector makes connections with our settings, and none to a server that is
-// read-only: accounts with the right to may write there, and what they
-// write on a replica others reserve on the primary. Nor to another database than
-// that with the ID in place: where the address leads to may change, and not for
-// all generators at once.
+// connector makes connections with our settings. It refuses a read-only server:
+// privileged accounts could write there, and ranges that they reserve on a replica would
+// be reserved again on the primary. It refuses a database with another ID than databaseID:
+// the address may lead elsewhere, and not for all generators at the same time.
 type connector struct {
 	driver.Connector
-	place *atomic.Pointer[string]
+	databaseID *atomic.Pointer[string]
 }
 
 var errElsewhere = errors.New("the address leads to another database than the installation's (see leaf_installation)")
@@ -146,11 +139,12 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	return conn, nil
 }
 
+// prepare applies the settings to a new connection, and checks where it leads.
 func (c connector) prepare(ctx context.Context, conn driver.Conn) error {
 	for _, statement := range []string{
 		settings,
-		"ROLLBACK", // an init_connect may have begun a transaction, which would swallow all that follows
-		"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ WRITE", // a DSN could ask for dirty reads, or for none but reads
+		"ROLLBACK", // an init_connect may have begun a transaction, of which all later statements would be a part
+		"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ WRITE", // a DSN could ask for dirty reads, or for a read-only session
 	} {
 		if _, err := conn.(driver.ExecerContext).ExecContext(ctx, statement, nil); err != nil {
 			return fmt.Errorf("the settings of the connection: %w", err)
@@ -160,12 +154,12 @@ func (c connector) prepare(ctx context.Context, conn driver.Conn) error {
 	if err == nil {
 		err = writable(answer)
 	}
-	place := c.place.Load()
-	if err != nil || place == nil {
+	want := c.databaseID.Load()
+	if err != nil || want == nil {
 		return err
 	}
-	switch answer, err = text(ctx, conn, "SELECT store FROM leaf_installation"); {
-	case err == io.EOF, err == nil && answer != *place:
+	answer, err = text(ctx, conn, "SELECT store FROM leaf_installation")
+	if err == io.EOF || err == nil && answer != *want {
 		return errElsewhere
 	}
 	return err

@@ -105,7 +105,8 @@ func behaves(t *testing.T, plain, dsn string) {
 // TestForced looks at what the driver is told, also where no server shows it.
 func TestForced(t *testing.T) {
 	for _, params := range append(hostile, "") {
-		cfg, err := parse("user:secret@tcp(db:3306)/leaf?"+params, slog.New(slog.NewTextHandler(io.Discard, nil)))
+		var log notes
+		cfg, err := parse("user:secret@tcp(db:3306)/leaf?"+params, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 		if err != nil {
 			t.Errorf("%s: %v", params, err)
 			continue
@@ -115,8 +116,8 @@ func TestForced(t *testing.T) {
 			cfg.Timeout != dialTimeout || cfg.ReadTimeout != ioTimeout || cfg.WriteTimeout != ioTimeout {
 			t.Errorf("%s is not overruled: %+v", params, cfg)
 		}
-		if _, ok := cfg.Logger.(driverLog); !ok {
-			t.Errorf("the driver writes by itself")
+		if cfg.Logger.Print("closing"); !strings.Contains(log.String(), "level=DEBUG msg=closing from=") {
+			t.Errorf("the driver does not write to our log: %q", log.String())
 		}
 	}
 	if cfg, err := parse("user:secret@tcp(db)/leaf", slog.Default()); err != nil || cfg.User != "user" || cfg.Passwd != "secret" || cfg.Addr != "db:3306" || cfg.DBName != "leaf" {

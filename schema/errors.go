@@ -38,9 +38,9 @@ const (
 	errConstraint   = 4025 // MariaDB's ER_CONSTRAINT_FAILED
 )
 
-var errReadOnly = errors.New("the MySQL server is read-only: a replica, or in the middle of a failover? Name the primary, or switch read_only off")
+var errReadOnly = errors.New("the MySQL server is read-only: is it a replica, or in the middle of a failover? Name the primary, or switch read_only off")
 
-// number is that of a server's error; 0: it is none.
+// number is the number of a server's error; 0: the error is no server's.
 func number(err error) uint16 {
 	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {
 		return e.Number
@@ -49,7 +49,7 @@ func number(err error) uint16 {
 }
 
 // undone reports whether the server says that it did nothing, and that the same
-// may well work when it is asked again.
+// statement may succeed when it is repeated.
 func undone(err error) bool {
 	switch number(err) {
 	case errDeadlock, errLockWait, errChanged, errCommit:
@@ -58,8 +58,8 @@ func undone(err error) bool {
 	return false
 }
 
-// explain makes an error of the database one of the allocator's. Those that
-// are already stay as they are.
+// explain turns an error of the database into one of the allocator's, if it is
+// not one already.
 func (s *Store) explain(ctx context.Context, err error) error {
 	for _, known := range []error{
 		allocator.ErrUnknownTag, allocator.ErrExists, allocator.ErrConflict, allocator.ErrExhausted,
@@ -77,22 +77,22 @@ func (s *Store) explain(ctx context.Context, err error) error {
 		err = fmt.Errorf("%w: %w", errReadOnly, err)
 	}
 	if number(err) == 0 && !errors.Is(err, context.Canceled) || errors.Is(err, errReadOnly) {
-		// New connections may lead to the primary by now, and one after the
-		// other of the old ones would wait for a server that is gone.
+		// New connections may lead to the primary by now. The old ones would each
+		// wait for a server that is gone.
 		s.renew()
 	}
 	what := "MySQL"
 	switch {
 	case ctx.Err() != nil && errors.Is(err, context.DeadlineExceeded):
 		what = "MySQL did not answer in time"
-	case errors.Is(err, mysql.ErrInvalidConn): // whose own words say nothing
+	case errors.Is(err, mysql.ErrInvalidConn): // its own text says nothing
 		what = "the connection to MySQL broke, or nothing came from it in time"
 	}
 	return fmt.Errorf("%w: %s (%s): %w", allocator.ErrUnavailable, what, s.name, err)
 }
 
-// explainChange is explain for a change of a tag: what the database will not
-// take from this account, or of this tag, is no outage.
+// explainChange is explain for a change of a tag: if the database forbids it to this
+// account, or for this tag, that is no outage.
 func (s *Store) explainChange(ctx context.Context, err error) error {
 	switch number(err) {
 	case errDenied, errColumnDenied, errComputed, errGenerated, errCheckFailed, errConstraint:
@@ -103,8 +103,8 @@ func (s *Store) explainChange(ctx context.Context, err error) error {
 	return s.explain(ctx, err)
 }
 
-// lost is explain for what the service needs: it notes that the database is away,
-// or not ours any more.
+// lost is explain for what the service needs: it also notes for [Store.Err] that the
+// database is unavailable or was refused.
 func (s *Store) lost(ctx context.Context, err error) error {
 	err = s.explain(ctx, err)
 	if errors.Is(err, allocator.ErrRefused) || errors.Is(err, allocator.ErrUnavailable) && !errors.Is(s.Err(), allocator.ErrRefused) {

@@ -46,7 +46,7 @@ func (s *Store) Claim(ctx context.Context, installation, store string) (Owner, e
 				"the same IDs would come from both. Name that database with --mysql, on every generator; or, if it is gone for good and this one has all its rows, "+
 				"here: UPDATE leaf_installation SET id = '%s', store = '%s'", allocator.ErrRefused, installation, store, owner.Store, installation, store)
 		case err == nil:
-			s.place.Store(&owner.Store)
+			s.databaseID.Store(&owner.Store)
 			s.owner.Store(&claimed{owner, owner.Installation == installation})
 			s.renew() // the connections that were made before
 			return owner, nil

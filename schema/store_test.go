@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"flag"
 	"io"
 	"log/slog"
 	"os"
@@ -20,7 +21,12 @@ import (
 	"github.com/leafbus/leafbus/tests/proxy"
 )
 
-func TestMain(m *testing.M) { os.Exit(mariadb.Main(m)) }
+// TestMain lets more tests run at once than there are processors: most wait for the server,
+// or for a bound of the store to pass.
+func TestMain(m *testing.M) {
+	flag.Set("test.parallel", "12")
+	os.Exit(mariadb.Main(m))
+}
 
 // refresh is how often the stores of these tests read the table.
 const refresh = 20 * time.Millisecond

@@ -135,8 +135,8 @@ func TestSeenWhileReading(t *testing.T) {
 		if bytes.Contains(data, []byte("leaf_mark")) && !bytes.Contains(data, []byte("INSERT")) {
 			once.Do(func() {
 				setMaxID(t, other, "order", 77)
-				s.see("mail", 10) // as a Reserve that gets its answer now
-				s.see("unread", 10)
+				s.remember("mail", 10) // as a Reserve that gets its answer now
+				s.remember("unread", 10)
 			})
 		}
 		return proxy.Forward
@@ -212,7 +212,7 @@ func TestSeenAgain(t *testing.T) {
 	// It is there again, and somebody has reserved of it.
 	second(proxy.Forward, func() {
 		execute(t, dsn, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('order', 1, 10)")
-		s.see("order", 10)
+		s.remember("order", 10)
 	})
 	wantTold(t, "when one was seen again", told(t, s, false), tells{"mail": "deleted 0"})
 	p.OnRequest(nil)

@@ -1,0 +1,153 @@
+package schema
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/leafbus/leafbus/allocator"
+)
+
+// Reserve implements [allocator.Store] with one statement.
+func (s *Store) Reserve(ctx context.Context, tag string, n int64) (allocator.Grant, error) {
+	o, err := s.database()
+	if err != nil {
+		return allocator.Grant{}, err
+	}
+	if err := allocator.CheckTag(tag); err != nil {
+		return allocator.Grant{}, err
+	}
+	if err := s.unfit.Load(); err != nil {
+		return allocator.Grant{}, *err
+	}
+	g, err := s.reserve(ctx, o, tag, n)
+	switch {
+	case number(err) == errLockWait:
+		return g, fmt.Errorf("%w: in MySQL a transaction holds the row of %s in leaf_alloc, or the table (SHOW ENGINE INNODB STATUS names it): %w",
+			allocator.ErrLocked, tag, err)
+	case undone(err):
+		return g, fmt.Errorf("%w: %w", allocator.ErrConflict, err)
+	case err != nil:
+		return g, s.lost(ctx, err)
+	}
+	s.found()
+	return g, nil
+}
+
+func (s *Store) reserve(ctx context.Context, o *opened, tag string, n int64) (none allocator.Grant, err error) {
+	step := s.knownStep(tag)
+	if step < 1 {
+		row, err := s.find(ctx, o, tag)
+		if err != nil {
+			return none, err
+		}
+		step = row.Step
+	}
+	amount := max(n, step)
+	for range 2 {
+		first, err := o.advance(ctx, tag, amount, step)
+		if err != nil {
+			return none, err
+		}
+		if first > 0 {
+			return allocator.Grant{Range: allocator.Range{First: first, Last: first + amount - 1}, Step: step}, nil
+		}
+		row, err := s.find(ctx, o, tag)
+		if err != nil {
+			return none, err
+		}
+		left := math.MaxInt64 - max(row.MaxID, 1)
+		switch {
+		case row.Step != step:
+			return none, fmt.Errorf("%w: the step of %s was changed", allocator.ErrConflict, tag)
+		case left < n:
+			return none, fmt.Errorf("%w: the database has %d IDs of %s left", allocator.ErrExhausted, left, tag)
+		}
+		amount = min(amount, left)
+	}
+	return none, fmt.Errorf("%w: the row of %s was changed", allocator.ErrConflict, tag)
+}
+
+// advance moves max_id by amount and returns where it was; 0: no row matched.
+func (o *opened) advance(ctx context.Context, tag string, amount, step int64) (first int64, err error) {
+	// As plain text: building it would take a tenth of the time of the whole.
+	result, err := o.db.ExecContext(ctx, "UPDATE leaf_alloc SET max_id = LAST_INSERT_ID(GREATEST(max_id, 1) + ?) WHERE "+named+
+		" AND step = ? AND GREATEST(max_id, 1) <= ?", amount, tag, tag, step, math.MaxInt64-amount)
+	if err != nil {
+		return 0, err
+	}
+	affected, err := result.RowsAffected()
+	if err != nil || affected == 0 {
+		return 0, err
+	}
+	end, err := result.LastInsertId()
+	if err != nil {
+		return 0, err
+	}
+	if affected != 1 || end-amount < 1 {
+		return 0, fmt.Errorf("the database changed %d rows of %s and answers that max_id is %d, after it was moved by %d: the range is dropped; "+
+			"does leaf_alloc have a trigger by now?", affected, tag, end, amount)
+	}
+	return end - amount, nil
+}
+
+// find reads the row of a tag that can be served, and remembers its step. A row
+// below the tag's mark is an error: the database went backwards.
+func (s *Store) find(ctx context.Context, o *opened, tag string) (alloc, error) {
+	var row alloc
+	err := o.db.NewSelect().Model(&row).Column("biz_tag", "max_id", "step").
+		ColumnExpr("(SELECT GREATEST(m.floor, m.max_id) FROM leaf_mark AS m WHERE m.biz_tag = ?) AS noted", tag).
+		Where(named, tag, tag).Scan(ctx)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = allocator.ErrUnknownTag
+	}
+	if err == nil {
+		err = row.check()
+	}
+	if at := max(row.MaxID, 1); err == nil && at < row.Noted.Int64 {
+		err = &allocator.RegressedError{Tag: tag, Got: at, Seen: row.Noted.Int64}
+	}
+	if err != nil {
+		s.forgetStep(tag)
+		return row, err
+	}
+	s.remember(tag, row.Step)
+	return row, nil
+}
+
+// knownTag is what this store last read of a tag.
+type knownTag struct {
+	step  int64 // 0: not known; an outdated one is noticed when it is used
+	floor int64
+	poll  uint32 // the reading of the table in which, or after which, the tag was read
+}
+
+// knownStep is the step of a tag; 0: it is not known.
+func (s *Store) knownStep(tag string) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.known[tag].step
+}
+
+// remember notes that a tag exists, and its step.
+func (s *Store) remember(tag string, step int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if step > allocator.LimitStep { // not to be used
+		step = 0
+	}
+	s.known[tag] = knownTag{step, s.known[tag].floor, s.polls}
+}
+
+// forgetStep makes the next Reserve read a tag's row. Only a reading of the whole
+// table may report that the tag is gone.
+func (s *Store) forgetStep(tag string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k, ok := s.known[tag]; ok {
+		k.step = 0
+		s.known[tag] = k
+	}
+}
