@@ -12,16 +12,16 @@ import (
 	"github.com/leafbus/leafbus/snowflake"
 )
 
-// add makes a node, and keeps it if the worker that its number makes is free.
+// add makes a node, and keeps it if the worker that its number makes is unclaimed.
 func (r *Registry) add(ctx context.Context, rec snowflake.Record, c snowflake.Choice) (snowflake.Entry, error) {
-	next := int64(0) // sequence number, if nobody else makes a node
+	next := int64(0) // sequence number, if no other generator makes a node
 	for {
 		all, err := r.read(ctx)
 		if err != nil {
 			return snowflake.Entry{}, err
 		}
 		if len(all.damaged) > 0 {
-			return snowflake.Entry{}, fmt.Errorf("nobody knows whose worker the damaged node %s/%s is: delete it when its holder is stopped", r.forever, all.damaged[0])
+			return snowflake.Entry{}, fmt.Errorf("the worker of the damaged node %s/%s is unknown: stop its holder, then delete the node", r.forever, all.damaged[0])
 		}
 		next = max(next, all.made)
 		worker, ok := all.free(c, next)
@@ -36,23 +36,23 @@ func (r *Registry) add(ctx context.Context, rec snowflake.Record, c snowflake.Ch
 			return snowflake.Entry{}, fmt.Errorf("a worker's node was made, and could not be read (the next try finds it): %w", err)
 		}
 		for _, n := range all.nodes {
-			// After a long sleep somebody else may have taken it over.
+			// After a long sleep another generator may have taken it over.
 			if n.name == name && n.Incarnation == rec.Incarnation && c.Allows(n.Worker) && len(all.damaged) == 0 {
 				return n.Entry, nil
 			}
 		}
-		// Others made nodes meanwhile, and this one's number makes another worker.
+		// Other generators made nodes meanwhile, so the number of this one makes another worker.
 		_, _, err = r.write(&zk.DeleteRequest{Path: r.forever + "/" + name, Version: 0})
 		if err != nil && !errors.Is(err, zk.ErrNoNode) {
-			return snowflake.Entry{}, fmt.Errorf("deleting %s, whose worker is another's: %w", name, err)
+			return snowflake.Entry{}, fmt.Errorf("deleting %s, because another generator has its worker: %w", name, err)
 		}
 		last, _ := number(name)
 		next = last + 1
 	}
 }
 
-// free returns a worker of the choice that has no record: that which the number
-// of the next node makes as usual, or a random one.
+// free returns a worker of the choice that has no record: the one that the number
+// of the next node makes with the usual base, or a random one.
 func (all records) free(c snowflake.Choice, next int64) (worker int64, ok bool) {
 	isFree := func(worker int64) bool {
 		_, taken := all.nodes[worker]
@@ -81,18 +81,18 @@ func (r *Registry) create(rec snowflake.Record, base int64) (name string, err er
 	if err != nil {
 		return "", err
 	}
-	hold, made, err := r.hold(rec, "")
+	claim, made, err := r.claimName(rec, "")
 	if err != nil {
 		return "", err
 	}
 	ops := append([]any{&zk.CreateRequest{
 		Path: r.forever + "/" + prefix(r.cfg.Node), Data: text, Acl: open, Flags: zk.FlagSequence,
-	}}, hold...)
+	}}, claim...)
 	done, _, err := r.write(ops...)
 	if err != nil {
 		return "", fmt.Errorf("making a node in %s (it may have happened): %w", r.forever, err)
 	}
-	r.lease = made
+	r.own = made
 	return path.Base(done[0].String), nil
 }
 

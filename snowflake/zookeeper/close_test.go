@@ -64,7 +64,7 @@ func TestCloseWhileItHangs(t *testing.T) {
 		c := r.link.client
 		r.link.mu.Unlock()
 		if c != nil {
-			r.link.giveUp(c)
+			r.link.drop(c)
 		}
 	}
 	r.Close()

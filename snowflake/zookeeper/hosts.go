@@ -1,10 +1,10 @@
 package zookeeper
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,30 +18,27 @@ func parseHosts(list string) ([]string, error) {
 	for _, text := range strings.Split(list, ",") {
 		text = strings.TrimSpace(text)
 		if strings.Contains(text, "/") {
-			return nil, fmt.Errorf("%q: no path is wanted, only host:port,host:port", text)
+			return nil, fmt.Errorf("%q: give host:port,host:port, without a path", text)
 		}
 		host, port, err := net.SplitHostPort(text)
-		if err != nil { // an error for want of a port, or a strange address
+		if err != nil { // it has no port, or is no address, which is found below
 			host, port = strings.TrimSuffix(strings.TrimPrefix(text, "["), "]"), defaultPort
 		}
 		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
-			return nil, fmt.Errorf("%q: the port is no number from 1 to 65535", text)
+			return nil, fmt.Errorf("%q: the port is not a number from 1 to 65535", text)
 		}
 		if host == "" || strings.ContainsAny(host, " \t@=?") || strings.Contains(host, ":") && net.ParseIP(host) == nil {
 			return nil, fmt.Errorf("%q: want host:port,host:port", text)
 		}
 		hosts = append(hosts, net.JoinHostPort(host, port))
 	}
-	if len(hosts) == 0 {
-		return nil, errors.New("want host:port,host:port")
-	}
 	return hosts, nil
 }
 
-// hosts gives the client its servers by name, in turn. The client's own would
-// resolve the names once, at the start, and fail with the first that is not known
-// just then; so each dial resolves its own. A link's clients share them: the next one does
-// not begin where the last hung.
+// hosts gives the client its servers by name, in turn. The library's own provider
+// resolves the names once, at the start, and fails if one of them is not known then. Here
+// each dial resolves its own name. The clients of a link share the hosts, so that the next
+// client does not begin with the server that the last one hung on.
 type hosts struct {
 	mu    sync.Mutex
 	names []string
@@ -56,7 +53,7 @@ func (h *hosts) Init(names []string) error {
 	if h.names != nil {
 		return nil
 	}
-	h.names = append([]string(nil), names...)
+	h.names = slices.Clone(names)
 	rand.Shuffle(len(h.names), func(i, j int) { h.names[i], h.names[j] = h.names[j], h.names[i] })
 	return nil
 }

@@ -14,26 +14,26 @@ import (
 )
 
 // link is the way to ZooKeeper. Its client reconnects by itself, with a new
-// session where the old one is over, and knows no contexts: a request waits until
-// there is an answer or the connection breaks. So nothing is asked of it while
-// there is no session, and only one thing at a time.
+// session where the old one is over, and has no contexts: a request waits until
+// there is an answer or the connection breaks. So the link sends no request while
+// there is no session, and only one at a time.
 type link struct {
 	hosts   []string
 	servers hosts         // the same, in turn
 	timeout time.Duration // of a session
 	log     *slog.Logger
 
-	busy chan struct{} // taken while something is asked, until that has really ended
-	conn *zk.Conn      // of whoever has taken busy
+	busy chan struct{} // holds a value while a request is under way, until it has really ended
+	conn *zk.Conn      // of the request that is under way; guarded by busy
 
-	closing sync.WaitGroup // clients that were given up; added to under mu while not closed
+	closing sync.WaitGroup // dropped clients; added to under mu while not closed
 
-	mu      sync.Mutex
-	client  *client // nil: none yet, or it was given up
-	told    bool    // that it is connected
-	closed  bool    // by us
-	why     error   // there is no session: what was found first; nil: not known
-	address string  // by which this machine last reached a server
+	mu        sync.Mutex
+	client    *client // nil: none yet, or it was dropped
+	connected bool    // as the log says
+	closed    bool    // by us
+	why       error   // why there is no session, as found first; nil: not known
+	address   string  // by which this machine last reached a server
 }
 
 // client is a connection, and whether there is a session.
@@ -47,15 +47,15 @@ type client struct {
 	up    chan struct{} // closed while there is a session
 	isUp  bool
 	since time.Time // of when it was last up, or began
-	raw   *impatient
+	raw   *boundedConn
 }
 
 func newLink(hosts []string, timeout time.Duration, log *slog.Logger) *link {
 	return &link{hosts: hosts, timeout: timeout, log: log, busy: make(chan struct{}, 1)}
 }
 
-// connected returns the client, which begins to connect if there was none.
-func (l *link) connected() (*client, error) {
+// current returns the client. It makes one, which begins to connect, if there is none.
+func (l *link) current() (*client, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.client != nil {
@@ -66,12 +66,12 @@ func (l *link) connected() (*client, error) {
 	}
 	c := &client{link: l, up: make(chan struct{}), since: time.Now()}
 	var err error
-	c.conn, c.events, err = zk.Connect(l.hosts, l.timeout, // which returns at once; what it calls waits for mu
+	c.conn, c.events, err = zk.Connect(l.hosts, l.timeout, // returns at once; its callbacks wait for mu
 		zk.WithHostProvider(&l.servers),
 		zk.WithDialer(c.dial),
 		zk.WithEventCallback(c.event),
 		zk.WithLogInfo(false),
-		zk.WithLogger(quiet{l.log}),
+		zk.WithLogger(slog.NewLogLogger(l.log.With("from", "ZooKeeper's client").Handler(), slog.LevelDebug)),
 	)
 	if err == nil {
 		l.client = c
@@ -79,20 +79,21 @@ func (l *link) connected() (*client, error) {
 	return c, err
 }
 
-// giveUp ends a client, and with it what it waits for; the next question goes to
-// a new one.
-func (l *link) giveUp(c *client) {
+// drop ends a client, and with it the request that waits for it. The next request goes
+// to a new client.
+func (l *link) drop(c *client) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.client == c { // if not, another goroutine has given it up already
+	if l.client == c { // if not, another goroutine has dropped it already
 		l.client = nil
 		l.closing.Go(c.close)
 	}
 }
 
-// close ends a client and, with an error, what it was asked. It waits for the client's
-// goroutines: up to 3 s for the server, and 1 s for a connection that is being made. The
-// library alone would go on reading from a server that answers only pings.
+// close ends a client; its request returns an error. It waits for the client's
+// goroutines: up to 3 s for the server, and 1 s for a connection that is being made. It
+// closes the connection, because the library would go on reading from a server that
+// answers only pings.
 func (c *client) close() {
 	c.conn.Close()
 	c.mu.Lock()
@@ -105,9 +106,8 @@ func (c *client) close() {
 	}
 }
 
-// dial connects to a server, of which no answer takes longer than a session may
-// last: the library itself would wait for ever for one that hangs while it greets,
-// also after it was closed.
+// dial connects to a server with a bound on its greeting. The library would wait
+// forever for a server that hangs while it greets, even after Close.
 func (c *client) dial(network, address string, timeout time.Duration) (net.Conn, error) {
 	conn, err := net.DialTimeout(network, address, timeout)
 	c.mu.Lock()
@@ -117,7 +117,7 @@ func (c *client) dial(network, address string, timeout time.Duration) (net.Conn,
 		err = zk.ErrClosing
 	}
 	if err != nil {
-		if c.why == nil { // the next host's would only be another
+		if c.why == nil { // keep the first host's
 			c.why = err
 		}
 		return nil, err
@@ -125,20 +125,20 @@ func (c *client) dial(network, address string, timeout time.Duration) (net.Conn,
 	if host, _, err := net.SplitHostPort(conn.LocalAddr().String()); err == nil {
 		c.address = host
 	}
-	c.raw = &impatient{Conn: conn, most: c.timeout}
+	c.raw = &boundedConn{Conn: conn, most: c.timeout}
 	return c.raw, nil
 }
 
-// impatient is a connection that waits for a bounded time only, until there is a
-// session: from then on the library has its own bounds, which the server decides.
-type impatient struct {
+// boundedConn bounds each read until there is a session. From then on the library has
+// its own bounds, which the server decides.
+type boundedConn struct {
 	net.Conn
 	most    time.Duration
 	greeted atomic.Bool
 }
 
 // SetReadDeadline sets the deadline t, or an earlier one.
-func (c *impatient) SetReadDeadline(t time.Time) error {
+func (c *boundedConn) SetReadDeadline(t time.Time) error {
 	if c.greeted.Load() {
 		return c.Conn.SetReadDeadline(t)
 	}
@@ -164,8 +164,8 @@ func (c *client) event(e zk.Event) {
 		c.isUp, c.why = true, nil
 		close(c.up)
 		c.raw.greeted.Store(true)
-		if !c.told {
-			c.told = true
+		if !c.connected {
+			c.connected = true
 			c.log.Info("connected to ZooKeeper", "server", e.Server)
 		}
 	case zk.StateDisconnected, zk.StateExpired:
@@ -174,20 +174,19 @@ func (c *client) event(e zk.Event) {
 		}
 		c.isUp, c.up, c.since = false, make(chan struct{}), time.Now()
 		if !c.closed && c == c.client {
-			c.told = false
+			c.connected = false
 			c.log.Warn("the connection to ZooKeeper is lost")
 		}
 	}
 }
 
-// session waits until there is a session. Where there was none for longer than
-// one lasts, by this machine's monotonic clock, it begins with a new client: the
-// old session is over, and servers refuse a client that has seen more
-// transactions than they have, which one that was restored from a backup may
-// never reach again.
+// session waits for a session. If there was none for longer than a session lasts, by
+// this machine's monotonic clock, it begins with a new client. Then the old session is
+// over; and servers refuse a client that has seen more transactions than they have,
+// which is for ever after a restore from a backup.
 func (l *link) session(ctx context.Context) (*client, error) {
 	for {
-		c, err := l.connected()
+		c, err := l.current()
 		if err != nil {
 			return nil, err
 		}
@@ -198,7 +197,7 @@ func (l *link) session(ctx context.Context) (*client, error) {
 		}
 		l.mu.Unlock()
 		if left <= 0 {
-			l.giveUp(c)
+			l.drop(c)
 			continue
 		}
 		select {
@@ -223,15 +222,15 @@ func (l *link) local() string {
 	return l.address
 }
 
-// ask runs f when there is a session and nothing else is asked, and returns when
-// f or the context has ended. What f asked of ZooKeeper may then still happen; f
-// must look at its context before it begins anything new.
+// ask runs f when there is a session and no other request is under way, and returns
+// when f or the context has ended. A request of f may still be done after that; f must
+// look at its context before it begins another.
 func ask[T any](ctx context.Context, l *link, f func(context.Context) (T, error)) (T, error) {
 	var none T
 	select {
 	case l.busy <- struct{}{}:
 	case <-ctx.Done():
-		return none, errors.New("ZooKeeper has not answered what was asked before")
+		return none, errors.New("ZooKeeper has not answered the request before this one")
 	}
 	c, err := l.session(ctx)
 	if err != nil {
@@ -240,9 +239,9 @@ func ask[T any](ctx context.Context, l *link, f func(context.Context) (T, error)
 	}
 	l.conn = c.conn
 	// The library waits for an answer as long as the server answers its pings.
-	patience := time.AfterFunc(2*l.timeout, func() {
-		l.log.Warn("ZooKeeper does not answer what it was asked: connecting anew")
-		l.giveUp(c)
+	silence := time.AfterFunc(2*l.timeout, func() {
+		l.log.Warn("ZooKeeper does not answer a request: connecting again")
+		l.drop(c)
 	})
 	type answer struct {
 		value T
@@ -252,19 +251,19 @@ func ask[T any](ctx context.Context, l *link, f func(context.Context) (T, error)
 	go func() {
 		defer func() { <-l.busy }()
 		value, err := f(ctx)
-		patience.Stop()
+		silence.Stop()
 		answered <- answer{value, err}
 	}()
 	select {
 	case a := <-answered:
 		return a.value, a.err
 	case <-ctx.Done():
-		return none, fmt.Errorf("ZooKeeper does not answer (what was asked may happen yet): %w", ctx.Err())
+		return none, fmt.Errorf("ZooKeeper does not answer (the request may still be done): %w", ctx.Err())
 	}
 }
 
-// close ends the session, and with it the temporary node. It waits for all questions,
-// which end with their client, and for the clients that were given up.
+// close ends the session, and with it the temporary node. It waits for all requests,
+// which end with their client, and for the dropped clients.
 func (l *link) close() {
 	l.mu.Lock()
 	l.closed = true
@@ -277,12 +276,4 @@ func (l *link) close() {
 	l.closing.Wait()
 	l.busy <- struct{}{}
 	<-l.busy
-}
-
-// quiet lets the library's own words through where somebody debugs.
-type quiet struct{ log *slog.Logger }
-
-// Printf implements zk.Logger.
-func (q quiet) Printf(format string, args ...any) {
-	q.log.Debug("ZooKeeper's client: " + fmt.Sprintf(format, args...))
 }

@@ -55,7 +55,7 @@ type generator struct {
 // start starts a generator, which the test stops at its end at the latest.
 func (m *machine) start() *generator {
 	m.tb.Helper()
-	r, err := New(Config{Hosts: m.site.hosts, Name: m.site.name, Node: m.node, Port: "4222", Log: slog.New(slog.DiscardHandler)})
+	r, err := newRegistry(Config{Hosts: m.site.hosts, Name: m.site.name, Node: m.node, Port: "4222", Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		m.tb.Fatal(err)
 	}

@@ -52,7 +52,7 @@ func generate(text string) error {
 	if err != nil {
 		return err
 	}
-	r, err := New(Config{Hosts: s.Hosts, Name: s.Name, Node: s.Node, Log: slog.Default()})
+	r, err := newRegistry(Config{Hosts: s.Hosts, Name: s.Name, Node: s.Node, Log: slog.Default()})
 	if err != nil {
 		return err
 	}

@@ -22,11 +22,11 @@ const DefaultName = "leaf"
 
 const (
 	rootFolder = "/leaf"
-	// sessionTimeout is how long after its death a generator's name may still be
-	// in use. Servers do not allow less than two of their ticks.
+	// sessionTimeout is how long the name of a killed generator stays in use. Servers
+	// do not allow less than two of their ticks.
 	sessionTimeout = 6 * time.Second
-	// atOnce is how many nodes are read at a time.
-	atOnce = 256
+	// readsAtOnce is how many nodes are read at a time.
+	readsAtOnce = 256
 )
 
 // Config says where the records are.
@@ -42,7 +42,7 @@ type Config struct {
 // [snowflake.Registry]; an error that matches [snowflake.ErrRefused] will stay
 // until somebody does what it says. Nothing works before [Registry.Claim].
 //
-// What its methods ask of ZooKeeper is asked one after the other.
+// Its methods may be called concurrently; they ask ZooKeeper one after the other.
 type Registry struct {
 	cfg                Config
 	hosts              []string
@@ -50,24 +50,24 @@ type Registry struct {
 	root, installation string // paths
 	forever, temporary string
 
-	// Of the one who asks.
+	// Guarded by link.busy.
 	id      string         // of the ZooKeeper that was claimed
 	checked int64          // the session that is known to lead there
 	known   map[int64]node // as last read or written, by worker
 	logged  map[string]int64
-	lease   lease
-	rival   rival
-	told    string // the incarnation of the rival that the log tells of
+	own     nameNode // the temporary node that this generator made last
+	other   namesake
+	warned  string // the incarnation of the namesake that the log has reported
 }
 
 var _ snowflake.Registry = (*Registry)(nil)
 
-// open lets everybody do everything: who can reach ZooKeeper is trusted.
+// open lets everybody do everything: all who can reach ZooKeeper are trusted.
 var open = zk.WorldACL(zk.PermAll)
 
 var (
 	errElsewhere = errors.New("this is not the ZooKeeper that the installation uses: was it restored, or does an address lead elsewhere?")
-	errUnclaimed = errors.New("it is not known yet whose the workers in ZooKeeper are")
+	errUnclaimed = errors.New("it is not known yet which installation has its workers in ZooKeeper")
 	nameForm     = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 )
 
@@ -87,10 +87,7 @@ func New(cfg Config) (*Registry, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	hosts, err := parseHosts(cfg.Hosts)
-	if err != nil {
-		return nil, err
-	}
+	hosts, _ := parseHosts(cfg.Hosts) // which Validate did
 	root := path.Join(rootFolder, cfg.Name)
 	r := &Registry{
 		cfg: cfg, hosts: hosts, root: root,
@@ -101,7 +98,7 @@ func New(cfg Config) (*Registry, error) {
 	return r, nil
 }
 
-// Name names the place of the records, for people and for the data folder.
+// Name says where the records are, for people and for the data folder.
 func (r *Registry) Name() string { return strings.Join(r.hosts, ",") + r.root }
 
 // Close ends the session, and waits for its goroutines, for a few seconds at most.
@@ -130,7 +127,7 @@ func (r *Registry) Add(ctx context.Context, rec snowflake.Record, c snowflake.Ch
 }
 
 // Put implements [snowflake.Registry] with one versioned write, after a look at
-// what it would replace: a node that was made anew counts its versions again.
+// what it would replace: the versions of a node that was made again begin at 0.
 func (r *Registry) Put(ctx context.Context, rec snowflake.Record, version uint64) (uint64, error) {
 	return ask(ctx, r.link, func(ctx context.Context) (uint64, error) { return r.put(ctx, rec, version) })
 }
@@ -198,7 +195,7 @@ func (r *Registry) put(ctx context.Context, rec snowflake.Record, version uint64
 		return 0, fmt.Errorf("reading %s: %w", where, err)
 	}
 	now, err := decode(known.name, text, stat)
-	if err != nil || now != known { // damaged, or another's
+	if err != nil || now != known { // damaged, or changed by another generator
 		return 0, conflict
 	}
 	if ctx.Err() != nil {
@@ -207,25 +204,25 @@ func (r *Registry) put(ctx context.Context, rec snowflake.Record, version uint64
 	if text, err = r.encode(rec, now.base); err != nil {
 		return 0, err
 	}
-	// The record is what counts: its holder extends it without the temporary node too.
-	hold, made, rivalErr := r.hold(rec, now.Incarnation)
-	if rivalErr != nil && rec.Incarnation != now.Incarnation {
-		return 0, rivalErr
+	// Only the record decides: its holder extends it without the temporary node too.
+	claim, made, nameErr := r.claimName(rec, now.Incarnation)
+	if nameErr != nil && rec.Incarnation != now.Incarnation {
+		return 0, nameErr
 	}
-	if rivalErr != nil && r.told != r.rival.incarnation {
-		r.told = r.rival.incarnation
-		r.cfg.Log.Warn("there is no temporary node of this generator; its worker stays", "why", rivalErr)
+	if nameErr != nil && r.warned != r.other.incarnation {
+		r.warned = r.other.incarnation
+		r.cfg.Log.Warn("this generator has no temporary node; it keeps its worker", "why", nameErr)
 	}
 	set := &zk.SetDataRequest{Path: where, Data: text, Version: now.version}
-	done, failed, err := r.write(append([]any{set}, hold...)...)
+	done, failed, err := r.write(append([]any{set}, claim...)...)
 	switch {
 	case failed == set && (errors.Is(err, zk.ErrBadVersion) || errors.Is(err, zk.ErrNoNode)):
 		return 0, conflict
 	case err != nil:
 		return 0, fmt.Errorf("writing %s (it may have happened): %w", where, err)
 	}
-	if rivalErr == nil {
-		r.lease = made
+	if nameErr == nil {
+		r.own = made
 	}
 	now.Entry = snowflake.Entry{Record: rec, Version: uint64(done[0].Stat.Mzxid)}
 	now.version = done[0].Stat.Version

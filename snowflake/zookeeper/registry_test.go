@@ -3,6 +3,7 @@ package zookeeper
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -29,6 +30,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	flag.Set("test.parallel", "8") // most tests wait for a server
 	code := server.Main(m)
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
@@ -69,10 +71,23 @@ func (s *site) path(names ...string) string {
 	return path.Join(append([]string{rootFolder, s.name}, names...)...)
 }
 
+// testSession is how long a session lasts in tests: nothing in them takes longer than the
+// end of one. The servers' least is a second.
+const testSession = 2500 * time.Millisecond
+
+// newRegistry returns a registry with short sessions.
+func newRegistry(cfg Config) (*Registry, error) {
+	r, err := New(cfg)
+	if err == nil {
+		r.link.timeout = testSession
+	}
+	return r, err
+}
+
 // open returns a registry of the generator node, which nobody has claimed yet.
 func (s *site) open(tb testing.TB, node string) *Registry {
 	tb.Helper()
-	r, err := New(Config{Hosts: s.hosts, Name: s.name, Node: node, Port: "4222", Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	r, err := newRegistry(Config{Hosts: s.hosts, Name: s.name, Node: node, Port: "4222", Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
 		tb.Fatal(err)
 	}

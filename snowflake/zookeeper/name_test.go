@@ -119,7 +119,7 @@ func TestReportWithoutName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.lease = lease{} // as after a session that ended
+	r.own = nameNode{} // as after a session that ended
 	s.remove(t, s.path("leaf_temporary", "a"))
 	s.create(t, s.path("leaf_temporary", "a"), `{"incarnation":"another"}`)
 	for range 3 {
