@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
 )
 
 // Config says where the buckets are and how they are made.
@@ -35,6 +37,10 @@ const (
 
 	codeNoPeers      jetstream.ErrorCode = 10005 // JSClusterNoPeersErrF
 	codeNotClustered jetstream.ErrorCode = 10074 // JSStreamReplicasNotSupportedErr
+
+	eventsMaxAge = 30 * 24 * time.Hour
+	// DefaultEventsMaxBytes is the size of the event stream: 256 MiB.
+	DefaultEventsMaxBytes = 256 << 20
 )
 
 // ErrNoJetStream says that no server answers for JetStream. That may pass: the servers with
@@ -79,8 +85,8 @@ func streamInfo(ctx context.Context, kv jetstream.KeyValue) (*jetstream.StreamIn
 	return bucket.StreamInfo(), nil
 }
 
-// keys returns the keys of a bucket, in no order, those that were deleted by hand
-// too. It asks the server for the names alone.
+// keys returns the keys of a bucket, in no order, including deleted ones. It asks the
+// server only for the names.
 func keys(ctx context.Context, js jetstream.JetStream, bucket string) ([]string, error) {
 	stream, err := js.Stream(ctx, "KV_"+bucket)
 	if err != nil {
@@ -98,7 +104,7 @@ func keys(ctx context.Context, js jetstream.JetStream, bucket string) ([]string,
 	return keys, nil
 }
 
-// flaw names what would make a bucket lose what it confirmed; "" is none.
+// flaw names a setting with which a bucket loses confirmed records; "": none.
 func flaw(c jetstream.StreamConfig) string {
 	switch {
 	case c.MaxAge > 0:
@@ -115,8 +121,7 @@ func flaw(c jetstream.StreamConfig) string {
 	return ""
 }
 
-// createBucket creates a bucket with the replicas that were asked for, or by
-// default with as many as the cluster has peers for.
+// createBucket creates a bucket; see replicate for its replicas.
 func createBucket(ctx context.Context, cfg Config, c jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
 	return replicate(ctx, cfg, func(replicas int) (jetstream.KeyValue, error) {
 		c.Replicas = replicas
@@ -128,14 +133,13 @@ func createBucket(ctx context.Context, cfg Config, c jetstream.KeyValueConfig) (
 	})
 }
 
-// replicate calls create with the number of replicas that was asked for; by
-// default with 3 in a cluster, and with 1 where that cannot be.
+// replicate calls create with the configured number of replicas. The default is 3 in a
+// cluster, or 1 if the cluster has fewer than 3 servers with JetStream.
 func replicate[T any](ctx context.Context, cfg Config, create func(replicas int) (T, error)) (T, error) {
-	clustered := cfg.Conn.ConnectedClusterName() != ""
 	switch {
 	case cfg.Replicas > 0:
 		return create(cfg.Replicas)
-	case !clustered:
+	case cfg.Conn.ConnectedClusterName() == "": // it is in none
 		return create(1)
 	}
 	var none T
@@ -151,7 +155,37 @@ func replicate[T any](ctx context.Context, cfg Config, create func(replicas int)
 		case <-time.After(placementPause):
 		}
 	}
-	cfg.log().Warn("the cluster has no three servers with JetStream: the state is kept on one; " +
+	cfg.log().Warn("the cluster has fewer than three servers with JetStream: one of them keeps the state; " +
 		"losing that server loses the installation (see --replicas)")
 	return create(1)
+}
+
+// OpenEvents makes sure that the event stream exists. It leaves an existing one as it
+// is: an operator may have configured it.
+func OpenEvents(ctx context.Context, cfg Config, maxBytes int64) error {
+	stream, err := cfg.JS.Stream(ctx, bus.EventStream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		stream, err = replicate(ctx, cfg, func(replicas int) (jetstream.Stream, error) {
+			return cfg.JS.CreateStream(ctx, jetstream.StreamConfig{
+				Name:        bus.EventStream,
+				Description: "Leafbus: what operators watch",
+				Subjects:    []string{bus.EventSubjects},
+				Storage:     jetstream.FileStorage,
+				MaxAge:      eventsMaxAge,
+				MaxBytes:    maxBytes,
+				Replicas:    replicas,
+				AllowDirect: true,
+			})
+		})
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			return nil // another generator was first
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("stream %s: %w", bus.EventStream, err)
+	}
+	if subjects := stream.CachedInfo().Config.Subjects; !slices.Contains(subjects, bus.EventSubjects) {
+		cfg.log().Warn("the event stream does not keep all events", "stream", bus.EventStream, "subjects", subjects, "wanted", bus.EventSubjects)
+	}
+	return nil
 }

@@ -81,9 +81,10 @@ func tryCluster(t *testing.T, size int) (servers []*server.Server) {
 // The state is kept three times where the cluster can, once where it cannot,
 // and then a warning says so.
 func TestReplicas(t *testing.T) {
+	t.Parallel() // most of the time is the clusters', electing a leader
 	for _, c := range []struct{ size, replicas int }{{3, 3}, {2, 1}} {
 		t.Run(fmt.Sprintf("%d servers", c.size), func(t *testing.T) {
-			t.Parallel() // most of the time is the cluster's, electing a leader
+			t.Parallel()
 			nc := newCluster(t, c.size)
 			js, err := jetstream.New(nc)
 			if err != nil {
@@ -94,8 +95,8 @@ func TestReplicas(t *testing.T) {
 			store := New(cfg)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			for { // as a generator does: a cluster that forms answers late
-				attempt, cancel := context.WithTimeout(ctx, 10*time.Second)
+			for { // as a generator does: a cluster that forms does not answer yet
+				attempt, cancel := context.WithTimeout(ctx, 4*time.Second) // the tries for three servers take 2 s
 				err := store.Open(attempt)
 				cancel()
 				if err == nil {

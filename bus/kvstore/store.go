@@ -11,22 +11,18 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 )
 
-// Pauses between attempts of which another generator was ahead: a random time
-// up to this, doubled to the last.
+// Pauses after a write that lost to another generator's: a random time up to
+// firstConflictPause, which doubles up to lastConflictPause.
 const (
 	firstConflictPause = time.Millisecond
 	lastConflictPause  = 50 * time.Millisecond
 )
-
-// watchCheck is how often a watch looks whether it misses changes.
-const watchCheck = 5 * time.Second
 
 // Store keeps the tags in the bucket LEAF_TAGS, a key each, as the JSON of
 // [allocator.Tag]. It implements [allocator.Store]; until [Store.Open] has
@@ -38,7 +34,7 @@ type Store struct {
 
 	installation atomic.Pointer[Installation] // that the tags belong to; nil: not known yet
 	lost         atomic.Pointer[error]        // what is wrong with its record; nil: nothing
-	hadTags      atomic.Bool                  // this process has created one
+	hadTags      atomic.Bool                  // this process has created a tag
 }
 
 var _ allocator.Store = (*Store)(nil)
@@ -140,7 +136,7 @@ func (s *Store) List(ctx context.Context, q allocator.Query) ([]allocator.Tag, e
 // creates nothing: see [Store.Err].
 func (s *Store) Create(ctx context.Context, tag allocator.Tag) (allocator.Tag, error) {
 	if err := s.checkRecord(ctx); err != nil {
-		// Where the tags are lost, an operator or another generator may know how far one was.
+		// If the tags are lost, an operator or another generator may know a safe max_id.
 		if known := errors.Is(err, errTagsLost) && tag.MaxID > 1; !known {
 			return allocator.Tag{}, err
 		}
@@ -182,138 +178,15 @@ func (s *Store) Delete(ctx context.Context, tag string) (allocator.Tag, error) {
 	})
 }
 
-// Floors implements [allocator.Store] with one pass over the bucket.
-func (s *Store) Floors(ctx context.Context, f func(tag string, floor int64)) error {
-	kv, err := s.bucket()
-	if err != nil {
-		return err
-	}
-	w, err := kv.WatchAll(ctx, jetstream.IgnoreDeletes())
-	if err != nil {
-		return fmt.Errorf("reading the records of the tags: %w", err)
-	}
-	defer w.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("reading the records of the tags: %w", ctx.Err())
-		case entry, ok := <-w.Updates():
-			if !ok {
-				return errors.New("reading the records of the tags: the watch on the bucket ended")
-			}
-			if entry == nil {
-				return nil // that was all
-			}
-			t, err := decode(entry)
-			if err != nil {
-				continue // the watch reports damaged records
-			}
-			if floor := t.Below(); floor > 0 {
-				f(t.Name, floor)
-			}
-		}
-	}
-}
-
-// Watch implements [allocator.Store] with a watch on the bucket. It begins anew
-// when the connection was away, as the server may have forgotten it, and breaks
-// when it turns out to be blind, as on a bucket that was deleted and restored.
-func (s *Store) Watch(ctx context.Context, f func(allocator.Tag)) error {
-	kv, err := s.bucket()
-	if err != nil {
-		return err
-	}
-	connected := s.cfg.Conn.StatusChanged(nats.CONNECTED)
-	defer s.cfg.Conn.RemoveStatusListener(connected)
-	w, end, err := watchAll(ctx, kv)
-	if err != nil {
-		return err
-	}
-	defer func() { end() }()
-	check := time.NewTicker(s.watchCheck)
-	defer check.Stop()
-	var at sight
-	var missed bool // the installation's record, at the last check
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-connected:
-			again, endAgain, err := watchAll(ctx, kv)
-			if err != nil {
-				return err
-			}
-			end()
-			w, end, at.before = again, endAgain, 0 // all values come again
-		case <-check.C:
-			s.lookAtRecord(ctx, &missed)
-			last, err := lastRevision(ctx, kv)
-			if err != nil {
-				continue // away; it will be told or be looked at again
-			}
-			at.came = at.came || len(w.Updates()) > 0
-			if at.blind(last) {
-				return errors.New("the bucket has changes that the watch did not see")
-			}
-		case entry, ok := <-w.Updates():
-			if !ok {
-				return errWatchEnded
-			}
-			at.came = true
-			if entry == nil { // the end of the values that were there at first
-				if last, err := lastRevision(ctx, kv); err == nil {
-					at.seen = max(at.seen, last) // it may be of a message that was purged
-				}
-				continue
-			}
-			at.seen = max(at.seen, entry.Revision())
-			if entry.Operation() != jetstream.KeyValuePut {
-				continue
-			}
-			t, err := decode(entry)
-			if err != nil {
-				s.cfg.log().Error("a tag's record is damaged", "error", err)
-				continue
-			}
-			f(t)
-		}
-	}
-}
-
-// sight is how far a watch sees.
-type sight struct {
-	seen   uint64 // the last revision that came
-	before uint64 // the bucket's last revision at the last check
-	came   bool   // something came since that check
-}
-
-// blind reports, given the bucket's last revision, whether the bucket was made
-// anew, or had a revision at the check before this one that has not come, nor
-// anything else, since. While values come, it may be on its way behind them.
-func (s *sight) blind(last uint64) bool {
-	blind := last < s.seen || s.before > s.seen && !s.came
-	s.before, s.came = last, false
-	return blind
-}
-
-// lastRevision is the revision of the last change of the bucket.
-func lastRevision(ctx context.Context, kv jetstream.KeyValue) (uint64, error) {
-	info, err := streamInfo(ctx, kv)
-	if err != nil {
-		return 0, err
-	}
-	return info.State.LastSeq, nil
-}
-
 // errUnanswered says that it is not known whether a write happened.
 var errUnanswered = errors.New("it may have happened")
 
 // errRace says that another generator changed the record first: nothing was
 // written.
-var errRace = errors.New("another generator was ahead")
+var errRace = errors.New("another generator changed the record first")
 
-// change makes a change of a tag's record, and begins again as often as others
-// are ahead. f may be called several times.
+// change changes a tag's record, and begins again after each errRace. f may be
+// called several times.
 func (s *Store) change(ctx context.Context, tag string, f func(t allocator.Tag, exists bool) (allocator.Tag, error)) (allocator.Tag, error) {
 	for pause := firstConflictPause; ; pause = min(2*pause, lastConflictPause) {
 		t, err := s.try(ctx, tag, f)
@@ -331,9 +204,9 @@ func (s *Store) change(ctx context.Context, tag string, f func(t allocator.Tag, 
 	}
 }
 
-// try reads a tag's record, lets f make the new one, and writes that if nobody
-// was ahead. An error of f, and errRace, change nothing; after any other the
-// write may have happened.
+// try reads a tag's record, lets f make the new one, and writes that unless the record
+// has changed meanwhile. After an error of f, and after errRace, nothing has changed;
+// after any other the write may have happened.
 func (s *Store) try(ctx context.Context, tag string, f func(t allocator.Tag, exists bool) (allocator.Tag, error)) (allocator.Tag, error) {
 	kv, err := s.bucket()
 	if err != nil {
@@ -354,7 +227,7 @@ func (s *Store) try(ctx context.Context, tag string, f func(t allocator.Tag, exi
 	if exists {
 		_, err = kv.Update(ctx, tag, record, revision)
 	} else {
-		_, err = kv.Create(ctx, tag, record) // also where somebody deleted the key by hand
+		_, err = kv.Create(ctx, tag, record) // also if the key was deleted by hand
 	}
 	switch {
 	case errors.Is(err, jetstream.ErrKeyRevisionMismatch), errors.Is(err, jetstream.ErrKeyExists):
@@ -378,7 +251,7 @@ func load(ctx context.Context, kv jetstream.KeyValue, tag string) (t allocator.T
 	return t, entry.Revision(), err == nil, err
 }
 
-// present is the error of a tag that does not exist, or no longer.
+// present is the error of a tag that does not exist or was deleted.
 func present(t allocator.Tag, exists bool) error {
 	switch {
 	case !exists:
@@ -389,8 +262,8 @@ func present(t allocator.Tag, exists bool) error {
 	return nil
 }
 
-// decode reads a record. One that cannot be what this package wrote is an
-// error: to guess could repeat IDs.
+// decode reads a record. A record that this package cannot have written is an
+// error: a guess could repeat IDs.
 func decode(entry jetstream.KeyValueEntry) (allocator.Tag, error) {
 	var t allocator.Tag
 	if err := json.Unmarshal(entry.Value(), &t); err != nil {

@@ -57,6 +57,7 @@ func newStore(tb testing.TB, s *embedded.Server) *Store {
 }
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	allocatortest.Run(t, func(tb testing.TB) allocatortest.Backend {
 		s := newServer(tb)
 		return allocatortest.Backend{
@@ -145,6 +146,7 @@ func TestDamagedRecord(t *testing.T) {
 }
 
 func TestBucketRefused(t *testing.T) {
+	t.Parallel()
 	for bucket, open := range map[string]func(context.Context, Config) error{
 		bus.BucketTags:    func(ctx context.Context, cfg Config) error { return New(cfg).Open(ctx) },
 		bus.BucketWorkers: func(ctx context.Context, cfg Config) error { _, err := NewWorkers(cfg).List(ctx); return err },

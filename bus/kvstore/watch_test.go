@@ -14,6 +14,7 @@ import (
 // A watch must not go blind unnoticed when the bucket was restored, as far
 // behind or ahead as it may be.
 func TestWatchBreaksWhenItIsBlind(t *testing.T) {
+	t.Parallel()
 	const patience = 20 * time.Second
 	s := newServer(t)
 	other := newStore(t, s)
@@ -63,6 +64,7 @@ func TestWatchBreaksWhenItIsBlind(t *testing.T) {
 
 // What changed while the connection was away is seen at once when it is back.
 func TestWatchBeginsAnew(t *testing.T) {
+	t.Parallel()
 	store := newStore(t, newServer(t))
 	if _, err := store.Create(t.Context(), allocator.Tag{Name: "order", MaxID: 1, Step: 10}); err != nil {
 		t.Fatal(err)
@@ -85,10 +87,11 @@ func TestWatchBeginsAnew(t *testing.T) {
 // Where the values that are there at first, or after an interruption, take long, the
 // watch is not blind, but not done.
 func TestWatchOfMuch(t *testing.T) {
+	t.Parallel()
 	const (
 		patience = 20 * time.Second
 		tags     = 200
-		each     = 10 * time.Millisecond
+		each     = 3 * time.Millisecond
 	)
 	s := newServer(t)
 	other := newStore(t, s)
@@ -134,8 +137,8 @@ func TestWatchOfMuch(t *testing.T) {
 	}
 }
 
-func TestSight(t *testing.T) {
-	at := sight{seen: 7}
+func TestBlind(t *testing.T) {
+	at := progress{seen: 7}
 	for i, c := range []struct {
 		seen, last  uint64
 		came, blind bool
@@ -163,6 +166,7 @@ func TestSight(t *testing.T) {
 // Somebody deletes a tag's key with the nats CLI: there is no tombstone, and
 // yet the tag can be created again.
 func TestKeyDeletedByHand(t *testing.T) {
+	t.Parallel()
 	store := newStore(t, newServer(t))
 	tag := allocator.Tag{Name: "order", MaxID: 1, Step: 10}
 	kv, err := store.bucket()

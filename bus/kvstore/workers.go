@@ -23,16 +23,15 @@ import (
 // as the JSON of [snowflake.Record]; the version is the key's revision. It
 // implements [snowflake.Registry].
 //
-// The bucket is opened when it is needed first, and made anew after it was
-// found missing: then one call has failed, and the records are gone. An error
-// that matches [snowflake.ErrRefused] will stay.
+// The first call opens the bucket. If the bucket is lost, one call fails, and the next
+// one makes an empty bucket. An error that matches [snowflake.ErrRefused] will stay.
 type Workers struct {
 	cfg Config
 
 	mu     sync.Mutex
 	kv     jetstream.KeyValue        // nil: not open
 	known  map[int64]snowflake.Entry // as last read or written, by worker
-	logged map[string]uint64         // of each damaged record the revision that the log tells of
+	logged map[string]uint64         // the revision of each damaged record that was logged
 }
 
 var _ snowflake.Registry = (*Workers)(nil)
@@ -62,9 +61,9 @@ func (w *Workers) bucket(ctx context.Context) (jetstream.KeyValue, error) {
 	return kv, nil
 }
 
-// noted closes the bucket, for the next call to open it, if the error says that
-// it is not there.
-func (w *Workers) noted(err error) error {
+// failed returns err. If the error says that the bucket is missing, the next call opens
+// it again.
+func (w *Workers) failed(err error) error {
 	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrNoResponders) {
 		w.mu.Lock()
 		w.kv = nil
@@ -73,7 +72,7 @@ func (w *Workers) noted(err error) error {
 	return err
 }
 
-// List implements [snowflake.Registry]. Damaged records go to the log, once each.
+// List implements [snowflake.Registry]. It logs each damaged record once.
 func (w *Workers) List(ctx context.Context) ([]snowflake.Entry, error) {
 	kv, err := w.bucket(ctx)
 	if err != nil {
@@ -81,7 +80,7 @@ func (w *Workers) List(ctx context.Context) ([]snowflake.Entry, error) {
 	}
 	records, err := w.records(ctx, kv)
 	if err != nil {
-		return nil, fmt.Errorf("reading the workers' records: %w", w.noted(err))
+		return nil, fmt.Errorf("reading the workers' records: %w", w.failed(err))
 	}
 	var entries []snowflake.Entry
 	for _, record := range records {
@@ -100,16 +99,16 @@ func (w *Workers) List(ctx context.Context) ([]snowflake.Entry, error) {
 	return entries, nil
 }
 
-// know remembers what a version stands for.
+// know remembers the record of a version.
 func (w *Workers) know(e snowflake.Entry) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.known[e.Worker] = e
 }
 
-// unchanged reports whether the bucket still has the record that version stood
-// for when it was read or written. The revision alone does not tell: a bucket
-// that was made anew, or set back, counts again.
+// unchanged reports whether the bucket still has the record that had this version when
+// it was read or written. Comparing revisions is not enough: a bucket that was made again,
+// or restored, uses the same ones again.
 func (w *Workers) unchanged(ctx context.Context, kv jetstream.KeyValue, worker int64, version uint64) (bool, error) {
 	w.mu.Lock()
 	known := w.known[worker]
@@ -123,21 +122,20 @@ func (w *Workers) unchanged(ctx context.Context, kv jetstream.KeyValue, worker i
 	}
 	e, err := decodeWorker(entry)
 	if err != nil {
-		return false, nil // damaged, or written by somebody else
+		return false, nil // damaged, or not written by a generator
 	}
 	return e.Version == version && (known.Version != version || e == known), nil
 }
 
-// records reads the bucket, in one pass. A record that is written meanwhile can
-// escape the pass: it is gone from its old place before the pass comes there,
-// and the pass ends before its new one. Hence the list of keys, and a look at
-// each that was not seen.
+// records reads the last entry of each key. It looks at each key that eachEntry has
+// missed.
 func (w *Workers) records(ctx context.Context, kv jetstream.KeyValue) (map[string]jetstream.KeyValueEntry, error) {
 	keys, err := keys(ctx, w.cfg.JS, bus.BucketWorkers)
 	if err != nil {
 		return nil, err
 	}
-	records, err := pass(ctx, kv)
+	records := make(map[string]jetstream.KeyValueEntry)
+	err = eachEntry(ctx, kv, func(record jetstream.KeyValueEntry) { records[record.Key()] = record })
 	if err != nil {
 		return nil, err
 	}
@@ -157,39 +155,14 @@ func (w *Workers) records(ctx context.Context, kv jetstream.KeyValue) (map[strin
 	return records, nil
 }
 
-// pass returns the last record, or the mark of a deletion, of the keys that a
-// watch shows at first.
-func pass(ctx context.Context, kv jetstream.KeyValue) (map[string]jetstream.KeyValueEntry, error) {
-	watch, end, err := watchAll(ctx, kv)
-	if err != nil {
-		return nil, err
-	}
-	defer end()
-	records := make(map[string]jetstream.KeyValueEntry)
-	for {
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case record, ok := <-watch.Updates():
-			switch {
-			case !ok:
-				return nil, errWatchEnded
-			case record == nil:
-				return records, nil
-			}
-			records[record.Key()] = record
-		}
-	}
-}
-
-// damaged logs a record that cannot be read, if the log does not tell of it yet.
+// damaged logs a record that cannot be read, once.
 func (w *Workers) damaged(record jetstream.KeyValueEntry, err error) {
 	w.mu.Lock()
 	known := w.logged[record.Key()] == record.Revision()
 	w.logged[record.Key()] = record.Revision()
 	w.mu.Unlock()
 	if !known {
-		w.cfg.log().Error("a worker's record is damaged: nobody can take this worker until its key is deleted", "error", err)
+		w.cfg.log().Error("a worker's record is damaged: no generator can take this worker until its key is deleted", "error", err)
 	}
 }
 
@@ -218,14 +191,14 @@ func (w *Workers) Add(ctx context.Context, r snowflake.Record, c snowflake.Choic
 		if err != nil {
 			return snowflake.Entry{}, err
 		}
-		version, err := kv.Create(ctx, workerKey(r.Worker), record) // also where somebody deleted the key by hand
+		version, err := kv.Create(ctx, workerKey(r.Worker), record) // also if the key was deleted by hand
 		switch {
 		case err == nil:
 			e := snowflake.Entry{Record: r, Version: version}
 			w.know(e)
 			return e, nil
 		case !mismatch(err):
-			return snowflake.Entry{}, fmt.Errorf("adding the record of worker %d (it may have happened): %w", r.Worker, w.noted(err))
+			return snowflake.Entry{}, fmt.Errorf("adding the record of worker %d (it may have happened): %w", r.Worker, w.failed(err))
 		}
 	}
 	return snowflake.Entry{}, fmt.Errorf("%w: of %d to %d none is free", snowflake.ErrFull, c.First, c.Last)
@@ -234,7 +207,7 @@ func (w *Workers) Add(ctx context.Context, r snowflake.Record, c snowflake.Choic
 // Put implements [snowflake.Registry] with one compare-and-set, after a look at
 // what it would replace.
 func (w *Workers) Put(ctx context.Context, r snowflake.Record, version uint64) (uint64, error) {
-	if version == 0 { // would ask the bucket to make the key
+	if version == 0 { // would make the key
 		return 0, fmt.Errorf("%w: worker %d has no version 0", snowflake.ErrConflict, r.Worker)
 	}
 	kv, err := w.bucket(ctx)
@@ -247,7 +220,7 @@ func (w *Workers) Put(ctx context.Context, r snowflake.Record, version uint64) (
 	}
 	same, err := w.unchanged(ctx, kv, r.Worker, version)
 	if err != nil {
-		return 0, fmt.Errorf("reading the record of worker %d: %w", r.Worker, w.noted(err))
+		return 0, fmt.Errorf("reading the record of worker %d: %w", r.Worker, w.failed(err))
 	}
 	if !same {
 		return 0, fmt.Errorf("%w: worker %d", snowflake.ErrConflict, r.Worker)
@@ -257,14 +230,14 @@ func (w *Workers) Put(ctx context.Context, r snowflake.Record, version uint64) (
 	case mismatch(err):
 		return 0, fmt.Errorf("%w: worker %d", snowflake.ErrConflict, r.Worker)
 	case err != nil:
-		return 0, fmt.Errorf("writing the record of worker %d (it may have happened): %w", r.Worker, w.noted(err))
+		return 0, fmt.Errorf("writing the record of worker %d (it may have happened): %w", r.Worker, w.failed(err))
 	}
 	w.know(snowflake.Entry{Record: r, Version: version})
 	return version, nil
 }
 
-// mismatch reports whether a write was refused because the key has another
-// revision. The library has names for that, but not in every place.
+// mismatch reports whether a write was refused because the key has another revision.
+// The library's own errors for that do not cover all cases.
 func mismatch(err error) bool {
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	return ok &&
@@ -273,8 +246,8 @@ func mismatch(err error) bool {
 
 func workerKey(worker int64) string { return strconv.FormatInt(worker, 10) }
 
-// decodeWorker reads a record. One that cannot be what this package wrote is an
-// error: to guess could give a worker to two.
+// decodeWorker reads a record. A record that this package cannot have written is an
+// error: a guess could give a worker to two generators.
 func decodeWorker(entry jetstream.KeyValueEntry) (snowflake.Entry, error) {
 	var r snowflake.Record
 	if err := json.Unmarshal(entry.Value(), &r); err != nil {

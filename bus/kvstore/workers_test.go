@@ -19,6 +19,7 @@ import (
 )
 
 func TestWorkersConformance(t *testing.T) {
+	t.Parallel()
 	snowflaketest.Run(t, func(tb testing.TB) snowflaketest.Backend {
 		s := newServer(tb)
 		return snowflaketest.Backend{
@@ -183,6 +184,7 @@ func TestWorkersBucketDeleted(t *testing.T) {
 
 // Whatever happens to the server, a call ends with its context.
 func TestWorkersServerAway(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	w := NewWorkers(newConfig(t, s))
 	e, err := w.Add(t.Context(), holder(0), only(7))

@@ -1,0 +1,186 @@
+package kvstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/allocator"
+)
+
+const (
+	// watchCheck is how often a watch looks whether it misses changes.
+	watchCheck = 5 * time.Second
+	// watchQuiet is how long drain waits for a value of a watch that is never closed.
+	watchQuiet = time.Second
+)
+
+var errWatchEnded = errors.New("the watch on the bucket ended")
+
+// Watch implements [allocator.Store] with a watch on the bucket. After a reconnect it
+// starts a new watch, because the server may have forgotten the old one. It returns an
+// error if the watch misses changes, as on a bucket that was deleted and restored.
+func (s *Store) Watch(ctx context.Context, f func(allocator.Tag)) error {
+	kv, err := s.bucket()
+	if err != nil {
+		return err
+	}
+	connected := s.cfg.Conn.StatusChanged(nats.CONNECTED)
+	defer s.cfg.Conn.RemoveStatusListener(connected)
+	w, end, err := watchAll(ctx, kv)
+	if err != nil {
+		return err
+	}
+	defer func() { end() }()
+	check := time.NewTicker(s.watchCheck)
+	defer check.Stop()
+	var at progress
+	var missed bool // the installation's record, at the last check
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-connected:
+			again, endAgain, err := watchAll(ctx, kv)
+			if err != nil {
+				return err
+			}
+			end()
+			w, end, at.before = again, endAgain, 0 // all values come again
+		case <-check.C:
+			s.lookAtRecord(ctx, &missed)
+			last, err := lastRevision(ctx, kv)
+			if err != nil {
+				continue // JetStream is unavailable; the next check looks again
+			}
+			at.came = at.came || len(w.Updates()) > 0
+			if at.blind(last) {
+				return errors.New("the bucket has changes that the watch did not see")
+			}
+		case entry, ok := <-w.Updates():
+			if !ok {
+				return errWatchEnded
+			}
+			at.came = true
+			if entry == nil { // the end of the values that were there at first
+				if last, err := lastRevision(ctx, kv); err == nil {
+					at.seen = max(at.seen, last) // it may be of a message that was purged
+				}
+				continue
+			}
+			at.seen = max(at.seen, entry.Revision())
+			if entry.Operation() != jetstream.KeyValuePut {
+				continue
+			}
+			t, err := decode(entry)
+			if err != nil {
+				s.cfg.log().Error("a tag's record is damaged", "error", err)
+				continue
+			}
+			f(t)
+		}
+	}
+}
+
+// progress is how far a watch has come.
+type progress struct {
+	seen   uint64 // the last revision that came
+	before uint64 // the bucket's last revision at the last check
+	came   bool   // something came since that check
+}
+
+// blind reports whether the watch misses changes, given the bucket's last revision.
+// Either the bucket was made again, and counts from 1. Or a revision of the check before
+// has not come, nor anything else since; as long as values come, it may be behind them.
+func (p *progress) blind(last uint64) bool {
+	blind := last < p.seen || p.before > p.seen && !p.came
+	p.before, p.came = last, false
+	return blind
+}
+
+// lastRevision is the revision of the last change of the bucket.
+func lastRevision(ctx context.Context, kv jetstream.KeyValue) (uint64, error) {
+	info, err := streamInfo(ctx, kv)
+	if err != nil {
+		return 0, err
+	}
+	return info.State.LastSeq, nil
+}
+
+// Floors implements [allocator.Store] with one reading of the bucket.
+func (s *Store) Floors(ctx context.Context, f func(tag string, floor int64)) error {
+	kv, err := s.bucket()
+	if err != nil {
+		return err
+	}
+	err = eachEntry(ctx, kv, func(entry jetstream.KeyValueEntry) {
+		// The watch logs damaged records.
+		if t, err := decode(entry); err == nil && t.Below() > 0 {
+			f(t.Name, t.Below())
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("reading the records of the tags: %w", err)
+	}
+	return nil
+}
+
+// eachEntry calls f with the last entry of each key, which may mark a deletion. An
+// entry that is written meanwhile can be missing: it leaves its old position before
+// the reading comes there, and the reading ends before the new one.
+func eachEntry(ctx context.Context, kv jetstream.KeyValue, f func(jetstream.KeyValueEntry)) error {
+	watch, end, err := watchAll(ctx, kv)
+	if err != nil {
+		return err
+	}
+	defer end()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case entry, ok := <-watch.Updates():
+			switch {
+			case !ok:
+				return errWatchEnded
+			case entry == nil:
+				return nil
+			}
+			f(entry)
+		}
+	}
+}
+
+// watchAll begins a watch on all keys of a bucket. Call end: it ends the watch and waits
+// for its goroutine.
+func watchAll(ctx context.Context, kv jetstream.KeyValue) (watch jetstream.KeyWatcher, end func(), err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	watch, err = kv.WatchAll(ctx)
+	if err != nil {
+		cancel()
+		return nil, nil, err
+	}
+	return watch, func() {
+		cancel() // Stop would wait for an answer of the server
+		drain(watch)
+	}, nil
+}
+
+// drain reads the values of a watch until it is closed: the goroutine of a watch with a full
+// channel would never end. The library never closes a watch if its context ended at the
+// moment in which it was made. Such a watch brings no values.
+func drain(watch jetstream.KeyWatcher) {
+	for {
+		select {
+		case _, ok := <-watch.Updates():
+			if !ok {
+				return
+			}
+		case <-time.After(watchQuiet):
+			return
+		}
+	}
+}
