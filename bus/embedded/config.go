@@ -103,12 +103,3 @@ func (c Config) setCredentials(opts *server.Options) error {
 	opts.Username, opts.Password, opts.Authorization = c.User, c.Password, c.Token
 	return nil
 }
-
-// prepareStore makes sure that the server can write to dir. nats-server checks too, but its
-// message does not name the folder, and it starts on a full disk.
-func prepareStore(dir string) error {
-	if dir == "" {
-		return errors.New("JetStream needs a store folder: nats-server would use a shared temporary one")
-	}
-	return CheckRoom(dir)
-}

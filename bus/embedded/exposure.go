@@ -11,14 +11,13 @@ import (
 )
 
 // ErrOpenToNetwork is returned by [Start] when a listener for clients or leaf
-// nodes is not on a loopback address and asks for no authentication: whoever
+// nodes is not on a loopback address and asks for no authentication: everybody who
 // reaches it could read, use up and delete every ID range.
 var ErrOpenToNetwork = errors.New("refusing to serve the network without authentication")
 
 // checkExposure returns ErrOpenToNetwork for the first listener that is open.
-// With anonymous the server lets clients in that show no credentials. Links
-// between servers, cluster and gateway, and monitoring are as the
-// configuration file says, and so is an explicit no_auth_user.
+// anonymous: the server accepts clients without credentials. It does not check what the
+// configuration file says about links between servers, monitoring and no_auth_user.
 func checkExposure(opts *server.Options, anonymous bool) error {
 	demands := hasCredentials(opts) && !anonymous
 	ws, mqtt, leaf := &opts.Websocket, &opts.MQTT, &opts.LeafNode
@@ -47,8 +46,7 @@ func checkExposure(opts *server.Options, anonymous bool) error {
 	return nil
 }
 
-// hasCredentials reports whether opts name anybody to let in, by nats-server's
-// own rule; what they do not name is kept out.
+// hasCredentials reports whether clients need credentials, by nats-server's own rule.
 func hasCredentials(opts *server.Options) bool {
 	return opts.Username != "" || opts.Authorization != "" ||
 		len(opts.Users) > 0 || len(opts.Nkeys) > 0 ||

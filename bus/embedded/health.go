@@ -24,9 +24,9 @@ const (
 	// again after each start must not end the process many times a minute.
 	firstRestart = 5 * time.Second
 
-	lookEvery = time.Second
-	// lookEarly is the pause while a server that has just started is not ready yet.
-	lookEarly = 100 * time.Millisecond
+	checkEvery = time.Second
+	// checkEarly is the pause while a server that has just started is not ready yet.
+	checkEarly = 100 * time.Millisecond
 )
 
 // fault is what one health check found. The zero value: no fault.
@@ -35,9 +35,9 @@ type fault struct {
 	// stopped: nats-server does not recover by itself. After a failed write it closes the
 	// stream, or all of JetStream, until the process starts again.
 	stopped bool
-	// room is why the folder takes no writes now; known only if stopped.
+	// room is why the folder takes no writes now; only set if stopped.
 	room error
-	// passing: an election or a catch-up may end it.
+	// passing: the end of an election or a catch-up may end the fault.
 	passing bool
 }
 
@@ -74,9 +74,9 @@ func (j *judge) next(now time.Time, found fault) error {
 // pause returns the time until the next check.
 func (j *judge) pause() time.Duration {
 	if j.ready || j.stopped {
-		return lookEvery
+		return checkEvery
 	}
-	return lookEarly
+	return checkEarly
 }
 
 // error returns the fault as it is reported.
@@ -90,8 +90,8 @@ func (f fault) error(mayRestart bool) error {
 	return errors.New(f.why)
 }
 
-// look checks the health of nats-server. It may hang while the disk hangs.
-func (s *Server) look() fault {
+// check checks the health of nats-server. It may hang while the disk hangs.
+func (s *Server) check() fault {
 	why := s.log.failed.Load()
 	switch {
 	case !s.ns.JetStreamEnabled():
@@ -127,8 +127,8 @@ func (s *Server) noRoom() error {
 	return CheckRoom(s.dir)
 }
 
-// leaderless reports a stream of Leafbus on this server that has no leader, and so takes
-// no writes. nats-server's own health check does not include that.
+// leaderless reports a stream of Leafbus on this server that has no leader, so it takes no
+// writes. nats-server's own health check does not include that.
 func (s *Server) leaderless() string {
 	info, err := s.ns.Jsz(&server.JSzOptions{Accounts: true, Streams: true})
 	if err != nil {
@@ -144,8 +144,8 @@ func (s *Server) leaderless() string {
 	return ""
 }
 
-// ours reports whether a stream is one of Leafbus. Others may be on the same server, and
-// Leafbus does not depend on them.
+// ours reports whether a stream is one of Leafbus. Leafbus does not depend on other streams of
+// the server.
 func ours(stream string) bool {
 	name := strings.TrimPrefix(stream, "KV_")
 	return name == "LEAF" || strings.HasPrefix(name, "LEAF_")

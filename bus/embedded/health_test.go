@@ -103,7 +103,7 @@ func TestWriteErrorOfOthers(t *testing.T) {
 		if stream.Purge(t.Context()) == nil { // which needs a new file there
 			t.Errorf("%s is written", c.name)
 		}
-		if f := s.look(); f.stopped != c.stopped {
+		if f := s.check(); f.stopped != c.stopped {
 			t.Errorf("%s cannot be written: %+v", c.name, f)
 		}
 	}
@@ -123,7 +123,7 @@ func TestOfOthers(t *testing.T) {
 		"RAFT [fjFyEjc1 - S-R3F-Tk29sXqO] Critical write error: 'a > b' no":         false,
 		"something new: critical write error: JetStream stream '$G > ORDERS' fails": false,
 	} {
-		if ofOthers(text) != want {
+		if ofForeignStream(text) != want {
 			t.Errorf("%s: %v", text, !want)
 		}
 	}

@@ -60,7 +60,7 @@ func (c *greetingConn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// Close ends the connection, and waits for the greeting, which then fails.
+// Close ends the connection, and waits for the goroutine that sends the greeting.
 func (c *greetingConn) Close() error {
 	err := c.Conn.Close()
 	c.mu.Lock()

@@ -15,11 +15,11 @@ import (
 type logger struct {
 	out    *slog.Logger
 	fatal  atomic.Pointer[string] // the first one
-	failed atomic.Pointer[string] // the first write that failed, unless it was to a stream of others
+	failed atomic.Pointer[string] // the first failed write, unless it was to a stream that is not of Leafbus
 }
 
 // writeFailed is in the message that nats-server logs when a failed write stops a stream, a
-// consumer or a Raft group for good. No other sign covers all three.
+// consumer or a Raft group until a restart. nats-server reports all three in no other way.
 const writeFailed = "ritical write error"
 
 // writtenTo finds the stream that nats-server names in such a message.
@@ -28,9 +28,9 @@ var writtenTo = regexp.MustCompile(`^(?:Filestore \[([^\]]+)\]|JetStream stream 
 // group is the name of a group of servers, which has a store like a stream.
 var group = regexp.MustCompile(`^(_meta_$|[SC]-R\d)`)
 
-// ofOthers reports whether a message is of a stream of others alone. A restart for its sake
-// would end what works, again and again if that stream's part of the disk is broken.
-func ofOthers(text string) bool {
+// ofForeignStream reports whether a message is of a stream that is not of Leafbus. A restart for
+// such a stream would interrupt Leafbus, again and again if the stream's files are broken.
+func ofForeignStream(text string) bool {
 	found := writtenTo.FindStringSubmatch(text)
 	if found == nil {
 		return false
@@ -46,7 +46,7 @@ func (l *logger) Tracef(format string, v ...any)  { l.log(slog.LevelDebug, forma
 
 func (l *logger) Errorf(format string, v ...any) {
 	if strings.Contains(format, writeFailed) {
-		if text := fmt.Sprintf(format, v...); !ofOthers(text) {
+		if text := fmt.Sprintf(format, v...); !ofForeignStream(text) {
 			l.failed.CompareAndSwap(nil, &text)
 		}
 	}

@@ -8,27 +8,36 @@ import (
 	"syscall"
 )
 
-// minRoom is the free room that a start and the first minutes of a store need. With less,
-// a write would soon fail again.
+// minRoom is the free room that a start and the first minutes of a store need, in bytes. With
+// less, a write would soon fail again.
 const minRoom = 1 << 20
 
-// CheckRoom makes dir if it is missing, and writes and syncs 1 MiB in it, which it removes
-// again. It returns an error that names dir if that fails, because the disk is full, say. dir
-// must belong to the caller alone.
+// prepareStore makes sure that the server can write to dir. nats-server checks too, but its
+// message does not name the folder, and it starts on a full disk.
+func prepareStore(dir string) error {
+	if dir == "" {
+		return errors.New("JetStream needs a store folder: nats-server would use a shared temporary one")
+	}
+	return CheckRoom(dir)
+}
+
+// CheckRoom makes dir if it is missing, and writes, syncs and removes 1 MiB in it. If that fails,
+// because the disk is full for example, the error names dir. dir must belong to the caller alone.
 func CheckRoom(dir string) error {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return fmt.Errorf("the folder %s cannot be made: %w", dir, err)
 	}
-	if err := tryRoom(filepath.Join(dir, ".room")); err != nil {
-		if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-			return fmt.Errorf("there is no room in the folder %s: free at least %d MiB on its disk: %w", dir, minRoom>>20, err)
-		}
+	err := tryRoom(filepath.Join(dir, ".room"))
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return fmt.Errorf("there is no room in the folder %s: free at least %d MiB on its disk: %w", dir, minRoom>>20, err)
+	}
+	if err != nil {
 		return fmt.Errorf("the folder %s is not writable: %w", dir, err)
 	}
 	return nil
 }
 
-// tryRoom writes a file of the size minRoom and removes it. One that a crash left is replaced.
+// tryRoom writes a file of the size minRoom and removes it. It replaces one that a crash left.
 func tryRoom(name string) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -17,7 +18,7 @@ import (
 )
 
 const (
-	// slowStart is when a start that still recovers JetStream's store says so.
+	// slowStart is when a start that still recovers JetStream's store logs that.
 	slowStart = 10 * time.Second
 	// readyTimeout bounds the wait for the listeners after that recovery.
 	readyTimeout = 10 * time.Second
@@ -35,9 +36,9 @@ type Server struct {
 	dir string // of JetStream
 	log *logger
 
-	watch    watch
-	stopLook context.CancelFunc // ends the goroutine that closes looked
-	looked   chan struct{}
+	watch      watch
+	stopChecks context.CancelFunc
+	checking   sync.WaitGroup
 }
 
 // Start runs a server and returns when clients can connect. If it fails,
@@ -59,7 +60,11 @@ func Start(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("NATS server: %w", err)
 	}
-	s := &Server{ns: ns, dir: cfg.StoreDir, log: &logger{out: cmp.Or(cfg.Log, slog.Default())}, stopLook: func() {}}
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &Server{
+		ns: ns, dir: cfg.StoreDir, log: &logger{out: cmp.Or(cfg.Log, slog.Default())},
+		watch: watch{restart: make(chan struct{})}, stopChecks: cancel,
+	}
 	// nats-server invents a user for clients without credentials if only the
 	// system account has users.
 	anonymous := opts.NoAuthUser != noAuthUser
@@ -67,13 +72,14 @@ func Start(cfg Config) (*Server, error) {
 		s.Close()
 		return nil, err
 	}
+	s.startChecks(ctx)
 	return s, nil
 }
 
 func (s *Server) start(cfg Config, opts *server.Options, anonymous bool) error {
 	if anonymous && (cfg.User != "" || cfg.Token != "") {
-		return fmt.Errorf("%s has users for the system account only, which lets everybody else in "+
-			"without a password: add authorization for the others there", cfg.ConfigFile)
+		return fmt.Errorf("%s has users only for the system account, so all other clients need no password: "+
+			"add authorization for them there", cfg.ConfigFile)
 	}
 	if err := checkExposure(opts, anonymous); err != nil {
 		return err
@@ -92,7 +98,6 @@ func (s *Server) start(cfg Config, opts *server.Options, anonymous bool) error {
 		return err
 	}
 	s.url = clientURL(opts.Host, s.ns.Addr())
-	s.startLooking()
 	return nil
 }
 
@@ -154,10 +159,8 @@ func (s *Server) InProcess() nats.Option { return nats.InProcessServer(provider{
 // Close stops the server and waits until all of it has stopped. Connections
 // should be drained before. Closing again does nothing.
 func (s *Server) Close() {
-	s.stopLook()
+	s.stopChecks()
 	s.ns.Shutdown()
 	s.ns.WaitForShutdown()
-	if s.looked != nil {
-		<-s.looked
-	}
+	s.checking.Wait()
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// slowLook is how long a check may take before Health reports that it does not end.
-const slowLook = 5 * time.Second
+// slowCheck is how long a check may take before Health reports it.
+const slowCheck = 5 * time.Second
 
 // watch keeps the result of the last health check. Its methods are safe for concurrent use.
 type watch struct {
@@ -44,14 +44,13 @@ func (w *watch) end(err error) {
 func (w *watch) health(now time.Time) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if took := now.Sub(w.began); !w.began.IsZero() && took > slowLook {
+	if took := now.Sub(w.began); !w.began.IsZero() && took > slowCheck {
 		return fmt.Errorf("the NATS server has not answered a health check for %v: its disk may hang", took.Round(time.Second))
 	}
 	return w.err
 }
 
-// Health returns why the server does not keep its part of the installation's state; nil: it
-// does. Its disk is full, JetStream is disabled or cannot write, a stream of Leafbus has no
+// Health returns why the server cannot keep its part of the installation's state, or nil. Its disk is full, JetStream is disabled or cannot write, a stream of Leafbus has no
 // leader, or its replica on this server is not current. After a start Health returns an error
 // until the replicas are current for the first time. The server is checked each second. An
 // error that matches [ErrRestart] stays until a restart.
@@ -68,35 +67,27 @@ func (s *Server) AwaitRestart(ctx context.Context) error {
 	}
 }
 
-// startLooking checks once, so that Health is known when Start returns, and then repeatedly
-// until stopLook is called.
-func (s *Server) startLooking() {
+// startChecks checks once, so that Health is known when Start returns, and then repeatedly
+// until the context is done.
+func (s *Server) startChecks(ctx context.Context) {
 	var j judge
-	s.watch.restart = make(chan struct{})
-	s.watch.end(j.next(time.Now(), s.look()))
-	var ctx context.Context
-	ctx, s.stopLook = context.WithCancel(context.Background())
-	s.looked = make(chan struct{})
-	go s.keepLooking(ctx, j)
-}
-
-// keepLooking checks the server until the context is done. j has judged the check of Start.
-func (s *Server) keepLooking(ctx context.Context, j judge) {
-	defer close(s.looked)
-	looks := time.NewTimer(j.pause())
-	defer looks.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-looks.C:
+	s.watch.end(j.next(time.Now(), s.check()))
+	s.checking.Go(func() {
+		checks := time.NewTimer(j.pause())
+		defer checks.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-checks.C:
+			}
+			s.watch.begin(time.Now())
+			found := s.check()
+			if ctx.Err() != nil { // it may have found a server that is being stopped
+				return
+			}
+			s.watch.end(j.next(time.Now(), found))
+			checks.Reset(j.pause())
 		}
-		s.watch.begin(time.Now())
-		found := s.look()
-		if ctx.Err() != nil { // it saw the server's end
-			return
-		}
-		s.watch.end(j.next(time.Now(), found))
-		looks.Reset(j.pause())
-	}
+	})
 }

@@ -20,8 +20,8 @@ func TestSlowLook(t *testing.T) {
 	now := time.Unix(0, 0)
 	w.end(nil)
 	w.begin(now)
-	if err := w.health(now.Add(slowLook)); err != nil {
-		t.Errorf("after %v: %v", slowLook, err)
+	if err := w.health(now.Add(slowCheck)); err != nil {
+		t.Errorf("after %v: %v", slowCheck, err)
 	}
 	if err := w.health(now.Add(7 * time.Second)); err == nil || !strings.Contains(err.Error(), "for 7s") {
 		t.Errorf("after 7 s: %v", err)

@@ -2,16 +2,12 @@ package natsversion
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"net"
 	"time"
-
-	"github.com/nats-io/nats.go"
 )
 
-// greetingLimit bounds what is read in search of a greeting. It lists every server
-// of the cluster.
+// greetingLimit bounds a greeting, in bytes. It lists every server of the cluster.
 const greetingLimit = 1 << 20
 
 // greeting is what a server says of itself (INFO).
@@ -23,11 +19,6 @@ type greeting struct {
 	TLS     bool   `json:"tls_required"`
 }
 
-// greetingOf returns the greeting of a connection.
-func greetingOf(nc *nats.Conn) greeting {
-	return greeting{ID: nc.ConnectedServerId(), Name: nc.ConnectedServerName(), Version: nc.ConnectedServerVersion(), Cluster: nc.ConnectedClusterName()}
-}
-
 // dialer is a [nats.CustomDialer] that reads the greeting before the connection is
 // used. Where admit returns an error, there is no connection.
 type dialer struct {
@@ -37,13 +28,12 @@ type dialer struct {
 
 // Dial implements [nats.CustomDialer].
 func (d dialer) Dial(network, address string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), d.timeout)
-	defer cancel()
-	conn, err := new(net.Dialer).DialContext(ctx, network, address)
+	deadline := time.Now().Add(d.timeout)
+	conn, err := (&net.Dialer{Deadline: deadline}).Dial(network, address)
 	if err != nil {
 		return nil, err
 	}
-	text, err := firstLine(ctx, conn)
+	text, err := firstLine(conn, deadline)
 	if err == nil {
 		if g, ok := parseGreeting(text); ok { // nats.go reports what is wrong with any other
 			err = d.admit(address, g)
@@ -57,8 +47,7 @@ func (d dialer) Dial(network, address string) (net.Conn, error) {
 }
 
 // firstLine reads up to a line's end, and what came with it.
-func firstLine(ctx context.Context, conn net.Conn) (text []byte, err error) {
-	deadline, _ := ctx.Deadline()
+func firstLine(conn net.Conn, deadline time.Time) (text []byte, err error) {
 	if err := conn.SetReadDeadline(deadline); err != nil {
 		return nil, err
 	}
@@ -77,10 +66,7 @@ func firstLine(ctx context.Context, conn net.Conn) (text []byte, err error) {
 func parseGreeting(text []byte) (g greeting, ok bool) {
 	line, _, _ := bytes.Cut(text, []byte("\n"))
 	word, body, _ := bytes.Cut(line, []byte(" "))
-	if !bytes.EqualFold(word, []byte("INFO")) {
-		return g, false
-	}
-	return g, json.Unmarshal(body, &g) == nil
+	return g, bytes.EqualFold(word, []byte("INFO")) && json.Unmarshal(body, &g) == nil
 }
 
 // greeted is a connection of which the first bytes were read ahead.

@@ -37,8 +37,8 @@ func (r Refusal) Error() string { return string(r) }
 func canonical(version string) string { return "v" + strings.TrimPrefix(version, "v") }
 
 // check returns a Refusal if a server must not be used. A pre-release is older than
-// its release. A version that cannot be read is refused too: nothing says that the
-// compare-and-set of such a build is right, and every nats-server names a version.
+// its release. A version that cannot be read is refused too: the compare-and-set of such
+// a build may be broken, and every nats-server names a version.
 func check(server, version string) error {
 	switch v := canonical(version); {
 	case !semver.IsValid(v):

@@ -19,14 +19,15 @@ import (
 
 const (
 	// lookEvery is how often the list of servers is compared with the last one. A
-	// server of the cluster that restarts leaves the list and comes back.
+	// server of the cluster that restarts leaves the list and comes back. The handler of
+	// nats.go for discovered servers reports only addresses that it has never seen.
 	lookEvery = time.Second
-	// checkEvery is how often they are asked although the list is the same: the servers
-	// that were named by URL never leave it. Most servers with TLS log each question as
-	// a failed handshake, so they are asked less often.
+	// checkEvery is how often the servers are asked although the list is the same:
+	// servers that were named by URL never leave it. Most servers with TLS log each
+	// question as a failed handshake, so they are asked less often.
 	checkEvery    = 10 * time.Second
 	checkTLSEvery = 5 * time.Minute
-	// askTimeout bounds the question to one server.
+	// askTimeout bounds the question to one server; askAtOnce is how many are asked at a time.
 	askTimeout = 2 * time.Second
 	askAtOnce  = 16
 
@@ -40,13 +41,13 @@ type Watch struct {
 	log     *slog.Logger
 	refused chan error // the first Refusal
 
-	// Of the last Check; owned by Check and Run, which follow one another.
+	// Of the last Check. Check and Run own them; do not call both at the same time.
 	known   []string
 	checked time.Time
 
 	mu     sync.Mutex
-	warned map[string]bool // what the log has said, and is still so
-	tls    bool            // a server demands TLS, if not of a connection in memory
+	warned map[string]bool // by what a warning is about: it was logged, and still holds
+	tls    bool            // a server demands TLS, at least over the network
 }
 
 // New returns a Watch for one connection.
@@ -54,9 +55,9 @@ func New(log *slog.Logger) *Watch {
 	return &Watch{log: log, refused: make(chan error, 1), warned: make(map[string]bool)}
 }
 
-// Connect is [nats.Connect], unless a server has to be refused. A server greets over
-// WebSocket only after the handshake: it is checked by [Watch.Check] and [Watch.Run],
-// right after each connect.
+// Connect is [nats.Connect], but returns a [Refusal] if it meets a server that must not be
+// used. A server greets over WebSocket only after the handshake: [Watch.Check] and
+// [Watch.Run] check such a server right after each connect.
 func (w *Watch) Connect(servers string, opts ...nats.Option) (*nats.Conn, error) {
 	nc, err := nats.Connect(servers, append(opts, func(o *nats.Options) error {
 		if !slices.ContainsFunc(o.Servers, isWebSocket) {
@@ -109,47 +110,47 @@ func (w *Watch) admit(address string, g greeting) error {
 	return nil
 }
 
-// warnIf logs a warning if something is so, once for as long as it is.
-func (w *Watch) warnIf(so bool, what, text string, args ...any) {
+// warnIf logs a warning about something if it holds, and again only after it did not.
+func (w *Watch) warnIf(holds bool, what, text string, args ...any) {
 	w.mu.Lock()
-	news := so && !w.warned[what]
-	if so {
+	isNew := holds && !w.warned[what]
+	if holds {
 		w.warned[what] = true
 	} else {
 		delete(w.warned, what)
 	}
 	w.mu.Unlock()
-	if news {
+	if isNew {
 		w.log.Warn(text, args...)
 	}
 }
 
-// Check asks the servers that nc knows, and looks at who leads the buckets of Leafbus.
-// An error is a [Refusal]. It takes up to 2 s for 16 servers that do not answer.
+// Check asks the servers that nc knows, and looks at the leaders of the buckets. An error
+// is a [Refusal]. It takes up to 2 s for 16 servers that do not answer.
 func (w *Watch) Check(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) error {
 	w.known, w.checked = serversOf(nc), time.Now()
 	var here string
 	if u, err := url.Parse(nc.ConnectedUrl()); err == nil {
 		here = u.Host
 	}
-	own := nc.ConnectedServerVersion()
-	if own != "" && w.admit(here, greetingOf(nc)) != nil { // over WebSocket nobody has looked yet
+	own := greeting{ID: nc.ConnectedServerId(), Name: nc.ConnectedServerName(), Version: nc.ConnectedServerVersion(), Cluster: nc.ConnectedClusterName()}
+	if own.Version != "" && w.admit(here, own) != nil { // not checked yet if it came over WebSocket
 		return w.takeRefusal()
 	}
 	var asking sync.WaitGroup
-	places := make(chan struct{}, askAtOnce)
+	slots := make(chan struct{}, askAtOnce)
 	for _, server := range w.known {
 		u, err := url.Parse(server)
 		if err != nil || u.Host == here {
 			continue
 		}
 		asking.Go(func() {
-			places <- struct{}{}
-			defer func() { <-places }()
+			slots <- struct{}{}
+			defer func() { <-slots }()
 			w.ask(u)
 		})
 	}
-	if isSound(own) { // else a leader that names no version may be as this server is
+	if isSound(own.Version) { // else a leader that names no version may be no older than this server
 		asking.Go(func() { w.askLeaders(ctx, js) })
 	}
 	asking.Wait()
@@ -175,15 +176,15 @@ func (w *Watch) ask(server *url.URL) {
 		"server", server.Host, "error", err)
 }
 
-// askLeaders looks at who leads the buckets of Leafbus: it may be a server that
-// cannot be asked, say behind a gateway.
+// askLeaders looks at the leaders of the buckets. A leader may be a server that cannot be
+// asked, for example behind a gateway.
 func (w *Watch) askLeaders(ctx context.Context, js jetstream.JetStream) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	for _, bucket := range []string{bus.BucketInstallation, bus.BucketTags, bus.BucketWorkers} {
 		stream, err := js.Stream(ctx, "KV_"+bucket)
 		if err != nil {
-			continue // it is not there, or has no leader now
+			continue // the bucket is missing, or has no leader now
 		}
 		info, leader := stream.CachedInfo(), ""
 		if info.Cluster != nil {
@@ -195,10 +196,10 @@ func (w *Watch) askLeaders(ctx context.Context, js jetstream.JetStream) {
 	}
 }
 
-// Run checks again until the context is done: after each reconnect, when the servers
-// change, and now and then. When a server must be refused it closes the connection,
-// so that nothing more is reserved, and returns the [Refusal]. Another server is no way
-// out: the refused one may lead the buckets of all.
+// Run checks again until the context is done: after each reconnect, when the list of
+// servers changes, and at intervals. If a server must be refused it closes the connection,
+// so that nothing more is reserved, and returns the [Refusal]. Joining another server does
+// not help: the refused one may lead the buckets.
 func (w *Watch) Run(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) error {
 	connected := nc.StatusChanged(nats.CONNECTED)
 	defer nc.RemoveStatusListener(connected)
@@ -241,7 +242,7 @@ func serversOf(nc *nats.Conn) []string {
 	return servers
 }
 
-// Only returns the [Refusal] in err, if there is one: what else failed followed from it.
+// Only returns the [Refusal] in err, if there is one: the other failures followed from it.
 func Only(err error) error {
 	if refusal, ok := errors.AsType[Refusal](err); ok {
 		return refusal
