@@ -10,42 +10,41 @@ import (
 	"strings"
 )
 
-// The values of headers that all answers share: one that is set by a value of its own
-// costs an allocation.
+// Header values that all answers share: a value of its own would cost an allocation.
 var (
 	nosniff    = []string{"nosniff"}
 	noStore    = []string{"no-store"}
 	noReferrer = []string{"no-referrer"}
 	deny       = []string{"DENY"}
 	sameOrigin = []string{"same-origin"}
-	// policy lets a page load nothing from elsewhere, and run no script but its own files.
+	// policy lets a page load nothing from other sites, and run only scripts of this server.
 	policy = []string{"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 		"base-uri 'none'; form-action 'self'; frame-ancestors 'none'"}
 	challenge = []string{`Basic realm="leaf", charset="UTF-8"`}
 )
 
-// admit reports whether a request may be looked at, and answers it if not.
+// admit reports whether a request may be served, and refuses it if not.
 func (s *Server) admit(w http.ResponseWriter, r *http.Request) bool {
 	switch {
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		w.Header().Set("Allow", "GET, HEAD")
-		refuse(w, r, http.StatusMethodNotAllowed, "method_not_allowed", "only GET is served here: what changes something goes over NATS")
+		refuse(w, r, http.StatusMethodNotAllowed, "method_not_allowed", "only GET is served here: send changes over NATS")
 	case r.ContentLength > maxBody || r.ContentLength < 0:
-		w.Header().Set("Connection", "close") // or it would have to be read
-		refuse(w, r, http.StatusRequestEntityTooLarge, "body_too_large", "a request needs no body, and may have one of "+
-			strconv.Itoa(maxBody)+" bytes of a length that it tells")
+		w.Header().Set("Connection", "close") // otherwise the body must be read
+		refuse(w, r, http.StatusRequestEntityTooLarge, "body_too_large", "a request needs no body; the body may have at most "+
+			strconv.Itoa(maxBody)+" bytes, and needs a Content-Length")
 	case s.cfg.Token == "" && s.cfg.TLS == nil && r.Host != s.addr && !isAddress(r.Host):
-		refuse(w, r, http.StatusMisdirectedRequest, "bad_host", "without --http-token and TLS only an IP address or localhost is served as host: "+
-			"a page from elsewhere could give its own name this address")
-	case !s.knows(r):
-		w.Header().Set("Connection", "close") // who shows no token is not to hold on to one
+		refuse(w, r, http.StatusMisdirectedRequest, "bad_host", "without --http-token and TLS the Host must be an IP address or localhost: "+
+			"otherwise a page of another site could point its own name to this address")
+	case !s.authorized(r):
+		w.Header().Set("Connection", "close") // callers without the token must not hold connections
 		if isHealth(r.URL.Path) {
 			return true
 		}
 		w.Header()["Www-Authenticate"] = challenge
-		refuse(w, r, http.StatusUnauthorized, "unauthorized", "the token is wanted: as a bearer token, or as the password of basic authentication")
+		refuse(w, r, http.StatusUnauthorized, "unauthorized", "send the token: as a bearer token, or as the password of basic authentication")
 	case strings.HasPrefix(r.URL.Path, "/api/") && isForeign(r.Header):
-		refuse(w, r, http.StatusForbidden, "cross_site", "a page of another site asked for this: it is not to take IDs")
+		refuse(w, r, http.StatusForbidden, "cross_site", "pages of other sites must not take IDs")
 	default:
 		return true
 	}
@@ -71,14 +70,14 @@ func isForeign(h http.Header) bool {
 	return len(site) > 0 && site[0] != "same-origin" && site[0] != "none"
 }
 
-// isHealth reports whether the path is a health check's. Whoever checks health often
-// cannot show a token.
+// isHealth reports whether the path is a health check's. Many health checkers cannot send a
+// token.
 func isHealth(path string) bool {
 	return path == "/healthz" || path == "/readyz" || strings.HasPrefix(path, "/readyz/")
 }
 
-// knows reports whether a request shows the token, or none is wanted.
-func (s *Server) knows(r *http.Request) bool {
+// authorized reports whether a request has the token, or needs none.
+func (s *Server) authorized(r *http.Request) bool {
 	if s.cfg.Token == "" {
 		return true
 	}
@@ -89,7 +88,7 @@ func (s *Server) knows(r *http.Request) bool {
 			return false
 		}
 	}
-	// Sums, because a comparison tells how long the token is.
+	// Sums, because comparing the texts would reveal the token's length.
 	a, b := sha256.Sum256([]byte(shown)), sha256.Sum256([]byte(s.cfg.Token))
 	return subtle.ConstantTimeCompare(a[:], b[:]) == 1
 }

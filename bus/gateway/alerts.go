@@ -9,15 +9,15 @@ import (
 	"github.com/leafbus/leafbus/bus"
 )
 
-// maxAlerts is how many alerts are remembered, of which those that last matter.
+// maxAlerts is how many alerts are remembered. It bounds the lasting ones; see forget.
 const maxAlerts = 10_000
 
-// skewed is the alert of a start that was refused, too: it tells of a generator that
-// does not run, and which somebody wants to run.
+// skewed is the alert of a clock. A refused start raises it too: then its generator does
+// not run although an operator wants it to.
 const skewed = "leaf.clock.skewed"
 
-// alerts are the latest alert of each episode, by generator: one that starts or stops
-// ends those of what it had in its memory. They are not safe for concurrent use.
+// alerts are the latest alert of each episode, by generator. A start or a stop of a
+// generator ends the alerts about its memory. They are not safe for concurrent use.
 type alerts struct {
 	of    map[string]map[episode]*notice
 	count int
@@ -29,31 +29,31 @@ type episode struct{ what, key string }
 // notice is an alert, and what the dashboard shows of its end.
 type notice struct {
 	event
-	Over time.Time `json:"over,omitzero"`  // since when; zero: it lasts
+	Over time.Time `json:"over,omitzero"`  // when it ended; zero: it lasts
 	Gone bool      `json:"gone,omitempty"` // it lasts, but its generator does not answer
 
-	begun, ended told
+	begun, ended moment
 }
 
-// told is when a generator told an event: by its clock, which may be set back between
-// two events, and where the event is in the stream, 0 until it was read there.
-type told struct {
-	at    time.Time
-	place int
+// moment is when a generator published an event: by its clock, which may be set back
+// between two events, and the event's position in the stream, 0 until it was read there.
+type moment struct {
+	at       time.Time
+	position int
 }
 
-// compare goes by the clock only where the stream does not say which of two events
-// of a generator was first.
-func (t told) compare(other told) int {
-	if t.place > 0 && other.place > 0 {
-		return cmp.Compare(t.place, other.place)
+// compare uses the clock only if the stream does not say which of two events of a
+// generator was first.
+func (m moment) compare(other moment) int {
+	if m.position > 0 && other.position > 0 {
+		return cmp.Compare(m.position, other.position)
 	}
-	return t.at.Compare(other.at)
+	return m.at.Compare(other.at)
 }
 
-// note takes in an event that may begin or end alerts. It may come twice, and late.
-func (a *alerts) note(e bus.Event, place int) {
-	when := told{e.Time, place}
+// add takes in an event that may begin or end alerts. The event may come twice, and late.
+func (a *alerts) add(e bus.Event, position int) {
+	when := moment{e.Time, position}
 	switch body := e.Body.(type) {
 	case bus.RecoveredEvent:
 		kind, _ := strings.CutSuffix(e.Type, "recovered")
@@ -62,7 +62,7 @@ func (a *alerts) note(e bus.Event, place int) {
 		}
 	case bus.NodeEvent, bus.WorkerEvent:
 		if node, ok := body.(bus.NodeEvent); ok && e.Type == "leaf.node.started" && !node.Started.IsZero() {
-			when = told{at: node.Started} // the process may have told alerts before this, while its store was away
+			when = moment{at: node.Started} // the process may have raised alerts before this event, while its store was unavailable
 		}
 		for about, n := range a.of[nodeOf(e)] {
 			if ends(e.Type, about.what) {
@@ -75,10 +75,9 @@ func (a *alerts) note(e bus.Event, place int) {
 	}
 }
 
-// ends reports whether an event ends the alerts of a type that its generator told before:
-// they were of what a process had in its memory, which that of the next one does not know.
-// A process may have a worker before it tells that it has started, and tell of its
-// clock then.
+// ends reports whether an event ends its generator's earlier alerts of a type. These
+// are about the memory of a process, so the next process does not know them and cannot end
+// them. A process may have a worker, and report its clock, before it publishes its start.
 func ends(event, alert string) bool {
 	switch event {
 	case "leaf.node.started":
@@ -91,7 +90,7 @@ func ends(event, alert string) bool {
 	return false
 }
 
-func (a *alerts) begin(e bus.Event, when told) {
+func (a *alerts) begin(e bus.Event, when moment) {
 	node, about := nodeOf(e), episode{e.Type, e.Key}
 	n := a.of[node][about]
 	switch {
@@ -105,21 +104,21 @@ func (a *alerts) begin(e bus.Event, when told) {
 		a.of[node][about] = &notice{event: show(e), begun: when}
 		a.count++
 	case n.ID == e.ID:
-		n.begun.place = max(n.begun.place, when.place)
+		n.begun.position = max(n.begun.position, when.position)
 	case when.compare(n.begun) > 0:
 		n.event, n.begun = show(e), when
 	}
 }
 
-func (n *notice) end(when told) {
-	// What is heard again says less than what was read.
-	if c := when.compare(n.ended); c > 0 || c == 0 && when.place > 0 {
+func (n *notice) end(when moment) {
+	// An event from the stream has a position; the same one heard live has none.
+	if c := when.compare(n.ended); c > 0 || c == 0 && when.position > 0 {
 		n.ended = when
 	}
 }
 
-// forget forgets a tenth of the alerts, so that it is not needed with each: those that
-// are over first, and of them, and of the others, the oldest.
+// forget removes a tenth of the alerts, so that it is not needed for each new one: first
+// those that ended, the oldest first.
 func (a *alerts) forget() {
 	all := a.all(nil)
 	slices.SortFunc(all, notice.compare)
@@ -132,18 +131,18 @@ func (a *alerts) forget() {
 	}
 }
 
-// all are the alerts as they are now. running reports whether a generator is
-// there; nil: that is not known.
+// all returns the alerts as they are now. running reports whether a generator runs; nil:
+// that is not known.
 func (a *alerts) all(running func(node string) bool) []notice {
 	all := make([]notice, 0, a.count)
 	for node, about := range a.of {
-		here := running == nil || running(node)
+		runs := running == nil || running(node)
 		for _, kept := range about {
 			n := *kept
 			if n.ended.compare(n.begun) >= 0 {
 				n.Over = n.ended.at
 			} else {
-				n.Gone = !here && n.Type != skewed
+				n.Gone = !runs && n.Type != skewed
 			}
 			all = append(all, n)
 		}
@@ -151,8 +150,8 @@ func (a *alerts) all(running func(node string) bool) []notice {
 	return all
 }
 
-// compare is for a list in which those come last that want an operator most: those
-// that last, of generators that are there, and of all kinds the newest.
+// compare orders alerts by urgency, the most urgent last: ended ones, lasting ones of
+// generators that are gone, lasting ones; each kind by time.
 func (n notice) compare(other notice) int {
 	return cmp.Or(cmp.Compare(n.weight(), other.weight()), n.Time.Compare(other.Time), cmp.Compare(other.ID, n.ID))
 }

@@ -138,7 +138,7 @@ func TestAlertsAndTheirEnds(t *testing.T) {
 	} {
 		f := newFeed(nil)
 		for _, e := range c.events {
-			f.hear(e)
+			f.addLive(e)
 		}
 		v := f.view(nil)
 		if got := alertsOf(v); v.Lasting != c.lasting || !slices.Equal(got, c.want) {
@@ -179,10 +179,10 @@ func TestAlertsInTheOrderOfTheStream(t *testing.T) {
 	} {
 		f := newFeed(nil)
 		for _, e := range c.heard {
-			f.hear(e)
+			f.addLive(e)
 		}
 		for _, e := range c.read {
-			f.read(e)
+			f.addStored(e)
 		}
 		if got := alertsOf(f.view(nil)); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
@@ -199,7 +199,7 @@ func TestAlertsOfGeneratorsThatAreGone(t *testing.T) {
 		starved("here", "1", 0), starved("gone", "2", time.Second), starved("gone", "3", 2*time.Second), refused("gone", -time.Second),
 		starved("gone", "4", 3*time.Second), recovered("gone", "4", "starved", 4*time.Second),
 	} {
-		f.hear(e)
+		f.addLive(e)
 	}
 	v := f.view(func(node string) bool { return node == "here" })
 	if got, want := alertsOf(v), []string{"starved 1 here -", "skewed gone gone -", "starved 3 gone -", "starved 2 gone -", "starved 4 gone 4s"}; v.Lasting != 2 || v.Gone != 2 || !slices.Equal(got, want) {

@@ -1,7 +1,7 @@
-// Package gateway is a generator's HTTP face: the API of Meituan Leaf, a dashboard
+// Package gateway is a generator's HTTP server: the API of Meituan Leaf, a dashboard
 // for operators, metrics for Prometheus, and health checks.
 //
-// IDs come from the generator in the same process. What the dashboard shows of the
-// others is asked over the bus. Nothing can be changed here: administration is
-// for the bus alone.
+// IDs come from the generator in the same process. The dashboard asks the other
+// generators over the bus. Nothing can be changed over HTTP: administration needs the
+// bus.
 package gateway

@@ -19,25 +19,25 @@ const (
 	lookBack = 7 * 24 * time.Hour
 	// maxShown is how many events, and how many alerts, are shown.
 	maxShown = 100
-	// feedPause is how long the feed rests after it was broken off, and troubled
-	// how long that is told.
-	feedPause = time.Second
-	troubled  = 10 * time.Second
+	// feedPause is the pause before the feed follows the events again after an error;
+	// problemShown is how long the error is shown.
+	feedPause    = time.Second
+	problemShown = 10 * time.Second
 )
 
-// feed keeps the latest events and alerts of all generators. It hears the events as
-// they are told, and reads the alerts and what ends them from the stream too, where there is
-// one: so it knows those from before its start, and hears new ones while
-// the stream is away. Its methods are safe for concurrent use.
+// feed keeps the latest events and alerts of all generators. It hears events live, and
+// reads alerts and their ends from the stream too, if there is one. So it knows those from
+// before its start, and hears new ones while the stream is unavailable. Its methods are
+// safe for concurrent use.
 type feed struct {
 	c *bus.Client
 
-	mu      sync.Mutex
-	events  []event // the newest last
-	alerts  alerts
-	place   int // of the last event that was read
-	trouble string
-	when    time.Time // of the trouble
+	mu       sync.Mutex
+	events   []event // the newest last
+	alerts   alerts
+	position int // in the stream, of the last event that was read
+	problem  string
+	when     time.Time // of the problem
 }
 
 // event is an event as the dashboard shows it.
@@ -54,9 +54,9 @@ type event struct {
 // feedView is what the dashboard shows of the feed.
 type feedView struct {
 	Problem string   `json:"problem"`
-	Lasting int      `json:"lasting"` // alerts that last, in all
-	Gone    int      `json:"gone"`    // and those whose generator is gone
-	Alerts  []notice `json:"alerts"`  // those that last first, those that are over last, the newest of each first
+	Lasting int      `json:"lasting"` // all lasting alerts, without those with Gone
+	Gone    int      `json:"gone"`    // those of generators that do not answer
+	Alerts  []notice `json:"alerts"`  // the lasting first, then those with Gone, then the ended; the newest of each first
 	Events  []event  `json:"events"`  // the newest first
 }
 
@@ -68,32 +68,32 @@ func newFeed(c *bus.Client) *feed {
 func (f *feed) run(ctx context.Context) {
 	begun := time.Now()
 	var both sync.WaitGroup
-	both.Go(func() { f.follow(ctx, f.hear, bus.Live()) })
-	both.Go(func() { f.follow(ctx, f.read, bus.Episodes(), bus.Since(begun.Add(-lookBack))) })
+	both.Go(func() { f.follow(ctx, f.addLive, bus.Live()) })
+	both.Go(func() { f.follow(ctx, f.addStored, bus.Episodes(), bus.Since(begun.Add(-lookBack))) })
 	both.Wait()
 }
 
-// follow takes in events, and begins anew when it is broken off. It tells of trouble
-// that lasts: at the first start of an installation the stream is about to be made.
+// follow takes in events, and begins again after an error. It shows the second error in a
+// row: at the first start of an installation the stream does not exist yet.
 func (f *feed) follow(ctx context.Context, take func(bus.Event), opts ...bus.EventOption) {
-	for inVain := 0; ; {
+	for failures := 0; ; {
 		begun := time.Now()
-		var broken error
+		var failed error
 		for e, err := range f.c.Events(ctx, opts...) {
 			switch {
-			case errors.Is(err, bus.ErrNotAnEvent): // one message
+			case errors.Is(err, bus.ErrNotAnEvent): // only this message
 			case err != nil:
-				broken = err
+				failed = err
 			default:
 				take(e)
 			}
 		}
-		if inVain++; time.Since(begun) > troubled {
-			inVain = 0
+		if failures++; time.Since(begun) > problemShown {
+			failures = 0
 		}
-		if inVain > 1 && broken != nil {
+		if failures > 1 && failed != nil {
 			f.mu.Lock()
-			f.trouble, f.when = inWords(broken), time.Now()
+			f.problem, f.when = explain(failed), time.Now()
 			f.mu.Unlock()
 		}
 		select {
@@ -104,37 +104,28 @@ func (f *feed) follow(ctx context.Context, take func(bus.Event), opts ...bus.Eve
 	}
 }
 
-// hear takes in an event that is told.
-func (f *feed) hear(e bus.Event) {
+// addLive takes in an event that was heard live.
+func (f *feed) addLive(e bus.Event) {
 	shown := show(e)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	// While the stream is away an event is told again and again.
-	if !f.knowsLocked(shown.ID) {
+	// While the stream is unavailable an event is published again and again.
+	if !slices.ContainsFunc(f.events, func(e event) bool { return e.ID == shown.ID }) {
 		if len(f.events) == maxShown {
 			f.events = f.events[:copy(f.events, f.events[1:])]
 		}
 		f.events = append(f.events, shown)
 	}
-	f.alerts.note(e, 0)
+	f.alerts.add(e, 0)
 }
 
-func (f *feed) knowsLocked(id string) bool {
-	for i := range f.events { // by index: events are large
-		if f.events[i].ID == id {
-			return true
-		}
-	}
-	return false
-}
-
-// read takes in an event from the stream. When the stream is read anew, each takes
-// the place that is its own among the others then.
-func (f *feed) read(e bus.Event) {
+// addStored takes in an event from the stream. If the stream is read again, the events get
+// new positions, in the same order.
+func (f *feed) addStored(e bus.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.place++
-	f.alerts.note(e, f.place)
+	f.position++
+	f.alerts.add(e, f.position)
 }
 
 func show(e bus.Event) event {
@@ -143,23 +134,23 @@ func show(e bus.Event) event {
 
 func nodeOf(e bus.Event) string { return strings.TrimPrefix(e.Source, "/leaf/") }
 
-// inWords is an error about the events for people.
-func inWords(err error) string {
+// explain is the text of an error for people.
+func explain(err error) string {
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return "No events are kept yet: a generator makes the stream " + bus.EventStream + " when it has the first to tell"
+		return "No events are stored yet: a generator creates the stream " + bus.EventStream + " for its first event"
 	}
 	return err.Error()
 }
 
-// view is what is known now. running reports whether a generator is there; nil: that is
-// not known.
+// view returns what the feed knows now. running reports whether a generator runs; nil:
+// that is not known.
 func (f *feed) view(running func(node string) bool) feedView {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	v := feedView{Alerts: f.alerts.all(running), Events: append([]event{}, f.events...)}
 	slices.Reverse(v.Events)
-	if time.Since(f.when) < troubled {
-		v.Problem = f.trouble
+	if time.Since(f.when) < problemShown {
+		v.Problem = f.problem
 	}
 	for _, n := range v.Alerts {
 		switch {

@@ -12,7 +12,7 @@ import (
 // What is normal in a new installation is said without a protocol's codes.
 func TestNoStreamInWords(t *testing.T) {
 	t.Parallel()
-	if said := inWords(fmt.Errorf("following the events: %w", jetstream.ErrStreamNotFound)); strings.Contains(said, "API error") || !strings.Contains(said, "LEAF_EVENTS") {
+	if said := explain(fmt.Errorf("following the events: %w", jetstream.ErrStreamNotFound)); strings.Contains(said, "API error") || !strings.Contains(said, "LEAF_EVENTS") {
 		t.Errorf("%q", said)
 	}
 }
@@ -21,9 +21,9 @@ func TestFeedIsBounded(t *testing.T) {
 	t.Parallel()
 	f := newFeed(nil)
 	for i := range maxAlerts + 50 {
-		f.hear(starved("a", fmt.Sprint(i), time.Duration(i)))
+		f.addLive(starved("a", fmt.Sprint(i), time.Duration(i)))
 		if i < 30 { // these are over, and so forgotten first
-			f.hear(recovered("a", fmt.Sprint(i), "starved", time.Duration(i)))
+			f.addLive(recovered("a", fmt.Sprint(i), "starved", time.Duration(i)))
 		}
 	}
 	v := f.view(nil)
@@ -41,7 +41,7 @@ func TestFeedIsBounded(t *testing.T) {
 	if is(oldest-1) || !is(oldest) {
 		t.Error("not the oldest were forgotten")
 	}
-	f.hear(starved("a", "10049", 10049)) // told again, for want of the stream
+	f.addLive(starved("a", "10049", 10049)) // told again, for want of the stream
 	if again := f.view(nil); again.Events[0].ID != v.Events[0].ID || again.Events[1].ID != v.Events[1].ID {
 		t.Error("an event is shown twice")
 	}

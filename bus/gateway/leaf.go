@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"mime"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -17,9 +18,9 @@ const (
 	snowflakePath = "/api/snowflake/get/"
 )
 
-// ids answers the two requests of Leaf's API that take IDs, as Leaf does: see
-// refuseAs for how it refuses. With the parameter count there are several IDs, in the form that
-// they have over NATS.
+// ids answers the two requests of Leaf's API that take IDs, as Leaf does: see refuseAs for
+// its errors. The parameter count asks for several IDs, which have the form that they have
+// over NATS.
 type ids struct {
 	g Generator
 	m *Metrics
@@ -37,7 +38,7 @@ func (s ids) snowflake(w http.ResponseWriter, r *http.Request, key string) {
 
 func (s ids) answer(w http.ResponseWriter, r *http.Request, kind generator.Kind, key string, take func(n int64) ([]bus.Range, error), result func(bus.Reason) int) {
 	if key == "" {
-		refuse(w, r, http.StatusNotFound, "not_found", "a key is wanted at the end of the path")
+		refuse(w, r, http.StatusNotFound, "not_found", "the path must end with a key")
 		return
 	}
 	asJSON := prefersJSON(r.Header["Accept"])
@@ -47,7 +48,7 @@ func (s ids) answer(w http.ResponseWriter, r *http.Request, kind generator.Kind,
 		refuseAs(w, r, err, result)
 		return
 	}
-	if r.Method == http.MethodHead { // who asks for no body gets no ID
+	if r.Method == http.MethodHead { // an answer without a body takes no ID
 		writeIDs(w, asJSON, nil)
 		return
 	}
@@ -71,17 +72,54 @@ func writeIDs(w http.ResponseWriter, asJSON bool, body []byte) {
 	if asJSON {
 		w.Header()["Content-Type"] = jsonType
 	}
-	_, _ = w.Write(body) // who has gone leaves a gap
+	_, _ = w.Write(body) // if the caller has gone, the IDs are a gap
 }
 
-// parseCount returns the parameter count of a query, and whether there is one;
-// without it, one ID is wanted.
+// prefersJSON reports whether the Accept headers of a request prefer JSON to plain text. Of
+// the two types the one with the greatest weight wins, the first of equals. Ranges of types
+// count only if neither type is named.
+func prefersJSON(accept []string) bool {
+	if len(accept) == 0 || len(accept) == 1 && accept[0] == "*/*" {
+		return false
+	}
+	var named, ranged float64
+	json, jsonRange := false, false
+	for part := range strings.SplitSeq(strings.Join(accept, ","), ",") {
+		name, params, err := mime.ParseMediaType(part)
+		if err != nil {
+			continue
+		}
+		weight := 1.0
+		if q, ok := params["q"]; ok {
+			if weight, err = strconv.ParseFloat(q, 64); err != nil {
+				continue
+			}
+		}
+		switch name {
+		case "application/json", "text/plain":
+			if weight > named {
+				named, json = weight, name == "application/json"
+			}
+		case "application/*", "text/*", "*/*":
+			if weight > ranged {
+				ranged, jsonRange = weight, name == "application/*"
+			}
+		}
+	}
+	if named > 0 {
+		return json
+	}
+	return jsonRange
+}
+
+// parseCount returns the parameter count of a query, and whether there is one. Without it
+// the request is for one ID.
 func parseCount(query string) (n int64, given bool, err error) {
 	if query == "" {
 		return 1, false, nil
 	}
 	values, err := url.ParseQuery(query)
-	if err != nil && strings.Contains(query, "count") { // it may be what cannot be read
+	if err != nil && strings.Contains(query, "count") { // count may be the unreadable part
 		return 0, false, badCount(query)
 	}
 	counts, given := values["count"]
@@ -92,21 +130,21 @@ func parseCount(query string) (n int64, given bool, err error) {
 		return 0, true, badCount(strings.Join(counts, " and "))
 	}
 	req, err := bus.ParseRequest([]byte(counts[0]))
-	if err != nil || req.JSON || counts[0] == "" { // empty is one over NATS, and here a mistake
+	if err != nil || req.JSON || counts[0] == "" { // an empty request is for one ID over NATS, but a mistake here
 		return 0, true, badCount(counts[0])
 	}
 	return req.Count, true, nil
 }
 
 func badCount(value string) error {
-	return &bus.Error{Code: http.StatusBadRequest, Reason: bus.BadRequest, Message: "count is " + strconv.QuoteToASCII(value) + ", not one whole number from 1"}
+	return badRequest("count is " + strconv.QuoteToASCII(value) + ", not one whole number from 1")
 }
 
 // decode answers /decodeSnowflakeId?snowflakeId=N.
 func (s *Server) decode(w http.ResponseWriter, r *http.Request) {
 	values := r.URL.Query()["snowflakeId"]
 	if len(values) == 0 {
-		refuse(w, r, http.StatusBadRequest, string(bus.BadRequest), "the parameter snowflakeId is wanted")
+		refuse(w, r, http.StatusBadRequest, string(bus.BadRequest), "the parameter snowflakeId is missing")
 		return
 	}
 	d, err := s.cfg.Generator.Decode(values[0])

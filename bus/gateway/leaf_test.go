@@ -96,15 +96,15 @@ func TestBadRequests(t *testing.T) {
 		"/api/segment/get/order?count=%7B%7D":        {400, "one whole number"},
 		"/api/snowflake/get/any?count=many":          {400, `count is \"many\"`},
 		"/api/segment/get/order?count=%22%0A%3Cb%3E": {400, `\\n`},
-		"/api/segment/get/":                          {404, "a key is wanted"},
-		"/api/snowflake/get/":                        {404, "a key is wanted"},
-		"/api/segment/get":                           {404, "there is nothing here"},
-		"/api/other/get/order":                       {404, "there is nothing here"},
-		"/decodeSnowflakeId":                         {400, "snowflakeId is wanted"},
+		"/api/segment/get/":                          {404, "must end with a key"},
+		"/api/snowflake/get/":                        {404, "must end with a key"},
+		"/api/segment/get":                           {404, "not found"},
+		"/api/other/get/order":                       {404, "not found"},
+		"/decodeSnowflakeId":                         {400, "snowflakeId is missing"},
 		"/dashboard/tags?limit=0":                    {400, "limit"},
 		"/dashboard/tags?limit=201":                  {400, "limit"},
 		"/dashboard/workers?from=x":                  {400, "from"},
-		"/dashboard/other":                           {404, "there is nothing here"},
+		"/dashboard/other":                           {404, "not found"},
 	} {
 		w := get(s, path)
 		if w.Code != want.status || !strings.Contains(w.Body.String(), want.say) {

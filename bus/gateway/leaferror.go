@@ -12,14 +12,14 @@ import (
 	"github.com/leafbus/leafbus/bus"
 )
 
-// Leaf's words for why there is no ID.
+// Leaf's codes for why there is no ID.
 const (
 	notInitialised = -1
 	unknownKey     = -2
-	noneLeft       = -3 // both buffers are empty, or the clock is back
+	noneLeft       = -3 // both buffers are empty, or the clock went back
 )
 
-// leafException is the exception that Leaf names then.
+// leafException is the exception that Leaf names in these cases.
 const leafException = "com.sankuai.inf.leaf.server.exception.LeafServerException"
 
 // failure is the body of an error, in the order in which Leaf has the fields.
@@ -33,7 +33,7 @@ type failure struct {
 	Path      string `json:"path"`
 }
 
-// segmentResult is Leaf's word for a reason why there is no ID of a tag.
+// segmentResult is Leaf's code for a reason why there is no ID of a tag.
 func (s ids) segmentResult(why bus.Reason) int {
 	switch {
 	case why == bus.UnknownTag, why == bus.BadTag:
@@ -44,7 +44,7 @@ func (s ids) segmentResult(why bus.Reason) int {
 	return noneLeft
 }
 
-// snowflakeResult is Leaf's word for a reason why there is no snowflake.
+// snowflakeResult is Leaf's code for a reason why there is no snowflake.
 func snowflakeResult(why bus.Reason) int {
 	if why == bus.NoWorkerID {
 		return notInitialised
@@ -52,9 +52,9 @@ func snowflakeResult(why bus.Reason) int {
 	return noneLeft
 }
 
-// refuseAs answers with an error as Leaf does: its body says no more than Leaf's, so
-// the reason and the text are in headers. What can only be wrong where there is a
-// count is told as it is over NATS.
+// refuseAs answers with an error as Leaf does. The body says no more than Leaf's; the
+// reason and the text are in headers. Errors that only a count can cause have the form
+// that they have over NATS.
 func refuseAs(w http.ResponseWriter, r *http.Request, err error, result func(bus.Reason) int) {
 	e, ok := errors.AsType[*bus.Error](err)
 	if !ok { // the caller has gone
@@ -73,6 +73,10 @@ func refuseAs(w http.ResponseWriter, r *http.Request, err error, result func(bus
 	refuse(w, r, http.StatusInternalServerError, leafException, "Result{id="+strconv.Itoa(result(e.Reason))+", status=EXCEPTION}")
 }
 
+func badRequest(text string) error {
+	return &bus.Error{Code: http.StatusBadRequest, Reason: bus.BadRequest, Message: text}
+}
+
 // refuse answers with an error.
 func refuse(w http.ResponseWriter, r *http.Request, status int, exception, text string) {
 	write(w, status, failure{time.Now().UnixMilli(), status, http.StatusText(status), exception, text, r.URL.EscapedPath()})
@@ -82,7 +86,7 @@ func refuse(w http.ResponseWriter, r *http.Request, status int, exception, text 
 func write(w http.ResponseWriter, status int, body any) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false) // as Leaf, and all JSON here is sent as JSON
+	enc.SetEscapeHTML(false) // as Leaf; browsers see the content type JSON
 	if err := enc.Encode(body); err != nil {
 		panic("gateway: a value that is not JSON: " + err.Error()) // types of this package and of bus alone
 	}

@@ -2,9 +2,13 @@ package gateway
 
 import (
 	"net/http"
+	"runtime"
+	"slices"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/leafbus/leafbus/allocator"
@@ -12,8 +16,8 @@ import (
 	"github.com/leafbus/leafbus/bus/generator"
 )
 
-// The buckets of durations, in seconds: requests are answered from memory within
-// microseconds, and wait for up to a minute; refills take a write to a disk at least.
+// The buckets of durations, in seconds. Requests are answered from memory within
+// microseconds, or wait for up to a minute. Refills take at least a write to a disk.
 var (
 	requestBuckets = []float64{
 		1e-6, 2.5e-6, 5e-6, 10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6,
@@ -31,77 +35,76 @@ var refusals = []bus.Reason{
 }
 
 // Metrics are what a generator measures for Prometheus. It is the generator's
-// [bus.Observer]. How many series there are does not depend on the number of tags: those
+// [generator.Observer]. How many series there are does not depend on the number of tags: those
 // of single tags are of the busiest ones.
 type Metrics struct {
 	registry *prometheus.Registry
 	requests *prometheus.CounterVec
-	answered [2][3]answered // by face and kind
+	answered [2][3]answered // by transport and kind
 	refills  *prometheus.HistogramVec
 	reserved *prometheus.CounterVec
 	events   map[string]prometheus.Counter // by type
 }
 
-// answered is what a request that got its answer counts for. It is looked up once: that
-// by labels takes longer than to count.
+// answered are the counters of answered requests. They are looked up once, because a lookup
+// by labels takes longer than counting.
 type answered struct {
 	ok, ids, waits prometheus.Counter
 	took           prometheus.Observer
 }
 
-// NewMetrics returns metrics that nothing has happened to.
+// NewMetrics returns metrics whose counters are 0.
 func NewMetrics() *Metrics {
+	m := &Metrics{registry: prometheus.NewRegistry(), events: make(map[string]prometheus.Counter)}
+	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	auto := promauto.With(m.registry)
 	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+		return auto.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
-	m := &Metrics{
-		registry: prometheus.NewRegistry(),
-		requests: counters("leaf_requests_total", "Requests that were answered, by what came of them: ok, or the reason of the error.", "face", "kind", "outcome"),
-		refills: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "leaf_refill_duration_seconds", Help: "How long the store took to reserve a range, by why it was wanted.", Buckets: refillBuckets,
-		}, []string{"cause"}),
-		reserved: counters("leaf_reserved_ids_total", "IDs that were reserved in the store, by why they were wanted.", "cause"),
-		events:   make(map[string]prometheus.Counter),
+	durations := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		return auto.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 	}
-	events := counters("leaf_events_total", "Events that were told to the event stream.", "severity", "type")
+	m.requests = counters("leaf_requests_total", "Requests that were answered, by outcome: ok, or the reason of the error.", "face", "kind", "outcome")
 	ids := counters("leaf_ids_total", "IDs that were handed out.", "face", "kind")
 	waits := counters("leaf_waits_total", "Requests that had to wait, for a segment or for time.", "face", "kind")
-	took := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "leaf_request_duration_seconds", Help: "How long the generator took for a request, from its arrival to the answer.", Buckets: requestBuckets,
-	}, []string{"face", "kind"})
-	for face := range m.answered {
-		for kind := range m.answered[face] {
-			f, k := generator.Transport(face).String(), generator.Kind(kind).String()
-			if generator.Transport(face) == generator.HTTP && generator.Kind(kind) == generator.AdminKind {
-				continue // which is for the bus
-			}
-			a := &m.answered[face][kind]
-			a.ok, a.took = m.requests.WithLabelValues(f, k, "ok"), took.WithLabelValues(f, k)
-			if generator.Kind(kind) != generator.AdminKind {
-				a.ids, a.waits = ids.WithLabelValues(f, k), waits.WithLabelValues(f, k)
-			}
+	took := durations("leaf_request_duration_seconds", "How long the generator took for a request, from its arrival to the answer.", requestBuckets, "face", "kind")
+	m.reserved = counters("leaf_reserved_ids_total", "IDs that were reserved in the store, by cause.", "cause")
+	m.refills = durations("leaf_refill_duration_seconds", "How long the store took to reserve a range, by cause.", refillBuckets, "cause")
+	events := counters("leaf_events_total", "Events that were published.", "severity", "type")
+
+	// All series exist from the start: the first increase of a new series would not be seen.
+	for transport := range m.answered {
+		for kind := range m.answered[transport] {
+			m.addAnswered(generator.Transport(transport), generator.Kind(kind), ids, waits, took)
 		}
 	}
-	// From 0 on: of what appears with its first one that one would not be seen to come.
 	for what, severity := range bus.EventTypes() {
 		m.events[what] = events.WithLabelValues(severity, what)
-	}
-	for _, kind := range []generator.Kind{generator.SegmentKind, generator.SnowflakeKind} {
-		for _, reason := range refusals {
-			m.requests.WithLabelValues(generator.NATS.String(), kind.String(), string(reason))
-			m.requests.WithLabelValues(generator.HTTP.String(), kind.String(), string(reason))
-		}
 	}
 	for _, cause := range []allocator.Cause{allocator.CauseDemand, allocator.CausePrefetch, allocator.CauseBatch} {
 		m.refills.WithLabelValues(string(cause))
 		m.reserved.WithLabelValues(string(cause))
 	}
-	m.registry.MustRegister(m.requests, m.refills, m.reserved, events, ids, waits, took,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
-// Answered implements [bus.Observer].
+// addAnswered makes the series of one kind of requests.
+func (m *Metrics) addAnswered(t generator.Transport, k generator.Kind, ids, waits *prometheus.CounterVec, took *prometheus.HistogramVec) {
+	if t == generator.HTTP && k == generator.AdminKind {
+		return // administration needs the bus
+	}
+	transport, kind, a := t.String(), k.String(), &m.answered[t][k]
+	a.ok, a.took = m.requests.WithLabelValues(transport, kind, "ok"), took.WithLabelValues(transport, kind)
+	if k == generator.AdminKind {
+		return
+	}
+	a.ids, a.waits = ids.WithLabelValues(transport, kind), waits.WithLabelValues(transport, kind)
+	for _, reason := range refusals {
+		m.requests.WithLabelValues(transport, kind, string(reason))
+	}
+}
+
+// Answered implements [generator.Observer].
 func (m *Metrics) Answered(a generator.Answer) {
 	counts := &m.answered[a.Transport][a.Kind]
 	counts.took.Observe(a.Took.Seconds())
@@ -118,7 +121,7 @@ func (m *Metrics) Answered(a generator.Answer) {
 	}
 }
 
-// Refilled implements [bus.Observer].
+// Refilled implements [generator.Observer].
 func (m *Metrics) Refilled(r allocator.Refilled) {
 	m.refills.WithLabelValues(string(r.Cause)).Observe(r.Elapsed.Seconds())
 	m.reserved.WithLabelValues(string(r.Cause)).Add(float64(r.Len()))
@@ -134,4 +137,82 @@ func (m *Metrics) handler(g Generator) http.Handler {
 		MaxRequestsInFlight: 4,
 		Timeout:             viewTimeout,
 	})
+}
+
+// missable is what may be missing. Each has its own series, so that none comes and goes.
+var missable = []string{"bus", "nats", "store", "worker", "clock", "draining"}
+
+// stateCollector makes metrics of the generator's state at the time of a scrape.
+type stateCollector struct{ state *shared[bus.State] }
+
+// Describe implements [prometheus.Collector]. Without descriptions the registry does not
+// demand all metrics at each scrape: some are absent at times.
+func (c stateCollector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements [prometheus.Collector].
+func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
+	s := c.state.get()
+	out := stateMetrics(ch)
+	out.add("build_info", "1, for the version that runs.", 1, "version", s.Version, "go_version", runtime.Version(), "node", s.Node)
+	out.add("ready", "Whether all is there that the generator is configured with: 1, or 0 as /readyz has it.", truth(s.Ready))
+	for _, what := range missable {
+		_, missing := s.Reasons[what]
+		out.add("missing", "Whether this is missing, as /readyz says: 1 or 0.", truth(missing), "what", what)
+	}
+	const serving = "Whether the generator can answer with IDs of this kind, possibly only from memory: 1 or 0."
+	out.add("serving", serving, truth(s.Segment), "kind", generator.SegmentKind.String())
+	out.add("serving", serving, truth(s.Snowflake), "kind", generator.SnowflakeKind.String())
+	out.add("waiting_requests", "Requests that wait now, for a segment or for time.", float64(s.Counts.Waiting))
+	for state, n := range s.Counts.States {
+		out.add("tags", "Tags in memory, by their state.", float64(n), "state", state)
+	}
+	out.add("buffered_ids", "IDs in memory, of all tags.", float64(s.Counts.Left))
+	out.count("store_errors_total", "Attempts to reserve a range that failed.", s.Counts.StoreErrors)
+	if s.FailingLasts != nil {
+		out.add("failing_remaining_seconds", "How long the IDs of tags last whose refills fail, at the present rates; the least of them. Absent: no tag in use fails.",
+			*s.FailingLasts)
+	}
+	if s.Clock.OffsetMS != nil {
+		out.add("clock_offset_seconds", "How far the clock is ahead of the median of the other generators'; absent: no other is heard.",
+			float64(*s.Clock.OffsetMS)/1e3)
+	}
+	if s.Worker != nil {
+		left := time.UnixMilli(s.ReservedUntil).Sub(time.UnixMilli(s.Clock.UnixMS))
+		out.add("worker_id", "The worker that is held for snowflakes; absent: none.", float64(*s.Worker))
+		out.add("registry_away", "Whether the last report of the worker did not reach the registry: 1 or 0; absent: no worker is held.", truth(s.RegistryAway))
+		out.add("worker_reserved_seconds", "How long the worker is still reserved if the registry stays unavailable; absent: none is held.", left.Seconds())
+	}
+	out.add("events_queued", "Events that wait for the stream.", float64(s.Counts.EventsQueued))
+	out.count("events_dropped_total", "Events that were dropped because the stream was unavailable.", s.Counts.EventsDropped)
+	for _, b := range s.Busiest {
+		out.add("tag_buffered_ids", "IDs in memory of a tag, for the busiest tags.", float64(b.Left), "tag", b.Tag)
+		out.count("tag_ids_total", "IDs that were handed out of a tag, for the busiest tags.", b.Taken, "tag", b.Tag)
+		out.add("tag_step_ids", "IDs of the next refill of a tag, for the busiest tags.", float64(b.Step), "tag", b.Tag)
+	}
+}
+
+// stateMetrics takes metrics. Labels are pairs of name and value.
+type stateMetrics chan<- prometheus.Metric
+
+func (out stateMetrics) add(name, help string, value float64, labels ...string) {
+	out.send(prometheus.GaugeValue, name, help, value, labels)
+}
+
+func (out stateMetrics) count(name, help string, value int64, labels ...string) {
+	out.send(prometheus.CounterValue, name, help, float64(value), labels)
+}
+
+func (out stateMetrics) send(kind prometheus.ValueType, name, help string, value float64, labels []string) {
+	var names, values []string
+	for pair := range slices.Chunk(labels, 2) {
+		names, values = append(names, pair[0]), append(values, pair[1])
+	}
+	out <- prometheus.MustNewConstMetric(prometheus.NewDesc("leaf_"+name, help, names, nil), kind, value, values...)
+}
+
+func truth(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/net/netutil"
@@ -21,15 +22,15 @@ const (
 	maxBody   = 4 << 10
 )
 
-// limits bound what callers can hold on to.
+// limits bound the resources that callers can hold.
 type limits struct {
 	conns  int           // open at a time; others wait until one is closed
-	header time.Duration // for the header of a request to come
-	read   time.Duration // for all of it
-	write  time.Duration // for the answer, the longest wait for IDs (a minute) included
+	header time.Duration // until the header of a request has come
+	read   time.Duration // until all of it has come
+	write  time.Duration // for the answer, including the longest wait for IDs (a minute)
 	idle   time.Duration // of a connection, between two requests
-	// refusing is how long, after the DrainTimeout, the generator may take to refuse what still
-	// waits: it first leaves the bus, which may hang.
+	// refusing is how long, after the DrainTimeout, the generator may take to refuse waiting
+	// requests: it leaves the bus before, which may hang.
 	refusing time.Duration
 }
 
@@ -57,29 +58,29 @@ type Config struct {
 	Metrics   *Metrics    // which also observes the Generator
 	Log       *slog.Logger
 
-	// Token is what callers must show: as a bearer token, or as the password of
-	// basic authentication. Health checks need none. Empty: nobody needs one.
+	// Token must be sent by callers: as a bearer token, or as the password of basic
+	// authentication. Health checks need none. Empty: no caller needs one.
 	Token string
-	// TLS is how the server proves itself. Default: no TLS.
+	// TLS is the server's certificate and settings. Default: no TLS.
 	TLS *tls.Config
-	// Dead says why only a restart of the process helps; nil: it needs none. Default: it never does.
+	// Dead returns why only a restart of the process helps, or nil. Default: it never does.
 	Dead func() error
-	// DrainTimeout is how long requests that are under way when the server is to
-	// stop may still take.
+	// DrainTimeout is how long requests may still take that are under way when the server
+	// begins to stop.
 	DrainTimeout time.Duration
 }
 
-// Server is the HTTP face.
+// Server is the HTTP server of a generator.
 type Server struct {
 	cfg    Config
-	addr   string // that callers name as host, as a rule
+	addr   string // the usual Host of a request
 	limits limits
 	ids    ids
 	views  *views
-	pages  http.Handler // all but the IDs
+	pages  http.Handler // all paths except those of IDs
 }
 
-// New returns a server that serves when Run is called.
+// New returns a server. Call Run.
 func New(cfg Config) *Server {
 	s := &Server{cfg: cfg, addr: cfg.Listener.Addr().String(), limits: defaultLimits, ids: ids{cfg.Generator, cfg.Metrics}, views: newViews(cfg)}
 	mux := http.NewServeMux()
@@ -93,13 +94,13 @@ func New(cfg Config) *Server {
 	s.views.register(mux)
 	registerFiles(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		refuse(w, r, http.StatusNotFound, "not_found", "there is nothing here: the dashboard is at /, and IDs are below /api/")
+		refuse(w, r, http.StatusNotFound, "not_found", "not found: the dashboard is at /, and IDs are below /api/")
 	})
 	s.pages = mux
 	return s
 }
 
-// URL is where the server is.
+// URL is the server's address.
 func (s *Server) URL() string {
 	if s.cfg.TLS != nil {
 		return "https://" + s.cfg.Listener.Addr().String()
@@ -107,17 +108,14 @@ func (s *Server) URL() string {
 	return "http://" + s.cfg.Listener.Addr().String()
 }
 
-// Run serves until the context is done, answers what is under way, and closes the
-// listener. An error says why it cannot serve.
+// Run serves until the context is done, answers the requests that are under way, and closes
+// the listener. An error says why it cannot serve.
 func (s *Server) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	following := make(chan struct{})
-	go func() {
-		defer close(following)
-		s.views.feed.run(ctx)
-	}()
-	defer func() { cancel(); <-following }()
+	var following sync.WaitGroup
+	following.Go(func() { s.views.feed.run(ctx) })
+	defer func() { cancel(); following.Wait() }()
 
 	var unused unused
 	server := &http.Server{
@@ -150,8 +148,8 @@ func (s *Server) Run(ctx context.Context) error {
 	defer stop()
 	server.RegisterOnShutdown(unused.close)
 	if err := server.Shutdown(late); err != nil {
-		s.cfg.Log.Warn("requests over HTTP are cut off", "error", err)
-		_ = server.Close() // of what is closed already
+		s.cfg.Log.Warn("requests over HTTP are aborted", "error", err)
+		_ = server.Close()
 	}
 	<-failed
 	return nil
@@ -164,7 +162,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !s.admit(w, r) {
 		return
 	}
-	// Not by the mux, which would clean paths: a//b and a/./b are tags of their own.
+	// The mux would clean the paths, but a//b and a/./b are different tags.
 	if tag, ok := strings.CutPrefix(r.URL.Path, segmentPath); ok {
 		s.ids.segment(w, r, tag)
 		return
@@ -180,4 +178,67 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h["Cross-Origin-Opener-Policy"] = sameOrigin
 	h["Cross-Origin-Resource-Policy"] = sameOrigin
 	s.pages.ServeHTTP(w, r)
+}
+
+// healthz answers 200 if the process is alive, and 503 if only a restart of it helps.
+func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
+	if s.cfg.Dead != nil && s.cfg.Dead() != nil {
+		http.Error(w, "only a restart of this process helps", http.StatusServiceUnavailable)
+		return
+	}
+	w.Header()["Content-Type"] = plainType
+	_, _ = w.Write([]byte("ok"))
+}
+
+// readyz answers 200 if the generator is ready, else 503, and what is missing. Only
+// callers with the token see the reasons.
+func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
+	ready := s.cfg.Generator.Readiness()
+	if !s.authorized(r) {
+		ready.Reasons = nil
+	}
+	write(w, statusOf(ready.Ready), ready)
+}
+
+// wanted answers 200 if this generator should get requests of a kind, else 503.
+func (s *Server) wanted(kind generator.Kind) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ready, wanted := s.cfg.Generator.Readiness(), s.cfg.Generator.Wanted(kind)
+		serves := ready.Segment
+		if kind == generator.SnowflakeKind {
+			serves = ready.Snowflake
+		}
+		write(w, statusOf(wanted), struct {
+			Kind   string `json:"kind"`
+			Serves bool   `json:"serves"` // it can answer with IDs
+			Wanted bool   `json:"wanted"` // it can, or it knows no other that can
+		}{kind.String(), serves, wanted})
+	}
+}
+
+func statusOf(ok bool) int {
+	if ok {
+		return http.StatusOK
+	}
+	return http.StatusServiceUnavailable
+}
+
+// unused are connections without a request. Browsers open them ahead, and
+// [http.Server.Shutdown] would wait 5 s for their first request. The zero value is ready.
+type unused struct{ conns sync.Map }
+
+// note is for [http.Server.ConnState].
+func (u *unused) note(c net.Conn, state http.ConnState) {
+	if state == http.StateNew {
+		u.conns.Store(c, nil)
+	} else {
+		u.conns.Delete(c)
+	}
+}
+
+func (u *unused) close() {
+	u.conns.Range(func(c, _ any) bool {
+		_ = c.(net.Conn).Close()
+		return true
+	})
 }

@@ -3,6 +3,7 @@ package gateway
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"strconv"
@@ -13,11 +14,19 @@ import (
 	"github.com/leafbus/leafbus/bus"
 )
 
+const (
+	// maxNames is how many tags one question may name: as many as generators report as
+	// their busiest.
+	maxNames = 20
+	// maxRecords is how many records are remembered.
+	maxRecords = 10 * maxNames
+)
+
 // tagView is a tag as the store has it, and what generators have of it in memory.
 type tagView struct {
 	Tag         string       `json:"tag"`
-	Stored      bool         `json:"stored"`            // and so what follows is known
-	Unknown     bool         `json:"unknown,omitempty"` // whether it is stored: the store cannot be asked
+	Stored      bool         `json:"stored"`            // the store has the tag, and what follows
+	Unknown     bool         `json:"unknown,omitempty"` // the store cannot be asked
 	MaxID       bus.ID       `json:"max_id,omitempty"`
 	Step        int64        `json:"step,omitempty"`
 	Description string       `json:"description,omitempty"`
@@ -26,7 +35,7 @@ type tagView struct {
 	Buffers     []nodeBuffer `json:"buffers"`
 }
 
-// fill takes over what the store has.
+// fill copies the store's record.
 func (t *tagView) fill(r bus.TagRecord) {
 	t.Stored, t.MaxID, t.Step, t.Description, t.Updated = true, r.MaxID, r.Step, r.Description, r.Updated
 }
@@ -41,53 +50,72 @@ type nodeBuffer struct {
 type tagsView struct {
 	Tags    []tagView `json:"tags"`
 	Next    string    `json:"next"`    // After of the next page; empty: this was the last
-	Problem string    `json:"problem"` // why something may lack
+	Problem string    `json:"problem"` // why something may be missing
 }
 
-// tags answers with a page of the tags whose name contains q, or with the records of
-// those that are named.
+// addProblem keeps the first problem; nil is none.
+func (t *tagsView) addProblem(err error) {
+	if err != nil && t.Problem == "" {
+		t.Problem = message(err)
+	}
+}
+
+// tags answers with a page of the tags whose name contains q, or with the records of the
+// named tags.
 func (v *views) tags(ctx context.Context, r *http.Request) (any, error) {
 	if names := r.URL.Query()["name"]; len(names) > 0 {
 		return v.named(names)
 	}
 	limit, err := strconv.Atoi(cmp.Or(r.FormValue("limit"), strconv.Itoa(defaultPage)))
 	if err != nil || limit < 1 || limit > maxPage {
-		return nil, &bus.Error{Code: http.StatusBadRequest, Reason: bus.BadRequest, Message: "limit is not from 1 to " + strconv.Itoa(maxPage)}
+		return nil, badRequest("limit is not from 1 to " + strconv.Itoa(maxPage))
 	}
 	req := bus.PageRequest{Contains: r.FormValue("q"), After: r.FormValue("after"), Limit: limit}
-	var stored storedPage
+	var stored result[bus.TagsPage]
 	var held []bus.BuffersPage
 	var errHeld error
 	var both sync.WaitGroup
 	both.Go(func() { stored = v.pages.get(req) })
 	both.Go(func() { held, errHeld = v.c.Buffers(ctx, req) })
 	both.Wait()
-	view := merge(stored.TagsPage, held, limit)
+	view := merge(stored.value, held, limit)
 	for i := range view.Tags {
 		view.Tags[i].Unknown = stored.err != nil
 	}
-	for _, err := range []error{stored.err, errHeld} {
-		if err != nil && view.Problem == "" {
-			view.Problem = message(err)
+	view.addProblem(stored.err)
+	view.addProblem(errHeld)
+	return view, nil
+}
+
+// named answers with the records of the named tags. The dashboard asks for the busiest
+// tags, which may be on any page.
+func (v *views) named(names []string) (tagsView, error) {
+	if len(names) > maxNames {
+		return tagsView{}, badRequest("name at most " + strconv.Itoa(maxNames) + " tags at a time")
+	}
+	found := make([]result[bus.TagRecord], len(names))
+	var all sync.WaitGroup
+	for i, name := range names {
+		all.Go(func() { found[i] = v.records.get(name) })
+	}
+	all.Wait()
+	view := tagsView{Tags: []tagView{}}
+	for i, name := range names {
+		tag := tagView{Tag: name, Buffers: []nodeBuffer{}}
+		switch err := found[i].err; {
+		case err == nil:
+			tag.fill(found[i].value)
+		case !errors.Is(err, bus.UnknownTag):
+			tag.Unknown = true
+			view.addProblem(err)
 		}
+		view.Tags = append(view.Tags, tag)
 	}
 	return view, nil
 }
 
-// storedPage is a page of what the store has.
-type storedPage struct {
-	bus.TagsPage
-	err error
-}
-
-// stored asks for a page: of a store with many tags it takes long.
-func (v *views) stored(ctx context.Context, req bus.PageRequest) storedPage {
-	page, err := v.c.Tags(ctx, req)
-	return storedPage{page, err}
-}
-
-// merge makes one page of what the store has and what generators hold: up to limit
-// tags, and none beyond where the first of the pages ends that is not the last of its kind.
+// merge makes one page of the store's tags and the generators' buffers. It has up to limit
+// tags, and ends where the first incomplete page ends: beyond that, tags may be missing.
 func merge(stored bus.TagsPage, held []bus.BuffersPage, limit int) tagsView {
 	byName := make(map[string]*tagView)
 	at := func(name string) *tagView {
@@ -96,7 +124,7 @@ func merge(stored bus.TagsPage, held []bus.BuffersPage, limit int) tagsView {
 		}
 		return byName[name]
 	}
-	end := "" // the last name that all pages reach; empty: all reach the end
+	end := "" // the last name that all pages include; empty: all pages are complete
 	reaches := func(next string) {
 		if next != "" && (end == "" || next < end) {
 			end = next

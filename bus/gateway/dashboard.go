@@ -1,11 +1,18 @@
 package gateway
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
 	"errors"
+	"io/fs"
 	"maps"
 	"net/http"
+	"path"
+	"slices"
 	"strconv"
 	"time"
 
@@ -15,37 +22,37 @@ import (
 const (
 	// viewTimeout bounds the questions to the bus for one view.
 	viewTimeout = 5 * time.Second
-	// patience is for how long a generator that does not answer may just be slow.
+	// patience is how long a generator counts as running after its last answer.
 	patience = 10 * time.Second
-	// maxSearches is how many questions for lists are under way at a time; others wait.
+	// maxSearches is how many requests for lists are under way at a time; others wait.
 	maxSearches = 2
 	// maxPages is how many pages are remembered.
 	maxPages = 100
-	// defaultPage and maxPage are the tags of a page.
+	// defaultPage and maxPage are how many tags a page has.
 	defaultPage = 50
 	maxPage     = 200
 )
 
-// views answer the dashboard with what the bus tells of all generators.
+// views answer the dashboard's questions about all generators, over the bus.
 type views struct {
 	g        Generator
 	c        *bus.Client
 	feed     *feed
 	overview *shared[overview]
 	latest   *shared[feedView]
-	searches chan struct{}        // taken by each of them
-	heard    map[string]time.Time // when each generator last answered; of told alone
+	searches chan struct{}        // holds a value for each search under way
+	heard    map[string]time.Time // when each generator last answered; used by latestEvents alone
 
-	pages   *answers[bus.PageRequest, storedPage]
-	records *answers[string, storedTag]
+	pages   *answers[bus.PageRequest, bus.TagsPage]
+	records *answers[string, bus.TagRecord]
 }
 
 func newViews(cfg Config) *views {
 	v := &views{
 		g: cfg.Generator, c: cfg.Client, feed: newFeed(cfg.Client), searches: make(chan struct{}, maxSearches), heard: make(map[string]time.Time),
 	}
-	v.overview, v.latest = newShared(v.lookAround), newShared(v.told)
-	v.pages, v.records = newAnswers(maxPages, v.stored), newAnswers(maxRecords, v.record)
+	v.overview, v.latest = newShared(v.askAll), newShared(v.latestEvents)
+	v.pages, v.records = newAnswers(maxPages, v.c.Tags), newAnswers(maxRecords, v.c.Tag)
 	return v
 }
 
@@ -56,7 +63,7 @@ func (v *views) register(mux *http.ServeMux) {
 	mux.HandleFunc("/dashboard/workers", v.bounded(v.workers))
 }
 
-// bounded bounds how many questions to the bus viewers have under way, and how long each takes.
+// bounded bounds how many searches are under way, and how long each takes.
 func (v *views) bounded(f func(ctx context.Context, r *http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), viewTimeout)
@@ -65,7 +72,7 @@ func (v *views) bounded(f func(ctx context.Context, r *http.Request) (any, error
 		case v.searches <- struct{}{}:
 			defer func() { <-v.searches }()
 		case <-ctx.Done():
-			refuse(w, r, http.StatusTooManyRequests, string(bus.Overloaded), "too many look at once: try again")
+			refuse(w, r, http.StatusTooManyRequests, string(bus.Overloaded), "too many searches at once: try again")
 			return
 		}
 		body, err := f(ctx, r)
@@ -79,14 +86,15 @@ func (v *views) bounded(f func(ctx context.Context, r *http.Request) (any, error
 
 // overview is the state of all generators.
 type overview struct {
-	Node    string      `json:"node"` // the one that tells
+	Node    string      `json:"node"` // the one that answers
 	UnixMS  int64       `json:"unix_ms"`
-	Problem string      `json:"problem"` // why Nodes may lack some
+	Problem string      `json:"problem"` // why Nodes may be incomplete
 	Nodes   []bus.State `json:"nodes"`
 }
 
-// lookAround asks all generators for their state. The own is there also when NATS is not.
-func (v *views) lookAround() overview {
+// askAll asks all generators for their state. The state of this one is there also without
+// NATS.
+func (v *views) askAll() overview {
 	ctx, cancel := context.WithTimeout(context.Background(), viewTimeout)
 	defer cancel()
 	own := v.g.State()
@@ -95,25 +103,23 @@ func (v *views) lookAround() overview {
 	if o.Nodes, err = v.c.States(ctx); err != nil {
 		o.Problem = message(err)
 	}
-	for _, s := range o.Nodes {
-		if s.Node == own.Node {
-			return o
-		}
+	if !slices.ContainsFunc(o.Nodes, func(s bus.State) bool { return s.Node == own.Node }) {
+		o.Nodes = append(o.Nodes, own)
 	}
-	o.Nodes = append(o.Nodes, own)
 	return o
 }
 
-// told is what was told of late, and why more may not be heard.
-func (v *views) told() feedView {
+// latestEvents returns the latest events and alerts, and why some may be missing.
+func (v *views) latestEvents() feedView {
 	view := v.feed.view(v.running())
 	if why := v.g.Readiness().Reasons["bus"]; why != "" {
-		view.Problem = "What happens is not heard: " + why
+		view.Problem = "New events do not arrive: " + why
 	}
 	return view
 }
 
-// running returns what tells the generators that are there; nil: that is not known.
+// running returns a function that reports whether a generator runs, or nil if that is not
+// known.
 func (v *views) running() func(node string) bool {
 	all := v.overview.get()
 	if all.Problem != "" {
@@ -131,7 +137,7 @@ func (v *views) running() func(node string) bool {
 func (v *views) workers(ctx context.Context, r *http.Request) (any, error) {
 	from, err := strconv.ParseInt(cmp.Or(r.FormValue("from"), "0"), 10, 64)
 	if err != nil || from < 0 {
-		return nil, &bus.Error{Code: http.StatusBadRequest, Reason: bus.BadRequest, Message: "from is no worker"}
+		return nil, badRequest("from is no worker ID")
 	}
 	page, err := v.c.Workers(ctx, bus.WorkersRequest{From: from})
 	view := struct {
@@ -145,4 +151,46 @@ func (v *views) workers(ctx context.Context, r *http.Request) (any, error) {
 		view.Workers = []bus.Worker{}
 	}
 	return view, nil
+}
+
+// The dashboard is plain files. There is no build step, and they load nothing from other
+// sites.
+//
+//go:embed dashboard
+var files embed.FS
+
+// registerFiles serves the files of the dashboard. Leaf's two pages redirect to it.
+func registerFiles(mux *http.ServeMux) {
+	err := fs.WalkDir(files, "dashboard", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := files.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		at := "/" + name
+		if path.Base(name) == "index.html" {
+			at = "/{$}"
+		}
+		mux.HandleFunc(at, file(path.Base(name), data))
+		return nil
+	})
+	if err != nil {
+		panic("gateway: the files in this program cannot be read: " + err.Error())
+	}
+	for _, page := range []string{"/cache", "/db"} {
+		mux.Handle(page, http.RedirectHandler("/#tags", http.StatusFound))
+	}
+}
+
+// file serves one file. A browser keeps it, and asks each time if it has changed.
+func file(name string, data []byte) http.HandlerFunc {
+	sum := sha256.Sum256(data)
+	tag := []string{`"` + hex.EncodeToString(sum[:8]) + `"`}
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header()["Cache-Control"] = []string{"no-cache"}
+		w.Header()["Etag"] = tag
+		http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(data))
+	}
 }

@@ -1,0 +1,93 @@
+package gateway
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+const (
+	// fresh is how long an answer is reused: however many viewers there are, the question
+	// is asked once a second.
+	fresh = time.Second
+	// An answer that takes much work is reused for costly times as long as it took, up to
+	// staleness. Otherwise viewers would take the time that IDs need.
+	costly    = 20
+	staleness = 10 * time.Second
+)
+
+// shared is an answer that all callers share while it is fresh. Its methods are safe for
+// concurrent use.
+type shared[T any] struct {
+	ask    func() T
+	costly bool
+
+	// turn holds a value while a caller asks; the others wait for the same answer. (In the
+	// tests' virtual time, which stands still while a mutex is waited for, it must be a channel.)
+	turn  chan struct{}
+	value T
+	until time.Time
+}
+
+func newShared[T any](ask func() T) *shared[T] {
+	return &shared[T]{ask: ask, turn: make(chan struct{}, 1)}
+}
+
+func newCostly[T any](ask func() T) *shared[T] {
+	return &shared[T]{ask: ask, costly: true, turn: make(chan struct{}, 1)}
+}
+
+func (s *shared[T]) get() T {
+	s.turn <- struct{}{}
+	defer func() { <-s.turn }()
+	if begun := time.Now(); !begun.Before(s.until) {
+		s.value = s.ask()
+		now, keep := time.Now(), fresh
+		if s.costly {
+			keep = min(max(fresh, costly*now.Sub(begun)), staleness)
+		}
+		s.until = now.Add(keep)
+	}
+	return s.value
+}
+
+// answers keeps the answers to costly questions, and shares each among all callers with
+// the same question. It keeps at most a given number. Its methods are safe for concurrent
+// use.
+type answers[K comparable, T any] struct {
+	ask  func(context.Context, K) (T, error) // within viewTimeout
+	most int
+
+	mu sync.Mutex
+	of map[K]*shared[result[T]]
+}
+
+type result[T any] struct {
+	value T
+	err   error
+}
+
+func newAnswers[K comparable, T any](most int, ask func(context.Context, K) (T, error)) *answers[K, T] {
+	return &answers[K, T]{ask: ask, most: most, of: make(map[K]*shared[result[T]])}
+}
+
+func (a *answers[K, T]) get(key K) result[T] { return a.to(key).get() }
+
+func (a *answers[K, T]) to(key K) *shared[result[T]] {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	answer := a.of[key]
+	if answer == nil {
+		if len(a.of) >= a.most {
+			clear(a.of)
+		}
+		answer = newCostly(func() (r result[T]) {
+			ctx, cancel := context.WithTimeout(context.Background(), viewTimeout)
+			defer cancel()
+			r.value, r.err = a.ask(ctx, key)
+			return r
+		})
+		a.of[key] = answer
+	}
+	return answer
+}
