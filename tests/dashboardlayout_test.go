@@ -50,7 +50,7 @@ func showsNewInstallation(t *testing.T, b *browser.Browser) {
 		t.Errorf("the step is not known, and the page says %q", words)
 	}
 	tab.Await("a word about the stream", `document.querySelector('#alerts-problem').textContent.includes('LEAF_EVENTS')`)
-	if words := browser.Eval[string](tab, `document.querySelector('#alerts-problem').textContent`); strings.Contains(words, "API error") || !strings.Contains(words, "No events are kept yet") {
+	if words := browser.Eval[string](tab, `document.querySelector('#alerts-problem').textContent`); strings.Contains(words, "API error") || !strings.Contains(words, "No events are stored yet") {
 		t.Errorf("of a stream that is not there yet the page says %q", words)
 	}
 

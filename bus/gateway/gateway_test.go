@@ -10,10 +10,10 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
 
 	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/bus/bustest"
 	"github.com/leafbus/leafbus/bus/generator"
 )
 
@@ -59,11 +59,16 @@ func (g *fakeGenerator) Readiness() bus.Readiness     { return g.readiness }
 func (g *fakeGenerator) Wanted(k generator.Kind) bool { return g.wanted[k] }
 func (g *fakeGenerator) State() bus.State             { return bus.State{Node: "test", Readiness: g.readiness} }
 
-// serve returns a server on g, whose bus is a real one.
+// serve returns a server on g. Its bus is unavailable, unless change sets another Client.
 func serve(t *testing.T, g Generator, change ...func(*Config)) *Server {
 	t.Helper()
+	nc, err := nats.Connect("nats://127.0.0.1:1", nats.RetryOnFailedConnect(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
 	cfg := Config{
-		Generator: g, Client: bustest.Start(t, "order").Client(), Metrics: NewMetrics(), Log: slog.New(slog.DiscardHandler),
+		Generator: g, Client: bus.NewClient(nc), Metrics: NewMetrics(), Log: slog.New(slog.DiscardHandler),
 	}
 	for _, f := range change {
 		f(&cfg)
