@@ -139,23 +139,19 @@ func (s *Store) checkFlush(ctx context.Context, db bun.IDB) {
 }
 
 // missing returns the names of the missing tables.
-func missing(ctx context.Context, db bun.IDB) ([]string, error) {
-	var there []string
-	err := db.NewRaw(`SELECT table_name AS name FROM information_schema.tables
-		WHERE table_schema = DATABASE() AND table_name LIKE 'leaf\_%'`).Scan(ctx, &there)
-	if err != nil {
-		return nil, err
-	}
-	var names []string
+func missing(ctx context.Context, db bun.IDB) (names []string, err error) {
+	var existing []string
+	err = db.NewRaw(`SELECT table_name AS name FROM information_schema.tables
+		WHERE table_schema = DATABASE() AND table_name LIKE 'leaf\_%'`).Scan(ctx, &existing)
 	for _, t := range tables {
-		if !slices.Contains(there, t.name) {
+		if !slices.Contains(existing, t.name) {
 			names = append(names, t.name)
 		}
 	}
-	return names, nil
+	return names, err
 }
 
-// create creates these tables.
+// create creates the tables with these names.
 func create(ctx context.Context, db bun.IDB, names []string) error {
 	for _, t := range tables {
 		if !slices.Contains(names, t.name) {

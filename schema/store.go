@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -66,12 +67,8 @@ var _ allocator.Store = (*Store)(nil)
 // New returns a store that is not open. An error says that the DSN cannot be
 // used; it does not quote it.
 func New(cfg Config) (*Store, error) {
-	if cfg.Refresh == 0 {
-		cfg.Refresh = DefaultRefresh
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.Default()
-	}
+	cfg.Refresh = cmp.Or(cfg.Refresh, DefaultRefresh)
+	cfg.Log = cmp.Or(cfg.Log, slog.Default())
 	driver, err := parse(cfg.DSN, cfg.Log)
 	if err != nil {
 		return nil, err

@@ -89,7 +89,11 @@ func (s *Store) readTable(ctx context.Context, o *opened, all bool, f func(alloc
 			}
 		}
 	}
-	s.warnUnfit.Do(func() { s.warn(unfit) })
+	s.warnUnfit.Do(func() {
+		if len(unfit) > 0 {
+			s.cfg.Log.Warn("rows of leaf_alloc are not served", "rows", strings.Join(unfit[:min(len(unfit), mostNamed)], "; "), "count", len(unfit))
+		}
+	})
 	return nil
 }
 
@@ -165,10 +169,9 @@ func (s *Store) checkTable(ctx context.Context, o *opened) (*opened, error) {
 func (s *Store) changed(t allocator.Tag) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := knownTag{t.Step, t.Floor, s.polls}
 	before := s.known[t.Name]
-	s.known[t.Name] = now
-	return before.step != now.step || before.floor != now.floor
+	s.known[t.Name] = knownTag{t.Step, t.Floor, s.polls}
+	return before.step != t.Step || before.floor != t.Floor
 }
 
 // vanished returns the known tags that the last reading did not find.
@@ -194,17 +197,4 @@ func (s *Store) drop(tag string) bool {
 	}
 	delete(s.known, tag)
 	return true
-}
-
-// warn logs which rows are not served, and why.
-func (s *Store) warn(unfit []string) {
-	if len(unfit) == 0 {
-		return
-	}
-	more := ""
-	if n := len(unfit) - mostNamed; n > 0 {
-		more = fmt.Sprintf("; and %d more", n)
-		unfit = unfit[:mostNamed]
-	}
-	s.cfg.Log.Warn("rows of leaf_alloc are not served", "rows", strings.Join(unfit, "; ")+more)
 }

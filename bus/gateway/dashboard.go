@@ -50,9 +50,9 @@ type views struct {
 func newViews(cfg Config) *views {
 	v := &views{
 		g: cfg.Generator, c: cfg.Client, feed: newFeed(cfg.Client), searches: make(chan struct{}, maxSearches), heard: make(map[string]time.Time),
+		pages: newAnswers(maxPages, cfg.Client.Tags), records: newAnswers(maxRecords, cfg.Client.Tag),
 	}
 	v.overview, v.latest = newShared(v.askAll), newShared(v.latestEvents)
-	v.pages, v.records = newAnswers(maxPages, v.c.Tags), newAnswers(maxRecords, v.c.Tag)
 	return v
 }
 

@@ -18,25 +18,25 @@ const (
 	snowflakePath = "/api/snowflake/get/"
 )
 
-// ids answers the two requests of Leaf's API that take IDs, as Leaf does: see refuseAs for
-// its errors. The parameter count asks for several IDs, which have the form that they have
-// over NATS.
-type ids struct {
-	g Generator
-	m *Metrics
+// segment answers /api/segment/get/{tag}, one of the two requests of Leaf's API that take
+// IDs. It answers as Leaf does: see refuseAs for its errors. The parameter count asks for
+// several IDs, which have the form that they have over NATS.
+func (s *Server) segment(w http.ResponseWriter, r *http.Request, tag string) {
+	take := func(n int64) ([]bus.Range, error) { return s.cfg.Generator.Take(r.Context(), tag, n) }
+	s.answer(w, r, generator.SegmentKind, tag, take, s.segmentResult)
 }
 
-// segment answers /api/segment/get/{tag}.
-func (s ids) segment(w http.ResponseWriter, r *http.Request, tag string) {
-	s.answer(w, r, generator.SegmentKind, tag, func(n int64) ([]bus.Range, error) { return s.g.Take(r.Context(), tag, n) }, s.segmentResult)
+// snowflake answers /api/snowflake/get/{key}, the other one. As with Leaf, the key has no
+// meaning.
+func (s *Server) snowflake(w http.ResponseWriter, r *http.Request, key string) {
+	take := func(n int64) ([]bus.Range, error) { return s.cfg.Generator.Snowflakes(r.Context(), n) }
+	s.answer(w, r, generator.SnowflakeKind, key, take, snowflakeResult)
 }
 
-// snowflake answers /api/snowflake/get/{key}. As with Leaf, the key says nothing.
-func (s ids) snowflake(w http.ResponseWriter, r *http.Request, key string) {
-	s.answer(w, r, generator.SnowflakeKind, key, func(n int64) ([]bus.Range, error) { return s.g.Snowflakes(r.Context(), n) }, snowflakeResult)
-}
-
-func (s ids) answer(w http.ResponseWriter, r *http.Request, kind generator.Kind, key string, take func(n int64) ([]bus.Range, error), result func(bus.Reason) int) {
+func (s *Server) answer(
+	w http.ResponseWriter, r *http.Request, kind generator.Kind, key string,
+	take func(n int64) ([]bus.Range, error), result func(bus.Reason) int,
+) {
 	if key == "" {
 		refuse(w, r, http.StatusNotFound, "not_found", "the path must end with a key")
 		return
@@ -44,7 +44,7 @@ func (s ids) answer(w http.ResponseWriter, r *http.Request, kind generator.Kind,
 	asJSON := prefersJSON(r.Header["Accept"])
 	count, batch, err := parseCount(r.URL.RawQuery)
 	if err != nil {
-		s.m.Answered(generator.Answer{Kind: kind, Transport: generator.HTTP, Reason: bus.BadRequest}) // the generator never sees it
+		s.cfg.Metrics.Answered(generator.Answer{Kind: kind, Transport: generator.HTTP, Reason: bus.BadRequest}) // the generator never sees it
 		refuseAs(w, r, err, result)
 		return
 	}

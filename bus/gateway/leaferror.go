@@ -34,11 +34,11 @@ type failure struct {
 }
 
 // segmentResult is Leaf's code for a reason why there is no ID of a tag.
-func (s ids) segmentResult(why bus.Reason) int {
+func (s *Server) segmentResult(why bus.Reason) int {
 	switch {
 	case why == bus.UnknownTag, why == bus.BadTag:
 		return unknownKey
-	case !s.g.Initialised():
+	case !s.cfg.Generator.Initialised():
 		return notInitialised
 	}
 	return noneLeft

@@ -75,14 +75,13 @@ type Server struct {
 	cfg    Config
 	addr   string // the usual Host of a request
 	limits limits
-	ids    ids
 	views  *views
 	pages  http.Handler // all paths except those of IDs
 }
 
 // New returns a server. Call Run.
 func New(cfg Config) *Server {
-	s := &Server{cfg: cfg, addr: cfg.Listener.Addr().String(), limits: defaultLimits, ids: ids{cfg.Generator, cfg.Metrics}, views: newViews(cfg)}
+	s := &Server{cfg: cfg, addr: cfg.Listener.Addr().String(), limits: defaultLimits, views: newViews(cfg)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", s.healthz)
 	mux.HandleFunc("/readyz", s.readyz)
@@ -103,9 +102,9 @@ func New(cfg Config) *Server {
 // URL is the server's address.
 func (s *Server) URL() string {
 	if s.cfg.TLS != nil {
-		return "https://" + s.cfg.Listener.Addr().String()
+		return "https://" + s.addr
 	}
-	return "http://" + s.cfg.Listener.Addr().String()
+	return "http://" + s.addr
 }
 
 // Run serves until the context is done, answers the requests that are under way, and closes
@@ -164,11 +163,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	// The mux would clean the paths, but a//b and a/./b are different tags.
 	if tag, ok := strings.CutPrefix(r.URL.Path, segmentPath); ok {
-		s.ids.segment(w, r, tag)
+		s.segment(w, r, tag)
 		return
 	}
 	if key, ok := strings.CutPrefix(r.URL.Path, snowflakePath); ok {
-		s.ids.snowflake(w, r, key)
+		s.snowflake(w, r, key)
 		return
 	}
 	h["X-Content-Type-Options"] = nosniff

@@ -52,8 +52,14 @@ var ErrNoJetStream = errors.New("no JetStream answers on this NATS")
 func openBucket(ctx context.Context, cfg Config, name, description string) (jetstream.KeyValue, error) {
 	kv, err := cfg.JS.KeyValue(ctx, name)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		kv, err = createBucket(ctx, cfg, jetstream.KeyValueConfig{
-			Bucket: name, Description: description, History: 1, Storage: jetstream.FileStorage,
+		kv, err = replicate(ctx, cfg, func(replicas int) (jetstream.KeyValue, error) {
+			kv, err := cfg.JS.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+				Bucket: name, Description: description, History: 1, Storage: jetstream.FileStorage, Replicas: replicas,
+			})
+			if errors.Is(err, jetstream.ErrBucketExists) { // another generator was first, with other replicas
+				kv, err = cfg.JS.KeyValue(ctx, name)
+			}
+			return kv, err
 		})
 	}
 	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
@@ -119,18 +125,6 @@ func flaw(c jetstream.StreamConfig) string {
 		return "a size limit that discards old records"
 	}
 	return ""
-}
-
-// createBucket creates a bucket; see replicate for its replicas.
-func createBucket(ctx context.Context, cfg Config, c jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
-	return replicate(ctx, cfg, func(replicas int) (jetstream.KeyValue, error) {
-		c.Replicas = replicas
-		kv, err := cfg.JS.CreateKeyValue(ctx, c)
-		if errors.Is(err, jetstream.ErrBucketExists) { // another generator was first, with other replicas
-			kv, err = cfg.JS.KeyValue(ctx, c.Bucket)
-		}
-		return kv, err
-	})
 }
 
 // replicate calls create with the configured number of replicas. The default is 3 in a

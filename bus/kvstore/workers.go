@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -28,8 +29,9 @@ import (
 type Workers struct {
 	cfg Config
 
+	kv atomic.Pointer[jetstream.KeyValue] // nil: not open
+
 	mu     sync.Mutex
-	kv     jetstream.KeyValue        // nil: not open
 	known  map[int64]snowflake.Entry // as last read or written, by worker
 	logged map[string]uint64         // the revision of each damaged record that was logged
 }
@@ -42,11 +44,8 @@ func NewWorkers(cfg Config) *Workers {
 }
 
 func (w *Workers) bucket(ctx context.Context) (jetstream.KeyValue, error) {
-	w.mu.Lock()
-	kv := w.kv
-	w.mu.Unlock()
-	if kv != nil {
-		return kv, nil
+	if kv := w.kv.Load(); kv != nil {
+		return *kv, nil
 	}
 	kv, err := openBucket(ctx, w.cfg, bus.BucketWorkers, "Leafbus: who holds which worker ID, and until when")
 	if errors.Is(err, allocator.ErrRefused) {
@@ -55,9 +54,7 @@ func (w *Workers) bucket(ctx context.Context) (jetstream.KeyValue, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.mu.Lock()
-	w.kv = kv
-	w.mu.Unlock()
+	w.kv.Store(&kv)
 	return kv, nil
 }
 
@@ -65,9 +62,7 @@ func (w *Workers) bucket(ctx context.Context) (jetstream.KeyValue, error) {
 // it again.
 func (w *Workers) failed(err error) error {
 	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrNoResponders) {
-		w.mu.Lock()
-		w.kv = nil
-		w.mu.Unlock()
+		w.kv.Store(nil)
 	}
 	return err
 }
@@ -144,13 +139,12 @@ func (w *Workers) records(ctx context.Context, kv jetstream.KeyValue) (map[strin
 			continue
 		}
 		record, err := kv.Get(ctx, key)
-		if errors.Is(err, jetstream.ErrKeyNotFound) {
-			continue
-		}
-		if err != nil {
+		switch {
+		case err == nil:
+			records[key] = record
+		case !errors.Is(err, jetstream.ErrKeyNotFound):
 			return nil, err
 		}
-		records[key] = record
 	}
 	return records, nil
 }

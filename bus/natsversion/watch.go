@@ -42,7 +42,7 @@ type Watch struct {
 	refused chan error // the first Refusal
 
 	// Of the last Check. Check and Run own them; do not call both at the same time.
-	known   []string
+	known   []string // sorted
 	checked time.Time
 
 	mu     sync.Mutex
@@ -128,7 +128,7 @@ func (w *Watch) warnIf(holds bool, what, text string, args ...any) {
 // Check asks the servers that nc knows, and looks at the leaders of the buckets. An error
 // is a [Refusal]. It takes up to 2 s for 16 servers that do not answer.
 func (w *Watch) Check(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) error {
-	w.known, w.checked = serversOf(nc), time.Now()
+	w.known, w.checked = slices.Sorted(slices.Values(nc.Servers())), time.Now()
 	var here string
 	if u, err := url.Parse(nc.ConnectedUrl()); err == nil {
 		here = u.Host
@@ -214,7 +214,8 @@ func (w *Watch) Run(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) 
 		case <-connected:
 			err = w.Check(ctx, nc, js)
 		case now := <-look.C:
-			if now.Sub(w.checked) >= w.every() || !slices.Equal(serversOf(nc), w.known) {
+			servers := slices.Sorted(slices.Values(nc.Servers()))
+			if now.Sub(w.checked) >= w.every() || !slices.Equal(servers, w.known) {
 				err = w.Check(ctx, nc, js)
 			}
 		}
@@ -233,13 +234,6 @@ func (w *Watch) every() time.Duration {
 		return checkTLSEvery
 	}
 	return checkEvery
-}
-
-// serversOf returns the servers that nc knows, in order.
-func serversOf(nc *nats.Conn) []string {
-	servers := nc.Servers()
-	slices.Sort(servers)
-	return servers
 }
 
 // Only returns the [Refusal] in err, if there is one: the other failures followed from it.

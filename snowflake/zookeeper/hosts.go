@@ -50,11 +50,10 @@ type hosts struct {
 func (h *hosts) Init(names []string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.names != nil {
-		return nil
+	if h.names == nil { // else a client before this one has done it
+		h.names = slices.Clone(names)
+		rand.Shuffle(len(h.names), func(i, j int) { h.names[i], h.names[j] = h.names[j], h.names[i] })
 	}
-	h.names = slices.Clone(names)
-	rand.Shuffle(len(h.names), func(i, j int) { h.names[i], h.names[j] = h.names[j], h.names[i] })
 	return nil
 }
 

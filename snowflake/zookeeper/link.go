@@ -243,20 +243,18 @@ func ask[T any](ctx context.Context, l *link, f func(context.Context) (T, error)
 		l.log.Warn("ZooKeeper does not answer a request: connecting again")
 		l.drop(c)
 	})
-	type answer struct {
-		value T
-		err   error
-	}
-	answered := make(chan answer, 1)
+	var answer T
+	var failed error
+	answered := make(chan struct{}) // until it is closed, only the goroutine uses these two
 	go func() {
 		defer func() { <-l.busy }()
-		value, err := f(ctx)
+		answer, failed = f(ctx)
 		silence.Stop()
-		answered <- answer{value, err}
+		close(answered)
 	}()
 	select {
-	case a := <-answered:
-		return a.value, a.err
+	case <-answered:
+		return answer, failed
 	case <-ctx.Done():
 		return none, fmt.Errorf("ZooKeeper does not answer (the request may still be done): %w", ctx.Err())
 	}

@@ -89,13 +89,12 @@ func New(cfg Config) (*Registry, error) {
 	}
 	hosts, _ := parseHosts(cfg.Hosts) // which Validate did
 	root := path.Join(rootFolder, cfg.Name)
-	r := &Registry{
+	return &Registry{
 		cfg: cfg, hosts: hosts, root: root,
 		installation: root + "/installation", forever: root + "/leaf_forever", temporary: root + "/leaf_temporary",
 		link:  newLink(hosts, sessionTimeout, cfg.Log),
 		known: make(map[int64]node), logged: make(map[string]int64),
-	}
-	return r, nil
+	}, nil
 }
 
 // Name says where the records are, for people and for the data folder.
