@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -18,99 +17,89 @@ import (
 	"github.com/leafbus/leafbus/bus"
 )
 
+const (
+	bytesPerID figure = "bytes per ID"
+	heapGrowth figure = "bytes by which the live heap grows"
+)
+
 // bulks compares a bulk with as many requests, as many at a time, to an echo whose
 // answers are as long. For one ID after the other the echo's client counts them
 // in a bare loop.
-func bulks(ctx context.Context, p plan) (t *table, err error) {
+func bulks(l *lab) *table {
 	// Where a batch is longer than the step, each costs a write to the store.
-	tag := allocator.Tag{Name: "bench", MaxID: 1, Step: 1_000_000}
-	small := allocator.Tag{Name: "bench.small", MaxID: 1, Step: allocator.DefaultStep}
-	s, stop, err := openWith(tag, small)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, stop()) }()
-	echo, err := s.echo()
-	if err != nil {
-		return nil, err
-	}
-	defer echo.Close()
+	tag, small := tagNamed("bench", 1_000_000), tagNamed("bench.small", allocator.DefaultStep)
+	s := l.site()
+	s.generate([]allocator.Tag{tag, small})
+	s.echo()
 	var wire meter
-	nc, err := s.dial(nats.SetCustomDialer(&wire))
-	if err != nil {
-		return nil, err
-	}
-	defer nc.Close()
+	nc := s.dial(nats.SetCustomDialer(&wire))
 	client := bus.NewClient(nc)
 
-	ranges := func(tag allocator.Tag, parallel int) func() error {
-		return func() error {
-			var n int64
-			for r, err := range client.Ranges(ctx, tag.Name, p.ids, bus.Parallel(parallel)) {
+	bulk := func(get func(parallel int) (int64, error)) way { return l.bulk(&wire, get) }
+	ranges := func(tag string) way {
+		return bulk(func(parallel int) (n int64, err error) {
+			for r, err := range client.Ranges(l.ctx, tag, l.ids, bus.Parallel(parallel)) {
 				if err != nil {
-					return err
+					return n, err
 				}
 				n += r.Len()
 			}
-			return p.complete(n)
-		}
+			return n, nil
+		})
 	}
-	ids := func() error {
-		var n int64
-		for _, err := range client.IDs(ctx, tag.Name, p.ids) {
+	ids := bulk(func(int) (n int64, err error) {
+		for _, err := range client.IDs(l.ctx, tag.Name, l.ids) {
 			if err != nil {
-				return err
+				return n, err
 			}
 			n++
 		}
-		return p.complete(n)
-	}
+		return n, nil
+	})
+	bare := bulk(func(parallel int) (int64, error) { return l.echoBulk(nc, parallel, func(n int64) int64 { return n }) })
+	counted := bulk(func(parallel int) (int64, error) { return l.echoBulk(nc, parallel, count) })
 
-	t = newTable("bulk of "+whole(float64(p.ids))+" IDs", "parallel", "IDs/s", "echo's", "ratio", "ns/ID", "echo's",
-		"bytes/ID on the wire", "echo's", "most live heap, KB", "echo's")
-	for _, row := range []struct {
-		name     string
-		parallel int
-		ours     func() error
-		use      func(n int64) int64
-	}{
-		{"Ranges", 1, ranges(tag, 1), self[int64]},
-		{"Ranges", bus.DefaultParallel, ranges(tag, bus.DefaultParallel), self[int64]},
-		{"Ranges, step 1,000", bus.DefaultParallel, ranges(small, bus.DefaultParallel), self[int64]},
-		{"IDs, one by one", bus.DefaultParallel, ids, count},
+	const echo, ours, echoHeap, ourHeap = 0, 1, 2, 3
+	t := newTable("bulk of "+whole(float64(l.ids))+" IDs", "parallel",
+		of("IDs/s", ours, idsPerSecond, whole), of("echo's", echo, idsPerSecond, whole), ratio("ratio", ours, echo, idsPerSecond, hundredths),
+		of("ns/ID", ours, nsPerID, hundredths), of("echo's", echo, nsPerID, hundredths),
+		of("bytes/ID on the wire", ours, bytesPerID, fourPlaces), of("echo's", echo, bytesPerID, fourPlaces),
+		of("most live heap, KB", ourHeap, heapGrowth, thousands), of("echo's", echoHeap, heapGrowth, thousands))
+	for _, r := range []row{
+		{"Ranges", 1, []way{bare, ranges(tag.Name)}},
+		{"Ranges", bus.DefaultParallel, []way{bare, ranges(tag.Name)}},
+		{"Ranges, step 1,000", bus.DefaultParallel, []way{bare, ranges(small.Name)}},
+		{"IDs, one by one", bus.DefaultParallel, []way{counted, ids}},
 	} {
-		bare := func() error { return p.echoes(nc, row.parallel, row.use) }
-		if err := row.ours(); err != nil { // so that the generator's step has grown
-			return nil, err
-		}
-		results, err := inTurns(ctx, max(1, p.rounds/2), []func() (pull, error){p.pull(&wire, bare), p.pull(&wire, row.ours)})
-		if err != nil {
-			return nil, err
-		}
-		base, ours := results[0], results[1]
-		heaps, err := inTurns(ctx, max(1, p.rounds/longer), []func() (float64, error){mostLive(bare), mostLive(row.ours)})
-		if err != nil {
-			return nil, err
-		}
-		t.add(row.name, strconv.Itoa(row.parallel), whole(median(ours, pull.idsPerSecond)), whole(median(base, pull.idsPerSecond)),
-			hundredths(ratio(ours, base, pull.idsPerSecond)), hundredths(median(ours, pull.nsPerID)), hundredths(median(base, pull.nsPerID)),
-			fourPlaces(median(ours, pull.bytesPerID)), fourPlaces(median(base, pull.bytesPerID)),
-			whole(median(heaps[1], self)/1e3), whole(median(heaps[0], self)/1e3))
+		must(r.ways[ours](r.callers)) // so that the generator's step has grown
+		samples := l.inTurns(l.rounds, r.callers, r.ways...)
+		fewer := max(1, l.rounds*2/5) // a measurement of these takes far longer
+		heaps := l.inTurns(fewer, r.callers, mostLive(r.ways[echo]), mostLive(r.ways[ours]))
+		t.add(r.name, r.callers, append(samples, heaps...)...)
 	}
-	return t, nil
+	return t
 }
 
-// complete says whether a bulk was.
-func (p plan) complete(n int64) error {
-	if n != p.ids {
-		return fmt.Errorf("a bulk of %d IDs had %d", p.ids, n)
+// bulk is a way that gets all IDs of a bulk. It says how many it got.
+func (l *lab) bulk(wire *meter, get func(parallel int) (int64, error)) way {
+	return func(parallel int) (sample, error) {
+		bytes, begin := wire.bytes.Load(), time.Now()
+		n, err := get(parallel)
+		if err == nil && n != l.ids {
+			err = fmt.Errorf("a bulk of %d IDs had %d", l.ids, n)
+		}
+		took, ids := time.Since(begin), float64(l.ids)
+		return sample{
+			idsPerSecond: ids / took.Seconds(),
+			nsPerID:      float64(took.Nanoseconds()) / ids,
+			bytesPerID:   float64(wire.bytes.Load()-bytes) / ids,
+		}, err
 	}
-	return nil
 }
 
-// echoes makes as many requests as a bulk does, and uses as many IDs.
-func (p plan) echoes(nc *nats.Conn, parallel int, use func(n int64) int64) error {
-	requests := (p.ids + bus.DefaultBatch - 1) / bus.DefaultBatch
+// echoBulk makes as many requests as a bulk does, and uses as many IDs.
+func (l *lab) echoBulk(nc *nats.Conn, parallel int, use func(n int64) int64) (n int64, err error) {
+	requests := (l.ids + bus.DefaultBatch - 1) / bus.DefaultBatch
 	answers := make(chan error, parallel)
 	var asked atomic.Int64
 	var wg sync.WaitGroup
@@ -122,16 +111,11 @@ func (p plan) echoes(nc *nats.Conn, parallel int, use func(n int64) int64) error
 		})
 	}
 	go func() { wg.Wait(); close(answers) }()
-	var n int64
-	var failed error
-	for err := range answers {
-		failed = errors.Join(failed, err)
-		n += use(min(bus.DefaultBatch, p.ids-n))
+	for failed := range answers {
+		err = errors.Join(err, failed)
+		n += use(min(bus.DefaultBatch, l.ids-n))
 	}
-	if failed != nil {
-		return failed
-	}
-	return p.complete(n)
+	return n, err
 }
 
 // count counts to n.
@@ -142,29 +126,10 @@ func count(n int64) (counted int64) {
 	return counted
 }
 
-// pull is one measurement of a bulk.
-type pull struct {
-	ids   int64
-	took  time.Duration
-	bytes int64 // on the wire, both ways
-}
-
-func (p plan) pull(wire *meter, bulk func() error) func() (pull, error) {
-	return func() (pull, error) {
-		bytes, begin := wire.bytes.Load(), time.Now()
-		err := bulk()
-		return pull{p.ids, time.Since(begin), wire.bytes.Load() - bytes}, err
-	}
-}
-
-func (p pull) idsPerSecond() float64 { return float64(p.ids) / p.took.Seconds() }
-func (p pull) nsPerID() float64      { return float64(p.took.Nanoseconds()) / float64(p.ids) }
-func (p pull) bytesPerID() float64   { return float64(p.bytes) / float64(p.ids) }
-
 // mostLive is by how much the heap grows during a bulk, garbage aside: it is
 // collected all the time meanwhile. Server and generator are in it.
-func mostLive(bulk func() error) func() (float64, error) {
-	return func() (float64, error) {
+func mostLive(bulk way) way {
+	return func(parallel int) (sample, error) {
 		live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 		read := func() float64 {
 			runtime.GC()
@@ -174,12 +139,12 @@ func mostLive(bulk func() error) func() (float64, error) {
 		before := read()
 		most := before
 		ended := make(chan error, 1)
-		go func() { ended <- bulk() }()
+		go func() { _, err := bulk(parallel); ended <- err }()
 		for {
 			most = max(most, read())
 			select {
 			case err := <-ended:
-				return most - before, err
+				return sample{heapGrowth: most - before}, err
 			default:
 			}
 		}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 
@@ -23,48 +22,24 @@ const crowd = 16
 // database is a MariaDB server with an empty database, on a folder of its own.
 // It syncs each commit to disk.
 type database struct {
+	*lab
 	dir    string
 	server *mariadb.Server
 	dsn    string
 	plain  *sql.DB // for baselines: statements are one round trip, as Leaf's are
 }
 
-func openDatabase() (*database, error) {
-	d := &database{}
-	if err := d.open(); err != nil {
-		return nil, errors.Join(err, d.close())
-	}
-	return d, nil
-}
-
-func (d *database) open() (err error) {
-	if d.dir, err = os.MkdirTemp("", "leaf-bench-"); err != nil {
-		return err
-	}
-	if d.server, err = mariadb.Start(d.dir); err != nil {
-		return err
-	}
-	if d.dsn, err = d.server.Database(); err != nil {
-		return err
-	}
-	if d.plain, err = sql.Open("mysql", d.dsn+"?interpolateParams=true"); err != nil {
-		return err
-	}
+// database starts a server.
+func (l *lab) database() *database {
+	d := &database{lab: l, dir: l.tempDir()}
+	d.server = must(mariadb.Start(d.dir))
+	l.atEnd(d.server.Close)
+	d.dsn = must(d.server.Database())
+	d.plain = must(sql.Open("mysql", d.dsn+"?interpolateParams=true"))
+	l.atEnd(d.plain.Close)
 	d.plain.SetMaxOpenConns(crowd)
 	d.plain.SetMaxIdleConns(crowd)
-	return nil
-}
-
-// close ends the server and removes the folder.
-func (d *database) close() error {
-	var err error
-	if d.plain != nil {
-		err = d.plain.Close()
-	}
-	if d.server != nil {
-		err = errors.Join(err, d.server.Close())
-	}
-	return errors.Join(err, os.RemoveAll(d.dir))
+	return d
 }
 
 // openStore opens a store, which creates the tables that are missing.
@@ -79,29 +54,26 @@ func openStore(ctx context.Context, dsn string) (*schema.Store, error) {
 	return s, nil
 }
 
+// store opens a store, until the end of the scenario.
+func (d *database) store(dsn string) *schema.Store {
+	s := must(openStore(d.ctx, dsn))
+	d.atEnd(s.Close)
+	return s
+}
+
 // fill creates the tables in an empty database, with these tags.
-func fill(ctx context.Context, dsn string, tags []string) error {
+func (d *database) fill(dsn string, tags []string) {
 	const chunk = 10_000 // rows a statement
-	store, err := openStore(ctx, dsn)
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	db, err := sql.Open("mysql", dsn)
-	if err != nil {
-		return err
-	}
+	check(must(openStore(d.ctx, dsn)).Close())
+	db := must(sql.Open("mysql", dsn))
 	defer db.Close()
 	for some := range slices.Chunk(tags, chunk) {
 		var rows []string
 		for _, tag := range some {
 			rows = append(rows, fmt.Sprintf("('%s', 1, %d)", tag, allocator.DefaultStep))
 		}
-		if _, err := db.ExecContext(ctx, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES "+strings.Join(rows, ",")); err != nil {
-			return err
-		}
+		must(db.ExecContext(d.ctx, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES "+strings.Join(rows, ",")))
 	}
-	return nil
 }
 
 // names are so many tags.

@@ -2,112 +2,147 @@ package main
 
 import (
 	"context"
-	"flag"
-	"strconv"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
-	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/kvstore"
+	"github.com/leafbus/leafbus/snowflake"
+	"github.com/leafbus/leafbus/snowflake/snowflaketest"
 )
 
-const inProcessTag = "bench"
+// background runs something until stop is called, or until the end of the scenario.
+func (l *lab) background(run func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { run(ctx) })
+	stop = func() { cancel(); running.Wait() }
+	l.atEnd(func() error { stop(); return nil })
+	return stop
+}
 
 // inProcess compares the allocator, over a store in memory, with the addition
 // that any counter needs. Times are those of all goroutines together: so long
 // after one ID comes the next.
-func inProcess(ctx context.Context, p plan) (*table, error) {
+func inProcess(l *lab) *table {
+	tag := tagNamed("bench", allocator.DefaultStep)
 	store := allocatortest.NewMemory()
-	if _, err := store.Create(ctx, allocator.Tag{Name: inProcessTag, MaxID: 1, Step: allocator.DefaultStep}); err != nil {
-		return nil, err
-	}
+	must(store.Create(l.ctx, tag))
 	alloc := allocator.New(allocator.Config{Store: store})
-	running, stop := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	wg.Go(func() { alloc.Run(running) })
-	defer wg.Wait()
-	defer stop()
+	l.background(alloc.Run)
 
-	t := newTable("in process, one ID", "goroutines", "ns/ID", "atomic add's", "ratio", "allocations")
-	for _, goroutines := range []int{1, 2} {
-		var counter atomic.Int64
-		results, err := inTurns(ctx, p.rounds, []func() (testing.BenchmarkResult, error){
-			p.benchmark(goroutines, func(n int) error { return add(&counter, n) }),
-			p.benchmark(goroutines, func(n int) error { return request(ctx, alloc, n) }),
-			p.benchmark(goroutines, func(n int) error { return take(ctx, alloc, n) }),
-		})
-		if err != nil {
-			return nil, err
-		}
-		base := results[0]
-		for i, name := range []string{"Request, into the caller's memory", "Take"} {
-			ours := results[i+1]
-			t.add(name, strconv.Itoa(goroutines), tenths(median(ours, nsPerOp)), tenths(median(base, nsPerOp)),
-				tenths(ratio(ours, base, nsPerOp)), whole(median(ours, allocsPerOp)))
-		}
-	}
-	return t, nil
-}
-
-// benchmark measures loop, which does something n times, in so many goroutines
-// at once.
-func (p plan) benchmark(goroutines int, loop func(n int) error) func() (testing.BenchmarkResult, error) {
-	return func() (testing.BenchmarkResult, error) {
-		testing.Init() // testing.Benchmark takes its duration from a flag
-		if err := flag.Set("test.benchtime", p.duration.String()); err != nil {
-			return testing.BenchmarkResult{}, err
-		}
-		var failed atomic.Pointer[error]
-		result := testing.Benchmark(func(b *testing.B) {
-			var wg sync.WaitGroup
-			for i := range goroutines {
-				wg.Go(func() {
-					if err := loop((b.N + i) / goroutines); err != nil {
-						failed.Store(&err)
-					}
-				})
+	var counter atomic.Int64
+	bare := l.loop(func(n int) error { return add(&counter, n) })
+	// As the service takes IDs: from memory, or else it waits.
+	request := l.loop(func(n int) error {
+		var room [4]allocator.Range
+		for range n {
+			_, waiter, err := alloc.Request(room[:0], tag.Name, 1)
+			if waiter != nil {
+				_, err = waiter.Wait(l.ctx)
 			}
-			wg.Wait()
-		})
-		if err := failed.Load(); err != nil {
-			return testing.BenchmarkResult{}, *err
+			if err != nil {
+				return err
+			}
 		}
-		return result, nil
+		return nil
+	})
+	take := l.loop(repeat(func() error { _, err := alloc.Take(l.ctx, tag.Name, 1); return err }))
+
+	const base, ours = 0, 1
+	return l.measure(newTable("in process, one ID", "goroutines",
+		of("ns/ID", ours, nsPerID, tenths), of("atomic add's", base, nsPerID, tenths), ratio("ratio", ours, base, nsPerID, tenths),
+		of("allocations", ours, allocations, whole)),
+		row{"Request, into the caller's memory", 1, []way{bare, request}},
+		row{"Take", 1, []way{bare, take}},
+		row{"Request, into the caller's memory", 2, []way{bare, request}},
+		row{"Take", 2, []way{bare, take}},
+	)
+}
+
+// snowflakes compares what a generator issues in process with the ceiling of
+// the layout, and a generator whose ceiling is kept on disk with one that has no disk.
+func snowflakes(l *lab) *table {
+	file := must(snowflake.OpenFile(filepath.Join(l.tempDir(), "worker")))
+	l.atEnd(file.Close)
+	inMemory, onDisk := l.flakes(must(snowflake.NewFile(snowflaketest.NewDisk()))), l.flakes(file)
+	most := constant(sample{idsPerSecond: float64(snowflake.DefaultLayout().PerMillisecond()) * 1000})
+	ways := func(count int64) []way { return []way{l.issued(inMemory, count), l.issued(onDisk, count), most} }
+
+	const noDisk, ours, ceiling = 0, 1, 2
+	return l.measure(newTable("snowflakes in process", "goroutines",
+		of("IDs/s", ours, idsPerSecond, whole),
+		ratio("of the ceiling", ours, ceiling, idsPerSecond, fourPlaces), of("ceiling", ceiling, idsPerSecond, whole),
+		ratio("ratio to no disk", ours, noDisk, idsPerSecond, fourPlaces)),
+		row{"IDs a call: 1", 1, ways(1)},
+		row{"IDs a call: 1", 2, ways(1)},
+		row{"IDs a call: 100", 1, ways(100)},
+		row{"IDs a call: 100", 2, ways(100)},
+		row{"IDs a call: 100,000", 1, ways(100_000)},
+		row{"IDs a call: 100,000", 2, ways(100_000)},
+	)
+}
+
+// flakes runs a generator.
+func (l *lab) flakes(file *snowflake.File) *snowflake.Generator {
+	layout := snowflake.DefaultLayout()
+	g := snowflake.New(snowflake.Config{
+		Layout: layout, Registry: snowflaketest.NewMemory(), File: file, LastWorker: layout.Workers() - 1,
+	})
+	l.background(func(ctx context.Context) { g.Run(ctx, "bench") })
+	return g
+}
+
+// issued is a way whose callers take snowflakes. It looks at the clock after at least 1,000 IDs.
+func (l *lab) issued(g *snowflake.Generator, count int64) way {
+	ids := max(1000, count)
+	issue := l.calls(func(int) error {
+		for n := int64(0); n < ids; n += count {
+			if _, err := g.Take(l.ctx, count); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return func(callers int) (sample, error) {
+		s, err := issue(callers)
+		s[idsPerSecond] = s[perSecond] * float64(ids)
+		return s, err
 	}
 }
 
-func add(counter *atomic.Int64, n int) error {
-	for range n {
-		counter.Add(1)
-	}
-	return nil
-}
+// refills compares a reservation in the store with the two calls that it
+// cannot do without: a read and a compare-and-set, of a record of the same kind,
+// in a bucket of the same server.
+func refills(l *lab) *table {
+	state, tag := l.site().state(), tagNamed("bench", allocator.DefaultStep)
+	store := kvstore.New(state)
+	check(store.Open(l.ctx))
+	must(store.Create(l.ctx, tag))
+	record := must(must(state.JS.KeyValue(l.ctx, bus.BucketTags)).Get(l.ctx, tag.Name))
+	kv := must(state.JS.CreateKeyValue(l.ctx, jetstream.KeyValueConfig{Bucket: "BENCH", History: 1, Storage: jetstream.FileStorage}))
+	must(kv.Put(l.ctx, tag.Name, record.Value()))
 
-// request takes IDs as the service does: from memory, or else it waits.
-func request(ctx context.Context, alloc *allocator.Allocator, n int) error {
-	var room [4]allocator.Range
-	for range n {
-		_, waiter, err := alloc.Request(room[:0], inProcessTag, 1)
-		if waiter != nil {
-			_, err = waiter.Wait(ctx)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	const bare, ours = 0, 1
+	return l.measure(newTable("refill from the KV store", "",
+		of("per second", ours, perSecond, whole), of("bare get and update", bare, perSecond, whole),
+		ratio("ratio", ours, bare, perSecond, hundredths),
+		of("p50 µs", ours, p50, thousands), of("bare", bare, p50, thousands),
+		of("p99 µs", ours, p99, thousands), of("bare", bare, p99, thousands)),
+		row{"Reserve", 1, []way{
+			l.calls(func(int) error {
+				entry, err := kv.Get(l.ctx, tag.Name)
+				if err == nil {
+					_, err = kv.Update(l.ctx, tag.Name, entry.Value(), entry.Revision())
+				}
+				return err
+			}),
+			l.calls(func(int) error { _, err := store.Reserve(l.ctx, tag.Name, tag.Step); return err }),
+		}},
+	)
 }
-
-func take(ctx context.Context, alloc *allocator.Allocator, n int) error {
-	for range n {
-		if _, err := alloc.Take(ctx, inProcessTag, 1); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// The fields of a testing.BenchmarkResult.
-func nsPerOp(r testing.BenchmarkResult) float64     { return float64(r.T.Nanoseconds()) / float64(r.N) }
-func allocsPerOp(r testing.BenchmarkResult) float64 { return float64(r.AllocsPerOp()) }

@@ -1,208 +1,132 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"strconv"
+	"net/http"
+	"net/http/httptest"
 	"time"
-
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/micro"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/gateway"
 	"github.com/leafbus/leafbus/bus/generator"
-	"github.com/leafbus/leafbus/bus/kvstore"
-	"github.com/leafbus/leafbus/snowflake"
 )
-
-// The echo is a micro service like leaf-segment, but for what it does: it
-// answers with the request's body, which is as long as an ID.
-const (
-	echoSubjects = "echo.segment.>"
-	echoSubject  = "echo.segment.bench"
-	echoBody     = "1000000"
-
-	// Here it answers with a range of usual length.
-	echoRange       = "echo.range"
-	echoRangeAnswer = "1000000001-1000100000"
-)
-
-// requestTimeout is for a call that is never answered.
-const requestTimeout = 5 * time.Second
-
-// batch is how many IDs are asked for at a time: of a tag of their own, or
-// snowflakes.
-type batch struct {
-	count   int64
-	tag     allocator.Tag // without a name: snowflakes
-	callers []int
-}
-
-func (b batch) subject() string {
-	if b.tag.Name == "" {
-		return bus.SubjectSnowflake
-	}
-	return bus.SubjectSegment + "." + b.tag.Name
-}
-
-func (b batch) kind() string {
-	if b.tag.Name == "" {
-		return "snowflake"
-	}
-	return "segment"
-}
-
-// The tag of the largest batches has a larger step, as its operator would give
-// it: a batch beyond the step takes a write to the store. Even so these batches
-// use up the largest step within milliseconds, so refills are part of their row.
-var batches = []batch{
-	{1, allocator.Tag{Name: "bench", MaxID: 1, Step: allocator.DefaultStep}, []int{1, 16, 64}},
-	{1_000, allocator.Tag{Name: "bench.1000", MaxID: 1, Step: allocator.DefaultStep}, []int{1, 16}},
-	{100_000, allocator.Tag{Name: "bench.100000", MaxID: 1, Step: 1_000_000}, []int{1, 16}},
-	{1, allocator.Tag{}, []int{1, 16, 64}},
-	{10, allocator.Tag{}, []int{16}},
-}
 
 // overNATS compares requests for IDs with requests to an echo. Both responders
 // sit at the server in the same way; one client connection asks both.
-func overNATS(ctx context.Context, p plan) (t *table, err error) {
-	s, err := openSite()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, s.close()) }()
-	stop, err := s.generate(func(c *generator.Config) {
-		for _, b := range batches {
-			if b.tag.Name != "" {
-				c.Tags = append(c.Tags, b.tag)
-			}
-		}
-	})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, stop()) }()
-	echo, err := s.echo()
-	if err != nil {
-		return nil, err
-	}
-	defer echo.Close()
-	client, err := s.dial()
-	if err != nil {
-		return nil, err
-	}
-	defer client.Close()
+func overNATS(l *lab) *table {
+	small, middle := tagNamed("bench", allocator.DefaultStep), tagNamed("bench.1000", allocator.DefaultStep)
+	// The tag of the largest batches has a larger step, as its operator would give it: a batch
+	// beyond the step takes a write to the store. Even so these batches use up the largest
+	// step within milliseconds, so refills are part of their row.
+	large := tagNamed("bench.100000", 1_000_000)
+	s := l.site()
+	s.generate([]allocator.Tag{small, middle, large})
+	s.echo()
+	nc := s.dial()
+	beside := func(subject string, count int64) []way { return []way{l.echoes(nc), l.requests(nc, subject, count)} }
 
-	t = newTable("over NATS", "callers", "requests/s", "echo's", "ratio", "IDs/s",
-		"p50 µs", "echo's", "p99 µs", "echo's", "p99.9 µs", "echo's")
-	for _, b := range batches {
-		for _, callers := range b.callers {
-			results, err := p.compare(ctx, callers,
-				func(int) error { return ask(client, echoSubject, []byte(echoBody)) },
-				func(int) error {
-					return ask(client, b.subject(), strconv.AppendInt(nil, b.count, 10))
-				})
-			if err != nil {
-				return nil, err
-			}
-			base, ours := results[0], results[1]
-			rate := median(ours, perSecond)
-			t.add(b.kind()+", IDs a request: "+whole(float64(b.count)), strconv.Itoa(callers),
-				whole(rate), whole(median(base, perSecond)), hundredths(ratio(ours, base, perSecond)), whole(rate*float64(b.count)),
-				whole(median(ours, p50)), whole(median(base, p50)),
-				whole(median(ours, p99)), whole(median(base, p99)),
-				whole(median(ours, p999)), whole(median(base, p999)))
-		}
-	}
-	return t, nil
+	const echo, ours = 0, 1
+	return l.measure(newTable("over NATS", "callers",
+		of("requests/s", ours, perSecond, whole), of("echo's", echo, perSecond, whole), ratio("ratio", ours, echo, perSecond, hundredths),
+		of("IDs/s", ours, idsPerSecond, whole),
+		of("p50 µs", ours, p50, thousands), of("echo's", echo, p50, thousands),
+		of("p99 µs", ours, p99, thousands), of("echo's", echo, p99, thousands),
+		of("p99.9 µs", ours, p999, thousands), of("echo's", echo, p999, thousands)),
+		row{"segment, IDs a request: 1", 1, beside(segment(small), 1)},
+		row{"segment, IDs a request: 1", 16, beside(segment(small), 1)},
+		row{"segment, IDs a request: 1", 64, beside(segment(small), 1)},
+		row{"segment, IDs a request: 1,000", 1, beside(segment(middle), 1000)},
+		row{"segment, IDs a request: 1,000", 16, beside(segment(middle), 1000)},
+		row{"segment, IDs a request: 100,000", 1, beside(segment(large), 100_000)},
+		row{"segment, IDs a request: 100,000", 16, beside(segment(large), 100_000)},
+		row{"snowflake, IDs a request: 1", 1, beside(bus.SubjectSnowflake, 1)},
+		row{"snowflake, IDs a request: 1", 16, beside(bus.SubjectSnowflake, 1)},
+		row{"snowflake, IDs a request: 1", 64, beside(bus.SubjectSnowflake, 1)},
+		row{"snowflake, IDs a request: 10", 16, beside(bus.SubjectSnowflake, 10)},
+	)
 }
 
-// ask makes a request.
-func ask(nc *nats.Conn, subject string, body []byte) error {
-	msg, err := nc.Request(subject, body, requestTimeout)
-	if err != nil {
-		return fmt.Errorf("%s: %w", subject, err)
+// metricsCost compares requests to a generator that has metrics with those to one that
+// has none, each on a site of its own. A second one that has none shows how far
+// from 1 a ratio is by chance. Nobody scrapes here: see metricsAlone.
+func metricsCost(l *lab) *table {
+	tag := tagNamed("bench", allocator.DefaultStep)
+	plain, observed, again := l.site(), l.site(), l.site()
+	plain.generate([]allocator.Tag{tag})
+	observed.faced(tag)
+	again.generate([]allocator.Tag{tag})
+	plainConn, observedConn, againConn := plain.dial(), observed.dial(), again.dial()
+	all := func(subject string) []way {
+		return []way{l.requests(plainConn, subject, 1), l.requests(observedConn, subject, 1), l.requests(againConn, subject, 1)}
 	}
-	if msg.Header.Get(micro.ErrorCodeHeader) != "" {
-		return fmt.Errorf("%s: %s", subject, msg.Header.Get(micro.ErrorHeader))
+
+	const without, with, second = 0, 1, 2
+	return l.measure(newTable("metrics, over NATS, 1 ID a request", "callers",
+		of("requests/s", with, perSecond, whole), of("without", without, perSecond, whole), ratio("ratio", with, without, perSecond, fourPlaces),
+		of("a second without", second, perSecond, whole), ratio("ratio", second, without, perSecond, fourPlaces),
+		of("p50 µs", with, p50, thousands), of("without", without, p50, thousands),
+		of("p99 µs", with, p99, thousands), of("without", without, p99, thousands)),
+		row{"segment", 16, all(segment(tag))},
+		row{"segment", 64, all(segment(tag))},
+		row{"snowflake", 16, all(bus.SubjectSnowflake)},
+		row{"snowflake", 64, all(bus.SubjectSnowflake)},
+	)
+}
+
+// metricsAlone measures what metrics add to a request by itself, beside the time from
+// one request over NATS to the next, and a scrape beside a second: no Prometheus
+// scrapes more often. On two goroutines that do nothing else, counting takes longer
+// than in a generator, where they seldom count at the same time.
+func metricsAlone(l *lab) *table {
+	const callers = 64
+	s := l.site()
+	face := s.faced(tagNamed("bench", allocator.DefaultStep))
+	nc := s.dial()
+	metrics := gateway.NewMetrics()
+	asked := l.loop(repeat(func() error { return ask(nc, bus.SubjectSnowflake, []byte("1")) }))
+	request := func(int) (sample, error) { return asked(callers) }
+	second := constant(sample{nsPerID: float64(time.Second)})
+	scrape := l.loop(repeat(func() error { return scrape(face) }))
+	clock := l.loop(func(n int) error { lookTwice(n); return nil })
+	counted := l.loop(func(n int) error { account(metrics, n); return nil })
+
+	const base, ours = 0, 1
+	return l.measure(newTable("metrics by themselves", "goroutines",
+		of("ns", ours, nsPerID, whole), of("allocations", ours, allocations, whole),
+		of("of ns", base, nsPerID, whole), ratio("share", ours, base, nsPerID, fourPlaces)),
+		row{"a scrape a second", 1, []way{second, scrape}},
+		row{"a request: the clock, twice", 1, []way{request, clock}},
+		row{"a request: the clock, twice", 2, []way{request, clock}},
+		row{"a request: the clock, twice, and counting", 1, []way{request, counted}},
+		row{"a request: the clock, twice, and counting", 2, []way{request, counted}},
+	)
+}
+
+// scrape asks for the metrics as a Prometheus does.
+func scrape(face *gateway.Server) error {
+	r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1/metrics", nil)
+	r.Header.Set("Accept-Encoding", "gzip")
+	w := httptest.NewRecorder()
+	face.ServeHTTP(w, r)
+	if w.Code != http.StatusOK || w.Body.Len() == 0 {
+		return fmt.Errorf("a scrape of %d bytes, with status %d", w.Body.Len(), w.Code)
 	}
 	return nil
 }
 
-// echo starts the echo on a connection of its own, which ends it.
-func (s *site) echo() (*nats.Conn, error) {
-	nc, err := s.attach()
-	if err != nil {
-		return nil, err
+// lookTwice looks at the clock as often as it takes to know how long requests take.
+func lookTwice(n int) (total time.Duration) {
+	for range n {
+		total += time.Since(time.Now())
 	}
-	service, err := micro.AddService(nc, micro.Config{Name: "echo", Version: bus.Version, QueueGroup: bus.QueueGroup})
-	if err == nil {
-		err = service.AddEndpoint("echo", micro.HandlerFunc(func(r micro.Request) { r.Respond(r.Data()) }),
-			micro.WithEndpointSubject(echoSubjects))
-	}
-	if err == nil {
-		err = service.AddEndpoint("range", micro.HandlerFunc(func(r micro.Request) { r.Respond([]byte(echoRangeAnswer)) }),
-			micro.WithEndpointSubject(echoRange))
-	}
-	if err == nil {
-		err = nc.Flush()
-	}
-	if err != nil {
-		nc.Close()
-		return nil, err
-	}
-	return nc, nil
+	return total
 }
 
-// generate starts a generator, wired as `leaf serve` does it, and waits until
-// it answers. Its tags are in the KV store unless configure says otherwise. stop
-// drains it.
-func (s *site) generate(configure func(*generator.Config)) (stop func() error, err error) {
-	_, stop, err = s.generator(configure)
-	return stop, err
-}
-
-// generator is generate, for those who ask the generator itself too.
-func (s *site) generator(configure func(*generator.Config)) (g *generator.Generator, stop func() error, err error) {
-	marks, err := allocator.OpenMarks(s.dir + "/marks")
-	if err != nil {
-		return nil, nil, err
-	}
-	state, err := s.state()
-	if err != nil {
-		return nil, nil, errors.Join(err, marks.Close())
-	}
-	file, err := snowflake.OpenFile(s.dir + "/worker")
-	if err != nil {
-		return nil, nil, errors.Join(err, marks.Close())
-	}
-	ready := make(chan struct{})
-	store := kvstore.New(state)
-	config := generator.Config{
-		Conn: state.Conn, JS: state.JS, Store: store, Marks: marks, Node: "bench", Log: s.log,
-		Join: func(context.Context, func(context.Context) error) (generator.Identity, error) {
-			return generator.Identity{}, nil
-		}, // the site is new
-		Open:       store.Open,
-		OpenEvents: func(ctx context.Context) error { return kvstore.OpenEvents(ctx, state, kvstore.DefaultEventsMaxBytes) },
-		Ready:      func() { close(ready) },
-		Snowflake: snowflake.Config{
-			Layout: snowflake.DefaultLayout(), Registry: kvstore.NewWorkers(state), File: file,
-			LastWorker: snowflake.DefaultLayout().Workers() - 1,
-		},
-	}
-	configure(&config)
-	g = generator.New(config)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- errors.Join(g.Run(ctx), marks.Close(), file.Close()) }()
-	select {
-	case <-ready:
-		return g, func() error { cancel(); return <-ended }, nil
-	case err := <-ended:
-		cancel()
-		return nil, nil, err
+// account does with n requests what a generator does for its metrics.
+func account(metrics *gateway.Metrics, n int) {
+	for range n {
+		begun := time.Now()
+		metrics.Answered(generator.Answer{Kind: generator.SegmentKind, Transport: generator.NATS, IDs: 1, Took: time.Since(begun)})
 	}
 }

@@ -1,78 +1,175 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"net"
 	"os"
+	"strconv"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go/micro"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/bus/gateway"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/bus/kvstore"
+	"github.com/leafbus/leafbus/snowflake"
 )
+
+// requestTimeout is for a call that is never answered.
+const requestTimeout = 5 * time.Second
+
+// The echo is a micro service like leaf-segment, but for what it does: it
+// answers with the request's body, which is as long as an ID.
+const (
+	echoSubjects = "echo.segment.>"
+	echoSubject  = "echo.segment.bench"
+	echoBody     = "1000000"
+
+	// Here it answers with a range of usual length.
+	echoRange       = "echo.range"
+	echoRangeAnswer = "1000000001-1000100000"
+)
+
+// tagNamed is a new tag.
+func tagNamed(name string, step int64) allocator.Tag {
+	return allocator.Tag{Name: name, MaxID: 1, Step: step}
+}
 
 // site is a NATS server as `leaf serve` embeds it, on a folder of its own.
 type site struct {
+	*lab
 	dir    string
 	server *embedded.Server
 	log    *slog.Logger
 }
 
-func openSite() (*site, error) {
-	s := &site{log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))}
-	var err error
-	if s.dir, err = os.MkdirTemp("", "leaf-bench-"); err != nil {
-		return nil, err
-	}
-	s.server, err = embedded.Start(embedded.Config{Listen: "127.0.0.1:0", StoreDir: s.dir + "/nats", Log: s.log})
-	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(s.dir))
-	}
-	return s, nil
+// tempDir makes a folder.
+func (l *lab) tempDir() string {
+	dir := must(os.MkdirTemp("", "leaf-bench-"))
+	l.atEnd(func() error { return os.RemoveAll(dir) })
+	return dir
 }
 
-// close stops the server and removes the folder.
-func (s *site) close() error {
-	s.server.Close()
-	return os.RemoveAll(s.dir)
+// site starts a NATS server.
+func (l *lab) site() *site {
+	s := &site{lab: l, dir: l.tempDir(), log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))}
+	s.server = must(embedded.Start(embedded.Config{Listen: "127.0.0.1:0", StoreDir: s.dir + "/nats", Log: s.log}))
+	l.atEnd(func() error { s.server.Close(); return nil })
+	return s
 }
 
 // dial connects over TCP, as clients do.
-func (s *site) dial(opts ...nats.Option) (*nats.Conn, error) {
-	return nats.Connect(s.server.ClientURL(), opts...)
+func (s *site) dial(opts ...nats.Option) *nats.Conn {
+	nc := must(nats.Connect(s.server.ClientURL(), opts...))
+	s.atEnd(func() error { nc.Close(); return nil })
+	return nc
 }
 
-// attach connects within the process, as the generator of an embedded server does.
-func (s *site) attach() (*nats.Conn, error) {
-	return nats.Connect(s.server.ClientURL(), s.server.InProcess())
+// state attaches what keeps state in JetStream, within the process, as the generator of an
+// embedded server does.
+func (s *site) state() kvstore.Config {
+	nc := s.dial(s.server.InProcess())
+	return kvstore.Config{Conn: nc, JS: must(jetstream.New(nc)), Log: s.log}
 }
 
-// openWith opens a site with a generator that has these tags. stop drains that, and
-// closes the site.
-func openWith(tags ...allocator.Tag) (s *site, stop func() error, err error) {
-	if s, err = openSite(); err != nil {
-		return nil, nil, err
+// generate starts a generator with these tags, wired as `leaf serve` does it, and waits until it
+// answers. Its tags are in the KV store unless one of the options says otherwise.
+func (s *site) generate(tags []allocator.Tag, options ...func(*generator.Config)) *generator.Generator {
+	marks := must(allocator.OpenMarks(s.dir + "/marks"))
+	s.atEnd(marks.Close)
+	file := must(snowflake.OpenFile(s.dir + "/worker"))
+	s.atEnd(file.Close)
+	state, ready := s.state(), make(chan struct{})
+	store := kvstore.New(state)
+	config := generator.Config{
+		Conn: state.Conn, JS: state.JS, Store: store, Marks: marks, Tags: tags, Node: "bench", Log: s.log,
+		Join: func(context.Context, func(context.Context) error) (generator.Identity, error) {
+			return generator.Identity{}, nil // the site is new
+		},
+		Open:       store.Open,
+		OpenEvents: func(ctx context.Context) error { return kvstore.OpenEvents(ctx, state, kvstore.DefaultEventsMaxBytes) },
+		Ready:      func() { close(ready) },
+		Snowflake: snowflake.Config{
+			Layout: snowflake.DefaultLayout(), Registry: kvstore.NewWorkers(state), File: file,
+			LastWorker: snowflake.DefaultLayout().Workers() - 1,
+		},
 	}
-	drain, err := s.generate(func(c *generator.Config) { c.Tags = tags })
-	if err != nil {
-		return nil, nil, errors.Join(err, s.close())
+	for _, option := range options {
+		option(&config)
 	}
-	return s, func() error { return errors.Join(drain(), s.close()) }, nil
+	g := generator.New(config)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- g.Run(ctx) }()
+	select {
+	case <-ready:
+		s.atEnd(func() error { cancel(); return <-ended })
+	case err := <-ended:
+		cancel()
+		check(errors.Join(err, errors.New("the generator ended")))
+	}
+	return g
 }
 
-// state attaches what keeps state in JetStream.
-func (s *site) state() (kvstore.Config, error) {
-	nc, err := s.attach()
-	if err != nil {
-		return kvstore.Config{}, err
-	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		nc.Close()
-		return kvstore.Config{}, err
-	}
-	return kvstore.Config{Conn: nc, JS: js, Log: s.log}, nil
+// faced starts a generator whose HTTP face observes it for its metrics. The face does not run yet.
+func (s *site) faced(tags ...allocator.Tag) *gateway.Server {
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))
+	s.atEnd(func() error { _ = listener.Close(); return nil }) // the face has closed it, if it ran
+	config := gateway.Config{Listener: listener, Metrics: gateway.NewMetrics(), Log: s.log, DrainTimeout: requestTimeout}
+	config.Generator = s.generate(tags, func(c *generator.Config) {
+		c.Observer = config.Metrics
+		config.Client = bus.NewClient(c.Conn, bus.JetStream(c.JS))
+	})
+	return gateway.New(config)
 }
+
+// echo starts the echo.
+func (s *site) echo() {
+	nc := s.dial(s.server.InProcess())
+	service := must(micro.AddService(nc, micro.Config{Name: "echo", Version: bus.Version, QueueGroup: bus.QueueGroup}))
+	check(service.AddEndpoint("echo", micro.HandlerFunc(func(r micro.Request) { r.Respond(r.Data()) }),
+		micro.WithEndpointSubject(echoSubjects)))
+	check(service.AddEndpoint("range", micro.HandlerFunc(func(r micro.Request) { r.Respond([]byte(echoRangeAnswer)) }),
+		micro.WithEndpointSubject(echoRange)))
+	check(nc.Flush())
+}
+
+// ask makes a request.
+func ask(nc *nats.Conn, subject string, body []byte) error {
+	msg, err := nc.Request(subject, body, requestTimeout)
+	if err != nil {
+		return fmt.Errorf("%s: %w", subject, err)
+	}
+	if msg.Header.Get(micro.ErrorCodeHeader) != "" {
+		return fmt.Errorf("%s: %s", subject, msg.Header.Get(micro.ErrorHeader))
+	}
+	return nil
+}
+
+// echoes is a way whose callers ask the echo.
+func (l *lab) echoes(nc *nats.Conn) way {
+	return l.calls(func(int) error { return ask(nc, echoSubject, []byte(echoBody)) })
+}
+
+// requests is a way whose callers ask a generator for count IDs at a time.
+func (l *lab) requests(nc *nats.Conn, subject string, count int64) way {
+	asked := l.calls(func(int) error { return ask(nc, subject, strconv.AppendInt(nil, count, 10)) })
+	return func(callers int) (sample, error) {
+		s, err := asked(callers)
+		if err == nil {
+			s[idsPerSecond] = s[perSecond] * float64(count)
+		}
+		return s, err
+	}
+}
+
+// segment is the subject of a tag's IDs.
+func segment(tag allocator.Tag) string { return bus.SubjectSegment + "." + tag.Name }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -9,12 +10,70 @@ import (
 
 // table is a table that reads well as it is and as Markdown. Its first column
 // has words, the others have numbers.
-type table struct{ rows [][]string }
+type table struct {
+	callers bool // whether the second column says how many there are
+	columns []column
+	rows    [][]string
+}
 
-func newTable(head ...string) *table { return &table{[][]string{head}} }
+// column is a figure of one of a row's ways: in each round, or how many times that of another
+// way it was in the same round. fold makes one number of those of the rounds.
+type column struct {
+	head   string
+	way    int
+	over   int // -1: no ratio
+	figure figure
+	format func(float64) string
+	fold   func([]float64) float64
+}
 
-// add adds a row, with a cell for each of the head's.
-func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+// The columns: of a way the median, the mean or the sum, and the median ratio of one way to another.
+func of(head string, way int, f figure, format func(float64) string) column {
+	return column{head, way, -1, f, format, median}
+}
+
+func meanOf(head string, way int, f figure, format func(float64) string) column {
+	return column{head, way, -1, f, format, mean}
+}
+
+func sumOf(head string, way int, f figure, format func(float64) string) column {
+	return column{head, way, -1, f, format, sum}
+}
+
+func ratio(head string, way, over int, f figure, format func(float64) string) column {
+	return column{head, way, over, f, format, median}
+}
+
+// newTable makes a table. callers is the head of the second column, "" for none.
+func newTable(title, callers string, columns ...column) *table {
+	head := []string{title}
+	if callers != "" {
+		head = append(head, callers)
+	}
+	for _, c := range columns {
+		head = append(head, c.head)
+	}
+	return &table{callers: callers != "", columns: columns, rows: [][]string{head}}
+}
+
+// add adds a row, with the samples of each way.
+func (t *table) add(name string, callers int, samples ...[]sample) {
+	cells := []string{name}
+	if t.callers {
+		cells = append(cells, strconv.Itoa(callers))
+	}
+	for _, c := range t.columns {
+		values := make([]float64, len(samples[c.way]))
+		for round, s := range samples[c.way] {
+			values[round] = s[c.figure]
+			if c.over >= 0 {
+				values[round] /= samples[c.over][round][c.figure]
+			}
+		}
+		cells = append(cells, c.format(c.fold(values)))
+	}
+	t.rows = append(t.rows, cells)
+}
 
 // String returns the table, a line each row.
 func (t *table) String() string {
@@ -49,6 +108,21 @@ func (t *table) String() string {
 	return b.String()
 }
 
+func median(values []float64) float64 {
+	slices.Sort(values)
+	n := len(values)
+	return (values[(n-1)/2] + values[n/2]) / 2
+}
+
+func sum(values []float64) (total float64) {
+	for _, v := range values {
+		total += v
+	}
+	return total
+}
+
+func mean(values []float64) float64 { return sum(values) / float64(len(values)) }
+
 // whole formats a number without a fraction, its thousands set apart.
 func whole(f float64) string {
 	s := strconv.FormatFloat(f, 'f', 0, 64)
@@ -58,6 +132,7 @@ func whole(f float64) string {
 	return s
 }
 
+func thousands(f float64) string  { return whole(f / 1e3) } // of bytes in KB, of ns in µs
 func tenths(f float64) string     { return strconv.FormatFloat(f, 'f', 1, 64) }
 func hundredths(f float64) string { return strconv.FormatFloat(f, 'f', 2, 64) }
 func fourPlaces(f float64) string { return strconv.FormatFloat(f, 'f', 4, 64) }

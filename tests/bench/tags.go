@@ -13,103 +13,72 @@ import (
 	"github.com/leafbus/leafbus/schema"
 )
 
+const (
+	firstID figure = "ms to the first ID"
+	allRead figure = "ms until all tags were read"
+	amount  figure = "what the row's name says"
+)
+
 // manyTags compares a start with many tags in the table with one with a single
 // tag, the reading of the table with a bare query, and a tag's memory with that
 // of an entry in a bare map.
-func manyTags(ctx context.Context, p plan) (t *table, err error) {
-	d, err := openDatabase()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, d.close()) }()
-	tags := names(p.tags)
-	many, one := d.dsn, ""
-	if one, err = d.server.Database(); err != nil {
-		return nil, err
-	}
-	for dsn, tags := range map[string][]string{many: tags, one: tags[:1]} {
-		if err := fill(ctx, dsn, tags); err != nil {
-			return nil, err
-		}
-	}
-
-	starts := func(dsn string, tags []string) func() (start, error) {
-		return func() (start, error) {
-			k, err := d.start(ctx, dsn, tags)
-			if err != nil {
-				return start{}, err
-			}
+func manyTags(l *lab) *table {
+	d := l.database()
+	tags := names(l.tags)
+	one := must(d.server.Database())
+	d.fill(d.dsn, tags)
+	d.fill(one, tags[:1])
+	starts := func(dsn string, tags []string) way {
+		return func(int) (sample, error) {
+			k, s := d.start(dsn, tags)
 			k.stop()
-			return k.start, k.store.Close()
+			return s, k.store.Close()
 		}
 	}
-	results, err := inTurns(ctx, max(1, p.rounds/longer), []func() (start, error){
-		starts(many, tags), starts(one, tags[:1]), func() (start, error) { return d.readAll(ctx) },
-	})
-	if err != nil {
-		return nil, err
-	}
-	ours, single, bare := results[0], results[1], results[2]
-	t = newTable(whole(float64(len(tags)))+" tags in MySQL", "Leafbus", "baseline", "ratio")
-	t.add("start to the first ID, ms, beside one tag", tenths(median(ours, first)), tenths(median(single, first)), hundredths(ratio(ours, single, first)))
-	t.add("start to all tags read, ms, beside a bare SELECT", tenths(median(ours, read)), tenths(median(bare, read)), hundredths(ratio(ours, bare, read)))
-
-	idle, used, err := d.memory(ctx, tags)
-	if err != nil {
-		return nil, err
-	}
+	samples := l.inTurns(l.rounds, 1, starts(d.dsn, tags), starts(one, tags[:1]), d.readAll)
+	many, single, bare := samples[0], samples[1], samples[2]
+	idle, used := d.memory(tags)
 	entry := bareMemory(tags)
-	t.add("bytes beyond a name, tag read, beside a bare map's", whole(idle), whole(entry), hundredths(idle/entry))
-	t.add("bytes beyond a name, tag used once, beside a bare map's", whole(used), whole(entry), hundredths(used/entry))
-	return t, nil
+
+	const ours, base = 0, 1
+	columns := func(f figure, format func(float64) string) []column {
+		return []column{of("Leafbus", ours, f, format), of("baseline", base, f, format), ratio("ratio", ours, base, f, hundredths)}
+	}
+	t := newTable(whole(float64(l.tags))+" tags in MySQL", "", columns(firstID, tenths)...)
+	t.add("start to the first ID, ms, beside one tag", 1, many, single)
+	t.columns = columns(allRead, tenths)
+	t.add("start to all tags read, ms, beside a bare SELECT", 1, many, bare)
+	t.columns = columns(amount, whole)
+	t.add("bytes beyond a name, tag read, beside a bare map's", 1, idle, entry)
+	t.add("bytes beyond a name, tag used once, beside a bare map's", 1, used, entry)
+	return t
 }
-
-// start is when, after its begin, there were IDs and all tags were read.
-type start struct{ first, read float64 } // ms
-
-// The fields of a start.
-func first(s start) float64 { return s.first }
-func read(s start) float64  { return s.read }
 
 // keeper is what a generator has for its tags.
 type keeper struct {
-	start
 	store *schema.Store
 	alloc *allocator.Allocator
 	stop  func() // ends what runs; the memory stays
 }
 
-// start starts as a generator does, which answers as soon as the store is open.
-func (d *database) start(ctx context.Context, dsn string, tags []string) (*keeper, error) {
+// start starts as a generator does, which answers as soon as the store is open. It returns
+// when all tags are read.
+func (d *database) start(dsn string, tags []string) (*keeper, sample) {
 	begin := time.Now()
-	ms := func() float64 { return time.Since(begin).Seconds() * 1e3 }
-	store, err := openStore(ctx, dsn)
-	if err != nil {
-		return nil, err
-	}
-	complete, done := context.WithCancel(ctx)
+	store := must(openStore(d.ctx, dsn))
+	complete, done := context.WithCancel(d.ctx)
 	defer done()
 	k := &keeper{store: store, alloc: allocator.New(allocator.Config{Store: watched{store, len(tags), done}, Recent: d.dir + "/recent"})}
-	running, stop := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	wg.Go(func() { k.alloc.Run(running) })
-	k.stop = func() { stop(); wg.Wait() }
-
-	_, err = k.alloc.Take(ctx, tags[0], 1)
-	k.first = ms()
-	if err == nil {
-		<-complete.Done()
-		k.read = ms()
-		err = ctx.Err()
-	}
-	if err != nil {
-		k.stop()
-		return nil, errors.Join(err, store.Close())
-	}
-	return k, nil
+	k.stop = d.background(k.alloc.Run)
+	must(k.alloc.Take(d.ctx, tags[0], 1))
+	s := sample{firstID: since(begin)}
+	<-complete.Done()
+	check(d.ctx.Err())
+	s[allRead] = since(begin)
+	return k, s
 }
 
-// watched says when so many tags were told.
+// watched says when so many tags were reported.
 type watched struct {
 	*schema.Store
 	tags int
@@ -118,49 +87,46 @@ type watched struct {
 
 // Watch implements [allocator.Store].
 func (w watched) Watch(ctx context.Context, f func(allocator.Tag)) error {
-	told := 0
+	reported := 0
 	return w.Store.Watch(ctx, func(t allocator.Tag) {
 		f(t)
-		if told++; told == w.tags {
+		if reported++; reported == w.tags {
 			w.done()
 		}
 	})
 }
 
-// readAll reads the table.
-func (d *database) readAll(ctx context.Context) (s start, err error) {
+// readAll is a way that reads the table.
+func (d *database) readAll(int) (sample, error) {
 	begin := time.Now()
-	rows, err := d.plain.QueryContext(ctx, "SELECT biz_tag, max_id, step FROM leaf_alloc")
+	rows, err := d.plain.QueryContext(d.ctx, "SELECT biz_tag, max_id, step FROM leaf_alloc")
 	if err != nil {
-		return s, err
+		return nil, err
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var tag string
 		var maxID, step int64
 		if err := rows.Scan(&tag, &maxID, &step); err != nil {
-			return s, err
+			return nil, err
 		}
 	}
-	s.read = time.Since(begin).Seconds() * 1e3
-	return s, rows.Err()
+	return sample{allRead: since(begin)}, rows.Err()
 }
 
 // memory is what a tag takes beyond the bytes of its name: one that was read,
 // and one of which there is a segment.
-func (d *database) memory(ctx context.Context, tags []string) (idle, used float64, err error) {
+func (d *database) memory(tags []string) (idle, used []sample) {
 	before := heap()
-	k, err := d.start(ctx, d.dsn, tags)
-	if err != nil {
-		return 0, 0, err
-	}
-	defer func() { k.stop(); err = errors.Join(err, k.store.Close()) }()
+	k, _ := d.start(d.dsn, tags)
+	defer func() {
+		runtime.KeepAlive(k)
+		check(k.store.Close())
+	}()
 	idle = perTag(before, tags)
 
 	// Syncing them to disk would take most of the time, and no memory.
-	if _, err := d.plain.ExecContext(ctx, "SET GLOBAL innodb_flush_log_at_trx_commit = 0"); err != nil {
-		return 0, 0, err
-	}
+	must(d.plain.ExecContext(d.ctx, "SET GLOBAL innodb_flush_log_at_trx_commit = 0"))
 	// As many at once as the allocator refills.
 	const callers = 64
 	failed := make([]error, callers)
@@ -170,17 +136,18 @@ func (d *database) memory(ctx context.Context, tags []string) (idle, used float6
 			for n := i; n < len(tags) && failed[i] == nil; n += callers {
 				// The service cuts the tag out of the request's subject, which stays.
 				subject := bus.SubjectSegment + "." + tags[n]
-				_, failed[i] = k.alloc.Take(ctx, subject[len(bus.SubjectSegment)+1:], 1)
+				_, failed[i] = k.alloc.Take(d.ctx, subject[len(bus.SubjectSegment)+1:], 1)
 			}
 		})
 	}
 	wg.Wait()
+	check(errors.Join(failed...))
 	k.stop() // which notes all tags as used, as time does otherwise
-	return idle, perTag(before, tags), errors.Join(failed...)
+	return idle, perTag(before, tags)
 }
 
 // bareMemory is the same of a map of the names to a number.
-func bareMemory(tags []string) float64 {
+func bareMemory(tags []string) []sample {
 	before := heap()
 	m := make(map[string]int64)
 	for _, tag := range tags {
@@ -201,6 +168,6 @@ func heap() float64 {
 }
 
 // perTag is by how much the heap has grown, for each tag beyond its name.
-func perTag(before float64, tags []string) float64 {
-	return (heap()-before)/float64(len(tags)) - float64(len(tags[0]))
+func perTag(before float64, tags []string) []sample {
+	return []sample{{amount: (heap()-before)/float64(len(tags)) - float64(len(tags[0]))}}
 }
