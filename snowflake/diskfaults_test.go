@@ -110,9 +110,10 @@ func TestDiskHangsBounded(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		var h *hanging
 		n := w.start(func(s *setup) {
+			s.bounded = true
 			s.wrap = func(d snowflake.Disk) snowflake.Disk {
 				h = &hanging{Disk: d}
-				return snowflake.Bound(h)
+				return h
 			}
 		})
 		n.run(10 * time.Second)

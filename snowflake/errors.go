@@ -30,10 +30,6 @@ var (
 	// minute, as long as that has not held a worker.
 	ErrRefused = errors.New("this generator must not issue snowflakes")
 
-	// ErrNotAlone: another process has written to the worker's file. What it wrote stays,
-	// and this process must end.
-	ErrNotAlone = errors.New("another process has used this data folder meanwhile, though it is locked; stop one of the two, and start the other again")
-
 	// ErrConflict: somebody else changed the record first.
 	ErrConflict = errors.New("the worker's record was changed by another")
 	// ErrFull: every worker that was allowed has a record.

@@ -3,6 +3,8 @@ package snowflake
 import (
 	"context"
 	"time"
+
+	"github.com/leafbus/leafbus/allocator/disk"
 )
 
 // The steps of Run, for tests that decide themselves when each is taken.
@@ -36,8 +38,8 @@ func (g *Generator) Ran(r Reading) {
 // replayed. Call it before anything else.
 func (g *Generator) SetRandom(random func(n int64) int64) { g.random, g.seq.random = random, random }
 
-// Bound makes the disk as OpenFile has it.
-func Bound(d Disk) Disk { return bound(d) }
+// NewBoundedFile is NewFile with the bound of OpenFile on each operation.
+func NewBoundedFile(d Disk) (*File, error) { return newFile(d, disk.NewRunner(diskWait).Run) }
 
 // SkipStart makes the generator start without a look at its clock, for tests that
 // show that nothing rests on it.

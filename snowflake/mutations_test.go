@@ -63,7 +63,7 @@ var mutations = []mutation{
 
 	// The file.
 	{name: "the file is not synced", edits: []edit{{"file.go",
-		"	if err := f.disk.Sync(); err != nil {\n		return err\n	}\n", ""}}},
+		"	if err := f.run(f.disk.Sync); err != nil {\n		return err\n	}\n", ""}}},
 	{name: "one slot is written where two are needed", edits: []edit{{"file.go",
 		"slots = 2", "slots = 1"}}},
 	{name: "a slot that is left counts as it is", edits: []edit{{"file.go",

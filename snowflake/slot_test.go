@@ -12,24 +12,24 @@ import (
 // FuzzReadSlot reads anything, as it is and as a text whose checksum is right.
 // What is accepted is what a generator can mean, and is written back the same.
 func FuzzReadSlot(f *testing.F) {
-	good := record{Write: 7, Saved: Saved{Layout: DefaultLayout(), Node: "ä", Worker: 3, Ceiling: 5}}
-	for _, change := range []func(*record){
-		func(*record) {},
-		func(r *record) { r.Write = math.MaxInt64 },
-		func(r *record) { r.Write = 0 },
-		func(r *record) { r.Write = -1 },
-		func(r *record) { r.Worker = -1 },
-		func(r *record) { r.Worker = -2 },
-		func(r *record) { r.Ceiling = -1 },
-		func(r *record) { r.ReservedUntil = -1 },
-		func(r *record) { r.Layout.TimeBits++ },
-		func(r *record) { r.Node, r.Write = strings.Repeat("n", 3500), 3000 },
+	good := slot{Write: 7, Saved: Saved{Layout: DefaultLayout(), Node: "ä", Worker: 3, Ceiling: 5}}
+	for _, change := range []func(*slot){
+		func(*slot) {},
+		func(r *slot) { r.Write = math.MaxInt64 },
+		func(r *slot) { r.Write = 0 },
+		func(r *slot) { r.Write = -1 },
+		func(r *slot) { r.Worker = -1 },
+		func(r *slot) { r.Worker = -2 },
+		func(r *slot) { r.Ceiling = -1 },
+		func(r *slot) { r.ReservedUntil = -1 },
+		func(r *slot) { r.Layout.TimeBits++ },
+		func(r *slot) { r.Node, r.Write = strings.Repeat("n", 3500), 3000 },
 	} {
 		r := good
 		change(&r)
-		slot := r.slot()
-		f.Add(slot)
-		f.Add(bytes.TrimRight(slot[textFrom:], "\x00"))
+		data := r.encode()
+		f.Add(data)
+		f.Add(bytes.TrimRight(data[textFrom:], "\x00"))
 	}
 	f.Add(make([]byte, slotSize))
 	f.Add([]byte(`{"write":1}`))
@@ -37,24 +37,24 @@ func FuzzReadSlot(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		text := make([]byte, slotSize-textFrom)
 		copy(text, data)
-		for _, slot := range [][]byte{data, fmt.Appendf(nil, "%s%016x%s", magic, crc64.Checksum(text, sums), text)} {
-			r, ok := readSlot(slot)
+		for _, data := range [][]byte{data, fmt.Appendf(nil, "%s%016x%s", magic, crc64.Checksum(text, sums), text)} {
+			r, ok := readSlot(data)
 			if !ok {
 				continue
 			}
-			if len(slot) != slotSize || !bytes.HasPrefix(slot, []byte("leaf-worker/1 ")) {
-				t.Fatalf("%d bytes, %.20q, are read as %+v", len(slot), slot, r)
+			if len(data) != slotSize || !bytes.HasPrefix(data, []byte("leaf-worker/1 ")) {
+				t.Fatalf("%d bytes, %.20q, are read as %+v", len(data), data, r)
 			}
 			if r.Write < 1 || r.Worker < -1 || r.Ceiling < 0 || r.ReservedUntil < 0 || r.Layout.Validate() != nil {
-				t.Fatalf("%q is read as %+v", slot, r)
+				t.Fatalf("%q is read as %+v", data, r)
 			}
-			again := r.slot()
+			again := r.encode()
 			fits := again[slotSize-1] == 0 // the text may have been there without the escapes
 			if back, ok := readSlot(again); fits && (!ok || back != r) {
 				t.Fatalf("%+v is written %q and read as %+v, %v", r, again, back, ok)
 			}
 			// A bit that flips does not go unnoticed.
-			flipped := bytes.Clone(slot)
+			flipped := bytes.Clone(data)
 			flipped[r.Write%slotSize] ^= 1 << (r.Ceiling % 8)
 			if _, ok := readSlot(flipped); ok {
 				t.Fatalf("a bit of %+v was changed", r)

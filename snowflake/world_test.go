@@ -86,6 +86,7 @@ type setup struct {
 	down         bool          // the registry is away
 	slow         time.Duration // so long each call of it takes
 	wrap         func(snowflake.Disk) snowflake.Disk
+	bounded      bool // the wait for the disk is, as OpenFile bounds it
 }
 
 // node is a generator that runs, by default as node "a" with workers 0 to 7.
@@ -138,7 +139,14 @@ func (w *world) start(changes ...func(*setup)) *node {
 	if s.wrap == nil {
 		s.wrap = func(d snowflake.Disk) snowflake.Disk { return d }
 	}
-	n.file = open(w.t, s.wrap(n.disk))
+	openFile := snowflake.NewFile
+	if s.bounded {
+		openFile = snowflake.NewBoundedFile
+	}
+	var err error
+	if n.file, err = openFile(s.wrap(n.disk)); err != nil {
+		w.t.Fatalf("NewFile: %v", err)
+	}
 	s.File = n.file
 	n.Generator = snowflake.New(s.Config)
 	ctx, cancel := context.WithCancel(context.Background())
