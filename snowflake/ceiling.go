@@ -2,24 +2,24 @@ package snowflake
 
 import "errors"
 
-// ceilingAhead is how far the ceiling on disk is ahead of the clock, in ms: how
-// long a restart after a crash has to rest at most. It is raised when half of it
-// is used, so that no request waits for the disk.
+// ceilingAhead is how far the ceiling on disk is ahead of the clock, in ms. A restart after a
+// crash rests for at most as long. The ceiling is raised when half of it is used, so that no
+// request waits for the disk.
 const ceilingAhead = 2000
 
-// own returns what the file knows, if that is this generator's, and else what
-// it is to say from now on. known says that it had a worker, or may have one.
-func (g *Generator) own() (s Saved, known bool) {
+// ownSaved returns what the file knows if that is this generator's, and else what the file
+// will say from now on. known says that the generator had a worker, or may have one.
+func (g *Generator) ownSaved() (s Saved, known bool) {
 	s, ok := g.cfg.File.Saved()
-	b := g.binding
+	id := g.identity
 	g.mu.Lock()
-	forgotten := g.forgotten
+	outdated := g.worker.fileOutdated
 	g.mu.Unlock()
-	if !ok || s.Installation != b.Installation || s.Layout != b.Layout || !s.At(b.Place) || s.Node != b.Node {
-		return b, false
+	if !ok || s.Installation != id.Installation || s.Layout != id.Layout || !s.At(id.Place) || s.Node != id.Node {
+		return id, false
 	}
-	s.Place = b.Place // an older release saved only the inode
-	if forgotten {    // the disk failed to take that in
+	s.Place = id.Place // an older release saved only the inode
+	if outdated {      // the disk failed to save that the worker was lost
 		g.forget(&s)
 	}
 	return s, s.Incarnation != "" || s.Pending != ""
@@ -29,60 +29,60 @@ func (g *Generator) own() (s Saved, known bool) {
 func (g *Generator) save(change func(*Saved)) error {
 	g.saving.Lock()
 	defer g.saving.Unlock()
-	s, _ := g.own()
+	s, _ := g.ownSaved()
 	change(&s)
 	err := g.cfg.File.Save(s)
 	if err == nil {
 		g.mu.Lock()
-		g.forgotten = false
+		g.worker.fileOutdated = false
 		g.mu.Unlock()
 	}
 	return err
 }
 
-// intruder returns an error if advance found that another process has written to the
-// file; nil: it did not.
-func (g *Generator) intruder() error {
+// otherProcess returns an error if raiseCeiling found that another process has written to the
+// file; nil: it found none.
+func (g *Generator) otherProcess() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if errors.Is(g.noCeiling, ErrNotAlone) {
-		return g.noCeiling
+	if errors.Is(g.worker.noCeiling, ErrNotAlone) {
+		return g.worker.noCeiling
 	}
 	return nil
 }
 
-// advance raises the ceiling if it is time to.
-func (g *Generator) advance() error {
+// raiseCeiling raises the ceiling if half of it is used.
+func (g *Generator) raiseCeiling() error {
 	g.saving.Lock()
 	defer g.saving.Unlock()
 	g.mu.Lock()
-	l, closed := g.lease, g.closed
+	w := g.worker.held
 	r := g.cfg.Clock()
-	g.ranLocked(r)
-	if l == nil || closed || g.still.doubtful() { // another process may use the file too
+	g.noteRunningLocked(r)
+	if w == nil || g.closed || g.running.doubtful() { // another process may use the file too
 		g.mu.Unlock()
 		return nil
 	}
-	t := g.guard.at(r, g.seq.ms)
-	held, ceiling, unconfirmed := l.held(), l.ceiling, l.unconfirmed
+	t := g.timeLocked(r)
+	reserved, ceiling, unconfirmed := w.ReservedUntil, w.ceiling, w.unconfirmed
 	g.mu.Unlock()
 
-	want := min(t+ceilingAhead, held.ReservedUntil)
+	want := min(t+ceilingAhead, reserved)
 	if want <= ceiling || ceiling-t > ceilingAhead/2 {
 		return nil
 	}
-	s, _ := g.own()
+	s, _ := g.ownSaved()
 	s.Ceiling = want
 	if !unconfirmed {
-		s.ReservedUntil = held.ReservedUntil
+		s.ReservedUntil = reserved
 	}
 	err := g.cfg.File.Save(s)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.noCeiling = err
-	if err == nil && g.lease == l {
-		l.ceiling = want
-		signal(g.wake)
+	g.worker.noCeiling = err
+	if err == nil && g.worker.held == w {
+		w.ceiling = want
+		wake(g.signals.serve)
 	}
 	return err
 }

@@ -1,6 +1,26 @@
 package snowflake
 
-import "time"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ErrClockBackwards: the clock is behind the last ID. It is over when the clock has caught up.
+var ErrClockBackwards = errors.New("the clock went backwards")
+
+// BackwardsError is an [ErrClockBackwards] that says how far.
+type BackwardsError struct {
+	Offset time.Duration // until the clock has caught up
+}
+
+func (e *BackwardsError) Error() string {
+	return fmt.Sprintf("%v by %v", ErrClockBackwards, e.Offset)
+}
+
+// Unwrap makes the error match ErrClockBackwards.
+func (e *BackwardsError) Unwrap() error { return ErrClockBackwards }
 
 // Reading is what a machine's clocks say at one moment.
 type Reading struct {
@@ -17,38 +37,169 @@ func SystemClock() func() Reading {
 	}
 }
 
-// guard keeps steps forward of the wall clock away from the IDs until somebody
-// agrees with them: what was once issued in the year 2055 cannot be taken back.
-// Until then time goes on from the last reading that was believed, at the
-// monotonic clock's pace, so a step stops nothing.
-type guard struct {
+// setSince returns by how much the wall clock was set since an earlier reading.
+func (r Reading) setSince(earlier Reading) time.Duration {
+	return millis(r.Wall-earlier.Wall) - (r.Mono - earlier.Mono)
+}
+
+func millis(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
+
+// text is a time for people.
+func text(ms int64) string { return time.UnixMilli(ms).UTC().Format(TimeFormat) }
+
+// clockState is what a generator knows about its clock. Generator.mu guards it.
+type clockState struct {
+	guard     stepGuard
+	backwards backwards
+	waitUntil time.Duration // Mono: the end of backwardsWaiting
+	skewed    bool          // a step forward was reported, and is not over
+}
+
+// timeLocked returns the time that may be used at the reading r, in Unix ms.
+func (g *Generator) timeLocked(r Reading) int64 { return g.clock.guard.at(r, g.seq.ms) }
+
+// now returns the time that may be reserved and issued, and the reading of the clock.
+func (g *Generator) now() (t int64, r Reading) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	r = g.cfg.Clock()
+	return g.timeLocked(r), r
+}
+
+// stepGuard keeps a step forward of the wall clock out of the IDs until it is trusted: an ID
+// of the year 2055 cannot be taken back. Until then time goes on from the last trusted
+// reading at the pace of the monotonic clock, so a step stops nothing.
+type stepGuard struct {
 	tolerance time.Duration
-	believed  Reading
-	held      bool          // the wall clock is ahead and not believed
+	trusted   Reading
+	doubting  bool          // the wall clock is ahead and not trusted
 	since     time.Duration // Mono of when that began, or was last contradicted
-	ahead     int64         // ms, at the last look
+	ahead     int64         // ms, at the last reading
 }
 
 // at returns the time that may be used at the reading r, in Unix ms. issued is
 // the time of the last ID.
-func (g *guard) at(r Reading, issued int64) int64 {
-	expected := g.believed.Wall + (r.Mono - g.believed.Mono).Milliseconds()
+func (g *stepGuard) at(r Reading, issued int64) int64 {
+	expected := g.trusted.Wall + (r.Mono - g.trusted.Mono).Milliseconds()
 	ahead := r.Wall - expected
 	if ahead > g.tolerance.Milliseconds() {
-		if !g.held || ahead-g.ahead > g.tolerance.Milliseconds() { // another step must not be believed with the first
-			g.held, g.since = true, r.Mono
+		if !g.doubting || ahead-g.ahead > g.tolerance.Milliseconds() { // another step must not be trusted with the first
+			g.doubting, g.since = true, r.Mono
 		}
 		g.ahead = ahead
 		return expected
 	}
-	g.held = false
-	// A clock that went back and is behind the IDs may return to where it was:
-	// that is no step forward, so what is believed stays ahead of it meanwhile.
+	g.doubting = false
+	// A clock that went back behind the IDs may return to where it was. That is no
+	// step forward, so the trusted reading stays ahead of it meanwhile.
 	if r.Wall >= issued || -ahead <= g.tolerance.Milliseconds() {
-		g.believed = r
+		g.trusted = r
 	}
 	return r.Wall
 }
 
-// believe ends the doubt.
-func (g *guard) believe(r Reading) { g.believed, g.held = r, false }
+// trust ends the doubt.
+func (g *stepGuard) trust(r Reading) { g.trusted, g.doubting = r, false }
+
+// trustAlone is how long a step forward is doubted when there are no peers to ask.
+const trustAlone = 10 * time.Second
+
+// checkStep decides, if it can, whether to trust a wall clock that stepped forward. It trusts
+// the step if most of the peers' clocks agree, or if there are no peers and the step has lasted.
+func (g *Generator) checkStep(ctx context.Context) {
+	before, expected, doubting := g.doubtedStep()
+	if !doubting {
+		return
+	}
+	peers := g.cfg.Peers(ctx)
+	near := 0
+	for _, ahead := range peers {
+		if ahead.Abs() <= g.cfg.MaxClockSkew {
+			near++
+		}
+	}
+	agreed := 2*near > len(peers) // most of them: a single wrong clock proves nothing
+
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := g.cfg.Clock()
+	g.timeLocked(now)
+	if !g.clock.guard.doubting || now.setSince(before).Abs() > g.cfg.MaxClockSkew {
+		return // it was set again meanwhile: the peers answered about another clock
+	}
+	alone := len(peers) == 0 && now.Mono-g.clock.guard.since >= trustAlone
+	if (alone || len(peers) > 0 && !agreed) && !g.clock.skewed {
+		g.clock.skewed = true
+		skewed := ClockSkewed{Now: before.Wall, Expected: expected, Threshold: g.cfg.MaxClockSkew}
+		if len(peers) > 0 {
+			skewed.Peers = before.Wall + Median(peers).Milliseconds()
+		}
+		g.cfg.Notify(skewed)
+	}
+	switch {
+	case agreed || alone:
+		g.clock.guard.trust(now)
+		select {
+		case g.signals.verify <- nil: // the reservation may end before the new time
+		default: // it is extended in the next seconds
+		}
+	case len(peers) > 0:
+		g.clock.guard.since = now.Mono // after one lost answer, peers that disagreed still count
+	}
+}
+
+// doubtedStep returns the reading of the clock and what it should be, and whether a step
+// forward is doubted. It reports the end of a doubt.
+func (g *Generator) doubtedStep() (r Reading, expected int64, doubting bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	r = g.cfg.Clock()
+	expected = g.timeLocked(r)
+	doubting = g.clock.guard.doubting
+	if !doubting && g.clock.skewed {
+		g.clock.skewed = false
+		g.cfg.Notify(Recovered{g.workerLocked(), EpisodeSkewed})
+	}
+	return r, expected, doubting
+}
+
+// backwards is what is being done about a clock that went backwards.
+type backwards int
+
+const (
+	backwardsNot backwards = iota
+	backwardsWaiting
+	backwardsRefusing
+)
+
+// checkBackwardsLocked decides what to do about a clock that is behind the last ID. It waits
+// for twice the offset if that is small, and else refuses until the clock has caught up.
+func (g *Generator) checkBackwardsLocked(r Reading, t int64) (wait time.Duration, err error) {
+	c := &g.clock
+	offset := millis(g.seq.ms - t)
+	small := offset <= g.cfg.MaxBack
+	switch {
+	case c.backwards == backwardsWaiting && small && r.Mono < c.waitUntil:
+		return c.waitUntil - r.Mono, nil
+	case offset <= 0:
+		g.clearBackwardsLocked()
+		return 0, nil
+	case c.backwards == backwardsNot && small:
+		c.backwards, wait = backwardsWaiting, 2*offset
+		c.waitUntil = r.Mono + wait
+		g.cfg.Notify(ClockBackwards{g.workerLocked(), offset.Milliseconds(), g.seq.ms, t, Waited})
+		return wait, nil
+	case c.backwards != backwardsRefusing:
+		c.backwards = backwardsRefusing
+		g.cfg.Notify(ClockBackwards{g.workerLocked(), offset.Milliseconds(), g.seq.ms, t, Refused})
+	}
+	return 0, &BackwardsError{offset}
+}
+
+// clearBackwardsLocked reports that the clock has caught up, if it was behind.
+func (g *Generator) clearBackwardsLocked() {
+	if g.clock.backwards != backwardsNot {
+		g.clock.backwards = backwardsNot
+		g.cfg.Notify(Recovered{g.workerLocked(), EpisodeBackwards})
+	}
+}

@@ -84,11 +84,11 @@ func TestGuard(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := guard{tolerance: time.Second, believed: Reading{start, 0}}
+			g := stepGuard{tolerance: time.Second, trusted: Reading{start, 0}}
 			for i, l := range looks {
 				got := g.at(Reading{l.wall, time.Duration(l.mono) * time.Second}, l.issued)
-				if got != l.want || g.held != l.held {
-					t.Errorf("look %d: the time is %+d, held %v; want %+d, %v", i, got-start, g.held, l.want-start, l.held)
+				if got != l.want || g.doubting != l.held {
+					t.Errorf("look %d: the time is %+d, held %v; want %+d, %v", i, got-start, g.doubting, l.want-start, l.held)
 				}
 			}
 		})
@@ -113,11 +113,11 @@ func TestGuardSlewing(t *testing.T) {
 		"slow, with what was issued ahead": {ppm: -500, issued: start + 2*24*hour},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := guard{tolerance: time.Second, believed: Reading{start, 0}}
+			g := stepGuard{tolerance: time.Second, trusted: Reading{start, 0}}
 			for s := range int64(5 * 24 * 3600) {
 				r := Reading{start + s*perSecond + s*c.ppm/1000, time.Duration(s) * time.Second}
-				if got := g.at(r, c.issued); got != r.Wall || g.held {
-					t.Fatalf("after %d s the time is %+d, want the clock's %+d; held: %v", s, got-start, r.Wall-start, g.held)
+				if got := g.at(r, c.issued); got != r.Wall || g.doubting {
+					t.Fatalf("after %d s the time is %+d, want the clock's %+d; held: %v", s, got-start, r.Wall-start, g.doubting)
 				}
 			}
 		})
@@ -129,18 +129,18 @@ func TestGuardSlewing(t *testing.T) {
 func TestGuardBelieve(t *testing.T) {
 	const start = 1_000_000_000
 	at := func(wall int64, mono time.Duration) Reading { return Reading{start + wall, mono} }
-	g := guard{tolerance: time.Second, believed: at(0, 0)}
+	g := stepGuard{tolerance: time.Second, trusted: at(0, 0)}
 	g.at(at(hour+1000, time.Second), 0)
 	g.at(at(hour+2000, 2*time.Second), 0)
-	if !g.held || g.since != time.Second {
-		t.Fatalf("held: %v, since %v; want since the first look, 1s", g.held, g.since)
+	if !g.doubting || g.since != time.Second {
+		t.Fatalf("held: %v, since %v; want since the first look, 1s", g.doubting, g.since)
 	}
-	g.believe(at(hour+2000, 2*time.Second))
-	if got := g.at(at(hour+3000, 3*time.Second), 0); got != start+hour+3000 || g.held {
-		t.Errorf("believed, the time is %+d, want that of the clock, %+d; held: %v", got-start, hour+3000, g.held)
+	g.trust(at(hour+2000, 2*time.Second))
+	if got := g.at(at(hour+3000, 3*time.Second), 0); got != start+hour+3000 || g.doubting {
+		t.Errorf("believed, the time is %+d, want that of the clock, %+d; held: %v", got-start, hour+3000, g.doubting)
 	}
 	g.at(at(3*hour, 4*time.Second), 0)
-	if !g.held || g.since != 4*time.Second {
-		t.Errorf("held: %v, since %v; want since the new step, 4s", g.held, g.since)
+	if !g.doubting || g.since != 4*time.Second {
+		t.Errorf("held: %v, since %v; want since the new step, 4s", g.doubting, g.since)
 	}
 }

@@ -26,12 +26,12 @@ const (
 	// smallRequest is the most IDs of a request that has its part of each
 	// millisecond to itself.
 	smallRequest = 64
-	// restAtStart is how far the ceiling that the last run left may be ahead of its
-	// clock: so long a start may have to wait for it. What is longer is a clock that
-	// went backwards since the start looked at it.
+	// restAtStart is how far the ceiling of the last run may be ahead of its clock. A
+	// start may have to wait for that long. If it is further ahead, the clock went
+	// backwards since the start compared it.
 	restAtStart = (ceilingAhead + slack) * time.Millisecond
-	// lookAgain bounds the pause between looks at the clock while requests wait.
-	lookAgain = 100 * time.Millisecond
+	// recheckAfter bounds the pause between checks of the clock while requests wait.
+	recheckAfter = 100 * time.Millisecond
 	// nextMillisecond is the pause while the present one is used up. The
 	// scheduler makes it a millisecond or more; maxLag makes up for that.
 	nextMillisecond = 500 * time.Microsecond
@@ -52,8 +52,7 @@ type Config struct {
 	Clock    func() Reading // default: SystemClock
 	Log      *slog.Logger   // default: slog.Default
 
-	// FirstWorker and LastWorker bound the worker that is taken. The default of
-	// the first is 0, the least that there is.
+	// FirstWorker and LastWorker bound which worker is taken; both are included.
 	FirstWorker, LastWorker int64
 	// Claimed reports whether another generator said lately that it holds the
 	// worker, or has just lost it. Such a worker is not taken, whatever the registry
@@ -70,14 +69,14 @@ type Config struct {
 	// how much each is ahead of this machine's. It must be safe for concurrent use
 	// and return when its context is done. Default: there are none.
 	Peers func(context.Context) []time.Duration
-	// Notify is told of events, mostly under a lock: it must neither block nor
-	// call the generator. Default: nobody.
+	// Notify receives the events, mostly under a lock: it must neither block nor
+	// call the generator. Default: they are dropped.
 	Notify func(Event)
 
 	Reserve      time.Duration // most time that is reserved ahead
-	Grace        time.Duration // what is left reserved after a clean stop
-	MaxBack      time.Duration // a clock that went back by at most this much is waited for
-	MaxClockSkew time.Duration // a step forward beyond it is not believed at once, nor a new node's clock so far from its peers'
+	Grace        time.Duration // what stays reserved after a clean stop
+	MaxBack      time.Duration // requests wait for a clock that went back by at most this much
+	MaxClockSkew time.Duration // a larger step forward is not trusted at once, nor a new node's clock that differs more from its peers'
 	MaxClockWait time.Duration // a start waits for a clock that is behind the last run by at most this much
 	MaxBatch     int64         // most IDs in one request
 	MaxWait      time.Duration // longest wait of a request

@@ -2,9 +2,8 @@ package snowflake
 
 import "time"
 
-// Event is something that an operator may want to know: one of the types
-// below. Times are Unix ms. An episode is told once when it begins and once, by
-// [Recovered], when it ends.
+// Event is something that an operator may want to know: one of the types below. Times are
+// Unix ms. An episode is reported once when it begins and once, by [Recovered], when it ends.
 type Event interface{ event() }
 
 // Action is what is done about a clock that went backwards.
@@ -32,14 +31,14 @@ type ClockBackwards struct {
 	Action    Action
 }
 
-// ClockSkewed says that the wall clock stepped forward, and either the peers'
-// clocks do not agree, or there are no peers and it was believed at last. Or it
-// says why a start was refused: the clock is behind the own last time that is
-// recorded, or that of a new node is not where the peers' are.
+// ClockSkewed says that the wall clock stepped forward. Either the peers' clocks do not agree,
+// or there are no peers and the step is trusted from now on. At a start it says why the start
+// was refused. Either the clock is behind the last time on record, or it is a new node's
+// and differs from the peers'.
 type ClockSkewed struct {
 	Now       int64
 	Expected  int64 // by the monotonic clock; 0: at a start
-	Recorded  int64 // at a start; 0: it is not about that
+	Recorded  int64 // the last time on record; 0: it is not about that
 	Peers     int64 // the median of their clocks; 0: there are none, or it is not about them
 	Threshold time.Duration
 }
@@ -47,15 +46,15 @@ type ClockSkewed struct {
 // WorkerAcquired says that the generator holds a worker.
 type WorkerAcquired struct{ Held }
 
-// WorkerReleased says that it gave it up in order.
+// WorkerReleased says that the generator has released the worker.
 type WorkerReleased struct{ Held }
 
-// WorkerLost says that the registry has no record of it any more, or another's.
-// The generator takes another worker.
+// WorkerLost says that the registry has no record of the worker any more, or one of another
+// generator. The generator takes another worker.
 type WorkerLost struct{ Held }
 
-// WorkerExpiring says that half of the reservation is over and the registry
-// cannot be reached. At its end no IDs are issued.
+// WorkerExpiring says that half of the reservation is over and the registry is
+// unavailable. At its end no IDs are issued.
 type WorkerExpiring struct{ Held }
 
 // Ending says that the layout has less than a year left.

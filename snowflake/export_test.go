@@ -9,41 +9,41 @@ import (
 
 // The steps of Run, for tests that decide themselves when each is taken.
 
-func (g *Generator) Bind(installation string)         { g.bind(installation) }
-func (g *Generator) Keep(ctx context.Context) error   { return g.keep(ctx) }
-func (g *Generator) Advance() error                   { return g.advance() }
-func (g *Generator) Doubt(ctx context.Context)        { g.doubt(ctx) }
+func (g *Generator) Bind(installation string)         { g.setIdentity(installation) }
+func (g *Generator) Keep(ctx context.Context) error   { return g.keepWorker(ctx) }
+func (g *Generator) Advance() error                   { return g.raiseCeiling() }
+func (g *Generator) Doubt(ctx context.Context)        { g.checkStep(ctx) }
 func (g *Generator) Serve() time.Duration             { return g.serve() }
 func (g *Generator) Drain()                           { g.drain(nil) }
-func (g *Generator) Retire(ctx context.Context) error { return g.retire(ctx) }
+func (g *Generator) Retire(ctx context.Context) error { return g.shorten(ctx) }
 
 // LookAlive is what the goroutine that notices standstills does.
-func (g *Generator) LookAlive() { g.ran() }
+func (g *Generator) LookAlive() { g.noteRunning() }
 
 // Doubtful reports whether nothing is issued until the registry confirms the worker.
 func (g *Generator) Doubtful() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.still.doubtful()
+	return g.running.doubtful()
 }
 
 // Ran makes the generator believe that it has looked alive all the time until r.
 func (g *Generator) Ran(r Reading) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.still.last = r
+	g.running.last = r
 }
 
 // SetRandom makes the generator choose by random, so that a test can be
 // replayed. Call it before anything else.
-func (g *Generator) SetRandom(random func(n int64) int64) { g.random, g.seq.random = random, random }
+func (g *Generator) SetRandom(random func(n int64) int64) { g.seq.random = random }
 
 // NewBoundedFile is NewFile with the bound of OpenFile on each operation.
 func NewBoundedFile(d Disk) (*File, error) { return newFile(d, disk.NewRunner(diskWait).Run) }
 
 // SkipStart makes the generator start without a look at its clock, for tests that
 // show that nothing rests on it.
-func (g *Generator) SkipStart() { g.leased = true }
+func (g *Generator) SkipStart() { g.worker.started = true }
 
 // Free reports whether no step is under way that holds the lock.
 func (g *Generator) Free() bool {
@@ -58,7 +58,7 @@ func (g *Generator) Free() bool {
 type Marks struct {
 	Last     int64 // time of the last ID
 	Doubting bool
-	// Of the lease, if there is one.
+	// Of the worker, if one is held.
 	Floor, Ceiling int64
 	Unconfirmed    bool
 }
@@ -67,9 +67,9 @@ type Marks struct {
 func (g *Generator) Marks() Marks {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	m := Marks{Last: g.seq.ms, Doubting: g.guard.held}
-	if l := g.lease; l != nil {
-		m.Floor, m.Ceiling, m.Unconfirmed = l.floor, l.ceiling, l.unconfirmed
+	m := Marks{Last: g.seq.ms, Doubting: g.clock.guard.doubting}
+	if w := g.worker.held; w != nil {
+		m.Floor, m.Ceiling, m.Unconfirmed = w.floor, w.ceiling, w.unconfirmed
 	}
 	return m
 }

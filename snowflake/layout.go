@@ -7,6 +7,9 @@ import (
 	"time"
 )
 
+// ErrNotAnID: no generator of this layout can have made the number.
+var ErrNotAnID = errors.New("not a snowflake of this installation")
+
 // The default layout: Leaf's, which took over Twitter's epoch.
 const (
 	DefaultEpoch        = 1288834974657 // 2010-11-04T01:42:54.657Z, in Unix ms
@@ -39,10 +42,9 @@ type Parts struct {
 	Sequence int64
 }
 
-// Validate returns an error if no generator can work with the layout: the
-// widths must be 63 together, with at least 30 for the time (12 days), 1 for the
-// worker and 1 for the sequence; and the last millisecond must be a time that
-// Unix milliseconds and the text of a time can express.
+// Validate returns an error if no generator can work with the layout. The widths must be 63
+// together, with at least 30 for the time (12 days), 1 for the worker and 1 for the sequence.
+// The last millisecond must be before the year 10000, which the text of a time cannot express.
 func (l Layout) Validate() error {
 	const leastTimeBits = 30
 	switch {
@@ -89,9 +91,8 @@ func (l Layout) Compose(p Parts) int64 {
 	return (p.UnixMS-l.Epoch)<<(l.WorkerBits+l.SequenceBits) | p.Worker<<l.SequenceBits | p.Sequence
 }
 
-// Decode takes an ID apart. It refuses, with [ErrNotAnID], what no generator
-// can have made: a number that is not positive, and a time after latest, which is
-// in Unix ms.
+// Decode takes an ID apart. It refuses, with [ErrNotAnID], what no generator can have made: a
+// number that is not positive, and a time after latest, which is in Unix ms.
 func (l Layout) Decode(id, latest int64) (Parts, error) {
 	if id <= 0 {
 		return Parts{}, fmt.Errorf("%w: it is not positive, as all IDs are", ErrNotAnID)
@@ -102,7 +103,7 @@ func (l Layout) Decode(id, latest int64) (Parts, error) {
 		Sequence: id & (l.PerMillisecond() - 1),
 	}
 	if p.UnixMS > latest {
-		return Parts{}, fmt.Errorf("%w: its time would be %s, in the future", ErrNotAnID, time.UnixMilli(p.UnixMS).UTC().Format(TimeFormat))
+		return Parts{}, fmt.Errorf("%w: its time would be %s, in the future", ErrNotAnID, text(p.UnixMS))
 	}
 	return p, nil
 }

@@ -10,43 +10,42 @@ import (
 )
 
 const (
-	reportEvery  = 3 * time.Second
-	keepTimeout  = 5 * time.Second         // of getting a worker: a registry may be making its bucket
-	firstTimeout = 1500 * time.Millisecond // of the first: then the file must do
-	lastTimeout  = 2 * time.Second         // of giving up the worker
-	firstPause   = 50 * time.Millisecond
-	lastPause    = time.Second
-	advanceEvery = 250 * time.Millisecond
-	doubtEvery   = 500 * time.Millisecond
-	// startLasts is how long a start may be refused. Who runs for longer without a
-	// worker, because the registry was away, serves other things meanwhile, and is not
-	// to end for a clock or a name: it gets no worker until that is mended.
+	reportEvery     = 3 * time.Second
+	keepTimeout     = 5 * time.Second         // of getting a worker: a registry may be making its bucket
+	firstTimeout    = 1500 * time.Millisecond // of the first attempt: then the file must do
+	lastTimeout     = 2 * time.Second         // of shortening the reservation
+	firstPause      = 50 * time.Millisecond
+	lastPause       = time.Second
+	raiseEvery      = 250 * time.Millisecond
+	checkClockEvery = 500 * time.Millisecond
+	// startLasts is how long a start may be refused. A generator that ran for longer without
+	// a worker, because the registry was unavailable, serves other requests meanwhile. A wrong
+	// clock or name must not end it. It gets no worker until that is fixed.
 	startLasts = time.Minute
 )
 
-// Run gets a worker of the installation and keeps it until the context is
-// done. Then it refuses the requests that wait, with [ErrClosed], and gives up most of what it has
-// reserved. What can be issued without waiting still is, until Close. It must
-// be called once.
+// Run gets a worker of the installation and keeps it until the context is done. Then it
+// refuses the requests that wait, with [ErrClosed], and releases most of what it has reserved.
+// What can be issued without waiting still is, until Close. Call it once.
 //
-// It ends before, with an error that matches [ErrRefused], if the start is refused:
-// because of the clock, or by the registry, within a minute and only as long as no worker was held.
-// It also ends with [ErrNotAlone], at any time. From then on it refuses all requests
-// with that error.
+// It ends earlier, with an error that matches [ErrRefused], if the clock or the registry
+// refuses the start. That happens only within a minute, and only before a worker was held.
+// It also ends with [ErrNotAlone], at any time. From then on it refuses all requests with
+// that error.
 func (g *Generator) Run(ctx context.Context, installation string) error {
-	g.bind(installation)
+	g.setIdentity(installation)
 	running, end := context.WithCancel(ctx)
 	defer end()
 	alive, endAlive := context.WithCancel(context.WithoutCancel(ctx)) // until Run returns, which a disk that hangs may delay
-	var looks sync.WaitGroup
+	var clock sync.WaitGroup
 	// It does no I/O: a disk or a network that hangs must not look like a standstill.
-	looks.Go(func() { always(alive, lookAlive, func() { g.ran() }) })
-	defer looks.Wait()
+	clock.Go(func() { always(alive, readClockEvery, func() { g.noteRunning() }) })
+	defer clock.Wait()
 	defer endAlive()
 	var wg sync.WaitGroup
-	wg.Go(func() { g.advanceAlways(running) })
+	wg.Go(func() { g.raiseAlways(running) })
 	wg.Go(func() { g.serveAlways(running) })
-	wg.Go(func() { always(running, doubtEvery, func() { g.doubt(running) }) })
+	wg.Go(func() { always(running, checkClockEvery, func() { g.checkStep(running) }) })
 	refused := g.keepAlways(ctx)
 	end()
 	g.drain(refused)
@@ -56,27 +55,27 @@ func (g *Generator) Run(ctx context.Context, installation string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTimeout)
 	defer cancel()
-	if err := g.retire(ctx); err != nil {
+	if err := g.shorten(ctx); err != nil {
 		g.cfg.Log.Warn("the worker stays reserved", "error", err)
 	}
 	return nil
 }
 
-// Close ends the issuing for good, after Run. It leaves in the file where the
-// next start may begin, so that this one need not rest.
+// Close stops issuing for good, after Run. It saves in the file where the next start may
+// begin, so that the next start need not rest.
 func (g *Generator) Close() error {
 	g.mu.Lock()
-	l, used, doubtful := g.lease, g.seq.ms+1, g.still.doubtful()
+	w, used, doubtful := g.worker.held, g.seq.ms+1, g.running.doubtful()
 	g.closed = true
 	g.mu.Unlock()
-	if l == nil || doubtful { // another process may use the file
+	if w == nil || doubtful { // another process may use the file
 		return nil
 	}
 	return g.save(func(f *Saved) { f.Ceiling = min(f.Ceiling, used) })
 }
 
-// drain lets nothing wait any more. refused says why the start was refused; nil:
-// it was not.
+// drain refuses the requests that wait, and lets no request wait any more. refused says why
+// Run ends; nil: its context is done.
 func (g *Generator) drain(refused error) {
 	why := ErrClosed
 	if refused != nil {
@@ -88,62 +87,61 @@ func (g *Generator) drain(refused error) {
 	g.refuseLocked(why)
 }
 
-// bind says what the file must belong to.
-func (g *Generator) bind(installation string) {
-	g.binding = Saved{
+// setIdentity sets what the file must say to be this generator's.
+func (g *Generator) setIdentity(installation string) {
+	g.identity = Saved{
 		Installation: installation, Layout: g.cfg.Layout, Place: g.cfg.Place, Node: g.cfg.Node, Worker: -1,
 	}
 	if s, ok := g.cfg.File.Saved(); ok {
-		if _, known := g.own(); !known && s.Worker >= 0 {
-			g.cfg.Log.Warn("the data folder's worker is another's: taking one of its own", "node", s.Node, "installation", s.Installation, "place", s.Place)
+		if _, known := g.ownSaved(); !known && s.Worker >= 0 {
+			g.cfg.Log.Warn("the data folder has the worker of another generator; taking another worker", "node", s.Node, "installation", s.Installation, "place", s.Place)
 		}
 	}
 }
 
-// Verify makes the generator look at its worker's record, because somebody else
-// may have it, and returns when it has, or could not, or the context is done.
+// Verify makes the generator check its worker's record, because another generator may have
+// taken it. It returns after the check, whether that succeeded or not, or when the context is done.
 func (g *Generator) Verify(ctx context.Context) {
-	looked := make(chan struct{})
+	checked := make(chan struct{})
 	select {
-	case g.verify <- looked:
+	case g.signals.verify <- checked:
 	case <-ctx.Done():
 		return
 	}
 	select {
-	case <-looked:
+	case <-checked:
 	case <-ctx.Done():
 	}
 }
 
-// keepAlways keeps a worker until the context is done, or the start is refused.
+// keepAlways keeps a worker until the context is done. It returns an error if the generator
+// must end.
 func (g *Generator) keepAlways(ctx context.Context) error {
 	timeout, pause := firstTimeout, firstPause
-	told := false // an episode is logged once
-	var asked chan struct{}
+	logged := false // a failure is logged once, until an attempt succeeds
+	var checked chan struct{}
 	for ctx.Err() == nil {
-		if g.confirmed() && g.unproven() == nil { // so the next attempt is a single write, and requests may wait for it
+		if g.confirmed() && g.unconfirmed() == nil { // so the next attempt is a single write, and requests may wait for it
 			timeout = firstTimeout
 		}
 		attempt, cancel := context.WithTimeout(ctx, timeout)
-		err := g.keep(attempt)
+		err := g.keepWorker(attempt)
 		cancel()
 		timeout = keepTimeout
-		if asked != nil {
-			close(asked)
-			asked = nil
+		if checked != nil {
+			close(checked)
+			checked = nil
 		}
 		next := min(reportEvery, g.cfg.Reserve/4)
 		switch {
 		case err == nil:
-			if told {
+			if logged {
 				g.cfg.Log.Info("the worker is reserved")
 			}
-			pause, told = firstPause, false
+			pause, logged = firstPause, false
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, ErrRefused) && g.starting() && g.cfg.Clock().Mono-g.started < startLasts:
-			return err
-		case errors.Is(err, ErrNotAlone):
+		case g.endsRun(err):
 			return err
 		default:
 			next = rand.N(pause) + pause/2
@@ -151,35 +149,41 @@ func (g *Generator) keepAlways(ctx context.Context) error {
 			if behind, ok := errors.AsType[*BackwardsError](err); ok {
 				next = min(next, behind.Offset)
 			}
-			if !told && !errors.Is(err, ErrConflict) {
-				told = true
-				g.cfg.Log.Warn("the worker cannot be reserved, or its reservation not extended; trying again", "error", err)
+			if !logged && !errors.Is(err, ErrConflict) {
+				logged = true
+				g.cfg.Log.Warn("the worker could not be reserved, or its reservation not extended; trying again", "error", err)
 			}
 		}
 		select {
 		case <-ctx.Done():
-		case asked = <-g.verify:
-		case <-g.prove:
+		case checked = <-g.signals.verify:
+		case <-g.signals.confirm:
 		case <-time.After(next):
 		}
 	}
 	return nil
 }
 
-func (g *Generator) advanceAlways(ctx context.Context) {
-	told := false
+// endsRun reports whether an error of keepWorker ends Run.
+func (g *Generator) endsRun(err error) bool {
+	return errors.Is(err, ErrNotAlone) ||
+		errors.Is(err, ErrRefused) && g.starting() && g.cfg.Clock().Mono-g.started < startLasts
+}
+
+func (g *Generator) raiseAlways(ctx context.Context) {
+	logged := false
 	for ctx.Err() == nil {
-		err := g.advance()
-		if err != nil && !told {
-			g.cfg.Log.Error("the data folder cannot be written: snowflakes stop at the ceiling that is there", "error", err)
-		} else if err == nil && told {
+		err := g.raiseCeiling()
+		if err != nil && !logged {
+			g.cfg.Log.Error("the data folder cannot be written: snowflakes stop at the ceiling that it has", "error", err)
+		} else if err == nil && logged {
 			g.cfg.Log.Info("the data folder can be written again")
 		}
-		told = err != nil
+		logged = err != nil
 		select {
 		case <-ctx.Done():
-		case <-g.advanceNow:
-		case <-time.After(advanceEvery):
+		case <-g.signals.raise:
+		case <-time.After(raiseEvery):
 		}
 	}
 }
@@ -192,7 +196,7 @@ func (g *Generator) serveAlways(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-g.wake:
+		case <-g.signals.serve:
 		case <-again:
 		}
 	}

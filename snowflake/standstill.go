@@ -18,55 +18,60 @@ const (
 	// standsStill is the longest time between two readings of the clock that does not
 	// count as a standstill.
 	standsStill = time.Second
-	// lookAlive is how often the clock is read if no request reads it. On a busy machine
-	// a reading may be late by the rest of standsStill.
-	lookAlive = 200 * time.Millisecond
+	// readClockEvery is how often the clock is read if no request reads it. On a busy
+	// machine a reading may be late by the rest of standsStill.
+	readClockEvery = 200 * time.Millisecond
 )
 
-// standstill knows whether the process stood still.
+// standstill knows whether the process stood still. Generator.mu guards it.
 type standstill struct {
-	last   Reading // when the process was last known to run
-	times  int     // how often it stood still
-	proven int     // the value of times when the last successful write to the record began
-	long   int64   // of the last one, in ms
-	failed error   // why the last attempt since then to confirm the worker failed; nil: none failed
+	last      Reading // when the process was last known to run
+	times     int     // how often it stood still
+	confirmed int     // the value of times when the last successful write to the record began
+	long      int64   // of the last one, in ms
+	failed    error   // why the last attempt since then to confirm the worker failed; nil: none failed
 }
 
 // doubtful reports whether another generator may have the worker since a standstill.
-func (s *standstill) doubtful() bool { return s.proven < s.times }
+func (s *standstill) doubtful() bool { return s.confirmed < s.times }
 
-// ranLocked notes that the process runs at the reading r. If it stood still before that,
-// ranLocked wakes the goroutine that keeps the worker, to confirm it. The monotonic clock
+func (s *standstill) error(worker int64) error {
+	return fmt.Errorf("%w: the process stood still for %d ms, and the registry has not confirmed since that worker %d is still its own: %w",
+		ErrNoWorker, s.long, worker, s.failed)
+}
+
+// noteRunningLocked notes that the process runs at the reading r. If it stood still before
+// that, it wakes the goroutine that keeps the worker, to confirm it. The monotonic clock
 // stops while a machine sleeps, so the longer time of both clocks counts. A wall clock that
 // is set forward costs one write to the registry.
-func (g *Generator) ranLocked(r Reading) {
-	s := &g.still
+func (g *Generator) noteRunningLocked(r Reading) {
+	s := &g.running
 	long := max((r.Mono - s.last.Mono).Milliseconds(), r.Wall-s.last.Wall)
 	s.last = r
 	if long > standsStill.Milliseconds() {
 		s.times++
 		s.long, s.failed = long, nil
-		signal(g.prove)
+		wake(g.signals.confirm)
 	}
 }
 
-// ran notes that the process runs, and returns how often it stood still so far.
-func (g *Generator) ran() int {
+// noteRunning notes that the process runs, and returns how often it stood still so far.
+func (g *Generator) noteRunning() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.ranLocked(g.cfg.Clock())
-	return g.still.times
+	g.noteRunningLocked(g.cfg.Clock())
+	return g.running.times
 }
 
-// provenLocked takes the result of an attempt to write to the worker's record. times is
+// confirmLocked takes the result of an attempt to write to the worker's record. times is
 // how often the process had stood still when the attempt began; it may have stood still
 // again since then. over says that the worker is no longer in doubt.
-func (g *Generator) provenLocked(times int, err error) (over bool) {
-	g.ranLocked(g.cfg.Clock())
-	s := &g.still
+func (g *Generator) confirmLocked(times int, err error) (over bool) {
+	g.noteRunningLocked(g.cfg.Clock())
+	s := &g.running
 	switch {
-	case err == nil && s.proven < times:
-		s.proven, s.failed = times, nil
+	case err == nil && s.confirmed < times:
+		s.confirmed, s.failed = times, nil
 		return times == s.times
 	case err != nil && s.doubtful() && times == s.times && !errors.Is(err, ErrConflict): // a passing failure
 		s.failed = err
@@ -74,15 +79,10 @@ func (g *Generator) provenLocked(times int, err error) (over bool) {
 	return false
 }
 
-// unproven returns the error of the last attempt to confirm the worker since a
+// unconfirmed returns the error of the last attempt to confirm the worker since a
 // standstill; nil: none failed.
-func (g *Generator) unproven() error {
+func (g *Generator) unconfirmed() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.still.failed
-}
-
-func (s *standstill) error(worker int64) error {
-	return fmt.Errorf("%w: the process stood still for %d ms, and the registry has not confirmed since that worker %d is still its own: %w",
-		ErrNoWorker, s.long, worker, s.failed)
+	return g.running.failed
 }

@@ -1,0 +1,165 @@
+package snowflake
+
+import (
+	"container/list"
+	"context"
+	"time"
+
+	"github.com/leafbus/leafbus/allocator"
+)
+
+// Range is a run of consecutive IDs.
+type Range = allocator.Range
+
+// queue holds the requests that wait. Generator.mu guards it.
+type queue struct {
+	small, large list.List // *Waiter
+	missing      int64     // IDs that they wait for
+	capacity     int64     // the most that missing may be; never changes
+}
+
+func (q *queue) len() int { return q.small.Len() + q.large.Len() }
+
+// Waiter is a request that could not be served at once. It waits until it is
+// served or refused.
+type Waiter struct {
+	g        *Generator
+	queue    *list.List
+	deadline time.Time
+	done     chan struct{} // closed when ranges and err are final
+
+	// Guarded by the generator's lock until done is closed.
+	element *list.Element // nil: no longer in the queue
+	missing int64
+	ranges  []Range
+	err     error
+}
+
+// Wait returns all IDs that were asked for, or an error. Call it once. If the context ends,
+// or the generator's MaxWait is over, the IDs that were set aside for the request are
+// lost: a gap.
+func (w *Waiter) Wait(ctx context.Context) ([]Range, error) {
+	timer := time.NewTimer(time.Until(w.deadline))
+	defer timer.Stop()
+	var err error
+	select {
+	case <-w.done:
+		return w.ranges, w.err
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-timer.C:
+		err = ErrTimedOut
+	}
+	w.g.mu.Lock()
+	defer w.g.mu.Unlock()
+	if w.element != nil { // else it was served or refused just now
+		w.g.finishLocked(w, err)
+	}
+	return w.ranges, w.err
+}
+
+// queueLocked makes a request wait.
+func (g *Generator) queueLocked(n int64, large bool) (*Waiter, error) {
+	q := &g.queue
+	if g.draining {
+		return nil, ErrClosed
+	}
+	if q.missing+n > q.capacity || int64(q.len()) >= g.cfg.MaxWaiting {
+		return nil, ErrOverloaded
+	}
+	w := &Waiter{g: g, queue: &q.small, deadline: time.Now().Add(g.cfg.MaxWait), done: make(chan struct{}), missing: n}
+	if large {
+		w.queue = &q.large
+	}
+	w.element = w.queue.PushBack(w)
+	q.missing += n
+	wake(g.signals.serve)
+	return w, nil
+}
+
+// finishLocked ends a wait.
+func (g *Generator) finishLocked(w *Waiter, err error) {
+	w.queue.Remove(w.element)
+	w.element = nil
+	g.queue.missing -= w.missing
+	if err != nil {
+		w.ranges, w.err = nil, err
+	}
+	close(w.done)
+}
+
+// refuseLocked refuses all requests that wait.
+func (g *Generator) refuseLocked(err error) {
+	for _, queue := range []*list.List{&g.queue.small, &g.queue.large} {
+		for queue.Len() > 0 {
+			g.finishLocked(queue.Front().Value.(*Waiter), err)
+		}
+	}
+}
+
+// serveLocked gives the requests that wait the time until t. Large and small
+// ones have their part each; the large ones take turns.
+func (g *Generator) serveLocked(t int64) {
+	q := &g.queue
+	for q.missing > 0 {
+		g.seq.enter(t)
+		if q.large.Len() > 0 {
+			g.fillLocked(&q.small, g.seq.size/share-g.seq.next)
+		}
+		for q.large.Len() > 0 {
+			turn := min(g.seq.room(t, true), max(1, g.seq.size/8))
+			if turn == 0 {
+				break
+			}
+			first := q.large.Front().Value.(*Waiter)
+			g.fillLocked(&q.large, turn)
+			if first.element != nil {
+				q.large.MoveToBack(first.element)
+			}
+		}
+		g.fillLocked(&q.small, g.seq.room(t, false))
+		if g.seq.ms >= t {
+			g.seq.packed = g.seq.packed || q.missing > 0
+			return
+		}
+	}
+}
+
+// fillLocked issues up to room IDs to the first of a queue, and to those after it
+// if room is left.
+func (g *Generator) fillLocked(queue *list.List, room int64) {
+	for queue.Len() > 0 && room > 0 {
+		w := queue.Front().Value.(*Waiter)
+		n := min(w.missing, room)
+		w.ranges = allocator.AppendRange(w.ranges, g.issueLocked(n))
+		w.missing -= n
+		g.queue.missing -= n
+		room -= n
+		if w.missing == 0 {
+			g.finishLocked(w, nil)
+		}
+	}
+}
+
+// serve serves the requests that wait as far as it can, and returns when to try
+// again; 0: when the goroutine is woken.
+func (g *Generator) serve() (again time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.queue.missing == 0 {
+		return 0
+	}
+	t, wait, err := g.mayIssueLocked(g.cfg.Clock())
+	switch {
+	case err != nil:
+		g.refuseLocked(err)
+		return 0
+	case wait > 0:
+		return min(wait, recheckAfter) // the clock may be set meanwhile
+	}
+	g.serveLocked(t)
+	if g.queue.missing == 0 {
+		return 0
+	}
+	return nextMillisecond
+}
