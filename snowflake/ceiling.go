@@ -1,10 +1,7 @@
 package snowflake
 
-import "errors"
-
-// ceilingAhead is how far the ceiling on disk is ahead of the clock, in ms. A restart after a
-// crash rests for at most as long. The ceiling is raised when half of it is used, so that no
-// request waits for the disk.
+// ceilingAhead is how far the ceiling on disk is ahead of the clock, in ms. A restart after a crash rests for
+// at most as long. The ceiling is raised when half of it is used, so that no request waits for the disk.
 const ceilingAhead = 2000
 
 // ownSaved returns what the file knows if that is this generator's, and else what the file
@@ -38,17 +35,6 @@ func (g *Generator) save(change func(*Saved)) error {
 		g.mu.Unlock()
 	}
 	return err
-}
-
-// otherProcess returns an error if raiseCeiling found that another process has written to the
-// file; nil: it found none.
-func (g *Generator) otherProcess() error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if errors.Is(g.worker.noCeiling, ErrNotAlone) {
-		return g.worker.noCeiling
-	}
-	return nil
 }
 
 // raiseCeiling raises the ceiling if half of it is used.

@@ -77,8 +77,7 @@ type stepGuard struct {
 	ahead     int64         // ms, at the last reading
 }
 
-// at returns the time that may be used at the reading r, in Unix ms. issued is
-// the time of the last ID.
+// at returns the time that may be used at the reading r, in Unix ms. issued is the time of the last ID.
 func (g *stepGuard) at(r Reading, issued int64) int64 {
 	expected := g.trusted.Wall + (r.Mono - g.trusted.Mono).Milliseconds()
 	ahead := r.Wall - expected

@@ -60,10 +60,9 @@ func (g *Generator) forget(f *Saved) {
 	f.Ceiling = ceiling
 }
 
-// shorten ends the reservation earlier, after a clean stop. It keeps what a restart may need
-// while the registry is unavailable. The generator keeps to the new end, in memory and in the
-// file, before the record is lowered. So a lost answer changes nothing, and the generator may
-// still issue times before that end.
+// shorten ends the reservation earlier, after a clean stop. It keeps what a restart may need while the registry
+// is unavailable. The generator keeps to the new end, in memory and in the file, before the record is lowered.
+// So a lost answer changes nothing, and the generator may still issue times before that end.
 func (g *Generator) shorten(ctx context.Context) error {
 	t, _ := g.now()
 	g.mu.Lock()

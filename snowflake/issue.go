@@ -6,13 +6,11 @@ import (
 	"time"
 )
 
-// Take returns n IDs, all or none, in increasing order, and waits for them if
-// it must. Each is greater than all that the generator issued before. Errors:
-// ErrBadCount, ErrBatchTooLarge, ErrOverloaded, ErrNoWorker, ErrClockBackwards,
-// ErrExhausted, ErrTimedOut, ErrClosed, and that of the context.
+// Take returns n IDs, all or none, in increasing order, and waits for them if it must. Each is greater than all
+// that the generator issued before. Errors: ErrBadCount, ErrBatchTooLarge, ErrOverloaded, ErrNoWorker,
+// ErrClockBackwards, ErrExhausted, ErrTimedOut, ErrClosed, and that of the context.
 func (g *Generator) Take(ctx context.Context, n int64) ([]Range, error) {
-	// Small enough to be inlined, so that room for one range is on the stack of
-	// a caller that does not keep it.
+	// Small enough to be inlined, so that room for one range is on the stack of a caller that does not keep it.
 	return g.take(ctx, make([]Range, 0, 1), n)
 }
 
@@ -107,15 +105,12 @@ func (g *Generator) restingLocked(t int64) bool {
 }
 
 const (
-	// maxLag is how far behind the clock, in ms, a worker under full load may be. Time in
-	// which the process did not run is used up after it. So the layout's limit is reached
-	// in spite of the scheduler.
+	// maxLag is how far behind the clock, in ms, a worker under full load may be. Time in which the process did
+	// not run is used up after it. So the layout's limit is reached in spite of the scheduler.
 	maxLag = 50
-	// spread is the part of the sequence numbers that an idle millisecond may
-	// begin at: 0 to 127 of 4,096.
+	// spread is the part of the sequence numbers that an idle millisecond may begin at: 0 to 127 of 4,096.
 	spread = 32
-	// share is the part of the current millisecond that is kept from large
-	// requests.
+	// share is the part of the current millisecond that is kept from large requests.
 	share = 4
 )
 

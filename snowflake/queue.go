@@ -20,8 +20,7 @@ type queue struct {
 
 func (q *queue) len() int { return q.small.Len() + q.large.Len() }
 
-// Waiter is a request that could not be served at once. It waits until it is
-// served or refused.
+// Waiter is a request that could not be served at once. It waits until it is served or refused.
 type Waiter struct {
 	g        *Generator
 	queue    *list.List
@@ -35,9 +34,8 @@ type Waiter struct {
 	err     error
 }
 
-// Wait returns all IDs that were asked for, or an error. Call it once. If the context ends,
-// or the generator's MaxWait is over, the IDs that were set aside for the request are
-// lost: a gap.
+// Wait returns all IDs that were asked for, or an error. Call it once. If the context ends, or the generator's
+// MaxWait is over, the IDs that were set aside for the request are lost: a gap.
 func (w *Waiter) Wait(ctx context.Context) ([]Range, error) {
 	timer := time.NewTimer(time.Until(w.deadline))
 	defer timer.Stop()
@@ -125,8 +123,7 @@ func (g *Generator) serveLocked(t int64) {
 	}
 }
 
-// fillLocked issues up to room IDs to the first of a queue, and to those after it
-// if room is left.
+// fillLocked issues up to room IDs to the first of a queue, and to those after it if room is left.
 func (g *Generator) fillLocked(queue *list.List, room int64) {
 	for queue.Len() > 0 && room > 0 {
 		w := queue.Front().Value.(*Waiter)

@@ -28,10 +28,9 @@ const (
 // refuses the requests that wait, with [ErrClosed], and releases most of what it has reserved.
 // What can be issued without waiting still is, until Close. Call it once.
 //
-// It ends earlier, with an error that matches [ErrRefused], if the clock or the registry
-// refuses the start. That happens only within a minute, and only before a worker was held.
-// It also ends with [ErrNotAlone], at any time. From then on it refuses all requests with
-// that error.
+// It ends earlier, with an error that matches [ErrRefused], if the clock or the registry refuses the start.
+// That happens only within a minute, and only before a worker was held. It also ends with [ErrNotAlone], at any
+// time. From then on it refuses all requests with that error.
 func (g *Generator) Run(ctx context.Context, installation string) error {
 	g.setIdentity(installation)
 	running, end := context.WithCancel(ctx)
@@ -39,7 +38,7 @@ func (g *Generator) Run(ctx context.Context, installation string) error {
 	alive, endAlive := context.WithCancel(context.WithoutCancel(ctx)) // until Run returns, which a disk that hangs may delay
 	var clock sync.WaitGroup
 	// It does no I/O: a disk or a network that hangs must not look like a standstill.
-	clock.Go(func() { always(alive, readClockEvery, func() { g.noteRunning() }) })
+	clock.Go(func() { always(alive, readClockEvery, g.noteRunning) })
 	defer clock.Wait()
 	defer endAlive()
 	var wg sync.WaitGroup
@@ -114,14 +113,13 @@ func (g *Generator) Verify(ctx context.Context) {
 	}
 }
 
-// keepAlways keeps a worker until the context is done. It returns an error if the generator
-// must end.
+// keepAlways keeps a worker until the context is done. It returns an error if the generator must end.
 func (g *Generator) keepAlways(ctx context.Context) error {
 	timeout, pause := firstTimeout, firstPause
 	logged := false // a failure is logged once, until an attempt succeeds
 	var checked chan struct{}
 	for ctx.Err() == nil {
-		if g.confirmed() && g.unconfirmed() == nil { // so the next attempt is a single write, and requests may wait for it
+		if g.needsOneWrite() { // requests may wait for it
 			timeout = firstTimeout
 		}
 		attempt, cancel := context.WithTimeout(ctx, timeout)
@@ -162,6 +160,14 @@ func (g *Generator) keepAlways(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// needsOneWrite reports whether the next attempt to keep the worker is a single write.
+func (g *Generator) needsOneWrite() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	w := g.worker.held
+	return w != nil && !w.unconfirmed && g.running.failed == nil
 }
 
 // endsRun reports whether an error of keepWorker ends Run.

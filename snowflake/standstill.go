@@ -6,17 +6,15 @@ import (
 	"time"
 )
 
-// A frozen process does not notice that it is frozen. Meanwhile another machine may start
-// its data folder, from a shared volume or a disk image, and use its worker. The registry
-// shows that: each start writes its own incarnation into the worker's record. So after a
-// standstill a generator writes to its record first. Until that write has succeeded, it
-// issues nothing and does not touch its file.
+// A frozen process does not notice that it is frozen. Meanwhile another machine may start its data folder, from
+// a shared volume or a disk image, and use its worker. The registry shows that: each start writes its own
+// incarnation into the worker's record. So after a standstill a generator writes to its record first. Until
+// that write has succeeded, it issues nothing and does not touch its file.
 //
 // A generator does not notice a shorter standstill until its next report to the registry.
 
 const (
-	// standsStill is the longest time between two readings of the clock that does not
-	// count as a standstill.
+	// standsStill is the longest time between two readings of the clock that does not count as a standstill.
 	standsStill = time.Second
 	// readClockEvery is how often the clock is read if no request reads it. On a busy
 	// machine a reading may be late by the rest of standsStill.
@@ -40,10 +38,9 @@ func (s *standstill) error(worker int64) error {
 		ErrNoWorker, s.long, worker, s.failed)
 }
 
-// noteRunningLocked notes that the process runs at the reading r. If it stood still before
-// that, it wakes the goroutine that keeps the worker, to confirm it. The monotonic clock
-// stops while a machine sleeps, so the longer time of both clocks counts. A wall clock that
-// is set forward costs one write to the registry.
+// noteRunningLocked notes that the process runs at the reading r. If it stood still before that, it wakes the
+// goroutine that keeps the worker, to confirm it. The monotonic clock stops while a machine sleeps, so the
+// longer time of both clocks counts. A wall clock that is set forward costs one write to the registry.
 func (g *Generator) noteRunningLocked(r Reading) {
 	s := &g.running
 	long := max((r.Mono - s.last.Mono).Milliseconds(), r.Wall-s.last.Wall)
@@ -55,12 +52,10 @@ func (g *Generator) noteRunningLocked(r Reading) {
 	}
 }
 
-// noteRunning notes that the process runs, and returns how often it stood still so far.
-func (g *Generator) noteRunning() int {
+func (g *Generator) noteRunning() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.noteRunningLocked(g.cfg.Clock())
-	return g.running.times
 }
 
 // confirmLocked takes the result of an attempt to write to the worker's record. times is
@@ -77,12 +72,4 @@ func (g *Generator) confirmLocked(times int, err error) (over bool) {
 		s.failed = err
 	}
 	return false
-}
-
-// unconfirmed returns the error of the last attempt to confirm the worker since a
-// standstill; nil: none failed.
-func (g *Generator) unconfirmed() error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.running.failed
 }

@@ -9,11 +9,10 @@ import (
 	"time"
 )
 
-// At a start nothing shows yet whether the clock is right: the guard only notices later how
-// it moves. So a start compares the clock with what the last run put on record, and, if there
-// was none, with the peers' clocks. Uniqueness does not need this, because it needs no right
-// clock. The comparison keeps wrong times out of the IDs. And it keeps a generator from
-// starting that could only refuse requests.
+// At a start nothing shows yet whether the clock is right: the guard only notices later how it moves. So a
+// start compares the clock with what the last run put on record, and, if there was none, with the peers'
+// clocks. Uniqueness does not need this, because it needs no right clock. The comparison keeps wrong times out
+// of the IDs. And it keeps a generator from starting that could only refuse requests.
 
 const (
 	// askFor bounds how long the peers are asked for their clocks. An attempt to get a

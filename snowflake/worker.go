@@ -19,8 +19,7 @@ const (
 	listed = 8
 )
 
-// workerState is the worker that a generator holds, and what it knows of earlier ones.
-// Generator.mu guards it.
+// workerState is the worker that a generator holds, and what it knows of earlier ones. Generator.mu guards it.
 type workerState struct {
 	held         *heldWorker // nil: none. Only the goroutine that keeps the worker changes which one
 	started      bool        // a worker was held: the start is over
@@ -57,14 +56,18 @@ func (w *heldWorker) summary() Held { return Held{w.Worker, w.ReservedUntil} }
 // keepWorker takes one step to get a worker and to hold it: it acquires one, or
 // extends the reservation of the one that it holds. It is for one goroutine.
 func (g *Generator) keepWorker(ctx context.Context) error {
-	standstills, starting := g.noteRunning(), g.starting()
-	err := g.otherProcess()
-	if err != nil {
+	g.mu.Lock()
+	g.noteRunningLocked(g.cfg.Clock())
+	standstills, starting := g.running.times, !g.worker.started
+	held, err := g.worker.held, g.worker.noCeiling
+	confirmed := held != nil && !held.unconfirmed
+	g.mu.Unlock()
+	switch {
+	case errors.Is(err, ErrNotAlone):
 		return err
-	}
-	if g.confirmed() {
-		err = g.extend(ctx, g.worker.held)
-	} else {
+	case confirmed:
+		err = g.extend(ctx, held)
+	default:
 		err = g.acquire(ctx)
 	}
 	g.mu.Lock()
@@ -84,22 +87,13 @@ func (g *Generator) keepWorker(ctx context.Context) error {
 	return err
 }
 
-// confirmed reports whether a worker is held that the registry knows of.
-func (g *Generator) confirmed() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.worker.held != nil && !g.worker.held.unconfirmed
-}
-
-// until is the end of a reservation that is made at the time t. reserved is its
-// present end.
+// until is the end of a reservation that is made at the time t. reserved is its present end.
 func (g *Generator) until(reserved, t int64, r Reading) int64 {
 	ahead := min(g.cfg.Reserve, max(firstReserve, r.Mono-g.started))
 	return min(g.cfg.Layout.End(), max(reserved, t+ahead.Milliseconds()))
 }
 
-// acquire gets a worker: its own of before, else one whose reservation is over, else one
-// that was never held.
+// acquire gets a worker: its own of before, else one whose reservation is over, else one that was never held.
 func (g *Generator) acquire(ctx context.Context) error {
 	entries, err := g.cfg.Registry.List(ctx)
 	saved, known := g.ownSaved()
@@ -297,8 +291,7 @@ func (g *Generator) extendedLocked(w *heldWorker, t int64) {
 	}
 }
 
-// extend extends the reservation, and thereby verifies that the record is still
-// this generator's.
+// extend extends the reservation, and thereby verifies that the record is still this generator's.
 func (g *Generator) extend(ctx context.Context, w *heldWorker) error {
 	t, r := g.now()
 	next := w.Record

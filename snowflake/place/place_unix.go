@@ -1,5 +1,7 @@
 //go:build unix
 
+// Package place distinguishes a data folder from its copies. It is a package of its own
+// because the birth time of a file needs more than the standard library.
 package place
 
 import (
@@ -8,14 +10,12 @@ import (
 	"syscall"
 )
 
-// Of says which data folder the file at path lock lies in: by the inode of that
-// file and the time at which it was created. On a fresh file system a copy may get the
-// same inode, but it has another birth time. Both stay when
-// the folder is renamed, and when its volume is attached to another machine. The
-// device is left out, because its number may change when the machine starts. If the
-// file system keeps no birth time, the place is the inode alone.
+// Of says which data folder the file at path lock lies in, by the file's inode and birth time. On a fresh file
+// system a copy may get the same inode, but it has another birth time. Both stay when the folder is renamed,
+// and when its volume is attached to another machine. The device is left out, because its number may change
+// when the machine starts. If the file system keeps no birth time, the place is the inode alone.
 //
-// It is an error if there is no such file. Safe for concurrent use.
+// It returns an error if there is no such file. Safe for concurrent use.
 func Of(lock string) (string, error) {
 	info, err := os.Stat(lock)
 	if err != nil {
@@ -26,5 +26,9 @@ func Of(lock string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("finding when the data folder was made: %w", err)
 	}
-	return name(uint64(stat.Ino), born), nil
+	place := fmt.Sprintf("inode:%d", uint64(stat.Ino))
+	if born != "" {
+		place += " born:" + born
+	}
+	return place, nil
 }
