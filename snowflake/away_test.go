@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/leafbus/leafbus/snowflake"
@@ -164,27 +162,4 @@ func TestLostReports(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestClaimAfterAway: what a generator issued from its file alone, up to the
-// last moment, is kept in mind when the registry comes back.
-func TestClaimAfterAway(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		n := w.start()
-		n.run(30 * time.Second)
-		var slow atomic.Int64
-		n = w.start(on(n.kill()), down, func(s *setup) {
-			s.Held = func(int64) bool { time.Sleep(time.Duration(slow.Load())); return false }
-		})
-		time.Sleep(2 * time.Second)
-		n.run(10 * time.Second)
-		slow.Store(int64(4 * time.Second)) // the ceiling is raised between the two answers of the registry
-		n.registry.away(false)
-		for range 100 {
-			time.Sleep(100 * ms)
-			synctest.Wait()
-			n.take(0)
-		}
-		n.wantTold("acquired 0")
-	})
 }

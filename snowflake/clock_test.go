@@ -123,24 +123,3 @@ func TestGuardSlewing(t *testing.T) {
 		})
 	}
 }
-
-// TestGuardBelieve: what is agreed with is the time from then on, and each
-// doubt has its own beginning.
-func TestGuardBelieve(t *testing.T) {
-	const start = 1_000_000_000
-	at := func(wall int64, mono time.Duration) Reading { return Reading{start + wall, mono} }
-	g := stepGuard{tolerance: time.Second, trusted: at(0, 0)}
-	g.at(at(hour+1000, time.Second), 0)
-	g.at(at(hour+2000, 2*time.Second), 0)
-	if !g.doubting || g.since != time.Second {
-		t.Fatalf("held: %v, since %v; want since the first look, 1s", g.doubting, g.since)
-	}
-	g.trust(at(hour+2000, 2*time.Second))
-	if got := g.at(at(hour+3000, 3*time.Second), 0); got != start+hour+3000 || g.doubting {
-		t.Errorf("believed, the time is %+d, want that of the clock, %+d; held: %v", got-start, hour+3000, g.doubting)
-	}
-	g.at(at(3*hour, 4*time.Second), 0)
-	if !g.doubting || g.since != 4*time.Second {
-		t.Errorf("held: %v, since %v; want since the new step, 4s", g.doubting, g.since)
-	}
-}

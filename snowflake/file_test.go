@@ -1,9 +1,7 @@
 package snowflake_test
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -72,108 +70,6 @@ func TestFile(t *testing.T) {
 			save(t, f, ceiling(1))
 			wantSaved(t, open(t, again.PowerFail(random)), ceiling(1))
 		})
-	}
-}
-
-// TestFileTorn cuts every write of a Save off at every byte.
-func TestFileTorn(t *testing.T) {
-	long := kept(func(s *snowflake.Saved) { s.Node = string(bytes.Repeat([]byte("n"), 1000)) })
-	for name, c := range map[string]struct{ before, next snowflake.Saved }{
-		"first":         {snowflake.Saved{}, ceiling(1000)},
-		"one slot":      {ceiling(500_000), ceiling(502_000)},
-		"ceiling lower": {ceiling(500_000), ceiling(400_000)},
-		"longer":        {ceiling(500_000), long},
-		"shorter":       {long, ceiling(500_000)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			d := &tape{Disk: snowflaketest.NewDisk()}
-			f := open(t, d)
-			may := []snowflake.Saved{c.next, raised(c.next)}
-			if c.before.Worker > 0 {
-				save(t, f, c.before)
-				may = append(may, c.before, raised(c.before))
-			}
-			image := d.Copy()
-			d.steps = nil
-			save(t, f, c.next)
-			first := c.before.Worker == 0
-			for _, s := range d.steps {
-				old := make([]byte, len(s.data))
-				image.ReadAt(old, s.at) // zeros where the file has not grown yet
-				for n := range len(s.data) {
-					if n > 0 && old[n-1] == s.data[n-1] {
-						continue // the same as with a byte less
-					}
-					torn := image.Copy()
-					change(t, torn, int(s.at), s.data[:n])
-					f := open(t, torn)
-					if _, ok := f.Saved(); !ok && first {
-						continue // nothing was saved yet
-					}
-					wantSaved(t, f, may...)
-				}
-				if s.data != nil {
-					first = false
-					change(t, image, int(s.at), s.data)
-				}
-			}
-			wantSaved(t, open(t, image), c.next)
-		})
-	}
-}
-
-// TestFileOneSlotLost: the slot that is left counts with a higher ceiling,
-// whichever it is; and the next Save has two again.
-func TestFileOneSlotLost(t *testing.T) {
-	newest := kept(func(s *snowflake.Saved) { s.ReservedUntil, s.Ceiling = 1_000_001, 502_000 })
-	for name, damage := range map[string]func(t *testing.T, d snowflake.Disk, at int){
-		"zeros":  func(t *testing.T, d snowflake.Disk, at int) { change(t, d, at, make([]byte, slotSize)) },
-		"a byte": func(t *testing.T, d snowflake.Disk, at int) { change(t, d, at+100, []byte{0}) },
-		"the last byte": func(t *testing.T, d snowflake.Disk, at int) {
-			change(t, d, at+slotSize-1, []byte{1})
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			d := snowflaketest.NewDisk()
-			save(t, open(t, d), ceiling(500_000), newest) // slots 0 and 1, then 0
-			newer, older := d.Copy(), d.Copy()
-			damage(t, newer, 0)
-			wantSaved(t, open(t, newer), raised(ceiling(500_000)))
-			damage(t, older, slotSize)
-			f := open(t, older)
-			wantSaved(t, f, raised(newest))
-			save(t, f, newest)
-			wantSaved(t, open(t, older.Copy()), newest)
-			damage(t, older, 0)
-			wantSaved(t, open(t, older), raised(newest))
-
-			damage(t, newer, slotSize)
-			wantSaved(t, open(t, newer))
-		})
-	}
-}
-
-// TestFileStart: the first Save after a start overwrites last what the start
-// relied on, and both slots in any case.
-func TestFileStart(t *testing.T) {
-	for _, lost := range []bool{false, true} {
-		for newest := range 2 {
-			d := &tape{Disk: snowflaketest.NewDisk()}
-			f := open(t, d)
-			save(t, f, ceiling(500_000), ceiling(500_000))
-			if d.steps[len(d.steps)-2].slot() != fmt.Sprint(newest) {
-				save(t, f, ceiling(500_000))
-			}
-			if lost {
-				change(t, d, (1-newest)*slotSize, []byte("x"))
-			}
-			f = open(t, d)
-			d.steps = nil
-			save(t, f, ceiling(500_000))
-			if len(d.steps) != 4 || d.steps[0].slot() == fmt.Sprint(newest) || d.steps[2].slot() != fmt.Sprint(newest) {
-				t.Errorf("slot %d counted (the other lost: %v); %d steps, slot %s first", newest, lost, len(d.steps), d.steps[0].slot())
-			}
-		}
 	}
 }
 
@@ -339,26 +235,4 @@ func TestFileHangs(t *testing.T) {
 	if err := f.Save(ceiling(500_002)); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("Save after Close: %v", err)
 	}
-}
-
-// TestFileConcurrently is for the race detector.
-func TestFileConcurrently(t *testing.T) {
-	d := snowflaketest.NewDisk()
-	f := open(t, d)
-	var wg sync.WaitGroup
-	for range 4 {
-		wg.Go(func() {
-			for c := range int64(20) {
-				if err := f.Save(ceiling(c)); err != nil {
-					t.Error(err)
-				}
-				if s, ok := f.Saved(); !ok || s.Ceiling >= 20 {
-					t.Errorf("Saved = %+v, %v", s, ok)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	s, _ := f.Saved()
-	wantSaved(t, open(t, d), s)
 }

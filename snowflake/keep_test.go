@@ -103,21 +103,6 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestRestartKeepsReservation: what was reserved when the generator crashed
-// is still, though one that has just started reserves little.
-func TestRestartKeepsReservation(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		n := w.start()
-		n.run(2 * time.Minute)
-		until, last := n.State().ReservedUntil, n.last
-		n = w.start(on(n.kill()))
-		n.last = last
-		if got := n.State().ReservedUntil; got != until || got != w.record(0).ReservedUntil {
-			t.Errorf("it is reserved until %d, in the registry %d; want %d", got, w.record(0).ReservedUntil, until)
-		}
-	})
-}
-
 // TestRestartAgainAndAgain: a generator that crashes in a loop keeps its one
 // worker, whether the registry is there or not.
 func TestRestartAgainAndAgain(t *testing.T) {

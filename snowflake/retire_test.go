@@ -3,7 +3,6 @@ package snowflake_test
 import (
 	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/leafbus/leafbus/snowflake"
@@ -58,39 +57,4 @@ func TestRetire(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestRetireAfterOldList: a list that is older than the reservation makes the
-// generator stop, and must not make its last word give free what it has used.
-func TestRetireAfterOldList(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		n := w.start()
-		n.take(0)
-		old := []snowflake.Entry{w.record(0)}
-		n.run(3 * time.Minute)
-		n.take(0)
-		used := w.parts(n.last).UnixMS
-		if used < old[0].ReservedUntil {
-			t.Fatalf("the list is not old enough: it has %d, where IDs are from %d", old[0].ReservedUntil, used)
-		}
-		lost := false
-		n.registry.set(func(_ context.Context, call string) snowflaketest.Fault {
-			if call == "Put" && !lost {
-				lost = true
-				return snowflaketest.Done // so that the next one is a conflict
-			}
-			return snowflaketest.None
-		})
-		n.registry.age(old)
-		for range 10 { // until it has looked
-			time.Sleep(time.Second)
-			synctest.Wait()
-		}
-		n.refused(snowflake.ErrNoWorker)
-		n.registry.age(nil)
-		n.stop()
-		if until := w.record(0).ReservedUntil; until <= used {
-			t.Errorf("the record is reserved until %d, where IDs are from %d", until, used)
-		}
-	})
 }

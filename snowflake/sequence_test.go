@@ -75,26 +75,6 @@ func TestSequenceStart(t *testing.T) {
 	}
 }
 
-// TestSequenceShards: where IDs come one at a time, id % n spreads them over
-// all n shards.
-func TestSequenceShards(t *testing.T) {
-	for _, n := range []int64{2, 3, 7, 16, 100, 128} {
-		const each = 1000
-		got := make(map[int64]int)
-		s, layout := numbers{}.of(4096), DefaultLayout()
-		for i := range each * n {
-			s.enter(DefaultEpoch + 1 + 3*i)
-			got[layout.Compose(Parts{s.ms, 5, s.next})%n]++
-			s.next++
-		}
-		for shard := range n {
-			if got[shard] < each/2 || got[shard] > 2*each {
-				t.Errorf("of %d shards, %d has %d IDs, want about %d", n, shard, got[shard], each)
-			}
-		}
-	}
-}
-
 // TestSequenceProperties: whatever the clock does and however much is asked
 // for, each ID comes after the one before, no millisecond has more than its
 // size, none lies ahead of the clock's highest, or further behind than allowed.
@@ -146,32 +126,6 @@ func TestSequenceProperties(t *testing.T) {
 		}
 		if len(issued) < 1000 {
 			t.Errorf("only %d milliseconds were used: the test does too little", len(issued))
-		}
-	}
-}
-
-// TestSequenceCeiling: under full load every number of every millisecond is
-// used, though the process runs only now and then.
-func TestSequenceCeiling(t *testing.T) {
-	random := allocatortest.Seed(t)
-	for _, size := range []int64{2, 4096} {
-		s := numbers{}.of(size)
-		s.skip(999)
-		now, ids := int64(1000), int64(0)
-		for range 10_000 {
-			for {
-				s.enter(now)
-				room := s.room(now, false)
-				ids += room
-				s.next += room
-				if s.ms == now {
-					break
-				}
-			}
-			now += random.Int64N(maxLag) + 1
-		}
-		if want := size * (s.ms - 999); ids != want {
-			t.Errorf("%d IDs were issued in %d ms, want %d", ids, s.ms-999, want)
 		}
 	}
 }

@@ -56,26 +56,6 @@ func TestAllTaken(t *testing.T) {
 	}
 }
 
-// TestTakeoverWithClockBehind: whoever takes a worker over issues nothing from
-// before the end of its reservation, though its clock is set back at once.
-func TestTakeoverWithClockBehind(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		one := func(s *setup) { s.LastWorker = 0 }
-		gone := w.start(as("b"), one)
-		gone.run(20 * time.Second)
-		gone.kill()
-		until := w.record(0).ReservedUntil
-		time.Sleep(time.Minute)
-		n := w.start(one)
-		w.clock.step(-time.Minute)
-		n.refused(snowflake.ErrClockBackwards)
-		time.Sleep(time.Minute + ms)
-		if got := n.take(0); got.UnixMS < until {
-			t.Errorf("it begins %d ms before the end of the other's", until-got.UnixMS)
-		}
-	})
-}
-
 // TestStartTogether: generators that start at once get workers of their own,
 // new ones and those that others left.
 func TestStartTogether(t *testing.T) {
