@@ -23,11 +23,11 @@ func TestStartWithoutRegistry(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		n.wantTold()
+		n.wantEvents()
 		n.registry.away(false)
 		time.Sleep(1500 * ms)
 		n.take(0)
-		n.wantTold("acquired 0")
+		n.wantEvents("acquired 0")
 	})
 }
 
@@ -36,16 +36,16 @@ func TestRegistryAway(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		n := w.start()
 		n.run(10 * time.Minute)
-		n.wantTold("acquired 0")
+		n.wantEvents("acquired 0")
 		until := n.State().ReservedUntil
 		n.registry.away(true)
 		n.run(5*time.Minute - 4*time.Second)
-		n.wantTold()
+		n.wantEvents()
 		n.run(4 * time.Second)
-		n.wantTold("expiring 0")
+		n.wantEvents("expiring 0")
 		left := time.Duration(until-w.clock.right()) * ms
 		n.run(left - ms)
-		n.wantTold()
+		n.wantEvents()
 		time.Sleep(ms)
 		for range 10 {
 			n.refused(snowflake.ErrNoWorker)
@@ -58,7 +58,7 @@ func TestRegistryAway(t *testing.T) {
 		time.Sleep(1500 * ms)
 		n.take(0)
 		n.run(10 * time.Minute)
-		n.wantTold("recovered: expiring")
+		n.wantEvents("recovered: expiring")
 	})
 }
 
@@ -75,7 +75,7 @@ func TestRegistryHangs(t *testing.T) {
 		if took := time.Since(begin); took > 2*time.Second {
 			t.Errorf("the end took %v", took)
 		}
-		n.wantTold("acquired 0", "expiring 0")
+		n.wantEvents("acquired 0", "expiring 0")
 		n = w.start(on(d), func(s *setup) { s.Registry.(*registry).hang() })
 		n.wait(t.Context(), n.request(1), nil, 1500*time.Millisecond) // for an answer; then the file's word counts
 	})
@@ -129,7 +129,7 @@ func TestLostAnswers(t *testing.T) {
 							t.Errorf("it has worker %d, want 0", got.Worker)
 						}
 						n.run(time.Minute)
-						n.wantTold("acquired 0")
+						n.wantEvents("acquired 0")
 						if all := w.memory.Snapshot(); len(all) != 1 {
 							t.Errorf("it used %d workers", len(all))
 						}
@@ -156,7 +156,7 @@ func TestLostReports(t *testing.T) {
 				return snowflaketest.None
 			})
 			n.run(5 * time.Minute)
-			n.wantTold("acquired 0")
+			n.wantEvents("acquired 0")
 			if ahead := n.State().ReservedUntil - w.clock.right(); ahead < 4*60_000 {
 				t.Errorf("%d ms are reserved", ahead)
 			}

@@ -38,7 +38,7 @@ func TestDiskFails(t *testing.T) {
 		n.disk.Fail(nil, 0)
 		time.Sleep(300 * ms)
 		n.run(10 * time.Second)
-		n.wantTold("acquired 0")
+		n.wantEvents("acquired 0")
 	})
 }
 
@@ -100,7 +100,7 @@ func TestDiskHangs(t *testing.T) {
 		open()
 		n.wait(t.Context(), waiter, nil, 0)
 		n.run(10 * time.Second)
-		n.wantTold("acquired 0")
+		n.wantEvents("acquired 0")
 	})
 }
 
@@ -130,7 +130,7 @@ func TestDiskHangsBounded(t *testing.T) {
 		open()
 		time.Sleep(time.Second)
 		n.run(10 * time.Second)
-		n.wantTold("acquired 0")
+		n.wantEvents("acquired 0")
 
 		open = h.close()
 		time.Sleep(time.Second) // amid a write

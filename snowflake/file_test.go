@@ -110,7 +110,7 @@ func TestFileRefuses(t *testing.T) {
 }
 
 // TestFileFails: a Save that fails at any step changes nothing of what is
-// known, is told, and leaves the next one both slots to write.
+// known, is an error, and leaves the next one both slots to write.
 func TestFileFails(t *testing.T) {
 	for at := range 4 {
 		d := &tape{Disk: snowflaketest.NewDisk()}

@@ -16,7 +16,7 @@ func TestFirstStart(t *testing.T) {
 		if got := n.take(0); got.Worker != 5 || got.UnixMS != origin {
 			t.Errorf("the first ID has %+v, want worker 5 now", got)
 		}
-		n.wantTold("acquired 5")
+		n.wantEvents("acquired 5")
 		until := origin + time.Minute.Milliseconds()
 		if s := n.State(); s != (snowflake.State{Worker: 5, ReservedUntil: until}) || n.Worker() != 5 {
 			t.Errorf("the state is %+v", s)
@@ -67,7 +67,7 @@ func TestRestart(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
 				n := w.start(func(s *setup) { s.Grace = grace })
 				n.run(run)
-				n.wantTold("acquired 0")
+				n.wantEvents("acquired 0")
 				last := n.last
 				end := n.stop
 				if c.killed {
@@ -93,11 +93,11 @@ func TestRestart(t *testing.T) {
 				}
 				n.run(4 * time.Second)
 				if c.down {
-					n.wantTold()
+					n.wantEvents()
 					n.registry.away(false)
 					n.run(10 * time.Second)
 				}
-				n.wantTold("acquired 0")
+				n.wantEvents("acquired 0")
 			})
 		})
 	}

@@ -123,7 +123,7 @@ func TestLocalFile(t *testing.T) {
 					}
 					if c.runs {
 						n.run(10 * time.Second)
-						n.wantTold("acquired 0")
+						n.wantEvents("acquired 0")
 					}
 				})
 			})
@@ -144,7 +144,7 @@ func TestCloneNoticed(t *testing.T) {
 		}
 		n.run(time.Minute)
 		clone.run(time.Minute)
-		n.wantTold("acquired 0", "lost 0", "acquired 1", "recovered: lost")
-		clone.wantTold("acquired 0")
+		n.wantEvents("acquired 0", "lost 0", "acquired 1", "recovered: lost")
+		clone.wantEvents("acquired 0")
 	})
 }

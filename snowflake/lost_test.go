@@ -23,7 +23,7 @@ func TestWorkerLost(t *testing.T) {
 	for name, c := range map[string]struct {
 		do     func(w *world, before, running map[int64]snowflake.Entry)
 		worker int64 // afterwards
-		told   []string
+		events []string
 	}{
 		"wiped": {
 			func(w *world, _, _ map[int64]snowflake.Entry) { w.memory.Wipe() }, 0,
@@ -52,7 +52,7 @@ func TestWorkerLost(t *testing.T) {
 					n.run(time.Second)
 					running := w.memory.Snapshot()
 					n.run(30*time.Second + 100*ms)
-					n.wantTold("acquired 0")
+					n.wantEvents("acquired 0")
 					c.do(w, before, running)
 					if verify {
 						go n.Verify(t.Context())
@@ -64,9 +64,9 @@ func TestWorkerLost(t *testing.T) {
 					if got := n.take(0); got.Worker != c.worker {
 						t.Errorf("worker %d issues, want %d", got.Worker, c.worker)
 					}
-					n.wantTold(c.told...)
+					n.wantEvents(c.events...)
 					n.run(time.Minute)
-					n.wantTold()
+					n.wantEvents()
 					if got := w.record(c.worker); got.Node != "a" {
 						t.Errorf("the record is %+v", got)
 					}
@@ -92,12 +92,12 @@ func TestLostAndNoOther(t *testing.T) {
 		if s := n.State(); s.Worker != -1 || n.Worker() != -1 || !errors.Is(s.Err, snowflake.ErrNoWorker) {
 			t.Errorf("the state is %+v", s)
 		}
-		n.wantTold("acquired 0", "lost 0")
+		n.wantEvents("acquired 0", "lost 0")
 		time.Sleep(time.Minute + 1500*ms)
 		if got := n.take(0); got.UnixMS < e.ReservedUntil {
 			t.Errorf("it begins %d ms before the other's end", e.ReservedUntil-got.UnixMS)
 		}
-		n.wantTold("acquired 0", "recovered: lost")
+		n.wantEvents("acquired 0", "recovered: lost")
 	})
 }
 
@@ -114,7 +114,7 @@ func TestWorkerNotWanted(t *testing.T) {
 		if got := n.take(0); got.Worker != 7 {
 			t.Errorf("worker %d was taken, want 7", got.Worker)
 		}
-		n.wantTold("released 0", "acquired 7")
+		n.wantEvents("released 0", "acquired 7")
 		until := w.record(0).ReservedUntil
 		if last := w.parts(used).UnixMS; until <= last || until > last+2001 {
 			t.Errorf("worker 0 is reserved for %d ms after the last ID, want 1 to 2001", until-last)

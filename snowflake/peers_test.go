@@ -31,7 +31,7 @@ func TestPeersThatDoNotAnswer(t *testing.T) {
 			})
 		})
 		time.Sleep(time.Minute)
-		n.wantTold("acquired 0")
+		n.wantEvents("acquired 0")
 		for range 10 {
 			w.act(n, act{after: 20 * time.Second, set: time.Hour})
 		}
@@ -59,13 +59,13 @@ func TestSetWhilePeersAreAsked(t *testing.T) {
 						return []time.Duration{agree}
 					})
 				})
-				w.act(n, act{after: time.Minute + ms, set: time.Hour, told: []string{"acquired 0"}})
+				w.act(n, act{after: time.Minute + ms, set: time.Hour, events: []string{"acquired 0"}})
 				time.Sleep(600 * ms)
 				for _, set := range sets {
 					w.act(n, act{after: 100 * ms, set: set})
 				}
 				w.act(n, act{after: 500 * ms}) // that was their answer
-				w.act(n, act{after: time.Minute, told: []string{"skewed"}})
+				w.act(n, act{after: time.Minute, events: []string{"skewed"}})
 			})
 		})
 	}
@@ -84,14 +84,14 @@ func TestPeersVanish(t *testing.T) {
 				return []time.Duration{-time.Hour}
 			})
 		})
-		w.act(n, act{after: time.Minute + ms, set: time.Hour, told: []string{"acquired 0"}})
-		w.act(n, act{after: 30 * time.Second, told: []string{"skewed"}})
+		w.act(n, act{after: time.Minute + ms, set: time.Hour, events: []string{"acquired 0"}})
+		w.act(n, act{after: 30 * time.Second, events: []string{"skewed"}})
 		vanished.Store(true)
 		w.act(n, act{after: 9 * time.Second})
 		vanished.Store(false)
 		w.act(n, act{after: time.Second})
 		vanished.Store(true)
 		w.act(n, act{after: 9 * time.Second})
-		w.act(n, act{after: 5 * time.Second, ahead: time.Hour, told: []string{"recovered: skewed"}})
+		w.act(n, act{after: 5 * time.Second, ahead: time.Hour, events: []string{"recovered: skewed"}})
 	})
 }

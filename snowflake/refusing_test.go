@@ -35,12 +35,12 @@ func TestRegistryRefuses(t *testing.T) {
 						s.Registry = refusing{s.Registry, call, func() bool { return true }}
 					})
 					n.stopped("somebody must look")
-					n.wantTold()
+					n.wantEvents()
 				})
 			})
 		}
 	}
-	t.Run("those that wait are told", func(t *testing.T) {
+	t.Run("requests that wait are refused", func(t *testing.T) {
 		bubble(t, func(t *testing.T, w *world) {
 			n := w.start(func(s *setup) {
 				s.slow = time.Second
@@ -57,7 +57,7 @@ func TestRegistryRefuses(t *testing.T) {
 			n.run(10 * time.Second)
 			refuses.Store(true)
 			n.run(50 * time.Second)
-			n.wantTold("acquired 0", "expiring 0")
+			n.wantEvents("acquired 0", "expiring 0")
 			time.Sleep(time.Minute)
 			n.refused(snowflake.ErrNoWorker)
 			w.memory.Wipe()

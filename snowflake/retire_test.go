@@ -29,9 +29,9 @@ func TestRetire(t *testing.T) {
 					t.Errorf("reserved is until %d, want %d unless the write was not done", before, until)
 				}
 				if fault == snowflaketest.None {
-					n.wantTold("acquired 0", "released 0")
+					n.wantEvents("acquired 0", "released 0")
 				} else {
-					n.wantTold("acquired 0")
+					n.wantEvents("acquired 0")
 				}
 				if s, _ := n.file.Saved(); s.ReservedUntil != until {
 					t.Errorf("the file says until %d, want %d", s.ReservedUntil, until)

@@ -26,7 +26,7 @@ type act struct {
 	wait   time.Duration // until the answer
 	err    error         // of the request, and then of the state; nil: an ID
 	ahead  time.Duration // of the ID's time, of a clock that nobody set
-	told   []string      // with what was told before
+	events []string      // since the last act
 }
 
 func (w *world) act(n *node, a act) {
@@ -51,8 +51,8 @@ func (w *world) act(n *node, a act) {
 	if err := n.State().Err; !errors.Is(err, a.err) || a.err == nil && err != nil {
 		w.t.Errorf("the state is %v, want %v", err, a.err)
 	}
-	if told := n.told(); !slices.Equal(told, a.told) {
-		w.t.Errorf("told was %q, want %q", told, a.told)
+	if got := n.newEvents(); !slices.Equal(got, a.events) {
+		w.t.Errorf("the events were %q, want %q", got, a.events)
 	}
 }
 
@@ -71,72 +71,72 @@ func TestClockRules(t *testing.T) {
 		maxSkew time.Duration
 	}{
 		"back 1 ms": {acts: []act{
-			{set: -1 * ms, wait: 2 * ms, ahead: -1 * ms, told: []string{"waited: back 1 ms", recovered}},
+			{set: -1 * ms, wait: 2 * ms, ahead: -1 * ms, events: []string{"waited: back 1 ms", recovered}},
 		}},
 		"back 5 ms": {acts: []act{
-			{set: -5 * ms, wait: 10 * ms, ahead: -5 * ms, told: []string{"waited: back 5 ms", recovered}},
+			{set: -5 * ms, wait: 10 * ms, ahead: -5 * ms, events: []string{"waited: back 5 ms", recovered}},
 		}},
 		"back 5 ms, twice": {acts: []act{
-			{set: -5 * ms, wait: 10 * ms, ahead: -5 * ms, told: []string{"waited: back 5 ms", recovered}},
-			{set: -4 * ms, wait: 8 * ms, ahead: -9 * ms, told: []string{"waited: back 4 ms", recovered}},
+			{set: -5 * ms, wait: 10 * ms, ahead: -5 * ms, events: []string{"waited: back 5 ms", recovered}},
+			{set: -4 * ms, wait: 8 * ms, ahead: -9 * ms, events: []string{"waited: back 4 ms", recovered}},
 		}},
 		"back no further than the last ID": {acts: []act{
 			{after: 10 * ms, set: -9 * ms, ahead: -9 * ms},
 			{after: time.Second, set: -999 * ms, ahead: -9*ms - 999*ms},
 		}},
 		"back 6 ms": {acts: []act{
-			{set: -6 * ms, err: back, told: []string{"refused: back 6 ms"}},
+			{set: -6 * ms, err: back, events: []string{"refused: back 6 ms"}},
 			{after: 5 * ms, err: back},
-			{after: 1 * ms, ahead: -6 * ms, told: []string{recovered}},
+			{after: 1 * ms, ahead: -6 * ms, events: []string{recovered}},
 			{after: ms, ahead: -6 * ms},
 		}},
 		"back 1 h": {acts: []act{
-			{set: -time.Hour, err: back, told: []string{"refused: back 3600000 ms"}},
+			{set: -time.Hour, err: back, events: []string{"refused: back 3600000 ms"}},
 			{after: 30 * time.Minute, err: back},
 			{after: 30*time.Minute - ms, err: back},
-			{after: 2 * ms, ahead: -time.Hour, told: []string{recovered}},
+			{after: 2 * ms, ahead: -time.Hour, events: []string{recovered}},
 		}},
 		"back 1 min, seen by nobody who asks": {acts: []act{
-			{set: -time.Minute, silent: true, err: back, told: []string{"refused: back 60000 ms"}},
+			{set: -time.Minute, silent: true, err: back, events: []string{"refused: back 60000 ms"}},
 			{after: 50 * time.Second, silent: true, err: back},
-			{after: 10 * time.Second, silent: true, told: []string{recovered}},
+			{after: 10 * time.Second, silent: true, events: []string{recovered}},
 			{after: ms, ahead: -time.Minute},
 		}},
 		"back 1 h and corrected": {acts: []act{
-			{set: -time.Hour, err: back, told: []string{"refused: back 3600000 ms"}},
-			{after: 30 * time.Second, set: time.Hour, told: []string{recovered}},
+			{set: -time.Hour, err: back, events: []string{"refused: back 3600000 ms"}},
+			{after: 30 * time.Second, set: time.Hour, events: []string{recovered}},
 			{after: time.Minute},
 		}},
 		"back again and again": {acts: []act{
-			{set: -time.Second, err: back, told: []string{"refused: back 1000 ms"}},
+			{set: -time.Second, err: back, events: []string{"refused: back 1000 ms"}},
 			{after: 500 * ms, set: -time.Second, err: back},
 			{after: 500 * ms, set: -time.Second, err: back},
-			{after: 2001 * ms, ahead: -3 * time.Second, told: []string{recovered}},
-			{set: -time.Second, err: back, told: []string{"refused: back 1000 ms"}},
-			{set: time.Second, ahead: -3 * time.Second, told: []string{recovered}},
+			{after: 2001 * ms, ahead: -3 * time.Second, events: []string{recovered}},
+			{set: -time.Second, err: back, events: []string{"refused: back 1000 ms"}},
+			{set: time.Second, ahead: -3 * time.Second, events: []string{recovered}},
 		}},
 		"back 3 ms, and 1 min during the wait": {acts: []act{
 			{set: -3 * ms, later: 2 * ms, laterSet: -time.Minute, wait: 6 * ms, err: back,
-				told: []string{"waited: back 3 ms", "refused: back 59997 ms"}},
-			{after: time.Minute, ahead: -time.Minute - 3*ms, told: []string{recovered}},
+				events: []string{"waited: back 3 ms", "refused: back 59997 ms"}},
+			{after: time.Minute, ahead: -time.Minute - 3*ms, events: []string{recovered}},
 		}},
 		"back 3 ms, and still back after the wait": {acts: []act{
 			{set: -3 * ms, later: 5 * ms, laterSet: -4 * ms, wait: 6 * ms, err: back,
-				told: []string{"waited: back 3 ms", "refused: back 1 ms"}},
-			{after: 2 * ms, ahead: -7 * ms, told: []string{recovered}},
+				events: []string{"waited: back 3 ms", "refused: back 1 ms"}},
+			{after: 2 * ms, ahead: -7 * ms, events: []string{recovered}},
 		}},
 		"back 3 ms, and corrected during the wait": {acts: []act{
-			{set: -3 * ms, later: 1 * ms, laterSet: 3 * ms, wait: 6 * ms, told: []string{"waited: back 3 ms", recovered}},
+			{set: -3 * ms, later: 1 * ms, laterSet: 3 * ms, wait: 6 * ms, events: []string{"waited: back 3 ms", recovered}},
 		}},
 		"back 300 ms, and more is waited for": {maxBack: 300 * ms, acts: []act{
-			{set: -300 * ms, wait: 600 * ms, ahead: -300 * ms, told: []string{"waited: back 300 ms", recovered}},
-			{set: -301 * ms, err: back, told: []string{"refused: back 301 ms"}},
-			{after: 302 * ms, ahead: -601 * ms, told: []string{recovered}},
+			{set: -300 * ms, wait: 600 * ms, ahead: -300 * ms, events: []string{"waited: back 300 ms", recovered}},
+			{set: -301 * ms, err: back, events: []string{"refused: back 301 ms"}},
+			{after: 302 * ms, ahead: -601 * ms, events: []string{recovered}},
 		}},
 		"back 300 ms, and 1 h during a long wait": {maxBack: 300 * ms, acts: []act{
 			// It is seen long before the wait is over.
 			{set: -300 * ms, later: 150 * ms, laterSet: -time.Hour, wait: 200 * ms, err: back,
-				told: []string{"waited: back 300 ms", "refused: back 3600100 ms"}},
+				events: []string{"waited: back 300 ms", "refused: back 3600100 ms"}},
 		}},
 
 		"forward 0.9 s": {most: 900 * ms, acts: []act{
@@ -155,22 +155,22 @@ func TestClockRules(t *testing.T) {
 		}},
 		"forward 1.1 s, the peers do not agree": {peers: peers{0, 5 * ms, -10 * ms}, acts: []act{
 			{after: ms, set: 1100 * ms},
-			{after: 500 * ms, told: []string{"skewed"}},
+			{after: 500 * ms, events: []string{"skewed"}},
 			{after: 5 * time.Minute},
 			{set: -1100 * ms},
-			{after: 500 * ms, told: []string{"recovered: skewed"}},
+			{after: 500 * ms, events: []string{"recovered: skewed"}},
 			{after: time.Minute},
 		}},
 		"forward 1 h, and only one of the peers agrees": {peers: peers{time.Hour, 0, 0}, acts: []act{
 			{after: ms, set: time.Hour},
-			{after: 500 * ms, told: []string{"skewed"}},
+			{after: 500 * ms, events: []string{"skewed"}},
 			{after: 5 * time.Minute},
 		}},
 		"forward 1.1 s, there are no peers": {most: 1100 * ms, acts: []act{
 			{after: ms, set: 1100 * ms},
 			{after: 9900 * ms},
-			{after: 600 * ms, told: []string{"skewed"}, ahead: 1100 * ms},
-			{after: 500 * ms, told: []string{"recovered: skewed"}, ahead: 1100 * ms},
+			{after: 600 * ms, events: []string{"skewed"}, ahead: 1100 * ms},
+			{after: 500 * ms, events: []string{"recovered: skewed"}, ahead: 1100 * ms},
 			{after: time.Minute, ahead: 1100 * ms},
 		}},
 		"forward 59 s, and that much is tolerated": {maxSkew: time.Minute, most: 59 * time.Second, acts: []act{
@@ -199,15 +199,15 @@ func TestClockRules(t *testing.T) {
 		}},
 		"2055 for long, the peers do not agree": {peers: peers{0}, acts: []act{
 			{after: ms, set: in2055},
-			{after: 500 * ms, told: []string{"skewed"}},
+			{after: 500 * ms, events: []string{"skewed"}},
 			{after: 5 * time.Minute},
 			{set: -in2055},
-			{after: 500 * ms, told: []string{"recovered: skewed"}},
+			{after: 500 * ms, events: []string{"recovered: skewed"}},
 		}},
 		"2055, and then too far back": {acts: []act{
 			{after: ms, set: in2055},
-			{after: time.Second, set: -in2055 - time.Hour, err: back, told: []string{"refused: back 3599000 ms"}},
-			{after: 30 * time.Second, set: time.Hour, told: []string{recovered}},
+			{after: time.Second, set: -in2055 - time.Hour, err: back, events: []string{"refused: back 3599000 ms"}},
+			{after: 30 * time.Second, set: time.Hour, events: []string{recovered}},
 		}},
 		"the machine slept for 8 h, and the peers did not": {peers: peers{8 * time.Hour}, most: 8 * time.Hour, acts: []act{
 			{after: ms, set: 8 * time.Hour}, // the monotonic clock stood
@@ -228,7 +228,7 @@ func TestClockRules(t *testing.T) {
 				})
 				time.Sleep(time.Minute)
 				n.take(0)
-				n.wantTold("acquired 0")
+				n.wantEvents("acquired 0")
 				for i, a := range c.acts {
 					w.act(n, a)
 					if t.Failed() {
@@ -261,9 +261,9 @@ func TestEndOfLayout(t *testing.T) {
 			w.layout = snowflake.Layout{TimeBits: 40, WorkerBits: 11, SequenceBits: 12}
 			w.layout.Epoch = origin + (year + time.Minute).Milliseconds() - 1<<40
 			n := w.start()
-			w.act(n, act{told: []string{"acquired 0"}})
+			w.act(n, act{events: []string{"acquired 0"}})
 			w.act(n, act{after: time.Minute - ms})
-			w.act(n, act{after: 2 * ms, told: []string{"ending"}})
+			w.act(n, act{after: 2 * ms, events: []string{"ending"}})
 			w.act(n, act{after: time.Minute})
 		})
 	})
@@ -273,7 +273,7 @@ func TestEndOfLayout(t *testing.T) {
 			end := origin + (2 * time.Minute).Milliseconds()
 			w.layout.Epoch = end - 1<<30
 			n := w.start()
-			w.act(n, act{told: []string{"acquired 0", "ending"}})
+			w.act(n, act{events: []string{"acquired 0", "ending"}})
 			w.act(n, act{after: 2*time.Minute - ms})
 			large := n.request(1_000_000)
 			n.wait(t.Context(), large, snowflake.ErrExhausted, ms)
@@ -289,7 +289,7 @@ func TestEndOfLayout(t *testing.T) {
 			}
 			// Nor after a restart.
 			n = w.start(func(s *setup) { s.disk = n.stop() })
-			w.act(n, act{err: snowflake.ErrExhausted, told: []string{"acquired 0"}})
+			w.act(n, act{err: snowflake.ErrExhausted, events: []string{"acquired 0"}})
 			w.act(n, act{after: time.Minute, err: snowflake.ErrExhausted})
 		})
 	})
@@ -300,10 +300,10 @@ func TestBeforeEpoch(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.layout.Epoch = origin + time.Minute.Milliseconds()
 		n := w.start()
-		w.act(n, act{err: snowflake.ErrClockBackwards, told: []string{"acquired 0", "refused: back 60000 ms"}})
+		w.act(n, act{err: snowflake.ErrClockBackwards, events: []string{"acquired 0", "refused: back 60000 ms"}})
 		w.act(n, act{after: 59 * time.Second, err: snowflake.ErrClockBackwards})
 		// The very first millisecond is left out, as its first ID would be 0.
-		w.act(n, act{after: time.Second, wait: ms, told: []string{"recovered: backwards"}})
+		w.act(n, act{after: time.Second, wait: ms, events: []string{"recovered: backwards"}})
 	})
 }
 
@@ -312,21 +312,21 @@ func TestBeforeEpoch(t *testing.T) {
 func TestStepAfterStep(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		n := w.start()
-		w.act(n, act{after: time.Minute + ms, set: 2 * time.Second, told: []string{"acquired 0"}})
+		w.act(n, act{after: time.Minute + ms, set: 2 * time.Second, events: []string{"acquired 0"}})
 		w.act(n, act{after: 9 * time.Second, set: 24 * time.Hour})
 		w.act(n, act{after: 9 * time.Second})
 		const both = 24*time.Hour + 2*time.Second
-		w.act(n, act{after: 3 * time.Second, ahead: both, told: []string{"skewed", "recovered: skewed"}})
+		w.act(n, act{after: 3 * time.Second, ahead: both, events: []string{"skewed", "recovered: skewed"}})
 	})
 }
 
-// TestBackwardsTold: the event and the error say how far the clock is behind.
-func TestBackwardsTold(t *testing.T) {
+// TestBackwardsEvent: the event and the error say how far the clock is behind.
+func TestBackwardsEvent(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		n := w.start()
 		time.Sleep(time.Second)
 		last := n.take(0).UnixMS
-		n.told()
+		n.newEvents()
 		w.clock.step(-time.Minute)
 		time.Sleep(10 * ms)
 		err := n.refused(snowflake.ErrClockBackwards)
@@ -336,28 +336,28 @@ func TestBackwardsTold(t *testing.T) {
 		}
 		want := snowflake.ClockBackwards{Worker: 0, Offset: 59_990, Last: last, Now: last - 59_990, Action: snowflake.Refused}
 		if got := fmt.Sprint(n.events); got != fmt.Sprint([]snowflake.Event{want}) {
-			t.Errorf("told was %v, want %v", got, want)
+			t.Errorf("the events were %v, want %v", got, want)
 		}
 	})
 }
 
-// TestSkewedTold: the event says what was compared.
-func TestSkewedTold(t *testing.T) {
+// TestSkewedEvent: the event says what was compared.
+func TestSkewedEvent(t *testing.T) {
 	for name, peers := range map[string][]time.Duration{"no peers": nil, "peers": {-2 * time.Second, -4 * time.Second, -3 * time.Second}} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
 				n := w.start(func(s *setup) { s.Peers = w.later(func(context.Context) []time.Duration { return peers }) })
-				n.told()
+				n.newEvents()
 				time.Sleep(time.Second + ms)
 				w.clock.step(time.Hour)
 				time.Sleep(11 * time.Second)
 				synctest.Wait()
 				got, ok := n.events[0].(snowflake.ClockSkewed)
 				if !ok || got.Now-got.Expected != time.Hour.Milliseconds() || got.Threshold != time.Second {
-					t.Errorf("told was %+v, want 1h and 1s", n.events)
+					t.Errorf("the events were %+v, want 1h and 1s", n.events)
 				}
 				if peers == nil && got.Peers != 0 || peers != nil && got.Peers != got.Now-3000 {
-					t.Errorf("the peers' clocks are told as %d, now is %d", got.Peers, got.Now)
+					t.Errorf("the peers' clocks are reported as %d, now is %d", got.Peers, got.Now)
 				}
 			})
 		})

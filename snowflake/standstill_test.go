@@ -42,7 +42,7 @@ func TestStandstill(t *testing.T) {
 						n := w.start(func(s *setup) { s.slow = answer })
 						time.Sleep(time.Second)
 						n.run(3 * time.Second)
-						n.wantTold("acquired 0")
+						n.wantEvents("acquired 0")
 						c.still(w.clock)
 						if stolen && c.waits > 0 {
 							w.thief(0)
@@ -65,7 +65,7 @@ func TestStandstill(t *testing.T) {
 						if err != nil || w.parts(ranges[0].First).Worker == 0 {
 							t.Errorf("%v, %v after another took worker 0", ranges, err)
 						}
-						n.wantTold("lost 0", "acquired 1", "recovered: lost")
+						n.wantEvents("lost 0", "acquired 1", "recovered: lost")
 					})
 				})
 			}
@@ -131,7 +131,7 @@ func TestStandstillAmidReport(t *testing.T) {
 		n.take(0)
 		time.Sleep(2500 * ms) // a report is under way
 		version := w.record(0).Version
-		n.wantTold("acquired 0")
+		n.wantEvents("acquired 0")
 		w.clock.pass(5 * time.Second)
 		w.thief(0)
 		if w.record(0).Version != version+1 {

@@ -45,11 +45,11 @@ func (n *node) stopped(words ...string) {
 	}
 }
 
-// wantSkewed checks that one alert was told, and what it says.
+// wantSkewed checks that there was one event, and what it says.
 func (n *node) wantSkewed(want snowflake.ClockSkewed) {
 	n.w.t.Helper()
 	if got := fmt.Sprintf("%+v", n.events); got != fmt.Sprintf("%+v", []snowflake.Event{want}) {
-		n.w.t.Errorf("told was %s, want %+v", got, want)
+		n.w.t.Errorf("the events were %s, want %+v", got, want)
 	}
 }
 
@@ -120,7 +120,7 @@ func TestStartBehind(t *testing.T) {
 							n.stopped(c.behind.Truncate(ms).String(), "--node", time.UnixMilli(now).UTC().Format(snowflake.TimeFormat),
 								time.UnixMilli(recorded).UTC().Format(snowflake.TimeFormat))
 							if len(n.events) != 1 {
-								t.Errorf("told was %v", n.events)
+								t.Errorf("the events were %v", n.events)
 							}
 							return
 						}
@@ -132,7 +132,7 @@ func TestStartBehind(t *testing.T) {
 							if err := n.refused(snowflake.ErrNoWorker); !errors.Is(err, snowflake.ErrClockBackwards) {
 								t.Errorf("the error is %v, want %v in it", err, snowflake.ErrClockBackwards)
 							}
-							n.wantTold()
+							n.wantEvents()
 							time.Sleep(2 * ms)
 							synctest.Wait()
 						} else {
@@ -146,9 +146,9 @@ func TestStartBehind(t *testing.T) {
 						synctest.Wait()
 						n.take(0)
 						if away {
-							n.wantTold()
+							n.wantEvents()
 						} else {
-							n.wantTold("acquired 0")
+							n.wantEvents("acquired 0")
 						}
 					})
 				})
@@ -165,7 +165,7 @@ func TestStartFarBehind(t *testing.T) {
 		n = w.start(on(n.stop()), func(s *setup) {
 			s.Clock = func() snowflake.Reading { r := w.clock.read(); r.Wall -= 1 << 50; return r }
 		})
-		n.wantTold("skewed")
+		n.wantEvents("skewed")
 		n.stopped("2562047h")
 	})
 }
@@ -184,7 +184,7 @@ func TestStartBehindSaid(t *testing.T) {
 		if got := log.String(); strings.Count(got, "until the clock has caught up") != 1 || strings.Count(got, "\n") != 2 {
 			t.Errorf("the log is %s", got)
 		}
-		n.wantTold("acquired 0")
+		n.wantEvents("acquired 0")
 	})
 }
 
@@ -242,7 +242,7 @@ func TestStartAfterStep(t *testing.T) {
 				n.last = last
 				time.Sleep(2 * time.Second) // it may rest
 				n.take(0)
-				n.wantTold("acquired 0")
+				n.wantEvents("acquired 0")
 			})
 		})
 	}
@@ -258,12 +258,12 @@ func TestStartUnderAnotherName(t *testing.T) {
 		w.clock.step(-time.Hour)
 		old := w.record(0)
 		n = w.start(on(d))
-		n.wantTold("skewed")
+		n.wantEvents("skewed")
 		n = w.start(on(n.disk.Kill()), func(s *setup) { s.Node = "b" })
 		if got := n.take(0); got.Worker != 1 || got.UnixMS != w.clock.read().Wall {
 			t.Errorf("the first ID has %+v, want worker 1 now", got)
 		}
-		n.wantTold("acquired 1")
+		n.wantEvents("acquired 1")
 		if e := w.record(0); e != old {
 			t.Errorf("the old worker's record is %+v, was %+v", e, old)
 		}

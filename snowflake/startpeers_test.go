@@ -21,7 +21,7 @@ func TestStartOfNewNode(t *testing.T) {
 	for name, c := range map[string]struct {
 		peers   peers
 		maxSkew time.Duration
-		off     time.Duration // told and refused; 0: neither
+		off     time.Duration // reported and refused; 0: neither
 	}{
 		"nobody answers":               {},
 		"all are right":                {peers: peers{0, 10 * ms, -10 * ms}},
@@ -58,7 +58,7 @@ func TestStartOfNewNode(t *testing.T) {
 					if c.off == 0 {
 						n := start()
 						n.take(0)
-						n.wantTold("acquired 0")
+						n.wantEvents("acquired 0")
 						n.run(time.Minute)
 						if n := asked.Load(); n != 1 {
 							t.Errorf("the peers were asked %d times", n)
@@ -97,7 +97,7 @@ func TestStartKnown(t *testing.T) {
 				}
 				time.Sleep(ms)
 				n.take(0)
-				n.wantTold("acquired 0")
+				n.wantEvents("acquired 0")
 			})
 		})
 	}
@@ -157,14 +157,14 @@ func TestStartAfterLongWait(t *testing.T) {
 			t.Fatalf("Run ended: %v", n.ran)
 		default:
 		}
-		n.wantTold("skewed")
+		n.wantEvents("skewed")
 		if err := n.refused(snowflake.ErrNoWorker); !errors.Is(err, snowflake.ErrRefused) {
 			t.Errorf("a request is refused with %v", err)
 		}
 		off.Store(0)
 		time.Sleep(1500 * ms) // the longest pause between two attempts
 		n.run(10 * time.Second)
-		n.wantTold("acquired 0", "recovered: skewed")
+		n.wantEvents("acquired 0", "recovered: skewed")
 	})
 }
 
@@ -208,7 +208,7 @@ func TestStartWithPeersThatDoNotAnswer(t *testing.T) {
 			s.Peers = func(ctx context.Context) []time.Duration { <-ctx.Done(); return nil }
 		})
 		n.wait(t.Context(), n.request(1), nil, 1400*ms)
-		n.wantTold("acquired 0")
+		n.wantEvents("acquired 0")
 	})
 }
 
@@ -235,7 +235,7 @@ func TestStartWhilePeersAreAsked(t *testing.T) {
 			if n.Worker() != 0 {
 				t.Errorf("the state is %+v", n.State())
 			}
-			n.wantTold("acquired 0")
+			n.wantEvents("acquired 0")
 		})
 	})
 	t.Run("the clock is set wrong", func(t *testing.T) {
@@ -286,7 +286,7 @@ func TestStartWhilePeersAreAsked(t *testing.T) {
 			if n.ran != nil {
 				t.Errorf("Run returned %v", n.ran)
 			}
-			n.wantTold()
+			n.wantEvents()
 		})
 	})
 }

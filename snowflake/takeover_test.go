@@ -35,7 +35,7 @@ func TestAllTaken(t *testing.T) {
 				}
 				time.Sleep(70 * time.Second)
 				n.refused(snowflake.ErrNoWorker)
-				n.wantTold()
+				n.wantEvents()
 
 				gone := others[workers/2]
 				gone.take(0)
@@ -47,7 +47,7 @@ func TestAllTaken(t *testing.T) {
 				if got := n.take(0); got.Worker != workers/2 || got.UnixMS < until {
 					t.Errorf("it begins with %+v, want worker %d from %d on", got, workers/2, until)
 				}
-				n.wantTold(fmt.Sprint("acquired ", workers/2))
+				n.wantEvents(fmt.Sprint("acquired ", workers/2))
 				if got := w.record(workers / 2); got.Node != "a" || got.Acquired < until {
 					t.Errorf("the record is %+v", got)
 				}
@@ -134,7 +134,7 @@ func TestClaimed(t *testing.T) {
 			if got := n.take(0); got.Worker != 1 {
 				t.Errorf("worker %d was taken, want 1", got.Worker)
 			}
-			n.wantTold("lost 0", "acquired 1", "recovered: lost")
+			n.wantEvents("lost 0", "acquired 1", "recovered: lost")
 		})
 	})
 	t.Run("its own, which another has just lost", func(t *testing.T) {
@@ -148,7 +148,7 @@ func TestClaimed(t *testing.T) {
 			if got := n.take(0); got.Worker != 0 {
 				t.Errorf("worker %d was taken, want 0", got.Worker)
 			}
-			n.wantTold("acquired 0")
+			n.wantEvents("acquired 0")
 		})
 	})
 }

@@ -134,7 +134,7 @@ func TestDrain(t *testing.T) {
 		for _, waiter := range waiters {
 			n.wait(t.Context(), waiter, snowflake.ErrClosed, 0)
 		}
-		n.wantTold("acquired 0", "released 0")
+		n.wantEvents("acquired 0", "released 0")
 		for range 10 {
 			time.Sleep(time.Millisecond)
 			n.take(0)

@@ -183,8 +183,8 @@ func (n *node) notify(e snowflake.Event) {
 	n.events = append(n.events, e)
 }
 
-// told returns in short what was told since the last call.
-func (n *node) told() (told []string) {
+// newEvents names the events since the last call.
+func (n *node) newEvents() (names []string) {
 	synctest.Wait()
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -208,17 +208,17 @@ func (n *node) told() (told []string) {
 		case snowflake.Recovered:
 			s = "recovered: " + e.Episode
 		}
-		told = append(told, s)
+		names = append(names, s)
 	}
 	n.events = nil
-	return told
+	return names
 }
 
-// wantTold checks what was told since the last look, in its order.
-func (n *node) wantTold(want ...string) {
+// wantEvents checks the events since the last call, in their order.
+func (n *node) wantEvents(want ...string) {
 	n.w.t.Helper()
-	if got := n.told(); !slices.Equal(got, want) {
-		n.w.t.Errorf("told was %q, want %q", got, want)
+	if got := n.newEvents(); !slices.Equal(got, want) {
+		n.w.t.Errorf("the events were %q, want %q", got, want)
 	}
 }
 
