@@ -110,7 +110,7 @@ func (g *Generator) checkStep(ctx context.Context) {
 	if !doubting {
 		return
 	}
-	peers := g.cfg.Peers(ctx)
+	peers := g.cfg.PeerClocks(ctx)
 	near := 0
 	for _, ahead := range peers {
 		if ahead.Abs() <= g.cfg.MaxClockSkew {

@@ -52,21 +52,19 @@ type Config struct {
 
 	// FirstWorker and LastWorker bound which worker is taken; both are included.
 	FirstWorker, LastWorker int64
-	// Claimed reports whether another generator said lately that it holds the
-	// worker, or has just lost it. Such a worker is not taken, whatever the registry
-	// says: it may have been restored from a backup. Default: none does.
-	Claimed func(worker int64) bool
-	// Held reports whether another generator says that it holds the worker at this
-	// moment. Such a worker is not used even if the record is this generator's own:
-	// one of the two has a clone of the other's file. Default: none does.
-	Held func(worker int64) bool
-	// Settled reports whether the other generators have had time to say what they
-	// hold. Until then no worker is taken but the own one. Default: they have.
-	Settled func() bool
-	// Peers asks the other running generators for their clocks, and returns by
-	// how much each is ahead of this machine's. It must be safe for concurrent use
-	// and return when its context is done. Default: there are none.
-	Peers func(context.Context) []time.Duration
+	// HeldByPeer reports whether a peer, which is another running generator, says that it holds the worker at
+	// this moment. Such a worker is not used even if the record is this generator's own: one of the two has
+	// a clone of the other's file. Default: none does.
+	HeldByPeer func(worker int64) bool
+	// HeldByPeerLately reports whether a peer said lately that it holds the worker, or has just lost it. Such a
+	// worker is not taken over, whatever the registry says: it may have been restored from a backup. Default: none.
+	HeldByPeerLately func(worker int64) bool
+	// PeersKnown reports whether the peers have had time to say what they hold. Until then the generator takes
+	// no worker but its own. Default: they have.
+	PeersKnown func() bool
+	// PeerClocks asks the peers for their clocks, and returns by how much each is ahead of this machine's. It
+	// must be safe for concurrent use and return when its context is done. Default: there are no peers.
+	PeerClocks func(context.Context) []time.Duration
 	// Notify receives the events, mostly under a lock: it must neither block nor
 	// call the generator. Default: they are dropped.
 	Notify func(Event)
@@ -86,17 +84,17 @@ func (cfg Config) withDefaults() Config {
 		cfg.Clock = SystemClock()
 	}
 	cfg.Log = cmp.Or(cfg.Log, slog.Default())
-	if cfg.Claimed == nil {
-		cfg.Claimed = func(int64) bool { return false }
+	if cfg.HeldByPeerLately == nil {
+		cfg.HeldByPeerLately = func(int64) bool { return false }
 	}
-	if cfg.Held == nil {
-		cfg.Held = func(int64) bool { return false }
+	if cfg.HeldByPeer == nil {
+		cfg.HeldByPeer = func(int64) bool { return false }
 	}
-	if cfg.Settled == nil {
-		cfg.Settled = func() bool { return true }
+	if cfg.PeersKnown == nil {
+		cfg.PeersKnown = func() bool { return true }
 	}
-	if cfg.Peers == nil {
-		cfg.Peers = func(context.Context) []time.Duration { return nil }
+	if cfg.PeerClocks == nil {
+		cfg.PeerClocks = func(context.Context) []time.Duration { return nil }
 	}
 	if cfg.Notify == nil {
 		cfg.Notify = func(Event) {}

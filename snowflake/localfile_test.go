@@ -71,8 +71,8 @@ func TestLocalFile(t *testing.T) {
 		"another range of workers":     {found: killed, change: func(s *setup) { s.FirstWorker = 1 }, want: stranger, rest: 2 * time.Second},
 		"a clone, the original answers": {
 			found: copied, change: func(s *setup) {
-				s.Held = func(worker int64) bool { return worker == 0 }
-				s.Claimed = s.Held
+				s.HeldByPeer = func(worker int64) bool { return worker == 0 }
+				s.HeldByPeerLately = s.HeldByPeer
 			}, want: stranger, rest: 2 * time.Second, runs: true,
 		},
 		"a clone, the original has restarted": {found: restarted, want: stranger, runs: true, asks: true},

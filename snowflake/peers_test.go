@@ -24,7 +24,7 @@ func TestPeersThatDoNotAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		asked := 0
 		n := w.start(func(s *setup) {
-			s.Peers = w.later(func(ctx context.Context) []time.Duration {
+			s.PeerClocks = w.later(func(ctx context.Context) []time.Duration {
 				asked++
 				<-ctx.Done()
 				return nil
@@ -53,7 +53,7 @@ func TestSetWhilePeersAreAsked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
 				n := w.start(func(s *setup) {
-					s.Peers = w.later(func(context.Context) []time.Duration {
+					s.PeerClocks = w.later(func(context.Context) []time.Duration {
 						agree := time.Hour - time.Duration(w.clock.read().Wall-w.clock.right())*ms
 						time.Sleep(time.Second)
 						return []time.Duration{agree}
@@ -77,7 +77,7 @@ func TestPeersVanish(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		var vanished atomic.Bool
 		n := w.start(func(s *setup) {
-			s.Peers = w.later(func(context.Context) []time.Duration {
+			s.PeerClocks = w.later(func(context.Context) []time.Duration {
 				if vanished.Load() {
 					return nil
 				}

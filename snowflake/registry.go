@@ -36,7 +36,7 @@ type Entry struct {
 // Choice says which workers a generator may take.
 type Choice struct {
 	First, Last int64                   // both included
-	Taken       func(worker int64) bool // a running generator says that it has it, whatever the registry says
+	Taken       func(worker int64) bool // a peer holds it, or held it lately, whatever the registry says
 }
 
 // Allows reports whether the worker is one of the choice.

@@ -219,7 +219,7 @@ func TestClockRules(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
 				n := w.start(func(s *setup) {
 					s.MaxBack, s.MaxClockSkew = c.maxBack, c.maxSkew
-					s.Peers = w.later(func(context.Context) (ahead []time.Duration) {
+					s.PeerClocks = w.later(func(context.Context) (ahead []time.Duration) {
 						for _, p := range c.peers {
 							ahead = append(ahead, p-time.Duration(w.clock.read().Wall-w.clock.right())*ms)
 						}
@@ -346,7 +346,7 @@ func TestSkewedEvent(t *testing.T) {
 	for name, peers := range map[string][]time.Duration{"no peers": nil, "peers": {-2 * time.Second, -4 * time.Second, -3 * time.Second}} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
-				n := w.start(func(s *setup) { s.Peers = w.later(func(context.Context) []time.Duration { return peers }) })
+				n := w.start(func(s *setup) { s.PeerClocks = w.later(func(context.Context) []time.Duration { return peers }) })
 				n.newEvents()
 				time.Sleep(time.Second + ms)
 				w.clock.step(time.Hour)

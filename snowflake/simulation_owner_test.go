@@ -191,7 +191,7 @@ func (o *owner) start() {
 	config.Node, config.Place = "node", o.name
 	config.Registry = wire{p}
 	config.Clock = p.read
-	config.Claimed, config.Held, config.Peers, config.Notify = p.claimed, p.claimed, p.peers, p.notify
+	config.HeldByPeerLately, config.HeldByPeer, config.PeerClocks, config.Notify = p.claimed, p.claimed, p.peers, p.notify
 	p.do(func() {
 		var err error
 		if config.File, err = snowflake.NewFile(disk{o.disk, p}); err != nil {

@@ -63,7 +63,7 @@ func (g *Generator) compareClock(ctx context.Context) error {
 		return nil
 	}
 	ask, cancel := context.WithTimeout(ctx, askFor)
-	peers := g.cfg.Peers(ask)
+	peers := g.cfg.PeerClocks(ask)
 	cancel()
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("asking the other generators for their clocks: %w", err)

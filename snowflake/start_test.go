@@ -227,7 +227,7 @@ func TestStartAfterStep(t *testing.T) {
 		t.Run(fmt.Sprintf("killed %v", killed), func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
 				n := w.start(func(s *setup) {
-					s.Peers = w.later(func(context.Context) []time.Duration { return []time.Duration{-time.Hour} })
+					s.PeerClocks = w.later(func(context.Context) []time.Duration { return []time.Duration{-time.Hour} })
 				})
 				n.run(10 * time.Second)
 				w.clock.step(time.Hour)

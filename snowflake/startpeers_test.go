@@ -52,7 +52,7 @@ func TestStartOfNewNode(t *testing.T) {
 					start := func() *node {
 						return w.start(func(s *setup) {
 							s.MaxClockSkew = c.maxSkew
-							s.Peers = func(context.Context) []time.Duration { asked.Add(1); return c.peers }
+							s.PeerClocks = func(context.Context) []time.Duration { asked.Add(1); return c.peers }
 						})
 					}
 					if c.off == 0 {
@@ -88,7 +88,7 @@ func TestStartKnown(t *testing.T) {
 					w.memory.Wipe()
 				}
 				n = w.start(on(d), func(s *setup) {
-					s.Peers = func(context.Context) []time.Duration { return []time.Duration{time.Hour} }
+					s.PeerClocks = func(context.Context) []time.Duration { return []time.Duration{time.Hour} }
 				})
 				n.last = last
 				if lost {
@@ -115,7 +115,7 @@ func TestStartIsOver(t *testing.T) {
 				var asked atomic.Int64
 				n = w.start(on(d), func(s *setup) {
 					s.down = down
-					s.Peers = func(context.Context) []time.Duration { asked.Add(1); return []time.Duration{time.Hour} }
+					s.PeerClocks = func(context.Context) []time.Duration { asked.Add(1); return []time.Duration{time.Hour} }
 				})
 				n.last = last
 				n.run(2 * time.Second)
@@ -146,7 +146,7 @@ func TestStartAfterLongWait(t *testing.T) {
 		off.Store(int64(2 * time.Second))
 		n := w.start(func(s *setup) {
 			s.down = true
-			s.Peers = func(context.Context) []time.Duration { return []time.Duration{time.Duration(off.Load())} }
+			s.PeerClocks = func(context.Context) []time.Duration { return []time.Duration{time.Duration(off.Load())} }
 		})
 		time.Sleep(2 * time.Minute)
 		n.registry.away(false)
@@ -176,7 +176,7 @@ func TestStartAsksOnce(t *testing.T) {
 		other := w.start(as("b"), one)
 		var asked atomic.Int64
 		n := w.start(one, func(s *setup) {
-			s.Peers = func(context.Context) []time.Duration { asked.Add(1); return []time.Duration{0} }
+			s.PeerClocks = func(context.Context) []time.Duration { asked.Add(1); return []time.Duration{0} }
 		})
 		time.Sleep(10 * time.Second)
 		if n := asked.Load(); n > 0 {
@@ -205,7 +205,7 @@ func TestStartWithPeersThatDoNotAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		n := w.start(func(s *setup) {
 			s.slow = 200 * ms
-			s.Peers = func(ctx context.Context) []time.Duration { <-ctx.Done(); return nil }
+			s.PeerClocks = func(ctx context.Context) []time.Duration { <-ctx.Done(); return nil }
 		})
 		n.wait(t.Context(), n.request(1), nil, 1400*ms)
 		n.wantEvents("acquired 0")
@@ -217,7 +217,7 @@ func TestStartWhilePeersAreAsked(t *testing.T) {
 	during := func(w *world, what func()) func(s *setup) {
 		var asked atomic.Bool
 		return func(s *setup) {
-			s.Peers = func(context.Context) []time.Duration {
+			s.PeerClocks = func(context.Context) []time.Duration {
 				off := -time.Duration(w.clock.read().Wall-w.clock.right()) * ms
 				if !asked.Swap(true) {
 					time.Sleep(100 * ms)
@@ -248,9 +248,9 @@ func TestStartWhilePeersAreAsked(t *testing.T) {
 	t.Run("the process stands still", func(t *testing.T) {
 		bubble(t, func(t *testing.T, w *world) {
 			still := func(s *setup) {
-				ask := s.Peers
+				ask := s.PeerClocks
 				var asked atomic.Bool
-				s.Peers = func(ctx context.Context) []time.Duration {
+				s.PeerClocks = func(ctx context.Context) []time.Duration {
 					if asked.Swap(true) {
 						return ask(ctx)
 					}
@@ -269,7 +269,7 @@ func TestStartWhilePeersAreAsked(t *testing.T) {
 			time.Sleep(time.Hour)
 			var claimed atomic.Bool
 			n := w.start(during(w, func() { claimed.Store(true) }), func(s *setup) {
-				s.Claimed = func(worker int64) bool { return worker == 0 && claimed.Load() }
+				s.HeldByPeerLately = func(worker int64) bool { return worker == 0 && claimed.Load() }
 			})
 			time.Sleep(100 * ms)
 			if got := n.take(0); got.Worker != 1 {
@@ -280,7 +280,7 @@ func TestStartWhilePeersAreAsked(t *testing.T) {
 	t.Run("the end comes", func(t *testing.T) {
 		bubble(t, func(t *testing.T, w *world) {
 			n := w.start(func(s *setup) {
-				s.Peers = func(ctx context.Context) []time.Duration { <-ctx.Done(); return []time.Duration{time.Hour} }
+				s.PeerClocks = func(ctx context.Context) []time.Duration { <-ctx.Done(); return []time.Duration{time.Hour} }
 			})
 			n.end()
 			if n.ran != nil {

@@ -87,20 +87,20 @@ func TestStartTogether(t *testing.T) {
 	}
 }
 
-// TestClaimed: a worker that a running generator says it has is not taken,
-// whatever the registry says.
-func TestClaimed(t *testing.T) {
-	claimed := func(workers ...int64) func(*setup) {
+// TestHeldByPeer: a worker that a peer holds, or held lately, is not taken, whatever the
+// registry says.
+func TestHeldByPeer(t *testing.T) {
+	lately := func(workers ...int64) func(*setup) {
 		return func(s *setup) {
-			s.Claimed = func(worker int64) bool { return slices.Contains(workers, worker) }
+			s.HeldByPeerLately = func(worker int64) bool { return slices.Contains(workers, worker) }
 		}
 	}
 	held := func(worker int64) func(*setup) {
-		return func(s *setup) { s.Held = func(held int64) bool { return held == worker } }
+		return func(s *setup) { s.HeldByPeer = func(held int64) bool { return held == worker } }
 	}
 	t.Run("one that nobody has", func(t *testing.T) {
 		bubble(t, func(t *testing.T, w *world) {
-			if got := w.start(claimed(0, 1, 3)).take(0); got.Worker != 2 {
+			if got := w.start(lately(0, 1, 3)).take(0); got.Worker != 2 {
 				t.Errorf("worker %d was taken, want 2", got.Worker)
 			}
 		})
@@ -109,7 +109,7 @@ func TestClaimed(t *testing.T) {
 		bubble(t, func(t *testing.T, w *world) {
 			w.start(as("b")).kill()
 			time.Sleep(time.Hour)
-			if got := w.start(claimed(0)).take(0); got.Worker != 1 {
+			if got := w.start(lately(0)).take(0); got.Worker != 1 {
 				t.Errorf("worker %d was taken, want 1", got.Worker)
 			}
 		})
@@ -118,7 +118,7 @@ func TestClaimed(t *testing.T) {
 		bubble(t, func(t *testing.T, w *world) {
 			w.start(as("b")).kill()
 			time.Sleep(time.Hour)
-			n := w.start(claimed(0), func(s *setup) { s.LastWorker = 0 })
+			n := w.start(lately(0), func(s *setup) { s.LastWorker = 0 })
 			n.refused(snowflake.ErrNoWorker)
 			if got := w.record(0); got.Node != "b" {
 				t.Errorf("the record is %+v", got)
@@ -129,7 +129,7 @@ func TestClaimed(t *testing.T) {
 		bubble(t, func(t *testing.T, w *world) {
 			n := w.start()
 			n.run(time.Second)
-			n = w.start(on(n.kill()), claimed(0), held(0))
+			n = w.start(on(n.kill()), lately(0), held(0))
 			time.Sleep(3 * time.Second)
 			if got := n.take(0); got.Worker != 1 {
 				t.Errorf("worker %d was taken, want 1", got.Worker)
@@ -137,12 +137,12 @@ func TestClaimed(t *testing.T) {
 			n.wantEvents("lost 0", "acquired 1", "recovered: lost")
 		})
 	})
-	t.Run("its own, which another has just lost", func(t *testing.T) {
+	t.Run("its own, which a peer has just lost", func(t *testing.T) {
 		bubble(t, func(t *testing.T, w *world) {
 			n := w.start()
 			n.run(time.Second)
 			last := n.last
-			n = w.start(on(n.kill()), claimed(0))
+			n = w.start(on(n.kill()), lately(0))
 			n.last = last
 			time.Sleep(3 * time.Second)
 			if got := n.take(0); got.Worker != 0 {
@@ -153,34 +153,34 @@ func TestClaimed(t *testing.T) {
 	})
 }
 
-// TestSettled: before the others have said what they hold, only what is its own
-// is taken, and only with the registry's word for it.
-func TestSettled(t *testing.T) {
+// TestPeersKnown: before the peers have said what they hold, a generator takes only its own
+// worker, and only if the registry confirms it.
+func TestPeersKnown(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		var settled atomic.Bool
-		slowly := func(s *setup) { s.Settled = settled.Load }
-		n := w.start(slowly)
+		var known atomic.Bool
+		unknown := func(s *setup) { s.PeersKnown = known.Load }
+		n := w.start(unknown)
 		time.Sleep(10 * time.Second)
 		n.refused(snowflake.ErrNoWorker)
 		if all := w.memory.Snapshot(); len(all) != 0 {
 			t.Errorf("reserved was %v", all)
 		}
-		settled.Store(true)
+		known.Store(true)
 		time.Sleep(1500 * ms)
 		n.run(10 * time.Second)
 
-		settled.Store(false)
+		known.Store(false)
 		last := n.last
-		n = w.start(on(n.stop()), slowly)
+		n = w.start(on(n.stop()), unknown)
 		n.last = last
 		time.Sleep(ms)
 		n.take(0)
 
 		last = n.last
-		n = w.start(on(n.stop()), slowly, down)
+		n = w.start(on(n.stop()), unknown, down)
 		n.last = last
 		n.refused(snowflake.ErrNoWorker)
-		settled.Store(true)
+		known.Store(true)
 		time.Sleep(1500 * ms)
 		n.take(0)
 	})

@@ -110,7 +110,7 @@ func (g *Generator) acquire(ctx context.Context) error {
 		return err
 	}
 	own, ok := findOwn(entries, saved)
-	ok = ok && known && !g.cfg.Held(own.Worker) // a peer that holds it has a clone of the file
+	ok = ok && known && !g.cfg.HeldByPeer(own.Worker) // a peer that holds it has a clone of the file
 	if ok {
 		recorded = max(recorded, own.Reported)
 	}
@@ -133,11 +133,11 @@ func (g *Generator) acquire(ctx context.Context) error {
 
 // acquireOther gets a worker that is not this generator's own.
 func (g *Generator) acquireOther(ctx context.Context, entries []Entry) error {
-	if !g.cfg.Settled() {
+	if !g.cfg.PeersKnown() {
 		return errors.New("it is not known yet which workers the other generators hold")
 	}
 	t, _ := g.now()
-	choice := Choice{g.cfg.FirstWorker, g.cfg.LastWorker, g.cfg.Claimed}
+	choice := Choice{g.cfg.FirstWorker, g.cfg.LastWorker, g.cfg.HeldByPeerLately}
 	var free []Entry
 	taken := int64(0)
 	for _, e := range entries {
@@ -154,7 +154,7 @@ func (g *Generator) acquireOther(ctx context.Context, entries []Entry) error {
 	if err := g.compareClock(ctx); err != nil {
 		return err
 	}
-	free = slices.DeleteFunc(free, func(e Entry) bool { return g.cfg.Claimed(e.Worker) }) // meanwhile
+	free = slices.DeleteFunc(free, func(e Entry) bool { return g.cfg.HeldByPeerLately(e.Worker) }) // meanwhile
 	if len(free) > 0 {
 		e := free[g.seq.random(int64(len(free)))] // many may start at once, and should not all want the same one
 		e.Acquired, e.Incarnation = t, ""
@@ -188,10 +188,10 @@ func (g *Generator) holdFromFile(s Saved) {
 	defer g.mu.Unlock()
 	t := g.timeLocked(g.cfg.Clock())
 	switch {
-	case !g.inRange(s.Worker) || g.cfg.Held(s.Worker): // a peer that holds it has a clone of the file
+	case !g.inRange(s.Worker) || g.cfg.HeldByPeer(s.Worker): // a peer that holds it has a clone of the file
 		g.worker.held = nil
 		return
-	case g.worker.held != nil || t >= s.ReservedUntil || !g.cfg.Settled():
+	case g.worker.held != nil || t >= s.ReservedUntil || !g.cfg.PeersKnown():
 		return
 	}
 	g.holdLocked(&heldWorker{

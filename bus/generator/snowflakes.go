@@ -57,10 +57,10 @@ func (g *Generator) newFlakes() *snowflake.Generator {
 	cfg.Node, cfg.Log = g.cfg.Node, g.log
 	cfg.MaxBatch, cfg.MaxWait, cfg.MaxWaiting = g.cfg.MaxBatch, g.cfg.MaxWait, g.cfg.MaxWaiting
 	cfg.Registry = joinedRegistry{cfg.Registry, g.membership.joined}
-	cfg.Claimed = func(worker int64) bool { return g.group.claimed(time.Now(), worker) }
-	cfg.Held = func(worker int64) bool { return g.group.held(time.Now(), worker) }
-	cfg.Settled = func() bool { return g.peersKnown(time.Now()) }
-	cfg.Peers = g.peerClocks
+	cfg.HeldByPeerLately = func(worker int64) bool { return g.group.claimed(time.Now(), worker) }
+	cfg.HeldByPeer = func(worker int64) bool { return g.group.held(time.Now(), worker) }
+	cfg.PeersKnown = func() bool { return g.peersKnown(time.Now()) }
+	cfg.PeerClocks = g.peerClocks
 	cfg.Notify = func(e snowflake.Event) {
 		g.publish(snowflakeEvent(g.cfg.Node, g.cfg.RegistryKind, e))
 		if lost, ok := e.(snowflake.WorkerLost); ok {
