@@ -9,20 +9,19 @@
 //
 // The widths and the epoch are a [Layout].
 //
-// Elsewhere such IDs are unique as long as clocks are right and leases are
-// kept in time. Here they trust no clock. A snowflake is a segment of time:
+// Elsewhere such IDs are unique only while clocks are right and leases are renewed in time. Here
+// they trust no clock. A snowflake is a segment of time:
 //
-//  1. A worker and a stretch of time are reserved durably, by compare-and-set
-//     in a [Registry], before they are used. The holder issues only times
-//     before the end of what it reserved; a successor only times from there on.
-//  2. A holder's restart is bounded by its [File] in the same way, only
-//     finer: nothing is issued beyond a ceiling that is on disk, and a restart issues
-//     only from there on.
+//  1. A worker and a stretch of time are reserved durably, by compare-and-set in a [Registry],
+//     before they are used. The holder issues only times before the end of its reservation.
+//     The next holder issues only times from there on.
+//  2. The holder's [File] bounds its restart in the same way, only finer. Nothing is issued
+//     above a ceiling that is on disk, and a restart issues only times from there on.
 //  3. Within a process times and sequence numbers only increase.
-//  4. The file belongs to one place and the record to one incarnation. Whoever
-//     finds another there is a stranger, and takes another worker.
+//  4. The file belongs to one data folder and the record to one incarnation. A generator that
+//     finds another one there takes another worker.
 //
-// Clocks decide which time an ID carries and how soon somebody else may take a worker;
-// never whether an ID is unique. The package knows neither NATS nor ZooKeeper:
-// registries prove themselves with the suite in snowflaketest.
+// Clocks decide which time an ID carries, and how soon another generator may take a worker. They
+// never decide whether an ID is unique. The package knows neither NATS nor ZooKeeper. Each
+// registry must pass the suite in snowflaketest.
 package snowflake

@@ -17,7 +17,7 @@ var (
 	ErrOverloaded    = errors.New("too many IDs are waited for")
 	ErrTimedOut      = errors.New("waited too long for a snowflake")
 	ErrClosed        = allocator.ErrClosed
-	// ErrNoWorker: the generator holds no worker ID whose reservation lasts.
+	// ErrNoWorker: the generator holds no worker ID with a lasting reservation.
 	ErrNoWorker = errors.New("no worker ID")
 	// ErrExhausted: the layout has no milliseconds left, for good.
 	ErrExhausted = errors.New("the layout is exhausted")

@@ -67,8 +67,8 @@ type Registry interface {
 // ReleaseMargin is how far the clock of a released worker's owner may have been ahead.
 const ReleaseMargin = 10 * time.Second
 
-// Release returns the record that replaces e when an operator releases a worker whose owner is
-// stopped. now is the time of the generator that writes it, in Unix ms.
+// Release returns the record that replaces e when an operator releases the worker of a stopped
+// owner. now is the time of the generator that writes it, in Unix ms.
 //
 // The incarnation is new: an owner that comes back finds nothing of its own, and takes another worker. The
 // reservation ends ReleaseMargin after now, or after the owner's last known time if that is later. Release

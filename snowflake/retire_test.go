@@ -3,6 +3,7 @@ package snowflake_test
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/leafbus/leafbus/snowflake"
@@ -57,4 +58,33 @@ func TestRetire(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestRetireAfterLostReport: the last report was written, and its answer was lost. The end of the
+// reservation is still lowered, in memory too.
+func TestRetireAfterLostReport(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		const grace = 30 * time.Second
+		n := w.start(func(s *setup) { s.Grace = grace })
+		n.run(2 * time.Minute)
+		lost := false
+		n.registry.set(func(_ context.Context, call string) snowflaketest.Fault {
+			if call == "Put" && !lost {
+				lost = true
+				return snowflaketest.Done
+			}
+			return snowflaketest.None
+		})
+		go n.Verify(t.Context())
+		synctest.Wait()
+		if !lost {
+			t.Fatal("no report was sent")
+		}
+		n.end()
+		n.wantEvents("acquired 0", "released 0")
+		until := w.parts(n.last).UnixMS + 1 + grace.Milliseconds()
+		if s := n.State(); s.ReservedUntil != until || w.record(0).ReservedUntil != until {
+			t.Errorf("it is reserved until %d, in the registry %d; want %d", s.ReservedUntil, w.record(0).ReservedUntil, until)
+		}
+	})
 }

@@ -93,7 +93,7 @@ func (g *Generator) until(reserved, t int64, r Reading) int64 {
 	return min(g.cfg.Layout.End(), max(reserved, t+ahead.Milliseconds()))
 }
 
-// acquire gets a worker: its own of before, else one whose reservation is over, else one that was never held.
+// acquire gets a worker: the one that it had before, else one with an ended reservation, else one that was never held.
 func (g *Generator) acquire(ctx context.Context) error {
 	entries, err := g.cfg.Registry.List(ctx)
 	saved, known := g.ownSaved()
@@ -201,7 +201,7 @@ func (g *Generator) holdFromFile(s Saved) {
 }
 
 // takeOver writes a new incarnation of this generator into a record that it may have: its own,
-// of which the file said s, or one whose reservation is over. The file knows the new
+// of which the file said s, or one with an ended reservation. The file knows the new
 // incarnation first, so that a start after a crash recognizes it.
 func (g *Generator) takeOver(ctx context.Context, e Entry, s Saved) error {
 	t, r := g.now()
