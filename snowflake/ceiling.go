@@ -45,7 +45,7 @@ func (g *Generator) raiseCeiling() error {
 	w := g.worker.held
 	r := g.cfg.Clock()
 	g.noteRunningLocked(r)
-	if w == nil || g.closed || g.running.doubtful() { // another process may use the file too
+	if w == nil || g.closed || g.standstill.doubtful() { // another process may use the file too
 		g.mu.Unlock()
 		return nil
 	}

@@ -24,14 +24,14 @@ func (g *Generator) LookAlive() { g.noteRunning() }
 func (g *Generator) Doubtful() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.running.doubtful()
+	return g.standstill.doubtful()
 }
 
 // Ran makes the generator believe that it has looked alive all the time until r.
 func (g *Generator) Ran(r Reading) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.running.last = r
+	g.standstill.last = r
 }
 
 // SetRandom makes the generator choose by random, so that a test can be

@@ -41,14 +41,14 @@ type Generator struct {
 
 	saving sync.Mutex // held while the file is read, changed and written; mu may be locked under it, but not the other way round
 
-	mu       sync.Mutex // guards all that follows
-	clock    clockState
-	running  standstill
-	seq      sequence
-	worker   workerState
-	queue    queue
-	draining bool // no request waits any more
-	closed   bool // nothing is issued any more
+	mu         sync.Mutex // guards all that follows
+	clock      clockState
+	standstill standstill
+	seq        sequence
+	worker     workerState
+	queue      queue
+	draining   bool // no request waits any more
+	closed     bool // nothing is issued any more
 }
 
 // signals wake the goroutines of Run.
@@ -79,10 +79,10 @@ func New(cfg Config) *Generator {
 		signals: signals{
 			serve: make(chan struct{}, 1), raise: make(chan struct{}, 1), confirm: make(chan struct{}, 1), verify: make(chan chan struct{}),
 		},
-		clock:   clockState{guard: stepGuard{tolerance: cfg.MaxClockSkew, trusted: now}},
-		running: standstill{last: now},
-		seq:     sequence{size: cfg.Layout.PerMillisecond(), random: rand.Int64N},
-		queue:   queue{capacity: capacity},
+		clock:      clockState{guard: stepGuard{tolerance: cfg.MaxClockSkew, trusted: now}},
+		standstill: standstill{last: now},
+		seq:        sequence{size: cfg.Layout.PerMillisecond(), random: rand.Int64N},
+		queue:      queue{capacity: capacity},
 	}
 	g.seq.skip(cfg.Layout.Epoch) // its first ID could be 0, which is no ID
 	return g

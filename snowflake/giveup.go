@@ -72,7 +72,7 @@ func (g *Generator) shorten(ctx context.Context) error {
 		g.mu.Unlock()
 		return nil
 	}
-	if g.running.doubtful() { // another process may have the worker and the file
+	if g.standstill.doubtful() { // another process may have the worker and the file
 		g.mu.Unlock()
 		return fmt.Errorf("the process stood still, and the registry has not confirmed since that worker %d is still its own", w.Worker)
 	}

@@ -75,9 +75,9 @@ func (g *Generator) mayIssueLocked(r Reading) (t int64, wait time.Duration, err 
 		return 0, 0, fmt.Errorf("%w: %w", ErrNoWorker, g.worker.noWorker)
 	case w == nil:
 		return t, soon, nil // one is being reserved
-	case g.running.doubtful() && g.running.failed != nil:
-		return 0, 0, g.running.error(w.Worker)
-	case g.running.doubtful():
+	case g.standstill.doubtful() && g.standstill.failed != nil:
+		return 0, 0, g.standstill.error(w.Worker)
+	case g.standstill.doubtful():
 		return t, recheckAfter, nil // the confirmation is under way, and wakes the requests that wait
 	case t >= w.ReservedUntil:
 		return 0, 0, fmt.Errorf("%w: worker %d was reserved until %s, and the registry has not extended that",

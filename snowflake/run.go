@@ -64,7 +64,7 @@ func (g *Generator) Run(ctx context.Context, installation string) error {
 // begin, so that the next start need not rest.
 func (g *Generator) Close() error {
 	g.mu.Lock()
-	w, used, doubtful := g.worker.held, g.seq.ms+1, g.running.doubtful()
+	w, used, doubtful := g.worker.held, g.seq.ms+1, g.standstill.doubtful()
 	g.closed = true
 	g.mu.Unlock()
 	if w == nil || doubtful { // another process may use the file
@@ -167,7 +167,7 @@ func (g *Generator) needsOneWrite() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	w := g.worker.held
-	return w != nil && !w.unconfirmed && g.running.failed == nil
+	return w != nil && !w.unconfirmed && g.standstill.failed == nil
 }
 
 // endsRun reports whether an error of keepWorker ends Run.

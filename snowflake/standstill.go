@@ -42,7 +42,7 @@ func (s *standstill) error(worker int64) error {
 // goroutine that keeps the worker, to confirm it. The monotonic clock stops while a machine sleeps, so the
 // longer time of both clocks counts. A wall clock that is set forward costs one write to the registry.
 func (g *Generator) noteRunningLocked(r Reading) {
-	s := &g.running
+	s := &g.standstill
 	long := max((r.Mono - s.last.Mono).Milliseconds(), r.Wall-s.last.Wall)
 	s.last = r
 	if long > standsStill.Milliseconds() {
@@ -63,7 +63,7 @@ func (g *Generator) noteRunning() {
 // again since then. over says that the worker is no longer in doubt.
 func (g *Generator) confirmLocked(times int, err error) (over bool) {
 	g.noteRunningLocked(g.cfg.Clock())
-	s := &g.running
+	s := &g.standstill
 	switch {
 	case err == nil && s.confirmed < times:
 		s.confirmed, s.failed = times, nil

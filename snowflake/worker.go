@@ -58,7 +58,7 @@ func (w *heldWorker) summary() Held { return Held{w.Worker, w.ReservedUntil} }
 func (g *Generator) keepWorker(ctx context.Context) error {
 	g.mu.Lock()
 	g.noteRunningLocked(g.cfg.Clock())
-	standstills, starting := g.running.times, !g.worker.started
+	standstills, starting := g.standstill.times, !g.worker.started
 	held, err := g.worker.held, g.worker.noCeiling
 	confirmed := held != nil && !held.unconfirmed
 	g.mu.Unlock()
@@ -71,7 +71,7 @@ func (g *Generator) keepWorker(ctx context.Context) error {
 		err = g.acquire(ctx)
 	}
 	g.mu.Lock()
-	over, long := g.confirmLocked(standstills, err), g.running.long
+	over, long := g.confirmLocked(standstills, err), g.standstill.long
 	switch {
 	case g.worker.held != nil:
 		g.worker.noWorker = nil
