@@ -40,7 +40,7 @@ func (m *Memory) Restore(snapshot map[int64]snowflake.Entry) {
 	m.entries = maps.Clone(snapshot)
 }
 
-// Wipe removes all records, as an operator does who deletes the bucket.
+// Wipe removes all records, as an operator does by deleting the bucket.
 func (m *Memory) Wipe() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -21,8 +21,8 @@ type Backend struct {
 	// Save returns a function that sets the state of the test tb back to what
 	// it is now, as an operator with a backup would.
 	Save func(tb testing.TB) (restore func())
-	// Wipe makes all records of the test tb vanish, as an operator would who
-	// deletes where they are kept. Handles that are open find out by themselves.
+	// Wipe removes all records of the test tb, as an operator would by deleting the bucket
+	// or the folder that has them. Open handles notice it by themselves.
 	Wipe func(tb testing.TB)
 }
 
