@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// ErrClockBackwards: the clock is behind the last ID. It is over when the clock has caught up.
+// ErrClockBackwards means that the clock is behind the last ID. It is over when the clock has caught up.
 var ErrClockBackwards = errors.New("the clock went backwards")
 
 // BackwardsError is an [ErrClockBackwards] that says how far.

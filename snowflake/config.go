@@ -5,13 +5,12 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"github.com/leafbus/leafbus/allocator"
 )
 
 // The defaults and limits of [Config].
 const (
-	DefaultMaxBatch     = 1_000_000
-	DefaultMaxWait      = 3 * time.Second
-	DefaultMaxWaiting   = 100_000
 	DefaultMaxBack      = 5 * time.Millisecond
 	DefaultMaxClockSkew = time.Second
 	DefaultMaxClockWait = 5 * time.Second
@@ -104,8 +103,8 @@ func (cfg Config) withDefaults() Config {
 	cfg.MaxBack = cmp.Or(cfg.MaxBack, DefaultMaxBack)
 	cfg.MaxClockSkew = cmp.Or(cfg.MaxClockSkew, DefaultMaxClockSkew)
 	cfg.MaxClockWait = cmp.Or(cfg.MaxClockWait, DefaultMaxClockWait)
-	cfg.MaxBatch = cmp.Or(cfg.MaxBatch, DefaultMaxBatch)
-	cfg.MaxWait = cmp.Or(cfg.MaxWait, DefaultMaxWait)
-	cfg.MaxWaiting = cmp.Or(cfg.MaxWaiting, DefaultMaxWaiting)
+	cfg.MaxBatch = cmp.Or(cfg.MaxBatch, allocator.DefaultMaxBatch)
+	cfg.MaxWait = cmp.Or(cfg.MaxWait, allocator.DefaultMaxWait)
+	cfg.MaxWaiting = cmp.Or(cfg.MaxWaiting, allocator.DefaultMaxWaiting)
 	return cfg
 }

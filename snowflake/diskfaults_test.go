@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 	realdisk "github.com/leafbus/leafbus/allocator/disk"
 	"github.com/leafbus/leafbus/snowflake"
@@ -83,7 +84,7 @@ func TestDiskHangs(t *testing.T) {
 		s, _ := n.file.Saved()
 		n.run(time.Duration(s.Ceiling-w.clock.right())*ms - ms)
 		time.Sleep(ms)
-		n.wait(t.Context(), n.request(1), snowflake.ErrTimedOut, snowflake.DefaultMaxWait)
+		n.wait(t.Context(), n.request(1), snowflake.ErrTimedOut, allocator.DefaultMaxWait)
 		for range 10 {
 			if err := n.State().Err; !errors.Is(err, snowflake.ErrNoWorker) {
 				t.Errorf("the state is %v", err)

@@ -17,7 +17,7 @@ import (
 	"github.com/leafbus/leafbus/allocator/disk"
 )
 
-// ErrNotAlone: another process has written to the worker's file. What it wrote stays,
+// ErrNotAlone means that another process has written to the worker's file. What it wrote stays,
 // and this process must end.
 var ErrNotAlone = errors.New("another process has used this data folder meanwhile, though it is locked; stop one of the two, and start the other again")
 

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// ErrNotAnID: no generator of this layout can have made the number.
+// ErrNotAnID means that no generator of this layout can have made the number.
 var ErrNotAnID = errors.New("not a snowflake of this installation")
 
 // The default layout: Leaf's, which took over Twitter's epoch.

@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	reportEvery     = 3 * time.Second
-	keepTimeout     = 5 * time.Second         // of getting a worker: a registry may be making its bucket
-	firstTimeout    = 1500 * time.Millisecond // of the first attempt: then the file must do
-	lastTimeout     = 2 * time.Second         // of shortening the reservation
-	firstPause      = 50 * time.Millisecond
-	lastPause       = time.Second
-	raiseEvery      = 250 * time.Millisecond
-	checkClockEvery = 500 * time.Millisecond
+	reportEvery    = 3 * time.Second
+	keepTimeout    = 5 * time.Second         // of getting a worker: a registry may be making its bucket
+	firstTimeout   = 1500 * time.Millisecond // of the first attempt: then the file must do
+	lastTimeout    = 2 * time.Second         // of shortening the reservation
+	firstPause     = 50 * time.Millisecond
+	lastPause      = time.Second
+	raiseEvery     = 250 * time.Millisecond
+	checkStepEvery = 500 * time.Millisecond
 	// startLasts is how long a start may be refused. A generator that ran for longer without
 	// a worker, because the registry was unavailable, serves other requests meanwhile. A wrong
 	// clock or name must not end it. It gets no worker until that is fixed.
@@ -38,13 +38,13 @@ func (g *Generator) Run(ctx context.Context, installation string) error {
 	alive, endAlive := context.WithCancel(context.WithoutCancel(ctx)) // until Run returns, which a disk that hangs may delay
 	var clock sync.WaitGroup
 	// It does no I/O: a disk or a network that hangs must not look like a standstill.
-	clock.Go(func() { always(alive, readClockEvery, g.noteRunning) })
+	clock.Go(func() { loop(alive, nil, g.noteRunning) })
 	defer clock.Wait()
 	defer endAlive()
 	var wg sync.WaitGroup
 	wg.Go(func() { g.raiseAlways(running) })
-	wg.Go(func() { g.serveAlways(running) })
-	wg.Go(func() { always(running, checkClockEvery, func() { g.checkStep(running) }) })
+	wg.Go(func() { loop(running, g.signals.serve, g.serve) })
+	wg.Go(func() { loop(running, nil, func() time.Duration { g.checkStep(running); return checkStepEvery }) })
 	refused := g.keepAlways(ctx)
 	end()
 	g.drain(refused)
@@ -178,7 +178,7 @@ func (g *Generator) endsRun(err error) bool {
 
 func (g *Generator) raiseAlways(ctx context.Context) {
 	logged := false
-	for ctx.Err() == nil {
+	loop(ctx, g.signals.raise, func() time.Duration {
 		err := g.raiseCeiling()
 		if err != nil && !logged {
 			g.cfg.Log.Error("the data folder cannot be written: snowflakes stop at the ceiling that it has", "error", err)
@@ -186,38 +186,22 @@ func (g *Generator) raiseAlways(ctx context.Context) {
 			g.cfg.Log.Info("the data folder can be written again")
 		}
 		logged = err != nil
-		select {
-		case <-ctx.Done():
-		case <-g.signals.raise:
-		case <-time.After(raiseEvery):
-		}
-	}
+		return raiseEvery
+	})
 }
 
-func (g *Generator) serveAlways(ctx context.Context) {
+// loop calls f again and again until the context is done: after the time that f returned, or when it
+// is woken. If f returned 0, it is called only when it is woken.
+func loop(ctx context.Context, woken <-chan struct{}, f func() time.Duration) {
 	for ctx.Err() == nil {
 		var again <-chan time.Time
-		if wait := g.serve(); wait > 0 {
+		if wait := f(); wait > 0 {
 			again = time.After(wait)
 		}
 		select {
 		case <-ctx.Done():
-		case <-g.signals.serve:
+		case <-woken:
 		case <-again:
-		}
-	}
-}
-
-// always calls f at each tick until the context is done.
-func always(ctx context.Context, every time.Duration, f func()) {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			f()
 		}
 	}
 }

@@ -52,10 +52,12 @@ func (g *Generator) noteRunningLocked(r Reading) {
 	}
 }
 
-func (g *Generator) noteRunning() {
+// noteRunning notes that the process runs, and returns when to do so again.
+func (g *Generator) noteRunning() (again time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.noteRunningLocked(g.cfg.Clock())
+	return readClockEvery
 }
 
 // confirmLocked takes the result of an attempt to write to the worker's record. times is
