@@ -110,7 +110,7 @@ func TestRestartAgainAndAgain(t *testing.T) {
 		random := allocatortest.Seed(t)
 		n := w.start()
 		n.run(30 * time.Second)
-		for range 100 {
+		for range 40 {
 			last, d := n.last, n.kill()
 			n = w.start(on(d), func(s *setup) { s.down = random.IntN(2) == 0 })
 			n.last = last

@@ -13,7 +13,7 @@ import (
 )
 
 // TestLocalFile is the table of what a start makes of the file that it finds.
-// Node "a" has run with worker 0 for 30 s when somebody starts.
+// Node "a" has run with worker 0 for 10 s when somebody starts.
 func TestLocalFile(t *testing.T) {
 	type who int
 	const (
@@ -96,7 +96,7 @@ func TestLocalFile(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, registry away %v", name, away), func(t *testing.T) {
 				bubble(t, func(t *testing.T, w *world) {
 					n := w.start()
-					n.run(30 * time.Second)
+					n.run(10 * time.Second)
 					d := c.found(t, n)
 					someone := w.start(on(d), func(s *setup) {
 						s.down, s.MaxWait = away, 10*time.Second

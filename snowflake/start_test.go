@@ -96,7 +96,7 @@ func TestStartBehind(t *testing.T) {
 				t.Run(fmt.Sprintf("%s, killed %v, the registry away %v", name, killed, away), func(t *testing.T) {
 					bubble(t, func(t *testing.T, w *world) {
 						n := w.start()
-						n.run(40*time.Second + 100*ms)
+						n.run(10*time.Second + 100*ms)
 						n.take(0)
 						last := n.last
 						end := n.stop
