@@ -1,7 +1,6 @@
 package bus
 
 import (
-	"errors"
 	"testing"
 	"time"
 )
@@ -48,22 +47,6 @@ func TestAttemptsLastLonger(t *testing.T) {
 	msg.Respond([]byte("1000-2000"))
 	if err := <-took; err != nil {
 		t.Error(err)
-	}
-}
-
-// That a connection may not have answers is forgotten with it.
-func TestDeafnessEndsWithTheConnection(t *testing.T) {
-	t.Parallel()
-	u := newUnderTest(t)
-	why := errors.New("no inbox")
-	of := func(string) bool { return true }
-	u.deaf.Store(&deafness{why, 0})
-	if err := u.denied(nil, of); !errors.Is(err, why) {
-		t.Errorf("on the same connection: %v", err)
-	}
-	u.deaf.Store(&deafness{why, 1})
-	if err := u.denied(nil, of); err != nil {
-		t.Errorf("on a later connection: %v", err)
 	}
 }
 

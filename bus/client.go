@@ -8,7 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -40,8 +40,7 @@ type Client struct {
 	js      jetstream.JetStream // nil: that of nc
 	timeout time.Duration
 	first   time.Duration // how long the first attempt at a request may take
-	deaf    atomic.Pointer[deafness]
-	probing chan struct{} // taken by the one attempt that probes
+	probing sync.Mutex    // held by the one request that probes its permissions
 
 	tagGroups, flakeGroups groups // of Next
 }
@@ -61,7 +60,7 @@ func JetStream(js jetstream.JetStream) Option { return func(c *Client) { c.js = 
 
 // NewClient returns a client on nc.
 func NewClient(nc *nats.Conn, opts ...Option) *Client {
-	c := &Client{nc: nc, timeout: DefaultTimeout, first: firstAttempt, probing: make(chan struct{}, 1)}
+	c := &Client{nc: nc, timeout: DefaultTimeout, first: firstAttempt}
 	for _, o := range opts {
 		o(c)
 	}
@@ -172,7 +171,7 @@ func (c *Client) attempt(ctx context.Context, limit time.Duration, subject strin
 		// It would be sent when NATS is back, and answered for nobody.
 		return nil, fmt.Errorf("the connection to NATS is lost: %w", nats.ErrConnectionReconnecting)
 	}
-	ctx, stop := c.attempting(ctx, limit, subject)
+	ctx, stop := c.watched(ctx, limit, subject)
 	defer stop()
 	var msg *nats.Msg
 	var err error

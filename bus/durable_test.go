@@ -105,6 +105,8 @@ func TestDurableShared(t *testing.T) {
 	if len(count) != events {
 		t.Errorf("%d events came, want %d, each once: %v", len(count), events, count)
 	}
+	// A request for events that meets the deletion is not answered.
+	testkit.Eventually(t, "all wait for events", func() bool { return x.consumer().NumWaiting == sharers })
 	if err := x.js.DeleteConsumer(t.Context(), bus.EventStream, "d"); err != nil {
 		t.Fatal(err)
 	}

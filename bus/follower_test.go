@@ -166,8 +166,8 @@ func TestFollowEndsWhileAway(t *testing.T) {
 	}
 }
 
-// A stream that was deleted and made anew begins its numbers anew.
-func TestFollowStreamMadeAnew(t *testing.T) {
+// A stream that was deleted and made again begins its numbers again.
+func TestFollowStreamMadeAgain(t *testing.T) {
 	x := newStream(t)
 	f := follow(t, bus.NewClient(testkit.Connect(t, x.s)), anHourAgo())
 	x.tell(true, 1, 5)
@@ -175,7 +175,7 @@ func TestFollowStreamMadeAnew(t *testing.T) {
 	if err := x.js.DeleteStream(t.Context(), bus.EventStream); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, "it is made anew", func() bool { // the server may still remove the folder of the one before
+	testkit.Eventually(t, "it is made again", func() bool { // the server may still remove the folder of the one before
 		return kvstore.OpenEvents(t.Context(), kvstore.Config{Conn: x.nc, JS: x.js, Log: testkit.Quiet}, 1<<20) == nil
 	})
 	x.tell(true, 6, 8)
