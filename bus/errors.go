@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go/micro"
 )
 
-// Reason is the stable word of an error, for programs. It is an error itself,
-// so that errors.Is(err, bus.UnknownTag) works.
+// Reason is the stable word of an error, for programs. It is an error itself, so
+// errors.Is(err, bus.UnknownTag) works.
 type Reason string
 
 // The reasons.
@@ -23,16 +23,16 @@ const (
 	Exists           Reason = "exists"            // 409, admin
 	Conflict         Reason = "conflict"          // 409, admin
 	BatchTooLarge    Reason = "batch_too_large"   // 413
-	Overloaded       Reason = "overloaded"        // 429: ask again, later
-	QuotaExceeded    Reason = "quota_exceeded"    // 429: no generator says it yet
+	Overloaded       Reason = "overloaded"        // 429: retry later
+	QuotaExceeded    Reason = "quota_exceeded"    // 429: no generator returns it yet
 	Internal         Reason = "internal"          // 500
 	StoreUnavailable Reason = "store_unavailable" // 503
-	StoreRegressed   Reason = "store_regressed"   // 503: an operator is needed
-	ClockBackwards   Reason = "clock_backwards"   // 503: ask again, another generator answers
-	NoWorkerID       Reason = "no_worker_id"      // 503: ask again, another generator answers
-	Draining         Reason = "draining"          // 503: ask again, another generator answers
-	TimedOut         Reason = "timed_out"         // 504: waited too long for a segment
-	Exhausted        Reason = "exhausted"         // 507: for good
+	StoreRegressed   Reason = "store_regressed"   // 503: an operator must look
+	ClockBackwards   Reason = "clock_backwards"   // 503: retry, another generator answers
+	NoWorkerID       Reason = "no_worker_id"      // 503: retry, another generator answers
+	Draining         Reason = "draining"          // 503: retry, another generator answers
+	TimedOut         Reason = "timed_out"         // 504: the request waited too long for a segment
+	Exhausted        Reason = "exhausted"         // 507: no IDs are left, for good
 )
 
 // Error makes a reason an error.
@@ -43,7 +43,7 @@ type Error struct {
 	Code       int
 	Reason     Reason
 	Message    string        // for people
-	RetryAfter time.Duration // a hint; 0 is none
+	RetryAfter time.Duration // a hint; 0: none
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("%s (%d %s)", e.Message, e.Code, e.Reason) }
@@ -73,12 +73,8 @@ func ReplyError(msg *nats.Msg) error {
 	}
 	var body errorBody
 	if err := json.Unmarshal(msg.Data, &body); err != nil || body.Reason == "" {
-		// Not from a generator of ours, but an error all the same.
-		n, _ := strconv.Atoi(code)
+		n, _ := strconv.Atoi(code) // the service is not Leafbus
 		return &Error{Code: n, Reason: Internal, Message: text}
 	}
-	return &Error{
-		Code: body.Code, Reason: body.Reason, Message: body.Message,
-		RetryAfter: time.Duration(body.RetryAfterMS) * time.Millisecond,
-	}
+	return &Error{body.Code, body.Reason, body.Message, time.Duration(body.RetryAfterMS) * time.Millisecond}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
-// AppendReply adds the reply with these ranges to b: a line each, first-last or
-// the bare number of a run of one, or JSON if the request was JSON.
+// AppendReply appends the reply with these ranges to b: one line for each, first-last or the bare
+// number of a range of one, or JSON if the request was JSON.
 func AppendReply(b []byte, ranges []Range, asJSON bool) []byte {
 	if asJSON {
 		return appendJSON(b, ranges)
@@ -24,7 +24,7 @@ func AppendReply(b []byte, ranges []Range, asJSON bool) []byte {
 	return b
 }
 
-// appendJSON writes by hand what would else take most of a request's time.
+// appendJSON does without encoding/json, which would take most of a request's time.
 func appendJSON(b []byte, ranges []Range) []byte {
 	b = append(b, `{"count":`...)
 	b = strconv.AppendInt(b, total(ranges), 10)
@@ -42,8 +42,8 @@ func appendJSON(b []byte, ranges []Range) []byte {
 	return append(b, `]}`...)
 }
 
-// ParseReply reads the reply to an empty or text request. Anything but
-// ranges of positive IDs is an error: an ID that was misread is somebody's data.
+// ParseReply reads the reply to an empty or text request. Anything but ranges of positive IDs is an
+// error, because a misread ID may belong to somebody else.
 func ParseReply(body []byte) ([]Range, error) {
 	var ranges []Range
 	for line := range bytes.SplitSeq(body, []byte("\n")) {
@@ -58,14 +58,14 @@ func ParseReply(body []byte) ([]Range, error) {
 			}
 		}
 		if !ok {
-			return nil, fmt.Errorf("a reply that is not IDs: %s", wire.Quote(body))
+			return nil, fmt.Errorf("the reply is not IDs: %s", wire.Quote(body))
 		}
 		ranges = append(ranges, r)
 	}
 	return ranges, nil
 }
 
-// total is how many IDs are in the ranges, at most the largest int64.
+// total returns how many IDs are in the ranges, at most the largest int64.
 func total(ranges []Range) int64 {
 	var n int64
 	for _, r := range ranges {
@@ -74,4 +74,25 @@ func total(ranges []Range) int64 {
 		}
 	}
 	return n
+}
+
+// ID is an ID that JSON carries as a string, because IDs pass 2^53. A bare whole number is read, too.
+type ID int64
+
+// MarshalJSON implements [json.Marshaler].
+func (d ID) MarshalJSON() ([]byte, error) {
+	return strconv.AppendQuote(nil, strconv.FormatInt(int64(d), 10)), nil
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (d *ID) UnmarshalJSON(b []byte) error {
+	if n := len(b); n > 1 && b[0] == '"' && b[n-1] == '"' {
+		b = b[1 : n-1]
+	}
+	id, ok := wire.ParseID(b)
+	if !ok {
+		return fmt.Errorf("%s is not an ID: want a whole number from 1 to 9223372036854775807", wire.Quote(b))
+	}
+	*d = ID(id)
+	return nil
 }

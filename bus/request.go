@@ -20,16 +20,15 @@ const maxRequest = 4096
 // Request is what a caller asks for.
 type Request struct {
 	Count int64 // at least 1
-	JSON  bool  // the reply is to be JSON
+	JSON  bool  // the reply must be JSON
 }
 
-// ParseRequest reads the body of a request for IDs. White space around it is
-// ignored; then it is empty (one ID), a decimal number without sign or leading
-// zeros, or a JSON object with the field count. A number beyond int64 reads as
-// the largest, which no generator serves. Errors are [BadRequest].
+// ParseRequest reads the body of a request for IDs. White space around it is ignored. It is empty
+// (one ID), a decimal number without sign or leading zeros, or a JSON object with the field count. A
+// number above the largest int64 is read as that, which no generator serves. Errors match [BadRequest].
 func ParseRequest(body []byte) (Request, error) {
 	if len(body) > maxRequest {
-		return Request{}, badRequest("the body has %d bytes, the most is %d", len(body), maxRequest)
+		return Request{}, badRequest("the body has %d bytes, at most %d are allowed", len(body), maxRequest)
 	}
 	body = bytes.TrimSpace(body)
 	switch {
@@ -55,19 +54,19 @@ func parseCount(b []byte) (n int64, ok bool) {
 			return 0, false
 		}
 	}
-	n, err := strconv.ParseInt(string(b), 10, 64) // of too large a number it returns the largest
+	n, err := strconv.ParseInt(string(b), 10, 64) // if the number is too large it returns the largest
 	return n, err == nil || errors.Is(err, strconv.ErrRange)
 }
 
 func parseJSON(body []byte) (Request, error) {
-	var fields map[string]json.RawMessage // by their exact names, unlike a struct's
+	var fields map[string]json.RawMessage // a struct would ignore the case of names
 	if err := json.Unmarshal(body, &fields); err != nil {
 		return Request{}, badRequest("the body is not JSON: %v", err)
 	}
 	req := Request{Count: 1, JSON: true}
 	for name, value := range fields {
 		if name != "count" {
-			return Request{}, badRequest("unknown field %s: the only one is count", wire.Quote([]byte(name)))
+			return Request{}, badRequest("unknown field %s: the only field is count", wire.Quote([]byte(name)))
 		}
 		var ok bool
 		if req.Count, ok = parseCount(value); !ok {

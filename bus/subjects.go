@@ -10,12 +10,10 @@ const QueueGroup = "leaf"
 
 // The subjects of requests.
 const (
-	// SubjectSegment and a dot come before the tag.
-	SubjectSegment   = "leaf.segment"
+	SubjectSegment   = "leaf.segment" // then a dot and the tag
 	SubjectSnowflake = "leaf.snowflake"
 	SubjectDecode    = "leaf.decode"
-	// SubjectClock is answered by every generator that holds a worker.
-	SubjectClock = "leaf.clock"
+	SubjectClock     = "leaf.clock" // every generator that holds a worker answers
 
 	SubjectTagsList   = "leaf.admin.tags.list"
 	SubjectTagsGet    = "leaf.admin.tags.get"
@@ -26,21 +24,17 @@ const (
 	SubjectWorkersList    = "leaf.admin.workers.list"
 	SubjectWorkersRelease = "leaf.admin.workers.release"
 
-	// SubjectBuffers is answered by every generator.
-	SubjectBuffers = "leaf.admin.buffers"
+	SubjectBuffers = "leaf.admin.buffers" // every generator answers
 )
 
-// What is kept in JetStream.
+// The stream and the KV buckets in JetStream.
 const (
-	// EventStream keeps the events; it must never cover a subject of requests,
-	// whose callers would get the stream's acknowledgement for an answer.
-	EventStream = "LEAF_EVENTS"
-
-	// EventSubjects are all events, AlertSubjects those that want an operator.
+	// EventStream keeps the events. It must never cover a subject of requests: callers would get the
+	// stream's acknowledgement as the answer.
+	EventStream   = "LEAF_EVENTS"
 	EventSubjects = wire.SubjectEvents + ".>"
-	AlertSubjects = wire.SubjectEvents + ".alert.>"
+	AlertSubjects = wire.SubjectEvents + ".alert.>" // an operator should look
 
-	// BucketInstallation, BucketTags and BucketWorkers are KV buckets.
 	BucketInstallation = "LEAF"
 	BucketTags         = "LEAF_TAGS"
 	BucketWorkers      = "LEAF_WORKERS"
