@@ -131,12 +131,12 @@ func TestDurableThatIsThere(t *testing.T) {
 		"all":           {jetstream.ConsumerConfig{FilterSubject: bus.EventSubjects}, nil, ""},
 		"unfiltered":    {jetstream.ConsumerConfig{}, nil, ""},
 		"alerts":        {jetstream.ConsumerConfig{FilterSubjects: []string{bus.AlertSubjects}}, []bus.EventOption{bus.AlertsOnly()}, ""},
-		"alerts-all":    {jetstream.ConsumerConfig{FilterSubject: bus.AlertSubjects}, nil, `it is for ["leaf.events.alert.>"], and ["leaf.events.>"]`},
-		"all-alerts":    {jetstream.ConsumerConfig{}, []bus.EventOption{bus.AlertsOnly()}, `it is for ["leaf.events.>"], and ["leaf.events.alert.>"]`},
-		"no-acks":       {jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}, nil, "acknowledged"},
+		"alerts-all":    {jetstream.ConsumerConfig{FilterSubject: bus.AlertSubjects}, nil, `it selects ["leaf.events.alert.>"], this loop ["leaf.events.>"]`},
+		"all-alerts":    {jetstream.ConsumerConfig{}, []bus.EventOption{bus.AlertsOnly()}, `it selects ["leaf.events.>"], this loop ["leaf.events.alert.>"]`},
+		"no-acks":       {jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}, nil, "acknowledgements"},
 		"not-durable":   {jetstream.ConsumerConfig{Name: "not-durable", InactiveThreshold: time.Hour}, nil, "not durable"},
-		"of-two-kinds":  {jetstream.ConsumerConfig{FilterSubjects: []string{bus.AlertSubjects, "leaf.events.info.>"}}, nil, "it is for"},
-		"pushes-events": {jetstream.ConsumerConfig{DeliverSubject: "somewhere"}, nil, "sends events to a subject of its own"},
+		"of-two-kinds":  {jetstream.ConsumerConfig{FilterSubjects: []string{bus.AlertSubjects, "leaf.events.info.>"}}, nil, "it selects"},
+		"pushes-events": {jetstream.ConsumerConfig{DeliverSubject: "somewhere"}, nil, "sends events to a fixed subject"},
 	} {
 		if test.cfg.Name == "" {
 			test.cfg.Durable = name

@@ -195,7 +195,8 @@ var ErrNotAnEvent = errors.New("not an event")
 // [ErrNotAnEvent].
 func ParseEvent(subject string, header nats.Header, data []byte) (Event, error) {
 	bad := func(why string, a ...any) (Event, error) {
-		return Event{}, fmt.Errorf("the message on %s is %w: %w", strconv.QuoteToASCII(subject), ErrNotAnEvent, fmt.Errorf(why, a...))
+		err := fmt.Errorf(why, a...)
+		return Event{}, fmt.Errorf("the message on %s is %w: %w", strconv.QuoteToASCII(subject), ErrNotAnEvent, err)
 	}
 	rest, ok := strings.CutPrefix(subject, wire.SubjectEvents+".")
 	tokens := strings.SplitN(rest, ".", 4)

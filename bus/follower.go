@@ -14,13 +14,11 @@ import (
 )
 
 const (
-	// ackWait is how long a durable consumer waits for the acknowledgement of an
-	// event before the event comes again.
+	// ackWait is the time after which an event without acknowledgement comes again.
 	ackWait = 30 * time.Second
-	// maxAckPending bounds the events that all who share a durable consumer work
-	// on at a time. Each has one.
+	// maxAckPending bounds the events that all loops of a durable consumer work on at a time. Each loop has one.
 	maxAckPending = 512
-	// prefetch is how many events a consumer that is not durable sends ahead.
+	// prefetch is how many events a consumer sends ahead if it is not durable.
 	prefetch = 256
 	// pullWait is how long the server may take to say that there are no events.
 	// After that the consumer counts as lost. jetstream keeps a timer for longer if this is 10 s or more.
@@ -135,8 +133,9 @@ func (f *follower) find(ctx context.Context) (jetstream.Consumer, error) {
 	stream, err := f.js.Stream(ctx, EventStream)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return nil, fmt.Errorf("there is no stream %s on this NATS: a generator makes it when it starts: %w", EventStream, err)
-	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
+		return nil, fmt.Errorf("there is no stream %s on this NATS: a generator creates it when it starts: %w", EventStream, err)
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrJetStreamNotEnabled),
+		errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 		return nil, fmt.Errorf("%w: %w", ErrNoJetStream, err)
 	case err != nil:
 		return nil, fmt.Errorf("stream %s: %w", EventStream, err)
@@ -156,13 +155,15 @@ func (f *follower) find(ctx context.Context) (jetstream.Consumer, error) {
 	return f.openOwn(ctx, stream, cfg)
 }
 
-func (f *follower) openOwn(ctx context.Context, stream jetstream.Stream, cfg jetstream.ConsumerConfig) (jetstream.Consumer, error) {
+func (f *follower) openOwn(
+	ctx context.Context, stream jetstream.Stream, cfg jetstream.ConsumerConfig,
+) (jetstream.Consumer, error) {
 	about := stream.CachedInfo()
 	if f.opened {
 		if !about.Created.Equal(f.created) {
-			f.last = 0 // it was deleted and made anew: all that it has is new
+			f.last = 0 // it was deleted and created again: all its events are new
 		}
-		// One that lost its end, or was restored, uses numbers again.
+		// A stream that lost its end, or was restored, uses numbers again.
 		f.last = min(f.last, about.State.LastSeq)
 		cfg.DeliverPolicy, cfg.OptStartTime, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, nil, f.last+1
 	}
@@ -179,20 +180,23 @@ func (f *follower) openOwn(ctx context.Context, stream jetstream.Stream, cfg jet
 	return consumer, nil
 }
 
-func (f *follower) openDurable(ctx context.Context, stream jetstream.Stream, cfg jetstream.ConsumerConfig) (jetstream.Consumer, error) {
+func (f *follower) openDurable(
+	ctx context.Context, stream jetstream.Stream, cfg jetstream.ConsumerConfig,
+) (jetstream.Consumer, error) {
 	consumer, err := stream.Consumer(ctx, f.name)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		if f.opened {
 			return nil, f.gone()
 		}
-		cfg.Durable, cfg.AckPolicy, cfg.AckWait, cfg.MaxAckPending = f.name, jetstream.AckExplicitPolicy, ackWait, maxAckPending
+		cfg.Durable, cfg.AckPolicy = f.name, jetstream.AckExplicitPolicy
+		cfg.AckWait, cfg.MaxAckPending = ackWait, maxAckPending
 		consumer, err = stream.CreateConsumer(ctx, cfg)
-		if errors.Is(err, jetstream.ErrConsumerExists) { // another was first, and began at another time
+		if errors.Is(err, jetstream.ErrConsumerExists) { // another loop was first, and began at another time
 			consumer, err = stream.Consumer(ctx, f.name)
 		}
 	}
 	if errors.Is(err, jetstream.ErrNotPullConsumer) {
-		return nil, f.unfit("it sends events to a subject of its own")
+		return nil, f.unfit("it sends events to a fixed subject")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("durable consumer %q: %w", f.name, err)
@@ -203,13 +207,13 @@ func (f *follower) openDurable(ctx context.Context, stream jetstream.Stream, cfg
 		filter = append(filter, about.FilterSubject)
 	}
 	if len(filter) == 0 {
-		filter = []string{EventSubjects} // all that the stream has
+		filter = []string{EventSubjects} // all events of the stream
 	}
 	switch {
 	case !slices.Equal(slices.Sorted(slices.Values(filter)), f.subjects()):
-		return nil, f.unfit(fmt.Sprintf("it is for %q, and %q was asked for", filter, f.subjects()))
+		return nil, f.unfit(fmt.Sprintf("it selects %q, this loop %q", filter, f.subjects()))
 	case about.AckPolicy != jetstream.AckExplicitPolicy:
-		return nil, f.unfit("it does not want each event acknowledged, and would lose some")
+		return nil, f.unfit("it does not wait for acknowledgements, and would lose events")
 	case about.Durable == "":
 		return nil, f.unfit("it is not durable")
 	}
@@ -217,15 +221,16 @@ func (f *follower) openDurable(ctx context.Context, stream jetstream.Stream, cfg
 }
 
 func (f *follower) unfit(why string) error {
-	return fmt.Errorf("%w: there is a consumer %q already, and %s: take another name, or delete that one with `nats consumer rm %s %s` if nobody needs it",
-		errUnfit, f.name, why, EventStream, f.name)
+	return fmt.Errorf("%w: there is a consumer %q already, and %s: use another name, "+
+		"or delete the consumer with `nats consumer rm %s %s` if it is not needed", errUnfit, f.name, why, EventStream, f.name)
 }
 
 func (f *follower) gone() error {
-	return fmt.Errorf("%w: %q was deleted, alone or with the stream: what follows under this name next begins anew", errUnfit, f.name)
+	return fmt.Errorf("%w: %q was deleted, alone or with the stream: the next loop with this name begins again",
+		errUnfit, f.name)
 }
 
-// remove deletes the consumer, if the server can be reached: it forgets it in time otherwise.
+// remove deletes the consumer. If the server cannot be reached, it deletes the consumer after idleConsumer.
 func (f *follower) remove() {
 	if !f.js.Conn().IsConnected() {
 		return

@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// Next returns one ID of tag. Callers that come while a request is under way share the next
-// one, as transactions share a write in a group commit: nothing is fetched ahead, and a
-// thousand callers make few requests. Each caller's context counts for
-// itself, and a request is given up when all who wait for it have gone. Where an answer is lost, those who
-// came later wait, too, until it is asked for again, a second after it was. Errors are those of Take.
+// Next returns one ID of tag. Callers that come while a request is under way share the next request, as
+// transactions share a write in a group commit. So Next fetches nothing ahead, and a thousand callers
+// make few requests. Each caller's context ends only its own call. A request ends when all its callers
+// have left. If an answer is lost, later callers wait for the retry, too, which comes after a second.
+// Errors are those of Take.
 //
-// [Pool] answers faster, from IDs that were fetched ahead.
+// [Pool] answers faster, from IDs that it fetched ahead.
 func (c *Client) Next(ctx context.Context, tag string) (int64, error) {
 	return c.next(ctx, &c.tagGroups, tag, func() (*source, error) { return c.tag(tag) })
 }
 
-// NextSnowflake returns one snowflake, as Next does an ID of a tag.
+// NextSnowflake returns one snowflake, as Next returns an ID of a tag.
 func (c *Client) NextSnowflake(ctx context.Context) (int64, error) {
 	return c.next(ctx, &c.flakeGroups, "", func() (*source, error) { return c.snowflakes(), nil })
 }
@@ -32,7 +32,7 @@ func (c *Client) next(ctx context.Context, gs *groups, tag string, from func() (
 		return 0, err
 	}
 	if _, ok := ctx.Deadline(); !ok && c.timeout > 0 {
-		// A timer for each caller would cost more than all the rest.
+		// The batch has a timer for all its callers: one for each would cost more than all the rest.
 		came := time.Now()
 		select {
 		case <-b.wake:
@@ -55,37 +55,36 @@ func (c *Client) next(ctx context.Context, gs *groups, tag string, from func() (
 	return b.one()
 }
 
-// groups are the callers that wait for one ID each, by tag; those of snowflakes
-// have a map of their own, where what is no tag cannot meet them.
+// groups are the callers that wait for one ID each, by tag. Snowflakes have groups of their own, so no
+// tag can be mistaken for them.
 type groups struct {
 	mu sync.Mutex
-	of map[string]*group // those with a request under way
+	of map[string]*group // the groups with a request under way
 }
 
-// group is the callers of one tag. Its batches are served one at a time.
+// group is the callers of one tag. It serves its batches one at a time.
 type group struct {
 	*source
 	tag     string // empty: snowflakes
-	waiting *batch // for the next request; nil: nobody
+	waiting *batch // for the next request; nil: no caller waits
 }
 
-// batch is callers that are served by one request.
+// batch is the callers that one request serves.
 type batch struct {
-	callers int // that are still here; under the lock of groups
+	callers int // that have not left; under the lock of groups
 	ctx     context.Context
-	cancel  context.CancelFunc // when none is
-	timer   *time.Timer        // for the client's timeout, from the first of them on; nil: there is none
-	wake    chan struct{}      // closed when that is over, or before, when there is an answer
+	cancel  context.CancelFunc // called when all have left
+	timer   *time.Timer        // the client's timeout, from the first caller on; nil: there is none
+	wake    chan struct{}      // closed by the timer, or by an earlier answer
 
 	answered atomic.Bool   // set under the lock of groups
-	done     chan struct{} // closed then: after the lock, which those who wake up want for their next ID
-	ids      []Range       // as many as there are callers then, unless there is an error
+	done     chan struct{} // closed then, but after the lock is free: callers take it for their next ID
+	ids      []Range       // one for each caller, unless there is an error
 	err      error
-	taken    atomic.Int64 // of ids
+	taken    atomic.Int64 // how many of ids
 }
 
-// join adds a caller to the next batch of a tag, and sees to it that somebody
-// serves it.
+// join adds a caller to the next batch of a tag. If no goroutine serves the tag, join starts one.
 func (gs *groups) join(tag string, from func() (*source, error)) (*group, *batch, error) {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
@@ -100,7 +99,7 @@ func (gs *groups) join(tag string, from func() (*source, error)) (*group, *batch
 		}
 		g = &group{source: s, tag: tag}
 		gs.of[tag] = g
-		go gs.serve(g) // once the lock is free
+		go gs.serve(g) // it begins when the lock is free
 	}
 	if g.waiting == nil {
 		g.waiting = newBatch(g.c.timeout)
@@ -118,7 +117,7 @@ func newBatch(timeout time.Duration) *batch {
 	return b
 }
 
-// end lets go of what a batch has.
+// end releases the timer and the contexts of a batch.
 func (b *batch) end() {
 	b.cancel()
 	if b.timer != nil && b.timer.Stop() {
@@ -126,8 +125,8 @@ func (b *batch) end() {
 	}
 }
 
-// leave takes a caller out of its batch. It reports false if the batch was
-// answered first: then the caller's ID is in it.
+// leave removes a caller from its batch. It returns false if the batch was answered before: then it
+// has an ID for the caller.
 func (gs *groups) leave(g *group, b *batch) bool {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
@@ -144,9 +143,9 @@ func (gs *groups) leave(g *group, b *batch) bool {
 	return true
 }
 
-// serve answers the batches of a group until nobody waits.
+// serve answers the batches of a group until no caller waits.
 func (gs *groups) serve(g *group) {
-	var spare []Range // of callers that left when they had been asked for
+	var spare []Range // of callers that left after the request for their IDs
 	for {
 		gs.mu.Lock()
 		b := g.waiting
@@ -169,7 +168,7 @@ func (gs *groups) serve(g *group) {
 		gs.mu.Lock()
 		b.ids, spare = cut(ids, int64(b.callers))
 		if g.tag == "" {
-			spare = nil // a snowflake would become old while more are asked for
+			spare = nil // a snowflake would age until the next answer
 		}
 		b.err = err
 		b.answered.Store(true)
@@ -179,7 +178,7 @@ func (gs *groups) serve(g *group) {
 	}
 }
 
-// one is a caller's ID.
+// one returns a caller's ID.
 func (b *batch) one() (int64, error) {
 	i := b.taken.Add(1) - 1
 	for _, r := range b.ids {
@@ -191,7 +190,7 @@ func (b *batch) one() (int64, error) {
 	return 0, b.err
 }
 
-// cut parts ranges after n IDs.
+// cut splits ranges after n IDs.
 func cut(ranges []Range, n int64) (head, tail []Range) {
 	for i, r := range ranges {
 		switch {
@@ -201,7 +200,8 @@ func cut(ranges []Range, n int64) (head, tail []Range) {
 			return ranges[:i:i], ranges[i:]
 		default:
 			at := r.First + n
-			return append(ranges[:i:i], Range{First: r.First, Last: at - 1}), append([]Range{{First: at, Last: r.Last}}, ranges[i+1:]...)
+			head = append(ranges[:i:i], Range{First: r.First, Last: at - 1})
+			return head, append([]Range{{First: at, Last: r.Last}}, ranges[i+1:]...)
 		}
 	}
 	return ranges, nil

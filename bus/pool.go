@@ -13,31 +13,30 @@ import (
 const (
 	DefaultLeastAhead = 100
 	DefaultMostAhead  = 1_000_000
-	// LimitAhead is the most that a pool may be told to keep.
+	// LimitAhead is the largest value of [Ahead].
 	LimitAhead = 1 << 40
-	// DefaultMaxAge is how old a pool lets a snowflake become.
+	// DefaultMaxAge is the [MaxAge] of a pool of snowflakes.
 	DefaultMaxAge = time.Second
-	// idle is how long half of what a pool keeps lasts when it keeps too much.
+	// idle is the time after which a pool keeps fewer IDs, if half of them lasted for as long.
 	idle = 10 * time.Second
 )
 
-// ErrPoolClosed is what Next says after Close.
+// ErrPoolClosed is the error of Next after Close.
 var ErrPoolClosed = errors.New("the pool of IDs is closed")
 
-// Pool keeps IDs in memory, so that Next costs an atomic addition. It fetches more in the
-// background when half of them are used. How many it keeps follows the demand:
-// it doubles when callers had to wait, and halves when half of it lasted 10 s, as
-// TinyID and CosId adapt theirs. The first are fetched by the first Next.
+// Pool keeps IDs in memory, so that Next costs one atomic addition. The first Next fetches the first
+// IDs. When half of them are used, the pool fetches more in the background. How many it keeps follows
+// the demand: the number doubles when callers had to wait, and halves when half of it lasted 10 s.
 //
-// IDs that it holds when the process ends are gaps, as many as [Ahead] lets it keep. They stay
-// valid when an operator moves the tag's max_id on.
+// The IDs in a pool are gaps if the process ends, at most as many as [Ahead] allows. They stay valid
+// when an operator moves the tag's max_id.
 //
-// Where IDs become too old (see [MaxAge]) each Next also looks at the clock, under a lock.
+// If IDs have a [MaxAge], each Next also reads the clock, under a lock.
 //
-// Its methods are safe for concurrent use.
+// The methods are safe for concurrent use.
 type Pool struct {
 	fetch       func(context.Context, int64) (ranges []Range, asked time.Time, err error)
-	why         func(context.Context) error // of a caller that gives up
+	why         func(context.Context) error // the error of a caller that the context ended
 	bound       func(context.Context) (context.Context, context.CancelFunc)
 	least, most int64
 	maxAge      time.Duration // 0: any
@@ -46,15 +45,15 @@ type Pool struct {
 
 	cur atomic.Pointer[piece]
 
-	mu       sync.Mutex // guards the rest, and who changes cur
+	mu       sync.Mutex // guards the fields below, and writes to cur
 	ahead    []*piece   // after cur
 	kept     int64      // IDs in ahead
 	distance int64      // how many IDs to keep
-	want     int64      // more are fetched when no more than this are left
+	want     int64      // the next fetch starts when no more than this are left
 	filling  *fill      // the fetch that is under way
-	filled   time.Time  // when the last one succeeded; zero: none has
-	hungry   bool       // a caller waited, since then
-	stale    bool       // IDs became too old, since then, which is no hunger
+	filled   time.Time  // when the last fetch succeeded; zero: none has
+	hungry   bool       // a caller had to wait since then
+	stale    bool       // IDs became too old since then, which says nothing about the demand
 	closed   bool
 	running  sync.WaitGroup
 }
@@ -62,11 +61,10 @@ type Pool struct {
 // piece is a range in a pool.
 type piece struct {
 	first, n int64
-	taken    atomic.Int64 // how many callers took one; beyond n: in vain
-	// low is the first count of taken at which a caller must look after the
-	// pool, at most n+1.
+	taken    atomic.Int64 // how many callers tried to take one; those above n got none
+	// low is the first value of taken at which a caller must take the slow path, at most n+1.
 	low  atomic.Int64
-	born time.Time // when it was asked for
+	born time.Time // when it was requested
 }
 
 // fill is a fetch.
@@ -78,26 +76,26 @@ type fill struct {
 	// Once done is closed:
 	err   error
 	asked time.Time
-	ids   []Range // for those who wait
+	ids   []Range // for the callers that wait
 }
 
 // PoolOption changes how a [Pool] works.
 type PoolOption func(*Pool)
 
-// Ahead bounds how many IDs a pool keeps: least to begin with, most under load, with
-// 1 <= least <= most <= [LimitAhead]. Default: [DefaultLeastAhead] and [DefaultMostAhead]. With fewer IDs than
-// callers that wait, those who are served are not always those who came first.
+// Ahead bounds how many IDs a pool keeps: least at the beginning, most under load, with
+// 1 <= least <= most <= [LimitAhead]. Default: [DefaultLeastAhead] and [DefaultMostAhead]. If more callers
+// wait than most, they are not always served in the order in which they came.
 func Ahead(least, most int64) PoolOption {
 	return func(p *Pool) { p.least, p.most = least, most }
 }
 
-// MaxAge is how long after it was asked for a snowflake may be handed out, at most; older
-// ones are discarded, because the time in a snowflake should be true. Only a caller that waits for an answer
-// gets an ID from it however long that took, as from [Client.Snowflakes]. 0: any age. IDs of a
-// tag have none unless it is given.
+// MaxAge is the time after its request in which the pool may hand out an ID. The pool discards older
+// ones, because the time in a snowflake should be true. Only a caller that waits for its own request gets
+// an ID of any age, as from [Client.Snowflakes]. 0: any age. Default: [DefaultMaxAge] for snowflakes, 0
+// for a tag.
 func MaxAge(d time.Duration) PoolOption { return func(p *Pool) { p.maxAge = d } }
 
-// Pool returns a pool of IDs of tag. Close it when it is not needed any more.
+// Pool returns a pool of IDs of tag. Close it after use.
 func (c *Client) Pool(tag string, opts ...PoolOption) (*Pool, error) {
 	s, err := c.tag(tag)
 	if err != nil {
@@ -106,7 +104,7 @@ func (c *Client) Pool(tag string, opts ...PoolOption) (*Pool, error) {
 	return newPool(s, 0, opts)
 }
 
-// SnowflakePool returns a pool of snowflakes.
+// SnowflakePool returns a pool of snowflakes. Close it after use.
 func (c *Client) SnowflakePool(opts ...PoolOption) (*Pool, error) {
 	return newPool(c.snowflakes(), DefaultMaxAge, opts)
 }
@@ -121,19 +119,19 @@ func newPool(s *source, maxAge time.Duration, opts []PoolOption) (*Pool, error) 
 		o(p)
 	}
 	if p.least < 1 || p.most < p.least || p.most > LimitAhead {
-		return nil, badRequest("a pool that keeps %d to %d IDs: want 1 <= least <= most <= %d", p.least, p.most, int64(LimitAhead))
+		return nil, badRequest("Ahead is %d to %d: want 1 <= least <= most <= %d", p.least, p.most, int64(LimitAhead))
 	}
 	if p.maxAge < 0 {
-		return nil, badRequest("IDs of a pool may not be %v old: want 0 or more", p.maxAge)
+		return nil, badRequest("MaxAge is %v: want 0 or more", p.maxAge)
 	}
 	p.distance = p.least
 	p.cur.Store(&piece{})
 	return p, nil
 }
 
-// Next returns an ID that no other caller has. Only where the pool is empty it waits, for
-// the context or, without a deadline, for the client's [Timeout]; what cannot get better is
-// returned at once. Errors are those of [Client.Take], and [ErrPoolClosed].
+// Next returns an ID that no other caller has. If the pool is empty, Next waits until the context is
+// done or, without a deadline, for the client's [Timeout]. An error that no retry can fix is returned
+// at once. Errors are those of [Client.Take], and [ErrPoolClosed].
 func (p *Pool) Next(ctx context.Context) (int64, error) {
 	c := p.cur.Load()
 	i := c.taken.Add(1)
@@ -143,7 +141,7 @@ func (p *Pool) Next(ctx context.Context) (int64, error) {
 	return p.slow(ctx, c, i)
 }
 
-// slow is Next where the i-th of a piece is not simply handed out.
+// slow is Next for a caller that is the i-th of a piece and may not simply take its ID.
 func (p *Pool) slow(ctx context.Context, c *piece, i int64) (int64, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -155,7 +153,7 @@ func (p *Pool) slow(ctx context.Context, c *piece, i int64) (int64, error) {
 				return c.first + i - 1, nil
 			}
 			if c == p.cur.Load() {
-				p.cur.Store(&piece{}) // what is left of it counts no more
+				p.cur.Store(&piece{}) // drop the rest of it
 				p.stale = true
 			}
 		}
@@ -170,8 +168,8 @@ func (p *Pool) slow(ctx context.Context, c *piece, i int64) (int64, error) {
 			if err != nil {
 				return 0, err
 			}
-			// An answer to what was asked for after this caller came is as fresh as that
-			// to a request of its own, also a refusal, and however long it took.
+			// A fetch that began after this caller came counts as the caller's own request: its
+			// IDs are fresh however long it took, and a refusal is final.
 			own := !f.began.Before(came)
 			if id, ok := p.share(f, own); ok {
 				return id, nil
@@ -185,8 +183,7 @@ func (p *Pool) slow(ctx context.Context, c *piece, i int64) (int64, error) {
 	}
 }
 
-// wait waits until a fetch has ended, or the context is done. It lets go of the
-// lock meanwhile.
+// wait waits until a fetch has ended, or the context is done. It releases the lock meanwhile.
 func (p *Pool) wait(ctx context.Context) (*fill, error) {
 	switch {
 	case p.closed:
@@ -209,9 +206,9 @@ func (p *Pool) wait(ctx context.Context) (*fill, error) {
 	return f, nil
 }
 
-// share returns the ID that a fetch has for one of those who waited for it:
-// callers that run would take them all before they have woken up. It may be as old as the
-// answer is slow, if the fetch is the caller's own.
+// share returns the ID that a fetch has kept for a caller that waited for it. Otherwise running callers
+// would take all IDs before the waiting ones have woken up. If the fetch is the caller's own, the ID may
+// have any age.
 func (p *Pool) share(f *fill, own bool) (id int64, ok bool) {
 	if len(f.ids) == 0 {
 		return 0, false
@@ -241,24 +238,23 @@ func (p *Pool) advance() bool {
 	return false
 }
 
-// old reports whether IDs that were asked for then are not to be handed out any
-// more.
+// old reports whether IDs that were requested then are too old to be handed out.
 func (p *Pool) old(asked time.Time) bool {
 	if p.maxAge == 0 {
 		return false
 	}
 	now := time.Now()
-	// The wall clock notices that the machine slept, which the monotonic one may not.
+	// Unlike the monotonic clock, the wall clock always includes the time in which the machine slept.
 	return max(now.Sub(asked), now.Round(0).Sub(asked.Round(0))) > p.maxAge
 }
 
-// left is how many IDs there are.
+// left returns how many IDs the pool has.
 func (p *Pool) left() int64 {
 	c := p.cur.Load()
 	return max(c.n-c.taken.Load(), 0) + p.kept
 }
 
-// look starts a fetch if it is time.
+// look starts a fetch if few IDs are left.
 func (p *Pool) look() {
 	if p.left() <= p.want {
 		p.start(1)
@@ -266,10 +262,10 @@ func (p *Pool) look() {
 	p.arm(p.cur.Load())
 }
 
-// arm sets from where on callers must look after the pool.
+// arm sets from which ID of a piece on callers must take the slow path.
 func (p *Pool) arm(c *piece) {
 	switch {
-	case p.maxAge > 0: // each looks how old it is
+	case p.maxAge > 0: // low stays 0: each caller must look at the age
 	case p.filling != nil:
 		c.low.Store(c.n + 1)
 	default:
@@ -277,8 +273,8 @@ func (p *Pool) arm(c *piece) {
 	}
 }
 
-// start returns the fetch that is under way, after it has started one, for least
-// IDs or more, if there is none; nil if the pool is closed.
+// start returns the fetch that is under way. If there is none it starts one, for at least least IDs. It
+// returns nil if the pool is closed.
 func (p *Pool) start(least int64) *fill {
 	if p.filling == nil && !p.closed {
 		f := &fill{done: make(chan struct{}), began: time.Now()}
@@ -301,8 +297,8 @@ func (p *Pool) run(f *fill, n int64) {
 	p.filling = nil
 	if err != nil {
 		f.err = err
-		// Again when half of the rest is used, so that a long outage costs few
-		// attempts; callers that find nothing try at once.
+		// Retry when half of the rest is used, so that a long outage costs few attempts. A caller that
+		// finds the pool empty retries at once.
 		p.want = p.left() / 2
 		p.arm(p.cur.Load())
 		return
@@ -334,8 +330,8 @@ func (p *Pool) adapt(f *fill) {
 	p.want = p.distance / 2
 }
 
-// Close ends the pool and returns the IDs that it has and will not hand out: gaps,
-// unless the caller uses them. Those that had become too old were dropped before. Later calls return none.
+// Close ends the pool and returns its unused IDs, which are gaps unless the caller uses them. IDs that
+// the pool dropped for their age are not among them. Later calls return none.
 func (p *Pool) Close() []Range {
 	p.mu.Lock()
 	p.closed = true

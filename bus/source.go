@@ -13,15 +13,15 @@ import (
 	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
-// source is what IDs are taken from, a tag or the snowflakes.
+// source is where IDs come from: a tag, or the snowflakes.
 type source struct {
 	c       *Client
 	subject string
-	most    atomic.Int64          // more was refused in one request; 0: not known
-	why     atomic.Pointer[error] // the last attempt failed
+	most    atomic.Int64          // a request for more was refused; 0: unknown
+	why     atomic.Pointer[error] // why the last attempt failed
 }
 
-// some returns n IDs, or fewer where n are too many for one request. What another attempt may cure is tried again until the context is done.
+// some returns n IDs, or fewer if n are too many for one request. It retries as [Client.Take] does.
 func (s *source) some(ctx context.Context, n int64) (ranges []Range, asked time.Time, err error) {
 	for {
 		if most := s.most.Load(); most > 0 {
@@ -35,13 +35,14 @@ func (s *source) some(ctx context.Context, n int64) (ranges []Range, asked time.
 	}
 }
 
-// take returns n IDs, all from one request, and when that was sent.
+// take returns n IDs from one request, and when that was sent.
 func (s *source) take(ctx context.Context, n int64) (ranges []Range, asked time.Time, err error) {
 	limit := s.c.first
 	if n > fewIDs {
 		limit = max(limit, lastAttempt)
 	}
-	msg, asked, err := s.c.request(ctx, limit, s.subject, strconv.AppendInt(nil, n, 10), func(err error) { s.why.Store(&err) })
+	failed := func(err error) { s.why.Store(&err) }
+	msg, asked, err := s.c.request(ctx, limit, s.subject, strconv.AppendInt(nil, n, 10), failed)
 	if err != nil {
 		return nil, asked, err
 	}
@@ -51,9 +52,9 @@ func (s *source) take(ctx context.Context, n int64) (ranges []Range, asked time.
 	case err != nil:
 		return nil, asked, err
 	case got != n:
-		return nil, asked, fmt.Errorf("%d IDs came for %d asked for", got, n)
+		return nil, asked, fmt.Errorf("the reply has %d IDs, the request was for %d", got, n)
 	case overlap(ranges):
-		return nil, asked, fmt.Errorf("a reply that has an ID twice: %s", wire.Quote(msg.Data))
+		return nil, asked, fmt.Errorf("the reply has an ID twice: %s", wire.Quote(msg.Data))
 	}
 	return ranges, asked, nil
 }
@@ -72,8 +73,8 @@ func overlap(ranges []Range) bool {
 	return false
 }
 
-// gaveUp is the error of whoever does not wait any longer: it matches that of
-// the context, and says why there were no IDs in time.
+// gaveUp returns the error of a caller that the context ended: it matches the context's error, and
+// says why there were no IDs in time.
 func (s *source) gaveUp(ctx context.Context) error {
 	if why := s.why.Load(); why != nil {
 		return gaveUp(ctx, *why)

@@ -6,15 +6,15 @@ import (
 	"sync"
 )
 
-// Bounds of a bulk.
+// Bounds of [Client.Ranges] and the like.
 const (
 	DefaultBatch    = 100_000
 	DefaultParallel = 4
-	// LimitParallel is the most that Parallel may be.
+	// LimitParallel is the largest value of [Parallel].
 	LimitParallel = 1000
 )
 
-// bulk is many IDs that are fetched as they are used.
+// bulk is a loop over many IDs, which are fetched as the loop uses them.
 type bulk struct {
 	from     *source
 	n        int64
@@ -23,25 +23,25 @@ type bulk struct {
 	progress func(done int64)
 }
 
-// BulkOption changes how many IDs are fetched.
+// BulkOption changes how [Client.Ranges] and the like fetch IDs.
 type BulkOption func(*bulk)
 
-// Batch is how many IDs are asked for in one request, from 1; [DefaultBatch] if it is not given. A generator that gives fewer is
-// asked for fewer.
+// Batch is how many IDs one request is for, at least 1. Default: [DefaultBatch]. If a generator allows
+// fewer, requests become smaller.
 func Batch(n int64) BulkOption { return func(b *bulk) { b.batch = n } }
 
-// Parallel is how many requests are under way at a time, from 1 to [LimitParallel] ([DefaultParallel] if it is not given), while the loop uses the answer to
-// another. With 1, what a single generator gives is in increasing order.
+// Parallel is how many requests are under way while the loop uses an answer, from 1 to
+// [LimitParallel]. Default: [DefaultParallel]. With 1, the IDs of a single generator are in increasing order.
 func Parallel(n int) BulkOption { return func(b *bulk) { b.parallel = n } }
 
-// Progress calls f each time a batch has been used, with how many IDs that makes in
-// all. It is called by the loop's own goroutine.
+// Progress calls f after each batch that was used, with the number of IDs used so far. The loop's own
+// goroutine calls it.
 func Progress(f func(done int64)) BulkOption { return func(b *bulk) { b.progress = f } }
 
-// Ranges yields ranges of n IDs of tag in all, for imports: they are fetched ahead while the loop works, in
-// as little memory as the answers to [Parallel] requests take. An error is the last that it yields; what came
-// before it is valid. A loop that is left early leaves gaps, of at most Parallel+1
-// batches. Where the context has no deadline, each batch has the client's [Timeout] to arrive.
+// Ranges yields ranges with n IDs of tag in total, for imports. It fetches them while the loop works,
+// and holds the answers to [Parallel] requests in memory. An error comes last; the ranges before it are
+// valid. A loop that is left early leaves gaps of at most Parallel+1 batches. If the context has no
+// deadline, the client's [Timeout] bounds each batch.
 func (c *Client) Ranges(ctx context.Context, tag string, n int64, opts ...BulkOption) iter.Seq2[Range, error] {
 	s, err := c.tag(tag)
 	if err != nil {
@@ -50,18 +50,18 @@ func (c *Client) Ranges(ctx context.Context, tag string, n int64, opts ...BulkOp
 	return newBulk(s, n, opts).ranges(ctx)
 }
 
-// IDs yields n IDs of tag, as Ranges does ranges of them.
+// IDs yields n IDs of tag, as Ranges yields their ranges.
 func (c *Client) IDs(ctx context.Context, tag string, n int64, opts ...BulkOption) iter.Seq2[int64, error] {
 	return each(c.Ranges(ctx, tag, n, opts...))
 }
 
-// SnowflakeRanges yields ranges of n snowflakes, as Ranges does of a tag's IDs. They are made
+// SnowflakeRanges yields ranges with n snowflakes in total, as Ranges does for a tag. They are made
 // ahead of the loop, so their times are a little before their use.
 func (c *Client) SnowflakeRanges(ctx context.Context, n int64, opts ...BulkOption) iter.Seq2[Range, error] {
 	return newBulk(c.snowflakes(), n, opts).ranges(ctx)
 }
 
-// SnowflakeIDs yields n snowflakes, as SnowflakeRanges does ranges of them.
+// SnowflakeIDs yields n snowflakes, as SnowflakeRanges yields their ranges.
 func (c *Client) SnowflakeIDs(ctx context.Context, n int64, opts ...BulkOption) iter.Seq2[int64, error] {
 	return each(c.SnowflakeRanges(ctx, n, opts...))
 }
@@ -74,7 +74,7 @@ func newBulk(s *source, n int64, opts []BulkOption) bulk {
 	return b
 }
 
-// answer is a batch, or why there is none.
+// answer is a batch, or the error in its place.
 type answer struct {
 	ranges []Range
 	err    error
@@ -85,17 +85,17 @@ func (b bulk) ranges(ctx context.Context) iter.Seq2[Range, error] {
 	case b.n < 1:
 		return failed[Range](checkCount(b.n))
 	case b.batch < 1:
-		return failed[Range](badRequest("batches of %d IDs: want at least 1", b.batch))
+		return failed[Range](badRequest("Batch is %d: want at least 1", b.batch))
 	case b.parallel < 1 || b.parallel > LimitParallel:
-		return failed[Range](badRequest("%d requests at a time: want 1 to %d", b.parallel, LimitParallel))
+		return failed[Range](badRequest("Parallel is %d: want 1 to %d", b.parallel, LimitParallel))
 	}
 	return func(yield func(Range, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		var requests sync.WaitGroup
 		defer requests.Wait()
 		defer cancel()
-		left := b.n               // not asked for yet
-		var queue []<-chan answer // in the order asked, in which they are used
+		left := b.n               // not requested yet
+		var queue []<-chan answer // in the order of their requests, in which they are used
 		ask := func() {
 			if n := min(b.batch, left); n > 0 {
 				left -= n
@@ -126,7 +126,7 @@ func (b bulk) ranges(ctx context.Context) iter.Seq2[Range, error] {
 	}
 }
 
-// take fetches n IDs, with more than one request if n are too many for one.
+// take fetches n IDs, with several requests if n are too many for one.
 func (b bulk) take(ctx context.Context, n int64) (a answer) {
 	ctx, cancel := b.from.c.bound(ctx)
 	defer cancel()
@@ -147,7 +147,7 @@ func each(ranges iter.Seq2[Range, error]) iter.Seq2[int64, error] {
 				yield(0, err)
 				return
 			}
-			// As r.All does, without a second call for each ID.
+			// This is r.All without a second function call for each ID.
 			for id := r.First; ; id++ {
 				if !yield(id, nil) {
 					return

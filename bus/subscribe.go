@@ -13,13 +13,13 @@ import (
 )
 
 var (
-	// ErrNoJetStream says that events cannot be followed but live.
-	ErrNoJetStream = errors.New("this NATS has no JetStream: nothing keeps events, follow them live (Live, or leaf events --live)")
+	// ErrNoJetStream says that events can only be followed live.
+	ErrNoJetStream = errors.New("this NATS has no JetStream, so no events are kept: follow them live (Live, or leaf events --live)")
 
 	errLeft = errors.New("the loop was left")
 )
 
-// EventOption says which events [Client.Events] follows, and how.
+// EventOption selects which events [Client.Events] follows, and how.
 type EventOption func(*eventOptions)
 
 type eventOptions struct {
@@ -31,41 +31,39 @@ type eventOptions struct {
 	live    bool
 }
 
-// AlertsOnly leaves out all but the events that want an operator.
+// AlertsOnly selects alerts: the events at which an operator should look.
 func AlertsOnly() EventOption { return func(o *eventOptions) { o.alerts = true } }
 
-// Episodes leaves out all but the alerts and the events that tell the end of one: bodies
-// [RecoveredEvent], and [NodeEvent] and leaf.worker.acquired, after which the generator
-// knows nothing of what its process before had told. It cannot go with [Live].
+// Episodes selects alerts and the events that end them: those with the body [RecoveredEvent] or
+// [NodeEvent], and leaf.worker.acquired. A restart ends the alerts of the process before. Episodes
+// cannot be combined with [Live].
 func Episodes() EventOption { return func(o *eventOptions) { o.alerts, o.ends = true, true } }
 
-// Since begins with what happened at t, as far as the stream has it. Default,
-// and that of the zero time: from now on.
+// Since begins with the events at t, if the stream still has them. Default, also for the zero time: from
+// now on.
 func Since(t time.Time) EventOption { return func(o *eventOptions) { o.since = t } }
 
-// Durable lets the server note, under this name, how far the events were handled:
-// whoever follows under it next, in another process too, goes on there. It is
-// made at its first use, from [Since] on. Several who follow under one name at a time
-// share the events.
+// Durable makes the server store the position under this name. The next loop with the same name, also in
+// another process, goes on there. The first use creates the durable consumer, which begins at [Since].
+// Loops with the same name share the events.
 //
-// Each event is acknowledged when the loop asks for the next one. One that the loop
-// was left at comes again at once; one that a process died at, or that is not done with after 30
-// seconds, comes again then: an event comes at least once, with the same ID each time, and one that
-// comes again may come after younger ones. At most 512 are worked on at a time by all together.
+// An event is acknowledged when the loop asks for the next one. An event at which the loop is left comes
+// again at once. An event whose process died, or that takes longer than 30 seconds, comes again after
+// these 30 seconds. So an event comes at least once, with the same ID each time. An event that comes again
+// may come after younger ones. All loops with one name work on at most 512 events at a time.
 //
-// A durable consumer stays until it is deleted: `nats consumer rm LEAF_EVENTS NAME`,
-// or DeleteConsumer of JetStream. That ends the loops that use it with an error. One that was
-// made with other settings is used as it is, but for what would lose events or bring others
-// than those that were asked for: that is an error.
+// A durable consumer stays until it is deleted: `nats consumer rm LEAF_EVENTS NAME`, or DeleteConsumer of
+// JetStream. That ends its loops with an error. An existing consumer with other settings is used as it is. It
+// is an error if these would lose events, or select other events than the loop does.
 func Durable(name string) EventOption {
 	return func(o *eventOptions) { o.name, o.durable = name, true }
 }
 
-// Live hears the events as they are told, and needs no JetStream. What happens
-// while the connection is away is missed. It cannot go with [Since] or [Durable].
+// Live receives the events as generators publish them, without JetStream. It misses the events during an
+// interruption of the connection. It cannot be combined with [Since] or [Durable].
 func Live() EventOption { return func(o *eventOptions) { o.live = true } }
 
-// subjects are those of the events that are wanted.
+// subjects returns the subjects of the selected events.
 func (o *eventOptions) subjects() []string {
 	switch {
 	case o.ends:
@@ -76,15 +74,14 @@ func (o *eventOptions) subjects() []string {
 	return []string{EventSubjects}
 }
 
-// Events follows what happens, from now on or as the options say, until the context
-// is done, which is no error, or the loop is left. Without options it
-// reads the stream of events, in order and each event once; interruptions of the connection heal by
-// themselves, without a gap as long as the stream keeps the events. With [Durable] events come at
-// least once, with [Live] at most once.
+// Events yields events, from now on or as the options say, until the loop is left or the context is done,
+// which is not an error. Without options it reads the stream: in order, and each event once. It goes on
+// after an interruption of the connection, without a gap if the stream still has the events. With
+// [Durable] events come at least once, with [Live] at most once.
 //
-// An error that matches [ErrNotAnEvent] is about one message that is none, and the loop may go on.
-// Any other error is the last that comes: there is no stream yet, the connection was
-// closed, or [ErrNoJetStream]. Nothing is left on the server afterwards but what is durable.
+// An error that matches [ErrNotAnEvent] is about one message, and the loop may go on. Any other error
+// comes last: there is no stream yet, the connection was closed, or [ErrNoJetStream]. Only a durable
+// consumer stays on the server afterwards.
 func (c *Client) Events(ctx context.Context, opts ...EventOption) iter.Seq2[Event, error] {
 	var o eventOptions
 	for _, opt := range opts {
@@ -101,7 +98,7 @@ func (c *Client) Events(ctx context.Context, opts ...EventOption) iter.Seq2[Even
 func (c *Client) follow(ctx context.Context, o eventOptions, yield func(Event, error) bool) error {
 	if o.live {
 		if o.durable || !o.since.IsZero() {
-			return errors.New("what is heard live is kept nowhere: Live goes with neither Since nor Durable")
+			return errors.New("live events are not stored: Live cannot be combined with Since or Durable")
 		}
 		return c.listen(ctx, o, yield)
 	}
@@ -119,9 +116,9 @@ func (c *Client) follow(ctx context.Context, o eventOptions, yield func(Event, e
 // listen is Live.
 func (c *Client) listen(ctx context.Context, o eventOptions, yield func(Event, error) bool) error {
 	if o.ends {
-		return errors.New("alerts and their ends come on several subjects: Episodes does not go with Live")
+		return errors.New("alerts and their ends have several subjects: Episodes cannot be combined with Live")
 	}
-	sub, err := c.hear(ctx, o.subjects()[0])
+	sub, err := c.subscribe(ctx, o.subjects()[0])
 	if err != nil {
 		return err
 	}
@@ -140,8 +137,8 @@ func (c *Client) listen(ctx context.Context, o eventOptions, yield func(Event, e
 	}
 }
 
-// hear subscribes. When it returns, the server knows it.
-func (c *Client) hear(ctx context.Context, subject string) (*nats.Subscription, error) {
+// subscribe subscribes, and returns when the server has the subscription.
+func (c *Client) subscribe(ctx context.Context, subject string) (*nats.Subscription, error) {
 	before := c.nc.LastError()
 	sub, err := c.nc.SubscribeSync(subject)
 	if err != nil {
@@ -160,7 +157,7 @@ func (c *Client) hear(ctx context.Context, subject string) (*nats.Subscription, 
 	return sub, nil
 }
 
-// setUp bounds what must be done before there can be events.
+// setUp returns how long the requests before the first event may take.
 func (c *Client) setUp() time.Duration {
 	if c.timeout <= 0 {
 		return DefaultTimeout

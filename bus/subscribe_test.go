@@ -39,7 +39,7 @@ func TestFollowEpisodes(t *testing.T) {
 	x.tell(true, 4, 4)
 	again.want(4, 4)
 	follow(t, c, bus.AlertsOnly(), bus.Durable("pager")).fails("the durable consumer cannot be used")
-	follow(t, c, bus.Episodes(), bus.Live()).fails("Episodes does not go with Live")
+	follow(t, c, bus.Episodes(), bus.Live()).fails("Episodes cannot be combined with Live")
 }
 
 func TestFollowWhich(t *testing.T) {
@@ -203,7 +203,7 @@ func TestFollowPastOthers(t *testing.T) {
 func TestFollowWhatCannotBe(t *testing.T) {
 	x := newStream(t)
 	for _, opts := range [][]bus.EventOption{{bus.Live(), anHourAgo()}, {bus.Live(), bus.Durable("d")}} {
-		follow(t, bus.NewClient(x.nc), opts...).fails("Live goes with neither")
+		follow(t, bus.NewClient(x.nc), opts...).fails("Live cannot be combined with")
 	}
 	for _, name := range []string{"", "a.b", "a b"} {
 		if err := follow(t, bus.NewClient(x.nc), bus.Durable(name)).fails("durable"); !errors.Is(err, jetstream.ErrInvalidConsumerName) {
@@ -211,7 +211,7 @@ func TestFollowWhatCannotBe(t *testing.T) {
 		}
 	}
 	empty := testkit.Connect(t, testkit.NATS(t))
-	if err := follow(t, bus.NewClient(empty)).fails("there is no stream LEAF_EVENTS", "a generator makes it"); !errors.Is(err, jetstream.ErrStreamNotFound) {
+	if err := follow(t, bus.NewClient(empty)).fails("there is no stream LEAF_EVENTS", "a generator creates it"); !errors.Is(err, jetstream.ErrStreamNotFound) {
 		t.Error(err)
 	}
 	domain, err := jetstream.NewWithDomain(x.nc, "elsewhere")

@@ -117,7 +117,8 @@ func (w *watch) probe() error {
 	return cmp.Or(wire.InboxDenied(nc, before, inbox), wire.PublishDenied(nc, before, w.publishes))
 }
 
-// denied returns the denial of the request, or of the inbox of all answers. nats.go subscribes to that once a connection, so its denial may be older.
+// denied returns the denial of the request, or of the inbox of all answers. nats.go subscribes to that
+// once a connection, so its denial may be older than the request.
 func (w *watch) denied() error {
 	nc := w.c.nc
 	if !errors.Is(nc.LastError(), nats.ErrPermissionViolation) {

@@ -305,7 +305,7 @@ func TestBenchCountsErrors(t *testing.T) {
 		t.Fatalf("the report is %+v", b)
 	}
 	if e := b.Errors; e[0].Reason != "exhausted" || e[0].Count != 8 || !strings.Contains(e[0].First, "no more") ||
-		e[1].Reason != "other" || e[1].Count != 7 || !strings.Contains(e[1].First, "1 IDs came for 2") {
+		e[1].Reason != "other" || e[1].Count != 7 || !strings.Contains(e[1].First, "the reply has 1 IDs, the request was for 2") {
 		t.Errorf("errors %+v", b.Errors)
 	}
 }

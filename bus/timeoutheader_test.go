@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// The client says how long it waits, and only where it asks for administration.
-func TestClientTellsPatience(t *testing.T) {
+// An administrative request says how long the client waits. A request for IDs does not.
+func TestClientSendsItsTimeout(t *testing.T) {
 	u := newUnderTest(t, Timeout(time.Minute))
 	ask := func(f func(context.Context)) *nats.Msg {
 		t.Helper()
@@ -41,7 +41,7 @@ func TestClientTellsPatience(t *testing.T) {
 	if got, err := strconv.Atoi(within(9 * time.Second)); err != nil || got <= 0 || got > 9000 {
 		t.Errorf("of nine seconds: %d ms, %v", got, err)
 	}
-	if got := tellPatience(context.Background()); got != "" {
+	if got := timeoutHeader(context.Background()); got != "" {
 		t.Errorf("without a deadline: %q", got)
 	}
 	if got := ask(func(ctx context.Context) { u.Take(ctx, "order", 1) }).Header; len(got) > 0 {

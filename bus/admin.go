@@ -1,0 +1,167 @@
+package bus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/leafbus/leafbus/bus/internal/wire"
+)
+
+// Decode returns the time, worker and sequence of a snowflake.
+func (c *Client) Decode(ctx context.Context, id int64) (Decoded, error) {
+	ctx, cancel := c.bound(ctx)
+	defer cancel()
+	var d Decoded
+	msg, _, err := c.request(ctx, c.first, SubjectDecode, strconv.AppendInt(nil, id, 10), func(error) {})
+	if err != nil {
+		return d, err
+	}
+	return d, unmarshal(msg, SubjectDecode, &d)
+}
+
+// Workers returns a page of the workers and their holders. [NoWorkerID]: the registry of workers is
+// unavailable.
+func (c *Client) Workers(ctx context.Context, req WorkersRequest) (WorkersPage, error) {
+	return call[WorkersPage](ctx, c, SubjectWorkersList, req)
+}
+
+// ReleaseWorker releases the worker of a stopped generator. It returns the worker's record, which says
+// from when on another generator may take it; [snowflake.Release] says what uniqueness then rests on. It
+// does not change an unclaimed worker. [Conflict]: a running generator holds the worker or may hold it,
+// or the record has changed since the request was made. After an error that is not an [Error], or
+// that says so, the release may have happened: look with Workers.
+func (c *Client) ReleaseWorker(ctx context.Context, req WorkerRelease) (Worker, error) {
+	return call[Worker](ctx, c, SubjectWorkersRelease, req)
+}
+
+// call makes an administrative request once, because a person should check whether an unconfirmed
+// change happened. The request says how long call waits, so that no generator carries it out later.
+func call[Resp any](ctx context.Context, c *Client, subject string, req any) (Resp, error) {
+	ctx, cancel := c.bound(ctx)
+	defer cancel()
+	var resp Resp
+	msg, err := c.attempt(ctx, 0, subject, wire.Encode(req), timeoutHeader(ctx))
+	if err != nil {
+		return resp, err
+	}
+	return resp, unmarshal(msg, subject, &resp)
+}
+
+func unmarshal(msg *nats.Msg, subject string, v any) error {
+	if err := json.Unmarshal(msg.Data, v); err != nil {
+		return fmt.Errorf("the answer on %s cannot be read: %w", subject, err)
+	}
+	return nil
+}
+
+// Tags returns a page of the tags.
+func (c *Client) Tags(ctx context.Context, req PageRequest) (TagsPage, error) {
+	return call[TagsPage](ctx, c, SubjectTagsList, req)
+}
+
+// Tag returns a tag's record. [UnknownTag]: the tag does not exist.
+func (c *Client) Tag(ctx context.Context, tag string) (TagRecord, error) {
+	return call[TagRecord](ctx, c, SubjectTagsGet, tagName{tag})
+}
+
+// CreateTag adds a tag and returns its record. [Exists]: the tag exists. [BadTag], [BadRequest]: the
+// request is not valid. After [TimedOut], or an error that is not an [Error], the tag may have been
+// created: make the same request again.
+func (c *Client) CreateTag(ctx context.Context, req TagCreate) (TagChange, error) {
+	return call[TagChange](ctx, c, SubjectTagsCreate, req)
+}
+
+// UpdateTag changes a tag and returns its record. When it returns, a new max_id is in force at every
+// generator that is heard; the result names the others. [UnknownTag]: the tag does not exist.
+// [Conflict]: max_id would move backwards. After [TimedOut], or an error that is not an [Error], the
+// change may have happened: make the same request again.
+func (c *Client) UpdateTag(ctx context.Context, req TagUpdate) (TagChange, error) {
+	return call[TagChange](ctx, c, SubjectTagsUpdate, req)
+}
+
+// DeleteTag removes a tag and returns its last record. Its IDs are not handed out again, even if the
+// tag is created again. [UnknownTag]: the tag does not exist. After [TimedOut] the tag may be deleted,
+// and generators that the error names may serve it until they hear of it: make the same request again.
+func (c *Client) DeleteTag(ctx context.Context, tag string) (TagChange, error) {
+	return call[TagChange](ctx, c, SubjectTagsDelete, tagName{tag})
+}
+
+// timeoutHeader returns the value of [wire.HeaderTimeout] for a request that waits until the context
+// is done. It is empty if the context has no deadline.
+func timeoutHeader(ctx context.Context) string {
+	end, ok := ctx.Deadline()
+	if !ok {
+		return ""
+	}
+	return strconv.FormatInt(max(0, min(time.Until(end), wire.MaxAdminTimeout)).Milliseconds(), 10)
+}
+
+// States returns the states of all generators that answer, sorted by node. It takes half a second
+// longer than the last answer. If the context ends before that, States returns its error and the
+// states that came.
+func (c *Client) States(ctx context.Context) ([]State, error) {
+	subject, err := micro.ControlSubject(micro.StatsVerb, wire.ServiceLeaf, "")
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := c.bound(ctx)
+	defer cancel()
+	var states []State
+	err = wire.AskAll(ctx, c.nc, subject, nil, func(msg *nats.Msg) error {
+		var stats micro.Stats
+		if err := json.Unmarshal(msg.Data, &stats); err != nil {
+			return err
+		}
+		for _, e := range stats.Endpoints {
+			if e.Name != wire.StatsEndpoint {
+				continue
+			}
+			var s State
+			if err := json.Unmarshal(e.Data, &s); err != nil {
+				return err
+			}
+			states = append(states, s)
+		}
+		return nil
+	})
+	slices.SortFunc(states, func(x, y State) int { return strings.Compare(x.Node, y.Node) })
+	return states, err
+}
+
+// Buffers asks all generators for a page of what they hold in memory. It returns the pages that came,
+// sorted by node, and joins the errors of the answers that are errors or cannot be read. It takes as
+// long as States.
+//
+// Each generator has its own tags, so each page has its own Next. The pages are complete up to the
+// smallest Next that is not empty: make that the After of the next request. Tags above it come again
+// there. If no page has a Next, the pages have all tags.
+func (c *Client) Buffers(ctx context.Context, req PageRequest) ([]BuffersPage, error) {
+	ctx, cancel := c.bound(ctx)
+	defer cancel()
+	var pages []BuffersPage
+	var problems []error
+	err := wire.AskAll(ctx, c.nc, SubjectBuffers, wire.Encode(req), func(msg *nats.Msg) error {
+		var page BuffersPage
+		err := ReplyError(msg)
+		if err == nil {
+			err = unmarshal(msg, SubjectBuffers, &page)
+		}
+		if err != nil {
+			problems = append(problems, err)
+			return nil
+		}
+		pages = append(pages, page)
+		return nil
+	})
+	slices.SortFunc(pages, func(x, y BuffersPage) int { return strings.Compare(x.Node, y.Node) })
+	return pages, errors.Join(append(problems, err)...)
+}
