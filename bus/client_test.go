@@ -18,6 +18,7 @@ import (
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
@@ -26,7 +27,7 @@ import (
 func answers(t *testing.T, s *embedded.Server, subject string, f func(i int64, msg *nats.Msg) *nats.Msg) *atomic.Int64 {
 	t.Helper()
 	var n atomic.Int64
-	nc := testkit.Connect(t, s)
+	nc := natskit.Connect(t, s)
 	_, err := nc.Subscribe(subject, func(msg *nats.Msg) {
 		if reply := f(n.Add(1), msg); reply != nil {
 			msg.RespondMsg(reply)
@@ -53,7 +54,7 @@ func refusal(code int, reason bus.Reason, hint time.Duration) *nats.Msg {
 // patient is a context that outlasts what a test waits for.
 func TestClientTriesAgainWhatMayGetBetter(t *testing.T) {
 	t.Parallel()
-	s := testkit.NATS(t)
+	s := natskit.Start(t)
 	for reason, hint := range map[bus.Reason]time.Duration{
 		bus.Draining: 0, bus.Overloaded: 150 * time.Millisecond, bus.StoreUnavailable: 0,
 		bus.TimedOut: 0, bus.ClockBackwards: 70 * time.Millisecond, bus.NoWorkerID: 0,
@@ -68,7 +69,7 @@ func TestClientTriesAgainWhatMayGetBetter(t *testing.T) {
 				}
 				return ids("5-7")
 			})
-			got, err := bus.NewClient(testkit.Connect(t, s)).Take(testkit.Context(t), string(reason), 3)
+			got, err := bus.NewClient(natskit.Connect(t, s)).Take(testkit.Context(t), string(reason), 3)
 			if err != nil || len(got) != 1 || got[0] != (bus.Range{First: 5, Last: 7}) || n.Load() != 2 {
 				t.Errorf("%v, %v after %d requests", got, err, n.Load())
 			}
@@ -81,14 +82,14 @@ func TestClientTriesAgainWhatMayGetBetter(t *testing.T) {
 
 func TestClientTriesOnlyOnceWhatCannotGetBetter(t *testing.T) {
 	t.Parallel()
-	s := testkit.NATS(t)
+	s := natskit.Start(t)
 	for _, reason := range []bus.Reason{
 		bus.BadRequest, bus.BadTag, bus.UnknownTag, bus.BatchTooLarge, bus.QuotaExceeded,
 		bus.Internal, bus.StoreRegressed, bus.Exhausted, "of_another_version",
 	} {
 		t.Run(string(reason), func(t *testing.T) {
 			n := answers(t, s, "leaf.segment."+string(reason), func(int64, *nats.Msg) *nats.Msg { return refusal(499, reason, 0) })
-			_, err := bus.NewClient(testkit.Connect(t, s)).Take(testkit.Context(t), string(reason), 3)
+			_, err := bus.NewClient(natskit.Connect(t, s)).Take(testkit.Context(t), string(reason), 3)
 			if !errors.Is(err, reason) || n.Load() != 1 {
 				t.Errorf("%v after %d requests", err, n.Load())
 			}
@@ -99,7 +100,7 @@ func TestClientTriesOnlyOnceWhatCannotGetBetter(t *testing.T) {
 // What is not exactly as many IDs as were asked for is no answer.
 func TestClientRefusesFalseAnswers(t *testing.T) {
 	t.Parallel()
-	s := testkit.NATS(t)
+	s := natskit.Start(t)
 	for i, text := range []string{
 		"", "0", "-1", "7", "7-8", "7-10", "7-9 ", "x", "9-7", "7-9\n", "07-09", `{"count":3}`,
 		"1-2\n2", "7\n5-6\n", "6\n5-6", // an ID twice
@@ -107,7 +108,7 @@ func TestClientRefusesFalseAnswers(t *testing.T) {
 	} {
 		subject := fmt.Sprintf("leaf.segment.t%d", i)
 		n := answers(t, s, subject, func(int64, *nats.Msg) *nats.Msg { return ids(text) })
-		got, err := bus.NewClient(testkit.Connect(t, s)).Take(testkit.Context(t), subject[len("leaf.segment."):], 3)
+		got, err := bus.NewClient(natskit.Connect(t, s)).Take(testkit.Context(t), subject[len("leaf.segment."):], 3)
 		if err == nil || n.Load() != 1 {
 			t.Errorf("%q: %v, %v after %d requests", text, got, err, n.Load())
 		}
@@ -117,8 +118,8 @@ func TestClientRefusesFalseAnswers(t *testing.T) {
 // Whoever gives up learns why there were no IDs.
 func TestClientThatGivesUp(t *testing.T) {
 	t.Parallel()
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	none := bus.NewClient(nc, bus.Timeout(100*time.Millisecond))
 	_, err := none.Take(t.Context(), "order", 1)
 	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, nats.ErrNoResponders) {
@@ -194,14 +195,14 @@ func TestClientSendsNothingWhileNATSIsAway(t *testing.T) {
 // A silent generator is asked again: the message may be lost.
 func TestClientAsksAgainWhereNobodyAnswers(t *testing.T) {
 	t.Parallel()
-	s := testkit.NATS(t)
+	s := natskit.Start(t)
 	n := answers(t, s, "leaf.segment.order", func(i int64, _ *nats.Msg) *nats.Msg {
 		if i == 1 {
 			return nil
 		}
 		return ids("9")
 	})
-	got, err := bus.NewClient(testkit.Connect(t, s)).Take(testkit.Context(t), "order", 1)
+	got, err := bus.NewClient(natskit.Connect(t, s)).Take(testkit.Context(t), "order", 1)
 	if err != nil || len(got) != 1 || n.Load() != 2 {
 		t.Errorf("%v, %v after %d requests", got, err, n.Load())
 	}
@@ -209,8 +210,8 @@ func TestClientAsksAgainWhereNobodyAnswers(t *testing.T) {
 
 func TestClientChecksBeforeItSends(t *testing.T) {
 	t.Parallel()
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	n := answers(t, s, "leaf.>", func(int64, *nats.Msg) *nats.Msg { return ids("1") })
 	c := bus.NewClient(nc)
 	for name, err := range map[string]error{

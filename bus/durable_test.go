@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
@@ -16,7 +17,7 @@ import (
 func TestDurable(t *testing.T) {
 	x := newStream(t)
 	x.tell(true, 1, 3)
-	c := bus.NewClient(testkit.Connect(t, x.s))
+	c := bus.NewClient(natskit.Connect(t, x.s))
 	leaveAt := func(last int, opts ...bus.EventOption) (got []string) {
 		t.Helper()
 		for e, err := range c.Events(t.Context(), append(opts, bus.Durable("pager"))...) {
@@ -53,7 +54,7 @@ func TestDurable(t *testing.T) {
 	if _, err := x.js.UpdateConsumer(t.Context(), bus.EventStream, quick(about)); err != nil {
 		t.Fatal(err)
 	}
-	dying := testkit.Connect(t, x.s)
+	dying := natskit.Connect(t, x.s)
 	f := follow(t, bus.NewClient(dying), bus.Durable("pager"))
 	f.want(5, 5)
 	x.tell(true, 6, 6)
@@ -78,7 +79,7 @@ func TestDurableShared(t *testing.T) {
 	const sharers, events = 4, 200
 	clients := make([]*bus.Client, sharers)
 	for i := range clients {
-		clients[i] = bus.NewClient(testkit.Connect(t, x.s))
+		clients[i] = bus.NewClient(natskit.Connect(t, x.s))
 	}
 	var loops []*following
 	for i, c := range clients {
@@ -122,7 +123,7 @@ func TestDurableShared(t *testing.T) {
 func TestDurableThatIsThere(t *testing.T) {
 	x := newStream(t)
 	x.tell(true, 1, 1)
-	c := bus.NewClient(testkit.Connect(t, x.s))
+	c := bus.NewClient(natskit.Connect(t, x.s))
 	for name, test := range map[string]struct {
 		cfg     jetstream.ConsumerConfig
 		opts    []bus.EventOption

@@ -15,6 +15,7 @@ import (
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/kvstore"
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
@@ -169,7 +170,7 @@ func TestFollowEndsWhileAway(t *testing.T) {
 // A stream that was deleted and made again begins its numbers again.
 func TestFollowStreamMadeAgain(t *testing.T) {
 	x := newStream(t)
-	f := follow(t, bus.NewClient(testkit.Connect(t, x.s)), anHourAgo())
+	f := follow(t, bus.NewClient(natskit.Connect(t, x.s)), anHourAgo())
 	x.tell(true, 1, 5)
 	f.want(1, 5)
 	if err := x.js.DeleteStream(t.Context(), bus.EventStream); err != nil {
@@ -211,7 +212,7 @@ func TestFollowRestoredStream(t *testing.T) {
 // in their order.
 func TestFollowLosesNothing(t *testing.T) {
 	x := newStream(t)
-	f := follow(t, bus.NewClient(testkit.Connect(t, x.s)))
+	f := follow(t, bus.NewClient(natskit.Connect(t, x.s)))
 	// What another takes from the consumer never comes here.
 	consumer, err := x.js.Consumer(t.Context(), bus.EventStream, x.consumer().Name)
 	if err != nil {

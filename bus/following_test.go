@@ -14,6 +14,7 @@ import (
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/kvstore"
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
@@ -27,13 +28,13 @@ type stream struct {
 
 func newStream(t *testing.T) *stream {
 	t.Helper()
-	s := testkit.NATS(t)
+	s := natskit.Start(t)
 	return openStream(t, s)
 }
 
 func openStream(t *testing.T, s *embedded.Server) *stream {
 	t.Helper()
-	nc := testkit.Connect(t, s)
+	nc := natskit.Connect(t, s)
 	js, err := jetstream.New(nc)
 	if err != nil {
 		t.Fatal(err)

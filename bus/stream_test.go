@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
@@ -16,7 +17,7 @@ import (
 // does not go on.
 func TestBulkIsBounded(t *testing.T) {
 	t.Parallel()
-	s := testkit.NATS(t)
+	s := natskit.Start(t)
 	requests := make(chan *nats.Msg, 100)
 	n := answers(t, s, "leaf.segment.order", func(_ int64, msg *nats.Msg) *nats.Msg { requests <- msg; return nil })
 	next := int64(1)
@@ -28,7 +29,7 @@ func TestBulkIsBounded(t *testing.T) {
 	loop, used := make(chan bool), make(chan int64)
 	go func() {
 		defer close(used)
-		for r, err := range bus.NewClient(testkit.Connect(t, s)).Ranges(testkit.Context(t), "order", 1000, bus.Batch(10), bus.Parallel(3)) {
+		for r, err := range bus.NewClient(natskit.Connect(t, s)).Ranges(testkit.Context(t), "order", 1000, bus.Batch(10), bus.Parallel(3)) {
 			if err != nil {
 				t.Error(err)
 				return
@@ -63,8 +64,8 @@ func TestBulkIsBounded(t *testing.T) {
 // running, however the loop ends.
 func TestBulkThatEnds(t *testing.T) {
 	t.Parallel()
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	answers(t, s, "leaf.segment.order", func(i int64, msg *nats.Msg) *nats.Msg {
 		if i > 5 {
 			return refusal(507, bus.Exhausted, 0)

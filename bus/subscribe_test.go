@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
@@ -25,7 +26,7 @@ func TestFollowEpisodes(t *testing.T) {
 	x.tell(false, 2, 2)
 	x.keep(over)
 	x.tell(true, 3, 3)
-	c := bus.NewClient(testkit.Connect(t, x.s))
+	c := bus.NewClient(natskit.Connect(t, x.s))
 	for name, opts := range map[string][]bus.EventOption{"plain": {bus.Episodes()}, "durable": {bus.Episodes(), bus.Durable("pager")}} {
 		f := follow(t, c, append(opts, anHourAgo())...)
 		f.want(1, 1)
@@ -46,7 +47,7 @@ func TestFollowWhich(t *testing.T) {
 	x := newStream(t)
 	x.tell(true, 1, 2)
 	x.tell(false, 3, 4)
-	c := bus.NewClient(testkit.Connect(t, x.s))
+	c := bus.NewClient(natskit.Connect(t, x.s))
 	all, alerts := follow(t, c, anHourAgo()), follow(t, c, anHourAgo(), bus.AlertsOnly())
 	all.want(1, 4)
 	alerts.want(1, 2)
@@ -91,7 +92,7 @@ func TestFollowWhich(t *testing.T) {
 // no subscription on the connection, no goroutine (see TestMain).
 func TestFollowLeavesNothing(t *testing.T) {
 	x := newStream(t)
-	nc := testkit.Connect(t, x.s)
+	nc := natskit.Connect(t, x.s)
 	c := bus.NewClient(nc)
 	if _, err := nc.Request("$JS.API.INFO", nil, testkit.Patience); err != nil {
 		t.Fatal(err)
@@ -146,7 +147,7 @@ func TestFollowLeavesNothing(t *testing.T) {
 // A message that is no event is told, and not in the way of those behind it.
 func TestFollowPastOthers(t *testing.T) {
 	x := newStream(t)
-	c := bus.NewClient(testkit.Connect(t, x.s))
+	c := bus.NewClient(natskit.Connect(t, x.s))
 	odd := func() {
 		t.Helper()
 		for _, change := range []func(*nats.Msg){
@@ -210,7 +211,7 @@ func TestFollowWhatCannotBe(t *testing.T) {
 			t.Errorf("the name %q: %v", name, err)
 		}
 	}
-	empty := testkit.Connect(t, testkit.NATS(t))
+	empty := natskit.Connect(t, natskit.Start(t))
 	if err := follow(t, bus.NewClient(empty)).fails("there is no stream LEAF_EVENTS", "a generator creates it"); !errors.Is(err, jetstream.ErrStreamNotFound) {
 		t.Error(err)
 	}
@@ -221,7 +222,7 @@ func TestFollowWhatCannotBe(t *testing.T) {
 	if err := follow(t, bus.NewClient(x.nc, bus.JetStream(domain))).fails("no JetStream"); !errors.Is(err, bus.ErrNoJetStream) {
 		t.Error(err)
 	}
-	closed := testkit.Connect(t, x.s)
+	closed := natskit.Connect(t, x.s)
 	f := follow(t, bus.NewClient(closed), anHourAgo())
 	live := follow(t, bus.NewClient(closed), bus.Live())
 	x.consumer()

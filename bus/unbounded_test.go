@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
@@ -17,8 +18,8 @@ import (
 // Some callers hear nothing; a survey hears more and more. The client's Timeout ends each.
 func TestCallsWithoutDeadline(t *testing.T) {
 	t.Parallel()
-	s := testkit.NATS(t)
-	responder := testkit.Connect(t, s)
+	s := natskit.Start(t)
+	responder := natskit.Connect(t, s)
 	stop := make(chan struct{})
 	var talking sync.WaitGroup
 	defer func() { close(stop); talking.Wait() }()
@@ -58,7 +59,7 @@ func TestCallsWithoutDeadline(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	c := bus.NewClient(testkit.Connect(t, s), bus.Timeout(200*time.Millisecond))
+	c := bus.NewClient(natskit.Connect(t, s), bus.Timeout(200*time.Millisecond))
 	tags, err := c.Pool("order")
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
@@ -55,8 +56,9 @@ func (o *observer) heard() []string {
 
 // What a face in the process gets is what the bus gets; whoever observes hears of both.
 func TestTakeInTheProcess(t *testing.T) {
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	t.Parallel()
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	var o observer
 	store := &switched{Store: memory(t, "order", "other")}
 	g := start(t, s, "a", store, func(c *generator.Config) { c.Observer = &o })
@@ -152,7 +154,8 @@ func TestTakeInTheProcess(t *testing.T) {
 
 // Who asks a generator that has ended gets no ID that another might get.
 func TestTakeAfterTheEnd(t *testing.T) {
-	s := testkit.NATS(t)
+	t.Parallel()
+	s := natskit.Start(t)
 	g := start(t, s, "a", memory(t, "order"), nil)
 	first, err := g.Snowflakes(t.Context(), 1)
 	if err != nil {
@@ -171,7 +174,8 @@ func TestTakeAfterTheEnd(t *testing.T) {
 
 // Before a generator hears the others, it gives no IDs to those in its process either.
 func TestTakeBeforeItServes(t *testing.T) {
-	s := testkit.NATS(t)
+	t.Parallel()
+	s := natskit.Start(t)
 	g, ready := begin(t, s, "a", memory(t, "order"), func(c *generator.Config) {
 		c.Join = func(context.Context, func(context.Context) error) (generator.Identity, error) {
 			return generator.Identity{}, errors.New("not yet")

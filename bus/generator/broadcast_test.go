@@ -9,14 +9,16 @@ import (
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // What one generator reserved is evidence for another: also from the stream,
 // for one that starts later.
 func TestWitness(t *testing.T) {
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	t.Parallel()
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	first := memory(t, "order")
 	start(t, s, "first", first, nil)
 	stream := events(t, nc)
@@ -44,7 +46,8 @@ func TestWitness(t *testing.T) {
 
 // What one reserves the others know at once, also while its events wait for a stream that is away.
 func TestWitnessWithoutStream(t *testing.T) {
-	s := testkit.NATS(t)
+	t.Parallel()
+	s := natskit.Start(t)
 	noStream := func(c *generator.Config) {
 		c.OpenEvents = func(context.Context) error { return errors.New("away") }
 	}
@@ -62,8 +65,9 @@ func TestWitnessWithoutStream(t *testing.T) {
 
 // An operator's max_id is in force at every generator when the reply comes.
 func TestMaxIDMovesEverywhere(t *testing.T) {
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	t.Parallel()
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	store := memory(t, "order")
 
 	for _, node := range []string{"a", "b", "c"} {

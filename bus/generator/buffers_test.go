@@ -10,14 +10,15 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // The pages of all generators come by node, and nobody's error hides them.
 func TestBuffers(t *testing.T) {
 	t.Parallel()
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	c := bus.NewClient(nc)
 	if pages, err := c.Buffers(testkit.Context(t), bus.PageRequest{}); err != nil || len(pages) > 0 {
 		t.Errorf("with no generator: %+v, %v", pages, err)
@@ -88,8 +89,8 @@ func TestBuffers(t *testing.T) {
 // Who asks on from the least Next misses no tag, whoever has it.
 func TestBuffersPaging(t *testing.T) {
 	t.Parallel()
-	s := testkit.NATS(t)
-	c := bus.NewClient(testkit.Connect(t, s))
+	s := natskit.Start(t)
+	c := bus.NewClient(natskit.Connect(t, s))
 	tags := []string{"a", "aa", "b", "bb", "c", "cc", "d", "dd"}
 	store := memory(t, tags...)
 	take := func(tags ...string) {

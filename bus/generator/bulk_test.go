@@ -6,6 +6,7 @@ import (
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
@@ -13,9 +14,9 @@ import (
 // batches are and whatever a generator gives at most.
 func TestBulk(t *testing.T) {
 	t.Parallel()
-	s := testkit.NATS(t)
+	s := natskit.Start(t)
 	start(t, s, "g1", memory(t, "order"), func(c *generator.Config) { c.MaxBatch = 300 })
-	c := bus.NewClient(testkit.Connect(t, s))
+	c := bus.NewClient(natskit.Connect(t, s))
 	seen := make(map[int64]bool)
 	for _, test := range []struct {
 		n, batch int64

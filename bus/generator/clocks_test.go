@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake/snowflaketest"
 )
@@ -105,8 +106,8 @@ func allAnswer(t *testing.T, nc *nats.Conn, generators int) {
 
 func TestClockBackAlone(t *testing.T) {
 	t.Parallel()
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	c := newClock()
 	start(t, s, "n", memory(t), on(c, snowflaketest.NewMemory()))
 	stream := events(t, nc)
@@ -150,8 +151,8 @@ func TestClockBackAlone(t *testing.T) {
 // A clock that goes back a little, as NTP does it, is no caller's business.
 func TestClockBackALittle(t *testing.T) {
 	t.Parallel()
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	c := newClock()
 	start(t, s, "n", memory(t), on(c, snowflaketest.NewMemory()))
 	stream := events(t, nc)
@@ -184,8 +185,8 @@ func TestClockBackALittle(t *testing.T) {
 // is behind leaves, as long as another can serve.
 func TestClockBackStepsAside(t *testing.T) {
 	t.Parallel()
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	a, b := newClock(), newClock()
 	registry := snowflaketest.NewMemory()
 	start(t, s, "a", memory(t), on(a, registry))
@@ -230,8 +231,8 @@ func TestClockBackStepsAside(t *testing.T) {
 // says must not get into IDs.
 func TestClockForward(t *testing.T) {
 	t.Parallel()
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	a, b := newClock(), newClock()
 	registry := snowflaketest.NewMemory()
 	start(t, s, "a", memory(t), on(a, registry))
@@ -273,8 +274,8 @@ func TestClockForward(t *testing.T) {
 // said.
 func TestClockForwardAlone(t *testing.T) {
 	t.Parallel()
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	c := newClock()
 	start(t, s, "n", memory(t), on(c, snowflaketest.NewMemory()))
 	stream := events(t, nc)
@@ -300,8 +301,8 @@ func TestClockForwardAlone(t *testing.T) {
 // The other's clock is compared with the middle of the way there and back.
 func TestPeersClock(t *testing.T) {
 	t.Parallel()
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	c := newClock()
 	const way = 200 * time.Millisecond
 	var behind atomic.Int64 // at the start it is not

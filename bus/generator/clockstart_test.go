@@ -9,6 +9,7 @@ import (
 
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/snowflake/snowflaketest"
@@ -35,8 +36,8 @@ func refusedStart(t *testing.T, s *embedded.Server, node string, change func(*ge
 // refused, and the alert is in the stream before the generator ends.
 func TestClockBehindAtStart(t *testing.T) {
 	t.Parallel()
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	c := newClock()
 	records := newRegistry(snowflaketest.NewMemory())
 	disk := snowflaketest.NewDisk()
@@ -89,8 +90,8 @@ func TestClockBehindAtStart(t *testing.T) {
 // A new node whose clock is not where the others' are.
 func TestClockOfNewNode(t *testing.T) {
 	t.Parallel()
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	a, b := newClock(), newClock()
 	b.start = a.start
 	registry := snowflaketest.NewMemory()

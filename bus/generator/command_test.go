@@ -8,6 +8,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
@@ -51,8 +52,8 @@ func (o onEvent) EventPublished(what string) {
 // the others for gone because it did not hear them: they have IDs from below in memory.
 func TestCommandWhileCutOff(t *testing.T) {
 	t.Parallel()
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	memory := memory(t, "order")
 	well := start(t, s, "well", elsewhere{&blind{Store: memory}}, nil)
 	if _, err := well.Take(t.Context(), "order", 1); err != nil {

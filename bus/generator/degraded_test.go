@@ -7,14 +7,16 @@ import (
 	"testing"
 
 	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // A NATS server in the process that does not keep its state makes the generator not ready, and
 // raises one alert, until it is well again.
 func TestDegraded(t *testing.T) {
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	t.Parallel()
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	events, err := nc.SubscribeSync("leaf.events.*.nats.>")
 	if err != nil {
 		t.Fatal(err)

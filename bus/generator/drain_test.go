@@ -8,6 +8,7 @@ import (
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/snowflake/snowflaketest"
@@ -17,8 +18,8 @@ import (
 // start may begin right after them.
 func TestDrainSnowflakes(t *testing.T) {
 	t.Parallel()
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	c := newClock()
 	file := newFile(t, snowflaketest.NewDisk())
 	g := start(t, s, "n", memory(t), func(cfg *generator.Config) {
@@ -75,8 +76,8 @@ func TestDrainWaitingSnowflakes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := testkit.NATS(t)
-			nc := testkit.Connect(t, s)
+			s := natskit.Start(t)
+			nc := natskit.Connect(t, s)
 			now := newClock()
 			g := start(t, s, "n", memory(t), func(cfg *generator.Config) {
 				on(now, snowflaketest.NewMemory())(cfg)

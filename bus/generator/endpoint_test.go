@@ -11,6 +11,7 @@ import (
 )
 
 func TestDecode(t *testing.T) {
+	t.Parallel()
 	step, id, text := int64(5), bus.ID(math.MaxInt64), ""
 	for body, want := range map[string]bus.TagUpdate{
 		"":                                 {},

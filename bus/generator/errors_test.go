@@ -12,6 +12,7 @@ import (
 )
 
 func TestErrorOnTheWire(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		err    error
 		code   string
@@ -61,6 +62,7 @@ func TestErrorOnTheWire(t *testing.T) {
 
 // What tells callers when to ask again.
 func TestRetry(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		err   error
 		after time.Duration

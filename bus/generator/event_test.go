@@ -13,6 +13,7 @@ import (
 )
 
 func TestAllocatorEvents(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		event         allocator.Event
 		subject, body string
@@ -39,6 +40,7 @@ func TestAllocatorEvents(t *testing.T) {
 }
 
 func TestSnowflakeEvents(t *testing.T) {
+	t.Parallel()
 	held := snowflake.Held{Worker: 7, ReservedUntil: 1_700_000_000_000}
 	const (
 		worker   = `{"node":"n1","worker":7,"registry":"kv","reserved_until_ms":1700000000000}`

@@ -81,6 +81,7 @@ var (
 // Whoever follows gets the body that a generator told, of every event that
 // there is. A new one must be in the tables above, and so in eventTypes.
 func TestBodies(t *testing.T) {
+	t.Parallel()
 	seen := make(map[string]bool) // by kind and what
 	check := func(msg *nats.Msg, want any) {
 		t.Helper()
@@ -187,6 +188,7 @@ func declarations(t *testing.T, dir string) (all []ast.Decl) {
 
 // When a process started stands beside the body.
 func TestStartedOfANodeEvent(t *testing.T) {
+	t.Parallel()
 	server, err := embedded.Start(embedded.Config{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/snowflake/snowflaketest"
@@ -131,8 +132,8 @@ func TestRefusedWhileRequestsWait(t *testing.T) {
 			}
 		}
 	}
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	store := &switched{Store: memory(t, "order")}
 	store.away.Store(true)
 	younger := start(t, s, "younger", store, of("A", then.Add(time.Minute)))

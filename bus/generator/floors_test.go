@@ -16,6 +16,7 @@ import (
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/proxy"
 )
@@ -100,8 +101,8 @@ func moveTo(t *testing.T, nc *nats.Conn, tag string, maxID bus.ID) []string {
 // is back, and the answer to the operator names it as not heard.
 func TestCutOffWhileMaxIDMoves(t *testing.T) {
 	t.Parallel()
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	memory := memory(t, "order")
 	store := &blind{Store: memory}
 	cut, link := behind(t, s, "cut", store, nil)
@@ -168,8 +169,8 @@ func TestCutOffWhileMaxIDMoves(t *testing.T) {
 // an alert, and drops what is below as soon as it hears.
 func TestFloorsUnknown(t *testing.T) {
 	t.Parallel()
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	memory := memory(t, "order")
 	store := &blind{Store: memory}
 	cut, link := behind(t, s, "cut", store, nil)
@@ -213,7 +214,7 @@ func (s unmade) Get(ctx context.Context, tag string) (allocator.Tag, error) {
 // all the same.
 func TestCutOffBeforeItIsPrepared(t *testing.T) {
 	t.Parallel()
-	s := testkit.NATS(t)
+	s := natskit.Start(t)
 	memory := memory(t, "order")
 	cut, link := behind(t, s, "cut", unmade{&blind{Store: memory}}, func(c *generator.Config) {
 		c.Tags = []allocator.Tag{{Name: "new", MaxID: 1, Step: 10}}
@@ -224,7 +225,7 @@ func TestCutOffBeforeItIsPrepared(t *testing.T) {
 	start(t, s, "other", memory, nil)
 	link.Refuse(true) // what is sent meanwhile is lost
 	const to = 1_000_000
-	moveTo(t, testkit.Connect(t, s), "order", to)
+	moveTo(t, natskit.Connect(t, s), "order", to)
 	link.Refuse(false)
 	testkit.Eventually(t, "it is back", func() bool { return !slices.Contains(cut.Readiness().Missing, "bus") })
 	if ranges, err := cut.Take(t.Context(), "order", 1); err != nil || ranges[0].First < to {

@@ -18,6 +18,7 @@ import (
 // As long as a generator is cut off, and for a while after it, it does not know
 // what the others hold.
 func TestPeersKnown(t *testing.T) {
+	t.Parallel()
 	g := &Generator{group: newGroup("me"), cfg: Config{Conn: new(nats.Conn)}}
 	g.membership.identity.Store(&Identity{})
 	now := time.Unix(1_700_000_000, 0)
@@ -47,6 +48,7 @@ func TestPeersKnown(t *testing.T) {
 
 // Nor does it release a worker meanwhile: another may hold it.
 func TestReleaseWhilePeersUnknown(t *testing.T) {
+	t.Parallel()
 	entry := snowflake.Entry{Version: 1, Record: snowflake.Record{Node: "n", Incarnation: "x", ReservedUntil: 1_700_000_000_000}}
 	g := New(Config{Conn: new(nats.Conn), Snowflake: snowflake.Config{Layout: snowflake.DefaultLayout()}})
 	g.membership.identity.Store(&Identity{})
@@ -63,6 +65,7 @@ func TestReleaseWhilePeersUnknown(t *testing.T) {
 
 // A request whose caller has gone takes nothing when the gate opens.
 func TestHeldBackAndGone(t *testing.T) {
+	t.Parallel()
 	var g gate
 	g.shut()
 	w, err := g.hold(1, time.Hour, func(context.Context) ([]bus.Range, error) {
@@ -91,6 +94,7 @@ func TestHeldBackAndGone(t *testing.T) {
 
 // A request waits for the gate, and then for snowflakes: for at most MaxWait in all.
 func TestHeldBackIsBounded(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const most = time.Second
 		flakes := snowflake.New(snowflake.Config{Layout: snowflake.DefaultLayout(), MaxWait: most})

@@ -16,6 +16,7 @@ import (
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/bus/kvstore"
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/snowflake/snowflaketest"
@@ -23,8 +24,9 @@ import (
 
 // What still waits when the drain's time is over is told so.
 func TestDrainTimeout(t *testing.T) {
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	t.Parallel()
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	g := start(t, s, "n", &slow{Store: memory(t, "order"), tokens: make(chan struct{})}, func(c *generator.Config) {
 		c.MaxWait, c.DrainTimeout = testkit.Patience, time.Millisecond
 	})
@@ -51,8 +53,9 @@ func TestDrainTimeout(t *testing.T) {
 // A store that is not there must not hold back the start, and what comes later
 // is served.
 func TestStoreComesLater(t *testing.T) {
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	t.Parallel()
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	var there atomic.Bool
 	store := &switched{Store: memory(t)}
 	store.away.Store(true)
@@ -77,13 +80,14 @@ func TestStoreComesLater(t *testing.T) {
 }
 
 func TestRefusedToStart(t *testing.T) {
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	t.Parallel()
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	js, err := jetstream.New(nc)
 	if err != nil {
 		t.Fatal(err)
 	}
-	watching, err := jetstream.New(testkit.Connect(t, s)) // Run closes the other connection
+	watching, err := jetstream.New(natskit.Connect(t, s)) // Run closes the other connection
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,8 +121,9 @@ func TestRefusedToStart(t *testing.T) {
 
 // The state is the data of one endpoint; the others have none, not even null.
 func TestStateOnOneEndpoint(t *testing.T) {
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	t.Parallel()
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	start(t, s, "n", memory(t), nil)
 	body, _ := ask(t, nc, "$SRV.STATS.leaf", "")
 	if n := strings.Count(body, `"data":`); n != 1 || !strings.Contains(body, `"data":{"node":"n"`) {
@@ -128,7 +133,8 @@ func TestStateOnOneEndpoint(t *testing.T) {
 
 // Two of one name are told apart by nobody who looks at events and metrics: it is said.
 func TestNamesakes(t *testing.T) {
-	s := testkit.NATS(t)
+	t.Parallel()
+	s := natskit.Start(t)
 	log := new(lines)
 	start(t, s, "n", memory(t), func(c *generator.Config) { c.Log = slog.New(slog.NewTextHandler(log, nil)) })
 	start(t, s, "other", memory(t), nil)
@@ -138,8 +144,9 @@ func TestNamesakes(t *testing.T) {
 
 // Who is not told of a deletion in time is named, and what is true by then.
 func TestDeleteIsNotConfirmed(t *testing.T) {
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	t.Parallel()
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	start(t, s, "n", memory(t, "order"), nil)
 	deaf := `{"node":"deaf","id":"x","unix_ms":1}` // it never answers
 	beats := time.NewTicker(time.Second)
@@ -168,9 +175,10 @@ func TestDeleteIsNotConfirmed(t *testing.T) {
 
 // The default step is not refused for being above the largest.
 func TestDefaultStep(t *testing.T) {
+	t.Parallel()
 	for largest, want := range map[int64]string{10: `"step":10,`, 0: `"step":1000,`} { // 0 is the default
-		s := testkit.NATS(t)
-		nc := testkit.Connect(t, s)
+		s := natskit.Start(t)
+		nc := natskit.Connect(t, s)
 		start(t, s, "n", memory(t), func(c *generator.Config) { c.MaxStep = largest })
 		body, code := ask(t, nc, "leaf.admin.tags.create", `{"tag":"order"}`)
 		if code != "" || !strings.Contains(body, want) {
@@ -182,6 +190,7 @@ func TestDefaultStep(t *testing.T) {
 // Two installations must not answer the same callers: the younger one's
 // generators end, whichever came first.
 func TestOlderInstallationStays(t *testing.T) {
+	t.Parallel()
 	then := time.Now().Add(-time.Hour)
 	of := func(id string, created time.Time) func(*generator.Config) {
 		return func(c *generator.Config) {
@@ -195,8 +204,8 @@ func TestOlderInstallationStays(t *testing.T) {
 		"by its ID":  of("C", then),
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := testkit.NATS(t)
-			nc := testkit.Connect(t, s)
+			s := natskit.Start(t)
+			nc := natskit.Connect(t, s)
 			shared := memory(t, "order")
 			first := start(t, s, "first", shared, younger)
 			start(t, s, "same", shared, younger)
@@ -239,8 +248,9 @@ func (s damaged) Get(ctx context.Context, tag string) (allocator.Tag, error) {
 
 // One tag that cannot be read must not keep the others from being served.
 func TestDamagedTagAtTheStart(t *testing.T) {
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	t.Parallel()
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	start(t, s, "n", damaged{memory(t)}, func(c *generator.Config) {
 		c.Tags = []allocator.Tag{{Name: "bad", Step: 10}, {Name: "order", Step: 10}}
 	})
@@ -252,8 +262,9 @@ func TestDamagedTagAtTheStart(t *testing.T) {
 
 // A stream that keeps the requests is the trap that costs IDs: it is said.
 func TestStreamOverRequests(t *testing.T) {
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	t.Parallel()
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	js, err := jetstream.New(nc)
 	if err != nil {
 		t.Fatal(err)

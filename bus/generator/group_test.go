@@ -10,6 +10,7 @@ import (
 )
 
 func TestPresence(t *testing.T) {
+	t.Parallel()
 	p := newGroup("me")
 	start := time.Unix(1_700_000_000, 0)
 	segment := func(b heartbeat) bool { return b.Segment }
@@ -72,6 +73,7 @@ func TestPresence(t *testing.T) {
 // Whoever says that it holds a worker, or has lost it, keeps the others from it
 // for a while; that it holds it counts as long as it is there.
 func TestPresenceClaims(t *testing.T) {
+	t.Parallel()
 	p := newGroup("me")
 	start := time.Unix(1_700_000_000, 0)
 	hear := func(after time.Duration, b heartbeat) { p.hear(start.Add(after), 0, wire.Encode(b)) }
@@ -103,6 +105,7 @@ func TestPresenceClaims(t *testing.T) {
 
 // A worker that was lost is kept from the others for a while.
 func TestLostWorkersAreClaimed(t *testing.T) {
+	t.Parallel()
 	var c lostWorkers
 	start := time.Unix(1_700_000_000, 0)
 	if got := c.workers(start); len(got) > 0 {
@@ -121,6 +124,7 @@ func TestLostWorkersAreClaimed(t *testing.T) {
 
 // The way of a heartbeat makes the own clock seem ahead by as much; the least of some counts.
 func TestClockOffset(t *testing.T) {
+	t.Parallel()
 	p := newGroup("me")
 	start := time.Unix(1_700_000_000, 0)
 	// heartbeat comes late ms after it was sent, by a clock that is ahead of the own one by ms.
@@ -159,6 +163,7 @@ func TestClockOffset(t *testing.T) {
 
 // NATS counts as there for as long as it brings back what was sent; other generators' heartbeats do not count.
 func TestEcho(t *testing.T) {
+	t.Parallel()
 	p := newGroup("me")
 	start := time.Unix(1_700_000_000, 0)
 	if p.pulse.hears(start) {
@@ -181,6 +186,7 @@ func TestEcho(t *testing.T) {
 
 // Who has stepped aside learns at once that the others' abilities have changed, and not of each heartbeat.
 func TestTurned(t *testing.T) {
+	t.Parallel()
 	p := newGroup("me")
 	now := time.Unix(1_700_000_000, 0)
 	for i, c := range []struct {
@@ -212,6 +218,7 @@ func TestTurned(t *testing.T) {
 
 // A generator that falls silent without a last word is named for an hour, or until it is heard again.
 func TestPresenceUnheard(t *testing.T) {
+	t.Parallel()
 	p := newGroup("me")
 	start := time.Unix(1_700_000_000, 0)
 	hear := func(after time.Duration, b heartbeat) { p.hear(start.Add(after), 0, wire.Encode(b)) }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
@@ -26,12 +27,12 @@ func (s stuck) Update(ctx context.Context, _ string, _ allocator.Change) (alloca
 // The work on a change ends before its sender gives up, and the sender hears that it may have happened.
 func TestWorkEndsBeforeTheSenderGivesUp(t *testing.T) {
 	t.Parallel()
-	s := testkit.NATS(t)
+	s := natskit.Start(t)
 	start(t, s, "n", stuck{memory(t, "order")}, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	step := int64(20)
-	_, err := bus.NewClient(testkit.Connect(t, s)).UpdateTag(ctx, bus.TagUpdate{Tag: "order", Step: &step})
+	_, err := bus.NewClient(natskit.Connect(t, s)).UpdateTag(ctx, bus.TagUpdate{Tag: "order", Step: &step})
 	if !errors.Is(err, bus.TimedOut) || !strings.Contains(err.Error(), "it may have happened: send it again") || ctx.Err() != nil {
 		t.Errorf("%v; the sender: %v", err, ctx.Err())
 	}
@@ -40,10 +41,10 @@ func TestWorkEndsBeforeTheSenderGivesUp(t *testing.T) {
 // A generator refuses a change if its sender does not wait, and does nothing. It answers questions.
 func TestTooLate(t *testing.T) {
 	t.Parallel()
-	s := testkit.NATS(t)
+	s := natskit.Start(t)
 	store := memory(t, "order")
 	start(t, s, "n", store, nil)
-	nc := testkit.Connect(t, s)
+	nc := natskit.Connect(t, s)
 	send := func(subject, timeout string) (code, body string) {
 		t.Helper()
 		answer, err := nc.RequestMsg(&nats.Msg{Subject: subject, Data: []byte(`{"tag":"order"}`), Header: nats.Header{"Leaf-Timeout": {timeout}}}, testkit.Patience)

@@ -19,6 +19,7 @@ import (
 // A store that is not NATS answers also while NATS is away, when nobody is
 // heard: what it reserves then is no evidence's, and is given up.
 func TestNoEvidenceWhileCutOff(t *testing.T) {
+	t.Parallel()
 	s, err := embedded.Start(embedded.Config{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), Log: testkit.Quiet})
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/snowflake/snowflaketest"
@@ -18,8 +19,8 @@ import (
 // one, as long as there are any.
 func TestNoWorkerLeft(t *testing.T) {
 	t.Parallel()
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	c := newClock()
 	shared := snowflaketest.NewMemory()
 	only := func(r snowflake.Registry) func(*generator.Config) {
@@ -72,8 +73,8 @@ func TestNoWorkerLeft(t *testing.T) {
 // says: it may have been restored from a backup.
 func TestWorkerClaimedByAnother(t *testing.T) {
 	t.Parallel()
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	beats, err := nc.SubscribeSync("leaf.internal.presence")
 	if err != nil {
 		t.Fatal(err)
@@ -148,8 +149,8 @@ func TestNotJoined(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := testkit.NATS(t)
-			nc := testkit.Connect(t, s)
+			s := natskit.Start(t)
+			nc := natskit.Connect(t, s)
 			records := snowflaketest.NewMemory()
 			disk := snowflaketest.NewDisk()
 			join := func(context.Context, func(context.Context) error) (generator.Identity, error) {

@@ -9,6 +9,7 @@ import (
 )
 
 func TestPatience(t *testing.T) {
+	t.Parallel()
 	for header, want := range map[string]time.Duration{
 		"": bus.DefaultTimeout, "0": 0, "1500": 1500 * time.Millisecond, "4294967295": wire.MaxAdminTimeout,
 	} {

@@ -29,6 +29,7 @@ func event(severity string, n int) *nats.Msg {
 
 // The queue is bounded, and its last quarter is for alerts.
 func TestQueueIsBounded(t *testing.T) {
+	t.Parallel()
 	p := newPublisher(nil, nil, nil, nil)
 	for i := range eventQueue + 100 {
 		p.publish(event(wire.Info, i))
@@ -48,6 +49,7 @@ func TestQueueIsBounded(t *testing.T) {
 // Events wait while the stream is away, arrive in order, and those that are
 // left at the end are handed over before run returns.
 func TestEventsWait(t *testing.T) {
+	t.Parallel()
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	s, err := embedded.Start(embedded.Config{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), Log: log})
 	if err != nil {
@@ -129,6 +131,7 @@ func TestEventsWait(t *testing.T) {
 
 // A stop has little time: what others need most comes first, one event of each subject.
 func TestFlushBeginsWithEachSubject(t *testing.T) {
+	t.Parallel()
 	var got []string
 	p := newPublisher(nil, nil, func(_ context.Context, msg *nats.Msg) error {
 		got = append(got, msg.Subject+string(msg.Data))
@@ -147,6 +150,7 @@ func TestFlushBeginsWithEachSubject(t *testing.T) {
 
 // A generator that stops in the moment in which it has started may find no stream yet.
 func TestFlushMakesTheStream(t *testing.T) {
+	t.Parallel()
 	var calls []string
 	p := newPublisher(nil, func(context.Context) error {
 		calls = append(calls, "open")

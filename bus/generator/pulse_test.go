@@ -48,6 +48,7 @@ func (b *beating) want(t *testing.T, after, age time.Duration, silent bool, retu
 const ms = time.Millisecond
 
 func TestPulse(t *testing.T) {
+	t.Parallel()
 	b := newBeating()
 	b.want(t, 0, 0, false, 0) // nothing is known yet
 	b.beat(0, ms)
@@ -63,6 +64,7 @@ func TestPulse(t *testing.T) {
 
 // A process that stood still for 12 s.
 func TestPulseStoodStill(t *testing.T) {
+	t.Parallel()
 	b := newBeating()
 	b.beat(0, ms)
 	b.want(t, 12*time.Second, 12*time.Second, true, 0)
@@ -82,6 +84,7 @@ func TestPulseStoodStill(t *testing.T) {
 
 // A short pause makes requests older, and is no return.
 func TestPulseShortPause(t *testing.T) {
+	t.Parallel()
 	b := newBeating()
 	b.beat(0, ms)
 	b.beat(1800*ms, ms)
@@ -92,6 +95,7 @@ func TestPulseShortPause(t *testing.T) {
 
 // A connection or a server that hung for 12 s: heartbeats were sent, and come back all at once.
 func TestPulseHung(t *testing.T) {
+	t.Parallel()
 	b := newBeating()
 	b.beat(0, ms)
 	var late []uint64
@@ -117,6 +121,7 @@ func TestPulseHung(t *testing.T) {
 
 // It was away so long that no earlier heartbeat comes back any more.
 func TestPulseLongAway(t *testing.T) {
+	t.Parallel()
 	b := newBeating()
 	b.beat(0, ms)
 	first := b.send(b.at(time.Second))
@@ -131,6 +136,7 @@ func TestPulseLongAway(t *testing.T) {
 
 // The monotonic clock stops while a machine sleeps.
 func TestPulseSlept(t *testing.T) {
+	t.Parallel()
 	now := time.Now()
 	if _, slept := (&pulse{}).silent(now); slept {
 		t.Error("silent before the first beat")
@@ -147,6 +153,7 @@ func TestPulseSlept(t *testing.T) {
 // The question for floors may take longer than requests wait for it: a store with a million tags
 // would never answer.
 func TestFloorsPatience(t *testing.T) {
+	t.Parallel()
 	f := newFloors()
 	f.begin(time.Unix(1_700_000_000, 0), true)
 	now := time.Now()

@@ -12,12 +12,14 @@ import (
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 func TestReadiness(t *testing.T) {
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	t.Parallel()
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	var open, away atomic.Bool
 	g := start(t, s, "a", memory(t, "order"), func(c *generator.Config) {
 		c.Open = func(context.Context) error {
@@ -76,7 +78,8 @@ func TestReadiness(t *testing.T) {
 // Whoever sends requests elsewhere by it must not be left with nobody: one that cannot answer
 // is wanted as long as it knows of no other that can.
 func TestWanted(t *testing.T) {
-	s := testkit.NATS(t)
+	t.Parallel()
+	s := natskit.Start(t)
 	shared := memory(t, "order", "other")
 	stores := map[string]*switched{"a": {Store: shared}, "b": {Store: shared}}
 	g := make(map[string]*running)
@@ -116,7 +119,8 @@ func TestWanted(t *testing.T) {
 
 // The log says once that the store fails, however many tags and attempts that takes, and once that it works.
 func TestLogOfTheStore(t *testing.T) {
-	s := testkit.NATS(t)
+	t.Parallel()
+	s := natskit.Start(t)
 	var log lines
 	store := &switched{Store: memory(t, "order", "other")}
 	g := start(t, s, "a", store, func(c *generator.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })

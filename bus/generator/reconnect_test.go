@@ -11,6 +11,7 @@ import (
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/snowflake/snowflaketest"
@@ -35,11 +36,12 @@ func (s *haltedRegistry) Put(ctx context.Context, r snowflake.Record, version ui
 // While a generator was cut off its worker's record was lost, and another took
 // the worker. The first request after it must not be answered from that worker.
 func TestWorkerLostWhileCutOff(t *testing.T) {
-	s, store := testkit.NATS(t), memory(t)
+	t.Parallel()
+	s, store := natskit.Start(t), memory(t)
 	memory := snowflaketest.NewMemory()
 	registry := &haltedRegistry{Registry: memory, reached: make(chan struct{}), let: make(chan struct{})}
 	g := start(t, s, "a", store, func(c *generator.Config) { c.Snowflake.Registry = registry })
-	client := bus.NewClient(testkit.Connect(t, s))
+	client := bus.NewClient(natskit.Connect(t, s))
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	workerOf := func(ranges []bus.Range) int64 {
@@ -70,7 +72,7 @@ func TestWorkerLostWhileCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-registry.reached // it looks at its record, or was about to when it was cut off
-	nc := testkit.Connect(t, s)
+	nc := natskit.Connect(t, s)
 	inbox := nc.NewInbox()
 	replies, err := nc.SubscribeSync(inbox)
 	if err != nil {
@@ -109,7 +111,8 @@ func TestWorkerLostWhileCutOff(t *testing.T) {
 // A start that hangs reads nothing of the connection. The first request on a new one is
 // not answered from the worker either before its record was looked at.
 func TestWorkerLostWhileStarting(t *testing.T) {
-	s, store := testkit.NATS(t), memory(t)
+	t.Parallel()
+	s, store := natskit.Start(t), memory(t)
 	registry := snowflaketest.NewMemory()
 	hang := make(chan struct{})
 	g := start(t, s, "a", store, func(c *generator.Config) {
@@ -121,7 +124,7 @@ func TestWorkerLostWhileStarting(t *testing.T) {
 		}
 	})
 	defer close(hang)
-	client := bus.NewClient(testkit.Connect(t, s))
+	client := bus.NewClient(natskit.Connect(t, s))
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	workerOf := func(id int64) int64 {
@@ -150,7 +153,7 @@ func TestWorkerLostWhileStarting(t *testing.T) {
 	if err := g.conn.Flush(); err != nil { // its subscriptions are there again
 		t.Fatal(err)
 	}
-	msg, err := testkit.Connect(t, s).RequestWithContext(ctx, bus.SubjectSnowflake, nil)
+	msg, err := natskit.Connect(t, s).RequestWithContext(ctx, bus.SubjectSnowflake, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

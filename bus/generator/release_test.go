@@ -34,6 +34,7 @@ func (r *releasing) refused(req bus.WorkerRelease, reason bus.Reason, says strin
 // A worker is released when its holder is silent, as it was looked at. Who takes it
 // then begins where the holder can not have been, and the holder comes back with another.
 func TestReleaseWorker(t *testing.T) {
+	t.Parallel()
 	r := newReleasing(t)
 	r.start("calm", r.records, nil, 1, 1)
 	disk := r.killed("dead", 0)
@@ -157,6 +158,7 @@ func TestReleaseWorker(t *testing.T) {
 // The former holder may also come back before somebody else takes the worker: it
 // takes it only as anybody would.
 func TestHolderComesBackAfterTheRelease(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		first, last int64
 		want        int64
@@ -191,6 +193,7 @@ func TestHolderComesBackAfterTheRelease(t *testing.T) {
 
 // A worker that anybody may take needs no release.
 func TestReleaseFreeWorker(t *testing.T) {
+	t.Parallel()
 	r := newReleasing(t)
 	r.start("calm", r.records, nil, 1, 1)
 	r.killed("dead", 0)

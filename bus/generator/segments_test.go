@@ -13,12 +13,14 @@ import (
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 func TestStepsAsideAndComesBack(t *testing.T) {
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	t.Parallel()
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	shared := memory(t, "order")
 	sickStore := &switched{Store: shared}
 	sick := start(t, s, "sick", sickStore, nil)
@@ -94,8 +96,9 @@ func TestStepsAsideAndComesBack(t *testing.T) {
 
 // Two that are both sick must not wait for each other.
 func TestAllSickStay(t *testing.T) {
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	t.Parallel()
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	store := &switched{Store: memory(t, "order")}
 	store.away.Store(true)
 	for _, node := range []string{"a", "b"} {
@@ -125,8 +128,9 @@ func (s *slow) Reserve(ctx context.Context, tag string, n int64) (allocator.Gran
 
 // A tag that waits must hold up no other, and the drain must answer all.
 func TestWaitingLeavesTheCallback(t *testing.T) {
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	t.Parallel()
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	store := &slow{Store: memory(t, "slow", "quick"), tokens: make(chan struct{}, 10)}
 	g := start(t, s, "n", store, func(c *generator.Config) { c.MaxWait = testkit.Patience })
 
@@ -177,8 +181,9 @@ func TestWaitingLeavesTheCallback(t *testing.T) {
 }
 
 func TestNoReplyNoID(t *testing.T) {
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	t.Parallel()
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	start(t, s, "n", memory(t, "order"), nil)
 	for range 5 {
 		if err := nc.Publish("leaf.segment.order", []byte("3")); err != nil {
@@ -191,8 +196,9 @@ func TestNoReplyNoID(t *testing.T) {
 }
 
 func TestOverloaded(t *testing.T) {
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	t.Parallel()
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	start(t, s, "n", &slow{Store: memory(t, "order"), tokens: make(chan struct{})}, func(c *generator.Config) {
 		c.MaxWaiting, c.MaxWait = 2, testkit.Patience
 		c.DrainTimeout = time.Millisecond

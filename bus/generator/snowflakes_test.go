@@ -20,6 +20,7 @@ import (
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/snowflake/snowflaketest"
@@ -69,8 +70,8 @@ func newRegistry(r snowflake.Registry) *registry {
 
 func TestSnowflakes(t *testing.T) {
 	t.Parallel()
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	c := newClock()
 	start(t, s, "n", memory(t), func(cfg *generator.Config) {
 		on(c, snowflaketest.NewMemory())(cfg)
@@ -129,8 +130,8 @@ func TestSnowflakes(t *testing.T) {
 
 func TestDecodeSnowflake(t *testing.T) {
 	t.Parallel()
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	c := newClock()
 	const skew = 3 * time.Second
 	start(t, s, "n", memory(t), func(cfg *generator.Config) {
@@ -168,8 +169,8 @@ func workerEvent(worker, until int64) string {
 
 func TestWorkerEvents(t *testing.T) {
 	t.Parallel()
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	c := newClock()
 	records := snowflaketest.NewMemory()
 	r := newRegistry(records)
@@ -211,8 +212,8 @@ func TestWorkerEvents(t *testing.T) {
 // The end of a layout is said a year before, and is for good.
 func TestLayoutEnds(t *testing.T) {
 	t.Parallel()
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	c := newClock()
 	const left = 100 * 24 * time.Hour
 	layout := snowflake.DefaultLayout()
@@ -231,8 +232,8 @@ func TestLayoutEnds(t *testing.T) {
 
 func TestWorkersList(t *testing.T) {
 	t.Parallel()
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	client := bus.NewClient(nc)
 	c := newClock()
 	records := snowflaketest.NewMemory()
@@ -322,7 +323,7 @@ func TestReplyTooLarge(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	nc := testkit.Connect(t, s)
+	nc := natskit.Connect(t, s)
 	start(t, s, "n", sparse{memory(t, "order")}, func(cfg *generator.Config) { cfg.MaxWait = testkit.Patience })
 	for subject, n := range map[string]int64{"leaf.segment.order": 200, "leaf.snowflake": 200 * 4096} {
 		body, code := ask(t, nc, subject, fmt.Sprintf(`{"count":%d}`, n))

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -45,7 +46,7 @@ func (d *unreadDialer) Dial(network, address string) (net.Conn, error) {
 // What comes over HTTP is answered from memory.
 func TestWriteHangs(t *testing.T) {
 	t.Parallel()
-	s := testkit.NATS(t)
+	s := natskit.Start(t)
 	d := &unreadDialer{unread{hangs: new(atomic.Bool), reached: make(chan struct{}, 1), over: make(chan struct{})}}
 	nc, err := nats.Connect(s.ClientURL(), nats.SetCustomDialer(d))
 	if err != nil {

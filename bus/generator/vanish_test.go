@@ -13,6 +13,7 @@ import (
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
@@ -20,8 +21,9 @@ import (
 // what any generator has seen of it, whichever is asked, and none goes on
 // with what it held.
 func TestCreateAboveWhatOthersSaw(t *testing.T) {
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	t.Parallel()
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	store := memory(t)
 	if _, err := store.Create(t.Context(), allocator.Tag{Name: "order", MaxID: 1, Step: 1000}); err != nil {
 		t.Fatal(err)
@@ -71,8 +73,9 @@ func TestCreateAboveWhatOthersSaw(t *testing.T) {
 
 // A generator whose heartbeat comes late is waited for, if it answers that it runs.
 func TestCreateWaitsForLateBeat(t *testing.T) {
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	t.Parallel()
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	respond := func(subject string, f func(*nats.Msg)) {
 		if _, err := nc.Subscribe(subject, f); err != nil {
 			t.Fatal(err)
@@ -119,8 +122,9 @@ func (s *delayed) Reserve(ctx context.Context, tag string, n int64) (allocator.G
 // A range that one generator has reserved and not received yet is given up when
 // the tag is created again meanwhile: nobody could say how far it was.
 func TestCreateDuringRefill(t *testing.T) {
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	t.Parallel()
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	store := memory(t, "order")
 	slow := &delayed{store, make(chan struct{}), make(chan struct{}, 1)}
 	start(t, s, "slow", slow, func(c *generator.Config) { c.MaxWait = testkit.Patience })
@@ -164,8 +168,9 @@ func TestCreateDuringRefill(t *testing.T) {
 
 // Records that cannot be served are listed apart, and the pages go past them.
 func TestUnservedTags(t *testing.T) {
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	t.Parallel()
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	store := memory(t, "a", "c")
 	records := store.Snapshot()
 	for _, tag := range []allocator.Tag{{Name: "b d", MaxID: 1, Step: 10}, {Name: "b", MaxID: 1, Step: 0}, {Name: "订单", MaxID: 7, Step: 1}} {
@@ -204,8 +209,9 @@ func TestUnservedTags(t *testing.T) {
 
 // A store that is away is told although there are IDs in memory.
 func TestStoreAwayInState(t *testing.T) {
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	t.Parallel()
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	start(t, s, "n", memory(t, "order"), func(c *generator.Config) {
 		c.StoreErr = func() error { return errors.New("unplugged") }
 	})

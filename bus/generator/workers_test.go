@@ -17,6 +17,7 @@ import (
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/snowflake/snowflaketest"
@@ -35,9 +36,8 @@ type releasing struct {
 }
 
 func newReleasing(t *testing.T) *releasing {
-	t.Parallel()
-	s := testkit.NATS(t)
-	nc := testkit.Connect(t, s)
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
 	r := &releasing{t: t, s: s, nc: nc, client: bus.NewClient(nc), c: newClock(), records: snowflaketest.NewMemory()}
 	t.Cleanup(func() {
 		if _, err := r.ids.Check(); err != nil {
@@ -130,6 +130,7 @@ func (p *putting) Put(ctx context.Context, r snowflake.Record, version uint64) (
 // What the registry says of the one write is passed on: it was not done, or
 // nobody knows.
 func TestReleaseMeetsTheRegistry(t *testing.T) {
+	t.Parallel()
 	r := newReleasing(t)
 	admin := &putting{Registry: r.records}
 	r.start("calm", r.records, nil, 1, 1, func(cfg *generator.Config) { cfg.Workers = admin })
@@ -184,6 +185,7 @@ func TestReleaseMeetsTheRegistry(t *testing.T) {
 
 // Who may not ask the registry releases nothing.
 func TestReleaseWithoutTheRegistry(t *testing.T) {
+	t.Parallel()
 	outside := func(context.Context, func(context.Context) error) (generator.Identity, error) {
 		return generator.Identity{}, errors.New("not there")
 	}
@@ -228,6 +230,7 @@ func (h hiding) List(context.Context) ([]snowflake.Entry, error) { return nil, h
 // A record that was written by hand may have times that are none: it is listed,
 // and so are the others.
 func TestWorkersWithOddTimes(t *testing.T) {
+	t.Parallel()
 	r := newReleasing(t)
 	for worker, ms := range map[int64]int64{0: math.MaxInt64, 2: math.MinInt64} {
 		_, err := r.records.Add(t.Context(), snowflake.Record{Node: "odd", Incarnation: "x", ReservedUntil: math.MaxInt64, Acquired: ms, Reported: ms},

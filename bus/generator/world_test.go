@@ -17,6 +17,7 @@ import (
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/bus/kvstore"
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/snowflake/snowflaketest"
@@ -55,7 +56,7 @@ func start(t *testing.T, s *embedded.Server, node string, store allocator.Store,
 // begin is start without waiting until it is ready.
 func begin(t *testing.T, s *embedded.Server, node string, store allocator.Store, change func(*generator.Config)) (r *running, ready <-chan struct{}) {
 	t.Helper()
-	nc := testkit.Connect(t, s)
+	nc := natskit.Connect(t, s)
 	js, err := jetstream.New(nc)
 	if err != nil {
 		t.Fatal(err)
