@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/mariadb"
 )
 
@@ -69,7 +70,7 @@ func TestAdviceOnAForeignDatabase(t *testing.T) {
 	dsn := mariadb.NewDatabase(t)
 	embed(t, "--mysql", dsn, "--tag", "order")
 	second := embed(t, "--mysql", dsn)
-	eventually(t, "the advice", func() bool {
+	testkit.Eventually(t, "the advice", func() bool {
 		return strings.Contains(second.stderr.String(), "join the NATS of that installation (--server) with a new --data-dir")
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // benchReport is what leaf bench --json writes.
@@ -182,7 +183,7 @@ func TestBenchInterrupted(t *testing.T) {
 	for _, with := range []string{"take", "next", "pool"} {
 		before := states(t, c, 1)[0].Counts.Requests
 		p := start(t, command(t, t.TempDir(), nil, []string{"bench", "order", "--with", with, "--duration", "1h", "--json", "-s", g.url}))
-		eventually(t, "requests", func() bool { return states(t, c, 1)[0].Counts.Requests >= before+3 })
+		testkit.Eventually(t, "requests", func() bool { return states(t, c, 1)[0].Counts.Requests >= before+3 })
 		p.signal(os.Interrupt)
 		result{p.wait(patience), p.stdout.String(), p.stderr.String()}.want(t, 0, "warning: it ended early: interrupted")
 		b := parse[benchReport](t, []byte(p.stdout.String()))

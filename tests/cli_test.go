@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // lines checks lines of numbers as they are written: each above the one before.
@@ -298,17 +299,17 @@ func TestEventsCommand(t *testing.T) {
 	all, alerts, text := follow("--since", "1h", "--json"), follow("--since", "1h", "--alerts", "--json"), follow("--since", "1h")
 	now := follow("--json")
 	for _, kind := range []string{"leaf.node.started", "leaf.tag.created", "leaf.segment.refill"} {
-		eventually(t, kind, func() bool { return has(all, kind) })
+		testkit.Eventually(t, kind, func() bool { return has(all, kind) })
 	}
 	breakStore(t, js, true)
-	eventually(t, "a refusal", func() bool {
+	testkit.Eventually(t, "a refusal", func() bool {
 		msg := ask(t, nc, "leaf.segment.order", "5")
 		return len(msg.Header) > 0
 	})
-	eventually(t, "the alerts", func() bool {
+	testkit.Eventually(t, "the alerts", func() bool {
 		return has(alerts, "leaf.segment.refill_failed") && has(all, "leaf.segment.refill_failed") && has(alerts, "leaf.segment.starved")
 	})
-	eventually(t, "the alert as text", func() bool {
+	testkit.Eventually(t, "the alert as text", func() bool {
 		return regexp.MustCompile(`(?m)^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} alert leaf\.segment\.starved order \{.*\}$`).MatchString(text.stdout.String())
 	})
 	for _, e := range read(all) {
@@ -325,7 +326,7 @@ func TestEventsCommand(t *testing.T) {
 	// Without --since it begins now, whenever that was exactly.
 	breakStore(t, js, false)
 	tags := 0
-	eventually(t, "a new event", func() bool {
+	testkit.Eventually(t, "a new event", func() bool {
 		tags++
 		granted(t, ask(t, nc, bus.SubjectTagsCreate, fmt.Sprintf(`{"tag":"new.t%d","step":10}`, tags)))
 		return has(now, "leaf.tag.created")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // Every way to take IDs, while one of two generators is killed and comes back
@@ -115,10 +116,10 @@ func TestClientWhileGeneratorsComeAndGo(t *testing.T) {
 	}
 	for range 4 {
 		until := taken.Load() + 20_000
-		eventually(t, "callers to get IDs", func() bool { return taken.Load() > until })
+		testkit.Eventually(t, "callers to get IDs", func() bool { return taken.Load() > until })
 		goes.kill()
 		until = taken.Load() + 5_000
-		eventually(t, "callers to get IDs from the other generator", func() bool { return taken.Load() > until })
+		testkit.Eventually(t, "callers to get IDs from the other generator", func() bool { return taken.Load() > until })
 		goes = goes.again(t)
 	}
 	close(over)

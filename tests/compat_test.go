@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // `make compat` runs generators on real clusters of several versions of nats-server,
@@ -79,7 +80,7 @@ func (c *natsCluster) start(i int) {
 // accepts waits until a server takes connections.
 func (c *natsCluster) accepts(i int) {
 	c.t.Helper()
-	eventually(c.t, "a server that accepts connections", func() bool {
+	testkit.Eventually(c.t, "a server that accepts connections", func() bool {
 		nc, err := nats.Connect(c.urls[i])
 		if err != nil {
 			return false
@@ -98,7 +99,7 @@ func (c *natsCluster) current() {
 	c.t.Helper()
 	js := jetStream(c.t, connect(c.t, c.all()))
 	for _, bucket := range []string{bus.BucketTags, bus.BucketWorkers} {
-		eventually(c.t, "three current copies of "+bucket, func() bool {
+		testkit.Eventually(c.t, "three current copies of "+bucket, func() bool {
 			ctx, cancel := context.WithTimeout(c.t.Context(), patience/10)
 			defer cancel()
 			stream, err := js.Stream(ctx, "KV_"+bucket)
@@ -123,7 +124,7 @@ func (c *natsCluster) current() {
 func (c *natsCluster) stepDown() {
 	c.t.Helper()
 	nc := connect(c.t, c.all())
-	eventually(c.t, "a leader that gives up", func() bool {
+	testkit.Eventually(c.t, "a leader that gives up", func() bool {
 		msg, err := nc.Request("$JS.API.STREAM.LEADER.STEPDOWN.KV_"+bus.BucketTags, nil, patience/10)
 		return err == nil && strings.Contains(string(msg.Data), `"success":true`)
 	})
@@ -177,7 +178,7 @@ func TestCompatServes(t *testing.T) {
 func (c *natsCluster) serve(args ...string) *generator {
 	c.t.Helper()
 	js := jetStream(c.t, connect(c.t, c.all()))
-	eventually(c.t, "a JetStream that answers", func() bool {
+	testkit.Eventually(c.t, "a JetStream that answers", func() bool {
 		ctx, cancel := context.WithTimeout(c.t.Context(), patience/40)
 		defer cancel()
 		_, err := js.AccountInfo(ctx)

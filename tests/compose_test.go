@@ -21,6 +21,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/mariadb"
 	"github.com/leafbus/leafbus/tests/zookeeper"
 )
@@ -264,7 +265,7 @@ func composeNATS(t *testing.T, file composeFile) string {
 		t.Fatal("NATS is not ready")
 	}
 	look.Host = ns.MonitorAddr().String()
-	eventually(t, "a healthy NATS", func() bool {
+	testkit.Eventually(t, "a healthy NATS", func() bool {
 		answer, err := http.Get(look.String())
 		if err != nil {
 			t.Fatal(err)
@@ -311,7 +312,7 @@ func TestComposeStarts(t *testing.T) {
 	for _, name := range file.generators() {
 		s := file.Services[name]
 		s.Environment["LEAF_DATA_DIR"] = t.TempDir()
-		_, port, _ := strings.Cut(strings.TrimPrefix(freeAddress(t), "nats://"), ":")
+		_, port, _ := strings.Cut(testkit.FreeAddress(t), ":")
 		addresses["0.0.0.0:8080"] = "0.0.0.0:" + port // all generators are on one machine here
 		var env []string
 		for variable, value := range s.Environment {
@@ -332,7 +333,7 @@ func TestComposeStarts(t *testing.T) {
 		g := ready(t, dir, start(t, command(t, dir, env, execForm(t, "CMD"))))
 		at := "http://127.0.0.1" + g.http[strings.LastIndex(g.http, ":"):]
 		// It answers requests; a store or a registry that is slow may still be on its way.
-		eventually(t, name+" to be ready", func() bool {
+		testkit.Eventually(t, name+" to be ready", func() bool {
 			return fetch(t, "GET", at+"/readyz", "Authorization", "Bearer "+s.Environment["LEAF_HTTP_TOKEN"]).status == 200
 		})
 		if p := fetch(t, "GET", at+"/metrics"); p.status != 401 {

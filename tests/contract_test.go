@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // These tests know nothing of the code but its names of subjects: they see a
@@ -79,7 +80,7 @@ func TestReplyOfSeveralRanges(t *testing.T) {
 	// Less than a step, so that each loads the next segment ahead.
 	lines := regexp.MustCompile(`^[1-9][0-9]*(-[1-9][0-9]*)?(\n[1-9][0-9]*(-[1-9][0-9]*)?)+$`)
 	var text, inJSON bool
-	eventually(t, "replies of several ranges", func() bool {
+	testkit.Eventually(t, "replies of several ranges", func() bool {
 		msg := ask(t, nc, "leaf.segment.order", "7")
 		granted(t, msg)
 		ranges, err := bus.ParseReply(msg.Data)
@@ -277,7 +278,7 @@ func TestExhaustedTag(t *testing.T) {
 	const last = 9223372036854775807
 	granted(t, ask(t, nc, bus.SubjectTagsCreate, fmt.Sprintf(`{"tag":"order","max_id":"%d","step":1000}`, last-25)))
 	got := int64(0)
-	eventually(t, "the end", func() bool {
+	testkit.Eventually(t, "the end", func() bool {
 		msg := ask(t, nc, "leaf.segment.order", "")
 		if len(msg.Header) > 0 {
 			refused(t, msg, 507, bus.Exhausted)
@@ -308,7 +309,7 @@ func TestOverload(t *testing.T) {
 	nc := connect(t, g.url)
 	granted(t, ask(t, nc, bus.SubjectTagsCreate, `{"tag":"coupon","step":10}`))
 	granted(t, ask(t, nc, "leaf.segment.coupon", "2"))
-	eventually(t, "two segments of the tag", func() bool {
+	testkit.Eventually(t, "two segments of the tag", func() bool {
 		return len(askBuffers(t, nc, "coupon", 1)[g.node].Segments) == 2
 	})
 	breakStore(t, jetStream(t, nc), true)

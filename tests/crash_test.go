@@ -6,6 +6,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // takeOne returns one ID, which must come.
@@ -118,7 +119,7 @@ func TestHundredMillion(t *testing.T) {
 	if ids < total {
 		t.Errorf("%d IDs came, want %d", ids, total)
 	}
-	eventually(t, "the generators to have counted every ID", func() bool {
+	testkit.Eventually(t, "the generators to have counted every ID", func() bool {
 		var counted int64
 		for _, s := range states(t, client(t, first.url), 3) {
 			if s.Counts.IDs == 0 {

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/allocator/allocatortest"
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/browser"
 	"github.com/leafbus/leafbus/tests/mariadb"
 	"github.com/leafbus/leafbus/tests/proxy"
@@ -81,7 +82,7 @@ func heldOnPage(tag string) string {
 // reserve nothing more by themselves, and returns what they hold, by name, in JSON.
 func settled(t *testing.T, nc *nats.Conn, tag string, nodes int) (found []held, text string) {
 	t.Helper()
-	eventually(t, "two segments of "+tag+" at each generator", func() bool {
+	testkit.Eventually(t, "two segments of "+tag+" at each generator", func() bool {
 		found = nil
 		for node, b := range askBuffers(t, nc, tag, nodes) {
 			if len(b.Segments) != 2 {
@@ -153,7 +154,7 @@ func showsBuffers(t *testing.T, b *browser.Browser) {
 	}
 	agrees()
 
-	eventually(t, "a rate", func() bool {
+	testkit.Eventually(t, "a rate", func() bool {
 		granted(t, ask(t, nc, "leaf.segment.order", ""))
 		return browser.Eval[bool](tab, `Number(document.querySelector('#rate-ids').textContent.replaceAll(',', '')) > 0`)
 	})
@@ -182,7 +183,7 @@ func showsAlert(t *testing.T, b *browser.Browser) {
 		}
 		return proxy.Forward
 	})
-	eventually(t, "a failure", func() bool {
+	testkit.Eventually(t, "a failure", func() bool {
 		ask(t, nc, "leaf.segment.order", "")
 		return askBuffers(t, nc, "order", 1)[g.node].State == "failing"
 	})
@@ -204,7 +205,7 @@ func showsAlert(t *testing.T, b *browser.Browser) {
 	picture(t, tab, "alert")
 
 	p.OnRequest(nil)
-	eventually(t, "IDs", func() bool { return len(ask(t, nc, "leaf.segment.order", "").Header) == 0 })
+	testkit.Eventually(t, "IDs", func() bool { return len(ask(t, nc, "leaf.segment.order", "").Header) == 0 })
 	tab.Await("the end of the alert", fmt.Sprintf(`document.querySelector('%s.over') && !document.querySelector('#alerts [data-type]:not(.over)')`, alert))
 	tab.Await("the event of its end", `document.querySelector('#events [data-type="leaf.segment.recovered"][data-key="order"]')`)
 	tab.Await("the verdict from before", fmt.Sprintf(`%s === %q`, calm, healthy))

@@ -12,6 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // No test runs Prometheus or Grafana: neither is what every developer has. What their
@@ -106,12 +107,12 @@ func scrapeAll(t *testing.T) vocabulary {
 			}
 		}
 	}
-	eventually(t, "the clock of another generator", func() bool {
+	testkit.Eventually(t, "the clock of another generator", func() bool {
 		return known.scrape(t, first)["leaf_clock_offset_seconds"] && known.scrape(t, second)["leaf_clock_offset_seconds"]
 	})
 	checkNames(t, first)
 	first.kill() // and the store is gone for the second
-	eventually(t, "refills that fail of a tag that is used", func() bool {
+	testkit.Eventually(t, "refills that fail of a tag that is used", func() bool {
 		fetch(t, "GET", second.http+"/api/segment/get/order?count=900000")
 		known.scrape(t, second)
 		return known["leaf_failing_remaining_seconds"].labels != nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // A generator is told to stop with thousands of requests in its queues: each is
@@ -107,7 +108,7 @@ func waitingRequests(t *testing.T, count int, args ...string) (*generator, *nats
 		}
 	}
 	c := bus.NewClient(nc)
-	eventually(t, "the requests to wait", func() bool {
+	testkit.Eventually(t, "the requests to wait", func() bool {
 		return states(t, c, 1)[0].Counts.Waiting == int64(count)
 	})
 	return g, nc, answers
@@ -116,7 +117,7 @@ func waitingRequests(t *testing.T, count int, args ...string) (*generator, *nats
 // gone waits until no generator is left for new requests.
 func gone(t *testing.T, nc *nats.Conn) {
 	t.Helper()
-	eventually(t, "the generator to leave its queue group", func() bool {
+	testkit.Eventually(t, "the generator to leave its queue group", func() bool {
 		_, err := nc.Request("leaf.segment.order", nil, 100*time.Millisecond)
 		return errors.Is(err, nats.ErrNoResponders)
 	})

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // The disk of a generator with a NATS server of its own is full for 12 s under load. When
@@ -82,7 +83,7 @@ func drillFullDisk(t *testing.T, disk *smallDisk, e *embeddedServers, full time.
 		e.running[1].kill()
 	}
 	more()
-	eventually(t, "a write: the servers that are left are a quorum", func() bool { return e.write() == nil })
+	testkit.Eventually(t, "a write: the servers that are left are a quorum", func() bool { return e.write() == nil })
 	segments.stop()
 	snowflakes.stop()
 	for _, l := range loads {
@@ -108,7 +109,7 @@ func newEmbedded(t *testing.T, folders ...string) *embeddedServers {
 	for range folders {
 		routes = append(routes, freeAddress(t))
 		e.urls = append(e.urls, freeAddress(t))
-		e.faces = append(e.faces, strings.TrimPrefix(freeAddress(t), "nats://"))
+		e.faces = append(e.faces, testkit.FreeAddress(t))
 	}
 	for i, dir := range folders {
 		text := fmt.Sprintf("server_name: s%d\nlisten: %q\n", i, strings.TrimPrefix(e.urls[i], "nats://"))

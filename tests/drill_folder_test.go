@@ -15,6 +15,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator/disk"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // loopDisk is an ext4 file system in a file. It needs root.
@@ -88,15 +89,15 @@ func TestDrillFrozenDisk(t *testing.T) {
 	thaw := d.freeze()
 	frozen := time.Now()
 	order.more(1000)
-	eventually(t, "the log of the disk", func() bool { return strings.Contains(g.stderr.String(), "high-water marks cannot be written") })
+	testkit.Eventually(t, "the log of the disk", func() bool { return strings.Contains(g.stderr.String(), "high-water marks cannot be written") })
 	order.more(10_000)
 	if n := strings.Count(g.stderr.String(), "high-water marks cannot be written"); n != 1 {
 		t.Errorf("that marks cannot be written was logged %d times", n)
 	}
-	eventually(t, "the log of the worker's file", func() bool { return strings.Contains(g.stderr.String(), "the data folder cannot be written") })
+	testkit.Eventually(t, "the log of the worker's file", func() bool { return strings.Contains(g.stderr.String(), "the data folder cannot be written") })
 	t.Logf("the disk hung for %v, and tags were served", time.Since(frozen).Round(time.Millisecond))
 	thaw()
-	eventually(t, "the end in the log", func() bool {
+	testkit.Eventually(t, "the end in the log", func() bool {
 		return strings.Contains(g.stderr.String(), "high-water marks are written again") && strings.Contains(g.stderr.String(), "the data folder can be written again")
 	})
 	flakes.more(1000)
@@ -108,7 +109,7 @@ func TestDrillFrozenDisk(t *testing.T) {
 	g.signal(syscall.SIGTERM)
 	signaled := time.Now()
 	// The process itself cannot end while the kernel holds one of its threads.
-	eventually(t, "the end", func() bool { return strings.Contains(g.stderr.String(), "msg=stopped") })
+	testkit.Eventually(t, "the end", func() bool { return strings.Contains(g.stderr.String(), "msg=stopped") })
 	t.Logf("it stopped %v after SIGTERM, on a disk that hangs", time.Since(signaled).Round(time.Millisecond))
 	thaw()
 	t.Logf("exit status %d", g.wait(patience))
@@ -125,14 +126,14 @@ func TestDrillFrozenDisk(t *testing.T) {
 // server does not.
 func TestDrillFrozenServer(t *testing.T) {
 	d := newLoopDisk(t)
-	g := serve(t, d.path, "--listen", strings.TrimPrefix(freeAddress(t), "nats://"), "--tag", "order:100", "--drain-timeout", "1s")
+	g := serve(t, d.path, "--listen", testkit.FreeAddress(t), "--tag", "order:100", "--drain-timeout", "1s")
 	order := startLoad(t, loadConfig{tag: "order", callers: 1, maxBatch: 1000, mayGiveUp: true, patience: time.Second, expected: []bus.Reason{bus.StoreUnavailable, bus.TimedOut}}, g.url)
 	order.more(1000)
 	thaw := d.freeze()
-	eventually(t, "the log of the worker's file", func() bool { return strings.Contains(g.stderr.String(), "the data folder cannot be written") })
+	testkit.Eventually(t, "the log of the worker's file", func() bool { return strings.Contains(g.stderr.String(), "the data folder cannot be written") })
 	g.signal(syscall.SIGTERM)
 	signaled := time.Now()
-	eventually(t, "the end", func() bool {
+	testkit.Eventually(t, "the end", func() bool {
 		return strings.Contains(g.stderr.String(), "msg=stopped") || strings.Contains(g.stderr.String(), "the stop hangs")
 	})
 	t.Logf("it stopped %v after SIGTERM, on a disk that hangs", time.Since(signaled).Round(time.Millisecond))

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // The disk of a generator with a NATS server of its own is full until a write fails: JetStream
@@ -21,9 +22,9 @@ import (
 func TestDrillFullDisk(t *testing.T) {
 	t.Parallel()
 	disk := newSmallDisk(t, "16m")
-	face := strings.TrimPrefix(freeAddress(t), "nats://")
+	face := testkit.FreeAddress(t)
 	args := []string{"--http", face, "--tag", "order:200", "--events-max-bytes", "2000000"}
-	g := serve(t, disk.dir, append(args, "--listen", strings.TrimPrefix(freeAddress(t), "nats://"))...)
+	g := serve(t, disk.dir, append(args, "--listen", testkit.FreeAddress(t))...)
 	nc := connect(t, g.url)
 	c := bus.NewClient(nc, bus.Timeout(time.Second))
 	events, err := nc.SubscribeSync("leaf.events.*.nats.>")
@@ -40,7 +41,7 @@ func TestDrillFullDisk(t *testing.T) {
 	}
 	var acknowledged []string
 	tries := 0
-	eventually(t, "a write that fails", func() bool {
+	testkit.Eventually(t, "a write that fails", func() bool {
 		tag := fmt.Sprint("written.", tries)
 		tries++
 		if _, err := c.CreateTag(t.Context(), bus.TagCreate{Tag: tag, Description: strings.Repeat("x", 256)}); err == nil {

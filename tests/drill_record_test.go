@@ -19,6 +19,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // ring is three generators whose embedded servers form a cluster. Each can be
@@ -47,7 +48,7 @@ func newRing(t *testing.T, args ...string) *ring {
 	}
 	for i := range size {
 		r.urls = append(r.urls, freeAddress(t))
-		r.https = append(r.https, strings.TrimPrefix(freeAddress(t), "nats://"))
+		r.https = append(r.https, testkit.FreeAddress(t))
 		r.names = append(r.names, fmt.Sprint("s", i))
 		dir := t.TempDir()
 		conf := filepath.Join(dir, "nats.conf")
@@ -125,7 +126,7 @@ func (r *ring) isReady(i int) bool {
 func (r *ring) awaitReady(i int) time.Duration {
 	r.t.Helper()
 	began := time.Now()
-	eventually(r.t, "readiness", func() bool {
+	testkit.Eventually(r.t, "readiness", func() bool {
 		if r.ended(i) {
 			r.t.Fatalf("n%d ended: %s", i, r.nodes[i].stderr.String())
 		}
@@ -207,12 +208,12 @@ func (r *ring) saysLost(i int) bool {
 // lost waits until a newcomer says that the record is lost, and the others notice it.
 func (r *ring) lost(newcomer int) {
 	r.t.Helper()
-	eventually(r.t, "the newcomer to say what is lost", func() bool {
+	testkit.Eventually(r.t, "the newcomer to say what is lost", func() bool {
 		r.check()
 		return r.saysLost(newcomer)
 	})
 	for i := range r.nodes {
-		eventually(r.t, "all to be not ready", func() bool {
+		testkit.Eventually(r.t, "all to be not ready", func() bool {
 			r.check()
 			return !r.isReady(i)
 		})
@@ -265,7 +266,7 @@ func TestDrillReplaceTooFast(t *testing.T) {
 	l.more(100)
 	for i, began := 0, time.Now(); time.Since(began) < 30*time.Second; i = (i + 1) % len(r.nodes) {
 		r.replace(i)
-		eventually(t, "the newcomer to join, or to say what is lost", func() bool {
+		testkit.Eventually(t, "the newcomer to join, or to say what is lost", func() bool {
 			r.check()
 			return r.hasJoined(i) || r.saysLost(i)
 		})

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // smallDisk is a disk of a few MiB that can be filled up.
@@ -99,7 +101,7 @@ func (d *smallDisk) free() {
 // awaitStatus waits until a generator's HTTP face answers a path with a status.
 func awaitStatus(t *testing.T, face, path string, want int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%d from %s", want, path), func() bool { return statusOf(face, path) == want })
+	testkit.Eventually(t, fmt.Sprintf("%d from %s", want, path), func() bool { return statusOf(face, path) == want })
 }
 
 // statusOf asks a generator that may not be there; then the status is 0.

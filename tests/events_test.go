@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // followEvents runs leaf events.
@@ -57,7 +58,7 @@ func TestEventsDurable(t *testing.T) {
 	}
 	first := followEvents(t, g.url, "--durable", "pager")
 	var consumer jetstream.Consumer
-	eventually(t, "the consumer", func() (there bool) {
+	testkit.Eventually(t, "the consumer", func() (there bool) {
 		var err error
 		consumer, err = js.Consumer(t.Context(), bus.EventStream, "pager")
 		return err == nil
@@ -69,14 +70,14 @@ func TestEventsDurable(t *testing.T) {
 		t.Fatal(err)
 	}
 	create(5)
-	eventually(t, "some events", func() bool { create(1); return len(keysOf(t, first)) > 5 })
+	testkit.Eventually(t, "some events", func() bool { create(1); return len(keysOf(t, first)) > 5 })
 	create(5)
 	first.kill()
 	create(20)
 	leaf(t, "events", "--durable", "pager", "--alerts", "-s", g.url).want(t, 1, `["leaf.events.alert.>"] was asked for`, "nats consumer rm LEAF_EVENTS pager")
 
 	second := followEvents(t, g.url, "--durable", "pager", "--since", "1h") // which is for the first time
-	eventually(t, "all events", func() bool {
+	testkit.Eventually(t, "all events", func() bool {
 		before, after := keysOf(t, first), keysOf(t, second)
 		for n := 1; n <= created; n++ {
 			if tag := fmt.Sprint("t", n); before[tag]+after[tag] == 0 {
@@ -89,7 +90,7 @@ func TestEventsDurable(t *testing.T) {
 		t.Errorf("it began anew: %v", again)
 	}
 	// Else one may be on its way when it ends, and would come again.
-	eventually(t, "the last acknowledgement", func() bool {
+	testkit.Eventually(t, "the last acknowledgement", func() bool {
 		about, err := consumer.Info(t.Context())
 		must(t, err)
 		return about.NumAckPending == 0 && about.NumPending == 0
@@ -97,7 +98,7 @@ func TestEventsDurable(t *testing.T) {
 	interrupt(t, second)
 	third := followEvents(t, g.url, "--durable", "pager")
 	create(1)
-	eventually(t, "the last event", func() bool { return keysOf(t, third)[fmt.Sprint("t", created)] == 1 })
+	testkit.Eventually(t, "the last event", func() bool { return keysOf(t, third)[fmt.Sprint("t", created)] == 1 })
 	if all := keysOf(t, third); len(all) != 1 {
 		t.Errorf("after a clean end %v came, want the last alone", all)
 	}
@@ -120,7 +121,7 @@ func TestEventsAlertsLive(t *testing.T) {
 	eventConsumer(t, js, bus.EventSubjects)
 	all, alerts := followEvents(t, g.url, "--live"), followEvents(t, g.url, "--live", "--alerts")
 	tags := 0
-	eventually(t, "an event live", func() bool {
+	testkit.Eventually(t, "an event live", func() bool {
 		tags++
 		granted(t, ask(t, nc, bus.SubjectTagsCreate, fmt.Sprintf(`{"tag":"new.t%d","step":10}`, tags)))
 		return len(keysOf(t, all)) > 0
@@ -129,11 +130,11 @@ func TestEventsAlertsLive(t *testing.T) {
 		t.Error("live events began with old ones")
 	}
 	// Episodes begin and end until one is heard.
-	eventually(t, "an alert live", func() bool {
+	testkit.Eventually(t, "an alert live", func() bool {
 		breakStore(t, js, true)
-		eventually(t, "a refusal", func() bool { return len(ask(t, nc, "leaf.segment.order", "5").Header) > 0 })
+		testkit.Eventually(t, "a refusal", func() bool { return len(ask(t, nc, "leaf.segment.order", "5").Header) > 0 })
 		breakStore(t, js, false)
-		eventually(t, "an ID", func() bool { return len(ask(t, nc, "leaf.segment.order", "5").Header) == 0 })
+		testkit.Eventually(t, "an ID", func() bool { return len(ask(t, nc, "leaf.segment.order", "5").Header) == 0 })
 		return keysOf(t, alerts)["order"] > 0
 	})
 	for line := range strings.Lines(alerts.stdout.String()) {
@@ -160,7 +161,7 @@ func TestEventsWithoutJetStream(t *testing.T) {
 	odd := nats.NewMsg("leaf.events.alert.segment.starved.order")
 	for _, args := range [][]string{nil, {"--live"}} {
 		p := followEvents(t, url, args...)
-		eventually(t, "an event, and what is none", func() bool {
+		testkit.Eventually(t, "an event, and what is none", func() bool {
 			must(t, nc.PublishMsg(odd))
 			must(t, nc.PublishMsg(event))
 			return keysOf(t, p)["order"] > 0 && strings.Contains(p.stderr.String(), "is not an event")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // With many requests at a time each ID is written once, on a line of its own.
@@ -45,7 +46,7 @@ func TestGetInterrupted(t *testing.T) {
 		p := start(t, command(t, t.TempDir(), nil, []string{
 			"get", "order", "-n", "1000000000000", "--parallel", parallel, "--output", file, "-s", g.url,
 		}))
-		eventually(t, "some IDs", func() bool {
+		testkit.Eventually(t, "some IDs", func() bool {
 			info, err := os.Stat(file)
 			return err == nil && info.Size() > 1<<20
 		})

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/mariadb"
 	"github.com/leafbus/leafbus/tests/proxy"
 )
@@ -31,7 +32,7 @@ func TestNATSHangs(t *testing.T) {
 		return r.Missing
 	}
 	link.Hang(true)
-	eventually(t, "the bus to be missed", func() bool { return slices.Contains(missing(), "bus") })
+	testkit.Eventually(t, "the bus to be missed", func() bool { return slices.Contains(missing(), "bus") })
 	db := openDB(t, dsn)
 	before := maxIDOf(t, db, "order")
 	if p := fetch(t, "GET", order); p.status != 200 {
@@ -44,7 +45,7 @@ func TestNATSHangs(t *testing.T) {
 		t.Errorf("max_id went from %d to %d, and nobody heard of it", before, after)
 	}
 	link.Hang(false)
-	eventually(t, "nothing to be missed", func() bool { return len(missing()) == 0 })
+	testkit.Eventually(t, "nothing to be missed", func() bool { return len(missing()) == 0 })
 	if p := fetch(t, "GET", order+"?count=1000"); p.status != 200 {
 		t.Errorf("afterwards: %+v", p)
 	}

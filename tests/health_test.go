@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/mariadb"
 	"github.com/leafbus/leafbus/tests/proxy"
 )
@@ -33,7 +34,7 @@ func TestHealth(t *testing.T) {
 	}
 	want := func(status, segment, snowflake int, missing string) {
 		t.Helper()
-		eventually(t, fmt.Sprintf("status %d, missing %q", status, missing), func() bool {
+		testkit.Eventually(t, fmt.Sprintf("status %d, missing %q", status, missing), func() bool {
 			is, r := ready()
 			return is == status && r.Ready == (status == 200) && strings.Join(r.Missing, " ") == missing && len(r.Reasons) == len(r.Missing)
 		})
@@ -73,7 +74,7 @@ func TestHealth(t *testing.T) {
 	// Cut off, its worker may have become another's: no snowflakes until it has looked.
 	server.Close()
 	want(503, 200, 503, "bus worker")
-	eventually(t, "the page to say that nothing is heard", func() bool {
+	testkit.Eventually(t, "the page to say that nothing is heard", func() bool {
 		return strings.Contains(fetch(t, "GET", g.http+"/dashboard/feed").body, `"problem":"What happens is not heard`)
 	})
 	if p := fetch(t, "GET", g.http+"/api/segment/get/order"); p.status != 200 {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // withHTTP starts a generator with a NATS server of its own and an HTTP face on a free port.
@@ -192,10 +193,10 @@ func TestHTTPWhileGeneratorsComeAndGo(t *testing.T) {
 	}
 	for range 3 {
 		until := taken.Load() + 1000
-		eventually(t, "callers to get IDs", func() bool { return taken.Load() > until })
+		testkit.Eventually(t, "callers to get IDs", func() bool { return taken.Load() > until })
 		goes.kill()
 		until = taken.Load() + 500
-		eventually(t, "callers to get IDs from the other generator", func() bool { return taken.Load() > until })
+		testkit.Eventually(t, "callers to get IDs from the other generator", func() bool { return taken.Load() > until })
 		goes = goes.again(t, "--http", "127.0.0.1:0")
 		address.Store(&goes.http)
 	}
@@ -234,12 +235,12 @@ func TestStopAnswersWaitingHTTPRequests(t *testing.T) {
 			bodies <- string(body)
 		}()
 	}
-	eventually(t, "the requests to wait", func() bool {
+	testkit.Eventually(t, "the requests to wait", func() bool {
 		return states(t, bus.NewClient(nc), 1)[0].Counts.Waiting == count
 	})
 	g.signal(syscall.SIGTERM)
 	gone(t, nc)
-	eventually(t, "the generator to take no new connections", func() bool {
+	testkit.Eventually(t, "the generator to take no new connections", func() bool {
 		c, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get(g.http + "/healthz")
 		if err == nil {
 			c.Body.Close()
@@ -280,7 +281,7 @@ func TestStopRefusesWaitingHTTPRequests(t *testing.T) {
 			answers <- answer{a, err}
 		}()
 	}
-	eventually(t, "the request to wait", func() bool {
+	testkit.Eventually(t, "the request to wait", func() bool {
 		return states(t, bus.NewClient(nc), 1)[0].Counts.Waiting >= 1
 	})
 	g.signal(syscall.SIGTERM)

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 func TestRefusedHTTP(t *testing.T) {
@@ -66,7 +68,7 @@ func TestHTTPToken(t *testing.T) {
 		t.Errorf("health: %+v", p)
 	}
 	feed := ""
-	eventually(t, "the event of the start", func() bool {
+	testkit.Eventually(t, "the event of the start", func() bool {
 		feed = fetch(t, "GET", at+"/dashboard/feed", "Authorization", "Bearer hunter2").body
 		return strings.Contains(feed, "leaf.node.started")
 	})

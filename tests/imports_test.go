@@ -62,12 +62,13 @@ func layer(path string) int {
 	switch rest {
 	case "allocator/disk", // for all who have files in the data folder
 		"internal/load", // for leaf bench and make bench
-		"bus/internal/wire", "snowflake/place",
-		"tests/daemon", "tests/proxy", "tests/browser": // what tests start, and they know nothing of ours
+		"bus/internal/wire", "snowflake/place", "internal/testkit":
 		return 0
-	case "allocator", "tests/mariadb", "tests/zookeeper":
+	case "allocator",
+		"tests/daemon", "tests/proxy", "tests/browser": // what tests start; they know nothing of the product
 		return 1
-	case "snowflake": // takes its ranges from allocator
+	case "snowflake", // takes its ranges from allocator
+		"tests/mariadb", "tests/zookeeper":
 		return 2
 	case "bus":
 		return 3

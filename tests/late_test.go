@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/mariadb"
 	"github.com/leafbus/leafbus/tests/proxy"
 )
@@ -39,7 +40,7 @@ func TestLateCommand(t *testing.T) {
 		}
 		way.resume()
 		description := name
-		eventually(t, "a change to be carried out again", func() bool {
+		testkit.Eventually(t, "a change to be carried out again", func() bool {
 			_, err := c.UpdateTag(t.Context(), bus.TagUpdate{Tag: "other", Description: &description})
 			return err == nil
 		})
@@ -76,7 +77,7 @@ func TestStoodStillWhileMaxIDMoves(t *testing.T) {
 	}
 	c := client(t, url)
 	states(t, c, 2)
-	eventually(t, "nobody to be missed", func() bool {
+	testkit.Eventually(t, "nobody to be missed", func() bool {
 		description := "again"
 		changed, err := c.UpdateTag(t.Context(), bus.TagUpdate{Tag: "order", Description: &description})
 		return err == nil && !slices.Contains(changed.Unheard, "still")
@@ -87,7 +88,7 @@ func TestStoodStillWhileMaxIDMoves(t *testing.T) {
 // not cut off gets one.
 func moveMaxID(t *testing.T, url string, to int64) (moved result) {
 	t.Helper()
-	eventually(t, "max_id to be moved", func() bool {
+	testkit.Eventually(t, "max_id to be moved", func() bool {
 		var commands []*process
 		for range 4 {
 			commands = append(commands, start(t, command(t, t.TempDir(), nil,

@@ -11,6 +11,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // load is a number of callers that take IDs until they are stopped, and the
@@ -162,7 +163,7 @@ func (l *load) fail(err error) {
 func (l *load) more(replies int64) {
 	l.t.Helper()
 	until := l.replies.Load() + replies
-	eventually(l.t, "replies", func() bool {
+	testkit.Eventually(l.t, "replies", func() bool {
 		l.check()
 		return l.replies.Load() >= until
 	})

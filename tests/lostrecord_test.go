@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // JetStream lost the record of an installation, as it does where the disks of its
@@ -37,7 +38,7 @@ func TestRecordIsLostBesideAGenerator(t *testing.T) {
 			}
 
 			fresh := serve(t, t.TempDir(), "-s", url, "--tag", "order:100", "--node", "new")
-			eventually(t, "the newcomer to say what is lost", func() bool {
+			testkit.Eventually(t, "the newcomer to say what is lost", func() bool {
 				return strings.Contains(fresh.stderr.String(), "JetStream lost the record of installation")
 			})
 			if text := fresh.stderr.String(); !strings.Contains(text, "old runs as part of it") {
@@ -58,7 +59,7 @@ func TestRecordIsLostBesideAGenerator(t *testing.T) {
 			_, err = kv.Put(t.Context(), "installation", record.Value())
 			must(t, err)
 			for _, s := range states(t, client(t, url), 2) {
-				eventually(t, s.Node+" is ready", func() bool {
+				testkit.Eventually(t, s.Node+" is ready", func() bool {
 					for _, now := range states(t, client(t, url), 2) {
 						if now.Node == s.Node {
 							return now.Ready

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/daemon"
 	"github.com/leafbus/leafbus/tests/mariadb"
 	"github.com/leafbus/leafbus/tests/zookeeper"
@@ -48,6 +49,7 @@ func runTests(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "building leaf: %v\n%s", err, out)
 		return 1
 	}
+	testkit.AtOnce(6) // they wait for processes more than they compute
 	return daemon.Main(m, mariadb.CloseShared, zookeeper.CloseShared)
 }
 

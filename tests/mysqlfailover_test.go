@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/mariadb"
 )
 
@@ -72,14 +73,14 @@ func TestFailover(t *testing.T) {
 	copyTables(t, primary, other)
 	r.lead(servers[1].Addr())
 	maxID := maxIDOf(t, other, "order")
-	eventually(t, "IDs from the other server", func() bool { l.check(); return l.highest.Load() > maxID+1000 })
+	testkit.Eventually(t, "IDs from the other server", func() bool { l.check(); return l.highest.Load() > maxID+1000 })
 	if n := l.refusals(bus.StoreRegressed); n > 0 {
 		t.Errorf("%d requests were refused though nothing was lost", n)
 	}
 
 	copyTables(t, other, primary) // and this one does not follow any more
 	stale := maxIDOf(t, primary, "order")
-	eventually(t, "many more IDs", func() bool { l.check(); return l.highest.Load() > stale+5000 })
+	testkit.Eventually(t, "many more IDs", func() bool { l.check(); return l.highest.Load() > stale+5000 })
 	r.lead(servers[0].Addr())
 	seen := untilRegressed(t, nc, l, "order", "one", "two")
 	leafOK(t, "tag", "set", "order", "--max-id", strconv.FormatInt(seen, 10), "-s", url)
@@ -97,7 +98,7 @@ type regressed struct{ Node, Tag, Got, Seen string }
 // alerts tell the operator to move max_id to.
 func untilRegressed(t *testing.T, nc *nats.Conn, l *load, tag string, nodes ...string) (seen int64) {
 	t.Helper()
-	eventually(t, "every generator to refuse", func() bool {
+	testkit.Eventually(t, "every generator to refuse", func() bool {
 		l.check()
 		if _, err := l.checker.Check(); err != nil {
 			t.Fatal(err)

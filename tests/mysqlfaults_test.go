@@ -12,6 +12,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/mariadb"
 	"github.com/leafbus/leafbus/tests/proxy"
 )
@@ -29,7 +30,7 @@ func join(t *testing.T, url, dsn string, nodes []string, args ...string) map[str
 // filled asks for IDs until each of the generators has two segments of a tag.
 func filled(t *testing.T, nc *nats.Conn, tag string, nodes int, batch string) {
 	t.Helper()
-	eventually(t, "two segments of "+tag+" at each generator", func() bool {
+	testkit.Eventually(t, "two segments of "+tag+" at each generator", func() bool {
 		granted(t, ask(t, nc, "leaf.segment."+tag, batch))
 		full := 0
 		for _, b := range askBuffers(t, nc, tag, nodes) {
@@ -67,7 +68,7 @@ func TestDatabaseStopsUnderLoad(t *testing.T) {
 	must(t, db.Stop())
 	// Who is asked is chance: the batches are so small that both use up their
 	// first segment long before one has used up its second.
-	eventually(t, "both generators to want more", func() bool {
+	testkit.Eventually(t, "both generators to want more", func() bool {
 		failing := 0
 		for _, b := range askBuffers(t, nc, "order", 2) {
 			if b.State == "failing" {
@@ -81,7 +82,7 @@ func TestDatabaseStopsUnderLoad(t *testing.T) {
 		l.record(ranges, 0)
 		return failing == 2
 	})
-	eventually(t, "both generators to say that the database is away", func() bool {
+	testkit.Eventually(t, "both generators to say that the database is away", func() bool {
 		found := states(t, c, 2)
 		return lacks(found[0], "store", "MySQL") && lacks(found[1], "store", "MySQL")
 	})
@@ -103,7 +104,7 @@ func TestDatabaseStopsUnderLoad(t *testing.T) {
 	}
 
 	must(t, db.Run())
-	eventually(t, "both generators to be ready", func() bool {
+	testkit.Eventually(t, "both generators to be ready", func() bool {
 		found := states(t, c, 2)
 		return found[0].Ready && found[1].Ready
 	})
@@ -150,7 +151,7 @@ func TestDatabaseIsKilledDuringRefills(t *testing.T) {
 	l.more(500)
 	l.stop()
 	c := client(t, url)
-	eventually(t, "both generators to be ready", func() bool {
+	testkit.Eventually(t, "both generators to be ready", func() bool {
 		found := states(t, c, 2)
 		return found[0].Ready && found[1].Ready
 	})
@@ -183,7 +184,7 @@ func TestAnswersOfTheDatabaseAreLost(t *testing.T) {
 		}
 		return proxy.Forward
 	})
-	eventually(t, "many lost answers", func() bool { l.check(); return cuts.Load() >= 20 })
+	testkit.Eventually(t, "many lost answers", func() bool { l.check(); return cuts.Load() >= 20 })
 	p.OnRequest(nil)
 	l.more(200)
 	l.stop()
@@ -243,7 +244,7 @@ func TestDatabaseHangs(t *testing.T) {
 	}
 	refusedWaiting(50, bus.TimedOut, bus.StoreUnavailable)
 	c := bus.NewClient(nc)
-	eventually(t, "both generators to say that the database is away", func() bool {
+	testkit.Eventually(t, "both generators to say that the database is away", func() bool {
 		found := states(t, c, 2)
 		return lacks(found[0], "store", "MySQL") && lacks(found[1], "store", "MySQL")
 	})
@@ -259,7 +260,7 @@ func TestDatabaseHangs(t *testing.T) {
 
 	must(t, db.Thaw())
 	slow.more(200)
-	eventually(t, "the generator to be ready", func() bool { return stateOf(t, c).Ready })
+	testkit.Eventually(t, "the generator to be ready", func() bool { return stateOf(t, c).Ready })
 	again := generators["leaves"].again(t, "--mysql", dsn, "--max-step", "100000")
 	slow.more(200)
 	slow.stop()
@@ -336,7 +337,7 @@ func TestLocksOfOthers(t *testing.T) {
 			takeMany(t, nc, "free", 100, &free)
 			_, err = free.Check()
 			must(t, err)
-			eventually(t, "both generators to be ready", func() bool {
+			testkit.Eventually(t, "both generators to be ready", func() bool {
 				found := states(t, bus.NewClient(nc), 2)
 				return found[0].Ready && found[1].Ready
 			})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/mariadb"
 )
 
@@ -59,27 +60,27 @@ func TestDatabaseRestoredWhileEventsWait(t *testing.T) {
 		must(t, db.QueryRowContext(t.Context(), "SELECT SUM(max_id) FROM "+table).Scan(&sum))
 		return sum
 	}
-	eventually(t, "events to wait", func() bool { return waiting() > queued })
+	testkit.Eventually(t, "events to wait", func() bool { return waiting() > queued })
 	execute(t, db, "CREATE TABLE saved LIKE leaf_alloc", "INSERT INTO saved SELECT * FROM leaf_alloc")
 	// Not so much that each generator finds out by its own ranges.
-	eventually(t, "some ranges", func() bool { return reserved("leaf_alloc") > reserved("saved")+tags*most/2 })
+	testkit.Eventually(t, "some ranges", func() bool { return reserved("leaf_alloc") > reserved("saved")+tags*most/2 })
 
 	// What is under way at the very moment of a restore is no evidence yet: nothing is.
 	calls.Lock()
-	eventually(t, "the last refills", func() bool {
+	testkit.Eventually(t, "the last refills", func() bool {
 		before := reserved("leaf_alloc")
 		t.Logf("%d events wait", waiting())
 		return reserved("leaf_alloc") == before
 	})
 	execute(t, db, "UPDATE leaf_alloc a JOIN saved s ON s.biz_tag = a.biz_tag SET a.max_id = s.max_id")
 	calls.Unlock()
-	eventually(t, "refusals", func() bool {
+	testkit.Eventually(t, "refusals", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return refused
 	})
 	before := waiting()
-	eventually(t, "the load to go on", func() bool { return waiting() != before })
+	testkit.Eventually(t, "the load to go on", func() bool { return waiting() != before })
 	cancel()
 	load.Wait()
 	for tag := range given {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/mariadb"
 )
 
@@ -53,7 +54,7 @@ func TestDatabaseChangesItsOwner(t *testing.T) {
 	var owner string
 	must(t, db.QueryRowContext(t.Context(), "SELECT id FROM leaf_installation").Scan(&owner))
 	execute(t, db, "DELETE FROM leaf_installation")
-	eventually(t, "the row to be back", func() bool {
+	testkit.Eventually(t, "the row to be back", func() bool {
 		var now string
 		return db.QueryRowContext(t.Context(), "SELECT id FROM leaf_installation").Scan(&now) == nil && now == owner
 	})

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/mariadb"
 )
 
@@ -58,7 +59,7 @@ func TestDatabaseRestoredFromAnOlderCopy(t *testing.T) {
 			}
 			var saved int64
 			must(t, db.QueryRowContext(t.Context(), "SELECT max_id FROM saved_leaf_alloc").Scan(&saved))
-			eventually(t, "the database to be far ahead of the copy", func() bool { l.check(); return l.highest.Load() > saved+20_000 })
+			testkit.Eventually(t, "the database to be far ahead of the copy", func() bool { l.check(); return l.highest.Load() > saved+20_000 })
 			c.restore(t, db)
 
 			untilRegressed(t, nc, l, "order", c.nodes...)

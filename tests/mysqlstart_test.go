@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/mariadb"
 )
 
@@ -56,7 +57,7 @@ func TestStartWhileTheDatabaseIsAway(t *testing.T) {
 			// Another installation may use the same database, and the same workers.
 			refused(t, ask(t, nc, "leaf.snowflake", ""), 503, bus.NoWorkerID)
 			untilUnavailable(t, nc, "order")
-			eventually(t, "the state to say what is missing", func() bool {
+			testkit.Eventually(t, "the state to say what is missing", func() bool {
 				s := stateOf(t, c)
 				return lacks(s, "store", "MySQL") && lacks(s, "worker", "MySQL")
 			})
@@ -67,7 +68,7 @@ func TestStartWhileTheDatabaseIsAway(t *testing.T) {
 				t.Errorf("the first ID is %d", id)
 			}
 			snowflake(t, nc)
-			eventually(t, "nothing to be missing", func() bool { return stateOf(t, c).Ready })
+			testkit.Eventually(t, "nothing to be missing", func() bool { return stateOf(t, c).Ready })
 			g.stop()
 
 			leave()
@@ -110,7 +111,7 @@ func TestTagsOfTheStartAreNeverUnknown(t *testing.T) {
 	p.Delay(10 * time.Millisecond)
 	p.Refuse(false)
 	waiting := 0
-	eventually(t, "all tags", func() bool {
+	testkit.Eventually(t, "all tags", func() bool {
 		if len(tags) == 0 {
 			return true
 		}
@@ -134,7 +135,7 @@ func TestTagsOfTheStartAreNeverUnknown(t *testing.T) {
 // the first requests may have waited for it in vain.
 func untilUnavailable(t *testing.T, nc *nats.Conn, tag string) {
 	t.Helper()
-	eventually(t, "the word that the store is away", func() bool {
+	testkit.Eventually(t, "the word that the store is away", func() bool {
 		msg := ask(t, nc, "leaf.segment."+tag, "")
 		if len(msg.Header) == 0 {
 			return false // from memory
@@ -159,7 +160,7 @@ func TestWrongPassword(t *testing.T) {
 	g := embed(t, "--mysql", strings.Replace(there, right, wrong, 1), "--tag", "order", "--max-wait", "500ms")
 	nc := connect(t, g.url)
 	c := bus.NewClient(nc)
-	eventually(t, "the reason", func() bool { return lacks(stateOf(t, c), "store", "Access denied for user") })
+	testkit.Eventually(t, "the reason", func() bool { return lacks(stateOf(t, c), "store", "Access denied for user") })
 	msg := ask(t, nc, "leaf.segment.order", "")
 	told := []string{string(msg.Data)}
 	for _, args := range [][]string{

@@ -12,6 +12,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/mariadb"
 )
 
@@ -36,7 +37,7 @@ func takeMany(t *testing.T, nc *nats.Conn, tag string, count int, checker *alloc
 // and returns the highest ID.
 func usedBy(t *testing.T, nc *nats.Conn, tag string, nodes int, checker *allocatortest.Checker) (highest int64) {
 	t.Helper()
-	eventually(t, "all generators to hand out IDs of "+tag, func() bool {
+	testkit.Eventually(t, "all generators to hand out IDs of "+tag, func() bool {
 		_, high := takeMany(t, nc, tag, 1, checker)
 		highest = max(highest, high)
 		used := 0
@@ -98,7 +99,7 @@ func TestTagsChangedBySQL(t *testing.T) {
 			if step == 20 {
 				// A larger step is in force at once, whoever knows of it. A smaller one is
 				// when the table was read, for by itself a generator goes on as it had adapted.
-				eventually(t, "both to know the step", func() bool {
+				testkit.Eventually(t, "both to know the step", func() bool {
 					known := 0
 					for _, b := range askBuffers(t, nc, "step", 2) {
 						if b.Step == step {
@@ -109,7 +110,7 @@ func TestTagsChangedBySQL(t *testing.T) {
 					return known == 2
 				})
 			}
-			eventually(t, fmt.Sprintf("a refill after the step was changed to %d", step), func() bool {
+			testkit.Eventually(t, fmt.Sprintf("a refill after the step was changed to %d", step), func() bool {
 				msg := ask(t, nc, "leaf.segment.step", "20") // no more than the least step
 				granted(t, msg)
 				ranges, err := bus.ParseReply(msg.Data)
@@ -118,7 +119,7 @@ func TestTagsChangedBySQL(t *testing.T) {
 				return maxIDOf(t, db, "step") > before
 			})
 			var size int64
-			eventually(t, "its event", func() bool {
+			testkit.Eventually(t, "its event", func() bool {
 				for _, e := range allEvents[refill](t, js, "leaf.events.info.segment.refill.step") {
 					if int64(e.First) == before {
 						size = int64(e.Last-e.First) + 1
@@ -157,14 +158,14 @@ func TestTagsChangedBySQL(t *testing.T) {
 	t.Run("deleted", func(t *testing.T) {
 		usedBy(t, nc, "order", 2, &allocatortest.Checker{})
 		execute(t, db, "DELETE FROM leaf_alloc WHERE biz_tag = 'order'")
-		eventually(t, "both to forget the tag", func() bool { return len(askBuffers(t, nc, "order", 2)) == 0 })
+		testkit.Eventually(t, "both to forget the tag", func() bool { return len(askBuffers(t, nc, "order", 2)) == 0 })
 		unknownEverywhere(t, nc, "order")
 		takeMany(t, nc, "step", 20, &allocatortest.Checker{}) // the others are still there
 	})
 
 	t.Run("emptied", func(t *testing.T) {
 		execute(t, db, "DELETE FROM leaf_alloc")
-		eventually(t, "both to forget all tags", func() bool {
+		testkit.Eventually(t, "both to forget all tags", func() bool {
 			return len(askBuffers(t, nc, "step", 2))+len(askBuffers(t, nc, "moved", 2)) == 0
 		})
 		for _, tag := range []string{"step", "moved"} {
@@ -331,7 +332,7 @@ func TestRowsThatAreNotServed(t *testing.T) {
 	execute(t, db, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('gone', 1, 10)")
 	takeOne(t, bus.NewClient(nc), "gone")
 	execute(t, db, "DELETE FROM leaf_alloc WHERE biz_tag = 'gone'")
-	eventually(t, "the table to be read again", func() bool { return len(askBuffers(t, nc, "gone", 1)) == 0 })
+	testkit.Eventually(t, "the table to be read again", func() bool { return len(askBuffers(t, nc, "gone", 1)) == 0 })
 	g.stop()
 	told := 0
 	for line := range strings.Lines(g.stderr.String()) {

@@ -2,7 +2,6 @@ package tests
 
 import (
 	"encoding/json"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // natsServer is a NATS server in the test's process, so that tests can stop it,
@@ -31,7 +31,7 @@ func newNATS(t *testing.T) *natsServer {
 func newNATSFrom(t *testing.T, file string) *natsServer {
 	t.Helper()
 	s := &natsServer{t: t, cfg: embedded.Config{
-		Listen: strings.TrimPrefix(freeAddress(t), "nats://"), ConfigFile: file, StoreDir: t.TempDir(), Log: slog.New(slog.DiscardHandler),
+		Listen: testkit.FreeAddress(t), ConfigFile: file, StoreDir: t.TempDir(), Log: testkit.Quiet,
 	}}
 	s.start()
 	t.Cleanup(func() { s.Close() })

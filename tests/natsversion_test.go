@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // oldNATS is a NATS server of a version that must not be used. It greets, answers PING,
@@ -120,7 +121,7 @@ func TestClientsUseOldNATS(t *testing.T) {
 // A server that is away is no reason to refuse a start, and the log says so.
 func TestUnreachableNATSIsAWarning(t *testing.T) {
 	t.Parallel()
-	good, none := newNATS(t), strings.TrimPrefix(freeAddress(t), "nats://")
+	good, none := newNATS(t), testkit.FreeAddress(t)
 	g := serve(t, t.TempDir(), "-s", good.ClientURL()+",nats://"+none, "--tag", "order")
 	granted(t, ask(t, connect(t, good.ClientURL()), bus.SubjectSegment+".order", ""))
 	if want := "is not known: make sure that it is 2.9.21 or later\" server=" + none; !strings.Contains(g.stderr.String(), want) {

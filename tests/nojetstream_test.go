@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // changingNATS is a NATS server that has JetStream at one time and none at another.
@@ -81,11 +82,11 @@ func TestFolderWaitsForJetStream(t *testing.T) {
 
 	n.begin(false)
 	g = serve(t, g.dir, args...)
-	eventually(t, "it to say what it waits for", func() bool { return lacks(stateOf(t, c), "store", "waiting for JetStream") })
+	testkit.Eventually(t, "it to say what it waits for", func() bool { return lacks(stateOf(t, c), "store", "waiting for JetStream") })
 	n.begin(true)
 	if id := takeOne(t, c, "order"); id <= first {
 		t.Errorf("ID %d after %d", id, first)
 	}
-	eventually(t, "nothing to be missing", func() bool { return stateOf(t, c).Ready })
+	testkit.Eventually(t, "nothing to be missing", func() bool { return stateOf(t, c).Ready })
 	g.stop()
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/mariadb"
 	"github.com/leafbus/leafbus/tests/proxy"
 	"github.com/leafbus/leafbus/tests/zookeeper"
@@ -102,7 +103,7 @@ func TestZooKeeperComesLater(t *testing.T) {
 	g := embed(t, p.flags("--mysql", mariadb.NewDatabase(t), "--tag", "order")...)
 	nc := connect(t, g.url)
 	c := bus.NewClient(nc)
-	eventually(t, "it to miss ZooKeeper", func() bool {
+	testkit.Eventually(t, "it to miss ZooKeeper", func() bool {
 		for _, why := range stateOf(t, c).Reasons {
 			if strings.Contains(why, "ZooKeeper is not connected") {
 				return true

@@ -15,11 +15,11 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
-// patience is how long a test waits for what must happen. It is long because
-// it is only used up where something is broken.
-const patience = 40 * time.Second
+// patience bounds each wait of a test.
+const patience = testkit.Patience
 
 // output collects what a process writes.
 type output struct {
@@ -167,7 +167,7 @@ func serve(t *testing.T, dir string, args ...string) *generator {
 
 func ready(t *testing.T, dir string, p *process) *generator {
 	t.Helper()
-	eventually(t, "a line on stdout", func() bool {
+	testkit.Eventually(t, "a line on stdout", func() bool {
 		select {
 		case <-p.exited:
 			t.Fatalf("%v ended: %v", p.cmd.Args, p.cmd.ProcessState)
@@ -185,7 +185,7 @@ func ready(t *testing.T, dir string, p *process) *generator {
 // embed starts a generator with a NATS server of its own, where it can be started again.
 func embed(t *testing.T, args ...string) *generator {
 	t.Helper()
-	return serve(t, t.TempDir(), append([]string{"--listen", strings.TrimPrefix(freeAddress(t), "nats://")}, args...)...)
+	return serve(t, t.TempDir(), append([]string{"--listen", testkit.FreeAddress(t)}, args...)...)
 }
 
 // again starts a generator that has ended once more: same folder, same address.
@@ -239,23 +239,11 @@ func (r result) want(t *testing.T, status int, stderr ...string) {
 	}
 }
 
-// eventually waits until a condition holds. It runs in the test's goroutine.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	looks := time.NewTicker(5 * time.Millisecond)
-	defer looks.Stop()
-	for deadline := time.Now().Add(patience); !holds(); <-looks.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited %v in vain for %s", patience, what)
-		}
-	}
-}
-
 // states asks the generators for their state until there are so many.
 func states(t *testing.T, c *bus.Client, count int) []bus.State {
 	t.Helper()
 	var found []bus.State
-	eventually(t, "the state of all generators", func() bool {
+	testkit.Eventually(t, "the state of all generators", func() bool {
 		var err error
 		if found, err = c.States(t.Context()); err != nil && !errors.Is(err, nats.ErrConnectionReconnecting) {
 			t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/proxy"
 	"github.com/leafbus/leafbus/tests/zookeeper"
 )
@@ -68,7 +69,7 @@ func TestQuestionsHoldNothingUp(t *testing.T) {
 	snowflake(t, nc)
 	var s silence
 	way.OnRequest(s.packet)
-	eventually(t, "a report while ZooKeeper owes the answer to a question", func() bool {
+	testkit.Eventually(t, "a report while ZooKeeper owes the answer to a question", func() bool {
 		must(t, nc.PublishRequest("leaf.admin.workers.list", "nobody", []byte("{}")))
 		return s.seen()
 	})
@@ -92,7 +93,7 @@ func TestReleaseOfOwnName(t *testing.T) {
 	const name = "n-0000000005"
 	_, err = p.conn.Create(fmt.Sprintf("/leaf/%s/leaf_forever/%s", p.name, name), text, 0, zk.WorldACL(zk.PermAll))
 	must(t, err)
-	eventually(t, "the release", func() bool {
+	testkit.Eventually(t, "the release", func() bool {
 		r := leaf(t, "workers", "release", "5", "--yes", "-s", g.url)
 		if r.status != 0 && !strings.Contains(r.stderr, "not known yet") {
 			t.Fatal(r)

@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // A generator that starts again has a segment of each tag that was used in the
@@ -19,7 +21,7 @@ func TestRecentTagsAreLoadedAhead(t *testing.T) {
 	g = g.again(t)
 	nc := connect(t, g.url)
 	for tag, step := range map[string]int64{"order": 100, "user": 20} {
-		eventually(t, "a segment of "+tag, func() bool {
+		testkit.Eventually(t, "a segment of "+tag, func() bool {
 			b, ok := askBuffers(t, nc, tag, 1)[g.node]
 			return ok && b.State == "ok" && b.Left == step && len(b.Segments) == 1 && b.Taken == 0
 		})

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // changeWorker changes a worker's record by hand, or makes one.
@@ -88,7 +89,7 @@ func TestReleaseCommand(t *testing.T) {
 	release(free, yes).want(t, 1, "nobody holds it")
 	release(n+2000, yes).want(t, 1, "there is no worker")
 	dead.kill()
-	eventually(t, "it to be known as gone", func() bool { return holders(t, c)[n] == "" })
+	testkit.Eventually(t, "it to be known as gone", func() bool { return holders(t, c)[n] == "" })
 
 	// As if it had just reported, and its clock were a little ahead.
 	changeWorker(t, js, n, func(r map[string]any) { r["reported_ms"] = time.Now().Add(5 * time.Second).UnixMilli() })
@@ -138,7 +139,7 @@ func TestReleaseCommand(t *testing.T) {
 	if now["fresh"] != n || now["dead"] == n || now["calm"] != workers["calm"] {
 		t.Errorf("the workers were %v and are %v", workers, now)
 	}
-	eventually(t, "an ID of the worker", func() bool {
+	testkit.Eventually(t, "an ID of the worker", func() bool {
 		p := partsOf(snowflake(t, nc))
 		if p.worker == n && p.ms < end.UnixMilli() {
 			t.Fatalf("%+v was issued before %v", p, end)

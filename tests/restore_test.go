@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // folderOf is where the server keeps a bucket.
@@ -36,7 +37,7 @@ func copyFolder(t *testing.T, from, to string) {
 func buffersOf(t *testing.T, nc *nats.Conn, tag string, nodes int) map[string]bus.Buffer {
 	t.Helper()
 	var found map[string]bus.Buffer
-	eventually(t, "the buffers of all generators", func() bool {
+	testkit.Eventually(t, "the buffers of all generators", func() bool {
 		found = askBuffers(t, nc, tag, nodes)
 		return len(found) == nodes
 	})
@@ -79,7 +80,7 @@ func askBuffers(t *testing.T, nc *nats.Conn, tag string, nodes int) map[string]b
 func lastEvent[T any](t *testing.T, js jetstream.JetStream, subject string) T {
 	t.Helper()
 	var body []byte
-	eventually(t, "an event on "+subject, func() bool {
+	testkit.Eventually(t, "an event on "+subject, func() bool {
 		stream, err := js.Stream(t.Context(), bus.EventStream)
 		if err != nil {
 			return false
@@ -98,7 +99,7 @@ func lastEvent[T any](t *testing.T, js jetstream.JetStream, subject string) T {
 // made after the generator is ready: events never hold it up.
 func eventConsumer(t *testing.T, js jetstream.JetStream, subject string) (consumer jetstream.Consumer) {
 	t.Helper()
-	eventually(t, "the event stream", func() bool {
+	testkit.Eventually(t, "the event stream", func() bool {
 		var err error
 		consumer, err = js.OrderedConsumer(t.Context(), bus.EventStream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}})
 		if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -163,7 +164,7 @@ func TestBucketRestoredFromAnOlderCopy(t *testing.T) {
 	}
 	generators["three"] = generators["three"].again(t, "--max-step", "2000")
 
-	eventually(t, "every generator to refuse", func() bool {
+	testkit.Eventually(t, "every generator to refuse", func() bool {
 		l.check()
 		refusing := 0
 		for _, b := range buffersOf(t, nc, "order", len(generators)) {
@@ -248,7 +249,7 @@ func TestBucketRestoredWhileAGeneratorWasAway(t *testing.T) {
 		granted(t, ask(t, nc, "leaf.segment."+tag, ""))
 	}
 	start := l.highest.Load()
-	eventually(t, "the other one to be far ahead", func() bool { return l.highest.Load() > start+100_000 })
+	testkit.Eventually(t, "the other one to be far ahead", func() bool { return l.highest.Load() > start+100_000 })
 	lastEvent[map[string]any](t, jetStream(t, nc), "leaf.events.info.segment.refill.order")
 	there.stop() // all its events are in the stream
 	server.Close()
@@ -256,7 +257,7 @@ func TestBucketRestoredWhileAGeneratorWasAway(t *testing.T) {
 	server.start()
 	away.signal(syscall.SIGCONT)
 
-	eventually(t, "the one that was away to refuse", func() bool {
+	testkit.Eventually(t, "the one that was away to refuse", func() bool {
 		l.check()
 		if _, err := l.checker.Check(); err != nil {
 			t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // askAll sends a request that many may answer, and returns the first answers.
@@ -142,7 +143,7 @@ func TestStateIsBounded(t *testing.T) {
 		}
 	}
 	c := bus.NewClient(nc)
-	eventually(t, "all to fail", func() bool { return states(t, c, 1)[0].Counts.Failing == tags })
+	testkit.Eventually(t, "all to fail", func() bool { return states(t, c, 1)[0].Counts.Failing == tags })
 	for _, s := range askAll[micro.Stats](t, nc, "$SRV.STATS.leaf", 1) {
 		for _, e := range s.Endpoints {
 			if len(e.Data) >= 16<<10 {

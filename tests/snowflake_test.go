@@ -17,6 +17,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // parts are what a snowflake of the default layout is made of.
@@ -187,7 +188,7 @@ func TestBadRequestsForSnowflakes(t *testing.T) {
 	}
 	snowflakes(t, nc, "")
 	var n bus.Counts
-	eventually(t, "the last request to be counted", func() bool { // which is done after it was answered
+	testkit.Eventually(t, "the last request to be counted", func() bool { // which is done after it was answered
 		n = states(t, bus.NewClient(nc), 1)[0].Counts
 		return n.IDs >= 501
 	})
@@ -283,7 +284,7 @@ func TestSnowflakeService(t *testing.T) {
 	}
 
 	snowflakes(t, nc, "700")
-	eventually(t, "them to be counted", func() bool { return states(t, bus.NewClient(nc), 1)[0].Counts.IDs >= 700 })
+	testkit.Eventually(t, "them to be counted", func() bool { return states(t, bus.NewClient(nc), 1)[0].Counts.IDs >= 700 })
 	before := time.Now().UnixMilli()
 	with := 0
 	for _, s := range askAll[micro.Stats](t, nc, "$SRV.STATS.leaf", 1) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 func TestSnowflakeCommand(t *testing.T) {
@@ -159,7 +160,7 @@ func TestWorkersCommand(t *testing.T) {
 	want := regexp.MustCompile(`^WORKER +NODE +STATE +SINCE +LAST REPORT +RESERVED UNTIL *\n` +
 		`5 +one +running( +` + when + `){3} *\n12 +free +free( +` + when + `){3} *\n700 +away +away( +` + when + `){3} *\n$`)
 	var text string
-	eventually(t, "a worker that runs, one that is free and one that is away", func() bool {
+	testkit.Eventually(t, "a worker that runs, one that is free and one that is away", func() bool {
 		text = leafOK(t, "workers", "-s", g.url)
 		return want.MatchString(text)
 	})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // workersPage is the reply of leaf.admin.workers.list.
@@ -44,7 +45,7 @@ func TestListOfWorkers(t *testing.T) {
 	}
 	// One that starts slowly has its worker after it is ready.
 	var all workersPage
-	eventually(t, "all to be known as running", func() bool {
+	testkit.Eventually(t, "all to be known as running", func() bool {
 		all = list("")
 		running := 0
 		for _, w := range all.Workers {
@@ -79,7 +80,7 @@ func TestListOfWorkers(t *testing.T) {
 		t.Errorf("the registry is %q", all.Registry)
 	}
 	last.stop()
-	eventually(t, "the one that stopped to be away", func() bool { return !list("").Workers[2].Running })
+	testkit.Eventually(t, "the one that stopped to be away", func() bool { return !list("").Workers[2].Running })
 	if w := list("").Workers[2]; w.Node != "n1000" || time.Until(w.ReservedUntil) > time.Minute {
 		t.Errorf("after a stop: %+v; want no longer reserved than it was", w)
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 const createdEmpty = "created an empty store"
@@ -83,7 +85,7 @@ func TestEmptyStoreIsSaidWhenItIsThere(t *testing.T) {
 func TestMistypedLayout(t *testing.T) {
 	t.Parallel()
 	g := embed(t)
-	eventually(t, "a worker", func() bool { return len(holders(t, client(t, g.url))) == 1 })
+	testkit.Eventually(t, "a worker", func() bool { return len(holders(t, client(t, g.url))) == 1 })
 	g.stop()
 	r := runLeaf(t, command(t, g.dir, nil, []string{"serve", "--http", "", "--listen", "127.0.0.1:0", "--worker-bits", "5"}))
 	r.want(t, 1, "--worker-bits")
@@ -92,6 +94,6 @@ func TestMistypedLayout(t *testing.T) {
 	}
 	worker := func() string { return leafOK(t, "workers", "-s", g.url) }
 	g = g.again(t)
-	eventually(t, "the worker again", func() bool { return strings.Contains(worker(), g.node) })
+	testkit.Eventually(t, "the worker again", func() bool { return strings.Contains(worker(), g.node) })
 	g.stop()
 }

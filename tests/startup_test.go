@@ -11,7 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/leafbus/leafbus/tests/daemon"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 func writeFile(t *testing.T, path, text string) {
@@ -137,13 +137,10 @@ func TestRefusedStarts(t *testing.T) {
 	}
 }
 
-// freeAddress is the URL of a NATS server that is not there. Its port is below those
-// that the system gives to whoever wants any: else another test's server may be there soon.
+// freeAddress is the URL of a NATS server that is not there.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	var url string
-	must(t, daemon.OnFreePorts(1, func(addrs []string) error { url = "nats://" + addrs[0]; return nil }))
-	return url
+	return "nats://" + testkit.FreeAddress(t)
 }
 
 // With --user and --password on an embedded server, nobody comes in without.

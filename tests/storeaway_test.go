@@ -6,6 +6,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // While the store cannot be written, requests that need it wait as long as
@@ -19,7 +20,7 @@ func TestStoreFailsAndComesBack(t *testing.T) {
 	taken := takeOne(t, c, "order")
 
 	breakStore(t, js, true)
-	eventually(t, "a refusal", func() bool {
+	testkit.Eventually(t, "a refusal", func() bool {
 		msg := ask(t, nc, "leaf.segment.order", "10")
 		if len(msg.Header) == 0 {
 			return false

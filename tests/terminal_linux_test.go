@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"unsafe"
+
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // terminal returns a terminal and what somebody at it types into.
@@ -60,7 +62,7 @@ func TestReleaseAtATerminal(t *testing.T) {
 		cmd := command(t, t.TempDir(), nil, []string{"workers", "release", "900", "-s", g.url})
 		cmd.Stdin = screen
 		p := start(t, cmd)
-		eventually(t, "the question", func() bool {
+		testkit.Eventually(t, "the question", func() bool {
 			select {
 			case <-p.exited:
 				t.Fatalf("it asks nothing: %s", p.stderr.String())

@@ -16,6 +16,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // workersSeen are the workers whose IDs a load got.
@@ -87,7 +88,7 @@ func TestKillStorm(t *testing.T) {
 	seen.mu.Lock()
 	clear(seen.count)
 	seen.mu.Unlock()
-	eventually(t, "IDs of both", func() bool {
+	testkit.Eventually(t, "IDs of both", func() bool {
 		l.more(100)
 		seen.mu.Lock()
 		defer seen.mu.Unlock()
@@ -144,7 +145,7 @@ func TestStoppedForLongerThanTheReservation(t *testing.T) {
 			// The first still is in the queue group: it gets a part of these.
 			var late []*nats.Subscription
 			ofSecond := 0
-			eventually(t, "IDs of the second", func() bool {
+			testkit.Eventually(t, "IDs of the second", func() bool {
 				sub := request(t, nc, 20)
 				late = append(late, sub)
 				for {
@@ -190,7 +191,7 @@ func TestStoppedForLongerThanTheReservation(t *testing.T) {
 			if c.two {
 				holding[next] = "first"
 			}
-			eventually(t, fmt.Sprint("the workers ", holding), func() bool { return maps.Equal(holders(t, bus.NewClient(nc)), holding) })
+			testkit.Eventually(t, fmt.Sprint("the workers ", holding), func() bool { return maps.Equal(holders(t, bus.NewClient(nc)), holding) })
 			for range 100 {
 				id := snowflake(t, nc)
 				checker.Add(bus.Range{First: id, Last: id})
@@ -283,7 +284,7 @@ func TestRegistryWipedAndRestored(t *testing.T) {
 	}
 	serving := func(what string) {
 		t.Helper()
-		eventually(t, "all to serve after the registry was "+what, func() bool {
+		testkit.Eventually(t, "all to serve after the registry was "+what, func() bool {
 			l.check()
 			if len(holders(t, c)) != len(nodes) {
 				return false
@@ -300,13 +301,13 @@ func TestRegistryWipedAndRestored(t *testing.T) {
 	if err := js.DeleteKeyValue(t.Context(), bus.BucketWorkers); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "an alert of each", func() bool { n := lost(); return n["one"] == 1 && n["two"] == 1 && n["three"] == 1 })
+	testkit.Eventually(t, "an alert of each", func() bool { n := lost(); return n["one"] == 1 && n["two"] == 1 && n["three"] == 1 })
 	serving("wiped")
 
 	server.Close()
 	copyFolder(t, backup, server.folderOf(bus.BucketWorkers))
 	server.start()
-	eventually(t, "an alert", func() bool { n := lost(); return n["one"]+n["two"]+n["three"] > len(nodes) })
+	testkit.Eventually(t, "an alert", func() bool { n := lost(); return n["one"]+n["two"]+n["three"] > len(nodes) })
 	serving("restored")
 	l.stop()
 	// By chance the copy may have a record that one of them can extend.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/leafbus/leafbus/internal/testkit"
 	worker "github.com/leafbus/leafbus/snowflake"
 )
 
@@ -128,7 +129,7 @@ func TestWorkerFileOfAnother(t *testing.T) {
 		return file
 	}
 	var saved worker.Saved
-	eventually(t, "another process writes to the file", func() bool {
+	testkit.Eventually(t, "another process writes to the file", func() bool {
 		file := open()
 		saved, _ = file.Saved()
 		saved.Ceiling += 60_000

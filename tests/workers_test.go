@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // record is a worker's record in the bucket LEAF_WORKERS.
@@ -61,7 +62,7 @@ func holders(t *testing.T, c *bus.Client) map[int64]string {
 func workersOf(t *testing.T, c *bus.Client, nodes ...string) map[string]int64 {
 	t.Helper()
 	var found map[string]int64
-	eventually(t, fmt.Sprintf("%q to hold a worker each", nodes), func() bool {
+	testkit.Eventually(t, fmt.Sprintf("%q to hold a worker each", nodes), func() bool {
 		found = make(map[string]int64)
 		for worker, node := range holders(t, c) {
 			found[node] = worker
@@ -119,7 +120,7 @@ func TestOneMoreThanThereAreWorkers(t *testing.T) {
 		t.Fatalf("the workers are %v, want 0 and 1", workers)
 	}
 
-	eventually(t, "the third to step aside", func() bool { return len(answers(t, nc, "$SRV.PING.leaf-snowflake")) == 2 })
+	testkit.Eventually(t, "the third to step aside", func() bool { return len(answers(t, nc, "$SRV.PING.leaf-snowflake")) == 2 })
 	seen := make(map[int64]int)
 	for range 200 {
 		seen[partsOf(snowflakes(t, nc, "")[0].First).worker]++
@@ -161,14 +162,14 @@ func TestOneMoreThanThereAreWorkers(t *testing.T) {
 	if now := workersOf(t, c, "two", "three"); now["three"] != workers["one"] {
 		t.Errorf("the workers are now %v", now)
 	}
-	eventually(t, "an ID of the third", func() bool {
+	testkit.Eventually(t, "an ID of the third", func() bool {
 		p := partsOf(snowflake(t, nc))
 		if p.worker == workers["one"] && p.ms < end {
 			t.Fatalf("%+v was issued before the end of the former holder, %d", p, end)
 		}
 		return p.worker == workers["one"]
 	})
-	eventually(t, "the third to come back", func() bool { return len(answers(t, nc, "$SRV.PING.leaf-snowflake")) == 2 })
+	testkit.Eventually(t, "the third to come back", func() bool { return len(answers(t, nc, "$SRV.PING.leaf-snowflake")) == 2 })
 }
 
 // Alone, a generator whose worker is taken stays and says why it has no IDs.
@@ -196,7 +197,7 @@ func TestTakenWorkerAlone(t *testing.T) {
 	if found := answers(t, nc, "leaf.clock"); len(found) != 0 {
 		t.Errorf("it tells its clock without a worker: %s", found[0].Data)
 	}
-	eventually(t, "the first to be known as gone", func() bool { return len(holders(t, bus.NewClient(nc))) == 0 })
+	testkit.Eventually(t, "the first to be known as gone", func() bool { return len(holders(t, bus.NewClient(nc))) == 0 })
 }
 
 // A worker whose holder was killed is taken over when its reservation ends, and

@@ -14,6 +14,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/zookeeper"
 )
 
@@ -201,7 +202,7 @@ func TestKilledWithZooKeeper(t *testing.T) {
 	_, left, _ := node[temporary](t, p, "leaf_temporary", "n")
 	g.kill()
 	starting := start(t, command(t, g.dir, nil, append([]string{"serve", "--http", "", "-s", server.ClientURL()}, p.flags()...)))
-	eventually(t, "a new temporary node", func() bool {
+	testkit.Eventually(t, "a new temporary node", func() bool {
 		_, now, ok := node[temporary](t, p, "leaf_temporary", "n")
 		if !ok {
 			t.Fatal("the session that was left ended before")
@@ -265,7 +266,7 @@ func TestTwoZooKeepers(t *testing.T) {
 	holding := func() {
 		t.Helper()
 		// Who is asked for the workers knows those of its own ZooKeeper.
-		eventually(t, "one worker of each data centre", func() bool {
+		testkit.Eventually(t, "one worker of each data centre", func() bool {
 			found := make(map[string]int64)
 			for _, s := range states(t, c, 2) {
 				if s.Worker != nil {

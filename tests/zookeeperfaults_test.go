@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/proxy"
 	"github.com/leafbus/leafbus/tests/zookeeper"
 )
@@ -30,7 +31,7 @@ func TestZooKeeperIsKilledUnderLoad(t *testing.T) {
 		seen.mu.Lock()
 		clear(seen.count)
 		seen.mu.Unlock()
-		eventually(t, "IDs of both "+when, func() bool {
+		testkit.Eventually(t, "IDs of both "+when, func() bool {
 			flakes.more(50)
 			segments.more(50)
 			seen.mu.Lock()
@@ -52,7 +53,7 @@ func TestZooKeeperIsKilledUnderLoad(t *testing.T) {
 	must(t, keeper.Start())
 	p.conn = newPlace(t, keeper.Addr()).conn // the old one may pause
 	for _, g := range []*generator{one, two} {
-		eventually(t, g.node+" to report", func() bool {
+		testkit.Eventually(t, g.node+" to report", func() bool {
 			runs, _, ok := node[temporary](t, p, "leaf_temporary", g.node)
 			if !ok || runs.PID != g.cmd.Process.Pid {
 				return false
@@ -98,7 +99,7 @@ func TestZooKeeperIsAwayForTooLong(t *testing.T) {
 		t.Errorf("alert %+v", told)
 	}
 	last := int64(0)
-	eventually(t, "a refusal", func() bool {
+	testkit.Eventually(t, "a refusal", func() bool {
 		msg := ask(t, nc, "leaf.snowflake", "")
 		if len(msg.Header) == 0 {
 			ranges, err := bus.ParseReply(msg.Data)

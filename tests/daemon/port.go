@@ -2,9 +2,8 @@ package daemon
 
 import (
 	"errors"
-	"math/rand/v2"
-	"net"
-	"strconv"
+
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // ErrPortTaken is that of a server whose port another process has.
@@ -30,7 +29,7 @@ func OnFreePorts(n int, start func(addrs []string) error) error {
 // freeAddrs holds each address until it has all, so that no two are the same.
 func freeAddrs(n int) (addrs []string, err error) {
 	for range n {
-		l, err := listen()
+		l, err := testkit.Listen()
 		if err != nil {
 			return nil, err
 		}
@@ -38,18 +37,4 @@ func freeAddrs(n int) (addrs []string, err error) {
 		addrs = append(addrs, l.Addr().String())
 	}
 	return addrs, nil
-}
-
-// listen takes a port below those from which systems take one for whoever wants
-// any, so that it is still free when a server that was killed is run again.
-func listen() (net.Listener, error) {
-	var failures []error
-	for range 50 {
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(10240+rand.IntN(32768-10240))))
-		if err == nil {
-			return l, nil
-		}
-		failures = append(failures, err)
-	}
-	return nil, errors.Join(failures...)
 }
