@@ -1,16 +1,16 @@
 package browser
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/chromedp/chromedp"
+
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // site serves a page, below a policy that lets it run only its own files.
@@ -34,18 +34,6 @@ func site(t *testing.T, html string, files map[string]string) string {
 	return s.URL
 }
 
-// eventually waits until a condition holds.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	looks := time.NewTicker(5 * time.Millisecond)
-	defer looks.Stop()
-	for deadline := time.Now().Add(Patience); !holds(); <-looks.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited %v in vain for %s", Patience, what)
-		}
-	}
-}
-
 // whole serves a page with a script.
 func whole(t *testing.T, script string) string {
 	t.Helper()
@@ -55,9 +43,7 @@ func whole(t *testing.T, script string) string {
 func TestTab(t *testing.T) {
 	t.Parallel()
 	b := New(t)
-	for name, test := range map[string]func(*testing.T, *Browser){
-		"complains": complains, "says nothing": saysNothing, "apart": isApart, "signs in": signsIn,
-	} {
+	for name, test := range map[string]func(*testing.T, *Browser){"complains": complains, "says nothing": saysNothing} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test(t, b)
@@ -86,7 +72,7 @@ func complains(t *testing.T, b *Browser) {
 			tab.Expect("") // all of them
 			tab.Do(chromedp.Navigate(c.address))
 			tab.Await("the end of the page", "document.readyState === 'complete'")
-			eventually(t, "a complaint", func() bool {
+			testkit.Eventually(t, "a complaint", func() bool {
 				tab.mu.Lock()
 				defer tab.mu.Unlock()
 				return slices.ContainsFunc(tab.complaints, func(text string) bool { return strings.Contains(text, c.want) })
@@ -115,64 +101,5 @@ func saysNothing(t *testing.T, b *Browser) {
 	defer tab.mu.Unlock()
 	if len(tab.complaints) > 0 {
 		t.Errorf("it complains: %v", tab.complaints)
-	}
-}
-
-// Tabs are all in view, and each has the keyboard to itself.
-func isApart(t *testing.T, b *Browser) {
-	address := whole(t, `document.title = document.cookie || "new here"; document.cookie = "seen=1"`)
-	first, second := b.Open(t), b.Open(t)
-	for _, tab := range []*Tab{first, second} {
-		tab.Do(chromedp.Navigate(address))
-		if title := Eval[string](tab, "document.title"); title != "new here" {
-			t.Errorf("a tab knows of another: %q", title)
-		}
-	}
-	for _, tab := range []*Tab{first, second} {
-		if !Eval[bool](tab, "!document.hidden && document.hasFocus()") {
-			t.Error("a tab is in the background")
-		}
-	}
-}
-
-// A tab shows its password where it is wanted, and others have none.
-func signsIn(t *testing.T, b *Browser) {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if user, password, _ := r.BasicAuth(); user != "operator" || password != "secret" {
-			w.Header().Set("WWW-Authenticate", `Basic realm="test"`)
-			http.Error(w, "who are you?", http.StatusUnauthorized)
-			return
-		}
-		w.Header().Set("Content-Type", "text/html")
-		fmt.Fprint(w, `<!doctype html><link rel="icon" href="data:,"><title>welcome</title>`)
-	}))
-	t.Cleanup(s.Close)
-	known, unknown := b.Open(t), b.Open(t)
-	known.SignIn("operator", "secret")
-	unknown.SignIn("operator", "guess")
-	unknown.Expect("net::ERR_")
-	known.Do(chromedp.Navigate(s.URL))
-	if title := Eval[string](known, "document.title"); title != "welcome" {
-		t.Errorf("the title is %q", title)
-	}
-	ctx, cancel := context.WithTimeout(unknown.ctx, Patience)
-	defer cancel()
-	if err := chromedp.Do(ctx, chromedp.Navigate(s.URL)); err == nil {
-		t.Error("a wrong password is enough")
-	}
-}
-
-func TestNoBrowser(t *testing.T) {
-	t.Setenv(programEnv, "")
-	t.Setenv("PATH", t.TempDir())
-	if path, err := find(); err == nil || !strings.Contains(err.Error(), "make deps") {
-		t.Errorf("found %q, %v", path, err)
-	}
-	// Nor is one that does not run waited for.
-	for _, path := range []string{"/not/there", "/bin/true"} {
-		t.Setenv(programEnv, path)
-		if b, err := Start(); err == nil || !strings.Contains(err.Error(), path+" does not start") {
-			t.Errorf("%s: %v, %v", path, b, err)
-		}
 	}
 }

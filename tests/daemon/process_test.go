@@ -11,7 +11,37 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/leafbus/leafbus/internal/testkit"
 )
+
+// obedient is a shell script that ends with status 7 when it is told to stop.
+const obedient = `trap 'exit 7' TERM; echo runs; while :; do sleep 0.01; done`
+
+// launchIn runs a script of the shell, and returns when it has written something or has ended.
+func launchIn(dir, script string, program Program) (*Process, error) {
+	program.Name, program.Command = "script", exec.Command("sh", "-c", script)
+	program.Log = filepath.Join(dir, "log")
+	p, err := Launch(program)
+	if err != nil {
+		return nil, err
+	}
+	_ = p.Await(func(context.Context) error {
+		if text, err := os.ReadFile(program.Log); err != nil || len(text) == 0 {
+			return errors.New("nothing is written")
+		}
+		return nil
+	})
+	return p, nil
+}
+
+func launch(t *testing.T, script string, program Program) *Process {
+	t.Helper()
+	p, err := launchIn(t.TempDir(), script, program)
+	must(t, err)
+	t.Cleanup(p.Close)
+	return p
+}
 
 func must(t *testing.T, err error) {
 	t.Helper()
@@ -20,101 +50,59 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// launch runs a script of the shell, until the test ends at the latest, and
-// returns when it has written something or has ended.
-func launch(t *testing.T, script string, program Program) *Process {
-	t.Helper()
-	program.Name, program.Command = "script", exec.Command("sh", "-c", script)
-	program.Log = filepath.Join(t.TempDir(), "log")
-	p, err := Launch(program)
-	must(t, err)
-	t.Cleanup(p.Close)
-	_ = p.Await(func(context.Context) error {
-		if text, err := os.ReadFile(program.Log); err != nil || len(text) == 0 {
-			return errors.New("nothing is written")
-		}
-		return nil
-	})
-	return p
-}
+// exists says whether a process with this number is there.
+func exists(pid int) bool { return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
 
-// gone fails the test if the process still exists.
-func gone(t *testing.T, p *Process) {
-	t.Helper()
-	if err := syscall.Kill(p.program.Command.Process.Pid, 0); !errors.Is(err, syscall.ESRCH) {
-		t.Errorf("the process is still there: %v", err)
-	}
-}
-
-const obedient = `trap 'exit 7' TERM; echo runs; while :; do sleep 0.01; done`
-
-func TestKill(t *testing.T) {
-	p := launch(t, obedient, Program{})
-	if p.Ended() || !p.Running() {
-		t.Error("it is said not to run")
-	}
-	must(t, p.Kill())
-	gone(t, p)
-	if !p.Ended() || p.Running() {
-		t.Error("it is said to run")
-	}
-	for name, act := range map[string]func() error{
-		"Kill": p.Kill, "Stop": p.Stop, "Freeze": p.Freeze, "Thaw": p.Thaw,
-	} {
-		if err := act(); err == nil || !strings.Contains(err.Error(), "script has ended") {
-			t.Errorf("%s where nothing runs: %v", name, err)
-		}
-	}
-	p.Close()
-}
-
-func TestStop(t *testing.T) {
+func TestFreezeAndEnd(t *testing.T) {
 	p := launch(t, obedient, Program{Stopped: 7})
-	must(t, p.Stop())
-	gone(t, p)
-	if err := launch(t, obedient, Program{}).Stop(); err == nil || !strings.Contains(err.Error(), "exit status 7") {
-		t.Errorf("an exit status that says of a failure: %v", err)
-	}
-}
-
-func TestFreeze(t *testing.T) {
-	p := launch(t, obedient, Program{Stopped: 7})
-	must(t, p.Freeze())
 	must(t, p.Freeze())
 	if p.Ended() || p.Running() {
-		t.Error("it is said to run, or to have ended")
+		t.Error("a frozen process is said to run, or to have ended")
 	}
 	if err := p.Stop(); err == nil {
 		t.Error("a frozen process was stopped")
 	}
 	must(t, p.Thaw())
 	must(t, p.Stop())
+	if err := launch(t, obedient, Program{}).Stop(); err == nil || !strings.Contains(err.Error(), "exit status 7") {
+		t.Errorf("an unexpected exit status: %v", err)
+	}
 
 	p = launch(t, obedient, Program{})
 	must(t, p.Freeze())
 	must(t, p.Kill())
-	gone(t, p)
+	if exists(p.program.Command.Process.Pid) || !p.Ended() {
+		t.Error("a frozen process outlives a kill")
+	}
+
+	p = launch(t, obedient, Program{})
+	must(t, p.Kill())
+	for name, act := range map[string]func() error{"Kill": p.Kill, "Stop": p.Stop, "Freeze": p.Freeze, "Thaw": p.Thaw} {
+		if err := act(); err == nil || !strings.Contains(err.Error(), "script has ended") {
+			t.Errorf("%s where nothing runs: %v", name, err)
+		}
+	}
 }
 
+// An error says what the server wrote, and whether its port is taken.
 func TestAwaitEnds(t *testing.T) {
-	never := func(context.Context) error { return errors.New("not yet") }
-	p := launch(t, "echo why >&2; exit 1", Program{PortTaken: "address in use"})
-	err := p.Await(never)
-	if err == nil || !strings.Contains(err.Error(), "exit status 1") || !strings.Contains(err.Error(), "why") {
+	p := launch(t, "echo fatal: address in use >&2; exit 1", Program{PortTaken: "address in use"})
+	err := p.Await(func(context.Context) error { return errors.New("not yet") })
+	if !errors.Is(err, ErrPortTaken) || !strings.Contains(err.Error(), "fatal: ") {
 		t.Errorf("the cause is missing in: %v", err)
 	}
-	if errors.Is(err, ErrPortTaken) {
-		t.Errorf("of a port nothing was said: %v", err)
-	}
-	p = launch(t, "echo fatal: address in use; exit 1", Program{PortTaken: "address in use"})
-	if err := p.Await(never); !errors.Is(err, ErrPortTaken) {
-		t.Errorf("the port is not the cause in: %v", err)
-	}
 }
 
-func TestLaunchFails(t *testing.T) {
-	_, err := Launch(Program{Command: exec.Command("/no/such/program"), Log: filepath.Join(t.TempDir(), "log")})
-	if !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("launched: %v", err)
+// orphanEnv makes the test binary launch a process in the folder that it names, and wait to be killed.
+const orphanEnv = "LEAF_TEST_ORPHAN"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(orphanEnv); dir != "" {
+		p, err := launchIn(dir, "echo $$; exec sleep 600", Program{})
+		if err != nil || p.Ended() {
+			os.Exit(1)
+		}
+		select {}
 	}
+	testkit.Main(m)
 }

@@ -11,15 +11,13 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
-const (
-	// patience is how long a test waits for what must happen.
-	patience = 40 * time.Second
-	// moment is how long it watches that something does not.
-	moment = 30 * time.Millisecond
-)
+// moment is how long a test watches that nothing happens.
+const moment = 30 * time.Millisecond
+
+func TestMain(m *testing.M) { testkit.Main(m) }
 
 // echo is a server that answers with what it is sent.
 type echo struct {
@@ -89,11 +87,9 @@ func (e *echo) conns() int {
 	return len(e.open)
 }
 
-// start returns a proxy before an echo server. The test fails if they leave a
-// goroutine behind.
+// start returns a proxy before an echo server.
 func start(t *testing.T) (*Proxy, *echo) {
 	t.Helper()
-	t.Cleanup(func() { goleak.VerifyNone(t) })
 	e := newEcho(t)
 	p, err := Start(e.listener.Addr().String())
 	if err != nil {
@@ -129,7 +125,7 @@ func (c conn) send(text string) {
 // want reads the answer.
 func (c conn) want(text string) {
 	c.t.Helper()
-	c.SetReadDeadline(time.Now().Add(patience))
+	c.SetReadDeadline(time.Now().Add(testkit.Patience))
 	buf := make([]byte, len(text))
 	if _, err := io.ReadFull(c, buf); err != nil || string(buf) != text {
 		c.t.Fatalf("read %q (%v), want %q", buf, err, text)
@@ -148,20 +144,9 @@ func (c conn) silent() {
 // closed checks that the connection is closed and nothing arrives before.
 func (c conn) closed() {
 	c.t.Helper()
-	c.SetReadDeadline(time.Now().Add(patience))
+	c.SetReadDeadline(time.Now().Add(testkit.Patience))
 	if n, err := c.Read(make([]byte, 1)); n > 0 || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		c.t.Fatalf("read %d bytes, %v; want the connection to be closed", n, err)
-	}
-}
-
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	looks := time.NewTicker(time.Millisecond)
-	defer looks.Stop()
-	for deadline := time.Now().Add(patience); !holds(); <-looks.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited %v in vain for %s", patience, what)
-		}
 	}
 }
 
@@ -186,8 +171,8 @@ func TestForward(t *testing.T) {
 	}
 	a.closed()
 	b.Close()
-	eventually(t, "the end of the server's connections", func() bool { return e.conns() == 0 })
-	eventually(t, "the end of the proxy's", func() bool {
+	testkit.Eventually(t, "the end of the server's connections", func() bool { return e.conns() == 0 })
+	testkit.Eventually(t, "the end of the proxy's", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return len(p.links) == 0
@@ -235,22 +220,12 @@ func TestHang(t *testing.T) {
 	// An answer is held too, and so is the end of the server.
 	p.Delay(time.Hour)
 	present.send("d")
-	eventually(t, "the request", func() bool { return strings.Contains(e.got(), "d") })
+	testkit.Eventually(t, "the request", func() bool { return strings.Contains(e.got(), "d") })
 	p.Hang(true)
 	p.Delay(0)
 	present.silent()
 	p.Hang(false)
 	present.want("d")
-}
-
-func TestHangKeepsWhatTheServerRefuses(t *testing.T) {
-	p, e := start(t)
-	e.listener.Close()
-	p.Hang(true)
-	c := dial(t, p)
-	c.silent()
-	p.Hang(false)
-	c.closed()
 }
 
 func TestCut(t *testing.T) {
@@ -266,7 +241,7 @@ func TestCut(t *testing.T) {
 			p.Cut()
 			a.closed()
 			b.closed()
-			eventually(t, "the end of the server's connections", func() bool { return e.conns() == 0 })
+			testkit.Eventually(t, "the end of the server's connections", func() bool { return e.conns() == 0 })
 			p.Hang(false)
 			c := dial(t, p)
 			c.send("again")
@@ -297,7 +272,7 @@ func TestCutBefore(t *testing.T) {
 	c.want("read ")
 	c.send("write")
 	c.closed()
-	eventually(t, "the end of the server's connection", func() bool { return e.conns() == 0 })
+	testkit.Eventually(t, "the end of the server's connection", func() bool { return e.conns() == 0 })
 	if got := e.got(); got != "read " {
 		t.Errorf("the server got %q", got)
 	}
@@ -342,55 +317,5 @@ func on(text string, a Action) func([]byte) Action {
 			return a
 		}
 		return Forward
-	}
-}
-
-// The function may turn the other faults on for the very chunk that it sees.
-func TestOnRequestHangs(t *testing.T) {
-	p, e := start(t)
-	p.OnRequest(func([]byte) Action {
-		p.Hang(true)
-		return Forward
-	})
-	c := dial(t, p)
-	c.send("x")
-	c.silent()
-	if got := e.got(); got != "" {
-		t.Errorf("the server got %q", got)
-	}
-	p.OnRequest(func([]byte) Action {
-		p.Refuse(true)
-		return Forward
-	})
-	p.Hang(false)
-	c.want("x")
-	c.send("y")
-	c.closed()
-	if got := e.got(); got != "x" {
-		t.Errorf("the server got %q", got)
-	}
-}
-
-func TestServerIsGone(t *testing.T) {
-	p, e := start(t)
-	e.listener.Close()
-	dial(t, p).closed()
-}
-
-func TestClose(t *testing.T) {
-	p, _ := start(t)
-	c := dial(t, p)
-	c.send("x")
-	c.want("x")
-	p.Hang(true)
-	c.send("y")
-	var both sync.WaitGroup
-	both.Go(p.Close)
-	both.Go(p.Close)
-	both.Wait()
-	c.closed()
-	if c, err := net.Dial("tcp", p.Addr()); err == nil {
-		c.Close()
-		t.Error("connected after Close")
 	}
 }

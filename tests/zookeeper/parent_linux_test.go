@@ -1,9 +1,0 @@
-package zookeeper
-
-import (
-	"testing"
-
-	"github.com/leafbus/leafbus/tests/daemon"
-)
-
-func TestServerDiesWithTheTest(t *testing.T) { daemon.CheckOrphan(t) }
