@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"slices"
 	"strconv"
 	"testing"
@@ -27,7 +25,7 @@ type underTest struct {
 
 func newUnderTest(t *testing.T, opts ...Option) underTest {
 	t.Helper()
-	s, err := embedded.Start(embedded.Config{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	s, err := embedded.Start(embedded.Config{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), Log: testkit.Quiet})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/mariadb"
 	"github.com/leafbus/leafbus/tests/proxy"
 )
@@ -162,7 +162,7 @@ func TestLostAnswers(t *testing.T) {
 			}
 			return proxy.Forward
 		})
-		a := allocator.New(allocator.Config{Store: s, MaxWait: patience, Log: slog.New(slog.DiscardHandler)})
+		a := allocator.New(allocator.Config{Store: s, MaxWait: patience, Log: testkit.Quiet})
 		run(t, a)
 		ctx := within(t)
 		together.Go(func() {

@@ -13,6 +13,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // lock runs statements in a transaction that stays open until the test ends.
@@ -39,7 +40,7 @@ var lockWait = regexp.MustCompile(`LOCK WAIT [^\n]*\n(?:[^\n]*\n)??MariaDB threa
 func awaitLockWait(tb testing.TB, dsn string) {
 	tb.Helper()
 	db := direct(tb, dsn)
-	eventually(tb, "a statement that waits for a row", func() bool {
+	testkit.Eventually(tb, "a statement that waits for a row", func() bool {
 		var kind, name, status string
 		if err := db.QueryRowContext(within(tb), "SHOW ENGINE INNODB STATUS").Scan(&kind, &name, &status); err != nil {
 			tb.Fatal(err)

@@ -2,12 +2,12 @@ package schema
 
 import (
 	"io"
-	"log/slog"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/mariadb"
 )
 
@@ -72,7 +72,7 @@ func TestSQL(t *testing.T) {
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	dsn := mariadb.NewDatabase(t)
-	s, err := New(Config{DSN: dsn, Check: true, Log: slog.New(slog.DiscardHandler)})
+	s, err := New(Config{DSN: dsn, Check: true, Log: testkit.Quiet})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/mariadb"
 	"github.com/leafbus/leafbus/tests/proxy"
 )
@@ -295,7 +296,7 @@ func TestSilentCommit(t *testing.T) {
 	wantError(t, "Update", err, allocator.ErrUnavailable)
 	p.OnRequest(nil)
 	p.Hang(false)
-	eventually(t, "the row to be free", func() bool {
+	testkit.Eventually(t, "the row to be free", func() bool {
 		_, err := s.Update(within(t), "order", allocator.Change{Step: &step})
 		return err == nil
 	})

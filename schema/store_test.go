@@ -17,6 +17,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/mariadb"
 	"github.com/leafbus/leafbus/tests/proxy"
 )
@@ -32,7 +33,7 @@ func TestMain(m *testing.M) {
 const refresh = 20 * time.Millisecond
 
 // patience is how long a test waits for what must happen.
-const patience = 30 * time.Second
+const patience = testkit.Patience
 
 // newStore opens a store on a database of the test.
 func newStore(tb testing.TB, dsn string) *Store {
@@ -58,20 +59,6 @@ func within(tb testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	tb.Cleanup(cancel)
 	return ctx
-}
-
-// eventually waits until something holds.
-func eventually(tb testing.TB, what string, holds func() bool) {
-	tb.Helper()
-	looks := time.NewTicker(2 * time.Millisecond)
-	defer looks.Stop()
-	for ctx := within(tb); !holds(); {
-		select {
-		case <-ctx.Done():
-			tb.Fatalf("waited %v in vain for %s", patience, what)
-		case <-looks.C:
-		}
-	}
 }
 
 // notes is a log that can be read while it is written.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/mariadb"
 	"github.com/leafbus/leafbus/tests/proxy"
 )
@@ -342,7 +343,7 @@ func TestWatchAgain(t *testing.T) {
 	execute(t, dsn, "UPDATE leaf_alloc SET step = 11 WHERE biz_tag = 'stays'")
 	await("a new step", func(tag allocator.Tag) bool { return tag.Name == "stays" && tag.Step == 11 })
 	p.Refuse(true)
-	eventually(t, "Watch to break", func() bool { return breaks.Load() > 1 })
+	testkit.Eventually(t, "Watch to break", func() bool { return breaks.Load() > 1 })
 	wantError(t, "Err", s.Err(), allocator.ErrUnavailable)
 	execute(t, dsn, "DELETE FROM leaf_alloc WHERE biz_tag = 'goes'", "UPDATE leaf_alloc SET step = 12")
 	p.Refuse(false)

@@ -16,19 +16,10 @@ import (
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/bustest"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
-// patience bounds the waits of these tests. It is no measure of speed.
-const patience = 20 * time.Second
-
-// TestMain finds goroutines that are left. A stream that nats-server makes in the
-// moment in which it ends leaves two of its store's, whatever asked for it.
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m,
-		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server.(*fileStore).flushStreamStateLoop"),
-		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server/ats.Register.func1"),
-	)
-}
+func TestMain(m *testing.M) { testkit.Main(m) }
 
 // source takes IDs and fails the test when one comes again, or none comes.
 type source struct {
@@ -72,19 +63,6 @@ func (s *source) check(ids []bus.Range, n int64, err error) {
 	if n != 0 {
 		s.t.Fatalf("%v is %d IDs short", ids, n)
 	}
-}
-
-// eventually waits until ok.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-tick.C {
-		if ok() {
-			return
-		}
-	}
-	t.Fatalf("it did not happen that %s", what)
 }
 
 // The tests that are not parallel come first: a goroutine that is left is theirs.
@@ -191,7 +169,7 @@ func TestReadyWhenOpen(t *testing.T) {
 	for range 10 {
 		g := bustest.Start(t, "order", "coupon")
 		for _, subject := range []string{"leaf.snowflake", "leaf.segment.coupon", "leaf.segment.order"} {
-			msg, err := g.Conn().Request(subject, nil, patience)
+			msg, err := g.Conn().Request(subject, nil, testkit.Patience)
 			if err != nil || msg.Header.Get("Nats-Service-Error") != "" {
 				t.Fatalf("%s: %v, %+v", subject, err, msg)
 			}
@@ -217,7 +195,7 @@ func TestStop(t *testing.T) {
 			}
 		}
 		for _, subject := range []string{"leaf.snowflake", "leaf.segment.order", "leaf.admin.tags.list"} {
-			if _, err := g.Conn().Request(subject, nil, patience); !errors.Is(err, nats.ErrNoResponders) {
+			if _, err := g.Conn().Request(subject, nil, testkit.Patience); !errors.Is(err, nats.ErrNoResponders) {
 				t.Errorf("%s after Stop: %v", subject, err)
 			}
 		}
@@ -245,7 +223,7 @@ func TestClientWithoutGenerator(t *testing.T) {
 	}
 	took := make(chan error, 1)
 	go func() { // asks again until there is a generator
-		_, err := g.Client(bus.Timeout(patience)).Take(context.Background(), "order", 1)
+		_, err := g.Client(bus.Timeout(testkit.Patience)).Take(context.Background(), "order", 1)
 		took <- err
 	}()
 	if err := g.Restart(); err != nil {
@@ -294,7 +272,7 @@ func TestRestartWithoutState(t *testing.T) {
 	if err := g.Restart(); err == nil || !strings.Contains(err.Error(), "installation") {
 		t.Errorf("restarted: %v", err)
 	}
-	if _, err := g.Conn().Request("leaf.segment.order", nil, patience); !errors.Is(err, nats.ErrNoResponders) {
+	if _, err := g.Conn().Request("leaf.segment.order", nil, testkit.Patience); !errors.Is(err, nats.ErrNoResponders) {
 		t.Errorf("there is a generator: %v", err)
 	}
 }
@@ -321,8 +299,8 @@ func TestRestartWaitsForTags(t *testing.T) {
 	}
 	restarted := make(chan error, 1)
 	go func() { restarted <- g.Restart() }()
-	eventually(t, "the generator answers", func() bool {
-		_, err := g.Conn().Request("leaf.segment.order", []byte("no number"), patience)
+	testkit.Eventually(t, "the generator answers", func() bool {
+		_, err := g.Conn().Request("leaf.segment.order", []byte("no number"), testkit.Patience)
 		return err == nil
 	})
 	if err := js.DeleteStream(t.Context(), squatter); err != nil {
@@ -380,7 +358,7 @@ func TestAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	var callers, all sync.WaitGroup
 	for range 4 {
 		callers.Go(func() {

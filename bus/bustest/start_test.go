@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/bus/bustest"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // recorder is a test of which nobody hears but this one.
@@ -101,8 +102,8 @@ func TestGeneratorFails(t *testing.T) {
 		if err := g.Conn().Publish("leaf.internal.presence", older); err != nil {
 			t.Error(err)
 		}
-		eventually(t, "it yields to an older installation", func() bool {
-			_, err := g.Conn().Request("leaf.snowflake", nil, patience)
+		testkit.Eventually(t, "it yields to an older installation", func() bool {
+			_, err := g.Conn().Request("leaf.snowflake", nil, testkit.Patience)
 			return errors.Is(err, nats.ErrNoResponders)
 		})
 	})

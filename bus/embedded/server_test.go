@@ -14,18 +14,20 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"go.uber.org/goleak"
+
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // anyPort keeps tests apart from each other and from a real generator.
 const anyPort = "127.0.0.1:0"
 
+func TestMain(m *testing.M) { testkit.Main(m) }
+
 // config is a Config on a free port and a folder of its own, with file as its
-// configuration file. The test fails if it leaves a goroutine behind.
+// configuration file.
 func config(t *testing.T, file string) Config {
 	t.Helper()
-	t.Cleanup(func() { goleak.VerifyNone(t) })
-	cfg := Config{Listen: anyPort, StoreDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}
+	cfg := Config{Listen: anyPort, StoreDir: t.TempDir(), Log: testkit.Quiet}
 	if file != "" {
 		cfg.ConfigFile = filepath.Join(t.TempDir(), "nats.conf")
 		if err := os.WriteFile(cfg.ConfigFile, []byte(file), 0o600); err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/bustest"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // What ended alerts before the feed began is in the stream, too.
@@ -18,7 +19,7 @@ func TestFeedKnowsStartsFromBefore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the stream is there", func() bool {
+	testkit.Eventually(t, "the stream is there", func() bool {
 		_, err := js.Stream(t.Context(), bus.EventStream)
 		return err == nil
 	})
@@ -35,7 +36,7 @@ func TestFeedKnowsStartsFromBefore(t *testing.T) {
 	}
 	s := serve(t, &fakeGenerator{}, func(c *Config) { c.Client, c.Listener = g.Client(), listen(t) })
 	run(t, s)
-	eventually(t, "the last is known, and what is over", func() bool {
+	testkit.Eventually(t, "the last is known, and what is over", func() bool {
 		v := s.views.feed.view(nil)
 		return len(v.Alerts) == 3 && v.Lasting == 1 && v.Alerts[0].Key == "b"
 	})

@@ -4,27 +4,19 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 
 	"github.com/nats-io/nats.go"
-	"go.uber.org/goleak"
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
-// TestMain finds goroutines that are left. A stream that nats-server makes in the
-// moment in which it ends leaves two of its store's, whatever asked for it.
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m,
-		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server.(*fileStore).flushStreamStateLoop"),
-		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server/ats.Register.func1"),
-	)
-}
+func TestMain(m *testing.M) { testkit.Main(m) }
 
 // fakeGenerator gives what a test wants it to, also what a real one would not.
 type fakeGenerator struct {
@@ -68,7 +60,7 @@ func serve(t *testing.T, g Generator, change ...func(*Config)) *Server {
 	}
 	t.Cleanup(nc.Close)
 	cfg := Config{
-		Generator: g, Client: bus.NewClient(nc), Metrics: NewMetrics(), Log: slog.New(slog.DiscardHandler),
+		Generator: g, Client: bus.NewClient(nc), Metrics: NewMetrics(), Log: testkit.Quiet,
 	}
 	for _, f := range change {
 		f(&cfg)

@@ -12,10 +12,8 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
-
-// longest bounds the waits of these tests. It is no measure of speed.
-const longest = 20 * time.Second
 
 // dial opens a connection to the server at url, to write on it what no client would.
 func dial(t *testing.T, url string) net.Conn {
@@ -25,7 +23,7 @@ func dial(t *testing.T, url string) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(longest)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(testkit.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -173,7 +171,7 @@ func (g *slow) Take(ctx context.Context, tag string, n int64) ([]bus.Range, erro
 func TestStop(t *testing.T) {
 	t.Parallel()
 	g := &slow{fakeGenerator{initialised: true}, make(chan struct{}), make(chan struct{})}
-	s := serve(t, g, func(c *Config) { c.Listener, c.DrainTimeout = listen(t), longest })
+	s := serve(t, g, func(c *Config) { c.Listener, c.DrainTimeout = listen(t), testkit.Patience })
 	url, stop := run(t, s)
 	waiting, idle, unused := dial(t, url), dial(t, url), dial(t, url)
 	if status, _ := ask(t, idle, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"); status != 200 {

@@ -17,20 +17,8 @@ import (
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/bustest"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
-
-// eventually waits until ok.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(longest); time.Now().Before(deadline); <-tick.C {
-		if ok() {
-			return
-		}
-	}
-	t.Fatalf("it did not happen that %s", what)
-}
 
 // read fetches a view, which must be there.
 func read[T any](t *testing.T, s *Server, path string) T {
@@ -267,7 +255,7 @@ func TestFeed(t *testing.T) {
 		}
 	}
 	const starved, recovered = "leaf.events.alert.segment.starved.", "leaf.events.info.segment.recovered."
-	eventually(t, "the stream is there", func() bool {
+	testkit.Eventually(t, "the stream is there", func() bool {
 		_, err := js.Stream(t.Context(), bus.EventStream)
 		return err == nil
 	})
@@ -278,7 +266,7 @@ func TestFeed(t *testing.T) {
 	s := serve(t, &fakeGenerator{}, func(c *Config) { c.Client, c.Listener = g.Client(), listen(t) })
 	run(t, s)
 	f := s.views.feed
-	eventually(t, "the alerts from before are there", func() bool { return len(f.view(nil).Alerts) == 2 })
+	testkit.Eventually(t, "the alerts from before are there", func() bool { return len(f.view(nil).Alerts) == 2 })
 	if v := f.view(nil); v.Alerts[0].ID != "3" || v.Lasting != 1 || v.Alerts[1].ID != "1" || v.Alerts[1].Over.IsZero() || v.Problem != "" {
 		t.Errorf("%+v", v)
 	}
@@ -286,7 +274,7 @@ func TestFeed(t *testing.T) {
 	if v := read[feedView](t, s, "/dashboard/feed"); v.Lasting != 0 || v.Gone != 1 || !v.Alerts[0].Gone || v.Alerts[1].Gone {
 		t.Errorf("%+v", v)
 	}
-	eventually(t, "an event is heard", func() bool { // as soon as it listens
+	testkit.Eventually(t, "an event is heard", func() bool { // as soon as it listens
 		tell(recovered+"b.c", nats.NewInbox(), 0, `{"node":"n","tag":"b.c","episode":"starved"}`)
 		return len(f.view(nil).Events) > 0
 	})
@@ -300,7 +288,7 @@ func TestFeed(t *testing.T) {
 	if err := g.Conn().PublishMsg(alertMessage(starved+"d", "9", time.Second, `{"node":"n","tag":"d","waiting":7}`)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the alert is heard", func() bool { return f.view(nil).Lasting == 1 })
+	testkit.Eventually(t, "the alert is heard", func() bool { return f.view(nil).Lasting == 1 })
 
 	w := httptest.NewRecorder()
 	write(w, 200, f.view(nil))

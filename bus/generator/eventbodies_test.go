@@ -5,7 +5,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"log/slog"
 	"path/filepath"
 	"reflect"
 	"strconv"
@@ -18,6 +17,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -189,7 +189,7 @@ func declarations(t *testing.T, dir string) (all []ast.Decl) {
 // When a process started stands beside the body.
 func TestStartedOfANodeEvent(t *testing.T) {
 	t.Parallel()
-	server, err := embedded.Start(embedded.Config{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
+	server, err := embedded.Start(embedded.Config{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), Log: testkit.Quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func TestStartedOfANodeEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	g := New(Config{Conn: nc, Node: "n", Log: slog.New(slog.DiscardHandler), Snowflake: snowflake.Config{Layout: snowflake.DefaultLayout()}})
+	g := New(Config{Conn: nc, Node: "n", Log: testkit.Quiet, Snowflake: snowflake.Config{Layout: snowflake.DefaultLayout()}})
 	msg := g.nodeEvent("started")
 	e, err := bus.ParseEvent(msg.Subject, msg.Header, msg.Data)
 	if body, ok := e.Body.(bus.NodeEvent); err != nil || !ok || !body.Started.Equal(g.made) {

@@ -3,8 +3,6 @@ package generator
 import (
 	"context"
 	"errors"
-	"io"
-	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +15,7 @@ import (
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 func event(severity string, n int) *nats.Msg {
@@ -50,7 +49,7 @@ func TestQueueIsBounded(t *testing.T) {
 // left at the end are handed over before run returns.
 func TestEventsWait(t *testing.T) {
 	t.Parallel()
-	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	log := testkit.Quiet
 	s, err := embedded.Start(embedded.Config{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), Log: log})
 	if err != nil {
 		t.Fatal(err)
@@ -136,7 +135,7 @@ func TestFlushBeginsWithEachSubject(t *testing.T) {
 	p := newPublisher(nil, nil, func(_ context.Context, msg *nats.Msg) error {
 		got = append(got, msg.Subject+string(msg.Data))
 		return nats.ErrMaxPayload // taken for published, and no NATS is needed
-	}, slog.New(slog.DiscardHandler))
+	}, testkit.Quiet)
 	for _, key := range []string{"a", "a", "a", "b", "a", "c", "b"} {
 		p.publish(newEvent("tag.updated", key, "n", len(p.queue)))
 	}
@@ -158,7 +157,7 @@ func TestFlushMakesTheStream(t *testing.T) {
 	}, func(context.Context, *nats.Msg) error {
 		calls = append(calls, "publish")
 		return nats.ErrMaxPayload // taken for published, and no NATS is needed
-	}, slog.New(slog.DiscardHandler))
+	}, testkit.Quiet)
 	p.publish(event(wire.Info, 1))
 	p.publish(event(wire.Info, 2))
 	ctx, cancel := context.WithCancel(t.Context())

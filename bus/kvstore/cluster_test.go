@@ -19,6 +19,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -46,7 +47,7 @@ func tryCluster(t *testing.T, size int) (servers []*server.Server) {
 	var routes []*url.URL
 	ports := make([]int, size)
 	for i := range ports {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		l, err := testkit.Listen()
 		if err != nil {
 			t.Fatal(err)
 		}

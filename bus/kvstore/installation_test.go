@@ -9,13 +9,14 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
 var layout = Installation{Store: "kv", Registry: "kv", Layout: snowflake.DefaultLayout()}
 
 func TestJoin(t *testing.T) {
-	cfg := newConfig(t, newServer(t))
+	cfg := newConfig(t, natskit.Start(t))
 	first, err := Join(t.Context(), cfg, layout, "", nil)
 	if err != nil || first.ID == "" || first.Created.IsZero() {
 		t.Fatalf("Join: %+v, %v", first, err)
@@ -27,7 +28,7 @@ func TestJoin(t *testing.T) {
 }
 
 func TestJoinAtOnce(t *testing.T) {
-	s := newServer(t)
+	s := natskit.Start(t)
 	ids := make([]string, 8)
 	var wg sync.WaitGroup
 	for i := range ids {
@@ -66,7 +67,7 @@ func TestJoinRefused(t *testing.T) {
 		"folder":   {layout, "another", "--data-dir"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg := newConfig(t, newServer(t))
+			cfg := newConfig(t, natskit.Start(t))
 			if _, err := Join(t.Context(), cfg, layout, "", nil); err != nil {
 				t.Fatal(err)
 			}
@@ -81,7 +82,7 @@ func TestJoinRefused(t *testing.T) {
 // A NATS that lost its state must not begin again at 1 under a generator that
 // knows better.
 func TestJoinLost(t *testing.T) {
-	cfg := newConfig(t, newServer(t))
+	cfg := newConfig(t, natskit.Start(t))
 	_, err := Join(t.Context(), cfg, layout, "known", nil)
 	if !errors.Is(err, allocator.ErrRefused) || !strings.Contains(err.Error(), "known") {
 		t.Errorf("Join: %v; want it refused", err)
@@ -92,7 +93,7 @@ func TestJoinLost(t *testing.T) {
 }
 
 func TestJoinDamaged(t *testing.T) {
-	cfg := newConfig(t, newServer(t))
+	cfg := newConfig(t, natskit.Start(t))
 	if _, err := Join(t.Context(), cfg, layout, "", nil); err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/natskit"
 )
 
 // hasRecord reports whether the installation's record is there.
@@ -29,7 +30,7 @@ func hasRecord(t *testing.T, cfg Config) bool {
 
 // A record that JetStream lost alone, and its tags not, is not made a second time.
 func TestJoinBesideTags(t *testing.T) {
-	s := newServer(t)
+	s := natskit.Start(t)
 	cfg := newConfig(t, s)
 	if _, err := newStore(t, s).Create(t.Context(), allocator.Tag{Name: "order", MaxID: 1, Step: 10}); err != nil {
 		t.Fatal(err)
@@ -45,7 +46,7 @@ func TestJoinBesideTags(t *testing.T) {
 
 // A record that comes while a generator asks whether it may make one is the one that counts.
 func TestJoinReadsAgain(t *testing.T) {
-	cfg := newConfig(t, newServer(t))
+	cfg := newConfig(t, natskit.Start(t))
 	lost := errors.New("lost")
 	if _, err := Join(t.Context(), cfg, layout, "", func(context.Context) error { return lost }); !errors.Is(err, lost) {
 		t.Errorf("Join: %v, want %v", err, lost)
@@ -71,7 +72,7 @@ func TestJoinReadsAgain(t *testing.T) {
 // If its installation's record is lost, or belongs to another installation, a store
 // reports that. It creates no tag until the record is there again.
 func TestRecordLost(t *testing.T) {
-	s := newServer(t)
+	s := natskit.Start(t)
 	cfg := newConfig(t, s)
 	have, err := Join(t.Context(), cfg, layout, "", nil)
 	if err != nil {
@@ -146,7 +147,7 @@ func TestRecordLost(t *testing.T) {
 // A store whose bucket lost all tags says so and creates none until they are there
 // again: the first IDs of a tag would be handed out a second time.
 func TestTagsLost(t *testing.T) {
-	s := newServer(t)
+	s := natskit.Start(t)
 	cfg := newConfig(t, s)
 	have, err := Join(t.Context(), cfg, layout, "", nil)
 	if err != nil {
@@ -209,7 +210,7 @@ func TestTagsLost(t *testing.T) {
 
 // The first tag is noted when it is created.
 func TestFirstTagIsNoted(t *testing.T) {
-	s := newServer(t)
+	s := natskit.Start(t)
 	cfg := newConfig(t, s)
 	have, err := Join(t.Context(), cfg, layout, "", nil)
 	if err != nil {

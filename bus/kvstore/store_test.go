@@ -3,8 +3,6 @@ package kvstore
 import (
 	"context"
 	"errors"
-	"io"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -17,35 +15,19 @@ import (
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/internal/natskit"
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
-// newServer starts a NATS server for one test.
-func newServer(tb testing.TB) *embedded.Server {
-	s, err := embedded.Start(embedded.Config{
-		Listen:   "127.0.0.1:0",
-		StoreDir: tb.TempDir(),
-		Log:      slog.New(slog.NewTextHandler(io.Discard, nil)),
-	})
-	if err != nil {
-		tb.Fatalf("starting NATS: %v", err)
-	}
-	tb.Cleanup(s.Close)
-	return s
-}
-
 // newConfig returns a connection of its own to the server.
 func newConfig(tb testing.TB, s *embedded.Server) Config {
-	nc, err := nats.Connect(s.ClientURL())
-	if err != nil {
-		tb.Fatalf("connecting: %v", err)
-	}
-	tb.Cleanup(nc.Close)
+	nc := natskit.Connect(tb, s)
 	js, err := jetstream.New(nc)
 	if err != nil {
 		tb.Fatalf("JetStream: %v", err)
 	}
-	return Config{Conn: nc, JS: js, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	return Config{Conn: nc, JS: js, Log: testkit.Quiet}
 }
 
 func newStore(tb testing.TB, s *embedded.Server) *Store {
@@ -59,7 +41,7 @@ func newStore(tb testing.TB, s *embedded.Server) *Store {
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	allocatortest.Run(t, func(tb testing.TB) allocatortest.Backend {
-		s := newServer(tb)
+		s := natskit.Start(tb)
 		return allocatortest.Backend{
 			Open: func(tb testing.TB) allocator.Store { return newStore(tb, s) },
 			Save: func(tb testing.TB) func() { return saveBucket(tb, newConfig(tb, s), bus.BucketTags) },
@@ -115,14 +97,14 @@ func removing(err error) bool {
 }
 
 func TestNotOpen(t *testing.T) {
-	_, err := New(newConfig(t, newServer(t))).Reserve(t.Context(), "order", 1)
+	_, err := New(newConfig(t, natskit.Start(t))).Reserve(t.Context(), "order", 1)
 	if !errors.Is(err, allocator.ErrUnavailable) {
 		t.Errorf("Reserve before Open: %v, want %v", err, allocator.ErrUnavailable)
 	}
 }
 
 func TestDamagedRecord(t *testing.T) {
-	s := newServer(t)
+	s := natskit.Start(t)
 	store := newStore(t, s)
 	kv, err := newConfig(t, s).JS.KeyValue(t.Context(), bus.BucketTags)
 	if err != nil {
@@ -159,7 +141,7 @@ func TestBucketRefused(t *testing.T) {
 			"a size limit":             {Discard: jetstream.DiscardOld, MaxMsgs: 10},
 		} {
 			t.Run(bucket+" with "+name, func(t *testing.T) {
-				cfg := newConfig(t, newServer(t))
+				cfg := newConfig(t, natskit.Start(t))
 				c.Name, c.Subjects = "KV_"+bucket, []string{"$KV." + bucket + ".>"}
 				c.MaxMsgsPerSubject, c.AllowRollup, c.DenyDelete = 1, true, true
 				if c.MaxMsgs == 0 {
@@ -182,7 +164,7 @@ func TestBucketRefused(t *testing.T) {
 
 // A bucket that an operator made, without flaws, is taken as it is.
 func TestBucketAccepted(t *testing.T) {
-	cfg := newConfig(t, newServer(t))
+	cfg := newConfig(t, natskit.Start(t))
 	if _, err := cfg.JS.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: bus.BucketTags, History: 5, MaxBytes: 1 << 20}); err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +190,7 @@ func TestNoJetStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := Config{Conn: nc, JS: js, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	cfg := Config{Conn: nc, JS: js, Log: testkit.Quiet}
 	for _, known := range []string{"", "known"} {
 		if _, err = Join(t.Context(), cfg, layout, known, nil); !errors.Is(err, ErrNoJetStream) || errors.Is(err, allocator.ErrRefused) {
 			t.Errorf("Join, known %q: %v; want ErrNoJetStream, which may pass", known, err)

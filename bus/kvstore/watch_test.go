@@ -9,6 +9,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/natskit"
 )
 
 // A watch must not go blind unnoticed when the bucket was restored, as far
@@ -16,7 +17,7 @@ import (
 func TestWatchBreaksWhenItIsBlind(t *testing.T) {
 	t.Parallel()
 	const patience = 20 * time.Second
-	s := newServer(t)
+	s := natskit.Start(t)
 	other := newStore(t, s)
 	create := func(tag string) {
 		t.Helper()
@@ -65,7 +66,7 @@ func TestWatchBreaksWhenItIsBlind(t *testing.T) {
 // What changed while the connection was away is seen at once when it is back.
 func TestWatchBeginsAnew(t *testing.T) {
 	t.Parallel()
-	store := newStore(t, newServer(t))
+	store := newStore(t, natskit.Start(t))
 	if _, err := store.Create(t.Context(), allocator.Tag{Name: "order", MaxID: 1, Step: 10}); err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +94,7 @@ func TestWatchOfMuch(t *testing.T) {
 		tags     = 200
 		each     = 3 * time.Millisecond
 	)
-	s := newServer(t)
+	s := natskit.Start(t)
 	other := newStore(t, s)
 	for i := range tags {
 		if _, err := other.Create(t.Context(), allocator.Tag{Name: fmt.Sprint("t", i), MaxID: 1, Step: 10}); err != nil {
@@ -167,7 +168,7 @@ func TestBlind(t *testing.T) {
 // yet the tag can be created again.
 func TestKeyDeletedByHand(t *testing.T) {
 	t.Parallel()
-	store := newStore(t, newServer(t))
+	store := newStore(t, natskit.Start(t))
 	tag := allocator.Tag{Name: "order", MaxID: 1, Step: 10}
 	kv, err := store.bucket()
 	if err != nil {

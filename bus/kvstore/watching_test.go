@@ -3,7 +3,6 @@ package kvstore
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"runtime"
 	"strings"
@@ -15,17 +14,11 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/internal/natskit"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
-// TestMain finds goroutines that are left. The server's own stay where it makes a stream in the
-// moment in which it ends.
-func TestMain(m *testing.M) {
-	flag.Set("test.parallel", "8") // most tests wait for a server
-	goleak.VerifyTestMain(m,
-		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server.(*fileStore).flushStreamStateLoop"),
-		goleak.IgnoreTopFunction("github.com/nats-io/nats-server/v2/server/ats.Register.func1"),
-	)
-}
+func TestMain(m *testing.M) { testkit.Main(m) }
 
 // slowBucket is a bucket with a watch that shows its values, and goes on for a while after
 // its end.
@@ -91,7 +84,7 @@ func TestReadingEndsItsWatch(t *testing.T) {
 
 // A watch that ends while there is more than it has room for is not stuck with it.
 func TestWatchOfMuchIsLeft(t *testing.T) {
-	s := newServer(t)
+	s := natskit.Start(t)
 	other := newStore(t, s)
 	for i := range 600 { // the library keeps 256
 		if _, err := other.Create(t.Context(), allocator.Tag{Name: fmt.Sprint("t", i), MaxID: 1, Step: 10}); err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/snowflake/snowflaketest"
 )
@@ -21,7 +22,7 @@ import (
 func TestWorkersConformance(t *testing.T) {
 	t.Parallel()
 	snowflaketest.Run(t, func(tb testing.TB) snowflaketest.Backend {
-		s := newServer(tb)
+		s := natskit.Start(tb)
 		return snowflaketest.Backend{
 			Open: func(tb testing.TB) snowflake.Registry { return NewWorkers(newConfig(tb, s)) },
 			Save: func(tb testing.TB) func() { return saveBucket(tb, newConfig(tb, s), bus.BucketWorkers) },
@@ -52,7 +53,7 @@ func only(worker int64) snowflake.Choice { return snowflake.Choice{First: worker
 // A record that cannot be read is not listed, is told of once, and keeps its
 // worker from others.
 func TestWorkersDamaged(t *testing.T) {
-	s := newServer(t)
+	s := natskit.Start(t)
 	var log bytes.Buffer
 	cfg := newConfig(t, s)
 	cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
@@ -113,7 +114,7 @@ func TestWorkersDamaged(t *testing.T) {
 // Somebody deletes a worker's key with the nats CLI: its holder notices, and
 // the worker can be taken again.
 func TestWorkerDeletedByHand(t *testing.T) {
-	s := newServer(t)
+	s := natskit.Start(t)
 	var log bytes.Buffer
 	cfg := newConfig(t, s)
 	cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
@@ -146,7 +147,7 @@ func TestWorkerDeletedByHand(t *testing.T) {
 
 // A bucket that is deleted costs one call, and the next makes it anew.
 func TestWorkersBucketDeleted(t *testing.T) {
-	cfg := newConfig(t, newServer(t))
+	cfg := newConfig(t, natskit.Start(t))
 	w := NewWorkers(cfg)
 	for name, c := range map[string]struct {
 		call func() error
@@ -185,7 +186,7 @@ func TestWorkersBucketDeleted(t *testing.T) {
 // Whatever happens to the server, a call ends with its context.
 func TestWorkersServerAway(t *testing.T) {
 	t.Parallel()
-	s := newServer(t)
+	s := natskit.Start(t)
 	w := NewWorkers(newConfig(t, s))
 	e, err := w.Add(t.Context(), holder(0), only(7))
 	if err != nil {
@@ -215,7 +216,7 @@ func TestWorkersServerAway(t *testing.T) {
 // A bucket that was made anew counts its revisions again: the holder of before
 // must not overwrite another's record that happens to have the same.
 func TestWorkersVersionAgain(t *testing.T) {
-	s := newServer(t)
+	s := natskit.Start(t)
 	mine, other := NewWorkers(newConfig(t, s)), NewWorkers(newConfig(t, s))
 	e, err := mine.Add(t.Context(), holder(0), only(7))
 	if err != nil {

@@ -7,10 +7,11 @@ import (
 	"testing"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/internal/natskit"
 )
 
 func TestPinZooKeeper(t *testing.T) {
-	cfg := newConfig(t, newServer(t))
+	cfg := newConfig(t, natskit.Start(t))
 	joined, err := Join(t.Context(), cfg, layout, "", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +69,7 @@ func TestPinZooKeeper(t *testing.T) {
 
 // Those who are first at once do not undo each other's notes.
 func TestPinsAtOnce(t *testing.T) {
-	s := newServer(t)
+	s := natskit.Start(t)
 	if _, err := Join(t.Context(), newConfig(t, s), layout, "", nil); err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // fake is a NATS server that greets, and answers PING. It can say that it is of any version.
@@ -116,17 +117,6 @@ func (f *fake) stop() {
 	}
 }
 
-// closedAddress is one where nothing listens.
-func closedAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // watched is a connection and its Watch.
 type watched struct {
 	*Watch
@@ -203,7 +193,7 @@ func TestOldServerOfTheClusterIsRefused(t *testing.T) {
 
 // A server that does not answer, or has no greeting of NATS, is no reason to refuse.
 func TestUnknownVersionIsAWarning(t *testing.T) {
-	none := closedAddress(t)
+	none := testkit.FreeAddress(t)
 	other := startGreeting(t, "127.0.0.1:0", "HTTP/1.1 400 Bad Request\r\n")
 	older := startFake(t, "127.0.0.1:0", "2.10.29")
 	good := startFake(t, "127.0.0.1:0", "2.10.29", none, other.address, older.address)
@@ -258,7 +248,7 @@ func TestReconnectToAnOldServer(t *testing.T) {
 		address := good.address
 		servers := []string{good.url()}
 		if another {
-			address = closedAddress(t)
+			address = testkit.FreeAddress(t)
 			servers = append(servers, "nats://"+address)
 		}
 		w, err := connect(t, servers...)
@@ -362,7 +352,7 @@ func TestGreetingIsHandedOn(t *testing.T) {
 
 // The leader of a bucket is checked even if it cannot be reached.
 func TestLeaders(t *testing.T) {
-	server, err := embedded.Start(embedded.Config{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
+	server, err := embedded.Start(embedded.Config{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), Log: testkit.Quiet})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
+
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // startNATS runs a NATS server on a free port.
@@ -44,12 +46,7 @@ func startNATS(t *testing.T, opts *server.Options) *server.Server {
 // freeAddress is one where nothing listens.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return "nats://" + l.Addr().String()
+	return "nats://" + testkit.FreeAddress(t)
 }
 
 // writeContext makes a NATS context, as the nats CLI would, and selects it.

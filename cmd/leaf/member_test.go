@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net"
 	"strings"
 	"testing"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus/kvstore"
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake/zookeeper"
 )
 
@@ -26,7 +26,7 @@ func TestQuestionsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { silent.Close() })
-	zk, err := zookeeper.New(zookeeper.Config{Hosts: silent.Addr().String(), Node: "n", Log: slog.New(slog.DiscardHandler)})
+	zk, err := zookeeper.New(zookeeper.Config{Hosts: silent.Addr().String(), Node: "n", Log: testkit.Quiet})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/allocator/allocatortest"
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/tests/proxy"
 	server "github.com/leafbus/leafbus/tests/zookeeper"
@@ -50,7 +51,7 @@ func awayAtStart(t *testing.T) {
 
 	p.Refuse(true)
 	g = m.start()
-	eventually(t, "it issues", func() bool { return g.issue(100) == nil })
+	testkit.Eventually(t, "it issues", func() bool { return g.issue(100) == nil })
 	if now := g.Worker(); now != worker || g.registry.written.Load() > 0 || len(told[snowflake.WorkerAcquired](g)) > 0 {
 		t.Errorf("worker %d; it was %d", now, worker)
 	}
@@ -59,7 +60,7 @@ func awayAtStart(t *testing.T) {
 	if now := g.registered(); now != worker {
 		t.Errorf("worker %d; it was %d", now, worker)
 	}
-	eventually(t, "that is told", func() bool { return len(told[snowflake.WorkerAcquired](g)) == 1 })
+	testkit.Eventually(t, "that is told", func() bool { return len(told[snowflake.WorkerAcquired](g)) == 1 })
 	if owner, _ := s.owner(t, "a"); owner != g.registry.session() {
 		t.Errorf("the temporary node is of session %x", owner)
 	}
@@ -74,7 +75,7 @@ func awayAtStart(t *testing.T) {
 		return r
 	}
 	g = m.start()
-	eventually(t, "a call fails", func() bool {
+	testkit.Eventually(t, "a call fails", func() bool {
 		if err := g.issue(1); !errors.Is(err, snowflake.ErrNoWorker) && !errors.Is(err, snowflake.ErrTimedOut) {
 			t.Fatalf("it issues, or: %v", err)
 		}
@@ -111,7 +112,7 @@ func awayWhileRunning(t *testing.T) {
 		}
 		return err == nil
 	}
-	eventually(t, "the end is told", func() bool {
+	testkit.Eventually(t, "the end is told", func() bool {
 		issues()
 		return len(told[snowflake.WorkerExpiring](g)) > 0
 	})
@@ -119,7 +120,7 @@ func awayWhileRunning(t *testing.T) {
 	if left := e.ReservedUntil - clock().Wall; e.Worker != worker || left > m.config.Reserve.Milliseconds()/2 {
 		t.Errorf("%+v was told with %d ms left", e, left)
 	}
-	eventually(t, "nothing is issued", func() bool { return !issues() })
+	testkit.Eventually(t, "nothing is issued", func() bool { return !issues() })
 	for name, d := range s.records(t) {
 		if g.latest() >= d.ReservedUntil {
 			t.Errorf("an ID has the time %d; %s is reserved until %d", g.latest(), name, d.ReservedUntil)
@@ -149,7 +150,7 @@ func sessionOver(t *testing.T, cut func(*proxy.Proxy, bool)) {
 	g.issuing(nil)
 	before, _ := s.owner(t, "a")
 	cut(p, true)
-	eventually(t, "the session is over", func() bool { now, _ := s.owner(t, "a"); return now == 0 })
+	testkit.Eventually(t, "the session is over", func() bool { now, _ := s.owner(t, "a"); return now == 0 })
 	cut(p, false)
 	g.holds(t, s, worker)
 	if now, _ := s.owner(t, "a"); now == before {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/tests/proxy"
 	server "github.com/leafbus/leafbus/tests/zookeeper"
@@ -63,14 +64,14 @@ func TestClaimBehind(t *testing.T) {
 		_, err := r.Claim(within(t), ours, first.ZooKeeper)
 		claimed <- err
 	}()
-	eventually(t, "it is asked", asked.Load)
+	testkit.Eventually(t, "it is asked", asked.Load)
 	if err := follower.Thaw(); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-claimed; errors.Is(err, snowflake.ErrRefused) {
 		t.Fatalf("Claim: %v", err)
 	}
-	eventually(t, "it is admitted", func() bool { // at once, unless the others went on without the follower
+	testkit.Eventually(t, "it is admitted", func() bool { // at once, unless the others went on without the follower
 		_, err := r.Claim(within(t), ours, first.ZooKeeper)
 		return err == nil
 	})

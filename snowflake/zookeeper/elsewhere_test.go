@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/proxy"
 	server "github.com/leafbus/leafbus/tests/zookeeper"
 )
@@ -56,7 +57,7 @@ func TestElsewhere(t *testing.T) {
 		"Put":  func(ctx context.Context) error { _, err := r.Put(ctx, e.Record, e.Version); return err },
 	}
 	for name, call := range calls {
-		eventually(t, name+" is refused elsewhere", func() bool {
+		testkit.Eventually(t, name+" is refused elsewhere", func() bool {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
 			err := call(ctx)
@@ -72,7 +73,7 @@ func TestElsewhere(t *testing.T) {
 
 	p.Lead(s.hosts)
 	p.Cut()
-	eventually(t, "it works where it belongs", func() bool {
+	testkit.Eventually(t, "it works where it belongs", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		entries, err := r.List(ctx)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/allocator/allocatortest"
+	"github.com/leafbus/leafbus/internal/testkit"
 	server "github.com/leafbus/leafbus/tests/zookeeper"
 )
 
@@ -68,7 +69,7 @@ func TestEnsemble(t *testing.T) {
 	at = g.connectedTo(t, e)
 	failed := g.registry.failed.Load()
 	must(at.Kill())
-	eventually(t, "without a majority nothing is written", func() bool { return g.registry.failed.Load() > failed })
+	testkit.Eventually(t, "without a majority nothing is written", func() bool { return g.registry.failed.Load() > failed })
 	if err := g.issue(1000); err != nil {
 		t.Errorf("without a majority: %v", err)
 	}

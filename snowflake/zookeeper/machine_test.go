@@ -4,13 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/leafbus/leafbus/allocator/allocatortest"
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/snowflake/snowflaketest"
 )
@@ -55,7 +55,7 @@ type generator struct {
 // start starts a generator, which the test stops at its end at the latest.
 func (m *machine) start() *generator {
 	m.tb.Helper()
-	r, err := newRegistry(Config{Hosts: m.site.hosts, Name: m.site.name, Node: m.node, Port: "4222", Log: slog.New(slog.DiscardHandler)})
+	r, err := newRegistry(Config{Hosts: m.site.hosts, Name: m.site.name, Node: m.node, Port: "4222", Log: testkit.Quiet})
 	if err != nil {
 		m.tb.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func (m *machine) startOn(r *attended) *generator {
 	g := &generator{m: m, file: file, done: make(chan struct{}), registry: r}
 	cfg := m.config
 	cfg.Layout, cfg.Registry, cfg.File, cfg.Place, cfg.Node = snowflake.DefaultLayout(), g.registry, file, "inode:1", m.node
-	cfg.Log, cfg.Notify = slog.New(slog.DiscardHandler), g.notify
+	cfg.Log, cfg.Notify = testkit.Quiet, g.notify
 	g.Generator = snowflake.New(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	g.cancel = cancel
@@ -169,8 +169,8 @@ func (g *generator) issuing(but error) (end func()) {
 func (g *generator) registered() int64 {
 	g.m.tb.Helper()
 	before := g.registry.written.Load()
-	eventually(g.m.tb, g.m.node+" reports", func() bool { return g.registry.written.Load() > before })
-	eventually(g.m.tb, g.m.node+" issues", func() bool { return g.issue(1) == nil })
+	testkit.Eventually(g.m.tb, g.m.node+" reports", func() bool { return g.registry.written.Load() > before })
+	testkit.Eventually(g.m.tb, g.m.node+" issues", func() bool { return g.issue(1) == nil })
 	return g.Worker()
 }
 
@@ -178,7 +178,7 @@ func (g *generator) registered() int64 {
 func (g *generator) reports() {
 	g.m.tb.Helper()
 	ctx, before := within(g.m.tb), g.registry.written.Load()
-	eventually(g.m.tb, g.m.node+" reports", func() bool {
+	testkit.Eventually(g.m.tb, g.m.node+" reports", func() bool {
 		g.Verify(ctx)
 		return g.registry.written.Load() > before
 	})
@@ -187,7 +187,7 @@ func (g *generator) reports() {
 // first waits for the first ID, and returns the worker that it is of.
 func (g *generator) first() int64 {
 	g.m.tb.Helper()
-	eventually(g.m.tb, g.m.node+" issues", func() bool { return g.issue(1) == nil })
+	testkit.Eventually(g.m.tb, g.m.node+" issues", func() bool { return g.issue(1) == nil })
 	return g.Worker()
 }
 
@@ -202,7 +202,7 @@ func (g *generator) holds(tb testing.TB, s *site, worker int64) {
 	if acquired, lost := told[snowflake.WorkerAcquired](g), told[snowflake.WorkerLost](g); len(acquired) != 1 || len(lost) > 0 {
 		tb.Errorf("acquired %+v, lost %+v", acquired, lost)
 	}
-	eventually(tb, "the temporary node is of its session", func() bool {
+	testkit.Eventually(tb, "the temporary node is of its session", func() bool {
 		session, _ := s.owner(tb, g.m.node)
 		return session == g.registry.session() && s.incarnations(tb)[g.m.node] == g.incarnation()
 	})

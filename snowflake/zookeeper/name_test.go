@@ -4,10 +4,10 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/tests/proxy"
 	server "github.com/leafbus/leafbus/tests/zookeeper"
@@ -25,17 +25,6 @@ func (s *site) owner(tb testing.TB, node string) (session int64, text string) {
 		tb.Fatal(err)
 	}
 	return stat.EphemeralOwner, string(data)
-}
-
-func eventually(tb testing.TB, what string, ok func() bool) {
-	tb.Helper()
-	for ctx := within(tb); !ok(); {
-		select {
-		case <-ctx.Done():
-			tb.Fatalf("in vain: %s", what)
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
 }
 
 // report puts the holder's record once more.
@@ -108,7 +97,7 @@ func TestSameName(t *testing.T) {
 	}
 	report(t, first, &e)
 	first.link.conn.Close()
-	eventually(t, "the name is free when the first has ended", func() bool { return add() == nil })
+	testkit.Eventually(t, "the name is free when the first has ended", func() bool { return add() == nil })
 }
 
 // The holder of a record extends it also while its name is another's.
@@ -151,7 +140,7 @@ func TestSessionEnds(t *testing.T) {
 	old, _ := s.owner(t, "a")
 	p.Refuse(true)
 	p.Cut()
-	eventually(t, "the session ends", func() bool { now, _ := s.owner(t, "a"); return now == 0 })
+	testkit.Eventually(t, "the session ends", func() bool { now, _ := s.owner(t, "a"); return now == 0 })
 	p.Refuse(false)
 	report(t, r, &e)
 	if now, _ := s.owner(t, "a"); now == 0 || now == old {

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/tests/daemon"
 )
@@ -171,7 +172,7 @@ type times struct{ first, last, ids int64 }
 func (p *process) await(more int64, workers ...int64) {
 	p.tb.Helper()
 	until := p.issued().of(workers...).ids + more
-	eventually(p.tb, fmt.Sprint(p.setting.Node, " issues IDs of ", workers), func() bool { return p.issued().of(workers...).ids >= until })
+	testkit.Eventually(p.tb, fmt.Sprint(p.setting.Node, " issues IDs of ", workers), func() bool { return p.issued().of(workers...).ids >= until })
 }
 
 // end stops the process.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/tests/proxy"
 	server "github.com/leafbus/leafbus/tests/zookeeper"
@@ -46,7 +47,7 @@ func TestSilence(t *testing.T) {
 	if put() || !dropped.Load() {
 		t.Fatal("it was answered")
 	}
-	eventually(t, "it is answered again", put)
+	testkit.Eventually(t, "it is answered again", put)
 	if after, _ := s.owner(t, "a"); after == before {
 		t.Errorf("the session is %x as before", after)
 	}

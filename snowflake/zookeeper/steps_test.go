@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/allocator/allocatortest"
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/tests/proxy"
 	server "github.com/leafbus/leafbus/tests/zookeeper"
@@ -170,7 +171,7 @@ func (r *run) check(tb testing.TB) {
 func (r *run) look(tb testing.TB) {
 	tb.Helper()
 	own := r.g.incarnation()
-	eventually(tb, "the temporary node is of the holder and its session", func() bool {
+	testkit.Eventually(tb, "the temporary node is of the holder and its session", func() bool {
 		session, _ := r.place.owner(tb, "a")
 		return session == r.g.registry.session() && maps.Equal(r.place.incarnations(tb), map[string]string{"a": own})
 	})
@@ -184,7 +185,7 @@ func (r *run) look(tb testing.TB) {
 func count(tb testing.TB, hosts string) int64 {
 	tb.Helper()
 	r := newRun(tb, hosts, 0, nil)
-	eventually(tb, "two reports", func() bool { return r.g.registry.written.Load() > 2 })
+	testkit.Eventually(tb, "two reports", func() bool { return r.g.registry.written.Load() > 2 })
 	n := r.steps.seen.Load()
 	r.check(tb)
 	tb.Logf("%d steps", n)
@@ -203,10 +204,10 @@ func TestEveryStep(t *testing.T) {
 		for at := int64(1); at <= n; at++ {
 			b.run(fmt.Sprint(f.name, " at ", at), func(t *testing.T) {
 				r := newRun(t, hosts, at, f.strike)
-				eventually(t, "the fault", r.steps.isStruck)
+				testkit.Eventually(t, "the fault", r.steps.isStruck)
 				if f.end != nil {
 					failed := r.g.registry.failed.Load()
-					eventually(t, "a call fails", func() bool { return r.g.registry.failed.Load() > failed })
+					testkit.Eventually(t, "a call fails", func() bool { return r.g.registry.failed.Load() > failed })
 					f.end(r.steps)
 				}
 				r.check(t)
@@ -259,7 +260,7 @@ func TestServerKilledAtEveryStep(t *testing.T) {
 			})
 		}
 	}
-	eventually(t, "all are there", func() bool { return arrived.Load() == int64(all) })
+	testkit.Eventually(t, "all are there", func() bool { return arrived.Load() == int64(all) })
 	if err := zookeeper.Kill(); err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/allocator/allocatortest"
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/tests/proxy"
 	server "github.com/leafbus/leafbus/tests/zookeeper"
@@ -146,11 +147,11 @@ func (d *duel) staysWithOwner(how absence) {
 	for _, r := range d.place.records(d.tb) {
 		until = r.ReservedUntil
 	}
-	eventually(d.tb, "the reservation is over by the owner's clock", func() bool {
+	testkit.Eventually(d.tb, "the reservation is over by the owner's clock", func() bool {
 		return time.Now().UnixMilli()+d.owner.setting.Ahead >= until
 	})
 	tries := d.successor.issued().none
-	eventually(d.tb, "the successor tries", func() bool { return d.successor.issued().none > tries+100 })
+	testkit.Eventually(d.tb, "the successor tries", func() bool { return d.successor.issued().none > tries+100 })
 	d.must(how.end(d.owner, d.way))
 	d.owner.await(some, contested)
 	d.end()
