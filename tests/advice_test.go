@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/mariadb"
 )
 
@@ -64,15 +63,13 @@ func TestAdviceOnALockedFolder(t *testing.T) {
 	second.stop()
 }
 
-// Who shares a database of another installation is told what a move there takes.
+// A generator that is given the database of another installation ends, and its error says how to join that.
 func TestAdviceOnAForeignDatabase(t *testing.T) {
 	t.Parallel()
 	dsn := mariadb.NewDatabase(t)
 	embed(t, "--mysql", dsn, "--tag", "order")
-	second := embed(t, "--mysql", dsn)
-	testkit.Eventually(t, "the advice", func() bool {
-		return strings.Contains(second.stderr.String(), "join the NATS of that installation (--server) with a new --data-dir")
-	})
+	second := []string{"serve", "--listen", "127.0.0.1:0", "--http", "", "--mysql", dsn}
+	runLeaf(t, command(t, t.TempDir(), nil, second)).want(t, 1, "refused", "join the NATS of ", "(--server) with a new --data-dir")
 }
 
 // advice is the commands that an error shows.
