@@ -96,8 +96,19 @@ func TestReplicas(t *testing.T) {
 			store := New(cfg)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			for { // as a generator does: a cluster that forms does not answer yet
-				attempt, cancel := context.WithTimeout(ctx, 4*time.Second) // the tries for three servers take 2 s
+			for { // until the cluster has elected a leader: before, nothing answers
+				attempt, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+				_, err := js.AccountInfo(attempt)
+				cancel()
+				if err == nil {
+					break
+				}
+				if ctx.Err() != nil {
+					t.Fatal(err)
+				}
+			}
+			for { // as a generator does: a cluster that forms may be late
+				attempt, cancel := context.WithTimeout(ctx, 10*time.Second)
 				err := store.Open(attempt)
 				cancel()
 				if err == nil {
