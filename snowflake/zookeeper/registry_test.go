@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	flag.Set("test.parallel", "8") // most tests wait for a server
+	flag.Set("test.parallel", "4") // most tests wait for a server
 	code := server.Main(m)
 	if code == 0 {
 		if err := goleak.Find(); err != nil {

@@ -142,6 +142,7 @@ func newRun(tb testing.TB, hosts string, at int64, strike func(*steps) proxy.Act
 	behind.hosts = r.steps.proxy.Addr()
 	r.m = newMachine(tb, &behind, "a", &r.ids)
 	r.m.config.Reserve = snowflake.LeastReserve
+	r.m.config.MaxWait = 15 * time.Second // dozens of runs share a busy machine
 	r.g = r.m.start()
 	r.g.issuing(snowflake.ErrNoWorker)
 	return r
