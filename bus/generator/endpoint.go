@@ -17,24 +17,57 @@ import (
 	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
-// maxAdmin is how many administrative requests are worked on at a time.
-const maxAdmin = 64
+const (
+	// maxAdmin is how many administrative requests are worked on at a time.
+	maxAdmin = 64
+	// maxAnswerTime is the most of a sender's patience that is kept for the way of the answer.
+	maxAnswerTime = 250 * time.Millisecond
+)
 
-// endpoint is the one edge of the administrative requests: decode, call, map
-// the error, encode. f runs outside the callback, because stores take their
-// time. Its context ends before the sender gives up.
-func endpoint[Req, Resp any](g *Generator, f func(context.Context, Req) (Resp, error)) micro.Handler {
-	return bounded(g, f, func(time.Time) time.Duration { return 0 })
+// addLeafService adds the service leaf: administration and state, decoding, clocks. Unlike the two
+// services that issue IDs it is always there.
+func (g *Generator) addLeafService() (micro.Service, error) {
+	service, err := micro.AddService(g.cfg.Conn, micro.Config{
+		Name:         wire.ServiceLeaf,
+		Version:      bus.Version,
+		Description:  "Leafbus generator: administration and state",
+		QueueGroup:   bus.QueueGroup,
+		Metadata:     map[string]string{"node": g.cfg.Node},
+		StatsHandler: g.stats,
+	})
+	if err != nil {
+		return nil, err
+	}
+	question := func(time.Time) time.Duration { return 0 } // however old it is, its answer does no harm
+	change := g.group.pulse.age
+	for name, e := range map[string]struct {
+		subject string
+		handler micro.Handler
+	}{
+		"tags-list":       {bus.SubjectTagsList, endpoint(g, question, g.tagsList)},
+		"tags-get":        {bus.SubjectTagsGet, endpoint(g, question, g.tagsGet)},
+		"tags-create":     {bus.SubjectTagsCreate, endpoint(g, change, g.tagsCreate)},
+		"tags-update":     {bus.SubjectTagsUpdate, endpoint(g, change, g.tagsUpdate)},
+		"tags-delete":     {bus.SubjectTagsDelete, endpoint(g, change, g.tagsDelete)},
+		"workers-list":    {bus.SubjectWorkersList, endpoint(g, question, g.workersList)},
+		"workers-release": {bus.SubjectWorkersRelease, endpoint(g, change, g.workersRelease)},
+		"decode":          {bus.SubjectDecode, micro.HandlerFunc(g.decode)},
+	} {
+		err = errors.Join(err, service.AddEndpoint(name, e.handler, micro.WithEndpointSubject(e.subject)))
+	}
+	// All generators answer these, so they have no queue group.
+	return service, errors.Join(err,
+		service.AddEndpoint("clock", micro.HandlerFunc(g.answerClock),
+			micro.WithEndpointSubject(bus.SubjectClock), micro.WithEndpointQueueGroupDisabled()),
+		service.AddEndpoint(wire.StatsEndpoint, endpoint(g, question, g.buffers),
+			micro.WithEndpointSubject(bus.SubjectBuffers), micro.WithEndpointQueueGroupDisabled()))
 }
 
-// change is endpoint for requests that change something. It refuses a request if its sender
-// may have given up.
-func change[Req, Resp any](g *Generator, f func(context.Context, Req) (Resp, error)) micro.Handler {
-	return bounded(g, f, g.group.pulse.age)
-}
-
-// bounded is endpoint for requests of this age.
-func bounded[Req, Resp any](g *Generator, f func(context.Context, Req) (Resp, error), age func(time.Time) time.Duration) micro.Handler {
+// endpoint is the one edge of the administrative requests: it decodes, calls f, maps the error and
+// encodes. f runs outside the callback, because stores take their time. The context of f ends
+// before the sender gives up. age is how old a request can be that is read at that time; endpoint
+// refuses a request if its sender may have given up.
+func endpoint[Req, Resp any](g *Generator, age func(time.Time) time.Duration, f func(context.Context, Req) (Resp, error)) micro.Handler {
 	return micro.HandlerFunc(func(r micro.Request) {
 		reply, data := r.Reply(), r.Data()
 		if reply == "" {
@@ -54,7 +87,7 @@ func bounded[Req, Resp any](g *Generator, f func(context.Context, Req) (Resp, er
 		select {
 		case g.adminSlots <- struct{}{}:
 		default:
-			g.refuse(reply, a, fmt.Errorf("%w: %d administrative requests are being worked on", allocator.ErrOverloaded, maxAdmin))
+			g.refuse(reply, a, fmt.Errorf("%w: %d administrative requests are in progress", allocator.ErrOverloaded, maxAdmin))
 			return
 		}
 		started := g.requests.start(func() {
@@ -106,13 +139,10 @@ func decode[Req any](data []byte) (Req, error) {
 		return req, badRequest("the body cannot be read: %v", err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return req, badRequest("there is something after the JSON object")
+		return req, badRequest("more follows the JSON object")
 	}
 	return req, nil
 }
-
-// maxAnswerTime is the most time that is kept for the way of the answer.
-const maxAnswerTime = 250 * time.Millisecond
 
 // readPatience returns how long a sender waits, from the header wire.HeaderTimeout.
 func readPatience(header string) (time.Duration, error) {
@@ -140,6 +170,6 @@ func (g *Generator) inTime(ctx context.Context) error {
 
 // late is the error of a request that came so late that its sender may have given up.
 func (g *Generator) late() error {
-	return &bus.Error{Code: 503, Reason: bus.Draining, Message: fmt.Sprintf("generator %s stood still or was cut off when this came, "+
-		"or the sender waits for too short a time: nothing was done, send it again", g.cfg.Node)}
+	return &bus.Error{Code: 503, Reason: bus.Draining, Message: fmt.Sprintf("generator %s stood still or was cut off when this request came, "+
+		"or the request's timeout is too short: nothing was done, send it again", g.cfg.Node)}
 }

@@ -107,6 +107,11 @@ func (g *Generator) publish(msg *nats.Msg) {
 	g.publisher.publish(msg)
 }
 
+// publishEvent queues the event that [newEvent] makes.
+func (g *Generator) publishEvent(kind, key string, body any) {
+	g.publish(newEvent(kind, key, g.cfg.Node, body))
+}
+
 func (g *Generator) nodeEvent(what string) *nats.Msg {
 	msg := newEvent("node."+what, g.cfg.Node, g.cfg.Node,
 		bus.NodeEvent{Node: g.cfg.Node, Version: g.cfg.Release, Address: g.cfg.Conn.ConnectedUrlRedacted(), Config: g.cfg.Describe})

@@ -49,10 +49,7 @@ func (f *floors) begin(before time.Time, insist bool) {
 		f.cancel() // that question began before the pause was over
 	}
 	f.shut()
-	select {
-	case f.wanted <- struct{}{}:
-	default:
-	}
+	signal(f.wanted)
 }
 
 // ask begins a question, and returns its number.

@@ -10,24 +10,25 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
-// Generator answers requests for IDs on one connection. Everything that it
-// starts has ended when Run returns:
+// Generator answers requests for IDs on one connection. All that it starts has ended when Run
+// returns:
 //
 //	Run
 //	├── publisher.run     publishes events on the stream
-//	├── work              prepare (installation, peers' marks, store, tags; until
+//	├── askFloors         asks which max_id operators have set, after the generator was cut off
+//	├── watchConnection   checks the worker's record after a reconnect
+//	├── work              prepare (installation, peer marks, store, tags; retried until
 //	│                     done), then allocator.Run (follows the tags; refills; loads ahead)
 //	├── runFlakes         keeps a worker
-//	├── askFloors         asks which max_id operators have set, after it was cut off
-//	├── watchConnection   checks the worker's record after a reconnect
-//	├── attend            heartbeats; leaves the queue groups and enters them again
-//	└── services          leaf; leaf-segment and leaf-snowflake while they can be served
-//	    └── requests      a goroutine for each that waits, or asks the store
+//	└── serve             heartbeats; leaves and enters the queue groups; alerts
+//	    └── services      leaf; leaf-segment and leaf-snowflake while they can be served
+//	        └── requests  a goroutine for each request that waits, or asks the store
 type Generator struct {
 	cfg  Config
 	log  *slog.Logger
@@ -38,33 +39,35 @@ type Generator struct {
 	publisher *publisher
 
 	// The other generators.
-	group      *group         // who runs, and what they can serve
+	group      *group         // which generators run, and what they can serve
 	marks      peerMarks      // how far they have reserved
-	floors     *floors        // what operators have set while this one was cut off
-	guard      reconnectGuard // whether another may have taken the worker meanwhile
+	floors     *floors        // what operators have set while this generator was cut off
+	guard      reconnectGuard // whether another generator may have taken the worker meanwhile
 	membership membership     // of the installation
 
 	// Serving.
 	segments, snowflakes *issuer
 	counts               counts
-	requests             tasks           // that wait, or ask the store
-	adminSlots           chan struct{}   // taken by each administrative request
+	requests             tasks           // requests that wait, or ask the store
+	adminSlots           chan struct{}   // each administrative request takes one
 	tasks                tasks           // in the background
 	life                 context.Context // of administrative requests and tasks
 	phase                phase
-	reported             reported // owned by Run
+	failed               chan error    // why Run must end; holds one
+	changed              chan struct{} // holds one when the peers need a heartbeat at once, because the state has changed
+	reported             reported      // owned by Run
 }
 
 // phase is how far the generator is, between its start and its stop.
 type phase struct {
 	opened   atomic.Bool           // the store is open
-	prepared atomic.Bool           // the store is open, and the tags of the start are made
-	unready  atomic.Pointer[error] // why it is not prepared, if known
-	serving  atomic.Bool           // NATS has confirmed its subscriptions, and it has not failed
+	prepared atomic.Bool           // the store is open, and the tags of the start exist
+	unready  atomic.Pointer[error] // why the last step of the preparation failed; nil: none did
+	serving  atomic.Bool           // NATS has confirmed the subscriptions, and Run has not failed
 	draining atomic.Bool
 }
 
-// reported is which episodes were reported and are not over.
+// reported is which alerts and log messages are not over yet.
 type reported struct {
 	storeFails   bool // in the log
 	natsDegraded bool // by the alert nats.degraded
@@ -91,6 +94,7 @@ func New(cfg Config) *Generator {
 	g := &Generator{
 		cfg: cfg, log: cfg.Log, made: time.Now(), group: newGroup(rand.Text()), floors: newFloors(),
 		membership: newMembership(), adminSlots: make(chan struct{}, maxAdmin),
+		failed: make(chan error, 1), changed: make(chan struct{}, 1),
 	}
 	g.reported.natsWasWell = cfg.NATSErr() == nil
 	g.publisher = newPublisher(cfg.JS, cfg.OpenEvents, g.stamp, cfg.Log)
@@ -110,20 +114,18 @@ func New(cfg Config) *Generator {
 	return g
 }
 
-// Run serves until the context is done, and then drains: it leaves its queue
-// groups, answers all requests that it has accepted, publishes its events and
-// closes the connection. An error says that the generator does not belong
-// here, does not hear the others, must not issue snowflakes (see [snowflake.ErrRefused]), or
-// that its connection is gone for good. Then requests that wait are refused at once.
+// Run serves until the context is done, and then drains: it leaves its queue groups, answers
+// all requests that it has accepted, publishes its events and closes the connection. Run fails
+// if the generator does not belong here, does not hear the others, must not issue snowflakes
+// (see [snowflake.ErrRefused]), or if its connection is closed for good. Then it refuses
+// requests that wait at once.
 func (g *Generator) Run(ctx context.Context) error {
 	r := g.launch(ctx)
 	err := g.listen()
 	if err == nil {
-		g.startWork(r)
-		err = g.start(ctx, r)
-	}
-	if err == nil {
-		err = g.attend(ctx, r)
+		r.work = background(g.work)
+		r.flakes = background(g.runFlakes)
+		err = g.serve(ctx, r)
 	}
 	g.stop(r, err)
 	return err
@@ -133,17 +135,15 @@ func (g *Generator) Run(ctx context.Context) error {
 // neither work nor flakes.
 type run struct {
 	events, floors, guard, work, flakes stopper
-	leaf                                leafService
+	leaf                                micro.Service // nil: not added yet
 	endLife                             context.CancelFunc
 
-	ready   chan struct{} // closed when prepared
-	refused chan error    // why work or flakes may not go on; one of each
-	status  <-chan nats.Status
-	closed  <-chan nats.Status
+	status <-chan nats.Status
+	closed <-chan nats.Status
 }
 
 func (g *Generator) launch(ctx context.Context) *run {
-	r := &run{ready: make(chan struct{}), refused: make(chan error, 2)}
+	r := new(run)
 	g.life, r.endLife = context.WithCancel(context.WithoutCancel(ctx))
 	g.guard.checked.Store(g.reconnects()) // it holds no worker yet
 	r.closed = g.cfg.Conn.StatusChanged(nats.CLOSED)
@@ -155,17 +155,8 @@ func (g *Generator) launch(ctx context.Context) *run {
 	return r
 }
 
-func (g *Generator) startWork(r *run) {
-	r.work = background(func(ctx context.Context) { g.work(ctx, r) })
-	r.flakes = background(func(ctx context.Context) {
-		if err := g.runFlakes(ctx); err != nil {
-			r.refused <- err
-		}
-	})
-}
-
-// stop ends everything that was started. why is the error that ended the generator; nil: it
-// was asked to stop.
+// stop ends everything that was started. why is the error that ended the generator; nil: the
+// context ended it.
 func (g *Generator) stop(r *run, why error) {
 	// Leave first, so that no new requests come. Then finish those that are here.
 	if why != nil {
@@ -176,14 +167,18 @@ func (g *Generator) stop(r *run, why error) {
 	if why == nil {
 		g.handOver()
 	}
-	if err := errors.Join(r.leaf.stop(), g.segments.close(), g.snowflakes.close(), g.flushConn()); err != nil {
+	var err error
+	if r.leaf != nil {
+		err = r.leaf.Stop()
+	}
+	if err := errors.Join(err, g.segments.close(), g.snowflakes.close(), g.flushConn()); err != nil {
 		g.log.Warn("the queue groups could not be left in order", "error", err) // NATS is away
 	}
-	if why == nil { // a refused generator must not reserve for the requests that wait
+	if why == nil { // a generator that failed must not reserve for the requests that wait
 		g.awaitRequests()
 	}
 
-	// Refuse what still waits.
+	// Refuse the requests that still wait.
 	r.floors.stop()
 	r.work.stop()
 	r.flakes.stop()
@@ -197,13 +192,13 @@ func (g *Generator) stop(r *run, why error) {
 		g.publish(g.nodeEvent("stopped"))
 	}
 	r.events.stop()
-	g.sendHeartbeat(true) // only now: until here a change of max_id waits for this generator
+	g.sendHeartbeat(true) // not before: until here a change of max_id waits for this generator
 	// The last callbacks are answered from memory while the connection drains.
 	if err := g.cfg.Conn.Drain(); err == nil {
 		<-r.closed
 	}
 	if err := g.flakes.Close(); err != nil {
-		g.log.Warn("the next start will rest for a moment", "error", err)
+		g.log.Warn("the file of the worker cannot be written: the next start waits until the clock has passed its ceiling", "error", err)
 	}
 }
 
@@ -223,8 +218,8 @@ func (g *Generator) awaitRequests() {
 	g.requests.wait(ctx)
 }
 
-// stopper ends what runs in the background, and waits for its end. The zero value has
-// nothing to end.
+// stopper stops what runs in the background, and waits until it has ended. The zero value
+// stops nothing.
 type stopper struct {
 	cancel context.CancelFunc
 	done   <-chan struct{}

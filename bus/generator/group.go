@@ -43,10 +43,9 @@ type heartbeat struct {
 // time and are safe for concurrent use.
 type group struct {
 	self string // id of this run
-	// turned can be read when what another generator can answer has changed.
-	turned chan struct{}
-	pulse  pulse         // the own heartbeats that came back
-	news   chan struct{} // holds one when the others should hear a heartbeat at once
+	// peerChanged holds one when what another generator can serve has changed.
+	peerChanged chan struct{}
+	pulse       pulse // the own heartbeats that came back
 	// listening is since when the others are heard.
 	listening   time.Time
 	lostWorkers lostWorkers // of this generator
@@ -71,7 +70,7 @@ const clockHeartbeats = 5
 
 func newGroup(self string) *group {
 	return &group{
-		self: self, turned: make(chan struct{}, 1), news: make(chan struct{}, 1), newcomer: make(chan struct{}),
+		self: self, peerChanged: make(chan struct{}, 1), newcomer: make(chan struct{}),
 		others: make(map[string]member), claims: make(map[int64]time.Time), silent: make(map[string]time.Time),
 	}
 }
@@ -89,10 +88,7 @@ func (g *group) hear(now time.Time, clock int64, data []byte) (b heartbeat, isNe
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if was := g.others[b.ID]; was.Segment != b.Segment || was.Snowflake != b.Snowflake || b.Gone {
-		select {
-		case g.turned <- struct{}{}:
-		default:
-		}
+		signal(g.peerChanged)
 	}
 	delete(g.silent, b.Node)
 	if b.Gone {

@@ -204,7 +204,7 @@ func TestTurned(t *testing.T) {
 	} {
 		p.hear(now, 0, wire.Encode(c.beat))
 		select {
-		case <-p.turned:
+		case <-p.peerChanged:
 			if !c.turned {
 				t.Errorf("beat %d changes nothing", i)
 			}

@@ -21,12 +21,10 @@ type Identity struct {
 type membership struct {
 	identity atomic.Pointer[Identity] // nil: not joined yet
 	joined   chan struct{}            // closed when identity is known
-	unjoined atomic.Pointer[error]    // why not
-	rival    chan error               // why a generator of another installation ends this one
 }
 
 func newMembership() membership {
-	return membership{joined: make(chan struct{}), rival: make(chan error, 1)}
+	return membership{joined: make(chan struct{})}
 }
 
 // yieldsTo reports whether generators of i must not serve beside those of the
@@ -77,11 +75,7 @@ func (g *Generator) checkRival(b heartbeat) {
 	if own == nil || !own.yieldsTo(b.Identity) {
 		return
 	}
-	err := fmt.Errorf("%w: this generator is of installation %s, but %s, which answers on the same subjects, is of the older %s: "+
+	g.fail(fmt.Errorf("%w: this generator is of installation %s, but %s, which answers on the same subjects, is of the older %s: "+
 		"callers would get the same IDs from both; give all generators the same JetStream (--server, --js-domain), or accounts of their own",
-		allocator.ErrRefused, own.Installation, b.Node, b.Installation)
-	select {
-	case g.membership.rival <- err:
-	default: // said already
-	}
+		allocator.ErrRefused, own.Installation, b.Node, b.Installation))
 }

@@ -11,9 +11,6 @@ import (
 	"github.com/nats-io/nats.go/micro"
 )
 
-// asideEvery is how often a generator looks whether it should step aside.
-const asideEvery = 200 * time.Millisecond
-
 // issuer is a micro service that answers requests for IDs: leaf-segment or
 // leaf-snowflake.
 //
@@ -44,16 +41,6 @@ type issuer struct {
 // waiter is a request that is answered later.
 type waiter interface {
 	Wait(context.Context) ([]bus.Range, error)
-}
-
-// enter begins to serve, if the generator can or nobody else does.
-func (s *issuer) enter(now time.Time) error {
-	if s.healthy() == nil {
-		s.unhealthySince = time.Time{}
-	} else if s.g.group.anyOther(now, s.unhealthySince, s.offers) {
-		return nil // stepAside will
-	}
-	return s.open()
 }
 
 // open enters the queue group.
@@ -88,12 +75,11 @@ func (s *issuer) close() error {
 	return err
 }
 
-// stepAside leaves the queue group, or enters it again, as the generator's
-// state and the other generators' demand.
+// stepAside leaves or enters the queue group, as this generator and the others can serve.
 //
-// It leaves only for one that said it can serve after this one said that it
-// cannot: of two that fall sick together, both stay.
-func (s *issuer) stepAside(now time.Time) {
+// It leaves only if a peer has reported that it can serve, later than this generator became unable
+// to. If two become unable at the same time, both stay.
+func (s *issuer) stepAside(now time.Time) error {
 	why := s.healthy()
 	if healthy := why == nil; healthy != s.unhealthySince.IsZero() {
 		s.unhealthySince = time.Time{}
@@ -105,17 +91,16 @@ func (s *issuer) stepAside(now time.Time) {
 	aside := !s.unhealthySince.IsZero() && s.g.group.anyOther(now, s.unhealthySince, s.offers)
 	switch {
 	case aside && s.service != nil:
-		s.g.log.Warn("leaving the queue group to other generators", "service", s.name, "reason", why)
-		if err := s.close(); err != nil {
-			s.g.log.Error("leaving the queue group", "service", s.name, "error", err)
-		}
-	case !aside && s.service == nil:
-		if err := s.open(); err != nil {
-			s.g.log.Error("entering the queue group", "service", s.name, "error", err) // tried again soon
-			return
-		}
-		s.g.log.Info("in the queue group", "service", s.name)
+		s.g.log.Warn("leaving the queue group, because another generator can serve", "service", s.name, "reason", why)
+		return s.close()
+	case aside || s.service != nil:
+		return nil
 	}
+	err := s.open()
+	if err == nil && s.g.phase.serving.Load() {
+		s.g.log.Info("entered the queue group", "service", s.name)
+	}
+	return err
 }
 
 // handle answers a request: from memory at once; if it must wait, from a

@@ -3,91 +3,120 @@ package generator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
-	"github.com/nats-io/nats.go"
 )
 
-// degradedStart is how long a NATS server may be behind the others of its cluster after a
-// start without an alert, because it has to catch up first.
-const degradedStart = 10 * time.Second
+const (
+	// startTimeout is how long a start waits for the store and a worker. Then the generator
+	// serves without them, and refuses requests with the reason.
+	startTimeout = 2 * time.Second
+	// lookEvery is how often a generator looks whether it should leave or enter a queue group.
+	lookEvery = 200 * time.Millisecond
+	flushWait = 5 * time.Second
+	// degradedStart is how long a NATS server may catch up with its cluster after a start
+	// before that raises an alert.
+	degradedStart = 10 * time.Second
+)
 
-// alertNATS publishes an alert when NATSErr begins to report something, and the end of the
-// episode when it reports nothing any more.
-func (g *Generator) alertNATS(now time.Time) {
-	err := g.cfg.NATSErr()
-	switch {
-	case err != nil && !g.reported.natsDegraded:
-		if !g.reported.natsWasWell && now.Sub(g.made) < degradedStart {
-			return
-		}
-		g.reported.natsDegraded = true
-		g.log.Error("the embedded NATS server does not keep its part of the state", "error", err)
-		g.publish(newEvent("nats.degraded", g.cfg.Node, g.cfg.Node, bus.NATSDegradedEvent{Node: g.cfg.Node, Cause: err.Error()}))
-	case err == nil && g.reported.natsDegraded:
-		g.reported.natsDegraded = false
-		g.log.Info("the embedded NATS server keeps its part of the state again")
-		g.publish(newEvent("nats.recovered", g.cfg.Node, g.cfg.Node, bus.RecoveredEvent{Node: g.cfg.Node, Episode: "degraded"}))
-	}
-	g.reported.natsWasWell = g.reported.natsWasWell || err == nil
-}
-
-// flushConn waits until the server has taken in what was sent.
-func (g *Generator) flushConn() error { return g.cfg.Conn.FlushTimeout(flushWait) }
-
-// attend keeps the generator in its place among the others until the context
-// is done, or it cannot serve any more.
-func (g *Generator) attend(ctx context.Context, r *run) error {
-	beats := time.NewTicker(heartbeatEvery)
-	defer beats.Stop()
-	looks := time.NewTicker(asideEvery)
+// serve is the main loop of a generator. It begins to answer requests when the store and a worker
+// are there, or after startTimeout. It returns when the context is done, or with the error
+// that ends the generator.
+func (g *Generator) serve(ctx context.Context, r *run) error {
+	heartbeats := time.NewTicker(heartbeatEvery)
+	defer heartbeats.Stop()
+	looks := time.NewTicker(lookEvery)
 	defer looks.Stop()
+	late := time.After(startTimeout)
+	starting := true
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case err := <-r.refused:
-			return err
-		case err := <-g.membership.rival:
+		case err := <-g.failed:
 			return err
 		case s := <-r.status:
-			if err := g.connection(s); err != nil {
-				return err
+			if s == nats.CLOSED {
+				return errors.Join(errors.New("the connection to NATS is closed for good"), g.cfg.Conn.LastError())
 			}
-		case <-beats.C:
 			g.sendHeartbeat(false)
+			g.tasks.start(func() { g.readPeerMarks(g.life) })
+		case <-heartbeats.C:
+			g.sendHeartbeat(false)
+		case <-g.changed:
+			g.sendHeartbeat(false)
+		case <-g.group.peerChanged: // a peer that can serve may be leaving: do not wait for the next look
 		case now := <-looks.C:
 			g.logStore()
 			g.alertNATS(now)
 			if err := g.cfg.StoreErr(); errors.Is(err, allocator.ErrRefused) {
 				return err
 			}
-			g.segments.stepAside(now)
-			g.snowflakes.stepAside(now)
-		case <-g.group.turned: // one that can serve may be leaving: do not wait for the next look
-			g.segments.stepAside(time.Now())
-			g.snowflakes.stepAside(time.Now())
-		case <-g.group.news:
-			g.sendHeartbeat(false)
+		case <-late:
+			starting = false
+		}
+		switch {
+		case g.phase.serving.Load():
+			if err := g.stepAside(); err != nil {
+				g.log.Error("a queue group cannot be left or entered; trying again", "error", err)
+			}
+		case !starting || g.phase.prepared.Load() && g.snowflakes.healthy() == nil:
+			if err := g.begin(r); err != nil {
+				return err
+			}
 		}
 	}
 }
 
-// connection takes in what became of the connection to NATS. An error says that it
-// is gone for good.
-func (g *Generator) connection(s nats.Status) error {
-	if s == nats.CLOSED {
-		return errors.Join(errors.New("the connection to NATS is closed for good"), g.cfg.Conn.LastError())
+// begin enters the queue groups. From then on the generator answers requests.
+func (g *Generator) begin(r *run) (err error) {
+	if !g.phase.prepared.Load() {
+		g.log.Warn("the store is not available yet; until it is, requests are refused with store_unavailable")
 	}
+	if why := g.snowflakes.healthy(); why != nil {
+		g.log.Warn("snowflakes are not available yet; until they are, requests are refused with the reason", "reason", why)
+	}
+	if r.leaf, err = g.addLeafService(); err != nil {
+		return err
+	}
+	if err := g.stepAside(); err != nil {
+		return err
+	}
+	if err := g.flushConn(); err != nil {
+		return fmt.Errorf("NATS did not confirm the subscriptions: %w", err)
+	}
+	g.phase.serving.Store(true)
 	g.sendHeartbeat(false)
-	g.tasks.start(func() { g.readPeerMarks(g.life) })
+	if g.cfg.Ready != nil {
+		g.cfg.Ready()
+	}
 	return nil
 }
 
-// logStore logs when refills begin to fail, and when none fails any more: events tell
-// of each tag, and a log for people of the store.
+// stepAside leaves or enters the queue groups of both services, see [issuer.stepAside].
+func (g *Generator) stepAside() error {
+	now := time.Now()
+	return errors.Join(g.segments.stepAside(now), g.snowflakes.stepAside(now))
+}
+
+// fail ends the generator. Run returns the first error.
+func (g *Generator) fail(err error) {
+	select {
+	case g.failed <- err:
+	default:
+	}
+}
+
+// flushConn waits until the server has processed all that was sent.
+func (g *Generator) flushConn() error { return g.cfg.Conn.FlushTimeout(flushWait) }
+
+// logStore logs when refills begin to fail, and when none fails any more. Events report
+// each tag; the log reports the store.
 func (g *Generator) logStore() {
 	switch f := g.alloc.Failing(); {
 	case f.Store != nil && !g.reported.storeFails:
@@ -97,4 +126,24 @@ func (g *Generator) logStore() {
 		g.reported.storeFails = false
 		g.log.Info("refills succeed again")
 	}
+}
+
+// alertNATS publishes an alert when NATSErr begins to report an error, and the end of the
+// alert when NATSErr reports none any more.
+func (g *Generator) alertNATS(now time.Time) {
+	err := g.cfg.NATSErr()
+	switch {
+	case err != nil && !g.reported.natsDegraded:
+		if !g.reported.natsWasWell && now.Sub(g.made) < degradedStart {
+			return
+		}
+		g.reported.natsDegraded = true
+		g.log.Error("the embedded NATS server does not keep its part of the state", "error", err)
+		g.publishEvent("nats.degraded", g.cfg.Node, bus.NATSDegradedEvent{Node: g.cfg.Node, Cause: err.Error()})
+	case err == nil && g.reported.natsDegraded:
+		g.reported.natsDegraded = false
+		g.log.Info("the embedded NATS server keeps its part of the state again")
+		g.publishEvent("nats.recovered", g.cfg.Node, bus.RecoveredEvent{Node: g.cfg.Node, Episode: "degraded"})
+	}
+	g.reported.natsWasWell = g.reported.natsWasWell || err == nil
 }

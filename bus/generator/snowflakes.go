@@ -66,10 +66,7 @@ func (g *Generator) newFlakes() *snowflake.Generator {
 		if lost, ok := e.(snowflake.WorkerLost); ok {
 			g.group.lostWorkers.lost(time.Now(), lost.Worker)
 		}
-		select {
-		case g.group.news <- struct{}{}: // the others are to know which worker is held
-		default:
-		}
+		signal(g.changed) // the heartbeat says which worker is held
 	}
 	return snowflake.New(cfg)
 }
@@ -90,27 +87,29 @@ func (g *Generator) noWorker() error {
 	return nil
 }
 
-// notJoined says why the installation has not been joined, as far as is known.
+// notJoined says why the installation has not been joined. Only join has failed until then.
 func (g *Generator) notJoined() error {
-	if why := g.membership.unjoined.Load(); why != nil {
-		return fmt.Errorf("%w: %v", errNotJoined, *why) // not %w: what lacks is the worker
+	if why := g.phase.unready.Load(); why != nil {
+		return fmt.Errorf("%w: %v", errNotJoined, *why) // not %w: the request lacks a worker, not the store
 	}
 	return errNotJoined
 }
 
-// runFlakes issues snowflakes until the context is done; an error says that their start was
-// refused. Where the data folder knows its installation they do not wait for NATS to say the same.
-func (g *Generator) runFlakes(ctx context.Context) error {
+// runFlakes issues snowflakes until the context is done, and ends the generator if their start
+// is refused. It waits for the installation only if the data folder does not name it.
+func (g *Generator) runFlakes(ctx context.Context) {
 	installation := g.cfg.Installation
 	if installation == "" {
 		select {
 		case <-g.membership.joined:
 			installation = g.membership.identity.Load().Installation
 		case <-ctx.Done():
-			return nil
+			return
 		}
 	}
-	return g.flakes.Run(ctx, installation)
+	if err := g.flakes.Run(ctx, installation); err != nil {
+		g.fail(err)
+	}
 }
 
 // joinedRegistry is a registry that nobody asks before the generator has

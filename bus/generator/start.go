@@ -16,26 +16,21 @@ import (
 )
 
 const (
-	// startTimeout is how long a start waits for the store and a worker; then it
-	// goes on, and answers with what is missing until it is there.
-	startTimeout = 2 * time.Second
-	startLook    = 5 * time.Millisecond
 	// stepTimeout bounds one attempt at one step of the preparation. JetStream
 	// may leave a request without an answer while it elects a leader.
 	stepTimeout  = 5 * time.Second
 	prepareAgain = time.Second
-	flushWait    = 5 * time.Second
 )
 
-// listen hears the other generators from now on, before anything is served: an
-// operator's change must reach all.
+// listen subscribes to what the other generators send. It comes before anything is served,
+// because an operator's change must reach all generators.
 func (g *Generator) listen() error {
 	before := g.cfg.Conn.LastError()
 	handlers := map[string]nats.MsgHandler{
 		wire.SubjectPresence:     g.heardHeartbeat,
 		wire.SubjectTagChanged:   g.heardTag,
 		wire.SubjectReserved:     g.heardReserved,
-		wire.RefillSubject + ">": g.heardRefill,
+		wire.RefillSubject + ">": func(msg *nats.Msg) { g.observeRefill(msg.Subject, msg.Header, msg.Data) },
 	}
 	for subject, f := range handlers {
 		if _, err := g.cfg.Conn.Subscribe(subject, f); err != nil {
@@ -46,7 +41,7 @@ func (g *Generator) listen() error {
 	g.group.listening = time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), flushWait)
 	defer cancel()
-	if err := g.announce(ctx); err != nil { // the others answer with theirs
+	if err := g.announce(ctx); err != nil { // the others answer with their heartbeats
 		return err
 	}
 	err := wire.PublishDenied(g.cfg.Conn, before, func(s string) bool { return s == wire.SubjectPresence })
@@ -60,74 +55,17 @@ func (g *Generator) listen() error {
 }
 
 // work prepares, and then refills until the context is done.
-func (g *Generator) work(ctx context.Context, r *run) {
+func (g *Generator) work(ctx context.Context) {
 	if err := g.prepare(ctx); err != nil {
-		r.refused <- err
+		g.fail(err)
 		<-ctx.Done()
-	} else {
-		close(r.ready)
 	}
 	g.alloc.Run(ctx)
 }
 
-// start waits for the store and a worker, enters the queue groups, and says when requests
-// are answered.
-func (g *Generator) start(ctx context.Context, r *run) error {
-	ready := r.ready
-	late := time.After(startTimeout)
-	look := time.NewTicker(startLook)
-	defer look.Stop()
-	beats := time.NewTicker(heartbeatEvery)
-	defer beats.Stop()
-	for waiting := true; waiting; {
-		select {
-		case <-ready:
-			ready = nil
-		case <-beats.C:
-			g.sendHeartbeat(false)
-		case <-look.C:
-			waiting = ready != nil || g.snowflakes.healthy() != nil
-		case s := <-r.status:
-			if err := g.connection(s); err != nil {
-				return err
-			}
-		case err := <-r.refused:
-			return err
-		case err := <-g.membership.rival:
-			return err
-		case <-ctx.Done():
-			return nil
-		case <-late:
-			waiting = false
-			if ready != nil {
-				g.log.Warn("the store is not there yet; requests are answered with store_unavailable until it is")
-			}
-			if why := g.snowflakes.healthy(); why != nil {
-				g.log.Warn("there are no snowflakes yet; requests are answered with the reason until there are", "reason", why)
-			}
-		}
-	}
-	if err := r.leaf.start(g); err != nil {
-		return err
-	}
-	if err := errors.Join(g.segments.enter(time.Now()), g.snowflakes.enter(time.Now())); err != nil {
-		return err
-	}
-	if err := g.flushConn(); err != nil {
-		return fmt.Errorf("NATS did not confirm the subscriptions: %w", err)
-	}
-	g.phase.serving.Store(true)
-	g.sendHeartbeat(false)
-	if g.cfg.Ready != nil {
-		g.cfg.Ready()
-	}
-	return nil
-}
-
-// prepare enters the installation and opens the store; it tries each step again
-// and again until it is done, refused, or the context ends. The evidence comes
-// before the store is opened: it is known how far others were when the first
-// range is reserved.
+// prepare enters the installation and opens the store. It retries each step until the step
+// succeeds or is refused, or the context ends. The peer marks come before the store: when the
+// first range is reserved, the generator knows how far the others have reserved.
 func (g *Generator) prepare(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{g.join, g.warnOfStreams, g.readPeerMarks, g.open, g.ensureTags} {
 		if err := g.retry(ctx, step); err != nil {
@@ -136,14 +74,37 @@ func (g *Generator) prepare(ctx context.Context) error {
 	}
 	g.phase.prepared.Store(true)
 	g.publish(g.nodeEvent("started"))
+	signal(g.changed)
 	return nil
 }
 
-// join enters the installation, and tells the others which one it is.
+// retry tries a step until it succeeds or is refused, or the context ends.
+func (g *Generator) retry(ctx context.Context, step func(context.Context) error) error {
+	logged := ""
+	for {
+		attempt, cancel := context.WithTimeout(ctx, stepTimeout)
+		err := step(attempt)
+		cancel()
+		if err == nil || errors.Is(err, allocator.ErrRefused) || ctx.Err() != nil {
+			return err
+		}
+		g.phase.unready.Store(&err)
+		if logged != err.Error() {
+			logged = err.Error()
+			g.log.Warn("segments cannot be served yet; trying again", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(prepareAgain):
+		}
+	}
+}
+
+// join enters the installation, and sends its ID to the other generators.
 func (g *Generator) join(ctx context.Context) error {
 	identity, err := g.cfg.Join(ctx, g.mayCreate)
 	if err != nil {
-		g.membership.unjoined.Store(&err)
 		return err
 	}
 	if g.membership.identity.Swap(&identity) == nil {
@@ -156,50 +117,27 @@ func (g *Generator) join(ctx context.Context) error {
 	return nil
 }
 
-// warnOfStreams says it if a stream keeps the requests: its acknowledgement
+// warnOfStreams logs each stream that keeps requests. The acknowledgement of such a stream
 // reaches the caller before the IDs do.
 func (g *Generator) warnOfStreams(ctx context.Context) error {
 	for _, subject := range []string{bus.SubjectSegment + ".>", bus.SubjectSnowflake} {
 		name, err := g.cfg.JS.StreamNameBySubject(ctx, subject)
 		switch {
 		case err == nil:
-			g.log.Error("a stream covers the subjects of requests: callers get its acknowledgement in place of IDs; change its subjects",
+			g.log.Error("a stream keeps the requests for IDs, so callers get its acknowledgement in place of IDs: change its subjects",
 				"stream", name, "subjects", subject)
 		case !errors.Is(err, jetstream.ErrStreamNotFound):
-			g.log.Debug("it is not known whether a stream covers the subjects of requests", "error", err)
+			g.log.Debug("JetStream does not say whether a stream keeps the requests for IDs", "error", err)
 		}
 	}
 	return nil
 }
 
-// open opens the store: from now on tags may be in memory.
+// open opens the store. From then on tags may be in memory.
 func (g *Generator) open(ctx context.Context) error {
-	if err := g.cfg.Open(ctx); err != nil {
-		return err
+	err := g.cfg.Open(ctx)
+	if err == nil {
+		g.phase.opened.Store(true)
 	}
-	g.phase.opened.Store(true)
-	return nil
-}
-
-// retry tries a step until it is done, refused, or the context ends.
-func (g *Generator) retry(ctx context.Context, step func(context.Context) error) error {
-	told := ""
-	for {
-		attempt, cancel := context.WithTimeout(ctx, stepTimeout)
-		err := step(attempt)
-		cancel()
-		if err == nil || errors.Is(err, allocator.ErrRefused) || ctx.Err() != nil {
-			return err
-		}
-		g.phase.unready.Store(&err)
-		if told != err.Error() {
-			told = err.Error()
-			g.log.Warn("segments cannot be served yet; trying again", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(prepareAgain):
-		}
-	}
+	return err
 }

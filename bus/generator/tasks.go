@@ -79,3 +79,11 @@ func (t *tasks) close() {
 	t.mu.Unlock()
 	t.wait(context.Background())
 }
+
+// signal wakes the goroutine that receives from c, which holds one signal.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
