@@ -1,6 +1,7 @@
 package generator
 
 import (
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,24 +23,24 @@ const (
 // String returns the kind's name.
 func (k Kind) String() string { return [...]string{"segment", "snowflake", "admin"}[k] }
 
-// Face is the way on which a request came.
+// Transport is how a request came.
 type Transport int
 
-// The faces of a generator.
+// The transports.
 const (
 	NATS Transport = iota
 	HTTP
 )
 
-// String returns the face's name.
-func (f Transport) String() string { return [...]string{"nats", "http"}[f] }
+// String returns the transport's name.
+func (t Transport) String() string { return [...]string{"nats", "http"}[t] }
 
-// Observer hears what a generator does, while it does it: its methods must be
+// Observer is called for each thing that a generator does, while it does it. Its methods must be
 // quick, and safe for concurrent use.
 type Observer interface {
 	Answered(Answer)
 	Refilled(allocator.Refilled)
-	// Told is about an event: its type, one of [EventTypes].
+	// EventPublished is about an event: its type, one of [bus.EventTypes].
 	EventPublished(what string)
 }
 
@@ -49,83 +50,67 @@ type Answer struct {
 	Transport Transport
 	Reason    bus.Reason    // why it was refused; empty: it was not. Or [Canceled]
 	IDs       int64         // that it got
-	Waited    bool          // memory had too few, or the millisecond
+	Waited    bool          // for a refill, a worker or the next millisecond
 	Took      time.Duration // in the generator
 
 	begun time.Time // when it came
 }
 
-// Canceled is the reason of an [Answer] that nobody waited for any more.
+// Canceled is the reason of an [Answer] to a caller that has gone.
 const Canceled bus.Reason = "canceled"
 
-// answer begins the account of a request.
-func (g *Generator) answer(kind Kind, face Transport) Answer {
-	return Answer{Kind: kind, Transport: face, begun: time.Now()}
-}
-
-// served ends the account of a request that was answered, with n IDs.
-func (g *Generator) served(a Answer, n int64) {
-	if a.Kind != AdminKind {
-		g.counts.served(n)
-	}
-	if g.cfg.Observer != nil {
-		a.IDs, a.Took = n, time.Since(a.begun)
-		g.cfg.Observer.Answered(a)
-	}
-}
-
-// canceled ends the account of a request whose caller has gone.
-func (g *Generator) canceled(a Answer) {
-	if g.cfg.Observer != nil {
-		a.Reason, a.Took = Canceled, time.Since(a.begun)
-		g.cfg.Observer.Answered(a)
-	}
-}
-
-// refused ends the account of a request that is answered with an error.
-func (g *Generator) refused(a Answer, err error) *bus.Error {
-	e := toError(err)
-	g.counts.refused(e.Reason)
-	if g.cfg.Observer != nil {
-		a.Reason, a.Took = e.Reason, time.Since(a.begun)
-		g.cfg.Observer.Answered(a)
-	}
-	return e
-}
-
-// counts is what a generator has answered. Its methods are safe for concurrent
-// use; the zero value is ready.
+// counts counts the answers. Its methods are safe for concurrent use; the zero value is ready.
 type counts struct {
-	requests atomic.Int64 // answered with IDs
-	ids      atomic.Int64
+	requests, ids atomic.Int64 // that were answered with IDs
 
 	mu     sync.Mutex
 	errors map[bus.Reason]int64
 }
 
-func (c *counts) served(ids int64) {
-	c.requests.Add(1)
-	c.ids.Add(ids)
-}
-
-func (c *counts) refused(reason bus.Reason) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.errors == nil {
-		c.errors = make(map[bus.Reason]int64)
-	}
-	c.errors[reason]++
-}
-
-// refusals returns a copy of the number of errors by reason.
+// refusals returns the number of errors by reason.
 func (c *counts) refusals() map[bus.Reason]int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	found := make(map[bus.Reason]int64, len(c.errors))
-	for reason, n := range c.errors {
-		found[reason] = n
-	}
+	found := make(map[bus.Reason]int64, len(c.errors)) // not nil: its JSON is an object
+	maps.Copy(found, c.errors)
 	return found
+}
+
+// answer begins the account of a request.
+func (g *Generator) answer(kind Kind, transport Transport) Answer {
+	return Answer{Kind: kind, Transport: transport, begun: time.Now()}
+}
+
+// served ends the account of a request that was answered, with n IDs.
+func (g *Generator) served(a Answer, n int64) {
+	if a.Kind != AdminKind {
+		g.counts.requests.Add(1)
+		g.counts.ids.Add(n)
+	}
+	a.IDs = n
+	g.observe(a)
+}
+
+// refused ends the account of a request that is answered with an error.
+func (g *Generator) refused(a Answer, err error) *bus.Error {
+	e := toError(err)
+	g.counts.mu.Lock()
+	if g.counts.errors == nil {
+		g.counts.errors = make(map[bus.Reason]int64)
+	}
+	g.counts.errors[e.Reason]++
+	g.counts.mu.Unlock()
+	a.Reason = e.Reason
+	g.observe(a)
+	return e
+}
+
+// observe reports the end of a request to the observer.
+func (g *Generator) observe(a Answer) {
+	if g.cfg.Observer != nil {
+		a.Took = time.Since(a.begun)
+		g.cfg.Observer.Answered(a)
+	}
 }
 
 // respond answers a request outside its callback.

@@ -13,33 +13,31 @@ import (
 )
 
 const (
-	// spreadTimeout bounds the wait until all generators took in a change. It
-	// is longer than a generator that has gone is taken for present.
+	// broadcastTimeout bounds the wait until all generators have applied a change. It is longer
+	// than a generator that has gone still counts as present.
 	broadcastTimeout = heartbeatExpires + time.Second
-	// spreadAgain is when those that did not answer are told again.
-	broadcastAgain = 500 * time.Millisecond
+	broadcastAgain   = 500 * time.Millisecond // until the change is sent again
 )
 
-// tagAnswer is what a generator answers when it has taken in a tag's record.
+// tagAnswer is a generator's answer when it has applied a tag's record.
 type tagAnswer struct {
 	ID   string `json:"id"`          // of the run
-	Seen int64  `json:"seen,string"` // the end of all ranges of the tag that it knows of
+	Seen int64  `json:"seen,string"` // the end of all ranges of the tag that the generator knows of
 }
 
-// apply takes in a tag's record.
+// apply applies a tag's record.
 func (g *Generator) apply(t allocator.Tag) tagAnswer {
 	seen := g.alloc.Seen(t.Name)
 	g.alloc.Apply(t)
 	return tagAnswer{g.group.self, max(seen, g.alloc.Seen(t.Name))}
 }
 
-// broadcastTag takes in a tag's new record and waits until every generator that is
-// there has done so too: from then on none hands out an ID below its floor. It
-// returns the end of all ranges of the tag that any of them has seen, and the nodes of those
-// that were not asked because they fell silent.
+// broadcastTag applies a tag's new record and waits until every generator that is present has
+// applied it too. From then on none hands out an ID below its floor. seen is the end of all ranges
+// of the tag that any of them has seen. unheard are the nodes of lost generators, which were not asked.
 func (g *Generator) broadcastTag(ctx context.Context, t allocator.Tag) (seen int64, unheard []string, err error) {
 	seen = g.apply(t).Seen
-	confirmed := make(map[string]bool) // by id of the run
+	confirmed := make(map[string]bool) // by ID of the run
 	var missing error
 	done := func() bool {
 		var here []heartbeat
@@ -55,10 +53,6 @@ func (g *Generator) broadcastTag(ctx context.Context, t allocator.Tag) (seen int
 		}
 		return missing == nil
 	}
-	if done() {
-		return seen, unheard, nil
-	}
-
 	ctx, cancel := context.WithTimeout(ctx, broadcastTimeout)
 	defer cancel()
 	inbox := g.cfg.Conn.NewInbox()
@@ -67,7 +61,10 @@ func (g *Generator) broadcastTag(ctx context.Context, t allocator.Tag) (seen int
 		return 0, nil, err
 	}
 	defer answers.Unsubscribe()
-	for ctx.Err() == nil {
+	for !done() {
+		if ctx.Err() != nil {
+			return 0, unheard, missing
+		}
 		if err := g.cfg.Conn.PublishRequest(wire.SubjectTagChanged, inbox, wire.Encode(t)); err != nil {
 			return 0, nil, err
 		}
@@ -84,14 +81,11 @@ func (g *Generator) broadcastTag(ctx context.Context, t allocator.Tag) (seen int
 			}
 		}
 		cancel()
-		if done() {
-			return seen, unheard, nil
-		}
 	}
-	return 0, unheard, missing
+	return seen, unheard, nil
 }
 
-// heardTag takes in a tag's record that another generator spreads.
+// heardTag applies a tag's record from another generator, and confirms it.
 func (g *Generator) heardTag(msg *nats.Msg) {
 	var t allocator.Tag
 	err := json.Unmarshal(msg.Data, &t)
@@ -99,14 +93,11 @@ func (g *Generator) heardTag(msg *nats.Msg) {
 		err = allocator.CheckTag(t.Name)
 	}
 	if err != nil {
-		g.log.Warn("a tag's change that cannot be read", "error", err)
+		g.log.Warn("a change of a tag cannot be read", "error", err)
 		return
 	}
 	answer := g.apply(t)
-	if msg.Reply == "" {
-		return
-	}
-	if err := msg.Respond(wire.Encode(answer)); err != nil {
-		g.log.Error("a reply cannot be sent", "error", err)
+	if msg.Reply != "" {
+		g.respond(msg.Reply, wire.Encode(answer))
 	}
 }

@@ -10,10 +10,10 @@ import (
 
 const (
 	// floorsWait is how long a generator that was cut off waits for the store to say
-	// which max_id operators have set; then it goes on.
+	// which max_id operators have set. Then it serves again.
 	floorsWait  = time.Second
 	floorsAgain = time.Second // pause before it asks again
-	// floorsPatience is how long the store may take when no request waits any more: it
+	// floorsPatience is how long the store may take when no request waits any more. The store
 	// may have a million tags, and be far away.
 	floorsPatience = 30 * time.Second
 )
@@ -23,11 +23,11 @@ const (
 // hands out IDs of tags from memory. It asks the store, because the store has every such
 // max_id before the operator gets an answer. Its methods are safe for concurrent use.
 type floors struct {
-	gate
+	gate                 // shut while requests wait for the answer
 	wanted chan struct{} // the store must be asked; holds one
 
 	asking  sync.Mutex // guards what follows
-	round   uint64     // of questions
+	round   uint64     // number of the last question
 	about   time.Time  // the last heartbeat before the pause that the last question is about
 	unknown bool       // the last question was not answered
 	cancel  context.CancelFunc
@@ -52,30 +52,26 @@ func (f *floors) begin(before time.Time, insist bool) {
 	signal(f.wanted)
 }
 
-// ask begins a question, and returns its number.
-func (f *floors) ask(ctx context.Context) (_ context.Context, round uint64) {
+// ask asks the store by apply, and then opens the gate. current is false if another pause has
+// begun since: then the gate stays shut for the next question.
+func (f *floors) ask(ctx context.Context, apply func(context.Context) error) (current bool, err error) {
 	f.asking.Lock()
-	defer f.asking.Unlock()
-	patience := floorsWait
+	round, patience := f.round, floorsWait
 	if !f.isShut.Load() {
 		patience = floorsPatience
 	}
 	ctx, f.cancel = context.WithTimeout(ctx, patience)
-	return ctx, f.round
-}
-
-// answer lets requests go on unless there was another pause since the question, and reports
-// whether there was none.
-func (f *floors) answer(round uint64, answered bool) (current bool) {
+	defer f.cancel()
+	f.asking.Unlock()
+	err = apply(ctx)
 	f.asking.Lock()
 	defer f.asking.Unlock()
-	f.cancel()
 	if round != f.round {
-		return false
+		return false, err
 	}
-	f.unknown = !answered
+	f.unknown = err != nil
 	f.open(time.Now())
-	return true
+	return true, err
 }
 
 // maybeStale reports whether a request for IDs of a tag must wait until the generator knows
@@ -84,16 +80,16 @@ func (g *Generator) maybeStale(a Answer) bool {
 	// A request that came before the process stood still was sent before what it missed meanwhile.
 	now := a.begun
 	if a.Transport == NATS {
-		if before, silent := g.group.pulse.silent(now); silent {
-			g.afterPause(before, true) // a request over NATS shows that it is back
+		if before, silence := g.group.pulse.silence(now); silence > silentAfter {
+			g.afterPause(before, true) // a request over NATS shows that NATS delivers again
 		}
 	} else if before, still := g.group.pulse.stoodStill(now); still {
-		g.afterPause(before, false) // it serves while it is cut off
+		g.afterPause(before, false) // HTTP is served also without NATS
 	}
 	return g.floors.isShut.Load()
 }
 
-// afterPause asks what operators have set, because there was a pause; heard: NATS is back.
+// afterPause asks what operators have set, because there was a pause. heard: NATS delivers again.
 func (g *Generator) afterPause(before time.Time, heard bool) {
 	if g.phase.opened.Load() { // otherwise it has nothing in memory
 		g.floors.begin(before, heard)
@@ -103,7 +99,7 @@ func (g *Generator) afterPause(before time.Time, heard bool) {
 // askFloors asks after each pause, until the store has answered.
 func (g *Generator) askFloors(ctx context.Context) {
 	defer func() { g.floors.end(time.Now()) }()
-	reported := false
+	stale := false // the alert was published
 	for {
 		select {
 		case <-ctx.Done():
@@ -111,16 +107,15 @@ func (g *Generator) askFloors(ctx context.Context) {
 		case <-g.floors.wanted:
 		}
 		for ctx.Err() == nil {
-			question, round := g.floors.ask(ctx)
-			err := g.applyFloors(question)
-			current := g.floors.answer(round, err == nil)
-			if err == nil {
+			current, err := g.floors.ask(ctx, g.applyFloors)
+			if current && err == nil {
 				break
 			}
-			if !reported && ctx.Err() == nil && current {
-				reported = true
-				g.log.Warn("this generator was cut off, and the store does not say which max_id operators have set since: it may hand out IDs below", "error", err)
-				g.publish(newEvent("node.stale", g.cfg.Node, g.cfg.Node, bus.StaleEvent{Node: g.cfg.Node, Error: err.Error()}))
+			if current && !stale && ctx.Err() == nil {
+				stale = true
+				g.log.Warn("this generator was cut off, and the store does not say which max_id operators have set since: "+
+					"it may hand out IDs below", "error", err)
+				g.publishEvent("node.stale", g.cfg.Node, bus.StaleEvent{Node: g.cfg.Node, Error: err.Error()})
 			}
 			select {
 			case <-ctx.Done():
@@ -128,16 +123,16 @@ func (g *Generator) askFloors(ctx context.Context) {
 			case <-time.After(floorsAgain):
 			}
 		}
-		if reported && ctx.Err() == nil {
-			reported = false
+		if stale && ctx.Err() == nil {
+			stale = false
 			g.log.Info("this generator knows again which max_id operators have set")
-			g.publish(newEvent("node.recovered", g.cfg.Node, g.cfg.Node, bus.RecoveredEvent{Node: g.cfg.Node, Episode: "stale"}))
+			g.publishEvent("node.recovered", g.cfg.Node, bus.RecoveredEvent{Node: g.cfg.Node, Episode: "stale"})
 		}
 	}
 }
 
-// applyFloors drops the IDs in memory below the max_id that operators have set. It greets the
-// other generators first, so that changes wait for this one from then on.
+// applyFloors drops the IDs in memory below the max_id that operators have set. It announces
+// this generator first, so that changes wait for it from then on.
 func (g *Generator) applyFloors(ctx context.Context) error {
 	if !g.cfg.Conn.IsConnected() {
 		return errCutOff

@@ -22,7 +22,7 @@ type gate struct {
 	ended  bool          // it never shuts again
 }
 
-// shut reports whether the gate was open. It does nothing after end.
+// shut shuts the gate, and reports whether it was open. It does nothing after end.
 func (g *gate) shut() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -61,35 +61,31 @@ func (g *gate) since(now time.Time) time.Duration {
 
 // hold returns a waiter that waits until the gate is open and then calls take, for at most
 // maxWait in all. It refuses a request if most requests are held back already.
-func (g *gate) hold(most int64, maxWait time.Duration, take func(context.Context) ([]bus.Range, error)) (waiter, error) {
+func (g *gate) hold(most int64, maxWait time.Duration, take takeFunc) (waiter, error) {
 	if g.waiting.Add(1) > most {
 		g.waiting.Add(-1)
 		return nil, allocator.ErrOverloaded
 	}
-	return heldBack{g, maxWait, take}, nil
+	return takeFunc(func(ctx context.Context) ([]bus.Range, error) {
+		defer g.waiting.Add(-1)
+		ctx, cancel := context.WithTimeoutCause(ctx, maxWait, allocator.ErrTimedOut)
+		defer cancel()
+		g.mu.Lock()
+		opens := g.opens
+		g.mu.Unlock()
+		if opens != nil {
+			select {
+			case <-opens:
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		}
+		return take(ctx)
+	}), nil
 }
 
-// heldBack is a request that a gate holds back.
-type heldBack struct {
-	gate    *gate
-	maxWait time.Duration
-	take    func(context.Context) ([]bus.Range, error)
-}
+// takeFunc takes IDs for a request that may wait.
+type takeFunc func(context.Context) ([]bus.Range, error)
 
 // Wait implements waiter.
-func (r heldBack) Wait(ctx context.Context) ([]bus.Range, error) {
-	defer r.gate.waiting.Add(-1)
-	ctx, cancel := context.WithTimeoutCause(ctx, r.maxWait, allocator.ErrTimedOut)
-	defer cancel()
-	r.gate.mu.Lock()
-	opens := r.gate.opens
-	r.gate.mu.Unlock()
-	if opens != nil {
-		select {
-		case <-opens:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
-	return r.take(ctx)
-}
+func (f takeFunc) Wait(ctx context.Context) ([]bus.Range, error) { return f(ctx) }

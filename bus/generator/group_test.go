@@ -106,18 +106,18 @@ func TestPresenceClaims(t *testing.T) {
 // A worker that was lost is kept from the others for a while.
 func TestLostWorkersAreClaimed(t *testing.T) {
 	t.Parallel()
-	var c lostWorkers
+	g := newGroup("me")
 	start := time.Unix(1_700_000_000, 0)
-	if got := c.workers(start); len(got) > 0 {
+	if got := g.lostWorkers(start); len(got) > 0 {
 		t.Errorf("one that has lost none claims %v", got)
 	}
-	c.lost(start, 5)
+	g.claimLost(start, 5)
 	for after, want := range map[time.Duration]int{0: 1, claimExpires: 1} {
-		if got := c.workers(start.Add(after)); len(got) != want || got[0] != 5 {
+		if got := g.lostWorkers(start.Add(after)); len(got) != want || got[0] != 5 {
 			t.Errorf("after %v: %v, want 5", after, got)
 		}
 	}
-	if got := c.workers(start.Add(claimExpires + 1)); len(got) > 0 {
+	if got := g.lostWorkers(start.Add(claimExpires + 1)); len(got) > 0 {
 		t.Errorf("claimed for ever: %v", got)
 	}
 }
@@ -166,7 +166,11 @@ func TestEcho(t *testing.T) {
 	t.Parallel()
 	p := newGroup("me")
 	start := time.Unix(1_700_000_000, 0)
-	if p.pulse.hears(start) {
+	hears := func(now time.Time) bool {
+		_, silence := p.pulse.silence(now)
+		return silence < heartbeatExpires
+	}
+	if hears(start) {
 		t.Error("it counts as there from the beginning")
 	}
 	own := func(now time.Time, number uint64) {
@@ -174,12 +178,12 @@ func TestEcho(t *testing.T) {
 	}
 	own(start.Add(time.Second), p.pulse.send(start))
 	p.hear(start.Add(heartbeatExpires-1), 0, wire.Encode(heartbeat{Node: "a", ID: "1"}))
-	if !p.pulse.hears(start.Add(heartbeatExpires-1)) || p.pulse.hears(start.Add(heartbeatExpires)) {
+	if !hears(start.Add(heartbeatExpires-1)) || hears(start.Add(heartbeatExpires)) {
 		t.Error("it counts as there for another time than beats do")
 	}
 	later := start.Add(time.Minute)
 	own(later, p.pulse.send(later))
-	if !p.pulse.hears(later) {
+	if !hears(later) {
 		t.Error("a beat that comes back does not count")
 	}
 }

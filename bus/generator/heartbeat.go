@@ -6,16 +6,74 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/internal/wire"
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/micro"
 )
 
-// members returns the other generators that are there, and the nodes of those that fell silent.
-// After a pause of its own it fails for a moment: the others have not fallen
-// silent, but this generator has yet to look at what they said meanwhile.
+// sendHeartbeat sends a heartbeat to the other generators, and returns its number. A generator
+// sends the last one (gone) when it has ended.
+func (g *Generator) sendHeartbeat(gone bool) (number uint64) {
+	b := heartbeat{
+		Node: g.cfg.Node, ID: g.group.self, Number: g.group.pulse.send(time.Now()), UnixMS: g.cfg.Snowflake.Clock().Wall,
+		Segment: g.canServe(g.segments), Snowflake: g.canServe(g.snowflakes), Gone: gone,
+	}
+	if worker := g.flakes.Worker(); worker >= 0 && !gone {
+		b.Worker = &worker
+	}
+	b.Lost = g.group.lostWorkers(time.Now()) // after Worker: a worker that is lost meanwhile is in one of the two
+	if identity := g.membership.identity.Load(); identity != nil {
+		b.Identity = *identity
+	}
+	if err := g.cfg.Conn.Publish(wire.SubjectPresence, wire.Encode(b)); err != nil {
+		g.log.Debug("a heartbeat cannot be sent", "error", err)
+	}
+	return b.Number
+}
+
+// announce sends a heartbeat and waits until NATS has passed it on.
+func (g *Generator) announce(ctx context.Context) error {
+	number := g.sendHeartbeat(false)
+	if err := g.cfg.Conn.FlushWithContext(ctx); err != nil {
+		return err
+	}
+	g.group.pulse.came(time.Now(), number)
+	return nil
+}
+
+// heardHeartbeat notes a heartbeat. It answers the first one of a peer with a heartbeat, so that
+// the peer need not wait a second for it.
+func (g *Generator) heardHeartbeat(msg *nats.Msg) {
+	b, isNew := g.group.hear(time.Now(), g.cfg.Snowflake.Clock().Wall, msg.Data)
+	if isNew {
+		g.sendHeartbeat(false)
+	}
+	if isNew && b.Node == g.cfg.Node {
+		g.log.Warn("another generator has this one's name: events and metrics cannot tell them apart; give each its own name (--node)", "node", b.Node)
+	}
+	if b.Worker != nil && *b.Worker == g.flakes.Worker() {
+		g.verifyWorker() // one of the two is a clone, or the registry was restored
+	}
+	if !b.Gone {
+		g.checkRival(b)
+	}
+}
+
+// canServe reports whether a service can answer with IDs.
+func (g *Generator) canServe(s *issuer) bool { return !g.phase.draining.Load() && s.healthy() == nil }
+
+// hears reports whether the connection delivers what other generators send. A connection that
+// hangs counts as connected for minutes, and delivers nothing.
+func (g *Generator) hears() bool {
+	_, silence := g.group.pulse.silence(time.Now())
+	return silence < heartbeatExpires && g.cfg.Conn.IsConnected()
+}
+
+// members is group.members. For a moment after a pause it fails: the peers are not
+// lost, but this generator has not read yet what they sent meanwhile.
 func (g *Generator) members(now time.Time) (here []heartbeat, lost []string, err error) {
 	here, lost = g.group.members(now)
 	if g.group.pulse.age(now) > overdue {
@@ -24,8 +82,8 @@ func (g *Generator) members(now time.Time) (here []heartbeat, lost []string, err
 	return here, lost, err
 }
 
-// hearOthers waits until all generators that run have been heard: one that has
-// just started, or was cut off, knows of the others only when their heartbeats have come.
+// hearOthers waits until this generator has had a heartbeat of each one that runs. After its
+// start, and after it was cut off, it knows only the peers whose heartbeats have come since.
 func (g *Generator) hearOthers(ctx context.Context) error {
 	since := func() time.Duration { return min(time.Since(g.group.listening), g.guard.since(time.Now())) }
 	if since() >= heartbeatExpires {
@@ -68,71 +126,8 @@ func (g *Generator) hearOthers(ctx context.Context) error {
 	}
 }
 
-// announce sends a heartbeat and waits until NATS has passed it on.
-func (g *Generator) announce(ctx context.Context) error {
-	number := g.sendHeartbeat(false)
-	if err := g.cfg.Conn.FlushWithContext(ctx); err != nil {
-		return err
-	}
-	g.group.pulse.came(time.Now(), number)
-	return nil
-}
-
-// sendHeartbeat tells the others that this generator is there; gone is its last word. It returns
-// the heartbeat's number.
-func (g *Generator) sendHeartbeat(gone bool) (number uint64) {
-	number = g.group.pulse.send(time.Now())
-	b := heartbeat{Node: g.cfg.Node, ID: g.group.self, Number: number, UnixMS: g.cfg.Snowflake.Clock().Wall, Segment: g.canServe(g.segments), Snowflake: g.canServe(g.snowflakes), Gone: gone}
-	if worker := g.flakes.Worker(); worker >= 0 && !gone {
-		b.Worker = &worker
-	}
-	b.Lost = g.group.lostWorkers.workers(time.Now())
-	if identity := g.membership.identity.Load(); identity != nil {
-		b.Identity = *identity
-	}
-	if err := g.cfg.Conn.Publish(wire.SubjectPresence, wire.Encode(b)); err != nil {
-		g.log.Debug("a heartbeat cannot be sent", "error", err)
-	}
-	return number
-}
-
-// heardHeartbeat takes in another generator's heartbeat, and greets one that is new, so that
-// it knows of this one before its first second is over.
-func (g *Generator) heardHeartbeat(msg *nats.Msg) {
-	now := time.Now()
-	b, isNew := g.group.hear(now, g.cfg.Snowflake.Clock().Wall, msg.Data)
-	if isNew {
-		g.sendHeartbeat(false)
-	}
-	if isNew && b.Node == g.cfg.Node {
-		g.log.Warn("another generator has this one's name: nobody can tell them apart in events and metrics; give each its own (--node)", "node", b.Node)
-	}
-	if b.Worker != nil && *b.Worker == g.flakes.Worker() {
-		g.verifyWorker() // one of the two is a clone, or the registry was restored
-	}
-	if !b.Gone {
-		g.checkRival(b)
-	}
-}
-
-// handOverTime is some time longer than a heartbeat takes to be heard and a queue group to be entered.
-const handOverTime = 100 * time.Millisecond
-
-// handOver is the time in which generators that had stepped aside come back, as they have
-// heard that this one leaves; requests are still answered. Without it they could find nobody.
-func (g *Generator) handOver() {
-	if g.cfg.Conn.IsConnected() && len(g.group.present(time.Now())) > 0 {
-		time.Sleep(handOverTime)
-	}
-}
-
-// canServe reports whether a service can answer with IDs.
-func (g *Generator) canServe(s *issuer) bool {
-	return !g.phase.draining.Load() && s.healthy() == nil
-}
-
-// peersKnown reports whether the other generators have had time to say which workers they
-// hold and which installation they are part of.
+// peersKnown reports whether the other generators have had time to report which workers they
+// hold, and which installation they belong to.
 func (g *Generator) peersKnown(now time.Time) bool {
 	if g.unchecked() || g.guard.since(now) < heartbeatExpires {
 		return false
@@ -142,8 +137,19 @@ func (g *Generator) peersKnown(now time.Time) bool {
 	}
 	for _, b := range g.group.present(now) {
 		if b.Installation != "" && b.Installation != g.cfg.Installation {
-			return false // it will be refused when it joins
+			return false // this generator will be refused when it joins
 		}
 	}
 	return true
+}
+
+// handOverTime is a little longer than it takes to hear a heartbeat and to enter a queue group.
+const handOverTime = 100 * time.Millisecond
+
+// handOver waits while generators that had stepped aside come back, because they have
+// heard that this one leaves. Without it a request could find no generator.
+func (g *Generator) handOver() {
+	if g.cfg.Conn.IsConnected() && len(g.group.present(time.Now())) > 0 {
+		time.Sleep(handOverTime)
+	}
 }

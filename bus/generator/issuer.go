@@ -11,26 +11,24 @@ import (
 	"github.com/nats-io/nats.go/micro"
 )
 
-// issuer is a micro service that answers requests for IDs: leaf-segment or
-// leaf-snowflake.
+// issuer is a micro service that answers requests for IDs: leaf-segment or leaf-snowflake.
 //
-// Each is a service of its own because it comes and goes: NATS prefers near
-// generators even when they answer errors, so one that cannot serve leaves the
-// queue group, as long as it knows of another that can.
+// Each is a service of its own because it comes and goes. NATS prefers near generators even when
+// they answer errors. So one that cannot serve leaves the queue group while a peer can serve.
 type issuer struct {
 	g           *Generator
 	name        string
 	description string
 	endpoints   map[string]string // subjects by name
 	kind        Kind
-	// request takes IDs from memory, or returns a waiter that will have them. The
-	// tag is of segments alone.
+	// request takes IDs from memory, or returns a waiter that waits for them. Only segments have
+	// a tag.
 	request func(a Answer, tag string, n int64) ([]bus.Range, waiter, error)
-	// starting is the error of requests in the process while it does not serve yet.
+	// starting is the error of requests in this process before the generator serves.
 	starting error
 	// healthy says why the service cannot answer with IDs; nil: it can.
 	healthy func() error
-	// offered reports whether a generator that sent this heartbeat can.
+	// offers reports whether the generator that sent this heartbeat can.
 	offers func(heartbeat) bool
 
 	// Owned by Generator.Run.
@@ -57,8 +55,7 @@ func (s *issuer) open() error {
 	}
 	for name, subject := range s.endpoints {
 		if err := service.AddEndpoint(name, micro.HandlerFunc(s.handle), micro.WithEndpointSubject(subject)); err != nil {
-			service.Stop()
-			return err
+			return errors.Join(err, service.Stop())
 		}
 	}
 	s.service = service
@@ -103,12 +100,12 @@ func (s *issuer) stepAside(now time.Time) error {
 	return err
 }
 
-// handle answers a request: from memory at once; if it must wait, from a
-// goroutine of its own, so that one slow tag holds up no other.
+// handle answers a request. If memory has the IDs, it answers at once. A request that must
+// wait gets a goroutine of its own, so that one slow tag delays no other.
 func (s *issuer) handle(r micro.Request) {
 	reply := r.Reply()
 	if reply == "" {
-		return // nobody would get the IDs
+		return // no caller would get the IDs
 	}
 	a := s.g.answer(s.kind, NATS)
 	req, err := bus.ParseRequest(r.Data())
@@ -128,7 +125,7 @@ func (s *issuer) handle(r micro.Request) {
 			return
 		}
 		if err := r.Respond(body); err != nil {
-			s.g.log.Debug("IDs are lost: the reply cannot be sent", "error", err) // one for each request that waited in the queue
+			s.g.log.Debug("IDs are lost: the reply cannot be sent", "error", err) // Debug: one for each queued request
 			return
 		}
 		s.g.served(a, req.Count)
@@ -150,38 +147,11 @@ func (s *issuer) handle(r micro.Request) {
 		s.g.served(a, req.Count)
 	}
 	if !s.g.requests.start(later) {
-		later() // nothing waits any more, so this does not
+		later() // nothing waits any more, so this ends at once
 	}
 }
 
-// take takes IDs for a caller in this process, which may wait. An error is an
-// *Error, or the context's.
-func (s *issuer) take(ctx context.Context, tag string, n int64) ([]bus.Range, error) {
-	a := s.g.answer(s.kind, HTTP)
-	// Before it serves it does not hear yet what others reserve; and one that ended
-	// because it does not belong here is not to give what it has.
-	if !s.g.phase.serving.Load() {
-		return nil, s.g.refused(a, s.starting)
-	}
-	ranges, waiter, err := s.request(a, tag, n)
-	if waiter != nil {
-		a.Waited = true
-		s.g.requests.do(func() { ranges, err = waiter.Wait(ctx) })
-	}
-	switch {
-	case err == nil:
-		s.g.served(a, n)
-		return ranges, nil
-	case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)):
-		s.g.canceled(a)
-		return nil, err
-	default:
-		return nil, s.g.refused(a, err)
-	}
-}
-
-// body is the reply with these ranges. What does not fit into one message is a
-// gap.
+// body is the reply with these ranges. If they do not fit into one message, their IDs are lost.
 func (s *issuer) body(ranges []bus.Range, req bus.Request) ([]byte, error) {
 	body := bus.AppendReply(nil, ranges, req.JSON)
 	if most := s.g.cfg.Conn.MaxPayload(); int64(len(body)) > most {
@@ -199,12 +169,49 @@ func (s *issuer) refuse(r micro.Request, a Answer, err error) {
 	}
 }
 
-// Initialised reports whether the store has been opened, and the tags of the start
-// were made.
+// take takes IDs for a caller in this process, which may wait. An error is a
+// *[bus.Error], or the context's.
+func (s *issuer) take(ctx context.Context, tag string, n int64) ([]bus.Range, error) {
+	a := s.g.answer(s.kind, HTTP)
+	// Before the generator serves, it does not hear yet what others reserve. And a generator that
+	// does not belong here must not serve its buffer.
+	if !s.g.phase.serving.Load() {
+		return nil, s.g.refused(a, s.starting)
+	}
+	ranges, waiter, err := s.request(a, tag, n)
+	if waiter != nil {
+		a.Waited = true
+		s.g.requests.do(func() { ranges, err = waiter.Wait(ctx) })
+	}
+	switch {
+	case err == nil:
+		s.g.served(a, n)
+		return ranges, nil
+	case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)):
+		a.Reason = Canceled
+		s.g.observe(a)
+		return nil, err
+	default:
+		return nil, s.g.refused(a, err)
+	}
+}
+
+// Take returns n IDs of tag as leaf.segment.<tag> does, for the HTTP server in the generator's
+// process. It waits for them if it must. An error is a *[bus.Error], or the context's.
+func (g *Generator) Take(ctx context.Context, tag string, n int64) ([]bus.Range, error) {
+	return g.segments.take(ctx, tag, n)
+}
+
+// Snowflakes returns n snowflakes as leaf.snowflake does. Otherwise it is like Take.
+func (g *Generator) Snowflakes(ctx context.Context, n int64) ([]bus.Range, error) {
+	return g.snowflakes.take(ctx, "", n)
+}
+
+// Initialised reports whether the store has been opened, and the tags of the start exist.
 func (g *Generator) Initialised() bool { return g.phase.prepared.Load() }
 
-// Wanted reports whether requests of a kind should come to this generator: it can answer them
-// with IDs, or hears of no other that can. So it is on the bus, too: see issuer.
+// Wanted reports whether requests of a kind should come to this generator, as issuer does for
+// NATS: it can answer them with IDs, or hears of no other generator that can.
 func (g *Generator) Wanted(kind Kind) bool {
 	s := g.segments
 	if kind == SnowflakeKind {
@@ -216,16 +223,5 @@ func (g *Generator) Wanted(kind Kind) bool {
 	if s.healthy() == nil {
 		return true
 	}
-	return g.hears() && !g.group.anyOther(time.Now(), time.Time{}, s.offers) // cut off, it hears nobody
-}
-
-// Take returns n IDs of tag as leaf.segment.<tag> does, for the HTTP face in
-// the generator's process. It waits for them if it must. An error is an *[Error], or the context's.
-func (g *Generator) Take(ctx context.Context, tag string, n int64) ([]bus.Range, error) {
-	return g.segments.take(ctx, tag, n)
-}
-
-// Snowflakes returns n snowflakes as leaf.snowflake does; else it is like Take.
-func (g *Generator) Snowflakes(ctx context.Context, n int64) ([]bus.Range, error) {
-	return g.snowflakes.take(ctx, "", n)
+	return g.hears() && !g.group.anyOther(time.Now(), time.Time{}, s.offers) // a generator that is cut off hears no peer
 }

@@ -19,98 +19,97 @@ import (
 	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
-// A generator takes the refills of the others for marks: what they reserved is
-// evidence of how far the store was. Each is told at once, before an ID of it is
-// handed out, to those who are there. What was told before that, or while the
-// connection was away, is read from the stream, the last refill of each tag,
-// before anything is reserved again. Events of refills are heard live as well:
-// what was told may have been lost with a connection, and comes with them, later.
+// Peer marks are how far other generators have reserved each tag. A range of the store that begins
+// below shows that the store went backwards. Three sources report them:
 //
-// The last event of a tag need not be of its last range: an event may have
-// waited while the stream was away. So each is stamped, when it is published,
-// with all that its generator has seen by then.
+//	leaf.internal.reserved  live: the end of each range, before its generator hands out an ID of it
+//	refill events, live     later: they repeat what was lost with a connection
+//	refill events, stored   the last event of each tag, read at a start and after each reconnect,
+//	                        before this generator reserves again
+//
+// The last stored event of a tag need not be about its last range: an event may have waited
+// while the stream was unavailable. So each event carries all that its generator has seen when it
+// is published.
 
-// headerSeen carries the end of all ranges of the tag that the publisher of a
-// refill event had seen.
+// headerSeen of a refill event is the end of all ranges of the tag that its publisher has seen.
 const headerSeen = "Leaf-Seen"
 
 const (
-	// echoWait is how long NATS may take to answer when it is not known whether it does.
+	// echoWait is how long NATS may take to answer when a heartbeat is overdue.
 	echoWait     = time.Second
 	marksTimeout = 3 * time.Second
-	// historyPatience is how long a stream that cannot be read postpones
-	// refills; then they go on without that evidence.
+	// marksPatience is how long a stream that cannot be read postpones refills. Then refills
+	// go on without the marks in it.
 	marksPatience = 15 * time.Second
 )
 
-// peerMarks is up to when the evidence is complete. The zero value is: never.
+// peerMarks is for which connection the stored events have been read. Connections count from 1.
 type peerMarks struct {
-	complete atomic.Uint64 // the life of the connection (see evidence) it was read in
+	complete atomic.Uint64 // the connection for which they were read; 0: none
 
-	mu     sync.Mutex // held while it is read
-	wanted uint64     // the life of the connection it was last asked for in
+	mu     sync.Mutex // held while they are read
+	wanted uint64     // the connection for which they were wanted last
 	since  time.Time  // since when
 }
 
-// evidence implements allocator.Config.Evidence: it makes sure that the history
-// was read since the connection last came back, and tells whether the
-// connection was lost since.
+// evidence implements allocator.Config.Evidence. It makes sure that the peer marks are complete,
+// and fails if they cannot be. held reports whether no peer mark can have been missed since.
 func (g *Generator) evidence(ctx context.Context) (held func() bool, err error) {
-	life := func() uint64 { return g.reconnects() + 1 }
-	now := life()
+	connection := g.reconnects() + 1
 	inTouch := func() bool {
-		_, silent := g.group.pulse.silent(time.Now())
-		return !silent && g.hears()
+		_, silence := g.group.pulse.silence(time.Now())
+		return silence <= silentAfter && g.cfg.Conn.IsConnected()
 	}
-	if !inTouch() && g.cfg.Conn.IsConnected() { // this process may have been stopped
+	if !inTouch() && g.cfg.Conn.IsConnected() { // this process may have stood still
 		echo, cancel := context.WithTimeout(ctx, echoWait)
-		_ = g.announce(echo) // looked at again below
+		_ = g.announce(echo) // held looks at the result
 		cancel()
 	}
 	pauses := g.group.pulse.pauses.Load()
-	// A store that is not NATS may answer while this generator hears nobody. And an operator
-	// may have moved max_id beyond the range during a pause.
-	held = func() bool { return life() == now && inTouch() && g.group.pulse.pauses.Load() == pauses }
+	// A store that is not NATS may answer while this generator is cut off. And during a pause an operator
+	// may have moved max_id beyond the range.
+	held = func() bool {
+		return g.reconnects()+1 == connection && inTouch() && g.group.pulse.pauses.Load() == pauses
+	}
 	if !held() {
-		return nil, errors.New("the connection to NATS is away or hangs: the refills of other generators cannot be heard")
+		return nil, errors.New("the connection to NATS is lost or hangs: the refills of other generators cannot be heard")
 	}
-	h := &g.marks
-	if h.complete.Load() == now {
-		return held, nil
-	}
+	return held, g.completeMarks(ctx, connection)
+}
 
-	h.mu.Lock() // across a wait, bounded by historyTimeout: the others need the same
-	defer h.mu.Unlock()
-	if h.complete.Load() == now {
-		return held, nil
+// completeMarks reads the stored events, once for each connection.
+func (g *Generator) completeMarks(ctx context.Context, connection uint64) error {
+	m := &g.marks
+	if m.complete.Load() == connection {
+		return nil
 	}
-	if h.wanted != now {
-		h.wanted, h.since = now, time.Now()
+	m.mu.Lock() // across a wait that marksTimeout bounds: the others need the same
+	defer m.mu.Unlock()
+	if m.complete.Load() == connection {
+		return nil
+	}
+	if m.wanted != connection {
+		m.wanted, m.since = connection, time.Now()
 	}
 	ctx, cancel := context.WithTimeout(ctx, marksTimeout)
 	defer cancel()
-	if err = g.readStream(ctx); err != nil && time.Since(h.since) < marksPatience {
-		return nil, fmt.Errorf("the refills of other generators cannot be read from the event stream: %w", err)
+	if err := g.readStream(ctx); err != nil {
+		if time.Since(m.since) < marksPatience {
+			return fmt.Errorf("the refills of other generators cannot be read from the event stream: %w", err)
+		}
+		g.log.Warn("the event stream cannot be read: going on without the refills of other generators in it", "error", err)
 	}
-	if err != nil {
-		g.log.Warn("going on without the refills of other generators: the event stream cannot be read", "error", err)
-	}
-	h.complete.Store(now)
-	return held, nil
+	m.complete.Store(connection)
+	return nil
 }
 
-// hears reports whether the connection brings what other generators say.
-func (g *Generator) hears() bool {
-	return g.cfg.Conn.IsConnected() && g.group.pulse.hears(time.Now())
-}
-
-// readPeerMarks reads the history if it is not complete.
+// readPeerMarks completes the peer marks.
 func (g *Generator) readPeerMarks(ctx context.Context) error {
 	_, err := g.evidence(ctx)
 	return err
 }
 
-// stamp completes a refill event with what is known now.
+// stamp sets the header headerSeen of a refill event.
 func (g *Generator) stamp(ctx context.Context, msg *nats.Msg) error {
 	tag, ok := strings.CutPrefix(msg.Subject, wire.RefillSubject)
 	if !ok {
@@ -123,21 +122,22 @@ func (g *Generator) stamp(ctx context.Context, msg *nats.Msg) error {
 	return nil
 }
 
-// reserved is the message of a range that was reserved.
+// reserved is the message about a range that was reserved.
 type reserved struct {
 	Tag string `json:"tag"`
 	End int64  `json:"end,string"` // the ID after the last
 }
 
-// publishReserved tells the other generators of a range. Events are not quick enough: they wait
+// publishReserved reports a range to the other generators. Events are not quick enough: they wait
 // for one another, and for the stream's disk.
 func (g *Generator) publishReserved(tag string, r allocator.Range) {
 	if err := g.cfg.Conn.Publish(wire.SubjectReserved, wire.Encode(reserved{tag, r.Last + 1})); err != nil {
-		g.log.Debug("a range is told by its event alone", "tag", tag, "error", err) // and given up, if NATS is away
+		// If NATS is away, the range is not used.
+		g.log.Debug("a range cannot be reported at once: only its event reports it", "tag", tag, "error", err)
 	}
 }
 
-// heardReserved takes in a range, of another generator or its own.
+// heardReserved notes a range, of another generator or its own.
 func (g *Generator) heardReserved(msg *nats.Msg) {
 	var r reserved
 	err := json.Unmarshal(msg.Data, &r)
@@ -148,26 +148,24 @@ func (g *Generator) heardReserved(msg *nats.Msg) {
 		err = fmt.Errorf("no range ends at %d", r.End)
 	}
 	if err != nil {
-		g.log.Warn("a reserved range that cannot be read", "error", err)
+		g.log.Warn("a message about a reserved range cannot be read", "error", err)
 		return
 	}
 	g.alloc.Observe(r.Tag, r.End)
 }
 
-// heardRefill takes in the message of a refill.
-func (g *Generator) heardRefill(msg *nats.Msg) { g.observeRefill(msg.Subject, msg.Header, msg.Data) }
-
+// observeRefill notes a refill event.
 func (g *Generator) observeRefill(subject string, header nats.Header, data []byte) {
 	var body bus.RefillEvent
 	if err := json.Unmarshal(data, &body); err != nil || body.Last < 1 || subject != wire.RefillSubject+body.Tag {
-		g.log.Warn("a refill event that cannot be one", "subject", subject)
+		g.log.Warn("a refill event is ignored, because it cannot be one", "subject", subject)
 		return
 	}
 	seen, _ := wire.ParseID([]byte(header.Get(headerSeen))) // 0: not stamped
 	g.alloc.Observe(body.Tag, max(seen, body.Last+1))
 }
 
-// readStream takes in the last refill of every tag that the stream has.
+// readStream notes the last refill event of every tag in the stream.
 func (g *Generator) readStream(ctx context.Context) error {
 	consumer, err := g.cfg.JS.OrderedConsumer(ctx, bus.EventStream, jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{wire.RefillSubject + ">"},
@@ -176,11 +174,8 @@ func (g *Generator) readStream(ctx context.Context) error {
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil // a new installation
 	}
-	if err != nil {
+	if err != nil || consumer.CachedInfo().NumPending == 0 {
 		return err
-	}
-	if consumer.CachedInfo().NumPending == 0 {
-		return nil
 	}
 	messages, err := consumer.Messages()
 	if err != nil {

@@ -1,44 +1,44 @@
 package generator
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
 const (
-	// silentAfter is the time without a heartbeat that came back after which a generator counts as
-	// cut off. It is less than heartbeatExpires, after which the others count it as gone.
+	// silentAfter is how long NATS may deliver no heartbeat before the generator counts as
+	// cut off. It is less than heartbeatExpires, after which the peers count it as gone.
 	silentAfter = 2 * time.Second
-	// overdue is the time without a heartbeat that came back after which the next one ends a pause.
+	// overdue is how late a heartbeat may come back before it ends a pause.
 	overdue = heartbeatEvery + heartbeatEvery/2
 	// settles is how long after a pause the generator may still read requests that came
 	// before its end.
 	settles = time.Second
-	// keptBeats is how many heartbeats may be on their way back.
+	// keptHeartbeats is how many heartbeats may be on their way back.
 	keptHeartbeats = 16
 )
 
-// pulse knows since when a generator has been in touch with NATS without a pause, by
-// its own heartbeats that came back. A pause is a process that stood still (SIGSTOP, a machine
-// that slept), a connection that hung or was away, or a NATS server that stood still.
-// Its methods take the time and are safe for concurrent use; the zero value is ready.
+// pulse measures how long the generator has had no contact with NATS, by its own heartbeats that
+// came back. A time without contact is a pause: the process stood still (SIGSTOP, a machine that
+// slept), the connection hung or was lost, or the NATS server stood still.
+// The methods take the time and are safe for concurrent use. The zero value is ready.
 //
-// It bounds the age of a request. NATS delivers in order on a connection, so NATS passed on
-// a request after the echo of a heartbeat later than that heartbeat was sent. After a pause an echo
-// alone is not enough. Each subscription has its own queue, so the generator may read the
-// echo before an earlier request. And a NATS server that stood still reads the connections
-// of its clients in any order. So for a second after a pause every request counts as old as
-// the heartbeat before the pause.
+// The pulse bounds the age of a request. NATS delivers in order on a connection. So when a heartbeat
+// comes back, NATS passes on later requests only after that heartbeat was sent. After a pause this
+// is not enough. Each subscription has its own queue, so the generator may read the heartbeat before
+// an earlier request. And a NATS server that stood still reads the connections of its clients in any
+// order. So for a second after a pause every request counts as old as the heartbeat before the pause.
 type pulse struct {
-	// returned is called when a pause of more than silentAfter is over, before any other
-	// method shows that. before is the last heartbeat that came back before the pause. It is called when
-	// the process sends a heartbeat again, and when NATS brings one back (heard).
+	// returned is called at the end of a pause of more than silentAfter, before any other method shows
+	// that the pause is over. before is the last heartbeat that came back before the pause. A process
+	// that stood still calls it twice: when it sends a heartbeat again, and when that comes back (heard).
 	returned func(before time.Time, heard bool)
 
 	beaten atomic.Pointer[time.Time] // when the last heartbeat was sent; nil: none was
-	back   atomic.Pointer[time.Time] // when the newest heartbeat was sent that came back; nil: none did
-	pauses atomic.Uint64             // how many of more than silentAfter are over
+	back   atomic.Pointer[time.Time] // when the newest heartbeat that came back was sent; nil: none came back
+	pauses atomic.Uint64             // how many pauses of more than silentAfter are over
 
 	mu     sync.Mutex
 	last   uint64 // number of the last heartbeat
@@ -65,29 +65,42 @@ func (p *pulse) came(now time.Time, number uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if number == 0 || number > p.last || p.last-number >= keptHeartbeats {
-		return // too old: its place in sent is in use again
+		return // too old: its slot in sent is used again
 	}
-	sent, back := p.sent[number%keptHeartbeats], p.back.Load()
-	if back != nil && !sent.After(*back) {
-		return
-	}
-	if back != nil && apart(now, *back) > overdue {
-		if !now.Before(p.until) {
-			p.before = *back
+	sent := p.sent[number%keptHeartbeats]
+	if back := p.back.Load(); back != nil {
+		if !sent.After(*back) {
+			return
 		}
-		p.until = now.Add(settles)
-	}
-	if back != nil && apart(now, *back) > silentAfter {
-		p.pauses.Add(1)
-		if p.returned != nil {
-			p.returned(*back, true)
+		pause := apart(now, *back)
+		if pause > overdue {
+			if !now.Before(p.until) {
+				p.before = *back
+			}
+			p.until = now.Add(settles)
+		}
+		if pause > silentAfter {
+			p.pauses.Add(1)
+			if p.returned != nil {
+				p.returned(*back, true)
+			}
 		}
 	}
 	p.back.Store(&sent)
 }
 
-// stoodStill reports whether the process sends no heartbeats, and returns the last one that came
-// back. It is on the way of each request over HTTP.
+// silence returns when the newest heartbeat that came back was sent, and how long ago that was: the
+// longest possible time if none came back. Each request over NATS calls it.
+func (p *pulse) silence(now time.Time) (since time.Time, lasted time.Duration) {
+	back := p.back.Load()
+	if back == nil {
+		return time.Time{}, math.MaxInt64
+	}
+	return *back, apart(now, *back)
+}
+
+// stoodStill reports whether the process has sent no heartbeat for more than silentAfter. before is
+// the newest heartbeat that came back. Each request over HTTP calls it.
 func (p *pulse) stoodStill(now time.Time) (before time.Time, ok bool) {
 	beaten, back := p.beaten.Load(), p.back.Load()
 	if beaten == nil || back == nil || apart(now, *beaten) <= silentAfter {
@@ -96,35 +109,15 @@ func (p *pulse) stoodStill(now time.Time) (before time.Time, ok bool) {
 	return *back, true
 }
 
-// silent returns the last heartbeat that came back if that is longer than silentAfter ago.
-// It is on the way of each request over NATS.
-func (p *pulse) silent(now time.Time) (back time.Time, ok bool) {
-	b := p.back.Load()
-	if b == nil || apart(now, *b) <= silentAfter {
-		return time.Time{}, false
-	}
-	return *b, true
-}
-
-// hears reports whether NATS has answered lately. A connection that hangs is
-// connected for minutes, and brings nothing of what the others say.
-func (p *pulse) hears(now time.Time) bool {
-	back := p.back.Load()
-	return back != nil && apart(now, *back) < heartbeatExpires
-}
-
 // age is how old a request can be that the generator reads now.
 func (p *pulse) age(now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch back := p.back.Load(); {
-	case now.Before(p.until):
+	if now.Before(p.until) {
 		return apart(now, p.before)
-	case back != nil:
-		return apart(now, *back)
-	default:
-		return 0
 	}
+	_, lasted := p.silence(now)
+	return lasted
 }
 
 // apart is how long before now then was. The monotonic clock stops while a machine

@@ -1,6 +1,9 @@
 package generator
 
 import (
+	"context"
+	"errors"
+	"math"
 	"testing"
 	"time"
 )
@@ -37,8 +40,8 @@ func (b *beating) want(t *testing.T, after, age time.Duration, silent bool, retu
 	if got := b.age(b.at(after)); got != age {
 		t.Errorf("after %v a request may be %v old, want %v", after, got, age)
 	}
-	if _, got := b.silent(b.at(after)); got != silent {
-		t.Errorf("after %v silent is %v", after, got)
+	if _, lasted := b.silence(b.at(after)); lasted > silentAfter != silent {
+		t.Errorf("after %v the silence lasts %v, want that it is silent: %v", after, lasted, silent)
 	}
 	if b.returned != returned || b.pauses.Load() != uint64(returned) {
 		t.Errorf("after %v it returned %d times, %d pauses; want %d", after, b.returned, b.pauses.Load(), returned)
@@ -50,7 +53,7 @@ const ms = time.Millisecond
 func TestPulse(t *testing.T) {
 	t.Parallel()
 	b := newBeating()
-	b.want(t, 0, 0, false, 0) // nothing is known yet
+	b.want(t, 0, math.MaxInt64, true, 0) // no heartbeat has come back
 	b.beat(0, ms)
 	b.want(t, 2*ms, 2*ms, false, 0)
 	b.want(t, 900*ms, 900*ms, false, 0)
@@ -138,9 +141,6 @@ func TestPulseLongAway(t *testing.T) {
 func TestPulseSlept(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	if _, slept := (&pulse{}).silent(now); slept {
-		t.Error("silent before the first beat")
-	}
 	later := now.Add(time.Second).Round(0).Add(time.Minute) // no monotonic reading: the wall clock's alone
 	if d := apart(later, now); d < time.Minute {
 		t.Errorf("%v apart", d)
@@ -156,19 +156,22 @@ func TestFloorsPatience(t *testing.T) {
 	t.Parallel()
 	f := newFloors()
 	f.begin(time.Unix(1_700_000_000, 0), true)
+	deadline := func() (end time.Time) {
+		f.ask(t.Context(), func(ctx context.Context) error {
+			end, _ = ctx.Deadline()
+			return errors.New("no answer")
+		})
+		return end
+	}
 	now := time.Now()
-	question, round := f.ask(t.Context())
-	if end, _ := question.Deadline(); end.Before(now.Add(floorsWait)) || end.After(time.Now().Add(floorsWait)) {
+	if end := deadline(); end.Before(now.Add(floorsWait)) || end.After(time.Now().Add(floorsWait)) {
 		t.Errorf("requests wait for %v", end.Sub(now))
 	}
-	f.answer(round, false)
 	if f.isShut.Load() {
 		t.Error("requests wait on")
 	}
 	now = time.Now()
-	question, round = f.ask(t.Context())
-	if end, _ := question.Deadline(); end.Before(now.Add(floorsPatience)) {
+	if end := deadline(); end.Before(now.Add(floorsPatience)) {
 		t.Errorf("the store may take %v", end.Sub(now))
 	}
-	f.answer(round, true)
 }

@@ -9,24 +9,23 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-var errUnchecked = errors.New("it was cut off, and has not checked its worker's record since")
+var errUnchecked = errors.New("the generator was cut off, and has not checked its worker's record since")
 
 // reconnectGuard holds requests for snowflakes back after the connection to NATS was lost, until
-// the worker's record was checked again. The registry may have lost the record meanwhile, say
+// the worker's record was checked again. The registry may have lost the record meanwhile, for example
 // because its JetStream was restored, and another generator may have taken the worker.
 type reconnectGuard struct {
 	gate
+	checked   atomic.Uint64 // the number of reconnects at the last check
 	verifying atomic.Bool   // the worker's record is being checked for another reason
-	checked   atomic.Uint64 // how often the connection had been made again (see reconnects) at the last check
 }
 
-// reconnects is how often the connection was made again. nats.go counts up before a
-// message can arrive on a new connection. Its channels and callbacks report a new
-// connection only later.
+// reconnects is the number of reconnects so far. nats.go counts a reconnect before a message can
+// arrive on the new connection. Its channels and callbacks report the reconnect only later.
 func (g *Generator) reconnects() uint64 { return g.cfg.Conn.Stats().Reconnects }
 
-// watchConnection shuts the guard when the connection is lost, and checks the worker when the
-// connection is made again. It waits for nothing else: nats.go holds the connection's lock
+// watchConnection shuts the guard when the connection is lost, and checks the worker after a
+// reconnect. It waits for nothing else: nats.go holds the connection's lock
 // while it dials, and while a write to the server hangs.
 func (g *Generator) watchConnection(ctx context.Context, status <-chan nats.Status) {
 	for {
@@ -69,7 +68,7 @@ func (g *Generator) checkWorker() {
 	}
 }
 
-// verifyWorker checks the worker's record, once at a time.
+// verifyWorker checks the worker's record, in one goroutine at a time.
 func (g *Generator) verifyWorker() {
 	if g.guard.verifying.CompareAndSwap(false, true) {
 		g.tasks.start(func() {

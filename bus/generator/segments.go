@@ -12,9 +12,9 @@ import (
 )
 
 var (
-	errNotOpen = errors.New("the store is not there yet")
+	errNotOpen = errors.New("the store is not open yet")
 	errNotYet  = fmt.Errorf("%w: %w", allocator.ErrUnavailable, errStarting)
-	errNoTags  = fmt.Errorf("%w: the tags of the start are not made yet", allocator.ErrUnavailable)
+	errNoTags  = fmt.Errorf("%w: the tags of the start are not created yet", allocator.ErrUnavailable)
 )
 
 // newSegments returns the service leaf-segment: it answers leaf.segment.<tag>.
@@ -26,14 +26,14 @@ func newSegments(g *Generator) *issuer {
 			if g.maybeStale(a) {
 				w, err := g.floors.hold(g.cfg.MaxWaiting, g.cfg.MaxWait, func(ctx context.Context) ([]bus.Range, error) {
 					if !g.phase.serving.Load() {
-						return nil, allocator.ErrClosed // the generator was refused while this waited
+						return nil, allocator.ErrClosed // the generator failed while this request waited
 					}
 					return g.alloc.Take(ctx, tag, n)
 				})
 				return nil, w, err
 			}
 			ranges, w, err := g.alloc.Request(nil, tag, n)
-			if w == nil { // no waiter must be no interface
+			if w == nil { // a nil *Waiter must not become an interface that is not nil
 				return ranges, nil, err
 			}
 			return nil, w, nil
@@ -49,7 +49,7 @@ func newSegments(g *Generator) *issuer {
 	}
 }
 
-// tagOf cuts the tag out of leaf.segment.<tag>; it is empty for other subjects.
+// tagOf cuts the tag out of leaf.segment.<tag>. Other subjects have none.
 func tagOf(subject string) string {
 	tag, ok := strings.CutPrefix(subject, bus.SubjectSegment+".")
 	if !ok {
@@ -58,8 +58,16 @@ func tagOf(subject string) string {
 	return tag
 }
 
-// segmentStore is the store as the allocator sees it: until the tags that were
-// asked for at the start are made, it is not known that there is no such tag.
+// unprepared says why the store is not available yet.
+func (g *Generator) unprepared() error {
+	if why := g.phase.unready.Load(); why != nil {
+		return *why
+	}
+	return errNotOpen
+}
+
+// segmentStore is the store as the allocator sees it. It reports each range to the other
+// generators. It does not say that a tag is unknown before the tags of the start are created.
 type segmentStore struct {
 	allocator.Store
 	g *Generator
@@ -75,7 +83,7 @@ func (s segmentStore) Reserve(ctx context.Context, tag string, n int64) (allocat
 	case !prepared && errors.Is(err, allocator.ErrUnknownTag):
 		err = errNoTags
 	case !prepared && errors.Is(err, allocator.ErrUnavailable):
-		if why := s.g.phase.unready.Load(); why != nil { // which says more
+		if why := s.g.phase.unready.Load(); why != nil { // it says more
 			err = *why
 			if !errors.Is(err, allocator.ErrUnavailable) {
 				err = fmt.Errorf("%w: %w", allocator.ErrUnavailable, err)
@@ -83,12 +91,4 @@ func (s segmentStore) Reserve(ctx context.Context, tag string, n int64) (allocat
 		}
 	}
 	return grant, err
-}
-
-// unprepared says why the store is not there yet.
-func (g *Generator) unprepared() error {
-	if why := g.phase.unready.Load(); why != nil {
-		return *why
-	}
-	return errNotOpen
 }

@@ -64,7 +64,7 @@ func (g *Generator) newFlakes() *snowflake.Generator {
 	cfg.Notify = func(e snowflake.Event) {
 		g.publish(snowflakeEvent(g.cfg.Node, g.cfg.RegistryKind, e))
 		if lost, ok := e.(snowflake.WorkerLost); ok {
-			g.group.lostWorkers.lost(time.Now(), lost.Worker)
+			g.group.claimLost(time.Now(), lost.Worker)
 		}
 		signal(g.changed) // the heartbeat says which worker is held
 	}
