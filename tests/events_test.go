@@ -74,7 +74,7 @@ func TestEventsDurable(t *testing.T) {
 	create(5)
 	first.kill()
 	create(20)
-	leaf(t, "events", "--durable", "pager", "--alerts", "-s", g.url).want(t, 1, `["leaf.events.alert.>"] was asked for`, "nats consumer rm LEAF_EVENTS pager")
+	leaf(t, "events", "--durable", "pager", "--alerts", "-s", g.url).want(t, 1, `this loop ["leaf.events.alert.>"]`, "nats consumer rm LEAF_EVENTS pager")
 
 	second := followEvents(t, g.url, "--durable", "pager", "--since", "1h") // which is for the first time
 	testkit.Eventually(t, "all events", func() bool {
