@@ -4,9 +4,8 @@ import "time"
 
 // The requests and replies of leaf.admin.
 type (
-	// PageRequest asks for a page of a list: up to Limit entries (at most and by
-	// default 1,000) whose tag starts with Prefix, has Contains anywhere in it, and
-	// comes after After; byte by byte, as [allocator.Query] has it.
+	// PageRequest asks for a page of a list: up to Limit entries (default and maximum 1,000) whose tag
+	// starts with Prefix, contains Contains, and comes after After in byte order.
 	PageRequest struct {
 		Prefix   string `json:"prefix,omitempty"`
 		Contains string `json:"contains,omitempty"`
@@ -16,7 +15,7 @@ type (
 	// TagsPage is the reply of leaf.admin.tags.list.
 	TagsPage struct {
 		Tags []TagRecord `json:"tags"`
-		// Unserved are records that others made and that cannot be served.
+		// Unserved are records that cannot be served. Other programs made them.
 		Unserved []UnservedTag `json:"unserved,omitempty"`
 		Next     string        `json:"next"` // After of the next page; empty: this was the last
 	}
@@ -46,7 +45,7 @@ type (
 		MaxID       *ID        `json:"max_id,omitempty"`
 		Step        *int64     `json:"step,omitempty"`
 		Description string     `json:"description,omitempty"`
-		Updated     *time.Time `json:"updated,omitempty"` // ignored: a record may be sent as it was received
+		Updated     *time.Time `json:"updated,omitempty"` // ignored, so that a record can be sent as it was received
 	}
 	// TagUpdate asks for a change of the fields that are not nil.
 	TagUpdate struct {
@@ -64,7 +63,7 @@ type (
 type ClockReply struct {
 	Node   string `json:"node"`
 	Worker int64  `json:"worker"`
-	UnixMS int64  `json:"unix_ms"` // as its machine has it, right or wrong
+	UnixMS int64  `json:"unix_ms"` // by the clock of its machine
 }
 
 // Decoded is the reply of leaf.decode.
@@ -78,8 +77,8 @@ type Decoded struct {
 
 // The requests and replies of leaf.admin.workers.
 type (
-	// WorkersRequest asks for a page of the workers: up to Limit entries (at most
-	// and by default 1,000) with a number from From on.
+	// WorkersRequest asks for a page of the workers: up to Limit entries (default and maximum 1,000)
+	// with a number from From on.
 	WorkersRequest struct {
 		From  int64 `json:"from,omitempty"`
 		Limit int   `json:"limit,omitempty"`
@@ -90,18 +89,17 @@ type (
 		Workers  []Worker `json:"workers"`
 		Next     int64    `json:"next,omitempty"` // From of the next page; 0: this was the last
 	}
-	// Worker says who holds a worker ID.
+	// Worker is a worker ID and its holder.
 	Worker struct {
 		Worker        int64     `json:"worker"`
 		Node          string    `json:"node"`
-		Running       bool      `json:"running"` // a generator says that it holds it now
+		Running       bool      `json:"running"` // a running generator holds it now
 		Acquired      time.Time `json:"acquired"`
-		Reported      time.Time `json:"reported"`       // the holder's last word
+		Reported      time.Time `json:"reported"`       // the holder's last report
 		ReservedUntil time.Time `json:"reserved_until"` // from then on another may take it
 	}
-	// WorkerRelease asks to give a worker free. It names the record that was looked
-	// at, so that no other is released: Node and ReservedUntil as they were
-	// listed, and Reported too if that is to be compared. The reply is a Worker.
+	// WorkerRelease asks to release a worker. Node, ReservedUntil and, if it is not zero, Reported must
+	// be as listed, so that no changed record is released. The reply is a Worker.
 	WorkerRelease struct {
 		Worker        int64     `json:"worker"`
 		Node          string    `json:"node"`

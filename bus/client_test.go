@@ -74,7 +74,7 @@ func TestClientTriesAgainWhatMayGetBetter(t *testing.T) {
 				t.Errorf("%v, %v after %d requests", got, err, n.Load())
 			}
 			if pause := asked.Sub(refused); pause < hint {
-				t.Errorf("it came again after %v; it was told to wait for %v", pause, hint)
+				t.Errorf("the retry came after %v; the hint was to wait for %v", pause, hint)
 			}
 		})
 	}
@@ -97,7 +97,7 @@ func TestClientTriesOnlyOnceWhatCannotGetBetter(t *testing.T) {
 	}
 }
 
-// What is not exactly as many IDs as were asked for is no answer.
+// A reply with another number of IDs than requested is an error.
 func TestClientRefusesFalseAnswers(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
@@ -115,7 +115,7 @@ func TestClientRefusesFalseAnswers(t *testing.T) {
 	}
 }
 
-// Whoever gives up learns why there were no IDs.
+// The error of a call that its context ended says why there were no IDs.
 func TestClientThatGivesUp(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
@@ -145,7 +145,7 @@ func TestClientThatGivesUp(t *testing.T) {
 	}
 }
 
-// While NATS is away nothing is sent: it would be answered, later, for nobody.
+// While the connection is lost the client sends nothing: the answer would come after its caller has left.
 func TestClientSendsNothingWhileNATSIsAway(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -239,7 +239,7 @@ func TestClientChecksBeforeItSends(t *testing.T) {
 	if _, err := c.CreateTag(t.Context(), bus.TagCreate{Tag: "order", Description: strings.Repeat("x", 2<<20)}); !errors.Is(err, nats.ErrMaxPayload) {
 		t.Errorf("a request beyond max_payload: %v", err)
 	}
-	// The server would close the connection of whoever sends such a line.
+	// The server would close the connection on such a line.
 	long, err := nats.Connect(s.ClientURL(), nats.CustomInboxPrefix(strings.Repeat("i", 4000)))
 	if err != nil {
 		t.Fatal(err)
@@ -267,7 +267,7 @@ func first[T any](seq func(func(T, error) bool)) error {
 	return all[0]
 }
 
-// NATS tells only the connection of a request that it does not let through.
+// NATS reports a denied request to the connection, and does not answer it.
 // Each kind of request returns it, and not after a wait.
 func TestClientWithoutPermission(t *testing.T) {
 	t.Parallel()
@@ -327,7 +327,7 @@ func TestClientWithoutPermission(t *testing.T) {
 		} {
 			start := time.Now()
 			err := f(testkit.Context(t))
-			// An attempt that is not answered takes a second; States and Buffers hear all who answer, for half a second after the last.
+			// An attempt without an answer takes a second. States and Buffers wait for more answers.
 			most := time.Second
 			if name == "states" || name == "buffers" {
 				most = testkit.Patience

@@ -16,7 +16,7 @@ import (
 // again, what was handled does not.
 func TestDurable(t *testing.T) {
 	x := newStream(t)
-	x.tell(true, 1, 3)
+	x.publish(true, 1, 3)
 	c := bus.NewClient(natskit.Connect(t, x.s))
 	leaveAt := func(last int, opts ...bus.EventOption) (got []string) {
 		t.Helper()
@@ -42,7 +42,7 @@ func TestDurable(t *testing.T) {
 		}
 	}
 	expect(leaveAt(2, anHourAgo()), 1, 2)
-	x.tell(true, 4, 5)
+	x.publish(true, 4, 5)
 	expect(leaveAt(3), 2, 3)
 	expect(leaveAt(5, bus.Since(time.Now().Add(time.Hour))), 3, 5) // since when: at its first use alone
 	about := x.consumer().Config
@@ -57,7 +57,7 @@ func TestDurable(t *testing.T) {
 	dying := natskit.Connect(t, x.s)
 	f := follow(t, bus.NewClient(dying), bus.Durable("pager"))
 	f.want(5, 5)
-	x.tell(true, 6, 6)
+	x.publish(true, 6, 6)
 	testkit.Eventually(t, "it works on the next", func() bool { return x.consumer().AckFloor.Stream == 5 && x.consumer().NumAckPending == 1 })
 	dying.Close()
 	f.stop()
@@ -73,7 +73,7 @@ func quick(cfg jetstream.ConsumerConfig) jetstream.ConsumerConfig {
 	return cfg
 }
 
-// Those who follow under one name share the events, also if all begin at once.
+// Loops with one name share the events, also if all begin at once.
 func TestDurableShared(t *testing.T) {
 	x := newStream(t)
 	const sharers, events = 4, 200
@@ -83,10 +83,10 @@ func TestDurableShared(t *testing.T) {
 	}
 	var loops []*following
 	for i, c := range clients {
-		since := bus.Since(time.Now().Add(-time.Hour - time.Duration(i)*time.Minute)) // nobody begins like another
+		since := bus.Since(time.Now().Add(-time.Hour - time.Duration(i)*time.Minute)) // each begins at another time
 		loops = append(loops, follow(t, c, bus.Durable("d"), since))
 	}
-	x.tell(true, 1, events)
+	x.publish(true, 1, events)
 	count := make(map[string]int)
 	for n := 0; n < events; n++ {
 		var got came
@@ -122,7 +122,7 @@ func TestDurableShared(t *testing.T) {
 // A consumer that is there is never changed: it is used, or refused.
 func TestDurableThatIsThere(t *testing.T) {
 	x := newStream(t)
-	x.tell(true, 1, 1)
+	x.publish(true, 1, 1)
 	c := bus.NewClient(natskit.Connect(t, x.s))
 	for name, test := range map[string]struct {
 		cfg     jetstream.ConsumerConfig

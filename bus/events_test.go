@@ -25,8 +25,8 @@ func FuzzParseEvent(f *testing.F) {
 	})
 }
 
-// A newer generator may say more, and tell what is not known here. What is
-// known and does not fit is no event.
+// A newer generator may send more fields, and events that this version does not know. A known event
+// with a wrong body is an error.
 func TestBodiesOfOthers(t *testing.T) {
 	for _, c := range []struct {
 		what, data string

@@ -49,7 +49,7 @@ func ExampleClient_Take() {
 	// 2
 }
 
-// What went wrong is told by the reason.
+// The reason says what went wrong.
 func ExampleReason() {
 	client, done := open("order")
 	defer done()

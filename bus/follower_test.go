@@ -20,7 +20,7 @@ import (
 )
 
 // outage is a server that goes and comes back, and a follower whose connection
-// comes back when it is told to.
+// comes back when the test allows it.
 type outage struct {
 	*stream
 	cfg   embedded.Config
@@ -58,7 +58,7 @@ func (o *outage) client() *bus.Client {
 	return bus.NewClient(o.nc)
 }
 
-// away ends the server, and restart starts it anew: without the follower.
+// away ends the server, and restart starts it again. The follower stays disconnected.
 func (o *outage) away() {
 	o.t.Helper()
 	o.s.Close()
@@ -87,7 +87,7 @@ func (o *outage) back() {
 // heard nothing yet, and nothing comes twice.
 func TestFollowThroughRestart(t *testing.T) {
 	o := newOutage(t)
-	o.tell(true, 1, 3)
+	o.publish(true, 1, 3)
 	c := o.client()
 	all, fromNow := follow(t, c, anHourAgo(), bus.AlertsOnly()), follow(t, c)
 	durable := follow(t, c, bus.Durable("d"), anHourAgo())
@@ -103,7 +103,7 @@ func TestFollowThroughRestart(t *testing.T) {
 	}
 	o.away()
 	o.restart()
-	o.tell(true, 4, 300)
+	o.publish(true, 4, 300)
 	o.back()
 	all.want(4, 300)
 	fromNow.want(4, 300)
@@ -142,7 +142,7 @@ func (c *cable) Dial(network, address string) (conn net.Conn, err error) {
 	return c.conn, err
 }
 
-// One that waits for a server that cannot be reached ends when it is told to.
+// A follower ends with its context also while the server cannot be reached.
 func TestFollowEndsWhileAway(t *testing.T) {
 	x := newStream(t)
 	var c cable
@@ -171,7 +171,7 @@ func TestFollowEndsWhileAway(t *testing.T) {
 func TestFollowStreamMadeAgain(t *testing.T) {
 	x := newStream(t)
 	f := follow(t, bus.NewClient(natskit.Connect(t, x.s)), anHourAgo())
-	x.tell(true, 1, 5)
+	x.publish(true, 1, 5)
 	f.want(1, 5)
 	if err := x.js.DeleteStream(t.Context(), bus.EventStream); err != nil {
 		t.Fatal(err)
@@ -179,16 +179,16 @@ func TestFollowStreamMadeAgain(t *testing.T) {
 	testkit.Eventually(t, "it is made again", func() bool { // the server may still remove the folder of the one before
 		return kvstore.OpenEvents(t.Context(), kvstore.Config{Conn: x.nc, JS: x.js, Log: testkit.Quiet}, 1<<20) == nil
 	})
-	x.tell(true, 6, 8)
+	x.publish(true, 6, 8)
 	f.want(6, 8)
-	x.tell(true, 9, 12)
+	x.publish(true, 9, 12)
 	f.want(9, 12)
 }
 
 // A stream that lost its end uses numbers again.
 func TestFollowRestoredStream(t *testing.T) {
 	o := newOutage(t)
-	o.tell(true, 1, 2)
+	o.publish(true, 1, 2)
 	o.s.Close()
 	backup := t.TempDir()
 	if err := os.CopyFS(backup, os.DirFS(o.cfg.StoreDir)); err != nil {
@@ -196,7 +196,7 @@ func TestFollowRestoredStream(t *testing.T) {
 	}
 	o.restart()
 	f := follow(t, o.client(), anHourAgo())
-	o.tell(true, 3, 6)
+	o.publish(true, 3, 6)
 	f.want(1, 6)
 	o.consumer()
 	o.away()
@@ -204,7 +204,7 @@ func TestFollowRestoredStream(t *testing.T) {
 	o.restart()
 	o.back()
 	o.consumer()
-	o.tell(true, 7, 8) // as 3 and 4
+	o.publish(true, 7, 8) // as 3 and 4
 	f.want(7, 8)
 }
 
@@ -223,7 +223,7 @@ func TestFollowLosesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, "both wait for events", func() bool { return x.consumer().NumWaiting == 2 })
-	x.tell(true, 1, 5)
+	x.publish(true, 1, 5)
 	select {
 	case <-stolen.Messages():
 	case <-time.After(testkit.Patience):

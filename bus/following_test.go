@@ -18,7 +18,7 @@ import (
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
-// stream is a NATS server with the stream of events, and who tells events there.
+// stream is a NATS server with the stream of events, and a connection that publishes there.
 type stream struct {
 	t  *testing.T
 	s  *embedded.Server
@@ -63,8 +63,8 @@ func message(alert bool, n int) *nats.Msg {
 	return msg
 }
 
-// tell brings events to the stream, numbered from first to last.
-func (x *stream) tell(alert bool, first, last int) {
+// publish publishes events, numbered from first to last.
+func (x *stream) publish(alert bool, first, last int) {
 	x.t.Helper()
 	for n := first; n <= last; n++ {
 		x.keep(message(alert, n))
@@ -191,5 +191,5 @@ func (f *following) fails(texts ...string) error {
 	return c.err
 }
 
-// An hour ago is before all that a test tells.
+// anHourAgo is before all events of a test.
 func anHourAgo() bus.EventOption { return bus.Since(time.Now().Add(-time.Hour)) }

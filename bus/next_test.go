@@ -48,7 +48,7 @@ func TestNextLeaves(t *testing.T) {
 	early, stop := context.WithCancel(t.Context())
 	never := u.next(early, "order", 1)
 	u.waiting("order", 1)
-	stop() // before it is asked for
+	stop() // before the request
 	u.fails(never, 1, context.Canceled)
 	u.waiting("order", 0)
 	later := u.next(far(t), "order", 2)
@@ -56,14 +56,14 @@ func TestNextLeaves(t *testing.T) {
 	cancel()
 	u.fails(leave, 3, context.Canceled)
 	respond(t, held, "11-15")
-	// Three are over: two go to those who came later, without another request.
+	// Three IDs are left: two go to the next callers, without another request.
 	got := slices.Concat(u.get(stay, 2), u.get(later, 2))
 	if slices.Sort(got); !slices.Equal(got, from(11, 14)) {
 		t.Errorf("%d; want 11 to 14", got)
 	}
 	u.over()
 
-	// Where those are too few only the others are asked for.
+	// If those are too few, the request is for the rest.
 	first = u.next(far(t), "order", 1)
 	held = u.request(1)
 	ctx, cancel = context.WithCancel(t.Context())
@@ -118,7 +118,7 @@ func TestNextErrorOfTheRest(t *testing.T) {
 	u.over()
 }
 
-// A request that nobody waits for is given up, and holds up nobody.
+// A request ends when all its callers have left, and holds up no later caller.
 func TestNextGivesUp(t *testing.T) {
 	t.Parallel()
 	u := newUnderTest(t)
@@ -134,7 +134,7 @@ func TestNextGivesUp(t *testing.T) {
 	u.fails(leave, 1, context.Canceled)
 	u.over()
 
-	// Those who came meanwhile do not wait for the answer that nobody waits for.
+	// Later callers do not wait for the answer to a request whose callers have left.
 	ctx, cancel = context.WithCancel(t.Context())
 	leave = u.next(ctx, "order", 1)
 	u.request(1)
@@ -181,7 +181,7 @@ func TestNextLeavesTooLate(t *testing.T) {
 	u.over()
 }
 
-// The client's timeout is that of callers without a deadline; those who have one keep it.
+// The client's timeout bounds callers without a deadline. A caller's own deadline stays.
 func TestNextTimeout(t *testing.T) {
 	t.Parallel()
 	u := newUnderTest(t, Timeout(50*time.Millisecond))
@@ -219,7 +219,7 @@ func TestNextTimeout(t *testing.T) {
 	v.over()
 }
 
-// What cannot get better is told to all of the batch, and to no other.
+// All callers of a batch get an error that no retry can fix, and no other caller does.
 func TestNextErrors(t *testing.T) {
 	t.Parallel()
 	u := newUnderTest(t)

@@ -65,7 +65,7 @@ func TestPoolOverNATS(t *testing.T) {
 	}
 }
 
-// Who waits in vain is told of what.
+// A caller that waits in vain gets the reason.
 func TestPoolWithoutGenerators(t *testing.T) {
 	t.Parallel()
 	u := newUnderTest(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// A long outage costs few attempts while IDs are left, delays nobody before they are used up,
-// and when it is over nobody has to do anything.
+// A long outage costs few attempts while IDs are left. It delays no caller before they are used up, and
+// the pool recovers by itself.
 func TestPoolOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &poolSource{delay: time.Millisecond}
@@ -60,7 +60,7 @@ func TestPoolOutage(t *testing.T) {
 	})
 }
 
-// What an attempt was told that began before a caller came may not be true any more.
+// The error of an attempt that began before a caller came may be outdated for that caller.
 func TestPoolErrors(t *testing.T) {
 	unknown := &Error{Code: 404, Reason: UnknownTag, Message: "no such tag"}
 	synctest.Test(t, func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestPoolErrors(t *testing.T) {
 	})
 }
 
-// Who gives up is told why, and that its context has ended.
+// The error of a caller that its context ended says why there were no IDs, and matches the context's error.
 func TestPoolGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &poolSource{delay: time.Hour}
@@ -135,7 +135,7 @@ func TestPoolGivesUp(t *testing.T) {
 	})
 }
 
-// Those who wait are told that the pool is closed, whatever the request that they waited for says
+// Waiting callers get ErrPoolClosed, whatever the request that they waited for returns
 // when it is given up.
 func TestPoolClose(t *testing.T) {
 	for name, given := range map[string]error{

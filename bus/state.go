@@ -30,16 +30,15 @@ type Segment struct {
 	Next  ID `json:"next"`
 }
 
-// Readiness says whether a generator has all that it is configured with.
+// Readiness says whether all that a generator needs is available.
 type Readiness struct {
-	// Ready is false while something that it needs is away; Missing says what: bus, nats,
-	// store, worker, clock, or draining.
+	// Ready is false while Missing has something: bus, nats, store, worker, clock, or draining.
 	Ready   bool     `json:"ready"`
 	Missing []string `json:"missing"`
-	// Reasons says why, by what is missing.
+	// Reasons says why, by the entries of Missing.
 	Reasons map[string]string `json:"reasons,omitempty"`
-	// Segment and Snowflake say whether it can answer with IDs, be it from memory
-	// alone while something is missing.
+	// Segment and Snowflake say whether it can answer with IDs. While something is missing, it may
+	// still have IDs in memory.
 	Segment   bool `json:"segment"`
 	Snowflake bool `json:"snowflake"`
 }
@@ -50,16 +49,16 @@ type State struct {
 	Version string    `json:"version"` // of the program
 	Address string    `json:"address"` // of its NATS server
 	Started time.Time `json:"started"`
-	// Worker is the one that it holds for snowflakes, until ReservedUntil (Unix
-	// ms) unless that is moved on; nil: none.
+	// Worker is the worker ID that it holds; nil: none. Its reservation lasts until ReservedUntil (Unix
+	// ms), and the generator extends it.
 	Worker        *int64 `json:"worker"`
 	ReservedUntil int64  `json:"reserved_until_ms,omitempty"`
-	// RegistryAway says that the last report of the worker did not reach the registry.
+	// RegistryAway says that the last report to the registry failed.
 	RegistryAway bool  `json:"registry_away,omitempty"`
 	Clock        Clock `json:"clock"`
 	Readiness
-	// FailingLasts is how many seconds the IDs of the tags last whose refills fail, at the
-	// present rates, the least of them; nil: none fails that is used.
+	// FailingLasts is after how many seconds, at the present rates, the first tag with failing refills
+	// has no IDs left; nil: no tag in use has failing refills.
 	FailingLasts *float64 `json:"failing_lasts_s,omitempty"`
 	Counts       Counts   `json:"counts"`
 	Busiest      []Buffer `json:"busiest"` // the tags with most IDs handed out
@@ -68,8 +67,8 @@ type State struct {
 // Clock is a generator's clock.
 type Clock struct {
 	UnixMS int64 `json:"unix_ms"`
-	// OffsetMS is how far it is ahead of the median of the other generators', to
-	// within the way of a message; nil: it hears none.
+	// OffsetMS is how far it is ahead of the median of the other generators' clocks, give or take the
+	// time of a message; nil: it hears no other generator.
 	OffsetMS *int64 `json:"offset_ms,omitempty"`
 }
 
@@ -80,7 +79,7 @@ type Counts struct {
 	Errors        map[Reason]int64 `json:"errors"`
 	Waiting       int64            `json:"waiting"`        // requests, now
 	Tags          int              `json:"tags"`           // in memory, now
-	States        map[string]int   `json:"states"`         // and in which state how many are
+	States        map[string]int   `json:"states"`         // of these, how many are in which state
 	Left          int64            `json:"left"`           // IDs in memory, of all tags, now
 	Failing       int              `json:"failing"`        // tags whose refills fail, now
 	EventsQueued  int              `json:"events_queued"`  // now

@@ -22,10 +22,10 @@ func TestFollowEpisodes(t *testing.T) {
 	over := nats.NewMsg("leaf.events.info.segment.recovered.a.b")
 	over.Header.Set("ce-time", time.Now().UTC().Format(time.RFC3339Nano))
 	over.Data = []byte(`{"node":"n","tag":"a.b","episode":"starved"}`)
-	x.tell(true, 1, 1)
-	x.tell(false, 2, 2)
+	x.publish(true, 1, 1)
+	x.publish(false, 2, 2)
 	x.keep(over)
-	x.tell(true, 3, 3)
+	x.publish(true, 3, 3)
 	c := bus.NewClient(natskit.Connect(t, x.s))
 	for name, opts := range map[string][]bus.EventOption{"plain": {bus.Episodes()}, "durable": {bus.Episodes(), bus.Durable("pager")}} {
 		f := follow(t, c, append(opts, anHourAgo())...)
@@ -37,7 +37,7 @@ func TestFollowEpisodes(t *testing.T) {
 		f.stop()
 	}
 	again := follow(t, c, bus.Episodes(), bus.Durable("pager")) // made with several subjects, it fits
-	x.tell(true, 4, 4)
+	x.publish(true, 4, 4)
 	again.want(4, 4)
 	follow(t, c, bus.AlertsOnly(), bus.Durable("pager")).fails("the durable consumer cannot be used")
 	follow(t, c, bus.Episodes(), bus.Live()).fails("Episodes cannot be combined with Live")
@@ -45,8 +45,8 @@ func TestFollowEpisodes(t *testing.T) {
 
 func TestFollowWhich(t *testing.T) {
 	x := newStream(t)
-	x.tell(true, 1, 2)
-	x.tell(false, 3, 4)
+	x.publish(true, 1, 2)
+	x.publish(false, 3, 4)
 	c := bus.NewClient(natskit.Connect(t, x.s))
 	all, alerts := follow(t, c, anHourAgo()), follow(t, c, anHourAgo(), bus.AlertsOnly())
 	all.want(1, 4)
@@ -57,7 +57,7 @@ func TestFollowWhich(t *testing.T) {
 	// A plain subscription shows itself by what it hears only.
 	var heard []came
 	for n := 5; len(heard) == 0; n++ {
-		x.tell(true, n, n)
+		x.publish(true, n, n)
 		select {
 		case c := <-live.all:
 			heard = append(heard, c)
@@ -71,8 +71,8 @@ func TestFollowWhich(t *testing.T) {
 	if body, ok := c5.Body.(bus.StarvedEvent); !ok || body.Waiting != 5 || c5.Key != "order" || c5.Severity != "alert" {
 		t.Errorf("the alert is %+v", c5.Event)
 	}
-	x.tell(false, 900, 900)
-	x.tell(true, 901, 901)
+	x.publish(false, 900, 900)
+	x.publish(true, 901, 901)
 	for _, f := range []*following{all, fromNow, live} {
 		testkit.Eventually(t, "the last ones come", func() bool { c, _ := f.next(); return string(c.Data) == `{"waiting":900}` })
 		f.want(901, 901)
@@ -98,9 +98,9 @@ func TestFollowLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	subscriptions := nc.NumSubscriptions() // that of all answers is there
-	stop, told := make(chan struct{}), make(chan struct{})
+	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
-		defer close(told)
+		defer close(stopped)
 		for n := 0; ; n++ {
 			select {
 			case <-stop:
@@ -110,7 +110,7 @@ func TestFollowLeavesNothing(t *testing.T) {
 			}
 		}
 	}()
-	defer func() { close(stop); <-told }()
+	defer func() { close(stop); <-stopped }()
 	for name, opts := range map[string][]bus.EventOption{"stream": nil, "since": {anHourAgo()}, "live": {bus.Live()}} {
 		for _, end := range []string{"left", "cancelled in the loop", "cancelled from elsewhere"} {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -144,7 +144,7 @@ func TestFollowLeavesNothing(t *testing.T) {
 	}
 }
 
-// A message that is no event is told, and not in the way of those behind it.
+// A message that is not an event is an error of its own, and the events behind it come.
 func TestFollowPastOthers(t *testing.T) {
 	x := newStream(t)
 	c := bus.NewClient(natskit.Connect(t, x.s))
@@ -173,7 +173,7 @@ func TestFollowPastOthers(t *testing.T) {
 	}
 	live := follow(t, c, bus.Live())
 	testkit.Eventually(t, "it listens", func() bool {
-		x.tell(false, 0, 0)
+		x.publish(false, 0, 0)
 		select {
 		case <-live.all:
 			return true
@@ -182,9 +182,9 @@ func TestFollowPastOthers(t *testing.T) {
 		}
 	})
 	since := time.Now()
-	x.tell(true, 1, 1)
+	x.publish(true, 1, 1)
 	odd()
-	x.tell(true, 2, 2)
+	x.publish(true, 2, 2)
 	testkit.Eventually(t, "it has heard the first", func() bool { c, _ := live.next(); return string(c.Data) == `{"waiting":1}` })
 	live.stop()
 	f := follow(t, c, bus.Since(since))
@@ -192,7 +192,7 @@ func TestFollowPastOthers(t *testing.T) {
 	f.stop()
 	f = follow(t, c, bus.Since(since), bus.Durable("d"))
 	check(f)
-	x.tell(true, 3, 3)
+	x.publish(true, 3, 3)
 	f.want(3, 3) // it asked for it: event 2 is acknowledged
 	f.stop()
 	testkit.Eventually(t, "all is acknowledged", func() bool {

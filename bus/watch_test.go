@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// An attempt that is not answered lets the next one last twice as long, up to a
-// bound; one for many IDs has that at once.
+// After an attempt without an answer the next one may last twice as long, up to a bound. A request for
+// many IDs has that bound at once.
 func TestAttemptsLastLonger(t *testing.T) {
 	t.Parallel()
 	u := newUnderTest(t)
@@ -50,7 +50,7 @@ func TestAttemptsLastLonger(t *testing.T) {
 	}
 }
 
-// A change by an operator has all the time of its context, and is not asked for twice.
+// A change by an operator has all the time of its context, and is not retried.
 func TestAttemptAtAChange(t *testing.T) {
 	t.Parallel()
 	u := newUnderTest(t)
@@ -74,7 +74,7 @@ func TestAttemptAtAChange(t *testing.T) {
 	}
 }
 
-// A follower ends by denials of what it does itself, and by no other's.
+// A follower ends by the denial of its own requests, and not by others.
 func TestFollowerAsks(t *testing.T) {
 	f := &follower{eventOptions: eventOptions{name: "pager"}}
 	for subject, want := range map[string]bool{
