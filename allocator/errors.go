@@ -18,22 +18,22 @@ var (
 
 	// ErrUnavailable: the store cannot be reached, or does not do its work.
 	ErrUnavailable = errors.New("the store is unavailable")
-	// ErrDamaged: the store's record of the tag cannot be what was written; an
-	// operator must mend it.
+	// ErrDamaged: the store's record of the tag is not what was written. An
+	// operator must fix it.
 	ErrDamaged = errors.New("the tag's record is damaged")
-	// ErrLocked: somebody holds the tag's record for longer than a reservation
-	// waits for it. Nothing was done, and the store serves other tags.
+	// ErrLocked: the tag's record was locked for longer than a reservation
+	// waits. Nothing was done, and the store serves other tags.
 	ErrLocked = errors.New("the tag's record is locked")
-	// ErrRefused: the generator does not belong to this store. Waiting does not
-	// help; an operator must change something.
+	// ErrRefused: the generator does not belong to this store. Retries do not
+	// help: an operator must change something.
 	ErrRefused = errors.New("refused")
-	// ErrRegressed: the store went backwards; an operator must move max_id
-	// forward before IDs of the tag are served again.
+	// ErrRegressed: the store went backwards. The tag is served again when an
+	// operator has moved max_id forward.
 	ErrRegressed = errors.New("the store went backwards")
-	// ErrUncertain: a change of a tag got no answer, and may have happened. The
-	// same change can be made again.
+	// ErrUncertain: a change of a tag got no answer, and may have happened. It is
+	// safe to repeat.
 	ErrUncertain = errors.New("it may have happened: send it again")
-	// ErrExhausted: the tag has no IDs left, for good.
+	// ErrExhausted: the tag has no IDs left, and never will.
 	ErrExhausted = errors.New("the tag is exhausted")
 
 	ErrOverloaded = errors.New("too many requests are waiting")
@@ -46,7 +46,7 @@ var ErrDeleted = fmt.Errorf("%w: it was deleted", ErrUnknownTag)
 
 // UnavailableError is an [ErrUnavailable] with its cause.
 type UnavailableError struct {
-	Err        error         // what the store answered
+	Err        error         // the store's
 	RetryAfter time.Duration // until the next attempt to refill
 }
 
@@ -64,12 +64,12 @@ func (e *UnavailableError) Unwrap() []error { return []error{ErrUnavailable, e.E
 type RegressedError struct {
 	Tag  string
 	Got  int64 // first ID of the range that the store offered
-	Seen int64 // the least that it should have been
+	Seen int64 // the least that would have been right
 }
 
 func (e *RegressedError) Error() string {
-	return fmt.Sprintf("%v: it offered IDs of %s from %d, but all below %d were handed out before; "+
-		"find out why (a restored backup, a stale replica?), then `leaf tag set %s --max-id N` with N at least %d",
+	return fmt.Sprintf("%v: it offered IDs of %s from %d, but all below %d are in use; "+
+		"find the cause (a restored backup, a stale replica?), then `leaf tag set %s --max-id N` with N at least %d",
 		ErrRegressed, e.Tag, e.Got, e.Seen, e.Tag, e.Seen)
 }
 

@@ -88,8 +88,7 @@ func (m *Marks) End(tag string) int64 {
 	return m.ends[tag]
 }
 
-// Observe raises the mark of tag to end, in memory: another generator holds
-// the IDs below.
+// Observe raises the mark of tag to end, in memory: the IDs below are in use.
 func (m *Marks) Observe(tag string, end int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -97,8 +96,8 @@ func (m *Marks) Observe(tag string, end int64) {
 }
 
 // Record raises the mark of tag to end, in memory and in the file. It returns
-// within markWait. After an error the mark is in memory, and may be in the file;
-// it is written again with the next one.
+// within markWait. After an error the mark is in memory, and may be in the file. The
+// next Record writes it again.
 func (m *Marks) Record(tag string, end int64) error {
 	m.mu.Lock()
 	m.ends[tag] = max(m.ends[tag], end)
@@ -150,7 +149,7 @@ func (m *Marks) append(marks map[string]int64, tags int) error {
 		if failed = m.rewrite(); failed == nil {
 			return nil
 		}
-		m.lines = 2 * tags // a rewrite is much work: do not try it again for each of the next lines
+		m.lines = 2 * tags // a rewrite is much work: not again for each of the next lines
 	}
 	var lines []byte
 	if m.torn {
@@ -202,7 +201,7 @@ func (m *Marks) close() error {
 	return f.Close()
 }
 
-// rewrite writes the file anew, one line a tag, and goes on with the new one.
+// rewrite replaces the file by one with a line for each tag.
 func (m *Marks) rewrite() error {
 	m.mu.Lock()
 	ends := maps.Clone(m.ends)

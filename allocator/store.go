@@ -7,44 +7,42 @@ import (
 	"strings"
 )
 
-// Store keeps the record of every tag, durably and for all generators. It is
-// the one place that decides who owns which IDs.
+// Store keeps the record of every tag, durably and for all generators. It alone
+// decides which generator owns which IDs.
 //
 // Every method is safe for concurrent use, from any number of processes.
 //
 // Durability: when a method returns without an error, its change survives the
 // crash of every process involved.
 //
-// Ambiguity: when a method returns an error other than those of its own
-// comment, its change may or may not have happened. Callers take it as done
-// where that is the safe reading: a range whose Reserve failed is lost, and is
-// never asked for again. Create, Update and Delete say so with ErrUncertain, unless
-// nothing was sent to be written. Implementations must not retry a write in a way that
-// could return a range twice; they may lose ranges as they like.
+// Ambiguity: when a method returns an error that its own comment does not name, its
+// change may or may not have happened. A range whose Reserve failed is lost, and never
+// used. Create, Update and Delete return ErrUncertain, unless they sent nothing.
+// Implementations must not retry a write in a way that could return a range twice. They
+// may lose ranges.
 //
 // Time: every method returns soon after its context is done.
 //
 // The names that reach a Store have passed [CheckTag]; they are case-sensitive.
 type Store interface {
 	// Reserve takes the next IDs of a tag: at least n of them, and at least the
-	// tag's step, moving max_id ahead by as many. Near the largest int64 it
-	// takes what is left down to n, and returns ErrExhausted when less than n
-	// are left. The range must be what this very write moved max_id over.
+	// tag's step. It moves max_id ahead by as many. Near the largest int64 it
+	// takes fewer, down to n, and returns ErrExhausted when less than n are left.
+	// The range must be what this very write moved max_id over.
 	//
-	// It must not begin again by itself where another generator was ahead, but
-	// return ErrConflict: what the caller has seen by then decides whether the
-	// next answer can be believed.
-	// Errors: ErrUnknownTag, ErrExhausted, ErrConflict, and a RegressedError where
-	// the store itself knows that it went back; changed nothing with them.
+	// If another generator was ahead, it must return ErrConflict and not try again by
+	// itself: what the caller has seen by then decides whether the next answer is right.
+	// Errors that changed nothing: ErrUnknownTag, ErrExhausted, ErrConflict, and a
+	// RegressedError if the store itself knows that it went backwards.
 	Reserve(ctx context.Context, tag string, n int64) (Grant, error)
 
 	// Get returns a tag's record. It may be a little old.
 	// Errors: ErrUnknownTag, as ErrDeleted where a tombstone is kept.
 	Get(ctx context.Context, tag string) (Tag, error)
 
-	// List returns, in the order of bytes, the tags that a query asks for.
-	// Tombstones are left out; records that were made by others and cannot be
-	// served are not: those whose names CheckTag refuses, or whose step is below 1.
+	// List returns, in the order of bytes, the tags that a query asks for. It leaves out
+	// tombstones. It has records that other programs made and that cannot be served,
+	// because CheckTag refuses the name or the step is below 1.
 	List(ctx context.Context, q Query) ([]Tag, error)
 
 	// Create adds a tag and returns its record. The max_id of a tag that was
@@ -62,16 +60,15 @@ type Store interface {
 	Delete(ctx context.Context, tag string) (Tag, error)
 
 	// Floors calls f with the floor of every tag that has one: its record's Floor,
-	// and the MaxID of a tombstone. When it returns nil, it has called f for all of them. It must
+	// or the MaxID of a tombstone. If it returns nil, it has called f for all of them. It must
 	// be quick with many thousands of tags, because requests wait for it.
 	Floors(ctx context.Context, f func(tag string, floor int64)) error
 
 	// Watch calls f for the tags as they are, tombstones included, then for
 	// each change, from one goroutine, until the context is done or the watch
-	// breaks; its error is never nil. Changes of one tag come in their order;
-	// those that follow each other closely may be seen as one. That max_id moved
-	// need not be told. A tag that vanished without a tombstone, because somebody removed the
-	// record by hand, is told as Deleted with a MaxID of 0.
+	// breaks. Its error is never nil. Changes of one tag come in their order. Close
+	// ones may come as one. A reservation need not come. A tag whose record was
+	// removed by hand, without a tombstone, comes as Deleted with a MaxID of 0.
 	Watch(ctx context.Context, f func(Tag)) error
 }
 
@@ -82,11 +79,11 @@ type Grant struct {
 }
 
 // Query asks for a page of a list that is in the order of names. Names are
-// compared byte by byte: letters' case counts, and no character stands for
-// another. Any text will do, also one that no tag can have: it finds none.
+// compared byte by byte: they are case-sensitive, and there are no wildcards. A text
+// that no tag can have finds none.
 type Query struct {
 	Prefix   string // names begin with it
-	Contains string // names have it anywhere in them, also in the prefix
+	Contains string // names have it anywhere, also in the prefix
 	After    string // names come after it
 	Limit    int    // the most entries; at least 1
 }
@@ -128,8 +125,7 @@ func (r Range) Append(b []byte) []byte {
 	return b
 }
 
-// AppendRange adds r to ranges, and joins it with the last of them where it
-// continues that, so that ranges stay the fewest possible.
+// AppendRange adds r to ranges. If r continues the last of them, it joins the two.
 func AppendRange(ranges []Range, r Range) []Range {
 	if n := len(ranges); n > 0 && ranges[n-1].Last+1 == r.First {
 		ranges[n-1].Last = r.Last

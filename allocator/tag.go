@@ -16,29 +16,29 @@ const (
 	MaxDescription = 256
 	// DefaultStep is the step of a tag that is created without one.
 	DefaultStep = 1000
-	// LimitStep is the largest step that can be meant: a few refills of a step
-	// near the largest number would use up a tag.
+	// LimitStep is the largest step of a record: a few refills of a step near the
+	// largest int64 would use up the tag.
 	LimitStep = 1 << 40
 )
 
 // Tag is the record of a tag as its store keeps it. Its JSON is the wire's.
 type Tag struct {
 	Name        string    `json:"tag"`
-	MaxID       int64     `json:"max_id,string"` // the next ID that nobody has reserved; at least 1
-	Step        int64     `json:"step"`          // IDs reserved at a time, at the least; at least 1
+	MaxID       int64     `json:"max_id,string"` // the next unreserved ID; at least 1
+	Step        int64     `json:"step"`          // the least that is reserved at a time; at least 1
 	Description string    `json:"description"`
 	Updated     time.Time `json:"updated"`
 
-	// Floor is where an operator last moved MaxID to, 0 if nobody did.
-	// Generators drop the IDs below it that they hold in memory.
+	// Floor is where an operator last moved MaxID to; 0: never.
+	// Generators drop the IDs below it from memory.
 	Floor int64 `json:"floor,omitempty,string"`
-	// Deleted marks the tombstone of a tag: it keeps MaxID, so that a tag that
-	// is created again continues above all that was handed out before.
+	// Deleted marks a tombstone: it keeps MaxID, so that a tag that is created
+	// again continues above all that was handed out.
 	Deleted bool `json:"deleted,omitempty"`
 }
 
-// Below is the ID below which none of the tag may be handed out any more, 0 if there
-// is none. All that was handed out of a deleted tag is below its MaxID.
+// Below is the ID below which none may be handed out any more; 0: all may. All that was
+// handed out of a deleted tag is below its MaxID.
 func (t Tag) Below() int64 {
 	if t.Deleted {
 		return t.MaxID
@@ -53,7 +53,7 @@ type Change struct {
 	Description *string
 }
 
-// ParseTag reads NAME[:STEP], a tag that is to be new. Without a step it has
+// ParseTag reads NAME[:STEP], for a new tag. Without a step it has
 // [DefaultStep], or maxStep if that is less.
 func ParseTag(text string, maxStep int64) (Tag, error) {
 	name, digits, hasStep := strings.Cut(text, ":")
@@ -71,15 +71,14 @@ func ParseTag(text string, maxStep int64) (Tag, error) {
 }
 
 // CheckTag reports whether tag is a legal name: 1 to 128 characters of
-// [A-Za-z0-9_=/.-] in which dots separate tokens that are not empty. The rule
-// is what a NATS subject, a KV key and a VARCHAR(128) have in common. The
-// error matches [ErrBadTag].
+// [A-Za-z0-9_=/.-] in which dots separate non-empty tokens. NATS subjects, KV keys
+// and a VARCHAR(128) can all hold it. The error matches [ErrBadTag].
 func CheckTag(tag string) error {
 	if tag == "" {
 		return fmt.Errorf("%w: it is empty", ErrBadTag)
 	}
 	if len(tag) > MaxTagLen {
-		return fmt.Errorf("%w: it has %d characters, the most is %d", ErrBadTag, len(tag), MaxTagLen)
+		return fmt.Errorf("%w: it has %d characters, the limit is %d", ErrBadTag, len(tag), MaxTagLen)
 	}
 	token := 0 // length of the token so far
 	for i := range len(tag) {
@@ -104,7 +103,7 @@ func tagChar(c byte) bool {
 		c == '_' || c == '=' || c == '/' || c == '-'
 }
 
-// quote makes a foreign string fit for a message of one line of ASCII.
+// quote makes a caller's string fit for a message: one line of ASCII, not long.
 func quote(s string) string {
 	const most = 40
 	if len(s) > most {
@@ -129,23 +128,22 @@ func CheckDescription(text string) error {
 		return fmt.Errorf("%w: the description is not plain UTF-8 text", ErrBadValue)
 	}
 	if n := utf8.RuneCountInString(text); n > MaxDescription {
-		return fmt.Errorf("%w: the description has %d characters, the most is %d", ErrBadValue, n, MaxDescription)
+		return fmt.Errorf("%w: the description has %d characters, the limit is %d", ErrBadValue, n, MaxDescription)
 	}
 	return nil
 }
 
-// Now is the time as records carry it: UTC, to the millisecond.
+// Now is the time for a record: UTC, in milliseconds.
 func Now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 
-// With returns the record after a change, with the present time. It is for
-// stores. The error matches [ErrConflict] where max_id would move backwards:
-// IDs below it may have been handed out.
+// With returns the record after a change, with the present time. Stores use it. The
+// error matches [ErrConflict] if max_id would move backwards: IDs below it may be in use.
 func (t Tag) With(c Change) (Tag, error) {
 	if c.MaxID != nil {
 		if at := max(t.MaxID, t.Floor); *c.MaxID < at {
 			return t, fmt.Errorf("%w: max_id is or was %d and only moves forward; %d is below it", ErrConflict, at, *c.MaxID)
 		}
-		// Also where it stands there already: that it does is the operator's word.
+		// Even if it is there already, the operator now vouches for it.
 		t.MaxID, t.Floor = *c.MaxID, *c.MaxID
 	}
 	if c.Step != nil {

@@ -9,22 +9,22 @@ import (
 	"time"
 )
 
-// View is what a generator holds of one tag in memory, for people to look at.
+// View shows people what a generator holds of one tag in memory.
 type View struct {
 	Tag      string
-	Step     int64     // IDs to be reserved next, as adapted
+	Step     int64     // IDs to reserve next, as adapted
 	Segments []Segment // the current one first
 	Left     int64     // IDs in memory
 	Taken    int64     // IDs handed out since the tag was loaded
 	Waiting  int       // requests
 	Rate     float64   // IDs a second, over the last segments
 	Refilled time.Time // zero: never
-	State    string    // one of StateOK and its like
+	State    string    // one of the states below
 	Error    string    // with failing and regressed
 }
 
-// The states of a tag. Of several that hold, regressed goes before failing,
-// exhausted and loading.
+// The states of a tag. Of several that hold, the first of regressed, failing,
+// exhausted and loading counts.
 const (
 	StateOK        = "ok"
 	StateLoading   = "loading"   // a refill is under way
@@ -33,8 +33,7 @@ const (
 	StateExhausted = "exhausted" // the store has no IDs left
 )
 
-// Views returns the buffers of the tags that a query asks for, in the order of
-// names.
+// Views returns the tags in memory that match a query, in the order of names.
 func (a *Allocator) Views(q Query) []View {
 	a.mu.RLock()
 	var found []*buffer
@@ -48,8 +47,8 @@ func (a *Allocator) Views(q Query) []View {
 	return views(found[:min(q.Limit, len(found))])
 }
 
-// Busiest returns the up to limit buffers from which most IDs were taken, and
-// of those alike the first by name. The limit is meant to be small.
+// Busiest returns the tags in memory from which most IDs were taken, at most limit. Of equals,
+// those with the first names. A large limit makes it slow.
 func (a *Allocator) Busiest(limit int) []View {
 	type use struct {
 		*buffer
@@ -97,7 +96,7 @@ func (b *buffer) view(now time.Time) View {
 	return v
 }
 
-// rateLocked is how many IDs were taken in a second, over the last segments.
+// rateLocked is how many IDs a second were taken, over the last segments.
 func (b *buffer) rateLocked(now time.Time) float64 {
 	since := b.refilledBefore
 	if since.IsZero() {
@@ -109,7 +108,7 @@ func (b *buffer) rateLocked(now time.Time) float64 {
 	return 0
 }
 
-// stateLocked is the state of the tag, and with failing and regressed why.
+// stateLocked is the state of the tag, with the reason if it is failing or regressed.
 func (b *buffer) stateLocked() (state string, why error) {
 	switch {
 	case b.regressed != nil:
@@ -124,16 +123,16 @@ func (b *buffer) stateLocked() (state string, why error) {
 	return StateOK, nil
 }
 
-// Totals are of all tags in memory.
+// Totals sums up all tags in memory.
 type Totals struct {
 	Left   int64          // IDs in memory
 	States map[string]int // how many tags are in each state; has all five
-	// Lasts is in how many seconds the first of the tags whose refills fail has no IDs left,
-	// at its present rate; infinite if no IDs are taken.
+	// Lasts is after how many seconds the first tag whose refills fail runs out of IDs, at its
+	// present rate; infinite if no IDs are taken.
 	Lasts float64
 }
 
-// Totals looks at every tag once.
+// Totals visits every tag in memory.
 func (a *Allocator) Totals() Totals {
 	now := time.Now()
 	t := Totals{
