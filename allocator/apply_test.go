@@ -64,7 +64,7 @@ func TestMaxIDMoved(t *testing.T) {
 }
 
 // TestMaxIDMovedDuringRefill: a range below the new max_id that arrives after
-// Apply is dropped.
+// Apply is dropped, also if an older record came in between.
 func TestMaxIDMovedDuringRefill(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 10)
@@ -79,6 +79,7 @@ func TestMaxIDMovedDuringRefill(t *testing.T) {
 		synctest.Wait() // 1-10 is reserved, the answer is on its way
 		s.move(1000)
 		synctest.Wait()
+		a.Apply(allocator.Tag{Name: "order", MaxID: 11, Step: 10, Floor: 3})
 		close(gate)
 		ranges, err := w.Wait(t.Context())
 		if err != nil {

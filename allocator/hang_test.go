@@ -187,8 +187,32 @@ func TestMarkIsWrittenBeforeItsRange(t *testing.T) {
 	})
 }
 
+// TestVanishedWhileMarkIsWritten: the range of a tag that vanishes at the last moment is given up.
+func TestVanishedWhileMarkIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, f := openHanging(t)
+		defer m.Close()
+		a := New(Config{Store: &counting{next: make(map[string]int64)}, Marks: m})
+		open := f.shut()
+		_, w, err := a.Request(nil, "order", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // 1-10 is reserved, and its mark is being written
+		a.Apply(Tag{Name: "order", Deleted: true})
+		open()
+		if ranges, err := w.Wait(t.Context()); err != nil || ranges[0].First != 11 {
+			t.Errorf("Wait: %v, %v; want 11, of the next range", ranges, err)
+		}
+	})
+}
+
 // TestFullDiskIsMadeUpFor: marks that could not be written are with the next one.
 func TestFullDiskIsMadeUpFor(t *testing.T) {
+	synctest.Test(t, testFullDisk) // so that a slow machine is no disk that hangs
+}
+
+func testFullDisk(t *testing.T) {
 	m, f := openHanging(t)
 	full := errors.New("full")
 	m.file = failing{f, full}

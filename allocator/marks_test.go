@@ -241,21 +241,3 @@ func TestMarksFolderGone(t *testing.T) {
 	}
 	wantMarks(t, openCopy(t, path), map[string]int64{"order": marks + 5000})
 }
-
-// TestMarksUnwritten: a range is served also when its mark could not be
-// written; the check goes on in memory.
-func TestMarksUnwritten(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		path := filepath.Join(t.TempDir(), "marks")
-		m := openMarks(t, path)
-		s := newStore(t, 10)
-		a := start(t, allocator.Config{Store: s, Marks: m})
-		if err := m.Close(); err != nil {
-			t.Fatal(err)
-		}
-		take(t, a, 10)
-		if got := a.Seen("order"); got != 21 {
-			t.Errorf("Seen = %d, want 21", got)
-		}
-	})
-}

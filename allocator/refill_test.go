@@ -331,29 +331,6 @@ func (n nonsense) Reserve(context.Context, string, int64) (allocator.Grant, erro
 	return n.grant, nil
 }
 
-// TestUnknownTag: it is refused at once, leaves nothing in memory, and is
-// known as soon as it is created.
-func TestUnknownTag(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 10)
-		var r events
-		a := start(t, allocator.Config{Store: s, Notify: r.notify})
-		for range 5 {
-			if ranges, err := a.Take(t.Context(), "nobody", 1); !errors.Is(err, allocator.ErrUnknownTag) || ranges != nil {
-				t.Errorf("Take = %v, %v", ranges, err)
-			}
-		}
-		synctest.Wait()
-		if a.Tags() != 0 || len(r.list) != 0 {
-			t.Errorf("%d tags in memory, events %v", a.Tags(), r.list)
-		}
-		s.create("nobody", 1, 10)
-		if _, err := a.Take(t.Context(), "nobody", 1); err != nil {
-			t.Errorf("after Create: %v", err)
-		}
-	})
-}
-
 // TestWatchBreaks: it is begun again.
 func TestWatchBreaks(t *testing.T) {
 	bubble(t, func(t *testing.T) {

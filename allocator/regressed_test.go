@@ -75,6 +75,9 @@ func TestRegressed(t *testing.T) {
 				s.restep(10)
 				time.Sleep(time.Minute)
 				refused(t, a, 1, allocator.ErrRegressed, 0)
+				a.Apply(allocator.Tag{Name: "order", MaxID: seen - 1, Step: 10, Floor: seen}) // from before
+				time.Sleep(time.Minute)
+				refused(t, a, 1, allocator.ErrRegressed, 0)
 				s.move(seen - 1)
 				time.Sleep(time.Minute)
 				refused(t, a, 1, allocator.ErrRegressed, 0)
@@ -240,60 +243,6 @@ func TestRegressedMemory(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestRegressedWaiters: those who wait when the store is found out are refused
-// at once.
-func TestRegressedWaiters(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 10)
-		s.slow(time.Second)
-		a := start(t, allocator.Config{Store: s})
-		a.Observe("order", 1000)
-		done := make(chan error)
-		begin := time.Now()
-		for range 20 {
-			go func() {
-				_, err := a.Take(t.Context(), "order", 1)
-				done <- err
-			}()
-		}
-		for range 20 {
-			if err := <-done; !errors.Is(err, allocator.ErrRegressed) {
-				t.Errorf("a waiter got %v", err)
-			}
-		}
-		if took := time.Since(begin); took != time.Second {
-			t.Errorf("it took %v", took)
-		}
-		if a.Waiting() != 0 {
-			t.Errorf("%d requests wait", a.Waiting())
-		}
-	})
-}
-
-// TestRegressedAgain: a second time is a second episode.
-func TestRegressedAgain(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 10)
-		var r events
-		a := start(t, allocator.Config{Store: s, Notify: r.notify, MaxStep: 1})
-		var c allocatortest.Checker
-		for i := range 3 {
-			c.Add(take(t, a, 5)...)
-			backup := s.Snapshot()
-			c.Add(take(t, a, 30)...)
-			s.Restore(backup)
-			drain(t, a, &c)
-			refused(t, a, 1, allocator.ErrRegressed, 0)
-			r.wantEpisodes(t, "regressed", i+1, i)
-			s.move(a.Seen("order"))
-			synctest.Wait()
-			r.wantEpisodes(t, "regressed", i+1, i+1)
-		}
-		c.Add(take(t, a, 1)...)
-		unique(t, &c)
-	})
 }
 
 // TestRegressedRestart: the marks in the file outlive the process, and the tag.

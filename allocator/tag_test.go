@@ -118,4 +118,8 @@ func TestWith(t *testing.T) {
 			}
 		})
 	}
+	restored := allocator.Tag{Name: "order", MaxID: 50, Step: 10, Floor: 100}
+	if _, err := restored.With(allocator.Change{MaxID: p(99)}); !errors.Is(err, allocator.ErrConflict) {
+		t.Errorf("max_id moved below the floor: %v", err)
+	}
 }

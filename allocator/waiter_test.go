@@ -3,6 +3,7 @@ package allocator_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -136,19 +137,6 @@ func TestUnavailable(t *testing.T) {
 	})
 }
 
-// TestShortOutage: a store that is away for less than MaxWait costs nobody an error.
-func TestShortOutage(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 1)
-		s.away()
-		a := start(t, allocator.Config{Store: s})
-		time.AfterFunc(1500*time.Millisecond, s.back)
-		for range 5 {
-			take(t, a, 1)
-		}
-	})
-}
-
 // TestCancelledWaiter: a request's context is its own affair.
 func TestCancelledWaiter(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -259,18 +247,34 @@ func TestClosed(t *testing.T) {
 	})
 }
 
-// TestClosedWhileFailing: a refill that pauses ends too.
-func TestClosedWhileFailing(t *testing.T) {
+// TestReportedBeforeUse: other generators hear of a range before an ID of it is handed out, and
+// only of ranges that are served.
+func TestReportedBeforeUse(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := newStore(t, 10)
-		s.away()
-		a, stop := startStop(t, allocator.Config{Store: s})
-		refused(t, a, 1, allocator.ErrUnavailable, 3*time.Second)
-		before := len(s.reserves())
-		stop()
-		time.Sleep(time.Minute)
-		if got := len(s.reserves()); got != before {
-			t.Errorf("%d writes after the end", got-before)
+		var used atomic.Bool
+		var reports atomic.Int64
+		a := start(t, allocator.Config{Store: unwatched{newStore(t, 100, "regressed")}, Notify: func(e allocator.Event) {
+			if r, ok := e.(allocator.Refilled); ok {
+				synctest.Wait() // until a caller that has IDs of it already has said so
+				reports.Add(1)
+				if used.Load() || r.Tag != "order" {
+					t.Errorf("%v of %s was reported; in use already: %v", r.Range, r.Tag, used.Load())
+				}
+			}
+		}})
+		go func() {
+			if _, err := a.Take(t.Context(), "order", 1); err != nil {
+				t.Error(err)
+			}
+			used.Store(true)
+		}()
+		time.Sleep(time.Second)
+		a.Observe("regressed", 1000)
+		if _, err := a.Take(t.Context(), "regressed", 1); !errors.Is(err, allocator.ErrRegressed) {
+			t.Errorf("Take: %v", err)
+		}
+		if n := reports.Load(); n != 1 || !used.Load() {
+			t.Errorf("%d ranges were reported, in use: %v", n, used.Load())
 		}
 	})
 }
