@@ -13,91 +13,66 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 )
 
-// Owner is whose the database is: the row of leaf_installation.
-type Owner struct {
+// owner is the row of leaf_installation: the installation that the database belongs to.
+type owner struct {
 	bun.BaseModel `bun:"table:leaf_installation,alias:i"`
 
 	Installation string `bun:"id"`    // its ID
 	Store        string `bun:"store"` // a random ID of the database
 }
 
-// Claim returns whose the database is. If it is nobody's, it is from now on
-// that of this installation. store is the ID of the database that the
-// installation is known to use, or empty: one that has lost its owner, or has
-// another ID, is refused, with an error that matches [allocator.ErrRefused].
-// From then on no connection is used that leads to another database. It comes
-// before [Store.Open], so that nothing is served from a database that is not known.
-func (s *Store) Claim(ctx context.Context, installation, store string) (Owner, error) {
-	nobodys := fmt.Errorf("%w: installation %s keeps its tags in database %s, and this one is nobody's: "+
-		"it lost its state, or it is another one. Name the right one with --mysql, or restore it; if it is the right one, with all that leaf_alloc had: "+
-		"`leaf migrate`, then INSERT INTO leaf_installation (id, store) VALUES ('%s', '%s')", allocator.ErrRefused, installation, store, installation, store)
-	o, err := s.examine(ctx, store != "")
+// Claim returns the installation that the database belongs to, and the database's ID. Both are
+// empty if it belongs to none. With first, a database of none then belongs to this installation;
+// without it, such a database is left as it is. If the database belongs to this installation, no connection is
+// used that leads to another one from then on. Call it before [Store.Open], so that nothing is
+// served from a database whose owner is not known.
+func (s *Store) Claim(ctx context.Context, installation string, first bool) (of, id string, err error) {
+	o, err := s.examine(ctx, !first)
 	if errors.Is(err, errNoOwner) {
-		return Owner{}, nobodys
+		return "", "", nil
 	}
 	if err != nil {
-		return Owner{}, err
+		return "", "", err
 	}
-	for {
-		owner, err := o.owner(ctx)
-		switch {
-		case err == nil && store != "" && store != owner.Store:
-			return Owner{}, fmt.Errorf("%w: installation %s keeps its tags in another database (%s, this is %s): "+
-				"the same IDs would come from both. Name that database with --mysql, on every generator; or, if it is gone for good and this one has all its rows, "+
-				"here: UPDATE leaf_installation SET id = '%s', store = '%s'", allocator.ErrRefused, installation, store, owner.Store, installation, store)
-		case err == nil:
-			s.databaseID.Store(&owner.Store)
-			s.owner.Store(&claimed{owner, owner.Installation == installation})
-			s.renew() // the connections that were made before
-			return owner, nil
-		case !errors.Is(err, sql.ErrNoRows):
-			return Owner{}, s.lost(ctx, err)
-		case store != "":
-			return Owner{}, nobodys
-		}
-		if err := o.claim(ctx, Owner{Installation: installation, Store: rand.Text()}); err != nil {
-			return Owner{}, s.lost(ctx, err)
-		}
+	have, err := o.owner(ctx)
+	if errors.Is(err, sql.ErrNoRows) && !first {
+		return "", "", nil
 	}
-}
-
-// Owner returns whose the database is, and claims nothing; the zero value if it
-// is nobody's.
-func (s *Store) Owner(ctx context.Context) (Owner, error) {
-	o, err := s.examine(ctx, true)
-	if errors.Is(err, errNoOwner) {
-		return Owner{}, nil
-	}
-	if err != nil {
-		return Owner{}, err
-	}
-	owner, err := o.owner(ctx)
 	if errors.Is(err, sql.ErrNoRows) {
-		return Owner{}, nil
+		if err = o.claim(ctx, owner{Installation: installation, Store: rand.Text()}); err == nil {
+			have, err = o.owner(ctx)
+		}
 	}
 	if err != nil {
-		return Owner{}, s.lost(ctx, err)
+		return "", "", s.lost(ctx, err)
 	}
-	return owner, nil
+	if have.Installation == installation {
+		s.databaseID.Store(&have.Store)
+		s.owner.Store(&have)
+		s.renew() // the connections that were made before
+	}
+	return have.Installation, have.Store, nil
 }
 
-// owner reads whose the database is.
-func (o *opened) owner(ctx context.Context) (owner Owner, err error) {
-	err = o.db.NewSelect().Model(&owner).Scan(ctx)
-	return owner, err
+// Repair returns the SQL that, after `leaf migrate`, makes the database, with this ID, the installation's;
+// without an installation, the SQL that makes it belong to none.
+func (s *Store) Repair(installation, id string) string {
+	if installation == "" {
+		return "DELETE FROM leaf_installation"
+	}
+	return fmt.Sprintf("REPLACE INTO leaf_installation (id, store) VALUES ('%s', '%s')", installation, id)
 }
 
-// claim makes the database the owner's, if it is nobody's: whoever was first, the
-// row that counts is the one that is there.
-func (o *opened) claim(ctx context.Context, owner Owner) error {
-	_, err := o.db.NewInsert().Ignore().Model(&owner).Exec(ctx)
+// owner reads the row of leaf_installation.
+func (o *opened) owner(ctx context.Context) (have owner, err error) {
+	err = o.db.NewSelect().Model(&have).Scan(ctx)
+	return have, err
+}
+
+// claim writes the row of leaf_installation if there is none. Several may try: the row that is there counts.
+func (o *opened) claim(ctx context.Context, want owner) error {
+	_, err := o.db.NewInsert().Ignore().Model(&want).Exec(ctx)
 	return err
-}
-
-// claimed is an owner that was found, and whether that is this installation.
-type claimed struct {
-	Owner
-	ours bool
 }
 
 // restoring is how long a restore may take from the table leaf_installation to its row.
@@ -111,26 +86,26 @@ func (s *Store) checkOwner(ctx context.Context, o *opened) error {
 	if had == nil {
 		return nil // a store that nobody claims
 	}
-	owner, err := o.owner(ctx)
-	if errors.Is(err, sql.ErrNoRows) && had.ours {
+	now, err := o.owner(ctx)
+	if errors.Is(err, sql.ErrNoRows) {
 		// A restore creates the table before it writes the row, and ends where that is there already.
 		select {
 		case <-time.After(restoring):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		owner, err = o.owner(ctx)
+		now, err = o.owner(ctx)
 	}
-	if errors.Is(err, sql.ErrNoRows) && had.ours {
+	if errors.Is(err, sql.ErrNoRows) {
 		s.cfg.Log.Error("the database has lost the row of leaf_installation: was it emptied, or restored? It is written again")
-		if err := o.claim(ctx, had.Owner); err != nil {
+		if err := o.claim(ctx, *had); err != nil {
 			return err
 		}
-		owner, err = o.owner(ctx)
+		now, err = o.owner(ctx)
 	}
-	if err == nil && owner != had.Owner {
+	if err == nil && now != *had {
 		err = fmt.Errorf("%w: the database was %s of installation %s, and is %s of installation %s now: was it emptied, or restored?",
-			allocator.ErrRefused, had.Store, had.Installation, owner.Store, owner.Installation)
+			allocator.ErrRefused, had.Store, had.Installation, now.Store, now.Installation)
 	}
 	return err
 }

@@ -14,67 +14,70 @@ import (
 	"github.com/leafbus/leafbus/tests/proxy"
 )
 
-// TestClaimTogether opens one empty database from many stores at once: it is
-// the first one's, and all are told so.
+// TestClaimTogether opens one empty database from many stores at once: it belongs to the first, and
+// all are told so.
 func TestClaimTogether(t *testing.T) {
 	t.Parallel()
 	dsn := mariadb.NewDatabase(t)
-	stores, owners := make([]*Store, 8), make([]Owner, 8)
+	stores, owners := make([]*Store, 8), make([]string, 8)
 	ctx := within(t)
 	var together sync.WaitGroup
 	for i := range stores {
 		stores[i] = prepareStore(t, dsn, io.Discard)
 		together.Go(func() {
-			owner, err := stores[i].Claim(ctx, "installation-"+string(rune('a'+i)), "")
+			of, id, err := stores[i].Claim(ctx, "installation-"+string(rune('a'+i)), true)
 			if err != nil {
 				t.Errorf("Claim: %v", err)
 			}
-			owners[i] = owner
+			owners[i] = of + " " + id
 		})
 	}
 	together.Wait()
 	have := ask[string](t, dsn, "SELECT CONCAT(id, ' ', store) FROM leaf_installation")
 	for _, o := range owners {
-		if o.Installation+" "+o.Store != have || !strings.HasPrefix(o.Installation, "installation-") || o.Store == "" {
-			t.Errorf("a store was told %+v; the database has %s", o, have)
+		if o != have || !strings.HasPrefix(o, "installation-") || strings.HasSuffix(o, " ") {
+			t.Errorf("a store was told %q; the database has %q", o, have)
 		}
 	}
-	if late, err := stores[0].Claim(ctx, "late", ""); err != nil || late != owners[0] {
-		t.Errorf("Claim again: %+v, %v", late, err)
+	if of, id, err := stores[0].Claim(ctx, "late", true); err != nil || of+" "+id != have {
+		t.Errorf("Claim again: %q, %q, %v", of, id, err)
 	}
 }
 
-// TestClaimKnown has a database that the installation is known to use.
-func TestClaimKnown(t *testing.T) {
+// TestClaimOnlyLooks creates nothing in a database that belongs to nobody, and claims nothing.
+func TestClaimOnlyLooks(t *testing.T) {
 	t.Parallel()
-	dsn, otherDSN := mariadb.NewDatabase(t), mariadb.NewDatabase(t)
-	s, other := newStore(t, dsn), newStore(t, otherDSN)
-	owner, err := s.Claim(within(t), "mine", "")
-	if err != nil || owner.Installation != "mine" {
-		t.Fatalf("Claim: %+v, %v", owner, err)
+	dsn := mariadb.NewDatabase(t)
+	for range 2 {
+		if of, id, err := prepareStore(t, dsn, io.Discard).Claim(within(t), "mine", false); of != "" || id != "" || err != nil {
+			t.Errorf("Claim: %q, %q, %v", of, id, err)
+		}
+		if n := ask[int](t, dsn, "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE()"); n != 0 {
+			t.Fatalf("there are %d tables", n)
+		}
 	}
-	if again, err := s.Claim(within(t), "mine", owner.Store); err != nil || again != owner {
-		t.Errorf("Claim again: %+v, %v", again, err)
+	s := newStore(t, dsn)
+	if of, id, err := s.Claim(within(t), "mine", false); of != "" || id != "" || err != nil {
+		t.Errorf("Claim of a database with tables: %q, %q, %v", of, id, err)
 	}
-	// Both would hand out the same IDs.
-	_, err = other.Claim(within(t), "mine", owner.Store)
-	wantError(t, "Claim of another database, which is nobody's", err, allocator.ErrRefused)
-	if n := ask[int](t, otherDSN, "SELECT COUNT(*) FROM leaf_installation"); n != 0 {
-		t.Errorf("it was claimed all the same")
+	if n := ask[int](t, dsn, "SELECT COUNT(*) FROM leaf_installation"); n != 0 {
+		t.Errorf("it was claimed")
 	}
-	if _, err := other.Claim(within(t), "mine", ""); err != nil {
-		t.Fatal(err)
-	}
-	_, err = other.Claim(within(t), "mine", owner.Store)
-	wantError(t, "Claim of another database of ours", err, allocator.ErrRefused)
-	execute(t, dsn, "DELETE FROM leaf_installation")
-	_, err = newStore(t, dsn).Claim(within(t), "mine", owner.Store)
-	wantError(t, "Claim of a database that lost its owner", err, allocator.ErrRefused)
-	// The sentence says how to give it back.
-	_, statement, _ := strings.Cut(err.Error(), "INSERT")
-	execute(t, dsn, "INSERT"+statement)
-	if again, err := newStore(t, dsn).Claim(within(t), "mine", owner.Store); err != nil || again != owner {
-		t.Errorf("Claim of what was given back: %+v, %v", again, err)
+}
+
+// TestRepair has what a person types make the database the installation's.
+func TestRepair(t *testing.T) {
+	t.Parallel()
+	dsn := mariadb.NewDatabase(t)
+	s := newStore(t, dsn)
+	for _, before := range []string{"", "theirs"} {
+		if before != "" {
+			execute(t, dsn, "UPDATE leaf_installation SET id = 'theirs', store = 'another'")
+		}
+		execute(t, dsn, s.Repair("mine", "D"))
+		if of, id, err := s.Claim(within(t), "mine", false); err != nil || of != "mine" || id != "D" {
+			t.Errorf("Claim: %q, %q, %v", of, id, err)
+		}
 	}
 }
 
@@ -82,17 +85,18 @@ func TestClaimKnown(t *testing.T) {
 func TestClaimOfOthers(t *testing.T) {
 	t.Parallel()
 	dsn := mariadb.NewDatabase(t)
-	theirs, err := newStore(t, dsn).Claim(within(t), "theirs", "")
+	_, theirs, err := newStore(t, dsn).Claim(within(t), "theirs", true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := newStore(t, dsn)
-	if owner, err := s.Claim(within(t), "mine", ""); err != nil || owner != theirs {
-		t.Errorf("Claim: %+v, %v", owner, err)
+	if of, id, err := s.Claim(within(t), "mine", true); err != nil || of != "theirs" || id != theirs {
+		t.Errorf("Claim: %q, %q, %v", of, id, err)
 	}
 	execute(t, dsn, "DELETE FROM leaf_installation")
-	err = s.read(within(t), true, func(tag allocator.Tag) { t.Errorf("told of %+v", tag) })
-	wantError(t, "a reading of what is nobody's", err, allocator.ErrUnavailable)
+	if err := s.read(within(t), true, func(allocator.Tag) {}); err != nil {
+		t.Error(err)
+	}
 	if n := ask[int](t, dsn, "SELECT COUNT(*) FROM leaf_installation"); n != 0 {
 		t.Errorf("it was claimed in another's name")
 	}
@@ -105,7 +109,7 @@ func TestNotBeforeItIsKnown(t *testing.T) {
 	dsn := mariadb.NewDatabase(t)
 	createTag(t, newStore(t, dsn), "order", 1, 10)
 	s := prepareStore(t, dsn, io.Discard)
-	if _, err := s.Claim(within(t), "mine", ""); err != nil {
+	if _, _, err := s.Claim(within(t), "mine", true); err != nil {
 		t.Fatal(err)
 	}
 	_, err := s.Reserve(within(t), "order", 1)
@@ -132,7 +136,7 @@ func TestAddressLeadsElsewhere(t *testing.T) {
 	createTag(t, newStore(t, moved), "order", 1, 10)
 	front, address := through(t, dsn)
 	s := newStore(t, address)
-	if _, err := s.Claim(within(t), "mine", ""); err != nil {
+	if _, _, err := s.Claim(within(t), "mine", true); err != nil {
 		t.Fatal(err)
 	}
 	first, err := s.Reserve(within(t), "order", 1)
@@ -180,7 +184,7 @@ func TestOwnerChanges(t *testing.T) {
 	dsn := mariadb.NewDatabase(t)
 	var log notes
 	s := prepareStore(t, dsn, &log)
-	owner, err := s.Claim(within(t), "mine", "")
+	_, id, err := s.Claim(within(t), "mine", true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,14 +195,14 @@ func TestOwnerChanges(t *testing.T) {
 	told(t, s, true)
 	execute(t, dsn, "DELETE FROM leaf_installation")
 	told(t, s, false)
-	if have := ask[string](t, dsn, "SELECT CONCAT(id, ' ', store) FROM leaf_installation"); have != "mine "+owner.Store {
+	if have := ask[string](t, dsn, "SELECT CONCAT(id, ' ', store) FROM leaf_installation"); have != "mine "+id {
 		t.Errorf("after the row was lost it is %s", have)
 	}
 	if !strings.Contains(log.String(), "lost the row of leaf_installation") {
 		t.Errorf("the log has %s", log.String())
 	}
 	other := newStore(t, dsn)
-	if _, err := other.Claim(within(t), "mine", owner.Store); err != nil {
+	if _, _, err := other.Claim(within(t), "mine", false); err != nil {
 		t.Fatal(err)
 	}
 	told(t, other, true) // over a connection that it has from now on
@@ -210,7 +214,7 @@ func TestOwnerChanges(t *testing.T) {
 		_, err = s.Reserve(within(t), "order", 1)
 		wantError(t, "Reserve", err, allocator.ErrRefused)
 		wantError(t, "Err", s.Err(), allocator.ErrRefused)
-		execute(t, dsn, "UPDATE leaf_installation SET id = 'mine', store = '"+owner.Store+"'")
+		execute(t, dsn, "UPDATE leaf_installation SET id = 'mine', store = '"+id+"'")
 	}
 }
 
@@ -221,7 +225,7 @@ func TestRestoreBeside(t *testing.T) {
 	dsn := mariadb.NewDatabase(t)
 	p, slow := through(t, dsn)
 	s := prepareStore(t, slow, io.Discard)
-	owner, err := s.Claim(within(t), "mine", "")
+	_, id, err := s.Claim(within(t), "mine", true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +242,7 @@ func TestRestoreBeside(t *testing.T) {
 			t.Errorf("it is written after %d looks", looks)
 		default:
 			if looks++; looks == 2 {
-				execute(t, dsn, "INSERT INTO leaf_installation (id, store) VALUES ('mine', '"+owner.Store+"')")
+				execute(t, dsn, "INSERT INTO leaf_installation (id, store) VALUES ('mine', '"+id+"')")
 			}
 		}
 		return proxy.Forward

@@ -22,7 +22,7 @@ func TestMigrate(t *testing.T) {
 	if got := ask[string](t, dsn, "SELECT collation_name FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = 'leaf_alloc' AND column_name = 'biz_tag'"); got != "utf8mb4_bin" {
 		t.Errorf("biz_tag has the collation %s", got)
 	}
-	if _, err := s.Claim(within(t), "mine", ""); err != nil {
+	if _, _, err := s.Claim(within(t), "mine", true); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Open(within(t)); err != nil {
@@ -158,7 +158,7 @@ func TestNotOpen(t *testing.T) {
 	_, update := s.Update(ctx, "order", allocator.Change{})
 	_, remove := s.Delete(ctx, "order")
 	_, _, rows := s.Rows(ctx)
-	_, claim := s.Claim(ctx, "mine", "")
+	_, _, claim := s.Claim(ctx, "mine", true)
 	for what, err := range map[string]error{
 		"Reserve": reserve, "Get": get, "List": list, "Create": create, "Update": update, "Delete": remove, "Rows": rows,
 		"Watch": s.Watch(ctx, func(allocator.Tag) {}), "Open": s.Open(ctx), "Claim": claim,

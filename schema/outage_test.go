@@ -203,7 +203,7 @@ func TestFrozenServer(t *testing.T) {
 		},
 		"Watch": func(ctx context.Context) error { return s.Watch(ctx, func(allocator.Tag) {}) },
 		"Open":  late.Open,
-		"Claim": func(ctx context.Context) error { _, err := s.Claim(ctx, "mine", ""); return err },
+		"Claim": func(ctx context.Context) error { _, _, err := s.Claim(ctx, "mine", true); return err },
 	} {
 		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 		err := call(ctx)

@@ -49,10 +49,10 @@ type Store struct {
 	known map[string]knownTag
 	polls uint32 // how often the table was read whole
 
-	warnUnfit  sync.Once             // at the first reading of the table
-	away       atomic.Pointer[error] // why the last call failed; nil: it did not
-	unfit      atomic.Pointer[error] // why leaf_alloc cannot be used since it was altered; nil: it can
-	owner      atomic.Pointer[claimed]
+	warnUnfit  sync.Once              // at the first reading of the table
+	away       atomic.Pointer[error]  // why the last call failed; nil: it did not
+	unfit      atomic.Pointer[error]  // why leaf_alloc cannot be used since it was altered; nil: it can
+	owner      atomic.Pointer[owner]  // nil: it is not known to be this installation's
 	databaseID atomic.Pointer[string] // nil: not known yet
 }
 

@@ -45,7 +45,7 @@ func TestWhatBelongsToAnother(t *testing.T) {
 	if id := ownerOfDatabase(t, dsn); id != theirs {
 		t.Fatalf("the database belongs to %s, ZooKeeper to %s", id, theirs)
 	}
-	const database, workers = "the database belongs to installation ", " belong to installation "
+	const database, workers = "the database belongs to installation ", ") belongs to installation "
 	refusals := map[string]struct {
 		args []string
 		say  []string
@@ -54,7 +54,7 @@ func TestWhatBelongsToAnother(t *testing.T) {
 		"the database, its own ZooKeeper":   {newPlace(t, p.hosts).flags("--mysql", dsn), []string{database + theirs, "--mysql"}},
 		"the ZooKeeper":                     {p.flags(), []string{workers + theirs, "--zookeeper-name"}},
 		"the ZooKeeper, its own database":   {p.flags("--mysql", mariadb.NewDatabase(t)), []string{workers + theirs, "--zookeeper-name"}},
-		"the ZooKeeper, with another epoch": {p.flags("--epoch", "1700000000000"), []string{"--epoch"}},
+		"the ZooKeeper, with another epoch": {p.flags("--epoch", "1700000000000"), []string{workers + theirs}},
 		"both":                              {p.flags("--mysql", dsn), []string{database + theirs, "--mysql"}},
 	}
 	t.Run("refused", func(t *testing.T) {

@@ -282,9 +282,9 @@ func TestTwoZooKeepers(t *testing.T) {
 		args []string
 		say  string
 	}{
-		{west.flags("--datacenter", "1"), "two generators would get the same worker"},
-		{east.flags("--worker-range", "60-70"), "keeps the workers from 64 to 95 in another ZooKeeper"},
-		{newPlace(t, east.hosts).flags(), "is nobody's: it lost its state, or it is another one"},
+		{west.flags("--datacenter", "1"), "keeps its workers in another place"},
+		{east.flags("--worker-range", "60-70"), "it has the workers from 64 to 95"},
+		{newPlace(t, east.hosts).flags(), "belongs to no installation: it lost its state, or is another one"},
 	} {
 		refusedStart(t, append(c.args, "-s", url)...).want(t, 1, c.say, "--zookeeper")
 	}

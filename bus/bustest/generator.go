@@ -25,10 +25,9 @@ type Generator struct {
 	conn   *nats.Conn
 	tags   []allocator.Tag
 
-	mu           sync.Mutex
-	installation string // that the folder belongs to; empty: none yet
-	run          *run   // nil: stopped
-	closed       bool
+	mu     sync.Mutex
+	run    *run // nil: stopped
+	closed bool
 }
 
 // Open starts a generator with these tags, each NAME or NAME:STEP, as `leaf serve
@@ -80,12 +79,8 @@ func open(log *slog.Logger, list []string) (_ *Generator, err error) {
 }
 
 func (g *Generator) open() (err error) {
-	// By its inode the generator knows later that the folder is no copy.
-	if err := os.WriteFile(g.file("lock"), nil, 0o600); err != nil {
-		return err
-	}
 	if g.server, err = embedded.Start(embedded.Config{
-		Listen: "127.0.0.1:0", StoreDir: g.file("nats"), Name: node, Log: g.log,
+		Listen: "127.0.0.1:0", StoreDir: filepath.Join(g.dir, "nats"), Name: node, Log: g.log,
 	}); err != nil {
 		return err
 	}
@@ -94,8 +89,6 @@ func (g *Generator) open() (err error) {
 	}
 	return g.start()
 }
-
-func (g *Generator) file(name string) string { return filepath.Join(g.dir, name) }
 
 // URL is where the NATS server is, on a free port of this machine: for a
 // service that makes its own connection.

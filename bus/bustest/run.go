@@ -14,9 +14,9 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/bus/installation"
 	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/snowflake"
-	"github.com/leafbus/leafbus/snowflake/place"
 )
 
 const (
@@ -63,25 +63,16 @@ func (g *Generator) start() error {
 	return nil
 }
 
-// serve runs the generator until the context is done, and closes what it opened.
-// It takes the steps of leaf serve, in its order. ready gets the generator's
-// connection when requests are answered.
+// serve runs the generator until the context is done, and closes what it opened. It is wired as leaf
+// serve is. ready gets the generator's connection when requests are answered.
 func (g *Generator) serve(ctx context.Context, ready chan<- *nats.Conn) (err error) {
-	here, err := place.Of(g.file("lock"))
+	dir, err := installation.OpenFolder(g.dir, node)
 	if err != nil {
 		return err
 	}
-	file, err := snowflake.OpenFile(g.file("worker"))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	marks, err := allocator.OpenMarks(g.file("marks"))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, marks.Close()) }()
-	nc, err := g.dial()
+	defer func() { err = errors.Join(err, dir.Close()) }()
+	options := append(installation.Options(g.log, drainTimeout), g.server.InProcess(), nats.Name("leaf "+node))
+	nc, err := nats.Connect(g.server.ClientURL(), options...)
 	if err != nil {
 		return err
 	}
@@ -90,42 +81,21 @@ func (g *Generator) serve(ctx context.Context, ready chan<- *nats.Conn) (err err
 	if err != nil {
 		return err
 	}
-	state := kvstore.Config{Conn: nc, JS: js, Log: g.log}
 	layout := snowflake.DefaultLayout()
-	want := kvstore.Installation{Store: kvstore.KindKV, Registry: kvstore.KindKV, Layout: layout}
-	store := kvstore.New(state)
-	return generator.New(generator.Config{
-		Conn: nc, JS: js, Store: store, Marks: marks, Recent: g.file("recent"), Node: node, Log: g.log, Tags: g.tags,
-		NATSErr: g.server.Health,
-		Join: func(ctx context.Context, begin func(context.Context) error) (generator.Identity, error) {
-			have, err := kvstore.Join(ctx, state, want, g.installation, begin)
-			if err != nil {
-				return generator.Identity{}, err
-			}
-			g.installation = have.ID
-			store.Watches(have)
-			return generator.Identity{Installation: have.ID, Created: have.Created}, nil
-		},
-		Open: store.Open, StoreErr: store.Err,
-		OpenEvents:   func(ctx context.Context) error { return kvstore.OpenEvents(ctx, state, eventsMaxBytes) },
-		Installation: g.installation, RegistryKind: kvstore.KindKV, Workers: kvstore.NewWorkers(state),
-		Snowflake: snowflake.Config{
-			Layout: layout, Registry: kvstore.NewWorkers(state), File: file, Place: here, LastWorker: layout.Workers() - 1,
-		},
-		MaxBatch: allocator.DefaultMaxBatch, MaxStep: allocator.DefaultMaxStep,
-		DrainTimeout: drainTimeout, Release: "bustest",
-		Ready: func() { ready <- nc },
-	}).Run(ctx)
-}
-
-// dial connects the generator, in memory, for as long as it runs.
-func (g *Generator) dial() (*nats.Conn, error) {
-	return nats.Connect(g.server.ClientURL(), g.server.InProcess(), nats.Name("leaf "+node),
-		nats.ReconnectBufSize(-1), // a write that cannot be sent now must fail now
-		nats.DrainTimeout(drainTimeout),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			g.log.Warn("NATS reports an error", "error", err)
-		}))
+	config, err := installation.Config{
+		State: kvstore.Config{Conn: nc, JS: js, Log: g.log}, EventsMaxBytes: eventsMaxBytes, Server: g.server, Folder: dir,
+	}.Generator(generator.Config{
+		Snowflake:    snowflake.Config{Layout: layout, LastWorker: layout.Workers() - 1},
+		Tags:         g.tags,
+		MaxBatch:     allocator.DefaultMaxBatch,
+		DrainTimeout: drainTimeout,
+		Release:      "bustest",
+		Ready:        func() { ready <- nc },
+	})
+	if err != nil {
+		return err
+	}
+	return generator.New(config).Run(ctx)
 }
 
 // await waits until the generator has its tags and a worker. If these take long

@@ -3,11 +3,9 @@ package kvstore
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -17,23 +15,17 @@ import (
 	"github.com/leafbus/leafbus/snowflake"
 )
 
-const installationKey = "installation"
-
-// Kinds of what keeps the tags and the workers.
-const (
-	KindKV        = "kv"        // JetStream, this package: both
-	KindMySQL     = "mysql"     // the tags
-	KindZooKeeper = "zookeeper" // the workers
-)
+// InstallationKey is the key of the installation's record in its bucket.
+const InstallationKey = "installation"
 
 // Installation is the record of what one NATS account's generators have in
 // common. It is made once; what it says is for life, because IDs of two
 // layouts or two stores could be the same.
 type Installation struct {
 	ID       string `json:"id"`       // random
-	Store    string `json:"store"`    // of segments: KindKV, KindMySQL
-	Registry string `json:"registry"` // of workers: KindKV, KindZooKeeper
-	// Database is the ID of the database that keeps the segments, where one
+	Store    string `json:"store"`    // of tags: kv, mysql
+	Registry string `json:"registry"` // of workers: kv, zookeeper
+	// Database is the ID of the database that keeps the tags, where one
 	// does, from the first time that it was reached.
 	Database string `json:"database,omitempty"`
 	// ZooKeepers say where the workers' records are, if not in JetStream.
@@ -45,93 +37,64 @@ type Installation struct {
 	Tags bool `json:"tags,omitempty"`
 }
 
-// differences names what is not the same in want, but for ID and time.
-func (i Installation) differences(want Installation) []string {
-	var d []string
-	add := func(name, has, wanted string) {
-		if has != wanted {
-			d = append(d, fmt.Sprintf("%s is %s there and %s here", name, has, wanted))
-		}
-	}
-	add("the store of segments (--mysql)", i.Store, want.Store)
-	add("the registry of workers (--zookeeper)", i.Registry, want.Registry)
-	return append(d, i.Layout.Differences(want.Layout)...)
+// ZooKeeper notes that the records of the workers from First to Last are in one
+// ZooKeeper. There may be one in each data centre, because no worker is in two.
+type ZooKeeper struct {
+	ID           string `json:"id"`           // of the ZooKeeper
+	Name         string `json:"name"`         // where it was first; for people
+	Installation string `json:"installation"` // that it belongs to
+	First        int64  `json:"first"`
+	Last         int64  `json:"last"`
 }
 
-// Join returns the installation's record, which it makes from want, by
-// compare-and-set, if there is none. known is the ID that this generator has
-// served before, or empty. begin, unless it is nil, is called
-// before a record is made. If it fails, none is made.
-//
-// An error that matches [allocator.ErrRefused] says that the generator does not belong
-// here: its configuration differs, or the installation that it knows is gone.
-func Join(ctx context.Context, cfg Config, want Installation, known string, begin func(context.Context) error) (Installation, error) {
+// ReadInstallation returns the installation's record; ok is false if there is none. It creates the
+// bucket if it is missing. An error that matches [allocator.ErrRefused] will stay; one that matches
+// [ErrNoJetStream] may pass.
+func ReadInstallation(ctx context.Context, cfg Config) (have Installation, ok bool, err error) {
 	kv, err := openBucket(ctx, cfg, bus.BucketInstallation, "Leafbus: the installation's record")
 	if err != nil {
-		return Installation{}, err
+		return have, false, err
 	}
-	var lost error
-	for asked := false; ; {
-		entry, err := kv.Get(ctx, installationKey)
-		switch {
-		case err == nil:
-			return admit(entry.Value(), want, known)
-		case lost != nil: // begin may have used up the time of the context
-			return Installation{}, lost
-		case !errors.Is(err, jetstream.ErrKeyNotFound):
-			return Installation{}, fmt.Errorf("the installation's record: %w", err)
-		}
-		if known != "" {
-			return Installation{}, fmt.Errorf("%w: this data folder belongs to installation %s, but this NATS has none: "+
-				"it lost its state, or it is another one; starting anew there would repeat IDs. "+
-				"Restore its JetStream, or name the right --server, or, if you mean a new installation, another --data-dir", allocator.ErrRefused, known)
-		}
-		if !asked && begin != nil {
-			// Read again after an error: the answer may have come from a replica
-			// that did not have the record yet.
-			asked, lost = true, begin(ctx)
-			if lost != nil {
-				continue
-			}
-		}
-		if lost = orphans(ctx, cfg); lost != nil {
-			continue
-		}
-		first := want
-		first.ID, first.Created = rand.Text(), time.Now().UTC().Truncate(time.Millisecond)
-		record, err := json.Marshal(first)
-		if err != nil {
-			return Installation{}, err
-		}
-		_, err = kv.Create(ctx, installationKey, record)
-		// Whoever was first, the record that counts is the one that is there.
-		if err != nil && !errors.Is(err, jetstream.ErrKeyExists) {
-			return Installation{}, fmt.Errorf("making the installation's record: %w", err)
-		}
+	entry, err := kv.Get(ctx, InstallationKey)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return have, false, nil
 	}
+	if err != nil {
+		return have, false, fmt.Errorf("the installation's record: %w", err)
+	}
+	if err := json.Unmarshal(entry.Value(), &have); err != nil || have.ID == "" {
+		return have, false, fmt.Errorf("%w: the installation's record (bucket %s, key %s) is damaged: %q; restore it from a backup",
+			allocator.ErrRefused, bus.BucketInstallation, InstallationKey, entry.Value())
+	}
+	return have, true, nil
 }
 
-// PinDatabase notes, by compare-and-set, which database keeps the segments,
-// unless that is noted already, and returns what is noted.
-func PinDatabase(ctx context.Context, cfg Config, database string) (string, error) {
-	have, err := change(ctx, cfg, func(have *Installation) error {
-		if have.Database == "" {
-			have.Database = database
-		}
-		return nil
-	})
-	return have.Database, err
+// CreateInstallation makes the installation's record, by compare-and-set. It does nothing if there
+// is one: read it then.
+func CreateInstallation(ctx context.Context, cfg Config, first Installation) error {
+	record, err := json.Marshal(first)
+	if err != nil {
+		return err
+	}
+	kv, err := cfg.JS.KeyValue(ctx, bus.BucketInstallation)
+	if err == nil {
+		_, err = kv.Create(ctx, InstallationKey, record)
+	}
+	if err != nil && !errors.Is(err, jetstream.ErrKeyExists) {
+		return fmt.Errorf("making the installation's record: %w", err)
+	}
+	return nil
 }
 
-// change changes the installation's record by compare-and-set, and returns what
-// is there then. f is called again when another generator was first.
-func change(ctx context.Context, cfg Config, f func(*Installation) error) (Installation, error) {
+// ChangeInstallation changes the installation's record by compare-and-set, and returns what
+// is there then. change is called again when another generator was first. If it fails, nothing changes.
+func ChangeInstallation(ctx context.Context, cfg Config, change func(*Installation) error) (Installation, error) {
 	kv, err := cfg.JS.KeyValue(ctx, bus.BucketInstallation)
 	if err != nil {
 		return Installation{}, fmt.Errorf("the installation's record: %w", err)
 	}
 	for {
-		entry, err := kv.Get(ctx, installationKey)
+		entry, err := kv.Get(ctx, InstallationKey)
 		if err != nil {
 			return Installation{}, fmt.Errorf("the installation's record: %w", err)
 		}
@@ -139,14 +102,14 @@ func change(ctx context.Context, cfg Config, f func(*Installation) error) (Insta
 		if err := json.Unmarshal(entry.Value(), &have); err != nil {
 			return Installation{}, fmt.Errorf("the installation's record: %w", err)
 		}
-		if err := f(&have); err != nil {
+		if err := change(&have); err != nil {
 			return Installation{}, err
 		}
 		record, err := json.Marshal(have)
 		if err != nil || bytes.Equal(record, entry.Value()) {
 			return have, err
 		}
-		_, err = kv.Update(ctx, installationKey, record, entry.Revision())
+		_, err = kv.Update(ctx, InstallationKey, record, entry.Revision())
 		if err == nil {
 			return have, nil
 		}
@@ -156,20 +119,14 @@ func change(ctx context.Context, cfg Config, f func(*Installation) error) (Insta
 	}
 }
 
-// admit checks the record that is there.
-func admit(record []byte, want Installation, known string) (Installation, error) {
-	var have Installation
-	if err := json.Unmarshal(record, &have); err != nil || have.ID == "" {
-		return Installation{}, fmt.Errorf("%w: the installation's record (bucket %s, key %s) is damaged: %q; restore it from a backup",
-			allocator.ErrRefused, bus.BucketInstallation, installationKey, record)
+// HasTags reports whether JetStream has tags. Without a record they show that it lost the record.
+func HasTags(ctx context.Context, cfg Config) (bool, error) {
+	stream, err := cfg.JS.Stream(ctx, "KV_"+bus.BucketTags)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return false, nil
 	}
-	if known != "" && known != have.ID {
-		return Installation{}, fmt.Errorf("%w: this data folder belongs to installation %s, but this NATS is installation %s; "+
-			"name the right --server, or another --data-dir", allocator.ErrRefused, known, have.ID)
+	if err != nil {
+		return false, fmt.Errorf("bucket %s: %w", bus.BucketTags, err)
 	}
-	if d := have.differences(want); len(d) > 0 {
-		return Installation{}, fmt.Errorf("%w: the configuration is not that of installation %s: %s",
-			allocator.ErrRefused, have.ID, strings.Join(d, "; "))
-	}
-	return have, nil
+	return stream.CachedInfo().State.Msgs > 0, nil
 }

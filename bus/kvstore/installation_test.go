@@ -3,7 +3,6 @@ package kvstore
 import (
 	"errors"
 	"reflect"
-	"strings"
 	"sync"
 	"testing"
 
@@ -13,98 +12,100 @@ import (
 	"github.com/leafbus/leafbus/snowflake"
 )
 
-var layout = Installation{Store: "kv", Registry: "kv", Layout: snowflake.DefaultLayout()}
-
-func TestJoin(t *testing.T) {
-	cfg := newConfig(t, natskit.Start(t))
-	first, err := Join(t.Context(), cfg, layout, "", nil)
-	if err != nil || first.ID == "" || first.Created.IsZero() {
-		t.Fatalf("Join: %+v, %v", first, err)
+// recordOf returns the installation's record; the ID is empty if there is none.
+func recordOf(t *testing.T, cfg Config) Installation {
+	t.Helper()
+	have, ok, err := ReadInstallation(t.Context(), cfg)
+	if err != nil || ok != (have.ID != "") {
+		t.Fatalf("ReadInstallation: %+v, %v, %v", have, ok, err)
 	}
-	again, err := Join(t.Context(), cfg, layout, first.ID, nil)
-	if err != nil || !reflect.DeepEqual(again, first) {
-		t.Errorf("Join again: %+v, %v; want %+v", again, err, first)
-	}
+	return have
 }
 
-func TestJoinAtOnce(t *testing.T) {
-	s := natskit.Start(t)
-	ids := make([]string, 8)
-	var wg sync.WaitGroup
-	for i := range ids {
-		cfg := newConfig(t, s)
-		wg.Go(func() {
-			got, err := Join(t.Context(), cfg, layout, "", nil)
-			if err != nil {
-				t.Errorf("Join: %v", err)
-			}
-			ids[i] = got.ID
-		})
-	}
-	wg.Wait()
-	for _, id := range ids {
-		if id != ids[0] {
-			t.Errorf("two installations: %v", ids)
-		}
-	}
-}
-
-func TestJoinRefused(t *testing.T) {
-	other := func(f func(*Installation)) Installation {
-		i := layout
-		f(&i)
-		return i
-	}
-	for name, c := range map[string]struct {
-		want  Installation
-		known string
-		say   string
-	}{
-		"epoch":    {other(func(i *Installation) { i.Epoch = 5 }), "", "--epoch"},
-		"store":    {other(func(i *Installation) { i.Store = "mysql" }), "", "the store of segments (--mysql) is kv there and mysql here"},
-		"registry": {other(func(i *Installation) { i.Registry = "zookeeper" }), "", "the registry of workers (--zookeeper) is kv there and zookeeper here"},
-		"bits":     {other(func(i *Installation) { i.WorkerBits = 8 }), "", "worker bits"},
-		"folder":   {layout, "another", "--data-dir"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			cfg := newConfig(t, natskit.Start(t))
-			if _, err := Join(t.Context(), cfg, layout, "", nil); err != nil {
-				t.Fatal(err)
-			}
-			_, err := Join(t.Context(), cfg, c.want, c.known, nil)
-			if !errors.Is(err, allocator.ErrRefused) || !strings.Contains(err.Error(), c.say) {
-				t.Errorf("Join: %v; want it refused and %q named", err, c.say)
-			}
-		})
-	}
-}
-
-// A NATS that lost its state must not begin again at 1 under a generator that
-// knows better.
-func TestJoinLost(t *testing.T) {
-	cfg := newConfig(t, natskit.Start(t))
-	_, err := Join(t.Context(), cfg, layout, "known", nil)
-	if !errors.Is(err, allocator.ErrRefused) || !strings.Contains(err.Error(), "known") {
-		t.Errorf("Join: %v; want it refused", err)
-	}
-	if _, err := Join(t.Context(), cfg, layout, "", nil); err != nil {
-		t.Errorf("a refused Join left something: %v", err)
-	}
-}
-
-func TestJoinDamaged(t *testing.T) {
-	cfg := newConfig(t, natskit.Start(t))
-	if _, err := Join(t.Context(), cfg, layout, "", nil); err != nil {
+// installed makes the installation's record, if there is none, and returns the one that is there.
+func installed(t *testing.T, cfg Config, id string) Installation {
+	t.Helper()
+	recordOf(t, cfg) // makes the bucket
+	if err := CreateInstallation(t.Context(), cfg, Installation{ID: id, Store: "kv", Registry: "kv", Layout: snowflake.DefaultLayout()}); err != nil {
 		t.Fatal(err)
 	}
+	return recordOf(t, cfg)
+}
+
+// The first record counts.
+func TestInstallation(t *testing.T) {
+	cfg := newConfig(t, natskit.Start(t))
+	first := installed(t, cfg, "first")
+	if first.ID != "first" || first.Layout != snowflake.DefaultLayout() {
+		t.Errorf("the record is %+v", first)
+	}
+	if again := installed(t, cfg, "second"); !reflect.DeepEqual(again, first) {
+		t.Errorf("the record is %+v, it was %+v", again, first)
+	}
+}
+
+func TestDamagedInstallation(t *testing.T) {
+	cfg := newConfig(t, natskit.Start(t))
+	installed(t, cfg, "ours")
 	kv, err := cfg.JS.KeyValue(t.Context(), bus.BucketInstallation)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := kv.PutString(t.Context(), installationKey, "{"); err != nil {
+	for _, text := range []string{"{", "{}"} {
+		if _, err := kv.PutString(t.Context(), InstallationKey, text); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := ReadInstallation(t.Context(), cfg); !errors.Is(err, allocator.ErrRefused) {
+			t.Errorf("ReadInstallation of %s: %v; want it refused", text, err)
+		}
+	}
+}
+
+// Changes at once do not undo each other. One that fails changes nothing.
+func TestChangeInstallation(t *testing.T) {
+	s := natskit.Start(t)
+	cfg := newConfig(t, s)
+	installed(t, cfg, "ours")
+	var together sync.WaitGroup
+	for i := range int64(8) {
+		cfg := newConfig(t, s)
+		together.Go(func() {
+			if _, err := ChangeInstallation(t.Context(), cfg, func(have *Installation) error {
+				have.ZooKeepers = append(have.ZooKeepers, ZooKeeper{First: i})
+				return nil
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	together.Wait()
+	before := recordOf(t, cfg)
+	if len(before.ZooKeepers) != 8 {
+		t.Errorf("the record is %+v", before)
+	}
+	no := errors.New("no")
+	if _, err := ChangeInstallation(t.Context(), cfg, func(have *Installation) error { have.ID = "x"; return no }); !errors.Is(err, no) {
+		t.Errorf("ChangeInstallation: %v", err)
+	}
+	if now := recordOf(t, cfg); !reflect.DeepEqual(now, before) {
+		t.Errorf("the record is %+v, it was %+v", now, before)
+	}
+}
+
+func TestHasTags(t *testing.T) {
+	s := natskit.Start(t)
+	cfg := newConfig(t, s)
+	has := func(want bool) {
+		t.Helper()
+		if has, err := HasTags(t.Context(), cfg); has != want || err != nil {
+			t.Errorf("HasTags: %v, %v; want %v", has, err, want)
+		}
+	}
+	has(false)
+	store := newStore(t, s) // makes the bucket
+	has(false)
+	if _, err := store.Create(t.Context(), allocator.Tag{Name: "order", MaxID: 1, Step: 10}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Join(t.Context(), cfg, layout, "", nil); !errors.Is(err, allocator.ErrRefused) {
-		t.Errorf("Join: %v; want it refused", err)
-	}
+	has(true)
 }

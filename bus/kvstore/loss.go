@@ -16,24 +16,6 @@ import (
 // recordTimeout bounds a look at the record. Changes of tags wait meanwhile.
 const recordTimeout = time.Second
 
-// orphans returns an error if there are tags although the installation's record
-// is missing: JetStream lost the record alone.
-func orphans(ctx context.Context, cfg Config) error {
-	stream, err := cfg.JS.Stream(ctx, "KV_"+bus.BucketTags)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("bucket %s: %w", bus.BucketTags, err)
-	}
-	if stream.CachedInfo().State.Msgs == 0 {
-		return nil
-	}
-	return fmt.Errorf("%w: JetStream lost the installation's record (bucket %s, key %s), but bucket %s still has its tags. "+
-		"Write the record again (docs/cluster.md); for a new installation, delete bucket %s too",
-		allocator.ErrUnavailable, bus.BucketInstallation, installationKey, bus.BucketTags, bus.BucketTags)
-}
-
 // Watches makes the store compare the installation's record with this one from now
 // on: see [Store.Err].
 func (s *Store) Watches(have Installation) { s.installation.Store(&have) }
@@ -59,11 +41,11 @@ func (s *Store) checkRecord(ctx context.Context) error {
 	kv, err := s.cfg.JS.KeyValue(ctx, bus.BucketInstallation)
 	var entry jetstream.KeyValueEntry
 	if err == nil {
-		entry, err = kv.Get(ctx, installationKey)
+		entry, err = kv.Get(ctx, InstallationKey)
 	}
 	if errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrKeyNotFound) {
 		return fmt.Errorf("%w: JetStream lost the record of installation %s (bucket %s, key %s): see docs/cluster.md for what to do; no tag is created meanwhile",
-			allocator.ErrUnavailable, own.ID, bus.BucketInstallation, installationKey)
+			allocator.ErrUnavailable, own.ID, bus.BucketInstallation, InstallationKey)
 	}
 	if err != nil {
 		return nil
@@ -97,7 +79,7 @@ func (s *Store) checkTags(ctx context.Context, have Installation) error {
 		return fmt.Errorf("%w: %w of installation %s (bucket %s is empty): restore them, or add each tag with a --max-id above all its IDs, see docs/cluster.md; no tag is created at 1",
 			allocator.ErrUnavailable, errTagsLost, have.ID, bus.BucketTags)
 	default:
-		_, err := change(ctx, s.cfg, func(have *Installation) error { have.Tags = true; return nil })
+		_, err := ChangeInstallation(ctx, s.cfg, func(have *Installation) error { have.Tags = true; return nil })
 		if err != nil {
 			s.cfg.log().Debug("that there are tags is noted later", "error", err)
 		}

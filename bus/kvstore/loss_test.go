@@ -7,77 +7,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/natskit"
 )
-
-// hasRecord reports whether the installation's record is there.
-func hasRecord(t *testing.T, cfg Config) bool {
-	t.Helper()
-	kv, err := cfg.JS.KeyValue(t.Context(), bus.BucketInstallation)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = kv.Get(t.Context(), installationKey)
-	if err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
-		t.Fatal(err)
-	}
-	return err == nil
-}
-
-// A record that JetStream lost alone, and its tags not, is not made a second time.
-func TestJoinBesideTags(t *testing.T) {
-	s := natskit.Start(t)
-	cfg := newConfig(t, s)
-	if _, err := newStore(t, s).Create(t.Context(), allocator.Tag{Name: "order", MaxID: 1, Step: 10}); err != nil {
-		t.Fatal(err)
-	}
-	_, err := Join(t.Context(), cfg, layout, "", nil)
-	if err == nil || errors.Is(err, allocator.ErrRefused) || !strings.Contains(err.Error(), "lost the installation's record") {
-		t.Errorf("Join: %v; want an error that may pass", err)
-	}
-	if hasRecord(t, cfg) {
-		t.Error("there is a record")
-	}
-}
-
-// A record that comes while a generator asks whether it may make one is the one that counts.
-func TestJoinReadsAgain(t *testing.T) {
-	cfg := newConfig(t, natskit.Start(t))
-	lost := errors.New("lost")
-	if _, err := Join(t.Context(), cfg, layout, "", func(context.Context) error { return lost }); !errors.Is(err, lost) {
-		t.Errorf("Join: %v, want %v", err, lost)
-	}
-	if hasRecord(t, cfg) {
-		t.Error("there is a record")
-	}
-	// Also where the time is used up, so that the record cannot be read again.
-	ctx, cancel := context.WithCancel(t.Context())
-	if _, err := Join(ctx, cfg, layout, "", func(context.Context) error { cancel(); return lost }); !errors.Is(err, lost) {
-		t.Errorf("Join: %v, want %v", err, lost)
-	}
-	var first Installation
-	got, err := Join(t.Context(), cfg, layout, "", func(ctx context.Context) (err error) {
-		first, err = Join(ctx, cfg, layout, "", nil)
-		return errors.Join(err, lost)
-	})
-	if err != nil || got.ID == "" || got.ID != first.ID {
-		t.Errorf("Join: %+v, %v; want %+v", got, err, first)
-	}
-}
 
 // If its installation's record is lost, or belongs to another installation, a store
 // reports that. It creates no tag until the record is there again.
 func TestRecordLost(t *testing.T) {
 	s := natskit.Start(t)
 	cfg := newConfig(t, s)
-	have, err := Join(t.Context(), cfg, layout, "", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	have := installed(t, cfg, "ours")
 	store := newStore(t, s)
 	store.watchCheck = time.Millisecond
 	store.Watches(have)
@@ -111,14 +51,14 @@ func TestRecordLost(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			return kv.Purge(ctx, installationKey)
+			return kv.Purge(ctx, InstallationKey)
 		},
 		"another installation's": func() error {
 			kv, err := cfg.JS.KeyValue(ctx, bus.BucketInstallation)
 			if err != nil {
 				return err
 			}
-			_, err = kv.PutString(ctx, installationKey, `{"id":"ANOTHER"}`)
+			_, err = kv.PutString(ctx, InstallationKey, `{"id":"ANOTHER"}`)
 			return err
 		},
 	} {
@@ -149,17 +89,10 @@ func TestRecordLost(t *testing.T) {
 func TestTagsLost(t *testing.T) {
 	s := natskit.Start(t)
 	cfg := newConfig(t, s)
-	have, err := Join(t.Context(), cfg, layout, "", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	have := installed(t, cfg, "ours")
 	noted := func() bool {
 		t.Helper()
-		have, err := Join(t.Context(), cfg, layout, have.ID, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return have.Tags
+		return recordOf(t, cfg).Tags
 	}
 	order, late := allocator.Tag{Name: "order", MaxID: 1, Step: 10}, allocator.Tag{Name: "late", MaxID: 1, Step: 10}
 	// A release before this one created the first tag.
@@ -212,16 +145,13 @@ func TestTagsLost(t *testing.T) {
 func TestFirstTagIsNoted(t *testing.T) {
 	s := natskit.Start(t)
 	cfg := newConfig(t, s)
-	have, err := Join(t.Context(), cfg, layout, "", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	have := installed(t, cfg, "ours")
 	store := newStore(t, s)
 	store.Watches(have)
 	if _, err := store.Create(t.Context(), allocator.Tag{Name: "order", MaxID: 1, Step: 10}); err != nil {
 		t.Fatal(err)
 	}
-	if have, err = Join(t.Context(), cfg, layout, have.ID, nil); err != nil || !have.Tags {
-		t.Errorf("Join: %+v, %v", have, err)
+	if have := recordOf(t, cfg); !have.Tags {
+		t.Errorf("the record is %+v", have)
 	}
 }

@@ -191,9 +191,7 @@ func TestNoJetStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := Config{Conn: nc, JS: js, Log: testkit.Quiet}
-	for _, known := range []string{"", "known"} {
-		if _, err = Join(t.Context(), cfg, layout, known, nil); !errors.Is(err, ErrNoJetStream) || errors.Is(err, allocator.ErrRefused) {
-			t.Errorf("Join, known %q: %v; want ErrNoJetStream, which may pass", known, err)
-		}
+	if _, _, err := ReadInstallation(t.Context(), cfg); !errors.Is(err, ErrNoJetStream) || errors.Is(err, allocator.ErrRefused) {
+		t.Errorf("ReadInstallation: %v; want ErrNoJetStream, which may pass", err)
 	}
 }

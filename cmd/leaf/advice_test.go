@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/leafbus/leafbus/bus/installation"
 )
 
 // taken is an address where somebody else listens.
@@ -92,11 +94,11 @@ func TestNATSAdvice(t *testing.T) {
 func TestAdviceOnALockedFolder(t *testing.T) {
 	cleanEnv(t)
 	t.Chdir(t.TempDir())
-	d, err := openDataDir("leaf-data")
+	d, err := installation.OpenFolder("leaf-data", "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { d.close() })
+	t.Cleanup(func() { d.Close() })
 	at := taken(t)
 	want := []string{"-s nats://" + at + " --data-dir leaf-data-2 --http '' --listen ''", "--listen 127.0.0.1:0 --data-dir leaf-data-2 --http 127.0.0.1:0"}
 	if got := advised(t, "--listen", at, "--http", taken(t)); fmt.Sprintf("%q", got) != fmt.Sprintf("%q", want) {

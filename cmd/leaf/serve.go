@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -13,174 +16,182 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/gateway"
 	"github.com/leafbus/leafbus/bus/generator"
-	"github.com/leafbus/leafbus/bus/kvstore"
+	"github.com/leafbus/leafbus/bus/installation"
 	"github.com/leafbus/leafbus/bus/natsversion"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
-// run wires a generator and runs it until it is told to stop.
+// run starts what a generator needs, and runs it until it is told to stop.
 func (f *serveFlags) run(cmd *cobra.Command) (err error) {
-	embed, err := wantsEmbedded(origin(cmd, "server"), origin(cmd, "listen"), origin(cmd, "nats-config"))
-	if err != nil {
+	s := serving{serveFlags: f, cmd: cmd}
+	if err := s.prepare(); err != nil {
 		return err
 	}
-	if err := f.check(); err != nil {
-		return err
-	}
-	tags, err := parseTags(f.tags, f.maxStep)
-	if err != nil {
-		return err
-	}
-	layout := f.worker.layout()
-	first, last, err := f.worker.workers()
-	if err != nil {
-		return err
-	}
-	log, err := newLogger(cmd.ErrOrStderr(), f.logLevel, f.logFormat)
-	if err != nil {
-		return err
-	}
-	defer tellStop(cmd.Context(), log)()
+	defer tellStop(cmd.Context(), s.log)()
 	ctx, stop := context.WithCancelCause(cmd.Context()) // of all that runs
-	defer endAnyway(ctx, 2*f.drainTimeout+stopSlack, log)()
+	defer endAnyway(ctx, 2*f.drainTimeout+stopSlack, s.log)()
 	defer stop(nil)
-	db, err := f.mysql.store(log)
+	defer func() { err = errors.Join(err, s.close()) }()
+	for _, step := range []func(context.Context) error{s.openFolder, s.connect, s.listenHTTP, s.openStores} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return s.serve(ctx, stop)
+}
+
+// serving is a generator from its start to its stop, and all that it needs.
+type serving struct {
+	*serveFlags
+	cmd   *cobra.Command
+	log   *slog.Logger
+	embed bool // a NATS server in this process
+
+	config   generator.Config // what the flags say of it
+	owned    installation.Config
+	versions *natsversion.Watch
+	listener net.Listener // of HTTP; nil: off
+	secure   *tls.Config
+	closers  []func() error
+}
+
+// prepare checks the flags.
+func (s *serving) prepare() (err error) {
+	if s.embed, err = wantsEmbedded(origin(s.cmd, "server"), origin(s.cmd, "listen"), origin(s.cmd, "nats-config")); err != nil {
+		return err
+	}
+	if err := s.check(); err != nil {
+		return err
+	}
+	s.config = generator.Config{
+		Snowflake: snowflake.Config{
+			Layout: s.worker.layout(), Reserve: s.reserve, Grace: s.grace,
+			MaxBack: s.maxClockBack, MaxClockSkew: s.maxClockSkew, MaxClockWait: s.maxClockWait,
+		},
+		MaxBatch: s.maxBatch, MaxWait: s.maxWait, MaxWaiting: s.maxWaiting, MaxStep: s.maxStep,
+		DrainTimeout: s.drainTimeout, Release: version(), Describe: describe(s.cmd.Flags()),
+	}
+	if s.config.Tags, err = parseTags(s.tags, s.maxStep); err != nil {
+		return err
+	}
+	if s.config.Snowflake.FirstWorker, s.config.Snowflake.LastWorker, err = s.worker.workers(); err != nil {
+		return err
+	}
+	s.log, err = newLogger(s.cmd.ErrOrStderr(), s.logLevel, s.logFormat)
+	return err
+}
+
+// defers makes close call f, before what it was given earlier.
+func (s *serving) defers(f func() error) { s.closers = append(s.closers, f) }
+
+func (s *serving) close() (err error) {
+	for _, f := range slices.Backward(s.closers) {
+		err = errors.Join(err, f())
+	}
+	return err
+}
+
+// openFolder opens the data folder. Before it checks the DSN: a usage error leaves no folder.
+func (s *serving) openFolder(context.Context) error {
+	db, err := s.mysql.store(s.log)
 	if err != nil {
 		return err
 	}
 	if db != nil {
-		defer func() { err = errors.Join(err, db.Close()) }()
+		s.owned.Database = db
+		s.defers(db.Close)
 	}
+	dir, err := installation.OpenFolder(s.dataDir, s.node)
+	if errors.Is(err, installation.ErrLocked) && s.embed && s.natsConfig == "" && inUse(s.clientAddress()) {
+		err = fmt.Errorf("%w\n%s", err, s.natsAdvice(s.cmd.Flags(), true))
+	}
+	if err != nil {
+		return err
+	}
+	s.owned.Folder = dir
+	s.defers(dir.Close)
+	if dir.Copied {
+		s.log.Warn("the data folder was copied or restored: this generator gets a new name and worker. "+
+			"If a NATS server's state was copied with it, and the original runs or has run since, IDs of tags will repeat", "dir", dir.Path)
+	}
+	return nil
+}
 
-	dir, err := openDataDir(f.dataDir)
-	if errors.Is(err, errLocked) && embed && f.natsConfig == "" && inUse(f.clientAddress()) {
-		err = fmt.Errorf("%w\n%s", err, f.natsAdvice(cmd.Flags(), true))
+// listenHTTP opens the port of HTTP. It comes after NATS: where both addresses are in use, the advice of
+// NATS is good for both.
+func (s *serving) listenHTTP(context.Context) (err error) {
+	s.listener, s.secure, err = s.http.listen()
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("%w\n%s", err, httpAdvice(s.cmd.Flags()))
 	}
-	if err != nil {
-		return err
+	if s.listener != nil {
+		s.defers(func() error { s.listener.Close(); return nil }) // the gateway has closed it, if it ran
 	}
-	defer func() { err = errors.Join(err, dir.close()) }()
-	file, place, copied, err := dir.worker()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	if copied {
-		log.Warn("the data folder was copied or restored: this generator gets a new name and worker. "+
-			"If a NATS server's state was copied with it, and the original runs or has run since, IDs of segments will repeat", "dir", dir.path)
-	}
-	node, err := dir.node(f.node, copied)
-	if err != nil {
-		return err
-	}
-	marks, err := allocator.OpenMarks(dir.file("marks"))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, marks.Close()) }()
+	return err
+}
 
-	empty := embed && !dir.hasStore()
-	versions := natsversion.New(log)
-	own, nc, disconnect, err := f.connect(cmd, embed, dir, node, versions, log)
-	if err != nil {
-		return err
-	}
-	defer disconnect()
-	mode := modeJoined
-	if own != nil {
-		mode = modeEmbedded
-	}
-	// After NATS: where both addresses are in use, its advice is good for both.
-	listener, secure, err := f.http.listen()
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("%w\n%s", err, httpAdvice(cmd.Flags()))
-	case err != nil:
-		return err
-	case listener != nil:
-		defer listener.Close() // the face has closed it, if it ran
-	}
-	js, err := f.conn.jetStream(nc)
+// openStores says where the tags and the workers are. Whose they are is found out later.
+func (s *serving) openStores(ctx context.Context) error {
+	nc := s.owned.State.Conn
+	js, err := s.conn.jetStream(nc)
 	if err != nil {
 		return usagef("--js-domain: %w", err)
 	}
-	if err := versions.Check(ctx, nc, js); err != nil {
+	if err := s.versions.Check(ctx, nc, js); err != nil {
 		return err
 	}
-	watchVersions := func(ctx context.Context) error { return versions.Run(ctx, nc, js) }
-	state := kvstore.Config{Conn: nc, JS: js, Replicas: f.replicas, Log: log}
-	m := &member{
-		state: state, dir: dir, kv: kvstore.New(state), db: db, log: log,
-		want:  kvstore.Installation{Store: kvstore.KindKV, Registry: kvstore.KindKV, Layout: layout},
-		first: first, last: last, claiming: make(chan struct{}, 1), creates: empty,
-	}
-	if db != nil {
-		m.want.Store = kvstore.KindMySQL
-	}
-	if m.zk, err = f.zookeeper.registry(node, mode, nc, log); err != nil {
-		return err
+	s.owned.State.JS, s.owned.State.Replicas, s.owned.State.Log = js, s.replicas, s.log
+	s.owned.EventsMaxBytes = s.evtMax
+	if s.zookeeper.hosts == "" {
+		return nil
 	}
 	var closing sync.WaitGroup // at the same time, because each may take a few seconds
-	defer closing.Wait()
-	if m.zk != nil {
-		defer closing.Go(m.zk.Close)
-		m.want.Registry = kvstore.KindZooKeeper
-	}
-	if err := m.recall(); err != nil {
-		return err
-	}
-	config := generator.Config{
-		Conn: nc, JS: js, Marks: marks, Recent: dir.file("recent"), Node: node, Log: log, Tags: tags,
-		Join: m.join, Open: m.open,
-		OpenEvents:   func(ctx context.Context) error { return kvstore.OpenEvents(ctx, state, f.evtMax) },
-		Installation: m.resumes(file), RegistryKind: m.want.Registry, Workers: kvstore.NewWorkers(state),
-		Snowflake: snowflake.Config{
-			Layout: layout, Registry: kvstore.NewWorkers(state), File: file, Place: place,
-			FirstWorker: first, LastWorker: last,
-			Reserve: f.reserve, Grace: f.grace, MaxBack: f.maxClockBack, MaxClockSkew: f.maxClockSkew, MaxClockWait: f.maxClockWait,
-		},
-		MaxBatch: f.maxBatch, MaxWait: f.maxWait, MaxWaiting: f.maxWaiting, MaxStep: f.maxStep,
-		DrainTimeout: f.drainTimeout,
-		Release:      version(),
-		Describe:     describe(cmd.Flags()),
-	}
-	if m.zk != nil {
-		admin, err := f.zookeeper.registry("", mode, nc, log) // so that questions do not hold up reports
+	s.defers(func() error { closing.Wait(); return nil })
+	// Two connections, so that questions of administration do not hold up reports.
+	for node, registry := range map[string]*installation.Registry{s.owned.Folder.Node: &s.owned.Workers, "": &s.owned.Administration} {
+		r, err := s.zookeeper.registry(node, s.config.Snowflake.Layout, s.owned.Server, s.log)
 		if err != nil {
 			return err
 		}
-		defer closing.Go(admin.Close)
-		config.Workers, config.Snowflake.Registry = registry{admin, m}, registry{m.zk, m}
+		s.defers(func() error { closing.Go(r.Close); return nil })
+		*registry = r
 	}
-	if db != nil {
-		config.Store, config.StoreErr = db, db.Err
-	} else {
-		config.Store, config.StoreErr = m.kv, m.kv.Err
+	return nil
+}
+
+// serve runs the generator, and what watches it or passes requests to it.
+func (s *serving) serve(ctx context.Context, stop context.CancelCauseFunc) error {
+	nc, js := s.owned.State.Conn, s.owned.State.JS
+	config, err := s.owned.Generator(s.config)
+	if err != nil {
+		return err
 	}
-	watch := watchServer(own)
-	config.NATSErr = watch.err
-	face := "off"
+	watch := watchServer(s.owned.Server)
+	face, mode := "off", modeJoined
+	if s.embed {
+		mode = modeEmbedded
+	}
 	config.Ready = func() {
-		fmt.Fprintf(cmd.OutOrStdout(), "leaf ready nats=%s http=%s node=%s data=%s mode=%s\n",
-			nc.ConnectedUrlRedacted(), face, node, dir.path, mode)
+		fmt.Fprintf(s.cmd.OutOrStdout(), "leaf ready nats=%s http=%s node=%s data=%s mode=%s\n",
+			nc.ConnectedUrlRedacted(), face, config.Node, s.owned.Folder.Path, mode)
 	}
-	if listener == nil {
-		return together(ctx, stop, generator.New(config).Run, watch.run, watchVersions)
+	runs := []func(context.Context) error{watch.run, func(ctx context.Context) error { return s.versions.Run(ctx, nc, js) }}
+	if s.listener == nil {
+		return together(ctx, stop, append(runs, generator.New(config).Run)...)
 	}
 	metrics := gateway.NewMetrics()
 	config.Observer = metrics
-	generator := generator.New(config)
+	g := generator.New(config)
 	server := gateway.New(gateway.Config{
-		Listener: listener, TLS: secure, Token: f.http.token, Generator: generator, Metrics: metrics,
-		Client: bus.NewClient(nc, bus.JetStream(js)), Log: log, DrainTimeout: f.drainTimeout,
+		Listener: s.listener, TLS: s.secure, Token: s.http.token, Generator: g, Metrics: metrics,
+		Client: bus.NewClient(nc, bus.JetStream(js)), Log: s.log, DrainTimeout: s.drainTimeout,
 		Dead: watch.dead,
 	})
 	face = server.URL()
-	return together(ctx, stop, generator.Run, server.Run, watch.run, watchVersions)
+	return together(ctx, stop, append(runs, g.Run, server.Run)...)
 }
 
 // tellStop logs that the generator drains, as soon as the context is done. What

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus/installation"
 	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/bus/natsversion"
 	"github.com/leafbus/leafbus/snowflake"
@@ -120,8 +121,8 @@ func (f *serveFlags) check() error {
 			return usagef("--listen %q: %w", f.listen, err)
 		}
 	}
-	if f.node != "" && !isNode(f.node) {
-		return usagef("--node %q: a node's name is 1 to %d characters of [A-Za-z0-9_.-]; a dot must be between two of the others", f.node, maxNode)
+	if f.node != "" && !installation.IsNode(f.node) {
+		return usagef("--node %q: a node's name is 1 to %d characters of [A-Za-z0-9_.-]; a dot must be between two of the others", f.node, installation.MaxNode)
 	}
 	if err := errors.Join(f.worker.check(), f.zookeeper.check(), f.http.check()); err != nil {
 		return err

@@ -1,15 +1,14 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/bus/installation"
 	"github.com/leafbus/leafbus/bus/natsversion"
 )
 
@@ -19,66 +18,48 @@ const (
 	modeJoined   = "joined"
 )
 
-// connect starts a NATS server in this process, or joins one; then server is nil. stop ends
-// what connect has started.
-func (f *serveFlags) connect(cmd *cobra.Command, embed bool, dir *dataDir, node string, versions *natsversion.Watch, log *slog.Logger) (server *embedded.Server, nc *nats.Conn, stop func(), err error) {
-	if !embed {
-		nc, err = f.dial(f.conn, f.conn.server, node, versions, log)
-		if err != nil {
-			return nil, nil, nil, connectError(splitList(f.conn.server), err)
+// connect starts a NATS server in this process, or joins one.
+func (s *serving) connect(context.Context) (err error) {
+	s.versions = natsversion.New(s.log)
+	state := &s.owned.State
+	if !s.embed {
+		if state.Conn, err = s.dial(s.conn, s.conn.server); err != nil {
+			return connectError(splitList(s.conn.server), err)
 		}
-		return nil, nc, nc.Close, nil
+		s.defers(func() error { state.Conn.Close(); return nil })
+		return nil
 	}
-	server, err = embedded.Start(embedded.Config{
-		Listen: f.listen, ConfigFile: f.natsConfig, StoreDir: dir.file("nats"), Name: node,
-		User: f.conn.user, Password: f.conn.password, Token: f.conn.token, Log: log,
+	dir := s.owned.Folder
+	server, err := embedded.Start(embedded.Config{
+		Listen: s.listen, ConfigFile: s.natsConfig, StoreDir: dir.File("nats"), Name: dir.Node,
+		User: s.conn.user, Password: s.conn.password, Token: s.conn.token, Log: s.log,
 	})
 	switch {
 	case errors.Is(err, embedded.ErrAddressInUse):
-		return nil, nil, nil, fmt.Errorf("%w\n%s", err, f.natsAdvice(cmd.Flags(), false))
+		return fmt.Errorf("%w\n%s", err, s.natsAdvice(s.cmd.Flags(), false))
 	case errors.Is(err, embedded.ErrOpenToNetwork):
-		return nil, nil, nil, usagef("%w", err)
+		return usagef("%w", err)
 	case err != nil:
-		return nil, nil, nil, err
+		return err
 	}
-	own := f.conn
+	s.owned.Server = server
+	s.defers(func() error { server.Close(); return nil })
+	own := s.conn
 	own.server = ""                                 // NATS_URL may be set, and is not for this one
 	own.tlsCA, own.tlsCert, own.tlsKey = "", "", "" // TLS is not spoken within the process
-	nc, err = f.dial(own, server.ClientURL(), node, versions, log, server.InProcess())
-	if err != nil {
-		server.Close()
-		return nil, nil, nil, connectError([]string{server.ClientURL()}, err)
+	if state.Conn, err = s.dial(own, server.ClientURL(), server.InProcess()); err != nil {
+		return connectError([]string{server.ClientURL()}, err)
 	}
-	return server, nc, func() { nc.Close(); server.Close() }, nil
+	s.defers(func() error { state.Conn.Close(); return nil })
+	return nil
 }
 
 // dial connects the generator, for as long as it runs.
-func (f *serveFlags) dial(c connFlags, url, node string, versions *natsversion.Watch, log *slog.Logger, more ...nats.Option) (*nats.Conn, error) {
-	opts, err := c.options("leaf " + node)
+func (s *serving) dial(c connFlags, url string, more ...nats.Option) (*nats.Conn, error) {
+	opts, err := c.options("leaf " + s.owned.Folder.Node)
 	if err != nil {
 		return nil, err
 	}
-	opts = append(opts,
-		// A write that cannot be sent now must fail now: sent later, it would
-		// surprise. Credentials may be renewed on the server: never give up.
-		nats.ReconnectBufSize(-1),
-		nats.IgnoreAuthErrorAbort(),
-		nats.DrainTimeout(max(f.drainTimeout, time.Second)),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
-			if err != nil {
-				log.Warn("the connection to NATS is lost", "error", err)
-			}
-		}),
-		nats.ReconnectHandler(func(nc *nats.Conn) {
-			log.Info("connected to NATS again", "url", nc.ConnectedUrlRedacted())
-		}),
-		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
-			subject := ""
-			if sub != nil {
-				subject = sub.Subject
-			}
-			log.Warn("NATS reports an error", "error", err, "subject", subject)
-		}),
-	)
-	return versions.Connect(url, append(opts, more...)...)
+	opts = append(opts, installation.Options(s.log, s.drainTimeout)...)
+	return s.versions.Connect(url, append(opts, more...)...)
 }

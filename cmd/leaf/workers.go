@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/bus/kvstore"
+	"github.com/leafbus/leafbus/bus/installation"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -169,7 +169,7 @@ report, if that is later), in place of %[4]s. No ID comes twice as long as
 
 // noRecord is the error about a worker that is not among those of the registry.
 func noRecord(registry string, worker int64) error {
-	if registry == kvstore.KindZooKeeper {
+	if registry == installation.KindZooKeeper {
 		return fmt.Errorf("worker %d has no record in the ZooKeeper of the generator that answered: nobody holds it; "+
 			"or, where data centres have a ZooKeeper each, it is in another's, whose generators did not answer now: try again", worker)
 	}

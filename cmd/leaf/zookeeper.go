@@ -4,9 +4,10 @@ import (
 	"log/slog"
 	"net/url"
 
-	"github.com/nats-io/nats.go"
 	"github.com/spf13/pflag"
 
+	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/snowflake/zookeeper"
 )
 
@@ -31,19 +32,17 @@ func (f *zookeeperFlags) check() error {
 	return nil
 }
 
-// registry returns the registry in ZooKeeper; nil: there is none. Without a node
-// it is for administration. Where the generator embeds a NATS server, its port there is what it
-// is known by.
-func (f *zookeeperFlags) registry(node, mode string, nc *nats.Conn, log *slog.Logger) (*zookeeper.Registry, error) {
-	if f.hosts == "" {
-		return nil, nil
-	}
+// registry returns the registry in ZooKeeper. Without a node it is for administration. The port of an
+// embedded NATS server is what the generator is known by there.
+func (f *zookeeperFlags) registry(node string, layout snowflake.Layout, own *embedded.Server, log *slog.Logger) (*zookeeper.Registry, error) {
 	if node == "" {
 		log = log.With("for", "administration")
 	}
-	cfg := zookeeper.Config{Hosts: f.hosts, Name: f.name, Node: node, Log: log}
-	if at, err := url.Parse(nc.ConnectedUrl()); err == nil && mode == modeEmbedded {
-		cfg.Port = at.Port()
+	cfg := zookeeper.Config{Hosts: f.hosts, Name: f.name, Node: node, Layout: layout, Log: log}
+	if own != nil {
+		if at, err := url.Parse(own.ClientURL()); err == nil {
+			cfg.Port = at.Port()
+		}
 	}
 	return zookeeper.New(cfg)
 }

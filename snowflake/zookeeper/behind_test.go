@@ -32,8 +32,8 @@ func TestClaimBehind(t *testing.T) {
 	s.name = behind.name
 	s.folders(t)
 	r := behind.open(t, "b")
-	if _, err := r.Owner(within(t)); err == nil {
-		t.Fatal("it is somebody's")
+	if of, _, err := r.Claim(within(t), "ours", false); of != "" || err != nil {
+		t.Fatalf("it belongs to %q, %v", of, err)
 	}
 
 	if err := follower.Freeze(); err != nil {
@@ -48,7 +48,7 @@ func TestClaimBehind(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	first, err := s.open(t, "a").Claim(within(t), ours, "")
+	_, first, err := s.open(t, "a").Claim(within(t), "ours", true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,10 @@ func TestClaimBehind(t *testing.T) {
 	})
 	claimed := make(chan error)
 	go func() {
-		_, err := r.Claim(within(t), ours, first.ZooKeeper)
+		of, id, err := r.Claim(within(t), "ours", false)
+		if err == nil && (of != "ours" || id != first) {
+			err = fmt.Errorf("%w: it belongs to %q, %q", snowflake.ErrRefused, of, id)
+		}
 		claimed <- err
 	}()
 	testkit.Eventually(t, "it is asked", asked.Load)
@@ -72,7 +75,7 @@ func TestClaimBehind(t *testing.T) {
 		t.Fatalf("Claim: %v", err)
 	}
 	testkit.Eventually(t, "it is admitted", func() bool { // at once, unless the others went on without the follower
-		_, err := r.Claim(within(t), ours, first.ZooKeeper)
-		return err == nil
+		of, _, err := r.Claim(within(t), "ours", false)
+		return err == nil && of == "ours"
 	})
 }

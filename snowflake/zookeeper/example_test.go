@@ -5,7 +5,6 @@ import (
 	"log"
 	"log/slog"
 
-	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/snowflake/zookeeper"
 )
 
@@ -16,13 +15,13 @@ func ExampleNew() {
 		log.Fatal(err) // a host or a name that cannot be one
 	}
 	defer r.Close()
-	ours := zookeeper.Installation{ID: "shop-7f3a", Layout: snowflake.DefaultLayout()}
-	there, err := r.Claim(ctx, ours, "")
+	const ours = "shop-7f3a"
+	installation, _, err := r.Claim(ctx, ours, true)
 	if err != nil {
 		log.Fatal(err) // another layout, say
 	}
-	if there.ID != ours.ID {
-		log.Printf("the workers are shared with installation %s", there.ID)
+	if installation != ours {
+		log.Fatalf("the workers belong to installation %s", installation)
 	}
 	workers, err := r.List(ctx)
 	if err != nil {

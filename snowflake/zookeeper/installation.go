@@ -14,77 +14,65 @@ import (
 	"github.com/leafbus/leafbus/snowflake"
 )
 
-// Installation says whose the records are.
-type Installation struct {
+// owner is the record that says which installation the workers here belong to.
+type owner struct {
 	ID        string `json:"id"`        // of the installation; random
 	ZooKeeper string `json:"zookeeper"` // of this place in ZooKeeper; random
 	snowflake.Layout
-	Created time.Time `json:"created"`
+	Created time.Time `json:"created"` // of this record
 }
 
-// ErrNobodys says that no installation has its workers in this ZooKeeper, under
-// this name.
-var ErrNobodys = errors.New("no installation has its workers in this ZooKeeper")
+// errNoOwner: no installation has its workers in this ZooKeeper, under this name.
+var errNoOwner = errors.New("no installation has its workers in this ZooKeeper")
 
-// Owner returns whose the records are, and changes nothing; [ErrNobodys] if they
-// are nobody's.
-func (r *Registry) Owner(ctx context.Context) (Installation, error) {
-	return ask(ctx, r.link, func(context.Context) (Installation, error) {
-		have, _, err := r.readInstallation()
-		return have, err
-	})
-}
-
-// Claim returns whose the records are. If they are nobody's they are from now on
-// those of the installation in want. known is the
-// ID of the ZooKeeper that the installation is known to use, or empty: one that
-// has another, or none, is refused, and so is one with another layout, with an
-// error that matches [snowflake.ErrRefused]. From then on nothing is read or
-// written elsewhere, wherever the addresses lead. It comes before everything else.
-func (r *Registry) Claim(ctx context.Context, want Installation, known string) (Installation, error) {
-	return ask(ctx, r.link, func(ctx context.Context) (Installation, error) {
+// Claim returns the installation that the workers belong to, and the ID of this place in ZooKeeper.
+// Both are empty if they belong to none. With first, workers of none then belong to this
+// installation. If the workers belong to this installation, nothing is read or written elsewhere
+// from then on, wherever the addresses lead. Then another layout is refused, with an error that
+// matches [snowflake.ErrRefused]. All other methods need a Claim before.
+func (r *Registry) Claim(ctx context.Context, installation string, first bool) (of, id string, err error) {
+	have, err := ask(ctx, r.link, func(ctx context.Context) (owner, error) {
 		for {
 			have, session, err := r.readInstallation()
 			switch {
-			case errors.Is(err, ErrNobodys) && known == "":
-				if err := r.makeInstallation(want); err != nil && !errors.Is(err, zk.ErrNodeExists) {
+			case errors.Is(err, errNoOwner) && !first:
+				return owner{}, nil
+			case errors.Is(err, errNoOwner):
+				if err := r.makeInstallation(installation); err != nil && !errors.Is(err, zk.ErrNodeExists) {
 					return have, fmt.Errorf("making %s: %w", r.installation, err)
 				}
 				if ctx.Err() != nil {
 					return have, ctx.Err()
 				}
-				continue // whoever was first, the record that counts is the one that is there
-			case errors.Is(err, ErrNobodys):
-				return have, r.nobodys(want, known)
-			case err != nil:
+				continue // several may have tried: the record that is there counts
+			case err != nil || have.ID != installation:
 				return have, err
-			case known != "" && known != have.ZooKeeper:
-				return have, fmt.Errorf("%w: installation %s keeps its workers in another ZooKeeper, or under another name (%s, %s is %s): "+
-					"two generators would get the same worker. Name that one with --zookeeper and --zookeeper-name, on every generator",
-					snowflake.ErrRefused, want.ID, known, r.root, have.ZooKeeper)
 			}
-			if d := have.Differences(want.Layout); len(d) > 0 {
+			if d := have.Differences(r.cfg.Layout); len(d) > 0 {
 				return have, fmt.Errorf("%w: the configuration is not that of %s in ZooKeeper: %s", snowflake.ErrRefused, r.root, strings.Join(d, "; "))
 			}
 			r.id, r.checked = have.ZooKeeper, session
 			return have, nil
 		}
 	})
+	if err != nil {
+		return "", "", err
+	}
+	return have.ID, have.ZooKeeper, nil
 }
 
-// nobodys is the error about a ZooKeeper that should have the installation's
-// record and has none.
-func (r *Registry) nobodys(want Installation, known string) error {
-	want.ZooKeeper = known
-	record, _ := json.Marshal(want) // never fails: it has strings, numbers and a time in our days
-	return fmt.Errorf("%w: installation %s keeps its workers in ZooKeeper %s, and %s is nobody's: it lost its state, or it is another one. "+
-		"Name the right one with --zookeeper and --zookeeper-name, or restore it; if it is the right one, and what its workers had reserved "+
-		"is over (--worker-reserve), in zkCli.sh:\ncreate /leaf ''\ncreate %[4]s ''\ncreate %[5]s '%[6]s'\ncreate %[5]s/%[3]s ''",
-		snowflake.ErrRefused, want.ID, known, r.root, r.installation, record)
+// Repair returns what a person types in zkCli.sh to make this place, with this ID, the installation's;
+// without an installation, what makes it belong to none.
+func (r *Registry) Repair(installation, id string) string {
+	if installation == "" {
+		return "deleteall " + r.installation
+	}
+	record, _ := json.Marshal(owner{installation, id, r.cfg.Layout, time.Now().UTC().Truncate(time.Millisecond)}) // never fails
+	return fmt.Sprintf("create /leaf ''\ncreate %[1]s ''\ncreate %[2]s '%[3]s'\ncreate %[2]s/%[4]s ''", r.root, r.installation, record, id)
 }
 
 // readInstallation reads the record, and the session in which it did.
-func (r *Registry) readInstallation() (have Installation, session int64, err error) {
+func (r *Registry) readInstallation() (have owner, session int64, err error) {
 	conn := r.link.conn
 	session = conn.SessionID()
 	// A server that lags behind may not know yet what was made a moment ago.
@@ -93,7 +81,7 @@ func (r *Registry) readInstallation() (have Installation, session int64, err err
 	}
 	text, _, err := conn.Get(r.installation)
 	if errors.Is(err, zk.ErrNoNode) {
-		return have, 0, ErrNobodys
+		return have, 0, errNoOwner
 	}
 	if err != nil {
 		return have, 0, fmt.Errorf("reading %s: %w", r.installation, err)
@@ -116,13 +104,13 @@ func (r *Registry) readInstallation() (have Installation, session int64, err err
 }
 
 // makeInstallation writes the record, if there is none.
-func (r *Registry) makeInstallation(want Installation) error {
+func (r *Registry) makeInstallation(id string) error {
 	for _, folder := range []string{rootFolder, r.root} {
 		if err := r.make(folder); err != nil {
 			return err
 		}
 	}
-	want.ZooKeeper = rand.Text()
+	want := owner{id, rand.Text(), r.cfg.Layout, time.Now().UTC().Truncate(time.Millisecond)}
 	record, err := json.Marshal(want)
 	if err != nil {
 		return err

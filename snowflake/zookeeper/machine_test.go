@@ -239,7 +239,7 @@ type attended struct {
 // List implements [snowflake.Registry].
 func (a *attended) List(ctx context.Context) ([]snowflake.Entry, error) {
 	if !a.claimed {
-		if _, err := a.Claim(ctx, Installation{ID: "test", Layout: snowflake.DefaultLayout()}, ""); err != nil {
+		if _, _, err := a.Claim(ctx, "test", true); err != nil {
 			a.failed.Add(1)
 			return nil, err
 		}

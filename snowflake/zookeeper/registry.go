@@ -31,11 +31,13 @@ const (
 
 // Config says where the records are.
 type Config struct {
-	Hosts string       // host:port,host:port; the port is 2181 where there is none
-	Name  string       // [A-Za-z0-9_.-]{1,64}, and not only dots; default DefaultName
-	Node  string       // name of the generator: [A-Za-z0-9_.-]{1,64}, not only dots; empty: this is for administration, and adds no records
-	Port  string       // on which the generator can be reached; for people
-	Log   *slog.Logger // default: slog.Default
+	Hosts string // host:port,host:port; the port is 2181 where there is none
+	Name  string // [A-Za-z0-9_.-]{1,64}, and not only dots; default DefaultName
+	Node  string // name of the generator: [A-Za-z0-9_.-]{1,64}, not only dots; empty: this is for administration, and adds no records
+	// Layout is the installation's, which the owner's record notes. Default: snowflake.DefaultLayout.
+	Layout snowflake.Layout
+	Port   string       // on which the generator can be reached; for people
+	Log    *slog.Logger // default: slog.Default
 }
 
 // Registry keeps the records of workers in ZooKeeper. It implements
@@ -84,6 +86,7 @@ func (c Config) Validate() error {
 func New(cfg Config) (*Registry, error) {
 	cfg.Name = cmp.Or(cfg.Name, DefaultName)
 	cfg.Log = cmp.Or(cfg.Log, slog.Default())
+	cfg.Layout = cmp.Or(cfg.Layout, snowflake.DefaultLayout())
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -140,7 +143,7 @@ func (r *Registry) admit() error {
 		return nil
 	}
 	have, session, err := r.readInstallation()
-	if errors.Is(err, ErrNobodys) || err == nil && have.ZooKeeper != r.id {
+	if errors.Is(err, errNoOwner) || err == nil && have.ZooKeeper != r.id {
 		return fmt.Errorf("%w (%s)", errElsewhere, r.Name())
 	}
 	if err == nil {

@@ -99,7 +99,7 @@ func (s *site) open(tb testing.TB, node string) *Registry {
 func (s *site) claimed(tb testing.TB, node string) *Registry {
 	tb.Helper()
 	r := s.open(tb, node)
-	if _, err := r.Claim(within(tb), Installation{ID: "test", Layout: snowflake.DefaultLayout()}, ""); err != nil {
+	if _, _, err := r.Claim(within(tb), "test", true); err != nil {
 		tb.Fatalf("Claim: %v", err)
 	}
 	return r

@@ -22,7 +22,7 @@ func TestSilence(t *testing.T) {
 	s, behind, p := newProxied(t, server.Hosts(t))
 	r := behind.open(t, "a")
 	r.link.timeout = 2 * time.Second // it waits for two of them
-	if _, err := r.Claim(within(t), ours, ""); err != nil {
+	if _, _, err := r.Claim(within(t), "ours", true); err != nil {
 		t.Fatal(err)
 	}
 	e, err := r.Add(within(t), holder("a"), anyWorker)

@@ -86,8 +86,7 @@ func TestClaimTurns(t *testing.T) {
 	const tries = 16 // now and then the client drops what it asks next
 	mine, other := newSite(t, server.New(t).Addr()), newSite(t, server.Hosts(t))
 	other.name = mine.name
-	want := Installation{ID: "mine", Layout: snowflake.DefaultLayout()}
-	first, err := mine.open(t, "first").Claim(within(t), want, "")
+	_, first, err := mine.open(t, "first").Claim(within(t), "mine", true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,15 +97,15 @@ func TestClaimTurns(t *testing.T) {
 	defer b.wait()
 	for i := range tries {
 		b.run(fmt.Sprint(i), func(t *testing.T) {
-			w := &turn{from: mine.hosts, to: other.hosts, text: first.ZooKeeper}
+			w := &turn{from: mine.hosts, to: other.hosts, text: first}
 			addr := w.listen(t)
 			way := *mine
 			// A client that has tried all of its addresses drops what waits.
 			way.hosts = strings.Join([]string{addr, addr, addr, addr}, ",")
 			r := way.open(t, fmt.Sprint("n", i))
-			have, err := r.Claim(within(t), want, first.ZooKeeper)
+			of, id, err := r.Claim(within(t), "mine", false)
 			if err == nil || errors.Is(err, snowflake.ErrRefused) {
-				t.Errorf("Claim: %+v, %v; want an error that may pass", have, err)
+				t.Errorf("Claim: %s, %s, %v; want an error that may pass", of, id, err)
 			}
 			if err == nil {
 				_, _ = r.Add(within(t), holder(fmt.Sprint("n", i)), anyWorker)

@@ -1,0 +1,185 @@
+package installation
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gofrs/flock"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/allocator/disk"
+	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/snowflake"
+	"github.com/leafbus/leafbus/snowflake/place"
+)
+
+// Folder is the folder that holds all of a generator's local state:
+//
+//	lock          held while the generator runs; contains its process ID
+//	node          the node's name, made once
+//	installation  the ID of the installation that was joined
+//	database      the database that said that it belongs to this installation
+//	marks         the allocator's high-water marks
+//	recent        the tags used in the last day
+//	worker        the worker of snowflakes, and up to which time it was used
+//	nats/         the embedded NATS server's JetStream
+type Folder struct {
+	Path   string // absolute
+	Node   string // the generator's name
+	Worker *snowflake.File
+	Place  string // where the folder is: another for each copy of it
+	Copied bool   // the folder is a copy, or was restored: Node and the worker are new
+	Marks  *allocator.Marks
+
+	lock *flock.Flock
+	disk *disk.Runner // for the small files
+}
+
+const (
+	fileInstallation = "installation"
+	fileDatabase     = "database"
+)
+
+// folderWait is how long the disk may take for one of the small files.
+const folderWait = 5 * time.Second
+
+// MaxNode is the most characters of a node's name.
+const MaxNode = 64
+
+var nodeTokens = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
+
+// IsNode reports whether a name can be a node's: that of a pod (leaf-0) or of a host
+// (db1.example.com) can. It is the end of an event's subject, so no token of it is empty.
+func IsNode(name string) bool { return len(name) <= MaxNode && nodeTokens.MatchString(name) }
+
+// ErrLocked says that another generator runs on the folder.
+var ErrLocked = errors.New("in use by another generator")
+
+// OpenFolder makes the folder if it is missing, locks it and opens what is in it. node is the name that
+// was asked for, which [IsNode] must accept; empty: the folder's, or a new random one. Close it.
+func OpenFolder(path, node string) (_ *Folder, err error) {
+	path, err = filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("--data-dir: %w", err)
+	}
+	if err := disk.MakeFolder(path, 0o750); err != nil {
+		return nil, fmt.Errorf("the data folder %s cannot be made: %w", path, err)
+	}
+	f := &Folder{Path: path, lock: flock.New(filepath.Join(path, "lock")), disk: disk.NewRunner(folderWait)}
+	if err := f.open(node); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func (f *Folder) open(node string) (err error) {
+	locked, err := f.lock.TryLock()
+	if err != nil {
+		return fmt.Errorf("the data folder %s is not writable: %w", f.Path, err)
+	}
+	if !locked {
+		owner := ""
+		if pid, err := os.ReadFile(f.File("lock")); err == nil && len(pid) > 0 {
+			owner = " (process " + strings.TrimSpace(string(pid)) + ")"
+		}
+		return fmt.Errorf("the data folder %s is %w%s: give this one its own with --data-dir", f.Path, ErrLocked, owner)
+	}
+	// Before anything is written there: a start on a full disk must not leave half a folder.
+	if err := embedded.CheckRoom(f.Path); err != nil {
+		return err
+	}
+	if err := os.WriteFile(f.File("lock"), []byte(strconv.Itoa(os.Getpid())+"\n"), 0o640); err != nil {
+		return fmt.Errorf("the data folder %s is not writable: %w", f.Path, err)
+	}
+	if f.Place, err = place.Of(f.File("lock")); err != nil {
+		return err
+	}
+	if f.Worker, err = snowflake.OpenFile(f.File("worker")); err != nil {
+		return err
+	}
+	saved, ok := f.Worker.Saved()
+	f.Copied = ok && !saved.At(f.Place)
+	if f.Node, err = f.node(node); err != nil {
+		return err
+	}
+	f.Marks, err = allocator.OpenMarks(f.File("marks"))
+	return err
+}
+
+// Close closes what is open, and unlocks the folder.
+func (f *Folder) Close() (err error) {
+	if f.Marks != nil {
+		err = f.Marks.Close()
+	}
+	if f.Worker != nil {
+		err = errors.Join(err, f.Worker.Close())
+	}
+	return errors.Join(err, f.lock.Close())
+}
+
+// File returns the path of a file in the folder.
+func (f *Folder) File(name string) string { return filepath.Join(f.Path, name) }
+
+// node returns the node's name: the one that was asked for, or else the folder's, or else a new
+// random one. The folder keeps the name; a copy does not.
+func (f *Folder) node(asked string) (string, error) {
+	kept, err := f.read("node")
+	if err != nil {
+		return "", err
+	}
+	if f.Copied {
+		kept = ""
+	}
+	switch {
+	case asked == "" && kept == "":
+		asked = "n" + strings.ToLower(rand.Text()[:12])
+	case asked == "":
+		if !IsNode(kept) {
+			return "", fmt.Errorf("%s does not hold a node's name: give one with --node", f.File("node"))
+		}
+		return kept, nil
+	}
+	return asked, f.write("node", asked)
+}
+
+// read returns the one line of a small file, or nothing if there is none.
+func (f *Folder) read(name string) (string, error) {
+	b, err := os.ReadFile(f.File(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return strings.TrimSpace(string(b)), err
+}
+
+// remove removes a small file.
+func (f *Folder) remove(name string) error {
+	err := f.disk.Run(func() error { return os.Remove(f.File(name)) })
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// write replaces a small file: after a power failure it holds the old line or the new,
+// and once write has returned nil the new one.
+func (f *Folder) write(name, line string) error {
+	err := f.disk.Run(func() error {
+		return disk.Replace(f.File(name), 0o600, func(w io.Writer) error {
+			_, err := io.WriteString(w, line+"\n")
+			return err
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", f.File(name), err)
+	}
+	return nil
+}

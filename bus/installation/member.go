@@ -1,0 +1,265 @@
+package installation
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/bus/kvstore"
+	"github.com/leafbus/leafbus/snowflake"
+)
+
+// Kinds of what keeps the tags and the workers, as the installation's record has them.
+const (
+	KindKV        = "kv" // JetStream: both
+	KindMySQL     = "mysql"
+	KindZooKeeper = "zookeeper"
+)
+
+// jetStreamPatience is how long a generator that has never served waits for JetStream: a cluster
+// that is starting may not have it yet.
+const jetStreamPatience = 5 * time.Second
+
+// member is a generator as part of its installation. Its methods are called by one goroutine at a
+// time, but for claimWorkers, which comes after join.
+type member struct {
+	Config
+	kv *kvstore.Store
+
+	want              kvstore.Installation // the configuration, as it would be on record
+	first, last       int64                // the workers that may be taken
+	database, workers use                  // nil: not used
+	known             string               // the installation that the data folder belongs to; empty: none yet
+	confirmed         bool                 // the database has said before that it belongs to that installation
+	have              kvstore.Installation // the record, once it has joined
+	missed            time.Time            // since when JetStream does not answer; zero: it does, or was not asked
+}
+
+func newMember(c Config, layout snowflake.Layout, first, last int64) (*member, error) {
+	m := &member{
+		Config: c, kv: kvstore.New(c.State), first: first, last: last,
+		want: kvstore.Installation{Store: KindKV, Registry: KindKV, Layout: layout},
+	}
+	var err error
+	if m.known, err = c.Folder.read(fileInstallation); err != nil {
+		return nil, err
+	}
+	if c.Database != nil {
+		m.want.Store, m.database = KindMySQL, database{c.Database}
+		name, err := c.Folder.read(fileDatabase)
+		if err != nil {
+			return nil, err
+		}
+		m.confirmed = m.known != "" && name == c.Database.Name()
+	}
+	if c.Workers != nil {
+		m.want.Registry, m.workers = KindZooKeeper, m.keeps(c.Workers)
+	}
+	return m, nil
+}
+
+func (m *member) keeps(r Registry) use { return zooKeeper{r, m.first, m.last} }
+
+// resumes returns the installation whose worker may be used before it is joined. With a
+// database that was not used before none may: the generator may be refused. Where the worker has
+// another layout than was asked for, join refuses that.
+func (m *member) resumes() string {
+	saved, ok := m.Folder.Worker.Saved()
+	if m.database != nil && !m.confirmed || ok && saved.Layout != m.want.Layout {
+		return ""
+	}
+	return m.known
+}
+
+// join enters the installation, or makes its record, and makes the data folder belong to it. It
+// implements [generator.Config.Join].
+func (m *member) join(ctx context.Context, begin func(context.Context) error) (generator.Identity, error) {
+	var lost error
+	for begun := false; ; {
+		f := m.look(ctx, time.Now())
+		then, err := f.decide()
+		switch {
+		case then == join:
+			return m.enter(ctx, f)
+		case lost != nil: // begin may have used up the time of the context
+			return generator.Identity{}, lost
+		case !begun && (then == create || then == wait && f.record == tagsLeft): // the error of begin says more
+			// Look again, also after an error: the answer may have come from a replica that
+			// did not have the record yet.
+			begun, lost = true, begin(ctx)
+		case then != create:
+			return generator.Identity{}, err
+		default:
+			if err := m.create(ctx); err != nil {
+				return generator.Identity{}, err
+			}
+		}
+	}
+}
+
+// look finds out whose everything is. It asks the database and ZooKeeper only if the generator may
+// join, and at the same time.
+func (m *member) look(ctx context.Context, now time.Time) *facts {
+	f := &facts{known: m.known, server: m.State.Conn.ConnectedUrlRedacted(), want: m.want}
+	m.lookAtRecord(ctx, now, f)
+	if f.record != ours && (f.record != free || m.known != "") {
+		f.database.found, f.zooKeeper.found = away, away
+		return f
+	}
+	var looks sync.WaitGroup
+	looks.Go(func() {
+		if f.database.found = trusted; !m.confirmed {
+			f.database = lookAt(ctx, m.database, &f.have, false)
+		}
+	})
+	looks.Go(func() {
+		noted := zooKeeper{nil, m.first, m.last}.overlapping(&f.have, "")
+		if f.zooKeeper.found = trusted; m.workers == nil || noted.ID == "" || noted.Installation != f.have.ID {
+			f.zooKeeper = lookAt(ctx, m.workers, &f.have, false)
+		}
+	})
+	looks.Wait()
+	return f
+}
+
+func (m *member) lookAtRecord(ctx context.Context, now time.Time, f *facts) {
+	var ok bool
+	f.have, ok, f.err = kvstore.ReadInstallation(ctx, m.State)
+	if !errors.Is(f.err, kvstore.ErrNoJetStream) {
+		m.missed = time.Time{}
+	} else if m.missed.IsZero() {
+		m.missed = now
+	}
+	tags := false
+	if f.err == nil && !ok {
+		tags, f.err = kvstore.HasTags(ctx, m.State)
+	}
+	f.record = ours
+	switch {
+	case errors.Is(f.err, allocator.ErrRefused):
+		f.record = unfit
+	case f.err != nil && !m.missed.IsZero() && now.Sub(m.missed) >= jetStreamPatience:
+		f.record = noJetStream
+	case f.err != nil:
+		f.record = away
+	case tags:
+		f.record = tagsLeft
+	case !ok:
+		f.record = free
+	case m.known != "" && m.known != f.have.ID:
+		f.record = others
+	case len(differences(f.have, m.want)) > 0:
+		f.record = otherConfig
+	}
+}
+
+// create makes the installation's record. Several generators may try: the first record counts.
+func (m *member) create(ctx context.Context) error {
+	first := m.want
+	first.ID, first.Created = rand.Text(), time.Now().UTC().Truncate(time.Millisecond)
+	err := kvstore.CreateInstallation(ctx, m.State, first)
+	if err == nil && m.Server != nil {
+		m.State.Log.Info("created an empty store", "dir", m.Folder.Path)
+	}
+	return err
+}
+
+// enter claims what is free, and makes the data folder belong to the installation. From then on the
+// folder waits for JetStream.
+func (m *member) enter(ctx context.Context, f *facts) (identity generator.Identity, err error) {
+	m.have = f.have
+	for _, l := range []look{f.database, f.zooKeeper} {
+		if l.found&(unused|trusted) == 0 {
+			if m.have, err = m.admit(ctx, l.use); err != nil {
+				return identity, err
+			}
+		}
+	}
+	if m.database == nil {
+		m.kv.Watches(m.have)
+	} else if !m.confirmed {
+		if err := m.Folder.write(fileDatabase, m.database.Name()); err != nil {
+			return identity, err
+		}
+	}
+	if m.known != m.have.ID {
+		if err := m.Folder.write(fileInstallation, m.have.ID); err != nil {
+			return identity, err
+		}
+	}
+	return generator.Identity{Installation: m.have.ID, Created: m.have.Created}, nil
+}
+
+// admit makes sure that a place belongs to the installation, and is the one that the record notes.
+// One that is free it claims. It returns the record.
+func (m *member) admit(ctx context.Context, u use) (kvstore.Installation, error) {
+	l := lookAt(ctx, u, &m.have, false)
+	if l.found == free {
+		l = lookAt(ctx, u, &m.have, true) // several may claim: what is there then counts
+	}
+	if err := l.verdict(m.have); err != nil {
+		return m.have, err
+	}
+	return kvstore.ChangeInstallation(ctx, m.State, func(have *kvstore.Installation) error {
+		if l.compare(have); l.found == ours { // another generator may have been first, with another place
+			u.note(have, l.id)
+		}
+		return l.verdict(*have)
+	})
+}
+
+// open opens what keeps the tags, after it is known to be the installation's. It implements
+// [generator.Config.Open].
+func (m *member) open(ctx context.Context) error {
+	if m.database == nil {
+		return m.kv.Open(ctx)
+	}
+	_, err := m.admit(ctx, m.database)
+	if errors.Is(err, allocator.ErrRefused) { // the next start waits until it is known whose the database is
+		err = errors.Join(err, m.Folder.remove(fileDatabase))
+	}
+	if err != nil {
+		return err
+	}
+	return m.Database.Open(ctx)
+}
+
+// claimed is a registry in ZooKeeper. Nothing is asked of it before it is known to be the
+// installation's: all writes come after a List.
+type claimed struct {
+	Registry
+	m    *member
+	turn chan struct{} // taken by the goroutine that claims
+	done bool          // it is the installation's; guarded by turn
+}
+
+func (m *member) claimed(r Registry) *claimed {
+	return &claimed{Registry: r, m: m, turn: make(chan struct{}, 1)}
+}
+
+// List implements [snowflake.Registry].
+func (r *claimed) List(ctx context.Context) ([]snowflake.Entry, error) {
+	select {
+	case r.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("it is not known yet whose the workers in ZooKeeper are: %w", ctx.Err())
+	}
+	var err error
+	if !r.done {
+		_, err = r.m.admit(ctx, r.m.keeps(r.Registry))
+		r.done = err == nil
+	}
+	<-r.turn
+	if errors.Is(err, allocator.ErrRefused) {
+		err = fmt.Errorf("%w: %w", snowflake.ErrRefused, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r.Registry.List(ctx)
+}

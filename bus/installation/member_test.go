@@ -1,0 +1,621 @@
+package installation
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/bus/kvstore"
+	"github.com/leafbus/leafbus/internal/natskit"
+	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/snowflake"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+// fakePlace is a database or a ZooKeeper.
+type fakePlace struct {
+	name string
+
+	mu     sync.Mutex
+	of, id string
+	err    error
+	rival  string // another installation that claims it just before
+	asked  int
+}
+
+func (p *fakePlace) Name() string { return p.name }
+
+func (p *fakePlace) Repair(installation, id string) string {
+	if installation == "" {
+		return "free it"
+	}
+	return "give it to " + installation + " as " + id
+}
+
+func (p *fakePlace) Claim(_ context.Context, installation string, first bool) (of, id string, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.asked++; p.err != nil {
+		return "", "", p.err
+	}
+	if p.of == "" && first {
+		p.of, p.id = cmp.Or(p.rival, installation), "ID of "+p.name
+	}
+	return p.of, p.id, nil
+}
+
+func (p *fakePlace) set(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f()
+}
+
+type fakeDatabase struct {
+	allocator.Store
+	*fakePlace
+	opened int
+}
+
+func (d *fakeDatabase) Open(context.Context) error { d.opened++; return nil }
+func (d *fakeDatabase) Err() error                 { return nil }
+
+type fakeZooKeeper struct {
+	snowflake.Registry
+	*fakePlace
+}
+
+func (fakeZooKeeper) List(context.Context) ([]snowflake.Entry, error) { return nil, nil }
+
+func newDatabase(name string) *fakeDatabase { return &fakeDatabase{fakePlace: &fakePlace{name: name}} }
+func newZooKeeper(name string) *fakeZooKeeper {
+	return &fakeZooKeeper{fakePlace: &fakePlace{name: name}}
+}
+
+// site is a NATS and what generators are given beside it.
+type site struct {
+	t      *testing.T
+	server *embedded.Server
+	layout snowflake.Layout
+	db     *fakeDatabase
+	zk     *fakeZooKeeper
+}
+
+func newSite(t *testing.T) *site {
+	return &site{t: t, server: natskit.Start(t), layout: snowflake.DefaultLayout()}
+}
+
+func (s *site) state() kvstore.Config {
+	nc := natskit.Connect(s.t, s.server)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return kvstore.Config{Conn: nc, JS: js, Log: testkit.Quiet}
+}
+
+// member is a generator that starts in a folder.
+func (s *site) member(f *Folder) *member {
+	s.t.Helper()
+	c := Config{State: s.state(), Folder: f}
+	if s.db != nil {
+		c.Database = s.db
+	}
+	if s.zk != nil {
+		c.Workers, c.Administration = s.zk, s.zk
+	}
+	m, err := newMember(c, s.layout, 0, s.layout.Workers()-1)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return m
+}
+
+func (s *site) folder() *Folder {
+	s.t.Helper()
+	return openFolder(s.t, s.t.TempDir(), "")
+}
+
+func isNew(t *testing.T, f *Folder) bool {
+	t.Helper()
+	line, err := f.read(fileInstallation)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return line == ""
+}
+
+func mayBegin(context.Context) error { return nil }
+
+// joins lets a generator join, which must succeed, and returns the installation.
+func (s *site) joins(f *Folder) (id string) {
+	s.t.Helper()
+	identity, err := s.member(f).join(s.t.Context(), mayBegin)
+	if err != nil || identity.Installation == "" || identity.Created.IsZero() {
+		s.t.Fatalf("join: %+v, %v", identity, err)
+	}
+	return identity.Installation
+}
+
+// fails lets a generator try to join. It must be refused, or wait.
+func (s *site) fails(f *Folder, refused bool, say ...string) {
+	s.t.Helper()
+	identity, err := s.member(f).join(s.t.Context(), mayBegin)
+	if err == nil {
+		s.t.Fatalf("it joined %+v, and should say %q", identity, say)
+	}
+	for _, text := range say {
+		if errors.Is(err, allocator.ErrRefused) != refused || !strings.Contains(err.Error(), text) {
+			s.t.Errorf("want refused %v and %q: %v", refused, text, err)
+		}
+	}
+}
+
+// record returns the installation's record; the ID is empty if there is none.
+func (s *site) record() kvstore.Installation {
+	s.t.Helper()
+	have, _, err := kvstore.ReadInstallation(s.t.Context(), s.state())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return have
+}
+
+func TestJoin(t *testing.T) {
+	s := newSite(t)
+	s.db, s.zk = newDatabase("db"), newZooKeeper("zk")
+	f := s.folder()
+	id := s.joins(f)
+	have := s.record()
+	want := []kvstore.ZooKeeper{{ID: "ID of zk", Name: "zk", Installation: id, Last: 1023}}
+	if have.ID != id || have.Database != "ID of db" || !slices.Equal(have.ZooKeepers, want) || s.db.of != id || s.zk.of != id {
+		t.Errorf("the record is %+v; the database belongs to %q, ZooKeeper to %q", have, s.db.of, s.zk.of)
+	}
+	for name, want := range map[string]string{fileInstallation: id, fileDatabase: "db"} {
+		if line, err := f.read(name); err != nil || line != want {
+			t.Errorf("the file %s has %q, %v", name, line, err)
+		}
+	}
+	// Neither is asked by a start that knows both.
+	s.db.err, s.zk.err = errGone, errGone
+	if again := s.joins(f); again != id || !reflect.DeepEqual(s.record(), have) {
+		t.Errorf("joined %q again, the record is %+v", again, s.record())
+	}
+	// A new folder does not know the database.
+	s.fails(s.folder(), false, errGone.Error())
+}
+
+func TestJoinAtOnce(t *testing.T) {
+	s := newSite(t)
+	s.db, s.zk = newDatabase("db"), newZooKeeper("zk")
+	ids := make([]string, 8)
+	var together sync.WaitGroup
+	for i := range ids {
+		m := s.member(s.folder())
+		together.Go(func() {
+			identity, err := m.join(t.Context(), mayBegin)
+			if err != nil {
+				t.Errorf("join: %v", err)
+			}
+			ids[i] = identity.Installation
+		})
+	}
+	together.Wait()
+	if slices.ContainsFunc(ids, func(id string) bool { return id == "" || id != ids[0] }) {
+		t.Errorf("two installations: %v", ids)
+	}
+}
+
+// Two generators that start together bring a database each: the first one counts.
+func TestTwoDatabasesAtOnce(t *testing.T) {
+	s := newSite(t)
+	var members []*member
+	for _, name := range []string{"one", "two"} {
+		s.db = newDatabase(name)
+		members = append(members, s.member(s.folder()))
+	}
+	errs := make([]error, len(members))
+	var together sync.WaitGroup
+	for i, m := range members {
+		together.Go(func() { _, errs[i] = m.join(t.Context(), mayBegin) })
+	}
+	together.Wait()
+	if (errs[0] == nil) == (errs[1] == nil) || !errors.Is(cmp.Or(errs[0], errs[1]), allocator.ErrRefused) {
+		t.Errorf("%v, %v; want one to join and one to be refused", errs[0], errs[1])
+	}
+}
+
+// What belongs to another installation is refused before anything is created.
+func TestNothingIsCreatedForTheRefused(t *testing.T) {
+	for name, theirs := range map[string]func(s *site){
+		"database":                        func(s *site) { s.db.of, s.db.id = "B", "D" },
+		"ZooKeeper":                       func(s *site) { s.zk.of, s.zk.id = "B", "Z" },
+		"ZooKeeper, the database is away": func(s *site) { s.zk.of, s.zk.id, s.db.err = "B", "Z", errGone },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			s.db, s.zk = newDatabase("db"), newZooKeeper("zk")
+			theirs(s)
+			f := s.folder()
+			s.fails(f, true, "belongs to installation B", "no installation yet", "free it")
+			if have := s.record(); have.ID != "" || !isNew(t, f) || s.db.of+s.zk.of != "B" {
+				t.Errorf("the record is %+v; the folder is new: %v; the database belongs to %q, ZooKeeper to %q", have, isNew(t, f), s.db.of, s.zk.of)
+			}
+		})
+	}
+}
+
+// While it is not known whose the database is, nothing is created and nothing joined.
+func TestWaitsForTheOwner(t *testing.T) {
+	s := newSite(t)
+	s.db, s.zk = newDatabase("db"), newZooKeeper("zk")
+	f := s.folder()
+	for _, away := range []*fakePlace{s.db.fakePlace, s.zk.fakePlace} {
+		away.err = errGone
+		s.fails(f, false, errGone.Error())
+		if away.err = nil; s.record().ID != "" || !isNew(t, f) {
+			t.Error("something was created")
+		}
+	}
+	s.joins(f)
+}
+
+// A database that another installation claims at the same moment is refused.
+func TestRival(t *testing.T) {
+	s := newSite(t)
+	s.db = newDatabase("db")
+	s.db.rival = "B"
+	s.fails(s.folder(), true, "belongs to installation B")
+	if have := s.record(); have.Database != "" {
+		t.Errorf("the record notes database %q", have.Database)
+	}
+}
+
+func TestJoinRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*site)
+		known  string
+		say    string
+	}{
+		"epoch":    {func(s *site) { s.layout.Epoch = 5 }, "", "--epoch"},
+		"bits":     {func(s *site) { s.layout.WorkerBits, s.layout.SequenceBits = 8, 14 }, "", "worker bits"},
+		"store":    {func(s *site) { s.db = newDatabase("db") }, "", "the store of tags (--mysql) is kv there and mysql here"},
+		"registry": {func(s *site) { s.zk = newZooKeeper("zk") }, "", "the registry of workers (--zookeeper) is kv there and zookeeper here"},
+		"folder":   {func(*site) {}, "another", "--data-dir"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			s.joins(s.folder())
+			c.change(s)
+			f := s.folder()
+			if err := f.write(fileInstallation, c.known); err != nil {
+				t.Fatal(err)
+			}
+			s.fails(f, true, c.say)
+		})
+	}
+}
+
+// A NATS that lost its state must not begin again at 1 under a generator that
+// knows better. Nor does that generator ask whether it may create a record.
+func TestJoinLost(t *testing.T) {
+	s := newSite(t)
+	f := s.folder()
+	if err := f.write(fileInstallation, "known"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.member(f).join(t.Context(), func(context.Context) error { t.Error("it asked"); return nil })
+	if !errors.Is(err, allocator.ErrRefused) || !strings.Contains(err.Error(), "known") {
+		t.Errorf("join: %v; want it refused", err)
+	}
+	s.joins(s.folder()) // nothing is left
+}
+
+func TestJoinDamaged(t *testing.T) {
+	s := newSite(t)
+	s.joins(s.folder())
+	kv, err := s.state().JS.KeyValue(t.Context(), bus.BucketInstallation)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kv.PutString(t.Context(), kvstore.InstallationKey, "{"); err != nil {
+		t.Fatal(err)
+	}
+	s.fails(s.folder(), true, "damaged")
+}
+
+// A record that JetStream lost alone, and its tags not, is not made a second time.
+func TestJoinBesideTags(t *testing.T) {
+	s := newSite(t)
+	store := kvstore.New(s.state())
+	if err := store.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Create(t.Context(), allocator.Tag{Name: "order", MaxID: 1, Step: 10}); err != nil {
+		t.Fatal(err)
+	}
+	s.fails(s.folder(), false, "lost the installation's record")
+	if s.record().ID != "" {
+		t.Error("there is a record")
+	}
+}
+
+// A record that comes while a generator asks whether it may make one is the one that counts.
+func TestJoinLooksAgain(t *testing.T) {
+	s := newSite(t)
+	lost := errors.New("lost")
+	m := s.member(s.folder())
+	if _, err := m.join(t.Context(), func(context.Context) error { return lost }); !errors.Is(err, lost) || s.record().ID != "" {
+		t.Errorf("join: %v, want %v; the record is %+v", err, lost, s.record())
+	}
+	// Also where the time is used up, so that the record cannot be read again.
+	ctx, cancel := context.WithCancel(t.Context())
+	if _, err := m.join(ctx, func(context.Context) error { cancel(); return lost }); !errors.Is(err, lost) {
+		t.Errorf("join: %v, want %v", err, lost)
+	}
+	for _, then := range []error{nil, lost} {
+		var first string
+		identity, err := s.member(s.folder()).join(t.Context(), func(context.Context) error { first = s.joins(s.folder()); return then })
+		if err != nil || identity.Installation != first && first != "" {
+			t.Errorf("join: %+v, %v; want %s", identity, err, first)
+		}
+	}
+}
+
+// A database that was this installation's, and is not any more, is not opened. The next start waits until it
+// is known whose it is.
+func TestOpenLooksAgain(t *testing.T) {
+	for name, change := range map[string]func(*fakePlace){
+		"another installation's": func(p *fakePlace) { p.of = "B" },
+		"another database":       func(p *fakePlace) { p.id = "another" },
+		"emptied":                func(p *fakePlace) { p.of, p.id = "", "" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			s.db = newDatabase("db")
+			f := s.folder()
+			s.joins(f)
+			change(s.db.fakePlace)
+			m := s.member(f)
+			if m.resumes() == "" {
+				t.Error("the folder's worker may not be used")
+			}
+			if _, err := m.join(t.Context(), mayBegin); err != nil {
+				t.Fatal(err)
+			}
+			if err := m.open(t.Context()); !errors.Is(err, allocator.ErrRefused) || s.db.opened > 0 {
+				t.Errorf("open: %v; opened %d times", err, s.db.opened)
+			}
+			if line, err := f.read(fileDatabase); line != "" || err != nil || s.member(f).resumes() != "" {
+				t.Errorf("the folder still knows the database: %q, %v", line, err)
+			}
+		})
+	}
+}
+
+// The folder's worker is not used before it is known whose a new database is, nor with another layout.
+func TestResumes(t *testing.T) {
+	s := newSite(t)
+	f := s.folder()
+	id := s.joins(f)
+	if got := s.member(f).resumes(); got != id {
+		t.Errorf("without a database: %q", got)
+	}
+	if err := f.Worker.Save(snowflake.Saved{Installation: id, Layout: s.layout, Place: f.Place}); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.member(f).resumes(); got != id {
+		t.Errorf("with a worker: %q", got)
+	}
+	s.layout.Epoch++
+	if got := s.member(f).resumes(); got != "" {
+		t.Errorf("with another layout: %q", got)
+	}
+	s.layout.Epoch--
+	s.db = newDatabase("new")
+	if got := s.member(f).resumes(); got != "" {
+		t.Errorf("with a new database: %q", got)
+	}
+}
+
+// A new folder is refused when JetStream was missed for 5 s. One that belongs to an installation waits.
+func TestJetStreamPatience(t *testing.T) {
+	ns, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns.Start()
+	t.Cleanup(func() { ns.Shutdown(); ns.WaitForShutdown() })
+	nc, err := nats.Connect(ns.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, known := range []string{"", "known"} {
+		m := &member{Config: Config{State: kvstore.Config{Conn: nc, JS: js, Log: testkit.Quiet}}, known: known}
+		began := time.Now()
+		decide := func(after time.Duration) (outcome, error) { return m.look(t.Context(), began.Add(after)).decide() }
+		for _, c := range []struct {
+			after time.Duration
+			then  outcome
+		}{{0, wait}, {jetStreamPatience - 1, wait}, {jetStreamPatience, refuse}, {time.Hour, refuse}} {
+			want := c.then
+			if known != "" {
+				want = wait
+			}
+			if then, err := decide(c.after); then != want || err == nil {
+				t.Errorf("folder of %q, after %v: %d, %v", known, c.after, then, err)
+			}
+		}
+		// A JetStream that answers, if only with an error, is there: the patience begins again.
+		busy, err := nc.Subscribe("$JS.API.>", func(msg *nats.Msg) {
+			_ = msg.Respond([]byte(`{"error":{"code":503,"err_code":10008,"description":"JetStream system temporarily unavailable"}}`))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if then, err := decide(time.Hour); then != wait || !strings.Contains(err.Error(), "temporarily unavailable") {
+			t.Errorf("a busy JetStream: %d, %v", then, err)
+		}
+		if err := busy.Unsubscribe(); err != nil {
+			t.Fatal(err)
+		}
+		if then, err := decide(2 * time.Hour); then != wait {
+			t.Errorf("missed again: %d, %v", then, err)
+		}
+	}
+}
+
+// Each data centre may have a ZooKeeper of its own, as long as no worker is in two.
+func TestZooKeepersOfDataCentres(t *testing.T) {
+	s := newSite(t)
+	s.zk = newZooKeeper("unused")
+	m := s.member(s.folder())
+	s.record() // makes the bucket
+	if err := m.create(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	m.have = s.record()
+	at := func(name string, first, last int64) kvstore.ZooKeeper {
+		return kvstore.ZooKeeper{ID: "ID of " + name, Name: name, Installation: m.have.ID, First: first, Last: last}
+	}
+	places := map[string]*fakeZooKeeper{"A": newZooKeeper("A"), "B": newZooKeeper("B"), "C": newZooKeeper("C")}
+	for _, step := range []struct {
+		place       string
+		first, last int64
+		then        []kvstore.ZooKeeper // nil: refused
+	}{
+		{"A", 64, 95, []kvstore.ZooKeeper{at("A", 64, 95)}},
+		{"A", 64, 95, []kvstore.ZooKeeper{at("A", 64, 95)}},
+		{"A", 70, 80, []kvstore.ZooKeeper{at("A", 64, 95)}},
+		{"B", 95, 100, nil},
+		{"B", 0, 64, nil},
+		{"B", 0, 1023, nil},
+		{"B", 70, 80, nil},
+		{"B", 0, 31, []kvstore.ZooKeeper{at("B", 0, 31), at("A", 64, 95)}},
+		{"A", 96, 96, []kvstore.ZooKeeper{at("B", 0, 31), at("A", 64, 96)}},
+		{"A", 32, 40, []kvstore.ZooKeeper{at("B", 0, 31), at("A", 32, 40), at("A", 64, 96)}},
+		{"A", 41, 63, []kvstore.ZooKeeper{at("B", 0, 31), at("A", 32, 96)}},
+		{"C", 97, 1023, []kvstore.ZooKeeper{at("B", 0, 31), at("A", 32, 96), at("C", 97, 1023)}},
+		{"A", 31, 40, nil},
+	} {
+		before := s.record()
+		for _, have := range []kvstore.Installation{{ID: before.ID}, before} { // noted meanwhile, or known
+			m.have = have
+			_, err := m.admit(t.Context(), zooKeeper{places[step.place], step.first, step.last})
+			want := step.then
+			if want == nil {
+				want = before.ZooKeepers
+			}
+			if errors.Is(err, allocator.ErrRefused) != (step.then == nil) || (err == nil) != (step.then != nil) {
+				t.Errorf("%+v: %v", step, err)
+			}
+			if noted := s.record().ZooKeepers; !slices.Equal(noted, want) {
+				t.Fatalf("%+v: noted %v, want %v", step, noted, want)
+			}
+		}
+	}
+}
+
+// Those who are first at once do not undo each other's notes.
+func TestNotesAtOnce(t *testing.T) {
+	s := newSite(t)
+	s.db, s.zk = newDatabase("db"), newZooKeeper("zk")
+	m := s.member(s.folder())
+	s.record() // makes the bucket
+	if err := m.create(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	m.have = s.record()
+	var together sync.WaitGroup
+	for i := range int64(8) {
+		for _, u := range []use{zooKeeper{s.zk, 10 * i, 10*i + 5}, m.database} {
+			other := *m
+			together.Go(func() {
+				if _, err := other.admit(t.Context(), u); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	together.Wait()
+	if have := s.record(); len(have.ZooKeepers) != 8 || have.Database != "ID of db" {
+		t.Errorf("the record is %+v", have)
+	}
+}
+
+// ZooKeeper is asked before the first List whose it is, of each connection, and only once.
+func TestClaimedRegistry(t *testing.T) {
+	s := newSite(t)
+	s.zk = newZooKeeper("zk")
+	f := s.folder()
+	s.joins(f)
+	m := s.member(f)
+	if _, err := m.join(t.Context(), mayBegin); err != nil {
+		t.Fatal(err)
+	}
+	r := m.claimed(s.zk)
+	s.zk.set(func() { s.zk.asked, s.zk.err = 0, errGone })
+	if _, err := r.List(t.Context()); !errors.Is(err, errGone) || errors.Is(err, snowflake.ErrRefused) {
+		t.Errorf("List while it is away: %v", err)
+	}
+	s.zk.set(func() { s.zk.err, s.zk.of = nil, "B" })
+	if _, err := r.List(t.Context()); !errors.Is(err, snowflake.ErrRefused) || !strings.Contains(fmt.Sprint(err), "belongs to installation B") {
+		t.Errorf("List of what belongs to another: %v", err)
+	}
+	s.zk.set(func() { s.zk.of, s.zk.asked = m.have.ID, 0 })
+	for range 3 {
+		if _, err := r.List(t.Context()); err != nil || s.zk.asked != 1 {
+			t.Errorf("List: %v; it was asked %d times", err, s.zk.asked)
+		}
+	}
+}
+
+// silent is a place that answers when the test lets it.
+type silent struct {
+	*fakeZooKeeper
+	asked chan struct{}
+}
+
+func (p silent) Claim(ctx context.Context, _ string, _ bool) (string, string, error) {
+	p.asked <- struct{}{}
+	<-ctx.Done()
+	return "", "", ctx.Err()
+}
+
+// While ZooKeeper does not answer one question, another ends with its context.
+func TestQuestionsEnd(t *testing.T) {
+	m := newSite(t).member(openFolder(t, t.TempDir(), ""))
+	r := m.claimed(silent{newZooKeeper("zk"), make(chan struct{})})
+	ctx, cancel := context.WithCancel(t.Context())
+	first := make(chan error, 1)
+	go func() { _, err := r.List(ctx); first <- err }()
+	<-r.Registry.(silent).asked
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	if _, err := r.List(gone); !errors.Is(err, context.Canceled) {
+		t.Errorf("the second: %v", err)
+	}
+	cancel()
+	if err := <-first; !errors.Is(err, context.Canceled) {
+		t.Errorf("the first: %v", err)
+	}
+}

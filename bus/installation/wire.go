@@ -1,0 +1,95 @@
+package installation
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/bus/kvstore"
+	"github.com/leafbus/leafbus/snowflake"
+)
+
+// Database keeps the tags in place of JetStream.
+type Database interface {
+	Place
+	allocator.Store
+	// Open comes after Claim. It may be called until it succeeds.
+	Open(ctx context.Context) error
+	// Err says why the database is away, as far as that is known.
+	Err() error
+}
+
+// Registry keeps the workers in place of JetStream.
+type Registry interface {
+	Place
+	snowflake.Registry
+}
+
+// Config is what a generator was given.
+type Config struct {
+	State          kvstore.Config   // the connection, and how buckets are made; with a Log
+	EventsMaxBytes int64            // size of the event stream if this generator creates it
+	Server         *embedded.Server // of NATS, in this process; nil: the generator joined one
+	Folder         *Folder
+	Database       Database // nil: the tags are in JetStream
+	// Workers keeps the workers, and Administration is the same for questions, so that they do not hold
+	// up reports. nil: the workers are in JetStream.
+	Workers, Administration Registry
+}
+
+// Generator completes the configuration of a generator with all that depends on whose what is. It
+// overwrites those fields. cfg.Snowflake needs Layout, FirstWorker and LastWorker. Call it once.
+func (c Config) Generator(cfg generator.Config) (generator.Config, error) {
+	m, err := newMember(c, cfg.Snowflake.Layout, cfg.Snowflake.FirstWorker, cfg.Snowflake.LastWorker)
+	if err != nil {
+		return cfg, err
+	}
+	cfg.Conn, cfg.JS, cfg.Log = c.State.Conn, c.State.JS, c.State.Log
+	cfg.Node, cfg.Marks, cfg.Recent = c.Folder.Node, c.Folder.Marks, c.Folder.File("recent")
+	cfg.Join, cfg.Open, cfg.Installation = m.join, m.open, m.resumes()
+	cfg.OpenEvents = func(ctx context.Context) error { return kvstore.OpenEvents(ctx, c.State, c.EventsMaxBytes) }
+	cfg.Store, cfg.StoreErr = m.kv, m.kv.Err
+	if c.Database != nil {
+		cfg.Store, cfg.StoreErr = c.Database, c.Database.Err
+	}
+	if c.Server != nil {
+		cfg.NATSErr = c.Server.Health
+	}
+	cfg.RegistryKind = m.want.Registry
+	cfg.Workers, cfg.Snowflake.Registry = kvstore.NewWorkers(c.State), kvstore.NewWorkers(c.State)
+	if c.Workers != nil {
+		cfg.Workers, cfg.Snowflake.Registry = m.claimed(c.Administration), m.claimed(c.Workers)
+	}
+	cfg.Snowflake.File, cfg.Snowflake.Place = c.Folder.Worker, c.Folder.Place
+	return cfg, nil
+}
+
+// Options are those of a generator's connection. A write that cannot be sent now must fail now: sent
+// later, it would surprise. Credentials may be renewed on the server: the connection never gives up.
+func Options(log *slog.Logger, drain time.Duration) []nats.Option {
+	return []nats.Option{
+		nats.ReconnectBufSize(-1),
+		nats.IgnoreAuthErrorAbort(),
+		nats.DrainTimeout(max(drain, time.Second)),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				log.Warn("the connection to NATS is lost", "error", err)
+			}
+		}),
+		nats.ReconnectHandler(func(nc *nats.Conn) {
+			log.Info("connected to NATS again", "url", nc.ConnectedUrlRedacted())
+		}),
+		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
+			subject := ""
+			if sub != nil {
+				subject = sub.Subject
+			}
+			log.Warn("NATS reports an error", "error", err, "subject", subject)
+		}),
+	}
+}
