@@ -11,7 +11,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/daemon"
 	"github.com/leafbus/leafbus/tests/mariadb"
 	"github.com/leafbus/leafbus/tests/zookeeper"
@@ -49,7 +48,6 @@ func runTests(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "building leaf: %v\n%s", err, out)
 		return 1
 	}
-	testkit.AtOnce(6) // they wait for processes more than they compute
 	return daemon.Main(m, mariadb.CloseShared, zookeeper.CloseShared)
 }
 

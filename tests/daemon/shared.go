@@ -7,6 +7,8 @@ import (
 	"os"
 	"sync"
 	"testing"
+
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // Shared is the one server of its kind in a test binary. Its methods may be
@@ -54,6 +56,7 @@ func (s *Shared[S]) Close() error {
 // Main runs the tests, calls what closes the shared servers, and returns the
 // exit status for TestMain.
 func Main(m *testing.M, closers ...func() error) int {
+	testkit.AtOnce(6) // tests of servers wait more than they compute
 	status := m.Run()
 	for _, closeShared := range closers {
 		if err := closeShared(); err != nil {
