@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,32 +24,42 @@ import (
 // again with their marks, and a store that is set back to a backup. No ID may ever come twice; and when all
 // is well again, everybody is served.
 func TestModel(t *testing.T) {
-	const runs = 200
+	const runs, shards = 200, 4 // side by side, because they wait for the disk
 	random := allocatortest.Seed(t)
-	dir := t.TempDir()
-	var ids, regressions int64
-	for run := range runs {
-		seed := random.Uint64()
-		bubble(t, func(t *testing.T) {
-			m := &model{
-				store:    allocatortest.NewMemory(),
-				dir:      filepath.Join(dir, fmt.Sprint(run)),
-				random:   rand.New(rand.NewPCG(seed, uint64(run))),
-				seen:     make(map[string]int64),
-				checkers: make(map[string]*allocatortest.Checker),
-				tags:     []string{"order", "user"},
-			}
-			m.run(t)
-			ids += m.ids
-			regressions += int64(m.regressions)
-		})
-		if t.Failed() {
-			t.Fatalf("in run %d", run)
-		}
+	var seeds [runs]uint64
+	for i := range seeds {
+		seeds[i] = random.Uint64()
 	}
-	t.Logf("%d IDs, %d times the store went backwards", ids, regressions)
-	if ids == 0 || regressions < runs/4 {
-		t.Errorf("the model does too little: %d IDs, %d times the store went backwards", ids, regressions)
+	dir := t.TempDir()
+	var ids, regressions atomic.Int64
+	t.Run("runs", func(t *testing.T) {
+		for shard := range shards {
+			t.Run(fmt.Sprint(shard), func(t *testing.T) {
+				t.Parallel()
+				for run := shard; run < runs && !t.Failed(); run += shards {
+					bubble(t, func(t *testing.T) {
+						m := &model{
+							store:    allocatortest.NewMemory(),
+							dir:      filepath.Join(dir, fmt.Sprint(run)),
+							random:   rand.New(rand.NewPCG(seeds[run], uint64(run))),
+							seen:     make(map[string]int64),
+							checkers: make(map[string]*allocatortest.Checker),
+							tags:     []string{"order", "user"},
+						}
+						m.run(t)
+						ids.Add(m.ids)
+						regressions.Add(int64(m.regressions))
+					})
+					if t.Failed() {
+						t.Logf("in run %d", run)
+					}
+				}
+			})
+		}
+	})
+	t.Logf("%d IDs, %d times the store went backwards", ids.Load(), regressions.Load())
+	if !t.Failed() && (ids.Load() == 0 || regressions.Load() < runs/4) {
+		t.Errorf("the model does too little: %d IDs, %d times the store went backwards", ids.Load(), regressions.Load())
 	}
 }
 

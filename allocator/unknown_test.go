@@ -29,7 +29,7 @@ func TestUnknownTagsAreForgotten(t *testing.T) {
 		done := make(chan struct{})
 		go func() { defer close(done); a.Run(ctx) }()
 		var wg sync.WaitGroup
-		for i := range 5000 {
+		for i := range 2000 {
 			wg.Go(func() {
 				if _, err := a.Take(ctx, fmt.Sprint("made-up-", i), 1); !errors.Is(err, allocator.ErrUnavailable) {
 					t.Errorf("Take: %v", err)
