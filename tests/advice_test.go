@@ -4,8 +4,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-
-	"github.com/leafbus/leafbus/tests/mariadb"
 )
 
 // Where only the address is in use, the advised commands keep what was asked for:
@@ -61,15 +59,6 @@ func TestAdviceOnALockedFolder(t *testing.T) {
 		t.Errorf("%q: %s", commands[0], second.stdout.String())
 	}
 	second.stop()
-}
-
-// A generator that is given the database of another installation ends, and its error says how to join that.
-func TestAdviceOnAForeignDatabase(t *testing.T) {
-	t.Parallel()
-	dsn := mariadb.NewDatabase(t)
-	embed(t, "--mysql", dsn, "--tag", "order")
-	second := []string{"serve", "--listen", "127.0.0.1:0", "--http", "", "--mysql", dsn}
-	runLeaf(t, command(t, t.TempDir(), nil, second)).want(t, 1, "refused", "join the NATS of ", "(--server) with a new --data-dir")
 }
 
 // advice is the commands that an error shows.

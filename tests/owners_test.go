@@ -50,7 +50,7 @@ func TestWhatBelongsToAnother(t *testing.T) {
 		args []string
 		say  []string
 	}{
-		"the database":                      {[]string{"--mysql", dsn}, []string{database + theirs, "--mysql"}},
+		"the database":                      {[]string{"--mysql", dsn}, []string{database + theirs, "--mysql", "join the NATS of " + theirs + " (--server) with a new --data-dir"}},
 		"the database, its own ZooKeeper":   {newPlace(t, p.hosts).flags("--mysql", dsn), []string{database + theirs, "--mysql"}},
 		"the ZooKeeper":                     {p.flags(), []string{workers + theirs, "--zookeeper-name"}},
 		"the ZooKeeper, its own database":   {p.flags("--mysql", mariadb.NewDatabase(t)), []string{workers + theirs, "--zookeeper-name"}},
