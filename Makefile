@@ -8,7 +8,7 @@ FUZZ         = bus:FuzzParseRequest bus:FuzzParseReply bus:FuzzParseEvent bus/ge
                allocator:FuzzCheckTag allocator:FuzzParseMark allocator:FuzzParseMarkLine bus/kvstore:FuzzDecodeRecord \
                bus/kvstore:FuzzDecodeWorker snowflake:FuzzReadSlot snowflake:FuzzDecode bus/natsversion:FuzzCheck schema:FuzzParseDSN snowflake/zookeeper:FuzzDecodeNode
 
-.PHONY: run build deps test drills compat lint vuln bench fuzz mutations clean
+.PHONY: run build deps check test drills compat lint vuln bench fuzz mutations clean
 
 run: ## a generator with tag order
 	$(GO) run ./cmd/leaf serve --tag order
@@ -20,9 +20,17 @@ build: ## bin/leaf
 deps:
 	@tests/install.sh
 
-# Never from the cache: it does not know that tests run the program.
+# The packages whose tests start no server, no browser and no leaf: those that import none of the
+# packages that do. Go's cache skips what has not changed.
+check: ## tests that need no installed server, without the race detector (seconds)
+	@$(GO) test -p 3 $$($(GO) list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./... | \
+		grep -vE 'leafbus/tests( |$$)|leafbus/tests/(bench|browser|daemon|mariadb|zookeeper)' | cut -d' ' -f1)
+
+# Never from the cache: it does not know that tests run the program. Package tests takes longest, so
+# it begins first; the output of the others follows its own. More packages at once than there are
+# processors, because many tests wait.
 test: deps ## every test, with the race detector; the simulation without
-	$(GO) test -race -count=1 -timeout 9m ./...
+	$(GO) test -race -count=1 -timeout 9m -p 3 ./tests ./...
 # It runs on one goroutine at a time, and its coroutines now and then crash the race detector itself.
 	$(GO) test -count=1 -run TestSimulation ./snowflake
 

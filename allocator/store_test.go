@@ -3,7 +3,6 @@ package allocator_test
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -11,7 +10,10 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
+
+func TestMain(m *testing.M) { testkit.Main(m) }
 
 // store is a store in memory under instruments. It fails the test when a tag
 // is reserved from twice at once: each allocator must have a store of its own,
@@ -235,7 +237,7 @@ func start(t *testing.T, cfg allocator.Config) *allocator.Allocator {
 }
 
 func startStop(t *testing.T, cfg allocator.Config) (a *allocator.Allocator, stop func()) {
-	cfg.Log = slog.New(slog.DiscardHandler)
+	cfg.Log = testkit.Quiet
 	a = allocator.New(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
