@@ -3,6 +3,7 @@ package allocator
 import (
 	"errors"
 	"testing"
+	"time"
 )
 
 // TestForgetGone: a buffer that a refill has dropped, and whose tag has another
@@ -27,5 +28,26 @@ func TestForgetGone(t *testing.T) {
 	a.forget(b)
 	if a.Tags() != 0 || !b.gone {
 		t.Errorf("an empty buffer was kept")
+	}
+}
+
+// TestGoneIsLookedUpAgain: a request that finds the buffer of its tag evicted takes nothing from
+// it: the tag may have been raised meanwhile, in its next buffer.
+func TestGoneIsLookedUpAgain(t *testing.T) {
+	a := New(Config{Store: &counting{next: map[string]int64{"order": 1000}}})
+	old, err := a.buffer("order")
+	if err != nil {
+		t.Fatal(err)
+	}
+	old.installLocked(Range{1, 100})
+	old.gone = true
+	time.AfterFunc(20*time.Millisecond, func() { // the map follows, so that the request ends
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.buffers, "order")
+	})
+	ranges, err := a.Take(t.Context(), "order", 1)
+	if err != nil || ranges[0].First <= 1000 {
+		t.Errorf("Take: %v, %v; want an ID of the next buffer", ranges, err)
 	}
 }

@@ -37,7 +37,7 @@ func (r Runner) Run(t *testing.T, by string, edits ...Edit) {
 	if by == "" {
 		by, pattern = r.By, cmp.Or(r.Says, says)
 	}
-	command := exec.Command("go", "test", "-vet=off", "-overlay", overlay(t, edits), "-count=1", "-timeout=3m", "-run", "^("+by+")$", "./"+filepath.Dir(edits[0][0]))
+	command := exec.Command("go", "test", "-vet=off", "-overlay", overlay(t, edits), "-count=1", "-timeout=1m", "-run", "^("+by+")$", "./"+filepath.Dir(edits[0][0]))
 	command.Env = append(os.Environ(), r.Env...)
 	out, err := command.CombinedOutput()
 	if err == nil {
