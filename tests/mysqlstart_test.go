@@ -265,8 +265,8 @@ func TestInstallationOfAnotherStore(t *testing.T) {
 		args []string
 		want []string
 	}{
-		"in KV":    {kv, []string{"--mysql", dsn}, []string{"store of segments", "kv", "mysql"}},
-		"in MySQL": {sql, nil, []string{"store of segments", "kv", "mysql"}},
+		"in KV":    {kv, []string{"--mysql", dsn}, []string{"store of tags", "kv", "mysql"}},
+		"in MySQL": {sql, nil, []string{"store of tags", "kv", "mysql"}},
 	} {
 		leaf(t, append([]string{"serve", "--http", "", "-s", c.g.url}, c.args...)...).want(t, 1, c.want...)
 		c.g.stop()

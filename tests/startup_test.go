@@ -200,7 +200,7 @@ func TestFolderOfAnotherInstallation(t *testing.T) {
 	there := embed(t)
 	g := serve(t, t.TempDir(), "-s", here.ClientURL())
 	g.stop()
-	for url, found := range map[string]string{there.url: "this NATS is installation", empty.ClientURL(): "this NATS has none"} {
+	for url, found := range map[string]string{there.url: "this NATS is installation", empty.ClientURL(): "this NATS has no installation"} {
 		r := runLeaf(t, command(t, g.dir, nil, []string{"serve", "--http", "", "-s", url}))
 		r.want(t, 1, found, "--data-dir", "--server")
 		if r.stdout != "" {

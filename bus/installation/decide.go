@@ -19,7 +19,7 @@ const (
 	ours                          // it belongs to the installation that the generator is to join
 	others                        // it belongs to another installation
 	emptied                       // it belongs to none, although the record notes it
-	replaced                      // it is ours, and not the one that the record notes
+	replaced                      // it is not the one that the record notes
 	away                          // it does not say whose it is
 	unfit                         // it cannot be used
 	trusted                       // it was ours before: it may be asked later, before it is used

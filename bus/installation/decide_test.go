@@ -146,7 +146,7 @@ func TestSentences(t *testing.T) {
 		"their database":      {"", ours, others, unused, []string{"the database belongs to installation B", "this NATS is installation A", "--server", "--mysql", "free it"}},
 		"their database, new": {"", free, others, unused, []string{"the database belongs to installation B", "no installation yet", "free it"}},
 		"emptied database":    {"", ours, emptied, unused, []string{"installation A keeps its tags in D", "lost its state", "--mysql", "give it to A as D"}},
-		"other database":      {"", ours, replaced, unused, []string{"installation A keeps its tags in another place (D;", "is another)", "--mysql", "give it to A as D"}},
+		"other database":      {"", ours, replaced, unused, []string{"installation A keeps its tags in another place (D;", "is another of installation A)", "--mysql", "give it to A as D"}},
 		"their ZooKeeper":     {"", ours, ours, others, []string{"ZooKeeper (z9/leaf/leaf) belongs to installation B", "this NATS is installation A", "--zookeeper-name"}},
 		"emptied ZooKeeper":   {"", ours, ours, emptied, []string{"installation A keeps its workers in Z", "lost its state", "give it to A as Z"}},
 		"other ZooKeeper":     {"", ours, ours, replaced, []string{"(Z;", "workers from 0 to 1023, at z1/leaf/leaf", "--zookeeper-name", "--worker-range"}},

@@ -78,10 +78,10 @@ func (l *look) compare(have *kvstore.Installation) {
 		l.found = free
 	case l.of == "":
 		l.found = emptied
-	case l.of != have.ID:
-		l.found = others
 	case noted != "" && noted != l.id:
 		l.found = replaced
+	case l.of != have.ID:
+		l.found = others
 	default:
 		l.found = ours
 	}
@@ -114,8 +114,8 @@ func (l look) why(have kvstore.Installation) error {
 			"Name the right one with %s, or restore it; if it is the right one, with all that it had, type in %s: %s",
 			have.ID, w.content, noted, w.place, w.flags, w.client, l.Repair(have.ID, noted))
 	default:
-		return fmt.Errorf("installation %s keeps its %s in another place (%s; %s is %s): the same IDs would come from both. Name that one with %s, on every generator; %s",
-			have.ID, w.content, l.noted(&have, l.id), w.place, l.id, w.flags, l.replaced(&have, l.id))
+		return fmt.Errorf("installation %s keeps its %s in another place (%s; %s is %s of installation %s): the same IDs would come from both. Name that one with %s, on every generator; %s",
+			have.ID, w.content, l.noted(&have, l.id), w.place, l.id, l.of, w.flags, l.replaced(&have, l.id))
 	}
 }
 
