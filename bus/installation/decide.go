@@ -20,7 +20,7 @@ const (
 	others                        // it belongs to another installation
 	emptied                       // it belongs to none, although the record notes it
 	replaced                      // it is not the one that the record notes
-	away                          // it does not say whose it is
+	away                          // its owner cannot be read now
 	unfit                         // it cannot be used
 	trusted                       // it was ours before: it may be asked later, before it is used
 	otherConfig                   // the record is ours, of another configuration
@@ -49,9 +49,8 @@ type rule struct {
 	say                                 func(*facts) error
 }
 
-// rules decide what a start does. The first rule that matches counts. So nothing is asked of a
-// database before it is known which installation the generator is to join, a refusal comes before a
-// wait, and nothing is created before everything is known.
+// rules decide what a start does. The first rule that matches counts. So a refusal comes before a wait, and
+// nothing is created before everything is known.
 var rules = []rule{
 	{folder: free, record: noJetStream, database: anything, zooKeeper: anything, then: refuse, say: (*facts).noJetStream},
 	{folder: anything, record: unfit, database: anything, zooKeeper: anything, then: refuse, say: (*facts).unfit},
@@ -100,7 +99,7 @@ func (f *facts) decide() (outcome, error) {
 		}
 		return r.then, err
 	}
-	panic(fmt.Sprintf("no rule for %+v", f)) // TestRules has all
+	return refuse, fmt.Errorf("%w: there is no rule for what was found: %+v", allocator.ErrRefused, *f) // TestRules has all
 }
 
 func (f *facts) noJetStream() error {

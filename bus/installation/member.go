@@ -25,8 +25,8 @@ const (
 // that is starting may not have it yet.
 const jetStreamPatience = 5 * time.Second
 
-// member is a generator as part of its installation. Its methods are called by one goroutine at a
-// time, but for claimWorkers, which comes after join.
+// member is a generator as part of its installation. One goroutine calls its methods; only
+// [claimed.List] may be called by others, after join has succeeded.
 type member struct {
 	Config
 	kv *kvstore.Store
@@ -65,7 +65,7 @@ func newMember(c Config, layout snowflake.Layout, first, last int64) (*member, e
 
 func (m *member) keeps(r Registry) use { return zooKeeper{r, m.first, m.last} }
 
-// resumes returns the installation whose worker may be used before it is joined. With a
+// resumes returns the installation of the worker that may be used before join. With a
 // database that was not used before none may: the generator may be refused. Where the worker has
 // another layout than was asked for, join refuses that.
 func (m *member) resumes() string {
@@ -88,9 +88,9 @@ func (m *member) join(ctx context.Context, begin func(context.Context) error) (g
 			return m.enter(ctx, f)
 		case lost != nil: // begin may have used up the time of the context
 			return generator.Identity{}, lost
-		case !begun && (then == create || then == wait && f.record == tagsLeft): // the error of begin says more
-			// Look again, also after an error: the answer may have come from a replica that
-			// did not have the record yet.
+		case !begun && (then == create || then == wait && f.record == tagsLeft):
+			// Where tags are left, begin knows which installation lost its record. Look again, also
+			// after an error: a replica that did not have the record yet may have answered.
 			begun, lost = true, begin(ctx)
 		case then != create:
 			return generator.Identity{}, err
@@ -102,8 +102,8 @@ func (m *member) join(ctx context.Context, begin func(context.Context) error) (g
 	}
 }
 
-// look finds out whose everything is. It asks the database and ZooKeeper only if the generator may
-// join, and at the same time.
+// look finds the owner of everything. It asks the database and ZooKeeper at the same time, and only
+// if the generator may join.
 func (m *member) look(ctx context.Context, now time.Time) *facts {
 	f := &facts{known: m.known, server: m.State.Conn.ConnectedUrlRedacted(), want: m.want}
 	m.lookAtRecord(ctx, now, f)
@@ -220,7 +220,7 @@ func (m *member) open(ctx context.Context) error {
 		return m.kv.Open(ctx)
 	}
 	_, err := m.admit(ctx, m.database)
-	if errors.Is(err, allocator.ErrRefused) { // the next start waits until it is known whose the database is
+	if errors.Is(err, allocator.ErrRefused) { // the next start waits until the owner of the database is known
 		err = errors.Join(err, m.Folder.remove(fileDatabase))
 	}
 	if err != nil {
@@ -247,7 +247,7 @@ func (r *claimed) List(ctx context.Context) ([]snowflake.Entry, error) {
 	select {
 	case r.turn <- struct{}{}:
 	case <-ctx.Done():
-		return nil, fmt.Errorf("it is not known yet whose the workers in ZooKeeper are: %w", ctx.Err())
+		return nil, fmt.Errorf("the owner of the workers in ZooKeeper is not known yet: %w", ctx.Err())
 	}
 	var err error
 	if !r.done {
@@ -255,7 +255,7 @@ func (r *claimed) List(ctx context.Context) ([]snowflake.Entry, error) {
 		r.done = err == nil
 	}
 	<-r.turn
-	if errors.Is(err, allocator.ErrRefused) {
+	if errors.Is(err, allocator.ErrRefused) && !errors.Is(err, snowflake.ErrRefused) {
 		err = fmt.Errorf("%w: %w", snowflake.ErrRefused, err)
 	}
 	if err != nil {

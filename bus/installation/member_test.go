@@ -259,7 +259,7 @@ func TestNothingIsCreatedForTheRefused(t *testing.T) {
 	}
 }
 
-// While it is not known whose the database is, nothing is created and nothing joined.
+// While the owner of the database is not known, nothing is created and nothing joined.
 func TestWaitsForTheOwner(t *testing.T) {
 	s := newSite(t)
 	s.db, s.zk = newDatabase("db"), newZooKeeper("zk")
@@ -376,8 +376,8 @@ func TestJoinLooksAgain(t *testing.T) {
 	}
 }
 
-// A database that was this installation's, and is not any more, is not opened. The next start waits until it
-// is known whose it is.
+// A database that has another owner now is not opened. The next start waits until its owner
+// is known.
 func TestOpenLooksAgain(t *testing.T) {
 	for name, change := range map[string]func(*fakePlace){
 		"another installation's": func(p *fakePlace) { p.of = "B" },
@@ -407,7 +407,7 @@ func TestOpenLooksAgain(t *testing.T) {
 	}
 }
 
-// The folder's worker is not used before it is known whose a new database is, nor with another layout.
+// The folder's worker is not used before the owner of a new database is known, nor with another layout.
 func TestResumes(t *testing.T) {
 	s := newSite(t)
 	f := s.folder()
@@ -562,7 +562,7 @@ func TestNotesAtOnce(t *testing.T) {
 	}
 }
 
-// ZooKeeper is asked before the first List whose it is, of each connection, and only once.
+// Each connection asks ZooKeeper for its owner before the first List, and only once.
 func TestClaimedRegistry(t *testing.T) {
 	s := newSite(t)
 	s.zk = newZooKeeper("zk")

@@ -51,8 +51,8 @@ type look struct {
 	err    error // why it is away or unfit
 }
 
-// lookAt finds out whose a place is, for the installation that the generator is to join. With first, one
-// that belongs to none then belongs to this installation.
+// lookAt finds the owner of a place, for the installation that the generator is to join. With first, a
+// place of none then belongs to this installation.
 func lookAt(ctx context.Context, u use, have *kvstore.Installation, first bool) look {
 	if u == nil {
 		return look{found: unused}

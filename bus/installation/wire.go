@@ -42,7 +42,7 @@ type Config struct {
 	Workers, Administration Registry
 }
 
-// Generator completes the configuration of a generator with all that depends on whose what is. It
+// Generator completes the configuration of a generator with all that depends on its installation. It
 // overwrites those fields. cfg.Snowflake needs Layout, FirstWorker and LastWorker. Call it once.
 func (c Config) Generator(cfg generator.Config) (generator.Config, error) {
 	m, err := newMember(c, cfg.Snowflake.Layout, cfg.Snowflake.FirstWorker, cfg.Snowflake.LastWorker)
