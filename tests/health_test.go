@@ -89,9 +89,9 @@ func TestMetricsOfManyTags(t *testing.T) {
 	t.Parallel()
 	dsn := mariadb.NewDatabase(t)
 	g := withHTTP(t, "--mysql", dsn)
-	execute(t, openDB(t, dsn), "INSERT INTO leaf_alloc (biz_tag, max_id, step) SELECT CONCAT('tag.', seq), 1, 1000 FROM seq_1_to_100000")
+	execute(t, openDB(t, dsn), "INSERT INTO leaf_alloc (biz_tag, max_id, step) SELECT CONCAT('tag.', seq), 1, 1000 FROM seq_1_to_20000")
 	nc := connect(t, g.url)
-	const used = 2000
+	const used = 500
 	for i := range used {
 		granted(t, ask(t, nc, fmt.Sprint("leaf.segment.tag.", i+1), ""))
 		if i%4 == 0 {

@@ -1,3 +1,5 @@
+//go:build drills
+
 package tests
 
 import (
@@ -13,8 +15,7 @@ import (
 // Three generators whose embedded servers form a cluster are an installation
 // without a single point of failure. Each is killed in turn, under load: the
 // two others go on, with the state that is kept three times, and no ID repeats.
-func TestClusterOfGenerators(t *testing.T) {
-	t.Parallel()
+func TestDrillClusterOfGenerators(t *testing.T) {
 	seed := allocatortest.Seed(t)
 	const size = 3
 	var routes []string
