@@ -166,7 +166,7 @@ func TestLostAnswers(t *testing.T) {
 		run(t, a)
 		ctx := within(t)
 		together.Go(func() {
-			for i := range 30 {
+			for i := range 20 {
 				ranges, err := a.Take(ctx, "order", int64(1+i%30))
 				if err != nil {
 					t.Errorf("Take: %v", err)
