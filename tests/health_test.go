@@ -74,8 +74,8 @@ func TestHealth(t *testing.T) {
 	// Cut off, its worker may have become another's: no snowflakes until it has looked.
 	server.Close()
 	want(503, 200, 503, "bus worker")
-	testkit.Eventually(t, "the page to say that nothing is heard", func() bool {
-		return strings.Contains(fetch(t, "GET", g.http+"/dashboard/feed").body, `"problem":"What happens is not heard`)
+	testkit.Eventually(t, "the page to say that no events come", func() bool {
+		return strings.Contains(fetch(t, "GET", g.http+"/dashboard/feed").body, `"problem":"New events do not arrive: `)
 	})
 	if p := fetch(t, "GET", g.http+"/api/segment/get/order"); p.status != 200 {
 		t.Errorf("from memory: %+v", p)
