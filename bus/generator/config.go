@@ -21,38 +21,37 @@ type Config struct {
 
 	// Store keeps the tags.
 	Store allocator.Store
-	// Join enters the installation, and Open then opens the Store. They are
-	// called again until they succeed; an error that matches
-	// [allocator.ErrRefused] ends the generator. Before Join makes
-	// an installation's record it calls mayCreate; if that fails it makes none.
+	// Join enters the installation, and Open then opens the Store. The generator retries
+	// both until they succeed; an error that matches [allocator.ErrRefused] ends it. Before
+	// Join creates an installation's record it calls mayCreate; if that fails it creates none.
 	Join func(ctx context.Context, mayCreate func(context.Context) error) (Identity, error)
 	Open func(context.Context) error
-	// StoreErr says why the Store is away, as far as it has noticed; nil: it is
-	// not. One that matches [allocator.ErrRefused] ends the generator. Default: not known.
+	// StoreErr says why the Store is unavailable; nil: as far as is known, it is available. An
+	// error that matches [allocator.ErrRefused] ends the generator. Default: always nil.
 	StoreErr func() error
 	// NATSErr says why the NATS server that runs in this process does not keep its part of the
-	// installation's state; nil: it does. It must answer at once. Default: no server to ask.
+	// installation's state; nil: it does. It must not block. Default: always nil.
 	NATSErr func() error
-	// OpenEvents makes sure that the stream of events is there. It is called
-	// again when the stream may have gone.
+	// OpenEvents makes sure that the stream of events exists. It is called
+	// again when the stream may have been deleted.
 	OpenEvents func(context.Context) error
 
 	// Snowflake says how snowflakes are made. Layout, Registry, File and Place
 	// are needed; this package sets what connects it to other generators.
 	Snowflake    snowflake.Config
 	RegistryKind string // of workers: kv, zookeeper
-	// Workers is the same registry for administration: a handle of its own where
+	// Workers is the same registry for administration. It must be a handle of its own if
 	// a handle remembers what it has read. Default: the registry.
 	Workers snowflake.Registry
 	// Installation is the one that the data folder belongs to; empty: none yet.
 	Installation string
 
 	Marks  *allocator.Marks
-	Recent string // file of the tags used in the last day; empty: none is kept
+	Recent string // file of the tags used in the last day; empty: no file
 	Node   string // name of the generator: [A-Za-z0-9_.-]{1,64}, in tokens that are not empty
 	Log    *slog.Logger
 
-	// Tags are created where they do not exist and never did.
+	// Tags are created if they do not exist and never did.
 	Tags []allocator.Tag
 
 	// The bounds of the allocator; see its Config. MaxStep bounds also the step
@@ -61,18 +60,17 @@ type Config struct {
 	MaxWait    time.Duration
 	MaxWaiting int64
 	MaxStep    int64
-	// DrainTimeout is how long requests that wait when the generator is to stop
-	// may go on waiting.
+	// DrainTimeout is how long a stop waits for the requests that still wait.
 	DrainTimeout time.Duration
 
 	// Release is the version of the program, and Describe its configuration
-	// without secrets: for the events of start and stop.
+	// without secrets. The events of start and stop have both.
 	Release  string
 	Describe map[string]string
 
-	// Ready is called once, when requests are answered.
+	// Ready is called once, when the generator begins to answer requests.
 	Ready func()
 
-	// Observer hears what the generator does, for metrics. Default: nobody.
+	// Observer is for metrics. Default: none.
 	Observer Observer
 }

@@ -1,5 +1,5 @@
-// Package generator is the service: it answers requests for IDs on one connection to NATS,
-// hears the other generators, publishes events and does what operators ask for.
+// Package generator is the service: it answers requests for IDs on one connection to NATS, exchanges
+// heartbeats and reservations with the other generators, publishes events and answers operators.
 //
 // The way of a request for segment IDs, in [Generator]:
 //

@@ -14,11 +14,10 @@ import (
 	"github.com/nats-io/nats.go/micro"
 )
 
-// overloadedRetry is the hint to callers that were refused for overload.
+// overloadedRetry is after how long callers that were refused for overload should retry.
 const overloadedRetry = 100 * time.Millisecond
 
-// toError maps what the packages below return to the contract's codes, in this
-// one place.
+// toError maps the errors of the packages below to codes and reasons. No other place does.
 func toError(err error) *bus.Error {
 	if known, ok := errors.AsType[*bus.Error](err); ok {
 		return known
@@ -30,7 +29,7 @@ func toError(err error) *bus.Error {
 		reason bus.Reason
 	}{
 		{allocator.ErrUncertain, 504, bus.TimedOut},
-		{allocator.ErrUnavailable, 503, bus.StoreUnavailable}, // first: the cause in it may be another of these
+		{allocator.ErrUnavailable, 503, bus.StoreUnavailable}, // before the others: its cause may be one of them
 		{allocator.ErrBadTag, 400, bus.BadTag},
 		{allocator.ErrBadCount, 400, bus.BadRequest},
 		{allocator.ErrBadValue, 400, bus.BadRequest},
@@ -82,9 +81,4 @@ func conflict(format string, a ...any) *bus.Error {
 
 func badRequest(format string, a ...any) *bus.Error {
 	return &bus.Error{Code: 400, Reason: bus.BadRequest, Message: fmt.Sprintf(format, a...)}
-}
-
-// tagName is the request of leaf.admin.tags.get and leaf.admin.tags.delete.
-type tagName struct {
-	Tag string `json:"tag"`
 }

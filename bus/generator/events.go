@@ -15,11 +15,11 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// severities are those of the types of events.
+// severities has the severity of each type of events.
 var severities = maps.Collect(bus.EventTypes())
 
-// newEvent returns the message of an event. kind is kind and what, with a dot
-// between them, one of [bus.EventTypes]; body is a struct that names the node.
+// newEvent returns the message of an event. "leaf." and kind are one of [bus.EventTypes], for example
+// kind segment.refill. The body is a struct that names the node.
 func newEvent(kind, key, node string, body any) *nats.Msg {
 	id := rand.Text()
 	msg := nats.NewMsg(wire.SubjectEvents + "." + severities["leaf."+kind] + "." + kind + "." + key)
@@ -44,7 +44,8 @@ func allocatorEvent(node string, e allocator.Event) *nats.Msg {
 	switch e := e.(type) {
 	case allocator.Refilled:
 		ms := float64(e.Elapsed.Microseconds()) / 1000
-		return newEvent("segment.refill", e.Tag, node, bus.RefillEvent{Node: node, Tag: e.Tag, First: e.First, Last: e.Last, Step: e.Step, Cause: e.Cause, ElapsedMS: ms})
+		return newEvent("segment.refill", e.Tag, node, bus.RefillEvent{
+			Node: node, Tag: e.Tag, First: e.First, Last: e.Last, Step: e.Step, Cause: e.Cause, ElapsedMS: ms})
 	case allocator.RefillFailed:
 		return newEvent("segment.refill_failed", e.Tag, node, bus.RefillFailedEvent{Node: node, Tag: e.Tag, Error: e.Err.Error(), Left: e.Left})
 	case allocator.Starved:
@@ -61,11 +62,13 @@ func allocatorEvent(node string, e allocator.Event) *nats.Msg {
 // snowflakeEvent returns the message of an event of snowflakes.
 func snowflakeEvent(node, registry string, e snowflake.Event) *nats.Msg {
 	of := func(kind string, h snowflake.Held) *nats.Msg {
-		return newEvent(kind, key(h.Worker), node, bus.WorkerEvent{Node: node, Worker: h.Worker, Registry: registry, ReservedUntilMS: h.ReservedUntil})
+		return newEvent(kind, key(h.Worker), node, bus.WorkerEvent{
+			Node: node, Worker: h.Worker, Registry: registry, ReservedUntilMS: h.ReservedUntil})
 	}
 	switch e := e.(type) {
 	case snowflake.ClockBackwards:
-		return newEvent("clock.backwards", key(e.Worker), node, bus.ClockBackwardsEvent{Node: node, Worker: e.Worker, OffsetMS: e.Offset, LastMS: e.Last, NowMS: e.Now, Action: e.Action})
+		return newEvent("clock.backwards", key(e.Worker), node, bus.ClockBackwardsEvent{
+			Node: node, Worker: e.Worker, OffsetMS: e.Offset, LastMS: e.Last, NowMS: e.Now, Action: e.Action})
 	case snowflake.ClockSkewed:
 		body := bus.ClockSkewedEvent{Node: node, NowMS: e.Now, PeersMS: e.Peers, ThresholdMS: e.Threshold.Milliseconds()}
 		if e.Peers == 0 {

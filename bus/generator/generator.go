@@ -93,7 +93,7 @@ func New(cfg Config) *Generator {
 	}
 	g := &Generator{
 		cfg: cfg, log: cfg.Log, made: time.Now(), group: newGroup(rand.Text()), floors: newFloors(),
-		membership: newMembership(), adminSlots: make(chan struct{}, maxAdmin),
+		membership: membership{joined: make(chan struct{})}, adminSlots: make(chan struct{}, maxAdmin),
 		failed: make(chan error, 1), changed: make(chan struct{}, 1),
 	}
 	g.reported.natsWasWell = cfg.NATSErr() == nil

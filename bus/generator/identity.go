@@ -23,12 +23,8 @@ type membership struct {
 	joined   chan struct{}            // closed when identity is known
 }
 
-func newMembership() membership {
-	return membership{joined: make(chan struct{})}
-}
-
-// yieldsTo reports whether generators of i must not serve beside those of the
-// other: the older installation stays.
+// yieldsTo reports whether generators of i must not serve beside generators of the other
+// installation, because the other is older.
 func (i Identity) yieldsTo(other Identity) bool {
 	switch {
 	case i.Installation == "" || other.Installation == "" || i.Installation == other.Installation:
@@ -39,17 +35,16 @@ func (i Identity) yieldsTo(other Identity) bool {
 	return i.Created.After(other.Created)
 }
 
-// mayCreate returns an error if the record of an installation must not be made, because
-// another generator runs as part of one: its record is lost, and a
-// second installation would begin at 1 beside it. This happens where the disks of a cluster's
-// servers were replaced before the new ones had a copy of the record.
+// mayCreate returns an error if another generator runs as part of an installation. Then the record
+// of that installation is lost, for example because the disks of a cluster's servers were replaced
+// before the new disks had a copy of it. A new record would begin a second installation at 1.
 func (g *Generator) mayCreate(ctx context.Context) error {
 	if err := g.hearOthers(ctx); err != nil {
 		return err
 	}
 	if g.cfg.Conn.ConnectedClusterName() != "" {
-		// The server may have reached the others of its cluster only just now. Each
-		// generator there sends a heartbeat before this wait is over.
+		// The server may have joined its cluster only just now. Each generator
+		// there sends a heartbeat before this wait is over.
 		select {
 		case <-time.After(heartbeatExpires):
 		case <-ctx.Done():
@@ -66,10 +61,10 @@ func (g *Generator) mayCreate(ctx context.Context) error {
 	return nil
 }
 
-// checkRival ends the generator if another is of an older installation.
+// checkRival ends the generator if the sender of the heartbeat is of an older installation.
 //
-// Callers of one subject space must get IDs of one installation. Two come
-// about where servers with a JetStream each are linked, say by leaf nodes.
+// Callers of one subject space must get IDs of one installation. There are two if servers with a
+// JetStream each are linked, for example by leaf nodes.
 func (g *Generator) checkRival(b heartbeat) {
 	own := g.membership.identity.Load()
 	if own == nil || !own.yieldsTo(b.Identity) {

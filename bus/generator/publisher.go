@@ -8,13 +8,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/leafbus/leafbus/bus/internal/wire"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
 const (
-	// eventQueue is how many events wait while the stream is away. The last
+	// eventQueue is how many events wait while the stream is unavailable. The last
 	// quarter is for alerts.
 	eventQueue = 16384
 	infoQueue  = eventQueue / 4 * 3
@@ -24,19 +25,23 @@ const (
 	lastPublishPause  = 5 * time.Second
 	// flushTimeout bounds how long a shutdown waits for the stream.
 	flushTimeout = 2 * time.Second
+
+	// codeTooLarge is the server's JSStreamMessageExceedsMaximumErr.
+	codeTooLarge jetstream.ErrorCode = 10054
 )
 
-// publisher brings events to the stream, one after the other, and never delays
-// whoever has one: they wait in a queue, and are dropped when that is full.
+// publisher publishes events on the stream, one after the other. Events wait in a queue, so they
+// delay nothing else. A full queue drops new events.
 type publisher struct {
 	js   jetstream.JetStream
-	open func(context.Context) error // makes sure that the stream is there
+	open func(context.Context) error // makes sure that the stream exists
 	// stamp is called just before a message is published.
 	stamp func(context.Context, *nats.Msg) error
 	log   *slog.Logger
 
 	queue   chan *nats.Msg
 	dropped atomic.Int64
+	opened  bool // the stream exists, as far as is known; owned by run
 }
 
 func newPublisher(js jetstream.JetStream, open func(context.Context) error, stamp func(context.Context, *nats.Msg) error, log *slog.Logger) *publisher {
@@ -46,55 +51,58 @@ func newPublisher(js jetstream.JetStream, open func(context.Context) error, stam
 // publish queues an event. It never blocks.
 func (p *publisher) publish(msg *nats.Msg) {
 	isAlert := strings.HasPrefix(msg.Subject, wire.SubjectEvents+"."+wire.Alert+".")
-	if isAlert || len(p.queue) < infoQueue {
-		select {
-		case p.queue <- msg:
-			return
-		default:
-		}
+	if !isAlert && len(p.queue) >= infoQueue {
+		p.dropped.Add(1)
+		return
 	}
-	p.dropped.Add(1)
+	p.enqueue(msg)
 }
 
-// run publishes until the context is done, and then for up to flushTimeout
-// what is still in the queue.
+// enqueue queues an event, or drops it.
+func (p *publisher) enqueue(msg *nats.Msg) {
+	select {
+	case p.queue <- msg:
+	default:
+		p.dropped.Add(1)
+	}
+}
+
+// run publishes until the context is done. Then it publishes what is still in the queue, for up to
+// flushTimeout.
 func (p *publisher) run(ctx context.Context) {
-	opened := false
 	for {
 		select {
 		case msg := <-p.queue:
-			opened = p.deliver(ctx, msg, opened)
+			p.deliver(ctx, msg)
 		case <-ctx.Done():
-			p.flush(opened)
+			p.flush()
 			return
 		}
 	}
 }
 
-// deliver publishes msg, again and again until the stream has it or the context
-// is done. It returns whether the stream is known to be there.
-func (p *publisher) deliver(ctx context.Context, msg *nats.Msg, opened bool) bool {
-	var told string // an episode is logged once
+// deliver publishes msg. It retries until the stream has the message or the context is done. Then it
+// puts the message back into the queue, for flush.
+func (p *publisher) deliver(ctx context.Context, msg *nats.Msg) {
+	logged := "" // an error is logged once
 	for wait := firstPublishPause; ; wait = min(2*wait, lastPublishPause) {
-		err := p.attempt(ctx, msg, opened)
-		if err == nil {
-			if told != "" {
+		err := p.attempt(ctx, msg)
+		switch {
+		case err == nil:
+			if logged != "" {
 				p.log.Info("events are published again")
 			}
-			return true
-		}
-		if hopeless(err) {
+			return
+		case hopeless(err):
 			p.dropped.Add(1)
-			p.log.Error("an event is dropped: the stream will never take it", "subject", msg.Subject, "error", err)
-			return true
+			p.log.Error("an event is dropped, because the stream will never accept it", "subject", msg.Subject, "error", err)
+			return
+		case ctx.Err() != nil:
+			p.enqueue(msg)
+			return
 		}
-		opened = false
-		if ctx.Err() != nil {
-			p.requeue(msg)
-			return false
-		}
-		if told != err.Error() {
-			told = err.Error()
+		if logged != err.Error() {
+			logged = err.Error()
 			p.log.Warn("events cannot be published; they wait", "error", err, "waiting", len(p.queue)+1, "dropped", p.dropped.Load())
 		}
 		select {
@@ -104,20 +112,19 @@ func (p *publisher) deliver(ctx context.Context, msg *nats.Msg, opened bool) boo
 	}
 }
 
-// codeTooLarge is the server's JSStreamMessageExceedsMaximumErr.
-const codeTooLarge jetstream.ErrorCode = 10054
-
-// hopeless reports whether an event will never be taken: it must not hold up
-// those behind it.
+// hopeless reports whether the stream will never accept an event. Such an event must not delay
+// the next ones.
 func hopeless(err error) bool {
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	return errors.Is(err, nats.ErrMaxPayload) || ok && api.ErrorCode == codeTooLarge
 }
 
-func (p *publisher) attempt(ctx context.Context, msg *nats.Msg, opened bool) error {
+// attempt publishes msg once.
+func (p *publisher) attempt(ctx context.Context, msg *nats.Msg) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	if !opened {
+	defer func() { p.opened = err == nil || hopeless(err) }()
+	if !p.opened {
 		if err := p.open(ctx); err != nil {
 			return err
 		}
@@ -125,29 +132,19 @@ func (p *publisher) attempt(ctx context.Context, msg *nats.Msg, opened bool) err
 	if err := p.stamp(ctx, msg); err != nil {
 		return err
 	}
-	_, err := p.js.PublishMsg(ctx, msg)
+	_, err = p.js.PublishMsg(ctx, msg)
 	return err
 }
 
-// requeue puts back a message that a shutdown interrupted; flush takes it.
-func (p *publisher) requeue(msg *nats.Msg) {
-	select {
-	case p.queue <- msg:
-	default:
-		p.dropped.Add(1)
-	}
-}
-
-// flush publishes what is in the queue, once each, and gives up at the first
-// failure: the process is about to end. First comes one of each subject, as
-// there may be more than time: a refill is stamped with all that was seen of its
-// tag, so any one of them is the evidence that others need.
-func (p *publisher) flush(opened bool) {
+// flush publishes what is in the queue, once each. It stops at the first failure, because the process
+// is about to end. The time may not be enough for all events. So one event of each subject comes
+// first: a refill event carries all that was seen of its tag, so the others need only one.
+func (p *publisher) flush() {
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
 	var first, more []*nats.Msg
 	subjects := make(map[string]bool)
-	for len(p.queue) > 0 { // nobody else takes from it
+	for len(p.queue) > 0 { // nothing else receives from it
 		msg := <-p.queue
 		if subjects[msg.Subject] {
 			more = append(more, msg)
@@ -158,10 +155,9 @@ func (p *publisher) flush(opened bool) {
 	}
 	all := append(first, more...)
 	for i, msg := range all {
-		err := p.attempt(ctx, msg, opened)
-		opened = true
-		if err != nil && !hopeless(err) {
-			p.log.Warn("events are lost: the stream is away, or too slow for the time that a stop has", "error", err, "lost", len(all)-i)
+		if err := p.attempt(ctx, msg); err != nil && !hopeless(err) {
+			p.log.Warn("events are lost: the stream is unavailable, or too slow for the time that a stop has",
+				"error", err, "lost", len(all)-i)
 			return
 		}
 	}

@@ -139,7 +139,8 @@ func TestFlushBeginsWithEachSubject(t *testing.T) {
 	for _, key := range []string{"a", "a", "a", "b", "a", "c", "b"} {
 		p.publish(newEvent("tag.updated", key, "n", len(p.queue)))
 	}
-	p.flush(true)
+	p.opened = true
+	p.flush()
 	const subject = "leaf.events.info.tag.updated."
 	want := []string{subject + "a0", subject + "b3", subject + "c5", subject + "a1", subject + "a2", subject + "a4", subject + "b6"}
 	if !slices.Equal(got, want) {

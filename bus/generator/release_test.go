@@ -75,7 +75,7 @@ func TestReleaseWorker(t *testing.T) {
 		t.Errorf("%+v, want it after %v", e, silent)
 	}
 	r.c.pass(silent - time.Millisecond)
-	if e := r.refused(release(w), bus.Conflict, "this NATS does not"); e.RetryAfter != time.Millisecond {
+	if e := r.refused(release(w), bus.Conflict, "cut off from this NATS"); e.RetryAfter != time.Millisecond {
 		t.Errorf("%+v, want it after a millisecond", e)
 	}
 	r.c.pass(time.Millisecond)

@@ -25,16 +25,19 @@ func newSnowflakes(g *Generator) *issuer {
 		endpoints: map[string]string{"snowflake": bus.SubjectSnowflake},
 		request: func(a Answer, _ string, n int64) ([]bus.Range, waiter, error) {
 			if why := g.noWorker(); why != nil {
-				return nil, nil, fmt.Errorf("%w: %w", snowflake.ErrNoWorker, why)
+				return nil, nil, why
 			}
 			if g.guard.isShut.Load() || a.Transport == NATS && g.unchecked() { // over HTTP it must not wait for the connection's lock
 				w, err := g.guard.hold(g.cfg.MaxWaiting, g.cfg.MaxWait, func(ctx context.Context) ([]bus.Range, error) {
-					return g.takeFlakes(ctx, n)
+					if why := g.noWorker(); why != nil {
+						return nil, why
+					}
+					return g.flakes.Take(ctx, n)
 				})
 				return nil, w, err
 			}
 			ranges, w, err := g.flakes.Request(nil, n)
-			if w == nil { // no waiter must be no interface
+			if w == nil { // a nil *Waiter must not become an interface that is not nil
 				return ranges, nil, err
 			}
 			return nil, w, nil
@@ -50,8 +53,8 @@ func newSnowflakes(g *Generator) *issuer {
 	}
 }
 
-// newFlakes returns the generator of snowflakes, which asks this one about the
-// others, and tells it its events.
+// newFlakes returns the generator of snowflakes. It asks this generator about its peers, and
+// reports its events to it.
 func (g *Generator) newFlakes() *snowflake.Generator {
 	cfg := g.cfg.Snowflake
 	cfg.Node, cfg.Log = g.cfg.Node, g.log
@@ -71,30 +74,6 @@ func (g *Generator) newFlakes() *snowflake.Generator {
 	return snowflake.New(cfg)
 }
 
-// takeFlakes takes n snowflakes for a request that has waited.
-func (g *Generator) takeFlakes(ctx context.Context, n int64) ([]bus.Range, error) {
-	if why := g.noWorker(); why != nil {
-		return nil, fmt.Errorf("%w: %w", snowflake.ErrNoWorker, why)
-	}
-	return g.flakes.Take(ctx, n)
-}
-
-// noWorker says why no worker may be taken; nil: one may.
-func (g *Generator) noWorker() error {
-	if g.membership.identity.Load() == nil && g.cfg.Installation == "" {
-		return g.notJoined()
-	}
-	return nil
-}
-
-// notJoined says why the installation has not been joined. Only join has failed until then.
-func (g *Generator) notJoined() error {
-	if why := g.phase.unready.Load(); why != nil {
-		return fmt.Errorf("%w: %v", errNotJoined, *why) // not %w: the request lacks a worker, not the store
-	}
-	return errNotJoined
-}
-
 // runFlakes issues snowflakes until the context is done, and ends the generator if their start
 // is refused. It waits for the installation only if the data folder does not name it.
 func (g *Generator) runFlakes(ctx context.Context) {
@@ -112,14 +91,34 @@ func (g *Generator) runFlakes(ctx context.Context) {
 	}
 }
 
-// joinedRegistry is a registry that nobody asks before the generator has
-// joined its installation: it could be another's.
+var errNotJoined = errors.New("the installation has not been joined yet")
+
+// noWorker says why no worker may be taken; nil: one may.
+func (g *Generator) noWorker() error {
+	if g.cfg.Installation != "" {
+		return nil
+	}
+	return g.notJoined()
+}
+
+// notJoined says why the installation has not been joined; nil: it has. No other step than join has
+// failed until then.
+func (g *Generator) notJoined() error {
+	if g.membership.identity.Load() != nil {
+		return nil
+	}
+	if why := g.phase.unready.Load(); why != nil {
+		return fmt.Errorf("%w: %w: %v", snowflake.ErrNoWorker, errNotJoined, *why) // %v: the request lacks a worker, not the store
+	}
+	return fmt.Errorf("%w: %w", snowflake.ErrNoWorker, errNotJoined)
+}
+
+// joinedRegistry is a registry that is not asked before the generator has joined its
+// installation, because the registry may belong to another one.
 type joinedRegistry struct {
 	snowflake.Registry
 	joined <-chan struct{}
 }
-
-var errNotJoined = errors.New("the installation has not been joined yet")
 
 // List implements [snowflake.Registry]. All writes come after it.
 func (r joinedRegistry) List(ctx context.Context) ([]snowflake.Entry, error) {
@@ -131,7 +130,7 @@ func (r joinedRegistry) List(ctx context.Context) ([]snowflake.Entry, error) {
 	}
 }
 
-// decode takes a snowflake apart.
+// decode answers leaf.decode.
 func (g *Generator) decode(r micro.Request) {
 	if r.Reply() == "" {
 		return
@@ -146,31 +145,32 @@ func (g *Generator) decode(r micro.Request) {
 	g.served(a, 0)
 }
 
-// Decode takes apart the snowflake that the text is in decimal. An error is an *Error.
+// Decode returns the parts of a snowflake in decimal. An error is a *[bus.Error].
 func (g *Generator) Decode(text string) (bus.Decoded, error) {
 	id, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		return bus.Decoded{}, badRequest("%s is not a snowflake: want its decimal number", wire.Quote([]byte(text)))
+		return bus.Decoded{}, badRequest("%s is not a snowflake: send its decimal number", wire.Quote([]byte(text)))
 	}
 	p, err := g.cfg.Snowflake.Layout.Decode(id, g.flakes.Latest())
 	if err != nil {
 		return bus.Decoded{}, toError(err)
 	}
-	return bus.Decoded{ID: bus.ID(id), Time: time.UnixMilli(p.UnixMS).UTC().Format(snowflake.TimeFormat), UnixMS: p.UnixMS, Worker: p.Worker, Sequence: p.Sequence}, nil
+	return bus.Decoded{
+		ID: bus.ID(id), Time: time.UnixMilli(p.UnixMS).UTC().Format(snowflake.TimeFormat),
+		UnixMS: p.UnixMS, Worker: p.Worker, Sequence: p.Sequence,
+	}, nil
 }
 
 // answerClock answers leaf.clock, if the generator holds a worker.
 func (g *Generator) answerClock(r micro.Request) {
-	worker := g.flakes.Worker()
-	if worker < 0 || r.Reply() == "" {
-		return
+	if worker := g.flakes.Worker(); worker >= 0 && r.Reply() != "" {
+		now := g.cfg.Snowflake.Clock().Wall
+		g.respond(r.Reply(), wire.Encode(bus.ClockReply{Node: g.cfg.Node, Worker: worker, UnixMS: now}))
 	}
-	g.respond(r.Reply(), wire.Encode(bus.ClockReply{Node: g.cfg.Node, Worker: worker, UnixMS: g.cfg.Snowflake.Clock().Wall}))
 }
 
-// peerClocks asks the other generators for their clocks, and returns by how
-// much each is ahead of this machine's. The way of an answer is taken for half of
-// the round trip.
+// peerClocks asks the other generators for their clocks, and returns by how much each is ahead of
+// this machine's clock. It takes half of the round trip for the way of an answer.
 func (g *Generator) peerClocks(ctx context.Context) []time.Duration {
 	ctx, cancel := context.WithTimeout(ctx, bus.DefaultTimeout)
 	defer cancel()
@@ -189,7 +189,7 @@ func (g *Generator) peerClocks(ctx context.Context) []time.Duration {
 		return nil
 	})
 	if err != nil {
-		g.log.Debug("the clocks of the other generators cannot be asked", "error", err)
+		g.log.Debug("the other generators cannot be asked for their clocks", "error", err)
 	}
 	return ahead
 }

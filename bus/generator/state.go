@@ -18,7 +18,7 @@ import (
 var (
 	errCutOff   = errors.New("the connection to NATS is lost")
 	errSilent   = errors.New("NATS does not answer")
-	errStarting = errors.New("it does not answer requests")
+	errStarting = errors.New("the generator does not answer requests yet")
 )
 
 // busiestTags is how many tags the state lists.
@@ -27,7 +27,7 @@ const busiestTags = 20
 // stats is the micro.StatsHandler of the service leaf.
 func (g *Generator) stats(e *micro.Endpoint) any {
 	if e.Name != wire.StatsEndpoint {
-		return json.RawMessage{} // no JSON, so micro leaves data out; nil would be "data":null
+		return json.RawMessage{} // not JSON, so micro omits data; nil would be "data":null
 	}
 	return g.State()
 }
@@ -43,13 +43,14 @@ func (g *Generator) State() bus.State {
 		Readiness: g.Readiness(),
 		Counts: bus.Counts{
 			Requests: g.counts.requests.Load(), IDs: g.counts.ids.Load(), Errors: g.counts.refusals(),
-			Waiting: g.alloc.Waiting() + int64(flakes.Waiting) + g.guard.waiting.Load() + g.floors.waiting.Load(), Tags: g.alloc.Tags(), States: totals.States, Left: totals.Left, Failing: failing.Tags,
+			Waiting: g.alloc.Waiting() + int64(flakes.Waiting) + g.guard.waiting.Load() + g.floors.waiting.Load(),
+			Tags:    g.alloc.Tags(), States: totals.States, Left: totals.Left, Failing: failing.Tags,
 			EventsQueued: len(g.publisher.queue), EventsDropped: g.publisher.dropped.Load(),
 			StoreErrors: g.alloc.Failures(),
 		},
 		Busiest: []bus.Buffer{},
 	}
-	if !math.IsInf(totals.Lasts, 1) { // which is no JSON
+	if !math.IsInf(totals.Lasts, 1) { // infinity is no JSON
 		s.FailingLasts = &totals.Lasts
 	}
 	if flakes.Worker >= 0 && g.noWorker() == nil {
@@ -60,14 +61,14 @@ func (g *Generator) State() bus.State {
 	}
 	for _, v := range g.alloc.Busiest(busiestTags) {
 		b := buffer(v)
-		b.Error = "" // bounds the size; leaf.admin.buffers has it
+		b.Error = "" // it has no bound; leaf.admin.buffers has it
 		s.Busiest = append(s.Busiest, b)
 	}
 	return s
 }
 
 func (g *Generator) buffers(_ context.Context, req bus.PageRequest) (bus.BuffersPage, error) {
-	limit, err := pageLimit(req)
+	limit, err := pageLimit(req.Limit)
 	if err != nil {
 		return bus.BuffersPage{}, err
 	}
@@ -75,7 +76,7 @@ func (g *Generator) buffers(_ context.Context, req bus.PageRequest) (bus.Buffers
 	for _, v := range g.alloc.Views(pageQuery(req, limit)) {
 		page.Buffers = append(page.Buffers, buffer(v))
 	}
-	if n := min(fit(g, page.Buffers), limit); n < len(page.Buffers) {
+	if n := fit(g, page.Buffers, limit); n < len(page.Buffers) {
 		page.Buffers = page.Buffers[:n]
 		page.Next = page.Buffers[n-1].Tag
 	}
@@ -93,7 +94,7 @@ func buffer(v allocator.View) bus.Buffer {
 	return b
 }
 
-// Readiness says whether the generator has all that it is configured with.
+// Readiness says whether the generator has all that its configuration names.
 func (g *Generator) Readiness() bus.Readiness {
 	r := bus.Readiness{
 		Segment: g.canServe(g.segments), Snowflake: g.canServe(g.snowflakes),
@@ -104,7 +105,7 @@ func (g *Generator) Readiness() bus.Readiness {
 		r.Reasons[what] = why.Error()
 	}
 	switch {
-	case g.phase.draining.Load(): // and so it has left the bus
+	case g.phase.draining.Load(): // it has left the bus on purpose
 	case !g.cfg.Conn.IsConnected():
 		miss("bus", errCutOff)
 	case !g.phase.serving.Load():

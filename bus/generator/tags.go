@@ -14,32 +14,33 @@ import (
 // maxPage is the most entries of a list.
 const maxPage = 1000
 
+// tagName is the request of leaf.admin.tags.get and leaf.admin.tags.delete.
+type tagName struct {
+	Tag string `json:"tag"`
+}
+
 func record(t allocator.Tag) bus.TagRecord {
 	return bus.TagRecord{Tag: t.Name, MaxID: bus.ID(t.MaxID), Step: t.Step, Description: t.Description, Updated: t.Updated}
 }
 
 // pageLimit returns the page's limit, or an error.
-func pageLimit(p bus.PageRequest) (limit int, err error) {
-	switch {
-	case p.Limit < 0 || p.Limit > maxPage:
-		return 0, badRequest("limit is %d, not from 1 to %d", p.Limit, maxPage)
-	case p.Limit == 0:
-		return maxPage, nil
+func pageLimit(limit int) (int, error) {
+	if limit < 0 || limit > maxPage {
+		return 0, badRequest("limit is %d, not from 1 to %d", limit, maxPage)
 	}
-	return p.Limit, nil
+	return cmp.Or(limit, maxPage), nil
 }
 
-// pageQuery asks for the page, and for one entry more: it tells whether the page is
-// the last.
+// pageQuery asks for the page and one entry more, which shows that the page is not the last.
 func pageQuery(p bus.PageRequest, limit int) allocator.Query {
 	return allocator.Query{Prefix: p.Prefix, Contains: p.Contains, After: p.After, Limit: limit + 1}
 }
 
-// fit returns how many of the entries fit into one reply.
-func fit[T any](g *Generator, entries []T) int {
+// fit returns how many of the entries fit into one reply: at most limit.
+func fit[T any](g *Generator, entries []T, limit int) int {
 	room := int(g.cfg.Conn.MaxPayload()) - 1024 // for what is around the entries
 	for i, e := range entries {
-		if room -= len(wire.Encode(e)) + 1; room < 0 && i > 0 {
+		if room -= len(wire.Encode(e)) + 1; i == limit || room < 0 && i > 0 {
 			return i
 		}
 	}
@@ -47,7 +48,7 @@ func fit[T any](g *Generator, entries []T) int {
 }
 
 func (g *Generator) tagsList(ctx context.Context, req bus.PageRequest) (bus.TagsPage, error) {
-	limit, err := pageLimit(req)
+	limit, err := pageLimit(req.Limit)
 	if err != nil {
 		return bus.TagsPage{}, err
 	}
@@ -65,7 +66,7 @@ func (g *Generator) tagsList(ctx context.Context, req bus.PageRequest) (bus.Tags
 		}
 	}
 	page := bus.TagsPage{Tags: []bus.TagRecord{}}
-	if n := min(fit(g, entries), limit); n < len(entries) {
+	if n := fit(g, entries, limit); n < len(entries) {
 		entries = entries[:n]
 		page.Next = entries[n-1].Tag
 	}
@@ -131,12 +132,11 @@ func (g *Generator) tagsUpdate(ctx context.Context, req bus.TagUpdate) (bus.TagC
 	if err != nil {
 		return bus.TagChange{}, fmt.Errorf("%s: %w", req.Tag, err)
 	}
-	g.publish(newEvent("tag.updated", t.Name, g.cfg.Node, bus.TagEvent{Node: g.cfg.Node, TagRecord: record(t)}))
-	_, unheard, err := g.broadcastTag(ctx, t)
+	changed, err := g.broadcastChange(ctx, "tag.updated", t)
 	if err != nil && change.MaxID != nil {
 		return bus.TagChange{}, unconfirmed(err, "it may have happened: send it again")
 	}
-	return bus.TagChange{TagRecord: record(t), Unheard: unheard}, nil
+	return changed, nil
 }
 
 func (g *Generator) tagsDelete(ctx context.Context, req tagName) (bus.TagChange, error) {
@@ -147,21 +147,32 @@ func (g *Generator) tagsDelete(ctx context.Context, req tagName) (bus.TagChange,
 	if err != nil {
 		return bus.TagChange{}, fmt.Errorf("%s: %w", req.Tag, err)
 	}
-	g.publish(newEvent("tag.deleted", t.Name, g.cfg.Node, bus.TagEvent{Node: g.cfg.Node, TagRecord: record(t)}))
-	_, unheard, err := g.broadcastTag(ctx, t)
+	changed, err := g.broadcastChange(ctx, "tag.deleted", t)
 	if err != nil {
-		return bus.TagChange{}, unconfirmed(err, "it is deleted, and they learn that from the store")
+		return bus.TagChange{}, unconfirmed(err, "it is deleted, and they will learn that from the store")
 	}
-	return bus.TagChange{TagRecord: record(t), Unheard: unheard}, nil
+	return changed, nil
 }
 
-// unconfirmed is the error of a change that may not be in force everywhere.
+// broadcastChange publishes the event of a changed tag, and waits until all generators have
+// applied the change.
+func (g *Generator) broadcastChange(ctx context.Context, event string, t allocator.Tag) (bus.TagChange, error) {
+	g.publishTag(event, t)
+	_, unheard, err := g.broadcastTag(ctx, t)
+	return bus.TagChange{TagRecord: record(t), Unheard: unheard}, err
+}
+
+func (g *Generator) publishTag(event string, t allocator.Tag) {
+	g.publishEvent(event, t.Name, bus.TagEvent{Node: g.cfg.Node, TagRecord: record(t)})
+}
+
+// unconfirmed is the error of a change that some generators may not have applied.
 func unconfirmed(err error, then string) error {
 	return &bus.Error{Code: 504, Reason: bus.TimedOut, Message: fmt.Sprintf("%v; %s", err, then)}
 }
 
-// create adds a tag, at or above what any generator has seen of one of that
-// name: its record may be gone without a trace. It returns who was not heard.
+// create adds a tag, at or above what any generator has seen of a tag with that name: an earlier
+// record may be lost. unheard are the nodes of lost generators.
 func (g *Generator) create(ctx context.Context, t allocator.Tag) (_ allocator.Tag, unheard []string, err error) {
 	_, err = g.cfg.Store.Get(ctx, t.Name)
 	if err == nil {
@@ -176,7 +187,7 @@ func (g *Generator) create(ctx context.Context, t allocator.Tag) (_ allocator.Ta
 	if err := g.hearOthers(ctx); err != nil {
 		return t, nil, err
 	}
-	// Whoever still holds IDs of it, or is about to receive some, gives them up.
+	// Generators that hold IDs of the tag, or are about to receive some, drop them.
 	seen, unheard, err := g.broadcastTag(ctx, allocator.Tag{Name: t.Name, Deleted: true})
 	if err != nil {
 		return t, nil, unconfirmed(err, "nothing is created: send it again")
@@ -189,11 +200,11 @@ func (g *Generator) create(ctx context.Context, t allocator.Tag) (_ allocator.Ta
 		return t, nil, err
 	}
 	g.alloc.Apply(t)
-	g.publish(newEvent("tag.created", t.Name, g.cfg.Node, bus.TagEvent{Node: g.cfg.Node, TagRecord: record(t)}))
+	g.publishTag("tag.created", t)
 	return t, unheard, nil
 }
 
-// ensureTags creates the tags that were asked for at the start.
+// ensureTags creates the tags of the start.
 func (g *Generator) ensureTags(ctx context.Context) error {
 	for _, t := range g.cfg.Tags {
 		if err := g.ensure(ctx, t); err != nil {
@@ -203,16 +214,16 @@ func (g *Generator) ensureTags(ctx context.Context) error {
 	return nil
 }
 
-// ensure creates a tag. It neither changes one that is there nor revives one
-// that was deleted.
+// ensure creates a tag of the start. It changes no tag that exists, and creates none that was
+// deleted. A tag that cannot be served must not stop the others.
 func (g *Generator) ensure(ctx context.Context, t allocator.Tag) error {
 	_, err := g.cfg.Store.Get(ctx, t.Name)
 	switch {
 	case errors.Is(err, allocator.ErrDeleted):
-		g.log.Warn("the tag was deleted and stays so; `leaf tag add` creates it again", "tag", t.Name)
+		g.log.Warn("a tag of the start was deleted, so it is not created; `leaf tag add` creates it again", "tag", t.Name)
 		return nil
-	case errors.Is(err, allocator.ErrDamaged): // no reason not to serve the others
-		g.log.Error("a tag that was asked for cannot be served", "tag", t.Name, "error", err)
+	case errors.Is(err, allocator.ErrDamaged):
+		g.log.Error("a tag of the start cannot be served", "tag", t.Name, "error", err)
 		return nil
 	case !errors.Is(err, allocator.ErrUnknownTag):
 		return err
@@ -220,10 +231,10 @@ func (g *Generator) ensure(ctx context.Context, t allocator.Tag) error {
 	_, _, err = g.create(ctx, t)
 	switch {
 	case errors.Is(err, allocator.ErrBadValue):
-		g.log.Error("a tag that was asked for cannot be made", "tag", t.Name, "error", err)
+		g.log.Error("a tag of the start cannot be created", "tag", t.Name, "error", err)
 		return nil
 	case errors.Is(err, allocator.ErrExists): // another generator was first, or the store takes another name for it
-		g.log.Info("a tag that was asked for was not made", "tag", t.Name, "reason", err)
+		g.log.Info("a tag of the start was not created", "tag", t.Name, "reason", err)
 		return nil
 	}
 	return err

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// tasks are the goroutines that callbacks start. Unlike a [sync.WaitGroup] it may be closed
-// while callbacks still come, and a wait for it may be given up. Its methods are safe for
+// tasks are the goroutines that callbacks start. Unlike a [sync.WaitGroup] it can be closed
+// while callbacks still come, and a wait for it can end early. Its methods are safe for
 // concurrent use; the zero value is ready.
 type tasks struct {
 	mu      sync.Mutex

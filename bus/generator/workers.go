@@ -11,21 +11,21 @@ import (
 	"github.com/leafbus/leafbus/snowflake"
 )
 
-// silence is how long the holder of a worker must not have reported before the
-// worker is released: some of its reports, one of which comes every three seconds.
-const silence = 10 * time.Second
-
-// listTimeout bounds the question to the registry: who asks is to hear that it
-// is away before giving up.
-const listTimeout = 3 * time.Second
+const (
+	// restBeforeRelease is how long ago the holder of a worker must have reported last before the
+	// worker is released. A holder reports every three seconds.
+	restBeforeRelease = 10 * time.Second
+	// listTimeout bounds a read of the registry, so that the caller gets an answer before it gives up.
+	listTimeout = 3 * time.Second
+)
 
 func (g *Generator) workersList(ctx context.Context, req bus.WorkersRequest) (bus.WorkersPage, error) {
-	limit, err := pageLimit(bus.PageRequest{Limit: req.Limit})
+	limit, err := pageLimit(req.Limit)
 	if err != nil {
 		return bus.WorkersPage{}, err
 	}
 	if n := g.cfg.Snowflake.Layout.Workers(); req.From >= n {
-		return bus.WorkersPage{}, badRequest("there is no worker %d: those of this installation are 0 to %d", req.From, n-1)
+		return bus.WorkersPage{}, badRequest("there is no worker %d: this installation has workers 0 to %d", req.From, n-1)
 	}
 	entries, err := g.workers(ctx)
 	if err != nil {
@@ -38,17 +38,17 @@ func (g *Generator) workersList(ctx context.Context, req bus.WorkersRequest) (bu
 			page.Workers = append(page.Workers, g.worker(now, e.Record))
 		}
 	}
-	if n := min(fit(g, page.Workers), limit); n < len(page.Workers) {
+	if n := fit(g, page.Workers, limit); n < len(page.Workers) {
 		page.Next = page.Workers[n].Worker
 		page.Workers = page.Workers[:n]
 	}
 	return page, nil
 }
 
-// workers returns the records.
+// workers returns the records of the registry.
 func (g *Generator) workers(ctx context.Context) ([]snowflake.Entry, error) {
-	if g.membership.identity.Load() == nil { // asking may make the bucket
-		return nil, fmt.Errorf("%w: %w", snowflake.ErrNoWorker, g.notJoined())
+	if why := g.notJoined(); why != nil { // reading may create the bucket
+		return nil, why
 	}
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
@@ -59,7 +59,7 @@ func (g *Generator) workers(ctx context.Context) ([]snowflake.Entry, error) {
 	return entries, nil
 }
 
-// worker is a record as users see it.
+// worker returns a record as users see it.
 func (g *Generator) worker(now time.Time, r snowflake.Record) bus.Worker {
 	return bus.Worker{
 		Worker: r.Worker, Node: r.Node, Running: r.Worker == g.flakes.Worker() || g.group.held(now, r.Worker),
@@ -67,21 +67,18 @@ func (g *Generator) worker(now time.Time, r snowflake.Record) bus.Worker {
 	}
 }
 
-// utc is a time for people, within what JSON can express: a record that was
-// written by hand may say anything.
+// utc returns a time for people. JSON ends with the year 9999, but a record that was written by hand
+// may have any time.
 func utc(ms int64) time.Time {
 	const last = 253_402_300_799_999 // of the year 9999
 	return time.UnixMilli(min(max(ms, 0), last)).UTC()
 }
 
 // workersRelease writes what [snowflake.Release] makes of a record, once, if
-// there is no sign that the holder runs.
+// no sign shows that the holder runs.
 func (g *Generator) workersRelease(ctx context.Context, req bus.WorkerRelease) (bus.Worker, error) {
 	if req.Node == "" || req.ReservedUntil.IsZero() {
-		return bus.Worker{}, badRequest("which record is meant: node and reserved_until are wanted as %s has them", bus.SubjectWorkersList)
-	}
-	if why := g.noWorker(); why != nil {
-		return bus.Worker{}, fmt.Errorf("%w: %w", snowflake.ErrNoWorker, why)
+		return bus.Worker{}, badRequest("node or reserved_until is missing: send both as %s lists them", bus.SubjectWorkersList)
 	}
 	entries, err := g.workers(ctx)
 	if err != nil {
@@ -93,20 +90,20 @@ func (g *Generator) workersRelease(ctx context.Context, req bus.WorkerRelease) (
 		if g.cfg.RegistryKind == "zookeeper" {
 			elsewhere = ", or it is in the ZooKeeper of another data centre: ask again, until one of its generators answers"
 		}
-		return bus.Worker{}, badRequest("worker %d has no record that generator %s can read: nobody holds it, or `leaf serve` logs what is wrong with it%s",
-			req.Worker, g.cfg.Node, elsewhere)
+		return bus.Worker{}, badRequest("worker %d has no record that generator %s can read: nobody holds it, "+
+			"or `leaf serve` logs what is wrong with it%s", req.Worker, g.cfg.Node, elsewhere)
 	}
 	e, now := entries[i], g.cfg.Snowflake.Clock().Wall
 	if err := g.keepsWorker(req, e, now); err != nil {
 		return bus.Worker{}, err
 	}
 	if e.ReservedUntil <= now {
-		return g.worker(time.Now(), e.Record), nil // it is free already
+		return g.worker(time.Now(), e.Record), nil // it is unclaimed already
 	}
 	r := snowflake.Release(e, now)
 	switch _, err := g.cfg.Workers.Put(ctx, r, e.Version); {
 	case errors.Is(err, snowflake.ErrConflict):
-		return bus.Worker{}, conflict("the record of worker %d was changed at this moment: look at it again", req.Worker)
+		return bus.Worker{}, conflict("the record of worker %d was changed at this moment: list the workers again", req.Worker)
 	case err != nil:
 		return bus.Worker{}, &bus.Error{Code: 503, Reason: bus.NoWorkerID, Message: fmt.Sprintf(
 			"it is not known whether worker %d was released, `leaf workers` shows it: the registry: %v", req.Worker, err)}
@@ -118,7 +115,7 @@ func (g *Generator) workersRelease(ctx context.Context, req bus.WorkerRelease) (
 }
 
 // keepsWorker says why the worker of e may not be released at the time now, in
-// Unix ms; nil: it may, or is free.
+// Unix ms; nil: it may, or it is unclaimed.
 func (g *Generator) keepsWorker(req bus.WorkerRelease, e snowflake.Entry, now int64) error {
 	if !g.peersKnown(time.Now()) {
 		return fmt.Errorf("%w: it is not known yet which workers the other generators hold", snowflake.ErrNoWorker)
@@ -126,19 +123,21 @@ func (g *Generator) keepsWorker(req bus.WorkerRelease, e snowflake.Entry, now in
 	w := g.worker(time.Now(), e.Record)
 	switch {
 	case w.Running:
-		return conflict("worker %d is held by %s, which is running: stop it first (one that was killed counts as running for up to 3 s, and can be released 10 s after its last report)", w.Worker, w.Node)
+		return conflict("worker %d is held by %s, which is running: stop it first (one that was killed counts as running for up to 3 s, "+
+			"and can be released 10 s after its last report)", w.Worker, w.Node)
 	case w.Node != req.Node || !w.ReservedUntil.Equal(req.ReservedUntil) || !req.Reported.IsZero() && !w.Reported.Equal(req.Reported):
-		return conflict("the record of worker %d has changed: it is held by %s, which last reported at %s, until %s; look at it again",
-			w.Worker, w.Node, w.Reported.Format(snowflake.TimeFormat), w.ReservedUntil.Format(snowflake.TimeFormat))
+		return conflict("the record of worker %d has changed: it is held by %s until %s, which last reported at %s; list the workers again",
+			w.Worker, w.Node, w.ReservedUntil.Format(snowflake.TimeFormat), w.Reported.Format(snowflake.TimeFormat))
 	case e.ReservedUntil <= now:
 		return nil
 	}
-	wait := min(silence.Milliseconds()-(now-max(e.Reported, 0)), e.ReservedUntil-now)
+	wait := min(restBeforeRelease.Milliseconds()-(now-max(e.Reported, 0)), e.ReservedUntil-now)
 	if wait <= 0 {
 		return nil
 	}
-	err := conflict("%s, which holds worker %d, last reported at %s: it may be running where the registry hears it and this NATS does not. "+
-		"If it is stopped, try again at %s", w.Node, w.Worker, w.Reported.Format(snowflake.TimeFormat), utc(now+wait).Format(snowflake.TimeFormat))
+	err := conflict("%s, which holds worker %d, last reported at %s: it may be running, cut off from this NATS but not from the registry. "+
+		"If it is stopped, try again at %s",
+		w.Node, w.Worker, w.Reported.Format(snowflake.TimeFormat), utc(now+wait).Format(snowflake.TimeFormat))
 	err.RetryAfter = time.Duration(wait) * time.Millisecond
 	return err
 }
