@@ -40,15 +40,19 @@ func (g *Generator) broadcastTag(ctx context.Context, t allocator.Tag) (seen int
 	confirmed := make(map[string]bool) // by ID of the run
 	var missing error
 	done := func() bool {
-		var here []heartbeat
-		here, unheard, missing = g.members(time.Now())
+		now := time.Now()
+		here, lost := g.group.members(now)
 		var nodes []string
 		for _, b := range here {
 			if !confirmed[b.ID] {
 				nodes = append(nodes, b.Node)
 			}
 		}
-		if missing == nil && len(nodes) > 0 {
+		unheard, missing = lost, nil
+		switch {
+		case g.group.pulse.age(now) > overdue: // after a pause it has yet to read what the peers sent meanwhile
+			missing = errSilent
+		case len(nodes) > 0:
 			missing = fmt.Errorf("%v did not confirm the change of %s and may still hand out IDs from before", nodes, t.Name)
 		}
 		return missing == nil

@@ -120,39 +120,31 @@ func New(cfg Config) *Generator {
 // (see [snowflake.ErrRefused]), or if its connection is closed for good. Then it refuses
 // requests that wait at once.
 func (g *Generator) Run(ctx context.Context) error {
-	r := g.launch(ctx)
+	r := new(run)
+	g.life, r.endLife = context.WithCancel(context.WithoutCancel(ctx))
+	g.guard.checked.Store(g.reconnects()) // it holds no worker yet
+	r.closed = g.cfg.Conn.StatusChanged(nats.CLOSED)
+	status := g.cfg.Conn.StatusChanged(nats.CONNECTED, nats.CLOSED)
+	guarded := g.cfg.Conn.StatusChanged(nats.RECONNECTING, nats.CONNECTED)
+	r.events = background(g.publisher.run)
+	r.floors = background(g.askFloors)
+	r.guard = background(func(ctx context.Context) { g.watchConnection(ctx, guarded) })
 	err := g.listen()
-	if err == nil {
+	if err == nil { // otherwise neither work nor flakes must begin
 		r.work = background(g.work)
 		r.flakes = background(g.runFlakes)
-		err = g.serve(ctx, r)
+		err = g.serve(ctx, r, status)
 	}
 	g.stop(r, err)
 	return err
 }
 
-// run is what a generator has started. A generator that does not hear the others starts
-// neither work nor flakes.
+// run is what stop must end.
 type run struct {
 	events, floors, guard, work, flakes stopper
 	leaf                                micro.Service // nil: not added yet
 	endLife                             context.CancelFunc
-
-	status <-chan nats.Status
-	closed <-chan nats.Status
-}
-
-func (g *Generator) launch(ctx context.Context) *run {
-	r := new(run)
-	g.life, r.endLife = context.WithCancel(context.WithoutCancel(ctx))
-	g.guard.checked.Store(g.reconnects()) // it holds no worker yet
-	r.closed = g.cfg.Conn.StatusChanged(nats.CLOSED)
-	r.status = g.cfg.Conn.StatusChanged(nats.CONNECTED, nats.CLOSED)
-	guarded := g.cfg.Conn.StatusChanged(nats.RECONNECTING, nats.CONNECTED)
-	r.events = background(g.publisher.run)
-	r.floors = background(g.askFloors)
-	r.guard = background(func(ctx context.Context) { g.watchConnection(ctx, guarded) })
-	return r
+	closed                              <-chan nats.Status
 }
 
 // stop ends everything that was started. why is the error that ended the generator; nil: the

@@ -50,9 +50,10 @@ func (g *Generator) heardHeartbeat(msg *nats.Msg) {
 	b, isNew := g.group.hear(time.Now(), g.cfg.Snowflake.Clock().Wall, msg.Data)
 	if isNew {
 		g.sendHeartbeat(false)
-	}
-	if isNew && b.Node == g.cfg.Node {
-		g.log.Warn("another generator has this one's name: events and metrics cannot tell them apart; give each its own name (--node)", "node", b.Node)
+		if b.Node == g.cfg.Node {
+			g.log.Warn("another generator has this one's name, so events and metrics mix the two: give each its own name (--node)",
+				"node", b.Node)
+		}
 	}
 	if b.Worker != nil && *b.Worker == g.flakes.Worker() {
 		g.verifyWorker() // one of the two is a clone, or the registry was restored
@@ -70,16 +71,6 @@ func (g *Generator) canServe(s *issuer) bool { return !g.phase.draining.Load() &
 func (g *Generator) hears() bool {
 	_, silence := g.group.pulse.silence(time.Now())
 	return silence < heartbeatExpires && g.cfg.Conn.IsConnected()
-}
-
-// members is group.members. For a moment after a pause it fails: the peers are not
-// lost, but this generator has not read yet what they sent meanwhile.
-func (g *Generator) members(now time.Time) (here []heartbeat, lost []string, err error) {
-	here, lost = g.group.members(now)
-	if g.group.pulse.age(now) > overdue {
-		err = errSilent
-	}
-	return here, lost, err
 }
 
 // hearOthers waits until this generator has had a heartbeat of each one that runs. After its

@@ -114,27 +114,31 @@ func (s *issuer) handle(r micro.Request) {
 		return
 	}
 	ranges, waiter, err := s.request(a, tagOf(r.Subject()), req.Count)
+	if waiter != nil {
+		s.handleLater(reply, a, req, waiter)
+		return
+	}
+	var body []byte
+	if err == nil {
+		body, err = s.body(ranges, req)
+	}
 	if err != nil {
 		s.refuse(r, a, err)
 		return
 	}
-	if waiter == nil {
-		body, err := s.body(ranges, req)
-		if err != nil {
-			s.refuse(r, a, err)
-			return
-		}
-		if err := r.Respond(body); err != nil {
-			s.g.log.Debug("IDs are lost: the reply cannot be sent", "error", err) // Debug: one for each queued request
-			return
-		}
-		s.g.served(a, req.Count)
+	if err := r.Respond(body); err != nil {
+		s.g.log.Debug("IDs are lost: the reply cannot be sent", "error", err) // Debug: one for each queued request
 		return
 	}
+	s.g.served(a, req.Count)
+}
+
+// handleLater answers a request that must wait.
+func (s *issuer) handleLater(reply string, a Answer, req bus.Request, w waiter) {
 	a.Waited = true
 	later := func() {
 		// The wait is bounded, and ends when the generator stops.
-		ranges, err := waiter.Wait(context.Background())
+		ranges, err := w.Wait(context.Background())
 		var body []byte
 		if err == nil {
 			body, err = s.body(ranges, req)

@@ -39,10 +39,13 @@ func newSegments(g *Generator) *issuer {
 			return nil, w, nil
 		},
 		healthy: func() error {
-			if !g.phase.prepared.Load() {
-				return g.unprepared()
+			if g.phase.prepared.Load() {
+				return g.alloc.Failing().Dry
 			}
-			return g.alloc.Failing().Dry
+			if why := g.phase.unready.Load(); why != nil {
+				return *why
+			}
+			return errNotOpen
 		},
 		starting: errNotYet,
 		offers:   func(b heartbeat) bool { return b.Segment },
@@ -56,14 +59,6 @@ func tagOf(subject string) string {
 		return ""
 	}
 	return tag
-}
-
-// unprepared says why the store is not available yet.
-func (g *Generator) unprepared() error {
-	if why := g.phase.unready.Load(); why != nil {
-		return *why
-	}
-	return errNotOpen
 }
 
 // segmentStore is the store as the allocator sees it. It reports each range to the other

@@ -27,7 +27,7 @@ const (
 // serve is the main loop of a generator. It begins to answer requests when the store and a worker
 // are there, or after startTimeout. It returns when the context is done, or with the error
 // that ends the generator.
-func (g *Generator) serve(ctx context.Context, r *run) error {
+func (g *Generator) serve(ctx context.Context, r *run, status <-chan nats.Status) error {
 	heartbeats := time.NewTicker(heartbeatEvery)
 	defer heartbeats.Stop()
 	looks := time.NewTicker(lookEvery)
@@ -40,7 +40,7 @@ func (g *Generator) serve(ctx context.Context, r *run) error {
 			return nil
 		case err := <-g.failed:
 			return err
-		case s := <-r.status:
+		case s := <-status:
 			if s == nats.CLOSED {
 				return errors.Join(errors.New("the connection to NATS is closed for good"), g.cfg.Conn.LastError())
 			}
