@@ -51,13 +51,13 @@ type heartbeat struct {
 type group struct {
 	self      string    // ID of this run
 	pulse     pulse     // the own heartbeats that came back
-	listening time.Time // when this generator began to hear the others
+	listening time.Time // when this generator began to hear its peers
 	// peerChanged holds one when what another generator can serve has changed.
 	peerChanged chan struct{}
 
 	mu        sync.Mutex
 	newcomer  chan struct{}        // closed at the first heartbeat of a peer
-	others    map[string]member    // the peers, by ID
+	peers     map[string]member    // by ID
 	lost      map[string]time.Time // lost peers by node, and when their last heartbeat came
 	claims    map[int64]time.Time  // when a peer last claimed a worker
 	ownClaims map[int64]time.Time  // workers that this generator has lost, and until when it claims them
@@ -75,7 +75,7 @@ type member struct {
 func newGroup(self string) *group {
 	return &group{
 		self: self, peerChanged: make(chan struct{}, 1), newcomer: make(chan struct{}),
-		others: make(map[string]member), lost: make(map[string]time.Time),
+		peers: make(map[string]member), lost: make(map[string]time.Time),
 		claims: make(map[int64]time.Time), ownClaims: make(map[int64]time.Time),
 	}
 }
@@ -92,7 +92,7 @@ func (g *group) hear(now time.Time, clock int64, data []byte) (b heartbeat, isNe
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	m, known := g.others[b.ID]
+	m, known := g.peers[b.ID]
 	if m.Segment != b.Segment || m.Snowflake != b.Snowflake || b.Gone {
 		signal(g.peerChanged)
 	}
@@ -101,7 +101,7 @@ func (g *group) hear(now time.Time, clock int64, data []byte) (b heartbeat, isNe
 		if m.Worker != nil { // it has released the worker
 			delete(g.claims, *m.Worker)
 		}
-		delete(g.others, b.ID)
+		delete(g.peers, b.ID)
 		return b, false
 	}
 	if b.Worker != nil {
@@ -118,13 +118,13 @@ func (g *group) hear(now time.Time, clock int64, data []byte) (b heartbeat, isNe
 	if b.UnixMS > 0 { // older versions do not report their clock
 		m.ahead = append(m.ahead, clock-b.UnixMS)
 	}
-	g.others[b.ID] = member{b, now, m.ahead[max(0, len(m.ahead)-clockHeartbeats):]}
+	g.peers[b.ID] = member{b, now, m.ahead[max(0, len(m.ahead)-clockHeartbeats):]}
 	return b, !known
 }
 
 // expireLocked forgets the peers whose heartbeats have stopped, but remembers their nodes.
 func (g *group) expireLocked(now time.Time) {
-	maps.DeleteFunc(g.others, func(_ string, m member) bool {
+	maps.DeleteFunc(g.peers, func(_ string, m member) bool {
 		gone := now.Sub(m.heard) >= heartbeatExpires
 		if gone {
 			g.lost[m.Node] = m.heard
@@ -138,7 +138,7 @@ func (g *group) expireLocked(now time.Time) {
 		})
 		delete(g.lost, oldest)
 	}
-	for _, m := range g.others { // a node that was started again
+	for _, m := range g.peers { // a node that was started again
 		delete(g.lost, m.Node)
 	}
 }
@@ -149,7 +149,7 @@ func (g *group) members(now time.Time) (here []heartbeat, lost []string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.expireLocked(now)
-	for _, m := range g.others {
+	for _, m := range g.peers {
 		here = append(here, m.heartbeat)
 	}
 	slices.SortFunc(here, func(x, y heartbeat) int {
@@ -164,12 +164,12 @@ func (g *group) present(now time.Time) []heartbeat {
 	return here
 }
 
-// anyOther reports whether the last heartbeat of any peer has the property, and came later
+// anyPeer reports whether the last heartbeat of any peer has the property, and came later
 // than since.
-func (g *group) anyOther(now, since time.Time, has func(heartbeat) bool) bool {
+func (g *group) anyPeer(now, since time.Time, has func(heartbeat) bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, m := range g.others {
+	for _, m := range g.peers {
 		if has(m.heartbeat) && m.heard.After(since) && now.Sub(m.heard) < heartbeatExpires {
 			return true
 		}
@@ -179,7 +179,7 @@ func (g *group) anyOther(now, since time.Time, has func(heartbeat) bool) bool {
 
 // held reports whether a peer holds the worker.
 func (g *group) held(now time.Time, worker int64) bool {
-	return g.anyOther(now, time.Time{}, func(b heartbeat) bool { return b.Worker != nil && *b.Worker == worker })
+	return g.anyPeer(now, time.Time{}, func(b heartbeat) bool { return b.Worker != nil && *b.Worker == worker })
 }
 
 // claimed reports whether a peer holds the worker, held it within claimExpires, or has just lost it.
@@ -211,7 +211,7 @@ func (g *group) offset(now time.Time) (ms int64, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var ahead []time.Duration
-	for _, m := range g.others {
+	for _, m := range g.peers {
 		if len(m.ahead) > 0 && now.Sub(m.heard) < heartbeatExpires {
 			ahead = append(ahead, time.Duration(slices.Min(m.ahead))*time.Millisecond)
 		}

@@ -26,23 +26,23 @@ func TestPresence(t *testing.T) {
 	}
 
 	hear(0, heartbeat{Node: "m", ID: "me", Segment: true})
-	if got := nodes(0); got != "" || p.anyOther(start, time.Time{}, segment) {
+	if got := nodes(0); got != "" || p.anyPeer(start, time.Time{}, segment) {
 		t.Errorf("the own beat counts for another generator: %q", got)
 	}
 	if !hear(0, heartbeat{Node: "b", ID: "2"}) || hear(0, heartbeat{Node: "b", ID: "2"}) {
 		t.Error("a generator is new once")
 	}
-	if p.anyOther(start, time.Time{}, segment) {
+	if p.anyPeer(start, time.Time{}, segment) {
 		t.Error("one that cannot serve counts as able to")
 	}
 	hear(time.Second, heartbeat{Node: "a", ID: "1", Segment: true})
-	if got := nodes(time.Second); got != "ab" || !p.anyOther(start.Add(time.Second), start, segment) {
+	if got := nodes(time.Second); got != "ab" || !p.anyPeer(start.Add(time.Second), start, segment) {
 		t.Errorf("present: %q", got)
 	}
-	if p.anyOther(start.Add(time.Second), start.Add(time.Second), segment) {
+	if p.anyPeer(start.Add(time.Second), start.Add(time.Second), segment) {
 		t.Error("what was said before counts")
 	}
-	if p.anyOther(start.Add(4*time.Second), start, segment) {
+	if p.anyPeer(start.Add(4*time.Second), start, segment) {
 		t.Error("one that was not heard of for three seconds counts")
 	}
 	if got := nodes(3 * time.Second); got != "a" {
@@ -60,8 +60,8 @@ func TestPresence(t *testing.T) {
 	}
 	// Those that were killed are not kept for ever.
 	hear(time.Minute, heartbeat{Node: "c", ID: "5"})
-	if len(p.others) != 1 {
-		t.Errorf("kept: %v", p.others)
+	if len(p.peers) != 1 {
+		t.Errorf("kept: %v", p.peers)
 	}
 	for _, junk := range []string{"", "null", "{", `{"node":"x"}`, "[]"} {
 		if _, isNew := p.hear(start, 0, []byte(junk)); isNew {

@@ -14,7 +14,7 @@ import (
 	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
-// sendHeartbeat sends a heartbeat to the other generators, and returns its number. A generator
+// sendHeartbeat sends a heartbeat to the peers, and returns its number. A generator
 // sends the last one (gone) when it has ended.
 func (g *Generator) sendHeartbeat(gone bool) (number uint64) {
 	b := heartbeat{
@@ -73,9 +73,9 @@ func (g *Generator) hears() bool {
 	return silence < heartbeatExpires && g.cfg.Conn.IsConnected()
 }
 
-// hearOthers waits until this generator has had a heartbeat of each one that runs. After its
+// hearPeers waits until this generator has had a heartbeat of each one that runs. After its
 // start, and after it was cut off, it knows only the peers whose heartbeats have come since.
-func (g *Generator) hearOthers(ctx context.Context) error {
+func (g *Generator) hearPeers(ctx context.Context) error {
 	since := func() time.Duration { return min(time.Since(g.group.listening), g.guard.since(time.Now())) }
 	if since() >= heartbeatExpires {
 		return nil
@@ -105,7 +105,7 @@ func (g *Generator) hearOthers(ctx context.Context) error {
 			delete(missing, b.Node)
 		}
 		left := heartbeatExpires - since()
-		if len(missing) == 0 || left <= 0 { // those that are missing have gone
+		if len(missing) == 0 || left <= 0 { // the missing ones have stopped
 			return nil
 		}
 		select {

@@ -39,7 +39,7 @@ func (i Identity) yieldsTo(other Identity) bool {
 // of that installation is lost, for example because the disks of a cluster's servers were replaced
 // before the new disks had a copy of it. A new record would begin a second installation at 1.
 func (g *Generator) mayCreate(ctx context.Context) error {
-	if err := g.hearOthers(ctx); err != nil {
+	if err := g.hearPeers(ctx); err != nil {
 		return err
 	}
 	if g.cfg.Conn.ConnectedClusterName() != "" {

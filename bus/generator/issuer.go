@@ -72,7 +72,7 @@ func (s *issuer) close() error {
 	return err
 }
 
-// stepAside leaves or enters the queue group, as this generator and the others can serve.
+// stepAside leaves or enters the queue group, as this generator and its peers can serve.
 //
 // It leaves only if a peer has reported that it can serve, later than this generator became unable
 // to. If two become unable at the same time, both stay.
@@ -85,7 +85,7 @@ func (s *issuer) stepAside(now time.Time) error {
 		}
 		s.g.sendHeartbeat(false)
 	}
-	aside := !s.unhealthySince.IsZero() && s.g.group.anyOther(now, s.unhealthySince, s.offers)
+	aside := !s.unhealthySince.IsZero() && s.g.group.anyPeer(now, s.unhealthySince, s.offers)
 	switch {
 	case aside && s.service != nil:
 		s.g.log.Warn("leaving the queue group, because another generator can serve", "service", s.name, "reason", why)
@@ -177,7 +177,7 @@ func (s *issuer) refuse(r micro.Request, a Answer, err error) {
 // *[bus.Error], or the context's.
 func (s *issuer) take(ctx context.Context, tag string, n int64) ([]bus.Range, error) {
 	a := s.g.answer(s.kind, HTTP)
-	// Before the generator serves, it does not hear yet what others reserve. And a generator that
+	// Before the generator serves, it does not hear yet what its peers reserve. And a generator that
 	// does not belong here must not serve its buffer.
 	if !s.g.phase.serving.Load() {
 		return nil, s.g.refused(a, s.starting)
@@ -227,5 +227,5 @@ func (g *Generator) Wanted(kind Kind) bool {
 	if s.healthy() == nil {
 		return true
 	}
-	return g.hears() && !g.group.anyOther(time.Now(), time.Time{}, s.offers) // a generator that is cut off hears no peer
+	return g.hears() && !g.group.anyPeer(time.Now(), time.Time{}, s.offers) // a generator that is cut off hears no peer
 }

@@ -83,7 +83,7 @@ func (g *Generator) completeMarks(ctx context.Context, connection uint64) error 
 	if m.complete.Load() == connection {
 		return nil
 	}
-	m.mu.Lock() // across a wait that marksTimeout bounds: the others need the same
+	m.mu.Lock() // across a wait that marksTimeout bounds: other refills need the same
 	defer m.mu.Unlock()
 	if m.complete.Load() == connection {
 		return nil

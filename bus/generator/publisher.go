@@ -138,7 +138,7 @@ func (p *publisher) attempt(ctx context.Context, msg *nats.Msg) (err error) {
 
 // flush publishes what is in the queue, once each. It stops at the first failure, because the process
 // is about to end. The time may not be enough for all events. So one event of each subject comes
-// first: a refill event carries all that was seen of its tag, so the others need only one.
+// first: a refill event carries all that was seen of its tag, so the peers need only one.
 func (p *publisher) flush() {
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()

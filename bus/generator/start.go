@@ -41,7 +41,7 @@ func (g *Generator) listen() error {
 	g.group.listening = time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), flushWait)
 	defer cancel()
-	if err := g.announce(ctx); err != nil { // the others answer with their heartbeats
+	if err := g.announce(ctx); err != nil { // the peers answer with their heartbeats
 		return err
 	}
 	err := wire.PublishDenied(g.cfg.Conn, before, func(s string) bool { return s == wire.SubjectPresence })
@@ -65,7 +65,7 @@ func (g *Generator) work(ctx context.Context) {
 
 // prepare enters the installation and opens the store. It retries each step until the step
 // succeeds or is refused, or the context ends. The peer marks come before the store: when the
-// first range is reserved, the generator knows how far the others have reserved.
+// first range is reserved, the generator knows how far its peers have reserved.
 func (g *Generator) prepare(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{g.join, g.warnOfStreams, g.readPeerMarks, g.open, g.ensureTags} {
 		if err := g.retry(ctx, step); err != nil {

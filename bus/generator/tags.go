@@ -184,7 +184,7 @@ func (g *Generator) create(ctx context.Context, t allocator.Tag) (_ allocator.Ta
 	if err := g.readPeerMarks(ctx); err != nil {
 		return t, nil, fmt.Errorf("%w: %w", allocator.ErrUnavailable, err)
 	}
-	if err := g.hearOthers(ctx); err != nil {
+	if err := g.hearPeers(ctx); err != nil {
 		return t, nil, err
 	}
 	// Generators that hold IDs of the tag, or are about to receive some, drop them.

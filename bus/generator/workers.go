@@ -90,7 +90,7 @@ func (g *Generator) workersRelease(ctx context.Context, req bus.WorkerRelease) (
 		if g.cfg.RegistryKind == "zookeeper" {
 			elsewhere = ", or it is in the ZooKeeper of another data centre: ask again, until one of its generators answers"
 		}
-		return bus.Worker{}, badRequest("worker %d has no record that generator %s can read: nobody holds it, "+
+		return bus.Worker{}, badRequest("worker %d has no record that generator %s can read: it is unclaimed, "+
 			"or `leaf serve` logs what is wrong with it%s", req.Worker, g.cfg.Node, elsewhere)
 	}
 	e, now := entries[i], g.cfg.Snowflake.Clock().Wall

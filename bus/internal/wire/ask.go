@@ -12,12 +12,12 @@ import (
 )
 
 // quiet is how long AskAll waits for another answer after the last one, because
-// nobody knows how many generators there are.
+// the number of generators is not known.
 const quiet = 500 * time.Millisecond
 
-// AskAll sends one request to all generators that answer its subject, and passes each answer
-// to f until no more come. It takes half a second longer than the last answer. If the context
-// ends before that, its error is returned. An error of f ends it, too.
+// AskAll sends one request to all generators that answer its subject, and calls f with each answer
+// until no more come. It takes half a second longer than the last answer. It fails if the context
+// ends before that, or if f fails.
 func AskAll(ctx context.Context, nc *nats.Conn, subject string, body []byte, f func(*nats.Msg) error) error {
 	if nc.Status() == nats.RECONNECTING {
 		return fmt.Errorf("the connection to NATS is lost: %w", nats.ErrConnectionReconnecting)
@@ -38,7 +38,8 @@ func AskAll(ctx context.Context, nc *nats.Conn, subject string, body []byte, f f
 		cancel()
 		switch {
 		case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrNoResponders):
-			return cmp.Or(InboxDenied(nc, before, inbox), PublishDenied(nc, before, func(s string) bool { return s == subject }), ctx.Err())
+			published := PublishDenied(nc, before, func(s string) bool { return s == subject })
+			return cmp.Or(InboxDenied(nc, before, inbox), published, ctx.Err())
 		case err != nil:
 			return err
 		}
@@ -69,7 +70,7 @@ func SubscriptionDenied(nc *nats.Conn, before error, subject string) error {
 // InboxDenied is SubscriptionDenied for the subject on which answers arrive.
 func InboxDenied(nc *nats.Conn, before error, inbox string) error {
 	if err := SubscriptionDenied(nc, before, inbox); err != nil {
-		return fmt.Errorf("%w: answers arrive there, so allow it, or choose an inbox prefix that is allowed", err)
+		return fmt.Errorf("%w: answers arrive on it, so allow it, or choose an inbox prefix that is allowed", err)
 	}
 	return nil
 }

@@ -1,5 +1,5 @@
-// Package wire holds what the client and the generators share on the wire and users do not
-// need: the names of internal subjects and headers, and small encoders.
+// Package wire has the parts of the protocol that the client and the generators share but users do
+// not need: internal subjects and headers, and small encoders.
 package wire
 
 import (
@@ -29,8 +29,7 @@ const (
 	Alert = "alert"
 )
 
-// The micro services of a generator: one for each thing that it may be unable to serve for
-// a while.
+// The micro services of a generator. Each can be unavailable for a while on its own.
 const (
 	ServiceLeaf      = "leaf"
 	ServiceSegment   = "leaf-segment"
@@ -56,8 +55,8 @@ const (
 const HeaderStarted = "Leaf-Started"
 
 const (
-	// HeaderTimeout says how many ms the sender of an administrative request waits for the
-	// answer. After that the sender takes the request as failed, so no generator may do it.
+	// HeaderTimeout is how many ms the sender of an administrative request waits for the
+	// answer. After that the sender takes the request as failed, so no generator may carry it out.
 	HeaderTimeout = "Leaf-Timeout"
 	// MaxAdminTimeout bounds the work on an administrative request, even if the sender
 	// waits longer.
