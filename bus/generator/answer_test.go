@@ -21,7 +21,7 @@ type observer struct {
 	mu      sync.Mutex
 	answers []string
 	refills []allocator.Refilled
-	told    []string
+	events  []string
 	late    []generator.Answer // those that took no time
 }
 
@@ -43,7 +43,7 @@ func (o *observer) Refilled(r allocator.Refilled) {
 func (o *observer) EventPublished(what string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.told = append(o.told, what)
+	o.events = append(o.events, what)
 }
 
 // heard returns the answers since it was called last.
@@ -54,7 +54,7 @@ func (o *observer) heard() []string {
 	return o.answers
 }
 
-// What a face in the process gets is what the bus gets; whoever observes hears of both.
+// A caller in the process gets what a caller over NATS gets. The observer is called for both.
 func TestTakeInTheProcess(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
@@ -67,7 +67,7 @@ func TestTakeInTheProcess(t *testing.T) {
 		testkit.Eventually(t, "the answers are observed", func() bool {
 			o.mu.Lock()
 			defer o.mu.Unlock()
-			return len(o.answers) >= len(answers) // one is told after it was sent
+			return len(o.answers) >= len(answers) // an answer is reported after it was sent
 		})
 		if got := o.heard(); !slices.Equal(got, answers) {
 			t.Errorf("observed %q, want %q", got, answers)
@@ -118,7 +118,7 @@ func TestTakeInTheProcess(t *testing.T) {
 	}
 	want(`http snowflake 0 "bad_request" waited=false`)
 
-	// A caller that has gone is not answered: it counts for who observes alone.
+	// A caller that has gone is not answered. Only the observer counts it.
 	store.away.Store(true)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -146,8 +146,8 @@ func TestTakeInTheProcess(t *testing.T) {
 		t.Errorf("refills: %v", o.refills)
 	}
 	for _, event := range []string{"leaf.node.started", "leaf.segment.refill", "leaf.segment.refill_failed", "leaf.node.stopped"} {
-		if !slices.Contains(o.told, event) {
-			t.Errorf("%s is not among %q", event, o.told)
+		if !slices.Contains(o.events, event) {
+			t.Errorf("%s is not among %q", event, o.events)
 		}
 	}
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
-// What one generator reserved is evidence for another: also from the stream,
-// for one that starts later.
-func TestWitness(t *testing.T) {
+// What one generator reserved is a peer mark of another, also of one that starts later and reads it
+// from the stream.
+func TestPeerMarks(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
 	nc := natskit.Connect(t, s)
@@ -44,8 +44,8 @@ func TestWitness(t *testing.T) {
 	}
 }
 
-// What one reserves the others know at once, also while its events wait for a stream that is away.
-func TestWitnessWithoutStream(t *testing.T) {
+// The peers learn at once what a generator reserves, also while its events wait for the stream.
+func TestPeerMarksWithoutStream(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
 	noStream := func(c *generator.Config) {

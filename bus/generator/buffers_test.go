@@ -14,7 +14,7 @@ import (
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
-// The pages of all generators come by node, and nobody's error hides them.
+// The pages of all generators come by node. An error of one hides no other.
 func TestBuffers(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
@@ -86,7 +86,7 @@ func TestBuffers(t *testing.T) {
 	}
 }
 
-// Who asks on from the least Next misses no tag, whoever has it.
+// A caller that goes on from the least Next misses no tag of any generator.
 func TestBuffersPaging(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)

@@ -24,7 +24,7 @@ func serving(t *testing.T, nc *nats.Conn) (nodes []string) {
 	const silence = 100 * time.Millisecond
 	replies := survey(t, nc, "$SRV.PING.leaf-snowflake")
 	for wait := testkit.Patience; ; wait = silence {
-		msg, err := replies.NextMsg(wait) // says it if there is nobody
+		msg, err := replies.NextMsg(wait) // an error: there is none
 		if err != nil {
 			slices.Sort(nodes)
 			return nodes
@@ -37,7 +37,7 @@ func serving(t *testing.T, nc *nats.Conn) (nodes []string) {
 	}
 }
 
-// survey sends a request to all who answer it.
+// survey sends a request to all generators that answer it.
 func survey(t *testing.T, nc *nats.Conn, subject string) *nats.Subscription {
 	t.Helper()
 	replies, err := nc.SubscribeSync(nc.NewInbox())
@@ -83,7 +83,7 @@ func state(t *testing.T, nc *nats.Conn, node string) (s bus.State, clockAsked in
 // wantEvent waits for an event about key; all there are must have this body.
 func wantEvent(t *testing.T, stream func(string) []bus.Event, severity, what, key, body string) {
 	t.Helper()
-	testkit.Eventually(t, what+" is told of "+key, func() bool {
+	testkit.Eventually(t, what+" is published about "+key, func() bool {
 		return slices.ContainsFunc(stream(what), func(e bus.Event) bool { return e.Key == key })
 	})
 	for _, e := range stream(what) {
@@ -181,7 +181,7 @@ func TestClockBackALittle(t *testing.T) {
 	}
 }
 
-// NATS prefers near generators even when they answer errors: one whose clock
+// NATS prefers near generators even when they answer errors. So a generator with a clock that
 // is behind leaves, as long as another can serve.
 func TestClockBackStepsAside(t *testing.T) {
 	t.Parallel()
@@ -270,7 +270,7 @@ func TestClockForward(t *testing.T) {
 	}
 }
 
-// Where there is nobody to ask, a step forward is believed after a while, and
+// Without peers to ask, a step forward is believed after a while, and
 // said.
 func TestClockForwardAlone(t *testing.T) {
 	t.Parallel()
@@ -285,7 +285,7 @@ func TestClockForwardAlone(t *testing.T) {
 	}
 	c.pass(10 * time.Second)
 	testkit.Eventually(t, "it believes it", func() bool { return flake(t, nc).UnixMS == c.now() })
-	testkit.Eventually(t, "the end is told", func() bool { return len(stream("leaf.clock.recovered")) == 1 })
+	testkit.Eventually(t, "the end is published", func() bool { return len(stream("leaf.clock.recovered")) == 1 })
 	alerts := stream("leaf.clock.skewed")
 	var body struct {
 		Now       int64 `json:"now_ms"`
@@ -320,7 +320,7 @@ func TestPeersClock(t *testing.T) {
 	stream := events(t, nc)
 	behind.Store(time.Hour.Milliseconds())
 	c.step(time.Hour)
-	testkit.Eventually(t, "the alert is told", func() bool { return len(stream("leaf.clock.skewed")) > 0 })
+	testkit.Eventually(t, "the alert is published", func() bool { return len(stream("leaf.clock.skewed")) > 0 })
 	var body struct {
 		Now   int64 `json:"now_ms"`
 		Peers int64 `json:"peers_ms"`

@@ -48,7 +48,7 @@ func TestClockBehindAtStart(t *testing.T) {
 	}
 	first := start(t, s, "n", memory(t), own)
 	last := flake(t, nc)
-	stream := events(t, nc) // while there is somebody who makes it
+	stream := events(t, nc) // while a generator creates the stream
 	if err := first.stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -67,11 +67,11 @@ func TestClockBehindAtStart(t *testing.T) {
 	if after, err := records.List(t.Context()); fmt.Sprint(after) != fmt.Sprint(before) {
 		t.Errorf("the records are %v, %v; were %v", after, err, before)
 	}
-	// The file says much the same, where nobody can ask the registry.
+	// The file has almost the same time, for a start without the registry.
 	records.away.Store(true)
 	refusedStart(t, s, "n", own)
 	wantEvents := 2
-	testkit.Eventually(t, "each refusal is told", func() bool { return len(stream("leaf.clock.skewed")) == wantEvents })
+	testkit.Eventually(t, "each refusal is published", func() bool { return len(stream("leaf.clock.skewed")) == wantEvents })
 	records.away.Store(false)
 
 	// Either of what it said to do helps.
@@ -87,7 +87,7 @@ func TestClockBehindAtStart(t *testing.T) {
 	}
 }
 
-// A new node whose clock is not where the others' are.
+// A new node with a clock that differs from its peers' clocks.
 func TestClockOfNewNode(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)

@@ -62,7 +62,7 @@ func TestCommandWhileCutOff(t *testing.T) {
 	store := &held{memory, make(chan struct{}, 1), make(chan struct{})}
 	onEvent := onEvent{what: "leaf.tag.updated"}
 	cut, link := behind(t, s, "cut", store, func(c *generator.Config) { c.Observer = &onEvent })
-	onEvent.then = func() { link.Hang(false) } // just now it looks who is there
+	onEvent.then = func() { link.Hang(false) } // at this moment it reads which peers are present
 	testkit.Eventually(t, "both hear each other", func() bool { return cut.State().Clock.OffsetMS != nil })
 
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
@@ -80,7 +80,7 @@ func TestCommandWhileCutOff(t *testing.T) {
 	}()
 	<-store.reached
 	link.Hang(true)
-	testkit.Eventually(t, "it hears nobody", func() bool { return slices.Contains(cut.Readiness().Missing, "bus") })
+	testkit.Eventually(t, "it hears no peer", func() bool { return slices.Contains(cut.Readiness().Missing, "bus") })
 	testkit.Eventually(t, "the other is taken for gone", func() bool { return cut.State().Clock.OffsetMS == nil })
 	close(store.let)
 	select {

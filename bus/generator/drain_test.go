@@ -71,8 +71,8 @@ func TestDrainWaitingSnowflakes(t *testing.T) {
 		timeout time.Duration
 		want    string // the reply's beginning
 	}{
-		"what waits is served":               {testkit.Patience, ""},
-		"what waits for too long is told so": {time.Millisecond, `{"code":503,"reason":"draining"`},
+		"what waits is served":                         {testkit.Patience, ""},
+		"a request that waits for too long is refused": {time.Millisecond, `{"code":503,"reason":"draining"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

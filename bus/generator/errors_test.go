@@ -60,7 +60,7 @@ func TestErrorOnTheWire(t *testing.T) {
 	}
 }
 
-// What tells callers when to ask again.
+// Replies say when callers should retry.
 func TestRetry(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -78,8 +78,8 @@ var (
 	}
 )
 
-// Whoever follows gets the body that a generator told, of every event that
-// there is. A new one must be in the tables above, and so in eventTypes.
+// A follower of events gets the body that a generator published, for each type of event. A new type
+// must be in the tables above, and so in eventTypes.
 func TestBodies(t *testing.T) {
 	t.Parallel()
 	seen := make(map[string]bool) // by kind and what
@@ -104,7 +104,7 @@ func TestBodies(t *testing.T) {
 		check(newEvent(c.kind, "a.b", "n", c.body), c.body)
 	}
 
-	// Nothing is told that is in no table.
+	// Each published event is in a table.
 	for _, pkg := range []string{"allocator", "snowflake"} {
 		found := 0
 		for _, decl := range declarations(t, filepath.Join("..", "..", pkg)) {
@@ -119,7 +119,7 @@ func TestBodies(t *testing.T) {
 			t.Errorf("no events were found in %s", pkg)
 		}
 	}
-	told := 0
+	published := 0
 	for _, decl := range declarations(t, ".") {
 		ast.Inspect(decl, func(n ast.Node) bool {
 			call, ok := n.(*ast.CallExpr)
@@ -130,7 +130,7 @@ func TestBodies(t *testing.T) {
 				return true
 			}
 			if kind, ok := literal(call.Args[0]); ok {
-				told++
+				published++
 				known := false
 				for what := range seen {
 					known = known || what == kind || strings.HasSuffix(kind, ".") && strings.HasPrefix(what, kind)
@@ -142,13 +142,13 @@ func TestBodies(t *testing.T) {
 			return true
 		})
 	}
-	if told == 0 {
+	if published == 0 {
 		t.Error("no events were found in this package")
 	}
 	for what := range bus.EventTypes() {
 		what = strings.TrimPrefix(what, "leaf.")
 		if !seen[what] {
-			t.Errorf("%s is never told, or in no table", what)
+			t.Errorf("%s is never published, or is in no table", what)
 		}
 	}
 }

@@ -112,3 +112,29 @@ func TestHeldBackIsBounded(t *testing.T) {
 		}
 	})
 }
+
+// The question for floors may take longer than requests wait for it: a store with a million tags
+// would never answer.
+func TestFloorsPatience(t *testing.T) {
+	t.Parallel()
+	f := newFloors()
+	f.begin(time.Unix(1_700_000_000, 0), true)
+	deadline := func() (end time.Time) {
+		f.ask(t.Context(), func(ctx context.Context) error {
+			end, _ = ctx.Deadline()
+			return errors.New("no answer")
+		})
+		return end
+	}
+	now := time.Now()
+	if end := deadline(); end.Before(now.Add(floorsWait)) || end.After(time.Now().Add(floorsWait)) {
+		t.Errorf("requests wait for %v", end.Sub(now))
+	}
+	if f.isShut.Load() {
+		t.Error("requests wait on")
+	}
+	now = time.Now()
+	if end := deadline(); end.Before(now.Add(floorsPatience)) {
+		t.Errorf("the store may take %v", end.Sub(now))
+	}
+}

@@ -22,7 +22,7 @@ import (
 	"github.com/leafbus/leafbus/snowflake/snowflaketest"
 )
 
-// What still waits when the drain's time is over is told so.
+// A request that still waits after DrainTimeout is refused.
 func TestDrainTimeout(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
@@ -115,7 +115,7 @@ func TestRefusedToStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := about.State.Msgs; n != 0 {
-		t.Errorf("a generator that did not start told %d events", n)
+		t.Errorf("a generator that did not start published %d events", n)
 	}
 }
 
@@ -131,7 +131,7 @@ func TestStateOnOneEndpoint(t *testing.T) {
 	}
 }
 
-// Two of one name are told apart by nobody who looks at events and metrics: it is said.
+// A duplicate name is logged as a warning, because events and metrics mix the two generators.
 func TestNamesakes(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
@@ -142,22 +142,22 @@ func TestNamesakes(t *testing.T) {
 	testkit.Eventually(t, "the log says so", func() bool { return log.count("has this one's name") == 1 })
 }
 
-// Who is not told of a deletion in time is named, and what is true by then.
+// The error of a deletion names the generators that did not confirm it, and says what is in force.
 func TestDeleteIsNotConfirmed(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
 	nc := natskit.Connect(t, s)
 	start(t, s, "n", memory(t, "order"), nil)
 	deaf := `{"node":"deaf","id":"x","unix_ms":1}` // it never answers
-	beats := time.NewTicker(time.Second)
-	defer beats.Stop()
+	heartbeats := time.NewTicker(time.Second)
+	defer heartbeats.Stop()
 	ended := make(chan struct{})
 	defer close(ended)
 	go func() {
 		for {
 			nc.Publish("leaf.internal.presence", []byte(deaf))
 			select {
-			case <-beats.C:
+			case <-heartbeats.C:
 			case <-ended:
 				return
 			}
@@ -260,7 +260,7 @@ func TestDamagedTagAtTheStart(t *testing.T) {
 	})
 }
 
-// A stream that keeps the requests is the trap that costs IDs: it is said.
+// A stream that keeps requests loses IDs. The generator logs its name.
 func TestStreamOverRequests(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)

@@ -27,7 +27,7 @@ func TestPresence(t *testing.T) {
 
 	hear(0, heartbeat{Node: "m", ID: "me", Segment: true})
 	if got := nodes(0); got != "" || p.anyPeer(start, time.Time{}, segment) {
-		t.Errorf("the own beat counts for another generator: %q", got)
+		t.Errorf("the own heartbeat counts for another generator: %q", got)
 	}
 	if !hear(0, heartbeat{Node: "b", ID: "2"}) || hear(0, heartbeat{Node: "b", ID: "2"}) {
 		t.Error("a generator is new once")
@@ -46,7 +46,7 @@ func TestPresence(t *testing.T) {
 		t.Error("one that was not heard of for three seconds counts")
 	}
 	if got := nodes(3 * time.Second); got != "a" {
-		t.Errorf("after three seconds without a beat of b: %q", got)
+		t.Errorf("after three seconds without a heartbeat of b: %q", got)
 	}
 	hear(3*time.Second, heartbeat{Node: "a", ID: "1", Gone: true})
 	if got := nodes(3 * time.Second); got != "" {
@@ -70,8 +70,8 @@ func TestPresence(t *testing.T) {
 	}
 }
 
-// Whoever says that it holds a worker, or has lost it, keeps the others from it
-// for a while; that it holds it counts as long as it is there.
+// No generator takes a worker for a while after a peer has claimed it. It counts as held only
+// while the peer is present.
 func TestPresenceClaims(t *testing.T) {
 	t.Parallel()
 	p := newGroup("me")
@@ -103,7 +103,7 @@ func TestPresenceClaims(t *testing.T) {
 	want(claimExpires+time.Second, set{}, set{})
 }
 
-// A worker that was lost is kept from the others for a while.
+// A generator claims a worker for a while after it has lost it.
 func TestLostWorkersAreClaimed(t *testing.T) {
 	t.Parallel()
 	g := newGroup("me")
@@ -154,14 +154,14 @@ func TestClockOffset(t *testing.T) {
 	beatOf("b", -10, 0) // of two, what is in the middle
 	want(0, 6, true)
 	beatOf("b", 0, 0)
-	p.hear(start, start.UnixMilli(), wire.Encode(heartbeat{Node: "old", ID: "old"})) // an older version tells no clock
+	p.hear(start, start.UnixMilli(), wire.Encode(heartbeat{Node: "old", ID: "old"})) // an older version reports no clock
 	want(0, 1, true)
 	beatOf("c", 3_600_000, 1) // one that is wrong does not count where there are two that are not
 	want(0, 0, true)
 	want(heartbeatExpires, 0, false)
 }
 
-// NATS counts as there for as long as it brings back what was sent; other generators' heartbeats do not count.
+// Only the own heartbeats that come back show that NATS answers.
 func TestEcho(t *testing.T) {
 	t.Parallel()
 	p := newGroup("me")
@@ -179,16 +179,17 @@ func TestEcho(t *testing.T) {
 	own(start.Add(time.Second), p.pulse.send(start))
 	p.hear(start.Add(heartbeatExpires-1), 0, wire.Encode(heartbeat{Node: "a", ID: "1"}))
 	if !hears(start.Add(heartbeatExpires-1)) || hears(start.Add(heartbeatExpires)) {
-		t.Error("it counts as there for another time than beats do")
+		t.Error("it does not count for heartbeatExpires")
 	}
 	later := start.Add(time.Minute)
 	own(later, p.pulse.send(later))
 	if !hears(later) {
-		t.Error("a beat that comes back does not count")
+		t.Error("a heartbeat that comes back does not count")
 	}
 }
 
-// Who has stepped aside learns at once that the others' abilities have changed, and not of each heartbeat.
+// peerChanged wakes a generator that has stepped aside when a peer can serve more or less, and not at
+// each heartbeat.
 func TestTurned(t *testing.T) {
 	t.Parallel()
 	p := newGroup("me")
@@ -210,17 +211,17 @@ func TestTurned(t *testing.T) {
 		select {
 		case <-p.peerChanged:
 			if !c.turned {
-				t.Errorf("beat %d changes nothing", i)
+				t.Errorf("heartbeat %d changes nothing", i)
 			}
 		default:
 			if c.turned {
-				t.Errorf("beat %d changes what can be answered", i)
+				t.Errorf("heartbeat %d changes what can be answered", i)
 			}
 		}
 	}
 }
 
-// A generator that falls silent without a last word is named for an hour, or until it is heard again.
+// A lost peer is named for an hour, or until its next heartbeat.
 func TestPresenceUnheard(t *testing.T) {
 	t.Parallel()
 	p := newGroup("me")

@@ -16,9 +16,9 @@ import (
 	"github.com/leafbus/leafbus/snowflake/snowflaketest"
 )
 
-// A store that is not NATS answers also while NATS is away, when nobody is
-// heard: what it reserves then is no evidence's, and is given up.
-func TestNoEvidenceWhileCutOff(t *testing.T) {
+// A store that is not NATS answers also while NATS is unavailable. Then no peer is heard, so a range
+// that it reserves must not be used.
+func TestNoPeerMarksWhileCutOff(t *testing.T) {
 	t.Parallel()
 	s, err := embedded.Start(embedded.Config{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), Log: testkit.Quiet})
 	if err != nil {
@@ -54,6 +54,6 @@ func TestNoEvidenceWhileCutOff(t *testing.T) {
 		t.Error("what is reserved while NATS goes away counts")
 	}
 	if _, err := g.evidence(t.Context()); err == nil {
-		t.Error("there is evidence while NATS is away")
+		t.Error("the peer marks count as complete while NATS is unavailable")
 	}
 }

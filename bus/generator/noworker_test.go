@@ -41,7 +41,7 @@ func TestNoWorkerLeft(t *testing.T) {
 	if b.Ready || b.Worker != nil || strings.Join(b.Missing, " ") != "worker" || !strings.Contains(b.Reasons["worker"], "0 by a until") {
 		t.Errorf("the state is %+v", b)
 	}
-	// Nor is it asked for its clock: who has no worker issues no time.
+	// It does not answer leaf.clock either, because it issues no time without a worker.
 	_, asked := state(t, nc, "b")
 	clocks := survey(t, nc, "leaf.clock")
 	testkit.Eventually(t, "it has heard of the clocks", func() bool {
@@ -75,7 +75,7 @@ func TestWorkerClaimedByAnother(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
 	nc := natskit.Connect(t, s)
-	beats, err := nc.SubscribeSync("leaf.internal.presence")
+	heartbeats, err := nc.SubscribeSync("leaf.internal.presence")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestWorkerClaimedByAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	claim := func(worker int64) error {
-		return nc.Publish(beats.Subject, fmt.Appendf(nil, `{"node":"clone","id":"1","worker":%d}`, worker))
+		return nc.Publish(heartbeats.Subject, fmt.Appendf(nil, `{"node":"clone","id":"1","worker":%d}`, worker))
 	}
 	c := newClock()
 	records := snowflaketest.NewMemory()
@@ -96,7 +96,7 @@ func TestWorkerClaimedByAnother(t *testing.T) {
 				func() error { return nil },      // after the claim
 				func() error { return nil },      // after its greeting: it has heard the claim
 			} {
-				_, err := beats.NextMsg(testkit.Patience)
+				_, err := heartbeats.NextMsg(testkit.Patience)
 				if err := errors.Join(err, then()); err != nil {
 					return generator.Identity{}, err
 				}
@@ -137,7 +137,7 @@ func TestWorkerClaimedByAnother(t *testing.T) {
 	wantEvent(t, stream, "info", "leaf.worker.recovered", "1", `{"node":"n","worker":1,"episode":"lost"}`)
 }
 
-// A registry may be another installation's until this one's was joined.
+// Before the installation is joined, the registry may belong to another one.
 func TestNotJoined(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

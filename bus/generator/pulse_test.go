@@ -1,8 +1,6 @@
 package generator
 
 import (
-	"context"
-	"errors"
 	"math"
 	"testing"
 	"time"
@@ -76,7 +74,7 @@ func TestPulseStoodStill(t *testing.T) {
 	}
 	number := b.send(b.at(12 * time.Second))
 	if _, still := b.stoodStill(b.at(12 * time.Second)); still || b.stood != 1 {
-		t.Errorf("it stands still after a beat: %v; %d times", still, b.stood)
+		t.Errorf("it stands still after a heartbeat: %v; %d times", still, b.stood)
 	}
 	b.came(b.at(12001*ms), number)
 	b.want(t, 12002*ms, 12002*ms, false, 1) // what waited may be looked at only now
@@ -147,31 +145,5 @@ func TestPulseSlept(t *testing.T) {
 	}
 	if d := apart(now, later); d > 0 {
 		t.Errorf("%v apart", d)
-	}
-}
-
-// The question for floors may take longer than requests wait for it: a store with a million tags
-// would never answer.
-func TestFloorsPatience(t *testing.T) {
-	t.Parallel()
-	f := newFloors()
-	f.begin(time.Unix(1_700_000_000, 0), true)
-	deadline := func() (end time.Time) {
-		f.ask(t.Context(), func(ctx context.Context) error {
-			end, _ = ctx.Deadline()
-			return errors.New("no answer")
-		})
-		return end
-	}
-	now := time.Now()
-	if end := deadline(); end.Before(now.Add(floorsWait)) || end.After(time.Now().Add(floorsWait)) {
-		t.Errorf("requests wait for %v", end.Sub(now))
-	}
-	if f.isShut.Load() {
-		t.Error("requests wait on")
-	}
-	now = time.Now()
-	if end := deadline(); end.Before(now.Add(floorsPatience)) {
-		t.Errorf("the store may take %v", end.Sub(now))
 	}
 }

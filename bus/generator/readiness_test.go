@@ -24,7 +24,7 @@ func TestReadiness(t *testing.T) {
 	g := start(t, s, "a", memory(t, "order"), func(c *generator.Config) {
 		c.Open = func(context.Context) error {
 			if !open.Load() {
-				return errors.New("nobody there")
+				return errors.New("unreachable")
 			}
 			return nil
 		}
@@ -54,7 +54,7 @@ func TestReadiness(t *testing.T) {
 			t.Errorf("initialised: %v", g.Initialised())
 		}
 	}
-	want(false, true, "store", "nobody there")
+	want(false, true, "store", "unreachable")
 	open.Store(true)
 	want(true, true, "")
 	if over, _ := state(t, nc, "a"); !over.Ready || !over.Segment || !over.Snowflake {
@@ -75,7 +75,7 @@ func TestReadiness(t *testing.T) {
 	want(false, false, "worker draining", "shutting down", "shutting down")
 }
 
-// Whoever sends requests elsewhere by it must not be left with nobody: one that cannot answer
+// A load balancer that uses it must not be left without a generator. So a generator that cannot answer
 // is wanted as long as it knows of no other that can.
 func TestWanted(t *testing.T) {
 	t.Parallel()
@@ -132,12 +132,12 @@ func TestLogOfTheStore(t *testing.T) {
 				t.Fatal("there were IDs")
 			}
 		}
-		testkit.Eventually(t, "it is told", func() bool { return log.count("refills fail: IDs come from memory alone") == before+1 })
+		testkit.Eventually(t, "it is logged", func() bool { return log.count("refills fail: IDs come from memory alone") == before+1 })
 		store.away.Store(false)
-		testkit.Eventually(t, "the end is told", func() bool { return log.count("refills succeed again") == before+1 })
+		testkit.Eventually(t, "the end is logged", func() bool { return log.count("refills succeed again") == before+1 })
 	}
 	if n := log.count("refills fail: IDs come from memory alone"); n != 2 {
-		t.Errorf("told %d times of two outages", n)
+		t.Errorf("logged %d times of two outages", n)
 	}
 }
 

@@ -44,10 +44,10 @@ func TestReleaseWorker(t *testing.T) {
 		t.Fatalf("%+v, want %+v", w, killed)
 	}
 
-	// What runs is not released, whoever is asked.
+	// No generator releases the worker of one that runs.
 	other := r.start("other", r.records, nil, 2, 2)
 	row := 0
-	testkit.Eventually(t, "each has heard which worker the other holds", func() bool { // whoever is asked
+	testkit.Eventually(t, "each has heard which worker the other holds", func() bool { // each of the two may answer
 		page, err := r.client.Workers(t.Context(), bus.WorkersRequest{From: 1})
 		if err != nil {
 			t.Fatal(err)
@@ -121,7 +121,7 @@ func TestReleaseWorker(t *testing.T) {
 		fmt.Sprintf(`{"node":"calm","worker":0,"registry":"memory","reserved_until_ms":%d}`, free.ReservedUntil))
 	r.refused(release(w), bus.Conflict, "has changed") // it is not as it was looked at any more
 
-	// Until then it is nobody's, and then anybody's.
+	// Until then no generator can take it, and then any can.
 	registry := newRegistry(r.records)
 	r.start("fresh", registry, nil, 0, 0)
 	r.c.pass(10*time.Second - time.Millisecond)
@@ -155,7 +155,7 @@ func TestReleaseWorker(t *testing.T) {
 		fmt.Sprintf(`{"node":"dead","worker":0,"registry":"memory","reserved_until_ms":%d}`, killed.ReservedUntil))
 }
 
-// The former holder may also come back before somebody else takes the worker: it
+// The former holder may also come back before another generator takes the worker: it
 // takes it only as anybody would.
 func TestHolderComesBackAfterTheRelease(t *testing.T) {
 	t.Parallel()

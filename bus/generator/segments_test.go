@@ -53,9 +53,10 @@ func TestStepsAsideAndComesBack(t *testing.T) {
 		}
 		return true
 	})
-	// Without it, the sick one is back: an answer that says why heartbeats none. At no moment is there nobody.
+	// Without it, the sick one comes back: an answer with the reason is better than none. At each
+	// moment one of the two is in the queue group.
 	ctx, end := context.WithCancel(t.Context())
-	nobody := make(chan int)
+	unanswered := make(chan int)
 	go func() {
 		count := 0
 		for ctx.Err() == nil {
@@ -63,7 +64,7 @@ func TestStepsAsideAndComesBack(t *testing.T) {
 				count++
 			}
 		}
-		nobody <- count
+		unanswered <- count
 	}()
 	if err := other.stop(); err != nil {
 		t.Errorf("stopping: %v", err)
@@ -73,8 +74,8 @@ func TestStepsAsideAndComesBack(t *testing.T) {
 		return code == "503"
 	})
 	end()
-	if n := <-nobody; n > 0 {
-		t.Errorf("nobody was there for %d requests", n)
+	if n := <-unanswered; n > 0 {
+		t.Errorf("%d requests found no generator", n)
 	}
 	// And well, when the store is back, without help.
 	sickStore.away.Store(false)
@@ -83,7 +84,7 @@ func TestStepsAsideAndComesBack(t *testing.T) {
 		return code == ""
 	})
 
-	testkit.Eventually(t, "the episodes are told to their end", func() bool { return len(stream("leaf.segment.recovered")) == 2 })
+	testkit.Eventually(t, "the ends of both alerts are published", func() bool { return len(stream("leaf.segment.recovered")) == 2 })
 	for what, n := range map[string]int{"leaf.segment.refill_failed": 1, "leaf.segment.starved": 1, "leaf.node.started": 2, "leaf.node.stopped": 1} {
 		if got := len(stream(what)); got != n {
 			t.Errorf("%d events %s, want %d", got, what, n)
@@ -191,7 +192,7 @@ func TestNoReplyNoID(t *testing.T) {
 		}
 	}
 	if body, _ := ask(t, nc, "leaf.segment.order", ""); body != "1" {
-		t.Errorf("after requests that nobody waits for, the first ID is %s", body)
+		t.Errorf("after requests without a reply subject, the first ID is %s", body)
 	}
 }
 

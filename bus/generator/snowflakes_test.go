@@ -282,7 +282,7 @@ func TestWorkersList(t *testing.T) {
 		}
 	}
 	for _, limit := range []int{0, 1, 2, 4, 5, 1000} {
-		for range 10 { // whoever answers
+		for range 10 { // any of the generators may answer
 			if got := list(limit); fmt.Sprint(got) != fmt.Sprint(want) {
 				t.Fatalf("with limit %d: %v, want %v", limit, got, want)
 			}

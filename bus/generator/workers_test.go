@@ -104,7 +104,7 @@ func (r *releasing) from(worker int64) (first snowflake.Parts) {
 // listed is the worker as it is listed when it does not run any more.
 func (r *releasing) listed(worker int64) (found bus.Worker) {
 	r.t.Helper()
-	testkit.Eventually(r.t, fmt.Sprintf("nobody is heard to hold worker %d", worker), func() bool {
+	testkit.Eventually(r.t, fmt.Sprintf("no heartbeat names worker %d", worker), func() bool {
 		page, err := r.client.Workers(r.t.Context(), bus.WorkersRequest{From: worker, Limit: 1})
 		if err != nil || len(page.Workers) != 1 || page.Workers[0].Worker != worker {
 			r.t.Fatalf("%+v, %v", page, err)
@@ -127,8 +127,7 @@ func (p *putting) Put(ctx context.Context, r snowflake.Record, version uint64) (
 	return p.put(ctx, r, version)
 }
 
-// What the registry says of the one write is passed on: it was not done, or
-// nobody knows.
+// The reply says what the registry answered to the write: it was not done, or its result is not known.
 func TestReleaseMeetsTheRegistry(t *testing.T) {
 	t.Parallel()
 	r := newReleasing(t)
@@ -140,7 +139,7 @@ func TestReleaseMeetsTheRegistry(t *testing.T) {
 
 	admin.put = func(ctx context.Context, rec snowflake.Record, version uint64) (uint64, error) {
 		now := r.records.Snapshot()[0]
-		now.Incarnation = "another's" // somebody was faster
+		now.Incarnation = "another's" // another generator was faster
 		if _, err := r.records.Put(ctx, now.Record, now.Version); err != nil {
 			return 0, err
 		}
@@ -148,7 +147,7 @@ func TestReleaseMeetsTheRegistry(t *testing.T) {
 	}
 	_, err := r.client.ReleaseWorker(t.Context(), release(w))
 	if e, ok := errors.AsType[*bus.Error](err); !ok || e.Code != 409 || e.Reason != bus.Conflict || !strings.Contains(e.Message, "at this moment") {
-		t.Errorf("somebody was faster: %v", err)
+		t.Errorf("another generator was faster: %v", err)
 	}
 	if now := r.records.Snapshot()[0]; now.Incarnation != "another's" || now.ReservedUntil != w.ReservedUntil.UnixMilli() {
 		t.Errorf("the record is %+v", now)
@@ -170,7 +169,7 @@ func TestReleaseMeetsTheRegistry(t *testing.T) {
 		t.Errorf("%d writes for two requests", n)
 	}
 
-	// Only what is known to have happened is told.
+	// Only a release that certainly happened is published.
 	stream := events(t, r.nc)
 	admin.put = r.records.Put
 	if w, err = r.client.ReleaseWorker(t.Context(), release(r.listed(0))); err != nil {
@@ -178,12 +177,12 @@ func TestReleaseMeetsTheRegistry(t *testing.T) {
 	}
 	wantEvent(t, stream, "info", "leaf.worker.released", "0",
 		fmt.Sprintf(`{"node":"calm","worker":0,"registry":"memory","reserved_until_ms":%d}`, w.ReservedUntil.UnixMilli()))
-	if told := stream("leaf.worker.released"); len(told) != 1 {
-		t.Errorf("%d events of one release", len(told))
+	if found := stream("leaf.worker.released"); len(found) != 1 {
+		t.Errorf("%d events of one release", len(found))
 	}
 }
 
-// Who may not ask the registry releases nothing.
+// A generator that cannot read the registry releases nothing.
 func TestReleaseWithoutTheRegistry(t *testing.T) {
 	t.Parallel()
 	outside := func(context.Context, func(context.Context) error) (generator.Identity, error) {

@@ -32,10 +32,10 @@ type running struct {
 	node string
 	conn *nats.Conn
 	stop func() error
-	done chan error // what Run did, for whoever asks first
+	done chan error // what Run returned
 }
 
-// ended tells what Run did, when it has ended by itself.
+// ended receives what Run returned, when the generator has ended by itself.
 func (r *running) ended() <-chan error { return r.done }
 
 // start runs a generator on store until the test ends.
@@ -91,7 +91,7 @@ func begin(t *testing.T, s *embedded.Server, node string, store allocator.Store,
 	r.stop = sync.OnceValue(func() error {
 		cancel()
 		err := <-ended
-		ended <- err // for those who ask again
+		ended <- err // for the next call
 		return err
 	})
 	t.Cleanup(func() { r.stop() })

@@ -28,7 +28,7 @@ func TestCreateAboveWhatOthersSaw(t *testing.T) {
 	if _, err := store.Create(t.Context(), allocator.Tag{Name: "order", MaxID: 1, Step: 1000}); err != nil {
 		t.Fatal(err)
 	}
-	// Only the first has used the tag, and nobody has heard of it by events.
+	// Only the first has used the tag, and no event has reported that.
 	start(t, s, "first", store, func(c *generator.Config) {
 		c.OpenEvents = func(context.Context) error { return errors.New("no events here") }
 	})
@@ -119,8 +119,8 @@ func (s *delayed) Reserve(ctx context.Context, tag string, n int64) (allocator.G
 	return g, err
 }
 
-// A range that one generator has reserved and not received yet is given up when
-// the tag is created again meanwhile: nobody could say how far it was.
+// A range that a generator has reserved and not received yet is dropped when
+// the tag is created again meanwhile, because its end is not known.
 func TestCreateDuringRefill(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
@@ -207,7 +207,7 @@ func TestUnservedTags(t *testing.T) {
 	}
 }
 
-// A store that is away is told although there are IDs in memory.
+// The state says that the store is unavailable, also while memory has IDs.
 func TestStoreAwayInState(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
