@@ -1,9 +1,7 @@
 package tests
 
 import (
-	"bytes"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -14,7 +12,6 @@ import (
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/mariadb"
-	"github.com/leafbus/leafbus/tests/proxy"
 )
 
 // join starts generators that share a NATS and a database.
@@ -160,39 +157,6 @@ func TestDatabaseIsKilledDuringRefills(t *testing.T) {
 	}
 }
 
-// Connections break while the database reserves: before it was asked, and after
-// it has done what it was asked. Nobody can know which, so the range is a gap.
-func TestAnswersOfTheDatabaseAreLost(t *testing.T) {
-	t.Parallel()
-	p, dsn := newProxy(t, mariadb.NewDatabase(t))
-	server := newNATS(t)
-	url := server.ClientURL()
-	generators := join(t, url, dsn, []string{"one", "two"}, "--tag", "order:20", "--max-step", "50", "--max-wait", "500ms")
-	l := startLoad(t, loadConfig{tag: "order", callers: 6, maxBatch: 200, patience: patience / 80, mayGiveUp: true}, url, url)
-	l.more(100)
-	var updates, cuts atomic.Int64
-	p.OnRequest(func(data []byte) proxy.Action {
-		if !bytes.Contains(data, []byte("UPDATE")) {
-			return proxy.Forward
-		}
-		switch updates.Add(1) % 6 {
-		case 0:
-			cuts.Add(1)
-			return proxy.CutAfter
-		case 3:
-			return proxy.CutBefore
-		}
-		return proxy.Forward
-	})
-	testkit.Eventually(t, "many lost answers", func() bool { l.check(); return cuts.Load() >= 20 })
-	p.OnRequest(nil)
-	l.more(200)
-	l.stop()
-	for _, g := range generators {
-		g.stop()
-	}
-}
-
 // A database that hangs breaks no connection and answers nothing. Nobody hangs with it.
 func TestDatabaseHangs(t *testing.T) {
 	t.Parallel()
@@ -266,21 +230,6 @@ func TestDatabaseHangs(t *testing.T) {
 	slow.stop()
 	again.stop()
 	generators["stays"].stop()
-}
-
-// As many callers as want IDs of a tag that reserves one at a time, from a
-// database that is far away: they wait for each other, and none is refused.
-func TestStepOfOneAndASlowDatabase(t *testing.T) {
-	t.Parallel()
-	p, dsn := newProxy(t, mariadb.NewDatabase(t))
-	g := embed(t, "--mysql", dsn, "--tag", "order:1", "--max-step", "1")
-	p.Delay(20 * time.Millisecond)
-	l := startLoad(t, loadConfig{tag: "order", callers: 64, maxBatch: 1, total: 5000}, g.url)
-	l.stop()
-	if s := stateOf(t, client(t, g.url)); len(s.Counts.Errors) > 0 || s.Counts.Requests < 5000 {
-		t.Errorf("%d requests were granted, and refused %v", s.Counts.Requests, s.Counts.Errors)
-	}
-	g.stop()
 }
 
 // Another client of the database keeps a row, or the table, to itself for

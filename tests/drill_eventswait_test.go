@@ -1,3 +1,5 @@
+//go:build drills
+
 package tests
 
 import (
@@ -17,8 +19,7 @@ import (
 // An older copy is put in the place of the table while nearly each request is a refill, and the
 // events of thousands of them wait for the stream. Generators must know of each other's ranges
 // all the same.
-func TestDatabaseRestoredWhileEventsWait(t *testing.T) {
-	t.Parallel()
+func TestDrillDatabaseRestoredWhileEventsWait(t *testing.T) {
 	const tags, callers, most, queued = 200, 24, 1000, 4000
 	dsn := mariadb.NewDatabase(t)
 	db := openDB(t, dsn)
