@@ -337,7 +337,7 @@ func TestMigrate(t *testing.T) {
 	execute(t, db, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('order', 77, 10), ('a b', 5, 10), ('none', 5, 0)")
 	for _, args := range [][]string{nil, {"--check"}} {
 		out := leafOK(t, append([]string{"migrate", "--mysql", dsn}, args...)...)
-		if !strings.HasPrefix(out, "all tables were there; 1 tag") || strings.Count(out, "\nnot served: ") != 2 {
+		if !strings.HasPrefix(out, "all tables existed; 1 tag") || strings.Count(out, "\nnot served: ") != 2 {
 			t.Errorf("the second time it says %q", out)
 		}
 	}

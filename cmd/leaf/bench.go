@@ -74,8 +74,7 @@ installation.`,
 	fs.Int64Var(&f.load.Calls, "requests", 0, "end after so many requests, if that is earlier")
 	fs.Float64Var(&f.load.Rate, "rate", 0, "requests a second of all callers (default as many as they can)")
 	fs.BoolVar(&f.json, "json", false, "write JSON")
-	f.conn.register(fs)
-	f.conn.registerContext(fs)
+	f.conn.registerClient(fs)
 	completeValues(cmd, "with", withTake+"\ta request each", withNext+"\tcallers share requests", withPool+"\tfetched ahead")
 	cmd.ValidArgsFunction = completeTags(&f.conn)
 	return cmd

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,59 +12,46 @@ import (
 const (
 	// completionTimeout is how long a shell waits for names.
 	completionTimeout = time.Second
-	// mostNames is more than anybody reads.
+	// mostNames is more than a person reads.
 	mostNames = 100
 )
 
-// completeTags completes the tag that is a command's one argument, from the
-// running installation. Where that cannot be asked there is nothing to choose
-// from: somebody who types wants no error.
+// completeTags completes the tag that is a command's one argument, from the running installation. It
+// hides errors and offers nothing then, because a person is typing.
 func completeTags(conn *connFlags) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		const directive = cobra.ShellCompDirectiveNoFileComp
-		if len(args) > 0 || configure(cmd, nil) != nil { // which nobody has called for this command
+		if len(args) > 0 || configure(cmd, nil) != nil { // cobra does not call configure here
 			return nil, directive
 		}
 		conn.timeout = min(conn.timeout, completionTimeout)
-		ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
-		defer cancel()
 		found := make(chan []string, 1)
-		go func() { found <- tagNames(ctx, cmd, conn, prefix) }() // connecting may take longer, and knows no context
+		go func() { // connecting may take longer, and has no context
+			var names []string
+			_ = conn.withClient(cmd, func(c *bus.Client) error {
+				page, err := c.Tags(cmd.Context(), bus.PageRequest{Prefix: prefix, Limit: mostNames})
+				for _, t := range page.Tags {
+					names = append(names, t.Tag)
+				}
+				return err
+			})
+			found <- names
+		}()
 		select {
 		case names := <-found:
 			return names, directive
-		case <-ctx.Done():
+		case <-time.After(completionTimeout):
 			return nil, directive
 		}
 	}
 }
 
-// tagNames are the first tags that begin with the prefix.
-func tagNames(ctx context.Context, cmd *cobra.Command, conn *connFlags, prefix string) []string {
-	nc, err := conn.connectClient(cmd)
-	if err != nil {
-		return nil
-	}
-	defer nc.Close()
-	page, err := bus.NewClient(nc).Tags(ctx, bus.PageRequest{Prefix: prefix, Limit: mostNames})
-	if err != nil {
-		return nil
-	}
-	var names []string
-	for _, t := range page.Tags {
-		names = append(names, t.Tag)
-	}
-	return names
-}
-
-// completeValues completes a flag that has a few values, each with what it means
-// behind a tab, if that is to be said.
+// completeValues completes a flag that has a few values. A value's explanation may follow it, after a tab.
 func completeValues(cmd *cobra.Command, flag string, values ...string) {
 	complete(cmd, flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// completeFiles completes the flags whose value is a FILE or a DIR, as their
-// usage says.
+// completeFiles completes the flags whose usage names a FILE or a DIR.
 func completeFiles(cmd *cobra.Command) {
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
 		switch value, _ := pflag.UnquoteUsage(f); value {

@@ -19,17 +19,17 @@ const (
 	fromDefault source = ""
 	fromFlag    source = "flag"
 	fromEnv     source = "LEAF_ variable"
-	fromNATS    source = "NATS_ variable" // one of the nats CLI's, not meant for leaf alone
+	fromNATS    source = "NATS_ variable" // the nats CLI has it too: it is not meant for leaf alone
 	fromFile    source = "file"
 )
 
 // Annotations of flags.
 const (
-	noteNATS   = "leaf_nats_variable" // the variable that the nats CLI has for it
-	noteSecret = "leaf_secret"        // its value is not for messages
-	noteSource = "leaf_source"        // where configure found its value
-	noteTyped  = "leaf_typed"         // it counts on the command line alone
-	noteBeside = "leaf_beside"        // a flag that cannot be given with it
+	noteNATS   = "leaf_nats_variable" // the nats CLI's variable for the flag
+	noteSecret = "leaf_secret"        // messages must not show the value
+	noteSource = "leaf_source"        // where configure found the value
+	noteTyped  = "leaf_typed"         // the flag counts only on the command line
+	noteBeside = "leaf_beside"        // another flag that cannot be given with it
 )
 
 func annotate(f *pflag.Flag, note, value string) {
@@ -46,15 +46,10 @@ func markSecret(flags *pflag.FlagSet, names ...string) {
 	}
 }
 
-// errHidden takes the place of an error that may quote a secret.
-var errHidden = errors.New("it is not shown here, as it may hold a secret")
+func isSecret(f *pflag.Flag) bool { return f.Annotations[noteSecret] != nil }
 
-func isSecret(f *pflag.Flag) bool {
-	return f.Annotations[noteSecret] != nil
-}
-
-// origin says where the value of cmd's flag comes from, as f.Changed does not:
-// configure changes flags too. A flag that was given empty was not given.
+// origin returns where the value of cmd's flag comes from. f.Changed alone does not say that, because
+// configure changes flags too. An empty value counts as not given.
 func origin(cmd *cobra.Command, name string) source {
 	f := cmd.Flags().Lookup(name)
 	switch found := f.Annotations[noteSource]; {
@@ -73,7 +68,7 @@ func exclusive(cmd *cobra.Command, one, other string) {
 	annotate(cmd.Flags().Lookup(one), noteBeside, other)
 }
 
-// checkExclusive says in plain words what cobra would say of exclusive flags.
+// checkExclusive replaces cobra's error about exclusive flags, which is hard to read.
 func checkExclusive(flags *pflag.FlagSet) (err error) {
 	flags.VisitAll(func(f *pflag.Flag) {
 		for _, other := range f.Annotations[noteBeside] {
@@ -85,8 +80,8 @@ func checkExclusive(flags *pflag.FlagSet) (err error) {
 	return err
 }
 
-// configure gives each flag that is not on the command line its value from the
-// environment, or else from the file. It runs before every command.
+// configure sets the flags that are not on the command line from the environment, or else from the
+// file. It runs before every command.
 func configure(cmd *cobra.Command, _ []string) error {
 	if err := applyEnvironment(cmd.Flags()); err != nil {
 		return err
@@ -94,7 +89,7 @@ func configure(cmd *cobra.Command, _ []string) error {
 	if err := applyFile(cmd); err != nil {
 		return err
 	}
-	// cobra checks these after this hook, but its errors are no usage errors.
+	// cobra checks these after this hook, but does not return usage errors.
 	if err := cmd.ValidateRequiredFlags(); err != nil {
 		return asUsage(err)
 	}
@@ -102,22 +97,22 @@ func configure(cmd *cobra.Command, _ []string) error {
 }
 
 // applyEnvironment sets flags from their LEAF_ variables, or else from those of
-// the nats CLI. An empty LEAF_ variable is an empty value: LEAF_HTTP= turns the
-// HTTP face off. An empty NATS_ variable is none, as it is to the nats CLI.
+// the nats CLI. An empty LEAF_ variable is an empty value: LEAF_HTTP= turns HTTP
+// off. An empty NATS_ variable is ignored, as the nats CLI does.
 func applyEnvironment(flags *pflag.FlagSet) error {
 	for _, f := range unset(flags) {
-		if text, ok := os.LookupEnv(variable(f)); ok {
-			if err := settle(f, fromEnv, variable(f), setText(f, text)); err != nil {
-				return err
-			}
+		from, name := fromEnv, variable(f)
+		text, given := os.LookupEnv(name)
+		if other := f.Annotations[noteNATS]; !given && other != nil {
+			from, name = fromNATS, other[0]
+			text = os.Getenv(name)
+			given = text != ""
+		}
+		if !given {
 			continue
 		}
-		for _, name := range f.Annotations[noteNATS] {
-			if text := os.Getenv(name); text != "" {
-				if err := settle(f, fromNATS, name, setText(f, text)); err != nil {
-					return err
-				}
-			}
+		if err := settle(f, from, name, setText(f, text)); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -135,12 +130,10 @@ func applyFile(cmd *cobra.Command) error {
 		return err
 	}
 	for _, f := range unset(cmd.Flags()) {
-		value, ok := values[f.Name]
-		if !ok {
-			continue
-		}
-		if err := settle(f, fromFile, path+": "+f.Name, setNode(f, value)); err != nil {
-			return err
+		if value := values[f.Name]; value != nil {
+			if err := settle(f, fromFile, path+": "+f.Name, setNode(f, value)); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -155,7 +148,7 @@ func readFile(path string, root *cobra.Command) (map[string]*yaml.Node, error) {
 	}
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil {
-		// The error can quote the file, and so a password: show the line at most.
+		// The error can quote the file, and with it a password. Show only the line number.
 		where := path
 		if _, line, ok := strings.Cut(err.Error(), "line "); ok {
 			number, _, _ := strings.Cut(line, ":")
@@ -178,15 +171,14 @@ func readFile(path string, root *cobra.Command) (map[string]*yaml.Node, error) {
 		case !known[key.Value]:
 			return nil, usagef("%s: unknown key %q in line %d: no command has such a flag", path, key.Value, key.Line)
 		case values[key.Value] != nil:
-			return nil, usagef("%s: key %q again in line %d: give it once", path, key.Value, key.Line)
+			return nil, usagef("%s: key %q appears again in line %d: give it once", path, key.Value, key.Line)
 		}
 		values[key.Value] = top.Content[i+1]
 	}
 	return values, nil
 }
 
-// fileKeys returns the flags of all commands, but for the one that names the
-// file.
+// fileKeys returns the flags of all commands, without --config.
 func fileKeys(root *cobra.Command) map[string]bool {
 	known := make(map[string]bool)
 	for _, cmd := range tree(root) {
@@ -210,8 +202,7 @@ func unset(flags *pflag.FlagSet) []*pflag.Flag {
 	return list
 }
 
-// isTyped reports whether f only makes sense on a command line, as --help and
-// --version do, and what somebody confirms.
+// isTyped reports whether f counts only on the command line, as --help, --version and confirmations do.
 func isTyped(f *pflag.Flag) bool {
 	return f.Annotations[cobra.FlagSetByCobraAnnotation] != nil || f.Annotations[noteTyped] != nil
 }
@@ -225,8 +216,7 @@ func setText(f *pflag.Flag, text string) error {
 }
 
 // splitList returns the items between commas, without the space around them.
-func splitList(text string) []string {
-	var items []string
+func splitList(text string) (items []string) {
 	for item := range strings.SplitSeq(text, ",") {
 		if item = strings.TrimSpace(item); item != "" {
 			items = append(items, item)
@@ -256,8 +246,8 @@ func setNode(f *pflag.Flag, value *yaml.Node) error {
 	}
 }
 
-// settle ends an attempt to set f: it notes where the value came from, or turns
-// err into a usage error that says so.
+// settle ends an attempt to set f, which returned err. It notes the source of the value, or returns a
+// usage error that names the place.
 func settle(f *pflag.Flag, from source, where string, err error) error {
 	if err != nil {
 		return usagef("%s: %w", where, badValue(f, err))
@@ -267,13 +257,12 @@ func settle(f *pflag.Flag, from source, where string, err error) error {
 	return nil
 }
 
-// badValue is the error about a value for f: it keeps secrets out, and puts what
-// Go's parsers say in the words of people.
+// badValue returns the error about a value for f, without secrets and without the terms of Go's parsers.
 func badValue(f *pflag.Flag, err error) error {
 	number, isNumber := errors.AsType[*strconv.NumError](err)
 	switch {
 	case isSecret(f):
-		err = errHidden
+		err = errors.New("it is not shown here, as it may hold a secret")
 	case isNumber && errors.Is(err, strconv.ErrRange):
 		err = fmt.Errorf("%s is out of range", number.Num)
 	case isNumber && f.Value.Type() == "bool":
@@ -293,11 +282,8 @@ func documentVariables(f *pflag.Flag) {
 	if isTyped(f) {
 		return
 	}
-	names := "$" + variable(f)
-	for _, name := range f.Annotations[noteNATS] {
-		names += ", $" + name
-	}
-	f.Usage += " [" + names + "]"
+	names := append([]string{variable(f)}, f.Annotations[noteNATS]...)
+	f.Usage += " [$" + strings.Join(names, ", $") + "]"
 }
 
 // variable is the environment variable that sets f.

@@ -117,7 +117,7 @@ func TestRefusedConfiguration(t *testing.T) {
 		{name: "unknown key", file: "tag: a\nservr: x", wants: []string{`leaf.yaml: unknown key "servr" in line 2`}},
 		{name: "config as a key", file: "config: b.yaml", wants: []string{`unknown key "config"`}},
 		{name: "help as a key", file: "help: true", wants: []string{`unknown key "help"`}},
-		{name: "key twice", file: "tag: a\ntag: b", wants: []string{`leaf.yaml: key "tag" again in line 2`}},
+		{name: "key twice", file: "tag: a\ntag: b", wants: []string{`leaf.yaml: key "tag" appears again in line 2`}},
 		{name: "bad value in the file", file: "max-batch: many", wants: []string{"leaf.yaml: max-batch: ", "--max-batch", `"many"`}},
 		{name: "list for one value", file: "max-batch: [1]", wants: []string{"leaf.yaml: max-batch: ", "single value"}},
 		{name: "mapping for a list", file: "tag: {a: b}", wants: []string{"leaf.yaml: tag: ", "want a list"}},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -15,6 +16,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"github.com/synadia-io/orbit.go/natscontext"
+
+	"github.com/leafbus/leafbus/bus"
 )
 
 // connFlags say how to connect to NATS. Flags and variables are those of the
@@ -35,39 +38,36 @@ type connFlags struct {
 }
 
 func (c *connFlags) register(fs *pflag.FlagSet) {
-	fs.StringVarP(&c.server, "server", "s", "", "`URL` of the NATS server, or several with commas")
-	fs.StringVar(&c.creds, "creds", "", "credentials `FILE` for NATS")
-	fs.StringVar(&c.nkey, "nkey", "", "nkey seed `FILE` for NATS")
-	fs.StringVar(&c.user, "user", "", "user `NAME` for NATS")
-	fs.StringVar(&c.password, "password", "", "password for NATS")
-	fs.StringVar(&c.token, "token", "", "token for NATS")
-	fs.StringVar(&c.tlsCA, "tlsca", "", "certificate authority `FILE`, to know the NATS server by")
-	fs.StringVar(&c.tlsCert, "tlscert", "", "client certificate `FILE` for NATS")
-	fs.StringVar(&c.tlsKey, "tlskey", "", "key `FILE` of the client certificate")
-	fs.StringVar(&c.inboxPrefix, "inbox-prefix", "", "`SUBJECT` under which replies arrive (default _INBOX)")
-	fs.StringVar(&c.jsDomain, "js-domain", "", "JetStream `DOMAIN`")
 	fs.DurationVar(&c.timeout, "timeout", 5*time.Second, "longest wait for NATS")
-
-	for flag, variable := range map[string]string{
-		"server":   "NATS_URL",
-		"creds":    "NATS_CREDS",
-		"nkey":     "NATS_NKEY",
-		"user":     "NATS_USER",
-		"password": "NATS_PASSWORD",
-		"token":    "NATS_TOKEN",
-		"tlsca":    "NATS_CA",
-		"tlscert":  "NATS_CERT",
-		"tlskey":   "NATS_KEY",
-		"timeout":  "NATS_TIMEOUT",
+	annotate(fs.Lookup("timeout"), noteNATS, "NATS_TIMEOUT")
+	for _, f := range []struct {
+		value                        *string
+		name, short, variable, usage string
+	}{
+		{&c.server, "server", "s", "NATS_URL", "`URL` of the NATS server, or several with commas"},
+		{&c.creds, "creds", "", "NATS_CREDS", "credentials `FILE` for NATS"},
+		{&c.nkey, "nkey", "", "NATS_NKEY", "nkey seed `FILE` for NATS"},
+		{&c.user, "user", "", "NATS_USER", "user `NAME` for NATS"},
+		{&c.password, "password", "", "NATS_PASSWORD", "password for NATS"},
+		{&c.token, "token", "", "NATS_TOKEN", "token for NATS"},
+		{&c.tlsCA, "tlsca", "", "NATS_CA", "certificate authority `FILE`, to know the NATS server by"},
+		{&c.tlsCert, "tlscert", "", "NATS_CERT", "client certificate `FILE` for NATS"},
+		{&c.tlsKey, "tlskey", "", "NATS_KEY", "key `FILE` of the client certificate"},
+		{&c.inboxPrefix, "inbox-prefix", "", "", "`SUBJECT` under which replies arrive (default _INBOX)"},
+		{&c.jsDomain, "js-domain", "", "", "JetStream `DOMAIN`"},
 	} {
-		annotate(fs.Lookup(flag), noteNATS, variable)
+		fs.StringVarP(f.value, f.name, f.short, "", f.usage)
+		if f.variable != "" {
+			annotate(fs.Lookup(f.name), noteNATS, f.variable)
+		}
 	}
 	markSecret(fs, "server", "password", "token") // a URL may hold a password
 }
 
-// registerContext is for clients. A generator does not use NATS contexts: which
-// installation it belongs to must not depend on what someone has selected.
-func (c *connFlags) registerContext(fs *pflag.FlagSet) {
+// registerClient adds the flags of a command that asks generators. A generator itself does not use
+// NATS contexts: its installation must not depend on the context that someone has selected.
+func (c *connFlags) registerClient(fs *pflag.FlagSet) {
+	c.register(fs)
 	fs.StringVar(&c.context, "context", "", "NATS context to use (default the selected one, unless --server is given)")
 	annotate(fs.Lookup("context"), noteNATS, "NATS_CONTEXT")
 }
@@ -88,8 +88,7 @@ func (c *connFlags) options(name string) ([]nats.Option, error) {
 		nats.Name(name),
 		nats.Timeout(c.timeout),
 		nats.MaxReconnects(-1),
-		// All clients of a server that restarts come back within two seconds,
-		// but not all at once.
+		// All clients of a restarted server come back within two seconds, but not all at once.
 		nats.ReconnectWait(time.Second),
 		nats.ReconnectJitter(time.Second, time.Second),
 	}
@@ -99,8 +98,7 @@ func (c *connFlags) options(name string) ([]nats.Option, error) {
 	}
 	opts = append(opts, identity...)
 
-	// These read files or check their value. Try them now, while it is known
-	// which flag to blame.
+	// These options read files or check their value. Try them here, so that the error names the flag.
 	checked := func(flag string, opt nats.Option) {
 		if e := opt(&nats.Options{}); e != nil && err == nil {
 			err = usagef("--%s: %w", flag, e)
@@ -119,8 +117,8 @@ func (c *connFlags) options(name string) ([]nats.Option, error) {
 	return opts, err
 }
 
-// checkServers refuses the URLs of anything but NATS: a server of HTTP, say, would
-// only close the connection, and after some time.
+// checkServers refuses URLs of anything but NATS. An HTTP server, for example, would only close the
+// connection after some time.
 func checkServers(servers []string) error {
 	for _, server := range servers {
 		scheme, _, ok := strings.Cut(server, "://")
@@ -131,9 +129,8 @@ func checkServers(servers []string) error {
 	return nil
 }
 
-// identity returns the options that say who connects. Whoever is named here
-// takes the place of the one in a NATS context, whose credentials would be sent
-// along otherwise; a password alone is for the user in the context.
+// identity returns the options that say who connects. Credentials in flags replace all those of a NATS
+// context, which would be sent as well. A password alone is for the user in the context.
 func (c *connFlags) identity() ([]nats.Option, error) {
 	var opts []nats.Option
 	if c.user != "" || c.token != "" || c.creds != "" || c.nkey != "" {
@@ -146,10 +143,7 @@ func (c *connFlags) identity() ([]nats.Option, error) {
 	if c.user != "" {
 		opts = append(opts, nats.UserInfo(c.user, c.password))
 	} else if c.password != "" {
-		opts = append(opts, func(o *nats.Options) error {
-			o.Password = c.password
-			return nil
-		})
+		opts = append(opts, func(o *nats.Options) error { o.Password = c.password; return nil })
 	}
 	if c.token != "" {
 		opts = append(opts, nats.Token(c.token))
@@ -167,27 +161,47 @@ func (c *connFlags) identity() ([]nats.Option, error) {
 	return opts, nil
 }
 
-// connectClient connects a client command, once: a person waits for the answer.
-// It takes the server and credentials that flags name, those of the NATS
-// context for what they leave open, and else a server on this machine. The
-// selected context does not count when a server is named: its credentials are
-// not for any other.
+// clientFlags are those of the commands that ask generators and print the answer.
+type clientFlags struct {
+	conn connFlags
+	json bool
+}
+
+// command completes cmd: it connects and calls run, which asks and prints.
+func (f *clientFlags) command(cmd *cobra.Command, run func(*cobra.Command, *bus.Client, []string) error) *cobra.Command {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return f.conn.withClient(cmd, func(c *bus.Client) error { return run(cmd, c, args) })
+	}
+	cmd.Flags().BoolVar(&f.json, "json", false, "write JSON")
+	f.conn.registerClient(cmd.Flags())
+	return cmd
+}
+
+// withClient connects once, because a person waits, and calls f with a client whose calls wait for up
+// to --timeout.
+func (c *connFlags) withClient(cmd *cobra.Command, f func(*bus.Client) error) error {
+	nc, err := c.connectClient(cmd)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := c.jetStream(nc)
+	if err != nil {
+		return usagef("--js-domain: %w", err)
+	}
+	return f(bus.NewClient(nc, bus.JetStream(js), bus.Timeout(c.timeout)))
+}
+
+// connectClient connects a client command, once. Server and credentials come from the flags. The NATS
+// context has what the flags leave open. The default is a server on this machine. The selected context
+// does not count if --server is given: its credentials are not for other servers.
 func (c *connFlags) connectClient(cmd *cobra.Command) (*nats.Conn, error) {
 	opts, err := c.options(cmd.CommandPath())
 	if err != nil {
 		return nil, err
 	}
-	opts = append(opts,
-		nats.MaxReconnects(nats.DefaultMaxReconnect), // for a minute or two
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			if !errors.Is(err, nats.ErrPermissionViolation) { // of that the request tells
-				fmt.Fprintf(cmd.ErrOrStderr(), "leaf: NATS reports an error: %v\n", err)
-			}
-		}))
-
-	// First of the options, because those after it may fail.
 	var servers []string
-	opts = append([]nats.Option{func(o *nats.Options) error {
+	first := func(o *nats.Options) error { // the options after it may fail
 		if c.server != "" {
 			o.Servers = splitList(c.server)
 		}
@@ -196,7 +210,14 @@ func (c *connFlags) connectClient(cmd *cobra.Command) (*nats.Conn, error) {
 		}
 		servers = o.Servers
 		return nil
-	}}, opts...)
+	}
+	opts = append(slices.Insert(opts, 0, first),
+		nats.MaxReconnects(nats.DefaultMaxReconnect), // for a minute or two
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			if !errors.Is(err, nats.ErrPermissionViolation) { // the request returns that
+				fmt.Fprintf(cmd.ErrOrStderr(), "leaf: NATS reports an error: %v\n", err)
+			}
+		}))
 
 	var nc *nats.Conn
 	if c.server != "" && c.context == "" {
@@ -204,17 +225,15 @@ func (c *connFlags) connectClient(cmd *cobra.Command) (*nats.Conn, error) {
 	} else {
 		var settings natscontext.Settings
 		nc, settings, err = natscontext.Connect(c.context, opts...)
-		if c.jsDomain == "" {
-			c.jsDomain = settings.JSDomain
-		}
+		c.jsDomain = cmp.Or(c.jsDomain, settings.JSDomain)
 	}
 	switch {
 	case err == nil:
 		return nc, nil
 	case servers == nil && c.context == "":
-		return nil, fmt.Errorf("the selected NATS context: %w: choose one with --context, or name a server with --server", err)
+		return nil, fmt.Errorf("the selected NATS context: %w: choose another one with --context, or name a server with --server", err)
 	case servers == nil:
-		return nil, fmt.Errorf("--context: %w: \"nats context ls\" lists those there are", err)
+		return nil, fmt.Errorf("--context: %w: \"nats context ls\" lists the contexts", err)
 	default:
 		return nil, connectError(servers, err)
 	}
@@ -245,9 +264,9 @@ func connectError(servers []string, err error) error {
 		errors.Is(err, nats.ErrAccountAuthExpired):
 		return fmt.Errorf("the NATS server at %s refused access: %w: check --user and --password, --token, --creds or --nkey", at, err)
 	case errors.Is(err, io.EOF):
-		return fmt.Errorf("what listens at %s closed the connection, as no NATS server does: name NATS's address, not that of HTTP, with --server", at)
+		return fmt.Errorf("the server at %s closed the connection, so it is not NATS: give the address of NATS, not of HTTP, with --server", at)
 	case badCert:
-		return fmt.Errorf("the NATS server at %s: %w: name the authority that it is certified by with --tlsca", at, err)
+		return fmt.Errorf("the NATS server at %s: %w: give the authority that signed its certificate with --tlsca", at, err)
 	default:
 		return fmt.Errorf("connect to NATS at %s: %w", at, err)
 	}
@@ -266,9 +285,8 @@ func redact(servers []string) string {
 	return strings.Join(shown, ", ")
 }
 
-// wantsEmbedded decides whether a generator runs a NATS server of its own, from
-// where its flags --server, --listen and --nats-config were given. NATS_URL is
-// meant for every program, so it gives way to flags that are meant for leaf.
+// wantsEmbedded decides whether a generator starts a NATS server of its own. The arguments are the
+// sources of these flags. NATS_URL is meant for every program, so flags that are meant for leaf win.
 func wantsEmbedded(server, listen, natsConfig source) (bool, error) {
 	embed := listen != fromDefault || natsConfig != fromDefault
 	switch server {
@@ -278,7 +296,7 @@ func wantsEmbedded(server, listen, natsConfig source) (bool, error) {
 		return embed, nil
 	}
 	if embed {
-		return false, usagef("--server joins a NATS that is there, --listen and --nats-config start one: " +
+		return false, usagef("--server joins a running NATS, --listen and --nats-config start one: " +
 			"give one or the other (flags, LEAF_ variables and the file count alike)")
 	}
 	return false, nil

@@ -145,8 +145,8 @@ func TestConnectToAnotherServer(t *testing.T) {
 		}
 	}()
 	at := l.Addr().String()
-	if _, status, stderr := connect(t, "-s", at); status != exitFailed || !strings.Contains(stderr, "nats://"+at) || !strings.Contains(stderr, "as no NATS server does") {
-		t.Errorf("status %d, stderr %q; want it to say that this is no NATS", status, stderr)
+	if _, status, stderr := connect(t, "-s", at); status != exitFailed || !strings.Contains(stderr, "nats://"+at) || !strings.Contains(stderr, "so it is not NATS") {
+		t.Errorf("status %d, stderr %q; want it to say that this is not NATS", status, stderr)
 	}
 }
 

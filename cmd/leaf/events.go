@@ -1,14 +1,12 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"iter"
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
@@ -17,7 +15,7 @@ import (
 
 // eventsFlags say which events to follow, and how.
 type eventsFlags struct {
-	admin
+	clientFlags
 	alerts  bool
 	since   time.Duration
 	durable string
@@ -35,38 +33,34 @@ ago (the stream keeps them for 30 days). It goes on until it is interrupted.
 With --durable NAME the server notes how far this has come: the next run with that
 name goes on there. An event that it was killed at comes again, 30 s later. Several
 that run with one name share the events. --since counts for the first run alone; to
-begin anew, delete the name: nats consumer rm LEAF_EVENTS NAME.
+start over, delete the name: nats consumer rm LEAF_EVENTS NAME.
 
-With --live events are heard as they are told, and what happens while the connection
-is away is missed. So it is, too, where NATS has no JetStream to keep them, unless
---since or --durable wants that.`,
+With --live events are shown as they are published, and events during a lost connection
+are missed. The same holds where NATS has no JetStream to store them, unless --since or
+--durable requires that.`,
 		Example: `  leaf events
   leaf events --alerts
   leaf events --since 1h --json
   leaf events --alerts --json --durable pager    every alert, also those of when it did not run
   leaf events --live`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		PreRunE: func(*cobra.Command, []string) error {
 			if f.since < 0 {
 				return usagef("--since is below zero")
 			}
-			return f.connected(cmd, func(ctx context.Context, nc *nats.Conn) error { return f.run(ctx, cmd, nc) })
+			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&f.alerts, "alerts", false, "only what wants an operator")
+	cmd.Flags().BoolVar(&f.alerts, "alerts", false, "only events that need an operator")
 	cmd.Flags().DurationVar(&f.since, "since", 0, "start with what happened this long ago")
 	cmd.Flags().StringVar(&f.durable, "durable", "", "go on where the last one with this `NAME` was")
-	cmd.Flags().BoolVar(&f.live, "live", false, "only hear what is told, without JetStream")
+	cmd.Flags().BoolVar(&f.live, "live", false, "follow the events as they are published, without JetStream")
 	exclusive(cmd, "since", "live")
 	exclusive(cmd, "durable", "live")
-	f.register(cmd)
-	return cmd
+	return f.command(cmd, f.run)
 }
 
-func (f *eventsFlags) run(ctx context.Context, cmd *cobra.Command, nc *nats.Conn) error {
-	js, err := f.conn.jetStream(nc)
-	if err != nil {
-		return usagef("--js-domain: %w", err)
-	}
+func (f *eventsFlags) run(cmd *cobra.Command, c *bus.Client, _ []string) error {
+	ctx := cmd.Context()
 	var opts []bus.EventOption
 	if f.alerts {
 		opts = append(opts, bus.AlertsOnly())
@@ -80,8 +74,7 @@ func (f *eventsFlags) run(ctx context.Context, cmd *cobra.Command, nc *nats.Conn
 	if f.live {
 		opts = append(opts, bus.Live())
 	}
-	c := bus.NewClient(nc, bus.JetStream(js), bus.Timeout(f.conn.timeout))
-	err = f.follow(cmd, c.Events(ctx, opts...))
+	err := f.follow(cmd, c.Events(ctx, opts...))
 	wantsKept := f.since > 0 || cmd.Flags().Changed("durable") || f.conn.jsDomain != ""
 	if errors.Is(err, bus.ErrNoJetStream) && !wantsKept {
 		fmt.Fprintln(cmd.ErrOrStderr(), "leaf: this NATS has no JetStream, so nothing keeps events: following them live")

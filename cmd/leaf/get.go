@@ -27,7 +27,7 @@ type idFlags struct {
 }
 
 // fetch fetches n IDs.
-type fetch func(ctx context.Context, c *bus.Client, n int64, opts ...bus.BulkOption) iter.Seq2[bus.Range, error]
+type fetch func(c *bus.Client, ctx context.Context, n int64, opts ...bus.BulkOption) iter.Seq2[bus.Range, error]
 
 func newGetCmd() *cobra.Command {
 	var f idFlags
@@ -45,15 +45,15 @@ has (with --json, the beginning of the object), and it says how many.`,
   leaf get order -n 100000000 --parallel 16 --output ids.txt
   leaf get order -n 5000 --ranges
   leaf get order -n 100 --json`,
-		Args: cobra.ExactArgs(1),
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: completeTags(&f.conn),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.run(cmd, func(ctx context.Context, c *bus.Client, n int64, opts ...bus.BulkOption) iter.Seq2[bus.Range, error] {
+			return f.run(cmd, func(c *bus.Client, ctx context.Context, n int64, opts ...bus.BulkOption) iter.Seq2[bus.Range, error] {
 				return c.Ranges(ctx, args[0], n, opts...)
 			})
 		},
 	}
 	f.register(cmd)
-	cmd.ValidArgsFunction = completeTags(&f.conn)
 	return cmd
 }
 
@@ -64,24 +64,24 @@ func (f *idFlags) register(cmd *cobra.Command) {
 	fs.BoolVar(&f.ranges, "ranges", false, "write runs of IDs as first-last")
 	fs.BoolVar(&f.json, "json", false, "write a JSON object with the ranges")
 	fs.StringVarP(&f.output, "output", "o", "", "write to `FILE`")
-	f.conn.register(fs)
-	f.conn.registerContext(fs)
+	f.conn.registerClient(fs)
 	exclusive(cmd, "ranges", "json")
 }
 
-func (f *idFlags) run(cmd *cobra.Command, from fetch) (err error) {
+func (f *idFlags) run(cmd *cobra.Command, from fetch) error {
 	if f.count < 1 {
 		return usagef("--count is %d, not at least 1", f.count)
 	}
-	if f.parallel < 1 || f.parallel > bus.LimitParallel {
-		return usagef("--parallel is %d, not from 1 to %d", f.parallel, bus.LimitParallel)
-	}
-	nc, err := f.conn.connectClient(cmd)
-	if err != nil {
+	if err := within("parallel", f.parallel, 1, bus.LimitParallel); err != nil {
 		return err
 	}
-	defer nc.Close()
+	return f.conn.withClient(cmd, func(c *bus.Client) error {
+		return f.write(cmd, from(c, cmd.Context(), f.count, bus.Parallel(f.parallel)))
+	})
+}
 
+// write writes the IDs as they come, and shows the progress.
+func (f *idFlags) write(cmd *cobra.Command, ranges iter.Seq2[bus.Range, error]) (err error) {
 	out := cmd.OutOrStdout()
 	if f.output != "" {
 		file := &lateFile{name: f.output}
@@ -91,14 +91,13 @@ func (f *idFlags) run(cmd *cobra.Command, from fetch) (err error) {
 	w := &idWriter{w: bufio.NewWriterSize(out, 1<<16), count: f.count, ranges: f.ranges, json: f.json}
 	shown := cmd.ErrOrStderr()
 	if file, ok := out.(*os.File); ok && isTerminal(file) {
-		shown = io.Discard // the IDs themselves are seen to come
+		shown = io.Discard // the IDs themselves show the progress
 	}
 	progress := newProgress(shown, f.count)
 	defer progress.end()
 
 	var fetchErr, writeErr error
-	client := bus.NewClient(nc, bus.Timeout(f.conn.timeout))
-	for r, err := range from(cmd.Context(), client, f.count, bus.Parallel(f.parallel)) {
+	for r, err := range ranges {
 		if fetchErr = cmp.Or(err, cmd.Context().Err()); fetchErr != nil {
 			break
 		}
@@ -122,8 +121,7 @@ func (f *idFlags) run(cmd *cobra.Command, from fetch) (err error) {
 	return fetchErr
 }
 
-// lateFile is a file that is made by the first write: where nothing comes, what it
-// held stays.
+// lateFile is a file that the first write creates or empties. If no ID comes, its content stays.
 type lateFile struct {
 	name string
 	file *os.File
@@ -145,23 +143,23 @@ func (l *lateFile) Close() error {
 	return l.file.Close()
 }
 
-// idWriter writes IDs in the form that was asked for.
+// idWriter writes IDs as lines, ranges or JSON.
 type idWriter struct {
 	w            *bufio.Writer
-	count        int64 // of all that is to be written
+	count        int64 // of all IDs, for JSON
 	ranges, json bool
 	line         []byte
 	written      int64
 }
 
-// write writes a range. bufio keeps the error, so the last one tells.
+// write writes a range. It returns only the last error, because bufio keeps the first one.
 func (w *idWriter) write(r bus.Range) (err error) {
 	switch {
 	case w.json:
 		if w.written > 0 {
 			w.w.WriteByte(',')
 		} else {
-			fmt.Fprintf(w.w, `{"count":%d,"ranges":[`, w.count) // not before there is something: an error writes nothing
+			fmt.Fprintf(w.w, `{"count":%d,"ranges":[`, w.count) // not earlier: if no ID comes, nothing is written
 		}
 		_, err = fmt.Fprintf(w.w, `{"first":"%d","last":"%d"}`, r.First, r.Last)
 	case w.ranges:

@@ -43,14 +43,13 @@ func run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 		return exitUsage
 	}
 	if errors.Is(err, bus.UnknownTag) {
-		fmt.Fprintln(stderr, "`leaf tag add NAME` makes a tag, `leaf tag list` shows those there are.")
+		fmt.Fprintln(stderr, "`leaf tag add NAME` creates a tag, `leaf tag list` shows the tags.")
 	}
 	return exitFailed
 }
 
-// interruptible returns a context that ends with the first SIGINT or SIGTERM,
-// so that the command can finish what it has begun. Whoever sends a second one
-// does not want to wait for that: it ends the process.
+// interruptible returns a context that ends with the first SIGINT or SIGTERM, so that the command can
+// finish what it has begun. A second signal ends the process at once.
 func interruptible() context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 2)
@@ -67,7 +66,7 @@ func interruptible() context.Context {
 	return ctx
 }
 
-// version is that of the module, or "dev" for a build without one.
+// version returns the version of the module, or "dev" for a build without one.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok || info.Main.Version == "" || info.Main.Version == "(devel)" {

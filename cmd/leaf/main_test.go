@@ -76,8 +76,7 @@ func (p *probe) command() *cobra.Command {
 			return p.do(cmd)
 		},
 	}
-	p.conn.register(cmd.Flags())
-	p.conn.registerContext(cmd.Flags())
+	p.conn.registerClient(cmd.Flags())
 	cmd.Flags().StringSliceVar(&p.tags, "tag", nil, "tags")
 	cmd.Flags().IntVar(&p.limit, "max-batch", 7, "a number")
 	cmd.Flags().StringVar(&p.http, "http", "127.0.0.1:8080", "an address")
@@ -128,7 +127,7 @@ func TestExitStatus(t *testing.T) {
 			stderr: "leaf: bad value for --timeout: missing unit in duration \"5\": want one such as 500ms, 10s or 1h30m\n" +
 				"Run \"leaf probe --help\" for usage.\n"},
 		{name: "number below zero", args: []string{"probe", "-5"}, status: 2,
-			stderr: "leaf: -5 is no flag, and no number that is wanted here is below zero\nRun \"leaf probe --help\" for usage.\n"},
+			stderr: "leaf: -5 is not a flag, and negative numbers are not allowed here\nRun \"leaf probe --help\" for usage.\n"},
 		{name: "unknown shorthand", args: []string{"probe", "-z"}, status: 2,
 			stderr: "leaf: unknown shorthand flag: 'z' in -z\nRun \"leaf probe --help\" for usage.\n"},
 		{name: "bad secret", args: []string{"probe", "--dsn", "hunter2"}, status: 2,

@@ -28,8 +28,8 @@ func newMigrateCmd() *cobra.Command {
 		Use:   "migrate",
 		Short: "Create or check the MySQL tables",
 		Long: `Create the tables that leaf keeps in a MySQL or MariaDB database, and check those
-that are there. A table that is there, Leaf's own leaf_alloc too, is used as it
-is: nothing is dropped, altered or rewritten.
+that exist. An existing table, also Leaf's own leaf_alloc, is used as it is:
+nothing is dropped, altered or rewritten.
 
 leaf serve does the same when it starts, unless --mysql-migrate=false: then its
 account needs SELECT, INSERT, UPDATE and DELETE, but not CREATE.`,
@@ -56,7 +56,7 @@ account needs SELECT, INSERT, UPDATE and DELETE, but not CREATE.`,
 	}
 	registerMySQL(cmd.Flags(), &dsn, "the database, `DSN` user:password@tcp(host:3306)/database")
 	cmd.Flags().BoolVar(&check, "check", false, "create nothing: fail where a table is missing")
-	cmd.Flags().BoolVar(&print, "print", false, "only print the SQL that creates the tables, for whoever may do that")
+	cmd.Flags().BoolVar(&print, "print", false, "only print the SQL that creates the tables")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
 	exclusive(cmd, "check", "print")
 	return cmd
@@ -74,18 +74,17 @@ func migrate(cmd *cobra.Command, dsn string, check bool) (m migration, err error
 	defer s.Close()
 	ctx, cancel := context.WithTimeout(cmd.Context(), migrateTimeout)
 	defer cancel()
-	m.Created = []string{}
 	created, err := s.Migrate(ctx)
 	if err != nil {
 		return m, err
 	}
-	m.Created = append(m.Created, created...)
+	m.Created = append([]string{}, created...) // in JSON [], not null
 	m.Tags, m.Unserved, err = s.Rows(ctx)
 	return m, err
 }
 
 func (m migration) show(cmd *cobra.Command) error {
-	what := "all tables were there"
+	what := "all tables existed"
 	if len(m.Created) > 0 {
 		what = "created " + strings.Join(m.Created, ", ")
 	}

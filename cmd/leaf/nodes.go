@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -13,41 +12,36 @@ import (
 )
 
 func newNodesCmd() *cobra.Command {
-	var a admin
-	cmd := &cobra.Command{
+	var f clientFlags
+	return f.command(&cobra.Command{
 		Use:   "nodes",
 		Short: "Show the generators that are running, and their state",
 		Example: `  leaf nodes
   leaf nodes --json`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.ask(cmd, func(ctx context.Context, c *bus.Client) error {
-				states, err := c.States(ctx)
-				switch {
-				case err != nil:
-					return err
-				case len(states) == 0:
-					return errors.New("no generator answers: is one running on this NATS?")
-				case a.json:
-					return printJSON(cmd.OutOrStdout(), map[string][]bus.State{"nodes": states})
-				}
-				return printNodes(cmd, states)
-			})
-		},
-	}
-	a.register(cmd)
-	return cmd
+	}, func(cmd *cobra.Command, c *bus.Client, _ []string) error {
+		states, err := c.States(cmd.Context())
+		switch {
+		case err != nil:
+			return err
+		case len(states) == 0:
+			return errors.New("no generator answers: is one running on this NATS?")
+		case f.json:
+			return printJSON(cmd.OutOrStdout(), map[string][]bus.State{"nodes": states})
+		}
+		return printNodes(cmd, states)
+	})
 }
 
 func printNodes(cmd *cobra.Command, states []bus.State) error {
 	rows := make([][]string, len(states))
-	var reasons []string
 	for i, s := range states {
 		ready := "ready"
 		if !s.Ready {
 			ready = "missing: " + strings.Join(s.Missing, ", ")
 		}
 		for _, what := range s.Missing {
-			reasons = append(reasons, fmt.Sprintf("%s: %s: %s", s.Node, what, s.Reasons[what]))
+			reason := fmt.Sprintf("%s: %s: %s", s.Node, what, s.Reasons[what])
+			fmt.Fprintln(cmd.ErrOrStderr(), strings.Map(printable, reason))
 		}
 		worker := "-"
 		if s.Worker != nil {
@@ -61,9 +55,6 @@ func printNodes(cmd *cobra.Command, states []bus.State) error {
 			s.Node, ready, worker, fmt.Sprint(s.Counts.Requests), fmt.Sprint(s.Counts.IDs), fmt.Sprint(refused),
 			fmt.Sprint(s.Counts.Waiting), strconv.Itoa(s.Counts.Tags), s.Address, s.Version,
 		}
-	}
-	for _, reason := range reasons {
-		fmt.Fprintln(cmd.ErrOrStderr(), strings.Map(printable, reason))
 	}
 	return printTable(cmd.OutOrStdout(),
 		[]string{"NODE", "STATE", "WORKER", "REQUESTS", "IDS", "REFUSED", "WAITING", "TAGS", "NATS", "VERSION"}, rows)

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
+	"math"
 	"os"
 	"strings"
 	"text/tabwriter"
@@ -11,8 +13,8 @@ import (
 	"unicode"
 )
 
-// isTerminal reports whether a person may be looking at f. It takes any
-// character device for a terminal, /dev/null among them, where nobody minds.
+// isTerminal reports whether a person may be looking at f. It is true for any character device, also
+// for /dev/null, where it does no harm.
 func isTerminal(f *os.File) bool {
 	info, err := f.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
@@ -40,8 +42,8 @@ func printTable(w io.Writer, header []string, rows [][]string) error {
 	return tw.Flush()
 }
 
-// printable replaces control characters. What others wrote, in the description
-// of a tag say, must not break the table or reach the terminal as a command.
+// printable replaces control characters. Text of others, such as the description of a tag, must not
+// break the table or send commands to the terminal.
 func printable(r rune) rune {
 	if unicode.IsControl(r) {
 		return ' '
@@ -49,5 +51,61 @@ func printable(r rune) rune {
 	return r
 }
 
-// local is a time for a person.
+// local returns a time for people.
 func local(t time.Time) string { return t.Local().Format(time.DateTime) }
+
+const progressEvery = 200 * time.Millisecond
+
+// progress shows on a terminal how much of some long work is done. It shows nothing for short work, and
+// nothing where there is no terminal.
+type progress struct {
+	w           io.Writer // nil: not a terminal
+	done, total int64
+	start, last time.Time
+	shown       bool
+}
+
+func newProgress(w io.Writer, total int64) *progress {
+	p := &progress{total: total, start: time.Now(), last: time.Now()}
+	if f, ok := w.(*os.File); ok && isTerminal(f) {
+		p.w = w
+	}
+	return p
+}
+
+// add notes that n more are done.
+func (p *progress) add(n int64) {
+	p.done += n
+	now := time.Now()
+	if p.w == nil || now.Sub(p.last) < progressEvery {
+		return
+	}
+	p.last, p.shown = now, true
+	rate := float64(p.done) / now.Sub(p.start).Seconds()
+	// More seconds than that are decades.
+	left := time.Duration(min(float64(p.total-p.done)/rate, math.MaxInt32) * float64(time.Second)).Round(time.Second)
+	fmt.Fprintf(p.w, "\r\x1b[K%d of %d IDs (%.0f %%), %.0f/s, %v left", p.done, p.total, float64(p.done)/float64(p.total)*100, rate, left)
+}
+
+// end wipes the line.
+func (p *progress) end() {
+	if p.shown {
+		fmt.Fprint(p.w, "\r\x1b[K")
+	}
+}
+
+// newLogger returns the structured log of a generator.
+func newLogger(w io.Writer, level, format string) (*slog.Logger, error) {
+	var least slog.Level
+	if err := least.UnmarshalText([]byte(level)); err != nil {
+		return nil, usagef("--log-level %q: want debug, info, warn or error", level)
+	}
+	opts := slog.HandlerOptions{Level: least}
+	switch format {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, &opts)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, &opts)), nil
+	}
+	return nil, usagef("--log-format %q: want text or json", format)
+}

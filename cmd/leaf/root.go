@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -11,7 +12,8 @@ import (
 
 // newRoot returns the program: the command leaf with everything below it.
 func newRoot() *cobra.Command {
-	return assemble(newServeCmd(), newGetCmd(), newSnowflakeCmd(), newDecodeCmd(), newTagCmd(), newWorkersCmd(), newNodesCmd(), newBenchCmd(), newEventsCmd(), newHealthCmd(), newMigrateCmd())
+	return assemble(newServeCmd(), newGetCmd(), newSnowflakeCmd(), newDecodeCmd(), newTagCmd(), newWorkersCmd(),
+		newNodesCmd(), newBenchCmd(), newEventsCmd(), newHealthCmd(), newMigrateCmd())
 }
 
 // assemble puts commands below the command leaf, and gives all of them what
@@ -65,12 +67,11 @@ func tree(cmd *cobra.Command) []*cobra.Command {
 	return all
 }
 
-// checkArgs makes wrong arguments of cmd a usage error. A command that only
-// groups others prints its help, but not in place of an unknown command: left
-// to itself, cobra would do that and report success.
+// checkArgs makes wrong arguments of cmd a usage error. A group of commands prints its help, but refuses
+// an unknown command: by default, cobra would print the help then too, and report success.
 func checkArgs(cmd *cobra.Command) {
 	if cmd.ValidArgsFunction == nil {
-		cmd.ValidArgsFunction = cobra.NoFileCompletions // no argument of ours is a file
+		cmd.ValidArgsFunction = cobra.NoFileCompletions // no argument is a file
 	}
 	validate := cmd.Args
 	switch {
@@ -85,8 +86,7 @@ func checkArgs(cmd *cobra.Command) {
 	}
 }
 
-// refuseUnknown is the Args of a group of commands: what cobra has not taken
-// for a command of the group is none.
+// refuseUnknown is the Args of a group of commands: cobra has not found the argument in the group.
 func refuseUnknown(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -99,21 +99,20 @@ func refuseUnknown(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
 }
 
-// flagError makes what pflag dislikes about the command line a usage error.
+// flagError makes pflag's error about the command line a usage error.
 func flagError(_ *cobra.Command, err error) error {
 	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		return asUsage(badValue(bad.GetFlag(), errors.Unwrap(bad)))
 	}
 	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		if digits := unknown.GetSpecifiedShortnames(); strings.Trim(digits, "0123456789") == "" && digits != "" {
-			return usagef("-%s is no flag, and no number that is wanted here is below zero", digits)
+			return usagef("-%s is not a flag, and negative numbers are not allowed here", digits)
 		}
 	}
 	return asUsage(err)
 }
 
-// usageError is a mistake in how leaf was called, as opposed to a failure of
-// what it was asked to do.
+// usageError is a mistake in the command line or the configuration, as opposed to a failure of the work.
 type usageError struct{ err error }
 
 func (e *usageError) Error() string { return e.err.Error() }
@@ -122,6 +121,14 @@ func (e *usageError) Unwrap() error { return e.err }
 // usagef returns a usage error. The format is that of [fmt.Errorf].
 func usagef(format string, a ...any) error {
 	return &usageError{fmt.Errorf(format, a...)}
+}
+
+// within returns a usage error if the value of a flag is out of its range.
+func within[T cmp.Ordered](flag string, value, least, most T) error {
+	if value < least || value > most {
+		return usagef("--%s is %v, not from %v to %v", flag, value, least, most)
+	}
+	return nil
 }
 
 // asUsage makes err, unless nil, a usage error.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -13,13 +14,11 @@ import (
 	"github.com/leafbus/leafbus/snowflake"
 )
 
-// defaultListen is where the embedded NATS server is unless an address is given.
+// defaultListen is the default address of the embedded NATS server.
 const defaultListen = "127.0.0.1:4222"
 
-// Bounds of flags that have no package of their own to set them.
-const (
-	limitReplicas = 5
-)
+// limitReplicas is what JetStream allows.
+const limitReplicas = 5
 
 type serveFlags struct {
 	conn      connFlags
@@ -45,15 +44,15 @@ func newServeCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run a generator",
-		Long: `Run a generator: it answers requests for IDs over NATS until it is told to stop.
+		Long: `Run a generator: it answers requests for IDs over NATS until a signal stops it.
 
 Without --server it runs a NATS server of its own, with JetStream, and keeps all
 state in the data folder: one command is a whole installation. With --server it
-joins the NATS that is there (2.9.21 or later) and shares the load with the other generators.
+joins a running NATS (2.9.21 or later) and shares the load with the other generators.
 Segments may be kept in MySQL (--mysql), workers in ZooKeeper (--zookeeper).
 
 Over HTTP (--http) it answers Leaf's API, and operators: a dashboard at /, /metrics,
-/healthz and /readyz. Beyond this machine that takes --http-token, or TLS.
+/healthz and /readyz. Beyond this machine that needs --http-token, or TLS.
 
 When it answers requests it prints one line to stdout:
   leaf ready nats=URL http=URL node=NAME data=DIR mode=embedded|joined
@@ -99,22 +98,24 @@ SIGINT and SIGTERM drain: accepted requests are answered. A second one exits.`,
 
 // check refuses values that no generator can work with.
 func (f *serveFlags) check() error {
-	for _, b := range []struct {
-		flag            string
-		value, min, max int64
-	}{
-		{"max-batch", f.maxBatch, 1, allocator.LimitMaxBatch},
-		{"max-waiting", f.maxWaiting, 1, allocator.LimitMaxWaiting},
-		{"max-step", f.maxStep, 1, allocator.LimitStep},
-		{"replicas", int64(f.replicas), 0, limitReplicas},
-		{"events-max-bytes", f.evtMax, 1 << 20, 1 << 50},
-	} {
-		if b.value < b.min || b.value > b.max {
-			return usagef("--%s is %d, not from %d to %d", b.flag, b.value, b.min, b.max)
-		}
+	const year = 365 * 24 * time.Hour
+	if err := cmp.Or(
+		within("max-batch", f.maxBatch, 1, allocator.LimitMaxBatch),
+		within("max-waiting", f.maxWaiting, 1, allocator.LimitMaxWaiting),
+		within("max-step", f.maxStep, 1, allocator.LimitStep),
+		within("replicas", f.replicas, 0, limitReplicas),
+		within("events-max-bytes", f.evtMax, 1<<20, 1<<50),
+		within("max-wait", f.maxWait, 1, time.Minute),
+		within("worker-reserve", f.reserve, snowflake.LeastReserve, year),
+		within("worker-grace", f.grace, time.Second, year),
+		within("max-clock-skew", f.maxClockSkew, 10*time.Millisecond, time.Hour),
+		within("max-clock-back", f.maxClockBack, time.Millisecond, time.Second),
+		within("max-clock-wait", f.maxClockWait, time.Millisecond, time.Minute),
+	); err != nil {
+		return err
 	}
-	if f.maxWait <= 0 || f.maxWait > time.Minute {
-		return usagef("--max-wait is %v, not above zero and at most a minute", f.maxWait)
+	if f.drainTimeout < 0 {
+		return usagef("--drain-timeout is below zero")
 	}
 	if f.listen != "" {
 		if err := checkAddress(f.listen); err != nil {
@@ -124,27 +125,7 @@ func (f *serveFlags) check() error {
 	if f.node != "" && !installation.IsNode(f.node) {
 		return usagef("--node %q: a node's name is 1 to %d characters of [A-Za-z0-9_.-]; a dot must be between two of the others", f.node, installation.MaxNode)
 	}
-	if err := errors.Join(f.worker.check(), f.zookeeper.check(), f.http.check()); err != nil {
-		return err
-	}
-	for _, b := range []struct {
-		flag            string
-		value, min, max time.Duration
-	}{
-		{"worker-reserve", f.reserve, snowflake.LeastReserve, 365 * 24 * time.Hour},
-		{"worker-grace", f.grace, time.Second, 365 * 24 * time.Hour},
-		{"max-clock-skew", f.maxClockSkew, 10 * time.Millisecond, time.Hour},
-		{"max-clock-back", f.maxClockBack, time.Millisecond, time.Second},
-		{"max-clock-wait", f.maxClockWait, time.Millisecond, time.Minute},
-	} {
-		if b.value < b.min || b.value > b.max {
-			return usagef("--%s is %v, not from %v to %v", b.flag, b.value, b.min, b.max)
-		}
-	}
-	if f.drainTimeout < 0 {
-		return usagef("--drain-timeout is below zero")
-	}
-	return f.mysql.check()
+	return errors.Join(f.worker.check(), f.zookeeper.check(), f.http.check(), f.mysql.check())
 }
 
 // parseTags reads the values of --tag.

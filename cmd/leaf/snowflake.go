@@ -1,10 +1,8 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -23,9 +21,7 @@ A generator makes at most 4,096 in a millisecond. ` + "`leaf decode`" + ` takes 
   leaf snowflake -n 100000 > ids.txt
   leaf snowflake -n 5000 --ranges`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.run(cmd, func(ctx context.Context, c *bus.Client, n int64, opts ...bus.BulkOption) iter.Seq2[bus.Range, error] {
-				return c.SnowflakeRanges(ctx, n, opts...)
-			})
+			return f.run(cmd, (*bus.Client).SnowflakeRanges)
 		},
 	}
 	f.register(cmd)
@@ -33,46 +29,42 @@ A generator makes at most 4,096 in a millisecond. ` + "`leaf decode`" + ` takes 
 }
 
 func newDecodeCmd() *cobra.Command {
-	var a admin
+	var f clientFlags
+	var ids []int64
 	cmd := &cobra.Command{
 		Use:   "decode ID...",
-		Short: "Tell the time, worker and sequence number of snowflakes",
-		Long: `Tell the time, worker and sequence number of snowflakes, by the layout of the
+		Short: "Show the time, worker and sequence number of snowflakes",
+		Long: `Show the time, worker and sequence number of snowflakes, by the layout of the
 installation. With --json, each is an object on a line of its own. A number that
 no generator of the installation can have made is an error.`,
 		Example: `  leaf decode 2056789012345678901
   leaf snowflake -n 3 | xargs leaf decode --json`,
 		Args: cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			ids := make([]int64, len(args))
-			for i, arg := range args {
+		PreRunE: func(_ *cobra.Command, args []string) error {
+			for _, arg := range args {
 				id, err := strconv.ParseInt(arg, 10, 64)
 				if err != nil {
 					return usagef("%q is not a whole number of 64 bits", arg)
 				}
-				ids[i] = id
+				ids = append(ids, id)
 			}
-			return a.ask(cmd, func(ctx context.Context, c *bus.Client) error {
-				return a.decode(ctx, cmd, c, ids)
-			})
+			return nil
 		},
 	}
-	a.register(cmd)
-	return cmd
+	return f.command(cmd, func(cmd *cobra.Command, c *bus.Client, _ []string) error { return f.decode(cmd, c, ids) })
 }
 
-// decode prints what can be decoded; the error is about the rest.
-func (a *admin) decode(ctx context.Context, cmd *cobra.Command, c *bus.Client, ids []int64) error {
-	var failed error
+// decode prints what can be decoded. The error is about the rest.
+func (f *clientFlags) decode(cmd *cobra.Command, c *bus.Client, ids []int64) (failed error) {
 	var rows [][]string
 	for _, id := range ids {
-		d, err := c.Decode(ctx, id)
+		d, err := c.Decode(cmd.Context(), id)
 		switch {
 		case errors.Is(err, bus.BadRequest):
 			failed = errors.Join(failed, fmt.Errorf("%d: %w", id, err))
 		case err != nil:
 			return err
-		case a.json:
+		case f.json:
 			if err := printJSON(cmd.OutOrStdout(), d); err != nil {
 				return err
 			}

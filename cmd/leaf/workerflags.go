@@ -33,8 +33,8 @@ func (f *workerFlags) register(fs *pflag.FlagSet) {
 const defaultDatacenterBits = 5
 
 func (f *workerFlags) check() error {
-	if now := time.Now().UnixMilli(); f.epoch < 0 || f.epoch > now {
-		return usagef("--epoch is %d, not from 0 to %d", f.epoch, now)
+	if err := within("epoch", f.epoch, 0, time.Now().UnixMilli()); err != nil {
+		return err
 	}
 	if err := f.layout().Validate(); err != nil {
 		return usagef("--worker-bits, --sequence-bits and --epoch: %w", err)
@@ -51,8 +51,7 @@ func (f *workerFlags) layout() snowflake.Layout {
 	}
 }
 
-// workers are the first and the last of the workers that may be taken. They are
-// whole numbers of workers, with the data centre's bits.
+// workers returns the first and the last worker that the generator may take.
 func (f *workerFlags) workers() (first, last int64, err error) {
 	first, last = 0, f.layout().Workers()-1
 	if f.datacenter == "" && f.datacenterBits != defaultDatacenterBits {
@@ -70,16 +69,15 @@ func (f *workerFlags) workers() (first, last int64, err error) {
 		each := int64(1) << (f.workerBits - f.datacenterBits)
 		first, last = n*each, n*each+each-1
 	}
-	if f.id != "" && f.span != "" {
-		return 0, 0, usagef("--worker-id and --worker-range: give one of them")
-	}
 	flag, value := "worker-range", f.span
 	lo, hi, ok := strings.Cut(value, "-")
-	if f.id != "" {
+	switch {
+	case f.id != "" && f.span != "":
+		return 0, 0, usagef("--worker-id and --worker-range: give one of them")
+	case f.id != "":
 		flag, value = "worker-id", f.id
 		lo, hi, ok = value, value, true
-	}
-	if value == "" {
+	case f.span == "":
 		return first, last, nil
 	}
 	from, err1 := strconv.ParseInt(lo, 10, 64)

@@ -98,7 +98,7 @@ func TestReleaseCommand(t *testing.T) {
 		"nobody's, but others": {fmt.Sprintf(format, 8, "n", false, past.Format(rfc)), "", "", []string{"7", "--yes"}, exitFailed, "", []string{"worker 7 has no record"}, 0},
 		"refused": {away, `{"code":409,"reason":"conflict","message":"try again at noon"}`, "409", []string{"7", "--yes"}, exitFailed, "",
 			[]string{"leaf: try again at noon (409 conflict)"}, 1},
-		"no answer": {away, `{`, "", []string{"7", "--yes"}, exitFailed, "", []string{"not known whether worker 7 was released", "`leaf workers`"}, 1},
+		"no answer": {away, `{`, "", []string{"7", "--yes"}, exitFailed, "", []string{"worker 7 may have been released", "`leaf workers`"}, 1},
 		"no number": {"", "", "", []string{"x"}, exitUsage, "", []string{`"x"`}, 0},
 		"negative":  {"", "", "", []string{"--", "-7"}, exitUsage, "", []string{`"-7"`}, 0},
 		"two":       {"", "", "", []string{"7", "8"}, exitUsage, "", []string{"arg"}, 0},
