@@ -232,7 +232,7 @@ var mutations = []mutation{
 		"	if n > a.cfg.MaxBatch {", "	if n > a.cfg.MaxBatch+1 {"}}},
 	{name: "a batch ignores what is in memory", by: "TestBatchLargerThanMemory", edits: []edit{{"plan.go",
 		"p.n = b.missing - b.left", "p.n = b.missing"}}},
-	{name: "less than a step is reserved", by: "TestPrefetch", edits: []edit{{"plan.go",
+	{name: "less than a step is reserved", by: "TestStepOverTime", edits: []edit{{"plan.go",
 		"p.n = max(p.n, p.step, 1)", "p.n = max(p.n, 1)"}}},
 	{name: "a batch counts as a segment", by: "TestBatchesDoNotAdapt", edits: []edit{{"refill.go",
 		"	if cause != CauseBatch {", "	if true {"}}},

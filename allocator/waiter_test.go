@@ -162,6 +162,11 @@ func TestCancelledWaiter(t *testing.T) {
 			t.Errorf("the refill was tried again: %v", s.reserves())
 		}
 		r.wantEpisodes(t, "starved", 0, 0)
+		// What it lacked is not wanted any more.
+		take(t, a, 1000)
+		if n := s.reserves()[1].n; n != 900 {
+			t.Errorf("%d IDs were reserved for 1000 with 100 in memory", n)
+		}
 		r.wantEpisodes(t, "refill_failed", 0, 0)
 	})
 }
