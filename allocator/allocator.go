@@ -31,7 +31,6 @@ type Allocator struct {
 
 	mu      sync.RWMutex
 	buffers map[string]*buffer
-	closed  bool
 
 	troubles troubles
 
@@ -72,12 +71,8 @@ func (a *Allocator) Run(ctx context.Context) {
 			pause(ctx, lastPause, nil)
 		}
 	}
-	a.mu.Lock()
-	a.closed = true
-	a.mu.Unlock()
-	buffers := a.all() // none is added any more
-	a.cancel()
-	for _, b := range buffers {
+	a.cancel() // from now on no buffer is added
+	for _, b := range a.all() {
 		b.mu.Lock() // from now on refillLocked starts nothing: all are added to wg before the Wait
 		b.refuseLocked(ErrClosed)
 		b.mu.Unlock()
@@ -191,7 +186,7 @@ func (a *Allocator) buffer(tag string) (*buffer, error) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.closed {
+	if a.ctx.Err() != nil {
 		return nil, ErrClosed
 	}
 	if b = a.buffers[tag]; b == nil {
