@@ -318,9 +318,13 @@ func TestJoinLost(t *testing.T) {
 	if err := f.write(fileInstallation, "known"); err != nil {
 		t.Fatal(err)
 	}
+	s.db = newDatabase("db")
 	_, err := s.member(f).join(t.Context(), func(context.Context) error { t.Error("it asked"); return nil })
 	if !errors.Is(err, allocator.ErrRefused) || !strings.Contains(err.Error(), "known") {
 		t.Errorf("join: %v; want it refused", err)
+	}
+	if s.db.asked > 0 {
+		t.Error("the database was asked: one that hangs would hold up the refusal")
 	}
 	s.joins(s.folder()) // nothing is left
 }
