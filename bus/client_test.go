@@ -284,11 +284,7 @@ func TestClientWithoutPermission(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := embedded.Start(embedded.Config{Listen: "127.0.0.1:0", ConfigFile: conf, StoreDir: t.TempDir(), User: "all", Password: "p", Log: testkit.Quiet})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
+	s := natskit.StartWith(t, embedded.Config{ConfigFile: conf, User: "all", Password: "p"})
 	as := func(user string) *nats.Conn {
 		nc, err := nats.Connect(s.ClientURL(), nats.UserInfo(user, "p"), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 		if err != nil {

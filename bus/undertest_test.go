@@ -11,8 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
@@ -25,17 +25,10 @@ type underTest struct {
 
 func newUnderTest(t *testing.T, opts ...Option) underTest {
 	t.Helper()
-	s, err := embedded.Start(embedded.Config{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), Log: testkit.Quiet})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
+	s := natskit.Start(t)
 	var conns [2]*nats.Conn
 	for i := range conns {
-		if conns[i], err = nats.Connect(s.ClientURL()); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(conns[i].Close)
+		conns[i] = natskit.Connect(t, s)
 	}
 	u := underTest{NewClient(conns[0], opts...), t, make(chan *nats.Msg, 1000)}
 	u.first = time.Minute // what a test holds back is not asked for again

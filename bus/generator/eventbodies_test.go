@@ -16,7 +16,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake"
 )
@@ -189,16 +189,8 @@ func declarations(t *testing.T, dir string) (all []ast.Decl) {
 // When a process started stands beside the body.
 func TestStartedOfANodeEvent(t *testing.T) {
 	t.Parallel()
-	server, err := embedded.Start(embedded.Config{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), Log: testkit.Quiet})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Close)
-	nc, err := nats.Connect(server.ClientURL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
+	server := natskit.Start(t)
+	nc := natskit.Connect(t, server)
 	g := New(Config{Conn: nc, Node: "n", Log: testkit.Quiet, Snowflake: snowflake.Config{Layout: snowflake.DefaultLayout()}})
 	msg := g.nodeEvent("started")
 	e, err := bus.ParseEvent(msg.Subject, msg.Header, msg.Data)

@@ -66,11 +66,7 @@ func TestStartThatCannotListen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := embedded.Start(embedded.Config{Listen: "127.0.0.1:0", ConfigFile: conf, StoreDir: t.TempDir(), User: "all", Password: "p", Log: testkit.Quiet})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
+	s := natskit.StartWith(t, embedded.Config{ConfigFile: conf, User: "all", Password: "p"})
 	for user, want := range map[string]error{
 		"all":  nats.ErrConnectionClosed,
 		"mute": nats.ErrPermissionViolation, "alone": nats.ErrPermissionViolation, "uninformed": nats.ErrPermissionViolation,

@@ -10,7 +10,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
-	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/snowflake/snowflaketest"
@@ -20,11 +20,7 @@ import (
 // that it reserves must not be used.
 func TestNoPeerMarksWhileCutOff(t *testing.T) {
 	t.Parallel()
-	s, err := embedded.Start(embedded.Config{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), Log: testkit.Quiet})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := natskit.Start(t)
 	nc, err := nats.Connect(s.ClientURL(), nats.MaxReconnects(-1), nats.ReconnectWait(time.Hour))
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
@@ -50,16 +51,8 @@ func TestQueueIsBounded(t *testing.T) {
 func TestEventsWait(t *testing.T) {
 	t.Parallel()
 	log := testkit.Quiet
-	s, err := embedded.Start(embedded.Config{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), Log: log})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	nc, err := nats.Connect(s.ClientURL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
+	s := natskit.StartWith(t, embedded.Config{Log: log})
+	nc := natskit.Connect(t, s)
 	js, err := jetstream.New(nc)
 	if err != nil {
 		t.Fatal(err)

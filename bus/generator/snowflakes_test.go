@@ -318,11 +318,7 @@ func TestReplyTooLarge(t *testing.T) {
 	if err := os.WriteFile(config, []byte("max_payload: 4096"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s, err := embedded.Start(embedded.Config{Listen: "127.0.0.1:0", ConfigFile: config, StoreDir: t.TempDir(), Log: testkit.Quiet})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
+	s := natskit.StartWith(t, embedded.Config{ConfigFile: config})
 	nc := natskit.Connect(t, s)
 	start(t, s, "n", sparse{memory(t, "order")}, func(cfg *generator.Config) { cfg.MaxWait = testkit.Patience })
 	for subject, n := range map[string]int64{"leaf.segment.order": 200, "leaf.snowflake": 200 * 4096} {

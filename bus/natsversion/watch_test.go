@@ -19,7 +19,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
@@ -352,11 +352,7 @@ func TestGreetingIsHandedOn(t *testing.T) {
 
 // The leader of a bucket is checked even if it cannot be reached.
 func TestLeaders(t *testing.T) {
-	server, err := embedded.Start(embedded.Config{Listen: "127.0.0.1:0", StoreDir: t.TempDir(), Log: testkit.Quiet})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Close)
+	server := natskit.Start(t)
 	w, err := connect(t, server.ClientURL())
 	if err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@
 package natskit
 
 import (
+	"cmp"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -13,7 +14,15 @@ import (
 // Start starts a private NATS server with JetStream, which ends with the test.
 func Start(tb testing.TB) *embedded.Server {
 	tb.Helper()
-	s, err := embedded.Start(embedded.Config{Listen: "127.0.0.1:0", StoreDir: tb.TempDir(), Log: testkit.Quiet})
+	return StartWith(tb, embedded.Config{})
+}
+
+// StartWith is [Start] with some settings. The address, the folder and the log need not be set.
+func StartWith(tb testing.TB, cfg embedded.Config) *embedded.Server {
+	tb.Helper()
+	cfg.Listen, cfg.StoreDir = cmp.Or(cfg.Listen, "127.0.0.1:0"), cmp.Or(cfg.StoreDir, tb.TempDir())
+	cfg.Log = cmp.Or(cfg.Log, testkit.Quiet)
+	s, err := embedded.Start(cfg)
 	if err != nil {
 		tb.Fatal(err)
 	}
