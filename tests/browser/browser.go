@@ -12,11 +12,13 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // Patience is how long a browser may take to start, and a page to do what a
-// test waits for. It is long because it is only used up where something is broken.
-const Patience = 40 * time.Second
+// test waits for.
+const Patience = testkit.Patience
 
 // programEnv is the path of a browser to take in place of the system's.
 const programEnv = "LEAF_TEST_CHROMIUM"

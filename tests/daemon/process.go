@@ -14,11 +14,12 @@ import (
 	"runtime"
 	"syscall"
 	"time"
+
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
-// Patience is how long a server may take to start, to stop or to answer. It is
-// long because it is only used up where something is broken.
-const Patience = 40 * time.Second
+// Patience is how long a server may take to start, to stop or to answer.
+const Patience = testkit.Patience
 
 // Program is how a server is run.
 type Program struct {
