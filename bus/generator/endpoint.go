@@ -24,17 +24,18 @@ const (
 	maxAnswerTime = 250 * time.Millisecond
 )
 
+// addService adds a micro service without endpoints.
+func (g *Generator) addService(name, description string, stats micro.StatsHandler) (micro.Service, error) {
+	return micro.AddService(g.cfg.Conn, micro.Config{
+		Name: name, Version: bus.Version, Description: description, QueueGroup: bus.QueueGroup,
+		Metadata: map[string]string{"node": g.cfg.Node}, StatsHandler: stats,
+	})
+}
+
 // addLeafService adds the service leaf: administration and state, decoding, clocks. Unlike the two
 // services that issue IDs it is always there.
 func (g *Generator) addLeafService() (micro.Service, error) {
-	service, err := micro.AddService(g.cfg.Conn, micro.Config{
-		Name:         wire.ServiceLeaf,
-		Version:      bus.Version,
-		Description:  "Leafbus generator: administration and state",
-		QueueGroup:   bus.QueueGroup,
-		Metadata:     map[string]string{"node": g.cfg.Node},
-		StatsHandler: g.stats,
-	})
+	service, err := g.addService(wire.ServiceLeaf, "Leafbus generator: administration and state", g.stats)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +68,9 @@ func (g *Generator) addLeafService() (micro.Service, error) {
 // encodes. f runs outside the callback, because stores take their time. The context of f ends
 // before the sender gives up. age is how old a request can be that is read at that time; endpoint
 // refuses a request if its sender may have given up.
-func endpoint[Req, Resp any](g *Generator, age func(time.Time) time.Duration, f func(context.Context, Req) (Resp, error)) micro.Handler {
+func endpoint[Req, Resp any](
+	g *Generator, age func(time.Time) time.Duration, f func(context.Context, Req) (Resp, error),
+) micro.Handler {
 	return micro.HandlerFunc(func(r micro.Request) {
 		reply, data := r.Reply(), r.Data()
 		if reply == "" {
@@ -170,6 +173,6 @@ func (g *Generator) inTime(ctx context.Context) error {
 
 // late is the error of a request that came so late that its sender may have given up.
 func (g *Generator) late() error {
-	return &bus.Error{Code: 503, Reason: bus.Draining, Message: fmt.Sprintf("generator %s stood still or was cut off when this request came, "+
-		"or the request's timeout is too short: nothing was done, send it again", g.cfg.Node)}
+	return &bus.Error{Code: 503, Reason: bus.Draining, Message: fmt.Sprintf("generator %s stood still or was cut off "+
+		"when this request came, or the request's timeout is too short: nothing was done, send it again", g.cfg.Node)}
 }

@@ -47,7 +47,8 @@ func allocatorEvent(node string, e allocator.Event) *nats.Msg {
 		return newEvent("segment.refill", e.Tag, node, bus.RefillEvent{
 			Node: node, Tag: e.Tag, First: e.First, Last: e.Last, Step: e.Step, Cause: e.Cause, ElapsedMS: ms})
 	case allocator.RefillFailed:
-		return newEvent("segment.refill_failed", e.Tag, node, bus.RefillFailedEvent{Node: node, Tag: e.Tag, Error: e.Err.Error(), Left: e.Left})
+		return newEvent("segment.refill_failed", e.Tag, node, bus.RefillFailedEvent{
+			Node: node, Tag: e.Tag, Error: e.Err.Error(), Left: e.Left})
 	case allocator.Starved:
 		return newEvent("segment.starved", e.Tag, node, bus.StarvedEvent{Node: node, Tag: e.Tag, Waiting: e.Waiting})
 	case allocator.Regressed:

@@ -190,7 +190,8 @@ func (g *Generator) stop(r *run, why error) {
 		<-r.closed
 	}
 	if err := g.flakes.Close(); err != nil {
-		g.log.Warn("the file of the worker cannot be written: the next start waits until the clock has passed its ceiling", "error", err)
+		g.log.Warn("the file of the worker cannot be written: the next start waits until the clock has passed its ceiling",
+			"error", err)
 	}
 }
 

@@ -123,15 +123,10 @@ func (g *Generator) peersKnown(now time.Time) bool {
 	if g.unchecked() || g.guard.since(now) < heartbeatExpires {
 		return false
 	}
-	if g.membership.identity.Load() != nil {
-		return true
-	}
-	for _, b := range g.group.present(now) {
-		if b.Installation != "" && b.Installation != g.cfg.Installation {
-			return false // this generator will be refused when it joins
-		}
-	}
-	return true
+	// Beside a generator of another installation, this one will be refused when it joins.
+	return g.membership.identity.Load() != nil || !g.group.anyPeer(now, time.Time{}, func(b heartbeat) bool {
+		return b.Installation != "" && b.Installation != g.cfg.Installation
+	})
 }
 
 // handOverTime is a little longer than it takes to hear a heartbeat and to enter a queue group.

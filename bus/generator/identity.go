@@ -53,8 +53,8 @@ func (g *Generator) mayCreate(ctx context.Context) error {
 	}
 	for _, b := range g.group.present(time.Now()) {
 		if b.Installation != "" {
-			return fmt.Errorf("%w: JetStream lost the record of installation %s: %s runs as part of it, but bucket %s has no record. "+
-				"See docs/cluster.md for what to do; for a new installation, first stop all generators of %s",
+			return fmt.Errorf("%w: JetStream lost the record of installation %s: %s runs as part of it, "+
+				"but bucket %s has no record. See docs/cluster.md for what to do; for a new installation, first stop all generators of %s",
 				allocator.ErrUnavailable, b.Installation, b.Node, bus.BucketInstallation, b.Installation)
 		}
 	}
@@ -70,7 +70,8 @@ func (g *Generator) checkRival(b heartbeat) {
 	if own == nil || !own.yieldsTo(b.Identity) {
 		return
 	}
-	g.fail(fmt.Errorf("%w: this generator is of installation %s, but %s, which answers on the same subjects, is of the older %s: "+
-		"callers would get the same IDs from both; give all generators the same JetStream (--server, --js-domain), or accounts of their own",
+	g.fail(fmt.Errorf("%w: this generator is of installation %s, but %s, which answers on the same subjects, is of the older %s, "+
+		"so callers would get the same IDs from both: give all generators the same JetStream (--server, --js-domain), "+
+		"or accounts of their own",
 		allocator.ErrRefused, own.Installation, b.Node, b.Installation))
 }

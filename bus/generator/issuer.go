@@ -3,6 +3,7 @@ package generator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -43,13 +44,7 @@ type waiter interface {
 
 // open enters the queue group.
 func (s *issuer) open() error {
-	service, err := micro.AddService(s.g.cfg.Conn, micro.Config{
-		Name:        s.name,
-		Version:     bus.Version,
-		Description: s.description,
-		QueueGroup:  bus.QueueGroup,
-		Metadata:    map[string]string{"node": s.g.cfg.Node},
-	})
+	service, err := s.g.addService(s.name, s.description, nil)
 	if err != nil {
 		return err
 	}
@@ -159,8 +154,8 @@ func (s *issuer) handleLater(reply string, a Answer, req bus.Request, w waiter) 
 func (s *issuer) body(ranges []bus.Range, req bus.Request) ([]byte, error) {
 	body := bus.AppendReply(nil, ranges, req.JSON)
 	if most := s.g.cfg.Conn.MaxPayload(); int64(len(body)) > most {
-		return nil, &bus.Error{Code: 413, Reason: bus.BatchTooLarge, Message: "the IDs are too many runs for one NATS message of " +
-			strconv.FormatInt(most, 10) + " bytes: ask for fewer at a time"}
+		return nil, &bus.Error{Code: 413, Reason: bus.BatchTooLarge, Message: fmt.Sprintf(
+			"the IDs are too many runs for one NATS message of %d bytes: ask for fewer at a time", most)}
 	}
 	return body, nil
 }

@@ -44,7 +44,9 @@ type publisher struct {
 	opened  bool // the stream exists, as far as is known; owned by run
 }
 
-func newPublisher(js jetstream.JetStream, open func(context.Context) error, stamp func(context.Context, *nats.Msg) error, log *slog.Logger) *publisher {
+func newPublisher(
+	js jetstream.JetStream, open func(context.Context) error, stamp func(context.Context, *nats.Msg) error, log *slog.Logger,
+) *publisher {
 	return &publisher{js: js, open: open, stamp: stamp, log: log, queue: make(chan *nats.Msg, eventQueue)}
 }
 
@@ -103,7 +105,8 @@ func (p *publisher) deliver(ctx context.Context, msg *nats.Msg) {
 		}
 		if logged != err.Error() {
 			logged = err.Error()
-			p.log.Warn("events cannot be published; they wait", "error", err, "waiting", len(p.queue)+1, "dropped", p.dropped.Load())
+			p.log.Warn("events cannot be published; they wait",
+				"error", err, "waiting", len(p.queue)+1, "dropped", p.dropped.Load())
 		}
 		select {
 		case <-ctx.Done():

@@ -62,7 +62,8 @@ func (g *Generator) checkWorker() {
 	if g.noWorker() == nil {
 		g.flakes.Verify(g.life)
 	}
-	if g.life.Err() == nil && g.cfg.Conn.IsConnected() && g.reconnects() == connection { // otherwise there is another connection
+	same := g.cfg.Conn.IsConnected() && g.reconnects() == connection // otherwise the next connection checks again
+	if same && g.life.Err() == nil {
 		g.guard.checked.Store(connection)
 		g.guard.open(time.Now())
 	}

@@ -27,7 +27,8 @@ func newSnowflakes(g *Generator) *issuer {
 			if why := g.noWorker(); why != nil {
 				return nil, nil, why
 			}
-			if g.guard.isShut.Load() || a.Transport == NATS && g.unchecked() { // over HTTP it must not wait for the connection's lock
+			// A request over HTTP must not wait for the connection's lock.
+			if g.guard.isShut.Load() || a.Transport == NATS && g.unchecked() {
 				w, err := g.guard.hold(g.cfg.MaxWaiting, g.cfg.MaxWait, func(ctx context.Context) ([]bus.Range, error) {
 					if why := g.noWorker(); why != nil {
 						return nil, why
@@ -108,7 +109,8 @@ func (g *Generator) notJoined() error {
 		return nil
 	}
 	if why := g.phase.unready.Load(); why != nil {
-		return fmt.Errorf("%w: %w: %v", snowflake.ErrNoWorker, errNotJoined, *why) // %v: the request lacks a worker, not the store
+		// %v: the request lacks a worker, not the store.
+		return fmt.Errorf("%w: %w: %v", snowflake.ErrNoWorker, errNotJoined, *why)
 	}
 	return fmt.Errorf("%w: %w", snowflake.ErrNoWorker, errNotJoined)
 }

@@ -124,8 +124,8 @@ func (g *Generator) warnOfStreams(ctx context.Context) error {
 		name, err := g.cfg.JS.StreamNameBySubject(ctx, subject)
 		switch {
 		case err == nil:
-			g.log.Error("a stream keeps the requests for IDs, so callers get its acknowledgement in place of IDs: change its subjects",
-				"stream", name, "subjects", subject)
+			g.log.Error("a stream keeps the requests for IDs, so callers get its acknowledgement in place of IDs: "+
+				"change its subjects", "stream", name, "subjects", subject)
 		case !errors.Is(err, jetstream.ErrStreamNotFound):
 			g.log.Debug("JetStream does not say whether a stream keeps the requests for IDs", "error", err)
 		}

@@ -123,8 +123,8 @@ func (g *Generator) keepsWorker(req bus.WorkerRelease, e snowflake.Entry, now in
 	w := g.worker(time.Now(), e.Record)
 	switch {
 	case w.Running:
-		return conflict("worker %d is held by %s, which is running: stop it first (one that was killed counts as running for up to 3 s, "+
-			"and can be released 10 s after its last report)", w.Worker, w.Node)
+		return conflict("worker %d is held by %s, which is running: stop it first (one that was killed counts as running "+
+			"for up to 3 s, and can be released 10 s after its last report)", w.Worker, w.Node)
 	case w.Node != req.Node || !w.ReservedUntil.Equal(req.ReservedUntil) || !req.Reported.IsZero() && !w.Reported.Equal(req.Reported):
 		return conflict("the record of worker %d has changed: it is held by %s until %s, which last reported at %s; list the workers again",
 			w.Worker, w.Node, w.ReservedUntil.Format(snowflake.TimeFormat), w.Reported.Format(snowflake.TimeFormat))
