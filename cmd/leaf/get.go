@@ -82,24 +82,30 @@ func (f *idFlags) run(cmd *cobra.Command, from fetch) error {
 
 // write writes the IDs as they come, and shows the progress.
 func (f *idFlags) write(cmd *cobra.Command, ranges iter.Seq2[bus.Range, error]) (err error) {
-	out := cmd.OutOrStdout()
-	if f.output != "" {
-		file := &lateFile{name: f.output}
-		defer func() { err = errors.Join(err, file.Close()) }()
-		out = file
-	}
-	w := &idWriter{w: bufio.NewWriterSize(out, 1<<16), count: f.count, ranges: f.ranges, json: f.json}
+	var file *os.File // nil: none, or no ID has come yet
+	defer func() {
+		if file != nil {
+			err = errors.Join(err, file.Close())
+		}
+	}()
+	w := &idWriter{w: bufio.NewWriterSize(cmd.OutOrStdout(), 1<<16), count: f.count, ranges: f.ranges, json: f.json}
 	shown := cmd.ErrOrStderr()
-	if file, ok := out.(*os.File); ok && isTerminal(file) {
+	if f.output == "" && isTerminal(cmd.OutOrStdout()) {
 		shown = io.Discard // the IDs themselves show the progress
 	}
 	progress := newProgress(shown, f.count)
 	defer progress.end()
 
 	var fetchErr, writeErr error
-	for r, err := range ranges {
-		if fetchErr = cmp.Or(err, cmd.Context().Err()); fetchErr != nil {
+	for r, failure := range ranges {
+		if fetchErr = cmp.Or(failure, cmd.Context().Err()); fetchErr != nil {
 			break
+		}
+		if f.output != "" && file == nil { // not earlier: if no ID comes, an old file keeps its content
+			if file, err = os.Create(f.output); err != nil {
+				return err
+			}
+			w.w.Reset(file)
 		}
 		if writeErr = w.write(r); writeErr != nil {
 			break
@@ -119,28 +125,6 @@ func (f *idFlags) write(cmd *cobra.Command, ranges iter.Seq2[bus.Range, error]) 
 		return fmt.Errorf("%d of %d IDs were written: %w", w.written, f.count, fetchErr)
 	}
 	return fetchErr
-}
-
-// lateFile is a file that the first write creates or empties. If no ID comes, its content stays.
-type lateFile struct {
-	name string
-	file *os.File
-}
-
-func (l *lateFile) Write(p []byte) (_ int, err error) {
-	if l.file == nil {
-		if l.file, err = os.Create(l.name); err != nil {
-			return 0, err
-		}
-	}
-	return l.file.Write(p)
-}
-
-func (l *lateFile) Close() error {
-	if l.file == nil {
-		return nil
-	}
-	return l.file.Close()
 }
 
 // idWriter writes IDs as lines, ranges or JSON.

@@ -13,9 +13,13 @@ import (
 	"unicode"
 )
 
-// isTerminal reports whether a person may be looking at f. It is true for any character device, also
+// isTerminal reports whether a person may be looking at the stream. It is true for any character device, also
 // for /dev/null, where it does no harm.
-func isTerminal(f *os.File) bool {
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	if !ok {
+		return false
+	}
 	info, err := f.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
@@ -67,7 +71,7 @@ type progress struct {
 
 func newProgress(w io.Writer, total int64) *progress {
 	p := &progress{total: total, start: time.Now(), last: time.Now()}
-	if f, ok := w.(*os.File); ok && isTerminal(f) {
+	if isTerminal(w) {
 		p.w = w
 	}
 	return p

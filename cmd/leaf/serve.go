@@ -169,7 +169,6 @@ func (s *serving) serve(ctx context.Context, stop context.CancelCauseFunc) error
 	if err != nil {
 		return err
 	}
-	watch := watchServer(s.owned.Server)
 	face, mode := "off", modeJoined
 	if s.embed {
 		mode = modeEmbedded
@@ -178,7 +177,7 @@ func (s *serving) serve(ctx context.Context, stop context.CancelCauseFunc) error
 		fmt.Fprintf(s.cmd.OutOrStdout(), "leaf ready nats=%s http=%s node=%s data=%s mode=%s\n",
 			nc.ConnectedUrlRedacted(), face, config.Node, s.owned.Folder.Path, mode)
 	}
-	runs := []func(context.Context) error{watch.run, func(ctx context.Context) error { return s.versions.Run(ctx, nc, js) }}
+	runs := []func(context.Context) error{s.awaitRestart, func(ctx context.Context) error { return s.versions.Run(ctx, nc, js) }}
 	if s.listener == nil {
 		return together(ctx, stop, append(runs, generator.New(config).Run)...)
 	}
@@ -188,7 +187,7 @@ func (s *serving) serve(ctx context.Context, stop context.CancelCauseFunc) error
 	server := gateway.New(gateway.Config{
 		Listener: s.listener, TLS: s.secure, Token: s.http.token, Generator: g, Metrics: metrics,
 		Client: bus.NewClient(nc, bus.JetStream(js)), Log: s.log, DrainTimeout: s.drainTimeout,
-		Dead: watch.dead,
+		Dead: s.dead,
 	})
 	face = server.URL()
 	return together(ctx, stop, append(runs, g.Run, server.Run)...)

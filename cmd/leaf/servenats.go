@@ -63,3 +63,26 @@ func (s *serving) dial(c connFlags, url string, more ...nats.Option) (*nats.Conn
 	opts = append(opts, installation.Options(s.log, s.drainTimeout)...)
 	return s.versions.Connect(url, append(opts, more...)...)
 }
+
+// awaitRestart returns an error as soon as only a restart of this process helps its NATS server.
+func (s *serving) awaitRestart(ctx context.Context) error {
+	if s.owned.Server == nil {
+		<-ctx.Done()
+		return nil
+	}
+	if err := s.owned.Server.AwaitRestart(ctx); err != nil {
+		return fmt.Errorf("this process ends so that its supervisor starts it again: %w", err)
+	}
+	return nil
+}
+
+// dead returns why only a restart of this process helps, or nil.
+func (s *serving) dead() error {
+	if s.owned.Server == nil {
+		return nil
+	}
+	if err := s.owned.Server.Health(); errors.Is(err, embedded.ErrRestart) {
+		return err
+	}
+	return nil
+}

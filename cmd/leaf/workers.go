@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -170,8 +169,8 @@ func (f *clientFlags) printFree(cmd *cobra.Command, w bus.Worker, format string)
 // confirm asks the person at the terminal to type a word. Without a terminal it returns a usage error.
 func confirm(cmd *cobra.Command, question, word string) error {
 	unasked := usagef("there is no terminal to ask at: --yes confirms what is said above")
-	in, ok := cmd.InOrStdin().(*os.File)
-	if !ok || !isTerminal(in) {
+	in := cmd.InOrStdin()
+	if !isTerminal(in) {
 		return unasked
 	}
 	type answer struct {
