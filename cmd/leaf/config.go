@@ -25,11 +25,11 @@ const (
 
 // Annotations of flags.
 const (
-	noteNATS   = "leaf_nats_variable" // the nats CLI's variable for the flag
-	noteSecret = "leaf_secret"        // messages must not show the value
-	noteSource = "leaf_source"        // where configure found the value
-	noteTyped  = "leaf_typed"         // the flag counts only on the command line
-	noteBeside = "leaf_beside"        // another flag that cannot be given with it
+	noteNATS        = "leaf_nats_variable" // the nats CLI's variable for the flag
+	noteSecret      = "leaf_secret"        // messages must not show the value
+	noteSource      = "leaf_source"        // where configure found the value
+	noteCommandLine = "leaf_typed"         // the flag counts only on the command line
+	noteExclusive   = "leaf_beside"        // another flag that cannot be given with it
 )
 
 func annotate(f *pflag.Flag, note, value string) {
@@ -65,13 +65,13 @@ func origin(cmd *cobra.Command, name string) source {
 // exclusive refuses two of cmd's flags together.
 func exclusive(cmd *cobra.Command, one, other string) {
 	cmd.MarkFlagsMutuallyExclusive(one, other) // for the completion
-	annotate(cmd.Flags().Lookup(one), noteBeside, other)
+	annotate(cmd.Flags().Lookup(one), noteExclusive, other)
 }
 
 // checkExclusive replaces cobra's error about exclusive flags, which is hard to read.
 func checkExclusive(flags *pflag.FlagSet) (err error) {
 	flags.VisitAll(func(f *pflag.Flag) {
-		for _, other := range f.Annotations[noteBeside] {
+		for _, other := range f.Annotations[noteExclusive] {
 			if f.Changed && flags.Changed(other) {
 				err = usagef("--%s and --%s: give one of them", f.Name, other)
 			}
@@ -111,7 +111,7 @@ func applyEnvironment(flags *pflag.FlagSet) error {
 		if !given {
 			continue
 		}
-		if err := settle(f, from, name, setText(f, text)); err != nil {
+		if err := recordSource(f, from, name, setText(f, text)); err != nil {
 			return err
 		}
 	}
@@ -131,7 +131,7 @@ func applyFile(cmd *cobra.Command) error {
 	}
 	for _, f := range unset(cmd.Flags()) {
 		if value := values[f.Name]; value != nil {
-			if err := settle(f, fromFile, path+": "+f.Name, setNode(f, value)); err != nil {
+			if err := recordSource(f, fromFile, path+": "+f.Name, setNode(f, value)); err != nil {
 				return err
 			}
 		}
@@ -183,7 +183,7 @@ func fileKeys(root *cobra.Command) map[string]bool {
 	known := make(map[string]bool)
 	for _, cmd := range tree(root) {
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-			if !isTyped(f) && f.Name != "config" {
+			if !isCommandLineOnly(f) && f.Name != "config" {
 				known[f.Name] = true
 			}
 		})
@@ -195,16 +195,16 @@ func fileKeys(root *cobra.Command) map[string]bool {
 func unset(flags *pflag.FlagSet) []*pflag.Flag {
 	var list []*pflag.Flag
 	flags.VisitAll(func(f *pflag.Flag) {
-		if !f.Changed && !isTyped(f) {
+		if !f.Changed && !isCommandLineOnly(f) {
 			list = append(list, f)
 		}
 	})
 	return list
 }
 
-// isTyped reports whether f counts only on the command line, as --help, --version and confirmations do.
-func isTyped(f *pflag.Flag) bool {
-	return f.Annotations[cobra.FlagSetByCobraAnnotation] != nil || f.Annotations[noteTyped] != nil
+// isCommandLineOnly reports whether f counts only on the command line, as --help, --version and confirmations do.
+func isCommandLineOnly(f *pflag.Flag) bool {
+	return f.Annotations[cobra.FlagSetByCobraAnnotation] != nil || f.Annotations[noteCommandLine] != nil
 }
 
 // setText sets f to text. Lists are split at commas.
@@ -246,9 +246,9 @@ func setNode(f *pflag.Flag, value *yaml.Node) error {
 	}
 }
 
-// settle ends an attempt to set f, which returned err. It notes the source of the value, or returns a
+// recordSource ends an attempt to set f, which returned err. It notes where the value comes from, or returns a
 // usage error that names the place.
-func settle(f *pflag.Flag, from source, where string, err error) error {
+func recordSource(f *pflag.Flag, from source, where string, err error) error {
 	if err != nil {
 		return usagef("%s: %w", where, badValue(f, err))
 	}
@@ -279,7 +279,7 @@ func badValue(f *pflag.Flag, err error) error {
 
 // documentVariables adds the variables that set f to its help.
 func documentVariables(f *pflag.Flag) {
-	if isTyped(f) {
+	if isCommandLineOnly(f) {
 		return
 	}
 	names := append([]string{variable(f)}, f.Annotations[noteNATS]...)

@@ -26,8 +26,8 @@ type idFlags struct {
 	output   string
 }
 
-// fetch fetches n IDs.
-type fetch func(c *bus.Client, ctx context.Context, n int64, opts ...bus.BulkOption) iter.Seq2[bus.Range, error]
+// fetcher fetches n IDs.
+type fetcher func(c *bus.Client, ctx context.Context, n int64, opts ...bus.BulkOption) iter.Seq2[bus.Range, error]
 
 func newGetCmd() *cobra.Command {
 	var f idFlags
@@ -68,7 +68,7 @@ func (f *idFlags) register(cmd *cobra.Command) {
 	exclusive(cmd, "ranges", "json")
 }
 
-func (f *idFlags) run(cmd *cobra.Command, from fetch) error {
+func (f *idFlags) run(cmd *cobra.Command, fetch fetcher) error {
 	if f.count < 1 {
 		return usagef("--count is %d, not at least 1", f.count)
 	}
@@ -76,7 +76,7 @@ func (f *idFlags) run(cmd *cobra.Command, from fetch) error {
 		return err
 	}
 	return f.conn.withClient(cmd, func(c *bus.Client) error {
-		return f.write(cmd, from(c, cmd.Context(), f.count, bus.Parallel(f.parallel)))
+		return f.write(cmd, fetch(c, cmd.Context(), f.count, bus.Parallel(f.parallel)))
 	})
 }
 

@@ -97,7 +97,7 @@ It is refused while the holder runs or may run: until it has not reported for
 		},
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "its generator is stopped and stays so: do not ask")
-	annotate(cmd.Flags().Lookup("yes"), noteTyped, "true")
+	annotate(cmd.Flags().Lookup("yes"), noteCommandLine, "true")
 	return f.command(cmd, func(cmd *cobra.Command, c *bus.Client, _ []string) error { return f.release(cmd, c, worker, yes) })
 }
 
