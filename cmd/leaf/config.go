@@ -3,7 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -130,7 +132,7 @@ func applyFile(cmd *cobra.Command) error {
 		return err
 	}
 	for _, f := range unset(cmd.Flags()) {
-		if value := values[f.Name]; value != nil {
+		if value, given := values[f.Name]; given {
 			if err := recordSource(f, fromFile, path+": "+f.Name, setNode(f, value)); err != nil {
 				return err
 			}
@@ -139,41 +141,26 @@ func applyFile(cmd *cobra.Command) error {
 	return nil
 }
 
-// readFile returns the values in a YAML file by key. Each key must be a flag of
-// some command below root.
-func readFile(path string, root *cobra.Command) (map[string]*yaml.Node, error) {
+// readFile returns the values in a YAML file by key. Each key must be a flag of a command below root.
+func readFile(path string, root *cobra.Command) (values map[string]yaml.Node, err error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, usagef("--config: %w", err)
 	}
-	var doc yaml.Node
-	if err := yaml.Unmarshal(data, &doc); err != nil {
+	if err := yaml.Unmarshal(data, &values); err != nil {
 		// The error can quote the file, and with it a password. Show only the line number.
 		where := path
 		if _, line, ok := strings.Cut(err.Error(), "line "); ok {
 			number, _, _ := strings.Cut(line, ":")
 			where += ", line " + number
 		}
-		return nil, usagef("%s: not YAML", where)
-	}
-	if len(doc.Content) == 0 {
-		return nil, nil // an empty file
-	}
-	top := doc.Content[0]
-	if top.Kind != yaml.MappingNode {
-		return nil, usagef("%s: want lines of the form \"flag: value\"", path)
+		return nil, usagef("%s: want YAML lines of the form \"flag: value\", each flag once", where)
 	}
 	known := fileKeys(root)
-	values := make(map[string]*yaml.Node)
-	for i := 0; i < len(top.Content); i += 2 {
-		key := top.Content[i]
-		switch {
-		case !known[key.Value]:
-			return nil, usagef("%s: unknown key %q in line %d: no command has such a flag", path, key.Value, key.Line)
-		case values[key.Value] != nil:
-			return nil, usagef("%s: key %q appears again in line %d: give it once", path, key.Value, key.Line)
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		if !known[key] {
+			return nil, usagef("%s: unknown key %q near line %d: no command has such a flag", path, key, values[key].Line)
 		}
-		values[key.Value] = top.Content[i+1]
 	}
 	return values, nil
 }
@@ -226,7 +213,7 @@ func splitList(text string) (items []string) {
 }
 
 // setNode sets f to a YAML value.
-func setNode(f *pflag.Flag, value *yaml.Node) error {
+func setNode(f *pflag.Flag, value yaml.Node) error {
 	list, isList := f.Value.(pflag.SliceValue)
 	switch {
 	case value.ShortTag() == "!!null":

@@ -114,17 +114,17 @@ func TestRefusedConfiguration(t *testing.T) {
 		env   string // NAME=value
 		wants []string
 	}{
-		{name: "unknown key", file: "tag: a\nservr: x", wants: []string{`leaf.yaml: unknown key "servr" in line 2`}},
+		{name: "unknown key", file: "tag: a\nservr: x", wants: []string{`leaf.yaml: unknown key "servr" near line 2`}},
 		{name: "config as a key", file: "config: b.yaml", wants: []string{`unknown key "config"`}},
 		{name: "help as a key", file: "help: true", wants: []string{`unknown key "help"`}},
-		{name: "key twice", file: "tag: a\ntag: b", wants: []string{`leaf.yaml: key "tag" appears again in line 2`}},
+		{name: "key twice", file: "tag: a\ntag: b", wants: []string{`leaf.yaml, line 2: want YAML lines of the form "flag: value", each flag once`}},
 		{name: "bad value in the file", file: "max-batch: many", wants: []string{"leaf.yaml: max-batch: ", "--max-batch", `"many"`}},
 		{name: "list for one value", file: "max-batch: [1]", wants: []string{"leaf.yaml: max-batch: ", "single value"}},
 		{name: "mapping for a list", file: "tag: {a: b}", wants: []string{"leaf.yaml: tag: ", "want a list"}},
 		{name: "no value", file: "http:", wants: []string{"leaf.yaml: http: ", "nothing after the colon"}},
-		{name: "not a mapping", file: "- hunter2", wants: []string{"leaf.yaml: want lines"}},
-		{name: "not YAML", file: "tag: a\npassword: hunter2: b", wants: []string{"leaf.yaml, line 2: not YAML"}},
-		{name: "an anchor by mistake", file: "password: *hunter2", wants: []string{"leaf.yaml: not YAML"}},
+		{name: "not a mapping", file: "- hunter2", wants: []string{"leaf.yaml, line 1: want YAML lines"}},
+		{name: "not YAML", file: "tag: a\npassword: hunter2: b", wants: []string{"leaf.yaml, line 2: want YAML lines"}},
+		{name: "an anchor by mistake", file: "password: *hunter2", wants: []string{"leaf.yaml: want YAML lines"}},
 		{name: "secret list", file: "password: [hunter2]", wants: []string{"leaf.yaml: password: ", "secret"}},
 		{name: "secret in the file", file: "dsn: hunter2", wants: []string{"leaf.yaml: dsn: ", "secret"}},
 		{name: "secret in the environment", env: "LEAF_DSN=hunter2", wants: []string{"LEAF_DSN: ", "secret"}},

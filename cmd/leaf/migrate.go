@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -88,14 +89,10 @@ func (m migration) show(cmd *cobra.Command) error {
 	if len(m.Created) > 0 {
 		what = "created " + strings.Join(m.Created, ", ")
 	}
-	out := cmd.OutOrStdout()
-	if _, err := fmt.Fprintf(out, "%s; %d tags\n", what, m.Tags); err != nil {
-		return err
-	}
+	text := fmt.Sprintf("%s; %d tags\n", what, m.Tags)
 	for _, row := range m.Unserved {
-		if _, err := fmt.Fprintf(out, "not served: %s\n", row); err != nil {
-			return err
-		}
+		text += "not served: " + row + "\n"
 	}
-	return nil
+	_, err := io.WriteString(cmd.OutOrStdout(), text)
+	return err
 }
