@@ -21,7 +21,6 @@ import (
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/bus/installation"
 	"github.com/leafbus/leafbus/bus/natsversion"
-	"github.com/leafbus/leafbus/snowflake"
 )
 
 // run starts what a generator needs, and runs it until it is told to stop.
@@ -32,7 +31,7 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	}
 	defer tellStop(cmd.Context(), s.log)()
 	ctx, stop := context.WithCancelCause(cmd.Context()) // of all that runs
-	defer endAnyway(ctx, 2*f.drainTimeout+stopSlack, s.log)()
+	defer endAnyway(ctx, 2*f.config.DrainTimeout+stopSlack, s.log)()
 	defer stop(nil)
 	defer func() { err = errors.Join(err, s.close()) }()
 	for _, step := range []func(context.Context) error{s.openFolder, s.connect, s.listenHTTP, s.openStores} {
@@ -50,7 +49,6 @@ type serving struct {
 	log   *slog.Logger
 	embed bool // a NATS server in this process
 
-	config   generator.Config // what the flags say of it
 	owned    installation.Config
 	versions *natsversion.Watch
 	listener net.Listener // of HTTP; nil: off
@@ -66,15 +64,9 @@ func (s *serving) prepare() (err error) {
 	if err := s.check(); err != nil {
 		return err
 	}
-	s.config = generator.Config{
-		Snowflake: snowflake.Config{
-			Layout: s.worker.layout(), Reserve: s.reserve, Grace: s.grace,
-			MaxBack: s.maxClockBack, MaxClockSkew: s.maxClockSkew, MaxClockWait: s.maxClockWait,
-		},
-		MaxBatch: s.maxBatch, MaxWait: s.maxWait, MaxWaiting: s.maxWaiting, MaxStep: s.maxStep,
-		DrainTimeout: s.drainTimeout, Release: version(), Describe: describe(s.cmd.Flags()),
-	}
-	if s.config.Tags, err = parseTags(s.tags, s.maxStep); err != nil {
+	s.config.Snowflake.Layout = s.worker.layout()
+	s.config.Release, s.config.Describe = version(), describe(s.cmd.Flags())
+	if s.config.Tags, err = parseTags(s.tags, s.config.MaxStep); err != nil {
 		return err
 	}
 	if s.config.Snowflake.FirstWorker, s.config.Snowflake.LastWorker, err = s.worker.workers(); err != nil {
@@ -144,7 +136,7 @@ func (s *serving) openStores(ctx context.Context) error {
 		return err
 	}
 	s.owned.State.JS, s.owned.State.Replicas, s.owned.State.Log = js, s.replicas, s.log
-	s.owned.EventsMaxBytes = s.evtMax
+	s.owned.EventsMaxBytes = s.eventsMaxBytes
 	if s.zookeeper.hosts == "" {
 		return nil
 	}
@@ -186,7 +178,7 @@ func (s *serving) serve(ctx context.Context, stop context.CancelCauseFunc) error
 	g := generator.New(config)
 	server := gateway.New(gateway.Config{
 		Listener: s.listener, TLS: s.secure, Token: s.http.token, Generator: g, Metrics: metrics,
-		Client: bus.NewClient(nc, bus.JetStream(js)), Log: s.log, DrainTimeout: s.drainTimeout,
+		Client: bus.NewClient(nc, bus.JetStream(js)), Log: s.log, DrainTimeout: s.config.DrainTimeout,
 		Dead: s.dead,
 	})
 	face = server.URL()

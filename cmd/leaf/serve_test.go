@@ -11,6 +11,8 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/snowflake/zookeeper"
 )
 
@@ -64,15 +66,22 @@ func TestServeRefuses(t *testing.T) {
 // The bounds themselves are allowed.
 func TestServeAccepts(t *testing.T) {
 	least := serveFlags{
-		maxBatch: 1, maxWaiting: 1, maxStep: 1, evtMax: 1 << 20, maxWait: time.Millisecond,
-		worker:  workerFlags{workerBits: 10, sequenceBits: 12, datacenterBits: defaultDatacenterBits},
-		reserve: time.Second, grace: time.Second, maxClockSkew: 10 * time.Millisecond, maxClockBack: time.Millisecond, maxClockWait: time.Millisecond,
-		mysql: mysqlFlags{refresh: leastRefresh}, zookeeper: zookeeperFlags{name: zookeeper.DefaultName},
+		eventsMaxBytes: 1 << 20,
+		config: generator.Config{
+			MaxBatch: 1, MaxWaiting: 1, MaxStep: 1, MaxWait: time.Millisecond,
+			Snowflake: snowflake.Config{
+				Reserve: time.Second, Grace: time.Second,
+				MaxClockSkew: 10 * time.Millisecond, MaxBack: time.Millisecond, MaxClockWait: time.Millisecond,
+			},
+		},
+		worker: workerFlags{workerBits: 10, sequenceBits: 12, datacenterBits: defaultDatacenterBits},
+		mysql:  mysqlFlags{refresh: leastRefresh}, zookeeper: zookeeperFlags{name: zookeeper.DefaultName},
 	}
 	most := least
 	most.mysql.refresh = mostRefresh
-	most.reserve, most.grace = 365*24*time.Hour, 365*24*time.Hour
-	most.maxClockSkew, most.maxClockBack, most.maxClockWait = time.Hour, time.Second, time.Minute
+	longest := &most.config.Snowflake
+	longest.Reserve, longest.Grace = 365*24*time.Hour, 365*24*time.Hour
+	longest.MaxClockSkew, longest.MaxBack, longest.MaxClockWait = time.Hour, time.Second, time.Minute
 	most.worker.workerBits = 21 // the time has 30 bits left
 	for _, f := range []serveFlags{least, most} {
 		if err := f.check(); err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/bus/installation"
 	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/bus/natsversion"
@@ -30,13 +31,11 @@ type serveFlags struct {
 	listen, natsConfig, dataDir, node string
 	logLevel, logFormat               string
 
-	tags                                  []string
-	maxBatch, maxWaiting, maxStep, evtMax int64
-	maxWait, drainTimeout                 time.Duration
-	replicas                              int
+	tags           []string
+	eventsMaxBytes int64
+	replicas       int
 
-	reserve, grace                           time.Duration
-	maxClockSkew, maxClockBack, maxClockWait time.Duration
+	config generator.Config // the fields that a flag sets directly
 }
 
 func newServeCmd() *cobra.Command {
@@ -66,24 +65,24 @@ SIGINT and SIGTERM drain: accepted requests are answered. A second one exits.`,
   LEAF_TAG=order,coupon leaf serve --config leaf.yaml`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return natsversion.Only(f.run(cmd)) },
 	}
-	fs := cmd.Flags()
+	fs, flakes := cmd.Flags(), &f.config.Snowflake
 	fs.StringVar(&f.listen, "listen", "", "`ADDR` of the embedded NATS server; port 0 is any free one (default "+defaultListen+")")
 	fs.StringVar(&f.natsConfig, "nats-config", "", "nats-server configuration `FILE` for the embedded server")
 	fs.StringVar(&f.dataDir, "data-dir", "leaf-data", "`DIR` of all local state")
 	fs.StringSliceVar(&f.tags, "tag", nil, "make sure that this tag exists: `NAME[:STEP]` (repeatable)")
 	fs.StringVar(&f.node, "node", "", "`NAME` of this generator, such as a pod's or a host's: up to 64 of [A-Za-z0-9_.-] (default a random one, kept in the data folder)")
-	fs.Int64Var(&f.maxBatch, "max-batch", allocator.DefaultMaxBatch, "most IDs in one request")
-	fs.DurationVar(&f.maxWait, "max-wait", allocator.DefaultMaxWait, "longest wait of a request, for a segment or for time")
-	fs.Int64Var(&f.maxWaiting, "max-waiting", allocator.DefaultMaxWaiting, "most requests that wait at a time")
-	fs.Int64Var(&f.maxStep, "max-step", allocator.DefaultMaxStep, "largest step, adapted or given")
+	fs.Int64Var(&f.config.MaxBatch, "max-batch", allocator.DefaultMaxBatch, "most IDs in one request")
+	fs.DurationVar(&f.config.MaxWait, "max-wait", allocator.DefaultMaxWait, "longest wait of a request, for a segment or for time")
+	fs.Int64Var(&f.config.MaxWaiting, "max-waiting", allocator.DefaultMaxWaiting, "most requests that wait at a time")
+	fs.Int64Var(&f.config.MaxStep, "max-step", allocator.DefaultMaxStep, "largest step, adapted or given")
 	fs.IntVar(&f.replicas, "replicas", 0, "copies of the state that this generator creates in a NATS cluster (default 3 where it has them, else 1)")
-	fs.Int64Var(&f.evtMax, "events-max-bytes", kvstore.DefaultEventsMaxBytes, "size of the event stream if this generator creates it")
-	fs.DurationVar(&f.reserve, "worker-reserve", snowflake.DefaultReserve, "most time that is reserved ahead for the worker: how long the registry may be away")
-	fs.DurationVar(&f.grace, "worker-grace", snowflake.DefaultGrace, "how long the worker stays reserved after a clean stop")
-	fs.DurationVar(&f.maxClockSkew, "max-clock-skew", snowflake.DefaultMaxClockSkew, "longest step forward of the clock that is believed without asking other generators, and how far from theirs a new node's may be")
-	fs.DurationVar(&f.maxClockBack, "max-clock-back", snowflake.DefaultMaxBack, "longest step back of the clock that requests wait for")
-	fs.DurationVar(&f.maxClockWait, "max-clock-wait", snowflake.DefaultMaxClockWait, "how far the clock may be behind this generator's last run for a start to wait for it; beyond, it is refused")
-	fs.DurationVar(&f.drainTimeout, "drain-timeout", 10*time.Second, "how long waiting requests may still wait when the generator stops")
+	fs.Int64Var(&f.eventsMaxBytes, "events-max-bytes", kvstore.DefaultEventsMaxBytes, "size of the event stream if this generator creates it")
+	fs.DurationVar(&flakes.Reserve, "worker-reserve", snowflake.DefaultReserve, "most time that is reserved ahead for the worker: how long the registry may be away")
+	fs.DurationVar(&flakes.Grace, "worker-grace", snowflake.DefaultGrace, "how long the worker stays reserved after a clean stop")
+	fs.DurationVar(&flakes.MaxClockSkew, "max-clock-skew", snowflake.DefaultMaxClockSkew, "longest step forward of the clock that is believed without asking other generators, and how far from theirs a new node's may be")
+	fs.DurationVar(&flakes.MaxBack, "max-clock-back", snowflake.DefaultMaxBack, "longest step back of the clock that requests wait for")
+	fs.DurationVar(&flakes.MaxClockWait, "max-clock-wait", snowflake.DefaultMaxClockWait, "how far the clock may be behind this generator's last run for a start to wait for it; beyond, it is refused")
+	fs.DurationVar(&f.config.DrainTimeout, "drain-timeout", 10*time.Second, "how long waiting requests may still wait when the generator stops")
 	fs.StringVar(&f.logLevel, "log-level", "info", "least `LEVEL` that is logged: debug, info, warn or error")
 	fs.StringVar(&f.logFormat, "log-format", "text", "`FORMAT` of the log on stderr: text or json")
 	f.http.register(fs)
@@ -99,22 +98,23 @@ SIGINT and SIGTERM drain: accepted requests are answered. A second one exits.`,
 // check refuses values that no generator can work with.
 func (f *serveFlags) check() error {
 	const year = 365 * 24 * time.Hour
+	flakes := f.config.Snowflake
 	if err := cmp.Or(
-		within("max-batch", f.maxBatch, 1, allocator.LimitMaxBatch),
-		within("max-waiting", f.maxWaiting, 1, allocator.LimitMaxWaiting),
-		within("max-step", f.maxStep, 1, allocator.LimitStep),
+		within("max-batch", f.config.MaxBatch, 1, allocator.LimitMaxBatch),
+		within("max-waiting", f.config.MaxWaiting, 1, allocator.LimitMaxWaiting),
+		within("max-step", f.config.MaxStep, 1, allocator.LimitStep),
 		within("replicas", f.replicas, 0, limitReplicas),
-		within("events-max-bytes", f.evtMax, 1<<20, 1<<50),
-		within("max-wait", f.maxWait, 1, time.Minute),
-		within("worker-reserve", f.reserve, snowflake.LeastReserve, year),
-		within("worker-grace", f.grace, time.Second, year),
-		within("max-clock-skew", f.maxClockSkew, 10*time.Millisecond, time.Hour),
-		within("max-clock-back", f.maxClockBack, time.Millisecond, time.Second),
-		within("max-clock-wait", f.maxClockWait, time.Millisecond, time.Minute),
+		within("events-max-bytes", f.eventsMaxBytes, 1<<20, 1<<50),
+		within("max-wait", f.config.MaxWait, 1, time.Minute),
+		within("worker-reserve", flakes.Reserve, snowflake.LeastReserve, year),
+		within("worker-grace", flakes.Grace, time.Second, year),
+		within("max-clock-skew", flakes.MaxClockSkew, 10*time.Millisecond, time.Hour),
+		within("max-clock-back", flakes.MaxBack, time.Millisecond, time.Second),
+		within("max-clock-wait", flakes.MaxClockWait, time.Millisecond, time.Minute),
 	); err != nil {
 		return err
 	}
-	if f.drainTimeout < 0 {
+	if f.config.DrainTimeout < 0 {
 		return usagef("--drain-timeout is below zero")
 	}
 	if f.listen != "" {

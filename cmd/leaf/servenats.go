@@ -60,7 +60,7 @@ func (s *serving) dial(c connFlags, url string, more ...nats.Option) (*nats.Conn
 	if err != nil {
 		return nil, err
 	}
-	opts = append(opts, installation.Options(s.log, s.drainTimeout)...)
+	opts = append(opts, installation.Options(s.log, s.config.DrainTimeout)...)
 	return s.versions.Connect(url, append(opts, more...)...)
 }
 
