@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// completed is what a shell is offered, and what else it is told to do.
+// completed returns what a shell is offered, and the directive for it.
 func completed(t *testing.T, args ...string) (offered []string, directive string) {
 	t.Helper()
 	status, stdout, stderr := leaf(t, append([]string{"__complete"}, args...)...)
@@ -58,8 +58,8 @@ func TestCompleteTags(t *testing.T) {
 	}
 }
 
-// Where nobody answers, nothing is offered, and that soon.
-func TestCompleteTagsOfNobody(t *testing.T) {
+// Without an answer, nothing is offered, within 1.5 s.
+func TestCompleteTagsWithoutAnswer(t *testing.T) {
 	cleanEnv(t)
 	url := startNATS(t, &server.Options{}).ClientURL()
 	nc, err := nats.Connect(url)
@@ -116,7 +116,7 @@ func TestCompleteFlags(t *testing.T) {
 	}
 }
 
-// Files beside the command are not what a tag is called.
+// The files in the working folder are not offered as tags.
 func TestCompleteNoFiles(t *testing.T) {
 	cleanEnv(t)
 	t.Chdir(t.TempDir())

@@ -43,7 +43,7 @@ func startNATS(t *testing.T, opts *server.Options) *server.Server {
 	return s
 }
 
-// freeAddress is one where nothing listens.
+// freeAddress returns an address where nothing listens.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	return "nats://" + testkit.FreeAddress(t)
@@ -127,7 +127,7 @@ func TestConnectWhereNothingListens(t *testing.T) {
 	}
 }
 
-// What listens there may serve something else.
+// Another kind of server may listen at the address.
 func TestConnectToAnotherServer(t *testing.T) {
 	cleanEnv(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -231,7 +231,7 @@ func TestConnectWithTLS(t *testing.T) {
 	}
 }
 
-// certificate makes one for this machine and the file that vouches for it.
+// certificate returns a certificate for this machine, and the file of its authority.
 func certificate(t *testing.T) (cert tls.Certificate, ca string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// The check asks where leaf serve listens with the same settings, and is content
-// with 200 alone.
+// leaf health asks where leaf serve listens with the same settings. Only status 200 is success.
 func TestHealth(t *testing.T) {
 	cleanEnv(t)
 	status := http.StatusOK

@@ -40,7 +40,7 @@ func process(t *testing.T, as string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// cleanEnv hides the settings and the NATS context of whoever runs the tests.
+// cleanEnv hides the settings and the NATS context of the person who runs the tests.
 func cleanEnv(t *testing.T) {
 	t.Helper()
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())

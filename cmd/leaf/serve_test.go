@@ -1,16 +1,13 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/snowflake/zookeeper"
@@ -90,8 +87,8 @@ func TestServeAccepts(t *testing.T) {
 	}
 }
 
-// A generator that ends by itself has as long for its stop as one that is told to: what
-// ends a stop that hangs knows of it, and why.
+// A generator that ends by itself has as much time for its stop as after a signal: its context ends
+// too, with the cause.
 func TestTogetherEndsItsContext(t *testing.T) {
 	ctx, stop := context.WithCancelCause(t.Context())
 	failure := errors.New("only a restart helps")
@@ -103,43 +100,3 @@ func TestTogetherEndsItsContext(t *testing.T) {
 		t.Errorf("it ended with %v, and its context with %v", err, context.Cause(ctx))
 	}
 }
-
-func TestWriteIDs(t *testing.T) {
-	ranges := []bus.Range{{First: 1, Last: 3}, {First: 7, Last: 7}}
-	for _, c := range []struct {
-		name string
-		w    idWriter
-		want string
-	}{
-		{"lines", idWriter{}, "1\n2\n3\n7\n"},
-		{"ranges", idWriter{ranges: true}, "1-3\n7\n"},
-		{"JSON", idWriter{json: true, count: 4}, `{"count":4,"ranges":[{"first":"1","last":"3"},{"first":"7","last":"7"}]}` + "\n"},
-	} {
-		var out strings.Builder
-		c.w.w = bufio.NewWriter(&out)
-		if c.w.w.Flush(); out.Len() > 0 {
-			t.Errorf("%s: %q before the first ID: a request that fails must write nothing", c.name, &out)
-		}
-		for _, r := range ranges {
-			if err := c.w.write(r); err != nil {
-				t.Fatal(err)
-			}
-		}
-		c.w.finish()
-		if err := c.w.w.Flush(); err != nil || out.String() != c.want {
-			t.Errorf("%s: %q, %v; want %q", c.name, &out, err, c.want)
-		}
-	}
-}
-
-// A disk that is full is said, and not only at the end.
-func TestWriteIDsFails(t *testing.T) {
-	w := idWriter{w: bufio.NewWriter(full{})}
-	if err := w.write(bus.Range{First: 1, Last: 1_000_000}); err == nil {
-		t.Error("a write that failed was not told")
-	}
-}
-
-type full struct{}
-
-func (full) Write([]byte) (int, error) { return 0, errors.New("no space left") }

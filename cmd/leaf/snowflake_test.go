@@ -48,7 +48,7 @@ func leaf(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	return status, out.String(), errs.String()
 }
 
-// Nothing is asked before all arguments are numbers.
+// All arguments are checked before the command connects.
 func TestDecodeRefuses(t *testing.T) {
 	cleanEnv(t)
 	nowhere := freeAddress(t)
@@ -60,7 +60,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// One number that is no snowflake does not hide the others.
+// A number that is not a snowflake does not hide the others.
 func TestDecodePrints(t *testing.T) {
 	url := answering(t, "leaf.decode", func(id string) (string, string) {
 		if id == "5" {

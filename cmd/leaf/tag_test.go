@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The words of others for the same are understood.
+// Each command also has the names that other tools use.
 func TestTagAliases(t *testing.T) {
 	url := answering(t, "leaf.admin.tags.*", func(body string) (string, string) {
 		if body != `{"tag":"order","step":5}` && body != `{"tag":"order"}` {
@@ -20,7 +20,7 @@ func TestTagAliases(t *testing.T) {
 	}
 }
 
-// No ID is below 1, which is said before anybody is asked.
+// A --max-id below 1 is refused before the command connects.
 func TestTagMaxIDBelowOne(t *testing.T) {
 	cleanEnv(t)
 	nowhere := freeAddress(t)

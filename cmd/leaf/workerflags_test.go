@@ -45,7 +45,7 @@ func TestWorkers(t *testing.T) {
 	}
 }
 
-// What --worker-bits and --sequence-bits leave is for the time.
+// The time has the bits that --worker-bits and --sequence-bits leave.
 func TestLayout(t *testing.T) {
 	for _, want := range []snowflake.Layout{
 		snowflake.DefaultLayout(),

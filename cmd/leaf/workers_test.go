@@ -45,8 +45,7 @@ func TestWorkersPrints(t *testing.T) {
 	}
 }
 
-// fakeWorker answers for one worker, which was as it is listed, and counts what
-// would have released it.
+// fakeWorker answers requests about one worker. It counts the requests that would have released it.
 type fakeWorker struct {
 	url      string
 	released atomic.Int64
@@ -94,8 +93,8 @@ func TestReleaseCommand(t *testing.T) {
 		"running too long":     {fmt.Sprintf(format, 7, "busy", true, past.Format(rfc)), "", "", []string{"7", "--yes"}, exitFailed, "", []string{"which is running"}, 0},
 		"free":                 {fmt.Sprintf(format, 7, "old", false, past.Format(rfc)), "", "", []string{"7"}, exitOK, "worker 7 is free already, since " + local(past) + "\n", nil, 0},
 		"free, JSON":           {fmt.Sprintf(format, 7, "old", false, past.Format(rfc)), "", "", []string{"7", "--json"}, exitOK, fmt.Sprintf(format, 7, "old", false, past.Format(rfc)) + "\n", nil, 0},
-		"nobody's":             {"", "", "", []string{"7", "--yes"}, exitFailed, "", []string{"worker 7 has no record"}, 0},
-		"nobody's, but others": {fmt.Sprintf(format, 8, "n", false, past.Format(rfc)), "", "", []string{"7", "--yes"}, exitFailed, "", []string{"worker 7 has no record"}, 0},
+		"no record":            {"", "", "", []string{"7", "--yes"}, exitFailed, "", []string{"worker 7 has no record"}, 0},
+		"others have a record": {fmt.Sprintf(format, 8, "n", false, past.Format(rfc)), "", "", []string{"7", "--yes"}, exitFailed, "", []string{"worker 7 has no record"}, 0},
 		"refused": {away, `{"code":409,"reason":"conflict","message":"try again at noon"}`, "409", []string{"7", "--yes"}, exitFailed, "",
 			[]string{"leaf: try again at noon (409 conflict)"}, 1},
 		"no answer": {away, `{`, "", []string{"7", "--yes"}, exitFailed, "", []string{"worker 7 may have been released", "`leaf workers`"}, 1},
@@ -122,7 +121,7 @@ func TestReleaseCommand(t *testing.T) {
 	}
 }
 
-// Where there is no ZooKeeper, nothing is said of one.
+// Without ZooKeeper, the error does not name it.
 func TestReleaseOfAWorkerWithoutARecord(t *testing.T) {
 	for registry, elsewhere := range map[string]bool{"kv": false, "zookeeper": true} {
 		url := answering(t, "leaf.admin.workers.list", func(string) (string, string) {
@@ -135,7 +134,7 @@ func TestReleaseOfAWorkerWithoutARecord(t *testing.T) {
 	}
 }
 
-// What is no terminal confirms nothing, whatever is in it.
+// Only a terminal confirms a release, not a file or a pipe with the right answer.
 func TestConfirmNeedsATerminal(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "answer")
 	if err := os.WriteFile(file, []byte("gone\n"), 0o600); err != nil {
@@ -175,7 +174,7 @@ func TestConfirmNeedsATerminal(t *testing.T) {
 		}
 	}
 
-	// Nor does a setting confirm, which counts for every time.
+	// A setting does not confirm either, because it would count for every release.
 	f := newFakeWorker(t, listed, "", "", "")
 	t.Setenv("LEAF_YES", "true")
 	if status, _, stderr := leaf(t, "workers", "release", "7", "-s", f.url); status != exitUsage || f.released.Load() > 0 {
