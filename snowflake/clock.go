@@ -181,7 +181,7 @@ func (g *Generator) checkBackwardsLocked(r Reading, t int64) (wait time.Duration
 	case c.backwards == backwardsWaiting && small && r.Mono < c.waitUntil:
 		return c.waitUntil - r.Mono, nil
 	case offset <= 0:
-		g.clearBackwardsLocked()
+		g.clearBackwardsLocked(g.workerLocked())
 		return 0, nil
 	case c.backwards == backwardsNot && small:
 		c.backwards, wait = backwardsWaiting, 2*offset
@@ -195,10 +195,10 @@ func (g *Generator) checkBackwardsLocked(r Reading, t int64) (wait time.Duration
 	return 0, &BackwardsError{offset}
 }
 
-// clearBackwardsLocked reports that the clock has caught up, if it was behind.
-func (g *Generator) clearBackwardsLocked() {
+// clearBackwardsLocked ends the episode of a worker whose clock was behind, if it was.
+func (g *Generator) clearBackwardsLocked(worker int64) {
 	if g.clock.backwards != backwardsNot {
 		g.clock.backwards = backwardsNot
-		g.cfg.Notify(Recovered{g.workerLocked(), EpisodeBackwards})
+		g.cfg.Notify(Recovered{worker, EpisodeBackwards})
 	}
 }

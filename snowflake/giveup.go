@@ -39,7 +39,7 @@ func (g *Generator) lose(held Held, t int64) error {
 		if w != nil && w.expiring {
 			g.cfg.Notify(Recovered{held.Worker, EpisodeExpiring})
 		}
-		g.clearBackwardsLocked() // the next worker starts without it
+		g.clearBackwardsLocked(held.Worker) // the next worker starts without it
 		g.cfg.Notify(WorkerLost{held})
 		g.worker.lost = &held
 		defer g.cfg.Log.Warn("the worker is lost: its record is missing or belongs to another generator; taking another worker", "worker", held.Worker)

@@ -3,6 +3,7 @@ package snowflake_test
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -119,5 +120,34 @@ func TestWorkerNotWanted(t *testing.T) {
 		if last := w.parts(used).UnixMS; until <= last || until > last+2001 {
 			t.Errorf("worker 0 is reserved for %d ms after the last ID, want 1 to 2001", until-last)
 		}
+	})
+}
+
+// TestLostToAClone: a generator that started from its file finds that a peer holds its worker. The
+// alerts of that worker end.
+func TestLostToAClone(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		n := w.start()
+		n.run(10 * time.Second)
+		var cloned atomic.Bool
+		n = w.start(on(n.kill()), down, func(s *setup) {
+			s.HeldByPeer = func(worker int64) bool { return worker == 0 && cloned.Load() }
+			s.HeldByPeerLately = s.HeldByPeer
+		})
+		time.Sleep(3 * time.Second)
+		n.take(0)
+		w.clock.step(-20 * time.Second)
+		n.refused(snowflake.ErrClockBackwards)
+		cloned.Store(true)
+		time.Sleep(2 * time.Second) // it gives the worker up, and cannot report that yet
+		n.registry.away(false)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		for _, e := range n.events {
+			if r, ok := e.(snowflake.Recovered); ok && r.Worker != 0 {
+				t.Errorf("worker %d recovered: %s", r.Worker, r.Episode)
+			}
+		}
+		n.wantEvents("refused: back 20000 ms", "recovered: backwards", "lost 0", "acquired 1", "recovered: lost")
 	})
 }
