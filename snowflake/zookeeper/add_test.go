@@ -2,6 +2,8 @@ package zookeeper
 
 import (
 	"bytes"
+	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -188,5 +190,28 @@ func TestDamagedMeanwhile(t *testing.T) {
 	}
 	if made := s.children(t, s.path("leaf_forever")); len(made) != 1 {
 		t.Errorf("nodes: %v", made)
+	}
+}
+
+// A caller that has left gets no worker: its record would keep the worker from others.
+func TestAddAfterTheCallerLeft(t *testing.T) {
+	t.Parallel()
+	s, behind, p := newProxied(t, server.Hosts(t))
+	r := behind.claimed(t, "a")
+	ctx, cancel := context.WithCancel(within(t))
+	p.OnRequest(func(packet []byte) proxy.Action {
+		const getChildren = 12
+		if len(packet) > 12 && binary.BigEndian.Uint32(packet[8:]) == getChildren {
+			cancel()
+		}
+		return proxy.Forward
+	})
+	if _, err := r.Add(ctx, holder("a"), anyWorker); !errors.Is(err, context.Canceled) {
+		t.Errorf("Add: %v", err)
+	}
+	r.link.busy <- struct{}{} // until the request has really ended
+	<-r.link.busy
+	if all := s.children(t, s.path("leaf_forever")); len(all) > 0 {
+		t.Errorf("the records are %v", all)
 	}
 }

@@ -137,6 +137,9 @@ func (r *Registry) read(ctx context.Context) (all records, err error) {
 			all.nodes[n.Worker] = n
 		}
 	}
+	if err := ctx.Err(); err != nil { // the caller has left, and must not begin a write
+		return all, err
+	}
 	if conn.SessionID() != r.checked { // a part may be from another ZooKeeper
 		return all, errors.New("the session with ZooKeeper ended meanwhile")
 	}
