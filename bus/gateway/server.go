@@ -39,7 +39,7 @@ var defaultLimits = limits{
 	refusing: 8 * time.Second,
 }
 
-// Generator is what gives the IDs: a [bus.Generator].
+// Generator is what gives the IDs: a [generator.Generator].
 type Generator interface {
 	Take(ctx context.Context, tag string, n int64) ([]bus.Range, error)
 	Snowflakes(ctx context.Context, n int64) ([]bus.Range, error)
