@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -32,15 +33,15 @@ type watch struct {
 	c         *Client
 	publishes func(subject string) bool // what the request publishes on
 	harmless  string                    // of these subjects one on which a message without reply does nothing; empty: none
-	limit     time.Duration             // how long the request may take; 0: as long as its context
+	limit     time.Duration             // how long the request may take; 0 or less: as long as its context
 	before    error                     // the connection's last error when the request began
 	ctx       context.Context
 	end       context.CancelCauseFunc
+	began     time.Time
 
 	mu     sync.Mutex
 	timer  *time.Timer
 	pause  time.Duration // before the next look
-	took   time.Duration // until the last one
 	probed bool
 }
 
@@ -55,7 +56,7 @@ func (c *Client) watched(ctx context.Context, limit time.Duration, subject strin
 }
 
 func (w *watch) start(ctx context.Context) (_ context.Context, stop func()) {
-	w.before, w.pause = w.c.nc.LastError(), firstLook
+	w.before, w.began, w.pause = w.c.nc.LastError(), time.Now(), firstLook
 	w.ctx, w.end = context.WithCancelCause(ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -75,7 +76,6 @@ func (w *watch) stop() {
 func (w *watch) look() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.took += w.pause
 	err := w.denied()
 	if err == nil && !w.probed && errors.Is(w.c.nc.LastError(), nats.ErrPermissionViolation) && w.c.probing.TryLock() {
 		err, w.probed = w.probe(), true
@@ -84,21 +84,26 @@ func (w *watch) look() {
 	switch {
 	case err != nil:
 		w.end(err)
-	case w.limit > 0 && w.took >= w.limit:
+	case w.left() <= 0:
 		w.end(context.DeadlineExceeded)
 	case w.ctx.Err() == nil:
-		w.pause = min(2*w.pause, lastLook)
-		if w.limit > 0 {
-			w.pause = min(w.pause, w.limit-w.took)
-		}
+		w.pause = min(2*w.pause, lastLook, w.left())
 		w.timer.Reset(w.pause)
 	}
+}
+
+// left is how long the request may still take.
+func (w *watch) left() time.Duration {
+	if w.limit <= 0 {
+		return math.MaxInt64
+	}
+	return w.limit - time.Since(w.began)
 }
 
 // probe subscribes to an inbox, and publishes where that does no harm, and returns a denial of either.
 // It must be the only probe of the connection: two would hide each other's denials.
 func (w *watch) probe() error {
-	ctx, cancel := context.WithTimeout(w.ctx, time.Second)
+	ctx, cancel := context.WithTimeout(w.ctx, min(time.Second, w.left()))
 	defer cancel()
 	nc := w.c.nc
 	before, inbox := nc.LastError(), nc.NewInbox()+".*" // as that of all requests is

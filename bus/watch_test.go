@@ -1,8 +1,19 @@
 package bus
 
 import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/tests/proxy"
 )
 
 // After an attempt without an answer the next one may last twice as long, up to a bound. A request for
@@ -94,4 +105,49 @@ func TestFollowerAsks(t *testing.T) {
 			t.Errorf("%s: %v", subject, got)
 		}
 	}
+}
+
+// An attempt lasts no longer than its limit and its context, even if NATS falls silent while it probes
+// its permissions.
+func TestAttemptEndsDuringItsProbe(t *testing.T) {
+	t.Parallel()
+	conf := filepath.Join(t.TempDir(), "nats.conf")
+	users := `authorization { users: [{user: some, password: p, permissions: {publish: {deny: ["leaf.segment.secret"]}}}] }`
+	if err := os.WriteFile(conf, []byte(users), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := embedded.Start(embedded.Config{Listen: "127.0.0.1:0", ConfigFile: conf, StoreDir: t.TempDir(), User: "some", Password: "p", Log: testkit.Quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	p, err := proxy.Start(strings.TrimPrefix(s.ClientURL(), "nats://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	nc, err := nats.Connect("nats://"+p.Addr(), nats.UserInfo("some", "p"), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	c := NewClient(nc)
+	if _, err := c.attempt(far(t), 0, "leaf.segment.secret", nil, ""); !errors.Is(err, nats.ErrPermissionViolation) {
+		t.Fatalf("it may ask for the secret: %v", err)
+	}
+	p.Hang(true)
+	defer p.Hang(false)
+	const most = 300 * time.Millisecond
+	attempt := func(ctx context.Context, limit time.Duration) {
+		t.Helper()
+		began := time.Now()
+		_, err := c.attempt(ctx, limit, "leaf.segment.order", nil, "")
+		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > 3*most {
+			t.Errorf("the attempt lasted %v: %v", took, err)
+		}
+	}
+	attempt(far(t), most)
+	ctx, cancel := context.WithTimeout(t.Context(), most)
+	defer cancel()
+	attempt(ctx, 0)
 }
