@@ -51,7 +51,7 @@ func refusal(code int, reason bus.Reason, hint time.Duration) *nats.Msg {
 	}
 }
 
-// patient is a context that outlasts what a test waits for.
+// What may pass is retried, and not before the hint of the answer is over.
 func TestClientTriesAgainWhatMayGetBetter(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)

@@ -194,10 +194,11 @@ func (w *watch) health(now time.Time) error {
 	return w.err
 }
 
-// Health returns why the server cannot keep its part of the installation's state, or nil. Its disk is full, JetStream is disabled or cannot write, a stream of Leafbus has no
-// leader, or its replica on this server is not current. After a start Health returns an error
-// until the replicas are current for the first time. The server is checked each second. An
-// error that matches [ErrRestart] stays until a restart.
+// Health returns why the server cannot keep its part of the installation's state, or nil: its disk
+// is full, JetStream is disabled or cannot write, or a stream of Leafbus has no leader, or has a
+// replica on this server that is not current. After a start Health returns an error until the
+// replicas are current for the first time. The server is checked each second. An error that matches
+// [ErrRestart] stays until a restart.
 func (s *Server) Health() error { return s.watch.health(time.Now()) }
 
 // AwaitRestart returns nil when the context is done. It returns an error that matches
