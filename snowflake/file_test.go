@@ -2,6 +2,7 @@ package snowflake_test
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -70,6 +71,30 @@ func TestFile(t *testing.T) {
 			save(t, f, ceiling(1))
 			wantSaved(t, open(t, again.PowerFail(random)), ceiling(1))
 		})
+	}
+}
+
+// TestFileStart: the first Save after a start overwrites last what the start
+// relied on, and both slots in any case.
+func TestFileStart(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		for newest := range 2 {
+			d := &tape{Disk: snowflaketest.NewDisk()}
+			f := open(t, d)
+			save(t, f, ceiling(500_000), ceiling(500_000))
+			if d.steps[len(d.steps)-2].slot() != fmt.Sprint(newest) {
+				save(t, f, ceiling(500_000))
+			}
+			if lost {
+				change(t, d, (1-newest)*slotSize, []byte("x"))
+			}
+			f = open(t, d)
+			d.steps = nil
+			save(t, f, ceiling(500_000))
+			if len(d.steps) != 4 || d.steps[0].slot() == fmt.Sprint(newest) || d.steps[2].slot() != fmt.Sprint(newest) {
+				t.Errorf("slot %d counted (the other lost: %v); %d steps, slot %s first", newest, lost, len(d.steps), d.steps[0].slot())
+			}
+		}
 	}
 }
 

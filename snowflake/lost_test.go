@@ -123,6 +123,29 @@ func TestWorkerNotWanted(t *testing.T) {
 	})
 }
 
+// TestWorkerChangesWithinMillisecond: IDs increase also from a higher worker to
+// a lower one.
+func TestWorkerChangesWithinMillisecond(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		gone := w.start(as("b"))
+		n := w.start(func(s *setup) { s.Clock = w.clock.every(time.Second) })
+		gone.kill()
+		time.Sleep(2 * time.Minute)
+		synctest.Wait() // a report is due at this very moment
+		n.take(0)
+		e := w.record(1)
+		e.Node, e.Incarnation = "c", "another"
+		if _, err := w.memory.Put(t.Context(), e.Record, e.Version); err != nil {
+			t.Fatal(err)
+		}
+		go n.Verify(t.Context())
+		time.Sleep(100 * ms)
+		synctest.Wait()
+		n.wantEvents("acquired 1", "lost 1", "acquired 0", "recovered: lost")
+		n.take(900 * ms)
+	})
+}
+
 // TestLostToAClone: a generator that started from its file finds that a peer holds its worker. The
 // alerts of that worker end.
 func TestLostToAClone(t *testing.T) {

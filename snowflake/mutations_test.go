@@ -86,6 +86,13 @@ var mutations = []mutation{
 	{name: "a claim keeps the ceiling of another worker", edits: []edit{{"worker.go",
 		"f.Worker, f.Ceiling, f.ReservedUntil = e.Worker, max(s.Ceiling, f.Ceiling),", "f.Worker, f.ReservedUntil = e.Worker,"}}},
 
+	{name: "the first write after a start overwrites what counts", by: "TestFileStart", edits: []edit{{"file.go",
+		"f.writes, f.newest, f.saved, f.ok = s.Write, int64(i), s.Saved, true", "f.writes, f.saved, f.ok = s.Write, s.Saved, true"}}},
+	{name: "the first write after a start is of one slot", by: "TestFileStart", edits: []edit{{"file.go",
+		"newest: 1, apart: true}", "newest: 1}"}}},
+	{name: "the next worker begins in the last one's millisecond", by: "TestWorkerChangesWithinMillisecond", edits: []edit{{"giveup.go",
+		"		used = g.seq.ms + 1\n	}", "		used = g.seq.ms\n	}"}}},
+
 	// Standing still.
 	{name: "a standstill is not noticed", edits: []edit{{"standstill.go",
 		"if long > standsStill.Milliseconds() {", "if false {"}}},
@@ -99,6 +106,8 @@ var mutations = []mutation{
 	// The clean stop.
 	{name: "less stays reserved than was used", edits: []edit{{"giveup.go",
 		"max(used, min(w.ReservedUntil, max(t, used)+g.cfg.Grace.Milliseconds()))", "min(w.ReservedUntil, t+0*used+g.cfg.Grace.Milliseconds())"}}},
+	{name: "less stays reserved than was used after an old list", by: "TestRetireAfterOldList", edits: []edit{{"giveup.go",
+		"max(used, min(w.ReservedUntil, max(t, used)+g.cfg.Grace.Milliseconds()))", "min(w.ReservedUntil, max(t, used)+g.cfg.Grace.Milliseconds())"}}},
 	{name: "released time is still issued", edits: []edit{{"giveup.go",
 		"w.ReservedUntil = max(used, min(w.ReservedUntil, max(t, used)+g.cfg.Grace.Milliseconds()))\n	next := w.Record",
 		"next := w.Record\n	next.ReservedUntil = max(used, min(w.ReservedUntil, max(t, used)+g.cfg.Grace.Milliseconds()))"}}},

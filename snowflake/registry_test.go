@@ -21,6 +21,14 @@ type registry struct {
 	delay  time.Duration
 	fault  func(ctx context.Context, call string) snowflaketest.Fault // of "List", "Add", "Put"; nil: none
 	writes []snowflake.Record
+	old    []snowflake.Entry // what List returns, if it is old
+}
+
+// age lets List return this from now on; nil: what is there.
+func (r *registry) age(list []snowflake.Entry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.old = list
 }
 
 func (r *registry) set(fault func(ctx context.Context, call string) snowflaketest.Fault) {
@@ -82,6 +90,12 @@ func (r *registry) next(ctx context.Context, call string, writes ...snowflake.Re
 func (r *registry) List(ctx context.Context) ([]snowflake.Entry, error) {
 	if r.next(ctx, "List") != snowflaketest.None {
 		return nil, errAway
+	}
+	r.mu.Lock()
+	old := r.old
+	r.mu.Unlock()
+	if old != nil {
+		return old, nil
 	}
 	return r.Registry.List(ctx)
 }

@@ -60,6 +60,41 @@ func TestRetire(t *testing.T) {
 	}
 }
 
+// TestRetireAfterOldList: a list that is older than the reservation makes the generator stop
+// issuing. Its stop must not release times that it has used.
+func TestRetireAfterOldList(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		n := w.start()
+		n.take(0)
+		old := []snowflake.Entry{w.record(0)}
+		n.run(3 * time.Minute)
+		n.take(0)
+		used := w.parts(n.last).UnixMS
+		if used < old[0].ReservedUntil {
+			t.Fatalf("the list is not old enough: it has %d, where IDs are from %d", old[0].ReservedUntil, used)
+		}
+		lost := false
+		n.registry.set(func(_ context.Context, call string) snowflaketest.Fault {
+			if call == "Put" && !lost {
+				lost = true
+				return snowflaketest.Done // so that the next one is a conflict
+			}
+			return snowflaketest.None
+		})
+		n.registry.age(old)
+		for range 10 { // until it has read the list
+			time.Sleep(time.Second)
+			synctest.Wait()
+		}
+		n.refused(snowflake.ErrNoWorker)
+		n.registry.age(nil)
+		n.stop()
+		if until := w.record(0).ReservedUntil; until <= used {
+			t.Errorf("the record is reserved until %d, where IDs are from %d", until, used)
+		}
+	})
+}
+
 // TestRetireAfterLostReport: the last report was written, and its answer was lost. The end of the
 // reservation is still lowered, in memory too.
 func TestRetireAfterLostReport(t *testing.T) {
