@@ -515,6 +515,7 @@ func TestZooKeepersOfDataCentres(t *testing.T) {
 		{"B", 0, 1023, nil},
 		{"B", 70, 80, nil},
 		{"B", 0, 31, []kvstore.ZooKeeper{at("B", 0, 31), at("A", 64, 95)}},
+		{"B", 20, 70, nil}, // some are its own, and some are not
 		{"A", 96, 96, []kvstore.ZooKeeper{at("B", 0, 31), at("A", 64, 96)}},
 		{"A", 32, 40, []kvstore.ZooKeeper{at("B", 0, 31), at("A", 32, 40), at("A", 64, 96)}},
 		{"A", 41, 63, []kvstore.ZooKeeper{at("B", 0, 31), at("A", 32, 96)}},
