@@ -103,7 +103,7 @@ func (w *watch) left() time.Duration {
 // probe subscribes to an inbox, and publishes where that does no harm, and returns a denial of either.
 // It must be the only probe of the connection: two would hide each other's denials.
 func (w *watch) probe() error {
-	ctx, cancel := context.WithTimeout(w.ctx, min(time.Second, w.left()))
+	ctx, cancel := context.WithTimeout(w.ctx, min(time.Minute, w.left()))
 	defer cancel()
 	nc := w.c.nc
 	before, inbox := nc.LastError(), nc.NewInbox()+".*" // as that of all requests is
