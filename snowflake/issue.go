@@ -30,7 +30,7 @@ func (g *Generator) Request(dst []Range, n int64) ([]Range, *Waiter, error) {
 		return nil, nil, fmt.Errorf("%w: %d is not at least 1", ErrBadCount, n)
 	}
 	if n > g.cfg.MaxBatch {
-		return nil, nil, fmt.Errorf("%w: %d IDs were asked for, the most is %d", ErrBatchTooLarge, n, g.cfg.MaxBatch)
+		return nil, nil, fmt.Errorf("%w: %d IDs were requested, the limit is %d", ErrBatchTooLarge, n, g.cfg.MaxBatch)
 	}
 	large := n > smallRequest
 	g.mu.Lock()

@@ -61,7 +61,8 @@ func TestDamagedInstallation(t *testing.T) {
 	}
 }
 
-// Changes at once do not undo each other. One that fails changes nothing.
+// Changes at once do not undo each other: one that finds another there begins again. A change that fails
+// changes nothing.
 func TestChangeInstallation(t *testing.T) {
 	s := natskit.Start(t)
 	cfg := newConfig(t, s)
@@ -82,6 +83,22 @@ func TestChangeInstallation(t *testing.T) {
 	before := recordOf(t, cfg)
 	if len(before.ZooKeepers) != 8 {
 		t.Errorf("the record is %+v", before)
+	}
+	times := 0
+	add := func(have *Installation) error {
+		have.ZooKeepers = append(have.ZooKeepers, ZooKeeper{First: 8})
+		return nil
+	}
+	before, err := ChangeInstallation(t.Context(), cfg, func(have *Installation) error {
+		if times++; times == 1 {
+			if _, err := ChangeInstallation(t.Context(), cfg, add); err != nil {
+				t.Error(err)
+			}
+		}
+		return add(have)
+	})
+	if err != nil || times != 2 || len(before.ZooKeepers) != 10 {
+		t.Errorf("ChangeInstallation: %+v, %v after %d attempts", before, err, times)
 	}
 	no := errors.New("no")
 	if _, err := ChangeInstallation(t.Context(), cfg, func(have *Installation) error { have.ID = "x"; return no }); !errors.Is(err, no) {
