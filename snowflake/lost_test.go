@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -172,5 +173,29 @@ func TestLostToAClone(t *testing.T) {
 			}
 		}
 		n.wantEvents("refused: back 20000 ms", "recovered: backwards", "lost 0", "acquired 1", "recovered: lost")
+	})
+}
+
+// TestLostWhileTheDiskFails: a worker that was lost stays lost while the file still names it, also if
+// the registry is then unavailable.
+func TestLostWhileTheDiskFails(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		n := w.start()
+		n.run(10 * time.Second)
+		n.disk.Fail(allocatortest.Seed(t), 1)
+		w.thief(0)
+		n.Verify(t.Context())
+		n.registry.away(true)
+		n.disk.Fail(nil, 0)
+		for range 10 {
+			time.Sleep(500 * ms)
+			n.refused(snowflake.ErrNoWorker)
+		}
+		n.registry.away(false)
+		time.Sleep(2 * time.Second)
+		if got := n.take(0); got.Worker != 1 {
+			t.Errorf("worker %d issues, want 1", got.Worker)
+		}
+		n.wantEvents("acquired 0", "lost 0", "acquired 1", "recovered: lost")
 	})
 }

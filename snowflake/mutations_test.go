@@ -90,6 +90,8 @@ var mutations = []mutation{
 		"f.writes, f.newest, f.saved, f.ok = s.Write, int64(i), s.Saved, true", "f.writes, f.saved, f.ok = s.Write, s.Saved, true"}}},
 	{name: "the first write after a start is of one slot", by: "TestFileStart", edits: []edit{{"file.go",
 		"newest: 1, apart: true}", "newest: 1}"}}},
+	{name: "a lost worker comes back from the file", by: "TestLostWhileTheDiskFails", edits: []edit{{"ceiling.go",
+		"	if outdated {", "	if outdated && false {"}}},
 	{name: "the next worker begins in the last one's millisecond", by: "TestWorkerChangesWithinMillisecond", edits: []edit{{"giveup.go",
 		"		used = g.seq.ms + 1\n	}", "		used = g.seq.ms\n	}"}}},
 
