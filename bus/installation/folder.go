@@ -40,8 +40,9 @@ type Folder struct {
 	Copied bool   // the folder is a copy, or was restored: Node and the worker are new
 	Marks  *allocator.Marks
 
-	lock *flock.Flock
-	disk *disk.Runner // for the small files
+	empty bool // nats/ had no stream when the folder was opened
+	lock  *flock.Flock
+	disk  *disk.Runner // for the small files
 }
 
 const (
@@ -100,6 +101,11 @@ func (f *Folder) open(node string) (err error) {
 	if err := os.WriteFile(f.File("lock"), []byte(strconv.Itoa(os.Getpid())+"\n"), 0o640); err != nil {
 		return fmt.Errorf("the data folder %s is not writable: %w", f.Path, err)
 	}
+	streams, err := fs.Glob(os.DirFS(f.Path), "nats/jetstream/*/streams/*") // of each account
+	if err != nil {
+		return err
+	}
+	f.empty = len(streams) == 0
 	if f.Place, err = place.Of(f.File("lock")); err != nil {
 		return err
 	}

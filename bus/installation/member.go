@@ -162,11 +162,7 @@ func (m *member) lookAtRecord(ctx context.Context, now time.Time, f *facts) {
 func (m *member) create(ctx context.Context) error {
 	first := m.want
 	first.ID, first.Created = rand.Text(), time.Now().UTC().Truncate(time.Millisecond)
-	err := kvstore.CreateInstallation(ctx, m.State, first)
-	if err == nil && m.Server != nil {
-		m.State.Log.Info("created an empty store", "dir", m.Folder.Path)
-	}
-	return err
+	return kvstore.CreateInstallation(ctx, m.State, first)
 }
 
 // enter claims what is free, and makes the data folder belong to the installation. From then on the
@@ -191,6 +187,10 @@ func (m *member) enter(ctx context.Context, f *facts) (identity generator.Identi
 		if err := m.Folder.write(fileInstallation, m.have.ID); err != nil {
 			return identity, err
 		}
+	}
+	if m.Server != nil && m.Folder.empty { // also in a cluster that has the installation already
+		m.Folder.empty = false
+		m.State.Log.Info("created an empty store", "dir", m.Folder.Path)
 	}
 	return generator.Identity{Installation: m.have.ID, Created: m.have.Created}, nil
 }

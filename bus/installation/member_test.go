@@ -1,10 +1,14 @@
 package installation
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -197,6 +201,30 @@ func TestJoin(t *testing.T) {
 	}
 	// A new folder does not know the database.
 	s.fails(s.folder(), false, errGone.Error())
+}
+
+// A wrong --data-dir, or a lost disk, shows: the store is reported that an embedded server began with
+// nothing, also where its cluster has the installation. One with streams of any kind is not empty.
+func TestEmptyStoreIsReported(t *testing.T) {
+	s := newSite(t)
+	s.joins(s.folder())
+	for _, empty := range []bool{true, false} {
+		path := t.TempDir()
+		if !empty {
+			if err := os.MkdirAll(filepath.Join(path, "nats", "jetstream", "$G", "streams", "other"), 0o750); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m := s.member(openFolder(t, path, ""))
+		var said bytes.Buffer
+		m.Server, m.State.Log = s.server, slog.New(slog.NewTextHandler(&said, nil))
+		if _, err := m.join(t.Context(), mayBegin); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(said.String(), "created an empty store\" dir="+path); got != empty {
+			t.Errorf("empty %v: the log has %q", empty, said.String())
+		}
+	}
 }
 
 func TestJoinAtOnce(t *testing.T) {
