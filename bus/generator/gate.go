@@ -60,15 +60,15 @@ func (g *gate) since(now time.Time) time.Duration {
 }
 
 // hold returns a waiter that waits until the gate is open and then calls take, for at most
-// maxWait in all. It refuses a request if most requests are held back already.
-func (g *gate) hold(most int64, maxWait time.Duration, take takeFunc) (waiter, error) {
+// maxWait in all: then its error is timedOut. It refuses a request if most requests are held back already.
+func (g *gate) hold(most int64, maxWait time.Duration, timedOut error, take takeFunc) (waiter, error) {
 	if g.waiting.Add(1) > most {
 		g.waiting.Add(-1)
 		return nil, allocator.ErrOverloaded
 	}
 	return takeFunc(func(ctx context.Context) ([]bus.Range, error) {
 		defer g.waiting.Add(-1)
-		ctx, cancel := context.WithTimeoutCause(ctx, maxWait, allocator.ErrTimedOut)
+		ctx, cancel := context.WithTimeoutCause(ctx, maxWait, timedOut)
 		defer cancel()
 		g.mu.Lock()
 		opens := g.opens

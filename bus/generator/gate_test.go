@@ -68,14 +68,14 @@ func TestHeldBackAndGone(t *testing.T) {
 	t.Parallel()
 	var g gate
 	g.shut()
-	w, err := g.hold(1, time.Hour, func(context.Context) ([]bus.Range, error) {
+	w, err := g.hold(1, time.Hour, allocator.ErrTimedOut, func(context.Context) ([]bus.Range, error) {
 		t.Error("it takes IDs")
 		return nil, nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := g.hold(1, time.Hour, nil); !errors.Is(err, allocator.ErrOverloaded) {
+	if _, err := g.hold(1, time.Hour, allocator.ErrTimedOut, nil); !errors.Is(err, allocator.ErrOverloaded) {
 		t.Errorf("one more request: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -92,6 +92,20 @@ func TestHeldBackAndGone(t *testing.T) {
 	}
 }
 
+// A request for a snowflake that times out at the gate says so, not that it waited for a segment.
+func TestHeldBackSnowflakeSaysWhatItWaitedFor(t *testing.T) {
+	t.Parallel()
+	g := New(Config{Conn: new(nats.Conn), Installation: "i", MaxWait: time.Millisecond, Snowflake: snowflake.Config{Layout: snowflake.DefaultLayout()}})
+	g.guard.shut()
+	_, w, err := g.snowflakes.request(Answer{}, "", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = w.Wait(t.Context()); !errors.Is(err, snowflake.ErrTimedOut) {
+		t.Errorf("%v, want %v", err, snowflake.ErrTimedOut)
+	}
+}
+
 // A request waits for the gate, and then for snowflakes: for at most MaxWait in all.
 func TestHeldBackIsBounded(t *testing.T) {
 	t.Parallel()
@@ -100,14 +114,14 @@ func TestHeldBackIsBounded(t *testing.T) {
 		flakes := snowflake.New(snowflake.Config{Layout: snowflake.DefaultLayout(), MaxWait: most})
 		var g gate
 		g.shut()
-		w, err := g.hold(1, most, func(ctx context.Context) ([]bus.Range, error) { return flakes.Take(ctx, 1) })
+		w, err := g.hold(1, most, snowflake.ErrTimedOut, func(ctx context.Context) ([]bus.Range, error) { return flakes.Take(ctx, 1) })
 		if err != nil {
 			t.Fatal(err)
 		}
 		time.AfterFunc(most*9/10, func() { g.open(time.Now()) })
 		began := time.Now()
 		_, err = w.Wait(t.Context())
-		if took := time.Since(began); !errors.Is(err, allocator.ErrTimedOut) && !errors.Is(err, snowflake.ErrTimedOut) || took != most {
+		if took := time.Since(began); !errors.Is(err, snowflake.ErrTimedOut) || took != most {
 			t.Errorf("%v after %v, want that it timed out after %v", err, took, most)
 		}
 	})

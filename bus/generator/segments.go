@@ -24,12 +24,13 @@ func newSegments(g *Generator) *issuer {
 		endpoints: map[string]string{"segment": bus.SubjectSegment + ".>", "no-tag": bus.SubjectSegment},
 		request: func(a Answer, tag string, n int64) ([]bus.Range, waiter, error) {
 			if g.maybeStale(a) {
-				w, err := g.floors.hold(g.cfg.MaxWaiting, g.cfg.MaxWait, func(ctx context.Context) ([]bus.Range, error) {
+				take := func(ctx context.Context) ([]bus.Range, error) {
 					if !g.phase.serving.Load() {
 						return nil, allocator.ErrClosed // the generator failed while this request waited
 					}
 					return g.alloc.Take(ctx, tag, n)
-				})
+				}
+				w, err := g.floors.hold(g.cfg.MaxWaiting, g.cfg.MaxWait, allocator.ErrTimedOut, take)
 				return nil, w, err
 			}
 			ranges, w, err := g.alloc.Request(nil, tag, n)

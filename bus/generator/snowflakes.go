@@ -29,12 +29,13 @@ func newSnowflakes(g *Generator) *issuer {
 			}
 			// A request over HTTP must not wait for the connection's lock.
 			if g.guard.isShut.Load() || a.Transport == NATS && g.unchecked() {
-				w, err := g.guard.hold(g.cfg.MaxWaiting, g.cfg.MaxWait, func(ctx context.Context) ([]bus.Range, error) {
+				take := func(ctx context.Context) ([]bus.Range, error) {
 					if why := g.noWorker(); why != nil {
 						return nil, why
 					}
 					return g.flakes.Take(ctx, n)
-				})
+				}
+				w, err := g.guard.hold(g.cfg.MaxWaiting, g.cfg.MaxWait, snowflake.ErrTimedOut, take)
 				return nil, w, err
 			}
 			ranges, w, err := g.flakes.Request(nil, n)
