@@ -37,11 +37,13 @@ type ring struct {
 	mu     sync.Mutex
 	joined map[string]string // the installation that a node last said it is of
 	all    map[string]bool   // every installation that was ever heard
+	runs   map[string]string // the last run that a node was heard as, by its ID
+	killed map[string]bool   // the runs that were killed
 }
 
 func newRing(t *testing.T, args ...string) *ring {
 	const size = 3
-	r := &ring{t: t, nodes: make([]*process, size), joined: make(map[string]string), all: make(map[string]bool)}
+	r := &ring{t: t, nodes: make([]*process, size), joined: make(map[string]string), all: make(map[string]bool), runs: make(map[string]string), killed: make(map[string]bool)}
 	var routes []string
 	for range size {
 		routes = append(routes, freeAddress(t))
@@ -80,13 +82,19 @@ func (r *ring) servers() string { return strings.Join(r.urls, ",") }
 
 // heard notes of which installation a generator says it is.
 func (r *ring) heard(msg *nats.Msg) {
-	var b struct{ Node, Installation string }
-	if json.Unmarshal(msg.Data, &b) != nil || b.Installation == "" {
+	var b struct{ Node, ID, Installation string }
+	if json.Unmarshal(msg.Data, &b) != nil {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.joined[b.Node], r.all[b.Installation] = b.Installation, true
+	if r.killed[b.ID] {
+		return // it was on its way when its sender was killed
+	}
+	r.runs[b.Node] = b.ID
+	if b.Installation != "" {
+		r.joined[b.Node], r.all[b.Installation] = b.Installation, true
+	}
 }
 
 func (r *ring) start(i int) {
@@ -101,6 +109,7 @@ func (r *ring) replace(i int) {
 	must(r.t, os.RemoveAll(filepath.Join(r.dirs[i], "leaf-data")))
 	r.mu.Lock()
 	delete(r.joined, nodeOf(i))
+	r.killed[r.runs[nodeOf(i)]] = true
 	r.mu.Unlock()
 	r.start(i)
 }

@@ -31,8 +31,11 @@ func (s *Store) Err() error {
 	return nil
 }
 
-// checkRecord reads the installation's record, and whether the tags are there. It returns no error if it cannot
-// be read, nor if [Store.Watches] was not called.
+// errUnread: it is not known whether JetStream lost anything.
+var errUnread = errors.New("the installation's record cannot be read")
+
+// checkRecord reads the installation's record, and whether the tags are there. It returns errUnread if that
+// cannot be read, and no error if [Store.Watches] was not called.
 func (s *Store) checkRecord(ctx context.Context) error {
 	own := s.installation.Load()
 	if own == nil {
@@ -47,18 +50,22 @@ func (s *Store) checkRecord(ctx context.Context) error {
 		return fmt.Errorf("%w: JetStream lost the record of installation %s (bucket %s, key %s): see docs/cluster.md for what to do; no tag is created meanwhile",
 			allocator.ErrUnavailable, own.ID, bus.BucketInstallation, InstallationKey)
 	}
-	if err != nil {
-		return nil
-	}
 	var have Installation
-	if json.Unmarshal(entry.Value(), &have) != nil {
-		return nil
+	if err == nil {
+		err = json.Unmarshal(entry.Value(), &have)
+	}
+	if err != nil {
+		return unread(err)
 	}
 	if have.ID != "" && have.ID != own.ID {
 		return fmt.Errorf("%w: this generator is of installation %s, and JetStream now has the record of installation %s: see docs/cluster.md for what to do; no tag is created meanwhile",
 			allocator.ErrUnavailable, own.ID, have.ID)
 	}
 	return s.checkTags(ctx, have)
+}
+
+func unread(err error) error {
+	return fmt.Errorf("%w: %w: %w", allocator.ErrUnavailable, errUnread, err)
 }
 
 // errTagsLost: JetStream lost all tags, and still has the installation's record.
@@ -69,12 +76,14 @@ var errTagsLost = errors.New("JetStream lost the tags")
 // message again. Otherwise it notes that there are tags.
 func (s *Store) checkTags(ctx context.Context, have Installation) error {
 	kv, err := s.bucket()
-	if err != nil {
-		return nil
+	var last uint64
+	if err == nil {
+		last, err = lastRevision(ctx, kv)
 	}
-	last, err := lastRevision(ctx, kv)
 	switch {
-	case err != nil || have.Tags == (last > 0):
+	case err != nil:
+		return unread(err)
+	case have.Tags == (last > 0):
 	case have.Tags:
 		return fmt.Errorf("%w: %w of installation %s (bucket %s is empty): restore them, or add each tag with a --max-id above all its IDs, see docs/cluster.md; no tag is created at 1",
 			allocator.ErrUnavailable, errTagsLost, have.ID, bus.BucketTags)
@@ -95,6 +104,7 @@ func (s *Store) lookAtRecord(ctx context.Context, missed *bool) {
 	defer cancel()
 	err := s.checkRecord(ctx)
 	switch {
+	case errors.Is(err, errUnread): // what was known before stays
 	case err != nil && !*missed:
 		*missed = true
 	case err != nil:

@@ -155,3 +155,33 @@ func TestFirstTagIsNoted(t *testing.T) {
 		t.Errorf("the record is %+v", have)
 	}
 }
+
+// While the installation's record cannot be read, it is not known whether the tags are lost: a tag could begin at 1
+// a second time.
+func TestRecordUnread(t *testing.T) {
+	s := natskit.Start(t)
+	cfg := newConfig(t, s)
+	store := newStore(t, s)
+	store.Watches(installed(t, cfg, "ours"))
+	kv, err := cfg.JS.KeyValue(t.Context(), bus.BucketInstallation)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kv.PutString(t.Context(), InstallationKey, "{"); err != nil {
+		t.Fatal(err)
+	}
+	order := allocator.Tag{Name: "order", MaxID: 1, Step: 10}
+	if made, err := store.Create(t.Context(), order); !errors.Is(err, allocator.ErrUnavailable) {
+		t.Errorf("Create: %+v, %v; want %v", made, err, allocator.ErrUnavailable)
+	}
+	missed := false
+	if store.lookAtRecord(t.Context(), &missed); missed || store.Err() != nil {
+		t.Errorf("what cannot be read counts as lost: %v", store.Err())
+	}
+	if _, err := kv.PutString(t.Context(), InstallationKey, `{"id":"ours"}`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Create(t.Context(), order); err != nil {
+		t.Errorf("when it can be read again: %v", err)
+	}
+}

@@ -132,8 +132,8 @@ func (s *Store) List(ctx context.Context, q allocator.Query) ([]allocator.Tag, e
 	return tags, nil
 }
 
-// Create implements [allocator.Store]. Without the installation's record it
-// creates nothing: see [Store.Err].
+// Create implements [allocator.Store]. It creates nothing if the installation's record is lost or
+// cannot be read: see [Store.Err].
 func (s *Store) Create(ctx context.Context, tag allocator.Tag) (allocator.Tag, error) {
 	if err := s.checkRecord(ctx); err != nil {
 		// If the tags are lost, an operator or another generator may know a safe max_id.
