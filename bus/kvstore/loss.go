@@ -46,6 +46,13 @@ func (s *Store) checkRecord(ctx context.Context) error {
 	if err == nil {
 		entry, err = kv.Get(ctx, InstallationKey)
 	}
+	if err == nil {
+		// Any replica may answer a read, also one that kept what the others lost. The leader answers this.
+		var info *jetstream.StreamInfo
+		if info, err = streamInfo(ctx, kv); err == nil && info.State.Msgs == 0 {
+			err = jetstream.ErrKeyNotFound
+		}
+	}
 	if errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrKeyNotFound) {
 		return fmt.Errorf("%w: JetStream lost the record of installation %s (bucket %s, key %s): see docs/cluster.md for what to do; no tag is created meanwhile",
 			allocator.ErrUnavailable, own.ID, bus.BucketInstallation, InstallationKey)
