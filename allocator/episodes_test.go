@@ -222,7 +222,7 @@ func TestEpisodesOfUnknownTags(t *testing.T) {
 	})
 }
 
-// TestEpisodesOfUnknownTagsLater: what was not told among too many is told when there is room, and
+// TestEpisodesOfUnknownTagsLater: an alert that was held back among too many is published when there is room, and
 // tags of which the store went backwards take no room.
 func TestEpisodesOfUnknownTagsLater(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -177,7 +177,7 @@ var mutations = []mutation{
 		"			a.awaitOperator(b, regressed)\n", "			a.failed(b, regressed, time.Second)\n			pause(a.ctx, time.Second, b.wake)\n"}}},
 	{name: "requests wait for a regressed tag", by: "TestRegressed", edits: []edit{{"allocator.go",
 		"	case b.regressed != nil:\n		err = b.regressed\n", ""}}},
-	{name: "those who wait are not told that a tag is regressed", by: "TestObserve", edits: []edit{{"refill.go",
+	{name: "waiting requests do not learn that a tag is regressed", by: "TestObserve", edits: []edit{{"refill.go",
 		"	b.refuseLocked(regressed)\n", ""}}},
 	{name: "the operator's word is not noticed where the watch is blind", by: "TestRegressed", edits: []edit{{"refill.go",
 		"		tag, err := a.get(b.tag) //", "		tag, err := Tag{}, error(nil) //"}}},

@@ -15,7 +15,7 @@ import (
 )
 
 // TestClaimTogether opens one empty database from many stores at once: it belongs to the first, and
-// all are told so.
+// all get that error.
 func TestClaimTogether(t *testing.T) {
 	t.Parallel()
 	dsn := mariadb.NewDatabase(t)

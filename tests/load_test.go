@@ -44,9 +44,6 @@ type loadConfig struct {
 	// call and goes on if it may give up, else the test fails.
 	patience  time.Duration
 	mayGiveUp bool
-	// mayRepeat: what is done to the generators is beyond what they guarantee, so an ID that comes
-	// twice is printed and does not fail the test.
-	mayRepeat bool
 	// expected are refusals after which the caller goes on.
 	expected []bus.Reason
 	// each is called for every range that came, by many callers at once.
@@ -192,10 +189,6 @@ func (l *load) stop() int64 {
 	l.wg.Wait()
 	l.check()
 	ids, err := l.checker.Check()
-	if err != nil && l.cfg.mayRepeat {
-		l.t.Logf("beyond the guarantees: %v", err)
-		return 0
-	}
 	if err != nil {
 		l.t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func TestFeedIsBounded(t *testing.T) {
 	if is(oldest-1) || !is(oldest) {
 		t.Error("not the oldest were forgotten")
 	}
-	f.addLive(starved("a", "10049", 10049)) // told again, for want of the stream
+	f.addLive(starved("a", "10049", 10049)) // heard again, because the stream is unavailable
 	if again := f.view(nil); again.Events[0].ID != v.Events[0].ID || again.Events[1].ID != v.Events[1].ID {
 		t.Error("an event is shown twice")
 	}

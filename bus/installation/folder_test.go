@@ -140,7 +140,7 @@ func TestFolderCopied(t *testing.T) {
 	}
 }
 
-// What cannot be read is no reason to start anew, which could repeat IDs.
+// A file that cannot be read is no reason to begin again, which could repeat IDs.
 func TestFolderWorkerUnreadable(t *testing.T) {
 	path := t.TempDir()
 	if err := os.Mkdir(filepath.Join(path, "worker"), 0o700); err != nil {

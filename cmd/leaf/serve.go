@@ -23,7 +23,7 @@ import (
 	"github.com/leafbus/leafbus/bus/natsversion"
 )
 
-// run starts what a generator needs, and runs it until it is told to stop.
+// run starts what a generator needs, and runs it until it is asked to stop.
 func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	s := serving{serveFlags: f, cmd: cmd}
 	if err := s.prepare(); err != nil {
