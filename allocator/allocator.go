@@ -257,9 +257,6 @@ func (a *Allocator) Apply(tag Tag) {
 	if b == nil {
 		return
 	}
-	if tag.Deleted && floor == 0 { // the store does not know how far it was
-		b.discardLocked()
-	}
 	if tag.Deleted || b.regressed != nil {
 		b.wakeLocked()
 	}
@@ -269,7 +266,10 @@ func (a *Allocator) Apply(tag Tag) {
 	}
 	a.recountLocked(b)
 	b.mu.Unlock()
-	if tag.Deleted {
+	switch {
+	case tag.Deleted && floor == 0: // removed by hand: what is in memory is this generator's, but nobody wants it
+		a.drop(b, ErrUnknownTag)
+	case tag.Deleted:
 		a.forget(b)
 	}
 }
@@ -298,8 +298,29 @@ func (a *Allocator) raise(tag string, floor int64) *buffer {
 // Failures is how many attempts at a refill have failed.
 func (a *Allocator) Failures() int64 { return a.failures.Load() }
 
-// Observe notes that another generator reserved the IDs of tag below end.
-func (a *Allocator) Observe(tag string, end int64) { a.cfg.Marks.Observe(tag, end) }
+// Reserved notes that another generator has reserved a range. If this one holds the same IDs, the
+// store went backwards unnoticed. Then this generator drops what is left of them, and Config.Reserved
+// reports its own range, so that the other one drops the rest too.
+func (a *Allocator) Reserved(tag string, r Range) {
+	a.cfg.Marks.Observe(tag, r.Last+1)
+	b := a.lockedBuffer(tag)
+	if b == nil {
+		return
+	}
+	held, ok := b.discardLocked(r)
+	if ok {
+		a.regressedLocked(b, Regressed{Tag: tag, Got: r.First, Seen: held.Last + 1, Action: Refused,
+			InDoubt: Range{max(held.First, r.First), min(held.Last, r.Last)}})
+		a.recountLocked(b)
+		a.refillLocked(b) // for the requests that wait
+	}
+	b.mu.Unlock()
+	if ok {
+		a.cfg.Log.Error("two generators reserved the same IDs, which may come twice: the rest is dropped",
+			"tag", tag, "first", held.First, "last", held.Last)
+		a.cfg.Reserved(tag, held)
+	}
+}
 
 // Seen is the end of all ranges of tag that this generator knows of, or the
 // max_id that it saw in the store, if that is above.

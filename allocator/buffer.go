@@ -2,6 +2,7 @@ package allocator
 
 import (
 	"container/list"
+	"slices"
 	"sync"
 	"time"
 )
@@ -16,17 +17,18 @@ type buffer struct {
 	tag string
 	mu  sync.Mutex
 
-	gone         bool          // no longer in the allocator's map: look the tag up again
-	loading      bool          // a refill owns the tag
-	exhausted    bool          // the store has no IDs left
-	starved      bool          // the alert starved was sent since the last refill
-	unknownAlert bool          // it counts as one of maxUnknownAlerts
-	hasIDs       bool          // troubles counts it as a tag that has IDs
-	idle         uint16        // sweeps in a row that saw no use
-	discards     uint32        // how often all that was reserved was discarded
-	wake         chan struct{} // ends the pause of the refill; holds one; the refill reads it unlocked
+	gone           bool          // no longer in the allocator's map: look the tag up again
+	loading        bool          // a refill owns the tag
+	exhausted      bool          // the store has no IDs left
+	starved        bool          // the alert starved was sent since the last refill
+	regressedAlert bool          // the alert regressed was sent since the last refill
+	unknownAlert   bool          // it counts as one of maxUnknownAlerts
+	hasIDs         bool          // troubles counts it as a tag that has IDs
+	idle           uint16        // sweeps in a row that saw no use
+	wake           chan struct{} // ends the pause of the refill; holds one; the refill reads it unlocked
 
 	segments []Segment // [0] is being handed out
+	pending  Range     // reserved, and about to become a segment
 	left     int64     // IDs in segments
 	taken    int64     // IDs handed out so far
 	swept    int64     // of them, those that a sweep has seen
@@ -127,12 +129,32 @@ func (b *buffer) raiseFloorLocked(floor int64) {
 	b.emptyWaitersLocked()
 }
 
-// discardLocked discards all that was reserved: what is in memory, what
-// unsatisfied waiters hold, and what a refill under way will bring.
-func (b *buffer) discardLocked() {
-	b.discards++
-	b.segments, b.left = nil, 0
-	b.emptyWaitersLocked()
+// discardLocked drops the segments that overlap r, which another generator holds too, a
+// pending one included. It returns the first of them as it was reserved.
+func (b *buffer) discardLocked(r Range) (held Range, ok bool) {
+	if b.pending.overlaps(r) {
+		held, b.pending = b.pending, Range{}
+	}
+	kept := b.segments[:0]
+	b.left = 0
+	for _, s := range b.segments {
+		if s.overlaps(r) {
+			held = s.Range
+			continue
+		}
+		kept = append(kept, s)
+		b.left += s.Last - s.Next + 1
+	}
+	b.segments = kept
+	for w := b.waiters.first; w != nil; w = w.after {
+		if i := slices.IndexFunc(w.ranges, r.overlaps); i >= 0 {
+			held = w.ranges[i]
+		}
+	}
+	if held != (Range{}) {
+		b.emptyWaitersLocked()
+	}
+	return held, held != (Range{})
 }
 
 // emptyWaitersLocked drops the IDs that unsatisfied waiters hold.

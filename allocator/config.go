@@ -2,7 +2,6 @@ package allocator
 
 import (
 	"cmp"
-	"context"
 	"log/slog"
 	"time"
 )
@@ -60,11 +59,10 @@ type Config struct {
 	// the allocator. Default: none.
 	Notify func(Event)
 
-	// Evidence is called before each write to the store. When it returns, Marks
-	// hold what can be known of other generators' ranges. After the write, held
-	// reports whether that was true throughout. An error postpones the write.
-	// Default: none.
-	Evidence func(context.Context) (held func() bool, err error)
+	// Reserved is called with each range that was reserved, before an ID of it is handed
+	// out, and with a range in memory that another generator holds too: the other generators
+	// must hear of it, see [Allocator.Reserved]. Several goroutines call it. Default: none.
+	Reserved func(tag string, r Range)
 
 	MaxBatch   int64         // most IDs in one request
 	MaxWait    time.Duration // longest wait for a segment
@@ -80,8 +78,8 @@ func (cfg Config) withDefaults() Config {
 	if cfg.Notify == nil {
 		cfg.Notify = func(Event) {}
 	}
-	if cfg.Evidence == nil {
-		cfg.Evidence = func(context.Context) (func() bool, error) { return func() bool { return true }, nil }
+	if cfg.Reserved == nil {
+		cfg.Reserved = func(string, Range) {}
 	}
 	cfg.MaxBatch = min(cmp.Or(cfg.MaxBatch, DefaultMaxBatch), LimitMaxBatch)
 	cfg.MaxWait = cmp.Or(cfg.MaxWait, DefaultMaxWait)

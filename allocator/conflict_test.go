@@ -17,11 +17,11 @@ type contended struct {
 	ahead atomic.Int64
 }
 
-func (c *contended) Reserve(ctx context.Context, tag string, n int64) (allocator.Grant, error) {
+func (c *contended) Reserve(ctx context.Context, tag string, n, from int64) (allocator.Grant, error) {
 	if c.ahead.Add(-1) >= 0 {
 		return allocator.Grant{}, allocator.ErrConflict
 	}
-	return c.Memory.Reserve(ctx, tag, n)
+	return c.Memory.Reserve(ctx, tag, n, from)
 }
 
 // That others are ahead is no failure: the store is asked again, each time

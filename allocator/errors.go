@@ -60,16 +60,31 @@ func (e *UnavailableError) Error() string {
 // Unwrap makes the error match ErrUnavailable and its cause.
 func (e *UnavailableError) Unwrap() []error { return []error{ErrUnavailable, e.Err} }
 
+// AdvancedError says that the store went backwards, and that its max_id was moved up again. It
+// matches [ErrConflict]: nothing was reserved, ask again.
+type AdvancedError struct {
+	Tag  string
+	Got  int64 // max_id as it was
+	Seen int64 // max_id as it is now: all IDs below are in use
+}
+
+func (e *AdvancedError) Error() string {
+	return fmt.Sprintf("the store went backwards: max_id of %s was %d and is moved up to %d", e.Tag, e.Got, e.Seen)
+}
+
+// Unwrap makes the error match ErrConflict.
+func (e *AdvancedError) Unwrap() error { return ErrConflict }
+
 // RegressedError is an [ErrRegressed] with its evidence.
 type RegressedError struct {
 	Tag  string
-	Got  int64 // first ID of the range that the store offered
+	Got  int64 // first ID that the store offered
 	Seen int64 // the least that would have been right
 }
 
 func (e *RegressedError) Error() string {
-	return fmt.Sprintf("%v: it offered IDs of %s from %d, but all below %d are in use; "+
-		"find the cause (a restored backup, a stale replica?), then `leaf tag set %s --max-id N` with N at least %d",
+	return fmt.Sprintf("%v: it offered IDs of %s from %d, but all below %d are in use, and other programs reserve there too (--shared-table); "+
+		"find the cause (a restored backup, a stale replica?) and how far the other programs were, then `leaf tag set %s --max-id N` with N at least %d",
 		ErrRegressed, e.Tag, e.Got, e.Seen, e.Tag, e.Seen)
 }
 

@@ -38,11 +38,21 @@ type Starved struct {
 	Waiting int // requests that wait, the refused one included
 }
 
-// Regressed reports that the store went backwards; see [RegressedError].
+// Regressed reports that the store went backwards; see [RegressedError] and [AdvancedError].
 type Regressed struct {
 	Tag       string
 	Got, Seen int64
+	Action    Action
+	InDoubt   Range // IDs that may come twice, if an operator must look
 }
+
+// Action is what was done about a store that went backwards.
+type Action string
+
+const (
+	Advanced Action = "advanced" // max_id was moved up: service goes on
+	Refused  Action = "refused"  // an operator must look
+)
 
 // Recovered reports the end of an episode.
 type Recovered struct {
@@ -67,11 +77,23 @@ func (a *Allocator) recoveredLocked(b *buffer) {
 		b.starved = false
 		a.cfg.Notify(Recovered{b.tag, "starved"})
 	}
+	if b.regressedAlert {
+		b.regressedAlert = false
+		a.cfg.Notify(Recovered{b.tag, "regressed"})
+	}
 	if b.unknownAlert {
 		b.unknownAlert = false
 		a.unknownAlerts.Add(-1)
 	}
 	a.recountLocked(b)
+}
+
+// regressedLocked reports that the store went backwards, once until the next refill succeeds.
+func (a *Allocator) regressedLocked(b *buffer, e Regressed) {
+	if !b.regressedAlert {
+		b.regressedAlert = true
+		a.cfg.Notify(e)
+	}
 }
 
 // mayAlertLocked reports whether b may raise an alert; see maxUnknownAlerts.

@@ -88,6 +88,16 @@ func (m *Marks) End(tag string) int64 {
 	return m.ends[tag]
 }
 
+// Each calls f with the end of each tag that has a mark, as they are when it is called.
+func (m *Marks) Each(f func(tag string, end int64)) {
+	m.mu.Lock()
+	ends := maps.Clone(m.ends)
+	m.mu.Unlock()
+	for tag, end := range ends {
+		f(tag, end)
+	}
+}
+
 // Observe raises the mark of tag to end, in memory: the IDs below are in use.
 func (m *Marks) Observe(tag string, end int64) {
 	m.mu.Lock()

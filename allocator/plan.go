@@ -60,12 +60,11 @@ func (s *stepper) rebase(base int64) {
 
 // plan is what the next refill reserves.
 type plan struct {
-	n        int64  // at least as many
-	discards uint32 // of the buffer when the plan was made
-	base     int64  // the tag's step as known then
-	step     int64  // the step as adapted from it
-	largest  int64  // the largest request that waits for it; 0: none does
-	locked   bool   // the record was locked at the last attempt
+	n       int64 // at least as many
+	base    int64 // the tag's step as known then
+	step    int64 // the step as adapted from it
+	largest int64 // the largest request that waits for it; 0: none does
+	locked  bool  // the record was locked at the last attempt
 }
 
 // cause is why a refill of this plan was done.
@@ -96,7 +95,7 @@ func (b *buffer) planLocked(now time.Time, maxStep int64) (p plan, wanted bool) 
 	case b.exhausted || b.failure == nil && !b.nextDueLocked():
 		return plan{}, false
 	}
-	p.discards, p.base, p.step = b.discards, b.stepper.base, b.stepper.next(now, maxStep)
+	p.base, p.step = b.stepper.base, b.stepper.next(now, maxStep)
 	p.n = max(p.n, p.step, 1)
 	p.locked = b.failure != nil && errors.Is(b.failure.err, ErrLocked)
 	return p, true

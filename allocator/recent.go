@@ -241,7 +241,7 @@ func (a *Allocator) claimAhead(tag string) (*buffer, plan) {
 		return nil, plan{}
 	}
 	b.beginRefillLocked()
-	return b, plan{n: 1, discards: b.discards} // the store reserves the tag's step
+	return b, plan{n: 1} // the store reserves the tag's step
 }
 
 // endAhead goes on as a refill, for the requests that came meanwhile; without any, that

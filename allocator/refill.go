@@ -86,7 +86,7 @@ func (a *Allocator) reserve(b *buffer, p plan) error {
 	defer cancel()
 	start := time.Now()
 	for n, wait := p.n, firstRace; ; wait = min(2*wait, lastRace) {
-		grant, err := a.ask(ctx, b, p, n)
+		grant, err := a.ask(ctx, b.tag, n)
 		switch {
 		case err == nil:
 			return a.install(b, p, grant, time.Since(start))
@@ -96,47 +96,38 @@ func (a *Allocator) reserve(b *buffer, p plan) error {
 		case !errors.Is(err, ErrConflict):
 			return err
 		}
+		if moved, ok := errors.AsType[*AdvancedError](err); ok {
+			a.advanced(b, moved)
+		}
 		if !pause(ctx, rand.N(wait), nil) {
 			return err
 		}
 	}
 }
 
-// errDiscarded: the tag vanished while its range was under way. If it is created
-// again, that may be below the range.
-var errDiscarded = errors.New("the tag vanished meanwhile: its range is discarded")
-
 // ask sends one request to the store, and checks its answer.
-func (a *Allocator) ask(ctx context.Context, b *buffer, p plan, n int64) (Grant, error) {
+func (a *Allocator) ask(ctx context.Context, tag string, n int64) (Grant, error) {
 	// The order is the point: what was seen before the request must lie below its
 	// answer. What is seen later may lie above. So each request reads it again.
-	held, err := a.cfg.Evidence(ctx)
+	seen := a.Seen(tag)
+	grant, err := a.cfg.Store.Reserve(ctx, tag, n, seen)
 	if err != nil {
 		return Grant{}, err
 	}
-	tag, seen := b.tag, a.Seen(b.tag)
-	grant, err := a.cfg.Store.Reserve(ctx, tag, n)
-	switch {
-	case err != nil:
+	if err := grant.check(seen); err != nil {
 		return Grant{}, err
-	case b.discarded(p):
-		return Grant{}, errDiscarded
-	case !held():
-		return Grant{}, errors.New("other generators could not be heard throughout: the range is discarded")
-	case grant.First < 1 || grant.Last < grant.First || grant.Step < 1:
-		return Grant{}, fmt.Errorf("the store returned an invalid range: %d to %d, step %d", grant.First, grant.Last, grant.Step)
-	case grant.First < seen:
-		return Grant{}, &RegressedError{Tag: tag, Got: grant.First, Seen: seen}
 	}
 	a.mark(tag, grant.Last+1)
 	return grant, nil
 }
 
-// discarded reports whether what p reserves was discarded since it was planned.
-func (b *buffer) discarded(p plan) bool {
+// advanced notes that the store went backwards and was moved up again.
+func (a *Allocator) advanced(b *buffer, moved *AdvancedError) {
+	a.cfg.Log.Warn("the store went backwards: max_id is moved up, and service goes on",
+		"tag", moved.Tag, "was", moved.Got, "now", moved.Seen)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.discards != p.discards
+	a.regressedLocked(b, Regressed{Tag: moved.Tag, Got: moved.Got, Seen: moved.Seen, Action: Advanced})
 }
 
 // mark records how far the tag was reserved. A disk that fails or hangs makes the check
@@ -153,17 +144,25 @@ func (a *Allocator) mark(tag string, end int64) {
 	}
 }
 
-// install takes a grant into memory and ends the episodes that a refill ends. The
-// error is errDiscarded.
+// errDiscarded: another generator holds the range too.
+var errDiscarded = errors.New("another generator holds the range too: it is dropped")
+
+// install reports a grant to the other generators, takes it into memory, and ends the episodes
+// that a refill ends. The error is errDiscarded.
 func (a *Allocator) install(b *buffer, p plan, grant Grant, elapsed time.Duration) error {
+	b.mu.Lock()
+	b.pending = grant.Range // from now on a peer's report of the same range is noticed
+	b.mu.Unlock()
+	a.cfg.Reserved(b.tag, grant.Range)
+
 	now := time.Now()
 	cause := p.cause(grant.Step)
-
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.discards != p.discards {
+	if b.pending != grant.Range {
 		return errDiscarded
 	}
+	b.pending = Range{}
 	b.stepper.rebase(grant.Step)
 	if cause != CauseBatch { // a request larger than a step does not show how long steps last
 		if p.base != b.stepper.base {
@@ -226,7 +225,8 @@ func (a *Allocator) awaitOperator(b *buffer, regressed *RegressedError) {
 	b.regressed = regressed
 	b.refuseLocked(regressed)
 	a.recoveredLocked(b)
-	a.cfg.Notify(Regressed{Tag: b.tag, Got: regressed.Got, Seen: regressed.Seen})
+	a.regressedLocked(b, Regressed{Tag: b.tag, Got: regressed.Got, Seen: regressed.Seen, Action: Refused,
+		InDoubt: Range{regressed.Got, regressed.Seen - 1}})
 	b.mu.Unlock()
 	defer a.regressed.Add(-1)
 	if a.regressed.Add(1) <= maxUnknownAlerts { // for a whole table the alerts must do
@@ -236,19 +236,19 @@ func (a *Allocator) awaitOperator(b *buffer, regressed *RegressedError) {
 	for pause(a.ctx, regressedPause/2+rand.N(regressedPause), b.wake) {
 		tag, err := a.get(b.tag) // the watch may be blind, as the store is
 		if errors.Is(err, ErrUnknownTag) {
-			a.cfg.Notify(Recovered{b.tag, "regressed"}) // before the tag can have another buffer
 			a.drop(b, err)
 			return
 		}
 		b.mu.Lock()
 		if err == nil {
 			b.raiseFloorLocked(tag.Floor)
-			a.recountLocked(b)
 			b.clearRegressedLocked(tag)
 		}
-		over := b.regressed == nil
+		over := b.regressed == nil || b.gone
 		if over {
-			a.cfg.Notify(Recovered{b.tag, "regressed"})
+			a.recoveredLocked(b)
+		} else {
+			a.recountLocked(b)
 		}
 		b.mu.Unlock()
 		if over {

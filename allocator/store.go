@@ -2,7 +2,9 @@ package allocator
 
 import (
 	"context"
+	"fmt"
 	"iter"
+	"math"
 	"strconv"
 	"strings"
 )
@@ -30,11 +32,16 @@ type Store interface {
 	// takes fewer, down to n, and returns ErrExhausted when less than n are left.
 	// The range must be what this very write moved max_id over.
 	//
+	// The range begins at or above from: all IDs below it are in use. A max_id below
+	// from shows that the store went backwards. Then Reserve moves max_id up to from, by
+	// one conditional write that can only move it upwards. It reserves nothing and returns an
+	// AdvancedError. If that write changed nothing, another generator has done it: then Reserve
+	// goes on. A store whose max_id others move too returns a RegressedError and moves nothing.
+	//
 	// If another generator was ahead, it must return ErrConflict and not try again by
 	// itself: what the caller has seen by then decides whether the next answer is right.
-	// Errors that changed nothing: ErrUnknownTag, ErrExhausted, ErrConflict, and a
-	// RegressedError if the store itself knows that it went backwards.
-	Reserve(ctx context.Context, tag string, n int64) (Grant, error)
+	// Errors that reserved nothing: ErrUnknownTag, ErrExhausted, ErrConflict, ErrRegressed.
+	Reserve(ctx context.Context, tag string, n, from int64) (Grant, error)
 
 	// Get returns a tag's record. It may be a little old.
 	// Errors: ErrUnknownTag, as ErrDeleted where a tombstone is kept.
@@ -56,8 +63,8 @@ type Store interface {
 	Update(ctx context.Context, tag string, change Change) (Tag, error)
 
 	// Delete removes a tag and returns its tombstone, whose MaxID is at least
-	// the end of all that was ever reserved. Errors: ErrUnknownTag.
-	Delete(ctx context.Context, tag string) (Tag, error)
+	// the end of all that was ever reserved, and at least from. Errors: ErrUnknownTag.
+	Delete(ctx context.Context, tag string, from int64) (Tag, error)
 
 	// Floors calls f with the floor of every tag that has one: its record's Floor,
 	// or the MaxID of a tombstone. If it returns nil, it has called f for all of them. It must
@@ -76,6 +83,14 @@ type Store interface {
 type Grant struct {
 	Range
 	Step int64 // the tag's step, as the store has it now
+}
+
+// check returns an error for a grant that no store may return.
+func (g Grant) check(from int64) error {
+	if g.First < max(from, 1) || g.Last < g.First || g.Last == math.MaxInt64 || g.Step < 1 {
+		return fmt.Errorf("the store returned an invalid range: %d to %d, step %d; it must begin at %d or above", g.First, g.Last, g.Step, from)
+	}
+	return nil
 }
 
 // Query asks for a page of a list that is in the order of names. Names are
@@ -99,6 +114,8 @@ type Range struct{ First, Last int64 }
 
 // Len is the number of IDs in the range.
 func (r Range) Len() int64 { return r.Last - r.First + 1 }
+
+func (r Range) overlaps(other Range) bool { return r.First <= other.Last && other.First <= r.Last }
 
 // All yields the IDs of the range in increasing order.
 func (r Range) All() iter.Seq[int64] {

@@ -145,7 +145,7 @@ func (s *store) reserves() []call {
 }
 
 // Reserve implements [allocator.Store].
-func (s *store) Reserve(ctx context.Context, tag string, n int64) (allocator.Grant, error) {
+func (s *store) Reserve(ctx context.Context, tag string, n, from int64) (allocator.Grant, error) {
 	s.mu.Lock()
 	if s.busy[tag] {
 		s.tb.Errorf("two refills of %s at a time", tag)
@@ -165,7 +165,7 @@ func (s *store) Reserve(ctx context.Context, tag string, n int64) (allocator.Gra
 			return allocator.Grant{}, err
 		}
 	}
-	g, err := s.Memory.Reserve(ctx, tag, n)
+	g, err := s.Memory.Reserve(ctx, tag, n, from)
 	if err == nil && after != nil {
 		err = after(tag, g.Range)
 	}

@@ -44,6 +44,9 @@ var eventTypes = map[string]struct {
 	"segment.starved":       {wire.Alert, bodyAs[StarvedEvent]},
 	"segment.regressed":     {wire.Alert, bodyAs[RegressedEvent]},
 	"segment.recovered":     {wire.Info, bodyAs[RecoveredEvent]},
+	"ledger.replaced":       {wire.Alert, bodyAs[LedgerReplacedEvent]},
+	"ledger.unavailable":    {wire.Alert, bodyAs[LedgerUnavailableEvent]},
+	"ledger.recovered":      {wire.Info, bodyAs[RecoveredEvent]},
 	"nats.degraded":         {wire.Alert, bodyAs[NATSDegradedEvent]},
 	"nats.recovered":        {wire.Info, bodyAs[RecoveredEvent]},
 	"clock.backwards":       {wire.Alert, bodyAs[ClockBackwardsEvent]},
@@ -105,13 +108,31 @@ type (
 		Tag     string `json:"tag"`
 		Waiting int    `json:"waiting"` // requests, the first refused one included
 	}
-	// RegressedEvent is the body of the alert leaf.segment.regressed: the store went backwards. The
-	// tag is not served until its max_id is moved to at least Seen.
+	// RegressedEvent is the body of the alert leaf.segment.regressed: the store went backwards.
 	RegressedEvent struct {
-		Node string `json:"node"`
-		Tag  string `json:"tag"`
-		Got  int64  `json:"got,string"`  // first ID of the range that the store returned
-		Seen int64  `json:"seen,string"` // the ID after the last one of all ranges that the generator knows
+		Node  string `json:"node"`
+		Tag   string `json:"tag"`
+		Store string `json:"store"`       // kv or mysql
+		Got   int64  `json:"got,string"`  // where the store's max_id was
+		Seen  int64  `json:"seen,string"` // all IDs below are in use
+		// Action is advanced if max_id was moved up to Seen and service goes on. It is refused if an operator
+		// must look: then the IDs from First to Last may come twice.
+		Action allocator.Action `json:"action"`
+		First  int64            `json:"first,string,omitempty"`
+		Last   int64            `json:"last,string,omitempty"`
+	}
+	// LedgerReplacedEvent is the body of the alert leaf.ledger.replaced: the bucket LEAF_LEDGER was lost
+	// and made anew. The generators fill it again from the database, events and their own marks.
+	LedgerReplacedEvent struct {
+		Node  string `json:"node"`
+		Cause string `json:"cause"`
+	}
+	// LedgerUnavailableEvent is the body of the alert leaf.ledger.unavailable: no range can be claimed. IDs
+	// come from memory alone.
+	LedgerUnavailableEvent struct {
+		Node    string `json:"node"`
+		Error   string `json:"error"`
+		SinceMS int64  `json:"since_ms"` // Unix time
 	}
 	// NATSDegradedEvent is the body of the alert leaf.nats.degraded: the NATS server in the
 	// generator's process does not keep its part of the installation's state.
@@ -119,7 +140,7 @@ type (
 		Node  string `json:"node"`
 		Cause string `json:"cause"`
 	}
-	// RecoveredEvent is the body of leaf.segment.recovered, leaf.nats.recovered,
+	// RecoveredEvent is the body of leaf.segment.recovered, leaf.ledger.recovered, leaf.nats.recovered,
 	// leaf.clock.recovered, leaf.worker.recovered and leaf.node.recovered: an alert is over.
 	RecoveredEvent struct {
 		Node   string `json:"node"`

@@ -37,5 +37,6 @@ const (
 
 	BucketInstallation = "LEAF"
 	BucketTags         = "LEAF_TAGS"
+	BucketLedger       = "LEAF_LEDGER"
 	BucketWorkers      = "LEAF_WORKERS"
 )

@@ -85,7 +85,7 @@ func (s *Store) Update(ctx context.Context, tag string, c allocator.Change) (all
 
 // Delete implements [allocator.Store]: it deletes the row, and leaf_mark keeps
 // its max_id.
-func (s *Store) Delete(ctx context.Context, tag string) (allocator.Tag, error) {
+func (s *Store) Delete(ctx context.Context, tag string, from int64) (allocator.Tag, error) {
 	var last allocator.Tag
 	tomb, err := s.change(ctx, tag, func(ctx context.Context, o *opened, tx bun.Tx) error {
 		row, m, err := o.load(ctx, tx, tag, "UPDATE")
@@ -93,7 +93,7 @@ func (s *Store) Delete(ctx context.Context, tag string) (allocator.Tag, error) {
 			return err
 		}
 		last = row.tag(m)
-		if err := write(ctx, tx, mark{BizTag: tag, Floor: last.Floor, MaxID: max(last.MaxID, last.Floor)}); err != nil {
+		if err := write(ctx, tx, mark{BizTag: tag, Floor: last.Floor, MaxID: max(last.MaxID, last.Floor, from)}); err != nil {
 			return err
 		}
 		return one(tx.ExecContext(ctx, "DELETE FROM leaf_alloc WHERE "+named, tag, tag))

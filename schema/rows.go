@@ -23,7 +23,6 @@ type alloc struct {
 	Step        int64          `bun:"step"`
 	UpdateTime  time.Time      `bun:"update_time,nullzero"`
 	Description sql.NullString `bun:"description,scanonly"`
-	Noted       sql.NullInt64  `bun:"noted,scanonly"` // the least max_id that leaf_mark allows
 }
 
 // mark is a row of leaf_mark.

@@ -29,6 +29,9 @@ type Config struct {
 	DSN string
 	// Check makes Open create nothing: it refuses where a table is missing.
 	Check bool
+	// Shared says that other programs reserve in leaf_alloc too, as Java Leaf does. Then Reserve does not
+	// move max_id up after the database went backwards: nobody knows how far the other programs were.
+	Shared bool
 	// Refresh is how often the table is read. Default: DefaultRefresh.
 	Refresh time.Duration
 	Log     *slog.Logger // default: slog.Default

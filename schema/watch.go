@@ -134,6 +134,37 @@ func (s *Store) Floors(ctx context.Context, f func(tag string, floor int64)) err
 	return nil
 }
 
+// Ends calls f with how far each tag was, and where operators moved it to, as far as the database knows,
+// deleted tags included. It leaves out names that cannot be served.
+func (s *Store) Ends(ctx context.Context, f func(tag string, end, floor int64)) error {
+	o, err := s.database()
+	if err != nil {
+		return err
+	}
+	notes, err := marks(ctx, o.db, nil)
+	if err != nil {
+		return s.explain(ctx, err)
+	}
+	report := func(tag string, maxID int64) {
+		m := notes[tag]
+		delete(notes, tag)
+		floor := max(m.Floor, m.MaxID)
+		f(tag, max(maxID, floor, 1), floor)
+	}
+	err = o.each(ctx, func(row alloc, problem error) {
+		if !errors.Is(problem, allocator.ErrBadTag) {
+			report(row.BizTag, row.MaxID)
+		}
+	})
+	if err != nil {
+		return s.explain(ctx, err)
+	}
+	for tag := range notes {
+		report(tag, 0)
+	}
+	return nil
+}
+
 // checkServer makes sure that the server has not become a replica, and the database
 // still has its owner.
 func (s *Store) checkServer(ctx context.Context, o *opened) error {

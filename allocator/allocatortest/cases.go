@@ -3,10 +3,11 @@ package allocatortest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/leafbus/leafbus/allocator"
@@ -42,13 +43,13 @@ func firstRange(tb testing.TB, b Backend) {
 
 func unknownTag(tb testing.TB, b Backend) {
 	s := b.Open(tb)
-	_, err := s.Reserve(within(tb), "nobody", 1)
+	_, err := s.Reserve(within(tb), "nobody", 1, 1)
 	wantError(tb, "Reserve", err, allocator.ErrUnknownTag)
 	_, err = s.Get(within(tb), "nobody")
 	wantError(tb, "Get", err, allocator.ErrUnknownTag)
 	_, err = s.Update(within(tb), "nobody", allocator.Change{})
 	wantError(tb, "Update", err, allocator.ErrUnknownTag)
-	_, err = s.Delete(within(tb), "nobody")
+	_, err = s.Delete(within(tb), "nobody", 1)
 	wantError(tb, "Delete", err, allocator.ErrUnknownTag)
 	if tags, err := s.List(within(tb), allocator.Query{Limit: 10}); err != nil || len(tags) != 0 {
 		tb.Errorf("List: %v, %v; want none: asking must not create", tags, err)
@@ -144,81 +145,93 @@ func restart(tb testing.TB, b Backend) {
 	}
 }
 
-// backwards sets the store back under two allocators that had used it. Each
-// must refuse when its memory is used up, and go on when an operator has moved
-// max_id.
+// backwards sets the store back under two allocators that had used it. The store is moved up
+// again, and neither refuses a request.
 func backwards(tb testing.TB, b Backend) {
-	s := b.Open(tb)
-	create(tb, s, "order", 1, 10)
+	create(tb, b.Open(tb), "order", 1, 10)
 	var c Checker
-	take := func(a *allocator.Allocator) error {
+	take := func(a *allocator.Allocator) {
+		tb.Helper()
 		ranges, err := a.Take(within(tb), "order", 1)
+		if err != nil {
+			tb.Fatalf("Take: %v", err)
+		}
 		c.Add(ranges...)
-		return err
 	}
-	// What one reserves the others see, as through the events.
+	// Each hears what the other reserves.
 	var as []*allocator.Allocator
 	var mu sync.Mutex
-	notify := func(e allocator.Event) {
-		if r, ok := e.(allocator.Refilled); ok {
+	report := func(by int) func(string, allocator.Range) {
+		return func(tag string, r allocator.Range) {
 			mu.Lock()
-			defer mu.Unlock()
-			for _, a := range as {
-				a.Observe(r.Tag, r.Last+1)
+			hearing := slices.Clone(as)
+			mu.Unlock()
+			for i, a := range hearing {
+				if i != by {
+					a.Reserved(tag, r)
+				}
 			}
 		}
 	}
-	mu.Lock()
-	for range 2 {
-		as = append(as, running(tb, allocator.Config{Store: b.Open(tb), Notify: notify, MaxWait: timeout}))
-	}
-	mu.Unlock()
-	for _, a := range as {
-		if err := take(a); err != nil {
-			tb.Fatalf("Take: %v", err)
+	var advanced atomic.Int64
+	notify := func(e allocator.Event) {
+		if r, ok := e.(allocator.Regressed); ok && r.Action == allocator.Advanced {
+			advanced.Add(1)
 		}
+	}
+	for i := range 2 {
+		a := running(tb, allocator.Config{Store: b.Open(tb), Notify: notify, Reserved: report(i), MaxWait: timeout})
+		mu.Lock()
+		as = append(as, a)
+		mu.Unlock()
+	}
+	for _, a := range as {
+		take(a)
 	}
 	restore := b.Save(tb)
 	for range 100 {
 		for _, a := range as {
-			if err := take(a); err != nil {
-				tb.Fatalf("Take: %v", err)
-			}
+			take(a)
 		}
 	}
 	restore()
-	for i, a := range as {
-		var err error
-		for n := 0; err == nil && n < 1000; n++ {
-			err = take(a)
-		}
-		wantError(tb, fmt.Sprintf("allocator %d, when the store went backwards", i), err, allocator.ErrRegressed)
-		wantError(tb, fmt.Sprintf("allocator %d, asked again", i), take(a), allocator.ErrRegressed)
-	}
-
-	// The refused writes have moved max_id too.
-	t, err := s.Get(within(tb), "order")
-	if err != nil {
-		tb.Fatalf("Get: %v", err)
-	}
-	seen := max(as[0].Seen("order"), as[1].Seen("order"), t.MaxID)
-	t, err = s.Update(within(tb), "order", allocator.Change{MaxID: &seen})
-	if err != nil {
-		tb.Fatalf("Update: %v", err)
-	}
-	for i, a := range as {
-		a.Apply(t)
-		for ctx := within(tb); ; {
-			if err = take(a); !errors.Is(err, allocator.ErrRegressed) || ctx.Err() != nil {
-				break
-			}
-		}
-		if err != nil {
-			tb.Errorf("allocator %d, after max_id was moved to %d: %v", i, seen, err)
+	for range 1000 {
+		for _, a := range as {
+			take(a)
 		}
 	}
 	if _, err := c.Check(); err != nil {
 		tb.Errorf("%v", err)
+	}
+	if n := advanced.Load(); n == 0 {
+		tb.Error("no allocator reported that the store went backwards")
+	}
+}
+
+// raised reserves from above max_id: the store moves max_id up once, and then reserves from there.
+func raised(tb testing.TB, b Backend) {
+	s, other := b.Open(tb), b.Open(tb)
+	create(tb, s, "order", 1, 10)
+	reserve(tb, s, "order", 1)
+	_, err := s.Reserve(within(tb), "order", 1, 501)
+	moved, ok := errors.AsType[*allocator.AdvancedError](err)
+	if !ok || *moved != (allocator.AdvancedError{Tag: "order", Got: 11, Seen: 501}) {
+		tb.Fatalf("Reserve from 501 where max_id is 11: error %v, want that it was moved up", err)
+	}
+	for i, s := range []allocator.Store{other, s} {
+		g, err := s.Reserve(within(tb), "order", 1, 501)
+		if want := (allocator.Range{First: 501 + 10*int64(i), Last: 510 + 10*int64(i)}); err != nil || g.Range != want {
+			tb.Errorf("handle %d: Reserve after max_id was moved up: %v, %v; want %v", i, g.Range, err, want)
+		}
+	}
+	if g, err := s.Reserve(within(tb), "order", 1, 30); err != nil || g.First != 521 {
+		tb.Errorf("Reserve from below max_id: %v, %v; want 521, for max_id only moves up", g.Range, err)
+	}
+	if t, err := s.Delete(within(tb), "order", 2000); err != nil || t.MaxID != 2000 {
+		tb.Errorf("Delete from 2000: %+v, %v", t, err)
+	}
+	if t := create(tb, other, "order", 1, 10); t.MaxID < 2000 {
+		tb.Errorf("created again at %d, below the deletion's 2000", t.MaxID)
 	}
 }
 
@@ -237,9 +250,9 @@ func exhausted(tb testing.TB, b Backend) {
 	s := b.Open(tb)
 	create(tb, s, "order", math.MaxInt64-25, 10)
 	reserve(tb, s, "order", 1)
-	_, err := s.Reserve(within(tb), "order", 16)
+	_, err := s.Reserve(within(tb), "order", 16, 1)
 	wantError(tb, "Reserve of 16 when 15 are left", err, allocator.ErrExhausted)
-	_, err = s.Reserve(within(tb), "order", math.MaxInt64)
+	_, err = s.Reserve(within(tb), "order", math.MaxInt64, 1)
 	wantError(tb, "Reserve of the largest int64", err, allocator.ErrExhausted)
 
 	a := running(tb, allocator.Config{Store: b.Open(tb)})
@@ -266,7 +279,7 @@ func contextDone(tb testing.TB, b Backend) {
 	create(tb, s, "order", 1, 10)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if g, err := s.Reserve(ctx, "order", 1); err == nil {
+	if g, err := s.Reserve(ctx, "order", 1, 1); err == nil {
 		tb.Errorf("Reserve with a context that is done returned %v", g.Range)
 	}
 	// Done or not: what comes next must be unused.

@@ -19,7 +19,7 @@ func deleteAndCreate(tb testing.TB, b Backend) {
 		c.Add(ranges...)
 	}
 	mark := a.Seen("order") // its refill may be at work still
-	tomb, err := s.Delete(within(tb), "order")
+	tomb, err := s.Delete(within(tb), "order", 1)
 	if err != nil || !tomb.Deleted || tomb.MaxID < mark {
 		tb.Fatalf("Delete: %+v, %v; want a tombstone at %d or above", tomb, err, mark)
 	}

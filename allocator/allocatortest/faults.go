@@ -35,7 +35,7 @@ func NewFaulty(store allocator.Store, next func() Fault) *Faulty {
 }
 
 // Reserve implements [allocator.Store].
-func (f *Faulty) Reserve(ctx context.Context, tag string, n int64) (allocator.Grant, error) {
+func (f *Faulty) Reserve(ctx context.Context, tag string, n, from int64) (allocator.Grant, error) {
 	f.mu.Lock()
 	fault := f.next()
 	f.mu.Unlock()
@@ -43,11 +43,11 @@ func (f *Faulty) Reserve(ctx context.Context, tag string, n int64) (allocator.Gr
 	case NotDone:
 		return allocator.Grant{}, ErrFault
 	case Done:
-		if _, err := f.Store.Reserve(ctx, tag, n); err != nil {
+		if _, err := f.Store.Reserve(ctx, tag, n, from); err != nil {
 			return allocator.Grant{}, err
 		}
 		return allocator.Grant{}, ErrFault
 	default:
-		return f.Store.Reserve(ctx, tag, n)
+		return f.Store.Reserve(ctx, tag, n, from)
 	}
 }

@@ -36,7 +36,7 @@ func floors(tb testing.TB, b Backend) {
 			}
 			want[name] = to
 		case 1:
-			if _, err := s.Delete(within(tb), name); err != nil {
+			if _, err := s.Delete(within(tb), name, 1); err != nil {
 				tb.Fatal(err)
 			}
 			want[name] = 101

@@ -17,7 +17,7 @@ func pages(tb testing.TB, b Backend) {
 		create(tb, s, fmt.Sprintf("a.%02d", i), 1, 10)
 	}
 	create(tb, s, "b", 1, 10)
-	if _, err := s.Delete(within(tb), "a.03"); err != nil {
+	if _, err := s.Delete(within(tb), "a.03", 1); err != nil {
 		tb.Fatalf("Delete: %v", err)
 	}
 	var names []string
@@ -50,7 +50,7 @@ func search(tb testing.TB, b Backend) {
 		create(tb, s, name, 1, 10)
 	}
 	create(tb, s, "border", 1, 10)
-	if _, err := s.Delete(within(tb), "border"); err != nil {
+	if _, err := s.Delete(within(tb), "border", 1); err != nil {
 		tb.Fatalf("Delete: %v", err)
 	}
 	type query = allocator.Query
@@ -139,7 +139,7 @@ func watch(tb testing.TB, b Backend) {
 		tb.Fatalf("Update: %v", err)
 	}
 	until("a change", func(t allocator.Tag) bool { return t.Name == "after" && t.Step == 77 && t.Floor == 5000 })
-	if _, err := s.Delete(within(tb), "after"); err != nil {
+	if _, err := s.Delete(within(tb), "after", 1); err != nil {
 		tb.Fatalf("Delete: %v", err)
 	}
 	until("a deletion", func(t allocator.Tag) bool { return t.Name == "after" && t.Deleted && t.MaxID >= 5000 })

@@ -44,7 +44,7 @@ func (m *Memory) Restore(snapshot map[string]allocator.Tag) {
 }
 
 // Reserve implements [allocator.Store].
-func (m *Memory) Reserve(ctx context.Context, tag string, n int64) (allocator.Grant, error) {
+func (m *Memory) Reserve(ctx context.Context, tag string, n, from int64) (allocator.Grant, error) {
 	if err := ctx.Err(); err != nil {
 		return allocator.Grant{}, err
 	}
@@ -53,6 +53,11 @@ func (m *Memory) Reserve(ctx context.Context, tag string, n int64) (allocator.Gr
 	t, err := m.getLocked(tag)
 	if err != nil {
 		return allocator.Grant{}, err
+	}
+	if was := t.MaxID; was < from {
+		t.MaxID = from
+		m.putLocked(t)
+		return allocator.Grant{}, &allocator.AdvancedError{Tag: tag, Got: was, Seen: from}
 	}
 	left := math.MaxInt64 - t.MaxID
 	if left < n {
@@ -134,14 +139,14 @@ func (m *Memory) Update(_ context.Context, tag string, c allocator.Change) (allo
 }
 
 // Delete implements [allocator.Store].
-func (m *Memory) Delete(_ context.Context, tag string) (allocator.Tag, error) {
+func (m *Memory) Delete(_ context.Context, tag string, from int64) (allocator.Tag, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	t, err := m.getLocked(tag)
 	if err != nil {
 		return allocator.Tag{}, err
 	}
-	t.Deleted = true
+	t.Deleted, t.MaxID = true, max(t.MaxID, from)
 	return m.putLocked(t), nil
 }
 

@@ -48,6 +48,7 @@ func Cases() []Case {
 		{"LostAnswers", lostAnswers},
 		{"Restart", restart},
 		{"Backwards", backwards},
+		{"Raised", raised},
 		{"CreateTwice", createTwice},
 		{"DeleteAndCreate", deleteAndCreate},
 		{"MaxIDMoved", maxIDMoved},
@@ -107,7 +108,7 @@ func reserve(tb testing.TB, s allocator.Store, tag string, n int64) allocator.Gr
 // insist reserves, as often as others are ahead.
 func insist(ctx context.Context, s allocator.Store, tag string, n int64) (allocator.Grant, error) {
 	for {
-		g, err := s.Reserve(ctx, tag, n)
+		g, err := s.Reserve(ctx, tag, n, 1)
 		if !errors.Is(err, allocator.ErrConflict) || ctx.Err() != nil {
 			return g, err
 		}

@@ -35,7 +35,7 @@ func TestMemory(t *testing.T) {
 
 type readThenWrite struct{ *Memory } // another process may come between
 
-func (s readThenWrite) Reserve(ctx context.Context, tag string, n int64) (allocator.Grant, error) {
+func (s readThenWrite) Reserve(ctx context.Context, tag string, n, from int64) (allocator.Grant, error) {
 	t, err := s.Get(ctx, tag)
 	if err != nil {
 		return allocator.Grant{}, err
@@ -59,8 +59,8 @@ type cachedStep struct { // takes the step from its memory, the range from the t
 	step map[string]int64
 }
 
-func (s *cachedStep) Reserve(ctx context.Context, tag string, n int64) (allocator.Grant, error) {
-	g, err := s.Memory.Reserve(ctx, tag, n)
+func (s *cachedStep) Reserve(ctx context.Context, tag string, n, from int64) (allocator.Grant, error) {
+	g, err := s.Memory.Reserve(ctx, tag, n, from)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.step[tag]; !ok && err == nil {
@@ -72,16 +72,16 @@ func (s *cachedStep) Reserve(ctx context.Context, tag string, n int64) (allocato
 
 type offByOne struct{ *Memory }
 
-func (s offByOne) Reserve(ctx context.Context, tag string, n int64) (allocator.Grant, error) {
-	g, err := s.Memory.Reserve(ctx, tag, n)
+func (s offByOne) Reserve(ctx context.Context, tag string, n, from int64) (allocator.Grant, error) {
+	g, err := s.Memory.Reserve(ctx, tag, n, from)
 	g.Last++
 	return g, err
 }
 
 type noTombstones struct{ *Memory }
 
-func (s noTombstones) Delete(ctx context.Context, tag string) (allocator.Tag, error) {
-	t, err := s.Memory.Delete(ctx, tag)
+func (s noTombstones) Delete(ctx context.Context, tag string, from int64) (allocator.Tag, error) {
+	t, err := s.Memory.Delete(ctx, tag, from)
 	if err == nil {
 		s.mu.Lock()
 		delete(s.tags, tag) // no tombstone
@@ -92,8 +92,8 @@ func (s noTombstones) Delete(ctx context.Context, tag string) (allocator.Tag, er
 
 type wraps struct{ *Memory }
 
-func (s wraps) Reserve(ctx context.Context, tag string, n int64) (allocator.Grant, error) {
-	g, err := s.Memory.Reserve(ctx, tag, n)
+func (s wraps) Reserve(ctx context.Context, tag string, n, from int64) (allocator.Grant, error) {
+	g, err := s.Memory.Reserve(ctx, tag, n, from)
 	if err == allocator.ErrExhausted {
 		one := int64(1)
 		s.mu.Lock()
@@ -101,18 +101,18 @@ func (s wraps) Reserve(ctx context.Context, tag string, n int64) (allocator.Gran
 		t.MaxID = one
 		s.tags[tag] = t
 		s.mu.Unlock()
-		return s.Memory.Reserve(ctx, tag, 1)
+		return s.Memory.Reserve(ctx, tag, 1, from)
 	}
 	return g, err
 }
 
 type folds struct{ *Memory } // letters' case, as the usual collation does
 
-func (s folds) Reserve(ctx context.Context, tag string, n int64) (allocator.Grant, error) {
+func (s folds) Reserve(ctx context.Context, tag string, n, from int64) (allocator.Grant, error) {
 	if tag == "ORDER" {
 		tag = "order"
 	}
-	return s.Memory.Reserve(ctx, tag, n)
+	return s.Memory.Reserve(ctx, tag, n, from)
 }
 
 type movesBack struct{ *Memory }

@@ -20,7 +20,10 @@ type Config struct {
 	JS   jetstream.JetStream
 
 	// Store keeps the tags.
-	Store allocator.Store
+	Store     allocator.Store
+	StoreKind string // kv, mysql
+	// Ledger is kept beside the Store if the Store claims its ranges there; nil: it does not.
+	Ledger Ledger
 	// Join enters the installation, and Open then opens the Store. The generator retries
 	// both until they succeed; an error that matches [allocator.ErrRefused] ends it. Before
 	// Join creates an installation's record it calls mayCreate; if that fails it creates none.

@@ -39,8 +39,8 @@ func newEvent(kind, key, node string, body any) *nats.Msg {
 	return msg
 }
 
-// allocatorEvent returns the message of an event of the allocator.
-func allocatorEvent(node string, e allocator.Event) *nats.Msg {
+// allocatorEvent returns the message of an event of the allocator. store is the kind of store.
+func allocatorEvent(node, store string, e allocator.Event) *nats.Msg {
 	switch e := e.(type) {
 	case allocator.Refilled:
 		ms := float64(e.Elapsed.Microseconds()) / 1000
@@ -52,7 +52,8 @@ func allocatorEvent(node string, e allocator.Event) *nats.Msg {
 	case allocator.Starved:
 		return newEvent("segment.starved", e.Tag, node, bus.StarvedEvent{Node: node, Tag: e.Tag, Waiting: e.Waiting})
 	case allocator.Regressed:
-		return newEvent("segment.regressed", e.Tag, node, bus.RegressedEvent{Node: node, Tag: e.Tag, Got: e.Got, Seen: e.Seen})
+		return newEvent("segment.regressed", e.Tag, node, bus.RegressedEvent{
+			Node: node, Tag: e.Tag, Store: store, Got: e.Got, Seen: e.Seen, Action: e.Action, First: e.InDoubt.First, Last: e.InDoubt.Last})
 	case allocator.Recovered:
 		return newEvent("segment.recovered", e.Tag, node, bus.RecoveredEvent{Node: node, Tag: e.Tag, Episode: e.Episode})
 	default:

@@ -23,7 +23,8 @@ import (
 //	├── publisher.run     publishes events on the stream
 //	├── askFloors         asks which max_id operators have set, after the generator was cut off
 //	├── watchConnection   checks the worker's record after a reconnect
-//	├── work              prepare (installation, peer marks, store, tags; retried until
+//	├── keepLedger        makes sure that the ledger can be used
+//	├── work              prepare (installation, store, tags; retried until
 //	│                     done), then allocator.Run (follows the tags; refills; loads ahead)
 //	├── runFlakes         keeps a worker
 //	└── serve             heartbeats; leaves and enters the queue groups; alerts
@@ -40,7 +41,6 @@ type Generator struct {
 
 	// The other generators.
 	group      *group         // which generators run, and what they can serve
-	marks      peerMarks      // how far they have reserved
 	floors     *floors        // what operators have set while this generator was cut off
 	guard      reconnectGuard // whether another generator may have taken the worker meanwhile
 	membership membership     // of the installation
@@ -69,9 +69,11 @@ type phase struct {
 
 // reported is which alerts and log messages are not over yet.
 type reported struct {
-	storeFails   bool // in the log
-	natsDegraded bool // by the alert nats.degraded
-	natsWasWell  bool // the embedded NATS server was well once
+	storeFails   bool      // in the log
+	natsDegraded bool      // by the alert nats.degraded
+	natsWasWell  bool      // the embedded NATS server was well once
+	ledgerAway   bool      // by the alert ledger.unavailable
+	ledgerSince  time.Time // when the ledger was first found unavailable; zero: it is not
 }
 
 // New returns a generator that does nothing until Run is called.
@@ -97,17 +99,17 @@ func New(cfg Config) *Generator {
 		failed: make(chan error, 1), changed: make(chan struct{}, 1),
 	}
 	g.reported.natsWasWell = cfg.NATSErr() == nil
-	g.publisher = newPublisher(cfg.JS, cfg.OpenEvents, g.stamp, cfg.Log)
+	g.publisher = newPublisher(cfg.JS, cfg.OpenEvents, cfg.Log)
 	g.group.pulse.returned = g.afterPause
 	g.flakes = g.newFlakes()
 	g.segments, g.snowflakes = newSegments(g), newSnowflakes(g)
 	g.alloc = allocator.New(allocator.Config{
-		Store: segmentStore{cfg.Store, g}, Marks: cfg.Marks, Recent: cfg.Recent, Log: cfg.Log, Evidence: g.evidence,
+		Store: segmentStore{cfg.Store, g}, Marks: cfg.Marks, Recent: cfg.Recent, Log: cfg.Log, Reserved: g.publishReserved,
 		Notify: func(e allocator.Event) {
 			if refill, ok := e.(allocator.Refilled); ok && cfg.Observer != nil {
 				cfg.Observer.Refilled(refill)
 			}
-			g.publish(allocatorEvent(cfg.Node, e))
+			g.publish(allocatorEvent(cfg.Node, cfg.StoreKind, e))
 		},
 		MaxBatch: cfg.MaxBatch, MaxWait: cfg.MaxWait, MaxWaiting: cfg.MaxWaiting, MaxStep: cfg.MaxStep,
 	})
@@ -131,6 +133,7 @@ func (g *Generator) Run(ctx context.Context) error {
 	r.guard = background(func(ctx context.Context) { g.watchConnection(ctx, guarded) })
 	err := g.listen()
 	if err == nil { // otherwise neither work nor flakes must begin
+		r.ledger = background(g.keepLedger)
 		r.work = background(g.work)
 		r.flakes = background(g.runFlakes)
 		err = g.serve(ctx, r, status)
@@ -141,10 +144,10 @@ func (g *Generator) Run(ctx context.Context) error {
 
 // run is what stop must end.
 type run struct {
-	events, floors, guard, work, flakes stopper
-	leaf                                micro.Service // nil: not added yet
-	endLife                             context.CancelFunc
-	closed                              <-chan nats.Status
+	events, floors, guard, ledger, work, flakes stopper
+	leaf                                        micro.Service // nil: not added yet
+	endLife                                     context.CancelFunc
+	closed                                      <-chan nats.Status
 }
 
 // stop ends everything that was started. why is the error that ended the generator; nil: the
@@ -173,6 +176,7 @@ func (g *Generator) stop(r *run, why error) {
 	// Refuse the requests that still wait.
 	r.floors.stop()
 	r.work.stop()
+	r.ledger.stop()
 	r.flakes.stop()
 	r.guard.stop()
 	g.guard.end(time.Now())

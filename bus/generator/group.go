@@ -34,9 +34,10 @@ const (
 // heartbeat is what a generator reports about itself.
 type heartbeat struct {
 	Node      string `json:"node"`
-	ID        string `json:"id"`        // of this run of the generator
-	Segment   bool   `json:"segment"`   // it can answer leaf.segment
-	Snowflake bool   `json:"snowflake"` // it can answer leaf.snowflake
+	ID        string `json:"id"`               // of this run of the generator
+	Claims    bool   `json:"claims,omitempty"` // it claims in the ledger what it reserves in the database
+	Segment   bool   `json:"segment"`          // it can answer leaf.segment
+	Snowflake bool   `json:"snowflake"`        // it can answer leaf.snowflake
 	// Worker is the one that it holds, Lost are those that it has just lost.
 	Worker *int64  `json:"worker,omitempty"`
 	Lost   []int64 `json:"lost,omitempty"`

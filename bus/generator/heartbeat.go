@@ -19,7 +19,7 @@ import (
 func (g *Generator) sendHeartbeat(gone bool) (number uint64) {
 	b := heartbeat{
 		Node: g.cfg.Node, ID: g.group.self, Number: g.group.pulse.send(time.Now()), UnixMS: g.cfg.Snowflake.Clock().Wall,
-		Segment: g.canServe(g.segments), Snowflake: g.canServe(g.snowflakes), Gone: gone,
+		Claims: g.cfg.Ledger != nil, Segment: g.canServe(g.segments), Snowflake: g.canServe(g.snowflakes), Gone: gone,
 	}
 	if worker := g.flakes.Worker(); worker >= 0 && !gone {
 		b.Worker = &worker

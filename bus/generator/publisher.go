@@ -35,19 +35,15 @@ const (
 type publisher struct {
 	js   jetstream.JetStream
 	open func(context.Context) error // makes sure that the stream exists
-	// stamp is called just before a message is published.
-	stamp func(context.Context, *nats.Msg) error
-	log   *slog.Logger
+	log  *slog.Logger
 
 	queue   chan *nats.Msg
 	dropped atomic.Int64
 	opened  bool // the stream exists, as far as is known; owned by run
 }
 
-func newPublisher(
-	js jetstream.JetStream, open func(context.Context) error, stamp func(context.Context, *nats.Msg) error, log *slog.Logger,
-) *publisher {
-	return &publisher{js: js, open: open, stamp: stamp, log: log, queue: make(chan *nats.Msg, eventQueue)}
+func newPublisher(js jetstream.JetStream, open func(context.Context) error, log *slog.Logger) *publisher {
+	return &publisher{js: js, open: open, log: log, queue: make(chan *nats.Msg, eventQueue)}
 }
 
 // publish queues an event. It never blocks.
@@ -132,16 +128,13 @@ func (p *publisher) attempt(ctx context.Context, msg *nats.Msg) (err error) {
 			return err
 		}
 	}
-	if err := p.stamp(ctx, msg); err != nil {
-		return err
-	}
 	_, err = p.js.PublishMsg(ctx, msg)
 	return err
 }
 
 // flush publishes what is in the queue, once each. It stops at the first failure, because the process
 // is about to end. The time may not be enough for all events. So one event of each subject comes
-// first: a refill event carries all that was seen of its tag, so the peers need only one.
+// first: most is learned from one of each.
 func (p *publisher) flush() {
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()

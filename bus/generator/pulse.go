@@ -38,7 +38,6 @@ type pulse struct {
 
 	beaten atomic.Pointer[time.Time] // when the last heartbeat was sent; nil: none was
 	back   atomic.Pointer[time.Time] // when the newest heartbeat that came back was sent; nil: none came back
-	pauses atomic.Uint64             // how many pauses of more than silentAfter are over
 
 	mu     sync.Mutex
 	last   uint64 // number of the last heartbeat
@@ -80,7 +79,6 @@ func (p *pulse) came(now time.Time, number uint64) {
 			p.until = now.Add(settles)
 		}
 		if pause > silentAfter {
-			p.pauses.Add(1)
 			if p.returned != nil {
 				p.returned(*back, true)
 			}

@@ -62,20 +62,21 @@ func tagOf(subject string) string {
 	return tag
 }
 
-// segmentStore is the store as the allocator sees it. It reports each range to the other
-// generators. It does not say that a tag is unknown before the tags of the start are created.
+// segmentStore is the store as the allocator sees it. It does not say that a tag is unknown before the
+// tags of the start are created.
 type segmentStore struct {
 	allocator.Store
 	g *Generator
 }
 
 // Reserve implements [allocator.Store].
-func (s segmentStore) Reserve(ctx context.Context, tag string, n int64) (allocator.Grant, error) {
+func (s segmentStore) Reserve(ctx context.Context, tag string, n, from int64) (allocator.Grant, error) {
 	prepared := s.g.phase.prepared.Load()
-	grant, err := s.Store.Reserve(ctx, tag, n)
+	if err := s.g.olderPeer(); err != nil {
+		return allocator.Grant{}, err
+	}
+	grant, err := s.Store.Reserve(ctx, tag, n, from)
 	switch {
-	case err == nil:
-		s.g.publishReserved(tag, grant.Range)
 	case !prepared && errors.Is(err, allocator.ErrUnknownTag):
 		err = errNoTags
 	case !prepared && errors.Is(err, allocator.ErrUnavailable):

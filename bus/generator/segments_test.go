@@ -118,10 +118,10 @@ type slow struct {
 	tokens chan struct{}
 }
 
-func (s *slow) Reserve(ctx context.Context, tag string, n int64) (allocator.Grant, error) {
+func (s *slow) Reserve(ctx context.Context, tag string, n, from int64) (allocator.Grant, error) {
 	select {
 	case <-s.tokens:
-		return s.Store.Reserve(ctx, tag, n)
+		return s.Store.Reserve(ctx, tag, n, from)
 	case <-ctx.Done():
 		return allocator.Grant{}, ctx.Err()
 	}

@@ -45,7 +45,6 @@ func (g *Generator) serve(ctx context.Context, r *run, status <-chan nats.Status
 				return errors.Join(errors.New("the connection to NATS is closed for good"), g.cfg.Conn.LastError())
 			}
 			g.sendHeartbeat(false)
-			g.tasks.start(func() { g.readPeerMarks(g.life) })
 		case <-heartbeats.C:
 			g.sendHeartbeat(false)
 		case <-g.changed:
@@ -54,6 +53,7 @@ func (g *Generator) serve(ctx context.Context, r *run, status <-chan nats.Status
 		case now := <-looks.C:
 			g.logStore()
 			g.alertNATS(now)
+			g.alertLedger(now)
 			if err := g.cfg.StoreErr(); errors.Is(err, allocator.ErrRefused) {
 				return err
 			}

@@ -27,10 +27,9 @@ const (
 func (g *Generator) listen() error {
 	before := g.cfg.Conn.LastError()
 	handlers := map[string]nats.MsgHandler{
-		wire.SubjectPresence:     g.heardHeartbeat,
-		wire.SubjectTagChanged:   g.heardTag,
-		wire.SubjectReserved:     g.heardReserved,
-		wire.RefillSubject + ">": func(msg *nats.Msg) { g.observeRefill(msg.Subject, msg.Header, msg.Data) },
+		wire.SubjectPresence:   g.heardHeartbeat,
+		wire.SubjectTagChanged: g.heardTag,
+		wire.SubjectReserved:   g.heardReserved,
 	}
 	for subject, f := range handlers {
 		if _, err := g.cfg.Conn.Subscribe(subject, f); err != nil {
@@ -64,10 +63,9 @@ func (g *Generator) work(ctx context.Context) {
 }
 
 // prepare enters the installation and opens the store. It retries each step until the step
-// succeeds or is refused, or the context ends. The peer marks come before the store: when the
-// first range is reserved, the generator knows how far its peers have reserved.
+// succeeds or is refused, or the context ends.
 func (g *Generator) prepare(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{g.join, g.warnOfStreams, g.readPeerMarks, g.open, g.ensureTags} {
+	for _, step := range []func(context.Context) error{g.join, g.warnOfStreams, g.open, g.ensureTags} {
 		if err := g.retry(ctx, step); err != nil {
 			return err
 		}

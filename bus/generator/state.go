@@ -119,6 +119,9 @@ func (g *Generator) Readiness() bus.Readiness {
 	if why := cmp.Or(g.cfg.StoreErr(), g.segments.healthy(), g.alloc.Failing().Store); why != nil {
 		miss("store", why)
 	}
+	if g.cfg.Ledger != nil && g.cfg.Ledger.Err() != nil {
+		miss("ledger", g.cfg.Ledger.Err())
+	}
 	switch why := g.snowflakes.healthy(); {
 	case errors.Is(why, snowflake.ErrClockBackwards):
 		miss("clock", why)

@@ -103,11 +103,11 @@ func (g *Generator) tagsCreate(ctx context.Context, req bus.TagCreate) (bus.TagC
 		allocator.CheckDescription(t.Description)); err != nil {
 		return bus.TagChange{}, err
 	}
-	t, unheard, err := g.create(ctx, t)
+	t, err := g.create(ctx, t)
 	if err != nil {
 		return bus.TagChange{}, err
 	}
-	return bus.TagChange{TagRecord: record(t), Unheard: unheard}, nil
+	return bus.TagChange{TagRecord: record(t)}, nil
 }
 
 func (g *Generator) tagsUpdate(ctx context.Context, req bus.TagUpdate) (bus.TagChange, error) {
@@ -143,7 +143,7 @@ func (g *Generator) tagsDelete(ctx context.Context, req tagName) (bus.TagChange,
 	if err := allocator.CheckTag(req.Tag); err != nil {
 		return bus.TagChange{}, err
 	}
-	t, err := g.cfg.Store.Delete(ctx, req.Tag)
+	t, err := g.cfg.Store.Delete(ctx, req.Tag, g.alloc.Seen(req.Tag))
 	if err != nil {
 		return bus.TagChange{}, fmt.Errorf("%s: %w", req.Tag, err)
 	}
@@ -171,37 +171,17 @@ func unconfirmed(err error, then string) error {
 	return &bus.Error{Code: 504, Reason: bus.TimedOut, Message: fmt.Sprintf("%v; %s", err, then)}
 }
 
-// create adds a tag, at or above what any generator has seen of a tag with that name: an earlier
-// record may be lost. unheard are the nodes of lost generators.
-func (g *Generator) create(ctx context.Context, t allocator.Tag) (_ allocator.Tag, unheard []string, err error) {
-	_, err = g.cfg.Store.Get(ctx, t.Name)
-	if err == nil {
-		return t, nil, fmt.Errorf("%w: %s", allocator.ErrExists, t.Name)
-	}
-	if !errors.Is(err, allocator.ErrUnknownTag) {
-		return t, nil, err
-	}
-	if err := g.readPeerMarks(ctx); err != nil {
-		return t, nil, fmt.Errorf("%w: %w", allocator.ErrUnavailable, err)
-	}
-	if err := g.hearPeers(ctx); err != nil {
-		return t, nil, err
-	}
-	// Generators that hold IDs of the tag, or are about to receive some, drop them.
-	seen, unheard, err := g.broadcastTag(ctx, allocator.Tag{Name: t.Name, Deleted: true})
+// create adds a tag, at or above what this generator has seen of a tag with that name: an earlier
+// record may be lost.
+func (g *Generator) create(ctx context.Context, t allocator.Tag) (allocator.Tag, error) {
+	t.MaxID = max(t.MaxID, g.alloc.Seen(t.Name), 1)
+	t, err := g.cfg.Store.Create(ctx, t)
 	if err != nil {
-		return t, nil, unconfirmed(err, "nothing is created: send it again")
-	}
-	if err := g.inTime(ctx); err != nil {
-		return t, nil, err
-	}
-	t.MaxID = max(t.MaxID, seen, 1)
-	if t, err = g.cfg.Store.Create(ctx, t); err != nil {
-		return t, nil, err
+		return t, err
 	}
 	g.alloc.Apply(t)
 	g.publishTag("tag.created", t)
-	return t, unheard, nil
+	return t, nil
 }
 
 // ensureTags creates the tags of the start.
@@ -228,7 +208,7 @@ func (g *Generator) ensure(ctx context.Context, t allocator.Tag) error {
 	case !errors.Is(err, allocator.ErrUnknownTag):
 		return err
 	}
-	_, _, err = g.create(ctx, t)
+	_, err = g.create(ctx, t)
 	switch {
 	case errors.Is(err, allocator.ErrBadValue):
 		g.log.Error("a tag of the start cannot be created", "tag", t.Name, "error", err)

@@ -107,8 +107,8 @@ type delayed struct {
 	waiting chan struct{}
 }
 
-func (s *delayed) Reserve(ctx context.Context, tag string, n int64) (allocator.Grant, error) {
-	g, err := s.Store.Reserve(ctx, tag, n)
+func (s *delayed) Reserve(ctx context.Context, tag string, n, from int64) (allocator.Grant, error) {
+	g, err := s.Store.Reserve(ctx, tag, n, from)
 	if err == nil {
 		select {
 		case s.waiting <- struct{}{}:

@@ -136,11 +136,11 @@ type switched struct {
 	away atomic.Bool
 }
 
-func (s *switched) Reserve(ctx context.Context, tag string, n int64) (allocator.Grant, error) {
+func (s *switched) Reserve(ctx context.Context, tag string, n, from int64) (allocator.Grant, error) {
 	if s.away.Load() {
 		return allocator.Grant{}, errors.New("unplugged")
 	}
-	return s.Store.Reserve(ctx, tag, n)
+	return s.Store.Reserve(ctx, tag, n, from)
 }
 
 // events collects what the stream keeps.

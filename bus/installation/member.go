@@ -29,7 +29,8 @@ const jetStreamPatience = 5 * time.Second
 // [claimed.List] may be called by others, after join has succeeded.
 type member struct {
 	Config
-	kv *kvstore.Store
+	kv     *kvstore.Store
+	ledger *ledger // nil: the tags are in JetStream
 
 	want              kvstore.Installation // the configuration, as it would be on record
 	first, last       int64                // the workers that may be taken
@@ -56,6 +57,7 @@ func newMember(c Config, layout snowflake.Layout, first, last int64) (*member, e
 			return nil, err
 		}
 		m.confirmed = m.known != "" && name == c.Database.Name()
+		m.ledger = newLedger(c)
 	}
 	if c.Workers != nil {
 		m.want.Registry, m.workers = KindZooKeeper, m.keeps(c.Workers)
@@ -226,7 +228,10 @@ func (m *member) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return m.Database.Open(ctx)
+	if err := m.Database.Open(ctx); err != nil {
+		return err
+	}
+	return m.ledger.await(ctx)
 }
 
 // claimed is a registry in ZooKeeper. Nothing is asked of it before it is known to be the

@@ -20,6 +20,8 @@ type Database interface {
 	allocator.Store
 	// Open comes after Claim. It may be called until it succeeds.
 	Open(ctx context.Context) error
+	// Ends calls f with how far each tag was, and where operators moved it to, deleted tags included.
+	Ends(ctx context.Context, f func(tag string, end, floor int64)) error
 	// Err says why the database is away, as far as that is known.
 	Err() error
 }
@@ -53,9 +55,10 @@ func (c Config) Generator(cfg generator.Config) (generator.Config, error) {
 	cfg.Node, cfg.Marks, cfg.Recent = c.Folder.Node, c.Folder.Marks, c.Folder.File("recent")
 	cfg.Join, cfg.Open, cfg.Installation = m.join, m.open, m.resumes()
 	cfg.OpenEvents = func(ctx context.Context) error { return kvstore.OpenEvents(ctx, c.State, c.EventsMaxBytes) }
-	cfg.Store, cfg.StoreErr = m.kv, m.kv.Err
+	cfg.Store, cfg.StoreErr, cfg.StoreKind = m.kv, m.kv.Err, m.want.Store
 	if c.Database != nil {
-		cfg.Store, cfg.StoreErr = c.Database, c.Database.Err
+		cfg.Store, cfg.StoreErr = allocator.WithLedger(c.Database, m.ledger.Ledger, c.Folder.Marks), c.Database.Err
+		cfg.Ledger = m.ledger
 	}
 	if c.Server != nil {
 		cfg.NATSErr = c.Server.Health

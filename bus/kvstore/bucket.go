@@ -47,19 +47,36 @@ const (
 // JetStream may be away.
 var ErrNoJetStream = errors.New("no JetStream answers on this NATS")
 
+// streamOf is the name of the stream under a bucket.
+func streamOf(bucket string) string { return "KV_" + bucket }
+
+// subjectOf is what comes before the key in the subject of a bucket's record.
+func subjectOf(bucket string) string { return "$KV." + bucket + "." }
+
 // openBucket returns the bucket, which it creates if it is missing. One that
 // could lose records by itself is refused.
 func openBucket(ctx context.Context, cfg Config, name, description string) (jetstream.KeyValue, error) {
+	return openStream(ctx, cfg, name, func(replicas int) error {
+		_, err := cfg.JS.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+			Bucket: name, Description: description, History: 1, Storage: jetstream.FileStorage, Replicas: replicas,
+		})
+		return err
+	})
+}
+
+// openStream is openBucket for a bucket that create makes.
+func openStream(ctx context.Context, cfg Config, name string, create func(replicas int) error) (jetstream.KeyValue, error) {
 	kv, err := cfg.JS.KeyValue(ctx, name)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		kv, err = replicate(ctx, cfg, func(replicas int) (jetstream.KeyValue, error) {
-			kv, err := cfg.JS.CreateKeyValue(ctx, jetstream.KeyValueConfig{
-				Bucket: name, Description: description, History: 1, Storage: jetstream.FileStorage, Replicas: replicas,
-			})
-			if errors.Is(err, jetstream.ErrBucketExists) { // another generator was first, with other replicas
-				kv, err = cfg.JS.KeyValue(ctx, name)
+			err := create(replicas)
+			if errors.Is(err, jetstream.ErrBucketExists) || errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+				err = nil // another generator was first, with other replicas
 			}
-			return kv, err
+			if err != nil {
+				return nil, err
+			}
+			return cfg.JS.KeyValue(ctx, name)
 		})
 	}
 	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
@@ -94,11 +111,11 @@ func streamInfo(ctx context.Context, kv jetstream.KeyValue) (*jetstream.StreamIn
 // keys returns the keys of a bucket, in no order, including deleted ones. It asks the
 // server only for the names.
 func keys(ctx context.Context, js jetstream.JetStream, bucket string) ([]string, error) {
-	stream, err := js.Stream(ctx, "KV_"+bucket)
+	stream, err := js.Stream(ctx, streamOf(bucket))
 	if err != nil {
 		return nil, err
 	}
-	subject := "$KV." + bucket + "."
+	subject := subjectOf(bucket)
 	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(subject+">"))
 	if err != nil {
 		return nil, err

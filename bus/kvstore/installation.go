@@ -35,6 +35,9 @@ type Installation struct {
 	// Tags says that there are tags in JetStream, from a moment after the first was
 	// created. An empty bucket of tags is then a loss.
 	Tags bool `json:"tags,omitempty"`
+	// Ledger is when the bucket LEAF_LEDGER was created that has a record of every tag of the
+	// database. Nothing is claimed in any other one.
+	Ledger time.Time `json:"ledger,omitzero"`
 }
 
 // ZooKeeper notes that the records of the workers from First to Last are in one
@@ -121,7 +124,7 @@ func ChangeInstallation(ctx context.Context, cfg Config, change func(*Installati
 
 // HasTags reports whether JetStream has tags. Without a record they show that it lost the record.
 func HasTags(ctx context.Context, cfg Config) (bool, error) {
-	stream, err := cfg.JS.Stream(ctx, "KV_"+bus.BucketTags)
+	stream, err := cfg.JS.Stream(ctx, streamOf(bus.BucketTags))
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return false, nil
 	}

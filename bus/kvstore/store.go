@@ -62,11 +62,17 @@ func (s *Store) bucket() (jetstream.KeyValue, error) {
 }
 
 // Reserve implements [allocator.Store] with one read and one compare-and-set.
-func (s *Store) Reserve(ctx context.Context, tag string, n int64) (allocator.Grant, error) {
+func (s *Store) Reserve(ctx context.Context, tag string, n, from int64) (allocator.Grant, error) {
 	var g allocator.Grant
+	var moved *allocator.AdvancedError
 	_, err := s.try(ctx, tag, func(t allocator.Tag, exists bool) (allocator.Tag, error) {
 		if err := present(t, exists); err != nil {
 			return t, err
+		}
+		if t.MaxID < from { // JetStream was restored; an old answer of a replica fails at the write
+			moved = &allocator.AdvancedError{Tag: tag, Got: t.MaxID, Seen: from}
+			t.MaxID = from
+			return t, nil
 		}
 		left := math.MaxInt64 - t.MaxID
 		if left < n {
@@ -83,6 +89,9 @@ func (s *Store) Reserve(ctx context.Context, tag string, n int64) (allocator.Gra
 	}
 	if err != nil {
 		return allocator.Grant{}, err
+	}
+	if moved != nil {
+		return allocator.Grant{}, moved
 	}
 	return g, nil
 }
@@ -167,12 +176,12 @@ func (s *Store) Update(ctx context.Context, tag string, c allocator.Change) (all
 }
 
 // Delete implements [allocator.Store]: the record stays, as a tombstone.
-func (s *Store) Delete(ctx context.Context, tag string) (allocator.Tag, error) {
+func (s *Store) Delete(ctx context.Context, tag string, from int64) (allocator.Tag, error) {
 	return s.change(ctx, tag, func(t allocator.Tag, exists bool) (allocator.Tag, error) {
 		if err := present(t, exists); err != nil {
 			return t, err
 		}
-		t.Deleted = true
+		t.Deleted, t.MaxID = true, max(t.MaxID, from)
 		t.Updated = allocator.Now()
 		return t, nil
 	})

@@ -122,7 +122,7 @@ func (s *Store) Floors(ctx context.Context, f func(tag string, floor int64)) err
 		if t, err := decode(entry); err == nil && t.Below() > 0 {
 			f(t.Name, t.Below())
 		}
-	})
+	}, nil)
 	if err != nil {
 		return fmt.Errorf("reading the records of the tags: %w", err)
 	}
@@ -131,13 +131,15 @@ func (s *Store) Floors(ctx context.Context, f func(tag string, floor int64)) err
 
 // eachEntry calls f with the last entry of each key, which may mark a deletion. An
 // entry that is written meanwhile can be missing: it leaves its old position before
-// the reading comes there, and the reading ends before the new one.
-func eachEntry(ctx context.Context, kv jetstream.KeyValue, f func(jetstream.KeyValueEntry)) error {
+// the reading comes there, and the reading ends before the new one. With more, the reading goes on
+// when it would end, as long as more returns true.
+func eachEntry(ctx context.Context, kv jetstream.KeyValue, f func(jetstream.KeyValueEntry), more func() (bool, error)) error {
 	watch, end, err := watchAll(ctx, kv)
 	if err != nil {
 		return err
 	}
 	defer end()
+	ending := false
 	for {
 		select {
 		case <-ctx.Done():
@@ -147,9 +149,19 @@ func eachEntry(ctx context.Context, kv jetstream.KeyValue, f func(jetstream.KeyV
 			case !ok:
 				return errWatchEnded
 			case entry == nil:
-				return nil
+				ending = true
+			default:
+				f(entry)
 			}
-			f(entry)
+		}
+		if !ending {
+			continue
+		}
+		if more == nil {
+			return nil
+		}
+		if goOn, err := more(); err != nil || !goOn {
+			return err
 		}
 	}
 }

@@ -130,7 +130,7 @@ func (w *Workers) records(ctx context.Context, kv jetstream.KeyValue) (map[strin
 		return nil, err
 	}
 	records := make(map[string]jetstream.KeyValueEntry)
-	err = eachEntry(ctx, kv, func(record jetstream.KeyValueEntry) { records[record.Key()] = record })
+	err = eachEntry(ctx, kv, func(record jetstream.KeyValueEntry) { records[record.Key()] = record }, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -142,7 +142,7 @@ func refills(l *lab) *table {
 				}
 				return err
 			}),
-			l.calls(func(int) error { _, err := store.Reserve(l.ctx, tag.Name, tag.Step); return err }),
+			l.calls(func(int) error { _, err := store.Reserve(l.ctx, tag.Name, tag.Step, 1); return err }),
 		}},
 	)
 }

@@ -24,7 +24,7 @@ func refillsMySQL(l *lab) *table {
 	ways := []way{
 		l.calls(func(i int) error { return d.reserveAsLeaf(tags[i]) }),
 		l.calls(func(i int) error { return d.reserveBare(tags[i]) }),
-		l.calls(func(i int) error { _, err := store.Reserve(l.ctx, tags[i], 1); return err }),
+		l.calls(func(i int) error { _, err := store.Reserve(l.ctx, tags[i], 1, 1); return err }),
 	}
 
 	const leaf, bare, ours = 0, 1, 2
@@ -125,9 +125,9 @@ type counting struct {
 }
 
 // Reserve implements [allocator.Store].
-func (c *counting) Reserve(ctx context.Context, tag string, n int64) (allocator.Grant, error) {
+func (c *counting) Reserve(ctx context.Context, tag string, n, from int64) (allocator.Grant, error) {
 	begin := time.Now()
-	g, err := c.Store.Reserve(ctx, tag, n)
+	g, err := c.Store.Reserve(ctx, tag, n, from)
 	c.took.Add(int64(time.Since(begin)))
 	c.refills.Add(1)
 	return g, err

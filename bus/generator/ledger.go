@@ -1,0 +1,83 @@
+package generator
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+)
+
+// Ledger is what a generator knows of the ledger beside its store, see [allocator.WithLedger].
+type Ledger interface {
+	// Err says why no range can be claimed; nil: as far as is known, one can. It does not block.
+	Err() error
+	// Keep makes sure that the ledger can be used, until the context is done. It calls mayBegin before it
+	// fills the ledger, and waits while that returns an error. It calls replaced if the ledger was lost.
+	Keep(ctx context.Context, mayBegin func(context.Context) error, replaced func(cause string))
+}
+
+// ledgerPatience is how long the ledger may be unavailable before that raises an alert.
+const ledgerPatience = time.Second
+
+func (g *Generator) keepLedger(ctx context.Context) {
+	if g.cfg.Ledger == nil {
+		return
+	}
+	mayBegin := func(ctx context.Context) error {
+		if err := g.hearPeers(ctx); err != nil {
+			return err
+		}
+		return g.olderPeer()
+	}
+	g.cfg.Ledger.Keep(ctx, mayBegin, func(cause string) {
+		g.log.Error("the ledger was lost and is made anew", "cause", cause)
+		g.publishEvent("ledger.replaced", g.cfg.Node, bus.LedgerReplacedEvent{Node: g.cfg.Node, Cause: cause})
+	})
+}
+
+// olderPeer returns an error while a generator of an older version runs, which claims nothing in
+// the ledger: then nobody would notice if the database forgot its ranges.
+func (g *Generator) olderPeer() error {
+	if g.cfg.Ledger == nil {
+		return nil
+	}
+	node, own := "", g.installation()
+	older := func(b heartbeat) bool {
+		is := !b.Claims && b.Installation != "" && b.Installation == own
+		if is {
+			node = b.Node
+		}
+		return is
+	}
+	if !g.group.anyPeer(time.Now(), time.Time{}, older) {
+		return nil
+	}
+	return fmt.Errorf("%w: the generator %s is of an older version that does not claim its ranges in the ledger: stop it, "+
+		"or replace it by this version", allocator.ErrUnavailable, node)
+}
+
+// alertLedger publishes an alert when the ledger is unavailable for ledgerPatience, and the end of the
+// alert when it is available again.
+func (g *Generator) alertLedger(now time.Time) {
+	if g.cfg.Ledger == nil {
+		return
+	}
+	r := &g.reported
+	switch err := g.cfg.Ledger.Err(); {
+	case err == nil && r.ledgerAway:
+		g.log.Info("the ledger is available again")
+		g.publishEvent("ledger.recovered", g.cfg.Node, bus.RecoveredEvent{Node: g.cfg.Node, Episode: "unavailable"})
+		fallthrough
+	case err == nil:
+		r.ledgerAway, r.ledgerSince = false, time.Time{}
+	case r.ledgerSince.IsZero():
+		r.ledgerSince = now
+	case !r.ledgerAway && now.Sub(r.ledgerSince) >= ledgerPatience:
+		r.ledgerAway = true
+		g.log.Error("no range can be claimed in the ledger: IDs come from memory alone", "error", err)
+		g.publishEvent("ledger.unavailable", g.cfg.Node,
+			bus.LedgerUnavailableEvent{Node: g.cfg.Node, Error: err.Error(), SinceMS: r.ledgerSince.UnixMilli()})
+	}
+}

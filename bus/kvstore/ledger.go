@@ -1,0 +1,276 @@
+package kvstore
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+)
+
+// ledgerKey comes before the tag in a key of the ledger.
+const ledgerKey = "tag."
+
+// Ledger is the ledger of the tags that are in a database. It implements [allocator.Ledger]. Until
+// [Ledger.Use] was called its methods return [allocator.ErrUnavailable].
+type Ledger struct {
+	bucket atomic.Pointer[LedgerBucket] // nil: it must not be used
+	away   atomic.Pointer[error]        // why it is unavailable; nil: it is not, as far as is known
+	doubts chan struct{}                // holds one if the bucket may have been made anew
+}
+
+var errNotSeeded = fmt.Errorf("%w: the ledger (bucket %s) is not ready yet", allocator.ErrUnavailable, bus.BucketLedger)
+
+// NewLedger returns a ledger that must not be used yet.
+func NewLedger() *Ledger {
+	l := &Ledger{doubts: make(chan struct{}, 1)}
+	l.Suspend(errNotSeeded)
+	return l
+}
+
+// Use lets claims be made in this bucket from now on.
+func (l *Ledger) Use(b *LedgerBucket) {
+	l.bucket.Store(b)
+	l.away.Store(nil)
+}
+
+// Suspend stops all claims, for this reason.
+func (l *Ledger) Suspend(why error) {
+	l.bucket.Store(nil)
+	l.away.Store(&why)
+}
+
+// Missed notes that the ledger cannot be reached now.
+func (l *Ledger) Missed(why error) { l.away.Store(&why) }
+
+// Err says why the ledger is unavailable; nil: it is available, as far as the last call shows.
+func (l *Ledger) Err() error {
+	if why := l.away.Load(); why != nil {
+		return *why
+	}
+	return nil
+}
+
+// Doubts holds one signal when the bucket may have been made anew.
+func (l *Ledger) Doubts() <-chan struct{} { return l.doubts }
+
+// used returns the bucket, or why it must not be used.
+func (l *Ledger) used() (*LedgerBucket, error) {
+	if b := l.bucket.Load(); b != nil {
+		return b, nil
+	}
+	err := l.Err()
+	if !errors.Is(err, allocator.ErrUnavailable) {
+		err = fmt.Errorf("%w: the ledger: %w", allocator.ErrUnavailable, err)
+	}
+	return nil, err
+}
+
+// note keeps an error of the bucket for [Ledger.Err], and returns it.
+func (l *Ledger) note(b *LedgerBucket, err error) error {
+	switch {
+	case l.bucket.Load() != b: // suspended meanwhile
+	case err == nil:
+		if l.away.Load() != nil {
+			l.away.Store(nil)
+		}
+	case errors.Is(err, allocator.ErrUnavailable):
+		l.away.Store(&err)
+	}
+	return err
+}
+
+// Read implements [allocator.Ledger].
+func (l *Ledger) Read(ctx context.Context, tag string) (allocator.Entry, error) {
+	b, err := l.used()
+	if err != nil {
+		return allocator.Entry{}, err
+	}
+	e, err := b.Read(ctx, tag)
+	if err == nil && e.Revision == 0 {
+		// Either nothing of the tag was ever claimed, or the bucket was made anew and is not seeded.
+		var created time.Time
+		if created, err = b.createdNow(ctx); err == nil && !created.Equal(b.Created) {
+			err = errNotSeeded
+			select {
+			case l.doubts <- struct{}{}:
+			default:
+			}
+		}
+	}
+	return e, l.note(b, err)
+}
+
+// Write implements [allocator.Ledger].
+func (l *Ledger) Write(ctx context.Context, tag string, e allocator.Entry) error {
+	b, err := l.used()
+	if err != nil {
+		return err
+	}
+	return l.note(b, b.Write(ctx, tag, e))
+}
+
+// Each implements [allocator.Ledger].
+func (l *Ledger) Each(ctx context.Context, f func(tag string, e allocator.Entry)) error {
+	b, err := l.used()
+	if err != nil {
+		return err
+	}
+	return l.note(b, b.Each(ctx, f))
+}
+
+// LedgerBucket is the bucket LEAF_LEDGER. It implements [allocator.Ledger] for the one that seeds it;
+// all others go through [Ledger].
+type LedgerBucket struct {
+	Created time.Time // it has another one if it was made anew
+
+	kv     jetstream.KeyValue
+	stream jetstream.Stream
+	log    func(msg string, args ...any)
+}
+
+// OpenLedger opens the bucket of the ledger, and creates it if it is missing. An error that matches
+// [allocator.ErrRefused] says that the bucket could lose records by itself.
+func OpenLedger(ctx context.Context, cfg Config) (*LedgerBucket, error) {
+	kv, err := openStream(ctx, cfg, bus.BucketLedger, func(replicas int) error {
+		_, err := cfg.JS.CreateStream(ctx, jetstream.StreamConfig{
+			Name:              streamOf(bus.BucketLedger),
+			Description:       "Leafbus: how far each tag was claimed",
+			Subjects:          []string{subjectOf(bus.BucketLedger) + ">"},
+			Storage:           jetstream.FileStorage,
+			Replicas:          replicas,
+			MaxMsgsPerSubject: 1,
+			Discard:           jetstream.DiscardNew,
+			DenyDelete:        true,
+			DenyPurge:         true,
+			// Without AllowDirect only the leader answers a read. So while there is no leader, nothing is reserved.
+		})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	stream, err := cfg.JS.Stream(ctx, streamOf(bus.BucketLedger))
+	if err != nil {
+		return nil, fmt.Errorf("bucket %s: %w", bus.BucketLedger, err)
+	}
+	return &LedgerBucket{Created: stream.CachedInfo().Created, kv: kv, stream: stream, log: cfg.log().Error}, nil
+}
+
+// createdNow asks the leader when the stream was created.
+func (b *LedgerBucket) createdNow(ctx context.Context) (time.Time, error) {
+	info, err := streamInfo(ctx, b.kv) // not by b.stream, which would keep the answer
+	if err != nil {
+		return time.Time{}, unavailable("", err)
+	}
+	return info.Created, nil
+}
+
+// Read implements [allocator.Ledger].
+func (b *LedgerBucket) Read(ctx context.Context, tag string) (allocator.Entry, error) {
+	msg, err := b.stream.GetLastMsgForSubject(ctx, subjectOf(bus.BucketLedger)+ledgerKey+tag)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return allocator.Entry{}, nil
+	}
+	if err != nil {
+		return allocator.Entry{}, unavailable(tag, err)
+	}
+	return decodeEntry(tag, msg.Data, msg.Sequence)
+}
+
+// Write implements [allocator.Ledger]. It never uses kv.Create, which would write over the marker of a
+// deletion.
+func (b *LedgerBucket) Write(ctx context.Context, tag string, e allocator.Entry) error {
+	data, err := json.Marshal(claimRecord{e.End, e.Floor})
+	if err != nil {
+		return err
+	}
+	_, err = b.kv.Update(ctx, ledgerKey+tag, data, e.Revision)
+	switch {
+	case errors.Is(err, jetstream.ErrKeyRevisionMismatch), errors.Is(err, jetstream.ErrKeyExists):
+		return fmt.Errorf("%w: another generator changed the ledger's record of %s first", allocator.ErrConflict, tag)
+	case err != nil:
+		return unavailable(tag, fmt.Errorf("%w: %w", errUnanswered, err))
+	}
+	return nil
+}
+
+// Each implements [allocator.Ledger]. It skips damaged records, and logs them.
+func (b *LedgerBucket) Each(ctx context.Context, f func(tag string, e allocator.Entry)) error {
+	// A record that is written meanwhile leaves its old position before the reading comes there, and
+	// the reading may end before the new one. So it goes on to what is the last record when it ends.
+	last := uint64(0)
+	read := func(entry jetstream.KeyValueEntry) {
+		last = max(last, entry.Revision())
+		tag, ok := strings.CutPrefix(entry.Key(), ledgerKey)
+		if !ok {
+			return
+		}
+		e, err := decodeEntry(tag, entry.Value(), entry.Revision())
+		if err != nil {
+			b.log("a record of the ledger is damaged", "tag", tag, "error", err)
+			return
+		}
+		f(tag, e)
+	}
+	more := func() (bool, error) {
+		msg, err := b.stream.GetLastMsgForSubject(ctx, subjectOf(bus.BucketLedger)+">")
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			return false, nil
+		}
+		return err == nil && msg.Sequence > last, err
+	}
+	if err := eachEntry(ctx, b.kv, read, more); err != nil {
+		return unavailable("", err)
+	}
+	return nil
+}
+
+// unavailable is the error of a ledger that does not do its work.
+func unavailable(tag string, err error) error {
+	about := ""
+	if tag != "" {
+		about = " of " + tag
+	}
+	return fmt.Errorf("%w: the ledger%s (bucket %s): %w", allocator.ErrUnavailable, about, bus.BucketLedger, err)
+}
+
+// claimRecord is the JSON of a record.
+type claimRecord struct {
+	End   int64 `json:"end,string"`
+	Floor int64 `json:"floor,string,omitempty"`
+}
+
+// decodeEntry reads a record. One that this package cannot have written is an error: a guess could
+// repeat IDs. The marker of a deletion has no data.
+func decodeEntry(tag string, data []byte, revision uint64) (allocator.Entry, error) {
+	var e claimRecord
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	err := decoder.Decode(&e)
+	if err == nil {
+		if _, more := decoder.Token(); more != io.EOF {
+			err = errors.New("there is more behind the record")
+		}
+	}
+	switch {
+	case len(data) == 0:
+		err = errors.New("it was deleted")
+	case err == nil && (e.End < 1 || e.Floor < 0 || e.Floor > e.End):
+		err = fmt.Errorf("end %d, floor %d", e.End, e.Floor)
+	}
+	if err != nil {
+		return allocator.Entry{}, fmt.Errorf("%w: the ledger's record of %s: %w; write {\"end\":\"N\"} there (bucket %s, key %s%s), "+
+			"with an N above all IDs that were handed out", allocator.ErrDamaged, tag, err, bus.BucketLedger, ledgerKey, tag)
+	}
+	return allocator.Entry{End: e.End, Floor: e.Floor, Revision: revision}, nil
+}
