@@ -4,20 +4,44 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"sync"
 	"time"
 )
 
-// claimFresh is how old the reading of a record may be when a claim is based on it. If the process
-// stood still for longer, the record is read again: after a restore of the ledger its revisions
-// count anew, and an old one may mean another record.
+// claimFresh is how long ago a record may have been read or written when a claim is based on it. After
+// that it is read again, before anything is reserved: while the ledger is unavailable nothing should be.
+// Also, the revisions of a ledger that was restored count anew, and an old one may mean another record.
 const claimFresh = time.Second
+
+// A range above the ledger's end shows that another generator reserved the IDs between and is about
+// to claim them. For up to claimTurn that generator goes first, else its range would be lost. The record is
+// read again after firstTurn, then after twice as long, up to lastTurn.
+const (
+	claimTurn = 25 * time.Millisecond
+	firstTurn = 100 * time.Microsecond
+	lastTurn  = time.Millisecond
+)
+
+// maxKnown is how many records are remembered at least before those that are not fresh are forgotten.
+const maxKnown = 1000
 
 // claimed is a store whose ranges are claimed in a ledger.
 type claimed struct {
 	Store
 	ledger Ledger
 	marks  *Marks
+
+	mu      sync.Mutex // never held across I/O
+	latest  map[string]known
+	sweepAt int // how many records make the next one forget those that are not fresh
+}
+
+// known is the record of a tag as it was read or written last.
+type known struct {
+	Entry
+	at time.Time
 }
 
 // WithLedger returns the tags of the store, each range of which is claimed in the ledger before
@@ -30,17 +54,15 @@ type claimed struct {
 // and 9 % of the ranges, and hardly ever otherwise. To keep such ranges, the ledger would have to
 // remember gaps, and a store that went backwards could offer one of those.
 func WithLedger(store Store, ledger Ledger, marks *Marks) Store {
-	return &claimed{store, ledger, marks}
+	return &claimed{Store: store, ledger: ledger, marks: marks, latest: make(map[string]known)}
 }
 
-// Reserve implements [Store]. It reads the ledger first: while the ledger is unavailable, nothing is
-// reserved.
+// Reserve implements [Store].
 func (c *claimed) Reserve(ctx context.Context, tag string, n, from int64) (Grant, error) {
-	e, err := c.ledger.Read(ctx, tag)
+	e, err := c.record(ctx, tag)
 	if err != nil {
 		return Grant{}, err
 	}
-	read := time.Now()
 	from = max(from, e.End)
 	grant, err := c.Store.Reserve(ctx, tag, n, from)
 	if err != nil {
@@ -49,33 +71,76 @@ func (c *claimed) Reserve(ctx context.Context, tag string, n, from int64) (Grant
 	if err := grant.check(from); err != nil {
 		return Grant{}, err
 	}
-	if err := c.claim(ctx, tag, grant.Range, e, read); err != nil {
+	if err := c.claim(ctx, tag, grant.Range); err != nil {
 		return Grant{}, err
 	}
 	return grant, nil
 }
 
+// record returns the record of a tag, which it reads if it is not fresh.
+func (c *claimed) record(ctx context.Context, tag string) (Entry, error) {
+	c.mu.Lock()
+	k, ok := c.latest[tag]
+	c.mu.Unlock()
+	if ok && apart(time.Now(), k.at) <= claimFresh {
+		return k.Entry, nil
+	}
+	k.at = time.Now()
+	var err error
+	if k.Entry, err = c.ledger.Read(ctx, tag); err == nil {
+		c.remember(tag, k)
+	}
+	return k.Entry, err
+}
+
+// remember notes a record, or that it is not known any more.
+func (c *claimed) remember(tag string, k known) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k.at.IsZero() {
+		delete(c.latest, tag)
+		return
+	}
+	if len(c.latest) >= c.sweepAt {
+		maps.DeleteFunc(c.latest, func(_ string, old known) bool { return apart(k.at, old.at) > claimFresh })
+		c.sweepAt = max(maxKnown, 2*len(c.latest))
+	}
+	c.latest[tag] = k
+}
+
 // errTooLate: another generator has claimed IDs above the range. Nothing is wrong.
 var errTooLate = fmt.Errorf("%w: another generator claimed a later range first, so this one is lost", ErrConflict)
 
-// claim claims r, given the tag's entry and when it was read. It writes again only after a certain conflict.
-func (c *claimed) claim(ctx context.Context, tag string, r Range, e Entry, read time.Time) (err error) {
-	for wait := firstRace; ; wait = min(2*wait, lastRace) {
-		if now := time.Now(); errors.Is(err, ErrConflict) || apart(now, read) > claimFresh {
-			if e, err = c.ledger.Read(ctx, tag); err != nil {
-				return err
-			}
-			read = now
+// claim claims r. It writes again only after a certain conflict, on the record read anew.
+func (c *claimed) claim(ctx context.Context, tag string, r Range) error {
+	turn, conflict := firstTurn, time.Duration(0)
+	for begun := time.Now(); ; {
+		e, err := c.record(ctx, tag)
+		if err != nil {
+			return err
 		}
 		// A peer's report, too, shows a later claim: the ledger itself may have gone backwards.
 		if r.First < max(e.End, c.marks.End(tag)) {
 			return errTooLate
 		}
+		now := time.Now()
+		if e.Revision > 0 && e.End < r.First && now.Sub(begun) < claimTurn {
+			c.remember(tag, known{})
+			pause(ctx, turn, nil)
+			turn = min(2*turn, lastTurn)
+			continue
+		}
 		e.End = r.Last + 1
-		err = c.ledger.Write(ctx, tag, e)
-		if !errors.Is(err, ErrConflict) || !pause(ctx, rand.N(wait), nil) {
+		e.Revision, err = c.ledger.Write(ctx, tag, e)
+		if err == nil {
+			c.remember(tag, known{e, now})
+			return nil
+		}
+		c.remember(tag, known{})
+		if !errors.Is(err, ErrConflict) || conflict > 0 && !pause(ctx, rand.N(conflict), nil) {
 			return err
 		}
+		conflict = min(max(2*conflict, firstRace), lastRace)
 	}
 }
 
@@ -107,7 +172,7 @@ func Raise(ctx context.Context, l Ledger, tag string, end, floor int64) (changed
 			return false, nil
 		}
 		e.End, e.Floor = max(e.End, end), max(e.Floor, floor)
-		err = l.Write(ctx, tag, e)
+		_, err = l.Write(ctx, tag, e)
 		if !errors.Is(err, ErrConflict) || !pause(ctx, rand.N(wait), nil) {
 			return err == nil, err
 		}

@@ -26,9 +26,9 @@ type Ledger interface {
 	// Read returns the record of a tag; the zero Entry if the tag has none. It may be a little old.
 	Read(ctx context.Context, tag string) (Entry, error)
 
-	// Write replaces the record of a tag if it is still the one with e.Revision, which Read returned.
-	// Errors that changed nothing, now and later: ErrConflict.
-	Write(ctx context.Context, tag string, e Entry) error
+	// Write replaces the record of a tag if it is still the one with e.Revision, which Read or Write
+	// returned, and returns the new revision. Errors that changed nothing, now and later: ErrConflict.
+	Write(ctx context.Context, tag string, e Entry) (revision uint64, err error)
 
 	// Each calls f with the record of every tag. A record that is written meanwhile may come as it
 	// was, or not at all.

@@ -220,7 +220,7 @@ func write(ctx context.Context, bucket allocator.Ledger, seeds, have map[string]
 func raise(ctx context.Context, bucket allocator.Ledger, tag string, seed, have allocator.Entry) error {
 	seed.Revision = have.Revision
 	seed.End, seed.Floor = max(seed.End, have.End), max(seed.Floor, have.Floor)
-	err := bucket.Write(ctx, tag, seed)
+	_, err := bucket.Write(ctx, tag, seed)
 	if errors.Is(err, allocator.ErrConflict) {
 		_, err = allocator.Raise(ctx, bucket, tag, seed.End, seed.Floor)
 	}

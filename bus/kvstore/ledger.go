@@ -111,12 +111,13 @@ func (l *Ledger) Read(ctx context.Context, tag string) (allocator.Entry, error) 
 }
 
 // Write implements [allocator.Ledger].
-func (l *Ledger) Write(ctx context.Context, tag string, e allocator.Entry) error {
+func (l *Ledger) Write(ctx context.Context, tag string, e allocator.Entry) (revision uint64, err error) {
 	b, err := l.used()
 	if err != nil {
-		return err
+		return 0, err
 	}
-	return l.note(b, b.Write(ctx, tag, e))
+	revision, err = b.Write(ctx, tag, e)
+	return revision, l.note(b, err)
 }
 
 // Each implements [allocator.Ledger].
@@ -189,19 +190,19 @@ func (b *LedgerBucket) Read(ctx context.Context, tag string) (allocator.Entry, e
 
 // Write implements [allocator.Ledger]. It never uses kv.Create, which would write over the marker of a
 // deletion.
-func (b *LedgerBucket) Write(ctx context.Context, tag string, e allocator.Entry) error {
+func (b *LedgerBucket) Write(ctx context.Context, tag string, e allocator.Entry) (revision uint64, err error) {
 	data, err := json.Marshal(claimRecord{e.End, e.Floor})
 	if err != nil {
-		return err
+		return 0, err
 	}
-	_, err = b.kv.Update(ctx, ledgerKey+tag, data, e.Revision)
+	revision, err = b.kv.Update(ctx, ledgerKey+tag, data, e.Revision)
 	switch {
 	case errors.Is(err, jetstream.ErrKeyRevisionMismatch), errors.Is(err, jetstream.ErrKeyExists):
-		return fmt.Errorf("%w: another generator changed the ledger's record of %s first", allocator.ErrConflict, tag)
+		return 0, fmt.Errorf("%w: another generator changed the ledger's record of %s first", allocator.ErrConflict, tag)
 	case err != nil:
-		return unavailable(tag, fmt.Errorf("%w: %w", errUnanswered, err))
+		return 0, unavailable(tag, fmt.Errorf("%w: %w", errUnanswered, err))
 	}
-	return nil
+	return revision, nil
 }
 
 // Each implements [allocator.Ledger]. It skips damaged records, and logs them.
