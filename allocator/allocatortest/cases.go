@@ -101,7 +101,7 @@ func manyHandles(tb testing.TB, b Backend) {
 	if err != nil {
 		tb.Errorf("%v", err)
 	}
-	if t, err := first.Get(within(tb), "order"); err != nil || t.MaxID != ids+1 {
+	if t, err := first.Get(within(tb), "order"); err != nil || t.MaxID <= ids || t.MaxID > ids+1 && !b.Gaps {
 		tb.Errorf("max_id is %d, %v; %d IDs were reserved", t.MaxID, err, ids)
 	}
 }

@@ -23,6 +23,8 @@ type Backend struct {
 	// Save returns a function that sets the state of the test tb back to what
 	// it is now, as an operator with a backup would.
 	Save func(tb testing.TB) (restore func())
+	// Gaps says that ranges may be lost although nothing failed, as with a ledger.
+	Gaps bool
 }
 
 // Case is one test of the suite.

@@ -31,6 +31,27 @@ func TestMemory(t *testing.T) {
 	Run(t, memoryBackend(func(m *Memory) allocator.Store { return m }))
 }
 
+// TestClaimed runs the suite on a store with a ledger. Only the store goes backwards.
+func TestClaimed(t *testing.T) {
+	Run(t, claimedBackend(func(m *Memory) allocator.Store { return m }))
+}
+
+// TestClaimedWithoutTombstones: the ledger knows where a tag ended, also if the store forgets it.
+func TestClaimedWithoutTombstones(t *testing.T) {
+	deleteAndCreate(t, claimedBackend(func(m *Memory) allocator.Store { return noTombstones{m} })(t))
+}
+
+func claimedBackend(open func(*Memory) allocator.Store) func(testing.TB) Backend {
+	return func(tb testing.TB) Backend {
+		ledger := NewMemoryLedger()
+		b := memoryBackend(func(m *Memory) allocator.Store {
+			return allocator.WithLedger(open(m), ledger, allocator.NewMarks())
+		})(tb)
+		b.Gaps = true
+		return b
+	}
+}
+
 // The faulty stores: each breaks one sentence of the contract.
 
 type readThenWrite struct{ *Memory } // another process may come between
