@@ -227,7 +227,7 @@ func TestAheadUnknown(t *testing.T) {
 // when a request finds it.
 func TestAheadRegressed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := newStore(t, 10)
+		s := newShared(t, 10)
 		var r events
 		marks := allocator.NewMarks()
 		marks.Observe("order", 1000)
@@ -264,7 +264,7 @@ func TestAheadRegressedEverywhere(t *testing.T) {
 			marks.Observe(tag, 1000)
 		}
 		var r events
-		start(t, allocator.Config{Store: newStore(t, 10, tags...), Recent: recentFile(t, tags...), Marks: marks, Notify: r.notify})
+		start(t, allocator.Config{Store: newShared(t, 10, tags...), Recent: recentFile(t, tags...), Marks: marks, Notify: r.notify})
 		synctest.Wait()
 		if n := len(told[allocator.Regressed](&r)); n < givesUp || n > givesUp+atOnce-1 {
 			t.Errorf("it was told %d times", n)

@@ -20,7 +20,7 @@ type endless struct {
 	next atomic.Int64
 }
 
-func (e *endless) Reserve(_ context.Context, _ string, n int64) (allocator.Grant, error) {
+func (e *endless) Reserve(_ context.Context, _ string, n, _ int64) (allocator.Grant, error) {
 	n = max(n, e.step)
 	last := e.next.Add(n)
 	return allocator.Grant{Range: allocator.Range{First: last - n + 1, Last: last}, Step: e.step}, nil

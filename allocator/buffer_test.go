@@ -111,7 +111,7 @@ func TestTakeAcrossSegments(t *testing.T) {
 		wantRanges(t, "Take(150)", take(t, a, 150), allocator.Range{First: 11, Last: 160})
 
 		// Another generator took the range between: two runs.
-		if _, err := s.Memory.Reserve(t.Context(), "order", 1000); err != nil {
+		if _, err := s.Memory.Reserve(t.Context(), "order", 1000, 1); err != nil {
 			t.Fatal(err)
 		}
 		take(t, a, 200) // 161-200 and what was loaded at 10 % of the second

@@ -131,7 +131,7 @@ func TestEpisodesOfForgottenTags(t *testing.T) {
 // step aside for all tags until an operator comes.
 func TestEpisodesOfAStoreThatWentBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := newStore(t, 10)
+		s := newShared(t, 10)
 		var r events
 		a := start(t, allocator.Config{Store: s, Notify: r.notify})
 		backup := s.Snapshot()
@@ -230,11 +230,11 @@ func TestEpisodesOfUnknownTagsLater(t *testing.T) {
 		for i := range 30 {
 			tags = append(tags, fmt.Sprintf("t%02d", i))
 		}
-		s := newStore(t, 10, tags...)
+		s := newShared(t, 10, tags...)
 		var r events
 		a := start(t, allocator.Config{Store: unwatched{s}, Notify: r.notify})
 		for _, tag := range tags[:25] {
-			a.Observe(tag, 1000) // so that the store goes backwards with the first range
+			hear(a, tag, 1000) // so that the store goes backwards with the first range
 		}
 		s.away()
 		for _, tag := range tags {

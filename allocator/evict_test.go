@@ -47,7 +47,7 @@ func TestEvict(t *testing.T) {
 // own range and by an operator's max_id.
 func TestEvictKeepsTheCheck(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := newStore(t, 10)
+		s := newShared(t, 10)
 		a := start(t, allocator.Config{Store: s})
 		backup := s.Snapshot()
 		take(t, a, 5)
@@ -78,10 +78,10 @@ func TestEvictKeepsTheCheck(t *testing.T) {
 // is a mark when the buffer is gone.
 func TestEvictKeepsTheFloor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := newStore(t, 10)
+		s := newShared(t, 10)
 		backup := s.Snapshot()
 		a := start(t, allocator.Config{Store: unwatched{s}})
-		a.Observe("order", 500)
+		hear(a, "order", 500)
 		refused(t, a, 1, allocator.ErrRegressed, 0)
 		s.move(700)
 		time.Sleep(time.Minute) // it looks by itself

@@ -22,7 +22,7 @@ import (
 // that give up, operators who move max_id, change steps, delete and create
 // tags, tags that are evicted from memory, generators that are killed and started
 // again with their marks, and a store that is set back to a backup. No ID may ever come twice; and when all
-// is well again, everybody is served.
+// is well again, everybody is served. There are three kinds of stores, see [storeKind].
 func TestModel(t *testing.T) {
 	const runs, shards = 200, 4 // side by side, because they wait for the disk
 	random := allocatortest.Seed(t)
@@ -39,7 +39,9 @@ func TestModel(t *testing.T) {
 				for run := shard; run < runs && !t.Failed(); run += shards {
 					bubble(t, func(t *testing.T) {
 						m := &model{
+							kind:     storeKind(run % 3),
 							store:    allocatortest.NewMemory(),
+							ledger:   allocatortest.NewMemoryLedger(),
 							dir:      filepath.Join(dir, fmt.Sprint(run)),
 							random:   rand.New(rand.NewPCG(seeds[run], uint64(run))),
 							seen:     make(map[string]int64),
@@ -63,8 +65,20 @@ func TestModel(t *testing.T) {
 	}
 }
 
+// storeKind says who notices that the store of a run went backwards, and what follows.
+type storeKind int
+
+const (
+	alone      storeKind = iota // the generators, if all have heard of all ranges: it is moved up
+	shared                      // the same, but an operator must move it
+	withLedger                  // the ledger: the store may go back at any moment
+)
+
 type model struct {
+	kind        storeKind
 	store       *allocatortest.Memory
+	ledger      *allocatortest.MemoryLedger
+	admin       allocator.Store // as operators see it
 	dir         string
 	random      *rand.Rand // of the driver only
 	tags        []string
@@ -92,13 +106,17 @@ type node struct {
 }
 
 func (m *model) run(t *testing.T) {
+	m.admin = m.store
+	if m.kind == withLedger {
+		m.admin = allocator.WithLedger(m.store, m.ledger, allocator.NewMarks())
+	}
 	for _, tag := range m.tags {
 		m.checkers[tag] = new(allocatortest.Checker)
 		m.create(t, tag)
 	}
 	for i := range 3 {
 		n := &node{m: m, name: fmt.Sprintf("%s-node%d", m.dir, i), random: m.fork()}
-		n.store = &store{Memory: m.store, tb: t, busy: make(map[string]bool)}
+		n.store = &store{Memory: m.store, tb: t, shared: m.kind == shared, busy: make(map[string]bool)}
 		n.store.before, n.store.after = n.before, n.after
 		m.nodes = append(m.nodes, n)
 		n.start(t)
@@ -117,15 +135,15 @@ func (m *model) run(t *testing.T) {
 		tag := m.tags[m.random.IntN(len(m.tags))]
 		switch m.random.IntN(18) {
 		case 0, 1: // an operator moves max_id
-			if r, err := m.store.Get(ctx, tag); err == nil {
+			if r, err := m.admin.Get(ctx, tag); err == nil {
 				to := r.MaxID + m.random.Int64N(500)
-				m.store.Update(ctx, tag, allocator.Change{MaxID: &to})
+				m.admin.Update(ctx, tag, allocator.Change{MaxID: &to})
 			}
 		case 2:
 			step := 1 + m.random.Int64N(50)
-			m.store.Update(ctx, tag, allocator.Change{Step: &step})
+			m.admin.Update(ctx, tag, allocator.Change{Step: &step})
 		case 3:
-			m.store.Delete(ctx, tag)
+			m.admin.Delete(ctx, tag, 1)
 		case 4, 5, 6:
 			m.create(t, tag)
 		case 7, 8, 9:
@@ -204,16 +222,21 @@ func (m *model) checkTroubles(t *testing.T) {
 }
 
 func (m *model) create(t *testing.T, tag string) {
-	_, err := m.store.Create(t.Context(), allocator.Tag{Name: tag, MaxID: 1, Step: 1 + m.random.Int64N(50)})
+	_, err := m.admin.Create(t.Context(), allocator.Tag{Name: tag, MaxID: 1, Step: 1 + m.random.Int64N(50)})
 	if err != nil && !errors.Is(err, allocator.ErrExists) {
 		t.Errorf("Create: %v", err)
 	}
 }
 
-// restore sets the store back, at a moment when no write is under way and
-// everybody has heard of all that was reserved: a request that was sent before
-// and done after it cannot be told from one to a store that is sound.
+// restore sets the store back. Without a ledger it does so at a moment when no write is under way and
+// everybody has heard of all that was reserved: a request that was sent before and done after it
+// cannot be told from one to a store that is sound.
 func (m *model) restore(backup map[string]allocator.Tag) {
+	if m.kind == withLedger {
+		m.store.Restore(maps.Clone(backup))
+		m.regressions++
+		return
+	}
 	m.mu.Lock()
 	m.frozen = true
 	m.mu.Unlock()
@@ -232,14 +255,14 @@ func (m *model) heal(t *testing.T) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, tag := range m.tags {
-		if r, err := m.store.Get(t.Context(), tag); err == nil {
+		if r, err := m.admin.Get(t.Context(), tag); err == nil {
 			to := max(r.MaxID, m.seen[tag])
 			for _, n := range m.nodes {
 				if n.a != nil {
 					to = max(to, n.a.Seen(tag))
 				}
 			}
-			if _, err := m.store.Update(t.Context(), tag, allocator.Change{MaxID: &to}); err != nil && !errors.Is(err, allocator.ErrConflict) {
+			if _, err := m.admin.Update(t.Context(), tag, allocator.Change{MaxID: &to}); err != nil && !errors.Is(err, allocator.ErrConflict) {
 				t.Errorf("Update: %v", err)
 			}
 		}
@@ -259,11 +282,21 @@ func (n *node) start(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.m.mu.Lock() // so that no write, and none ahead of a request either, comes before
-	for tag, end := range n.m.seen {
-		marks.Observe(tag, end)
+	var store allocator.Store = n.store
+	if n.m.kind == withLedger {
+		store = allocator.WithLedger(n.store, lossy{n.m.ledger, n}, marks)
+	} else {
+		for tag, end := range n.m.seen {
+			marks.Observe(tag, end)
+		}
 	}
 	a, stop := startStop(t, allocator.Config{
-		Store: n.store, Marks: marks, Recent: n.name + ".recent", Notify: n.m.publish,
+		Store: store, Marks: marks, Recent: n.name + ".recent", Reserved: n.publish,
+		Notify: func(e allocator.Event) {
+			if r, ok := e.(allocator.Regressed); ok && r.Action == allocator.Refused && n.m.kind != shared {
+				t.Errorf("%s: %+v", n.name, r)
+			}
+		},
 		MaxWait: 500 * time.Millisecond, MaxBatch: 5000, MaxStep: 200, MaxWaiting: 20,
 	})
 	n.a = a
@@ -283,20 +316,48 @@ func (n *node) kill() {
 	n.m.mu.Unlock()
 }
 
-// publish tells every generator of a range, as the stream of events does.
-func (m *model) publish(e allocator.Event) {
-	r, ok := e.(allocator.Refilled)
-	if !ok {
-		return
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.seen[r.Tag] = max(m.seen[r.Tag], r.Last+1)
-	for _, n := range m.nodes {
-		if n.a != nil {
-			n.a.Observe(r.Tag, r.Last+1)
+// publish reports a range to all other generators.
+func (n *node) publish(tag string, r allocator.Range) {
+	n.m.mu.Lock()
+	n.m.seen[tag] = max(n.m.seen[tag], r.Last+1)
+	var others []*allocator.Allocator
+	for _, other := range n.m.nodes {
+		if other != n && other.a != nil {
+			others = append(others, other.a)
 		}
 	}
+	n.m.mu.Unlock()
+	for _, a := range others {
+		a.Reserved(tag, r)
+	}
+}
+
+// lossy is a ledger that fails, loses answers, and whose writes land late.
+type lossy struct {
+	*allocatortest.MemoryLedger
+	n *node
+}
+
+func (l lossy) Read(ctx context.Context, tag string) (allocator.Entry, error) {
+	if l.n.chance(10) {
+		return allocator.Entry{}, allocatortest.ErrFault
+	}
+	return l.MemoryLedger.Read(ctx, tag)
+}
+
+func (l lossy) Write(ctx context.Context, tag string, e allocator.Entry) error {
+	switch {
+	case l.n.chance(8):
+		return allocatortest.ErrFault
+	case l.n.chance(8):
+		time.AfterFunc(time.Duration(1+l.n.m.tick(l.n))*time.Millisecond, func() {
+			l.MemoryLedger.Write(context.Background(), tag, e)
+		})
+		return allocatortest.ErrFault
+	case l.n.chance(4):
+		time.Sleep(time.Duration(1+l.n.m.tick(l.n)) * 10 * time.Millisecond)
+	}
+	return l.MemoryLedger.Write(ctx, tag, e)
 }
 
 // chance is true once in so many times, while there are faults.

@@ -327,7 +327,7 @@ type nonsense struct {
 	grant allocator.Grant
 }
 
-func (n nonsense) Reserve(context.Context, string, int64) (allocator.Grant, error) {
+func (n nonsense) Reserve(context.Context, string, int64, int64) (allocator.Grant, error) {
 	return n.grant, nil
 }
 

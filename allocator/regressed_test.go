@@ -31,8 +31,8 @@ func regress(t *testing.T, s *store, a *allocator.Allocator, c *allocatortest.Ch
 	return seen
 }
 
-// TestRegressed: from the store's going back to the operator's word nothing is
-// served and nothing reserved.
+// TestRegressed: if a store that went backwards must not be moved up, nothing of the tag is served or
+// reserved until an operator moves max_id.
 func TestRegressed(t *testing.T) {
 	for name, c := range map[string]struct {
 		watched bool
@@ -43,7 +43,7 @@ func TestRegressed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				s := newStore(t, 10)
+				s := newShared(t, 10)
 				var r events
 				cfg := allocator.Config{Store: s, Notify: r.notify, MaxStep: 1}
 				if !c.watched {
@@ -81,7 +81,7 @@ func TestRegressed(t *testing.T) {
 				s.move(seen - 1)
 				time.Sleep(time.Minute)
 				refused(t, a, 1, allocator.ErrRegressed, 0)
-				if _, err := s.Memory.Reserve(t.Context(), "order", 1000); err != nil { // another generator
+				if _, err := s.Memory.Reserve(t.Context(), "order", 1000, 1); err != nil { // another generator
 					t.Fatal(err)
 				}
 				time.Sleep(time.Minute)
@@ -90,7 +90,8 @@ func TestRegressed(t *testing.T) {
 					t.Errorf("%d reservations while the tag was refused", len(s.reserves())-calls)
 				}
 				r.wantEpisodes(t, "regressed", 1, 0)
-				if got := told[allocator.Regressed](&r)[0]; got != (allocator.Regressed{Tag: "order", Got: regressed.Got, Seen: seen}) {
+				if got := told[allocator.Regressed](&r)[0]; got != (allocator.Regressed{Tag: "order", Got: regressed.Got, Seen: seen,
+					Action: allocator.Refused, InDoubt: allocator.Range{First: regressed.Got, Last: seen - 1}}) {
 					t.Errorf("told was %+v", got)
 				}
 
@@ -126,10 +127,10 @@ func TestRegressedAtSeen(t *testing.T) {
 		{100, 0, true}, {100, 99, true}, {100, 100, true}, {100, 101, false}, {100, 1 << 60, false}, {1, 1, true}, {1, 2, false},
 	} {
 		bubble(t, func(t *testing.T) {
-			s := newStore(t, 10)
+			s := newShared(t, 10)
 			s.create("other", c.max, 10)
 			a := start(t, allocator.Config{Store: s})
-			a.Observe("other", c.seen)
+			hear(a, "other", c.seen)
 			if got := a.Seen("other"); got != c.seen {
 				t.Errorf("Seen = %d, want %d", got, c.seen)
 			}
@@ -142,9 +143,9 @@ func TestRegressedAtSeen(t *testing.T) {
 	}
 }
 
-// TestObserve: what others tell counts if it was told before the store was
-// asked. Later it may well be about ranges that lie above.
-func TestObserve(t *testing.T) {
+// TestHeardBeforeTheRequest: what others report counts from the next request on. What comes later may
+// well be about ranges that lie above.
+func TestHeardBeforeTheRequest(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, during, after bool
 		err                   error
@@ -156,11 +157,11 @@ func TestObserve(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				s := newStore(t, 10)
+				s := newShared(t, 10)
 				var a *allocator.Allocator
 				observe := func(yes bool) {
 					if yes {
-						a.Observe("order", 1_000_000)
+						hear(a, "order", 1_000_000)
 					}
 				}
 				a = start(t, allocator.Config{Store: s, MaxStep: 1})
@@ -196,7 +197,7 @@ func TestObserve(t *testing.T) {
 // again could take for ever.)
 func TestRegressedFloor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := newStore(t, 10)
+		s := newShared(t, 10)
 		a := start(t, allocator.Config{Store: s})
 		take(t, a, 1)
 		backup := s.Snapshot()
@@ -224,7 +225,7 @@ func TestRegressedMemory(t *testing.T) {
 	for name, watched := range map[string]bool{"told": true, "untold": false} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				s := newStore(t, 100)
+				s := newShared(t, 100)
 				cfg := allocator.Config{Store: s}
 				if !watched {
 					cfg.Store = unwatched{s}
@@ -258,7 +259,7 @@ func TestRegressedRestart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "marks")
 			bubble(t, func(t *testing.T) {
-				s := newStore(t, 10)
+				s := newShared(t, 10)
 				backup := s.Snapshot()
 				open := func() (*allocator.Allocator, *events, func()) {
 					marks, err := allocator.OpenMarks(path)
@@ -302,7 +303,7 @@ func TestRegressedAndDeleted(t *testing.T) {
 	for name, watched := range map[string]bool{"told": true, "untold": false} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				s := newStore(t, 10)
+				s := newShared(t, 10)
 				var r events
 				cfg := allocator.Config{Store: s, Notify: r.notify, MaxStep: 1}
 				if !watched {
@@ -337,9 +338,9 @@ func TestRegressedAndDeleted(t *testing.T) {
 // TestRegressedStoreAway: that the store cannot be asked changes nothing.
 func TestRegressedStoreAway(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := newStore(t, 10)
+		s := newShared(t, 10)
 		a := start(t, allocator.Config{Store: deaf{s}})
-		a.Observe("order", 1000)
+		hear(a, "order", 1000)
 		refused(t, a, 1, allocator.ErrRegressed, 0)
 		time.Sleep(time.Hour)
 		refused(t, a, 1, allocator.ErrRegressed, 0)

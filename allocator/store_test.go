@@ -20,7 +20,8 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 // which may share its Memory with others.
 type store struct {
 	*allocatortest.Memory
-	tb testing.TB
+	tb     testing.TB
+	shared bool // other programs reserve there too: when it went backwards, it must not be moved
 
 	mu     sync.Mutex
 	before func(ctx context.Context, tag string, n int64) error // of each Reserve
@@ -48,9 +49,21 @@ func newStore(tb testing.TB, step int64, tags ...string) *store {
 	return s
 }
 
+// newShared returns a store as [newStore] does, whose max_id only operators may move up.
+func newShared(tb testing.TB, step int64, tags ...string) *store {
+	s := newStore(tb, step, tags...)
+	s.shared = true
+	return s
+}
+
 // twin returns another store on the same memory.
 func (s *store) twin() *store {
-	return &store{Memory: s.Memory, tb: s.tb, busy: make(map[string]bool)}
+	return &store{Memory: s.Memory, tb: s.tb, shared: s.shared, busy: make(map[string]bool)}
+}
+
+// hear lets a hear of another generator that all IDs of the tag below end are in use.
+func hear(a *allocator.Allocator, tag string, end int64) {
+	a.Reserved(tag, allocator.Range{First: end - 1, Last: end - 1})
 }
 
 func (s *store) create(tag string, maxID, step int64) allocator.Tag {
@@ -84,7 +97,7 @@ func (s *store) change(c allocator.Change) allocator.Tag {
 
 func (s *store) remove() allocator.Tag {
 	s.tb.Helper()
-	t, err := s.Delete(s.tb.Context(), "order")
+	t, err := s.Delete(s.tb.Context(), "order", 1)
 	if err != nil {
 		s.tb.Fatalf("Delete: %v", err)
 	}
@@ -164,6 +177,9 @@ func (s *store) Reserve(ctx context.Context, tag string, n, from int64) (allocat
 		if err := before(ctx, tag, n); err != nil {
 			return allocator.Grant{}, err
 		}
+	}
+	if t, err := s.Memory.Get(ctx, tag); err == nil && s.shared && t.MaxID < from {
+		return allocator.Grant{}, &allocator.RegressedError{Tag: tag, Got: t.MaxID, Seen: from}
 	}
 	g, err := s.Memory.Reserve(ctx, tag, n, from)
 	if err == nil && after != nil {

@@ -16,7 +16,7 @@ import (
 // away is a store that is never there.
 type away struct{ allocator.Store }
 
-func (away) Reserve(context.Context, string, int64) (allocator.Grant, error) {
+func (away) Reserve(context.Context, string, int64, int64) (allocator.Grant, error) {
 	return allocator.Grant{}, errors.New("away")
 }
 

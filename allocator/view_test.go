@@ -83,7 +83,7 @@ func TestBusiest(t *testing.T) {
 // TestTotals has a tag in each state, two that are ok, and none.
 func TestTotals(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := newStore(t, 100, "failing", "loading", "ok", "regressed")
+		s := newShared(t, 100, "failing", "loading", "ok", "regressed")
 		s.create("exhausted", math.MaxInt64, 100)
 		s.onReserve(func(ctx context.Context, tag string, _ int64) error {
 			switch tag {
@@ -99,7 +99,7 @@ func TestTotals(t *testing.T) {
 		if got := a.Totals(); !reflect.DeepEqual(got, want) {
 			t.Errorf("with no tag: %+v", got)
 		}
-		a.Observe("regressed", 1000)
+		hear(a, "regressed", 1000)
 		for _, tag := range []string{"exhausted", "failing", "loading", "regressed"} {
 			if _, _, err := a.Request(nil, tag, 1); err != nil {
 				t.Fatal(err)

@@ -258,7 +258,7 @@ func TestReportedBeforeUse(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var used atomic.Bool
 		var reports atomic.Int64
-		a := start(t, allocator.Config{Store: unwatched{newStore(t, 100, "regressed")}, Notify: func(e allocator.Event) {
+		a := start(t, allocator.Config{Store: unwatched{newShared(t, 100, "regressed")}, Notify: func(e allocator.Event) {
 			if r, ok := e.(allocator.Refilled); ok {
 				synctest.Wait() // until a caller that has IDs of it already has said so
 				reports.Add(1)
@@ -274,7 +274,7 @@ func TestReportedBeforeUse(t *testing.T) {
 			used.Store(true)
 		}()
 		time.Sleep(time.Second)
-		a.Observe("regressed", 1000)
+		hear(a, "regressed", 1000)
 		if _, err := a.Take(t.Context(), "regressed", 1); !errors.Is(err, allocator.ErrRegressed) {
 			t.Errorf("Take: %v", err)
 		}
