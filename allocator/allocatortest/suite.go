@@ -1,6 +1,6 @@
-// Package allocatortest has what tests of the allocator need: the conformance
-// suite that every [allocator.Store] must pass ([Run]), a store in memory that
-// passes it too, faults, and a checker for IDs that repeat.
+// Package allocatortest has what tests of the allocator need: the conformance suites that every
+// [allocator.Store] and every [allocator.Ledger] must pass ([Run], [RunLedger]), a store and a ledger in
+// memory that pass them too, faults, and a checker for IDs that repeat.
 package allocatortest
 
 import (
