@@ -28,7 +28,7 @@ func TestAltered(t *testing.T) {
 			t.Errorf("%s: a reading says %v", c.alter, err)
 		}
 		was := maxID(t, dsn, "order")
-		_, err = s.Reserve(within(t), "order", 1)
+		_, err = s.Reserve(within(t), "order", 1, 1)
 		wantError(t, c.alter, err, allocator.ErrUnavailable)
 		if err == nil || !strings.Contains(err.Error(), c.word) || maxID(t, dsn, "order") != was {
 			t.Errorf("%s: Reserve says %v, max_id is %d, was %d", c.alter, err, maxID(t, dsn, "order"), was)

@@ -74,7 +74,7 @@ func TestRefused(t *testing.T) {
 					t.Errorf("Open does not say %q: %v", word, err)
 				}
 			}
-			_, err = s.Reserve(within(t), "order", 1)
+			_, err = s.Reserve(within(t), "order", 1, 1)
 			wantError(t, "Reserve", err, allocator.ErrUnavailable)
 			if others := ask[int](t, dsn, "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name IN ('leaf_mark', 'leaf_installation')"); others != 0 {
 				t.Errorf("%d tables were put beside it", others)
@@ -134,7 +134,7 @@ func TestAccepted(t *testing.T) {
 			if tags, err := s.List(within(t), allocator.Query{Limit: 10}); err != nil || len(tags) != 2 || tags[0].Name != "mail" || tags[1].MaxID != 107 {
 				t.Errorf("List: %+v, %v", tags, err)
 			}
-			if _, err := s.Delete(within(t), "order"); err != nil {
+			if _, err := s.Delete(within(t), "order", 1); err != nil {
 				t.Errorf("Delete: %v", err)
 			}
 		})
@@ -159,7 +159,7 @@ func TestIndexIsUsed(t *testing.T) {
 			if _, err := s.Update(within(t), "free", allocator.Change{Description: &text}); err != nil {
 				t.Errorf("Update: %v", err)
 			}
-			if _, err := s.Delete(within(t), "other"); err != nil {
+			if _, err := s.Delete(within(t), "other", 1); err != nil {
 				t.Errorf("Delete: %v", err)
 			}
 			createTag(t, s, "new", 1, 10)

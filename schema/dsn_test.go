@@ -57,7 +57,7 @@ func behaves(t *testing.T, plain, dsn string) {
 	}
 	// It holds no lock either.
 	execute(t, plain, "SET innodb_lock_wait_timeout = 1", "UPDATE leaf_alloc SET step = 20")
-	_, err := s.Reserve(within(t), "order", 1)
+	_, err := s.Reserve(within(t), "order", 1, 1)
 	wantError(t, "Reserve with an old step", err, allocator.ErrConflict)
 	if g := reserve(t, s, "order", 1); g.First != 11 || g.Last != 30 {
 		t.Errorf("after the step was changed: %v", g.Range)

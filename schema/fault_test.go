@@ -28,7 +28,7 @@ func TestLostStatements(t *testing.T) {
 		done func(string) bool // by what another connection sees
 	}{
 		{"Reserve", func(tb testing.TB, s *Store) (allocator.Range, error) {
-			g, err := s.Reserve(within(tb), "order", 1)
+			g, err := s.Reserve(within(tb), "order", 1, 1)
 			return g.Range, err
 		}, func(row string) bool { return strings.Contains(row, "{21 true} {10 true}") }},
 		{"Create", func(tb testing.TB, s *Store) (allocator.Range, error) {
@@ -42,7 +42,7 @@ func TestLostStatements(t *testing.T) {
 			return strings.Contains(row, "{order true} {5000 true} {20 true} {changed true}") && strings.Contains(row, "[{order true} {5000 true} {0 true}]")
 		}},
 		{"Delete", func(tb testing.TB, s *Store) (allocator.Range, error) {
-			_, err := s.Delete(within(tb), "order")
+			_, err := s.Delete(within(tb), "order", 1)
 			return allocator.Range{}, err
 		}, func(row string) bool {
 			return !strings.Contains(row, "{10 true}") && strings.Contains(row, "[{order true} {0 true} {11 true}]")
@@ -113,9 +113,9 @@ func TestLostStatements(t *testing.T) {
 						t.Errorf("Create after that: %v", err)
 					}
 					for range 2 {
-						g, err := s.Reserve(within(t), "order", 1)
+						g, err := s.Reserve(within(t), "order", 1, 1)
 						if errors.Is(err, allocator.ErrConflict) { // the step was changed without its knowledge
-							g, err = s.Reserve(within(t), "order", 1)
+							g, err = s.Reserve(within(t), "order", 1, 1)
 						}
 						if err != nil {
 							t.Fatalf("Reserve after that: %v", err)

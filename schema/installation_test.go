@@ -112,7 +112,7 @@ func TestNotBeforeItIsKnown(t *testing.T) {
 	if _, _, err := s.Claim(within(t), "mine", true); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.Reserve(within(t), "order", 1)
+	_, err := s.Reserve(within(t), "order", 1, 1)
 	wantError(t, "Reserve", err, allocator.ErrUnavailable)
 	_, err = s.Create(within(t), allocator.Tag{Name: "other", MaxID: 1, Step: 1})
 	wantError(t, "Create", err, allocator.ErrUnavailable)
@@ -139,7 +139,7 @@ func TestAddressLeadsElsewhere(t *testing.T) {
 	if _, _, err := s.Claim(within(t), "mine", true); err != nil {
 		t.Fatal(err)
 	}
-	first, err := s.Reserve(within(t), "order", 1)
+	first, err := s.Reserve(within(t), "order", 1, 1)
 	if err != nil || first.First != 1 {
 		t.Fatalf("Reserve: %+v, %v", first, err)
 	}
@@ -149,7 +149,7 @@ func TestAddressLeadsElsewhere(t *testing.T) {
 		}
 		front.Lead(there.Addr())
 		for range 3 {
-			g, err := s.Reserve(within(t), "order", 1)
+			g, err := s.Reserve(within(t), "order", 1, 1)
 			wantError(t, "Reserve elsewhere", err, allocator.ErrUnavailable)
 			if err == nil {
 				t.Fatalf("it reserved %v", g)
@@ -165,7 +165,7 @@ func TestAddressLeadsElsewhere(t *testing.T) {
 			t.Errorf("it was claimed")
 		}
 		front.Lead(here.Addr())
-		if g, err := s.Reserve(within(t), "order", 1); err != nil || g.First <= first.Last {
+		if g, err := s.Reserve(within(t), "order", 1, 1); err != nil || g.First <= first.Last {
 			t.Errorf("back again: %+v, %v", g, err)
 		}
 	}
@@ -211,7 +211,7 @@ func TestOwnerChanges(t *testing.T) {
 		err := s.read(within(t), false, func(tag allocator.Tag) { t.Errorf("told of %+v", tag) })
 		wantError(t, "a reading of what is another's", err, allocator.ErrRefused)
 		// That stays, whatever works.
-		_, err = s.Reserve(within(t), "order", 1)
+		_, err = s.Reserve(within(t), "order", 1, 1)
 		wantError(t, "Reserve", err, allocator.ErrRefused)
 		wantError(t, "Err", s.Err(), allocator.ErrRefused)
 		execute(t, dsn, "UPDATE leaf_installation SET id = 'mine', store = '"+id+"'")

@@ -116,7 +116,7 @@ func TestLeafTable(t *testing.T) {
 			if g := reserve(t, s, "order", 1); g.First != 7342123 || g.Last != 7342152 {
 				t.Errorf("after the step was set to 30: %v", g.Range)
 			}
-			if _, err := s.Delete(within(t), "order"); err != nil {
+			if _, err := s.Delete(within(t), "order", 1); err != nil {
 				t.Errorf("Delete: %v", err)
 			}
 			createTag(t, s, "order", 1, 10)
@@ -156,13 +156,13 @@ func TestFoldedNames(t *testing.T) {
 			s := newStore(t, dsn)
 			for _, name := range []string{"ORDER", "Order", "mail", "cafe"} {
 				maxID, text := int64(1_000_000), "mine"
-				_, err := s.Reserve(within(t), name, 1)
+				_, err := s.Reserve(within(t), name, 1, 1)
 				wantError(t, "Reserve of "+name, err, allocator.ErrUnknownTag)
 				_, err = s.Get(within(t), name)
 				wantError(t, "Get of "+name, err, allocator.ErrUnknownTag)
 				_, err = s.Update(within(t), name, allocator.Change{MaxID: &maxID, Description: &text})
 				wantError(t, "Update of "+name, err, allocator.ErrUnknownTag)
-				_, err = s.Delete(within(t), name)
+				_, err = s.Delete(within(t), name, 1)
 				wantError(t, "Delete of "+name, err, allocator.ErrUnknownTag)
 				_, err = s.Create(within(t), allocator.Tag{Name: name, MaxID: 1, Step: 1})
 				wantError(t, "Create of "+name, err, allocator.ErrExists)
@@ -178,7 +178,7 @@ func TestFoldedNames(t *testing.T) {
 			}
 			// Also where the tag was seen under that name before.
 			execute(t, dsn, "UPDATE leaf_alloc SET biz_tag = 'Order' WHERE biz_tag = 'order'")
-			_, err := s.Reserve(within(t), "order", 1)
+			_, err := s.Reserve(within(t), "order", 1, 1)
 			wantError(t, "Reserve of a tag whose row has another name by now", err, allocator.ErrUnknownTag)
 			if g := reserve(t, s, "Order", 1); g.First != 510 {
 				t.Errorf("Order continues with %v", g.Range)
@@ -198,7 +198,7 @@ func TestLeafBeside(t *testing.T) {
 	ctx := within(t)
 	go func() {
 		for range 100 {
-			g, err := s.Reserve(ctx, "order", 10)
+			g, err := s.Reserve(ctx, "order", 10, 1)
 			if err != nil {
 				ended <- err
 				return

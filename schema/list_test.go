@@ -80,7 +80,7 @@ func TestListFloors(t *testing.T) {
 		createTag(t, s, tag, 1, 10)
 	}
 	setMaxID(t, s, "b", 500)
-	if _, err := s.Delete(within(t), "c"); err != nil {
+	if _, err := s.Delete(within(t), "c", 1); err != nil {
 		t.Fatal(err)
 	}
 	tags, err := s.List(within(t), allocator.Query{Limit: 10})

@@ -70,7 +70,7 @@ func TestLockedRow(t *testing.T) {
 	tx := lock(t, dsn, "SELECT * FROM leaf_alloc WHERE biz_tag = 'order' FOR UPDATE")
 	ctx, ended := within(t), make(chan error, 1)
 	go func() {
-		_, err := s.Reserve(ctx, "order", 1)
+		_, err := s.Reserve(ctx, "order", 1, 1)
 		ended <- err
 	}()
 	awaitLockWait(t, dsn)
@@ -88,7 +88,7 @@ func TestLockedRow(t *testing.T) {
 
 	// A change does wait, as often as it takes.
 	go func() {
-		_, err := s.Delete(ctx, "order")
+		_, err := s.Delete(ctx, "order", 1)
 		ended <- err
 	}()
 	awaitLockWait(t, dsn)
@@ -126,7 +126,7 @@ func TestDeadlock(t *testing.T) {
 		max  int64 // afterwards; 0: as it was
 	}{
 		// What is next must be decided by what the caller has seen by then.
-		{"Reserve", func() error { _, err := s.Reserve(ctx, "order", 1); return err }, allocator.ErrConflict, 0},
+		{"Reserve", func() error { _, err := s.Reserve(ctx, "order", 1, 1); return err }, allocator.ErrConflict, 0},
 		{"Update", func() error {
 			max := int64(5000)
 			_, err := s.Update(ctx, "order", allocator.Change{MaxID: &max})
@@ -176,7 +176,7 @@ func TestChangeGivesUp(t *testing.T) {
 	lock(t, dsn, "SELECT * FROM leaf_alloc WHERE biz_tag = 'order' FOR UPDATE")
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	_, err := s.Delete(ctx, "order")
+	_, err := s.Delete(ctx, "order", 1)
 	wantError(t, "Delete", err, allocator.ErrUnavailable)
 	if !strings.Contains(err.Error(), "did not answer in time") {
 		t.Errorf("Delete does not say why: %v", err)

@@ -132,7 +132,7 @@ func TestRightsOfMigrate(t *testing.T) {
 	}
 	// And what it may not do is no outage, when it is asked for.
 	createTag(t, s, "order", 1, 10)
-	_, err = s.Delete(within(t), "order")
+	_, err = s.Delete(within(t), "order", 1)
 	wantError(t, "Delete", err, allocator.ErrBadValue)
 	reserve(t, s, "order", 1)
 }
@@ -151,12 +151,12 @@ func TestOtherLetters(t *testing.T) {
 func TestNotOpen(t *testing.T) {
 	s := prepareStore(t, "root@tcp(127.0.0.1:1)/leaf", io.Discard)
 	ctx := within(t)
-	_, reserve := s.Reserve(ctx, "order", 1)
+	_, reserve := s.Reserve(ctx, "order", 1, 1)
 	_, get := s.Get(ctx, "order")
 	_, list := s.List(ctx, allocator.Query{Limit: 1})
 	_, create := s.Create(ctx, allocator.Tag{Name: "order", MaxID: 1, Step: 1})
 	_, update := s.Update(ctx, "order", allocator.Change{})
-	_, remove := s.Delete(ctx, "order")
+	_, remove := s.Delete(ctx, "order", 1)
 	_, _, rows := s.Rows(ctx)
 	_, _, claim := s.Claim(ctx, "mine", true)
 	for what, err := range map[string]error{

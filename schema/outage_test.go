@@ -74,7 +74,7 @@ func readOnly(t *testing.T, root, app string) {
 	reserve(t, s, "readonly", 1)
 	execute(t, root, "SET GLOBAL read_only = 1")
 	for range 3 {
-		_, err := s.Reserve(within(t), "readonly", 1)
+		_, err := s.Reserve(within(t), "readonly", 1, 1)
 		says("Reserve", err)
 		says("Err", s.Err())
 		_, err = s.Create(within(t), allocator.Tag{Name: "new", MaxID: 1, Step: 1})
@@ -86,7 +86,7 @@ func readOnly(t *testing.T, root, app string) {
 	// has. The next reading of the table ends that.
 	says("a reading", rootStore.read(within(t), false, func(tag allocator.Tag) { t.Errorf("told of %+v", tag) }))
 	says("Err", rootStore.Err())
-	_, err := rootStore.Reserve(within(t), "readonly", 1)
+	_, err := rootStore.Reserve(within(t), "readonly", 1, 1)
 	says("Reserve with an account that may write nevertheless", err)
 	execute(t, root, "SET GLOBAL read_only = 0")
 	if g := reserve(t, s, "readonly", 1); g.First != 11 {
@@ -170,7 +170,7 @@ func TestPool(t *testing.T) {
 	p.Hang(true)
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
-	_, err := s.Reserve(ctx, "order", 1)
+	_, err := s.Reserve(ctx, "order", 1, 1)
 	wantError(t, "Reserve", err, allocator.ErrUnavailable)
 	if n := s.pool.Stats().OpenConnections; n != 0 {
 		t.Errorf("%d connections were kept after one had failed", n)
@@ -194,7 +194,7 @@ func TestFrozenServer(t *testing.T) {
 	}
 	step := int64(20)
 	for what, call := range map[string]func(context.Context) error{
-		"Reserve": func(ctx context.Context) error { _, err := s.Reserve(ctx, "order", 1); return err },
+		"Reserve": func(ctx context.Context) error { _, err := s.Reserve(ctx, "order", 1, 1); return err },
 		"Get":     func(ctx context.Context) error { _, err := s.Get(ctx, "order"); return err },
 		"List":    func(ctx context.Context) error { _, err := s.List(ctx, allocator.Query{Limit: 1}); return err },
 		"Update": func(ctx context.Context) error {
@@ -240,7 +240,7 @@ func TestFrozenServer(t *testing.T) {
 	}
 	early := prepareStore(t, dsn, io.Discard)
 	wantError(t, "Open while the server is away", early.Open(within(t)), allocator.ErrUnavailable)
-	_, err = s.Reserve(within(t), "order", 1)
+	_, err = s.Reserve(within(t), "order", 1, 1)
 	wantError(t, "Reserve while the server is away", err, allocator.ErrUnavailable)
 	if err := server.Run(); err != nil {
 		t.Fatal(err)
@@ -265,7 +265,7 @@ func TestSilentNetwork(t *testing.T) {
 	s := newStore(t, slow)
 	createTag(t, s, "order", 1, 10)
 	p.Hang(true)
-	_, err := s.Reserve(context.Background(), "order", 1)
+	_, err := s.Reserve(context.Background(), "order", 1, 1)
 	wantError(t, "Reserve", err, allocator.ErrUnavailable)
 	p.Hang(false)
 	if g := reserve(t, s, "order", 1); g.First != 1 && g.First != 11 {

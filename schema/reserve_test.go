@@ -46,7 +46,7 @@ func TestRoundTrips(t *testing.T) {
 	count("the first Reserve of a tag that was created", 1, func() { reserve(t, s, "new", 1) })
 	execute(t, dsn, "UPDATE leaf_alloc SET step = 20")
 	count("Reserve with an old step", 2, func() {
-		_, err := s.Reserve(within(t), "order", 1)
+		_, err := s.Reserve(within(t), "order", 1, 1)
 		wantError(t, "Reserve with an old step", err, allocator.ErrConflict)
 	})
 	count("Reserve with the new step", 1, func() { reserve(t, s, "order", 1) })
@@ -71,7 +71,7 @@ func TestStepChangedBySQL(t *testing.T) {
 		execute(t, dsn, c.sql)
 		if c.want != nil {
 			before := maxID(t, dsn, "order")
-			_, err := s.Reserve(within(t), "order", 1)
+			_, err := s.Reserve(within(t), "order", 1, 1)
 			wantError(t, c.sql, err, c.want)
 			if after := maxID(t, dsn, "order"); after != before {
 				t.Errorf("%s: max_id moved from %d to %d", c.sql, before, after)
@@ -82,7 +82,7 @@ func TestStepChangedBySQL(t *testing.T) {
 		}
 	}
 	execute(t, dsn, "DELETE FROM leaf_alloc")
-	_, err := s.Reserve(within(t), "order", 1)
+	_, err := s.Reserve(within(t), "order", 1, 1)
 	wantError(t, "Reserve of a row that is gone", err, allocator.ErrUnknownTag)
 	execute(t, dsn, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('order', 5001, 3)")
 	if g := reserve(t, s, "order", 1); g.First != 5001 || g.Last != 5003 {
@@ -119,7 +119,7 @@ func TestEnds(t *testing.T) {
 		if _, err := direct(t, dsn).Exec("INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('order', ?, ?)", c.max, c.step); err != nil {
 			t.Fatal(err)
 		}
-		g, err := s.Reserve(within(t), "order", c.n)
+		g, err := s.Reserve(within(t), "order", c.n, 1)
 		after := maxID(t, dsn, "order")
 		switch {
 		case c.first == 0:
@@ -147,7 +147,7 @@ func TestDamagedRow(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 3 { // what the first has seen must not make the second believe it
-			_, err := s.Reserve(within(t), "order", 1)
+			_, err := s.Reserve(within(t), "order", 1, 1)
 			wantError(t, "Reserve", err, allocator.ErrDamaged)
 			if err == nil || !strings.Contains(err.Error(), "leaf tag set order --step") {
 				t.Errorf("Reserve does not say what to do: %v", err)
@@ -164,7 +164,7 @@ func TestDamagedRow(t *testing.T) {
 		}); err != nil {
 			t.Error(err)
 		}
-		_, err := s.Reserve(within(t), "order", 1)
+		_, err := s.Reserve(within(t), "order", 1, 1)
 		wantError(t, "Reserve after a reading", err, allocator.ErrDamaged)
 		if tags, err := s.List(within(t), allocator.Query{Limit: 10}); err != nil || len(tags) != 2 || tags[1].Step != step {
 			t.Errorf("List: %+v, %v", tags, err)
@@ -174,7 +174,7 @@ func TestDamagedRow(t *testing.T) {
 		if _, err := s.Update(within(t), "order", allocator.Change{Description: &text}); err != nil {
 			t.Errorf("Update: %v", err)
 		}
-		_, err = s.Reserve(within(t), "order", 1)
+		_, err = s.Reserve(within(t), "order", 1, 1)
 		wantError(t, "Reserve after a change of something else", err, allocator.ErrDamaged)
 		mended := int64(5)
 		if _, err := s.Update(within(t), "order", allocator.Change{Step: &mended}); err != nil {
@@ -202,7 +202,7 @@ func TestIllegalNames(t *testing.T) {
 	})
 	for _, name := range []string{"orders\x00", "\x00orders", "ord\x00ers", "two words", "", "größe", "orders ", "orders'", `orders\`, "a..b", "*", ">", strings.Repeat("x", 129)} {
 		max := int64(1000)
-		_, err := s.Reserve(within(t), name, 1)
+		_, err := s.Reserve(within(t), name, 1, 1)
 		wantError(t, "Reserve", err, allocator.ErrBadTag)
 		_, err = s.Get(within(t), name)
 		wantError(t, "Get", err, allocator.ErrBadTag)
@@ -210,7 +210,7 @@ func TestIllegalNames(t *testing.T) {
 		wantError(t, "Create", err, allocator.ErrBadTag)
 		_, err = s.Update(within(t), name, allocator.Change{MaxID: &max})
 		wantError(t, "Update", err, allocator.ErrBadTag)
-		_, err = s.Delete(within(t), name)
+		_, err = s.Delete(within(t), name, 1)
 		wantError(t, "Delete", err, allocator.ErrBadTag)
 	}
 	for _, q := range []allocator.Query{{Prefix: "orders\x00"}, {After: "order\x00"}, {Prefix: "\x00"}, {Contains: "orders\x00"}, {Contains: "\x00"}} {
@@ -237,13 +237,13 @@ func TestTriggerComesLater(t *testing.T) {
 	reserve(t, s, "order", 1)
 	execute(t, dsn, "CREATE TRIGGER stays BEFORE UPDATE ON leaf_alloc FOR EACH ROW SET NEW.max_id = OLD.max_id")
 	for range 3 {
-		if g, err := s.Reserve(within(t), "order", 1); err == nil {
+		if g, err := s.Reserve(within(t), "order", 1, 1); err == nil {
 			t.Errorf("Reserve returned %v, and max_id is %d", g.Range, maxID(t, dsn, "order"))
 		}
 	}
 	// One of the other kind keeps the new max_id out of the server's answer.
 	execute(t, dsn, "DROP TRIGGER stays", "CREATE TRIGGER counts AFTER UPDATE ON leaf_alloc FOR EACH ROW SET @n = LAST_INSERT_ID(4711)")
-	if g, err := s.Reserve(within(t), "order", 1); err == nil {
+	if g, err := s.Reserve(within(t), "order", 1, 1); err == nil {
 		t.Errorf("Reserve returned %v, and max_id is %d", g.Range, maxID(t, dsn, "order"))
 	}
 	execute(t, dsn, "DROP TRIGGER counts")
@@ -261,7 +261,7 @@ func TestRowTwice(t *testing.T) {
 	createTag(t, s, "order", 1, 10)
 	reserve(t, s, "order", 1)
 	execute(t, dsn, "ALTER TABLE leaf_alloc DROP PRIMARY KEY", "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('order', 5000, 10)")
-	if g, err := s.Reserve(within(t), "order", 1); err == nil {
+	if g, err := s.Reserve(within(t), "order", 1, 1); err == nil {
 		t.Errorf("Reserve returned %v", g.Range)
 	}
 }

@@ -161,7 +161,7 @@ func createTag(tb testing.TB, s allocator.Store, tag string, maxID, step int64) 
 
 func reserve(tb testing.TB, s allocator.Store, tag string, n int64) allocator.Grant {
 	tb.Helper()
-	g, err := s.Reserve(within(tb), tag, n)
+	g, err := s.Reserve(within(tb), tag, n, 1)
 	if err != nil {
 		tb.Fatalf("Reserve(%s, %d): %v", tag, n, err)
 	}

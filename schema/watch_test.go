@@ -98,7 +98,7 @@ func TestWatchTells(t *testing.T) {
 	execute(t, dsn, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('handmade', 1, 10)")
 	reserve(t, s, "handmade", 1)
 	execute(t, dsn, "DELETE FROM leaf_alloc WHERE biz_tag = 'handmade'")
-	_, err := s.Reserve(within(t), "handmade", 1)
+	_, err := s.Reserve(within(t), "handmade", 1, 1)
 	wantError(t, "Reserve of a row that is gone", err, allocator.ErrUnknownTag)
 	wantTold(t, "when tags came and went between two readings", told(t, s, false),
 		tells{"brief": "deleted 11", "mine": "deleted 1", "handmade": "deleted 0"})
@@ -115,7 +115,7 @@ func TestWatchTells(t *testing.T) {
 	execute(t, dsn, "DELETE FROM leaf_alloc")
 	wantTold(t, "when the table was emptied", told(t, s, false), tells{"order": "deleted 0", "bad": "deleted 0", "mail": "deleted 0"})
 	wantTold(t, "asked for all", told(t, s, true), tells{"tomb": "deleted 101", "brief": "deleted 11", "mine": "deleted 1"})
-	if _, err := s.Reserve(within(t), "order", 1); !errors.Is(err, allocator.ErrUnknownTag) {
+	if _, err := s.Reserve(within(t), "order", 1, 1); !errors.Is(err, allocator.ErrUnknownTag) {
 		t.Errorf("Reserve: %v", err)
 	}
 }
