@@ -88,6 +88,15 @@ func (c *Client) UpdateTag(ctx context.Context, req TagUpdate) (TagChange, error
 	return call[TagChange](ctx, c, SubjectTagsUpdate, req)
 }
 
+// AdvanceTag moves a tag's max_id up to the highest ID that any part of the installation knows to be in
+// use: the store, the ledger, every running generator, and the tag's last refill event. It is for the time
+// after a restore. Like UpdateTag with that max_id, it makes every generator drop the IDs below that it holds.
+// [UnknownTag]: the tag does not exist. After [TimedOut], or an error that is not an [Error], the change
+// may have happened: make the same request again.
+func (c *Client) AdvanceTag(ctx context.Context, tag string) (TagAdvance, error) {
+	return call[TagAdvance](ctx, c, SubjectTagsAdvance, tagName{tag})
+}
+
 // DeleteTag removes a tag and returns its last record. Its IDs are not handed out again, even if the
 // tag is created again. [UnknownTag]: the tag does not exist. After [TimedOut] the tag may be deleted,
 // and generators that the error names may serve it until they hear of it: make the same request again.

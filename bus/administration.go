@@ -39,6 +39,11 @@ type (
 		// end. They may be cut off, and may hand out IDs as before the change until they return.
 		Unheard []string `json:"unheard,omitempty"`
 	}
+	// TagAdvance is the reply to an advance of a tag: its new record, and where max_id was before.
+	TagAdvance struct {
+		TagChange
+		Was ID `json:"was"` // equal to MaxID if nothing showed that IDs above were in use
+	}
 	// TagCreate asks for a new tag; zero fields take their defaults.
 	TagCreate struct {
 		Tag         string     `json:"tag"`

@@ -15,11 +15,12 @@ const (
 	SubjectDecode    = "leaf.decode"
 	SubjectClock     = "leaf.clock" // every generator that holds a worker answers
 
-	SubjectTagsList   = "leaf.admin.tags.list"
-	SubjectTagsGet    = "leaf.admin.tags.get"
-	SubjectTagsCreate = "leaf.admin.tags.create"
-	SubjectTagsUpdate = "leaf.admin.tags.update"
-	SubjectTagsDelete = "leaf.admin.tags.delete"
+	SubjectTagsList    = "leaf.admin.tags.list"
+	SubjectTagsGet     = "leaf.admin.tags.get"
+	SubjectTagsCreate  = "leaf.admin.tags.create"
+	SubjectTagsUpdate  = "leaf.admin.tags.update"
+	SubjectTagsAdvance = "leaf.admin.tags.advance"
+	SubjectTagsDelete  = "leaf.admin.tags.delete"
 
 	SubjectWorkersList    = "leaf.admin.workers.list"
 	SubjectWorkersRelease = "leaf.admin.workers.release"

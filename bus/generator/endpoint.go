@@ -49,6 +49,7 @@ func (g *Generator) addLeafService() (micro.Service, error) {
 		"tags-get":        {bus.SubjectTagsGet, endpoint(g, question, g.tagsGet)},
 		"tags-create":     {bus.SubjectTagsCreate, endpoint(g, change, g.tagsCreate)},
 		"tags-update":     {bus.SubjectTagsUpdate, endpoint(g, change, g.tagsUpdate)},
+		"tags-advance":    {bus.SubjectTagsAdvance, endpoint(g, change, g.tagsAdvance)},
 		"tags-delete":     {bus.SubjectTagsDelete, endpoint(g, change, g.tagsDelete)},
 		"workers-list":    {bus.SubjectWorkersList, endpoint(g, question, g.workersList)},
 		"workers-release": {bus.SubjectWorkersRelease, endpoint(g, change, g.workersRelease)},

@@ -81,14 +81,23 @@ func (g *Generator) tagsList(ctx context.Context, req bus.PageRequest) (bus.Tags
 }
 
 func (g *Generator) tagsGet(ctx context.Context, req tagName) (bus.TagRecord, error) {
-	if err := allocator.CheckTag(req.Tag); err != nil {
+	t, err := g.get(ctx, req.Tag)
+	if err != nil {
 		return bus.TagRecord{}, err
 	}
-	t, err := g.cfg.Store.Get(ctx, req.Tag)
-	if err != nil {
-		return bus.TagRecord{}, fmt.Errorf("%s: %w", req.Tag, err)
-	}
 	return record(t), nil
+}
+
+// get reads a tag's record for an operator.
+func (g *Generator) get(ctx context.Context, tag string) (allocator.Tag, error) {
+	if err := allocator.CheckTag(tag); err != nil {
+		return allocator.Tag{}, err
+	}
+	t, err := g.cfg.Store.Get(ctx, tag)
+	if err != nil {
+		return t, fmt.Errorf("%s: %w", tag, err)
+	}
+	return t, nil
 }
 
 func (g *Generator) tagsCreate(ctx context.Context, req bus.TagCreate) (bus.TagChange, error) {
