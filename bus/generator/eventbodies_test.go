@@ -35,7 +35,14 @@ var (
 		},
 		{allocator.RefillFailed{Tag: "a", Err: errors.New("x < y"), Left: 7}, bus.RefillFailedEvent{Node: "n", Tag: "a", Error: "x < y", Left: 7}},
 		{allocator.Starved{Tag: "a", Waiting: 3}, bus.StarvedEvent{Node: "n", Tag: "a", Waiting: 3}},
-		{allocator.Regressed{Tag: "a", Got: -5, Seen: 9}, bus.RegressedEvent{Node: "n", Tag: "a", Got: -5, Seen: 9}},
+		{
+			allocator.Regressed{Tag: "a", Got: -5, Seen: 9, Action: allocator.Advanced},
+			bus.RegressedEvent{Node: "n", Tag: "a", Store: "kv", Got: -5, Seen: 9, Action: allocator.Advanced},
+		},
+		{
+			allocator.Regressed{Tag: "a", Got: 5, Seen: 9, Action: allocator.Refused, InDoubt: bus.Range{First: 5, Last: 8}},
+			bus.RegressedEvent{Node: "n", Tag: "a", Store: "kv", Got: 5, Seen: 9, Action: allocator.Refused, First: 5, Last: 8},
+		},
 		{allocator.Recovered{Tag: "a", Episode: "starved"}, bus.RecoveredEvent{Node: "n", Tag: "a", Episode: "starved"}},
 	}
 	snowflakeBodies = []struct {
@@ -66,6 +73,9 @@ var (
 		kind string
 		body any
 	}{
+		{"ledger.replaced", bus.LedgerReplacedEvent{Node: "n", Cause: "x < y"}},
+		{"ledger.unavailable", bus.LedgerUnavailableEvent{Node: "n", Error: "x < y", SinceMS: 1_700_000_000_000}},
+		{"ledger.recovered", bus.RecoveredEvent{Node: "n", Episode: "unavailable"}},
 		{"nats.degraded", bus.NATSDegradedEvent{Node: "n", Cause: "x < y"}},
 		{"nats.recovered", bus.RecoveredEvent{Node: "n", Episode: "degraded"}},
 		{"tag.created", bus.TagEvent{Node: "n", TagRecord: aTag}},
@@ -93,7 +103,7 @@ func TestBodies(t *testing.T) {
 	}
 	sources := make(map[string]bool)
 	for _, c := range allocatorBodies {
-		check(allocatorEvent("n", c.event), c.body)
+		check(allocatorEvent("n", "kv", c.event), c.body)
 		sources[reflect.TypeOf(c.event).String()] = true
 	}
 	for _, c := range snowflakeBodies {

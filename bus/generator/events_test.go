@@ -29,13 +29,22 @@ func TestAllocatorEvents(t *testing.T) {
 			`{"node":"n1","tag":"a","error":"x < y","left":7}`,
 		},
 		{allocator.Starved{Tag: "a", Waiting: 3}, "leaf.events.alert.segment.starved.a", `{"node":"n1","tag":"a","waiting":3}`},
-		{allocator.Regressed{Tag: "a", Got: 5, Seen: 9}, "leaf.events.alert.segment.regressed.a", `{"node":"n1","tag":"a","got":"5","seen":"9"}`},
+		{
+			allocator.Regressed{Tag: "a", Got: 5, Seen: 9, Action: allocator.Advanced},
+			"leaf.events.alert.segment.regressed.a",
+			`{"node":"n1","tag":"a","store":"mysql","got":"5","seen":"9","action":"advanced"}`,
+		},
+		{
+			allocator.Regressed{Tag: "a", Got: 5, Seen: 9, Action: allocator.Refused, InDoubt: bus.Range{First: 5, Last: 8}},
+			"leaf.events.alert.segment.regressed.a",
+			`{"node":"n1","tag":"a","store":"mysql","got":"5","seen":"9","action":"refused","first":"5","last":"8"}`,
+		},
 		{
 			allocator.Recovered{Tag: "a", Episode: "starved"}, "leaf.events.info.segment.recovered.a",
 			`{"node":"n1","tag":"a","episode":"starved"}`,
 		},
 	} {
-		checkEvent(t, c.event, allocatorEvent("n1", c.event), c.subject, c.body)
+		checkEvent(t, c.event, allocatorEvent("n1", "mysql", c.event), c.subject, c.body)
 	}
 }
 

@@ -53,11 +53,6 @@ func (p *publisher) publish(msg *nats.Msg) {
 		p.dropped.Add(1)
 		return
 	}
-	p.enqueue(msg)
-}
-
-// enqueue queues an event, or drops it.
-func (p *publisher) enqueue(msg *nats.Msg) {
 	select {
 	case p.queue <- msg:
 	default:
@@ -71,17 +66,20 @@ func (p *publisher) run(ctx context.Context) {
 	for {
 		select {
 		case msg := <-p.queue:
-			p.deliver(ctx, msg)
+			if !p.deliver(ctx, msg) {
+				p.flush(msg)
+				return
+			}
 		case <-ctx.Done():
-			p.flush()
+			p.flush(nil)
 			return
 		}
 	}
 }
 
-// deliver publishes msg. It retries until the stream has the message or the context is done. Then it
-// puts the message back into the queue, for flush.
-func (p *publisher) deliver(ctx context.Context, msg *nats.Msg) {
+// deliver publishes msg. It retries until the stream has the message, or will never accept it. It
+// reports false if the context is done before that.
+func (p *publisher) deliver(ctx context.Context, msg *nats.Msg) bool {
 	logged := "" // an error is logged once
 	for wait := firstPublishPause; ; wait = min(2*wait, lastPublishPause) {
 		err := p.attempt(ctx, msg)
@@ -90,14 +88,13 @@ func (p *publisher) deliver(ctx context.Context, msg *nats.Msg) {
 			if logged != "" {
 				p.log.Info("events are published again")
 			}
-			return
+			return true
 		case hopeless(err):
 			p.dropped.Add(1)
 			p.log.Error("an event is dropped, because the stream will never accept it", "subject", msg.Subject, "error", err)
-			return
+			return true
 		case ctx.Err() != nil:
-			p.enqueue(msg)
-			return
+			return false
 		}
 		if logged != err.Error() {
 			logged = err.Error()
@@ -132,28 +129,19 @@ func (p *publisher) attempt(ctx context.Context, msg *nats.Msg) (err error) {
 	return err
 }
 
-// flush publishes what is in the queue, once each. It stops at the first failure, because the process
-// is about to end. The time may not be enough for all events. So one event of each subject comes
-// first: most is learned from one of each.
-func (p *publisher) flush() {
+// flush publishes what is in the queue, once each, and before that the message whose publication the stop
+// ended, if there is one. It stops at the first failure, because the process is about to end. It keeps the
+// order: the last refill event of a tag in the stream shows how far the tag was reserved.
+func (p *publisher) flush(msg *nats.Msg) {
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
-	var first, more []*nats.Msg
-	subjects := make(map[string]bool)
-	for len(p.queue) > 0 { // nothing else receives from it
-		msg := <-p.queue
-		if subjects[msg.Subject] {
-			more = append(more, msg)
-			continue
+	for ; msg != nil || len(p.queue) > 0; msg = nil {
+		if msg == nil {
+			msg = <-p.queue // nothing else receives from it
 		}
-		subjects[msg.Subject] = true
-		first = append(first, msg)
-	}
-	all := append(first, more...)
-	for i, msg := range all {
 		if err := p.attempt(ctx, msg); err != nil && !hopeless(err) {
 			p.log.Warn("events are lost: the stream is unavailable, or too slow for the time that a stop has",
-				"error", err, "lost", len(all)-i)
+				"error", err, "lost", len(p.queue)+1)
 			return
 		}
 	}

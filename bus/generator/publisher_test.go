@@ -30,7 +30,7 @@ func event(severity string, n int) *nats.Msg {
 // The queue is bounded, and its last quarter is for alerts.
 func TestQueueIsBounded(t *testing.T) {
 	t.Parallel()
-	p := newPublisher(nil, nil, nil, nil)
+	p := newPublisher(nil, nil, nil)
 	for i := range eventQueue + 100 {
 		p.publish(event(wire.Info, i))
 	}
@@ -65,7 +65,7 @@ func TestEventsWait(t *testing.T) {
 		}
 		_, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: bus.EventStream, Subjects: []string{bus.EventSubjects}, MaxMsgSize: 1000})
 		return err
-	}, func(context.Context, *nats.Msg) error { return nil }, log)
+	}, log)
 	// An operator's limit: this one must not hold up the others.
 	p.publish(newEvent("tag.updated", "t", "n", map[string]string{"text": strings.Repeat("x", 1000)}))
 	const events = 50
@@ -121,36 +121,50 @@ func TestEventsWait(t *testing.T) {
 	<-followed
 }
 
-// A stop has little time: what others need most comes first, one event of each subject.
-func TestFlushBeginsWithEachSubject(t *testing.T) {
-	t.Parallel()
-	var got []string
-	p := newPublisher(nil, nil, func(_ context.Context, msg *nats.Msg) error {
-		got = append(got, msg.Subject+string(msg.Data))
-		return nats.ErrMaxPayload // taken for published, and no NATS is needed
-	}, testkit.Quiet)
-	for _, key := range []string{"a", "a", "a", "b", "a", "c", "b"} {
-		p.publish(newEvent("tag.updated", key, "n", len(p.queue)))
+// taking is a JetStream that notes what is published, and fails if it is told to.
+type taking struct {
+	jetstream.JetStream
+	calls []string
+	fail  func() error
+}
+
+func (j *taking) PublishMsg(_ context.Context, msg *nats.Msg, _ ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
+	if err := j.fail(); err != nil {
+		return nil, err
 	}
-	p.opened = true
-	p.flush()
-	const subject = "leaf.events.info.tag.updated."
-	want := []string{subject + "a0", subject + "b3", subject + "c5", subject + "a1", subject + "a2", subject + "a4", subject + "b6"}
-	if !slices.Equal(got, want) {
-		t.Errorf("published were %q, want %q", got, want)
+	j.calls = append(j.calls, string(msg.Data))
+	return &jetstream.PubAck{}, nil
+}
+
+// A stop keeps the order of events, also that of the one whose publication it ends: else an old refill
+// event could be the last one of its tag.
+func TestFlushKeepsTheOrder(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	js := &taking{fail: func() error {
+		if ctx.Err() == nil {
+			cancel() // the stop comes while the first one is published
+			return ctx.Err()
+		}
+		return nil
+	}}
+	p := newPublisher(js, func(context.Context) error { return nil }, testkit.Quiet)
+	for n := range 5 {
+		p.publish(event(wire.Info, n))
+	}
+	p.run(ctx)
+	if want := []string{`{"n":0}`, `{"n":1}`, `{"n":2}`, `{"n":3}`, `{"n":4}`}; !slices.Equal(js.calls, want) {
+		t.Errorf("published were %q, want %q", js.calls, want)
 	}
 }
 
 // A generator that stops in the moment in which it has started may find no stream yet.
 func TestFlushMakesTheStream(t *testing.T) {
 	t.Parallel()
-	var calls []string
-	p := newPublisher(nil, func(context.Context) error {
-		calls = append(calls, "open")
+	js := &taking{fail: func() error { return nil }}
+	p := newPublisher(js, func(context.Context) error {
+		js.calls = append(js.calls, "open")
 		return nil
-	}, func(context.Context, *nats.Msg) error {
-		calls = append(calls, "publish")
-		return nats.ErrMaxPayload // taken for published, and no NATS is needed
 	}, testkit.Quiet)
 	p.publish(event(wire.Info, 1))
 	p.publish(event(wire.Info, 2))
@@ -158,7 +172,7 @@ func TestFlushMakesTheStream(t *testing.T) {
 	cancel()
 	p.run(ctx)
 	// Either may have come before the end was seen.
-	if want := []string{"open", "publish", "publish"}; !slices.Equal(calls, want) {
-		t.Errorf("%q, want %q", calls, want)
+	if want := []string{"open", `{"n":1}`, `{"n":2}`}; !slices.Equal(js.calls, want) {
+		t.Errorf("%q, want %q", js.calls, want)
 	}
 }

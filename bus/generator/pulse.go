@@ -78,10 +78,8 @@ func (p *pulse) came(now time.Time, number uint64) {
 			}
 			p.until = now.Add(settles)
 		}
-		if pause > silentAfter {
-			if p.returned != nil {
-				p.returned(*back, true)
-			}
+		if pause > silentAfter && p.returned != nil {
+			p.returned(*back, true)
 		}
 	}
 	p.back.Store(&sent)

@@ -305,8 +305,8 @@ func TestWorkersList(t *testing.T) {
 // sparse is a store that grants single IDs, far apart.
 type sparse struct{ allocator.Store }
 
-func (s sparse) Reserve(ctx context.Context, tag string, _ int64) (allocator.Grant, error) {
-	g, err := s.Store.Reserve(ctx, tag, 2)
+func (s sparse) Reserve(ctx context.Context, tag string, _, from int64) (allocator.Grant, error) {
+	g, err := s.Store.Reserve(ctx, tag, 2, from)
 	g.Last = g.First
 	return g, err
 }

@@ -1,0 +1,84 @@
+package generator_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/internal/natskit"
+)
+
+// The last refill event of each tag shows how far the tag was reserved.
+func TestLastRefills(t *testing.T) {
+	t.Parallel()
+	nc := natskit.Connect(t, natskit.Start(t))
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := func(tag string, want map[string]int64) {
+		t.Helper()
+		got := make(map[string]int64)
+		err := generator.LastRefills(t.Context(), js, tag, func(tag string, end int64) {
+			if _, again := got[tag]; again {
+				t.Errorf("%s comes twice", tag)
+			}
+			got[tag] = end
+		})
+		if err != nil || !maps.Equal(got, want) {
+			t.Errorf("of %q: %v, %v; want %v", tag, got, err, want)
+		}
+	}
+	none := map[string]int64{}
+	want("", none) // there is no stream
+	want("order", none)
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: bus.EventStream, Subjects: []string{bus.EventSubjects}}); err != nil {
+		t.Fatal(err)
+	}
+	want("", none)
+	want("order", none)
+	publish := func(key, body, seen string) {
+		t.Helper()
+		msg := nats.NewMsg("leaf.events.info.segment.refill." + key)
+		if msg.Data = []byte(body); seen != "" {
+			msg.Header.Set("Leaf-Seen", seen)
+		}
+		if _, err := js.PublishMsg(t.Context(), msg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refill := func(tag string, first, last int64) string {
+		return fmt.Sprintf(`{"node":"n","tag":%q,"first":"%d","last":"%d","step":10,"cause":"demand","elapsed_ms":1}`, tag, first, last)
+	}
+	publish("order", refill("order", 1, 10), "")
+	publish("order", refill("order", 11, 20), "")
+	publish("order.eu", refill("order.eu", 1, 500), "")
+	// Of an older version, which had seen ranges of others.
+	publish("old", refill("old", 1, 10), "71")
+	publish("ahead", refill("ahead", 1, 10), "5")
+	// What cannot be a refill event shows nothing.
+	publish("junk", "{", "900")
+	publish("text", "[]", "")
+	publish("other", refill("order", 1, 9000), "")
+	publish("zero", refill("zero", 0, 0), "")
+	publish("overflow", `{"tag":"overflow","first":"1","last":"99999999999999999999"}`, "")
+	publish("header", refill("header", 1, 10), "-3")
+	want("", map[string]int64{"order": 21, "order.eu": 501, "old": 71, "ahead": 11, "header": 11})
+	want("order", map[string]int64{"order": 21})
+	want("order.eu", map[string]int64{"order.eu": 501})
+	want("old", map[string]int64{"old": 71})
+	want("junk", none)
+	want("unknown", none)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := generator.LastRefills(ctx, js, "", func(string, int64) {}); err == nil {
+		t.Error("a reading that was ended counts as complete")
+	}
+}
