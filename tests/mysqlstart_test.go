@@ -281,7 +281,7 @@ func TestInstallationOfAnotherStore(t *testing.T) {
 func TestFlagsOfMySQL(t *testing.T) {
 	t.Parallel()
 	help := leafOK(t, "serve", "--help")
-	for _, flag := range []string{"--mysql DSN", "$LEAF_MYSQL]", "--mysql-migrate", "--tag-refresh"} {
+	for _, flag := range []string{"--mysql DSN", "$LEAF_MYSQL]", "--mysql-migrate", "--tag-refresh", "--shared-table", "$LEAF_SHARED_TABLE]"} {
 		if !strings.Contains(help, flag) {
 			t.Errorf("leaf serve --help does not mention %s", flag)
 		}

@@ -25,16 +25,22 @@ func registerMySQL(fs *pflag.FlagSet, dsn *string, usage string) {
 type mysqlFlags struct {
 	dsn     string
 	migrate bool
+	shared  bool
 	refresh time.Duration
 }
 
 func (f *mysqlFlags) register(fs *pflag.FlagSet) {
 	registerMySQL(fs, &f.dsn, "keep the tags in this MySQL or MariaDB database, `DSN` user:password@tcp(host:3306)/database (default in JetStream)")
 	fs.BoolVar(&f.migrate, "mysql-migrate", true, "create the tables that are missing in the database")
+	fs.BoolVar(&f.shared, "shared-table", false, "other programs, such as Java Leaf, reserve in leaf_alloc too: "+
+		"after the database went backwards a tag is refused (store_regressed) until an operator looks, and max_id is not moved up. Give this flag to all generators")
 	fs.DurationVar(&f.refresh, "tag-refresh", schema.DefaultRefresh, "how often the database is read for tags that others added, changed or removed")
 }
 
 func (f *mysqlFlags) check() error {
+	if f.shared && f.dsn == "" {
+		return usagef("--shared-table is about a table in MySQL: give --mysql too")
+	}
 	if f.refresh < leastRefresh || f.refresh > mostRefresh {
 		return usagef("--tag-refresh is %v, not from %v to %v", f.refresh, leastRefresh, mostRefresh)
 	}
@@ -46,7 +52,7 @@ func (f *mysqlFlags) store(log *slog.Logger) (*schema.Store, error) {
 	if f.dsn == "" {
 		return nil, nil
 	}
-	s, err := schema.New(schema.Config{DSN: f.dsn, Check: !f.migrate, Refresh: f.refresh, Log: log})
+	s, err := schema.New(schema.Config{DSN: f.dsn, Check: !f.migrate, Shared: f.shared, Refresh: f.refresh, Log: log})
 	if err != nil {
 		return nil, usagef("--mysql: %w", err)
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/snowflake"
@@ -45,7 +47,7 @@ func TestServeRefuses(t *testing.T) {
 		{"--worker-bits", "0"}, {"--sequence-bits", "0"}, {"--worker-bits", "22"},
 		{"--worker-bits", "1", "--sequence-bits", "1"}, // ends after the year 9999
 		{"--worker-reserve", "999ms"}, {"--worker-reserve", "8761h"}, {"--worker-grace", "999ms"}, {"--worker-grace", "8761h"},
-		{"--tag-refresh", "99ms"}, {"--tag-refresh", "25h"}, {"--mysql", "nonsense"}, {"--mysql", "u:p@tcp(127.0.0.1:1)/"},
+		{"--tag-refresh", "99ms"}, {"--tag-refresh", "25h"}, {"--mysql", "nonsense"}, {"--shared-table"}, {"--shared-table", "--mysql", ""}, {"--mysql", "u:p@tcp(127.0.0.1:1)/"},
 		{"--max-clock-skew", "9ms"}, {"--max-clock-skew", "61m"}, {"--max-clock-back", "0s"}, {"--max-clock-back", "1001ms"},
 		{"--max-clock-wait", "0s"}, {"--max-clock-wait", "61s"},
 		{"--listen", "foo"}, {"--listen", "4222"}, {"--listen", "127.0.0.1:nats"}, {"--listen", "127.0.0.1:65536"},
@@ -57,6 +59,40 @@ func TestServeRefuses(t *testing.T) {
 		if status := run(t.Context(), newRoot(), args, &stdout, &stderr); status != exitUsage || stdout.Len() > 0 {
 			t.Errorf("%v: status %d, %s", args, status, &stderr)
 		}
+	}
+}
+
+// The database is told that the table is shared, wherever the flag is given.
+func TestSharedTable(t *testing.T) {
+	const dsn = "u:p@tcp(127.0.0.1:1)/leaf"
+	for name, c := range map[string]struct {
+		args      []string
+		env, file string
+		shared    bool
+	}{
+		"not given":             {file: "mysql: " + dsn},
+		"on the command line":   {args: []string{"--shared-table", "--mysql", dsn}, shared: true},
+		"in the environment":    {args: []string{"--mysql", dsn}, env: "true", shared: true},
+		"in the file":           {file: "mysql: " + dsn + "\nshared-table: true", shared: true},
+		"in both, which differ": {file: "mysql: " + dsn + "\nshared-table: true", env: "false"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cleanEnv(t)
+			if c.env != "" {
+				t.Setenv("LEAF_SHARED_TABLE", c.env)
+			}
+			if c.file != "" {
+				writeConfig(t, c.file)
+				c.args = append(c.args, "--config", "leaf.yaml")
+			}
+			var f mysqlFlags
+			cmd := &cobra.Command{Use: "probe", RunE: func(*cobra.Command, []string) error { return f.check() }}
+			f.register(cmd.Flags())
+			var out bytes.Buffer
+			if status := run(t.Context(), assemble(cmd), append([]string{"probe"}, c.args...), &out, &out); status != exitOK || f.shared != c.shared {
+				t.Errorf("status %d, shared %v, %s", status, f.shared, &out)
+			}
+		})
 	}
 }
 
