@@ -163,7 +163,7 @@ func errorKind(err error) string {
 
 // watch shows on a terminal how far the load is. Call ended after the load.
 func (b *bench) watch(w io.Writer) (ended func()) {
-	p := newProgress(w, 0)
+	p := newProgress(w, 0, "")
 	if p.w == nil {
 		return func() {}
 	}

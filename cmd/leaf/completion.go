@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,12 +17,15 @@ const (
 	mostNames = 100
 )
 
-// completeTags completes the tag that is a command's one argument, from the running installation. It
-// hides errors and offers nothing then, because a person is typing.
-func completeTags(conn *connFlags) cobra.CompletionFunc {
+// completeTags completes the tag that is a command's one argument.
+func completeTags(conn *connFlags) cobra.CompletionFunc { return completeUpTo(1, conn) }
+
+// completeUpTo completes the tags that are a command's arguments, most of them, from the running
+// installation. It hides errors and offers nothing then, because a person is typing.
+func completeUpTo(most int, conn *connFlags) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		const directive = cobra.ShellCompDirectiveNoFileComp
-		if len(args) > 0 || configure(cmd, nil) != nil { // cobra does not call configure here
+		if len(args) >= most || configure(cmd, nil) != nil { // cobra does not call configure here
 			return nil, directive
 		}
 		conn.timeout = min(conn.timeout, completionTimeout)
@@ -31,7 +35,9 @@ func completeTags(conn *connFlags) cobra.CompletionFunc {
 			_ = conn.withClient(cmd, func(c *bus.Client) error {
 				page, err := c.Tags(cmd.Context(), bus.PageRequest{Prefix: prefix, Limit: mostNames})
 				for _, t := range page.Tags {
-					names = append(names, t.Tag)
+					if !slices.Contains(args, t.Tag) {
+						names = append(names, t.Tag)
+					}
 				}
 				return err
 			})

@@ -47,6 +47,9 @@ func TestCompleteTags(t *testing.T) {
 			t.Errorf("%v with a tag: offered %q, %s", command, offered, directive)
 		}
 	}
+	if offered, _ := completed(t, "tag", "advance", "-s", url, "order", "or"); strings.Join(offered, " ") != "order.item" {
+		t.Errorf("a second tag to advance: offered %q", offered)
+	}
 	t.Setenv("LEAF_SERVER", url)
 	if offered, _ := completed(t, "get", "or"); len(offered) != 2 {
 		t.Errorf("with LEAF_SERVER: offered %q", offered)
@@ -110,6 +113,9 @@ func TestCompleteFlags(t *testing.T) {
 		if strings.Join(offered, " ") != c.offered || directive != c.directive {
 			t.Errorf("%q: offered %q, %s; want %s, %s", c.args, offered, directive, c.offered, c.directive)
 		}
+	}
+	if offered, _ := completed(t, "serve", "--shared-"); len(offered) != 1 || !strings.HasPrefix(offered[0], "--shared-table\t") {
+		t.Errorf("serve --shared-: %q", offered)
 	}
 	if offered, _ := completed(t, "bench", "--with", ""); len(offered) != 3 {
 		t.Errorf("bench --with: %q", offered)

@@ -93,7 +93,7 @@ func (f *idFlags) write(cmd *cobra.Command, ranges iter.Seq2[bus.Range, error]) 
 	if f.output == "" && isTerminal(cmd.OutOrStdout()) {
 		shown = io.Discard // the IDs themselves show the progress
 	}
-	progress := newProgress(shown, f.count)
+	progress := newProgress(shown, f.count, "IDs")
 	defer progress.end()
 
 	var fetchErr, writeErr error

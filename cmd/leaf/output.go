@@ -64,13 +64,14 @@ const progressEvery = 200 * time.Millisecond
 // nothing where there is no terminal.
 type progress struct {
 	w           io.Writer // nil: not a terminal
+	of          string    // what is counted, such as IDs
 	done, total int64
 	start, last time.Time
 	shown       bool
 }
 
-func newProgress(w io.Writer, total int64) *progress {
-	p := &progress{total: total, start: time.Now(), last: time.Now()}
+func newProgress(w io.Writer, total int64, of string) *progress {
+	p := &progress{of: of, total: total, start: time.Now(), last: time.Now()}
 	if isTerminal(w) {
 		p.w = w
 	}
@@ -88,7 +89,7 @@ func (p *progress) add(n int64) {
 	rate := float64(p.done) / now.Sub(p.start).Seconds()
 	// More seconds than that are decades.
 	left := time.Duration(min(float64(p.total-p.done)/rate, math.MaxInt32) * float64(time.Second)).Round(time.Second)
-	fmt.Fprintf(p.w, "\r\x1b[K%d of %d IDs (%.0f %%), %.0f/s, %v left", p.done, p.total, float64(p.done)/float64(p.total)*100, rate, left)
+	fmt.Fprintf(p.w, "\r\x1b[K%d of %d %s (%.0f %%), %.0f/s, %v left", p.done, p.total, p.of, float64(p.done)/float64(p.total)*100, rate, left)
 }
 
 // end wipes the line.

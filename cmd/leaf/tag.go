@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 
@@ -21,7 +22,7 @@ for each kind of thing that you number.`,
   leaf tag list
   leaf tag set order --max-id 5000000`,
 	}
-	cmd.AddCommand(newTagAddCmd(), newTagListCmd(), newTagShowCmd(), newTagSetCmd(), newTagRmCmd())
+	cmd.AddCommand(newTagAddCmd(), newTagListCmd(), newTagShowCmd(), newTagSetCmd(), newTagAdvanceCmd(), newTagRmCmd())
 	return cmd
 }
 
@@ -36,11 +37,7 @@ func (f *clientFlags) tagCommand(
 		if err != nil {
 			return err
 		}
-		if len(t.Unheard) > 0 {
-			fmt.Fprintf(cmd.ErrOrStderr(), "warning: these generators fell silent in the last hour: %s. "+
-				"One that still runs may hand out IDs as before this change until it reaches NATS again: stop it. Ignore those that were killed\n",
-				strings.Join(t.Unheard, ", "))
-		}
+		warnUnheard(cmd.ErrOrStderr(), t.Unheard)
 		switch {
 		case f.json:
 			return printJSON(cmd.OutOrStdout(), t)
@@ -50,6 +47,15 @@ func (f *clientFlags) tagCommand(
 		}
 		return printTags(cmd, t.TagRecord)
 	})
+}
+
+// warnUnheard warns of generators that may not know of a change.
+func warnUnheard(w io.Writer, nodes []string) {
+	if len(nodes) > 0 {
+		fmt.Fprintf(w, "warning: these generators fell silent in the last hour: %s. "+
+			"One that still runs may hand out IDs as before this change until it reaches NATS again: stop it. Ignore those that were killed\n",
+			strings.Join(nodes, ", "))
+	}
 }
 
 func printTags(cmd *cobra.Command, tags ...bus.TagRecord) error {
@@ -129,14 +135,12 @@ func newTagListCmd() *cobra.Command {
 	cmd.Flags().StringVar(&req.Contains, "contains", "", "only tags that have `TEXT` anywhere in them; letters' case counts")
 	return f.command(cmd, func(cmd *cobra.Command, c *bus.Client, _ []string) error {
 		all := bus.TagsPage{Tags: []bus.TagRecord{}}
-		for more := true; more; more = req.After != "" {
-			page, err := c.Tags(cmd.Context(), req)
-			if err != nil {
-				return err
-			}
+		err := eachPage(cmd.Context(), c, req, func(page bus.TagsPage) {
 			all.Tags = append(all.Tags, page.Tags...)
 			all.Unserved = append(all.Unserved, page.Unserved...)
-			req.After = page.Next
+		})
+		if err != nil {
+			return err
 		}
 		if f.json {
 			return printJSON(cmd.OutOrStdout(), all)
@@ -147,6 +151,19 @@ func newTagListCmd() *cobra.Command {
 		}
 		return printTags(cmd, all.Tags...)
 	})
+}
+
+// eachPage calls do with each page of the tags.
+func eachPage(ctx context.Context, c *bus.Client, req bus.PageRequest, do func(bus.TagsPage)) error {
+	for more := true; more; more = req.After != "" {
+		page, err := c.Tags(ctx, req)
+		if err != nil {
+			return err
+		}
+		do(page)
+		req.After = page.Next
+	}
+	return nil
 }
 
 func newTagShowCmd() *cobra.Command {

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/leafbus/leafbus/bus"
+)
+
+// advanceAtOnce is how many tags are advanced at a time.
+const advanceAtOnce = 8
+
+// advanceFlags say which tags to advance.
+type advanceFlags struct {
+	clientFlags
+	all bool
+}
+
+// advances is what leaf tag advance reports as JSON.
+type advances struct {
+	Tags   []bus.TagAdvance `json:"tags"`
+	Failed []failedAdvance  `json:"failed"`
+}
+
+type failedAdvance struct {
+	Tag   string `json:"tag"`
+	Error string `json:"error"`
+}
+
+func newTagAdvanceCmd() *cobra.Command {
+	var f advanceFlags
+	cmd := &cobra.Command{
+		Use:   "advance [TAG...]",
+		Short: "Move tags above all IDs that are known to be in use",
+		Long: `Move max_id of tags above all IDs that are known to be in use: by the database,
+the ledger, every generator that runs, and the last refill event of the tag. It
+prints where max_id was and where it is now. It never moves max_id down, and it is
+safe to repeat.
+
+Run it with --all after a restore of JetStream. First start the generators with
+their data folders, because each one knows the IDs that it reserved. A database
+that went backwards needs no command: the generators move its max_id up.
+
+Each tag continues above the IDs that generators have in memory. They drop those:
+a gap. A warning names the generators that are not heard. If a tag fails, the
+others go on. The failures come at the end, with exit status 1.
+
+With --shared-table, nobody here knows the IDs of the other programs. Find out how
+far they were, and use leaf tag set --max-id.`,
+		Example: `  leaf tag advance order
+  leaf tag advance --all
+  leaf tag advance --all --json > advanced.json`,
+		Args: func(_ *cobra.Command, tags []string) error {
+			if f.all == (len(tags) > 0) {
+				return errors.New("name the tags, or give --all for all of them")
+			}
+			return nil
+		},
+		ValidArgsFunction: completeUpTo(math.MaxInt, &f.conn),
+	}
+	cmd.Flags().BoolVar(&f.all, "all", false, "all tags")
+	annotate(cmd.Flags().Lookup("all"), noteCommandLine, "true")
+	return f.command(cmd, f.run)
+}
+
+func (f *advanceFlags) run(cmd *cobra.Command, c *bus.Client, tags []string) (err error) {
+	if f.all {
+		if tags, err = everyTag(cmd, c); err != nil {
+			return err
+		}
+	}
+	done, failures, err := f.advance(cmd, c, tags)
+	var unheard []string
+	for _, t := range done.Tags {
+		unheard = append(unheard, t.Unheard...)
+	}
+	slices.Sort(unheard)
+	warnUnheard(cmd.ErrOrStderr(), slices.Compact(unheard))
+	if err == nil && f.json {
+		err = printJSON(cmd.OutOrStdout(), done)
+	}
+	switch {
+	case err != nil:
+		return err
+	case cmd.Context().Err() != nil:
+		return fmt.Errorf("interrupted: %d of %d tags were advanced", len(done.Tags), len(tags))
+	case len(failures) > 0 && len(tags) > 1:
+		return fmt.Errorf("%d of %d tags were not advanced:\n%w", len(failures), len(tags), errors.Join(failures...))
+	case len(failures) > 0:
+		return failures[0]
+	}
+	return nil
+}
+
+// everyTag returns the names of all tags that can be served.
+func everyTag(cmd *cobra.Command, c *bus.Client) (tags []string, err error) {
+	unserved := 0
+	err = eachPage(cmd.Context(), c, bus.PageRequest{}, func(page bus.TagsPage) {
+		unserved += len(page.Unserved)
+		for _, t := range page.Tags {
+			tags = append(tags, t.Tag)
+		}
+	})
+	if unserved > 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "leaf: tags that are not served stay as they are: %d (`leaf tag list` shows why)\n", unserved)
+	}
+	return tags, err
+}
+
+// advanced is what came of one tag.
+type advanced struct {
+	tag   string
+	reply bus.TagAdvance
+	err   error
+}
+
+func (a advanced) String() string {
+	if a.reply.Was == a.reply.MaxID {
+		return fmt.Sprintf("%s %d unchanged", a.tag, a.reply.MaxID)
+	}
+	return fmt.Sprintf("%s %d → %d", a.tag, a.reply.Was, a.reply.MaxID)
+}
+
+// advance advances the tags, and prints the results in the order of the tags. The error is one of printing.
+func (f *advanceFlags) advance(cmd *cobra.Command, c *bus.Client, tags []string) (done advances, failures []error, err error) {
+	done = advances{Tags: []bus.TagAdvance{}, Failed: []failedAdvance{}}
+	ctx, stop := context.WithCancel(cmd.Context())
+	defer stop()
+	shown := cmd.ErrOrStderr()
+	if !f.json && isTerminal(cmd.OutOrStdout()) {
+		shown = io.Discard // the results themselves show the progress
+	}
+	progress := newProgress(shown, int64(len(tags)), "tags")
+	defer progress.end()
+	for pending := range startAdvances(ctx, c, tags) {
+		a := <-pending
+		if a.err != nil && ctx.Err() != nil {
+			break // interrupted
+		}
+		progress.add(1)
+		switch {
+		case a.err != nil:
+			done.Failed = append(done.Failed, failedAdvance{a.tag, a.err.Error()})
+			failures = append(failures, fmt.Errorf("%s: %w", a.tag, a.err))
+		case f.json:
+			done.Tags = append(done.Tags, a.reply)
+		default:
+			done.Tags = append(done.Tags, a.reply)
+			if _, err := fmt.Fprintln(cmd.OutOrStdout(), a); err != nil {
+				return done, failures, err
+			}
+		}
+	}
+	return done, failures, nil
+}
+
+// startAdvances advances the tags, about advanceAtOnce at a time. It returns their results in order.
+func startAdvances(ctx context.Context, c *bus.Client, tags []string) <-chan chan advanced {
+	results := make(chan chan advanced, advanceAtOnce)
+	go func() {
+		defer close(results)
+		for _, tag := range tags {
+			result := make(chan advanced, 1)
+			select {
+			case results <- result:
+			case <-ctx.Done():
+				return
+			}
+			go func() {
+				reply, err := c.AdvanceTag(ctx, tag)
+				result <- advanced{tag, reply, err}
+			}()
+		}
+	}()
+	return results
+}
