@@ -345,15 +345,15 @@ func (l lossy) Read(ctx context.Context, tag string) (allocator.Entry, error) {
 	return l.MemoryLedger.Read(ctx, tag)
 }
 
-func (l lossy) Write(ctx context.Context, tag string, e allocator.Entry) error {
+func (l lossy) Write(ctx context.Context, tag string, e allocator.Entry) (revision uint64, err error) {
 	switch {
 	case l.n.chance(8):
-		return allocatortest.ErrFault
+		return 0, allocatortest.ErrFault
 	case l.n.chance(8):
 		time.AfterFunc(time.Duration(1+l.n.m.tick(l.n))*time.Millisecond, func() {
 			l.MemoryLedger.Write(context.Background(), tag, e)
 		})
-		return allocatortest.ErrFault
+		return 0, allocatortest.ErrFault
 	case l.n.chance(4):
 		time.Sleep(time.Duration(1+l.n.m.tick(l.n)) * 10 * time.Millisecond)
 	}

@@ -56,19 +56,19 @@ func (l *MemoryLedger) Read(ctx context.Context, tag string) (allocator.Entry, e
 }
 
 // Write implements [allocator.Ledger].
-func (l *MemoryLedger) Write(ctx context.Context, tag string, e allocator.Entry) error {
+func (l *MemoryLedger) Write(ctx context.Context, tag string, e allocator.Entry) (revision uint64, err error) {
 	if err := ctx.Err(); err != nil {
-		return err
+		return 0, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if now := l.entries[tag].Revision; now != e.Revision {
-		return fmt.Errorf("%w: the record of %s has revision %d, not %d", allocator.ErrConflict, tag, now, e.Revision)
+		return 0, fmt.Errorf("%w: the record of %s has revision %d, not %d", allocator.ErrConflict, tag, now, e.Revision)
 	}
 	l.last++
 	e.Revision = l.last
 	l.entries[tag] = e
-	return nil
+	return e.Revision, nil
 }
 
 // Each implements [allocator.Ledger]. It calls f in the order of names.

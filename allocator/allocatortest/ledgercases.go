@@ -65,11 +65,11 @@ func otherRevision(tb testing.TB, b LedgerBackend) {
 			if revision == now.Revision {
 				continue
 			}
-			err := l.Write(within(tb), "order", allocator.Entry{End: 901, Revision: revision})
+			_, err := l.Write(within(tb), "order", allocator.Entry{End: 901, Revision: revision})
 			wantError(tb, fmt.Sprintf("Write with revision %d where it is %d", revision, now.Revision), err, allocator.ErrConflict)
 		}
 	}
-	err := one.Write(within(tb), "new", allocator.Entry{End: 901, Revision: now.Revision})
+	_, err := one.Write(within(tb), "new", allocator.Entry{End: 901, Revision: now.Revision})
 	wantError(tb, "Write with a revision where there is no record", err, allocator.ErrConflict)
 	if e := read(tb, other, "order", 21); e != now {
 		tb.Errorf("after refused writes the record is %+v, want %+v", e, now)
@@ -267,7 +267,7 @@ func deletedByHand(tb testing.TB, b LedgerBackend) {
 		e, err := l.Read(within(tb), "order")
 		wantError(tb, fmt.Sprintf("Read of a deleted record, which returned %+v", e), err, allocator.ErrDamaged)
 		for _, revision := range []uint64{0, before.Revision} {
-			if err := l.Write(within(tb), "order", allocator.Entry{End: 11, Revision: revision}); err == nil {
+			if _, err := l.Write(within(tb), "order", allocator.Entry{End: 11, Revision: revision}); err == nil {
 				tb.Errorf("a deleted record was written with revision %d", revision)
 			}
 		}

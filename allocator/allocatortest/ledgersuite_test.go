@@ -42,9 +42,9 @@ func (l markers) Read(ctx context.Context, tag string) (allocator.Entry, error) 
 	return l.Ledger.Read(ctx, tag)
 }
 
-func (l markers) Write(ctx context.Context, tag string, e allocator.Entry) error {
+func (l markers) Write(ctx context.Context, tag string, e allocator.Entry) (revision uint64, err error) {
 	if l.has(tag) {
-		return allocator.ErrConflict
+		return 0, allocator.ErrConflict
 	}
 	return l.Ledger.Write(ctx, tag, e)
 }
@@ -68,15 +68,15 @@ func TestMemoryLedger(t *testing.T) {
 // onAnother writes in spite of another revision.
 type onAnother struct{ markers }
 
-func (l onAnother) Write(ctx context.Context, tag string, e allocator.Entry) error {
+func (l onAnother) Write(ctx context.Context, tag string, e allocator.Entry) (revision uint64, err error) {
 	for {
-		err := l.markers.Write(ctx, tag, e)
+		revision, err := l.markers.Write(ctx, tag, e)
 		if !errors.Is(err, allocator.ErrConflict) {
-			return err
+			return revision, err
 		}
 		now, err := l.markers.Read(ctx, tag)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		e.Revision = now.Revision
 	}
@@ -84,9 +84,9 @@ func (l onAnother) Write(ctx context.Context, tag string, e allocator.Entry) err
 
 type writesNothing struct{ markers } // now and then, with success
 
-func (l writesNothing) Write(ctx context.Context, tag string, e allocator.Entry) error {
+func (l writesNothing) Write(ctx context.Context, tag string, e allocator.Entry) (revision uint64, err error) {
 	if rand.IntN(10) == 0 {
-		return nil
+		return e.Revision + 1, nil
 	}
 	return l.markers.Write(ctx, tag, e)
 }
@@ -94,12 +94,12 @@ func (l writesNothing) Write(ctx context.Context, tag string, e allocator.Entry)
 // retries sends a write again that was done without an answer, and takes its own record for another's.
 type retries struct{ markers }
 
-func (l retries) Write(ctx context.Context, tag string, e allocator.Entry) error {
-	err := l.markers.Write(ctx, tag, e)
+func (l retries) Write(ctx context.Context, tag string, e allocator.Entry) (revision uint64, err error) {
+	revision, err = l.markers.Write(ctx, tag, e)
 	if err == nil && rand.IntN(10) == 0 {
-		err = l.markers.Write(ctx, tag, e)
+		revision, err = l.markers.Write(ctx, tag, e)
 	}
-	return err
+	return revision, err
 }
 
 // late has writes that land after their context ended, and after the next success.
@@ -109,21 +109,21 @@ type late struct {
 	pending func()
 }
 
-func (l *late) Write(ctx context.Context, tag string, e allocator.Entry) error {
+func (l *late) Write(ctx context.Context, tag string, e allocator.Entry) (revision uint64, err error) {
 	if _, bounded := ctx.Deadline(); bounded && rand.IntN(10) == 0 {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.pending = func() { l.onAnother.Write(context.Background(), tag, e) }
-		return context.DeadlineExceeded
+		return 0, context.DeadlineExceeded
 	}
-	err := l.markers.Write(ctx, tag, e)
+	revision, err = l.markers.Write(ctx, tag, e)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err == nil && l.pending != nil {
 		l.pending()
 		l.pending = nil
 	}
-	return err
+	return revision, err
 }
 
 // counts has revisions that it counts itself, for each process anew.
@@ -143,19 +143,22 @@ func (l *counts) Read(ctx context.Context, tag string) (allocator.Entry, error) 
 	return e, err
 }
 
-func (l *counts) Write(ctx context.Context, tag string, e allocator.Entry) error {
+func (l *counts) Write(ctx context.Context, tag string, e allocator.Entry) (revision uint64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if e.Revision > 0 && e.Revision != l.counts[tag]+1 {
-		return allocator.ErrConflict
+		return 0, allocator.ErrConflict
 	}
 	l.counts[tag]++
-	return l.onAnother.Write(ctx, tag, e)
+	if _, err := l.onAnother.Write(ctx, tag, e); err != nil {
+		return 0, err
+	}
+	return l.counts[tag] + 1, nil
 }
 
 type dropsFloor struct{ markers }
 
-func (l dropsFloor) Write(ctx context.Context, tag string, e allocator.Entry) error {
+func (l dropsFloor) Write(ctx context.Context, tag string, e allocator.Entry) (revision uint64, err error) {
 	e.Floor = 0
 	return l.markers.Write(ctx, tag, e)
 }
@@ -204,9 +207,9 @@ func (l guesses) Read(ctx context.Context, tag string) (allocator.Entry, error) 
 
 type overwrites struct{ markers } // what a deletion left
 
-func (l overwrites) Write(ctx context.Context, tag string, e allocator.Entry) error {
+func (l overwrites) Write(ctx context.Context, tag string, e allocator.Entry) (revision uint64, err error) {
 	if l.has(tag) && e.Revision == 0 {
-		return nil
+		return 1, nil
 	}
 	return l.markers.Write(ctx, tag, e)
 }
