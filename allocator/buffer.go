@@ -130,7 +130,8 @@ func (b *buffer) raiseFloorLocked(floor int64) {
 }
 
 // discardLocked drops the segments that overlap r, which another generator holds too, a
-// pending one included. It returns the first of them as it was reserved.
+// pending one included. It returns one of them as it was reserved, and of a part that a waiter
+// holds at least what may have been handed out of r.
 func (b *buffer) discardLocked(r Range) (held Range, ok bool) {
 	if b.pending.overlaps(r) {
 		held, b.pending = b.pending, Range{}
@@ -148,7 +149,7 @@ func (b *buffer) discardLocked(r Range) (held Range, ok bool) {
 	b.segments = kept
 	for w := b.waiters.first; w != nil; w = w.after {
 		if i := slices.IndexFunc(w.ranges, r.overlaps); i >= 0 {
-			held = w.ranges[i]
+			held = Range{min(r.First, w.ranges[i].First), w.ranges[i].Last}
 		}
 	}
 	if held != (Range{}) {

@@ -13,7 +13,8 @@ const (
 )
 
 // Event is one of the types below. An alert (RefillFailed, Starved, Regressed) is
-// sent once when its episode begins, and Recovered once when it ends.
+// sent once when its episode begins, and Recovered once when it ends. A Regressed whose Action is Refused
+// is sent for each range in doubt.
 type Event interface{ event() }
 
 // Refilled reports a range that was reserved and is now served.
@@ -88,16 +89,21 @@ func (a *Allocator) recoveredLocked(b *buffer) {
 	a.recountLocked(b)
 }
 
-// regressedLocked reports that the store went backwards, once until the next refill succeeds.
+// regressedLocked reports that the store went backwards, once until the next refill succeeds, and each
+// range that may come twice. A buffer that is gone reports nothing: no refill would end the alert.
 func (a *Allocator) regressedLocked(b *buffer, e Regressed) {
-	if !b.regressedAlert {
+	if !b.gone && (!b.regressedAlert || e.Action == Refused) {
 		b.regressedAlert = true
 		a.cfg.Notify(e)
 	}
 }
 
-// mayAlertLocked reports whether b may raise an alert; see maxUnknownAlerts.
+// mayAlertLocked reports whether b may raise an alert; see maxUnknownAlerts. One that is gone may not,
+// because nothing would end the alert.
 func (a *Allocator) mayAlertLocked(b *buffer) bool {
+	if b.gone {
+		return false
+	}
 	if b.stepper.base > 0 || b.unknownAlert {
 		return true
 	}

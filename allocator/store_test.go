@@ -255,10 +255,15 @@ func start(t *testing.T, cfg allocator.Config) *allocator.Allocator {
 func startStop(t *testing.T, cfg allocator.Config) (a *allocator.Allocator, stop func()) {
 	cfg.Log = testkit.Quiet
 	a = allocator.New(cfg)
+	return a, run(a)
+}
+
+// run runs a until stop is called.
+func run(a *allocator.Allocator) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); a.Run(ctx) }()
-	return a, func() { cancel(); <-done }
+	return func() { cancel(); <-done }
 }
 
 // bubble runs f in virtual time.

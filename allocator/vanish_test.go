@@ -122,6 +122,50 @@ func TestVanishedUnderBatch(t *testing.T) {
 	})
 }
 
+// TestVanishedAlerts: a refill that was under way when the tag vanished raises no alert that has no end.
+func TestVanishedAlerts(t *testing.T) {
+	for name, answer := range map[string]error{
+		"failed":   errAway,
+		"advanced": &allocator.AdvancedError{Tag: "order", Got: 1, Seen: 100},
+		"refused":  &allocator.RegressedError{Tag: "order", Got: 1, Seen: 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				s := newStore(t, 10)
+				var r events
+				a := start(t, allocator.Config{Store: s, Notify: r.notify})
+				gate, answers := make(chan struct{}), []error{answer}
+				s.onReserve(func(context.Context, string, int64) error {
+					<-gate
+					if len(answers) == 0 {
+						return errAway
+					}
+					err := answers[0]
+					answers = nil
+					return err
+				})
+				_, w, err := a.Request(nil, "order", 1)
+				if w == nil || err != nil {
+					t.Fatalf("Request: %v, %v", w, err)
+				}
+				synctest.Wait()
+				vanish(s, a)
+				close(gate)
+				if ranges, err := w.Wait(t.Context()); !errors.Is(err, allocator.ErrUnknownTag) {
+					t.Errorf("Wait: %v, %v; want the tag unknown", ranges, err)
+				}
+				time.Sleep(time.Minute)
+				for _, episode := range []string{"refill_failed", "regressed"} {
+					r.wantEpisodes(t, episode, 0, 0)
+				}
+				s.create("order", 1, 10)
+				s.back()
+				take(t, a, 1)
+			})
+		})
+	}
+}
+
 // TestFloorOfATagThatIsNotInMemory: what the store notes of a tag counts also
 // for one that was never used here. A record below it went back.
 func TestFloorOfATagThatIsNotInMemory(t *testing.T) {

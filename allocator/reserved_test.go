@@ -1,0 +1,352 @@
+package allocator_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/allocator/allocatortest"
+	"github.com/leafbus/leafbus/internal/testkit"
+)
+
+// reports keeps what allocators report to each other, until it is delivered.
+type reports struct {
+	mu     sync.Mutex
+	queued []report
+	all    []report
+}
+
+type report struct {
+	by int
+	r  allocator.Range
+}
+
+func (q *reports) from(by int) func(string, allocator.Range) {
+	return func(_ string, r allocator.Range) {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.queued = append(q.queued, report{by, r})
+		q.all = append(q.all, report{by, r})
+	}
+}
+
+// deliver hands each report to the allocators that did not send it, and so on, until there are no more.
+func (q *reports) deliver(t *testing.T, as ...*allocator.Allocator) {
+	t.Helper()
+	for n := 0; ; n++ {
+		synctest.Wait()
+		q.mu.Lock()
+		queued := q.queued
+		q.queued = nil
+		q.mu.Unlock()
+		if len(queued) == 0 {
+			return
+		}
+		if n == 10 {
+			t.Fatalf("they report to each other without an end: %v", queued)
+		}
+		for _, report := range queued {
+			for by, a := range as {
+				if by != report.by {
+					a.Reserved("order", report.r)
+				}
+			}
+		}
+	}
+}
+
+// times is how often a range was reported by one allocator.
+func (q *reports) times(by int, r allocator.Range) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(slices.DeleteFunc(slices.Clone(q.all), func(p report) bool { return p != report{by, r} }))
+}
+
+// TestReservedByTwo: two generators that hold the same ranges, because the store went backwards between
+// them, drop the rest as soon as they hear of each other. Each says so once.
+func TestReservedByTwo(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 100)
+		backup := s.Snapshot()
+		var q reports
+		var r [2]events
+		var as [2]*allocator.Allocator
+		for i := range as {
+			as[i] = start(t, allocator.Config{Store: s.twin(), Notify: r[i].notify, Reserved: q.from(i)})
+		}
+		take(t, as[0], 40) // of 1-100, and 101-200 is loaded
+		s.Restore(backup)
+		take(t, as[1], 10) // the same
+		q.deliver(t, as[:]...)
+
+		first, second := allocator.Range{First: 1, Last: 100}, allocator.Range{First: 101, Last: 200}
+		for i, a := range as {
+			got := told[allocator.Regressed](&r[i])
+			want := []allocator.Regressed{
+				{Tag: "order", Got: 1, Seen: 101, Action: allocator.Refused, InDoubt: first},
+				{Tag: "order", Got: 101, Seen: 201, Action: allocator.Refused, InDoubt: second},
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("generator %d: the alerts are %+v, want %+v", i, got, want)
+			}
+			for _, held := range []allocator.Range{first, second} {
+				if n := q.times(i, held); n != 2 { // when it was reserved, and when it was dropped
+					t.Errorf("generator %d reported %v %d times, want 2", i, held, n)
+				}
+			}
+			// The next refill ends the alert.
+			for _, e := range told[allocator.Recovered](&r[i])[:1] {
+				if e.Episode != "regressed" {
+					t.Errorf("%+v", e)
+				}
+			}
+			if err := a.CheckTroubles(); err != nil {
+				t.Error(err)
+			}
+		}
+
+		var c allocatortest.Checker
+		c.Add(allocator.Range{First: 1, Last: 200}) // may have been handed out twice
+		for range 500 {
+			for _, a := range as {
+				c.Add(take(t, a, 1)...)
+				q.deliver(t, as[:]...)
+			}
+		}
+		if ids := unique(t, &c); ids != 1200 {
+			t.Errorf("%d IDs", ids)
+		}
+		for i := range as {
+			r[i].wantEpisodes(t, "refill_failed", 0, 0)
+			if n := len(told[allocator.Regressed](&r[i])); n != 2 {
+				t.Errorf("generator %d raised %d alerts", i, n)
+			}
+		}
+	})
+}
+
+// TestReservedOverlap: one ID that both hold is enough, none is not. What else is in memory stays.
+func TestReservedOverlap(t *testing.T) {
+	for _, c := range []struct {
+		heard   allocator.Range
+		left    int64           // of 11-100 and 101-200
+		doubt   allocator.Range // zero: nothing is dropped
+		reports string
+	}{
+		{allocator.Range{First: 201, Last: 300}, 190, allocator.Range{}, ""},
+		{allocator.Range{First: 200, Last: 300}, 90, allocator.Range{First: 200, Last: 200}, "101-200"},
+		{allocator.Range{First: 101, Last: 101}, 90, allocator.Range{First: 101, Last: 101}, "101-200"},
+		{allocator.Range{First: 120, Last: 130}, 90, allocator.Range{First: 120, Last: 130}, "101-200"},
+		{allocator.Range{First: 100, Last: 100}, 100, allocator.Range{First: 100, Last: 100}, "1-100"},
+		{allocator.Range{First: 1, Last: 1}, 100, allocator.Range{First: 1, Last: 1}, "1-100"}, // handed out already
+		{allocator.Range{First: 1, Last: 50}, 100, allocator.Range{First: 1, Last: 50}, "1-100"},
+	} {
+		t.Run(c.heard.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var q reports
+				var r events
+				s := newStore(t, 100)
+				a := start(t, allocator.Config{Store: s, Notify: r.notify, Reserved: q.from(0)})
+				take(t, a, 10)
+				s.away()
+				q.all = nil
+				a.Reserved("order", c.heard)
+				a.Reserved("other", c.heard) // of a tag that is not in memory
+				if n := left(a); n != c.left {
+					t.Errorf("%d IDs are in memory, want %d", n, c.left)
+				}
+				if err := a.CheckTroubles(); err != nil {
+					t.Error(err)
+				}
+				for _, tag := range []string{"order", "other"} {
+					if seen := a.Seen(tag); seen < c.heard.Last+1 {
+						t.Errorf("Seen(%s) = %d", tag, seen)
+					}
+				}
+				if got := fmt.Sprint(told[allocator.Regressed](&r)); c.doubt == (allocator.Range{}) && got != "[]" {
+					t.Errorf("the alerts are %s", got)
+				}
+				if c.doubt == (allocator.Range{}) {
+					if len(q.all) > 0 {
+						t.Errorf("%v was reported", q.all)
+					}
+					return
+				}
+				got := told[allocator.Regressed](&r)
+				if len(got) != 1 || got[0].InDoubt != c.doubt || got[0].Action != allocator.Refused {
+					t.Errorf("the alerts are %+v, want %v in doubt", got, c.doubt)
+				}
+				if len(q.all) != 1 || q.all[0].r.String() != c.reports {
+					t.Errorf("%v was reported, want %s", q.all, c.reports)
+				}
+			})
+		})
+	}
+}
+
+// TestReservedWhilePending: a report of the range that a refill is about to take into memory discards it.
+func TestReservedWhilePending(t *testing.T) {
+	for name, ahead := range map[string]bool{"on demand": false, "ahead": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				s := newStore(t, 10)
+				var r events
+				var a *allocator.Allocator
+				var reported []string
+				cfg := allocator.Config{Store: s, Notify: r.notify, Reserved: func(tag string, own allocator.Range) {
+					reported = append(reported, own.String())
+					if len(reported) == 1 {
+						a.Reserved(tag, allocator.Range{First: 5, Last: 8})
+					}
+				}}
+				if ahead {
+					cfg.Recent = recentFile(t, "order")
+				}
+				cfg.Log = testkit.Quiet
+				a = allocator.New(cfg)
+				t.Cleanup(run(a))
+				synctest.Wait()
+				if ahead && left(a) != 0 {
+					t.Errorf("%d IDs are in memory", left(a))
+				}
+				wantRanges(t, "Take", take(t, a, 1), allocator.Range{First: 11, Last: 11})
+				if got := strings.Join(reported, " "); !strings.HasPrefix(got, "1-10 1-10 11-20") {
+					t.Errorf("%s was reported", got)
+				}
+				for _, e := range told[allocator.Refilled](&r) {
+					if e.First < 11 {
+						t.Errorf("the range %v counts as served", e.Range)
+					}
+				}
+				r.wantEpisodes(t, "regressed", 1, 1)
+				r.wantEpisodes(t, "refill_failed", 0, 0)
+				if e := told[allocator.Regressed](&r)[0]; e.InDoubt != (allocator.Range{First: 5, Last: 8}) {
+					t.Errorf("the alert is %+v", e)
+				}
+			})
+		})
+	}
+}
+
+// TestReservedUnderBatch: a batch that waits for more gives up the part of the range that it holds, and
+// is served from others.
+func TestReservedUnderBatch(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 10)
+		var q reports
+		var r events
+		a := start(t, allocator.Config{Store: s, Notify: r.notify, Reserved: q.from(0), MaxStep: 1})
+		var c allocatortest.Checker
+		c.Add(take(t, a, 1)...)
+		gate := s.gated()
+		_, w, err := a.Request(nil, "order", 100)
+		if w == nil || err != nil {
+			t.Fatalf("Request: %v, %v", w, err)
+		}
+		synctest.Wait()
+		c.Add(take(t, a, 19)...) // before the batch: it gets 81 of the next 100
+		gate <- struct{}{}
+		synctest.Wait()
+		q.all = nil
+		a.Reserved("order", allocator.Range{First: 11, Last: 25})
+		close(gate)
+		ranges, err := w.Wait(t.Context())
+		if err != nil {
+			t.Fatalf("Wait: %v", err)
+		}
+		c.Add(ranges...)
+		synctest.Wait()
+		if ids := unique(t, &c); ids != 120 || ranges[0].First < 102 {
+			t.Errorf("%d IDs; the batch has %v, want none that it held", ids, ranges)
+		}
+		if n := q.times(0, q.all[0].r); n != 1 || !strings.HasSuffix(q.all[0].r.String(), "-101") {
+			t.Errorf("%v was reported first, %d times", q.all[0], n)
+		}
+		r.wantEpisodes(t, "regressed", 1, 1)
+		// Of 11-25, IDs before those that the batch held were handed out.
+		if e := told[allocator.Regressed](&r)[0]; e.InDoubt != (allocator.Range{First: 11, Last: 25}) {
+			t.Errorf("the alert is %+v", e)
+		}
+		take(t, a, 1000) // what a batch lacks is counted right
+	})
+}
+
+// TestReservedBesideAnAlert: that IDs may come twice is reported also if the store has gone backwards
+// already, and was moved up.
+func TestReservedBesideAnAlert(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 100)
+		var r events
+		a := start(t, allocator.Config{Store: advancing{s}, Notify: r.notify})
+		take(t, a, 9)
+		hear(a, "order", 1000)
+		take(t, a, 1) // the next segment is wanted
+		a.Reserved("order", allocator.Range{First: 1, Last: 100})
+		s.back()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		got := told[allocator.Regressed](&r)
+		if len(got) != 2 || got[0].Action != allocator.Advanced || got[1].Action != allocator.Refused {
+			t.Errorf("the alerts are %+v", got)
+		}
+		wantRanges(t, "afterwards", take(t, a, 1), allocator.Range{First: 1000, Last: 1000})
+	})
+}
+
+// TestReservedInOrder: a range is marked, then reported to the other generators, then an event, and only
+// then in memory.
+func TestReservedInOrder(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "marks")
+	bubble(t, func(t *testing.T) {
+		marks, err := allocator.OpenMarks(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer marks.Close()
+		var r events
+		var a *allocator.Allocator
+		reported := make(map[allocator.Range]bool)
+		cfg := allocator.Config{Store: newStore(t, 10), Marks: marks}
+		cfg.Reserved = func(tag string, own allocator.Range) {
+			file, err := os.ReadFile(path)
+			if err != nil || !strings.Contains(string(file), fmt.Sprintf(" %s %d\n", tag, own.Last+1)) {
+				t.Errorf("%v is reported, and the file of the marks is %q, %v", own, file, err)
+			}
+			for _, e := range told[allocator.Refilled](&r) {
+				if e.Range == own {
+					t.Errorf("the event of %v came before the report", own)
+				}
+			}
+			for _, v := range a.Views(allocator.Query{Limit: 1}) {
+				for _, segment := range v.Segments {
+					if segment.Range == own {
+						t.Errorf("%v is in memory before it is reported", own)
+					}
+				}
+			}
+			reported[own] = true
+		}
+		cfg.Notify = func(e allocator.Event) {
+			if e, ok := e.(allocator.Refilled); ok && !reported[e.Range] {
+				t.Errorf("the event of %v comes before the report", e.Range)
+			}
+			r.notify(e)
+		}
+		cfg.Log = testkit.Quiet
+		a = allocator.New(cfg)
+		t.Cleanup(run(a))
+		for range 50 {
+			take(t, a, 1)
+		}
+		if len(reported) < 3 {
+			t.Errorf("%d ranges were reported", len(reported))
+		}
+	})
+}
