@@ -3,139 +3,83 @@ package allocator_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/allocator/allocatortest"
 )
 
-// book is a ledger in memory under instruments. It fails the test when a record moves down.
-type book struct {
-	*allocatortest.MemoryLedger
-	tb testing.TB
-
-	mu            sync.Mutex
-	reads, writes int
-	unreadable    error                                     // of each Read
-	before        func(tag string, e allocator.Entry) error // of each Write
-}
-
-var errLedger = errors.New("the ledger is away")
-
-// onRead sets the error of each Read from now on; nil: none.
-func (b *book) onRead(err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.unreadable = err
-}
-
-// onWrite sets what happens before each Write from now on; nil: nothing.
-func (b *book) onWrite(f func(tag string, e allocator.Entry) error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.before = f
-}
-
-func (b *book) Read(ctx context.Context, tag string) (allocator.Entry, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.reads++
-	if b.unreadable != nil {
-		return allocator.Entry{}, b.unreadable
-	}
-	return b.MemoryLedger.Read(ctx, tag)
-}
-
-func (b *book) Write(ctx context.Context, tag string, e allocator.Entry) error {
-	b.mu.Lock()
-	b.writes++
-	before := b.before
-	b.mu.Unlock()
-	if before != nil {
-		if err := before(tag, e); err != nil {
-			return err
-		}
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	was := b.entry(tag)
-	err := b.MemoryLedger.Write(ctx, tag, e)
-	if err == nil && (e.End < was.End || e.Floor < was.Floor) {
-		b.tb.Errorf("the record was %+v and is %+v", was, e)
-	}
-	return err
-}
-
-func (b *book) entry(tag string) allocator.Entry {
-	e, err := b.MemoryLedger.Read(context.Background(), tag)
-	if err != nil {
-		b.tb.Fatal(err)
-	}
-	return e
-}
-
-// raise moves the record of "order" up, as another generator or an operator does.
-func (b *book) raise(end, floor int64) {
-	b.tb.Helper()
-	if _, err := allocator.Raise(context.Background(), b.MemoryLedger, "order", end, floor); err != nil {
-		b.tb.Fatal(err)
-	}
-}
-
-// claims is a generator's view of a store with a ledger.
-type claims struct {
-	allocator.Store
-	store *store
-	book  *book
-	marks *allocator.Marks
-}
-
-func newClaims(t *testing.T, step int64) claims {
-	return joined(newStore(t, step), allocatortest.NewMemoryLedger())
-}
-
-// joined is the view of one more generator.
-func joined(s *store, l *allocatortest.MemoryLedger) claims {
-	c := claims{store: s, book: &book{MemoryLedger: l, tb: s.tb}, marks: allocator.NewMarks()}
-	c.Store = allocator.WithLedger(s, c.book, c.marks)
-	return c
-}
-
-// twin is the view of another generator.
-func (c claims) twin() claims { return joined(c.store.twin(), c.book.MemoryLedger) }
-
-func (c claims) config(r *events) allocator.Config {
-	return allocator.Config{Store: c, Marks: c.marks, Notify: r.notify}
-}
-
-// want reserves 10 IDs of "order", and wants those from first on.
-func (c claims) want(t *testing.T, first int64) {
-	t.Helper()
-	g, err := c.Reserve(t.Context(), "order", 10, c.marks.End("order"))
-	if err != nil || g.First != first {
-		t.Errorf("Reserve: %v, %v; want a range from %d", g.Range, err, first)
-	}
-	if e := c.book.entry("order"); e.End != g.Last+1 {
-		t.Errorf("the record is %+v, want its end above %v", e, g.Range)
-	}
-}
-
-// TestClaim: a range is reserved and claimed with one reading and one write.
+// TestClaim: a range is reserved and claimed with one write. The record is read after a second of rest.
 func TestClaim(t *testing.T) {
-	c := newClaims(t, 10)
-	c.want(t, 1)
-	c.want(t, 11)
-	c.twin().want(t, 21)
-	if c.book.reads != 2 || c.book.writes != 2 {
-		t.Errorf("%d readings and %d writes for 2 ranges", c.book.reads, c.book.writes)
-	}
-	c.store.create("other", 500, 10)
-	if g, err := c.Reserve(t.Context(), "other", 1, 1); err != nil || g.First != 500 {
-		t.Errorf("another tag: %v, %v", g.Range, err)
+	bubble(t, func(t *testing.T) {
+		c := newClaims(t, 10)
+		wantCalls := func(reads, writes int) {
+			t.Helper()
+			if c.book.reads != reads || c.book.writes != writes {
+				t.Errorf("%d readings and %d writes, want %d and %d", c.book.reads, c.book.writes, reads, writes)
+			}
+		}
+		for i := range int64(20) {
+			c.want(t, 1+10*i)
+			time.Sleep(time.Second)
+		}
+		wantCalls(1, 20)
+		time.Sleep(time.Millisecond)
+		c.want(t, 201)
+		wantCalls(2, 21)
+		c.twin().want(t, 211)
+		c.want(t, 221) // the range shows that the record was changed
+		wantCalls(3, 22)
+		c.store.create("other", 500, 10)
+		if g, err := c.Reserve(t.Context(), "other", 1, 1); err != nil || g.First != 500 {
+			t.Errorf("another tag: %v, %v", g.Range, err)
+		}
+		wantCalls(4, 23)
+	})
+}
+
+// TestClaimInTurn: a range above one that another generator is about to claim waits for it, and both are
+// claimed. If the other one does not come, it waits for 25 ms.
+func TestClaimInTurn(t *testing.T) {
+	for name, c := range map[string]struct {
+		record       bool          // the tag has one
+		first        time.Duration // until the first range is claimed
+		second, most time.Duration // until the second is
+		lost         bool          // the first is
+	}{
+		"soon":       {true, 5 * time.Millisecond, 5 * time.Millisecond, 6 * time.Millisecond, false},
+		"at last":    {true, 24 * time.Millisecond, 24 * time.Millisecond, 25 * time.Millisecond, false},
+		"never":      {true, time.Second, 25 * time.Millisecond, 26 * time.Millisecond, true},
+		"new record": {false, 5 * time.Millisecond, 0, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				a := newClaims(t, 10)
+				b := a.twin()
+				if c.record {
+					a.book.raise(1, 0)
+				}
+				a.store.onReserved(func(string, allocator.Range) error { time.Sleep(c.first); return nil })
+				first := make(chan error, 1)
+				go func() {
+					_, err := a.Reserve(t.Context(), "order", 1, 1)
+					first <- err
+				}()
+				synctest.Wait()
+				begin := time.Now()
+				b.want(t, 11)
+				if took := time.Since(begin); took < c.second || took > c.most {
+					t.Errorf("it took %v, want %v to %v", took, c.second, c.most)
+				}
+				if err := <-first; errors.Is(err, allocator.ErrConflict) != c.lost || err != nil && !c.lost {
+					t.Errorf("the first one: %v", err)
+				}
+				if n := b.book.reads; n > 40 {
+					t.Errorf("the record was read %d times", n)
+				}
+			})
+		})
 	}
 }
 
@@ -241,58 +185,6 @@ func TestClaimUncertain(t *testing.T) {
 	}
 }
 
-// TestLedgerAway: while the ledger is unavailable, nothing is reserved or changed, and what is in memory
-// is served.
-func TestLedgerAway(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		c := newClaims(t, 10)
-		var r events
-		a := start(t, c.config(&r))
-		take(t, a, 1)
-		c.book.onRead(errLedger)
-		calls, record := len(c.store.reserves()), c.store.Snapshot()["order"]
-		take(t, a, 9)
-		err := refused(t, a, 20, allocator.ErrUnavailable, 3*time.Second)
-		if !errors.Is(err, errLedger) {
-			t.Errorf("Take: %v", err)
-		}
-		to := int64(5000)
-		for what, change := range map[string]func() error{
-			"Create": func() error {
-				_, err := c.Create(t.Context(), allocator.Tag{Name: "other", MaxID: 1, Step: 1})
-				return err
-			},
-			"Update": func() error { _, err := c.Update(t.Context(), "order", allocator.Change{MaxID: &to}); return err },
-			"Delete": func() error { _, err := c.Delete(t.Context(), "order", 1); return err },
-			"Get":    func() error { _, err := c.Get(t.Context(), "order"); return err },
-		} {
-			if err := change(); !errors.Is(err, errLedger) || errors.Is(err, allocator.ErrUncertain) {
-				t.Errorf("%s: %v, want that nothing was done", what, err)
-			}
-		}
-		if now := c.store.Snapshot(); len(now) != 1 || now["order"] != record || len(c.store.reserves()) != calls {
-			t.Errorf("the store has %+v, and %d ranges were reserved", now, len(c.store.reserves())-calls)
-		}
-		c.book.onRead(nil)
-		time.Sleep(time.Second)
-		take(t, a, 20)
-		r.wantEpisodes(t, "refill_failed", 1, 1)
-	})
-}
-
-// TestLedgerDamaged: a record that cannot be read is refused at once. It is its tag's own trouble.
-func TestLedgerDamaged(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		c := newClaims(t, 10)
-		c.book.onRead(fmt.Errorf("%w: its end is -5", allocator.ErrDamaged))
-		a := start(t, c.config(new(events)))
-		refused(t, a, 1, allocator.ErrDamaged, 0)
-		if f := a.Failing(); f.Tags != 1 || f.Store != nil || len(c.store.reserves()) > 0 {
-			t.Errorf("Failing() = %+v, %d ranges were reserved", f, len(c.store.reserves()))
-		}
-	})
-}
-
 // TestClaimSlow: if the process stood still between reading the record and claiming, the record is read
 // again. After a restore of the ledger its revision may mean another record.
 func TestClaimSlow(t *testing.T) {
@@ -357,30 +249,4 @@ func TestClaimBelowTheLedger(t *testing.T) {
 			t.Errorf("from %d: %v", first, err)
 		}
 	}
-}
-
-// TestLedgerRestored: what a generator handed out, and what peers reported, count also if the ledger and
-// the store forget it.
-func TestLedgerRestored(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		c := newClaims(t, 10)
-		var r events
-		a := start(t, c.config(&r))
-		store, ledger := c.store.Snapshot(), c.book.Snapshot()
-		var ids allocatortest.Checker
-		for range 50 {
-			ids.Add(take(t, a, 1)...)
-		}
-		synctest.Wait()
-		c.store.Restore(store)
-		c.book.Restore(ledger)
-		for range 500 {
-			ids.Add(take(t, a, 1)...)
-		}
-		unique(t, &ids)
-		r.wantEpisodes(t, "regressed", 1, 1)
-		if e := c.book.entry("order"); e.End != c.store.maxID() {
-			t.Errorf("the record is %+v, max_id %d", e, c.store.maxID())
-		}
-	})
 }
