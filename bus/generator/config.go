@@ -12,7 +12,7 @@ import (
 )
 
 // Config says how a [Generator] works. All fields are needed but those that have a
-// default, Installation, Recent, Tags, Describe, Ready and Observer.
+// default, Ledger, Installation, Recent, Tags, Describe, Ready and Observer.
 type Config struct {
 	// Conn is the connection to NATS. Its closed and error handlers must be set
 	// before Run, which closes it in the end.
@@ -22,8 +22,7 @@ type Config struct {
 	// Store keeps the tags.
 	Store     allocator.Store
 	StoreKind string // kv, mysql
-	// Ledger is kept beside the Store if the Store claims its ranges there; nil: it does not.
-	Ledger Ledger
+	Ledger    Ledger // in which the Store claims its ranges, see [allocator.WithLedger]; nil: it claims none
 	// Join enters the installation, and Open then opens the Store. The generator retries
 	// both until they succeed; an error that matches [allocator.ErrRefused] ends it. Before
 	// Join creates an installation's record it calls mayCreate; if that fails it creates none.

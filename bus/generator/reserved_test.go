@@ -2,6 +2,7 @@ package generator_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -146,9 +147,9 @@ func TestReservedByAnother(t *testing.T) {
 	t.Parallel()
 	for body, held := range map[string]bool{
 		`{"tag":"order","end":"5001"}`:                                                        true, // an older version
-		`{"tag":"order","first":"1001","end":"5001","run":"x"}`:                                 true, // it has not joined yet
-		`{"tag":"order","first":"1001","end":"5001","run":"x","installation":"own"}`:            true,
-		`{"tag":"order","first":"1000","end":"5001","run":"x","installation":"own"}`:            false,
+		`{"tag":"order","first":"1001","end":"5001","run":"x"}`:                               true, // it has not joined yet
+		`{"tag":"order","first":"1001","end":"5001","run":"x","installation":"own"}`:          true,
+		`{"tag":"order","first":"1000","end":"5001","run":"x","installation":"own"}`:          false,
 		`{"tag":"order","first":"1","end":"5001","run":"x","installation":"own"}`:             false,
 		`{"tag":"order","first":"1","end":"5001","run":"x","installation":"own","later":[1]}`: false, // a newer version
 	} {
@@ -239,5 +240,78 @@ func TestReservedTwice(t *testing.T) {
 	}
 	if _, err := c.Check(); err != nil {
 		t.Error(err)
+	}
+}
+
+// foreign is a store in which other programs reserve too: it is not moved up when it went backwards.
+type foreign struct{ allocator.Store }
+
+func (s foreign) Reserve(ctx context.Context, tag string, n, from int64) (allocator.Grant, error) {
+	if t, err := s.Get(ctx, tag); err != nil || t.MaxID < from {
+		return allocator.Grant{}, errors.Join(err, &allocator.RegressedError{Tag: tag, Got: t.MaxID, Seen: from})
+	}
+	return s.Store.Reserve(ctx, tag, n, from)
+}
+
+// The peers hear at once what a generator reserves. So one whose store went backwards, as a stale replica
+// does, moves it up. It refuses where other programs reserve too, until an operator has moved max_id.
+func TestStoreWentBackwards(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		action allocator.Action
+		stale  allocator.Store
+		doubt  bus.Range
+	}{
+		{allocator.Advanced, thousands(t), bus.Range{}},
+		{allocator.Refused, foreign{thousands(t)}, bus.Range{First: 1, Last: 1000}},
+	} {
+		t.Run(string(c.action), func(t *testing.T) {
+			t.Parallel()
+			s := natskit.Start(t)
+			marks := allocator.NewMarks()
+			first := start(t, s, "first", thousands(t), nil)
+			stale := start(t, s, "stale", c.stale, func(cfg *generator.Config) { cfg.Marks, cfg.StoreKind = marks, "mysql" })
+			stream := events(t, stale.conn)
+			if _, err := first.Take(t.Context(), "order", 1); err != nil {
+				t.Fatal(err)
+			}
+			testkit.Eventually(t, "the peer has heard of it", func() bool { return marks.End("order") == 1001 })
+			ranges, err := stale.Take(t.Context(), "order", 1)
+			if c.action == allocator.Advanced && (err != nil || ranges[0].First != 1001) {
+				t.Errorf("it hands out %v, %v", ranges, err)
+			}
+			if c.action == allocator.Refused && !errors.Is(err, bus.StoreRegressed) {
+				t.Errorf("it hands out %v, %v", ranges, err)
+			}
+			testkit.Eventually(t, "the alert", func() bool { return len(stream("leaf.segment.regressed")) == 1 })
+			want := bus.RegressedEvent{Node: "stale", Tag: "order", Store: "mysql", Got: 1, Seen: 1001,
+				Action: c.action, First: c.doubt.First, Last: c.doubt.Last}
+			if got := stream("leaf.segment.regressed")[0].Body; got != want {
+				t.Errorf("the alert is %+v, want %+v", got, want)
+			}
+			if c.action == allocator.Refused {
+				if err := first.stop(); err != nil { // so that the operator's command reaches this store
+					t.Fatal(err)
+				}
+				to := bus.ID(1001)
+				if _, err := bus.NewClient(natskit.Connect(t, s)).UpdateTag(t.Context(), bus.TagUpdate{Tag: "order", MaxID: &to}); err != nil {
+					t.Fatal(err)
+				}
+				if ranges, err := stale.Take(t.Context(), "order", 1); err != nil || ranges[0].First != 1001 {
+					t.Errorf("then it hands out %v, %v", ranges, err)
+				}
+			}
+			testkit.Eventually(t, "the end of the alert", func() bool {
+				for _, e := range stream("leaf.segment.recovered") {
+					if e.Body == (bus.RecoveredEvent{Node: "stale", Tag: "order", Episode: "regressed"}) {
+						return true
+					}
+				}
+				return false
+			})
+			if n := len(stream("leaf.segment.regressed")); n != 1 {
+				t.Errorf("%d alerts", n)
+			}
+		})
 	}
 }

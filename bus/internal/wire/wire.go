@@ -14,7 +14,7 @@ import (
 const (
 	SubjectPresence   = "leaf.internal.presence" // a heartbeat each second: what this generator can serve
 	SubjectTagChanged = "leaf.internal.tag"      // a tag's new record; each generator answers when it has applied it
-	SubjectReserved   = "leaf.internal.reserved" // the end of a range that a generator has just reserved
+	SubjectReserved   = "leaf.internal.reserved" // a range that a generator has just reserved
 )
 
 // The parts of the subjects of events, which are leaf.events.<severity>.<kind>.<what>.<key>.
