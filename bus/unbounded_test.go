@@ -86,6 +86,7 @@ func TestCallsWithoutDeadline(t *testing.T) {
 		"Tag":             func(ctx context.Context) error { return second(c.Tag(ctx, "order")) },
 		"CreateTag":       func(ctx context.Context) error { return second(c.CreateTag(ctx, bus.TagCreate{Tag: "order"})) },
 		"UpdateTag":       func(ctx context.Context) error { return second(c.UpdateTag(ctx, bus.TagUpdate{Tag: "order"})) },
+		"AdvanceTag":      func(ctx context.Context) error { return second(c.AdvanceTag(ctx, "order")) },
 		"DeleteTag":       func(ctx context.Context) error { return second(c.DeleteTag(ctx, "order")) },
 		"Workers":         func(ctx context.Context) error { return second(c.Workers(ctx, bus.WorkersRequest{})) },
 		"ReleaseWorker":   func(ctx context.Context) error { return second(c.ReleaseWorker(ctx, bus.WorkerRelease{})) },

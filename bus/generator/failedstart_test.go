@@ -61,7 +61,6 @@ func TestStartThatCannotListen(t *testing.T) {
 		{user: alone, password: p, permissions: {subscribe: {deny: ["leaf.internal.presence"]}}}
 		{user: uninformed, password: p, permissions: {subscribe: {deny: ["leaf.internal.tag"]}}}
 		{user: blind, password: p, permissions: {subscribe: {deny: ["leaf.internal.reserved"]}}}
-		{user: forgetful, password: p, permissions: {subscribe: {deny: ["leaf.events.>"]}}}
 	] }`), 0o600)
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +69,7 @@ func TestStartThatCannotListen(t *testing.T) {
 	for user, want := range map[string]error{
 		"all":  nats.ErrConnectionClosed,
 		"mute": nats.ErrPermissionViolation, "alone": nats.ErrPermissionViolation, "uninformed": nats.ErrPermissionViolation,
-		"blind": nats.ErrPermissionViolation, "forgetful": nats.ErrPermissionViolation,
+		"blind": nats.ErrPermissionViolation,
 	} {
 		t.Run(user, func(t *testing.T) {
 			t.Parallel()

@@ -164,8 +164,8 @@ func TestDeleteIsNotConfirmed(t *testing.T) {
 		}
 	}()
 	testkit.Eventually(t, "it is heard", func() bool {
-		_, err := bus.NewClient(nc).CreateTag(t.Context(), bus.TagCreate{Tag: "new"})
-		return errors.Is(err, bus.TimedOut) && strings.Contains(err.Error(), "[deaf] did not confirm") && strings.Contains(err.Error(), "nothing is created: send it again")
+		_, err := bus.NewClient(nc).AdvanceTag(t.Context(), "order")
+		return errors.Is(err, bus.TimedOut) && strings.Contains(err.Error(), "[deaf] did not confirm") && strings.Contains(err.Error(), "max_id was not moved: send it again")
 	})
 	_, err := bus.NewClient(nc).DeleteTag(t.Context(), "order")
 	if !errors.Is(err, bus.TimedOut) || !strings.Contains(err.Error(), "[deaf] did not confirm") || !strings.Contains(err.Error(), "it is deleted") || strings.Contains(err.Error(), "again") {
