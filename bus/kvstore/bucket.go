@@ -108,9 +108,8 @@ func streamInfo(ctx context.Context, kv jetstream.KeyValue) (*jetstream.StreamIn
 	return bucket.StreamInfo(), nil
 }
 
-// keys returns the keys of a bucket, in no order, including deleted ones. It asks the
-// server only for the names.
-func keys(ctx context.Context, js jetstream.JetStream, bucket string) ([]string, error) {
+// keys returns the keys of a bucket, including deleted ones. It asks the server only for the names.
+func keys(ctx context.Context, js jetstream.JetStream, bucket string) (map[string]bool, error) {
 	stream, err := js.Stream(ctx, streamOf(bucket))
 	if err != nil {
 		return nil, err
@@ -120,9 +119,9 @@ func keys(ctx context.Context, js jetstream.JetStream, bucket string) ([]string,
 	if err != nil {
 		return nil, err
 	}
-	keys := make([]string, 0, len(info.State.Subjects))
+	keys := make(map[string]bool, len(info.State.Subjects))
 	for s := range info.State.Subjects {
-		keys = append(keys, strings.TrimPrefix(s, subject))
+		keys[strings.TrimPrefix(s, subject)] = true
 	}
 	return keys, nil
 }

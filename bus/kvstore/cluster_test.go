@@ -156,9 +156,9 @@ func TestReplicas(t *testing.T) {
 			for range 2 {
 				go func() {
 					for range 20 {
-						_, err := store.Reserve(ctx, "order", 1)
+						_, err := store.Reserve(ctx, "order", 1, 1)
 						for errors.Is(err, allocator.ErrConflict) {
-							_, err = store.Reserve(ctx, "order", 1)
+							_, err = store.Reserve(ctx, "order", 1, 1)
 						}
 						if err != nil {
 							done <- err

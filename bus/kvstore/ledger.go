@@ -23,9 +23,14 @@ const ledgerKey = "tag."
 // Ledger is the ledger of the tags that are in a database. It implements [allocator.Ledger]. Until
 // [Ledger.Use] was called its methods return [allocator.ErrUnavailable].
 type Ledger struct {
-	bucket atomic.Pointer[LedgerBucket] // nil: it must not be used
-	away   atomic.Pointer[error]        // why it is unavailable; nil: it is not, as far as is known
-	doubts chan struct{}                // holds one if the bucket may have been made anew
+	state  atomic.Pointer[ledgerState]
+	doubts chan struct{} // holds one if somebody should look at the bucket
+}
+
+// ledgerState is replaced as a whole.
+type ledgerState struct {
+	bucket *LedgerBucket // nil: it must not be used
+	err    error         // why the ledger is unavailable; nil: it is available, as far as the last call shows
 }
 
 var errNotSeeded = fmt.Errorf("%w: the ledger (bucket %s) is not ready yet", allocator.ErrUnavailable, bus.BucketLedger)
@@ -38,53 +43,45 @@ func NewLedger() *Ledger {
 }
 
 // Use lets claims be made in this bucket from now on.
-func (l *Ledger) Use(b *LedgerBucket) {
-	l.bucket.Store(b)
-	l.away.Store(nil)
-}
+func (l *Ledger) Use(b *LedgerBucket) { l.state.Store(&ledgerState{bucket: b}) }
 
 // Suspend stops all claims, for this reason.
-func (l *Ledger) Suspend(why error) {
-	l.bucket.Store(nil)
-	l.away.Store(&why)
-}
+func (l *Ledger) Suspend(why error) { l.state.Store(&ledgerState{err: why}) }
 
 // Missed notes that the ledger cannot be reached now.
-func (l *Ledger) Missed(why error) { l.away.Store(&why) }
+func (l *Ledger) Missed(why error) { l.state.Store(&ledgerState{l.state.Load().bucket, why}) }
 
 // Err says why the ledger is unavailable; nil: it is available, as far as the last call shows.
-func (l *Ledger) Err() error {
-	if why := l.away.Load(); why != nil {
-		return *why
-	}
-	return nil
-}
+func (l *Ledger) Err() error { return l.state.Load().err }
 
-// Doubts holds one signal when the bucket may have been made anew.
+// Doubts holds one signal when the bucket may have been lost or made anew.
 func (l *Ledger) Doubts() <-chan struct{} { return l.doubts }
 
 // used returns the bucket, or why it must not be used.
 func (l *Ledger) used() (*LedgerBucket, error) {
-	if b := l.bucket.Load(); b != nil {
-		return b, nil
+	s := l.state.Load()
+	if s.bucket == nil && !errors.Is(s.err, allocator.ErrUnavailable) {
+		return nil, fmt.Errorf("%w: the ledger: %w", allocator.ErrUnavailable, s.err)
 	}
-	err := l.Err()
-	if !errors.Is(err, allocator.ErrUnavailable) {
-		err = fmt.Errorf("%w: the ledger: %w", allocator.ErrUnavailable, err)
+	if s.bucket == nil {
+		return nil, s.err
 	}
-	return nil, err
+	return s.bucket, nil
 }
 
-// note keeps an error of the bucket for [Ledger.Err], and returns it.
+// note keeps what a call of the bucket shows for [Ledger.Err], and returns its error.
 func (l *Ledger) note(b *LedgerBucket, err error) error {
-	switch {
-	case l.bucket.Load() != b: // suspended meanwhile
-	case err == nil:
-		if l.away.Load() != nil {
-			l.away.Store(nil)
+	s := l.state.Load()
+	away := errors.Is(err, allocator.ErrUnavailable)
+	if s.bucket != b || !away && (err != nil || s.err == nil) { // suspended meanwhile, or nothing new
+		return err
+	}
+	l.state.CompareAndSwap(s, &ledgerState{b, err})
+	if away {
+		select {
+		case l.doubts <- struct{}{}:
+		default:
 		}
-	case errors.Is(err, allocator.ErrUnavailable):
-		l.away.Store(&err)
 	}
 	return err
 }
@@ -101,10 +98,6 @@ func (l *Ledger) Read(ctx context.Context, tag string) (allocator.Entry, error) 
 		var created time.Time
 		if created, err = b.createdNow(ctx); err == nil && !created.Equal(b.Created) {
 			err = errNotSeeded
-			select {
-			case l.doubts <- struct{}{}:
-			default:
-			}
 		}
 	}
 	return e, l.note(b, err)
@@ -134,6 +127,7 @@ func (l *Ledger) Each(ctx context.Context, f func(tag string, e allocator.Entry)
 type LedgerBucket struct {
 	Created time.Time // it has another one if it was made anew
 
+	js     jetstream.JetStream
 	kv     jetstream.KeyValue
 	stream jetstream.Stream
 	log    func(msg string, args ...any)
@@ -164,7 +158,7 @@ func OpenLedger(ctx context.Context, cfg Config) (*LedgerBucket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bucket %s: %w", bus.BucketLedger, err)
 	}
-	return &LedgerBucket{Created: stream.CachedInfo().Created, kv: kv, stream: stream, log: cfg.log().Error}, nil
+	return &LedgerBucket{Created: stream.CachedInfo().Created, js: cfg.JS, kv: kv, stream: stream, log: cfg.log().Error}, nil
 }
 
 // createdNow asks the leader when the stream was created.
@@ -207,30 +201,19 @@ func (b *LedgerBucket) Write(ctx context.Context, tag string, e allocator.Entry)
 
 // Each implements [allocator.Ledger]. It skips damaged records, and logs them.
 func (b *LedgerBucket) Each(ctx context.Context, f func(tag string, e allocator.Entry)) error {
-	// A record that is written meanwhile leaves its old position before the reading comes there, and
-	// the reading may end before the new one. So it goes on to what is the last record when it ends.
-	last := uint64(0)
-	read := func(entry jetstream.KeyValueEntry) {
-		last = max(last, entry.Revision())
-		tag, ok := strings.CutPrefix(entry.Key(), ledgerKey)
+	err := eachRecord(ctx, b.js, b.kv, func(record jetstream.KeyValueEntry) {
+		tag, ok := strings.CutPrefix(record.Key(), ledgerKey)
 		if !ok {
 			return
 		}
-		e, err := decodeEntry(tag, entry.Value(), entry.Revision())
+		e, err := decodeEntry(tag, record.Value(), record.Revision())
 		if err != nil {
 			b.log("a record of the ledger is damaged", "tag", tag, "error", err)
 			return
 		}
 		f(tag, e)
-	}
-	more := func() (bool, error) {
-		msg, err := b.stream.GetLastMsgForSubject(ctx, subjectOf(bus.BucketLedger)+">")
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			return false, nil
-		}
-		return err == nil && msg.Sequence > last, err
-	}
-	if err := eachEntry(ctx, b.kv, read, more); err != nil {
+	})
+	if err != nil {
 		return unavailable("", err)
 	}
 	return nil

@@ -71,7 +71,7 @@ func TestRecordLost(t *testing.T) {
 		says(what, func(err error) bool {
 			return errors.Is(err, allocator.ErrUnavailable) && strings.Contains(err.Error(), have.ID)
 		})
-		if _, err := store.Reserve(ctx, "order", 1); err != nil {
+		if _, err := store.Reserve(ctx, "order", 1, 1); err != nil {
 			t.Errorf("%s: Reserve: %v", what, err)
 		}
 		if what == "bucket" {

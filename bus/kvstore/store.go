@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -123,10 +124,9 @@ func (s *Store) List(ctx context.Context, q allocator.Query) ([]allocator.Tag, e
 	if err != nil {
 		return nil, err
 	}
-	names = slices.DeleteFunc(names, func(name string) bool { return !q.Match(name) })
-	slices.Sort(names)
+	maps.DeleteFunc(names, func(name string, _ bool) bool { return !q.Match(name) })
 	var tags []allocator.Tag
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(names)) {
 		if len(tags) == q.Limit {
 			break
 		}
@@ -142,7 +142,8 @@ func (s *Store) List(ctx context.Context, q allocator.Query) ([]allocator.Tag, e
 }
 
 // Create implements [allocator.Store]. It creates nothing if the installation's record is lost or
-// cannot be read: see [Store.Err].
+// cannot be read: see [Store.Err]. Nor does it create a tag at 1 after its key was deleted by hand,
+// because nobody knows which IDs are in use.
 func (s *Store) Create(ctx context.Context, tag allocator.Tag) (allocator.Tag, error) {
 	if err := s.checkRecord(ctx); err != nil {
 		// If the tags are lost, an operator or another generator may know a safe max_id.
@@ -150,9 +151,14 @@ func (s *Store) Create(ctx context.Context, tag allocator.Tag) (allocator.Tag, e
 			return allocator.Tag{}, err
 		}
 	}
+	tries := 0
 	made, err := s.change(ctx, tag.Name, func(old allocator.Tag, exists bool) (allocator.Tag, error) {
 		if exists && !old.Deleted {
 			return old, fmt.Errorf("%w: %s", allocator.ErrExists, tag.Name)
+		}
+		if tries++; tries > 1 && !exists && s.deletedByHand(ctx, tag.Name) {
+			return old, fmt.Errorf("%w: the key of %s (bucket %s) was deleted by hand, and with it how far the tag was: "+
+				"add it with --max-id above all its IDs", allocator.ErrConflict, tag.Name, bus.BucketTags)
 		}
 		t := tag
 		t.MaxID, t.Floor, t.Deleted = max(tag.MaxID, old.MaxID), old.MaxID, false
@@ -163,6 +169,16 @@ func (s *Store) Create(ctx context.Context, tag allocator.Tag) (allocator.Tag, e
 		_ = s.checkRecord(ctx) // notes the first tag
 	}
 	return made, err
+}
+
+// deletedByHand reports whether the last entry of a key is the marker of a deletion.
+func (s *Store) deletedByHand(ctx context.Context, key string) bool {
+	stream, err := s.cfg.JS.Stream(ctx, streamOf(bus.BucketTags))
+	if err != nil {
+		return false
+	}
+	msg, err := stream.GetLastMsgForSubject(ctx, subjectOf(bus.BucketTags)+key)
+	return err == nil && len(msg.Data) == 0
 }
 
 // Update implements [allocator.Store].
@@ -233,8 +249,8 @@ func (s *Store) try(ctx context.Context, tag string, f func(t allocator.Tag, exi
 	if err != nil {
 		return allocator.Tag{}, err
 	}
-	if exists {
-		_, err = kv.Update(ctx, tag, record, revision)
+	if exists || t.MaxID == 1 {
+		_, err = kv.Update(ctx, tag, record, revision) // 0: there must not even be the marker of a deletion
 	} else {
 		_, err = kv.Create(ctx, tag, record) // also if the key was deleted by hand
 	}

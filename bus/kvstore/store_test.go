@@ -97,7 +97,7 @@ func removing(err error) bool {
 }
 
 func TestNotOpen(t *testing.T) {
-	_, err := New(newConfig(t, natskit.Start(t))).Reserve(t.Context(), "order", 1)
+	_, err := New(newConfig(t, natskit.Start(t))).Reserve(t.Context(), "order", 1, 1)
 	if !errors.Is(err, allocator.ErrUnavailable) {
 		t.Errorf("Reserve before Open: %v, want %v", err, allocator.ErrUnavailable)
 	}
@@ -121,7 +121,7 @@ func TestDamagedRecord(t *testing.T) {
 		if _, err := kv.PutString(t.Context(), "order", record); err != nil {
 			t.Fatal(err)
 		}
-		if g, err := store.Reserve(t.Context(), "order", 1); !errors.Is(err, allocator.ErrDamaged) {
+		if g, err := store.Reserve(t.Context(), "order", 1, 1); !errors.Is(err, allocator.ErrDamaged) {
 			t.Errorf("record %q gave %v, %v", record, g.Range, err)
 		}
 	}

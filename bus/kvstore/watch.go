@@ -117,29 +117,53 @@ func (s *Store) Floors(ctx context.Context, f func(tag string, floor int64)) err
 	if err != nil {
 		return err
 	}
-	err = eachEntry(ctx, kv, func(entry jetstream.KeyValueEntry) {
+	err = eachRecord(ctx, s.cfg.JS, kv, func(entry jetstream.KeyValueEntry) {
 		// The watch logs damaged records.
 		if t, err := decode(entry); err == nil && t.Below() > 0 {
 			f(t.Name, t.Below())
 		}
-	}, nil)
+	})
 	if err != nil {
 		return fmt.Errorf("reading the records of the tags: %w", err)
 	}
 	return nil
 }
 
+// eachRecord calls f with the last entry of each key, which may mark a deletion. It looks at each key
+// that eachEntry has missed.
+func eachRecord(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, f func(jetstream.KeyValueEntry)) error {
+	missing, err := keys(ctx, js, kv.Bucket())
+	if err != nil {
+		return err
+	}
+	err = eachEntry(ctx, kv, func(record jetstream.KeyValueEntry) {
+		delete(missing, record.Key())
+		f(record)
+	})
+	if err != nil {
+		return err
+	}
+	for key := range missing {
+		record, err := kv.Get(ctx, key)
+		switch {
+		case err == nil:
+			f(record)
+		case !errors.Is(err, jetstream.ErrKeyNotFound):
+			return err
+		}
+	}
+	return nil
+}
+
 // eachEntry calls f with the last entry of each key, which may mark a deletion. An
 // entry that is written meanwhile can be missing: it leaves its old position before
-// the reading comes there, and the reading ends before the new one. With more, the reading goes on
-// when it would end, as long as more returns true.
-func eachEntry(ctx context.Context, kv jetstream.KeyValue, f func(jetstream.KeyValueEntry), more func() (bool, error)) error {
+// the reading comes there, and the reading ends before the new one.
+func eachEntry(ctx context.Context, kv jetstream.KeyValue, f func(jetstream.KeyValueEntry)) error {
 	watch, end, err := watchAll(ctx, kv)
 	if err != nil {
 		return err
 	}
 	defer end()
-	ending := false
 	for {
 		select {
 		case <-ctx.Done():
@@ -149,19 +173,9 @@ func eachEntry(ctx context.Context, kv jetstream.KeyValue, f func(jetstream.KeyV
 			case !ok:
 				return errWatchEnded
 			case entry == nil:
-				ending = true
-			default:
-				f(entry)
+				return nil
 			}
-		}
-		if !ending {
-			continue
-		}
-		if more == nil {
-			return nil
-		}
-		if goOn, err := more(); err != nil || !goOn {
-			return err
+			f(entry)
 		}
 	}
 }

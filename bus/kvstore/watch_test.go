@@ -2,7 +2,10 @@ package kvstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,6 +13,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/natskit"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // A watch must not go blind unnoticed when the bucket was restored, as far
@@ -164,31 +168,89 @@ func TestBlind(t *testing.T) {
 	}
 }
 
-// Somebody deletes a tag's key with the nats CLI: there is no tombstone, and
-// yet the tag can be created again.
+// Somebody deletes a tag's key with the nats CLI: there is no tombstone. Only an operator who says where to
+// go on can create the tag again.
 func TestKeyDeletedByHand(t *testing.T) {
 	t.Parallel()
 	store := newStore(t, natskit.Start(t))
-	tag := allocator.Tag{Name: "order", MaxID: 1, Step: 10}
 	kv, err := store.bucket()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, remove := range []func() error{
-		func() error { return nil },
-		func() error { return kv.Delete(t.Context(), "order") },
-		func() error { return kv.Purge(t.Context(), "order") },
+	ctx := testkit.Context(t)
+	if _, err := store.Create(ctx, allocator.Tag{Name: "order", MaxID: 1, Step: 10}); err != nil {
+		t.Fatal(err)
+	}
+	for i, remove := range []func() error{
+		func() error { return kv.Delete(ctx, "order") },
+		func() error { return kv.Purge(ctx, "order") },
 	} {
+		if g, err := store.Reserve(ctx, "order", 1, 1); err != nil {
+			t.Errorf("Reserve: %v, %v", g, err)
+		}
 		if err := remove(); err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		if _, err := store.Create(ctx, tag); err != nil {
-			t.Errorf("Create: %v", err)
+		if g, err := store.Reserve(ctx, "order", 1, 1); !errors.Is(err, allocator.ErrUnknownTag) {
+			t.Errorf("Reserve of the deleted key: %v, %v", g, err)
 		}
-		if g, err := store.Reserve(ctx, "order", 1); err != nil || g.First != 1 {
-			t.Errorf("Reserve: %v, %v", g, err)
+		made, err := store.Create(ctx, allocator.Tag{Name: "order", MaxID: 1, Step: 10})
+		if !errors.Is(err, allocator.ErrConflict) || !strings.Contains(err.Error(), "--max-id above all its IDs") {
+			t.Fatalf("Create at 1: %+v, %v", made, err)
 		}
-		cancel()
+		from := int64(i+1) * 1000
+		if _, err := store.Create(ctx, allocator.Tag{Name: "order", MaxID: from, Step: 10}); err != nil {
+			t.Fatalf("Create at %d: %v", from, err)
+		}
+		if g, err := store.Reserve(ctx, "order", 1, 1); err != nil || g.First != from {
+			t.Errorf("Reserve after it was created at %d: %v, %v", from, g, err)
+		}
+	}
+}
+
+// An operator's max_id of a tag is read although the tag's record is written all the time.
+func TestFloorsOfBusyTags(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	store := newStore(t, s)
+	const tags = 300
+	for i := range tags {
+		tag, floor := allocator.Tag{Name: fmt.Sprint("t", i), MaxID: 1, Step: 1}, int64(100)
+		_, err := store.Create(t.Context(), tag)
+		if err == nil {
+			_, err = store.Update(t.Context(), tag.Name, allocator.Change{MaxID: &floor})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	rewriteAll(t, func(ctx context.Context, i int) {
+		_, _ = store.Reserve(ctx, fmt.Sprint("t", i%tags), 1, 1)
+	})
+	reader := newStore(t, s)
+	for range 20 {
+		found := make(map[string]bool)
+		if err := reader.Floors(t.Context(), func(tag string, _ int64) { found[tag] = true }); err != nil {
+			t.Fatal(err)
+		}
+		if len(found) != tags {
+			t.Fatalf("%d floors of %d", len(found), tags)
+		}
+	}
+}
+
+// rewriteAll calls write with 0, 1, 2 and so on, from several goroutines, until the test ends.
+func rewriteAll(t *testing.T, write func(ctx context.Context, i int)) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var writers sync.WaitGroup
+	t.Cleanup(func() { cancel(); writers.Wait() })
+	var next atomic.Int64
+	for range 4 {
+		writers.Go(func() {
+			for ctx.Err() == nil {
+				write(ctx, int(next.Add(1)))
+			}
+		})
 	}
 }

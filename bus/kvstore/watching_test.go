@@ -77,15 +77,6 @@ func TestReadingEndsItsWatch(t *testing.T) {
 				if c.bucket.ended == c.bucket.never {
 					t.Error("the watch goes on")
 				}
-
-				again, store := c.bucket, &Store{}
-				var kv jetstream.KeyValue = &again
-				store.kv.Store(&kv)
-				ctx, cancel = context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				if err := store.Floors(ctx, func(string, int64) {}); !errors.Is(err, c.want) {
-					t.Errorf("Floors: %v", err)
-				}
 			})
 		})
 	}

@@ -73,7 +73,8 @@ func (w *Workers) List(ctx context.Context) ([]snowflake.Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	records, err := w.records(ctx, kv)
+	records := make(map[string]jetstream.KeyValueEntry) // one that is written meanwhile may come twice
+	err = eachRecord(ctx, w.cfg.JS, kv, func(record jetstream.KeyValueEntry) { records[record.Key()] = record })
 	if err != nil {
 		return nil, fmt.Errorf("reading the workers' records: %w", w.failed(err))
 	}
@@ -120,33 +121,6 @@ func (w *Workers) unchanged(ctx context.Context, kv jetstream.KeyValue, worker i
 		return false, nil // damaged, or not written by a generator
 	}
 	return e.Version == version && (known.Version != version || e == known), nil
-}
-
-// records reads the last entry of each key. It looks at each key that eachEntry has
-// missed.
-func (w *Workers) records(ctx context.Context, kv jetstream.KeyValue) (map[string]jetstream.KeyValueEntry, error) {
-	keys, err := keys(ctx, w.cfg.JS, bus.BucketWorkers)
-	if err != nil {
-		return nil, err
-	}
-	records := make(map[string]jetstream.KeyValueEntry)
-	err = eachEntry(ctx, kv, func(record jetstream.KeyValueEntry) { records[record.Key()] = record }, nil)
-	if err != nil {
-		return nil, err
-	}
-	for _, key := range keys {
-		if _, ok := records[key]; ok {
-			continue
-		}
-		record, err := kv.Get(ctx, key)
-		switch {
-		case err == nil:
-			records[key] = record
-		case !errors.Is(err, jetstream.ErrKeyNotFound):
-			return nil, err
-		}
-	}
-	return records, nil
 }
 
 // damaged logs a record that cannot be read, once.
