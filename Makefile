@@ -6,7 +6,7 @@ FUZZTIME    ?= 20s
 # The fuzz targets, as package:name.
 FUZZ         = bus:FuzzParseRequest bus:FuzzParseReply bus:FuzzParseEvent bus/generator:FuzzDecode bus/gateway:FuzzParseCount bus/gateway:FuzzPrefersJSON \
                allocator:FuzzCheckTag allocator:FuzzParseMark allocator:FuzzParseMarkLine bus/kvstore:FuzzDecodeRecord \
-               bus/kvstore:FuzzDecodeWorker snowflake:FuzzReadSlot snowflake:FuzzDecode bus/natsversion:FuzzCheck schema:FuzzParseDSN snowflake/zookeeper:FuzzDecodeNode
+               bus/kvstore:FuzzDecodeWorker bus/kvstore:FuzzDecodeEntry snowflake:FuzzReadSlot snowflake:FuzzDecode bus/natsversion:FuzzCheck schema:FuzzParseDSN snowflake/zookeeper:FuzzDecodeNode
 
 .PHONY: run build deps check test drills compat lint vuln bench fuzz mutations clean
 

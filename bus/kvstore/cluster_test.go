@@ -23,18 +23,32 @@ import (
 	"github.com/leafbus/leafbus/snowflake"
 )
 
+// member is a server of a cluster.
+type member struct {
+	*server.Server
+	options *server.Options
+}
+
+// start starts the server, also after it was stopped.
+func (m *member) start(t *testing.T) {
+	t.Helper()
+	ns, err := server.NewServer(m.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Server = ns
+	go ns.Start()
+	t.Cleanup(m.stop)
+}
+
+func (m *member) stop() {
+	m.Shutdown()
+	m.WaitForShutdown()
+}
+
 // newCluster starts a NATS cluster and returns a connection to it.
 func newCluster(t *testing.T, size int) *nats.Conn {
-	var servers []*server.Server
-	for range 3 { // a port that was free may be taken by another test before the server has it
-		if servers = tryCluster(t, size); servers != nil {
-			break
-		}
-	}
-	if servers == nil {
-		t.Fatal("a server of the cluster did not start")
-	}
-	nc, err := nats.Connect(servers[0].ClientURL())
+	nc, err := nats.Connect(startCluster(t, size)[0].ClientURL())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,8 +56,19 @@ func newCluster(t *testing.T, size int) *nats.Conn {
 	return nc
 }
 
+func startCluster(t *testing.T, size int) []*member {
+	t.Helper()
+	for range 3 { // a port that was free may be taken by another test before the server has it
+		if servers := tryCluster(t, size); servers != nil {
+			return servers
+		}
+	}
+	t.Fatal("a server of the cluster did not start")
+	return nil
+}
+
 // tryCluster returns the servers of a cluster, or nil if one did not start.
-func tryCluster(t *testing.T, size int) (servers []*server.Server) {
+func tryCluster(t *testing.T, size int) (servers []*member) {
 	var routes []*url.URL
 	ports := make([]int, size)
 	for i := range ports {
@@ -56,22 +81,18 @@ func tryCluster(t *testing.T, size int) (servers []*server.Server) {
 		l.Close()
 	}
 	for i, port := range ports {
-		ns, err := server.NewServer(&server.Options{
+		m := &member{options: &server.Options{
 			ServerName: fmt.Sprintf("s%d", i), Host: "127.0.0.1", Port: server.RANDOM_PORT,
 			Cluster: server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: port}, Routes: routes,
 			JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		go ns.Start()
-		t.Cleanup(func() { ns.Shutdown(); ns.WaitForShutdown() })
-		servers = append(servers, ns)
+		}}
+		m.start(t)
+		servers = append(servers, m)
 	}
-	for _, ns := range servers {
-		if !ns.ReadyForConnections(10 * time.Second) {
-			for _, ns := range servers {
-				ns.Shutdown()
+	for _, m := range servers {
+		if !m.ReadyForConnections(10 * time.Second) {
+			for _, m := range servers {
+				m.Shutdown()
 			}
 			return nil
 		}

@@ -2,10 +2,13 @@ package kvstore
 
 import (
 	"encoding/json"
+	"errors"
 	"strconv"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/allocator"
 )
 
 // entry is a record as the bucket would return it.
@@ -74,6 +77,36 @@ func FuzzDecodeWorker(f *testing.F) {
 		back, err := decodeWorker(entry{key: key, value: again})
 		if err != nil || back != e {
 			t.Fatalf("%s: %s reads as %+v, %v", key, again, back, err)
+		}
+	})
+}
+
+// A record of the ledger that is accepted has an end from which IDs can be claimed: what is written back
+// says the same.
+func FuzzDecodeEntry(f *testing.F) {
+	for _, record := range []string{
+		`{"end":"5001"}`, `{"end":"5001","floor":"1"}`, `{"end":"9223372036854775807","floor":"9223372036854775807"}`,
+		`{"end":5001}`, `{"end":"5001"} 1`, `{"end":"5","floor":"6"}`, `{"end":"5","END":"0"}`, `{}`, `null`, ``,
+	} {
+		f.Add([]byte(record))
+	}
+	f.Fuzz(func(t *testing.T, record []byte) {
+		e, err := decodeEntry("order", record, 5)
+		if err != nil {
+			if e != (allocator.Entry{}) || !errors.Is(err, allocator.ErrDamaged) {
+				t.Fatalf("%q reads as %+v, %v", record, e, err)
+			}
+			return
+		}
+		if e.End < 1 || e.Floor < 0 || e.Floor > e.End || e.Revision != 5 {
+			t.Fatalf("%q reads as %+v", record, e)
+		}
+		again, err := json.Marshal(claimRecord{e.End, e.Floor})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if back, err := decodeEntry("order", again, 5); err != nil || back != e {
+			t.Fatalf("%s reads as %+v, %v", again, back, err)
 		}
 	})
 }

@@ -131,6 +131,7 @@ func TestBucketRefused(t *testing.T) {
 	t.Parallel()
 	for bucket, open := range map[string]func(context.Context, Config) error{
 		bus.BucketTags:    func(ctx context.Context, cfg Config) error { return New(cfg).Open(ctx) },
+		bus.BucketLedger:  func(ctx context.Context, cfg Config) error { _, err := OpenLedger(ctx, cfg); return err },
 		bus.BucketWorkers: func(ctx context.Context, cfg Config) error { _, err := NewWorkers(cfg).List(ctx); return err },
 	} {
 		for name, c := range map[string]jetstream.StreamConfig{
