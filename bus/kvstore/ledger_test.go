@@ -85,7 +85,7 @@ func TestDamagedEntry(t *testing.T) {
 		if _, err := allocator.Raise(t.Context(), b, "order", 900, 0); !errors.Is(err, allocator.ErrDamaged) {
 			t.Errorf("record %q was raised: %v", record, err)
 		}
-		if err := b.Write(t.Context(), "order", allocator.Entry{End: 900}); !errors.Is(err, allocator.ErrConflict) {
+		if _, err := b.Write(t.Context(), "order", allocator.Entry{End: 900}); !errors.Is(err, allocator.ErrConflict) {
 			t.Errorf("record %q was taken for none: %v", record, err)
 		}
 		if now, err := kv.Get(t.Context(), ledgerKey+"order"); err != nil || now.Revision() != revision {
@@ -187,7 +187,7 @@ func TestLedgerStates(t *testing.T) {
 		if !errors.Is(err, allocator.ErrUnavailable) || !strings.Contains(err.Error(), say) {
 			t.Errorf("%s: Read: %v", what, err)
 		}
-		if err := l.Write(t.Context(), "order", allocator.Entry{End: 11}); !errors.Is(err, allocator.ErrUnavailable) {
+		if _, err := l.Write(t.Context(), "order", allocator.Entry{End: 11}); !errors.Is(err, allocator.ErrUnavailable) {
 			t.Errorf("%s: Write: %v", what, err)
 		}
 		if err := l.Each(t.Context(), func(string, allocator.Entry) {}); !errors.Is(err, allocator.ErrUnavailable) {

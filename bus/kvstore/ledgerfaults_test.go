@@ -62,7 +62,7 @@ func TestLateWrite(t *testing.T) {
 		})
 		defer p.OnRequest(nil)
 		e.End = end
-		if err := late.Write(ctx, "order", e); !errors.Is(err, allocator.ErrUnavailable) || errors.Is(err, allocator.ErrConflict) {
+		if _, err := late.Write(ctx, "order", e); !errors.Is(err, allocator.ErrUnavailable) || errors.Is(err, allocator.ErrConflict) {
 			t.Errorf("a write without an answer: %v", err)
 		}
 	}
