@@ -116,51 +116,39 @@ func (s *Store) reportGone(ctx context.Context, o *opened, notes map[string]mark
 	return nil
 }
 
-// Floors implements [allocator.Store] with one query of the marks.
+// Floors implements [allocator.Store].
 func (s *Store) Floors(ctx context.Context, f func(tag string, floor int64)) error {
-	o, err := s.database()
-	if err != nil {
-		return err
-	}
-	marks, err := marks(ctx, o.db, nil)
-	if err != nil {
-		return s.explain(ctx, err)
-	}
-	for _, m := range marks {
-		if floor := max(m.Floor, m.MaxID); floor > 0 {
-			f(m.BizTag, floor)
+	return s.Ends(ctx, func(tag string, _, floor int64) {
+		if floor > 0 {
+			f(tag, floor)
 		}
-	}
-	return nil
+	})
 }
 
 // Ends calls f with how far each tag was, and where operators moved it to, as far as the database knows,
-// deleted tags included. It leaves out names that cannot be served.
+// deleted tags included. It may call f twice for a tag: the higher numbers count. It leaves out names
+// that cannot be served.
 func (s *Store) Ends(ctx context.Context, f func(tag string, end, floor int64)) error {
 	o, err := s.database()
 	if err != nil {
 		return err
 	}
-	notes, err := marks(ctx, o.db, nil)
-	if err != nil {
-		return s.explain(ctx, err)
-	}
-	report := func(tag string, maxID int64) {
-		m := notes[tag]
-		delete(notes, tag)
-		floor := max(m.Floor, m.MaxID)
-		f(tag, max(maxID, floor, 1), floor)
-	}
+	// The marks come last: a tag that is deleted meanwhile has one.
 	err = o.each(ctx, func(row alloc, problem error) {
 		if !errors.Is(problem, allocator.ErrBadTag) {
-			report(row.BizTag, row.MaxID)
+			f(row.BizTag, max(row.MaxID, 1), 0)
 		}
 	})
 	if err != nil {
 		return s.explain(ctx, err)
 	}
-	for tag := range notes {
-		report(tag, 0)
+	notes, err := marks(ctx, o.db, nil)
+	if err != nil {
+		return s.explain(ctx, err)
+	}
+	for _, m := range notes {
+		floor := max(m.Floor, m.MaxID)
+		f(m.BizTag, max(floor, 1), floor)
 	}
 	return nil
 }
