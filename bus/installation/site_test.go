@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/internal/natskit"
@@ -61,11 +62,24 @@ type fakeDatabase struct {
 	allocator.Store
 	*fakePlace
 	opened int
+	asks   int   // for the ends
+	away   error // when it is asked for the ends
 }
 
 func (d *fakeDatabase) Open(context.Context) error { d.opened++; return nil }
 
 func (d *fakeDatabase) Err() error { return nil }
+
+// Ends returns what the store has, which is then an [allocatortest.Memory].
+func (d *fakeDatabase) Ends(_ context.Context, f func(tag string, end, floor int64)) error {
+	if d.asks++; d.away != nil {
+		return d.away
+	}
+	for _, t := range d.Store.(*allocatortest.Memory).Snapshot() {
+		f(t.Name, t.MaxID, t.Below())
+	}
+	return nil
+}
 
 type fakeZooKeeper struct {
 	snowflake.Registry
