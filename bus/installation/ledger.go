@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
@@ -18,10 +17,12 @@ import (
 const (
 	// ledgerCheck is how often the bucket of the ledger is looked at.
 	ledgerCheck = 5 * time.Second
-	// ledgerAgain is the pause before the next attempt after one that failed.
+	// ledgerAgain is the least pause between two looks.
 	ledgerAgain = time.Second
-	// ledgerTimeout bounds a look at the bucket.
-	ledgerTimeout = 2 * time.Second
+	// ledgerPoll is how often the opening of the store looks whether claims are possible.
+	ledgerPoll = 20 * time.Millisecond
+	// ledgerTimeout bounds a look at the bucket. A cluster of two servers takes two seconds to create it.
+	ledgerTimeout = 5 * time.Second
 	// seedAtOnce is how many records are written at a time.
 	seedAtOnce = 64
 	// seedReport is how often a long seeding logs how far it is.
@@ -37,72 +38,62 @@ type ledger struct {
 	*kvstore.Ledger
 	Config
 	opened   chan struct{} // closed when the database is open
-	settled  chan struct{} // closed when claims were possible for the first time
-	begun    sync.Once
-	replaced time.Time // creation of the bucket for which the alert was published; owned by Keep
+	open     func()        // closes opened
+	replaced time.Time     // creation of the bucket for which the alert was published; owned by Keep
 }
 
 func newLedger(c Config) *ledger {
-	return &ledger{Ledger: kvstore.NewLedger(), Config: c, opened: make(chan struct{}), settled: make(chan struct{})}
+	opened := make(chan struct{})
+	return &ledger{Ledger: kvstore.NewLedger(), Config: c, opened: opened, open: sync.OnceFunc(func() { close(opened) })}
 }
 
-// await notes that the database is open, and waits until claims are possible.
+// await notes that the database is open, and waits until claims are possible, or the bucket is refused.
 func (l *ledger) await(ctx context.Context) error {
-	l.begun.Do(func() { close(l.opened) })
-	select {
-	case <-l.settled:
-		return nil
-	case <-ctx.Done():
-		return l.Err()
+	l.open()
+	again := time.NewTicker(ledgerPoll)
+	defer again.Stop()
+	for {
+		err := l.Err()
+		if err == nil || errors.Is(err, allocator.ErrRefused) || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+		}
 	}
 }
 
 // Keep implements [generator.Ledger].
 func (l *ledger) Keep(ctx context.Context, mayBegin func(context.Context) error, replaced func(cause string)) {
-	select {
-	case <-l.opened:
-	case <-ctx.Done():
-		return
-	}
+	pause(ctx, nil, l.opened)
 	logged := ""
 	for ctx.Err() == nil {
 		err := l.settle(ctx, mayBegin, replaced)
-		wait := ledgerCheck - ledgerAgain
-		switch {
-		case err == nil:
-			logged = ""
-		case ctx.Err() == nil && logged != err.Error():
+		if err != nil && ctx.Err() == nil && logged != err.Error() {
 			logged = err.Error()
 			l.State.Log.Warn("the ledger cannot be used; trying again", "error", err)
-			fallthrough
-		default:
-			wait = 0
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(ledgerAgain):
+		pause(ctx, time.After(ledgerAgain), nil)
+		if err == nil {
+			logged = ""
+			pause(ctx, time.After(ledgerCheck-ledgerAgain), l.Doubts())
 		}
-		select {
-		case <-ctx.Done():
-		case <-l.Doubts():
-		case <-time.After(wait):
-		}
+	}
+}
+
+// pause waits until the context is done, or one of the channels is ready.
+func pause(ctx context.Context, over <-chan time.Time, early <-chan struct{}) {
+	select {
+	case <-ctx.Done():
+	case <-over:
+	case <-early:
 	}
 }
 
 // settle makes sure that the bucket is there, is fit and is seeded, and then lets claims be made in it.
 func (l *ledger) settle(ctx context.Context, mayBegin func(context.Context) error, replaced func(cause string)) error {
-	look, cancel := context.WithTimeout(ctx, ledgerTimeout)
-	defer cancel()
-	bucket, err := kvstore.OpenLedger(look, l.State)
-	var have kvstore.Installation
-	if err == nil {
-		var ok bool
-		if have, ok, err = kvstore.ReadInstallation(look, l.State); err == nil && !ok {
-			err = errors.New("the installation's record is lost")
-		}
-	}
+	have, bucket, err := l.look(ctx)
 	switch {
 	case errors.Is(err, allocator.ErrRefused):
 		l.Suspend(err)
@@ -111,7 +102,7 @@ func (l *ledger) settle(ctx context.Context, mayBegin func(context.Context) erro
 		l.Missed(err)
 		return err
 	case have.Ledger.Equal(bucket.Created):
-		l.use(bucket)
+		l.Use(bucket)
 		return nil
 	}
 	l.Suspend(fmt.Errorf("%w: the ledger (bucket %s) is being filled", allocator.ErrUnavailable, bus.BucketLedger))
@@ -120,42 +111,46 @@ func (l *ledger) settle(ctx context.Context, mayBegin func(context.Context) erro
 		replaced(fmt.Sprintf("bucket %s was created at %v, and the one before at %v", bus.BucketLedger,
 			bucket.Created.Format(time.RFC3339), have.Ledger.Format(time.RFC3339)))
 	}
-	if err := l.fill(ctx, bucket, mayBegin); err != nil {
+	if err = mayBegin(ctx); err == nil {
+		err = l.fill(ctx, bucket)
+	}
+	if err == nil {
+		_, err = kvstore.ChangeInstallation(ctx, l.State, func(have *kvstore.Installation) error {
+			have.Ledger = bucket.Created
+			return nil
+		})
+	}
+	if err != nil {
 		l.Suspend(err)
 		return err
 	}
-	_, err = kvstore.ChangeInstallation(ctx, l.State, func(have *kvstore.Installation) error {
-		have.Ledger = bucket.Created
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	l.use(bucket)
+	l.Use(bucket)
 	return nil
 }
 
-func (l *ledger) use(bucket *kvstore.LedgerBucket) {
-	l.Use(bucket)
-	select {
-	case <-l.settled:
-	default:
-		close(l.settled)
+// look returns the installation's record and the bucket, which it creates if it is missing.
+func (l *ledger) look(ctx context.Context) (have kvstore.Installation, bucket *kvstore.LedgerBucket, err error) {
+	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
+	defer cancel()
+	have, ok, err := kvstore.ReadInstallation(ctx, l.State)
+	if err == nil && !ok {
+		err = errors.New("the installation's record is lost")
 	}
+	if err != nil { // not %w: a bucket that is in use is fit, whatever became of that record
+		return have, nil, fmt.Errorf("%w: %v", allocator.ErrUnavailable, err)
+	}
+	bucket, err = kvstore.OpenLedger(ctx, l.State)
+	return have, bucket, err
 }
 
 // fill writes a record for each tag that is known.
-func (l *ledger) fill(ctx context.Context, bucket *kvstore.LedgerBucket, mayBegin func(context.Context) error) error {
-	if err := mayBegin(ctx); err != nil {
-		return err
-	}
+func (l *ledger) fill(ctx context.Context, bucket *kvstore.LedgerBucket) error {
 	seeds := make(map[string]allocator.Entry)
 	note := func(tag string, end, floor int64) {
-		if allocator.CheckTag(tag) != nil {
-			return
+		if allocator.CheckTag(tag) == nil {
+			e := seeds[tag]
+			seeds[tag] = allocator.Entry{End: max(e.End, end, floor, 1), Floor: max(e.Floor, floor)}
 		}
-		e := seeds[tag]
-		seeds[tag] = allocator.Entry{End: max(e.End, end, 1), Floor: max(e.Floor, floor)}
 	}
 	noteEnd := func(tag string, end int64) { note(tag, end, 0) }
 	err := l.Database.Ends(ctx, note)
@@ -167,48 +162,44 @@ func (l *ledger) fill(ctx context.Context, bucket *kvstore.LedgerBucket, mayBegi
 	}
 	l.Folder.Marks.Each(noteEnd)
 
-	have := make(map[string]allocator.Entry) // by others that seed, or in an earlier attempt
-	err = bucket.Each(ctx, func(tag string, e allocator.Entry) { have[tag] = e })
+	// By others that seed, or in an earlier attempt.
+	err = bucket.Each(ctx, func(tag string, have allocator.Entry) {
+		seed, ok := seeds[tag]
+		switch {
+		case !ok:
+		case have.End >= seed.End && have.Floor >= seed.Floor:
+			delete(seeds, tag)
+		default:
+			seeds[tag] = allocator.Entry{End: max(seed.End, have.End), Floor: max(seed.Floor, have.Floor), Revision: have.Revision}
+		}
+	})
 	if err != nil {
 		return err
 	}
-	for tag, e := range have {
-		if seed, ok := seeds[tag]; ok && e.End >= seed.End && e.Floor >= seed.Floor {
-			delete(seeds, tag)
-		}
-	}
-	return write(ctx, bucket, seeds, have, l.State.Log)
+	return write(ctx, bucket, seeds, l.State.Log)
 }
 
 // write raises the records of all seeds, seedAtOnce at a time.
-func write(ctx context.Context, bucket allocator.Ledger, seeds, have map[string]allocator.Entry, log *slog.Logger) error {
+func write(ctx context.Context, bucket allocator.Ledger, seeds map[string]allocator.Entry, log *slog.Logger) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	var done atomic.Int64
 	tags := make(chan string)
 	var writers sync.WaitGroup
 	for range min(seedAtOnce, len(seeds)) {
 		writers.Go(func() {
 			for tag := range tags {
-				if err := raise(ctx, bucket, tag, seeds[tag], have[tag]); err != nil {
-					fail(err)
-					return
+				if err := raise(ctx, bucket, tag, seeds[tag]); err != nil {
+					fail(err) // the others fail soon
 				}
-				done.Add(1)
 			}
 		})
 	}
-	report := time.NewTicker(seedReport)
-	defer report.Stop()
+	done, reported := 0, time.Now()
 	for tag := range seeds {
-		for sent := false; !sent && ctx.Err() == nil; {
-			select {
-			case tags <- tag:
-				sent = true
-			case <-report.C:
-				log.Info("filling the ledger; no range is reserved meanwhile", "tags", len(seeds), "done", done.Load())
-			case <-ctx.Done():
-			}
+		tags <- tag
+		if done++; time.Since(reported) >= seedReport {
+			reported = time.Now()
+			log.Info("filling the ledger; no range is reserved meanwhile", "tags", len(seeds), "done", done)
 		}
 	}
 	close(tags)
@@ -216,10 +207,9 @@ func write(ctx context.Context, bucket allocator.Ledger, seeds, have map[string]
 	return context.Cause(ctx)
 }
 
-// raise raises one record. A damaged one must not stop the others: its tag is refused, and the log says so.
-func raise(ctx context.Context, bucket allocator.Ledger, tag string, seed, have allocator.Entry) error {
-	seed.Revision = have.Revision
-	seed.End, seed.Floor = max(seed.End, have.End), max(seed.Floor, have.Floor)
+// raise raises the record of a tag to what is known, which includes the record as it was read. A damaged one must
+// not stop the others: its tag is refused, and the log says so.
+func raise(ctx context.Context, bucket allocator.Ledger, tag string, seed allocator.Entry) error {
 	_, err := bucket.Write(ctx, tag, seed)
 	if errors.Is(err, allocator.ErrConflict) {
 		_, err = allocator.Raise(ctx, bucket, tag, seed.End, seed.Floor)

@@ -31,6 +31,16 @@ type Ledger struct {
 type ledgerState struct {
 	bucket *LedgerBucket // nil: it must not be used
 	err    error         // why the ledger is unavailable; nil: it is available, as far as the last call shows
+	failed time.Time     // when a write last failed, if that is why
+}
+
+// ledgerFailed is how long a write that failed counts, though records can be read: a full disk refuses
+// writes alone.
+const ledgerFailed = 10 * time.Second
+
+// available reports whether the state says, after a success, that the ledger is available.
+func (s *ledgerState) available(write bool) bool {
+	return write || s.bucket == nil || time.Since(s.failed) > ledgerFailed
 }
 
 var errNotSeeded = fmt.Errorf("%w: the ledger (bucket %s) is not ready yet", allocator.ErrUnavailable, bus.BucketLedger)
@@ -43,13 +53,21 @@ func NewLedger() *Ledger {
 }
 
 // Use lets claims be made in this bucket from now on.
-func (l *Ledger) Use(b *LedgerBucket) { l.state.Store(&ledgerState{bucket: b}) }
+func (l *Ledger) Use(b *LedgerBucket) {
+	next := ledgerState{bucket: b}
+	if s := l.state.Load(); !s.available(false) {
+		next.err, next.failed = s.err, s.failed
+	}
+	l.state.Store(&next)
+}
 
 // Suspend stops all claims, for this reason.
 func (l *Ledger) Suspend(why error) { l.state.Store(&ledgerState{err: why}) }
 
 // Missed notes that the ledger cannot be reached now.
-func (l *Ledger) Missed(why error) { l.state.Store(&ledgerState{l.state.Load().bucket, why}) }
+func (l *Ledger) Missed(why error) {
+	l.state.Store(&ledgerState{bucket: l.state.Load().bucket, err: why})
+}
 
 // Err says why the ledger is unavailable; nil: it is available, as far as the last call shows.
 func (l *Ledger) Err() error { return l.state.Load().err }
@@ -70,14 +88,18 @@ func (l *Ledger) used() (*LedgerBucket, error) {
 }
 
 // note keeps what a call of the bucket shows for [Ledger.Err], and returns its error.
-func (l *Ledger) note(b *LedgerBucket, err error) error {
+func (l *Ledger) note(b *LedgerBucket, err error, write bool) error {
 	s := l.state.Load()
-	away := errors.Is(err, allocator.ErrUnavailable)
-	if s.bucket != b || !away && (err != nil || s.err == nil) { // suspended meanwhile, or nothing new
-		return err
-	}
-	l.state.CompareAndSwap(s, &ledgerState{b, err})
-	if away {
+	switch {
+	case s.bucket != b: // suspended meanwhile
+	case err == nil && s.err != nil && s.available(write):
+		l.state.CompareAndSwap(s, &ledgerState{bucket: b})
+	case errors.Is(err, allocator.ErrUnavailable):
+		next := ledgerState{b, err, s.failed}
+		if write {
+			next.failed = time.Now()
+		}
+		l.state.CompareAndSwap(s, &next)
 		select {
 		case l.doubts <- struct{}{}:
 		default:
@@ -100,7 +122,7 @@ func (l *Ledger) Read(ctx context.Context, tag string) (allocator.Entry, error) 
 			err = errNotSeeded
 		}
 	}
-	return e, l.note(b, err)
+	return e, l.note(b, err, false)
 }
 
 // Write implements [allocator.Ledger].
@@ -110,7 +132,7 @@ func (l *Ledger) Write(ctx context.Context, tag string, e allocator.Entry) (revi
 		return 0, err
 	}
 	revision, err = b.Write(ctx, tag, e)
-	return revision, l.note(b, err)
+	return revision, l.note(b, err, true)
 }
 
 // Each implements [allocator.Ledger].
@@ -119,7 +141,7 @@ func (l *Ledger) Each(ctx context.Context, f func(tag string, e allocator.Entry)
 	if err != nil {
 		return err
 	}
-	return l.note(b, b.Each(ctx, f))
+	return l.note(b, b.Each(ctx, f), false)
 }
 
 // LedgerBucket is the bucket LEAF_LEDGER. It implements [allocator.Ledger] for the one that seeds it;

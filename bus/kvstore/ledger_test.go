@@ -212,8 +212,42 @@ func TestLedgerStates(t *testing.T) {
 	}
 	l.Suspend(errors.New("an age limit"))
 	unusable("suspended", "an age limit")
-	if err := l.note(b, nil); err != nil || l.Err() == nil { // the answer of a call that began before
+	if err := l.note(b, nil, true); err != nil || l.Err() == nil { // the answer of a call that began before
 		t.Errorf("suspended, then an old answer: %v", l.Err())
+	}
+}
+
+// A full disk refuses writes alone. The ledger is then unavailable, though it can be read, until one succeeds.
+func TestLedgerRefusesWrites(t *testing.T) {
+	t.Parallel()
+	cfg := newConfig(t, natskit.Start(t))
+	b := openLedger(t, cfg)
+	l := NewLedger()
+	l.Use(b)
+	raise(t, l, "order", 11)
+	settings := b.stream.CachedInfo().Config
+	limit := func(messages int64) {
+		t.Helper()
+		settings.MaxMsgs = messages
+		if _, err := cfg.JS.UpdateStream(t.Context(), settings); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limit(1)
+	for range 2 {
+		if _, err := l.Write(t.Context(), "mail", allocator.Entry{End: 11}); !errors.Is(err, allocator.ErrUnavailable) {
+			t.Errorf("Write: %v", err)
+		}
+		if e, err := l.Read(t.Context(), "order"); err != nil || e.End != 11 {
+			t.Errorf("Read: %+v, %v", e, err)
+		}
+		if l.Use(openLedger(t, cfg)); l.Err() == nil {
+			t.Error("Err is nil after a read, and a look at the bucket")
+		}
+	}
+	limit(-1)
+	if raise(t, l, "mail", 11); l.Err() != nil {
+		t.Errorf("Err after a write: %v", l.Err())
 	}
 }
 
