@@ -47,6 +47,17 @@ func newLedger(c Config) *ledger {
 	return &ledger{Ledger: kvstore.NewLedger(), Config: c, opened: opened, open: sync.OnceFunc(func() { close(opened) })}
 }
 
+// Err implements [generator.Ledger]. Before the database is open nothing is known of the ledger: its bucket
+// is not looked at, and the database is what is missing.
+func (l *ledger) Err() error {
+	select {
+	case <-l.opened:
+		return l.Ledger.Err()
+	default:
+		return nil
+	}
+}
+
 // await notes that the database is open, and waits until claims are possible, or the bucket is refused.
 func (l *ledger) await(ctx context.Context) error {
 	l.open()
