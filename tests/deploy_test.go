@@ -48,6 +48,7 @@ func TestDeployFilesKnowTheMetrics(t *testing.T) {
 		{alertsFile, "by (job, kind) (leaf_serving", "by (job, kinds) (leaf_serving", "has no label kinds"},
 		{alertsFile, `{state="failing"}`, `{states="failing"}`, "has no label states"},
 		{alertsFile, `{state="regressed"}`, `{state="regresed"}`, "state is never regresed"},
+		{alertsFile, `{action="refused"}`, `{action="refuse"}`, "action is never refuse"},
 		{alertsFile, `|batch_too_large"`, `|batch_to_large"`, "outcome is never batch_to_large"},
 		{alertsFile, `leaf.segment.regressed"`, `leaf.segment.regress"`, "type is never leaf.segment.regress"},
 		{alertsFile, `{severity="alert"`, `{severity="page"`, "severity is never page"},

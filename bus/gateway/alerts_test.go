@@ -107,6 +107,16 @@ func TestAlertsAndTheirEnds(t *testing.T) {
 			[]bus.Event{starved("a", "order", 0), node("a", "started", second)}, 0, []string{"starved order a 1s"}},
 		"its generator stops": {
 			[]bus.Event{starved("a", "order", 0), node("a", "stopped", second)}, 0, []string{"starved order a 1s"}},
+		"of the ledger, and its generator starts anew": {
+			[]bus.Event{
+				tell("a", "ledger.unavailable", "a", 0, bus.LedgerUnavailableEvent{}), tell("a", "ledger.replaced", "a", 0, bus.LedgerReplacedEvent{}),
+				node("a", "started", second),
+			}, 0, []string{"replaced a a 1s", "unavailable a a 1s"}},
+		"of the ledger, and it is available again": {
+			[]bus.Event{
+				tell("a", "ledger.unavailable", "a", 0, bus.LedgerUnavailableEvent{}),
+				tell("a", "ledger.recovered", "a", second, bus.RecoveredEvent{Node: "a", Episode: "unavailable"}),
+			}, 0, []string{"unavailable a a 1s"}},
 		"another generator starts": {
 			[]bus.Event{starved("a", "order", 0), node("b", "started", second)}, 1, []string{"starved order a -"}},
 		"told by the same process before it could serve": {

@@ -44,6 +44,8 @@ type Metrics struct {
 	refills  *prometheus.HistogramVec
 	reserved *prometheus.CounterVec
 	events   map[string]prometheus.Counter // by type
+
+	regressions map[allocator.Action]prometheus.Counter
 }
 
 // answered are the counters of answered requests. They are looked up once, because a lookup
@@ -55,7 +57,8 @@ type answered struct {
 
 // NewMetrics returns metrics whose counters are 0.
 func NewMetrics() *Metrics {
-	m := &Metrics{registry: prometheus.NewRegistry(), events: make(map[string]prometheus.Counter)}
+	m := &Metrics{registry: prometheus.NewRegistry(), events: make(map[string]prometheus.Counter),
+		regressions: make(map[allocator.Action]prometheus.Counter)}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	auto := promauto.With(m.registry)
 	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
@@ -70,6 +73,8 @@ func NewMetrics() *Metrics {
 	took := durations("leaf_request_duration_seconds", "How long the generator took for a request, from its arrival to the answer.", requestBuckets, "face", "kind")
 	m.reserved = counters("leaf_reserved_ids_total", "IDs that were reserved in the store, by cause.", "cause")
 	m.refills = durations("leaf_refill_duration_seconds", "How long the store took to reserve a range, by cause.", refillBuckets, "cause")
+	regressions := counters("leaf_store_regressions_total",
+		"Times that the store went backwards for a tag, by what was done: advanced, max_id was moved up; refused, an operator must look.", "action")
 	events := counters("leaf_events_total", "Events that were published.", "severity", "type")
 
 	// All series exist from the start: the first increase of a new series would not be seen.
@@ -80,6 +85,9 @@ func NewMetrics() *Metrics {
 	}
 	for what, severity := range bus.EventTypes() {
 		m.events[what] = events.WithLabelValues(severity, what)
+	}
+	for _, action := range []allocator.Action{allocator.Advanced, allocator.Refused} {
+		m.regressions[action] = regressions.WithLabelValues(string(action))
 	}
 	for _, cause := range []allocator.Cause{allocator.CauseDemand, allocator.CausePrefetch, allocator.CauseBatch} {
 		m.refills.WithLabelValues(string(cause))
@@ -127,6 +135,9 @@ func (m *Metrics) Refilled(r allocator.Refilled) {
 	m.reserved.WithLabelValues(string(r.Cause)).Add(float64(r.Len()))
 }
 
+// Regressed implements [generator.Observer].
+func (m *Metrics) Regressed(r allocator.Regressed) { m.regressions[r.Action].Inc() }
+
 // EventPublished implements [generator.Observer].
 func (m *Metrics) EventPublished(what string) { m.events[what].Inc() }
 
@@ -140,7 +151,7 @@ func (m *Metrics) handler(g Generator) http.Handler {
 }
 
 // missable is what may be missing. Each has its own series, so that none comes and goes.
-var missable = []string{"bus", "nats", "store", "worker", "clock", "draining"}
+var missable = []string{"bus", "nats", "store", "ledger", "worker", "clock", "draining"}
 
 // stateCollector makes metrics of the generator's state at the time of a scrape.
 type stateCollector struct{ state *shared[bus.State] }

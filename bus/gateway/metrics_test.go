@@ -40,7 +40,7 @@ func TestMetrics(t *testing.T) {
 	worker, offset := int64(7), int64(-1500)
 	g := &stated{state: bus.State{
 		Node: "n", Version: "v1", Worker: &worker, ReservedUntil: 61_000, Clock: bus.Clock{UnixMS: 1000, OffsetMS: &offset},
-		Readiness: bus.Readiness{Missing: []string{"store"}, Reasons: map[string]string{"store": "away"}, Segment: true},
+		Readiness: bus.Readiness{Missing: []string{"ledger"}, Reasons: map[string]string{"ledger": "away"}, Segment: true},
 		Counts:    bus.Counts{Waiting: 3, States: map[string]int{"ok": 5, "failing": 1}, Left: 12, EventsQueued: 4, EventsDropped: 2, StoreErrors: 9},
 		Busiest:   []bus.Buffer{{Tag: "a.b", Left: 8, Taken: 100, Step: 2000}},
 	}}
@@ -51,6 +51,7 @@ func TestMetrics(t *testing.T) {
 	m.Answered(generator.Answer{Kind: generator.SnowflakeKind, Transport: generator.HTTP, Reason: bus.NoWorkerID, Took: time.Microsecond})
 	m.Answered(generator.Answer{Kind: generator.AdminKind, Transport: generator.NATS, Took: time.Millisecond})
 	m.Refilled(allocator.Refilled{Cause: allocator.CausePrefetch, Range: bus.Range{First: 1, Last: 1000}, Elapsed: 40 * time.Millisecond})
+	m.Regressed(allocator.Regressed{Action: allocator.Refused})
 	m.EventPublished("leaf.segment.starved")
 	lines := metrics(t, s)
 	for _, line := range []string{
@@ -66,8 +67,9 @@ func TestMetrics(t *testing.T) {
 		`leaf_refill_duration_seconds_bucket{cause="prefetch",le="0.05"} 1`,
 		`leaf_refill_duration_seconds_bucket{cause="prefetch",le="0.025"} 0`,
 		`leaf_reserved_ids_total{cause="prefetch"} 1000`,
+		`leaf_store_regressions_total{action="refused"} 1`, `leaf_store_regressions_total{action="advanced"} 0`,
 		`leaf_events_total{severity="alert",type="leaf.segment.starved"} 1`,
-		`leaf_ready 0`, `leaf_missing{what="store"} 1`, `leaf_missing{what="bus"} 0`,
+		`leaf_ready 0`, `leaf_missing{what="ledger"} 1`, `leaf_missing{what="bus"} 0`,
 		`leaf_serving{kind="segment"} 1`, `leaf_serving{kind="snowflake"} 0`,
 		`leaf_waiting_requests 3`, `leaf_tags{state="ok"} 5`, `leaf_tags{state="failing"} 1`, `leaf_buffered_ids 12`,
 		`leaf_store_errors_total 9`, `leaf_clock_offset_seconds -1.5`, `leaf_worker_id 7`, `leaf_worker_reserved_seconds 60`,

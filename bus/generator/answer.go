@@ -40,6 +40,7 @@ func (t Transport) String() string { return [...]string{"nats", "http"}[t] }
 type Observer interface {
 	Answered(Answer)
 	Refilled(allocator.Refilled)
+	Regressed(allocator.Regressed)
 	// EventPublished is about an event: its type, one of [bus.EventTypes].
 	EventPublished(what string)
 }

@@ -34,6 +34,8 @@ func (o *observer) Answered(a generator.Answer) {
 	}
 }
 
+func (o *observer) Regressed(allocator.Regressed) {}
+
 func (o *observer) Refilled(r allocator.Refilled) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -40,8 +40,9 @@ type onEvent struct {
 	then func()
 }
 
-func (o onEvent) Answered(generator.Answer)   {}
-func (o onEvent) Refilled(allocator.Refilled) {}
+func (o onEvent) Answered(generator.Answer)     {}
+func (o onEvent) Refilled(allocator.Refilled)   {}
+func (o onEvent) Regressed(allocator.Regressed) {}
 func (o onEvent) EventPublished(what string) {
 	if what == o.what {
 		o.then()

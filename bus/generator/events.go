@@ -61,6 +61,16 @@ func allocatorEvent(node, store string, e allocator.Event) *nats.Msg {
 	}
 }
 
+// observe passes an event of the allocator to the observer.
+func observe(o Observer, e allocator.Event) {
+	switch e := e.(type) {
+	case allocator.Refilled:
+		o.Refilled(e)
+	case allocator.Regressed:
+		o.Regressed(e)
+	}
+}
+
 // snowflakeEvent returns the message of an event of snowflakes.
 func snowflakeEvent(node, registry string, e snowflake.Event) *nats.Msg {
 	of := func(kind string, h snowflake.Held) *nats.Msg {

@@ -106,8 +106,8 @@ func New(cfg Config) *Generator {
 	g.alloc = allocator.New(allocator.Config{
 		Store: segmentStore{cfg.Store, g}, Marks: cfg.Marks, Recent: cfg.Recent, Log: cfg.Log, Reserved: g.publishReserved,
 		Notify: func(e allocator.Event) {
-			if refill, ok := e.(allocator.Refilled); ok && cfg.Observer != nil {
-				cfg.Observer.Refilled(refill)
+			if cfg.Observer != nil {
+				observe(cfg.Observer, e)
 			}
 			g.publish(allocatorEvent(cfg.Node, cfg.StoreKind, e))
 		},

@@ -15,6 +15,14 @@ function clockSkewed({ now_ms, recorded_ms, peers_ms }) {
   return `its clock is ${millis(Math.abs(off))} ${off > 0 ? "ahead of" : "behind"} ${than}`;
 }
 
+/** regressed is about a store that went backwards. An operator must act only if max_id was not moved up. */
+function regressed({ got, seen, action, first, last }) {
+  const what = `the store went backwards: it offered IDs from ${id(got)}, and all below ${id(seen)} are in use.`;
+  if (action === "advanced") return `${what} max_id was moved up, and service goes on. Find out why it went backwards`;
+  const doubt = first ? ` IDs from ${id(first)} to ${id(last)} may come twice.` : "";
+  return `${what}${doubt} Find out why. If the tag is not served, set max_id to ${seen} at least`;
+}
+
 const reserved = (body) => `reserved until ${local(body.reserved_until_ms)}`;
 
 const record = (body) => [
@@ -29,11 +37,14 @@ const texts = {
     `${id(b.first)} – ${id(b.last)} reserved (${counted(Number(BigInt(b.last) - BigInt(b.first) + 1n), "ID")}, ${b.cause}, ${b.elapsed_ms.toFixed(1)} ms)`,
   "segment.refill_failed": (b) => `refills fail (${b.error}), ${left(b.left)}`,
   "segment.starved": (b) => `requests are refused: no IDs in memory, ${counted(b.waiting, "request")} waited in vain`,
-  "segment.regressed": (b) =>
-    `not served: the store went backwards. It offered IDs from ${id(b.got)}, all below ${id(b.seen)} are in use. ` +
-    `Find out why, then set max_id to ${b.seen} at least`,
+  "segment.regressed": regressed,
   "segment.recovered": (b) => `${b.episode.replace("_", " ")} is over`,
   "nats.degraded": (b) => `its embedded NATS server does not keep its part of the state: ${b.cause}`,
+  "ledger.replaced": (b) =>
+    `JetStream lost the bucket LEAF_LEDGER (${b.cause}). The generators fill it again from the database, events and their own marks. ` +
+    "Find out why it was lost",
+  "ledger.unavailable": (b) => `no range can be claimed, so IDs come from memory alone (${b.error})`,
+  "ledger.recovered": () => "the ledger is available again",
   "nats.recovered": () => "its embedded NATS server keeps its part of the state again",
   "clock.backwards": (b) =>
     `its clock is ${millis(b.offset_ms)} behind its last snowflake; requests ${b.action === "waited" ? "wait" : "are refused"}`,
