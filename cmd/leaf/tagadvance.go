@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -147,7 +148,7 @@ func (f *advanceFlags) advance(cmd *cobra.Command, c *bus.Client, tags []string)
 		switch {
 		case a.err != nil:
 			done.Failed = append(done.Failed, failedAdvance{a.tag, a.err.Error()})
-			failures = append(failures, fmt.Errorf("%s: %w", a.tag, a.err))
+			failures = append(failures, a.err)
 		case f.json:
 			done.Tags = append(done.Tags, a.reply)
 		default:
@@ -174,6 +175,9 @@ func startAdvances(ctx context.Context, c *bus.Client, tags []string) <-chan cha
 			}
 			go func() {
 				reply, err := c.AdvanceTag(ctx, tag)
+				if err != nil && !strings.HasPrefix(err.Error(), tag+": ") {
+					err = fmt.Errorf("%s: %w", tag, err)
+				}
 				result <- advanced{tag, reply, err}
 			}()
 		}
