@@ -14,8 +14,12 @@ import (
 	"github.com/leafbus/leafbus/bus"
 )
 
-// advanceAtOnce is how many tags are advanced at a time.
-const advanceAtOnce = 8
+const (
+	// advanceAtOnce is how many tags are advanced at a time.
+	advanceAtOnce = 8
+	// mostFailures is how many failures are printed. With --json the result has all.
+	mostFailures = 20
+)
 
 // advanceFlags say which tags to advance.
 type advanceFlags struct {
@@ -92,6 +96,10 @@ func (f *advanceFlags) run(cmd *cobra.Command, c *bus.Client, tags []string) (er
 	case cmd.Context().Err() != nil:
 		return fmt.Errorf("interrupted: %d of %d tags were advanced", len(done.Tags), len(tags))
 	case len(failures) > 0 && len(tags) > 1:
+		if more := len(failures) - mostFailures; more > 0 {
+			return fmt.Errorf("%d of %d tags were not advanced:\n%w\nand %d more (--json lists all)",
+				len(failures), len(tags), errors.Join(failures[:mostFailures]...), more)
+		}
 		return fmt.Errorf("%d of %d tags were not advanced:\n%w", len(failures), len(tags), errors.Join(failures...))
 	case len(failures) > 0:
 		return failures[0]

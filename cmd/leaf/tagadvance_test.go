@@ -78,6 +78,24 @@ func TestTagAdvanceWantsTags(t *testing.T) {
 	}
 }
 
+// A store that is unavailable fails for all tags. That does not flood the terminal.
+func TestTagAdvanceManyFailures(t *testing.T) {
+	url := answering(t, "leaf.admin.tags.advance", func(string) (string, string) {
+		return `{"code":503,"reason":"store_unavailable","message":"away"}`, "503"
+	})
+	args := []string{"tag", "advance", "-s", url}
+	for i := range 100 {
+		args = append(args, fmt.Sprint("t", i))
+	}
+	status, _, stderr := leaf(t, args...)
+	if status != exitFailed || strings.Count(stderr, "\n") != 22 || !strings.Contains(stderr, "\nand 80 more (--json lists all)\n") {
+		t.Errorf("status %d, %s", status, stderr)
+	}
+	if _, stdout, _ := leaf(t, append(args, "--json")...); strings.Count(stdout, `{"tag":"`) != 100 {
+		t.Errorf("as JSON %s", stdout)
+	}
+}
+
 // Many tags are advanced at a time, and printed in their order.
 func TestTagAdvanceManyTags(t *testing.T) {
 	url := answering(t, "leaf.admin.tags.advance", func(body string) (string, string) {
