@@ -112,6 +112,11 @@ func TestAlertsAndTheirEnds(t *testing.T) {
 				tell("a", "ledger.unavailable", "a", 0, bus.LedgerUnavailableEvent{}), tell("a", "ledger.replaced", "a", 0, bus.LedgerReplacedEvent{}),
 				node("a", "started", second),
 			}, 0, []string{"replaced a a 1s", "unavailable a a 1s"}},
+		"of a ledger that was lost, and it is filled again": {
+			[]bus.Event{
+				tell("a", "ledger.replaced", "a", 0, bus.LedgerReplacedEvent{}),
+				tell("a", "ledger.recovered", "a", second, bus.RecoveredEvent{Node: "a", Episode: "replaced"}),
+			}, 0, []string{"replaced a a 1s"}},
 		"of the ledger, and it is available again": {
 			[]bus.Event{
 				tell("a", "ledger.unavailable", "a", 0, bus.LedgerUnavailableEvent{}),

@@ -74,6 +74,8 @@ type reported struct {
 	natsWasWell  bool      // the embedded NATS server was well once
 	ledgerAway   bool      // by the alert ledger.unavailable
 	ledgerSince  time.Time // when the ledger was first found unavailable; zero: it is not
+
+	ledgerReplaced atomic.Bool // by the alert ledger.replaced; set beside Run
 }
 
 // New returns a generator that does nothing until Run is called.

@@ -33,6 +33,7 @@ func (g *Generator) keepLedger(ctx context.Context) {
 	}
 	g.cfg.Ledger.Keep(ctx, mayBegin, func(cause string) {
 		g.log.Error("the ledger was lost and is made anew", "cause", cause)
+		g.reported.ledgerReplaced.Store(true)
 		g.publishEvent("ledger.replaced", g.cfg.Node, bus.LedgerReplacedEvent{Node: g.cfg.Node, Cause: cause})
 	})
 }
@@ -58,14 +59,18 @@ func (g *Generator) olderPeer() error {
 		"or replace it by this version", allocator.ErrUnavailable, node)
 }
 
-// alertLedger publishes an alert when the ledger is unavailable for ledgerPatience, and the end of the
-// alert when it is available again.
+// alertLedger publishes an alert when the ledger is unavailable for ledgerPatience. It publishes the end of
+// this alert, and of the one that the ledger was lost, when the ledger is available again.
 func (g *Generator) alertLedger(now time.Time) {
 	if g.cfg.Ledger == nil {
 		return
 	}
-	r := &g.reported
-	switch err := g.cfg.Ledger.Err(); {
+	r, err := &g.reported, g.cfg.Ledger.Err()
+	if err == nil && r.ledgerReplaced.Swap(false) {
+		g.log.Info("the ledger is filled again")
+		g.publishEvent("ledger.recovered", g.cfg.Node, bus.RecoveredEvent{Node: g.cfg.Node, Episode: "replaced"})
+	}
+	switch {
 	case err == nil && r.ledgerAway:
 		g.log.Info("the ledger is available again")
 		g.publishEvent("ledger.recovered", g.cfg.Node, bus.RecoveredEvent{Node: g.cfg.Node, Episode: "unavailable"})

@@ -175,16 +175,26 @@ func TestLedgerUnavailable(t *testing.T) {
 	}
 }
 
-// A ledger that was lost is an alert.
+// A ledger that was lost is an alert, until it is filled again.
 func TestLedgerReplaced(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
 	l := newLedger()
 	start(t, s, "n", memory(t), func(c *generator.Config) { c.Ledger = l })
 	stream := events(t, natskit.Connect(t, s))
+	away := errors.New("being filled")
+	l.away.Store(&away)
 	l.lost <- "made anew"
 	testkit.Eventually(t, "the alert", func() bool { return len(stream("leaf.ledger.replaced")) == 1 })
 	if e := stream("leaf.ledger.replaced")[0]; e.Key != "n" || e.Severity != "alert" || string(e.Data) != `{"node":"n","cause":"made anew"}` {
 		t.Errorf("the alert is %+v: %s", e, e.Data)
+	}
+	if n := len(stream("leaf.ledger.recovered")); n > 0 {
+		t.Error("it is over before the ledger is filled")
+	}
+	l.away.Store(nil)
+	testkit.Eventually(t, "its end", func() bool { return len(stream("leaf.ledger.recovered")) > 0 })
+	if e := stream("leaf.ledger.recovered")[0]; e.Key != "n" || string(e.Data) != `{"node":"n","episode":"replaced"}` {
+		t.Errorf("its end is %+v: %s", e, e.Data)
 	}
 }

@@ -44,7 +44,7 @@ const texts = {
     `JetStream lost the bucket LEAF_LEDGER (${b.cause}). The generators fill it again from the database, events and their own marks. ` +
     "Find out why it was lost",
   "ledger.unavailable": (b) => `no range can be claimed, so IDs come from memory alone (${b.error})`,
-  "ledger.recovered": () => "the ledger is available again",
+  "ledger.recovered": (b) => (b.episode === "replaced" ? "the ledger is filled again" : "the ledger is available again"),
   "nats.recovered": () => "its embedded NATS server keeps its part of the state again",
   "clock.backwards": (b) =>
     `its clock is ${millis(b.offset_ms)} behind its last snowflake; requests ${b.action === "waited" ? "wait" : "are refused"}`,
