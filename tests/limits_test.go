@@ -50,6 +50,7 @@ var limits = []struct{ row, text string }{
 	{"tags that a generator never loaded", "{allocator.maxUnknownAlerts}"},
 	{"events of a durable consumer", "{bus.maxAckPending} by all together, one a process; {bus.ackWait} each"},
 	{"`leaf bench`", "{cmd/leaf.mostCallers} callers"},
+	{"`leaf tag advance`", "{cmd/leaf.advanceAtOnce} tags at a time; of failures the first {cmd/leaf.mostFailures} "},
 	{"description", "{allocator.MaxDescription} characters"},
 	{"HTTP", "header of a request {bus/gateway.maxHeader KiB} "},
 	{"HTTP", "body {bus/gateway.maxBody KiB} "},
