@@ -3,6 +3,7 @@ package tests
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -26,6 +27,8 @@ type load struct {
 	highest atomic.Int64
 	floor   atomic.Int64 // no ID below it may come for a request sent from now on
 	stale   atomic.Int64 // an ID that came nevertheless; 0: none
+	gaveUp  atomic.Int64 // calls that ended with a caller's patience
+	longest atomic.Int64 // the longest time without an answer for one caller, in nanoseconds
 
 	mu      sync.Mutex
 	refusal map[bus.Reason]int
@@ -50,6 +53,11 @@ type loadConfig struct {
 	each func(bus.Range)
 }
 
+// anyRefusal are the refusals that a caller could meet while the database is wrong or away.
+var anyRefusal = []bus.Reason{
+	bus.StoreRegressed, bus.StoreUnavailable, bus.TimedOut, bus.UnknownTag, bus.Overloaded, bus.Draining, bus.Internal,
+}
+
 // startLoad starts callers on one connection for each of the URLs.
 func startLoad(t *testing.T, cfg loadConfig, urls ...string) *load {
 	t.Helper()
@@ -69,22 +77,32 @@ func startLoad(t *testing.T, cfg loadConfig, urls ...string) *load {
 	t.Cleanup(func() {
 		cancel()
 		l.wg.Wait()
+		if t.Failed() {
+			_, text := l.unanswered()
+			t.Log(text)
+		}
 	})
 	return l
 }
 
 // run is one caller.
 func (l *load) run(ctx context.Context, c *bus.Client, sizes *rand.Rand) {
+	answered := time.Now()
+	defer func() { raise(&l.longest, int64(time.Since(answered))) }()
 	for ctx.Err() == nil && (l.cfg.total == 0 || l.ids.Load() < l.cfg.total) {
 		floor, n := l.floor.Load(), l.size(sizes)
 		attempt, cancel := context.WithTimeout(ctx, l.cfg.patience)
 		ranges, err := l.take(attempt, c, n)
-		gaveUp := attempt.Err() != nil
+		gaveUp := attempt.Err() != nil && ctx.Err() == nil
 		cancel()
 		switch {
 		case err == nil:
 			l.record(ranges, floor)
-		case ctx.Err() != nil || l.cfg.mayGiveUp && gaveUp:
+			raise(&l.longest, int64(time.Since(answered)))
+			answered = time.Now()
+		case ctx.Err() != nil:
+		case l.cfg.mayGiveUp && gaveUp:
+			l.gaveUp.Add(1)
 		case l.isExpected(err):
 			pause := time.NewTimer(2 * time.Millisecond) // to leave the others some of the machine
 			select {
@@ -127,10 +145,15 @@ func (l *load) record(ranges []bus.Range, floor int64) {
 		if r.First < floor {
 			l.stale.Store(r.First)
 		}
-		for h := l.highest.Load(); r.Last > h && !l.highest.CompareAndSwap(h, r.Last); h = l.highest.Load() {
-		}
+		raise(&l.highest, r.Last)
 	}
 	l.replies.Add(1)
+}
+
+// raise makes v at least n.
+func raise(v *atomic.Int64, n int64) {
+	for old := v.Load(); n > old && !v.CompareAndSwap(old, n); old = v.Load() {
+	}
 }
 
 func (l *load) isExpected(err error) bool {
@@ -149,6 +172,18 @@ func (l *load) refusals(reason bus.Reason) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.refusal[reason]
+}
+
+// unanswered returns how many calls ended without IDs, and describes them.
+func (l *load) unanswered() (count int64, text string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	count = l.gaveUp.Load()
+	for _, n := range l.refusal {
+		count += int64(n)
+	}
+	return count, fmt.Sprintf("%d of %d calls got no ID (%d without an answer in %v, refused: %v); longest time without an answer %v", count,
+		count+l.replies.Load(), l.gaveUp.Load(), l.cfg.patience, l.refusal, time.Duration(l.longest.Load()).Round(time.Millisecond))
 }
 
 func (l *load) fail(err error) {
@@ -177,6 +212,15 @@ func (l *load) check() {
 	if l.failure != nil {
 		l.t.Fatalf("a caller failed: %v", l.failure)
 	}
+}
+
+// checkIDs fails the test at once if an ID came twice, or if a caller has failed.
+func (l *load) checkIDs() {
+	l.t.Helper()
+	if _, err := l.checker.Check(); err != nil {
+		l.t.Fatal(err)
+	}
+	l.check()
 }
 
 // stop ends the load, or waits for its end if it has a total, and checks that
