@@ -1,0 +1,54 @@
+package tests
+
+import (
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/allocator/allocatortest"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/tests/mariadb"
+)
+
+// One of three NATS servers loses its routes for a moment. The generators elsewhere reserve meanwhile, and
+// the one at that server hears nothing of it. Later the database is set back to that moment.
+func TestLostRoute(t *testing.T) {
+	t.Parallel()
+	dsn := mariadb.NewDatabase(t)
+	db := openDB(t, dsn)
+	c := newThreeServers(t)
+	var ncs [3]*nats.Conn
+	for i, node := range []string{"cutoff", "second", "third"} {
+		serve(t, t.TempDir(), "-s", c.url(i), "--mysql", dsn, "--node", node, "--tag", "order:500", "--max-step", "1000")
+		ncs[i] = connect(t, c.url(i))
+	}
+	var checker allocatortest.Checker
+	var refused error
+	take := func(i int, count int64) {
+		t.Helper()
+		ranges, err := bus.NewClient(ncs[i]).Take(testkit.Context(t), "order", count)
+		if err != nil {
+			refused = err
+		}
+		checker.Add(ranges...)
+	}
+	usedBy(t, ncs[0], "order", 3, &checker)
+
+	backUp(t, db)
+	before := maxIDOf(t, db, "order")
+	c.cut(0)
+	for maxIDOf(t, db, "order") < before+4000 {
+		take(1, 500)
+	}
+	c.heal(0)
+	setBack(t, db)
+
+	for range 60 {
+		take(0, 200)
+	}
+	_, err := checker.Check()
+	must(t, err)
+	must(t, refused)
+	noticed(t, ncs[1], "order")
+}
