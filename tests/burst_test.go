@@ -50,7 +50,10 @@ func burst(t *testing.T, nc *nats.Conn, body string, checkers []allocatortest.Ch
 // A generator begins with an empty folder: alone, or beside those that handed out the IDs.
 func TestBurstThenStaleDatabase(t *testing.T) {
 	t.Parallel()
-	const tags = 3000
+	tags := 3000
+	if raceEnabled {
+		tags = 1000
+	}
 	for name, alone := range map[string]bool{"peers live": false, "peers died": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

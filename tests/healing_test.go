@@ -1,7 +1,6 @@
 package tests
 
 import (
-	"database/sql"
 	"testing"
 	"time"
 
@@ -99,56 +98,4 @@ func ahead(t *testing.T, l *load, by int64) {
 		l.checkIDs()
 		return l.highest.Load() > until
 	})
-}
-
-// A tag is deleted and made again under load: by SQL, at max_id 1, or by commands. It goes on above all
-// that was handed out.
-func TestTagOutlivesItself(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		remove, add func(t *testing.T, url string, db *sql.DB)
-	}{
-		"SQL": {
-			func(t *testing.T, _ string, db *sql.DB) {
-				execute(t, db, "DELETE FROM leaf_alloc WHERE biz_tag = 'order'")
-			},
-			func(t *testing.T, _ string, db *sql.DB) {
-				execute(t, db, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('order', 1, 500)")
-			},
-		},
-		"commands": {
-			func(t *testing.T, url string, _ *sql.DB) { leafOK(t, "tag", "rm", "order", "-s", url) },
-			func(t *testing.T, url string, _ *sql.DB) {
-				leafOK(t, "tag", "add", "order", "--step", "500", "-s", url)
-			},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			dsn := mariadb.NewDatabase(t)
-			db := openDB(t, dsn)
-			url := newNATS(t).ClientURL()
-			join(t, url, dsn, []string{"one", "two", "three"}, "--tag", "order:500", "--max-step", "1000", "--tag-refresh", "200ms")
-			l := startLoad(t, loadConfig{
-				tag: "order", callers: 4, maxBatch: 200, patience: 3 * time.Second, mayGiveUp: true,
-				expected: []bus.Reason{bus.UnknownTag},
-			}, url, url)
-			for round := range 6 {
-				ahead(t, l, 10_000)
-				c.remove(t, url, db)
-				if before := l.refusals(bus.UnknownTag); round%2 == 1 { // else it is made again at once
-					testkit.Eventually(t, "a tag that nobody knows", func() bool {
-						l.check()
-						return l.refusals(bus.UnknownTag) > before+20
-					})
-				}
-				c.add(t, url, db)
-			}
-			ahead(t, l, 20_000)
-			l.stop()
-			if n := l.gaveUp.Load(); n > 0 {
-				t.Errorf("%d calls were not answered", n)
-			}
-		})
-	}
 }

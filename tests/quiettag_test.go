@@ -3,6 +3,7 @@ package tests
 import (
 	"errors"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -21,8 +22,9 @@ func TestQuietTagAfterRestore(t *testing.T) {
 	db := openDB(t, dsn)
 	url := newNATS(t).ClientURL()
 	nc := connect(t, url)
+	busyTag := strings.Repeat("busy", 32) // a long name makes long events
 	args := []string{"--events-max-bytes", "1048576", "--max-step", "1"}
-	generators := join(t, url, dsn, []string{"one", "two"}, append(args, "--tag", "quiet:1", "--tag", "busy:1")...)
+	generators := join(t, url, dsn, []string{"one", "two"}, append(args, "--tag", "quiet:1", "--tag", busyTag+":1")...)
 	testkit.Eventually(t, "the tag", func() bool {
 		var count int
 		must(t, db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM leaf_alloc").Scan(&count))
@@ -32,7 +34,7 @@ func TestQuietTagAfterRestore(t *testing.T) {
 	var checker allocatortest.Checker
 	usedBy(t, nc, "quiet", 2, &checker)
 	lastEvent[refill](t, jetStream(t, nc), "leaf.events.info.segment.refill.quiet")
-	busy := startLoad(t, loadConfig{tag: "busy", callers: 8}, url, url)
+	busy := startLoad(t, loadConfig{tag: busyTag, callers: 8}, url, url)
 	busy.more(100)
 	stream, err := jetStream(t, nc).Stream(t.Context(), bus.EventStream)
 	must(t, err)
