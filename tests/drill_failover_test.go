@@ -80,7 +80,7 @@ func (p *pair) replicate() {
 }
 
 // lag stops the replica, and waits until the primary is so many IDs and so long ahead of it.
-func (p *pair) lag(ids int64, most time.Duration) {
+func (p *pair) lag(ids int64, long time.Duration) {
 	p.t.Helper()
 	replica := 1 - p.primary
 	primary, copied := p.db(p.primary, p.name), p.db(replica, p.name)
@@ -90,7 +90,7 @@ func (p *pair) lag(ids int64, most time.Duration) {
 	execute(p.t, copied, "STOP SLAVE SQL_THREAD")
 	began, stale := time.Now(), maxIDOf(p.t, copied, "order")
 	testkit.Eventually(p.t, "a primary that is far ahead", func() bool {
-		return maxIDOf(p.t, primary, "order") > stale+ids && time.Since(began) > most
+		return maxIDOf(p.t, primary, "order") > stale+ids && time.Since(began) > long
 	})
 }
 
@@ -99,6 +99,7 @@ func (p *pair) failOver() (lost int64) {
 	p.t.Helper()
 	ahead := p.maxID(p.primary)
 	must(p.t, p.servers[p.primary].Kill())
+	time.Sleep(time.Second) // until that is noticed
 	p.primary = 1 - p.primary
 	execute(p.t, p.db(p.primary, p.name), "STOP SLAVE", "RESET SLAVE ALL")
 	lost = ahead - p.maxID(p.primary)
@@ -150,7 +151,7 @@ func TestDrillFailover(t *testing.T) {
 	p := newPair(t)
 	url := newNATS(t).ClientURL()
 	nc := connect(t, url)
-	f := &fleet{t: t, args: []string{"-s", url, "--mysql", p.dsn(), "--tag", "order:5000", "--max-step", "20000"}}
+	f := &fleet{t: t, args: []string{"-s", url, "--mysql", p.dsn(), "--tag", "order:10000", "--max-step", "50000"}}
 	for range 3 {
 		f.grow()
 	}
@@ -166,11 +167,11 @@ func TestDrillFailover(t *testing.T) {
 		refused, _ := l.unanswered()
 		hasty.longest.Store(0)
 		l.more(500)
-		p.lag(100_000, 2*time.Second)
+		p.lag(200_000, 2*time.Second)
 		lost := p.failOver()
 		f.forget()
 		f.grow()
-		ahead(t, l, max(0, lost)+100_000)
+		ahead(t, l, lost+200_000)
 		testkit.Eventually(t, "IDs of every generator", func() bool {
 			l.checkIDs()
 			used := 0

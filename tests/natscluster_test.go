@@ -65,6 +65,25 @@ func (c *threeServers) heal(i int) {
 	}
 }
 
+// follower is a server that does not lead a stream, so its routes can go without an election.
+func (c *threeServers) follower(stream string) int {
+	c.t.Helper()
+	js := jetStream(c.t, connect(c.t, c.url(0)))
+	var leader string
+	testkit.Eventually(c.t, "a leader of "+stream, func() bool {
+		s, err := js.Stream(c.t.Context(), stream)
+		if err != nil {
+			return false
+		}
+		leader = s.CachedInfo().Cluster.Leader
+		return leader != ""
+	})
+	if leader == "s0" {
+		return 1
+	}
+	return 0
+}
+
 func (c *threeServers) refuse(i int, on bool) {
 	for j := range c.servers {
 		if j != i {
