@@ -47,8 +47,12 @@ func healed(t *testing.T, nc *nats.Conn, tag string, episodes int) {
 // noticed waits until generators published that they raised the number of a tag.
 func noticed(t *testing.T, nc *nats.Conn, tag string) {
 	t.Helper()
+	js := jetStream(t, nc)
 	testkit.Eventually(t, "an alert that the number of "+tag+" was raised", func() bool {
-		for _, a := range allEvents[regression](t, jetStream(t, nc), "leaf.events.alert.segment.regressed."+tag) {
+		if _, err := js.Stream(t.Context(), bus.EventStream); err != nil {
+			return false // an election is under way
+		}
+		for _, a := range allEvents[regression](t, js, "leaf.events.alert.segment.regressed."+tag) {
 			if a.Action == "advanced" && a.Got < a.Seen {
 				return true
 			}

@@ -13,45 +13,58 @@ import (
 )
 
 // One of three NATS servers loses its routes for a moment. The generators elsewhere reserve meanwhile, and
-// the one at that server hears nothing of it. Later the database is set back to that moment.
+// the one at that server hears nothing of it. Later the database is set back to that moment, and those who
+// know better still run, or have died.
 func TestLostRoute(t *testing.T) {
 	t.Parallel()
-	dsn := mariadb.NewDatabase(t)
-	db := openDB(t, dsn)
-	c := newThreeServers(t)
-	var ncs [3]*nats.Conn
-	for i := range ncs {
-		serve(t, t.TempDir(), "-s", c.url(i), "--mysql", dsn, "--node", fmt.Sprint("n", i), "--tag", "order:500", "--max-step", "1000")
-		ncs[i] = connect(t, c.url(i))
-	}
-	var checker allocatortest.Checker
-	var refused error
-	take := func(i int, count int64) {
-		t.Helper()
-		ranges, err := bus.NewClient(ncs[i]).Take(testkit.Context(t), "order", count)
-		if err != nil {
-			refused = err
-		}
-		checker.Add(ranges...)
-	}
-	usedBy(t, ncs[0], "order", 3, &checker)
+	for name, alone := range map[string]bool{"peers live": false, "peers died": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dsn := mariadb.NewDatabase(t)
+			db := openDB(t, dsn)
+			c := newThreeServers(t)
+			var ncs [3]*nats.Conn
+			var generators [3]*generator
+			for i := range ncs {
+				generators[i] = serve(t, t.TempDir(), "-s", c.url(i), "--mysql", dsn, "--node", fmt.Sprint("n", i),
+					"--tag", "order:500", "--max-step", "1000")
+				ncs[i] = connect(t, c.url(i))
+			}
+			var checker allocatortest.Checker
+			var refused error
+			take := func(i int, count int64) {
+				t.Helper()
+				ranges, err := bus.NewClient(ncs[i]).Take(testkit.Context(t), "order", count)
+				if err != nil {
+					refused = err
+				}
+				checker.Add(ranges...)
+			}
+			usedBy(t, ncs[0], "order", len(ncs), &checker)
 
-	backUp(t, db)
-	before := maxIDOf(t, db, "order")
-	deaf := c.follower("KV_" + bus.BucketLedger)
-	other := 1 - deaf
-	c.cut(deaf)
-	for maxIDOf(t, db, "order") < before+4000 {
-		take(other, 500)
-	}
-	c.heal(deaf)
-	setBack(t, db)
+			backUp(t, db)
+			before := maxIDOf(t, db, "order")
+			deaf := c.follower("KV_" + bus.BucketLedger)
+			other := 1 - deaf
+			c.cut(deaf)
+			for maxIDOf(t, db, "order") < before+4000 {
+				take(other, 500)
+			}
+			c.heal(deaf)
+			for i, g := range generators {
+				if alone && i != deaf {
+					g.kill()
+				}
+			}
+			setBack(t, db)
 
-	for range 60 {
-		take(deaf, 200)
+			for range 60 {
+				take(deaf, 200)
+			}
+			_, err := checker.Check()
+			must(t, err)
+			must(t, refused)
+			noticed(t, ncs[0], "order")
+		})
 	}
-	_, err := checker.Check()
-	must(t, err)
-	must(t, refused)
-	noticed(t, ncs[0], "order")
 }
