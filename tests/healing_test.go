@@ -17,31 +17,32 @@ type regression struct {
 	Got, Seen, First, Last   bus.ID
 }
 
-// healed waits until the stream has so many alerts that a tag's number was raised to the ledger, and as
-// many events that end them. Only a generator that raised the number publishes an alert.
-func healed(t *testing.T, nc *nats.Conn, tag string, episodes int) {
+// healed waits until an episode is over in which the database went backwards: from the alert number known
+// on, there is at least one, and none by the same generator twice. A generator raises the number to what was
+// claimed when it asked. If another one just then claims what it reserved before, that one raises it once more.
+// It returns how many alerts there are by now.
+func healed(t *testing.T, nc *nats.Conn, tag string, known int) int {
 	t.Helper()
 	js := jetStream(t, nc)
 	var alerts []regression
-	ended := 0
 	testkit.Eventually(t, "alerts that are over", func() bool {
-		alerts = allEvents[regression](t, js, "leaf.events.alert.segment.regressed."+tag)
-		ended = 0
+		ended := 0
 		for _, e := range allEvents[episode](t, js, "leaf.events.info.segment.recovered."+tag) {
 			if e.Episode == "regressed" {
 				ended++
 			}
 		}
-		return len(alerts) >= episodes && ended >= episodes
+		alerts = allEvents[regression](t, js, "leaf.events.alert.segment.regressed."+tag)
+		return len(alerts) > known && len(alerts) == ended
 	})
-	for _, a := range alerts {
-		if a.Tag != tag || a.Action != "advanced" || a.Store == "" || a.Got >= a.Seen {
-			t.Errorf("alert %+v", a)
+	by := make(map[string]bool)
+	for _, a := range alerts[known:] {
+		if a.Tag != tag || a.Action != "advanced" || a.Store == "" || a.Got >= a.Seen || by[a.Node] {
+			t.Errorf("alert %+v, among %+v", a, alerts[known:])
 		}
+		by[a.Node] = true
 	}
-	if len(alerts) != episodes || ended != episodes {
-		t.Errorf("%d alerts and %d ends of them, want %d: %+v", len(alerts), ended, episodes, alerts)
-	}
+	return len(alerts)
 }
 
 // noticed waits until generators published that they raised the number of a tag.
@@ -62,7 +63,7 @@ func noticed(t *testing.T, nc *nats.Conn, tag string) {
 }
 
 // The database is set back again and again under load. It is raised to what was claimed: service goes on,
-// no caller is refused, and there is one alert each time.
+// no caller is refused, and each generator publishes at most one alert each time.
 func TestDatabaseSetBackUnderLoad(t *testing.T) {
 	t.Parallel()
 	for name, nodes := range map[string][]string{"one generator": {"one"}, "three generators": {"one", "two", "three"}} {
@@ -77,12 +78,13 @@ func TestDatabaseSetBackUnderLoad(t *testing.T) {
 				tag: "order", callers: 4, maxBatch: 200, patience: 3 * time.Second, mayGiveUp: true, expected: anyRefusal,
 			}, url, url)
 			l.more(300)
-			for round := range 3 {
+			alerts := 0
+			for range 3 {
 				backUp(t, db)
 				ahead(t, l, 20_000)
 				setBack(t, db)
 				ahead(t, l, 20_000)
-				healed(t, nc, "order", round+1)
+				alerts = healed(t, nc, "order", alerts)
 			}
 			l.stop()
 			count, text := l.unanswered()
