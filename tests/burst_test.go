@@ -52,7 +52,7 @@ func TestBurstThenStaleDatabase(t *testing.T) {
 	t.Parallel()
 	tags := 3000
 	if raceEnabled {
-		tags = 1000
+		tags = 500
 	}
 	for name, alone := range map[string]bool{"peers live": false, "peers died": true} {
 		t.Run(name, func(t *testing.T) {
