@@ -59,6 +59,24 @@ func TestAdvanced(t *testing.T) {
 	})
 }
 
+// TestEpisodesOfAdvances: a store that goes back again before a range could be reserved is one episode.
+func TestEpisodesOfAdvances(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 10)
+		times := int64(0)
+		s.onReserve(func(context.Context, string, int64) error {
+			if times++; times < 5 {
+				return &allocator.AdvancedError{Tag: "order", Got: times, Seen: 100}
+			}
+			return nil
+		})
+		var r events
+		a := start(t, allocator.Config{Store: s, Notify: r.notify})
+		take(t, a, 1)
+		r.wantEpisodes(t, "regressed", 1, 1)
+	})
+}
+
 // TestAdvancedAtSeen: exactly at the mark nothing is moved, one below it is.
 func TestAdvancedAtSeen(t *testing.T) {
 	for _, c := range []struct{ max, seen int64 }{

@@ -126,9 +126,15 @@ func TestClaimAgain(t *testing.T) {
 		if e := c.book.entry("order"); err != nil || g.First != 11 || e.End != 21 || e.Floor != 7 {
 			t.Errorf("Reserve: %v, %v; the record is %+v", g.Range, err, e)
 		}
-		c.store.onReserved(func(string, allocator.Range) error { c.book.raise(22, 7); return nil }) // the first ID is claimed
+		c.store.onReserved(func(string, allocator.Range) error { c.book.raise(21, 9); return nil }) // another floor
+		begin := time.Now()
+		g, err = c.Reserve(t.Context(), "order", 1, 1)
+		if e := c.book.entry("order"); err != nil || g.First != 21 || e.End != 31 || e.Floor != 9 || time.Since(begin) > 10*time.Millisecond {
+			t.Errorf("Reserve: %v, %v; the record is %+v after %v", g.Range, err, e, time.Since(begin))
+		}
+		c.store.onReserved(func(string, allocator.Range) error { c.book.raise(32, 9); return nil }) // the first ID is claimed
 		if g, err = c.Reserve(t.Context(), "order", 1, 1); !errors.Is(err, allocator.ErrConflict) {
-			t.Errorf("Reserve: %v, %v; 21 was claimed by another", g.Range, err)
+			t.Errorf("Reserve: %v, %v; 31 was claimed by another", g.Range, err)
 		}
 	})
 }
@@ -137,15 +143,21 @@ func TestClaimAgain(t *testing.T) {
 func TestClaimAgainEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newClaims(t, 10)
-		c.book.onWrite(func(string, allocator.Entry) error { return allocator.ErrConflict })
+		writes := 0
+		c.book.onWrite(func(string, allocator.Entry) error {
+			if writes++; writes > 1000 {
+				return errLedger
+			}
+			return allocator.ErrConflict
+		})
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		begin := time.Now()
 		if g, err := c.Reserve(ctx, "order", 1, 1); err == nil || time.Since(begin) > 5*time.Second {
 			t.Errorf("Reserve: %v, %v after %v", g.Range, err, time.Since(begin))
 		}
-		if n := c.book.writes; n < 100 || n > 1000 {
-			t.Errorf("%d writes in 5 s", n) // pauses of up to 50 ms
+		if writes < 100 || writes > 1000 {
+			t.Errorf("%d writes in 5 s", writes) // pauses of up to 50 ms
 		}
 	})
 }

@@ -96,6 +96,7 @@ func TestLedgerRestored(t *testing.T) {
 		synctest.Wait()
 		c.store.Restore(store)
 		c.book.Restore(ledger)
+		time.Sleep(2 * time.Second) // until what was read before is not fresh
 		for range 500 {
 			ids.Add(take(t, a, 1)...)
 		}
