@@ -29,10 +29,11 @@ check: ## tests that need no installed server, without the race detector (second
 # Never from the cache: it does not know that tests run the program. Package tests takes longest, so
 # it begins first; the output of the others follows its own. More packages at once than there are
 # processors, because many tests wait.
-test: deps ## every test, with the race detector; the simulation without
+test: deps ## every test, with the race detector; the simulations without
 	$(GO) test -race -count=1 -timeout 9m -p 3 ./tests ./...
-# It runs on one goroutine at a time, and its coroutines now and then crash the race detector itself.
-	$(GO) test -count=1 -run TestSimulation ./snowflake
+# That of snowflakes runs on one goroutine at a time, and its coroutines now and then crash the race
+# detector itself. That of tags would try a tenth of its worlds in the same time.
+	$(GO) test -count=1 -run TestSimulation ./snowflake ./allocator
 
 # Drills assert safety and print times. They are no part of `make test`, because each may need a minute.
 drills: deps ## attacks on real processes: kills, freezes, lost disks, full disks (some minutes)
