@@ -15,6 +15,7 @@ import (
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -72,8 +73,10 @@ func (d *fakeDatabase) Err() error { return nil }
 
 // Ends returns what the store has, which is then an [allocatortest.Memory].
 func (d *fakeDatabase) Ends(_ context.Context, f func(tag string, end, floor int64)) error {
-	if d.asks++; d.away != nil {
-		return d.away
+	away := error(nil)
+	d.set(func() { d.asks++; away = d.away })
+	if away != nil {
+		return away
 	}
 	for _, t := range d.Store.(*allocatortest.Memory).Snapshot() {
 		f(t.Name, t.MaxID, t.Below())
@@ -101,14 +104,23 @@ type site struct {
 	layout snowflake.Layout
 	db     *fakeDatabase
 	zk     *fakeZooKeeper
+	looks  kvstore.Config // a connection of the test itself, once it was needed
 }
 
 func newSite(t *testing.T) *site {
 	return &site{t: t, server: natskit.Start(t), layout: snowflake.DefaultLayout()}
 }
 
-func (s *site) state() kvstore.Config {
-	nc := natskit.Connect(s.t, s.server)
+func (s *site) state() kvstore.Config { return s.stateAt(s.server.ClientURL()) }
+
+// stateAt is state through another address.
+func (s *site) stateAt(url string) kvstore.Config {
+	s.t.Helper()
+	nc, err := nats.Connect(url)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(nc.Close)
 	js, err := jetstream.New(nc)
 	if err != nil {
 		s.t.Fatal(err)
