@@ -98,7 +98,12 @@ func TestStoreFailsAndComesBack(t *testing.T) {
 // breakStore makes the server refuse every write to the tags, or no longer.
 func breakStore(t *testing.T, js jetstream.JetStream, broken bool) {
 	t.Helper()
-	stream, err := js.Stream(t.Context(), "KV_"+bus.BucketTags)
+	breakBucket(t, js, bus.BucketTags, broken)
+}
+
+func breakBucket(t *testing.T, js jetstream.JetStream, bucket string, broken bool) {
+	t.Helper()
+	stream, err := js.Stream(t.Context(), "KV_"+bucket)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,7 +66,8 @@ func (l *Ledger) Suspend(why error) { l.state.Store(&ledgerState{err: why}) }
 
 // Missed notes that the ledger cannot be reached now.
 func (l *Ledger) Missed(why error) {
-	l.state.Store(&ledgerState{bucket: l.state.Load().bucket, err: why})
+	s := l.state.Load()
+	l.state.Store(&ledgerState{s.bucket, why, s.failed})
 }
 
 // Err says why the ledger is unavailable; nil: it is available, as far as the last call shows.
@@ -122,7 +123,14 @@ func (l *Ledger) Read(ctx context.Context, tag string) (allocator.Entry, error) 
 			err = errNotSeeded
 		}
 	}
-	return e, l.note(b, err, false)
+	if err != nil || l.state.Load().failed.IsZero() {
+		return e, l.note(b, err, false)
+	}
+	// A write failed last. This one changes nothing and shows whether the next can succeed. Without it
+	// the caller would reserve a range in the database at each attempt, and lose it.
+	e.End = max(e.End, 1)
+	e.Revision, err = b.Write(ctx, tag, e)
+	return e, l.note(b, err, true)
 }
 
 // Write implements [allocator.Ledger].
