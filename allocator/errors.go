@@ -65,11 +65,11 @@ func (e *UnavailableError) Unwrap() []error { return []error{ErrUnavailable, e.E
 type AdvancedError struct {
 	Tag  string
 	Got  int64 // max_id as it was
-	Seen int64 // max_id as it is now: all IDs below are in use
+	Seen int64 // all IDs below are in use; max_id is there now, or above
 }
 
 func (e *AdvancedError) Error() string {
-	return fmt.Sprintf("the store went backwards: max_id of %s was %d and is moved up to %d", e.Tag, e.Got, e.Seen)
+	return fmt.Sprintf("the store went backwards: max_id of %s was %d and is moved up, because all IDs below %d are in use", e.Tag, e.Got, e.Seen)
 }
 
 // Unwrap makes the error match ErrConflict.

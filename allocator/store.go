@@ -33,7 +33,7 @@ type Store interface {
 	// The range must be what this very write moved max_id over.
 	//
 	// The range begins at or above from: all IDs below it are in use. A max_id below
-	// from shows that the store went backwards. Then Reserve moves max_id up to from, by
+	// from shows that the store went backwards. Then Reserve moves max_id up to from or a little above, by
 	// one conditional write that can only move it upwards. It reserves nothing and returns an
 	// AdvancedError. If that write changed nothing, another generator has done it: then Reserve
 	// goes on. A store whose max_id others move too returns a RegressedError and moves nothing.

@@ -59,7 +59,7 @@ func (s *Store) reserve(ctx context.Context, o *opened, tag string, n, from int6
 			return none, err
 		}
 		if at := max(row.MaxID, 1); at < from {
-			if err := s.raise(ctx, o, tag, at, from); err != nil {
+			if err := s.raise(ctx, o, tag, at, from, amount); err != nil {
 				return none, err
 			}
 			row.MaxID = from // at least: another generator has raised it, or a replica answered
@@ -76,9 +76,14 @@ func (s *Store) reserve(ctx context.Context, o *opened, tag string, n, from int6
 	return none, fmt.Errorf("%w: the row of %s was changed", allocator.ErrConflict, tag)
 }
 
-// raise moves max_id up to from, where it was below when it was read. It returns nil if the statement
-// changed nothing.
-func (s *Store) raise(ctx context.Context, o *opened, tag string, was, from int64) error {
+// raiseRoom is how many ranges lie between what is known to be in use and max_id after it was moved up.
+// Other generators may be about to claim ranges that they reserved before the database went back. Without
+// the room, max_id would soon be found below those, and moved up a second time with a second alert.
+const raiseRoom = 8
+
+// raise moves max_id up to from or above, where it was below when it was read. It returns nil if the statement
+// changed nothing. amount is the length of a range.
+func (s *Store) raise(ctx context.Context, o *opened, tag string, was, from, amount int64) error {
 	if s.cfg.Shared {
 		row, _, err := o.load(ctx, o.db, tag, "UPDATE") // a replica does not answer this
 		if was = max(row.MaxID, 1); err == nil && was < from {
@@ -86,7 +91,11 @@ func (s *Store) raise(ctx context.Context, o *opened, tag string, was, from int6
 		}
 		return err
 	}
-	result, err := o.db.ExecContext(ctx, "UPDATE leaf_alloc SET max_id = ? WHERE "+named+" AND max_id < ?", from, tag, tag, from)
+	to := from
+	if amount < (math.MaxInt64-from)/(2*raiseRoom) { // not where it would use up the last IDs
+		to += raiseRoom * amount
+	}
+	result, err := o.db.ExecContext(ctx, "UPDATE leaf_alloc SET max_id = ? WHERE "+named+" AND max_id < ?", to, tag, tag, from)
 	if err != nil {
 		return err
 	}

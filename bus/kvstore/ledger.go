@@ -116,21 +116,14 @@ func (l *Ledger) Read(ctx context.Context, tag string) (allocator.Entry, error) 
 		return allocator.Entry{}, err
 	}
 	e, err := b.Read(ctx, tag)
-	if err == nil && e.Revision == 0 {
-		// Either nothing of the tag was ever claimed, or the bucket was made anew and is not seeded.
-		var created time.Time
-		if created, err = b.createdNow(ctx); err == nil && !created.Equal(b.Created) {
-			err = errNotSeeded
-		}
-	}
 	if err != nil || l.state.Load().failed.IsZero() {
 		return e, l.note(b, err, false)
 	}
 	// A write failed last. This one changes nothing and shows whether the next can succeed. Without it
 	// the caller would reserve a range in the database at each attempt, and lose it.
 	e.End = max(e.End, 1)
-	e.Revision, err = b.Write(ctx, tag, e)
-	return e, l.note(b, err, true)
+	e.Revision, err = l.Write(ctx, tag, e)
+	return e, err
 }
 
 // Write implements [allocator.Ledger].
@@ -138,6 +131,16 @@ func (l *Ledger) Write(ctx context.Context, tag string, e allocator.Entry) (revi
 	b, err := l.used()
 	if err != nil {
 		return 0, err
+	}
+	if e.Revision == 0 {
+		// Either nothing of the tag was ever claimed, or the bucket was made anew and is not seeded.
+		created, err := b.createdNow(ctx)
+		if err == nil && !created.Equal(b.Created) {
+			err = errNotSeeded
+		}
+		if err != nil {
+			return 0, l.note(b, err, false)
+		}
 	}
 	revision, err = b.Write(ctx, tag, e)
 	return revision, l.note(b, err, true)
