@@ -307,6 +307,9 @@ func (a *Allocator) Reserved(tag string, r Range) {
 	if b == nil {
 		return
 	}
+	if b.loading && len(b.heard) < maxHeard {
+		b.heard = append(b.heard, r) // the store may be about to return the same
+	}
 	held, ok := b.discardLocked(r)
 	if ok {
 		a.regressedLocked(b, Regressed{Tag: tag, Got: r.First, Seen: held.Last + 1, Action: Refused,

@@ -29,6 +29,7 @@ type buffer struct {
 
 	segments []Segment // [0] is being handed out
 	pending  Range     // reserved, and about to become a segment
+	heard    []Range   // reserved by others since the present request to the store was sent, up to maxHeard
 	left     int64     // IDs in segments
 	taken    int64     // IDs handed out so far
 	swept    int64     // of them, those that a sweep has seen
@@ -69,7 +70,7 @@ func (b *buffer) beginRefillLocked() {
 
 // endRefillLocked makes the tag free for the next refill.
 func (b *buffer) endRefillLocked() {
-	b.loading, b.wake = false, nil
+	b.loading, b.wake, b.heard = false, nil, nil
 }
 
 // wakeLocked ends the pause of the refill, or its next one.

@@ -33,6 +33,8 @@ const (
 	regressedPause = 5 * time.Second
 	// maxUnknown is how many tags may fail before those that were never loaded leave memory.
 	maxUnknown = 1000
+	// maxHeard bounds the ranges of other generators that are compared with one answer of the store.
+	maxHeard = 1000
 	// maxRefills bounds the writes to the store that are under way at once.
 	maxRefills = 64
 	// maxLocked bounds those of them for tags whose record was locked at the last

@@ -86,6 +86,9 @@ func (a *Allocator) reserve(b *buffer, p plan) error {
 	defer cancel()
 	start := time.Now()
 	for n, wait := p.n, firstRace; ; wait = min(2*wait, lastRace) {
+		b.mu.Lock()
+		b.heard = nil
+		b.mu.Unlock()
 		grant, err := a.ask(ctx, b.tag, n)
 		switch {
 		case err == nil:
@@ -152,8 +155,14 @@ var errDiscarded = errors.New("another generator holds the range too: it is drop
 func (a *Allocator) install(b *buffer, p plan, grant Grant, elapsed time.Duration) error {
 	b.mu.Lock()
 	b.pending = grant.Range // from now on a peer's report of the same range is noticed
+	heard := b.heard
 	b.mu.Unlock()
 	a.cfg.Reserved(b.tag, grant.Range)
+	for _, r := range heard { // reported before the answer came
+		if r.overlaps(grant.Range) {
+			a.Reserved(b.tag, r)
+		}
+	}
 
 	now := time.Now()
 	cause := p.cause(grant.Step)

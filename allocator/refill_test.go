@@ -305,6 +305,7 @@ func TestNonsense(t *testing.T) {
 		"zero":          {Range: allocator.Range{First: 0, Last: 9}, Step: 10},
 		"negative":      {Range: allocator.Range{First: math.MinInt64, Last: -1}, Step: 10},
 		"wrapped":       {Range: allocator.Range{First: math.MaxInt64 - 5, Last: math.MinInt64 + 5}, Step: 10},
+		"largest int64": {Range: allocator.Range{First: math.MaxInt64 - 5, Last: math.MaxInt64}, Step: 10},
 		"backwards":     {Range: allocator.Range{First: 10, Last: 9}, Step: 10},
 		"step 0":        {Range: allocator.Range{First: 1, Last: 10}, Step: 0},
 		"negative step": {Range: allocator.Range{First: 1, Last: 10}, Step: -10},

@@ -235,6 +235,51 @@ func TestReservedWhilePending(t *testing.T) {
 	}
 }
 
+// TestReservedWhileAsked: if the store returns a range that another generator reported after the request was
+// sent, the range is dropped. The other one may have used all of it, and cannot drop its own.
+func TestReservedWhileAsked(t *testing.T) {
+	for name, c := range map[string]struct {
+		heard  allocator.Range
+		first  int64 // ID that is served
+		doubts int   // alerts
+	}{
+		"the same range": {allocator.Range{First: 1, Last: 10}, 11, 1},
+		"one ID of it":   {allocator.Range{First: 10, Last: 10}, 11, 1},
+		"the next range": {allocator.Range{First: 11, Last: 20}, 1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				s := newStore(t, 10)
+				var r events
+				a := start(t, allocator.Config{Store: s, Notify: r.notify})
+				gate := s.gated()
+				_, w, err := a.Request(nil, "order", 1)
+				if w == nil || err != nil {
+					t.Fatalf("Request: %v, %v", w, err)
+				}
+				synctest.Wait()
+				a.Reserved("order", c.heard)
+				close(gate)
+				ranges, err := w.Wait(t.Context())
+				if err != nil || ranges[0].First != c.first {
+					t.Errorf("Wait: %v, %v; want %d", ranges, err, c.first)
+				}
+				synctest.Wait()
+				doubts := 0
+				for _, e := range told[allocator.Regressed](&r) {
+					if e.Action == allocator.Refused && e.InDoubt == c.heard {
+						doubts++
+					}
+				}
+				if doubts != c.doubts {
+					t.Errorf("%d alerts, want %d: %+v", doubts, c.doubts, r.list)
+				}
+				r.wantEpisodes(t, "refill_failed", 0, 0)
+			})
+		})
+	}
+}
+
 // TestReservedUnderBatch: a batch that waits for more gives up the part of the range that it holds, and
 // is served from others.
 func TestReservedUnderBatch(t *testing.T) {
