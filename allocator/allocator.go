@@ -310,18 +310,20 @@ func (a *Allocator) Reserved(tag string, r Range) {
 	if b.loading && len(b.heard) < maxHeard {
 		b.heard = append(b.heard, r) // the store may be about to return the same
 	}
-	held, ok := b.discardLocked(r)
-	if ok {
-		a.regressedLocked(b, Regressed{Tag: tag, Got: r.First, Seen: held.Last + 1, Action: Refused,
-			InDoubt: Range{max(held.First, r.First), min(held.Last, r.Last)}})
+	held := b.discardLocked(r)
+	for _, h := range held {
+		a.regressedLocked(b, Regressed{Tag: tag, Got: r.First, Seen: h.Last + 1, Action: Refused,
+			InDoubt: Range{max(h.First, r.First), min(h.Last, r.Last)}})
+	}
+	if len(held) > 0 {
 		a.recountLocked(b)
 		a.refillLocked(b) // for the requests that wait
 	}
 	b.mu.Unlock()
-	if ok {
+	for _, h := range held {
 		a.cfg.Log.Error("two generators reserved the same IDs, which may come twice: the rest is dropped",
-			"tag", tag, "first", held.First, "last", held.Last)
-		a.cfg.Reserved(tag, held)
+			"tag", tag, "first", h.First, "last", h.Last)
+		a.cfg.Reserved(tag, h)
 	}
 }
 

@@ -2,7 +2,6 @@ package allocator
 
 import (
 	"container/list"
-	"slices"
 	"sync"
 	"time"
 )
@@ -131,17 +130,17 @@ func (b *buffer) raiseFloorLocked(floor int64) {
 }
 
 // discardLocked drops the segments that overlap r, which another generator holds too, a
-// pending one included. It returns one of them as it was reserved, and of a part that a waiter
+// pending one included. It returns them as they were reserved, and of a part that a waiter
 // holds at least what may have been handed out of r.
-func (b *buffer) discardLocked(r Range) (held Range, ok bool) {
+func (b *buffer) discardLocked(r Range) (held []Range) {
 	if b.pending.overlaps(r) {
-		held, b.pending = b.pending, Range{}
+		held, b.pending = append(held, b.pending), Range{}
 	}
 	kept := b.segments[:0]
 	b.left = 0
 	for _, s := range b.segments {
 		if s.overlaps(r) {
-			held = s.Range
+			held = append(held, s.Range)
 			continue
 		}
 		kept = append(kept, s)
@@ -149,14 +148,16 @@ func (b *buffer) discardLocked(r Range) (held Range, ok bool) {
 	}
 	b.segments = kept
 	for w := b.waiters.first; w != nil; w = w.after {
-		if i := slices.IndexFunc(w.ranges, r.overlaps); i >= 0 {
-			held = Range{min(r.First, w.ranges[i].First), w.ranges[i].Last}
+		for _, part := range w.ranges {
+			if part.overlaps(r) {
+				held = append(held, Range{min(r.First, part.First), part.Last})
+			}
 		}
 	}
-	if held != (Range{}) {
+	if len(held) > 0 {
 		b.emptyWaitersLocked()
 	}
-	return held, held != (Range{})
+	return held
 }
 
 // emptyWaitersLocked drops the IDs that unsatisfied waiters hold.

@@ -3,6 +3,7 @@
 package allocator_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/leafbus/leafbus/internal/mutate"
@@ -21,41 +22,36 @@ type edit = mutate.Edit
 // tests, not the code, and takes minutes: `make mutations`.
 func TestMutations(t *testing.T) {
 	runner := mutate.Runner{By: "TestModel"}
-	for _, m := range mutations {
+	for _, m := range slices.Concat(mutations, claimMutations) {
 		t.Run(m.name, func(t *testing.T) { runner.Run(t, m.by, m.edits...) })
 	}
 }
 
 var mutations = []mutation{
 	// A range is what the store returned, and starts above all that was seen before the request.
-	{name: "a range below what was seen is used", by: "TestRegressed", edits: []edit{{"refill.go",
-		"case grant.First < seen:", "case false && grant.First < seen:"}}},
-	{name: "the last ID that was seen is used again", by: "TestRegressedAtSeen", edits: []edit{{"refill.go",
-		"case grant.First < seen:", "case grant.First < seen-1:"}}},
-	{name: "what was seen is read after the answer", by: "TestObserve", edits: []edit{{"refill.go",
-		"	grant, err := a.cfg.Store.Reserve(ctx, tag, n)\n", "	grant, err := a.cfg.Store.Reserve(ctx, tag, n)\n	seen = a.Seen(b.tag)\n"}}},
+	{name: "a range below what was seen is used", by: "TestBelowFrom", edits: []edit{{"refill.go",
+		"	if err := grant.check(seen); err != nil {\n		return Grant{}, err\n	}\n", ""}}},
+	{name: "the last ID that was seen is used again", by: "TestBelowFrom", edits: []edit{{"store.go",
+		"g.First < max(from, 1)", "g.First < max(from-1, 1)"}}},
+	{name: "an ID below 1 is used", by: "TestNonsense", edits: []edit{{"store.go",
+		"g.First < max(from, 1)", "g.First < from"}}},
+	{name: "a range that ends before it begins is used", by: "TestNonsense", edits: []edit{{"store.go",
+		" || g.Last < g.First || ", " || "}}},
+	{name: "a range of step 0 is used", by: "TestNonsense", edits: []edit{{"store.go",
+		" || g.Step < 1 {", " {"}}},
+	{name: "the largest int64 is used, which has no end above it", by: "TestNonsense", edits: []edit{{"store.go",
+		" || g.Last == math.MaxInt64 ", " || g.Last == math.MinInt64 "}}},
+	{name: "the store is not asked for a range above what was seen", by: "TestAdvancedAtSeen", edits: []edit{{"refill.go",
+		"a.cfg.Store.Reserve(ctx, tag, n, seen)", "a.cfg.Store.Reserve(ctx, tag, n, 1)"}}},
+	{name: "what was seen is read after the answer", by: "TestHeardBeforeTheRequest", edits: []edit{{"refill.go",
+		"grant.check(seen)", "grant.check(a.Seen(tag))"}}},
 	{name: "what was seen is read once for all requests of an attempt", by: "TestSeenBeforeEachRequest", edits: []edit{
-		{"refill.go", "	tag, seen := b.tag, a.Seen(b.tag)\n", "	tag, seen := b.tag, p.seen\n"},
-		{"refill.go", "	start := time.Now()\n", "	start := time.Now()\n	p.seen = a.Seen(b.tag)\n"},
-		{"plan.go", "	locked   bool   //", "	seen     int64\n	locked   bool   //"}}},
-	{name: "the evidence is gathered after the answer", by: "TestEvidence", edits: []edit{
-		{"refill.go", "	held, err := a.cfg.Evidence(ctx)\n	if err != nil {\n		return Grant{}, err\n	}\n", ""},
-		{"refill.go", "	grant, err := a.cfg.Store.Reserve(ctx, tag, n)\n",
-			"	grant, err := a.cfg.Store.Reserve(ctx, tag, n)\n	held, errs := a.cfg.Evidence(ctx)\n	if errs != nil {\n		return Grant{}, errs\n	}\n"}}},
-	{name: "the evidence is gathered after what was seen is read", by: "TestSeenBeforeEachRequest", edits: []edit{
-		{"refill.go", "	held, err := a.cfg.Evidence(ctx)\n	if err != nil {\n		return Grant{}, err\n	}\n	tag, seen := b.tag, a.Seen(b.tag)\n",
-			"	tag, seen := b.tag, a.Seen(b.tag)\n	held, err := a.cfg.Evidence(ctx)\n	if err != nil {\n		return Grant{}, err\n	}\n"}}},
-	{name: "evidence that cannot be had is skipped", by: "TestEvidence", edits: []edit{{"refill.go",
-		"	held, err := a.cfg.Evidence(ctx)\n	if err != nil {\n		return Grant{}, err\n	}\n",
-		"	held, err := a.cfg.Evidence(ctx)\n	if err != nil {\n		held = func() bool { return true }\n	}\n"}}},
-	{name: "evidence that did not hold counts", by: "TestEvidence", edits: []edit{{"refill.go",
-		"case !held():", "case false && held():"}}},
+		{"refill.go", "	seen := a.Seen(tag)\n	grant, err :=", "	grant, err :="},
+		{"refill.go", "	start := time.Now()\n", "	start := time.Now()\n	seen := a.Seen(b.tag)\n"},
+		{"refill.go", "a.ask(ctx, b.tag, n)", "a.ask(ctx, b.tag, n, seen)"},
+		{"refill.go", "ask(ctx context.Context, tag string, n int64)", "ask(ctx context.Context, tag string, n, seen int64)"}}},
 	{name: "the range of an ambiguous answer is used", by: "TestLostAnswers", edits: []edit{{"refill.go",
-		"	case err != nil:\n		return Grant{}, err\n	case b.discarded(p):", "	case err != nil && grant.First == 0:\n		return Grant{}, err\n	case b.discarded(p):"}}},
-	{name: "an invalid range is used", by: "TestNonsense", edits: []edit{{"refill.go",
-		"case grant.First < 1 || grant.Last < grant.First || grant.Step < 1:", "case false:"}}},
-	{name: "a range of step 0 is used", by: "TestNonsense", edits: []edit{{"refill.go",
-		" || grant.Step < 1:", ":"}}},
+		"	grant, err := a.cfg.Store.Reserve(ctx, tag, n, seen)\n	if err != nil {", "	grant, err := a.cfg.Store.Reserve(ctx, tag, n, seen)\n	if err != nil && grant.First == 0 {"}}},
 	{name: "a conflict with another generator is a failure", by: "TestOthersAhead", edits: []edit{{"refill.go",
 		"case !errors.Is(err, ErrConflict):", "case true:"}}},
 	{name: "the last IDs of a tag are not reserved", by: "TestExhausted", edits: []edit{{"refill.go",
@@ -107,7 +103,7 @@ var mutations = []mutation{
 	{name: "a tag that has IDs is loaded ahead", by: "TestAheadOnlyWhatIsEmpty", edits: []edit{{"recent.go",
 		" || !b.refilled.IsZero()", ""}}},
 	{name: "a refill that ends stays the owner", by: "TestPrefetch", edits: []edit{{"buffer.go",
-		"b.loading, b.wake = false, nil", "b.wake = nil"}}},
+		"b.loading, b.wake, b.heard = false, nil, nil", "b.wake, b.heard = nil, nil"}}},
 	{name: "refills are not bounded", by: "TestRefillsAreBounded", edits: []edit{{"allocator.go",
 		"make(chan struct{}, maxRefills)", "make(chan struct{}, 100*maxRefills)"}}},
 	{name: "refills of locked tags are not bounded", by: "TestLockedTags", edits: []edit{{"refill.go",
@@ -141,18 +137,17 @@ var mutations = []mutation{
 	{name: "the floor of a tombstone is ignored", by: "TestFloorOfATagThatIsNotInMemory", edits: []edit{{"tag.go",
 		"	if t.Deleted {\n		return t.MaxID\n	}\n", ""}}},
 	{name: "what is in memory of a vanished tag is used", by: "TestVanished", edits: []edit{{"allocator.go",
-		"		b.discardLocked()\n", ""}}},
-	{name: "the range under way of a vanished tag is used", by: "TestVanishedDuringRefill", edits: []edit{
-		{"refill.go", "	case b.discarded(p):", "	case false:"},
-		{"refill.go", "	if b.discards != p.discards {", "	if false {"}}},
-	{name: "the range under way of a vanished tag is marked", by: "TestVanishedDuringRefill", edits: []edit{
-		{"refill.go", "	case b.discarded(p):", "	case false:"}}},
-	{name: "a range is used that was discarded while its mark was written", by: "TestVanishedWhileMarkIsWritten", edits: []edit{
-		{"refill.go", "	if b.discards != p.discards {", "	if false {"}}},
-	{name: "what waiters hold of a vanished tag is used", by: "TestVanishedUnderBatch", edits: []edit{{"buffer.go",
-		"	b.segments, b.left = nil, 0\n	b.emptyWaitersLocked()\n", "	b.segments, b.left = nil, 0\n"}}},
+		"		a.drop(b, ErrUnknownTag)\n	case tag.Deleted:", "	case tag.Deleted:"}}},
+	{name: "the range under way of a vanished tag is used", by: "TestVanishedDuringRefill", edits: []edit{{"allocator.go",
+		"		a.drop(b, ErrUnknownTag)\n", "		a.forget(b)\n"}}},
+	{name: "requests for a vanished tag wait on", by: "TestVanishedUnderBatch", edits: []edit{{"allocator.go",
+		"		a.drop(b, ErrUnknownTag)\n", "		a.dropIf(b, func() bool { return true })\n"}}},
+	{name: "a failure of a tag that vanished is an alert without an end", by: "TestVanishedAlerts", edits: []edit{{"event.go",
+		"	if b.gone {\n		return false\n	}\n", ""}}},
+	{name: "a tag that vanished and went backwards is an alert without an end", by: "TestVanishedAlerts", edits: []edit{{"event.go",
+		"	if !b.gone && (", "	if ("}}},
 	{name: "a deleted tag stays in memory", by: "TestDeleted", edits: []edit{{"allocator.go",
-		"	if tag.Deleted {\n		a.forget(b)\n	}\n", ""}}},
+		"	case tag.Deleted:\n		a.forget(b)\n", ""}}},
 	{name: "a deleted tag is loaded ahead", by: "TestRecentDeleted", edits: []edit{{"allocator.go",
 		"		a.recent.forget(tag.Name)\n", ""}}},
 	{name: "a buffer that is gone takes the tag's new one with it", by: "TestForgetGone", edits: []edit{{"allocator.go",
@@ -164,7 +159,66 @@ var mutations = []mutation{
 	{name: "an operator's max_id is no floor", by: "TestWith", edits: []edit{{"tag.go",
 		"t.MaxID, t.Floor = *c.MaxID, *c.MaxID", "t.MaxID = *c.MaxID"}}},
 
-	// A store that went backwards.
+	// A store that went backwards and was moved up.
+	{name: "a store that was moved up is no alert", by: "TestAdvanced", edits: []edit{{"refill.go",
+		"			a.advanced(b, moved)\n", "			_ = moved\n"}}},
+	{name: "a store that was moved up is an outage", by: "TestAdvanced", edits: []edit{{"errors.go",
+		"func (e *AdvancedError) Unwrap() error { return ErrConflict }", "func (e *AdvancedError) Unwrap() error { return ErrUnavailable }"}}},
+	{name: "the alert that it went backwards has no end", by: "TestAdvanced", edits: []edit{{"event.go",
+		"	if b.regressedAlert {\n", "	if false {\n"}}},
+	{name: "the alert that it went backwards is sent again and again", by: "TestEpisodesOfAdvances", edits: []edit{{"event.go",
+		"!b.regressedAlert || e.Action == Refused", "true"}}},
+	{name: "the alert that it went backwards comes once in a life", by: "TestAdvanced", edits: []edit{{"event.go",
+		"		b.regressedAlert = false\n", ""}}},
+
+	// Two generators that hold one range.
+	{name: "what another generator reserved is not noted", by: "TestReservedOverlap", edits: []edit{{"allocator.go",
+		"	a.cfg.Marks.Observe(tag, r.Last+1)\n", ""}}},
+	{name: "what another generator reserved is noted one too low", by: "TestReservedOverlap", edits: []edit{{"allocator.go",
+		"a.cfg.Marks.Observe(tag, r.Last+1)", "a.cfg.Marks.Observe(tag, r.Last)"}}},
+	{name: "a range that two hold stays in memory", by: "TestReservedByTwo", edits: []edit{{"buffer.go",
+		"			held = append(held, s.Range)\n			continue\n", "			held = append(held, s.Range)\n"}}},
+	{name: "one ID that two hold is no overlap at the end", by: "TestReservedOverlap", edits: []edit{{"store.go",
+		"r.First <= other.Last &&", "r.First < other.Last &&"}}},
+	{name: "one ID that two hold is no overlap at the beginning", by: "TestReservedOverlap", edits: []edit{{"store.go",
+		"&& other.First <= r.Last }", "&& other.First < r.Last }"}}},
+	{name: "all that is in memory is dropped", by: "TestReservedOverlap", edits: []edit{{"buffer.go",
+		"		if s.overlaps(r) {", "		if true {"}}},
+	{name: "what stays in memory is not counted", by: "TestReservedOverlap", edits: []edit{{"buffer.go",
+		"			continue\n		}\n		kept = append(kept, s)\n		b.left += s.Last - s.Next + 1\n	}\n	b.segments = kept\n	for w := b.waiters.first; w != nil; w = w.after {\n		for", "			continue\n		}\n		kept = append(kept, s)\n	}\n	b.segments = kept\n	for w := b.waiters.first; w != nil; w = w.after {\n		for"}}},
+	{name: "a pending range that two hold is used", by: "TestReservedWhilePending", edits: []edit{{"refill.go",
+		"	if b.pending != grant.Range {\n		return errDiscarded\n	}\n", ""}}},
+	{name: "a pending range is not compared", by: "TestReservedWhilePending", edits: []edit{{"buffer.go",
+		"	if b.pending.overlaps(r) {", "	if false {"}}},
+	{name: "a pending range is noticed only after it was reported", by: "TestReservedWhilePending", edits: []edit{
+		{"refill.go", "	b.pending = grant.Range //", "	//"},
+		{"refill.go", "	a.cfg.Reserved(b.tag, grant.Range)\n	for", "	a.cfg.Reserved(b.tag, grant.Range)\n	b.mu.Lock()\n	b.pending = grant.Range\n	b.mu.Unlock()\n	for"}}},
+	{name: "what was reported while the store was asked is forgotten", by: "TestReservedWhileAsked", edits: []edit{{"allocator.go",
+		"	if b.loading && len(b.heard) < maxHeard {", "	if false {"}}},
+	{name: "what was reported while the store was asked is not compared", by: "TestReservedWhileAsked", edits: []edit{{"refill.go",
+		"		if r.overlaps(grant.Range) {", "		if false {"}}},
+	{name: "all that was reported while the store was asked drops the range", by: "TestReservedWhileAsked", edits: []edit{{"refill.go",
+		"		if r.overlaps(grant.Range) {", "		a.regressedLocked(b, Regressed{Action: Refused, InDoubt: r})\n		if r.overlaps(grant.Range) {"}}},
+	{name: "what a waiter holds of the range is not looked at", by: "TestReservedUnderBatch", edits: []edit{{"buffer.go",
+		"			if part.overlaps(r) {", "			if false {"}}},
+	{name: "a waiter keeps what it holds of the range", by: "TestReservedUnderBatch", edits: []edit{{"buffer.go",
+		"	if len(held) > 0 {\n		b.emptyWaitersLocked()\n	}\n", ""}}},
+	{name: "what was handed out beside a waiter's part is not in doubt", by: "TestReservedUnderBatch", edits: []edit{{"buffer.go",
+		"Range{min(r.First, part.First), part.Last}", "part"}}},
+	{name: "a generator that drops a range does not report it", by: "TestReservedByTwo", edits: []edit{{"allocator.go",
+		"		a.cfg.Reserved(tag, h)\n", ""}}},
+	{name: "a range that two hold is no alert", by: "TestReservedByTwo", edits: []edit{{"allocator.go",
+		"		a.regressedLocked(b, Regressed{Tag: tag, Got: r.First, Seen: h.Last + 1, Action: Refused,\n			InDoubt: Range{max(h.First, r.First), min(h.Last, r.Last)}})\n", "		_ = h\n"}}},
+	{name: "all that this generator held is in doubt", by: "TestReservedOverlap", edits: []edit{{"allocator.go",
+		"Range{max(h.First, r.First), min(h.Last, r.Last)}", "h"}}},
+	{name: "a range in doubt is not reported beside another alert", by: "TestReservedBesideAnAlert", edits: []edit{{"event.go",
+		"(!b.regressedAlert || e.Action == Refused)", "!b.regressedAlert"}}},
+	{name: "what is dropped still counts as in memory", by: "TestReservedOverlap", edits: []edit{{"allocator.go",
+		"		a.recountLocked(b)\n		a.refillLocked(b) // for", "		a.refillLocked(b) // for"}}},
+	{name: "nothing is reserved instead of what was dropped", by: "TestReservedByTwo", edits: []edit{{"allocator.go",
+		"		a.refillLocked(b) // for the requests that wait\n", ""}}},
+
+	// A store that went backwards and must not be moved.
 	{name: "a regressed tag is served when its max_id has grown", by: "TestRegressed", edits: []edit{{"buffer.go",
 		"min(tag.Floor, tag.MaxID) >=", "tag.MaxID >="}}},
 	{name: "a regressed tag is served by an operator's word from before", by: "TestRegressed", edits: []edit{{"buffer.go",
@@ -172,13 +226,17 @@ var mutations = []mutation{
 	{name: "a regressed tag is served one below what was seen", by: "TestRegressed", edits: []edit{{"buffer.go",
 		"tag.MaxID) >= b.regressed.Seen {", "tag.MaxID) >= b.regressed.Seen-1 {"}}},
 	{name: "a regressed tag serves what it reserved before the floor", by: "TestRegressedMemory", edits: []edit{{"refill.go",
-		"			b.raiseFloorLocked(tag.Floor)\n			a.recountLocked(b)\n", ""}}},
+		"			b.raiseFloorLocked(tag.Floor)\n", ""}}},
+	{name: "waiting requests do not learn that a tag is regressed", by: "TestHeardBeforeTheRequest", edits: []edit{{"refill.go",
+		"	b.refuseLocked(regressed)\n", ""}}},
+	{name: "a regressed tag has no range in doubt", by: "TestRegressed", edits: []edit{{"refill.go",
+		"		InDoubt: Range{regressed.Got, regressed.Seen - 1}})\n", "		InDoubt: Range{}})\n"}}},
+	{name: "the alert of a regressed tag has no end", by: "TestRegressed", edits: []edit{{"refill.go",
+		"		if over {\n			a.recoveredLocked(b)\n		} else {", "		if !over {"}}},
 	{name: "reservations of a regressed tag go on", by: "TestRegressed", edits: []edit{{"refill.go",
 		"			a.awaitOperator(b, regressed)\n", "			a.failed(b, regressed, time.Second)\n			pause(a.ctx, time.Second, b.wake)\n"}}},
 	{name: "requests wait for a regressed tag", by: "TestRegressed", edits: []edit{{"allocator.go",
 		"	case b.regressed != nil:\n		err = b.regressed\n", ""}}},
-	{name: "waiting requests do not learn that a tag is regressed", by: "TestObserve", edits: []edit{{"refill.go",
-		"	b.refuseLocked(regressed)\n", ""}}},
 	{name: "the operator's word is not noticed where the watch is blind", by: "TestRegressed", edits: []edit{{"refill.go",
 		"		tag, err := a.get(b.tag) //", "		tag, err := Tag{}, error(nil) //"}}},
 
@@ -269,12 +327,19 @@ var mutations = []mutation{
 		"		if unused {", "		if unused && n < 0 {"}}},
 
 	// Reports.
+	{name: "a range is not reported to the other generators", by: "TestReservedByTwo", edits: []edit{{"refill.go",
+		"	a.cfg.Reserved(b.tag, grant.Range)\n	for", "	for"}}},
+	{name: "a range is reported to the other generators before its mark", by: "TestReservedInOrder", edits: []edit{
+		{"refill.go", "	a.cfg.Reserved(b.tag, grant.Range)\n	for", "	for"},
+		{"refill.go", "	a.mark(tag, grant.Last+1)\n", "	a.cfg.Reserved(tag, grant.Range)\n	a.mark(tag, grant.Last+1)\n"}}},
+	{name: "a range is reported to the other generators after its event", by: "TestReservedInOrder", edits: []edit{
+		{"refill.go", "	a.cfg.Reserved(b.tag, grant.Range)\n	for", "	for"},
+		{"refill.go", "	a.recoveredLocked(b)\n	b.refilledBefore,", "	b.mu.Unlock()\n	a.cfg.Reserved(b.tag, grant.Range)\n	b.mu.Lock()\n	a.recoveredLocked(b)\n	b.refilledBefore,"}}},
+	{name: "a range is in memory before it is reported", by: "TestReservedInOrder", edits: []edit{
+		{"refill.go", "	b.pending = grant.Range //", "	b.segments = append(b.segments, Segment{grant.Range, grant.First})\n	b.pending = grant.Range //"}}},
 	{name: "a range is reported after its IDs are handed out", by: "TestReportedBeforeUse", edits: []edit{
 		{"refill.go", "	a.cfg.Notify(Refilled{Tag: b.tag, Range: grant.Range, Step: b.stepper.step, Cause: cause, Elapsed: elapsed})\n", ""},
 		{"refill.go", "	b.installLocked(grant.Range)\n", "	b.installLocked(grant.Range)\n	a.cfg.Notify(Refilled{Tag: b.tag, Range: grant.Range, Step: b.stepper.step, Cause: cause, Elapsed: elapsed})\n"}}},
-	{name: "a range is reported before it is checked", by: "TestReportedBeforeUse", edits: []edit{
-		{"refill.go", "	a.cfg.Notify(Refilled{Tag: b.tag, Range: grant.Range, Step: b.stepper.step, Cause: cause, Elapsed: elapsed})\n", ""},
-		{"refill.go", "	switch {\n	case err != nil:\n		return Grant{}, err\n	case b.discarded", "	if err == nil {\n		a.cfg.Notify(Refilled{Tag: tag, Range: grant.Range})\n	}\n	switch {\n	case err != nil:\n		return Grant{}, err\n	case b.discarded"}}},
 	{name: "an alert is sent for each failure", by: "TestEpisodes", edits: []edit{{"refill.go",
 		"if !b.failure.alerted && a.mayAlertLocked(b) {", "if a.mayAlertLocked(b) {"}}},
 	{name: "an alert is sent for each refused request", by: "TestEpisodes", edits: []edit{{"event.go",
