@@ -231,7 +231,7 @@ var mutations = []mutation{
 		"	b.refuseLocked(regressed)\n", ""}}},
 	{name: "a regressed tag has no range in doubt", by: "TestRegressed", edits: []edit{{"refill.go",
 		"		InDoubt: Range{regressed.Got, regressed.Seen - 1}})\n", "		InDoubt: Range{}})\n"}}},
-	{name: "the alert of a regressed tag has no end", by: "TestRegressed", edits: []edit{{"refill.go",
+	{name: "the alert of a regressed tag has no end", by: "TestRegressedOver", edits: []edit{{"refill.go",
 		"		if over {\n			a.recoveredLocked(b)\n		} else {", "		if !over {"}}},
 	{name: "reservations of a regressed tag go on", by: "TestRegressed", edits: []edit{{"refill.go",
 		"			a.awaitOperator(b, regressed)\n", "			a.failed(b, regressed, time.Second)\n			pause(a.ctx, time.Second, b.wake)\n"}}},

@@ -335,6 +335,22 @@ func TestRegressedAndDeleted(t *testing.T) {
 	}
 }
 
+// TestRegressedOver: the alert is over with the operator's word, also if nothing can be reserved yet.
+func TestRegressedOver(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newShared(t, 10)
+		var r events
+		a := start(t, allocator.Config{Store: s, Notify: r.notify, MaxStep: 1})
+		regress(t, s, a, new(allocatortest.Checker))
+		refused(t, a, 1, allocator.ErrRegressed, 0)
+		s.away()
+		s.move(1000)
+		time.Sleep(time.Second)
+		r.wantEpisodes(t, "regressed", 1, 1)
+		r.wantEpisodes(t, "refill_failed", 1, 0)
+	})
+}
+
 // TestRegressedStoreAway: that the store cannot be asked changes nothing.
 func TestRegressedStoreAway(t *testing.T) {
 	bubble(t, func(t *testing.T) {
