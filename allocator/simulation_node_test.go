@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -103,7 +104,7 @@ func (n *simNode) openMarks(empty bool) *allocator.Marks {
 	if n.w.dir != "" {
 		path := filepath.Join(n.w.dir, n.name)
 		if empty {
-			path = filepath.Join(n.w.dir, fmt.Sprintf("%s.%d", n.name, n.runs))
+			os.Remove(path)
 		}
 		marks, err := allocator.OpenMarks(path)
 		if err != nil {

@@ -250,10 +250,13 @@ func (l simLedger) Write(ctx context.Context, tag string, e allocator.Entry) (re
 			w.note("conflict")
 			return 0, err
 		}
-		w.keepEntry(tag, was)
-		if e.End < was.End {
+		w.keepEntry(tag, was, e.End)
+		switch lower := e.End < was.End || e.Floor < was.Floor; {
+		case lower && w.ledgerBack: // the revision meant another record before the ledger went back
 			w.note("the ledger is lowered")
 			w.expose(true)
+		case lower:
+			w.fail("%s lowers the record of %s from %+v to %+v", l.r.name, tag, was, e)
 		}
 		return revision, nil
 	})

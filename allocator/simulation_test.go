@@ -56,7 +56,7 @@ func TestSimulation(t *testing.T) {
 				for n := tried.Add(1); n <= worlds && !t.Failed(); n = tried.Add(1) {
 					w := simulate(t, first+n, nil)
 					if w.err != nil {
-						t.Errorf("%v\nin world %d of these; to see all that happened:\nLEAF_TEST_SEED=%d go test ./allocator -run TestSimulation -v", w.err, n, first+n)
+						t.Errorf("%v\n%v\nin world %d of these; to see all that happened:\nLEAF_TEST_SEED=%d go test ./allocator -run TestSimulation -v", w.err, w, n, first+n)
 					}
 					mu.Lock()
 					for what, n := range w.happened {
@@ -90,10 +90,11 @@ func simulate(t *testing.T, seed uint64, trace func(string, ...any)) (w *simWorl
 
 // replay runs one world until it fails, and prints what happened in it then.
 func replay(t *testing.T, seed uint64) {
+	var w *simWorld
 	for range 200 {
 		var lines []string
 		var mu sync.Mutex
-		w := simulate(t, seed, func(format string, args ...any) {
+		w = simulate(t, seed, func(format string, args ...any) {
 			mu.Lock()
 			defer mu.Unlock()
 			lines = append(lines, fmt.Sprintf(format, args...))
@@ -106,7 +107,7 @@ func replay(t *testing.T, seed uint64) {
 			return
 		}
 	}
-	t.Logf("the world of seed %d did not fail", seed)
+	t.Logf("the world of seed %d did not fail; %v", seed, w)
 }
 
 // happening is what must happen, and how often in all worlds together, for the simulation to prove anything.

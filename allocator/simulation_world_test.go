@@ -57,7 +57,7 @@ type simWorld struct {
 	low        map[string]int64 // and where its tags were then
 	calmSince  time.Time        // from then on nothing may be refused; zero: not yet
 	old        map[string]allocator.Entry
-	highest    map[string]int64             // the end of all ranges that generators held
+	highest    map[string]int64             // the end of all ranges that generators held or claimed
 	forgotten  map[string][]allocator.Range // what store and ledger both forgot, and some generator did not know
 	handed     map[string][]simHanded       // to callers
 	confirmed  map[string][]simConfirmed    // to operators
@@ -107,7 +107,14 @@ func newSimWorld(seed uint64, dir string, trace func(string, ...any)) *simWorld 
 			w: w, name: fmt.Sprint("node", i), random: newSimRandom(seed, uint64(100+i)), own: make(map[string]int64), db: w.db,
 		})
 	}
+	w.trace("%v", w)
 	return w
+}
+
+// String says what kind of world it is.
+func (w *simWorld) String() string {
+	return fmt.Sprintf("ledger: %v, store goes back: %v, ledger goes back: %v, shared: %v, gentle: %v, marks in files: %v, %d generators",
+		w.ledger != nil, w.goesBack, w.ledgerBack, w.shared, w.gentle, w.dir != "", len(w.nodes))
 }
 
 func (w *simWorld) now() time.Duration { return time.Since(w.begin) }
@@ -163,10 +170,13 @@ func (w *simWorld) oldEntry(tag string) (allocator.Entry, bool) {
 	return e, ok
 }
 
-func (w *simWorld) keepEntry(tag string, e allocator.Entry) {
+// keepEntry notes the record that a write replaced, and that all below end is claimed, though the answer
+// may come after store and ledger have forgotten it.
+func (w *simWorld) keepEntry(tag string, replaced allocator.Entry, end int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.old[tag] = e
+	w.old[tag] = replaced
+	w.highest[tag] = max(w.highest[tag], end)
 }
 
 // handOutLocked notes IDs that a caller got. They must be above what operators had moved max_id to, if the

@@ -46,6 +46,19 @@ func firstWrite(tb testing.TB, b LedgerBackend) {
 		}
 		one, other = other, one
 	}
+	// What Write returns is the revision for the next one.
+	e := read(tb, one, "order", 101)
+	for e.End < 200 {
+		var err error
+		e.End += 10
+		if e.Revision, err = one.Write(within(tb), "order", e); err != nil {
+			tb.Fatalf("Write with the revision of the last one: %v", err)
+		}
+		write(tb, other, "user", e.End, 0)
+	}
+	if now := read(tb, other, "order", e.End); now != e {
+		tb.Errorf("the record is %+v; the last write said %+v", now, e)
+	}
 	if e, err := other.Read(within(tb), "orde"); err != nil || e != (allocator.Entry{}) {
 		tb.Errorf("the record of another tag that has none: %+v, %v", e, err)
 	}

@@ -156,6 +156,13 @@ func (l *counts) Write(ctx context.Context, tag string, e allocator.Entry) (revi
 	return l.counts[tag] + 1, nil
 }
 
+type guessesRevision struct{ markers } // of what it wrote: that it is the next one
+
+func (l guessesRevision) Write(ctx context.Context, tag string, e allocator.Entry) (revision uint64, err error) {
+	_, err = l.markers.Write(ctx, tag, e)
+	return e.Revision + 1, err
+}
+
 type dropsFloor struct{ markers }
 
 func (l dropsFloor) Write(ctx context.Context, tag string, e allocator.Entry) (revision uint64, err error) {
@@ -247,6 +254,7 @@ func TestFaultyLedgers(t *testing.T) {
 		{"own revisions", func(m markers) allocator.Ledger {
 			return &counts{onAnother: onAnother{m}, counts: make(map[string]uint64)}
 		}, []string{"OtherRevision", "ManyClaims"}},
+		{"guesses revisions", func(m markers) allocator.Ledger { return guessesRevision{m} }, []string{"FirstWrite"}},
 		{"forgets the floor", func(m markers) allocator.Ledger { return dropsFloor{m} }, []string{"FloorIsKept", "LargestEnd"}},
 		{"misses a record", func(m markers) allocator.Ledger { return misses{m} }, []string{"EachRecord"}},
 		{"misses what moves", func(m markers) allocator.Ledger { return restarts{m} }, []string{"EachWhileWritten"}},
