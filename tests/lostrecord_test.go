@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
@@ -58,6 +59,11 @@ func TestRecordIsLostBesideAGenerator(t *testing.T) {
 			// The operator restores it.
 			_, err = kv.Put(t.Context(), "installation", record.Value())
 			must(t, err)
+			if name == "everything" { // the tags were lost too, and nobody may guess how far they were
+				testkit.Eventually(t, "the tag to be added", func() bool {
+					return leaf(t, "tag", "add", "order", "--step", "100", "--max-id", "5000", "-s", url).status == 0
+				})
+			}
 			for _, s := range states(t, client(t, url), 2) {
 				testkit.Eventually(t, s.Node+" is ready", func() bool {
 					for _, now := range states(t, client(t, url), 2) {
@@ -67,6 +73,16 @@ func TestRecordIsLostBesideAGenerator(t *testing.T) {
 					}
 					return false
 				})
+			}
+			if name == "everything" { // what the old one held is its own, and comes once
+				ids := allocatortest.Checker{}
+				testkit.Eventually(t, "IDs from where the tag was added again", func() bool {
+					id := takeOne(t, client(t, url), "order")
+					ids.Add(bus.Range{First: id, Last: id})
+					return id >= 5000
+				})
+				_, err := ids.Check()
+				must(t, err)
 			}
 			for _, g := range []*generator{old, fresh} {
 				select {

@@ -219,8 +219,8 @@ func TestTagsChangedByLeaf(t *testing.T) {
 }
 
 // A row was deleted by SQL, so nobody noted how far it was, and the tag is made
-// again by a generator that has never heard of it. Another one has used it, and
-// has not noticed yet.
+// again by a generator that has never heard of it. The ledger knows how far it was. Another generator has used it and
+// has not noticed: it may hand out what it holds, once.
 func TestTagMadeAgainAfterItsRowWasDeleted(t *testing.T) {
 	t.Parallel()
 	dsn := mariadb.NewDatabase(t)
@@ -254,16 +254,8 @@ func TestTagMadeAgainAfterItsRowWasDeleted(t *testing.T) {
 		if int64(made.MaxID) <= highest[tag] {
 			t.Errorf("%s was made again at %d, %d was handed out before", tag, made.MaxID, highest[tag])
 		}
-		low, _ := takeMany(t, nc, tag, 20, checkers[tag])
-		if low < int64(made.MaxID) {
-			t.Errorf("ID %d of %s, which begins at %d", low, tag, made.MaxID)
-		}
+		takeMany(t, nc, tag, 20, checkers[tag])
 		usedBy(t, nc, tag, 2, checkers[tag])
-		for node, b := range buffersOf(t, nc, tag, 2) {
-			if len(b.Segments) > 0 && int64(b.Segments[0].First) < int64(made.MaxID) {
-				t.Errorf("%s still has %v of %s, which begins at %d", node, b.Segments, tag, made.MaxID)
-			}
-		}
 		if _, err := checkers[tag].Check(); err != nil {
 			t.Errorf("%s: %v", tag, err)
 		}

@@ -2,11 +2,8 @@ package tests
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-	"syscall"
 	"testing"
 	"time"
 
@@ -15,6 +12,7 @@ import (
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/tests/mariadb"
 )
 
 // folderOf is where the server keeps a bucket.
@@ -125,9 +123,8 @@ func eventsOn[T any](t *testing.T, js jetstream.JetStream, subject string, count
 	return found
 }
 
-// The bucket of the tags is restored from an older copy while generators serve.
-// Each of them hands out what it had reserved before, and then refuses, until
-// an operator has moved max_id above all that was handed out.
+// The bucket of the tags is restored from an older copy while generators serve. They know how far they and their
+// peers were, so they move max_id up again and service goes on.
 func TestBucketRestoredFromAnOlderCopy(t *testing.T) {
 	t.Parallel()
 	server := newNATS(t)
@@ -139,10 +136,8 @@ func TestBucketRestoredFromAnOlderCopy(t *testing.T) {
 	}
 	l := startLoad(t, loadConfig{
 		tag: "order", callers: 4, maxBatch: 500, patience: patience / 80, mayGiveUp: true,
-		expected: []bus.Reason{bus.StoreRegressed},
 	}, url, url)
 	nc := connect(t, url)
-	js := jetStream(t, nc)
 
 	l.more(1000)
 	backup := filepath.Join(t.TempDir(), "backup")
@@ -153,7 +148,7 @@ func TestBucketRestoredFromAnOlderCopy(t *testing.T) {
 	states(t, bus.NewClient(nc), len(generators)) // all are back
 
 	l.more(1000)
-	// One dies, and is started again on the restored bucket: it must know too.
+	// One dies, and is started again on the restored bucket when the others have served from it.
 	generators["three"].kill()
 	server.Close()
 	copyFolder(t, backup, server.folderOf(bus.BucketTags))
@@ -162,108 +157,126 @@ func TestBucketRestoredFromAnOlderCopy(t *testing.T) {
 	if highest < atBackup+20_000 {
 		t.Fatalf("%d at the backup and %d at the restore: the store did not go back by enough", atBackup, highest)
 	}
+	noticed(t, nc, "order")
 	generators["three"] = generators["three"].again(t, "--max-step", "2000")
-
-	testkit.Eventually(t, "every generator to refuse", func() bool {
-		l.check()
-		refusing := 0
-		for _, b := range buffersOf(t, nc, "order", len(generators)) {
-			if b.State == "regressed" && b.Left == 0 {
-				refusing++
+	testkit.Eventually(t, "IDs of every generator", func() bool {
+		l.checkIDs()
+		served := 0
+		for _, b := range askBuffers(t, nc, "order", len(generators)) {
+			if b.Taken > 0 && b.State != "regressed" {
+				served++
 			}
 		}
-		return refusing == len(generators)
+		return served == len(generators)
 	})
-	for range 50 {
-		refused(t, ask(t, nc, "leaf.segment.order", ""), 503, bus.StoreRegressed)
-	}
-	if l.refusals(bus.StoreRegressed) == 0 {
-		t.Error("no caller was refused")
-	}
-	if _, err := l.checker.Check(); err != nil {
-		t.Fatal(err)
-	}
-
-	type regressed struct {
-		Node      string
-		Tag       string
-		Got, Seen string
-	}
-	seen := l.highest.Load()
-	nodes := make(map[string]bool)
-	for _, e := range eventsOn[regressed](t, js, "leaf.events.alert.segment.regressed.order", len(generators)) {
-		got, err1 := strconv.ParseInt(e.Got, 10, 64)
-		end, err2 := strconv.ParseInt(e.Seen, 10, 64)
-		if err1 != nil || err2 != nil || got >= end || e.Tag != "order" || nodes[e.Node] {
-			t.Errorf("alert %+v (one for each generator is wanted)", e)
-		}
-		nodes[e.Node] = true
-		seen = max(seen, end)
-	}
-
-	// What the error tells the operator to do.
-	maxID := strconv.FormatInt(seen, 10)
-	leafOK(t, "tag", "set", "order", "--max-id", maxID, "-s", url)
-	if id := takeOne(t, client(t, url), "order"); id < seen {
-		t.Errorf("ID %d after max_id was moved to %d", id, seen)
-	}
-	l.more(1000)
-	eventsOn[struct{ Node, Tag, Episode string }](t, js, "leaf.events.info.segment.recovered.order", len(generators))
-	for node, b := range buffersOf(t, nc, "order", len(generators)) {
-		if b.State == "regressed" {
-			t.Errorf("%s still refuses: %+v", node, b)
-		}
-	}
-	l.stop()
+	ahead(t, l, 20_000)
+	l.report()
 	for _, g := range generators {
 		g.stop()
 	}
 }
 
-// A generator is away while another one hands out IDs, and comes back when the
-// bucket was restored from before. It never heard of those IDs; that they were
-// handed out stands in the event stream alone.
-func TestBucketRestoredWhileAGeneratorWasAway(t *testing.T) {
+// All generators are stopped, the bucket is restored from an older copy, and the generator that starts then has an
+// empty folder. How far the tag was stands in the event stream alone: one command reads it there.
+func TestBucketRestoredUnderNewGenerators(t *testing.T) {
 	t.Parallel()
 	server := newNATS(t)
 	url := server.ClientURL()
-	there := serve(t, t.TempDir(), "-s", url, "--tag", "order:1000", "--max-step", "1000", "--node", "there")
-	away := serve(t, t.TempDir(), "-s", url, "--max-step", "1000", "--node", "away")
-	// Callers ask all the time, so that it is asked at once when it comes back.
-	l := startLoad(t, loadConfig{
-		tag: "order", callers: 4, maxBatch: 500, patience: patience / 80, mayGiveUp: true,
-		expected: []bus.Reason{bus.StoreRegressed},
-	}, url, url)
-	nc := connect(t, url)
-	l.more(1000)
+	old := serve(t, t.TempDir(), "-s", url, "--tag", "order:1000", "--max-step", "1000")
+	l := startLoad(t, loadConfig{tag: "order", callers: 4, maxBatch: 500, patience: patience / 80, mayGiveUp: true}, url)
+	l.more(200)
 	backup := filepath.Join(t.TempDir(), "backup")
 	server.Close()
 	copyFolder(t, server.folderOf(bus.BucketTags), backup)
-
-	away.freeze() // it has lost its connection, and makes no new one
 	server.start()
-	states(t, bus.NewClient(nc), 1)
-	for i := range 200 { // the stream has a long history
-		tag := fmt.Sprintf("t%d", i)
-		granted(t, ask(t, nc, bus.SubjectTagsCreate, `{"tag":"`+tag+`","step":1}`))
-		granted(t, ask(t, nc, "leaf.segment."+tag, ""))
-	}
-	start := l.highest.Load()
-	testkit.Eventually(t, "the other one to be far ahead", func() bool { return l.highest.Load() > start+100_000 })
-	lastEvent[map[string]any](t, jetStream(t, nc), "leaf.events.info.segment.refill.order")
-	there.stop() // all its events are in the stream
+	ahead(t, l, 100_000)
+	l.stop()
+	old.stop() // all its events are in the stream
 	server.Close()
 	copyFolder(t, backup, server.folderOf(bus.BucketTags))
 	server.start()
-	away.signal(syscall.SIGCONT)
 
-	testkit.Eventually(t, "the one that was away to refuse", func() bool {
-		l.check()
-		if _, err := l.checker.Check(); err != nil {
-			t.Fatal(err)
-		}
-		b := buffersOf(t, nc, "order", 1)["away"]
-		return b.State == "regressed" && b.Left == 0
-	})
+	serve(t, t.TempDir(), "-s", url, "--max-step", "1000")
+	t.Log(leafOK(t, "tag", "advance", "--all", "-s", url))
+	if id := takeOne(t, client(t, url), "order"); id <= l.highest.Load() {
+		t.Errorf("ID %d, and %d was handed out before", id, l.highest.Load())
+	}
+}
+
+// The folder of an embedded server is set back to an older copy, and the generator's marks are not. Service goes on
+// above all that was handed out.
+func TestEmbeddedServerSetBack(t *testing.T) {
+	t.Parallel()
+	for name, stop := range map[string]func(*generator){"stopped": (*generator).stop, "killed": func(g *generator) { g.kill() }} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := embed(t, "--tag", "order:100", "--tag", "idle:100", "--max-step", "500")
+			url := g.url
+			takeOne(t, client(t, url), "idle")
+			l := startLoad(t, hasty("order"), url, url)
+			l.more(100)
+			g.stop()
+			folder, backup := filepath.Join(g.folder, "nats"), filepath.Join(t.TempDir(), "backup")
+			copyFolder(t, folder, backup)
+			g = g.again(t, "--max-step", "500")
+			ahead(t, l, 20_000)
+			stop(g)
+			copyFolder(t, backup, folder)
+			g = g.again(t, "--max-step", "500")
+			ahead(t, l, 20_000)
+			noticed(t, connect(t, url), "order")
+			nc := connect(t, url)
+			for _, tag := range []string{"order", "idle"} { // one alert each: it had reserved both before they were asked for
+				subject := "leaf.events.alert.segment.regressed." + tag
+				if alerts := countEvents(t, nc, subject); len(alerts) > 1 || alerts[g.node] > 1 {
+					t.Errorf("alerts on %s: %v, want one", subject, alerts)
+				}
+			}
+			lastEvent[episode](t, jetStream(t, nc), "leaf.events.info.segment.recovered.order")
+			l.report() // the time that the server was away is in it
+			g.stop()
+		})
+	}
+}
+
+// The ledger alone is restored from an older copy. One command claims again all that the database has reserved since,
+// so that the database may forget it.
+func TestLedgerRestoredFromAnOlderCopy(t *testing.T) {
+	t.Parallel()
+	server := newNATS(t)
+	url := server.ClientURL()
+	dsn := mariadb.NewDatabase(t)
+	old := join(t, url, dsn, []string{"one"}, "--tag", "order:100", "--tag", "idle:100", "--max-step", "500")["one"]
+	c := client(t, url)
+	takeOne(t, c, "idle")
+	l := startLoad(t, hasty("order"), url)
+	l.more(200)
+	old.kill()
+	backup := filepath.Join(t.TempDir(), "backup")
+	server.Close()
+	copyFolder(t, server.folderOf(bus.BucketLedger), backup)
+	server.start()
+	old = old.again(t, "--mysql", dsn, "--node", "one", "--max-step", "500")
+	ahead(t, l, 20_000)
 	l.stop()
+	old.stop()
+	server.Close()
+	copyFolder(t, backup, server.folderOf(bus.BucketLedger))
+	server.start()
+	nc := connect(t, url)
+	if end := claimedEnd(t, jetStream(t, nc), "order"); end > l.highest.Load() {
+		t.Fatalf("the ledger ends at %d, and %d was handed out: it did not go back", end, l.highest.Load())
+	}
+
+	next := join(t, url, dsn, []string{"next"}, "--max-step", "500")["next"] // with an empty folder
+	t.Log(leafOK(t, "tag", "advance", "--all", "-s", url))
+	if end := claimedEnd(t, jetStream(t, nc), "order"); end <= l.highest.Load() {
+		t.Errorf("the ledger ends at %d, and %d was handed out", end, l.highest.Load())
+	}
+	next.stop()
+	execute(t, openDB(t, dsn), "UPDATE leaf_alloc SET max_id = 1")
+	join(t, url, dsn, []string{"last"}, "--max-step", "500")
+	if id := takeOne(t, c, "order"); id <= l.highest.Load() {
+		t.Errorf("ID %d, and %d was handed out before", id, l.highest.Load())
+	}
 }
