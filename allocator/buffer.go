@@ -28,6 +28,7 @@ type buffer struct {
 
 	segments []Segment // [0] is being handed out
 	pending  Range     // reserved, and about to become a segment
+	spent    Range     // the last one of which every ID was handed out
 	heard    []Range   // reserved by others since the present request to the store was sent, up to maxHeard
 	left     int64     // IDs in segments
 	taken    int64     // IDs handed out so far
@@ -91,6 +92,7 @@ func (b *buffer) takeLocked(ranges []Range, n int64) []Range {
 		if rest := s.Last - s.Next + 1; n >= rest {
 			ranges = AppendRange(ranges, Range{s.Next, s.Last})
 			n -= rest
+			b.spent = s.Range
 			b.segments = append(b.segments[:0], b.segments[1:]...)
 			continue
 		}
@@ -131,7 +133,8 @@ func (b *buffer) raiseFloorLocked(floor int64) {
 
 // discardLocked drops the segments that overlap r, which another generator holds too, a
 // pending one included. It returns them as they were reserved, and of a part that a waiter
-// holds at least what may have been handed out of r.
+// holds at least what may have been handed out of r. If there are none and r overlaps the last range
+// that was used up, it returns that.
 func (b *buffer) discardLocked(r Range) (held []Range) {
 	if b.pending.overlaps(r) {
 		held, b.pending = append(held, b.pending), Range{}
@@ -156,6 +159,8 @@ func (b *buffer) discardLocked(r Range) (held []Range) {
 	}
 	if len(held) > 0 {
 		b.emptyWaitersLocked()
+	} else if b.spent.overlaps(r) {
+		held, b.spent = append(held, b.spent), Range{}
 	}
 	return held
 }

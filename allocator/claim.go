@@ -49,10 +49,9 @@ type known struct {
 // claim all IDs below. The store comes first, then the ledger, so the ledger is never ahead of a
 // store that is well. Marks are those of the [Config] in which the result is used.
 //
-// Healthy generators may claim in another order than they reserved. The range that comes too late
-// is lost. With 2, 3 and 8 generators that refill one tag without a pause, this happens to 3, 5
-// and 9 % of the ranges, and hardly ever otherwise. To keep such ranges, the ledger would have to
-// remember gaps, and a store that went backwards could offer one of those.
+// Generators claim in the order in which they reserved: one whose range lies above the ledger's end waits
+// for the one before it, for up to claimTurn. A range that comes too late is lost. To keep it, the
+// ledger would have to remember gaps, and a store that went backwards could offer one of those.
 func WithLedger(store Store, ledger Ledger, marks *Marks) Store {
 	return &claimed{Store: store, ledger: ledger, marks: marks, latest: make(map[string]known)}
 }

@@ -397,3 +397,33 @@ func TestReservedInOrder(t *testing.T) {
 		}
 	})
 }
+
+// TestReservedOfAUsedRange: a generator that has handed out all of a range hears that another one reserved the
+// same. The other one cannot know, so it is told.
+func TestReservedOfAUsedRange(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 100)
+		var q reports
+		var r events
+		a := start(t, allocator.Config{Store: s, Notify: r.notify, Reserved: q.from(0)})
+		for range 15 { // all of 1-100
+			take(t, a, 10)
+		}
+		synctest.Wait()
+		mine := allocator.Range{First: 1, Last: 100}
+		before := q.times(0, mine)
+		for range 2 { // the second time nothing is new
+			a.Reserved("order", allocator.Range{First: 51, Last: 60})
+		}
+		if n := q.times(0, mine) - before; n != 1 {
+			t.Errorf("it reported its range %d times, want once", n)
+		}
+		want := []allocator.Regressed{{Tag: "order", Got: 51, Seen: 101, Action: allocator.Refused, InDoubt: allocator.Range{First: 51, Last: 60}}}
+		if got := told[allocator.Regressed](&r); !slices.Equal(got, want) {
+			t.Errorf("the alerts are %+v, want %+v", got, want)
+		}
+		if ids := take(t, a, 10); ids[0].First != 151 {
+			t.Errorf("after that it handed out %v; what is left of the next range is its own", ids)
+		}
+	})
+}

@@ -43,7 +43,7 @@ func TestDamagedClaim(t *testing.T) {
 			}
 
 			message := l.refusedWith("order", 503, bus.StoreUnavailable)
-			for _, text := range []string{"order", "damaged", `write {"end":"N"}`, bus.BucketLedger, "tag.order"} {
+			for _, text := range []string{"order", "damaged", `'{"end":"N"}'`, bus.BucketLedger, "tag.order"} {
 				if !strings.Contains(message, text) {
 					t.Errorf("the message does not say %q: %s", text, message)
 				}

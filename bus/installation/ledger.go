@@ -44,7 +44,9 @@ type ledger struct {
 
 func newLedger(c Config) *ledger {
 	opened := make(chan struct{})
-	return &ledger{Ledger: kvstore.NewLedger(), Config: c, opened: opened, open: sync.OnceFunc(func() { close(opened) })}
+	l := &ledger{Ledger: kvstore.NewLedger(), Config: c, opened: opened, open: sync.OnceFunc(func() { close(opened) })}
+	l.Suspend(fmt.Errorf("%w: the MySQL database has not been reached yet", allocator.ErrUnavailable))
+	return l
 }
 
 // Err implements [generator.Ledger]. Before the database is open nothing is known of the ledger: its bucket

@@ -286,8 +286,8 @@ func decodeEntry(tag string, data []byte, revision uint64) (allocator.Entry, err
 		err = fmt.Errorf("end %d, floor %d", e.End, e.Floor)
 	}
 	if err != nil {
-		return allocator.Entry{}, fmt.Errorf("%w: the ledger's record of %s: %w; write {\"end\":\"N\"} there (bucket %s, key %s%s), "+
-			"with an N above all IDs that were handed out", allocator.ErrDamaged, tag, err, bus.BucketLedger, ledgerKey, tag)
+		return allocator.Entry{}, fmt.Errorf("%w: the ledger's record of %s: %w; write a new one with an N above all IDs that were handed out: "+
+			"nats kv put %s %s%s '{\"end\":\"N\"}'", allocator.ErrDamaged, tag, err, bus.BucketLedger, ledgerKey, tag)
 	}
 	return allocator.Entry{End: e.End, Floor: e.Floor, Revision: revision}, nil
 }

@@ -79,7 +79,7 @@ func TestDamagedEntry(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e, err := b.Read(t.Context(), "order"); !errors.Is(err, allocator.ErrDamaged) || !strings.Contains(err.Error(), `write {"end":"N"}`) {
+		if e, err := b.Read(t.Context(), "order"); !errors.Is(err, allocator.ErrDamaged) || !strings.Contains(err.Error(), `'{"end":"N"}'`) {
 			t.Errorf("record %q gave %+v, %v", record, e, err)
 		}
 		if _, err := allocator.Raise(t.Context(), b, "order", 900, 0); !errors.Is(err, allocator.ErrDamaged) {
