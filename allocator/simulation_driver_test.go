@@ -103,9 +103,15 @@ func (d *simDriver) goBack() {
 	switch kind := w.random.n(4); {
 	case kind == 0 && w.ledger != nil && !w.gentle:
 		tag, now := simPick(w.random, w.tags...), w.database().Snapshot()
+		what := "created again by SQL"
 		now[tag] = allocator.Tag{Name: tag, MaxID: 1, Step: 1 + w.random.n(50)}
+		if w.random.in(3) {
+			what = "deleted by SQL"
+			delete(now, tag)
+			w.rowDeleted = true
+		}
 		w.database().Restore(now)
-		w.noteBack(w.database(), "created again by SQL")
+		w.noteBack(w.database(), what)
 	case kind == 1 && w.ledger != nil:
 		d.split(backup)
 	default:
@@ -238,7 +244,8 @@ func (d *simDriver) command(ctx context.Context, r *simRun, tag string, kind int
 }
 
 func (d *simDriver) create(ctx context.Context, r *simRun, tag string) error {
-	t, err := r.store.Create(ctx, allocator.Tag{Name: tag, MaxID: max(1, r.a.Seen(tag)), Step: 1 + d.w.random.n(50)})
+	from := max(1, r.a.Seen(tag)) + d.w.random.n(2)*d.w.random.n(500)
+	t, err := r.store.Create(ctx, allocator.Tag{Name: tag, MaxID: from, Step: 1 + d.w.random.n(50)})
 	if err == nil {
 		d.w.note("created")
 		r.a.Apply(t)

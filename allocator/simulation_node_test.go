@@ -250,7 +250,7 @@ func (r *simRun) checkEvents(end bool) {
 		return
 	}
 	for tag, n := range r.moved {
-		if r.alerts[tag] == 0 {
+		if r.alerts[tag] == 0 && !r.n.w.rowDeleted { // else the tag may have left memory before the answer came
 			r.n.w.fail("%s moved max_id of %s up %d times and raised no alert", r.name, tag, n)
 		}
 	}

@@ -33,6 +33,7 @@ type simWorld struct {
 	ledgerBack   bool // the ledger
 	shared       bool // others write to the table too
 	gentle       bool // every request is answered soon
+	rowDeleted   bool // by SQL, once; of the driver
 	losesReports bool
 	faulty       int64 // how rarely a request has a fault
 	maxWait      time.Duration

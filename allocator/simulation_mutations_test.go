@@ -1,0 +1,76 @@
+//go:build mutations
+
+package allocator_test
+
+import (
+	"testing"
+
+	"github.com/leafbus/leafbus/internal/mutate"
+)
+
+// TestMutationsOfClaims demands that the simulation, in more worlds than usual, finds each mutation.
+func TestMutationsOfClaims(t *testing.T) {
+	runner := mutate.Runner{
+		By:   "TestSimulation",
+		Says: `(?ms)^\s+simulation_test\.go:\d+: (.{1,1000}?\n\s*in world \d+)`,
+		Env:  []string{"LEAF_TEST_WORLDS=4500"},
+	}
+	for _, m := range claimMutations {
+		t.Run(m.name, func(t *testing.T) { runner.Run(t, m.by, m.edits...) })
+	}
+}
+
+var claimMutations = []mutation{
+	// The claim.
+	{name: "nothing is claimed", edits: []edit{{"claim.go",
+		"	if err := c.claim(ctx, tag, grant.Range); err != nil {\n		return Grant{}, err\n	}\n", ""}}},
+	{name: "a range below the end is claimed", edits: []edit{
+		{"claim.go", "if r.First < max(e.End, c.marks.End(tag)) {", "if false {"},
+		{"claim.go", "		e.End = r.Last + 1\n", "		e.End = max(e.End, r.Last+1)\n"}}},
+	{name: "the end of a claim is one too low", edits: []edit{
+		{"claim.go", "		e.End = r.Last + 1\n", "		e.End = r.Last\n"}}},
+	{name: "a lost answer counts as a claim", edits: []edit{{"claim.go",
+		"		if err == nil {\n			c.remember(tag, known{e, now})", "		if !errors.Is(err, ErrConflict) {\n			c.remember(tag, known{e, now})"}}},
+	{name: "a conflict counts as a claim", edits: []edit{{"claim.go",
+		"		if err == nil {\n			c.remember(tag, known{e, now})", "		if err == nil || errors.Is(err, ErrConflict) {\n			c.remember(tag, known{e, now})"}}},
+	{name: "after a conflict only the revision is read anew", edits: []edit{{"claim.go",
+		"		e.Revision, err = c.ledger.Write(ctx, tag, e)\n", "		e.Revision, err = c.ledger.Write(ctx, tag, e)\n" +
+			"		if errors.Is(err, ErrConflict) {\n			newer, _ := c.ledger.Read(ctx, tag)\n			e.Revision = newer.Revision\n			e.Revision, err = c.ledger.Write(ctx, tag, e)\n		}\n"}}},
+	{name: "a claim forgets the floor", edits: []edit{{"claim.go",
+		"		e.End = r.Last + 1\n", "		e.End, e.Floor = r.Last+1, 0\n"}}},
+	{name: "a claim ignores reports", by: "TestClaimBelowAReport", edits: []edit{{"claim.go",
+		"max(e.End, c.marks.End(tag))", "e.End"}}},
+
+	// Healing.
+	{name: "the store is not moved up to the ledger's end", edits: []edit{{"claim.go",
+		"	from = max(from, e.End)\n", "	_ = e\n"}}},
+	{name: "the store may offer less than was seen", edits: []edit{
+		{"refill.go", "a.cfg.Store.Reserve(ctx, tag, n, seen)", "a.cfg.Store.Reserve(ctx, tag, n, min(seen, 0))"},
+		{"refill.go", "grant.check(seen)", "grant.check(0)"}}},
+	{name: "what was seen is read after the answer", edits: []edit{{"refill.go",
+		"grant.check(seen)", "grant.check(a.Seen(tag))"}}},
+	{name: "a range is not marked", edits: []edit{{"refill.go",
+		"	a.mark(tag, grant.Last+1)\n", ""}}},
+	{name: "a report is not marked", edits: []edit{{"allocator.go",
+		"	a.cfg.Marks.Observe(tag, r.Last+1)\n", ""}}},
+	{name: "a store that was moved up raises no alert", edits: []edit{{"refill.go",
+		"			a.advanced(b, moved)\n", "			_ = moved\n"}}},
+	{name: "a store that was moved up is a failure", edits: []edit{{"errors.go",
+		"func (e *AdvancedError) Unwrap() error { return ErrConflict }", "func (e *AdvancedError) Unwrap() error { return ErrUnavailable }"}}},
+	{name: "the alert of a store that went backwards has no end", edits: []edit{{"event.go",
+		"		a.cfg.Notify(Recovered{b.tag, \"regressed\"})\n", ""}}},
+
+	// Operators.
+	{name: "a new max_id does not claim what is below", edits: []edit{
+		{"claim.go", "	return t, c.raise(ctx, tag, t.MaxID, t.Floor)\n", "	return t, nil\n"}}},
+	{name: "the ledger does not learn of a new max_id, and nobody says so", edits: []edit{{"claim.go",
+		"		return fmt.Errorf(\"%w: the ledger: %w\", ErrUncertain, err)\n", "		return nil\n"}}},
+	{name: "the floor is not raised in memory", edits: []edit{{"buffer.go",
+		"	b.floor = floor\n	b.trimLocked()\n", "	b.trimLocked()\n"}}},
+	{name: "what is in memory below the floor is kept", edits: []edit{{"buffer.go",
+		"	b.floor = floor\n	b.trimLocked()\n", "	b.floor = floor\n"}}},
+	{name: "the floor of the ledger moves down", edits: []edit{{"claim.go",
+		"e.End, e.Floor = max(e.End, end), max(e.Floor, floor)", "e.End, e.Floor = max(e.End, end), floor"}}},
+	{name: "the end of the ledger moves down", edits: []edit{{"claim.go",
+		"e.End, e.Floor = max(e.End, end), max(e.Floor, floor)", "e.End, e.Floor = end, max(e.Floor, floor)"}}},
+}
