@@ -8,19 +8,19 @@ import (
 	"github.com/leafbus/leafbus/internal/mutate"
 )
 
-// TestMutationsOfClaims demands that the simulation, in more worlds than usual, finds each mutation.
-func TestMutationsOfClaims(t *testing.T) {
+// TestMutationsBySimulation demands that the simulation, in more worlds than usual, finds each mutation.
+func TestMutationsBySimulation(t *testing.T) {
 	runner := mutate.Runner{
 		By:   "TestSimulation",
 		Says: `(?ms)^\s+simulation_test\.go:\d+: (.{1,1000}?\n\s*in world \d+)`,
 		Env:  []string{"LEAF_TEST_WORLDS=4500"},
 	}
-	for _, m := range claimMutations {
+	for _, m := range simulatedMutations {
 		t.Run(m.name, func(t *testing.T) { runner.Run(t, m.by, m.edits...) })
 	}
 }
 
-var claimMutations = []mutation{
+var simulatedMutations = []mutation{
 	// The claim.
 	{name: "nothing is claimed", edits: []edit{{"claim.go",
 		"	if err := c.claim(ctx, tag, grant.Range); err != nil {\n		return Grant{}, err\n	}\n", ""}}},
