@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -32,6 +33,10 @@ type claimed struct {
 	Store
 	ledger Ledger
 	marks  *Marks
+
+	// failed says that the last write failed, other than by a conflict. Records may still be readable:
+	// a full disk refuses writes alone.
+	failed atomic.Bool
 
 	mu      sync.Mutex // never held across I/O
 	latest  map[string]known
@@ -59,6 +64,9 @@ func WithLedger(store Store, ledger Ledger, marks *Marks) Store {
 // Reserve implements [Store].
 func (c *claimed) Reserve(ctx context.Context, tag string, n, from int64) (Grant, error) {
 	e, err := c.record(ctx, tag)
+	if err == nil && c.failed.Load() && e.Revision > 0 {
+		err = c.write(ctx, tag, e) // as it is: else each attempt would lose a range
+	}
 	if err != nil {
 		return Grant{}, err
 	}
@@ -122,25 +130,34 @@ func (c *claimed) claim(ctx context.Context, tag string, r Range) error {
 		if r.First < max(e.End, c.marks.End(tag)) {
 			return errTooLate
 		}
-		now := time.Now()
-		if e.Revision > 0 && e.End < r.First && now.Sub(begun) < claimTurn {
+		if e.Revision > 0 && e.End < r.First && time.Since(begun) < claimTurn {
 			c.remember(tag, known{})
 			pause(ctx, turn, nil)
 			turn = min(2*turn, lastTurn)
 			continue
 		}
 		e.End = r.Last + 1
-		e.Revision, err = c.ledger.Write(ctx, tag, e)
+		err = c.write(ctx, tag, e)
 		if err == nil {
-			c.remember(tag, known{e, now})
 			return nil
 		}
-		c.remember(tag, known{})
 		if !errors.Is(err, ErrConflict) || conflict > 0 && !pause(ctx, rand.N(conflict), nil) {
 			return err
 		}
 		conflict = min(max(2*conflict, firstRace), lastRace)
 	}
+}
+
+// write writes the record of a tag, and remembers it.
+func (c *claimed) write(ctx context.Context, tag string, e Entry) error {
+	k := known{e, time.Now()}
+	var err error
+	if k.Revision, err = c.ledger.Write(ctx, tag, e); err != nil {
+		k = known{}
+	}
+	c.failed.Store(err != nil && !errors.Is(err, ErrConflict))
+	c.remember(tag, k)
+	return err
 }
 
 // apart is the time from then to now. The monotonic clock stops while a machine sleeps, so the

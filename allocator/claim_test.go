@@ -163,8 +163,12 @@ func TestClaimAgainEnds(t *testing.T) {
 }
 
 // TestClaimUncertain: the range of a claim that may have been written is lost, and is not claimed again.
+// The next attempts reserve nothing if the tag has a record.
 func TestClaimUncertain(t *testing.T) {
-	for name, late := range map[string]time.Duration{"not written": -1, "written": 0, "written later": 20 * time.Millisecond} {
+	for name, expect := range map[string]struct {
+		late  time.Duration // until it is written; -1: never
+		first int64         // that is handed out
+	}{"not written": {-1, 31}, "written": {0, 11}, "written later": {20 * time.Millisecond, 21}} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				c := newClaims(t, 10)
@@ -174,10 +178,10 @@ func TestClaimUncertain(t *testing.T) {
 						return nil
 					}
 					switch {
-					case late == 0:
+					case expect.late == 0:
 						c.book.MemoryLedger.Write(t.Context(), tag, e)
-					case late > 0:
-						time.AfterFunc(late, func() { c.book.MemoryLedger.Write(context.Background(), tag, e) })
+					case expect.late > 0:
+						time.AfterFunc(expect.late, func() { c.book.MemoryLedger.Write(context.Background(), tag, e) })
 					}
 					return errLedger
 				})
@@ -189,12 +193,38 @@ func TestClaimUncertain(t *testing.T) {
 				}
 				var r events
 				a := start(t, c.config(&r))
-				wantRanges(t, "Take", take(t, a, 1), allocator.Range{First: 31, Last: 31})
+				wantRanges(t, "Take", take(t, a, 1), allocator.Range{First: expect.first, Last: expect.first})
 				r.wantEpisodes(t, "refill_failed", 1, 1)
 				r.wantEpisodes(t, "regressed", 0, 0)
 			})
 		})
 	}
+}
+
+// TestClaimRefused: while the ledger can be read but not written, each attempt writes the record as it is,
+// and reserves nothing: attempts go on for hours.
+func TestClaimRefused(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := newClaims(t, 10)
+		c.want(t, 1)
+		c.book.onWrite(func(string, allocator.Entry) error { return errLedger })
+		var r events
+		a := start(t, c.config(&r))
+		refused(t, a, 1, allocator.ErrUnavailable, 3*time.Second)
+		time.Sleep(time.Hour)
+		if maxID := c.store.maxID(); maxID != 21 {
+			t.Errorf("after an hour max_id is %d: want one lost range", maxID)
+		}
+		c.book.onWrite(nil)
+		time.Sleep(time.Second)
+		wantRanges(t, "afterwards", take(t, a, 1), allocator.Range{First: 21, Last: 21})
+		r.wantEpisodes(t, "refill_failed", 1, 1)
+		r.wantEpisodes(t, "regressed", 0, 0)
+		writes := c.book.writes
+		if c.want(t, c.store.maxID()); c.book.writes != writes+1 {
+			t.Errorf("afterwards a claim is %d writes", c.book.writes-writes)
+		}
+	})
 }
 
 // TestClaimSlow: if the process stood still between reading the record and claiming, the record is read
