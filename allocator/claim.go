@@ -195,13 +195,15 @@ func Raise(ctx context.Context, l Ledger, tag string, end, floor int64) (changed
 	}
 }
 
-// Get implements [Store]. It returns the max_id of the ledger if that is above.
+// Get implements [Store]. It returns the max_id of the ledger if that is above. A Floor above the store's own
+// max_id is from before the store went backwards: no operator has looked since.
 func (c *claimed) Get(ctx context.Context, tag string) (Tag, error) {
 	t, err := c.Store.Get(ctx, tag)
 	if err != nil {
 		return t, err
 	}
 	e, err := c.ledger.Read(ctx, tag)
+	t.Floor = min(t.Floor, t.MaxID)
 	t.MaxID = max(t.MaxID, e.End)
 	return t, err
 }

@@ -342,3 +342,36 @@ func TestRaise(t *testing.T) {
 		}
 	})
 }
+
+// TestSharedRowRestored: an operator's max_id from before the store went backwards does not count as one from
+// after it, though the ledger knows it. The tag is refused, with one alert, until an operator has looked.
+func TestSharedRowRestored(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := joined(newShared(t, 10), allocatortest.NewMemoryLedger())
+		to := int64(1000)
+		if _, err := c.Update(t.Context(), "order", allocator.Change{MaxID: &to}); err != nil {
+			t.Fatal(err)
+		}
+		tags := c.store.Snapshot() // leaf_alloc was restored alone: leaf_mark has the operator's max_id
+		row := tags["order"]
+		row.MaxID = 50
+		tags["order"] = row
+		c.store.Restore(tags)
+		var r events
+		a := start(t, c.config(&r))
+		for range 20 {
+			refused(t, a, 1, allocator.ErrRegressed, 0)
+			time.Sleep(3 * time.Second)
+		}
+		r.wantEpisodes(t, "regressed", 1, 0)
+		if tag, err := c.Get(t.Context(), "order"); err != nil || tag.MaxID != 1000 {
+			t.Errorf("Get: %+v, %v", tag, err)
+		}
+		if _, err := c.Update(t.Context(), "order", allocator.Change{MaxID: &to}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		wantRanges(t, "Take", take(t, a, 1), allocator.Range{First: 1000, Last: 1000})
+		r.wantEpisodes(t, "regressed", 1, 1)
+	})
+}
