@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -15,6 +16,10 @@ import (
 // headerSeen of a refill event of an older version is the end of all ranges of the tag that its
 // publisher had seen.
 const headerSeen = "Leaf-Seen"
+
+// refillsStall is how long LastRefills waits for the next event. Those that were still to come may have been
+// removed meanwhile, with the whole stream even: then none comes.
+const refillsStall = 5 * time.Second
 
 // LastRefills calls f with the end of the range that the last refill event of each tag in the event stream
 // reports. With a tag it reads only the event of that one. Events are a hint: they may be late or lost.
@@ -40,7 +45,7 @@ func LastRefills(ctx context.Context, js jetstream.JetStream, tag string, f func
 	defer stop()
 	defer messages.Stop()
 	for {
-		msg, err := messages.Next()
+		msg, err := messages.Next(jetstream.NextMaxWait(refillsStall))
 		if err != nil {
 			return errors.Join(err, ctx.Err())
 		}
