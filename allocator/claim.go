@@ -231,8 +231,13 @@ func (c *claimed) Update(ctx context.Context, tag string, change Change) (Tag, e
 	if err != nil {
 		return Tag{}, err
 	}
-	if _, err := (Tag{MaxID: e.End, Floor: e.Floor}).With(Change{MaxID: change.MaxID}); err != nil {
-		return Tag{}, err
+	floor := *change.MaxID
+	if _, err := (Tag{MaxID: e.End, Floor: e.Floor}).With(Change{MaxID: &floor}); err != nil {
+		// An earlier attempt may have reached the store alone, and ranges above were claimed since.
+		if t, failed := c.Store.Get(ctx, tag); failed != nil || t.Floor != floor || e.Floor >= floor {
+			return Tag{}, err
+		}
+		change.MaxID = nil
 	}
 	t, err := c.Store.Update(ctx, tag, change)
 	if err != nil {

@@ -275,6 +275,39 @@ func TestOperatorsUncertain(t *testing.T) {
 	})
 }
 
+// TestOperatorSendsItAgain: a max_id that only the store has is in force after it was sent again, though
+// another generator has claimed a range above it meanwhile. Generators that were cut off must learn of it.
+func TestOperatorSendsItAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := newClaims(t, 10)
+		c.want(t, 1)
+		to, step := int64(500), int64(20)
+		change := allocator.Change{MaxID: &to, Step: &step}
+		c.book.onWrite(func(string, allocator.Entry) error { return errLedger })
+		if _, err := c.Update(t.Context(), "order", change); !errors.Is(err, allocator.ErrUncertain) {
+			t.Errorf("Update: %v", err)
+		}
+		c.book.onWrite(nil)
+		other := c.twin()
+		other.want(t, 500)
+		if tag, err := c.Update(t.Context(), "order", change); err != nil || tag.Floor != 500 || tag.MaxID != 520 || tag.Step != 20 {
+			t.Errorf("Update again: %+v, %v", tag, err)
+		}
+		floors := make(map[string]int64)
+		if err := other.Floors(t.Context(), func(tag string, floor int64) { floors[tag] = floor }); err != nil || floors["order"] != 500 {
+			t.Errorf("Floors: %v, %v", floors, err)
+		}
+		if tag, err := c.Update(t.Context(), "order", change); !errors.Is(err, allocator.ErrConflict) {
+			t.Errorf("once more: %+v, %v", tag, err)
+		}
+		below := int64(499)
+		if tag, err := c.Update(t.Context(), "order", allocator.Change{MaxID: &below}); !errors.Is(err, allocator.ErrConflict) {
+			t.Errorf("below it: %+v, %v", tag, err)
+		}
+		other.want(t, 520)
+	})
+}
+
 // TestOperatorMovesDuringARefill: a range that was reserved before an operator moved max_id is not
 // claimed after it.
 func TestOperatorMovesDuringARefill(t *testing.T) {
