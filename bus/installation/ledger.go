@@ -106,7 +106,7 @@ func pause(ctx context.Context, over <-chan time.Time, early <-chan struct{}) {
 
 // settle makes sure that the bucket is there, is fit and is seeded, and then lets claims be made in it.
 func (l *ledger) settle(ctx context.Context, mayBegin func(context.Context) error, replaced func(cause string)) error {
-	have, bucket, err := l.look(ctx)
+	have, bucket, seeded, err := l.look(ctx)
 	switch {
 	case errors.Is(err, allocator.ErrRefused):
 		l.Suspend(err)
@@ -114,18 +114,25 @@ func (l *ledger) settle(ctx context.Context, mayBegin func(context.Context) erro
 	case err != nil:
 		l.Missed(err)
 		return err
-	case have.Ledger.Equal(bucket.Created):
+	case seeded:
 		l.Use(bucket)
 		return nil
 	}
 	l.Suspend(fmt.Errorf("%w: the ledger (bucket %s) is being filled", allocator.ErrUnavailable, bus.BucketLedger))
 	if !have.Ledger.IsZero() && !l.replaced.Equal(bucket.Created) {
 		l.replaced = bucket.Created
-		replaced(fmt.Sprintf("bucket %s was created at %v, and the one before at %v", bus.BucketLedger,
-			bucket.Created.Format(time.RFC3339), have.Ledger.Format(time.RFC3339)))
+		cause := fmt.Sprintf("bucket %s was created at %v, and the one before at %v", bus.BucketLedger,
+			bucket.Created.Format(time.RFC3339), have.Ledger.Format(time.RFC3339))
+		if have.Ledger.Equal(bucket.Created) {
+			cause = fmt.Sprintf("bucket %s has lost its records: was the disk with them replaced?", bus.BucketLedger)
+		}
+		replaced(cause)
 	}
 	if err = mayBegin(ctx); err == nil {
 		err = l.fill(ctx, bucket)
+	}
+	if err == nil {
+		err = bucket.SetSeeded(ctx)
 	}
 	if err == nil {
 		_, err = kvstore.ChangeInstallation(ctx, l.State, func(have *kvstore.Installation) error {
@@ -137,12 +144,14 @@ func (l *ledger) settle(ctx context.Context, mayBegin func(context.Context) erro
 		l.Suspend(err)
 		return err
 	}
+	l.replaced = time.Time{} // the next loss may have the same creation
 	l.Use(bucket)
 	return nil
 }
 
-// look returns the installation's record and the bucket, which it creates if it is missing.
-func (l *ledger) look(ctx context.Context) (have kvstore.Installation, bucket *kvstore.LedgerBucket, err error) {
+// look returns the installation's record and the bucket, which it creates if it is missing. seeded says that both
+// agree that the bucket has a record of each tag.
+func (l *ledger) look(ctx context.Context) (have kvstore.Installation, bucket *kvstore.LedgerBucket, seeded bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
 	have, ok, err := kvstore.ReadInstallation(ctx, l.State)
@@ -150,10 +159,13 @@ func (l *ledger) look(ctx context.Context) (have kvstore.Installation, bucket *k
 		err = errors.New("the installation's record is lost")
 	}
 	if err != nil { // not %w: a bucket that is in use is fit, whatever became of that record
-		return have, nil, fmt.Errorf("%w: %v", allocator.ErrUnavailable, err)
+		return have, nil, false, fmt.Errorf("%w: %v", allocator.ErrUnavailable, err)
 	}
 	bucket, err = kvstore.OpenLedger(ctx, l.State)
-	return have, bucket, err
+	if err == nil && have.Ledger.Equal(bucket.Created) {
+		seeded, err = bucket.Seeded(ctx)
+	}
+	return have, bucket, seeded, err
 }
 
 // fill writes a record for each tag that is known.

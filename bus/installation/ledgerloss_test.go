@@ -216,3 +216,30 @@ func TestLedgerBesideADamagedRecord(t *testing.T) {
 		t.Errorf("Reserve: %v, %v", g.Range, err)
 	}
 }
+
+// A bucket whose records are lost, though it has its old creation, is an alert, and is filled again.
+func TestLedgerRecordsLost(t *testing.T) {
+	t.Parallel()
+	s, store := withLedger(t)
+	addTag(t, store, "order", 501)
+	k := s.seeds(s.config())
+	kv, err := s.state().JS.KeyValue(t.Context(), bus.BucketLedger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for losses := range int64(2) {
+		if err := kv.Delete(t.Context(), "seeded"); err != nil { // as a cluster that makes the bucket again
+			t.Fatal(err)
+		}
+		tag := fmt.Sprintf("t%d", losses)
+		addTag(t, store, tag, 501)
+		testkit.Eventually(t, "an alert", func() bool { return k.replaced.Load() == losses+1 })
+		testkit.Eventually(t, "claims", func() bool {
+			_, err := k.store.Reserve(t.Context(), tag, 1, 1)
+			return err == nil
+		})
+		if got := s.entries()[tag].End; got < 501 {
+			t.Errorf("the new tag's end is %d", got)
+		}
+	}
+}

@@ -17,8 +17,12 @@ import (
 	"github.com/leafbus/leafbus/bus"
 )
 
-// ledgerKey comes before the tag in a key of the ledger.
-const ledgerKey = "tag."
+const (
+	// ledgerKey comes before the tag in a key of the ledger.
+	ledgerKey = "tag."
+	// seededKey is the key of the record that comes after those of all tags; see [LedgerBucket.Seeded].
+	seededKey = "seeded"
+)
 
 // Ledger is the ledger of the tags that are in a database. It implements [allocator.Ledger]. Until
 // [Ledger.Use] was called its methods return [allocator.ErrUnavailable].
@@ -133,9 +137,9 @@ func (l *Ledger) Write(ctx context.Context, tag string, e allocator.Entry) (revi
 		return 0, err
 	}
 	if e.Revision == 0 {
-		// Either nothing of the tag was ever claimed, or the bucket was made anew and is not seeded.
-		created, err := b.createdNow(ctx)
-		if err == nil && !created.Equal(b.Created) {
+		// Either nothing of the tag was ever claimed, or the bucket has lost its records.
+		seeded, err := b.Seeded(ctx)
+		if err == nil && !seeded {
 			err = errNotSeeded
 		}
 		if err != nil {
@@ -194,14 +198,30 @@ func OpenLedger(ctx context.Context, cfg Config) (*LedgerBucket, error) {
 	return &LedgerBucket{Created: stream.CachedInfo().Created, js: cfg.JS, kv: kv, stream: stream, log: cfg.log().Error}, nil
 }
 
-// createdNow asks the leader when the stream was created.
-func (b *LedgerBucket) createdNow(ctx context.Context) (time.Time, error) {
-	info, err := streamInfo(ctx, b.kv) // not by b.stream, which would keep the answer
-	if err != nil {
-		return time.Time{}, unavailable("", err)
+// Seeded reports whether the bucket is the one that it was when it was opened, and has a record of each tag
+// that was known when it was filled. The creation of the stream alone does not show that: a cluster keeps it when
+// the disk with the only replica is replaced.
+func (b *LedgerBucket) Seeded(ctx context.Context) (bool, error) {
+	msg, err := b.stream.GetLastMsgForSubject(ctx, subjectOf(bus.BucketLedger)+seededKey)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return false, nil
 	}
-	return info.Created, nil
+	if err != nil {
+		return false, unavailable("", err)
+	}
+	return string(msg.Data) == b.seeded(), nil
 }
+
+// SetSeeded notes that the bucket has a record of each tag.
+func (b *LedgerBucket) SetSeeded(ctx context.Context) error {
+	if _, err := b.kv.PutString(ctx, seededKey, b.seeded()); err != nil {
+		return unavailable("", err)
+	}
+	return nil
+}
+
+// seeded is the text of the record at seededKey.
+func (b *LedgerBucket) seeded() string { return b.Created.UTC().Format(time.RFC3339Nano) }
 
 // Read implements [allocator.Ledger].
 func (b *LedgerBucket) Read(ctx context.Context, tag string) (allocator.Entry, error) {

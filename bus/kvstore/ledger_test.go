@@ -24,6 +24,13 @@ func openLedger(tb testing.TB, cfg Config) *LedgerBucket {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	seeded, err := b.Seeded(testkit.Context(tb))
+	if err == nil && !seeded {
+		err = b.SetSeeded(testkit.Context(tb))
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
 	return b
 }
 
@@ -285,6 +292,10 @@ func TestLedgerMadeAnew(t *testing.T) {
 	}
 	doubted("made anew")
 	l.Use(anew)
+	doubted("not seeded")
+	if err := anew.SetSeeded(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	if e, err := l.Read(t.Context(), "order"); err != nil || e != (allocator.Entry{}) {
 		t.Errorf("Read of the new bucket in use: %+v, %v", e, err)
 	}
