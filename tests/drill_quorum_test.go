@@ -177,13 +177,3 @@ func TestDrillLedgerWithoutQuorum(t *testing.T) {
 		})
 	}
 }
-
-// askStates asks once: generators that are away do not answer.
-func askStates(t *testing.T, c *bus.Client) []bus.State {
-	t.Helper()
-	found, err := c.States(t.Context())
-	if err != nil {
-		return nil
-	}
-	return found
-}

@@ -14,16 +14,22 @@ import (
 // also between the two. Meanwhile the database is set back. No ID comes twice.
 func TestStopsBetweenReservationAndClaim(t *testing.T) {
 	t.Parallel()
+	stopBetween(t, 1)
+}
+
+// stopBetween stops generators so many times more often than a test does.
+func stopBetween(t *testing.T, more int) {
+	t.Helper()
 	for name, c := range map[string]struct {
 		rounds int
 		stop   func(t *testing.T, l *ledgered, g *generator, pause time.Duration) *generator
 	}{
-		"killed": {8, func(t *testing.T, l *ledgered, g *generator, pause time.Duration) *generator {
+		"killed": {4, func(t *testing.T, l *ledgered, g *generator, pause time.Duration) *generator {
 			g.kill()
 			l.wait(pause)
 			return g.again(t, "--mysql", l.dsn, "--node", g.node, "--max-step", "1")
 		}},
-		"frozen": {80, func(_ *testing.T, l *ledgered, g *generator, pause time.Duration) *generator {
+		"frozen": {40, func(_ *testing.T, l *ledgered, g *generator, pause time.Duration) *generator {
 			g.freeze()
 			l.wait(pause)
 			g.signal(syscall.SIGCONT)
@@ -39,7 +45,7 @@ func TestStopsBetweenReservationAndClaim(t *testing.T) {
 			cfg := hasty("order", bus.TimedOut, bus.StoreUnavailable, bus.Draining)
 			cfg.maxBatch = 3
 			load := startLoad(t, cfg, l.url, l.url)
-			for round := range c.rounds {
+			for round := range c.rounds * more {
 				load.more(1 + seed.Int64N(60))
 				node := nodes[seed.IntN(len(nodes))]
 				l.wait(time.Duration(seed.Int64N(int64(3 * time.Millisecond))))

@@ -115,3 +115,13 @@ func (l *load) report() {
 	_, text := l.unanswered()
 	l.t.Log(text)
 }
+
+// askStates asks once: generators that are away do not answer.
+func askStates(t *testing.T, c *bus.Client) []bus.State {
+	t.Helper()
+	found, err := c.States(t.Context())
+	if err != nil {
+		return nil
+	}
+	return found
+}
