@@ -119,6 +119,31 @@ func TestUnfitLedgerAtTheStart(t *testing.T) {
 	}
 }
 
+// A bucket that somebody made by hand would let its records be purged, and a purge would look as if nothing had ever
+// been claimed. The first generator forbids that.
+func TestLedgerMadeByHand(t *testing.T) {
+	t.Parallel()
+	l := newLedgered(t)
+	kv, err := l.js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: bus.BucketLedger})
+	must(t, err)
+	one := l.join([]string{"one"}, "--tag", "order:100")["one"]
+	highest := l.take("order", 1)
+	stream, err := l.js.Stream(t.Context(), "KV_"+bus.BucketLedger)
+	must(t, err)
+	for what, err := range map[string]error{
+		"purge the bucket": stream.Purge(t.Context()), "purge a record": kv.Purge(t.Context(), "tag.order"),
+		"delete a message": stream.DeleteMsg(t.Context(), stream.CachedInfo().State.LastSeq),
+	} {
+		if err == nil {
+			t.Errorf("the server lets anyone %s", what)
+		}
+	}
+	one.stop()
+	l.forget()
+	l.join([]string{"two"})
+	l.take("order", highest+1)
+}
+
 // An operator gives the bucket a setting with which records vanish, while generators run. Nothing is claimed until
 // it is set back.
 func TestUnfitLedgerAtRunTime(t *testing.T) {

@@ -195,6 +195,12 @@ func OpenLedger(ctx context.Context, cfg Config) (*LedgerBucket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bucket %s: %w", bus.BucketLedger, err)
 	}
+	if c := stream.CachedInfo().Config; !c.DenyPurge || !c.DenyDelete || c.AllowDirect { // somebody made it by hand
+		c.DenyPurge, c.DenyDelete, c.AllowRollup, c.AllowDirect = true, true, false, false
+		if stream, err = cfg.JS.UpdateStream(ctx, c); err != nil {
+			return nil, fmt.Errorf("bucket %s lets its records be purged or deleted, and cannot be changed: %w", bus.BucketLedger, err)
+		}
+	}
 	return &LedgerBucket{Created: stream.CachedInfo().Created, js: cfg.JS, kv: kv, stream: stream, log: cfg.log().Error}, nil
 }
 
