@@ -3,22 +3,26 @@
 //
 // The way of an ID:
 //
-//	Store.Reserve ──► marks ──► buffer ──► Request ──► caller
-//	 (durable,        (did      (current   (takes from
-//	  one write        the       and next   memory, or
-//	  per range)       store     segment)   waits for a
-//	                   go back?)            refill)
+//	Store.Reserve ──► claim ──► mark ──► buffer ──► Request ──► caller
+//	 (durable,        (in the   (own     (current   (takes from
+//	  one write        Ledger)   file)    and next   memory, or
+//	  per range)                          segment)   waits for a
+//	                                                 refill)
 //
-// Four rules keep IDs unique. They hold whatever clocks, networks and stores do:
+// A store in a database has a [Ledger] beside it, see [WithLedger]. In other stores reserving is
+// claiming.
 //
-//  1. A range reaches memory only after the store has confirmed it. A write
-//     without an answer is a lost range: a gap, never a repetition.
-//  2. A range must start at or above the end of every range of its tag that
-//     was seen before the request to the store (see [Marks]). If it does not,
-//     the store went backwards, and nothing is served from it.
+// Four rules keep IDs unique, whatever clocks and networks do. They hold as long as store and
+// ledger do not forget the same range:
+//
+//  1. A range reaches memory only after the store has confirmed it, and the ledger has
+//     accepted its claim. A write without an answer is a lost range: a gap, never a repetition.
+//  2. A range begins at or above the end of all ranges of its tag that are known: the ledger's
+//     end, and what was seen before the request to the store (see [Marks]). A store
+//     below that went backwards. It is moved up, or the tag is refused.
 //  3. A tag has at most one refill under way.
 //  4. Nothing that was reserved is given back.
 //
 // The package knows neither NATS nor SQL. A store implements [Store] and passes
-// the suite in allocatortest.
+// the suite in allocatortest, a ledger implements [Ledger] and passes the one there for ledgers.
 package allocator
