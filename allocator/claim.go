@@ -7,14 +7,16 @@ import (
 	"maps"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
 // claimFresh is how long ago a record may have been read or written when a claim is based on it. After
 // that it is read again, before anything is reserved: while the ledger is unavailable nothing should be.
 // Also, the revisions of a ledger that was restored count anew, and an old one may mean another record.
-const claimFresh = time.Second
+const claimFresh = 100 * time.Millisecond
+
+// raiseFresh is the same for what operators do.
+const raiseFresh = time.Second
 
 // A range above the ledger's end shows that another generator reserved the IDs between and is about
 // to claim them. For up to claimTurn that generator goes first, else its range would be lost. The record is
@@ -33,10 +35,6 @@ type claimed struct {
 	Store
 	ledger Ledger
 	marks  *Marks
-
-	// failed says that the last write failed, other than by a conflict. Records may still be readable:
-	// a full disk refuses writes alone.
-	failed atomic.Bool
 
 	mu      sync.Mutex // never held across I/O
 	latest  map[string]known
@@ -64,9 +62,6 @@ func WithLedger(store Store, ledger Ledger, marks *Marks) Store {
 // Reserve implements [Store].
 func (c *claimed) Reserve(ctx context.Context, tag string, n, from int64) (Grant, error) {
 	e, err := c.record(ctx, tag)
-	if err == nil && c.failed.Load() && e.Revision > 0 {
-		err = c.write(ctx, tag, e) // as it is: else each attempt would lose a range
-	}
 	if err != nil {
 		return Grant{}, err
 	}
@@ -137,27 +132,17 @@ func (c *claimed) claim(ctx context.Context, tag string, r Range) error {
 			continue
 		}
 		e.End = r.Last + 1
-		err = c.write(ctx, tag, e)
-		if err == nil {
+		k := known{e, time.Now()}
+		if k.Revision, err = c.ledger.Write(ctx, tag, e); err == nil {
+			c.remember(tag, k)
 			return nil
 		}
+		c.remember(tag, known{})
 		if !errors.Is(err, ErrConflict) || conflict > 0 && !pause(ctx, rand.N(conflict), nil) {
 			return err
 		}
 		conflict = min(max(2*conflict, firstRace), lastRace)
 	}
-}
-
-// write writes the record of a tag, and remembers it.
-func (c *claimed) write(ctx context.Context, tag string, e Entry) error {
-	k := known{e, time.Now()}
-	var err error
-	if k.Revision, err = c.ledger.Write(ctx, tag, e); err != nil {
-		k = known{}
-	}
-	c.failed.Store(err != nil && !errors.Is(err, ErrConflict))
-	c.remember(tag, k)
-	return err
 }
 
 // apart is the time from then to now. The monotonic clock stops while a machine sleeps, so the
@@ -180,9 +165,13 @@ func (c *claimed) raise(ctx context.Context, tag string, end, floor int64) error
 // anything. It is safe to repeat.
 func Raise(ctx context.Context, l Ledger, tag string, end, floor int64) (changed bool, err error) {
 	for wait := firstRace; ; wait = min(2*wait, lastRace) {
+		read := time.Now()
 		e, err := l.Read(ctx, tag)
 		if err != nil {
 			return false, err
+		}
+		if apart(time.Now(), read) > raiseFresh && ctx.Err() == nil {
+			continue // this process may have stood still
 		}
 		if e.Revision > 0 && e.End >= end && e.Floor >= floor {
 			return false, nil

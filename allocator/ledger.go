@@ -18,6 +18,9 @@ import "context"
 // Ambiguity: after an error of Write that does not match ErrConflict the change may have happened,
 // or may still happen later. The range is then lost, as if it had been claimed.
 //
+// Availability: after such an error Read fails too, until a write can succeed again. Else the caller would
+// reserve a range in the store at each attempt, and lose it.
+//
 // Damage: an implementation returns an error that matches ErrDamaged for a record that it cannot have
 // written. It guesses nothing.
 //

@@ -46,7 +46,7 @@ var claimMutations = []mutation{
 	{name: "the record is not read again after a long reservation", by: "TestClaimSlow", edits: []edit{{"claim.go",
 		"	for begun := time.Now(); ; {\n		e, err := c.record(ctx, tag)", "	c.mu.Lock()\n	e, err := c.latest[tag].Entry, error(nil)\n	c.mu.Unlock()\n	for begun := time.Now(); ; e, err = c.record(ctx, tag) {"}}},
 	{name: "a record stays fresh for too long", by: "TestClaim", edits: []edit{{"claim.go",
-		"const claimFresh = time.Second", "const claimFresh = time.Second + time.Millisecond"}}},
+		"const claimFresh = 100 * time.Millisecond", "const claimFresh = 101 * time.Millisecond"}}},
 	{name: "a record is read for each claim", by: "TestClaim", edits: []edit{{"claim.go",
 		"			c.remember(tag, known{e, now})\n", "			c.remember(tag, known{})\n"}}},
 	{name: "the record is remembered as it was before the claim", by: "TestClaim", edits: []edit{{"claim.go",

@@ -114,6 +114,12 @@ func (l *ledger) settle(ctx context.Context, mayBegin func(context.Context) erro
 	case err != nil:
 		l.Missed(err)
 		return err
+	case seeded && l.Failed():
+		if err := bucket.SetSeeded(ctx); err != nil { // a write that changes nothing
+			l.Missed(err)
+			return err
+		}
+		fallthrough
 	case seeded:
 		l.Use(bucket)
 		return nil

@@ -35,16 +35,7 @@ type Ledger struct {
 type ledgerState struct {
 	bucket *LedgerBucket // nil: it must not be used
 	err    error         // why the ledger is unavailable; nil: it is available, as far as the last call shows
-	failed time.Time     // when a write last failed, if that is why
-}
-
-// ledgerFailed is how long a write that failed counts, though records can be read: a full disk refuses
-// writes alone.
-const ledgerFailed = 10 * time.Second
-
-// available reports whether the state says, after a success, that the ledger is available.
-func (s *ledgerState) available(write bool) bool {
-	return write || s.bucket == nil || time.Since(s.failed) > ledgerFailed
+	failed bool          // the last write failed: a success of a read means nothing, because a full disk refuses writes alone
 }
 
 var errNotSeeded = fmt.Errorf("%w: the ledger (bucket %s) is not ready yet", allocator.ErrUnavailable, bus.BucketLedger)
@@ -57,13 +48,10 @@ func NewLedger() *Ledger {
 }
 
 // Use lets claims be made in this bucket from now on.
-func (l *Ledger) Use(b *LedgerBucket) {
-	next := ledgerState{bucket: b}
-	if s := l.state.Load(); !s.available(false) {
-		next.err, next.failed = s.err, s.failed
-	}
-	l.state.Store(&next)
-}
+func (l *Ledger) Use(b *LedgerBucket) { l.state.Store(&ledgerState{bucket: b}) }
+
+// Failed reports whether the last write failed. Until [Ledger.Use] was called again, nothing can be read then.
+func (l *Ledger) Failed() bool { return l.state.Load().failed }
 
 // Suspend stops all claims, for this reason.
 func (l *Ledger) Suspend(why error) { l.state.Store(&ledgerState{err: why}) }
@@ -82,14 +70,14 @@ func (l *Ledger) Doubts() <-chan struct{} { return l.doubts }
 
 // used returns the bucket, or why it must not be used.
 func (l *Ledger) used() (*LedgerBucket, error) {
-	s := l.state.Load()
-	if s.bucket == nil && !errors.Is(s.err, allocator.ErrUnavailable) {
+	switch s := l.state.Load(); {
+	case s.bucket != nil && !s.failed:
+		return s.bucket, nil
+	case !errors.Is(s.err, allocator.ErrUnavailable):
 		return nil, fmt.Errorf("%w: the ledger: %w", allocator.ErrUnavailable, s.err)
-	}
-	if s.bucket == nil {
+	default:
 		return nil, s.err
 	}
-	return s.bucket, nil
 }
 
 // note keeps what a call of the bucket shows for [Ledger.Err], and returns its error.
@@ -97,14 +85,10 @@ func (l *Ledger) note(b *LedgerBucket, err error, write bool) error {
 	s := l.state.Load()
 	switch {
 	case s.bucket != b: // suspended meanwhile
-	case err == nil && s.err != nil && s.available(write):
+	case err == nil && s.err != nil && (write || !s.failed):
 		l.state.CompareAndSwap(s, &ledgerState{bucket: b})
 	case errors.Is(err, allocator.ErrUnavailable):
-		next := ledgerState{b, err, s.failed}
-		if write {
-			next.failed = time.Now()
-		}
-		l.state.CompareAndSwap(s, &next)
+		l.state.CompareAndSwap(s, &ledgerState{b, err, s.failed || write})
 		select {
 		case l.doubts <- struct{}{}:
 		default:
@@ -120,14 +104,7 @@ func (l *Ledger) Read(ctx context.Context, tag string) (allocator.Entry, error) 
 		return allocator.Entry{}, err
 	}
 	e, err := b.Read(ctx, tag)
-	if err != nil || l.state.Load().failed.IsZero() {
-		return e, l.note(b, err, false)
-	}
-	// A write failed last. This one changes nothing and shows whether the next can succeed. Without it
-	// the caller would reserve a range in the database at each attempt, and lose it.
-	e.End = max(e.End, 1)
-	e.Revision, err = l.Write(ctx, tag, e)
-	return e, err
+	return e, l.note(b, err, false)
 }
 
 // Write implements [allocator.Ledger].

@@ -224,8 +224,8 @@ func TestLedgerStates(t *testing.T) {
 	}
 }
 
-// A full disk refuses writes alone. The ledger is then unavailable until a write succeeds, and nobody reserves a
-// range after a read that succeeded.
+// A full disk refuses writes alone. Then nothing can be read either, so that nobody reserves a range, until a
+// write has shown that the next can succeed.
 func TestLedgerRefusesWrites(t *testing.T) {
 	t.Parallel()
 	cfg := newConfig(t, natskit.Start(t))
@@ -249,12 +249,16 @@ func TestLedgerRefusesWrites(t *testing.T) {
 		if e, err := l.Read(t.Context(), "mail"); !errors.Is(err, allocator.ErrUnavailable) {
 			t.Errorf("Read: %+v, %v; what is read cannot be written", e, err)
 		}
-		if l.Use(openLedger(t, cfg)); l.Err() == nil {
-			t.Error("Err is nil after a read, and a look at the bucket")
+		if !l.Failed() || l.Err() == nil {
+			t.Errorf("after a write that failed: failed %v, %v", l.Failed(), l.Err())
 		}
 	}
 	limit(-1)
-	if raise(t, l, "mail", 11); l.Err() != nil {
+	if err := b.SetSeeded(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l.Use(b)
+	if raise(t, l, "mail", 11); l.Err() != nil || l.Failed() {
 		t.Errorf("Err after a write: %v", l.Err())
 	}
 }
