@@ -11,7 +11,7 @@
 // the amount below it, and the amount is a number of ours, so nothing is
 // computed from what was read before; the step that is expected stands in the condition, so a
 // row that an operator has changed matches no longer, and is read again. All IDs below from are in
-// use. A row below it went backwards: it is moved up to from by one conditional statement, or
+// use. A row below it went backwards: it is moved above from by one conditional statement, or
 // refused where other programs write to the table too (Config.Shared).
 //
 // A statement without an answer may have been done: its range is a gap.

@@ -34,6 +34,8 @@ var limits = []struct{ row, text string }{
 	{"refills under way", "{allocator.maxRefills} a generator, one a tag; {allocator.attemptTimeout} each; of tags whose row is locked {allocator.maxLocked},"},
 	{"claims (tags in MySQL)", "| {allocator.claimFresh}; "},
 	{"… wait for another generator whose range", "| {allocator.claimTurn}; "},
+	{"… max_id after a database went backwards", "| {schema.raiseRoom} ranges above"},
+	{"ranges of other generators", "| {allocator.maxHeard} |"},
 	{"the ledger: time", "| {bus/generator.ledgerPatience} |"},
 	{"… look at its bucket", "every {bus/installation.ledgerCheck}, "},
 	{"… look at its bucket", "ends after {bus/installation.ledgerTimeout} |"},
