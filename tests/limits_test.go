@@ -40,7 +40,6 @@ var limits = []struct{ row, text string }{
 	{"… look at its bucket", "every {bus/installation.ledgerCheck}, "},
 	{"… look at its bucket", "ends after {bus/installation.ledgerTimeout} |"},
 	{"… filling it", "{bus/installation.seedAtOnce} records at a time; the log says each {bus/installation.seedReport} "},
-	{"… a failed write", "counts for {bus/kvstore.ledgerFailed}, "},
 	{"free room that a start needs", "| {bus/embedded.minRoom MiB} |"},
 	{"free room that an embedded server needs", "| {bus/embedded.minRoom MiB} |"},
 	{"health check of the embedded server", "every {bus/embedded.checkEvery} "},
