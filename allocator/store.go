@@ -53,7 +53,7 @@ type Store interface {
 	List(ctx context.Context, q Query) ([]Tag, error)
 
 	// Create adds a tag and returns its record. The max_id of a tag that was
-	// deleted before is at least the deleted one's.
+	// deleted before is at least the deleted one's. A max_id above 1 becomes the record's Floor.
 	// Errors: ErrExists.
 	Create(ctx context.Context, tag Tag) (Tag, error)
 

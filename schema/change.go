@@ -44,16 +44,16 @@ func (s *Store) Create(ctx context.Context, tag allocator.Tag) (allocator.Tag, e
 		if err != nil {
 			return err
 		}
-		floor := max(m.Floor, m.MaxID)
-		if tag.MaxID < floor {
-			if err := set(ctx, tx, allocator.Tag{Name: tag.Name, MaxID: floor, Step: tag.Step}); err != nil {
+		end := max(tag.MaxID, m.Floor, m.MaxID)
+		if tag.MaxID < end {
+			if err := set(ctx, tx, allocator.Tag{Name: tag.Name, MaxID: end, Step: tag.Step}); err != nil {
 				return err
 			}
 		}
-		if m.MaxID == 0 {
+		if end <= 1 {
 			return nil
 		}
-		return write(ctx, tx, mark{BizTag: tag.Name, Floor: floor})
+		return write(ctx, tx, mark{BizTag: tag.Name, Floor: end})
 	})
 }
 

@@ -107,9 +107,9 @@ func TestUpdate(t *testing.T) {
 		change allocator.Change
 		want   allocator.Tag
 	}{
-		{allocator.Change{}, allocator.Tag{Step: 10, MaxID: 100}},
-		{allocator.Change{Step: &step}, allocator.Tag{Step: 20, MaxID: 100}},
-		{allocator.Change{Description: &text}, allocator.Tag{Step: 20, MaxID: 100, Description: "text"}},
+		{allocator.Change{}, allocator.Tag{Step: 10, MaxID: 100, Floor: 100}},
+		{allocator.Change{Step: &step}, allocator.Tag{Step: 20, MaxID: 100, Floor: 100}},
+		{allocator.Change{Description: &text}, allocator.Tag{Step: 20, MaxID: 100, Description: "text", Floor: 100}},
 		{allocator.Change{MaxID: &max}, allocator.Tag{Step: 20, MaxID: 5000, Description: "text", Floor: 5000}},
 		{allocator.Change{MaxID: &max}, allocator.Tag{Step: 20, MaxID: 5000, Description: "text", Floor: 5000}},
 		{allocator.Change{Step: &step}, allocator.Tag{Step: 20, MaxID: 5000, Description: "text", Floor: 5000}},
@@ -124,7 +124,7 @@ func TestUpdate(t *testing.T) {
 		}
 	}
 	for _, tag := range []string{"orders", "mail"} {
-		if got := get(t, s, tag); got.Step != 10 || got.MaxID != 100 || got.Floor != 0 || got.Description != "" {
+		if got := get(t, s, tag); got.Step != 10 || got.MaxID != 100 || got.Floor != 100 || got.Description != "" {
 			t.Errorf("%s was changed too: %+v", tag, got)
 		}
 	}
@@ -172,7 +172,7 @@ func TestTombstones(t *testing.T) {
 	if s.Err() != nil {
 		t.Errorf("it is no outage: %v", s.Err())
 	}
-	if max := maxID(t, dsn, "order"); max != 501 {
+	if max := maxID(t, dsn, "order"); max != 501+raiseRoom*10 {
 		t.Errorf("max_id is %d", max)
 	}
 	execute(t, dsn, "DELETE FROM leaf_alloc WHERE biz_tag = 'order'")

@@ -217,7 +217,6 @@ func TestLedgerDeletedUnderLoad(t *testing.T) {
 					must(t, l.js.DeleteKeyValue(t.Context(), bucket))
 				}
 				if lost[len(lost)-1] == bus.BucketInstallation {
-					load.more(20) // whatever it is that still comes
 					restore(t, l.js, have.Value())
 				}
 				highest := load.highest.Load()

@@ -120,7 +120,9 @@ func (m *Memory) Create(_ context.Context, tag allocator.Tag) (allocator.Tag, er
 		return allocator.Tag{}, allocator.ErrExists
 	}
 	tag.MaxID = max(tag.MaxID, old.MaxID)
-	tag.Floor = old.MaxID
+	if tag.Floor = tag.MaxID; tag.MaxID == 1 {
+		tag.Floor = 0
+	}
 	return m.putLocked(tag), nil
 }
 

@@ -112,11 +112,7 @@ func (g *Generator) tagsCreate(ctx context.Context, req bus.TagCreate) (bus.TagC
 		allocator.CheckDescription(t.Description)); err != nil {
 		return bus.TagChange{}, err
 	}
-	t, err := g.create(ctx, t)
-	if err != nil {
-		return bus.TagChange{}, err
-	}
-	return bus.TagChange{TagRecord: record(t)}, nil
+	return g.create(ctx, t)
 }
 
 func (g *Generator) tagsUpdate(ctx context.Context, req bus.TagUpdate) (bus.TagChange, error) {
@@ -181,16 +177,24 @@ func unconfirmed(err error, then string) error {
 }
 
 // create adds a tag, at or above what this generator has seen of a tag with that name: an earlier
-// record may be lost.
-func (g *Generator) create(ctx context.Context, t allocator.Tag) (allocator.Tag, error) {
+// record may be lost. A max_id above 1 says that all IDs below are in use: the other generators drop those
+// that they have.
+func (g *Generator) create(ctx context.Context, t allocator.Tag) (bus.TagChange, error) {
 	t.MaxID = max(t.MaxID, g.alloc.Seen(t.Name), 1)
 	t, err := g.cfg.Store.Create(ctx, t)
 	if err != nil {
-		return t, err
+		return bus.TagChange{}, err
 	}
-	g.alloc.Apply(t)
-	g.publishTag("tag.created", t)
-	return t, nil
+	if t.Floor == 0 {
+		g.alloc.Apply(t)
+		g.publishTag("tag.created", t)
+		return bus.TagChange{TagRecord: record(t)}, nil
+	}
+	made, err := g.broadcastChange(ctx, "tag.created", t)
+	if err != nil {
+		return bus.TagChange{}, unconfirmed(err, "the tag is created, and they will learn that from the store")
+	}
+	return made, nil
 }
 
 // ensureTags creates the tags of the start.

@@ -171,7 +171,7 @@ func TestLedgerLeader(t *testing.T) {
 		}
 	}
 	led := make(map[string]bool)
-	for ctx := testkit.Context(t); len(led) < 3; {
+	for ctx := testkit.Context(t); len(led) < 2; {
 		led[leader()] = true
 		if _, err := cfg.Conn.RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN."+streamOf(bus.BucketLedger), nil); ctx.Err() != nil {
 			t.Fatalf("only these led: %v; %v", led, err)

@@ -161,7 +161,10 @@ func (s *Store) Create(ctx context.Context, tag allocator.Tag) (allocator.Tag, e
 				"add it with --max-id above all its IDs", allocator.ErrConflict, tag.Name, bus.BucketTags)
 		}
 		t := tag
-		t.MaxID, t.Floor, t.Deleted = max(tag.MaxID, old.MaxID), old.MaxID, false
+		t.MaxID, t.Deleted = max(tag.MaxID, old.MaxID), false
+		if t.Floor = t.MaxID; t.MaxID == 1 {
+			t.Floor = 0
+		}
 		t.Updated = allocator.Now()
 		return t, nil
 	})

@@ -129,21 +129,29 @@ func (s *Store) Floors(ctx context.Context, f func(tag string, floor int64)) err
 	return nil
 }
 
-// eachRecord calls f with the last entry of each key, which may mark a deletion. It looks at each key
-// that eachEntry has missed.
+// eachRecord calls f with the last entry of each key, which may mark a deletion. If eachEntry has missed
+// one, it asks for the names of all keys, which takes as long again, and looks at those that are missing.
 func eachRecord(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, f func(jetstream.KeyValueEntry)) error {
-	missing, err := keys(ctx, js, kv.Bucket())
-	if err != nil {
-		return err
-	}
-	err = eachEntry(ctx, kv, func(record jetstream.KeyValueEntry) {
-		delete(missing, record.Key())
+	read := make(map[string]bool)
+	err := eachEntry(ctx, kv, func(record jetstream.KeyValueEntry) {
+		read[record.Key()] = true
 		f(record)
 	})
 	if err != nil {
 		return err
 	}
+	info, err := streamInfo(ctx, kv)
+	if err != nil || uint64(len(read)) >= info.State.NumSubjects {
+		return err
+	}
+	missing, err := keys(ctx, js, kv.Bucket())
+	if err != nil {
+		return err
+	}
 	for key := range missing {
+		if read[key] {
+			continue
+		}
 		record, err := kv.Get(ctx, key)
 		switch {
 		case err == nil:

@@ -61,7 +61,8 @@ func (w *Workers) bucket(ctx context.Context) (jetstream.KeyValue, error) {
 // failed returns err. If the error says that the bucket is missing, the next call opens
 // it again.
 func (w *Workers) failed(err error) error {
-	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrNoResponders) {
+	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, nats.ErrStreamNotFound) || // a watch has its own
+		errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrNoResponders) {
 		w.kv.Store(nil)
 	}
 	return err
