@@ -158,7 +158,7 @@ func TestClaimedByOperators(t *testing.T) {
 		if tag, err := c.Create(t.Context(), allocator.Tag{Name: "new", MaxID: 70, Step: 10}); err != nil || tag.MaxID != 70 {
 			t.Errorf("Create: %+v, %v", tag, err)
 		}
-		wantEntry("created", "new", 70, 0)
+		wantEntry("created", "new", 70, 70)
 		c.want(t, 1)
 		to := int64(500)
 		if tag, err := c.Update(t.Context(), "order", allocator.Change{MaxID: &to}); err != nil || tag.MaxID != 500 || tag.Floor != 500 {
@@ -187,7 +187,7 @@ func TestClaimedByOperators(t *testing.T) {
 		}
 		wantEntry("created again", "order", 600, 600)
 		floors := make(map[string]int64)
-		if err := c.Floors(t.Context(), func(tag string, floor int64) { floors[tag] = floor }); err != nil || fmt.Sprint(floors) != "map[order:600]" {
+		if err := c.Floors(t.Context(), func(tag string, floor int64) { floors[tag] = floor }); err != nil || fmt.Sprint(floors) != "map[new:70 order:600]" {
 			t.Errorf("the floors are %v, %v", floors, err)
 		}
 	})

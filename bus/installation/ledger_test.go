@@ -150,7 +150,8 @@ func TestSeed(t *testing.T) {
 	}
 	k := s.seeds(c)
 	want := map[string]allocator.Entry{
-		"idle": {End: 501}, "event": {End: 1501}, "seen": {End: 3001}, "mark": {End: 6001}, "row": {End: 501},
+		"idle": {End: 501, Floor: 501}, "event": {End: 1501, Floor: 501}, "seen": {End: 3001, Floor: 501},
+		"mark": {End: 6001, Floor: 501}, "row": {End: 501, Floor: 501},
 		"moved": {End: 4001, Floor: 4001}, "gone": {End: 900, Floor: 900}, "forgotten": {End: 701}, "deleted.here": {End: 801},
 	}
 	if got := s.entries(); !maps.Equal(got, want) {
