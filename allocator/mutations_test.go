@@ -202,7 +202,7 @@ var mutations = []mutation{
 	{name: "what a waiter holds of the range is not looked at", by: "TestReservedUnderBatch", edits: []edit{{"buffer.go",
 		"			if part.overlaps(r) {", "			if false {"}}},
 	{name: "a waiter keeps what it holds of the range", by: "TestReservedUnderBatch", edits: []edit{{"buffer.go",
-		"	if len(held) > 0 {\n		b.emptyWaitersLocked()\n	}\n", ""}}},
+		"		b.emptyWaitersLocked()\n	} else if", "	} else if"}}},
 	{name: "what was handed out beside a waiter's part is not in doubt", by: "TestReservedUnderBatch", edits: []edit{{"buffer.go",
 		"Range{min(r.First, part.First), part.Last}", "part"}}},
 	{name: "a generator that drops a range does not report it", by: "TestReservedByTwo", edits: []edit{{"allocator.go",

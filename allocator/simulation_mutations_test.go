@@ -30,12 +30,12 @@ var simulatedMutations = []mutation{
 	{name: "the end of a claim is one too low", edits: []edit{
 		{"claim.go", "		e.End = r.Last + 1\n", "		e.End = r.Last\n"}}},
 	{name: "a lost answer counts as a claim", edits: []edit{{"claim.go",
-		"		if err == nil {\n			c.remember(tag, known{e, now})", "		if !errors.Is(err, ErrConflict) {\n			c.remember(tag, known{e, now})"}}},
+		"c.ledger.Write(ctx, tag, e); err == nil {", "c.ledger.Write(ctx, tag, e); !errors.Is(err, ErrConflict) {"}}},
 	{name: "a conflict counts as a claim", edits: []edit{{"claim.go",
-		"		if err == nil {\n			c.remember(tag, known{e, now})", "		if err == nil || errors.Is(err, ErrConflict) {\n			c.remember(tag, known{e, now})"}}},
+		"c.ledger.Write(ctx, tag, e); err == nil {", "c.ledger.Write(ctx, tag, e); err == nil || errors.Is(err, ErrConflict) {"}}},
 	{name: "after a conflict only the revision is read anew", edits: []edit{{"claim.go",
-		"		e.Revision, err = c.ledger.Write(ctx, tag, e)\n", "		e.Revision, err = c.ledger.Write(ctx, tag, e)\n" +
-			"		if errors.Is(err, ErrConflict) {\n			newer, _ := c.ledger.Read(ctx, tag)\n			e.Revision = newer.Revision\n			e.Revision, err = c.ledger.Write(ctx, tag, e)\n		}\n"}}},
+		"		if k.Revision, err = c.ledger.Write(ctx, tag, e); err == nil {\n", "		k.Revision, err = c.ledger.Write(ctx, tag, e)\n" +
+			"		if errors.Is(err, ErrConflict) {\n			newer, _ := c.ledger.Read(ctx, tag)\n			e.Revision = newer.Revision\n			k.Revision, err = c.ledger.Write(ctx, tag, e)\n		}\n		if err == nil {\n"}}},
 	{name: "a claim forgets the floor", edits: []edit{{"claim.go",
 		"		e.End = r.Last + 1\n", "		e.End, e.Floor = r.Last+1, 0\n"}}},
 	{name: "a claim ignores reports", by: "TestClaimBelowAReport", edits: []edit{{"claim.go",
