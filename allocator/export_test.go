@@ -9,6 +9,13 @@ func (a *Allocator) EvictIdle() {
 	}
 }
 
+// Heard is how many reports about a tag wait for the store's answer.
+func (a *Allocator) Heard(tag string) int {
+	b := a.lockedBuffer(tag)
+	defer b.mu.Unlock()
+	return len(b.heard)
+}
+
 // CheckTroubles compares the counts behind [Allocator.Failing] with those of all tags.
 func (a *Allocator) CheckTroubles() error {
 	a.mu.RLock()

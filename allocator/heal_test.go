@@ -290,6 +290,10 @@ func TestOperatorSendsItAgain(t *testing.T) {
 		c.book.onWrite(nil)
 		other := c.twin()
 		other.want(t, 500)
+		another := int64(505)
+		if tag, err := c.Update(t.Context(), "order", allocator.Change{MaxID: &another}); !errors.Is(err, allocator.ErrConflict) {
+			t.Errorf("another max_id below what was claimed: %+v, %v", tag, err)
+		}
 		if tag, err := c.Update(t.Context(), "order", change); err != nil || tag.Floor != 500 || tag.MaxID != 520 || tag.Step != 20 {
 			t.Errorf("Update again: %+v, %v", tag, err)
 		}

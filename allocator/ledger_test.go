@@ -78,6 +78,11 @@ func TestLedgerDamaged(t *testing.T) {
 		if f := a.Failing(); f.Tags != 1 || f.Store != nil || len(c.store.reserves()) > 0 {
 			t.Errorf("Failing() = %+v, %d ranges were reserved", f, len(c.store.reserves()))
 		}
+		for range 2 { // at the same moment: nothing was learned from the first reading
+			if g, err := c.Reserve(t.Context(), "order", 1, 1); !errors.Is(err, allocator.ErrDamaged) {
+				t.Errorf("Reserve: %v, %v", g.Range, err)
+			}
+		}
 	})
 }
 

@@ -412,7 +412,8 @@ func TestReservedOfAUsedRange(t *testing.T) {
 		synctest.Wait()
 		mine := allocator.Range{First: 1, Last: 100}
 		before := q.times(0, mine)
-		for range 2 { // the second time nothing is new
+		a.Reserved("order", allocator.Range{First: 1001, Last: 1100}) // the other one's own
+		for range 2 {                                                 // the second time nothing is new
 			a.Reserved("order", allocator.Range{First: 51, Last: 60})
 		}
 		if n := q.times(0, mine) - before; n != 1 {

@@ -1,0 +1,88 @@
+package allocator_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leafbus/leafbus/allocator"
+)
+
+// TestHeardIsBounded: what others report is kept while a request to the store is under way, up to a limit.
+func TestHeardIsBounded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 10)
+		a := start(t, allocator.Config{Store: s})
+		take(t, a, 1)
+		synctest.Wait()
+		report := func(times int) {
+			for range times {
+				a.Reserved("order", allocator.Range{First: 1000, Last: 1000})
+			}
+		}
+		want := func(what string, n int) {
+			t.Helper()
+			if heard := a.Heard("order"); heard != n {
+				t.Errorf("%s: %d reports are kept, want %d", what, heard, n)
+			}
+		}
+		report(2000)
+		want("without a refill", 0)
+		gate := s.gated()
+		_, w, err := a.Request(nil, "order", 100)
+		if w == nil || err != nil {
+			t.Fatalf("Request: %v, %v", w, err)
+		}
+		synctest.Wait()
+		report(999)
+		want("during a refill", 999)
+		report(2000)
+		want("during a refill", 1000)
+		gate <- struct{}{} // the store is moved up to 1001
+		time.Sleep(time.Second)
+		want("during the next request", 0)
+		report(1)
+		want("during the next request", 1)
+		gate <- struct{}{}
+		if _, err := w.Wait(t.Context()); err != nil {
+			t.Errorf("Wait: %v", err)
+		}
+		synctest.Wait()
+		report(1)
+		want("while the next segment is loaded", 1)
+		close(gate)
+		synctest.Wait()
+		want("after the refill", 0)
+	})
+}
+
+// TestHeardForEachRequest: reports during a request that failed leave room for those during the next one.
+func TestHeardForEachRequest(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 10)
+		var r events
+		a := start(t, allocator.Config{Store: s, Notify: r.notify})
+		requests := 0
+		second := allocator.Range{First: 2, Last: 2}
+		s.onReserve(func(context.Context, string, int64) error {
+			switch requests++; requests {
+			case 1:
+				for range 1000 {
+					a.Reserved("order", allocator.Range{First: 1, Last: 1})
+				}
+				return allocator.ErrConflict
+			case 3: // the second one moves the store up to 2
+				a.Reserved("order", second)
+			}
+			return nil
+		})
+		if ids := take(t, a, 1); ids[0].First <= second.Last {
+			t.Errorf("%v was handed out, which another generator holds", ids)
+		}
+		if !slices.ContainsFunc(told[allocator.Regressed](&r), func(e allocator.Regressed) bool { return e.InDoubt == second }) {
+			t.Errorf("no alert has %v in doubt: %+v", second, r.list)
+		}
+	})
+}
