@@ -192,21 +192,6 @@ func (l *ledger) fill(ctx context.Context, bucket *kvstore.LedgerBucket) error {
 		return fmt.Errorf("how far the tags were cannot be read: %w", err)
 	}
 	l.Folder.Marks.Each(noteEnd)
-
-	// By others that seed, or in an earlier attempt.
-	err = bucket.Each(ctx, func(tag string, have allocator.Entry) {
-		seed, ok := seeds[tag]
-		switch {
-		case !ok:
-		case have.End >= seed.End && have.Floor >= seed.Floor:
-			delete(seeds, tag)
-		default:
-			seeds[tag] = allocator.Entry{End: max(seed.End, have.End), Floor: max(seed.Floor, have.Floor), Revision: have.Revision}
-		}
-	})
-	if err != nil {
-		return err
-	}
 	return write(ctx, bucket, seeds, l.State.Log)
 }
 
@@ -219,7 +204,14 @@ func write(ctx context.Context, bucket allocator.Ledger, seeds map[string]alloca
 	for range min(seedAtOnce, len(seeds)) {
 		writers.Go(func() {
 			for tag := range tags {
-				if err := raise(ctx, bucket, tag, seeds[tag]); err != nil {
+				_, err := bucket.Write(ctx, tag, seeds[tag]) // most tags have no record yet
+				if errors.Is(err, allocator.ErrConflict) {
+					_, err = allocator.Raise(ctx, bucket, tag, seeds[tag].End, seeds[tag].Floor)
+				}
+				switch {
+				case errors.Is(err, allocator.ErrDamaged): // it must not stop the others
+					log.Error("a record of the ledger is damaged, so its tag is refused", "tag", tag, "error", err)
+				case err != nil:
 					fail(err) // the others fail soon
 				}
 			}
@@ -236,17 +228,4 @@ func write(ctx context.Context, bucket allocator.Ledger, seeds map[string]alloca
 	close(tags)
 	writers.Wait()
 	return context.Cause(ctx)
-}
-
-// raise raises the record of a tag to what is known, which includes the record as it was read. A damaged one must
-// not stop the others: its tag is refused, and the log says so.
-func raise(ctx context.Context, bucket allocator.Ledger, tag string, seed allocator.Entry) error {
-	_, err := bucket.Write(ctx, tag, seed)
-	if errors.Is(err, allocator.ErrConflict) {
-		_, err = allocator.Raise(ctx, bucket, tag, seed.End, seed.Floor)
-	}
-	if errors.Is(err, allocator.ErrDamaged) {
-		return nil
-	}
-	return err
 }
