@@ -17,6 +17,9 @@ func (g *Generator) tagsAdvance(ctx context.Context, req tagName) (bus.TagAdvanc
 	if err != nil {
 		return bus.TagAdvance{}, err
 	}
+	if err := g.hearPeers(ctx); err != nil {
+		return bus.TagAdvance{}, err
+	}
 	// Asked by the record that is in force: it changes nothing at the peers.
 	seen, _, err := g.broadcastTag(ctx, t)
 	if err != nil {

@@ -230,6 +230,30 @@ func TestAdvanceNeedsAllAnswers(t *testing.T) {
 	}
 }
 
+// A generator that has just started may not have heard of one that runs and knows more.
+func TestAdvanceAsksAllThatRun(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
+	reply := func(subject string, answer func(*nats.Msg)) {
+		t.Helper()
+		if _, err := nc.Subscribe(subject, answer); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reply("$SRV.PING.leaf", func(msg *nats.Msg) { // its heartbeat comes after that
+		msg.Respond([]byte(`{"name":"leaf","id":"x","metadata":{"node":"knows"}}`))
+		nc.Publish("leaf.internal.presence", []byte(`{"node":"knows","id":"x"}`))
+	})
+	reply("leaf.internal.tag", func(msg *nats.Msg) { msg.Respond([]byte(`{"id":"x","seen":"9001"}`)) })
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	start(t, s, "n", thousands(t), nil)
+	got, err := bus.NewClient(nc).AdvanceTag(t.Context(), "order")
+	wantAdvance(t, got, err, "order", 1, 9001)
+}
+
 func TestAdvanceRefused(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
