@@ -186,6 +186,10 @@ func TestClaimedByOperators(t *testing.T) {
 			t.Errorf("Create: %+v, %v", tag, err)
 		}
 		wantEntry("created again", "order", 600, 600)
+		if tag, err := c.Create(t.Context(), allocator.Tag{Name: "first", MaxID: 1, Step: 10}); err != nil || tag.MaxID != 1 {
+			t.Errorf("Create: %+v, %v", tag, err)
+		}
+		wantEntry("created at 1", "first", 1, 0)
 		floors := make(map[string]int64)
 		if err := c.Floors(t.Context(), func(tag string, floor int64) { floors[tag] = floor }); err != nil || fmt.Sprint(floors) != "map[new:70 order:600]" {
 			t.Errorf("the floors are %v, %v", floors, err)

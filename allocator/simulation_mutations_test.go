@@ -69,8 +69,6 @@ var simulatedMutations = []mutation{
 		"	b.floor = floor\n	b.trimLocked()\n", "	b.trimLocked()\n"}}},
 	{name: "what is in memory below the floor is kept", edits: []edit{{"buffer.go",
 		"	b.floor = floor\n	b.trimLocked()\n", "	b.floor = floor\n"}}},
-	{name: "the floor of the ledger moves down", edits: []edit{{"claim.go",
-		"e.End, e.Floor = max(e.End, end), max(e.Floor, floor)", "e.End, e.Floor = max(e.End, end), floor"}}},
 	{name: "the end of the ledger moves down", edits: []edit{{"claim.go",
 		"e.End, e.Floor = max(e.End, end), max(e.Floor, floor)", "e.End, e.Floor = end, max(e.Floor, floor)"}}},
 }
