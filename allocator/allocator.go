@@ -267,7 +267,7 @@ func (a *Allocator) Apply(tag Tag) {
 	a.recountLocked(b)
 	b.mu.Unlock()
 	switch {
-	case tag.Deleted && floor == 0: // removed by hand: what is in memory is this generator's, but nobody wants it
+	case tag.Deleted && floor == 0: // removed by hand: callers get ErrUnknownTag at once
 		a.drop(b, ErrUnknownTag)
 	case tag.Deleted:
 		a.forget(b)

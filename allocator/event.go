@@ -23,7 +23,7 @@ type Refilled struct {
 	Range
 	Step    int64 // as adapted
 	Cause   Cause
-	Elapsed time.Duration // of the store's write
+	Elapsed time.Duration // of the reservation, its claim included
 }
 
 // RefillFailed reports that the store refused, or did not answer. The refill is retried.

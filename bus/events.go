@@ -113,16 +113,16 @@ type (
 		Node  string `json:"node"`
 		Tag   string `json:"tag"`
 		Store string `json:"store"`       // kv or mysql
-		Got   int64  `json:"got,string"`  // where the store's max_id was
+		Got   int64  `json:"got,string"`  // where the store's max_id was, or another generator's range began
 		Seen  int64  `json:"seen,string"` // all IDs below are in use
-		// Action is advanced if max_id was moved up to Seen and service goes on. It is refused if an operator
+		// Action is advanced if max_id was moved up to Seen or above, and service goes on. It is refused if an operator
 		// must look: then the IDs from First to Last may come twice.
 		Action allocator.Action `json:"action"`
 		First  int64            `json:"first,string,omitempty"`
 		Last   int64            `json:"last,string,omitempty"`
 	}
 	// LedgerReplacedEvent is the body of the alert leaf.ledger.replaced: the bucket LEAF_LEDGER was lost
-	// and made anew. The generators fill it again from the database, events and their own marks.
+	// or replaced. The generators fill it again from the database, events and their own marks.
 	LedgerReplacedEvent struct {
 		Node  string `json:"node"`
 		Cause string `json:"cause"`

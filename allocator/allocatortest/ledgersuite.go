@@ -49,7 +49,7 @@ func LedgerCases() []LedgerCase {
 }
 
 // write replaces the record of a tag: after a conflict, or an answer that was lost, from what is read
-// then. It returns what the record is now, but for the revision.
+// then.
 func write(tb testing.TB, l allocator.Ledger, tag string, end, floor int64) {
 	tb.Helper()
 	ctx := within(tb)

@@ -59,13 +59,13 @@ func (l *Ledger) Suspend(why error) { l.state.Store(&ledgerState{err: why}) }
 // Missed notes that the ledger cannot be reached now.
 func (l *Ledger) Missed(why error) {
 	s := l.state.Load()
-	l.state.Store(&ledgerState{s.bucket, why, s.failed})
+	l.state.CompareAndSwap(s, &ledgerState{s.bucket, why, s.failed}) // a call that ends meanwhile knows more
 }
 
 // Err says why the ledger is unavailable; nil: it is available, as far as the last call shows.
 func (l *Ledger) Err() error { return l.state.Load().err }
 
-// Doubts holds one signal when the bucket may have been lost or made anew.
+// Doubts holds one signal when the bucket may have been lost or replaced.
 func (l *Ledger) Doubts() <-chan struct{} { return l.doubts }
 
 // used returns the bucket, or why it must not be used.
@@ -139,7 +139,7 @@ func (l *Ledger) Each(ctx context.Context, f func(tag string, e allocator.Entry)
 // LedgerBucket is the bucket LEAF_LEDGER. It implements [allocator.Ledger] for the one that seeds it;
 // all others go through [Ledger].
 type LedgerBucket struct {
-	Created time.Time // it has another one if it was made anew
+	Created time.Time // a bucket that replaces it has a later one
 
 	js     jetstream.JetStream
 	kv     jetstream.KeyValue

@@ -95,16 +95,13 @@ func (f *advanceFlags) run(cmd *cobra.Command, c *bus.Client, tags []string) (er
 		return err
 	case cmd.Context().Err() != nil:
 		return fmt.Errorf("interrupted: %d of %d tags were advanced", len(done.Tags), len(tags))
+	case len(failures) > mostFailures:
+		return fmt.Errorf("%d of %d tags were not advanced:\n%w\nand %d more (--json lists all)",
+			len(failures), len(tags), errors.Join(failures[:mostFailures]...), len(failures)-mostFailures)
 	case len(failures) > 0 && len(tags) > 1:
-		if more := len(failures) - mostFailures; more > 0 {
-			return fmt.Errorf("%d of %d tags were not advanced:\n%w\nand %d more (--json lists all)",
-				len(failures), len(tags), errors.Join(failures[:mostFailures]...), more)
-		}
 		return fmt.Errorf("%d of %d tags were not advanced:\n%w", len(failures), len(tags), errors.Join(failures...))
-	case len(failures) > 0:
-		return failures[0]
 	}
-	return nil
+	return errors.Join(failures...)
 }
 
 // everyTag returns the names of all tags that can be served.
@@ -153,14 +150,13 @@ func (f *advanceFlags) advance(cmd *cobra.Command, c *bus.Client, tags []string)
 			break // interrupted
 		}
 		progress.add(1)
-		switch {
-		case a.err != nil:
+		if a.err != nil {
 			done.Failed = append(done.Failed, failedAdvance{a.tag, a.err.Error()})
 			failures = append(failures, a.err)
-		case f.json:
-			done.Tags = append(done.Tags, a.reply)
-		default:
-			done.Tags = append(done.Tags, a.reply)
+			continue
+		}
+		done.Tags = append(done.Tags, a.reply)
+		if !f.json {
 			if _, err := fmt.Fprintln(cmd.OutOrStdout(), a); err != nil {
 				return done, failures, err
 			}
