@@ -170,7 +170,7 @@ func Raise(ctx context.Context, l Ledger, tag string, end, floor int64) (changed
 		if err != nil {
 			return false, err
 		}
-		if apart(time.Now(), read) > raiseFresh && ctx.Err() == nil {
+		if apart(time.Now(), read) > raiseFresh {
 			continue // this process may have stood still
 		}
 		if e.Revision > 0 && e.End >= end && e.Floor >= floor {
