@@ -182,7 +182,7 @@ func TestEndsOfAll(t *testing.T) {
 		"INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('again', 1, 10), ('zero', 0, 10), ('two words', 900, 10), ('no.step', 300, 0)")
 	type number struct{ end, floor int64 }
 	want := map[string]number{
-		"idle": {500, 0}, "moved": {5010, 5000}, "back": {5000, 5000}, "gone": {700, 700}, "again": {700, 700}, "vanished": {5000, 5000},
+		"idle": {500, 500}, "moved": {5010, 5000}, "back": {5000, 5000}, "gone": {700, 700}, "again": {700, 700}, "vanished": {5000, 5000},
 		"zero": {1, 0}, "no.step": {300, 0},
 	}
 	got := make(map[string]number)

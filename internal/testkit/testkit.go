@@ -12,6 +12,7 @@ import (
 	"net"
 	"runtime"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -59,12 +60,19 @@ func Eventually(tb testing.TB, what string, holds func() bool) {
 	tb.Fatalf("waited %v in vain for this: %s", Patience, what)
 }
 
+// ports are those that Listen has tried.
+var ports sync.Map
+
 // Listen listens on a port of this machine that the system gives to nobody who asks for any port.
-// So the address stays free while a server that has it restarts.
+// So the address stays free while a server that has it restarts. This process gets each port once.
 func Listen() (net.Listener, error) {
 	var failures []error
 	for range 50 {
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(10240+rand.IntN(32768-10240))))
+		port := 10240 + rand.IntN(32768-10240)
+		if _, given := ports.LoadOrStore(port, true); given {
+			continue
+		}
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err == nil {
 			return l, nil
 		}
