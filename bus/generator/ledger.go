@@ -32,7 +32,7 @@ func (g *Generator) keepLedger(ctx context.Context) {
 		return g.olderPeer()
 	}
 	g.cfg.Ledger.Keep(ctx, mayBegin, func(cause string) {
-		g.log.Error("the ledger was lost, and is filled again", "cause", cause)
+		g.log.Error("the ledger was lost: it is filled again, and nothing is reserved of tags in MySQL meanwhile", "cause", cause)
 		g.reported.ledgerReplaced.Store(true)
 		g.publishEvent("ledger.replaced", g.cfg.Node, bus.LedgerReplacedEvent{Node: g.cfg.Node, Cause: cause})
 	})

@@ -90,7 +90,8 @@ func openStream(ctx context.Context, cfg Config, name string, create func(replic
 		return nil, fmt.Errorf("bucket %s: %w", name, err)
 	}
 	if flaw := flaw(info.Config); flaw != "" {
-		return nil, fmt.Errorf("%w: bucket %s has %s, so records could vanish and IDs repeat; make it without", allocator.ErrRefused, name, flaw)
+		return nil, fmt.Errorf("%w: bucket %s has %s, so records could vanish and IDs repeat; remove that setting, for example with `nats stream edit %s`",
+			allocator.ErrRefused, name, flaw, streamOf(name))
 	}
 	return kv, nil
 }

@@ -282,15 +282,19 @@ func decodeEntry(tag string, data []byte, revision uint64) (allocator.Entry, err
 			err = errors.New("there is more behind the record")
 		}
 	}
+	flaw := ""
 	switch {
 	case len(data) == 0:
-		err = errors.New("it was deleted")
-	case err == nil && (e.End < 1 || e.Floor < 0 || e.Floor > e.End):
-		err = fmt.Errorf("end %d, floor %d", e.End, e.Floor)
+		flaw = "was deleted"
+	case err != nil: // its text is about Go's types
+		flaw = fmt.Sprintf("is not a record: %.100q", data)
+	case e.End < 1 || e.Floor < 0 || e.Floor > e.End:
+		flaw = fmt.Sprintf("has end %d and floor %d, but an end is at least 1, and a floor is from 0 to the end", e.End, e.Floor)
 	}
-	if err != nil {
-		return allocator.Entry{}, fmt.Errorf("%w: the ledger's record of %s: %w; write a new one with an N above all IDs that were handed out: "+
-			"nats kv put %s %s%s '{\"end\":\"N\"}'", allocator.ErrDamaged, tag, err, bus.BucketLedger, ledgerKey, tag)
+	if flaw != "" {
+		return allocator.Entry{}, fmt.Errorf("%w: the ledger's record of %s %s; write a new one: nats kv put %s %s%s '{\"end\":\"N\"}', "+
+			"with N above all IDs that were handed out, and at least the max_id that `leaf tag list` shows",
+			allocator.ErrDamaged, tag, flaw, bus.BucketLedger, ledgerKey, tag)
 	}
 	return allocator.Entry{End: e.End, Floor: e.Floor, Revision: revision}, nil
 }

@@ -45,8 +45,8 @@ func newTagAdvanceCmd() *cobra.Command {
 		Short: "Move tags above all IDs that are known to be in use",
 		Long: `Move max_id of tags above all IDs that are known to be in use: by the database,
 the ledger, every generator that runs, and the last refill event of the tag. It
-prints where max_id was and where it is now. It never moves max_id down, and it is
-safe to repeat.
+prints where max_id was, by the database or the ledger if that is higher, and where
+it is now. It never moves max_id down, and it is safe to repeat.
 
 Run it with --all after a restore of JetStream. First start the generators with
 their data folders, because each one knows the IDs that it reserved. A database
@@ -56,8 +56,9 @@ Each tag continues above the IDs that generators have in memory. They drop those
 a gap. A warning names the generators that are not heard. If a tag fails, the
 others go on. The failures come at the end, with exit status 1.
 
-With --shared-table, nobody here knows the IDs of the other programs. Find out how
-far they were, and use leaf tag set --max-id.`,
+With --shared-table it ends a refusal (store_regressed), but no generator knows the
+IDs of the other programs. They may come twice. So find out how far these programs
+were, and use leaf tag set --max-id instead.`,
 		Example: `  leaf tag advance order
   leaf tag advance --all
   leaf tag advance --all --json > advanced.json`,
