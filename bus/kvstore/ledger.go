@@ -287,7 +287,7 @@ func decodeEntry(tag string, data []byte, revision uint64) (allocator.Entry, err
 	case len(data) == 0:
 		flaw = "was deleted"
 	case err != nil: // its text is about Go's types
-		flaw = fmt.Sprintf("is not a record: %.100q", data)
+		flaw = fmt.Sprintf("cannot be read: %.100q", data)
 	case e.End < 1 || e.Floor < 0 || e.Floor > e.End:
 		flaw = fmt.Sprintf("has end %d and floor %d, but an end is at least 1, and a floor is from 0 to the end", e.End, e.Floor)
 	}
