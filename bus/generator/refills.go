@@ -44,11 +44,15 @@ func LastRefills(ctx context.Context, js jetstream.JetStream, tag string, f func
 	stop := context.AfterFunc(ctx, messages.Stop)
 	defer stop()
 	defer messages.Stop()
+	// Not NextMaxWait: a consumer that is made again, and cannot be, waits for longer.
+	stall := time.AfterFunc(refillsStall, messages.Stop)
+	defer stall.Stop()
 	for {
-		msg, err := messages.Next(jetstream.NextMaxWait(refillsStall))
+		msg, err := messages.Next()
 		if err != nil {
 			return errors.Join(err, ctx.Err())
 		}
+		stall.Reset(refillsStall)
 		noteRefill(msg.Subject(), msg.Headers(), msg.Data(), f)
 		if about, err := msg.Metadata(); err != nil || about.NumPending == 0 {
 			return err
