@@ -48,9 +48,10 @@ the ledger, every generator that runs, and the last refill event of the tag. It
 prints where max_id was, by the database or the ledger if that is higher, and where
 it is now. It never moves max_id down, and it is safe to repeat.
 
-Run it with --all after a restore of JetStream. First start the generators with
-their data folders, because each one knows the IDs that it reserved. A database
-that went backwards needs no command: the generators move its max_id up.
+Run it with --all after a restore of JetStream, before callers come back. First
+start all generators with their data folders, because each one knows the IDs that
+it reserved. A database that went backwards needs no command: the generators move
+its max_id up.
 
 Each tag continues above the IDs that generators have in memory. They drop those:
 a gap. A warning names the generators that are not heard. If a tag fails, the
