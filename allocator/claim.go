@@ -12,7 +12,7 @@ import (
 
 // claimFresh is how long ago a record may have been read or written when a claim is based on it. After
 // that it is read again, before anything is reserved: while the ledger is unavailable nothing should be.
-// Also, the revisions of a ledger that was restored count anew, and an old one may mean another record.
+// Also, a ledger that was restored counts its revisions from a lower number, and an old one may mean another record.
 const claimFresh = 100 * time.Millisecond
 
 // raiseFresh is the same for what operators do.
@@ -113,7 +113,7 @@ func (c *claimed) remember(tag string, k known) {
 // errTooLate: another generator has claimed IDs above the range. Nothing is wrong.
 var errTooLate = fmt.Errorf("%w: another generator claimed a later range first, so this one is lost", ErrConflict)
 
-// claim claims r. It writes again only after a certain conflict, on the record read anew.
+// claim claims r. It writes again only after a certain conflict, on the record as it is then.
 func (c *claimed) claim(ctx context.Context, tag string, r Range) error {
 	turn, conflict := firstTurn, time.Duration(0)
 	for begun := time.Now(); ; {
