@@ -230,7 +230,7 @@ func (m *model) create(t *testing.T, tag string) {
 
 // restore sets the store back. Without a ledger it does so at a moment when no write is under way and
 // everybody has heard of all that was reserved: a request that was sent before and done after it
-// cannot be told from one to a store that is sound.
+// looks like one to a store that is well.
 func (m *model) restore(backup map[string]allocator.Tag) {
 	if m.kind == withLedger {
 		m.store.Restore(maps.Clone(backup))

@@ -33,7 +33,7 @@ var simulatedMutations = []mutation{
 		"c.ledger.Write(ctx, tag, e); err == nil {", "c.ledger.Write(ctx, tag, e); !errors.Is(err, ErrConflict) {"}}},
 	{name: "a conflict counts as a claim", edits: []edit{{"claim.go",
 		"c.ledger.Write(ctx, tag, e); err == nil {", "c.ledger.Write(ctx, tag, e); err == nil || errors.Is(err, ErrConflict) {"}}},
-	{name: "after a conflict only the revision is read anew", edits: []edit{{"claim.go",
+	{name: "after a conflict only the revision is read again", edits: []edit{{"claim.go",
 		"		if k.Revision, err = c.ledger.Write(ctx, tag, e); err == nil {\n", "		k.Revision, err = c.ledger.Write(ctx, tag, e)\n" +
 			"		if errors.Is(err, ErrConflict) {\n			newer, _ := c.ledger.Read(ctx, tag)\n			e.Revision = newer.Revision\n			k.Revision, err = c.ledger.Write(ctx, tag, e)\n		}\n		if err == nil {\n"}}},
 	{name: "a claim forgets the floor", edits: []edit{{"claim.go",

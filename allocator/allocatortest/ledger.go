@@ -33,7 +33,7 @@ func (l *MemoryLedger) Snapshot() map[string]allocator.Entry {
 }
 
 // Restore sets the ledger back to a snapshot, as an operator with a backup does. From then on
-// revisions count anew from the highest of the snapshot: one that was read before may come again
+// revisions go on from the highest of the snapshot: one that was read before may come again
 // with another record.
 func (l *MemoryLedger) Restore(snapshot map[string]allocator.Entry) {
 	l.mu.Lock()

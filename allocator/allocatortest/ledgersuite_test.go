@@ -126,7 +126,7 @@ func (l *late) Write(ctx context.Context, tag string, e allocator.Entry) (revisi
 	return revision, err
 }
 
-// counts has revisions that it counts itself, for each process anew.
+// counts has revisions that each process counts from 1 by itself.
 type counts struct {
 	onAnother
 	mu     sync.Mutex

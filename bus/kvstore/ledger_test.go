@@ -263,7 +263,7 @@ func TestLedgerRefusesWrites(t *testing.T) {
 	}
 }
 
-// A bucket that was lost, or made anew, is not taken for one in which nothing was claimed yet.
+// A bucket that was lost, or made again, is not taken for one in which nothing was claimed yet.
 func TestLedgerMadeAnew(t *testing.T) {
 	t.Parallel()
 	cfg := newConfig(t, natskit.Start(t))

@@ -90,7 +90,7 @@ func (s slowStore) Reserve(ctx context.Context, tag string, n, from int64) (allo
 	return s.Store.Reserve(ctx, tag, n, from)
 }
 
-// After the files of the bucket were restored, its revisions count anew: one that was read before may come
+// After the files of the bucket were restored, its revisions start from a lower number: one that was read before may come
 // again, with another record. A claim that began before must not write over that.
 func TestLedgerFilesRestored(t *testing.T) {
 	t.Parallel()
@@ -147,7 +147,7 @@ func endOf(tb testing.TB, b *LedgerBucket) int64 {
 }
 
 // In a cluster only the leader answers a read: while there is none, nothing is read, and so nothing is reserved.
-// When the stream was created, by which a bucket made anew is known, stays the same.
+// When the stream was created, by which a bucket that was made again is recognised, stays the same.
 func TestLedgerLeader(t *testing.T) {
 	t.Parallel()
 	servers := startCluster(t, 3)
