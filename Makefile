@@ -3,6 +3,7 @@ GO          ?= go
 STATICCHECK  = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK  = golang.org/x/vuln/cmd/govulncheck@v1.9.0
 FUZZTIME    ?= 20s
+RUN         ?= ^TestDrill
 # The fuzz targets, as package:name.
 FUZZ         = bus:FuzzParseRequest bus:FuzzParseReply bus:FuzzParseEvent bus/generator:FuzzDecode bus/gateway:FuzzParseCount bus/gateway:FuzzPrefersJSON \
                allocator:FuzzCheckTag allocator:FuzzParseMark allocator:FuzzParseMarkLine bus/kvstore:FuzzDecodeRecord \
@@ -36,8 +37,8 @@ test: deps ## every test, with the race detector; the simulations without
 	$(GO) test -count=1 -run TestSimulation ./snowflake ./allocator
 
 # Drills assert safety and print times. They are no part of `make test`, because each may need a minute.
-drills: deps ## attacks on real processes: kills, freezes, lost disks, full disks (some minutes)
-	$(GO) test -tags drills -count=1 -timeout 20m -run '^TestDrill' -v ./tests
+drills: deps ## attacks on real processes: kills, freezes, lost disks, full disks (half an hour; RUN=REGEXP takes some, SKIP=REGEXP leaves some out)
+	$(GO) test -tags drills -count=1 -timeout 45m -run '$(RUN)' -skip '$(SKIP)' -v ./tests
 
 # The versions of nats-server come through the Go module proxy.
 compat: ## generators on real NATS clusters of old and new versions (some minutes)
@@ -64,7 +65,7 @@ fuzz: ## each decoder for FUZZTIME
 		echo "$${f#*:}"; $(GO) test ./$${f%%:*} -run='^$$' -fuzz="^$${f#*:}$$" -fuzztime=$(FUZZTIME); done
 
 mutations: ## breaks each invariant of tags and snowflakes on purpose; the tests must find it (some minutes)
-	$(GO) test -tags mutations -count=1 -timeout 60m -run TestMutations -v ./allocator ./snowflake
+	$(GO) test -tags mutations -count=1 -timeout 60m -run TestMutations -v ./allocator ./internal/fresh ./snowflake
 
 clean:
 	rm -rf bin

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -20,17 +21,21 @@ import (
 type Allocator struct {
 	cfg           Config
 	recent        recent
+	sharers       atomic.Int64  // generators that share quotas, this one included
 	waiting       atomic.Int64  // requests in the queues of all tags
 	failures      atomic.Int64  // attempts at a refill that failed
 	unknownAlerts atomic.Int64  // tags that were never loaded and raised an alert
 	marksFail     atomic.Bool   // the last mark could not be written
 	refills       atomic.Int64  // that succeeded
 	regressed     atomic.Int64  // tags of which the store went backwards
-	slots         chan struct{} // one for each write to the store
+	slots         chan struct{} // one for each write to the store, but for those of claimSlots
+	claimSlots    chan struct{} // one for each write of a tag that is known to be strict
 	lockedSlots   chan struct{} // one more for a tag whose record was locked, taken first
 
 	mu      sync.RWMutex
 	buffers map[string]*buffer
+
+	strictNames sync.Map // of tags that were in memory: an order is for life
 
 	troubles troubles
 
@@ -46,9 +51,11 @@ func New(cfg Config) *Allocator {
 		cfg:         cfg,
 		recent:      newRecent(cfg.Recent),
 		slots:       make(chan struct{}, maxRefills),
+		claimSlots:  make(chan struct{}, maxClaims),
 		lockedSlots: make(chan struct{}, maxLocked),
 		buffers:     make(map[string]*buffer),
 	}
+	a.sharers.Store(1)
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	return a
 }
@@ -83,7 +90,7 @@ func (a *Allocator) Run(ctx context.Context) {
 
 // Take returns n IDs of tag in the fewest possible ranges, all or none, and
 // waits for them if it must. Errors: ErrBadTag, ErrBadCount, ErrBatchTooLarge,
-// ErrUnknownTag, ErrUnavailable, ErrRegressed, ErrExhausted, ErrOverloaded,
+// ErrUnknownTag, ErrPaused, ErrQuota, ErrUnavailable, ErrRegressed, ErrExhausted, ErrOverloaded,
 // ErrTimedOut, ErrClosed, and that of the context.
 func (a *Allocator) Take(ctx context.Context, tag string, n int64) ([]Range, error) {
 	// Small enough to be inlined, so that room for one range is on the stack of
@@ -120,11 +127,16 @@ func (a *Allocator) Request(dst []Range, tag string, n int64) ([]Range, *Waiter,
 			b.mu.Unlock()
 			continue
 		}
+		if err := a.admitLocked(b, n); err != nil {
+			b.mu.Unlock()
+			return nil, nil, err
+		}
 		if b.left < n {
-			waiter, err := a.queueAndUnlock(b, n)
+			waiter, err := a.queueAndUnlock(b, n, false)
 			return nil, waiter, err
 		}
 		dst = b.takeLocked(dst, n)
+		b.chargeLocked(n)
 		if b.left == 0 {
 			a.recountLocked(b)
 		}
@@ -138,12 +150,14 @@ func (a *Allocator) Request(dst []Range, tag string, n int64) ([]Range, *Waiter,
 
 // queueAndUnlock puts a request for n IDs into the queue of b, and makes sure that a
 // refill is under way.
-func (a *Allocator) queueAndUnlock(b *buffer, n int64) (*Waiter, error) {
+func (a *Allocator) queueAndUnlock(b *buffer, n int64, fromPeer bool) (*Waiter, error) {
 	now := time.Now()
 	var err error
 	switch {
 	case a.ctx.Err() != nil:
 		err = ErrClosed
+	case b.rulesLocked().Paused:
+		err = ErrPaused
 	case b.regressed != nil:
 		err = b.regressed
 	case b.exhausted:
@@ -157,16 +171,20 @@ func (a *Allocator) queueAndUnlock(b *buffer, n int64) (*Waiter, error) {
 	}
 	if err != nil {
 		a.refillLocked(b)
-		unused := b.stepper.base == 0 && !b.loading // there may be no such tag
+		unused := b.stepper.base == 0 && !b.loading && !b.exhausted // there may be no such tag
 		b.mu.Unlock()
 		if unused {
 			a.forget(b)
 		}
 		return nil, err
 	}
-	w := &Waiter{allocator: a, buffer: b, n: n, missing: n, deadline: now.Add(a.cfg.MaxWait), done: make(chan struct{})}
+	w := &Waiter{allocator: a, buffer: b, n: n, missing: n, fromPeer: fromPeer,
+		slowAt: now.Add(b.slowAfterLocked()), deadline: now.Add(a.cfg.MaxWait), done: make(chan struct{})}
 	b.waiters.push(w)
-	b.missing += n
+	if !fromPeer { // the other generator has taken them from its own share
+		b.chargeLocked(n)
+	}
+	b.waiters.missing += n
 	a.refillLocked(b)
 	b.mu.Unlock()
 	return w, nil
@@ -230,6 +248,9 @@ func (a *Allocator) dropIf(b *buffer, condition func() bool) {
 	if b.gone || !condition() { // if it is gone, the tag may have another buffer
 		return
 	}
+	if b.floor > 0 {
+		a.cfg.Marks.Observe(b.tag, b.floor) // before b is gone: Seen reads the buffer, then the marks
+	}
 	b.gone = true
 	delete(a.buffers, b.tag)
 	a.recoveredLocked(b)
@@ -252,6 +273,9 @@ func (a *Allocator) Apply(tag Tag) {
 	if tag.Deleted {
 		a.recent.forget(tag.Name)
 	}
+	if tag.Order == Strict { // no generator reports its claims: a record that is ever found below this went backwards
+		a.cfg.Marks.Observe(tag.Name, tag.MaxID)
+	}
 	floor := tag.Below() // the store knows whether a deleted tag was created again since
 	b := a.raise(tag.Name, floor)
 	if b == nil {
@@ -261,8 +285,13 @@ func (a *Allocator) Apply(tag Tag) {
 		b.wakeLocked()
 	}
 	if !tag.Deleted {
+		a.governLocked(b, tag.Rules)
 		b.clearRegressedLocked(tag)
-		b.stepper.rebase(tag.Step)
+		if tag.Order == Strict {
+			a.becomeStrictLocked(b)
+		} else {
+			b.stepper.rebase(tag.Step)
+		}
 	}
 	a.recountLocked(b)
 	b.mu.Unlock()
@@ -274,9 +303,10 @@ func (a *Allocator) Apply(tag Tag) {
 	}
 }
 
-// Raise drops the IDs of tag below floor, as [Allocator.Apply] does.
-func (a *Allocator) Raise(tag string, floor int64) {
+// Raise drops the IDs of tag below floor and applies its rules, as [Allocator.Apply] does.
+func (a *Allocator) Raise(tag string, floor int64, rules Rules) {
 	if b := a.raise(tag, floor); b != nil {
+		a.governLocked(b, rules)
 		a.recountLocked(b)
 		b.mu.Unlock()
 	}
@@ -327,13 +357,57 @@ func (a *Allocator) Reserved(tag string, r Range) {
 	}
 }
 
+// Has returns how many IDs of a tag a request could get at once, for the requests of other generators. Of a strict tag it is the largest
+// int64 while its claims succeed. refills says whether this generator can reserve more of the tag soon, for all that it knows.
+func (a *Allocator) Has(tag string) (left int64, refills bool) {
+	b := a.lockedBuffer(tag)
+	if b == nil {
+		return 0, a.Failing().Store == nil
+	}
+	now := time.Now()
+	if b.rulesLocked().Paused {
+		b.mu.Unlock()
+		return 0, false
+	}
+	refills = b.failure == nil && b.regressed == nil && !b.exhausted
+	if w := b.waiters.first; w != nil && now.After(w.slowAt) { // its own requests wait in vain
+		refills = false
+	}
+	if s := b.strict; s != nil && (s.passing || now.Before(s.viaUntil)) { // [Allocator.RequestForPeer] would refuse
+		refills = false
+	}
+	left = b.left // also while a larger request waits: others do not wait for it
+	if b.strict != nil && refills && b.strict.claims > 0 {
+		left = math.MaxInt64
+	}
+	b.mu.Unlock()
+	return left, refills && a.Failing().Store == nil
+}
+
+// Floor is the ID below which none of a tag may be handed out, as far as memory knows; 0: all may. What is in memory
+// of a strict tag is the end of its last claim.
+func (a *Allocator) Floor(tag string) int64 {
+	b := a.lockedBuffer(tag)
+	if b == nil {
+		return 0
+	}
+	defer b.mu.Unlock()
+	return b.floor
+}
+
+// Rules are those of a tag, as far as memory knows.
+func (a *Allocator) Rules(tag string) Rules {
+	b := a.lockedBuffer(tag)
+	if b == nil {
+		return Rules{}
+	}
+	defer b.mu.Unlock()
+	return b.rulesLocked()
+}
+
 // Seen is the end of all ranges of tag that this generator knows of, or the
 // max_id that it saw in the store, if that is above.
 func (a *Allocator) Seen(tag string) int64 {
-	floor := int64(0)
-	if b := a.lockedBuffer(tag); b != nil {
-		floor = b.floor
-		b.mu.Unlock()
-	}
+	floor := a.Floor(tag)
 	return max(floor, a.cfg.Marks.End(tag)) // read last, because an evicted tag leaves its floor in the marks
 }

@@ -99,7 +99,7 @@ func newClaims(t *testing.T, step int64) claims {
 // joined is the view of one more generator.
 func joined(s *store, l *allocatortest.MemoryLedger) claims {
 	c := claims{store: s, book: &book{MemoryLedger: l, tb: s.tb}, marks: allocator.NewMarks()}
-	c.Store = allocator.WithLedger(s, c.book, c.marks)
+	c.Store = allocator.WithLedger(s, c.book, c.marks, "")
 	return c
 }
 

@@ -36,14 +36,19 @@ type buffer struct {
 	floor    int64     // IDs below it are never handed out
 
 	waiters queue
-	missing int64 // IDs that the waiters still need
 
+	strict    *strict // nil: the tag is not strict, or not known to be
+	rules     *ruled  // nil: no operator has set any, or they are not known yet
 	stepper   stepper
 	regressed *RegressedError // not nil: nothing is reserved until an operator acts
 	failure   *failure        // nil: the last refill did not fail
 	trouble   *list.Element   // its entry in the allocator's troubles; nil: none
 
-	// The last two refills, for the rate of consumption.
+	pace
+}
+
+// pace are the last two refills of a buffer, for the rate of consumption.
+type pace struct {
 	refilled, refilledBefore time.Time
 	takenAt, takenBefore     int64 // IDs taken until then
 }
@@ -113,7 +118,7 @@ func (b *buffer) installLocked(r Range) {
 		n := min(w.missing, b.left)
 		w.ranges = b.takeLocked(w.ranges, n)
 		w.missing -= n
-		b.missing -= n
+		b.waiters.missing -= n
 		if w.missing == 0 {
 			b.settleLocked(w, nil)
 		}
@@ -136,13 +141,13 @@ func (b *buffer) raiseFloorLocked(floor int64) {
 // holds at least what may have been handed out of r. If there are none and r overlaps the last range
 // that was used up, it returns that.
 func (b *buffer) discardLocked(r Range) (held []Range) {
-	if b.pending.overlaps(r) {
+	if b.pending.Overlaps(r) {
 		held, b.pending = append(held, b.pending), Range{}
 	}
 	kept := b.segments[:0]
 	b.left = 0
 	for _, s := range b.segments {
-		if s.overlaps(r) {
+		if s.Overlaps(r) {
 			held = append(held, s.Range)
 			continue
 		}
@@ -152,14 +157,14 @@ func (b *buffer) discardLocked(r Range) (held []Range) {
 	b.segments = kept
 	for w := b.waiters.first; w != nil; w = w.after {
 		for _, part := range w.ranges {
-			if part.overlaps(r) {
+			if part.Overlaps(r) {
 				held = append(held, Range{min(r.First, part.First), part.Last})
 			}
 		}
 	}
 	if len(held) > 0 {
 		b.emptyWaitersLocked()
-	} else if b.spent.overlaps(r) {
+	} else if b.spent.Overlaps(r) {
 		held, b.spent = append(held, b.spent), Range{}
 	}
 	return held
@@ -168,17 +173,17 @@ func (b *buffer) discardLocked(r Range) (held []Range) {
 // emptyWaitersLocked drops the IDs that unsatisfied waiters hold.
 func (b *buffer) emptyWaitersLocked() {
 	for w := b.waiters.first; w != nil; w = w.after {
-		b.missing += w.n - w.missing
+		b.waiters.missing += w.n - w.missing
 		w.ranges, w.missing = nil, w.n
 	}
 }
 
-// trimLocked drops the IDs in the segments below the floor, and counts what is left.
+// trimLocked drops the IDs in the segments below the floor and above the limit, and counts what is left.
 func (b *buffer) trimLocked() {
-	kept := b.segments[:0]
+	kept, end := b.segments[:0], b.rulesLocked().end()
 	b.left = 0
 	for _, s := range b.segments {
-		s.Next = max(s.Next, b.floor)
+		s.Next, s.Last = max(s.Next, b.floor), min(s.Last, end-1)
 		if s.Next <= s.Last {
 			kept = append(kept, s)
 			b.left += s.Last - s.Next + 1
@@ -198,14 +203,29 @@ func (b *buffer) clearRegressedLocked(tag Tag) {
 
 // settleLocked ends the wait of w: with its ranges, or with err.
 func (b *buffer) settleLocked(w *Waiter, err error) {
+	b.endLocked(w, err)
+	if w.then == nil {
+		w.announce()
+	} else {
+		go w.announce() // it must not run under the lock
+	}
+}
+
+// endLocked is settleLocked for a caller that announces the end itself, after it has released the lock.
+func (b *buffer) endLocked(w *Waiter, err error) {
 	b.waiters.remove(w)
-	b.missing -= w.missing
+	b.waiters.missing -= w.missing
 	w.err = err
 	if err != nil {
 		w.ranges = nil
+		if !w.fromPeer {
+			b.chargeLocked(-w.n)
+		}
 	}
 	w.allocator.waiting.Add(-1) // before the caller goes on, because it may look at the count
-	close(w.done)
+	if w.timer != nil {
+		w.timer.Stop()
+	}
 }
 
 // refuseLocked ends all waits with err.

@@ -4,18 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/leafbus/leafbus/internal/fresh"
 )
 
-// claimFresh is how long ago a record may have been read or written when a claim is based on it. After
-// that it is read again, before anything is reserved: while the ledger is unavailable nothing should be.
-// Also, a ledger that was restored counts its revisions from a lower number, and an old one may mean another record.
-const claimFresh = 100 * time.Millisecond
-
-// raiseFresh is the same for what operators do.
+// raiseFresh is how long ago a record may have been read when what an operator does is written; see [fresh.For].
 const raiseFresh = time.Second
 
 // A range above the ledger's end shows that another generator reserved the IDs between and is about
@@ -27,41 +24,39 @@ const (
 	lastTurn  = time.Millisecond
 )
 
-// maxKnown is how many records are remembered at least before those that are not fresh are forgotten.
-const maxKnown = 1000
-
 // claimed is a store whose ranges are claimed in a ledger.
 type claimed struct {
 	Store
 	ledger Ledger
 	marks  *Marks
+	node   string
 
-	mu      sync.Mutex // never held across I/O
-	latest  map[string]known
-	sweepAt int // how many records make the next one forget those that are not fresh
-}
-
-// known is the record of a tag as it was read or written last.
-type known struct {
-	Entry
-	at time.Time
+	latest fresh.Records[Entry]
 }
 
 // WithLedger returns the tags of the store, each range of which is claimed in the ledger before
 // Reserve returns it. What operators do is claimed too: a new tag, a new max_id and a deletion
 // claim all IDs below. The store comes first, then the ledger, so the ledger is never ahead of a
-// store that is well. Marks are those of the [Config] in which the result is used.
+// store that is well. Marks are those of the [Config] in which the result is used. node is the name of
+// the generator for [Entry.Last].
 //
 // Generators claim in the order in which they reserved: one whose range lies above the ledger's end waits
 // for the one before it, for up to claimTurn. A range that comes too late is lost. To keep it, the
 // ledger would have to remember gaps, and a store that went backwards could offer one of those.
-func WithLedger(store Store, ledger Ledger, marks *Marks) Store {
-	return &claimed{Store: store, ledger: ledger, marks: marks, latest: make(map[string]known)}
+func WithLedger(store Store, ledger Ledger, marks *Marks, node string) Store {
+	return &claimed{Store: store, ledger: ledger, marks: marks, node: node}
 }
 
 // Reserve implements [Store].
 func (c *claimed) Reserve(ctx context.Context, tag string, n, from int64) (Grant, error) {
 	e, err := c.record(ctx, tag)
+	if err == nil && e.allows(tag, e.End, n) != nil { // a refusal must not rest on a record from before an operator's change
+		c.latest.Forget(tag)
+		e, err = c.record(ctx, tag)
+	}
+	if err == nil {
+		err = e.allows(tag, e.End, n)
+	}
 	if err != nil {
 		return Grant{}, err
 	}
@@ -73,48 +68,51 @@ func (c *claimed) Reserve(ctx context.Context, tag string, n, from int64) (Grant
 	if err := grant.check(from); err != nil {
 		return Grant{}, err
 	}
-	if err := c.claim(ctx, tag, grant.Range); err != nil {
+	if err := c.claim(ctx, tag, &grant); err != nil {
 		return Grant{}, err
 	}
 	return grant, nil
 }
 
-// record returns the record of a tag, which it reads if it is not fresh.
-func (c *claimed) record(ctx context.Context, tag string) (Entry, error) {
-	c.mu.Lock()
-	k, ok := c.latest[tag]
-	c.mu.Unlock()
-	if ok && apart(time.Now(), k.at) <= claimFresh {
-		return k.Entry, nil
+// allows is the error if the rules refuse n IDs from next on.
+func (e Entry) allows(tag string, next, n int64) error {
+	if e.Rules.Paused {
+		return &PausedError{e.Rules}
 	}
-	k.at = time.Now()
-	var err error
-	if k.Entry, err = c.ledger.Read(ctx, tag); err == nil {
-		c.remember(tag, k)
+	if left := e.Rules.Left(next); left < n {
+		return fmt.Errorf("%w: %s has %d IDs left up to its limit", ErrExhausted, tag, left)
 	}
-	return k.Entry, err
+	return nil
 }
 
-// remember notes a record, or that it is not known any more.
-func (c *claimed) remember(tag string, k known) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if k.at.IsZero() {
-		delete(c.latest, tag)
-		return
+// record returns the record of a tag, which it reads if it is not fresh.
+func (c *claimed) record(ctx context.Context, tag string) (Entry, error) {
+	if e, ok := c.latest.Get(tag); ok {
+		return e, nil
 	}
-	if len(c.latest) >= c.sweepAt {
-		maps.DeleteFunc(c.latest, func(_ string, old known) bool { return apart(k.at, old.at) > claimFresh })
-		c.sweepAt = max(maxKnown, 2*len(c.latest))
+	at := time.Now()
+	e, err := readTrend(ctx, c.ledger, tag)
+	if err == nil {
+		c.latest.Put(tag, e, at)
 	}
-	c.latest[tag] = k
+	return e, err
+}
+
+// readTrend reads the record of a tag of trend order. The error of a strict one is ErrStrict.
+func readTrend(ctx context.Context, l Ledger, tag string) (Entry, error) {
+	e, err := l.Read(ctx, tag)
+	if err == nil && e.Order == Strict {
+		err = fmt.Errorf("%s: %w", tag, ErrStrict)
+	}
+	return e, err
 }
 
 // errTooLate: another generator has claimed IDs above the range. Nothing is wrong.
 var errTooLate = fmt.Errorf("%w: another generator claimed a later range first, so this one is lost", ErrConflict)
 
-// claim claims r. It writes again only after a certain conflict, on the record as it is then.
-func (c *claimed) claim(ctx context.Context, tag string, r Range) error {
+// claim claims the range of g, up to the tag's limit. It writes again only after a certain conflict, on the record as it is then.
+func (c *claimed) claim(ctx context.Context, tag string, g *Grant) error {
+	r := &g.Range
 	turn, conflict := firstTurn, time.Duration(0)
 	for begun := time.Now(); ; {
 		e, err := c.record(ctx, tag)
@@ -126,18 +124,23 @@ func (c *claimed) claim(ctx context.Context, tag string, r Range) error {
 			return errTooLate
 		}
 		if e.Revision > 0 && e.End < r.First && time.Since(begun) < claimTurn {
-			c.remember(tag, known{})
+			c.latest.Forget(tag)
 			pause(ctx, turn, nil)
 			turn = min(2*turn, lastTurn)
 			continue
 		}
-		e.End = r.Last + 1
-		k := known{e, time.Now()}
-		if k.Revision, err = c.ledger.Write(ctx, tag, e); err == nil {
-			c.remember(tag, k)
+		if err := e.allows(tag, r.First, 1); err != nil {
+			return err
+		}
+		r.Last = min(r.Last, e.Rules.end()-1)
+		g.Rules, g.Ending = e.Rules, !e.Rules.Ending(e.End) && e.Rules.Ending(r.Last+1)
+		e.End, e.Last = r.Last+1, NewClaim(*r, c.node)
+		at := time.Now()
+		if e.Revision, err = c.ledger.Write(ctx, tag, e); err == nil {
+			c.latest.Put(tag, e, at)
 			return nil
 		}
-		c.remember(tag, known{})
+		c.latest.Forget(tag)
 		if !errors.Is(err, ErrConflict) || conflict > 0 && !pause(ctx, rand.N(conflict), nil) {
 			return err
 		}
@@ -145,38 +148,48 @@ func (c *claimed) claim(ctx context.Context, tag string, r Range) error {
 	}
 }
 
-// apart is the time from then to now. The monotonic clock stops while a machine sleeps, so the
-// longer time of both clocks counts.
-func apart(now, then time.Time) time.Duration {
-	return max(now.Sub(then), now.Round(0).Sub(then.Round(0)))
-}
-
-// raise moves the entry of a tag up to end and floor. The store has changed already, so its error
-// matches ErrUncertain.
-func (c *claimed) raise(ctx context.Context, tag string, end, floor int64) error {
-	_, err := Raise(ctx, c.ledger, tag, end, floor)
-	if err != nil {
-		return fmt.Errorf("%w: the ledger: %w", ErrUncertain, err)
+// raise moves the entry of a tag up to end and floor, and lets rules change its rules. It returns the new rules. The store may have
+// changed already, so its error matches ErrUncertain.
+func (c *claimed) raise(ctx context.Context, tag string, end, floor int64, rules func(Rules) (Rules, error)) (made Rules, err error) {
+	_, err = amend(ctx, c.ledger, tag, func(e *Entry) error {
+		e.End, e.Floor = max(e.End, end), max(e.Floor, floor)
+		made, err = rules(e.Rules)
+		e.Rules = made
+		return err
+	})
+	if err != nil && !errors.Is(err, ErrStrict) {
+		return made, fmt.Errorf("%w: the ledger: %w", ErrUncertain, err)
 	}
-	return nil
+	return made, err
 }
 
 // Raise moves the entry of a tag up to end and floor, never down, and reports whether that changed
 // anything. It is safe to repeat.
 func Raise(ctx context.Context, l Ledger, tag string, end, floor int64) (changed bool, err error) {
+	return amend(ctx, l, tag, func(e *Entry) error {
+		e.End, e.Floor = max(e.End, end), max(e.Floor, floor)
+		return nil
+	})
+}
+
+// amend lets f change the entry of a tag, and reports whether that changed anything. It may call f several times.
+func amend(ctx context.Context, l Ledger, tag string, f func(*Entry) error) (changed bool, err error) {
 	for wait := firstRace; ; wait = min(2*wait, lastRace) {
 		read := time.Now()
-		e, err := l.Read(ctx, tag)
+		e, err := readTrend(ctx, l, tag)
 		if err != nil {
 			return false, err
 		}
-		if apart(time.Now(), read) > raiseFresh {
+		if fresh.Apart(time.Now(), read) > raiseFresh {
 			continue // this process may have stood still
 		}
-		if e.Revision > 0 && e.End >= end && e.Floor >= floor {
+		was := e
+		if err := f(&e); err != nil {
+			return false, err
+		}
+		if e.Revision > 0 && e == was {
 			return false, nil
 		}
-		e.End, e.Floor = max(e.End, end), max(e.Floor, floor)
 		_, err = l.Write(ctx, tag, e)
 		if !errors.Is(err, ErrConflict) || !pause(ctx, rand.N(wait), nil) {
 			return err == nil, err
@@ -191,15 +204,45 @@ func (c *claimed) Get(ctx context.Context, tag string) (Tag, error) {
 	if err != nil {
 		return t, err
 	}
-	e, err := c.ledger.Read(ctx, tag)
+	e, err := readTrend(ctx, c.ledger, tag)
 	t.Floor = min(t.Floor, t.MaxID)
-	t.MaxID = max(t.MaxID, e.End)
+	t.MaxID, t.Rules = max(t.MaxID, e.End), e.Rules
 	return t, err
+}
+
+// maxReads bounds the records of the ledger that are read at once.
+const maxReads = 32
+
+// List implements [Store]. It reads the rules of each tag from the ledger.
+func (c *claimed) List(ctx context.Context, q Query) ([]Tag, error) {
+	tags, err := c.Store.List(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	var wg sync.WaitGroup
+	var next atomic.Int64
+	errs := make([]error, min(maxReads, len(tags)))
+	for i := range errs {
+		wg.Go(func() {
+			for at := next.Add(1) - 1; at < int64(len(tags)) && errs[i] == nil; at = next.Add(1) - 1 {
+				e, err := readTrend(ctx, c.ledger, tags[at].Name)
+				if err != nil && !errors.Is(err, ErrStrict) && !errors.Is(err, ErrDamaged) { // [Ordered] leaves it out; it is not served
+					errs[i] = err
+				}
+				tags[at].Rules = e.Rules
+			}
+		})
+	}
+	wg.Wait()
+	return tags, errors.Join(errs...)
 }
 
 // Create implements [Store].
 func (c *claimed) Create(ctx context.Context, tag Tag) (Tag, error) {
-	e, err := c.ledger.Read(ctx, tag.Name)
+	if tag.Order == Strict {
+		return Tag{}, fmt.Errorf("%w: the database keeps no strict tags", ErrBadValue)
+	}
+	e, err := readTrend(ctx, c.ledger, tag.Name)
 	if err != nil {
 		return Tag{}, err
 	}
@@ -208,36 +251,66 @@ func (c *claimed) Create(ctx context.Context, tag Tag) (Tag, error) {
 	if err != nil {
 		return t, err
 	}
-	return t, c.raise(ctx, t.Name, t.MaxID, t.Floor)
+	t.Rules, err = c.raise(ctx, t.Name, t.MaxID, t.Floor, func(old Rules) (Rules, error) {
+		return tag.Rules.After(old), nil
+	})
+	return t, err
 }
 
 // Update implements [Store].
 func (c *claimed) Update(ctx context.Context, tag string, change Change) (Tag, error) {
-	if change.MaxID == nil {
-		return c.Store.Update(ctx, tag, change)
-	}
-	e, err := c.ledger.Read(ctx, tag)
+	e, err := readTrend(ctx, c.ledger, tag)
 	if err != nil {
 		return Tag{}, err
 	}
-	floor := *change.MaxID
-	if _, err := (Tag{MaxID: e.End, Floor: e.Floor}).With(Change{MaxID: &floor}); err != nil {
-		// An earlier attempt may have reached the store alone, and ranges above were claimed since.
-		if t, failed := c.Store.Get(ctx, tag); failed != nil || t.Floor != floor || e.Floor >= floor {
-			return Tag{}, err
-		}
-		change.MaxID = nil
-	}
-	t, err := c.Store.Update(ctx, tag, change)
+	t, err := c.Store.Get(ctx, tag)
 	if err != nil {
 		return t, err
 	}
-	return t, c.raise(ctx, tag, t.MaxID, t.Floor)
+	t.Rules = e.Rules
+	if _, err := t.With(Change{Step: change.Step, RulesChange: change.RulesChange}); err != nil {
+		return Tag{}, err
+	}
+	rules := change.RulesChange
+	change.RulesChange = RulesChange{}
+	moves := change.MaxID != nil
+	if moves {
+		floor := *change.MaxID
+		if _, err := (Tag{MaxID: e.End, Floor: e.Floor}).With(Change{MaxID: &floor}); err != nil {
+			// An earlier attempt may have reached the store alone, and ranges above were claimed since.
+			if t.Floor != floor || e.Floor >= floor {
+				return Tag{}, err
+			}
+			change.MaxID = nil
+		}
+	}
+	if moves || change != (Change{}) {
+		if t, err = c.Store.Update(ctx, tag, change); err != nil {
+			return t, err
+		}
+	}
+	end, floor := int64(0), int64(0)
+	switch {
+	case moves:
+		end, floor = t.MaxID, t.Floor
+	case e.Revision == 0: // SQL made the row; a record has the end of all that was reserved
+		end = t.MaxID
+	}
+	if !moves && rules == (RulesChange{}) {
+		t.Rules = e.Rules
+		return t, nil
+	}
+	t.Rules, err = c.raise(ctx, tag, end, floor, func(old Rules) (Rules, error) { return old.With(rules) })
+	if !moves { // as Get
+		t.Floor = min(t.Floor, t.MaxID)
+		t.MaxID = max(t.MaxID, e.End)
+	}
+	return t, err
 }
 
 // Delete implements [Store].
 func (c *claimed) Delete(ctx context.Context, tag string, from int64) (Tag, error) {
-	e, err := c.ledger.Read(ctx, tag)
+	e, err := readTrend(ctx, c.ledger, tag)
 	if err != nil {
 		return Tag{}, err
 	}
@@ -245,14 +318,15 @@ func (c *claimed) Delete(ctx context.Context, tag string, from int64) (Tag, erro
 	if err != nil {
 		return t, err
 	}
-	return t, c.raise(ctx, tag, t.MaxID, t.MaxID)
+	t.Rules, err = c.raise(ctx, tag, t.MaxID, t.MaxID, func(old Rules) (Rules, error) { return old, nil })
+	return t, err
 }
 
 // Floors implements [Store].
-func (c *claimed) Floors(ctx context.Context, f func(tag string, floor int64)) error {
+func (c *claimed) Floors(ctx context.Context, f func(tag string, floor int64, rules Rules)) error {
 	return c.ledger.Each(ctx, func(tag string, e Entry) {
-		if e.Floor > 0 {
-			f(tag, e.Floor)
+		if e.Floor > 0 || e.Rules.Version > 0 {
+			f(tag, e.Floor, e.Rules)
 		}
 	})
 }

@@ -2,6 +2,7 @@ package allocator_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -37,6 +38,47 @@ func TestClaim(t *testing.T) {
 		}
 		wantCalls(4, 23)
 	})
+}
+
+// TestClaimRecorded: the record says who claimed a range, and when. What operators do keeps that.
+func TestClaimRecorded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := newClaims(t, 10)
+		want := allocator.Claim{}
+		for i, node := range []string{"one", "two", "one"} {
+			c.Store = allocator.WithLedger(c.store, c.book, c.marks, node)
+			time.Sleep(time.Minute)
+			first := 1 + 10*int64(i)
+			want = allocator.Claim{First: first, Last: first + 9, Node: node, Time: time.Now().UTC().Truncate(time.Millisecond)}
+			c.want(t, first)
+			if e := c.book.entry("order"); e.Last != want {
+				t.Errorf("the record is %+v, want the last claim %+v", e, want)
+			}
+		}
+		to := int64(100)
+		if _, err := c.Update(t.Context(), "order", allocator.Change{MaxID: &to}); err != nil {
+			t.Fatal(err)
+		}
+		if e := c.book.entry("order"); e.End != to || e.Last != want {
+			t.Errorf("after a new max_id the record is %+v, want the last claim %+v", e, want)
+		}
+	})
+}
+
+// TestClaimUnreadable: a claim that cannot be read is none, and no error.
+func TestClaimUnreadable(t *testing.T) {
+	for text, want := range map[string]allocator.Claim{
+		`{"first":"1","last":"10","node":"one","more":1}`:      {First: 1, Last: 10, Node: "one"},
+		`{"first":"1","last":"10","node":"one","time":"noon"}`: {},
+		`{"first":"1","last":10}`:                              {},
+		`7`:                                                    {},
+		`null`:                                                 {},
+	} {
+		got := allocator.Claim{Node: "before"}
+		if err := json.Unmarshal([]byte(text), &got); err != nil || got != want {
+			t.Errorf("%s reads as %+v, %v; want %+v", text, got, err, want)
+		}
+	}
 }
 
 // TestClaimInTurn: a range above one that another generator is about to claim waits for it, and both are
@@ -244,7 +286,7 @@ func TestClaimBelowAReport(t *testing.T) {
 		heard = 11 // just below 11-20
 		c.store.onReserved(nil)
 		c.marks = allocator.NewMarks()
-		c.Store = allocator.WithLedger(c.store, c.book, c.marks)
+		c.Store = allocator.WithLedger(c.store, c.book, c.marks, "")
 		c.store.onReserved(func(string, allocator.Range) error { c.marks.Observe("order", heard); return nil })
 		c.want(t, 11)
 	})
@@ -256,7 +298,7 @@ func TestClaimBelowTheLedger(t *testing.T) {
 		c := newClaims(t, 10)
 		c.book.raise(51, 0)
 		grant := allocator.Grant{Range: allocator.Range{First: first, Last: first + 99}, Step: 10}
-		s := allocator.WithLedger(nonsense{c.store, grant}, c.book, c.marks)
+		s := allocator.WithLedger(nonsense{c.store, grant}, c.book, c.marks, "")
 		if _, err := s.Reserve(t.Context(), "order", 1, 1); (err == nil) != ok || errors.Is(err, allocator.ErrConflict) {
 			t.Errorf("from %d: %v", first, err)
 		}

@@ -2,6 +2,8 @@ package allocator
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"log/slog"
 	"time"
 )
@@ -11,6 +13,7 @@ const (
 	DefaultMaxBatch   = 1_000_000
 	DefaultMaxWait    = 3 * time.Second
 	DefaultMaxWaiting = 100_000
+	DefaultOutlast    = 15 * time.Minute
 	DefaultMaxStep    = 50_000_000 // ten minutes at 80,000 IDs a second
 
 	// The product of these two must not come near the largest int64.
@@ -66,10 +69,18 @@ type Config struct {
 	// must hear of it, see [Allocator.Reserved]. Several goroutines call it. Default: none.
 	Reserved func(tag string, r Range)
 
+	// PassOn asks the generator with this name to claim n IDs of a strict tag, with [Allocator.RequestForPeer], and returns
+	// them: one range of exactly n, claimed after the call began. Several goroutines call it. Default: it always fails.
+	PassOn func(ctx context.Context, node, tag string, n int64) (Range, error)
+
 	MaxBatch   int64         // most IDs in one request
 	MaxWait    time.Duration // longest wait for a segment
 	MaxWaiting int64         // most requests that wait at a time
-	MaxStep    int64         // largest step that adaptation reaches
+	MaxStep    int64         // largest step that adaptation reaches; a tag may have its own
+
+	// Outlast is how long the IDs of a tag in memory should last at its present rate, so that it outlasts a store that is away.
+	// The step grows until a segment lasts at least as long, and shrinks when one lasts twice as long. A tag may have its own.
+	Outlast time.Duration
 }
 
 func (cfg Config) withDefaults() Config {
@@ -83,9 +94,13 @@ func (cfg Config) withDefaults() Config {
 	if cfg.Reserved == nil {
 		cfg.Reserved = func(string, Range) {}
 	}
+	if cfg.PassOn == nil {
+		cfg.PassOn = func(context.Context, string, string, int64) (Range, error) { return Range{}, errors.ErrUnsupported }
+	}
 	cfg.MaxBatch = min(cmp.Or(cfg.MaxBatch, DefaultMaxBatch), LimitMaxBatch)
 	cfg.MaxWait = cmp.Or(cfg.MaxWait, DefaultMaxWait)
 	cfg.MaxWaiting = min(cmp.Or(cfg.MaxWaiting, DefaultMaxWaiting), LimitMaxWaiting)
 	cfg.MaxStep = cmp.Or(cfg.MaxStep, DefaultMaxStep)
+	cfg.Outlast = cmp.Or(cfg.Outlast, DefaultOutlast)
 	return cfg
 }

@@ -23,6 +23,8 @@
 //  3. A tag has at most one refill under way.
 //  4. Nothing that was reserved is given back.
 //
+// A strict tag has no segments: each claim takes what the waiting requests need, and nothing is kept. See [Strict].
+//
 // The package knows neither NATS nor SQL. A store implements [Store] and passes
 // the suite in allocatortest, a ledger implements [Ledger] and passes the one there for ledgers.
 package allocator

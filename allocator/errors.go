@@ -33,13 +33,26 @@ var (
 	// ErrUncertain: a change of a tag got no answer, and may have happened. It is
 	// safe to repeat.
 	ErrUncertain = errors.New("it may have happened: send it again")
-	// ErrExhausted: the tag has no IDs left, and never will.
+	// ErrExhausted: the tag has no IDs left, and never will unless an operator raises its limit.
 	ErrExhausted = errors.New("the tag is exhausted")
+
+	// ErrPaused: an operator has paused the tag.
+	ErrPaused = errors.New("the tag is paused: `leaf tag resume` lets it go on")
+	// ErrQuota: the tag's quota is used up for now. The error is a [QuotaError].
+	ErrQuota = errors.New("the tag's quota is used up")
 
 	ErrOverloaded = errors.New("too many requests are waiting")
 	ErrTimedOut   = errors.New("waited too long for a segment")
 	ErrClosed     = errors.New("the generator is shutting down")
 )
+
+// ErrStrict is the [ErrConflict] of a tag that is, or was, strict, in a place where only tags of trend order are.
+var ErrStrict = OrderConflict(Strict)
+
+// OrderConflict returns the [ErrConflict] of a new tag that is, or was, a tag of the order o.
+func OrderConflict(o Order) error {
+	return fmt.Errorf("%w: it is, or was, a tag of %v order, for life: create it with that order, or choose another name", ErrConflict, o)
+}
 
 // ErrDeleted is the [ErrUnknownTag] of a tag whose tombstone the store keeps.
 var ErrDeleted = fmt.Errorf("%w: it was deleted", ErrUnknownTag)
@@ -74,6 +87,20 @@ func (e *AdvancedError) Error() string {
 
 // Unwrap makes the error match ErrConflict.
 func (e *AdvancedError) Unwrap() error { return ErrConflict }
+
+// OvertakenError says that another generator changed the record of a strict tag first. It matches [ErrConflict]: nothing
+// was written.
+type OvertakenError struct {
+	Tag  string
+	Node string // that claimed last by the record as this generator knew it; empty: unknown
+}
+
+func (e *OvertakenError) Error() string {
+	return fmt.Sprintf("another generator changed the record of %s first", e.Tag)
+}
+
+// Unwrap makes the error match ErrConflict.
+func (e *OvertakenError) Unwrap() error { return ErrConflict }
 
 // RegressedError is an [ErrRegressed] with its evidence.
 type RegressedError struct {

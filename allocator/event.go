@@ -55,6 +55,26 @@ const (
 	Refused  Action = "refused"  // an operator must look
 )
 
+// Ending reports the refill by which 80 % of the IDs of a tag are reserved.
+type Ending struct {
+	Tag   string
+	Left  int64 // IDs that are not reserved
+	Limit int64 // the largest ID
+}
+
+// NewEnding returns the event for a tag.
+func (t Tag) NewEnding() Ending { return Ending{t.Name, t.Left(t.MaxID), t.end() - 1} }
+
+// Claimed reports a claim of a strict tag. It is for metrics: there are too many to publish.
+type Claimed struct {
+	Tag string
+	Range
+	Requests  int           // that it served
+	Conflicts int           // claims of other generators that came first
+	PassedTo  string        // the generator that made the claim; empty: this one
+	Elapsed   time.Duration // from the first attempt on
+}
+
 // Recovered reports the end of an episode.
 type Recovered struct {
 	Tag     string
@@ -65,6 +85,8 @@ func (Refilled) event()     {}
 func (RefillFailed) event() {}
 func (Starved) event()      {}
 func (Regressed) event()    {}
+func (Ending) event()       {}
+func (Claimed) event()      {}
 func (Recovered) event()    {}
 
 // recoveredLocked ends the episodes of a store that fails. Call it after a refill, when the
@@ -118,11 +140,18 @@ func (a *Allocator) mayAlertLocked(b *buffer) bool {
 // starvedLocked returns the error of a request that is refused because memory has
 // not enough IDs. The first one raises the alert. The request is one of waiting.
 func (a *Allocator) starvedLocked(b *buffer, now time.Time, err error, waiting int) error {
-	if b.failure != nil && err == ErrTimedOut {
+	switch {
+	case err != ErrTimedOut:
+	case b.failure != nil:
 		err = &UnavailableError{Err: b.failure.err, RetryAfter: max(b.failure.retryAt.Sub(now), 0)}
+	case b.strict != nil:
+		err = &UnavailableError{Err: errUnclaimed}
 	}
-	if !b.starved && a.mayAlertLocked(b) {
+	if !b.starved && (b.strict == nil || now.Sub(b.strict.starved) >= starvedAgain) && a.mayAlertLocked(b) {
 		b.starved = true
+		if b.strict != nil {
+			b.strict.starved = now
+		}
 		a.cfg.Notify(Starved{Tag: b.tag, Waiting: waiting})
 	}
 	return err

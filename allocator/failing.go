@@ -13,9 +13,8 @@ type Failing struct {
 	Tags int // their number
 	// Store is the error of one that fails because the store does; nil: there is none.
 	Store error
-	// Dry says why a tag has nothing left in memory because the store fails; nil: there is
-	// no such tag. Names that were never loaded may be no tags, and beside a locked tag others
-	// can be served. So these count only if memory has no IDs at all.
+	// Dry says why memory has no IDs of any tag; nil: it has some, or no store fails. One
+	// that lacks only the IDs of one tag gets those from another generator.
 	Dry error
 }
 
@@ -28,16 +27,14 @@ func (a *Allocator) Failing() Failing {
 	for kind := range t.of {
 		f.Tags += t.of[kind].Len()
 	}
-	first := t.firstLocked(storeAway, storeDry, neverLoaded)
+	first := t.firstLocked(storeAway)
 	if first == nil && t.locked > 0 && t.refills == a.refills.Load() {
-		first = t.firstLocked(lockedTag, lockedDry)
+		first = t.firstLocked(lockedTag)
 	}
 	if first != nil {
 		f.Store = first.err
 	}
-	if first = t.firstLocked(storeDry); first != nil {
-		f.Dry = fmt.Errorf("%s has no IDs left: %w", first.tag, first.err)
-	} else if first = t.firstLocked(neverLoaded, lockedDry); first != nil && t.haveIDs == 0 {
+	if first = t.firstLocked(storeAway, lockedTag); first != nil && t.haveIDs == 0 {
 		f.Dry = fmt.Errorf("%s has no IDs: %w", first.tag, first.err)
 	}
 	return f
@@ -45,13 +42,10 @@ func (a *Allocator) Failing() Failing {
 
 // The kinds of trouble of a tag whose refills fail.
 const (
-	noTrouble   = iota
-	damagedTag  // its record is damaged
-	storeAway   // the store fails, and memory has IDs
-	storeDry    // the store fails, and memory has none
-	neverLoaded // the same, and there may be no such tag
-	lockedTag   // its record is locked, and memory has IDs
-	lockedDry   // its record is locked, and memory has none
+	noTrouble  = iota
+	damagedTag // its record is damaged
+	lockedTag  // its record is locked
+	storeAway  // the store fails
 	kindsOfTrouble
 )
 
@@ -76,7 +70,7 @@ type trouble struct {
 	refills int64 // how many refills of all tags had succeeded when it began
 }
 
-func (t *trouble) locked() bool { return t.kind == lockedTag || t.kind == lockedDry }
+func (t *trouble) locked() bool { return t.kind == lockedTag }
 
 // firstLocked returns the first trouble of these kinds; nil: there is none.
 func (t *troubles) firstLocked(kinds ...int) *trouble {
@@ -139,15 +133,9 @@ func (b *buffer) troubleLocked() int {
 	switch err := b.failure.err; {
 	case errors.Is(err, ErrDamaged):
 		return damagedTag
-	case errors.Is(err, ErrLocked) && b.left > 0:
-		return lockedTag
 	case errors.Is(err, ErrLocked):
-		return lockedDry
-	case b.left > 0:
-		return storeAway
-	case b.stepper.base == 0:
-		return neverLoaded
+		return lockedTag
 	default:
-		return storeDry
+		return storeAway
 	}
 }

@@ -65,7 +65,7 @@ func TestFailing(t *testing.T) {
 		if _, err := a.Take(t.Context(), "order", 50); err != nil {
 			t.Fatal(err)
 		}
-		want(3, true, "order has no IDs left: ")
+		want(3, true, "unknown has no IDs: ")
 		if f := a.Totals(); f.Lasts != 0 {
 			t.Errorf("none is left, and they last %v s", f.Lasts)
 		}
@@ -87,7 +87,7 @@ func TestFailingAfterRaise(t *testing.T) {
 		if f := a.Failing(); f.Tags != 1 || f.Dry != nil {
 			t.Fatalf("%+v; want one tag that fails and has IDs", f)
 		}
-		a.Raise("order", 1_000_000)
+		a.Raise("order", 1_000_000, allocator.Rules{})
 		if f := a.Failing(); f.Dry == nil {
 			t.Error("nothing is left in memory, and nobody knows")
 		}

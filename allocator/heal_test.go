@@ -191,7 +191,7 @@ func TestClaimedByOperators(t *testing.T) {
 		}
 		wantEntry("created at 1", "first", 1, 0)
 		floors := make(map[string]int64)
-		if err := c.Floors(t.Context(), func(tag string, floor int64) { floors[tag] = floor }); err != nil || fmt.Sprint(floors) != "map[new:70 order:600]" {
+		if err := c.Floors(t.Context(), func(tag string, floor int64, _ allocator.Rules) { floors[tag] = floor }); err != nil || fmt.Sprint(floors) != "map[new:70 order:600]" {
 			t.Errorf("the floors are %v, %v", floors, err)
 		}
 	})
@@ -302,7 +302,7 @@ func TestOperatorSendsItAgain(t *testing.T) {
 			t.Errorf("Update again: %+v, %v", tag, err)
 		}
 		floors := make(map[string]int64)
-		if err := other.Floors(t.Context(), func(tag string, floor int64) { floors[tag] = floor }); err != nil || floors["order"] != 500 {
+		if err := other.Floors(t.Context(), func(tag string, floor int64, _ allocator.Rules) { floors[tag] = floor }); err != nil || floors["order"] != 500 {
 			t.Errorf("Floors: %v, %v", floors, err)
 		}
 		if tag, err := c.Update(t.Context(), "order", change); !errors.Is(err, allocator.ErrConflict) {

@@ -41,7 +41,7 @@ func TestClaimLate(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				c := newClaims(t, 10)
 				l := &late{book: c.book}
-				c.Store = allocator.WithLedger(c.store, l, c.marks)
+				c.Store = allocator.WithLedger(c.store, l, c.marks, "")
 				backup := c.book.Snapshot()
 				restored := sync.OnceFunc(func() {
 					c.book.Restore(backup)

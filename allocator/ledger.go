@@ -1,6 +1,10 @@
 package allocator
 
-import "context"
+import (
+	"context"
+	"encoding/json"
+	"time"
+)
 
 // Ledger keeps, beside the store, one number for each tag: the end of all ranges that were
 // claimed. A range is claimed before its first ID is handed out, and only if it begins at or
@@ -42,5 +46,32 @@ type Ledger interface {
 type Entry struct {
 	End      int64  // no ID below it can be claimed any more
 	Floor    int64  // where an operator last moved max_id to, or where a deletion left it; 0: never
+	Last     Claim  // the last range that was claimed; it decides nothing. Times are kept in milliseconds
+	Order    Order  // Strict marks the name of a strict tag: no range of it can be claimed here
+	Rules    Rules  // of a tag of trend order
 	Revision uint64 // of the record; 0: the tag has none
 }
+
+// Claim says who claimed a range, and when. It is evidence for people: no decision rests on it. The zero Claim means that
+// there is none.
+type Claim struct {
+	First int64     `json:"first,string"`
+	Last  int64     `json:"last,string"`
+	Node  string    `json:"node"` // the generator
+	Time  time.Time `json:"time"` // by its clock
+}
+
+// UnmarshalJSON implements [json.Unmarshaler]. A claim that cannot be read becomes the zero Claim: bad evidence must not
+// damage the record.
+func (c *Claim) UnmarshalJSON(data []byte) error {
+	type plain Claim
+	var p plain
+	if err := json.Unmarshal(data, &p); err != nil {
+		p = plain{}
+	}
+	*c = Claim(p)
+	return nil
+}
+
+// NewClaim returns the claim of a range by a generator, at the present time.
+func NewClaim(r Range, node string) Claim { return Claim{r.First, r.Last, node, Now()} }

@@ -108,7 +108,7 @@ type node struct {
 func (m *model) run(t *testing.T) {
 	m.admin = m.store
 	if m.kind == withLedger {
-		m.admin = allocator.WithLedger(m.store, m.ledger, allocator.NewMarks())
+		m.admin = allocator.WithLedger(m.store, m.ledger, allocator.NewMarks(), "")
 	}
 	for _, tag := range m.tags {
 		m.checkers[tag] = new(allocatortest.Checker)
@@ -284,7 +284,7 @@ func (n *node) start(t *testing.T) {
 	n.m.mu.Lock() // so that no write, and none ahead of a request either, comes before
 	var store allocator.Store = n.store
 	if n.m.kind == withLedger {
-		store = allocator.WithLedger(n.store, lossy{n.m.ledger, n}, marks)
+		store = allocator.WithLedger(n.store, lossy{n.m.ledger, n}, marks, "")
 	} else {
 		for tag, end := range n.m.seen {
 			marks.Observe(tag, end)

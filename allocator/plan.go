@@ -7,7 +7,7 @@ import (
 
 // stepper adapts the step of one tag as Leaf does (its 2019 announcement; SegmentIDGenImpl.java).
 // A segment that was used up quickly was too short, one that lasted long was too long. It aims
-// at 15 to 30 minutes, so that memory lasts at least as long when the store is away.
+// at once to twice [Config.Outlast], so that memory lasts at least that long when the store is away.
 // Its zero value is ready. It has no lock.
 type stepper struct {
 	base  int64     // the tag's step in the store; 0 until the first grant
@@ -16,29 +16,23 @@ type stepper struct {
 	last  time.Time // when the last of them came; its monotonic clock counts
 }
 
-const (
-	shortSegment = 15 * time.Minute
-	longSegment  = 30 * time.Minute
-)
-
 // next returns the step of a segment that is loaded now: twice the last one if that
-// lasted under 15 minutes, half of it if over 30. It is at least the tag's step, and at
+// lasted less than outlast, half of it if twice as long or longer. It is at least the tag's step, and at
 // most maxStep or the tag's step. The first two segments have the tag's step: one to
 // serve and one in reserve say nothing yet about consumption.
-func (s *stepper) next(now time.Time, maxStep int64) int64 {
+func (s *stepper) next(now time.Time, maxStep int64, outlast time.Duration) int64 {
 	if s.loads < 2 {
 		return s.step
 	}
+	most := max(maxStep, s.base)
+	step := min(s.step, most) // an operator may have lowered max_step
 	switch lasted := now.Sub(s.last); {
-	case lasted < shortSegment:
-		if s.step > maxStep/2 {
-			return max(s.step, maxStep) // s.step is above maxStep only if the tag's step is
-		}
-		return s.step * 2
-	case lasted < longSegment:
-		return s.step
+	case lasted < outlast:
+		return step + min(step, most-step)
+	case lasted < 2*outlast:
+		return step
 	default:
-		return max(s.step/2, s.base)
+		return max(step/2, s.base)
 	}
 }
 
@@ -60,11 +54,14 @@ func (s *stepper) rebase(base int64) {
 
 // plan is what the next refill reserves.
 type plan struct {
-	n       int64 // at least as many
-	base    int64 // the tag's step as known then
-	step    int64 // the step as adapted from it
-	largest int64 // the largest request that waits for it; 0: none does
-	locked  bool  // the record was locked at the last attempt
+	n       int64  // at least as many
+	base    int64  // the tag's step as known then
+	step    int64  // the step as adapted from it
+	largest int64  // the largest request that waits for it; 0: none does
+	strict  bool   // the tag is known to be strict: see [Allocator.claim]
+	locked  bool   // the record was locked at the last attempt
+	before  uint64 // if the tag turns out to be strict, it serves the waiters with a lower number
+	rules   int64  // the version of the rules that were known
 }
 
 // cause is why a refill of this plan was done.
@@ -83,19 +80,23 @@ func (p plan) cause(tagStep int64) Cause {
 //   - enough for the requests that wait, at least a step;
 //   - else a step, if the next segment is missing and 10 % of the current one is used;
 //   - else a step, while refills fail: only a retry shows that the store works again.
-func (b *buffer) planLocked(now time.Time, maxStep int64) (p plan, wanted bool) {
+func (b *buffer) planLocked(now time.Time, cfg *Config) (p plan, wanted bool) {
 	switch {
-	case b.regressed != nil:
-		return plan{}, false // awaitOperator decides
+	case b.strict != nil:
+		strict, wanted := b.planStrictLocked(false)
+		return plan{n: strict.n, base: b.stepper.base, strict: true}, wanted
+	case b.regressed != nil, b.rulesLocked().Paused:
+		return plan{}, false // an operator decides
 	case b.waiters.n > 0:
-		p.n = b.missing - b.left
+		p.n, p.before = b.waiters.missing-b.left, b.waiters.pushed
 		for w := b.waiters.first; w != nil; w = w.after {
 			p.largest = max(p.largest, w.n)
 		}
 	case b.exhausted || b.failure == nil && !b.nextDueLocked():
 		return plan{}, false
 	}
-	p.base, p.step = b.stepper.base, b.stepper.next(now, maxStep)
+	maxStep, outlast := b.policyLocked(cfg)
+	p.base, p.step, p.rules = b.stepper.base, b.stepper.next(now, maxStep, outlast), b.rulesLocked().Version
 	p.n = max(p.n, p.step, 1)
 	p.locked = b.failure != nil && errors.Is(b.failure.err, ErrLocked)
 	return p, true

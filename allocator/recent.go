@@ -164,10 +164,10 @@ func (a *Allocator) sweep() {
 		if used {
 			b.idle = 0
 		}
-		idle := b.idle >= evictAfter
+		idle, strict := b.idle >= evictAfter, b.strict != nil
 		b.mu.Unlock()
 		switch {
-		case used:
+		case used && !strict: // nothing of a strict tag can be loaded ahead
 			a.recent.use(b.tag, now)
 		case idle:
 			a.evict(b)
@@ -183,13 +183,7 @@ func (a *Allocator) sweep() {
 // request or a refill is under way, and until its alerts are over.
 func (a *Allocator) evict(b *buffer) {
 	a.dropIf(b, func() bool {
-		if b.loading || b.waiters.n > 0 || b.regressed != nil || b.failure != nil {
-			return false
-		}
-		if b.floor > 0 {
-			a.cfg.Marks.Observe(b.tag, b.floor) // before b is gone: Seen reads the buffer, then the marks
-		}
-		return true
+		return !b.loading && b.waiters.n == 0 && b.regressed == nil && b.failure == nil
 	})
 }
 
@@ -217,7 +211,7 @@ func (a *Allocator) loadAhead(tags []string) {
 			case errors.Is(err, ErrUnknownTag):
 				a.recent.forget(tag)
 				failures.Store(0)
-			case err == nil, errors.Is(err, ErrExhausted), errors.Is(err, ErrDamaged), errors.Is(err, ErrLocked), errors.Is(err, errDiscarded):
+			case err == nil, errors.Is(err, ErrExhausted), errors.Is(err, ErrPaused), errors.Is(err, ErrDamaged), errors.Is(err, ErrLocked), errors.Is(err, errDiscarded):
 				failures.Store(0)
 			case failures.Add(1) == aheadFailures:
 				a.cfg.Log.Warn("the store fails: no more tags are loaded ahead", "error", err)

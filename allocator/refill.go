@@ -13,7 +13,7 @@ func (a *Allocator) refillLocked(b *buffer) {
 	if b.loading || a.ctx.Err() != nil {
 		return
 	}
-	if _, wanted := b.planLocked(time.Now(), a.cfg.MaxStep); wanted {
+	if _, wanted := b.planLocked(time.Now(), &a.cfg); wanted {
 		b.beginRefillLocked()
 		a.wg.Go(func() { a.refill(b) })
 	}
@@ -25,16 +25,24 @@ func (a *Allocator) refillLocked(b *buffer) {
 func (a *Allocator) refill(b *buffer) {
 	attempt := 0 // failed ones in a row
 	for {
+		var err error
 		b.mu.Lock()
-		p, wanted := b.planLocked(time.Now(), a.cfg.MaxStep)
+		p, wanted := b.planLocked(time.Now(), &a.cfg)
 		if !wanted || b.gone || a.ctx.Err() != nil {
+			if b.rulesLocked().Paused && b.regressed == nil {
+				a.recoveredLocked(b) // no refill would end the alerts of a tag that is paused
+			}
 			b.endRefillLocked()
 			b.mu.Unlock()
 			return
 		}
 		b.mu.Unlock()
 
-		err := a.reserve(b, p)
+		if p.strict {
+			err = a.claim(b, min(firstClaim<<min(attempt, 10), lastClaim))
+		} else {
+			err = a.reserve(b, p)
+		}
 		regressed, isRegressed := errors.AsType[*RegressedError](err)
 		switch {
 		case err == nil:
@@ -44,9 +52,10 @@ func (a *Allocator) refill(b *buffer) {
 		case errors.Is(err, ErrUnknownTag):
 			a.drop(b, fmt.Errorf("%s: %w", b.tag, err))
 		case errors.Is(err, ErrExhausted):
-			a.exhaust(b, err)
+			a.exhaust(b, p, err)
 		case isRegressed:
 			a.awaitOperator(b, regressed)
+		case a.paused(b, err):
 		default:
 			wait := backoff(attempt)
 			attempt++
@@ -89,8 +98,11 @@ func (a *Allocator) reserve(b *buffer, p plan) error {
 		b.mu.Lock()
 		b.heard = nil
 		b.mu.Unlock()
+		sent := time.Now()
 		grant, err := a.ask(ctx, b.tag, n)
 		switch {
+		case err == nil && grant.Order == Strict: // learned just now
+			return a.serve(b, strictPlan{n: n, before: p.before, sent: sent}, grant, Claimed{Tag: b.tag}, start)
 		case err == nil:
 			return a.install(b, p, grant, time.Since(start))
 		case errors.Is(err, ErrExhausted) && n > 1:
@@ -98,6 +110,12 @@ func (a *Allocator) reserve(b *buffer, p plan) error {
 			continue
 		case !errors.Is(err, ErrConflict):
 			return err
+		}
+		if _, ok := errors.AsType[*OvertakenError](err); ok { // the tag is strict: claim does more about conflicts
+			b.mu.Lock()
+			a.becomeStrictLocked(b)
+			b.mu.Unlock()
+			return nil
 		}
 		if moved, ok := errors.AsType[*AdvancedError](err); ok {
 			a.advanced(b, moved)
@@ -120,7 +138,9 @@ func (a *Allocator) ask(ctx context.Context, tag string, n int64) (Grant, error)
 	if err := grant.check(seen); err != nil {
 		return Grant{}, err
 	}
-	a.mark(tag, grant.Last+1)
+	if grant.Order != Strict { // its record alone counts, and a line for each claim would be slow
+		a.mark(tag, grant.Last+1)
+	}
 	return grant, nil
 }
 
@@ -147,8 +167,9 @@ func (a *Allocator) mark(tag string, end int64) {
 	}
 }
 
-// errDiscarded: another generator holds the range too.
-var errDiscarded = errors.New("another generator holds the range too: it is dropped")
+// errDiscarded: another generator holds the range too, an operator has moved max_id above it, or the tag has become strict
+// meanwhile. The refill plans again.
+var errDiscarded = errors.New("the range must not be handed out: it is dropped")
 
 // install reports a grant to the other generators, takes it into memory, and ends the episodes
 // that a refill ends. The error is errDiscarded.
@@ -159,7 +180,7 @@ func (a *Allocator) install(b *buffer, p plan, grant Grant, elapsed time.Duratio
 	b.mu.Unlock()
 	a.cfg.Reserved(b.tag, grant.Range)
 	for _, r := range heard { // reported before the answer came
-		if r.overlaps(grant.Range) {
+		if r.Overlaps(grant.Range) {
 			a.Reserved(b.tag, r)
 		}
 	}
@@ -168,10 +189,11 @@ func (a *Allocator) install(b *buffer, p plan, grant Grant, elapsed time.Duratio
 	cause := p.cause(grant.Step)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.pending != grant.Range {
+	if b.pending != grant.Range || b.strict != nil {
 		return errDiscarded
 	}
 	b.pending = Range{}
+	a.governLocked(b, grant.Rules)
 	b.stepper.rebase(grant.Step)
 	if cause != CauseBatch { // a request larger than a step does not show how long steps last
 		if p.base != b.stepper.base {
@@ -181,6 +203,7 @@ func (a *Allocator) install(b *buffer, p plan, grant Grant, elapsed time.Duratio
 	}
 	a.refills.Add(1)
 	a.cfg.Notify(Refilled{Tag: b.tag, Range: grant.Range, Step: b.stepper.step, Cause: cause, Elapsed: elapsed})
+	a.endingLocked(b, grant)
 	a.recoveredLocked(b)
 	b.refilledBefore, b.refilled = b.refilled, now
 	b.takenBefore, b.takenAt = b.takenAt, b.taken
@@ -189,13 +212,37 @@ func (a *Allocator) install(b *buffer, p plan, grant Grant, elapsed time.Duratio
 	return nil
 }
 
-// exhaust notes that the store has no IDs left: it works, and is not asked again.
-func (a *Allocator) exhaust(b *buffer, err error) {
+// exhaust notes that the store has no IDs left: it works, and is not asked again. An operator who has changed the rules since it was
+// asked may have raised the limit. Then the refill plans again.
+func (a *Allocator) exhaust(b *buffer, p plan, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.rulesLocked().Version != p.rules {
+		return
+	}
 	b.exhausted = true
 	b.refuseLocked(err)
 	a.recoveredLocked(b)
+}
+
+// paused reports whether the store refused because the tag is paused, and applies the rules that it named. If newer ones
+// are known by which the tag is not paused, the store has an old record, and the refill has failed.
+func (a *Allocator) paused(b *buffer, err error) bool {
+	refused, ok := errors.AsType[*PausedError](err)
+	if !ok {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a.governLocked(b, refused.Rules)
+	return b.rulesLocked().Paused
+}
+
+// endingLocked reports that 80 % of the tag's IDs are reserved.
+func (a *Allocator) endingLocked(b *buffer, g Grant) {
+	if g.Ending {
+		a.cfg.Notify(Tag{Name: b.tag, MaxID: g.Last + 1, Rules: g.Rules}.NewEnding())
+	}
 }
 
 // failed notes that an attempt failed and when the next is due.

@@ -26,18 +26,18 @@ var simulatedMutations = []mutation{
 		"	if err := c.claim(ctx, tag, grant.Range); err != nil {\n		return Grant{}, err\n	}\n", ""}}},
 	{name: "a range below the end is claimed", edits: []edit{
 		{"claim.go", "if r.First < max(e.End, c.marks.End(tag)) {", "if false {"},
-		{"claim.go", "		e.End = r.Last + 1\n", "		e.End = max(e.End, r.Last+1)\n"}}},
+		{"claim.go", "e.End, e.Last = r.Last+1, NewClaim", "e.End, e.Last = max(e.End, r.Last+1), NewClaim"}}},
 	{name: "the end of a claim is one too low", edits: []edit{
-		{"claim.go", "		e.End = r.Last + 1\n", "		e.End = r.Last\n"}}},
+		{"claim.go", "e.End, e.Last = r.Last+1, NewClaim", "e.End, e.Last = r.Last, NewClaim"}}},
 	{name: "a lost answer counts as a claim", edits: []edit{{"claim.go",
 		"c.ledger.Write(ctx, tag, e); err == nil {", "c.ledger.Write(ctx, tag, e); !errors.Is(err, ErrConflict) {"}}},
 	{name: "a conflict counts as a claim", edits: []edit{{"claim.go",
 		"c.ledger.Write(ctx, tag, e); err == nil {", "c.ledger.Write(ctx, tag, e); err == nil || errors.Is(err, ErrConflict) {"}}},
 	{name: "after a conflict only the revision is read again", edits: []edit{{"claim.go",
-		"		if k.Revision, err = c.ledger.Write(ctx, tag, e); err == nil {\n", "		k.Revision, err = c.ledger.Write(ctx, tag, e)\n" +
-			"		if errors.Is(err, ErrConflict) {\n			newer, _ := c.ledger.Read(ctx, tag)\n			e.Revision = newer.Revision\n			k.Revision, err = c.ledger.Write(ctx, tag, e)\n		}\n		if err == nil {\n"}}},
+		"		if e.Revision, err = c.ledger.Write(ctx, tag, e); err == nil {\n", "		e.Revision, err = c.ledger.Write(ctx, tag, e)\n" +
+			"		if errors.Is(err, ErrConflict) {\n			newer, _ := c.ledger.Read(ctx, tag)\n			e.Revision = newer.Revision\n			e.Revision, err = c.ledger.Write(ctx, tag, e)\n		}\n		if err == nil {\n"}}},
 	{name: "a claim forgets the floor", edits: []edit{{"claim.go",
-		"		e.End = r.Last + 1\n", "		e.End, e.Floor = r.Last+1, 0\n"}}},
+		"e.End, e.Last = r.Last+1, NewClaim(r, c.node)", "e.End, e.Floor, e.Last = r.Last+1, 0, NewClaim(r, c.node)"}}},
 	{name: "a claim ignores reports", by: "TestClaimBelowAReport", edits: []edit{{"claim.go",
 		"max(e.End, c.marks.End(tag))", "e.End"}}},
 

@@ -81,7 +81,7 @@ func (n *simNode) start(empty bool) {
 	r.marks = n.openMarks(empty)
 	r.store = &simStore{r: r}
 	if w.ledger != nil {
-		r.store = allocator.WithLedger(r.store, simLedger{r}, r.marks)
+		r.store = allocator.WithLedger(r.store, simLedger{r}, r.marks, "")
 	}
 	r.a = allocator.New(allocator.Config{
 		Store: r.store, Marks: r.marks, Log: testkit.Quiet, Notify: r.notify, Reserved: r.reserved,

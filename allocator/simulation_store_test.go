@@ -186,7 +186,7 @@ func (s *simStore) Delete(ctx context.Context, tag string, from int64) (allocato
 	})
 }
 
-func (s *simStore) Floors(ctx context.Context, f func(tag string, floor int64)) error {
+func (s *simStore) Floors(ctx context.Context, f func(tag string, floor int64, rules allocator.Rules)) error {
 	_, err := simCall(ctx, s.r, s.r.draw(), s.away, func() (struct{}, error) {
 		return struct{}{}, s.r.n.database().Floors(context.Background(), f)
 	})

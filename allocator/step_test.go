@@ -35,7 +35,7 @@ func TestStepper(t *testing.T) {
 			now := time.Now()
 			for i, l := range c.loads {
 				now = now.Add(l.after)
-				step := s.next(now, c.most)
+				step := s.next(now, c.most, DefaultOutlast)
 				if i > 0 && step < c.base {
 					t.Fatalf("load %d asks for %d, less than the tag's step", i+1, step)
 				}
@@ -56,7 +56,7 @@ func TestStepperRebase(t *testing.T) {
 		now := time.Now()
 		s.rebase(1000)
 		for range 5 {
-			s.loaded(now, s.next(now, 1<<40))
+			s.loaded(now, s.next(now, 1<<40, DefaultOutlast))
 		}
 		if s.step != 8000 {
 			t.Fatalf("five quick loads made step %d, want 8000", s.step)
@@ -67,7 +67,7 @@ func TestStepperRebase(t *testing.T) {
 		}
 		s.rebase(base)
 		for _, want := range []int64{base, 2 * base, 4 * base} {
-			got := s.next(now, 1<<40)
+			got := s.next(now, 1<<40, DefaultOutlast)
 			if got != want {
 				t.Errorf("after the step was changed to %d: %d, want %d", base, got, want)
 			}

@@ -28,8 +28,10 @@ import (
 // The names that reach a Store have passed [CheckTag]; they are case-sensitive.
 type Store interface {
 	// Reserve takes the next IDs of a tag: at least n of them, and at least the
-	// tag's step. It moves max_id ahead by as many. Near the largest int64 it
-	// takes fewer, down to n, and returns ErrExhausted when less than n are left.
+	// tag's step. Of a strict tag it takes exactly n; with n = 0 it only shows whether the record can be written.
+	// It moves max_id ahead by as many. Near the largest int64 it
+	// takes fewer, down to n, and returns ErrExhausted when less than n are left. The record's Limit, if it has one,
+	// counts instead. Of a paused tag it reserves nothing and returns a PausedError.
 	// The range must be what this very write moved max_id over.
 	//
 	// The range begins at or above from: all IDs below it are in use. A max_id below
@@ -39,8 +41,9 @@ type Store interface {
 	// goes on. A store whose max_id others move too returns a RegressedError and moves nothing.
 	//
 	// If another generator was ahead, it must return ErrConflict and not try again by
-	// itself: what the caller has seen by then decides whether the next answer is right.
-	// Errors that reserved nothing: ErrUnknownTag, ErrExhausted, ErrConflict, ErrRegressed.
+	// itself: what the caller has seen by then decides whether the next answer is right. For a strict tag
+	// the error is an OvertakenError.
+	// Errors that reserved nothing: ErrUnknownTag, ErrExhausted, ErrConflict, ErrRegressed, ErrPaused.
 	Reserve(ctx context.Context, tag string, n, from int64) (Grant, error)
 
 	// Get returns a tag's record. It may be a little old.
@@ -54,22 +57,23 @@ type Store interface {
 
 	// Create adds a tag and returns its record. The max_id of a tag that was
 	// deleted before is at least the deleted one's. A max_id above 1 becomes the record's Floor.
-	// Errors: ErrExists.
+	// Errors: ErrExists; ErrConflict if the name has, or had, another order; ErrBadValue for a strict tag in a store that
+	// keeps none.
 	Create(ctx context.Context, tag Tag) (Tag, error)
 
 	// Update changes a tag and returns its record. A new max_id becomes the
 	// record's Floor. Errors: ErrUnknownTag; ErrConflict for a max_id below
-	// the present one.
+	// the present one; ErrBadValue for the step of a strict tag.
 	Update(ctx context.Context, tag string, change Change) (Tag, error)
 
 	// Delete removes a tag and returns its tombstone, whose MaxID is at least
 	// the end of all that was ever reserved, and at least from. Errors: ErrUnknownTag.
 	Delete(ctx context.Context, tag string, from int64) (Tag, error)
 
-	// Floors calls f with the floor of every tag that has one: its record's Floor,
+	// Floors calls f with the floor and the rules of every tag that has one of them. The floor is its record's Floor,
 	// or the MaxID of a tombstone. If it returns nil, it has called f for all of them. It must
 	// be quick with many thousands of tags, because requests wait for it.
-	Floors(ctx context.Context, f func(tag string, floor int64)) error
+	Floors(ctx context.Context, f func(tag string, floor int64, rules Rules)) error
 
 	// Watch calls f for the tags as they are, tombstones included, then for
 	// each change, from one goroutine, until the context is done or the watch
@@ -82,7 +86,11 @@ type Store interface {
 // Grant is what [Store.Reserve] took.
 type Grant struct {
 	Range
-	Step int64 // the tag's step, as the store has it now
+	Step  int64 // the tag's step, as the store has it now; 1 if it is strict
+	Order Order
+	Rules Rules
+	// Ending says that this range is the one by which 80 % of the IDs below the limit are reserved.
+	Ending bool
 }
 
 // check returns an error for a grant that no store may return.
@@ -115,7 +123,8 @@ type Range struct{ First, Last int64 }
 // Len is the number of IDs in the range.
 func (r Range) Len() int64 { return r.Last - r.First + 1 }
 
-func (r Range) overlaps(other Range) bool { return r.First <= other.Last && other.First <= r.Last }
+// Overlaps reports whether both have an ID in common.
+func (r Range) Overlaps(other Range) bool { return r.First <= other.Last && other.First <= r.Last }
 
 // All yields the IDs of the range in increasing order.
 func (r Range) All() iter.Seq[int64] {

@@ -25,9 +25,11 @@ const (
 type Tag struct {
 	Name        string    `json:"tag"`
 	MaxID       int64     `json:"max_id,string"` // the next unreserved ID; at least 1
-	Step        int64     `json:"step"`          // the least that is reserved at a time; at least 1
+	Step        int64     `json:"step"`          // the least that is reserved at a time; at least 1, and 0 of a strict tag
 	Description string    `json:"description"`
 	Updated     time.Time `json:"updated"`
+	Order       Order     `json:"order,omitempty"`
+	Rules                 // what an operator has set beyond these
 
 	// Floor is where an operator last moved MaxID to; 0: never.
 	// Generators drop the IDs below it from memory.
@@ -35,6 +37,8 @@ type Tag struct {
 	// Deleted marks a tombstone: it keeps MaxID, so that a tag that is created
 	// again continues above all that was handed out.
 	Deleted bool `json:"deleted,omitempty"`
+	// Last is the last range that was reserved, where the record is number and ledger at once.
+	Last Claim `json:"last,omitzero"`
 }
 
 // Below is the ID below which none may be handed out any more; 0: all may. All that was
@@ -51,7 +55,12 @@ type Change struct {
 	MaxID       *int64
 	Step        *int64
 	Description *string
+	RulesChange
 }
+
+// aboutSteps reports whether the new record must be checked by [Rules.checkFor]. SQL can set a step above max_step, and that must not
+// keep an operator from pausing the tag.
+func (c Change) aboutSteps() bool { return c.Step != nil || c.MaxStep != nil || c.Outlast != nil }
 
 // ParseTag reads NAME[:STEP], for a new tag. Without a step it has
 // [DefaultStep], or maxStep if that is less.
@@ -147,11 +156,21 @@ func (t Tag) With(c Change) (Tag, error) {
 		t.MaxID, t.Floor = *c.MaxID, *c.MaxID
 	}
 	if c.Step != nil {
+		if err := CheckStepOf(t.Order, *c.Step, LimitStep); err != nil {
+			return t, err
+		}
 		t.Step = *c.Step
 	}
 	if c.Description != nil {
 		t.Description = *c.Description
 	}
-	t.Updated = Now()
+	rules, err := t.Rules.With(c.RulesChange)
+	if err == nil && c.aboutSteps() {
+		err = rules.checkFor(t.Order, t.Step)
+	}
+	if err != nil {
+		return t, err
+	}
+	t.Rules, t.Updated = rules, Now()
 	return t, nil
 }

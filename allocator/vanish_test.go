@@ -41,6 +41,56 @@ func TestVanished(t *testing.T) {
 	})
 }
 
+// TestStrictVanished: the same for a strict tag, of which there are no marks. The record is missed at a request, or by the watch.
+func TestStrictVanished(t *testing.T) {
+	for _, watched := range []bool{true, false} {
+		t.Run(fmt.Sprintf("the watch shows it: %v", watched), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				s := newStrict(t, 1)
+				a := startStrict(t, allocator.Config{Store: deaf{s}})
+				if vanish(s); watched {
+					vanish(s, a)
+				}
+				refused(t, a, 1, allocator.ErrUnknownTag, 0)
+				if seen := a.Seen("order"); seen != 11 {
+					t.Errorf("Seen is %d; IDs below 11 were handed out", seen)
+				}
+				if _, err := s.Create(t.Context(), strictTag("order")); err != nil {
+					t.Fatal(err)
+				}
+				wantRanges(t, "created again", take(t, a, 1), ids(11, 11))
+			})
+		})
+	}
+}
+
+// TestStrictVanishedElsewhere: a generator that handed out nothing knows from the watch how far a strict tag was. It repeats no ID
+// when the record is gone, or went backwards.
+func TestStrictVanishedElsewhere(t *testing.T) {
+	for _, gone := range []bool{true, false} {
+		t.Run(fmt.Sprintf("gone: %v", gone), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				s := newStrict(t, 1)
+				backup := s.Snapshot()
+				var r events
+				other := start(t, allocator.Config{Store: s.twin(), Notify: r.notify})
+				startStrict(t, allocator.Config{Store: s})
+				if vanish(s); gone {
+					if _, err := s.Create(t.Context(), strictTag("order")); err != nil {
+						t.Fatal(err)
+					}
+				} else {
+					s.Restore(backup)
+				}
+				wantRanges(t, "the other generator", take(t, other, 1), ids(11, 11))
+				if got := told[allocator.Regressed](&r); len(got) != 1 || got[0].Got != 1 || got[0].Seen != 11 {
+					t.Errorf("the alerts are %+v", got)
+				}
+			})
+		})
+	}
+}
+
 // TestVanishedDuringRefill: a range that was reserved of the vanished record is lost, if it arrives
 // when the tag is there again, below it. Requests that wait are refused.
 func TestVanishedDuringRefill(t *testing.T) {

@@ -18,33 +18,47 @@ type View struct {
 	Taken    int64     // IDs handed out since the tag was loaded
 	Waiting  int       // requests
 	Rate     float64   // IDs a second, over the last segments
+	Lasts    float64   // seconds until memory is empty at that rate, if nothing is reserved; infinite: nothing is taken
 	Refilled time.Time // zero: never
 	State    string    // one of the states below
 	Error    string    // with failing and regressed
+	Rules    Rules     // as this generator knows them
+
+	Order Order
+	// Of a strict tag, since it was loaded: the writes, the requests that they served, and how long a request
+	// waits, averaged over the last writes.
+	Writes, Requests int64
+	Wait             time.Duration
 }
 
-// The states of a tag. Of several that hold, the first of regressed, failing,
+// The states of a tag. Of several that hold, the first of paused, regressed, failing,
 // exhausted and loading counts.
 const (
 	StateOK        = "ok"
-	StateLoading   = "loading"   // a refill is under way
+	StatePaused    = "paused"    // an operator has paused it
+	StateLoading   = "loading"   // a refill is under way; never of a strict tag, which is written for each request
 	StateFailing   = "failing"   // the last refill failed
 	StateRegressed = "regressed" // the store went backwards
 	StateExhausted = "exhausted" // the store has no IDs left
 )
 
-// Views returns the tags in memory that match a query, in the order of names.
+// Views returns the tags in memory that match a query, in the order of names. A large limit makes it slow.
 func (a *Allocator) Views(q Query) []View {
+	var first []*buffer // in order
 	a.mu.RLock()
-	var found []*buffer
 	for tag, b := range a.buffers {
-		if q.Match(tag) {
-			found = append(found, b)
+		full := len(first) == q.Limit
+		if full && tag > first[q.Limit-1].tag || !q.Match(tag) {
+			continue
 		}
+		if full {
+			first = first[:q.Limit-1]
+		}
+		at, _ := slices.BinarySearchFunc(first, tag, func(x *buffer, tag string) int { return strings.Compare(x.tag, tag) })
+		first = slices.Insert(first, at, b)
 	}
 	a.mu.RUnlock()
-	slices.SortFunc(found, func(x, y *buffer) int { return strings.Compare(x.tag, y.tag) })
-	return views(found[:min(q.Limit, len(found))])
+	return views(first)
 }
 
 // Busiest returns the tags in memory from which most IDs were taken, at most limit. Of equals,
@@ -88,6 +102,11 @@ func (b *buffer) view(now time.Time) View {
 	v := View{
 		Tag: b.tag, Step: b.stepper.step, Left: b.left, Taken: b.taken,
 		Waiting: b.waiters.n, Refilled: b.refilled, Rate: b.rateLocked(now), Segments: slices.Clone(b.segments),
+		Lasts: b.lastsLocked(now), Rules: b.rulesLocked(),
+	}
+	if b.strict != nil {
+		v.Order, v.Step = Strict, 0
+		v.Writes, v.Requests, v.Wait = b.strict.claims, b.strict.requests, b.strict.wait
 	}
 	var err error
 	if v.State, err = b.stateLocked(); err != nil {
@@ -108,16 +127,26 @@ func (b *buffer) rateLocked(now time.Time) float64 {
 	return 0
 }
 
+// lastsLocked is how many seconds the IDs in memory last at the present rate.
+func (b *buffer) lastsLocked(now time.Time) float64 {
+	if rate := b.rateLocked(now); rate > 0 {
+		return float64(b.left) / rate
+	}
+	return math.Inf(1)
+}
+
 // stateLocked is the state of the tag, with the reason if it is failing or regressed.
 func (b *buffer) stateLocked() (state string, why error) {
 	switch {
+	case b.rulesLocked().Paused:
+		return StatePaused, nil
 	case b.regressed != nil:
 		return StateRegressed, b.regressed
 	case b.failure != nil:
 		return StateFailing, b.failure.err
 	case b.exhausted:
 		return StateExhausted, nil
-	case b.loading:
+	case b.loading && b.strict == nil:
 		return StateLoading, nil
 	}
 	return StateOK, nil
@@ -126,7 +155,7 @@ func (b *buffer) stateLocked() (state string, why error) {
 // Totals sums up all tags in memory.
 type Totals struct {
 	Left   int64          // IDs in memory
-	States map[string]int // how many tags are in each state; has all five
+	States map[string]int // how many tags are in each state; has all six
 	// Lasts is after how many seconds the first tag whose refills fail runs out of IDs, at its
 	// present rate; infinite if no IDs are taken.
 	Lasts float64
@@ -136,7 +165,7 @@ type Totals struct {
 func (a *Allocator) Totals() Totals {
 	now := time.Now()
 	t := Totals{
-		States: map[string]int{StateOK: 0, StateLoading: 0, StateFailing: 0, StateRegressed: 0, StateExhausted: 0},
+		States: map[string]int{StateOK: 0, StatePaused: 0, StateLoading: 0, StateFailing: 0, StateRegressed: 0, StateExhausted: 0},
 		Lasts:  math.Inf(1),
 	}
 	for _, b := range a.all() {
@@ -145,9 +174,7 @@ func (a *Allocator) Totals() Totals {
 		t.States[state]++
 		t.Left += b.left
 		if b.failure != nil && !errors.Is(b.failure.err, ErrDamaged) {
-			if rate := b.rateLocked(now); rate > 0 {
-				t.Lasts = min(t.Lasts, float64(b.left)/rate)
-			}
+			t.Lasts = min(t.Lasts, b.lastsLocked(now))
 		}
 		b.mu.Unlock()
 	}

@@ -2,6 +2,7 @@ package allocator_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"reflect"
@@ -95,7 +96,7 @@ func TestTotals(t *testing.T) {
 			return nil
 		})
 		a := start(t, allocator.Config{Store: s})
-		want := allocator.Totals{Lasts: math.Inf(1), States: map[string]int{"ok": 0, "loading": 0, "failing": 0, "regressed": 0, "exhausted": 0}}
+		want := allocator.Totals{Lasts: math.Inf(1), States: map[string]int{"ok": 0, "paused": 0, "loading": 0, "failing": 0, "regressed": 0, "exhausted": 0}}
 		if got := a.Totals(); !reflect.DeepEqual(got, want) {
 			t.Errorf("with no tag: %+v", got)
 		}
@@ -107,7 +108,7 @@ func TestTotals(t *testing.T) {
 		}
 		take(t, a, 9) // too few for a second segment
 		takeOf(t, a, "ok", 30)
-		want = allocator.Totals{Lasts: math.Inf(1), Left: 91 + 170, States: map[string]int{"ok": 2, "loading": 1, "failing": 1, "regressed": 1, "exhausted": 1}}
+		want = allocator.Totals{Lasts: math.Inf(1), Left: 91 + 170, States: map[string]int{"ok": 2, "paused": 0, "loading": 1, "failing": 1, "regressed": 1, "exhausted": 1}}
 		if got := a.Totals(); !reflect.DeepEqual(got, want) {
 			t.Errorf("%+v, want %+v", got, want)
 		}
@@ -141,5 +142,40 @@ func TestView(t *testing.T) {
 		if v.State != "ok" || v.Left != 170 || v.Taken != 30 || v.Waiting != 0 || v.Step != 100 || v.Rate != 3 || fmt.Sprint(v.Segments) != fmt.Sprint(want) {
 			t.Errorf("afterwards: %+v", v)
 		}
+	})
+}
+
+// A strict tag is not loading while a claim is under way. It is exhausted when even the smallest request cannot be served.
+func TestViewOfStrictTag(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 100)
+		if _, err := s.Create(t.Context(), allocator.Tag{Name: "invoice", MaxID: math.MaxInt64 - 3, Order: allocator.Strict}); err != nil {
+			t.Fatal(err)
+		}
+		a := start(t, allocator.Config{Store: s})
+		wantState := func(want string) {
+			t.Helper()
+			v, states := a.Views(allocator.Query{Limit: 1})[0], a.Totals().States
+			if v.State != want || states[want] != 1 || v.Order != allocator.Strict || v.Left != 0 || v.Step != 0 || len(v.Segments) != 0 {
+				t.Errorf("want %s: %+v %v", want, v, states)
+			}
+		}
+		takeOf(t, a, "invoice", 1)
+		s.slow(time.Second)
+		if _, _, err := a.Request(nil, "invoice", 1); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		wantState(allocator.StateOK)
+		time.Sleep(time.Minute)
+		if _, err := a.Take(t.Context(), "invoice", 2); !errors.Is(err, allocator.ErrExhausted) {
+			t.Errorf("2 IDs where 1 is left: %v", err)
+		}
+		wantState(allocator.StateOK)
+		takeOf(t, a, "invoice", 1) // the last one
+		if _, err := a.Take(t.Context(), "invoice", 1); !errors.Is(err, allocator.ErrExhausted) {
+			t.Errorf("one more ID: %v", err)
+		}
+		wantState(allocator.StateExhausted)
 	})
 }

@@ -3,6 +3,8 @@ package allocator_test
 import (
 	"context"
 	"errors"
+	"math"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -252,6 +254,60 @@ func TestClosed(t *testing.T) {
 	})
 }
 
+// TestThen: a request without a goroutine of its own gets the same as one with it, once.
+func TestThen(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 10, "third")
+		if _, err := s.Create(t.Context(), allocator.Tag{Name: "invoice", MaxID: 1, Order: allocator.Strict}); err != nil {
+			t.Fatal(err)
+		}
+		a, stop := startStop(t, allocator.Config{Store: s})
+		type answer struct {
+			ranges []allocator.Range
+			err    error
+			after  time.Duration
+		}
+		ask := func(tag string, n int64) <-chan answer {
+			_, w, err := a.Request(nil, tag, n)
+			if err != nil || w == nil {
+				t.Fatalf("%v, %v", w, err)
+			}
+			begin, got := time.Now(), make(chan answer, 2)
+			w.Then(func(ranges []allocator.Range, err error) {
+				a.Seen(tag) // it must not be called under the lock
+				got <- answer{ranges, err, time.Since(begin)}
+			}, func() { a.Seen(tag) })
+			return got
+		}
+		want := func(got <-chan answer, r allocator.Range, err error, after time.Duration) {
+			t.Helper()
+			x := <-got
+			if served := err == nil && slices.Equal(x.ranges, []allocator.Range{r}); !errors.Is(x.err, err) || err == nil && !served || x.after != after {
+				t.Errorf("got %v, %v after %v; want %v, %v after %v", x.ranges, x.err, x.after, r, err, after)
+			}
+			time.Sleep(time.Minute)
+			if len(got) > 0 {
+				t.Error("the answer came twice")
+			}
+		}
+		const slow = 300 * time.Millisecond
+		s.slow(slow)
+		for i, tag := range []string{"order", "invoice", "invoice"} { // the second claim knows that the tag is strict
+			first := int64(1 + i/2*2)
+			want(ask(tag, 2), allocator.Range{First: first, Last: first + 1}, nil, slow)
+		}
+		s.away()
+		want(ask("invoice", 1), allocator.Range{}, allocator.ErrUnavailable, 3*time.Second)
+		closed := ask("third", 1)
+		synctest.Wait()
+		stop()
+		want(closed, allocator.Range{}, allocator.ErrClosed, 0)
+		if got := a.Waiting(); got != 0 {
+			t.Errorf("%d requests wait", got)
+		}
+	})
+}
+
 // TestReportedBeforeUse: other generators hear of a range before an ID of it is handed out, and
 // only of ranges that are served.
 func TestReportedBeforeUse(t *testing.T) {
@@ -280,6 +336,151 @@ func TestReportedBeforeUse(t *testing.T) {
 		}
 		if n := reports.Load(); n != 1 || !used.Load() {
 			t.Errorf("%d ranges were reported, in use: %v", n, used.Load())
+		}
+	})
+}
+
+// A request is slow after 100 ms, at once where refills fail, and of a strict tag when the first claim must have failed. Then it can be
+// withdrawn, once, and gets nothing.
+func TestSlow(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 10)
+		if _, err := s.Create(t.Context(), allocator.Tag{Name: "invoice", MaxID: 1, Order: allocator.Strict}); err != nil {
+			t.Fatal(err)
+		}
+		a := start(t, allocator.Config{Store: s})
+		slow := func(tag string, n int64, withdraw bool) (after time.Duration) {
+			t.Helper()
+			_, w, err := a.Request(nil, tag, n)
+			if err != nil || w == nil {
+				t.Fatalf("%v, %v", w, err)
+			}
+			begin, answered := time.Now(), make(chan bool, 2)
+			w.Then(func([]allocator.Range, error) { answered <- true }, func() {
+				if after = time.Since(begin); withdraw != w.Withdraw() {
+					t.Error("it can be withdrawn, or cannot, by mistake")
+				}
+			})
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			if n := len(answered); n == 1 == withdraw || n > 1 || w.Withdraw() || a.Waiting() > 0 {
+				t.Errorf("answered %d times, and %d wait", n, a.Waiting())
+			}
+			return after
+		}
+		for i, c := range []struct {
+			tag   string
+			n     int64
+			away  bool
+			after time.Duration
+		}{
+			{"order", 10, false, 100 * time.Millisecond},
+			{"order", 100, true, 100 * time.Millisecond},
+			{"order", 1000, true, time.Millisecond},
+			{"invoice", 1, false, 100 * time.Millisecond}, // nobody knows yet that it is strict
+			{"invoice", 1, false, 600 * time.Millisecond},
+		} {
+			if s.back(); c.away {
+				s.away()
+			} else {
+				s.slow(time.Second)
+			}
+			if after := slow(c.tag, c.n, true); after != c.after {
+				t.Errorf("%d: slow after %v, want %v", i, after, c.after)
+			}
+		}
+		s.back()
+		if after := slow("order", 5000, false); after != 0 {
+			t.Errorf("it was served, and slow after %v", after)
+		}
+	})
+}
+
+// What a generator offers to others is what a request could get at once.
+func TestHas(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 10, "other")
+		if _, err := s.Create(t.Context(), allocator.Tag{Name: "invoice", MaxID: 1, Order: allocator.Strict}); err != nil {
+			t.Fatal(err)
+		}
+		a := start(t, allocator.Config{Store: s})
+		want := func(tag string, left int64, refills bool) {
+			t.Helper()
+			synctest.Wait()
+			if l, r := a.Has(tag); l != left || r != refills {
+				t.Errorf("%s: %d, %v; want %d, %v", tag, l, r, left, refills)
+			}
+		}
+		want("order", 0, true)
+		take(t, a, 4)
+		want("order", 16, true) // the next segment is there
+		want("invoice", 0, true)
+		if _, err := a.Take(t.Context(), "invoice", 1); err != nil {
+			t.Fatal(err)
+		}
+		want("invoice", math.MaxInt64, true)
+		s.away()
+		_, large, err := a.Request(nil, "order", 100)
+		if err != nil || large == nil {
+			t.Fatal(err)
+		}
+		want("order", 16, false) // a request for more than that waits, and others do not wait for it
+		for _, tag := range []string{"order", "invoice"} {
+			if _, err := a.Take(t.Context(), tag, 100); err == nil {
+				t.Error("it came from a store that is away")
+			}
+		}
+		if _, err := large.Wait(t.Context()); err == nil {
+			t.Error("it came from a store that is away")
+		}
+		want("order", 16, false)
+		want("invoice", 0, false)
+		want("other", 0, false)
+	})
+}
+
+// Nothing more is offered of a tag whose own requests wait in vain.
+func TestHasNoMore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 10)
+		a := start(t, allocator.Config{Store: s})
+		take(t, a, 4)
+		synctest.Wait()
+		s.slow(time.Second)
+		_, w, err := a.Request(nil, "order", 50)
+		if err != nil || w == nil {
+			t.Fatalf("%v, %v", w, err)
+		}
+		if _, refills := a.Has("order"); !refills {
+			t.Error("a refill has just begun, and no more is offered")
+		}
+		time.Sleep(200 * time.Millisecond)
+		if _, refills := a.Has("order"); refills {
+			t.Error("more is offered of a tag whose requests are slow")
+		}
+		if _, err := w.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, refills := a.Has("order"); !refills {
+			t.Error("the request was served, and no more is offered")
+		}
+	})
+}
+
+// A request never waits longer than MaxWait, also if that is over before it counts as slow.
+func TestShortWait(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 10)
+		a := start(t, allocator.Config{Store: s, MaxWait: 50 * time.Millisecond})
+		s.slow(time.Second)
+		_, w, err := a.Request(nil, "order", 5)
+		if err != nil || w == nil {
+			t.Fatalf("%v, %v", w, err)
+		}
+		begin, ended := time.Now(), make(chan time.Duration, 1)
+		w.Then(func(_ []allocator.Range, err error) { ended <- time.Since(begin) }, func() { t.Error("it is over, and counts as slow") })
+		if after := <-ended; after != 50*time.Millisecond {
+			t.Errorf("it waited %v", after)
 		}
 	})
 }

@@ -21,7 +21,7 @@ func (c *Client) Decode(ctx context.Context, id int64) (Decoded, error) {
 	ctx, cancel := c.bound(ctx)
 	defer cancel()
 	var d Decoded
-	msg, _, err := c.request(ctx, c.first, SubjectDecode, strconv.AppendInt(nil, id, 10), func(error) {})
+	msg, _, err := c.ask(ctx, request{subject: SubjectDecode, body: strconv.AppendInt(nil, id, 10)})
 	if err != nil {
 		return d, err
 	}
@@ -49,7 +49,7 @@ func call[Resp any](ctx context.Context, c *Client, subject string, req any) (Re
 	ctx, cancel := c.bound(ctx)
 	defer cancel()
 	var resp Resp
-	msg, err := c.attempt(ctx, 0, subject, wire.Encode(req), timeoutHeader(ctx))
+	msg, _, err := c.ask(ctx, request{subject: subject, body: wire.Encode(req), once: true, patience: timeoutHeader(ctx)})
 	if err != nil {
 		return resp, err
 	}
@@ -102,6 +102,23 @@ func (c *Client) AdvanceTag(ctx context.Context, tag string) (TagAdvance, error)
 // and generators that the error names may serve it until they hear of it: make the same request again.
 func (c *Client) DeleteTag(ctx context.Context, tag string) (TagChange, error) {
 	return call[TagChange](ctx, c, SubjectTagsDelete, tagName{tag})
+}
+
+// Claims returns how far tags are claimed.
+func (c *Client) Claims(ctx context.Context, req ClaimsRequest) (ClaimsPage, error) {
+	return call[ClaimsPage](ctx, c, SubjectClaims, req)
+}
+
+// AuditTag compares what the ledger, the store and the event stream say of a tag. [UnknownTag]: none of them
+// knows the tag.
+func (c *Client) AuditTag(ctx context.Context, tag string) (TagAudit, error) {
+	return call[TagAudit](ctx, c, SubjectAudit, AuditRequest{tag})
+}
+
+// Trace returns which generator claimed an ID, when, in which range and why, as far as that is recorded.
+// [UnknownTag]: nothing is known of the tag.
+func (c *Client) Trace(ctx context.Context, req TraceRequest) (Trace, error) {
+	return call[Trace](ctx, c, SubjectTrace, req)
 }
 
 // timeoutHeader returns the value of [wire.HeaderTimeout] for a request that waits until the context

@@ -1,6 +1,11 @@
 package bus
 
-import "time"
+import (
+	"time"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/snowflake"
+)
 
 // The requests and replies of leaf.admin.
 type (
@@ -31,6 +36,17 @@ type (
 		Step        int64     `json:"step"`
 		Description string    `json:"description"`
 		Updated     time.Time `json:"updated"`
+		// Order is [OrderStrict], or empty for trend order. The step of a strict tag is 0.
+		Order string `json:"order,omitempty"`
+		TagRules
+	}
+	// TagRules are what an operator may set for a tag; see [allocator.Rules]. Zero fields are not set.
+	TagRules struct {
+		Quota   allocator.Quota    `json:"quota,omitzero"`
+		Paused  bool               `json:"paused,omitempty"`
+		Outlast allocator.Duration `json:"outlast,omitempty"` // "15m"
+		MaxStep int64              `json:"max_step,omitempty"`
+		Limit   ID                 `json:"limit,omitempty"` // the largest ID
 	}
 	// TagChange is the reply to a change of a tag: its new record, or its last one if it is deleted.
 	TagChange struct {
@@ -46,18 +62,22 @@ type (
 	}
 	// TagCreate asks for a new tag; zero fields take their defaults.
 	TagCreate struct {
-		Tag         string     `json:"tag"`
-		MaxID       *ID        `json:"max_id,omitempty"`
-		Step        *int64     `json:"step,omitempty"`
-		Description string     `json:"description,omitempty"`
-		Updated     *time.Time `json:"updated,omitempty"` // ignored, so that a record can be sent as it was received
+		Tag         string `json:"tag"`
+		MaxID       *ID    `json:"max_id,omitempty"`
+		Step        *int64 `json:"step,omitempty"` // not of a strict tag
+		Description string `json:"description,omitempty"`
+		// Order is [OrderTrend] (default) or [OrderStrict]. It is for life.
+		Order string `json:"order,omitempty"`
+		allocator.RulesChange
+		Updated *time.Time `json:"updated,omitempty"` // ignored, so that a record can be sent as it was received
 	}
 	// TagUpdate asks for a change of the fields that are not nil.
 	TagUpdate struct {
-		Tag         string  `json:"tag"`
-		MaxID       *ID     `json:"max_id,omitempty"`
-		Step        *int64  `json:"step,omitempty"`
-		Description *string `json:"description,omitempty"`
+		Tag                   string  `json:"tag"`
+		MaxID                 *ID     `json:"max_id,omitempty"`
+		Step                  *int64  `json:"step,omitempty"`
+		Description           *string `json:"description,omitempty"`
+		allocator.RulesChange         // a zero removes a rule
 	}
 	tagName struct {
 		Tag string `json:"tag"`
@@ -90,9 +110,11 @@ type (
 	}
 	// WorkersPage is the reply.
 	WorkersPage struct {
-		Registry string   `json:"registry"`
+		Registry string   `json:"registry"` // kv or zookeeper
 		Workers  []Worker `json:"workers"`
 		Next     int64    `json:"next,omitempty"` // From of the next page; 0: this was the last
+		// Layout says what the bits of a snowflake mean. Older versions do not send it.
+		Layout snowflake.Layout `json:"layout,omitzero"`
 	}
 	// Worker is a worker ID and its holder.
 	Worker struct {
@@ -102,6 +124,8 @@ type (
 		Acquired      time.Time `json:"acquired"`
 		Reported      time.Time `json:"reported"`       // the holder's last report
 		ReservedUntil time.Time `json:"reserved_until"` // from then on another may take it
+		// Rival is the holder by a second record of this worker, which must not be. Only ZooKeeper can have one.
+		Rival string `json:"rival,omitempty"`
 	}
 	// WorkerRelease asks to release a worker. Node, ReservedUntil and, if it is not zero, Reported must
 	// be as listed, so that no changed record is released. The reply is a Worker.

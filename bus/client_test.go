@@ -69,7 +69,7 @@ func TestClientTriesAgainWhatMayGetBetter(t *testing.T) {
 				}
 				return ids("5-7")
 			})
-			got, err := bus.NewClient(natskit.Connect(t, s)).Take(testkit.Context(t), string(reason), 3)
+			got, err := bus.NewClient(natskit.Connect(t, s), bus.NoHedging()).Take(testkit.Context(t), string(reason), 3)
 			if err != nil || len(got) != 1 || got[0] != (bus.Range{First: 5, Last: 7}) || n.Load() != 2 {
 				t.Errorf("%v, %v after %d requests", got, err, n.Load())
 			}
@@ -89,7 +89,7 @@ func TestClientTriesOnlyOnceWhatCannotGetBetter(t *testing.T) {
 	} {
 		t.Run(string(reason), func(t *testing.T) {
 			n := answers(t, s, "leaf.segment."+string(reason), func(int64, *nats.Msg) *nats.Msg { return refusal(499, reason, 0) })
-			_, err := bus.NewClient(natskit.Connect(t, s)).Take(testkit.Context(t), string(reason), 3)
+			_, err := bus.NewClient(natskit.Connect(t, s), bus.NoHedging()).Take(testkit.Context(t), string(reason), 3)
 			if !errors.Is(err, reason) || n.Load() != 1 {
 				t.Errorf("%v after %d requests", err, n.Load())
 			}
@@ -108,7 +108,7 @@ func TestClientRefusesFalseAnswers(t *testing.T) {
 	} {
 		subject := fmt.Sprintf("leaf.segment.t%d", i)
 		n := answers(t, s, subject, func(int64, *nats.Msg) *nats.Msg { return ids(text) })
-		got, err := bus.NewClient(natskit.Connect(t, s)).Take(testkit.Context(t), subject[len("leaf.segment."):], 3)
+		got, err := bus.NewClient(natskit.Connect(t, s), bus.NoHedging()).Take(testkit.Context(t), subject[len("leaf.segment."):], 3)
 		if err == nil || n.Load() != 1 {
 			t.Errorf("%q: %v, %v after %d requests", text, got, err, n.Load())
 		}
@@ -172,6 +172,9 @@ func TestClientSendsNothingWhileNATSIsAway(t *testing.T) {
 			t.Errorf("a Take: %v", err)
 		}
 	}
+	if s := c.Stats(); s != (bus.Stats{}) {
+		t.Errorf("it counts requests that it did not send: %+v", s)
+	}
 	if _, err := c.States(t.Context()); !errors.Is(err, nats.ErrConnectionReconnecting) {
 		t.Errorf("States: %v", err)
 	}
@@ -202,7 +205,7 @@ func TestClientAsksAgainWhereNobodyAnswers(t *testing.T) {
 		}
 		return ids("9")
 	})
-	got, err := bus.NewClient(natskit.Connect(t, s)).Take(testkit.Context(t), "order", 1)
+	got, err := bus.NewClient(natskit.Connect(t, s), bus.NoHedging(), bus.Timeout(testkit.Patience)).Take(t.Context(), "order", 1)
 	if err != nil || len(got) != 1 || n.Load() != 2 {
 		t.Errorf("%v, %v after %d requests", got, err, n.Load())
 	}
@@ -213,7 +216,7 @@ func TestClientChecksBeforeItSends(t *testing.T) {
 	s := natskit.Start(t)
 	nc := natskit.Connect(t, s)
 	n := answers(t, s, "leaf.>", func(int64, *nats.Msg) *nats.Msg { return ids("1") })
-	c := bus.NewClient(nc)
+	c := bus.NewClient(nc, bus.NoHedging())
 	for name, err := range map[string]error{
 		"no tag":       second(c.Take(t.Context(), "", 1)),
 		"wildcard":     second(c.Take(t.Context(), "*", 1)),

@@ -5,6 +5,9 @@
 // [Client.Take] returns a batch, and [Client.Events] follows what generators publish. A
 // program that speaks plain NATS finds its subjects and forms here, too.
 //
+// IDs are int64. Many are above 2^53, and JavaScript cannot read such numbers exactly. Use [ID] in JSON: it is encoded as
+// a string.
+//
 // A service that imports this package links no NATS server and no database. The generator is
 // in package generator, below this one.
 package bus

@@ -19,12 +19,13 @@ type Reason string
 const (
 	BadRequest       Reason = "bad_request"       // 400
 	BadTag           Reason = "bad_tag"           // 400
+	Paused           Reason = "paused"            // 403: an operator has paused the tag
 	UnknownTag       Reason = "unknown_tag"       // 404
 	Exists           Reason = "exists"            // 409, admin
 	Conflict         Reason = "conflict"          // 409, admin
 	BatchTooLarge    Reason = "batch_too_large"   // 413
 	Overloaded       Reason = "overloaded"        // 429: retry later
-	QuotaExceeded    Reason = "quota_exceeded"    // 429: no generator returns it yet
+	QuotaExceeded    Reason = "quota_exceeded"    // 429: the tag's quota is used up; retry later
 	Internal         Reason = "internal"          // 500
 	StoreUnavailable Reason = "store_unavailable" // 503
 	StoreRegressed   Reason = "store_regressed"   // 503: an operator must look

@@ -43,6 +43,8 @@ var eventTypes = map[string]struct {
 	"segment.refill_failed": {wire.Alert, bodyAs[RefillFailedEvent]},
 	"segment.starved":       {wire.Alert, bodyAs[StarvedEvent]},
 	"segment.regressed":     {wire.Alert, bodyAs[RegressedEvent]},
+	"segment.ending":        {wire.Alert, bodyAs[EndingEvent]},
+	"segment.shadowed":      {wire.Alert, bodyAs[ShadowedEvent]},
 	"segment.recovered":     {wire.Info, bodyAs[RecoveredEvent]},
 	"ledger.replaced":       {wire.Alert, bodyAs[LedgerReplacedEvent]},
 	"ledger.unavailable":    {wire.Alert, bodyAs[LedgerUnavailableEvent]},
@@ -64,6 +66,7 @@ var eventTypes = map[string]struct {
 	"node.started":          {wire.Info, bodyAs[NodeEvent]},
 	"node.stopped":          {wire.Info, bodyAs[NodeEvent]},
 	"node.stale":            {wire.Alert, bodyAs[StaleEvent]},
+	"node.lost":             {wire.Alert, bodyAs[LostEvent]},
 	"node.recovered":        {wire.Info, bodyAs[RecoveredEvent]},
 }
 
@@ -79,7 +82,7 @@ func EventTypes() iter.Seq2[string, string] {
 	}
 }
 
-// The bodies of events. Node is the generator that published the event. Fields that end in MS are
+// The bodies of events. Node is the generator that published the event, except in [LostEvent] and its end. Fields that end in MS are
 // milliseconds: durations, or Unix times by the generator's clock. A newer generator may publish
 // more fields than these types have: [Event.Data] has all of them.
 type (
@@ -107,6 +110,19 @@ type (
 		Node    string `json:"node"`
 		Tag     string `json:"tag"`
 		Waiting int    `json:"waiting"` // requests, the first refused one included
+	}
+	// ShadowedEvent is the body of the alert leaf.segment.shadowed: the table leaf_alloc has a row with the name of a
+	// strict tag. The row is not served.
+	ShadowedEvent struct {
+		Node string `json:"node"`
+		Tag  string `json:"tag"`
+	}
+	// EndingEvent is the body of the alert leaf.segment.ending: 80 % of the tag's IDs are reserved.
+	EndingEvent struct {
+		Node  string `json:"node"`
+		Tag   string `json:"tag"`
+		Left  int64  `json:"left"`         // IDs that are not reserved
+		Limit int64  `json:"limit,string"` // the largest ID of the tag
 	}
 	// RegressedEvent is the body of the alert leaf.segment.regressed: the store went backwards.
 	RegressedEvent struct {
@@ -141,7 +157,8 @@ type (
 		Cause string `json:"cause"`
 	}
 	// RecoveredEvent is the body of leaf.segment.recovered, leaf.ledger.recovered, leaf.nats.recovered,
-	// leaf.clock.recovered, leaf.worker.recovered and leaf.node.recovered: an alert is over.
+	// leaf.clock.recovered, leaf.worker.recovered and leaf.node.recovered: an alert is over. If leaf.node.recovered has [EpisodeLost], Node is
+	// the generator that was lost.
 	RecoveredEvent struct {
 		Node   string `json:"node"`
 		Tag    string `json:"tag,omitempty"`    // only in leaf.segment.recovered
@@ -172,10 +189,20 @@ type (
 	// WorkerEvent is the body of leaf.worker.acquired and leaf.worker.released, and of the alerts
 	// leaf.worker.lost and leaf.worker.expiring. [Event.Type] says which.
 	WorkerEvent struct {
-		Node            string `json:"node"`
-		Worker          int64  `json:"worker"`
-		Registry        string `json:"registry"` // kv or zookeeper
-		ReservedUntilMS int64  `json:"reserved_until_ms"`
+		Node     string `json:"node"`
+		Worker   int64  `json:"worker"`
+		Registry string `json:"registry"` // kv or zookeeper
+		// FromMS and AfterMS are only in leaf.worker.acquired. The holder issues no ID with a time before FromMS; 0: nobody
+		// held the worker before. AfterMS is the last report in the record that the holder replaced, of itself or of an earlier
+		// holder; 0: there was none. Older versions send neither.
+		FromMS  int64 `json:"from_ms,omitempty"`
+		AfterMS int64 `json:"after_ms,omitempty"`
+		// UntilMS is only in leaf.worker.lost: all IDs that Node issued have earlier times. Older versions do not send it.
+		UntilMS         int64 `json:"until_ms,omitempty"`
+		ReservedUntilMS int64 `json:"reserved_until_ms"`
+		// Holder is only in leaf.worker.released, and only if Node released the worker of another generator for an
+		// operator: that generator. Older versions do not send it.
+		Holder string `json:"holder,omitempty"`
 	}
 	// WorkerEndingEvent is the body of the alert leaf.worker.ending: the layout has less than a
 	// year left.
@@ -189,6 +216,15 @@ type (
 	StaleEvent struct {
 		Node  string `json:"node"`
 		Error string `json:"error"`
+	}
+	// LostEvent is the body of the alert leaf.node.lost: the other generators do not hear Node, and it did not report that
+	// it ends. They publish one alert together, and one end of it: when one hears Node again, or at UntilMS.
+	LostEvent struct {
+		Node        string `json:"node"`          // the lost one; [Event.Source] has the publisher
+		Run         string `json:"run"`           // of Node: each start has another
+		LastHeardMS int64  `json:"last_heard_ms"` // when its last heartbeat came
+		Worker      *int64 `json:"worker,omitempty"`
+		UntilMS     int64  `json:"until_ms"` // when the reservation of its worker ends; without a worker an hour after LastHeardMS
 	}
 	// TagEvent is the body of leaf.tag.created, leaf.tag.updated and leaf.tag.deleted: the tag's
 	// new record, or its last one.
@@ -207,6 +243,9 @@ type (
 		Started time.Time `json:"-"`
 	}
 )
+
+// EpisodeLost is the Episode of the [RecoveredEvent] that ends the alert leaf.node.lost.
+const EpisodeLost = "lost"
 
 // ErrNotAnEvent is matched by the error about a message on a subject of events that cannot be read
 // as an event.

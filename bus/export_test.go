@@ -2,9 +2,10 @@ package bus
 
 import "time"
 
-// Patient makes a client that never asks again: its first attempt at a request lasts as long
-// as the caller waits.
+// Patient makes a client that asks again only when its callers have waited for long.
 func Patient(c *Client) *Client {
-	c.first = time.Hour
+	NoHedging()(c)
+	c.attempt = time.Hour
+	Timeout(time.Hour)(c)
 	return c
 }

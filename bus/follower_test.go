@@ -14,7 +14,6 @@ import (
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
-	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
@@ -177,7 +176,7 @@ func TestFollowStreamMadeAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, "it is made again", func() bool { // the server may still remove the folder of the one before
-		return kvstore.OpenEvents(t.Context(), kvstore.Config{Conn: x.nc, JS: x.js, Log: testkit.Quiet}, 1<<20) == nil
+		return x.tryOpen() == nil
 	})
 	x.publish(true, 6, 8)
 	f.want(6, 8)

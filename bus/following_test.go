@@ -47,9 +47,14 @@ func openStream(t *testing.T, s *embedded.Server) *stream {
 // open makes the stream.
 func (x *stream) open() {
 	x.t.Helper()
-	if err := kvstore.OpenEvents(x.t.Context(), kvstore.Config{Conn: x.nc, JS: x.js, Log: testkit.Quiet}, 1<<20); err != nil {
+	if err := x.tryOpen(); err != nil {
 		x.t.Fatal(err)
 	}
+}
+
+func (x *stream) tryOpen() error {
+	events := kvstore.Events{Config: kvstore.Config{Conn: x.nc, JS: x.js, Log: testkit.Quiet}, MaxBytes: 4 << 20}
+	return events.Open(x.t.Context())
 }
 
 // message is an event: an alert that is known, or what is not known here.

@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -8,12 +9,15 @@ import (
 )
 
 // Next returns one ID of tag. Callers that come while a request is under way share the next request, as
-// transactions share a write in a group commit. So Next fetches nothing ahead, and a thousand callers
-// make few requests. Each caller's context ends only its own call. A request ends when all its callers
-// have left. If an answer is lost, later callers wait for the retry, too, which comes after a second.
-// Errors are those of Take.
+// transactions share a write in a group commit. So a thousand callers make few requests. If an answer is late,
+// the callers that came since get a request of their own at once. Each caller's context ends only its own call; if it is
+// cancelled, within 2 ms. A request ends when all its callers have left. Errors are those of Take.
 //
-// [Pool] answers faster, from IDs that it fetched ahead.
+// An answer serves callers that came before its request was sent. The IDs of callers that left meanwhile are gaps.
+// A request of 128 callers or more is for twice as many IDs. Callers that come while the next request is under way get
+// these at once, and the rest are gaps. Of a strict tag nothing is fetched ahead, so Next keeps its order.
+//
+// [Pool] answers faster, from IDs that it fetched ahead. It refuses strict tags.
 func (c *Client) Next(ctx context.Context, tag string) (int64, error) {
 	return c.next(ctx, &c.tagGroups, tag, func() (*source, error) { return c.tag(tag) })
 }
@@ -27,22 +31,21 @@ func (c *Client) next(ctx context.Context, gs *groups, tag string, from func() (
 	if err := ctx.Err(); err != nil {
 		return 0, gaveUp(ctx, err)
 	}
-	g, b, err := gs.join(tag, from)
-	if err != nil {
-		return 0, err
+	deadline, bounded := ctx.Deadline()
+	g, b, id, err := gs.join(tag, from, deadline)
+	if err != nil || b == nil {
+		return id, err
 	}
-	if _, ok := ctx.Deadline(); !ok && c.timeout > 0 {
-		// The batch has a timer for all its callers: one for each would cost more than all the rest.
-		came := time.Now()
-		select {
-		case <-b.wake:
-		case <-ctx.Done():
-		}
+	if !bounded || deadline.After(b.glance) {
+		// Most answers come before a context ends. To wait for both costs a third more, so that is for later.
+		<-b.wake
 		if b.answered.Load() {
 			return b.one()
 		}
+	}
+	if !bounded && c.timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, came.Add(c.timeout))
+		ctx, cancel = context.WithDeadline(ctx, b.ends)
 		defer cancel()
 	}
 	select {
@@ -55,6 +58,13 @@ func (c *Client) next(ctx context.Context, gs *groups, tag string, from func() (
 	return b.one()
 }
 
+const (
+	// firstGlance is after how long the callers of a batch look at their contexts.
+	firstGlance = 2 * time.Millisecond
+	// A request for manyCallers or more is for twice as many IDs, because a caller that has to wait costs more than an ID.
+	manyCallers = 128
+)
+
 // groups are the callers that wait for one ID each, by tag. Snowflakes have groups of their own, so no
 // tag can be mistaken for them.
 type groups struct {
@@ -62,11 +72,13 @@ type groups struct {
 	of map[string]*group // the groups with a request under way
 }
 
-// group is the callers of one tag. It serves its batches one at a time.
+// group is the callers of one tag. Its batches have one request at a time, but do not wait for one that is late.
 type group struct {
 	*source
 	tag     string // empty: snowflakes
 	waiting *batch // for the next request; nil: no caller waits
+	spare   Range  // for callers that come while a request is under way; First 0: none
+	serving bool   // a goroutine has a request under way that is not late, and takes the batch that waits after it
 }
 
 // batch is the callers that one request serves.
@@ -74,53 +86,80 @@ type batch struct {
 	callers int // that have not left; under the lock of groups
 	ctx     context.Context
 	cancel  context.CancelFunc // called when all have left
-	timer   *time.Timer        // the client's timeout, from the first caller on; nil: there is none
+	soonest time.Time          // the first deadline of a caller; zero: none has one
+	glance  time.Time          // when the timer fires
+	ends    time.Time          // of callers without a deadline; zero: they have all time
+	timer   *time.Timer        // until callers look at their contexts
 	wake    chan struct{}      // closed by the timer, or by an earlier answer
 
 	answered atomic.Bool   // set under the lock of groups
 	done     chan struct{} // closed then, but after the lock is free: callers take it for their next ID
-	ids      []Range       // one for each caller, unless there is an error
+	ids      []Range       // one for each caller, unless there is an error. Later callers never get what is left
 	err      error
 	taken    atomic.Int64 // how many of ids
 }
 
-// join adds a caller to the next batch of a tag. If no goroutine serves the tag, join starts one.
-func (gs *groups) join(tag string, from func() (*source, error)) (*group, *batch, error) {
+// join adds a caller to the next batch of a tag. If no goroutine serves the tag, join starts one. A deadline of zero is none.
+// If there is a spare ID, join returns that and no batch.
+func (gs *groups) join(tag string, from func() (*source, error), deadline time.Time) (_ *group, b *batch, id int64, err error) {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
 	g := gs.of[tag]
 	if g == nil {
 		s, err := from()
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, 0, err
 		}
 		if gs.of == nil {
 			gs.of = make(map[string]*group)
 		}
 		g = &group{source: s, tag: tag}
 		gs.of[tag] = g
-		go gs.serve(g) // it begins when the lock is free
 	}
-	if g.waiting == nil {
-		g.waiting = newBatch(g.c.timeout)
+	if id := g.spare.First; id > 0 {
+		if g.spare.First++; id == g.spare.Last {
+			g.spare = Range{}
+		}
+		return nil, nil, id, nil
 	}
-	g.waiting.callers++
-	return g, g.waiting, nil
+	if b = g.waiting; b == nil {
+		b = newBatch(g.c.timeout)
+		g.waiting = b
+	}
+	b.callers++
+	if deadline.IsZero() {
+		deadline = b.ends
+	}
+	if !deadline.IsZero() && (b.soonest.IsZero() || deadline.Before(b.soonest)) {
+		b.soonest = deadline
+	}
+	gs.start(g)
+	return g, b, 0, nil
+}
+
+// start makes a goroutine serve a group, unless one does. It begins when the lock is free.
+func (gs *groups) start(g *group) {
+	if !g.serving && g.waiting != nil {
+		g.serving = true
+		go gs.serve(g)
+	}
 }
 
 func newBatch(timeout time.Duration) *batch {
-	b := &batch{done: make(chan struct{}), wake: make(chan struct{})}
+	now := time.Now()
+	b := &batch{glance: now.Add(firstGlance), done: make(chan struct{}), wake: make(chan struct{})}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	if timeout > 0 {
-		b.timer = time.AfterFunc(timeout, func() { close(b.wake) })
+		b.ends = now.Add(timeout)
 	}
+	b.timer = time.AfterFunc(firstGlance, func() { close(b.wake) })
 	return b
 }
 
 // end releases the timer and the contexts of a batch.
 func (b *batch) end() {
 	b.cancel()
-	if b.timer != nil && b.timer.Stop() {
+	if b.timer.Stop() {
 		close(b.wake)
 	}
 }
@@ -143,14 +182,14 @@ func (gs *groups) leave(g *group, b *batch) bool {
 	return true
 }
 
-// serve answers the batches of a group until no caller waits.
+// serve answers the batches of a group until no caller waits, or an answer is late. Then another goroutine goes on.
 func (gs *groups) serve(g *group) {
-	var spare []Range // of callers that left after the request for their IDs
-	for {
+	trend := false // an answer said so
+	for alone := true; alone; {
 		gs.mu.Lock()
 		b := g.waiting
 		if b == nil {
-			delete(gs.of, g.tag)
+			gs.release(g)
 			gs.mu.Unlock()
 			return
 		}
@@ -158,23 +197,65 @@ func (gs *groups) serve(g *group) {
 		n := int64(b.callers)
 		gs.mu.Unlock()
 
-		ids, err := spare, error(nil)
-		for need := n - total(ids); need > 0 && err == nil; need = n - total(ids) {
+		terms := request{left: b.left(), late: func() {
+			gs.mu.Lock()
+			defer gs.mu.Unlock()
+			if alone {
+				alone = false
+				gs.release(g)
+			}
+		}}
+		var ids, rest []Range
+		var err error
+		most := n
+		if trend && n >= manyCallers {
+			most = 2 * n
+		}
+		for err == nil && total(ids) < n {
 			var more []Range
-			more, _, err = g.some(b.ctx, need)
+			more, _, err = g.some(b.ctx, most-total(ids), terms)
 			ids = append(ids, more...)
 		}
+		ids, rest = cut(ids, n)
+		trend = err == nil && !g.strict.Load()
 
 		gs.mu.Lock()
-		b.ids, spare = cut(ids, int64(b.callers))
-		if g.tag == "" {
-			spare = nil // a snowflake would age until the next answer
+		if alone {
+			g.spare = Range{} // what is left is older than this answer
+			if trend && len(rest) > 0 {
+				g.spare = rest[0]
+			}
 		}
-		b.err = err
+		b.ids, b.err = ids, err
 		b.answered.Store(true)
 		gs.mu.Unlock()
 		close(b.done)
 		b.end()
+	}
+}
+
+// release lets another goroutine serve a group. It forgets a group for which nobody waits.
+func (gs *groups) release(g *group) {
+	g.serving = false
+	gs.start(g)
+	if !g.serving {
+		delete(gs.of, g.tag)
+	}
+}
+
+// left returns how long the most urgent caller of a batch waits. When it has left, that is the time that it had, and then
+// twice as long, and so on.
+func (b *batch) left() func() time.Duration {
+	had := DefaultTimeout
+	if !b.soonest.IsZero() {
+		had = time.Until(b.soonest)
+	}
+	return func() time.Duration {
+		if left := time.Until(b.soonest); left > 0 || b.soonest.IsZero() {
+			return cmp.Or(max(left, 0), had)
+		}
+		had = 2 * max(had, leastAttempt)
+		return had
 	}
 }
 
@@ -188,21 +269,4 @@ func (b *batch) one() (int64, error) {
 		i -= r.Len()
 	}
 	return 0, b.err
-}
-
-// cut splits ranges after n IDs.
-func cut(ranges []Range, n int64) (head, tail []Range) {
-	for i, r := range ranges {
-		switch {
-		case n >= r.Len():
-			n -= r.Len()
-		case n == 0:
-			return ranges[:i:i], ranges[i:]
-		default:
-			at := r.First + n
-			head = append(ranges[:i:i], Range{First: r.First, Last: at - 1})
-			return head, append([]Range{{First: at, Last: r.Last}}, ranges[i+1:]...)
-		}
-	}
-	return ranges, nil
 }

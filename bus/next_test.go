@@ -5,8 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 func TestNextSharesRequests(t *testing.T) {
@@ -31,7 +37,7 @@ func TestNextSharesRequests(t *testing.T) {
 	u.over()
 }
 
-// Who leaves leaves at once, alone, and its ID goes to another.
+// A caller leaves at once and alone. No later caller gets its ID.
 func TestNextLeaves(t *testing.T) {
 	t.Parallel()
 	u := newUnderTest(t)
@@ -56,64 +62,71 @@ func TestNextLeaves(t *testing.T) {
 	cancel()
 	u.fails(leave, 3, context.Canceled)
 	respond(t, held, "11-15")
-	// Three IDs are left: two go to the next callers, without another request.
-	got := slices.Concat(u.get(stay, 2), u.get(later, 2))
-	if slices.Sort(got); !slices.Equal(got, from(11, 14)) {
-		t.Errorf("%d; want 11 to 14", got)
+	if got := u.get(stay, 2); got[1] > 15 {
+		t.Errorf("%d; want two of 11 to 15", got)
 	}
-	u.over()
-
-	// If those are too few, the request is for the rest.
-	first = u.next(far(t), "order", 1)
-	held = u.request(1)
-	ctx, cancel = context.WithCancel(t.Context())
-	leave, stay = u.next(ctx, "order", 2), u.next(far(t), "order", 1)
-	u.waiting("order", 3)
-	respond(t, held, "20")
-	u.get(first, 1)
-	held = u.request(3)
-	later = u.next(far(t), "order", 5)
-	u.waiting("order", 5)
-	cancel()
-	u.fails(leave, 2, context.Canceled)
-	respond(t, held, "21-23")
-	respond(t, u.request(3), "31-33")
-	got = slices.Concat(u.get(stay, 1), u.get(later, 5))
-	if slices.Sort(got); !slices.Equal(got, slices.Concat(from(21, 23), from(31, 33))) {
-		t.Errorf("%d; want 21 to 23 and 31 to 33", got)
+	respond(t, u.request(2), "21-22")
+	if got := u.get(later, 2); !slices.Equal(got, from(21, 22)) {
+		t.Errorf("%d; want 21 and 22", got)
 	}
 	u.over()
 }
 
-// Of IDs that are there not all callers are refused: some were left over.
+// A caller gets no ID below one that another client got before the call, although some are left.
+func TestNextKeepsOrder(t *testing.T) {
+	t.Parallel()
+	u := newUnderTest(t)
+	other := u
+	other.Client = NewClient(u.nc)
+	first := u.next(far(t), "invoice", 1)
+	held := u.request(1)
+	ctx, cancel := context.WithCancel(t.Context())
+	leave, stay := u.next(ctx, "invoice", 2), u.next(far(t), "invoice", 1)
+	u.waiting("invoice", 3)
+	respondStrict(t, held, "1")
+	u.get(first, 1)
+
+	held = u.request(3) // the generator gives it 2-4, and the answer is on its way
+	before := other.next(far(t), "invoice", 1)
+	respondStrict(t, u.request(1), "5")
+	other.get(before, 1)
+	later := u.next(far(t), "invoice", 1)
+	u.waiting("invoice", 1)
+	cancel()
+	u.fails(leave, 2, context.Canceled)
+	respondStrict(t, held, "2-4")
+	u.get(stay, 1)
+	respondStrict(t, u.request(1), "6")
+	if got := u.get(later, 1); got[0] != 6 {
+		t.Errorf("after 5 a caller got %d", got[0])
+	}
+	u.over()
+	other.over()
+}
+
+// Where some requests of a batch fail, the IDs of the others have callers.
 func TestNextErrorOfTheRest(t *testing.T) {
 	t.Parallel()
 	u := newUnderTest(t)
 	first := u.next(far(t), "order", 1)
 	held := u.request(1)
-	ctx, cancel := context.WithCancel(t.Context())
-	leave, stay := u.next(ctx, "order", 1), u.next(far(t), "order", 1)
-	u.waiting("order", 2)
+	all := u.next(far(t), "order", 4)
+	u.waiting("order", 4)
 	respond(t, held, "1")
 	u.get(first, 1)
-	held = u.request(2)
-	later := u.next(far(t), "order", 3)
-	u.waiting("order", 3)
-	cancel()
-	u.fails(leave, 1, context.Canceled)
-	respond(t, held, "2-3")
-	u.get(stay, 1)
+	refuse(t, u.request(4), 413, BatchTooLarge)
+	respond(t, u.request(2), "2-3")
 	refuse(t, u.request(2), 507, Exhausted)
 	var got, failed int
-	for range 3 {
-		if r := <-later; r.err == nil && (r.id == 2 || r.id == 3) {
+	for range 4 {
+		if r := <-all; r.err == nil && (r.id == 2 || r.id == 3) {
 			got++
 		} else if r.id == 0 && errors.Is(r.err, Exhausted) {
 			failed++
 		}
 	}
-	if got != 1 || failed != 2 {
-		t.Errorf("%d got the ID that was left over, %d were refused; want 1 and 2", got, failed)
+	if got != 2 || failed != 2 {
+		t.Errorf("%d got the IDs that were there, %d were refused; want 2 and 2", got, failed)
 	}
 	u.over()
 }
@@ -166,7 +179,7 @@ func TestNextGivesUpTryingAgain(t *testing.T) {
 func TestNextLeavesTooLate(t *testing.T) {
 	t.Parallel()
 	u := newUnderTest(t)
-	g, b, err := u.tagGroups.join("order", func() (*source, error) { return u.tag("order") })
+	g, b, _, err := u.tagGroups.join("order", func() (*source, error) { return u.tag("order") }, time.Time{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -301,4 +314,84 @@ func TestNextOfSeveralTags(t *testing.T) {
 	respond(t, held, "1")
 	u.get(a, 1)
 	u.over()
+}
+
+// Many callers fetch as many IDs again, for those that come while the next request is under way. Of a strict tag they do not.
+func TestNextOfManyCallers(t *testing.T) {
+	t.Parallel()
+	u := newUnderTest(t)
+	first := u.next(far(t), "order", 1)
+	held := u.request(1)
+	many := u.next(far(t), "order", manyCallers)
+	u.waiting("order", manyCallers)
+	respond(t, held, "1")
+	u.get(first, 1)
+	held = u.request(2 * manyCallers)
+	waits := u.next(far(t), "order", 1)
+	u.waiting("order", 1)
+	respond(t, held, Range{First: 11, Last: 10 + 2*manyCallers}.String())
+	if ids := u.get(many, manyCallers); !slices.Equal(ids, from(11, 10+manyCallers)) {
+		t.Errorf("the callers of the request: %v", ids)
+	}
+	held = u.request(1)
+	if ids := u.get(u.next(far(t), "order", manyCallers), manyCallers); !slices.Equal(ids, from(11+manyCallers, 10+2*manyCallers)) {
+		t.Errorf("the callers after them: %v", ids)
+	}
+	many = u.next(far(t), "order", manyCallers)
+	u.waiting("order", manyCallers)
+	respond(t, held, "1001")
+	u.get(waits, 1)
+	respond(t, u.request(2*manyCallers), Range{First: 2001, Last: 2000 + 2*manyCallers}.String())
+	if ids := u.get(many, manyCallers); !slices.Equal(ids, from(2001, 2000+manyCallers)) {
+		t.Errorf("the callers of the third request: %v", ids)
+	}
+	testkit.Eventually(t, "nobody to be served", func() bool {
+		u.tagGroups.mu.Lock()
+		defer u.tagGroups.mu.Unlock()
+		return len(u.tagGroups.of) == 0
+	})
+	last := u.next(far(t), "order", 1) // after a while without callers nothing is left
+	respond(t, u.request(1), "3001")
+	if ids := u.get(last, 1); ids[0] != 3001 {
+		t.Errorf("the last caller: %v", ids)
+	}
+	u.over()
+
+	strict := u.next(far(t), "invoice", 1)
+	held = u.request(1)
+	many = u.next(far(t), "invoice", manyCallers)
+	u.waiting("invoice", manyCallers)
+	respondStrict(t, held, "1")
+	u.get(strict, 1)
+	respondStrict(t, u.request(manyCallers), Range{First: 2, Last: 1 + manyCallers}.String())
+	u.get(many, manyCallers)
+	u.over()
+}
+
+// The IDs that a caller gets from one generator increase, also those that others fetched for it.
+func TestNextIncreases(t *testing.T) {
+	t.Parallel()
+	u := newUnderTest(t)
+	last := int64(0)
+	serve(t, u, func(msg *nats.Msg) {
+		n, err := strconv.ParseInt(string(msg.Data), 10, 64)
+		if err != nil {
+			t.Error(err)
+		}
+		respond(t, msg, Range{First: last + 1, Last: last + n}.String())
+		last += n
+	})
+	var all sync.WaitGroup
+	for range 4 * manyCallers {
+		all.Go(func() {
+			for n, before := 0, int64(0); n < 100; n++ {
+				id, err := u.Next(t.Context(), "order")
+				if err != nil || id <= before {
+					t.Errorf("%d after %d: %v", id, before, err)
+				}
+				before = id
+			}
+		})
+	}
+	all.Wait()
 }

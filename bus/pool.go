@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/nats-io/nats.go"
 )
 
 // Bounds of a [Pool].
@@ -31,10 +34,15 @@ var ErrPoolClosed = errors.New("the pool of IDs is closed")
 // The IDs in a pool are gaps if the process ends, at most as many as [Ahead] allows. They stay valid
 // when an operator moves the tag's max_id.
 //
+// A pool of a strict tag is refused, because IDs that are fetched ahead would not be in order. The first
+// answer says that a tag is strict. From then on each Next returns an *[Error] that matches [BadRequest],
+// and the pool sends no more requests. The IDs of that answer are a gap. Use [Client.Next] or [Client.Take].
+//
 // If IDs have a [MaxAge], each Next also reads the clock, under a lock.
 //
 // The methods are safe for concurrent use.
 type Pool struct {
+	from        *source
 	fetch       func(context.Context, int64) (ranges []Range, asked time.Time, err error)
 	why         func(context.Context) error // the error of a caller that the context ended
 	bound       func(context.Context) (context.Context, context.CancelFunc)
@@ -54,26 +62,34 @@ type Pool struct {
 	filled   time.Time  // when the last fetch succeeded; zero: none has
 	hungry   bool       // a caller had to wait since then
 	stale    bool       // IDs became too old since then, which says nothing about the demand
-	closed   bool
+	end      error      // of each Next from now on: the pool is closed, or the tag is strict; nil: it works
 	running  sync.WaitGroup
 }
 
 // piece is a range in a pool.
 type piece struct {
 	first, n int64
-	taken    atomic.Int64 // how many callers tried to take one; those above n got none
 	// low is the first value of taken at which a caller must take the slow path, at most n+1.
 	low  atomic.Int64
 	born time.Time // when it was requested
+
+	_     [cacheLine]byte // an addition takes the cache line from all other processors
+	taken atomic.Int64    // how many callers tried to take one; those above n got none
+	_     [cacheLine]byte
 }
+
+// cacheLine is at least the size of a cache line, in bytes.
+const cacheLine = 64
 
 // fill is a fetch.
 type fill struct {
+	n       int64 // how many IDs it asked for
 	began   time.Time
-	waiting int64 // callers
-	done    chan struct{}
+	waiting int64         // callers
+	soonest time.Time     // the first deadline of a caller that waits; zero: none has one
+	done    chan struct{} // closed when the fetch has ended. A late answer to an earlier one closes and replaces it
 
-	// Once done is closed:
+	// Once the fetch has ended:
 	err   error
 	asked time.Time
 	ids   []Range // for the callers that wait
@@ -95,7 +111,7 @@ func Ahead(least, most int64) PoolOption {
 // for a tag.
 func MaxAge(d time.Duration) PoolOption { return func(p *Pool) { p.maxAge = d } }
 
-// Pool returns a pool of IDs of tag. Close it after use.
+// Pool returns a pool of IDs of tag, which must not be strict. Close it after use.
 func (c *Client) Pool(tag string, opts ...PoolOption) (*Pool, error) {
 	s, err := c.tag(tag)
 	if err != nil {
@@ -111,8 +127,11 @@ func (c *Client) SnowflakePool(opts ...PoolOption) (*Pool, error) {
 
 func newPool(s *source, maxAge time.Duration, opts []PoolOption) (*Pool, error) {
 	p := &Pool{
-		fetch: s.some, why: s.gaveUp, bound: s.c.bound,
+		from: s, why: s.gaveUp, bound: s.c.bound,
 		least: DefaultLeastAhead, most: DefaultMostAhead, maxAge: maxAge,
+	}
+	p.fetch = func(ctx context.Context, n int64) ([]Range, time.Time, error) {
+		return s.some(ctx, n, request{left: p.urgent, more: p.more})
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	for _, o := range opts {
@@ -131,12 +150,15 @@ func newPool(s *source, maxAge time.Duration, opts []PoolOption) (*Pool, error) 
 
 // Next returns an ID that no other caller has. If the pool is empty, Next waits until the context is
 // done or, without a deadline, for the client's [Timeout]. An error that no retry can fix is returned
-// at once. Errors are those of [Client.Take], and [ErrPoolClosed].
+// at once. Errors are those of [Client.Take], [ErrPoolClosed], and [BadRequest] if the tag is strict.
 func (p *Pool) Next(ctx context.Context) (int64, error) {
 	c := p.cur.Load()
+	// The addition makes all later reads wait, so the reads come first. If low falls in between, this
+	// caller still gets an ID, because low is at most n+1, and the next one takes the slow path.
+	first, low := c.first, c.low.Load()
 	i := c.taken.Add(1)
-	if i < c.low.Load() {
-		return c.first + i - 1, nil
+	if i < low {
+		return first + i - 1, nil
 	}
 	return p.slow(ctx, c, i)
 }
@@ -174,7 +196,7 @@ func (p *Pool) slow(ctx context.Context, c *piece, i int64) (int64, error) {
 			if id, ok := p.share(f, own); ok {
 				return id, nil
 			}
-			if f.err != nil && own && !p.closed && !retryable(f.err) {
+			if f.err != nil && own && p.end == nil && (!retryable(f.err) || errors.Is(f.err, QuotaExceeded)) {
 				return 0, f.err
 			}
 		}
@@ -186,21 +208,25 @@ func (p *Pool) slow(ctx context.Context, c *piece, i int64) (int64, error) {
 // wait waits until a fetch has ended, or the context is done. It releases the lock meanwhile.
 func (p *Pool) wait(ctx context.Context) (*fill, error) {
 	switch {
-	case p.closed:
-		return nil, ErrPoolClosed
+	case p.end != nil:
+		return nil, p.end
 	case ctx.Err() != nil:
 		return nil, p.why(ctx)
 	}
 	p.hungry = p.hungry || !p.filled.IsZero()
 	f := p.start(1)
 	f.waiting++
+	if end, ok := ctx.Deadline(); ok && (f.soonest.IsZero() || end.Before(f.soonest)) {
+		f.soonest = end
+	}
+	done := f.done
 	p.mu.Unlock()
 	select {
-	case <-f.done:
+	case <-done:
 	case <-ctx.Done():
 	}
 	p.mu.Lock()
-	if f == p.filling {
+	if f == p.filling && done == f.done {
 		f.waiting--
 	}
 	return f, nil
@@ -274,27 +300,30 @@ func (p *Pool) arm(c *piece) {
 }
 
 // start returns the fetch that is under way. If there is none it starts one, for at least least IDs. It
-// returns nil if the pool is closed.
+// returns nil if the pool has ended.
 func (p *Pool) start(least int64) *fill {
-	if p.filling == nil && !p.closed {
-		f := &fill{done: make(chan struct{}), began: time.Now()}
+	if p.filling == nil && p.end == nil {
 		n := min(max(p.distance-p.left(), least), p.most)
+		f := &fill{n: n, done: make(chan struct{}), began: time.Now()}
 		p.filling = f
-		p.running.Go(func() { p.run(f, n) })
+		p.running.Go(func() { p.run(f) })
 	}
 	return p.filling
 }
 
 // run is a fetch.
-func (p *Pool) run(f *fill, n int64) {
+func (p *Pool) run(f *fill) {
 	ctx, cancel := p.bound(p.ctx)
-	ranges, asked, err := p.fetch(ctx, n)
+	ranges, asked, err := p.fetch(ctx, f.n)
 	cancel()
 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer close(f.done)
 	p.filling = nil
+	if err == nil && p.from.strict.Load() {
+		err = p.refuse()
+	}
 	if err != nil {
 		f.err = err
 		// Retry when half of the rest is used, so that a long outage costs few attempts. A caller that
@@ -305,15 +334,65 @@ func (p *Pool) run(f *fill, n int64) {
 	}
 	f.asked = asked
 	f.ids, ranges = cut(ranges, f.waiting)
-	for _, r := range ranges {
-		p.ahead = append(p.ahead, &piece{first: r.First, n: r.Len(), born: asked})
-		p.kept += r.Len()
-	}
+	p.keep(ranges, asked)
 	p.adapt(f)
 	if more := f.waiting - total(f.ids); more > 0 {
 		p.start(more)
 	}
 	p.look()
+}
+
+// keep adds IDs that were requested then.
+func (p *Pool) keep(ranges []Range, asked time.Time) {
+	for _, r := range ranges {
+		p.ahead = append(p.ahead, &piece{first: r.First, n: r.Len(), born: asked})
+		p.kept += r.Len()
+	}
+}
+
+// more keeps the IDs of an answer to a request that had an answer before, as far as there is room.
+func (p *Pool) more(msg *nats.Msg, asked time.Time) {
+	if ReplyError(msg) != nil || noResponders(msg) {
+		return
+	}
+	ranges, err := p.from.read(msg)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err != nil || p.end != nil || p.from.strict.Load() {
+		return
+	}
+	room, f := p.most-p.left(), p.filling
+	if f != nil {
+		room -= f.n
+	}
+	ranges, _ = cut(ranges, max(room, 0))
+	p.keep(ranges, asked)
+	p.arm(p.cur.Load())
+	if f != nil && f.waiting > 0 && len(ranges) > 0 { // they need not wait for their own
+		close(f.done)
+		f.done, f.waiting = make(chan struct{}), 0
+	}
+}
+
+// urgent returns how long the most urgent caller waits. While nobody waits, a fetch is as urgent as a call of half a second.
+func (p *Pool) urgent() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.filling == nil || p.filling.soonest.IsZero() {
+		return time.Second / 2
+	}
+	return time.Until(p.filling.soonest)
+}
+
+// refuse ends a pool of a strict tag. It drops IDs, should there be any, and returns the error of Next.
+func (p *Pool) refuse() error {
+	p.cur.Store(&piece{})
+	p.ahead, p.kept = nil, 0
+	if p.end == nil {
+		tag := strings.TrimPrefix(p.from.subject, SubjectSegment+".")
+		p.end = badRequest("tag %s is strict, and IDs that a pool fetches ahead would not be in order: use Next or Take of the client", tag)
+	}
+	return p.end
 }
 
 // adapt makes the distance follow the demand after a fetch.
@@ -334,7 +413,7 @@ func (p *Pool) adapt(f *fill) {
 // the pool dropped for their age are not among them. Later calls return none.
 func (p *Pool) Close() []Range {
 	p.mu.Lock()
-	p.closed = true
+	p.end = ErrPoolClosed
 	p.mu.Unlock()
 	p.cancel()
 	p.running.Wait()
@@ -351,4 +430,21 @@ func (p *Pool) Close() []Range {
 	}
 	p.ahead, p.kept = nil, 0
 	return unused
+}
+
+// cut splits ranges after n IDs.
+func cut(ranges []Range, n int64) (head, tail []Range) {
+	for i, r := range ranges {
+		switch {
+		case n >= r.Len():
+			n -= r.Len()
+		case n == 0:
+			return ranges[:i:i], ranges[i:]
+		default:
+			at := r.First + n
+			head = append(ranges[:i:i], Range{First: r.First, Last: at - 1})
+			return head, append([]Range{{First: at, Last: r.Last}}, ranges[i+1:]...)
+		}
+	}
+	return ranges, nil
 }

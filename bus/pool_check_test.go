@@ -34,7 +34,7 @@ func (w *poolWorld) checkStill() {
 		coming = last.n
 	}
 	switch {
-	case p.closed:
+	case p.end != nil:
 	case p.distance < p.least || p.distance > p.most:
 		w.fail("the distance is %d, not within %d to %d", p.distance, p.least, p.most)
 	case ahead != p.kept:

@@ -9,6 +9,19 @@ import (
 	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
+// HeaderOrder is the header of replies with IDs of a strict tag, over NATS and HTTP. Its value is
+// [OrderStrict]. Other replies have no such header.
+const HeaderOrder = "Leaf-Order"
+
+// The orders of a tag. An order is chosen when the tag is created, and never changes.
+const (
+	// OrderTrend is the default: the IDs of each generator increase.
+	OrderTrend = "trend"
+	// OrderStrict: if a request is sent after the answer to another one has arrived, all its IDs are
+	// above all IDs of that answer. A batch is one run of consecutive IDs. There may be gaps.
+	OrderStrict = "strict"
+)
+
 // AppendReply appends the reply with these ranges to b: one line for each, first-last or the bare
 // number of a range of one, or JSON if the request was JSON.
 func AppendReply(b []byte, ranges []Range, asJSON bool) []byte {
@@ -76,7 +89,13 @@ func total(ranges []Range) int64 {
 	return n
 }
 
-// ID is an ID that JSON carries as a string, because IDs pass 2^53. A bare whole number is read, too.
+// ID is an ID that is a string in JSON, because JavaScript cannot read numbers above 2^53 exactly:
+//
+//	type Order struct {
+//		ID bus.ID `json:"id"` // {"id":"1234567890123456789"}
+//	}
+//
+// In Go it is a number: bus.ID(id) and int64(order.ID) convert it. A bare whole number in JSON is read, too.
 type ID int64
 
 // MarshalJSON implements [json.Marshaler].

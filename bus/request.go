@@ -11,7 +11,11 @@ import (
 	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
-// Range is a run of consecutive IDs, both ends included.
+// Range is a run of consecutive IDs:
+//
+//	type Range struct{ First, Last int64 } // both are included, and 1 <= First <= Last
+//
+// r.Len() is how many they are, r.All() yields them, and r.String() is the form of a reply.
 type Range = allocator.Range
 
 // maxRequest is the longest body of a request for IDs, in bytes.

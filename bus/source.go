@@ -6,9 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/bus/internal/wire"
 )
@@ -18,45 +19,59 @@ type source struct {
 	c       *Client
 	subject string
 	most    atomic.Int64          // a request for more was refused; 0: unknown
+	strict  atomic.Bool           // an answer said that the tag is strict
 	why     atomic.Pointer[error] // why the last attempt failed
 }
 
-// some returns n IDs, or fewer if n are too many for one request. It retries as [Client.Take] does.
-func (s *source) some(ctx context.Context, n int64) (ranges []Range, asked time.Time, err error) {
+// some returns n IDs, or fewer if n are too many for one request. It retries as [Client.Take] does. terms are what the
+// request has beyond its subject and count.
+func (s *source) some(ctx context.Context, n int64, terms request) (ranges []Range, asked time.Time, err error) {
+	terms.failed = &s.why
 	for {
 		if most := s.most.Load(); most > 0 {
 			n = min(n, most)
 		}
-		ranges, asked, err = s.take(ctx, n)
-		if n == 1 || !errors.Is(err, BatchTooLarge) {
+		ranges, asked, err = s.take(ctx, n, terms)
+		switch {
+		case n == 1:
+			return ranges, asked, err
+		case errors.Is(err, BatchTooLarge):
+			s.most.Store((n + 1) / 2)
+		case errors.Is(err, QuotaExceeded): // there may be IDs for some of the callers
+			n = (n + 1) / 2
+		default:
 			return ranges, asked, err
 		}
-		s.most.Store((n + 1) / 2)
 	}
 }
 
 // take returns n IDs from one request, and when that was sent.
-func (s *source) take(ctx context.Context, n int64) (ranges []Range, asked time.Time, err error) {
-	limit := s.c.first
-	if n > fewIDs {
-		limit = max(limit, lastAttempt)
-	}
-	failed := func(err error) { s.why.Store(&err) }
-	msg, asked, err := s.c.request(ctx, limit, s.subject, strconv.AppendInt(nil, n, 10), failed)
+func (s *source) take(ctx context.Context, n int64, terms request) (ranges []Range, asked time.Time, err error) {
+	terms.subject, terms.count, terms.lateness = s.subject, n, s.c.hedging.lateness(s.subject, n)
+	msg, asked, err := s.c.ask(ctx, terms)
 	if err != nil {
 		return nil, asked, err
 	}
-	s.why.Store(nil)
-	ranges, err = ParseReply(msg.Data)
-	switch got := total(ranges); {
-	case err != nil:
-		return nil, asked, err
-	case got != n:
-		return nil, asked, fmt.Errorf("the reply has %d IDs, the request was for %d", got, n)
-	case overlap(ranges):
-		return nil, asked, fmt.Errorf("the reply has an ID twice: %s", wire.Quote(msg.Data))
+	if s.why.Load() != nil {
+		s.why.Store(nil)
 	}
-	return ranges, asked, nil
+	ranges, err = s.read(msg)
+	if got := total(ranges); err == nil && got != n {
+		return nil, asked, fmt.Errorf("the reply has %d IDs, the request was for %d", got, n)
+	}
+	return ranges, asked, err
+}
+
+// read returns the IDs of an answer, and notes the order of the tag.
+func (s *source) read(msg *nats.Msg) ([]Range, error) {
+	if msg.Header.Get(HeaderOrder) == OrderStrict {
+		s.strict.Store(true)
+	}
+	ranges, err := ParseReply(msg.Data)
+	if err == nil && overlap(ranges) {
+		return nil, fmt.Errorf("the reply has an ID twice: %s", wire.Quote(msg.Data))
+	}
+	return ranges, err
 }
 
 // overlap reports whether an ID is in two of the ranges.

@@ -1,6 +1,11 @@
 package bus
 
-import "time"
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
 
 // BuffersPage is one generator's reply to leaf.admin.buffers.
 type BuffersPage struct {
@@ -12,15 +17,26 @@ type BuffersPage struct {
 // Buffer is what a generator holds of a tag.
 type Buffer struct {
 	Tag      string    `json:"tag"`
-	State    string    `json:"state"` // ok, loading, failing, regressed or exhausted
+	State    string    `json:"state"` // ok, paused, loading, failing, regressed or exhausted
 	Step     int64     `json:"step"`  // of the next refill
 	Segments []Segment `json:"segments"`
 	Left     int64     `json:"left"`  // IDs in memory
 	Taken    int64     `json:"taken"` // IDs handed out since the tag was loaded
 	Waiting  int       `json:"waiting"`
 	Rate     float64   `json:"rate"` // IDs a second, over the last segments
+	// Lasts is after how many seconds memory is empty at that rate if nothing is reserved; nil: nothing is taken, or the
+	// tag is strict.
+	Lasts    *float64  `json:"lasts_s,omitempty"`
 	Refilled time.Time `json:"refilled,omitzero"`
 	Error    string    `json:"error,omitempty"`
+	// Rules are those of the tag, as the generator knows them. The busiest tags of a [State] are without them.
+	Rules TagRules `json:"rules,omitzero"`
+	// Order is strict, or empty. Of a strict tag, since it was loaded: Writes are the writes to the store, Requests those that
+	// they answered, and WaitMS is how long a request waits, averaged over the last writes.
+	Order    string  `json:"order,omitempty"`
+	Writes   int64   `json:"writes,omitempty"`
+	Requests int64   `json:"requests,omitempty"`
+	WaitMS   float64 `json:"wait_ms,omitempty"`
 }
 
 // Segment is a range in memory and the next ID to be handed out of it.
@@ -45,10 +61,16 @@ type Readiness struct {
 
 // State is a generator's state, the data of its $SRV.STATS.
 type State struct {
-	Node    string    `json:"node"`
-	Version string    `json:"version"` // of the program
-	Address string    `json:"address"` // of its NATS server
-	Started time.Time `json:"started"`
+	Node    string `json:"node"`
+	Version string `json:"version"` // of the program
+	Address string `json:"address"` // of its NATS server
+	// Server is the name of that NATS server. Each embedded server has its own name, and so has each server of a
+	// cluster with JetStream. Host is the name that the generator's machine or container gives itself; two may
+	// have the same name. Both are empty if they are unknown. Embedded: that NATS server runs in the generator's process.
+	Server   string    `json:"server,omitempty"`
+	Host     string    `json:"host,omitempty"`
+	Embedded bool      `json:"embedded,omitempty"`
+	Started  time.Time `json:"started"`
 	// Worker is the worker ID that it holds; nil: none. Its reservation lasts until ReservedUntil (Unix
 	// ms), and the generator extends it.
 	Worker        *int64 `json:"worker"`
@@ -61,7 +83,35 @@ type State struct {
 	// has no IDs left; nil: no tag in use has failing refills.
 	FailingLasts *float64 `json:"failing_lasts_s,omitempty"`
 	Counts       Counts   `json:"counts"`
-	Busiest      []Buffer `json:"busiest"` // the tags with most IDs handed out
+	// Lost are the peers that it does not hear and that did not report that they end, at most 20: those that it heard last.
+	Lost    []LostNode `json:"lost,omitempty"`
+	Busiest []Buffer   `json:"busiest"` // the tags with most IDs handed out
+}
+
+// LostNode is a generator that others do not hear, and that did not report that it ends. All its Unix times are by the
+// clock of the generator that reports it.
+type LostNode struct {
+	Node        string `json:"node"`
+	LastHeardMS int64  `json:"last_heard_ms"` // Unix time of its last heartbeat
+	SilentMS    int64  `json:"silent_ms"`     // how long ago that was
+	UntilMS     int64  `json:"until_ms"`      // Unix time when what it reserved is over. Then it does not count as lost any more
+}
+
+// LostNodes returns the generators that any of the states reports as lost, in the order of nodes. It leaves out those
+// that have a state themselves. Of several reports about one it takes the latest heartbeat.
+func LostNodes(states []State) []LostNode {
+	lost := make(map[string]LostNode)
+	for _, s := range states {
+		for _, l := range s.Lost {
+			if known, ok := lost[l.Node]; !ok || l.SilentMS < known.SilentMS {
+				lost[l.Node] = l
+			}
+		}
+	}
+	for _, s := range states {
+		delete(lost, s.Node)
+	}
+	return slices.SortedFunc(maps.Values(lost), func(x, y LostNode) int { return strings.Compare(x.Node, y.Node) })
 }
 
 // Clock is a generator's clock.
@@ -76,12 +126,14 @@ type Clock struct {
 type Counts struct {
 	Requests      int64            `json:"requests"` // answered with IDs
 	IDs           int64            `json:"ids"`
+	Borrowed      int64            `json:"borrowed"` // requests that were answered with IDs of another generator
 	Errors        map[Reason]int64 `json:"errors"`
 	Waiting       int64            `json:"waiting"`        // requests, now
 	Tags          int              `json:"tags"`           // in memory, now
 	States        map[string]int   `json:"states"`         // of these, how many are in which state
 	Left          int64            `json:"left"`           // IDs in memory, of all tags, now
 	Failing       int              `json:"failing"`        // tags whose refills fail, now
+	Lost          int              `json:"lost"`           // peers that are lost, now
 	EventsQueued  int              `json:"events_queued"`  // now
 	EventsDropped int64            `json:"events_dropped"` // for want of a stream
 	StoreErrors   int64            `json:"store_errors"`   // refills that failed, each attempt

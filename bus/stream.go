@@ -32,6 +32,8 @@ func Batch(n int64) BulkOption { return func(b *bulk) { b.batch = n } }
 
 // Parallel is how many requests are under way while the loop uses an answer, from 1 to
 // [LimitParallel]. Default: [DefaultParallel]. With 1, the IDs of a single generator are in increasing order.
+// It does not matter for a strict tag: one request is under way at a time, and none while the loop uses
+// an answer.
 func Parallel(n int) BulkOption { return func(b *bulk) { b.parallel = n } }
 
 // Progress calls f after each batch that was used, with the number of IDs used so far. The loop's own
@@ -41,7 +43,12 @@ func Progress(f func(done int64)) BulkOption { return func(b *bulk) { b.progress
 // Ranges yields ranges with n IDs of tag in total, for imports. It fetches them while the loop works,
 // and holds the answers to [Parallel] requests in memory. An error comes last; the ranges before it are
 // valid. A loop that is left early leaves gaps of at most Parallel+1 batches. If the context has no
-// deadline, the client's [Timeout] bounds each batch.
+// deadline, the client's [Timeout] bounds each batch. The first answer says whether the tag is strict, so
+// one request goes ahead of the others.
+//
+// For a strict tag the requests go one after the other. Each is sent when the loop has used the answer
+// before it, so the ranges increase strictly. While the loop uses a batch, other callers may get higher
+// IDs. A smaller [Batch] makes the batch newer, and the import slower.
 func (c *Client) Ranges(ctx context.Context, tag string, n int64, opts ...BulkOption) iter.Seq2[Range, error] {
 	s, err := c.tag(tag)
 	if err != nil {
@@ -96,21 +103,29 @@ func (b bulk) ranges(ctx context.Context) iter.Seq2[Range, error] {
 		defer cancel()
 		left := b.n               // not requested yet
 		var queue []<-chan answer // in the order of their requests, in which they are used
-		ask := func() {
-			if n := min(b.batch, left); n > 0 {
+		// One request at a time: for a strict tag, and for each tag until an answer says its order.
+		single := b.from.subject != SubjectSnowflake
+		fill := func() {
+			for left > 0 && len(queue) < b.parallel && (!single || len(queue) == 0) {
+				n, whole := min(b.batch, left), !single
 				left -= n
 				reply := make(chan answer, 1)
 				queue = append(queue, reply)
-				requests.Go(func() { reply <- b.take(ctx, n) })
+				requests.Go(func() { reply <- b.take(ctx, n, whole) })
 			}
 		}
-		for range b.parallel {
-			ask()
-		}
 		for used := int64(0); used < b.n; {
+			fill()
 			a := <-queue[0]
 			queue = queue[1:]
-			ask()
+			got := total(a.ranges)
+			if single {
+				left = b.n - used - got // there may be fewer in one answer than in a batch
+				single = a.err != nil || b.from.strict.Load()
+			}
+			if !single {
+				fill()
+			}
 			for _, r := range a.ranges {
 				if !yield(r, nil) {
 					return
@@ -120,23 +135,24 @@ func (b bulk) ranges(ctx context.Context) iter.Seq2[Range, error] {
 				yield(Range{}, a.err)
 				return
 			}
-			used += total(a.ranges)
+			used += got
 			b.progress(used)
 		}
 	}
 }
 
-// take fetches n IDs, with several requests if n are too many for one.
-func (b bulk) take(ctx context.Context, n int64) (a answer) {
+// take fetches n IDs. If n are too many for one request, it sends several for the whole batch, or
+// returns fewer IDs.
+func (b bulk) take(ctx context.Context, n int64, whole bool) (a answer) {
 	ctx, cancel := b.from.c.bound(ctx)
 	defer cancel()
-	for n > 0 && a.err == nil {
-		var more []Range
-		more, _, a.err = b.from.some(ctx, n)
-		a.ranges = append(a.ranges, more...)
-		n -= total(more)
+	for {
+		more, _, err := b.from.some(ctx, n, request{unhedged: true}) // an import can wait, and its batches are large
+		a.ranges, a.err = append(a.ranges, more...), err
+		if n -= total(more); n == 0 || err != nil || !whole {
+			return a
+		}
 	}
-	return a
 }
 
 // each yields the IDs of ranges.

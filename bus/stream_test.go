@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"sync/atomic"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -29,7 +30,7 @@ func TestBulkIsBounded(t *testing.T) {
 	loop, used := make(chan bool), make(chan int64)
 	go func() {
 		defer close(used)
-		for r, err := range bus.NewClient(natskit.Connect(t, s)).Ranges(testkit.Context(t), "order", 1000, bus.Batch(10), bus.Parallel(3)) {
+		for r, err := range bus.NewClient(natskit.Connect(t, s), bus.NoHedging()).Ranges(testkit.Context(t), "order", 1000, bus.Batch(10), bus.Parallel(3)) {
 			if err != nil {
 				t.Error(err)
 				return
@@ -74,7 +75,7 @@ func TestBulkThatEnds(t *testing.T) {
 	})
 	var got int
 	var errs []error
-	for _, err := range bus.NewClient(nc).IDs(testkit.Context(t), "order", 1000, bus.Batch(10), bus.Parallel(1)) {
+	for _, err := range bus.NewClient(nc, bus.NoHedging()).IDs(testkit.Context(t), "order", 1000, bus.Batch(10), bus.Parallel(1)) {
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -88,12 +89,124 @@ func TestBulkThatEnds(t *testing.T) {
 	// Cancelled with requests that nobody answers.
 	ctx, cancel := context.WithCancel(t.Context())
 	answers(t, s, "leaf.segment.silent", func(i int64, _ *nats.Msg) *nats.Msg {
-		if i == 8 {
+		switch i {
+		case 1:
+			return ids("1")
+		case 9:
 			cancel()
 		}
 		return nil
 	})
-	if err := first(bus.NewClient(nc).Ranges(ctx, "silent", 1000, bus.Batch(1), bus.Parallel(8))); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled: %v", err)
+	got = 0
+	for _, err := range bus.NewClient(nc, bus.NoHedging()).Ranges(ctx, "silent", 1000, bus.Batch(1), bus.Parallel(8)) {
+		if got++; got == 1 && err != nil || got == 2 && !errors.Is(err, context.Canceled) {
+			t.Errorf("cancelled: %d: %v", got, err)
+		}
+	}
+	if got != 2 {
+		t.Errorf("%d values came, want a range and the error", got)
+	}
+}
+
+// The first answer says that the tag is strict: then there is one request at a time, and none while the
+// loop uses an answer.
+func TestBulkOfAStrictTag(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	next := int64(1)
+	n := answers(t, s, "leaf.segment.invoice", func(_ int64, msg *nats.Msg) *nats.Msg {
+		n, _ := strconv.ParseInt(string(msg.Data), 10, 64)
+		if n > 7 { // as a generator with a small --max-batch
+			return refusal(413, bus.BatchTooLarge, 0)
+		}
+		next += n + 2
+		reply := ids(bus.Range{First: next - n, Last: next - 1}.String())
+		reply.Header = nats.Header{bus.HeaderOrder: {bus.OrderStrict}}
+		return reply
+	})
+	client := bus.NewClient(natskit.Connect(t, s), bus.NoHedging())
+	for _, parallel := range []int{1, 3, bus.LimitParallel} {
+		n.Store(0)
+		var last, got, progress int64
+		answered := int64(1) // requests, the first of which is refused
+		bulk := client.Ranges(testkit.Context(t), "invoice", 100, bus.Batch(10), bus.Parallel(parallel),
+			bus.Progress(func(used int64) { progress = used }))
+		for r, err := range bulk {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.First <= last {
+				t.Errorf("Parallel %d: %d after %d", parallel, r.First, last)
+			}
+			// Another caller takes an ID. The IDs of the next answer are above it.
+			other, err := client.Take(testkit.Context(t), "invoice", 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if answered += 2; progress != got || n.Load() != answered {
+				t.Errorf("Parallel %d: %d requests while %v is used, want %d; progress %d of %d", parallel, n.Load(), r, answered, progress, got)
+			}
+			got, last = got+r.Len(), other[0].Last
+		}
+		if got != 100 {
+			t.Errorf("Parallel %d: %d IDs", parallel, got)
+		}
+	}
+}
+
+// A generator gives few IDs at a time: the loop gets as many as it wants, each once, and no ID is lost.
+func TestBulkOfSmallAnswers(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	var given atomic.Int64
+	answers(t, s, "leaf.segment.order", func(_ int64, msg *nats.Msg) *nats.Msg {
+		n, _ := strconv.ParseInt(string(msg.Data), 10, 64)
+		if n > 7 {
+			return refusal(413, bus.BatchTooLarge, 0)
+		}
+		last := given.Add(n)
+		return ids(bus.Range{First: last - n + 1, Last: last}.String())
+	})
+	client := bus.NewClient(natskit.Connect(t, s), bus.NoHedging())
+	for _, parallel := range []int{1, 3, bus.LimitParallel} {
+		given.Store(0)
+		seen := make(map[int64]bool)
+		for id, err := range client.IDs(testkit.Context(t), "order", 100, bus.Batch(20), bus.Parallel(parallel)) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen[id] = true
+		}
+		if len(seen) != 100 || given.Load() != 100 {
+			t.Errorf("Parallel %d: %d IDs, %d were given", parallel, len(seen), given.Load())
+		}
+	}
+}
+
+// Snowflakes have no order to ask for: all their requests are sent at once.
+func TestBulkOfSnowflakesStartsAtOnce(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	requests := make(chan *nats.Msg, 100)
+	answers(t, s, "leaf.snowflake", func(_ int64, msg *nats.Msg) *nats.Msg { requests <- msg; return nil })
+	got := make(chan int64)
+	go func() {
+		var n int64
+		for id, err := range bus.NewClient(natskit.Connect(t, s), bus.NoHedging()).SnowflakeIDs(testkit.Context(t), 3, bus.Batch(1), bus.Parallel(3)) {
+			if n++; err != nil || id < 1 || id > 3 {
+				t.Errorf("%d, %v", id, err)
+			}
+		}
+		got <- n
+	}()
+	var held [3]*nats.Msg
+	for i := range held {
+		held[i] = <-requests
+	}
+	for i, msg := range held {
+		msg.Respond(strconv.AppendInt(nil, int64(i)+1, 10))
+	}
+	if n := <-got; n != 3 {
+		t.Errorf("%d snowflakes", n)
 	}
 }

@@ -25,6 +25,10 @@ const (
 	SubjectWorkersList    = "leaf.admin.workers.list"
 	SubjectWorkersRelease = "leaf.admin.workers.release"
 
+	SubjectClaims = "leaf.admin.claims"
+	SubjectAudit  = "leaf.admin.audit"
+	SubjectTrace  = "leaf.admin.trace"
+
 	SubjectBuffers = "leaf.admin.buffers" // every generator answers
 )
 

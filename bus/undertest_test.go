@@ -30,8 +30,9 @@ func newUnderTest(t *testing.T, opts ...Option) underTest {
 	for i := range conns {
 		conns[i] = natskit.Connect(t, s)
 	}
-	u := underTest{NewClient(conns[0], opts...), t, make(chan *nats.Msg, 1000)}
-	u.first = time.Minute // what a test holds back is not asked for again
+	// What a test holds back is not asked for again, unless its options say so.
+	patient := func(c *Client) { Patient(c) }
+	u := underTest{NewClient(conns[0], append([]Option{patient}, opts...)...), t, make(chan *nats.Msg, 1000)}
 	if _, err := conns[1].ChanSubscribe("leaf.>", u.requests); err != nil {
 		t.Fatal(err)
 	}
@@ -141,6 +142,15 @@ func (u underTest) fails(results <-chan called, n int, want ...error) {
 func respond(t *testing.T, msg *nats.Msg, answer string) {
 	t.Helper()
 	if err := msg.Respond([]byte(answer)); err != nil {
+		t.Error(err)
+	}
+}
+
+// respondStrict is respond for a strict tag.
+func respondStrict(t *testing.T, msg *nats.Msg, answer string) {
+	t.Helper()
+	reply := nats.Msg{Header: nats.Header{HeaderOrder: {OrderStrict}}, Data: []byte(answer)}
+	if err := msg.RespondMsg(&reply); err != nil {
 		t.Error(err)
 	}
 }

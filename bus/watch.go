@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"math"
 	"strings"
 	"sync"
 	"time"
@@ -27,109 +26,91 @@ const (
 	lastLook  = 5 * time.Second
 )
 
-// watch looks at the connection's last error while a request waits for its answer. It costs no
-// goroutine between two looks: many requests may wait.
-type watch struct {
-	c         *Client
-	publishes func(subject string) bool // what the request publishes on
-	harmless  string                    // of these subjects one on which a message without reply does nothing; empty: none
-	limit     time.Duration             // how long the request may take; 0 or less: as long as its context
-	before    error                     // the connection's last error when the request began
-	ctx       context.Context
-	end       context.CancelCauseFunc
-	began     time.Time
-
-	mu     sync.Mutex
-	timer  *time.Timer
-	pause  time.Duration // before the next look
-	probed bool
-}
-
-// watched returns a context for a request on subject. It ends, with the reason as its cause, after
-// limit (0: never), or when NATS denies the request or the inbox of its answer. stop must be called.
-func (c *Client) watched(ctx context.Context, limit time.Duration, subject string) (_ context.Context, stop func()) {
-	w := &watch{c: c, limit: limit, publishes: func(s string) bool { return s == subject }}
-	if strings.HasPrefix(subject, SubjectSegment+".") || subject == SubjectSnowflake || subject == SubjectDecode {
-		w.harmless = subject
+// denied returns the denial of the call, if NATS denied it.
+func (p *pending) denied(ctx context.Context) error {
+	nc := p.c.nc
+	if !errors.Is(nc.LastError(), nats.ErrPermissionViolation) {
+		return nil
 	}
-	return w.start(ctx)
-}
-
-func (w *watch) start(ctx context.Context) (_ context.Context, stop func()) {
-	w.before, w.began, w.pause = w.c.nc.LastError(), time.Now(), firstLook
-	w.ctx, w.end = context.WithCancelCause(ctx)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.timer = time.AfterFunc(w.pause, w.look)
-	return w.ctx, w.stop
-}
-
-// stop ends the watch. A look that is under way ends first.
-func (w *watch) stop() {
-	w.end(nil)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.timer.Stop()
-}
-
-// look ends the request if NATS denied it, or if it has lasted too long.
-func (w *watch) look() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	err := w.denied()
-	if err == nil && !w.probed && errors.Is(w.c.nc.LastError(), nats.ErrPermissionViolation) && w.c.probing.TryLock() {
-		err, w.probed = w.probe(), true
-		w.c.probing.Unlock()
+	publishes := func(subject string) bool { return subject == p.subject }
+	if err := denied(nc, p.before, p.c.inbox.subject, publishes); err != nil || p.probed {
+		return err
 	}
-	switch {
-	case err != nil:
-		w.end(err)
-	case w.left() <= 0:
-		w.end(context.DeadlineExceeded)
-	case w.ctx.Err() == nil:
-		w.pause = min(2*w.pause, lastLook, w.left())
-		w.timer.Reset(w.pause)
+	if !p.c.probing.TryLock() {
+		return nil
 	}
-}
-
-// left is how long the request may still take.
-func (w *watch) left() time.Duration {
-	if w.limit <= 0 {
-		return math.MaxInt64
+	defer p.c.probing.Unlock()
+	p.probed = true
+	harmless := ""
+	if strings.HasPrefix(p.subject, SubjectSegment+".") || p.subject == SubjectSnowflake || p.subject == SubjectDecode {
+		harmless = p.subject
 	}
-	return w.limit - time.Since(w.began)
-}
-
-// probe subscribes to an inbox, and publishes where that does no harm, and returns a denial of either.
-// It must be the only probe of the connection: two would hide each other's denials.
-func (w *watch) probe() error {
-	ctx, cancel := context.WithTimeout(w.ctx, min(time.Minute, w.left()))
+	ctx, cancel := context.WithDeadline(ctx, p.attemptAt)
 	defer cancel()
-	nc := w.c.nc
+	return probe(ctx, nc, harmless, publishes)
+}
+
+// denied returns the denial of an inbox, or since before of something that the caller publishes. A client subscribes to its
+// inbox once, so its denial may be older than the request.
+func denied(nc *nats.Conn, before error, inbox string, publishes func(subject string) bool) error {
+	return cmp.Or(wire.InboxDenied(nc, nil, inbox), wire.PublishDenied(nc, before, publishes))
+}
+
+// probe subscribes to an inbox, and publishes on a subject where a message without a reply subject does nothing (empty:
+// there is none). It returns a denial of either. It must be the only probe of the connection: two would hide each other's
+// denials.
+func probe(ctx context.Context, nc *nats.Conn, harmless string, publishes func(subject string) bool) error {
 	before, inbox := nc.LastError(), nc.NewInbox()+".*" // as that of all requests is
 	sub, err := nc.SubscribeSync(inbox)
 	if err != nil {
 		return nil
 	}
 	defer sub.Unsubscribe()
-	if w.harmless != "" && nc.Publish(w.harmless, nil) != nil {
+	if harmless != "" && nc.Publish(harmless, nil) != nil {
 		return nil
 	}
 	// The server answers in order: what it says of these comes before its answer to the flush.
 	if nc.FlushWithContext(ctx) != nil {
 		return nil
 	}
-	return cmp.Or(wire.InboxDenied(nc, before, inbox), wire.PublishDenied(nc, before, w.publishes))
+	return cmp.Or(wire.InboxDenied(nc, before, inbox), wire.PublishDenied(nc, before, publishes))
 }
 
-// denied returns the denial of the request, or of the inbox of all answers. nats.go subscribes to that
-// once a connection, so its denial may be older than the request.
-func (w *watch) denied() error {
-	nc := w.c.nc
-	if !errors.Is(nc.LastError(), nats.ErrPermissionViolation) {
-		return nil
-	}
+// watch ends a context when NATS denies something on which publishes says that its owner publishes, or the inbox of
+// nats.go's own answers.
+type watch struct {
+	c         *Client
+	publishes func(subject string) bool
+}
+
+// start returns the context, whose cause is the denial. stop must be called.
+func (w *watch) start(ctx context.Context) (_ context.Context, stop func()) {
+	nc, before := w.c.nc, w.c.nc.LastError()
+	ctx, end := context.WithCancelCause(ctx)
 	inbox := nc.NewRespInbox()
 	inbox = inbox[:strings.LastIndexByte(inbox, '.')] + ".*"
-	return cmp.Or(wire.InboxDenied(nc, nil, inbox), wire.PublishDenied(nc, w.before, w.publishes))
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		probed := false
+		for pause := firstLook; ; pause = min(2*pause, lastLook) {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(pause):
+			}
+			if !errors.Is(nc.LastError(), nats.ErrPermissionViolation) {
+				continue
+			}
+			err := denied(nc, before, inbox, w.publishes)
+			if err == nil && !probed && w.c.probing.TryLock() {
+				err, probed = probe(ctx, nc, "", w.publishes), true
+				w.c.probing.Unlock()
+			}
+			if err != nil {
+				end(err)
+				return
+			}
+		}
+	})
+	return ctx, func() { end(nil); watching.Wait() }
 }

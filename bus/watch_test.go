@@ -16,56 +16,10 @@ import (
 	"github.com/leafbus/leafbus/tests/proxy"
 )
 
-// After an attempt without an answer the next one may last twice as long, up to a bound. A request for
-// many IDs has that bound at once.
-func TestAttemptsLastLonger(t *testing.T) {
-	t.Parallel()
-	u := newUnderTest(t)
-	u.first = 100 * time.Millisecond
-	took := make(chan error)
-	began := time.Now()
-	go func() {
-		_, err := u.Take(t.Context(), "order", 1)
-		took <- err
-	}()
-	var came []time.Time
-	for range 4 {
-		msg := <-u.requests
-		if came = append(came, time.Now()); len(came) == 4 {
-			msg.Respond([]byte("7"))
-		}
-	}
-	if err := <-took; err != nil {
-		t.Error(err)
-	}
-	// All from the beginning: one that was received late would make the next one seem early.
-	for i, least := 1, u.first; i < len(came); i, least = i+1, 2*least+u.first {
-		if lasted := came[i].Sub(began); lasted < least {
-			t.Errorf("%d attempts lasted %v, want %v at least", i, lasted, least)
-		}
-	}
-
-	go func() {
-		_, err := u.Take(t.Context(), "order", fewIDs+1)
-		took <- err
-	}()
-	msg := <-u.requests
-	select {
-	case <-u.requests:
-		t.Error("many IDs are asked for again as soon as few")
-	case <-time.After(5 * u.first):
-	}
-	msg.Respond([]byte("1000-2000"))
-	if err := <-took; err != nil {
-		t.Error(err)
-	}
-}
-
 // A change by an operator has all the time of its context, and is not retried.
 func TestAttemptAtAChange(t *testing.T) {
 	t.Parallel()
-	u := newUnderTest(t)
-	u.first = 20 * time.Millisecond
+	u := newUnderTest(t, Timeout(5*leastAttempt))
 	done := make(chan error)
 	go func() {
 		_, err := u.UpdateTag(far(t), TagUpdate{Tag: "order"})
@@ -77,7 +31,7 @@ func TestAttemptAtAChange(t *testing.T) {
 		t.Fatalf("it gave up: %v", err)
 	case <-u.requests:
 		t.Error("it is asked for again")
-	case <-time.After(10 * u.first):
+	case <-time.After(10 * leastAttempt):
 	}
 	msg.Respond([]byte(`{"tag":"order","max_id":"5"}`))
 	if err := <-done; err != nil {
@@ -132,22 +86,20 @@ func TestAttemptEndsDuringItsProbe(t *testing.T) {
 	}
 	t.Cleanup(nc.Close)
 	c := NewClient(nc)
-	if _, err := c.attempt(far(t), 0, "leaf.segment.secret", nil, ""); !errors.Is(err, nats.ErrPermissionViolation) {
+	ask := func(ctx context.Context, subject string) error {
+		_, _, err := c.ask(ctx, request{subject: subject})
+		return err
+	}
+	if err := ask(far(t), "leaf.segment.secret"); !errors.Is(err, nats.ErrPermissionViolation) {
 		t.Fatalf("it may ask for the secret: %v", err)
 	}
 	p.Hang(true)
 	defer p.Hang(false)
 	const most = 300 * time.Millisecond
-	attempt := func(ctx context.Context, limit time.Duration) {
-		t.Helper()
-		began := time.Now()
-		_, err := c.attempt(ctx, limit, "leaf.segment.order", nil, "")
-		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > testkit.Patience/2 {
-			t.Errorf("the attempt lasted %v: %v", took, err)
-		}
-	}
-	attempt(far(t), most)
 	ctx, cancel := context.WithTimeout(t.Context(), most)
 	defer cancel()
-	attempt(ctx, 0)
+	began := time.Now()
+	if err := ask(ctx, "leaf.segment.order"); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > testkit.Patience/2 {
+		t.Errorf("the call lasted %v: %v", time.Since(began), err)
+	}
 }

@@ -22,6 +22,9 @@ const (
 
 // Create implements [allocator.Store].
 func (s *Store) Create(ctx context.Context, tag allocator.Tag) (allocator.Tag, error) {
+	if tag.Order == allocator.Strict {
+		return allocator.Tag{}, fmt.Errorf("%w: the database keeps no strict tags", allocator.ErrBadValue)
+	}
 	return s.change(ctx, tag.Name, func(ctx context.Context, o *opened, tx bun.Tx) error {
 		_, _, err := o.load(ctx, tx, tag.Name, "UPDATE")
 		if err == nil {

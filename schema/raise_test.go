@@ -222,3 +222,31 @@ func TestEndsDuringADeletion(t *testing.T) {
 		t.Errorf("Ends: %v; order is at %d, after %d requests", err, end, requests)
 	}
 }
+
+// Stored reads a max_id that looks too low again in a way that goes to the primary, and changes nothing.
+func TestStored(t *testing.T) {
+	t.Parallel()
+	dsn := mariadb.NewDatabase(t)
+	createTag(t, newStore(t, dsn), "order", 101, 10)
+	p, slow := through(t, dsn)
+	s := newStore(t, slow)
+	again := 0
+	p.OnRequest(func(data []byte) proxy.Action {
+		if bytes.Contains(data, []byte("FOR UPDATE")) {
+			if again++; again == 1 {
+				execute(t, dsn, "UPDATE leaf_alloc SET max_id = 7001")
+			}
+		}
+		return proxy.Forward
+	})
+	for _, c := range []struct{ end, want int64 }{{101, 101}, {501, 7001}, {7002, 7001}} {
+		if tag, err := s.Stored(within(t), "order", c.end); err != nil || tag.MaxID != c.want {
+			t.Errorf("claimed below %d: %+v, %v; want max_id %d", c.end, tag, err, c.want)
+		}
+	}
+	if again == 0 {
+		t.Error("it was not read again")
+	}
+	_, err := s.Stored(within(t), "coupon", 1)
+	wantError(t, "Stored", err, allocator.ErrUnknownTag)
+}

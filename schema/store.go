@@ -148,6 +148,24 @@ func (s *Store) Get(ctx context.Context, tag string) (allocator.Tag, error) {
 	return row.tag(m), nil
 }
 
+// Stored is Get for audits, which know that all IDs below end are claimed. If max_id is below end, a replica that lags may
+// have answered: Stored reads again with a lock, so that the primary answers.
+func (s *Store) Stored(ctx context.Context, tag string, end int64) (allocator.Tag, error) {
+	t, err := s.Get(ctx, tag)
+	if err != nil || t.MaxID >= end {
+		return t, err
+	}
+	o, err := s.database()
+	if err != nil {
+		return t, err
+	}
+	row, m, err := o.load(ctx, o.db, tag, "UPDATE")
+	if err != nil {
+		return t, s.explain(ctx, err)
+	}
+	return row.tag(m), nil
+}
+
 // List implements [allocator.Store]. It includes rows that cannot be served:
 // those with an illegal name, and those with a step below 1.
 func (s *Store) List(ctx context.Context, q allocator.Query) ([]allocator.Tag, error) {

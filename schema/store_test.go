@@ -194,11 +194,31 @@ func TestConformance(t *testing.T) {
 	})
 }
 
+// TestConformanceOrdered runs the suite on a database with a ledger, beside a store of strict tags.
+func TestConformanceOrdered(t *testing.T) {
+	allocatortest.Run(t, func(tb testing.TB) allocatortest.Backend {
+		database, strict, ledger := backend(mariadb.NewDatabase(tb)), allocatortest.NewMemory(), allocatortest.NewMemoryLedger()
+		return allocatortest.Backend{
+			Open: func(tb testing.TB) allocator.Store {
+				trend := allocator.WithLedger(database.Open(tb), ledger, allocator.NewMarks(), "")
+				return allocator.NewOrdered(trend, allocatortest.NewHandle(strict, "node", nil), ledger)
+			},
+			Save: func(tb testing.TB) func() {
+				restore, saved := database.Save(tb), strict.Snapshot()
+				return func() { restore(); strict.Restore(saved) }
+			},
+			Gaps: true, Strict: true,
+		}
+	})
+}
+
 // backend is a database for the suite.
 func backend(dsn string) allocatortest.Backend {
 	return allocatortest.Backend{
 		Open: func(tb testing.TB) allocator.Store { return newStore(tb, dsn) },
 		Save: func(tb testing.TB) func() { return dump(tb, dsn) },
+
+		NoRules: true,
 	}
 }
 

@@ -117,10 +117,10 @@ func (s *Store) reportGone(ctx context.Context, o *opened, notes map[string]mark
 }
 
 // Floors implements [allocator.Store].
-func (s *Store) Floors(ctx context.Context, f func(tag string, floor int64)) error {
+func (s *Store) Floors(ctx context.Context, f func(tag string, floor int64, rules allocator.Rules)) error {
 	return s.Ends(ctx, func(tag string, _, floor int64) {
 		if floor > 0 {
-			f(tag, floor)
+			f(tag, floor, allocator.Rules{}) // they are in the ledger
 		}
 	})
 }

@@ -43,14 +43,22 @@ type ClockSkewed struct {
 }
 
 // WorkerAcquired says that the generator holds a worker.
-type WorkerAcquired struct{ Held }
+type WorkerAcquired struct {
+	Held
+	From int64 // the earliest time that it may issue; 0: nobody held the worker before
+	// After is the last report in the record that was replaced, of this holder or an earlier one; 0: there was no record.
+	After int64
+}
 
 // WorkerReleased says that the generator has released the worker.
 type WorkerReleased struct{ Held }
 
 // WorkerLost says that the registry has no record of the worker any more, or one of another
 // generator. The generator takes another worker.
-type WorkerLost struct{ Held }
+type WorkerLost struct {
+	Held
+	Until int64 // all that it issued has earlier times
+}
 
 // WorkerExpiring says that half of the reservation is over and the registry is
 // unavailable. At its end no IDs are issued.

@@ -94,6 +94,7 @@ type State struct {
 	ReservedUntil int64
 	RegistryAway  bool  // the last report did not reach the registry
 	Waiting       int   // requests
+	Doubtful      bool  // the process stood still, and requests wait until the registry has confirmed the worker
 	Err           error // why it cannot issue IDs now; nil: it can
 }
 
@@ -110,7 +111,7 @@ func (g *Generator) State() State {
 		}
 		return s
 	}
-	s.Worker, s.ReservedUntil, s.RegistryAway = w.Worker, w.ReservedUntil, w.failing
+	s.Worker, s.ReservedUntil, s.RegistryAway, s.Doubtful = w.Worker, w.ReservedUntil, w.failing, g.standstill.doubtful()
 	switch {
 	case err != nil:
 	case g.restingLocked(t):

@@ -27,8 +27,8 @@ func (g *Generator) releaseUnwanted(ctx context.Context, e Entry) error {
 
 // lose gives up a worker that is not this generator's any more, in memory and in the file. It
 // reports nothing if the reservation had ended at the time t while the generator did not run:
-// then another generator may take the worker.
-func (g *Generator) lose(held Held, t int64) error {
+// then another generator may take the worker. ceiling is above all that was issued.
+func (g *Generator) lose(held Held, ceiling, t int64) error {
 	g.mu.Lock()
 	used := int64(math.MaxInt64) // the file alone knows
 	w := g.worker.held
@@ -40,7 +40,7 @@ func (g *Generator) lose(held Held, t int64) error {
 			g.cfg.Notify(Recovered{held.Worker, EpisodeExpiring})
 		}
 		g.clearBackwardsLocked(held.Worker) // the next worker starts without it
-		g.cfg.Notify(WorkerLost{held})
+		g.cfg.Notify(WorkerLost{held, min(used, ceiling)})
 		g.worker.lost = &held
 		defer g.cfg.Log.Warn("the worker is lost: its record is missing or belongs to another generator; taking another worker", "worker", held.Worker)
 	}

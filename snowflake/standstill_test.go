@@ -52,9 +52,15 @@ func TestStandstill(t *testing.T) {
 							n.LookAlive()
 							time.Sleep(50 * ms)
 							waits = max(0, waits-50*ms)
+							if n.State().Doubtful != (waits > 0) {
+								t.Errorf("%+v", n.State())
+							}
 						}
 						if !stolen {
 							n.take(waits)
+							if n.State().Doubtful {
+								t.Error("it is still in doubt")
+							}
 							n.run(10 * time.Second)
 							return
 						}

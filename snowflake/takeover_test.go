@@ -47,6 +47,9 @@ func TestAllTaken(t *testing.T) {
 				if got := n.take(0); got.Worker != workers/2 || got.UnixMS < until {
 					t.Errorf("it begins with %+v, want worker %d from %d on", got, workers/2, until)
 				}
+				if e, ok := n.events[len(n.events)-1].(snowflake.WorkerAcquired); !ok || e.From != until || e.After < until-2*time.Minute.Milliseconds() || e.After >= until {
+					t.Errorf("the event is %+v, want it to begin where the other one ended, %d, and to name that one's last report", e, until)
+				}
 				n.wantEvents(fmt.Sprint("acquired ", workers/2))
 				if got := w.record(workers / 2); got.Node != "a" || got.Acquired < until {
 					t.Errorf("the record is %+v", got)
@@ -85,6 +88,25 @@ func TestStartTogether(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A clock that is ahead takes the reservation of a busy holder for ended again and again, and a slow
+// registry lets the holder write first each time. The generator gets another worker all the same.
+func TestContestedWorker(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		often := func(s *setup) { s.Reserve = snowflake.LeastReserve }
+		w.start(as("holder"), often)
+		fast := func(s *setup) {
+			clock := s.Clock
+			s.Clock = func() snowflake.Reading { r := clock(); r.Wall += time.Hour.Milliseconds(); return r }
+			s.slow = 400 * ms // the holder writes every 250 ms
+		}
+		n := w.start(often, fast)
+		time.Sleep(10 * time.Second)
+		if got := n.take(0); got.Worker == 0 {
+			t.Errorf("it has worker %d, which another generator holds", got.Worker)
+		}
+	})
 }
 
 // TestHeldByPeer: a worker that a peer holds, or held lately, is not taken, whatever the

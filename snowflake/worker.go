@@ -34,6 +34,7 @@ type workerState struct {
 // keeperState belongs to the goroutine that keeps the worker alone.
 type keeperState struct {
 	unanswered      Record        // the worker and the incarnation of a write that had no answer
+	contested       []int64       // the worker that the last attempt wanted and whose holder wrote first, if any
 	comparedUntil   time.Duration // Mono until which the clock need not be compared with the peers' clocks
 	refusalReported bool          // that the clock keeps the generator from starting
 }
@@ -124,7 +125,7 @@ func (g *Generator) acquire(ctx context.Context) error {
 		return g.releaseUnwanted(ctx, own)
 	case known:
 		t, _ := g.now()
-		if err := g.lose(Held{saved.Worker, saved.ReservedUntil}, t); err != nil {
+		if err := g.lose(Held{saved.Worker, saved.ReservedUntil}, min(saved.Ceiling, saved.ReservedUntil), t); err != nil {
 			return err
 		}
 	}
@@ -155,10 +156,21 @@ func (g *Generator) acquireOther(ctx context.Context, entries []Entry) error {
 		return err
 	}
 	free = slices.DeleteFunc(free, func(e Entry) bool { return g.cfg.HeldByPeerLately(e.Worker) }) // meanwhile
+	// A clock that is ahead takes each reservation for ended. A holder that writes before each attempt
+	// would starve this generator, if there is another worker.
+	others := slices.DeleteFunc(slices.Clone(free), func(e Entry) bool { return slices.Contains(g.keeper.contested, e.Worker) })
+	if len(others) > 0 || taken <= g.cfg.LastWorker-g.cfg.FirstWorker {
+		free = others
+	}
+	g.keeper.contested = nil
 	if len(free) > 0 {
 		e := free[g.seq.random(int64(len(free)))] // many may start at once, and should not all want the same one
 		e.Acquired, e.Incarnation = t, ""
-		return g.takeOver(ctx, e, Saved{Worker: e.Worker, Ceiling: e.ReservedUntil})
+		err := g.takeOver(ctx, e, Saved{Worker: e.Worker, Ceiling: e.ReservedUntil})
+		if errors.Is(err, ErrConflict) {
+			g.keeper.contested = []int64{e.Worker}
+		}
+		return err
 	}
 	err := g.add(ctx, choice)
 	if errors.Is(err, ErrFull) { // peers hold the rest
@@ -224,7 +236,7 @@ func (g *Generator) takeOver(ctx context.Context, e Entry, s Saved) error {
 	if err != nil {
 		return fmt.Errorf("reserving worker %d: %w", e.Worker, err)
 	}
-	return g.hold(Entry{next, version}, t)
+	return g.hold(Entry{Record: next, Version: version}, e.Reported, t)
 }
 
 // add reserves a worker that was never held.
@@ -240,11 +252,12 @@ func (g *Generator) add(ctx context.Context, choice Choice) error {
 	if err != nil {
 		return fmt.Errorf("reserving a worker: %w", err)
 	}
-	return g.hold(e, t)
+	return g.hold(e, 0, t)
 }
 
 // hold holds a worker from now on, because the registry has this generator's record e since the time t.
-func (g *Generator) hold(e Entry, t int64) error {
+// after is the last report in the record that e replaced; 0: there was none.
+func (g *Generator) hold(e Entry, after, t int64) error {
 	var floor int64
 	err := g.save(func(f *Saved) {
 		f.Worker, f.Incarnation, f.Pending, f.ReservedUntil = e.Worker, e.Incarnation, "", e.ReservedUntil
@@ -263,7 +276,7 @@ func (g *Generator) hold(e Entry, t int64) error {
 	}
 	w.Record, w.version, w.unconfirmed = e.Record, e.Version, false
 	g.extendedLocked(w, t)
-	g.cfg.Notify(WorkerAcquired{w.summary()})
+	g.cfg.Notify(WorkerAcquired{w.summary(), w.floor, after})
 	if g.keeper.refusalReported {
 		g.keeper.refusalReported = false
 		g.cfg.Notify(Recovered{w.Worker, EpisodeSkewed})
@@ -329,7 +342,7 @@ func (g *Generator) reconcile(ctx context.Context, w *heldWorker) error {
 			return nil
 		}
 	}
-	if err := g.lose(w.summary(), t); err != nil {
+	if err := g.lose(w.summary(), w.ReservedUntil, t); err != nil {
 		g.cfg.Log.Error("the file of the lost worker cannot be written", "error", err)
 	}
 	return fmt.Errorf("%w: worker %d is lost; its record is missing or belongs to another generator", ErrConflict, w.Worker)

@@ -103,6 +103,8 @@ type node struct {
 
 	mu     sync.Mutex
 	events []snowflake.Event
+	from   int64 // the earliest time that the last acquired event allows
+	issued int64 // the latest time of an ID
 }
 
 // bubble runs f in virtual time. It fails where a goroutine is left.
@@ -181,6 +183,21 @@ func (n *node) notify(e snowflake.Event) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.events = append(n.events, e)
+	switch e := e.(type) {
+	case snowflake.WorkerAcquired:
+		n.from = e.From
+	case snowflake.WorkerReleased:
+		n.mustBeAbove("released", e.ReservedUntil)
+	case snowflake.WorkerLost:
+		n.mustBeAbove("lost", e.Until)
+	}
+}
+
+// mustBeAbove checks the end of a worker's times that an event reports.
+func (n *node) mustBeAbove(what string, end int64) {
+	if n.issued >= end {
+		n.w.t.Errorf("an ID of %d was issued, and the event %s says that all are before %d", n.issued, what, end)
+	}
 }
 
 // newEvents names the events since the last call.
@@ -245,7 +262,13 @@ func (n *node) check(count int64, ranges []snowflake.Range) {
 	if s, ok := n.file.Saved(); !ok || n.w.parts(ranges[len(ranges)-1].Last).UnixMS >= s.Ceiling {
 		n.w.t.Errorf("%v were issued, and the file says %+v", ranges, s)
 	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	for _, r := range ranges {
+		if ms := n.w.parts(r.First).UnixMS; ms < n.from {
+			n.w.t.Errorf("an ID of %d was issued, and the event says that the first is not before %d", ms, n.from)
+		}
+		n.issued = max(n.issued, n.w.parts(r.Last).UnixMS)
 		if first, last := n.w.parts(r.First), n.w.parts(r.Last); r.First <= n.last || first.UnixMS != last.UnixMS || first.Worker != last.Worker {
 			n.w.t.Errorf("%v came after %d: want greater IDs, and in one range those of one millisecond", r, n.last)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 )
 
@@ -284,13 +285,19 @@ func TestRecordsInKV(t *testing.T) {
 		}
 		return entry.Value()
 	}
-	got := parse[tagRecord](t, value("LEAF_TAGS", "shop.order"))
+	got := parse[struct {
+		tagRecord
+		Last allocator.Claim
+	}](t, value("LEAF_TAGS", "shop.order"))
 	if got.Updated == "" {
 		t.Error("the record has no time")
 	}
 	got.Updated = ""
-	if want := (tagRecord{Tag: "shop.order", MaxID: "1001", Step: 1000, Description: "d"}); got != want {
+	if want := (tagRecord{Tag: "shop.order", MaxID: "1001", Step: 1000, Description: "d"}); got.tagRecord != want {
 		t.Errorf("the record is %+v, want %+v", got, want)
+	}
+	if l := got.Last; l.First != 1 || l.Last != 1000 || l.Node == "" || l.Time.IsZero() {
+		t.Errorf("the record's last claim is %+v", l)
 	}
 	installation := parse[struct {
 		ID, Store, Registry, Created string

@@ -11,6 +11,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/audit"
 	"github.com/leafbus/leafbus/tests/mariadb"
 )
 
@@ -89,6 +90,7 @@ func TestBurstThenStaleDatabase(t *testing.T) {
 				burst(t, nc, "10", checkers)
 			}
 			twice := 0
+			var taken audit.Taken
 			for i := range checkers {
 				if _, err := checkers[i].Check(); err != nil {
 					twice++
@@ -96,10 +98,12 @@ func TestBurstThenStaleDatabase(t *testing.T) {
 						t.Errorf("t%d: %v", i, err)
 					}
 				}
+				taken.Add(fmt.Sprint("t", i), checkers[i].Ranges()...)
 			}
 			if twice > 0 {
 				t.Errorf("%d of %d tags have an ID that came twice", twice, tags)
 			}
+			auditAgrees(t, url, audit.Options{Taken: &taken})
 		})
 	}
 }

@@ -246,7 +246,10 @@ func TestNodes(t *testing.T) {
 	second := serve(t, t.TempDir(), "-s", g.url, "--node", "two")
 	nc := connect(t, g.url)
 	granted(t, ask(t, nc, "leaf.segment.order", "100"))
-	out := parse[struct{ Nodes []bus.State }](t, []byte(leafOK(t, "nodes", "--json", "-s", g.url)))
+	out := parse[struct {
+		Nodes []bus.State
+		Lost  []bus.LostNode
+	}](t, []byte(leafOK(t, "nodes", "--json", "-s", g.url)))
 	var ids int64
 	for _, s := range out.Nodes {
 		ids += s.Counts.IDs

@@ -28,7 +28,7 @@ func TestDashboard(t *testing.T) {
 	for name, test := range map[string]func(*testing.T, *browser.Browser){
 		"buffers": showsBuffers, "alert": showsAlert, "restart": showsRestart, "token": showsWithToken,
 		"search": searchesManyTags, "escaping": escapesNames, "page": pageItself, "gone": showsGone, "many alerts": showsFewAlerts,
-		"long numbers": showsLongNumbers, "new": showsNewInstallation,
+		"long numbers": showsLongNumbers, "strict": showsStrict, "rules": showsRules, "new": showsNewInstallation, "audit": auditsAndTraces,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -246,7 +246,8 @@ func showsRestart(t *testing.T, b *browser.Browser) {
 // the page asks for, and others get nothing.
 func showsWithToken(t *testing.T, b *browser.Browser) {
 	g := withHTTP(t, "--tag", "order:1000", "--http-token", "s3cret")
-	for _, path := range []string{"/", "/dashboard/app.js", "/dashboard/overview", "/dashboard/tags", "/dashboard/feed", "/dashboard/workers", "/decodeSnowflakeId?snowflakeId=1"} {
+	for _, path := range []string{"/", "/dashboard/app.js", "/dashboard/overview", "/dashboard/tags", "/dashboard/feed", "/dashboard/workers",
+		"/dashboard/audit", "/dashboard/audit?tag=order", "/dashboard/trace?tag=order&id=1", "/decodeSnowflakeId?snowflakeId=1"} {
 		if p := fetch(t, "GET", g.http+path); p.status != 401 {
 			t.Errorf("%s without the token: %+v", path, p)
 		}

@@ -44,7 +44,11 @@ func showsGone(t *testing.T, b *browser.Browser) {
 	tab.Await("its verdict", verdict+` === '2 generators, all ready; 1 open alert'`)
 	two.kill()
 	tab.Await("that its generator is gone", marked)
-	tab.Await("the verdict on the others", verdict+` === '1 generator, ready'`)
+	tab.Await("the verdict on the others", verdict+` === '1 generator, ready; 1 open alert'`)
+	const lost = `document.querySelector('#alerts [data-node="two"][data-type="leaf.node.lost"]')`
+	tab.Await("the alert that it is lost", lost+`?.matches(':not(.over)') && !`+lost+`.querySelector('.chip')?.checkVisibility()`)
+	const row = `document.querySelector('#generators [data-node="two"]')`
+	tab.Await("its row", row+`?.querySelector('.state.warn')?.textContent === 'lost' && `+row+`.textContent.includes('last heard ')`)
 	two.again(t)
 	tab.Await("its end", alert+`?.matches('.over') && !`+marked)
 	tab.Await("the verdict on all", verdict+` === '2 generators, all ready'`)

@@ -74,6 +74,7 @@ func TestDeployFilesKnowTheMetrics(t *testing.T) {
 		{dashboardFile, "sum(leaf_ready", "sum(leaf_ready_", "no metric leaf_ready_"},
 		{dashboardFile, "{{cause}}", "{{reason}}", "{{reason}}"},
 		{dashboardFile, `job=\"$job\"`, `job=\"$jobs\"`, "$jobs"},
+		{dashboardFile, `by=\"peer\"`, `by=\"peers\"`, "by is never peers"},
 		{dashboardFile, `"refId": "B"`, `"refId": "A"`, "the query A twice"},
 		{dashboardFile, "leaf_waiting_requests", "leaf_buffered_ids", "nothing shows leaf_waiting_requests"},
 		{prometheusFile, "- alerts.yml", "- alert.yml", "alert.yml"},

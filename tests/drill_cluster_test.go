@@ -59,4 +59,5 @@ func TestDrillClusterOfGenerators(t *testing.T) {
 		states(t, client(t, all), size)
 	}
 	l.stop()
+	l.agrees(all)
 }

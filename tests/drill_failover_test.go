@@ -197,6 +197,7 @@ func TestDrillFailover(t *testing.T) {
 	}
 	hasty.stop()
 	l.stop()
+	l.agrees(url)
 	count, _ := hasty.unanswered()
 	t.Logf("%d of %d calls with a deadline of %v got no ID", count, count+hasty.replies.Load(), probeDeadline)
 }

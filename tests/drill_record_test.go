@@ -259,6 +259,7 @@ func TestDrillReplaceWhenReady(t *testing.T) {
 	}
 	t.Logf("ready after %v", took)
 	l.stop()
+	l.agrees(r.servers())
 	for _, name := range streams[:3] {
 		if info := r.stream(name); info == nil || info.State.Msgs == 0 {
 			t.Errorf("%s is lost: %+v", name, info)

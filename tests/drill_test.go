@@ -115,5 +115,6 @@ func TestDrillKillAndFreeze(t *testing.T) {
 	snowflakes.stop()
 	for _, l := range loads {
 		l.stop()
+		l.agrees(url)
 	}
 }

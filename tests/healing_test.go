@@ -87,6 +87,7 @@ func TestDatabaseSetBackUnderLoad(t *testing.T) {
 				alerts = healed(t, nc, "order", alerts)
 			}
 			l.stop()
+			l.agrees(url)
 			count, text := l.unanswered()
 			t.Log(text)
 			if count > 0 {

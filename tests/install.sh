@@ -63,6 +63,10 @@ have node npm ||
 	install "the tests run the JavaScript in docs/clients.md, and node or npm is missing" \
 		'install Node.js 18 or later, and npm' \
 		nodejs npm
+have java javac ||
+	install "the tests compile and run the Java in docs/clients.md, and javac is missing" \
+		'install a JDK, 11 or later' \
+		default-jdk-headless
 have python3 ||
 	install "the tests run the Python in docs/clients.md, and python3 is missing" \
 		'install Python 3.8 or later' \

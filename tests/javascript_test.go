@@ -1,9 +1,11 @@
 package tests
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -79,9 +81,33 @@ func overhear(t *testing.T, url string) func() []string {
 	}
 }
 
-// tryProgram runs a program of docs/clients.md, made for a generator's address, and
-// compares what it prints with what the generator answered.
-func tryProgram(t *testing.T, program func(url string) *exec.Cmd) {
+// printsOrder adds a line to a program of docs/clients.md, after the only line with this text. There it prints
+// the header of a strict tag, with one of the two expressions that docs/clients.md has for it.
+func printsOrder(t *testing.T, program, after string, expression int, format string) string {
+	t.Helper()
+	found := regexp.MustCompile("In the programs above the header is `(.*)` and `(.*)`").FindStringSubmatch(topFile(t, "docs/clients.md"))
+	lines := strings.Split(program, "\n")
+	at := slices.IndexFunc(lines, func(line string) bool { return strings.Contains(line, after) })
+	if found == nil || at < 0 {
+		t.Fatalf("docs/clients.md does not say how to read the header, or the program lacks %q", after)
+	}
+	return strings.Join(slices.Insert(lines, at+1, fmt.Sprintf(format, found[1+expression])), "\n")
+}
+
+// tryPrograms runs a program of docs/clients.md, made for a generator's address: as it stands, named ids, and with
+// printsOrder for a strict tag, named order.
+func tryPrograms(t *testing.T, program func(url, name string) *exec.Cmd) {
+	t.Helper()
+	t.Run("trend", func(t *testing.T) {
+		tryProgram(t, bus.OrderTrend, func(url string) *exec.Cmd { return program(url, "ids") })
+	})
+	t.Run("strict", func(t *testing.T) {
+		tryProgram(t, bus.OrderStrict, func(url string) *exec.Cmd { return program(url, "order") })
+	})
+}
+
+// tryProgram compares what a program prints with what the generator answered.
+func tryProgram(t *testing.T, order string, program func(url string) *exec.Cmd) {
 	t.Helper()
 	g := embed(t)
 	try := func() result {
@@ -95,9 +121,10 @@ func tryProgram(t *testing.T, program func(url string) *exec.Cmd) {
 		got.want(t, 1, "404 unknown_tag: ")
 	}
 
-	leafOK(t, "tag", "add", "order", "-s", g.url)
+	leafOK(t, "tag", "add", "order", "--order", order, "-s", g.url)
 	answered := overhear(t, g.url)
 	seen := make(map[string]bool)
+	last := int64(0)
 	// A float has no 2^53+1, nor any odd number above.
 	for _, maxID := range []int64{1, 1<<53 + 1} {
 		if maxID > 1 {
@@ -105,6 +132,9 @@ func tryProgram(t *testing.T, program func(url string) *exec.Cmd) {
 		}
 		got := try()
 		got.want(t, 0)
+		if n := strings.Count(got.stderr, bus.OrderStrict); order == bus.OrderStrict && n != 2 {
+			t.Errorf("%d answers for a strict tag have the header, want 2: %s", n, got.stderr)
+		}
 		ids := strings.Split(strings.TrimSuffix(got.stdout, "\n"), "\n")
 		want := answered()
 		if len(want) != 1000+1+1 || len(ids) != len(want) {
@@ -118,8 +148,15 @@ func tryProgram(t *testing.T, program func(url string) *exec.Cmd) {
 				t.Errorf("%s came twice", id)
 			}
 			seen[id] = true
-			if n, err := strconv.ParseInt(id, 10, 64); err != nil || n < maxID {
+			n, err := strconv.ParseInt(id, 10, 64)
+			if err != nil || n < maxID {
 				t.Errorf("%q is below max_id %d: %v", id, maxID, err)
+			}
+			if i < 1000+1 { // the last one is a snowflake
+				if n <= last {
+					t.Errorf("%d came after %d", n, last)
+				}
+				last = n
 			}
 		}
 	}
@@ -150,6 +187,8 @@ func TestDocsJavaScript(t *testing.T) {
 	if status := p.wait(3 * patience); status != 0 {
 		t.Fatalf("npm ci: exit status %d: %s", status, p.stderr.String())
 	}
-	writeFile(t, dir+"/ids.mjs", clientBlock(t, "js"))
-	tryProgram(t, func(url string) *exec.Cmd { return against(url, dir, "node", "ids.mjs") })
+	ids := clientBlock(t, "js")
+	writeFile(t, dir+"/ids.mjs", ids)
+	writeFile(t, dir+"/order.mjs", printsOrder(t, ids, "nc.request(", 0, "  console.error(%s);"))
+	tryPrograms(t, func(url, name string) *exec.Cmd { return against(url, dir, "node", name+".mjs") })
 }

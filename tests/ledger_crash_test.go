@@ -58,6 +58,7 @@ func stopBetween(t *testing.T, more int) {
 			highest := load.highest.Load()
 			testkit.Eventually(t, "more IDs", func() bool { load.checkIDs(); return load.highest.Load() > highest+500 })
 			load.report()
+			load.agrees(l.url)
 			for _, g := range generators {
 				g.stop()
 			}

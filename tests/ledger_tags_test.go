@@ -67,6 +67,7 @@ func TestTagIsMadeAnewBySQLUnderLoad(t *testing.T) {
 		testkit.Eventually(t, "IDs that were reserved since", func() bool { load.checkIDs(); return load.highest.Load() > highest+500 })
 	}
 	load.report()
+	load.agrees(l.url)
 }
 
 // What an operator moves max_id to is claimed: nothing below is handed out, whatever the database says later.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/audit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
@@ -22,6 +24,8 @@ type load struct {
 	cfg loadConfig
 
 	checker allocatortest.Checker
+	taken   audit.Taken // of a tag
+	flakes  audit.Runs
 	ids     atomic.Int64
 	replies atomic.Int64
 	highest atomic.Int64
@@ -51,6 +55,8 @@ type loadConfig struct {
 	expected []bus.Reason
 	// each is called for every range that came, by many callers at once.
 	each func(bus.Range)
+	// options are those of the clients.
+	options []bus.Option
 }
 
 // anyRefusal are the refusals that a caller could meet while the database is wrong or away.
@@ -68,7 +74,7 @@ func startLoad(t *testing.T, cfg loadConfig, urls ...string) *load {
 	l := &load{t: t, cfg: cfg, cancel: cancel, refusal: make(map[bus.Reason]int)}
 	seeds := allocatortest.Seed(t)
 	for _, url := range urls {
-		c := client(t, url)
+		c := bus.NewClient(connect(t, url), cfg.options...)
 		for range cfg.callers {
 			sizes := rand.New(rand.NewPCG(seeds.Uint64(), seeds.Uint64()))
 			l.wg.Go(func() { l.run(ctx, c, sizes) })
@@ -137,6 +143,11 @@ func (l *load) size(sizes *rand.Rand) int64 {
 
 func (l *load) record(ranges []bus.Range, floor int64) {
 	l.checker.Add(ranges...)
+	if l.cfg.tag != "" {
+		l.taken.Add(l.cfg.tag, ranges...)
+	} else {
+		l.flakes.Add(slices.Clone(ranges)...)
+	}
 	for _, r := range ranges {
 		l.ids.Add(r.Len())
 		if l.cfg.each != nil {

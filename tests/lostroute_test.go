@@ -8,6 +8,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/audit"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/mariadb"
 )
@@ -64,6 +65,9 @@ func TestLostRoute(t *testing.T) {
 			_, err := checker.Check()
 			must(t, err)
 			must(t, refused)
+			var taken audit.Taken
+			taken.Add("order", checker.Ranges()...)
+			auditAgrees(t, c.url(deaf), audit.Options{Taken: &taken})
 			noticed(t, ncs[0], "order")
 		})
 	}

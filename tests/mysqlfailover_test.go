@@ -81,6 +81,7 @@ func TestFailover(t *testing.T) {
 	noticed(t, nc, "order")
 	l.more(500)
 	l.stop()
+	l.agrees(url)
 	for _, g := range generators {
 		g.stop()
 	}

@@ -74,6 +74,7 @@ func TestDatabaseRestoredFromAnOlderCopy(t *testing.T) {
 				}
 			}
 			l.stop()
+			l.agrees(url)
 		})
 	}
 }

@@ -2,6 +2,7 @@ package tests
 
 import (
 	"net"
+	"strconv"
 	"testing"
 	"time"
 
@@ -21,7 +22,11 @@ type changingNATS struct {
 
 func newChangingNATS(t *testing.T) *changingNATS {
 	t.Helper()
-	n := &changingNATS{t: t, port: server.RANDOM_PORT, folder: t.TempDir()}
+	_, text, err := net.SplitHostPort(testkit.FreeAddress(t)) // no client's connection takes it while the server is away
+	must(t, err)
+	port, err := strconv.Atoi(text)
+	must(t, err)
+	n := &changingNATS{t: t, port: port, folder: t.TempDir()}
 	t.Cleanup(func() { n.stop() })
 	return n
 }
@@ -46,7 +51,6 @@ func (n *changingNATS) begin(jetStream bool) string {
 	if !s.ReadyForConnections(patience) {
 		n.t.Fatal("the NATS server is not ready")
 	}
-	n.port = s.Addr().(*net.TCPAddr).Port
 	return s.ClientURL()
 }
 

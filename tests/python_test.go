@@ -16,6 +16,8 @@ func TestDocsPython(t *testing.T) {
 	if err := os.CopyFS(dir, os.DirFS("python")); err != nil {
 		t.Fatal(err)
 	}
-	writeFile(t, dir+"/ids.py", clientBlock(t, "python"))
-	tryProgram(t, func(url string) *exec.Cmd { return against(url, dir, "python3", "ids.py") })
+	ids := clientBlock(t, "python")
+	writeFile(t, dir+"/ids.py", ids)
+	writeFile(t, dir+"/order.py", printsOrder(t, ids, "headers = ", 1, "    print(%s, file=__import__('sys').stderr)"))
+	tryPrograms(t, func(url, name string) *exec.Cmd { return against(url, dir, "python3", name+".py") })
 }

@@ -122,7 +122,7 @@ func TestReleaseCommand(t *testing.T) {
 	if incarnation.FindString(released) == incarnation.FindString(silence) || workerRecord(t, js, n).Node != "dead" {
 		t.Errorf("the record was %s and is %s", silence, released)
 	}
-	want := workerEvent{Node: "calm", Worker: n, Registry: "kv", ReservedUntilMS: end.UnixMilli()}
+	want := workerEvent{Node: "calm", Worker: n, Registry: "kv", ReservedUntilMS: end.UnixMilli(), Holder: "dead"}
 	if e := lastEvent[workerEvent](t, js, fmt.Sprint("leaf.events.info.worker.released.", n)); e != want {
 		t.Errorf("the event is %+v, want %+v", e, want)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/audit"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/mariadb"
 )
@@ -171,6 +172,7 @@ func TestBucketRestoredFromAnOlderCopy(t *testing.T) {
 	})
 	ahead(t, l, 20_000)
 	l.report()
+	l.agrees(url)
 	for _, g := range generators {
 		g.stop()
 	}
@@ -197,9 +199,20 @@ func TestBucketRestoredUnderNewGenerators(t *testing.T) {
 	server.start()
 
 	serve(t, t.TempDir(), "-s", url, "--max-step", "1000")
+	forgot(t, l, url)
 	t.Log(leafOK(t, "tag", "advance", "--all", "-s", url))
+	l.agrees(url)
 	if id := takeOne(t, client(t, url), "order"); id <= l.highest.Load() {
 		t.Errorf("ID %d, and %d was handed out before", id, l.highest.Load())
+	}
+}
+
+// forgot checks that an audit finds what JetStream forgot: IDs of the load that were reported, and are claimed no more.
+func forgot(t *testing.T, l *load, url string) {
+	t.Helper()
+	report := runAudit(t, url, audit.Options{Taken: &l.taken})
+	if kinds := kindsOf(report); kinds[bus.Unclaimed] == 0 || kinds[bus.TakenUnclaimed] == 0 || len(kinds) != 2 {
+		t.Errorf("before the tags are advanced an audit finds %v: %+v", kinds, report.Contradictions)
 	}
 }
 
@@ -234,6 +247,7 @@ func TestEmbeddedServerSetBack(t *testing.T) {
 			}
 			lastEvent[episode](t, jetStream(t, nc), "leaf.events.info.segment.recovered.order")
 			l.report() // the time that the server was away is in it
+			l.agrees(url)
 			g.stop()
 		})
 	}
@@ -269,7 +283,9 @@ func TestLedgerRestoredFromAnOlderCopy(t *testing.T) {
 	}
 
 	next := join(t, url, dsn, []string{"next"}, "--max-step", "500")["next"] // with an empty folder
+	forgot(t, l, url)
 	t.Log(leafOK(t, "tag", "advance", "--all", "-s", url))
+	l.agrees(url)
 	if end := claimedEnd(t, jetStream(t, nc), "order"); end <= l.highest.Load() {
 		t.Errorf("the ledger ends at %d, and %d was handed out", end, l.highest.Load())
 	}

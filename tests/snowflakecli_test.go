@@ -149,7 +149,10 @@ func TestWorkersCommand(t *testing.T) {
 	if text := leafOK(t, "nodes", "-s", g.url); !regexp.MustCompile(`(?m)^one +ready +5 `).MatchString(text) || !regexp.MustCompile(`(?m)^NODE +STATE +WORKER `).MatchString(text) {
 		t.Errorf("nodes:\n%s", text)
 	}
-	nodes := parse[struct{ Nodes []bus.State }](t, []byte(leafOK(t, "nodes", "--json", "-s", g.url))).Nodes
+	nodes := parse[struct {
+		Nodes []bus.State
+		Lost  []bus.LostNode
+	}](t, []byte(leafOK(t, "nodes", "--json", "-s", g.url))).Nodes
 	if len(nodes) != 3 || nodes[2].Node != "one" || nodes[2].Worker == nil || *nodes[2].Worker != 5 || nodes[2].ReservedUntil <= time.Now().UnixMilli() {
 		t.Errorf("nodes: %+v", nodes)
 	}

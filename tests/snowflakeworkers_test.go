@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -21,7 +22,8 @@ type workersPage struct {
 		Reported      time.Time `json:"reported"`
 		ReservedUntil time.Time `json:"reserved_until"`
 	} `json:"workers"`
-	Next int64 `json:"next"`
+	Next   int64           `json:"next"`
+	Layout json.RawMessage `json:"layout"`
 }
 
 // The workers and who holds them are listed in pages.
@@ -91,7 +93,11 @@ type workerEvent struct {
 	Node            string `json:"node"`
 	Worker          int64  `json:"worker"`
 	Registry        string `json:"registry"`
+	FromMS          int64  `json:"from_ms"`
+	AfterMS         int64  `json:"after_ms"`
+	UntilMS         int64  `json:"until_ms"`
 	ReservedUntilMS int64  `json:"reserved_until_ms"`
+	Holder          string `json:"holder"`
 }
 
 // A worker that is taken and given up is told as CloudEvents.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/mariadb"
 	"github.com/leafbus/leafbus/tests/proxy"
@@ -74,10 +75,12 @@ func (s *split) grow(which int, by int64) {
 	})
 }
 
-// end stops the load: no ID came twice, and alerts name what was healed. It returns how many calls got no IDs.
-func (s *split) end() (unanswered int64) {
+// end stops the load: no ID came twice, an audit agrees, and alerts name what was healed. It returns how many calls got
+// no IDs.
+func (s *split) end(expected ...bus.ContradictionKind) (unanswered int64) {
 	s.t.Helper()
 	s.load.stop()
+	s.load.agrees(s.nc.ConnectedUrl(), expected...)
 	count, text := s.load.unanswered()
 	s.t.Log(text)
 	noticed(s.t, s.nc, "order")

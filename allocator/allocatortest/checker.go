@@ -56,3 +56,10 @@ func (c *Checker) Check() (ids int64, err error) {
 	c.ranges = joined
 	return ids, nil
 }
+
+// Ranges returns what was added, as Check joined it.
+func (c *Checker) Ranges() []allocator.Range {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.ranges)
+}

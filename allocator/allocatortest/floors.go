@@ -15,7 +15,7 @@ func floors(tb testing.TB, b Backend) {
 	told := func() map[string]int64 {
 		tb.Helper()
 		found := make(map[string]int64)
-		if err := other.Floors(within(tb), func(tag string, floor int64) { found[tag] = floor }); err != nil {
+		if err := other.Floors(within(tb), func(tag string, floor int64, _ allocator.Rules) { found[tag] = floor }); err != nil {
 			tb.Fatalf("Floors: %v", err)
 		}
 		return found

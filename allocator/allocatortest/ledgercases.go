@@ -296,7 +296,7 @@ func storeBackwards(tb testing.TB, b LedgerBackend) {
 	var c Checker
 	var wg sync.WaitGroup
 	for range 3 {
-		claimed := allocator.WithLedger(store, b.Open(tb), allocator.NewMarks())
+		claimed := allocator.WithLedger(store, b.Open(tb), allocator.NewMarks(), "")
 		ctx, random := within(tb), rand.New(rand.NewPCG(random.Uint64(), 0))
 		wg.Go(func() {
 			for done := 0; done < 25; {

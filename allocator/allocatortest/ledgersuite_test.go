@@ -170,6 +170,22 @@ func (l dropsFloor) Write(ctx context.Context, tag string, e allocator.Entry) (r
 	return l.markers.Write(ctx, tag, e)
 }
 
+type dropsLast struct{ markers } // when no range is claimed
+
+func (l dropsLast) Write(ctx context.Context, tag string, e allocator.Entry) (revision uint64, err error) {
+	if e.End != e.Last.Last+1 {
+		e.Last = allocator.Claim{}
+	}
+	return l.markers.Write(ctx, tag, e)
+}
+
+type seconds struct{ markers } // keeps times as a database does that has no fractions
+
+func (l seconds) Write(ctx context.Context, tag string, e allocator.Entry) (revision uint64, err error) {
+	e.Last.Time = e.Last.Time.Truncate(time.Second)
+	return l.markers.Write(ctx, tag, e)
+}
+
 // misses the record that was written last: its Each ends too early.
 type misses struct{ markers }
 
@@ -256,6 +272,8 @@ func TestFaultyLedgers(t *testing.T) {
 		}, []string{"OtherRevision", "ManyClaims"}},
 		{"guesses revisions", func(m markers) allocator.Ledger { return guessesRevision{m} }, []string{"FirstWrite"}},
 		{"forgets the floor", func(m markers) allocator.Ledger { return dropsFloor{m} }, []string{"FloorIsKept", "LargestEnd"}},
+		{"forgets the last claim", func(m markers) allocator.Ledger { return dropsLast{m} }, []string{"LastIsKept", "LastClaim"}},
+		{"rounds times", func(m markers) allocator.Ledger { return seconds{m} }, []string{"LastIsKept"}},
 		{"misses a record", func(m markers) allocator.Ledger { return misses{m} }, []string{"EachRecord"}},
 		{"misses what moves", func(m markers) allocator.Ledger { return restarts{m} }, []string{"EachWhileWritten"}},
 		{"a deletion is no record", func(m markers) allocator.Ledger { return guesses{m} }, []string{"DeletedByHand"}},

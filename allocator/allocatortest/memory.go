@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -54,17 +53,21 @@ func (m *Memory) Reserve(ctx context.Context, tag string, n, from int64) (alloca
 	if err != nil {
 		return allocator.Grant{}, err
 	}
+	if t.Paused {
+		return allocator.Grant{}, &allocator.PausedError{Rules: t.Rules}
+	}
 	if was := t.MaxID; was < from {
 		t.MaxID = from
 		m.putLocked(t)
 		return allocator.Grant{}, &allocator.AdvancedError{Tag: tag, Got: was, Seen: from}
 	}
-	left := math.MaxInt64 - t.MaxID
+	left := t.Left(t.MaxID)
 	if left < n {
 		return allocator.Grant{}, allocator.ErrExhausted
 	}
 	n = min(max(n, t.Step), left)
-	g := allocator.Grant{Range: allocator.Range{First: t.MaxID, Last: t.MaxID + n - 1}, Step: t.Step}
+	g := allocator.Grant{Range: allocator.Range{First: t.MaxID, Last: t.MaxID + n - 1}, Step: max(t.Step, 1), Order: t.Order, Rules: t.Rules,
+		Ending: !t.Ending(t.MaxID) && t.Ending(t.MaxID+n)}
 	t.MaxID += n
 	m.putLocked(t)
 	return g, nil
@@ -91,10 +94,15 @@ func (m *Memory) getLocked(tag string) (allocator.Tag, error) {
 func (m *Memory) putLocked(t allocator.Tag) allocator.Tag {
 	t.Updated = time.Now()
 	m.tags[t.Name] = t
-	m.log = append(m.log, t.Name)
+	m.changedLocked(t.Name)
+	return t
+}
+
+// changedLocked lets the watches look at a tag.
+func (m *Memory) changedLocked(tag string) {
+	m.log = append(m.log, tag)
 	close(m.changed)
 	m.changed = make(chan struct{})
-	return t
 }
 
 // List implements [allocator.Store].
@@ -116,10 +124,13 @@ func (m *Memory) Create(_ context.Context, tag allocator.Tag) (allocator.Tag, er
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	old, ok := m.tags[tag.Name]
-	if ok && !old.Deleted {
+	switch {
+	case ok && old.Order != tag.Order:
+		return allocator.Tag{}, allocator.ErrConflict
+	case ok && !old.Deleted:
 		return allocator.Tag{}, allocator.ErrExists
 	}
-	tag.MaxID = max(tag.MaxID, old.MaxID)
+	tag.MaxID, tag.Rules = max(tag.MaxID, old.MaxID), tag.Rules.After(old.Rules)
 	if tag.Floor = tag.MaxID; tag.MaxID == 1 {
 		tag.Floor = 0
 	}
@@ -153,7 +164,7 @@ func (m *Memory) Delete(_ context.Context, tag string, from int64) (allocator.Ta
 }
 
 // Floors implements [allocator.Store].
-func (m *Memory) Floors(ctx context.Context, f func(tag string, floor int64)) error {
+func (m *Memory) Floors(ctx context.Context, f func(tag string, floor int64, rules allocator.Rules)) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -161,8 +172,8 @@ func (m *Memory) Floors(ctx context.Context, f func(tag string, floor int64)) er
 	tags := maps.Clone(m.tags)
 	m.mu.Unlock()
 	for _, t := range tags {
-		if floor := t.Below(); floor > 0 {
-			f(t.Name, floor)
+		if floor := t.Below(); floor > 0 || t.Version > 0 {
+			f(t.Name, floor, t.Rules)
 		}
 	}
 	return nil

@@ -25,6 +25,10 @@ type Backend struct {
 	Save func(tb testing.TB) (restore func())
 	// Gaps says that ranges may be lost although nothing failed, as with a ledger.
 	Gaps bool
+	// Strict says that the store keeps strict tags.
+	Strict bool
+	// NoRules says that the store keeps no rules: a ledger beside it does.
+	NoRules bool
 }
 
 // Case is one test of the suite.
@@ -42,7 +46,7 @@ func Run(t *testing.T, open func(tb testing.TB) Backend) {
 
 // Cases returns the suite.
 func Cases() []Case {
-	return []Case{
+	return append([]Case{
 		{"FirstRange", firstRange},
 		{"UnknownTag", unknownTag},
 		{"TagsAreApart", tagsAreApart},
@@ -62,7 +66,7 @@ func Cases() []Case {
 		{"Search", search},
 		{"Watch", watch},
 		{"ContextDone", contextDone},
-	}
+	}, append(strictCases(), ruleCases()...)...)
 }
 
 // timeout bounds every wait of the suite. It is no measure of speed.

@@ -23,12 +23,35 @@ func memoryBackend(open func(*Memory) allocator.Store) func(testing.TB) Backend 
 				saved := m.Snapshot()
 				return func() { m.Restore(saved) }
 			},
+			Strict: true,
 		}
 	}
 }
 
 func TestMemory(t *testing.T) {
 	Run(t, memoryBackend(func(m *Memory) allocator.Store { return m }))
+}
+
+// TestHandle runs the suite on handles that replace the record of a strict tag only if it is as they know it.
+func TestHandle(t *testing.T) {
+	Run(t, memoryBackend(func(m *Memory) allocator.Store { return NewHandle(m, "node", nil) }))
+}
+
+// TestOrdered runs the suite on a store of trend order, with its ledger, and one of strict tags.
+func TestOrdered(t *testing.T) {
+	Run(t, func(testing.TB) Backend {
+		trend, strict, ledger := NewMemory(), NewMemory(), NewMemoryLedger()
+		return Backend{
+			Open: func(testing.TB) allocator.Store {
+				return allocator.NewOrdered(allocator.WithLedger(trend, ledger, allocator.NewMarks(), ""), NewHandle(strict, "node", nil), ledger)
+			},
+			Save: func(testing.TB) func() {
+				savedTrend, savedStrict := trend.Snapshot(), strict.Snapshot()
+				return func() { trend.Restore(savedTrend); strict.Restore(savedStrict) }
+			},
+			Gaps: true, Strict: true,
+		}
+	})
 }
 
 // TestClaimed runs the suite on a store with a ledger. Only the store goes backwards.
@@ -45,9 +68,9 @@ func claimedBackend(open func(*Memory) allocator.Store) func(testing.TB) Backend
 	return func(tb testing.TB) Backend {
 		ledger := NewMemoryLedger()
 		b := memoryBackend(func(m *Memory) allocator.Store {
-			return allocator.WithLedger(open(m), ledger, allocator.NewMarks())
+			return allocator.WithLedger(open(m), ledger, allocator.NewMarks(), "")
 		})(tb)
-		b.Gaps = true
+		b.Gaps, b.Strict = true, false
 		return b
 	}
 }
@@ -109,6 +132,41 @@ func (s noTombstones) Delete(ctx context.Context, tag string, from int64) (alloc
 		s.mu.Unlock()
 	}
 	return t, err
+}
+
+type takesOne struct{ *Memory }
+
+func (s takesOne) Reserve(ctx context.Context, tag string, n, from int64) (allocator.Grant, error) {
+	return s.Memory.Reserve(ctx, tag, max(n, 1), from)
+}
+
+type forgetsOrder struct{ *Memory }
+
+func (s forgetsOrder) Create(ctx context.Context, tag allocator.Tag) (allocator.Tag, error) {
+	s.mu.Lock()
+	if old, ok := s.tags[tag.Name]; ok && old.Deleted {
+		old.Order = tag.Order
+		s.tags[tag.Name] = old
+	}
+	s.mu.Unlock()
+	return s.Memory.Create(ctx, tag)
+}
+
+type takesInConflict struct{ *Memory }
+
+func (s takesInConflict) Reserve(ctx context.Context, tag string, n, from int64) (allocator.Grant, error) {
+	g, err := s.Memory.Reserve(ctx, tag, n, from)
+	if n == 2 {
+		return allocator.Grant{}, &allocator.OvertakenError{Tag: tag}
+	}
+	return g, err
+}
+
+type setsStep struct{ *Memory }
+
+func (s setsStep) Update(ctx context.Context, tag string, c allocator.Change) (allocator.Tag, error) {
+	c.Step = nil
+	return s.Memory.Update(ctx, tag, c)
 }
 
 type wraps struct{ *Memory }
@@ -212,6 +270,11 @@ func TestFaultyStores(t *testing.T) {
 		{"searches with wildcards", func(m *Memory) allocator.Store { return likes{m} }, "Search"},
 		{"folds case in a search", func(m *Memory) allocator.Store { return foldsSearch{m} }, "Search"},
 		{"searches the page", func(m *Memory) allocator.Store { return searchesPage{m} }, "Search"},
+		{"takes an ID with none wanted", func(m *Memory) allocator.Store { return takesOne{m} }, "StrictRanges"},
+		{"a deletion forgets the order", func(m *Memory) allocator.Store { return forgetsOrder{m} }, "StrictForLife"},
+		{"reads, then writes a strict tag", func(m *Memory) allocator.Store { return readThenWrite{m} }, "StrictManyHandles"},
+		{"takes IDs in a conflict", func(m *Memory) allocator.Store { return takesInConflict{m} }, "StrictStaleHandle"},
+		{"sets a step", func(m *Memory) allocator.Store { return setsStep{m} }, "StrictChanges"},
 	} {
 		t.Run(f.name, func(t *testing.T) {
 			for _, c := range Cases() {

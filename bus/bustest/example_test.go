@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/audit"
 	"github.com/leafbus/leafbus/bus/bustest"
 )
 
@@ -51,6 +52,23 @@ func ExampleOpen() {
 	// [1-5] <nil>
 	// [1-2] <nil>
 	// <nil>
+}
+
+// Does the program use an ID twice, or one that it did not get?
+func ExampleGenerator_Audit() {
+	_ = func(t *testing.T) { // func TestOrders(t *testing.T)
+		g := bustest.Start(t, "order")
+		s := shop{g.Client()}
+		taken := &audit.Taken{}
+		for range 100 {
+			n, err := s.order(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			taken.Add("order", bus.Range{First: n, Last: n})
+		}
+		g.Audit(t, audit.Options{Taken: taken})
+	}
 }
 
 // What does the program do when no generator is there, and when it is back?

@@ -99,7 +99,9 @@ func (g *Generator) URL() string { return g.server.ClientURL() }
 func (g *Generator) Conn() *nats.Conn { return g.conn }
 
 // Client is a client on Conn.
-func (g *Generator) Client(opts ...bus.Option) *bus.Client { return bus.NewClient(g.conn, opts...) }
+func (g *Generator) Client(opts ...bus.Option) *bus.Client {
+	return bus.NewClient(g.conn, append([]bus.Option{bus.NoHedging()}, opts...)...)
+}
 
 // Stop ends the generator, as SIGTERM does: it answers what it has accepted, and
 // is gone when Stop returns. The NATS server stays, so this is what callers meet when
@@ -120,6 +122,12 @@ func (g *Generator) stop() error {
 		return fmt.Errorf("bustest: the generator failed: %w", err)
 	}
 	return nil
+}
+
+func (g *Generator) stopped() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.run == nil
 }
 
 // Restart starts the generator again, on its state; one that runs is stopped

@@ -89,7 +89,7 @@ func (g *Generator) serve(ctx context.Context, ready chan<- *nats.Conn) (err err
 		Tags:         g.tags,
 		MaxBatch:     allocator.DefaultMaxBatch,
 		DrainTimeout: drainTimeout,
-		Release:      "bustest",
+		Program:      generator.Program{Release: "bustest"},
 		Ready:        func() { ready <- nc },
 	})
 	if err != nil {
@@ -152,5 +152,5 @@ func missing(ctx context.Context, nc *nats.Conn) error {
 		}
 		return nil
 	}
-	return errors.New("it does not tell its state")
+	return errors.New("it does not report its state")
 }

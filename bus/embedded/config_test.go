@@ -1,12 +1,16 @@
 package embedded
 
 import (
+	"net"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 func TestDefaultAddress(t *testing.T) {
@@ -85,6 +89,54 @@ func TestFileCannotWeakenStore(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What the file says about pings holds.
+func TestPings(t *testing.T) {
+	for file, want := range map[string][2]time.Duration{ // of clients, of routes; 0: that of clients
+		"":                     {time.Second, 0},
+		`ping_interval: "20s"`: {20 * time.Second, 0},
+		`cluster { name: c, listen: "127.0.0.1:-1", ping_interval: "7s" }`: {time.Second, 7 * time.Second},
+	} {
+		opts, err := config(t, file).options()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := [2]time.Duration{opts.PingInterval, opts.Cluster.PingInterval}; got != want || opts.MaxPingsOut != 0 {
+			t.Errorf("%q: pings every %v, at most %d without an answer; want %v", file, got, opts.MaxPingsOut, want)
+		}
+	}
+}
+
+// Pings must not wait long behind the copy of a stream, unless the file says otherwise.
+func TestCatchup(t *testing.T) {
+	for file, want := range map[string]int64{"": 8 << 20, `jetstream { max_outstanding_catchup: 32MB }`: 32 << 20} {
+		opts, err := config(t, file).options()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := opts.JetStreamMaxCatchup; got != want {
+			t.Errorf("%q: %d bytes under way, want %d", file, got, want)
+		}
+	}
+}
+
+// A client that hangs gets no requests after some seconds.
+func TestClientThatHangsIsDropped(t *testing.T) {
+	t.Parallel()
+	s := start(t, config(t, ""))
+	hangs, err := net.Dial("tcp", strings.TrimPrefix(s.ClientURL(), "nats://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { hangs.Close() })
+	if _, err := hangs.Write([]byte("CONNECT {\"verbose\":false}\r\nSUB x q 1\r\nPING\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	testkit.Eventually(t, "its subscription", func() bool { return s.ns.NumClients() == 1 })
+	testkit.Eventually(t, "its end", func() bool { return s.ns.NumClients() == 0 })
+	t.Logf("it was dropped after %v", time.Since(began).Round(time.Millisecond))
 }
 
 // A reload would read the file alone and so drop what the Config demands.

@@ -16,6 +16,10 @@ const maxAlerts = 10_000
 // not run although an operator wants it to.
 const skewed = "leaf.clock.skewed"
 
+// lost is the alert about a generator that its peers do not hear. They publish it, so it lasts while the generator
+// does not run.
+const lost = "leaf.node.lost"
+
 // alerts are the latest alert of each episode, by generator. A start or a stop of a
 // generator ends the alerts about its memory. They are not safe for concurrent use.
 type alerts struct {
@@ -143,7 +147,7 @@ func (a *alerts) all(running func(node string) bool) []notice {
 			if n.ended.compare(n.begun) >= 0 {
 				n.Over = n.ended.at
 			} else {
-				n.Gone = !runs && n.Type != skewed
+				n.Gone = !runs && n.Type != skewed && n.Type != lost
 			}
 			all = append(all, n)
 		}

@@ -50,6 +50,12 @@ func refused(name string, after time.Duration) bus.Event {
 	return tell(name, "clock.skewed", name, after, bus.ClockSkewedEvent{Node: name})
 }
 
+// published is an event that another generator than the one it is about has published.
+func published(by string, e bus.Event) bus.Event {
+	e.Source = "/leaf/" + by
+	return e
+}
+
 func degraded(name string, after time.Duration) bus.Event {
 	return tell(name, "nats.degraded", name, after, bus.NATSDegradedEvent{Node: name})
 }
@@ -105,6 +111,19 @@ func TestAlertsAndTheirEnds(t *testing.T) {
 			}, 2, []string{"starved 4 b -", "starved 2 a -", "starved 3 b 4s", "starved 1 a 9s"}},
 		"its generator starts anew": {
 			[]bus.Event{starved("a", "order", 0), node("a", "started", second)}, 0, []string{"starved order a 1s"}},
+		"of a lost generator, by two others, which it outlives": {
+			[]bus.Event{
+				published("b", tell("a", "node.lost", "a", 0, bus.LostEvent{Node: "a"})), published("c", tell("a", "node.lost", "a", 0, bus.LostEvent{Node: "a"})),
+				node("b", "stopped", second), node("c", "started", second),
+			}, 1, []string{"lost a a -"}},
+		"of a lost generator, and another one publishes the end": {
+			[]bus.Event{
+				published("b", tell("a", "node.lost", "a", 0, bus.LostEvent{Node: "a"})),
+				tell("a", "node.recovered", "a", second, bus.RecoveredEvent{Node: "a", Episode: "stale"}),
+				published("c", tell("a", "node.recovered", "a", 2*second, bus.RecoveredEvent{Node: "a", Episode: bus.EpisodeLost})),
+			}, 0, []string{"lost a a 2s"}},
+		"of a lost generator that stops": {
+			[]bus.Event{published("b", tell("a", "node.lost", "a", 0, bus.LostEvent{Node: "a"})), node("a", "stopped", second)}, 0, []string{"lost a a 1s"}},
 		"its generator stops": {
 			[]bus.Event{starved("a", "order", 0), node("a", "stopped", second)}, 0, []string{"starved order a 1s"}},
 		"of the ledger, and its generator starts anew": {
@@ -122,6 +141,15 @@ func TestAlertsAndTheirEnds(t *testing.T) {
 				tell("a", "ledger.unavailable", "a", 0, bus.LedgerUnavailableEvent{}),
 				tell("a", "ledger.recovered", "a", second, bus.RecoveredEvent{Node: "a", Episode: "unavailable"}),
 			}, 0, []string{"unavailable a a 1s"}},
+		"of a row with the name of a strict tag, and the row is gone": {
+			[]bus.Event{
+				tell("a", "segment.shadowed", "invoice", 0, bus.ShadowedEvent{Node: "a", Tag: "invoice"}), starved("a", "invoice", second),
+				recovered("a", "invoice", "shadowed", 2*second),
+			}, 1, []string{"starved invoice a -", "shadowed invoice a 2s"}},
+		"of such a row, and its generator starts again": {
+			[]bus.Event{
+				tell("a", "segment.shadowed", "invoice", 0, bus.ShadowedEvent{Node: "a", Tag: "invoice"}), node("a", "started", second),
+			}, 0, []string{"shadowed invoice a 1s"}},
 		"another generator starts": {
 			[]bus.Event{starved("a", "order", 0), node("b", "started", second)}, 1, []string{"starved order a -"}},
 		"told by the same process before it could serve": {
@@ -227,5 +255,17 @@ func TestAlertsOfGeneratorsThatAreGone(t *testing.T) {
 	}
 	if v := f.view(nil); v.Lasting != 4 || v.Gone != 0 {
 		t.Errorf("while that is not known, %d last and %d are gone", v.Lasting, v.Gone)
+	}
+}
+
+// A lost generator does not run, and its alert needs an operator all the same.
+func TestAlertOfALostGeneratorIsUrgent(t *testing.T) {
+	t.Parallel()
+	f := newFeed(nil)
+	f.addLive(published("here", tell("gone", "node.lost", "gone", 0, bus.LostEvent{Node: "gone"})))
+	f.addLive(starved("gone", "1", 0))
+	v := f.view(func(node string) bool { return node == "here" })
+	if got, want := alertsOf(v), []string{"lost gone gone -", "starved 1 gone -"}; v.Lasting != 1 || v.Gone != 1 || !slices.Equal(got, want) {
+		t.Errorf("%d last, %d are gone: %q, want %q", v.Lasting, v.Gone, got, want)
 	}
 }

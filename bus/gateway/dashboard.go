@@ -16,7 +16,10 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
 const (
@@ -40,8 +43,14 @@ type views struct {
 	feed     *feed
 	overview *shared[overview]
 	latest   *shared[feedView]
-	searches chan struct{}        // holds a value for each search under way
 	heard    map[string]time.Time // when each generator last answered; used by latestEvents alone
+
+	searches  turns // lists
+	questions turns // audits of one tag, and traces
+	audits    turns // audits of all tags
+	js        jetstream.JetStream
+	life      context.Context // ends the audits
+	stop      context.CancelFunc
 
 	pages   *answers[bus.PageRequest, bus.TagsPage]
 	records *answers[string, bus.TagRecord]
@@ -49,9 +58,13 @@ type views struct {
 
 func newViews(cfg Config) *views {
 	v := &views{
-		g: cfg.Generator, c: cfg.Client, feed: newFeed(cfg.Client), searches: make(chan struct{}, maxSearches), heard: make(map[string]time.Time),
+		g: cfg.Generator, c: cfg.Client, js: cfg.JS, feed: newFeed(cfg.Client), heard: make(map[string]time.Time),
 		pages: newAnswers(maxPages, cfg.Client.Tags), records: newAnswers(maxRecords, cfg.Client.Tag),
+		searches:  turns{taken: make(chan struct{}, maxSearches), limit: viewTimeout, full: "too many searches at once: try again"},
+		questions: turns{taken: make(chan struct{}, maxQuestions), limit: wire.MaxAdminTimeout, full: "too many audits at once: try again"},
+		audits:    turns{taken: make(chan struct{}, 1), limit: auditTimeout, atOnce: true, full: "another audit of all tags is under way: wait until it ends"},
 	}
+	v.life, v.stop = context.WithCancel(context.Background())
 	v.overview, v.latest = newShared(v.askAll), newShared(v.latestEvents)
 	return v
 }
@@ -59,29 +72,69 @@ func newViews(cfg Config) *views {
 func (v *views) register(mux *http.ServeMux) {
 	mux.HandleFunc("/dashboard/overview", func(w http.ResponseWriter, r *http.Request) { write(w, http.StatusOK, v.overview.get()) })
 	mux.HandleFunc("/dashboard/feed", func(w http.ResponseWriter, r *http.Request) { write(w, http.StatusOK, v.latest.get()) })
-	mux.HandleFunc("/dashboard/tags", v.bounded(v.tags))
-	mux.HandleFunc("/dashboard/workers", v.bounded(v.workers))
+	mux.HandleFunc("/dashboard/tags", v.searches.bound(v.tags))
+	mux.HandleFunc("/dashboard/workers", v.searches.bound(v.workers))
+	one, all := v.questions.bound(v.audit), v.audits.bound(v.auditAll)
+	mux.HandleFunc("/dashboard/audit", func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("tag") {
+			one(w, r)
+		} else {
+			all(w, r)
+		}
+	})
+	mux.HandleFunc("/dashboard/trace", v.questions.bound(v.trace))
 }
 
-// bounded bounds how many searches are under way, and how long each takes.
-func (v *views) bounded(f func(ctx context.Context, r *http.Request) (any, error)) http.HandlerFunc {
+// turns bound how many requests of a kind are under way, and how long each takes.
+type turns struct {
+	taken  chan struct{} // holds a value for each request under way
+	limit  time.Duration // of a request, including its wait for a turn
+	atOnce bool          // none waits
+	full   string        // what callers read that get no turn
+}
+
+// bound returns a handler that answers with the result of f.
+func (t turns) bound(f func(ctx context.Context, r *http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), viewTimeout)
+		ctx, cancel := context.WithTimeout(r.Context(), t.limit)
 		defer cancel()
-		select {
-		case v.searches <- struct{}{}:
-			defer func() { <-v.searches }()
-		case <-ctx.Done():
-			refuse(w, r, http.StatusTooManyRequests, string(bus.Overloaded), "too many searches at once: try again")
+		if !t.take(ctx) {
+			refuse(w, r, http.StatusTooManyRequests, string(bus.Overloaded), t.full)
 			return
 		}
+		defer func() { <-t.taken }()
 		body, err := f(ctx, r)
-		if e, ok := errors.AsType[*bus.Error](err); ok {
+		if err != nil {
+			e := refusal(err)
 			refuse(w, r, e.Code, string(e.Reason), e.Message)
 			return
 		}
 		write(w, http.StatusOK, body)
 	}
+}
+
+// take reports whether a request got its turn.
+func (t turns) take(ctx context.Context) bool {
+	if t.atOnce && len(t.taken) == cap(t.taken) {
+		return false
+	}
+	select {
+	case t.taken <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// refusal returns err as an error with a reason. An error without one says that no generator answers, or JetStream.
+func refusal(err error) *bus.Error {
+	if e, ok := errors.AsType[*bus.Error](err); ok {
+		return e
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return &bus.Error{Code: http.StatusGatewayTimeout, Reason: bus.TimedOut, Message: err.Error()}
+	}
+	return &bus.Error{Code: http.StatusServiceUnavailable, Reason: bus.StoreUnavailable, Message: err.Error()}
 }
 
 // overview is the state of all generators.
@@ -90,6 +143,8 @@ type overview struct {
 	UnixMS  int64       `json:"unix_ms"`
 	Problem string      `json:"problem"` // why Nodes may be incomplete
 	Nodes   []bus.State `json:"nodes"`
+	// Lost are generators that did not answer and that another one reports as lost.
+	Lost []bus.LostNode `json:"lost"`
 }
 
 // askAll asks all generators for their state. The state of this one is there also without
@@ -106,6 +161,7 @@ func (v *views) askAll() overview {
 	if !slices.ContainsFunc(o.Nodes, func(s bus.State) bool { return s.Node == own.Node }) {
 		o.Nodes = append(o.Nodes, own)
 	}
+	o.Lost = append([]bus.LostNode{}, bus.LostNodes(o.Nodes)...) // [] if there are none
 	return o
 }
 

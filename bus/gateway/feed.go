@@ -132,7 +132,13 @@ func show(e bus.Event) event {
 	return event{e.ID, e.Time, e.Severity, e.Type, e.Key, nodeOf(e), e.Data}
 }
 
-func nodeOf(e bus.Event) string { return strings.TrimPrefix(e.Source, "/leaf/") }
+// nodeOf is the generator that an event is about. Any of its peers may have published that it is lost, or was.
+func nodeOf(e bus.Event) string {
+	if strings.HasPrefix(e.Type, "leaf.node.") {
+		return e.Key
+	}
+	return strings.TrimPrefix(e.Source, "/leaf/")
+}
 
 // explain is the text of an error for people.
 func explain(err error) string {

@@ -10,7 +10,9 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/internal/testkit"
@@ -26,11 +28,19 @@ type fakeGenerator struct {
 	readiness   bus.Readiness
 	wanted      map[generator.Kind]bool
 	taken       []string // tags that were asked for
+	strict      string   // this tag is strict
 }
 
 func (g *fakeGenerator) Take(_ context.Context, tag string, n int64) ([]bus.Range, error) {
 	g.taken = append(g.taken, tag)
 	return g.Snowflakes(context.Background(), n)
+}
+
+func (g *fakeGenerator) Order(tag string) allocator.Order {
+	if tag == g.strict && len(g.taken) > 0 { // it is known once IDs were taken
+		return allocator.Strict
+	}
+	return allocator.Trend
 }
 
 func (g *fakeGenerator) Snowflakes(_ context.Context, n int64) ([]bus.Range, error) {
@@ -59,8 +69,12 @@ func serve(t *testing.T, g Generator, change ...func(*Config)) *Server {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
 	cfg := Config{
-		Generator: g, Client: bus.NewClient(nc), Metrics: NewMetrics(), Log: testkit.Quiet,
+		Generator: g, Client: bus.NewClient(nc), JS: js, Metrics: NewMetrics(), Log: testkit.Quiet,
 	}
 	for _, f := range change {
 		f(&cfg)

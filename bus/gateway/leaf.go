@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/generator"
 )
@@ -22,7 +23,13 @@ const (
 // IDs. It answers as Leaf does: see refuseAs for its errors. The parameter count asks for
 // several IDs, which have the form that they have over NATS.
 func (s *Server) segment(w http.ResponseWriter, r *http.Request, tag string) {
-	take := func(n int64) ([]bus.Range, error) { return s.cfg.Generator.Take(r.Context(), tag, n) }
+	take := func(n int64) ([]bus.Range, error) {
+		ranges, err := s.cfg.Generator.Take(r.Context(), tag, n)
+		if err == nil && s.cfg.Generator.Order(tag) == allocator.Strict {
+			w.Header().Set(bus.HeaderOrder, bus.OrderStrict)
+		}
+		return ranges, err
+	}
 	s.answer(w, r, generator.SegmentKind, tag, take, s.segmentResult)
 }
 

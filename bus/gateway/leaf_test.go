@@ -42,6 +42,36 @@ func TestIDs(t *testing.T) {
 	}
 }
 
+// An answer with IDs of a strict tag says so, whatever its form. No other answer does.
+func TestOrderOfIDs(t *testing.T) {
+	t.Parallel()
+	g := &fakeGenerator{initialised: true, strict: "invoice"}
+	s := serve(t, g)
+	ask := func(path, want string, change ...func(*http.Request)) {
+		t.Helper()
+		w := get(s, path, change...)
+		if got := w.Header().Values(bus.HeaderOrder); strings.Join(got, " ") != want {
+			t.Errorf("%s: %d, %s is %q, want %q", path, w.Code, bus.HeaderOrder, got, want)
+		}
+	}
+	asJSON := header("Accept", "application/json")
+	ask(segmentPath+"invoice", "strict")
+	ask(segmentPath+"invoice", "strict", asJSON)
+	ask(segmentPath+"invoice?count=3", "strict")
+	ask(segmentPath+"invoice?count=3", "strict", asJSON)
+	ask(segmentPath+"order", "")
+	ask(segmentPath+"order?count=3", "", asJSON)
+	ask("/api/snowflake/get/invoice", "")
+	ask(segmentPath+"invoice", "", method("HEAD")) // it takes no ID
+	ask(segmentPath+"invoice", "", method("POST"))
+	ask(segmentPath+"invoice?count=0", "")
+	for _, reason := range []bus.Reason{bus.UnknownTag, bus.StoreUnavailable, bus.TimedOut} {
+		g.err = &bus.Error{Code: 503, Reason: reason}
+		ask(segmentPath+"invoice", "")
+		ask(segmentPath+"invoice?count=3", "", asJSON)
+	}
+}
+
 // What a tag is stands in the path as it is: nothing is cut off, cleaned or redirected.
 func TestTagOfPath(t *testing.T) {
 	t.Parallel()

@@ -28,11 +28,16 @@ var (
 	}
 )
 
-// refusals are the reasons why requests for IDs are refused.
-var refusals = []bus.Reason{
-	bus.BadRequest, bus.BadTag, bus.UnknownTag, bus.BatchTooLarge, bus.Overloaded, bus.Internal, bus.StoreUnavailable,
-	bus.StoreRegressed, bus.ClockBackwards, bus.NoWorkerID, bus.Draining, bus.TimedOut, bus.Exhausted, generator.Canceled,
-}
+// The reasons why requests for IDs are refused: of both kinds, and of one kind alone.
+var (
+	refusals = []bus.Reason{
+		bus.BadRequest, bus.BatchTooLarge, bus.Overloaded, bus.Internal, bus.Draining, bus.TimedOut, bus.Exhausted, generator.Canceled,
+	}
+	refusalsOf = map[generator.Kind][]bus.Reason{
+		generator.SegmentKind:   {bus.BadTag, bus.UnknownTag, bus.Paused, bus.QuotaExceeded, bus.StoreUnavailable, bus.StoreRegressed},
+		generator.SnowflakeKind: {bus.ClockBackwards, bus.NoWorkerID},
+	}
+)
 
 // Metrics are what a generator measures for Prometheus. It is the generator's
 // [generator.Observer]. How many series there are does not depend on the number of tags: those
@@ -46,7 +51,18 @@ type Metrics struct {
 	events   map[string]prometheus.Counter // by type
 
 	regressions map[allocator.Action]prometheus.Counter
+
+	// Of strict tags.
+	claims    *prometheus.HistogramVec
+	served    prometheus.Histogram
+	conflicts prometheus.Counter
 }
+
+// Who wrote the IDs of a strict tag: the generator that was asked for them, or the one that it asked.
+const (
+	bySelf = "self"
+	byPeer = "peer"
+)
 
 // answered are the counters of answered requests. They are looked up once, because a lookup
 // by labels takes longer than counting.
@@ -69,12 +85,19 @@ func NewMetrics() *Metrics {
 	}
 	m.requests = counters("leaf_requests_total", "Requests that were answered, by outcome: ok, or the reason of the error.", "face", "kind", "outcome")
 	ids := counters("leaf_ids_total", "IDs that were handed out.", "face", "kind")
-	waits := counters("leaf_waits_total", "Requests that had to wait, for a segment or for time.", "face", "kind")
+	waits := counters("leaf_waits_total", "Requests that had to wait, for a segment, for time, or for the write of a strict tag.", "face", "kind")
 	took := durations("leaf_request_duration_seconds", "How long the generator took for a request, from its arrival to the answer.", requestBuckets, "face", "kind")
-	m.reserved = counters("leaf_reserved_ids_total", "IDs that were reserved in the store, by cause.", "cause")
+	m.reserved = counters("leaf_reserved_ids_total", "IDs that were reserved in the store, by the cause of the refill, or strict for IDs of strict tags.", "cause")
 	m.refills = durations("leaf_refill_duration_seconds", "How long the store took to reserve a range, by cause.", refillBuckets, "cause")
 	regressions := counters("leaf_store_regressions_total",
 		"Times that the store went backwards for a tag, by what was done: advanced, max_id was moved up; refused, an operator must look.", "action")
+	m.claims = durations("leaf_strict_write_duration_seconds",
+		"How long IDs of a strict tag took to be written to the store, conflicts included, by the generator that wrote: self or peer.", refillBuckets, "by")
+	m.served = auto.NewHistogram(prometheus.HistogramOpts{Name: "leaf_strict_write_requests",
+		Help:    "Requests that one write of a strict tag answered. All requests that a peer passes on at once count as one.",
+		Buckets: prometheus.ExponentialBuckets(1, 4, 8)})
+	m.conflicts = auto.NewCounter(prometheus.CounterOpts{Name: "leaf_strict_conflicts_total",
+		Help: "Writes of strict tags that failed because another generator wrote first. Each is repeated."})
 	events := counters("leaf_events_total", "Events that were published.", "severity", "type")
 
 	// All series exist from the start: the first increase of a new series would not be seen.
@@ -93,6 +116,10 @@ func NewMetrics() *Metrics {
 		m.refills.WithLabelValues(string(cause))
 		m.reserved.WithLabelValues(string(cause))
 	}
+	for _, by := range []string{bySelf, byPeer} {
+		m.claims.WithLabelValues(by)
+	}
+	m.reserved.WithLabelValues(bus.OrderStrict)
 	return m
 }
 
@@ -107,7 +134,7 @@ func (m *Metrics) addAnswered(t generator.Transport, k generator.Kind, ids, wait
 		return
 	}
 	a.ids, a.waits = ids.WithLabelValues(transport, kind), waits.WithLabelValues(transport, kind)
-	for _, reason := range refusals {
+	for _, reason := range slices.Concat(refusals, refusalsOf[k]) {
 		m.requests.WithLabelValues(transport, kind, string(reason))
 	}
 }
@@ -133,6 +160,19 @@ func (m *Metrics) Answered(a generator.Answer) {
 func (m *Metrics) Refilled(r allocator.Refilled) {
 	m.refills.WithLabelValues(string(r.Cause)).Observe(r.Elapsed.Seconds())
 	m.reserved.WithLabelValues(string(r.Cause)).Add(float64(r.Len()))
+}
+
+// Claimed implements [generator.Observer].
+func (m *Metrics) Claimed(c allocator.Claimed) {
+	by := bySelf
+	if c.PassedTo != "" {
+		by = byPeer
+	} else { // a peer counts what it reserves
+		m.reserved.WithLabelValues(bus.OrderStrict).Add(float64(c.Len()))
+	}
+	m.claims.WithLabelValues(by).Observe(c.Elapsed.Seconds())
+	m.served.Observe(float64(c.Requests))
+	m.conflicts.Add(float64(c.Conflicts))
 }
 
 // Regressed implements [generator.Observer].
@@ -173,14 +213,16 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 	const serving = "Whether the generator can answer with IDs of this kind, possibly only from memory: 1 or 0."
 	out.add("serving", serving, truth(s.Segment), "kind", generator.SegmentKind.String())
 	out.add("serving", serving, truth(s.Snowflake), "kind", generator.SnowflakeKind.String())
-	out.add("waiting_requests", "Requests that wait now, for a segment or for time.", float64(s.Counts.Waiting))
+	out.add("lost_nodes", "Other generators that this one does not hear, and that did not report that they end.", float64(s.Counts.Lost))
+	out.add("waiting_requests", "Requests that wait now, for a segment, for time, or for the write of a strict tag.", float64(s.Counts.Waiting))
+	out.count("borrowed_requests_total", "Requests that were answered with IDs of another generator, because this one had too few.", s.Counts.Borrowed)
 	for state, n := range s.Counts.States {
 		out.add("tags", "Tags in memory, by their state.", float64(n), "state", state)
 	}
 	out.add("buffered_ids", "IDs in memory, of all tags.", float64(s.Counts.Left))
 	out.count("store_errors_total", "Attempts to reserve a range that failed.", s.Counts.StoreErrors)
 	if s.FailingLasts != nil {
-		out.add("failing_remaining_seconds", "How long the IDs of tags last whose refills fail, at the present rates; the least of them. Absent: no tag in use fails.",
+		out.add("failing_remaining_seconds", "How long the IDs of tags last whose refills fail, at the present rates; the least of them. 0 for a strict tag. Absent: no tag in use fails.",
 			*s.FailingLasts)
 	}
 	if s.Clock.OffsetMS != nil {
@@ -196,9 +238,16 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 	out.add("events_queued", "Events that wait for the stream.", float64(s.Counts.EventsQueued))
 	out.count("events_dropped_total", "Events that were dropped because the stream was unavailable.", s.Counts.EventsDropped)
 	for _, b := range s.Busiest {
-		out.add("tag_buffered_ids", "IDs in memory of a tag, for the busiest tags.", float64(b.Left), "tag", b.Tag)
 		out.count("tag_ids_total", "IDs that were handed out of a tag, for the busiest tags.", b.Taken, "tag", b.Tag)
-		out.add("tag_step_ids", "IDs of the next refill of a tag, for the busiest tags.", float64(b.Step), "tag", b.Tag)
+		if b.Order == bus.OrderStrict { // 0 IDs in memory would look like a tag that runs out of them
+			continue
+		}
+		out.add("tag_buffered_ids", "IDs in memory of a tag, for the busiest tags; absent: the tag is strict.", float64(b.Left), "tag", b.Tag)
+		out.add("tag_step_ids", "IDs of the next refill of a tag, for the busiest tags; absent: the tag is strict.", float64(b.Step), "tag", b.Tag)
+		if b.Lasts != nil {
+			out.add("tag_lasts_seconds", "After how many seconds a tag has no IDs in memory if nothing more is reserved, at its rate since the refill before the last, "+
+				"for the busiest tags; absent: the tag is strict, or nothing was taken since.", *b.Lasts, "tag", b.Tag)
+		}
 	}
 }
 

@@ -37,12 +37,13 @@ func metrics(t *testing.T, s *Server) []string {
 
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	worker, offset := int64(7), int64(-1500)
+	worker, offset, lasts := int64(7), int64(-1500), 12.5
 	g := &stated{state: bus.State{
 		Node: "n", Version: "v1", Worker: &worker, ReservedUntil: 61_000, Clock: bus.Clock{UnixMS: 1000, OffsetMS: &offset},
 		Readiness: bus.Readiness{Missing: []string{"ledger"}, Reasons: map[string]string{"ledger": "away"}, Segment: true},
-		Counts:    bus.Counts{Waiting: 3, States: map[string]int{"ok": 5, "failing": 1}, Left: 12, EventsQueued: 4, EventsDropped: 2, StoreErrors: 9},
-		Busiest:   []bus.Buffer{{Tag: "a.b", Left: 8, Taken: 100, Step: 2000}},
+		Counts:    bus.Counts{Waiting: 3, Borrowed: 11, States: map[string]int{"ok": 5, "failing": 1}, Left: 12, EventsQueued: 4, EventsDropped: 2, StoreErrors: 9},
+		Busiest: []bus.Buffer{{Tag: "a.b", Left: 8, Taken: 100, Step: 2000, Lasts: &lasts},
+			{Tag: "invoice", Taken: 70, Order: bus.OrderStrict, Writes: 7, Requests: 60, WaitMS: 1.5}},
 	}}
 	s := serve(t, g)
 	m := s.cfg.Metrics
@@ -71,13 +72,21 @@ func TestMetrics(t *testing.T) {
 		`leaf_events_total{severity="alert",type="leaf.segment.starved"} 1`,
 		`leaf_ready 0`, `leaf_missing{what="ledger"} 1`, `leaf_missing{what="bus"} 0`,
 		`leaf_serving{kind="segment"} 1`, `leaf_serving{kind="snowflake"} 0`,
-		`leaf_waiting_requests 3`, `leaf_tags{state="ok"} 5`, `leaf_tags{state="failing"} 1`, `leaf_buffered_ids 12`,
+		`leaf_waiting_requests 3`, `leaf_borrowed_requests_total 11`, `leaf_tags{state="ok"} 5`, `leaf_tags{state="failing"} 1`, `leaf_buffered_ids 12`,
 		`leaf_store_errors_total 9`, `leaf_clock_offset_seconds -1.5`, `leaf_worker_id 7`, `leaf_worker_reserved_seconds 60`,
 		`leaf_events_queued 4`, `leaf_events_dropped_total 2`,
-		`leaf_tag_buffered_ids{tag="a.b"} 8`, `leaf_tag_ids_total{tag="a.b"} 100`, `leaf_tag_step_ids{tag="a.b"} 2000`,
+		`leaf_tag_buffered_ids{tag="a.b"} 8`, `leaf_tag_ids_total{tag="a.b"} 100`, `leaf_tag_ids_total{tag="invoice"} 70`, `leaf_tag_step_ids{tag="a.b"} 2000`,
+		`leaf_tag_lasts_seconds{tag="a.b"} 12.5`,
+		`leaf_requests_total{face="nats",kind="segment",outcome="paused"} 0`, `leaf_requests_total{face="http",kind="segment",outcome="quota_exceeded"} 0`,
 	} {
 		if !slices.Contains(lines, line) {
 			t.Errorf("there is no %s", line)
+		}
+	}
+	// A strict tag has no step and no IDs in memory. 0 would look like a tag that runs out of them.
+	for _, line := range lines {
+		if strings.Contains(line, `tag="invoice"`) && line != `leaf_tag_ids_total{tag="invoice"} 70` {
+			t.Errorf("of a strict tag there is %s", line)
 		}
 	}
 	// What is not there has no series, rather than one that says something else.
@@ -85,6 +94,35 @@ func TestMetrics(t *testing.T) {
 	for _, line := range metrics(t, serve(t, g)) {
 		if strings.HasPrefix(line, "leaf_worker_") || strings.HasPrefix(line, "leaf_clock_") {
 			t.Errorf("without a worker and other generators: %s", line)
+		}
+	}
+}
+
+// Writes of strict tags. Those that a peer makes are counted there, too: as writes, and as reserved IDs.
+func TestMetricsOfStrictTags(t *testing.T) {
+	t.Parallel()
+	s := serve(t, &stated{})
+	for _, line := range []string{`leaf_strict_write_duration_seconds_count{by="self"} 0`, `leaf_strict_write_duration_seconds_count{by="peer"} 0`,
+		`leaf_strict_write_requests_count 0`, `leaf_strict_conflicts_total 0`, `leaf_reserved_ids_total{cause="strict"} 0`} {
+		if !slices.Contains(metrics(t, s), line) {
+			t.Errorf("at the start there is no %s, so its first increase would not be seen", line)
+		}
+	}
+
+	s = serve(t, &stated{})
+	m := s.cfg.Metrics
+	m.Claimed(allocator.Claimed{Range: bus.Range{First: 1, Last: 40}, Requests: 20, Elapsed: 2 * time.Millisecond})
+	m.Claimed(allocator.Claimed{Range: bus.Range{First: 41, Last: 41}, Requests: 1, Conflicts: 3, Elapsed: 20 * time.Millisecond})
+	m.Claimed(allocator.Claimed{Range: bus.Range{First: 42, Last: 46}, Requests: 5, Conflicts: 2, PassedTo: "other", Elapsed: 30 * time.Millisecond})
+	lines := metrics(t, s)
+	for _, line := range []string{
+		`leaf_strict_write_duration_seconds_count{by="self"} 2`, `leaf_strict_write_duration_seconds_bucket{by="self",le="0.0025"} 1`,
+		`leaf_strict_write_duration_seconds_count{by="peer"} 1`, `leaf_strict_write_duration_seconds_sum{by="peer"} 0.03`,
+		`leaf_strict_write_requests_sum 26`, `leaf_strict_write_requests_count 3`, `leaf_strict_write_requests_bucket{le="1"} 1`,
+		`leaf_strict_conflicts_total 5`, `leaf_reserved_ids_total{cause="strict"} 41`, `leaf_reserved_ids_total{cause="demand"} 0`,
+	} {
+		if !slices.Contains(lines, line) {
+			t.Errorf("there is no %s", line)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"log/slog"
 	"net"
@@ -10,8 +11,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/net/netutil"
 
+	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/generator"
 )
@@ -39,9 +42,20 @@ var defaultLimits = limits{
 	refusing: 8 * time.Second,
 }
 
+// Bound sets the bounds of a [Server] on another HTTP server, to compare the two.
+func Bound(server *http.Server) { defaultLimits.set(server) }
+
+// set sets the bounds of a single connection.
+func (l limits) set(server *http.Server) {
+	server.ReadHeaderTimeout, server.ReadTimeout = l.header, l.read
+	server.WriteTimeout, server.IdleTimeout = l.write, l.idle
+	server.MaxHeaderBytes = maxHeader
+}
+
 // Generator is what gives the IDs: a [generator.Generator].
 type Generator interface {
 	Take(ctx context.Context, tag string, n int64) ([]bus.Range, error)
+	Order(tag string) allocator.Order
 	Snowflakes(ctx context.Context, n int64) ([]bus.Range, error)
 	Decode(text string) (bus.Decoded, error)
 	Initialised() bool
@@ -54,8 +68,9 @@ type Generator interface {
 type Config struct {
 	Listener  net.Listener
 	Generator Generator
-	Client    *bus.Client // to ask the other generators
-	Metrics   *Metrics    // which also observes the Generator
+	Client    *bus.Client         // to ask the other generators
+	JS        jetstream.JetStream // where the events are, on the Client's connection
+	Metrics   *Metrics            // which also observes the Generator
 	Log       *slog.Logger
 
 	// Token must be sent by callers: as a bearer token, or as the password of basic
@@ -73,7 +88,8 @@ type Config struct {
 // Server is the HTTP server of a generator.
 type Server struct {
 	cfg    Config
-	addr   string // the usual Host of a request
+	addr   string            // the usual Host of a request
+	token  [sha256.Size]byte // the sum of the Token
 	limits limits
 	views  *views
 	pages  http.Handler // all paths except those of IDs
@@ -81,7 +97,7 @@ type Server struct {
 
 // New returns a server. Call Run.
 func New(cfg Config) *Server {
-	s := &Server{cfg: cfg, addr: cfg.Listener.Addr().String(), limits: defaultLimits, views: newViews(cfg)}
+	s := &Server{cfg: cfg, addr: cfg.Listener.Addr().String(), token: sha256.Sum256([]byte(cfg.Token)), limits: defaultLimits, views: newViews(cfg)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", s.healthz)
 	mux.HandleFunc("/readyz", s.readyz)
@@ -112,25 +128,22 @@ func (s *Server) URL() string {
 func (s *Server) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	context.AfterFunc(ctx, s.views.stop)
 	var following sync.WaitGroup
 	following.Go(func() { s.views.feed.run(ctx) })
 	defer func() { cancel(); following.Wait() }()
 
 	var unused unused
 	server := &http.Server{
-		ConnState:         unused.note,
-		Handler:           s,
-		TLSConfig:         s.cfg.TLS,
-		ReadHeaderTimeout: s.limits.header,
-		ReadTimeout:       s.limits.read,
-		WriteTimeout:      s.limits.write,
-		IdleTimeout:       s.limits.idle,
-		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelWarn),
+		ConnState: unused.note,
+		Handler:   s,
+		TLSConfig: s.cfg.TLS,
+		ErrorLog:  slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelWarn),
 	}
+	s.limits.set(server)
 	failed := make(chan error, 1)
 	go func() {
-		listener := netutil.LimitListener(s.cfg.Listener, s.limits.conns)
+		listener := lazyListener{netutil.LimitListener(s.cfg.Listener, s.limits.conns), s.limits.write / 64}
 		if s.cfg.TLS != nil {
 			failed <- server.ServeTLS(listener, "", "")
 		} else {

@@ -24,11 +24,13 @@ const (
 
 // tagView is a tag as the store has it, and what generators have of it in memory.
 type tagView struct {
-	Tag         string       `json:"tag"`
-	Stored      bool         `json:"stored"`            // the store has the tag, and what follows
-	Unknown     bool         `json:"unknown,omitempty"` // the store cannot be asked
-	MaxID       bus.ID       `json:"max_id,omitempty"`
-	Step        int64        `json:"step,omitempty"`
+	Tag     string `json:"tag"`
+	Stored  bool   `json:"stored"`            // the store has the tag, and what follows
+	Unknown bool   `json:"unknown,omitempty"` // the store cannot be asked
+	MaxID   bus.ID `json:"max_id,omitempty"`
+	Step    int64  `json:"step,omitempty"`
+	Order   string `json:"order,omitempty"`
+	bus.TagRules
 	Description string       `json:"description,omitempty"`
 	Updated     time.Time    `json:"updated,omitzero"`
 	Problem     string       `json:"problem,omitempty"` // why it cannot be served
@@ -37,7 +39,8 @@ type tagView struct {
 
 // fill copies the store's record.
 func (t *tagView) fill(r bus.TagRecord) {
-	t.Stored, t.MaxID, t.Step, t.Description, t.Updated = true, r.MaxID, r.Step, r.Description, r.Updated
+	t.Stored, t.MaxID, t.Step, t.Order, t.Description, t.Updated = true, r.MaxID, r.Step, cmp.Or(r.Order, bus.OrderTrend), r.Description, r.Updated
+	t.TagRules = r.TagRules
 }
 
 // nodeBuffer is what one generator has of a tag.

@@ -30,6 +30,41 @@ func read[T any](t *testing.T, s *Server, path string) T {
 	return unmarshal[T](t, w.Body)
 }
 
+// A strict tag: what the page shows of it in the list, by its name, and among the busiest.
+func TestViewsOfStrictTag(t *testing.T) {
+	t.Parallel()
+	other := bustest.Start(t, "order:500")
+	c := other.Client()
+	if _, err := c.CreateTag(t.Context(), bus.TagCreate{Tag: "invoice", Order: bus.OrderStrict}); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := c.Take(t.Context(), "invoice", 2); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := serve(t, &fakeGenerator{}, func(cfg *Config) { cfg.Client = c })
+	isStrict := func(b bus.Buffer) bool {
+		return b.Order == bus.OrderStrict && b.Writes == 3 && b.Requests == 3 && b.WaitMS > 0 && b.Taken == 6 && b.Rate > 0 &&
+			b.Left == 0 && b.Step == 0 && len(b.Segments) == 0 && b.Waiting == 0 && b.State == "ok"
+	}
+	all := read[tagsView](t, s, "/dashboard/tags").Tags
+	if len(all) != 2 || all[0].Tag != "invoice" || all[0].Order != bus.OrderStrict || all[0].Step != 0 || all[0].MaxID != 7 || all[0].Problem != "" ||
+		len(all[0].Buffers) != 1 || !isStrict(all[0].Buffers[0].Buffer) || all[1].Order != bus.OrderTrend {
+		t.Errorf("%+v", all)
+	}
+	if named := read[tagsView](t, s, "/dashboard/tags?name=invoice").Tags; len(named) != 1 || named[0].Order != bus.OrderStrict {
+		t.Errorf("%+v", named)
+	}
+	o := read[overview](t, s, "/dashboard/overview")
+	if b := o.Nodes[0].Busiest; len(b) != 1 || !isStrict(b[0]) {
+		t.Errorf("%+v", b)
+	}
+	if counts := o.Nodes[0].Counts; counts.Left != 0 || counts.Failing != 0 || counts.States["ok"] != 1 || o.Nodes[0].FailingLasts != nil {
+		t.Errorf("%+v", counts)
+	}
+}
+
 // What the page shows comes from the bus, and of the own generator also without it.
 func TestViews(t *testing.T) {
 	t.Parallel()
@@ -113,7 +148,7 @@ func TestSearchesAreBounded(t *testing.T) {
 	t.Parallel()
 	s := serve(t, &fakeGenerator{})
 	for range maxSearches {
-		s.views.searches <- struct{}{}
+		s.views.searches.taken <- struct{}{}
 	}
 	gone, leave := context.WithCancel(t.Context())
 	leave()
@@ -127,9 +162,9 @@ func TestSearchesAreBounded(t *testing.T) {
 		t.Errorf("%d before its turn", code)
 	case <-time.After(50 * time.Millisecond):
 	}
-	<-s.views.searches
-	if code := <-answered; code != 200 || len(s.views.searches) != maxSearches-1 {
-		t.Errorf("%d, %d are under way", code, len(s.views.searches))
+	<-s.views.searches.taken
+	if code := <-answered; code != 200 || len(s.views.searches.taken) != maxSearches-1 {
+		t.Errorf("%d, %d are under way", code, len(s.views.searches.taken))
 	}
 }
 

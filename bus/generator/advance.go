@@ -35,7 +35,8 @@ func (g *Generator) tagsAdvance(ctx context.Context, req tagName) (bus.TagAdvanc
 		if !errors.Is(err, allocator.ErrConflict) {
 			return bus.TagAdvance{TagChange: changed, Was: bus.ID(t.MaxID)}, err
 		}
-		// A generator reserved a range meanwhile.
+		// A generator reserved a range meanwhile. Of a strict tag that could happen again and again.
+		g.hold(t.Name) // tagsUpdate lets the claims go on
 		if t, err = g.get(ctx, req.Tag); err != nil {
 			return bus.TagAdvance{}, err
 		}

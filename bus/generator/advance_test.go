@@ -82,6 +82,7 @@ func TestAdvanceToWhatAPeerKnows(t *testing.T) {
 	restore := kvTags(t, s, nc, tags...)
 	knows := start(t, s, "knows", nil, func(c *generator.Config) {
 		inKV(c)
+		c.MaxWait = testkit.Patience
 		c.OpenEvents = func(context.Context) error { return errors.New("no events here") }
 	})
 	for _, tag := range tags {

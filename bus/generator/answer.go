@@ -8,6 +8,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/nats-io/nats.go"
 )
 
 // Kind is what a request asked for.
@@ -40,6 +41,7 @@ func (t Transport) String() string { return [...]string{"nats", "http"}[t] }
 type Observer interface {
 	Answered(Answer)
 	Refilled(allocator.Refilled)
+	Claimed(allocator.Claimed)
 	Regressed(allocator.Regressed)
 	// EventPublished is about an event: its type, one of [bus.EventTypes].
 	EventPublished(what string)
@@ -63,6 +65,7 @@ const Canceled bus.Reason = "canceled"
 // counts counts the answers. Its methods are safe for concurrent use; the zero value is ready.
 type counts struct {
 	requests, ids atomic.Int64 // that were answered with IDs
+	borrowed      atomic.Int64 // requests that were answered with IDs of another generator
 
 	mu     sync.Mutex
 	errors map[bus.Reason]int64
@@ -116,15 +119,26 @@ func (g *Generator) observe(a Answer) {
 
 // respond answers a request outside its callback.
 func (g *Generator) respond(reply string, body []byte) {
-	if err := g.cfg.Conn.Publish(reply, body); err != nil {
+	g.respondMsg(&nats.Msg{Subject: reply, Data: body})
+}
+
+// respondIDs answers a request for IDs of a tag outside its callback.
+func (g *Generator) respondIDs(reply, tag string, body []byte) {
+	msg := &nats.Msg{Subject: reply, Data: body}
+	if g.Order(tag) == allocator.Strict {
+		msg.Header = nats.Header{bus.HeaderOrder: {bus.OrderStrict}}
+	}
+	g.respondMsg(msg)
+}
+
+// respondMsg sends an answer.
+func (g *Generator) respondMsg(msg *nats.Msg) {
+	if err := g.cfg.Conn.PublishMsg(msg); err != nil {
 		g.log.Debug("a reply cannot be sent", "error", err)
 	}
 }
 
 // refuse answers a request outside its callback with an error.
 func (g *Generator) refuse(reply string, a Answer, err error) {
-	e := g.refused(a, err)
-	if err := g.cfg.Conn.PublishMsg(errorMessage(e, reply)); err != nil {
-		g.log.Debug("a reply cannot be sent", "error", err)
-	}
+	g.respondMsg(errorMessage(g.refused(a, err), reply))
 }

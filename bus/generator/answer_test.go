@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
@@ -35,6 +36,8 @@ func (o *observer) Answered(a generator.Answer) {
 }
 
 func (o *observer) Regressed(allocator.Regressed) {}
+
+func (o *observer) Claimed(allocator.Claimed) {}
 
 func (o *observer) Refilled(r allocator.Refilled) {
 	o.mu.Lock()
@@ -174,7 +177,7 @@ func TestTakeAfterTheEnd(t *testing.T) {
 	}
 }
 
-// Before a generator hears the others, it gives no IDs to those in its process either.
+// Before a generator hears the others, it gives no IDs to those in its process either. They wait for its start.
 func TestTakeBeforeItServes(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
@@ -183,9 +186,11 @@ func TestTakeBeforeItServes(t *testing.T) {
 			return generator.Identity{}, errors.New("not yet")
 		}
 	})
+	hurried, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
 	for reason, take := range map[bus.Reason]func() ([]bus.Range, error){
-		bus.StoreUnavailable: func() ([]bus.Range, error) { return g.Take(t.Context(), "order", 1) },
-		bus.NoWorkerID:       func() ([]bus.Range, error) { return g.Snowflakes(t.Context(), 1) },
+		bus.StoreUnavailable: func() ([]bus.Range, error) { return g.Take(hurried, "order", 1) },
+		bus.NoWorkerID:       func() ([]bus.Range, error) { return g.Snowflakes(hurried, 1) },
 	} {
 		if ids, err := take(); !errors.Is(err, reason) || !strings.Contains(err.Error(), "does not answer requests") {
 			t.Errorf("%v, %v; want %s", ids, err, reason)
@@ -194,8 +199,9 @@ func TestTakeBeforeItServes(t *testing.T) {
 	if r := g.Readiness(); r.Ready || r.Reasons["bus"] == "" {
 		t.Errorf("%+v", r)
 	}
-	<-ready
-	if ids, err := g.Take(t.Context(), "order", 1); err != nil {
-		t.Errorf("%v, %v", ids, err)
+	if hurried.Err() == nil {
+		t.Error("it was not waited for")
 	}
+	testkit.Eventually(t, "an ID", func() bool { _, err := g.Take(t.Context(), "order", 1); return err == nil })
+	<-ready
 }

@@ -93,6 +93,17 @@ func wantEvent(t *testing.T, stream func(string) []bus.Event, severity, what, ke
 	}
 }
 
+// wantLost waits for the alert of a lost worker. All IDs that the node issued with it are below the alert's end.
+func wantLost(t *testing.T, stream func(string) []bus.Event, node string, worker, reserved int64) {
+	t.Helper()
+	testkit.Eventually(t, "the alert of a lost worker", func() bool { return len(stream("leaf.worker.lost")) == 1 })
+	e, ok := stream("leaf.worker.lost")[0].Body.(bus.WorkerEvent)
+	want := bus.WorkerEvent{Node: node, Worker: worker, Registry: "memory", UntilMS: e.UntilMS, ReservedUntilMS: reserved}
+	if !ok || e != want || e.UntilMS < 1 || e.UntilMS > reserved {
+		t.Errorf("the alert is %+v, want %+v", stream("leaf.worker.lost")[0].Body, want)
+	}
+}
+
 // allAnswer waits until each of so many generators has issued a snowflake: only
 // then it can notice that its clock went back.
 func allAnswer(t *testing.T, nc *nats.Conn, generators int) {

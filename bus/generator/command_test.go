@@ -41,6 +41,7 @@ type onEvent struct {
 }
 
 func (o onEvent) Answered(generator.Answer)     {}
+func (o onEvent) Claimed(allocator.Claimed)     {}
 func (o onEvent) Refilled(allocator.Refilled)   {}
 func (o onEvent) Regressed(allocator.Regressed) {}
 func (o onEvent) EventPublished(what string) {

@@ -12,7 +12,7 @@ import (
 )
 
 // Config says how a [Generator] works. All fields are needed but those that have a
-// default, Ledger, Installation, Recent, Tags, Describe, Ready and Observer.
+// default, Ledger, Installation, Recent, Tags, Program, Ready and Observer.
 type Config struct {
 	// Conn is the connection to NATS. Its closed and error handlers must be set
 	// before Run, which closes it in the end.
@@ -21,8 +21,9 @@ type Config struct {
 
 	// Store keeps the tags.
 	Store     allocator.Store
-	StoreKind string // kv, mysql
-	Ledger    Ledger // in which the Store claims its ranges, see [allocator.WithLedger]; nil: it claims none
+	StoreKind string  // kv, mysql
+	Records   Records // what is written down of tags, for audits
+	Ledger    Ledger  // in which the Store claims its ranges, see [allocator.WithLedger]; nil: it claims none
 	// Join enters the installation, and Open then opens the Store. The generator retries
 	// both until they succeed; an error that matches [allocator.ErrRefused] ends it. Before
 	// Join creates an installation's record it calls mayCreate; if that fails it creates none.
@@ -62,17 +63,21 @@ type Config struct {
 	MaxWait    time.Duration
 	MaxWaiting int64
 	MaxStep    int64
+	Outlast    time.Duration
 	// DrainTimeout is how long a stop waits for the requests that still wait.
 	DrainTimeout time.Duration
 
-	// Release is the version of the program, and Describe its configuration
-	// without secrets. The events of start and stop have both.
-	Release  string
-	Describe map[string]string
+	Program
 
 	// Ready is called once, when the generator begins to answer requests.
 	Ready func()
 
 	// Observer is for metrics. Default: none.
 	Observer Observer
+}
+
+// Program is what the events of start and stop say of the program.
+type Program struct {
+	Release  string            // its version
+	Describe map[string]string // its configuration without secrets
 }

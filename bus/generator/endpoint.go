@@ -53,6 +53,9 @@ func (g *Generator) addLeafService() (micro.Service, error) {
 		"tags-delete":     {bus.SubjectTagsDelete, endpoint(g, change, g.tagsDelete)},
 		"workers-list":    {bus.SubjectWorkersList, endpoint(g, question, g.workersList)},
 		"workers-release": {bus.SubjectWorkersRelease, endpoint(g, change, g.workersRelease)},
+		"claims":          {bus.SubjectClaims, endpoint(g, question, g.claims)},
+		"audit":           {bus.SubjectAudit, endpoint(g, question, g.audit)},
+		"trace":           {bus.SubjectTrace, endpoint(g, question, g.trace)},
 		"decode":          {bus.SubjectDecode, micro.HandlerFunc(g.decode)},
 	} {
 		err = errors.Join(err, service.AddEndpoint(name, e.handler, micro.WithEndpointSubject(e.subject)))
@@ -95,7 +98,6 @@ func endpoint[Req, Resp any](
 			return
 		}
 		started := g.requests.start(func() {
-			defer func() { <-g.adminSlots }()
 			ctx, cancel := context.WithDeadline(g.life, end)
 			defer cancel()
 			req, err := decode[Req](data)
@@ -106,11 +108,18 @@ func endpoint[Req, Resp any](
 			if err == nil {
 				resp, err = f(ctx, req)
 			}
+			<-g.adminSlots // before the answer: the sender's next request may come as soon as it has the answer
 			if err != nil {
 				g.refuse(reply, a, storeError(err))
 				return
 			}
-			g.respond(reply, wire.Encode(resp))
+			body := wire.Encode(resp)
+			if most := g.cfg.Conn.MaxPayload(); int64(len(body)) > most {
+				g.refuse(reply, a, &bus.Error{Code: 500, Reason: bus.Internal, Message: fmt.Sprintf(
+					"the answer has %d bytes, and a NATS message at most %d: raise max_payload, or use `leaf audit` for an audit", len(body), most)})
+				return
+			}
+			g.respond(reply, body)
 			g.served(a, 0)
 		})
 		if !started {

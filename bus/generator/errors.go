@@ -33,11 +33,13 @@ func toError(err error) *bus.Error {
 		{allocator.ErrBadTag, 400, bus.BadTag},
 		{allocator.ErrBadCount, 400, bus.BadRequest},
 		{allocator.ErrBadValue, 400, bus.BadRequest},
+		{allocator.ErrPaused, 403, bus.Paused},
 		{allocator.ErrUnknownTag, 404, bus.UnknownTag},
 		{allocator.ErrExists, 409, bus.Exists},
 		{allocator.ErrConflict, 409, bus.Conflict},
 		{allocator.ErrBatchTooLarge, 413, bus.BatchTooLarge},
 		{allocator.ErrOverloaded, 429, bus.Overloaded},
+		{allocator.ErrQuota, 429, bus.QuotaExceeded},
 		{allocator.ErrRegressed, 503, bus.StoreRegressed},
 		{allocator.ErrClosed, 503, bus.Draining},
 		{allocator.ErrTimedOut, 504, bus.TimedOut},
@@ -56,6 +58,9 @@ func toError(err error) *bus.Error {
 	}
 	if away, ok := errors.AsType[*allocator.UnavailableError](err); ok {
 		e.RetryAfter = away.RetryAfter
+	}
+	if quota, ok := errors.AsType[*allocator.QuotaError](err); ok {
+		e.RetryAfter = quota.RetryAfter
 	}
 	if behind, ok := errors.AsType[*snowflake.BackwardsError](err); ok {
 		e.RetryAfter = behind.Offset

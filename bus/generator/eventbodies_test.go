@@ -34,6 +34,7 @@ var (
 			bus.RefillEvent{Node: "n", Tag: "a.b", First: 1 << 60, Last: 1<<60 + 99, Step: 100, Cause: allocator.CauseBatch, ElapsedMS: 1.5},
 		},
 		{allocator.RefillFailed{Tag: "a", Err: errors.New("x < y"), Left: 7}, bus.RefillFailedEvent{Node: "n", Tag: "a", Error: "x < y", Left: 7}},
+		{allocator.Ending{Tag: "a.b", Left: 5, Limit: 9}, bus.EndingEvent{Node: "n", Tag: "a.b", Left: 5, Limit: 9}},
 		{allocator.Starved{Tag: "a", Waiting: 3}, bus.StarvedEvent{Node: "n", Tag: "a", Waiting: 3}},
 		{
 			allocator.Regressed{Tag: "a", Got: -5, Seen: 9, Action: allocator.Advanced},
@@ -61,9 +62,12 @@ var (
 			snowflake.ClockSkewed{Now: 5000, Recorded: 12_000, Threshold: time.Second},
 			bus.ClockSkewedEvent{Node: "n", NowMS: 5000, RecordedMS: 12_000, ThresholdMS: 1000},
 		},
-		{snowflake.WorkerAcquired{Held: aHeld}, bus.WorkerEvent{Node: "n", Worker: 0, Registry: "kv", ReservedUntilMS: 1_700_000_000_000}},
+		{
+			snowflake.WorkerAcquired{Held: aHeld, From: 5, After: 4},
+			bus.WorkerEvent{Node: "n", Worker: 0, Registry: "kv", FromMS: 5, AfterMS: 4, ReservedUntilMS: 1_700_000_000_000},
+		},
 		{snowflake.WorkerReleased{Held: aHeld}, bus.WorkerEvent{Node: "n", Worker: 0, Registry: "kv", ReservedUntilMS: 1_700_000_000_000}},
-		{snowflake.WorkerLost{Held: aHeld}, bus.WorkerEvent{Node: "n", Worker: 0, Registry: "kv", ReservedUntilMS: 1_700_000_000_000}},
+		{snowflake.WorkerLost{Held: aHeld, Until: 6}, bus.WorkerEvent{Node: "n", Worker: 0, Registry: "kv", UntilMS: 6, ReservedUntilMS: 1_700_000_000_000}},
 		{snowflake.WorkerExpiring{Held: aHeld}, bus.WorkerEvent{Node: "n", Worker: 0, Registry: "kv", ReservedUntilMS: 1_700_000_000_000}},
 		{snowflake.Ending{Worker: 7, End: 9000}, bus.WorkerEndingEvent{Node: "n", Worker: 7, EndMS: 9000}},
 		{snowflake.Recovered{Worker: 0, Episode: snowflake.EpisodeBackwards}, bus.RecoveredEvent{Node: "n", Worker: new(int64), Episode: "backwards"}},
@@ -73,6 +77,7 @@ var (
 		kind string
 		body any
 	}{
+		{"segment.shadowed", bus.ShadowedEvent{Node: "n", Tag: "a.b"}},
 		{"ledger.replaced", bus.LedgerReplacedEvent{Node: "n", Cause: "x < y"}},
 		{"ledger.unavailable", bus.LedgerUnavailableEvent{Node: "n", Error: "x < y", SinceMS: 1_700_000_000_000}},
 		{"ledger.recovered", bus.RecoveredEvent{Node: "n", Episode: "unavailable"}},
@@ -82,6 +87,7 @@ var (
 		{"tag.updated", bus.TagEvent{Node: "n", TagRecord: aTag}},
 		{"tag.deleted", bus.TagEvent{Node: "n", TagRecord: aTag}},
 		{"node.stale", bus.StaleEvent{Node: "n", Error: "away"}},
+		{"node.lost", bus.LostEvent{Node: "n", Run: "r", LastHeardMS: 1_700_000_000_000, Worker: new(int64(7)), UntilMS: 1_700_000_000_001}},
 		{"node.recovered", bus.RecoveredEvent{Node: "n", Episode: "stale"}},
 		{"node.started", bus.NodeEvent{Node: "n", Version: "v1", Address: "nats://h:4222", Config: map[string]string{"tag": "a"}}},
 		{"node.stopped", bus.NodeEvent{Node: "n", Version: "v1", Address: "nats://h:4222", Config: map[string]string{"tag": "a"}}},
@@ -106,6 +112,7 @@ func TestBodies(t *testing.T) {
 		check(allocatorEvent("n", "kv", c.event), c.body)
 		sources[reflect.TypeOf(c.event).String()] = true
 	}
+	sources["allocator.Claimed"] = true // for metrics alone
 	for _, c := range snowflakeBodies {
 		check(snowflakeEvent("n", "kv", c.event), c.body)
 		sources[reflect.TypeOf(c.event).String()] = true

@@ -18,10 +18,14 @@ import (
 // severities has the severity of each type of events.
 var severities = maps.Collect(bus.EventTypes())
 
-// newEvent returns the message of an event. "leaf." and kind are one of [bus.EventTypes], for example
+// newEvent returns the message of an event, with a random ID. "leaf." and kind are one of [bus.EventTypes], for example
 // kind segment.refill. The body is a struct that names the node.
 func newEvent(kind, key, node string, body any) *nats.Msg {
-	id := rand.Text()
+	return newEventWithID(rand.Text(), kind, key, node, body)
+}
+
+// newEventWithID is newEvent with an ID that several generators may use for one event. The stream then keeps one of the messages.
+func newEventWithID(id, kind, key, node string, body any) *nats.Msg {
 	msg := nats.NewMsg(wire.SubjectEvents + "." + severities["leaf."+kind] + "." + kind + "." + key)
 	for name, value := range map[string]string{
 		wire.HeaderSpec:    "1.0",
@@ -51,6 +55,8 @@ func allocatorEvent(node, store string, e allocator.Event) *nats.Msg {
 			Node: node, Tag: e.Tag, Error: e.Err.Error(), Left: e.Left})
 	case allocator.Starved:
 		return newEvent("segment.starved", e.Tag, node, bus.StarvedEvent{Node: node, Tag: e.Tag, Waiting: e.Waiting})
+	case allocator.Ending:
+		return newEvent("segment.ending", e.Tag, node, bus.EndingEvent{Node: node, Tag: e.Tag, Left: e.Left, Limit: e.Limit})
 	case allocator.Regressed:
 		return newEvent("segment.regressed", e.Tag, node, bus.RegressedEvent{
 			Node: node, Tag: e.Tag, Store: store, Got: e.Got, Seen: e.Seen, Action: e.Action, First: e.InDoubt.First, Last: e.InDoubt.Last})
@@ -66,6 +72,8 @@ func observe(o Observer, e allocator.Event) {
 	switch e := e.(type) {
 	case allocator.Refilled:
 		o.Refilled(e)
+	case allocator.Claimed:
+		o.Claimed(e)
 	case allocator.Regressed:
 		o.Regressed(e)
 	}
@@ -73,9 +81,10 @@ func observe(o Observer, e allocator.Event) {
 
 // snowflakeEvent returns the message of an event of snowflakes.
 func snowflakeEvent(node, registry string, e snowflake.Event) *nats.Msg {
+	worker := bus.WorkerEvent{Node: node, Registry: registry}
 	of := func(kind string, h snowflake.Held) *nats.Msg {
-		return newEvent(kind, key(h.Worker), node, bus.WorkerEvent{
-			Node: node, Worker: h.Worker, Registry: registry, ReservedUntilMS: h.ReservedUntil})
+		worker.Worker, worker.ReservedUntilMS = h.Worker, h.ReservedUntil
+		return newEvent(kind, key(h.Worker), node, worker)
 	}
 	switch e := e.(type) {
 	case snowflake.ClockBackwards:
@@ -88,10 +97,12 @@ func snowflakeEvent(node, registry string, e snowflake.Event) *nats.Msg {
 		}
 		return newEvent("clock.skewed", node, node, body)
 	case snowflake.WorkerAcquired:
+		worker.FromMS, worker.AfterMS = e.From, e.After
 		return of("worker.acquired", e.Held)
 	case snowflake.WorkerReleased:
 		return of("worker.released", e.Held)
 	case snowflake.WorkerLost:
+		worker.UntilMS = e.Until
 		return of("worker.lost", e.Held)
 	case snowflake.WorkerExpiring:
 		return of("worker.expiring", e.Held)

@@ -12,7 +12,8 @@ const (
 	// floorsWait is how long a generator that was cut off waits for the store to say
 	// which max_id operators have set. Then it serves again.
 	floorsWait  = time.Second
-	floorsAgain = time.Second // pause before it asks again
+	floorsTry   = 20 * time.Millisecond // pause while requests wait
+	floorsAgain = time.Second           // pause before it asks again
 	// floorsPatience is how long the store may take when no request waits any more. The store
 	// may have a million tags, and be far away.
 	floorsPatience = 30 * time.Second
@@ -131,9 +132,31 @@ func (g *Generator) askFloors(ctx context.Context) {
 	}
 }
 
-// applyFloors drops the IDs in memory below the max_id that operators have set. It announces
-// this generator first, so that changes wait for it from then on.
+// applyFloors applies the floors, and tries again until the context is done: NATS has often dropped the connection of a generator that
+// stood still, and needs a moment.
 func (g *Generator) applyFloors(ctx context.Context) error {
+	var why error
+	for {
+		err := g.tryFloors(ctx)
+		if why == nil || ctx.Err() == nil { // else err only says that the time is over
+			why = err
+		}
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return why
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(floorsTry):
+		}
+	}
+}
+
+// tryFloors drops the IDs in memory below the max_id that operators have set. It announces
+// this generator first, so that changes wait for it from then on.
+func (g *Generator) tryFloors(ctx context.Context) error {
 	if !g.cfg.Conn.IsConnected() {
 		return errCutOff
 	}

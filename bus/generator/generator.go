@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"log/slog"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 //
 //	Run
 //	├── publisher.run     publishes events on the stream
+//	├── watchLost         publishes which peers are lost
 //	├── askFloors         asks which max_id operators have set, after the generator was cut off
 //	├── watchConnection   checks the worker's record after a reconnect
 //	├── keepLedger        makes sure that the ledger can be used
@@ -31,9 +33,11 @@ import (
 //	    └── services      leaf; leaf-segment and leaf-snowflake while they can be served
 //	        └── requests  a goroutine for each request that waits, or asks the store
 type Generator struct {
-	cfg  Config
-	log  *slog.Logger
-	made time.Time
+	cfg      Config
+	log      *slog.Logger
+	made     time.Time
+	host     string // for people; empty if the machine has no name
+	embedded bool   // the NATS server runs in this process
 
 	alloc     *allocator.Allocator
 	flakes    *snowflake.Generator
@@ -42,12 +46,14 @@ type Generator struct {
 	// The other generators.
 	group      *group         // which generators run, and what they can serve
 	floors     *floors        // what operators have set while this generator was cut off
+	silence    silence        // its own heartbeats do not come back
 	guard      reconnectGuard // whether another generator may have taken the worker meanwhile
 	membership membership     // of the installation
 
 	// Serving.
 	segments, snowflakes *issuer
 	counts               counts
+	offers               offers          // of other generators
 	requests             tasks           // requests that wait, or ask the store
 	adminSlots           chan struct{}   // each administrative request takes one
 	tasks                tasks           // in the background
@@ -64,6 +70,7 @@ type phase struct {
 	prepared atomic.Bool           // the store is open, and the tags of the start exist
 	unready  atomic.Pointer[error] // why the last step of the preparation failed; nil: none did
 	serving  atomic.Bool           // NATS has confirmed the subscriptions, and Run has not failed
+	begun    chan struct{}         // closed when serving was first true
 	draining atomic.Bool
 }
 
@@ -89,32 +96,45 @@ func New(cfg Config) *Generator {
 	if cfg.StoreErr == nil {
 		cfg.StoreErr = func() error { return nil }
 	}
-	if cfg.NATSErr == nil {
+	embedded := cfg.NATSErr != nil
+	if !embedded {
 		cfg.NATSErr = func() error { return nil }
 	}
 	if cfg.Snowflake.Clock == nil {
 		cfg.Snowflake.Clock = snowflake.SystemClock()
 	}
 	g := &Generator{
-		cfg: cfg, log: cfg.Log, made: time.Now(), group: newGroup(rand.Text()), floors: newFloors(),
+		cfg: cfg, log: cfg.Log, made: time.Now(), embedded: embedded, group: newGroup(rand.Text()), floors: newFloors(),
 		membership: membership{joined: make(chan struct{})}, adminSlots: make(chan struct{}, maxAdmin),
-		failed: make(chan error, 1), changed: make(chan struct{}, 1),
+		failed: make(chan error, 1), changed: make(chan struct{}, 1), phase: phase{begun: make(chan struct{})},
 	}
+	g.host, _ = os.Hostname()
 	g.reported.natsWasWell = cfg.NATSErr() == nil
 	g.publisher = newPublisher(cfg.JS, cfg.OpenEvents, cfg.Log)
-	g.group.pulse.returned = g.afterPause
+	g.group.pulse.returned = func(before time.Time, heard bool) {
+		g.dropOld(time.Now(), before)
+		g.afterPause(before, heard)
+		if heard {
+			signal(g.changed) // so that the services are renewed at once
+		}
+	}
 	g.flakes = g.newFlakes()
 	g.segments, g.snowflakes = newSegments(g), newSnowflakes(g)
 	g.alloc = allocator.New(allocator.Config{
-		Store: segmentStore{cfg.Store, g}, Marks: cfg.Marks, Recent: cfg.Recent, Log: cfg.Log, Reserved: g.publishReserved,
+		Store: segmentStore{cfg.Store, g}, Marks: cfg.Marks, Recent: cfg.Recent, Log: cfg.Log, Reserved: g.publishReserved, PassOn: g.passOn,
 		Notify: func(e allocator.Event) {
 			if cfg.Observer != nil {
 				observe(cfg.Observer, e)
 			}
-			g.publish(allocatorEvent(cfg.Node, cfg.StoreKind, e))
+			if _, ok := e.(allocator.Claimed); !ok {
+				g.publish(allocatorEvent(cfg.Node, cfg.StoreKind, e))
+			}
 		},
-		MaxBatch: cfg.MaxBatch, MaxWait: cfg.MaxWait, MaxWaiting: cfg.MaxWaiting, MaxStep: cfg.MaxStep,
+		MaxBatch: cfg.MaxBatch, MaxWait: cfg.MaxWait, MaxWaiting: cfg.MaxWaiting, MaxStep: cfg.MaxStep, Outlast: cfg.Outlast,
 	})
+	if cfg.Ledger != nil {
+		cfg.Ledger.OnShadow(g.alertShadow)
+	}
 	return g
 }
 
@@ -131,6 +151,7 @@ func (g *Generator) Run(ctx context.Context) error {
 	status := g.cfg.Conn.StatusChanged(nats.CONNECTED, nats.CLOSED)
 	guarded := g.cfg.Conn.StatusChanged(nats.RECONNECTING, nats.CONNECTED)
 	r.events = background(g.publisher.run)
+	r.lost = background(g.watchLost)
 	r.floors = background(g.askFloors)
 	r.guard = background(func(ctx context.Context) { g.watchConnection(ctx, guarded) })
 	err := g.listen()
@@ -146,10 +167,10 @@ func (g *Generator) Run(ctx context.Context) error {
 
 // run is what stop must end.
 type run struct {
-	events, floors, guard, ledger, work, flakes stopper
-	leaf                                        micro.Service // nil: not added yet
-	endLife                                     context.CancelFunc
-	closed                                      <-chan nats.Status
+	events, lost, floors, guard, ledger, work, flakes stopper
+	leaf                                              micro.Service // nil: not added yet
+	endLife                                           context.CancelFunc
+	closed                                            <-chan nats.Status
 }
 
 // stop ends everything that was started. why is the error that ended the generator; nil: the
@@ -161,6 +182,7 @@ func (g *Generator) stop(r *run, why error) {
 	}
 	g.phase.draining.Store(true)
 	g.sendHeartbeat(false)
+	heartbeats := background(g.sendHeartbeats)
 	if why == nil {
 		g.handOver()
 	}
@@ -176,6 +198,7 @@ func (g *Generator) stop(r *run, why error) {
 	}
 
 	// Refuse the requests that still wait.
+	r.lost.stop()
 	r.floors.stop()
 	r.work.stop()
 	r.ledger.stop()
@@ -190,6 +213,7 @@ func (g *Generator) stop(r *run, why error) {
 		g.publish(g.nodeEvent("stopped"))
 	}
 	r.events.stop()
+	heartbeats.stop()
 	g.sendHeartbeat(true) // not before: until here a change of max_id waits for this generator
 	// The last callbacks are answered from memory while the connection drains.
 	if err := g.cfg.Conn.Drain(); err == nil {

@@ -91,7 +91,8 @@ func TestRefusedToStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := kvstore.OpenEvents(t.Context(), kvstore.Config{Conn: nc, JS: js, Log: testkit.Quiet}, 1<<20); err != nil {
+	events := kvstore.Events{Config: kvstore.Config{Conn: nc, JS: js, Log: testkit.Quiet}, MaxBytes: 1 << 20}
+	if err := events.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	stream, err := watching.Stream(t.Context(), bus.EventStream)

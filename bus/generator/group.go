@@ -24,11 +24,6 @@ const (
 	claimExpires = 10 * time.Second
 	// clockHeartbeats is how many heartbeats of a peer its clock is judged by.
 	clockHeartbeats = 5
-	// lostFor is how long a lost peer is remembered, because it may be cut off and still
-	// answer callers.
-	lostFor = time.Hour
-	// maxLost is how many lost peers are remembered.
-	maxLost = 100
 )
 
 // heartbeat is what a generator reports about itself.
@@ -36,16 +31,25 @@ type heartbeat struct {
 	Node      string `json:"node"`
 	ID        string `json:"id"`               // of this run of the generator
 	Claims    bool   `json:"claims,omitempty"` // it claims in the ledger what it reserves in the database
+	Strict    bool   `json:"strict,omitempty"` // it knows strict tags
+	Rules     bool   `json:"rules,omitempty"`  // it keeps the rules of tags
 	Segment   bool   `json:"segment"`          // it can answer leaf.segment
 	Snowflake bool   `json:"snowflake"`        // it can answer leaf.snowflake
 	// Worker is the one that it holds, Lost are those that it has just lost.
 	Worker *int64  `json:"worker,omitempty"`
 	Lost   []int64 `json:"lost,omitempty"`
-	Gone   bool    `json:"gone,omitempty"` // this is the last heartbeat
-	UnixMS int64   `json:"unix_ms"`        // its clock
-	Number uint64  `json:"number"`         // of this run's heartbeats, from 1
+	// ReservedUntil is the end of its worker's reservation, Unix ms by its clock; 0: it has no worker, or is of an older version.
+	ReservedUntil int64 `json:"reserved_until_ms,omitempty"`
+	// Released is a worker that an operator has just released through this generator.
+	Released *int64 `json:"released,omitempty"`
+	Gone     bool   `json:"gone,omitempty"` // this is the last heartbeat
+	UnixMS   int64  `json:"unix_ms"`        // its clock
+	Number   uint64 `json:"number"`         // of this run's heartbeats, from 1
 	Identity
 }
+
+func (b heartbeat) knowsStrict() bool { return b.Strict }
+func (b heartbeat) knowsRules() bool  { return b.Rules }
 
 // group knows the peers: the other generators that are running. A peer is lost if its heartbeats
 // stop without a last one. Its methods take the time and are safe for concurrent use.
@@ -59,7 +63,7 @@ type group struct {
 	mu        sync.Mutex
 	newcomer  chan struct{}        // closed at the first heartbeat of a peer
 	peers     map[string]member    // by ID
-	lost      map[string]time.Time // lost peers by node, and when their last heartbeat came
+	lost      map[string]*lostPeer // by node
 	claims    map[int64]time.Time  // when a peer last claimed a worker
 	ownClaims map[int64]time.Time  // workers that this generator has lost, and until when it claims them
 }
@@ -68,6 +72,8 @@ type group struct {
 type member struct {
 	heartbeat
 	heard time.Time
+	// held is the last worker that it held and did not lose; nil: none. It gives the worker up before its last heartbeat.
+	held *int64
 	// ahead is by how many ms this generator's clock was ahead of the peer's when each of the last
 	// heartbeats arrived. The way of a heartbeat adds to it, so the least is nearest.
 	ahead []int64
@@ -76,7 +82,7 @@ type member struct {
 func newGroup(self string) *group {
 	return &group{
 		self: self, peerChanged: make(chan struct{}, 1), newcomer: make(chan struct{}),
-		peers: make(map[string]member), lost: make(map[string]time.Time),
+		peers: make(map[string]member), lost: make(map[string]*lostPeer),
 		claims: make(map[int64]time.Time), ownClaims: make(map[int64]time.Time),
 	}
 }
@@ -97,19 +103,23 @@ func (g *group) hear(now time.Time, clock int64, data []byte) (b heartbeat, isNe
 	if m.Segment != b.Segment || m.Snowflake != b.Snowflake || b.Gone {
 		signal(g.peerChanged)
 	}
-	delete(g.lost, b.Node)
+	g.returnLocked(b.Node)
 	if b.Gone {
-		if m.Worker != nil { // it has released the worker
-			delete(g.claims, *m.Worker)
+		if m.held != nil { // it has released the worker
+			delete(g.claims, *m.held)
 		}
 		delete(g.peers, b.ID)
 		return b, false
 	}
 	if b.Worker != nil {
 		g.claims[*b.Worker] = now
+		m.held = b.Worker
 	}
 	for _, worker := range b.Lost {
 		g.claims[worker] = now
+		if m.held != nil && *m.held == worker {
+			m.held = nil
+		}
 	}
 	if !known {
 		g.expireLocked(now) // bounds the map: killed peers send no last heartbeat
@@ -119,29 +129,23 @@ func (g *group) hear(now time.Time, clock int64, data []byte) (b heartbeat, isNe
 	if b.UnixMS > 0 { // older versions do not report their clock
 		m.ahead = append(m.ahead, clock-b.UnixMS)
 	}
-	g.peers[b.ID] = member{b, now, m.ahead[max(0, len(m.ahead)-clockHeartbeats):]}
+	g.peers[b.ID] = member{b, now, m.held, m.ahead[max(0, len(m.ahead)-clockHeartbeats):]}
 	return b, !known
 }
 
-// expireLocked forgets the peers whose heartbeats have stopped, but remembers their nodes.
+// expireLocked moves the peers whose heartbeats have stopped to the lost ones, unless another run of the node is heard.
 func (g *group) expireLocked(now time.Time) {
 	maps.DeleteFunc(g.peers, func(_ string, m member) bool {
 		gone := now.Sub(m.heard) >= heartbeatExpires
 		if gone {
-			g.lost[m.Node] = m.heard
+			g.loseLocked(m)
 		}
 		return gone
 	})
-	maps.DeleteFunc(g.lost, func(_ string, heard time.Time) bool { return now.Sub(heard) >= lostFor })
-	for len(g.lost) > maxLost {
-		oldest := slices.MinFunc(slices.Collect(maps.Keys(g.lost)), func(x, y string) int {
-			return g.lost[x].Compare(g.lost[y])
-		})
-		delete(g.lost, oldest)
+	for _, m := range g.peers {
+		g.returnLocked(m.Node)
 	}
-	for _, m := range g.peers { // a node that was started again
-		delete(g.lost, m.Node)
-	}
+	g.boundLocked(now)
 }
 
 // members returns the peers' last heartbeats and the nodes of lost peers at one moment, so that no
@@ -156,7 +160,7 @@ func (g *group) members(now time.Time) (here []heartbeat, lost []string) {
 	slices.SortFunc(here, func(x, y heartbeat) int {
 		return cmp.Or(strings.Compare(x.Node, y.Node), strings.Compare(x.ID, y.ID))
 	})
-	return here, slices.Sorted(maps.Keys(g.lost))
+	return here, g.unheardLocked(now)
 }
 
 // present returns the peers' last heartbeats, in the order of nodes.
@@ -176,6 +180,16 @@ func (g *group) anyPeer(now, since time.Time, has func(heartbeat) bool) bool {
 		}
 	}
 	return false
+}
+
+// count returns how many peers sent a last heartbeat with the property.
+func (g *group) count(now time.Time, has func(heartbeat) bool) (n int) {
+	for _, b := range g.present(now) {
+		if has(b) {
+			n++
+		}
+	}
+	return n
 }
 
 // held reports whether a peer holds the worker.

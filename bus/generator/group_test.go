@@ -103,6 +103,32 @@ func TestPresenceClaims(t *testing.T) {
 	want(claimExpires+time.Second, set{}, set{})
 }
 
+// The worker of a generator that has ended can be taken at once, although the last heartbeats of its drain name none.
+func TestPresenceClaimsOfADrain(t *testing.T) {
+	t.Parallel()
+	p := newGroup("me")
+	start := time.Unix(1_700_000_000, 0)
+	seven := int64(7)
+	for i, c := range []struct {
+		beat    heartbeat
+		claimed bool
+	}{
+		{heartbeat{Worker: &seven}, true},
+		{heartbeat{}, true}, // it gives the worker up
+		{heartbeat{Gone: true}, false},
+		{heartbeat{Worker: &seven}, true},
+		{heartbeat{Lost: []int64{seven}}, true}, // it has lost the worker
+		{heartbeat{}, true},
+		{heartbeat{Gone: true}, true},
+	} {
+		c.beat.Node, c.beat.ID = "a", "1"
+		p.hear(start.Add(time.Duration(i)*time.Second), 0, wire.Encode(c.beat))
+		if got := p.claimed(start.Add(time.Duration(i)*time.Second), seven); got != c.claimed {
+			t.Errorf("after heartbeat %d the worker is claimed: %v", i, got)
+		}
+	}
+}
+
 // A generator claims a worker for a while after it has lost it.
 func TestLostWorkersAreClaimed(t *testing.T) {
 	t.Parallel()

@@ -17,12 +17,18 @@ import (
 // sendHeartbeat sends a heartbeat to the peers, and returns its number. A generator
 // sends the last one (gone) when it has ended.
 func (g *Generator) sendHeartbeat(gone bool) (number uint64) {
-	b := heartbeat{
-		Node: g.cfg.Node, ID: g.group.self, Number: g.group.pulse.send(time.Now()), UnixMS: g.cfg.Snowflake.Clock().Wall,
-		Claims: g.cfg.Ledger != nil, Segment: g.canServe(g.segments), Snowflake: g.canServe(g.snowflakes), Gone: gone,
-	}
-	if worker := g.flakes.Worker(); worker >= 0 && !gone {
+	return g.send(heartbeat{Gone: gone})
+}
+
+// send sends b, completed by the state of this generator, and returns its number.
+func (g *Generator) send(b heartbeat) (number uint64) {
+	b.Node, b.ID, b.Number, b.UnixMS = g.cfg.Node, g.group.self, g.group.pulse.send(time.Now()), g.cfg.Snowflake.Clock().Wall
+	b.Claims, b.Strict, b.Rules, b.Segment, b.Snowflake = g.cfg.Ledger != nil, true, true, g.canServe(g.segments), g.canServe(g.snowflakes)
+	if worker := g.flakes.Worker(); worker >= 0 && !b.Gone {
 		b.Worker = &worker
+		if state := g.flakes.State(); state.Worker == worker {
+			b.ReservedUntil = state.ReservedUntil
+		}
 	}
 	b.Lost = g.group.lostWorkers(time.Now()) // after Worker: a worker that is lost meanwhile is in one of the two
 	if identity := g.membership.identity.Load(); identity != nil {
@@ -32,6 +38,21 @@ func (g *Generator) sendHeartbeat(gone bool) (number uint64) {
 		g.log.Debug("a heartbeat cannot be sent", "error", err)
 	}
 	return b.Number
+}
+
+// sendHeartbeats sends a heartbeat each second until the context is done. A stop needs it: until a generator has ended, its
+// peers must not count it as lost.
+func (g *Generator) sendHeartbeats(ctx context.Context) {
+	ticker := time.NewTicker(heartbeatEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			g.sendHeartbeat(false)
+		}
+	}
 }
 
 // announce sends a heartbeat and waits until NATS has passed it on.
@@ -57,6 +78,9 @@ func (g *Generator) heardHeartbeat(msg *nats.Msg) {
 	}
 	if b.Worker != nil && *b.Worker == g.flakes.Worker() {
 		g.verifyWorker() // one of the two is a clone, or the registry was restored
+	}
+	if b.Released != nil {
+		g.group.released(time.Now(), *b.Released)
 	}
 	if !b.Gone {
 		g.checkRival(b)

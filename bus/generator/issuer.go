@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"time"
 
+	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/internal/wire"
 	"github.com/nats-io/nats.go/micro"
@@ -32,6 +34,9 @@ type issuer struct {
 	// offers reports whether the generator that sent this heartbeat can.
 	offers func(heartbeat) bool
 
+	borrowing atomic.Int64             // requests for which others are asked now
+	delivery  atomic.Pointer[delivery] // of the last opening
+
 	// Owned by Generator.Run.
 	service        micro.Service // nil: not in the queue group
 	unhealthySince time.Time     // since when it cannot serve; zero: it can
@@ -48,8 +53,11 @@ func (s *issuer) open() error {
 	if err != nil {
 		return err
 	}
+	d := new(delivery)
+	s.delivery.Store(d)
+	handle := micro.HandlerFunc(func(r micro.Request) { s.handle(d, r) })
 	for name, subject := range s.endpoints {
-		if err := service.AddEndpoint(name, micro.HandlerFunc(s.handle), micro.WithEndpointSubject(subject)); err != nil {
+		if err := service.AddEndpoint(name, handle, micro.WithEndpointSubject(subject)); err != nil {
 			return errors.Join(err, service.Stop())
 		}
 	}
@@ -72,6 +80,9 @@ func (s *issuer) close() error {
 // It leaves only if a peer has reported that it can serve, later than this generator became unable
 // to. If two become unable at the same time, both stay.
 func (s *issuer) stepAside(now time.Time) error {
+	if err := s.renew(now); err != nil {
+		return err
+	}
 	why := s.healthy()
 	if healthy := why == nil; healthy != s.unhealthySince.IsZero() {
 		s.unhealthySince = time.Time{}
@@ -82,6 +93,8 @@ func (s *issuer) stepAside(now time.Time) error {
 	}
 	aside := !s.unhealthySince.IsZero() && s.g.group.anyPeer(now, s.unhealthySince, s.offers)
 	switch {
+	case aside && s.service != nil && !s.g.mayLeave(now):
+		return nil
 	case aside && s.service != nil:
 		s.g.log.Warn("leaving the queue group, because another generator can serve", "service", s.name, "reason", why)
 		return s.close()
@@ -96,21 +109,28 @@ func (s *issuer) stepAside(now time.Time) error {
 }
 
 // handle answers a request. If memory has the IDs, it answers at once. A request that must
-// wait gets a goroutine of its own, so that one slow tag delays no other.
-func (s *issuer) handle(r micro.Request) {
+// wait does not block it, so that one slow tag delays no other.
+func (s *issuer) handle(d *delivery, r micro.Request) {
 	reply := r.Reply()
 	if reply == "" {
 		return // no caller would get the IDs
 	}
 	a := s.g.answer(s.kind, NATS)
+	if s.g.isOld(d, a.begun) {
+		return
+	}
 	req, err := bus.ParseRequest(r.Data())
 	if err != nil {
 		s.refuse(r, a, err)
 		return
 	}
-	ranges, waiter, err := s.request(a, tagOf(r.Subject()), req.Count)
+	tag := tagOf(r.Subject())
+	ranges, waiter, err := s.request(a, tag, req.Count)
 	if waiter != nil {
-		s.handleLater(reply, a, req, waiter)
+		s.handleLater(reply, a, tag, req, waiter)
+		return
+	}
+	if err != nil && s.askOthers(reply, a, tag, req, err) {
 		return
 	}
 	var body []byte
@@ -129,25 +149,101 @@ func (s *issuer) handle(r micro.Request) {
 }
 
 // handleLater answers a request that must wait.
-func (s *issuer) handleLater(reply string, a Answer, req bus.Request, w waiter) {
+func (s *issuer) handleLater(reply string, a Answer, tag string, req bus.Request, w waiter) {
 	a.Waited = true
-	later := func() {
-		// The wait is bounded, and ends when the generator stops.
-		ranges, err := w.Wait(context.Background())
-		var body []byte
-		if err == nil {
-			body, err = s.body(ranges, req)
-		}
+	answer := func(ranges []bus.Range, err error) {
 		if err != nil {
-			s.g.refuse(reply, a, err)
+			s.fail(reply, a, tag, req, err)
 			return
 		}
-		s.g.respond(reply, body)
-		s.g.served(a, req.Count)
+		s.succeed(reply, a, tag, req, ranges)
 	}
+	// The wait is bounded, and ends when the generator stops.
+	if w, ok := w.(*allocator.Waiter); ok && s.g.requests.enter() { // a goroutine for each request would cost more than the rest
+		w.Then(func(ranges []bus.Range, err error) {
+			defer s.g.requests.leave()
+			answer(ranges, err)
+		}, func() {
+			if !s.mayBorrow(a) {
+				return
+			}
+			s.g.requests.start(func() {
+				if ranges, ok := s.borrow(a, tag, req.Count); ok && w.Withdraw() {
+					defer s.g.requests.leave() // of the wait
+					s.g.counts.borrowed.Add(1)
+					s.succeed(reply, a, tag, req, ranges)
+				}
+			})
+		})
+		return
+	}
+	later := func() { answer(s.wait(context.Background(), a, tag, req.Count, w)) }
 	if !s.g.requests.start(later) {
 		later() // nothing waits any more, so this ends at once
 	}
+}
+
+// wait waits for a request. If that takes long, it takes the IDs of another generator.
+func (s *issuer) wait(ctx context.Context, a Answer, tag string, n int64, w waiter) (ranges []bus.Range, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	slowAt := time.Now().Add(borrowSlow)
+	if w, ok := w.(*allocator.Waiter); ok {
+		slowAt = w.SlowAt()
+	}
+	var borrowed []bus.Range
+	slow := time.AfterFunc(time.Until(slowAt), func() {
+		if s.kind == SnowflakeKind && s.healthy() == nil && !s.g.flakes.State().Doubtful {
+			return // a large batch takes its time
+		}
+		s.g.tasks.do(func() {
+			if ranges, ok := s.borrow(a, tag, n); ok {
+				borrowed = ranges
+				cancel(errBorrowed)
+			}
+		})
+	})
+	defer slow.Stop()
+	ranges, err = w.Wait(ctx)
+	if err != nil && context.Cause(ctx) == errBorrowed {
+		s.g.counts.borrowed.Add(1)
+		return borrowed, nil
+	}
+	return ranges, err
+}
+
+// succeed answers a request outside its callback with IDs.
+func (s *issuer) succeed(reply string, a Answer, tag string, req bus.Request, ranges []bus.Range) {
+	body, err := s.body(ranges, req)
+	if err != nil {
+		s.g.refuse(reply, a, err)
+		return
+	}
+	s.g.respondIDs(reply, tag, body)
+	s.g.served(a, req.Count)
+}
+
+// fail answers a request outside its callback for which this generator has no IDs.
+func (s *issuer) fail(reply string, a Answer, tag string, req bus.Request, err error) {
+	if !s.askOthers(reply, a, tag, req, err) {
+		s.g.refuse(reply, a, err)
+	}
+}
+
+// askOthers answers a request later, with the IDs of another generator or else with err. It returns false if no other generator can
+// have any.
+func (s *issuer) askOthers(reply string, a Answer, tag string, req bus.Request, err error) bool {
+	if !lacksIDs(err) || !s.mayBorrow(a) {
+		return false
+	}
+	return s.g.requests.start(func() {
+		if ranges, ok := s.borrow(a, tag, req.Count); ok {
+			s.g.counts.borrowed.Add(1)
+			s.succeed(reply, a, tag, req, ranges)
+		} else {
+			s.g.refuse(reply, a, err)
+		}
+	})
 }
 
 // body is the reply with these ranges. If they do not fit into one message, their IDs are lost.
@@ -174,13 +270,19 @@ func (s *issuer) take(ctx context.Context, tag string, n int64) ([]bus.Range, er
 	a := s.g.answer(s.kind, HTTP)
 	// Before the generator serves, it does not hear yet what its peers reserve. And a generator that
 	// does not belong here must not serve its buffer.
-	if !s.g.phase.serving.Load() {
+	if !s.g.awaitServing(ctx) {
 		return nil, s.g.refused(a, s.starting)
 	}
 	ranges, waiter, err := s.request(a, tag, n)
 	if waiter != nil {
 		a.Waited = true
-		s.g.requests.do(func() { ranges, err = waiter.Wait(ctx) })
+		s.g.requests.do(func() { ranges, err = s.wait(ctx, a, tag, n, waiter) })
+	}
+	if err != nil && ctx.Err() == nil && lacksIDs(err) {
+		if borrowed, ok := s.borrow(a, tag, n); ok {
+			s.g.counts.borrowed.Add(1)
+			ranges, err = borrowed, nil
+		}
 	}
 	switch {
 	case err == nil:
@@ -195,11 +297,31 @@ func (s *issuer) take(ctx context.Context, tag string, n int64) ([]bus.Range, er
 	}
 }
 
+// startPatience is how long a caller in this process waits while the generator starts: less than the 2 s that callers usually wait.
+const startPatience = time.Second
+
+// awaitServing waits while the generator starts.
+func (g *Generator) awaitServing(ctx context.Context) bool {
+	if g.phase.serving.Load() {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	select {
+	case <-g.phase.begun:
+	case <-ctx.Done():
+	}
+	return g.phase.serving.Load() // not if Run has failed
+}
+
 // Take returns n IDs of tag as leaf.segment.<tag> does, for the HTTP server in the generator's
 // process. It waits for them if it must. An error is a *[bus.Error], or the context's.
 func (g *Generator) Take(ctx context.Context, tag string, n int64) ([]bus.Range, error) {
 	return g.segments.take(ctx, tag, n)
 }
+
+// Order returns the order of a tag whose IDs this generator has handed out; of other tags it may not know it.
+func (g *Generator) Order(tag string) allocator.Order { return g.alloc.Order(tag) }
 
 // Snowflakes returns n snowflakes as leaf.snowflake does. Otherwise it is like Take.
 func (g *Generator) Snowflakes(ctx context.Context, n int64) ([]bus.Range, error) {

@@ -16,6 +16,9 @@ type Ledger interface {
 	// Keep makes sure that the ledger can be used, until the context is done. It calls mayBegin before it
 	// fills the ledger, and waits while that returns an error. It calls replaced if the ledger was lost.
 	Keep(ctx context.Context, mayBegin func(context.Context) error, replaced func(cause string))
+	// OnShadow makes the store call f when its database has a row with the name of a strict tag, and when the
+	// row is gone; see [allocator.Ordered.OnShadow]. Call it before the store is used.
+	OnShadow(f func(tag string, shadowed bool))
 }
 
 // ledgerPatience is how long the ledger may be unavailable before that raises an alert.
@@ -57,6 +60,27 @@ func (g *Generator) olderPeer() error {
 	}
 	return fmt.Errorf("%w: the generator %s is of an older version that does not claim its ranges in the ledger: stop it, "+
 		"or replace it by this version", allocator.ErrUnavailable, node)
+}
+
+// olderThan returns an error while a generator runs that does not know something. It would take the records of strict tags for damaged
+// ones, and write records without their rules.
+func (g *Generator) olderThan(what string, knows func(heartbeat) bool) error {
+	for _, b := range g.group.present(time.Now()) {
+		if !knows(b) && b.Installation == g.installation() {
+			return conflict("the generator %s is of an older version that does not know %s: replace it by this version first", b.Node, what)
+		}
+	}
+	return nil
+}
+
+// alertShadow publishes that the database has a row with the name of a strict tag, or that the row is gone.
+func (g *Generator) alertShadow(tag string, shadowed bool) {
+	if !shadowed {
+		g.publishEvent("segment.recovered", tag, bus.RecoveredEvent{Node: g.cfg.Node, Tag: tag, Episode: "shadowed"})
+		return
+	}
+	g.log.Error("the table leaf_alloc has a row with the name of a strict tag: the row is not served; delete it, or choose another name for it", "tag", tag)
+	g.publishEvent("segment.shadowed", tag, bus.ShadowedEvent{Node: g.cfg.Node, Tag: tag})
 }
 
 // alertLedger publishes an alert when the ledger is unavailable for ledgerPatience. It publishes the end of

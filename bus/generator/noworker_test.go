@@ -133,7 +133,7 @@ func TestWorkerClaimedByAnother(t *testing.T) {
 		body, code := ask(t, nc, "leaf.snowflake", "")
 		return code == "" && parts(t, body).Worker != 1
 	})
-	wantEvent(t, stream, "alert", "leaf.worker.lost", "1", workerEvent(1, held))
+	wantLost(t, stream, "n", 1, held)
 	wantEvent(t, stream, "info", "leaf.worker.recovered", "1", `{"node":"n","worker":1,"episode":"lost"}`)
 }
 

@@ -39,11 +39,15 @@ type pulse struct {
 	beaten atomic.Pointer[time.Time] // when the last heartbeat was sent; nil: none was
 	back   atomic.Pointer[time.Time] // when the newest heartbeat that came back was sent; nil: none came back
 
+	// oldAfter is from when on requests may be tooOld, in Unix ns. Each request over NATS looks.
+	oldAfter atomic.Int64
+
 	mu     sync.Mutex
 	last   uint64 // number of the last heartbeat
 	sent   [keptHeartbeats]time.Time
 	before time.Time // the last heartbeat that came back before the last pause
 	until  time.Time // until then requests count as old as before
+	steady time.Time // since then heartbeats have come back without a pause of more than silentAfter
 }
 
 // send returns the number of a heartbeat that is sent now.
@@ -67,6 +71,9 @@ func (p *pulse) came(now time.Time, number uint64) {
 		return // too old: its slot in sent is used again
 	}
 	sent := p.sent[number%keptHeartbeats]
+	if _, lasted := p.silence(now); lasted > silentAfter {
+		p.steady = now
+	}
 	if back := p.back.Load(); back != nil {
 		if !sent.After(*back) {
 			return
@@ -83,6 +90,7 @@ func (p *pulse) came(now time.Time, number uint64) {
 		}
 	}
 	p.back.Store(&sent)
+	p.oldAfter.Store(sent.Add(tooOld).UnixNano())
 }
 
 // silence returns when the newest heartbeat that came back was sent, and how long ago that was: the
@@ -93,6 +101,14 @@ func (p *pulse) silence(now time.Time) (since time.Time, lasted time.Duration) {
 		return time.Time{}, math.MaxInt64
 	}
 	return *back, apart(now, *back)
+}
+
+// steadySince returns since when heartbeats have come back without a pause. ok is false during a pause.
+func (p *pulse) steadySince(now time.Time) (since time.Time, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, lasted := p.silence(now)
+	return p.steady, lasted <= silentAfter
 }
 
 // stoodStill reports whether the process has sent no heartbeat for more than silentAfter. before is

@@ -132,11 +132,11 @@ func TestLogOfTheStore(t *testing.T) {
 				t.Fatal("there were IDs")
 			}
 		}
-		testkit.Eventually(t, "it is logged", func() bool { return log.count("refills fail: IDs come from memory alone") == before+1 })
+		testkit.Eventually(t, "it is logged", func() bool { return log.count("refills fail: only IDs in memory are handed out") == before+1 })
 		store.away.Store(false)
 		testkit.Eventually(t, "the end is logged", func() bool { return log.count("refills succeed again") == before+1 })
 	}
-	if n := log.count("refills fail: IDs come from memory alone"); n != 2 {
+	if n := log.count("refills fail: only IDs in memory are handed out"); n != 2 {
 		t.Errorf("logged %d times of two outages", n)
 	}
 }

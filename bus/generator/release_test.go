@@ -118,7 +118,7 @@ func TestReleaseWorker(t *testing.T) {
 		t.Errorf("the record was %+v and is %+v", killed, free)
 	}
 	wantEvent(t, stream, "info", "leaf.worker.released", "0",
-		fmt.Sprintf(`{"node":"calm","worker":0,"registry":"memory","reserved_until_ms":%d}`, free.ReservedUntil))
+		fmt.Sprintf(`{"node":"calm","worker":0,"registry":"memory","reserved_until_ms":%d,"holder":"dead"}`, free.ReservedUntil))
 	r.refused(release(w), bus.Conflict, "has changed") // it is not as it was looked at any more
 
 	// Until then no generator can take it, and then any can.
@@ -151,8 +151,7 @@ func TestReleaseWorker(t *testing.T) {
 	r.from(worker)
 	r.from(0)
 	r.from(1)
-	wantEvent(t, stream, "alert", "leaf.worker.lost", "0",
-		fmt.Sprintf(`{"node":"dead","worker":0,"registry":"memory","reserved_until_ms":%d}`, killed.ReservedUntil))
+	wantLost(t, stream, "dead", 0, killed.ReservedUntil)
 }
 
 // The former holder may also come back before another generator takes the worker: it

@@ -74,12 +74,12 @@ func newListening(t *testing.T, s *embedded.Server) *listening {
 // hear sends a message about a range, and returns when the generator has heard it.
 func (l *listening) hear(t *testing.T, body string) {
 	t.Helper()
-	for _, b := range []string{body, `{"tag":"last","end":"` + fmt.Sprint(l.marks.End("last")+1) + `"}`} {
+	end := l.marks.End("last") + 1
+	for _, b := range []string{body, `{"tag":"last","end":"` + fmt.Sprint(end) + `"}`} {
 		if err := l.nc.Publish(subjectReserved, []byte(b)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	end := l.marks.End("last") + 1
 	testkit.Eventually(t, "it has heard "+body, func() bool { return l.marks.End("last") == end })
 }
 

@@ -24,6 +24,9 @@ func newSegments(g *Generator) *issuer {
 		endpoints: map[string]string{"segment": bus.SubjectSegment + ".>", "no-tag": bus.SubjectSegment},
 		request: func(a Answer, tag string, n int64) ([]bus.Range, waiter, error) {
 			if g.maybeStale(a) {
+				if err := allocator.CheckTag(tag); err != nil {
+					return nil, nil, err // no tag would ask others for snowflakes
+				}
 				take := func(ctx context.Context) ([]bus.Range, error) {
 					if !g.phase.serving.Load() {
 						return nil, allocator.ErrClosed // the generator failed while this request waited

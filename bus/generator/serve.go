@@ -51,6 +51,7 @@ func (g *Generator) serve(ctx context.Context, r *run, status <-chan nats.Status
 			g.sendHeartbeat(false)
 		case <-g.group.peerChanged: // a peer that can serve may be leaving: do not wait for the next look
 		case now := <-looks.C:
+			g.watchSilence(now)
 			g.logStore()
 			g.alertNATS(now)
 			g.alertLedger(now)
@@ -60,6 +61,7 @@ func (g *Generator) serve(ctx context.Context, r *run, status <-chan nats.Status
 		case <-late:
 			starting = false
 		}
+		g.alloc.Share(1 + g.group.count(time.Now(), g.segments.offers))
 		switch {
 		case g.phase.serving.Load():
 			if err := g.stepAside(); err != nil {
@@ -91,6 +93,7 @@ func (g *Generator) begin(r *run) (err error) {
 		return fmt.Errorf("NATS did not confirm the subscriptions: %w", err)
 	}
 	g.phase.serving.Store(true)
+	close(g.phase.begun)
 	g.sendHeartbeat(false)
 	if g.cfg.Ready != nil {
 		g.cfg.Ready()
@@ -121,7 +124,7 @@ func (g *Generator) logStore() {
 	switch f := g.alloc.Failing(); {
 	case f.Store != nil && !g.reported.storeFails:
 		g.reported.storeFails = true
-		g.log.Warn("refills fail: IDs come from memory alone", "error", f.Store, "tags", f.Tags)
+		g.log.Warn("refills fail: only IDs in memory are handed out", "error", f.Store, "tags", f.Tags)
 	case f.Store == nil && g.reported.storeFails:
 		g.reported.storeFails = false
 		g.log.Info("refills succeed again")

@@ -158,10 +158,14 @@ func (g *Generator) Decode(text string) (bus.Decoded, error) {
 	if err != nil {
 		return bus.Decoded{}, toError(err)
 	}
+	return decoded(id, p), nil
+}
+
+func decoded(id int64, p snowflake.Parts) bus.Decoded {
 	return bus.Decoded{
 		ID: bus.ID(id), Time: time.UnixMilli(p.UnixMS).UTC().Format(snowflake.TimeFormat),
 		UnixMS: p.UnixMS, Worker: p.Worker, Sequence: p.Sequence,
-	}, nil
+	}
 }
 
 // answerClock answers leaf.clock, if the generator holds a worker.

@@ -297,7 +297,7 @@ func TestWorkersList(t *testing.T) {
 		}
 	}
 	if body, _ := ask(t, nc, "leaf.admin.workers.list", `{"limit":1}`); body !=
-		`{"registry":"memory","workers":[{"worker":0,"node":"old","running":false,"acquired":"1970-01-01T00:00:01Z","reported":"1970-01-01T00:00:02Z","reserved_until":"1970-01-25T20:31:23.647Z"}],"next":2}` {
+		`{"registry":"memory","workers":[{"worker":0,"node":"old","running":false,"acquired":"1970-01-01T00:00:01Z","reported":"1970-01-01T00:00:02Z","reserved_until":"1970-01-25T20:31:23.647Z"}],"next":2,"layout":{"epoch":1288834974657,"time_bits":41,"worker_bits":10,"sequence_bits":12}}` {
 		t.Errorf("the page is %s", body)
 	}
 }

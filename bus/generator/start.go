@@ -27,9 +27,12 @@ const (
 func (g *Generator) listen() error {
 	before := g.cfg.Conn.LastError()
 	handlers := map[string]nats.MsgHandler{
-		wire.SubjectPresence:   g.heardHeartbeat,
-		wire.SubjectTagChanged: g.heardTag,
-		wire.SubjectReserved:   g.heardReserved,
+		wire.SubjectPresence:      g.heardHeartbeat,
+		wire.SubjectTagChanged:    g.heardTag,
+		wire.SubjectReserved:      g.heardReserved,
+		wire.SubjectHold:          g.heardHold,
+		wire.SubjectHave:          g.heardHave,
+		takeSubject(g.group.self): g.heardTake,
 	}
 	for subject, f := range handlers {
 		if _, err := g.cfg.Conn.Subscribe(subject, f); err != nil {

@@ -39,10 +39,11 @@ func (g *Generator) State() bus.State {
 	flakes := g.flakes.State()
 	s := bus.State{
 		Node: g.cfg.Node, Version: g.cfg.Release, Address: g.cfg.Conn.ConnectedUrlRedacted(),
+		Server: g.cfg.Conn.ConnectedServerName(), Host: g.host, Embedded: g.embedded,
 		Started: g.made.UTC().Truncate(time.Millisecond), Clock: bus.Clock{UnixMS: g.cfg.Snowflake.Clock().Wall},
 		Readiness: g.Readiness(),
 		Counts: bus.Counts{
-			Requests: g.counts.requests.Load(), IDs: g.counts.ids.Load(), Errors: g.counts.refusals(),
+			Requests: g.counts.requests.Load(), IDs: g.counts.ids.Load(), Borrowed: g.counts.borrowed.Load(), Errors: g.counts.refusals(),
 			Waiting: g.alloc.Waiting() + int64(flakes.Waiting) + g.guard.waiting.Load() + g.floors.waiting.Load(),
 			Tags:    g.alloc.Tags(), States: totals.States, Left: totals.Left, Failing: failing.Tags,
 			EventsQueued: len(g.publisher.queue), EventsDropped: g.publisher.dropped.Load(),
@@ -59,9 +60,10 @@ func (g *Generator) State() bus.State {
 	if offset, ok := g.group.offset(time.Now()); ok {
 		s.Clock.OffsetMS = &offset
 	}
+	s.Counts.Lost, s.Lost = g.group.lostNodes(time.Now())
 	for _, v := range g.alloc.Busiest(busiestTags) {
 		b := buffer(v)
-		b.Error = "" // it has no bound; leaf.admin.buffers has it
+		b.Error, b.Rules = "", bus.TagRules{} // the state must stay small; leaf.admin.buffers has them
 		s.Busiest = append(s.Busiest, b)
 	}
 	return s
@@ -86,7 +88,13 @@ func (g *Generator) buffers(_ context.Context, req bus.PageRequest) (bus.Buffers
 func buffer(v allocator.View) bus.Buffer {
 	b := bus.Buffer{
 		Tag: v.Tag, State: v.State, Step: v.Step, Segments: []bus.Segment{}, Left: v.Left, Taken: v.Taken,
-		Waiting: v.Waiting, Rate: v.Rate, Refilled: v.Refilled, Error: v.Error,
+		Waiting: v.Waiting, Rate: v.Rate, Refilled: v.Refilled, Error: v.Error, Rules: rules(v.Rules),
+	}
+	if v.Order == allocator.Strict {
+		b.Order, b.Writes, b.Requests, b.WaitMS = bus.OrderStrict, v.Writes, v.Requests, float64(v.Wait.Microseconds())/1000
+	} else if !math.IsInf(v.Lasts, 1) { // infinity is no JSON
+		lasts := math.Round(10*v.Lasts) / 10
+		b.Lasts = &lasts
 	}
 	for _, s := range v.Segments {
 		b.Segments = append(b.Segments, bus.Segment{First: bus.ID(s.First), Last: bus.ID(s.Last), Next: bus.ID(s.Next)})

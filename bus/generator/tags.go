@@ -20,7 +20,12 @@ type tagName struct {
 }
 
 func record(t allocator.Tag) bus.TagRecord {
-	return bus.TagRecord{Tag: t.Name, MaxID: bus.ID(t.MaxID), Step: t.Step, Description: t.Description, Updated: t.Updated}
+	return bus.TagRecord{Tag: t.Name, MaxID: bus.ID(t.MaxID), Step: t.Step, Description: t.Description, Updated: t.Updated, Order: string(t.Order),
+		TagRules: rules(t.Rules)}
+}
+
+func rules(r allocator.Rules) bus.TagRules {
+	return bus.TagRules{Quota: r.Quota, Paused: r.Paused, Outlast: r.Outlast, MaxStep: r.MaxStep, Limit: bus.ID(r.Limit)}
 }
 
 // pageLimit returns the page's limit, or an error.
@@ -61,7 +66,7 @@ func (g *Generator) tagsList(ctx context.Context, req bus.PageRequest) (bus.Tags
 		entries[i].TagRecord = record(t)
 		if err := allocator.CheckTag(t.Name); err != nil {
 			entries[i].Problem = err.Error()
-		} else if err := allocator.CheckStep(t.Step, allocator.LimitStep); err != nil {
+		} else if err := allocator.CheckStepOf(t.Order, t.Step, allocator.LimitStep); err != nil {
 			entries[i].Problem = err.Error()
 		}
 	}
@@ -105,25 +110,48 @@ func (g *Generator) tagsCreate(ctx context.Context, req bus.TagCreate) (bus.TagC
 	if req.MaxID != nil {
 		t.MaxID = int64(*req.MaxID)
 	}
+	var err error
+	if t.Order, err = allocator.ParseOrder(req.Order); t.Order == allocator.Strict {
+		t.Step = 0
+	}
 	if req.Step != nil {
 		t.Step = *req.Step
 	}
-	if err := cmp.Or(allocator.CheckTag(t.Name), allocator.CheckStep(t.Step, g.cfg.MaxStep),
+	if err := cmp.Or(allocator.CheckTag(t.Name), err, allocator.CheckStepOf(t.Order, t.Step, g.cfg.MaxStep),
 		allocator.CheckDescription(t.Description)); err != nil {
 		return bus.TagChange{}, err
 	}
+	if t.Rules, err = allocator.NewRules(req.RulesChange, t.Order, t.Step); err != nil {
+		return bus.TagChange{}, err
+	}
+	if t.Order == allocator.Strict {
+		if err := g.olderThan("strict tags", heartbeat.knowsStrict); err != nil {
+			return bus.TagChange{}, err
+		}
+	}
+	if err := g.checkRules(req.RulesChange); err != nil {
+		return bus.TagChange{}, err
+	}
 	return g.create(ctx, t)
+}
+
+// checkRules returns an error if a change sets rules while a generator runs that would lose them.
+func (g *Generator) checkRules(c allocator.RulesChange) error {
+	if c == (allocator.RulesChange{}) {
+		return nil
+	}
+	return g.olderThan("the rules of tags", heartbeat.knowsRules)
 }
 
 func (g *Generator) tagsUpdate(ctx context.Context, req bus.TagUpdate) (bus.TagChange, error) {
 	if err := allocator.CheckTag(req.Tag); err != nil {
 		return bus.TagChange{}, err
 	}
-	change := allocator.Change{MaxID: (*int64)(req.MaxID), Step: req.Step, Description: req.Description}
+	change := allocator.Change{MaxID: (*int64)(req.MaxID), Step: req.Step, Description: req.Description, RulesChange: req.RulesChange}
 	if change == (allocator.Change{}) {
-		return bus.TagChange{}, badRequest("nothing to change: give max_id, step or description")
+		return bus.TagChange{}, badRequest("nothing to change: give max_id, step, description, quota, paused, outlast, max_step or limit")
 	}
-	if change.Step != nil {
+	if change.Step != nil && *change.Step != 0 { // the store knows whether the tag is strict
 		if err := allocator.CheckStep(*change.Step, g.cfg.MaxStep); err != nil {
 			return bus.TagChange{}, err
 		}
@@ -133,26 +161,58 @@ func (g *Generator) tagsUpdate(ctx context.Context, req bus.TagUpdate) (bus.TagC
 			return bus.TagChange{}, err
 		}
 	}
-	t, err := g.cfg.Store.Update(ctx, req.Tag, change)
+	if err := g.checkRules(req.RulesChange); err != nil {
+		return bus.TagChange{}, err
+	}
+	release := g.hold(req.Tag)
+	was, t, err := g.update(ctx, req.Tag, change)
+	release()
 	if err != nil {
 		return bus.TagChange{}, fmt.Errorf("%s: %w", req.Tag, err)
 	}
 	changed, err := g.broadcastChange(ctx, "tag.updated", t)
-	if err != nil && change.MaxID != nil {
+	g.publishEnding(was, t)
+	if err != nil && (change.MaxID != nil || change.RulesChange != (allocator.RulesChange{})) {
 		return bus.TagChange{}, unconfirmed(err, "it may have happened: send it again")
 	}
 	return changed, nil
+}
+
+// update changes a tag, and returns also the record from before if that is needed.
+func (g *Generator) update(ctx context.Context, tag string, change allocator.Change) (was, is allocator.Tag, err error) {
+	if change.MaxID != nil || change.Limit != nil {
+		if was, err = g.cfg.Store.Get(ctx, tag); err != nil {
+			return was, is, err
+		}
+	}
+	is, err = g.cfg.Store.Update(ctx, tag, change)
+	return was, is, err
+}
+
+// publishEnding publishes that an operator's change began or ended an episode of [allocator.Ending].
+func (g *Generator) publishEnding(was, is allocator.Tag) {
+	if was.Name == "" || was.Ending(was.MaxID) == is.Ending(is.MaxID) {
+		return
+	}
+	if is.Ending(is.MaxID) {
+		g.publish(allocatorEvent(g.cfg.Node, g.cfg.StoreKind, is.NewEnding()))
+	} else {
+		g.publishEvent("segment.recovered", is.Name, bus.RecoveredEvent{Node: g.cfg.Node, Tag: is.Name, Episode: "ending"})
+	}
 }
 
 func (g *Generator) tagsDelete(ctx context.Context, req tagName) (bus.TagChange, error) {
 	if err := allocator.CheckTag(req.Tag); err != nil {
 		return bus.TagChange{}, err
 	}
+	release := g.hold(req.Tag)
 	t, err := g.cfg.Store.Delete(ctx, req.Tag, g.alloc.Seen(req.Tag))
+	release()
 	if err != nil {
 		return bus.TagChange{}, fmt.Errorf("%s: %w", req.Tag, err)
 	}
 	changed, err := g.broadcastChange(ctx, "tag.deleted", t)
+	g.publishEnding(t, allocator.Tag{Name: t.Name})
 	if err != nil {
 		return bus.TagChange{}, unconfirmed(err, "it is deleted, and they will learn that from the store")
 	}
@@ -185,7 +245,8 @@ func (g *Generator) create(ctx context.Context, t allocator.Tag) (bus.TagChange,
 	if err != nil {
 		return bus.TagChange{}, err
 	}
-	if t.Floor == 0 {
+	g.publishEnding(allocator.Tag{Name: t.Name}, t)
+	if t.Floor == 0 && t.Version == 0 { // no generator can have anything of it
 		g.alloc.Apply(t)
 		g.publishTag("tag.created", t)
 		return bus.TagChange{TagRecord: record(t)}, nil

@@ -31,11 +31,13 @@ func (g *Generator) workersList(ctx context.Context, req bus.WorkersRequest) (bu
 	if err != nil {
 		return bus.WorkersPage{}, err
 	}
-	page := bus.WorkersPage{Registry: g.cfg.RegistryKind, Workers: []bus.Worker{}}
+	page := bus.WorkersPage{Registry: g.cfg.RegistryKind, Layout: g.cfg.Snowflake.Layout, Workers: []bus.Worker{}}
 	now := time.Now()
 	for _, e := range entries {
 		if e.Worker >= req.From {
-			page.Workers = append(page.Workers, g.worker(now, e.Record))
+			w := g.worker(now, e.Record)
+			w.Rival = e.Rival
+			page.Workers = append(page.Workers, w)
 		}
 	}
 	if n := fit(g, page.Workers, limit); n < len(page.Workers) {
@@ -109,8 +111,10 @@ func (g *Generator) workersRelease(ctx context.Context, req bus.WorkerRelease) (
 			"it is not known whether worker %d was released, `leaf workers` shows it: the registry: %v", req.Worker, err)}
 	}
 	g.log.Warn("an operator released a worker", "worker", r.Worker, "holder", r.Node, "reserved_until", utc(r.ReservedUntil))
-	g.publish(snowflakeEvent(g.cfg.Node, g.cfg.RegistryKind,
-		snowflake.WorkerReleased{Held: snowflake.Held{Worker: r.Worker, ReservedUntil: r.ReservedUntil}}))
+	event := bus.WorkerEvent{Node: g.cfg.Node, Worker: r.Worker, Registry: g.cfg.RegistryKind, ReservedUntilMS: r.ReservedUntil, Holder: r.Node}
+	g.publishEvent("worker.released", key(r.Worker), event)
+	g.group.released(time.Now(), r.Worker)
+	g.send(heartbeat{Released: &r.Worker})
 	return g.worker(time.Now(), r), nil
 }
 

@@ -176,7 +176,7 @@ func TestReleaseMeetsTheRegistry(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantEvent(t, stream, "info", "leaf.worker.released", "0",
-		fmt.Sprintf(`{"node":"calm","worker":0,"registry":"memory","reserved_until_ms":%d}`, w.ReservedUntil.UnixMilli()))
+		fmt.Sprintf(`{"node":"calm","worker":0,"registry":"memory","reserved_until_ms":%d,"holder":"dead"}`, w.ReservedUntil.UnixMilli()))
 	if found := stream("leaf.worker.released"); len(found) != 1 {
 		t.Errorf("%d events of one release", len(found))
 	}

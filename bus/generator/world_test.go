@@ -64,12 +64,12 @@ func begin(t *testing.T, s *embedded.Server, node string, store allocator.Store,
 	started := make(chan struct{})
 	state := kvstore.Config{Conn: nc, JS: js, Log: testkit.Quiet}
 	cfg := generator.Config{
-		Conn: nc, JS: js, Store: store, Node: node, Log: testkit.Quiet, Release: "test",
+		Conn: nc, JS: js, Store: store, Node: node, Log: testkit.Quiet, Program: generator.Program{Release: "test"},
 		Join: func(context.Context, func(context.Context) error) (generator.Identity, error) {
 			return generator.Identity{}, nil
 		},
 		Open:         func(context.Context) error { return nil },
-		OpenEvents:   func(ctx context.Context) error { return kvstore.OpenEvents(ctx, state, 1<<20) },
+		OpenEvents:   (&kvstore.Events{Config: state, MaxBytes: 1 << 20}).Open,
 		MaxStep:      allocator.DefaultMaxStep,
 		MaxWait:      200 * time.Millisecond,
 		DrainTimeout: testkit.Patience,

@@ -33,18 +33,20 @@ const (
 // tag that is known: from the database (its rows and its table leaf_mark), the last refill event of each
 // tag, and this generator's marks. Nothing is claimed before the installation's record says that the bucket is
 // seeded. A record is only ever raised. So several generators may seed at once, and any of them goes on
-// with what another one began. It implements [generator.Ledger].
+// with what another one began. It implements [generator.Ledger] and [generator.Records].
 type ledger struct {
 	*kvstore.Ledger
 	Config
-	opened   chan struct{} // closed when the database is open
-	open     func()        // closes opened
-	replaced time.Time     // creation of the bucket for which the alert was published; owned by Keep
+	strict   *kvstore.Store
+	tags     *allocator.Ordered // whose ranges are claimed in it
+	opened   chan struct{}      // closed when the database is open
+	open     func()             // closes opened
+	replaced time.Time          // creation of the bucket for which the alert was published; owned by Keep
 }
 
-func newLedger(c Config) *ledger {
+func newLedger(c Config, strict *kvstore.Store) *ledger {
 	opened := make(chan struct{})
-	l := &ledger{Ledger: kvstore.NewLedger(), Config: c, opened: opened, open: sync.OnceFunc(func() { close(opened) })}
+	l := &ledger{Ledger: kvstore.NewLedger(), Config: c, strict: strict, opened: opened, open: sync.OnceFunc(func() { close(opened) })}
 	l.Suspend(fmt.Errorf("%w: the MySQL database has not been reached yet", allocator.ErrUnavailable))
 	return l
 }
@@ -58,6 +60,28 @@ func (l *ledger) Err() error {
 	default:
 		return nil
 	}
+}
+
+// OnShadow implements [generator.Ledger].
+func (l *ledger) OnShadow(f func(tag string, shadowed bool)) { l.tags.OnShadow(f) }
+
+// Claimed implements [generator.Records].
+func (l *ledger) Claimed(ctx context.Context, tag string) (allocator.Entry, error) {
+	e, err := l.Ledger.Claimed(ctx, tag)
+	if err == nil && e.Order == allocator.Strict {
+		e, err = l.strict.Claimed(ctx, tag)
+		e.Order = allocator.Strict // also if its record was never made
+	}
+	return e, err
+}
+
+// Stored implements [generator.Records].
+func (l *ledger) Stored(ctx context.Context, tag string, end int64) (allocator.Tag, error) {
+	e, err := l.Ledger.Read(ctx, tag)
+	if err == nil && e.Order == allocator.Strict {
+		return l.strict.Stored(ctx, tag, end)
+	}
+	return l.Database.Stored(ctx, tag, end)
 }
 
 // await notes that the database is open, and waits until claims are possible, or the bucket is refused.
@@ -192,6 +216,15 @@ func (l *ledger) fill(ctx context.Context, bucket *kvstore.LedgerBucket) error {
 		return fmt.Errorf("how far the tags were cannot be read: %w", err)
 	}
 	l.Folder.Marks.Each(noteEnd)
+	// A name that is strict stays strict, whatever row the database has.
+	err = l.strict.Each(ctx, func(t allocator.Tag) {
+		if t.Order == allocator.Strict {
+			seeds[t.Name] = allocator.Entry{End: 1, Order: allocator.Strict}
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("the strict tags cannot be read: %w", err)
+	}
 	return write(ctx, bucket, seeds, l.State.Log)
 }
 
@@ -209,6 +242,7 @@ func write(ctx context.Context, bucket allocator.Ledger, seeds map[string]alloca
 					_, err = allocator.Raise(ctx, bucket, tag, seeds[tag].End, seeds[tag].Floor)
 				}
 				switch {
+				case errors.Is(err, allocator.ErrStrict): // the marker is there
 				case errors.Is(err, allocator.ErrDamaged): // it must not stop the others
 					log.Error("a record of the ledger is damaged, so its tag is refused", "tag", tag, "error", err)
 				case err != nil:

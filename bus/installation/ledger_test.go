@@ -43,8 +43,12 @@ func withLedger(t *testing.T) (*site, *allocatortest.Memory) {
 // keeper starts a generator. Its database is open.
 func (s *site) keeper(c Config, mayBegin func(context.Context) error) *keeper {
 	s.t.Helper()
-	k := &keeper{ledger: newLedger(c)}
-	k.store = allocator.WithLedger(c.Database, k.Ledger, c.Folder.Marks)
+	strict := kvstore.New(c.State)
+	if err := strict.Open(s.t.Context()); err != nil {
+		s.t.Fatal(err)
+	}
+	k := &keeper{ledger: newLedger(c, strict)}
+	k.store = allocator.WithLedger(c.Database, k.Ledger, c.Folder.Marks, "")
 	ctx, cancel := context.WithCancel(s.t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -124,7 +128,8 @@ func TestSeed(t *testing.T) {
 	t.Parallel()
 	s, store := withLedger(t)
 	c := s.config()
-	if err := kvstore.OpenEvents(t.Context(), c.State, 1<<20); err != nil {
+	events := kvstore.Events{Config: c.State, MaxBytes: 1 << 20}
+	if err := events.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for _, tag := range []string{"idle", "event", "seen", "mark", "row", "moved", "gone"} {

@@ -11,7 +11,7 @@ import (
 // Before the database is open nothing is wrong with the ledger: an alert would name what is well.
 func TestLedgerBeforeTheDatabase(t *testing.T) {
 	t.Parallel()
-	l := newLedger(Config{})
+	l := newLedger(Config{}, nil)
 	if err := l.Err(); err != nil {
 		t.Errorf("before the database is open: %v", err)
 	}

@@ -57,7 +57,7 @@ func newMember(c Config, layout snowflake.Layout, first, last int64) (*member, e
 			return nil, err
 		}
 		m.confirmed = m.known != "" && name == c.Database.Name()
-		m.ledger = newLedger(c)
+		m.ledger = newLedger(c, m.kv)
 	}
 	if c.Workers != nil {
 		m.want.Registry, m.workers = KindZooKeeper, m.keeps(c.Workers)
@@ -178,9 +178,8 @@ func (m *member) enter(ctx context.Context, f *facts) (identity generator.Identi
 			}
 		}
 	}
-	if m.database == nil {
-		m.kv.Watches(m.have)
-	} else if !m.confirmed {
+	m.kv.Watches(m.have)
+	if m.database != nil && !m.confirmed {
 		if err := m.Folder.write(fileDatabase, m.database.Name()); err != nil {
 			return identity, err
 		}
@@ -218,8 +217,8 @@ func (m *member) admit(ctx context.Context, u use) (kvstore.Installation, error)
 // open opens what keeps the tags, after it is known to be the installation's. It implements
 // [generator.Config.Open].
 func (m *member) open(ctx context.Context) error {
-	if m.database == nil {
-		return m.kv.Open(ctx)
+	if err := m.kv.Open(ctx); err != nil || m.database == nil {
+		return err
 	}
 	_, err := m.admit(ctx, m.database)
 	if errors.Is(err, allocator.ErrRefused) { // the next start waits until the owner of the database is known

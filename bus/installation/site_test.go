@@ -71,6 +71,10 @@ func (d *fakeDatabase) Open(context.Context) error { d.opened++; return nil }
 
 func (d *fakeDatabase) Err() error { return nil }
 
+func (d *fakeDatabase) Stored(ctx context.Context, tag string, _ int64) (allocator.Tag, error) {
+	return d.Get(ctx, tag)
+}
+
 // Ends returns what the store has, which is then an [allocatortest.Memory].
 func (d *fakeDatabase) Ends(_ context.Context, f func(tag string, end, floor int64)) error {
 	away := error(nil)

@@ -1,6 +1,7 @@
 package installation
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -22,6 +23,8 @@ type Database interface {
 	Open(ctx context.Context) error
 	// Ends calls f with how far each tag was, and where operators moved it to, deleted tags included.
 	Ends(ctx context.Context, f func(tag string, end, floor int64)) error
+	// Stored returns the record of a tag. If its max_id is below end, it is not from a replica.
+	Stored(ctx context.Context, tag string, end int64) (allocator.Tag, error)
 	// Err says why the database is away, as far as that is known.
 	Err() error
 }
@@ -34,8 +37,10 @@ type Registry interface {
 
 // Config is what a generator was given.
 type Config struct {
-	State          kvstore.Config   // the connection, and how buckets are made; with a Log
-	EventsMaxBytes int64            // size of the event stream if this generator creates it
+	State kvstore.Config // the connection, and how buckets are made; with a Log
+	// EventsMaxBytes and EventsMaxAge bound the event stream if this generator creates it; see [kvstore.Events].
+	EventsMaxBytes int64
+	EventsMaxAge   time.Duration
 	Server         *embedded.Server // of NATS, in this process; nil: the generator joined one
 	Folder         *Folder
 	Database       Database // nil: the tags are in JetStream
@@ -47,6 +52,7 @@ type Config struct {
 // Generator completes the configuration of a generator with all that depends on its installation. It
 // overwrites those fields. cfg.Snowflake needs Layout, FirstWorker and LastWorker. Call it once.
 func (c Config) Generator(cfg generator.Config) (generator.Config, error) {
+	c.State.Node = c.Folder.Node
 	m, err := newMember(c, cfg.Snowflake.Layout, cfg.Snowflake.FirstWorker, cfg.Snowflake.LastWorker)
 	if err != nil {
 		return cfg, err
@@ -54,11 +60,13 @@ func (c Config) Generator(cfg generator.Config) (generator.Config, error) {
 	cfg.Conn, cfg.JS, cfg.Log = c.State.Conn, c.State.JS, c.State.Log
 	cfg.Node, cfg.Marks, cfg.Recent = c.Folder.Node, c.Folder.Marks, c.Folder.File("recent")
 	cfg.Join, cfg.Open, cfg.Installation = m.join, m.open, m.resumes()
-	cfg.OpenEvents = func(ctx context.Context) error { return kvstore.OpenEvents(ctx, c.State, c.EventsMaxBytes) }
+	cfg.OpenEvents = (&kvstore.Events{Config: c.State, MaxBytes: c.EventsMaxBytes, MaxAge: c.EventsMaxAge}).Open
 	cfg.Store, cfg.StoreErr, cfg.StoreKind = m.kv, m.kv.Err, m.want.Store
+	cfg.Records = m.kv
 	if c.Database != nil {
-		cfg.Store, cfg.StoreErr = allocator.WithLedger(c.Database, m.ledger.Ledger, c.Folder.Marks), c.Database.Err
-		cfg.Ledger = m.ledger
+		m.ledger.tags = allocator.NewOrdered(allocator.WithLedger(c.Database, m.ledger.Ledger, c.Folder.Marks, c.Folder.Node), m.kv, m.ledger.Ledger)
+		cfg.Store, cfg.Ledger, cfg.Records = m.ledger.tags, m.ledger, m.ledger
+		cfg.StoreErr = func() error { return cmp.Or(c.Database.Err(), m.kv.Err()) }
 	}
 	if c.Server != nil {
 		cfg.NATSErr = c.Server.Health

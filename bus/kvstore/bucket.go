@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
 )
 
 // Config says where the buckets are and how they are made.
@@ -24,6 +22,7 @@ type Config struct {
 	// Replicas of the buckets that are created: 1 to 5, or 0 for 3 where the
 	// cluster has them, else 1.
 	Replicas int
+	Node     string       // the generator, for the evidence of who reserved what
 	Log      *slog.Logger // default: slog.Default
 }
 
@@ -37,10 +36,6 @@ const (
 
 	codeNoPeers      jetstream.ErrorCode = 10005 // JSClusterNoPeersErrF
 	codeNotClustered jetstream.ErrorCode = 10074 // JSStreamReplicasNotSupportedErr
-
-	eventsMaxAge = 30 * 24 * time.Hour
-	// DefaultEventsMaxBytes is the size of the event stream: 256 MiB.
-	DefaultEventsMaxBytes = 256 << 20
 )
 
 // ErrNoJetStream says that no server answers for JetStream. That may pass: the servers with
@@ -94,6 +89,17 @@ func openStream(ctx context.Context, cfg Config, name string, create func(replic
 			allocator.ErrRefused, name, flaw, streamOf(name))
 	}
 	return kv, nil
+}
+
+// leaderOf returns a handle of the stream under a bucket, for reads that only the leader answers. Another replica may lag behind by
+// many seconds.
+func leaderOf(ctx context.Context, js jetstream.JetStream, bucket string) (jetstream.Stream, error) {
+	stream, err := js.Stream(ctx, streamOf(bucket))
+	if err != nil {
+		return nil, err
+	}
+	stream.CachedInfo().Config.AllowDirect = false // for this handle, not in the stream
+	return stream, nil
 }
 
 // streamInfo describes the stream under a bucket.
@@ -169,34 +175,4 @@ func replicate[T any](ctx context.Context, cfg Config, create func(replicas int)
 	cfg.log().Warn("the cluster has fewer than three servers with JetStream: one of them keeps the state; " +
 		"losing that server loses the installation (see --replicas)")
 	return create(1)
-}
-
-// OpenEvents makes sure that the event stream exists. It leaves an existing one as it
-// is: an operator may have configured it.
-func OpenEvents(ctx context.Context, cfg Config, maxBytes int64) error {
-	stream, err := cfg.JS.Stream(ctx, bus.EventStream)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		stream, err = replicate(ctx, cfg, func(replicas int) (jetstream.Stream, error) {
-			return cfg.JS.CreateStream(ctx, jetstream.StreamConfig{
-				Name:        bus.EventStream,
-				Description: "Leafbus: what operators watch",
-				Subjects:    []string{bus.EventSubjects},
-				Storage:     jetstream.FileStorage,
-				MaxAge:      eventsMaxAge,
-				MaxBytes:    maxBytes,
-				Replicas:    replicas,
-				AllowDirect: true,
-			})
-		})
-		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-			return nil // another generator was first
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("stream %s: %w", bus.EventStream, err)
-	}
-	if subjects := stream.CachedInfo().Config.Subjects; !slices.Contains(subjects, bus.EventSubjects) {
-		cfg.log().Warn("the event stream does not keep all events", "stream", bus.EventStream, "subjects", subjects, "wanted", bus.EventSubjects)
-	}
-	return nil
 }

@@ -203,6 +203,16 @@ func TestReplicas(t *testing.T) {
 					t.Fatalf("Get: max_id %d, %v", tag.MaxID, err)
 				}
 			}
+			var stores []*Store
+			for range 3 {
+				cfg.Node = "node"
+				s := New(cfg)
+				if err := s.Open(ctx); err != nil {
+					t.Fatal(err)
+				}
+				stores = append(stores, s)
+			}
+			claimStrictly(ctx, t, stores, 40)
 			raceForWorker(ctx, t, cfg)
 		})
 	}

@@ -28,6 +28,9 @@ func FuzzDecodeRecord(f *testing.F) {
 	for _, record := range []string{
 		`{"tag":"order","max_id":"1","step":1000,"description":"","updated":"2026-01-02T03:04:05Z"}`,
 		`{"tag":"order","max_id":"9223372036854775807","step":1,"floor":"5","deleted":true}`,
+		`{"tag":"order","max_id":"5001","step":10,"last":{"first":"4001","last":"5000","node":"one","time":"2026-01-02T03:04:05.678Z"}}`,
+		`{"tag":"order","max_id":"5001","step":0,"order":"strict"}`, `{"tag":"order","max_id":"5001","step":1,"order":"strict"}`,
+		`{"tag":"order","max_id":"5001","step":1,"order":"trend"}`,
 		`{"tag":"order","max_id":1,"step":1}`, `{"tag":"order"}`, `null`, ``,
 	} {
 		f.Add([]byte(record))
@@ -37,7 +40,8 @@ func FuzzDecodeRecord(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if tag.MaxID < 1 || tag.Step < 1 || tag.Name != "order" {
+		strict := tag.Order == allocator.Strict && tag.Step == 0
+		if tag.MaxID < 1 || !strict && (tag.Step < 1 || tag.Order != allocator.Trend) || tag.Name != "order" {
 			t.Fatalf("%q reads as %+v", record, tag)
 		}
 		again, err := json.Marshal(tag)
@@ -45,7 +49,8 @@ func FuzzDecodeRecord(f *testing.F) {
 			return // a year that JSON cannot carry
 		}
 		back, err := decode(entry{key: "order", value: again})
-		if err != nil || back.MaxID != tag.MaxID || back.Floor != tag.Floor || back.Step != tag.Step || back.Deleted != tag.Deleted {
+		if err != nil || back.MaxID != tag.MaxID || back.Floor != tag.Floor || back.Step != tag.Step || back.Order != tag.Order || back.Deleted != tag.Deleted ||
+			back.Last.First != tag.Last.First || back.Last.Last != tag.Last.Last || back.Last.Node != tag.Last.Node || !back.Last.Time.Equal(tag.Last.Time) {
 			t.Fatalf("%s reads as %+v, %v", again, back, err)
 		}
 	})
@@ -86,6 +91,9 @@ func FuzzDecodeWorker(f *testing.F) {
 func FuzzDecodeEntry(f *testing.F) {
 	for _, record := range []string{
 		`{"end":"5001"}`, `{"end":"5001","floor":"1"}`, `{"end":"9223372036854775807","floor":"9223372036854775807"}`,
+		`{"end":"5001","last":{"first":"4001","last":"5000","node":"one","time":"2026-01-02T03:04:05.678Z"}}`,
+		`{"end":"5001","last":{"first":"9","last":"1","node":"\ud800","time":"0000-01-01T00:00:00+23:59"}}`, `{"end":"5001","last":1}`,
+		`{"end":"1","order":"strict"}`, `{"end":"1","order":"trend"}`, `{"end":"1","order":"x"}`,
 		`{"end":5001}`, `{"end":"5001"} 1`, `{"end":"5","floor":"6"}`, `{"end":"5","END":"0"}`, `{}`, `null`, ``,
 	} {
 		f.Add([]byte(record))
@@ -98,14 +106,16 @@ func FuzzDecodeEntry(f *testing.F) {
 			}
 			return
 		}
-		if e.End < 1 || e.Floor < 0 || e.Floor > e.End || e.Revision != 5 {
+		if e.End < 1 || e.Floor < 0 || e.Floor > e.End || e.Revision != 5 || e.Order != allocator.Trend && e.Order != allocator.Strict {
 			t.Fatalf("%q reads as %+v", record, e)
 		}
-		again, err := json.Marshal(claimRecord{e.End, e.Floor})
+		again, err := json.Marshal(claimRecord{e.End, e.Floor, e.Order, e.Last, e.Rules})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if back, err := decodeEntry("order", again, 5); err != nil || back != e {
+		back, err := decodeEntry("order", again, 5)
+		back.Last.Time, e.Last.Time = back.Last.Time.UTC(), e.Last.Time.UTC()
+		if err != nil || back != e {
 			t.Fatalf("%s reads as %+v, %v", again, back, err)
 		}
 	})

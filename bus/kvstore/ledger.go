@@ -114,17 +114,36 @@ func (l *Ledger) Write(ctx context.Context, tag string, e allocator.Entry) (revi
 		return 0, err
 	}
 	if e.Revision == 0 {
-		// Either nothing of the tag was ever claimed, or the bucket has lost its records.
-		seeded, err := b.Seeded(ctx)
-		if err == nil && !seeded {
-			err = errNotSeeded
-		}
-		if err != nil {
-			return 0, l.note(b, err, false)
+		if err := l.seeded(ctx, b); err != nil {
+			return 0, err
 		}
 	}
 	revision, err = b.Write(ctx, tag, e)
 	return revision, l.note(b, err, true)
+}
+
+// Claimed is [Ledger.Read] for evidence. A missing record is an error in a bucket that has lost its records: it does not
+// show that nothing was claimed.
+func (l *Ledger) Claimed(ctx context.Context, tag string) (allocator.Entry, error) {
+	e, err := l.Read(ctx, tag)
+	if err != nil || e.Revision != 0 {
+		return e, err
+	}
+	b, err := l.used()
+	if err == nil {
+		err = l.seeded(ctx, b)
+	}
+	return e, err
+}
+
+// seeded is an error if the bucket does not have the records of all tags. A tag without a record was never claimed, or
+// the bucket has lost its records.
+func (l *Ledger) seeded(ctx context.Context, b *LedgerBucket) error {
+	seeded, err := b.Seeded(ctx)
+	if err == nil && !seeded {
+		err = errNotSeeded
+	}
+	return l.note(b, err, false)
 }
 
 // Each implements [allocator.Ledger].
@@ -221,7 +240,7 @@ func (b *LedgerBucket) Read(ctx context.Context, tag string) (allocator.Entry, e
 // Write implements [allocator.Ledger]. It never uses kv.Create, which would write over the marker of a
 // deletion.
 func (b *LedgerBucket) Write(ctx context.Context, tag string, e allocator.Entry) (revision uint64, err error) {
-	data, err := json.Marshal(claimRecord{e.End, e.Floor})
+	data, err := json.Marshal(claimRecord{e.End, e.Floor, e.Order, e.Last, e.Rules})
 	if err != nil {
 		return 0, err
 	}
@@ -268,6 +287,11 @@ func unavailable(tag string, err error) error {
 type claimRecord struct {
 	End   int64 `json:"end,string"`
 	Floor int64 `json:"floor,string,omitempty"`
+	// Order is strict in the marker of a strict tag. Older versions take that as damage, and so claim nothing.
+	Order allocator.Order `json:"order,omitempty"`
+	// Last is evidence alone, so nothing about it makes a record damaged.
+	Last allocator.Claim `json:"last,omitzero"`
+	allocator.Rules
 }
 
 // decodeEntry reads a record. One that this package cannot have written is an error: a guess could
@@ -288,13 +312,16 @@ func decodeEntry(tag string, data []byte, revision uint64) (allocator.Entry, err
 		flaw = "was deleted"
 	case err != nil: // its text is about Go's types
 		flaw = fmt.Sprintf("cannot be read: %.100q", data)
+	case e.Order != allocator.Trend && e.Order != allocator.Strict:
+		flaw = fmt.Sprintf("has the order %.40q", e.Order)
 	case e.End < 1 || e.Floor < 0 || e.Floor > e.End:
 		flaw = fmt.Sprintf("has end %d and floor %d, but an end is at least 1, and a floor is from 0 to the end", e.End, e.Floor)
 	}
 	if flaw != "" {
 		return allocator.Entry{}, fmt.Errorf("%w: the ledger's record of %s %s; write a new one: nats kv put %s %s%s '{\"end\":\"N\"}', "+
-			"with N above all IDs that were handed out, and at least the max_id that `leaf tag list` shows",
+			"with N above all IDs that were handed out, and at least the max_id that `leaf tag list` shows; "+
+			"or write '{\"end\":\"1\",\"order\":\"strict\"}' if the tag is strict",
 			allocator.ErrDamaged, tag, flaw, bus.BucketLedger, ledgerKey, tag)
 	}
-	return allocator.Entry{End: e.End, Floor: e.Floor, Revision: revision}, nil
+	return allocator.Entry{End: e.End, Floor: e.Floor, Order: e.Order, Last: e.Last, Rules: e.Rules, Revision: revision}, nil
 }

@@ -276,6 +276,9 @@ func TestLedgerMadeAnew(t *testing.T) {
 			if _, err := l.Write(testkit.Context(t), tag, allocator.Entry{End: 11}); !errors.Is(err, allocator.ErrUnavailable) {
 				t.Errorf("%s: Write of %s: %v", what, tag, err)
 			}
+			if e, err := l.Claimed(testkit.Context(t), tag); !errors.Is(err, allocator.ErrUnavailable) {
+				t.Errorf("%s: Claimed of %s: %+v, %v", what, tag, e, err)
+			}
 		}
 		select {
 		case <-l.Doubts():
@@ -302,5 +305,8 @@ func TestLedgerMadeAnew(t *testing.T) {
 	}
 	if e, err := l.Read(t.Context(), "order"); err != nil || e != (allocator.Entry{}) {
 		t.Errorf("Read of the new bucket in use: %+v, %v", e, err)
+	}
+	if e, err := l.Claimed(t.Context(), "order"); err != nil || e != (allocator.Entry{}) {
+		t.Errorf("Claimed of the new bucket in use: %+v, %v", e, err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/internal/fresh"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/proxy"
@@ -129,7 +130,7 @@ func TestLedgerFilesRestored(t *testing.T) {
 			t.Errorf("the record is %+v, %v; want the revision of %+v, or this test shows nothing", now, err, before)
 		}
 		testkit.Eventually(t, "a standstill of a second", func() bool { return time.Since(began) > 1100*time.Millisecond })
-	}}, bucket, allocator.NewMarks())
+	}}, bucket, allocator.NewMarks(), "")
 	if g, err := claims.Reserve(testkit.Context(t), "order", 1, 0); !errors.Is(err, allocator.ErrConflict) {
 		t.Errorf("a claim across the restore: %v, %v", g.Range, err)
 	}
@@ -189,7 +190,8 @@ func TestLedgerLeader(t *testing.T) {
 			m.stop()
 		}
 	}
-	claims := allocator.WithLedger(slowStore{allocatortest.NewMemory(), func() { t.Error("it reserved without the ledger") }}, alone, allocator.NewMarks())
+	time.Sleep(fresh.For) // a record that was read just now may be claimed on
+	claims := allocator.WithLedger(slowStore{allocatortest.NewMemory(), func() { t.Error("it reserved without the ledger") }}, alone, allocator.NewMarks(), "")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	if _, err := claims.Reserve(ctx, "order", 1, 1); !errors.Is(err, allocator.ErrUnavailable) {

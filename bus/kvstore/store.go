@@ -5,10 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"math"
 	"math/rand/v2"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -16,7 +13,14 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/fresh"
 )
+
+// readTimeout bounds the read before a reservation. It can be repeated safely, and its answer may be lost.
+const readTimeout = time.Second
+
+// racedFor is how long after a write that lost to another generator's the records are read from the leader.
+const racedFor = time.Second
 
 // Pauses after a write that lost to another generator's: a random time up to
 // firstConflictPause, which doubles up to lastConflictPause.
@@ -31,7 +35,13 @@ const (
 type Store struct {
 	cfg        Config
 	kv         atomic.Pointer[jetstream.KeyValue]
+	leader     atomic.Pointer[jetstream.Stream] // the same bucket, read from its leader only
+	single     atomic.Bool                      // the bucket had one replica when it was opened
+	raced      atomic.Int64                     // when a reservation last lost to another generator's write, in Unix ns
 	watchCheck time.Duration
+	names      names                  // of all tags, while there is a watch
+	checks     shared                 // of the installation's record, before tags are created
+	latest     fresh.Records[revised] // of strict tags, of which each claim is based on the one before
 
 	installation atomic.Pointer[Installation] // that the tags belong to; nil: not known yet
 	lost         atomic.Pointer[error]        // what is wrong with its record; nil: nothing
@@ -50,6 +60,12 @@ func (s *Store) Open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	leader, err := leaderOf(ctx, s.cfg.JS, bus.BucketTags)
+	if err != nil {
+		return fmt.Errorf("bucket %s: %w", bus.BucketTags, err)
+	}
+	s.single.Store(leader.CachedInfo().Config.Replicas == 1)
+	s.leader.Store(&leader)
 	s.kv.Store(&kv)
 	return nil
 }
@@ -62,39 +78,93 @@ func (s *Store) bucket() (jetstream.KeyValue, error) {
 	return *kv, nil
 }
 
-// Reserve implements [allocator.Store] with one read and one compare-and-set.
+// revised is the record of a tag, and its revision.
+type revised struct {
+	allocator.Tag
+	revision uint64
+	exists   bool
+}
+
+// Reserve implements [allocator.Store] with one read and one compare-and-set. For a strict tag it does without the read, if
+// the record was written a moment ago, by this generator or by another one of which the watch reported it.
 func (s *Store) Reserve(ctx context.Context, tag string, n, from int64) (allocator.Grant, error) {
+	kv, err := s.bucket()
+	if err != nil {
+		return allocator.Grant{}, err
+	}
+	old, known := s.latest.Get(tag)
+	if !known || old.Deleted || old.Paused || old.Left(old.MaxID) < n { // an operator may have changed that just now
+		read, cancel := context.WithTimeout(ctx, readTimeout)
+		old, err = s.read(read, kv, tag, n)
+		cancel()
+		if err != nil {
+			return allocator.Grant{}, err
+		}
+	}
 	var g allocator.Grant
 	var moved *allocator.AdvancedError
-	_, err := s.try(ctx, tag, func(t allocator.Tag, exists bool) (allocator.Tag, error) {
+	at := time.Now()
+	revision, made, err := write(ctx, kv, tag, old, func(t allocator.Tag, exists bool) (allocator.Tag, error) {
 		if err := present(t, exists); err != nil {
 			return t, err
+		}
+		if t.Paused {
+			return t, &allocator.PausedError{Rules: t.Rules}
 		}
 		if t.MaxID < from { // JetStream was restored; an old answer of a replica fails at the write
 			moved = &allocator.AdvancedError{Tag: tag, Got: t.MaxID, Seen: from}
 			t.MaxID = from
 			return t, nil
 		}
-		left := math.MaxInt64 - t.MaxID
+		left := t.Left(t.MaxID)
 		if left < n {
 			return t, fmt.Errorf("%w: the store has %d IDs of %s left", allocator.ErrExhausted, left, tag)
 		}
-		take := min(max(n, t.Step), left)
-		g = allocator.Grant{Range: allocator.Range{First: t.MaxID, Last: t.MaxID + take - 1}, Step: t.Step}
+		take := min(max(n, t.Step), left) // exactly n of a strict tag
+		g = allocator.Grant{Range: allocator.Range{First: t.MaxID, Last: t.MaxID + take - 1}, Step: max(t.Step, 1), Order: t.Order, Rules: t.Rules,
+			Ending: !t.Ending(t.MaxID) && t.Ending(t.MaxID+take)}
+		if take == 0 {
+			return t, nil
+		}
 		t.MaxID += take
-		t.Updated = allocator.Now()
+		t.Last = allocator.NewClaim(g.Range, s.cfg.Node)
+		t.Updated = t.Last.Time
 		return t, nil
 	})
+	switch {
+	case err != nil:
+		s.latest.Forget(tag)
+	case made.Order == allocator.Strict:
+		s.latest.Put(tag, revised{made, revision, true}, at)
+	}
 	if errors.Is(err, errRace) {
+		s.raced.Store(at.UnixNano())
+	}
+	switch {
+	case errors.Is(err, errRace) && old.Order == allocator.Strict:
+		return allocator.Grant{}, &allocator.OvertakenError{Tag: tag, Node: old.Last.Node}
+	case errors.Is(err, errRace):
 		return allocator.Grant{}, fmt.Errorf("%w: %w", allocator.ErrConflict, err)
-	}
-	if err != nil {
+	case err != nil:
 		return allocator.Grant{}, err
-	}
-	if moved != nil {
+	case moved != nil:
 		return allocator.Grant{}, moved
 	}
 	return g, nil
+}
+
+// read reads a tag's record for a reservation of n IDs. It asks the leader of the bucket: while there is no leader, no write is sent whose
+// answer would be waited for in vain. A bucket with one replica has nobody else to answer, unless an operator made a mirror of it. So a
+// direct read does there, which saves 30 % of the processor time of a reservation. A mirror may lag behind. So the leader is asked, too,
+// before a refusal, and after a conflict.
+func (s *Store) read(ctx context.Context, kv jetstream.KeyValue, tag string, n int64) (r revised, err error) {
+	if s.single.Load() && time.Since(time.Unix(0, s.raced.Load())) > racedFor {
+		r.Tag, r.revision, r.exists, err = load(ctx, kv, tag)
+		if err != nil || r.exists && !r.Deleted && !r.Paused && r.Left(r.MaxID) >= n {
+			return r, err
+		}
+	}
+	return s.fromLeader(ctx, tag)
 }
 
 // Get implements [allocator.Store].
@@ -113,47 +183,64 @@ func (s *Store) Get(ctx context.Context, tag string) (allocator.Tag, error) {
 	return t, nil
 }
 
-// List implements [allocator.Store]. It asks the server for the names alone,
-// then for the records of the page.
-func (s *Store) List(ctx context.Context, q allocator.Query) ([]allocator.Tag, error) {
-	kv, err := s.bucket()
+// Claimed returns how far a tag was reserved, and who reserved last, of deleted tags too. It is the zero Entry if
+// there is no record of the tag.
+func (s *Store) Claimed(ctx context.Context, tag string) (allocator.Entry, error) {
+	r, err := s.fromLeader(ctx, tag)
+	if err != nil || !r.exists {
+		return allocator.Entry{}, err
+	}
+	return allocator.Entry{End: r.MaxID, Floor: r.Floor, Order: r.Order, Last: r.Last, Rules: r.Rules, Revision: r.revision}, nil
+}
+
+// Stored is [Store.Get] by the record that [Store.Claimed] reads. Another replica could have an older one, because a
+// strict tag is claimed many times a second. Then the store would seem to be behind its own claims.
+func (s *Store) Stored(ctx context.Context, tag string, _ int64) (allocator.Tag, error) {
+	r, err := s.fromLeader(ctx, tag)
 	if err != nil {
-		return nil, err
+		return allocator.Tag{}, err
 	}
-	names, err := keys(ctx, s.cfg.JS, bus.BucketTags)
+	if err := present(r.Tag, r.exists); err != nil {
+		return allocator.Tag{}, err
+	}
+	return r.Tag, nil
+}
+
+// fromLeader reads a tag's record from the leader of the bucket. Another replica may lag behind by many seconds, and what was claimed
+// meanwhile would seem to be unclaimed.
+func (s *Store) fromLeader(ctx context.Context, tag string) (r revised, err error) {
+	if _, err := s.bucket(); err != nil {
+		return r, err
+	}
+	msg, err := (*s.leader.Load()).GetLastMsgForSubject(ctx, subjectOf(bus.BucketTags)+tag)
+	if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && msg.Header.Get("KV-Operation") != "" { // deleted by hand
+		return r, nil
+	}
 	if err != nil {
-		return nil, err
+		return r, fmt.Errorf("reading the record of %s: %w", tag, err)
 	}
-	maps.DeleteFunc(names, func(name string, _ bool) bool { return !q.Match(name) })
-	var tags []allocator.Tag
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if len(tags) == q.Limit {
-			break
-		}
-		t, _, exists, err := load(ctx, kv, name)
-		if err != nil {
-			return nil, err
-		}
-		if exists && !t.Deleted {
-			tags = append(tags, t)
-		}
-	}
-	return tags, nil
+	r.Tag, err = decodeTag(tag, msg.Data)
+	r.revision, r.exists = msg.Sequence, err == nil
+	return r, err
 }
 
 // Create implements [allocator.Store]. It creates nothing if the installation's record is lost or
 // cannot be read: see [Store.Err]. Nor does it create a tag at 1 after its key was deleted by hand,
 // because nobody knows which IDs are in use.
 func (s *Store) Create(ctx context.Context, tag allocator.Tag) (allocator.Tag, error) {
-	if err := s.checkRecord(ctx); err != nil {
+	if err := s.checks.share(ctx, s.checkRecord); err != nil {
 		// If the tags are lost, an operator or another generator may know a safe max_id.
 		if known := errors.Is(err, errTagsLost) && tag.MaxID > 1; !known {
 			return allocator.Tag{}, err
 		}
 	}
 	tries := 0
-	made, err := s.change(ctx, tag.Name, func(old allocator.Tag, exists bool) (allocator.Tag, error) {
-		if exists && !old.Deleted {
+	// Most names are new. The write finds out whether this one is.
+	made, err := s.changeFrom(ctx, tag.Name, &revised{}, func(old allocator.Tag, exists bool) (allocator.Tag, error) {
+		switch {
+		case exists && old.Order != tag.Order:
+			return old, fmt.Errorf("%s: %w", tag.Name, allocator.OrderConflict(old.Order))
+		case exists && !old.Deleted:
 			return old, fmt.Errorf("%w: %s", allocator.ErrExists, tag.Name)
 		}
 		if tries++; tries > 1 && !exists && s.deletedByHand(ctx, tag.Name) {
@@ -161,10 +248,11 @@ func (s *Store) Create(ctx context.Context, tag allocator.Tag) (allocator.Tag, e
 				"add it with --max-id above all its IDs", allocator.ErrConflict, tag.Name, bus.BucketTags)
 		}
 		t := tag
-		t.MaxID, t.Deleted = max(tag.MaxID, old.MaxID), false
+		t.MaxID, t.Last, t.Deleted = max(tag.MaxID, old.MaxID), old.Last, false
 		if t.Floor = t.MaxID; t.MaxID == 1 {
 			t.Floor = 0
 		}
+		t.Rules = tag.Rules.After(old.Rules)
 		t.Updated = allocator.Now()
 		return t, nil
 	})
@@ -216,8 +304,16 @@ var errRace = errors.New("another generator changed the record first")
 // change changes a tag's record, and begins again after each errRace. f may be
 // called several times.
 func (s *Store) change(ctx context.Context, tag string, f func(t allocator.Tag, exists bool) (allocator.Tag, error)) (allocator.Tag, error) {
+	return s.changeFrom(ctx, tag, nil, f)
+}
+
+// changeFrom is change for a caller that knows the record; nil: it does not.
+func (s *Store) changeFrom(
+	ctx context.Context, tag string, known *revised, f func(t allocator.Tag, exists bool) (allocator.Tag, error),
+) (allocator.Tag, error) {
 	for pause := firstConflictPause; ; pause = min(2*pause, lastConflictPause) {
-		t, err := s.try(ctx, tag, f)
+		t, err := s.try(ctx, tag, known, f)
+		known = nil // its next try reads what the record is
 		switch {
 		case errors.Is(err, errUnanswered):
 			return t, fmt.Errorf("%w: %w", allocator.ErrUncertain, err)
@@ -232,38 +328,50 @@ func (s *Store) change(ctx context.Context, tag string, f func(t allocator.Tag, 
 	}
 }
 
-// try reads a tag's record, lets f make the new one, and writes that unless the record
+// try reads a tag's record unless it is known, lets f make the new one, and writes that unless the record
 // has changed meanwhile. After an error of f, and after errRace, nothing has changed;
 // after any other the write may have happened.
-func (s *Store) try(ctx context.Context, tag string, f func(t allocator.Tag, exists bool) (allocator.Tag, error)) (allocator.Tag, error) {
+func (s *Store) try(
+	ctx context.Context, tag string, known *revised, f func(t allocator.Tag, exists bool) (allocator.Tag, error),
+) (allocator.Tag, error) {
 	kv, err := s.bucket()
 	if err != nil {
 		return allocator.Tag{}, err
 	}
-	old, revision, exists, err := load(ctx, kv, tag)
-	if err != nil {
-		return allocator.Tag{}, err
+	if known == nil {
+		known = &revised{}
+		if known.Tag, known.revision, known.exists, err = load(ctx, kv, tag); err != nil {
+			return allocator.Tag{}, err
+		}
 	}
-	t, err := f(old, exists)
+	_, t, err := write(ctx, kv, tag, *known, f)
+	return t, err
+}
+
+// write is the second half of [Store.try], for a record that was read. It returns the new one and its revision.
+func write(
+	ctx context.Context, kv jetstream.KeyValue, tag string, old revised, f func(t allocator.Tag, exists bool) (allocator.Tag, error),
+) (revision uint64, t allocator.Tag, err error) {
+	t, err = f(old.Tag, old.exists)
 	if err != nil {
-		return allocator.Tag{}, err
+		return 0, allocator.Tag{}, err
 	}
 	record, err := json.Marshal(t)
 	if err != nil {
-		return allocator.Tag{}, err
+		return 0, allocator.Tag{}, err
 	}
-	if exists || t.MaxID == 1 {
-		_, err = kv.Update(ctx, tag, record, revision) // 0: there must not even be the marker of a deletion
+	if old.exists || t.MaxID == 1 {
+		revision, err = kv.Update(ctx, tag, record, old.revision) // 0: there must not even be the marker of a deletion
 	} else {
-		_, err = kv.Create(ctx, tag, record) // also if the key was deleted by hand
+		revision, err = kv.Create(ctx, tag, record) // also if the key was deleted by hand
 	}
 	switch {
 	case errors.Is(err, jetstream.ErrKeyRevisionMismatch), errors.Is(err, jetstream.ErrKeyExists):
-		return allocator.Tag{}, errRace
+		return 0, allocator.Tag{}, errRace
 	case err != nil:
-		return allocator.Tag{}, fmt.Errorf("writing the record of %s (%w): %w", tag, errUnanswered, err)
+		return 0, allocator.Tag{}, fmt.Errorf("writing the record of %s (%w): %w", tag, errUnanswered, err)
 	}
-	return t, nil
+	return revision, t, nil
 }
 
 // load reads a tag's record and the revision that the next write must find.
@@ -293,12 +401,18 @@ func present(t allocator.Tag, exists bool) error {
 // decode reads a record. A record that this package cannot have written is an
 // error: a guess could repeat IDs.
 func decode(entry jetstream.KeyValueEntry) (allocator.Tag, error) {
+	return decodeTag(entry.Key(), entry.Value())
+}
+
+func decodeTag(key string, value []byte) (allocator.Tag, error) {
 	var t allocator.Tag
-	if err := json.Unmarshal(entry.Value(), &t); err != nil {
-		return t, fmt.Errorf("%w: %s: %w", allocator.ErrDamaged, entry.Key(), err)
+	if err := json.Unmarshal(value, &t); err != nil {
+		return t, fmt.Errorf("%w: %s: %w", allocator.ErrDamaged, key, err)
 	}
-	if t.Name != entry.Key() || t.MaxID < 1 || t.Step < 1 {
-		return t, fmt.Errorf("%w: %s: %s", allocator.ErrDamaged, entry.Key(), entry.Value())
+	// Older versions take the step 0 of a strict tag as damage, and so do not serve the tag in trend order.
+	fits := t.Order == allocator.Trend && t.Step >= 1 || t.Order == allocator.Strict && t.Step == 0
+	if t.Name != key || t.MaxID < 1 || !fits {
+		return t, fmt.Errorf("%w: %s: %s", allocator.ErrDamaged, key, value)
 	}
 	return t, nil
 }

@@ -45,6 +45,8 @@ func TestConformance(t *testing.T) {
 		return allocatortest.Backend{
 			Open: func(tb testing.TB) allocator.Store { return newStore(tb, s) },
 			Save: func(tb testing.TB) func() { return saveBucket(tb, newConfig(tb, s), bus.BucketTags) },
+
+			Strict: true,
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -36,6 +37,8 @@ func (s *Store) Watch(ctx context.Context, f func(allocator.Tag)) error {
 		return err
 	}
 	defer func() { end() }()
+	s.names.begin()
+	defer s.names.end()
 	check := time.NewTicker(s.watchCheck)
 	defer check.Stop()
 	var at progress
@@ -67,12 +70,14 @@ func (s *Store) Watch(ctx context.Context, f func(allocator.Tag)) error {
 			}
 			at.came = true
 			if entry == nil { // the end of the values that were there at first
+				s.names.complete()
 				if last, err := lastRevision(ctx, kv); err == nil {
 					at.seen = max(at.seen, last) // it may be of a message that was purged
 				}
 				continue
 			}
 			at.seen = max(at.seen, entry.Revision())
+			s.names.add(entry.Key())
 			if entry.Operation() != jetstream.KeyValuePut {
 				continue
 			}
@@ -80,6 +85,13 @@ func (s *Store) Watch(ctx context.Context, f func(allocator.Tag)) error {
 			if err != nil {
 				s.cfg.log().Error("a tag's record is damaged", "error", err)
 				continue
+			}
+			if old, ok := s.latest.Get(t.Name); t.Order == allocator.Strict && (!ok || old.revision < entry.Revision()) {
+				at := entry.Created() // by the server's clock; after a pause of this process old records come
+				if now := time.Now(); at.After(now) {
+					at = now
+				}
+				s.latest.Put(t.Name, revised{t, entry.Revision(), true}, at) // the next claim need not read it
 			}
 			f(t)
 		}
@@ -112,15 +124,23 @@ func lastRevision(ctx context.Context, kv jetstream.KeyValue) (uint64, error) {
 }
 
 // Floors implements [allocator.Store] with one reading of the bucket.
-func (s *Store) Floors(ctx context.Context, f func(tag string, floor int64)) error {
+func (s *Store) Floors(ctx context.Context, f func(tag string, floor int64, rules allocator.Rules)) error {
+	return s.Each(ctx, func(t allocator.Tag) {
+		if t.Below() > 0 || t.Version > 0 {
+			f(t.Name, t.Below(), t.Rules)
+		}
+	})
+}
+
+// Each calls f with the record of each tag, tombstones included. It skips damaged ones, which the watch logs.
+func (s *Store) Each(ctx context.Context, f func(allocator.Tag)) error {
 	kv, err := s.bucket()
 	if err != nil {
 		return err
 	}
 	err = eachRecord(ctx, s.cfg.JS, kv, func(entry jetstream.KeyValueEntry) {
-		// The watch logs damaged records.
-		if t, err := decode(entry); err == nil && t.Below() > 0 {
-			f(t.Name, t.Below())
+		if t, err := decode(entry); err == nil {
+			f(t)
 		}
 	})
 	if err != nil {
@@ -161,6 +181,55 @@ func eachRecord(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyVal
 		}
 	}
 	return nil
+}
+
+// eachLatest calls f with the last entry of each key, which may mark a deletion, as the leader of the bucket has it. A replica that
+// lags behind may feed the watch of eachEntry, so what the leader has beyond that comes from the leader. A key may come twice, the
+// later entry second.
+func eachLatest(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, f func(jetstream.KeyValueEntry)) error {
+	read := uint64(0)
+	err := eachEntry(ctx, kv, func(record jetstream.KeyValueEntry) {
+		read = max(read, record.Revision())
+		f(record)
+	})
+	if err != nil {
+		return err
+	}
+	leader, err := leaderOf(ctx, js, kv.Bucket())
+	if err != nil {
+		return err
+	}
+	subject := subjectOf(kv.Bucket()) + ">"
+	last, err := leader.GetLastMsgForSubject(ctx, subject)
+	for err == nil && read < last.Sequence {
+		var msg *jetstream.RawStreamMsg
+		if msg, err = leader.GetMsg(ctx, read+1, jetstream.WithGetMsgSubject(subject)); err == nil {
+			read = msg.Sequence
+			f(leaderEntry{bucket: kv.Bucket(), msg: msg})
+		}
+	}
+	if errors.Is(err, jetstream.ErrMsgNotFound) { // no record, or the last one was removed meanwhile
+		return nil
+	}
+	return err
+}
+
+// leaderEntry is a message of the stream under a bucket, as an entry of the bucket.
+type leaderEntry struct {
+	jetstream.KeyValueEntry
+	bucket string
+	msg    *jetstream.RawStreamMsg
+}
+
+func (e leaderEntry) Key() string      { return strings.TrimPrefix(e.msg.Subject, subjectOf(e.bucket)) }
+func (e leaderEntry) Value() []byte    { return e.msg.Data }
+func (e leaderEntry) Revision() uint64 { return e.msg.Sequence }
+
+func (e leaderEntry) Operation() jetstream.KeyValueOp {
+	if e.msg.Header.Get("KV-Operation") != "" {
+		return jetstream.KeyValueDelete
+	}
+	return jetstream.KeyValuePut
 }
 
 // eachEntry calls f with the last entry of each key, which may mark a deletion. An

@@ -230,7 +230,7 @@ func TestFloorsOfBusyTags(t *testing.T) {
 	reader := newStore(t, s)
 	for range 20 {
 		found := make(map[string]bool)
-		if err := reader.Floors(t.Context(), func(tag string, _ int64) { found[tag] = true }); err != nil {
+		if err := reader.Floors(t.Context(), func(tag string, _ int64, _ allocator.Rules) { found[tag] = true }); err != nil {
 			t.Fatal(err)
 		}
 		if len(found) != tags {

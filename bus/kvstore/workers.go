@@ -75,7 +75,7 @@ func (w *Workers) List(ctx context.Context) ([]snowflake.Entry, error) {
 		return nil, err
 	}
 	records := make(map[string]jetstream.KeyValueEntry) // one that is written meanwhile may come twice
-	err = eachRecord(ctx, w.cfg.JS, kv, func(record jetstream.KeyValueEntry) { records[record.Key()] = record })
+	err = eachLatest(ctx, w.cfg.JS, kv, func(record jetstream.KeyValueEntry) { records[record.Key()] = record })
 	if err != nil {
 		return nil, fmt.Errorf("reading the workers' records: %w", w.failed(err))
 	}

@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"net/url"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -30,6 +32,8 @@ const (
 	// askTimeout bounds the question to one server; askAtOnce is how many are asked at a time.
 	askTimeout = 2 * time.Second
 	askAtOnce  = 16
+	// greetingPatience is how long a server may take to greet after a connection was lost.
+	greetingPatience = 2 * time.Second
 
 	// leaderVersion is in the metadata of a stream that a server of 2.11 or later describes.
 	leaderVersion = "_nats.ver"
@@ -40,6 +44,8 @@ const (
 type Watch struct {
 	log     *slog.Logger
 	refused chan error // the first Refusal
+
+	connected atomic.Bool // there was a connection
 
 	// Of the last Check. Check and Run own them; do not call both at the same time.
 	known   []string // sorted
@@ -61,10 +67,13 @@ func New(log *slog.Logger) *Watch {
 func (w *Watch) Connect(servers string, opts ...nats.Option) (*nats.Conn, error) {
 	nc, err := nats.Connect(servers, append(opts, func(o *nats.Options) error {
 		if !slices.ContainsFunc(o.Servers, isWebSocket) {
-			o.CustomDialer = dialer{o.Timeout, w.admit}
+			o.CustomDialer = redialer{dialer{o.Timeout, w.admit}, &w.connected}
 		}
 		return nil
 	})...)
+	if err == nil {
+		w.connected.Store(true)
+	}
 	if refusal := w.takeRefusal(); refusal != nil {
 		if err == nil {
 			nc.Close() // of another server of the same NATS
@@ -72,6 +81,21 @@ func (w *Watch) Connect(servers string, opts ...nats.Option) (*nats.Conn, error)
 		return nil, refusal
 	}
 	return nc, err
+}
+
+// redialer is a dialer that waits less for a greeting once there was a connection. When that is lost,
+// another server may be well, and must not wait for a frozen one.
+type redialer struct {
+	dialer
+	connected *atomic.Bool
+}
+
+// Dial implements [nats.CustomDialer].
+func (d redialer) Dial(network, address string) (net.Conn, error) {
+	if d.connected.Load() {
+		d.timeout = min(d.timeout, greetingPatience)
+	}
+	return d.dialer.Dial(network, address)
 }
 
 func isWebSocket(server string) bool {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -33,6 +34,7 @@ type benchFlags struct {
 	count int64 // IDs in each request
 	load  load.Load
 	json  bool
+	taken string // a file; empty: none
 }
 
 func newBenchCmd() *cobra.Command {
@@ -46,21 +48,23 @@ and whether any came twice. The IDs of TAG that are taken are gone afterwards, w
 snowflakes, which use up nothing but time.
 
 --with says how callers get IDs: each by a request of its own (take), by requests that
-they share (next), or from IDs that this process has fetched ahead (pool). What may
-get better is tried again for up to --timeout, and that time counts. What fails then is
-counted, and the load goes on; only if the first request fails, which is not measured,
-it ends. Latencies are those of requests that succeeded, true to 1 %. With --rate they
+they share (next), or from IDs that this process has fetched ahead (pool; not of strict
+tags). What may get better is tried again for up to --timeout, and that time counts.
+What fails then is counted, and the load goes on; only if the first request fails, which
+is not measured, it ends. Latencies are those of requests that succeeded, true to 1 %. With --rate they
 count from when a request was due: waiting behind a slow answer is part of them.
 
 Every ID is remembered, a run of neighbours as one entry. If one came twice it is named,
 and the exit status is 1. Memory stays below 1 GiB: with more than 8 million runs the load
 ends early, and says so. A warning tells when this process was the limit, and not the
-installation.`,
+installation. --taken keeps the IDs that callers got, so that leaf audit can compare
+them with what the generators claimed.`,
 		Example: `  leaf bench                                     snowflakes, 64 callers, 10 s
   leaf bench order --callers 1                   how long one caller waits
   leaf bench order -n 1000 --duration 1m
   leaf bench order --with next --callers 1000
-  leaf bench order --rate 5000 --json            latencies at a load like yours`,
+  leaf bench order --rate 5000 --json            latencies at a load like yours
+  leaf bench order --taken ids.txt; leaf audit order --taken ids.txt`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.run(cmd, args)
@@ -74,6 +78,8 @@ installation.`,
 	fs.Int64Var(&f.load.Calls, "requests", 0, "end after so many requests, if that is earlier")
 	fs.Float64Var(&f.load.Rate, "rate", 0, "requests a second of all callers (default as many as they can)")
 	fs.BoolVar(&f.json, "json", false, "write JSON")
+	fs.StringVar(&f.taken, "taken", "", "write the IDs that were taken to `FILE`, as ranges, for leaf audit")
+	annotate(fs.Lookup("taken"), noteCommandLine, "true")
 	f.conn.registerClient(fs)
 	completeValues(cmd, "with", withTake+"\ta request each", withNext+"\tcallers share requests", withPool+"\tfetched ahead")
 	cmd.ValidArgsFunction = completeTags(&f.conn)
@@ -114,7 +120,7 @@ func (f *benchFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	defer nc.Close()
-	client := bus.NewClient(nc, bus.Timeout(f.conn.timeout))
+	client := bus.NewClient(nc, bus.Timeout(f.conn.timeout), bus.NoHedging()) // hedges would hide how slow a generator is
 	get, end, err := f.getter(client)
 	if err != nil {
 		return err
@@ -124,6 +130,10 @@ func (f *benchFlags) run(cmd *cobra.Command, args []string) error {
 	if err := b.first(cmd.Context()); err != nil {
 		return err
 	}
+	write, err := f.keepTaken(cmd)
+	if err != nil {
+		return err
+	}
 	before := answered(cmd.Context(), client)
 	measured := measureEffort(nc)
 	ended := b.watch(cmd.ErrOrStderr())
@@ -131,7 +141,7 @@ func (f *benchFlags) run(cmd *cobra.Command, args []string) error {
 	ended()
 	r.judge(measured())
 	r.Generators, r.Gone = shares(before, answered(context.WithoutCancel(cmd.Context()), client))
-	return r.print(cmd, f.json)
+	return errors.Join(r.print(cmd, f.json), write(b))
 }
 
 // getter gets IDs. It may use the memory of an earlier answer, spare, for the next.

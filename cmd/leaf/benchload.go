@@ -13,6 +13,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/audit"
 	"github.com/leafbus/leafbus/internal/load"
 )
 
@@ -21,7 +22,7 @@ type bench struct {
 	cfg     *benchFlags
 	get     getter
 	callers []benchCaller
-	seen    runs
+	seen    audit.Runs
 
 	mu       sync.Mutex
 	failures map[string]*failure // by reason
@@ -51,6 +52,9 @@ const (
 	mostHeld  = 1 << 12
 )
 
+// mostRuns takes 128 MiB, and 550 MiB at the most while lists grow and garbage waits.
+const mostRuns = 1 << 23
+
 var (
 	errLostConnection = errors.New("the connection is lost")
 	errTooManyRuns    = fmt.Errorf("the IDs are in more than %d runs, which is all that is remembered", mostRuns)
@@ -70,7 +74,7 @@ func (b *bench) first(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
-	b.seen.add(ids)
+	b.seen.Add(ids...)
 	return nil
 }
 
@@ -81,7 +85,7 @@ func (b *bench) run(ctx context.Context) *benchReport {
 		stopped = errors.New("interrupted")
 	}
 	for i := range b.callers {
-		b.seen.add(b.callers[i].ids)
+		b.seen.Add(b.callers[i].ids...)
 	}
 	return b.report(result, stopped)
 }
@@ -112,7 +116,7 @@ func (b *bench) work(ctx context.Context, c *load.Caller) error {
 			own.ids = allocator.AppendRange(own.ids, r)
 		}
 		if len(own.ids) >= held {
-			fits := b.seen.add(own.ids)
+			fits := b.seen.Add(own.ids...) <= mostRuns
 			own.ids = own.ids[:0]
 			own.adding += c.Rest()
 			if !fits {

@@ -69,12 +69,13 @@ type idRange struct {
 
 // report puts together what the callers counted. stopped is why the load ended early, or nil.
 func (b *bench) report(result load.Result, stopped error) *benchReport {
-	l, runs := b.cfg.load, b.seen.finish()
+	l, runs := b.cfg.load, b.seen.Finish()
+	repeated, repeats := b.seen.Repeated()
 	r := &benchReport{
 		Tag: b.cfg.tag, With: b.cfg.with, Callers: l.Callers, Count: b.cfg.count, Rate: l.Rate,
 		Seconds: result.Elapsed.Seconds(), Requests: result.Latency.TotalCount(), RequestsPerSecond: result.PerSecond(),
 		Latency: latencyOf(result), Errors: []failure{}, Unsent: result.Unsent,
-		Runs: runs, Repeated: b.seen.repeated, Warnings: []string{},
+		Runs: len(runs), Repeated: repeated, Warnings: []string{},
 	}
 	for i := range b.callers {
 		r.IDs += b.callers[i].taken
@@ -84,7 +85,7 @@ func (b *bench) report(result load.Result, stopped error) *benchReport {
 	for _, reason := range slices.Sorted(maps.Keys(b.failures)) {
 		r.Errors = append(r.Errors, *b.failures[reason])
 	}
-	for _, again := range b.seen.repeats {
+	for _, again := range repeats {
 		r.Repeats = append(r.Repeats, idRange{bus.ID(again.First), bus.ID(again.Last)})
 	}
 	if stopped != nil {

@@ -38,7 +38,7 @@ func TestCompleteTags(t *testing.T) {
 		return `{"tags":[{"tag":"order"},{"tag":"order.item"}],"unserved":[{"tag":"or bad","problem":"p"}],"next":"order.item"}`, ""
 	})
 	named := []string{"-s", url}
-	for _, command := range [][]string{{"get"}, {"tag", "show"}, {"tag", "info"}, {"tag", "set"}, {"tag", "rm"}, {"bench"}} {
+	for _, command := range [][]string{{"get"}, {"tag", "show"}, {"tag", "info"}, {"tag", "set"}, {"tag", "rm"}, {"bench"}, {"trace"}} {
 		offered, directive := completed(t, append(append(command, named...), "or")...)
 		if strings.Join(offered, " ") != "order order.item" || directive != offerNoFiles {
 			t.Errorf("%v: offered %q, %s", command, offered, directive)
@@ -47,8 +47,10 @@ func TestCompleteTags(t *testing.T) {
 			t.Errorf("%v with a tag: offered %q, %s", command, offered, directive)
 		}
 	}
-	if offered, _ := completed(t, "tag", "advance", "-s", url, "order", "or"); strings.Join(offered, " ") != "order.item" {
-		t.Errorf("a second tag to advance: offered %q", offered)
+	for _, command := range [][]string{{"tag", "advance"}, {"audit"}} {
+		if offered, _ := completed(t, append(append(command, named...), "order", "or")...); strings.Join(offered, " ") != "order.item" {
+			t.Errorf("%v, a second tag: offered %q", command, offered)
+		}
 	}
 	t.Setenv("LEAF_SERVER", url)
 	if offered, _ := completed(t, "get", "or"); len(offered) != 2 {
@@ -106,6 +108,10 @@ func TestCompleteFlags(t *testing.T) {
 		{[]string{"serve", "--config", ""}, "", offerFiles},
 		{[]string{"get", "--creds", ""}, "", offerFiles},
 		{[]string{"get", "order", "--output", ""}, "", offerFiles},
+		{[]string{"bench", "--taken", ""}, "", offerFiles},
+		{[]string{"audit", "--taken", ""}, "", offerFiles},
+		{[]string{"audit", "--taken-snowflakes", ""}, "", offerFiles},
+		{[]string{"trace", "--snowflake", ""}, "", offerNoFiles},
 		{[]string{"serve", "--node", ""}, "", offerNoFiles},
 		{[]string{"serve", "--max-batch", ""}, "", offerNoFiles},
 	} {

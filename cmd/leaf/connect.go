@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/url"
 	"slices"
 	"strings"
@@ -18,6 +19,12 @@ import (
 	"github.com/synadia-io/orbit.go/natscontext"
 
 	"github.com/leafbus/leafbus/bus"
+)
+
+const (
+	connPingEvery    = time.Second     // how often a connection asks whether its server is alive
+	connPingsOut     = 2               // how many of these questions may have no answer
+	connWriteTimeout = 2 * time.Second // the longest write to a server
 )
 
 // connFlags say how to connect to NATS. Flags and variables are those of the
@@ -88,9 +95,13 @@ func (c *connFlags) options(name string) ([]nats.Option, error) {
 		nats.Name(name),
 		nats.Timeout(c.timeout),
 		nats.MaxReconnects(-1),
-		// All clients of a restarted server come back within two seconds, but not all at once.
-		nats.ReconnectWait(time.Second),
-		nats.ReconnectJitter(time.Second, time.Second),
+		nats.CustomReconnectDelay(reconnectDelay),
+		// A server or a network that hangs ends the connection within 3 s.
+		nats.PingInterval(connPingEvery),
+		nats.MaxPingsOutstanding(connPingsOut),
+		// A write that hangs holds the connection's lock, so meanwhile no ping can end the connection.
+		nats.FlusherTimeout(connWriteTimeout),
+		nats.ReconnectOnFlusherError(),
 	}
 	identity, err := c.identity()
 	if err != nil {
@@ -115,6 +126,15 @@ func (c *connFlags) options(name string) ([]nats.Option, error) {
 		checked("inbox-prefix", nats.CustomInboxPrefix(c.inboxPrefix))
 	}
 	return opts, err
+}
+
+// reconnectDelay is the pause before a round of attempts to connect again. The first comes soon, because requests wait. All clients of a
+// restarted server come back within two seconds, but not all at once.
+func reconnectDelay(round int) time.Duration {
+	if round <= 1 {
+		return rand.N(100 * time.Millisecond)
+	}
+	return time.Second + rand.N(time.Second)
 }
 
 // checkServers refuses URLs of anything but NATS. An HTTP server, for example, would only close the
@@ -180,6 +200,11 @@ func (f *clientFlags) command(cmd *cobra.Command, run func(*cobra.Command, *bus.
 // withClient connects once, because a person waits, and calls f with a client whose calls wait for up
 // to --timeout.
 func (c *connFlags) withClient(cmd *cobra.Command, f func(*bus.Client) error) error {
+	return c.withJetStream(cmd, func(client *bus.Client, _ jetstream.JetStream) error { return f(client) })
+}
+
+// withJetStream is withClient for commands that also read streams themselves.
+func (c *connFlags) withJetStream(cmd *cobra.Command, f func(*bus.Client, jetstream.JetStream) error) error {
 	nc, err := c.connectClient(cmd)
 	if err != nil {
 		return err
@@ -189,7 +214,7 @@ func (c *connFlags) withClient(cmd *cobra.Command, f func(*bus.Client) error) er
 	if err != nil {
 		return usagef("--js-domain: %w", err)
 	}
-	return f(bus.NewClient(nc, bus.JetStream(js), bus.Timeout(c.timeout)))
+	return f(bus.NewClient(nc, bus.JetStream(js), bus.Timeout(c.timeout)), js)
 }
 
 // connectClient connects a client command, once. Server and credentials come from the flags. The NATS

@@ -37,9 +37,11 @@ func newGetCmd() *cobra.Command {
 		Long: `Get IDs of a tag, one a line.
 
 Large numbers are fetched in batches as they are written, --parallel of them at a
-time, so memory stays small. A batch that does not come within --timeout ends the
-command. If the command ends early, what it wrote are whole lines of IDs that nobody else
-has (with --json, the beginning of the object), and it says how many.`,
+time, so memory stays small. Batches of a strict tag are fetched one after the other,
+so its IDs come out in increasing order, and --parallel has no effect. A batch that
+does not come within --timeout ends the command. If the command ends early, what it
+wrote are whole lines of IDs that nobody else has (with --json, the beginning of the
+object), and it says how many.`,
 		Example: `  leaf get order
   leaf get order -n 10000000 > ids.txt
   leaf get order -n 100000000 --parallel 16 --output ids.txt

@@ -3,8 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -13,11 +15,11 @@ import (
 
 func newNodesCmd() *cobra.Command {
 	var f clientFlags
-	return f.command(&cobra.Command{
-		Use:   "nodes",
-		Short: "Show the generators that are running, and their state",
-		Example: `  leaf nodes
-  leaf nodes --json`,
+	return addWaitRedundant(f.command(&cobra.Command{
+		Use:     "nodes",
+		Short:   "Show the generators that are running or lost, and their state",
+		Long:    nodesLong,
+		Example: nodesExample,
 	}, func(cmd *cobra.Command, c *bus.Client, _ []string) error {
 		states, err := c.States(cmd.Context())
 		switch {
@@ -26,10 +28,11 @@ func newNodesCmd() *cobra.Command {
 		case len(states) == 0:
 			return errors.New("no generator answers: is one running on this NATS?")
 		case f.json:
-			return printJSON(cmd.OutOrStdout(), map[string][]bus.State{"nodes": states})
+			lost := append([]bus.LostNode{}, bus.LostNodes(states)...) // [] if there are none
+			return printJSON(cmd.OutOrStdout(), map[string]any{"nodes": states, "lost": lost})
 		}
 		return printNodes(cmd, states)
-	})
+	}), &f)
 }
 
 func printNodes(cmd *cobra.Command, states []bus.State) error {
@@ -55,6 +58,11 @@ func printNodes(cmd *cobra.Command, states []bus.State) error {
 			s.Node, ready, worker, fmt.Sprint(s.Counts.Requests), fmt.Sprint(s.Counts.IDs), fmt.Sprint(refused),
 			fmt.Sprint(s.Counts.Waiting), strconv.Itoa(s.Counts.Tags), s.Address, s.Version,
 		}
+	}
+	for _, l := range bus.LostNodes(states) {
+		ago := (time.Duration(l.SilentMS) * time.Millisecond).Truncate(time.Second)
+		row := []string{l.Node, fmt.Sprintf("lost, last heard %v ago", ago)}
+		rows = append(rows, append(row, slices.Repeat([]string{"-"}, 8)...))
 	}
 	return printTable(cmd.OutOrStdout(),
 		[]string{"NODE", "STATE", "WORKER", "REQUESTS", "IDS", "REFUSED", "WAITING", "TAGS", "NATS", "VERSION"}, rows)

@@ -92,6 +92,15 @@ func (p *progress) add(n int64) {
 	fmt.Fprintf(p.w, "\r\x1b[K%d of %d %s (%.0f %%), %.0f/s, %v left", p.done, p.total, p.of, float64(p.done)/float64(p.total)*100, rate, left)
 }
 
+// at notes how far a stage of the work is. The next stage begins with another name of what is counted.
+func (p *progress) at(of string, done, total int64) {
+	if of != p.of {
+		p.of, p.done, p.start = of, 0, p.last
+	}
+	p.total = max(total, 1)
+	p.add(done - p.done)
+}
+
 // end wipes the line.
 func (p *progress) end() {
 	if p.shown {

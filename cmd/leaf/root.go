@@ -13,7 +13,7 @@ import (
 // newRoot returns the program: the command leaf with everything below it.
 func newRoot() *cobra.Command {
 	return assemble(newServeCmd(), newGetCmd(), newSnowflakeCmd(), newDecodeCmd(), newTagCmd(), newWorkersCmd(),
-		newNodesCmd(), newBenchCmd(), newEventsCmd(), newHealthCmd(), newMigrateCmd())
+		newNodesCmd(), newBenchCmd(), newEventsCmd(), newAuditCmd(), newTraceCmd(), newHealthCmd(), newMigrateCmd())
 }
 
 // assemble puts commands below the command leaf, and gives all of them what
@@ -37,7 +37,9 @@ environment, and the environment beats the file.`,
   leaf tag list                         the tags, and how far they are
   leaf nodes                            the generators that are running
   leaf bench order                      how fast it is, and whether an ID comes twice
-  leaf events --alerts                  what needs your attention, as it happens`,
+  leaf events --alerts                  what needs your attention, as it happens
+  leaf audit                            whether any ID was claimed twice
+  leaf trace order 4711                 which generator claimed this ID`,
 		Version:                    version(),
 		SilenceErrors:              true, // run prints them
 		SilenceUsage:               true,

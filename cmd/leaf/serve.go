@@ -21,10 +21,12 @@ import (
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/bus/installation"
 	"github.com/leafbus/leafbus/bus/natsversion"
+	"github.com/leafbus/leafbus/internal/collector"
 )
 
 // run starts what a generator needs, and runs it until it is asked to stop.
 func (f *serveFlags) run(cmd *cobra.Command) (err error) {
+	collector.Tune()
 	s := serving{serveFlags: f, cmd: cmd}
 	if err := s.prepare(); err != nil {
 		return err
@@ -136,7 +138,7 @@ func (s *serving) openStores(ctx context.Context) error {
 		return err
 	}
 	s.owned.State.JS, s.owned.State.Replicas, s.owned.State.Log = js, s.replicas, s.log
-	s.owned.EventsMaxBytes = s.eventsMaxBytes
+	s.owned.EventsMaxBytes, s.owned.EventsMaxAge = s.eventsMaxBytes, s.eventsMaxAge
 	if s.zookeeper.hosts == "" {
 		return nil
 	}
@@ -178,7 +180,7 @@ func (s *serving) serve(ctx context.Context, stop context.CancelCauseFunc) error
 	g := generator.New(config)
 	server := gateway.New(gateway.Config{
 		Listener: s.listener, TLS: s.secure, Token: s.http.token, Generator: g, Metrics: metrics,
-		Client: bus.NewClient(nc, bus.JetStream(js)), Log: s.log, DrainTimeout: s.config.DrainTimeout,
+		Client: bus.NewClient(nc, bus.JetStream(js)), JS: js, Log: s.log, DrainTimeout: s.config.DrainTimeout,
 		Dead: s.dead,
 	})
 	face = server.URL()

@@ -42,7 +42,7 @@ func TestServeRefuses(t *testing.T) {
 	for _, args := range [][]string{
 		{"--max-batch", "0"}, {"--max-batch", "1000000001"}, {"--max-waiting", "0"}, {"--max-step", "0"},
 		{"--max-wait", "0s"}, {"--max-wait", "2m"}, {"--drain-timeout", "-1s"}, {"--replicas", "-1"}, {"--replicas", "6"},
-		{"--epoch", "-1"}, {"--epoch", "99999999999999"}, {"--events-max-bytes", "0"},
+		{"--epoch", "-1"}, {"--epoch", "99999999999999"}, {"--events-max-bytes", "0"}, {"--events-max-age", "59m"}, {"--events-max-age", "876001h"}, {"--events-max-age", "30d"},
 		{"--worker-id", "1024"}, {"--worker-id", "1-2"}, {"--worker-range", "9-3"}, {"--worker-id", "1", "--worker-range", "1-2"},
 		{"--worker-bits", "0"}, {"--sequence-bits", "0"}, {"--worker-bits", "22"},
 		{"--worker-bits", "1", "--sequence-bits", "1"}, // ends after the year 9999
@@ -99,9 +99,9 @@ func TestSharedTable(t *testing.T) {
 // The bounds themselves are allowed.
 func TestServeAccepts(t *testing.T) {
 	least := serveFlags{
-		eventsMaxBytes: 1 << 20,
+		eventsMaxBytes: 1 << 20, eventsMaxAge: time.Hour,
 		config: generator.Config{
-			MaxBatch: 1, MaxWaiting: 1, MaxStep: 1, MaxWait: time.Millisecond,
+			MaxBatch: 1, MaxWaiting: 1, MaxStep: 1, MaxWait: time.Millisecond, Outlast: time.Second,
 			Snowflake: snowflake.Config{
 				Reserve: time.Second, Grace: time.Second,
 				MaxClockSkew: 10 * time.Millisecond, MaxBack: time.Millisecond, MaxClockWait: time.Millisecond,
@@ -112,6 +112,8 @@ func TestServeAccepts(t *testing.T) {
 	}
 	most := least
 	most.mysql.refresh = mostRefresh
+	most.eventsMaxBytes, most.eventsMaxAge = 1<<50, 876000*time.Hour
+	most.config.Outlast = allocator.LimitOutlast
 	longest := &most.config.Snowflake
 	longest.Reserve, longest.Grace = 365*24*time.Hour, 365*24*time.Hour
 	longest.MaxClockSkew, longest.MaxBack, longest.MaxClockWait = time.Hour, time.Second, time.Minute

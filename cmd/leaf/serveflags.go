@@ -33,6 +33,7 @@ type serveFlags struct {
 
 	tags           []string
 	eventsMaxBytes int64
+	eventsMaxAge   time.Duration
 	replicas       int
 
 	config generator.Config // the fields that a flag sets directly
@@ -74,9 +75,11 @@ SIGINT and SIGTERM drain: accepted requests are answered. A second one exits.`,
 	fs.Int64Var(&f.config.MaxBatch, "max-batch", allocator.DefaultMaxBatch, "most IDs in one request")
 	fs.DurationVar(&f.config.MaxWait, "max-wait", allocator.DefaultMaxWait, "longest wait of a request, for a segment or for time")
 	fs.Int64Var(&f.config.MaxWaiting, "max-waiting", allocator.DefaultMaxWaiting, "most requests that wait at a time")
-	fs.Int64Var(&f.config.MaxStep, "max-step", allocator.DefaultMaxStep, "largest step, adapted or given")
+	fs.Int64Var(&f.config.MaxStep, "max-step", allocator.DefaultMaxStep, "largest step, adapted or given; a tag may have its own")
+	fs.DurationVar(&f.config.Outlast, "outlast", allocator.DefaultOutlast, "how long the IDs in memory should last when the store is away, at the present rate; the step grows until they do")
 	fs.IntVar(&f.replicas, "replicas", 0, "copies of the state that this generator creates in a NATS cluster (default 3 where it has them, else 1)")
-	fs.Int64Var(&f.eventsMaxBytes, "events-max-bytes", kvstore.DefaultEventsMaxBytes, "size of the event stream if this generator creates it")
+	fs.Int64Var(&f.eventsMaxBytes, "events-max-bytes", kvstore.DefaultEventsMaxBytes, "size of the event stream if this generator creates it; one tag's refills fill about an eighth of it")
+	fs.DurationVar(&f.eventsMaxAge, "events-max-age", kvstore.DefaultEventsMaxAge, "how long the event stream keeps an event, if this generator creates the stream")
 	fs.DurationVar(&flakes.Reserve, "worker-reserve", snowflake.DefaultReserve, "most time that is reserved ahead for the worker: how long the registry may be away")
 	fs.DurationVar(&flakes.Grace, "worker-grace", snowflake.DefaultGrace, "how long the worker stays reserved after a clean stop")
 	fs.DurationVar(&flakes.MaxClockSkew, "max-clock-skew", snowflake.DefaultMaxClockSkew, "longest step forward of the clock that is believed without asking other generators, and how far from theirs a new node's may be")
@@ -103,8 +106,10 @@ func (f *serveFlags) check() error {
 		within("max-batch", f.config.MaxBatch, 1, allocator.LimitMaxBatch),
 		within("max-waiting", f.config.MaxWaiting, 1, allocator.LimitMaxWaiting),
 		within("max-step", f.config.MaxStep, 1, allocator.LimitStep),
+		within("outlast", f.config.Outlast, time.Second, allocator.LimitOutlast),
 		within("replicas", f.replicas, 0, limitReplicas),
 		within("events-max-bytes", f.eventsMaxBytes, 1<<20, 1<<50),
+		within("events-max-age", f.eventsMaxAge, time.Hour, 100*year),
 		within("max-wait", f.config.MaxWait, 1, time.Minute),
 		within("worker-reserve", flakes.Reserve, snowflake.LeastReserve, year),
 		within("worker-grace", flakes.Grace, time.Second, year),

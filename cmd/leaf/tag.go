@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 )
 
@@ -20,9 +22,10 @@ func newTagCmd() *cobra.Command {
 for each kind of thing that you number.`,
 		Example: `  leaf tag add order --step 1000 --description 'orders of the shop'
   leaf tag list
-  leaf tag set order --max-id 5000000`,
+  leaf tag set order --max-id 5000000
+  leaf tag pause order`,
 	}
-	cmd.AddCommand(newTagAddCmd(), newTagListCmd(), newTagShowCmd(), newTagSetCmd(), newTagAdvanceCmd(), newTagRmCmd())
+	cmd.AddCommand(newTagAddCmd(), newTagListCmd(), newTagShowCmd(), newTagSetCmd(), newTagPauseCmd(), newTagResumeCmd(), newTagAdvanceCmd(), newTagRmCmd())
 	return cmd
 }
 
@@ -59,45 +62,43 @@ func warnUnheard(w io.Writer, nodes []string) {
 }
 
 func printTags(cmd *cobra.Command, tags ...bus.TagRecord) error {
+	ruled := slices.ContainsFunc(tags, func(t bus.TagRecord) bool { return t.TagRules != (bus.TagRules{}) })
+	head := []string{"TAG", "MAX_ID", "STEP", "UPDATED", "DESCRIPTION"}
+	if ruled {
+		head = slices.Insert(head, 4, "RULES")
+	}
 	rows := make([][]string, len(tags))
 	for i, t := range tags {
-		rows[i] = []string{t.Tag, strconv.FormatInt(int64(t.MaxID), 10), strconv.FormatInt(t.Step, 10), local(t.Updated), t.Description}
+		rows[i] = []string{t.Tag, strconv.FormatInt(int64(t.MaxID), 10), step(t), local(t.Updated), t.Description}
+		if ruled {
+			rows[i] = slices.Insert(rows[i], 4, rules(t.TagRules))
+		}
 	}
-	return printTable(cmd.OutOrStdout(), []string{"TAG", "MAX_ID", "STEP", "UPDATED", "DESCRIPTION"}, rows)
+	return printTable(cmd.OutOrStdout(), head, rows)
 }
 
-// tagFields are the flags for the fields of a tag.
-type tagFields struct {
-	step, maxID int64
-	description string
+// rules is what a list shows as the rules of a tag.
+func rules(r bus.TagRules) string {
+	var parts []string
+	add := func(is bool, format string, a ...any) {
+		if is {
+			parts = append(parts, fmt.Sprintf(format, a...))
+		}
+	}
+	add(r.Paused, "paused")
+	add(r.Quota.PerSecond > 0, "quota %d/s burst %d", r.Quota.PerSecond, r.Quota.Burst)
+	add(r.Outlast > 0, "outlast %v", r.Outlast)
+	add(r.MaxStep > 0, "max-step %d", r.MaxStep)
+	add(r.Limit > 0, "limit %d", r.Limit)
+	return strings.Join(parts, ", ")
 }
 
-func (f *tagFields) register(cmd *cobra.Command) {
-	cmd.Flags().Int64Var(&f.step, "step", 0, "least number of IDs that a generator reserves at a time")
-	cmd.Flags().Int64Var(&f.maxID, "max-id", 0, "next `ID` to be reserved; it only moves forward")
-	cmd.Flags().StringVar(&f.description, "description", "", "what it is for")
-}
-
-// check refuses what no generator can read.
-func (f *tagFields) check(cmd *cobra.Command, _ []string) error {
-	if cmd.Flags().Changed("max-id") && f.maxID < 1 {
-		return usagef("--max-id is %d, not at least 1", f.maxID)
+// step is what a list shows as the step of a tag.
+func step(t bus.TagRecord) string {
+	if t.Order == bus.OrderStrict {
+		return bus.OrderStrict
 	}
-	return nil
-}
-
-// given returns the fields that were given, nil for the others.
-func (f *tagFields) given(cmd *cobra.Command) (u bus.TagUpdate) {
-	if cmd.Flags().Changed("step") {
-		u.Step = &f.step
-	}
-	if cmd.Flags().Changed("max-id") {
-		u.MaxID = (*bus.ID)(&f.maxID)
-	}
-	if cmd.Flags().Changed("description") {
-		u.Description = &f.description
-	}
-	return u
+	return strconv.FormatInt(t.Step, 10)
 }
 
 func newTagAddCmd() *cobra.Command {
@@ -108,15 +109,26 @@ func newTagAddCmd() *cobra.Command {
 		Aliases: []string{"create"},
 		Short:   "Create a tag",
 		Long: `Create a tag. It starts at --max-id (default 1) with --step (default 1000). A tag
-that was deleted before continues above all IDs that it ever had.`,
+that was deleted before continues above all IDs that it ever had.
+
+With --order strict its IDs increase strictly, whichever generator answers: a
+request that is sent after the answer to another one has arrived gets higher IDs.
+Each request then waits for a write to JetStream, and the tag has no step. The
+order is chosen here, for life: a tag that is deleted keeps it too.`,
 		Example: `  leaf tag add order
-  leaf tag add legacy.users --max-id 7000001 --step 100`,
+  leaf tag add invoice --order strict
+  leaf tag add legacy.users --max-id 7000001 --step 100
+  leaf tag add invoice --limit 2147483647 --max-step 10000`,
 		PreRunE: fields.check,
 	}
 	fields.register(cmd)
+	cmd.Flags().StringVar(&fields.order, "order", "", "`ORDER` of its IDs, for life: trend or strict (default trend)")
+	completeValues(cmd, "order", bus.OrderTrend, bus.OrderStrict)
+	annotate(cmd.Flags().Lookup("order"), noteCommandLine, "true") // for life, so not by a variable that is left over
 	return f.tagCommand(cmd, "", func(ctx context.Context, c *bus.Client, tag string) (bus.TagChange, error) {
 		u := fields.given(cmd)
-		return c.CreateTag(ctx, bus.TagCreate{Tag: tag, Step: u.Step, MaxID: u.MaxID, Description: fields.description})
+		return c.CreateTag(ctx, bus.TagCreate{
+			Tag: tag, Step: u.Step, MaxID: u.MaxID, Description: fields.description, Order: fields.order, RulesChange: u.RulesChange})
 	})
 }
 
@@ -127,6 +139,8 @@ func newTagListCmd() *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List the tags and how far they are",
+		Long: `List the tags and how far they are, sorted by name. For a strict tag, STEP is "strict":
+such a tag has no step. With --json each tag has its order, trend or strict.`,
 		Example: `  leaf tag list
   leaf tag list --prefix shop. --json
   leaf tag list --contains refund`,
@@ -191,14 +205,30 @@ func newTagSetCmd() *cobra.Command {
 		Short:   "Change a tag",
 		Long: `Change a tag. A new --max-id is in force when the command returns: every
 generator that is heard has dropped its IDs below. A warning names the generators
-that are not heard. A max-id only moves forward.`,
+that are not heard. A max-id only moves forward. A strict tag has no step, and the
+order of a tag cannot be changed.
+
+--quota bounds the IDs a second that all generators together hand out; requests
+above it get quota_exceeded. Each generator has an equal share of it.
+--outlast says how long the IDs in a generator's memory should last while the
+store is away, and --max-step how large the step may grow for that. --limit is
+the largest ID, for columns that can hold no more: 2147483647 for a signed INT,
+9007199254740991 for a number in JavaScript. The IDs in memory above it are
+dropped, and an alert comes when 80 % are reserved. "none" removes any of these.`,
 		Example: `  leaf tag set order --max-id 5000000
-  leaf tag set order --step 20000 --description 'orders of all shops'`,
+  leaf tag set order --step 20000 --description 'orders of all shops'
+  leaf tag set order --quota 1000/s --burst 5000
+  leaf tag set order --outlast 1h --max-step 1000000
+  leaf tag set invoice --limit 2147483647
+  leaf tag set order --quota none`,
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
-			if fields.given(cmd) == (bus.TagUpdate{}) {
-				return usagef("nothing to change: give --max-id, --step or --description")
+			if err := fields.check(cmd, nil); err != nil {
+				return err
 			}
-			return fields.check(cmd, nil)
+			if fields.given(cmd) == (bus.TagUpdate{}) {
+				return usagef("nothing to change: give --max-id, --step, --description, --quota, --outlast, --max-step or --limit")
+			}
+			return nil
 		},
 		ValidArgsFunction: completeTags(&f.conn),
 	}
@@ -207,6 +237,29 @@ that are not heard. A max-id only moves forward.`,
 		u := fields.given(cmd)
 		u.Tag = tag
 		return c.UpdateTag(ctx, u)
+	})
+}
+
+func newTagPauseCmd() *cobra.Command {
+	return newTagSwitchCmd("pause", "paused", true, `Pause a tag: requests for it are refused with the reason paused, and nothing is
+reserved of it, until "leaf tag resume". When the command returns, that is in
+force at every generator that is heard. A warning names those that are not.`)
+}
+
+func newTagResumeCmd() *cobra.Command {
+	return newTagSwitchCmd("resume", "resumed", false, `Let a paused tag go on. It changes nothing if the tag is not paused.`)
+}
+
+func newTagSwitchCmd(verb, done string, paused bool, long string) *cobra.Command {
+	var f clientFlags
+	return f.tagCommand(&cobra.Command{
+		Use:               verb + " TAG",
+		Short:             strings.ToUpper(verb[:1]) + verb[1:] + " a tag",
+		Long:              long,
+		Example:           "  leaf tag " + verb + " order",
+		ValidArgsFunction: completeTags(&f.conn),
+	}, done+" %s; it is at %d\n", func(ctx context.Context, c *bus.Client, tag string) (bus.TagChange, error) {
+		return c.UpdateTag(ctx, bus.TagUpdate{Tag: tag, RulesChange: allocator.RulesChange{Paused: &paused}})
 	})
 }
 

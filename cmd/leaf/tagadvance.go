@@ -57,6 +57,11 @@ Each tag continues above the IDs that generators have in memory. They drop those
 a gap. A warning names the generators that are not heard. If a tag fails, the
 others go on. The failures come at the end, with exit status 1.
 
+A strict tag has no refill events, and a generator that was started again does not know
+what it handed out. So after a restore of JetStream, use leaf tag set --max-id for each
+strict tag, with an ID above all that your services got. That holds with MySQL too: strict
+tags are in JetStream.
+
 With --shared-table it ends a refusal (store_regressed), but no generator knows the
 IDs of the other programs. They may come twice. So find out how far these programs
 were, and use leaf tag set --max-id instead.`,
@@ -84,8 +89,16 @@ func (f *advanceFlags) run(cmd *cobra.Command, c *bus.Client, tags []string) (er
 	}
 	done, failures, err := f.advance(cmd, c, tags)
 	var unheard []string
+	strict := 0
 	for _, t := range done.Tags {
 		unheard = append(unheard, t.Unheard...)
+		if t.Order == bus.OrderStrict {
+			strict++
+		}
+	}
+	if strict > 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: strict tags: %d. After a restore of JetStream this command is not enough for them: "+
+			"use `leaf tag set TAG --max-id` for each one, with an ID above all that your services got\n", strict)
 	}
 	slices.Sort(unheard)
 	warnUnheard(cmd.ErrOrStderr(), slices.Compact(unheard))

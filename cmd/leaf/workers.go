@@ -53,16 +53,20 @@ workers of the one whose generator answers.`,
 func printWorkers(w io.Writer, workers ...bus.Worker) error {
 	rows := make([][]string, len(workers))
 	for i, w := range workers {
-		state := "away"
-		switch {
-		case w.Running:
-			state = "running"
-		case isFree(w):
-			state = "free"
-		}
-		rows[i] = []string{strconv.FormatInt(w.Worker, 10), w.Node, state, local(w.Acquired), local(w.Reported), local(w.ReservedUntil)}
+		rows[i] = []string{strconv.FormatInt(w.Worker, 10), w.Node, stateOf(w), local(w.Acquired), local(w.Reported), local(w.ReservedUntil)}
 	}
 	return printTable(w, []string{"WORKER", "NODE", "STATE", "SINCE", "LAST REPORT", "RESERVED UNTIL"}, rows)
+}
+
+// stateOf is a word for what a worker is doing.
+func stateOf(w bus.Worker) string {
+	switch {
+	case w.Running:
+		return "running"
+	case isFree(w):
+		return "free"
+	}
+	return "away"
 }
 
 // isFree reports whether any generator may take the worker.

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/go-zookeeper/zk"
 
@@ -95,6 +96,9 @@ func (r *Registry) encode(rec snowflake.Record, base int64) ([]byte, error) {
 // records are what ZooKeeper has.
 type records struct {
 	nodes map[int64]node // by worker
+	// rivals are the holders by second nodes of a worker. A node that was made at the same moment as another, and was never
+	// used, is not one of them when its reservation is over: its generator may have been killed before it could delete it.
+	rivals map[int64]string
 	// made is how many nodes were ever made in the folder: the sequence number
 	// of the next.
 	made    int64
@@ -119,7 +123,7 @@ func (r *Registry) read(ctx context.Context) (all records, err error) {
 		return all, fmt.Errorf("reading %s: %w", r.forever, err)
 	}
 	all.made = (int64(folder.Cversion) + int64(folder.NumChildren)) / 2 // it counts what was made and what was deleted
-	all.nodes = make(map[int64]node)
+	all.nodes, all.rivals = make(map[int64]node), make(map[int64]string)
 	for name, got := range r.readNodes(ctx, names) {
 		switch {
 		case errors.Is(got.err, zk.ErrNoNode): // deleted meanwhile
@@ -133,8 +137,13 @@ func (r *Registry) read(ctx context.Context) (all records, err error) {
 			r.logOnce(name, got.stat.Mzxid, "it is damaged: no worker is added until it is deleted, when its holder is stopped: "+err.Error())
 			continue
 		}
-		if other, ok := all.nodes[n.Worker]; !ok || n.created < other.created {
-			all.nodes[n.Worker] = n
+		other, ok := all.nodes[n.Worker]
+		if !ok || n.created < other.created {
+			n, other = other, n
+			all.nodes[other.Worker] = other
+		}
+		if ok && (n.version > 0 || n.ReservedUntil > time.Now().UnixMilli()) {
+			all.rivals[n.Worker] = n.Node
 		}
 	}
 	if err := ctx.Err(); err != nil { // the caller has left, and must not begin a write

@@ -116,7 +116,9 @@ func (r *Registry) List(ctx context.Context) ([]snowflake.Entry, error) {
 		}
 		var entries []snowflake.Entry
 		for _, n := range all.nodes {
-			entries = append(entries, n.Entry)
+			e := n.Entry
+			e.Rival = all.rivals[e.Worker]
+			entries = append(entries, e)
 		}
 		slices.SortFunc(entries, func(x, y snowflake.Entry) int { return cmp.Compare(x.Worker, y.Worker) })
 		return entries, nil

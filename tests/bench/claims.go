@@ -20,7 +20,7 @@ const (
 
 // claimed returns a handle on the tags whose ranges are claimed in the ledger.
 func (s *site) claimed(store allocator.Store) allocator.Store {
-	return allocator.WithLedger(store, must(kvstore.OpenLedger(s.ctx, s.state())), allocator.NewMarks())
+	return allocator.WithLedger(store, must(kvstore.OpenLedger(s.ctx, s.state())), allocator.NewMarks(), "")
 }
 
 // claims compares a reservation in MySQL that is claimed in the ledger with one that is not.

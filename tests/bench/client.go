@@ -17,6 +17,67 @@ const (
 	waitsPerMillion   figure = "waits per million IDs"
 )
 
+// takes compares callers of Take with callers that make bare requests: to an echo, for the rate, and to
+// the same generator, for what a call allocates. The allocations are those of the whole process.
+func takes(l *lab) *table {
+	tag := tagNamed("bench", allocator.DefaultStep)
+	s := l.site()
+	s.generate([]allocator.Tag{tag})
+	s.echo()
+	nc := s.dial()
+	client := bus.NewClient(nc)
+	take := func() error { _, err := client.Take(l.ctx, tag.Name, 1); return err }
+	ways := []way{
+		l.echoes(nc),
+		l.calls(func(int) error { return take() }),
+		l.loop(repeat(func() error { return ask(nc, segment(tag), []byte("1")) })),
+		l.loop(repeat(take)),
+	}
+
+	const echo, ours, bareCounted, oursCounted = 0, 1, 2, 3
+	return l.measure(newTable("Take of one ID, over NATS", "callers",
+		of("calls/s", ours, perSecond, whole), of("echo's", echo, perSecond, whole), ratio("ratio", ours, echo, perSecond, hundredths),
+		of("allocations", oursCounted, allocations, whole), of("a bare request's", bareCounted, allocations, whole),
+		of("p50 µs", ours, p50, thousands), of("echo's", echo, p50, thousands),
+		of("p99 µs", ours, p99, thousands), of("echo's", echo, p99, thousands)),
+		row{"Take", 1, ways},
+		row{"Take", 64, ways},
+	)
+}
+
+// connections compares callers that share a connection with callers that have one each. The echo shows what of the difference
+// is the cost of NATS itself.
+func connections(l *lab) *table {
+	const callers = 64
+	tag := tagNamed("bench", allocator.DefaultStep)
+	s := l.site()
+	s.generate([]allocator.Tag{tag})
+	s.echo()
+	var own []*nats.Conn // of each caller; the first is the one that all share
+	var clients []*bus.Client
+	for range callers {
+		nc := s.dial()
+		own, clients = append(own, nc), append(clients, bus.NewClient(nc))
+	}
+	take := func(c *bus.Client) error { _, err := c.Take(l.ctx, tag.Name, 1); return err }
+	echo := func(nc *nats.Conn) error { return ask(nc, echoSubject, []byte(echoBody)) }
+
+	const shared, each = 0, 1
+	return l.measure(newTable("a connection for each caller, over NATS", "callers",
+		of("calls/s on one connection", shared, perSecond, whole), of("on one each", each, perSecond, whole),
+		ratio("ratio", each, shared, perSecond, hundredths),
+		of("p99 µs on one connection", shared, p99, thousands), of("on one each", each, p99, thousands)),
+		row{"Take", callers, []way{
+			l.calls(func(int) error { return take(clients[0]) }),
+			l.calls(func(i int) error { return take(clients[i]) }),
+		}},
+		row{"echo", callers, []way{
+			l.calls(func(int) error { return echo(own[0]) }),
+			l.calls(func(i int) error { return echo(own[i]) }),
+		}},
+	)
+}
+
 // coalesced compares callers of Next, who share requests, with callers of Take,
 // each with a request of its own for one ID, and with as many requests to an echo.
 func coalesced(l *lab) *table {

@@ -46,9 +46,10 @@ func tagNamed(name string, step int64) allocator.Tag {
 // site is a NATS server as `leaf serve` embeds it, on a folder of its own.
 type site struct {
 	*lab
-	dir    string
-	server *embedded.Server
-	log    *slog.Logger
+	dir        string
+	server     *embedded.Server
+	log        *slog.Logger
+	generators int // that were started
 }
 
 // tempDir makes a folder.
@@ -75,27 +76,38 @@ func (s *site) dial(opts ...nats.Option) *nats.Conn {
 
 // state attaches what keeps state in JetStream, within the process, as the generator of an
 // embedded server does.
-func (s *site) state() kvstore.Config {
-	nc := s.dial(s.server.InProcess())
-	return kvstore.Config{Conn: nc, JS: must(jetstream.New(nc)), Log: s.log}
+func (s *site) state() kvstore.Config { return s.stateOf(s.dial(s.server.InProcess()), "bench") }
+
+// stateOf is state for a generator with this connection and name.
+func (s *site) stateOf(nc *nats.Conn, node string) kvstore.Config {
+	return kvstore.Config{Conn: nc, JS: must(jetstream.New(nc)), Node: node, Log: s.log}
 }
 
 // generate starts a generator with these tags, wired as `leaf serve` does it, and waits until it
-// answers. Its tags are in the KV store unless one of the options says otherwise.
+// answers. Its tags are in the KV store unless one of the options says otherwise. All generators run in this process.
 func (s *site) generate(tags []allocator.Tag, options ...func(*generator.Config)) *generator.Generator {
-	marks := must(allocator.OpenMarks(s.dir + "/marks"))
+	return s.generateOn(s.dial(s.server.InProcess()), tags, options...)
+}
+
+// generateOn is generate for a generator with this connection.
+func (s *site) generateOn(nc *nats.Conn, tags []allocator.Tag, options ...func(*generator.Config)) *generator.Generator {
+	s.generators++
+	node := fmt.Sprint("bench", s.generators)
+	dir := s.dir + "/" + node
+	check(os.Mkdir(dir, 0o700))
+	marks := must(allocator.OpenMarks(dir + "/marks"))
 	s.atEnd(marks.Close)
-	file := must(snowflake.OpenFile(s.dir + "/worker"))
+	file := must(snowflake.OpenFile(dir + "/worker"))
 	s.atEnd(file.Close)
-	state, ready := s.state(), make(chan struct{})
+	state, ready := s.stateOf(nc, node), make(chan struct{})
 	store := kvstore.New(state)
 	config := generator.Config{
-		Conn: state.Conn, JS: state.JS, Store: store, Marks: marks, Tags: tags, Node: "bench", Log: s.log,
+		Conn: state.Conn, JS: state.JS, Store: store, Marks: marks, Tags: tags, Node: node, Log: s.log,
 		Join: func(context.Context, func(context.Context) error) (generator.Identity, error) {
 			return generator.Identity{}, nil // the site is new
 		},
 		Open:       store.Open,
-		OpenEvents: func(ctx context.Context) error { return kvstore.OpenEvents(ctx, state, kvstore.DefaultEventsMaxBytes) },
+		OpenEvents: (&kvstore.Events{Config: state}).Open,
 		Ready:      func() { close(ready) },
 		Snowflake: snowflake.Config{
 			Layout: snowflake.DefaultLayout(), Registry: kvstore.NewWorkers(state), File: file,
@@ -126,7 +138,7 @@ func (s *site) faced(tags ...allocator.Tag) *gateway.Server {
 	config := gateway.Config{Listener: listener, Metrics: gateway.NewMetrics(), Log: s.log, DrainTimeout: requestTimeout}
 	config.Generator = s.generate(tags, func(c *generator.Config) {
 		c.Observer = config.Metrics
-		config.Client = bus.NewClient(c.Conn, bus.JetStream(c.JS))
+		config.Client, config.JS = bus.NewClient(c.Conn, bus.JetStream(c.JS)), c.JS
 	})
 	return gateway.New(config)
 }

@@ -133,6 +133,7 @@ func whole(f float64) string {
 }
 
 func thousands(f float64) string  { return whole(f / 1e3) } // of bytes in KB, of ns in µs
+func millions(f float64) string   { return whole(f / 1e6) } // of ns in ms
 func tenths(f float64) string     { return strconv.FormatFloat(f, 'f', 1, 64) }
 func hundredths(f float64) string { return strconv.FormatFloat(f, 'f', 2, 64) }
 func fourPlaces(f float64) string { return strconv.FormatFloat(f, 'f', 4, 64) }

@@ -2,6 +2,7 @@
 // all generators, and hands the answers to the sections.
 
 import { Alerts } from "./alerts.js";
+import { Audit } from "./audit.js";
 import { Decode } from "./decode.js";
 import { byID, setNotice } from "./dom.js";
 import { Events } from "./events.js";
@@ -11,6 +12,7 @@ import { Rates } from "./rate.js";
 import { Summary } from "./summary.js";
 import { Tags } from "./tags.js";
 import { setNow } from "./time.js";
+import { Trace } from "./trace.js";
 import { Workers } from "./workers.js";
 
 const rates = new Rates();
@@ -20,6 +22,8 @@ const tags = new Tags();
 const generators = new Generators(rates);
 const events = new Events();
 new Workers();
+new Audit();
+new Trace();
 new Decode();
 
 new Poll({

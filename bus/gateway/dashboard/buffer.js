@@ -2,6 +2,7 @@ import { element, Keyed, setNotice, setText } from "./dom.js";
 import { count, counted, rate as rateText } from "./number.js";
 import { Meter } from "./rate.js";
 import { EmptyView, SegmentView } from "./segment.js";
+import { StrictView } from "./strict.js";
 import { duration, relative, setTime } from "./time.js";
 
 const slots = 2; // a segment in use, and the next one
@@ -13,14 +14,15 @@ export function lasts(left, rate, prefix = "") {
   return rate > 0 ? prefix + duration(left / rate) : "idle";
 }
 
-/** A BufferView is what one generator holds of a tag. */
+/** A BufferView is what one generator holds of a tag. Of a strict tag it holds no IDs, and the view shows its writes. */
 export class BufferView {
   #shown; // the Buffer that is on the page
   #meter = new Meter();
   #node = element("strong", { class: "node" });
   #state = element("span", { class: "state" });
   #segments;
-  #left = element("span", { class: "figure" });
+  #leftCount = element("span", { class: "figure" });
+  #left = element("p", {}, this.#leftCount, " left");
   #lasts = element("p", { class: "figure" });
   #rate = element("p");
   #step = element("p");
@@ -30,13 +32,12 @@ export class BufferView {
 
   constructor() {
     const segments = element("div", { class: "segments" });
-    this.#segments = new Keyed(segments, (s) => s.first ?? s.slot, (s) => (s.first ? new SegmentView() : new EmptyView()));
+    this.#segments = new Keyed(segments, (s) => s.first ?? s.slot, viewOf);
     this.element = element("li", { class: "buffer" },
       element("div", { class: "buffer-name" }, this.#node, this.#state),
       segments,
       element("div", { class: "buffer-facts" },
-        element("p", {}, this.#left, " left"),
-        this.#lasts, this.#rate, this.#step,
+        this.#left, this.#lasts, this.#rate, this.#step,
         element("p", { class: "refilled" }, this.#refilled, this.#waiting)),
       this.#error);
   }
@@ -53,21 +54,26 @@ export class BufferView {
   update(buffer) {
     if (buffer !== this.#shown) this.#meter.add(buffer.taken); // else no new reading
     this.#shown = buffer;
+    const strict = buffer.order === "strict";
     Object.assign(this.element.dataset, { node: buffer.node, left: buffer.left, state: buffer.state });
     setText(this.#node, buffer.node);
     this.#state.dataset.state = buffer.state;
     setText(this.#state, buffer.state);
-    this.#segments.show(places(buffer));
-    setText(this.#left, count(buffer.left));
+    this.#segments.show(strict ? [{ ...buffer, slot: "writes" }] : places(buffer));
+    for (const fact of [this.#left, this.#lasts, this.#step]) fact.hidden = strict; // there is nothing in memory
+    setText(this.#leftCount, count(buffer.left));
     setText(this.#lasts, lasts(buffer.left, this.rate, "lasts "));
     setText(this.#rate, `${rateText(this.rate)}/s`);
     setText(this.#step, buffer.step ? `step ${count(buffer.step)}` : "step not known");
-    if (buffer.refilled) setTime(this.#refilled, Date.parse(buffer.refilled), (ms) => `refilled ${relative(ms)}`);
-    else setText(this.#refilled, "never refilled");
-    setText(this.#waiting, buffer.waiting ? `, ${counted(buffer.waiting, "request")} waiting` : "");
+    const what = strict ? "written" : "refilled";
+    if (buffer.refilled) setTime(this.#refilled, Date.parse(buffer.refilled), (ms) => `${what} ${relative(ms)}`);
+    else setText(this.#refilled, `never ${what}`);
+    setText(this.#waiting, buffer.waiting && !strict ? `, ${counted(buffer.waiting, "request")} waiting` : "");
     setNotice(this.#error, buffer.error);
   }
 }
+
+const viewOf = ({ first, slot }) => (first ? new SegmentView() : slot === "writes" ? new StrictView() : new EmptyView());
 
 /** places are the segments of a buffer, and an empty place for each that is missing. */
 function places({ segments, state }) {

@@ -5,6 +5,9 @@ import { duration, local, now, relative } from "./time.js";
 
 const badClock = 5_000; // ms off the others' clocks
 
+/** waits reports whether requests wait that should not. Requests for strict tags always wait, for a write. */
+export const waits = ({ counts, busiest }) => counts.waiting > 0 && !busiest.some(({ order }) => order === "strict");
+
 /** Generators is the table of generators. */
 export class Generators {
   #table;
@@ -28,7 +31,7 @@ export class Generators {
         { text: rate(rates.of(n.node, "requests")) },
         { text: `${count(n.counts.requests)} in all`, class: "quiet" }) },
       { name: "Refused", fill: fillRefused },
-      { name: "Waiting", fill: (cell, n) => lines(cell, { text: count(n.counts.waiting), class: n.counts.waiting > 0 ? "warn" : "" }) },
+      { name: "Waiting", fill: (cell, n) => lines(cell, { text: count(n.counts.waiting), class: waits(n) ? "warn" : "" }) },
       { name: "Tags in memory", fill: (cell, n) => lines(cell,
         { text: count(n.counts.tags) },
         n.counts.failing > 0 && { text: `${count(n.counts.failing)} failing`, class: "bad" }) },
@@ -36,13 +39,25 @@ export class Generators {
         { text: `${count(n.counts.events_queued)} queued` },
         { text: `${count(n.counts.events_dropped)} dropped`, class: n.counts.events_dropped > 0 ? "bad" : "quiet" }) },
     ];
-    this.#table = new Table(byID("generators"), columns, (n) => n.node, (row, n) => { row.dataset.node = n.node; });
+    const cells = columns.map((column, i) => ({ ...column, fill: (cell, n) => (n.silent_ms === undefined ? column.fill(cell, n) : fillLost(cell, n, i)) }));
+    this.#table = new Table(byID("generators"), cells, (n) => n.node, (row, n) => { row.dataset.node = n.node; });
   }
 
-  overview({ node, nodes }) {
+  overview({ node, nodes, lost }) {
     this.#serving = node;
-    this.#table.show(nodes);
+    this.#table.show([...nodes, ...lost]);
   }
+}
+
+/** fillLost fills column i of a generator that the others do not hear: only its name and state are known. */
+function fillLost(cell, { node, silent_ms: silent, until_ms: until }, i) {
+  cell.classList.remove("long");
+  if (i === 0) return lines(cell, { text: node, class: "node" });
+  if (i > 1) return lines(cell, { text: "–", class: "quiet" });
+  lines(cell,
+    { text: "lost", class: "state warn" },
+    { text: `last heard ${duration(silent / 1000, 1)} ago`, class: "quiet" },
+    { text: `shown until ${local(until)}`, class: "quiet" });
 }
 
 function fillState(cell, { ready, missing, reasons }) {

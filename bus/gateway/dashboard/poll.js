@@ -6,9 +6,9 @@ export class NoAnswer extends Error {}
 /** refusal is what the generator said in place of an answer; that there was none is the verdict's to say. */
 export const refusal = (error) => (error instanceof NoAnswer ? "" : error.message);
 
-/** ask returns the JSON at path; what goes wrong is an Error with a sentence for people. */
-export async function ask(path, signal) {
-  const limit = AbortSignal.timeout(patience);
+/** ask returns the JSON at path, within ms; what goes wrong is an Error with a sentence for people. */
+export async function ask(path, signal, ms = patience) {
+  const limit = AbortSignal.timeout(ms);
   // Not relative to a page whose address has the token in it: fetch refuses such addresses.
   const response = await fetch(new URL(path, location.origin + location.pathname), {
     credentials: "same-origin",

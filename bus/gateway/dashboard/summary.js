@@ -1,4 +1,5 @@
 import { announce, byID, setNotice, setText } from "./dom.js";
+import { waits } from "./generators.js";
 import { count, counted, rate } from "./number.js";
 import { refusal } from "./poll.js";
 import { Sparkline } from "./sparkline.js";
@@ -30,7 +31,8 @@ export class Summary {
     byID("rate-ids").title = ids === null ? "" : `${count(ids)} IDs/s`;
     setText(byID("rate-requests"), rate(this.#rates.total("requests")));
     this.#figure("rate-refused", rate(this.#rates.total("refused")));
-    this.#figure("waiting", count(overview.nodes.reduce((sum, node) => sum + node.counts.waiting, 0)));
+    setText(byID("waiting"), count(overview.nodes.reduce((sum, node) => sum + node.counts.waiting, 0)));
+    byID("waiting").classList.toggle("warn", overview.nodes.some(waits));
     setNotice(byID("overview-problem"), overview.problem);
     this.#judge();
   }

@@ -1,6 +1,10 @@
+import { auditOf } from "./audit.js";
 import { BufferView, lasts } from "./buffer.js";
 import { element, Keyed, setNotice, setText } from "./dom.js";
 import { count, id, rate as rateText } from "./number.js";
+import { rules } from "./words.js";
+
+const orders = { trend: "IDs of each generator increase", strict: "IDs increase strictly over all generators" };
 
 /** A Fact is a figure with its name. */
 class Fact {
@@ -20,6 +24,9 @@ class Fact {
 export class TagView {
   #name = element("h3", { class: "tag-name" });
   #description = element("p", { class: "tag-description", hidden: "" });
+  #rules = element("p", { class: "tag-rules quiet", title: "what an operator has set for this tag", hidden: "" });
+  #audit = element("a", { class: "tag-audit" }, "Audit");
+  #order = element("span", { class: "chip", hidden: "" });
   #problem = element("p", { class: "error", hidden: "" });
   #unused = element("p", { class: "quiet unused" }, "In no generator's memory: loaded when the first ID is taken.");
   #buffers;
@@ -36,7 +43,9 @@ export class TagView {
     this.element = element("article", { class: "tag" },
       element("div", { class: "tag-head" },
         this.#name, this.#description,
-        element("dl", { class: "facts" }, ...Object.values(this.#facts).map((fact) => fact.element))),
+        element("dl", { class: "facts" }, ...Object.values(this.#facts).map((fact) => fact.element)),
+        this.#rules,
+        element("p", { class: "tag-links" }, this.#audit, this.#order)),
       element("div", { class: "tag-body" }, buffers, this.#unused, this.#problem));
   }
 
@@ -45,17 +54,25 @@ export class TagView {
     this.element.dataset.tag = tag;
     setText(this.#name, tag);
     this.#name.title = tag;
+    this.#audit.href = auditOf(tag);
+    this.#audit.setAttribute("aria-label", `Audit ${tag}`);
     setNotice(this.#description, record?.description);
+    setNotice(this.#rules, record && rules(record));
+    const strict = [record, ...buffers].some((known) => known?.order === "strict");
+    const order = strict ? "strict" : record?.order;
+    if (strict) for (const buffer of buffers) buffer.order = "strict"; // a generator that has not loaded it yet does not know
     this.#buffers.show(buffers);
     this.#unused.hidden = buffers.length > 0;
     this.#facts.maxID.set(record?.max_id ? id(record.max_id) : "");
     this.#facts.step.set(record?.step ? count(record.step) : "");
-    this.#sum();
+    setNotice(this.#order, orders[order] && `${order} order`);
+    this.#order.title = orders[order] ?? "";
+    this.#sum(strict);
     const lost = record && !record.stored && !record.unknown ? "The store has no record of this tag." : "";
     setNotice(this.#problem, record?.problem || lost);
   }
 
-  #sum() {
+  #sum(strict) {
     const views = [...this.#buffers.views];
     const busy = views.filter((view) => view.rate > 0);
     const least = busy.toSorted((a, b) => a.left / a.rate - b.left / b.rate)[0];
@@ -63,6 +80,6 @@ export class TagView {
     const left = views.reduce((sum, view) => sum + view.left, 0);
     const total = known.length ? known.reduce((sum, view) => sum + view.rate, 0) : null;
     this.#facts.rate.set(views.length ? rateText(total) : "");
-    this.#facts.lasts.set(views.length === 0 ? "" : least ? lasts(least.left, least.rate) : lasts(left, total));
+    this.#facts.lasts.set(strict || views.length === 0 ? "" : least ? lasts(least.left, least.rate) : lasts(left, total));
   }
 }

@@ -7,7 +7,7 @@ const name = (event) => event.type.replace(/^leaf\./, "");
 
 const millis = (ms) => (ms < 1000 ? `${count(ms)} ms` : duration(ms / 1000));
 
-const left = (n) => (n > 0 ? `${counted(n, "ID")} left then` : "no IDs left");
+const left = (n) => (n > 0 ? `${counted(n, "ID")} left then` : "no IDs in memory"); // a strict tag never has any
 
 function clockSkewed({ now_ms, recorded_ms, peers_ms }) {
   const off = now_ms - (recorded_ms || peers_ms);
@@ -25,9 +25,20 @@ function regressed({ got, seen, action, first, last }) {
 
 const reserved = (body) => `reserved until ${local(body.reserved_until_ms)}`;
 
+/** rules are what an operator has set for a tag. */
+export const rules = ({ paused, quota, outlast, max_step: most, limit }) => [
+  paused && "paused",
+  quota && `quota ${count(quota.per_second)}/s, burst ${count(quota.burst)}`,
+  outlast && `outlast ${outlast}`,
+  most && `largest step ${count(most)}`,
+  limit && `limit ${id(limit)}`,
+].filter(Boolean).join(", ");
+
 const record = (body) => [
+  body.order === "strict" && "order strict",
   body.step && `step ${count(body.step)}`,
   body.max_id && `max_id ${id(body.max_id)}`,
+  rules(body),
   body.description,
 ].filter(Boolean).join(", ");
 
@@ -38,7 +49,10 @@ const texts = {
   "segment.refill_failed": (b) => `refills fail (${b.error}), ${left(b.left)}`,
   "segment.starved": (b) => `requests are refused: no IDs in memory, ${counted(b.waiting, "request")} waited in vain`,
   "segment.regressed": regressed,
-  "segment.recovered": (b) => `${b.episode.replace("_", " ")} is over`,
+  "segment.ending": (b) => `80 % of the IDs up to ${id(b.limit)} are reserved, ${count(b.left)} are not. Raise the limit, or use another tag`,
+  "segment.shadowed": () => "the table leaf_alloc has a row with the name of this strict tag. The row is not served: delete it or rename it",
+  "segment.recovered": (b) => (b.episode === "shadowed" ? "no row of leaf_alloc has the name of this strict tag any more"
+    : `${b.episode.replace("_", " ")} is over`),
   "nats.degraded": (b) => `its embedded NATS server does not keep its part of the state: ${b.cause}`,
   "ledger.replaced": (b) =>
     `JetStream lost the bucket LEAF_LEDGER (${b.cause}). The generators fill it again from the database, events and their own marks. ` +
@@ -61,7 +75,9 @@ const texts = {
   "tag.deleted": record,
   "node.started": (b) => `${b.version} at ${b.address}`,
   "node.stale": (b) => `it was cut off, and the store does not say which max_id operators have set: it may hand out IDs below (${b.error})`,
-  "node.recovered": (b) => `${b.episode} is over`,
+  "node.lost": (b) => `the other generators have not heard it since ${local(b.last_heard_ms)}, and it did not report that it ends. ` +
+    `Start it again. If it does not return, the alert ends at ${local(b.until_ms)}`,
+  "node.recovered": (b) => (b.episode === "lost" ? "it returned, or what it reserved is over" : `${b.episode} is over`),
   "node.stopped": (b) => `${b.version} at ${b.address}`,
 };
 

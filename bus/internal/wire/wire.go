@@ -15,6 +15,9 @@ const (
 	SubjectPresence   = "leaf.internal.presence" // a heartbeat each second: what this generator can serve
 	SubjectTagChanged = "leaf.internal.tag"      // a tag's new record; each generator answers when it has applied it
 	SubjectReserved   = "leaf.internal.reserved" // a range that a generator has just reserved
+	SubjectHave       = "leaf.internal.have"     // asks who has IDs of a tag; a generator that has enough answers
+	SubjectTake       = "leaf.internal.take"     // then a dot and the run of the generator that is asked for IDs
+	SubjectHold       = "leaf.internal.hold"     // keeps back the claims of a strict tag, while an operator's change is written
 )
 
 // The parts of the subjects of events, which are leaf.events.<severity>.<kind>.<what>.<key>.
@@ -23,6 +26,8 @@ const (
 	RefillSubject    = SubjectEvents + ".info.segment.refill."
 	RecoveredSubject = SubjectEvents + ".info.*.recovered.>" // an alert is over
 	NodeSubject      = SubjectEvents + ".info.node.>"
+	LostSubject      = SubjectEvents + ".alert.node.lost."
+	NodeRecovered    = SubjectEvents + ".info.node.recovered."
 	AcquiredSubject  = SubjectEvents + ".info.worker.acquired.>"
 
 	Info  = "info" // the severities

@@ -1,4 +1,4 @@
-package main
+package audit
 
 import (
 	"fmt"
@@ -32,13 +32,11 @@ func TestRuns(t *testing.T) {
 		{"three times", [][]bus.Range{{{First: 4, Last: 4}}, {{First: 4, Last: 4}}, {{First: 4, Last: 4}}}, []bus.Range{{First: 4, Last: 4}}, []bus.Range{{First: 4, Last: 4}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var s runs
+			var s Runs
 			for _, b := range c.batches {
-				if !s.add(b) {
-					t.Error("too many")
-				}
+				s.Add(b...)
 			}
-			n := s.finish()
+			n := len(s.Finish())
 			if got := slices.Concat(s.lists...); n != len(c.runs) || !slices.Equal(got, c.runs) {
 				t.Errorf("%d runs %v, want %v", n, got, c.runs)
 			}
@@ -54,7 +52,7 @@ func TestRandomRuns(t *testing.T) {
 	t.Parallel()
 	random := allocatortest.Seed(t)
 	for round := range 300 {
-		var s runs
+		var s Runs
 		times := make(map[int64]int64)
 		span := 1 + random.Int64N(2000) // small ones repeat much, large ones seldom
 		for range random.IntN(40) {
@@ -66,9 +64,9 @@ func TestRandomRuns(t *testing.T) {
 					times[id]++
 				}
 			}
-			s.add(batch)
+			s.Add(batch...)
 		}
-		n := s.finish()
+		n := len(s.Finish())
 		var repeated, last int64
 		for id, n := range times {
 			repeated += n - 1
@@ -107,14 +105,14 @@ func TestRandomRuns(t *testing.T) {
 func TestRunsStayInFewLists(t *testing.T) {
 	t.Parallel()
 	random := allocatortest.Seed(t)
-	var s runs
+	var s Runs
 	for range 2000 {
 		batch := make([]bus.Range, 1+random.IntN(50))
 		for i := range batch {
 			id := 1 + random.Int64N(math.MaxInt64)
 			batch[i] = bus.Range{First: id, Last: id}
 		}
-		s.add(batch)
+		s.Add(batch...)
 		for i := 1; i < len(s.lists); i++ {
 			if len(s.lists[i-1]) < 2*len(s.lists[i]) {
 				t.Fatalf("a list of %d before one of %d", len(s.lists[i-1]), len(s.lists[i]))
@@ -123,31 +121,16 @@ func TestRunsStayInFewLists(t *testing.T) {
 	}
 }
 
-func TestRunsHaveABound(t *testing.T) {
-	s := runs{lists: [][]bus.Range{make([]bus.Range, mostRuns-1)}}
-	for i := range s.lists[0] {
-		id := int64(2*i + 1)
-		s.lists[0][i] = bus.Range{First: id, Last: id}
-	}
-	next := int64(2*mostRuns + 1)
-	for i, want := range []bool{true, false} {
-		if got := s.add([]bus.Range{{First: next, Last: next}}); got != want {
-			t.Errorf("adding run %d of %d: %v", mostRuns+i, mostRuns, got)
-		}
-		next += 2
-	}
-}
-
 func BenchmarkRuns(b *testing.B) {
 	for _, callers := range []int{1, 64} {
 		b.Run(fmt.Sprint(callers), func(b *testing.B) {
-			var s runs
+			var s Runs
 			held := make([][]bus.Range, callers)
 			for i := range int64(b.N) {
 				c := i % int64(callers)
 				held[c] = append(held[c], bus.Range{First: 1 + i, Last: 1 + i})
-				if len(held[c]) == mostHeld {
-					s.add(held[c])
+				if len(held[c]) == 1<<12 {
+					s.Add(held[c]...)
 					held[c] = held[c][:0]
 				}
 			}

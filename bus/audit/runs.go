@@ -1,23 +1,20 @@
-package main
+package audit
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"sync"
 
 	"github.com/leafbus/leafbus/bus"
 )
 
-const (
-	// mostRuns takes 128 MiB, and 550 MiB at the most while lists grow and garbage waits.
-	mostRuns = 1 << 23
-	// keptRepeats is how many runs of repeated IDs are named.
-	keptRepeats = 10
-)
+// keptRepeats is how many runs of repeated IDs are named.
+const keptRepeats = 10
 
-// runs are IDs, kept as runs of neighbours, and know those that came twice. It is
-// safe for concurrent use.
-type runs struct {
+// Runs are IDs, kept as runs of neighbours, 16 bytes each, and know those that came twice. The zero value has none.
+// It is safe for concurrent use.
+type Runs struct {
 	mu sync.Mutex
 	// Each list is sorted, its runs apart from each other, and is at least twice as
 	// long as the next one: so an ID is moved a few times, however many there are.
@@ -26,8 +23,9 @@ type runs struct {
 	repeats  []bus.Range // the first that were found
 }
 
-// add adds IDs, in any order, and sorts the batch. It reports false when there are too many runs.
-func (s *runs) add(batch []bus.Range) bool {
+// Add adds IDs, in any order, and sorts the batch. It returns how many runs are kept, at most: those that
+// were added apart may join later.
+func (s *Runs) Add(batch ...bus.Range) (kept int) {
 	slices.SortFunc(batch, func(x, y bus.Range) int { return cmp.Compare(x.Last, y.Last) })
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -35,15 +33,14 @@ func (s *runs) add(batch []bus.Range) bool {
 	for n := len(s.lists); n > 1 && len(s.lists[n-2]) < 2*len(s.lists[n-1]); n-- {
 		s.join()
 	}
-	kept := 0
 	for _, list := range s.lists {
 		kept += len(list)
 	}
-	return kept <= mostRuns
+	return kept
 }
 
 // join makes one list of the last two.
-func (s *runs) join() {
+func (s *Runs) join() {
 	n := len(s.lists)
 	s.lists[n-2] = s.merge(s.lists[n-2], s.lists[n-1])
 	s.lists = s.lists[:n-1]
@@ -51,7 +48,7 @@ func (s *runs) join() {
 
 // merge adds to a list, in its own memory, runs that are sorted by their end.
 // It goes from the highest down, so that what it writes is never ahead of what it reads.
-func (s *runs) merge(list, more []bus.Range) []bus.Range {
+func (s *Runs) merge(list, more []bus.Range) []bus.Range {
 	a, b := len(list), len(more)
 	list = slices.Grow(list, b)[:a+b]
 	at := a + b // where the last one was written
@@ -85,15 +82,23 @@ func (s *runs) merge(list, more []bus.Range) []bus.Range {
 }
 
 // repeat notes IDs that came again.
-func (s *runs) repeat(r bus.Range) {
-	s.repeated += r.Len()
+func (s *Runs) repeat(r bus.Range) {
+	s.repeated = plus(s.repeated, r.Len())
 	if len(s.repeats) < keptRepeats {
 		s.repeats = append(s.repeats, r)
 	}
 }
 
-// finish compares all with all, and returns how many runs there are.
-func (s *runs) finish() int {
+// plus adds two counts. It stops at the highest number: lines of a file and forged events may have huge ranges.
+func plus(a, b int64) int64 {
+	if sum := a + b; sum >= a {
+		return sum
+	}
+	return math.MaxInt64
+}
+
+// Finish compares all with all. It returns the runs, in increasing order: they must not be changed.
+func (s *Runs) Finish() []bus.Range {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(s.lists) > 1 {
@@ -102,7 +107,15 @@ func (s *runs) finish() int {
 	slices.SortFunc(s.repeats, func(x, y bus.Range) int { return cmp.Compare(x.First, y.First) })
 	s.repeats = slices.Compact(s.repeats)
 	if len(s.lists) == 0 {
-		return 0
+		return nil
 	}
-	return len(s.lists[0])
+	return s.lists[0]
+}
+
+// Repeated returns how often an ID came that was there already, and the first 10 runs of such IDs that were
+// found. Call it after Finish.
+func (s *Runs) Repeated() (count int64, some []bus.Range) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.repeated, s.repeats
 }

@@ -1,0 +1,251 @@
+package allocator_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leafbus/leafbus/allocator"
+)
+
+// TestLimit: the largest ID is handed out, and none above it, until an operator raises the limit.
+func TestLimit(t *testing.T) {
+	for _, order := range []allocator.Order{allocator.Trend, allocator.Strict} {
+		bubble(t, func(t *testing.T) {
+			s := newStore(t, 10)
+			if order == allocator.Strict {
+				s = newStrict(t, 1)
+			}
+			s.rule(`{"limit":"25"}`)
+			var r events
+			a := start(t, allocator.Config{Store: s, Notify: r.notify})
+			for id := int64(1); id <= 25; id++ {
+				wantRanges(t, "an ID", take(t, a, 1), allocator.Range{First: id, Last: id})
+				if got, want := len(told[allocator.Ending](&r)), 1; id >= 20 && got != want {
+					t.Errorf("%v order: %d alerts with %d of 25 IDs handed out, want %d", order, got, id, want)
+				}
+			}
+			refused(t, a, 1, allocator.ErrExhausted, 0)
+			refused(t, a, 1, allocator.ErrExhausted, 0)
+			if got := told[allocator.Ending](&r); len(got) != 1 || got[0].Limit != 25 || got[0].Tag != "order" || order == allocator.Strict && got[0].Left != 5 {
+				t.Errorf("%v order: the alerts are %+v", order, got)
+			}
+			if got := s.maxID(); got != 26 {
+				t.Errorf("%v order: max_id is %d", order, got)
+			}
+			calls := len(s.reserves())
+			time.Sleep(time.Hour)
+			refused(t, a, 1, allocator.ErrExhausted, 0)
+			if n := len(s.reserves()); n != calls {
+				t.Errorf("%v order: the store was asked %d times of an exhausted tag", order, n-calls)
+			}
+			s.rule(`{"limit":"27"}`)
+			synctest.Wait()
+			wantRanges(t, "a limit of 27", take(t, a, 2), allocator.Range{First: 26, Last: 27})
+			refused(t, a, 1, allocator.ErrExhausted, 0)
+			s.rule(`{"limit":"0"}`)
+			synctest.Wait()
+			wantRanges(t, "no limit", take(t, a, 1), allocator.Range{First: 28, Last: 28})
+		})
+	}
+}
+
+// TestLimitCutsMemory: when Apply returns, no ID above the limit is handed out of memory.
+func TestLimitCutsMemory(t *testing.T) {
+	for name, c := range map[string]struct {
+		limit string
+		last  int64 // ID that is handed out; 0: none
+	}{
+		"the next ID":             {"11", 11},
+		"below what was taken":    {"5", 0},
+		"what was taken":          {"10", 0},
+		"in the first segment":    {"42", 42},
+		"the end of the first":    {"100", 100},
+		"in the second segment":   {"150", 150},
+		"the end of the second":   {"200", 200},
+		"the second segment goes": {"101", 101},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				s := newStore(t, 100)
+				a := start(t, allocator.Config{Store: unwatched{s}})
+				take(t, a, 10) // 11 to 200 are in memory
+				a.Apply(s.rule(`{"limit":"` + c.limit + `"}`))
+				if n := left(a); n != max(c.last-10, 0) {
+					t.Errorf("%d IDs are in memory", n)
+				}
+				for id := int64(11); id <= c.last; id++ {
+					wantRanges(t, "an ID", take(t, a, 1), allocator.Range{First: id, Last: id})
+				}
+				refused(t, a, 1, allocator.ErrExhausted, 0)
+				if got := s.maxID(); got != 201 {
+					t.Errorf("max_id is %d", got)
+				}
+				if err := a.CheckTroubles(); err != nil {
+					t.Error(err)
+				}
+				a.Raise("order", 0, s.rule(`{"limit":"300"}`).Rules)
+				wantRanges(t, "a higher limit", take(t, a, 1), allocator.Range{First: 201, Last: 201})
+			})
+		})
+	}
+}
+
+// TestLimitCutsARefill: a range that is on its way when the limit is set loses its IDs above.
+func TestLimitCutsARefill(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 100)
+		a := start(t, allocator.Config{Store: unwatched{s}})
+		answer := make(chan struct{})
+		s.onReserved(func(string, allocator.Range) error { <-answer; return nil })
+		one := request(t, a, 1)
+		limited := s.rule(`{"limit":"30"}`)
+		a.Apply(limited)
+		close(answer)
+		one.want(t, allocator.Range{First: 1, Last: 1})
+		synctest.Wait()
+		if n := left(a); n != 29 {
+			t.Errorf("%d IDs are in memory, want 2 to 30", n)
+		}
+	})
+}
+
+// TestLimitCutsAClaim: a claim of a strict tag that is on its way when the limit is set serves nothing above.
+func TestLimitCutsAClaim(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStrict(t, 1)
+		a := startStrict(t, allocator.Config{Store: unwatched{s}})
+		answer := make(chan struct{})
+		s.onReserved(func(string, allocator.Range) error { <-answer; return nil })
+		two := request(t, a, 2)
+		a.Apply(s.rule(`{"limit":"11"}`))
+		close(answer)
+		two.refused(t, allocator.ErrExhausted)
+	})
+}
+
+// TestLimitRaisedMeanwhile: an answer that the tag is exhausted, which was on its way when the limit was raised, counts no more.
+func TestLimitRaisedMeanwhile(t *testing.T) {
+	for _, order := range []allocator.Order{allocator.Trend, allocator.Strict} {
+		bubble(t, func(t *testing.T) {
+			s := newStore(t, 10)
+			if order == allocator.Strict {
+				s = newStrict(t, 1)
+			}
+			a := start(t, allocator.Config{Store: unwatched{s}})
+			take(t, a, 10)
+			a.Apply(s.rule(`{"limit":"10"}`))
+			raised := false
+			s.onReserve(func(context.Context, string, int64) error {
+				if !raised {
+					raised = true
+					a.Apply(s.rule(`{"limit":"100"}`))
+					return allocator.ErrExhausted
+				}
+				return nil
+			})
+			take(t, a, 1)
+		})
+	}
+}
+
+// TestLimitOfAStrictBatch: a request for more IDs than are left is refused, and does not use up those that are left for others.
+func TestLimitOfAStrictBatch(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStrict(t, 1)
+		s.rule(`{"limit":"12"}`)
+		a := startStrict(t, allocator.Config{Store: s})
+		refused(t, a, 3, allocator.ErrExhausted, 0)
+		wantRanges(t, "the last two", take(t, a, 2), allocator.Range{First: 11, Last: 12})
+		refused(t, a, 1, allocator.ErrExhausted, 0)
+	})
+}
+
+// TestEndingOfAllGenerators: of several generators one reports that 80 % are reserved.
+func TestEndingOfAllGenerators(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 10)
+		s.rule(`{"limit":"1000"}`)
+		var r events
+		var as []*allocator.Allocator
+		for range 4 {
+			as = append(as, start(t, allocator.Config{Store: s.twin(), Notify: r.notify}))
+		}
+		n := 0
+		for failed := 0; failed < len(as); n++ {
+			failed = 0
+			for _, a := range as {
+				if _, err := a.Take(t.Context(), "order", 1); err != nil {
+					failed++
+				}
+			}
+		}
+		if got := told[allocator.Ending](&r); len(got) != 1 || s.maxID() != 1001 {
+			t.Errorf("%d alerts, and max_id is %d", len(got), s.maxID())
+		}
+	})
+}
+
+// TestOutlast: the step grows until a segment lasts as long as the tag says, or else the configuration, up to the tag's max_step or
+// else that of the configuration.
+func TestOutlast(t *testing.T) {
+	for name, c := range map[string]struct {
+		rules       string
+		least, most int64 // step, after hours at 10 IDs a second
+	}{
+		"as configured":                      {`{}`, 300, 2400},
+		"the tag's own":                      {`{"outlast":"16m"}`, 10_000, 10_000},
+		"shorter than configured":            {`{"outlast":"10s"}`, 50, 400},
+		"the tag's max_step":                 {`{"outlast":"16m","max_step":3000}`, 3000, 3000},
+		"a max_step above the configuration": {`{"outlast":"1h","max_step":20000}`, 20_000, 20_000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				s := newStore(t, 10)
+				s.rule(c.rules)
+				a := start(t, allocator.Config{Store: s, Outlast: time.Minute, MaxStep: 10_000})
+				for range 4 * 3600 {
+					take(t, a, 10)
+					time.Sleep(time.Second)
+				}
+				if got := a.Views(allocator.Query{Limit: 1})[0].Step; got < c.least || got > c.most {
+					t.Errorf("the step is %d, want %d to %d", got, c.least, c.most)
+				}
+			})
+		})
+	}
+}
+
+// TestMaxStepLowered: a max_step below the present step holds from the next refill on.
+func TestMaxStepLowered(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 10)
+		var r events
+		a := start(t, allocator.Config{Store: s, Notify: r.notify})
+		for range 2000 {
+			take(t, a, 10)
+		}
+		if step := a.Views(allocator.Query{Limit: 1})[0].Step; step < 1000 {
+			t.Fatalf("the step grew to %d only", step)
+		}
+		s.rule(`{"max_step":50}`)
+		synctest.Wait()
+		for left(a) > 50 {
+			take(t, a, min(left(a), 1000))
+		}
+		before := len(told[allocator.Refilled](&r))
+		for range 2000 {
+			take(t, a, 10)
+		}
+		list := told[allocator.Refilled](&r)[before:]
+		if len(list) < 10 {
+			t.Fatalf("%d refills", len(list))
+		}
+		for _, e := range list {
+			if e.Range.Len() > 50 {
+				t.Fatalf("a refill of %v, with max_step 50", e.Range)
+			}
+		}
+	})
+}

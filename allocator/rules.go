@@ -1,0 +1,189 @@
+package allocator
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Rules are what an operator may set for a tag, beyond what Leaf's table can hold. The zero value sets nothing. Its JSON is
+// the wire's.
+type Rules struct {
+	// Quota bounds the IDs a second of all generators together. The zero Quota is no bound.
+	Quota Quota `json:"quota,omitzero"`
+	// Paused refuses all requests, and reserves nothing.
+	Paused bool `json:"paused,omitempty"`
+	// Outlast is how long the IDs in memory should last; see [Config]. 0: as configured. Not for strict tags.
+	Outlast Duration `json:"outlast,omitempty"`
+	// MaxStep is the largest step that adaptation reaches. 0: as configured. Not for strict tags.
+	MaxStep int64 `json:"max_step,omitempty"`
+	// Limit is the largest ID that may be handed out. 0: the largest int64 but one.
+	Limit int64 `json:"limit,omitempty,string"`
+	// Version grows with each change. It is in milliseconds since 1970, so that it grows also after a restore of the store.
+	Version int64 `json:"rules_version,omitempty,string"`
+}
+
+// Quota is a token bucket of IDs.
+type Quota struct {
+	PerSecond int64 `json:"per_second"` // at least 1; 0: there is no quota
+	Burst     int64 `json:"burst"`      // IDs that may come at once after a pause; at least 1
+}
+
+// LimitQuota is the largest quota, and the largest burst.
+const LimitQuota = 1 << 40
+
+// LimitOutlast is the longest time that IDs in memory can be asked to last.
+const LimitOutlast = 7 * 24 * time.Hour
+
+// Duration is a [time.Duration] whose text is short: "15m".
+type Duration time.Duration
+
+// String returns the text without units that are zero.
+func (d Duration) String() string {
+	s := time.Duration(d).String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// MarshalText implements [encoding.TextMarshaler].
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (d *Duration) UnmarshalText(text []byte) error {
+	parsed, err := time.ParseDuration(string(text))
+	if err != nil {
+		return fmt.Errorf("%w: %.40q is not a time such as 15m", ErrBadValue, text)
+	}
+	*d = Duration(parsed)
+	return nil
+}
+
+// RulesChange says what changes of [Rules]: the fields that are not nil. A zero removes the rule.
+type RulesChange struct {
+	Quota   *Quota    `json:"quota,omitempty"`
+	Paused  *bool     `json:"paused,omitempty"`
+	Outlast *Duration `json:"outlast,omitempty"`
+	MaxStep *int64    `json:"max_step,omitempty"`
+	Limit   *Limit    `json:"limit,omitempty"`
+}
+
+// Limit is a [Rules.Limit] in JSON: a string, or a bare whole number.
+type Limit int64
+
+// MarshalJSON implements [json.Marshaler].
+func (l Limit) MarshalJSON() ([]byte, error) {
+	return strconv.AppendQuote(nil, strconv.FormatInt(int64(l), 10)), nil
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (l *Limit) UnmarshalJSON(b []byte) error {
+	if n := len(b); n > 1 && b[0] == '"' && b[n-1] == '"' {
+		b = b[1 : n-1]
+	}
+	n, err := strconv.ParseInt(string(b), 10, 64)
+	if err != nil {
+		return fmt.Errorf("%w: the limit %s is not a whole number", ErrBadValue, quote(string(b)))
+	}
+	*l = Limit(n)
+	return nil
+}
+
+// With returns the rules after a change, with a new version if anything is in it. The error matches [ErrBadValue].
+func (r Rules) With(c RulesChange) (Rules, error) {
+	if c == (RulesChange{}) {
+		return r, nil
+	}
+	if c.Quota != nil {
+		q := *c.Quota
+		if q.Burst == 0 {
+			q.Burst = q.PerSecond
+		}
+		if q.PerSecond < 0 || q.PerSecond > LimitQuota || q.Burst < 0 || q.Burst > LimitQuota || q.PerSecond == 0 && q.Burst > 0 {
+			return r, fmt.Errorf("%w: a quota of %d IDs a second, in bursts of %d: both must be from 1 to %d", ErrBadValue, c.Quota.PerSecond, c.Quota.Burst, int64(LimitQuota))
+		}
+		r.Quota = q
+	}
+	if c.Paused != nil {
+		r.Paused = *c.Paused
+	}
+	if c.Outlast != nil {
+		if d := time.Duration(*c.Outlast); d != 0 && (d < time.Second || d > LimitOutlast) {
+			return r, fmt.Errorf("%w: outlast %v is not from 1s to %v", ErrBadValue, *c.Outlast, Duration(LimitOutlast))
+		}
+		r.Outlast = *c.Outlast
+	}
+	if c.MaxStep != nil {
+		if *c.MaxStep < 0 || *c.MaxStep > LimitStep {
+			return r, fmt.Errorf("%w: max_step %d is not from 1 to %d", ErrBadValue, *c.MaxStep, int64(LimitStep))
+		}
+		r.MaxStep = *c.MaxStep
+	}
+	if c.Limit != nil {
+		if *c.Limit < 0 || *c.Limit == math.MaxInt64 {
+			return r, fmt.Errorf("%w: limit %d is not from 1 to %d", ErrBadValue, int64(*c.Limit), int64(math.MaxInt64-1))
+		}
+		r.Limit = int64(*c.Limit)
+	}
+	r.Version = max(r.Version+1, time.Now().UnixMilli())
+	return r, nil
+}
+
+// NewRules returns the rules of a new tag of this order and step. The error matches [ErrBadValue].
+func NewRules(c RulesChange, o Order, step int64) (Rules, error) {
+	r, err := Rules{}.With(c)
+	if err == nil {
+		err = r.checkFor(o, step)
+	}
+	return r, err
+}
+
+// After returns the rules of a tag that is created, where old are those of a deleted tag of that name. Generators may remember those.
+func (r Rules) After(old Rules) Rules {
+	if old.Version > 0 {
+		r.Version = max(r.Version, old.Version+1)
+	}
+	return r
+}
+
+// checkFor reports whether the rules fit a tag of this order and step. The error matches [ErrBadValue].
+func (r Rules) checkFor(o Order, step int64) error {
+	switch {
+	case o == Strict && (r.Outlast != 0 || r.MaxStep != 0):
+		return fmt.Errorf("%w: a strict tag has neither outlast nor max_step, because it keeps no IDs in memory", ErrBadValue)
+	case r.MaxStep != 0 && step > r.MaxStep:
+		return fmt.Errorf("%w: the step %d is above the tag's max_step %d", ErrBadValue, step, r.MaxStep)
+	}
+	return nil
+}
+
+// end is the ID above the largest one that may be handed out.
+func (r Rules) end() int64 {
+	if r.Limit == 0 {
+		return math.MaxInt64
+	}
+	return r.Limit + 1
+}
+
+// Left is how many IDs from next on may be handed out.
+func (r Rules) Left(next int64) int64 { return max(r.end()-next, 0) }
+
+// Ending reports whether 80 % of the IDs are reserved, where next is the next one.
+func (r Rules) Ending(next int64) bool {
+	last := r.end() - 1
+	return next > last-last/5
+}
+
+// PausedError is an [ErrPaused] with the rules by which the tag is paused.
+type PausedError struct{ Rules Rules }
+
+func (e *PausedError) Error() string { return ErrPaused.Error() }
+
+// Unwrap makes the error match ErrPaused.
+func (e *PausedError) Unwrap() error { return ErrPaused }

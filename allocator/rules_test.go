@@ -1,0 +1,187 @@
+package allocator_test
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leafbus/leafbus/allocator"
+)
+
+// changeOf reads a change of rules as an operator sends it.
+func changeOf(tb testing.TB, text string) (c allocator.RulesChange) {
+	tb.Helper()
+	if err := json.Unmarshal([]byte(text), &c); err != nil {
+		tb.Fatalf("%s: %v", text, err)
+	}
+	return c
+}
+
+// rule changes the rules of "order" in the store. No generator hears of it before the watch.
+func (s *store) rule(text string) allocator.Tag {
+	s.tb.Helper()
+	return s.change(allocator.Change{RulesChange: changeOf(s.tb, text)})
+}
+
+func TestRulesWith(t *testing.T) {
+	for _, c := range []struct{ from, change, want string }{
+		{`{}`, `{}`, `{}`},
+		{`{}`, `{"quota":{"per_second":5}}`, `{"quota":{"per_second":5,"burst":5}}`},
+		{`{}`, `{"quota":{"per_second":1099511627776,"burst":1}}`, `{"quota":{"per_second":1099511627776,"burst":1}}`},
+		{`{"quota":{"per_second":5,"burst":9}}`, `{"quota":{"per_second":0}}`, `{}`},
+		{`{"quota":{"per_second":5,"burst":9}}`, `{"paused":true}`, `{"quota":{"per_second":5,"burst":9},"paused":true}`},
+		{`{"paused":true}`, `{"paused":false}`, `{}`},
+		{`{}`, `{"outlast":"1s"}`, `{"outlast":"1s"}`},
+		{`{}`, `{"outlast":"168h0m0s"}`, `{"outlast":"168h"}`},
+		{`{"outlast":"90m"}`, `{"max_step":1}`, `{"outlast":"1h30m","max_step":1}`},
+		{`{"outlast":"1h"}`, `{"outlast":"0s"}`, `{}`},
+		{`{"max_step":7}`, `{"max_step":0}`, `{}`},
+		{`{}`, `{"limit":"9223372036854775806"}`, `{"limit":"9223372036854775806"}`},
+		{`{}`, `{"limit":2147483647}`, `{"limit":"2147483647"}`},
+		{`{"limit":"5"}`, `{"limit":"0"}`, `{}`},
+	} {
+		before := time.Now().UnixMilli()
+		was, err := allocator.Rules{}.With(changeOf(t, c.from))
+		if err != nil {
+			t.Errorf("%s: %v", c.from, err)
+		}
+		is, err := was.With(changeOf(t, c.change))
+		if err != nil {
+			t.Errorf("%s, then %s: %v", c.from, c.change, err)
+		}
+		switch {
+		case c.change == "{}":
+			if is != was {
+				t.Errorf("nothing was changed, and %+v became %+v", was, is)
+			}
+		case is.Version <= was.Version || is.Version < before:
+			t.Errorf("%s, then %s: the version is %d after %d, at %d", c.from, c.change, is.Version, was.Version, before)
+		}
+		is.Version = 0
+		if got, err := json.Marshal(is); err != nil || string(got) != c.want {
+			t.Errorf("%s, then %s: %s, %v; want %s", c.from, c.change, got, err, c.want)
+		}
+	}
+}
+
+// TestRulesVersions: a later change wins, also if the clock went back or both came in the same millisecond.
+func TestRulesVersions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r allocator.Rules
+		for range 3 { // in the same moment
+			next, err := r.With(changeOf(t, `{"paused":true}`))
+			if err != nil || next.Version <= r.Version {
+				t.Errorf("version %d after %d, %v", next.Version, r.Version, err)
+			}
+			r = next
+		}
+		r.Version = time.Now().Add(time.Hour).UnixMilli() // by a clock that was ahead
+		next, err := r.With(changeOf(t, `{"paused":false}`))
+		if err != nil || next.Version != r.Version+1 {
+			t.Errorf("version %d after %d, %v", next.Version, r.Version, err)
+		}
+		// A tag that is created again has no rules, and generators that remember the old ones must learn that.
+		if got, want := (allocator.Rules{}).After(next), (allocator.Rules{Version: next.Version + 1}); got != want {
+			t.Errorf("created again: %+v, want %+v", got, want)
+		}
+		if got := (allocator.Rules{}).After(allocator.Rules{}); got != (allocator.Rules{}) {
+			t.Errorf("created again without rules: %+v", got)
+		}
+	})
+}
+
+func TestRulesRefused(t *testing.T) {
+	strict := allocator.Tag{Name: "order", MaxID: 1, Order: allocator.Strict}
+	trend := allocator.Tag{Name: "order", MaxID: 1, Step: 100}
+	for _, c := range []struct {
+		tag          allocator.Tag
+		change, want string
+	}{
+		{trend, `{"quota":{"per_second":-1}}`, "quota"}, {trend, `{"quota":{"per_second":1099511627777}}`, "quota"},
+		{trend, `{"quota":{"per_second":1,"burst":-1}}`, "quota"}, {trend, `{"quota":{"per_second":1,"burst":1099511627777}}`, "quota"},
+		{trend, `{"quota":{"burst":5}}`, "quota"},
+		{trend, `{"outlast":"999ms"}`, "outlast"}, {trend, `{"outlast":"-1h"}`, "outlast"}, {trend, `{"outlast":"168h0m1s"}`, "outlast"},
+		{trend, `{"max_step":-1}`, "max_step"}, {trend, `{"max_step":1099511627777}`, "max_step"}, {trend, `{"max_step":99}`, "the step 100"},
+		{trend, `{"limit":-1}`, "limit"}, {trend, `{"limit":"9223372036854775807"}`, "limit"},
+		{strict, `{"outlast":"1m"}`, "strict"}, {strict, `{"max_step":5}`, "strict"},
+	} {
+		got, err := c.tag.With(allocator.Change{RulesChange: changeOf(t, c.change)})
+		if !errors.Is(err, allocator.ErrBadValue) || !strings.Contains(err.Error(), c.want) || got.Rules != (allocator.Rules{}) {
+			t.Errorf("%s: %+v, error %v, which should be about %s", c.change, got.Rules, err, c.want)
+		}
+		if _, err := allocator.NewRules(changeOf(t, c.change), c.tag.Order, c.tag.Step); !errors.Is(err, allocator.ErrBadValue) {
+			t.Errorf("%s of a new tag: %v", c.change, err)
+		}
+	}
+	if _, err := strict.With(allocator.Change{RulesChange: changeOf(t, `{"quota":{"per_second":5},"paused":true,"limit":"9"}`)}); err != nil {
+		t.Errorf("a strict tag: %v", err)
+	}
+	// SQL may set a step above max_step. That keeps nobody from pausing the tag.
+	trend.MaxStep = 50
+	if _, err := trend.With(allocator.Change{RulesChange: changeOf(t, `{"paused":true}`)}); err != nil {
+		t.Errorf("a pause of a tag with the step 100 and max_step 50: %v", err)
+	}
+	step := int64(51)
+	if _, err := trend.With(allocator.Change{Step: &step}); !errors.Is(err, allocator.ErrBadValue) {
+		t.Errorf("the step 51 with max_step 50: %v", err)
+	}
+}
+
+func TestEndingAt80Percent(t *testing.T) {
+	for limit, reserved := range map[int64]int64{1: 1, 2: 2, 4: 4, 5: 4, 10: 8, 100: 80, 1<<31 - 1: 1717986918, 0: (math.MaxInt64 - 1) - (math.MaxInt64-1)/5} {
+		r := allocator.Rules{Limit: limit}
+		if r.Ending(reserved) || !r.Ending(reserved+1) {
+			t.Errorf("limit %d: Ending(%d) = %v and Ending(%d) = %v, want false and true", limit, reserved, r.Ending(reserved), reserved+1, r.Ending(reserved+1))
+		}
+	}
+	if left := (allocator.Rules{Limit: 10}).Left(11); left != 0 {
+		t.Errorf("%d IDs are left above the limit", left)
+	}
+	if left := (allocator.Rules{Limit: 10}).Left(10); left != 1 {
+		t.Errorf("%d IDs are left at the limit", left)
+	}
+}
+
+// FuzzRulesChange: what can be read and is accepted is a record that reads as the same rules.
+func FuzzRulesChange(f *testing.F) {
+	for _, text := range []string{`{}`, `{"quota":{"per_second":5,"burst":9},"paused":true,"outlast":"1h0m1s","max_step":5,"limit":"7"}`,
+		`{"limit":7}`, `{"limit":"+7"}`, `{"limit":1e3}`, `{"limit":"\u0031"}`, `{"limit":"}`, `{"limit":null,"quota":null}`, `{"outlast":"10ns"}`, `{"outlast":"2h3s"}`} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var c allocator.RulesChange
+		if json.Unmarshal(data, &c) != nil {
+			return
+		}
+		again, err := json.Marshal(c)
+		if err != nil {
+			t.Fatalf("%s: %v", data, err)
+		}
+		r, err := allocator.Rules{}.With(c)
+		if err != nil {
+			return
+		}
+		if r.Limit < 0 || r.MaxStep < 0 || r.Outlast < 0 || r.Quota.PerSecond > 0 != (r.Quota.Burst > 0) || r.Left(1) < 1 {
+			t.Errorf("%s makes %+v", data, r)
+		}
+		record, err := json.Marshal(r)
+		if err != nil {
+			t.Fatalf("%+v: %v", r, err)
+		}
+		var read allocator.Rules
+		if err := json.Unmarshal(record, &read); err != nil || read != r {
+			t.Errorf("%+v is written as %s and read as %+v, %v", r, record, read, err)
+		}
+		var sent allocator.RulesChange
+		if err := json.Unmarshal(again, &sent); err != nil {
+			t.Errorf("%s is sent as %s, which cannot be read: %v", data, again, err)
+		}
+		if got, err := (allocator.Rules{Version: r.Version}).With(sent); err != nil || got.Quota != r.Quota || got.Limit != r.Limit || got.Outlast != r.Outlast {
+			t.Errorf("%s is sent as %s, which makes %+v, %v; want %+v", data, again, got, err, r)
+		}
+	})
+}

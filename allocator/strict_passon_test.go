@@ -1,0 +1,330 @@
+package allocator_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/allocator/allocatortest"
+)
+
+// peer is the generator "near", which has changed the record first whenever far wants to.
+type peer struct {
+	far    *store
+	asked  []int64 // how many IDs it was asked for
+	err    error
+	mu     sync.Mutex
+	answer allocator.Range // of its answer; zero: what it claims. Under mu where a request may be under way
+	slow   time.Duration
+}
+
+// newPeer returns it. All claims of far have conflicts from now on.
+func newPeer(far *store) *peer {
+	far.onReserve(func(_ context.Context, tag string, _ int64) error {
+		return &allocator.OvertakenError{Tag: tag, Node: "near"}
+	})
+	return &peer{far: far}
+}
+
+// passOn is [allocator.Config.PassOn].
+func (p *peer) passOn(ctx context.Context, node, tag string, n int64) (allocator.Range, error) {
+	p.asked = append(p.asked, n)
+	if err := sleep(ctx, 1+p.slow); err != nil {
+		return allocator.Range{}, err
+	}
+	if node != "near" || tag != "order" || p.err != nil || len(p.asked) > 1000 {
+		return allocator.Range{}, errors.Join(p.err, errors.New("it failed"))
+	}
+	p.mu.Lock()
+	answer := p.answer
+	p.mu.Unlock()
+	if answer != (allocator.Range{}) {
+		return answer, nil
+	}
+	g, err := p.far.Memory.Reserve(ctx, tag, n, 1)
+	return g.Range, err
+}
+
+// answers sets the answer while a request may be under way.
+func (p *peer) answers(r allocator.Range) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.answer = r
+}
+
+// claimedBy returns who made the claims that were reported.
+func claimedBy(r *events) (nodes []string) {
+	for _, c := range told[allocator.Claimed](r) {
+		nodes = append(nodes, c.PassedTo)
+	}
+	return nodes
+}
+
+// TestPassOn: after two conflicts the requests are passed on to the generator that the record names, and for 5 s later ones at
+// once. Then this generator claims IDs again.
+func TestPassOn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStrict(t, 1)
+		var r events
+		var p *peer
+		a := startStrict(t, allocator.Config{Store: s, Notify: r.notify, PassOn: func(ctx context.Context, node, tag string, n int64) (allocator.Range, error) {
+			return p.passOn(ctx, node, tag, n)
+		}})
+		p = newPeer(s)
+		wantRanges(t, "passed on", take(t, a, 3), ids(11, 13))
+		wantClaims(t, s, 1, 3, 3)
+		if c := told[allocator.Claimed](&r)[1]; c.Conflicts != 2 || c.PassedTo != "near" || c.Range != ids(11, 13) || c.Requests != 1 {
+			t.Errorf("the claim is %+v", c)
+		}
+		begin := time.Now()
+		for time.Since(begin) < 5*time.Second-time.Millisecond {
+			take(t, a, 1)
+			time.Sleep(100 * time.Millisecond)
+		}
+		wantClaims(t, s, 3)
+		s.back()
+		time.Sleep(time.Second)
+		take(t, a, 1)
+		wantClaims(t, s, 3, 1)
+		if got := claimedBy(&r); got[len(got)-1] != "" {
+			t.Errorf("the claims are by %v", got)
+		}
+	})
+}
+
+// TestPassOnFails: where passing on fails, this generator claims IDs itself, and goes on doing so.
+func TestPassOnFails(t *testing.T) {
+	for name, fails := range map[string]func(p *peer){
+		"an error":               func(p *peer) { p.err = errLost },
+		"no answer":              func(p *peer) { p.slow = time.Minute },
+		"IDs that were seen":     func(p *peer) { p.answer = ids(10, 10) },
+		"IDs below that, sticky": func(p *peer) { p.answer = ids(1, 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				s := newStrict(t, 1)
+				var r events
+				var p *peer
+				a := startStrict(t, allocator.Config{Store: s, Notify: r.notify, PassOn: func(ctx context.Context, node, tag string, n int64) (allocator.Range, error) {
+					return p.passOn(ctx, node, tag, n)
+				}})
+				p = newPeer(s)
+				if name == "IDs below that, sticky" {
+					take(t, a, 1) // passed on
+				}
+				fails(p)
+				if len(p.asked) > 0 {
+					s.back()
+				}
+				asked := len(p.asked)
+				begin := time.Now()
+				waits := request(t, a, 1)
+				time.Sleep(time.Microsecond)
+				s.back()
+				<-waits.done
+				if waits.err != nil || waits.ranges[0].First < 11 {
+					t.Errorf("%v, %v", waits.ranges, waits.err)
+				}
+				if took := time.Since(begin); took > 600*time.Millisecond {
+					t.Errorf("it took %v", took)
+				}
+				take(t, a, 1)
+				if n := len(p.asked) - asked; n > 1 {
+					t.Errorf("it was passed on %d times, want that a failure ends it", n)
+				}
+				for _, by := range claimedBy(&r)[1+asked:] {
+					if by != "" {
+						t.Errorf("a claim is by %s", by)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestPassOnFallsSilent: a generator that answered at once, and then does not, is not waited for as long as one that is asked first.
+// One that is far away has as long as it needs.
+func TestPassOnFallsSilent(t *testing.T) {
+	for name, c := range map[string]struct{ away, within time.Duration }{
+		"near": {time.Millisecond, 60 * time.Millisecond},
+		"far":  {100 * time.Millisecond, 450 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				s := newStrict(t, 1)
+				var p *peer
+				a := startStrict(t, allocator.Config{Store: s, PassOn: func(ctx context.Context, node, tag string, n int64) (allocator.Range, error) {
+					return p.passOn(ctx, node, tag, n)
+				}})
+				p = newPeer(s)
+				p.slow = c.away
+				take(t, a, 1)
+				p.slow = 3 * c.away // busy for once
+				take(t, a, 1)
+				p.slow = c.away
+				take(t, a, 1)
+				if len(p.asked) != 3 {
+					t.Errorf("%d requests were passed on, want all", len(p.asked))
+				}
+				p.slow = time.Minute
+				s.back()
+				begin := time.Now()
+				take(t, a, 1)
+				if took := time.Since(begin); took > c.within {
+					t.Errorf("it took %v", took)
+				}
+			})
+		})
+	}
+}
+
+// TestPassOnShort: no request gets more than a range has.
+func TestPassOnShort(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStrict(t, 1)
+		var p *peer
+		a := startStrict(t, allocator.Config{Store: s, PassOn: func(ctx context.Context, node, tag string, n int64) (allocator.Range, error) {
+			return p.passOn(ctx, node, tag, n)
+		}})
+		p = newPeer(s)
+		take(t, a, 1)
+		p.slow = time.Millisecond
+		zero := request(t, a, 1)
+		one, two := request(t, a, 2), request(t, a, 2)
+		p.answers(ids(1000, 1002))
+		s.back()
+		zero.want(t, ids(1000, 1000))
+		p.answers(ids(2000, 2002))
+		one.want(t, ids(2000, 2001))
+		p.answers(ids(3000, 3009))
+		two.want(t, ids(3000, 3001))
+	})
+}
+
+// TestForPeer: a request of another generator is served as the own ones are, and never passed on. One for a tag that is not known to
+// be strict is refused.
+func TestForPeer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStrict(t, 1)
+		s.create("trend", 1, 10)
+		var p *peer
+		a := startStrict(t, allocator.Config{Store: s, PassOn: func(ctx context.Context, node, tag string, n int64) (allocator.Range, error) {
+			return p.passOn(ctx, node, tag, n)
+		}})
+		p = newPeer(s)
+		take(t, a, 1) // passed on, as what comes in the next 5 s
+		s.back()
+		time.Sleep(5 * time.Second)
+		w, err := a.RequestForPeer("order", 2_000_000) // more than one request may want
+		if err != nil {
+			t.Fatalf("RequestForPeer: %v", err)
+		}
+		if ranges, err := w.Wait(t.Context()); err != nil || len(ranges) != 1 || ranges[0] != ids(12, 2_000_011) {
+			t.Errorf("a peer got %v, %v", ranges, err)
+		}
+		if len(p.asked) != 1 {
+			t.Errorf("requests were passed on %v times", p.asked)
+		}
+		if _, err := a.RequestForPeer("order", 0); !errors.Is(err, allocator.ErrBadCount) {
+			t.Errorf("no IDs: %v", err)
+		}
+		if _, err := a.Take(t.Context(), "trend", 1); err != nil {
+			t.Errorf("Take: %v", err)
+		}
+		for _, tag := range []string{"trend", "unknown"} {
+			if _, err := a.RequestForPeer(tag, 1); !errors.Is(err, allocator.ErrConflict) {
+				t.Errorf("%s: %v", tag, err)
+			}
+		}
+	})
+}
+
+// TestPassOnInCircles: two generators that pass on to each other do not wait for each other.
+func TestPassOnInCircles(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		memory := newStrict(t, 1)
+		names := []string{"one", "two"}
+		as := make(map[string]*allocator.Allocator)
+		var mu sync.Mutex
+		conflicts := make(map[string]int)
+		for i, name := range names {
+			s := memory.twin()
+			other := names[1-i]
+			s.onReserve(func(_ context.Context, tag string, _ int64) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if conflicts[name]++; conflicts[name] == 2 || conflicts[name] == 3 {
+					return &allocator.OvertakenError{Tag: tag, Node: other}
+				}
+				return nil
+			})
+			as[name] = start(t, allocator.Config{Store: s, PassOn: func(ctx context.Context, node, tag string, n int64) (allocator.Range, error) {
+				time.Sleep(10 * time.Millisecond)
+				w, err := as[node].RequestForPeer(tag, n)
+				if err != nil {
+					return allocator.Range{}, err
+				}
+				ranges, err := w.Wait(ctx)
+				if err != nil {
+					return allocator.Range{}, err
+				}
+				return ranges[0], nil
+			}})
+			take(t, as[name], 1)
+		}
+		begin := time.Now()
+		one, two := request(t, as["one"], 1), request(t, as["two"], 1)
+		<-one.done
+		<-two.done
+		if took := time.Since(begin); one.err != nil || two.err != nil || took > 100*time.Millisecond {
+			t.Errorf("it took %v: %v, %v", took, one.err, two.err)
+		}
+	})
+}
+
+// TestFarGenerator: a generator that is far from the store is served beside busy ones that are near.
+func TestFarGenerator(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newOrderWorld(1)
+		w.leaves, w.fails, w.operates, w.batches, w.nodes = 0, 0, 0, 1, nil
+		for _, far := range []time.Duration{50 * time.Millisecond, 0, 0} {
+			n := &orderNode{w: w, name: far.String() + string(rune('a'+len(w.nodes))), far: far}
+			n.Handle = allocatortest.NewHandle(w.memory, n.name, n.write)
+			w.nodes = append(w.nodes, n)
+		}
+		if _, err := w.memory.Create(t.Context(), strictTag("order")); err != nil {
+			t.Fatalf("Create: %v", err)
+		}
+		for _, n := range w.nodes {
+			n.taker = startOrderNode(t, n)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		served := make([]int, len(w.nodes))
+		var slowest time.Duration
+		var callers sync.WaitGroup
+		for i, n := range w.nodes {
+			callers.Go(func() {
+				for ctx.Err() == nil {
+					begin := time.Now()
+					if _, err := n.Take(t.Context(), "order", 1); err != nil {
+						t.Errorf("%s: %v", n.name, err)
+					}
+					served[i]++
+					if i == 0 && time.Since(begin) > slowest {
+						slowest = time.Since(begin)
+					}
+				}
+			})
+		}
+		callers.Wait()
+		w.end()
+		t.Logf("served: %v, the slowest of the far one in %v", served, slowest)
+		if served[0] < 5000 || slowest > time.Second {
+			t.Errorf("the far one served %d requests in 20 s, the slowest in %v; all: %v", served[0], slowest, served)
+		}
+	})
+}

@@ -1,0 +1,240 @@
+package allocator_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leafbus/leafbus/allocator"
+)
+
+// TestStrictAway: requests wait for MaxWait, then they are refused. The failure is over when the store can be written again,
+// also if no request comes; that takes no IDs.
+func TestStrictAway(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStrict(t, 1)
+		var r events
+		a := startStrict(t, allocator.Config{Store: s, Notify: r.notify})
+		s.away()
+		err := refused(t, a, 1, allocator.ErrUnavailable, 3*time.Second)
+		if !errors.Is(err, errAway) {
+			t.Errorf("the error %v does not name the cause", err)
+		}
+		refused(t, a, 1, allocator.ErrUnavailable, 0)
+		r.wantEpisodes(t, "refill_failed", 1, 0)
+		r.wantEpisodes(t, "starved", 1, 0)
+		time.Sleep(time.Minute)
+		r.wantEpisodes(t, "refill_failed", 1, 0)
+		s.onReserve(func(context.Context, string, int64) error { return &allocator.OvertakenError{Tag: "order"} }) // it can be written
+		time.Sleep(time.Second)
+		synctest.Wait()
+		r.wantEpisodes(t, "refill_failed", 1, 1)
+		r.wantEpisodes(t, "starved", 1, 1)
+		calls := s.reserves()
+		if last := calls[len(calls)-1]; last.n != 0 || s.maxID() != 11 {
+			t.Errorf("the last write took %d IDs, max_id is %d", last.n, s.maxID())
+		}
+		s.back()
+		time.Sleep(time.Minute)
+		if n := len(s.reserves()); n != len(calls) {
+			t.Errorf("%d writes came after the failure was over", n-len(calls))
+		}
+		wantRanges(t, "afterwards", take(t, a, 1), ids(11, 11))
+	})
+}
+
+// TestStrictProbe: what ends the failure is a write that takes nothing.
+func TestStrictProbe(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStrict(t, 1)
+		a := startStrict(t, allocator.Config{Store: s})
+		s.away()
+		refused(t, a, 1, allocator.ErrUnavailable, 3*time.Second)
+		s.slow(time.Millisecond)
+		time.Sleep(2 * time.Second)
+		if f := a.Failing(); f.Tags != 0 || s.maxID() != 11 {
+			t.Errorf("%+v, max_id %d", f, s.maxID())
+		}
+	})
+}
+
+// TestStrictProbeBackwards: a store that went backwards is noticed and moved up also if no request waits.
+func TestStrictProbeBackwards(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStrict(t, 1)
+		var r events
+		a := startStrict(t, allocator.Config{Store: s, Notify: r.notify})
+		backup := s.Snapshot()
+		take(t, a, 1)
+		s.away()
+		refused(t, a, 1, allocator.ErrUnavailable, 3*time.Second)
+		s.Restore(backup)
+		s.back()
+		time.Sleep(3 * time.Second)
+		if got := told[allocator.Regressed](&r); len(got) != 1 || got[0].Got != 11 || got[0].Seen != 12 || s.maxID() != 12 {
+			t.Errorf("the alerts are %+v, max_id is %d", got, s.maxID())
+		}
+		r.wantEpisodes(t, "regressed", 1, 1)
+		r.wantEpisodes(t, "refill_failed", 1, 1)
+	})
+}
+
+// TestStrictHangs: an answer that does not come is waited for for 500 ms, the next one for twice as long, up to 4 s.
+func TestStrictHangs(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStrict(t, 1)
+		a := startStrict(t, allocator.Config{Store: s})
+		s.onReserve(func(ctx context.Context, _ string, _ int64) error { <-ctx.Done(); return ctx.Err() })
+		begin := time.Now()
+		refused(t, a, 1, allocator.ErrUnavailable, 3*time.Second)
+		time.Sleep(time.Minute)
+		calls := s.reserves()[1:]
+		waits := []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 4 * time.Second}
+		if calls[0].at != begin {
+			t.Errorf("the first write came after %v", calls[0].at.Sub(begin))
+		}
+		for i, wait := range waits {
+			if took := calls[i+1].at.Sub(calls[i].at); took < wait || took > wait+time.Second {
+				t.Errorf("write %d came %v after the one before, want %v and a pause", i+1, took, wait)
+			}
+		}
+		s.back()
+	})
+}
+
+// TestStrictExhausted: the last IDs are handed out, and no request is refused whose IDs are there.
+func TestStrictExhausted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const first = math.MaxInt64 - 6
+		s := newStrict(t, first)
+		var r events
+		a := start(t, allocator.Config{Store: s, Notify: r.notify})
+		wantRanges(t, "the first ID", take(t, a, 1), ids(first, first))
+		gate := s.gated()
+		zero := request(t, a, 1)
+		one, two, three := request(t, a, 2), request(t, a, 3), request(t, a, 2)
+		pass(t, gate)
+		zero.want(t, ids(first+1, first+1))
+		s.back()
+		pass(t, gate)
+		one.want(t, ids(first+2, first+3))
+		two.refused(t, allocator.ErrExhausted)
+		three.want(t, ids(first+4, first+5))
+		refused(t, a, 1, allocator.ErrExhausted, 0)
+		asked := len(s.reserves())
+		refused(t, a, 1, allocator.ErrExhausted, 0)
+		wantClaims(t, s, asked) // the store is not asked again
+		if f := a.Failing(); f.Tags != 0 || len(told[allocator.RefillFailed](&r)) > 0 {
+			t.Errorf("a tag without IDs is a failure: %+v", f)
+		}
+	})
+}
+
+// TestStrictExhaustedMeanwhile: a request is not refused because another one, before or at the same time, wants too many IDs.
+func TestStrictExhaustedMeanwhile(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const first = math.MaxInt64 - 5
+		s := newStrict(t, first)
+		a := start(t, allocator.Config{Store: s})
+		take(t, a, 1)
+		refused(t, a, 9, allocator.ErrExhausted, 0)
+		gate := s.gated()
+		large := request(t, a, 9)
+		small := request(t, a, 2)
+		large.leave()
+		synctest.Wait()
+		s.back()
+		pass(t, gate)
+		small.want(t, ids(first+1, first+2))
+	})
+}
+
+// TestStrictBackwards: a store that went backwards is moved up above all IDs that this allocator knows of, its own ones included.
+func TestStrictBackwards(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStrict(t, 1)
+		var r events
+		a := startStrict(t, allocator.Config{Store: deaf{s}, Notify: r.notify})
+		backup := s.Snapshot()
+		wantRanges(t, "before", take(t, a, 100), ids(11, 110))
+		a.EvictIdle()
+		s.Restore(backup)
+		wantRanges(t, "after an eviction", take(t, a, 1), ids(111, 111))
+		s.Restore(backup)
+		wantRanges(t, "after", take(t, a, 1), ids(112, 112))
+		r.wantEpisodes(t, "regressed", 2, 2)
+	})
+}
+
+// TestStrictStarvedEnds: the alert of a request that was refused after many conflicts ends, also if no other request comes. The same
+// holds for the alert of a store that went backwards.
+func TestStrictStarvedEnds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStrict(t, 1)
+		var r events
+		a := startStrict(t, allocator.Config{Store: s, Notify: r.notify})
+		backup := s.Snapshot()
+		take(t, a, 1)
+		s.Restore(backup)
+		conflicts := 0
+		s.onReserve(func(context.Context, string, int64) error {
+			if conflicts++; conflicts == 1 {
+				return &allocator.AdvancedError{Tag: "order", Got: 11, Seen: 12}
+			}
+			return &allocator.OvertakenError{Tag: "order"}
+		})
+		refused(t, a, 1, allocator.ErrUnavailable, 3*time.Second)
+		s.back()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		r.wantEpisodes(t, "starved", 1, 1)
+		r.wantEpisodes(t, "regressed", 1, 1)
+		if calls := s.reserves(); calls[len(calls)-1].n != 0 {
+			t.Errorf("the last write took %d IDs", calls[len(calls)-1].n)
+		}
+	})
+}
+
+// TestStrictOverload: while some requests are refused for want of room and others are served, an alert comes every 10 s at most.
+func TestStrictOverload(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStrict(t, 1)
+		var r events
+		a := startStrict(t, allocator.Config{Store: s, Notify: r.notify, MaxWaiting: 2})
+		s.slow(10 * time.Millisecond)
+		refused := 0
+		for range 1500 { // 15 s
+			for range 5 {
+				if _, _, err := a.Request(nil, "order", 1); errors.Is(err, allocator.ErrOverloaded) {
+					refused++
+				}
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if refused < 300 {
+			t.Fatalf("%d requests were refused", refused)
+		}
+		time.Sleep(time.Second)
+		r.wantEpisodes(t, "starved", 2, 2)
+	})
+}
+
+// TestStrictAwayBesideTrend: a strict tag that cannot be written does not make the generator leave the tags that have IDs in memory.
+func TestStrictAwayBesideTrend(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStrict(t, 1)
+		s.create("trend", 1, 1000)
+		a := startStrict(t, allocator.Config{Store: s})
+		if _, err := a.Take(t.Context(), "trend", 1); err != nil {
+			t.Fatal(err)
+		}
+		s.away()
+		refused(t, a, 1, allocator.ErrUnavailable, 3*time.Second)
+		if f := a.Failing(); f.Tags != 1 || f.Store == nil || f.Dry != nil {
+			t.Errorf("failing: %+v", f)
+		}
+	})
+}

@@ -1,0 +1,344 @@
+package allocator_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/allocator/allocatortest"
+)
+
+// newStrict returns a store whose tag "order" is strict and starts at from.
+func newStrict(t *testing.T, from int64) *store {
+	s := (&store{Memory: allocatortest.NewMemory(), tb: t}).twin()
+	tag := strictTag("order")
+	tag.MaxID = from
+	if _, err := s.Create(t.Context(), tag); err != nil {
+		t.Fatalf("Create: %v", err)
+	}
+	return s
+}
+
+// startStrict starts an allocator that knows the tag, and has taken the IDs 1 to 10 of it.
+func startStrict(t *testing.T, cfg allocator.Config) *allocator.Allocator {
+	a := start(t, cfg)
+	wantRanges(t, "the first IDs", take(t, a, 10), ids(1, 10))
+	return a
+}
+
+func ids(first, last int64) allocator.Range { return allocator.Range{First: first, Last: last} }
+
+// reply is that of a request which waits.
+type reply struct {
+	ranges []allocator.Range
+	err    error
+	done   chan struct{}
+	leave  context.CancelFunc
+}
+
+// request sends a request for n IDs, and returns when it waits.
+func request(t *testing.T, a *allocator.Allocator, n int64) *reply {
+	ctx, leave := context.WithCancel(t.Context())
+	r := &reply{done: make(chan struct{}), leave: leave}
+	go func() {
+		defer close(r.done)
+		r.ranges, r.err = a.Take(ctx, "order", n)
+	}()
+	synctest.Wait()
+	return r
+}
+
+// want waits for the reply.
+func (r *reply) want(t *testing.T, want ...allocator.Range) {
+	t.Helper()
+	<-r.done
+	if r.err != nil {
+		t.Errorf("error %v, want %v", r.err, want)
+		return
+	}
+	wantRanges(t, "a reply", r.ranges, want...)
+}
+
+func (r *reply) refused(t *testing.T, want error) {
+	t.Helper()
+	if <-r.done; !errors.Is(r.err, want) {
+		t.Errorf("%v, error %v; want error %v", r.ranges, r.err, want)
+	}
+}
+
+// pass lets one write of a gated store go on.
+func pass(t *testing.T, gate chan<- struct{}) {
+	t.Helper()
+	select {
+	case gate <- struct{}{}:
+	case <-time.After(time.Minute):
+		t.Fatal("no write waits")
+	}
+}
+
+// wantClaims checks how many IDs each write took, beginning with the last ones that were not checked.
+func wantClaims(t *testing.T, s *store, after int, want ...int64) {
+	t.Helper()
+	synctest.Wait()
+	var got []int64
+	for _, c := range s.reserves()[after:] {
+		got = append(got, c.n)
+	}
+	if len(got) != len(want) {
+		t.Errorf("the writes took %v, want %v", got, want)
+		return
+	}
+	for i := range got {
+		if got[i] != want[i] {
+			t.Errorf("the writes took %v, want %v", got, want)
+			return
+		}
+	}
+}
+
+// TestStrictClaims: requests that come while a claim is under way wait for the next one, which takes exactly what they need. Each
+// gets one run, and nothing stays in memory.
+func TestStrictClaims(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStrict(t, 1)
+		var r events
+		file := filepath.Join(t.TempDir(), "marks")
+		marks, err := allocator.OpenMarks(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := startStrict(t, allocator.Config{Store: s, Notify: r.notify, Marks: marks,
+			Reserved: func(string, allocator.Range) { t.Error("a claim was reported to the other generators") }})
+		gate := s.gated()
+		first := request(t, a, 1)
+		time.Sleep(time.Millisecond)
+		second, third := request(t, a, 2), request(t, a, 5)
+		wantClaims(t, s, 1, 1)
+		pass(t, gate)
+		first.want(t, ids(11, 11))
+		wantClaims(t, s, 2, 7)
+		time.Sleep(2 * time.Millisecond)
+		pass(t, gate)
+		second.want(t, ids(12, 13))
+		third.want(t, ids(14, 18))
+		wantClaims(t, s, 3)
+		if err := marks.Close(); err != nil {
+			t.Fatal(err)
+		}
+		marked, err := os.ReadFile(file) // in memory the watch shows how far the tag is
+		if got := left(a); got != 0 || len(marked) != 0 || err != nil || s.maxID() != 19 {
+			t.Errorf("%d IDs are in memory, the marks are %q, %v, max_id is %d", got, marked, err, s.maxID())
+		}
+		claims := told[allocator.Claimed](&r)
+		if n := len(claims); n != 3 || len(told[allocator.Refilled](&r)) > 0 {
+			t.Fatalf("events: %+v", r.list)
+		}
+		want := allocator.Claimed{Tag: "order", Range: ids(12, 18), Requests: 2, Elapsed: 2 * time.Millisecond}
+		if claims[2] != want {
+			t.Errorf("the last claim is %+v, want %+v", claims[2], want)
+		}
+		v := a.Views(allocator.Query{Limit: 1})[0]
+		if v.Order != allocator.Strict || v.Writes != 3 || v.Requests != 4 || v.Wait <= 0 || v.Wait > 3*time.Millisecond || v.Taken != 18 || v.Step != 0 {
+			t.Errorf("the view is %+v", v)
+		}
+	})
+}
+
+// TestStrictLeavers: the IDs of a caller that leaves are a gap. Those after it get no ID of another claim.
+func TestStrictLeavers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStrict(t, 1)
+		a := startStrict(t, allocator.Config{Store: s})
+		gate := s.gated()
+		zero := request(t, a, 1)
+		one, two, three := request(t, a, 1), request(t, a, 2), request(t, a, 3)
+		pass(t, gate)
+		zero.want(t, ids(11, 11))
+		wantClaims(t, s, 2, 6)
+		late := request(t, a, 1)
+		one.leave()
+		two.leave()
+		synctest.Wait()
+		pass(t, gate)
+		three.want(t, ids(12, 14)) // 15 to 17 are the gap
+		one.refused(t, context.Canceled)
+		pass(t, gate)
+		late.want(t, ids(18, 18))
+	})
+}
+
+// TestStrictFirstContact: an allocator that does not know yet that the tag is strict keeps the promise too.
+func TestStrictFirstContact(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStrict(t, 1)
+		a := start(t, allocator.Config{Store: s})
+		gate := s.gated()
+		first := request(t, a, 2)
+		late := request(t, a, 1)
+		first.leave()
+		synctest.Wait()
+		pass(t, gate)
+		synctest.Wait()
+		pass(t, gate)
+		late.want(t, ids(3, 3))
+		wantClaims(t, s, 0, 2, 1)
+	})
+}
+
+// TestStrictAmbiguous: a claim whose answer was lost serves no request. They go into the next one.
+func TestStrictAmbiguous(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStrict(t, 1)
+		var r events
+		a := startStrict(t, allocator.Config{Store: s, Notify: r.notify})
+		s.onReserved(func(string, allocator.Range) error { return errLost })
+		first := request(t, a, 5)
+		second := request(t, a, 3)
+		s.onReserved(nil)
+		first.want(t, ids(16, 20))
+		second.want(t, ids(21, 23))
+		wantClaims(t, s, 1, 5, 8)
+		r.wantEpisodes(t, "refill_failed", 1, 1)
+	})
+}
+
+// TestStrictSlowStore: the slower the store, the more requests share a write.
+func TestStrictSlowStore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStrict(t, 1)
+		a := startStrict(t, allocator.Config{Store: s})
+		s.slow(10 * time.Millisecond)
+		var h allocatortest.History
+		done := make(chan struct{})
+		for range 64 {
+			go func() {
+				defer func() { done <- struct{}{} }()
+				for range 50 {
+					called := time.Now()
+					ranges, err := a.Take(t.Context(), "order", 1)
+					if err != nil {
+						t.Errorf("Take: %v", err)
+					}
+					h.Add(called, time.Now(), ranges...)
+				}
+			}()
+		}
+		for range 64 {
+			<-done
+		}
+		if n, err := h.Check(); n != 64*50 || err != nil {
+			t.Errorf("%d requests: %v", n, err)
+		}
+		if writes := len(s.reserves()); writes > 105 {
+			t.Errorf("%d writes for 50 rounds of 64 requests", writes)
+		}
+	})
+}
+
+// TestStrictMaxIDMoved: IDs below a max_id that an operator set while the claim was under way are not handed out.
+func TestStrictMaxIDMoved(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStrict(t, 1)
+		a := startStrict(t, allocator.Config{Store: s})
+		s.onReserved(func(string, allocator.Range) error { // done, but the answer is on its way
+			s.onReserved(nil)
+			a.Apply(s.move(1000))
+			return nil
+		})
+		wantRanges(t, "after max_id was moved", take(t, a, 2), ids(1000, 1001))
+		wantClaims(t, s, 1, 2, 2)
+	})
+}
+
+// TestStrictDeleted: requests that wait when the tag is deleted are refused. Made again, it goes on above.
+func TestStrictDeleted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStrict(t, 1)
+		a := startStrict(t, allocator.Config{Store: s})
+		gate := s.gated()
+		waits := request(t, a, 1)
+		s.remove()
+		synctest.Wait()
+		pass(t, gate)
+		waits.refused(t, allocator.ErrUnknownTag)
+		s.back()
+		refused(t, a, 1, allocator.ErrUnknownTag, 0)
+		if _, err := s.Create(t.Context(), strictTag("order")); err != nil {
+			t.Fatalf("Create: %v", err)
+		}
+		wantRanges(t, "created again", take(t, a, 1), ids(11, 11))
+
+		waits = request(t, a, 1)
+		waits.want(t, ids(12, 12))
+		gate = s.gated()
+		waits = request(t, a, 1)
+		s.remove()
+		if _, err := s.Create(t.Context(), strictTag("order")); err != nil {
+			t.Fatalf("Create: %v", err)
+		}
+		synctest.Wait()
+		pass(t, gate)
+		waits.want(t, ids(13, 13))
+	})
+}
+
+// TestStrictRecent: nothing of a strict tag can be loaded ahead, so the file of the recent tags does not have it.
+func TestStrictRecent(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStrict(t, 1)
+		s.create("trend", 1, 10)
+		file := t.TempDir() + "/recent"
+		a, stop := startStop(t, allocator.Config{Store: s, Recent: file})
+		take(t, a, 1)
+		if _, err := a.Take(t.Context(), "trend", 1); err != nil {
+			t.Fatalf("Take: %v", err)
+		}
+		stop()
+		before := len(s.reserves())
+		_, stop = startStop(t, allocator.Config{Store: s, Recent: file})
+		defer stop()
+		time.Sleep(time.Minute)
+		for _, c := range s.reserves()[before:] {
+			if c.tag == "order" {
+				t.Errorf("a start reserved %d IDs of a strict tag", c.n)
+			}
+		}
+		if len(s.reserves()) == before {
+			t.Error("the start did not load the other tag ahead")
+		}
+	})
+}
+
+// TestStrictByHand: an operator deletes the record of a tag by hand, and makes a strict tag of that name. A generator whose watch
+// does not see the deletion hands out nothing that it has in memory.
+func TestStrictByHand(t *testing.T) {
+	for name, inFlight := range map[string]bool{"in memory": false, "in flight": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				s := newStore(t, 100)
+				a := start(t, allocator.Config{Store: s})
+				strict := strictTag("order")
+				strict.MaxID = 1000
+				remake := func() {
+					s.Restore(map[string]allocator.Tag{"order": strict})
+					a.Apply(strict)
+				}
+				if inFlight {
+					s.onReserved(func(string, allocator.Range) error { s.onReserved(nil); remake(); return nil })
+				} else {
+					take(t, a, 20) // and the next segment is in memory
+					remake()
+				}
+				wantRanges(t, "the strict tag", take(t, a, 5), ids(1000, 1004))
+				if got := left(a); got != 0 {
+					t.Errorf("%d IDs are in memory", got)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,243 @@
+package audit
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/internal/wire"
+)
+
+// Each contradiction between claims is named: its kind, IDs, and both generators. What is no contradiction is not.
+func TestContradictoryClaims(t *testing.T) {
+	t.Parallel()
+	type refill struct {
+		node        string
+		first, last int64
+		id          int
+	}
+	claim := func(node string, first, last int64) *allocator.Claim {
+		return &allocator.Claim{First: first, Last: last, Node: node, Time: eventTime(99)}
+	}
+	for name, c := range map[string]struct {
+		events []refill
+		end    int64
+		last   *allocator.Claim
+		want   string // kind first-last, and words of the message, for each
+	}{
+		"healthy":                         {[]refill{{"a", 1, 10, 1}, {"b", 11, 20, 2}}, 21, claim("b", 11, 20), ""},
+		"the last event is late":          {[]refill{{"a", 1, 10, 1}}, 21, claim("b", 11, 20), ""},
+		"an event is published twice":     {[]refill{{"a", 1, 10, 1}, {"b", 11, 20, 2}, {"a", 1, 10, 1}, {"a", 1, 10, 1}}, 21, claim("b", 11, 20), ""},
+		"an older record was put back":    {[]refill{{"a", 1, 10, 1}, {"b", 11, 20, 2}}, 11, claim("a", 1, 10), "unclaimed 11-20: b claimed 11 to 20, event-2, end below 11"},
+		"no record":                       {[]refill{{"a", 1, 10, 1}}, 0, nil, "unclaimed 1-10: a claimed 1 to 10, event-1, no record"},
+		"partly above the end":            {[]refill{{"a", 1, 10, 1}}, 6, nil, "unclaimed 6-10: a claimed 1 to 10, event-1, end below 6"},
+		"two generators":                  {[]refill{{"a", 1, 10, 1}, {"b", 6, 20, 2}}, 21, nil, "overlap 6-10: a claimed 1 to 10, event-1, message 1 of LEAF_EVENTS, b claimed 6 to 20, event-2, message 2 of LEAF_EVENTS"},
+		"the same generator, other IDs":   {[]refill{{"a", 1, 10, 1}, {"a", 10, 20, 2}}, 21, nil, "overlap 10-10: a claimed 1 to 10, event-1, a claimed 10 to 20, event-2"},
+		"the same claim, another event":   {[]refill{{"a", 1, 10, 1}, {"a", 1, 10, 2}}, 11, claim("a", 1, 10), "overlap 1-10: a claimed 1 to 10, event-1, event-2"},
+		"the same IDs, another generator": {[]refill{{"a", 1, 10, 1}}, 11, claim("b", 1, 10), "overlap 1-10: b claimed 1 to 10, the tag's record, a claimed 1 to 10, event-1"},
+		"the record, and an older event":  {[]refill{{"a", 1, 10, 1}, {"a", 11, 20, 2}}, 31, claim("b", 5, 6), "overlap 5-6: b claimed 5 to 6, the tag's record, a claimed 1 to 10, event-1"},
+		"three":                           {[]refill{{"a", 1, 10, 1}, {"b", 5, 10, 2}, {"c", 8, 20, 3}}, 21, nil, "overlap 5-10: a claimed, b claimed; overlap 8-10: a claimed, c claimed; overlap 8-10: b claimed, c claimed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := newEvidence(t)
+			for _, r := range c.events {
+				e.refill("order", r.node, r.first, r.last, r.id)
+			}
+			e.claimed("order", c.end, c.last)
+			for _, tags := range [][]string{{"order"}, nil, {"order", "order"}} {
+				report := e.audit(nil, tags...)
+				e.want(report.Contradictions, c.want)
+				if len(report.Tags) != 1 {
+					t.Errorf("%q are audited as %d tags", tags, len(report.Tags))
+				}
+			}
+		})
+	}
+}
+
+// want compares contradictions with their description.
+func (e *evidence) want(found []bus.Contradiction, want string) {
+	e.t.Helper()
+	var each []string
+	if want != "" {
+		each = strings.Split(want, "; ")
+	}
+	if len(found) != len(each) {
+		e.t.Errorf("%d contradictions %+v, want %d", len(found), found, len(each))
+		return
+	}
+	for i, text := range each {
+		head, words, _ := strings.Cut(text, ": ")
+		at := slices.IndexFunc(found, func(c bus.Contradiction) bool {
+			if c.Tag != "order" || fmt.Sprintf("%s %d-%d", c.Kind, c.First, c.Last) != head {
+				return false
+			}
+			return !slices.ContainsFunc(strings.Split(words, ", "), func(word string) bool { return !strings.Contains(c.Message, word) })
+		})
+		if at < 0 {
+			e.t.Errorf("contradiction %d is not among %+v: want %s", i, found, text)
+		}
+	}
+}
+
+// A forged event with the IDs of thousands of others is found, as is one among many that were published twice.
+func TestOneContradictionAmongThousandsOfEvents(t *testing.T) {
+	t.Parallel()
+	e := newEvidence(t)
+	const events = 3 * mostWitnesses
+	for i := range events {
+		e.refill("order", "a", int64(1+10*i), int64(10+10*i), i)
+		if i < 2*keptRepeats {
+			e.refill("order", "a", int64(1+10*i), int64(10+10*i), i)
+		}
+	}
+	e.refill("order", "forger", 1, 10*events, events)
+	e.claimed("order", 1+10*events, nil)
+	e.want(e.audit(nil, "order").Contradictions, "overlap 1-10: a claimed 1 to 10, event-0, forger claimed 1 to 30000, event-3000")
+
+	e = newEvidence(t)
+	for i := range events {
+		e.refill("order", "a", int64(1+10*i), int64(10+10*i), i)
+		if i < 2*keptRepeats {
+			e.refill("order", "a", int64(1+10*i), int64(10+10*i), i)
+		}
+	}
+	e.refill("order", "b", 15000, 15000, events)
+	e.claimed("order", 1+10*events, nil)
+	report := e.audit(nil, "order")
+	e.want(report.Contradictions, "overlap 15000-15000: a claimed 14991 to 15000, b claimed 15000 to 15000")
+	if a := report.Tags[0]; a.Events != events+1 || fmt.Sprint(a.Shares) != "[{a 3000 30000} {b 1 1}]" {
+		t.Errorf("%d events, shares %v", a.Events, a.Shares)
+	}
+}
+
+// A record that was put back is behind thousands of events. The IDs that were claimed again since are named too.
+func TestClaimedAgainBelowThousandsOfEvents(t *testing.T) {
+	t.Parallel()
+	e := newEvidence(t)
+	for i := range 2 * mostWitnesses {
+		e.refill("order", "a", int64(1+10*i), int64(10+10*i), i)
+	}
+	e.refill("order", "b", 1, 10, 2*mostWitnesses)
+	e.claimed("order", 11, nil)
+	e.want(e.audit(nil, "order").Contradictions, "unclaimed 11-20000: a claimed 19991 to 20000, at least 999 other events, end below 11; "+
+		"overlap 1-10: a claimed 1 to 10, b claimed 1 to 10")
+}
+
+// What is claimed while an audit looks at a contradiction is none.
+func TestClaimsDuringAnAuditAreNoContradictions(t *testing.T) {
+	t.Parallel()
+	e := newEvidence(t)
+	e.refill("order", "a", 1, 10, 1)
+	e.refill("order", "forger", 11, 50, 2)
+	e.claimed("order", 11, nil)
+	e.onAsk = func(asked int) {
+		if asked == 2 { // after the events were read
+			e.refill("order", "a", 11, 20, 3)
+			<-e.js.PublishAsyncComplete()
+		}
+	}
+	e.want(e.audit(nil, "order").Contradictions, "unclaimed 11-50: forger claimed 11 to 50; overlap 11-20: forger claimed 11 to 50, a claimed 11 to 20")
+}
+
+// A record that has passed a forged event when it is read again does not hide it.
+func TestForgedEventIsPassedDuringAnAudit(t *testing.T) {
+	t.Parallel()
+	e := newEvidence(t)
+	e.refill("order", "a", 1, 10, 1)
+	e.refill("order", "forger", 21, 30, 2)
+	e.claimed("order", 11, nil)
+	e.onAsk = func(asked int) {
+		if asked == 2 {
+			e.refill("order", "a", 11, 90, 3)
+			e.refill("order", "a", 91, 100, 4)
+			<-e.js.PublishAsyncComplete()
+			e.claimed("order", 101, &allocator.Claim{First: 91, Last: 100, Node: "a"})
+		}
+	}
+	e.want(e.audit(nil, "order").Contradictions, "overlap 21-30: forger claimed 21 to 30, a claimed 11 to 90")
+}
+
+// A replica that lagged behind when the record was read first is no contradiction.
+func TestLaggingReplica(t *testing.T) {
+	t.Parallel()
+	e := newEvidence(t)
+	e.refill("order", "a", 1, 10, 1)
+	e.refill("order", "a", 11, 20, 2)
+	e.claimed("order", 11, &allocator.Claim{First: 1, Last: 10, Node: "a"})
+	e.onAsk = func(asked int) {
+		if asked == 2 {
+			e.claimed("order", 21, &allocator.Claim{First: 11, Last: 20, Node: "a"})
+		}
+	}
+	e.want(e.audit(nil, "order").Contradictions, "")
+}
+
+// A lagging replica makes no contradictions of as many tags as are only named, either. The same tags contradict if it does not catch up.
+func TestLaggingReplicaOfManyTags(t *testing.T) {
+	t.Parallel()
+	e := newEvidence(t)
+	const tags = mostDoubts + 10
+	claim := func(first, last int64) {
+		for i := range tags {
+			e.claimed(fmt.Sprint("tag-", i), last+1, &allocator.Claim{First: first, Last: last, Node: "a"})
+		}
+	}
+	for i := range tags {
+		e.refill(fmt.Sprint("tag-", i), "a", 1, 10, 1)
+		e.refill(fmt.Sprint("tag-", i), "a", 11, 20, 2)
+	}
+	claim(1, 10)
+	if found := e.audit(nil).Contradictions; len(found) != tags || !strings.Contains(found[0].Message, "`leaf audit "+found[0].Tag) {
+		t.Errorf("records that were put back: %d contradictions %+v", len(found), found)
+	}
+	e.asked, e.onAsk = 0, func(asked int) {
+		if asked == 2 {
+			claim(11, 20)
+		}
+	}
+	e.want(e.audit(nil).Contradictions, "")
+}
+
+// A message that is no event is named if it is on a subject of refills. It ends no audit, and nor does a name that no tag can have.
+func TestDamagedEvents(t *testing.T) {
+	t.Parallel()
+	e := newEvidence(t)
+	good := wire.Encode(bus.RefillEvent{Node: "a", Tag: "order", First: 1, Last: 10})
+	e.refill("order", "a", 1, 10, 1)
+	for i, body := range []string{"", "garbage", "null", "{}", `{"node":"a","tag":"order","first":"5","last":"4"}`,
+		`{"node":"a","tag":"order","first":"0","last":"4"}`, `{"node":"a","tag":"other","first":"1","last":"4"}`} {
+		e.publish(eventMessage("info.segment.refill", "order", i, []byte(body)))
+	}
+	noTime := eventMessage("info.segment.refill", "order", 50, good)
+	delete(noTime.Header, wire.HeaderTime)
+	e.publish(noTime)
+	for _, name := range []string{"ord!er", "ord$er", strings.Repeat("a", 200)} {
+		e.publish(eventMessage("info.segment.refill", name, 60, wire.Encode(bus.RefillEvent{Node: "a", Tag: name, First: 1, Last: 10})))
+		e.publish(eventMessage("info.tag.updated", name, 60, wire.Encode(bus.TagEvent{TagRecord: bus.TagRecord{Tag: name, MaxID: 5}})))
+	}
+	e.publish(eventMessage("info.tag.updated", "shop.worker.a", 70, []byte("garbage")))
+	e.publish(eventMessage("info.worker.acquired", "5", 70, wire.Encode(bus.WorkerEvent{Node: "a", Worker: 6})))
+	e.publish(eventMessage("info.worker.acquired", "5", 70, []byte("garbage")))
+	e.publish(eventMessage("info.future.what", "order", 70, []byte("{}")))
+	e.claimed("order", 11, nil)
+	want := strings.TrimSuffix(strings.Repeat("damaged_event 0-0: order, message, of LEAF_EVENTS; ", 8), "; ")
+	e.want(e.audit(nil, "order").Tags[0].Contradictions, want)
+	whole := e.audit(nil)
+	e.want(whole.Tags[0].Contradictions, want)
+	if len(whole.Tags) != 1 || len(whole.Contradictions) != 8+3+2 {
+		t.Errorf("%d tags and contradictions %+v", len(whole.Tags), whole.Contradictions)
+	}
+	if a := whole.Tags[0]; a.Events != 1 || a.Reported != 10 {
+		t.Errorf("%+v", a)
+	}
+	for _, name := range []string{"", "*", ">", "a.>", "a b"} {
+		if _, err := Run(t.Context(), e.source(), Options{Tags: []string{name}}); err == nil {
+			t.Errorf("tag %q is audited", name)
+		}
+	}
+}

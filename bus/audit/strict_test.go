@@ -1,0 +1,90 @@
+package audit
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+)
+
+// strict sets how far a strict tag is claimed, and its last claim.
+func (e *evidence) strict(tag string, end int64, last *allocator.Claim) {
+	e.claims[tag] = bus.TagClaims{Order: bus.OrderStrict, End: bus.ID(end), MaxID: bus.ID(end), Last: last}
+}
+
+// A strict tag has no refill events, so its IDs are neither lost nor unreported. An event of it is forged: it is a contradiction if it
+// claims IDs above the end.
+func TestAuditOfStrictTags(t *testing.T) {
+	t.Parallel()
+	e := newEvidence(t)
+	last := &allocator.Claim{First: 91, Last: 100, Node: "a", Time: eventTime(1)}
+	e.strict("invoice", 101, last)
+	e.strict("order", 101, last)
+	e.refill("order", "f", 101, 110, 2)
+	e.strict("below", 101, last)
+	e.refill("below", "f", 1, 10, 3)
+	e.claims["marker"] = bus.TagClaims{Order: bus.OrderStrict}
+	for _, tags := range [][]string{nil, {"below", "invoice", "marker", "order"}} {
+		r := e.audit(nil, tags...)
+		e.want(r.Contradictions, "unclaimed 101-110: f claimed 101 to 110, event-2, message 1 of LEAF_EVENTS, the record was put back, or an event is forged")
+		for _, a := range r.Tags {
+			if a.Order != bus.OrderStrict || a.Lost+a.Skipped+a.Gaps > 0 {
+				t.Errorf("%+v", a)
+			}
+			if a.Tag == "invoice" && (a.Events+a.Reported+a.Unreported > 0 || a.End != 101 || a.Last != last) {
+				t.Errorf("%+v", a)
+			}
+		}
+	}
+}
+
+// IDs of strict tags are compared with the end of the claims. None of them is in an event, and that is not worth a word.
+func TestTakenOfStrictTags(t *testing.T) {
+	t.Parallel()
+	e := newEvidence(t)
+	e.strict("order", 101, nil)
+	e.claimed("coupon", 101, nil)
+	var taken Taken
+	if err := taken.Read(strings.NewReader("order 1-60\norder 60-99\norder 99-104\ncoupon 1-7\n"), ""); err != nil {
+		t.Fatal(err)
+	}
+	r := e.audit(&taken, "coupon")
+	e.want(r.Contradictions, "taken_twice 60-60: 60; taken_twice 99-99: 99; taken_unclaimed 101-104: all claims of order end below 101")
+	if *r.Taken != (TakenReport{IDs: 111, Repeated: 2, Unclaimed: 4, Unreported: 7}) {
+		t.Errorf("%+v", r.Taken)
+	}
+}
+
+// A trace of a strict tag knows the last claim. It does not guess why an older one is not recorded.
+func TestTraceOfStrictTags(t *testing.T) {
+	t.Parallel()
+	e := newEvidence(t)
+	e.strict("invoice", 101, &allocator.Claim{First: 91, Last: 100, Node: "a", Time: eventTime(1)})
+	e.strict("moved", 501, nil)
+	e.strict("forged", 101, nil)
+	e.refill("forged", "f", 1, 10, 2)
+	<-e.js.PublishAsyncComplete()
+	for _, c := range []struct {
+		tag     string
+		id      int64
+		outcome bus.TraceOutcome
+		claims  int
+		words   string
+	}{
+		{"invoice", 100, bus.Claimed, 1, "claimed by a at 2026-01-02T03:04:05.001Z in 91 to 100, the last claim of this strict tag"},
+		{"invoice", 90, bus.NotRecorded, 0, "Claims of a strict tag are not kept one by one"},
+		{"invoice", 101, bus.NotClaimed, 0, "invoice is claimed below 101"},
+		{"moved", 500, bus.NotRecorded, 0, "not kept one by one"},
+		{"forged", 5, bus.Claimed, 1, "claimed by f"},
+		{"forged", 50, bus.NotRecorded, 0, "not kept one by one"},
+	} {
+		got, err := TraceTag(t.Context(), e.source(), c.tag, c.id)
+		if err != nil || got.Outcome != c.outcome || len(got.Claims) != c.claims || !strings.Contains(got.Message, c.words) || got.Order != bus.OrderStrict {
+			t.Errorf("%s %d: %+v, %v; want %s: %s", c.tag, c.id, got, err, c.outcome, c.words)
+		}
+		if c.claims == 0 && strings.Contains(got.Message, "stream") {
+			t.Errorf("%s %d: %s", c.tag, c.id, got.Message)
+		}
+	}
+}

@@ -1,0 +1,147 @@
+package audit
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/snowflake"
+)
+
+// snowflakeAt is an ID of worker 5 or another one, with the default layout.
+func snowflakeAt(at, plus, worker, sequence int64) int64 {
+	return snowflake.DefaultLayout().Compose(snowflake.Parts{UnixMS: ms(at) + plus, Worker: worker, Sequence: sequence})
+}
+
+func TestTakenSnowflakes(t *testing.T) {
+	t.Parallel()
+	all := func(at, plus, worker int64) bus.Range {
+		return bus.Range{First: snowflakeAt(at, plus, worker, 0), Last: snowflakeAt(at, plus, worker, 4095)}
+	}
+	for name, c := range map[string]struct {
+		taken     []bus.Range
+		elsewhere bool
+		want      TakenReport
+		kinds     []bus.ContradictionKind
+	}{
+		"nothing":              {},
+		"held":                 {[]bus.Range{all(10, 0, 5), all(89, 999, 5)}, false, TakenReport{IDs: 8192}, nil},
+		"at the end":           {[]bus.Range{all(90, 0, 5)}, false, TakenReport{IDs: 4096, Unclaimed: 4096}, []bus.ContradictionKind{bus.TakenUnclaimed}},
+		"between two":          {[]bus.Range{all(30, 0, 5), all(39, 999, 5)}, false, TakenReport{IDs: 8192, Unclaimed: 8192}, []bus.ContradictionKind{bus.TakenUnclaimed, bus.TakenUnclaimed}},
+		"before the events":    {[]bus.Range{all(3, 0, 5)}, false, TakenReport{IDs: 4096, Unreported: 4096}, nil},
+		"a worker of nobody":   {[]bus.Range{all(10, 0, 7)}, false, TakenReport{IDs: 4096, Unclaimed: 4096}, []bus.ContradictionKind{bus.TakenUnclaimed}},
+		"… of another centre":  {[]bus.Range{all(10, 0, 7)}, true, TakenReport{IDs: 4096, Unreported: 4096}, nil},
+		"from 5 to 6 and to 7": {[]bus.Range{{First: snowflakeAt(10, 0, 5, 4000), Last: snowflakeAt(10, 0, 7, 9)}}, false, TakenReport{IDs: 96 + 4096 + 10, Unclaimed: 10}, []bus.ContradictionKind{bus.TakenUnclaimed}},
+		"from one millisecond to the next": {[]bus.Range{{First: snowflakeAt(10, 0, 1023, 4090), Last: snowflakeAt(10, 1, 0, 1)}}, false,
+			TakenReport{IDs: 8}, nil},
+		"all of some milliseconds": {[]bus.Range{{First: snowflakeAt(89, 998, 6, 0), Last: snowflakeAt(90, 1, 5, 4095)}}, false,
+			TakenReport{IDs: 3 << 22, Unclaimed: 3<<22 - (1+3+3+3)*4096}, slices.Repeat([]bus.ContradictionKind{bus.TakenUnclaimed}, mostContradictions)},
+		"twice":        {[]bus.Range{all(10, 0, 5), {First: snowflakeAt(10, 0, 5, 7), Last: snowflakeAt(10, 0, 5, 8)}}, false, TakenReport{IDs: 4096, Repeated: 2}, []bus.ContradictionKind{bus.TakenTwice}},
+		"every number": {[]bus.Range{{First: 1, Last: 1<<63 - 1}}, false, TakenReport{}, slices.Repeat([]bus.ContradictionKind{bus.TakenUnclaimed}, mostContradictions)},
+	} {
+		a := &auditor{Options: Options{TakenSnowflakes: &Runs{}}, layout: snowflake.DefaultLayout(), everyRecord: !c.elsewhere,
+			workers: map[int64]*workerTrail{5: trailOf(acquired("a", 10, 5, 4, 86_400), released("a", 20, 30), acquired("b", 41, 40, 20, 90))},
+			records: map[int64]bus.Worker{5: recordOf("b", 41, 90), 0: recordOf("c", 0, 500), 6: recordOf("d", 0, 500), 1023: recordOf("e", 0, 500)}}
+		a.TakenSnowflakes.Add(c.taken...)
+		if err := a.compareSnowflakes(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var kinds []bus.ContradictionKind
+		for _, f := range a.report.Contradictions {
+			kinds = append(kinds, f.Kind)
+			if f.Kind == bus.TakenUnclaimed && (f.Worker == nil || f.First < bus.ID(c.taken[0].First) || f.Last > bus.ID(c.taken[len(c.taken)-1].Last) || f.First > f.Last) {
+				t.Errorf("%s: %+v", name, f)
+			}
+		}
+		if got := *a.report.TakenSnowflakes; name != "every number" && got != c.want || !slices.Equal(kinds, c.kinds) {
+			t.Errorf("%s: %+v, %v; want %+v, %v", name, got, a.report.Contradictions, c.want, c.kinds)
+		}
+	}
+}
+
+// An older generator does not say what the bits mean. Guessing would blame the wrong worker.
+func TestTakenSnowflakesWithoutLayout(t *testing.T) {
+	t.Parallel()
+	a := &auditor{Options: Options{TakenSnowflakes: &Runs{}}, workers: make(map[int64]*workerTrail)}
+	if err := a.compareSnowflakes(t.Context()); err == nil {
+		t.Error("it compares")
+	}
+}
+
+// A run taken apart has each of its IDs in exactly one part, that of its worker and time.
+func FuzzParts(f *testing.F) {
+	f.Add(uint8(1), uint8(1), int64(1), int64(100), int64(7), int64(9))
+	f.Add(uint8(2), uint8(3), int64(31), int64(1), int64(0), int64(2))
+	f.Add(uint8(10), uint8(12), int64(1<<62), int64(9000), int64(3), int64(3))
+	f.Fuzz(func(t *testing.T, workerBits, sequenceBits uint8, first, count, from, to int64) {
+		l := snowflake.Layout{Epoch: 1000, WorkerBits: int(workerBits%10) + 1, SequenceBits: int(sequenceBits%10) + 1}
+		l.TimeBits = 63 - l.WorkerBits - l.SequenceBits
+		first = max(first, 1)
+		run := bus.Range{First: first, Last: first + max(min(count, 10_000, 1<<63-1-first), 0)}
+		if run.Last < run.First {
+			return
+		}
+		want := make(map[string]int64) // by worker and time
+		for id := run.First; ; id++ {
+			p, err := l.Decode(id, 1<<63-1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want[fmt.Sprint(p.Worker, p.UnixMS)]++
+			if id == run.Last {
+				break
+			}
+		}
+		total := int64(0)
+		for p := range parts(l, run) {
+			whole := p.ids(l, run, p.times)
+			sum := int64(0)
+			for at := p.times.First; at <= p.times.Last; at++ {
+				one := p.ids(l, run, bus.Range{First: at, Last: at})
+				if key := fmt.Sprint(p.worker, at); one.count != want[key] || one.count != one.last-one.first+1 {
+					t.Fatalf("%+v %v, worker and time %s: %+v, want %d", l, run, key, one, want[key])
+				}
+				sum += one.count
+			}
+			if whole.count != sum || whole.first < run.First || whole.last > run.Last {
+				t.Fatalf("%+v %v: %+v has %+v, in sum %d", l, run, p, whole, sum)
+			}
+			total += sum
+		}
+		if total != run.Len() {
+			t.Fatalf("%+v: %v has %d IDs in its parts, want %d", l, run, total, run.Len())
+		}
+	})
+}
+
+// Whatever a message says, reading it ends, and what it says can be compared.
+func FuzzWorkerEvents(f *testing.F) {
+	f.Add("acquired", []byte(`{"node":"a","worker":5,"from_ms":1,"after_ms":2,"reserved_until_ms":90}`), []byte(`{"node":"b","worker":5,"until_ms":50,"reserved_until_ms":90}`), int64(7))
+	f.Add("released", []byte(`{"node":"a","worker":5,"holder":"b","reserved_until_ms":-9223372036854775808}`), []byte(`{"from_ms":9223372036854775807}`), int64(1<<62))
+	f.Fuzz(func(t *testing.T, what string, one, other []byte, at int64) {
+		w := trailOf(acquired("a", 10, 5, 4, 70))
+		header := map[string][]string{"ce-time": {"2027-01-15T08:00:10Z"}, "ce-type": {"leaf.worker." + what}}
+		for _, kind := range []string{what, "acquired", "lost"} {
+			for _, body := range [][]byte{one, other} {
+				event, err := bus.ParseEvent("leaf.events.info.worker."+kind+".5", header, body)
+				if e, ok := event.Body.(bus.WorkerEvent); err == nil && ok {
+					event.Type = "leaf.worker." + kind
+					w.event(event, e)
+				}
+			}
+		}
+		for _, record := range []bus.Worker{{}, recordOf("a", 10, 70), recordOf("b", 41, 90)} {
+			w.audit(record, []bus.State{runs("a", 20, 70)})
+			var trace bus.Trace
+			w.trace(&trace, record, true, at)
+			if trace.Outcome == "" || trace.Message == "" {
+				t.Errorf("%+v", trace)
+			}
+			times := w.times(record, true)
+			if left := without(times.gaps, times.held); len(left) > 0 && common(left[0], times.held) != 0 {
+				t.Errorf("%v are without %v", left, times.held)
+			}
+		}
+	})
+}

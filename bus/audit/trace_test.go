@@ -1,0 +1,92 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+)
+
+// Each outcome of a trace, with who claimed the ID and what the message says.
+func TestTraceTag(t *testing.T) {
+	t.Parallel()
+	e := newEvidence(t)
+	e.refill("order", "b", 111, 120, 2) // of a generator that was faster
+	e.refill("order", "a", 101, 110, 1)
+	e.refill("order", "a", 101, 110, 1) // published twice
+	e.refill("order", "a", 131, 140, 3)
+	e.refill("order", "c", 136, 145, 4)
+	e.refill("order", "a", 151, 160, 5)
+	e.claimed("order", 181, &allocator.Claim{First: 171, Last: 180, Node: "d", Time: eventTime(6)})
+	e.claimed("recorded", 161, &allocator.Claim{First: 151, Last: 160, Node: "a", Time: eventTime(5)})
+	e.refill("same", "a", 1, 10, 5)
+	e.claimed("same", 11, &allocator.Claim{First: 1, Last: 10, Node: "a", Time: eventTime(4)})
+	e.claimed("quiet", 501, nil)
+	e.claimed("fresh", 1, nil)
+	e.claims["sql"] = bus.TagClaims{MaxID: 77}
+	e.refill("broken", "a", 1, 10, 7)
+	e.refill("behind", "a", 1, 10, 8)
+	e.claimed("behind", 6, nil)
+	e.refill("without", "a", 1, 10, 9)
+	e.claims["broken"] = bus.TagClaims{MaxID: 11, Problem: "garbage"}
+	<-e.js.PublishAsyncComplete()
+	for _, c := range []struct {
+		tag     string
+		id      int64
+		outcome bus.TraceOutcome
+		claims  string
+		words   string
+	}{
+		{"order", 101, bus.Claimed, "a 101-110", "claimed by a at 2026-01-02T03:04:05.001Z in 101 to 110, cause demand"},
+		{"order", 110, bus.Claimed, "a 101-110", "claimed by a"},
+		{"order", 111, bus.Claimed, "b 111-120", "claimed by b"},
+		{"order", 100, bus.NotRecorded, "", "no longer recorded"},
+		{"order", 1, bus.NotRecorded, "", "older than the stream"},
+		{"order", 121, bus.Gap, "", "no event reports it"},
+		{"order", 150, bus.Gap, "", "no event reports it"},
+		{"order", 140, bus.Claimed, "a 131-140 c 136-145", "claimed 2 times, which must not be: `leaf audit order`"},
+		{"order", 175, bus.Claimed, "d 171-180 record", "claimed by d at 2026-01-02T03:04:05.006Z in 171 to 180, its cause is no longer recorded"},
+		{"order", 165, bus.Gap, "", ""},
+		{"order", 181, bus.NotClaimed, "", "order is claimed below 181"},
+		{"recorded", 155, bus.Claimed, "a 151-160 record", "claimed by a"},
+		{"recorded", 150, bus.NotRecorded, "", ""},
+		{"same", 5, bus.Claimed, "a 1-10", "cause demand"},
+		{"quiet", 500, bus.NotRecorded, "", ""},
+		{"quiet", 501, bus.NotClaimed, "", "claimed below 501"},
+		{"fresh", 1, bus.NotClaimed, "", "claimed below 1"},
+		{"sql", 5, bus.NotClaimed, "", "claimed below 1"},
+		{"behind", 5, bus.Claimed, "a 1-10", "cause demand"},
+		{"behind", 6, bus.Claimed, "a 1-10", "by its record all claims end below 6: `leaf audit behind`"},
+		{"without", 5, bus.Claimed, "a 1-10", "the tag has no record: `leaf audit without`"},
+		{"broken", 5, bus.Claimed, "a 1-10", "claimed by a"},
+	} {
+		got, err := TraceTag(t.Context(), e.source(), c.tag, c.id)
+		if err != nil {
+			t.Errorf("%s %d: %v", c.tag, c.id, err)
+			continue
+		}
+		var claims []string
+		for _, claim := range got.Claims {
+			text := fmt.Sprintf("%s %d-%d", claim.Node, claim.First, claim.Last)
+			if claim.Record {
+				text += " record"
+			}
+			claims = append(claims, text)
+		}
+		if got.Outcome != c.outcome || strings.Join(claims, " ") != c.claims || !strings.Contains(got.Message, c.words) || got.Claims == nil {
+			t.Errorf("%s %d: %s by %q: %s; want %s by %q: %s", c.tag, c.id, got.Outcome, claims, got.Message, c.outcome, c.claims, c.words)
+		}
+		if got.End != e.claims[c.tag].End || got.ID != bus.ID(c.id) || got.Tag != c.tag {
+			t.Errorf("%s %d: %+v", c.tag, c.id, got)
+		}
+	}
+	if _, err := TraceTag(t.Context(), e.source(), "nosuch", 5); !errors.Is(err, allocator.ErrUnknownTag) {
+		t.Errorf("an unknown tag: %v", err)
+	}
+	if _, err := TraceTag(t.Context(), e.source(), "broken", 50); err == nil || !strings.Contains(err.Error(), "garbage") {
+		t.Errorf("a damaged record: %v", err)
+	}
+}

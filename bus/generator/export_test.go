@@ -1,0 +1,25 @@
+package generator
+
+import "time"
+
+// Hears reports whether a generator with this name runs, as far as g knows.
+func (g *Generator) Hears(node string) bool {
+	for _, b := range g.group.present(time.Now()) {
+		if b.Node == node {
+			return true
+		}
+	}
+	return false
+}
+
+// Left is how many IDs of a tag are in memory that no request waits for.
+func (g *Generator) Left(tag string) int64 {
+	left, _ := g.alloc.Has(tag)
+	return left
+}
+
+// Run's ID, by which others ask g for IDs.
+func (g *Generator) RunID() string { return g.group.self }
+
+// HoldSegments makes requests for segments wait, as after a pause.
+func (g *Generator) HoldSegments() { g.floors.shut() }

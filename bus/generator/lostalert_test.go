@@ -1,0 +1,113 @@
+package generator_test
+
+import (
+	"context"
+	"encoding/json"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/internal/natskit"
+	"github.com/leafbus/leafbus/internal/testkit"
+)
+
+// A generator whose connection hangs is lost for its peers, which publish one alert and one end together. It has not
+// heard them either, and does not count them as lost.
+func TestLostAlert(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
+	memory := memory(t, "order")
+	a, b := start(t, s, "a", memory, nil), start(t, s, "b", memory, nil)
+	cut, link := behind(t, s, "cut", memory, nil)
+	stream := events(t, nc)
+	ends := func() (n int) {
+		for _, e := range stream("leaf.node.recovered") {
+			if body := e.Body.(bus.RecoveredEvent); body.Episode == bus.EpisodeLost && body.Node == "cut" {
+				n++
+			}
+		}
+		return n
+	}
+	link.Hang(true)
+	testkit.Eventually(t, "the alert", func() bool {
+		return len(stream("leaf.node.lost")) > 0 && a.State().Counts.Lost == 1 && b.State().Counts.Lost == 1
+	})
+	if s := cut.State(); s.Counts.Lost > 0 || len(s.Lost) > 0 {
+		t.Errorf("the one that is cut off counts as lost: %+v", s.Lost)
+	}
+	link.Hang(false)
+	testkit.Eventually(t, "the end", func() bool { return ends() > 0 && a.State().Counts.Lost == 0 && b.State().Counts.Lost == 0 })
+	if s := cut.State(); s.Counts.Lost > 0 {
+		t.Errorf("the one that was cut off counts as lost: %+v", s.Lost)
+	}
+	if lost := stream("leaf.node.lost"); len(lost) != 1 || lost[0].Key != "cut" || lost[0].Severity != "alert" || ends() != 1 {
+		t.Errorf("alerts: %+v; %d ends", lost, ends())
+	}
+}
+
+// A generator that drains says that it is there until it has ended: a change of max_id waits for it, and it is not lost.
+func TestDrainIsHeard(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
+	var heartbeats atomic.Int64
+	last := make(chan struct{})
+	_, err := nc.Subscribe("leaf.internal.presence", func(msg *nats.Msg) {
+		var b struct {
+			Gone    bool
+			Segment bool
+		}
+		if err := json.Unmarshal(msg.Data, &b); err != nil {
+			t.Error(err)
+		}
+		switch {
+		case b.Gone:
+			close(last)
+		case !b.Segment:
+			heartbeats.Add(1)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := &gated{Store: memory(t, "order"), open: make(chan struct{})}
+	g := start(t, s, "n", store, func(c *generator.Config) { c.MaxWait = testkit.Patience })
+	if err := nc.PublishRequest("leaf.segment.order", nc.NewInbox(), nil); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "the request waits", func() bool { return g.State().Counts.Waiting == 1 })
+	heartbeats.Store(0)
+	stopped := make(chan error)
+	go func() { stopped <- g.stop() }()
+	testkit.Eventually(t, "heartbeats while it drains", func() bool { return heartbeats.Load() >= 3 }) // one at the beginning
+	close(store.open)
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+	select {
+	case <-last:
+	case <-time.After(testkit.Patience):
+		t.Error("no last heartbeat")
+	}
+}
+
+// gated is a store that reserves nothing until it is opened.
+type gated struct {
+	allocator.Store
+	open chan struct{}
+}
+
+func (s *gated) Reserve(ctx context.Context, tag string, n, from int64) (allocator.Grant, error) {
+	select {
+	case <-s.open:
+		return s.Store.Reserve(ctx, tag, n, from)
+	case <-ctx.Done():
+		return allocator.Grant{}, ctx.Err()
+	}
+}

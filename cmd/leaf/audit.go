@@ -1,0 +1,209 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/audit"
+)
+
+// auditFlags say what else to audit.
+type auditFlags struct {
+	conn                   connFlags
+	json                   bool
+	taken, takenSnowflakes string // files
+}
+
+func newAuditCmd() *cobra.Command {
+	var f auditFlags
+	cmd := &cobra.Command{
+		Use:   "audit [TAG...]",
+		Short: "Check that no ID was claimed twice",
+		Long: `Check that no ID was claimed twice. It compares what is written down in different
+places: the events, the ledger, the store and, without TAG, the registry of workers.
+It changes nothing, and may run while generators serve.
+
+It knows the events that the stream still has, and says since when that is. The exit
+status is 1 if there is a contradiction. The audit names each one, and says what to do.
+Lost IDs are no contradiction: a generator that was killed leaves a gap.
+
+Strict tags have no events of their claims. The record of such a tag has only its last
+claim. So use --taken to check the IDs of a strict tag.
+
+With --taken it also compares IDs that callers got. FILE has ranges, one a line, as
+leaf get --ranges and leaf bench --taken write them. If you name one TAG, the lines are
+of that tag. Else each line begins with its tag and a space. "-" reads stdin.
+
+docs/audit.md has what each column and each contradiction means.`,
+		Example: `  leaf audit
+  leaf audit order
+  leaf audit --json > audit.json
+  leaf get order -n 5000 --ranges > ids.txt; leaf audit order --taken ids.txt
+  leaf bench --taken ids.txt; leaf audit --taken-snowflakes ids.txt`,
+		Args: func(_ *cobra.Command, tags []string) error {
+			for _, tag := range tags {
+				if tag == "" {
+					return errors.New("TAG is empty: leave it out for all tags")
+				}
+			}
+			return nil
+		},
+		ValidArgsFunction: completeUpTo(math.MaxInt, &f.conn),
+		RunE:              f.run,
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&f.taken, "taken", "", "also check the IDs of tags in `FILE`, which callers got")
+	fs.StringVar(&f.takenSnowflakes, "taken-snowflakes", "", "also check the snowflakes in `FILE`, which callers got")
+	fs.BoolVar(&f.json, "json", false, "write JSON")
+	for _, name := range []string{"taken", "taken-snowflakes"} {
+		annotate(fs.Lookup(name), noteCommandLine, "true")
+	}
+	f.conn.registerClient(fs)
+	return cmd
+}
+
+func (f *auditFlags) run(cmd *cobra.Command, tags []string) error {
+	o, err := f.options(cmd, tags)
+	if err != nil {
+		return err
+	}
+	return f.conn.withJetStream(cmd, func(c *bus.Client, js jetstream.JetStream) error {
+		p := newProgress(cmd.ErrOrStderr(), 1, "")
+		o.Progress = func(what string, done, total uint64) { p.at(what, int64(done), int64(total)) }
+		r, err := audit.Run(cmd.Context(), audit.FromClient(c, js), o)
+		p.end()
+		switch {
+		case cmd.Context().Err() != nil:
+			return errors.New("interrupted")
+		case err != nil:
+			return denied(js.Conn(), err)
+		}
+		if r.Events == 0 && slices.ContainsFunc(r.Tags, wantsEvents) {
+			fmt.Fprintf(cmd.ErrOrStderr(), "warning: no events, so only the records were compared: does `nats stream info %s` find the stream?\n", bus.EventStream)
+		}
+		if f.json {
+			err = printJSON(cmd.OutOrStdout(), r)
+		} else {
+			err = printAudit(cmd.OutOrStdout(), r)
+		}
+		if n := len(r.Contradictions); n > 0 {
+			err = errors.Join(err, fmt.Errorf("the audit found %s%s", counted(n, "contradiction"), advice(r.Contradictions)))
+		}
+		return errors.Join(err, unknownTags(r, tags))
+	})
+}
+
+// wantsEvents reports whether a tag should have refill events. Strict tags have none.
+func wantsEvents(t bus.TagAudit) bool { return t.End > 1 && t.Order != bus.OrderStrict }
+
+// denied adds to an error of reading that NATS denied a request: NATS does not answer such a request.
+func denied(nc *nats.Conn, err error) error {
+	if last := nc.LastError(); !errors.Is(err, nats.ErrPermissionViolation) && errors.Is(last, nats.ErrPermissionViolation) {
+		return fmt.Errorf("%w (%w)", err, last)
+	}
+	return err
+}
+
+// options reads the files. Mistakes in them are usage errors: status 1 is for contradictions.
+func (f *auditFlags) options(cmd *cobra.Command, tags []string) (o audit.Options, err error) {
+	for _, tag := range tags {
+		if err := allocator.CheckTag(tag); err != nil {
+			return o, err
+		}
+	}
+	if f.taken == "-" && f.takenSnowflakes == "-" {
+		return o, usagef("--taken and --taken-snowflakes: only one of them can read stdin")
+	}
+	o.Tags = tags
+	if f.taken != "" {
+		only := ""
+		if len(tags) == 1 {
+			only = tags[0]
+		}
+		o.Taken = &audit.Taken{}
+		err = readInput(cmd, f.taken, func(r io.Reader) error { return o.Taken.Read(r, only) })
+		if err != nil {
+			return o, fmt.Errorf("--taken: %w", err)
+		}
+	}
+	if f.takenSnowflakes != "" {
+		o.TakenSnowflakes = &audit.Runs{}
+		if err = readInput(cmd, f.takenSnowflakes, o.TakenSnowflakes.Read); err != nil {
+			return o, fmt.Errorf("--taken-snowflakes: %w", err)
+		}
+	}
+	return o, nil
+}
+
+// readInput calls read with a file, or with stdin if the name is "-". A signal ends it.
+func readInput(cmd *cobra.Command, name string, read func(io.Reader) error) error {
+	ended := make(chan error, 1)
+	go func() { ended <- readFrom(cmd.InOrStdin(), name, read) }()
+	select {
+	case err := <-ended:
+		if err != nil {
+			return usagef("%w", err)
+		}
+		return nil
+	case <-cmd.Context().Done():
+		return errors.New("interrupted")
+	}
+}
+
+func readFrom(stdin io.Reader, name string, read func(io.Reader) error) error {
+	if name == "-" {
+		return read(stdin)
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if err := read(file); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// unknownTags returns an error about those of the named tags of which nothing is known.
+func unknownTags(r *audit.Report, named []string) (err error) {
+	known := make(map[string]bool)
+	for _, t := range r.Tags {
+		known[t.Tag] = t.End != 0 || t.MaxID != 0 || t.Events != 0 || len(t.Contradictions) != 0
+	}
+	for _, tag := range named {
+		if !known[tag] {
+			err = errors.Join(err, fmt.Errorf("%s: unknown tag (%w)", tag, bus.UnknownTag))
+		}
+	}
+	return err
+}
+
+// counted is a number of things: 1 tag, 2 tags.
+func counted[N int | int64](n N, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// contradictionLine is a contradiction as one line.
+func contradictionLine(c bus.Contradiction) string {
+	about := string(c.Kind)
+	if c.Tag != "" {
+		about += " " + c.Tag
+	}
+	return strings.Map(printable, fmt.Sprintf("CONTRADICTION %s: %s", about, cmp.Or(c.Message, "no message")))
+}

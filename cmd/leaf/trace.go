@@ -1,0 +1,140 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/leafbus/leafbus/bus"
+)
+
+func newTraceCmd() *cobra.Command {
+	var f clientFlags
+	var req bus.TraceRequest
+	cmd := &cobra.Command{
+		Use:   "trace TAG ID | --snowflake ID",
+		Short: "Show which generator claimed an ID",
+		Long: `Show which generator claimed an ID of a tag, when, in which range and why. For a
+snowflake, show which generator held its worker at its time.
+
+The answer comes from the events and the records that are still there. An ID that
+is older than the events is claimed, but the generator is no longer recorded. An ID
+that no generator has claimed yet is an answer too. Claimed does not mean that a
+caller got the ID. If two generators claimed one ID, the exit status is 1.
+
+Of a strict tag only the last claim is recorded: by which generator, and when.
+Nothing more is known of the IDs below it.
+
+A long trace of a busy tag may need a longer --timeout, up to 10s.`,
+		Example: `  leaf trace order 4711
+  leaf trace order 4711 --json
+  leaf trace --snowflake 2056789012345678901`,
+		Args: func(cmd *cobra.Command, args []string) (err error) {
+			req, err = traced(cmd, args)
+			return err
+		},
+		ValidArgsFunction: completeTags(&f.conn),
+	}
+	cmd.Flags().String("snowflake", "", "trace this snowflake `ID`")
+	annotate(cmd.Flags().Lookup("snowflake"), noteCommandLine, "true")
+	return f.command(cmd, func(cmd *cobra.Command, c *bus.Client, _ []string) error {
+		t, err := c.Trace(cmd.Context(), req)
+		switch {
+		case err != nil:
+			return err
+		case f.json:
+			err = printJSON(cmd.OutOrStdout(), t)
+		default:
+			err = printTrace(cmd.OutOrStdout(), t)
+		}
+		if err == nil && len(t.Claims) > 1 {
+			err = fmt.Errorf("ID %d has %d claims, and one is allowed", t.ID, len(t.Claims))
+		}
+		return err
+	})
+}
+
+// traced returns the request that the command line means.
+func traced(cmd *cobra.Command, args []string) (req bus.TraceRequest, err error) {
+	snowflake := cmd.Flags().Lookup("snowflake")
+	switch {
+	case snowflake.Changed && len(args) == 0:
+		req.Snowflake, err = parseID(snowflake.Value.String())
+	case !snowflake.Changed && len(args) == 2:
+		req.Tag = args[0]
+		req.ID, err = parseID(args[1])
+	default:
+		err = errors.New("name a tag and an ID, or --snowflake and an ID")
+	}
+	return req, err
+}
+
+func parseID(text string) (bus.ID, error) {
+	id, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || id < 1 {
+		return 0, fmt.Errorf("%q is not an ID: write a whole number from 1 to %d", text, math.MaxInt64)
+	}
+	return bus.ID(id), nil
+}
+
+// printTrace writes what is known of an ID: the message, the claims, and what the answer rests on.
+func printTrace(w io.Writer, t bus.Trace) error {
+	what := "snowflake"
+	if t.Tag != "" {
+		what = t.Tag
+	}
+	if _, err := fmt.Fprintln(w, strings.Map(printable, fmt.Sprintf("%s %d: %s", what, t.ID, t.Message))); err != nil {
+		return err
+	}
+	var facts [][]string
+	fact := func(name, value string) { facts = append(facts, []string{name, value}) }
+	for _, c := range t.Claims {
+		fact("generator", c.Node)
+		if c.First == 0 {
+			fact("held since", precise(c.Time))
+		} else {
+			fact("claimed at", precise(c.Time))
+			fact("range", fmt.Sprintf("%d-%d", c.First, c.Last))
+		}
+		if c.Cause != "" {
+			fact("cause", string(c.Cause))
+		}
+		if c.Record {
+			source := "the record; no event has it"
+			if t.Order == bus.OrderStrict {
+				source = "the record; a strict tag has no events of its claims"
+			}
+			fact("source", source)
+		}
+	}
+	if d := t.Decoded; d != nil {
+		fact("time", d.Time)
+		fact("worker", strconv.FormatInt(d.Worker, 10))
+		fact("sequence", strconv.FormatInt(d.Sequence, 10))
+	}
+	if !t.ReservedUntil.IsZero() {
+		fact("worker claimed until", precise(t.ReservedUntil))
+	}
+	if t.Order == bus.OrderStrict {
+		fact("order", t.Order)
+	}
+	if t.End != 0 {
+		fact("tag claimed below", strconv.FormatInt(int64(t.End), 10))
+	}
+	if !t.Since.IsZero() {
+		fact("events since", precise(t.Since))
+	}
+	if len(facts) == 0 {
+		return nil
+	}
+	return printTable(w, facts[0], facts[1:])
+}
+
+// precise returns a time for people, with milliseconds.
+func precise(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05.000") }

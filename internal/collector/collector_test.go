@@ -1,0 +1,123 @@
+package collector
+
+import (
+	"math"
+	"runtime"
+	"runtime/debug"
+	"testing"
+	"testing/fstest"
+
+	"github.com/leafbus/leafbus/internal/testkit"
+)
+
+const mib = 1 << 20
+
+func TestPercent(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		live, roots, floor uint64
+		percent            int
+	}{
+		"a generator at rest":              {5 * mib, 2 * mib, 32 * mib, 385},
+		"without roots":                    {8 * mib, 0, 32 * mib, 300},
+		"half of the floor":                {16 * mib, 0, 32 * mib, 100},
+		"more than half of the floor":      {20 * mib, 2 * mib, 32 * mib, 100},
+		"more than the floor":              {33 * mib, 2 * mib, 32 * mib, 100},
+		"a million tags":                   {1100 * mib, 2 * mib, 32 * mib, 100},
+		"hardly anything":                  {1 * mib, 1 * mib, 32 * mib, 800},
+		"nothing, before the first one":    {0, 0, 32 * mib, 100},
+		"a container of 64 MiB":            {5 * mib, 2 * mib, 8 * mib, 100},
+		"a container of 128 MiB":           {5 * mib, 2 * mib, 16 * mib, 157},
+		"a container with hardly anything": {5 * mib, 2 * mib, 0, 100},
+	} {
+		if got := percentFor(c.live, c.roots, c.floor); got != c.percent {
+			t.Errorf("%s: %d, want %d", name, got, c.percent)
+		}
+		// Where the bounds of the percentage allow it, the next collection is at the floor; it is never above both rules.
+		next := c.live + (c.live+c.roots)*uint64(percentFor(c.live, c.roots, c.floor))/100
+		if next > max(c.floor, 2*c.live+c.roots) {
+			t.Errorf("%s: the next collection is at %d MiB", name, next/mib)
+		}
+	}
+}
+
+func TestChosen(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		env    map[string]string
+		chosen bool
+	}{
+		"nothing":    {nil, false},
+		"empty":      {map[string]string{"GOGC": "", "GOMEMLIMIT": ""}, false},
+		"GOGC":       {map[string]string{"GOGC": "100"}, true},
+		"GOGC=off":   {map[string]string{"GOGC": "off"}, true},
+		"GOMEMLIMIT": {map[string]string{"GOMEMLIMIT": "64MiB"}, true},
+	} {
+		if got := chosen(func(name string) string { return c.env[name] }); got != c.chosen {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+func TestContainerLimit(t *testing.T) {
+	t.Parallel()
+	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
+	for name, c := range map[string]struct {
+		files fstest.MapFS
+		limit uint64
+	}{
+		"another system": {nil, math.MaxUint64},
+		"a container": {fstest.MapFS{
+			"proc/self/cgroup": file("0::/\n"), "sys/fs/cgroup/memory.max": file("67108864\n"),
+		}, 64 * mib},
+		"no limit": {fstest.MapFS{
+			"proc/self/cgroup": file("0::/a\n"), "sys/fs/cgroup/a/memory.max": file("max\n"),
+		}, math.MaxUint64},
+		"a parent's limit": {fstest.MapFS{
+			"proc/self/cgroup": file("0::/a/b/c\n"), "sys/fs/cgroup/a/b/c/memory.max": file("max\n"),
+			"sys/fs/cgroup/a/b/memory.max": file("1000\n"), "sys/fs/cgroup/a/memory.max": file("2000\n"),
+		}, 1000},
+		"its own limit": {fstest.MapFS{
+			"proc/self/cgroup": file("0::/a/b\n"), "sys/fs/cgroup/a/b/memory.max": file("500\n"), "sys/fs/cgroup/a/memory.max": file("2000\n"),
+		}, 500},
+		"version 1": {fstest.MapFS{
+			"proc/self/cgroup": file("9:name=systemd:/x\n4:memory:/a\n3:cpuset:/\n0::/\n"),
+			"sys/fs/cgroup/memory/a/memory.limit_in_bytes":   file("3000\n"),
+			"sys/fs/cgroup/memory/memory.limit_in_bytes":     file("9223372036854771712\n"),
+			"sys/fs/cgroup/cpuset/memory.limit_in_bytes":     file("1\n"),
+			"sys/fs/cgroup/memory/x/memory.limit_in_bytes":   file("1\n"),
+			"sys/fs/cgroup/memory/a/b/memory.limit_in_bytes": file("1\n"),
+		}, 3000},
+		"version 1 in a container that sees only itself": {fstest.MapFS{
+			"proc/self/cgroup":                           file("4:memory:/docker/123\n"),
+			"sys/fs/cgroup/memory/memory.limit_in_bytes": file("4000\n"),
+		}, 4000},
+		"out of the namespace": {fstest.MapFS{"proc/self/cgroup": file("0::/../../x\n"), "sys/fs/cgroup/memory.max": file("5000\n")}, 5000},
+		"unreadable":           {fstest.MapFS{"proc/self/cgroup": file("\nx\n::\n0::\n0:memory\n")}, math.MaxUint64},
+	} {
+		if got := containerLimit(c.files); got != c.limit {
+			t.Errorf("%s: %d, want %d", name, got, c.limit)
+		}
+	}
+}
+
+// The percentage follows what is live: up to the usual one when it has grown, and back. It changes the whole process.
+func TestFollow(t *testing.T) {
+	before := debug.SetGCPercent(usual) // another one if the environment has GOGC
+	t.Cleanup(func() { debug.SetGCPercent(before) })
+	percent := func() int {
+		runtime.GC()
+		now := debug.SetGCPercent(usual)
+		debug.SetGCPercent(now)
+		return now
+	}
+	follower := &tuner{floor: floor, percent: usual}
+	runtime.GC()
+	follower.follow()
+	testkit.Eventually(t, "a large percentage for a small heap", func() bool { return percent() > 2*usual })
+	kept := make([]byte, 2*floor)
+	testkit.Eventually(t, "the usual percentage for a large heap", func() bool { return percent() == usual })
+	runtime.KeepAlive(kept)
+	kept = nil
+	testkit.Eventually(t, "a large percentage again", func() bool { return percent() > 2*usual })
+}
