@@ -131,7 +131,7 @@ func TestNextAtRandom(t *testing.T) {
 		})
 	}
 	callers.Wait()
-	u.over()
+	u.left()
 	given := stop()
 	for subject, ids := range got {
 		oneWay(t, subject, ids, given[subject])
