@@ -30,11 +30,11 @@ check: ## tests that need no installed server, without the race detector (second
 	@$(GO) test -p 3 $$($(GO) list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./... | \
 		grep -vE 'leafbus/tests( |$$)|leafbus/tests/(bench|browser|daemon|mariadb|zookeeper)' | cut -d' ' -f1)
 
-# Never from the cache: it does not know that tests run the program. Package tests takes longest, so
-# it begins first; the output of the others follows its own. More packages at once than there are
-# processors, because many tests wait.
+# Never from the cache: it does not know that tests run the program. One package after the other, because each runs
+# eight tests at a time. What is built before is built on all processors.
 test: deps ## every test, with the race detector; the simulations without
-	GOTMPDIR="$${TMPDIR:-/tmp}" TMPDIR=$(SCRATCH) $(GO) test -race -count=1 -timeout 9m -p 3 ./tests ./...
+	$(GO) build -race ./...
+	GOTMPDIR="$${TMPDIR:-/tmp}" TMPDIR=$(SCRATCH) $(GO) test -race -count=1 -timeout 9m -p 1 ./...
 # That of snowflakes runs on one goroutine at a time, and its coroutines now and then crash the race
 # detector itself. That of tags would try a tenth of its worlds in the same time.
 	$(GO) test -count=1 -run TestSimulation ./snowflake ./allocator
