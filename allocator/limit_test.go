@@ -2,11 +2,13 @@ package allocator_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/allocator/allocatortest"
 )
 
 // TestLimit: the largest ID is handed out, and none above it, until an operator raises the limit.
@@ -137,13 +139,15 @@ func TestLimitRaisedMeanwhile(t *testing.T) {
 			take(t, a, 10)
 			a.Apply(s.rule(`{"limit":"10"}`))
 			raised := false
-			s.onReserve(func(context.Context, string, int64) error {
-				if !raised {
+			s.onReserve(func(_ context.Context, _ string, n int64) error {
+				switch {
+				case raised:
+					return nil
+				case n == 1: // no step was left, and now the last ID is asked for
 					raised = true
 					a.Apply(s.rule(`{"limit":"100"}`))
-					return allocator.ErrExhausted
 				}
-				return nil
+				return allocator.ErrExhausted
 			})
 			take(t, a, 1)
 		})
@@ -248,4 +252,40 @@ func TestMaxStepLowered(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestClaimsUnderRules: with a database the rules stand in the ledger. No claim goes beyond the limit, and none is made while the tag
+// is paused, whatever the database says.
+func TestClaimsUnderRules(t *testing.T) {
+	rows, ledger := allocatortest.NewMemory(), allocatortest.NewMemoryLedger()
+	s := allocator.WithLedger(rows, ledger, allocator.NewMarks(), "one")
+	createTag(t, s, allocator.Tag{Name: "order", MaxID: 1, Step: 10})
+	change := func(text string) {
+		t.Helper()
+		if _, err := s.Update(t.Context(), "order", allocator.Change{RulesChange: changeOf(t, text)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	end := func() int64 {
+		t.Helper()
+		e, err := ledger.Read(t.Context(), "order")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e.End
+	}
+	change(`{"limit":"15"}`)
+	for _, want := range []allocator.Range{{First: 1, Last: 10}, {First: 11, Last: 15}} {
+		g, err := s.Reserve(t.Context(), "order", 1, end())
+		if err != nil || g.Range != want || end() != want.Last+1 {
+			t.Fatalf("%v, %v, want %v; the ledger ends at %d", g.Range, err, want, end())
+		}
+	}
+	if g, err := s.Reserve(t.Context(), "order", 1, end()); !errors.Is(err, allocator.ErrExhausted) || end() != 16 {
+		t.Errorf("above the limit: %v, %v; the ledger ends at %d", g, err, end())
+	}
+	change(`{"limit":"0","paused":true}`)
+	if g, err := s.Reserve(t.Context(), "order", 1, end()); !errors.Is(err, allocator.ErrPaused) || end() != 16 {
+		t.Errorf("paused: %v, %v; the ledger ends at %d", g, err, end())
+	}
 }

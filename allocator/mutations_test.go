@@ -22,7 +22,7 @@ type edit = mutate.Edit
 // tests, not the code, and takes minutes: `make mutations`.
 func TestMutations(t *testing.T) {
 	runner := mutate.Runner{By: "TestModel"}
-	for _, m := range slices.Concat(mutations, claimMutations, strictMutations) {
+	for _, m := range slices.Concat(mutations, claimMutations, strictMutations, rulesMutations) {
 		t.Run(m.name, func(t *testing.T) { runner.Run(t, m.by, m.edits...) })
 	}
 }
