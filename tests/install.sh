@@ -77,3 +77,9 @@ have python3 ||
 	install 'the tests look at the dashboard in a browser, and none of chromium, chromium-browser and google-chrome is there' \
 		'install Chromium or Chrome, or set LEAF_TEST_CHROMIUM to the path of one' \
 		chromium
+
+# For the commands in README.md and docs/http.md, which the tests run as they stand there.
+have curl ||
+	install 'the tests run the commands of the README, and curl is missing' \
+		'install curl' \
+		curl
