@@ -104,9 +104,18 @@ func (m *member) join(ctx context.Context, begin func(context.Context) error) (g
 	}
 }
 
-// look finds the owner of everything. It asks the database and ZooKeeper at the same time, and only
-// if the generator may join.
+// look finds the owner of everything. Another generator may make the record, and claim the database or ZooKeeper, after look has
+// read that there is no record. So then it looks once more.
 func (m *member) look(ctx context.Context, now time.Time) *facts {
+	f := m.lookOnce(ctx, now)
+	if f.record == free && (f.database.found|f.zooKeeper.found)&unusable != 0 {
+		f = m.lookOnce(ctx, now)
+	}
+	return f
+}
+
+// lookOnce asks the database and ZooKeeper at the same time, and only if the generator may join.
+func (m *member) lookOnce(ctx context.Context, now time.Time) *facts {
 	f := &facts{known: m.known, server: m.State.Conn.ConnectedUrlRedacted(), want: m.want}
 	m.lookAtRecord(ctx, now, f)
 	if f.record != ours && (f.record != free || m.known != "") {

@@ -94,6 +94,24 @@ func TestJoinAtOnce(t *testing.T) {
 	}
 }
 
+// TestJoinMeanwhile: another generator makes the record, and claims database and ZooKeeper, between a start's looks at these.
+func TestJoinMeanwhile(t *testing.T) {
+	for name, place := range map[string]func(*site) *fakePlace{
+		"database":  func(s *site) *fakePlace { return s.db.fakePlace },
+		"ZooKeeper": func(s *site) *fakePlace { return s.zk.fakePlace },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			s.db, s.zk = newDatabase("db"), newZooKeeper("zk")
+			var first string
+			place(s).before = func() { first = s.joins(s.folder()) }
+			if id := s.joins(s.folder()); id != first {
+				t.Errorf("joined %s, and the other one is %s", id, first)
+			}
+		})
+	}
+}
+
 // What belongs to another installation is refused before anything is created.
 func TestNothingIsCreatedForTheRefused(t *testing.T) {
 	for name, theirs := range map[string]func(s *site){

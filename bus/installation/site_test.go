@@ -30,6 +30,7 @@ type fakePlace struct {
 	err    error
 	rival  string // another installation that claims it just before
 	asked  int
+	before func() // is called before the next Claim
 }
 
 func (p *fakePlace) Name() string { return p.name }
@@ -42,6 +43,11 @@ func (p *fakePlace) Repair(installation, id string) string {
 }
 
 func (p *fakePlace) Claim(_ context.Context, installation string, first bool) (of, id string, err error) {
+	var before func()
+	p.set(func() { before, p.before = p.before, nil })
+	if before != nil {
+		before()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.asked++; p.err != nil {
