@@ -192,7 +192,8 @@ func TestTrace(t *testing.T) {
 		r := leaf(t, append(args, "--json")...)
 		r.want(t, status)
 		found := parse[bus.Trace](t, []byte(r.stdout))
-		if found.Outcome != outcome || !strings.Contains(text.stdout, found.Message) || found.Message == "" {
+		message, _, _ := strings.Cut(found.Message, " up to 20") // the time moves from one call to the next
+		if found.Outcome != outcome || !strings.Contains(text.stdout, message) || message == "" {
 			t.Errorf("leaf %v: %+v\n%s", args, found, text.stdout)
 		}
 		return found, text.stdout

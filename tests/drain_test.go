@@ -26,24 +26,20 @@ func TestStopUnderLoad(t *testing.T) {
 	for _, tag := range tags {
 		granted(t, ask(t, nc, "leaf.segment."+tag, ""))
 	}
-	g.freeze() // while they pile up
+	var callers []*nats.Conn
 	var answers []*nats.Subscription
-	for _, tag := range tags {
+	for range tags {
 		nc := connect(t, server.ClientURL())
-		inbox := nc.NewInbox()
-		sub, err := nc.SubscribeSync(inbox)
-		if err != nil {
-			t.Fatal(err)
-		}
-		answers = append(answers, sub)
+		sub, err := nc.SubscribeSync(nc.NewInbox())
+		must(t, err)
+		callers, answers = append(callers, nc), append(answers, sub)
+	}
+	g.freeze() // while they pile up, for less than the 5 s after which a generator drops requests
+	for i, tag := range tags {
 		for range burst {
-			if err := nc.PublishRequest("leaf.segment."+tag, inbox, []byte("3")); err != nil {
-				t.Fatal(err)
-			}
+			must(t, callers[i].PublishRequest("leaf.segment."+tag, answers[i].Subject, []byte("3")))
 		}
-		if err := nc.Flush(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, callers[i].Flush())
 	}
 	g.signal(syscall.SIGTERM)
 	g.signal(syscall.SIGCONT)
