@@ -77,7 +77,7 @@ func TestReadmeIsShort(t *testing.T) {
 
 // elsewhere matches commands that the test cannot run, because they need other machines, servers or accounts, or are the tests
 // themselves. Those of the nats CLI that are no requests need that program.
-var elsewhere = regexp.MustCompile(`^(git|cd|make|go install|go run ./tests|nats stream)\b|^LEAF_TEST_|/leaf1:|host:3306|h1:2181|\.conf|\.pem|0\.0\.0\.0`)
+var elsewhere = regexp.MustCompile(`^(git|cd|make|docker|for|done|ssh|go install|go run ./tests|nats stream)\b|^LEAF_TEST_|/leaf1:|host:3306|h1:2181|\$servers|\.conf|\.pem|0\.0\.0\.0`)
 
 // Each command block of these pages works, in its order, on an installation that is new at the top of the page.
 func TestCommandsOfThePages(t *testing.T) {
