@@ -75,36 +75,49 @@ func TestReadmeIsShort(t *testing.T) {
 	}
 }
 
-// elsewhere matches commands that the test cannot run, because they need other machines, servers or accounts, or are the tests
+// elsewhere matches commands that the test cannot run, because they need other machines, servers, containers or accounts, or are the tests
 // themselves. Those of the nats CLI that are no requests need that program.
 var elsewhere = regexp.MustCompile(`^(git|cd|make|docker|for|done|ssh|go install|go run ./tests|nats stream)\b|^LEAF_TEST_|/leaf1:|host:3306|h1:2181|\$servers|\.conf|\.pem|0\.0\.0\.0`)
 
-// Each command block of these pages works, in its order, on an installation that is new at the top of the page.
+// commandsOf returns the commands of a page that the test can run, each with its comment.
+func commandsOf(t *testing.T, page string) (commands [][2]string) {
+	t.Helper()
+	for _, block := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindAllStringSubmatch(topFile(t, page), -1) {
+		for line := range strings.Lines(block[1]) {
+			command, comment, _ := strings.Cut(strings.TrimSpace(line), " #")
+			command = strings.TrimSpace(command)
+			if command != "" && !strings.HasPrefix(command, "#") && !elsewhere.MatchString(command) {
+				commands = append(commands, [2]string{command, strings.TrimSpace(comment)})
+			}
+		}
+	}
+	return commands
+}
+
+// Each command block of each page works, in its order, on an installation that is new at the top of the page.
 func TestCommandsOfThePages(t *testing.T) {
 	t.Parallel()
 	there(t, "bash", "curl")
-	for page, least := range map[string]int{"README.md": 12, "docs/requests.md": 6, "docs/rules.md": 10, "docs/audit.md": 9, "docs/http.md": 4} {
+	least := map[string]int{"README.md": 12, "docs/requests.md": 6, "docs/rules.md": 10, "docs/audit.md": 9, "docs/http.md": 4,
+		"docs/cluster.md": 5, "docs/mysql.md": 1, "docs/speed.md": 1}
+	for _, page := range pages(t) {
+		commands := commandsOf(t, page)
+		if len(commands) < least[page] {
+			t.Errorf("only %d commands of %s can be run", len(commands), page)
+		}
+		if len(commands) == 0 {
+			continue
+		}
 		t.Run(page, func(t *testing.T) {
 			t.Parallel()
 			s := newShell(t)
-			ran := 0
-			for _, block := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindAllStringSubmatch(topFile(t, page), -1) {
-				for line := range strings.Lines(block[1]) {
-					command, comment, _ := strings.Cut(strings.TrimSpace(line), " #")
-					command = strings.TrimSpace(command)
-					if command == "" || strings.HasPrefix(command, "#") || elsewhere.MatchString(command) {
-						continue
-					}
-					ran++
-					out := s.run(command)
-					// A comment that begins with a number or with JSON is what the command prints.
-					if want := strings.TrimSpace(comment); page != "docs/http.md" && regexp.MustCompile(`^([0-9]+(-[0-9]+)?|\{[^…]*\})$`).MatchString(want) && len(want) != len("2124116981257252889") && strings.TrimSpace(out) != want {
-						t.Errorf("%s: it prints %q, and the page says %q", command, out, want)
-					}
+			for _, c := range commands {
+				command, want := c[0], c[1]
+				out := s.run(command)
+				// A comment that begins with a number or with JSON is what the command prints.
+				if page != "docs/http.md" && regexp.MustCompile(`^([0-9]+(-[0-9]+)?|\{[^…]*\})$`).MatchString(want) && len(want) != len("2124116981257252889") && strings.TrimSpace(out) != want {
+					t.Errorf("%s: it prints %q, and the page says %q", command, out, want)
 				}
-			}
-			if ran < least {
-				t.Errorf("only %d commands were run", ran)
 			}
 		})
 	}
