@@ -25,7 +25,8 @@ for each kind of thing that you number.`,
   leaf tag set order --max-id 5000000
   leaf tag pause order`,
 	}
-	cmd.AddCommand(newTagAddCmd(), newTagListCmd(), newTagShowCmd(), newTagSetCmd(), newTagPauseCmd(), newTagResumeCmd(), newTagAdvanceCmd(), newTagRmCmd())
+	cmd.AddCommand(newTagAddCmd(), newTagListCmd(), newTagShowCmd(), newTagSetCmd(), newTagPauseCmd(), newTagResumeCmd(), newTagAdvanceCmd(), newTagRmCmd(),
+		newTagApplyCmd(), newTagExportCmd())
 	return cmd
 }
 
