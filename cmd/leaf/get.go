@@ -65,6 +65,7 @@ func (f *idFlags) register(cmd *cobra.Command) {
 	fs.IntVar(&f.parallel, "parallel", 1, fmt.Sprintf("requests at a time, each for up to %d IDs; with 1, the IDs of a single generator are in order", bus.DefaultBatch))
 	fs.BoolVar(&f.ranges, "ranges", false, "write runs of IDs as first-last")
 	fs.BoolVar(&f.json, "json", false, "write a JSON object with the ranges")
+	group(fs, groupOutput, "json")
 	fs.StringVarP(&f.output, "output", "o", "", "write to `FILE`")
 	f.conn.registerClient(fs)
 	exclusive(cmd, "ranges", "json")

@@ -31,6 +31,7 @@ func (f *httpFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.tlsCert, "http-tlscert", "", "certificate `FILE` of HTTP")
 	fs.StringVar(&f.tlsKey, "http-tlskey", "", "key `FILE` of that certificate")
 	markSecret(fs, "http-token")
+	group(fs, groupHTTP, "http", "http-token", "http-tlscert", "http-tlskey")
 }
 
 // check refuses values that cannot work, or that would open HTTP to the network.
@@ -109,6 +110,7 @@ of an image without a shell and curl.`,
 	fs := cmd.Flags()
 	fs.StringVar(&f.addr, "http", defaultHTTP, "`ADDR` of HTTP")
 	fs.StringVar(&f.tlsCert, "http-tlscert", "", "certificate `FILE` of HTTP, which then uses TLS")
+	group(fs, groupOutput, "http", "http-tlscert")
 	return cmd
 }
 

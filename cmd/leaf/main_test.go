@@ -62,6 +62,7 @@ type probe struct {
 	limit int
 	http  string
 	dsn   int // a secret that can have a bad value
+	maxID int
 	do    func(cmd *cobra.Command) error
 }
 
@@ -82,19 +83,22 @@ func (p *probe) command() *cobra.Command {
 	cmd.Flags().StringVar(&p.http, "http", "127.0.0.1:8080", "an address")
 	cmd.Flags().IntVar(&p.dsn, "dsn", 0, "a secret")
 	markSecret(cmd.Flags(), "dsn")
+	group(cmd.Flags(), groupOutput, "tag", "max-batch", "http", "dsn")
+	cmd.Flags().IntVar(&p.maxID, "max-id", 0, "an argument, and no setting")
 	return cmd
 }
 
 // runProbe runs leaf with p, and a group that holds another command.
 func runProbe(t *testing.T, p *probe, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
-	group := &cobra.Command{Use: "group"}
+	parent := &cobra.Command{Use: "group"}
 	other := &cobra.Command{Use: "other", RunE: func(*cobra.Command, []string) error { return nil }}
-	other.Flags().Bool("elsewhere", false, "a flag that probe does not have")
-	group.AddCommand(other)
+	other.Flags().Bool("elsewhere", false, "a setting that probe does not have")
+	group(other.Flags(), groupOutput, "elsewhere")
+	parent.AddCommand(other)
 
 	var out, errs bytes.Buffer
-	status = run(t.Context(), assemble(p.command(), group), args, &out, &errs)
+	status = run(t.Context(), assemble(p.command(), parent), args, &out, &errs)
 	return status, out.String(), errs.String()
 }
 

@@ -59,6 +59,7 @@ account needs SELECT, INSERT, UPDATE and DELETE, but not CREATE.`,
 	cmd.Flags().BoolVar(&check, "check", false, "create nothing: fail where a table is missing")
 	cmd.Flags().BoolVar(&print, "print", false, "only print the SQL that creates the tables")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	group(cmd.Flags(), groupOutput, "json", "mysql")
 	exclusive(cmd, "check", "print")
 	return cmd
 }

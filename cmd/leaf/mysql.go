@@ -19,6 +19,7 @@ const (
 func registerMySQL(fs *pflag.FlagSet, dsn *string, usage string) {
 	fs.StringVar(dsn, "mysql", "", usage)
 	markSecret(fs, "mysql")
+	group(fs, groupState, "mysql")
 }
 
 // mysqlFlags say whether and how the tags are kept in MySQL.
@@ -35,6 +36,7 @@ func (f *mysqlFlags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.shared, "shared-table", false, "other programs, such as Java Leaf, reserve in leaf_alloc too: "+
 		"after the database went backwards a tag is refused (store_regressed) until an operator looks, and max_id is not moved up. Give this flag to all generators")
 	fs.DurationVar(&f.refresh, "tag-refresh", schema.DefaultRefresh, "how often the database is read for tags that others added, changed or removed")
+	group(fs, groupState, "mysql-migrate", "shared-table", "tag-refresh")
 }
 
 func (f *mysqlFlags) check() error {

@@ -26,9 +26,10 @@ func assemble(commands ...*cobra.Command) *cobra.Command {
 from which generators reserve segments; and snowflakes, which need no tag and tell
 when they were made.
 
-Every flag can also be given in the environment, --data-dir as LEAF_DATA_DIR,
-and as a key of a YAML file, data-dir, that --config names. A flag beats the
-environment, and the environment beats the file.`,
+A setting can also be given in the environment, --data-dir as LEAF_DATA_DIR, and
+as a key of a YAML file, data-dir, that --config names. A flag beats the environment,
+and the environment beats the file. The help shows the variables of settings. Flags
+without a variable are arguments of one command.`,
 		Example: `  leaf serve --tag order                run a generator, with a NATS server inside
   leaf serve -s nats://10.0.0.5:4222    run one that joins the NATS you have
   leaf serve --mysql 'user:pw@tcp(db:3306)/leaf'   keep the tags where Leaf keeps them
@@ -45,9 +46,13 @@ environment, and the environment beats the file.`,
 		SilenceUsage:               true,
 		DisableFlagsInUseLine:      true,
 		SuggestionsMinimumDistance: 2,
-		PersistentPreRunE:          configure,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			warnUnknown(cmd)
+			return configure(cmd)
+		},
 	}
-	root.PersistentFlags().String("config", "", "YAML `FILE` with flags as its keys")
+	root.PersistentFlags().String("config", "", "YAML `FILE` with settings as its keys")
+	group(root.PersistentFlags(), groupOutput, "config")
 	root.SetFlagErrorFunc(flagError)
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	root.AddCommand(commands...)

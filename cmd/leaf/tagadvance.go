@@ -65,7 +65,6 @@ were, and use leaf tag set --max-id instead.`,
 		ValidArgsFunction: completeUpTo(math.MaxInt, &f.conn),
 	}
 	cmd.Flags().BoolVar(&f.all, "all", false, "all tags")
-	annotate(cmd.Flags().Lookup("all"), noteCommandLine, "true")
 	return f.command(cmd, f.run)
 }
 

@@ -81,9 +81,6 @@ end, with exit status 1. It is safe to repeat.`,
 	fs := cmd.Flags()
 	fs.StringVarP(&f.file, "file", "f", "", "`FILE` with the tags; - is the standard input")
 	fs.BoolVar(&f.dryRun, "dry-run", false, "change nothing: print what would be done")
-	for _, name := range []string{"file", "dry-run"} {
-		annotate(fs.Lookup(name), noteCommandLine, "true")
-	}
 	var specs []tagSpec
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) (err error) {
 		specs, err = f.read(cmd.InOrStdin())

@@ -27,6 +27,7 @@ func (f *workerFlags) register(fs *pflag.FlagSet) {
 	fs.IntVar(&f.workerBits, "worker-bits", snowflake.DefaultWorkerBits, "`BITS` of a snowflake for the worker; an installation has one layout for life")
 	fs.IntVar(&f.sequenceBits, "sequence-bits", snowflake.DefaultSequenceBits, "`BITS` of a snowflake for the sequence number; the time has the rest of 63")
 	fs.Int64Var(&f.epoch, "epoch", snowflake.DefaultEpoch, "first `MILLISECOND` of snowflakes, since 1970; an installation has one for life")
+	group(fs, groupSnowflakes, "worker-id", "worker-range", "datacenter", "datacenter-bits", "worker-bits", "sequence-bits", "epoch")
 }
 
 // defaultDatacenterBits are Twitter's: 32 data centres of 32 workers.
