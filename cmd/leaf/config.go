@@ -27,11 +27,12 @@ const (
 
 // Annotations of flags.
 const (
-	noteNATS      = "leaf_nats_variable" // the nats CLI's variable for the flag
-	noteSecret    = "leaf_secret"        // messages must not show the value
-	noteSource    = "leaf_source"        // where configure found the value
-	noteGroup     = "leaf_group"         // the group of a setting; see [group]
-	noteExclusive = "leaf_beside"        // another flag that cannot be given with it
+	noteNATS       = "leaf_nats_variable" // the nats CLI's variable for the flag
+	noteSecret     = "leaf_secret"        // messages must not show the value
+	noteSource     = "leaf_source"        // where configure found the value
+	noteGroup      = "leaf_group"         // the group of a setting; see [group]
+	noteExclusive  = "leaf_beside"        // another flag that cannot be given with it
+	noteSecretFile = "leaf_secret_of"     // the secret whose value is in the file that the flag names
 )
 
 func annotate(f *pflag.Flag, note, value string) {
@@ -40,15 +41,6 @@ func annotate(f *pflag.Flag, note, value string) {
 	}
 	f.Annotations[note] = []string{value}
 }
-
-// markSecret keeps the values of these flags out of all messages.
-func markSecret(flags *pflag.FlagSet, names ...string) {
-	for _, name := range names {
-		annotate(flags.Lookup(name), noteSecret, "true")
-	}
-}
-
-func isSecret(f *pflag.Flag) bool { return f.Annotations[noteSecret] != nil }
 
 // origin returns where the value of cmd's flag comes from. f.Changed alone does not say that, because
 // configure changes flags too. An empty value counts as not given.
@@ -89,6 +81,9 @@ func configure(cmd *cobra.Command) error {
 		return err
 	}
 	if err := applyFile(cmd); err != nil {
+		return err
+	}
+	if err := readSecrets(cmd); err != nil {
 		return err
 	}
 	// cobra checks these after this hook, but does not return usage errors.

@@ -71,6 +71,7 @@ func (c *connFlags) register(fs *pflag.FlagSet, title string) {
 		}
 	}
 	markSecret(fs, "server", "password", "token") // a URL may hold a password
+	addSecretFile(fs, title, "password")
 }
 
 // registerClient adds the flags of a command that asks generators. A generator itself does not use

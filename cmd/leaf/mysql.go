@@ -15,11 +15,12 @@ const (
 	mostRefresh  = 24 * time.Hour
 )
 
-// registerMySQL adds the flag that names the database.
+// registerMySQL adds the flags that name the database.
 func registerMySQL(fs *pflag.FlagSet, dsn *string, usage string) {
 	fs.StringVar(dsn, "mysql", "", usage)
 	markSecret(fs, "mysql")
 	group(fs, groupState, "mysql")
+	addSecretFile(fs, groupState, "mysql")
 }
 
 // mysqlFlags say whether and how the tags are kept in MySQL.
