@@ -65,7 +65,6 @@ them with what the generators claimed.`,
   leaf bench order --with next --callers 1000
   leaf bench order --rate 5000 --json            latencies at a load like yours
   leaf bench order --taken ids.txt; leaf audit order --taken ids.txt`,
-		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.run(cmd, args)
 		},

@@ -47,7 +47,6 @@ object), and it says how many.`,
   leaf get order -n 100000000 --parallel 16 --output ids.txt
   leaf get order -n 5000 --ranges
   leaf get order -n 100 --json`,
-		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeTags(&f.conn),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.run(cmd, func(c *bus.Client, ctx context.Context, n int64, opts ...bus.BulkOption) iter.Seq2[bus.Range, error] {

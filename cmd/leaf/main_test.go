@@ -68,8 +68,7 @@ type probe struct {
 
 func (p *probe) command() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:  "probe NAME",
-		Args: cobra.ExactArgs(1),
+		Use: "probe NAME",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if p.do == nil {
 				return nil
@@ -137,7 +136,9 @@ func TestExitStatus(t *testing.T) {
 		{name: "bad secret", args: []string{"probe", "--dsn", "hunter2"}, status: 2,
 			stderr: "leaf: bad value for --dsn: it is not shown here, as it may hold a secret\nRun \"leaf probe --help\" for usage.\n"},
 		{name: "too few arguments", args: []string{"probe"}, status: 2,
-			stderr: "leaf: accepts 1 arg(s), received 0\nRun \"leaf probe --help\" for usage.\n"},
+			stderr: "leaf: the argument NAME is missing: leaf probe NAME [flags]\nRun \"leaf probe --help\" for usage.\n"},
+		{name: "too many arguments", args: []string{"probe", "x", "y z"}, status: 2,
+			stderr: "leaf: the argument \"y z\" is one too many: leaf probe NAME [flags]\nRun \"leaf probe --help\" for usage.\n"},
 		{name: "unwanted argument", args: []string{"group", "other", "x"}, status: 2,
 			stderr: "leaf: unknown command \"x\" for \"leaf group other\"\nRun \"leaf group other --help\" for usage.\n"},
 		{name: "unknown command", args: []string{"prob"}, status: 2,

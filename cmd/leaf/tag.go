@@ -35,7 +35,6 @@ for each kind of thing that you number.`,
 func (f *clientFlags) tagCommand(
 	cmd *cobra.Command, done string, ask func(context.Context, *bus.Client, string) (bus.TagChange, error),
 ) *cobra.Command {
-	cmd.Args = cobra.ExactArgs(1)
 	return f.command(cmd, func(cmd *cobra.Command, c *bus.Client, args []string) error {
 		t, err := ask(cmd.Context(), c, args[0])
 		if err != nil {

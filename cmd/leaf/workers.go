@@ -92,7 +92,6 @@ It is refused while the holder runs or may run: until it has not reported for
 10s. On a terminal the node's name is asked for; elsewhere --yes confirms.`, snowflake.ReleaseMargin),
 		Example: `  leaf workers release 7
   leaf workers release 7 --yes --json`,
-		Args: cobra.ExactArgs(1),
 		PreRunE: func(_ *cobra.Command, args []string) (err error) {
 			if worker, err = strconv.ParseInt(args[0], 10, 64); err != nil || worker < 0 {
 				return usagef("%q is not the number of a worker", args[0])
