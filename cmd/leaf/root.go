@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/leafbus/leafbus/bus"
 )
 
 // newRoot returns the program: the command leaf with everything below it.
@@ -41,7 +43,7 @@ without a variable are arguments of one command.`,
   leaf events --alerts                  what needs your attention, as it happens
   leaf audit                            whether any ID was claimed twice
   leaf trace order 4711                 which generator claimed this ID`,
-		Version:                    version(),
+		Version:                    bus.Version(),
 		SilenceErrors:              true, // run prints them
 		SilenceUsage:               true,
 		DisableFlagsInUseLine:      true,
