@@ -1,7 +1,9 @@
 # Alone, a container is a whole installation, but serves only itself. For others:
 #   docker run -p 127.0.0.1:4222:4222 -v leaf:/data --stop-timeout 20 \
-#     -e LEAF_LISTEN=0.0.0.0:4222 -e LEAF_USER=leaf -e LEAF_PASSWORD=… -e LEAF_TAG=order leafbus
-# and for HTTP too: -p 127.0.0.1:8080:8080 -e LEAF_HTTP=0.0.0.0:8080 -e LEAF_HTTP_TOKEN=…
+#     -v ./secrets:/secrets:ro -e LEAF_LISTEN=0.0.0.0:4222 -e LEAF_USER=leaf \
+#     -e LEAF_PASSWORD_FILE=/secrets/nats -e LEAF_TAG=order leafbus
+# (files that user 65532 can read); and for HTTP too: -p 127.0.0.1:8080:8080 -e LEAF_HTTP=0.0.0.0:8080
+#     -e LEAF_HTTP_TOKEN_FILE=/secrets/http
 # docker-compose.yml has generators that share a NATS.
 
 # build needs git, which -alpine has not: the program's version comes from .git.

@@ -2,9 +2,6 @@ package bus
 
 import "github.com/leafbus/leafbus/bus/internal/wire"
 
-// Version is the version of the protocol and of its services (SemVer).
-const Version = "0.1.0"
-
 // QueueGroup is the queue group of all generators.
 const QueueGroup = "leaf"
 

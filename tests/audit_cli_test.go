@@ -50,7 +50,7 @@ func TestAuditOfAHealthyInstallation(t *testing.T) {
 	g := embed(t, "--node", "one", "--tag", "order:100", "--tag", "unused")
 	leafOK(t, "tag", "add", "gone", "-s", g.url)
 	leafOK(t, "get", "gone", "-s", g.url)
-	leafOK(t, "tag", "rm", "gone", "-s", g.url)
+	leafOK(t, "tag", "rm", "gone", "--yes", "-s", g.url)
 	leafOK(t, "get", "order", "-n", "50", "-s", g.url)
 	leafOK(t, "tag", "set", "order", "--max-id", "5001", "-s", g.url)
 	leafOK(t, "get", "order", "-s", g.url)
@@ -263,7 +263,7 @@ func TestAuditPermissions(t *testing.T) {
 	leafOK(t, append([]string{"trace", "order", "7"}, auditor...)...)
 	leafOK(t, "trace", "order", "7", "-s", g.url, "--user", "tracer", "--password", "p")
 	leafOK(t, "audit", "order", "-s", g.url, "--user", "tags", "--password", "p")
-	leaf(t, append([]string{"tag", "rm", "order"}, auditor...)...).want(t, 1, "may not")
+	leaf(t, append([]string{"tag", "rm", "order", "--yes"}, auditor...)...).want(t, 1, "may not")
 	leaf(t, "audit", "-s", g.url, "--user", "nobody", "--password", "p", "--timeout", "1s").want(t, 1, "LEAF_EVENTS", "Permissions Violation", "$JS.API.STREAM.INFO.LEAF_EVENTS")
 	leaf(t, "audit", "order", "-s", g.url, "--user", "unread", "--password", "p").want(t, 1, "Permissions Violation", "$JS.API.CONSUMER.MSG.NEXT.LEAF_EVENTS")
 }

@@ -187,7 +187,7 @@ func TestAuditUnderLoad(t *testing.T) {
 				args = append(slices.Clip(args), "--mysql", a.dsn)
 			}
 			a.nodes["n2"] = a.nodes["n2"].again(t, append(slices.Clip(args), "--node", "n2")...)
-			leafOK(t, "tag", "rm", fmt.Sprint("fresh", round), "-s", a.url)
+			leafOK(t, "tag", "rm", fmt.Sprint("fresh", round), "--yes", "-s", a.url)
 			healthy()
 		}
 		l.report()
@@ -307,7 +307,7 @@ func TestUnusualTagsAreNoContradictions(t *testing.T) {
 				"INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('step0', 9, 0)")
 			want = "not a tag order other sql step0"
 		}
-		for _, args := range [][]string{{"add", "gone", "--max-id", "500"}, {"rm", "gone"}, {"add", "again"}, {"rm", "again"}, {"add", "again"}} {
+		for _, args := range [][]string{{"add", "gone", "--max-id", "500"}, {"rm", "gone", "--yes"}, {"add", "again"}, {"rm", "again", "--yes"}, {"add", "again"}} {
 			leafOK(t, append(append([]string{"tag"}, args...), "-s", a.url)...)
 		}
 		_, err := bus.NewClient(a.nc).Take(t.Context(), "again", 10)

@@ -213,7 +213,7 @@ func TestTagCommands(t *testing.T) {
 	if got := record("edit", "shop.a", "--max-id", "9007199254741000", "--description", "d"); got.Step != 60 || got.MaxID != "9007199254741000" || got.Description != "d" {
 		t.Errorf("tag edit: %+v", got)
 	}
-	if out := tag("rm", "shop.a"); !strings.Contains(out, "9007199254741000") {
+	if out := tag("rm", "shop.a", "--yes"); !strings.Contains(out, "9007199254741000") {
 		t.Errorf("tag rm: %q", out)
 	}
 	for _, c := range []struct {

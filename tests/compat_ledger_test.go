@@ -55,7 +55,7 @@ func TestCompatUpgradeToTheLedger(t *testing.T) {
 			highest[tag] = max(highest[tag], l.take(tag, 1))
 		}
 	}
-	leafOK(t, "tag", "rm", "gone", "-s", l.url)
+	leafOK(t, "tag", "rm", "gone", "--yes", "-s", l.url)
 	load := startLoad(t, hasty("order", bus.StoreUnavailable, bus.TimedOut, bus.Draining, bus.StoreRegressed), l.url, l.url)
 	load.more(2000)
 

@@ -17,7 +17,7 @@ func pages(t *testing.T) []string {
 	t.Helper()
 	docs, err := filepath.Glob("../docs/*.md")
 	must(t, err)
-	found := []string{"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"}
+	found := []string{"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"}
 	for _, doc := range docs {
 		found = append(found, "docs/"+filepath.Base(doc))
 	}

@@ -27,7 +27,7 @@ func TestTagGoesOnAfterItsDeletion(t *testing.T) {
 			for range 3 {
 				execute(t, l.db, "UPDATE leaf_alloc SET max_id = max_id + 5000") // and the ledger does not know it
 				maxID := maxIDOf(t, l.db, "order")
-				leafOK(t, "tag", "rm", "order", "-s", l.url)
+				leafOK(t, "tag", "rm", "order", "--yes", "-s", l.url)
 				if end := l.end("order"); end < maxID {
 					t.Errorf("the ledger ends at %d after a deletion at %d", end, maxID)
 				}

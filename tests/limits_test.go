@@ -99,6 +99,8 @@ var limits = []struct{ row, text string }{
 	{"audits in the dashboard", "up to {bus/gateway.auditTimeout}; its answer has {bus/gateway.maxAudited} tags, {bus/gateway.maxAudited} workers and {bus/gateway.maxContradictions} contradictions"},
 	{"`leaf bench`", "{cmd/leaf.mostCallers} callers"},
 	{"`leaf tag advance`", "{cmd/leaf.advanceAtOnce} tags at a time; of failures the first {cmd/leaf.mostFailures} "},
+	{"secrets", "`--mysql-file`: {cmd/leaf.mostSecret KiB} |"},
+	{"`leaf tag apply`", "{cmd/leaf.applyAtOnce} tags at a time; a file of at most {cmd/leaf.mostTagFile MiB}; of failures the first {cmd/leaf.mostFailures} "},
 	{"description", "{allocator.MaxDescription} characters"},
 	{"HTTP", "header of a request {bus/gateway.maxHeader KiB} "},
 	{"HTTP", "body {bus/gateway.maxBody KiB} "},

@@ -365,7 +365,7 @@ func TestMigrate(t *testing.T) {
 		t.Errorf("the first ID is %d", id)
 	}
 	leafOK(t, "tag", "set", "order", "--max-id", "5000", "-s", g.url)
-	leafOK(t, "tag", "rm", "order", "-s", g.url)
+	leafOK(t, "tag", "rm", "order", "--yes", "-s", g.url)
 	g.stop()
 	// One that may not even read is told so.
 	execute(t, admin, "REVOKE SELECT ON "+cfg.DBName+".* FROM '"+cfg.DBName+"'@'%'")

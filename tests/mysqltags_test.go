@@ -200,7 +200,7 @@ func TestTagsChangedByLeaf(t *testing.T) {
 	leaf(t, "tag", "set", "order", "--max-id", "5", "-s", url).want(t, 1, "409 conflict")
 	for range 3 {
 		highest = max(highest, usedBy(t, nc, "order", 2, &checker))
-		leafOK(t, "tag", "rm", "order", "-s", url)
+		leafOK(t, "tag", "rm", "order", "--yes", "-s", url)
 		unknownEverywhere(t, nc, "order")
 		leaf(t, "tag", "show", "order", "-s", url).want(t, 1, "404 unknown_tag")
 		leafOK(t, "tag", "add", "order", "-s", url)

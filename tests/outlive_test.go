@@ -15,7 +15,7 @@ import (
 // from before there was such a tag. It goes on above all that was handed out.
 func TestTagOutlivesItself(t *testing.T) {
 	t.Parallel()
-	remove := func(t *testing.T, url string, _ *sql.DB) { leafOK(t, "tag", "rm", "order", "-s", url) }
+	remove := func(t *testing.T, url string, _ *sql.DB) { leafOK(t, "tag", "rm", "order", "--yes", "-s", url) }
 	add := func(t *testing.T, url string, _ *sql.DB) {
 		leafOK(t, "tag", "add", "order", "--step", "500", "-s", url)
 	}

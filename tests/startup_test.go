@@ -137,6 +137,50 @@ func TestRefusedStarts(t *testing.T) {
 	}
 }
 
+// A start that fails because something around it is not as it should be leaves no data folder.
+func TestFailedStartLeavesNoFolder(t *testing.T) {
+	t.Parallel()
+	busy := embed(t)
+	taken := strings.TrimPrefix(busy.url, "nats://")
+	guarded := serve(t, t.TempDir(), "--listen", "127.0.0.1:0", "--user", "alice", "--password", "secret")
+	conf := filepath.Join(t.TempDir(), "nats.conf")
+	writeFile(t, conf, "listen: \""+taken+"\"")
+	for name, c := range map[string]struct {
+		args   []string
+		stderr []string
+	}{
+		"address of HTTP":              {[]string{"--listen", "127.0.0.1:0", "--http", taken}, []string{"--http", "already in use", "leaf serve"}},
+		"address of HTTP, joined":      {[]string{"-s", busy.url, "--http", taken}, []string{"--http", "already in use"}},
+		"address of NATS":              {[]string{"--listen", taken, "--http", ""}, []string{taken, "already in use", "leaf serve -s"}},
+		"address of NATS, in its file": {[]string{"--nats-config", conf, "--http", ""}, []string{taken, "change the address in " + conf}},
+		"both addresses":               {[]string{"--listen", taken, "--http", taken}, []string{"leaf serve -s"}},
+		"certificate of HTTP":          {[]string{"--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--http-tlscert", conf, "--http-tlskey", conf}, []string{"--http-tlscert"}},
+		"no NATS there":                {[]string{"-s", freeAddress(t), "--http", ""}, []string{"no NATS server at"}},
+		"no password":                  {[]string{"-s", guarded.url, "--http", ""}, []string{"refused access"}},
+		"open to the network":          {[]string{"--listen", "0.0.0.0:0", "--http", ""}, []string{"without authentication"}},
+		"no file for NATS":             {[]string{"--nats-config", filepath.Join(t.TempDir(), "none.conf"), "--http", ""}, []string{"none.conf"}},
+		"no password in a file":        {[]string{"--listen", "0.0.0.0:0", "--user", "leaf", "--password-file", "none", "--http", ""}, []string{"--password-file"}},
+		"no database's name":           {[]string{"--listen", "127.0.0.1:0", "--mysql", "u:p@tcp(127.0.0.1:1)/", "--http", ""}, []string{"--mysql"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			p := start(t, command(t, dir, nil, append([]string{"serve"}, c.args...)))
+			if status := p.wait(patience); status == 0 || status < 0 {
+				t.Errorf("exit status %d", status)
+			}
+			for _, want := range c.stderr {
+				if !strings.Contains(p.stderr.String(), want) {
+					t.Errorf("stderr does not say %q: %s", want, p.stderr.String())
+				}
+			}
+			if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+				t.Errorf("it left %v, %v", left, err)
+			}
+		})
+	}
+}
+
 // freeAddress is the URL of a NATS server that is not there.
 func freeAddress(t *testing.T) string {
 	t.Helper()

@@ -180,7 +180,7 @@ func TestOrderIsForLife(t *testing.T) {
 					if state == "live" {
 						leaf(t, "tag", "add", tag, "--order", order, "-s", url).want(t, 1, "409 exists")
 					} else {
-						leafOK(t, "tag", "rm", tag, "-s", url)
+						leafOK(t, "tag", "rm", tag, "--yes", "-s", url)
 					}
 					leaf(t, "tag", "add", tag, "--order", different, "-s", url).want(t, 1, "409 conflict")
 					for range generators { // whichever generator is asked

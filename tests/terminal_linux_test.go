@@ -139,3 +139,45 @@ func TestIDsAtATerminal(t *testing.T) {
 		t.Error("there is more than the IDs")
 	}
 }
+
+// A tag is deleted only if its name is typed, or with --yes.
+func TestRemoveAtATerminal(t *testing.T) {
+	t.Parallel()
+	g := embed(t, "--tag", "order")
+	exists := func() bool { return strings.Contains(leafOK(t, "tag", "list", "-s", g.url), "order") }
+	leaf(t, "tag", "rm", "order", "-s", g.url).want(t, 2, "Requests for order are refused once it is deleted", "no terminal", "--yes")
+	leaf(t, "tag", "rm", "nobody", "-s", g.url).want(t, 1, "unknown_tag")
+	for _, c := range []struct {
+		typed  string
+		status int
+		stderr string
+	}{
+		{"\n", 1, "nothing was done"},
+		{"y\n", 1, `nothing was done: "y"`},
+		{"\x04", 2, "--yes"}, // the end of the input
+		{"order\n", 0, ""},
+	} {
+		if !exists() {
+			t.Fatalf("it was deleted before %q was typed", c.typed)
+		}
+		screen, keyboard := terminal(t)
+		cmd := command(t, t.TempDir(), nil, []string{"tag", "rm", "order", "-s", g.url})
+		cmd.Stdin = screen
+		p := start(t, cmd)
+		testkit.Eventually(t, "the question", func() bool {
+			select {
+			case <-p.exited:
+				t.Fatalf("it asks nothing: %s", p.stderr.String())
+			default:
+			}
+			return strings.HasSuffix(p.stderr.String(), "Type the name of the tag to delete, order: ")
+		})
+		if _, err := keyboard.WriteString(c.typed); err != nil {
+			t.Fatal(err)
+		}
+		result{p.wait(patience), p.stdout.String(), p.stderr.String()}.want(t, c.status, c.stderr)
+	}
+	if exists() {
+		t.Error("the tag was not deleted")
+	}
+}

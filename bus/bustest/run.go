@@ -89,7 +89,6 @@ func (g *Generator) serve(ctx context.Context, ready chan<- *nats.Conn) (err err
 		Tags:         g.tags,
 		MaxBatch:     allocator.DefaultMaxBatch,
 		DrainTimeout: drainTimeout,
-		Program:      generator.Program{Release: "bustest"},
 		Ready:        func() { ready <- nc },
 	})
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"golang.org/x/crypto/bcrypt"
 )
 
 // pingEvery is how often the server asks a client or another server whether it is alive. The second answer in
@@ -44,7 +45,7 @@ type Config struct {
 	Name string
 
 	// User and Password, or Token, are demanded of every client, in-process
-	// ones too. They are ignored if ConfigFile sets up its own authentication.
+	// ones too, and have at most 72 bytes. They are ignored if ConfigFile sets up its own authentication.
 	User, Password, Token string
 
 	// Log takes what the server logs: notices at level Debug, warnings and errors
@@ -113,6 +114,21 @@ func (c Config) setCredentials(opts *server.Options) error {
 	if c.User != "" && c.Token != "" {
 		return errors.New("clients show a password or a token: give --user and --password, or --token, not both")
 	}
-	opts.Username, opts.Password, opts.Authorization = c.User, c.Password, c.Token
-	return nil
+	opts.Username = c.User
+	return errors.Join(setHash(&opts.Password, "password", c.Password), setHash(&opts.Authorization, "token", c.Token))
+}
+
+// setHash sets a credential of the server to the hash of a secret, so that the server keeps no plain one and does not warn of
+// it. The cost is the least: the hash leaves the process nowhere, and when all clients reconnect at once, each one costs the
+// server one comparison.
+func setHash(to *string, flag, secret string) error {
+	if secret == "" {
+		return nil
+	}
+	hash, err := bcrypt.GenerateFromPassword([]byte(secret), bcrypt.MinCost)
+	if errors.Is(err, bcrypt.ErrPasswordTooLong) {
+		return fmt.Errorf("--%s has %d bytes, and more than 72 are not allowed: give a shorter one, or set it in the file of --nats-config", flag, len(secret))
+	}
+	*to = string(hash)
+	return err
 }

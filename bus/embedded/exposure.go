@@ -38,7 +38,7 @@ func checkExposure(opts *server.Options, anonymous bool) error {
 			demands || leaf.Username != "" || leaf.Nkey != "" || len(leaf.Users) > 0 || mutualTLS(leaf.TLSConfig)},
 	} {
 		if l.enabled && !l.guarded && !IsLoopback(l.host) {
-			return fmt.Errorf("%w (%s listener on %s): use --user and --password, or --token, "+
+			return fmt.Errorf("%w (%s listener on %s): use --user and --password-file, or --token, "+
 				"or authorization in the file of --nats-config, or listen on 127.0.0.1",
 				ErrOpenToNetwork, l.name, net.JoinHostPort(l.host, strconv.Itoa(l.port)))
 		}

@@ -48,27 +48,13 @@ type Server struct {
 // nats-server cannot stop in the middle of that; the log says so after ten
 // seconds. Listeners that do not open within ten more are an error.
 func Start(cfg Config) (*Server, error) {
-	opts, err := cfg.options()
+	s, opts, err := newServer(cfg)
 	if err != nil {
 		return nil, err
-	}
-	if err := prepareStore(cfg.StoreDir); err != nil {
-		return nil, err
-	}
-	noAuthUser := opts.NoAuthUser
-	ns, err := server.NewServer(opts)
-	if err != nil {
-		return nil, fmt.Errorf("NATS server: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &Server{
-		ns: ns, dir: cfg.StoreDir, log: &logger{out: cmp.Or(cfg.Log, slog.Default())},
-		watch: watch{restart: make(chan struct{})}, stopChecks: cancel,
-	}
-	// nats-server invents a user for clients without credentials if only the
-	// system account has users.
-	anonymous := opts.NoAuthUser != noAuthUser
-	if err := s.start(cfg, opts, anonymous); err != nil {
+	s.stopChecks = cancel
+	if err := s.start(opts); err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -76,21 +62,59 @@ func Start(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-func (s *Server) start(cfg Config, opts *server.Options, anonymous bool) error {
+// Check returns the errors of [Start] that it can find without writing anything: those of the configuration, an open
+// listener, an address in use.
+func Check(cfg Config) error {
+	s, _, err := newServer(cfg)
+	if err == nil {
+		s.Close()
+	}
+	return err
+}
+
+// newServer returns a server that has not been started, if its configuration can work.
+func newServer(cfg Config) (*Server, *server.Options, error) {
+	opts, err := cfg.options()
+	if err != nil {
+		return nil, nil, err
+	}
+	noAuthUser := opts.NoAuthUser
+	ns, err := server.NewServer(opts)
+	if err != nil {
+		return nil, nil, fmt.Errorf("NATS server: %w", err)
+	}
+	s := &Server{
+		ns: ns, dir: cfg.StoreDir, log: &logger{out: cmp.Or(cfg.Log, slog.Default())},
+		watch: watch{restart: make(chan struct{})}, stopChecks: func() {},
+	}
+	// nats-server invents a user for clients without credentials if only the
+	// system account has users.
+	anonymous := opts.NoAuthUser != noAuthUser
 	if anonymous && (cfg.User != "" || cfg.Token != "") {
-		return fmt.Errorf("%s has users only for the system account, so all other clients need no password: "+
+		err = fmt.Errorf("%s has users only for the system account, so all other clients need no password: "+
 			"add authorization for them there", cfg.ConfigFile)
 	}
-	if err := checkExposure(opts, anonymous); err != nil {
-		return err
+	if err == nil {
+		err = checkExposure(opts, anonymous)
 	}
-	if err := checkAddress(opts); err != nil {
+	if err == nil {
+		err = checkAddress(opts)
+	}
+	if err != nil {
+		s.Close()
+		return nil, nil, err
+	}
+	return s, opts, nil
+}
+
+func (s *Server) start(opts *server.Options) error {
+	if err := prepareStore(s.dir); err != nil {
 		return err
 	}
 	s.ns.SetLoggerV2(s.log, opts.Debug, opts.Trace, opts.TraceVerbose)
 
 	slow := time.AfterFunc(slowStart, func() {
-		s.log.out.Warn("NATS is still recovering its JetStream store", "dir", cfg.StoreDir)
+		s.log.out.Warn("NATS is still recovering its JetStream store", "dir", s.dir)
 	})
 	s.ns.Start() // returns when the store is recovered and clients are accepted
 	slow.Stop()

@@ -67,17 +67,12 @@ type Config struct {
 	// DrainTimeout is how long a stop waits for the requests that still wait.
 	DrainTimeout time.Duration
 
-	Program
+	// Describe is the program's configuration without secrets, for the event of a start.
+	Describe map[string]string
 
 	// Ready is called once, when the generator begins to answer requests.
 	Ready func()
 
 	// Observer is for metrics. Default: none.
 	Observer Observer
-}
-
-// Program is what the events of start and stop say of the program.
-type Program struct {
-	Release  string            // its version
-	Describe map[string]string // its configuration without secrets
 }

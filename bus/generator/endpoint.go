@@ -27,7 +27,7 @@ const (
 // addService adds a micro service without endpoints.
 func (g *Generator) addService(name, description string, stats micro.StatsHandler) (micro.Service, error) {
 	return micro.AddService(g.cfg.Conn, micro.Config{
-		Name: name, Version: bus.Version, Description: description, QueueGroup: bus.QueueGroup,
+		Name: name, Version: bus.Version(), Description: description, QueueGroup: bus.QueueGroup,
 		Metadata: map[string]string{"node": g.cfg.Node}, StatsHandler: stats,
 	})
 }

@@ -140,7 +140,7 @@ func (g *Generator) publishEvent(kind, key string, body any) {
 
 func (g *Generator) nodeEvent(what string) *nats.Msg {
 	msg := newEvent("node."+what, g.cfg.Node, g.cfg.Node,
-		bus.NodeEvent{Node: g.cfg.Node, Version: g.cfg.Release, Address: g.cfg.Conn.ConnectedUrlRedacted(), Config: g.cfg.Describe})
+		bus.NodeEvent{Node: g.cfg.Node, Version: bus.Version(), Address: g.cfg.Conn.ConnectedUrlRedacted(), Config: g.cfg.Describe})
 	msg.Header[wire.HeaderStarted] = []string{g.made.UTC().Format(time.RFC3339Nano)}
 	return msg
 }

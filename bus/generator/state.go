@@ -38,7 +38,7 @@ func (g *Generator) State() bus.State {
 	totals := g.alloc.Totals()
 	flakes := g.flakes.State()
 	s := bus.State{
-		Node: g.cfg.Node, Version: g.cfg.Release, Address: g.cfg.Conn.ConnectedUrlRedacted(),
+		Node: g.cfg.Node, Version: bus.Version(), Address: g.cfg.Conn.ConnectedUrlRedacted(),
 		Server: g.cfg.Conn.ConnectedServerName(), Host: g.host, Embedded: g.embedded,
 		Started: g.made.UTC().Truncate(time.Millisecond), Clock: bus.Clock{UnixMS: g.cfg.Snowflake.Clock().Wall},
 		Readiness: g.Readiness(),

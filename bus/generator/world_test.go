@@ -64,7 +64,7 @@ func begin(t *testing.T, s *embedded.Server, node string, store allocator.Store,
 	started := make(chan struct{})
 	state := kvstore.Config{Conn: nc, JS: js, Log: testkit.Quiet}
 	cfg := generator.Config{
-		Conn: nc, JS: js, Store: store, Node: node, Log: testkit.Quiet, Program: generator.Program{Release: "test"},
+		Conn: nc, JS: js, Store: store, Node: node, Log: testkit.Quiet,
 		Join: func(context.Context, func(context.Context) error) (generator.Identity, error) {
 			return generator.Identity{}, nil
 		},

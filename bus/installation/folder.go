@@ -82,7 +82,19 @@ func OpenFolder(path, node string) (_ *Folder, err error) {
 	return f, nil
 }
 
-func (f *Folder) open(node string) (err error) {
+// CheckFolder returns an error if another generator runs on the folder. It writes nothing. there: the folder has been used.
+func CheckFolder(path string) (there bool, err error) {
+	if path, err = filepath.Abs(path); err != nil {
+		return false, fmt.Errorf("--data-dir: %w", err)
+	}
+	f := &Folder{Path: path, lock: flock.New(filepath.Join(path, "lock"))}
+	if _, err := os.Stat(f.lock.Path()); err != nil {
+		return false, nil // TryLock would make it
+	}
+	return true, errors.Join(f.tryLock(), f.lock.Close())
+}
+
+func (f *Folder) tryLock() error {
 	locked, err := f.lock.TryLock()
 	if err != nil {
 		return fmt.Errorf("the data folder %s is not writable: %w", f.Path, err)
@@ -93,6 +105,13 @@ func (f *Folder) open(node string) (err error) {
 			owner = " (process " + strings.TrimSpace(string(pid)) + ")"
 		}
 		return fmt.Errorf("the data folder %s is %w%s: give this one its own with --data-dir", f.Path, ErrLocked, owner)
+	}
+	return nil
+}
+
+func (f *Folder) open(node string) (err error) {
+	if err := f.tryLock(); err != nil {
+		return err
 	}
 	// Before anything is written there: a start on a full disk must not leave half a folder.
 	if err := embedded.CheckRoom(f.Path); err != nil {

@@ -67,9 +67,7 @@ docs/audit.md has what each column and each contradiction means.`,
 	fs.StringVar(&f.taken, "taken", "", "also check the IDs of tags in `FILE`, which callers got")
 	fs.StringVar(&f.takenSnowflakes, "taken-snowflakes", "", "also check the snowflakes in `FILE`, which callers got")
 	fs.BoolVar(&f.json, "json", false, "write JSON")
-	for _, name := range []string{"taken", "taken-snowflakes"} {
-		annotate(fs.Lookup(name), noteCommandLine, "true")
-	}
+	group(fs, groupOutput, "json")
 	f.conn.registerClient(fs)
 	return cmd
 }

@@ -65,7 +65,6 @@ them with what the generators claimed.`,
   leaf bench order --with next --callers 1000
   leaf bench order --rate 5000 --json            latencies at a load like yours
   leaf bench order --taken ids.txt; leaf audit order --taken ids.txt`,
-		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.run(cmd, args)
 		},
@@ -79,7 +78,7 @@ them with what the generators claimed.`,
 	fs.Float64Var(&f.load.Rate, "rate", 0, "requests a second of all callers (default as many as they can)")
 	fs.BoolVar(&f.json, "json", false, "write JSON")
 	fs.StringVar(&f.taken, "taken", "", "write the IDs that were taken to `FILE`, as ranges, for leaf audit")
-	annotate(fs.Lookup("taken"), noteCommandLine, "true")
+	group(fs, groupOutput, "json")
 	f.conn.registerClient(fs)
 	completeValues(cmd, "with", withTake+"\ta request each", withNext+"\tcallers share requests", withPool+"\tfetched ahead")
 	cmd.ValidArgsFunction = completeTags(&f.conn)

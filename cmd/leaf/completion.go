@@ -25,7 +25,7 @@ func completeTags(conn *connFlags) cobra.CompletionFunc { return completeUpTo(1,
 func completeUpTo(most int, conn *connFlags) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		const directive = cobra.ShellCompDirectiveNoFileComp
-		if len(args) >= most || configure(cmd, nil) != nil { // cobra does not call configure here
+		if len(args) >= most || configure(cmd) != nil { // cobra does not call configure here
 			return nil, directive
 		}
 		conn.timeout = min(conn.timeout, completionTimeout)

@@ -27,11 +27,12 @@ const (
 
 // Annotations of flags.
 const (
-	noteNATS        = "leaf_nats_variable" // the nats CLI's variable for the flag
-	noteSecret      = "leaf_secret"        // messages must not show the value
-	noteSource      = "leaf_source"        // where configure found the value
-	noteCommandLine = "leaf_typed"         // the flag counts only on the command line
-	noteExclusive   = "leaf_beside"        // another flag that cannot be given with it
+	noteNATS       = "leaf_nats_variable" // the nats CLI's variable for the flag
+	noteSecret     = "leaf_secret"        // messages must not show the value
+	noteSource     = "leaf_source"        // where configure found the value
+	noteGroup      = "leaf_group"         // the group of a setting; see [group]
+	noteExclusive  = "leaf_beside"        // another flag that cannot be given with it
+	noteSecretFile = "leaf_secret_of"     // the secret whose value is in the file that the flag names
 )
 
 func annotate(f *pflag.Flag, note, value string) {
@@ -40,15 +41,6 @@ func annotate(f *pflag.Flag, note, value string) {
 	}
 	f.Annotations[note] = []string{value}
 }
-
-// markSecret keeps the values of these flags out of all messages.
-func markSecret(flags *pflag.FlagSet, names ...string) {
-	for _, name := range names {
-		annotate(flags.Lookup(name), noteSecret, "true")
-	}
-}
-
-func isSecret(f *pflag.Flag) bool { return f.Annotations[noteSecret] != nil }
 
 // origin returns where the value of cmd's flag comes from. f.Changed alone does not say that, because
 // configure changes flags too. An empty value counts as not given.
@@ -82,13 +74,16 @@ func checkExclusive(flags *pflag.FlagSet) (err error) {
 	return err
 }
 
-// configure sets the flags that are not on the command line from the environment, or else from the
+// configure sets the settings that are not on the command line from the environment, or else from the
 // file. It runs before every command.
-func configure(cmd *cobra.Command, _ []string) error {
+func configure(cmd *cobra.Command) error {
 	if err := applyEnvironment(cmd.Flags()); err != nil {
 		return err
 	}
 	if err := applyFile(cmd); err != nil {
+		return err
+	}
+	if err := readSecrets(cmd); err != nil {
 		return err
 	}
 	// cobra checks these after this hook, but does not return usage errors.
@@ -96,28 +91,6 @@ func configure(cmd *cobra.Command, _ []string) error {
 		return asUsage(err)
 	}
 	return checkExclusive(cmd.Flags())
-}
-
-// applyEnvironment sets flags from their LEAF_ variables, or else from those of
-// the nats CLI. An empty LEAF_ variable is an empty value: LEAF_HTTP= turns HTTP
-// off. An empty NATS_ variable is ignored, as the nats CLI does.
-func applyEnvironment(flags *pflag.FlagSet) error {
-	for _, f := range unset(flags) {
-		from, name := fromEnv, variable(f)
-		text, given := os.LookupEnv(name)
-		if other := f.Annotations[noteNATS]; !given && other != nil {
-			from, name = fromNATS, other[0]
-			text = os.Getenv(name)
-			given = text != ""
-		}
-		if !given {
-			continue
-		}
-		if err := recordSource(f, from, name, setText(f, text)); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // applyFile sets cmd's flags from the file that --config names, if any. One
@@ -159,18 +132,18 @@ func readFile(path string, root *cobra.Command) (values map[string]yaml.Node, er
 	known := fileKeys(root)
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		if !known[key] {
-			return nil, usagef("%s: unknown key %q near line %d: no command has such a flag", path, key, values[key].Line)
+			return nil, usagef("%s: unknown key %q near line %d: no command has such a setting", path, key, values[key].Line)
 		}
 	}
 	return values, nil
 }
 
-// fileKeys returns the flags of all commands, without --config.
+// fileKeys returns the settings of all commands, without --config.
 func fileKeys(root *cobra.Command) map[string]bool {
 	known := make(map[string]bool)
 	for _, cmd := range tree(root) {
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-			if !isCommandLineOnly(f) && f.Name != "config" {
+			if isSetting(f) && f.Name != "config" {
 				known[f.Name] = true
 			}
 		})
@@ -178,20 +151,15 @@ func fileKeys(root *cobra.Command) map[string]bool {
 	return known
 }
 
-// unset returns the flags that nothing has set yet.
+// unset returns the settings that nothing has set yet.
 func unset(flags *pflag.FlagSet) []*pflag.Flag {
 	var list []*pflag.Flag
 	flags.VisitAll(func(f *pflag.Flag) {
-		if !f.Changed && !isCommandLineOnly(f) {
+		if !f.Changed && isSetting(f) {
 			list = append(list, f)
 		}
 	})
 	return list
-}
-
-// isCommandLineOnly reports whether f counts only on the command line, as --help, --version and confirmations do.
-func isCommandLineOnly(f *pflag.Flag) bool {
-	return f.Annotations[cobra.FlagSetByCobraAnnotation] != nil || f.Annotations[noteCommandLine] != nil
 }
 
 // setText sets f to text. Lists are split at commas.
@@ -262,18 +230,4 @@ func badValue(f *pflag.Flag, err error) error {
 		err = fmt.Errorf("%s: want one such as 500ms, 10s or 1h30m", strings.TrimPrefix(err.Error(), "time: "))
 	}
 	return fmt.Errorf("bad value for --%s: %w", f.Name, err)
-}
-
-// documentVariables adds the variables that set f to its help.
-func documentVariables(f *pflag.Flag) {
-	if isCommandLineOnly(f) {
-		return
-	}
-	names := append([]string{variable(f)}, f.Annotations[noteNATS]...)
-	f.Usage += " [$" + strings.Join(names, ", $") + "]"
-}
-
-// variable is the environment variable that sets f.
-func variable(f *pflag.Flag) string {
-	return "LEAF_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
 }

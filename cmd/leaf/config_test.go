@@ -116,6 +116,7 @@ func TestRefusedConfiguration(t *testing.T) {
 	}{
 		{name: "unknown key", file: "tag: a\nservr: x", wants: []string{`leaf.yaml: unknown key "servr" near line 2`}},
 		{name: "config as a key", file: "config: b.yaml", wants: []string{`unknown key "config"`}},
+		{name: "argument as a key", file: "max-id: 5", wants: []string{`unknown key "max-id" near line 1: no command has such a setting`}},
 		{name: "help as a key", file: "help: true", wants: []string{`unknown key "help"`}},
 		{name: "key twice", file: "tag: a\ntag: b", wants: []string{`leaf.yaml, line 2: want YAML lines of the form "flag: value", each flag once`}},
 		{name: "bad value in the file", file: "max-batch: many", wants: []string{"leaf.yaml: max-batch: ", "--max-batch", `"many"`}},
@@ -165,6 +166,7 @@ func TestEnvironmentMeetsRequirements(t *testing.T) {
 			t.Fatal(err)
 		}
 		exclusive(cmd, "first", "second")
+		group(cmd.Flags(), groupOutput, "first", "second")
 		return cmd
 	}
 	strict := func() (int, string) {

@@ -44,9 +44,10 @@ type connFlags struct {
 	context string // name of a NATS context; clients only
 }
 
-func (c *connFlags) register(fs *pflag.FlagSet) {
+func (c *connFlags) register(fs *pflag.FlagSet, title string) {
 	fs.DurationVar(&c.timeout, "timeout", 5*time.Second, "longest wait for NATS")
 	annotate(fs.Lookup("timeout"), noteNATS, "NATS_TIMEOUT")
+	group(fs, title, "timeout")
 	for _, f := range []struct {
 		value                        *string
 		name, short, variable, usage string
@@ -64,19 +65,22 @@ func (c *connFlags) register(fs *pflag.FlagSet) {
 		{&c.jsDomain, "js-domain", "", "", "JetStream `DOMAIN`"},
 	} {
 		fs.StringVarP(f.value, f.name, f.short, "", f.usage)
+		group(fs, title, f.name)
 		if f.variable != "" {
 			annotate(fs.Lookup(f.name), noteNATS, f.variable)
 		}
 	}
 	markSecret(fs, "server", "password", "token") // a URL may hold a password
+	addSecretFile(fs, title, "password")
 }
 
 // registerClient adds the flags of a command that asks generators. A generator itself does not use
 // NATS contexts: its installation must not depend on the context that someone has selected.
 func (c *connFlags) registerClient(fs *pflag.FlagSet) {
-	c.register(fs)
+	c.register(fs, groupConnection)
 	fs.StringVar(&c.context, "context", "", "NATS context to use (default the selected one, unless --server is given)")
 	annotate(fs.Lookup("context"), noteNATS, "NATS_CONTEXT")
+	group(fs, groupConnection, "context")
 }
 
 // options returns what nats.Connect needs besides the server: a connection
@@ -193,6 +197,7 @@ func (f *clientFlags) command(cmd *cobra.Command, run func(*cobra.Command, *bus.
 		return f.conn.withClient(cmd, func(c *bus.Client) error { return run(cmd, c, args) })
 	}
 	cmd.Flags().BoolVar(&f.json, "json", false, "write JSON")
+	group(cmd.Flags(), groupOutput, "json")
 	f.conn.registerClient(cmd.Flags())
 	return cmd
 }

@@ -47,7 +47,6 @@ object), and it says how many.`,
   leaf get order -n 100000000 --parallel 16 --output ids.txt
   leaf get order -n 5000 --ranges
   leaf get order -n 100 --json`,
-		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeTags(&f.conn),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.run(cmd, func(c *bus.Client, ctx context.Context, n int64, opts ...bus.BulkOption) iter.Seq2[bus.Range, error] {
@@ -65,6 +64,7 @@ func (f *idFlags) register(cmd *cobra.Command) {
 	fs.IntVar(&f.parallel, "parallel", 1, fmt.Sprintf("requests at a time, each for up to %d IDs; with 1, the IDs of a single generator are in order", bus.DefaultBatch))
 	fs.BoolVar(&f.ranges, "ranges", false, "write runs of IDs as first-last")
 	fs.BoolVar(&f.json, "json", false, "write a JSON object with the ranges")
+	group(fs, groupOutput, "json")
 	fs.StringVarP(&f.output, "output", "o", "", "write to `FILE`")
 	f.conn.registerClient(fs)
 	exclusive(cmd, "ranges", "json")

@@ -31,6 +31,8 @@ func (f *httpFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.tlsCert, "http-tlscert", "", "certificate `FILE` of HTTP")
 	fs.StringVar(&f.tlsKey, "http-tlskey", "", "key `FILE` of that certificate")
 	markSecret(fs, "http-token")
+	addSecretFile(fs, groupHTTP, "http-token")
+	group(fs, groupHTTP, "http", "http-token", "http-tlscert", "http-tlskey")
 }
 
 // check refuses values that cannot work, or that would open HTTP to the network.
@@ -49,7 +51,7 @@ func (f *httpFlags) check() error {
 	}
 	host, _, _ := net.SplitHostPort(f.addr)
 	if f.token == "" && f.tlsCert == "" && !embedded.IsLoopback(host) {
-		return usagef("--http %s would be open to the network: give callers a token (--http-token), or serve TLS (--http-tlscert, --http-tlskey)", f.addr)
+		return usagef("--http %s would be open to the network: give callers a token (--http-token-file), or serve TLS (--http-tlscert, --http-tlskey)", f.addr)
 	}
 	return nil
 }
@@ -109,6 +111,7 @@ of an image without a shell and curl.`,
 	fs := cmd.Flags()
 	fs.StringVar(&f.addr, "http", defaultHTTP, "`ADDR` of HTTP")
 	fs.StringVar(&f.tlsCert, "http-tlscert", "", "certificate `FILE` of HTTP, which then uses TLS")
+	group(fs, groupOutput, "http", "http-tlscert")
 	return cmd
 }
 

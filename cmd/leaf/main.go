@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -64,13 +63,4 @@ func interruptible() context.Context {
 		os.Exit(exitFailed)
 	}()
 	return ctx
-}
-
-// version returns the version of the module, or "dev" for a build without one.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" || info.Main.Version == "(devel)" {
-		return "dev"
-	}
-	return info.Main.Version
 }

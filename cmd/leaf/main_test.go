@@ -62,13 +62,13 @@ type probe struct {
 	limit int
 	http  string
 	dsn   int // a secret that can have a bad value
+	maxID int
 	do    func(cmd *cobra.Command) error
 }
 
 func (p *probe) command() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:  "probe NAME",
-		Args: cobra.ExactArgs(1),
+		Use: "probe NAME",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if p.do == nil {
 				return nil
@@ -82,19 +82,22 @@ func (p *probe) command() *cobra.Command {
 	cmd.Flags().StringVar(&p.http, "http", "127.0.0.1:8080", "an address")
 	cmd.Flags().IntVar(&p.dsn, "dsn", 0, "a secret")
 	markSecret(cmd.Flags(), "dsn")
+	group(cmd.Flags(), groupOutput, "tag", "max-batch", "http", "dsn")
+	cmd.Flags().IntVar(&p.maxID, "max-id", 0, "an argument, and no setting")
 	return cmd
 }
 
 // runProbe runs leaf with p, and a group that holds another command.
 func runProbe(t *testing.T, p *probe, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
-	group := &cobra.Command{Use: "group"}
+	parent := &cobra.Command{Use: "group"}
 	other := &cobra.Command{Use: "other", RunE: func(*cobra.Command, []string) error { return nil }}
-	other.Flags().Bool("elsewhere", false, "a flag that probe does not have")
-	group.AddCommand(other)
+	other.Flags().Bool("elsewhere", false, "a setting that probe does not have")
+	group(other.Flags(), groupOutput, "elsewhere")
+	parent.AddCommand(other)
 
 	var out, errs bytes.Buffer
-	status = run(t.Context(), assemble(p.command(), group), args, &out, &errs)
+	status = run(t.Context(), assemble(p.command(), parent), args, &out, &errs)
 	return status, out.String(), errs.String()
 }
 
@@ -133,7 +136,9 @@ func TestExitStatus(t *testing.T) {
 		{name: "bad secret", args: []string{"probe", "--dsn", "hunter2"}, status: 2,
 			stderr: "leaf: bad value for --dsn: it is not shown here, as it may hold a secret\nRun \"leaf probe --help\" for usage.\n"},
 		{name: "too few arguments", args: []string{"probe"}, status: 2,
-			stderr: "leaf: accepts 1 arg(s), received 0\nRun \"leaf probe --help\" for usage.\n"},
+			stderr: "leaf: the argument NAME is missing: leaf probe NAME [flags]\nRun \"leaf probe --help\" for usage.\n"},
+		{name: "too many arguments", args: []string{"probe", "x", "y z"}, status: 2,
+			stderr: "leaf: the argument \"y z\" is one too many: leaf probe NAME [flags]\nRun \"leaf probe --help\" for usage.\n"},
 		{name: "unwanted argument", args: []string{"group", "other", "x"}, status: 2,
 			stderr: "leaf: unknown command \"x\" for \"leaf group other\"\nRun \"leaf group other --help\" for usage.\n"},
 		{name: "unknown command", args: []string{"prob"}, status: 2,

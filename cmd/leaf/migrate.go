@@ -34,8 +34,8 @@ nothing is dropped, altered or rewritten.
 
 leaf serve does the same when it starts, unless --mysql-migrate=false: then its
 account needs SELECT, INSERT, UPDATE and DELETE, but not CREATE.`,
-		Example: `  leaf migrate --mysql 'admin:secret@tcp(db:3306)/leaf'
-  leaf migrate --mysql 'leaf:secret@tcp(db:3306)/leaf' --check
+		Example: `  leaf migrate --mysql-file admin.dsn            user:password@tcp(host:3306)/database
+  leaf migrate --mysql-file leaf.dsn --check
   leaf migrate --print > leaf.sql`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if print {
@@ -43,7 +43,7 @@ account needs SELECT, INSERT, UPDATE and DELETE, but not CREATE.`,
 				return err
 			}
 			if dsn == "" {
-				return usagef("--mysql is missing: it names the database, user:password@tcp(host:3306)/database")
+				return usagef("--mysql or --mysql-file is missing: it names the database, user:password@tcp(host:3306)/database")
 			}
 			m, err := migrate(cmd, dsn, check)
 			if err != nil {
@@ -59,6 +59,7 @@ account needs SELECT, INSERT, UPDATE and DELETE, but not CREATE.`,
 	cmd.Flags().BoolVar(&check, "check", false, "create nothing: fail where a table is missing")
 	cmd.Flags().BoolVar(&print, "print", false, "only print the SQL that creates the tables")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	group(cmd.Flags(), groupOutput, "json", "mysql", "mysql-file")
 	exclusive(cmd, "check", "print")
 	return cmd
 }

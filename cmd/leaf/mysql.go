@@ -15,10 +15,12 @@ const (
 	mostRefresh  = 24 * time.Hour
 )
 
-// registerMySQL adds the flag that names the database.
+// registerMySQL adds the flags that name the database.
 func registerMySQL(fs *pflag.FlagSet, dsn *string, usage string) {
 	fs.StringVar(dsn, "mysql", "", usage)
 	markSecret(fs, "mysql")
+	group(fs, groupState, "mysql")
+	addSecretFile(fs, groupState, "mysql")
 }
 
 // mysqlFlags say whether and how the tags are kept in MySQL.
@@ -35,6 +37,7 @@ func (f *mysqlFlags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.shared, "shared-table", false, "other programs, such as Java Leaf, reserve in leaf_alloc too: "+
 		"after the database went backwards a tag is refused (store_regressed) until an operator looks, and max_id is not moved up. Give this flag to all generators")
 	fs.DurationVar(&f.refresh, "tag-refresh", schema.DefaultRefresh, "how often the database is read for tags that others added, changed or removed")
+	group(fs, groupState, "mysql-migrate", "shared-table", "tag-refresh")
 }
 
 func (f *mysqlFlags) check() error {

@@ -89,9 +89,6 @@ func addWaitRedundant(cmd *cobra.Command, f *clientFlags) *cobra.Command {
 	fs := cmd.Flags()
 	fs.BoolVar(&wanted, "wait-redundant", false, "wait until any one machine may go without an interruption")
 	fs.DurationVar(&w.most, "wait", 5*time.Minute, "longest wait of --wait-redundant")
-	for _, name := range []string{"wait-redundant", "wait"} {
-		annotate(fs.Lookup(name), noteCommandLine, "true")
-	}
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		switch given := fs.Changed("wait"); {
 		case given && !wanted:

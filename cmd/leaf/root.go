@@ -8,12 +8,14 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/leafbus/leafbus/bus"
 )
 
 // newRoot returns the program: the command leaf with everything below it.
 func newRoot() *cobra.Command {
 	return assemble(newServeCmd(), newGetCmd(), newSnowflakeCmd(), newDecodeCmd(), newTagCmd(), newWorkersCmd(),
-		newNodesCmd(), newBenchCmd(), newEventsCmd(), newAuditCmd(), newTraceCmd(), newHealthCmd(), newMigrateCmd())
+		newNodesCmd(), newBenchCmd(), newEventsCmd(), newAuditCmd(), newTraceCmd(), newHealthCmd(), newMigrateCmd(), newConnectionTopic())
 }
 
 // assemble puts commands below the command leaf, and gives all of them what
@@ -26,12 +28,13 @@ func assemble(commands ...*cobra.Command) *cobra.Command {
 from which generators reserve segments; and snowflakes, which need no tag and tell
 when they were made.
 
-Every flag can also be given in the environment, --data-dir as LEAF_DATA_DIR,
-and as a key of a YAML file, data-dir, that --config names. A flag beats the
-environment, and the environment beats the file.`,
+A setting can also be given in the environment, --data-dir as LEAF_DATA_DIR, and
+as a key of a YAML file, data-dir, that --config names. A flag beats the environment,
+and the environment beats the file. The help shows the variables of settings. Flags
+without a variable are arguments of one command.`,
 		Example: `  leaf serve --tag order                run a generator, with a NATS server inside
   leaf serve -s nats://10.0.0.5:4222    run one that joins the NATS you have
-  leaf serve --mysql 'user:pw@tcp(db:3306)/leaf'   keep the tags where Leaf keeps them
+  leaf serve --mysql-file leaf.dsn      keep the tags where Leaf keeps them, in MySQL
   leaf get order -n 10                  ten IDs, one a line
   leaf snowflake                        one ID that tells its time: leaf decode ID
   leaf tag list                         the tags, and how far they are
@@ -40,15 +43,20 @@ environment, and the environment beats the file.`,
   leaf events --alerts                  what needs your attention, as it happens
   leaf audit                            whether any ID was claimed twice
   leaf trace order 4711                 which generator claimed this ID`,
-		Version:                    version(),
+		Version:                    bus.Version(),
 		SilenceErrors:              true, // run prints them
 		SilenceUsage:               true,
 		DisableFlagsInUseLine:      true,
 		SuggestionsMinimumDistance: 2,
-		PersistentPreRunE:          configure,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			warnUnknown(cmd)
+			return configure(cmd)
+		},
 	}
-	root.PersistentFlags().String("config", "", "YAML `FILE` with flags as its keys")
+	root.PersistentFlags().String("config", "", "YAML `FILE` with settings as its keys")
+	group(root.PersistentFlags(), groupOutput, "config")
 	root.SetFlagErrorFunc(flagError)
+	root.SetUsageFunc(usage)
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	root.AddCommand(commands...)
 	root.InitDefaultCompletionCmd() // now, so that the loop below finds it
@@ -77,15 +85,41 @@ func checkArgs(cmd *cobra.Command) {
 	}
 	validate := cmd.Args
 	switch {
+	case cmd.Name() == connectionTopic: // cobra prints its help
+		return
 	case !cmd.Runnable():
 		validate = refuseUnknown
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	case validate == nil:
-		validate = cobra.NoArgs
+		validate = argsOfUse
 	}
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		return asUsage(validate(cmd, args))
 	}
+}
+
+// argsOfUse is the Args of a command without one: as many as its Use names, such as "get TAG", "bench [TAG]" or "decode ID...".
+// The errors of cobra name no argument.
+func argsOfUse(cmd *cobra.Command, args []string) error {
+	most := 0
+	for _, name := range strings.Fields(cmd.Use)[1:] {
+		if strings.HasPrefix(name, "-") {
+			break // flags come last
+		}
+		if most++; len(args) < most && !strings.HasPrefix(name, "[") {
+			return fmt.Errorf("the argument %s is missing: %s", strings.TrimSuffix(name, "..."), cmd.UseLine())
+		}
+		if strings.Contains(name, "...") {
+			return nil
+		}
+	}
+	switch {
+	case most == 0:
+		return cobra.NoArgs(cmd, args)
+	case len(args) > most:
+		return fmt.Errorf("the argument %q is one too many: %s", args[most], cmd.UseLine())
+	}
+	return nil
 }
 
 // refuseUnknown is the Args of a group of commands: cobra has not found the argument in the group.

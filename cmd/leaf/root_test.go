@@ -22,10 +22,6 @@ func TestHelpNamesVariables(t *testing.T) {
 	cleanEnv(t)
 	_, help, _ := runProbe(t, &probe{}, "probe", "--help")
 	for _, want := range []string{
-		"[$LEAF_SERVER, $NATS_URL]",
-		"[$LEAF_TIMEOUT, $NATS_TIMEOUT] (default 5s)",
-		"[$LEAF_TLSCA, $NATS_CA]",
-		"[$LEAF_CONTEXT, $NATS_CONTEXT]",
 		"[$LEAF_MAX_BATCH]",
 		"[$LEAF_CONFIG]",
 	} {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"syscall"
@@ -17,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/gateway"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/bus/installation"
@@ -36,7 +38,7 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	defer endAnyway(ctx, 2*f.config.DrainTimeout+stopSlack, s.log)()
 	defer stop(nil)
 	defer func() { err = errors.Join(err, s.close()) }()
-	for _, step := range []func(context.Context) error{s.openFolder, s.connect, s.listenHTTP, s.openStores} {
+	for _, step := range []func(context.Context) error{s.takePorts, s.openFolder, s.connect, s.openStores} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -67,7 +69,7 @@ func (s *serving) prepare() (err error) {
 		return err
 	}
 	s.config.Snowflake.Layout = s.worker.layout()
-	s.config.Release, s.config.Describe = version(), describe(s.cmd.Flags())
+	s.config.Describe = describe(s.cmd.Flags())
 	if s.config.Tags, err = parseTags(s.tags, s.config.MaxStep); err != nil {
 		return err
 	}
@@ -75,6 +77,7 @@ func (s *serving) prepare() (err error) {
 		return err
 	}
 	s.log, err = newLogger(s.cmd.ErrOrStderr(), s.logLevel, s.logFormat)
+	s.versions = natsversion.New(s.log)
 	return err
 }
 
@@ -84,6 +87,33 @@ func (s *serving) defers(f func() error) { s.closers = append(s.closers, f) }
 func (s *serving) close() (err error) {
 	for _, f := range slices.Backward(s.closers) {
 		err = errors.Join(err, f())
+	}
+	return err
+}
+
+// takePorts opens the port of HTTP, and finds out whether NATS can be had: before anything is written, so that a start that fails
+// for that leaves no data folder. Where the addresses of both are in use, the advice of NATS is good for both.
+func (s *serving) takePorts(ctx context.Context) error {
+	used, err := installation.CheckFolder(s.dataDir)
+	if errors.Is(err, installation.ErrLocked) && s.embed && s.natsConfig == "" && inUse(s.clientAddress()) {
+		err = fmt.Errorf("%w\n%s", err, s.natsAdvice(s.cmd.Flags(), true))
+	}
+	switch {
+	case err != nil:
+	case s.embed:
+		err = s.embeddedError(embedded.Check(s.embedded("leaf", filepath.Join(s.dataDir, "nats"))))
+	case !used:
+		err = s.tryJoining(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	s.listener, s.secure, err = s.http.listen()
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("%w\n%s", err, httpAdvice(s.cmd.Flags()))
+	}
+	if s.listener != nil {
+		s.defers(func() error { s.listener.Close(); return nil }) // the gateway has closed it, if it ran
 	}
 	return err
 }
@@ -99,9 +129,6 @@ func (s *serving) openFolder(context.Context) error {
 		s.defers(db.Close)
 	}
 	dir, err := installation.OpenFolder(s.dataDir, s.node)
-	if errors.Is(err, installation.ErrLocked) && s.embed && s.natsConfig == "" && inUse(s.clientAddress()) {
-		err = fmt.Errorf("%w\n%s", err, s.natsAdvice(s.cmd.Flags(), true))
-	}
 	if err != nil {
 		return err
 	}
@@ -112,19 +139,6 @@ func (s *serving) openFolder(context.Context) error {
 			"If a NATS server's state was copied with it, and the original runs or has run since, IDs of tags will repeat", "dir", dir.Path)
 	}
 	return nil
-}
-
-// listenHTTP opens the port of HTTP. It comes after NATS: where both addresses are in use, the advice of
-// NATS is good for both.
-func (s *serving) listenHTTP(context.Context) (err error) {
-	s.listener, s.secure, err = s.http.listen()
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("%w\n%s", err, httpAdvice(s.cmd.Flags()))
-	}
-	if s.listener != nil {
-		s.defers(func() error { s.listener.Close(); return nil }) // the gateway has closed it, if it ran
-	}
-	return err
 }
 
 // openStores says where the tags and the workers are. Whose they are is found out later.

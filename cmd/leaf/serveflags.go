@@ -52,17 +52,17 @@ joins a running NATS (2.9.21 or later) and shares the load with the other genera
 Segments may be kept in MySQL (--mysql), workers in ZooKeeper (--zookeeper).
 
 Over HTTP (--http) it answers Leaf's API, and operators: a dashboard at /, /metrics,
-/healthz and /readyz. Beyond this machine that needs --http-token, or TLS.
+/healthz and /readyz. Beyond this machine that needs --http-token-file, or TLS.
 
 When it answers requests it prints one line to stdout:
   leaf ready nats=URL http=URL node=NAME data=DIR mode=embedded|joined
 SIGINT and SIGTERM drain: accepted requests are answered. A second one exits.`,
 		Example: `  leaf serve --tag order
   leaf serve --tag order --tag coupon:100000 --data-dir /var/lib/leaf
-  leaf serve --listen 0.0.0.0:4222 --user leaf --password secret
+  leaf serve --listen 0.0.0.0:4222 --user leaf --password-file nats.password
   leaf serve -s nats://10.0.0.5:4222 --data-dir leaf-data-2 --http ''
-  leaf serve --http 0.0.0.0:8080 --http-token "$TOKEN"
-  leaf serve --mysql 'leaf:secret@tcp(db:3306)/leaf' --zookeeper h1:2181,h2:2181,h3:2181
+  leaf serve --http 0.0.0.0:8080 --http-token-file http.token
+  leaf serve --mysql-file leaf.dsn --zookeeper h1:2181,h2:2181,h3:2181
   LEAF_TAG=order,coupon leaf serve --config leaf.yaml`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return natsversion.Only(f.run(cmd)) },
 	}
@@ -92,7 +92,13 @@ SIGINT and SIGTERM drain: accepted requests are answered. A second one exits.`,
 	f.worker.register(fs)
 	f.zookeeper.register(fs)
 	f.mysql.register(fs)
-	f.conn.register(fs)
+	f.conn.register(fs, groupNATS)
+	group(fs, groupStart, "tag", "data-dir", "server", "listen", "node")
+	group(fs, groupNATS, "nats-config")
+	group(fs, groupState, "replicas", "events-max-bytes", "events-max-age")
+	group(fs, groupSnowflakes, "worker-reserve", "worker-grace", "max-clock-skew", "max-clock-back", "max-clock-wait")
+	group(fs, groupLimits, "max-batch", "max-wait", "max-waiting", "max-step", "outlast", "drain-timeout")
+	group(fs, groupLog, "log-level", "log-format")
 	completeValues(cmd, "log-level", "debug", "info", "warn", "error")
 	completeValues(cmd, "log-format", "text", "json")
 	return cmd

@@ -9,7 +9,6 @@ import (
 
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/installation"
-	"github.com/leafbus/leafbus/bus/natsversion"
 )
 
 // Where the generator's NATS server is.
@@ -20,43 +19,67 @@ const (
 
 // connect starts a NATS server in this process, or joins one.
 func (s *serving) connect(context.Context) (err error) {
-	s.versions = natsversion.New(s.log)
 	state := &s.owned.State
+	dir := s.owned.Folder
 	if !s.embed {
-		if state.Conn, err = s.dial(s.conn, s.conn.server); err != nil {
+		if state.Conn, err = s.dial(s.conn, dir.Node, s.conn.server); err != nil {
 			return connectError(splitList(s.conn.server), err)
 		}
 		s.defers(func() error { state.Conn.Close(); return nil })
 		return nil
 	}
-	dir := s.owned.Folder
-	server, err := embedded.Start(embedded.Config{
-		Listen: s.listen, ConfigFile: s.natsConfig, StoreDir: dir.File("nats"), Name: dir.Node,
-		User: s.conn.user, Password: s.conn.password, Token: s.conn.token, Log: s.log,
-	})
-	switch {
-	case errors.Is(err, embedded.ErrAddressInUse):
-		return fmt.Errorf("%w\n%s", err, s.natsAdvice(s.cmd.Flags(), false))
-	case errors.Is(err, embedded.ErrOpenToNetwork):
-		return usagef("%w", err)
-	case err != nil:
-		return err
+	server, err := embedded.Start(s.embedded(dir.Node, dir.File("nats")))
+	if err != nil {
+		return s.embeddedError(err)
 	}
 	s.owned.Server = server
 	s.defers(func() error { server.Close(); return nil })
 	own := s.conn
 	own.server = ""                                 // NATS_URL may be set, and is not for this one
 	own.tlsCA, own.tlsCert, own.tlsKey = "", "", "" // TLS is not spoken within the process
-	if state.Conn, err = s.dial(own, server.ClientURL(), server.InProcess()); err != nil {
+	if state.Conn, err = s.dial(own, dir.Node, server.ClientURL(), server.InProcess()); err != nil {
 		return connectError([]string{server.ClientURL()}, err)
 	}
 	s.defers(func() error { state.Conn.Close(); return nil })
 	return nil
 }
 
+// embedded is how the NATS server in this process runs.
+func (s *serving) embedded(name, store string) embedded.Config {
+	return embedded.Config{
+		Listen: s.listen, ConfigFile: s.natsConfig, StoreDir: store, Name: name,
+		User: s.conn.user, Password: s.conn.password, Token: s.conn.token, Log: s.log,
+	}
+}
+
+// embeddedError says what to do about an error of the NATS server in this process.
+func (s *serving) embeddedError(err error) error {
+	switch {
+	case errors.Is(err, embedded.ErrAddressInUse):
+		return fmt.Errorf("%w\n%s", err, s.natsAdvice(s.cmd.Flags(), false))
+	case errors.Is(err, embedded.ErrOpenToNetwork):
+		return usagef("%w", err)
+	}
+	return err
+}
+
+// tryJoining finds out whether the NATS to join can be used.
+func (s *serving) tryJoining(ctx context.Context) error {
+	nc, err := s.dial(s.conn, "(start)", s.conn.server)
+	if err != nil {
+		return connectError(splitList(s.conn.server), err)
+	}
+	defer nc.Close()
+	js, err := s.conn.jetStream(nc)
+	if err != nil {
+		return usagef("--js-domain: %w", err)
+	}
+	return s.versions.Check(ctx, nc, js)
+}
+
 // dial connects the generator, for as long as it runs.
-func (s *serving) dial(c connFlags, url string, more ...nats.Option) (*nats.Conn, error) {
-	opts, err := c.options("leaf " + s.owned.Folder.Node)
+func (s *serving) dial(c connFlags, node, url string, more ...nats.Option) (*nats.Conn, error) {
+	opts, err := c.options("leaf " + node)
 	if err != nil {
 		return nil, err
 	}

@@ -39,7 +39,6 @@ installation. With --json, each is an object on a line of its own. A number that
 no generator of the installation can have made is an error.`,
 		Example: `  leaf decode 2056789012345678901
   leaf snowflake -n 3 | xargs leaf decode --json`,
-		Args: cobra.MinimumNArgs(1),
 		PreRunE: func(_ *cobra.Command, args []string) error {
 			for _, arg := range args {
 				id, err := strconv.ParseInt(arg, 10, 64)

@@ -25,7 +25,8 @@ for each kind of thing that you number.`,
   leaf tag set order --max-id 5000000
   leaf tag pause order`,
 	}
-	cmd.AddCommand(newTagAddCmd(), newTagListCmd(), newTagShowCmd(), newTagSetCmd(), newTagPauseCmd(), newTagResumeCmd(), newTagAdvanceCmd(), newTagRmCmd())
+	cmd.AddCommand(newTagAddCmd(), newTagListCmd(), newTagShowCmd(), newTagSetCmd(), newTagPauseCmd(), newTagResumeCmd(), newTagAdvanceCmd(), newTagRmCmd(),
+		newTagApplyCmd(), newTagExportCmd())
 	return cmd
 }
 
@@ -34,7 +35,6 @@ for each kind of thing that you number.`,
 func (f *clientFlags) tagCommand(
 	cmd *cobra.Command, done string, ask func(context.Context, *bus.Client, string) (bus.TagChange, error),
 ) *cobra.Command {
-	cmd.Args = cobra.ExactArgs(1)
 	return f.command(cmd, func(cmd *cobra.Command, c *bus.Client, args []string) error {
 		t, err := ask(cmd.Context(), c, args[0])
 		if err != nil {
@@ -124,7 +124,6 @@ order is chosen here, for life: a tag that is deleted keeps it too.`,
 	fields.register(cmd)
 	cmd.Flags().StringVar(&fields.order, "order", "", "`ORDER` of its IDs, for life: trend or strict (default trend)")
 	completeValues(cmd, "order", bus.OrderTrend, bus.OrderStrict)
-	annotate(cmd.Flags().Lookup("order"), noteCommandLine, "true") // for life, so not by a variable that is left over
 	return f.tagCommand(cmd, "", func(ctx context.Context, c *bus.Client, tag string) (bus.TagChange, error) {
 		u := fields.given(cmd)
 		return c.CreateTag(ctx, bus.TagCreate{
@@ -265,15 +264,36 @@ func newTagSwitchCmd(verb, done string, paused bool, long string) *cobra.Command
 
 func newTagRmCmd() *cobra.Command {
 	var f clientFlags
-	return f.tagCommand(&cobra.Command{
+	var yes bool
+	cmd := &cobra.Command{
 		Use:     "rm TAG",
 		Aliases: []string{"delete", "remove"},
 		Short:   "Delete a tag",
 		Long: `Delete a tag: requests for it are refused from now on. How far it was is kept, so
-that a tag of that name, created later, continues above.`,
-		Example:           `  leaf tag rm order`,
+that a tag of that name, created later, continues above.
+
+On a terminal the tag's name is asked for; elsewhere --yes confirms.`,
+		Example: `  leaf tag rm order
+  leaf tag rm order --yes`,
 		ValidArgsFunction: completeTags(&f.conn),
-	}, "deleted %s; it was at %d\n", func(ctx context.Context, c *bus.Client, tag string) (bus.TagChange, error) {
+	}
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return f.tagCommand(cmd, "deleted %s; it was at %d\n", func(ctx context.Context, c *bus.Client, tag string) (bus.TagChange, error) {
+		if !yes {
+			if err := confirmRm(cmd, c, tag); err != nil {
+				return bus.TagChange{}, err
+			}
+		}
 		return c.DeleteTag(ctx, tag)
 	})
+}
+
+// confirmRm shows a tag, and asks for its name.
+func confirmRm(cmd *cobra.Command, c *bus.Client, tag string) error {
+	t, err := c.Tag(cmd.Context(), tag)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "Requests for %s are refused once it is deleted. It is at %d, and its description is %q.\n", t.Tag, t.MaxID, t.Description)
+	return confirm(cmd, fmt.Sprintf("Type the name of the tag to delete, %s: ", t.Tag), t.Tag)
 }

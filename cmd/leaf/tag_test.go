@@ -13,7 +13,7 @@ func TestTagAliases(t *testing.T) {
 		}
 		return `{"tag":"order","max_id":"1","step":5}`, ""
 	})
-	for _, args := range [][]string{{"create", "order", "--step", "5"}, {"delete", "order"}, {"remove", "order"}} {
+	for _, args := range [][]string{{"create", "order", "--step", "5"}, {"delete", "order", "--yes"}, {"remove", "order", "--yes"}} {
 		if status, _, stderr := leaf(t, append(append([]string{"tag"}, args...), "-s", url)...); status != exitOK {
 			t.Errorf("tag %v: status %d: %s", args, status, stderr)
 		}

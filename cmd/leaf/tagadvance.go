@@ -1,25 +1,18 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/bus"
 )
 
-const (
-	// advanceAtOnce is how many tags are advanced at a time.
-	advanceAtOnce = 8
-	// mostFailures is how many failures are printed. With --json the result has all.
-	mostFailures = 20
-)
+// advanceAtOnce is how many tags are advanced at a time.
+const advanceAtOnce = 8
 
 // advanceFlags say which tags to advance.
 type advanceFlags struct {
@@ -29,13 +22,8 @@ type advanceFlags struct {
 
 // advances is what leaf tag advance reports as JSON.
 type advances struct {
-	Tags   []bus.TagAdvance `json:"tags"`
-	Failed []failedAdvance  `json:"failed"`
-}
-
-type failedAdvance struct {
-	Tag   string `json:"tag"`
-	Error string `json:"error"`
+	Tags []bus.TagAdvance `json:"tags"`
+	tagFailures
 }
 
 func newTagAdvanceCmd() *cobra.Command {
@@ -77,7 +65,6 @@ were, and use leaf tag set --max-id instead.`,
 		ValidArgsFunction: completeUpTo(math.MaxInt, &f.conn),
 	}
 	cmd.Flags().BoolVar(&f.all, "all", false, "all tags")
-	annotate(cmd.Flags().Lookup("all"), noteCommandLine, "true")
 	return f.command(cmd, f.run)
 }
 
@@ -87,7 +74,7 @@ func (f *advanceFlags) run(cmd *cobra.Command, c *bus.Client, tags []string) (er
 			return err
 		}
 	}
-	done, failures, err := f.advance(cmd, c, tags)
+	done, err := f.advance(cmd, c, tags)
 	var unheard []string
 	strict := 0
 	for _, t := range done.Tags {
@@ -110,13 +97,8 @@ func (f *advanceFlags) run(cmd *cobra.Command, c *bus.Client, tags []string) (er
 		return err
 	case cmd.Context().Err() != nil:
 		return fmt.Errorf("interrupted: %d of %d tags were advanced", len(done.Tags), len(tags))
-	case len(failures) > mostFailures:
-		return fmt.Errorf("%d of %d tags were not advanced:\n%w\nand %d more (--json lists all)",
-			len(failures), len(tags), errors.Join(failures[:mostFailures]...), len(failures)-mostFailures)
-	case len(failures) > 0 && len(tags) > 1:
-		return fmt.Errorf("%d of %d tags were not advanced:\n%w", len(failures), len(tags), errors.Join(failures...))
 	}
-	return errors.Join(failures...)
+	return done.error("advanced", len(tags))
 }
 
 // everyTag returns the names of all tags that can be served.
@@ -134,72 +116,24 @@ func everyTag(cmd *cobra.Command, c *bus.Client) (tags []string, err error) {
 	return tags, err
 }
 
-// advanced is what came of one tag.
-type advanced struct {
-	tag   string
-	reply bus.TagAdvance
-	err   error
-}
-
-func (a advanced) String() string {
-	if a.reply.Was == a.reply.MaxID {
-		return fmt.Sprintf("%s %d unchanged", a.tag, a.reply.MaxID)
-	}
-	return fmt.Sprintf("%s %d → %d", a.tag, a.reply.Was, a.reply.MaxID)
-}
-
 // advance advances the tags, and prints the results in the order of the tags. The error is one of printing.
-func (f *advanceFlags) advance(cmd *cobra.Command, c *bus.Client, tags []string) (done advances, failures []error, err error) {
-	done = advances{Tags: []bus.TagAdvance{}, Failed: []failedAdvance{}}
-	ctx, stop := context.WithCancel(cmd.Context())
-	defer stop()
-	shown := cmd.ErrOrStderr()
-	if !f.json && isTerminal(cmd.OutOrStdout()) {
-		shown = io.Discard // the results themselves show the progress
-	}
-	progress := newProgress(shown, int64(len(tags)), "tags")
-	defer progress.end()
-	for pending := range startAdvances(ctx, c, tags) {
-		a := <-pending
-		if a.err != nil && ctx.Err() != nil {
-			break // interrupted
+func (f *advanceFlags) advance(cmd *cobra.Command, c *bus.Client, tags []string) (done advances, err error) {
+	done = advances{[]bus.TagAdvance{}, tagFailures{Failed: []failedTag{}}}
+	quiet := !f.json && isTerminal(cmd.OutOrStdout()) // the results themselves show the progress
+	err = forMany(cmd, tags, advanceAtOnce, quiet, c.AdvanceTag, func(tag string, t bus.TagAdvance, err error) error {
+		if err != nil {
+			done.add(tag, err)
+			return nil
 		}
-		progress.add(1)
-		if a.err != nil {
-			done.Failed = append(done.Failed, failedAdvance{a.tag, a.err.Error()})
-			failures = append(failures, a.err)
-			continue
+		done.Tags = append(done.Tags, t)
+		switch out := cmd.OutOrStdout(); {
+		case f.json:
+		case t.Was == t.MaxID:
+			_, err = fmt.Fprintf(out, "%s %d unchanged\n", tag, t.MaxID)
+		default:
+			_, err = fmt.Fprintf(out, "%s %d → %d\n", tag, t.Was, t.MaxID)
 		}
-		done.Tags = append(done.Tags, a.reply)
-		if !f.json {
-			if _, err := fmt.Fprintln(cmd.OutOrStdout(), a); err != nil {
-				return done, failures, err
-			}
-		}
-	}
-	return done, failures, nil
-}
-
-// startAdvances advances the tags, about advanceAtOnce at a time. It returns their results in order.
-func startAdvances(ctx context.Context, c *bus.Client, tags []string) <-chan chan advanced {
-	results := make(chan chan advanced, advanceAtOnce)
-	go func() {
-		defer close(results)
-		for _, tag := range tags {
-			result := make(chan advanced, 1)
-			select {
-			case results <- result:
-			case <-ctx.Done():
-				return
-			}
-			go func() {
-				reply, err := c.AdvanceTag(ctx, tag)
-				if err != nil && !strings.HasPrefix(err.Error(), tag+": ") {
-					err = fmt.Errorf("%s: %w", tag, err)
-				}
-				result <- advanced{tag, reply, err}
-			}()
-		}
-	}()
-	return results
+		return err
+	})
+	return done, err
 }

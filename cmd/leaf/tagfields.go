@@ -32,9 +32,6 @@ func (f *tagFields) register(cmd *cobra.Command) {
 	fs.StringVar(&f.outlast, "outlast", "", "`TIME` that IDs in memory should last, such as 15m, or none: as --outlast of leaf serve")
 	fs.StringVar(&f.maxStep, "max-step", "", "largest `STEP` that adaptation reaches, or none: as --max-step of leaf serve")
 	fs.StringVar(&f.limit, "limit", "", "largest `ID`, such as 2147483647, or none")
-	for _, name := range []string{"quota", "burst", "outlast", "max-step", "limit"} { // of one tag, so not by a variable that is left over
-		annotate(fs.Lookup(name), noteCommandLine, "true")
-	}
 }
 
 // check reads the flags, and refuses what no generator can read.

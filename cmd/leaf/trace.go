@@ -42,7 +42,6 @@ A long trace of a busy tag may need a longer --timeout, up to 10s.`,
 		ValidArgsFunction: completeTags(&f.conn),
 	}
 	cmd.Flags().String("snowflake", "", "trace this snowflake `ID`")
-	annotate(cmd.Flags().Lookup("snowflake"), noteCommandLine, "true")
 	return f.command(cmd, func(cmd *cobra.Command, c *bus.Client, _ []string) error {
 		t, err := c.Trace(cmd.Context(), req)
 		switch {

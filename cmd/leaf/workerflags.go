@@ -21,12 +21,13 @@ type workerFlags struct {
 
 func (f *workerFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.id, "worker-id", "", "take exactly this worker `NUMBER` for snowflakes (default any that is free)")
-	fs.StringVar(&f.span, "worker-range", "", "take one of these workers, `LO-HI`")
+	fs.StringVar(&f.span, "worker-range", "", "take one of these workers, `LO-HI`, or just this one, `LO`")
 	fs.StringVar(&f.datacenter, "datacenter", "", "take one of this data centre's workers: the upper bits of a worker are this `NUMBER`")
 	fs.IntVar(&f.datacenterBits, "datacenter-bits", defaultDatacenterBits, "`BITS` of a worker for the data centre, with --datacenter")
 	fs.IntVar(&f.workerBits, "worker-bits", snowflake.DefaultWorkerBits, "`BITS` of a snowflake for the worker; an installation has one layout for life")
 	fs.IntVar(&f.sequenceBits, "sequence-bits", snowflake.DefaultSequenceBits, "`BITS` of a snowflake for the sequence number; the time has the rest of 63")
 	fs.Int64Var(&f.epoch, "epoch", snowflake.DefaultEpoch, "first `MILLISECOND` of snowflakes, since 1970; an installation has one for life")
+	group(fs, groupSnowflakes, "worker-id", "worker-range", "datacenter", "datacenter-bits", "worker-bits", "sequence-bits", "epoch")
 }
 
 // defaultDatacenterBits are Twitter's: 32 data centres of 32 workers.
@@ -71,18 +72,21 @@ func (f *workerFlags) workers() (first, last int64, err error) {
 	}
 	flag, value := "worker-range", f.span
 	lo, hi, ok := strings.Cut(value, "-")
+	if !ok { // a range of one
+		hi = lo
+	}
 	switch {
 	case f.id != "" && f.span != "":
 		return 0, 0, usagef("--worker-id and --worker-range: give one of them")
 	case f.id != "":
 		flag, value = "worker-id", f.id
-		lo, hi, ok = value, value, true
+		lo, hi = value, value
 	case f.span == "":
 		return first, last, nil
 	}
 	from, err1 := strconv.ParseInt(lo, 10, 64)
 	to, err2 := strconv.ParseInt(hi, 10, 64)
-	if !ok || err1 != nil || err2 != nil || from < first || to > last || from > to {
+	if err1 != nil || err2 != nil || from < first || to > last || from > to {
 		return 0, 0, usagef("--%s is %q: want a number from %d to %d, or two such as %d-%d", flag, value, first, last, first, min(first+7, last))
 	}
 	return from, to, nil

@@ -21,7 +21,8 @@ func TestWorkers(t *testing.T) {
 		{span: "7-7", first: 7, last: 7, ok: true},
 		{span: "0-1023", first: 0, last: 1023, ok: true},
 		{id: "1024"}, {id: "-1"}, {id: "x"}, {id: "1-2"}, {id: "9223372036854775808"},
-		{span: "5"}, {span: "5-"}, {span: "-5"}, {span: "9-3"}, {span: "0-1024"}, {span: "1-2-3"}, {span: "a-b"},
+		{span: "5", first: 5, last: 5, ok: true},
+		{span: "1024"}, {span: "-"}, {span: "5-"}, {span: "-5"}, {span: "9-3"}, {span: "0-1024"}, {span: "1-2-3"}, {span: "a-b"},
 		{id: "1", span: "1-2"},
 
 		{datacenter: "0", first: 0, last: 31, ok: true},

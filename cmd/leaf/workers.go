@@ -92,7 +92,6 @@ It is refused while the holder runs or may run: until it has not reported for
 10s. On a terminal the node's name is asked for; elsewhere --yes confirms.`, snowflake.ReleaseMargin),
 		Example: `  leaf workers release 7
   leaf workers release 7 --yes --json`,
-		Args: cobra.ExactArgs(1),
 		PreRunE: func(_ *cobra.Command, args []string) (err error) {
 			if worker, err = strconv.ParseInt(args[0], 10, 64); err != nil || worker < 0 {
 				return usagef("%q is not the number of a worker", args[0])
@@ -101,7 +100,6 @@ It is refused while the holder runs or may run: until it has not reported for
 		},
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "its generator is stopped and stays so: do not ask")
-	annotate(cmd.Flags().Lookup("yes"), noteCommandLine, "true")
 	return f.command(cmd, func(cmd *cobra.Command, c *bus.Client, _ []string) error { return f.release(cmd, c, worker, yes) })
 }
 
@@ -172,7 +170,7 @@ func (f *clientFlags) printFree(cmd *cobra.Command, w bus.Worker, format string)
 
 // confirm asks the person at the terminal to type a word. Without a terminal it returns a usage error.
 func confirm(cmd *cobra.Command, question, word string) error {
-	unasked := usagef("there is no terminal to ask at: --yes confirms what is said above")
+	unasked := usagef("there is no terminal to ask at: --yes confirms it")
 	in := cmd.InOrStdin()
 	if !isTerminal(in) {
 		return unasked

@@ -17,6 +17,7 @@ type zookeeperFlags struct{ hosts, name string }
 func (f *zookeeperFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.hosts, "zookeeper", "", "keep the workers in ZooKeeper, `HOSTS` such as h1:2181,h2:2181,h3:2181 (default in JetStream)")
 	fs.StringVar(&f.name, "zookeeper-name", zookeeper.DefaultName, "`NAME` of the installation in ZooKeeper: its nodes are under /leaf/NAME")
+	group(fs, groupState, "zookeeper", "zookeeper-name")
 }
 
 func (f *zookeeperFlags) check() error {

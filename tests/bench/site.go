@@ -146,7 +146,7 @@ func (s *site) faced(tags ...allocator.Tag) *gateway.Server {
 // echo starts the echo.
 func (s *site) echo() {
 	nc := s.dial(s.server.InProcess())
-	service := must(micro.AddService(nc, micro.Config{Name: "echo", Version: bus.Version, QueueGroup: bus.QueueGroup}))
+	service := must(micro.AddService(nc, micro.Config{Name: "echo", Version: bus.Version(), QueueGroup: bus.QueueGroup}))
 	check(service.AddEndpoint("echo", micro.HandlerFunc(func(r micro.Request) { r.Respond(r.Data()) }),
 		micro.WithEndpointSubject(echoSubjects)))
 	check(service.AddEndpoint("range", micro.HandlerFunc(func(r micro.Request) { r.Respond([]byte(echoRangeAnswer)) }),

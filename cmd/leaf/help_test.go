@@ -1,0 +1,68 @@
+package main
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+// Each setting of leaf serve is in the help once, in its group.
+func TestHelpOfServe(t *testing.T) {
+	cleanEnv(t)
+	_, help, _ := leaf(t, "serve", "--help")
+	help = help[strings.Index(help, "\nUsage:\n")+1:]
+	var titles []string
+	for _, found := range regexp.MustCompile(`(?m)^([A-Za-z ]+):$`).FindAllStringSubmatch(help, -1) {
+		titles = append(titles, found[1])
+	}
+	want := "Usage, Examples, Start here, NATS, State, Snowflakes, Limits, HTTP, Log, Flags, Global flags"
+	if got := strings.Join(titles, ", "); got != want {
+		t.Errorf("the help has the parts %s; want %s", got, want)
+	}
+	for flag, title := range map[string]string{
+		"--tag NAME": "Start here", "--creds FILE": "NATS", "--mysql-file FILE": "State", "--epoch MILLI": "Snowflakes",
+		"--max-batch int": "Limits", "--http-token-file FILE": "HTTP", "--log-level LEVEL": "Log",
+	} {
+		_, part, _ := strings.Cut(help, "\n"+title+":\n")
+		part, _, _ = strings.Cut(part, "\n\n")
+		if !strings.Contains(part, " "+flag) || strings.Count(help, " "+flag) != 1 {
+			t.Errorf("%s is not in %s, once:\n%s", flag, title, help)
+		}
+	}
+	newServeCmd().Flags().VisitAll(func(f *pflag.Flag) {
+		if strings.Count(help, " --"+f.Name+" ") == 0 {
+			t.Errorf("the help lacks --%s", f.Name)
+		}
+	})
+}
+
+// Client commands have one line for the flags of a connection, and a topic has all of them.
+func TestHelpConnection(t *testing.T) {
+	cleanEnv(t)
+	_, help, _ := leaf(t, "get", "--help")
+	if strings.Count(help, "leaf help connection\n") != 1 || strings.Contains(help, "--creds FILE") || !strings.Contains(help, "--count int") {
+		t.Errorf("the help of get:\n%s", help)
+	}
+	if _, help, _ := leaf(t, "tag", "--help"); strings.Contains(help, "leaf help connection") || !strings.Contains(help, "\n  leaf tag COMMAND\n") {
+		t.Errorf("the help of a group:\n%s", help)
+	}
+	if _, help, _ := leaf(t, "--help"); !strings.Contains(help, "\nTopics:\n  connection  How commands connect to NATS\n") {
+		t.Errorf("the help of leaf:\n%s", help)
+	}
+	for _, args := range [][]string{{"help", "connection"}, {"connection"}, {"connection", "--help"}} {
+		status, topic, stderr := leaf(t, args...)
+		if status != exitOK || stderr != "" {
+			t.Errorf("leaf %v: status %d: %s", args, status, stderr)
+		}
+		for _, want := range []string{
+			"[$LEAF_SERVER, $NATS_URL]", "[$LEAF_TIMEOUT, $NATS_TIMEOUT] (default 5s)", "[$LEAF_TLSCA, $NATS_CA]", "[$LEAF_CONTEXT, $NATS_CONTEXT]",
+			"[$LEAF_PASSWORD_FILE]",
+		} {
+			if strings.Count(topic, want) != 1 {
+				t.Errorf("leaf %v does not say %s once:\n%s", args, want, topic)
+			}
+		}
+	}
+}
