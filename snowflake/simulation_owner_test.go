@@ -69,7 +69,7 @@ func (o *owner) act() {
 	case n < 170:
 		p.serve(1 + w.random.IntN(8))
 	case n < 185:
-		p.collect()
+		p.collect(false)
 	case n < 205:
 		p.resume(p.doubter)
 	case n < 220:
@@ -167,6 +167,7 @@ func (o *owner) heal() {
 	if o.p == nil {
 		o.start()
 	}
+	o.p.collect(true) // with long units, those who wait would have all IDs of the next seconds
 	o.p.thaw, o.p.served, o.p.tries = 0, false, 0
 }
 

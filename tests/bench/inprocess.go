@@ -71,7 +71,7 @@ func snowflakes(l *lab) *table {
 	file := must(snowflake.OpenFile(filepath.Join(l.tempDir(), "worker")))
 	l.atEnd(file.Close)
 	inMemory, onDisk := l.flakes(must(snowflake.NewFile(snowflaketest.NewDisk()))), l.flakes(file)
-	most := constant(sample{idsPerSecond: float64(snowflake.DefaultLayout().PerMillisecond()) * 1000})
+	most := constant(sample{idsPerSecond: float64(snowflake.DefaultLayout().PerUnit()) * 1000})
 	ways := func(count int64) []way { return []way{l.issued(inMemory, count), l.issued(onDisk, count), most} }
 
 	const noDisk, ours, ceiling = 0, 1, 2
