@@ -95,8 +95,8 @@ const leastLeft = ending
 // CheckLife returns an error if a new installation must not begin with the layout at the time now, in Unix ms: it
 // would end within a year, or has ended.
 func (l Layout) CheckLife(now int64) error {
-	if left := l.End() - now; left < leastLeft.Milliseconds() {
-		return fmt.Errorf("snowflakes of this layout end at %s, less than a year from now: give the time more bits "+
+	if l.End()-now < leastLeft.Milliseconds() {
+		return fmt.Errorf("a new layout of snowflakes must last for a year at least, and this one ends at %s: give the time more bits "+
 			"(more --id-bits, or fewer --worker-bits or --sequence-bits), a longer --time-unit, or a later --epoch", text(l.End()))
 	}
 	return nil
