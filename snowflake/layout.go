@@ -171,7 +171,7 @@ func (l Layout) Decode(id, latest int64) (Parts, error) {
 		return Parts{}, fmt.Errorf("%w: it is not positive, as all IDs are", ErrNotAnID)
 	}
 	if id>>l.Bits() != 0 {
-		return Parts{}, fmt.Errorf("%w: it is above 2^%d, and all IDs of this layout are below", ErrNotAnID, l.Bits())
+		return Parts{}, fmt.Errorf("%w: it has more than %d bits, and no ID of this layout has", ErrNotAnID, l.Bits())
 	}
 	p := Parts{
 		UnixMS:   id>>(l.WorkerBits+l.SequenceBits)*l.Unit() + l.Epoch,
