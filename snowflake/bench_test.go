@@ -51,7 +51,7 @@ func BenchmarkTake(b *testing.B) {
 					})
 					perSecond := float64(b.N) * float64(n) / b.Elapsed().Seconds()
 					b.ReportMetric(perSecond, "IDs/s")
-					b.ReportMetric(100*perSecond/float64(1000*layout.PerMillisecond()), "%ceiling")
+					b.ReportMetric(100*perSecond/float64(1000*layout.PerUnit()), "%ceiling")
 				})
 			}
 		}

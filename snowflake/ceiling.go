@@ -49,7 +49,7 @@ func (g *Generator) raiseCeiling() error {
 		g.mu.Unlock()
 		return nil
 	}
-	t := g.timeLocked(r)
+	t := g.cfg.Layout.UnitOf(g.timeLocked(r)) // so that a restart rests no longer with long units
 	reserved, ceiling, unconfirmed := w.ReservedUntil, w.ceiling, w.unconfirmed
 	g.mu.Unlock()
 

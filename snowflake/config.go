@@ -22,15 +22,15 @@ const (
 )
 
 const (
-	// smallRequest is the most IDs of a request that has its part of each millisecond to itself.
+	// smallRequest is the most IDs of a request that has its part of each unit of time to itself.
 	smallRequest = 64
 	// restAtStart is how far the ceiling of the last run may be ahead of its clock. A start may have to wait
 	// for that long. If it is further ahead, the clock went backwards since the start compared it.
 	restAtStart = (ceilingAhead + slack) * time.Millisecond
 	// recheckAfter bounds the pause between checks of the clock while requests wait.
 	recheckAfter = 100 * time.Millisecond
-	// nextMillisecond is the pause while the present one is used up. The
-	// scheduler makes it a millisecond or more; maxLag makes up for that.
+	// nextMillisecond is the pause while the present one is used up, and how much earlier than a longer unit
+	// of time a pause ends. The scheduler makes it a millisecond or more; maxLag makes up for that.
 	nextMillisecond = 500 * time.Microsecond
 	// stalled is how far behind the ceiling may be before that is a fault.
 	stalled = time.Second

@@ -7,7 +7,9 @@
 //	└───┴──────────────────────────────────────────┴─────────────┴─────────────┘
 //	 sign    69 years                                 1,024         4,096 a ms
 //
-// The widths and the epoch are a [Layout].
+// The widths and the epoch are a [Layout]. One may have fewer bits, such as 53 for JavaScript, and count the time in
+// units of up to a second. The time of an ID is where its unit begins. So a unit belongs to one reservation, even
+// if the reservation ends amid it.
 //
 // Elsewhere such IDs are unique only while clocks are right and leases are renewed in time. Here
 // they trust no clock. A snowflake is a segment of time:

@@ -19,7 +19,7 @@ var (
 	ErrClosed        = allocator.ErrClosed
 	// ErrNoWorker: the generator holds no worker ID with a lasting reservation.
 	ErrNoWorker = errors.New("no worker ID")
-	// ErrExhausted: the layout has no milliseconds left, for good.
+	// ErrExhausted: the layout has no time left, for good.
 	ErrExhausted = errors.New("the layout is exhausted")
 	// ErrRefused: this generator must not issue snowflakes until an operator has fixed what the message names.
 	// It ends [Generator.Run] in the first minute, if that has not held a worker yet.
@@ -71,7 +71,7 @@ func wake(signal chan struct{}) {
 func New(cfg Config) *Generator {
 	cfg = cfg.withDefaults()
 	// No request can wait for more than a worker issues in the longest wait.
-	capacity := cfg.Layout.PerMillisecond() * max(1, cfg.MaxWait.Milliseconds())
+	capacity := cfg.Layout.PerUnit() * max(1, cfg.MaxWait.Milliseconds()/cfg.Layout.Unit())
 	cfg.MaxBatch = min(cfg.MaxBatch, capacity)
 	now := cfg.Clock()
 	g := &Generator{
@@ -81,7 +81,7 @@ func New(cfg Config) *Generator {
 		},
 		clock:      clockState{guard: stepGuard{tolerance: cfg.MaxClockSkew, trusted: now}},
 		standstill: standstill{last: now},
-		seq:        sequence{size: cfg.Layout.PerMillisecond(), random: rand.Int64N},
+		seq:        sequence{unit: cfg.Layout.Unit(), size: cfg.Layout.PerUnit(), random: rand.Int64N},
 		queue:      queue{capacity: capacity},
 	}
 	g.seq.skip(cfg.Layout.Epoch) // its first ID could be 0, which is no ID

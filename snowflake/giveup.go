@@ -77,7 +77,7 @@ func (g *Generator) shorten(ctx context.Context) error {
 		return fmt.Errorf("the process stood still, and the registry has not confirmed since that worker %d is still its own", w.Worker)
 	}
 	used := g.seq.ms + 1 // an old list may have reserved less since then
-	w.ReservedUntil = max(used, min(w.ReservedUntil, max(t, used)+g.cfg.Grace.Milliseconds()))
+	w.ReservedUntil = g.cfg.Layout.UnitFrom(max(used, min(w.ReservedUntil, max(t, used)+g.cfg.Grace.Milliseconds())))
 	next := w.Record
 	g.mu.Unlock()
 	err := g.save(func(f *Saved) { f.ReservedUntil = min(f.ReservedUntil, next.ReservedUntil) })

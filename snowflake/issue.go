@@ -53,7 +53,7 @@ func (g *Generator) Request(dst []Range, n int64) ([]Range, *Waiter, error) {
 	return nil, w, err
 }
 
-// issueLocked issues n IDs of the current millisecond, which must have them.
+// issueLocked issues n IDs of the current unit of time, which must have them.
 func (g *Generator) issueLocked(n int64) Range {
 	first := g.cfg.Layout.Compose(Parts{g.seq.ms, g.worker.held.Worker, g.seq.next})
 	g.seq.next += n
@@ -61,11 +61,13 @@ func (g *Generator) issueLocked(n int64) Range {
 }
 
 // mayIssueLocked decides what may be done at the reading r: issue IDs of times up to t if wait
-// is 0, or check again after wait, or refuse.
+// is 0, or check again after wait, or refuse. t is the beginning of a unit of time, and stands for
+// all of it. So a unit belongs to the reservation and to the ceiling that its beginning is before.
 func (g *Generator) mayIssueLocked(r Reading) (t int64, wait time.Duration, err error) {
 	const soon = time.Millisecond
 	g.noteRunningLocked(r)
-	t = g.timeLocked(r)
+	now := g.timeLocked(r)
+	t = g.cfg.Layout.UnitOf(now)
 	switch w := g.worker.held; {
 	case g.closed:
 		return 0, 0, ErrClosed
@@ -82,10 +84,10 @@ func (g *Generator) mayIssueLocked(r Reading) (t int64, wait time.Duration, err 
 	case t >= w.ReservedUntil:
 		return 0, 0, fmt.Errorf("%w: worker %d was reserved until %s, and the registry has not extended that",
 			ErrNoWorker, w.Worker, text(w.ReservedUntil))
-	case g.restingLocked(t) && w.floor-t <= restAtStart.Milliseconds():
-		return t, millis(w.floor - t), nil
+	case g.restingLocked(t) && w.floor-now <= restAtStart.Milliseconds():
+		return t, millis(w.floor - now), nil
 	}
-	if wait, err = g.checkBackwardsLocked(r, t); wait > 0 || err != nil {
+	if wait, err = g.checkBackwardsLocked(r, now); wait > 0 || err != nil {
 		return t, wait, err
 	}
 	if t >= g.worker.held.ceiling {
@@ -105,41 +107,43 @@ func (g *Generator) restingLocked(t int64) bool {
 }
 
 const (
-	// maxLag is how far behind the clock, in ms, a worker under full load may be. Time in which the process did
-	// not run is used up after it. So the layout's limit is reached in spite of the scheduler.
+	// maxLag is how far behind the clock, in ms, a worker under full load may be; a longer unit of time counts in its
+	// place. Time in which the process did not run is used up after it. So the layout's limit is reached in spite
+	// of the scheduler.
 	maxLag = 50
-	// spread is the part of the sequence numbers that an idle millisecond may begin at: 0 to 127 of 4,096.
+	// spread is the part of the sequence numbers that an idle unit of time may begin at: 0 to 127 of 4,096.
 	spread = 32
-	// share is the part of the current millisecond that is kept from large requests.
+	// share is the part of the current unit of time that is kept from large requests.
 	share = 4
 )
 
-// sequence numbers IDs within milliseconds. It only increases.
+// sequence numbers IDs within units of time. It only increases.
 type sequence struct {
-	size   int64               // IDs in a millisecond
+	unit   int64               // ms; never changes
+	size   int64               // IDs in a unit
 	random func(n int64) int64 // in [0, n); never changes
-	ms     int64               // of the last ID, Unix ms
+	ms     int64               // of the last ID: where its unit begins, in Unix ms
 	next   int64               // sequence number; size: none left
-	// packed: this millisecond is filled before the next one is entered, because the one
+	// packed: this unit is filled before the next one is entered, because the one
 	// before it was full, or because requests wait for the rest of it.
 	packed bool
 }
 
-// enter moves to the millisecond in which IDs are issued at the time t. If that is entered
+// enter moves to the unit in which IDs are issued at the time t, which is where a unit begins. If that is entered
 // because the last one was full, the sequence begins at 0. Else it begins at
 // random, so that low traffic spreads over the shards of id % n.
 func (s *sequence) enter(t int64) {
-	lag := t - s.ms
+	lag, most := t-s.ms, max(maxLag, s.unit)
 	switch {
-	case lag <= 0, lag <= maxLag && s.packed && s.next < s.size:
-	case lag <= maxLag && s.next == s.size:
-		s.ms, s.next, s.packed = s.ms+1, 0, true
+	case lag <= 0, lag <= most && s.packed && s.next < s.size:
+	case lag <= most && s.next == s.size:
+		s.ms, s.next, s.packed = s.ms+s.unit, 0, true
 	default:
 		s.ms, s.next, s.packed = t, s.random(max(1, s.size/spread)), false
 	}
 }
 
-// skip leaves all up to the millisecond ms unused.
+// skip leaves all unused up to the unit that begins at ms.
 func (s *sequence) skip(ms int64) {
 	if ms >= s.ms {
 		s.ms, s.next, s.packed = ms, s.size, false
@@ -147,7 +151,7 @@ func (s *sequence) skip(ms int64) {
 }
 
 // room is how many IDs a request may take now, at the time t. A large request leaves some of
-// the current millisecond to small ones. Of a millisecond that has passed it may take all.
+// the current unit to small ones. Of a unit that has passed it may take all.
 func (s *sequence) room(t int64, large bool) int64 {
 	if large && s.ms == t {
 		return max(0, s.size-s.size/share-s.next)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -18,46 +19,85 @@ const (
 	DefaultSequenceBits = 12
 )
 
-// idBits is how many bits of an int64 carry an ID: all but the sign.
+// idBits is how many bits of an int64 can carry an ID: all but the sign.
 const idBits = 63
 
 // Layout says what the bits of an ID mean; the package comment draws it. A
 // layout is for life: IDs of two layouts may be the same.
 type Layout struct {
-	Epoch        int64 `json:"epoch"` // the first millisecond, in Unix ms; not negative
-	TimeBits     int   `json:"time_bits"`
+	Epoch        int64 `json:"epoch"`     // where the time begins, in Unix ms; not negative
+	TimeBits     int   `json:"time_bits"` // of a time in milliseconds; 0: the time is in longer units
 	WorkerBits   int   `json:"worker_bits"`
 	SequenceBits int   `json:"sequence_bits"`
+	// UnitMS and UnitBits are the length and the bits of longer units: see In. Releases that do not know them find
+	// no bits of time. So they refuse the layout.
+	UnitMS   int64 `json:"unit_ms,omitempty"`
+	UnitBits int   `json:"unit_bits,omitempty"`
+}
+
+// Units are the units in which a layout can count the time.
+func Units() []time.Duration {
+	return []time.Duration{time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond, time.Second}
 }
 
 // DefaultLayout returns the layout of Leaf and Twitter.
 func DefaultLayout() Layout {
-	return Layout{DefaultEpoch, DefaultTimeBits, DefaultWorkerBits, DefaultSequenceBits}
+	return Layout{Epoch: DefaultEpoch, TimeBits: DefaultTimeBits, WorkerBits: DefaultWorkerBits, SequenceBits: DefaultSequenceBits}
+}
+
+// In returns the layout with a time that is counted in this unit, which must be one of [Units].
+func (l Layout) In(unit time.Duration) Layout {
+	l.TimeBits, l.UnitMS, l.UnitBits = l.UnitsBits(), 0, 0
+	if unit != time.Millisecond {
+		l.TimeBits, l.UnitMS, l.UnitBits = 0, unit.Milliseconds(), l.TimeBits
+	}
+	return l
 }
 
 // Parts are what an ID is made of.
 type Parts struct {
-	UnixMS   int64
+	UnixMS   int64 // the beginning of a unit of time
 	Worker   int64
 	Sequence int64
 }
 
-// Validate returns an error if no generator can work with the layout. The widths must be 63
-// together, with at least 30 for the time (12 days), 1 for the worker and 1 for the sequence.
-// The last millisecond must be before the year 10000, which the text of a time cannot express.
+// Validate returns an error if no generator can work with the layout. The widths must be at most 63 together,
+// with at least 2^30 ms for the time (12 days), 1 bit for the worker and 1 for the sequence. The last
+// time must be before the year 10000, which the text of a time cannot express.
 func (l Layout) Validate() error {
-	const leastTimeBits = 30
+	const (
+		leastLife    = 1 << 30 // ms
+		mostTimeBits = 47      // 2^47 ms from 1970 on end in 6429
+	)
+	bits := l.UnitsBits()
 	switch {
-	case l.TimeBits < leastTimeBits || l.WorkerBits < 1 || l.SequenceBits < 1 || max(l.TimeBits, l.WorkerBits, l.SequenceBits) > idBits:
-		return fmt.Errorf("a layout needs at least %d bits of time, 1 of worker and 1 of sequence; this has %d, %d and %d",
-			leastTimeBits, l.TimeBits, l.WorkerBits, l.SequenceBits)
-	case l.TimeBits+l.WorkerBits+l.SequenceBits != idBits:
-		return fmt.Errorf("the bits of a layout are %d together, not %d: %d of time, %d of worker, %d of sequence",
-			l.TimeBits+l.WorkerBits+l.SequenceBits, idBits, l.TimeBits, l.WorkerBits, l.SequenceBits)
+	case max(bits, l.WorkerBits, l.SequenceBits) > idBits || min(bits, l.WorkerBits, l.SequenceBits) < 1 ||
+		bits <= mostTimeBits && l.Unit()<<bits < leastLife:
+		return fmt.Errorf("a layout needs at least %d ms (12 days) of time, 1 bit of worker and 1 of sequence; this has %d bits of %d ms, %d and %d",
+			leastLife, bits, l.Unit(), l.WorkerBits, l.SequenceBits)
+	case l.UnitMS == 0 && l.UnitBits != 0 || l.UnitMS != 0 && (l.UnitMS == 1 || l.TimeBits != 0 || !slices.Contains(Units(), millis(l.UnitMS))):
+		return fmt.Errorf("the time of a layout is counted in milliseconds, or in units of 10, 100 or 1000 ms; this has %d bits of ms, and %d bits of %d ms",
+			l.TimeBits, l.UnitBits, l.UnitMS)
+	case l.Bits() > idBits:
+		return fmt.Errorf("the bits of a layout are %d together, more than %d: %d of time, %d of worker, %d of sequence",
+			l.Bits(), idBits, bits, l.WorkerBits, l.SequenceBits)
 	case l.Epoch < 0:
 		return errors.New("the epoch of a layout is not before 1970")
-	case l.Epoch > math.MaxInt64-1<<l.TimeBits || time.UnixMilli(l.End()).Year() > 9999:
+	case bits > mostTimeBits || l.Epoch > math.MaxInt64-l.Unit()<<bits || time.UnixMilli(l.End()).Year() > 9999:
 		return errors.New("the layout ends after the year 9999: give it an earlier epoch, or fewer bits of time")
+	}
+	return nil
+}
+
+// leastLeft is the shortest time that a new layout must last: the alert that it ends comes this long before.
+const leastLeft = ending
+
+// CheckLife returns an error if a new installation must not begin with the layout at the time now, in Unix ms: it
+// would end within a year, or has ended.
+func (l Layout) CheckLife(now int64) error {
+	if l.End()-now < leastLeft.Milliseconds() {
+		return fmt.Errorf("a new layout of snowflakes must last for a year at least, and this one ends at %s: give the time more bits "+
+			"(more --id-bits, or fewer --worker-bits or --sequence-bits), a longer --time-unit, or a later --epoch", text(l.End()))
 	}
 	return nil
 }
@@ -71,36 +111,72 @@ func (l Layout) Differences(want Layout) []string {
 		}
 	}
 	add("the epoch (--epoch)", l.Epoch, want.Epoch)
-	add("the number of time bits", int64(l.TimeBits), int64(want.TimeBits))
+	add("the number of bits of an ID (--id-bits)", int64(l.Bits()), int64(want.Bits()))
+	add("the number of milliseconds in a unit of time (--time-unit)", l.Unit(), want.Unit())
+	add("the number of time bits", int64(l.UnitsBits()), int64(want.UnitsBits()))
 	add("the number of worker bits (--worker-bits)", int64(l.WorkerBits), int64(want.WorkerBits))
 	add("the number of sequence bits (--sequence-bits)", int64(l.SequenceBits), int64(want.SequenceBits))
 	return d
 }
 
+// Bits is how many bits an ID has.
+func (l Layout) Bits() int { return l.UnitsBits() + l.WorkerBits + l.SequenceBits }
+
+// UnitsBits is how many bits count the units of time.
+func (l Layout) UnitsBits() int { return l.TimeBits + l.UnitBits }
+
+// Unit is how long a unit of time is, in ms.
+func (l Layout) Unit() int64 { return max(1, l.UnitMS) }
+
 // End is the first millisecond, in Unix ms, that the layout cannot express.
-func (l Layout) End() int64 { return l.Epoch + 1<<l.TimeBits }
+func (l Layout) End() int64 { return l.Epoch + l.Unit()<<l.UnitsBits() }
+
+// UnitOf returns the beginning of the unit of time that has the millisecond. Both are Unix ms. Before the epoch
+// there are no units, and it returns the millisecond.
+func (l Layout) UnitOf(ms int64) int64 {
+	if l.UnitMS == 0 || ms < l.Epoch {
+		return ms
+	}
+	return ms - (ms-l.Epoch)%l.UnitMS
+}
+
+// UnitFrom returns the beginning of the first unit of time that begins at the millisecond or later. Both are Unix ms.
+func (l Layout) UnitFrom(ms int64) int64 {
+	begin := l.UnitOf(ms)
+	if begin < ms {
+		begin = min(begin, math.MaxInt64-l.UnitMS) + l.UnitMS
+	}
+	return begin
+}
 
 // Workers is how many workers there are: they are numbered from 0.
 func (l Layout) Workers() int64 { return 1 << l.WorkerBits }
 
-// PerMillisecond is how many IDs a worker can issue in a millisecond.
-func (l Layout) PerMillisecond() int64 { return 1 << l.SequenceBits }
+// PerUnit is how many IDs a worker can issue in a unit of time.
+func (l Layout) PerUnit() int64 { return 1 << l.SequenceBits }
 
 // Compose makes the ID of parts, which must be within the layout.
 func (l Layout) Compose(p Parts) int64 {
-	return (p.UnixMS-l.Epoch)<<(l.WorkerBits+l.SequenceBits) | p.Worker<<l.SequenceBits | p.Sequence
+	units := p.UnixMS - l.Epoch
+	if l.UnitMS > 0 {
+		units /= l.UnitMS
+	}
+	return units<<(l.WorkerBits+l.SequenceBits) | p.Worker<<l.SequenceBits | p.Sequence
 }
 
 // Decode takes an ID apart. It refuses, with [ErrNotAnID], what no generator can have made: a
-// number that is not positive, and a time after latest, which is in Unix ms.
+// number that is not positive or has too many bits, and a time after latest, which is in Unix ms.
 func (l Layout) Decode(id, latest int64) (Parts, error) {
 	if id <= 0 {
 		return Parts{}, fmt.Errorf("%w: it is not positive, as all IDs are", ErrNotAnID)
 	}
+	if id>>l.Bits() != 0 {
+		return Parts{}, fmt.Errorf("%w: it has more than %d bits, and no ID of this layout has", ErrNotAnID, l.Bits())
+	}
 	p := Parts{
-		UnixMS:   id>>(l.WorkerBits+l.SequenceBits) + l.Epoch,
+		UnixMS:   id>>(l.WorkerBits+l.SequenceBits)*l.Unit() + l.Epoch,
 		Worker:   id >> l.SequenceBits & (l.Workers() - 1),
-		Sequence: id & (l.PerMillisecond() - 1),
+		Sequence: id & (l.PerUnit() - 1),
 	}
 	if p.UnixMS > latest {
 		return Parts{}, fmt.Errorf("%w: its time would be %s, in the future", ErrNotAnID, text(p.UnixMS))

@@ -1,6 +1,7 @@
 package snowflake_test
 
 import (
+	"encoding/json"
 	"errors"
 	"math"
 	"strings"
@@ -27,15 +28,29 @@ func TestLayoutValidate(t *testing.T) {
 		"most time":             {snowflake.Layout{TimeBits: 47, WorkerBits: 4, SequenceBits: 12}, ""},
 		"too much time":         {snowflake.Layout{TimeBits: 48, WorkerBits: 3, SequenceBits: 12}, "after the year 9999"},
 		"all time":              {snowflake.Layout{TimeBits: 61, WorkerBits: 1, SequenceBits: 1}, "after the year 9999"},
-		"too little time":       {snowflake.Layout{TimeBits: 29, WorkerBits: 2, SequenceBits: 32}, "at least 30"},
-		"no worker":             {snowflake.Layout{TimeBits: 41, WorkerBits: 0, SequenceBits: 22}, "1 of worker"},
+		"too little time":       {snowflake.Layout{TimeBits: 29, WorkerBits: 2, SequenceBits: 32}, "12 days"},
+		"no worker":             {snowflake.Layout{TimeBits: 41, WorkerBits: 0, SequenceBits: 22}, "1 bit of worker"},
 		"no sequence":           {snowflake.Layout{TimeBits: 41, WorkerBits: 22, SequenceBits: 0}, "1 of sequence"},
-		"one bit less":          {snowflake.Layout{TimeBits: 41, WorkerBits: 10, SequenceBits: 11}, "62 together"},
+		"one bit less":          {snowflake.Layout{TimeBits: 41, WorkerBits: 10, SequenceBits: 11}, ""},
 		"one bit more":          {snowflake.Layout{TimeBits: 41, WorkerBits: 10, SequenceBits: 13}, "64 together"},
-		"negative time":         {snowflake.Layout{TimeBits: -1, WorkerBits: 32, SequenceBits: 32}, "at least 30"},
-		"negative worker":       {snowflake.Layout{TimeBits: 41, WorkerBits: -1, SequenceBits: 23}, "1 of worker"},
+		"negative time":         {snowflake.Layout{TimeBits: -1, WorkerBits: 32, SequenceBits: 32}, "12 days"},
+		"negative worker":       {snowflake.Layout{TimeBits: 41, WorkerBits: -1, SequenceBits: 23}, "1 bit of worker"},
 		"negative sequence":     {snowflake.Layout{TimeBits: 41, WorkerBits: 23, SequenceBits: -1}, "1 of sequence"},
-		"nothing":               {snowflake.Layout{}, "at least 30"},
+		"nothing":               {snowflake.Layout{}, "12 days"},
+		"53 bits":               {snowflake.Layout{TimeBits: 41, WorkerBits: 6, SequenceBits: 6}, ""},
+		"units of 10 ms":        {snowflake.Layout{WorkerBits: 10, SequenceBits: 12, UnitMS: 10, UnitBits: 41}, ""},
+		"units of 1 s":          {snowflake.Layout{WorkerBits: 6, SequenceBits: 16, UnitMS: 1000, UnitBits: 31}, ""},
+		"units of 1 s, least":   {snowflake.Layout{WorkerBits: 1, SequenceBits: 1, UnitMS: 1000, UnitBits: 21}, ""},
+		"units of 1 s, less":    {snowflake.Layout{WorkerBits: 1, SequenceBits: 1, UnitMS: 1000, UnitBits: 20}, "12 days"},
+		"units, 64 bits":        {snowflake.Layout{WorkerBits: 11, SequenceBits: 12, UnitMS: 10, UnitBits: 41}, "64 together"},
+		"units, after 9999":     {snowflake.Layout{WorkerBits: 10, SequenceBits: 12, UnitMS: 1000, UnitBits: 41}, "after the year 9999"},
+		"units, many bits":      {snowflake.Layout{WorkerBits: 1, SequenceBits: 1, UnitMS: 1000, UnitBits: 61}, "after the year 9999"},
+		"units of 1 ms":         {snowflake.Layout{WorkerBits: 10, SequenceBits: 12, UnitMS: 1, UnitBits: 41}, "counted in"},
+		"units of 7 ms":         {snowflake.Layout{WorkerBits: 10, SequenceBits: 12, UnitMS: 7, UnitBits: 41}, "counted in"},
+		"units before zero":     {snowflake.Layout{WorkerBits: 10, SequenceBits: 12, UnitMS: -10, UnitBits: 41}, "counted in"},
+		"units without bits":    {snowflake.Layout{WorkerBits: 10, SequenceBits: 12, UnitMS: 10}, "12 days"},
+		"bits without units":    {snowflake.Layout{WorkerBits: 10, SequenceBits: 12, UnitBits: 41}, "counted in"},
+		"two times":             {snowflake.Layout{TimeBits: 1, WorkerBits: 10, SequenceBits: 12, UnitMS: 10, UnitBits: 40}, "counted in"},
 		"epoch before 1970":     {snowflake.Layout{Epoch: -1, TimeBits: 41, WorkerBits: 10, SequenceBits: 12}, "before 1970"},
 		"no end":                {snowflake.Layout{Epoch: math.MaxInt64, TimeBits: 41, WorkerBits: 10, SequenceBits: 12}, "after the year 9999"},
 		"widths that wrap":      {snowflake.Layout{TimeBits: math.MaxInt, WorkerBits: math.MaxInt, SequenceBits: 65}, "bits"},
@@ -55,14 +70,17 @@ func TestLayoutCorners(t *testing.T) {
 		{Epoch: 1_577_836_800_000, TimeBits: 42, WorkerBits: 5, SequenceBits: 16},
 		{Epoch: 7, TimeBits: 30, WorkerBits: 1, SequenceBits: 32},
 		{Epoch: 0, TimeBits: 47, WorkerBits: 15, SequenceBits: 1},
+		{Epoch: 7, TimeBits: 41, WorkerBits: 6, SequenceBits: 6},
+		snowflake.DefaultLayout().In(10 * time.Millisecond),
+		snowflake.Layout{Epoch: 7, TimeBits: 31, WorkerBits: 6, SequenceBits: 16}.In(time.Second),
 	} {
 		if err := l.Validate(); err != nil {
 			t.Fatal(err)
 		}
 		seen := make(map[int64]snowflake.Parts)
-		for _, ms := range []int64{l.Epoch, l.Epoch + 1, l.End() - 1} {
+		for _, ms := range []int64{l.Epoch, l.Epoch + l.Unit(), l.End() - l.Unit()} {
 			for _, worker := range []int64{0, 1, l.Workers() - 1} {
-				for _, sequence := range []int64{0, 1, l.PerMillisecond() - 1} {
+				for _, sequence := range []int64{0, 1, l.PerUnit() - 1} {
 					p := snowflake.Parts{UnixMS: ms, Worker: worker, Sequence: sequence}
 					id := l.Compose(p)
 					if other, ok := seen[id]; ok && other != p {
@@ -78,9 +96,12 @@ func TestLayoutCorners(t *testing.T) {
 				}
 			}
 		}
-		last := snowflake.Parts{UnixMS: l.End() - 1, Worker: l.Workers() - 1, Sequence: l.PerMillisecond() - 1}
-		if id := l.Compose(last); id != math.MaxInt64 {
+		last := snowflake.Parts{UnixMS: l.End() - l.Unit(), Worker: l.Workers() - 1, Sequence: l.PerUnit() - 1}
+		if id := l.Compose(last); id != math.MaxInt64>>(63-l.Bits()) {
 			t.Errorf("%+v: the last ID is %d", l, id)
+		}
+		if p, err := l.Decode(math.MaxInt64>>(63-l.Bits())+1, math.MaxInt64); !errors.Is(err, snowflake.ErrNotAnID) {
+			t.Errorf("%+v: a number with too many bits is decoded to %+v, %v", l, p, err)
 		}
 	}
 }
@@ -90,8 +111,8 @@ func TestLayoutEnd(t *testing.T) {
 	if end := time.UnixMilli(l.End()).UTC().Format(snowflake.TimeFormat); end != "2080-07-10T17:30:30.209Z" {
 		t.Errorf("End = %s", end)
 	}
-	if l.Workers() != 1024 || l.PerMillisecond() != 4096 {
-		t.Errorf("%d workers, %d a ms", l.Workers(), l.PerMillisecond())
+	if l.Workers() != 1024 || l.PerUnit() != 4096 {
+		t.Errorf("%d workers, %d a ms", l.Workers(), l.PerUnit())
 	}
 }
 
@@ -130,31 +151,121 @@ func TestLayoutDecodeRefuses(t *testing.T) {
 }
 
 // FuzzDecode: what is accepted is composed to the same ID; what is refused is not
-// positive or lies in the future.
+// positive, has too many bits, or lies in the future.
 func FuzzDecode(f *testing.F) {
 	const epoch = snowflake.DefaultEpoch
-	f.Add(int64(1_541_815_603_606_036_480), int64(1_656_432_460_105), int64(epoch), uint8(41), uint8(10))
-	f.Add(int64(1_541_815_603_606_036_480), int64(1_656_432_460_104), int64(epoch), uint8(41), uint8(10))
-	f.Add(int64(math.MaxInt64), int64(math.MaxInt64), int64(0), uint8(30), uint8(1))
-	f.Add(int64(math.MinInt64), int64(math.MinInt64), int64(0), uint8(47), uint8(15))
-	f.Add(int64(0), int64(0), int64(0), uint8(42), uint8(5))
-	f.Fuzz(func(t *testing.T, id, latest, epoch int64, timeBits, workerBits uint8) {
-		l := snowflake.Layout{Epoch: epoch, TimeBits: int(timeBits), WorkerBits: int(workerBits)}
-		l.SequenceBits = 63 - l.TimeBits - l.WorkerBits
+	f.Add(int64(1_541_815_603_606_036_480), int64(1_656_432_460_105), int64(epoch), uint8(41), uint8(10), uint8(12), uint8(0))
+	f.Add(int64(1_541_815_603_606_036_480), int64(1_656_432_460_104), int64(epoch), uint8(41), uint8(10), uint8(12), uint8(0))
+	f.Add(int64(math.MaxInt64), int64(math.MaxInt64), int64(0), uint8(30), uint8(1), uint8(32), uint8(0))
+	f.Add(int64(math.MinInt64), int64(math.MinInt64), int64(0), uint8(47), uint8(15), uint8(1), uint8(0))
+	f.Add(int64(0), int64(0), int64(0), uint8(42), uint8(5), uint8(16), uint8(0))
+	f.Add(int64(1<<53-1), int64(math.MaxInt64), int64(epoch), uint8(31), uint8(6), uint8(16), uint8(3))
+	f.Add(int64(1<<53), int64(math.MaxInt64), int64(epoch), uint8(39), uint8(6), uint8(8), uint8(1))
+	f.Fuzz(func(t *testing.T, id, latest, epoch int64, timeBits, workerBits, sequenceBits, unit uint8) {
+		l := snowflake.Layout{Epoch: epoch, TimeBits: int(timeBits), WorkerBits: int(workerBits), SequenceBits: int(sequenceBits)}
+		l = l.In(snowflake.Units()[int(unit)%len(snowflake.Units())])
 		if l.Validate() != nil {
 			return
 		}
 		p, err := l.Decode(id, latest)
 		if err != nil {
-			future := l.Compose(snowflake.Parts{UnixMS: latest + 1})
-			if !errors.Is(err, snowflake.ErrNotAnID) || id > 0 && l.Epoch <= latest && latest < l.End()-1 && id < future {
+			future := int64(math.MaxInt64)
+			if l.Epoch <= latest && latest < l.End()-l.Unit() {
+				future = l.Compose(snowflake.Parts{UnixMS: l.UnitOf(latest) + l.Unit()})
+			} else if latest < l.Epoch {
+				future = 0
+			}
+			if !errors.Is(err, snowflake.ErrNotAnID) || id > 0 && id>>l.Bits() == 0 && id < future {
 				t.Fatalf("%+v: %d is refused at %d: %v", l, id, latest, err)
 			}
 			return
 		}
-		if l.Compose(p) != id || id <= 0 || p.UnixMS > latest || p.UnixMS < l.Epoch || p.UnixMS >= l.End() ||
-			p.Worker < 0 || p.Worker >= l.Workers() || p.Sequence < 0 || p.Sequence >= l.PerMillisecond() {
+		if l.Compose(p) != id || id <= 0 || p.UnixMS > latest || p.UnixMS < l.Epoch || p.UnixMS >= l.End() || (p.UnixMS-l.Epoch)%l.Unit() != 0 ||
+			p.Worker < 0 || p.Worker >= l.Workers() || p.Sequence < 0 || p.Sequence >= l.PerUnit() {
 			t.Fatalf("%+v: %d is decoded to %+v, which is composed to %d", l, id, p, l.Compose(p))
 		}
 	})
+}
+
+// Each millisecond from the epoch on belongs to one unit, which has as many milliseconds as it is long.
+func TestLayoutUnits(t *testing.T) {
+	for _, unit := range snowflake.Units() {
+		l := snowflake.DefaultLayout().In(unit)
+		length := unit.Milliseconds()
+		if l.Unit() != length || l.UnitsBits() != 41 || l.Bits() != 63 || l.End() != l.Epoch+length<<41 {
+			t.Errorf("%v: %d ms, %d of %d bits, until %d", unit, l.Unit(), l.UnitsBits(), l.Bits(), l.End())
+		}
+		if back := l.In(time.Millisecond); back != snowflake.DefaultLayout() {
+			t.Errorf("%v: back in milliseconds it is %+v", unit, back)
+		}
+		for ms := range 2 * length {
+			begin, from := l.Epoch+ms/length*length, l.Epoch+(ms+length-1)/length*length
+			if got := l.UnitOf(l.Epoch + ms); got != begin {
+				t.Fatalf("%v: millisecond %d is in the unit of %d, want %d", unit, ms, got-l.Epoch, begin-l.Epoch)
+			}
+			if got := l.UnitFrom(l.Epoch + ms); got != from {
+				t.Fatalf("%v: the first unit from %d on is %d, want %d", unit, ms, got-l.Epoch, from-l.Epoch)
+			}
+		}
+		if of, from := l.UnitOf(0), l.UnitFrom(0); of != 0 || from != 0 {
+			t.Errorf("%v: before the epoch: %d, %d", unit, of, from)
+		}
+		if from := l.UnitFrom(math.MaxInt64); from < math.MaxInt64-2*length {
+			t.Errorf("%v: the end of time is %d", unit, from)
+		}
+	}
+}
+
+func TestLayoutCheckLife(t *testing.T) {
+	l := snowflake.DefaultLayout()
+	year := 365 * 24 * time.Hour.Milliseconds()
+	for now, refused := range map[int64]bool{0: false, l.End() - year: false, l.End() - year + 1: true, l.End() + 1: true} {
+		if err := l.CheckLife(now); (err != nil) != refused || refused && !strings.Contains(err.Error(), "2080-07-10T17:30:30.209Z") {
+			t.Errorf("at %d: %v", now, err)
+		}
+	}
+}
+
+// A release that does not know units of time must not take a layout with units for its own.
+func TestLayoutOfOlderReleases(t *testing.T) {
+	type older struct {
+		Epoch        int64 `json:"epoch"`
+		TimeBits     int   `json:"time_bits"`
+		WorkerBits   int   `json:"worker_bits"`
+		SequenceBits int   `json:"sequence_bits"`
+	}
+	for _, l := range []snowflake.Layout{
+		snowflake.DefaultLayout(), snowflake.DefaultLayout().In(10 * time.Millisecond), snowflake.DefaultLayout().In(time.Second),
+		{Epoch: snowflake.DefaultEpoch, TimeBits: 41, WorkerBits: 6, SequenceBits: 6},
+	} {
+		record, err := json.Marshal(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var read older
+		if err := json.Unmarshal(record, &read); err != nil {
+			t.Fatal(err)
+		}
+		// An older release works with 63 bits of milliseconds only.
+		valid := read.TimeBits+read.WorkerBits+read.SequenceBits == 63
+		if own := l == snowflake.DefaultLayout(); valid != own {
+			t.Errorf("%s: an older release takes it for %+v", record, read)
+		}
+		var again snowflake.Layout
+		if err := json.Unmarshal(record, &again); err != nil || again != l {
+			t.Errorf("%s: read as %+v, %v", record, again, err)
+		}
+	}
+	const old = `{"epoch":1288834974657,"time_bits":41,"worker_bits":10,"sequence_bits":12}`
+	var l snowflake.Layout
+	if err := json.Unmarshal([]byte(old), &l); err != nil || l != snowflake.DefaultLayout() || l.Unit() != 1 || l.Bits() != 63 {
+		t.Errorf("%s: read as %+v, %v", old, l, err)
+	}
+	if record, _ := json.Marshal(snowflake.DefaultLayout()); string(record) != old {
+		t.Errorf("the default layout is written as %s, want %s", record, old)
+	}
+	differ := snowflake.DefaultLayout().Differences(snowflake.DefaultLayout().In(time.Second))
+	if want := "the number of milliseconds in a unit of time (--time-unit) is 1 there and 1000 here"; len(differ) != 1 || differ[0] != want {
+		t.Errorf("%q, want %q", differ, want)
+	}
 }

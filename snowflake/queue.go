@@ -146,7 +146,8 @@ func (g *Generator) serve() (again time.Duration) {
 	if g.queue.missing == 0 {
 		return 0
 	}
-	t, wait, err := g.mayIssueLocked(g.cfg.Clock())
+	r := g.cfg.Clock()
+	t, wait, err := g.mayIssueLocked(r)
 	switch {
 	case err != nil:
 		g.refuseLocked(err)
@@ -158,5 +159,6 @@ func (g *Generator) serve() (again time.Duration) {
 	if g.queue.missing == 0 {
 		return 0
 	}
-	return nextMillisecond
+	next := millis(t + g.seq.unit - g.timeLocked(r)) // the next unit
+	return min(max(next-nextMillisecond, nextMillisecond), recheckAfter)
 }

@@ -14,7 +14,7 @@ type numbers struct {
 }
 
 func (n numbers) of(size int64) sequence {
-	return sequence{size: size, random: rand.Int64N, ms: n.ms, next: n.next, packed: n.packed}
+	return sequence{unit: 1, size: size, random: rand.Int64N, ms: n.ms, next: n.next, packed: n.packed}
 }
 
 func numbersOf(s sequence) numbers { return numbers{s.ms, s.next, s.packed} }

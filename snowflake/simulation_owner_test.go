@@ -69,7 +69,7 @@ func (o *owner) act() {
 	case n < 170:
 		p.serve(1 + w.random.IntN(8))
 	case n < 185:
-		p.collect()
+		p.collect(false)
 	case n < 205:
 		p.resume(p.doubter)
 	case n < 220:
@@ -167,6 +167,7 @@ func (o *owner) heal() {
 	if o.p == nil {
 		o.start()
 	}
+	o.p.collect(true) // with long units, those who wait would have all IDs of the next seconds
 	o.p.thaw, o.p.served, o.p.tries = 0, false, 0
 }
 
@@ -184,6 +185,7 @@ func (o *owner) start() {
 		damage(o.disk, w.random.IntN(2))
 	}
 	o.disk.Fail(nil, 0) // a ghost may have left it failing
+	shared := len(o.ghosts) > 0
 	p := &process{owner: o, claims: -1, last: -1, born: o.clock.mono()}
 	o.p, o.restart = p, false
 	o.note("started", o.clock.wall())
@@ -194,7 +196,12 @@ func (o *owner) start() {
 	config.HeldByPeerLately, config.HeldByPeer, config.PeerClocks, config.Notify = p.claimed, p.claimed, p.peers, p.notify
 	p.do(func() {
 		var err error
-		if config.File, err = snowflake.NewFile(disk{o.disk, p}); err != nil {
+		config.File, err = snowflake.NewFile(disk{o.disk, p})
+		switch {
+		case err != nil && shared: // and it may let it fail amid this start
+			p.leave()
+			return
+		case err != nil:
 			w.fail("%s does not start: %v", o.name, err)
 			return
 		}

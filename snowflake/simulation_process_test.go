@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -221,8 +222,10 @@ func (p *process) serve(times int) {
 	}
 }
 
-// request asks for n IDs.
+// request asks for n IDs, or for as many as a worker issues in the longest wait.
 func (p *process) request(n int64) {
+	l := p.w.config.Layout
+	n = min(n, allocator.DefaultMaxWait.Milliseconds()/l.Unit()*l.PerUnit())
 	p.do(func() {
 		ranges, waiter, err := p.g.Request(nil, n)
 		p.survive()
@@ -254,12 +257,12 @@ func (p *process) request(n int64) {
 	})
 }
 
-// collect takes what was waited for, or gives up to wait for it.
-func (p *process) collect() {
+// collect takes what was waited for, or gives up to wait for it, which it always does if it is impatient.
+func (p *process) collect(impatient bool) {
 	done, cancel := context.WithCancel(context.Background())
 	cancel()
 	p.waiters = slices.DeleteFunc(p.waiters, func(w waiting) bool {
-		if !w.Done() && !p.w.chance(10) {
+		if !w.Done() && !impatient && !p.w.chance(10) {
 			return false
 		}
 		if !w.Done() {
@@ -325,7 +328,7 @@ func (p *process) live() bool {
 	p.advance()
 	p.request(1)
 	p.serve(4)
-	p.collect()
+	p.collect(false)
 	return p.served || !noWorker && p.g.Marks().Last > p.clock.wall()+time.Minute.Milliseconds()
 }
 

@@ -85,9 +85,7 @@ func newSimWorld(seed uint64) *simWorld {
 	w.checked = pick(w, true, false, false)
 	first := random.Int64N(3)
 	w.config = snowflake.Config{
-		Layout: pick(w, snowflake.DefaultLayout(), snowflake.DefaultLayout(), snowflake.Layout{
-			Epoch: snowflake.DefaultEpoch, TimeBits: 41, WorkerBits: 17, SequenceBits: 5,
-		}),
+		Layout:      w.layout(),
 		Log:         slog.New(slog.DiscardHandler),
 		FirstWorker: first, LastWorker: first + random.Int64N(6),
 		Reserve: pick(w, time.Second, 5*time.Second, time.Minute, 0, 0),
@@ -100,6 +98,22 @@ func newSimWorld(seed uint64) *simWorld {
 		w.owners = append(w.owners, &owner{w: w, name: fmt.Sprint("owner", i), clock: newMachineClock(w), disk: snowflaketest.NewDisk()})
 	}
 	return w
+}
+
+// layout is the default one in half of the worlds. Units of time are as long as a second in the others, and a
+// worker may have few IDs in one.
+func (w *simWorld) layout() snowflake.Layout {
+	if w.random.IntN(2) == 0 {
+		return snowflake.DefaultLayout()
+	}
+	unit := w.random.IntN(len(snowflake.Units()))
+	l := snowflake.Layout{
+		Epoch: snowflake.DefaultEpoch + w.random.Int64N(1000), TimeBits: 41 - 3*unit, WorkerBits: 4 + w.random.IntN(6), SequenceBits: pick(w, 2, 5, 8, 12),
+	}.In(snowflake.Units()[unit])
+	if err := l.Validate(); err != nil {
+		w.fail("%+v: %v", l, err)
+	}
+	return l
 }
 
 // run lets the world go on with faults, and then without, and returns what was

@@ -88,10 +88,10 @@ func (g *Generator) keepWorker(ctx context.Context) error {
 	return err
 }
 
-// until is the end of a reservation that is made at the time t. reserved is its present end.
+// until is the end of a reservation that is made at the time t: where a unit of time ends. reserved is its present end.
 func (g *Generator) until(reserved, t int64, r Reading) int64 {
 	ahead := min(g.cfg.Reserve, max(firstReserve, r.Mono-g.started))
-	return min(g.cfg.Layout.End(), max(reserved, t+ahead.Milliseconds()))
+	return min(g.cfg.Layout.End(), g.cfg.Layout.UnitFrom(max(reserved, t+ahead.Milliseconds())))
 }
 
 // acquire gets a worker: the one that it had before, else one with an ended reservation, else one that was never held.
@@ -291,7 +291,8 @@ func (g *Generator) hold(e Entry, after, t int64) error {
 // holdLocked begins to issue from a worker.
 func (g *Generator) holdLocked(w *heldWorker) {
 	g.worker.held, g.worker.started = w, true
-	g.seq.skip(w.floor - 1) // the floor is above what was issued before, under any worker
+	w.floor = g.cfg.Layout.UnitFrom(w.floor) // the rest of the unit before belongs to the last holder, or the last run
+	g.seq.skip(w.floor - g.seq.unit)         // the floor is above what was issued before, under any worker
 	wake(g.signals.raise)
 }
 

@@ -17,6 +17,7 @@ import (
 // limits are what docs/limits.md must say in the row that begins so, with the constants of the
 // code in braces.
 var limits = []struct{ row, text string }{
+	{"… layout", "in a new installation at least {snowflake.leastLeft} from its first start"},
 	{"IDs in one request", "{allocator.DefaultMaxBatch} "},
 	{"requests that wait", "{allocator.DefaultMaxWaiting} of each kind"},
 	{"requests that wait", "`--max-wait`, {allocator.DefaultMaxWait}"},

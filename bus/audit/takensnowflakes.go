@@ -52,7 +52,7 @@ func (a *auditor) compareSnowflakes(ctx context.Context) error {
 			for _, r := range without(open, unknown) {
 				ids := part.ids(a.layout, run, r)
 				report.Unclaimed += ids.count
-				if len(found) < mostContradictions {
+				if ids.count > 0 && len(found) < mostContradictions {
 					found = append(found, bus.Contradiction{Kind: bus.TakenUnclaimed, Worker: &part.worker, First: bus.ID(ids.first), Last: bus.ID(ids.last),
 						Message: fmt.Sprintf("%d-%d was taken, but no generator claimed worker %d from %s to %s",
 							ids.first, ids.last, part.worker, moment(r.First), moment(r.Last))})
@@ -121,16 +121,16 @@ type workerPart struct {
 	times  bus.Range
 }
 
-// parts takes a run of IDs apart. A run crosses from one worker to the next, and from one millisecond to the next. It
-// yields at most as many parts as there are workers, or milliseconds and workers in the run.
+// parts takes a run of IDs apart. A run crosses from one worker to the next, and from one unit of time to the next. It
+// yields at most as many parts as there are workers, or units and workers in the run.
 func parts(l snowflake.Layout, run bus.Range) func(yield func(workerPart) bool) {
 	return func(yield func(workerPart) bool) {
-		// A block has the IDs of one worker and one millisecond.
+		// A block has the IDs of one worker and one unit of time.
 		first, last := run.First>>l.SequenceBits, run.Last>>l.SequenceBits
 		for i := range min(last-first+1, l.Workers()) {
 			worker := (first + i) & (l.Workers() - 1)
-			from := (first+i)>>l.WorkerBits + l.Epoch
-			if !yield(workerPart{worker, bus.Range{First: from, Last: (last-worker)>>l.WorkerBits + l.Epoch}}) {
+			from, to := (first+i)>>l.WorkerBits, (last-worker)>>l.WorkerBits
+			if !yield(workerPart{worker, bus.Range{First: from*l.Unit() + l.Epoch, Last: to*l.Unit() + l.Epoch}}) {
 				return
 			}
 		}
@@ -140,12 +140,17 @@ func parts(l snowflake.Layout, run bus.Range) func(yield func(workerPart) bool) 
 // idSpan are IDs: how many, and the first and last of them. IDs of other workers may lie between.
 type idSpan struct{ count, first, last int64 }
 
-// ids returns the IDs of run that the worker made at times.
+// ids returns the IDs of run that the worker made in units of time that begin at times.
 func (p workerPart) ids(l snowflake.Layout, run, times bus.Range) idSpan {
-	block := l.PerMillisecond() - 1
+	times = bus.Range{First: l.UnitFrom(times.First), Last: l.UnitOf(times.Last)}
+	if times.First > times.Last {
+		return idSpan{}
+	}
+	block := l.PerUnit() - 1
 	begin := l.Compose(snowflake.Parts{UnixMS: times.First, Worker: p.worker})
 	end := l.Compose(snowflake.Parts{UnixMS: times.Last, Worker: p.worker, Sequence: block})
-	s := idSpan{times.Len() * (block + 1), max(begin, run.First), min(end, run.Last)}
+	units := (times.Last-times.First)/l.Unit() + 1
+	s := idSpan{units * (block + 1), max(begin, run.First), min(end, run.Last)}
 	s.count -= s.first - begin + end - s.last // the run begins or ends in this block
 	return s
 }

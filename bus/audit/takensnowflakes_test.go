@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/snowflake"
@@ -71,17 +72,21 @@ func TestTakenSnowflakesWithoutLayout(t *testing.T) {
 
 // A run taken apart has each of its IDs in exactly one part, that of its worker and time.
 func FuzzParts(f *testing.F) {
-	f.Add(uint8(1), uint8(1), int64(1), int64(100), int64(7), int64(9))
-	f.Add(uint8(2), uint8(3), int64(31), int64(1), int64(0), int64(2))
-	f.Add(uint8(10), uint8(12), int64(1<<62), int64(9000), int64(3), int64(3))
-	f.Fuzz(func(t *testing.T, workerBits, sequenceBits uint8, first, count, from, to int64) {
+	f.Add(uint8(1), uint8(1), uint8(0), int64(1), int64(100), int64(7))
+	f.Add(uint8(2), uint8(3), uint8(1), int64(31), int64(1), int64(0))
+	f.Add(uint8(10), uint8(12), uint8(0), int64(1<<62), int64(9000), int64(3))
+	f.Add(uint8(1), uint8(1), uint8(3), int64(1<<40), int64(9000), int64(999))
+	f.Fuzz(func(t *testing.T, workerBits, sequenceBits, unit uint8, first, count, before int64) {
 		l := snowflake.Layout{Epoch: 1000, WorkerBits: int(workerBits%10) + 1, SequenceBits: int(sequenceBits%10) + 1}
 		l.TimeBits = 63 - l.WorkerBits - l.SequenceBits
-		first = max(first, 1)
-		run := bus.Range{First: first, Last: first + max(min(count, 10_000, 1<<63-1-first), 0)}
-		if run.Last < run.First {
-			return
+		last := int64(1<<63 - 1)
+		if units := snowflake.Units(); int(unit)%len(units) > 0 {
+			l.TimeBits = min(l.TimeBits, 47)
+			l = l.In(units[int(unit)%len(units)])
+			last = 1<<l.Bits() - 1
 		}
+		first = min(max(first, 1), last)
+		run := bus.Range{First: first, Last: first + max(min(count, 10_000, last-first), 0)}
 		want := make(map[string]int64) // by worker and time
 		for id := run.First; ; id++ {
 			p, err := l.Decode(id, 1<<63-1)
@@ -97,8 +102,14 @@ func FuzzParts(f *testing.F) {
 		for p := range parts(l, run) {
 			whole := p.ids(l, run, p.times)
 			sum := int64(0)
-			for at := p.times.First; at <= p.times.Last; at++ {
-				one := p.ids(l, run, bus.Range{First: at, Last: at})
+			for at := p.times.First; at <= p.times.Last; at += l.Unit() {
+				// Times amid a unit are not those of its IDs.
+				none := bus.Range{First: at + 1, Last: at + l.Unit() - 1}
+				if n := p.ids(l, run, none); l.Unit() > 1 && n.count != 0 {
+					t.Fatalf("%+v %v: %+v amid a unit", l, run, n)
+				}
+				around := min(max(before, 0), l.Unit()-1)
+				one := p.ids(l, run, bus.Range{First: at - around, Last: at + l.Unit() - 1 - around})
 				if key := fmt.Sprint(p.worker, at); one.count != want[key] || one.count != one.last-one.first+1 {
 					t.Fatalf("%+v %v, worker and time %s: %+v, want %d", l, run, key, one, want[key])
 				}
@@ -144,4 +155,44 @@ func FuzzWorkerEvents(f *testing.F) {
 			}
 		}
 	})
+}
+
+// The time of an ID is where its unit of time begins. That may be a little before its generator took the worker.
+func TestTakenSnowflakesInUnits(t *testing.T) {
+	t.Parallel()
+	l := snowflake.Layout{Epoch: ms(0) - 900, TimeBits: 32, WorkerBits: 10, SequenceBits: 8}.In(time.Second)
+	unit := func(at, worker int64) int64 { // the first ID of the unit in which this second begins
+		return l.Compose(snowflake.Parts{UnixMS: ms(at) - 900, Worker: worker})
+	}
+	const each = 256
+	for name, c := range map[string]struct {
+		first int64
+		want  TakenReport
+	}{
+		"held":                                {unit(10, 5), TakenReport{IDs: each}},
+		"the reservation ends in it":          {unit(30, 5), TakenReport{IDs: each}},
+		"the next one":                        {unit(31, 5), TakenReport{IDs: each, Unclaimed: each}},
+		"the worker was taken in it":          {unit(50, 6), TakenReport{IDs: each}},
+		"the one before":                      {unit(49, 6), TakenReport{IDs: each, Unreported: each}},
+		"the record says it was taken in it":  {unit(70, 7), TakenReport{IDs: each}},
+		"the one before, by the record":       {unit(69, 7), TakenReport{IDs: each, Unreported: each}},
+		"the end of the record is in it":      {unit(90, 7), TakenReport{IDs: each}},
+		"the one after the end of the record": {unit(91, 7), TakenReport{IDs: each, Unclaimed: each}},
+	} {
+		a := &auditor{Options: Options{TakenSnowflakes: &Runs{}}, layout: l, everyRecord: true,
+			workers: map[int64]*workerTrail{
+				5: trailOf(acquired("a", 10, 5, 4, 86_400), released("a", 20, 30), acquired("b", 41, 40, 20, 90)),
+				6: trailOf(acquired("c", 50, 0, 0, 60)), 7: {number: 7}},
+			records: map[int64]bus.Worker{5: recordOf("b", 41, 90), 7: recordOf("d", 70, 90)}}
+		for _, w := range a.workers {
+			w.inUnits(l)
+		}
+		a.TakenSnowflakes.Add(bus.Range{First: c.first, Last: c.first + each - 1})
+		if err := a.compareSnowflakes(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := *a.report.TakenSnowflakes; got != c.want {
+			t.Errorf("%s: %+v, %v; want %+v", name, got, a.report.Contradictions, c.want)
+		}
+	}
 }

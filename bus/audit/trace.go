@@ -133,6 +133,7 @@ func traceSnowflake(ctx context.Context, from Source, d bus.Decoded) (bus.Trace,
 		record = page.Workers[0]
 		t.ReservedUntil = record.ReservedUntil
 	}
+	trail.inUnits(page.Layout)
 	trail.trace(&t, record, everyRecord(page), d.UnixMS)
 	return t, nil
 }
@@ -156,7 +157,7 @@ func (w *workerTrail) trace(t *bus.Trace, record bus.Worker, everywhere bool, ms
 		t.Outcome, t.Message = bus.Claimed, fmt.Sprintf("%d generators held worker %d at this time, which must not be: `leaf audit` says more", len(t.Claims), w.number)
 	case len(t.Claims) == 1:
 		t.Outcome, t.Message = bus.Claimed, fmt.Sprintf("worker %d was held by %s at this time, since %s", w.number, t.Claims[0].Node, moment(taken.UnixMilli()))
-		if ms < taken.UnixMilli()-issueLag {
+		if ms < taken.UnixMilli()-issueLag-w.within {
 			t.Message = fmt.Sprintf("claimed by %s, which took worker %d later than this time, at %s: it can have issued this only if its clock was set back since",
 				t.Claims[0].Node, w.number, moment(taken.UnixMilli()))
 		}

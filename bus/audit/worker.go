@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/snowflake"
 )
 
 const (
@@ -25,9 +26,10 @@ type tenure struct {
 	at, last    time.Time // when the generator took the worker, and when it was last started with it
 	from, until int64
 	// after is the last report in the record that the generator replaced. 0: not known, or there was no record.
-	after int64
-	over  bool // the generator does not move until ahead any more
-	exact bool // until is certain. Otherwise it was reserved once, and the event that lowered it may be missing
+	after   int64
+	guessed bool // the event does not say from, which is its own time less issueLag
+	over    bool // the generator does not move until ahead any more
+	exact   bool // until is certain. Otherwise it was reserved once, and the event that lowered it may be missing
 }
 
 // start is when the generator can have begun to issue, unless its clock was set back since it took the worker.
@@ -51,6 +53,19 @@ func moment(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-0
 type workerTrail struct {
 	number  int64
 	tenures []tenure
+	// within is how far, in ms, the time of an ID may be before the moment of its making for that reason alone that it is
+	// the beginning of a unit of time: see inUnits.
+	within int64
+}
+
+// inUnits says in which units the layout counts the time. Call it after all events.
+func (w *workerTrail) inUnits(l snowflake.Layout) {
+	w.within = l.Unit() - 1
+	for i := range w.tenures {
+		if t := &w.tenures[i]; t.guessed {
+			t.from -= w.within
+		}
+	}
 }
 
 // event adds an event of the worker. The events of one generator come in their order. Those of several may not, and any
@@ -68,7 +83,7 @@ func (w *workerTrail) event(event bus.Event, e bus.WorkerEvent) {
 		}
 		w.tenures = append(w.tenures, tenure{
 			node: e.Node, source: "its event is of " + event.Time.Format(time.RFC3339Nano), at: event.Time, last: event.Time,
-			from: cmp.Or(e.FromMS, event.Time.UnixMilli()-issueLag), until: e.ReservedUntilMS, after: e.AfterMS,
+			from: cmp.Or(e.FromMS, event.Time.UnixMilli()-issueLag), until: e.ReservedUntilMS, after: e.AfterMS, guessed: e.FromMS == 0,
 		})
 	case "leaf.worker.released":
 		switch {
@@ -117,7 +132,7 @@ func (w *workerTrail) replaced(h *tenure, until int64) bool {
 // recorded returns the tenure in the registry's record. It is not ok if there is no record.
 func (w *workerTrail) recorded(record bus.Worker) (t tenure, ok bool) {
 	t = tenure{node: record.Node, source: "by the registry", at: record.Acquired, last: record.Acquired,
-		from: record.Acquired.UnixMilli(), until: record.ReservedUntil.UnixMilli(), exact: true}
+		from: record.Acquired.UnixMilli() - w.within, until: record.ReservedUntil.UnixMilli(), exact: true}
 	if h := w.latest(record.Node); h != nil && !h.last.Before(record.Acquired) {
 		t.after = h.after
 	}

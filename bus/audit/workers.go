@@ -70,6 +70,7 @@ func (a *auditor) auditWorkers(ctx context.Context) (audits []bus.WorkerAudit, e
 	for _, number := range slices.Sorted(maps.Keys(a.workers)) {
 		record := a.records[number]
 		record.Worker = number
+		a.workers[number].inUnits(a.layout)
 		audits = append(audits, bus.WorkerAudit{Worker: record, Contradictions: a.workers[number].audit(record, running[number])})
 		a.Progress("workers", uint64(len(audits)), uint64(len(a.workers)))
 	}

@@ -171,6 +171,9 @@ func (m *member) lookAtRecord(ctx context.Context, now time.Time, f *facts) {
 
 // create makes the installation's record. Several generators may try: the first record counts.
 func (m *member) create(ctx context.Context) error {
+	if err := m.want.Layout.CheckLife(time.Now().UnixMilli()); err != nil {
+		return fmt.Errorf("%w: %w; `leaf layout` shows what a layout gives", allocator.ErrRefused, err)
+	}
 	first := m.want
 	first.ID, first.Created = rand.Text(), time.Now().UTC().Truncate(time.Millisecond)
 	return kvstore.CreateInstallation(ctx, m.State, first)

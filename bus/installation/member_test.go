@@ -345,3 +345,27 @@ func TestJetStreamPatience(t *testing.T) {
 		}
 	}
 }
+
+// A new installation needs a layout that lasts. One that has its record goes on until the end.
+func TestLayoutThatEnds(t *testing.T) {
+	s := newSite(t)
+	s.layout.TimeBits, s.layout.SequenceBits = 39, 14 // 17 years
+	const life, day = 1 << 39, 24 * 3600 * 1000
+	s.layout.Epoch = time.Now().UnixMilli() - life + 364*day
+	s.fails(s.folder(), true, "must last for a year", "--id-bits", "leaf layout")
+	if have := s.record(); have.ID != "" {
+		t.Errorf("it has made the record %+v", have)
+	}
+	s.layout.Epoch = time.Now().UnixMilli() - life + 366*day
+	id := s.joins(s.folder())
+	if _, err := kvstore.ChangeInstallation(t.Context(), s.state(), func(have *kvstore.Installation) error {
+		have.Epoch -= 366 * day // as if so long had passed
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	s.layout.Epoch -= 366 * day
+	if again := s.joins(s.folder()); again != id {
+		t.Errorf("it joined %s, want %s", again, id)
+	}
+}

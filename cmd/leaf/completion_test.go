@@ -112,6 +112,9 @@ func TestCompleteFlags(t *testing.T) {
 		{[]string{"audit", "--taken", ""}, "", offerFiles},
 		{[]string{"audit", "--taken-snowflakes", ""}, "", offerFiles},
 		{[]string{"trace", "--snowflake", ""}, "", offerNoFiles},
+		{[]string{"serve", "--time-unit", ""}, "1ms 10ms 100ms 1s", offerNoFiles},
+		{[]string{"layout", "--time-unit", "1"}, "1ms 10ms 100ms 1s", offerNoFiles},
+		{[]string{"layout", "--id-bits", ""}, "", offerNoFiles},
 		{[]string{"serve", "--node", ""}, "", offerNoFiles},
 		{[]string{"serve", "--max-batch", ""}, "", offerNoFiles},
 	} {

@@ -15,7 +15,7 @@ import (
 // newRoot returns the program: the command leaf with everything below it.
 func newRoot() *cobra.Command {
 	return assemble(newServeCmd(), newGetCmd(), newSnowflakeCmd(), newDecodeCmd(), newTagCmd(), newWorkersCmd(),
-		newNodesCmd(), newBenchCmd(), newEventsCmd(), newAuditCmd(), newTraceCmd(), newHealthCmd(), newMigrateCmd(), newConnectionTopic())
+		newNodesCmd(), newBenchCmd(), newEventsCmd(), newAuditCmd(), newTraceCmd(), newLayoutCmd(), newHealthCmd(), newMigrateCmd(), newConnectionTopic())
 }
 
 // assemble puts commands below the command leaf, and gives all of them what

@@ -44,7 +44,8 @@ func TestServeRefuses(t *testing.T) {
 		{"--max-wait", "0s"}, {"--max-wait", "2m"}, {"--drain-timeout", "-1s"}, {"--replicas", "-1"}, {"--replicas", "6"},
 		{"--epoch", "-1"}, {"--epoch", "99999999999999"}, {"--events-max-bytes", "0"}, {"--events-max-age", "59m"}, {"--events-max-age", "876001h"}, {"--events-max-age", "30d"},
 		{"--worker-id", "1024"}, {"--worker-id", "1-2"}, {"--worker-range", "9-3"}, {"--worker-id", "1", "--worker-range", "1-2"},
-		{"--worker-bits", "0"}, {"--sequence-bits", "0"}, {"--worker-bits", "22"},
+		{"--worker-bits", "0"}, {"--sequence-bits", "0"}, {"--worker-bits", "22"}, {"--id-bits", "64"}, {"--id-bits", "51"}, {"--id-bits", "-1"},
+		{"--time-unit", "5ms"}, {"--time-unit", "0s"}, {"--time-unit", "2s"}, {"--time-unit", "1s"}, // ends after the year 9999
 		{"--worker-bits", "1", "--sequence-bits", "1"}, // ends after the year 9999
 		{"--worker-reserve", "999ms"}, {"--worker-reserve", "8761h"}, {"--worker-grace", "999ms"}, {"--worker-grace", "8761h"},
 		{"--tag-refresh", "99ms"}, {"--tag-refresh", "25h"}, {"--mysql", "nonsense"}, {"--shared-table"}, {"--shared-table", "--mysql", ""}, {"--mysql", "u:p@tcp(127.0.0.1:1)/"},
@@ -107,7 +108,7 @@ func TestServeAccepts(t *testing.T) {
 				MaxClockSkew: 10 * time.Millisecond, MaxBack: time.Millisecond, MaxClockWait: time.Millisecond,
 			},
 		},
-		worker: workerFlags{workerBits: 10, sequenceBits: 12, datacenterBits: defaultDatacenterBits},
+		worker: workerFlags{layoutFlags: layoutFlags{idBits: 63, workerBits: 10, sequenceBits: 12, unit: time.Millisecond}, datacenterBits: defaultDatacenterBits},
 		mysql:  mysqlFlags{refresh: leastRefresh}, zookeeper: zookeeperFlags{name: zookeeper.DefaultName},
 	}
 	most := least

@@ -89,7 +89,7 @@ SIGINT and SIGTERM drain: accepted requests are answered. A second one exits.`,
 	fs.StringVar(&f.logLevel, "log-level", "info", "least `LEVEL` that is logged: debug, info, warn or error")
 	fs.StringVar(&f.logFormat, "log-format", "text", "`FORMAT` of the log on stderr: text or json")
 	f.http.register(fs)
-	f.worker.register(fs)
+	f.worker.register(cmd)
 	f.zookeeper.register(fs)
 	f.mysql.register(fs)
 	f.conn.register(fs, groupNATS)

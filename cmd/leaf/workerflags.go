@@ -3,53 +3,36 @@ package main
 import (
 	"strconv"
 	"strings"
-	"time"
 
-	"github.com/spf13/pflag"
-
-	"github.com/leafbus/leafbus/snowflake"
+	"github.com/spf13/cobra"
 )
 
 // workerFlags say how snowflakes are laid out and which workers may be taken.
 type workerFlags struct {
+	layoutFlags
 	id, span, datacenter string
 	datacenterBits       int
-	workerBits           int
-	sequenceBits         int
-	epoch                int64
 }
 
-func (f *workerFlags) register(fs *pflag.FlagSet) {
+func (f *workerFlags) register(cmd *cobra.Command) {
+	fs := cmd.Flags()
 	fs.StringVar(&f.id, "worker-id", "", "take exactly this worker `NUMBER` for snowflakes (default any that is free)")
 	fs.StringVar(&f.span, "worker-range", "", "take one of these workers, `LO-HI`, or just this one, `LO`")
 	fs.StringVar(&f.datacenter, "datacenter", "", "take one of this data centre's workers: the upper bits of a worker are this `NUMBER`")
 	fs.IntVar(&f.datacenterBits, "datacenter-bits", defaultDatacenterBits, "`BITS` of a worker for the data centre, with --datacenter")
-	fs.IntVar(&f.workerBits, "worker-bits", snowflake.DefaultWorkerBits, "`BITS` of a snowflake for the worker; an installation has one layout for life")
-	fs.IntVar(&f.sequenceBits, "sequence-bits", snowflake.DefaultSequenceBits, "`BITS` of a snowflake for the sequence number; the time has the rest of 63")
-	fs.Int64Var(&f.epoch, "epoch", snowflake.DefaultEpoch, "first `MILLISECOND` of snowflakes, since 1970; an installation has one for life")
-	group(fs, groupSnowflakes, "worker-id", "worker-range", "datacenter", "datacenter-bits", "worker-bits", "sequence-bits", "epoch")
+	f.layoutFlags.register(cmd)
+	group(fs, groupSnowflakes, "worker-id", "worker-range", "datacenter", "datacenter-bits", "id-bits", "time-unit", "worker-bits", "sequence-bits", "epoch")
 }
 
 // defaultDatacenterBits are Twitter's: 32 data centres of 32 workers.
 const defaultDatacenterBits = 5
 
 func (f *workerFlags) check() error {
-	if err := within("epoch", f.epoch, 0, time.Now().UnixMilli()); err != nil {
+	if err := f.layoutFlags.check(); err != nil {
 		return err
-	}
-	if err := f.layout().Validate(); err != nil {
-		return usagef("--worker-bits, --sequence-bits and --epoch: %w", err)
 	}
 	_, _, err := f.workers()
 	return err
-}
-
-// layout is the layout of snowflakes.
-func (f *workerFlags) layout() snowflake.Layout {
-	const bits = 63 // of an ID
-	return snowflake.Layout{
-		Epoch: f.epoch, TimeBits: bits - f.workerBits - f.sequenceBits, WorkerBits: f.workerBits, SequenceBits: f.sequenceBits,
-	}
 }
 
 // workers returns the first and the last worker that the generator may take.

@@ -3,8 +3,7 @@ package main
 import (
 	"errors"
 	"testing"
-
-	"github.com/leafbus/leafbus/snowflake"
+	"time"
 )
 
 func TestWorkers(t *testing.T) {
@@ -35,26 +34,13 @@ func TestWorkers(t *testing.T) {
 		{datacenter: "32"}, {datacenter: "-1"}, {datacenter: "x"}, {datacenter: "0", bits: 11}, {datacenter: "0", bits: -1},
 		{bits: 4},
 	} {
-		f := workerFlags{id: c.id, span: c.span, datacenter: c.datacenter, datacenterBits: c.bits, workerBits: 10, sequenceBits: 12}
+		f := workerFlags{id: c.id, span: c.span, datacenter: c.datacenter, datacenterBits: c.bits, layoutFlags: layoutFlags{idBits: 63, workerBits: 10, sequenceBits: 12, unit: time.Millisecond}}
 		if f.datacenterBits == 0 {
 			f.datacenterBits = defaultDatacenterBits
 		}
 		first, last, err := f.workers()
 		if _, usage := errors.AsType[*usageError](err); first != c.first || last != c.last || usage == c.ok || (err == nil) != c.ok {
 			t.Errorf("%+v: %d to %d, %v; want %d to %d", f, first, last, err, c.first, c.last)
-		}
-	}
-}
-
-// The time has the bits that --worker-bits and --sequence-bits leave.
-func TestLayout(t *testing.T) {
-	for _, want := range []snowflake.Layout{
-		snowflake.DefaultLayout(),
-		{Epoch: 0, TimeBits: 42, WorkerBits: 5, SequenceBits: 16},
-	} {
-		f := workerFlags{epoch: want.Epoch, workerBits: want.WorkerBits, sequenceBits: want.SequenceBits}
-		if got := f.layout(); got != want {
-			t.Errorf("%+v, want %+v", got, want)
 		}
 	}
 }

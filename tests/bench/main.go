@@ -47,6 +47,7 @@ var scenarios = []struct {
 	{"inprocess", inProcess, 1, 1},
 	// A measurement's ends, where a millisecond is not used up, must weigh little.
 	{"snowflake", snowflakes, 0.2, 5},
+	{"snowflake-layouts", layouts, 0.2, 5},
 	{"refill", refills, 1, 1},
 	{"refill-mysql", refillsMySQL, 1, 1},
 	{"claims", claims, 1, 1},
