@@ -21,6 +21,7 @@ const (
 	SubjectTagsUpdate  = "leaf.admin.tags.update"
 	SubjectTagsAdvance = "leaf.admin.tags.advance"
 	SubjectTagsDelete  = "leaf.admin.tags.delete"
+	SubjectTagsReveal  = "leaf.admin.tags.reveal"
 
 	SubjectWorkersList    = "leaf.admin.workers.list"
 	SubjectWorkersRelease = "leaf.admin.workers.release"
@@ -44,4 +45,5 @@ const (
 	BucketTags         = "LEAF_TAGS"
 	BucketLedger       = "LEAF_LEDGER"
 	BucketWorkers      = "LEAF_WORKERS"
+	BucketKeys         = "LEAF_KEYS" // of opaque tags
 )

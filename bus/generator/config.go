@@ -12,7 +12,7 @@ import (
 )
 
 // Config says how a [Generator] works. All fields are needed but those that have a
-// default, Ledger, Installation, Recent, Tags, Program, Ready and Observer.
+// default, Keys, Ledger, Installation, Recent, Tags, Program, Ready and Observer.
 type Config struct {
 	// Conn is the connection to NATS. Its closed and error handlers must be set
 	// before Run, which closes it in the end.
@@ -23,6 +23,7 @@ type Config struct {
 	Store     allocator.Store
 	StoreKind string  // kv, mysql
 	Records   Records // what is written down of tags, for audits
+	Keys      Keys    // of opaque tags; nil: there are none
 	Ledger    Ledger  // in which the Store claims its ranges, see [allocator.WithLedger]; nil: it claims none
 	// Join enters the installation, and Open then opens the Store. The generator retries
 	// both until they succeed; an error that matches [allocator.ErrRefused] ends it. Before
