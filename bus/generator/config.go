@@ -21,10 +21,8 @@ type Config struct {
 
 	// Store keeps the tags.
 	Store     allocator.Store
-	StoreKind string  // kv, mysql
-	Records   Records // what is written down of tags, for audits
-	Keys      Keys    // of opaque tags; nil: there are none
-	Ledger    Ledger  // in which the Store claims its ranges, see [allocator.WithLedger]; nil: it claims none
+	StoreKind string // kv, mysql
+	Ledger    Ledger // in which the Store claims its ranges, see [allocator.WithLedger]; nil: it claims none
 	// Join enters the installation, and Open then opens the Store. The generator retries
 	// both until they succeed; an error that matches [allocator.ErrRefused] ends it. Before
 	// Join creates an installation's record it calls mayCreate; if that fails it creates none.
@@ -68,6 +66,7 @@ type Config struct {
 	// DrainTimeout is how long a stop waits for the requests that still wait.
 	DrainTimeout time.Duration
 
+	Kept
 	Program
 
 	// Ready is called once, when the generator begins to answer requests.
@@ -75,6 +74,12 @@ type Config struct {
 
 	// Observer is for metrics. Default: none.
 	Observer Observer
+}
+
+// Kept is what is kept of tags beside the numbers that the Store hands out.
+type Kept struct {
+	Records Records // what is written down of them, for audits
+	Keys    Keys    // of opaque tags; nil: there are none
 }
 
 // Program is what the events of start and stop say of the program.
