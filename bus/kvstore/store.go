@@ -241,6 +241,11 @@ func (s *Store) Create(ctx context.Context, tag allocator.Tag) (allocator.Tag, e
 		if known := errors.Is(err, errTagsLost) && tag.MaxID > 1; !known {
 			return allocator.Tag{}, err
 		}
+		if tag.Order.Domain() != "" { // no max_id makes up for another key
+			if err := s.NeedKey(ctx, tag.Name); err != nil {
+				return allocator.Tag{}, err
+			}
+		}
 	}
 	tries := 0
 	known := &revised{} // most names are new, and the write finds out whether this one is
