@@ -214,8 +214,10 @@ func TestLostKeys(t *testing.T) {
 			t.Errorf("%s has a second key (%v)", name, err)
 		}
 	}
-	if _, err := other.keys.make(t.Context(), "coupon", "53"); err != nil { // as if a read had missed the record
-		t.Fatal(err)
+	for _, name := range []string{"coupon", "gone"} { // as if a read had missed the records
+		if _, err := other.keys.make(t.Context(), name, "53"); err != nil {
+			t.Fatal(err)
+		}
 	}
 	refused("another key")
 
