@@ -107,8 +107,11 @@ func (p *Permutation) walk(n int64, f func(uint64, *[blockSize]byte) uint64) int
 func (p *Permutation) encrypt(x uint64, block *[blockSize]byte) uint64 {
 	a, b := x/p.sums[1], x%p.sums[1]
 	for i := range rounds {
-		m := p.sums[i%2]
-		a, b = b, (a+p.round(i, b, block)%m)%m
+		a += p.round(i, b, block)
+		if m := p.sums[i%2]; a >= m { // faster than a division
+			a -= m
+		}
+		a, b = b, a
 	}
 	return a*p.sums[1] + b
 }
@@ -117,18 +120,25 @@ func (p *Permutation) encrypt(x uint64, block *[blockSize]byte) uint64 {
 func (p *Permutation) decrypt(x uint64, block *[blockSize]byte) uint64 {
 	a, b := x/p.sums[1], x%p.sums[1]
 	for i := rounds - 1; i >= 0; i-- {
-		m := p.sums[i%2]
-		a, b = (b+m-p.round(i, a, block)%m)%m, a
+		y := p.round(i, a, block)
+		if b < y {
+			b += p.sums[i%2]
+		}
+		a, b = b-y, a
 	}
 	return a*p.sums[1] + b
 }
 
-// round is the number y of round i, for the half x. The number of x has at most four bytes, so that Q is one block, and y has eight bytes.
+// round is the number y of round i for the half x, reduced to the size of the other half. The number of x has at most four bytes, so that Q is one block, and y has eight bytes.
 func (p *Permutation) round(i int, x uint64, block *[blockSize]byte) uint64 {
 	q := block[:]
 	copy(q, p.start[:])
 	q[p.at] ^= byte(i)
 	binary.BigEndian.PutUint32(q[12:], binary.BigEndian.Uint32(q[12:])^uint32(x))
 	p.block.Encrypt(q, q)
-	return binary.BigEndian.Uint64(q)
+	y, m := binary.BigEndian.Uint64(q), p.sums[i%2]
+	if m&(m-1) == 0 {
+		return y & (m - 1)
+	}
+	return y % m
 }

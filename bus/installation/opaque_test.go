@@ -3,6 +3,7 @@ package installation
 import (
 	"errors"
 	"maps"
+	"strings"
 	"testing"
 
 	"github.com/leafbus/leafbus/allocator"
@@ -53,6 +54,9 @@ func TestOpaqueTagsBesideADatabase(t *testing.T) {
 		for _, name := range []string{"coupon", "gone"} {
 			for _, tag := range []allocator.Tag{trendTag(name), strictTag(name), opaqueTag(t, name, "63")} {
 				wantConflict(t, other.Store, tag)
+				if _, err := other.Store.Create(t.Context(), tag); !strings.Contains(err.Error(), "an opaque tag with the domain 53") {
+					t.Errorf("%s: %v", name, err)
+				}
 			}
 			if e, err := other.Records.Claimed(t.Context(), name); err != nil || e.Order.Domain() != "53" {
 				t.Errorf("%s: %+v, %v", name, e, err)

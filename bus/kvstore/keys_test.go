@@ -114,6 +114,13 @@ func TestOpaqueHasNoLimit(t *testing.T) {
 			t.Errorf("limit %d of a new tag: %v", at, err)
 		}
 	}
+	near := int64(799_999_995)
+	if _, err := store.Update(t.Context(), "coupon", allocator.Change{MaxID: &near}); err != nil {
+		t.Fatal(err)
+	}
+	if g, err := store.Reserve(t.Context(), "coupon", 1, 1); err != nil || !g.Ending {
+		t.Errorf("80 %% of the domain: %+v, %v; want an alert", g, err)
+	}
 	end := int64(999_999_995)
 	if _, err := store.Update(t.Context(), "coupon", allocator.Change{MaxID: &end}); err != nil {
 		t.Fatal(err)
