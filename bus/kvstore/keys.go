@@ -18,6 +18,9 @@ import (
 	"github.com/leafbus/leafbus/bus"
 )
 
+// maxLostLogged is how many tags without a key the watch logs. If the bucket is lost, all of them lack it.
+const maxLostLogged = 20
+
 // keyTimeout bounds the reading of a key. It can be repeated safely.
 const keyTimeout = time.Second
 
@@ -33,6 +36,7 @@ type opaqueKeys struct {
 	mu     sync.RWMutex
 	of     map[string]*opaque.Permutation // by tag
 	missed time.Time                      // when a key could not be read for the last time
+	lost   atomic.Int64                   // keys that the watch found to be lost
 }
 
 // known returns the permutation of a tag, if it is opaque and its key is in memory; else nil.
@@ -95,7 +99,7 @@ func (k *opaqueKeys) preload(ctx context.Context, t allocator.Tag) {
 	if t.Order.Domain() == "" || time.Since(missed) < watchCheck {
 		return
 	}
-	if _, err := k.load(ctx, t); errors.Is(err, allocator.ErrDamaged) {
+	if _, err := k.load(ctx, t); errors.Is(err, allocator.ErrDamaged) && k.lost.Add(1) <= maxLostLogged {
 		k.cfg.log().Error("an opaque tag cannot be served", "tag", t.Name, "error", err)
 	}
 }
