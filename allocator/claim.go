@@ -98,11 +98,11 @@ func (c *claimed) record(ctx context.Context, tag string) (Entry, error) {
 	return e, err
 }
 
-// readTrend reads the record of a tag of trend order. The error of a strict one is ErrStrict.
+// readTrend reads the record of a tag of trend order. The error of another one is ErrApart.
 func readTrend(ctx context.Context, l Ledger, tag string) (Entry, error) {
 	e, err := l.Read(ctx, tag)
-	if err == nil && e.Order == Strict {
-		err = fmt.Errorf("%s: %w", tag, ErrStrict)
+	if err == nil && e.Order != Trend {
+		err = fmt.Errorf("%s: %w", tag, OrderConflict(e.Order))
 	}
 	return e, err
 }
@@ -157,7 +157,7 @@ func (c *claimed) raise(ctx context.Context, tag string, end, floor int64, rules
 		e.Rules = made
 		return err
 	})
-	if err != nil && !errors.Is(err, ErrStrict) {
+	if err != nil && !errors.Is(err, ErrApart) {
 		return made, fmt.Errorf("%w: the ledger: %w", ErrUncertain, err)
 	}
 	return made, err
@@ -226,7 +226,7 @@ func (c *claimed) List(ctx context.Context, q Query) ([]Tag, error) {
 		wg.Go(func() {
 			for at := next.Add(1) - 1; at < int64(len(tags)) && errs[i] == nil; at = next.Add(1) - 1 {
 				e, err := readTrend(ctx, c.ledger, tags[at].Name)
-				if err != nil && !errors.Is(err, ErrStrict) && !errors.Is(err, ErrDamaged) { // [Ordered] leaves it out; it is not served
+				if err != nil && !errors.Is(err, ErrApart) && !errors.Is(err, ErrDamaged) { // [Ordered] leaves it out; it is not served
 					errs[i] = err
 				}
 				tags[at].Rules = e.Rules
@@ -239,8 +239,8 @@ func (c *claimed) List(ctx context.Context, q Query) ([]Tag, error) {
 
 // Create implements [Store].
 func (c *claimed) Create(ctx context.Context, tag Tag) (Tag, error) {
-	if tag.Order == Strict {
-		return Tag{}, fmt.Errorf("%w: the database keeps no strict tags", ErrBadValue)
+	if tag.Order != Trend {
+		return Tag{}, fmt.Errorf("%w: the database keeps no strict and no opaque tags", ErrBadValue)
 	}
 	e, err := readTrend(ctx, c.ledger, tag.Name)
 	if err != nil {

@@ -46,12 +46,16 @@ var (
 	ErrClosed     = errors.New("the generator is shutting down")
 )
 
-// ErrStrict is the [ErrConflict] of a tag that is, or was, strict, in a place where only tags of trend order are.
-var ErrStrict = OrderConflict(Strict)
+// ErrApart is the [ErrConflict] of a tag that is, or was, strict or opaque. Such a tag is never in a database.
+var ErrApart = fmt.Errorf("%w", ErrConflict)
 
 // OrderConflict returns the [ErrConflict] of a new tag that is, or was, a tag of the order o.
 func OrderConflict(o Order) error {
-	return fmt.Errorf("%w: it is, or was, a tag of %v order, for life: create it with that order, or choose another name", ErrConflict, o)
+	conflict := ErrConflict
+	if o != Trend {
+		conflict = ErrApart
+	}
+	return fmt.Errorf("%w: it is, or was, %s, for life: create it as such, or choose another name", conflict, o.kind())
 }
 
 // ErrDeleted is the [ErrUnknownTag] of a tag whose tombstone the store keeps.

@@ -1,9 +1,17 @@
 package allocator
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+
+	"github.com/leafbus/leafbus/allocator/opaque"
+)
 
 // Order says in which order the IDs of a tag are handed out. It is chosen when the tag is created, for life: the record
 // has it, and a deletion keeps it. Otherwise a generator that is cut off could still hand out IDs from memory.
+//
+// An opaque tag has an order of its own, by [OpaqueOrder]: generators reserve its numbers as those of a tag of trend order, and each
+// number passes through a permutation of a domain before a caller gets it.
 type Order string
 
 // The orders.
@@ -27,12 +35,56 @@ func ParseOrder(text string) (Order, error) {
 	return Trend, fmt.Errorf("%w: order %s: want trend or strict", ErrBadValue, quote(text))
 }
 
-// String returns trend or strict.
-func (o Order) String() string {
-	if o == Trend {
-		return "trend"
+// opaquePrefix comes before the domain in the order of an opaque tag. Versions that know no opaque tags take such an order as damage, and
+// so hand out no numbers in the place of IDs.
+const opaquePrefix = "opaque-"
+
+// OpaqueOrder is the order of an opaque tag with this domain.
+func OpaqueOrder(d opaque.Domain) Order { return Order(opaquePrefix + string(d)) }
+
+// Domain returns the domain of an opaque tag; empty: the tag is not opaque.
+func (o Order) Domain() opaque.Domain {
+	d, ok := strings.CutPrefix(string(o), opaquePrefix)
+	if !ok {
+		return ""
 	}
-	return string(o)
+	domain, err := opaque.ParseDomain(d)
+	if err != nil {
+		return ""
+	}
+	return domain
+}
+
+// Known reports whether this version knows the order.
+func (o Order) Known() bool { return o == Trend || o == Strict || o.Domain() != "" }
+
+// limit is the largest number of an opaque tag, as [Rules.Limit] has it.
+func (o Order) limit() int64 {
+	switch d := o.Domain(); d {
+	case "", opaque.Bits63: // the largest number of any tag is a little less than this domain's
+		return 0
+	default:
+		return d.Last()
+	}
+}
+
+// EndsWithDomain reports whether the limit of an opaque tag is that of its domain. All other tags fit.
+func (t Tag) EndsWithDomain() bool { return t.Order.Domain() == "" || t.Limit == t.Order.limit() }
+
+// String returns trend or strict. The order of an opaque tag is trend.
+func (o Order) String() string {
+	if o == Strict {
+		return string(o)
+	}
+	return "trend"
+}
+
+// kind is what a tag of this order is called.
+func (o Order) kind() string {
+	if d := o.Domain(); d != "" {
+		return fmt.Sprintf("an opaque tag with the domain %s", d)
+	}
+	return fmt.Sprintf("a tag of %v order", o)
 }
 
 // CheckStepOf is [CheckStep] for a tag of this order. A strict tag has no segments, so its step is 0.

@@ -10,51 +10,51 @@ import (
 	"sync"
 )
 
-// Ordered is the tags of an installation whose tags of trend order are in a database. The strict ones are in a store of their
-// own. A name belongs to one of the two, for life: its record in the ledger decides which. The marker of a strict tag is
+// Ordered is the tags of an installation whose tags of trend order are in a database. The others, strict and opaque ones, are apart: in a
+// store of their own. A name belongs to one of the two, for life: its record in the ledger decides which. The marker of a tag that is apart is
 // made there before the tag, by a write that fails if the name has a record. Each range of the database needs a claim in the same
-// record. So no ID of a strict tag can come from the database, even if two generators create the name at once.
+// record. So no ID of a tag that is apart can come from the database, even if two generators create the name at once.
 //
-// A row of the database with the name of a strict tag is not served. It implements [Store].
+// A row of the database with the name of such a tag is not served. It implements [Store].
 type Ordered struct {
-	trend, strict Store
-	ledger        Ledger
-	shadowed      func(tag string, shadowed bool)
+	trend, apart Store
+	ledger       Ledger
+	shadowed     func(tag string, shadowed bool)
 
 	mu        sync.Mutex      // of what the watch has found; never held across I/O
-	names     map[string]bool // of the strict tags
+	names     map[string]bool // of these tags
 	shadows   map[string]bool // those that the database has a row of, too
 	unchecked []string        // those for which the database was not asked yet
 }
 
-// NewOrdered returns the tags of trend, whose ranges are claimed in the ledger (see [WithLedger]), and those of strict.
-func NewOrdered(trend, strict Store, ledger Ledger) *Ordered {
-	return &Ordered{trend: trend, strict: strict, ledger: ledger, shadowed: func(string, bool) {},
+// NewOrdered returns the tags of trend, whose ranges are claimed in the ledger (see [WithLedger]), and those of apart.
+func NewOrdered(trend, apart Store, ledger Ledger) *Ordered {
+	return &Ordered{trend: trend, apart: apart, ledger: ledger, shadowed: func(string, bool) {},
 		names: make(map[string]bool), shadows: make(map[string]bool)}
 }
 
-// OnShadow calls f when Watch finds that the database has a row with the name of a strict tag, and when it finds that the
+// OnShadow calls f when Watch finds that the database has a row with the name of such a tag, and when it finds that the
 // row is gone. Call it before Watch.
 func (o *Ordered) OnShadow(f func(tag string, shadowed bool)) { o.shadowed = f }
 
 // Reserve implements [Store].
 func (o *Ordered) Reserve(ctx context.Context, tag string, n, from int64) (Grant, error) {
-	if !o.isStrict(tag) { // a name that once was strict will always be
+	if !o.isApart(tag) { // a name that once was apart will always be
 		grant, err := o.trend.Reserve(ctx, tag, n, from)
-		if !errors.Is(err, ErrStrict) {
+		if !errors.Is(err, ErrApart) {
 			return grant, err
 		}
 		o.found(tag)
 	}
-	return o.strict.Reserve(ctx, tag, n, from)
+	return o.apart.Reserve(ctx, tag, n, from)
 }
 
 // of returns the store of a tag.
 func (o *Ordered) of(ctx context.Context, tag string) (Store, error) {
 	_, err := readTrend(ctx, o.ledger, tag)
 	switch {
-	case errors.Is(err, ErrStrict):
-		return o.strict, nil
+	case errors.Is(err, ErrApart):
+		return o.apart, nil
 	case err != nil && !errors.Is(err, ErrDamaged): // the database says more about a tag whose record is damaged
 		return nil, err
 	}
@@ -72,40 +72,42 @@ func (o *Ordered) Get(ctx context.Context, tag string) (Tag, error) {
 
 // Create implements [Store].
 func (o *Ordered) Create(ctx context.Context, tag Tag) (Tag, error) {
-	if tag.Order != Strict {
+	if tag.Order == Trend {
 		return o.trend.Create(ctx, tag)
 	}
-	err := o.mark(ctx, tag.Name)
+	err := o.mark(ctx, tag)
 	for errors.Is(err, errMarkRace) && ctx.Err() == nil {
-		err = o.mark(ctx, tag.Name)
+		err = o.mark(ctx, tag)
 	}
 	if err != nil {
 		return Tag{}, err
 	}
-	return o.strict.Create(ctx, tag)
+	return o.apart.Create(ctx, tag)
 }
 
 // errMarkRace: another generator made the record of the name first.
 var errMarkRace = fmt.Errorf("%w: another generator created a tag of that name first", ErrConflict)
 
-// mark makes sure that a name belongs to strict tags.
-func (o *Ordered) mark(ctx context.Context, tag string) error {
-	e, err := o.ledger.Read(ctx, tag)
+// mark makes sure that a name belongs to tags of this one's order, which is not Trend.
+func (o *Ordered) mark(ctx context.Context, tag Tag) error {
+	e, err := o.ledger.Read(ctx, tag.Name)
 	switch {
 	case err != nil:
 		return err
-	case e.Order == Strict:
+	case e.Order == tag.Order:
 		return nil
+	case e.Order != Trend:
+		return fmt.Errorf("%s: %w", tag.Name, OrderConflict(e.Order))
 	case e.Revision == 0:
-		_, err = o.trend.Get(ctx, tag) // SQL may have made a row of which nothing was claimed yet
+		_, err = o.trend.Get(ctx, tag.Name) // SQL may have made a row of which nothing was claimed yet
 	}
 	switch {
 	case err == nil, errors.Is(err, ErrDeleted):
-		return fmt.Errorf("%s: %w", tag, OrderConflict(Trend))
+		return fmt.Errorf("%s: %w", tag.Name, OrderConflict(Trend))
 	case !errors.Is(err, ErrUnknownTag):
 		return err
 	}
-	if _, err = o.ledger.Write(ctx, tag, Entry{End: 1, Order: Strict}); errors.Is(err, ErrConflict) {
+	if _, err = o.ledger.Write(ctx, tag.Name, Entry{End: 1, Order: tag.Order}); errors.Is(err, ErrConflict) {
 		return errMarkRace
 	}
 	return err
@@ -129,17 +131,17 @@ func (o *Ordered) Delete(ctx context.Context, tag string, from int64) (Tag, erro
 	return s.Delete(ctx, tag, from)
 }
 
-// List implements [Store]. A row with the name of a strict tag is left out.
+// List implements [Store]. A row with the name of such a tag is left out.
 func (o *Ordered) List(ctx context.Context, q Query) ([]Tag, error) {
 	rows, err := o.trend.List(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	tags, err := o.strict.List(ctx, q)
+	tags, err := o.apart.List(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	tags = append(tags, rows...) // the strict ones come first, so they stay
+	tags = append(tags, rows...) // those that are apart come first, so they stay
 	slices.SortStableFunc(tags, func(x, y Tag) int { return cmp.Compare(x.Name, y.Name) })
 	tags = slices.CompactFunc(tags, func(x, y Tag) bool { return x.Name == y.Name })
 	return tags[:min(q.Limit, len(tags))], nil
@@ -147,10 +149,10 @@ func (o *Ordered) List(ctx context.Context, q Query) ([]Tag, error) {
 
 // Floors implements [Store].
 func (o *Ordered) Floors(ctx context.Context, f func(tag string, floor int64, rules Rules)) error {
-	return cmp.Or(o.trend.Floors(ctx, f), o.strict.Floors(ctx, f))
+	return cmp.Or(o.trend.Floors(ctx, f), o.apart.Floors(ctx, f))
 }
 
-// Watch implements [Store]. It ends when the watch on the database breaks. It repeats a watch on the strict tags that breaks,
+// Watch implements [Store]. It ends when the watch on the database breaks. It repeats a watch on these tags that breaks,
 // because to begin with all rows again would be much work for the database.
 func (o *Ordered) Watch(ctx context.Context, f func(Tag)) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -160,10 +162,10 @@ func (o *Ordered) Watch(ctx context.Context, f func(Tag)) error {
 	defer cancel()
 	watches.Go(func() {
 		for ok := true; ok; ok = pause(ctx, lastPause, nil) {
-			_ = o.strict.Watch(ctx, func(t Tag) {
-				if t.Order == Strict {
+			_ = o.apart.Watch(ctx, func(t Tag) {
+				if t.Order != Trend {
 					o.found(t.Name)
-				} else if !o.isStrict(t.Name) { // left from before the installation had a database
+				} else if !o.isApart(t.Name) { // left from before the installation had a database
 					return
 				}
 				turn.Lock()
@@ -174,7 +176,7 @@ func (o *Ordered) Watch(ctx context.Context, f func(Tag)) error {
 	})
 	watches.Go(func() { o.findShadows(ctx) })
 	return o.trend.Watch(ctx, func(t Tag) {
-		if o.isStrict(t.Name) {
+		if o.isApart(t.Name) {
 			o.shadow(t.Name, !t.Deleted)
 			return
 		}
@@ -184,7 +186,7 @@ func (o *Ordered) Watch(ctx context.Context, f func(Tag)) error {
 	})
 }
 
-// found notes the name of a strict tag.
+// found notes the name of such a tag.
 func (o *Ordered) found(tag string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -194,13 +196,13 @@ func (o *Ordered) found(tag string) {
 	}
 }
 
-func (o *Ordered) isStrict(tag string) bool {
+func (o *Ordered) isApart(tag string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.names[tag]
 }
 
-// shadow notes whether the database has a row with the name of a strict tag.
+// shadow notes whether the database has a row with the name of such a tag.
 func (o *Ordered) shadow(tag string, is bool) {
 	o.mu.Lock()
 	was := o.shadows[tag]
@@ -217,7 +219,7 @@ func (o *Ordered) shadow(tag string, is bool) {
 // shadowsAgain is after how many rounds of findShadows, each at least lastPause, the rows that are there are looked for again.
 const shadowsAgain = 30
 
-// findShadows asks the database once for each strict tag: a row that was there before the tag became known does not come
+// findShadows asks the database once for each such tag: a row that was there before the tag became known does not come
 // from the watch again. It asks for the rows that it found from time to time: the watch does not report the end of a row that came
 // and went between two of its readings.
 func (o *Ordered) findShadows(ctx context.Context) {
@@ -231,7 +233,7 @@ func (o *Ordered) findShadows(ctx context.Context) {
 		o.mu.Unlock()
 		for len(tags) > 0 {
 			_, err := o.trend.Get(ctx, tags[0])
-			there := err == nil || errors.Is(err, ErrStrict)
+			there := err == nil || errors.Is(err, ErrApart)
 			if !there && !errors.Is(err, ErrUnknownTag) {
 				break // the database is unavailable
 			}

@@ -19,7 +19,7 @@ type Rules struct {
 	Outlast Duration `json:"outlast,omitempty"`
 	// MaxStep is the largest step that adaptation reaches. 0: as configured. Not for strict tags.
 	MaxStep int64 `json:"max_step,omitempty"`
-	// Limit is the largest ID that may be handed out. 0: the largest int64 but one.
+	// Limit is the largest ID that may be handed out. 0: the largest int64 but one. Of an opaque tag it is the largest number of its domain.
 	Limit int64 `json:"limit,omitempty,string"`
 	// Version grows with each change. It is in milliseconds since 1970, so that it grows also after a restore of the store.
 	Version int64 `json:"rules_version,omitempty,string"`
@@ -135,13 +135,27 @@ func (r Rules) With(c RulesChange) (Rules, error) {
 	return r, nil
 }
 
-// NewRules returns the rules of a new tag of this order and step. The error matches [ErrBadValue].
+// NewRules returns the rules of a new tag of this order and step. The domain of an opaque tag is its limit. The error matches [ErrBadValue].
 func NewRules(c RulesChange, o Order, step int64) (Rules, error) {
+	if err := c.checkFor(o); err != nil {
+		return Rules{}, err
+	}
+	if o.Domain() != "" {
+		c.Limit = (*Limit)(new(o.limit()))
+	}
 	r, err := Rules{}.With(c)
 	if err == nil {
 		err = r.checkFor(o, step)
 	}
 	return r, err
+}
+
+// checkFor reports whether the change fits a tag of this order. The error matches [ErrBadValue].
+func (c RulesChange) checkFor(o Order) error {
+	if d := o.Domain(); d != "" && c.Limit != nil {
+		return fmt.Errorf("%w: an opaque tag has no limit of its own: it ends with its domain %s, at %d", ErrBadValue, d, d.Last())
+	}
+	return nil
 }
 
 // After returns the rules of a tag that is created, where old are those of a deleted tag of that name. Generators may remember those.

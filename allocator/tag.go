@@ -29,7 +29,9 @@ type Tag struct {
 	Description string    `json:"description"`
 	Updated     time.Time `json:"updated"`
 	Order       Order     `json:"order,omitempty"`
-	Rules                 // what an operator has set beyond these
+	// KeyID is that of the key of an opaque tag, see [opaque.KeyID]. No other key may serve the tag.
+	KeyID string `json:"key_id,omitempty"`
+	Rules        // what an operator has set beyond these
 
 	// Floor is where an operator last moved MaxID to; 0: never.
 	// Generators drop the IDs below it from memory.
@@ -163,6 +165,9 @@ func (t Tag) With(c Change) (Tag, error) {
 	}
 	if c.Description != nil {
 		t.Description = *c.Description
+	}
+	if err := c.checkFor(t.Order); err != nil {
+		return t, err
 	}
 	rules, err := t.Rules.With(c.RulesChange)
 	if err == nil && c.aboutSteps() {

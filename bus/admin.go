@@ -104,6 +104,16 @@ func (c *Client) DeleteTag(ctx context.Context, tag string) (TagChange, error) {
 	return call[TagChange](ctx, c, SubjectTagsDelete, tagName{tag})
 }
 
+// RevealIDs returns the numbers of IDs of an opaque tag. [BadRequest]: the tag is not opaque, or an ID is not of its domain. [UnknownTag]: the
+// tag never existed.
+func (c *Client) RevealIDs(ctx context.Context, tag string, ids ...ID) ([]ID, error) {
+	r, err := call[Revealed](ctx, c, SubjectTagsReveal, RevealRequest{tag, ids})
+	if err == nil && len(r.Numbers) != len(ids) {
+		err = fmt.Errorf("the answer on %s has %d numbers for %d IDs", SubjectTagsReveal, len(r.Numbers), len(ids))
+	}
+	return r.Numbers, err
+}
+
 // Claims returns how far tags are claimed.
 func (c *Client) Claims(ctx context.Context, req ClaimsRequest) (ClaimsPage, error) {
 	return call[ClaimsPage](ctx, c, SubjectClaims, req)

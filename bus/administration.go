@@ -38,6 +38,8 @@ type (
 		Updated     time.Time `json:"updated"`
 		// Order is [OrderStrict], or empty for trend order. The step of a strict tag is 0.
 		Order string `json:"order,omitempty"`
+		// Opaque is the domain of an opaque tag: "63", "53" or "d9" to "d18". MaxID and events are about its numbers, not its IDs.
+		Opaque string `json:"opaque,omitempty"`
 		TagRules
 	}
 	// TagRules are what an operator may set for a tag; see [allocator.Rules]. Zero fields are not set.
@@ -68,6 +70,8 @@ type (
 		Description string `json:"description,omitempty"`
 		// Order is [OrderTrend] (default) or [OrderStrict]. It is for life.
 		Order string `json:"order,omitempty"`
+		// Opaque makes the tag opaque, for life, with IDs of 63 bits ("63"), 53 bits ("53"), or 9 to 18 decimal digits ("d9" to "d18").
+		Opaque string `json:"opaque,omitempty"`
 		allocator.RulesChange
 		Updated *time.Time `json:"updated,omitempty"` // ignored, so that a record can be sent as it was received
 	}
@@ -79,10 +83,23 @@ type (
 		Description           *string `json:"description,omitempty"`
 		allocator.RulesChange         // a zero removes a rule
 	}
+	// RevealRequest asks for the numbers of IDs of an opaque tag, at most [MostRevealed].
+	RevealRequest struct {
+		Tag string `json:"tag"`
+		IDs []ID   `json:"ids"`
+	}
+	// Revealed is the reply: the numbers in the order of their IDs. Whether they were handed out, a trace says.
+	Revealed struct {
+		Tag     string `json:"tag"`
+		Numbers []ID   `json:"numbers"`
+	}
 	tagName struct {
 		Tag string `json:"tag"`
 	}
 )
+
+// MostRevealed is how many IDs one request reveals.
+const MostRevealed = 10_000
 
 // ClockReply is one generator's reply to leaf.clock.
 type ClockReply struct {

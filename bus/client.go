@@ -81,6 +81,9 @@ func NewClient(nc *nats.Conn, opts ...Option) *Client {
 // a fifth of the time that is left, at most 4 s. If an answer is late, its request is sent again before the attempt
 // ends; see [NoHedging]. Answers that are not used leave gaps: nobody gets their IDs.
 //
+// Each ID of an opaque tag is a range of its own. An answer lists them all, so n is bounded by what fits into a message; [Client.Ranges]
+// divides more.
+//
 // The IDs of a strict tag are one range. They are above all IDs that any caller had before Take was called.
 //
 // Errors match the [Reason] that a generator gave, or are those of NATS: [nats.ErrNoResponders] if

@@ -28,6 +28,8 @@ type (
 		// Order is [OrderTrend] or [OrderStrict]. Of a strict tag only the last claim is recorded: it has no refill events. Empty: not
 		// known, because there is no record, it cannot be read, or the generator is of an older version.
 		Order string `json:"order,omitempty"`
+		// Opaque is the domain of an opaque tag, as in TagRecord. All that follows is about its numbers.
+		Opaque string `json:"opaque,omitempty"`
 		// End is above all IDs that were claimed, by the ledger, or by the tag's record in JetStream. 0: there is no record,
 		// and nothing was claimed; or Problem is set.
 		End ID `json:"end,omitempty"`
@@ -103,6 +105,8 @@ type (
 		Message string       `json:"message"` // for people
 		// Order is that of the tag, as in TagClaims.
 		Order string `json:"order,omitempty"`
+		// Number is that of the ID of an opaque tag. Claims and End are of numbers.
+		Number ID `json:"number,omitempty"`
 		// Claims are those of the ID. More than one is a contradiction.
 		Claims []TracedClaim `json:"claims"`
 		// Since is from when on the stream has events of this tag or worker; zero: it has none.

@@ -75,10 +75,10 @@ type groups struct {
 // group is the callers of one tag. Its batches have one request at a time, but do not wait for one that is late.
 type group struct {
 	*source
-	tag     string // empty: snowflakes
-	waiting *batch // for the next request; nil: no caller waits
-	spare   Range  // for callers that come while a request is under way; First 0: none
-	serving bool   // a goroutine has a request under way that is not late, and takes the batch that waits after it
+	tag     string  // empty: snowflakes
+	waiting *batch  // for the next request; nil: no caller waits
+	spare   []Range // for callers that come while a request is under way
+	serving bool    // a goroutine has a request under way that is not late, and takes the batch that waits after it
 }
 
 // batch is the callers that one request serves.
@@ -95,6 +95,7 @@ type batch struct {
 	answered atomic.Bool   // set under the lock of groups
 	done     chan struct{} // closed then, but after the lock is free: callers take it for their next ID
 	ids      []Range       // one for each caller, unless there is an error. Later callers never get what is left
+	single   bool          // each of ids is a range of one: an opaque tag has thousands of these
 	err      error
 	taken    atomic.Int64 // how many of ids
 }
@@ -116,9 +117,11 @@ func (gs *groups) join(tag string, from func() (*source, error), deadline time.T
 		g = &group{source: s, tag: tag}
 		gs.of[tag] = g
 	}
-	if id := g.spare.First; id > 0 {
-		if g.spare.First++; id == g.spare.Last {
-			g.spare = Range{}
+	if len(g.spare) > 0 {
+		r := &g.spare[0]
+		id := r.First
+		if r.First++; id == r.Last {
+			g.spare = g.spare[1:]
 		}
 		return nil, nil, id, nil
 	}
@@ -221,12 +224,13 @@ func (gs *groups) serve(g *group) {
 
 		gs.mu.Lock()
 		if alone {
-			g.spare = Range{} // what is left is older than this answer
-			if trend && len(rest) > 0 {
-				g.spare = rest[0]
+			g.spare = nil // what is left is older than this answer
+			if trend {
+				g.spare = rest
 			}
 		}
 		b.ids, b.err = ids, err
+		b.single = total(ids) == int64(len(ids))
 		b.answered.Store(true)
 		gs.mu.Unlock()
 		close(b.done)
@@ -262,6 +266,9 @@ func (b *batch) left() func() time.Duration {
 // one returns a caller's ID.
 func (b *batch) one() (int64, error) {
 	i := b.taken.Add(1) - 1
+	if b.single && i < int64(len(b.ids)) {
+		return b.ids[i].First, nil
+	}
 	for _, r := range b.ids {
 		if i < r.Len() {
 			return r.First + i, nil

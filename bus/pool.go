@@ -66,9 +66,10 @@ type Pool struct {
 	running  sync.WaitGroup
 }
 
-// piece is a range in a pool.
+// piece is a range in a pool, or many ranges of one, as opaque tags have them.
 type piece struct {
 	first, n int64
+	ids      []int64 // of ranges of one; nil: the n IDs from first on
 	// low is the first value of taken at which a caller must take the slow path, at most n+1.
 	low  atomic.Int64
 	born time.Time // when it was requested
@@ -155,12 +156,37 @@ func (p *Pool) Next(ctx context.Context) (int64, error) {
 	c := p.cur.Load()
 	// The addition makes all later reads wait, so the reads come first. If low falls in between, this
 	// caller still gets an ID, because low is at most n+1, and the next one takes the slow path.
-	first, low := c.first, c.low.Load()
+	first, ids, low := c.first, c.ids, c.low.Load()
 	i := c.taken.Add(1)
-	if i < low {
-		return first + i - 1, nil
+	if i >= low {
+		return p.slow(ctx, c, i)
 	}
-	return p.slow(ctx, c, i)
+	if ids != nil {
+		return ids[i-1], nil
+	}
+	return first + i - 1, nil
+}
+
+// id is the i-th ID of a piece, from 1 on.
+func (c *piece) id(i int64) int64 {
+	if c.ids != nil {
+		return c.ids[i-1]
+	}
+	return c.first + i - 1
+}
+
+// after returns the IDs of a piece after the first n.
+func (c *piece) after(n int64) (left []Range) {
+	switch {
+	case n >= c.n:
+	case c.ids == nil:
+		left = append(left, Range{First: c.first + n, Last: c.first + c.n - 1})
+	default:
+		for _, id := range c.ids[n:] {
+			left = append(left, Range{First: id, Last: id})
+		}
+	}
+	return left
 }
 
 // slow is Next for a caller that is the i-th of a piece and may not simply take its ID.
@@ -172,7 +198,7 @@ func (p *Pool) slow(ctx context.Context, c *piece, i int64) (int64, error) {
 		if i <= c.n {
 			if !p.old(c.born) {
 				p.look()
-				return c.first + i - 1, nil
+				return c.id(i), nil
 			}
 			if c == p.cur.Load() {
 				p.cur.Store(&piece{}) // drop the rest of it
@@ -344,9 +370,19 @@ func (p *Pool) run(f *fill) {
 
 // keep adds IDs that were requested then.
 func (p *Pool) keep(ranges []Range, asked time.Time) {
+	var scattered *piece // of the ranges of one before this one
 	for _, r := range ranges {
-		p.ahead = append(p.ahead, &piece{first: r.First, n: r.Len(), born: asked})
 		p.kept += r.Len()
+		if r.Len() == 1 && scattered != nil {
+			scattered.ids = append(scattered.ids, r.First)
+			scattered.n++
+			continue
+		}
+		c := &piece{first: r.First, n: r.Len(), born: asked}
+		if scattered = nil; r.Len() == 1 {
+			scattered, c.ids = c, []int64{r.First}
+		}
+		p.ahead = append(p.ahead, c)
 	}
 }
 
@@ -422,11 +458,9 @@ func (p *Pool) Close() []Range {
 	defer p.mu.Unlock()
 	var unused []Range
 	c := p.cur.Load()
-	if taken := c.taken.Swap(math.MaxInt64 / 2); taken < c.n {
-		unused = append(unused, Range{First: c.first + taken, Last: c.first + c.n - 1})
-	}
+	unused = append(unused, c.after(c.taken.Swap(math.MaxInt64/2))...)
 	for _, c := range p.ahead {
-		unused = append(unused, Range{First: c.first, Last: c.first + c.n - 1})
+		unused = append(unused, c.after(0)...)
 	}
 	p.ahead, p.kept = nil, 0
 	return unused

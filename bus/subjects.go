@@ -18,6 +18,7 @@ const (
 	SubjectTagsUpdate  = "leaf.admin.tags.update"
 	SubjectTagsAdvance = "leaf.admin.tags.advance"
 	SubjectTagsDelete  = "leaf.admin.tags.delete"
+	SubjectTagsReveal  = "leaf.admin.tags.reveal"
 
 	SubjectWorkersList    = "leaf.admin.workers.list"
 	SubjectWorkersRelease = "leaf.admin.workers.release"
@@ -41,4 +42,5 @@ const (
 	BucketTags         = "LEAF_TAGS"
 	BucketLedger       = "LEAF_LEDGER"
 	BucketWorkers      = "LEAF_WORKERS"
+	BucketKeys         = "LEAF_KEYS" // of opaque tags
 )

@@ -89,6 +89,7 @@ func TestCallsWithoutDeadline(t *testing.T) {
 		"UpdateTag":       func(ctx context.Context) error { return second(c.UpdateTag(ctx, bus.TagUpdate{Tag: "order"})) },
 		"AdvanceTag":      func(ctx context.Context) error { return second(c.AdvanceTag(ctx, "order")) },
 		"DeleteTag":       func(ctx context.Context) error { return second(c.DeleteTag(ctx, "order")) },
+		"RevealIDs":       func(ctx context.Context) error { return second(c.RevealIDs(ctx, "coupon", 1)) },
 		"Claims":          func(ctx context.Context) error { return second(c.Claims(ctx, bus.ClaimsRequest{})) },
 		"AuditTag":        func(ctx context.Context) error { return second(c.AuditTag(ctx, "order")) },
 		"Trace":           func(ctx context.Context) error { return second(c.Trace(ctx, bus.TraceRequest{Tag: "order", ID: 1})) },

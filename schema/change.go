@@ -22,8 +22,8 @@ const (
 
 // Create implements [allocator.Store].
 func (s *Store) Create(ctx context.Context, tag allocator.Tag) (allocator.Tag, error) {
-	if tag.Order == allocator.Strict {
-		return allocator.Tag{}, fmt.Errorf("%w: the database keeps no strict tags", allocator.ErrBadValue)
+	if tag.Order != allocator.Trend {
+		return allocator.Tag{}, fmt.Errorf("%w: the database keeps no strict and no opaque tags", allocator.ErrBadValue)
 	}
 	return s.change(ctx, tag.Name, func(ctx context.Context, o *opened, tx bun.Tx) error {
 		_, _, err := o.load(ctx, tx, tag.Name, "UPDATE")

@@ -14,12 +14,14 @@ import (
 	"github.com/leafbus/leafbus/tests/browser"
 )
 
-// A strict tag has nothing in memory. The page shows how its writes serve the requests, and no alarm about that.
+// A strict tag has nothing in memory. The page shows how its writes serve the requests, and no alarm about that. It shows the domain of an
+// opaque tag.
 func showsStrict(t *testing.T, b *browser.Browser) {
 	g := withHTTP(t, "--tag", "order:1000")
 	nc := connect(t, g.url)
 	leafOK(t, "tag", "add", "invoice", "--order", "strict", "--description", "numbers of invoices", "-s", g.url)
 	leafOK(t, "tag", "add", "receipt", "--order", "strict", "-s", g.url) // no generator uses it
+	leafOK(t, "tag", "add", "coupon", "--opaque=d12", "-s", g.url)
 	granted(t, ask(t, nc, "leaf.segment.order", ""))
 	tab := look(t, b, g)
 	of := func(tag, what string) string { return fmt.Sprintf(`#tags [data-tag=%q] %s`, tag, what) }
@@ -33,6 +35,8 @@ func showsStrict(t *testing.T, b *browser.Browser) {
 	}
 	awaitOrder("order", "trend")
 	awaitOrder("receipt", "strict")
+	tab.Await("the domain of coupon", fmt.Sprintf(`document.querySelector('%s')?.innerText === 'opaque d12'`, of("coupon", ".chip")))
+	tab.Await("the event of an opaque tag", `document.querySelector('#events [data-type="leaf.tag.created"][data-key="coupon"]').innerText.includes('opaque d12')`)
 	tab.Await("the event of its creation", `document.querySelector('#events [data-type="leaf.tag.created"][data-key="invoice"]').innerText.includes('order strict')`)
 
 	// Many callers at once: several of their requests share a write.

@@ -48,7 +48,7 @@ func TestIDsNeedTheStandardLibraryAlone(t *testing.T) {
 	t.Parallel()
 	for _, dep := range goList(t, "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", module+"/allocator", module+"/snowflake") {
 		switch dep {
-		case "", module + "/allocator", module + "/allocator/disk", module + "/internal/fresh", module + "/snowflake":
+		case "", module + "/allocator", module + "/allocator/disk", module + "/allocator/opaque", module + "/internal/fresh", module + "/snowflake":
 		default:
 			t.Errorf("the packages that make IDs depend on %s", dep)
 		}
@@ -63,6 +63,7 @@ func layer(path string) int {
 	}
 	switch rest {
 	case "allocator/disk", // for all who have files in the data folder
+		"allocator/opaque",
 		"internal/fresh",
 		"internal/collector", // for programs
 		"internal/load",      // for leaf bench and make bench

@@ -99,6 +99,8 @@ var limits = []struct{ row, text string }{
 	{"`leaf.admin.claims`", "| {bus/generator.maxClaimsPage} tags a page, {bus/generator.maxClaimsNamed} named; a generator works on one for up to {bus/internal/wire.MaxAdminTimeout} |"},
 	{"audits in the dashboard", "up to {bus/gateway.auditTimeout}; its answer has {bus/gateway.maxAudited} tags, {bus/gateway.maxAudited} workers and {bus/gateway.maxContradictions} contradictions"},
 	{"`leaf bench`", "{cmd/leaf.mostCallers} callers"},
+	{"… the key of a tag", "within {bus/kvstore.keyTimeout}, and once; the log names the first {bus/kvstore.maxLostLogged} tags"},
+	{"… IDs that one request reveals", "| {bus.MostRevealed} |"},
 	{"`leaf tag advance`", "{cmd/leaf.advanceAtOnce} tags at a time; of failures the first {cmd/leaf.mostFailures} "},
 	{"secrets", "`--mysql-file`: {cmd/leaf.mostSecret KiB} |"},
 	{"`leaf tag apply`", "{cmd/leaf.applyAtOnce} tags at a time; a file of at most {cmd/leaf.mostTagFile MiB}; of failures the first {cmd/leaf.mostFailures} "},

@@ -32,6 +32,8 @@ type Source struct {
 	// Workers and States are for audits of all tags.
 	Workers func(context.Context, bus.WorkersRequest) (bus.WorkersPage, error)
 	States  func(context.Context) ([]bus.State, error)
+	// Reveal is for IDs of opaque tags.
+	Reveal func(context.Context, bus.RevealRequest) (bus.Revealed, error)
 }
 
 // Options say what to audit.
@@ -84,6 +86,11 @@ func Run(ctx context.Context, from Source, o Options) (*Report, error) {
 	}
 	if err := a.choose(); err != nil {
 		return nil, err
+	}
+	if o.Taken != nil {
+		if err := a.revealTaken(ctx); err != nil {
+			return nil, err
+		}
 	}
 	if err := a.readEvents(ctx); err != nil {
 		return nil, err

@@ -22,7 +22,11 @@ const (
 // FromClient returns what the client of an installation can read. js is where the event stream is. Questions that no
 // generator can answer now are repeated for up to 10 s.
 func FromClient(c *bus.Client, js jetstream.JetStream) Source {
-	return Source{JS: js, Claims: repeatedly(c.Claims), Workers: repeatedly(c.Workers), States: c.States}
+	reveal := func(ctx context.Context, req bus.RevealRequest) (bus.Revealed, error) {
+		numbers, err := c.RevealIDs(ctx, req.Tag, req.IDs...)
+		return bus.Revealed{Tag: req.Tag, Numbers: numbers}, err
+	}
+	return Source{JS: js, Claims: repeatedly(c.Claims), Workers: repeatedly(c.Workers), States: c.States, Reveal: repeatedly(reveal)}
 }
 
 // repeatedly returns ask, repeated while a generator answers that it cannot do so now.

@@ -158,6 +158,11 @@ func (a *auditor) compareTaken() {
 			reported = []bus.Range{{First: 1, Last: math.MaxInt64}} // it has no events, so none is missing
 		}
 		found := a.report.Taken.compare(tag, a.Taken.tags[tag], end, reported)
+		for i := range found {
+			if audit.Opaque != "" && found[i].Kind == bus.TakenUnclaimed {
+				found[i].Message += ". These are numbers of an opaque tag: `leaf tag reveal` shows those of IDs"
+			}
+		}
 		a.report.Contradictions = append(a.report.Contradictions, found...)
 	}
 }

@@ -31,8 +31,20 @@ func twice(ctx context.Context, trace func() (bus.Trace, error)) (bus.Trace, err
 
 func traceTag(ctx context.Context, from Source, tag string, id int64) (bus.Trace, error) {
 	t := bus.Trace{Tag: tag, ID: bus.ID(id), Claims: []bus.TracedClaim{}}
+	kind, err := from.Claims(ctx, bus.ClaimsRequest{Tags: []string{tag}})
+	if err != nil {
+		return t, err
+	}
+	if kind.Claims[0].Opaque != "" {
+		revealed, err := from.Reveal(ctx, bus.RevealRequest{Tag: tag, IDs: []bus.ID{t.ID}})
+		if err != nil {
+			return t, err
+		}
+		t.Number = revealed.Numbers[0]
+		id = int64(t.Number) // all claims are of numbers
+	}
 	lowest := int64(0)
-	err := refills(ctx, from.JS, tag, func(_ jetstream.Msg, event bus.Event, e bus.RefillEvent) {
+	err = refills(ctx, from.JS, tag, func(_ jetstream.Msg, event bus.Event, e bus.RefillEvent) {
 		if t.Since.IsZero() {
 			t.Since, lowest = event.Time, e.First
 		}

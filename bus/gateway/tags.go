@@ -30,6 +30,7 @@ type tagView struct {
 	MaxID   bus.ID `json:"max_id,omitempty"`
 	Step    int64  `json:"step,omitempty"`
 	Order   string `json:"order,omitempty"`
+	Opaque  string `json:"opaque,omitempty"` // the domain of an opaque tag
 	bus.TagRules
 	Description string       `json:"description,omitempty"`
 	Updated     time.Time    `json:"updated,omitzero"`
@@ -39,7 +40,7 @@ type tagView struct {
 
 // fill copies the store's record.
 func (t *tagView) fill(r bus.TagRecord) {
-	t.Stored, t.MaxID, t.Step, t.Order, t.Description, t.Updated = true, r.MaxID, r.Step, cmp.Or(r.Order, bus.OrderTrend), r.Description, r.Updated
+	t.Opaque, t.Stored, t.MaxID, t.Step, t.Order, t.Description, t.Updated = r.Opaque, true, r.MaxID, r.Step, cmp.Or(r.Order, bus.OrderTrend), r.Description, r.Updated
 	t.TagRules = r.TagRules
 }
 

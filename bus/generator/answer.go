@@ -124,11 +124,16 @@ func (g *Generator) respond(reply string, body []byte) {
 
 // respondIDs answers a request for IDs of a tag outside its callback.
 func (g *Generator) respondIDs(reply, tag string, body []byte) {
+	g.respondMsg(idsMessage(reply, g.Order(tag), body))
+}
+
+// idsMessage is an answer with IDs of a tag of this order.
+func idsMessage(reply string, order allocator.Order, body []byte) *nats.Msg {
 	msg := &nats.Msg{Subject: reply, Data: body}
-	if g.Order(tag) == allocator.Strict {
+	if order == allocator.Strict {
 		msg.Header = nats.Header{bus.HeaderOrder: {bus.OrderStrict}}
 	}
-	g.respondMsg(msg)
+	return msg
 }
 
 // respondMsg sends an answer.

@@ -59,6 +59,8 @@ type takeRequest struct {
 	Tag    string `json:"tag,omitempty"`
 	Count  int64  `json:"count"`
 	WaitMS int64  `json:"wait_ms"` // how long the asking generator waits; 0: borrowWait
+	// Opaque says that it conceals the numbers of an opaque tag. An older version would hand them out as IDs.
+	Opaque bool `json:"opaque,omitempty"`
 }
 
 // takeSubject is where a run of a generator gets these. A later run under the same name has another one.
@@ -107,7 +109,7 @@ func (g *Generator) takeFrom(ctx context.Context, run, tag string, n int64) ([]b
 	defer cancel()
 	end, _ := ctx.Deadline()
 	below := g.alloc.Seen(tag)
-	msg, err := g.cfg.Conn.RequestWithContext(ctx, takeSubject(run), wire.Encode(takeRequest{tag, n, time.Until(end).Milliseconds()}))
+	msg, err := g.cfg.Conn.RequestWithContext(ctx, takeSubject(run), wire.Encode(takeRequest{tag, n, time.Until(end).Milliseconds(), true}))
 	if err == nil {
 		err = bus.ReplyError(msg)
 	}
@@ -124,6 +126,11 @@ func (g *Generator) takeFrom(ctx context.Context, run, tag string, n int64) ([]b
 		g.alloc.KnowStrict(tag)
 	} else {
 		below = g.alloc.Floor(tag)
+	}
+	if o := allocator.Order(msg.Header.Get(bus.HeaderOrder)); o.Domain() != "" {
+		if _, err := g.cfg.Keys.Permutation(ctx, tag); err != nil {
+			return nil, fmt.Errorf("the numbers of an opaque tag cannot be concealed: %w", err)
+		}
 	}
 	rules := g.alloc.Rules(tag) // as with the floor
 	left := n
@@ -209,13 +216,24 @@ func (g *Generator) heardTake(msg *nats.Msg) {
 	answer := func(ranges []bus.Range, err error) {
 		var body []byte
 		if err == nil {
-			body, err = s.body(ranges, bus.Request{})
+			err = g.mayLend(req)
+		}
+		if err == nil {
+			body, err = s.encode(ranges, bus.Request{})
 		}
 		if err != nil {
 			g.respondMsg(errorMessage(toError(err), reply))
 			return
 		}
-		g.respondIDs(reply, req.Tag, body)
+		msg := idsMessage(reply, g.Order(req.Tag), body)
+		if p := g.cfg.Keys.Known(req.Tag); p != nil {
+			msg.Header = nats.Header{bus.HeaderOrder: {string(allocator.OpaqueOrder(p.Domain()))}}
+		}
+		g.respondMsg(msg)
+	}
+	if err := g.mayLend(req); err != nil {
+		answer(nil, err)
+		return
 	}
 	ranges, w, err := g.takeForPeer(s, req)
 	if w == nil {
@@ -231,6 +249,14 @@ func (g *Generator) heardTake(msg *nats.Msg) {
 	if !g.requests.start(later) {
 		later() // nothing waits any more, so this ends at once
 	}
+}
+
+// mayLend returns an error if another generator would hand out the numbers of an opaque tag as they are.
+func (g *Generator) mayLend(req takeRequest) error {
+	if req.Opaque || g.cfg.Keys.Known(req.Tag) == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: the asking generator is of an older version, which does not know opaque tags", allocator.ErrUnavailable)
 }
 
 // takeForPeer is what [issuer.request] is for callers. It never passes a request for a strict tag on again.

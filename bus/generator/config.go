@@ -12,7 +12,7 @@ import (
 )
 
 // Config says how a [Generator] works. All fields are needed but those that have a
-// default, Ledger, Installation, Recent, Tags, Program, Ready and Observer.
+// default, Keys, Ledger, Installation, Recent, Tags, Program, Ready and Observer.
 type Config struct {
 	// Conn is the connection to NATS. Its closed and error handlers must be set
 	// before Run, which closes it in the end.
@@ -21,9 +21,8 @@ type Config struct {
 
 	// Store keeps the tags.
 	Store     allocator.Store
-	StoreKind string  // kv, mysql
-	Records   Records // what is written down of tags, for audits
-	Ledger    Ledger  // in which the Store claims its ranges, see [allocator.WithLedger]; nil: it claims none
+	StoreKind string // kv, mysql
+	Ledger    Ledger // in which the Store claims its ranges, see [allocator.WithLedger]; nil: it claims none
 	// Join enters the installation, and Open then opens the Store. The generator retries
 	// both until they succeed; an error that matches [allocator.ErrRefused] ends it. Before
 	// Join creates an installation's record it calls mayCreate; if that fails it creates none.
@@ -67,6 +66,7 @@ type Config struct {
 	// DrainTimeout is how long a stop waits for the requests that still wait.
 	DrainTimeout time.Duration
 
+	Kept
 	// Describe is the program's configuration without secrets, for the event of a start.
 	Describe map[string]string
 
@@ -75,4 +75,10 @@ type Config struct {
 
 	// Observer is for metrics. Default: none.
 	Observer Observer
+}
+
+// Kept is what is kept of tags beside the numbers that the Store hands out.
+type Kept struct {
+	Records Records // what is written down of them, for audits
+	Keys    Keys    // of opaque tags; nil: there are none
 }

@@ -51,6 +51,7 @@ func (g *Generator) addLeafService() (micro.Service, error) {
 		"tags-update":     {bus.SubjectTagsUpdate, endpoint(g, change, g.tagsUpdate)},
 		"tags-advance":    {bus.SubjectTagsAdvance, endpoint(g, change, g.tagsAdvance)},
 		"tags-delete":     {bus.SubjectTagsDelete, endpoint(g, change, g.tagsDelete)},
+		"tags-reveal":     {bus.SubjectTagsReveal, endpoint(g, question, g.tagsReveal)},
 		"workers-list":    {bus.SubjectWorkersList, endpoint(g, question, g.workersList)},
 		"workers-release": {bus.SubjectWorkersRelease, endpoint(g, change, g.workersRelease)},
 		"claims":          {bus.SubjectClaims, endpoint(g, question, g.claims)},

@@ -120,15 +120,15 @@ func (g *Generator) tagClaims(ctx context.Context, tag string, maxID int64) (bus
 		maxID = t.MaxID
 	}
 	c.MaxID = bus.ID(maxID)
-	if c.Problem == "" && (c.End != 0 || c.MaxID != 0 || e.Order == allocator.Strict) {
-		c.Order = e.Order.String()
+	if c.Problem == "" && (c.End != 0 || c.MaxID != 0 || e.Order != allocator.Trend) {
+		c.Order, c.Opaque = e.Order.String(), string(e.Order.Domain())
 	}
 	return c, nil
 }
 
 // evidence is where an audit reads.
 func (g *Generator) evidence() audit.Source {
-	return audit.Source{JS: g.cfg.JS, Claims: g.claims, Workers: g.workersList}
+	return audit.Source{JS: g.cfg.JS, Claims: g.claims, Workers: g.workersList, Reveal: g.tagsReveal}
 }
 
 // audit compares what the ledger, the store and the events say of one tag.

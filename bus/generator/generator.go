@@ -96,6 +96,9 @@ func New(cfg Config) *Generator {
 	if cfg.StoreErr == nil {
 		cfg.StoreErr = func() error { return nil }
 	}
+	if cfg.Keys == nil {
+		cfg.Keys = noKeys{}
+	}
 	embedded := cfg.NATSErr != nil
 	if !embedded {
 		cfg.NATSErr = func() error { return nil }

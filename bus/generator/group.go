@@ -33,6 +33,7 @@ type heartbeat struct {
 	Claims    bool   `json:"claims,omitempty"` // it claims in the ledger what it reserves in the database
 	Strict    bool   `json:"strict,omitempty"` // it knows strict tags
 	Rules     bool   `json:"rules,omitempty"`  // it keeps the rules of tags
+	Opaque    bool   `json:"opaque,omitempty"` // it knows opaque tags
 	Segment   bool   `json:"segment"`          // it can answer leaf.segment
 	Snowflake bool   `json:"snowflake"`        // it can answer leaf.snowflake
 	// Worker is the one that it holds, Lost are those that it has just lost.
@@ -50,6 +51,7 @@ type heartbeat struct {
 
 func (b heartbeat) knowsStrict() bool { return b.Strict }
 func (b heartbeat) knowsRules() bool  { return b.Rules }
+func (b heartbeat) knowsOpaque() bool { return b.Opaque }
 
 // group knows the peers: the other generators that are running. A peer is lost if its heartbeats
 // stop without a last one. Its methods take the time and are safe for concurrent use.

@@ -23,7 +23,8 @@ func (g *Generator) sendHeartbeat(gone bool) (number uint64) {
 // send sends b, completed by the state of this generator, and returns its number.
 func (g *Generator) send(b heartbeat) (number uint64) {
 	b.Node, b.ID, b.Number, b.UnixMS = g.cfg.Node, g.group.self, g.group.pulse.send(time.Now()), g.cfg.Snowflake.Clock().Wall
-	b.Claims, b.Strict, b.Rules, b.Segment, b.Snowflake = g.cfg.Ledger != nil, true, true, g.canServe(g.segments), g.canServe(g.snowflakes)
+	b.Claims, b.Strict, b.Rules, b.Opaque = g.cfg.Ledger != nil, true, true, true
+	b.Segment, b.Snowflake = g.canServe(g.segments), g.canServe(g.snowflakes)
 	if worker := g.flakes.Worker(); worker >= 0 && !b.Gone {
 		b.Worker = &worker
 		if state := g.flakes.State(); state.Worker == worker {

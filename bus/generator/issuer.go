@@ -125,6 +125,10 @@ func (s *issuer) handle(d *delivery, r micro.Request) {
 		return
 	}
 	tag := tagOf(r.Subject())
+	if err := s.g.fits(tag, req); err != nil {
+		s.refuse(r, a, err)
+		return
+	}
 	ranges, waiter, err := s.request(a, tag, req.Count)
 	if waiter != nil {
 		s.handleLater(reply, a, tag, req, waiter)
@@ -133,9 +137,13 @@ func (s *issuer) handle(d *delivery, r micro.Request) {
 	if err != nil && s.askOthers(reply, a, tag, req, err) {
 		return
 	}
+	if err == nil && req.Count > concealInline && s.g.cfg.Keys.Known(tag) != nil &&
+		s.g.requests.start(func() { s.succeed(reply, a, tag, req, ranges) }) {
+		return
+	}
 	var body []byte
 	if err == nil {
-		body, err = s.body(ranges, req)
+		body, err = s.body(tag, ranges, req)
 	}
 	if err != nil {
 		s.refuse(r, a, err)
@@ -214,7 +222,7 @@ func (s *issuer) wait(ctx context.Context, a Answer, tag string, n int64, w wait
 
 // succeed answers a request outside its callback with IDs.
 func (s *issuer) succeed(reply string, a Answer, tag string, req bus.Request, ranges []bus.Range) {
-	body, err := s.body(ranges, req)
+	body, err := s.body(tag, ranges, req)
 	if err != nil {
 		s.g.refuse(reply, a, err)
 		return
@@ -246,8 +254,17 @@ func (s *issuer) askOthers(reply string, a Answer, tag string, req bus.Request, 
 	})
 }
 
-// body is the reply with these ranges. If they do not fit into one message, their IDs are lost.
-func (s *issuer) body(ranges []bus.Range, req bus.Request) ([]byte, error) {
+// body is the reply to a caller with these numbers of a tag.
+func (s *issuer) body(tag string, numbers []bus.Range, req bus.Request) ([]byte, error) {
+	ids, err := s.g.conceal(tag, numbers)
+	if err != nil {
+		return nil, err
+	}
+	return s.encode(ids, req)
+}
+
+// encode is the reply with these ranges. If they do not fit into one message, their IDs are lost.
+func (s *issuer) encode(ranges []bus.Range, req bus.Request) ([]byte, error) {
 	body := bus.AppendReply(nil, ranges, req.JSON)
 	if most := s.g.cfg.Conn.MaxPayload(); int64(len(body)) > most {
 		return nil, &bus.Error{Code: 413, Reason: bus.BatchTooLarge, Message: fmt.Sprintf(
@@ -283,6 +300,9 @@ func (s *issuer) take(ctx context.Context, tag string, n int64) ([]bus.Range, er
 			s.g.counts.borrowed.Add(1)
 			ranges, err = borrowed, nil
 		}
+	}
+	if err == nil {
+		ranges, err = s.g.conceal(tag, ranges)
 	}
 	switch {
 	case err == nil:

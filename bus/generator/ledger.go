@@ -16,7 +16,7 @@ type Ledger interface {
 	// Keep makes sure that the ledger can be used, until the context is done. It calls mayBegin before it
 	// fills the ledger, and waits while that returns an error. It calls replaced if the ledger was lost.
 	Keep(ctx context.Context, mayBegin func(context.Context) error, replaced func(cause string))
-	// OnShadow makes the store call f when its database has a row with the name of a strict tag, and when the
+	// OnShadow makes the store call f when its database has a row with the name of a strict or opaque tag, and when the
 	// row is gone; see [allocator.Ordered.OnShadow]. Call it before the store is used.
 	OnShadow(f func(tag string, shadowed bool))
 }
@@ -62,7 +62,7 @@ func (g *Generator) olderPeer() error {
 		"or replace it by this version", allocator.ErrUnavailable, node)
 }
 
-// olderThan returns an error while a generator runs that does not know something. It would take the records of strict tags for damaged
+// olderThan returns an error while a generator runs that does not know something. It would take the records of strict and opaque tags for damaged
 // ones, and write records without their rules.
 func (g *Generator) olderThan(what string, knows func(heartbeat) bool) error {
 	for _, b := range g.group.present(time.Now()) {
@@ -73,13 +73,13 @@ func (g *Generator) olderThan(what string, knows func(heartbeat) bool) error {
 	return nil
 }
 
-// alertShadow publishes that the database has a row with the name of a strict tag, or that the row is gone.
+// alertShadow publishes that the database has a row with the name of a strict or opaque tag, or that the row is gone.
 func (g *Generator) alertShadow(tag string, shadowed bool) {
 	if !shadowed {
 		g.publishEvent("segment.recovered", tag, bus.RecoveredEvent{Node: g.cfg.Node, Tag: tag, Episode: "shadowed"})
 		return
 	}
-	g.log.Error("the table leaf_alloc has a row with the name of a strict tag: the row is not served; delete it, or choose another name for it", "tag", tag)
+	g.log.Error("the table leaf_alloc has a row with the name of a strict or opaque tag: the row is not served; delete it, or choose another name for it", "tag", tag)
 	g.publishEvent("segment.shadowed", tag, bus.ShadowedEvent{Node: g.cfg.Node, Tag: tag})
 }
 

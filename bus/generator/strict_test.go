@@ -221,7 +221,7 @@ func TestPassOn(t *testing.T) {
 				t.Fatalf("it was asked %d times", len(asked))
 			}
 			if got := ""; heard {
-				if got = <-asked; !regexp.MustCompile(`^{"tag":"invoice","count":3,"wait_ms":(4[0-9][0-9]|500)}$`).MatchString(got) {
+				if got = <-asked; !regexp.MustCompile(`^{"tag":"invoice","count":3,"wait_ms":(4[0-9][0-9]|500),"opaque":true}$`).MatchString(got) {
 					t.Errorf("it was asked for %s", got)
 				}
 			}

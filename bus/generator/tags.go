@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/allocator/opaque"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/internal/wire"
 )
@@ -20,8 +21,12 @@ type tagName struct {
 }
 
 func record(t allocator.Tag) bus.TagRecord {
-	return bus.TagRecord{Tag: t.Name, MaxID: bus.ID(t.MaxID), Step: t.Step, Description: t.Description, Updated: t.Updated, Order: string(t.Order),
+	r := bus.TagRecord{Tag: t.Name, MaxID: bus.ID(t.MaxID), Step: t.Step, Description: t.Description, Updated: t.Updated, Order: string(t.Order),
 		TagRules: rules(t.Rules)}
+	if d := t.Order.Domain(); d != "" {
+		r.Order, r.Opaque, r.Limit = "", string(d), 0 // so that the record can be sent as it is, to create the tag again
+	}
+	return r
 }
 
 func rules(r allocator.Rules) bus.TagRules {
@@ -111,7 +116,7 @@ func (g *Generator) tagsCreate(ctx context.Context, req bus.TagCreate) (bus.TagC
 		t.MaxID = int64(*req.MaxID)
 	}
 	var err error
-	if t.Order, err = allocator.ParseOrder(req.Order); t.Order == allocator.Strict {
+	if t.Order, err = orderOf(req); t.Order == allocator.Strict {
 		t.Step = 0
 	}
 	if req.Step != nil {
@@ -129,10 +134,26 @@ func (g *Generator) tagsCreate(ctx context.Context, req bus.TagCreate) (bus.TagC
 			return bus.TagChange{}, err
 		}
 	}
-	if err := g.checkRules(req.RulesChange); err != nil {
+	if err := cmp.Or(g.checkRules(req.RulesChange), g.checkOpaque(ctx, t)); err != nil {
 		return bus.TagChange{}, err
 	}
 	return g.create(ctx, t)
+}
+
+// orderOf returns the order of a new tag.
+func orderOf(req bus.TagCreate) (allocator.Order, error) {
+	o, err := allocator.ParseOrder(req.Order)
+	if err != nil || req.Opaque == "" {
+		return o, err
+	}
+	if o == allocator.Strict {
+		return o, badRequest("a tag is strict or opaque: the IDs of an opaque tag are in no order")
+	}
+	d, err := opaque.ParseDomain(req.Opaque)
+	if err != nil {
+		return o, badRequest("opaque: %v", err)
+	}
+	return allocator.OpaqueOrder(d), nil
 }
 
 // checkRules returns an error if a change sets rules while a generator runs that would lose them.

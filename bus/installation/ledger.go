@@ -37,16 +37,16 @@ const (
 type ledger struct {
 	*kvstore.Ledger
 	Config
-	strict   *kvstore.Store
+	apart    *kvstore.Store     // of the strict and opaque tags
 	tags     *allocator.Ordered // whose ranges are claimed in it
 	opened   chan struct{}      // closed when the database is open
 	open     func()             // closes opened
 	replaced time.Time          // creation of the bucket for which the alert was published; owned by Keep
 }
 
-func newLedger(c Config, strict *kvstore.Store) *ledger {
+func newLedger(c Config, apart *kvstore.Store) *ledger {
 	opened := make(chan struct{})
-	l := &ledger{Ledger: kvstore.NewLedger(), Config: c, strict: strict, opened: opened, open: sync.OnceFunc(func() { close(opened) })}
+	l := &ledger{Ledger: kvstore.NewLedger(), Config: c, apart: apart, opened: opened, open: sync.OnceFunc(func() { close(opened) })}
 	l.Suspend(fmt.Errorf("%w: the MySQL database has not been reached yet", allocator.ErrUnavailable))
 	return l
 }
@@ -68,9 +68,9 @@ func (l *ledger) OnShadow(f func(tag string, shadowed bool)) { l.tags.OnShadow(f
 // Claimed implements [generator.Records].
 func (l *ledger) Claimed(ctx context.Context, tag string) (allocator.Entry, error) {
 	e, err := l.Ledger.Claimed(ctx, tag)
-	if err == nil && e.Order == allocator.Strict {
-		e, err = l.strict.Claimed(ctx, tag)
-		e.Order = allocator.Strict // also if its record was never made
+	if order := e.Order; err == nil && order != allocator.Trend {
+		e, err = l.apart.Claimed(ctx, tag)
+		e.Order = order // also if its record was never made
 	}
 	return e, err
 }
@@ -78,8 +78,8 @@ func (l *ledger) Claimed(ctx context.Context, tag string) (allocator.Entry, erro
 // Stored implements [generator.Records].
 func (l *ledger) Stored(ctx context.Context, tag string, end int64) (allocator.Tag, error) {
 	e, err := l.Ledger.Read(ctx, tag)
-	if err == nil && e.Order == allocator.Strict {
-		return l.strict.Stored(ctx, tag, end)
+	if err == nil && e.Order != allocator.Trend {
+		return l.apart.Stored(ctx, tag, end)
 	}
 	return l.Database.Stored(ctx, tag, end)
 }
@@ -216,14 +216,14 @@ func (l *ledger) fill(ctx context.Context, bucket *kvstore.LedgerBucket) error {
 		return fmt.Errorf("how far the tags were cannot be read: %w", err)
 	}
 	l.Folder.Marks.Each(noteEnd)
-	// A name that is strict stays strict, whatever row the database has.
-	err = l.strict.Each(ctx, func(t allocator.Tag) {
-		if t.Order == allocator.Strict {
-			seeds[t.Name] = allocator.Entry{End: 1, Order: allocator.Strict}
+	// A name that is strict or opaque stays that, whatever row the database has.
+	err = l.apart.Each(ctx, func(t allocator.Tag) {
+		if t.Order != allocator.Trend {
+			seeds[t.Name] = allocator.Entry{End: 1, Order: t.Order}
 		}
 	})
 	if err != nil {
-		return fmt.Errorf("the strict tags cannot be read: %w", err)
+		return fmt.Errorf("the strict and opaque tags cannot be read: %w", err)
 	}
 	return write(ctx, bucket, seeds, l.State.Log)
 }
@@ -242,7 +242,7 @@ func write(ctx context.Context, bucket allocator.Ledger, seeds map[string]alloca
 					_, err = allocator.Raise(ctx, bucket, tag, seeds[tag].End, seeds[tag].Floor)
 				}
 				switch {
-				case errors.Is(err, allocator.ErrStrict): // the marker is there
+				case errors.Is(err, allocator.ErrApart): // the marker is there
 				case errors.Is(err, allocator.ErrDamaged): // it must not stop the others
 					log.Error("a record of the ledger is damaged, so its tag is refused", "tag", tag, "error", err)
 				case err != nil:

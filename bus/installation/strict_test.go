@@ -90,7 +90,7 @@ func TestStrictMarkerComesFirst(t *testing.T) {
 	t.Parallel()
 	s, rows := withLedger(t)
 	k := s.seeds(s.config())
-	tags := allocator.NewOrdered(k.store, k.strict, k.Ledger)
+	tags := allocator.NewOrdered(k.store, k.apart, k.Ledger)
 	k.Suspend(fmt.Errorf("%w: the test", allocator.ErrUnavailable))
 	if _, err := tags.Create(t.Context(), strictTag("invoice")); !errors.Is(err, allocator.ErrUnavailable) || len(s.strictRecords()) > 0 {
 		t.Errorf("without the ledger: %v, with records of %v", err, s.strictRecords())
@@ -100,7 +100,7 @@ func TestStrictMarkerComesFirst(t *testing.T) {
 	if _, err := unopened.Create(t.Context(), strictTag("invoice")); !errors.Is(err, allocator.ErrUnavailable) || s.entries()["invoice"] != marker {
 		t.Errorf("%v; then the ledger has %+v", err, s.entries())
 	}
-	tags = allocator.NewOrdered(k.store, k.strict, k.Ledger)
+	tags = allocator.NewOrdered(k.store, k.apart, k.Ledger)
 	wantConflict(t, tags, trendTag("invoice"))
 	if e, err := k.Claimed(t.Context(), "invoice"); err != nil || e.Order != allocator.Strict || e.End != 0 {
 		t.Errorf("a tag that has only a marker: %+v, %v", e, err)

@@ -62,7 +62,7 @@ func (c Config) Generator(cfg generator.Config) (generator.Config, error) {
 	cfg.Join, cfg.Open, cfg.Installation = m.join, m.open, m.resumes()
 	cfg.OpenEvents = (&kvstore.Events{Config: c.State, MaxBytes: c.EventsMaxBytes, MaxAge: c.EventsMaxAge}).Open
 	cfg.Store, cfg.StoreErr, cfg.StoreKind = m.kv, m.kv.Err, m.want.Store
-	cfg.Records = m.kv
+	cfg.Records, cfg.Keys = m.kv, m.kv
 	if c.Database != nil {
 		m.ledger.tags = allocator.NewOrdered(allocator.WithLedger(c.Database, m.ledger.Ledger, c.Folder.Marks, c.Folder.Node), m.kv, m.ledger.Ledger)
 		cfg.Store, cfg.Ledger, cfg.Records = m.ledger.tags, m.ledger, m.ledger

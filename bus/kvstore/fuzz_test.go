@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/allocator/opaque"
 )
 
 // entry is a record as the bucket would return it.
@@ -30,7 +31,9 @@ func FuzzDecodeRecord(f *testing.F) {
 		`{"tag":"order","max_id":"9223372036854775807","step":1,"floor":"5","deleted":true}`,
 		`{"tag":"order","max_id":"5001","step":10,"last":{"first":"4001","last":"5000","node":"one","time":"2026-01-02T03:04:05.678Z"}}`,
 		`{"tag":"order","max_id":"5001","step":0,"order":"strict"}`, `{"tag":"order","max_id":"5001","step":1,"order":"strict"}`,
-		`{"tag":"order","max_id":"5001","step":1,"order":"trend"}`,
+		`{"tag":"order","max_id":"5001","step":1,"order":"trend"}`, `{"tag":"order","max_id":"5001","step":1,"order":"opaque-63","key_id":"0a1b"}`,
+		`{"tag":"order","max_id":"5001","step":1,"order":"opaque-d9","key_id":"0a1b","limit":"999999999"}`, `{"tag":"order","max_id":"5001","step":1,"order":"opaque-53","key_id":"0a1b"}`,
+		`{"tag":"order","max_id":"5001","step":1,"order":"opaque-63"}`, `{"tag":"order","max_id":"5001","step":1,"key_id":"0a1b"}`,
 		`{"tag":"order","max_id":1,"step":1}`, `{"tag":"order"}`, `null`, ``,
 	} {
 		f.Add([]byte(record))
@@ -41,7 +44,11 @@ func FuzzDecodeRecord(f *testing.F) {
 			return
 		}
 		strict := tag.Order == allocator.Strict && tag.Step == 0
-		if tag.MaxID < 1 || !strict && (tag.Step < 1 || tag.Order != allocator.Trend) || tag.Name != "order" {
+		domain := tag.Order.Domain()
+		if tag.MaxID < 1 || !strict && (tag.Step < 1 || tag.Order != allocator.Trend && domain == "") || tag.Name != "order" {
+			t.Fatalf("%q reads as %+v", record, tag)
+		}
+		if (domain != "") != (tag.KeyID != "") || domain != "" && tag.Left(domain.Last()) > 1 {
 			t.Fatalf("%q reads as %+v", record, tag)
 		}
 		again, err := json.Marshal(tag)
@@ -49,7 +56,7 @@ func FuzzDecodeRecord(f *testing.F) {
 			return // a year that JSON cannot carry
 		}
 		back, err := decode(entry{key: "order", value: again})
-		if err != nil || back.MaxID != tag.MaxID || back.Floor != tag.Floor || back.Step != tag.Step || back.Order != tag.Order || back.Deleted != tag.Deleted ||
+		if err != nil || back.MaxID != tag.MaxID || back.Floor != tag.Floor || back.Step != tag.Step || back.Order != tag.Order || back.KeyID != tag.KeyID || back.Deleted != tag.Deleted ||
 			back.Last.First != tag.Last.First || back.Last.Last != tag.Last.Last || back.Last.Node != tag.Last.Node || !back.Last.Time.Equal(tag.Last.Time) {
 			t.Fatalf("%s reads as %+v, %v", again, back, err)
 		}
@@ -94,6 +101,7 @@ func FuzzDecodeEntry(f *testing.F) {
 		`{"end":"5001","last":{"first":"4001","last":"5000","node":"one","time":"2026-01-02T03:04:05.678Z"}}`,
 		`{"end":"5001","last":{"first":"9","last":"1","node":"\ud800","time":"0000-01-01T00:00:00+23:59"}}`, `{"end":"5001","last":1}`,
 		`{"end":"1","order":"strict"}`, `{"end":"1","order":"trend"}`, `{"end":"1","order":"x"}`,
+		`{"end":"1","order":"opaque-d12"}`, `{"end":"1","order":"opaque-d8"}`, `{"end":"1","order":"opaque-"}`,
 		`{"end":5001}`, `{"end":"5001"} 1`, `{"end":"5","floor":"6"}`, `{"end":"5","END":"0"}`, `{}`, `null`, ``,
 	} {
 		f.Add([]byte(record))
@@ -106,7 +114,7 @@ func FuzzDecodeEntry(f *testing.F) {
 			}
 			return
 		}
-		if e.End < 1 || e.Floor < 0 || e.Floor > e.End || e.Revision != 5 || e.Order != allocator.Trend && e.Order != allocator.Strict {
+		if e.End < 1 || e.Floor < 0 || e.Floor > e.End || e.Revision != 5 || !e.Order.Known() {
 			t.Fatalf("%q reads as %+v", record, e)
 		}
 		again, err := json.Marshal(claimRecord{e.End, e.Floor, e.Order, e.Last, e.Rules})
@@ -116,6 +124,36 @@ func FuzzDecodeEntry(f *testing.F) {
 		back, err := decodeEntry("order", again, 5)
 		back.Last.Time, e.Last.Time = back.Last.Time.UTC(), e.Last.Time.UTC()
 		if err != nil || back != e {
+			t.Fatalf("%s reads as %+v, %v", again, back, err)
+		}
+	})
+}
+
+// A key that is accepted has a domain and the size of a key: what is written back says the same. An error shows nothing of the record.
+func FuzzDecodeKey(f *testing.F) {
+	for _, record := range []string{
+		`{"domain":"53","key":"AAECAwQFBgcICQoLDA0ODw=="}`, `{"domain":"d12","key":"AAECAwQFBgcICQoLDA0ODw=="}`, `{"domain":"d12","key":"AAEC"}`,
+		`{"domain":"","key":"AAECAwQFBgcICQoLDA0ODw=="}`, `{"key":"AAECAwQFBgcICQoLDA0ODw=="}`, `{"domain":"53","key":"AAECAwQFBgcICQoLDA0ODw=="} 1`, `null`, ``,
+	} {
+		f.Add([]byte(record))
+	}
+	f.Fuzz(func(t *testing.T, record []byte) {
+		r, err := decodeKey("coupon", record)
+		if err != nil {
+			lost := "the tag's record is damaged: the key of coupon (bucket LEAF_KEYS) cannot be read: restore the bucket from a backup"
+			if r.Key != nil || err.Error() != lost || !errors.Is(err, allocator.ErrDamaged) {
+				t.Fatalf("%q: %v", record, err)
+			}
+			return
+		}
+		if _, err := opaque.New(r.Domain, r.Key); err != nil || len(r.Key) != opaque.KeySize {
+			t.Fatalf("%q: %v", record, err)
+		}
+		again, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if back, err := decodeKey("coupon", again); err != nil || back.Domain != r.Domain || string(back.Key) != string(r.Key) {
 			t.Fatalf("%s reads as %+v, %v", again, back, err)
 		}
 	})

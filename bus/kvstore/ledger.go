@@ -287,7 +287,7 @@ func unavailable(tag string, err error) error {
 type claimRecord struct {
 	End   int64 `json:"end,string"`
 	Floor int64 `json:"floor,string,omitempty"`
-	// Order is strict in the marker of a strict tag. Older versions take that as damage, and so claim nothing.
+	// Order is that of the tag in the marker of a strict or opaque tag. Older versions take that as damage, and so claim nothing.
 	Order allocator.Order `json:"order,omitempty"`
 	// Last is evidence alone, so nothing about it makes a record damaged.
 	Last allocator.Claim `json:"last,omitzero"`
@@ -312,7 +312,7 @@ func decodeEntry(tag string, data []byte, revision uint64) (allocator.Entry, err
 		flaw = "was deleted"
 	case err != nil: // its text is about Go's types
 		flaw = fmt.Sprintf("cannot be read: %.100q", data)
-	case e.Order != allocator.Trend && e.Order != allocator.Strict:
+	case !e.Order.Known():
 		flaw = fmt.Sprintf("has the order %.40q", e.Order)
 	case e.End < 1 || e.Floor < 0 || e.Floor > e.End:
 		flaw = fmt.Sprintf("has end %d and floor %d, but an end is at least 1, and a floor is from 0 to the end", e.End, e.Floor)
@@ -320,7 +320,7 @@ func decodeEntry(tag string, data []byte, revision uint64) (allocator.Entry, err
 	if flaw != "" {
 		return allocator.Entry{}, fmt.Errorf("%w: the ledger's record of %s %s; write a new one: nats kv put %s %s%s '{\"end\":\"N\"}', "+
 			"with N above all IDs that were handed out, and at least the max_id that `leaf tag list` shows; "+
-			"or write '{\"end\":\"1\",\"order\":\"strict\"}' if the tag is strict",
+			"or write '{\"end\":\"1\",\"order\":\"strict\"}' if the tag is strict, or with \"opaque-\" and its domain in the place of strict if it is opaque",
 			allocator.ErrDamaged, tag, flaw, bus.BucketLedger, ledgerKey, tag)
 	}
 	return allocator.Entry{End: e.End, Floor: e.Floor, Order: e.Order, Last: e.Last, Rules: e.Rules, Revision: revision}, nil

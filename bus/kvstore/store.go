@@ -42,6 +42,7 @@ type Store struct {
 	names      names                  // of all tags, while there is a watch
 	checks     shared                 // of the installation's record, before tags are created
 	latest     fresh.Records[revised] // of strict tags, of which each claim is based on the one before
+	keys       *opaqueKeys
 
 	installation atomic.Pointer[Installation] // that the tags belong to; nil: not known yet
 	lost         atomic.Pointer[error]        // what is wrong with its record; nil: nothing
@@ -51,7 +52,9 @@ type Store struct {
 var _ allocator.Store = (*Store)(nil)
 
 // New returns a store that is not open.
-func New(cfg Config) *Store { return &Store{cfg: cfg, watchCheck: watchCheck} }
+func New(cfg Config) *Store {
+	return &Store{cfg: cfg, watchCheck: watchCheck, keys: &opaqueKeys{cfg: cfg}}
+}
 
 // Open opens the bucket, and creates it if it is missing. It may be called
 // until it succeeds; an error that matches [allocator.ErrRefused] will stay.
@@ -98,6 +101,11 @@ func (s *Store) Reserve(ctx context.Context, tag string, n, from int64) (allocat
 		old, err = s.read(read, kv, tag, n)
 		cancel()
 		if err != nil {
+			return allocator.Grant{}, err
+		}
+	}
+	if old.exists && !old.Deleted && old.Order.Domain() != "" {
+		if _, err := s.keys.load(ctx, old.Tag); err != nil {
 			return allocator.Grant{}, err
 		}
 	}
@@ -233,10 +241,21 @@ func (s *Store) Create(ctx context.Context, tag allocator.Tag) (allocator.Tag, e
 		if known := errors.Is(err, errTagsLost) && tag.MaxID > 1; !known {
 			return allocator.Tag{}, err
 		}
+		if tag.Order.Domain() != "" { // no max_id makes up for another key
+			if err := s.NeedKey(ctx, tag.Name); err != nil {
+				return allocator.Tag{}, err
+			}
+		}
 	}
 	tries := 0
-	// Most names are new. The write finds out whether this one is.
-	made, err := s.changeFrom(ctx, tag.Name, &revised{}, func(old allocator.Tag, exists bool) (allocator.Tag, error) {
+	known := &revised{} // most names are new, and the write finds out whether this one is
+	if tag.Order.Domain() != "" {
+		var err error
+		if known, err = s.beforeKey(ctx, tag.Name); err != nil {
+			return allocator.Tag{}, err
+		}
+	}
+	made, err := s.changeFrom(ctx, tag.Name, known, func(old allocator.Tag, exists bool) (allocator.Tag, error) {
 		switch {
 		case exists && old.Order != tag.Order:
 			return old, fmt.Errorf("%s: %w", tag.Name, allocator.OrderConflict(old.Order))
@@ -248,6 +267,12 @@ func (s *Store) Create(ctx context.Context, tag allocator.Tag) (allocator.Tag, e
 				"add it with --max-id above all its IDs", allocator.ErrConflict, tag.Name, bus.BucketTags)
 		}
 		t := tag
+		if t.Order.Domain() != "" {
+			var err error
+			if t.KeyID, err = s.keyFor(ctx, tag, old, exists); err != nil {
+				return old, err
+			}
+		}
 		t.MaxID, t.Last, t.Deleted = max(tag.MaxID, old.MaxID), old.Last, false
 		if t.Floor = t.MaxID; t.MaxID == 1 {
 			t.Floor = 0
@@ -409,9 +434,9 @@ func decodeTag(key string, value []byte) (allocator.Tag, error) {
 	if err := json.Unmarshal(value, &t); err != nil {
 		return t, fmt.Errorf("%w: %s: %w", allocator.ErrDamaged, key, err)
 	}
-	// Older versions take the step 0 of a strict tag as damage, and so do not serve the tag in trend order.
-	fits := t.Order == allocator.Trend && t.Step >= 1 || t.Order == allocator.Strict && t.Step == 0
-	if t.Name != key || t.MaxID < 1 || !fits {
+	// Older versions take the step 0 of a strict tag, and the order of an opaque one, as damage. So they do not serve the tag in trend order.
+	fits := t.Order == allocator.Strict && t.Step == 0 || t.Order != allocator.Strict && t.Order.Known() && t.Step >= 1
+	if t.Name != key || t.MaxID < 1 || !fits || (t.KeyID != "") != (t.Order.Domain() != "") || !t.EndsWithDomain() {
 		return t, fmt.Errorf("%w: %s: %s", allocator.ErrDamaged, key, value)
 	}
 	return t, nil

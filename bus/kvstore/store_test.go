@@ -72,7 +72,7 @@ func saveBucket(tb testing.TB, cfg Config, bucket string) (restore func()) {
 		saved[key] = entry.Value()
 	}
 	return func() {
-		if err := cfg.JS.DeleteKeyValue(ctx, bucket); err != nil {
+		if err := cfg.JS.DeleteKeyValue(ctx, bucket); err != nil && !errors.Is(err, jetstream.ErrBucketNotFound) {
 			tb.Fatalf("restoring: %v", err)
 		}
 		kv, err := openBucket(ctx, cfg, bucket, "")

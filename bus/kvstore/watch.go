@@ -93,6 +93,7 @@ func (s *Store) Watch(ctx context.Context, f func(allocator.Tag)) error {
 				}
 				s.latest.Put(t.Name, revised{t, entry.Revision(), true}, at) // the next claim need not read it
 			}
+			s.keys.preload(ctx, t)
 			f(t)
 		}
 	}

@@ -89,6 +89,7 @@ its IDs of a unit waits for the next one. So a long unit suits low rates.`,
 	}
 	f.register(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	group(cmd.Flags(), groupOutput, "json")
 	return cmd
 }
 

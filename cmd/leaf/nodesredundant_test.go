@@ -166,7 +166,7 @@ func TestAwaitRedundant(t *testing.T) {
 			}
 			return healthy()
 		}, wait: w, least: 20*time.Second + settleFor, most: 22*time.Second + settleFor,
-			waiting: "waiting: streams KV_LEAF, KV_LEAF_TAGS, KV_LEAF_WORKERS, LEAF_EVENTS: replica c is silent"},
+			waiting: "waiting: streams KV_LEAF, KV_LEAF_TAGS, KV_LEAF_WORKERS, KV_LEAF_KEYS, LEAF_EVENTS: replica c is silent"},
 		"a generator leaves, and two remain": {at: func(d time.Duration) look {
 			l := healthy()
 			if d > 4*time.Second {

@@ -26,7 +26,7 @@ const (
 
 // installationStreams hold the state of Leafbus. An installation with MySQL or ZooKeeper may lack some of them.
 var installationStreams = []string{
-	"KV_" + bus.BucketInstallation, "KV_" + bus.BucketTags, "KV_" + bus.BucketWorkers, "KV_" + bus.BucketLedger, bus.EventStream,
+	"KV_" + bus.BucketInstallation, "KV_" + bus.BucketTags, "KV_" + bus.BucketWorkers, "KV_" + bus.BucketLedger, "KV_" + bus.BucketKeys, bus.EventStream,
 }
 
 // look is what the installation looks like at one moment.

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/allocator/opaque"
 	"github.com/leafbus/leafbus/bus"
 )
 
@@ -25,7 +26,7 @@ for each kind of thing that you number.`,
   leaf tag set order --max-id 5000000
   leaf tag pause order`,
 	}
-	cmd.AddCommand(newTagAddCmd(), newTagListCmd(), newTagShowCmd(), newTagSetCmd(), newTagPauseCmd(), newTagResumeCmd(), newTagAdvanceCmd(), newTagRmCmd(),
+	cmd.AddCommand(newTagAddCmd(), newTagListCmd(), newTagShowCmd(), newTagSetCmd(), newTagPauseCmd(), newTagResumeCmd(), newTagAdvanceCmd(), newTagRevealCmd(), newTagRmCmd(),
 		newTagApplyCmd(), newTagExportCmd())
 	return cmd
 }
@@ -67,11 +68,18 @@ func printTags(cmd *cobra.Command, tags ...bus.TagRecord) error {
 	if ruled {
 		head = slices.Insert(head, 4, "RULES")
 	}
+	concealed := slices.ContainsFunc(tags, func(t bus.TagRecord) bool { return t.Opaque != "" })
+	if concealed {
+		head = slices.Insert(head, 3, "OPAQUE")
+	}
 	rows := make([][]string, len(tags))
 	for i, t := range tags {
 		rows[i] = []string{t.Tag, strconv.FormatInt(int64(t.MaxID), 10), step(t), local(t.Updated), t.Description}
 		if ruled {
 			rows[i] = slices.Insert(rows[i], 4, rules(t.TagRules))
+		}
+		if concealed {
+			rows[i] = slices.Insert(rows[i], 3, t.Opaque)
 		}
 	}
 	return printTable(cmd.OutOrStdout(), head, rows)
@@ -113,10 +121,20 @@ that was deleted before continues above all IDs that it ever had.
 
 With --order strict its IDs increase strictly, whichever generator answers: a
 request that is sent after the answer to another one has arrived gets higher IDs.
-Each request then waits for a write to JetStream, and the tag has no step. The
-order is chosen here, for life: a tag that is deleted keeps it too.`,
+Each request then waits for a write to JetStream, and the tag has no step.
+
+With --opaque its IDs show neither how many there are nor in which order they were
+made: --opaque=63 (default) are all positive numbers, --opaque=53 those that
+JavaScript holds exactly, --opaque=d9 to --opaque=d18 those of that many decimal
+digits, at most. max-id and events are about the numbers behind the IDs, see
+"leaf tag reveal". Back up the bucket LEAF_KEYS: without its key, the tag is
+refused, for good.
+
+The order and the domain are chosen here, for life: a tag that is deleted keeps
+them too.`,
 		Example: `  leaf tag add order
   leaf tag add invoice --order strict
+  leaf tag add coupon --opaque=d12
   leaf tag add legacy.users --max-id 7000001 --step 100
   leaf tag add invoice --limit 2147483647 --max-step 10000`,
 		PreRunE: fields.check,
@@ -124,10 +142,13 @@ order is chosen here, for life: a tag that is deleted keeps it too.`,
 	fields.register(cmd)
 	cmd.Flags().StringVar(&fields.order, "order", "", "`ORDER` of its IDs, for life: trend or strict (default trend)")
 	completeValues(cmd, "order", bus.OrderTrend, bus.OrderStrict)
+	cmd.Flags().StringVar(&fields.opaque, "opaque", "", "make its IDs opaque, in this `DOMAIN`, for life: 63, 53 or d9 to d18")
+	cmd.Flags().Lookup("opaque").NoOptDefVal = string(opaque.Bits63)
+	completeValues(cmd, "opaque", "63\tbits", "53\tbits, for JavaScript", "d9\tdecimal digits", "d12\tdecimal digits", "d18\tdecimal digits")
 	return f.tagCommand(cmd, "", func(ctx context.Context, c *bus.Client, tag string) (bus.TagChange, error) {
 		u := fields.given(cmd)
 		return c.CreateTag(ctx, bus.TagCreate{
-			Tag: tag, Step: u.Step, MaxID: u.MaxID, Description: fields.description, Order: fields.order, RulesChange: u.RulesChange})
+			Tag: tag, Step: u.Step, MaxID: u.MaxID, Description: fields.description, Order: fields.order, Opaque: fields.opaque, RulesChange: u.RulesChange})
 	})
 }
 
@@ -139,7 +160,8 @@ func newTagListCmd() *cobra.Command {
 		Aliases: []string{"ls"},
 		Short:   "List the tags and how far they are",
 		Long: `List the tags and how far they are, sorted by name. For a strict tag, STEP is "strict":
-such a tag has no step. With --json each tag has its order, trend or strict.`,
+such a tag has no step. OPAQUE is the domain of an opaque tag, whose MAX_ID is a
+number and no ID. With --json each tag has its order, trend or strict.`,
 		Example: `  leaf tag list
   leaf tag list --prefix shop. --json
   leaf tag list --contains refund`,

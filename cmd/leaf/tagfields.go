@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/allocator/opaque"
 	"github.com/leafbus/leafbus/bus"
 )
 
@@ -15,7 +16,8 @@ import (
 type tagFields struct {
 	step, maxID int64
 	description string
-	order       string // only of a new tag
+	// Only of a new tag.
+	order, opaque string
 	// As text, because "none" removes a rule.
 	quota, burst, outlast, maxStep, limit string
 
@@ -38,6 +40,11 @@ func (f *tagFields) register(cmd *cobra.Command) {
 func (f *tagFields) check(cmd *cobra.Command, _ []string) error {
 	if cmd.Flags().Changed("max-id") && f.maxID < 1 {
 		return usagef("--max-id is %d, not at least 1", f.maxID)
+	}
+	if cmd.Flags().Changed("opaque") {
+		if _, err := opaque.ParseDomain(f.opaque); err != nil {
+			return usagef("--opaque: %v", err)
+		}
 	}
 	var err error
 	number := func(name, text string) int64 {

@@ -28,6 +28,8 @@ is older than the events is claimed, but the generator is no longer recorded. An
 that no generator has claimed yet is an answer too. Claimed does not mean that a
 caller got the ID. If two generators claimed one ID, the exit status is 1.
 
+An ID of an opaque tag is traced by its number: the range and the end are of numbers.
+
 Of a strict tag only the last claim is recorded: by which generator, and when.
 Nothing more is known of the IDs below it.
 
@@ -122,6 +124,9 @@ func printTrace(w io.Writer, t bus.Trace) error {
 	}
 	if t.Order == bus.OrderStrict {
 		fact("order", t.Order)
+	}
+	if t.Number != 0 {
+		fact("number", strconv.FormatInt(int64(t.Number), 10))
 	}
 	if t.End != 0 {
 		fact("tag claimed below", strconv.FormatInt(int64(t.End), 10))

@@ -58,6 +58,8 @@ var scenarios = []struct {
 	{"tags", manyTags, 0.2, 1},
 	{"tags-first", firstUsesEmbedded, 1, 1},
 	{"tags-kept", manyKept, 1, 1},
+	{"opaque", opaqueTags, 1, 1},
+	{"opaque-inprocess", opaqueInProcess, 1, 1},
 	{"strict", strictTags, 0.5, 1},
 	{"strict-next", strictNext, 0.5, 1},
 	{"strict-mysql", strictMySQL, 0.5, 1},

@@ -22,7 +22,7 @@ func TestRun(t *testing.T) {
 		"start to the first ID", "start to all tags read", "bytes beyond a name, tag used once",
 		"made over the bus", "first use ", "start until ready", "leaf tag list --json, ms",
 		"generators: 3", "strict tag, the client's Next", "1 ID a request", "100 strict tags", "first use of each", "near JetStream",
-		"passes its requests on",
+		"passes its requests on", "IDs a request: 1 ", "domain d12",
 	} {
 		if !strings.Contains(out.String(), "\n| "+want) {
 			t.Errorf("no row %q in:\n%s", want, out.String())

@@ -4,6 +4,8 @@ import { element, Keyed, setNotice, setText } from "./dom.js";
 import { count, id, rate as rateText } from "./number.js";
 import { rules } from "./words.js";
 
+const opaqueText = (domain) =>
+  `IDs of ${domain.startsWith("d") ? `${domain.slice(1)} decimal digits` : `${domain} bits`} in no order; what stands here is about the numbers behind them`;
 const orders = { trend: "IDs of each generator increase", strict: "IDs increase strictly over all generators" };
 
 /** A Fact is a figure with its name. */
@@ -65,8 +67,9 @@ export class TagView {
     this.#unused.hidden = buffers.length > 0;
     this.#facts.maxID.set(record?.max_id ? id(record.max_id) : "");
     this.#facts.step.set(record?.step ? count(record.step) : "");
-    setNotice(this.#order, orders[order] && `${order} order`);
-    this.#order.title = orders[order] ?? "";
+    const opaque = record?.opaque;
+    setNotice(this.#order, opaque ? `opaque ${opaque}` : orders[order] && `${order} order`);
+    this.#order.title = opaque ? opaqueText(opaque) : orders[order] ?? "";
     this.#sum(strict);
     const lost = record && !record.stored && !record.unknown ? "The store has no record of this tag." : "";
     setNotice(this.#problem, record?.problem || lost);

@@ -36,6 +36,7 @@ export const rules = ({ paused, quota, outlast, max_step: most, limit }) => [
 
 const record = (body) => [
   body.order === "strict" && "order strict",
+  body.opaque && `opaque ${body.opaque}`,
   body.step && `step ${count(body.step)}`,
   body.max_id && `max_id ${id(body.max_id)}`,
   rules(body),
@@ -50,8 +51,8 @@ const texts = {
   "segment.starved": (b) => `requests are refused: no IDs in memory, ${counted(b.waiting, "request")} waited in vain`,
   "segment.regressed": regressed,
   "segment.ending": (b) => `80 % of the IDs up to ${id(b.limit)} are reserved, ${count(b.left)} are not. Raise the limit, or use another tag`,
-  "segment.shadowed": () => "the table leaf_alloc has a row with the name of this strict tag. The row is not served: delete it or rename it",
-  "segment.recovered": (b) => (b.episode === "shadowed" ? "no row of leaf_alloc has the name of this strict tag any more"
+  "segment.shadowed": () => "the table leaf_alloc has a row with the name of this tag, which is not in the database. The row is not served: delete it or rename it",
+  "segment.recovered": (b) => (b.episode === "shadowed" ? "no row of leaf_alloc has the name of this tag any more"
     : `${b.episode.replace("_", " ")} is over`),
   "nats.degraded": (b) => `its embedded NATS server does not keep its part of the state: ${b.cause}`,
   "ledger.replaced": (b) =>

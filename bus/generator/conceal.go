@@ -1,0 +1,133 @@
+package generator
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/allocator/opaque"
+	"github.com/leafbus/leafbus/bus"
+)
+
+// An opaque tag has numbers, which are reserved, remembered, reported and lent like the IDs of any tag. Only an answer to a caller has IDs:
+// the numbers after the tag's permutation. So nothing but this file, and what reveals IDs, knows of keys.
+
+// Keys are the permutations of opaque tags.
+type Keys interface {
+	// Known returns the permutation of a tag, if it is opaque and its key is in memory; else nil. The store returns no range of an opaque
+	// tag before its key is in memory.
+	Known(tag string) *opaque.Permutation
+	// Permutation is that of an opaque tag, of a deleted one too. It reads the key if that is not in memory.
+	Permutation(ctx context.Context, tag string) (*opaque.Permutation, error)
+	// NeedKey returns an error that matches [allocator.ErrConflict] if the name has no key.
+	NeedKey(ctx context.Context, tag string) error
+}
+
+// noKeys are the keys of a generator that keeps no opaque tags.
+type noKeys struct{}
+
+func (noKeys) Known(string) *opaque.Permutation { return nil }
+
+func (noKeys) Permutation(context.Context, string) (*opaque.Permutation, error) {
+	return nil, fmt.Errorf("%w: this store keeps no opaque tags", allocator.ErrBadValue)
+}
+
+func (noKeys) NeedKey(context.Context, string) error { return nil }
+
+// concealInline is how many IDs are concealed within the callback of a request. More would delay the requests after it.
+const concealInline = 256
+
+// conceal returns the IDs of numbers of a tag, each as a range of one. The numbers of a tag that is not opaque are its IDs. It may change
+// the numbers.
+func (g *Generator) conceal(tag string, numbers []bus.Range) ([]bus.Range, error) {
+	p := g.cfg.Keys.Known(tag)
+	if p == nil {
+		return numbers, nil
+	}
+	n := int64(0)
+	for _, r := range numbers {
+		if !p.Has(r.First) || !p.Has(r.Last) {
+			return nil, fmt.Errorf("the numbers %v are outside of the domain %s of the opaque tag %s", r, p.Domain(), tag)
+		}
+		n += r.Len()
+	}
+	ids := numbers[:0]
+	if n > 1 {
+		ids = make([]bus.Range, 0, n)
+	}
+	for _, r := range numbers {
+		for number := range r.All() {
+			id := p.Conceal(number)
+			ids = append(ids, bus.Range{First: id, Last: id})
+		}
+	}
+	return ids, nil
+}
+
+// fits returns an error if the answer to a request for IDs of an opaque tag does not fit into a message. Then no number is lost.
+func (g *Generator) fits(tag string, req bus.Request) error {
+	p := g.cfg.Keys.Known(tag)
+	if p == nil {
+		return nil
+	}
+	if most := mostIDs(p.Domain(), req.JSON, g.cfg.Conn.MaxPayload()); req.Count > most {
+		return &bus.Error{Code: 413, Reason: bus.BatchTooLarge, Message: fmt.Sprintf(
+			"%d IDs were requested of the opaque tag %s, whose answers list each ID: at most %d fit into a NATS message here", req.Count, tag, most)}
+	}
+	return nil
+}
+
+// mostIDs is how many IDs of a domain surely fit into a reply of this size.
+func mostIDs(d opaque.Domain, asJSON bool, size int64) int64 {
+	last := bus.Range{First: d.Last(), Last: d.Last()}
+	one := len(bus.AppendReply(nil, []bus.Range{last}, asJSON))
+	two := len(bus.AppendReply(nil, []bus.Range{last, last}, asJSON))
+	const digits = 19 // of the count in JSON, of which one is in the reply of one
+	return max((size-int64(one)-digits)/int64(two-one)+1, 1)
+}
+
+// checkOpaque returns an error if a new tag is opaque and must not be created now.
+func (g *Generator) checkOpaque(ctx context.Context, t allocator.Tag) error {
+	if t.Order.Domain() == "" {
+		return nil
+	}
+	if err := g.olderThan("opaque tags", heartbeat.knowsOpaque); err != nil {
+		return err
+	}
+	if g.alloc.Seen(t.Name) <= 1 {
+		return nil
+	}
+	return g.cfg.Keys.NeedKey(ctx, t.Name) // the record may be lost, and the key with it
+}
+
+// tagsReveal returns the numbers of IDs of an opaque tag.
+func (g *Generator) tagsReveal(ctx context.Context, req bus.RevealRequest) (bus.Revealed, error) {
+	none := bus.Revealed{}
+	if err := allocator.CheckTag(req.Tag); err != nil {
+		return none, err
+	}
+	if n := len(req.IDs); n < 1 || n > bus.MostRevealed {
+		return none, badRequest("%d IDs: want 1 to %d", n, bus.MostRevealed)
+	}
+	e, err := g.cfg.Records.Claimed(ctx, req.Tag)
+	switch {
+	case err != nil:
+		return none, err
+	case e == (allocator.Entry{}):
+		return none, fmt.Errorf("%s: %w", req.Tag, allocator.ErrUnknownTag)
+	case e.Order.Domain() == "":
+		return none, badRequest("%s is not opaque: its numbers are its IDs", req.Tag)
+	}
+	p, err := g.cfg.Keys.Permutation(ctx, req.Tag)
+	if err != nil {
+		return none, err
+	}
+	r := bus.Revealed{Tag: req.Tag, Numbers: make([]bus.ID, len(req.IDs))}
+	for i, id := range req.IDs {
+		if !p.Has(int64(id)) {
+			return none, badRequest("%d is no ID of %s: they are from 1 to %d", id, req.Tag, p.Domain().Last())
+		}
+		r.Numbers[i] = bus.ID(p.Reveal(int64(id)))
+	}
+	return r, nil
+}

@@ -1,0 +1,436 @@
+package generator_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/allocator/opaque"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/bus/kvstore"
+	"github.com/leafbus/leafbus/internal/natskit"
+	"github.com/leafbus/leafbus/internal/testkit"
+)
+
+// inJetStream returns a store of a generator with this name.
+func inJetStream(t *testing.T, s *embedded.Server, node string) *kvstore.Store {
+	t.Helper()
+	nc := natskit.Connect(t, s)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := kvstore.New(kvstore.Config{Conn: nc, JS: js, Log: testkit.Quiet, Node: node})
+	if err := store.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// keeping makes a generator of a test keep opaque tags in a store.
+func keeping(store *kvstore.Store) func(*generator.Config) {
+	return func(cfg *generator.Config) { cfg.Kept = generator.Kept{Records: store, Keys: store} }
+}
+
+// startOpaque starts a generator that has the opaque tag coupon.
+func startOpaque(t *testing.T, cfg embedded.Config, domain string) (*nats.Conn, *kvstore.Store, *running) {
+	t.Helper()
+	s := natskit.StartWith(t, cfg)
+	store := inJetStream(t, s, "one")
+	r := start(t, s, "one", store, keeping(store))
+	nc := natskit.Connect(t, s)
+	if reply, code := ask(t, nc, bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"`+domain+`"}`); code != "" {
+		t.Fatalf("%s %s", reply, code)
+	}
+	return nc, store, r
+}
+
+// idsOf reads an answer of which each line, or range, must be one ID of the domain.
+func idsOf(t *testing.T, d opaque.Domain, ranges []bus.Range, err error) (ids []bus.ID) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range ranges {
+		if r.Len() != 1 || r.First > d.Last() {
+			t.Fatalf("the answer has %v", r)
+		}
+		ids = append(ids, bus.ID(r.First))
+	}
+	return ids
+}
+
+func TestAdministerOpaqueTags(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	store := inJetStream(t, s, "one")
+	start(t, s, "one", store, keeping(store))
+	nc := natskit.Connect(t, s)
+	for _, c := range []struct{ subject, body, code, reply string }{
+		{bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"64"}`, "400", "none of 63, 53 and d9 to d18"},
+		{bus.SubjectTagsCreate, `{"tag":"coupon","opaque":53}`, "400", `"bad_request"`},
+		{bus.SubjectTagsCreate, `{"tag":"coupon","order":"opaque-53"}`, "400", "want trend or strict"},
+		{bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"53","order":"strict"}`, "400", "strict or opaque"},
+		{bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"53","limit":"7"}`, "400", "has no limit of its own"},
+		{bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"53","order":"trend","step":20,"quota":{"per_second":1000000}}`, "", `"opaque":"53"`},
+		{bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"53"}`, "409", `"exists"`},
+		{bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"63"}`, "409", `"conflict"`},
+		{bus.SubjectTagsCreate, `{"tag":"coupon"}`, "409", `"conflict"`},
+		{bus.SubjectTagsCreate, `{"tag":"order"}`, "", `"tag":"order"`},
+		{bus.SubjectTagsUpdate, `{"tag":"coupon","opaque":"63"}`, "400", `"bad_request"`},
+		{bus.SubjectTagsUpdate, `{"tag":"coupon","limit":"0"}`, "400", "has no limit of its own"},
+		{bus.SubjectTagsUpdate, `{"tag":"coupon","step":30,"max_id":"100"}`, "", `"opaque":"53"`},
+		{bus.SubjectTagsGet, `{"tag":"coupon"}`, "", `"opaque":"53"`},
+		{bus.SubjectTagsReveal, `{"tag":"coupon","ids":["1","2"]}`, "", `{"tag":"coupon","numbers":["`},
+		{bus.SubjectTagsReveal, `{"tag":"coupon","ids":[]}`, "400", "want 1 to 10000"},
+		{bus.SubjectTagsReveal, `{"tag":"coupon","ids":["9007199254740992"]}`, "400", "from 1 to 9007199254740991"},
+		{bus.SubjectTagsReveal, `{"tag":"coupon","ids":["0"]}`, "400", `"bad_request"`},
+		{bus.SubjectTagsReveal, `{"tag":"order","ids":["1"]}`, "400", "not opaque"},
+		{bus.SubjectTagsReveal, `{"tag":"none","ids":["1"]}`, "404", `"unknown_tag"`},
+		{bus.SubjectTagsReveal, `{"tag":"*","ids":["1"]}`, "400", `"bad_tag"`},
+		{bus.SubjectTagsAdvance, `{"tag":"coupon"}`, "", `"max_id":"100"`},
+		{bus.SubjectTagsDelete, `{"tag":"coupon"}`, "", `"opaque":"53"`},
+		{bus.SubjectTagsReveal, `{"tag":"coupon","ids":["1"]}`, "", `"numbers":["`},
+		{bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"d12"}`, "409", `"conflict"`},
+		{bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"53"}`, "", `"max_id":"100"`},
+	} {
+		reply, code := ask(t, nc, c.subject, c.body)
+		if code != c.code || !strings.Contains(reply, c.reply) {
+			t.Errorf("%s %s is answered with %s %s, want %s %s", c.subject, c.body, code, reply, c.code, c.reply)
+		}
+		if code == "" && (strings.Contains(reply, "opaque-") || strings.Contains(reply, "key") || strings.Contains(reply, "9007199254740991")) {
+			t.Errorf("%s %s: the reply shows what is ours alone: %s", c.subject, c.body, reply)
+		}
+	}
+	reply, _ := ask(t, nc, bus.SubjectTagsList, `{}`)
+	var page bus.TagsPage
+	if err := json.Unmarshal([]byte(reply), &page); err != nil || len(page.Tags) != 2 || page.Tags[0].Opaque != "53" || page.Tags[1].Opaque != "" {
+		t.Errorf("%s, %v", reply, err)
+	}
+	many := make([]string, bus.MostRevealed+1)
+	for i := range many {
+		many[i] = fmt.Sprintf(`"%d"`, i+1)
+	}
+	if reply, code := ask(t, nc, bus.SubjectTagsReveal, `{"tag":"coupon","ids":[`+strings.Join(many, ",")+`]}`); code != "400" {
+		t.Errorf("%d IDs: %s %.100s", len(many), code, reply)
+	}
+	if reply, code := ask(t, nc, bus.SubjectTagsReveal, `{"tag":"coupon","ids":[`+strings.Join(many[1:], ",")+`]}`); code != "" {
+		t.Errorf("%d IDs: %s %.100s", len(many)-1, code, reply)
+	}
+}
+
+// Answers over NATS and HTTP have IDs alone, those of one generator's numbers without a gap. Events have numbers. Nothing shows the key.
+func TestOpaqueAnswers(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	store := inJetStream(t, s, "one")
+	var lines bytes.Buffer
+	var writing sync.Mutex
+	r := start(t, s, "one", store, func(cfg *generator.Config) {
+		keeping(store)(cfg)
+		cfg.Log = slog.New(slog.NewTextHandler(locked{&writing, &lines}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
+	nc := natskit.Connect(t, s)
+	c := bus.NewClient(nc, bus.NoHedging())
+	list := events(t, nc)
+	shown, code := ask(t, nc, bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"d12"}`)
+	if code != "" {
+		t.Fatal(shown, code)
+	}
+	var ids []bus.ID
+	add := func(ranges []bus.Range, err error) { ids = append(ids, idsOf(t, "d12", ranges, err)...) }
+	for _, body := range []string{"", "1", "5", "256", "257", "3000", `{"count":1}`, `{"count":300}`} {
+		reply, err := nc.Request("leaf.segment.coupon", []byte(body), testkit.Patience)
+		if err != nil || len(reply.Header) > 0 {
+			t.Fatalf("%s: %+v, %v", body, reply, err)
+		}
+		text := reply.Data
+		if strings.HasPrefix(body, "{") {
+			var parsed struct {
+				Count  int64
+				Ranges []struct{ First, Last bus.ID }
+			}
+			if err := json.Unmarshal(text, &parsed); err != nil || int(parsed.Count) != len(parsed.Ranges) {
+				t.Fatalf("%s: %s, %v", body, text, err)
+			}
+			for _, r := range parsed.Ranges {
+				add([]bus.Range{{First: int64(r.First), Last: int64(r.Last)}}, nil)
+			}
+			continue
+		}
+		ranges, err := bus.ParseReply(text)
+		add(ranges, err)
+	}
+	for _, n := range []int64{1, 2, 2500} {
+		add(r.Take(t.Context(), "coupon", n))
+	}
+	numbers, seen := make([]bus.ID, 0, len(ids)), make(map[bus.ID]bool)
+	for at := 0; at < len(ids); at += 1000 {
+		some, err := c.RevealIDs(t.Context(), "coupon", ids[at:min(at+1000, len(ids))]...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		numbers = append(numbers, some...)
+	}
+	for i, n := range numbers {
+		if seen[n] || int(n) > 2*len(ids) {
+			t.Fatalf("ID %d has the number %d, which came before, or is too large", ids[i], n)
+		}
+		seen[n] = true
+	}
+	refills := list("leaf.segment.refill")
+	if len(refills) == 0 || !strings.Contains(string(refills[0].Data), `"first":"1"`) {
+		t.Errorf("the refill events are %v", refills)
+	}
+	trace, err := c.Trace(t.Context(), bus.TraceRequest{Tag: "coupon", ID: ids[4]})
+	if err != nil || trace.ID != ids[4] || trace.Number != numbers[4] || trace.Outcome != bus.Claimed || int64(trace.Claims[0].First) > int64(trace.Number) || trace.Claims[0].Last < trace.Number {
+		t.Errorf("the trace is %+v, %v", trace, err)
+	}
+	key := keyOf(t, nc)
+	writing.Lock()
+	defer writing.Unlock()
+	shown += lines.String()
+	for _, what := range []string{"leaf.tag.created", "leaf.segment.refill", "leaf.node.started"} {
+		for _, e := range list(what) {
+			shown += string(e.Data)
+		}
+	}
+	for _, secret := range []string{base64.StdEncoding.EncodeToString(key), fmt.Sprintf("%x", key), fmt.Sprint(key), string(key)} {
+		if strings.Contains(shown, secret) {
+			t.Error("the key is shown")
+		}
+	}
+}
+
+type locked struct {
+	mu  *sync.Mutex
+	out *bytes.Buffer
+}
+
+func (l locked) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.out.Write(p)
+}
+
+// keyOf is the key of coupon.
+func keyOf(t *testing.T, nc *nats.Conn) []byte {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kv, err := js.KeyValue(t.Context(), bus.BucketKeys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	entry, err := kv.Get(t.Context(), "coupon")
+	var record struct{ Key []byte }
+	if err == nil {
+		err = json.Unmarshal(entry.Value(), &record)
+	}
+	if err != nil || len(record.Key) != opaque.KeySize {
+		t.Fatal(err)
+	}
+	return record.Key
+}
+
+// A batch that does not fit into a message is refused before its numbers are taken, and the error has the bound. A batch of that size fits.
+func TestOpaqueBatch(t *testing.T) {
+	t.Parallel()
+	nc, store, r := startOpaque(t, smallMessages(t), "63")
+	r.takeAll(t, "coupon", 1)
+	for _, form := range []string{"%d", `{"count":%d}`} {
+		before := claimed(t, store)
+		reply, code := ask(t, nc, "leaf.segment.coupon", fmt.Sprintf(form, 100_000))
+		var refusal struct{ Message, Reason string }
+		var asked, most int
+		err := json.Unmarshal([]byte(reply), &refusal)
+		if err == nil {
+			_, err = fmt.Sscanf(refusal.Message, "%d IDs were requested of the opaque tag coupon, whose answers list each ID: at most %d fit", &asked, &most)
+		}
+		if err != nil || code != "413" || refusal.Reason != "batch_too_large" || claimed(t, store) != before {
+			t.Fatalf("%s %s, %v; claimed up to %d, then %d", code, reply, err, before, claimed(t, store))
+		}
+		if reply, code := ask(t, nc, "leaf.segment.coupon", fmt.Sprintf(form, most)); code != "" {
+			t.Errorf("%d IDs: %s %s", most, code, reply)
+		}
+		if reply, code := ask(t, nc, "leaf.segment.coupon", fmt.Sprintf(form, most+1)); code != "413" {
+			t.Errorf("%d IDs: %s %s", most+1, code, reply)
+		}
+	}
+	ranges, err := r.Take(t.Context(), "coupon", 5000) // over HTTP there is no message
+	if len(idsOf(t, "63", ranges, err)) != 5000 {
+		t.Error("a batch over HTTP")
+	}
+	// The client divides what it can.
+	n := 0
+	for _, err := range bus.NewClient(nc).IDs(t.Context(), "coupon", 5000) {
+		if n++; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n != 5000 {
+		t.Errorf("the client got %d IDs", n)
+	}
+}
+
+func claimed(t *testing.T, store *kvstore.Store) int64 {
+	t.Helper()
+	e, err := store.Claimed(t.Context(), "coupon")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e.End
+}
+
+// A generator of an older version would hand out the numbers of an opaque tag. None is created beside it.
+func TestNoOpaqueTagBesideAnOlderPeer(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	store := inJetStream(t, s, "one")
+	one := start(t, s, "one", store, keeping(store))
+	nc := natskit.Connect(t, s)
+	one.report(t, nc, "old", `,"strict":true,"rules":true`)
+	if reply, code := ask(t, nc, bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"53"}`); code != "409" || !strings.Contains(reply, "the generator old is of an older version that does not know opaque tags") {
+		t.Errorf("%s %s", code, reply)
+	}
+	one.report(t, nc, "old", `,"gone":true`)
+	one.report(t, nc, "new", `,"strict":true,"rules":true,"opaque":true`)
+	if reply, code := ask(t, nc, bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"53"}`); code != "" {
+		t.Errorf("after it is gone: %s %s", code, reply)
+	}
+}
+
+// A generator that has forgotten everything but its marks makes no second key for a name that it knows.
+func TestNoSecondKeyForAKnownName(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	store := inJetStream(t, s, "one")
+	marks := allocator.NewMarks()
+	marks.Observe("coupon", 5000)
+	start(t, s, "one", store, func(cfg *generator.Config) {
+		keeping(store)(cfg)
+		cfg.Marks = marks
+	})
+	nc := natskit.Connect(t, s)
+	if reply, code := ask(t, nc, bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"53"}`); code != "409" || !strings.Contains(reply, "its key is lost") {
+		t.Errorf("%s %s", code, reply)
+	}
+	if reply, code := ask(t, nc, bus.SubjectTagsCreate, `{"tag":"gift","opaque":"53","max_id":"5000"}`); code != "" {
+		t.Errorf("a max_id for a new name: %s %s", code, reply)
+	}
+}
+
+// Generators lend each other numbers, and the one that answers conceals them. One of an older version, which would not, gets none.
+func TestOpaqueNumbersOfAnother(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	first, second := inJetStream(t, s, "full"), inJetStream(t, s, "dry")
+	full, _ := startIn(t, s, "full", "x", first, keeping(first))
+	dry, away := startIn(t, s, "dry", "x", second, keeping(second))
+	testkit.Eventually(t, "both hear each other", func() bool { return full.Hears("dry") && dry.Hears("full") })
+	nc := natskit.Connect(t, s)
+	away.away.Store(true)
+	if reply, code := ask(t, nc, bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"53"}`); code != "" {
+		t.Fatal(reply, code)
+	}
+	seen := make(map[bus.ID]bool)
+	take := func(r *running, n int64) {
+		t.Helper()
+		ranges, err := r.Take(t.Context(), "coupon", n)
+		for _, id := range idsOf(t, "53", ranges, err) {
+			if seen[id] {
+				t.Errorf("%d came twice", id)
+			}
+			seen[id] = true
+		}
+	}
+	for range 5 {
+		take(full, 10)
+		take(dry, 10)
+	}
+	ids := make([]bus.ID, 0, len(seen))
+	for id := range seen {
+		ids = append(ids, id)
+	}
+	numbers, err := bus.NewClient(nc).RevealIDs(t.Context(), "coupon", ids...)
+	for i, n := range numbers {
+		if n > 3000 {
+			t.Errorf("%d has the number %d: it is no ID of the tag", ids[i], n)
+		}
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	for _, c := range []struct{ body, code, order string }{
+		{`{"tag":"coupon","count":5,"wait_ms":100}`, "503", ""},
+		{`{"tag":"coupon","count":5,"wait_ms":100,"opaque":true}`, "", "opaque-53"},
+	} {
+		before := full.Left("coupon")
+		msg, err := nc.Request(wire.SubjectTake+"."+full.RunID(), []byte(c.body), testkit.Patience)
+		if err != nil || msg.Header.Get("Nats-Service-Error-Code") != c.code || c.code == "" && msg.Header.Get(bus.HeaderOrder) != c.order {
+			t.Errorf("%s: %+v, %v", c.body, msg, err)
+		}
+		if c.code != "" && full.Left("coupon") != before {
+			t.Errorf("%s: numbers are lost", c.body)
+		}
+	}
+}
+
+// Without its key a generator conceals no numbers of another one, and hands out none as they are.
+func TestNumbersWithoutTheKey(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	first, second := inJetStream(t, s, "full"), inJetStream(t, s, "dry")
+	full, _ := startIn(t, s, "full", "x", first, keeping(first))
+	nc := natskit.Connect(t, s)
+	if reply, code := ask(t, nc, bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"53"}`); code != "" {
+		t.Fatal(reply, code)
+	}
+	full.takeAll(t, "coupon", 10)
+	js, err := jetstream.New(nc)
+	if err == nil {
+		err = js.DeleteKeyValue(t.Context(), bus.BucketKeys)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	dry, away := startIn(t, s, "dry", "x", blindStore{second}, keeping(second))
+	testkit.Eventually(t, "both hear each other", func() bool { return full.Hears("dry") && dry.Hears("full") })
+	away.away.Store(true)
+	if ranges, err := dry.Take(t.Context(), "coupon", 3); err == nil {
+		t.Errorf("it handed out %v", ranges)
+	}
+	away.away.Store(false)
+	testkit.Eventually(t, "a refusal that names the bucket", func() bool {
+		ranges, err := dry.Take(t.Context(), "coupon", 3)
+		if err == nil {
+			t.Fatalf("it handed out %v", ranges)
+		}
+		return errors.Is(err, bus.StoreUnavailable) && strings.Contains(err.Error(), "LEAF_KEYS")
+	})
+	full.takeAll(t, "coupon", 10) // it has the key in memory
+}
+
+// blindStore is a store whose watch finds nothing.
+type blindStore struct{ *kvstore.Store }
+
+func (blindStore) Watch(ctx context.Context, _ func(allocator.Tag)) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
