@@ -104,6 +104,7 @@ func TestDecodeCommand(t *testing.T) {
 	p := partsOf(id)
 	at := time.UnixMilli(p.ms).UTC().Format("2006-01-02T15:04:05.000Z")
 	future := fmt.Sprint(id + time.Hour.Milliseconds()<<22)
+	local := func(ms int64) string { return time.UnixMilli(ms).Format("2006-01-02T15:04:05.000Z07:00") }
 	decode := func(args ...string) result {
 		t.Helper()
 		return leaf(t, append([]string{"decode", "-s", g.url}, args...)...)
@@ -112,7 +113,8 @@ func TestDecodeCommand(t *testing.T) {
 	r := decode(fmt.Sprint(id), "4198399")
 	r.want(t, 0)
 	rows := strings.Split(r.stdout, "\n")
-	for i, want := range []string{"ID TIME WORKER SEQUENCE", fmt.Sprintf("%d %s 5 %d", id, at, p.sequence), "4198399 2010-11-04T01:42:54.658Z 0 4095", ""} {
+	for i, want := range []string{"ID TIME WORKER SEQUENCE",
+		fmt.Sprintf("%d %s 5 %d", id, local(p.ms), p.sequence), fmt.Sprintf("4198399 %s 0 4095", local(1288834974658)), ""} {
 		if len(rows) != 4 || strings.Join(strings.Fields(rows[i]), " ") != want {
 			t.Fatalf("as a table, want row %d to be %q:\n%s", i, want, r.stdout)
 		}

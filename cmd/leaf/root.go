@@ -13,7 +13,7 @@ import (
 // newRoot returns the program: the command leaf with everything below it.
 func newRoot() *cobra.Command {
 	return assemble(newServeCmd(), newGetCmd(), newSnowflakeCmd(), newDecodeCmd(), newTagCmd(), newWorkersCmd(),
-		newNodesCmd(), newBenchCmd(), newEventsCmd(), newAuditCmd(), newTraceCmd(), newHealthCmd(), newMigrateCmd())
+		newNodesCmd(), newBenchCmd(), newEventsCmd(), newAuditCmd(), newTraceCmd(), newHealthCmd(), newDoctorCmd(), newMigrateCmd())
 }
 
 // assemble puts commands below the command leaf, and gives all of them what
@@ -38,6 +38,7 @@ environment, and the environment beats the file.`,
   leaf nodes                            the generators that are running
   leaf bench order                      how fast it is, and whether an ID comes twice
   leaf events --alerts                  what needs your attention, as it happens
+  leaf doctor                           what is wrong with what is around it
   leaf audit                            whether any ID was claimed twice
   leaf trace order 4711                 which generator claimed this ID`,
 		Version:                    version(),
