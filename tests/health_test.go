@@ -116,3 +116,30 @@ func TestMetricsOfManyTags(t *testing.T) {
 		t.Errorf("%d series, %d tags, of %d that are used", series, len(tags), used)
 	}
 }
+
+// A rare tag that is wholly down is in the metrics, beside a busy one that is well. It is gone with its next ID.
+func TestMetricsOfATagThatIsDown(t *testing.T) {
+	t.Parallel()
+	g := withHTTP(t, "--tag", "busy:100000", "--tag", "rare", "--max-wait", "100ms")
+	nc := connect(t, g.url)
+	granted(t, ask(t, nc, "leaf.segment.busy", "")) // in memory
+	const requests, seconds = `leaf_tag_refused_requests{tag="rare"} 2`, `leaf_tag_refused_seconds{tag="rare"} `
+	metrics := func() string { return fetch(t, "GET", g.http+"/metrics").body }
+	js := jetStream(t, nc)
+	breakStore(t, js, true)
+	for range 2 {
+		refused(t, ask(t, nc, "leaf.segment.rare", "100000"), 503, bus.StoreUnavailable)
+		granted(t, ask(t, nc, "leaf.segment.busy", ""))
+	}
+	refused(t, ask(t, nc, "leaf.segment.rare", "no number"), 400, bus.BadRequest)
+	testkit.Eventually(t, "the tag that is down", func() bool {
+		m := metrics()
+		return strings.Contains(m, requests) && strings.Contains(m, seconds)
+	})
+	if m := metrics(); strings.Contains(m, seconds+"0\n") || strings.Contains(m, `leaf_tag_refused_seconds{tag="busy"}`) {
+		t.Errorf("only rare is down, and for some time: %s", m)
+	}
+	breakStore(t, js, false)
+	testkit.Eventually(t, "IDs", func() bool { return len(ask(t, nc, "leaf.segment.rare", "").Header) == 0 })
+	testkit.Eventually(t, "the tag to be gone", func() bool { return !strings.Contains(metrics(), "leaf_tag_refused") })
+}
