@@ -195,7 +195,11 @@ func (d *doctor) print(w io.Writer) error {
 		if f.Fix != "" {
 			line += ". Fix: " + f.Fix
 		}
-		if _, err := fmt.Fprintf(w, "%-8s %-12s %s\n", f.State, f.Check, strings.Map(printable, line)); err != nil {
+		state := fmt.Sprintf("%-8s", f.State)
+		if colourful(w) {
+			state = colour(state, map[string]string{stateOK: green, stateWarning: yellow, stateProblem: red}[f.State])
+		}
+		if _, err := fmt.Fprintf(w, "%s %-12s %s\n", state, f.Check, strings.Map(printable, line)); err != nil {
 			return err
 		}
 	}
