@@ -155,7 +155,7 @@ func TestGet(t *testing.T) {
 	}
 	// A large number that ends early: whole lines, and how many.
 	g.stop()
-	leaf(t, "get", "order", "-s", g.url).want(t, 1, g.url, "leaf serve")
+	leaf(t, "get", "order", "-s", g.url).want(t, 3, g.url, "leaf serve")
 }
 
 // Fewer IDs a request than leaf get likes to ask for.
@@ -263,7 +263,7 @@ func TestNodes(t *testing.T) {
 	second.stop()
 	g.stop()
 	empty := newNATS(t)
-	leaf(t, "nodes", "-s", empty.ClientURL()).want(t, 1, "no generator")
+	leaf(t, "nodes", "-s", empty.ClientURL()).want(t, 3, "no generator")
 }
 
 // cloudEvent is an event in the form of one JSON object.

@@ -39,7 +39,7 @@ func TestHealth(t *testing.T) {
 			return is == status && r.Ready == (status == 200) && strings.Join(r.Missing, " ") == missing && len(r.Reasons) == len(r.Missing)
 		})
 		for path, status := range map[string]int{"/readyz/segment": segment, "/readyz/snowflake": snowflake} {
-			if p := fetch(t, "GET", g.http+path); p.status != status || strings.Contains(p.body, `"wanted":true`) != (status == 200) {
+			if p := fetch(t, "GET", g.http+path); p.status != status || parse[bus.Readiness](t, []byte(p.body)).Ready != (status == 200) {
 				t.Errorf("%s: %d, want %d: %s", path, p.status, status, p.body)
 			}
 		}

@@ -225,5 +225,5 @@ func TestHelpForRelease(t *testing.T) {
 	}
 	leaf(t, "workers", "release").want(t, 2, "arg")
 	leaf(t, "workers", "release", "five").want(t, 2, "five")
-	leaf(t, "workers", "release", "5", "--yes", "-s", newNATS(t).ClientURL(), "--timeout", "300ms").want(t, 1, "no generator")
+	leaf(t, "workers", "release", "5", "--yes", "-s", newNATS(t).ClientURL(), "--timeout", "300ms").want(t, 3, "no generator")
 }

@@ -93,7 +93,7 @@ func TestSnowflakeCommand(t *testing.T) {
 		}
 	}
 	leaf(t, "snowflake", "--output", filepath.Join(file, "below"), "-s", g.url).want(t, 1, "ids.txt")
-	leaf(t, "snowflake", "-s", newNATS(t).ClientURL(), "--timeout", "300ms").want(t, 1, "no generator")
+	leaf(t, "snowflake", "-s", newNATS(t).ClientURL(), "--timeout", "300ms").want(t, 3, "no generator")
 }
 
 func TestDecodeCommand(t *testing.T) {
@@ -139,7 +139,7 @@ func TestDecodeCommand(t *testing.T) {
 	decode("1.5").want(t, 2, "1.5")
 	decode("9223372036854775808").want(t, 2, "9223372036854775808")
 	decode("--nope", "5").want(t, 2, "--nope")
-	leaf(t, "decode", "5", "-s", newNATS(t).ClientURL(), "--timeout", "300ms").want(t, 1, "no generator")
+	leaf(t, "decode", "5", "-s", newNATS(t).ClientURL(), "--timeout", "300ms").want(t, 3, "no generator")
 }
 
 func TestWorkersCommand(t *testing.T) {
@@ -161,7 +161,7 @@ func TestWorkersCommand(t *testing.T) {
 
 	away.stop() // with 10 minutes of grace, of which less than a minute was reserved
 	free.stop()
-	const when = `\d{4}-\d\d-\d\d \d\d:\d\d:\d\d`
+	const when = `\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:Z|[+-]\d\d:\d\d)`
 	want := regexp.MustCompile(`^WORKER +NODE +STATE +SINCE +LAST REPORT +RESERVED UNTIL *\n` +
 		`5 +one +running( +` + when + `){3} *\n12 +free +free( +` + when + `){3} *\n700 +away +away( +` + when + `){3} *\n$`)
 	var text string
@@ -175,7 +175,7 @@ func TestWorkersCommand(t *testing.T) {
 	}
 	leaf(t, "workers", "5", "-s", g.url).want(t, 2, "5")
 	leaf(t, "workers", "--nope", "-s", g.url).want(t, 2, "--nope")
-	leaf(t, "workers", "-s", newNATS(t).ClientURL(), "--timeout", "300ms").want(t, 1, "no generator")
+	leaf(t, "workers", "-s", newNATS(t).ClientURL(), "--timeout", "300ms").want(t, 3, "no generator")
 }
 
 // The commands are found and explained where a user looks for them.

@@ -146,9 +146,9 @@ func TestAuditRefuses(t *testing.T) {
 		status int
 		stderr string
 	}{
-		{[]string{"order", "--taken", bare}, 1, "no NATS server"},
-		{[]string{"order", "shop.a", "--taken", named}, 1, "no NATS server"},
-		{[]string{"--taken", named, "--taken-snowflakes", bare}, 1, "no NATS server"},
+		{[]string{"order", "--taken", bare}, 3, "no NATS server"},
+		{[]string{"order", "shop.a", "--taken", named}, 3, "no NATS server"},
+		{[]string{"--taken", named, "--taken-snowflakes", bare}, 3, "no NATS server"},
 		{[]string{"--taken", bare}, 2, "line 1: it names no tag"},
 		{[]string{"order", "shop.a", "--taken", bare}, 2, "line 1: it names no tag"},
 		{[]string{"order", "--taken", file("1-5\n5-1\n")}, 2, `line 2: "5-1" is no range`},

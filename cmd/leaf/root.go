@@ -28,7 +28,8 @@ when they were made.
 
 Every flag can also be given in the environment, --data-dir as LEAF_DATA_DIR,
 and as a key of a YAML file, data-dir, that --config names. A flag beats the
-environment, and the environment beats the file.`,
+environment, and the environment beats the file.
+Exit status: 0, 1 failed or refused, 2 wrong usage, 3 no NATS server or no generator.`,
 		Example: `  leaf serve --tag order                run a generator, with a NATS server inside
   leaf serve -s nats://10.0.0.5:4222    run one that joins the NATS you have
   leaf serve --mysql 'user:pw@tcp(db:3306)/leaf'   keep the tags where Leaf keeps them
