@@ -313,7 +313,7 @@ func TestEventsCommand(t *testing.T) {
 		return has(alerts, "leaf.segment.refill_failed") && has(all, "leaf.segment.refill_failed") && has(alerts, "leaf.segment.starved")
 	})
 	testkit.Eventually(t, "the alert as text", func() bool {
-		return regexp.MustCompile(`(?m)^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} alert leaf\.segment\.starved order \{.*\}$`).MatchString(text.stdout.String())
+		return regexp.MustCompile(`(?m)^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}(Z|[+-]\d\d:\d\d)  alert  segment\.starved +order +node=\S+ waiting=\d+$`).MatchString(text.stdout.String())
 	})
 	for _, e := range read(all) {
 		if _, err := time.Parse(time.RFC3339, e.Time); err != nil || e.SpecVersion != "1.0" || e.ID == "" ||

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 
@@ -144,7 +145,7 @@ func (d *doctor) examineAll(cmd *cobra.Command) error {
 func (d *doctor) examine(ctx context.Context, name string, check func(context.Context, *slog.Logger) (string, error)) {
 	ctx, cancel := context.WithTimeout(ctx, d.conn.timeout)
 	defer cancel()
-	before := len(d.findings)
+	before := len(d.all())
 	found, err := check(ctx, d.logger(name))
 	advised, _ := errors.AsType[*advisedError](err)
 	switch {
@@ -152,7 +153,7 @@ func (d *doctor) examine(ctx context.Context, name string, check func(context.Co
 		d.add(finding{name, stateProblem, advised.Error(), advised.fix})
 	case err != nil:
 		d.add(finding{Check: name, State: stateProblem, Found: err.Error()})
-	case len(d.findings) == before:
+	case len(d.all()) == before:
 		d.add(finding{Check: name, State: stateOK, Found: found})
 	}
 }
@@ -171,8 +172,15 @@ func (d *doctor) add(f finding) {
 	d.findings = append(d.findings, f)
 }
 
+// all returns what was found so far. Clients may still log, and so add to it.
+func (d *doctor) all() []finding {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.findings)
+}
+
 func (d *doctor) count(state string) (n int) {
-	for _, f := range d.findings {
+	for _, f := range d.all() {
 		if f.State == state {
 			n++
 		}
@@ -188,9 +196,9 @@ func (d *doctor) print(w io.Writer) error {
 				worst = state
 			}
 		}
-		return printJSON(w, diagnosis{worst, d.findings})
+		return printJSON(w, diagnosis{worst, d.all()})
 	}
-	for _, f := range d.findings {
+	for _, f := range d.all() {
 		line := f.Found
 		if f.Fix != "" {
 			line += ". Fix: " + f.Fix

@@ -64,18 +64,23 @@ func (d *doctor) jetStream(ctx context.Context, log *slog.Logger) (string, error
 		return "", advise("enable JetStream on the server and for this account, and check --js-domain",
 			"JetStream does not answer this user: %w", err)
 	}
-	used, most := info.Store, info.Limits.MaxStore
-	for _, tier := range info.Tiers {
-		used, most = used+tier.Store, max(most, tier.Limits.MaxStore)
+	tiers := info.Tiers // by the number of replicas, if the account has limits for each; then info.Tier has the sums
+	if len(tiers) == 0 {
+		tiers = map[string]jetstream.Tier{"": info.Tier}
 	}
-	if most > 0 && used >= uint64(most)/100*fullPercent {
-		log.Warn(fmt.Sprintf("the account has used %s of the %s that it may store", inMiB(used), inMiB(uint64(most))),
-			"fix", "raise the account's max_file, or delete what it does not need")
+	limits := "no limit"
+	for name, tier := range tiers {
+		most := tier.Limits.MaxStore
+		if most <= 0 {
+			continue
+		}
+		limits = "limits"
+		if tier.Store >= uint64(most)/100*fullPercent {
+			log.Warn(strings.TrimSpace(fmt.Sprintf("the account has used %s of the %s that it may store %s", inMiB(tier.Store), inMiB(uint64(most)), name)),
+				"fix", "raise the account's max_file, or delete what it does not need")
+		}
 	}
-	if most > 0 {
-		return fmt.Sprintf("the account has stored %s of %s", inMiB(used), inMiB(uint64(most))), nil
-	}
-	return fmt.Sprintf("the account has stored %s, and has no limit", inMiB(used)), nil
+	return fmt.Sprintf("the account has stored %s, and has %s", inMiB(info.Store), limits), nil
 }
 
 func inMiB(bytes uint64) string { return fmt.Sprintf("%d MiB", bytes>>20) }
@@ -271,24 +276,25 @@ func (d *doctor) generators(_ context.Context, log *slog.Logger) (string, error)
 // clocks compares the clock of this machine with those of the NATS server and the generators.
 func (d *doctor) clocks(ctx context.Context, log *slog.Logger) (string, error) {
 	var found []string
-	note := func(whose string, ahead time.Duration) {
-		ahead = ahead.Round(time.Millisecond)
+	note := func(whose string, then, sent time.Time) {
+		half := time.Since(sent) / 2 // then was read between sent and now
+		ahead := then.Sub(sent.Add(half)).Round(time.Millisecond)
 		text := fmt.Sprintf("that of %s is %v ahead of this machine's", whose, ahead)
 		if ahead < 0 {
 			text = fmt.Sprintf("that of %s is %v behind this machine's", whose, -ahead)
 		}
 		found = append(found, text)
 		fix := "see to NTP there and here"
-		switch {
-		case ahead.Abs() > snowflake.DefaultMaxClockSkew:
+		switch least := ahead.Abs() - half; {
+		case least > snowflake.DefaultMaxClockSkew:
 			log.Error("the clocks differ: "+text+", so a new generator may refuse to start", "fix", fix)
-		case ahead.Abs() > clockWarning:
+		case least > clockWarning:
 			log.Warn("the clocks differ: "+text, "fix", fix)
 		}
 	}
 	sent := time.Now()
 	if s := lookAt(ctx, d.js, d.look.streams[0].name); s.info != nil && !s.info.TimeStamp.IsZero() {
-		note("the NATS server", s.info.TimeStamp.Sub(middle(sent)))
+		note("the NATS server", s.info.TimeStamp, sent)
 	}
 	if err := d.askClocks(ctx, note); err != nil {
 		return "", err
@@ -299,11 +305,8 @@ func (d *doctor) clocks(ctx context.Context, log *slog.Logger) (string, error) {
 	return strings.Join(found, "; "), nil
 }
 
-// middle is the time between then and now: when a question that was asked then was answered.
-func middle(then time.Time) time.Time { return then.Add(time.Since(then) / 2) }
-
 // askClocks asks all generators that hold a worker for their time.
-func (d *doctor) askClocks(ctx context.Context, note func(whose string, ahead time.Duration)) error {
+func (d *doctor) askClocks(ctx context.Context, note func(whose string, then, sent time.Time)) error {
 	answers, err := d.nc.SubscribeSync(d.nc.NewInbox())
 	if err != nil {
 		return err
@@ -320,11 +323,10 @@ func (d *doctor) askClocks(ctx context.Context, note func(whose string, ahead ti
 		if err != nil { // no more, or none at all
 			return nil
 		}
-		at := middle(sent)
 		var c bus.ClockReply
 		if errors.Is(bus.ReplyError(msg), nats.ErrNoResponders) || json.Unmarshal(msg.Data, &c) != nil {
 			continue
 		}
-		note(c.Node, time.UnixMilli(c.UnixMS).Sub(at))
+		note(c.Node, time.UnixMilli(c.UnixMS), sent)
 	}
 }
