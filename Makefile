@@ -11,7 +11,7 @@ SCRATCH     := $(shell [ "$$(df -Pk /dev/shm 2>/dev/null | awk 'END {print $$4}'
 FUZZ         = bus:FuzzParseRequest bus:FuzzParseReply bus:FuzzParseEvent bus/generator:FuzzDecode bus/gateway:FuzzParseCount bus/gateway:FuzzPrefersJSON \
                allocator:FuzzCheckTag allocator:FuzzParseMark allocator:FuzzParseMarkLine bus/kvstore:FuzzDecodeRecord \
                bus/kvstore:FuzzDecodeWorker bus/kvstore:FuzzDecodeEntry bus/kvstore:FuzzDecodeKey allocator/opaque:FuzzParseDomain snowflake:FuzzReadSlot snowflake:FuzzDecode bus/natsversion:FuzzCheck schema:FuzzParseDSN snowflake/zookeeper:FuzzDecodeNode \
-               cmd/leaf:FuzzParseTagFile
+               cmd/leaf:FuzzParseTagFile cmd/leaf:FuzzEventDetails
 
 .PHONY: run build deps check test drills compat lint vuln bench fuzz mutations clean
 

@@ -128,13 +128,18 @@ func (s *Store) migrate(ctx context.Context, owned bool) (created []string, err 
 	return names, nil
 }
 
-// checkFlush warns of a server that can lose what it has confirmed.
+// checkFlush warns of a server that can lose what it has confirmed. Where there is a binary log, a crash undoes what
+// the log has not on disk.
 func (s *Store) checkFlush(ctx context.Context, db bun.IDB) {
-	var flush string
-	err := db.NewRaw("SELECT CONCAT(@@global.innodb_flush_log_at_trx_commit)").Scan(ctx, &flush)
-	if err == nil && flush != "1" {
-		s.cfg.Log.Warn("the MySQL server confirms writes before they are synced to disk: after a crash of its machine it may forget reserved ranges "+
-			"(the generators notice and refuse to continue); set the variable to 1", "innodb_flush_log_at_trx_commit", flush)
+	for _, setting := range []struct{ name, ask string }{
+		{"innodb_flush_log_at_trx_commit", "SELECT CONCAT(@@global.innodb_flush_log_at_trx_commit)"},
+		{"sync_binlog", "SELECT IF(@@global.log_bin, CONCAT(@@global.sync_binlog), '1')"},
+	} {
+		var value string
+		if err := db.NewRaw(setting.ask).Scan(ctx, &value); err == nil && value != "1" {
+			s.cfg.Log.Warn("the MySQL server confirms writes before they are synced to disk: a crash of its machine can set it back",
+				setting.name, value, "fix", "set "+setting.name+" to 1")
+		}
 	}
 }
 

@@ -46,10 +46,12 @@ func TestServerSettings(t *testing.T) {
 	if err := s.Open(within(t)); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(log.String(), "innodb_flush_log_at_trx_commit=2") {
-		t.Errorf("a server that syncs too little is not named: %s", log.String())
+	for _, setting := range []string{"innodb_flush_log_at_trx_commit=2", "sync_binlog=0"} {
+		if !strings.Contains(log.String(), setting) {
+			t.Errorf("a server that syncs too little is not named by %s: %s", setting, log.String())
+		}
 	}
-	execute(t, dsn, "SET GLOBAL innodb_flush_log_at_trx_commit = 1")
+	execute(t, dsn, "SET GLOBAL innodb_flush_log_at_trx_commit = 1", "SET GLOBAL sync_binlog = 1")
 	log = notes{}
 	s = prepareStore(t, app, &log)
 	if err := s.Open(within(t)); err != nil || log.String() != "" {

@@ -161,7 +161,7 @@ func TestBenchWithoutAGenerator(t *testing.T) {
 	t.Parallel()
 	s := newNATS(t)
 	for _, with := range []string{"take", "next", "pool"} {
-		leaf(t, "bench", "order", "--with", with, "--duration", "1h", "--timeout", "300ms", "-s", s.ClientURL()).want(t, 1, "no generator")
+		leaf(t, "bench", "order", "--with", with, "--duration", "1h", "--timeout", "300ms", "-s", s.ClientURL()).want(t, 3, "no generator")
 	}
 }
 

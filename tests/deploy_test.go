@@ -69,6 +69,13 @@ func TestDeployFilesKnowTheMetrics(t *testing.T) {
 		{alertsFile, "README: Guarantees", "README: Promises", "no section Promises"},
 		{alertsFile, "  severity: page", "  severity: urgent", "urgent"},
 		{alertsFile, "alert: LeafRestarts", "alert: LeafSlow", "LeafSlow twice"},
+		{alertsFile, "runbook.md#leafslow", "runbook.md#slow", "runbook_url"},
+		{alertsFile, "runbook_url: https://github.com/leafbus/leafbus/blob/main/docs/runbook.md#leafslow", "summary2: no", "no runbook_url"},
+		{alertsFile, "record: job:leaf_refused:ratio_rate30m", "record: job:leaf_refused:ratio_rate1h", "twice"},
+		{alertsFile, "job:leaf_refused:ratio_rate6h > 0.006", "job:leaf_refused:ratio_rate7h > 0.006", "no metric job:leaf_refused:ratio_rate7h"},
+		{dashboardFile, `"titleFormat": "{{alertname}}"`, `"titleFormat": "{{name}}"`, "{{name}}"},
+		{dashboardFile, "max by (alertname, severity) (ALERTS", "max by (alertname, severity) (up", "no annotation shows the alerts"},
+		{dashboardFile, `docs/runbook.md"`, `docs/book.md"`, "does not lead to the runbook"},
 		{dashboardFile, `"id": 7,`, `"id": 6,`, "the id 6 twice"},
 		{dashboardFile, `"gridPos": {"x": 4, "y": 1,`, `"gridPos": {"x": 3, "y": 1,`, "overlap"},
 		{dashboardFile, "sum(leaf_ready", "sum(leaf_ready_", "no metric leaf_ready_"},
@@ -117,7 +124,7 @@ func scrapeAll(t *testing.T) vocabulary {
 	testkit.Eventually(t, "refills that fail of a tag that is used", func() bool {
 		fetch(t, "GET", second.http+"/api/segment/get/order?count=900000")
 		known.scrape(t, second)
-		return known["leaf_failing_remaining_seconds"].labels != nil
+		return known["leaf_failing_remaining_seconds"].labels != nil && known["leaf_tag_refused_seconds"].labels != nil
 	})
 	return known
 }
@@ -165,7 +172,8 @@ func checkDeploy(files map[string]string, known vocabulary, readme string) (prob
 		Groups []struct {
 			Name  string
 			Rules []struct {
-				Alert, Expr, For    string
+				Alert, Record       string
+				Expr, For           string
 				Labels, Annotations map[string]string
 			}
 		}
@@ -174,7 +182,29 @@ func checkDeploy(files map[string]string, known vocabulary, readme string) (prob
 	var alerts []string
 	for _, group := range rules.Groups {
 		for _, rule := range group.Rules {
+			if rule.Record == "" {
+				continue
+			}
+			where = alertsFile + ": " + rule.Record
+			if strings.HasPrefix(rule.Record, "leaf_") || known[rule.Record].labels != nil {
+				report("the name %s is a generator's, or is there twice", rule.Record)
+			}
+			labels := make(map[string]map[string]bool)
+			for label := range result(rule.Expr) {
+				labels[label] = nil
+			}
+			known[rule.Record] = series{family: rule.Record, labels: labels}
+		}
+	}
+	for _, group := range rules.Groups {
+		for _, rule := range group.Rules {
 			where = alertsFile + ": " + rule.Alert
+			if rule.Record != "" {
+				if rule.Alert != "" || rule.Annotations != nil || rule.Labels != nil || rule.For != "" {
+					report("the rule of %s is also an alert", rule.Record)
+				}
+				continue
+			}
 			if slices.Contains(alerts, rule.Alert) {
 				report("there is %s twice", rule.Alert)
 			}
@@ -183,13 +213,17 @@ func checkDeploy(files map[string]string, known vocabulary, readme string) (prob
 				report("the severity is %q", severity)
 			}
 			labels := result(rule.Expr)
-			for _, name := range []string{"summary", "description"} {
+			for _, name := range []string{"summary", "description", "runbook_url"} {
 				if rule.Annotations[name] == "" {
 					report("it has no %s", name)
 				}
 			}
 			for name, text := range rule.Annotations {
-				if name != "summary" && name != "description" {
+				if name == "runbook_url" {
+					if text != runbookURL+"#"+strings.ToLower(rule.Alert) {
+						report("the runbook_url is %q", text)
+					}
+				} else if name != "summary" && name != "description" {
 					report("it has the annotation %s", name)
 				}
 				for _, m := range regexp.MustCompile(`\$labels\.(\w+)`).FindAllStringSubmatch(text, -1) {
@@ -208,6 +242,10 @@ func checkDeploy(files map[string]string, known vocabulary, readme string) (prob
 
 	known.values("ALERTS", map[string][]string{"alertname": alerts, "alertstate": {"pending", "firing"}, "severity": {"page", "warning"}})
 	var board struct {
+		Annotations struct {
+			List []struct{ Name, Expr, TitleFormat, TagKeys string }
+		}
+		Links      []struct{ URL string }
 		Templating struct {
 			List []struct {
 				Name  string
@@ -242,6 +280,23 @@ func checkDeploy(files map[string]string, known vocabulary, readme string) (prob
 		if !slices.Contains(variables, m[1]) && m[1] != "__all" {
 			report("there is no variable $%s", m[1])
 		}
+	}
+	if len(board.Links) != 1 || board.Links[0].URL != runbookURL {
+		report("it does not lead to the runbook: %v", board.Links)
+	}
+	firing := false
+	for _, a := range board.Annotations.List {
+		where = dashboardFile + ": annotation " + a.Name
+		labels := result(a.Expr)
+		firing = firing || strings.Contains(a.Expr, "ALERTS")
+		for _, m := range append(regexp.MustCompile(`\{\{(\w+)\}\}`).FindAllStringSubmatch(a.TitleFormat, -1), []string{"", a.TagKeys}) {
+			if !labels[m[1]] {
+				report("it shows {{%s}}, which the expression does not give", m[1])
+			}
+		}
+	}
+	if !firing {
+		report("no annotation shows the alerts")
 	}
 	ids := make(map[int]bool)
 	for i, p := range board.Panels {
@@ -282,7 +337,7 @@ func checkDeploy(files map[string]string, known vocabulary, readme string) (prob
 
 	where = "/metrics"
 	for _, name := range slices.Sorted(maps.Keys(known)) {
-		if family := known[name].family; strings.HasPrefix(family, "leaf_") && !used[family] {
+		if family := known[name].family; (strings.HasPrefix(family, "leaf_") || strings.Contains(family, ":")) && !used[family] {
 			used[family] = true
 			report("nothing shows %s: neither an alert nor the dashboard", family)
 		}

@@ -39,7 +39,7 @@ func TestHealth(t *testing.T) {
 			return is == status && r.Ready == (status == 200) && strings.Join(r.Missing, " ") == missing && len(r.Reasons) == len(r.Missing)
 		})
 		for path, status := range map[string]int{"/readyz/segment": segment, "/readyz/snowflake": snowflake} {
-			if p := fetch(t, "GET", g.http+path); p.status != status || strings.Contains(p.body, `"wanted":true`) != (status == 200) {
+			if p := fetch(t, "GET", g.http+path); p.status != status || parse[bus.Readiness](t, []byte(p.body)).Ready != (status == 200) {
 				t.Errorf("%s: %d, want %d: %s", path, p.status, status, p.body)
 			}
 		}
@@ -115,4 +115,31 @@ func TestMetricsOfManyTags(t *testing.T) {
 	if series > 450 || len(tags) != 20 || !strings.Contains(metrics, fmt.Sprintf("leaf_tags{state=\"ok\"} %d\n", used)) {
 		t.Errorf("%d series, %d tags, of %d that are used", series, len(tags), used)
 	}
+}
+
+// A rare tag that is wholly down is in the metrics, beside a busy one that is well. It is gone with its next ID.
+func TestMetricsOfATagThatIsDown(t *testing.T) {
+	t.Parallel()
+	g := withHTTP(t, "--tag", "busy:100000", "--tag", "rare", "--max-wait", "100ms")
+	nc := connect(t, g.url)
+	granted(t, ask(t, nc, "leaf.segment.busy", "")) // in memory
+	const requests, seconds = `leaf_tag_refused_requests{tag="rare"} 2`, `leaf_tag_refused_seconds{tag="rare"} `
+	metrics := func() string { return fetch(t, "GET", g.http+"/metrics").body }
+	js := jetStream(t, nc)
+	breakStore(t, js, true)
+	for range 2 {
+		refused(t, ask(t, nc, "leaf.segment.rare", "100000"), 503, bus.StoreUnavailable)
+		granted(t, ask(t, nc, "leaf.segment.busy", ""))
+	}
+	refused(t, ask(t, nc, "leaf.segment.rare", "no number"), 400, bus.BadRequest)
+	testkit.Eventually(t, "the tag that is down", func() bool {
+		m := metrics()
+		return strings.Contains(m, requests) && strings.Contains(m, seconds)
+	})
+	if m := metrics(); strings.Contains(m, seconds+"0\n") || strings.Contains(m, `leaf_tag_refused_seconds{tag="busy"}`) {
+		t.Errorf("only rare is down, and for some time: %s", m)
+	}
+	breakStore(t, js, false)
+	testkit.Eventually(t, "IDs", func() bool { return len(ask(t, nc, "leaf.segment.rare", "").Header) == 0 })
+	testkit.Eventually(t, "the tag to be gone", func() bool { return !strings.Contains(metrics(), "leaf_tag_refused") })
 }

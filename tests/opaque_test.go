@@ -34,7 +34,7 @@ func TestOpaqueThroughKills(t *testing.T) {
 				l.more(300)
 				again(i)
 			}
-			leafOK(t, "tag", "rm", "coupon", "-s", url)
+			leafOK(t, "tag", "rm", "coupon", "--yes", "-s", url)
 			leaf(t, "tag", "add", "coupon", "-s", url).want(t, 1, "409 conflict", "an opaque tag with the domain 53")
 			leaf(t, "tag", "add", "coupon", "--opaque=63", "-s", url).want(t, 1, "409 conflict")
 			leaf(t, "tag", "add", "coupon", "--order", "strict", "-s", url).want(t, 1, "409 conflict")
@@ -109,7 +109,7 @@ func TestOpaqueKeysLost(t *testing.T) {
 	leaf(t, "tag", "add", "coupon", "--opaque", "-s", url).want(t, 1, "409 conflict", "LEAF_KEYS")
 	leafOK(t, "tag", "add", "gift", "--opaque", "-s", url)
 	granted(t, ask(t, nc, "leaf.segment.gift", ""))
-	leafOK(t, "tag", "rm", "coupon", "-s", url)
+	leafOK(t, "tag", "rm", "coupon", "--yes", "-s", url)
 	leaf(t, "tag", "add", "coupon", "--opaque", "-s", url).want(t, 1, "409 conflict", "LEAF_KEYS")
 	testkit.Eventually(t, "the tag is unknown", func() bool {
 		return refusal(t, ask(t, nc, "leaf.segment.coupon", "")).Reason == string(bus.UnknownTag)

@@ -19,8 +19,8 @@ type expression struct {
 }
 
 var (
-	tokenForm = regexp.MustCompile(`"[^"]*"|'[^']*'|[a-zA-Z_]\w*|[0-9][0-9a-z.]*|[=!<>]=|[=!]~|[-+*/<>=(){}\[\],]|\S`)
-	nameForm  = regexp.MustCompile(`^[a-zA-Z_]\w*$`)
+	tokenForm = regexp.MustCompile(`"[^"]*"|'[^']*'|[a-zA-Z_:][\w:]*|[0-9][0-9a-z.]*|[=!<>]=|[=!]~|[-+*/<>=(){}\[\],]|\S`)
+	nameForm  = regexp.MustCompile(`^[a-zA-Z_:][\w:]*$`)
 	rangeForm = regexp.MustCompile(`^([0-9]+[smhd])+$`)
 )
 

@@ -99,7 +99,7 @@ func TestReleaseCommand(t *testing.T) {
 	changeWorker(t, js, n, silent)
 	silence := workerText(t, js, n)
 	r := release(n)
-	r.want(t, 2, "--yes", "dead is stopped", "the clock of dead", time.UnixMilli(workerRecord(t, js, n).ReservedUntilMS).Format(time.DateTime))
+	r.want(t, 2, "--yes", "dead is stopped", "the clock of dead", time.UnixMilli(workerRecord(t, js, n).ReservedUntilMS).Format(time.RFC3339))
 	if r.stdout != "" {
 		t.Errorf("without a confirmation, stdout says %q", r.stdout)
 	}
@@ -114,7 +114,7 @@ func TestReleaseCommand(t *testing.T) {
 	if end.Before(begin.Add(margin-time.Millisecond)) || end.After(time.Now().Add(margin)) {
 		t.Errorf("released at %v, it is reserved until %v", begin, end)
 	}
-	if want := fmt.Sprintf("worker %d is free from %s on\n", n, end.Format(time.DateTime)); r.stdout != want {
+	if want := fmt.Sprintf("worker %d is free from %s on\n", n, end.Format(time.RFC3339)); r.stdout != want {
 		t.Errorf("stdout says %q, want %q", r.stdout, want)
 	}
 	incarnation := regexp.MustCompile(`"incarnation":"[^"]+"`)
@@ -160,7 +160,7 @@ func TestReleaseFreeWorker(t *testing.T) {
 	changeWorker(t, js, 900, func(r map[string]any) { r["reserved_until_ms"] = end })
 	before := workerText(t, js, 900)
 	text := leafOK(t, "workers", "release", "900", "-s", g.url)
-	if want := "worker 900 is free already, since " + time.UnixMilli(end).Format(time.DateTime) + "\n"; text != want {
+	if want := "worker 900 is free already, since " + time.UnixMilli(end).Format(time.RFC3339) + "\n"; text != want {
 		t.Errorf("stdout says %q, want %q", text, want)
 	}
 	nc := connect(t, g.url)
@@ -225,5 +225,5 @@ func TestHelpForRelease(t *testing.T) {
 	}
 	leaf(t, "workers", "release").want(t, 2, "arg")
 	leaf(t, "workers", "release", "five").want(t, 2, "five")
-	leaf(t, "workers", "release", "5", "--yes", "-s", newNATS(t).ClientURL(), "--timeout", "300ms").want(t, 1, "no generator")
+	leaf(t, "workers", "release", "5", "--yes", "-s", newNATS(t).ClientURL(), "--timeout", "300ms").want(t, 3, "no generator")
 }

@@ -143,7 +143,10 @@ func TestStateIsBounded(t *testing.T) {
 		}
 	}
 	c := bus.NewClient(nc)
-	testkit.Eventually(t, "all to fail", func() bool { return states(t, c, 1)[0].Counts.Failing == tags })
+	testkit.Eventually(t, "all to fail, and to refuse", func() bool {
+		s := states(t, c, 1)[0]
+		return s.Counts.Failing == tags && len(s.Refused) == 5
+	})
 	for _, s := range askAll[micro.Stats](t, nc, "$SRV.STATS.leaf", 1) {
 		for _, e := range s.Endpoints {
 			if len(e.Data) >= 16<<10 {

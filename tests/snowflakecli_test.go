@@ -93,7 +93,7 @@ func TestSnowflakeCommand(t *testing.T) {
 		}
 	}
 	leaf(t, "snowflake", "--output", filepath.Join(file, "below"), "-s", g.url).want(t, 1, "ids.txt")
-	leaf(t, "snowflake", "-s", newNATS(t).ClientURL(), "--timeout", "300ms").want(t, 1, "no generator")
+	leaf(t, "snowflake", "-s", newNATS(t).ClientURL(), "--timeout", "300ms").want(t, 3, "no generator")
 }
 
 func TestDecodeCommand(t *testing.T) {
@@ -104,6 +104,7 @@ func TestDecodeCommand(t *testing.T) {
 	p := partsOf(id)
 	at := time.UnixMilli(p.ms).UTC().Format("2006-01-02T15:04:05.000Z")
 	future := fmt.Sprint(id + time.Hour.Milliseconds()<<22)
+	local := func(ms int64) string { return time.UnixMilli(ms).Format("2006-01-02T15:04:05.000Z07:00") }
 	decode := func(args ...string) result {
 		t.Helper()
 		return leaf(t, append([]string{"decode", "-s", g.url}, args...)...)
@@ -112,7 +113,8 @@ func TestDecodeCommand(t *testing.T) {
 	r := decode(fmt.Sprint(id), "4198399")
 	r.want(t, 0)
 	rows := strings.Split(r.stdout, "\n")
-	for i, want := range []string{"ID TIME WORKER SEQUENCE", fmt.Sprintf("%d %s 5 %d", id, at, p.sequence), "4198399 2010-11-04T01:42:54.658Z 0 4095", ""} {
+	for i, want := range []string{"ID TIME WORKER SEQUENCE",
+		fmt.Sprintf("%d %s 5 %d", id, local(p.ms), p.sequence), fmt.Sprintf("4198399 %s 0 4095", local(1288834974658)), ""} {
 		if len(rows) != 4 || strings.Join(strings.Fields(rows[i]), " ") != want {
 			t.Fatalf("as a table, want row %d to be %q:\n%s", i, want, r.stdout)
 		}
@@ -137,7 +139,7 @@ func TestDecodeCommand(t *testing.T) {
 	decode("1.5").want(t, 2, "1.5")
 	decode("9223372036854775808").want(t, 2, "9223372036854775808")
 	decode("--nope", "5").want(t, 2, "--nope")
-	leaf(t, "decode", "5", "-s", newNATS(t).ClientURL(), "--timeout", "300ms").want(t, 1, "no generator")
+	leaf(t, "decode", "5", "-s", newNATS(t).ClientURL(), "--timeout", "300ms").want(t, 3, "no generator")
 }
 
 func TestWorkersCommand(t *testing.T) {
@@ -159,7 +161,7 @@ func TestWorkersCommand(t *testing.T) {
 
 	away.stop() // with 10 minutes of grace, of which less than a minute was reserved
 	free.stop()
-	const when = `\d{4}-\d\d-\d\d \d\d:\d\d:\d\d`
+	const when = `\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:Z|[+-]\d\d:\d\d)`
 	want := regexp.MustCompile(`^WORKER +NODE +STATE +SINCE +LAST REPORT +RESERVED UNTIL *\n` +
 		`5 +one +running( +` + when + `){3} *\n12 +free +free( +` + when + `){3} *\n700 +away +away( +` + when + `){3} *\n$`)
 	var text string
@@ -173,7 +175,7 @@ func TestWorkersCommand(t *testing.T) {
 	}
 	leaf(t, "workers", "5", "-s", g.url).want(t, 2, "5")
 	leaf(t, "workers", "--nope", "-s", g.url).want(t, 2, "--nope")
-	leaf(t, "workers", "-s", newNATS(t).ClientURL(), "--timeout", "300ms").want(t, 1, "no generator")
+	leaf(t, "workers", "-s", newNATS(t).ClientURL(), "--timeout", "300ms").want(t, 3, "no generator")
 }
 
 // The commands are found and explained where a user looks for them.

@@ -111,7 +111,7 @@ func TestRefusedStarts(t *testing.T) {
 		"open to the network":        {[]string{"--listen", "0.0.0.0:0"}, 2, []string{"--user", "--password"}},
 		"no credentials":             {[]string{"--listen", "127.0.0.1:0", "--nats-config", users}, 1, []string{"refused access", "--user"}},
 		"wrong credentials":          {[]string{"--listen", "127.0.0.1:0", "--nats-config", users, "--user", "alice", "--password", "hunter2"}, 1, []string{"refused access", "--user"}},
-		"no NATS there":              {[]string{"-s", none}, 1, []string{none, "leaf serve"}},
+		"no NATS there":              {[]string{"-s", none}, 3, []string{none, "leaf serve"}},
 		"bad tag":                    {[]string{"--listen", "127.0.0.1:0", "--tag", "a b"}, 2, []string{"--tag", "a b"}},
 		"bad step":                   {[]string{"--listen", "127.0.0.1:0", "--tag", "order:0"}, 2, []string{"--tag", "order:0"}},
 		"bad node":                   {[]string{"--listen", "127.0.0.1:0", "--node", "a..b"}, 2, []string{"--node"}},

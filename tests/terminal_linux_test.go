@@ -2,6 +2,7 @@ package tests
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"regexp"
 	"strings"
@@ -179,5 +180,43 @@ func TestRemoveAtATerminal(t *testing.T) {
 	}
 	if exists() {
 		t.Error("the tag was not deleted")
+	}
+}
+
+// On a terminal alerts are red, unless NO_COLOR is set. Elsewhere nothing has colours, and nothing is JSON unless that is asked for.
+func TestEventsAtATerminal(t *testing.T) {
+	t.Parallel()
+	url := newNATS(t).ClientURL()
+	g := serve(t, t.TempDir(), "-s", url, "--tag", "order")
+	serve(t, t.TempDir(), "-s", url).kill()
+	eventLines := func(env ...string) string {
+		t.Helper()
+		screen, keyboard := terminal(t)
+		cmd := command(t, t.TempDir(), append([]string{"TERM=xterm", "NO_COLOR="}, env...), []string{"events", "--since", "1h", "-s", url})
+		cmd.Stdout = screen
+		p := start(t, cmd)
+		var shown output
+		go func() { _, _ = io.Copy(&shown, keyboard) }()
+		testkit.Eventually(t, "the lost generator on the screen", func() bool { return strings.Contains(shown.String(), "last_heard=") })
+		p.kill()
+		return shown.String()
+	}
+	line := regexp.MustCompile(`(?m)^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}(Z|[+-]\d\d:\d\d)  ` + "\x1b" + `\[31malert  node\.lost            ` + "\x1b" + `\[0m  \S+ +run=\S+ last_heard=\d{4}-`)
+	if shown := eventLines(); !line.MatchString(shown) {
+		t.Errorf("the terminal shows %q", shown)
+	}
+	if shown := eventLines("NO_COLOR=1"); strings.Contains(shown, "\x1b") {
+		t.Errorf("with NO_COLOR the terminal shows %q", shown)
+	}
+	p := start(t, command(t, t.TempDir(), nil, []string{"events", "--since", "1h", "-s", url}))
+	testkit.Eventually(t, "all events in a file", func() bool { return strings.Contains(p.stdout.String(), "last_heard=") })
+	text := p.stdout.String()
+	for l := range strings.Lines(text) {
+		if strings.ContainsAny(l, "{}\x1b") || len(l) > 250 {
+			t.Errorf("a line is %q", l)
+		}
+	}
+	if !strings.Contains(text, "node.started           "+g.node) {
+		t.Errorf("the events are %q", text)
 	}
 }

@@ -21,6 +21,14 @@ func prepareStore(dir string) error {
 	return CheckRoom(dir)
 }
 
+// lowRoom reports that the disk of dir is full; empty: it is not, or it is not known.
+func lowRoom(dir string) string {
+	if free, ok := FreeRoom(dir); !ok || free >= minRoom {
+		return ""
+	}
+	return fmt.Sprintf("there is no room in the folder %s: free at least %d MiB on its disk", dir, minRoom>>20)
+}
+
 // CheckRoom makes dir if it is missing, and writes, syncs and removes 1 MiB in it. If that fails,
 // because the disk is full for example, the error names dir. dir must belong to the caller alone.
 func CheckRoom(dir string) error {

@@ -2,5 +2,5 @@
 
 package embedded
 
-// lowRoom is not known on this system: only a failed write shows that the disk is full.
-func lowRoom(string) string { return "" }
+// FreeRoom is not known on this system: only a failed write shows that the disk is full.
+func FreeRoom(string) (bytes uint64, ok bool) { return 0, false }

@@ -2,16 +2,13 @@
 
 package embedded
 
-import (
-	"fmt"
-	"syscall"
-)
+import "syscall"
 
-// lowRoom reports that the disk of dir is full; empty: it is not, or it is not known.
-func lowRoom(dir string) string {
+// FreeRoom returns how many bytes are free on the disk of dir for other users than root. ok is false if that is not known.
+func FreeRoom(dir string) (bytes uint64, ok bool) {
 	var disk syscall.Statfs_t
-	if syscall.Statfs(dir, &disk) != nil || disk.Blocks == 0 || uint64(disk.Bavail)*uint64(disk.Bsize) >= minRoom {
-		return ""
+	if syscall.Statfs(dir, &disk) != nil || disk.Blocks == 0 {
+		return 0, false
 	}
-	return fmt.Sprintf("there is no room in the folder %s: free at least %d MiB on its disk", dir, minRoom>>20)
+	return uint64(disk.Bavail) * uint64(disk.Bsize), true
 }

@@ -205,27 +205,25 @@ func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 // readyz answers 200 if the generator is ready, else 503, and what is missing. Only
 // callers with the token see the reasons.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
-	ready := s.cfg.Generator.Readiness()
+	s.writeReadiness(w, r, s.cfg.Generator.Readiness())
+}
+
+// wanted answers as readyz, but ready says whether this generator should get requests of a kind: it can answer them with
+// IDs, or it knows no other generator that can.
+func (s *Server) wanted(kind generator.Kind) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ready := s.cfg.Generator.Readiness()
+		ready.Ready = s.cfg.Generator.Wanted(kind)
+		s.writeReadiness(w, r, ready)
+	}
+}
+
+// writeReadiness is the one form of /readyz and its parts: ready says what the status says.
+func (s *Server) writeReadiness(w http.ResponseWriter, r *http.Request, ready bus.Readiness) {
 	if !s.authorized(r) {
 		ready.Reasons = nil
 	}
 	write(w, statusOf(ready.Ready), ready)
-}
-
-// wanted answers 200 if this generator should get requests of a kind, else 503.
-func (s *Server) wanted(kind generator.Kind) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		ready, wanted := s.cfg.Generator.Readiness(), s.cfg.Generator.Wanted(kind)
-		serves := ready.Segment
-		if kind == generator.SnowflakeKind {
-			serves = ready.Snowflake
-		}
-		write(w, statusOf(wanted), struct {
-			Kind   string `json:"kind"`
-			Serves bool   `json:"serves"` // it can answer with IDs
-			Wanted bool   `json:"wanted"` // it can, or it knows no other that can
-		}{kind.String(), serves, wanted})
-	}
 }
 
 func statusOf(ok bool) int {

@@ -51,6 +51,7 @@ type Observer interface {
 type Answer struct {
 	Kind      Kind
 	Transport Transport
+	Tag       string        // of a request for IDs of a tag
 	Reason    bus.Reason    // why it was refused; empty: it was not. Or [Canceled]
 	IDs       int64         // that it got
 	Waited    bool          // for a refill, a worker or the next millisecond
@@ -69,6 +70,8 @@ type counts struct {
 
 	mu     sync.Mutex
 	errors map[bus.Reason]int64
+
+	streaks streaks
 }
 
 // refusals returns the number of errors by reason.
@@ -92,6 +95,7 @@ func (g *Generator) served(a Answer, n int64) {
 		g.counts.ids.Add(n)
 	}
 	a.IDs = n
+	g.counts.streaks.served(a.Tag)
 	g.observe(a)
 }
 
@@ -105,6 +109,7 @@ func (g *Generator) refused(a Answer, err error) *bus.Error {
 	g.counts.errors[e.Reason]++
 	g.counts.mu.Unlock()
 	a.Reason = e.Reason
+	g.counts.streaks.refused(a.Tag, e.Reason, time.Now())
 	g.observe(a)
 	return e
 }

@@ -119,12 +119,13 @@ func (s *issuer) handle(d *delivery, r micro.Request) {
 	if s.g.isOld(d, a.begun) {
 		return
 	}
+	tag := tagOf(r.Subject())
+	a.Tag = tag
 	req, err := bus.ParseRequest(r.Data())
 	if err != nil {
 		s.refuse(r, a, err)
 		return
 	}
-	tag := tagOf(r.Subject())
 	if err := s.g.fits(tag, req); err != nil {
 		s.refuse(r, a, err)
 		return
@@ -285,6 +286,7 @@ func (s *issuer) refuse(r micro.Request, a Answer, err error) {
 // *[bus.Error], or the context's.
 func (s *issuer) take(ctx context.Context, tag string, n int64) ([]bus.Range, error) {
 	a := s.g.answer(s.kind, HTTP)
+	a.Tag = tag
 	// Before the generator serves, it does not hear yet what its peers reserve. And a generator that
 	// does not belong here must not serve its buffer.
 	if !s.g.awaitServing(ctx) {

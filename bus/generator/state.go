@@ -60,6 +60,7 @@ func (g *Generator) State() bus.State {
 	if offset, ok := g.group.offset(time.Now()); ok {
 		s.Clock.OffsetMS = &offset
 	}
+	s.Refused = g.counts.streaks.worst(time.Now())
 	s.Counts.Lost, s.Lost = g.group.lostNodes(time.Now())
 	for _, v := range g.alloc.Busiest(busiestTags) {
 		b := buffer(v)

@@ -100,11 +100,7 @@ func (f *Folder) tryLock() error {
 		return fmt.Errorf("the data folder %s is not writable: %w", f.Path, err)
 	}
 	if !locked {
-		owner := ""
-		if pid, err := os.ReadFile(f.File("lock")); err == nil && len(pid) > 0 {
-			owner = " (process " + strings.TrimSpace(string(pid)) + ")"
-		}
-		return fmt.Errorf("the data folder %s is %w%s: give this one its own with --data-dir", f.Path, ErrLocked, owner)
+		return fmt.Errorf("the data folder %s is %w%s: give this one its own with --data-dir", f.Path, ErrLocked, f.owner())
 	}
 	return nil
 }
@@ -138,6 +134,15 @@ func (f *Folder) open(node string) (err error) {
 	}
 	f.Marks, err = allocator.OpenMarks(f.File("marks"))
 	return err
+}
+
+// owner names the process that holds the lock, if it is known.
+func (f *Folder) owner() string {
+	pid, err := os.ReadFile(f.File("lock"))
+	if err != nil || len(pid) == 0 {
+		return ""
+	}
+	return " (process " + strings.TrimSpace(string(pid)) + ")"
 }
 
 // Close closes what is open, and unlocks the folder.

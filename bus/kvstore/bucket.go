@@ -84,11 +84,19 @@ func openStream(ctx context.Context, cfg Config, name string, create func(replic
 	if err != nil {
 		return nil, fmt.Errorf("bucket %s: %w", name, err)
 	}
-	if flaw := flaw(info.Config); flaw != "" {
-		return nil, fmt.Errorf("%w: bucket %s has %s, so records could vanish and IDs repeat; remove that setting, for example with `nats stream edit %s`",
-			allocator.ErrRefused, name, flaw, streamOf(name))
+	if err := Fit(name, info.Config); err != nil {
+		return nil, err
 	}
 	return kv, nil
+}
+
+// Fit returns an error that matches [allocator.ErrRefused] if a bucket with this configuration could lose records by itself.
+func Fit(bucket string, c jetstream.StreamConfig) error {
+	if flaw := flaw(c); flaw != "" {
+		return fmt.Errorf("%w: bucket %s has %s, so records could vanish and IDs repeat; remove that setting, for example with `nats stream edit %s`",
+			allocator.ErrRefused, bucket, flaw, streamOf(bucket))
+	}
+	return nil
 }
 
 // leaderOf returns a handle of the stream under a bucket, for reads that only the leader answers. Another replica may lag behind by

@@ -64,15 +64,15 @@ func (e *Events) Open(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("stream %s: %w", bus.EventStream, err)
 	}
-	e.warn(stream.CachedInfo().Config)
+	e.Inspect(stream.CachedInfo().Config)
 	return nil
 }
 
 // eventsPerSubject is how many events a stream of this size keeps of one subject.
 func eventsPerSubject(maxBytes int64) int64 { return max(maxBytes/eventShare/refillBytes, 1) }
 
-// warn logs what a stream lacks that somebody has made, or an older version.
-func (e *Events) warn(c jetstream.StreamConfig) {
+// Inspect logs what a stream lacks that somebody has made, or an older version. It logs each lack once.
+func (e *Events) Inspect(c jetstream.StreamConfig) {
 	if !slices.Contains(c.Subjects, bus.EventSubjects) && !e.partial.Swap(true) {
 		e.log().Warn("the event stream does not keep all events", "stream", bus.EventStream, "subjects", c.Subjects, "wanted", bus.EventSubjects)
 	}

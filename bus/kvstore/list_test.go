@@ -20,7 +20,14 @@ func follow(t *testing.T, s *Store, tags int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended, seen := make(chan error, 1), make(chan struct{}, tags)
-	go func() { ended <- s.Watch(ctx, func(allocator.Tag) { trySend(seen) }) }()
+	go func() {
+		for { // a watch that lags too far behind ends, and the generator starts another one
+			if err := s.Watch(ctx, func(allocator.Tag) { trySend(seen) }); ctx.Err() != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {

@@ -51,14 +51,14 @@ func TestPrintAudit(t *testing.T) {
 		TakenSnowflakes: &audit.TakenReport{IDs: 7, Unreported: 6},
 	}
 	want := `TAG     CLAIMED BELOW  MAX_ID  EVENTS  REPORTED  LOST  SKIPPED  UNREPORTED  GENERATORS        SINCE
-order   10001          10001   5       5000      2000  30       400         n1 60 %, n2 40 %  2026-01-02 03:04:01
+order   10001          10001   5       5000      2000  30       400         n1 60 %, n2 40 %  2026-01-02T03:04:01Z
 unused  -              -       0       0         0     0        0           -                 -
-WORKER  HOLDER  MAY ISSUE UNTIL      STATE
-7       n 1     2026-01-02 03:04:09  running
-8       -       -                    no record
+WORKER  HOLDER  MAY ISSUE UNTIL       STATE
+7       n 1     2026-01-02T03:04:09Z  running
+8       -       -                     no record
 CONTRADICTION overlap order: one and  [31mtwo
 CONTRADICTION two_holders: worker 8: two
-12 events since 2026-01-02 03:04:00, 2 tags, 2 workers, 100 IDs taken (3 again, 2 never claimed, 1 in no event), 7 snowflakes taken (0 again, 0 never claimed, 6 in no event): 2 CONTRADICTIONS
+12 events since 2026-01-02T03:04:00Z, 2 tags, 2 workers, 100 IDs taken (3 again, 2 never claimed, 1 in no event), 7 snowflakes taken (0 again, 0 never claimed, 6 in no event): 2 CONTRADICTIONS
 `
 	if got := printed(t, r); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
@@ -68,13 +68,13 @@ CONTRADICTION two_holders: worker 8: two
 // The only tag of an audit is shown with its last claim and its generators.
 func TestPrintAuditOfOneTag(t *testing.T) {
 	want := `TAG    CLAIMED BELOW  MAX_ID  EVENTS  REPORTED  LOST  SKIPPED  UNREPORTED  GENERATORS        SINCE
-order  10001          10001   5       5000      2000  30       400         n1 60 %, n2 40 %  2026-01-02 03:04:01
-last claim  9001-10000, by n1 at 2026-01-02 03:04:07.000
-events      from ID 1001 on, first at 2026-01-02 03:04:01.000
+order  10001          10001   5       5000      2000  30       400         n1 60 %, n2 40 %  2026-01-02T03:04:01Z
+last claim  9001-10000, by n1 at 2026-01-02T03:04:07.000Z
+events      from ID 1001 on, first at 2026-01-02T03:04:01.000Z
 lost        2000 IDs in 2 ranges
 generator   n1 claimed 3000 IDs in 3 ranges
 generator   n2 claimed 2000 IDs in 1 range
-5 events since 2026-01-02 03:04:01, 1 tag: no contradiction
+5 events since 2026-01-02T03:04:01Z, 1 tag: no contradiction
 `
 	if got := printed(t, &audit.Report{Events: 5, Since: at(1), Tags: []bus.TagAudit{orderAudit()}}); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
@@ -100,7 +100,7 @@ no events, 2 tags: no contradiction
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	got := printed(t, &audit.Report{Tags: []bus.TagAudit{invoice}})
-	if !strings.Contains(got, "\nlast claim  91-100, by n1 at 2026-01-02 03:04:07.000\n") {
+	if !strings.Contains(got, "\nlast claim  91-100, by n1 at 2026-01-02T03:04:07.000Z\n") {
 		t.Error(got)
 	}
 	if wantsEvents(invoice) || !wantsEvents(orderAudit()) {
@@ -146,9 +146,9 @@ func TestAuditRefuses(t *testing.T) {
 		status int
 		stderr string
 	}{
-		{[]string{"order", "--taken", bare}, 1, "no NATS server"},
-		{[]string{"order", "shop.a", "--taken", named}, 1, "no NATS server"},
-		{[]string{"--taken", named, "--taken-snowflakes", bare}, 1, "no NATS server"},
+		{[]string{"order", "--taken", bare}, 3, "no NATS server"},
+		{[]string{"order", "shop.a", "--taken", named}, 3, "no NATS server"},
+		{[]string{"--taken", named, "--taken-snowflakes", bare}, 3, "no NATS server"},
 		{[]string{"--taken", bare}, 2, "line 1: it names no tag"},
 		{[]string{"order", "shop.a", "--taken", bare}, 2, "line 1: it names no tag"},
 		{[]string{"order", "--taken", file("1-5\n5-1\n")}, 2, `line 2: "5-1" is no range`},

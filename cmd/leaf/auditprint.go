@@ -96,7 +96,7 @@ func printWorkerAudits(w *bufio.Writer, workers []bus.WorkerAudit) {
 func summary(r *audit.Report) string {
 	text := "no events"
 	if r.Events > 0 {
-		text = fmt.Sprintf("%s since %s", counted(r.Events, "event"), local(r.Since))
+		text = fmt.Sprintf("%s since %s", counted(r.Events, "event"), timeOf(r.Since))
 	}
 	text += ", " + counted(len(r.Tags), "tag")
 	if len(r.Workers) > 0 {
@@ -160,7 +160,7 @@ func timeOrNone(t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}
-	return local(t)
+	return timeOf(t)
 }
 
 // whatToDo is for those kinds of contradictions of which the message does not say it.

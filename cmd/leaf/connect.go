@@ -287,7 +287,7 @@ func connectError(servers []string, err error) error {
 		// Its text quotes the URL, and with it a password.
 		return usagef("the address of the NATS server is not a URL: want nats://HOST:PORT")
 	case errors.Is(err, nats.ErrNoServers):
-		return fmt.Errorf("no NATS server at %s: start one with `leaf serve`, or name yours with --server", at)
+		return nobodyError{fmt.Errorf("no NATS server at %s: start one with `leaf serve`, or name yours with --server", at)}
 	case errors.Is(err, nats.ErrAuthorization),
 		errors.Is(err, nats.ErrAuthExpired),
 		errors.Is(err, nats.ErrAuthRevoked),

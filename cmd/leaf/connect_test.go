@@ -122,8 +122,8 @@ func TestConnectWhereNothingListens(t *testing.T) {
 	address := freeAddress(t)
 	_, status, stderr := connect(t, "-s", address)
 	want := "leaf: no NATS server at " + address + ": start one with `leaf serve`, or name yours with --server\n"
-	if status != exitFailed || stderr != want {
-		t.Errorf("status %d, stderr %q; want %d, %q", status, stderr, exitFailed, want)
+	if status != exitNobody || stderr != want {
+		t.Errorf("status %d, stderr %q; want %d, %q", status, stderr, exitNobody, want)
 	}
 }
 

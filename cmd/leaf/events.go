@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -34,6 +33,10 @@ With --durable NAME the server notes how far this has come: the next run with th
 name goes on there. An event that it was killed at comes again, 30 s later. Several
 that run with one name share the events. --since counts for the first run alone; to
 start over, delete the name: nats consumer rm LEAF_EVENTS NAME.
+
+Each event is one line: time, severity, type, tag or worker or node, and the other fields
+of its body without the configuration of a generator. On a terminal alerts are red and
+ends of alerts green, unless NO_COLOR is set. With --json a line has the whole event.
 
 With --live events are shown as they are published, and events during a lost connection
 are missed. The same holds where NATS has no JetStream to store them, unless --since or
@@ -107,8 +110,6 @@ func (f *eventsFlags) print(cmd *cobra.Command, e bus.Event) error {
 	if f.json {
 		return printJSON(cmd.OutOrStdout(), e)
 	}
-	line := fmt.Sprintf("%s %-5s %s %s %s",
-		e.Time.Local().Format("2006-01-02 15:04:05.000"), e.Severity, e.Type, e.Key, e.Data)
-	_, err := fmt.Fprintln(cmd.OutOrStdout(), strings.Map(printable, line))
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), eventLine(e, colourful(cmd.OutOrStdout())))
 	return err
 }

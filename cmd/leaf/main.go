@@ -10,9 +10,11 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/kvstore"
 )
 
 // Exit statuses.
@@ -20,7 +22,17 @@ const (
 	exitOK     = 0
 	exitFailed = 1
 	exitUsage  = 2
+	exitNobody = 3
 )
+
+// errNobody is matched by errors that say that there is no NATS server, or no generator.
+var errNobody = errors.New("nobody is there")
+
+// nobodyError makes an error match errNobody. Its text stays as it is.
+type nobodyError struct{ error }
+
+func (e nobodyError) Unwrap() error      { return e.error }
+func (nobodyError) Is(target error) bool { return target == errNobody }
 
 func main() {
 	os.Exit(run(interruptible(), newRoot(), os.Args[1:], os.Stdout, os.Stderr))
@@ -43,6 +55,10 @@ func run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 	}
 	if errors.Is(err, bus.UnknownTag) {
 		fmt.Fprintln(stderr, "`leaf tag add NAME` creates a tag, `leaf tag list` shows the tags.")
+	}
+	// NATS says so of a generator's subject. Of JetStream's it says the same, but there generators may run.
+	if errors.Is(err, errNobody) || errors.Is(err, nats.ErrNoResponders) && !errors.Is(err, bus.ErrNoJetStream) && !errors.Is(err, kvstore.ErrNoJetStream) {
+		return exitNobody
 	}
 	return exitFailed
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -20,6 +21,7 @@ import (
 const asProcess = "TEST_AS_PROCESS"
 
 func TestMain(m *testing.M) {
+	time.Local = time.UTC // the zone of the times that tables show
 	switch os.Getenv(asProcess) {
 	case "leaf":
 		main()

@@ -26,7 +26,7 @@ func newNodesCmd() *cobra.Command {
 		case err != nil:
 			return err
 		case len(states) == 0:
-			return errors.New("no generator answers: is one running on this NATS?")
+			return nobodyError{errors.New("no generator answers: is one running on this NATS?")}
 		case f.json:
 			lost := append([]bus.LostNode{}, bus.LostNodes(states)...) // [] if there are none
 			return printJSON(cmd.OutOrStdout(), map[string]any{"nodes": states, "lost": lost})

@@ -55,8 +55,11 @@ func printable(r rune) rune {
 	return r
 }
 
-// local returns a time for people.
-func local(t time.Time) string { return t.Local().Format(time.DateTime) }
+// timeOf returns a time for people: RFC 3339 in the zone of this machine, as the log has it.
+func timeOf(t time.Time) string { return t.Local().Format(time.RFC3339) }
+
+// precise is timeOf with milliseconds.
+func precise(t time.Time) string { return t.Local().Format("2006-01-02T15:04:05.000Z07:00") }
 
 const progressEvery = 200 * time.Millisecond
 

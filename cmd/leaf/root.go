@@ -15,7 +15,7 @@ import (
 // newRoot returns the program: the command leaf with everything below it.
 func newRoot() *cobra.Command {
 	return assemble(newServeCmd(), newGetCmd(), newSnowflakeCmd(), newDecodeCmd(), newTagCmd(), newWorkersCmd(),
-		newNodesCmd(), newBenchCmd(), newEventsCmd(), newAuditCmd(), newTraceCmd(), newLayoutCmd(), newHealthCmd(), newMigrateCmd(), newConnectionTopic())
+		newNodesCmd(), newBenchCmd(), newEventsCmd(), newAuditCmd(), newTraceCmd(), newLayoutCmd(), newHealthCmd(), newDoctorCmd(), newMigrateCmd(), newConnectionTopic())
 }
 
 // assemble puts commands below the command leaf, and gives all of them what
@@ -31,7 +31,8 @@ when they were made.
 A setting can also be given in the environment, --data-dir as LEAF_DATA_DIR, and
 as a key of a YAML file, data-dir, that --config names. A flag beats the environment,
 and the environment beats the file. The help shows the variables of settings. Flags
-without a variable are arguments of one command.`,
+without a variable are arguments of one command.
+Exit status: 0, 1 failed or refused, 2 wrong usage, 3 no NATS server or no generator.`,
 		Example: `  leaf serve --tag order                run a generator, with a NATS server inside
   leaf serve -s nats://10.0.0.5:4222    run one that joins the NATS you have
   leaf serve --mysql-file leaf.dsn      keep the tags where Leaf keeps them, in MySQL
@@ -41,6 +42,7 @@ without a variable are arguments of one command.`,
   leaf nodes                            the generators that are running
   leaf bench order                      how fast it is, and whether an ID comes twice
   leaf events --alerts                  what needs your attention, as it happens
+  leaf doctor                           what is wrong with what is around it
   leaf audit                            whether any ID was claimed twice
   leaf trace order 4711                 which generator claimed this ID`,
 		Version:                    bus.Version(),

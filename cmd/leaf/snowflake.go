@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -68,7 +69,7 @@ func (f *clientFlags) decode(cmd *cobra.Command, c *bus.Client, ids []int64) (fa
 				return err
 			}
 		default:
-			rows = append(rows, []string{strconv.FormatInt(id, 10), d.Time, strconv.FormatInt(d.Worker, 10), strconv.FormatInt(d.Sequence, 10)})
+			rows = append(rows, []string{strconv.FormatInt(id, 10), precise(time.UnixMilli(d.UnixMS)), strconv.FormatInt(d.Worker, 10), strconv.FormatInt(d.Sequence, 10)})
 		}
 	}
 	if len(rows) > 0 {

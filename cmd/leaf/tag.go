@@ -74,7 +74,7 @@ func printTags(cmd *cobra.Command, tags ...bus.TagRecord) error {
 	}
 	rows := make([][]string, len(tags))
 	for i, t := range tags {
-		rows[i] = []string{t.Tag, strconv.FormatInt(int64(t.MaxID), 10), step(t), local(t.Updated), t.Description}
+		rows[i] = []string{t.Tag, strconv.FormatInt(int64(t.MaxID), 10), step(t), timeOf(t.Updated), t.Description}
 		if ruled {
 			rows[i] = slices.Insert(rows[i], 4, rules(t.TagRules))
 		}

@@ -51,7 +51,7 @@ func parseTagFile(text []byte) (specs []tagSpec, err error) {
 		return nil, errors.New(`it has a second document: put all tags below one key "tags"`)
 	}
 	lines := make(map[string]int) // of each tag
-	err = eachField(doc.Content[0], func(key string, list *yaml.Node) error {
+	err = eachSetting(doc.Content[0], func(key string, list *yaml.Node) error {
 		if key != "tags" || list.Kind != yaml.SequenceNode {
 			return errors.New(`want one key "tags", with a list below it`)
 		}
@@ -73,7 +73,7 @@ func parseTagFile(text []byte) (specs []tagSpec, err error) {
 
 // parseTagSpec reads one tag, and refuses what no generator can take.
 func parseTagSpec(n *yaml.Node) (s tagSpec, err error) {
-	if err := eachField(n, s.set); err != nil {
+	if err := eachSetting(n, s.set); err != nil {
 		return s, err
 	}
 	step := int64(1) // of a tag whose step the file leaves out
@@ -113,7 +113,7 @@ func (s *tagSpec) set(key string, v *yaml.Node) (err error) {
 	case "quota":
 		s.Quota = new(allocator.Quota)
 		if text, _ := scalar(v); text != "none" {
-			err = eachField(v, func(key string, v *yaml.Node) error { return setQuota(s.Quota, key, v) })
+			err = eachSetting(v, func(key string, v *yaml.Node) error { return setQuota(s.Quota, key, v) })
 		}
 	case "paused":
 		s.Paused = new(bool)
@@ -175,8 +175,8 @@ func scalar(v *yaml.Node) (string, error) {
 	return v.Value, nil
 }
 
-// eachField calls set for each field of a mapping. An error names the field and its line.
-func eachField(n *yaml.Node, set func(key string, v *yaml.Node) error) error {
+// eachSetting calls set for each field of a mapping. An error names the field and its line.
+func eachSetting(n *yaml.Node, set func(key string, v *yaml.Node) error) error {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}

@@ -115,7 +115,7 @@ func printTrace(w io.Writer, t bus.Trace) error {
 		}
 	}
 	if d := t.Decoded; d != nil {
-		fact("time", d.Time)
+		fact("time", precise(time.UnixMilli(d.UnixMS)))
 		fact("worker", strconv.FormatInt(d.Worker, 10))
 		fact("sequence", strconv.FormatInt(d.Sequence, 10))
 	}
@@ -139,6 +139,3 @@ func printTrace(w io.Writer, t bus.Trace) error {
 	}
 	return printTable(w, facts[0], facts[1:])
 }
-
-// precise returns a time for people, with milliseconds.
-func precise(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05.000") }

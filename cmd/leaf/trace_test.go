@@ -36,20 +36,20 @@ func tracing(t *testing.T) (url string, replies map[string]string) {
 
 func TestTracePrints(t *testing.T) {
 	url, replies := tracing(t)
-	claimed := "claimed at         2026-01-02 03:04:05.000\nrange              4001-5000\ncause              demand\n"
+	claimed := "claimed at         2026-01-02T03:04:05.000Z\nrange              4001-5000\ncause              demand\n"
 	for _, c := range []struct {
 		args, request string
 		status        int
 		stdout        string
 	}{
 		{"order 4711", `{"tag":"order","id":"4711"}`, 0, "order 4711: by n 1\ngenerator          n1\n" + claimed +
-			"tag claimed below  5001\nevents since       2026-01-02 03:04:01.000\n"},
+			"tag claimed below  5001\nevents since       2026-01-02T03:04:01.000Z\n"},
 		{"order 4712", `{"tag":"order","id":"4712"}`, 1, "order 4712: claimed 2 times\ngenerator          n1\n" + claimed +
 			"generator          n2\n" + claimed + "tag claimed below  5001\n"},
 		{"order 9999", `{"tag":"order","id":"9999"}`, 0, "order 9999: not claimed yet\ntag claimed below  5001\n"},
 		{"invoice 5", `{"tag":"invoice","id":"5"}`, 0, `invoice 5: the last claim
 generator          n1
-claimed at         2026-01-02 03:04:02.000
+claimed at         2026-01-02T03:04:02.000Z
 range              5-6
 source             the record; a strict tag has no events of its claims
 order              strict
@@ -57,12 +57,12 @@ tag claimed below  7
 `},
 		{"--snowflake 77", `{"snowflake":"77"}`, 0, `snowflake 77: held by n1
 generator             n1
-held since            2026-01-02 03:04:02.000
+held since            2026-01-02T03:04:02.000Z
 source                the record; no event has it
 time                  2026-01-02T03:04:05.006Z
 worker                7
 sequence              9
-worker claimed until  2026-01-02 03:04:09.000
+worker claimed until  2026-01-02T03:04:09.000Z
 `},
 		{"--snowflake=78", `{"snowflake":"78"}`, 0, `snowflake 78: cannot have been issued
 time      2026-01-02T03:04:05.006Z

@@ -53,7 +53,7 @@ workers of the one whose generator answers.`,
 func printWorkers(w io.Writer, workers ...bus.Worker) error {
 	rows := make([][]string, len(workers))
 	for i, w := range workers {
-		rows[i] = []string{strconv.FormatInt(w.Worker, 10), w.Node, stateOf(w), local(w.Acquired), local(w.Reported), local(w.ReservedUntil)}
+		rows[i] = []string{strconv.FormatInt(w.Worker, 10), w.Node, stateOf(w), timeOf(w.Acquired), timeOf(w.Reported), timeOf(w.ReservedUntil)}
 	}
 	return printTable(w, []string{"WORKER", "NODE", "STATE", "SINCE", "LAST REPORT", "RESERVED UNTIL"}, rows)
 }
@@ -134,7 +134,7 @@ report, if that is later), in place of %[4]s. No ID comes twice as long as
 - the clock of %[2]s was never ahead of the others' by more than %[3]v while it
   held the worker.
 
-`, worker, node, snowflake.ReleaseMargin, local(w.ReservedUntil))
+`, worker, node, snowflake.ReleaseMargin, timeOf(w.ReservedUntil))
 	if !yes {
 		if err := confirm(cmd, fmt.Sprintf("Type the name of the node that is stopped, %s: ", node), w.Node); err != nil {
 			return err
@@ -164,7 +164,7 @@ func (f *clientFlags) printFree(cmd *cobra.Command, w bus.Worker, format string)
 	if f.json {
 		return printJSON(cmd.OutOrStdout(), w)
 	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), format, w.Worker, local(w.ReservedUntil))
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), format, w.Worker, timeOf(w.ReservedUntil))
 	return err
 }
 

@@ -76,7 +76,7 @@ func TestReleaseCommand(t *testing.T) {
 	request := fmt.Sprintf(`{"worker":7,"node":"gone","reserved_until":"%s","reported":"2026-01-02T03:04:06.007Z"}`, soon.Format(rfc))
 	then := soon.Add(-time.Minute)
 	reply := fmt.Sprintf(format, 7, "gone", false, then.Format(rfc))
-	explained := []string{"7 ", "gone", "away", "2026-01-02", "stopped", "clock", "10s", local(soon)}
+	explained := []string{"7 ", "gone", "away", "2026-01-02", "stopped", "clock", "10s", timeOf(soon)}
 	for name, c := range map[string]struct {
 		listed, reply, code string
 		args                []string
@@ -85,13 +85,13 @@ func TestReleaseCommand(t *testing.T) {
 		stderr              []string
 		released            int64
 	}{
-		"confirmed":            {away, reply, "", []string{"7", "--yes"}, exitOK, "worker 7 is free from " + local(then) + " on\n", explained, 1},
+		"confirmed":            {away, reply, "", []string{"7", "--yes"}, exitOK, "worker 7 is free from " + timeOf(then) + " on\n", explained, 1},
 		"as JSON":              {away, reply, "", []string{"7", "--yes", "--json"}, exitOK, reply + "\n", explained, 1},
 		"not confirmed":        {away, reply, "", []string{"7"}, exitUsage, "", append([]string{"--yes"}, explained...), 0},
 		"not confirmed, JSON":  {away, reply, "", []string{"7", "--json"}, exitUsage, "", append([]string{"--yes"}, explained...), 0},
 		"running":              {fmt.Sprintf(format, 7, "busy", true, soon.Format(rfc)), "", "", []string{"7", "--yes"}, exitFailed, "", []string{"held by busy, which is running: stop it", "killed", "3 s", "10 s"}, 0},
 		"running too long":     {fmt.Sprintf(format, 7, "busy", true, past.Format(rfc)), "", "", []string{"7", "--yes"}, exitFailed, "", []string{"which is running"}, 0},
-		"free":                 {fmt.Sprintf(format, 7, "old", false, past.Format(rfc)), "", "", []string{"7"}, exitOK, "worker 7 is free already, since " + local(past) + "\n", nil, 0},
+		"free":                 {fmt.Sprintf(format, 7, "old", false, past.Format(rfc)), "", "", []string{"7"}, exitOK, "worker 7 is free already, since " + timeOf(past) + "\n", nil, 0},
 		"free, JSON":           {fmt.Sprintf(format, 7, "old", false, past.Format(rfc)), "", "", []string{"7", "--json"}, exitOK, fmt.Sprintf(format, 7, "old", false, past.Format(rfc)) + "\n", nil, 0},
 		"no record":            {"", "", "", []string{"7", "--yes"}, exitFailed, "", []string{"worker 7 has no record"}, 0},
 		"others have a record": {fmt.Sprintf(format, 8, "n", false, past.Format(rfc)), "", "", []string{"7", "--yes"}, exitFailed, "", []string{"worker 7 has no record"}, 0},

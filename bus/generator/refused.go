@@ -1,0 +1,110 @@
+package generator
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/leafbus/leafbus/bus"
+)
+
+const (
+	// worstTags is how many tags without IDs the state lists.
+	worstTags = 5
+	// mostStreaks bounds the tags that are remembered, because any caller may ask for any name.
+	mostStreaks = 1000
+	// streakLasts is how long a tag that nobody asks for any more counts as refused.
+	streakLasts = 10 * time.Minute
+)
+
+// streaks are the tags of which no request was answered with IDs since some were refused. A rare tag whose requests are all
+// refused is a small part of all requests, so only an account of its own shows it. The zero value is ready. Its methods are
+// safe for concurrent use.
+type streaks struct {
+	some atomic.Int64 // how many there are, so that a request of a healthy generator needs no lock
+
+	mu   sync.Mutex
+	tags map[string]*streak
+}
+
+// streak is what is known of one of these tags.
+type streak struct {
+	reason      bus.Reason // of the last refusal
+	refused     int64
+	first, last time.Time
+}
+
+// served notes that a request for IDs of a tag was answered with IDs. Other requests have no tag.
+func (s *streaks) served(tag string) {
+	if tag != "" && s.some.Load() > 0 {
+		s.end(tag)
+	}
+}
+
+// refused notes that a request for IDs of a tag was refused.
+func (s *streaks) refused(tag string, reason bus.Reason, now time.Time) {
+	switch reason {
+	case bus.BadRequest, bus.BadTag, bus.BatchTooLarge, bus.Draining: // these say nothing of the tag
+		return
+	case bus.UnknownTag, bus.Paused, bus.QuotaExceeded: // an operator's will
+		s.served(tag)
+		return
+	}
+	if tag == "" {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	have := s.tags[tag]
+	if have == nil || now.Sub(have.last) > streakLasts {
+		if have == nil && !s.roomLocked(now) {
+			return
+		}
+		have = &streak{first: now}
+		s.tags[strings.Clone(tag)] = have // not the whole subject that it is a part of
+		s.some.Store(int64(len(s.tags)))
+	}
+	have.reason, have.last = reason, now
+	have.refused++
+}
+
+// end forgets a tag.
+func (s *streaks) end(tag string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.tags, tag)
+	s.some.Store(int64(len(s.tags)))
+}
+
+// roomLocked reports whether another tag can be remembered. It forgets those that nobody asks for any more, if there are too many.
+func (s *streaks) roomLocked(now time.Time) bool {
+	if s.tags == nil {
+		s.tags = make(map[string]*streak)
+	}
+	if len(s.tags) >= mostStreaks {
+		for tag, t := range s.tags {
+			if now.Sub(t.last) > streakLasts {
+				delete(s.tags, tag)
+			}
+		}
+	}
+	return len(s.tags) < mostStreaks
+}
+
+// worst returns the tags that have been without IDs for longest.
+func (s *streaks) worst(now time.Time) (worst []bus.RefusedTag) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for tag, t := range s.tags {
+		if now.Sub(t.last) <= streakLasts {
+			worst = append(worst, bus.RefusedTag{Tag: tag, Reason: t.reason, Refused: t.refused, ForMS: t.last.Sub(t.first).Milliseconds()})
+		}
+	}
+	slices.SortFunc(worst, func(x, y bus.RefusedTag) int {
+		return cmp.Or(cmp.Compare(y.ForMS, x.ForMS), cmp.Compare(y.Refused, x.Refused), strings.Compare(x.Tag, y.Tag))
+	})
+	return worst[:min(len(worst), worstTags)]
+}

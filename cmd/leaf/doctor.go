@@ -1,0 +1,289 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/kvstore"
+)
+
+// States of a finding.
+const (
+	stateOK      = "ok"
+	stateWarning = "warning"
+	stateProblem = "problem" // somebody must do something
+)
+
+// finding is one line of leaf doctor.
+type finding struct {
+	Check string `json:"check"`
+	State string `json:"state"`
+	Found string `json:"found"`
+	Fix   string `json:"fix,omitempty"` // what to do, if Found does not say it
+}
+
+// diagnosis is what leaf doctor prints as JSON.
+type diagnosis struct {
+	State  string    `json:"state"` // the worst of the checks
+	Checks []finding `json:"checks"`
+}
+
+// doctorFlags are the flags of leaf doctor. Those that leaf serve has too mean the same.
+type doctorFlags struct {
+	conn      connFlags
+	mysql     mysqlFlags
+	zookeeper zookeeperFlags
+	dataDir   string
+	monitor   string
+	json      bool
+}
+
+func newDoctorCmd() *cobra.Command {
+	var f doctorFlags
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check what the generators depend on, and say what to do",
+		Long: `Check what the generators depend on: NATS and JetStream, their clocks, the rights of
+this NATS user, the data folder, and, with their flags, MySQL and ZooKeeper. It prints
+one line for each finding: ok, warning or problem, what was found, and what to do.
+
+Give it the flags that leaf serve has, and run it on the machine of the generator. It
+works while generators run, and while they do not. It changes nothing: in the data
+folder it writes and removes a file of 1 MiB, unless a generator uses the folder.
+
+The exit status is 1 if there is a problem. Warnings alone do not change it.
+
+Only NATS itself knows whether a server that was joined syncs each write, and how much
+room it has. With --nats-monitor leaf asks that server's monitoring address.`,
+		Example: `  leaf doctor
+  leaf doctor -s nats://10.0.0.5:4222 --data-dir /var/lib/leaf --json
+  leaf doctor --mysql "$DSN" --zookeeper h1:2181,h2:2181,h3:2181
+  leaf doctor -s nats://10.0.0.5:4222 --nats-monitor http://10.0.0.5:8222
+  LEAF_MYSQL="$DSN" leaf doctor --config leaf.yaml`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	fs := cmd.Flags()
+	registerMySQL(fs, &f.mysql.dsn, "also check this database of the tags, `DSN` user:password@tcp(host:3306)/database")
+	f.zookeeper.register(fs)
+	fs.StringVar(&f.dataDir, "data-dir", "leaf-data", "`DIR` of all local state of the generator")
+	fs.StringVar(&f.monitor, "nats-monitor", "", "also ask the NATS server's monitoring address, `URL` such as http://10.0.0.5:8222")
+	fs.BoolVar(&f.json, "json", false, "write JSON")
+	f.conn.registerClient(fs)
+	return cmd
+}
+
+func (f *doctorFlags) run(cmd *cobra.Command) error {
+	if err := f.zookeeper.check(); err != nil {
+		return err
+	}
+	d := doctor{doctorFlags: f}
+	if err := d.examineAll(cmd); err != nil {
+		return err
+	}
+	if err := d.print(cmd.OutOrStdout()); err != nil {
+		return err
+	}
+	if n := d.count(stateProblem); n > 0 {
+		return fmt.Errorf("somebody must do something: %s", counted(int64(n), "problem"))
+	}
+	return nil
+}
+
+// doctor is one run of leaf doctor.
+type doctor struct {
+	*doctorFlags
+	nc     *nats.Conn // nil: NATS cannot be reached
+	js     jetstream.JetStream
+	client *bus.Client
+	look   look                 // at generators and streams
+	have   kvstore.Installation // its record; without an ID there is none, or it cannot be read
+
+	mu       sync.Mutex
+	findings []finding
+}
+
+// examineAll runs the checks. An error is one of usage: what is wrong elsewhere is a finding.
+func (d *doctor) examineAll(cmd *cobra.Command) error {
+	db, err := d.mysql.examined(d.logger("mysql"))
+	if err != nil {
+		return err
+	}
+	if db != nil {
+		defer db.Close()
+	}
+	if err := d.connect(cmd); err != nil {
+		return err
+	}
+	if d.nc != nil {
+		defer d.nc.Close()
+		d.examineNATS(cmd.Context())
+	}
+	d.examine(cmd.Context(), "folder", d.folder)
+	if db != nil {
+		d.examineDatabase(cmd.Context(), db)
+	}
+	if d.zookeeper.hosts != "" {
+		d.examine(cmd.Context(), "zookeeper", d.zooKeeper)
+	}
+	return nil
+}
+
+// examine runs one check. It returns what is well, or why something must be done. What it logs as a warning or an
+// error is a finding too; the attribute fix says what to do.
+func (d *doctor) examine(ctx context.Context, name string, check func(context.Context, *slog.Logger) (string, error)) {
+	ctx, cancel := context.WithTimeout(ctx, d.conn.timeout)
+	defer cancel()
+	before := len(d.all())
+	found, err := check(ctx, d.logger(name))
+	advised, _ := errors.AsType[*advisedError](err)
+	switch {
+	case advised != nil:
+		d.add(finding{name, stateProblem, advised.Error(), advised.fix})
+	case err != nil:
+		d.add(finding{Check: name, State: stateProblem, Found: err.Error()})
+	case len(d.all()) == before:
+		d.add(finding{Check: name, State: stateOK, Found: found})
+	}
+}
+
+// advisedError is an error with what to do about it.
+type advisedError struct {
+	error
+	fix string
+}
+
+func advise(fix, format string, a ...any) error { return &advisedError{fmt.Errorf(format, a...), fix} }
+
+func (d *doctor) add(f finding) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.findings = append(d.findings, f)
+}
+
+// all returns what was found so far. Clients may still log, and so add to it.
+func (d *doctor) all() []finding {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.findings)
+}
+
+func (d *doctor) count(state string) (n int) {
+	for _, f := range d.all() {
+		if f.State == state {
+			n++
+		}
+	}
+	return n
+}
+
+func (d *doctor) print(w io.Writer) error {
+	if d.json {
+		worst := stateOK
+		for _, state := range []string{stateWarning, stateProblem} {
+			if d.count(state) > 0 {
+				worst = state
+			}
+		}
+		return printJSON(w, diagnosis{worst, d.all()})
+	}
+	for _, f := range d.all() {
+		line := f.Found
+		if f.Fix != "" {
+			line += ". Fix: " + f.Fix
+		}
+		state := fmt.Sprintf("%-8s", f.State)
+		if colourful(w) {
+			state = colour(state, map[string]string{stateOK: green, stateWarning: yellow, stateProblem: red}[f.State])
+		}
+		if _, err := fmt.Fprintf(w, "%s %-12s %s\n", state, f.Check, strings.Map(printable, line)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// logger returns a log of which warnings and errors are findings of a check: the checks that leaf serve makes at its
+// start log what they find.
+func (d *doctor) logger(check string) *slog.Logger { return slog.New(findingLog{d: d, check: check}) }
+
+// findingLog is the handler of that log.
+type findingLog struct {
+	d     *doctor
+	check string
+	attrs []slog.Attr
+}
+
+// Enabled implements [slog.Handler].
+func (findingLog) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+
+// Handle implements [slog.Handler].
+func (h findingLog) Handle(_ context.Context, r slog.Record) error {
+	f := finding{Check: h.check, State: stateWarning}
+	if r.Level >= slog.LevelError {
+		f.State = stateProblem
+	}
+	var details []string
+	note := func(a slog.Attr) bool {
+		if a.Key == "fix" {
+			f.Fix = a.Value.String()
+		} else {
+			details = append(details, fmt.Sprintf("%s %v", a.Key, a.Value))
+		}
+		return true
+	}
+	for _, a := range h.attrs {
+		note(a)
+	}
+	r.Attrs(note)
+	f.Found = r.Message
+	if len(details) > 0 {
+		f.Found += " (" + strings.Join(details, ", ") + ")"
+	}
+	h.d.add(f)
+	return nil
+}
+
+// WithAttrs implements [slog.Handler].
+func (h findingLog) WithAttrs(attrs []slog.Attr) slog.Handler {
+	h.attrs = append(h.attrs[:len(h.attrs):len(h.attrs)], attrs...)
+	return h
+}
+
+// WithGroup implements [slog.Handler]. No check groups attributes.
+func (h findingLog) WithGroup(string) slog.Handler { return h }
+
+// connect connects to NATS. A NATS that cannot be reached is a finding.
+func (d *doctor) connect(cmd *cobra.Command) error {
+	nc, err := d.conn.connectClient(cmd)
+	if _, ok := errors.AsType[*usageError](err); ok {
+		return err
+	}
+	if err != nil {
+		d.add(finding{Check: "nats", State: stateProblem, Found: err.Error()})
+		return nil
+	}
+	js, err := d.conn.jetStream(nc)
+	if err != nil {
+		nc.Close()
+		return usagef("--js-domain: %w", err)
+	}
+	d.nc, d.js, d.client = nc, js, bus.NewClient(nc, bus.JetStream(js), bus.Timeout(d.conn.timeout))
+	return nil
+}
+
+// server names the NATS server of the connection.
+func (d *doctor) server() string {
+	return cmp.Or(d.nc.ConnectedServerName(), d.nc.ConnectedUrlRedacted())
+}
