@@ -21,23 +21,21 @@ export class Generators {
         { text: n.address, class: "quiet" },
         { text: n.version, class: "quiet" }) },
       { name: "State", fill: fillState },
+      { name: "IDs/s", fill: (cell, n) => lines(cell, { text: rate(rates.of(n.node, "ids")), title: `${count(n.counts.ids)} in all` }) },
+      { name: "Answered/s", fill: (cell, n) => lines(cell, { text: rate(rates.of(n.node, "requests")), title: `${count(n.counts.requests)} in all` }) },
+      { name: "Refused/s", fill: (cell, n) => lines(cell,
+        { text: rate(rates.of(n.node, "refused")), class: rates.of(n.node, "failed") > 0 ? "bad" : rates.of(n.node, "refused") > 0 ? "warn" : "" }) },
+      { name: "Refused", fill: fillRefused },
+      { name: "Waiting", fill: (cell, n) => lines(cell, { text: count(n.counts.waiting), class: waits(n) ? "warn" : "" }) },
+      { name: "Tags", fill: (cell, n) => lines(cell,
+        { text: count(n.counts.tags), title: "in memory" },
+        n.counts.failing > 0 && { text: `${count(n.counts.failing)} failing`, class: "bad" }) },
       { name: "Worker", fill: fillWorker },
       { name: "Clock", fill: fillClock },
       { name: "Runs for", fill: fillStarted },
-      { name: "IDs/s", fill: (cell, n) => lines(cell,
-        { text: rate(rates.of(n.node, "ids")) },
-        { text: `${count(n.counts.ids)} in all`, class: "quiet" }) },
-      { name: "Answered/s", fill: (cell, n) => lines(cell,
-        { text: rate(rates.of(n.node, "requests")) },
-        { text: `${count(n.counts.requests)} in all`, class: "quiet" }) },
-      { name: "Refused", fill: fillRefused },
-      { name: "Waiting", fill: (cell, n) => lines(cell, { text: count(n.counts.waiting), class: waits(n) ? "warn" : "" }) },
-      { name: "Tags in memory", fill: (cell, n) => lines(cell,
-        { text: count(n.counts.tags) },
-        n.counts.failing > 0 && { text: `${count(n.counts.failing)} failing`, class: "bad" }) },
       { name: "Events", fill: (cell, n) => lines(cell,
         { text: `${count(n.counts.events_queued)} queued` },
-        { text: `${count(n.counts.events_dropped)} dropped`, class: n.counts.events_dropped > 0 ? "bad" : "quiet" }) },
+        n.counts.events_dropped > 0 && { text: `${count(n.counts.events_dropped)} dropped`, class: "bad" }) },
     ];
     const cells = columns.map((column, i) => ({ ...column, fill: (cell, n) => (n.silent_ms === undefined ? column.fill(cell, n) : fillLost(cell, n, i)) }));
     this.#table = new Table(byID("generators"), cells, (n) => n.node, (row, n) => { row.dataset.node = n.node; });
@@ -45,7 +43,7 @@ export class Generators {
 
   overview({ node, nodes, lost }) {
     this.#serving = node;
-    this.#table.show([...nodes, ...lost]);
+    this.#table.show([...lost, ...nodes]); // what needs an operator comes first
   }
 }
 
