@@ -85,7 +85,7 @@ type State struct {
 	Counts       Counts   `json:"counts"`
 	// Lost are the peers that it does not hear and that did not report that they end, at most 20: those that it heard last.
 	Lost    []LostNode `json:"lost,omitempty"`
-	Busiest []Buffer   `json:"busiest"` // the tags with most IDs handed out
+	Busiest []Buffer   `json:"busiest"` // the tags with the highest rates
 }
 
 // LostNode is a generator that others do not hear, and that did not report that it ends. All its Unix times are by the

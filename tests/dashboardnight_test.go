@@ -162,10 +162,10 @@ func saysWhatIsWrong(t *testing.T, tab *browser.Tab) {
 	tab.Await("a box for each cause", box+`.length === 2 && `+box+`[0].dataset.kind === 'mysql' && `+box+`[1].dataset.kind === 'leaf.node.lost'`)
 	tab.Await("how far it reaches", fmt.Sprintf(`%s[0].querySelector('summary').textContent === '%d tags, 2 generators'`, box, nightTags))
 	var dry, left int
-	tab.Await("whom it harms", box+`[0].innerText.includes(' tags have no IDs left, and callers are refused. ')`)
+	tab.Await("whom it harms", box+`[0].innerText.includes(' tags have too few IDs left, and callers are refused. ')`)
 	words := browser.Eval[string](tab, box+`[0].innerText`)
 	_, words, _ = strings.Cut(words, "No new IDs come from the database. ")
-	if _, err := fmt.Sscanf(words, "%d tags have no IDs left, and callers are refused. %d tags live on the IDs in memory", &dry, &left); err != nil ||
+	if _, err := fmt.Sscanf(words, "%d tags have too few IDs left, and callers are refused. %d tags live on the IDs in memory", &dry, &left); err != nil ||
 		dry < dryTags || dry+left != nightTags || !strings.Contains(words, "the store is unavailable: ") {
 		t.Errorf("the box says %d and %d (%v): %s", dry, left, err, words)
 	}

@@ -36,7 +36,7 @@ new Poll({
     rates.add(overview.nodes);
     summary.overview(overview);
     tags.overview(overview.nodes);
-    ends.show(tags.known(), Math.max(0, ...overview.nodes.map(({ counts }) => counts.failing)));
+    ends.show(tags.known(), tags.rates, Math.max(0, ...overview.nodes.map(({ counts }) => counts.failing)));
     generators.overview(overview);
   },
   onFailure: (error) => summary.failed(error),

@@ -24,7 +24,7 @@ export function headline(cause) {
   const [refused, served] = [counted(dry, "tag"), counted(left, "tag")];
   return [what, [
     meaning,
-    dry > 0 && `${refused} ${dry === 1 ? "has" : "have"} no IDs left, and callers are refused.`,
+    dry > 0 && `${refused} ${dry === 1 ? "has" : "have"} too few IDs left, and callers are refused.`,
     left > 0 && `${served} ${left === 1 ? "lives" : "live"} on the IDs in memory${cause.lasts_s == null ? "" : `, the first for ${duration(cause.lasts_s)}`}.`,
   ].filter(Boolean).join(" ")];
 }

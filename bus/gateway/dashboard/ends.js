@@ -12,20 +12,20 @@ export const urgency = (seconds) => (seconds < soon ? "bad" : Number.isFinite(se
  * endOf says when a tag's callers are refused if nothing more is reserved: generators pass requests on to others, so that
  * is when the last one has no IDs. It is undefined for a tag that no generator has in memory, or whose refills work.
  */
-export function endOf({ tag, buffers }) {
+export function endOf({ tag, buffers }, rates) {
   if (!buffers.some(({ state }) => state === "failing" || state === "regressed")) return undefined;
   const left = buffers.reduce((sum, buffer) => sum + buffer.left, 0);
-  const rate = buffers.reduce((sum, buffer) => sum + (buffer.rate ?? 0), 0);
-  return { tag, left, rate, generators: buffers.length, seconds: left === 0 ? 0 : rate > 0 ? left / rate : Infinity };
+  const rate = buffers.reduce((sum, buffer) => sum + (rates.of(tag, buffer.node) ?? buffer.rate ?? 0), 0);
+  return { tag, left, rate, seconds: left === 0 ? 0 : rate > 0 ? left / rate : Infinity };
 }
 
 /** Ends is the list of tags whose IDs end soonest. It is there while refills fail. */
 export class Ends {
   #list = new Keyed(byID("ends"), ({ tag }) => tag, () => new EndView());
 
-  /** show takes the tags that are known, and how many fail at the generator with the most failing ones. */
-  show(items, failing) {
-    const ends = items.map(endOf).filter(Boolean).sort((a, b) => a.seconds - b.seconds || (a.tag < b.tag ? -1 : 1));
+  /** show takes the tags that are known, their rates, and how many fail at the generator with the most failing ones. */
+  show(items, rates, failing) {
+    const ends = items.map((item) => endOf(item, rates)).filter(Boolean).sort((a, b) => a.seconds - b.seconds || (a.tag < b.tag ? -1 : 1));
     const all = Math.max(failing, ends.length);
     byID("ends-part").hidden = ends.length === 0;
     this.#list.show(ends.slice(0, most));

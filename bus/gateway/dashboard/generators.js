@@ -49,9 +49,9 @@ export class Generators {
 
 /** fillLost fills column i of a generator that the others do not hear: only its name and state are known. */
 function fillLost(cell, { node, silent_ms: silent, until_ms: until }, i) {
-  cell.classList.remove("long");
+  cell.classList.toggle("long", i === 1);
   if (i === 0) return lines(cell, { text: node, class: "node" });
-  if (i > 1) return lines(cell, { text: "–", class: "quiet" });
+  if (i > 1) return lines(cell); // nothing is known
   lines(cell,
     { text: "lost", class: "state warn" },
     { text: `last heard ${duration(silent / 1000, 1)} ago`, class: "quiet" },
@@ -61,7 +61,7 @@ function fillLost(cell, { node, silent_ms: silent, until_ms: until }, i) {
 function fillState(cell, { ready, missing, reasons }) {
   cell.classList.toggle("long", !ready); // it has reasons to give
   if (ready) return lines(cell, { text: "ready", class: "state good" });
-  const why = (missing ?? []).map((what) => ({ text: reasons?.[what] ? `${what}: ${reasons[what]}` : what, class: "quiet" }));
+  const why = (missing ?? []).map((what) => ({ text: reasons?.[what] ? `${what}: ${reasons[what]}` : what, class: "quiet reason", title: reasons?.[what] }));
   lines(cell, { text: `not ready: ${(missing ?? []).join(", ")}`, class: "state bad" }, ...why);
 }
 

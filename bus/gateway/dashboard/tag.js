@@ -13,14 +13,17 @@ const states = ["regressed", "failing", "exhausted", "paused", "loading", "ok"];
 
 /** A Figure is a cell of a tag's row. Its name is the column's, which small screens show in the cell. */
 class Figure {
+  #name;
   #value = element("span", { class: "figure-value" });
 
   constructor(name) {
-    this.element = element("span", { class: "tag-figure", "data-name": name }, element("span", { class: "figure-name" }, `${name} `), this.#value);
+    this.#name = element("span", { class: "figure-name" }, `${name} `);
+    this.element = element("span", { class: "tag-figure", "data-name": name }, this.#name, this.#value);
   }
 
   set(text, style = "", title = "") {
     setText(this.#value, text);
+    this.#name.hidden = text === "";
     this.#value.className = `figure-value ${style}`;
     this.element.title = title;
   }
@@ -80,7 +83,7 @@ export class TagView {
     setText(this.#state, state || (record?.paused ? "paused" : "unused"));
     const { "IDs/s": rate, "Without the store": lasts, Left: left, max_id: maxID, Step: step } = this.#figures;
     rate.set(buffers.length ? rateText(this.#rates.total(tag, buffers)) : "", "", "IDs handed out in a second, by all generators");
-    const ends = endOf({ tag, buffers });
+    const ends = endOf({ tag, buffers }, this.#rates);
     const all = buffers.reduce((sum, buffer) => sum + buffer.left, 0);
     const meaning = "how long the IDs in memory last if the store fails now, at the present rate";
     if (strict && !ends || buffers.length === 0) lasts.set("");

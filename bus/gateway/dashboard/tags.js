@@ -14,8 +14,8 @@ const typing = 250; // ms without a key before a search begins
  * of all or of those that are searched for.
  */
 export class Tags {
-  #rates = new TagRates();
-  #list = new Keyed(byID("tags"), (item) => item.tag, () => new TagView(this.#rates));
+  rates = new TagRates();
+  #list = new Keyed(byID("tags"), (item) => item.tag, () => new TagView(this.rates));
   #search = byID("search");
   #views = [...document.getElementsByName("tags-view")];
   #chosen = "busiest"; // the view that a search gives way to
@@ -63,8 +63,8 @@ export class Tags {
   /** known are the tags that the last answers have, the most used first. */
   known() {
     const items = merge(this.#nodes ?? [], this.#page, this.#named);
-    this.#rates.add(items.flatMap(({ buffers }) => buffers));
-    return this.#rates.order(items);
+    this.rates.add(items.flatMap(({ buffers }) => buffers));
+    return this.rates.order(items);
   }
 
   /** overview takes what the generators hold now. */
@@ -96,12 +96,13 @@ export class Tags {
   #answered(page) {
     if (this.#names.length > 0) this.#named = page.tags;
     else this.#page = page;
-    setNotice(byID("tags-problem"), page.problem);
+    const away = page.problem && this.#nodes?.some(({ missing }) => missing?.includes("store")); // the alerts say why
+    setNotice(byID("tags-problem"), away ? "The store is unavailable, so max_id, step and unused tags are missing here." : page.problem);
     if (this.#busiest) {
       if (this.#nodes) this.#showBusiest();
       return;
     }
-    this.#rates.add(page.tags.flatMap(({ buffers }) => buffers));
+    this.rates.add(page.tags.flatMap(({ buffers }) => buffers));
     this.#list.show(page.tags.map((record) => ({ tag: record.tag, record, buffers: record.buffers })));
     this.#pager.show(page.next, page.tags.length);
     setText(byID("tags-note"), this.#pageNote(page.tags));
