@@ -64,7 +64,7 @@ func showsManyAlerts(t *testing.T, b *browser.Browser) {
 		tellStarved(t, js, g.node, fmt.Sprintf("tag.%03d", i))
 	}
 	const box = `document.querySelector('#alerts > li:only-child')`
-	tab.Await("one box", fmt.Sprintf(`%s?.querySelector('summary').textContent === '%d tags, 1 generator'`, box, many))
+	tab.Await("one box", fmt.Sprintf(`%s?.querySelector('summary').textContent === '%d tags, 1 generator: %s'`, box, many, g.node))
 	if browser.Eval[bool](tab, box+`.querySelector('.member').checkVisibility()`) {
 		t.Error("the alerts are shown before anybody asks")
 	}

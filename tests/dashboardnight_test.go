@@ -136,6 +136,7 @@ func TestDashboardAtNight(t *testing.T) {
 				Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: c.scheme}},
 			}))
 			saysWhatIsWrong(t, tab)
+			tab.Await("measured rates", `document.querySelector('#ends .warn')`)
 			tab.Await("the busiest tag first", fmt.Sprintf(`%s[0] === %q`, tagNames, nightTag(busyTag)))
 			tab.Do(chromedp.Evaluate[chromedp.Void](`scrollTo(0, 0)`))
 			if height := browser.Eval[int](tab, `document.documentElement.scrollHeight`); height > c.highest {
@@ -160,7 +161,7 @@ func saysWhatIsWrong(t *testing.T, tab *browser.Tab) {
 	}
 	const box = `document.querySelectorAll('#alerts > li')`
 	tab.Await("a box for each cause", box+`.length === 2 && `+box+`[0].dataset.kind === 'mysql' && `+box+`[1].dataset.kind === 'leaf.node.lost'`)
-	tab.Await("how far it reaches", fmt.Sprintf(`%s[0].querySelector('summary').textContent === '%d tags, 2 generators'`, box, nightTags))
+	tab.Await("how far it reaches", fmt.Sprintf(`%s[0].querySelector('summary').textContent === '%d tags, 2 generators: gen_1, gen_3'`, box, nightTags))
 	var dry, left int
 	tab.Await("whom it harms", box+`[0].innerText.includes(' tags have too few IDs left, and callers are refused. ')`)
 	words := browser.Eval[string](tab, box+`[0].innerText`)

@@ -42,7 +42,7 @@ type causeView struct {
 	LastsS *float64 `json:"lasts_s,omitempty"`
 	Types  []string `json:"types"` // of its alerts, the worst first
 	Nodes  []string `json:"nodes"`
-	Keys   int      `json:"keys"`  // how many tags, workers or generators its alerts are about
+	Keys   int      `json:"keys"`  // how many tags, workers or generators its alerts are about; the ledger is none
 	Dry    int      `json:"dry"`   // how many tags refuse requests, because a generator has no IDs of them
 	Count  int      `json:"count"` // its alerts
 	// Alerts are the first of them: those of refused callers first, then the newest.
@@ -116,7 +116,9 @@ func newCause(kind string, alerts []notice, soonest float64, now time.Time) caus
 	keys, dry := make(map[string]bool), make(map[string]bool)
 	lasts := math.Inf(1)
 	for _, n := range alerts {
-		keys[n.Key] = true
+		if !strings.HasPrefix(n.Type, "leaf.ledger.") { // those are about their generator
+			keys[n.Key] = true
+		}
 		if n.Type == typeStarved {
 			dry[n.Key] = true
 		}

@@ -36,12 +36,13 @@ function lost({ nodes, alerts, count }) {
     count === 1 ? "it ends" : "they end"}. Find out why, and start ${count === 1 ? "it" : "them"} again.`];
 }
 
-const nouns = { tag: ["tag"], worker: ["worker"], generator: ["generator"] };
+const named = 3; // generators that are named beside their number
 
 /** reach says how many tags, workers and generators a cause has. */
-function reach({ kind, keys, nodes, alerts }) {
-  const about = stores[kind] || /^leaf\.segment\./.test(kind) ? "tag" : /^\d+$/.test(alerts[0].key) ? "worker" : "";
-  return [about && counted(keys, ...nouns[about]), counted(nodes.length, "generator")].filter(Boolean).join(", ");
+function reach({ kind, keys, nodes }) {
+  const about = stores[kind] || /^leaf\.segment\./.test(kind) ? "tag" : /^leaf\.worker\./.test(kind) ? "worker" : "";
+  const names = nodes.length <= named ? `: ${nodes.join(", ")}` : "";
+  return [about && keys > 0 && counted(keys, about), counted(nodes.length, "generator") + names].filter(Boolean).join(", ");
 }
 
 /** A CauseView is a box about one cause. The alerts that it raised are below, for those who look. */
@@ -55,6 +56,7 @@ export class CauseView {
   #links = element("span", { class: "runbook" });
   #linked = ""; // the types that the links lead to
   #reach = element("summary");
+  #details;
   #rest = element("p", { class: "quiet", hidden: "" });
   #members;
 
@@ -65,7 +67,7 @@ export class CauseView {
       element("p", { class: "alert-title" }, this.#title, this.#gone),
       element("p", { class: "alert-facts" }, this.#since, this.#lasted, this.#links),
       this.#text, this.#error,
-      element("details", {}, this.#reach, members, this.#rest));
+      this.#details = element("details", {}, this.#reach, members, this.#rest));
   }
 
   update(cause) {
@@ -80,6 +82,7 @@ export class CauseView {
     setText(this.#lasted, `for ${duration(Math.max(0, now() - since) / 1000)}`);
     this.#link(cause.types);
     setText(this.#reach, reach(cause));
+    this.#details.hidden = cause.kind === "leaf.node.lost" && cause.count === 1; // the box says it all
     this.#members.show(cause.alerts);
     setNotice(this.#rest, cause.count > cause.alerts.length ? `${counted(cause.count - cause.alerts.length, "more alert")}` : "");
   }

@@ -26,10 +26,10 @@ export class Ends {
   /** show takes the tags that are known, their rates, and how many fail at the generator with the most failing ones. */
   show(items, rates, failing) {
     const ends = items.map((item) => endOf(item, rates)).filter(Boolean).sort((a, b) => a.seconds - b.seconds || (a.tag < b.tag ? -1 : 1));
-    const all = Math.max(failing, ends.length);
     byID("ends-part").hidden = ends.length === 0;
     this.#list.show(ends.slice(0, most));
-    setNotice(byID("ends-note"), all > most ? `The first ${most} of ${counted(all, "tag")} that get no new IDs` : "");
+    setNotice(byID("ends-note"), failing > ends.length ? `Of the most used tags; ${counted(failing, "tag")} in all get no new IDs`
+      : ends.length > most ? `The first ${most} of ${counted(ends.length, "tag")} that get no new IDs` : "");
   }
 }
 
