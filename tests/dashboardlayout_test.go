@@ -56,7 +56,7 @@ func showsNewInstallation(t *testing.T, b *browser.Browser) {
 		t.Errorf("of a stream that is not there yet the page says %q", words)
 	}
 
-	tab.Await("reasons for refusals", `document.querySelector('#generators [data-name="Refused"]').innerText.split(',').length > 1`)
+	tab.Await("reasons for refusals", `document.querySelector('#generators [data-name="Refused/s"]').innerText.split(',').length > 1`)
 	for _, width := range []int64{390, 900, 1180, 1181, 1280} {
 		tab.Do(chromedp.EmulateViewport(width, 900))
 		if needs := browser.Eval[int64](tab, `document.documentElement.scrollWidth`); needs > width {
@@ -65,7 +65,7 @@ func showsNewInstallation(t *testing.T, b *browser.Browser) {
 		if width > 1180 { // a table
 			continue
 		}
-		for _, cell := range []string{"State", "Refused"} {
+		for _, cell := range []string{"State", "Refused/s"} {
 			const part = `((cell) => cell.getBoundingClientRect().width / cell.parentElement.getBoundingClientRect().width)(document.querySelector('#generators [data-name=%q]'))`
 			if found := browser.Eval[float64](tab, fmt.Sprintf(part, cell)); found < 0.9 {
 				t.Errorf("%d wide, %s has %.2f of the card", width, cell, found)

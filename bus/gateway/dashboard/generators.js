@@ -23,9 +23,7 @@ export class Generators {
       { name: "State", fill: fillState },
       { name: "IDs/s", fill: (cell, n) => lines(cell, { text: rate(rates.of(n.node, "ids")), title: `${count(n.counts.ids)} in all` }) },
       { name: "Answered/s", fill: (cell, n) => lines(cell, { text: rate(rates.of(n.node, "requests")), title: `${count(n.counts.requests)} in all` }) },
-      { name: "Refused/s", fill: (cell, n) => lines(cell,
-        { text: rate(rates.of(n.node, "refused")), class: rates.of(n.node, "failed") > 0 ? "bad" : rates.of(n.node, "refused") > 0 ? "warn" : "" }) },
-      { name: "Refused", fill: fillRefused },
+      { name: "Refused/s", fill: (cell, n) => fillRefused(cell, n, rates) },
       { name: "Waiting", fill: (cell, n) => lines(cell, { text: count(n.counts.waiting), class: waits(n) ? "warn" : "" }) },
       { name: "Tags", fill: (cell, n) => lines(cell,
         { text: count(n.counts.tags), title: "in memory" },
@@ -87,9 +85,11 @@ function fillStarted(cell, { started }) {
   lines(cell, { text: duration(Math.max(0, now() - at) / 1000), title: `since ${local(at)}` });
 }
 
-function fillRefused(cell, { counts }) {
+function fillRefused(cell, { node, counts }, rates) {
   const refused = Object.entries(counts.errors ?? {}).filter(([, n]) => n > 0).sort(([, a], [, b]) => b - a);
-  const all = refused.reduce((sum, [, n]) => sum + n, 0);
+  const now = rates.of(node, "refused");
   cell.classList.toggle("long", refused.length > 1);
-  lines(cell, { text: count(all) }, { text: refused.map(([reason, n]) => `${reason}\u00a0${count(n)}`).join(", "), class: "quiet" });
+  lines(cell,
+    { text: rate(now), class: rates.of(node, "failed") > 0 ? "bad" : now > 0 ? "warn" : "" },
+    { text: refused.map(([reason, n]) => `${reason}\u00a0${count(n)}`).join(", "), class: "quiet", title: "since it started" });
 }
