@@ -61,20 +61,22 @@ func (a *Allocator) Views(q Query) []View {
 	return views(first)
 }
 
-// Busiest returns the tags in memory from which most IDs were taken, at most limit. Of equals,
-// those with the first names. A large limit makes it slow.
+// Busiest returns the tags in memory from which most IDs a second are taken, at most limit. Of equals,
+// those with most IDs taken, then those with the first names. A large limit makes it slow.
 func (a *Allocator) Busiest(limit int) []View {
 	type use struct {
 		*buffer
+		rate  float64
 		taken int64
 	}
+	now := time.Now()
 	var top []use // in order
 	for _, b := range a.all() {
 		b.mu.Lock()
-		u := use{b, b.taken}
+		u := use{b, b.rateLocked(now), b.taken}
 		b.mu.Unlock()
 		at, _ := slices.BinarySearchFunc(top, u, func(x, y use) int {
-			return cmp.Or(cmp.Compare(y.taken, x.taken), strings.Compare(x.tag, y.tag))
+			return cmp.Or(cmp.Compare(y.rate, x.rate), cmp.Compare(y.taken, x.taken), strings.Compare(x.tag, y.tag))
 		})
 		if at < limit {
 			top = slices.Insert(top[:min(len(top), limit-1)], at, u)

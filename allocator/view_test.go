@@ -81,6 +81,23 @@ func TestBusiest(t *testing.T) {
 	})
 }
 
+// A tag that is used now stands above one from which more IDs were taken in the past.
+func TestBusiestIsThePresentRate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := start(t, allocator.Config{Store: newStore(t, 100, "past", "present")})
+		takeOf(t, a, "past", 50_000)
+		takeOf(t, a, "present", 1)
+		time.Sleep(time.Hour)
+		for range 10 {
+			takeOf(t, a, "present", 500)
+			time.Sleep(time.Second)
+		}
+		if got := a.Busiest(1); len(got) != 1 || got[0].Tag != "present" || got[0].Rate < 100 {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
 // TestTotals has a tag in each state, two that are ok, and none.
 func TestTotals(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -88,7 +88,7 @@ type State struct {
 	Refused []RefusedTag `json:"refused,omitempty"`
 	// Lost are the peers that it does not hear and that did not report that they end, at most 20: those that it heard last.
 	Lost    []LostNode `json:"lost,omitempty"`
-	Busiest []Buffer   `json:"busiest"` // the tags with most IDs handed out
+	Busiest []Buffer   `json:"busiest"` // the tags with the highest rates
 }
 
 // RefusedTag is a tag whose requests a generator refuses, all of them. Requests that callers got wrong do not count, nor those

@@ -45,7 +45,7 @@ func auditsAndTraces(t *testing.T, b *browser.Browser) {
 	tab := look(t, b, g)
 
 	t.Log("a tag, by the link at the tag")
-	tab.Await("the tag", `document.querySelector('#tags [data-tag="order"] .tag-audit')`)
+	open(tab, "order")
 	for range 2 { // the second click is on the same link
 		tab.Do(chromedp.Click(chromedp.CSS(`#tags [data-tag="order"] .tag-audit`)))
 		tab.Await("its audit", `document.querySelector('#audit-note').textContent === 'No contradictions in the audit of order'`)

@@ -20,6 +20,7 @@ func showsLongNumbers(t *testing.T, b *browser.Browser) {
 	for range 2 { // at the beginning of a segment, and at its end
 		granted(t, ask(t, nc, "leaf.segment.huge", "490"))
 		_, text := settled(t, nc, "huge", 1)
+		open(tab, "huge")
 		tab.Await(text, heldOnPage("huge")+" === '"+text+"'")
 		for _, width := range []int64{360, 390, 641, 900, 1081, 1100, 1280, 1281, 1440} {
 			tab.Do(chromedp.EmulateViewport(width, 900))
@@ -45,6 +46,7 @@ func showsNewInstallation(t *testing.T, b *browser.Browser) {
 	fetch(t, "GET", g.http+"/api/segment/get/order?count=2000000000")
 	fetch(t, "GET", g.http+"/api/snowflake/get/any")
 	tab := look(t, b, g)
+	open(tab, "order")
 	tab.Await("the tag", `document.querySelector('#tags [data-tag="order"] [data-node]')`)
 	if words := browser.Eval[string](tab, `document.querySelector('#tags').innerText`); strings.Contains(words, "step 0") || !strings.Contains(words, "step not known") {
 		t.Errorf("the step is not known, and the page says %q", words)
@@ -54,16 +56,16 @@ func showsNewInstallation(t *testing.T, b *browser.Browser) {
 		t.Errorf("of a stream that is not there yet the page says %q", words)
 	}
 
-	tab.Await("reasons for refusals", `document.querySelector('#generators [data-name="Refused"]').innerText.split(',').length > 1`)
-	for _, width := range []int64{390, 900, 1280, 1400, 1401} {
+	tab.Await("reasons for refusals", `document.querySelector('#generators [data-name="Refused/s"]').innerText.split(',').length > 1`)
+	for _, width := range []int64{390, 900, 1180, 1181, 1280} {
 		tab.Do(chromedp.EmulateViewport(width, 900))
 		if needs := browser.Eval[int64](tab, `document.documentElement.scrollWidth`); needs > width {
 			t.Errorf("%d wide, the page needs %d", width, needs)
 		}
-		if width > 1400 { // a table
+		if width > 1180 { // a table
 			continue
 		}
-		for _, cell := range []string{"State", "Refused"} {
+		for _, cell := range []string{"State", "Refused/s"} {
 			const part = `((cell) => cell.getBoundingClientRect().width / cell.parentElement.getBoundingClientRect().width)(document.querySelector('#generators [data-name=%q]'))`
 			if found := browser.Eval[float64](tab, fmt.Sprintf(part, cell)); found < 0.9 {
 				t.Errorf("%d wide, %s has %.2f of the card", width, cell, found)

@@ -141,6 +141,7 @@ func obeysKeyboard(t *testing.T, b *browser.Browser, s site) {
 // is typed nor where.
 func keepsFocus(t *testing.T, b *browser.Browser, s site) {
 	tab := look(t, b, s.g)
+	open(tab, "invoice")
 	tab.Await("the tag", `document.querySelector('#tags [data-tag="invoice"] [data-node="one"]')`)
 	typeIn(tab, "#search", "invo")
 	awaitTags(t, tab, "invoice")
@@ -200,6 +201,7 @@ func isAccessible(t *testing.T, b *browser.Browser, s site) {
 func fitsNarrow(t *testing.T, b *browser.Browser, s site) {
 	tab := look(t, b, s.g, chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile),
 		browser.Send(emulation.SetScrollbarsHidden, emulation.SetScrollbarsHiddenParams{Hidden: true}))
+	open(tab, longTag)
 	tab.Await("the long name", fmt.Sprintf(`document.querySelector('#tags [data-tag=%q] [data-node=two]')?.checkVisibility()`, longTag))
 	decodes(t, tab, s.nc, string(ask(t, s.nc, "leaf.snowflake", "").Data))
 	tab.Await("events", `document.querySelector('#events [data-type]')`)

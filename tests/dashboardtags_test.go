@@ -63,8 +63,8 @@ func searchesManyTags(t *testing.T, b *browser.Browser) {
 		}).observe(document.body, { childList: true, subtree: true });`))
 	tab.Await("the tag in memory", tagNames+`.includes('tag.090009')`)
 
-	tab.Await("its record, which is on a page that nobody looks at", `((facts) => /max_id\s+1,001/.test(facts) && /step\s+1,000/i.test(facts))(
-		document.querySelector('#tags [data-tag="tag.090009"] .facts').innerText)`)
+	tab.Await("its record, which is on a page that nobody looks at", `((figure) => figure('max_id') === '1,001' && figure('Step') === '1,000')(
+		(name) => document.querySelector('#tags [data-tag="tag.090009"] [data-name="' + name + '"] .figure-value').textContent)`)
 
 	typeIn(tab, "#search", "0777")
 	awaitTags(t, tab, pages[0]...)
@@ -123,6 +123,7 @@ func escapesNames(t *testing.T, b *browser.Browser) {
 
 	shows := func(tag, text string) {
 		t.Helper()
+		tab.Await("the row of "+tag, fmt.Sprintf(`[...document.querySelectorAll('#tags [data-tag]')].filter((e) => e.dataset.tag === %q).map((e) => { e.open = true; return e; }).length`, tag))
 		tab.Await(text+" at "+tag, fmt.Sprintf(`[...document.querySelectorAll('#tags [data-tag]')].some((e) => e.dataset.tag === %q && e.innerText.includes(%q))`, tag, text))
 	}
 	for _, text := range []string{"", "<img"} {

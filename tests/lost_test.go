@@ -41,19 +41,21 @@ func seesLost(t *testing.T, g *generator, node string) bool {
 		Lost  []bus.LostNode
 	}
 	var feed struct {
-		Alerts []struct {
-			Type, Key string
-			Over      time.Time
-			Gone      bool
+		Causes []struct {
+			Kind   string
+			Gone   bool
+			Alerts []struct{ Key string }
 		}
 	}
 	must(t, json.Unmarshal([]byte(leafOK(t, "nodes", "--json", "-s", g.url)), &nodes))
 	must(t, json.Unmarshal([]byte(fetch(t, "GET", g.http+"/dashboard/overview").body), &overview))
 	must(t, json.Unmarshal([]byte(fetch(t, "GET", g.http+"/dashboard/feed").body), &feed))
 	lasting := ""
-	for _, a := range feed.Alerts {
-		if a.Type == "leaf.node.lost" && a.Over.IsZero() && !a.Gone {
-			lasting += a.Key
+	for _, c := range feed.Causes {
+		for _, a := range c.Alerts {
+			if c.Kind == "leaf.node.lost" && !c.Gone {
+				lasting += a.Key
+			}
 		}
 	}
 	text, metrics := leafOK(t, "nodes", "-s", g.url), fetch(t, "GET", g.http+"/metrics").body

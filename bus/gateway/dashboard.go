@@ -168,6 +168,7 @@ func (v *views) askAll() overview {
 // latestEvents returns the latest events and alerts, and why some may be missing.
 func (v *views) latestEvents() feedView {
 	view := v.feed.view(v.running())
+	view.group(v.overview.get().Nodes, time.Now())
 	if why := v.g.Readiness().Reasons["bus"]; why != "" {
 		view.Problem = "New events do not arrive: " + why
 	}

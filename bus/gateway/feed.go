@@ -17,7 +17,7 @@ import (
 const (
 	// lookBack is how old alerts may be when the feed begins.
 	lookBack = 7 * 24 * time.Hour
-	// maxShown is how many events, and how many alerts, are shown.
+	// maxShown is how many events are shown.
 	maxShown = 100
 	// feedPause is the pause before the feed follows the events again after an error;
 	// problemShown is how long the error is shown.
@@ -49,15 +49,22 @@ type event struct {
 	Key      string          `json:"key"`
 	Node     string          `json:"node"`
 	Body     json.RawMessage `json:"body"`
+
+	body any // Body as a type of package bus
 }
 
 // feedView is what the dashboard shows of the feed.
 type feedView struct {
-	Problem string   `json:"problem"`
-	Lasting int      `json:"lasting"` // all lasting alerts, without those with Gone
-	Gone    int      `json:"gone"`    // those of generators that do not answer
-	Alerts  []notice `json:"alerts"`  // the lasting first, then those with Gone, then the ended; the newest of each first
-	Events  []event  `json:"events"`  // the newest first
+	Problem string      `json:"problem"`
+	Lasting int         `json:"lasting"` // all lasting alerts, without those with Gone
+	Gone    int         `json:"gone"`    // those of generators that do not answer
+	Causes  []causeView `json:"causes"`  // of all these, the most urgent first
+	Ended   int         `json:"ended"`   // alerts that ended
+	Past    []notice    `json:"past"`    // the latest of those
+	Events  []event     `json:"events"`  // the newest first
+
+	// Alerts are all alerts: the lasting first, then those with Gone, then the ended; the newest of each first.
+	Alerts []notice `json:"-"`
 }
 
 func newFeed(c *bus.Client) *feed {
@@ -129,7 +136,7 @@ func (f *feed) addStored(e bus.Event) {
 }
 
 func show(e bus.Event) event {
-	return event{e.ID, e.Time, e.Severity, e.Type, e.Key, nodeOf(e), e.Data}
+	return event{e.ID, e.Time, e.Severity, e.Type, e.Key, nodeOf(e), e.Data, e.Body}
 }
 
 // nodeOf is the generator that an event is about. Any of its peers may have published that it is lost, or was.
@@ -167,6 +174,5 @@ func (f *feed) view(running func(node string) bool) feedView {
 		}
 	}
 	slices.SortFunc(v.Alerts, func(x, y notice) int { return y.compare(x) })
-	v.Alerts = v.Alerts[:min(len(v.Alerts), maxShown)]
 	return v
 }

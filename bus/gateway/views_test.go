@@ -306,7 +306,8 @@ func TestFeed(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 	// Nobody of the name n runs.
-	if v := read[feedView](t, s, "/dashboard/feed"); v.Lasting != 0 || v.Gone != 1 || !v.Alerts[0].Gone || v.Alerts[1].Gone {
+	if v := read[feedView](t, s, "/dashboard/feed"); v.Lasting != 0 || v.Gone != 1 || len(v.Causes) != 1 || !v.Causes[0].Gone ||
+		v.Causes[0].Alerts[0].Key != "b.c" || v.Ended != 1 || v.Past[0].Key != "a" {
 		t.Errorf("%+v", v)
 	}
 	testkit.Eventually(t, "an event is heard", func() bool { // as soon as it listens
@@ -328,7 +329,7 @@ func TestFeed(t *testing.T) {
 	w := httptest.NewRecorder()
 	write(w, 200, f.view(nil))
 	var shape map[string]json.RawMessage
-	if err := json.Unmarshal(w.Body.Bytes(), &shape); err != nil || len(shape) != 5 {
+	if err := json.Unmarshal(w.Body.Bytes(), &shape); err != nil || len(shape) != 7 {
 		t.Errorf("%s: %v", w.Body, err)
 	}
 }

@@ -5,6 +5,7 @@ import { Alerts } from "./alerts.js";
 import { Audit } from "./audit.js";
 import { Decode } from "./decode.js";
 import { byID, setNotice } from "./dom.js";
+import { Ends } from "./ends.js";
 import { Events } from "./events.js";
 import { Generators } from "./generators.js";
 import { Poll, refusal } from "./poll.js";
@@ -18,6 +19,7 @@ import { Workers } from "./workers.js";
 const rates = new Rates();
 const summary = new Summary(rates);
 const alerts = new Alerts();
+const ends = new Ends();
 const tags = new Tags();
 const generators = new Generators(rates);
 const events = new Events();
@@ -34,6 +36,7 @@ new Poll({
     rates.add(overview.nodes);
     summary.overview(overview);
     tags.overview(overview.nodes);
+    ends.show(tags.known(), tags.rates, Math.max(0, ...overview.nodes.map(({ counts }) => counts.failing)));
     generators.overview(overview);
   },
   onFailure: (error) => summary.failed(error),

@@ -1,6 +1,5 @@
 import { element, Keyed, setNotice, setText } from "./dom.js";
 import { count, counted, rate as rateText } from "./number.js";
-import { Meter } from "./rate.js";
 import { EmptyView, SegmentView } from "./segment.js";
 import { StrictView } from "./strict.js";
 import { duration, relative, setTime } from "./time.js";
@@ -16,8 +15,6 @@ export function lasts(left, rate, prefix = "") {
 
 /** A BufferView is what one generator holds of a tag. Of a strict tag it holds no IDs, and the view shows its writes. */
 export class BufferView {
-  #shown; // the Buffer that is on the page
-  #meter = new Meter();
   #node = element("strong", { class: "node" });
   #state = element("span", { class: "state" });
   #segments;
@@ -42,18 +39,8 @@ export class BufferView {
       this.#error);
   }
 
-  /** rate is IDs a second, measured; null before that is possible: the generator's own is that of whole segments. */
-  get rate() {
-    return this.#meter.rate;
-  }
-
-  get left() {
-    return this.#shown.left;
-  }
-
-  update(buffer) {
-    if (buffer !== this.#shown) this.#meter.add(buffer.taken); // else no new reading
-    this.#shown = buffer;
+  /** update takes what a generator holds, and its measured rate, null if that is not known. */
+  update({ buffer, rate }) {
     const strict = buffer.order === "strict";
     Object.assign(this.element.dataset, { node: buffer.node, left: buffer.left, state: buffer.state });
     setText(this.#node, buffer.node);
@@ -62,8 +49,8 @@ export class BufferView {
     this.#segments.show(strict ? [{ ...buffer, slot: "writes" }] : places(buffer));
     for (const fact of [this.#left, this.#lasts, this.#step]) fact.hidden = strict; // there is nothing in memory
     setText(this.#leftCount, count(buffer.left));
-    setText(this.#lasts, lasts(buffer.left, this.rate, "lasts "));
-    setText(this.#rate, `${rateText(this.rate)}/s`);
+    setText(this.#lasts, lasts(buffer.left, rate, "lasts "));
+    setText(this.#rate, `${rateText(rate)}/s`);
     setText(this.#step, buffer.step ? `step ${count(buffer.step)}` : "step not known");
     const what = strict ? "written" : "refilled";
     if (buffer.refilled) setTime(this.#refilled, Date.parse(buffer.refilled), (ms) => `${what} ${relative(ms)}`);

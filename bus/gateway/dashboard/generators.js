@@ -21,23 +21,19 @@ export class Generators {
         { text: n.address, class: "quiet" },
         { text: n.version, class: "quiet" }) },
       { name: "State", fill: fillState },
+      { name: "IDs/s", fill: (cell, n) => lines(cell, { text: rate(rates.of(n.node, "ids")), title: `${count(n.counts.ids)} in all` }) },
+      { name: "Answered/s", fill: (cell, n) => lines(cell, { text: rate(rates.of(n.node, "requests")), title: `${count(n.counts.requests)} in all` }) },
+      { name: "Refused/s", fill: (cell, n) => fillRefused(cell, n, rates) },
+      { name: "Waiting", fill: (cell, n) => lines(cell, { text: count(n.counts.waiting), class: waits(n) ? "warn" : "" }) },
+      { name: "Tags", fill: (cell, n) => lines(cell,
+        { text: count(n.counts.tags), title: "in memory" },
+        n.counts.failing > 0 && { text: `${count(n.counts.failing)} failing`, class: "bad" }) },
       { name: "Worker", fill: fillWorker },
       { name: "Clock", fill: fillClock },
       { name: "Runs for", fill: fillStarted },
-      { name: "IDs/s", fill: (cell, n) => lines(cell,
-        { text: rate(rates.of(n.node, "ids")) },
-        { text: `${count(n.counts.ids)} in all`, class: "quiet" }) },
-      { name: "Answered/s", fill: (cell, n) => lines(cell,
-        { text: rate(rates.of(n.node, "requests")) },
-        { text: `${count(n.counts.requests)} in all`, class: "quiet" }) },
-      { name: "Refused", fill: fillRefused },
-      { name: "Waiting", fill: (cell, n) => lines(cell, { text: count(n.counts.waiting), class: waits(n) ? "warn" : "" }) },
-      { name: "Tags in memory", fill: (cell, n) => lines(cell,
-        { text: count(n.counts.tags) },
-        n.counts.failing > 0 && { text: `${count(n.counts.failing)} failing`, class: "bad" }) },
       { name: "Events", fill: (cell, n) => lines(cell,
         { text: `${count(n.counts.events_queued)} queued` },
-        { text: `${count(n.counts.events_dropped)} dropped`, class: n.counts.events_dropped > 0 ? "bad" : "quiet" }) },
+        n.counts.events_dropped > 0 && { text: `${count(n.counts.events_dropped)} dropped`, class: "bad" }) },
     ];
     const cells = columns.map((column, i) => ({ ...column, fill: (cell, n) => (n.silent_ms === undefined ? column.fill(cell, n) : fillLost(cell, n, i)) }));
     this.#table = new Table(byID("generators"), cells, (n) => n.node, (row, n) => { row.dataset.node = n.node; });
@@ -45,15 +41,15 @@ export class Generators {
 
   overview({ node, nodes, lost }) {
     this.#serving = node;
-    this.#table.show([...nodes, ...lost]);
+    this.#table.show([...lost, ...nodes]); // what needs an operator comes first
   }
 }
 
 /** fillLost fills column i of a generator that the others do not hear: only its name and state are known. */
 function fillLost(cell, { node, silent_ms: silent, until_ms: until }, i) {
-  cell.classList.remove("long");
+  cell.classList.toggle("long", i === 1);
   if (i === 0) return lines(cell, { text: node, class: "node" });
-  if (i > 1) return lines(cell, { text: "–", class: "quiet" });
+  if (i > 1) return lines(cell); // nothing is known
   lines(cell,
     { text: "lost", class: "state warn" },
     { text: `last heard ${duration(silent / 1000, 1)} ago`, class: "quiet" },
@@ -63,7 +59,7 @@ function fillLost(cell, { node, silent_ms: silent, until_ms: until }, i) {
 function fillState(cell, { ready, missing, reasons }) {
   cell.classList.toggle("long", !ready); // it has reasons to give
   if (ready) return lines(cell, { text: "ready", class: "state good" });
-  const why = (missing ?? []).map((what) => ({ text: reasons?.[what] ? `${what}: ${reasons[what]}` : what, class: "quiet" }));
+  const why = (missing ?? []).map((what) => ({ text: reasons?.[what] ? `${what}: ${reasons[what]}` : what, class: "quiet reason", title: reasons?.[what] }));
   lines(cell, { text: `not ready: ${(missing ?? []).join(", ")}`, class: "state bad" }, ...why);
 }
 
@@ -89,9 +85,11 @@ function fillStarted(cell, { started }) {
   lines(cell, { text: duration(Math.max(0, now() - at) / 1000), title: `since ${local(at)}` });
 }
 
-function fillRefused(cell, { counts }) {
+function fillRefused(cell, { node, counts }, rates) {
   const refused = Object.entries(counts.errors ?? {}).filter(([, n]) => n > 0).sort(([, a], [, b]) => b - a);
-  const all = refused.reduce((sum, [, n]) => sum + n, 0);
+  const now = rates.of(node, "refused");
   cell.classList.toggle("long", refused.length > 1);
-  lines(cell, { text: count(all) }, { text: refused.map(([reason, n]) => `${reason}\u00a0${count(n)}`).join(", "), class: "quiet" });
+  lines(cell,
+    { text: rate(now), class: rates.of(node, "failed") > 0 ? "bad" : now > 0 ? "warn" : "" },
+    { text: refused.map(([reason, n]) => `${reason}\u00a0${count(n)}`).join(", "), class: "quiet", title: "since it started" });
 }

@@ -23,6 +23,58 @@ export class Meter {
   }
 }
 
+const steady = 0.2; // by which part a rate may differ before a list is ordered anew
+const forgotten = 30_000; // ms without a reading
+
+/** TagRates measures how many IDs of a tag each generator hands out in a second. */
+export class TagRates {
+  #meters = new Map(); // by tag and generator
+  #ranks = new Map(); // by tag
+  #read = new WeakSet();
+
+  /** add takes readings. The same buffer may come again, and counts once. */
+  add(buffers, at = performance.now()) {
+    for (const buffer of buffers) {
+      if (this.#read.has(buffer)) continue;
+      this.#read.add(buffer);
+      const key = keyOf(buffer.tag, buffer.node);
+      const entry = this.#meters.get(key) ?? { meter: new Meter() };
+      this.#meters.set(key, entry);
+      entry.meter.add(buffer.taken, at);
+      entry.at = at;
+    }
+    for (const [key, entry] of this.#meters) if (entry.at < at - forgotten) this.#meters.delete(key);
+  }
+
+  /** of is what was measured, null before that is possible: the generator's own rate is that of whole segments. */
+  of = (tag, node) => this.#meters.get(keyOf(tag, node))?.meter.rate ?? null;
+
+  /** total is the rate of a tag, null if no generator's is known. */
+  total(tag, buffers) {
+    const known = buffers.map(({ node }) => this.of(tag, node)).filter((rate) => rate !== null);
+    return known.length ? known.reduce((sum, rate) => sum + rate, 0) : null;
+  }
+
+  /** order sorts items by their rates. Small changes of a rate move nothing, so that people can read the list. */
+  order(items) {
+    const before = this.#ranks;
+    this.#ranks = new Map();
+    for (const { tag, buffers } of items) {
+      const rate = this.total(tag, buffers) ?? buffers.reduce((sum, buffer) => sum + (buffer.rate ?? 0), 0);
+      const rank = before.get(tag);
+      this.#ranks.set(tag, rank !== undefined && Math.abs(rate - rank) <= steady * rank ? rank : rate);
+    }
+    return items.toSorted((a, b) => this.#ranks.get(b.tag) - this.#ranks.get(a.tag) || (a.tag < b.tag ? -1 : 1));
+  }
+}
+
+const keyOf = (tag, node) => `${tag}\n${node}`;
+
+// Refusals that are the caller's to avoid, or an operator's will. All others mean that the installation fails.
+const wanted = new Set(["bad_request", "bad_tag", "unknown_tag", "exists", "conflict", "paused", "quota_exceeded", "batch_too_large"]);
+
+const failuresOf = (errors) => Object.entries(errors ?? {}).reduce((sum, [reason, n]) => sum + (wanted.has(reason) ? 0 : n), 0);
+
 const totalOf = (errors) => Object.values(errors ?? {}).reduce((sum, n) => sum + n, 0);
 
 /** Rates measures what each generator, and all together, do in a second. */
@@ -33,15 +85,16 @@ export class Rates {
     const known = this.#meters;
     this.#meters = new Map();
     for (const { node, counts } of nodes) {
-      const meters = known.get(node) ?? { ids: new Meter(5), requests: new Meter(5), refused: new Meter(5) };
+      const meters = known.get(node) ?? { ids: new Meter(5), requests: new Meter(5), refused: new Meter(5), failed: new Meter(5) };
       meters.ids.add(counts.ids);
       meters.requests.add(counts.requests);
       meters.refused.add(totalOf(counts.errors));
+      meters.failed.add(failuresOf(counts.errors));
       this.#meters.set(node, meters);
     }
   }
 
-  /** of is the rate of what (ids, requests or refused) of a generator. */
+  /** of is the rate of what of a generator: ids, requests, refused, or failed, which are refusals that no caller caused. */
   of(node, what) {
     return this.#meters.get(node)?.[what].rate ?? null;
   }

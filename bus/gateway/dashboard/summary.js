@@ -1,8 +1,9 @@
-import { announce, byID, setNotice, setText } from "./dom.js";
+import { announce, byID, element, setNotice, setText } from "./dom.js";
 import { waits } from "./generators.js";
 import { count, counted, rate } from "./number.js";
 import { refusal } from "./poll.js";
 import { Sparkline } from "./sparkline.js";
+import { duration } from "./time.js";
 
 const silence = 3_000; // ms without an answer that are worth a word
 
@@ -31,6 +32,9 @@ export class Summary {
     byID("rate-ids").title = ids === null ? "" : `${count(ids)} IDs/s`;
     setText(byID("rate-requests"), rate(this.#rates.total("requests")));
     this.#figure("rate-refused", rate(this.#rates.total("refused")));
+    const failed = this.#rates.total("failed") > 0;
+    byID("rate-refused").classList.toggle("bad", failed);
+    byID("rate-ids").parentElement.classList.toggle("failing", failed); // good news would hide the bad
     setText(byID("waiting"), count(overview.nodes.reduce((sum, node) => sum + node.counts.waiting, 0)));
     byID("waiting").classList.toggle("warn", overview.nodes.some(waits));
     setNotice(byID("overview-problem"), overview.problem);
@@ -68,23 +72,34 @@ export class Summary {
       verdict.dataset.state = "bad";
       setText(verdict, this.#refusal ? `No state ${since}: ${this.#refusal}` : `No answer from the generator ${since}`);
     } else if (this.#overview) {
-      const [state, words] = judge(this.#overview.nodes, this.#lasting);
-      verdict.dataset.state = state;
-      setText(verdict, words);
+      const parts = judge(this.#overview, this.#rates.total("failed"), this.#lasting);
+      verdict.dataset.state = parts[0][0];
+      if (verdict.textContent !== parts.map(([, words]) => words).join("; ")) {
+        verdict.replaceChildren(...parts.flatMap(([state, words], i) => [i > 0 ? "; " : "", element("span", { "data-state": state }, words)]));
+      }
     }
   }
 }
 
-/** judge returns the state of the installation, good, warn or bad, and a line about it. */
-function judge(nodes, lasting) {
-  if (nodes.length === 0) return ["bad", "No generator answers"];
+/** judge returns what to say of the installation, the worst first: a state, which is bad, warn, good or empty, and words. */
+function judge({ nodes, lost }, failed, lasting) {
+  const parts = [];
+  if (failed > 0) parts.push(["bad", `Callers are refused, ${rate(failed)}/s`]);
   const all = counted(nodes.length, "generator");
   const unfit = nodes.filter((node) => !node.ready);
   if (unfit.length > 0) {
     const missing = [...new Set(unfit.flatMap((node) => node.missing ?? []))].join(", ");
-    const who = nodes.length === 1 ? "The generator is" : `${unfit.length} of ${all} ${unfit.length === 1 ? "is" : "are"}`;
-    return ["bad", `${who} not ready: ${missing}`];
+    const who = nodes.length === 1 ? "the generator is" : `${unfit.length} of ${all} ${unfit.length === 1 ? "is" : "are"}`;
+    parts.push(["bad", capital(`${who} not ready: ${missing}`, parts.length === 0)]);
   }
-  const ready = `${all}, ${nodes.length === 1 ? "ready" : "all ready"}`;
-  return lasting > 0 ? ["warn", `${ready}; ${counted(lasting, "open alert")}`] : ["good", ready];
+  if (lost.length > 0) {
+    const who = lost.length === 1 ? lost[0].node : counted(lost.length, "generator");
+    parts.push(["warn", `${who} lost, last heard ${duration(Math.min(...lost.map((node) => node.silent_ms)) / 1000, 1)} ago`]);
+  }
+  const ready = unfit.length === 0 && `${all}, ${nodes.length === 1 ? "ready" : "all ready"}`;
+  if (ready) parts.push([parts.length === 0 && !lasting ? "good" : "", ready]);
+  if (lasting > 0) parts.push([parts[0][0] ? "" : "warn", counted(lasting, "open alert")]);
+  return parts[0][0] ? parts : [["warn", parts[0][1]], ...parts.slice(1)];
 }
+
+const capital = (text, first) => (first ? text[0].toUpperCase() + text.slice(1) : text);

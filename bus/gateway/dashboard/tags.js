@@ -2,6 +2,7 @@ import { byID, Keyed, setNotice, setText } from "./dom.js";
 import { count, counted } from "./number.js";
 import { Pager } from "./pager.js";
 import { Poll, refusal } from "./poll.js";
+import { TagRates } from "./rate.js";
 import { TagView } from "./tag.js";
 
 const pageSize = 50;
@@ -13,7 +14,8 @@ const typing = 250; // ms without a key before a search begins
  * of all or of those that are searched for.
  */
 export class Tags {
-  #list = new Keyed(byID("tags"), (item) => item.tag, () => new TagView());
+  rates = new TagRates();
+  #list = new Keyed(byID("tags"), (item) => item.tag, () => new TagView(this.rates));
   #search = byID("search");
   #views = [...document.getElementsByName("tags-view")];
   #chosen = "busiest"; // the view that a search gives way to
@@ -53,13 +55,16 @@ export class Tags {
   }
 
   #question() {
-    this.#names = this.#busiest && this.#page?.next ? this.#merged().map(({ tag }) => tag) : [];
+    this.#names = this.#busiest && this.#page?.next ? this.known().slice(0, busiestSize).map(({ tag }) => tag) : [];
     if (this.#names.length > 0) return this.#names.map((name) => ["name", name]);
     return { q: this.#query, after: this.#pager.start, limit: pageSize };
   }
 
-  #merged() {
-    return merge(this.#nodes ?? [], this.#page, this.#named);
+  /** known are the tags that the last answers have, the most used first. */
+  known() {
+    const items = merge(this.#nodes ?? [], this.#page, this.#named);
+    this.rates.add(items.flatMap(({ buffers }) => buffers));
+    return this.rates.order(items);
   }
 
   /** overview takes what the generators hold now. */
@@ -91,11 +96,13 @@ export class Tags {
   #answered(page) {
     if (this.#names.length > 0) this.#named = page.tags;
     else this.#page = page;
-    setNotice(byID("tags-problem"), page.problem);
+    const away = page.problem && this.#nodes?.some(({ missing }) => missing?.includes("store")); // the alerts say why
+    setNotice(byID("tags-problem"), away ? "The store is unavailable, so max_id, step and unused tags are missing here." : page.problem);
     if (this.#busiest) {
       if (this.#nodes) this.#showBusiest();
       return;
     }
+    this.rates.add(page.tags.flatMap(({ buffers }) => buffers));
     this.#list.show(page.tags.map((record) => ({ tag: record.tag, record, buffers: record.buffers })));
     this.#pager.show(page.next, page.tags.length);
     setText(byID("tags-note"), this.#pageNote(page.tags));
@@ -111,7 +118,7 @@ export class Tags {
   }
 
   #showBusiest() {
-    const busiest = this.#merged();
+    const busiest = this.known().slice(0, busiestSize);
     this.#list.show(busiest);
     setText(byID("tags-note"), this.#busiestNote(busiest.length));
   }
@@ -158,11 +165,6 @@ function merge(nodes, page, named) {
       else if (!shown && running.has(buffer.node)) byNode.set(buffer.node, buffer);
     }
   }
-  return [...found.values()]
-    .map(({ tag, record, byNode }) => {
-      const buffers = [...byNode.values()].sort((a, b) => (a.node < b.node ? -1 : 1));
-      return { tag, record, buffers, taken: buffers.reduce((sum, buffer) => sum + buffer.taken, 0) };
-    })
-    .sort((a, b) => b.taken - a.taken || (a.tag < b.tag ? -1 : 1))
-    .slice(0, busiestSize);
+  return [...found.values()].map(({ tag, record, byNode }) => (
+    { tag, record, buffers: [...byNode.values()].sort((a, b) => (a.node < b.node ? -1 : 1)) }));
 }

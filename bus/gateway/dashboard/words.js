@@ -3,7 +3,7 @@
 import { count, counted, id } from "./number.js";
 import { duration, local } from "./time.js";
 
-const name = (event) => event.type.replace(/^leaf\./, "");
+export const name = (event) => event.type.replace(/^leaf\./, "");
 
 const millis = (ms) => (ms < 1000 ? `${count(ms)} ms` : duration(ms / 1000));
 

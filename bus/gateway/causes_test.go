@@ -1,0 +1,124 @@
+package gateway
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/snowflake"
+)
+
+func failed(node, tag string, after time.Duration, why string) bus.Event {
+	return tell(node, "segment.refill_failed", tag, after, bus.RefillFailedEvent{Node: node, Tag: tag, Error: why})
+}
+
+const (
+	noMySQL     = "the store is unavailable: MySQL (db:3306/leaf): dial tcp: connection refused"
+	brokenMySQL = "the store is unavailable: the connection to MySQL broke, or nothing came from it in time (db:3306/leaf): invalid connection"
+	noLedger    = "the store is unavailable: the ledger of order (bucket LEAF_LEDGER): nats: timeout"
+	noKV        = "the store is unavailable: reading the record of MySQL: nats: timeout" // of a tag with that name
+)
+
+// causes are those of a view, each with its kind, harm, how far it reaches, and how many alerts it has.
+func causes(v feedView) (list []string) {
+	for _, c := range v.Causes {
+		gone := ""
+		if c.Gone {
+			gone = " gone"
+		}
+		list = append(list, fmt.Sprintf("%s%s %s: %d keys, %d dry, %s, %d alerts", strings.TrimPrefix(c.Kind, "leaf."), gone, c.Harm, c.Keys, c.Dry,
+			strings.Join(c.Nodes, "+"), c.Count))
+	}
+	return list
+}
+
+// One failure is one cause, whatever it raised, and those that harm callers come first.
+func TestCauses(t *testing.T) {
+	t.Parallel()
+	second := time.Second
+	lost := published("a", tell("c", "node.lost", "c", 9*second, bus.LostEvent{Node: "c"}))
+	regressed := func(tag string, action allocator.Action) bus.Event {
+		return tell("a", "segment.regressed", tag, 0, bus.RegressedEvent{Node: "a", Tag: tag, Action: action})
+	}
+	expiring := tell("a", "worker.expiring", "7", 0, bus.WorkerEvent{Node: "a", Worker: 7, ReservedUntilMS: noon.Add(30 * second).UnixMilli()})
+	for name, c := range map[string]struct {
+		events []bus.Event
+		lasts  float64 // of the first generator; 0: nothing fails
+		want   []string
+	}{
+		"none": {nil, 0, nil},
+		"a dead database": {
+			[]bus.Event{
+				failed("a", "1", 0, noMySQL), failed("b", "1", second, brokenMySQL), failed("a", "2", 0, brokenMySQL), starved("a", "1", 2*second), starved("b", "1", 2*second),
+			}, 5, []string{"mysql refused: 2 keys, 1 dry, a+b, 5 alerts"}},
+		"a dead JetStream, with tags in MySQL and strict tags": {
+			[]bus.Event{
+				failed("a", "order", 0, noLedger), failed("a", "MySQL", 0, noKV), tell("a", "ledger.unavailable", "a", 0, bus.LedgerUnavailableEvent{Node: "a"}),
+			}, 5, []string{"jetstream ends: 2 keys, 0 dry, a, 3 alerts"}},
+		"requests that waited in vain beside a store that works": {
+			[]bus.Event{starved("a", "1", 0), failed("a", "2", second, noMySQL)}, 5,
+			[]string{"segment.starved refused: 1 keys, 1 dry, a, 1 alerts", "mysql ends: 1 keys, 0 dry, a, 1 alerts"}},
+		"a damaged and a locked record": {
+			[]bus.Event{failed("a", "1", 0, allocator.ErrDamaged.Error()+": x"), failed("a", "2", second, allocator.ErrLocked.Error()+": in MySQL")}, 5,
+			[]string{"locked ends: 1 keys, 0 dry, a, 1 alerts", "damaged ends: 1 keys, 0 dry, a, 1 alerts"}},
+		"a lost generator, later than what harms callers": {
+			[]bus.Event{failed("a", "1", 0, noMySQL), lost}, 5, []string{"mysql ends: 1 keys, 0 dry, a, 1 alerts", "node.lost reduced: 1 keys, 0 dry, c, 1 alerts"}},
+		"alerts of a generator that is gone": {
+			[]bus.Event{failed("a", "1", 0, noMySQL), starved("gone", "1", 0), lost}, 5,
+			[]string{"mysql ends: 1 keys, 0 dry, a, 1 alerts", "node.lost reduced: 1 keys, 0 dry, c, 1 alerts", "segment.starved gone refused: 1 keys, 1 dry, gone, 1 alerts"}},
+		"a worker that ends before the IDs do": {
+			[]bus.Event{expiring, failed("a", "1", 0, noMySQL)}, 60, []string{"worker.expiring ends: 1 keys, 0 dry, a, 1 alerts", "mysql ends: 1 keys, 0 dry, a, 1 alerts"}},
+		"a worker that ends after the IDs do": {
+			[]bus.Event{expiring, failed("a", "1", 0, noMySQL)}, 5, []string{"mysql ends: 1 keys, 0 dry, a, 1 alerts", "worker.expiring ends: 1 keys, 0 dry, a, 1 alerts"}},
+		"a store that went back": {
+			[]bus.Event{regressed("1", allocator.Advanced), regressed("2", allocator.Refused)}, 0, []string{"segment.regressed refused: 2 keys, 0 dry, a, 2 alerts"}},
+		"clocks": {
+			[]bus.Event{
+				tell("a", "clock.backwards", "7", 0, bus.ClockBackwardsEvent{Node: "a", Action: snowflake.Waited}), refused("b", 0),
+				tell("b", "worker.ending", "8", 0, bus.WorkerEndingEvent{Node: "b"}),
+			}, 0, []string{"clock.skewed refused: 1 keys, 0 dry, b, 1 alerts", "clock.backwards ends: 1 keys, 0 dry, a, 1 alerts", "worker.ending none: 1 keys, 0 dry, b, 1 alerts"}},
+	} {
+		f := newFeed(nil)
+		for _, e := range c.events {
+			f.addLive(e)
+		}
+		states := []bus.State{{}}
+		if c.lasts > 0 {
+			states = append(states, bus.State{FailingLasts: &c.lasts})
+		}
+		v := f.view(func(node string) bool { return node != "gone" })
+		v.group(states, noon)
+		if got := causes(v); !slices.Equal(got, c.want) {
+			t.Errorf("%s:\n%q, want\n%q", name, got, c.want)
+		}
+	}
+}
+
+// However many alerts a cause has, the page gets some: those of refused callers first, then the newest. It gets some of the ended too.
+func TestCausesAreBounded(t *testing.T) {
+	t.Parallel()
+	f := newFeed(nil)
+	for i := range 3 * maxMembers {
+		tag, after := fmt.Sprint(i), time.Duration(i)*time.Second
+		f.addLive(failed("a", tag, after, noMySQL))
+		if i == 3 {
+			f.addLive(starved("a", tag, after))
+		}
+		f.addLive(starved("b", tag, after))
+		f.addLive(recovered("b", tag, "starved", after+1))
+	}
+	v := f.view(nil)
+	v.group([]bus.State{}, noon)
+	c := v.Causes[0]
+	if len(v.Causes) != 1 || len(c.Alerts) != maxMembers || c.Count != 3*maxMembers+1 || c.Keys != 3*maxMembers || c.Dry != 1 || !c.Since.Equal(noon) ||
+		c.Alerts[0].Type != typeStarved || c.Alerts[1].Key != fmt.Sprint(3*maxMembers-1) || !slices.Equal(c.Types, []string{typeStarved, typeRefillFailed}) {
+		t.Errorf("%+v", c)
+	}
+	if len(v.Past) != maxMembers || v.Ended != 3*maxMembers || v.Past[0].Key != fmt.Sprint(3*maxMembers-1) {
+		t.Errorf("%d of %d ended alerts, %+v", len(v.Past), v.Ended, v.Past[0])
+	}
+}
