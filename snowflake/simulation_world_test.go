@@ -300,7 +300,8 @@ func (w *simWorld) restartable(o *owner, left *snowflaketest.Disk) {
 		return
 	}
 	for used, span := range w.used {
-		if used.p.owner == o && used.worker == s.Worker && s.Ceiling <= span[1] {
+		// It would issue times from the ceiling on, and before the end of the reservation.
+		if used.p.owner == o && used.worker == s.Worker && s.Ceiling <= span[1] && span[0] < s.ReservedUntil {
 			w.fail("%s would issue again what it has issued until %d: %+v", o.name, span[1], s)
 		}
 	}

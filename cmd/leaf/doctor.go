@@ -80,6 +80,8 @@ room it has. With --nats-monitor leaf asks that server's monitoring address.`,
 	fs.StringVar(&f.dataDir, "data-dir", "leaf-data", "`DIR` of all local state of the generator")
 	fs.StringVar(&f.monitor, "nats-monitor", "", "also ask the NATS server's monitoring address, `URL` such as http://10.0.0.5:8222")
 	fs.BoolVar(&f.json, "json", false, "write JSON")
+	group(fs, groupState, "data-dir")
+	group(fs, groupOutput, "json")
 	f.conn.registerClient(fs)
 	return cmd
 }

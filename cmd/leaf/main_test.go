@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -21,7 +20,10 @@ import (
 const asProcess = "TEST_AS_PROCESS"
 
 func TestMain(m *testing.M) {
-	time.Local = time.UTC // the zone of the times that tables show
+	if os.Getenv("TZ") != "UTC" { // the zone of the times that tables show. It is read once, so the tests begin again in it
+		os.Setenv("TZ", "UTC")
+		panic(syscall.Exec(os.Args[0], os.Args, os.Environ()))
+	}
 	switch os.Getenv(asProcess) {
 	case "leaf":
 		main()
