@@ -47,7 +47,7 @@ func newSite(t *testing.T) site {
 func pageItself(t *testing.T, b *browser.Browser) {
 	s := newSite(t)
 	for name, test := range map[string]func(*testing.T, *browser.Browser, site){
-		"decode": decodesSnowflakes, "links": leadsToTags, "keyboard": obeysKeyboard, "focus": keepsFocus,
+		"decode": decodesSnowflakes, "links": leadsToTags, "keyboard": obeysKeyboard, "focus": keepsFocus, "focus of rows": rowsKeepFocus,
 		"accessibility": isAccessible, "narrow": fitsNarrow, "pictures": hasLooks,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -208,5 +208,26 @@ func fitsNarrow(t *testing.T, b *browser.Browser, s site) {
 	const width = `({ Has: document.documentElement.clientWidth, Needs: document.documentElement.scrollWidth, Shows: Math.round(visualViewport.width) })`
 	if w := browser.Eval[struct{ Has, Needs, Shows int }](tab, width); w.Has != 360 || w.Needs > w.Has || w.Shows != 360 {
 		t.Errorf("the page is wider than its window: %+v", w)
+	}
+}
+
+// A row that has the focus keeps it when the rows get another order.
+func rowsKeepFocus(t *testing.T, b *browser.Browser, s site) {
+	tab := look(t, b, s.g)
+	kept := browser.Eval[[]string](tab, `(async () => {
+		const { Keyed } = await import('./dashboard/dom.js');
+		const list = document.body.appendChild(document.createElement('ul'));
+		const rows = new Keyed(list, (name) => name, (name) => {
+			const element = document.createElement('li');
+			element.appendChild(document.createElement('button')).textContent = name;
+			return { element, update() {} };
+		});
+		rows.show(['a', 'b', 'c']);
+		list.querySelectorAll('button')[2].focus();
+		rows.show(['c', 'b', 'a', 'd']);
+		return [document.activeElement.textContent, list.innerText.replaceAll(/\s+/g, '')];
+	})()`)
+	if want := []string{"c", "cbad"}; !slices.Equal(kept, want) {
+		t.Errorf("the focus and the rows are %q, want %q", kept, want)
 	}
 }

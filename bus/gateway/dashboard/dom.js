@@ -65,8 +65,13 @@ export class Keyed {
       let view = this.#views.get(key);
       if (!view) this.#views.set(key, (view = this.#create(item)));
       view.update(item);
-      if (view.element === place) place = place.nextElementSibling;
-      else this.#parent.insertBefore(view.element, place);
+      if (view.element === place) {
+        place = place.nextElementSibling;
+        continue;
+      }
+      const focused = view.element.contains(document.activeElement) ? document.activeElement : null;
+      this.#parent.insertBefore(view.element, place);
+      focused?.focus({ preventScroll: true }); // an element that moves loses it
     }
   }
 }
