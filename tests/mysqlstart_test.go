@@ -54,6 +54,9 @@ func TestStartWhileTheDatabaseIsAway(t *testing.T) {
 			args := []string{"-s", server.ClientURL(), "--mysql", dsn, "--tag", "order:100", "--max-wait", "500ms", "--drain-timeout", "1s"}
 
 			g := serve(t, t.TempDir(), args...)
+			if g.waiting != "segments,snowflakes" {
+				t.Errorf("the ready line says that %q are waited for", g.waiting)
+			}
 			// Another installation may use the same database, and the same workers.
 			refused(t, ask(t, nc, "leaf.snowflake", ""), 503, bus.NoWorkerID)
 			untilUnavailable(t, nc, "order")
@@ -73,6 +76,9 @@ func TestStartWhileTheDatabaseIsAway(t *testing.T) {
 
 			leave()
 			g = g.again(t, args[2:]...)
+			if g.waiting != "segments" {
+				t.Errorf("after a restart the ready line says that %q are waited for", g.waiting)
+			}
 			snowflake(t, nc)
 			untilUnavailable(t, nc, "order")
 			if s := stateOf(t, c); !lacks(s, "store", "") || slices.Contains(s.Missing, "worker") {

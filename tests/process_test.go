@@ -154,9 +154,10 @@ type generator struct {
 	dir                     string // its working folder; the data folder is in it
 	url, http, node, folder string
 	mode                    string
+	waiting                 string // what it cannot serve yet
 }
 
-var readyLine = regexp.MustCompile(`^leaf ready nats=(\S+) http=(\S+) node=([A-Za-z0-9_.-]{1,64}) data=(\S+) mode=(embedded|joined)\n$`)
+var readyLine = regexp.MustCompile(`^leaf ready nats=(\S+) http=(\S+) node=([A-Za-z0-9_.-]{1,64}) data=(\S+) mode=(embedded|joined)(?: waiting=(segments|snowflakes|segments,snowflakes))?\n$`)
 
 // serve starts a generator in the folder dir and waits until it is ready.
 // Starting another one there later is a restart.
@@ -179,7 +180,7 @@ func ready(t *testing.T, dir string, p *process) *generator {
 	if m == nil {
 		t.Fatalf("%v wrote %q, not a ready line", p.cmd.Args, p.stdout.String())
 	}
-	return &generator{process: p, dir: dir, url: m[1], http: m[2], node: m[3], folder: m[4], mode: m[5]}
+	return &generator{process: p, dir: dir, url: m[1], http: m[2], node: m[3], folder: m[4], mode: m[5], waiting: m[6]}
 }
 
 // embed starts a generator with a NATS server of its own, where it can be started again.

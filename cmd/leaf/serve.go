@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -181,17 +182,19 @@ func (s *serving) serve(ctx context.Context, stop context.CancelCauseFunc) error
 	if s.embed {
 		mode = modeEmbedded
 	}
+	var g *generator.Generator
 	config.Ready = func() {
-		fmt.Fprintf(s.cmd.OutOrStdout(), "leaf ready nats=%s http=%s node=%s data=%s mode=%s\n",
-			nc.ConnectedUrlRedacted(), face, config.Node, s.owned.Folder.Path, mode)
+		fmt.Fprintf(s.cmd.OutOrStdout(), "leaf ready nats=%s http=%s node=%s data=%s mode=%s%s\n",
+			nc.ConnectedUrlRedacted(), face, config.Node, s.owned.Folder.Path, mode, waitsFor(g.Readiness()))
 	}
 	runs := []func(context.Context) error{s.awaitRestart, func(ctx context.Context) error { return s.versions.Run(ctx, nc, js) }}
 	if s.listener == nil {
-		return together(ctx, stop, append(runs, generator.New(config).Run)...)
+		g = generator.New(config)
+		return together(ctx, stop, append(runs, g.Run)...)
 	}
 	metrics := gateway.NewMetrics()
 	config.Observer = metrics
-	g := generator.New(config)
+	g = generator.New(config)
 	server := gateway.New(gateway.Config{
 		Listener: s.listener, TLS: s.secure, Token: s.http.token, Generator: g, Metrics: metrics,
 		Client: bus.NewClient(nc, bus.JetStream(js)), JS: js, Log: s.log, DrainTimeout: s.config.DrainTimeout,
@@ -199,6 +202,21 @@ func (s *serving) serve(ctx context.Context, stop context.CancelCauseFunc) error
 	})
 	face = server.URL()
 	return together(ctx, stop, append(runs, g.Run, server.Run)...)
+}
+
+// waitsFor is the end of the line that says that the generator is ready: the kinds of IDs that it cannot give yet.
+func waitsFor(r bus.Readiness) string {
+	var kinds []string
+	if !r.Segment {
+		kinds = append(kinds, "segments")
+	}
+	if !r.Snowflake {
+		kinds = append(kinds, "snowflakes")
+	}
+	if len(kinds) == 0 {
+		return ""
+	}
+	return " waiting=" + strings.Join(kinds, ",")
 }
 
 // tellStop logs that the generator drains, as soon as the context is done. What

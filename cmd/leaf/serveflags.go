@@ -56,6 +56,8 @@ Over HTTP (--http) it answers Leaf's API, and operators: a dashboard at /, /metr
 
 When it answers requests it prints one line to stdout:
   leaf ready nats=URL http=URL node=NAME data=DIR mode=embedded|joined
+It ends with waiting=segments,snowflakes, or one of the two, where a store, registry or
+worker is not there yet. Requests are served as soon as it is.
 SIGINT and SIGTERM drain: accepted requests are answered. A second one exits.`,
 		Example: `  leaf serve --tag order
   leaf serve --tag order --tag coupon:100000 --data-dir /var/lib/leaf
