@@ -106,7 +106,8 @@ func TestTagExport(t *testing.T) {
 	for n := range 1000 {
 		fmt.Fprintf(&text, "- {tag: shop.%04d, max_id: %d, step: 5, quota: {per_second: 7}}\n", n, n+1)
 	}
-	if out := pipe(text.String(), "tag", "apply", "-f", "-", "-s", a.url); !strings.HasSuffix(out, "\n1000 tags: 1000 created, 0 changed, 0 unchanged, 0 failed\n") {
+	text.WriteString("- {tag: strict, order: strict}\n- {tag: voucher, opaque: d12}\n- {tag: web, opaque: 53}\n")
+	if out := pipe(text.String(), "tag", "apply", "-f", "-", "-s", a.url); !strings.HasSuffix(out, "\n1003 tags: 1003 created, 0 changed, 0 unchanged, 0 failed\n") {
 		t.Errorf("it ends with %q", out[max(0, len(out)-100):])
 	}
 	yaml := leafOK(t, "tag", "export", "-s", a.url)
@@ -117,6 +118,14 @@ func TestTagExport(t *testing.T) {
 	if copied := leafOK(t, "tag", "export", "-s", b.url); copied != yaml {
 		t.Errorf("the copy differs: %.300s", copied)
 	}
+	for tag, kind := range map[string]string{"strict": `"order":"strict"`, "voucher": `"opaque":"d12"`, "web": `"opaque":"53"`} {
+		if got := leafOK(t, "tag", "show", tag, "--json", "-s", b.url); !strings.Contains(got, kind) {
+			t.Errorf("%s of the copy is %s", tag, got)
+		}
+	}
+	cmd := command(t, t.TempDir(), nil, []string{"tag", "apply", "-f", "-", "-s", b.url})
+	cmd.Stdin = strings.NewReader("tags:\n- {tag: voucher, opaque: 53}\n- {tag: shop.0000, opaque: 63}\n")
+	runLeaf(t, cmd).want(t, 1, "voucher: its domain is d12, for life", "shop.0000: its domain is none, for life")
 	json := leafOK(t, "tag", "export", "--json", "--prefix", "shop.00", "-s", b.url)
 	if out := pipe(json, "tag", "apply", "-f", "-", "-s", a.url); out != "100 tags: 0 created, 0 changed, 100 unchanged, 0 failed\n" {
 		t.Errorf("JSON that comes back: %q", out)

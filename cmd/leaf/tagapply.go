@@ -67,6 +67,8 @@ is the standard input. The output of leaf tag export is such a file:
       quota: {per_second: 1000, burst: 5000}
       outlast: 1h
       max_step: 1000000
+    - tag: voucher
+      opaque: 53              # 63, 53 or d9 to d18, for life
 
 What the file leaves out stays as it is; "none" or 0 removes quota, outlast, max_step
 and limit. A max_id is never lowered, and no tag is deleted.
@@ -200,6 +202,8 @@ func (f *applyFlags) apply(ctx context.Context, c *bus.Client, s tagSpec) (a app
 			return a, missing
 		case s.order != "" && s.order != cmp.Or(t.Order, bus.OrderTrend):
 			return a, fmt.Errorf("its order is %s, for life: give the %s tag another name", cmp.Or(t.Order, bus.OrderTrend), s.order)
+		case s.opaque != "" && s.opaque != t.Opaque:
+			return a, fmt.Errorf("its domain is %s, for life: give the opaque tag another name", cmp.Or(t.Opaque, "none"))
 		default:
 			if update, a.Changes = s.difference(t); len(a.Changes) == 0 {
 				return a, nil
@@ -211,7 +215,7 @@ func (f *applyFlags) apply(ctx context.Context, c *bus.Client, s tagSpec) (a app
 		var done bus.TagChange
 		if a.Created {
 			done, err = c.CreateTag(ctx, bus.TagCreate{
-				Tag: s.Tag, MaxID: s.MaxID, Step: s.Step, Description: s.description(), Order: s.order, RulesChange: s.RulesChange})
+				Tag: s.Tag, MaxID: s.MaxID, Step: s.Step, Description: s.description(), Order: s.order, Opaque: s.opaque, RulesChange: s.RulesChange})
 		} else {
 			done, err = c.UpdateTag(ctx, update)
 		}

@@ -14,6 +14,7 @@ import (
 type exportedTag struct {
 	Tag         string             `yaml:"tag"`
 	Order       string             `yaml:"order,omitempty"`
+	Opaque      string             `yaml:"opaque,omitempty"`
 	MaxID       bus.ID             `yaml:"max_id"`
 	Step        int64              `yaml:"step,omitempty"`
 	Description string             `yaml:"description,omitempty"`
@@ -72,7 +73,7 @@ you lost JetStream's state, do not apply an old file and go on.`,
 func exported(tags []bus.TagRecord) []exportedTag {
 	list := make([]exportedTag, len(tags))
 	for i, t := range tags {
-		list[i] = exportedTag{t.Tag, t.Order, t.MaxID, t.Step, t.Description, exportedQuota(t.Quota),
+		list[i] = exportedTag{t.Tag, t.Order, t.Opaque, t.MaxID, t.Step, t.Description, exportedQuota(t.Quota),
 			t.Paused, t.Outlast, t.MaxStep, t.Limit}
 	}
 	return list

@@ -14,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/allocator/opaque"
 	"github.com/leafbus/leafbus/bus"
 )
 
@@ -23,7 +24,8 @@ const mostTagFile = 16 << 20
 // tagSpec is a tag as a file wants it. What the file leaves out is nil, or empty, and stays as it is.
 type tagSpec struct {
 	bus.TagUpdate
-	order string
+	order  string
+	opaque string
 }
 
 // readTagFile reads a file of tags. An error names the line.
@@ -80,7 +82,7 @@ func parseTagSpec(n *yaml.Node) (s tagSpec, err error) {
 	if s.Step != nil {
 		step = *s.Step
 	}
-	order, err := allocator.ParseOrder(s.order)
+	order, err := s.kind()
 	if order == allocator.Strict && s.Step == nil {
 		step = 0
 	}
@@ -94,6 +96,19 @@ func parseTagSpec(n *yaml.Node) (s tagSpec, err error) {
 	return s, atLine(n.Line, err)
 }
 
+// kind returns the order of the tag, which has the domain of an opaque one.
+func (s *tagSpec) kind() (allocator.Order, error) {
+	order, err := allocator.ParseOrder(s.order)
+	if err != nil || s.opaque == "" {
+		return order, err
+	}
+	if order == allocator.Strict {
+		return order, errors.New("a tag is strict or opaque, not both")
+	}
+	domain, err := opaque.ParseDomain(s.opaque)
+	return allocator.OpaqueOrder(domain), err
+}
+
 // set sets a field to a value of the file.
 func (s *tagSpec) set(key string, v *yaml.Node) (err error) {
 	switch key {
@@ -101,6 +116,8 @@ func (s *tagSpec) set(key string, v *yaml.Node) (err error) {
 		s.Tag, err = scalar(v)
 	case "order":
 		s.order, err = scalar(v)
+	case "opaque":
+		s.opaque, err = scalar(v)
 	case "max_id":
 		s.MaxID = new(bus.ID)
 		*s.MaxID, err = number[bus.ID](v, 1)
