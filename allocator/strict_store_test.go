@@ -118,6 +118,7 @@ func TestStrictExhausted(t *testing.T) {
 		one, two, three := request(t, a, 2), request(t, a, 3), request(t, a, 2)
 		pass(t, gate)
 		zero.want(t, ids(first+1, first+1))
+		synctest.Wait() // the next write is at the gate
 		s.back()
 		pass(t, gate)
 		one.want(t, ids(first+2, first+3))

@@ -316,7 +316,7 @@ func serve(t *testing.T, u underTest, f func(*nats.Msg)) {
 func TestPoolUsesLateAnswers(t *testing.T) {
 	t.Parallel()
 	u := newUnderTest(t, hedged, NoHedging(), Timeout(time.Hour))
-	u.attempt = time.Millisecond
+	u.attempt = 100 * time.Millisecond // the client remembers 32 requests, so this test may be slow for 3 s
 	pool, err := u.Pool("order", Ahead(100, 250))
 	if err != nil {
 		t.Fatal(err)
