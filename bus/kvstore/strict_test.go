@@ -340,7 +340,9 @@ func TestStrictClaimsInOrder(t *testing.T) {
 		store, _ := strictStore(t, s, "node")
 		stores = append(stores, store)
 	}
-	claimStrictly(testkit.Context(t), t, stores, 200)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*testkit.Patience) // for some thousand writes
+	defer cancel()
+	claimStrictly(ctx, t, stores, 200)
 }
 
 func TestStrictRecord(t *testing.T) {
