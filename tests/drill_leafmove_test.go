@@ -1,0 +1,418 @@
+//go:build drills
+
+package tests
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/audit"
+	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/tests/mariadb"
+)
+
+// movingPage is the page whose commands the drill runs.
+const movingPage = "docs/moving.md"
+
+// move is an installation of Leaf that moves to Leafbus, step by step of the page.
+type move struct {
+	t     *testing.T
+	db    *sql.DB
+	dsn   string // of Leaf's account
+	nats  string
+	dir   string // where an operator runs commands
+	env   []string
+	steps map[string][][2]string // the blocks of each step: language and text
+
+	old        [2]*process
+	addresses  [2]string // of the old ones
+	generators [2]*generator
+	traffic    *traffic
+	tags       []string // of the traffic
+	reserved   int64    // the sum of their max_ids at the end of the last moment
+}
+
+// rowsOfTraffic is how many tags the callers use. Each has a short step, so that both programs reserve again and again.
+const rowsOfTraffic = 20
+
+// newMove makes a table as Leaf has it, with two old ones that serve it, and callers of these.
+func newMove(t *testing.T) *move {
+	t.Helper()
+	there(t, "bash")
+	server := mariadb.New(t)
+	root := openDB(t, server.DSN(""))
+	execute(t, root, "CREATE DATABASE leaf", "CREATE USER 'leaf' IDENTIFIED BY 'old'", "GRANT SELECT, INSERT, UPDATE, DELETE ON leaf.* TO 'leaf'")
+	m := &move{t: t, db: openDB(t, server.DSN("leaf")), dsn: "leaf:old@tcp(" + server.Addr() + ")/leaf", nats: newNATS(t).ClientURL(), dir: t.TempDir(), steps: stepsOf(t)}
+	m.env = []string{"NATS_URL=" + m.nats}
+	execute(t, m.db, leafScripts["description"], "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('order', 1, 2000), ('invoice', 1, 100), "+
+		"('moved', 1, 100), ('paused', 1, 100), ('limited', 1, 100), ('gone', 1, 100)")
+	for i := range rowsOfTraffic {
+		m.tags = append(m.tags, fmt.Sprintf("tag%02d", i))
+		execute(t, m.db, fmt.Sprintf("INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('tag%02d', 1, 50)", i))
+	}
+	m.writeDSN(server.Addr(), m.dir)
+	build := exec.Command("go", "build", "-o", filepath.Join(leafBin, "oldleaf"), module+"/tests/oldleaf")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building oldleaf: %v\n%s", err, out)
+	}
+	for i := range m.old {
+		m.addresses[i] = testkit.FreeAddress(t)
+		m.startOld(i)
+	}
+	return m
+}
+
+// writeDSN writes the account of the generators into a folder.
+func (m *move) writeDSN(addr, dir string) {
+	m.t.Helper()
+	writeFile(m.t, filepath.Join(dir, "leaf.dsn"), "leafbus:a-password@tcp("+addr+")/leaf\n")
+}
+
+func (m *move) startOld(i int) {
+	m.t.Helper()
+	m.old[i] = start(m.t, exec.Command(filepath.Join(leafBin, "oldleaf"), m.addresses[i], m.dsn))
+	testkit.Eventually(m.t, "the old one to serve", func() bool { return m.old[i].stdout.String() != "" })
+}
+
+// stepsOf returns the blocks of the steps of the page, by their numbers.
+func stepsOf(t *testing.T) map[string][][2]string {
+	t.Helper()
+	steps := make(map[string][][2]string)
+	for _, section := range regexp.MustCompile(`(?m)^### `).Split(topFile(t, movingPage), -1)[1:] {
+		number, _, _ := strings.Cut(section, ".")
+		section, _, _ = strings.Cut(section, "\n## ")
+		for _, block := range regexp.MustCompile("(?ms)^```(sh|sql)\n(.*?)^```$").FindAllStringSubmatch(section, -1) {
+			steps[number] = append(steps[number], [2]string{block[1], block[2]})
+		}
+	}
+	return steps
+}
+
+// step runs the commands of a step in their order. It returns what they print.
+func (m *move) step(number string) (printed string) {
+	m.t.Helper()
+	if len(m.steps[number]) == 0 {
+		m.t.Fatalf("%s has no commands in step %s", movingPage, number)
+	}
+	for _, block := range m.steps[number] {
+		for line := range strings.Lines(block[1]) {
+			line, _, _ = strings.Cut(line, " #")
+			line = strings.TrimSpace(line)
+			m.t.Logf("step %s: %s", number, line)
+			switch {
+			case block[0] == "sql":
+				execute(m.t, m.db, strings.TrimSuffix(line, ";"))
+			case strings.HasPrefix(line, "leaf serve "):
+				m.serve(strings.Fields(line)[1:])
+			default:
+				printed += m.leaf(strings.Fields(line)[1:]...)
+			}
+		}
+	}
+	return printed
+}
+
+// leaf runs a command of an operator, which must succeed.
+func (m *move) leaf(args ...string) string {
+	m.t.Helper()
+	r := runLeaf(m.t, command(m.t, m.dir, m.env, args))
+	if r.status != 0 {
+		m.t.Fatalf("leaf %v: exit status %d: %s%s", args, r.status, r.stdout, r.stderr)
+	}
+	return r.stdout
+}
+
+// serve starts the generators with these flags. Those that run are restarted, one after the other.
+func (m *move) serve(args []string) {
+	m.t.Helper()
+	for i, g := range m.generators {
+		dir := ""
+		if g == nil {
+			dir = m.t.TempDir()
+			must(m.t, os.CopyFS(dir, os.DirFS(m.dir)))
+		} else {
+			g.stop()
+			dir = g.dir
+		}
+		m.generators[i] = m.run(i, dir, args)
+	}
+}
+
+// run starts a generator. A short step lets both programs reserve often.
+func (m *move) run(i int, dir string, args []string) *generator {
+	m.t.Helper()
+	address := testkit.FreeAddress(m.t)
+	if g := m.generators[i]; g != nil {
+		address = strings.TrimPrefix(g.http, "http://")
+	}
+	env := append([]string{"LEAF_HTTP=" + address, fmt.Sprint("LEAF_NODE=new", i), "LEAF_MAX_STEP=200"}, m.env...)
+	return ready(m.t, dir, start(m.t, command(m.t, dir, env, args)))
+}
+
+// again starts a generator that was killed.
+func (m *move) again(i int) {
+	m.t.Helper()
+	m.generators[i] = m.run(i, m.generators[i].dir, m.generators[i].cmd.Args[1:])
+}
+
+// ask asks an old one for an ID; err is Leaf's code if it has none.
+func (m *move) ask(i int, tag string) (id int64, err error) {
+	m.t.Helper()
+	return askLeaf(m.t.Context(), "http://"+m.addresses[i], tag)
+}
+
+// want fails the test if the old one does not answer an ID.
+func (m *move) want(i int, tag string) int64 {
+	m.t.Helper()
+	id, err := m.ask(i, tag)
+	if err != nil {
+		m.t.Fatalf("the old one answers %s with %v", tag, err)
+	}
+	return id
+}
+
+// take takes an ID of the generators.
+func (m *move) take(tag string) int64 {
+	m.t.Helper()
+	id, err := strconv.ParseInt(strings.TrimSpace(m.leaf("get", tag)), 10, 64)
+	must(m.t, err)
+	return id
+}
+
+// ways are how callers reach the old ones, and the generators.
+func (m *move) ways() (old, overHTTP, overNATS *way) {
+	m.t.Helper()
+	var addresses []string
+	for _, g := range m.generators {
+		if g != nil {
+			addresses = append(addresses, g.http)
+		}
+	}
+	return overLeaf("old", "http://"+m.addresses[0], "http://"+m.addresses[1]), overLeaf("new over HTTP", addresses...), overClient(client(m.t, m.nats))
+}
+
+// moment lets the callers take so many IDs, and prints what they got.
+func (m *move) moment(name string, answers int64) {
+	m.t.Helper()
+	m.traffic.more(answers)
+	m.report(name)
+}
+
+// report prints what the callers got since the last report, and checks that no ID ever came twice.
+func (m *move) report(name string) {
+	m.t.Helper()
+	ids, text := m.traffic.report()
+	var reserved int64
+	for _, tag := range m.tags {
+		reserved += maxIDOf(m.t, m.db, tag)
+	}
+	m.t.Logf("%s: %d IDs came, and max_id of %d tags rose by %d; the rest, %d, is in memory or a gap\n%s", name, ids, len(m.tags), reserved-m.reserved, reserved-m.reserved-ids, text)
+	m.reserved = reserved
+}
+
+// Callers move from the old ones to generators and back, and then for good, along the commands of docs/moving.md. No ID comes
+// twice in any moment, although programs are killed. What the page says about rules, restores and accounts is so.
+func TestDrillLeafMove(t *testing.T) {
+	m := newMove(t)
+	const answers = 5000
+	old, _, _ := m.ways()
+	m.traffic = startTraffic(t, m.tags, 12, old)
+	m.moment("1. only the old ones", answers)
+
+	m.step("1")
+	m.step("2")
+	old, overHTTP, overNATS := m.ways()
+	m.traffic.lead(old, overHTTP, old, overNATS)
+	m.moment("2. both, with half of the callers each", answers)
+
+	m.old[0].kill()
+	m.generators[0].kill()
+	m.moment("3. one of each is killed", answers)
+	m.startOld(0)
+	m.again(0)
+	m.moment("   and started again", answers)
+
+	m.traffic.lead(overHTTP, overNATS)
+	m.moment("4. all callers moved", answers)
+	m.stopOld()
+	m.moment("   and the old ones stopped", answers)
+
+	m.startOld(0)
+	m.startOld(1)
+	m.operate()
+	m.report("5. an operator changed tags")
+
+	m.step("5")
+	m.traffic.lead(old)
+	m.moment("6. all callers moved back", answers)
+	for _, g := range m.generators {
+		g.stop()
+	}
+	m.moment("   and the generators stopped", answers)
+	for i := range m.generators {
+		m.again(i)
+	}
+	m.restore()
+	m.report("   a restore of a tag")
+
+	m.traffic.lead(overHTTP, overNATS)
+	m.moment("7. all callers moved again", answers)
+	m.stopOld()
+	m.step("6")
+	m.moment("   and the table is Leafbus's alone", answers)
+	m.startOld(0)
+	for _, tag := range append(m.tags, "order") {
+		if id, err := m.ask(0, tag); !errors.Is(err, errUnknownKey) {
+			t.Errorf("without its account the old one answers %s with %d, %v", tag, id, err)
+		}
+	}
+	m.heal()
+	m.moment("   and the database was restored", answers)
+	m.intrude()
+	m.moment("   and an old one runs all the same", answers)
+	m.leaf("audit")
+}
+
+func (m *move) stopOld() {
+	m.t.Helper()
+	for _, p := range m.old {
+		p.kill()
+	}
+}
+
+// operate does what the table "What Leaf does not know" of the page is about.
+func (m *move) operate() {
+	m.t.Helper()
+	below := m.want(0, "moved")
+	m.leaf("tag", "set", "moved", "--max-id", "100000")
+	for range 10 {
+		if id := m.want(0, "moved"); id <= below || id >= 100_000 {
+			m.t.Errorf("after max_id was moved the old one gives %d, and %d before", id, below)
+		}
+	}
+	if id := m.take("moved"); id < 100_000 {
+		m.t.Errorf("after max_id was moved a generator gives %d", id)
+	}
+	if id := m.want(1, "moved"); id < 100_000 { // it has none in memory
+		m.t.Errorf("after max_id was moved an old one without IDs gives %d", id)
+	}
+
+	m.leaf("tag", "pause", "paused")
+	m.refused("paused", bus.Paused)
+	m.want(0, "paused")
+	m.leaf("tag", "resume", "paused")
+
+	m.leaf("tag", "set", "limited", "--limit", "500")
+	for last := int64(0); last <= 500; {
+		last = m.want(0, "limited")
+	}
+	m.refused("limited", bus.Exhausted)
+
+	highest := m.want(0, "gone")
+	m.leaf("tag", "rm", "gone", "--yes")
+	m.refused("gone", bus.UnknownTag)
+	for {
+		id, err := m.ask(0, "gone")
+		if errors.Is(err, errBothEmpty) {
+			break
+		}
+		must(m.t, err)
+		highest = max(highest, id)
+	}
+	m.leaf("tag", "add", "gone", "--step", "100")
+	if id := m.take("gone"); id <= highest {
+		m.t.Errorf("the tag was created again, and begins with %d; the old one gave %d", id, highest)
+	}
+
+	for _, kind := range []string{"--order=strict", "--opaque"} {
+		r := runLeaf(m.t, command(m.t, m.dir, m.env, []string{"tag", "add", "order", kind}))
+		r.want(m.t, 1, "conflict")
+		m.leaf("tag", "add", "of"+kind[2:5], kind)
+		if id, err := m.ask(0, "of"+kind[2:5]); !errors.Is(err, errUnknownKey) {
+			m.t.Errorf("of a tag with %s the old one gives %d, %v", kind, id, err)
+		}
+	}
+}
+
+// refused fails the test if the generators do not refuse the tag with this reason.
+func (m *move) refused(tag string, reason bus.Reason) {
+	m.t.Helper()
+	_, err := client(m.t, m.nats).Take(m.t.Context(), tag, 1)
+	if !errors.Is(err, reason) {
+		m.t.Errorf("generators answer %s with %v, want %s", tag, err, reason)
+	}
+}
+
+// restore sets the row of a tag back while both programs run: a generator refuses the tag, and the old one hands out IDs again.
+func (m *move) restore() {
+	m.t.Helper()
+	highest := m.use("invoice", 2000)
+	execute(m.t, m.db, "UPDATE leaf_alloc SET max_id = 1 WHERE biz_tag = 'invoice'")
+	r := runLeaf(m.t, command(m.t, m.dir, m.env, []string{"doctor", "--mysql-file", "leaf.dsn"}))
+	if r.status != 1 || !regexp.MustCompile(`(?m)^problem +ledger .*invoice`).MatchString(r.stdout) {
+		m.t.Errorf("leaf doctor: exit status %d: %s", r.status, r.stdout)
+	}
+	if id := m.want(1, "invoice"); id > highest {
+		m.t.Errorf("after the restore the old one gives %d, above all %d that were in use: the page says that it gives IDs again", id, highest)
+	}
+	l := &ledgered{t: m.t, nc: connect(m.t, m.nats)}
+	l.refusedWith("invoice", 503, bus.StoreRegressed)
+	if e := lastEvent[regression](m.t, jetStream(m.t, l.nc), "leaf.events.alert.segment.regressed.invoice"); e.Action != "refused" {
+		m.t.Errorf("the alert says %+v", e)
+	}
+	m.leaf("tag", "set", "invoice", "--max-id", "50000")
+	m.leaf("doctor", "--mysql-file", "leaf.dsn")
+	if id := m.take("invoice"); id < 50_000 {
+		m.t.Errorf("after the repair a generator gives %d", id)
+	}
+}
+
+// use takes so many IDs of the generators, and returns the highest.
+func (m *move) use(tag string, ids int64) int64 {
+	m.t.Helper()
+	ranges, err := client(m.t, m.nats).Take(m.t.Context(), tag, ids)
+	must(m.t, err)
+	return ranges[len(ranges)-1].Last
+}
+
+// heal sets the row of a tag back when no old one may write to the table: generators go on above all that they claimed.
+func (m *move) heal() {
+	m.t.Helper()
+	highest := m.use("order", 5000)
+	execute(m.t, m.db, "UPDATE leaf_alloc SET max_id = 1")
+	if id := m.use("order", 10_000); id <= highest {
+		m.t.Errorf("after the restore a generator gives %d, and %d was in use", id, highest)
+	}
+	if e := lastEvent[regression](m.t, jetStream(m.t, connect(m.t, m.nats)), "leaf.events.alert.segment.regressed.order"); e.Action != "advanced" {
+		m.t.Errorf("the alert says %+v", e)
+	}
+}
+
+// intrude lets old ones into the table again, although no generator has --shared-table. The audit counts their IDs as lost.
+func (m *move) intrude() {
+	m.t.Helper()
+	tag := m.tags[0]
+	before := m.lost(tag)
+	execute(m.t, m.db, "CREATE USER 'leaf' IDENTIFIED BY 'old'", "GRANT SELECT, INSERT, UPDATE, DELETE ON leaf.* TO 'leaf'")
+	m.old[0].kill()
+	m.startOld(0)
+	m.startOld(1)
+	old, overHTTP, _ := m.ways()
+	m.traffic.lead(old, overHTTP)
+	testkit.Eventually(m.t, "the audit to count IDs of the old ones as lost", func() bool { m.traffic.check(); return m.lost(tag) > before })
+}
+
+// lost is how many IDs of a tag the audit counts as lost.
+func (m *move) lost(tag string) int64 {
+	m.t.Helper()
+	return int64(runAudit(m.t, m.nats, audit.Options{Tags: []string{tag}}).Tags[0].Lost)
+}
