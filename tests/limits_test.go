@@ -111,7 +111,7 @@ var limits = []struct{ row, text string }{
 	{"HTTP", "header of a request {bus/gateway.maxHeader KiB} "},
 	{"HTTP", "body {bus/gateway.maxBody KiB} "},
 	{"dashboard", "{bus/gateway.defaultPage} tags a page"},
-	{"dashboard", "{bus/gateway.maxSearches} pages are read at a time; the latest {bus/gateway.maxShown} events; {bus/gateway.maxMembers} alerts of each cause"},
+	{"dashboard", "{bus/gateway.maxSearches} pages are read at a time; the latest {bus/gateway.maxShown} events; of the tags that end soonest each generator names {bus/generator.endingTags}, and {bus/gateway.maxEnding} are looked up; {bus/gateway.maxMembers} alerts of each cause"},
 	{"connections to MySQL", "{schema.maxConns} a generator, renewed every {schema.connLifetime};"},
 	{"connections to MySQL", "in {schema.ioTimeout} is given up"},
 	{"connections to ZooKeeper", "lasts {snowflake/zookeeper.sessionTimeout},"},
