@@ -129,6 +129,7 @@ var limits = []struct{ row, text string }{
 	{"HTTP", "Header of a request {bus/gateway.maxHeader KiB} in"},
 	{"HTTP", "body {bus/gateway.maxBody KiB} in"},
 	{"dashboard", "{bus/gateway.defaultPage} tags a page. {bus/gateway.maxSearches} pages of"},
+	{"… tags that end soonest", "names {bus/generator.endingTags}. The page looks up {bus/gateway.maxEnding} of"},
 	{"… what it shows", "the latest {bus/gateway.maxShown} events, {bus/gateway.maxMembers} alerts of each cause, and the {bus/gateway.maxMembers} alerts that ended last"},
 	{"audits in the dashboard", "up to {bus/gateway.auditTimeout}. Its answer has {bus/gateway.maxAudited} tags, {bus/gateway.maxAudited} workers and {bus/gateway.maxContradictions} contradictions"},
 }
