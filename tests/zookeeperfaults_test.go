@@ -108,6 +108,9 @@ func TestZooKeeperIsAwayForTooLong(t *testing.T) {
 			return false
 		}
 		refused(t, msg, 503, bus.NoWorkerID)
+		if strings.Contains(string(msg.Data), "the process stood still") { // on a slow machine that comes before the end
+			return false
+		}
 		if !strings.Contains(string(msg.Data), "worker 9 was reserved until") {
 			t.Errorf("answered %s", msg.Data)
 		}
