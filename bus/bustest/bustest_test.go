@@ -16,6 +16,7 @@ import (
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/bustest"
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
@@ -153,7 +154,7 @@ func TestIDs(t *testing.T) {
 	if _, err := g.Client().Take(t.Context(), "other", 1); !errors.Is(err, bus.UnknownTag) {
 		t.Errorf("a tag that nobody made: %v", err)
 	}
-	own, err := nats.Connect(g.URL())
+	own, err := natskit.Dial(g.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +244,7 @@ func TestRestartWhileItRuns(t *testing.T) {
 	if err := g.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	nc, err := nats.Connect(g.URL())
+	nc, err := natskit.Dial(g.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
