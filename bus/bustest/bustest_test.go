@@ -341,9 +341,11 @@ func TestKitsAreApart(t *testing.T) {
 	for range 6 {
 		g := bustest.Start(t, "order")
 		all.Go(func() {
+			c := g.Client()
 			for i := range int64(100) {
-				ids, err := g.Client().Take(context.Background(), "order", 1)
-				if err != nil || ids[0].First != i+1 {
+				ids, err := c.Take(context.Background(), "order", 1)
+				// A request that was sent again on a slow machine may have taken an ID each time.
+				if err != nil || ids[0].First <= i || ids[0].First > i+1+c.Stats().Retries {
 					t.Errorf("ID %d is %v, %v", i+1, ids, err)
 					return
 				}
