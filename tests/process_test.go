@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
@@ -187,7 +188,7 @@ func readyBut(t *testing.T, kinds, dir string, p *process) *generator {
 	if strings.Contains(kinds, g.waiting) {
 		return g
 	}
-	nc, err := nats.Connect(g.url, nats.UserInfo(argument(p.cmd.Args, "--user"), argument(p.cmd.Args, "--password")))
+	nc, err := natskit.Dial(g.url, nats.UserInfo(argument(p.cmd.Args, "--user"), argument(p.cmd.Args, "--password")))
 	if err != nil {
 		t.Fatalf("asking %s for its state: %v", g.node, err)
 	}

@@ -142,7 +142,7 @@ func TestStoppedForLongerThanTheReservation(t *testing.T) {
 			first.freeze()
 			early := request(t, nc, burst) // nobody else is there to get them
 			end := workerRecord(t, js, taken).ReservedUntilMS
-			second := serve(t, t.TempDir(), append(args, "second", "--worker-id", fmt.Sprint(taken))...)
+			second := serveLacking(t, "snowflakes", t.TempDir(), append(args, "second", "--worker-id", fmt.Sprint(taken))...)
 			// The first still is in the queue group: it gets a part of these.
 			var late []*nats.Subscription
 			ofSecond := 0

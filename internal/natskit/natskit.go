@@ -3,7 +3,10 @@ package natskit
 
 import (
 	"cmp"
+	"errors"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -33,10 +36,22 @@ func StartWith(tb testing.TB, cfg embedded.Config) *embedded.Server {
 // Connect connects to a server until the test ends.
 func Connect(tb testing.TB, s *embedded.Server, options ...nats.Option) *nats.Conn {
 	tb.Helper()
-	nc, err := nats.Connect(s.ClientURL(), options...)
+	nc, err := Dial(s.ClientURL(), options...)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(nc.Close)
 	return nc
+}
+
+// Dial connects as nats.Connect does, and again if the machine was too slow for that. A server that stands still for 2 s sends
+// its own PING before it answers that of the client, and nats.go takes that for an error.
+func Dial(url string, options ...nats.Option) (nc *nats.Conn, err error) {
+	for end := time.Now().Add(testkit.Patience); time.Now().Before(end); {
+		nc, err = nats.Connect(url, options...)
+		if err == nil || !errors.Is(err, nats.ErrTimeout) && !strings.Contains(err.Error(), "expected 'PONG', got 'PING'") {
+			break
+		}
+	}
+	return nc, err
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/go-zookeeper/zk"
 	"go.uber.org/goleak"
 
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/snowflake/snowflaketest"
 	server "github.com/leafbus/leafbus/tests/zookeeper"
@@ -99,7 +100,12 @@ func (s *site) open(tb testing.TB, node string) *Registry {
 func (s *site) claimed(tb testing.TB, node string) *Registry {
 	tb.Helper()
 	r := s.open(tb, node)
-	if _, _, err := r.Claim(within(tb), "test", true); err != nil {
+	var err error
+	testkit.Eventually(tb, "a connection that lasts for a claim", func() bool {
+		_, _, err = r.Claim(within(tb), "test", true)
+		return !errors.Is(err, zk.ErrConnectionClosed)
+	})
+	if err != nil {
 		tb.Fatalf("Claim: %v", err)
 	}
 	return r
