@@ -66,7 +66,7 @@ func TestBurstThenStaleDatabase(t *testing.T) {
 			}
 			execute(t, db, leafScripts["description"], "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES "+strings.Join(rows, ", "))
 			url := newNATS(t).ClientURL()
-			args := []string{"--max-step", "10", "--max-wait", "30s"}
+			args := []string{"--max-step", "10", "--max-wait", "1m"} // longer than the answers of a slow machine take
 			generators := join(t, url, dsn, []string{"fresh", "second", "third"}, args...)
 			nc := connect(t, url)
 			checkers := make([]allocatortest.Checker, tags)

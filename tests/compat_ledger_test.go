@@ -61,7 +61,7 @@ func TestCompatUpgradeToTheLedger(t *testing.T) {
 
 	// One is replaced while the other runs: the new one serves nothing and says why.
 	generators["one"].kill()
-	one := serve(t, dirs["one"], "-s", l.url, "--mysql", l.dsn, "--node", "one", "--max-step", "500")
+	one := serveLacking(t, "segments", dirs["one"], "-s", l.url, "--mysql", l.dsn, "--node", "one", "--max-step", "500")
 	testkit.Eventually(t, "the log to name the old generator", func() bool {
 		return strings.Contains(one.stderr.String(), "the generator two is of an older version")
 	})

@@ -39,7 +39,7 @@ func showsNewInstallation(t *testing.T, b *browser.Browser) {
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	closed.Close()
-	g := withHTTP(t, "--mysql", fmt.Sprintf("root@tcp(%s)/leaf", closed.Addr()), "--max-wait", "100ms")
+	g := embedLacking(t, "segments,snowflakes", "--http", "127.0.0.1:0", "--mysql", fmt.Sprintf("root@tcp(%s)/leaf", closed.Addr()), "--max-wait", "100ms")
 	nc := connect(t, g.url)
 	ask(t, nc, "leaf.segment.order", "")
 	fetch(t, "GET", g.http+"/api/segment/get/bad..tag")

@@ -37,10 +37,9 @@ func newNight(t *testing.T) night {
 	url := newNATS(t).ClientURL()
 	generators := make(map[string]*generator)
 	// gen_2 gets no worker, because gen_1 has it: a lost generator without a worker is shown for an hour, however slow the machine is.
-	for _, g := range []struct{ node, worker string }{{"gen_1", "1"}, {"gen_2", "1"}, {"gen_3", "3"}} { // in this order
-		generators[g.node] = serve(t, t.TempDir(), "-s", url, "--node", g.node, "--worker-id", g.worker, "--http", "127.0.0.1:0",
-			"--mysql", there, "--max-step", "2000", "--max-wait", "300ms")
-		leafOK(t, "snowflake", "-s", url) // gen_1 has its worker
+	for _, g := range []struct{ node, worker, lacks string }{{"gen_1", "1", ""}, {"gen_2", "1", "snowflakes"}, {"gen_3", "3", ""}} { // in this order
+		generators[g.node] = serveLacking(t, g.lacks, t.TempDir(), "-s", url, "--node", g.node, "--worker-id", g.worker, "--http", "127.0.0.1:0",
+			"--mysql", there, "--max-step", "2000")
 	}
 	n := night{generators["gen_1"], connect(t, url)}
 	for i := range nightTags {

@@ -148,7 +148,7 @@ func TestUpgradeWaitsForTheOldGenerator(t *testing.T) {
 	ends := l.before(first)
 	stop := l.older("ancient")
 
-	early := first.again(t, "--mysql", l.dsn, "--node", "one") // ready for snowflakes
+	early := serveLacking(t, "segments", first.dir, "-s", l.url, "--mysql", l.dsn, "--node", "one") // ready for snowflakes
 	testkit.Eventually(t, "the log to name the old generator", func() bool {
 		return strings.Contains(early.stderr.String(), "the generator ancient is of an older version")
 	})

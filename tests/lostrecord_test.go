@@ -37,7 +37,7 @@ func TestRecordIsLostBesideAGenerator(t *testing.T) {
 				must(t, js.DeleteStream(t.Context(), stream))
 			}
 
-			fresh := serve(t, t.TempDir(), "-s", url, "--tag", "order:100", "--node", "new")
+			fresh := serveLacking(t, "segments,snowflakes", t.TempDir(), "-s", url, "--tag", "order:100", "--node", "new")
 			testkit.Eventually(t, "the newcomer to say what is lost", func() bool {
 				return strings.Contains(fresh.stderr.String(), "JetStream lost the record of installation")
 			})

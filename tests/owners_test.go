@@ -82,7 +82,7 @@ func TestAnothersDatabaseComesLater(t *testing.T) {
 	theirs := ownerOfDatabase(t, dsn)
 	way, there := newProxy(t, dsn)
 	way.Refuse(true)
-	g := embed(t, "--mysql", there, "--tag", "order", "--max-wait", "100ms")
+	g := embedLacking(t, "segments,snowflakes", "--mysql", there, "--tag", "order", "--max-wait", "100ms")
 	nc := connect(t, g.url)
 	refused(t, ask(t, nc, "leaf.snowflake", ""), 503, bus.NoWorkerID)
 	untilUnavailable(t, nc, "order")
@@ -100,7 +100,7 @@ func TestZooKeeperComesLater(t *testing.T) {
 	t.Cleanup(way.Close)
 	p.hosts = way.Addr()
 	way.Refuse(true)
-	g := embed(t, p.flags("--mysql", mariadb.NewDatabase(t), "--tag", "order")...)
+	g := embedLacking(t, "segments,snowflakes", p.flags("--mysql", mariadb.NewDatabase(t), "--tag", "order")...)
 	nc := connect(t, g.url)
 	c := bus.NewClient(nc)
 	testkit.Eventually(t, "it to miss ZooKeeper", func() bool {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -154,19 +155,63 @@ type generator struct {
 	dir                     string // its working folder; the data folder is in it
 	url, http, node, folder string
 	mode                    string
-	waiting                 string // what it cannot serve yet
+	waiting                 string // what it could not serve when it wrote its ready line
 }
 
 var readyLine = regexp.MustCompile(`^leaf ready nats=(\S+) http=(\S+) node=([A-Za-z0-9_.-]{1,64}) data=(\S+) mode=(embedded|joined)(?: waiting=(segments|snowflakes|segments,snowflakes))?\n$`)
 
-// serve starts a generator in the folder dir and waits until it is ready.
+// serve starts a generator in the folder dir and waits until it can give both kinds of IDs.
 // Starting another one there later is a restart.
 func serve(t *testing.T, dir string, args ...string) *generator {
 	t.Helper()
 	return ready(t, dir, start(t, command(t, dir, nil, append([]string{"serve", "--http", ""}, args...))))
 }
 
+// serveLacking is [serve] for a generator that is not to have a store or a worker yet: it does not wait for these kinds of
+// IDs, as a ready line names them.
+func serveLacking(t *testing.T, kinds, dir string, args ...string) *generator {
+	t.Helper()
+	return readyBut(t, kinds, dir, start(t, command(t, dir, nil, append([]string{"serve", "--http", ""}, args...))))
+}
+
+// ready waits until a generator can give both kinds of IDs. On a slow machine that is after its ready line.
 func ready(t *testing.T, dir string, p *process) *generator {
+	t.Helper()
+	return readyBut(t, "", dir, p)
+}
+
+// readyBut waits until a generator can give all kinds of IDs but these.
+func readyBut(t *testing.T, kinds, dir string, p *process) *generator {
+	t.Helper()
+	g := begun(t, dir, p)
+	if strings.Contains(kinds, g.waiting) {
+		return g
+	}
+	nc, err := nats.Connect(g.url, nats.UserInfo(argument(p.cmd.Args, "--user"), argument(p.cmd.Args, "--password")))
+	if err != nil {
+		t.Fatalf("asking %s for its state: %v", g.node, err)
+	}
+	defer nc.Close()
+	c := bus.NewClient(nc)
+	testkit.Eventually(t, "what "+g.node+" waits for at its start", func() bool {
+		found, _ := c.States(t.Context()) // without an answer it asks again
+		return slices.ContainsFunc(found, func(s bus.State) bool {
+			return s.Node == g.node && (s.Segment || strings.Contains(kinds, "segments")) && (s.Snowflake || strings.Contains(kinds, "snowflakes"))
+		})
+	})
+	return g
+}
+
+// argument is what follows a flag; empty if the flag is not there.
+func argument(args []string, flag string) string {
+	if i := slices.Index(args, flag); i >= 0 {
+		return args[i+1]
+	}
+	return ""
+}
+
+// begun waits until a generator answers requests, if only with what it lacks.
+func begun(t *testing.T, dir string, p *process) *generator {
 	t.Helper()
 	testkit.Eventually(t, "a line on stdout", func() bool {
 		select {
@@ -189,13 +234,24 @@ func embed(t *testing.T, args ...string) *generator {
 	return serve(t, t.TempDir(), append([]string{"--listen", testkit.FreeAddress(t)}, args...)...)
 }
 
+// embedLacking is [embed] for a generator as in [serveLacking].
+func embedLacking(t *testing.T, kinds string, args ...string) *generator {
+	t.Helper()
+	return serveLacking(t, kinds, t.TempDir(), append([]string{"--listen", testkit.FreeAddress(t)}, args...)...)
+}
+
 // again starts a generator that has ended once more: same folder, same address.
 func (g *generator) again(t *testing.T, args ...string) *generator {
 	t.Helper()
+	return serve(t, g.dir, append(g.place(), args...)...)
+}
+
+// place are the arguments for a restart at the same address.
+func (g *generator) place() []string {
 	if g.mode == "embedded" {
-		return serve(t, g.dir, append([]string{"--listen", strings.TrimPrefix(g.url, "nats://")}, args...)...)
+		return []string{"--listen", strings.TrimPrefix(g.url, "nats://")}
 	}
-	return serve(t, g.dir, append([]string{"-s", g.url}, args...)...)
+	return []string{"-s", g.url}
 }
 
 // result is what a command left.

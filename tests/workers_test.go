@@ -112,7 +112,7 @@ func TestOneMoreThanThereAreWorkers(t *testing.T) {
 	args := []string{"-s", server.ClientURL(), "--worker-range", "0-1", "--worker-grace", "1s", "--node"}
 	one := serve(t, t.TempDir(), append(args, "one")...)
 	serve(t, t.TempDir(), append(args, "two")...)
-	three := serve(t, t.TempDir(), append(args, "three")...)
+	three := serveLacking(t, "snowflakes", t.TempDir(), append(args, "three")...)
 	nc := connect(t, server.ClientURL())
 	c := bus.NewClient(nc)
 	workers := workersOf(t, c, "one", "two")
@@ -182,7 +182,7 @@ func TestTakenWorkerAlone(t *testing.T) {
 	id := snowflake(t, nc)
 	first.kill()
 	end := time.UnixMilli(workerRecord(t, jetStream(t, nc), 7).ReservedUntilMS).UTC()
-	serve(t, t.TempDir(), "-s", server.ClientURL(), "--worker-id", "7", "--node", "second")
+	serveLacking(t, "snowflakes", t.TempDir(), "-s", server.ClientURL(), "--worker-id", "7", "--node", "second")
 	for range 20 {
 		msg := ask(t, nc, "leaf.snowflake", "")
 		refused(t, msg, 503, bus.NoWorkerID)
@@ -302,7 +302,7 @@ func TestRestartWithoutTheRegistry(t *testing.T) {
 	worker := partsOf(last).worker
 	for _, end := range []func(*process){(*process).stop, (*process).kill} {
 		end(g.process)
-		g = g.again(t, "--user", "poor", "--password", "secret")
+		g = serveLacking(t, "segments", g.dir, "-s", g.url, "--user", "poor", "--password", "secret")
 		id := snowflake(t, nc)
 		if id <= last || partsOf(id).worker != worker {
 			t.Errorf("%+v came after %+v", partsOf(id), partsOf(last))

@@ -79,11 +79,10 @@ func manyHandles(tb testing.TB, b Backend) {
 	var wg sync.WaitGroup
 	for i := range handles {
 		s := b.Open(tb)
-		ctx := within(tb)
 		wg.Go(func() {
 			last := int64(0)
 			for j := range each {
-				g, err := insist(ctx, s, "order", int64(1+(i+j)%20))
+				g, err := insist(within(tb), s, "order", int64(1+(i+j)%20))
 				if err != nil {
 					tb.Errorf("Reserve: %v", err)
 					return
@@ -118,10 +117,9 @@ func lostAnswers(tb testing.TB, b Backend) {
 		faults := rand.New(rand.NewPCG(seed, seed))
 		s := NewFaulty(b.Open(tb), func() Fault { return Fault(faults.IntN(5)) }) // 3 and 4: none
 		a := running(tb, allocator.Config{Store: s, MaxWait: timeout})
-		ctx := within(tb)
 		wg.Go(func() {
 			for i := range 60 {
-				ranges, err := a.Take(ctx, "order", int64(1+i%30))
+				ranges, err := a.Take(within(tb), "order", int64(1+i%30))
 				if err != nil {
 					tb.Errorf("Take: %v", err)
 					return

@@ -207,11 +207,10 @@ func strictManyHandles(tb testing.TB, b Backend) {
 	var wg sync.WaitGroup
 	for i := range handles {
 		s := b.Open(tb)
-		ctx := within(tb)
 		wg.Go(func() {
 			for j := range each {
 				called := time.Now()
-				g, err := insist(ctx, s, "order", int64(1+(i+j)%20))
+				g, err := insist(within(tb), s, "order", int64(1+(i+j)%20))
 				if err != nil {
 					tb.Errorf("Reserve: %v", err)
 					return

@@ -70,6 +70,7 @@ func TestOlderPeerClaimsNothing(t *testing.T) {
 	l := newLedger()
 	own := generator.Identity{Installation: "own", Created: time.Unix(1_700_000_000, 0)}
 	g := start(t, s, "new", memory(t, "order", "full"), func(c *generator.Config) {
+		c.MaxWait = 200 * time.Millisecond // less than the older one counts as present
 		c.Ledger = l
 		c.Join = func(context.Context, func(context.Context) error) (generator.Identity, error) { return own, nil }
 	})

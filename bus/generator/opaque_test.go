@@ -386,7 +386,7 @@ func TestOpaqueNumbersOfAnother(t *testing.T) {
 		if err != nil || msg.Header.Get("Nats-Service-Error-Code") != c.code || c.code == "" && msg.Header.Get(bus.HeaderOrder) != c.order {
 			t.Errorf("%s: %+v, %v", c.body, msg, err)
 		}
-		if c.code != "" && full.Left("coupon") != before {
+		if c.code != "" && full.Left("coupon") < before { // a refill may add some
 			t.Errorf("%s: numbers are lost", c.body)
 		}
 	}

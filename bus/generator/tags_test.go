@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/leafbus/leafbus/allocator"
@@ -93,6 +94,8 @@ func TestCreateDuringRefill(t *testing.T) {
 		withLedger(t)(c)
 		c.MaxWait = testkit.Patience
 	})
+	open := sync.OnceFunc(func() { close(slow.gate) })
+	t.Cleanup(open) // a test that fails before must end, too
 	answer := make(chan string, 1)
 	go func() {
 		body, code := ask(t, nc, "leaf.segment.order", "5")
@@ -117,7 +120,7 @@ func TestCreateDuringRefill(t *testing.T) {
 		t.Fatalf("the one that is quick takes %v, %v", ranges, err)
 	}
 	c.Add(ranges...)
-	close(slow.gate)
+	open()
 	take(<-answer)
 	for range 50 {
 		body, code := ask(t, nc, "leaf.segment.order", "")

@@ -71,7 +71,7 @@ func begin(t *testing.T, s *embedded.Server, node string, store allocator.Store,
 		Open:         func(context.Context) error { return nil },
 		OpenEvents:   (&kvstore.Events{Config: state, MaxBytes: 1 << 20}).Open,
 		MaxStep:      allocator.DefaultMaxStep,
-		MaxWait:      200 * time.Millisecond,
+		MaxWait:      testkit.Patience / 10, // longer than a slow moment of the machine
 		DrainTimeout: testkit.Patience,
 		Ready:        func() { close(started) },
 		Snowflake: snowflake.Config{

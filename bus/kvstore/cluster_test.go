@@ -178,7 +178,7 @@ func TestReplicas(t *testing.T) {
 				go func() {
 					for range 20 {
 						_, err := store.Reserve(ctx, "order", 1, 1)
-						for errors.Is(err, allocator.ErrConflict) {
+						for errors.Is(err, allocator.ErrConflict) || late(ctx, err) {
 							_, err = store.Reserve(ctx, "order", 1, 1)
 						}
 						if err != nil {

@@ -32,6 +32,9 @@ func opaqueTag(t testing.TB, name string, d opaque.Domain) allocator.Tag {
 func (s *Store) number(t testing.TB) (id int64, err error) {
 	t.Helper()
 	g, err := s.Reserve(t.Context(), "coupon", 1, 1)
+	for late(t.Context(), err) {
+		g, err = s.Reserve(t.Context(), "coupon", 1, 1)
+	}
 	if err != nil {
 		return 0, err
 	}

@@ -274,6 +274,11 @@ func TestStrictMovedUp(t *testing.T) {
 	}
 }
 
+// late reports whether the bound of a read ended a call on a slow machine. A refill repeats such a call.
+func late(ctx context.Context, err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
+}
+
 // claimStrictly claims IDs of a strict tag from several generators at once, while an operator moves max_id. Each claim that begins
 // after another one has ended gets higher IDs.
 func claimStrictly(ctx context.Context, t *testing.T, stores []*Store, rounds int) {
@@ -293,8 +298,8 @@ func claimStrictly(ctx context.Context, t *testing.T, stores []*Store, rounds in
 			for n := range rounds {
 				above := high.Load()
 				g, err := store.Reserve(ctx, "invoice", int64(1+(n+i)%4), 1)
-				for errors.Is(err, allocator.ErrConflict) {
-					if overtaken, ok := errors.AsType[*allocator.OvertakenError](err); !ok || !strings.HasPrefix("node", overtaken.Node) {
+				for errors.Is(err, allocator.ErrConflict) || late(ctx, err) {
+					if overtaken, ok := errors.AsType[*allocator.OvertakenError](err); !late(ctx, err) && (!ok || !strings.HasPrefix("node", overtaken.Node)) {
 						t.Errorf("%+v", err)
 					}
 					g, err = store.Reserve(ctx, "invoice", int64(1+(n+i)%4), 1)
@@ -335,7 +340,9 @@ func TestStrictClaimsInOrder(t *testing.T) {
 		store, _ := strictStore(t, s, "node")
 		stores = append(stores, store)
 	}
-	claimStrictly(testkit.Context(t), t, stores, 200)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*testkit.Patience) // for some thousand writes
+	defer cancel()
+	claimStrictly(ctx, t, stores, 200)
 }
 
 func TestStrictRecord(t *testing.T) {

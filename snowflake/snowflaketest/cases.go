@@ -204,7 +204,8 @@ func listAmidPuts(tb testing.TB, b Backend) {
 		entries = append(entries, add(tb, s, int64(i), "a"))
 	}
 	untilList(tb, s, func(got []snowflake.Entry) bool { return len(got) == workers }, "all")
-	ctx, cancel := context.WithCancel(within(tb))
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	var wg sync.WaitGroup
 	for i := range handles {
 		s, mine := b.Open(tb), entries[i*workers/handles:(i+1)*workers/handles]
@@ -223,7 +224,7 @@ func listAmidPuts(tb testing.TB, b Backend) {
 		})
 	}
 	for range lists {
-		got, err := s.List(ctx)
+		got, err := s.List(within(tb))
 		if err != nil || len(got) != workers {
 			tb.Errorf("List amid puts: %d of %d records, %v", len(got), workers, err)
 			break
