@@ -126,11 +126,12 @@ func (f *clientFlags) release(cmd *cobra.Command, c *bus.Client, worker int64, y
 		return err
 	}
 	fmt.Fprintf(errs, `
-Another generator may then take worker %[1]d from %[3]v after now on (or after its last
-report, if that is later), in place of %[4]s. No ID comes twice as long as
-- %[2]s is stopped, and nobody starts it again before %[4]s while
-  it cannot reach the registry (where it can, it takes another worker);
-- the clock of %[2]s was never ahead of the others' by more than %[3]v while it
+Without this, worker %[1]d stays reserved until %[4]s. After it, another generator
+may take the worker %[3]v from now, or %[3]v after its last report if that is later.
+No ID comes twice if both of these are true:
+- %[2]s is stopped, and nobody starts it again before %[4]s while it
+  cannot reach the registry. If it can, it takes another worker.
+- The clock of %[2]s was never more than %[3]v ahead of the other clocks while it
   held the worker.
 
 `, worker, node, snowflake.ReleaseMargin, timeOf(w.ReservedUntil))
@@ -190,7 +191,7 @@ func confirm(cmd *cobra.Command, question, word string) error {
 		case a.line == "" && errors.Is(a.err, io.EOF): // for example /dev/null
 			return unasked
 		case a.line != word:
-			return fmt.Errorf("nothing was done: you typed %s, and not the name", strconv.Quote(cmp.Or(a.line, "nothing")))
+			return fmt.Errorf("nothing was done: %s is not the name", strconv.Quote(cmp.Or(a.line, "nothing")))
 		}
 		return nil
 	case <-cmd.Context().Done():
