@@ -187,7 +187,7 @@ func TestDoctorFindsMissingPermissions(t *testing.T) {
 	d.want(t, "jetstream", "ok", "has stored 0 MiB, and has limits")
 	d = doctor(t, "-s", url, "--user", "caller", "--password", "p", "--timeout", "1s")
 	d.want(t, "permissions", "problem", "subscribe to leaf.segment.leaf_doctor", "subscribe to leaf.snowflake", "publish to leaf.internal.leaf_doctor",
-		"publish to leaf.events.", "publish to $KV.LEAF_TAGS.leaf_doctor", "publish to $JS.API.STREAM.CREATE.leaf_doctor", "as the user of the generators")
+		"publish to leaf.events.", "publish to $KV.LEAF_TAGS.leaf_doctor", "publish to $KV.LEAF_KEYS.leaf_doctor", "publish to $JS.API.STREAM.CREATE.leaf_doctor", "as the user of the generators")
 	for _, c := range d.Checks {
 		if c.Check == "permissions" && (strings.Contains(c.Found, "_INBOX") || strings.Contains(c.Found, "publish to leaf.segment")) {
 			t.Errorf("it may do that: %s", c.Found)
