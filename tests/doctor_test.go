@@ -172,7 +172,7 @@ func fill(t *testing.T, js jetstream.JetStream, bytes int) {
 	}
 }
 
-// A user that lacks a permission is told each one. An account that is nearly full is worth a warning.
+// The check names each permission that the user lacks. An account that is nearly full gets a warning.
 func TestDoctorFindsMissingPermissions(t *testing.T) {
 	t.Parallel()
 	conf := filepath.Join(t.TempDir(), "nats.conf")
