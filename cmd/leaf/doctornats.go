@@ -279,12 +279,12 @@ func (d *doctor) clocks(ctx context.Context, log *slog.Logger) (string, error) {
 	note := func(whose string, then, sent time.Time) {
 		half := time.Since(sent) / 2 // then was read between sent and now
 		ahead := then.Sub(sent.Add(half)).Round(time.Millisecond)
-		text := fmt.Sprintf("that of %s is %v ahead of this machine's", whose, ahead)
+		text := fmt.Sprintf("%s is %v ahead of this machine", whose, ahead)
 		if ahead < 0 {
-			text = fmt.Sprintf("that of %s is %v behind this machine's", whose, -ahead)
+			text = fmt.Sprintf("%s is %v behind this machine", whose, -ahead)
 		}
 		found = append(found, text)
-		fix := "see to NTP there and here"
+		fix := "check NTP on both machines"
 		switch least := ahead.Abs() - half; {
 		case least > snowflake.DefaultMaxClockSkew:
 			log.Error("the clocks differ: "+text+", so a new generator may refuse to start", "fix", fix)

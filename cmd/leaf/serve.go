@@ -225,7 +225,7 @@ func tellStop(ctx context.Context, log *slog.Logger) (stopped func()) {
 	told := make(chan struct{})
 	forget := context.AfterFunc(ctx, func() {
 		defer close(told)
-		log.Info("draining: what was accepted is answered, and a second signal ends it at once", "signal", context.Cause(ctx))
+		log.Info("stopping: accepted requests are answered first; a second signal ends the process at once", "signal", context.Cause(ctx))
 	})
 	return func() {
 		if !forget() {
