@@ -95,7 +95,7 @@ func TestDrillNightRegistry(t *testing.T) {
 	t.Cleanup(way.Close)
 	behind := *p
 	behind.hosts = way.Addr()
-	w := newWatch(t, newNATS(t).ClientURL(), threeNodes, behind.flags("--worker-reserve", "20s")...)
+	w := newWatch(t, newNATS(t).ClientURL(), threeNodes, behind.flags()...)
 	w.doctor = behind.flags()
 	workers := workersOf(t, bus.NewClient(w.nc), threeNodes...)
 	way.Refuse(true)

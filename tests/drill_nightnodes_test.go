@@ -69,7 +69,7 @@ func TestDrillNightFiles(t *testing.T) {
 		must(t, err)
 		return files > 170
 	})
-	files := w.wakes("LeafFilesRunOut", "instance", face).says("each client of an embedded NATS server is one").shows("leaf nodes", g.node, face)
+	files := w.wakes("LeafFilesRunOut", "instance", face).says("each client of an embedded NATS server is one").prints("leaf nodes", g.node, face)
 	for _, nc := range callers {
 		nc.Close()
 	}
@@ -90,9 +90,7 @@ func TestDrillNightCutOff(t *testing.T) {
 	leafOK(t, "tag", "set", "order", "--max-id", "1000000", "-s", l.url)
 	link.nats.Hang(false)
 	stale := w.wakes("leaf.node.stale", "gen_3").shows("leaf events --alerts --since 1h", "gen_3", "node.stale")
-	id := leafOK(t, "get", "order", "-s", l.url)
-	stale.with("order", "leaf trace TAG ID", "order")
-	t.Log(id)
+	stale.does("leaf trace TAG ID", "TAG", "order", "ID", strings.TrimSpace(leafOK(t, "get", "order", "-s", l.url)))
 	link.mysql.Hang(false)
 	stale.ends()
 }

@@ -52,7 +52,7 @@ func startPager(t *testing.T, addresses []string) *pager {
 			m := ahead.FindStringSubmatch(found)
 			n, err := strconv.Atoi(m[2])
 			must(t, err)
-			return fmt.Sprintf("%s%dms", m[1], (time.Duration(n)*unit[m[3]]/fast).Milliseconds())
+			return fmt.Sprintf("%s%dms", m[1], (time.Duration(n) * unit[m[3]] / fast).Milliseconds())
 		})
 		text = strings.Replace(text, "(leaf_tag_refused_seconds) > 120", "(leaf_tag_refused_seconds) > 2", 1)
 		text = regexp.MustCompile(`- 127\.0\.0\.1:8080 .*`).ReplaceAllString(text, "- "+strings.Join(addresses, "\n          - "))

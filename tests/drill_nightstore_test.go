@@ -93,7 +93,7 @@ func TestDrillNightShared(t *testing.T) {
 	seen := maxIDOf(t, l.db, tag)
 	l.forget()
 	for range 3 {
-		_ = ask(t, w.nc, "leaf.segment."+tag, "1000")
+		t.Log(string(ask(t, w.nc, "leaf.segment."+tag, "1000").Data))
 	}
 	doubt := w.wakes("LeafIDsInDoubt").shows("leaf events --alerts --since 1h", "segment.regressed", tag, "refused", fmt.Sprint(seen)).with(tag, "leaf audit TAG", tag)
 	regressed := w.wakes("LeafStoreRegressed").shows("leaf events --alerts --since 1h", tag, fmt.Sprint(seen)).shows("leaf nodes", "gen_1")
@@ -132,17 +132,6 @@ func TestDrillNightLedger(t *testing.T) {
 	}
 }
 
-// reconfigure changes a stream, as an operator does.
-func reconfigure(t *testing.T, js jetstream.JetStream, name string, change func(*jetstream.StreamConfig)) {
-	t.Helper()
-	s, err := js.Stream(t.Context(), name)
-	must(t, err)
-	c := s.CachedInfo().Config
-	change(&c)
-	_, err = js.UpdateStream(t.Context(), c)
-	must(t, err)
-}
-
 // The event stream is full and takes nothing more, and later it takes no event at all.
 func TestDrillNightEvents(t *testing.T) {
 	w := newWatch(t, newNATS(t).ClientURL(), threeNodes, "--tag", "order:10", "--max-step", "10")
@@ -152,7 +141,9 @@ func TestDrillNightEvents(t *testing.T) {
 		}
 	}
 	refill()
-	reconfigure(t, w.js, bus.EventStream, func(c *jetstream.StreamConfig) { c.Discard, c.MaxMsgs, c.MaxMsgsPerSubject = jetstream.DiscardNew, 2, -1 })
+	reconfigure(t, w.js, bus.EventStream, func(c *jetstream.StreamConfig) {
+		c.Discard, c.MaxMsgs, c.MaxMsgsPerSubject = jetstream.DiscardNew, 2, -1
+	})
 	queued := func(most int) func() bool {
 		return func() bool {
 			refill()
@@ -171,7 +162,7 @@ func TestDrillNightEvents(t *testing.T) {
 
 	reconfigure(t, w.js, bus.EventStream, func(c *jetstream.StreamConfig) { c.MaxMsgSize = 10 })
 	refill()
-	dropped := w.wakes("LeafEventsDropped").shows("leaf doctor", "LEAF_EVENTS", "max-msg-size")
+	dropped := w.wakes("LeafEventsDropped").shows("leaf doctor", "problem", "LEAF_EVENTS takes no message of more than 10 bytes", "--max-msg-size=-1")
 	reconfigure(t, w.js, bus.EventStream, func(c *jetstream.StreamConfig) { c.MaxMsgSize = -1 })
 	dropped.ends()
 }
