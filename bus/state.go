@@ -70,6 +70,7 @@ type State struct {
 	Server   string    `json:"server,omitempty"`
 	Host     string    `json:"host,omitempty"`
 	Embedded bool      `json:"embedded,omitempty"`
+	HTTP     string    `json:"http,omitempty"` // address on which it serves HTTP; empty: it does not
 	Started  time.Time `json:"started"`
 	// Worker is the worker ID that it holds; nil: none. Its reservation lasts until ReservedUntil (Unix
 	// ms), and the generator extends it.
@@ -90,7 +91,7 @@ type State struct {
 	Lost []LostNode `json:"lost,omitempty"`
 	// Ending are the tags that get no new IDs, at most 10: those that run out of IDs here first, in this order.
 	Ending  []EndingTag `json:"ending,omitempty"`
-	Busiest []Buffer   `json:"busiest"` // the tags with the highest rates
+	Busiest []Buffer    `json:"busiest"` // the tags with the highest rates
 }
 
 // RefusedTag is a tag whose requests a generator refuses, all of them. Requests that callers got wrong do not count, nor those

@@ -198,6 +198,17 @@ func TestDoctorFindsMissingPermissions(t *testing.T) {
 	doctor(t, all...).want(t, "jetstream", "warning", "the 2 MiB that it may store", "max_file")
 }
 
+// reconfigure changes a stream, as an operator does.
+func reconfigure(t *testing.T, js jetstream.JetStream, name string, change func(*jetstream.StreamConfig)) {
+	t.Helper()
+	s, err := js.Stream(t.Context(), name)
+	must(t, err)
+	c := s.CachedInfo().Config
+	change(&c)
+	_, err = js.UpdateStream(t.Context(), c)
+	must(t, err)
+}
+
 // Streams that somebody changed, generators that lack something or are lost, clocks that differ.
 func TestDoctorFindsWhatIsWrongWithGenerators(t *testing.T) {
 	t.Parallel()
@@ -205,19 +216,11 @@ func TestDoctorFindsWhatIsWrongWithGenerators(t *testing.T) {
 	second := serve(t, t.TempDir(), "-s", g.url)
 	nc := connect(t, g.url)
 	js := jetStream(t, nc)
-	reconfigure := func(name string, change func(*jetstream.StreamConfig)) {
-		t.Helper()
-		s, err := js.Stream(t.Context(), name)
-		must(t, err)
-		c := s.CachedInfo().Config
-		change(&c)
-		_, err = js.UpdateStream(t.Context(), c)
-		must(t, err)
-	}
-	reconfigure("KV_LEAF_WORKERS", func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour })
-	reconfigure("KV_LEAF_TAGS", func(c *jetstream.StreamConfig) { c.MaxBytes = 1 << 10 })
+	reconfigure(t, js, "KV_LEAF_WORKERS", func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour })
+	reconfigure(t, js, "KV_LEAF_TAGS", func(c *jetstream.StreamConfig) { c.MaxBytes = 1 << 10 })
 	eventConsumer(t, js, bus.EventSubjects)
-	reconfigure(bus.EventStream, func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = -1 })
+	reconfigure(t, js, bus.EventStream, func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = -1 })
+	reconfigure(t, js, "KV_LEAF", func(c *jetstream.StreamConfig) { c.MaxMsgSize, c.MaxMsgs, c.Discard = 100, 1, jetstream.DiscardNew })
 	for i := range 10 {
 		_ = ask(t, nc, bus.SubjectTagsCreate, fmt.Sprintf(`{"tag":"t%d"}`, i)) // until it is full
 	}
@@ -231,6 +234,8 @@ func TestDoctorFindsWhatIsWrongWithGenerators(t *testing.T) {
 	d := doctor(t, "-s", g.url)
 	d.want(t, "streams", "problem", "LEAF_WORKERS has an age limit (1h0m0s)", "nats stream edit")
 	d.want(t, "streams", "warning", "KV_LEAF_TAGS has", "takes no writes when it is full")
+	d.want(t, "streams", "problem", "KV_LEAF takes no message of more than 100 bytes", "--max-msg-size=-1")
+	d.want(t, "streams", "warning", "KV_LEAF has ", "of 1 messages, and takes no writes when it is full", "--max-msgs=-1")
 	d.want(t, "streams", "warning", "no limit per subject", "nats stream edit LEAF_EVENTS")
 	d.want(t, "generators", "problem", second.node+" is lost", "leaf workers release")
 	d.want(t, "clocks", "problem", "fast is ", "ahead", "may refuse to start", "NTP")
