@@ -48,7 +48,7 @@ func TestFailing(t *testing.T) {
 		ask("unknown", 1)
 		ask("coupon", 1)
 		want(2, true, "")
-		if f := a.Totals(); !math.IsInf(f.Lasts, 1) {
+		if f := a.Totals(0); !math.IsInf(f.Lasts, 1) {
 			t.Errorf("nobody takes these, and they last %v s", f.Lasts)
 		}
 
@@ -59,14 +59,14 @@ func TestFailing(t *testing.T) {
 		time.Sleep(time.Second)
 		want(3, true, "")
 		v := a.Views(allocator.Query{Prefix: "order", Limit: 1})[0]
-		if f := a.Totals(); v.Left != 50 || f.Lasts != float64(v.Left)/v.Rate {
+		if f := a.Totals(0); v.Left != 50 || f.Lasts != float64(v.Left)/v.Rate {
 			t.Errorf("%v s are left of %+v", f.Lasts, v)
 		}
 		if _, err := a.Take(t.Context(), "order", 50); err != nil {
 			t.Fatal(err)
 		}
 		want(3, true, "unknown has no IDs: ")
-		if f := a.Totals(); f.Lasts != 0 {
+		if f := a.Totals(0); f.Lasts != 0 {
 			t.Errorf("none is left, and they last %v s", f.Lasts)
 		}
 		s.back()

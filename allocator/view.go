@@ -61,6 +61,19 @@ func (a *Allocator) Views(q Query) []View {
 	return views(first)
 }
 
+// Named returns those of the named tags that are in memory.
+func (a *Allocator) Named(tags []string) []View {
+	var found []*buffer
+	a.mu.RLock()
+	for _, tag := range tags {
+		if b := a.buffers[tag]; b != nil {
+			found = append(found, b)
+		}
+	}
+	a.mu.RUnlock()
+	return views(found)
+}
+
 // Busiest returns the tags in memory from which most IDs a second are taken, at most limit. Of equals,
 // those with most IDs taken, then those with the first names. A large limit makes it slow.
 func (a *Allocator) Busiest(limit int) []View {
@@ -161,10 +174,34 @@ type Totals struct {
 	// Lasts is after how many seconds the first tag whose refills fail runs out of IDs, at its
 	// present rate; infinite if no IDs are taken.
 	Lasts float64
+	// Ending are the failing and regressed tags that run out of IDs first, in this order.
+	Ending []TagEnd
 }
 
-// Totals visits every tag in memory.
-func (a *Allocator) Totals() Totals {
+// TagEnd says when a tag that gets no new IDs ends.
+type TagEnd struct {
+	Tag  string
+	Left int64   // IDs in memory
+	Rate float64 // IDs a second, over the last segments
+}
+
+// lasts is after how many seconds the tag runs out of IDs at its present rate; infinite if no IDs are taken.
+func (e TagEnd) lasts() float64 {
+	switch {
+	case e.Left == 0:
+		return 0
+	case e.Rate > 0:
+		return float64(e.Left) / e.Rate
+	}
+	return math.Inf(1)
+}
+
+func (e TagEnd) compare(other TagEnd) int {
+	return cmp.Or(cmp.Compare(e.lasts(), other.lasts()), cmp.Compare(other.Rate, e.Rate), strings.Compare(e.Tag, other.Tag))
+}
+
+// Totals visits every tag in memory. It lists at most ending tags that end.
+func (a *Allocator) Totals(ending int) Totals {
 	now := time.Now()
 	t := Totals{
 		States: map[string]int{StateOK: 0, StatePaused: 0, StateLoading: 0, StateFailing: 0, StateRegressed: 0, StateExhausted: 0},
@@ -178,7 +215,14 @@ func (a *Allocator) Totals() Totals {
 		if b.failure != nil && !errors.Is(b.failure.err, ErrDamaged) {
 			t.Lasts = min(t.Lasts, b.lastsLocked(now))
 		}
+		e := TagEnd{b.tag, b.left, b.rateLocked(now)}
 		b.mu.Unlock()
+		if state != StateFailing && state != StateRegressed {
+			continue
+		}
+		if at, _ := slices.BinarySearchFunc(t.Ending, e, TagEnd.compare); at < ending {
+			t.Ending = slices.Insert(t.Ending[:min(len(t.Ending), ending-1)], at, e)
+		}
 	}
 	return t
 }

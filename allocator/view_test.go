@@ -1,6 +1,7 @@
 package allocator_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -114,7 +115,7 @@ func TestTotals(t *testing.T) {
 		})
 		a := start(t, allocator.Config{Store: s})
 		want := allocator.Totals{Lasts: math.Inf(1), States: map[string]int{"ok": 0, "paused": 0, "loading": 0, "failing": 0, "regressed": 0, "exhausted": 0}}
-		if got := a.Totals(); !reflect.DeepEqual(got, want) {
+		if got := a.Totals(0); !reflect.DeepEqual(got, want) {
 			t.Errorf("with no tag: %+v", got)
 		}
 		hear(a, "regressed", 1000)
@@ -126,13 +127,64 @@ func TestTotals(t *testing.T) {
 		take(t, a, 9) // too few for a second segment
 		takeOf(t, a, "ok", 30)
 		want = allocator.Totals{Lasts: math.Inf(1), Left: 91 + 170, States: map[string]int{"ok": 2, "paused": 0, "loading": 1, "failing": 1, "regressed": 1, "exhausted": 1}}
-		if got := a.Totals(); !reflect.DeepEqual(got, want) {
+		if got := a.Totals(0); !reflect.DeepEqual(got, want) {
 			t.Errorf("%+v, want %+v", got, want)
 		}
 		for _, v := range a.Views(allocator.Query{Limit: 10}) {
 			if v.State != v.Tag && v.Tag != "order" {
 				t.Errorf("%s is %s", v.Tag, v.State)
 			}
+		}
+	})
+}
+
+// The tags that end first are those of the list sorted whole. Tags that get new IDs are not among them.
+func TestTotalsListWhatEnds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		random := allocatortest.Seed(t)
+		tags := many(40)
+		s := newStore(t, 1000, "well")
+		a := start(t, allocator.Config{Store: s})
+		takeOf(t, a, "well", 50)
+		for _, tag := range tags {
+			s.create(tag, 1, 1000+random.Int64N(500))
+			takeOf(t, a, tag, 1)
+		}
+		time.Sleep(time.Minute)
+		s.away()
+		for i, tag := range tags {
+			takeOf(t, a, tag, 150+random.Int64N(50)) // a tenth is used, and the refill fails
+			if i%10 == 0 {
+				takeOf(t, a, tag, a.Named([]string{tag})[0].Left)
+			}
+		}
+		time.Sleep(time.Second)
+		all := a.Views(allocator.Query{Prefix: "tag", Limit: 100})
+		slices.SortStableFunc(all, func(x, y allocator.View) int {
+			lasts := func(v allocator.View) float64 {
+				if v.Left == 0 {
+					return 0
+				}
+				return float64(v.Left) / v.Rate
+			}
+			return cmp.Or(cmp.Compare(lasts(x), lasts(y)), cmp.Compare(y.Rate, x.Rate))
+		})
+		for _, limit := range []int{0, 1, 10, 40, 100} {
+			var want []allocator.TagEnd
+			for _, v := range all[:min(limit, len(all))] {
+				want = append(want, allocator.TagEnd{Tag: v.Tag, Left: v.Left, Rate: v.Rate})
+			}
+			if got := a.Totals(limit).Ending; fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("at most %d: %+v, want %+v", limit, got, want)
+			}
+		}
+		if got := a.Named([]string{"well", "nosuch", tags[3]}); len(got) != 2 || got[0].Tag != "well" || got[1].Tag != tags[3] {
+			t.Errorf("%+v", got)
+		}
+		s.back()
+		time.Sleep(time.Minute)
+		if got := a.Totals(10).Ending; len(got) > 0 {
+			t.Errorf("all is well, and these end: %+v", got)
 		}
 	})
 }
@@ -172,7 +224,7 @@ func TestViewOfStrictTag(t *testing.T) {
 		a := start(t, allocator.Config{Store: s})
 		wantState := func(want string) {
 			t.Helper()
-			v, states := a.Views(allocator.Query{Limit: 1})[0], a.Totals().States
+			v, states := a.Views(allocator.Query{Limit: 1})[0], a.Totals(0).States
 			if v.State != want || states[want] != 1 || v.Order != allocator.Strict || v.Left != 0 || v.Step != 0 || len(v.Segments) != 0 {
 				t.Errorf("want %s: %+v %v", want, v, states)
 			}

@@ -181,6 +181,18 @@ func (c *Client) States(ctx context.Context) ([]State, error) {
 // smallest Next that is not empty: make that the After of the next request. Tags above it come again
 // there. If no page has a Next, the pages have all tags.
 func (c *Client) Buffers(ctx context.Context, req PageRequest) ([]BuffersPage, error) {
+	return c.buffers(ctx, BuffersRequest{PageRequest: req})
+}
+
+// BuffersOf asks all generators for what they hold of the named tags, at most 100. Its pages are complete. Else it is like Buffers.
+func (c *Client) BuffersOf(ctx context.Context, tags ...string) ([]BuffersPage, error) {
+	if len(tags) == 0 {
+		return nil, nil
+	}
+	return c.buffers(ctx, BuffersRequest{Tags: tags})
+}
+
+func (c *Client) buffers(ctx context.Context, req BuffersRequest) ([]BuffersPage, error) {
 	ctx, cancel := c.bound(ctx)
 	defer cancel()
 	var pages []BuffersPage

@@ -17,6 +17,11 @@ type (
 		After    string `json:"after,omitempty"`
 		Limit    int    `json:"limit,omitempty"`
 	}
+	// BuffersRequest is the request of leaf.admin.buffers: for a page, or for the named tags, at most 100.
+	BuffersRequest struct {
+		PageRequest
+		Tags []string `json:"tags,omitempty"`
+	}
 	// TagsPage is the reply of leaf.admin.tags.list.
 	TagsPage struct {
 		Tags []TagRecord `json:"tags"`

@@ -21,27 +21,33 @@ type source struct {
 	most    atomic.Int64          // a request for more was refused; 0: unknown
 	strict  atomic.Bool           // an answer said that the tag is strict
 	why     atomic.Pointer[error] // why the last attempt failed
+	quota   atomic.Pointer[error] // why the last request was divided; nil: it was not
 }
 
 // some returns n IDs, or fewer if n are too many for one request. It retries as [Client.Take] does. terms are what the
 // request has beyond its subject and count.
 func (s *source) some(ctx context.Context, n int64, terms request) (ranges []Range, asked time.Time, err error) {
 	terms.failed = &s.why
-	for {
+	for divided := false; ; {
 		if most := s.most.Load(); most > 0 {
 			n = min(n, most)
 		}
 		ranges, asked, err = s.take(ctx, n, terms)
-		switch {
-		case n == 1:
-			return ranges, asked, err
-		case errors.Is(err, BatchTooLarge):
+		switch quota := s.quota.Load(); {
+		case n > 1 && errors.Is(err, BatchTooLarge):
 			s.most.Store((n + 1) / 2)
-		case errors.Is(err, QuotaExceeded): // there may be IDs for some of the callers
-			n = (n + 1) / 2
-		default:
-			return ranges, asked, err
+			continue
+		case n > 1 && errors.Is(err, QuotaExceeded): // there may be IDs for some of the callers
+			refusal := err
+			s.quota.Store(&refusal)
+			n, divided = (n+1)/2, true
+			continue
+		case quota != nil && err == nil && !divided:
+			s.quota.Store(nil)
+		case quota != nil && timedOut(err): // the quota made the requests so many
+			err = gaveUp(ctx, *quota)
 		}
+		return ranges, asked, err
 	}
 }
 

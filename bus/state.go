@@ -87,7 +87,9 @@ type State struct {
 	// without IDs for longest.
 	Refused []RefusedTag `json:"refused,omitempty"`
 	// Lost are the peers that it does not hear and that did not report that they end, at most 20: those that it heard last.
-	Lost    []LostNode `json:"lost,omitempty"`
+	Lost []LostNode `json:"lost,omitempty"`
+	// Ending are the tags that get no new IDs, at most 10: those that run out of IDs here first, in this order.
+	Ending  []EndingTag `json:"ending,omitempty"`
 	Busiest []Buffer   `json:"busiest"` // the tags with the highest rates
 }
 
@@ -98,6 +100,13 @@ type RefusedTag struct {
 	Reason  Reason `json:"reason"`  // of the last refusal
 	Refused int64  `json:"refused"` // requests since the last one that was answered with IDs
 	ForMS   int64  `json:"for_ms"`  // from the first of these refusals to the last, in milliseconds
+}
+
+// EndingTag is a tag whose refills fail, or whose store went backwards, at one generator.
+type EndingTag struct {
+	Tag  string  `json:"tag"`
+	Left int64   `json:"left"` // IDs in memory
+	Rate float64 `json:"rate"` // IDs a second, over the last segments
 }
 
 // LostNode is a generator that others do not hear, and that did not report that it ends. All its Unix times are by the

@@ -30,6 +30,7 @@ type benchReport struct {
 	Latency           map[string]float64 `json:"latency_us"`
 	Errors            []benchError
 	Unsent            int64
+	Retries           int64
 	Generators        []struct {
 		Node     string
 		Requests int64
@@ -96,6 +97,11 @@ func TestBench(t *testing.T) {
 				}
 			}
 		}
+	}
+
+	leafOK(t, "tag", "add", "coupon", "--quota", "50/s", "-s", g.url)
+	if r := leaf(t, "bench", "coupon", "--requests", "100", "--callers", "20", "-s", g.url); r.status != 0 || !strings.Contains(r.stderr, "Has the tag a quota?") {
+		t.Errorf("of a tag with a quota it says %q", r.stderr)
 	}
 
 	text := leaf(t, "bench", "order", "--callers", "1", "--requests", "5", "-s", g.url)

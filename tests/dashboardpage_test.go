@@ -48,7 +48,7 @@ func pageItself(t *testing.T, b *browser.Browser) {
 	s := newSite(t)
 	for name, test := range map[string]func(*testing.T, *browser.Browser, site){
 		"decode": decodesSnowflakes, "links": leadsToTags, "keyboard": obeysKeyboard, "focus": keepsFocus, "focus of rows": rowsKeepFocus,
-		"accessibility": isAccessible, "narrow": fitsNarrow, "pictures": hasLooks,
+		"accessibility": isAccessible, "narrow": fitsNarrow, "pictures": hasLooks, "zone": saysItsZone,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -62,7 +62,7 @@ func decodes(t *testing.T, tab *browser.Tab, nc *nats.Conn, id string) {
 	t.Helper()
 	typeIn(tab, "#decode-id", id+kb.Enter)
 	d := reply[bus.Decoded](t, ask(t, nc, "leaf.decode", id))
-	at := time.UnixMilli(d.UnixMS).UTC().Format("2006-01-02 15:04:05.000")
+	at := time.UnixMilli(d.UnixMS).UTC().Format("2006-01-02T15:04:05.000Z")
 	tab.Await(fmt.Sprintf("worker %d, %s", d.Worker, at), fmt.Sprintf(
 		`((text) => text.includes(%q) && /worker\s*%d\b/i.test(text))(document.querySelector('#decode-result').innerText)`, at, d.Worker))
 }
@@ -84,6 +84,29 @@ func decodesSnowflakes(t *testing.T, b *browser.Browser, s site) {
 	typeIn(tab, "#decode-id", future+kb.Enter)
 	tab.Await(fmt.Sprintf("%q", refusal.ErrorMsg), fmt.Sprintf(`%q && %s.includes(%q)`, refusal.ErrorMsg, result, refusal.ErrorMsg))
 	decodes(t, tab, s.nc, second)
+}
+
+// Each time is in the zone of the browser, and says so: short ones once for all, full ones each, as leaf prints them.
+func saysItsZone(t *testing.T, b *browser.Browser, s site) {
+	tab := look(t, b, s.g, browser.Send(emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Asia/Kolkata"}))
+	tab.Await("the zone of short times", `document.getElementById('zone').textContent === 'Times in UTC+05:30, Asia/Calcutta' ||
+		document.getElementById('zone').textContent === 'Times in UTC+05:30, Asia/Kolkata'`)
+	decodes(t, tab, s.nc, string(ask(t, s.nc, "leaf.snowflake", "").Data))
+	const full = `[...document.querySelectorAll('[title]')].map((e) => e.title).concat(document.body.innerText.split('\n')).flatMap((text) => text.match(/\d{4}-\d\d-\d\d\S*( \d\d:\S*)?/g) ?? [])`
+	tab.Await("times of events", `document.querySelectorAll('#events time[title]').length > 3`)
+	for _, at := range browser.Eval[[]string](tab, full) {
+		_, err := time.Parse(time.RFC3339, at)
+		if err != nil || !strings.HasSuffix(at, "+05:30") && !strings.HasSuffix(at, "Z") {
+			t.Errorf("the page shows the time %q", at)
+		}
+	}
+	if zoned := browser.Eval[int](tab, full+`.filter((at) => at.endsWith('+05:30')).length`); zoned < 5 {
+		t.Errorf("only %d times are in the browser's zone", zoned)
+	}
+	const wrong = `[...document.querySelectorAll('time[datetime]')].filter((e) => Date.parse(e.title) !== Date.parse(e.dateTime)).length`
+	if n := browser.Eval[int](tab, wrong); n > 0 {
+		t.Errorf("%d times differ from their titles", n)
+	}
 }
 
 // Links to Leaf's two pages lead to what takes their place.

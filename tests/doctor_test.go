@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -322,5 +323,32 @@ func TestDoctorFindsWhatADatabaseForgot(t *testing.T) {
 	d.want(t, "mysql", "warning", "innodb_flush_log_at_trx_commit 2", "set innodb_flush_log_at_trx_commit to 1")
 	if strings.Contains(fmt.Sprint(d), "idle (max_id") {
 		t.Error("a tag is named that was not set back")
+	}
+}
+
+// Another program reserves in the table: max_id is above all claims until leaf tag advance claims what is below. A tag at its limit is
+// not named, although its last range in the table ends above the limit.
+func TestDoctorFindsAnotherProgram(t *testing.T) {
+	t.Parallel()
+	dsn := mariadb.NewDatabase(t)
+	db := openDB(t, dsn)
+	g := embed(t, "--mysql", dsn, "--tag", "order:100", "--tag", "capped:100")
+	leafOK(t, "tag", "set", "capped", "--limit", "150", "-s", g.url)
+	leafOK(t, "get", "capped", "-n", "100", "-s", g.url)
+	leafOK(t, "get", "capped", "-n", "50", "-s", g.url)
+	leafOK(t, "get", "order", "-s", g.url)
+	if at := maxIDOf(t, db, "capped"); at <= 151 {
+		t.Errorf("max_id of the tag with a limit is %d", at)
+	}
+	args := []string{"-s", g.url, "--mysql", dsn}
+	doctor(t, args...).want(t, "ledger", "ok", "2 tags compared")
+	execute(t, db, "UPDATE leaf_alloc SET max_id = max_id + 1000 WHERE biz_tag = 'order'")
+	d := doctor(t, args...)
+	d.want(t, "ledger", "warning", "max_id of 1 tag is above", "order (max_id 1101, claimed below 101)", "--shared-table", "docs/moving.md")
+	leafOK(t, "tag", "advance", "--all", "-s", g.url)
+	doctor(t, args...).want(t, "ledger", "ok", "2 tags compared")
+	execute(t, db, "UPDATE leaf_alloc SET max_id = 101 WHERE biz_tag = 'order'")
+	if id, err := strconv.Atoi(strings.TrimSpace(leafOK(t, "get", "order", "-s", g.url))); err != nil || id < 1101 {
+		t.Errorf("after the database forgot the range of the other program, a generator gives %d, %v", id, err)
 	}
 }

@@ -137,6 +137,29 @@ func TestBuffersPaging(t *testing.T) {
 	}
 }
 
+// A request may name tags. The answer has those in memory, and no page.
+func TestBuffersOfNamedTags(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	c := bus.NewClient(natskit.Connect(t, s))
+	start(t, s, "one", memory(t, "order", "idle", "other"), nil)
+	for _, tag := range []string{"order", "other"} {
+		if _, err := c.Take(testkit.Context(t), tag, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pages, err := c.BuffersOf(testkit.Context(t), "order", "idle", "nosuch")
+	if err != nil || len(pages) != 1 || len(pages[0].Buffers) != 1 || pages[0].Buffers[0].Tag != "order" || pages[0].Buffers[0].Taken != 1 || pages[0].Next != "" {
+		t.Errorf("%+v, %v", pages, err)
+	}
+	if pages, err = c.BuffersOf(testkit.Context(t)); err != nil || pages != nil {
+		t.Errorf("of no tag: %+v, %v", pages, err)
+	}
+	if _, err = c.BuffersOf(testkit.Context(t), slices.Repeat([]string{"order"}, 101)...); !errors.Is(err, bus.BadRequest) {
+		t.Errorf("of too many: %v", err)
+	}
+}
+
 // Operators see how long the IDs of a tag last, and which rules a generator knows of. The state of a generator must stay small.
 func TestBuffersSayHowLongTagsLast(t *testing.T) {
 	t.Parallel()

@@ -356,4 +356,13 @@ func TestClientAndQuota(t *testing.T) {
 		}
 		update(t, nc, `{"tag":"order","paused":false}`)
 	}
+	// Smaller and smaller requests use up the quota until the time is over. The error names the quota, and not only the time.
+	update(t, nc, `{"tag":"order","quota":{"per_second":1000,"burst":1000}}`)
+	var last error
+	for _, err := range c.Ranges(within(300*time.Millisecond), "order", 5000) {
+		last = err
+	}
+	if !errors.Is(last, bus.QuotaExceeded) {
+		t.Errorf("a bulk read beyond the quota: %v", last)
+	}
 }

@@ -21,8 +21,14 @@ var (
 	errStarting = errors.New("the generator does not answer requests yet")
 )
 
-// busiestTags is how many tags the state lists.
-const busiestTags = 20
+// busiestTags is how many tags with the highest rates the state lists, and endingTags how many of those that run out of IDs first.
+const (
+	busiestTags = 20
+	endingTags  = 10
+)
+
+// maxNamed is how many tags a request for buffers may name.
+const maxNamed = 100
 
 // stats is the micro.StatsHandler of the service leaf.
 func (g *Generator) stats(e *micro.Endpoint) any {
@@ -35,7 +41,7 @@ func (g *Generator) stats(e *micro.Endpoint) any {
 // State returns the generator's state.
 func (g *Generator) State() bus.State {
 	failing := g.alloc.Failing()
-	totals := g.alloc.Totals()
+	totals := g.alloc.Totals(endingTags)
 	flakes := g.flakes.State()
 	s := bus.State{
 		Node: g.cfg.Node, Version: bus.Version(), Address: g.cfg.Conn.ConnectedUrlRedacted(),
@@ -54,6 +60,9 @@ func (g *Generator) State() bus.State {
 	if !math.IsInf(totals.Lasts, 1) { // infinity is no JSON
 		s.FailingLasts = &totals.Lasts
 	}
+	for _, e := range totals.Ending {
+		s.Ending = append(s.Ending, bus.EndingTag{Tag: e.Tag, Left: e.Left, Rate: math.Round(10*e.Rate) / 10})
+	}
 	if flakes.Worker >= 0 && g.noWorker() == nil {
 		s.Worker, s.ReservedUntil, s.RegistryAway = &flakes.Worker, flakes.ReservedUntil, flakes.RegistryAway
 	}
@@ -70,13 +79,20 @@ func (g *Generator) State() bus.State {
 	return s
 }
 
-func (g *Generator) buffers(_ context.Context, req bus.PageRequest) (bus.BuffersPage, error) {
+func (g *Generator) buffers(_ context.Context, req bus.BuffersRequest) (bus.BuffersPage, error) {
 	limit, err := pageLimit(req.Limit)
 	if err != nil {
 		return bus.BuffersPage{}, err
 	}
+	if len(req.Tags) > maxNamed {
+		return bus.BuffersPage{}, badRequest("%d tags are named, more than %d", len(req.Tags), maxNamed)
+	}
 	page := bus.BuffersPage{Node: g.cfg.Node, Buffers: []bus.Buffer{}}
-	for _, v := range g.alloc.Views(pageQuery(req, limit)) {
+	views := g.alloc.Named(req.Tags)
+	if len(req.Tags) == 0 {
+		views = g.alloc.Views(pageQuery(req.PageRequest, limit))
+	}
+	for _, v := range views {
 		page.Buffers = append(page.Buffers, buffer(v))
 	}
 	if n := fit(g, page.Buffers, limit); n < len(page.Buffers) {

@@ -138,6 +138,7 @@ func (f *benchFlags) run(cmd *cobra.Command, args []string) error {
 	ended := b.watch(cmd.ErrOrStderr())
 	r := b.run(cmd.Context())
 	ended()
+	r.Retries = client.Stats().Retries
 	r.judge(measured())
 	r.Generators, r.Gone = shares(before, answered(context.WithoutCancel(cmd.Context()), client))
 	return errors.Join(r.print(cmd, f.json), write(b))

@@ -32,6 +32,7 @@ type benchReport struct {
 	Latency           latency   `json:"latency_us"`
 	Errors            []failure `json:"errors"`
 	Unsent            int64     `json:"unsent,omitempty"`
+	Retries           int64     `json:"retries,omitempty"` // of requests that were refused, or not answered in time
 	Generators        []share   `json:"generators,omitempty"`
 	Gone              []string  `json:"generators_gone,omitempty"` // that were there at the beginning
 
@@ -104,10 +105,13 @@ func (r *benchReport) judge(e effort) {
 	if why := e.limit(r.With, micros(r.Latency.P50)); r.Requests > 0 && why != "" {
 		warn("this client was the limit (%s): run leaf bench on another machine, or several", why)
 	} else if r.Callers == 1 && r.Rate == 0 && r.With != withPool {
-		warn("one request at a time: this is how long one takes, and more --callers give more")
+		warn("one request at a time shows how long one takes. More --callers give more requests a second")
 	}
 	if r.Unsent > 0 {
-		warn("%d requests were due and not made, as no caller was free: give more --callers, or a lower --rate", r.Unsent)
+		warn("%d requests were due and not made, because no caller was free: give more --callers, or a lower --rate", r.Unsent)
+	}
+	if r.Retries > r.Requests/10 {
+		warn("%d requests were refused or not answered in time, and sent again; the latencies include that time. Has the tag a quota? See leaf tag show", r.Retries)
 	}
 }
 

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
@@ -24,6 +26,8 @@ const (
 	mostNamed = 3
 	// tagsAPage is how many tags are read at a time.
 	tagsAPage = 1000
+	// claimTime is how long after its reservation a healthy generator has claimed a range.
+	claimTime = time.Second
 )
 
 // folder checks the data folder.
@@ -88,7 +92,7 @@ func (d *doctor) examineDatabase(ctx context.Context, db *schema.Store) {
 }
 
 // ledger looks for tags that the database has set back: their max_id is below the end of what was claimed. The ledger is
-// read first, so claims that are made meanwhile do not look like that.
+// read first, so claims that are made meanwhile do not look like that. It also looks for the opposite.
 func (d *doctor) ledger(ctx context.Context, db *schema.Store, log *slog.Logger) (string, error) {
 	if c := d.stream("KV_" + bus.BucketLedger).Config; !c.DenyPurge || !c.DenyDelete || c.AllowDirect { // opening it would change it
 		log.Warn("the bucket "+bus.BucketLedger+" was made by hand, and lets its records be purged or read from a replica",
@@ -99,12 +103,7 @@ func (d *doctor) ledger(ctx context.Context, db *schema.Store, log *slog.Logger)
 	if err != nil {
 		return "", err
 	}
-	ends := make(map[string]int64)
-	err = bucket.Each(ctx, func(tag string, e allocator.Entry) {
-		if e.Order != allocator.Strict {
-			ends[tag] = e.End
-		}
-	})
+	ends, err := endsOf(ctx, bucket)
 	if err != nil {
 		return "", err
 	}
@@ -112,6 +111,7 @@ func (d *doctor) ledger(ctx context.Context, db *schema.Store, log *slog.Logger)
 		return "", err
 	}
 	var behind []string
+	ahead := make(map[string]int64) // max_ids that are above the ledger's end
 	compared := 0
 	for after := ""; ; {
 		page, err := db.List(ctx, allocator.Query{After: after, Limit: tagsAPage})
@@ -125,6 +125,9 @@ func (d *doctor) ledger(ctx context.Context, db *schema.Store, log *slog.Logger)
 				continue
 			}
 			compared++
+			if t.MaxID > end {
+				ahead[t.Name] = t.MaxID
+			}
 			if t.MaxID < end { // a replica that lags may have answered
 				t, err = db.Stored(ctx, t.Name, end)
 				if err != nil && !errors.Is(err, allocator.ErrUnknownTag) && !errors.Is(err, allocator.ErrDeleted) {
@@ -144,7 +147,45 @@ func (d *doctor) ledger(ctx context.Context, db *schema.Store, log *slog.Logger)
 			"leaf tag set TAG --max-id N (docs/runbook.md#leafstoreregressed)",
 			"max_id of %s in the database is below what the ledger says is claimed: %s", counted(len(behind), "tag"), some(behind))
 	}
-	return fmt.Sprintf("%s compared: none is behind the ledger", counted(compared, "tag")), nil
+	found := fmt.Sprintf("%s compared: none is behind the ledger", counted(compared, "tag"))
+	if len(ahead) == 0 {
+		return found, nil
+	}
+	return found, unclaimed(ctx, bucket, ahead, log)
+}
+
+// endsOf returns below which ID each tag is claimed, for all that may be in the database.
+func endsOf(ctx context.Context, bucket *kvstore.LedgerBucket) (map[string]int64, error) {
+	ends := make(map[string]int64)
+	err := bucket.Each(ctx, func(tag string, e allocator.Entry) {
+		if e.Order != allocator.Strict {
+			ends[tag] = e.End
+		}
+	})
+	return ends, err
+}
+
+// unclaimed warns of tags whose max_id stays above all claims, as if another program reserved in the table.
+func unclaimed(ctx context.Context, bucket *kvstore.LedgerBucket, ahead map[string]int64, log *slog.Logger) error {
+	select {
+	case <-time.After(claimTime): // generators may be about to claim what they reserved
+	case <-ctx.Done(): // too early to say
+		return nil
+	}
+	var found []string
+	err := bucket.Each(ctx, func(tag string, e allocator.Entry) {
+		// The last range before a limit is claimed only up to it.
+		if at := ahead[tag]; e.Order == allocator.Trend && e.End < at && e.Rules.Left(e.End) > 0 {
+			found = append(found, fmt.Sprintf("%s (max_id %d, claimed below %d)", tag, at, e.End))
+		}
+	})
+	if err == nil && len(found) > 0 {
+		slices.Sort(found)
+		log.Warn(fmt.Sprintf("max_id of %s is above what generators claimed: %s", counted(len(found), "tag"), some(found)),
+			"fix", "a generator that was killed, SQL, or another program such as Leaf reserved the IDs between. If another program does, give --shared-table to "+
+				"all generators, or take its account away; then leaf tag advance --all (docs/moving.md)")
+	}
+	return err
 }
 
 // some names the first few.

@@ -4,7 +4,7 @@
 import { Alerts } from "./alerts.js";
 import { Audit } from "./audit.js";
 import { Decode } from "./decode.js";
-import { byID, setNotice } from "./dom.js";
+import { byID, setNotice, setText } from "./dom.js";
 import { Ends } from "./ends.js";
 import { Events } from "./events.js";
 import { Generators } from "./generators.js";
@@ -12,7 +12,7 @@ import { Poll, refusal } from "./poll.js";
 import { Rates } from "./rate.js";
 import { Summary } from "./summary.js";
 import { Tags } from "./tags.js";
-import { setNow } from "./time.js";
+import { setNow, zone } from "./time.js";
 import { Trace } from "./trace.js";
 import { Workers } from "./workers.js";
 
@@ -33,9 +33,10 @@ new Poll({
   every: () => 1_000,
   onAnswer(overview) {
     setNow(overview.unix_ms);
+    setText(byID("zone"), zone());
     rates.add(overview.nodes);
     summary.overview(overview);
-    tags.overview(overview.nodes);
+    tags.overview(overview);
     ends.show(tags.known(), tags.rates, Math.max(0, ...overview.nodes.map(({ counts }) => counts.failing)));
     generators.overview(overview);
   },

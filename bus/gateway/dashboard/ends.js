@@ -28,8 +28,8 @@ export class Ends {
     const ends = items.map((item) => endOf(item, rates)).filter(Boolean).sort((a, b) => a.seconds - b.seconds || (a.tag < b.tag ? -1 : 1));
     byID("ends-part").hidden = ends.length === 0;
     this.#list.show(ends.slice(0, most));
-    setNotice(byID("ends-note"), failing > ends.length ? `Of the most used tags; ${counted(failing, "tag")} in all get no new IDs`
-      : ends.length > most ? `The first ${most} of ${counted(ends.length, "tag")} that get no new IDs` : "");
+    const all = Math.max(failing, ends.length);
+    setNotice(byID("ends-note"), all > most ? `The first ${most} of ${counted(all, "tag")} that get no new IDs` : "");
   }
 }
 

@@ -26,6 +26,7 @@ export class Tags {
   #names = []; // that are asked for in place of a page
   #named = []; // records of the busiest, which may be on no page that is here
   #nodes; // of the last overview
+  #ending = []; // of the last overview: the tags that end first
 
   constructor() {
     this.#poll = new Poll({
@@ -62,14 +63,15 @@ export class Tags {
 
   /** known are the tags that the last answers have, the most used first. */
   known() {
-    const items = merge(this.#nodes ?? [], this.#page, this.#named);
+    const items = merge(this.#nodes ?? [], this.#ending, this.#page, this.#named);
     this.rates.add(items.flatMap(({ buffers }) => buffers));
     return this.rates.order(items);
   }
 
   /** overview takes what the generators hold now. */
-  overview(nodes) {
+  overview({ nodes, ending }) {
     this.#nodes = nodes;
+    this.#ending = ending;
     if (this.#busiest) this.#showBusiest();
   }
 
@@ -137,12 +139,12 @@ export class Tags {
 }
 
 /**
- * merge makes one list of the busiest of all generators. Where the page of the
+ * merge makes one list of the busiest of all generators and of the tags that end first. Where the page of the
  * store's records has all tags, it adds what the busiest leave out: records,
  * errors, generators where the tag is less busy, and tags that nobody uses. Else named
  * are the records that were asked for.
  */
-function merge(nodes, page, named) {
+function merge(nodes, ending, page, named) {
   const records = new Map([...(page?.tags ?? []), ...named].map((record) => [record.tag, record]));
   const running = new Set(nodes.map(({ node }) => node));
   const found = new Map();
@@ -153,6 +155,7 @@ function merge(nodes, page, named) {
       item.byNode.set(node, Object.assign(buffer, { node }));
     }
   }
+  for (const { tag, buffers } of ending) found.set(tag, { tag, record: records.get(tag), byNode: new Map(buffers.map((buffer) => [buffer.node, buffer])) });
   if (page && !page.next) {
     for (const record of page.tags) {
       if (!found.has(record.tag)) found.set(record.tag, { tag: record.tag, record, byNode: new Map() });

@@ -36,21 +36,36 @@ export function relative(ms) {
 
 const pad = (n, width = 2) => String(n).padStart(width, "0");
 
-/** local writes a time in full, in the browser's time zone. */
+/** zoneOf is the browser's offset from UTC at a time, as RFC 3339 has it. */
+function zoneOf(t) {
+  const minutes = -t.getTimezoneOffset();
+  if (minutes === 0) return "Z";
+  const most = Math.abs(minutes);
+  return `${minutes < 0 ? "-" : "+"}${pad(Math.floor(most / 60))}:${pad(most % 60)}`;
+}
+
+/** local writes a time in full, in the browser's time zone: RFC 3339, as leaf prints times. */
 export function local(ms) {
   const t = new Date(ms);
   const day = `${t.getFullYear()}-${pad(t.getMonth() + 1)}-${pad(t.getDate())}`;
-  return `${day} ${pad(t.getHours())}:${pad(t.getMinutes())}:${pad(t.getSeconds())}.${pad(t.getMilliseconds(), 3)}`;
+  return `${day}T${pad(t.getHours())}:${pad(t.getMinutes())}:${pad(t.getSeconds())}.${pad(t.getMilliseconds(), 3)}${zoneOf(t)}`;
 }
 
-/** moment writes a local time as short as it is clear: without the day if that is today. */
+/** moment writes a local time as short as it is clear: without the day if that is today. Its zone is in {@link zone}. */
 export function moment(ms) {
-  const [day, time] = local(ms).split(" ");
+  const [day, time] = local(ms).split("T");
   return local(now()).startsWith(day) ? time.slice(0, 8) : `${day.slice(5)} ${time.slice(0, 5)}`;
 }
 
+/** zone names the zone of the times on this page. */
+export function zone() {
+  const offset = zoneOf(new Date(now()));
+  const { timeZone } = Intl.DateTimeFormat().resolvedOptions();
+  return `Times in ${offset === "Z" ? "UTC" : `UTC${offset}, ${timeZone}`}`;
+}
+
 /** utc writes a time in full. */
-export const utc = (ms) => new Date(ms).toISOString().replace("T", " ").replace("Z", " UTC");
+export const utc = (ms) => new Date(ms).toISOString();
 
 /** setTime fills a <time>: relative or by write, with the full time as its title. */
 export function setTime(target, ms, write = relative) {
