@@ -274,7 +274,7 @@ type cloudEvent struct {
 
 func TestEventsCommand(t *testing.T) {
 	t.Parallel()
-	g := embed(t, "--tag", "order:10", "--max-step", "10", "--max-wait", "200ms")
+	g := embed(t, "--tag", "order:10", "--max-step", "10", "--max-wait", "2s")
 	nc := connect(t, g.url)
 	js := jetStream(t, nc)
 	granted(t, ask(t, nc, "leaf.segment.order", ""))

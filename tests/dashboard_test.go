@@ -176,7 +176,7 @@ func showsBuffers(t *testing.T, b *browser.Browser) {
 // The database is taken away under the eyes of an operator, and comes back.
 func showsAlert(t *testing.T, b *browser.Browser) {
 	p, dsn := newProxy(t, mariadb.NewDatabase(t))
-	g := withHTTP(t, "--mysql", dsn, "--tag", "order:10", "--max-step", "10", "--max-wait", "500ms")
+	g := withHTTP(t, "--mysql", dsn, "--tag", "order:10", "--max-step", "10", "--max-wait", "2s")
 	nc := connect(t, g.url)
 	js := jetStream(t, nc)
 	granted(t, ask(t, nc, "leaf.segment.order", ""))

@@ -19,8 +19,8 @@ func showsWhatEndsSoonest(t *testing.T, b *browser.Browser) {
 	for i := range 70 {
 		args = append(args, "--tag", fmt.Sprintf("busy.%02d:100000", i))
 	}
-	first := serve(t, t.TempDir(), append(args, "-s", url, "--node", "one", "--http", "127.0.0.1:0", "--max-wait", "300ms", "--tag", "zz.rare:10", "--max-step", "100000")...)
-	serve(t, t.TempDir(), "-s", url, "--node", "two", "--max-wait", "300ms", "--max-step", "100000")
+	first := serve(t, t.TempDir(), append(args, "-s", url, "--node", "one", "--http", "127.0.0.1:0", "--max-wait", "2s", "--tag", "zz.rare:10", "--max-step", "100000")...)
+	serve(t, t.TempDir(), "-s", url, "--node", "two", "--max-wait", "2s", "--max-step", "100000")
 	nc := connect(t, url)
 	filled(t, nc, "zz.rare", 2, "1")
 	for i := range 70 {

@@ -148,8 +148,10 @@ func TestDashboardAtNight(t *testing.T) {
 			} else {
 				t.Logf("the page is %d pixels high", height)
 			}
-			if wide := browser.Eval[bool](tab, `document.documentElement.scrollWidth > document.documentElement.clientWidth`); wide {
-				t.Error("the page is wider than its window")
+			const wide = `(({ scrollWidth, clientWidth }) => scrollWidth <= clientWidth ? [] : [scrollWidth + ' > ' + clientWidth,
+				...[...document.querySelectorAll('body *')].filter((e) => e.getBoundingClientRect().right > clientWidth).map((e) => e.outerHTML.slice(0, 200))])(document.documentElement)`
+			if found := browser.Eval[[]string](tab, wide); len(found) > 0 {
+				t.Errorf("the page is wider than its window: %q", found)
 			}
 			picture(t, tab, name)
 		})

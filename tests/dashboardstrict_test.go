@@ -93,7 +93,7 @@ func showsStrict(t *testing.T, b *browser.Browser) {
 func TestMetricsOfStrictTagThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	server := newNATS(t)
-	g := serve(t, t.TempDir(), "-s", server.ClientURL(), "--http", "127.0.0.1:0", "--max-wait", "200ms")
+	g := serve(t, t.TempDir(), "-s", server.ClientURL(), "--http", "127.0.0.1:0", "--max-wait", "2s")
 	leafOK(t, "tag", "add", "invoice", "--order", "strict", "-s", server.ClientURL())
 	if p := fetch(t, "GET", g.http+"/api/segment/get/invoice"); p.status != 200 || p.header.Get(bus.HeaderOrder) != bus.OrderStrict {
 		t.Fatalf("%+v", p)

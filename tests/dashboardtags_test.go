@@ -124,7 +124,8 @@ func escapesNames(t *testing.T, b *browser.Browser) {
 	shows := func(tag, text string) {
 		t.Helper()
 		tab.Await("the row of "+tag, fmt.Sprintf(`[...document.querySelectorAll('#tags [data-tag]')].filter((e) => e.dataset.tag === %q).map((e) => { e.open = true; return e; }).length`, tag))
-		tab.Await(text+" at "+tag, fmt.Sprintf(`[...document.querySelectorAll('#tags [data-tag]')].some((e) => e.dataset.tag === %q && e.innerText.includes(%q))`, tag, text))
+		// The answer to a search may replace the row that was opened.
+		tab.Await(text+" at "+tag, fmt.Sprintf(`[...document.querySelectorAll('#tags [data-tag]')].some((e) => e.dataset.tag === %q && (e.open = true) && e.innerText.includes(%q))`, tag, text))
 	}
 	for _, text := range []string{"", "<img"} {
 		typeIn(tab, "#search", text)

@@ -102,7 +102,7 @@ func scrapeAll(t *testing.T) vocabulary {
 	t.Helper()
 	known := make(vocabulary)
 	first := withHTTP(t, "--tag", "order")
-	second := serve(t, t.TempDir(), "-s", first.url, "--http", "127.0.0.1:0", "--max-wait", "200ms")
+	second := serve(t, t.TempDir(), "-s", first.url, "--http", "127.0.0.1:0", "--max-wait", "2s")
 	nc := connect(t, first.url)
 	granted(t, ask(t, nc, "leaf.segment.order", "5"))
 	snowflake(t, nc)

@@ -115,7 +115,7 @@ func TestEventsDurable(t *testing.T) {
 // Alerts alone, live too, whatever else happens.
 func TestEventsAlertsLive(t *testing.T) {
 	t.Parallel()
-	g := embed(t, "--tag", "order:10", "--max-step", "10", "--max-wait", "200ms")
+	g := embed(t, "--tag", "order:10", "--max-step", "10", "--max-wait", "2s")
 	nc := connect(t, g.url)
 	js := jetStream(t, nc)
 	eventConsumer(t, js, bus.EventSubjects)

@@ -21,7 +21,7 @@ func TestNATSHangs(t *testing.T) {
 	link, err := proxy.Start(strings.TrimPrefix(server.ClientURL(), "nats://"))
 	must(t, err)
 	t.Cleanup(link.Close)
-	g := serve(t, t.TempDir(), "-s", "nats://"+link.Addr(), "--mysql", dsn, "--tag", "order:100", "--max-step", "100", "--max-wait", "500ms", "--http", "127.0.0.1:0")
+	g := serve(t, t.TempDir(), "-s", "nats://"+link.Addr(), "--mysql", dsn, "--tag", "order:100", "--max-step", "100", "--max-wait", "2s", "--http", "127.0.0.1:0")
 	order := g.http + "/api/segment/get/order"
 	if p := fetch(t, "GET", order); p.status != 200 {
 		t.Fatal(p)

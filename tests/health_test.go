@@ -120,7 +120,7 @@ func TestMetricsOfManyTags(t *testing.T) {
 // A rare tag that is wholly down is in the metrics, beside a busy one that is well. It is gone with its next ID.
 func TestMetricsOfATagThatIsDown(t *testing.T) {
 	t.Parallel()
-	g := withHTTP(t, "--tag", "busy:100000", "--tag", "rare", "--max-wait", "100ms")
+	g := withHTTP(t, "--tag", "busy:100000", "--tag", "rare", "--max-wait", "2s")
 	nc := connect(t, g.url)
 	granted(t, ask(t, nc, "leaf.segment.busy", "")) // in memory
 	const requests, seconds = `leaf_tag_refused_requests{tag="rare"} 2`, `leaf_tag_refused_seconds{tag="rare"} `

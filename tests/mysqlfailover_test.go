@@ -57,7 +57,7 @@ func TestFailover(t *testing.T) {
 	r.lead(servers[0].Addr())
 	server := newNATS(t)
 	url := server.ClientURL()
-	generators := join(t, url, through(t, dsn, r.addr), []string{"one", "two"}, "--tag", "order:100", "--max-step", "200", "--max-wait", "500ms")
+	generators := join(t, url, through(t, dsn, r.addr), []string{"one", "two"}, "--tag", "order:100", "--max-step", "200", "--max-wait", "2s")
 	nc := connect(t, url)
 	l := startLoad(t, loadConfig{
 		tag: "order", callers: 4, maxBatch: 50, patience: patience / 80, mayGiveUp: true,

@@ -134,7 +134,7 @@ func TestDatabaseIsKilledDuringRefills(t *testing.T) {
 	table := openDB(t, dsn)
 	server := newNATS(t)
 	url := server.ClientURL()
-	generators := join(t, url, dsn, []string{"one", "two"}, "--tag", "order:20", "--max-step", "50", "--max-wait", "500ms")
+	generators := join(t, url, dsn, []string{"one", "two"}, "--tag", "order:20", "--max-step", "50", "--max-wait", "2s")
 	l := startLoad(t, loadConfig{tag: "order", callers: 6, maxBatch: 200, patience: patience / 80, mayGiveUp: true}, url, url)
 	for round := range 4 {
 		l.more(200 + seed.Int64N(1000))
@@ -166,7 +166,7 @@ func TestDatabaseHangs(t *testing.T) {
 	url := server.ClientURL()
 	nodes := []string{"stays", "leaves"}
 	generators := join(t, url, dsn, nodes, "--tag", "calm:100000", "--tag", "slow:1",
-		"--max-step", "100000", "--max-wait", "500ms", "--drain-timeout", "1s")
+		"--max-step", "100000", "--max-wait", "2s", "--drain-timeout", "1s")
 	nc := connect(t, url)
 	filled(t, nc, "calm", 2, "1000")
 	slow := startLoad(t, loadConfig{

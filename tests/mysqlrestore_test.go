@@ -43,7 +43,7 @@ func TestDatabaseRestoredFromAnOlderCopy(t *testing.T) {
 			db := openDB(t, dsn)
 			server := newNATS(t)
 			url := server.ClientURL()
-			args := []string{"--max-step", "1000", "--max-wait", "500ms", "--tag-refresh", "200ms"}
+			args := []string{"--max-step", "1000", "--max-wait", "2s", "--tag-refresh", "200ms"}
 			join(t, url, dsn, c.nodes, append(args, "--tag", "order:500")...)
 			nc := connect(t, url)
 			l := startLoad(t, loadConfig{

@@ -282,7 +282,7 @@ func TestRowsThatAreNotServed(t *testing.T) {
 	execute(t, db, leafScripts["description"],
 		"INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('order', 1, 10), ('a b', 1, 10), ('Bestellung_ä', 1, 10), ('', 1, 10), ('two..dots', 1, 10), ('stepless', 100, 0), ('below', 100, -5)")
 	unfit := []string{"", "Bestellung_ä", "a b", "below", "stepless", "two..dots"}
-	g := embed(t, "--mysql", dsn, "--tag-refresh", "100ms", "--max-wait", "500ms", "--log-format", "json")
+	g := embed(t, "--mysql", dsn, "--tag-refresh", "100ms", "--max-wait", "2s", "--log-format", "json")
 	nc := connect(t, g.url)
 	takeOne(t, bus.NewClient(nc), "order")
 

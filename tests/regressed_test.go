@@ -24,7 +24,7 @@ func hasMetric(t *testing.T, g *generator, line string) bool {
 func TestSharedTable(t *testing.T) {
 	t.Parallel()
 	dsn := mariadb.NewDatabase(t)
-	g := withHTTP(t, "--mysql", dsn, "--shared-table", "--tag", "order:100", "--max-wait", "500ms")
+	g := withHTTP(t, "--mysql", dsn, "--shared-table", "--tag", "order:100", "--max-wait", "2s")
 	db := openDB(t, dsn)
 	leafOK(t, "get", "order", "-n", "500", "-s", g.url)
 	execute(t, db, "UPDATE leaf_alloc SET max_id = max_id + 1000") // the other program

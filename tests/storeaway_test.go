@@ -13,7 +13,7 @@ import (
 // they may and are then refused; it is told once; all is well again afterwards.
 func TestStoreFailsAndComesBack(t *testing.T) {
 	t.Parallel()
-	g := embed(t, "--tag", "order:100", "--max-step", "100", "--max-wait", "300ms")
+	g := embed(t, "--tag", "order:100", "--max-step", "100", "--max-wait", "2s")
 	nc := connect(t, g.url)
 	js := jetStream(t, nc)
 	c := bus.NewClient(nc)

@@ -238,7 +238,7 @@ func TestStrictTagWhileJetStreamIsAway(t *testing.T) {
 	t.Parallel()
 	n := newChangingNATS(t)
 	url := n.begin(true)
-	g := serve(t, t.TempDir(), "-s", url, "--max-wait", "300ms")
+	g := serve(t, t.TempDir(), "-s", url, "--max-wait", "2s")
 	addStrict(t, url, "invoice")
 	nc := connect(t, url)
 	highest := takeOne(t, bus.NewClient(nc), "invoice")
