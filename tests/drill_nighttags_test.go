@@ -66,12 +66,12 @@ func TestDrillNightSlow(t *testing.T) {
 		}
 	}()
 	defer func() { close(stop); <-done }()
-	short := w.wakes("LeafTagLastsShort", "tag", "short").shows("leaf tag show TAG", "short", "100")
-	short.does("leaf tag set TAG --max-step N", "TAG", "short", "N", "100000")
-	way.Delay(700 * time.Millisecond)
+	way.Delay(100 * time.Millisecond)
 	slow := w.wakes("LeafSlow", "kind", "segment").shows("leaf events --since 1h", "segment.refill", "batches", "cause=batch")
 	slow.does("leaf tag set TAG --step N", "TAG", "batches", "N", "1000000")
 	way.Delay(0)
 	slow.ends()
+	short := w.wakes("LeafTagLastsShort", "tag", "short").shows("leaf tag show TAG", "short", "100") // after a minute, which is an hour here
+	short.does("leaf tag set TAG --max-step N", "TAG", "short", "N", "100000")
 	short.ends()
 }
