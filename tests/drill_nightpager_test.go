@@ -134,6 +134,11 @@ func (p *pager) wakes(name string, labels ...string) *call {
 		c.labels, url = map[string]string{"key": labels[0], "tag": labels[0]}, runbookURL+"#"+anchorOf(strings.TrimPrefix(name, "leaf.")) // as the dashboard's box links to it
 		c.prints("leaf events --alerts --since 1h", strings.TrimPrefix(name, "leaf."), labels[0])
 	} else {
+		defer func() {
+			if c.labels == nil {
+				p.t.Logf("these alerts fire: %+v", p.firing())
+			}
+		}()
 		testkit.Eventually(p.t, "the alert "+name+fmt.Sprint(labels), func() bool {
 			for _, a := range p.firing() {
 				if fits := a.Labels["alertname"] == name; fits && hasAll(a.Labels, labels) {
@@ -274,7 +279,7 @@ func (c *call) does(command string, words ...string) {
 		c.t.Errorf("the section about %s does not lead to %q, but to %q", c.name, command, c.lead)
 	}
 	command = strings.NewReplacer(words...).Replace(command)
-	leafOK(c.t, append(strings.Fields(command)[1:], c.flags...)...)
+	testkit.Eventually(c.t, command+" to succeed", func() bool { return leaf(c.t, append(strings.Fields(command)[1:], c.flags...)...).status == 0 })
 }
 
 // ends waits until the alert is over: a rule's when Prometheus does not raise it, an event's with the event that the section
