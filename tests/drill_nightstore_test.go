@@ -12,6 +12,7 @@ import (
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/tests/mariadb"
 	"github.com/leafbus/leafbus/tests/proxy"
 )
 
@@ -21,6 +22,44 @@ func insertTags(t *testing.T, dsn string, step int) {
 	db := openDB(t, dsn)
 	for i := range nightTags {
 		execute(t, db, fmt.Sprintf("INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('%s', 1, %d)", nightTag(i), step))
+	}
+}
+
+// The database is read-only, and then it dies.
+func TestDrillNightDatabase(t *testing.T) {
+	s := mariadb.New(t)
+	dsn, err := s.Database()
+	must(t, err)
+	w := newWatch(t, newNATS(t).ClientURL(), threeNodes, "--mysql", dsn, "--max-step", "2000", "--max-wait", "300ms")
+	w.doctor = []string{"--mysql", dsn}
+	insertTags(t, dsn, 1000)
+	for i := range nightTags {
+		filled(t, w.nc, nightTag(i), 3, "200")
+	}
+	w.load()
+	must(t, s.Kill())
+	for i := range nightTags {
+		night{nc: w.nc}.fail(t, nightTag(i), 3, i < dryTags)
+	}
+	at := s.Addr()
+	refills := w.wakes("LeafRefillsFail", "instance", w.face["gen_1"]).shows("leaf doctor", "problem", "mysql", at)
+	notReady := w.wakes("LeafNotReady", "what", "store", "instance", w.face["gen_3"]).shows("leaf nodes", "gen_3: store: ", at)
+	failed := w.wakes("leaf.segment.refill_failed", nightTag(9)).shows("leaf doctor", at).shows("leaf events --alerts --since 1h", nightTag(9), "gen_1", at)
+	starved := w.wakes("leaf.segment.starved", nightTag(0)).shows("leaf nodes", "missing: store", at)
+	runOut := w.wakes("LeafIDsRunOut", "instance", w.face["gen_2"]).shows("leaf events --alerts --since 1h", nightTag(9), at)
+	down := w.wakes("LeafTagDown", "tag", nightTag(0)).shows("leaf get TAG", "store_unavailable", at)
+	for i := range nightTags {
+		night{nc: w.nc}.fail(t, nightTag(i), 3, true)
+	}
+	cannot := w.wakes("LeafCannotServe", "kind", "segment").shows("leaf nodes", "gen_1: store: ", at)
+	many := w.wakes("LeafManyRequestsRefused").shows("leaf nodes", "gen_1: store: ", at)
+	burns := w.wakes("LeafBudgetBurns").shows("leaf nodes", at)
+	refused := w.wakes("LeafRequestsRefused", "outcome", "store_unavailable")
+	event := w.wakes("LeafAlertEvent", "type", "leaf.segment.starved").shows("leaf events --alerts --since 1h", "segment.starved", nightTag(0))
+	w.board(w.face["gen_2"], `"kind":"mysql"`, `"harm":"refused"`, nightTag(0), at)
+	must(t, s.Run())
+	for _, c := range []*call{refills, failed, starved, runOut, down, cannot, many, burns, refused, notReady, event} {
+		c.ends()
 	}
 }
 
