@@ -35,14 +35,15 @@ type claimed struct {
 }
 
 // WithLedger returns the tags of the store, each range of which is claimed in the ledger before
-// Reserve returns it. What operators do is claimed too: a new tag, a new max_id and a deletion
-// claim all IDs below. The store comes first, then the ledger, so the ledger is never ahead of a
-// store that is well. Marks are those of the [Config] in which the result is used. node is the name of
-// the generator for [Entry.Last].
+// Reserve returns it. A change by an operator is claimed too: a new tag, a new max_id and a deletion
+// claim all IDs below. The store is written first, then the ledger. So the ledger is ahead of the store
+// only if the store went backwards. Marks are those of the [Config] in which the result is used. node is
+// the name of the generator for [Entry.Last].
 //
-// Generators claim in the order in which they reserved: one whose range lies above the ledger's end waits
-// for the one before it, for up to claimTurn. A range that comes too late is lost. To keep it, the
-// ledger would have to remember gaps, and a store that went backwards could offer one of those.
+// Generators claim in the order in which they reserved. If there is a range between the ledger's end and its
+// own, a generator waits for the claim of that range, for up to claimTurn. A claim that comes too late fails,
+// and its range is lost. To accept it, the ledger would have to remember gaps, and a store that went backwards
+// could offer one of those.
 func WithLedger(store Store, ledger Ledger, marks *Marks, node string) Store {
 	return &claimed{Store: store, ledger: ledger, marks: marks, node: node}
 }

@@ -47,7 +47,7 @@ type Entry struct {
 	End      int64  // no ID below it can be claimed any more
 	Floor    int64  // where an operator last moved max_id to, or where a deletion left it; 0: never
 	Last     Claim  // the last range that was claimed; it decides nothing. Times are kept in milliseconds
-	Order    Order  // another one than Trend marks the name of a strict or opaque tag: no range of it can be claimed here
+	Order    Order  // if not Trend, the name belongs to a strict or opaque tag, and no range of it can be claimed here
 	Rules    Rules  // of a tag of trend order
 	Revision uint64 // of the record; 0: the tag has none
 }

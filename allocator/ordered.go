@@ -10,12 +10,13 @@ import (
 	"sync"
 )
 
-// Ordered is the tags of an installation whose tags of trend order are in a database. The others, strict and opaque ones, are apart: in a
-// store of their own. A name belongs to one of the two, for life: its record in the ledger decides which. The marker of a tag that is apart is
-// made there before the tag, by a write that fails if the name has a record. Each range of the database needs a claim in the same
-// record. So no ID of a tag that is apart can come from the database, even if two generators create the name at once.
+// Ordered is the tags of an installation whose tags of trend order are in a database. Strict and opaque tags are apart: they are in another
+// store. It implements [Store].
 //
-// A row of the database with the name of such a tag is not served. It implements [Store].
+// A name belongs to one of the two stores, for life. Its record in the ledger decides which. Before a tag that is apart is created, its
+// record is written there, by a write that fails if the name has a record. Each range of the database needs a claim in the same record. So
+// no ID of a tag that is apart can come from the database, even if two generators create the name at once. A row of the database with
+// the name of such a tag is not served.
 type Ordered struct {
 	trend, apart Store
 	ledger       Ledger

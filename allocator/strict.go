@@ -51,7 +51,7 @@ type strict struct {
 }
 
 // Hold keeps the claims of a strict tag back for d, or lets them go on with 0. An operator's write to the record could lose to
-// claims again and again. What is right never rests on that.
+// claims again and again. Uniqueness and order do not depend on it.
 func (a *Allocator) Hold(tag string, d time.Duration) {
 	b := a.lockedBuffer(tag)
 	if b == nil {

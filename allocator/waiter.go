@@ -79,7 +79,7 @@ func (w *Waiter) Wait(ctx context.Context) ([]Range, error) {
 }
 
 // SlowAt is when the request counts as slow: another generator may have IDs, and this one may have to wait until the
-// store is back. It is at once where the store is known to fail.
+// store is back. If the store is known to fail, that is at once.
 func (w *Waiter) SlowAt() time.Time { return w.slowAt }
 
 // Then calls f with what Wait would return. If the request still waits at SlowAt, and the deadline is later, it calls slow first. f must

@@ -130,7 +130,7 @@ type (
 		From  int64 `json:"from,omitempty"`
 		Limit int   `json:"limit,omitempty"`
 	}
-	// WorkersPage is the reply.
+	// WorkersPage is the reply to a [WorkersRequest].
 	WorkersPage struct {
 		Registry string   `json:"registry"` // kv or zookeeper
 		Workers  []Worker `json:"workers"`

@@ -18,7 +18,7 @@ import (
 // fewIDs is how many IDs a request is for that is as fast as one for a single ID.
 const fewIDs = 1000
 
-// Client asks generators over a connection that stays the caller's. [NewClient] returns one. Its methods are safe for
+// Client asks generators over a connection of the caller. [NewClient] returns one. Its methods are safe for
 // concurrent use.
 type Client struct {
 	nc      *nats.Conn
@@ -76,7 +76,7 @@ func NewClient(nc *nats.Conn, opts ...Option) *Client {
 // Take returns n IDs of tag with one request: exactly n, in as few ranges as possible, or an error. n is
 // from 1 to the generators' --max-batch.
 //
-// Take retries what may pass until the context is done: no generator, one that drains or is
+// Take retries failures that may pass, until the context is done: no generator, one that drains or is
 // overloaded, an unavailable store, no answer. The pause after a refusal grows to a second. An attempt lasts
 // a fifth of the time that is left, at most 4 s. If an answer is late, its request is sent again before the attempt
 // ends; see [NoHedging]. Answers that are not used leave gaps: nobody gets their IDs.

@@ -16,7 +16,8 @@ type (
 		After string   `json:"after,omitempty"`
 		Tags  []string `json:"tags,omitempty"`
 	}
-	// ClaimsPage is the reply. To a request that names tags it has the first of them, in that order: ask for the rest again.
+	// ClaimsPage is the reply to a [ClaimsRequest]. If the request names tags, the page may have only the first of them. Ask for the
+	// rest again.
 	ClaimsPage struct {
 		Store  string      `json:"store"` // kv or mysql
 		Claims []TagClaims `json:"claims"`

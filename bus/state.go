@@ -70,6 +70,7 @@ type State struct {
 	Server   string    `json:"server,omitempty"`
 	Host     string    `json:"host,omitempty"`
 	Embedded bool      `json:"embedded,omitempty"`
+	HTTP     string    `json:"http,omitempty"` // address on which it serves HTTP; empty: it does not
 	Started  time.Time `json:"started"`
 	// Worker is the worker ID that it holds; nil: none. Its reservation lasts until ReservedUntil (Unix
 	// ms), and the generator extends it.
@@ -90,7 +91,7 @@ type State struct {
 	Lost []LostNode `json:"lost,omitempty"`
 	// Ending are the tags that get no new IDs, at most 10: those that run out of IDs here first, in this order.
 	Ending  []EndingTag `json:"ending,omitempty"`
-	Busiest []Buffer   `json:"busiest"` // the tags with the highest rates
+	Busiest []Buffer    `json:"busiest"` // the tags with the highest rates
 }
 
 // RefusedTag is a tag whose requests a generator refuses, all of them. Requests that callers got wrong do not count, nor those
@@ -115,7 +116,7 @@ type LostNode struct {
 	Node        string `json:"node"`
 	LastHeardMS int64  `json:"last_heard_ms"` // Unix time of its last heartbeat
 	SilentMS    int64  `json:"silent_ms"`     // how long ago that was
-	UntilMS     int64  `json:"until_ms"`      // Unix time when what it reserved is over. Then it does not count as lost any more
+	UntilMS     int64  `json:"until_ms"`      // Unix time when its reservation is over. Then it is no longer lost
 }
 
 // LostNodes returns the generators that any of the states reports as lost, in the order of nodes. It leaves out those
@@ -138,8 +139,8 @@ func LostNodes(states []State) []LostNode {
 // Clock is a generator's clock.
 type Clock struct {
 	UnixMS int64 `json:"unix_ms"`
-	// OffsetMS is how far it is ahead of the median of the other generators' clocks, give or take the
-	// time of a message; nil: it hears no other generator.
+	// OffsetMS is how far it is ahead of the median of the other generators' clocks. It may be wrong by
+	// the time of a message. nil: it hears no other generator.
 	OffsetMS *int64 `json:"offset_ms,omitempty"`
 }
 
@@ -156,6 +157,6 @@ type Counts struct {
 	Failing       int              `json:"failing"`        // tags whose refills fail, now
 	Lost          int              `json:"lost"`           // peers that are lost, now
 	EventsQueued  int              `json:"events_queued"`  // now
-	EventsDropped int64            `json:"events_dropped"` // for want of a stream
+	EventsDropped int64            `json:"events_dropped"` // because the stream was unavailable for too long
 	StoreErrors   int64            `json:"store_errors"`   // refills that failed, each attempt
 }

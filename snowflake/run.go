@@ -181,7 +181,7 @@ func (g *Generator) raiseAlways(ctx context.Context) {
 	loop(ctx, g.signals.raise, func() time.Duration {
 		err := g.raiseCeiling()
 		if err != nil && !logged {
-			g.cfg.Log.Error("the data folder cannot be written: snowflakes stop at the ceiling that it has", "error", err)
+			g.cfg.Log.Error("the data folder cannot be written: snowflakes stop when the time that it reserves is over", "error", err)
 		} else if err == nil && logged {
 			g.cfg.Log.Info("the data folder can be written again")
 		}

@@ -65,18 +65,18 @@ func newNight(t *testing.T) night {
 	p.Refuse(true)
 	p.Cut()
 	for i := range nightTags {
-		n.fail(t, nightTag(i), i < dryTags)
+		n.fail(t, nightTag(i), 2, i < dryTags)
 	}
 	n.load(t)
 	return n
 }
 
-// fail takes IDs of a tag until its refills fail at both generators. With dry it takes all.
-func (n night) fail(t *testing.T, tag string, dry bool) {
+// fail takes IDs of a tag until its refills fail at all generators that run. With dry it takes all.
+func (n night) fail(t *testing.T, tag string, generators int, dry bool) {
 	t.Helper()
 	testkit.Eventually(t, tag+" to fail", func() bool {
 		failing, most := 0, int64(1)
-		for _, b := range askBuffers(t, n.nc, tag, 2) {
+		for _, b := range askBuffers(t, n.nc, tag, generators) {
 			most = max(most, b.Left)
 			if b.State == "failing" {
 				failing++
@@ -86,7 +86,7 @@ func (n night) fail(t *testing.T, tag string, dry bool) {
 			most = 300
 		}
 		msg := ask(t, n.nc, "leaf.segment."+tag, fmt.Sprint(most))
-		return failing == 2 && (!dry || most == 1 && len(msg.Header) > 0)
+		return failing == generators && (!dry || most == 1 && len(msg.Header) > 0)
 	})
 }
 

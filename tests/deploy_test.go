@@ -15,8 +15,8 @@ import (
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
-// No test runs Prometheus or Grafana: neither is what every developer has. What their
-// files ask for is compared with what real generators publish.
+// Only the drills run Prometheus, and nothing runs Grafana: neither is what every developer has. Here, what their files ask
+// for is compared with what real generators publish.
 
 // The files for Prometheus and Grafana.
 const (

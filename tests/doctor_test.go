@@ -173,7 +173,7 @@ func fill(t *testing.T, js jetstream.JetStream, bytes int) {
 	}
 }
 
-// A user that lacks a permission is told each one. An account that is nearly full is worth a warning.
+// The check names each permission that the user lacks. An account that is nearly full gets a warning.
 func TestDoctorFindsMissingPermissions(t *testing.T) {
 	t.Parallel()
 	conf := filepath.Join(t.TempDir(), "nats.conf")
@@ -188,7 +188,7 @@ func TestDoctorFindsMissingPermissions(t *testing.T) {
 	d.want(t, "jetstream", "ok", "has stored 0 MiB, and has limits")
 	d = doctor(t, "-s", url, "--user", "caller", "--password", "p", "--timeout", "1s")
 	d.want(t, "permissions", "problem", "subscribe to leaf.segment.leaf_doctor", "subscribe to leaf.snowflake", "publish to leaf.internal.leaf_doctor",
-		"publish to leaf.events.", "publish to $KV.LEAF_TAGS.leaf_doctor", "publish to $JS.API.STREAM.CREATE.leaf_doctor", "as the user of the generators")
+		"publish to leaf.events.", "publish to $KV.LEAF_TAGS.leaf_doctor", "publish to $KV.LEAF_KEYS.leaf_doctor", "publish to $JS.API.STREAM.CREATE.leaf_doctor", "as the user of the generators")
 	for _, c := range d.Checks {
 		if c.Check == "permissions" && (strings.Contains(c.Found, "_INBOX") || strings.Contains(c.Found, "publish to leaf.segment")) {
 			t.Errorf("it may do that: %s", c.Found)
@@ -198,6 +198,17 @@ func TestDoctorFindsMissingPermissions(t *testing.T) {
 	doctor(t, all...).want(t, "jetstream", "warning", "the 2 MiB that it may store", "max_file")
 }
 
+// reconfigure changes a stream, as an operator does.
+func reconfigure(t *testing.T, js jetstream.JetStream, name string, change func(*jetstream.StreamConfig)) {
+	t.Helper()
+	s, err := js.Stream(t.Context(), name)
+	must(t, err)
+	c := s.CachedInfo().Config
+	change(&c)
+	_, err = js.UpdateStream(t.Context(), c)
+	must(t, err)
+}
+
 // Streams that somebody changed, generators that lack something or are lost, clocks that differ.
 func TestDoctorFindsWhatIsWrongWithGenerators(t *testing.T) {
 	t.Parallel()
@@ -205,19 +216,11 @@ func TestDoctorFindsWhatIsWrongWithGenerators(t *testing.T) {
 	second := serve(t, t.TempDir(), "-s", g.url)
 	nc := connect(t, g.url)
 	js := jetStream(t, nc)
-	reconfigure := func(name string, change func(*jetstream.StreamConfig)) {
-		t.Helper()
-		s, err := js.Stream(t.Context(), name)
-		must(t, err)
-		c := s.CachedInfo().Config
-		change(&c)
-		_, err = js.UpdateStream(t.Context(), c)
-		must(t, err)
-	}
-	reconfigure("KV_LEAF_WORKERS", func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour })
-	reconfigure("KV_LEAF_TAGS", func(c *jetstream.StreamConfig) { c.MaxBytes = 1 << 10 })
+	reconfigure(t, js, "KV_LEAF_WORKERS", func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour })
+	reconfigure(t, js, "KV_LEAF_TAGS", func(c *jetstream.StreamConfig) { c.MaxBytes = 1 << 10 })
 	eventConsumer(t, js, bus.EventSubjects)
-	reconfigure(bus.EventStream, func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = -1 })
+	reconfigure(t, js, bus.EventStream, func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = -1 })
+	reconfigure(t, js, "KV_LEAF", func(c *jetstream.StreamConfig) { c.MaxMsgSize, c.MaxMsgs, c.Discard = 100, 1, jetstream.DiscardNew })
 	for i := range 10 {
 		_ = ask(t, nc, bus.SubjectTagsCreate, fmt.Sprintf(`{"tag":"t%d"}`, i)) // until it is full
 	}
@@ -231,9 +234,11 @@ func TestDoctorFindsWhatIsWrongWithGenerators(t *testing.T) {
 	d := doctor(t, "-s", g.url)
 	d.want(t, "streams", "problem", "LEAF_WORKERS has an age limit (1h0m0s)", "nats stream edit")
 	d.want(t, "streams", "warning", "KV_LEAF_TAGS has", "takes no writes when it is full")
+	d.want(t, "streams", "problem", "KV_LEAF takes no message of more than 100 bytes", "--max-msg-size=-1")
+	d.want(t, "streams", "warning", "KV_LEAF has ", "of 1 messages, and takes no writes when it is full", "--max-msgs=-1")
 	d.want(t, "streams", "warning", "no limit per subject", "nats stream edit LEAF_EVENTS")
 	d.want(t, "generators", "problem", second.node+" is lost", "leaf workers release")
-	d.want(t, "clocks", "problem", "that of fast is ", "ahead", "may refuse to start", "NTP")
+	d.want(t, "clocks", "problem", "fast is ", "ahead", "may refuse to start", "NTP")
 	must(t, clock.Unsubscribe())
 	doctor(t, "-s", g.url).want(t, "clocks", "ok", g.node)
 

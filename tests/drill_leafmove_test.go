@@ -115,6 +115,8 @@ func (m *move) step(number string) (printed string) {
 				execute(m.t, m.db, strings.TrimSuffix(line, ";"))
 			case strings.HasPrefix(line, "leaf serve "):
 				m.serve(strings.Fields(line)[1:])
+			case strings.HasPrefix(line, "leaf tag advance"): // as the page says
+				testkit.Eventually(m.t, line+" to succeed", func() bool { return m.tryLeaf(strings.Fields(line)[1:]...).status == 0 })
 			default:
 				printed += m.leaf(strings.Fields(line)[1:]...)
 			}

@@ -83,3 +83,22 @@ have curl ||
 	install 'the tests run the commands of the README, and curl is missing' \
 		'install curl' \
 		curl
+
+# For the nights among the drills, which `make drills` asks for. It is only the program of Debian's package: the package
+# would also run one as a service of the system.
+[ "${1:-}" != drills ] || [ -n "${LEAF_TEST_PROMETHEUS:-}" ] || have prometheus || {
+	by_hand='install Prometheus 2.42 or later, or set LEAF_TEST_PROMETHEUS to the path of one'
+	have apt-get dpkg || {
+		echo "tests/install.sh: the drills start Prometheus, and there is no apt-get to install it: $by_hand" >&2
+		exit 1
+	}
+	echo 'tests/install.sh: the drills start Prometheus, and it is missing: installing its program' >&2
+	root apt-get update -q >&2 || true
+	folder=$(mktemp -d)
+	{ (cd "$folder" && apt-get download -q prometheus >&2 && dpkg -x prometheus_*.deb .) &&
+		root cp "$folder/usr/bin/prometheus" /usr/local/bin/; } || {
+		echo "tests/install.sh: installing Prometheus failed (see above): $by_hand" >&2
+		exit 1
+	}
+	rm -r "$folder"
+}

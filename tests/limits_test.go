@@ -30,7 +30,7 @@ var limits = []struct{ row, text string }{
 	{"requests that wait", "{allocator.DefaultMaxWaiting} of each kind. Each waits for up to `--max-wait`, {allocator.DefaultMaxWait}"},
 	{"a request over HTTP, while its generator starts", "| waits for {bus/generator.startPatience}. "},
 	{"refills under way", "{allocator.maxRefills} a generator, one a tag; {allocator.attemptTimeout} each. If another program locks the row of a tag: {allocator.maxLocked} such"},
-	{"requests whose IDs another generator has", "Else after {allocator.slowAfter}, of a strict tag after {allocator.slowStrict} |"},
+	{"a generator lacks the IDs for a request", "Else after {allocator.slowAfter}, of a strict tag after {allocator.slowStrict} |"},
 	{"… time and tries", "up to {bus/generator.borrowWithin} after the request came. A generator waits {bus/generator.offerWait} for an offer, {bus/generator.borrowWait} for the IDs. It makes {bus/generator.borrowTries} tries while the request waits, and {bus/generator.borrowTries} more"},
 	{"… at the same time", "| {bus/generator.maxBorrowing} of each kind. "},
 	{"… how long an offer counts", "| {bus/generator.offerLasts} |"},

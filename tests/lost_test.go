@@ -69,7 +69,7 @@ func seesLost(t *testing.T, g *generator, node string) bool {
 			return false
 		}
 	}
-	return len(nodes.Nodes) > 0 && lasting == node && strings.Contains(text, "lost, last heard ") &&
+	return len(nodes.Nodes) > 0 && lasting == node && strings.Contains(text, "lost, last heard ") && strings.Contains(text, strings.TrimPrefix(g.http, "http://")+" ") &&
 		strings.Contains(metrics, "\nleaf_lost_nodes 1\n")
 }
 

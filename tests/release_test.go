@@ -99,7 +99,7 @@ func TestReleaseCommand(t *testing.T) {
 	changeWorker(t, js, n, silent)
 	silence := workerText(t, js, n)
 	r := release(n)
-	r.want(t, 2, "--yes", "dead is stopped", "the clock of dead", time.UnixMilli(workerRecord(t, js, n).ReservedUntilMS).Format(time.RFC3339))
+	r.want(t, 2, "--yes", "dead is stopped", "The clock of dead", time.UnixMilli(workerRecord(t, js, n).ReservedUntilMS).Format(time.RFC3339))
 	if r.stdout != "" {
 		t.Errorf("without a confirmation, stdout says %q", r.stdout)
 	}

@@ -18,7 +18,7 @@ const (
 	runbookURL = "https://github.com/leafbus/leafbus/blob/main/docs/runbook.md"
 )
 
-// Whoever is woken by the name of an alert finds a section about it: what it means, what callers notice, what to do, how it
+// The runbook has a section for each alert: what it means, what callers notice, what to do, how it
 // ends. Alerts are the rules for Prometheus, and the events of severity alert.
 func TestRunbookHasEveryAlert(t *testing.T) {
 	t.Parallel()

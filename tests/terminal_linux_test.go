@@ -146,7 +146,7 @@ func TestRemoveAtATerminal(t *testing.T) {
 	t.Parallel()
 	g := embed(t, "--tag", "order")
 	exists := func() bool { return strings.Contains(leafOK(t, "tag", "list", "-s", g.url), "order") }
-	leaf(t, "tag", "rm", "order", "-s", g.url).want(t, 2, "Requests for order are refused once it is deleted", "no terminal", "--yes")
+	leaf(t, "tag", "rm", "order", "-s", g.url).want(t, 2, "After the deletion, requests for order are refused", "no terminal", "--yes")
 	leaf(t, "tag", "rm", "nobody", "-s", g.url).want(t, 1, "unknown_tag")
 	for _, c := range []struct {
 		typed  string

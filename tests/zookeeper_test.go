@@ -299,3 +299,29 @@ func TestTwoZooKeepers(t *testing.T) {
 	holding()
 	snowflake(t, nc)
 }
+
+// In the ZooKeeper of a Leaf, a generator that moves beside it takes workers of its range, and leaves Leaf's nodes alone.
+func TestWorkersBesideLeaf(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, zookeeper.Hosts(t))
+	folder := "/snowflake/" + p.name + "/forever"
+	const record = `{"ip":"10.0.0.1","port":"8080","timestamp":1567733700834}`
+	for _, name := range []string{"/snowflake", path.Dir(folder), folder, folder + "/10.0.0.1:8080-0000000007"} {
+		_, err := p.conn.Create(name, []byte(record), 0, zk.WorldACL(zk.PermAll))
+		if err != nil && !errors.Is(err, zk.ErrNodeExists) {
+			t.Fatal(err)
+		}
+	}
+	g := embed(t, p.flags("--worker-range", "512-1023")...)
+	if worker := partsOf(snowflake(t, connect(t, g.url))).worker; worker < 512 {
+		t.Errorf("the generator has worker %d, of Leaf's", worker)
+	}
+	g.stop()
+	names, _, err := p.conn.Children(folder)
+	must(t, err)
+	text, stat, err := p.conn.Get(folder + "/10.0.0.1:8080-0000000007")
+	must(t, err)
+	if len(names) != 1 || string(text) != record || stat.Version != 0 {
+		t.Errorf("Leaf's nodes are %q, and its record is %s", names, text)
+	}
+}

@@ -67,7 +67,7 @@ type Config struct {
 	DrainTimeout time.Duration
 
 	Kept
-	// Describe is the program's configuration without secrets, for the event of a start.
+	// Describe is the program's configuration without secrets, for the event of a start. Its http is the address in the state.
 	Describe map[string]string
 
 	// Ready is called once, when the generator begins to answer requests.

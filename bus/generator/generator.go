@@ -223,7 +223,7 @@ func (g *Generator) stop(r *run, why error) {
 		<-r.closed
 	}
 	if err := g.flakes.Close(); err != nil {
-		g.log.Warn("the file of the worker cannot be written: the next start waits until the clock has passed its ceiling",
+		g.log.Warn("the file of the worker cannot be written: the next start waits until the clock has passed the time that the file reserves",
 			"error", err)
 	}
 }

@@ -137,7 +137,7 @@ func (g *Generator) publishReturned(ctx context.Context, l lostPeer) error {
 	if !l.returned {
 		why = "what it reserved is over"
 	}
-	g.log.Info("a generator does not count as lost any more", "node", l.node, "reason", why)
+	g.log.Info("a generator is no longer lost", "node", l.node, "reason", why)
 	return nil
 }
 

@@ -45,7 +45,7 @@ func (g *Generator) State() bus.State {
 	flakes := g.flakes.State()
 	s := bus.State{
 		Node: g.cfg.Node, Version: bus.Version(), Address: g.cfg.Conn.ConnectedUrlRedacted(),
-		Server: g.cfg.Conn.ConnectedServerName(), Host: g.host, Embedded: g.embedded,
+		Server: g.cfg.Conn.ConnectedServerName(), Host: g.host, Embedded: g.embedded, HTTP: g.cfg.Describe["http"],
 		Started: g.made.UTC().Truncate(time.Millisecond), Clock: bus.Clock{UnixMS: g.cfg.Snowflake.Clock().Wall},
 		Readiness: g.Readiness(),
 		Counts: bus.Counts{

@@ -295,10 +295,10 @@ func (g *Generator) ensure(ctx context.Context, t allocator.Tag) error {
 	_, err := g.cfg.Store.Get(ctx, t.Name)
 	switch {
 	case errors.Is(err, allocator.ErrDeleted):
-		g.log.Warn("a tag of the start was deleted, so it is not created; `leaf tag add` creates it again", "tag", t.Name)
+		g.log.Warn("a tag of --tag was deleted before, so it is not created; `leaf tag add` creates it again", "tag", t.Name)
 		return nil
 	case errors.Is(err, allocator.ErrDamaged):
-		g.log.Error("a tag of the start cannot be served", "tag", t.Name, "error", err)
+		g.log.Error("a tag of --tag cannot be served", "tag", t.Name, "error", err)
 		return nil
 	case !errors.Is(err, allocator.ErrUnknownTag):
 		return err
@@ -306,10 +306,10 @@ func (g *Generator) ensure(ctx context.Context, t allocator.Tag) error {
 	_, err = g.create(ctx, t)
 	switch {
 	case errors.Is(err, allocator.ErrBadValue):
-		g.log.Error("a tag of the start cannot be created", "tag", t.Name, "error", err)
+		g.log.Error("a tag of --tag cannot be created", "tag", t.Name, "error", err)
 		return nil
 	case errors.Is(err, allocator.ErrExists): // another generator was first, or the store takes another name for it
-		g.log.Info("a tag of the start was not created", "tag", t.Name, "reason", err)
+		g.log.Info("a tag of --tag was not created", "tag", t.Name, "reason", err)
 		return nil
 	}
 	return err

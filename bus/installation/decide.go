@@ -133,7 +133,8 @@ func (f *facts) otherNATS() error {
 }
 
 func (f *facts) otherConfig() error {
-	return fmt.Errorf("the configuration is not that of installation %s: %s", f.have.ID, strings.Join(differences(f.have, f.want), "; "))
+	return fmt.Errorf("the configuration is not that of installation %s: %s. Start with its settings. "+
+		"For a new installation, give a new --data-dir, and with --server another NATS account", f.have.ID, strings.Join(differences(f.have, f.want), "; "))
 }
 
 func (f *facts) ofDatabase() error  { return f.database.why(f.have) }

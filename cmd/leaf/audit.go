@@ -31,12 +31,11 @@ func newAuditCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit [TAG...]",
 		Short: "Check that no ID was claimed twice",
-		Long: `Check that no ID was claimed twice. It compares what is written down in different
-places: the events, the ledger, the store and, without TAG, the registry of workers.
+		Long: `Check that no ID was claimed twice. It compares what different places say: the events, the ledger, the store and, without TAG, the registry of workers.
 It changes nothing, and may run while generators serve.
 
-It knows the events that the stream still has, and says since when that is. The exit
-status is 1 if there is a contradiction. The audit names each one, and says what to do.
+It reads the events that the stream still has, and says when the oldest was published.
+The exit status is 1 if there is a contradiction. The audit names each one, and says what to do.
 Lost IDs are no contradiction: a generator that was killed leaves a gap.
 
 Strict tags have no events of their claims. The record of such a tag has only its last

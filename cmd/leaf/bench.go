@@ -42,23 +42,22 @@ func newBenchCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench [TAG]",
 		Short: "Load a running installation, and report its speed",
-		Long: `Load a running installation and report how many IDs it gives, how long they take,
-and whether any came twice. The IDs of TAG that are taken are gone afterwards, with
---with pool also up to a million that were fetched and not used. Without TAG it takes
-snowflakes, which use up nothing but time.
+		Long: `Load a running installation. Report how many IDs it gives, how long requests take,
+and whether an ID came twice. Without TAG it takes snowflakes. The IDs of TAG that it
+takes are gaps afterwards. With --with pool, up to a million more are gaps.
 
---with says how callers get IDs: each by a request of its own (take), by requests that
+--with says how callers get IDs: each with its own request (take), with requests that
 they share (next), or from IDs that this process has fetched ahead (pool; not of strict
-tags). What may get better is tried again for up to --timeout, and that time counts.
-What fails then is counted, and the load goes on; only if the first request fails, which
-is not measured, it ends. Latencies are those of requests that succeeded, true to 1 %. With --rate they
-count from when a request was due: waiting behind a slow answer is part of them.
+tags). If a failure may pass, the request is sent again for up to --timeout, and the
+latency includes that time. Then it counts as an error, and the load goes on. If the
+very first request fails, which is not measured, the command ends. Latencies are of
+requests that succeeded, with an error of 1 %. With --rate a latency begins when the
+request was due, so it includes the wait behind a slow answer.
 
-Every ID is remembered, a run of neighbours as one entry. If one came twice it is named,
-and the exit status is 1. Memory stays below 1 GiB: with more than 8 million runs the load
-ends early, and says so. A warning tells when this process was the limit, and not the
-installation. --taken keeps the IDs that callers got, so that leaf audit can compare
-them with what the generators claimed.`,
+If an ID came twice, the command names it, and the exit status is 1. It remembers
+every ID in less than 1 GiB: consecutive IDs are one run, and with more than 8 million
+runs it ends early, and says so. A warning comes if this process was the limit, and not
+the installation. --taken writes the IDs that callers got to a file for leaf audit.`,
 		Example: `  leaf bench                                     snowflakes, 64 callers, 10 s
   leaf bench order --callers 1                   how long one caller waits
   leaf bench order -n 1000 --duration 1m

@@ -59,7 +59,7 @@ func (c *connFlags) register(fs *pflag.FlagSet, title string) {
 		{&c.user, "user", "", "NATS_USER", "user `NAME` for NATS"},
 		{&c.password, "password", "", "NATS_PASSWORD", "password for NATS"},
 		{&c.token, "token", "", "NATS_TOKEN", "token for NATS"},
-		{&c.tlsCA, "tlsca", "", "NATS_CA", "certificate authority `FILE`, to know the NATS server by"},
+		{&c.tlsCA, "tlsca", "", "NATS_CA", "certificate authority `FILE` that signed the certificate of the NATS server"},
 		{&c.tlsCert, "tlscert", "", "NATS_CERT", "client certificate `FILE` for NATS"},
 		{&c.tlsKey, "tlskey", "", "NATS_KEY", "key `FILE` of the client certificate"},
 		{&c.inboxPrefix, "inbox-prefix", "", "", "`SUBJECT` under which replies arrive (default _INBOX)"},

@@ -23,7 +23,7 @@ import (
 const (
 	stateOK      = "ok"
 	stateWarning = "warning"
-	stateProblem = "problem" // somebody must do something
+	stateProblem = "problem" // an operator must do something
 )
 
 // finding is one line of leaf doctor.
@@ -54,24 +54,24 @@ func newDoctorCmd() *cobra.Command {
 	var f doctorFlags
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check what the generators depend on, and say what to do",
+		Short: "Check NATS, clocks, disk and stores, and say what to do",
 		Long: `Check what the generators depend on: NATS and JetStream, their clocks, the rights of
 this NATS user, the data folder, and, with their flags, MySQL and ZooKeeper. It prints
 one line for each finding: ok, warning or problem, what was found, and what to do.
 
-Give it the flags that leaf serve has, and run it on the machine of the generator. It
-works while generators run, and while they do not. It changes nothing: in the data
+Give it the flags of leaf serve, and run it on the machine of the generator. It works
+with and without running generators. It changes nothing: in the data
 folder it writes and removes a file of 1 MiB, unless a generator uses the folder.
 
 The exit status is 1 if there is a problem. Warnings alone do not change it.
 
-Only NATS itself knows whether a server that was joined syncs each write, and how much
-room it has. With --nats-monitor leaf asks that server's monitoring address.`,
+Only the NATS server itself knows whether it syncs each write, and how much room it
+has. With --nats-monitor leaf asks the monitoring address of a server that you joined.`,
 		Example: `  leaf doctor
   leaf doctor -s nats://10.0.0.5:4222 --data-dir /var/lib/leaf --json
-  leaf doctor --mysql "$DSN" --zookeeper h1:2181,h2:2181,h3:2181
+  leaf doctor --mysql-file leaf.dsn --zookeeper h1:2181,h2:2181,h3:2181
   leaf doctor -s nats://10.0.0.5:4222 --nats-monitor http://10.0.0.5:8222
-  LEAF_MYSQL="$DSN" leaf doctor --config leaf.yaml`,
+  leaf doctor --config leaf.yaml`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	fs := cmd.Flags()
@@ -98,7 +98,7 @@ func (f *doctorFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	if n := d.count(stateProblem); n > 0 {
-		return fmt.Errorf("somebody must do something: %s", counted(int64(n), "problem"))
+		return fmt.Errorf("%s found; the lines above say what to do", counted(int64(n), "problem"))
 	}
 	return nil
 }

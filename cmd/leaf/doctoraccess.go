@@ -49,7 +49,7 @@ func (d *doctor) permissions(ctx context.Context, _ *slog.Logger) (string, error
 	for _, call := range []string{"STREAM.INFO.", "STREAM.CREATE.", "STREAM.MSG.GET.", "CONSUMER.CREATE.", "CONSUMER.DELETE."} {
 		subjects = append(subjects, api+call+nowhere)
 	}
-	for _, bucket := range []string{bus.BucketInstallation, bus.BucketTags, bus.BucketWorkers, bus.BucketLedger} {
+	for _, bucket := range []string{bus.BucketInstallation, bus.BucketTags, bus.BucketWorkers, bus.BucketLedger, bus.BucketKeys} {
 		subjects = append(subjects, kv+"$KV."+bucket+"."+nowhere)
 	}
 	for _, subject := range subjects {

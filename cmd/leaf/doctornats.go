@@ -24,6 +24,8 @@ import (
 const (
 	// fullPercent of a limit is worth a warning.
 	fullPercent = 80
+	// leastMessage is what the largest record or event may need, in bytes.
+	leastMessage = 16 << 10
 	// clockWarning is that of the Prometheus rule LeafClockOff.
 	clockWarning = 500 * time.Millisecond
 	// clockAnswers is how long the generators may take to say their time.
@@ -147,10 +149,7 @@ func (d *doctor) streams(ctx context.Context, log *slog.Logger) (string, error) 
 		} else {
 			(&kvstore.Events{Config: kvstore.Config{Log: log}}).Inspect(c)
 		}
-		if c.Discard == jetstream.DiscardNew && c.MaxBytes > 0 && s.info.State.Bytes >= uint64(c.MaxBytes)/100*fullPercent {
-			log.Warn(fmt.Sprintf("stream %s has %s of %s, and takes no writes when it is full", s.name, inMiB(s.info.State.Bytes), inMiB(uint64(c.MaxBytes))),
-				"fix", "nats stream edit "+s.name+" --max-bytes SIZE")
-		}
+		inspectRoom(s.info, log)
 		if !clustered {
 			continue
 		}
@@ -173,6 +172,25 @@ func (d *doctor) streams(ctx context.Context, log *slog.Logger) (string, error) 
 		return fmt.Sprintf("%s: one server keeps them, because it is in no cluster", strings.Join(names, ", ")), nil
 	}
 	return fmt.Sprintf("%s: each copy is current", strings.Join(names, ", ")), nil
+}
+
+// inspectRoom logs why a stream takes no messages, or soon takes none.
+func inspectRoom(info *jetstream.StreamInfo, log *slog.Logger) {
+	c := info.Config
+	if c.MaxMsgSize > 0 && c.MaxMsgSize < leastMessage {
+		log.Error(fmt.Sprintf("stream %s takes no message of more than %d bytes", c.Name, c.MaxMsgSize), "fix", "nats stream edit "+c.Name+" --max-msg-size=-1")
+	}
+	if c.Discard != jetstream.DiscardNew {
+		return
+	}
+	if c.MaxBytes > 0 && info.State.Bytes >= uint64(c.MaxBytes)/100*fullPercent {
+		log.Warn(fmt.Sprintf("stream %s has %s of %s, and takes no writes when it is full", c.Name, inMiB(info.State.Bytes), inMiB(uint64(c.MaxBytes))),
+			"fix", "nats stream edit "+c.Name+" --max-bytes SIZE")
+	}
+	if c.MaxMsgs > 0 && info.State.Msgs*100 >= uint64(c.MaxMsgs)*fullPercent {
+		log.Warn(fmt.Sprintf("stream %s has %d of %d messages, and takes no writes when it is full", c.Name, info.State.Msgs, c.MaxMsgs),
+			"fix", "nats stream edit "+c.Name+" --max-msgs=-1")
+	}
 }
 
 // varz is what a monitoring address says of its server, as far as it is needed.
@@ -279,12 +297,12 @@ func (d *doctor) clocks(ctx context.Context, log *slog.Logger) (string, error) {
 	note := func(whose string, then, sent time.Time) {
 		half := time.Since(sent) / 2 // then was read between sent and now
 		ahead := then.Sub(sent.Add(half)).Round(time.Millisecond)
-		text := fmt.Sprintf("that of %s is %v ahead of this machine's", whose, ahead)
+		text := fmt.Sprintf("%s is %v ahead of this machine", whose, ahead)
 		if ahead < 0 {
-			text = fmt.Sprintf("that of %s is %v behind this machine's", whose, -ahead)
+			text = fmt.Sprintf("%s is %v behind this machine", whose, -ahead)
 		}
 		found = append(found, text)
-		fix := "see to NTP there and here"
+		fix := "check NTP on both machines"
 		switch least := ahead.Abs() - half; {
 		case least > snowflake.DefaultMaxClockSkew:
 			log.Error("the clocks differ: "+text+", so a new generator may refuse to start", "fix", fix)

@@ -26,25 +26,25 @@ func newEventsCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Follow what happens",
-		Long: `Follow the events of all generators, from now on or, with --since, from some time
-ago (the stream keeps them for 30 days). It goes on until it is interrupted.
+		Long: `Print the events of all generators as they come, until Ctrl-C. With --since, begin
+with earlier events (the stream keeps them for 30 days). --alerts leaves out all events
+of severity info, also the ends of alerts.
 
-With --durable NAME the server notes how far this has come: the next run with that
-name goes on there. An event that it was killed at comes again, 30 s later. Several
-that run with one name share the events. --since counts for the first run alone; to
-start over, delete the name: nats consumer rm LEAF_EVENTS NAME.
+With --durable NAME, the next run with that NAME continues where this run ends. If the
+process is killed, the event that it was printing comes again after 30 s. Several
+processes with one NAME share the events. Only the first run uses --since. To start over,
+delete the name: nats consumer rm LEAF_EVENTS NAME.
 
-Each event is one line: time, severity, type, tag or worker or node, and the other fields
-of its body without the configuration of a generator. On a terminal alerts are red and
-ends of alerts green, unless NO_COLOR is set. With --json a line has the whole event.
+Each event is one line: time, severity, type, then the tag, worker or node, then the other
+fields of its body. The configuration of a generator is left out. On a terminal alerts are
+red and ends of alerts green, unless NO_COLOR is set. With --json a line has the whole event.
 
-With --live events are shown as they are published, and events during a lost connection
-are missed. The same holds where NATS has no JetStream to store them, unless --since or
---durable requires that.`,
+With --live it needs no JetStream, and misses events while the connection is lost. It does
+the same if NATS has no JetStream. Then --since and --durable fail.`,
 		Example: `  leaf events
   leaf events --alerts
   leaf events --since 1h --json
-  leaf events --alerts --json --durable pager    every alert, also those of when it did not run
+  leaf events --alerts --json --durable pager    every alert, also from the time between two runs
   leaf events --live`,
 		PreRunE: func(*cobra.Command, []string) error {
 			if f.since < 0 {
@@ -53,9 +53,9 @@ are missed. The same holds where NATS has no JetStream to store them, unless --s
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&f.alerts, "alerts", false, "only events that need an operator")
-	cmd.Flags().DurationVar(&f.since, "since", 0, "start with what happened this long ago")
-	cmd.Flags().StringVar(&f.durable, "durable", "", "go on where the last one with this `NAME` was")
+	cmd.Flags().BoolVar(&f.alerts, "alerts", false, "only alerts, without their ends")
+	cmd.Flags().DurationVar(&f.since, "since", 0, "begin with the events since this long ago")
+	cmd.Flags().StringVar(&f.durable, "durable", "", "continue where the last run with this `NAME` ended")
 	cmd.Flags().BoolVar(&f.live, "live", false, "follow the events as they are published, without JetStream")
 	exclusive(cmd, "since", "live")
 	exclusive(cmd, "durable", "live")

@@ -36,12 +36,11 @@ func newGetCmd() *cobra.Command {
 		Short: "Get IDs of a tag",
 		Long: `Get IDs of a tag, one a line.
 
-Large numbers are fetched in batches as they are written, --parallel of them at a
-time, so memory stays small. Batches of a strict tag are fetched one after the other,
-so its IDs come out in increasing order, and --parallel has no effect. A batch that
-does not come within --timeout ends the command. If the command ends early, what it
-wrote are whole lines of IDs that nobody else has (with --json, the beginning of the
-object), and it says how many.`,
+It fetches many IDs in batches while it writes them, so it needs little memory.
+--parallel says how many batches it fetches at a time. Batches of a strict tag come one
+after the other, so the IDs increase, and --parallel has no effect. If a batch does not
+come within --timeout, the command fails, and says how many IDs it wrote. These are
+whole lines, and nobody else has these IDs. With --json it is the beginning of the object.`,
 		Example: `  leaf get order
   leaf get order -n 10000000 > ids.txt
   leaf get order -n 100000000 --parallel 16 --output ids.txt
@@ -61,7 +60,7 @@ object), and it says how many.`,
 func (f *idFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.Int64VarP(&f.count, "count", "n", 1, "how many IDs")
-	fs.IntVar(&f.parallel, "parallel", 1, fmt.Sprintf("requests at a time, each for up to %d IDs; with 1, the IDs of a single generator are in order", bus.DefaultBatch))
+	fs.IntVar(&f.parallel, "parallel", 1, fmt.Sprintf("requests at a time, each for up to %d IDs; with 1 and one generator, the IDs are in order", bus.DefaultBatch))
 	fs.BoolVar(&f.ranges, "ranges", false, "write runs of IDs as first-last")
 	fs.BoolVar(&f.json, "json", false, "write a JSON object with the ranges")
 	group(fs, groupOutput, "json")

@@ -80,10 +80,10 @@ func newConnectionTopic() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   connectionTopic,
 		Short: "How commands connect to NATS",
-		Long: `Flags and variables are those of the nats CLI. Without them a command uses the selected
-NATS context ("nats context select"), or else the server at 127.0.0.1:4222. The selected
-context does not count beside --server, because its credentials are not for other
-servers. leaf serve has these flags too, but no context.
+		Long: `The flags and variables are the same as those of the nats CLI. Without them a command
+uses the selected NATS context ("nats context select"). If there is none, it uses the
+server at 127.0.0.1:4222. With --server the selected context is not used, because its
+credentials are for other servers. leaf serve has these flags too, but no context.
 
 Examples:
   leaf get order -s nats://10.0.0.5:4222

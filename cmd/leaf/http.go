@@ -27,7 +27,7 @@ type httpFlags struct {
 
 func (f *httpFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.addr, "http", defaultHTTP, "`ADDR` of HTTP: Leaf's API, dashboard, metrics, health; port 0 is any free one, empty is off")
-	fs.StringVar(&f.token, "http-token", "", "`TOKEN` that callers of HTTP must send; an address beyond loopback needs this or TLS")
+	fs.StringVar(&f.token, "http-token", "", "`TOKEN` that callers of HTTP must send; an address that other machines can reach needs this or TLS")
 	fs.StringVar(&f.tlsCert, "http-tlscert", "", "certificate `FILE` of HTTP")
 	fs.StringVar(&f.tlsKey, "http-tlskey", "", "key `FILE` of that certificate")
 	markSecret(fs, "http-token")

@@ -66,9 +66,9 @@ func newLayoutCmd() *cobra.Command {
 room for, and when its time ends. It asks no generator.
 
 Choose before the first leaf serve: an installation keeps its layout for life.
-JavaScript holds numbers below 2^53 exactly. More bits for the time make it last
-longer; so do a longer unit of time and a later epoch. A worker that has used up
-its IDs of a unit waits for the next one. So a long unit suits low rates.`,
+JavaScript holds numbers below 2^53 exactly. The time lasts longer with more bits, a
+longer unit of time or a later epoch. A worker that has used up the IDs of a unit
+waits for the next unit. So a long unit is for low rates.`,
 		Example: `  leaf layout
   leaf layout --id-bits 53 --worker-bits 6 --sequence-bits 8 --time-unit 10ms
   leaf layout --id-bits 53 --worker-bits 5 --sequence-bits 16 --time-unit 1s --json`,

@@ -34,9 +34,9 @@ type mysqlFlags struct {
 func (f *mysqlFlags) register(fs *pflag.FlagSet) {
 	registerMySQL(fs, &f.dsn, "keep the tags in this MySQL or MariaDB database, `DSN` user:password@tcp(host:3306)/database (default in JetStream)")
 	fs.BoolVar(&f.migrate, "mysql-migrate", true, "create the tables that are missing in the database")
-	fs.BoolVar(&f.shared, "shared-table", false, "other programs, such as Java Leaf, reserve in leaf_alloc too: "+
-		"after the database went backwards a tag is refused (store_regressed) until an operator looks, and max_id is not moved up. Give this flag to all generators")
-	fs.DurationVar(&f.refresh, "tag-refresh", schema.DefaultRefresh, "how often the database is read for tags that others added, changed or removed")
+	fs.BoolVar(&f.shared, "shared-table", false, "other programs, such as Java Leaf, reserve in leaf_alloc too. "+
+		"If the database goes backwards, tags are refused (store_regressed) until an operator moves max_id. Give this flag to all generators")
+	fs.DurationVar(&f.refresh, "tag-refresh", schema.DefaultRefresh, "how often to read from the database which tags others added, changed or removed")
 	group(fs, groupState, "mysql-migrate", "shared-table", "tag-refresh")
 }
 

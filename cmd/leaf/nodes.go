@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -56,14 +57,26 @@ func printNodes(cmd *cobra.Command, states []bus.State) error {
 		}
 		rows[i] = []string{
 			s.Node, ready, worker, fmt.Sprint(s.Counts.Requests), fmt.Sprint(s.Counts.IDs), fmt.Sprint(refused),
-			fmt.Sprint(s.Counts.Waiting), strconv.Itoa(s.Counts.Tags), s.Address, s.Version,
+			fmt.Sprint(s.Counts.Waiting), strconv.Itoa(s.Counts.Tags), httpOf(s), s.Address, s.Version,
 		}
 	}
 	for _, l := range bus.LostNodes(states) {
 		ago := (time.Duration(l.SilentMS) * time.Millisecond).Truncate(time.Second)
 		row := []string{l.Node, fmt.Sprintf("lost, last heard %v ago", ago)}
-		rows = append(rows, append(row, slices.Repeat([]string{"-"}, 8)...))
+		rows = append(rows, append(row, slices.Repeat([]string{"-"}, 9)...))
 	}
 	return printTable(cmd.OutOrStdout(),
-		[]string{"NODE", "STATE", "WORKER", "REQUESTS", "IDS", "REFUSED", "WAITING", "TAGS", "NATS", "VERSION"}, rows)
+		[]string{"NODE", "STATE", "WORKER", "REQUESTS", "IDS", "REFUSED", "WAITING", "TAGS", "HTTP", "NATS", "VERSION"}, rows)
+}
+
+// httpOf is where a generator serves HTTP, as Prometheus names it: one that listens on all addresses is known by its host.
+func httpOf(s bus.State) string {
+	host, port, err := net.SplitHostPort(s.HTTP)
+	if err != nil {
+		return "-"
+	}
+	if ip := net.ParseIP(host); s.Host != "" && ip != nil && ip.IsUnspecified() {
+		host = s.Host
+	}
+	return net.JoinHostPort(host, port)
 }

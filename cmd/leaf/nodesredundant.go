@@ -28,10 +28,10 @@ const (
 
 const nodesLong = `Show the generators that are running or lost, and their state.
 
-A generator is lost if the others do not hear it, and it did not report that it ends.
-It is shown until it returns, or until what it reserved is over.
+A generator is lost if the others do not hear it, and it did not report that it stops.
+It is shown until it returns, or until its reservation is over.
 
-With --wait-redundant it waits until any one machine may go without an interruption,
+With --wait-redundant it waits until any one machine may stop without an interruption,
 for example before you restart it. It ends with exit status 0 when all of this has held
 for 5s:
 - each stream and bucket of Leafbus has a leader and at least three replicas, and all
@@ -48,7 +48,7 @@ docs/cluster.md says what it cannot know.`
 
 const nodesExample = `  leaf nodes
   leaf nodes --json
-  leaf nodes --wait-redundant && ssh a systemctl restart leaf    a may go: restart it
+  leaf nodes --wait-redundant && ssh a systemctl restart leaf    machine a may stop
   leaf nodes --wait-redundant --wait 30m -s nats://a:4222,nats://b:4222`
 
 // redundantWait is the flags of leaf nodes --wait-redundant, and what the wait goes by.
@@ -87,7 +87,7 @@ func addWaitRedundant(cmd *cobra.Command, f *clientFlags) *cobra.Command {
 	var wanted bool
 	show := cmd.RunE
 	fs := cmd.Flags()
-	fs.BoolVar(&wanted, "wait-redundant", false, "wait until any one machine may go without an interruption")
+	fs.BoolVar(&wanted, "wait-redundant", false, "wait until any one machine may stop without an interruption")
 	fs.DurationVar(&w.most, "wait", 5*time.Minute, "longest wait of --wait-redundant")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		switch given := fs.Changed("wait"); {
@@ -146,7 +146,7 @@ func (w redundantWait) run(cmd *cobra.Command, f *clientFlags, c *bus.Client, js
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "redundant: any one machine may go. Generators: %s\n", strings.Map(printable, names(last.nodes)))
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "redundant: any one machine may stop. Generators: %s\n", strings.Map(printable, names(last.nodes)))
 	return err
 }
 

@@ -245,7 +245,7 @@ func TestWaitRedundantRefuses(t *testing.T) {
 		t.Errorf("status %d: %s", status, stderr)
 	}
 	if offered, _ := completed(t, "nodes", "--wai"); fmt.Sprint(offered) !=
-		"[--wait\tlongest wait of --wait-redundant --wait-redundant\twait until any one machine may go without an interruption]" {
+		"[--wait\tlongest wait of --wait-redundant --wait-redundant\twait until any one machine may stop without an interruption]" {
 		t.Errorf("offered %q", offered)
 	}
 }

@@ -24,25 +24,25 @@ func assemble(commands ...*cobra.Command) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "leaf",
 		Short: "Distributed IDs over NATS",
-		Long: `Leafbus issues unique 64-bit IDs over NATS: for each tag a sequence of its own,
-from which generators reserve segments; and snowflakes, which need no tag and tell
-when they were made.
+		Long: `Leafbus issues unique 64-bit IDs over NATS, of two kinds. A tag is a sequence of IDs
+with a name, for example order. Generators reserve ranges of it. A snowflake is an ID
+that contains the time when it was made, and needs no tag.
 
-A setting can also be given in the environment, --data-dir as LEAF_DATA_DIR, and
-as a key of a YAML file, data-dir, that --config names. A flag beats the environment,
-and the environment beats the file. The help shows the variables of settings. Flags
-without a variable are arguments of one command.
+A setting is a flag, an environment variable, or a key of the YAML file of --config.
+For example --data-dir, LEAF_DATA_DIR and data-dir are the same setting. A flag wins
+over both, and the environment over the file. The help shows the variable of each
+setting. A flag without a variable is an argument of one command.
 Exit status: 0, 1 failed or refused, 2 wrong usage, 3 no NATS server or no generator.`,
 		Example: `  leaf serve --tag order                run a generator, with a NATS server inside
   leaf serve -s nats://10.0.0.5:4222    run one that joins the NATS you have
   leaf serve --mysql-file leaf.dsn      keep the tags where Leaf keeps them, in MySQL
   leaf get order -n 10                  ten IDs, one a line
-  leaf snowflake                        one ID that tells its time: leaf decode ID
+  leaf snowflake                        one ID with its time: leaf decode ID
   leaf tag list                         the tags, and how far they are
   leaf nodes                            the generators that are running
   leaf bench order                      how fast it is, and whether an ID comes twice
   leaf events --alerts                  what needs your attention, as it happens
-  leaf doctor                           what is wrong with what is around it
+  leaf doctor                           what is wrong with NATS, the disk, the clocks, …
   leaf audit                            whether any ID was claimed twice
   leaf trace order 4711                 which generator claimed this ID`,
 		Version:                    bus.Version(),

@@ -174,6 +174,9 @@ func (s *serving) openStores(ctx context.Context) error {
 // serve runs the generator, and what watches it or passes requests to it.
 func (s *serving) serve(ctx context.Context, stop context.CancelCauseFunc) error {
 	nc, js := s.owned.State.Conn, s.owned.State.JS
+	if s.listener != nil {
+		s.config.Describe["http"] = s.listener.Addr().String() // the port that the system chose
+	}
 	config, err := s.owned.Generator(s.config)
 	if err != nil {
 		return err
@@ -225,7 +228,7 @@ func tellStop(ctx context.Context, log *slog.Logger) (stopped func()) {
 	told := make(chan struct{})
 	forget := context.AfterFunc(ctx, func() {
 		defer close(told)
-		log.Info("draining: what was accepted is answered, and a second signal ends it at once", "signal", context.Cause(ctx))
+		log.Info("stopping: accepted requests are answered first; a second signal ends the process at once", "signal", context.Cause(ctx))
 	})
 	return func() {
 		if !forget() {

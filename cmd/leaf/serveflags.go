@@ -49,16 +49,17 @@ func newServeCmd() *cobra.Command {
 Without --server it runs a NATS server of its own, with JetStream, and keeps all
 state in the data folder: one command is a whole installation. With --server it
 joins a running NATS (2.9.21 or later) and shares the load with the other generators.
-Segments may be kept in MySQL (--mysql), workers in ZooKeeper (--zookeeper).
+Tags may be in MySQL (--mysql-file), and workers in ZooKeeper (--zookeeper).
 
-Over HTTP (--http) it answers Leaf's API, and operators: a dashboard at /, /metrics,
-/healthz and /readyz. Beyond this machine that needs --http-token-file, or TLS.
+Over HTTP (--http) it answers Leaf's API, a dashboard at /, /metrics, /healthz and
+/readyz. To open HTTP to other machines, give --http-token-file or TLS.
 
-When it answers requests it prints one line to stdout:
+When it can answer requests, it prints one line to stdout:
   leaf ready nats=URL http=URL node=NAME data=DIR mode=embedded|joined
-It ends with waiting=segments,snowflakes, or one of the two, where a store, registry or
-worker is not there yet. Requests are served as soon as it is.
-SIGINT and SIGTERM drain: accepted requests are answered. A second one exits.`,
+If the store, the registry or the worker is not there yet, the line ends with
+waiting=segments,snowflakes, or with one of the two. These are served later, without a
+restart. SIGINT and SIGTERM stop it: accepted requests are answered first. A second
+signal ends it at once.`,
 		Example: `  leaf serve --tag order
   leaf serve --tag order --tag coupon:100000 --data-dir /var/lib/leaf
   leaf serve --listen 0.0.0.0:4222 --user leaf --password-file nats.password
@@ -73,22 +74,22 @@ SIGINT and SIGTERM drain: accepted requests are answered. A second one exits.`,
 	fs.StringVar(&f.natsConfig, "nats-config", "", "nats-server configuration `FILE` for the embedded server")
 	fs.StringVar(&f.dataDir, "data-dir", "leaf-data", "`DIR` of all local state")
 	fs.StringSliceVar(&f.tags, "tag", nil, "make sure that this tag exists: `NAME[:STEP]` (repeatable)")
-	fs.StringVar(&f.node, "node", "", "`NAME` of this generator, such as a pod's or a host's: up to 64 of [A-Za-z0-9_.-] (default a random one, kept in the data folder)")
+	fs.StringVar(&f.node, "node", "", "`NAME` of this generator, for example its host: up to 64 of [A-Za-z0-9_.-] (default a random one, kept in the data folder)")
 	fs.Int64Var(&f.config.MaxBatch, "max-batch", allocator.DefaultMaxBatch, "most IDs in one request")
 	fs.DurationVar(&f.config.MaxWait, "max-wait", allocator.DefaultMaxWait, "longest wait of a request, for a segment or for time")
 	fs.Int64Var(&f.config.MaxWaiting, "max-waiting", allocator.DefaultMaxWaiting, "most requests that wait at a time")
-	fs.Int64Var(&f.config.MaxStep, "max-step", allocator.DefaultMaxStep, "largest step, adapted or given; a tag may have its own")
-	fs.DurationVar(&f.config.Outlast, "outlast", allocator.DefaultOutlast, "how long the IDs in memory should last when the store is away, at the present rate; the step grows until they do")
+	fs.Int64Var(&f.config.MaxStep, "max-step", allocator.DefaultMaxStep, "largest number of IDs that a generator reserves at a time; a tag may have its own")
+	fs.DurationVar(&f.config.Outlast, "outlast", allocator.DefaultOutlast, "how long the IDs in memory should last at the present rate, if the store is unavailable; the step grows until they do")
 	fs.IntVar(&f.replicas, "replicas", 0, "copies of the state that this generator creates in a NATS cluster (default 3 where it has them, else 1)")
 	fs.Int64Var(&f.eventsMaxBytes, "events-max-bytes", kvstore.DefaultEventsMaxBytes, "size of the event stream if this generator creates it; one tag's refills fill about an eighth of it")
 	fs.DurationVar(&f.eventsMaxAge, "events-max-age", kvstore.DefaultEventsMaxAge, "how long the event stream keeps an event, if this generator creates the stream")
-	fs.DurationVar(&flakes.Reserve, "worker-reserve", snowflake.DefaultReserve, "most time that is reserved ahead for the worker: how long the registry may be away")
+	fs.DurationVar(&flakes.Reserve, "worker-reserve", snowflake.DefaultReserve, "most time that is reserved for the worker: snowflakes last this long while the registry is unavailable")
 	fs.DurationVar(&flakes.Grace, "worker-grace", snowflake.DefaultGrace, "how long the worker stays reserved after a clean stop")
-	fs.DurationVar(&flakes.MaxClockSkew, "max-clock-skew", snowflake.DefaultMaxClockSkew, "longest step forward of the clock that is believed without asking other generators, and how far from theirs a new node's may be")
-	fs.DurationVar(&flakes.MaxBack, "max-clock-back", snowflake.DefaultMaxBack, "longest step back of the clock that requests wait for")
-	fs.DurationVar(&flakes.MaxClockWait, "max-clock-wait", snowflake.DefaultMaxClockWait, "how far the clock may be behind this generator's last run for a start to wait for it; beyond, it is refused")
-	fs.DurationVar(&f.config.DrainTimeout, "drain-timeout", 10*time.Second, "how long waiting requests may still wait when the generator stops")
-	fs.StringVar(&f.logLevel, "log-level", "info", "least `LEVEL` that is logged: debug, info, warn or error")
+	fs.DurationVar(&flakes.MaxClockSkew, "max-clock-skew", snowflake.DefaultMaxClockSkew, "if the clock goes forward by more than this, the generator asks the others for their time. A new generator refuses to start if its clock differs from theirs by more")
+	fs.DurationVar(&flakes.MaxBack, "max-clock-back", snowflake.DefaultMaxBack, "if the clock goes back by at most this, requests wait; else they are refused")
+	fs.DurationVar(&flakes.MaxClockWait, "max-clock-wait", snowflake.DefaultMaxClockWait, "if the clock is behind the last run of this generator by at most this, a start waits; else it is refused")
+	fs.DurationVar(&f.config.DrainTimeout, "drain-timeout", 10*time.Second, "how long the generator waits for accepted requests when it stops")
+	fs.StringVar(&f.logLevel, "log-level", "info", "lowest `LEVEL` that is logged: debug, info, warn or error")
 	fs.StringVar(&f.logFormat, "log-format", "text", "`FORMAT` of the log on stderr: text or json")
 	f.http.register(fs)
 	f.worker.register(cmd)

@@ -16,8 +16,8 @@ func newSnowflakeCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "snowflake",
 		Short: "Get IDs of a time, a worker and a sequence number",
-		Long: `Get snowflakes, one a line: IDs that need no tag and tell when they were made.
-A generator makes at most 4,096 in a millisecond. ` + "`leaf decode`" + ` takes them apart.`,
+		Long: `Get snowflakes, one a line: IDs that contain the time when they were made, and need no
+tag. A generator makes at most 4,096 in a millisecond. "leaf decode" shows their parts.`,
 		Example: `  leaf snowflake
   leaf snowflake -n 100000 > ids.txt
   leaf snowflake -n 5000 --ranges`,

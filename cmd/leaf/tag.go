@@ -19,8 +19,8 @@ func newTagCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tag",
 		Short: "Create, list and change tags",
-		Long: `Create, list and change tags. A tag is a sequence of IDs of its own, one
-for each kind of thing that you number.`,
+		Long: `Create, list and change tags. A tag is a sequence of IDs with a name. Create
+one for each kind of thing that you number, for example order and invoice.`,
 		Example: `  leaf tag add order --step 1000 --description 'orders of the shop'
   leaf tag list
   leaf tag set order --max-id 5000000
@@ -124,14 +124,13 @@ request that is sent after the answer to another one has arrived gets higher IDs
 Each request then waits for a write to JetStream, and the tag has no step.
 
 With --opaque its IDs show neither how many there are nor in which order they were
-made: --opaque=63 (default) are all positive numbers, --opaque=53 those that
-JavaScript holds exactly, --opaque=d9 to --opaque=d18 those of that many decimal
-digits, at most. max-id and events are about the numbers behind the IDs, see
-"leaf tag reveal". Back up the bucket LEAF_KEYS: without its key, the tag is
-refused, for good.
+made. --opaque=63 (default) takes all positive numbers, --opaque=53 those that
+JavaScript holds exactly, --opaque=d9 to --opaque=d18 those with at most so many
+decimal digits. max-id and events have the numbers behind the IDs: see "leaf tag
+reveal". Back up the bucket LEAF_KEYS: if the key of the tag is lost, the tag is
+refused for good.
 
-The order and the domain are chosen here, for life: a tag that is deleted keeps
-them too.`,
+A tag keeps its order and domain for life, also after it was deleted.`,
 		Example: `  leaf tag add order
   leaf tag add invoice --order strict
   leaf tag add coupon --opaque=d12
@@ -167,7 +166,7 @@ number and no ID. With --json each tag has its order, trend or strict.`,
   leaf tag list --contains refund`,
 	}
 	cmd.Flags().StringVar(&req.Prefix, "prefix", "", "only tags that start with `TEXT`")
-	cmd.Flags().StringVar(&req.Contains, "contains", "", "only tags that have `TEXT` anywhere in them; letters' case counts")
+	cmd.Flags().StringVar(&req.Contains, "contains", "", "only tags with `TEXT` anywhere in the name; upper and lower case differ")
 	return f.command(cmd, func(cmd *cobra.Command, c *bus.Client, _ []string) error {
 		all := bus.TagsPage{Tags: []bus.TagRecord{}}
 		err := eachPage(cmd.Context(), c, req, func(page bus.TagsPage) {
@@ -226,13 +225,13 @@ func newTagSetCmd() *cobra.Command {
 		Short:   "Change a tag",
 		Long: `Change a tag. A new --max-id is in force when the command returns: every
 generator that is heard has dropped its IDs below. A warning names the generators
-that are not heard. A max-id only moves forward. A strict tag has no step, and the
+that are not heard. max-id never moves back. A strict tag has no step, and the
 order of a tag cannot be changed.
 
---quota bounds the IDs a second that all generators together hand out; requests
-above it get quota_exceeded. Each generator has an equal share of it.
---outlast says how long the IDs in a generator's memory should last while the
-store is away, and --max-step how large the step may grow for that. --limit is
+--quota is how many IDs a second all generators together hand out. Further requests
+get quota_exceeded. Each generator has an equal share of it.
+--outlast says how long the IDs in a generator's memory should last while the store
+is unavailable, and --max-step how large the step may grow for that. --limit is
 the largest ID, for columns that can hold no more: 2147483647 for a signed INT,
 9007199254740991 for a number in JavaScript. The IDs in memory above it are
 dropped, and an alert comes when 80 % are reserved. "none" removes any of these.`,
@@ -291,16 +290,16 @@ func newTagRmCmd() *cobra.Command {
 		Use:     "rm TAG",
 		Aliases: []string{"delete", "remove"},
 		Short:   "Delete a tag",
-		Long: `Delete a tag: requests for it are refused from now on. How far it was is kept, so
-that a tag of that name, created later, continues above.
+		Long: `Delete a tag: requests for it are refused from now on. If you
+create a tag of that name again, it continues above the IDs of the deleted one.
 
-On a terminal the tag's name is asked for; elsewhere --yes confirms.`,
+On a terminal, type the tag's name to confirm. Without a terminal, give --yes.`,
 		Example: `  leaf tag rm order
   leaf tag rm order --yes`,
 		ValidArgsFunction: completeTags(&f.conn),
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	return f.tagCommand(cmd, "deleted %s; it was at %d\n", func(ctx context.Context, c *bus.Client, tag string) (bus.TagChange, error) {
+	return f.tagCommand(cmd, "deleted %s; its max_id was %d\n", func(ctx context.Context, c *bus.Client, tag string) (bus.TagChange, error) {
 		if !yes {
 			if err := confirmRm(cmd, c, tag); err != nil {
 				return bus.TagChange{}, err
@@ -316,6 +315,6 @@ func confirmRm(cmd *cobra.Command, c *bus.Client, tag string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "Requests for %s are refused once it is deleted. It is at %d, and its description is %q.\n", t.Tag, t.MaxID, t.Description)
+	fmt.Fprintf(cmd.ErrOrStderr(), "After the deletion, requests for %s are refused. Its max_id is %d, and its description is %q.\n", t.Tag, t.MaxID, t.Description)
 	return confirm(cmd, fmt.Sprintf("Type the name of the tag to delete, %s: ", t.Tag), t.Tag)
 }

@@ -51,8 +51,8 @@ strict tag, with an ID above all that your services got. That holds with MySQL t
 tags are in JetStream.
 
 With --shared-table it ends a refusal (store_regressed), but no generator knows the
-IDs of the other programs. They may come twice. So find out how far these programs
-were, and use leaf tag set --max-id instead.`,
+IDs of the other programs. They may come twice. So find the highest ID of these
+programs, and use leaf tag set --max-id instead.`,
 		Example: `  leaf tag advance order
   leaf tag advance --all
   leaf tag advance --all --json > advanced.json`,

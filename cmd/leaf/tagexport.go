@@ -39,8 +39,8 @@ func newTagExportCmd() *cobra.Command {
 		Long: `Write the tags as YAML, or with --json as JSON, to the standard output. leaf tag
 apply takes both: edit the file and apply it, or apply it to another installation.
 
-It is no backup: IDs that are handed out after the export are above its max_id. After
-you lost JetStream's state, do not apply an old file and go on.`,
+It is no backup: IDs that are handed out after the export are above its max_id. If
+JetStream lost its state, do not apply an old file: IDs would repeat.`,
 		Example: `  leaf tag export > tags.yaml
   leaf tag export --prefix shop. > shop.yaml`,
 	}

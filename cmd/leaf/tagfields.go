@@ -32,7 +32,7 @@ func (f *tagFields) register(cmd *cobra.Command) {
 	fs.StringVar(&f.quota, "quota", "", "most `IDS/s` of all generators together, such as 1000/s, or none")
 	fs.StringVar(&f.burst, "burst", "", "`IDS` that may come at once after a pause, with --quota (default those of one second)")
 	fs.StringVar(&f.outlast, "outlast", "", "`TIME` that IDs in memory should last, such as 15m, or none: as --outlast of leaf serve")
-	fs.StringVar(&f.maxStep, "max-step", "", "largest `STEP` that adaptation reaches, or none: as --max-step of leaf serve")
+	fs.StringVar(&f.maxStep, "max-step", "", "largest `STEP` that generators adapt to, or none: as --max-step of leaf serve")
 	fs.StringVar(&f.limit, "limit", "", "largest `ID`, such as 2147483647, or none")
 }
 
@@ -51,7 +51,7 @@ func (f *tagFields) check(cmd *cobra.Command, _ []string) error {
 		n, bad := int64(0), error(nil)
 		if text != "none" {
 			if n, bad = strconv.ParseInt(text, 10, 64); bad != nil || n < 1 {
-				err = usagef("--%s is %q: want a whole number from 1 on, or none", name, text)
+				err = usagef("--%s is %q: want a whole number, 1 or more, or none", name, text)
 			}
 		}
 		return n

@@ -23,7 +23,7 @@ func newTagRevealCmd() *cobra.Command {
 number 4711 is the 4711th of the tag, unless there were gaps.
 
 Each number of the domain has an ID. "leaf trace TAG ID" says whether a generator
-has claimed it. Who may do this is who may use leaf.admin.>: docs/security.md.`,
+has claimed it. A NATS user needs leaf.admin.> for this: docs/security.md.`,
 		Example: `  leaf tag reveal coupon 5813291046623847
   leaf tag reveal coupon 5813291046623847 917264000351 --json`,
 		Args:              cobra.MinimumNArgs(2),

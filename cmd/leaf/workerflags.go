@@ -17,7 +17,7 @@ type workerFlags struct {
 func (f *workerFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVar(&f.id, "worker-id", "", "take exactly this worker `NUMBER` for snowflakes (default any that is free)")
-	fs.StringVar(&f.span, "worker-range", "", "take one of these workers, `LO-HI`, or just this one, `LO`")
+	fs.StringVar(&f.span, "worker-range", "", "take one of the workers `LO-HI`, for example 0-99, or exactly one, for example 5")
 	fs.StringVar(&f.datacenter, "datacenter", "", "take one of this data centre's workers: the upper bits of a worker are this `NUMBER`")
 	fs.IntVar(&f.datacenterBits, "datacenter-bits", defaultDatacenterBits, "`BITS` of a worker for the data centre, with --datacenter")
 	f.layoutFlags.register(cmd)

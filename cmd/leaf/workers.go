@@ -24,10 +24,10 @@ func newWorkersCmd() *cobra.Command {
 		Short: "Show which generator holds which worker ID, and release one",
 		Long: `Show which generator holds which worker ID of snowflakes, and until when.
 
-A worker is running (a generator says that it holds it), away (its generator is
-not heard, and may come back), or free (its reservation is over: any generator
-may take it). Where each data centre has a ZooKeeper of its own, these are the
-workers of the one whose generator answers.`,
+A worker is running (its generator reports it), away (its generator is not heard, and
+may come back), or free (its reservation is over, and any generator may take it). If
+each data centre has a ZooKeeper of its own, these are the workers of one of them: of
+the generator that answers.`,
 		Example: `  leaf workers
   leaf workers --json
   leaf workers release 7    its generator is gone for good: do not wait for it`,
@@ -79,17 +79,16 @@ func newWorkersReleaseCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "release WORKER",
 		Short: "Release a worker of a generator that is gone for good",
-		Long: fmt.Sprintf(`Release a worker before its reservation is over, because the generator that
-holds it is gone for good and another needs its number.
+		Long: fmt.Sprintf(`Release a worker before its reservation is over, because its generator is gone for
+good. After %[1]v, or %[1]v after the last report of its generator if that is later,
+any other generator may take it.
 
-Any generator may then take it, from %[1]v after now, or after the last report of
-its holder if that is later. That no ID comes twice then rests on what only you
-can know: that the holder is stopped and stays so, and that its clock was never
-ahead of the others' by more than %[1]v. If the holder comes back all the same and
-can reach the registry, it takes another worker.
+No ID comes twice if two things are true, which only you can know. The generator is
+stopped, and is not started again. Its clock was never more than %[1]v ahead of the
+other clocks. If it is started again and reaches the registry, it takes another worker.
 
-It is refused while the holder runs or may run: until it has not reported for
-10s. On a terminal the node's name is asked for; elsewhere --yes confirms.`, snowflake.ReleaseMargin),
+The command is refused until the generator has not reported for 10s. On a terminal,
+type the node's name to confirm. Without a terminal, give --yes.`, snowflake.ReleaseMargin),
 		Example: `  leaf workers release 7
   leaf workers release 7 --yes --json`,
 		PreRunE: func(_ *cobra.Command, args []string) (err error) {
@@ -127,11 +126,12 @@ func (f *clientFlags) release(cmd *cobra.Command, c *bus.Client, worker int64, y
 		return err
 	}
 	fmt.Fprintf(errs, `
-Another generator may then take worker %[1]d from %[3]v after now on (or after its last
-report, if that is later), in place of %[4]s. No ID comes twice as long as
-- %[2]s is stopped, and nobody starts it again before %[4]s while
-  it cannot reach the registry (where it can, it takes another worker);
-- the clock of %[2]s was never ahead of the others' by more than %[3]v while it
+Without this, worker %[1]d stays reserved until %[4]s. After it, another generator
+may take the worker %[3]v from now, or %[3]v after its last report if that is later.
+No ID comes twice if both of these are true:
+- %[2]s is stopped, and nobody starts it again before %[4]s while it
+  cannot reach the registry. If it can, it takes another worker.
+- The clock of %[2]s was never more than %[3]v ahead of the other clocks while it
   held the worker.
 
 `, worker, node, snowflake.ReleaseMargin, timeOf(w.ReservedUntil))
@@ -170,7 +170,7 @@ func (f *clientFlags) printFree(cmd *cobra.Command, w bus.Worker, format string)
 
 // confirm asks the person at the terminal to type a word. Without a terminal it returns a usage error.
 func confirm(cmd *cobra.Command, question, word string) error {
-	unasked := usagef("there is no terminal to ask at: --yes confirms it")
+	unasked := usagef("there is no terminal for your answer: confirm with --yes")
 	in := cmd.InOrStdin()
 	if !isTerminal(in) {
 		return unasked
@@ -191,7 +191,7 @@ func confirm(cmd *cobra.Command, question, word string) error {
 		case a.line == "" && errors.Is(a.err, io.EOF): // for example /dev/null
 			return unasked
 		case a.line != word:
-			return fmt.Errorf("nothing was done: %s is not what was asked for", strconv.Quote(cmp.Or(a.line, "nothing")))
+			return fmt.Errorf("nothing was done: %s is not the name", strconv.Quote(cmp.Or(a.line, "nothing")))
 		}
 		return nil
 	case <-cmd.Context().Done():

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -208,9 +209,9 @@ func (l *link) session(ctx context.Context) (*client, error) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			if l.why == nil {
-				return nil, errors.New("ZooKeeper is not connected")
+				return nil, fmt.Errorf("ZooKeeper is not connected (%s)", strings.Join(l.hosts, ","))
 			}
-			return nil, fmt.Errorf("ZooKeeper is not connected: %w", l.why)
+			return nil, fmt.Errorf("ZooKeeper is not connected (%s): %w", strings.Join(l.hosts, ","), l.why)
 		}
 	}
 }

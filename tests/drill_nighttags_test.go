@@ -1,0 +1,77 @@
+//go:build drills
+
+package tests
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leafbus/leafbus/internal/testkit"
+)
+
+// A tag comes near its limit, and reaches it. A row has the name of a strict tag.
+func TestDrillNightTags(t *testing.T) {
+	l := newLedgered(t)
+	w := newWatch(t, l.url, threeNodes, "--mysql", l.dsn, "--max-step", "100", "--max-wait", "300ms", "--tag-refresh", "200ms")
+	insertTags(t, l.dsn, 100)
+	for i := range nightTags {
+		filled(t, w.nc, nightTag(i), 3, "20")
+	}
+	tag := nightTag(11)
+	limit := maxIDOf(t, l.db, tag) + 500
+	leafOK(t, "tag", "set", tag, "--limit", fmt.Sprint(limit), "-s", l.url)
+	testkit.Eventually(t, "a tag without IDs", func() bool {
+		return strings.Contains(string(ask(t, w.nc, "leaf.segment."+tag, "20").Data), "exhausted")
+	})
+	ending := w.wakes("leaf.segment.ending", tag).shows("leaf tag show TAG", tag, fmt.Sprint(limit))
+	exhausted := w.wakes("LeafTagExhausted").shows("leaf tag list", tag, fmt.Sprint(limit))
+	w.board(w.face["gen_1"], `"kind":"leaf.segment.ending"`, tag)
+	exhausted.does("leaf tag set TAG --limit N", "TAG", tag, "N", "1000000000")
+	exhausted.ends()
+	ending.ends()
+
+	addStrict(t, l.url, "invoice")
+	execute(t, l.db, insertTag("invoice", 5_000_000))
+	shadowed := w.wakes("leaf.segment.shadowed", "invoice").shows("leaf events --alerts --since 1h", "segment.shadowed", "invoice")
+	w.board(w.face["gen_1"], `"kind":"leaf.segment.shadowed"`)
+	execute(t, l.db, "DELETE FROM leaf_alloc WHERE biz_tag = 'invoice'")
+	shadowed.ends()
+}
+
+// A slow database has to answer nearly each request for one tag, because its batches are larger than its step. Another tag may
+// not have the memory that it should.
+func TestDrillNightSlow(t *testing.T) {
+	l := newLedgered(t)
+	way, there := newProxy(t, l.dsn)
+	w := newWatch(t, l.url, threeNodes, "--mysql", there, "--tag", "batches:10", "--tag", "short:100")
+	leafOK(t, "tag", "set", "short", "--max-step", "100", "-s", l.url)
+	leafOK(t, "tag", "set", "batches", "--max-step", "1000000", "-s", l.url)
+	stop := make(chan struct{})
+	done := make(chan struct{})
+	count := "5000"
+	go func() {
+		defer close(done)
+		ticks := time.NewTicker(50 * time.Millisecond)
+		defer ticks.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-ticks.C:
+				_ = w.nc.PublishRequest("leaf.segment.batches", w.nc.NewInbox(), []byte(count)) // nobody waits for the answers
+				_ = w.nc.PublishRequest("leaf.segment.short", w.nc.NewInbox(), []byte("1"))
+			}
+		}
+	}()
+	defer func() { close(stop); <-done }()
+	short := w.wakes("LeafTagLastsShort", "tag", "short").shows("leaf tag show TAG", "short", "100")
+	short.does("leaf tag set TAG --max-step N", "TAG", "short", "N", "100000")
+	way.Delay(700 * time.Millisecond)
+	slow := w.wakes("LeafSlow", "kind", "segment").shows("leaf events --since 1h", "segment.refill", "batches", "cause=batch")
+	slow.does("leaf tag set TAG --step N", "TAG", "batches", "N", "1000000")
+	way.Delay(0)
+	slow.ends()
+	short.ends()
+}
