@@ -95,6 +95,7 @@ var limits = []struct{ row, text string }{
 	{"check of the versions of NATS servers", "{bus/natsversion.askAtOnce} servers at a time, {bus/natsversion.askTimeout} each"},
 	{"a connection of `leaf` to NATS that hangs", "every {cmd/leaf.connPingEvery}, at most {cmd/leaf.connPingsOut} without an answer. A write ends after {cmd/leaf.connWriteTimeout} |"},
 	{"… a server that sends no greeting", "it has {bus/natsversion.greetingPatience}. Then"},
+	{"… a server that is slow to greet", "{bus/natsversion.slowTries} tries at the first connect"},
 	{"… heartbeats that do not come back", "again after {bus/generator.firstReconnect}, then after twice as long, up to {bus/generator.lastReconnect} |"},
 	{"an embedded server: health check", "every {bus/embedded.checkEvery} "},
 	{"… no leader", "after {bus/embedded.electionPatience},"},

@@ -65,12 +65,13 @@ func New(log *slog.Logger) *Watch {
 // used. A server greets over WebSocket only after the handshake: [Watch.Check] and
 // [Watch.Run] check such a server right after each connect.
 func (w *Watch) Connect(servers string, opts ...nats.Option) (*nats.Conn, error) {
-	nc, err := nats.Connect(servers, append(opts, func(o *nats.Options) error {
+	opts = append(opts, func(o *nats.Options) error {
 		if !slices.ContainsFunc(o.Servers, isWebSocket) {
 			o.CustomDialer = redialer{dialer{o.Timeout, w.admit}, &w.connected}
 		}
 		return nil
-	})...)
+	})
+	nc, err := WhileSlow(func() (*nats.Conn, error) { return nats.Connect(servers, opts...) })
 	if err == nil {
 		w.connected.Store(true)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/synadia-io/orbit.go/natscontext"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/natsversion"
 )
 
 const (
@@ -251,10 +252,14 @@ func (c *connFlags) connectClient(cmd *cobra.Command) (*nats.Conn, error) {
 
 	var nc *nats.Conn
 	if c.server != "" && c.context == "" {
-		nc, err = nats.Connect(c.server, opts...)
+		nc, err = natsversion.WhileSlow(func() (*nats.Conn, error) { return nats.Connect(c.server, opts...) })
 	} else {
 		var settings natscontext.Settings
-		nc, settings, err = natscontext.Connect(c.context, opts...)
+		nc, err = natsversion.WhileSlow(func() (*nats.Conn, error) {
+			var err error
+			nc, settings, err = natscontext.Connect(c.context, opts...)
+			return nc, err
+		})
 		c.jsDomain = cmp.Or(c.jsDomain, settings.JSDomain)
 	}
 	switch {
