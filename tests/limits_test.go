@@ -122,6 +122,7 @@ var limits = []struct{ row, text string }{
 	{"an audit", "| remembers the latest {bus/audit.mostTenures} holders of a worker, and names {bus/audit.mostContradictions} contradictions of"},
 	{"… its waits", "again after {bus/audit.replicaLag}. If no event comes for {bus/audit.readStall}, it fails"},
 	{"… its waits", "can answer for {bus/audit.askAgain} |"},
+	{"`leaf.admin.buffers`", "1,000 tags a page, or {bus/generator.maxNamed} named |"},
 	{"`leaf.admin.claims`", "| {bus/generator.maxClaimsPage} tags a page, {bus/generator.maxClaimsNamed} named. A generator works on one request for up to {bus/internal/wire.MaxAdminTimeout} |"},
 
 	{"events that wait", "{bus/generator.eventQueue}. The last quarter"},
