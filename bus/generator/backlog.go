@@ -16,8 +16,10 @@ const (
 	// leastLate and mostLate bound how this time is adapted.
 	leastLate = probeEvery
 	mostLate  = 5 * time.Second
-	// longBacklog is how long the answers to a backlog may take. If they take longer, the generator leaves sooner next time.
-	longBacklog = 150 * time.Millisecond
+	// longBacklog and shortBacklog are how long the answers to a backlog should take at most and at least. If they take longer, the
+	// generator leaves sooner next time. If they take less, it stays longer: perhaps it only stood still.
+	longBacklog  = 150 * time.Millisecond
+	shortBacklog = 100 * time.Millisecond
 	// standstill is how late a look may come in a process that runs.
 	standstill = 3 * probeEvery
 	// fewRequests are no backlog, however long they wait. The machine is slow, and would not be faster without them.
@@ -188,8 +190,8 @@ func (b *backlog) enter(ctx context.Context, mistaken bool) {
 		b.late = min(2*b.late, mostLate)
 	case took > longBacklog:
 		b.late = max(b.late/2, leastLate)
-	case took < b.late/2 && b.late < usuallyLate:
-		b.late *= 2
+	case took < shortBacklog && b.late < usuallyLate:
+		b.late = min(2*b.late, usuallyLate)
 	}
 	b.left, b.last = time.Time{}, 0
 	for _, s := range b.services {
