@@ -24,6 +24,8 @@ var limits = []struct{ row, text string }{
 	{"quota of a tag, and its burst", "| 1 to {allocator.LimitQuota} |"},
 	{"time that IDs in memory should last", "`--outlast`, {allocator.DefaultOutlast}, or that of the tag; 1 s to {allocator.LimitOutlast} |"},
 	{"step of a tag", "`--max-step`, {allocator.DefaultMaxStep},"},
+	{"time that requests wait for a generator with a joined NATS", "| {bus/generator.usuallyLate}, if at least {bus/generator.fewRequests} were read meanwhile; adapted down to {bus/generator.leastLate} in an overload, so that the answers to a backlog take {bus/generator.shortBacklog} to {bus/generator.longBacklog} |"},
+	{"… how it measures that", "a probe every {bus/generator.probeEvery}, while it reads at least {bus/generator.busy} requests"},
 	{"body of a request", "{bus.maxRequest KiB}"},
 	{"a call of the Go client", "without a deadline {bus.DefaultTimeout} "},
 	{"a call of the Go client", "at least {bus.leastAttempt} and at most {bus.mostAttempt} (while no generator answers any call: a third, at least {bus.leastDeaf}); pauses after a refusal {bus.firstRetryPause} to {bus.lastRetryPause}, and up to half"},
