@@ -28,7 +28,8 @@ type crowdedGenerator struct {
 	blocked  bool // another subscription holds probes up
 	silent   bool // probes never come back
 	queue    []arrival
-	waiting  int // requests in the queue
+	out      [2]bool // which services have left
+	waiting  int     // requests in the queue
 	answered int
 }
 
@@ -46,7 +47,12 @@ func newCrowded(t *testing.T, perMS ...int) *crowded {
 	t.Cleanup(cancel)
 	for _, n := range perMS {
 		g := &crowdedGenerator{ticks: make(chan time.Time), perMS: n}
-		g.backlog = &backlog{log: testkit.Quiet, services: []*issuer{{}, {}}, step: func(context.Context) {}}
+		g.backlog = &backlog{log: testkit.Quiet, services: []*issuer{{}, {}}}
+		g.step = func(context.Context) {
+			for i, s := range g.services {
+				g.out[i] = s.crowd.aside.Load()
+			}
+		}
 		g.probe = func(context.Context) <-chan struct{} {
 			back := make(chan struct{})
 			if !g.silent {
@@ -85,7 +91,7 @@ func (c *crowded) pass(d time.Duration) {
 func (c *crowded) send(service, n int) {
 	var in []*crowdedGenerator
 	for _, g := range c.generators {
-		if !g.services[service].crowd.aside.Load() {
+		if !g.out[service] {
 			in = append(in, g)
 		}
 	}
@@ -165,6 +171,11 @@ func TestOverloadOfAnyRate(t *testing.T) {
 			if c.answered() < 95*3*50*10 || c.oldest > old || c.most > 45_000 || begun > 2500*ms {
 				t.Errorf("of %d a ms %d were answered in 3 s; the oldest was %v old, at the start %v; %d waited at most",
 					rate, c.answered(), c.oldest, begun, c.most)
+			}
+			c.rate[0] = 55
+			c.pass(3 * time.Second)
+			if late := c.generators[0].late; late < usuallyLate/2 {
+				t.Errorf("after %d a ms a little too much is too much after %v", rate, late)
 			}
 			c.rate[0] = 25
 			c.pass(500 * ms)
