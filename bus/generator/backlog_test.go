@@ -305,3 +305,21 @@ func TestLostProbes(t *testing.T) {
 		}
 	})
 }
+
+// A process that may use a fifth of a processor stands still in each period. That does not hide an overload.
+func TestOverloadOfAThrottledProcess(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowded(t, 50)
+		c.rate[0] = 30
+		for range 60 {
+			c.generators[0].frozen = true
+			c.pass(80 * ms)
+			c.generators[0].frozen = false
+			c.pass(20 * ms)
+		}
+		if c.refused[0] == 0 || c.most > 30_000 {
+			t.Errorf("%d were refused, %d waited at most", c.refused[0], c.most)
+		}
+	})
+}
