@@ -28,6 +28,8 @@ var limits = []struct{ row, text string }{
 	{"IDs in one request", "{allocator.DefaultMaxBatch} "},
 	{"body of a request", "{bus.maxRequest KiB}"},
 	{"requests that wait", "{allocator.DefaultMaxWaiting} of each kind. Each waits for up to `--max-wait`, {allocator.DefaultMaxWait}"},
+	{"a backlog, with a joined NATS", "requests wait {bus/generator.usuallyLate} for it, and it read at least {bus/generator.fewRequests} meanwhile. In an overload it adapts this time, down to {bus/generator.leastLate}, so that the answers to a backlog take {bus/generator.shortBacklog} to {bus/generator.longBacklog} |"},
+	{"… how it measures that", "a probe every {bus/generator.probeEvery}, while it reads at least {bus/generator.busy} requests"},
 	{"a request over HTTP, while its generator starts", "| waits for {bus/generator.startPatience}. "},
 	{"refills under way", "{allocator.maxRefills} a generator, one a tag; {allocator.attemptTimeout} each. If another program locks the row of a tag: {allocator.maxLocked} such"},
 	{"a generator lacks the IDs for a request", "Else after {allocator.slowAfter}, of a strict tag after {allocator.slowStrict} |"},

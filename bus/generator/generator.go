@@ -25,6 +25,7 @@ import (
 //	├── watchLost         publishes which peers are lost
 //	├── askFloors         asks which max_id operators have set, after the generator was cut off
 //	├── watchConnection   checks the worker's record after a reconnect
+//	├── watchBacklog      keeps the requests few that wait, if more come than can be answered
 //	├── keepLedger        makes sure that the ledger can be used
 //	├── work              prepare (installation, store, tags; retried until
 //	│                     done), then allocator.Run (follows the tags; refills; loads ahead)
@@ -53,11 +54,12 @@ type Generator struct {
 	// Serving.
 	segments, snowflakes *issuer
 	counts               counts
-	offers               offers          // of other generators
-	requests             tasks           // requests that wait, or ask the store
-	adminSlots           chan struct{}   // each administrative request takes one
-	tasks                tasks           // in the background
-	life                 context.Context // of administrative requests and tasks
+	offers               offers               // of other generators
+	steps                chan chan<- struct{} // asks serve to look at the queue groups; serve closes what it receives
+	requests             tasks                // requests that wait, or ask the store
+	adminSlots           chan struct{}        // each administrative request takes one
+	tasks                tasks                // in the background
+	life                 context.Context      // of administrative requests and tasks
 	phase                phase
 	failed               chan error    // why Run must end; holds one
 	changed              chan struct{} // holds one when the peers need a heartbeat at once, because the state has changed
@@ -109,7 +111,7 @@ func New(cfg Config) *Generator {
 	g := &Generator{
 		cfg: cfg, log: cfg.Log, made: time.Now(), embedded: embedded, group: newGroup(rand.Text()), floors: newFloors(),
 		membership: membership{joined: make(chan struct{})}, adminSlots: make(chan struct{}, maxAdmin),
-		failed: make(chan error, 1), changed: make(chan struct{}, 1), phase: phase{begun: make(chan struct{})},
+		failed: make(chan error, 1), changed: make(chan struct{}, 1), steps: make(chan chan<- struct{}), phase: phase{begun: make(chan struct{})},
 	}
 	g.host, _ = os.Hostname()
 	g.reported.natsWasWell = cfg.NATSErr() == nil
@@ -160,6 +162,7 @@ func (g *Generator) Run(ctx context.Context) error {
 	err := g.listen()
 	if err == nil { // otherwise neither work nor flakes must begin
 		r.ledger = background(g.keepLedger)
+		r.backlog = background(g.watchBacklog)
 		r.work = background(g.work)
 		r.flakes = background(g.runFlakes)
 		err = g.serve(ctx, r, status)
@@ -170,10 +173,10 @@ func (g *Generator) Run(ctx context.Context) error {
 
 // run is what stop must end.
 type run struct {
-	events, lost, floors, guard, ledger, work, flakes stopper
-	leaf                                              micro.Service // nil: not added yet
-	endLife                                           context.CancelFunc
-	closed                                            <-chan nats.Status
+	events, lost, floors, guard, ledger, backlog, work, flakes stopper
+	leaf                                                       micro.Service // nil: not added yet
+	endLife                                                    context.CancelFunc
+	closed                                                     <-chan nats.Status
 }
 
 // stop ends everything that was started. why is the error that ended the generator; nil: the
@@ -202,6 +205,7 @@ func (g *Generator) stop(r *run, why error) {
 
 	// Refuse the requests that still wait.
 	r.lost.stop()
+	r.backlog.stop()
 	r.floors.stop()
 	r.work.stop()
 	r.ledger.stop()

@@ -36,6 +36,7 @@ type issuer struct {
 
 	borrowing atomic.Int64             // requests for which others are asked now
 	delivery  atomic.Pointer[delivery] // of the last opening
+	crowd     crowd                    // of requests
 
 	// Owned by Generator.Run.
 	service        micro.Service // nil: not in the queue group
@@ -91,6 +92,9 @@ func (s *issuer) stepAside(now time.Time) error {
 		}
 		s.g.sendHeartbeat(false)
 	}
+	if s.crowd.aside.Load() {
+		return s.giveWay()
+	}
 	aside := !s.unhealthySince.IsZero() && s.g.group.anyPeer(now, s.unhealthySince, s.offers)
 	switch {
 	case aside && s.service != nil && !s.g.mayLeave(now):
@@ -102,10 +106,20 @@ func (s *issuer) stepAside(now time.Time) error {
 		return nil
 	}
 	err := s.open()
-	if err == nil && s.g.phase.serving.Load() {
+	if err == nil && s.g.phase.serving.Load() && !s.crowd.out {
 		s.g.log.Info("entered the queue group", "service", s.name)
 	}
+	s.crowd.out = false
 	return err
+}
+
+// giveWay leaves the queue group because of the backlog. That is logged once for all moments of an overload.
+func (s *issuer) giveWay() error {
+	if s.service == nil || !s.g.cfg.Conn.IsConnected() {
+		return nil
+	}
+	s.crowd.out = true
+	return s.close()
 }
 
 // handle answers a request. If memory has the IDs, it answers at once. A request that must
@@ -115,6 +129,7 @@ func (s *issuer) handle(d *delivery, r micro.Request) {
 	if reply == "" {
 		return // no caller would get the IDs
 	}
+	s.crowd.read.Add(1)
 	a := s.g.answer(s.kind, NATS)
 	if s.g.isOld(d, a.begun) {
 		return

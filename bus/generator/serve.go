@@ -35,6 +35,7 @@ func (g *Generator) serve(ctx context.Context, r *run, status <-chan nats.Status
 	late := time.After(startTimeout)
 	starting := true
 	for {
+		var stepped chan<- struct{}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -50,6 +51,7 @@ func (g *Generator) serve(ctx context.Context, r *run, status <-chan nats.Status
 		case <-g.changed:
 			g.sendHeartbeat(false)
 		case <-g.group.peerChanged: // a peer that can serve may be leaving: do not wait for the next look
+		case stepped = <-g.steps:
 		case now := <-looks.C:
 			g.watchSilence(now)
 			g.logStore()
@@ -66,6 +68,9 @@ func (g *Generator) serve(ctx context.Context, r *run, status <-chan nats.Status
 		case g.phase.serving.Load():
 			if err := g.stepAside(); err != nil {
 				g.log.Error("a queue group cannot be left or entered; trying again", "error", err)
+			}
+			if stepped != nil {
+				close(stepped)
 			}
 		case !starting || g.phase.prepared.Load() && g.snowflakes.healthy() == nil:
 			if err := g.begin(r); err != nil {
