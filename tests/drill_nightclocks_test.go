@@ -121,15 +121,13 @@ func TestDrillNightRegistry(t *testing.T) {
 	lost.ends()
 }
 
-// The layout of snowflakes ends in half a year.
+// The layout of snowflakes ends in a year, less some seconds. A new one must last a year.
 func TestDrillNightLayout(t *testing.T) {
-	years := func(n float64) time.Duration { return time.Duration(n * float64(365*24*time.Hour)) }
-	epoch := time.Now().Add(-years(8.3)).UnixMilli() // 38 bits of milliseconds are 8.7 years
-	w := newWatch(t, newNATS(t).ClientURL(), threeNodes, "--id-bits", "60", "--epoch", fmt.Sprint(epoch))
+	end := time.Now().Add(365*24*time.Hour + 20*time.Second).Truncate(time.Millisecond)
+	w := newWatch(t, newNATS(t).ClientURL(), threeNodes, "--id-bits", "60", "--epoch", fmt.Sprint(end.UnixMilli()-1<<38))
 	worker := workersOf(t, bus.NewClient(w.nc), threeNodes...)["gen_1"]
-	end := time.UnixMilli(epoch + 1<<38).Local().Format("2006-01-02")
-	for range 30 {
-		snowflake(t, w.nc)
-	}
-	w.wakes("leaf.worker.ending", fmt.Sprint(worker)).shows("leaf events --alerts --since 1h", "worker.ending", end).says("plan a new installation")
+	snowflakes := startProbe(t, w.nc, bus.SubjectSnowflake)
+	w.wakes("leaf.worker.ending", fmt.Sprint(worker)).shows("leaf events --alerts --since 1h", "gen_1", "worker.ending", end.Local().Format("2006-01-02T15:04")).
+		says("plan a new installation")
+	snowflakes.stop()
 }

@@ -126,12 +126,20 @@ func TestDrillNightDisk(t *testing.T) {
 	w.board(faces[0], `"kind":"leaf.nats.degraded"`, disk.dir)
 	takeOne(t, bus.NewClient(nc), "order")
 	disk.free()
-	select {
-	case <-processes[2].exited: // its supervisor starts it again
-		processes[2] = start(t, command(t, disk.dir, nil, processes[2].cmd.Args[1:]))
-		ready(t, disk.dir, processes[2])
-	default:
+	ended := false
+	testkit.Eventually(t, "an end, or a healthy server", func() bool {
+		select {
+		case <-processes[2].exited:
+			ended = true
+		default:
+		}
+		return ended || statusOf(faces[2], "/readyz") == 200
+	})
+	if ended { // a write had failed
+		ready(t, disk.dir, start(t, command(t, disk.dir, nil, processes[2].cmd.Args[1:])))
+	} else {
+		event.ends()
 	}
 	rule.ends()
-	event.ends()
+	w.board(faces[0], `"lasting":0`)
 }

@@ -43,6 +43,7 @@ func TestDrillNightDatabase(t *testing.T) {
 	}
 	at := s.Addr()
 	refills := w.wakes("LeafRefillsFail", "instance", w.face["gen_1"]).shows("leaf doctor", "problem", "mysql", at)
+	notReady := w.wakes("LeafNotReady", "what", "store", "instance", w.face["gen_3"]).shows("leaf nodes", "gen_3: store: ", at)
 	failed := w.wakes("leaf.segment.refill_failed", nightTag(9)).shows("leaf doctor", at).shows("leaf events --alerts --since 1h", nightTag(9), "gen_1", at)
 	starved := w.wakes("leaf.segment.starved", nightTag(0)).shows("leaf nodes", "missing: store", at)
 	runOut := w.wakes("LeafIDsRunOut", "instance", w.face["gen_2"]).shows("leaf events --alerts --since 1h", nightTag(9), at)
@@ -54,7 +55,6 @@ func TestDrillNightDatabase(t *testing.T) {
 	many := w.wakes("LeafManyRequestsRefused").shows("leaf nodes", "gen_1: store: ", at)
 	burns := w.wakes("LeafBudgetBurns").shows("leaf nodes", at)
 	refused := w.wakes("LeafRequestsRefused", "outcome", "store_unavailable")
-	notReady := w.wakes("LeafNotReady", "what", "store", "instance", w.face["gen_3"]).shows("leaf nodes", "gen_3: store: ", at)
 	event := w.wakes("LeafAlertEvent", "type", "leaf.segment.starved").shows("leaf events --alerts --since 1h", "segment.starved", nightTag(0))
 	w.board(w.face["gen_2"], `"kind":"mysql"`, `"harm":"refused"`, nightTag(0), at)
 	must(t, s.Run())
@@ -93,10 +93,10 @@ func TestDrillNightShared(t *testing.T) {
 	seen := maxIDOf(t, l.db, tag)
 	l.forget()
 	for range 3 {
-		t.Log(string(ask(t, w.nc, "leaf.segment."+tag, "1000").Data))
+		refused(t, ask(t, w.nc, "leaf.segment."+tag, "1000"), 503, bus.StoreRegressed)
 	}
 	doubt := w.wakes("LeafIDsInDoubt").shows("leaf events --alerts --since 1h", "segment.regressed", tag, "refused", fmt.Sprint(seen)).with(tag, "leaf audit TAG", tag)
-	regressed := w.wakes("LeafStoreRegressed").shows("leaf events --alerts --since 1h", tag, fmt.Sprint(seen)).shows("leaf nodes", "gen_1")
+	regressed := w.wakes("LeafStoreRegressed").shows("leaf events --alerts --since 1h", tag, fmt.Sprint(seen))
 	regressed.does("leaf tag set TAG --max-id N", "TAG", tag, "N", fmt.Sprint(seen+1000))
 	regressed.ends()
 	doubt.ends()

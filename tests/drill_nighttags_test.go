@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/leafbus/leafbus/internal/testkit"
 )
@@ -38,40 +37,4 @@ func TestDrillNightTags(t *testing.T) {
 	w.board(w.face["gen_1"], `"kind":"leaf.segment.shadowed"`)
 	execute(t, l.db, "DELETE FROM leaf_alloc WHERE biz_tag = 'invoice'")
 	shadowed.ends()
-}
-
-// A slow database has to answer nearly each request for one tag, because its batches are larger than its step. Another tag may
-// not have the memory that it should.
-func TestDrillNightSlow(t *testing.T) {
-	l := newLedgered(t)
-	way, there := newProxy(t, l.dsn)
-	w := newWatch(t, l.url, threeNodes, "--mysql", there, "--tag", "batches:10", "--tag", "short:100")
-	leafOK(t, "tag", "set", "short", "--max-step", "100", "-s", l.url)
-	leafOK(t, "tag", "set", "batches", "--max-step", "1000000", "-s", l.url)
-	stop := make(chan struct{})
-	done := make(chan struct{})
-	count := "5000"
-	go func() {
-		defer close(done)
-		ticks := time.NewTicker(50 * time.Millisecond)
-		defer ticks.Stop()
-		for {
-			select {
-			case <-stop:
-				return
-			case <-ticks.C:
-				_ = w.nc.PublishRequest("leaf.segment.batches", w.nc.NewInbox(), []byte(count)) // nobody waits for the answers
-				_ = w.nc.PublishRequest("leaf.segment.short", w.nc.NewInbox(), []byte("1"))
-			}
-		}
-	}()
-	defer func() { close(stop); <-done }()
-	short := w.wakes("LeafTagLastsShort", "tag", "short").shows("leaf tag show TAG", "short", "100")
-	short.does("leaf tag set TAG --max-step N", "TAG", "short", "N", "100000")
-	way.Delay(700 * time.Millisecond)
-	slow := w.wakes("LeafSlow", "kind", "segment").shows("leaf events --since 1h", "segment.refill", "batches", "cause=batch")
-	slow.does("leaf tag set TAG --step N", "TAG", "batches", "N", "1000000")
-	way.Delay(0)
-	slow.ends()
-	short.ends()
 }
