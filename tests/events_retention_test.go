@@ -138,7 +138,9 @@ func newKept(t *testing.T, args ...string) *kept {
 	begun := time.Now()
 	g := embed(t, append(args, "--max-step", "1")...)
 	nc := connect(t, g.url)
-	k := &kept{t: t, begun: begun, url: g.url, node: g.node, client: bus.NewClient(nc), tags: make(map[string]bool)}
+	// A request that is sent again is a refill more. With this timeout that is after a longer time than a slow machine needs.
+	c := bus.NewClient(nc, bus.NoHedging(), bus.Timeout(5*patience))
+	k := &kept{t: t, begun: begun, url: g.url, node: g.node, client: c, tags: make(map[string]bool)}
 	testkit.Eventually(t, "the event stream", func() (made bool) {
 		var err error
 		k.stream, err = jetStream(t, nc).Stream(t.Context(), bus.EventStream)

@@ -110,10 +110,14 @@ func TestBuffersPaging(t *testing.T) {
 
 	var found []string
 	for req := (bus.PageRequest{Limit: 2}); ; {
-		pages, err := c.Buffers(testkit.Context(t), req)
-		if err != nil || len(pages) != 2 {
-			t.Fatalf("Buffers(%+v): %+v, %v", req, pages, err)
-		}
+		var pages []bus.BuffersPage
+		testkit.Eventually(t, "an answer of each in time", func() bool {
+			var err error
+			if pages, err = c.Buffers(testkit.Context(t), req); err != nil {
+				t.Fatalf("Buffers(%+v): %+v, %v", req, pages, err)
+			}
+			return len(pages) == 2
+		})
 		req.After = ""
 		for _, p := range pages {
 			if p.Next != "" && (req.After == "" || p.Next < req.After) {
