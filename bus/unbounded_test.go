@@ -97,6 +97,7 @@ func TestCallsWithoutDeadline(t *testing.T) {
 		"ReleaseWorker":   func(ctx context.Context) error { return second(c.ReleaseWorker(ctx, bus.WorkerRelease{})) },
 		"States":          func(ctx context.Context) error { return second(c.States(ctx)) },
 		"Buffers":         func(ctx context.Context) error { return second(c.Buffers(ctx, bus.PageRequest{})) },
+		"BuffersOf":       func(ctx context.Context) error { return second(c.BuffersOf(ctx, "order")) },
 	}
 	others := []string{"Events", "Stats"} // the one goes on until its context is done, the other asks nobody
 	for m := range reflect.TypeFor[*bus.Client]().Methods() {

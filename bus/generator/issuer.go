@@ -119,6 +119,7 @@ func (s *issuer) giveWay() error {
 		return nil
 	}
 	s.crowd.out = true
+	s.g.counts.overloads.Add(1)
 	return s.close()
 }
 

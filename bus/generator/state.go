@@ -49,7 +49,7 @@ func (g *Generator) State() bus.State {
 		Started: g.made.UTC().Truncate(time.Millisecond), Clock: bus.Clock{UnixMS: g.cfg.Snowflake.Clock().Wall},
 		Readiness: g.Readiness(),
 		Counts: bus.Counts{
-			Requests: g.counts.requests.Load(), IDs: g.counts.ids.Load(), Borrowed: g.counts.borrowed.Load(), Errors: g.counts.refusals(),
+			Requests: g.counts.requests.Load(), IDs: g.counts.ids.Load(), Borrowed: g.counts.borrowed.Load(), Overloads: g.counts.overloads.Load(), Errors: g.counts.refusals(),
 			Waiting: g.alloc.Waiting() + int64(flakes.Waiting) + g.guard.waiting.Load() + g.floors.waiting.Load(),
 			Tags:    g.alloc.Tags(), States: totals.States, Left: totals.Left, Failing: failing.Tags,
 			EventsQueued: len(g.publisher.queue), EventsDropped: g.publisher.dropped.Load(),
