@@ -17,7 +17,7 @@ func TestStopIsLogged(t *testing.T) {
 	t.Parallel()
 	for sent, name := range map[os.Signal]string{syscall.SIGTERM: "SIGTERM", os.Interrupt: "SIGINT"} {
 		g := embed(t)
-		if text := g.stderr.String(); strings.Contains(text, "draining") || strings.Contains(text, "msg=stopped") {
+		if text := g.stderr.String(); strings.Contains(text, "stopping: ") || strings.Contains(text, "msg=stopped") {
 			t.Errorf("before the signal: %s", text)
 		}
 		g.signal(sent)
@@ -26,7 +26,7 @@ func TestStopIsLogged(t *testing.T) {
 		}
 		var said []string
 		for line := range strings.Lines(g.stderr.String()) {
-			if strings.Contains(line, "level=INFO") && (strings.Contains(line, "draining") || strings.Contains(line, "stopped")) {
+			if strings.Contains(line, "level=INFO") && (strings.Contains(line, "stopping: ") || strings.Contains(line, "stopped")) {
 				said = append(said, line)
 			}
 		}
