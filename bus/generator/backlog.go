@@ -15,7 +15,9 @@ const (
 	probeEvery = 100 * time.Millisecond
 	// leastLate and mostLate bound how this time is adapted.
 	leastLate = tickEvery
-	mostLate  = 5 * time.Second
+	mostLate  = 1500 * time.Millisecond
+	// lostProbe is after how long a probe counts as back.
+	lostProbe = 5 * time.Second
 	// tickEvery is how often it looks whether a probe is late.
 	tickEvery = 20 * time.Millisecond
 	// busy is how many requests it must read between two probes. It has no backlog if it reads fewer.
@@ -24,6 +26,8 @@ const (
 	// generator leaves sooner next time. If they take less, it stays longer: perhaps it only stood still.
 	longBacklog  = 150 * time.Millisecond
 	shortBacklog = 100 * time.Millisecond
+	// deliversAgain is after how long without a request a generator that is out enters again.
+	deliversAgain = 200 * time.Millisecond
 	// standstill is how late a look may come in a process that runs.
 	standstill = 3 * tickEvery
 	// fewRequests are no backlog, however long they wait. The machine is slow, and would not be faster without them.
@@ -50,7 +54,6 @@ type backlog struct {
 
 	late    time.Duration // how long requests may wait now
 	sent    time.Time     // the last probe
-	heard   time.Time     // when the last probe came back
 	last    time.Duration // how long it took; 0: services have left or entered since
 	ticked  time.Time     // the last tick
 	stood   time.Time     // when a tick last came too late
@@ -134,8 +137,7 @@ func (b *backlog) follow(ctx context.Context, ticks <-chan time.Time) {
 		case <-ctx.Done():
 			return
 		case <-back:
-			b.heard = time.Now()
-			b.last = b.heard.Sub(b.sent)
+			b.last = time.Since(b.sent)
 			b.enter(ctx, false)
 			return
 		case <-ticks:
@@ -147,11 +149,11 @@ func (b *backlog) follow(ctx context.Context, ticks <-chan time.Time) {
 				read, readAt = n, now
 			}
 			switch {
-			case !b.left.IsZero() && now.Sub(readAt) >= probeEvery:
+			case !b.left.IsZero() && now.Sub(readAt) >= deliversAgain:
 				// The probe waits in the queue of another subscription, for example for the records of many tags.
 				b.enter(ctx, true)
 				return
-			case now.Sub(b.sent) >= max(b.late, b.last) && b.leave(ctx, now):
+			case now.Sub(b.sent) >= max(b.late, b.last) && now.Sub(readAt) < probeEvery && b.leave(ctx, now):
 				back = b.send(ctx)
 				read, readAt, b.last = 0, b.sent, 0
 			}
@@ -160,8 +162,8 @@ func (b *backlog) follow(ctx context.Context, ticks <-chan time.Time) {
 }
 
 // leave makes the service leave that has read most since the last probe, and reports whether there is one. It must have read a
-// quarter of all: beside the backlog of a service that is out, others are not the cause. None leaves while NATS brings no probes
-// back, see [Generator.mayLeave].
+// quarter of all: beside the backlog of a service that is out, others are not the cause. The caller makes sure that NATS delivers
+// requests, see [Generator.mayLeave].
 func (b *backlog) leave(ctx context.Context, now time.Time) bool {
 	var busiest *issuer
 	most := max(b.read()/4, fewRequests)
@@ -170,7 +172,7 @@ func (b *backlog) leave(ctx context.Context, now time.Time) bool {
 			busiest, most = s, read
 		}
 	}
-	if busiest == nil || now.Sub(b.heard) > mostLate {
+	if busiest == nil {
 		return false
 	}
 	if b.leaves == 0 {
@@ -225,7 +227,7 @@ func (g *Generator) probe(ctx context.Context) <-chan struct{} {
 	back := make(chan struct{})
 	passed := func() { close(back) }
 	g.tasks.start(func() {
-		ctx, cancel := context.WithTimeout(ctx, mostLate)
+		ctx, cancel := context.WithTimeout(ctx, lostProbe)
 		defer cancel()
 		if g.cfg.Conn.FlushWithContext(ctx) != nil || g.cfg.Conn.Barrier(passed) != nil {
 			passed()

@@ -26,7 +26,7 @@ type crowdedGenerator struct {
 	perMS    int // requests that it answers in a ms
 	frozen   bool
 	blocked  bool // another subscription holds probes up
-	silent   bool // probes never come back
+	silent   bool // NATS hangs: nothing comes
 	queue    []arrival
 	out      [2]bool // which services have left
 	waiting  int     // requests in the queue
@@ -55,9 +55,7 @@ func newCrowded(t *testing.T, perMS ...int) *crowded {
 		}
 		g.probe = func(context.Context) <-chan struct{} {
 			back := make(chan struct{})
-			if !g.silent {
-				g.queue = append(g.queue, arrival{probe: back})
-			}
+			g.queue = append(g.queue, arrival{probe: back})
 			return back
 		}
 		c.generators = append(c.generators, g)
@@ -109,7 +107,7 @@ func (c *crowded) send(service, n int) {
 // work answers the requests of a ms, and returns the age of the oldest one.
 func (g *crowdedGenerator) work() (oldest time.Duration) {
 	left := g.perMS
-	for !g.frozen && len(g.queue) > 0 {
+	for !g.frozen && !g.silent && len(g.queue) > 0 {
 		a := &g.queue[0]
 		switch {
 		case a.probe == nil && left == 0:
@@ -292,16 +290,44 @@ func TestHeldUpProbes(t *testing.T) {
 	})
 }
 
-// While NATS brings no probe back, none leaves: nats.go might lose the subscription.
-func TestLostProbes(t *testing.T) {
+// While NATS hangs, none leaves: nats.go might lose the subscription.
+func TestOverloadWhileNATSHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowded(t, 50)
+		c.rate[0] = 60
+		c.pass(600 * ms)
+		for sent := c.generators[0].sent; c.generators[0].sent == sent || time.Since(c.generators[0].sent) < 30*ms; {
+			c.pass(ms) // until a probe is under way, and much has been read since
+		}
 		c.generators[0].silent = true
-		c.rate[0] = 200
-		c.pass(5 * time.Second)
+		c.pass(3 * time.Second)
 		if c.refused[0] > 0 {
 			t.Errorf("%d were refused", c.refused[0])
+		}
+		c.generators[0].silent = false // what came meanwhile is a backlog
+		c.pass(time.Second)
+		if c.refused[0] == 0 {
+			t.Error("it does not leave afterwards")
+		}
+	})
+}
+
+// Probes that were held up do not make a later overload last.
+func TestOverloadAfterHeldUpProbes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowded(t, 50)
+		c.rate[0] = 40
+		c.generators[0].blocked = true
+		c.pass(12 * time.Second)
+		c.generators[0].blocked = false
+		c.rate[0] = 100
+		c.pass(15 * time.Second)
+		c.reset()
+		c.pass(3 * time.Second)
+		if c.oldest > 500*ms || c.answered() < 3000*50*9/10 {
+			t.Errorf("requests wait for %v, %d were answered", c.oldest, c.answered())
 		}
 	})
 }
