@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/leafbus/leafbus/internal/testkit"
 )
@@ -37,4 +38,41 @@ func TestDrillNightTags(t *testing.T) {
 	w.board(w.face["gen_1"], `"kind":"leaf.segment.shadowed"`)
 	execute(t, l.db, "DELETE FROM leaf_alloc WHERE biz_tag = 'invoice'")
 	shadowed.ends()
+}
+
+// A database is slow, and has to answer many requests, because the batches of a tag are larger than its step. Another tag has
+// less in memory than it should.
+func TestDrillNightSlow(t *testing.T) {
+	l := newLedgered(t)
+	way, there := newProxy(t, l.dsn)
+	w := newWatch(t, l.url, threeNodes, "--mysql", there, "--tag", "batches:10", "--tag", "short:100")
+	leafOK(t, "tag", "set", "short", "--max-step", "100", "-s", l.url)
+	began, stop, done := time.Now(), make(chan struct{}), make(chan struct{})
+	t.Cleanup(func() { close(stop); <-done })
+	go func() {
+		defer close(done)
+		ticks := time.NewTicker(50 * time.Millisecond)
+		defer ticks.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-ticks.C:
+				for tag, count := range map[string]string{"batches": "500", "short": "5"} {
+					_ = w.nc.PublishRequest("leaf.segment."+tag, w.nc.NewInbox(), []byte(count)) // nobody waits for the answers
+				}
+			}
+		}
+	}()
+	way.Delay(400 * time.Millisecond)
+	slow := w.wakes("LeafSlow", "kind", "segment").shows("leaf events --since 1h", "segment.refill", "batches", "cause=batch")
+	way.Delay(0)
+	slow.does("leaf tag set TAG --step N", "TAG", "batches", "N", "100000")
+	slow.ends()
+
+	time.Sleep(time.Until(began.Add(time.Hour / fast))) // the rule waits for an hour
+	short := w.wakes("LeafTagLastsShort", "tag", "short").shows("leaf tag show TAG", "short", "max-step 100")
+	short.does("leaf tag set TAG --max-step N", "TAG", "short", "N", "100000")
+	short.does("leaf tag set TAG --step N", "TAG", "short", "N", "100000")
+	short.ends()
 }

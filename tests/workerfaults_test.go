@@ -296,9 +296,10 @@ func TestRegistryWipedAndRestored(t *testing.T) {
 			return slices.Equal(slices.Sorted(maps.Keys(seen.count)), slices.Sorted(maps.Keys(holders(t, c))))
 		})
 	}
-	if err := js.DeleteKeyValue(t.Context(), bus.BucketWorkers); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Eventually(t, "the deletion of the bucket", func() bool { // its answer may come too late
+		err := js.DeleteKeyValue(t.Context(), bus.BucketWorkers)
+		return err == nil || errors.Is(err, jetstream.ErrBucketNotFound)
+	})
 	testkit.Eventually(t, "an alert of each", func() bool { n := lost(); return n["one"] == 1 && n["two"] == 1 && n["three"] == 1 })
 	serving("wiped")
 
