@@ -185,8 +185,8 @@ type TagEnd struct {
 	Rate float64 // IDs a second, over the last segments
 }
 
-// lasts is after how many seconds the tag runs out of IDs at its present rate; infinite if no IDs are taken.
-func (e TagEnd) lasts() float64 {
+// Lasts is after how many seconds the tag runs out of IDs at its present rate; infinite if no IDs are taken.
+func (e TagEnd) Lasts() float64 {
 	switch {
 	case e.Left == 0:
 		return 0
@@ -197,7 +197,7 @@ func (e TagEnd) lasts() float64 {
 }
 
 func (e TagEnd) compare(other TagEnd) int {
-	return cmp.Or(cmp.Compare(e.lasts(), other.lasts()), cmp.Compare(other.Rate, e.Rate), strings.Compare(e.Tag, other.Tag))
+	return cmp.Or(cmp.Compare(e.Lasts(), other.Lasts()), cmp.Compare(other.Rate, e.Rate), strings.Compare(e.Tag, other.Tag))
 }
 
 // Totals visits every tag in memory. It lists at most ending tags that end.
@@ -215,14 +215,13 @@ func (a *Allocator) Totals(ending int) Totals {
 		if b.failure != nil && !errors.Is(b.failure.err, ErrDamaged) {
 			t.Lasts = min(t.Lasts, b.lastsLocked(now))
 		}
-		e := TagEnd{b.tag, b.left, b.rateLocked(now)}
+		if state == StateFailing || state == StateRegressed {
+			e := TagEnd{b.tag, b.left, b.rateLocked(now)}
+			if at, _ := slices.BinarySearchFunc(t.Ending, e, TagEnd.compare); at < ending {
+				t.Ending = slices.Insert(t.Ending[:min(len(t.Ending), ending-1)], at, e)
+			}
+		}
 		b.mu.Unlock()
-		if state != StateFailing && state != StateRegressed {
-			continue
-		}
-		if at, _ := slices.BinarySearchFunc(t.Ending, e, TagEnd.compare); at < ending {
-			t.Ending = slices.Insert(t.Ending[:min(len(t.Ending), ending-1)], at, e)
-		}
 	}
 	return t
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/tests/proxy"
 	"github.com/leafbus/leafbus/tests/zookeeper"
 )
 
@@ -120,14 +119,10 @@ func TestDrillCallersDry(t *testing.T) {
 // One of two generators loses its worker because it has no ZooKeeper, beside another one that has a worker.
 func TestDrillCallersNoWorker(t *testing.T) {
 	p := newPlace(t, zookeeper.Hosts(t))
-	way, err := proxy.Start(p.hosts)
-	must(t, err)
-	t.Cleanup(way.Close)
-	behind := *p
-	behind.hosts = way.Addr()
+	behind, way := p.behind(t)
 	url := newNATS(t).ClientURL()
 	var faces []string
-	for i, place := range []*place{&behind, p} {
+	for i, place := range []*place{behind, p} {
 		g := place.joins(t, url, fmt.Sprint("n", i), "--worker-reserve", "4s", "--tag", "order:20000", "--http", "127.0.0.1:0")
 		awaitStatus(t, strings.TrimPrefix(g.http, "http://"), "/readyz", http.StatusOK)
 		faces = append(faces, g.http)

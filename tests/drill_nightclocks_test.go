@@ -14,7 +14,6 @@ import (
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/testkit"
-	"github.com/leafbus/leafbus/tests/proxy"
 	"github.com/leafbus/leafbus/tests/zookeeper"
 )
 
@@ -90,11 +89,7 @@ func TestDrillNightClock(t *testing.T) {
 // ZooKeeper is unavailable for long, and later it has lost the record of a worker.
 func TestDrillNightRegistry(t *testing.T) {
 	p := newPlace(t, zookeeper.Hosts(t))
-	way, err := proxy.Start(p.hosts)
-	must(t, err)
-	t.Cleanup(way.Close)
-	behind := *p
-	behind.hosts = way.Addr()
+	behind, way := p.behind(t)
 	w := newWatch(t, newNATS(t).ClientURL(), threeNodes, behind.flags()...)
 	w.doctor = behind.flags()
 	workers := workersOf(t, bus.NewClient(w.nc), threeNodes...)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/tests/proxy"
 	"github.com/leafbus/leafbus/tests/zookeeper"
 )
 
@@ -35,6 +36,17 @@ func newPlace(t *testing.T, hosts string) *place {
 	must(t, err)
 	t.Cleanup(p.conn.Close)
 	return p
+}
+
+// behind returns the place as generators see it through a proxy.
+func (p *place) behind(t *testing.T) (*place, *proxy.Proxy) {
+	t.Helper()
+	way, err := proxy.Start(p.hosts)
+	must(t, err)
+	t.Cleanup(way.Close)
+	seen := *p
+	seen.hosts = way.Addr()
+	return &seen, way
 }
 
 type muted struct{}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/testkit"
-	"github.com/leafbus/leafbus/tests/proxy"
 	"github.com/leafbus/leafbus/tests/zookeeper"
 )
 
@@ -125,12 +124,8 @@ func confirmAfterStandstill(t *testing.T, c *bus.Client, keeper *zookeeper.Serve
 func TestZooKeeperIsAwayForTooLong(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, zookeeper.Hosts(t))
-	way, err := proxy.Start(p.hosts)
-	must(t, err)
-	t.Cleanup(way.Close)
+	behind, way := p.behind(t)
 	server := newNATS(t)
-	behind := *p
-	behind.hosts = way.Addr()
 	g := behind.joins(t, server.ClientURL(), "n", "--worker-id", "9", "--worker-reserve", "4s", "--tag", "order")
 	nc := connect(t, server.ClientURL())
 	js := jetStream(t, nc)

@@ -3,10 +3,10 @@ package gateway
 import (
 	"cmp"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 
+	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 )
 
@@ -23,28 +23,17 @@ type tagBuffers struct {
 // other, so that is when the last one has none. At one generator at least a tag ends no later than at all together. So it is
 // missing here only if others end even earlier at that generator, as many as that one names.
 func firstEnding(states []bus.State) []string {
-	all := make(map[string]bus.EndingTag)
+	all := make(map[string]allocator.TagEnd)
 	for i := range states { // by index: states are large
 		for _, e := range states[i].Ending {
 			sum := all[e.Tag]
-			all[e.Tag] = bus.EndingTag{Tag: e.Tag, Left: sum.Left + e.Left, Rate: sum.Rate + e.Rate}
+			all[e.Tag] = allocator.TagEnd{Tag: e.Tag, Left: sum.Left + e.Left, Rate: sum.Rate + e.Rate}
 		}
 	}
 	names := slices.SortedFunc(maps.Keys(all), func(x, y string) int {
-		return cmp.Or(cmp.Compare(lasts(all[x]), lasts(all[y])), strings.Compare(x, y))
+		return cmp.Or(cmp.Compare(all[x].Lasts(), all[y].Lasts()), strings.Compare(x, y))
 	})
 	return names[:min(len(names), maxEnding)]
-}
-
-// lasts is after how many seconds no IDs are left.
-func lasts(e bus.EndingTag) float64 {
-	switch {
-	case e.Left == 0:
-		return 0
-	case e.Rate > 0:
-		return float64(e.Left) / e.Rate
-	}
-	return math.Inf(1)
 }
 
 // buffersOf sorts what generators hold by the named tags. A tag that none holds any more is left out.

@@ -11,12 +11,12 @@ const (
 	// usuallyLate is how long requests may wait before a generator leaves a queue group: longer than a burst or a pause of the
 	// process delays them, and less than the 500 ms that the most impatient callers wait.
 	usuallyLate = 150 * time.Millisecond
-	// probeEvery is how often a busy generator sends a probe. One costs 0.1 to 0.3 ms of processor time.
-	probeEvery = 100 * time.Millisecond
 	// leastLate and mostLate bound how this time is adapted.
 	leastLate = tickEvery
 	mostLate  = 1500 * time.Millisecond
-	// lostProbe is after how long a probe counts as back.
+	// probeEvery is how often a busy generator sends a probe. One costs 0.1 to 0.3 ms of processor time.
+	probeEvery = 100 * time.Millisecond
+	// lostProbe is after how long nobody waits for a probe any more: it counts as back.
 	lostProbe = 5 * time.Second
 	// tickEvery is how often it looks whether a probe is late.
 	tickEvery = 20 * time.Millisecond
@@ -28,7 +28,7 @@ const (
 	shortBacklog = 100 * time.Millisecond
 	// deliversAgain is after how long without a request a generator that is out enters again.
 	deliversAgain = 200 * time.Millisecond
-	// standstill is how late a look may come in a process that runs.
+	// standstill is how late a tick may come in a process that runs.
 	standstill = 3 * tickEvery
 	// fewRequests are no backlog, however long they wait. The machine is slow, and would not be faster without them.
 	fewRequests = 500

@@ -31,7 +31,8 @@ func newAuditCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit [TAG...]",
 		Short: "Check that no ID was claimed twice",
-		Long: `Check that no ID was claimed twice. It compares what different places say: the events, the ledger, the store and, without TAG, the registry of workers.
+		Long: `Check that no ID was claimed twice. It compares what different places say: the
+events, the ledger, the store and, without TAG, the registry of workers.
 It changes nothing, and may run while generators serve.
 
 It reads the events that the stream still has, and says when the oldest was published.

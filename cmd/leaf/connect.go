@@ -256,7 +256,6 @@ func (c *connFlags) connectClient(cmd *cobra.Command) (*nats.Conn, error) {
 	} else {
 		var settings natscontext.Settings
 		nc, err = natsversion.WhileSlow(func() (*nats.Conn, error) {
-			var err error
 			nc, settings, err = natscontext.Connect(c.context, opts...)
 			return nc, err
 		})
