@@ -107,9 +107,14 @@ func (s *Store) reportGone(ctx context.Context, o *opened, notes map[string]mark
 	if err != nil {
 		return err
 	}
+	created := make(map[string]bool) // since the rows were read: a tag without a row and without a mark may be a new one
+	err = o.each(ctx, func(row alloc, _ error) { created[row.BizTag] = true })
+	if err != nil {
+		return err
+	}
 	for _, tag := range gone {
 		delete(notes, tag)
-		if s.drop(tag) {
+		if !created[tag] && s.drop(tag) {
 			f(mark{BizTag: tag, MaxID: again[tag].MaxID}.tombstone())
 		}
 	}

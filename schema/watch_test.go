@@ -367,3 +367,25 @@ func TestDefaults(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestCreatedWhileReading creates a deleted tag again after its row was not found, and before its mark is read. The tag
+// has not vanished: callers that wait for its IDs get them.
+func TestCreatedWhileReading(t *testing.T) {
+	t.Parallel()
+	dsn := mariadb.NewDatabase(t)
+	p, slow := through(t, dsn)
+	s, other := newStore(t, slow), newStore(t, dsn)
+	createTag(t, other, "order", 1, 10)
+	reserve(t, other, "order", 1)
+	told(t, s, true)
+	remove(t, other, "order")
+	var readings atomic.Int32
+	p.OnRequest(func(data []byte) proxy.Action {
+		if bytes.Contains(data, []byte("leaf_mark")) && readings.Add(1) == 2 {
+			createTag(t, other, "order", 1, 10)
+		}
+		return proxy.Forward
+	})
+	wantTold(t, "while the tag is created again", told(t, s, false), tells{})
+	wantTold(t, "the next time", told(t, s, false), tells{"order": "10/11"})
+}
