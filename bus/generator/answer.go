@@ -67,7 +67,7 @@ const Canceled bus.Reason = "canceled"
 type counts struct {
 	requests, ids atomic.Int64 // that were answered with IDs
 	borrowed      atomic.Int64 // requests that were answered with IDs of another generator
-	overloads     atomic.Int64 // times that it left a queue group because of a backlog
+	overloads     atomic.Int64 // probes that found a backlog
 
 	mu     sync.Mutex
 	errors map[bus.Reason]int64

@@ -8,12 +8,11 @@ import (
 )
 
 const (
-	// usuallyLate is how long requests may wait before a generator leaves a queue group: longer than a burst or a pause of the
-	// process delays them, and less than the 500 ms that the most impatient callers wait.
-	usuallyLate = 150 * time.Millisecond
-	// leastLate and mostLate bound how this time is adapted.
-	leastLate = tickEvery
-	mostLate  = 1500 * time.Millisecond
+	// tooLate is how long requests may wait before NATS passes on only so many: longer than a burst or a pause of the process delays
+	// them, and less than the 500 ms that the most impatient callers wait.
+	tooLate = 150 * time.Millisecond
+	// backlogLasts is how long the answers to all requests should take that NATS has passed on in an overload.
+	backlogLasts = 150 * time.Millisecond
 	// probeEvery is how often a busy generator sends a probe. One costs 0.1 to 0.3 ms of processor time.
 	probeEvery = 100 * time.Millisecond
 	// lostProbe is after how long nobody waits for a probe any more: it counts as back.
@@ -22,23 +21,17 @@ const (
 	tickEvery = 20 * time.Millisecond
 	// busy is how many requests it must read between two probes. It has no backlog if it reads fewer.
 	busy = 100
-	// longBacklog and shortBacklog are how long the answers to a backlog should take at most and at least. If they take longer, the
-	// generator leaves sooner next time. If they take less, it stays longer: perhaps it only stood still.
-	longBacklog  = 150 * time.Millisecond
-	shortBacklog = 100 * time.Millisecond
-	// deliversAgain is after how long without a request a generator that is out enters again.
-	deliversAgain = 200 * time.Millisecond
 	// standstill is how late a tick may come in a process that runs.
 	standstill = 3 * tickEvery
 	// fewRequests are no backlog, however long they wait. The machine is slow, and would not be faster without them.
 	fewRequests = 500
-	// calm is how long after an overload the next one is a new one.
+	// calm is how long no probe must be late before an overload is over.
 	calm = 5 * time.Second
 )
 
 // backlog keeps the backlog of a generator short if more requests come than it can answer: those that have come and wait.
-// The generator leaves the queue group for moments. Meanwhile it answers the backlog, and NATS gives new requests to
-// other generators. If there is none, NATS refuses them at once ("no responders").
+// Then NATS passes on only as many as the generator answers in backlogLasts, see [credit]. NATS gives others to other generators. If
+// there is none, NATS refuses them at once ("no responders").
 //
 // The generator cannot refuse them itself, because reading a request costs about as much as answering it. It cannot count them
 // either, because they wait in NATS servers, in TCP and in nats.go. So it sends a probe the same way, and measures its time.
@@ -49,42 +42,42 @@ type backlog struct {
 	services []*issuer
 	// probe returns a channel that is closed when the callbacks of all requests have ended that NATS passed on before.
 	probe func(context.Context) <-chan struct{}
-	// step makes the services leave or enter as crowd.aside says.
+	// step makes the services subscribe as crowd.limited says.
 	step func(context.Context)
+	// overloads counts the late probes.
+	overloads *atomic.Int64
 
-	late    time.Duration // how long requests may wait now
 	sent    time.Time     // the last probe
-	last    time.Duration // how long it took; 0: services have left or entered since
+	last    time.Duration // how long it took, or how long the process stood still before it
 	ticked  time.Time     // the last tick
 	stood   time.Time     // when a tick last came too late
-	leaves  int           // of this overload
-	left    time.Time     // when the first service left that is still out; zero: none is
-	entered time.Time     // when they entered again
+	limited int           // services with a limit
+	late    time.Time     // when a probe of this overload was last late
+	fastest float64       // requests that it answered in a second of this overload
 }
 
 // crowd is what the backlog knows of a service.
 type crowd struct {
-	read  atomic.Int64 // requests, since the start
-	aside atomic.Bool  // it must stay out of its queue group
+	read    atomic.Int64 // requests, since the start
+	limited atomic.Bool  // NATS must not pass on more than window requests
+	window  atomic.Int64
 
 	before int64 // requests that were read before the last probe; owned by backlog.run
-	out    bool  // it has left for this reason; owned by Generator.Run
 }
 
 // run watches at each tick, every tickEvery, until the context is done.
 func (b *backlog) run(ctx context.Context, ticks <-chan time.Time) {
-	b.late, b.ticked = usuallyLate, time.Now()
+	b.ticked = time.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticks:
 			now, _ := b.tick()
-			if b.leaves > 0 && now.Sub(b.entered) > calm {
-				b.log.Info("the overload is over", "times_left", b.leaves)
-				b.late, b.leaves = usuallyLate, 0
+			if b.limited > 0 && now.Sub(b.late) > calm {
+				b.end(ctx)
 			}
-			if now.Sub(b.sent) >= min(b.late, probeEvery) && b.read() >= busy {
+			if now.Sub(b.sent) >= probeEvery && b.read() >= busy {
 				b.follow(ctx, ticks)
 			}
 		}
@@ -118,27 +111,24 @@ func (b *backlog) read() (n int64) {
 
 func (c *crowd) sinceProbe() int64 { return c.read.Load() - c.before }
 
-// send sends a probe.
-func (b *backlog) send(ctx context.Context) (back <-chan struct{}) {
+// follow sends a probe, and waits until it is back. If it takes long, a service gets a limit.
+func (b *backlog) follow(ctx context.Context, ticks <-chan time.Time) {
 	for _, s := range b.services {
 		s.crowd.before = s.crowd.read.Load()
 	}
 	b.sent = time.Now()
-	return b.probe(ctx)
-}
-
-// follow sends a probe. If it takes long, a service leaves, and a new probe shows when the backlog is answered: it comes
-// back behind the last request.
-func (b *backlog) follow(ctx context.Context, ticks <-chan time.Time) {
-	back := b.send(ctx)
+	back := b.probe(ctx)
 	read, readAt := int64(0), b.sent
+	limits := b.limited
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-back:
 			b.last = time.Since(b.sent)
-			b.enter(ctx, false)
+			if b.limited > 0 && b.limited == limits { // else what had come before the limit made it late
+				b.adapt(b.last)
+			}
 			return
 		case <-ticks:
 			now, stood := b.tick()
@@ -148,76 +138,86 @@ func (b *backlog) follow(ctx context.Context, ticks <-chan time.Time) {
 			if n := b.read(); n != read {
 				read, readAt = n, now
 			}
-			switch {
-			case !b.left.IsZero() && now.Sub(readAt) >= deliversAgain:
-				// The probe waits in the queue of another subscription, for example for the records of many tags.
-				b.enter(ctx, true)
-				return
-			case now.Sub(b.sent) >= max(b.late, b.last) && now.Sub(readAt) < probeEvery && b.leave(ctx, now):
-				back = b.send(ctx)
-				read, readAt, b.last = 0, b.sent, 0
+			// While NATS delivers nothing, a subscription must not be changed, see [Generator.mayLeave].
+			if took := now.Sub(b.sent); took >= max(tooLate, b.last) && now.Sub(readAt) < probeEvery {
+				b.limit(ctx, took)
 			}
 		}
 	}
 }
 
-// leave makes the service leave that has read most since the last probe, and reports whether there is one. It must have read a
-// quarter of all: beside the backlog of a service that is out, others are not the cause. The caller makes sure that NATS delivers
-// requests, see [Generator.mayLeave].
-func (b *backlog) leave(ctx context.Context, now time.Time) bool {
+// limit gives the service a limit that has read most since the last probe. It must have read a quarter of all: beside the backlog of
+// another service it is not the cause.
+func (b *backlog) limit(ctx context.Context, took time.Duration) {
 	var busiest *issuer
 	most := max(b.read()/4, fewRequests)
 	for _, s := range b.services {
-		if read := s.crowd.sinceProbe(); read >= most && !s.crowd.aside.Load() {
+		if read := s.crowd.sinceProbe(); read >= most && !s.crowd.limited.Load() {
 			busiest, most = s, read
 		}
 	}
 	if busiest == nil {
-		return false
-	}
-	if b.leaves == 0 {
-		b.log.Warn("more requests come than this generator can answer: it leaves the queue group for moments", "service", busiest.name)
-	}
-	if b.left.IsZero() {
-		b.left = now
-	}
-	b.leaves++
-	busiest.crowd.aside.Store(true)
-	b.step(ctx)
-	return true
-}
-
-// enter makes the services enter again that have left, and adapts how long requests may wait. mistaken: there was no backlog.
-func (b *backlog) enter(ctx context.Context, mistaken bool) {
-	if b.left.IsZero() {
 		return
 	}
-	b.entered = time.Now()
-	took := b.entered.Sub(b.left)
-	switch {
-	case mistaken:
-		b.late = min(2*b.late, mostLate)
-	case took > longBacklog:
-		b.late = max(b.late/2, leastLate)
-	case took < shortBacklog && b.late < usuallyLate:
-		b.late = min(2*b.late, usuallyLate)
-	}
-	b.left, b.last = time.Time{}, 0
+	b.limited++
+	busiest.crowd.limited.Store(true)
+	b.late = time.Now()
+	b.overloads.Add(1)
+	b.fastest = float64(b.read()) / took.Seconds()
+	b.share(b.fastest * backlogLasts.Seconds())
+	b.log.Warn("more requests come than this generator can answer: NATS passes on a part of them", "service", busiest.name)
+	b.step(ctx)
+}
+
+// share divides the requests that may wait among the services with a limit.
+func (b *backlog) share(all float64) {
 	for _, s := range b.services {
-		s.crowd.aside.Store(false)
+		if s.crowd.limited.Load() {
+			s.crowd.window.Store(max(int64(all)/int64(b.limited), fewRequests))
+		}
+	}
+}
+
+// window is how many requests may wait.
+func (b *backlog) window() (all float64) {
+	for _, s := range b.services {
+		if s.crowd.limited.Load() {
+			all += float64(s.crowd.window.Load())
+		}
+	}
+	return all
+}
+
+// adapt adapts how many requests may wait to the time that a probe took.
+func (b *backlog) adapt(took time.Duration) {
+	rate := float64(b.read()) / took.Seconds()
+	window := b.window()
+	if took < backlogLasts/2 || b.read() < fewRequests {
+		b.share(min(2*window, b.fastest*backlogLasts.Seconds()))
+		return
+	}
+	b.late = time.Now()
+	b.fastest = max(b.fastest, rate)
+	b.share((window + rate*backlogLasts.Seconds()) / 2) // one pause of the process should not count much
+	b.overloads.Add(1)
+}
+
+// end ends all limits.
+func (b *backlog) end(ctx context.Context) {
+	b.log.Info("the overload is over")
+	b.limited = 0
+	for _, s := range b.services {
+		s.crowd.limited.Store(false)
 	}
 	b.step(ctx)
 }
 
-// watchBacklog keeps the backlog short. An embedded NATS server shares the processor with the generator, and for it a
-// refusal costs about as much as an answer. So there nothing is gained.
+// watchBacklog keeps the backlog short.
 func (g *Generator) watchBacklog(ctx context.Context) {
-	if g.cfg.Conn.Opts.InProcessServer != nil {
-		return
-	}
 	ticker := time.NewTicker(tickEvery)
 	defer ticker.Stop()
-	b := backlog{log: g.log, services: []*issuer{g.segments, g.snowflakes}, probe: g.probe, step: g.step}
+	b := backlog{log: g.log, services: []*issuer{g.segments, g.snowflakes}, probe: g.probe, step: g.step,
+		overloads: &g.counts.overloads}
 	b.run(ctx, ticker.C)
 }
 
@@ -236,7 +236,7 @@ func (g *Generator) probe(ctx context.Context) <-chan struct{} {
 	return back
 }
 
-// step makes serve look at the queue groups, and waits until it has.
+// step makes serve look at the subscriptions, and waits until it has.
 func (g *Generator) step(ctx context.Context) {
 	done := make(chan struct{})
 	select {

@@ -1,6 +1,9 @@
 package generator
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Hears reports whether a generator with this name runs, as far as g knows.
 func (g *Generator) Hears(node string) bool {
@@ -23,3 +26,10 @@ func (g *Generator) RunID() string { return g.group.self }
 
 // HoldSegments makes requests for segments wait, as after a pause.
 func (g *Generator) HoldSegments() { g.floors.shut() }
+
+// Limit makes NATS pass on at most so many requests for segments; 0: any number.
+func (g *Generator) Limit(ctx context.Context, window int64) {
+	g.segments.crowd.window.Store(window)
+	g.segments.crowd.limited.Store(window > 0)
+	g.step(ctx)
+}

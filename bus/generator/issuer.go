@@ -11,6 +11,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 )
 
@@ -40,7 +41,32 @@ type issuer struct {
 
 	// Owned by Generator.Run.
 	service        micro.Service // nil: not in the queue group
+	credits        []*credit     // its subscriptions if it has a limit; else service has them
 	unhealthySince time.Time     // since when it cannot serve; zero: it can
+}
+
+// request is what handle needs of a [micro.Request].
+type request interface {
+	Subject() string
+	Reply() string
+	Data() []byte
+	Respond(body []byte, opts ...micro.RespondOpt) error
+	Error(code, text string, body []byte, opts ...micro.RespondOpt) error
+}
+
+// plainRequest is a request that came through a [credit].
+type plainRequest struct{ msg *nats.Msg }
+
+func (r plainRequest) Subject() string { return r.msg.Subject }
+func (r plainRequest) Reply() string   { return r.msg.Reply }
+func (r plainRequest) Data() []byte    { return r.msg.Data }
+
+func (r plainRequest) Respond(body []byte, _ ...micro.RespondOpt) error { return r.msg.Respond(body) }
+
+func (r plainRequest) Error(code, text string, body []byte, _ ...micro.RespondOpt) error {
+	return r.msg.RespondMsg(&nats.Msg{Data: body, Header: nats.Header{
+		micro.ErrorCodeHeader: {code}, micro.ErrorHeader: {text},
+	}})
 }
 
 // waiter is a request that is answered later.
@@ -55,14 +81,24 @@ func (s *issuer) open() error {
 		return err
 	}
 	d := new(delivery)
+	s.service = service
 	s.delivery.Store(d)
-	handle := micro.HandlerFunc(func(r micro.Request) { s.handle(d, r) })
+	limited := s.crowd.limited.Load()
 	for name, subject := range s.endpoints {
-		if err := service.AddEndpoint(name, handle, micro.WithEndpointSubject(subject)); err != nil {
-			return errors.Join(err, service.Stop())
+		if limited {
+			c := &credit{conn: s.g.cfg.Conn, subject: subject, window: &s.crowd.window,
+				handle: func(msg *nats.Msg) { s.handle(d, plainRequest{msg}) },
+				failed: func(err error) { s.g.log.Error("a queue group cannot be entered; trying again", "error", err) }}
+			s.credits = append(s.credits, c)
+			err = c.grant()
+		} else {
+			handle := micro.HandlerFunc(func(r micro.Request) { s.handle(d, r) })
+			err = service.AddEndpoint(name, handle, micro.WithEndpointSubject(subject))
+		}
+		if err != nil {
+			return errors.Join(err, s.close())
 		}
 	}
-	s.service = service
 	return nil
 }
 
@@ -72,8 +108,23 @@ func (s *issuer) close() error {
 		return nil
 	}
 	err := s.service.Stop()
-	s.service = nil
+	for _, c := range s.credits {
+		err = errors.Join(err, c.close())
+	}
+	s.service, s.credits = nil, nil
 	return err
+}
+
+// reopen gives the service a limit, or ends it. It enters the queue group again before it leaves, so that it misses no request.
+func (s *issuer) reopen() error {
+	before := issuer{service: s.service, credits: s.credits}
+	s.service, s.credits = nil, nil
+	err := s.open()
+	if err != nil {
+		s.service, s.credits = before.service, before.credits
+		return err
+	}
+	return before.close()
 }
 
 // stepAside leaves or enters the queue group, as this generator and its peers can serve.
@@ -92,9 +143,6 @@ func (s *issuer) stepAside(now time.Time) error {
 		}
 		s.g.sendHeartbeat(false)
 	}
-	if s.crowd.aside.Load() {
-		return s.giveWay()
-	}
 	aside := !s.unhealthySince.IsZero() && s.g.group.anyPeer(now, s.unhealthySince, s.offers)
 	switch {
 	case aside && s.service != nil && !s.g.mayLeave(now):
@@ -102,30 +150,21 @@ func (s *issuer) stepAside(now time.Time) error {
 	case aside && s.service != nil:
 		s.g.log.Warn("leaving the queue group, because another generator can serve", "service", s.name, "reason", why)
 		return s.close()
+	case s.service != nil && s.crowd.limited.Load() != (s.credits != nil) && s.g.cfg.Conn.IsConnected():
+		return s.reopen()
 	case aside || s.service != nil:
 		return nil
 	}
 	err := s.open()
-	if err == nil && s.g.phase.serving.Load() && !s.crowd.out {
+	if err == nil && s.g.phase.serving.Load() {
 		s.g.log.Info("entered the queue group", "service", s.name)
 	}
-	s.crowd.out = false
 	return err
-}
-
-// giveWay leaves the queue group because of the backlog. That is logged once for all moments of an overload.
-func (s *issuer) giveWay() error {
-	if s.service == nil || !s.g.cfg.Conn.IsConnected() {
-		return nil
-	}
-	s.crowd.out = true
-	s.g.counts.overloads.Add(1)
-	return s.close()
 }
 
 // handle answers a request. If memory has the IDs, it answers at once. A request that must
 // wait does not block it, so that one slow tag delays no other.
-func (s *issuer) handle(d *delivery, r micro.Request) {
+func (s *issuer) handle(d *delivery, r request) {
 	reply := r.Reply()
 	if reply == "" {
 		return // no caller would get the IDs
@@ -291,7 +330,7 @@ func (s *issuer) encode(ranges []bus.Range, req bus.Request) ([]byte, error) {
 }
 
 // refuse answers within the callback with an error.
-func (s *issuer) refuse(r micro.Request, a Answer, err error) {
+func (s *issuer) refuse(r request, a Answer, err error) {
 	e := s.g.refused(a, err)
 	if err := r.Error(strconv.Itoa(e.Code), e.Message, wire.Encode(e)); err != nil {
 		s.g.log.Debug("a reply cannot be sent", "error", err)

@@ -1,0 +1,75 @@
+package generator
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/bus"
+)
+
+// chunks is how many subscriptions divide a window among them.
+const chunks = 4
+
+// credit is a member of a queue group to which NATS passes on a bounded number of requests: those that wait in it are never more
+// than the window. Each of its subscriptions ends in the NATS server after a number of requests. When some of them were read, it
+// subscribes again. So the server itself keeps the bound, however slow this process is. Its methods are safe for concurrent use.
+type credit struct {
+	conn    *nats.Conn
+	subject string
+	window  *atomic.Int64
+	handle  func(*nats.Msg)
+	failed  func(error)
+
+	left atomic.Int64 // requests that NATS may pass on, or has, and that were not read yet
+
+	mu     sync.Mutex
+	closed bool
+	subs   []*nats.Subscription
+}
+
+// grant subscribes until the window is full.
+func (c *credit) grant() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	window := c.window.Load()
+	n := max(window/chunks, 1)
+	for !c.closed && c.left.Load()+n <= window {
+		sub, err := c.conn.QueueSubscribe(c.subject, bus.QueueGroup, c.receive)
+		if err != nil {
+			return err
+		}
+		c.subs = append(c.subs, sub)
+		c.left.Add(n)
+		if err := sub.AutoUnsubscribe(int(n)); err != nil {
+			return err
+		}
+	}
+	c.subs = slices.DeleteFunc(c.subs, func(s *nats.Subscription) bool { return !s.IsValid() })
+	return nil
+}
+
+func (c *credit) receive(msg *nats.Msg) {
+	if window := c.window.Load(); c.left.Add(-1) <= window-window/chunks {
+		if err := c.grant(); err != nil {
+			c.failed(err)
+		}
+	}
+	c.handle(msg)
+}
+
+// close leaves the queue group. What was received is still answered.
+func (c *credit) close() (err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	for _, sub := range c.subs {
+		if e := sub.Drain(); e != nil && !errors.Is(e, nats.ErrBadSubscription) { // it has ended
+			err = errors.Join(err, e)
+		}
+	}
+	return err
+}

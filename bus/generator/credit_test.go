@@ -1,0 +1,188 @@
+package generator
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/internal/natskit"
+	"github.com/leafbus/leafbus/internal/testkit"
+)
+
+// gated is a member of a queue group with a window that answers while its gate is open.
+type gated struct {
+	*credit
+	mu      sync.Mutex // held: the gate is shut
+	read    atomic.Int64
+	waiting atomic.Int64 // that have come, and are not answered
+	most    atomic.Int64
+}
+
+func newGated(t *testing.T, s *embedded.Server, window int64) *gated {
+	t.Helper()
+	g := new(gated)
+	g.credit = &credit{conn: natskit.Connect(t, s), subject: "gated", window: new(atomic.Int64),
+		failed: func(err error) { t.Errorf("a grant: %v", err) },
+		handle: func(msg *nats.Msg) {
+			g.read.Add(1)
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			if err := msg.Respond(msg.Data); err != nil {
+				t.Errorf("an answer: %v", err)
+			}
+		}}
+	g.window.Store(window)
+	if err := g.grant(); err != nil {
+		t.Fatal(err)
+	}
+	g.flush(t)
+	return g
+}
+
+func (g *gated) flush(t *testing.T) {
+	t.Helper()
+	if err := g.conn.FlushTimeout(testkit.Patience); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// askGated sends requests at once, and returns how many were answered, and how many NATS refused.
+func askGated(t *testing.T, nc *nats.Conn, n int, sent func()) (answered, refused int) {
+	t.Helper()
+	inbox := nc.NewInbox()
+	sub, err := nc.SubscribeSync(inbox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range n {
+		if err := nc.PublishRequest("gated", inbox, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := nc.FlushTimeout(testkit.Patience); err != nil {
+		t.Fatal(err)
+	}
+	sent()
+	for answered+refused < n {
+		switch _, err := sub.NextMsg(testkit.Patience); {
+		case errors.Is(err, nats.ErrNoResponders):
+			refused++
+		case err != nil:
+			t.Fatalf("%d were answered, %d refused, of %d: %v", answered, refused, n, err)
+		default:
+			answered++
+		}
+	}
+	return answered, refused
+}
+
+// NATS passes on as many requests as the window has room for, and refuses others at once. When those are read, it passes on more.
+func TestCreditBoundsWhatWaits(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	g, nc := newGated(t, s, 100), natskit.Connect(t, s)
+	for range 20 {
+		g.mu.Lock()
+		answered, refused := askGated(t, nc, 1000, g.mu.Unlock)
+		// Each subscription reads one request, and waits: it makes room for one.
+		if answered < 100 || answered > 200 || refused != 1000-answered {
+			t.Fatalf("%d were answered, %d refused", answered, refused)
+		}
+		g.flush(t)
+	}
+}
+
+// Callers who wait for each answer are all answered, however often NATS ends a subscription. The window must be larger than what
+// others send while NATS hands on one request: it may have chosen among subscriptions that end meanwhile.
+func TestCreditIsRenewed(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	g := newGated(t, s, fewRequests)
+	var wg sync.WaitGroup
+	for range 4 {
+		nc := natskit.Connect(t, s)
+		wg.Go(func() {
+			for range 4000 {
+				if _, err := nc.Request("gated", nil, testkit.Patience); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	g.credit.mu.Lock()
+	defer g.credit.mu.Unlock()
+	if n := len(g.subs); n > 3*chunks {
+		t.Errorf("%d subscriptions are kept", n)
+	}
+}
+
+// A window that grows or shrinks counts from the next grant on.
+func TestCreditFollowsTheWindow(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	g, nc := newGated(t, s, 1000), natskit.Connect(t, s)
+	for _, window := range []int64{100, 2000, 8} {
+		g.window.Store(window)
+		for range 20 { // the old ones are used up
+			askGated(t, nc, 500, func() {})
+			g.flush(t)
+		}
+		g.mu.Lock()
+		answered, _ := askGated(t, nc, 6000, g.mu.Unlock)
+		if int64(answered) < window || int64(answered) > 2*window {
+			t.Errorf("window %d: %d were answered", window, answered)
+		}
+		g.flush(t)
+	}
+}
+
+// What was received is answered after the member has left.
+func TestCreditClose(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	g, nc := newGated(t, s, 100), natskit.Connect(t, s)
+	g.mu.Lock()
+	answered, refused := askGated(t, nc, 60, func() {
+		g.flush(t)
+		if err := g.close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+		g.flush(t)
+		if _, err := nc.Request("gated", nil, testkit.Patience); !errors.Is(err, nats.ErrNoResponders) {
+			t.Errorf("a request after close: %v", err)
+		}
+		g.mu.Unlock()
+	})
+	if answered != 60 || refused != 0 {
+		t.Errorf("%d were answered, %d refused", answered, refused)
+	}
+	if err := g.close(); err != nil {
+		t.Errorf("close again: %v", err)
+	}
+}
+
+// After a reconnect NATS passes requests on as before.
+func TestCreditAfterReconnect(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	g, nc := newGated(t, s, 100), natskit.Connect(t, s)
+	for range 5 {
+		askGated(t, nc, 70, func() {})
+		before := g.conn.Stats().Reconnects
+		if err := g.conn.ForceReconnect(); err != nil {
+			t.Fatal(err)
+		}
+		testkit.Eventually(t, "a reconnect", func() bool { return g.conn.IsConnected() && g.conn.Stats().Reconnects > before })
+		g.flush(t)
+	}
+	g.mu.Lock()
+	if answered, _ := askGated(t, nc, 1000, g.mu.Unlock); answered < 75 || answered > 200 {
+		t.Errorf("%d were answered", answered)
+	}
+}

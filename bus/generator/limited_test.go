@@ -1,0 +1,121 @@
+package generator_test
+
+import (
+	"encoding/json"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/leafbus/leafbus/allocator/allocatortest"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/natskit"
+	"github.com/leafbus/leafbus/internal/testkit"
+)
+
+// While the limit of a service begins and ends again and again, hardly a request is refused, none is lost, no ID comes twice, and the service
+// is found.
+func TestLimitWhileCallersAsk(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	g := start(t, s, "a", memory(t, "order"), nil)
+	var ids allocatortest.Checker
+	var mu sync.Mutex
+	var refused atomic.Int64
+	done := make(chan struct{})
+	var callers sync.WaitGroup
+	for range 4 {
+		nc := natskit.Connect(t, s)
+		callers.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				msg, err := nc.Request("leaf.segment.order", nil, testkit.Patience)
+				if errors.Is(err, nats.ErrNoResponders) {
+					refused.Add(1) // NATS was passing it on to a subscription that ended just then
+					continue
+				}
+				if err != nil {
+					t.Errorf("a request: %v", err)
+					return
+				}
+				ranges, err := bus.ParseReply(msg.Data)
+				if err != nil {
+					t.Errorf("an answer: %q, %v", msg.Data, err)
+					return
+				}
+				mu.Lock()
+				ids.Add(ranges...)
+				mu.Unlock()
+			}
+		})
+	}
+	nc := natskit.Connect(t, s)
+	for i := range 40 {
+		g.Limit(t.Context(), []int64{1000, 0}[i%2])
+		reply, _ := ask(t, nc, "$SRV.PING.leaf-segment", "")
+		var ping micro.Ping
+		if err := json.Unmarshal([]byte(reply), &ping); err != nil || ping.Name != "leaf-segment" {
+			t.Errorf("PING answers %q", reply)
+		}
+	}
+	close(done)
+	callers.Wait()
+	if n := refused.Load(); n > 40 {
+		t.Errorf("%d requests were refused", n)
+	}
+	if _, err := ids.Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A service with a limit answers as one without, errors too.
+func TestAnswersWithLimit(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	g := start(t, s, "a", memory(t, "order"), nil)
+	nc := natskit.Connect(t, s)
+	for _, window := range []int64{0, 600} {
+		g.Limit(t.Context(), window)
+		for _, c := range []struct{ subject, body, code string }{
+			{"leaf.segment.order", "3", ""},
+			{"leaf.segment.order", `{"count":3}`, ""},
+			{"leaf.segment.order", "many", "400"},
+			{"leaf.segment.none", "", "404"},
+			{"leaf.segment", "", "400"},
+		} {
+			reply, code := ask(t, nc, c.subject, c.body)
+			if code != c.code || reply == "" {
+				t.Errorf("limit %d: %s %q: %q, code %q, want %q", window, c.subject, c.body, reply, code, c.code)
+			}
+		}
+	}
+	msg, err := nc.Request("leaf.segment.order", []byte("many"), testkit.Patience)
+	if err != nil || msg.Header.Get(micro.ErrorHeader) == "" {
+		t.Errorf("an error has the headers %v (%v)", msg.Header, err)
+	}
+}
+
+// A generator with a limit that ends answers what it has received, and then NATS refuses requests.
+func TestEndWithLimit(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	g := start(t, s, "a", memory(t, "order"), nil)
+	g.Limit(t.Context(), 600)
+	nc := natskit.Connect(t, s)
+	if reply, code := ask(t, nc, "leaf.segment.order", ""); code != "" {
+		t.Errorf("an answer: %q, %s", reply, code)
+	}
+	if err := g.stop(); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	if _, err := nc.Request("leaf.segment.order", nil, testkit.Patience); !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("after the end: %v", err)
+	}
+}
