@@ -73,7 +73,7 @@ func (b *backlog) run(ctx context.Context, ticks <-chan time.Time) {
 		case <-ctx.Done():
 			return
 		case <-ticks:
-			now, _ := b.tick()
+			now := b.tick()
 			if b.limited > 0 && now.Sub(b.late) > calm {
 				b.end(ctx)
 			}
@@ -84,21 +84,20 @@ func (b *backlog) run(ctx context.Context, ticks <-chan time.Time) {
 	}
 }
 
-// tick notes a tick, and reports whether the process stood still before it. What came meanwhile is no sign of an overload: it becomes
-// less if fewer requests come than the generator answers. A process that stands still often gets no such allowance.
-func (b *backlog) tick() (now time.Time, stood bool) {
+// tick notes a tick. If the process stood still before it, a probe may take as long. What came meanwhile is no sign of an overload: it
+// becomes less if fewer requests come than the generator answers. A process that stands still often gets no such allowance.
+func (b *backlog) tick() (now time.Time) {
 	now = time.Now()
 	pause := now.Sub(b.ticked)
 	b.ticked = now
 	if pause <= standstill {
-		return now, false
+		return now
 	}
-	stood = now.Sub(b.stood) > calm
-	b.stood = now
-	if stood {
+	if now.Sub(b.stood) > calm {
 		b.last = pause
 	}
-	return now, stood
+	b.stood = now
+	return now
 }
 
 // read returns how many requests were read since the last probe.
@@ -131,10 +130,7 @@ func (b *backlog) follow(ctx context.Context, ticks <-chan time.Time) {
 			}
 			return
 		case <-ticks:
-			now, stood := b.tick()
-			if stood {
-				b.sent = now
-			}
+			now := b.tick()
 			if n := b.read(); n != read {
 				read, readAt = n, now
 			}

@@ -67,9 +67,7 @@ func (c *credit) close() (err error) {
 	defer c.mu.Unlock()
 	c.closed = true
 	for _, sub := range c.subs {
-		if e := sub.Drain(); e != nil && !errors.Is(e, nats.ErrBadSubscription) { // it has ended
-			err = errors.Join(err, e)
-		}
+		err = errors.Join(err, sub.Drain())
 	}
 	return err
 }

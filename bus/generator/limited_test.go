@@ -25,6 +25,7 @@ func TestLimitWhileCallersAsk(t *testing.T) {
 	var ids allocatortest.Checker
 	var mu sync.Mutex
 	var refused atomic.Int64
+	subs := g.conn.NumSubscriptions()
 	done := make(chan struct{})
 	var callers sync.WaitGroup
 	for range 4 {
@@ -59,14 +60,15 @@ func TestLimitWhileCallersAsk(t *testing.T) {
 	nc := natskit.Connect(t, s)
 	for i := range 40 {
 		g.Limit(t.Context(), []int64{1000, 0}[i%2])
-		reply, _ := ask(t, nc, "$SRV.PING.leaf-segment", "")
-		var ping micro.Ping
-		if err := json.Unmarshal([]byte(reply), &ping); err != nil || ping.Name != "leaf-segment" {
-			t.Errorf("PING answers %q", reply)
-		}
+		testkit.Eventually(t, "the service to be found", func() bool { // as above
+			reply, _ := ask(t, nc, "$SRV.PING.leaf-segment", "")
+			var ping micro.Ping
+			return json.Unmarshal([]byte(reply), &ping) == nil && ping.Name == "leaf-segment"
+		})
 	}
 	close(done)
 	callers.Wait()
+	testkit.Eventually(t, "the old subscriptions to end", func() bool { return g.conn.NumSubscriptions() == subs })
 	if n := refused.Load(); n > 40 {
 		t.Errorf("%d requests were refused", n)
 	}
@@ -83,6 +85,10 @@ func TestAnswersWithLimit(t *testing.T) {
 	nc := natskit.Connect(t, s)
 	for _, window := range []int64{0, 600} {
 		g.Limit(t.Context(), window)
+		testkit.Eventually(t, "the new subscriptions", func() bool { // a request may still go to an old one
+			_, code := ask(t, nc, "leaf.segment.order", "")
+			return code == ""
+		})
 		for _, c := range []struct{ subject, body, code string }{
 			{"leaf.segment.order", "3", ""},
 			{"leaf.segment.order", `{"count":3}`, ""},
@@ -109,9 +115,10 @@ func TestEndWithLimit(t *testing.T) {
 	g := start(t, s, "a", memory(t, "order"), nil)
 	g.Limit(t.Context(), 600)
 	nc := natskit.Connect(t, s)
-	if reply, code := ask(t, nc, "leaf.segment.order", ""); code != "" {
-		t.Errorf("an answer: %q, %s", reply, code)
-	}
+	testkit.Eventually(t, "an answer", func() bool {
+		_, code := ask(t, nc, "leaf.segment.order", "")
+		return code == ""
+	})
 	if err := g.stop(); err != nil {
 		t.Errorf("Run: %v", err)
 	}
