@@ -15,7 +15,7 @@ const (
 	backlogLasts = 150 * time.Millisecond
 	// probeEvery is how often a busy generator sends a probe. One costs 0.1 to 0.3 ms of processor time.
 	probeEvery = 100 * time.Millisecond
-	// lostProbe is after how long nobody waits for a probe any more: it counts as back.
+	// lostProbe is after how long nobody waits for a probe any more.
 	lostProbe = 5 * time.Second
 	// tickEvery is how often it looks whether a probe is late.
 	tickEvery = 20 * time.Millisecond
@@ -44,6 +44,8 @@ type backlog struct {
 	probe func(context.Context) <-chan struct{}
 	// step makes the services subscribe as crowd.limited says.
 	step func(context.Context)
+	// limitable reports whether a service may have a limit.
+	limitable func(*issuer) bool
 	// overloads counts the late probes.
 	overloads *atomic.Int64
 
@@ -51,8 +53,6 @@ type backlog struct {
 	last    time.Duration // how long it took, or how long the process stood still before it
 	ticked  time.Time     // the last tick
 	stood   time.Time     // when a tick last came too late
-	limited int           // services with a limit
-	late    time.Time     // when a probe of this overload was last late
 	fastest float64       // requests that it answered in a second of this overload
 }
 
@@ -62,7 +62,9 @@ type crowd struct {
 	limited atomic.Bool  // NATS must not pass on more than window requests
 	window  atomic.Int64
 
-	before int64 // requests that were read before the last probe; owned by backlog.run
+	// Owned by backlog.run.
+	before int64     // requests that were read before the last probe
+	late   time.Time // when a probe was last late because of this service
 }
 
 // run watches at each tick, every tickEvery, until the context is done.
@@ -74,9 +76,7 @@ func (b *backlog) run(ctx context.Context, ticks <-chan time.Time) {
 			return
 		case <-ticks:
 			now := b.tick()
-			if b.limited > 0 && now.Sub(b.late) > calm {
-				b.end(ctx)
-			}
+			b.end(ctx, now)
 			if now.Sub(b.sent) >= probeEvery && b.read() >= busy {
 				b.follow(ctx, ticks)
 			}
@@ -118,19 +118,22 @@ func (b *backlog) follow(ctx context.Context, ticks <-chan time.Time) {
 	b.sent = time.Now()
 	back := b.probe(ctx)
 	read, readAt := int64(0), b.sent
-	limits := b.limited
+	limits := len(b.limited())
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-back:
 			b.last = time.Since(b.sent)
-			if b.limited > 0 && b.limited == limits { // else what had come before the limit made it late
+			if limits > 0 && len(b.limited()) == limits { // else what had come before the limit made it late
 				b.adapt(b.last)
 			}
 			return
 		case <-ticks:
 			now := b.tick()
+			if now.Sub(b.sent) > lostProbe {
+				return
+			}
 			if n := b.read(); n != read {
 				read, readAt = n, now
 			}
@@ -148,64 +151,76 @@ func (b *backlog) limit(ctx context.Context, took time.Duration) {
 	var busiest *issuer
 	most := max(b.read()/4, fewRequests)
 	for _, s := range b.services {
-		if read := s.crowd.sinceProbe(); read >= most && !s.crowd.limited.Load() {
+		if read := s.crowd.sinceProbe(); read >= most && !s.crowd.limited.Load() && b.limitable(s) {
 			busiest, most = s, read
 		}
 	}
 	if busiest == nil {
 		return
 	}
-	b.limited++
-	busiest.crowd.limited.Store(true)
-	b.late = time.Now()
 	b.overloads.Add(1)
 	b.fastest = float64(b.read()) / took.Seconds()
+	busiest.crowd.late = time.Now()
+	busiest.crowd.window.Store(fewRequests) // before somebody reads that it is limited
+	busiest.crowd.limited.Store(true)
 	b.share(b.fastest * backlogLasts.Seconds())
 	b.log.Warn("more requests come than this generator can answer: NATS passes on a part of them", "service", busiest.name)
 	b.step(ctx)
 }
 
-// share divides the requests that may wait among the services with a limit.
-func (b *backlog) share(all float64) {
+// limited returns the services with a limit.
+func (b *backlog) limited() (list []*issuer) {
 	for _, s := range b.services {
 		if s.crowd.limited.Load() {
-			s.crowd.window.Store(max(int64(all)/int64(b.limited), fewRequests))
+			list = append(list, s)
 		}
+	}
+	return list
+}
+
+// share divides the requests that may wait among the services with a limit.
+func (b *backlog) share(all float64) {
+	limited := b.limited()
+	for _, s := range limited {
+		s.crowd.window.Store(max(int64(all)/int64(len(limited)), fewRequests))
 	}
 }
 
 // window is how many requests may wait.
 func (b *backlog) window() (all float64) {
-	for _, s := range b.services {
-		if s.crowd.limited.Load() {
-			all += float64(s.crowd.window.Load())
-		}
+	for _, s := range b.limited() {
+		all += float64(s.crowd.window.Load())
 	}
 	return all
 }
 
 // adapt adapts how many requests may wait to the time that a probe took.
 func (b *backlog) adapt(took time.Duration) {
-	rate := float64(b.read()) / took.Seconds()
-	window := b.window()
-	if took < backlogLasts/2 || b.read() < fewRequests {
+	read, window := b.read(), b.window()
+	rate := float64(read) / took.Seconds()
+	if took < backlogLasts/2 || float64(read) < max(fewRequests, window/2) { // few waited: if it took long, the process hardly ran
 		b.share(min(2*window, b.fastest*backlogLasts.Seconds()))
 		return
 	}
-	b.late = time.Now()
+	b.overloads.Add(1)
 	b.fastest = max(b.fastest, rate)
 	b.share((window + rate*backlogLasts.Seconds()) / 2) // one pause of the process should not count much
-	b.overloads.Add(1)
+	for _, s := range b.limited() {
+		if s.crowd.sinceProbe() >= read/4 {
+			s.crowd.late = time.Now()
+		}
+	}
 }
 
-// end ends all limits.
-func (b *backlog) end(ctx context.Context) {
-	b.log.Info("the overload is over")
-	b.limited = 0
-	for _, s := range b.services {
-		s.crowd.limited.Store(false)
+// end ends the limits of services that have been calm.
+func (b *backlog) end(ctx context.Context, now time.Time) {
+	for _, s := range b.limited() {
+		if now.Sub(s.crowd.late) > calm {
+			b.log.Info("the overload is over", "service", s.name)
+			s.crowd.limited.Store(false)
+			b.step(ctx)
+		}
 	}
-	b.step(ctx)
 }
 
 // watchBacklog keeps the backlog short.
@@ -213,7 +228,7 @@ func (g *Generator) watchBacklog(ctx context.Context) {
 	ticker := time.NewTicker(tickEvery)
 	defer ticker.Stop()
 	b := backlog{log: g.log, services: []*issuer{g.segments, g.snowflakes}, probe: g.probe, step: g.step,
-		overloads: &g.counts.overloads}
+		limitable: (*issuer).limitable, overloads: &g.counts.overloads}
 	b.run(ctx, ticker.C)
 }
 

@@ -49,7 +49,7 @@ func newCrowded(t *testing.T, perMS ...int) *crowded {
 	t.Cleanup(cancel)
 	for _, n := range perMS {
 		g := &crowdedGenerator{ticks: make(chan time.Time), perMS: n}
-		g.backlog = &backlog{log: testkit.Quiet, services: []*issuer{{}, {}}, overloads: new(atomic.Int64)}
+		g.backlog = &backlog{log: testkit.Quiet, services: []*issuer{{}, {}}, limitable: func(*issuer) bool { return true }, overloads: new(atomic.Int64)}
 		g.step = func(context.Context) {
 			for i, s := range g.services {
 				g.limited[i] = s.crowd.limited.Load()

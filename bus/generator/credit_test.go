@@ -2,6 +2,7 @@ package generator
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -24,7 +25,6 @@ func newGated(t *testing.T, s *embedded.Server, window int64) *gated {
 	t.Helper()
 	g := new(gated)
 	g.credit = &credit{conn: natskit.Connect(t, s), subject: "gated", window: new(atomic.Int64),
-		failed: func(err error) { t.Errorf("a grant: %v", err) },
 		handle: func(msg *nats.Msg) {
 			g.read.Add(1)
 			g.mu.Lock()
@@ -189,5 +189,25 @@ func TestCreditAfterReconnect(t *testing.T) {
 			}
 			return g.read.Load() > read+2*fewRequests
 		})
+	}
+}
+
+// A service that may have a limit in a cluster subscribes for it to subjects that no generator without a limit subscribes to.
+func TestSubjectsOfALimit(t *testing.T) {
+	t.Parallel()
+	s := newSegments(new(Generator))
+	if !s.limitable() || s.bounded["segment"] == nil {
+		t.Fatal("segments have no limit")
+	}
+	for _, subjects := range s.bounded {
+		for _, endpoint := range s.endpoints {
+			if slices.Contains(subjects, endpoint) {
+				t.Errorf("%s is the subject of an endpoint", endpoint)
+			}
+		}
+	}
+	alone := Config{Conn: new(nats.Conn)} // not in a cluster
+	if s := (&issuer{g: &Generator{cfg: alone}, kind: SnowflakeKind}); !s.limitable() {
+		t.Error("snowflakes have no limit at a server without a cluster")
 	}
 }

@@ -24,7 +24,13 @@ type issuer struct {
 	name        string
 	description string
 	endpoints   map[string]string // subjects by name
-	kind        Kind
+	// bounded are the subjects of an endpoint while there is a limit.
+	//
+	// In a cluster they must be subjects that nothing else subscribes to. If several callers meet the end of a subscription
+	// that ends by itself, NATS servers count its end several times. So other servers of the cluster may take a subject for
+	// one that nobody subscribes to. They learn better when somebody subscribes again, as a credit does all the time.
+	bounded map[string][]string
+	kind    Kind
 	// request takes IDs from memory, or returns a waiter that waits for them. Only segments have
 	// a tag.
 	request func(a Answer, tag string, n int64) ([]bus.Range, waiter, error)
@@ -42,6 +48,7 @@ type issuer struct {
 	// Owned by Generator.Run.
 	service        micro.Service // nil: not in the queue group
 	credits        []*credit     // its subscriptions if it has a limit; else service has them
+	reconnects     uint64        // when it entered
 	unhealthySince time.Time     // since when it cannot serve; zero: it can
 }
 
@@ -76,30 +83,45 @@ type waiter interface {
 
 // open enters the queue group.
 func (s *issuer) open() error {
+	s.delivery.Store(new(delivery))
+	return s.subscribe()
+}
+
+// subscribe subscribes, with or without a limit.
+func (s *issuer) subscribe() error {
 	service, err := s.g.addService(s.name, s.description, nil)
 	if err != nil {
 		return err
 	}
-	d := new(delivery)
-	s.service = service
-	s.delivery.Store(d)
-	limited := s.crowd.limited.Load()
+	s.service, s.reconnects = service, s.g.reconnects()
+	d, limited := s.delivery.Load(), s.crowd.limited.Load()
 	for name, subject := range s.endpoints {
-		if limited {
-			c := &credit{conn: s.g.cfg.Conn, subject: subject, window: &s.crowd.window,
-				handle: func(msg *nats.Msg) { s.handle(d, plainRequest{msg}) },
-				failed: func(err error) { s.g.log.Error("a queue group cannot be entered; trying again", "error", err) }}
-			s.credits = append(s.credits, c)
-			err = c.grant()
-		} else {
-			handle := micro.HandlerFunc(func(r micro.Request) { s.handle(d, r) })
-			err = service.AddEndpoint(name, handle, micro.WithEndpointSubject(subject))
+		if limited && s.bounded[name] != nil {
+			for _, subject := range s.bounded[name] {
+				s.credits = append(s.credits, &credit{conn: s.g.cfg.Conn, subject: subject, window: &s.crowd.window,
+					handle: func(msg *nats.Msg) { s.handle(d, plainRequest{msg}) }})
+			}
+			continue
 		}
-		if err != nil {
+		handle := micro.HandlerFunc(func(r micro.Request) { s.handle(d, r) })
+		if err := service.AddEndpoint(name, handle, micro.WithEndpointSubject(subject)); err != nil {
 			return errors.Join(err, s.close())
 		}
 	}
-	return nil
+	return s.grant()
+}
+
+// limitable reports whether the service may have a limit now, see bounded.
+func (s *issuer) limitable() bool {
+	return s.kind == SegmentKind || s.g.cfg.Conn.ConnectedClusterName() == ""
+}
+
+// grant lets NATS pass on as many requests as the limit allows.
+func (s *issuer) grant() (err error) {
+	for _, c := range s.credits {
+		err = errors.Join(err, c.grant())
+	}
+	return err
 }
 
 // close leaves the queue group. What was received is still answered.
@@ -115,16 +137,23 @@ func (s *issuer) close() error {
 	return err
 }
 
-// reopen gives the service a limit, or ends it. It enters the queue group again before it leaves, so that it misses no request.
+// outdated reports whether a limit must begin, or end, or begin again after a reconnect: then requests may have been lost that
+// NATS has counted. A limit begins also while heartbeats are late, because they wait as requests do.
+func (s *issuer) outdated(now time.Time) bool {
+	switch has, wants := s.credits != nil, s.crowd.limited.Load(); {
+	case wants && !has:
+		return s.g.cfg.Conn.IsConnected()
+	case has:
+		return (!wants || s.g.reconnects() != s.reconnects) && s.g.mayLeave(now)
+	}
+	return false
+}
+
+// reopen begins or ends a limit. It enters the queue group again before it leaves, so that it misses no request.
 func (s *issuer) reopen() error {
 	before := issuer{service: s.service, credits: s.credits}
 	s.service, s.credits = nil, nil
-	err := s.open()
-	if err != nil {
-		s.service, s.credits = before.service, before.credits
-		return err
-	}
-	return before.close()
+	return errors.Join(s.subscribe(), before.close())
 }
 
 // stepAside leaves or enters the queue group, as this generator and its peers can serve.
@@ -150,10 +179,10 @@ func (s *issuer) stepAside(now time.Time) error {
 	case aside && s.service != nil:
 		s.g.log.Warn("leaving the queue group, because another generator can serve", "service", s.name, "reason", why)
 		return s.close()
-	case s.service != nil && s.crowd.limited.Load() != (s.credits != nil) && s.g.cfg.Conn.IsConnected():
+	case s.service != nil && s.outdated(now):
 		return s.reopen()
 	case aside || s.service != nil:
-		return nil
+		return s.grant()
 	}
 	err := s.open()
 	if err == nil && s.g.phase.serving.Load() {

@@ -22,6 +22,7 @@ func newSegments(g *Generator) *issuer {
 	return &issuer{
 		g: g, name: wire.ServiceSegment, kind: SegmentKind, description: "IDs from the segments of a tag",
 		endpoints: map[string]string{"segment": bus.SubjectSegment + ".>", "no-tag": bus.SubjectSegment},
+		bounded:   map[string][]string{"segment": {bus.SubjectSegment + ".*", bus.SubjectSegment + ".*.>"}},
 		request: func(a Answer, tag string, n int64) ([]bus.Range, waiter, error) {
 			if g.maybeStale(a) {
 				if err := allocator.CheckTag(tag); err != nil {

@@ -23,6 +23,7 @@ func newSnowflakes(g *Generator) *issuer {
 	return &issuer{
 		g: g, name: wire.ServiceSnowflake, kind: SnowflakeKind, description: "IDs of a time, a worker and a sequence number",
 		endpoints: map[string]string{"snowflake": bus.SubjectSnowflake},
+		bounded:   map[string][]string{"snowflake": {bus.SubjectSnowflake}},
 		request: func(a Answer, _ string, n int64) ([]bus.Range, waiter, error) {
 			if why := g.noWorker(); why != nil {
 				return nil, nil, why
