@@ -28,7 +28,7 @@ var limits = []struct{ row, text string }{
 	{"IDs in one request", "{allocator.DefaultMaxBatch} "},
 	{"body of a request", "{bus.maxRequest KiB}"},
 	{"requests that wait", "{allocator.DefaultMaxWaiting} of each kind. Each waits for up to `--max-wait`, {allocator.DefaultMaxWait}"},
-	{"a backlog, with a joined NATS", "requests wait {bus/generator.usuallyLate} for it, and it read at least {bus/generator.fewRequests} meanwhile. In an overload it adapts this time, down to {bus/generator.leastLate}, so that the answers to a backlog take {bus/generator.shortBacklog} to {bus/generator.longBacklog} |"},
+	{"a backlog", "If requests wait {bus/generator.tooLate} for a generator, and it read at least {bus/generator.fewRequests} meanwhile, NATS passes on only as many as it answers in {bus/generator.backlogLasts} (at least {bus/generator.fewRequests}), until for {bus/generator.calm} none"},
 	{"… how it measures that", "a probe every {bus/generator.probeEvery}, while it reads at least {bus/generator.busy} requests"},
 	{"a request over HTTP, while its generator starts", "| waits for {bus/generator.startPatience}. "},
 	{"refills under way", "{allocator.maxRefills} a generator, one a tag; {allocator.attemptTimeout} each. If another program locks the row of a tag: {allocator.maxLocked} such"},
