@@ -250,8 +250,8 @@ func (w *simWorld) put(o *owner, r snowflake.Record, version uint64) (uint64, er
 		w.note(o.name, "conflict", r.Worker)
 		return 0, err
 	}
-	if r.ReservedUntil <= w.latest[r.Worker] {
-		w.fail("%s reserves worker %d until %d, where IDs are from %d", o.name, r.Worker, r.ReservedUntil, w.latest[r.Worker])
+	if latest, used := w.latest[r.Worker]; used && r.ReservedUntil <= latest { // one whose clock is before 1970 has reserved nothing
+		w.fail("%s reserves worker %d until %d, where IDs are from %d", o.name, r.Worker, r.ReservedUntil, latest)
 	}
 	holds := w.held[r.Worker]
 	last := &holds[len(holds)-1]
