@@ -108,7 +108,14 @@ func (s *Store) reportGone(ctx context.Context, o *opened, notes map[string]mark
 		return err
 	}
 	created := make(map[string]bool) // since the rows were read: a tag without a row and without a mark may be a new one
-	err = o.each(ctx, func(row alloc, _ error) { created[row.BizTag] = true })
+	for _, tag := range gone {
+		created[tag] = false
+	}
+	err = o.each(ctx, func(row alloc, _ error) {
+		if _, isGone := created[row.BizTag]; isGone { // the table may have a million others
+			created[row.BizTag] = true
+		}
+	})
 	if err != nil {
 		return err
 	}

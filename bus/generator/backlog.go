@@ -25,7 +25,7 @@ const (
 	standstill = 3 * tickEvery
 	// fewRequests are no backlog, however long they wait. The machine is slow, and would not be faster without them.
 	fewRequests = 500
-	// calm is how long no probe must be late before an overload is over.
+	// calm is how long no probe may take more than half of backlogLasts before an overload is over.
 	calm = 5 * time.Second
 )
 
@@ -64,7 +64,7 @@ type crowd struct {
 
 	// Owned by backlog.run.
 	before int64     // requests that were read before the last probe
-	late   time.Time // when a probe was last late because of this service
+	late   time.Time // when a probe last took more than half of backlogLasts because of this service
 }
 
 // run watches at each tick, every tickEvery, until the context is done.

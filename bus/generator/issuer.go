@@ -48,7 +48,7 @@ type issuer struct {
 	// Owned by Generator.Run.
 	service        micro.Service // nil: not in the queue group
 	credits        []*credit     // its subscriptions if it has a limit; else service has them
-	reconnects     uint64        // when it entered
+	reconnects     uint64        // of the connection, when it subscribed
 	unhealthySince time.Time     // since when it cannot serve; zero: it can
 }
 
