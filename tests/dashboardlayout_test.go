@@ -39,7 +39,7 @@ func showsNewInstallation(t *testing.T, b *browser.Browser) {
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	closed.Close()
-	g := embedLacking(t, "segments,snowflakes", "--http", "127.0.0.1:0", "--mysql", fmt.Sprintf("root@tcp(%s)/leaf", closed.Addr()), "--max-wait", "100ms")
+	g := embedLacking(t, "segments,snowflakes", "--http", "127.0.0.1:0", "--node", strings.Repeat("generator_", 6), "--mysql", fmt.Sprintf("root@tcp(%s)/%s", closed.Addr(), strings.Repeat("database", 8)), "--max-wait", "100ms")
 	nc := connect(t, g.url)
 	ask(t, nc, "leaf.segment.order", "")
 	fetch(t, "GET", g.http+"/api/segment/get/bad..tag")
@@ -54,7 +54,7 @@ func showsNewInstallation(t *testing.T, b *browser.Browser) {
 	tab.Await("words for people about the stream", `((words) => words.includes('LEAF_EVENTS') && words.includes('No events are stored yet') && !words.includes('API error'))(document.querySelector('#alerts-problem').textContent)`)
 
 	tab.Await("reasons for refusals", `document.querySelector('#generators [data-name="Refused/s"]').innerText.split(',').length > 1`)
-	for _, width := range []int64{390, 900, 1180, 1181, 1280} {
+	for _, width := range []int64{390, 900, 1180, 1181, 1280, 1440} {
 		tab.Do(chromedp.EmulateViewport(width, 900))
 		if needs := browser.Eval[int64](tab, `document.documentElement.scrollWidth`); needs > width {
 			t.Errorf("%d wide, the page needs %d", width, needs)

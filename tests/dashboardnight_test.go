@@ -131,8 +131,8 @@ func TestDashboardAtNight(t *testing.T) {
 	}{
 		"night-light":      {"light", chromedp.EmulateViewport(1280, 900), 3000},
 		"night-dark":       {"dark", chromedp.EmulateViewport(1440, 900), 3000},
-		"night-phone":      {"light", chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile), 6000},
-		"night-phone-dark": {"dark", chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile), 6000},
+		"night-phone":      {"light", chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile), 6500},
+		"night-phone-dark": {"dark", chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile), 6500},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
