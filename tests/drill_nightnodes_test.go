@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -48,6 +50,34 @@ func TestDrillNightGenerators(t *testing.T) {
 		w.g[node] = serve(t, w.g[node].dir, w.args[node]...)
 	}
 	none.ends()
+}
+
+// More batches come than two generators can answer. Each ID of an opaque tag costs them processor time.
+func TestDrillNightOverload(t *testing.T) {
+	w := newWatch(t, newNATS(t).ClientURL(), threeNodes[:2])
+	leafOK(t, append([]string{"tag", "add", "coupon", "--opaque"}, w.flags...)...)
+	stop, done := make(chan struct{}), make(chan struct{})
+	end := sync.OnceFunc(func() { close(stop); <-done })
+	t.Cleanup(end)
+	go func() {
+		defer close(done)
+		ticks := time.NewTicker(10 * time.Millisecond)
+		defer ticks.Stop()
+		inbox := w.nc.NewInbox()
+		for {
+			for range 100 {
+				_ = w.nc.PublishRequest("leaf.segment.coupon", inbox, []byte("1000")) // nobody waits for the answers
+			}
+			select {
+			case <-stop:
+				return
+			case <-ticks.C:
+			}
+		}
+	}()
+	overloaded := w.wakes("LeafOverloaded").shows("leaf nodes", threeNodes[:2]...).says("Start more generators")
+	end()
+	overloaded.ends()
 }
 
 // A generator has as many connections as its limit allows.

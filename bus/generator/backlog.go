@@ -25,7 +25,7 @@ const (
 	standstill = 3 * tickEvery
 	// fewRequests are no backlog, however long they wait. The machine is slow, and would not be faster without them.
 	fewRequests = 500
-	// calm is how long no probe may take more than half of backlogLasts before an overload is over.
+	// calm is how long no probe may be lost, or take more than half of backlogLasts, before an overload is over.
 	calm = 5 * time.Second
 )
 
@@ -64,7 +64,7 @@ type crowd struct {
 
 	// Owned by backlog.run.
 	before int64     // requests that were read before the last probe
-	late   time.Time // when a probe last took more than half of backlogLasts because of this service
+	late   time.Time // when a probe was last lost, or took more than half of backlogLasts because of this service
 }
 
 // run watches at each tick, every tickEvery, until the context is done.
@@ -132,6 +132,9 @@ func (b *backlog) follow(ctx context.Context, ticks <-chan time.Time) {
 		case <-ticks:
 			now := b.tick()
 			if now.Sub(b.sent) > lostProbe {
+				for _, s := range b.limited() {
+					s.crowd.late = now // it may be behind what came before the limit
+				}
 				return
 			}
 			if n := b.read(); n != read {
@@ -198,7 +201,7 @@ func (b *backlog) window() (all float64) {
 func (b *backlog) adapt(took time.Duration) {
 	read, window := b.read(), b.window()
 	rate := float64(read) / took.Seconds()
-	if took < backlogLasts/2 || float64(read) < max(fewRequests, window/2) { // few waited: if it took long, the process hardly ran
+	if took < backlogLasts/2 || float64(read) < window/2 { // few waited: if it took long, the process hardly ran
 		b.share(min(2*window, b.fastest*backlogLasts.Seconds()))
 		return
 	}

@@ -200,6 +200,23 @@ func TestOverloadOfAnyRate(t *testing.T) {
 	}
 }
 
+// A generator whose requests take long has a limit as long as the overload lasts, though few requests wait then.
+func TestOverloadOfASlowGenerator(t *testing.T) {
+	t.Parallel()
+	for _, rate := range []int{3, 10, 50} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCrowded(t, 2)
+			c.rate[0] = rate
+			c.pass(12 * time.Second) // until what came before the limit is answered
+			c.reset()
+			c.pass(20 * time.Second)
+			if c.answered() < 99*20*2*10 || c.oldest > 300*ms || c.most > fewRequests {
+				t.Errorf("of %d a ms %d were answered in 20 s; the oldest was %v old; %d waited at most", rate, c.answered(), c.oldest, c.most)
+			}
+		})
+	}
+}
+
 // A generator that becomes slower, or faster again, in an overload uses all of its time and lets no request wait long.
 func TestOverloadWhileCapacityChanges(t *testing.T) {
 	t.Parallel()
