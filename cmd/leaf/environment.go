@@ -74,8 +74,8 @@ func warnUnknown(cmd *cobra.Command) {
 	}
 	if len(unknown) > 0 {
 		slices.Sort(unknown)
-		fmt.Fprintf(cmd.ErrOrStderr(), "leaf: warning: ignored, because no command reads it from the environment: %s. "+
-			"The settings that are read stand in the help of each command\n", strings.Join(unknown, ", "))
+		fmt.Fprintf(cmd.ErrOrStderr(), "leaf: warning: no command reads these variables, so they are ignored: %s. "+
+			"`leaf COMMAND --help` lists the variables of a command\n", strings.Join(unknown, ", "))
 	}
 }
 

@@ -37,7 +37,7 @@ func TestVariables(t *testing.T) {
 			}
 			want := ""
 			if c.warning != "" {
-				want = "leaf: warning: ignored, because no command reads it from the environment: " + c.warning + ". "
+				want = "leaf: warning: no command reads these variables, so they are ignored: " + c.warning + ". "
 			}
 			if (stderr != "") != (want != "") || !strings.HasPrefix(stderr, want) || strings.Count(stderr, "\n") > 1 || strings.Contains(stderr, "secret") {
 				t.Errorf("stderr is %q, want %q", stderr, want)

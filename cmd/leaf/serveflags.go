@@ -76,7 +76,7 @@ signal ends it at once.`,
 	fs.StringSliceVar(&f.tags, "tag", nil, "make sure that this tag exists: `NAME[:STEP]` (repeatable)")
 	fs.StringVar(&f.node, "node", "", "`NAME` of this generator, for example its host: up to 64 of [A-Za-z0-9_.-] (default a random one, kept in the data folder)")
 	fs.Int64Var(&f.config.MaxBatch, "max-batch", allocator.DefaultMaxBatch, "most IDs in one request")
-	fs.DurationVar(&f.config.MaxWait, "max-wait", allocator.DefaultMaxWait, "longest wait of a request, for a segment or for time")
+	fs.DurationVar(&f.config.MaxWait, "max-wait", allocator.DefaultMaxWait, "how long a request waits at most: for a segment, or for the clock")
 	fs.Int64Var(&f.config.MaxWaiting, "max-waiting", allocator.DefaultMaxWaiting, "most requests that wait at a time")
 	fs.Int64Var(&f.config.MaxStep, "max-step", allocator.DefaultMaxStep, "largest number of IDs that a generator reserves at a time; a tag may have its own")
 	fs.DurationVar(&f.config.Outlast, "outlast", allocator.DefaultOutlast, "how long the IDs in memory should last at the present rate, if the store is unavailable; the step grows until they do")

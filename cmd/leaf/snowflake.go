@@ -15,7 +15,7 @@ func newSnowflakeCmd() *cobra.Command {
 	var f idFlags
 	cmd := &cobra.Command{
 		Use:   "snowflake",
-		Short: "Get IDs of a time, a worker and a sequence number",
+		Short: "Get snowflakes: IDs that contain their time",
 		Long: `Get snowflakes, one a line: IDs that contain the time when they were made, and need no
 tag. A generator makes at most 4,096 in a millisecond. "leaf decode" shows their parts.`,
 		Example: `  leaf snowflake

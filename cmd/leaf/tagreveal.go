@@ -26,7 +26,6 @@ Each number of the domain has an ID. "leaf trace TAG ID" says whether a generato
 has claimed it. A NATS user needs leaf.admin.> for this: docs/security.md.`,
 		Example: `  leaf tag reveal coupon 5813291046623847
   leaf tag reveal coupon 5813291046623847 917264000351 --json`,
-		Args:              cobra.MinimumNArgs(2),
 		ValidArgsFunction: completeTags(&f.conn),
 	}
 	return f.command(cmd, func(cmd *cobra.Command, c *bus.Client, args []string) error {
