@@ -302,7 +302,7 @@ func (p *pending) look(a arrival, now time.Time) error {
 		p.open--
 	}
 	if noResponders(a.msg) {
-		return fmt.Errorf("no generator answers %s: is one running on this NATS? %w", p.subject, nats.ErrNoResponders)
+		return fmt.Errorf("no generator answers %s: none runs on this NATS, or each gets more requests than it can answer: %w", p.subject, nats.ErrNoResponders)
 	}
 	err := ReplyError(a.msg)
 	if err == nil && p.lateness != nil && !p.deaf {

@@ -153,6 +153,27 @@ func TestGet(t *testing.T) {
 			t.Errorf("leaf %v writes %q to stdout", c.args, r.stdout)
 		}
 	}
+	for _, c := range []struct {
+		args   []string
+		status int
+		reason string
+	}{
+		{[]string{"get", "nobody"}, 1, "unknown_tag"},
+		{[]string{"get", "order", "-n", "0"}, 2, ""},
+		{[]string{"get", "order", "--nope"}, 2, ""},
+		{[]string{"get", "order", "-s", testkit.FreeAddress(t)}, 3, ""},
+	} {
+		r := leaf(t, append(append([]string{c.args[0]}, server...), append(c.args[1:], "--json")...)...)
+		said := parse[struct {
+			Error struct {
+				Message, Reason string
+				Code            int
+			}
+		}](t, []byte(r.stderr)).Error
+		if r.status != c.status || said.Message == "" || said.Reason != c.reason {
+			t.Errorf("leaf %v --json: exit status %d, %s", c.args, r.status, r.stderr)
+		}
+	}
 	// A large number that ends early: whole lines, and how many.
 	g.stop()
 	leaf(t, "get", "order", "-s", g.url).want(t, 3, g.url, "leaf serve")

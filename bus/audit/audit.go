@@ -221,8 +221,12 @@ func (a *auditor) examine(ctx context.Context, suspects map[string][]bus.Range) 
 	}
 	for _, audit := range audits {
 		if ids := suspects[audit.Tag]; again[audit.Tag] && len(again) > mostDoubts && len(a.Tags) == 0 {
+			kind := bus.Overlap
+			if audit.Problem == "" && slices.ContainsFunc(ids, func(r bus.Range) bool { return r.Last >= int64(audit.End) }) {
+				kind = bus.Unclaimed // of the two it is the worse: the IDs may be handed out again
+			}
 			audit.Contradictions = append(audit.Contradictions, bus.Contradiction{
-				Kind: bus.Overlap, Tag: audit.Tag, First: bus.ID(ids[0].First), Last: bus.ID(ids[0].Last),
+				Kind: kind, Tag: audit.Tag, First: bus.ID(ids[0].First), Last: bus.ID(ids[0].Last),
 				Message: fmt.Sprintf("its events contradict each other or the record: `leaf audit %s` names them", audit.Tag)})
 		} else if len(ids) > 0 {
 			found, err := doubt(ctx, a.JS, audit.TagClaims, ids, a.last)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/nats-io/nats.go"
@@ -48,19 +49,44 @@ func run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 	if err == nil {
 		return exitOK
 	}
-	fmt.Fprintf(stderr, "leaf: %v\n", err)
-	if _, ok := errors.AsType[*usageError](err); ok {
-		fmt.Fprintf(stderr, "Run \"%s --help\" for usage.\n", cmd.CommandPath())
-		return exitUsage
+	_, usage := errors.AsType[*usageError](err)
+	asJSON, _ := cmd.Flags().GetBool("json") // false for a command without it, and where a flag before it is wrong
+	switch {
+	case asJSON || slices.Contains(args, "--json"):
+		_ = printJSON(stderr, struct {
+			Error complaint `json:"error"`
+		}{complaintOf(err)})
+	case usage:
+		fmt.Fprintf(stderr, "leaf: %v\nRun \"%s --help\" for usage.\n", err, cmd.CommandPath())
+	case errors.Is(err, bus.UnknownTag):
+		fmt.Fprintf(stderr, "leaf: %v\n`leaf tag add NAME` creates a tag, `leaf tag list` shows the tags.\n", err)
+	default:
+		fmt.Fprintf(stderr, "leaf: %v\n", err)
 	}
-	if errors.Is(err, bus.UnknownTag) {
-		fmt.Fprintln(stderr, "`leaf tag add NAME` creates a tag, `leaf tag list` shows the tags.")
+	if usage {
+		return exitUsage
 	}
 	// NATS says so of a generator's subject. Of JetStream's it says the same, but there generators may run.
 	if errors.Is(err, errNobody) || errors.Is(err, nats.ErrNoResponders) && !errors.Is(err, bus.ErrNoJetStream) && !errors.Is(err, kvstore.ErrNoJetStream) {
 		return exitNobody
 	}
 	return exitFailed
+}
+
+// complaint is an error as commands with --json print it. Code, Reason and RetryAfterMS are those of a generator's reply, if it refused.
+type complaint struct {
+	Message      string     `json:"message"`
+	Code         int        `json:"code,omitempty"`
+	Reason       bus.Reason `json:"reason,omitempty"`
+	RetryAfterMS int64      `json:"retry_after_ms,omitempty"`
+}
+
+func complaintOf(err error) complaint {
+	c := complaint{Message: err.Error()}
+	if e, ok := errors.AsType[*bus.Error](err); ok {
+		c.Code, c.Reason, c.RetryAfterMS = e.Code, e.Reason, e.RetryAfter.Milliseconds()
+	}
+	return c
 }
 
 // interruptible returns a context that ends with the first SIGINT or SIGTERM, so that the command can

@@ -28,11 +28,11 @@ func assemble(commands ...*cobra.Command) *cobra.Command {
 with a name, for example order. Generators reserve ranges of it. A snowflake is an ID
 that contains the time when it was made, and needs no tag.
 
-A setting is a flag, an environment variable, or a key of the YAML file of --config.
-For example --data-dir, LEAF_DATA_DIR and data-dir are the same setting. A flag wins
-over both, and the environment over the file. The help shows the variable of each
-setting. A flag without a variable is an argument of one command.
-Exit status: 0, 1 failed or refused, 2 wrong usage, 3 no NATS server or no generator.`,
+A setting is a flag, an environment variable, or a key of the YAML file of --config:
+--data-dir, LEAF_DATA_DIR and data-dir are the same. A flag wins over both, and the
+environment over the file. The help shows the variable of each setting. A flag without
+a variable is an argument of one command. Exit status: 0, 1 failed or refused, 2 wrong
+usage, 3 no NATS server or no generator. With --json an error is {"error":{"message":…}}.`,
 		Example: `  leaf serve --tag order                run a generator, with a NATS server inside
   leaf serve -s nats://10.0.0.5:4222    run one that joins the NATS you have
   leaf serve --mysql-file leaf.dsn      keep the tags where Leaf keeps them, in MySQL
