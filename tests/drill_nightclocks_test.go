@@ -69,17 +69,17 @@ func TestDrillNightClock(t *testing.T) {
 	snowflakes := startProbe(t, w.nc, bus.SubjectSnowflake)
 
 	set(800)
-	rule := w.wakes("LeafClockOff", "instance", face).shows("leaf doctor", "clocks", "that of gen_3 is", "ahead", "NTP")
+	rule := w.wakes("LeafClockOff", "instance", face).shows("leaf doctor", "clocks", "gen_3 is", "ahead", "NTP")
 	set(0)
 	rule.ends()
 
 	set(-3000)
-	back := w.wakes("leaf.clock.backwards", fmt.Sprint(worker)).shows("leaf doctor", "problem", "that of gen_3 is", "behind")
+	back := w.wakes("leaf.clock.backwards", fmt.Sprint(worker)).shows("leaf doctor", "problem", "gen_3 is", "behind")
 	set(0)
 	back.ends()
 
 	set(20_000)
-	skewed := w.wakes("leaf.clock.skewed", "gen_3").shows("leaf doctor", "problem", "that of gen_3 is", "ahead", "may refuse to start")
+	skewed := w.wakes("leaf.clock.skewed", "gen_3").shows("leaf doctor", "problem", "gen_3 is", "ahead", "may refuse to start")
 	w.board(w.face["gen_1"], `"kind":"leaf.clock.skewed"`, "gen_3")
 	set(0)
 	skewed.ends()
