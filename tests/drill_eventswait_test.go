@@ -10,17 +10,30 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/mariadb"
 )
 
+// fillEvents makes the stream of events take no more.
+func fillEvents(t *testing.T, js jetstream.JetStream) {
+	t.Helper()
+	stream, err := js.Stream(t.Context(), bus.EventStream)
+	must(t, err)
+	c := stream.CachedInfo().Config
+	c.Discard, c.MaxMsgs = jetstream.DiscardNew, 1
+	_, err = js.UpdateStream(t.Context(), c)
+	must(t, err)
+}
+
 // An older copy is put in the place of the table while nearly each request is a refill, and the
 // events of thousands of them wait for the stream. The ledger knows all ranges: no ID comes twice, and no
 // tag is refused.
 func TestDrillDatabaseRestoredWhileEventsWait(t *testing.T) {
-	const tags, callers, most, queued = 200, 24, 1000, 4000
+	const tags, callers, most, queued = 200, 24, 1000, 1000
 	dsn := mariadb.NewDatabase(t)
 	db := openDB(t, dsn)
 	url := newNATS(t).ClientURL()
@@ -52,6 +65,7 @@ func TestDrillDatabaseRestoredWhileEventsWait(t *testing.T) {
 			}
 		})
 	}
+	fillEvents(t, jetStream(t, connect(t, url)))
 	observer := client(t, url)
 	waiting := func() int {
 		all := states(t, observer, 2)
