@@ -222,7 +222,7 @@ func (s *issuer) handle(d *delivery, r request) {
 	if err != nil && s.askOthers(reply, a, tag, req, err) {
 		return
 	}
-	if err == nil && req.Count > concealInline && s.g.cfg.Keys.Known(tag) != nil &&
+	if err == nil && req.Count > concealInline && s.g.conceals(tag) &&
 		s.g.requests.start(func() { s.succeed(reply, a, tag, req, ranges) }) {
 		return
 	}
