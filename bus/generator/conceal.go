@@ -34,15 +34,6 @@ func (noKeys) Permutation(context.Context, string) (*opaque.Permutation, error) 
 
 func (noKeys) NeedKey(context.Context, string) error { return nil }
 
-// concealInline is how many IDs are concealed within the callback of a request. More would delay the requests after it.
-const concealInline = 256
-
-// conceals reports whether the numbers of a tag are concealed.
-func (g *Generator) conceals(tag string) bool {
-	p, _ := g.cfg.Keys.Known(tag)
-	return p != nil
-}
-
 // conceal returns the IDs of numbers of a tag, each as a range of one. The numbers of a tag that is not opaque are its IDs. It may change
 // the numbers.
 func (g *Generator) conceal(tag string, numbers []bus.Range) ([]bus.Range, error) {
@@ -73,7 +64,8 @@ func (g *Generator) conceal(tag string, numbers []bus.Range) ([]bus.Range, error
 	return ids, nil
 }
 
-// fits returns an error if the answer to a request for IDs of an opaque tag does not fit into a message. Then no number is lost.
+// fits returns an error if the answer to a request for IDs of an opaque tag does not fit into a message, or too many others wait for
+// theirs. Then no number is lost.
 func (g *Generator) fits(tag string, req bus.Request) error {
 	p, _ := g.cfg.Keys.Known(tag)
 	if p == nil {
@@ -82,6 +74,9 @@ func (g *Generator) fits(tag string, req bus.Request) error {
 	if most := mostIDs(p.Domain(), req.JSON, g.cfg.Conn.MaxPayload()); req.Count > most {
 		return &bus.Error{Code: 413, Reason: bus.BatchTooLarge, Message: fmt.Sprintf(
 			"%d IDs were requested of the opaque tag %s, whose answers list each ID: at most %d fit into a NATS message here", req.Count, tag, most)}
+	}
+	if req.Count > concealInline && g.concealing.full(req.Count) {
+		return allocator.ErrOverloaded
 	}
 	return nil
 }

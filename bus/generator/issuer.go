@@ -222,8 +222,8 @@ func (s *issuer) handle(d *delivery, r request) {
 	if err != nil && s.askOthers(reply, a, tag, req, err) {
 		return
 	}
-	if err == nil && req.Count > concealInline && s.g.conceals(tag) &&
-		s.g.requests.start(func() { s.succeed(reply, a, tag, req, ranges) }) {
+	if err == nil && s.g.isLarge(tag, req.Count) {
+		s.succeed(reply, a, tag, req, ranges)
 		return
 	}
 	var body []byte
@@ -305,8 +305,29 @@ func (s *issuer) wait(ctx context.Context, a Answer, tag string, n int64, w wait
 	return ranges, err
 }
 
-// succeed answers a request outside its callback with IDs.
+// succeed answers a request outside its callback with IDs. It starts a goroutine if that takes long.
 func (s *issuer) succeed(reply string, a Answer, tag string, req bus.Request, ranges []bus.Range) {
+	if !s.g.isLarge(tag, req.Count) {
+		s.send(reply, a, tag, req, ranges)
+		return
+	}
+	if err := s.g.concealing.enter(req.Count); err != nil {
+		s.g.refuse(reply, a, err)
+		return
+	}
+	send := func() {
+		err := s.g.concealing.run(context.Background(), req.Count, func() { s.send(reply, a, tag, req, ranges) })
+		if err != nil {
+			s.g.refuse(reply, a, err)
+		}
+	}
+	if !s.g.requests.start(send) {
+		send() // the generator stops
+	}
+}
+
+// send answers a request outside its callback with these numbers of a tag.
+func (s *issuer) send(reply string, a Answer, tag string, req bus.Request, ranges []bus.Range) {
 	body, err := s.body(tag, ranges, req)
 	if err != nil {
 		s.g.refuse(reply, a, err)
@@ -376,6 +397,9 @@ func (s *issuer) take(ctx context.Context, tag string, n int64) ([]bus.Range, er
 	if !s.g.awaitServing(ctx) {
 		return nil, s.g.refused(a, s.starting)
 	}
+	if s.g.isLarge(tag, n) && s.g.concealing.full(n) {
+		return nil, s.g.refused(a, allocator.ErrOverloaded)
+	}
 	ranges, waiter, err := s.request(a, tag, n)
 	if waiter != nil {
 		a.Waited = true
@@ -388,7 +412,7 @@ func (s *issuer) take(ctx context.Context, tag string, n int64) ([]bus.Range, er
 		}
 	}
 	if err == nil {
-		ranges, err = s.g.conceal(tag, ranges)
+		ranges, err = s.g.concealFor(ctx, tag, n, ranges)
 	}
 	switch {
 	case err == nil:

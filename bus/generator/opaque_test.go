@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -295,6 +297,74 @@ func TestOpaqueBatch(t *testing.T) {
 	}
 	if n != 5000 {
 		t.Errorf("the client got %d IDs", n)
+	}
+}
+
+// The work on large batches is bounded. More of them are refused before numbers are taken for them, over NATS and HTTP, and may be sent
+// again soon. Small requests are answered meanwhile.
+func TestTooManyBatchesToConceal(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	store := inJetStream(t, s, "one")
+	r := start(t, s, "one", store, keeping(store))
+	nc := natskit.Connect(t, s)
+	if reply, code := ask(t, nc, bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"d9","step":1000000}`); code != "" {
+		t.Fatal(reply, code)
+	}
+	r.takeAll(t, "coupon", 1)
+	const n = 50_000
+	wait := runtime.GOMAXPROCS(0) * 500_000 / n // batches that may wait
+	replies, err := nc.SubscribeSync(nc.NewInbox())
+	if err != nil {
+		t.Fatal(err)
+	}
+	answered := map[string]int{}
+	receive := func() {
+		msg, err := replies.NextMsg(testkit.Patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answered[msg.Header.Get("Nats-Service-Error-Code")]++
+	}
+	release := r.HoldConcealing()
+	const more = 20
+	for range wait + more {
+		if err := nc.PublishRequest("leaf.segment.coupon", replies.Subject, []byte(strconv.Itoa(n))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range more {
+		receive()
+		if ids := r.Concealing(); i == 0 && ids > int64(wait*n) {
+			t.Errorf("%d IDs wait", ids)
+		}
+	}
+	if answered["429"] != more {
+		t.Errorf("while %d batches wait, the others are answered with %v", wait, answered)
+	}
+	if reply, code := ask(t, nc, "leaf.segment.coupon", "256"); code != "" {
+		t.Errorf("a small request: %s %s", code, reply)
+	}
+	if r.Concealing() > 0 { // they wait only for a second
+		left := r.Left("coupon")
+		if reply, code := ask(t, nc, "leaf.segment.coupon", strconv.Itoa(n)); code != "429" || !strings.Contains(reply, `"retry_after_ms":`) {
+			t.Errorf("%s %s", code, reply)
+		}
+		var e *bus.Error
+		if ranges, err := r.Take(t.Context(), "coupon", n); !errors.As(err, &e) || e.Reason != bus.Overloaded || e.RetryAfter == 0 {
+			t.Errorf("over HTTP: %d ranges, %v", len(ranges), err)
+		}
+		if r.Left("coupon") < left { // a refill may add some
+			t.Error("numbers were taken for a request that was refused")
+		}
+	}
+	release()
+	for range wait {
+		receive()
+	}
+	testkit.Eventually(t, "nothing waits any more", func() bool { return r.Concealing() == 0 })
+	if ranges, err := r.Take(t.Context(), "coupon", n); len(idsOf(t, "d9", ranges, err)) != n || r.Concealing() != 0 {
+		t.Errorf("after that %d IDs wait", r.Concealing())
 	}
 }
 
