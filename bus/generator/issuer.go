@@ -299,7 +299,7 @@ func (s *issuer) wait(ctx context.Context, a Answer, tag string, n int64, w wait
 	defer slow.Stop()
 	ranges, err = w.Wait(ctx)
 	if err != nil && context.Cause(ctx) == errBorrowed {
-		s.g.counts.borrowed.Add(1)
+		s.borrowed(tag, n)
 		return borrowed, nil
 	}
 	return ranges, err
@@ -352,12 +352,18 @@ func (s *issuer) askOthers(reply string, a Answer, tag string, req bus.Request, 
 	}
 	return s.g.requests.start(func() {
 		if ranges, ok := s.borrow(a, tag, req.Count); ok {
-			s.g.counts.borrowed.Add(1)
+			s.borrowed(tag, req.Count)
 			s.succeed(reply, a, tag, req, ranges)
 		} else {
 			s.g.refuse(reply, a, err)
 		}
 	})
+}
+
+// borrowed notes that a request which waits no more got IDs of another generator. Its wait in vain took nothing from the quota.
+func (s *issuer) borrowed(tag string, n int64) {
+	s.g.counts.borrowed.Add(1)
+	s.g.alloc.Borrowed(tag, n)
 }
 
 // body is the reply to a caller with these numbers of a tag.
@@ -407,7 +413,7 @@ func (s *issuer) take(ctx context.Context, tag string, n int64) ([]bus.Range, er
 	}
 	if err != nil && ctx.Err() == nil && lacksIDs(err) {
 		if borrowed, ok := s.borrow(a, tag, n); ok {
-			s.g.counts.borrowed.Add(1)
+			s.borrowed(tag, n)
 			ranges, err = borrowed, nil
 		}
 	}
