@@ -175,3 +175,37 @@ func TestQuotaCountsOnlyIDs(t *testing.T) {
 		take(t, a, 17_000) // of the 20,000, of which about 3,000 were taken
 	})
 }
+
+// TestQuotaOfBorrowedIDs: IDs of a strict tag that another generator had are taken from this one's share, once. Those of any other tag are
+// not, because the other generator has taken them from its own.
+func TestQuotaOfBorrowedIDs(t *testing.T) {
+	for _, order := range []allocator.Order{allocator.Trend, allocator.Strict} {
+		bubble(t, func(t *testing.T) {
+			s := newStore(t, 1000)
+			if order == allocator.Strict {
+				s = newStrict(t, 1)
+			}
+			a := start(t, allocator.Config{Store: s})
+			take(t, a, 1)
+			s.rule(`{"quota":{"per_second":1,"burst":20000}}`)
+			synctest.Wait()
+			s.away()
+			for left(a) > 0 {
+				take(t, a, left(a))
+			}
+			_, w, err := a.Request(nil, "order", 4000)
+			if err != nil || !w.Withdraw() {
+				t.Fatalf("%v order: a request does not wait: %v", order, err)
+			}
+			a.Borrowed("order", 3000)
+			s.back()
+			time.Sleep(10 * time.Second)
+			if order == allocator.Strict {
+				take(t, a, 12_900) // of the 20,000
+				overQuota(t, a, 200)
+			} else {
+				take(t, a, 17_900) // about 2,000 were in memory
+			}
+		})
+	}
+}

@@ -105,6 +105,18 @@ func (b *buffer) chargeLocked(n int64) {
 	}
 }
 
+// Borrowed takes n IDs of a strict tag from its quota, which a caller got from another generator and no request in the queue stands for.
+// The other generator has taken the IDs of any other tag from its own share.
+func (a *Allocator) Borrowed(tag string, n int64) {
+	if a.Order(tag) != Strict {
+		return
+	}
+	if b := a.lockedBuffer(tag); b != nil {
+		b.chargeLocked(n)
+		b.mu.Unlock()
+	}
+}
+
 // dust is less than an ID, and more than the sums of tokens lose by rounding.
 const dust = 1e-6
 

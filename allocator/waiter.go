@@ -121,7 +121,7 @@ func (w *Waiter) due() {
 	}
 }
 
-// Withdraw ends the wait of a request that gets its answer in another way. It reports whether the request still waited. If not, Then's f
+// Withdraw ends the wait of a request that gets its IDs from another generator. It reports whether the request still waited. If not, Then's f
 // was called, or Wait has returned.
 func (w *Waiter) Withdraw() bool {
 	b := w.buffer
@@ -132,6 +132,9 @@ func (w *Waiter) Withdraw() bool {
 	}
 	b.endLocked(w, nil)
 	w.ranges = nil // what was put aside for it is lost: a gap
+	if w.allocator.Order(b.tag) != Strict {
+		b.chargeLocked(-w.n) // as in [Allocator.Borrowed]
+	}
 	return true
 }
 

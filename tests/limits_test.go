@@ -23,6 +23,7 @@ var limits = []struct{ row, text string }{
 	{"step of a tag", "`--max-step`, {allocator.DefaultMaxStep},"},
 	{"description of a tag", "| {allocator.MaxDescription} characters"},
 	{"… the key of a tag", "within {bus/kvstore.keyTimeout}. The log names the first {bus/kvstore.maxLostLogged} tags"},
+	{"… IDs of requests for more than 256 each", "| {bus/generator.concealAhead} for each processor, for up to {bus/generator.concealWait}. Further"},
 	{"… IDs that one request reveals", "| {bus.MostRevealed} |"},
 
 	{"IDs in one request", "{allocator.DefaultMaxBatch} "},

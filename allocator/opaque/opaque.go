@@ -46,6 +46,7 @@ func KeyID(key []byte) string {
 // Permutation is a permutation of the IDs of a domain. Its methods are safe for concurrent use, and do not allocate.
 type Permutation struct {
 	domain Domain
+	keyID  string
 	last   uint64
 	block  cipher.Block
 	sums   [2]uint64       // how many numbers the left and the right half have
@@ -68,7 +69,7 @@ func New(d Domain, key []byte) (*Permutation, error) {
 	}
 	u := length / 2
 	v := length - u
-	p := &Permutation{domain: d, last: uint64(d.Last()), block: block, sums: [2]uint64{power(radix, u), power(radix, v)}}
+	p := &Permutation{domain: d, keyID: KeyID(key), last: uint64(d.Last()), block: block, sums: [2]uint64{power(radix, u), power(radix, v)}}
 	p.at = blockSize - 1 - (bits.Len64(p.sums[1]-1)+7)/8 // before the bytes of the largest number of a half, at most 4
 	p.blocks.New = func() any { return new([blockSize]byte) }
 	start := []byte{1, 2, 1, 0, 0, byte(radix), rounds, byte(u), 0, 0, 0, byte(length), 0, 0, 0, 0}
@@ -79,6 +80,9 @@ func New(d Domain, key []byte) (*Permutation, error) {
 
 // Domain is the domain of the IDs.
 func (p *Permutation) Domain() Domain { return p.domain }
+
+// KeyID is that of its key, see [KeyID].
+func (p *Permutation) KeyID() string { return p.keyID }
 
 // Has reports whether n is a number, or an ID, of the domain.
 func (p *Permutation) Has(n int64) bool { return n >= 1 && uint64(n) <= p.last }

@@ -128,8 +128,12 @@ func (g *Generator) takeFrom(ctx context.Context, run, tag string, n int64) ([]b
 		below = g.alloc.Floor(tag)
 	}
 	if o := allocator.Order(msg.Header.Get(bus.HeaderOrder)); o.Domain() != "" {
-		if _, err := g.cfg.Keys.Permutation(ctx, tag); err != nil {
+		p, err := g.cfg.Keys.Permutation(ctx, tag)
+		if err != nil {
 			return nil, fmt.Errorf("the numbers of an opaque tag cannot be concealed: %w", err)
+		}
+		if id := msg.Header.Get(wire.HeaderKey); p.Domain() != o.Domain() || id != "" && id != p.KeyID() { // older versions send none
+			return nil, fmt.Errorf("it has another key of the opaque tag %s", tag)
 		}
 	}
 	rules := g.alloc.Rules(tag) // as with the floor
@@ -226,8 +230,8 @@ func (g *Generator) heardTake(msg *nats.Msg) {
 			return
 		}
 		msg := idsMessage(reply, g.Order(req.Tag), body)
-		if p := g.cfg.Keys.Known(req.Tag); p != nil {
-			msg.Header = nats.Header{bus.HeaderOrder: {string(allocator.OpaqueOrder(p.Domain()))}}
+		if p, _ := g.cfg.Keys.Known(req.Tag); p != nil {
+			msg.Header = nats.Header{bus.HeaderOrder: {string(allocator.OpaqueOrder(p.Domain()))}, wire.HeaderKey: {p.KeyID()}}
 		}
 		g.respondMsg(msg)
 	}
@@ -251,9 +255,13 @@ func (g *Generator) heardTake(msg *nats.Msg) {
 	}
 }
 
-// mayLend returns an error if another generator would hand out the numbers of an opaque tag as they are.
+// mayLend returns an error if another generator would hand out the numbers of an opaque tag as they are, or this one must not.
 func (g *Generator) mayLend(req takeRequest) error {
-	if req.Opaque || g.cfg.Keys.Known(req.Tag) == nil {
+	p, err := g.cfg.Keys.Known(req.Tag)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", allocator.ErrUnavailable, err)
+	case p == nil, req.Opaque:
 		return nil
 	}
 	return fmt.Errorf("%w: the asking generator is of an older version, which does not know opaque tags", allocator.ErrUnavailable)

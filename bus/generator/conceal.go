@@ -15,8 +15,8 @@ import (
 // Keys are the permutations of opaque tags.
 type Keys interface {
 	// Known returns the permutation of a tag, if it is opaque and its key is in memory; else nil. The store returns no range of an opaque
-	// tag before its key is in memory.
-	Known(tag string) *opaque.Permutation
+	// tag before its key is in memory. An error says that the tag's record names another key: then it must make no IDs.
+	Known(tag string) (*opaque.Permutation, error)
 	// Permutation is that of an opaque tag, of a deleted one too. It reads the key if that is not in memory.
 	Permutation(ctx context.Context, tag string) (*opaque.Permutation, error)
 	// NeedKey returns an error that matches [allocator.ErrConflict] if the name has no key.
@@ -26,7 +26,7 @@ type Keys interface {
 // noKeys are the keys of a generator that keeps no opaque tags.
 type noKeys struct{}
 
-func (noKeys) Known(string) *opaque.Permutation { return nil }
+func (noKeys) Known(string) (*opaque.Permutation, error) { return nil, nil }
 
 func (noKeys) Permutation(context.Context, string) (*opaque.Permutation, error) {
 	return nil, fmt.Errorf("%w: this store keeps no opaque tags", allocator.ErrBadValue)
@@ -34,14 +34,14 @@ func (noKeys) Permutation(context.Context, string) (*opaque.Permutation, error) 
 
 func (noKeys) NeedKey(context.Context, string) error { return nil }
 
-// concealInline is how many IDs are concealed within the callback of a request. More would delay the requests after it.
-const concealInline = 256
-
 // conceal returns the IDs of numbers of a tag, each as a range of one. The numbers of a tag that is not opaque are its IDs. It may change
 // the numbers.
 func (g *Generator) conceal(tag string, numbers []bus.Range) ([]bus.Range, error) {
-	p := g.cfg.Keys.Known(tag)
-	if p == nil {
+	p, err := g.cfg.Keys.Known(tag)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", allocator.ErrUnavailable, err)
+	case p == nil:
 		return numbers, nil
 	}
 	n := int64(0)
@@ -64,15 +64,19 @@ func (g *Generator) conceal(tag string, numbers []bus.Range) ([]bus.Range, error
 	return ids, nil
 }
 
-// fits returns an error if the answer to a request for IDs of an opaque tag does not fit into a message. Then no number is lost.
+// fits returns an error if the answer to a request for IDs of an opaque tag does not fit into a message, or too many others wait for
+// theirs. Then no number is lost.
 func (g *Generator) fits(tag string, req bus.Request) error {
-	p := g.cfg.Keys.Known(tag)
+	p, _ := g.cfg.Keys.Known(tag)
 	if p == nil {
 		return nil
 	}
 	if most := mostIDs(p.Domain(), req.JSON, g.cfg.Conn.MaxPayload()); req.Count > most {
 		return &bus.Error{Code: 413, Reason: bus.BatchTooLarge, Message: fmt.Sprintf(
 			"%d IDs were requested of the opaque tag %s, whose answers list each ID: at most %d fit into a NATS message here", req.Count, tag, most)}
+	}
+	if req.Count > concealInline && g.concealing.full(req.Count) {
+		return allocator.ErrOverloaded
 	}
 	return nil
 }
@@ -94,10 +98,25 @@ func (g *Generator) checkOpaque(ctx context.Context, t allocator.Tag) error {
 	if err := g.olderThan("opaque tags", heartbeat.knowsOpaque); err != nil {
 		return err
 	}
-	if g.alloc.Seen(t.Name) <= 1 {
-		return nil
+	seen, err := g.seenOfLost(ctx, t)
+	if err != nil || seen <= 1 {
+		return err
 	}
 	return g.cfg.Keys.NeedKey(ctx, t.Name) // the record may be lost, and the key with it
+}
+
+// seenOfLost is how far the generators know a new tag to be in use. If it has a record, the store has the last word, and no other is asked:
+// the question could change the step that they go by.
+func (g *Generator) seenOfLost(ctx context.Context, t allocator.Tag) (seen int64, err error) {
+	seen = g.alloc.Seen(t.Name)
+	if e, err := g.cfg.Records.Claimed(ctx, t.Name); err != nil || seen > 1 || e != (allocator.Entry{}) {
+		return seen, err
+	}
+	seen, _, err = g.broadcastTag(ctx, allocator.Tag{Name: t.Name, MaxID: 1, Step: t.Step, Order: t.Order})
+	if err != nil {
+		err = unconfirmed(err, "the tag is not created: send it again")
+	}
+	return seen, err
 }
 
 // tagsReveal returns the numbers of IDs of an opaque tag.

@@ -33,3 +33,19 @@ func (g *Generator) Limit(ctx context.Context, window int64) {
 	g.segments.crowd.limited.Store(window > 0)
 	g.step(ctx)
 }
+
+// HoldConcealing makes the batches of opaque tags wait.
+func (g *Generator) HoldConcealing() (release func()) {
+	n := cap(g.concealing.slots)
+	for range n {
+		g.concealing.slots <- struct{}{}
+	}
+	return func() {
+		for range n {
+			<-g.concealing.slots
+		}
+	}
+}
+
+// Concealing is how many IDs of batches of opaque tags wait or are concealed.
+func (g *Generator) Concealing() int64 { return g.concealing.ids.Load() }

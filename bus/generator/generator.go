@@ -57,6 +57,7 @@ type Generator struct {
 	offers               offers               // of other generators
 	steps                chan chan<- struct{} // asks serve to look at the queue groups; serve closes what it receives
 	requests             tasks                // requests that wait, or ask the store
+	concealing           *concealing          // batches of opaque tags
 	adminSlots           chan struct{}        // each administrative request takes one
 	tasks                tasks                // in the background
 	life                 context.Context      // of administrative requests and tasks
@@ -109,7 +110,7 @@ func New(cfg Config) *Generator {
 		cfg.Snowflake.Clock = snowflake.SystemClock()
 	}
 	g := &Generator{
-		cfg: cfg, log: cfg.Log, made: time.Now(), embedded: embedded, group: newGroup(rand.Text()), floors: newFloors(),
+		cfg: cfg, log: cfg.Log, made: time.Now(), embedded: embedded, group: newGroup(rand.Text()), floors: newFloors(), concealing: newConcealing(),
 		membership: membership{joined: make(chan struct{})}, adminSlots: make(chan struct{}, maxAdmin),
 		failed: make(chan error, 1), changed: make(chan struct{}, 1), steps: make(chan chan<- struct{}), phase: phase{begun: make(chan struct{})},
 	}

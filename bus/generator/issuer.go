@@ -222,8 +222,8 @@ func (s *issuer) handle(d *delivery, r request) {
 	if err != nil && s.askOthers(reply, a, tag, req, err) {
 		return
 	}
-	if err == nil && req.Count > concealInline && s.g.cfg.Keys.Known(tag) != nil &&
-		s.g.requests.start(func() { s.succeed(reply, a, tag, req, ranges) }) {
+	if err == nil && s.g.isLarge(tag, req.Count) {
+		s.succeed(reply, a, tag, req, ranges)
 		return
 	}
 	var body []byte
@@ -299,14 +299,35 @@ func (s *issuer) wait(ctx context.Context, a Answer, tag string, n int64, w wait
 	defer slow.Stop()
 	ranges, err = w.Wait(ctx)
 	if err != nil && context.Cause(ctx) == errBorrowed {
-		s.g.counts.borrowed.Add(1)
+		s.borrowed(tag, n)
 		return borrowed, nil
 	}
 	return ranges, err
 }
 
-// succeed answers a request outside its callback with IDs.
+// succeed answers a request outside its callback with IDs. It starts a goroutine if that takes long.
 func (s *issuer) succeed(reply string, a Answer, tag string, req bus.Request, ranges []bus.Range) {
+	if !s.g.isLarge(tag, req.Count) {
+		s.send(reply, a, tag, req, ranges)
+		return
+	}
+	if err := s.g.concealing.enter(req.Count); err != nil {
+		s.g.refuse(reply, a, err)
+		return
+	}
+	send := func() {
+		err := s.g.concealing.run(context.Background(), req.Count, func() { s.send(reply, a, tag, req, ranges) })
+		if err != nil {
+			s.g.refuse(reply, a, err)
+		}
+	}
+	if !s.g.requests.start(send) {
+		send() // the generator stops
+	}
+}
+
+// send answers a request outside its callback with these numbers of a tag.
+func (s *issuer) send(reply string, a Answer, tag string, req bus.Request, ranges []bus.Range) {
 	body, err := s.body(tag, ranges, req)
 	if err != nil {
 		s.g.refuse(reply, a, err)
@@ -331,12 +352,18 @@ func (s *issuer) askOthers(reply string, a Answer, tag string, req bus.Request, 
 	}
 	return s.g.requests.start(func() {
 		if ranges, ok := s.borrow(a, tag, req.Count); ok {
-			s.g.counts.borrowed.Add(1)
+			s.borrowed(tag, req.Count)
 			s.succeed(reply, a, tag, req, ranges)
 		} else {
 			s.g.refuse(reply, a, err)
 		}
 	})
+}
+
+// borrowed notes that a request which waits no more got IDs of another generator. Its wait in vain took nothing from the quota.
+func (s *issuer) borrowed(tag string, n int64) {
+	s.g.counts.borrowed.Add(1)
+	s.g.alloc.Borrowed(tag, n)
 }
 
 // body is the reply to a caller with these numbers of a tag.
@@ -376,6 +403,9 @@ func (s *issuer) take(ctx context.Context, tag string, n int64) ([]bus.Range, er
 	if !s.g.awaitServing(ctx) {
 		return nil, s.g.refused(a, s.starting)
 	}
+	if s.g.isLarge(tag, n) && s.g.concealing.full(n) {
+		return nil, s.g.refused(a, allocator.ErrOverloaded)
+	}
 	ranges, waiter, err := s.request(a, tag, n)
 	if waiter != nil {
 		a.Waited = true
@@ -383,12 +413,12 @@ func (s *issuer) take(ctx context.Context, tag string, n int64) ([]bus.Range, er
 	}
 	if err != nil && ctx.Err() == nil && lacksIDs(err) {
 		if borrowed, ok := s.borrow(a, tag, n); ok {
-			s.g.counts.borrowed.Add(1)
+			s.borrowed(tag, n)
 			ranges, err = borrowed, nil
 		}
 	}
 	if err == nil {
-		ranges, err = s.g.conceal(tag, ranges)
+		ranges, err = s.g.concealFor(ctx, tag, n, ranges)
 	}
 	switch {
 	case err == nil:

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -298,6 +300,74 @@ func TestOpaqueBatch(t *testing.T) {
 	}
 }
 
+// The work on large batches is bounded. More of them are refused before numbers are taken for them, over NATS and HTTP, and may be sent
+// again soon. Small requests are answered meanwhile.
+func TestTooManyBatchesToConceal(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	store := inJetStream(t, s, "one")
+	r := start(t, s, "one", store, keeping(store))
+	nc := natskit.Connect(t, s)
+	if reply, code := ask(t, nc, bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"d9","step":1000000}`); code != "" {
+		t.Fatal(reply, code)
+	}
+	r.takeAll(t, "coupon", 1)
+	const n = 50_000
+	wait := runtime.GOMAXPROCS(0) * 500_000 / n // batches that may wait
+	replies, err := nc.SubscribeSync(nc.NewInbox())
+	if err != nil {
+		t.Fatal(err)
+	}
+	answered := map[string]int{}
+	receive := func() {
+		msg, err := replies.NextMsg(testkit.Patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answered[msg.Header.Get("Nats-Service-Error-Code")]++
+	}
+	release := r.HoldConcealing()
+	const more = 20
+	for range wait + more {
+		if err := nc.PublishRequest("leaf.segment.coupon", replies.Subject, []byte(strconv.Itoa(n))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range more {
+		receive()
+		if ids := r.Concealing(); i == 0 && ids > int64(wait*n) {
+			t.Errorf("%d IDs wait", ids)
+		}
+	}
+	if answered["429"] != more {
+		t.Errorf("while %d batches wait, the others are answered with %v", wait, answered)
+	}
+	if reply, code := ask(t, nc, "leaf.segment.coupon", "256"); code != "" {
+		t.Errorf("a small request: %s %s", code, reply)
+	}
+	if r.Concealing() > 0 { // they wait only for a second
+		left := r.Left("coupon")
+		if reply, code := ask(t, nc, "leaf.segment.coupon", strconv.Itoa(n)); code != "429" || !strings.Contains(reply, `"retry_after_ms":`) {
+			t.Errorf("%s %s", code, reply)
+		}
+		var e *bus.Error
+		if ranges, err := r.Take(t.Context(), "coupon", n); !errors.As(err, &e) || e.Reason != bus.Overloaded || e.RetryAfter == 0 {
+			t.Errorf("over HTTP: %d ranges, %v", len(ranges), err)
+		}
+		if r.Left("coupon") < left { // a refill may add some
+			t.Error("numbers were taken for a request that was refused")
+		}
+	}
+	release()
+	for range wait {
+		receive()
+	}
+	testkit.Eventually(t, "nothing waits any more", func() bool { return r.Concealing() == 0 })
+	if ranges, err := r.Take(t.Context(), "coupon", n); len(idsOf(t, "d9", ranges, err)) != n || r.Concealing() != 0 {
+		t.Errorf("after that %d IDs wait", r.Concealing())
+	}
+}
+
 // A generator of an older version would hand out the numbers of an opaque tag. None is created beside it.
 func TestNoOpaqueTagBesideAnOlderPeer(t *testing.T) {
 	t.Parallel()
@@ -316,20 +386,32 @@ func TestNoOpaqueTagBesideAnOlderPeer(t *testing.T) {
 	}
 }
 
-// A generator that has forgotten everything but its marks makes no second key for a name that it knows.
+// A generator that has forgotten everything but its marks makes no second key for a name that it knows. Nor does another one beside it.
 func TestNoSecondKeyForAKnownName(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
 	store := inJetStream(t, s, "one")
 	marks := allocator.NewMarks()
 	marks.Observe("coupon", 5000)
-	start(t, s, "one", store, func(cfg *generator.Config) {
+	one := start(t, s, "one", store, func(cfg *generator.Config) {
 		keeping(store)(cfg)
 		cfg.Marks = marks
 	})
 	nc := natskit.Connect(t, s)
-	if reply, code := ask(t, nc, bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"53"}`); code != "409" || !strings.Contains(reply, "its key is lost") {
-		t.Errorf("%s %s", code, reply)
+	wantRefused := func(tag string) {
+		t.Helper()
+		if reply, code := ask(t, nc, bus.SubjectTagsCreate, `{"tag":"`+tag+`","opaque":"53"}`); code != "409" || !strings.Contains(reply, "its key is lost") {
+			t.Errorf("%s %s", code, reply)
+		}
+	}
+	wantRefused("coupon")
+	other := inJetStream(t, s, "two") // with an empty data folder: only the first one knows the names
+	two := start(t, s, "two", other, keeping(other))
+	testkit.Eventually(t, "both hear each other", func() bool { return one.Hears("two") && two.Hears("one") })
+	for i := range 8 {
+		tag := fmt.Sprintf("coupon-%d", i)
+		marks.Observe(tag, 5000)
+		wantRefused(tag)
 	}
 	if reply, code := ask(t, nc, bus.SubjectTagsCreate, `{"tag":"gift","opaque":"53","max_id":"5000"}`); code != "" {
 		t.Errorf("a max_id for a new name: %s %s", code, reply)
@@ -425,6 +507,51 @@ func TestNumbersWithoutTheKey(t *testing.T) {
 		return errors.Is(err, bus.StoreUnavailable) && strings.Contains(err.Error(), "LEAF_KEYS")
 	})
 	full.takeAll(t, "coupon", 10) // it has the key in memory
+}
+
+// A generator that has another key in memory than the one whose numbers it gets, and cannot ask the store, hands out none of them.
+func TestNumbersForAnotherKey(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	first, second := inJetStream(t, s, "full"), inJetStream(t, s, "dry")
+	full, _ := startIn(t, s, "full", "x", first, keeping(first))
+	p, err := opaque.New("53", opaque.NewKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dry, away := startIn(t, s, "dry", "x", blindStore{second}, func(cfg *generator.Config) {
+		cfg.Kept = generator.Kept{Records: second, Keys: otherKey{second, p}}
+	})
+	away.away.Store(true)
+	testkit.Eventually(t, "both hear each other", func() bool { return full.Hears("dry") && dry.Hears("full") })
+	if _, err := first.Create(t.Context(), newOpaque(t, "coupon")); err != nil {
+		t.Fatal(err)
+	}
+	full.takeAll(t, "coupon", 10)
+	if ranges, err := dry.Take(t.Context(), "coupon", 3); err == nil {
+		t.Errorf("it handed out %v", ranges)
+	}
+}
+
+// otherKey are keys of which each is p.
+type otherKey struct {
+	*kvstore.Store
+	p *opaque.Permutation
+}
+
+func (k otherKey) Known(string) (*opaque.Permutation, error) { return k.p, nil }
+
+func (k otherKey) Permutation(context.Context, string) (*opaque.Permutation, error) { return k.p, nil }
+
+// newOpaque is a new tag with 53 bits.
+func newOpaque(t *testing.T, name string) allocator.Tag {
+	t.Helper()
+	order := allocator.OpaqueOrder(opaque.Bits53)
+	rules, err := allocator.NewRules(allocator.RulesChange{}, order, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return allocator.Tag{Name: name, MaxID: 1, Step: 10, Order: order, Rules: rules}
 }
 
 // blindStore is a store whose watch finds nothing.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/bus/internal/wire"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
@@ -298,6 +299,47 @@ func TestEndingEpisodes(t *testing.T) {
 		t.Errorf("%s %s", code, reply)
 	}
 	want("created near its limit", 1, 0)
+}
+
+// TestQuotaOfAStrictTagWithoutClaims: a generator whose claims fail answers with IDs of another one, within its own share of the quota.
+// MaxWait decides whether its requests wait first.
+func TestQuotaOfAStrictTagWithoutClaims(t *testing.T) {
+	t.Parallel()
+	for what, maxWait := range map[string]time.Duration{"refused at once": 50 * time.Millisecond, "waiting": testkit.Patience} {
+		for _, http := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, HTTP %v", what, http), func(t *testing.T) {
+				t.Parallel()
+				s := natskit.Start(t)
+				store := memory(t, "other")
+				withInvoice(t, store)
+				dry, own := startIn(t, s, "dry", "own", store, func(cfg *generator.Config) { cfg.MaxWait = maxWait })
+				full, _ := startIn(t, s, "full", "own", store, nil)
+				testkit.Eventually(t, "both hear each other", func() bool { return dry.Hears("full") && full.Hears("dry") })
+				dry.takeAll(t, "other", 1) // so that it stays in the queue group
+				dry.takeAll(t, "invoice", 1)
+				full.takeAll(t, "invoice", 1)
+				nc := natskit.Connect(t, s)
+				update(t, nc, `{"tag":"invoice","quota":{"per_second":1,"burst":40}}`)
+				own.away.Store(true)
+				begin, n, borrowed := time.Now(), 0, dry.State().Counts.Borrowed
+				for range 120 {
+					if http {
+						if _, err := dry.Take(t.Context(), "invoice", 1); err == nil {
+							n++
+						}
+					} else if _, code := ask(t, nc, "leaf.segment.invoice", ""); code == "" { // of any of the two
+						n++
+					}
+				}
+				if most := 42 + int(time.Since(begin).Seconds()); n > most {
+					t.Errorf("%d IDs came, want at most %d", n, most)
+				}
+				if n := dry.State().Counts.Borrowed - borrowed; n < 5 {
+					t.Errorf("the generator without claims got %d IDs of the other one", n)
+				}
+			})
+		}
+	}
 }
 
 // TestClientAndQuota: the client waits for a quota if its caller does, and asks seldom.

@@ -28,25 +28,46 @@ const keyTimeout = time.Second
 //
 // A key is written once, and outlives its tag: the stream refuses later versions, deletions and purges. The tag's record has the ID of
 // its key. So a tag without a key, or with another one, is refused: two keys would make the same ID of two numbers. A key that was read
-// stays in memory. It is the right one for life, so a generator that has it goes on if the bucket is lost.
+// stays in memory. It is the right one for life, so a generator that has it goes on if the bucket is lost. If the tag's record then names
+// another key, records and keys were lost together and the name was created again: this generator refuses the tag while that lasts.
 type opaqueKeys struct {
 	cfg Config
 	any atomic.Bool // there is one in memory; most installations have no opaque tags
 
 	mu     sync.RWMutex
 	of     map[string]*opaque.Permutation // by tag
+	wrong  map[string]error               // by tag: its record, as it was read last, does not go with of
 	missed time.Time                      // when a key could not be read for the last time
 	lost   atomic.Int64                   // keys that the watch found to be lost
 }
 
-// known returns the permutation of a tag, if it is opaque and its key is in memory; else nil.
-func (k *opaqueKeys) known(tag string) *opaque.Permutation {
+// known returns the permutation of a tag, if it is opaque and its key is in memory; else nil. With an error it must make no IDs.
+func (k *opaqueKeys) known(tag string) (*opaque.Permutation, error) {
 	if !k.any.Load() {
-		return nil
+		return nil, nil
 	}
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	return k.of[tag]
+	return k.of[tag], k.wrong[tag]
+}
+
+// check compares a tag's record with the permutation in memory, which it returns; nil: there is none.
+func (k *opaqueKeys) check(t allocator.Tag) (p *opaque.Permutation, wrong error) {
+	p, was := k.known(t.Name)
+	if p != nil && (p.KeyID() != t.KeyID || p.Domain() != t.Order.Domain()) {
+		wrong = fmt.Errorf("%w: the record of %s (bucket %s) does not name the key with which this generator made its IDs: "+
+			"restore %[3]s and %[4]s from a backup", allocator.ErrDamaged, t.Name, bus.BucketTags, bus.BucketKeys)
+	}
+	if (was == nil) != (wrong == nil) {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if wrong == nil {
+			delete(k.wrong, t.Name)
+		} else {
+			k.wrong[t.Name] = wrong
+		}
+	}
+	return p, wrong
 }
 
 // keyRecord is the JSON of a key.
@@ -55,9 +76,12 @@ type keyRecord struct {
 	Key    []byte        `json:"key"`
 }
 
-// load returns the permutation of an opaque tag by its record. An error that matches [allocator.ErrDamaged] says that the key is lost.
+// load returns the permutation of a tag by its record; nil: it is not opaque. An error that matches [allocator.ErrDamaged] says that the
+// key is lost, or is another one.
 func (k *opaqueKeys) load(ctx context.Context, t allocator.Tag) (*opaque.Permutation, error) {
-	if p := k.known(t.Name); p != nil {
+	if p, err := k.check(t); err != nil {
+		return nil, err
+	} else if p != nil || t.Order.Domain() == "" {
 		return p, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
@@ -83,7 +107,7 @@ func (k *opaqueKeys) load(ctx context.Context, t allocator.Tag) (*opaque.Permuta
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.of == nil {
-		k.of = make(map[string]*opaque.Permutation)
+		k.of, k.wrong = make(map[string]*opaque.Permutation), make(map[string]error)
 	}
 	k.of[t.Name] = p
 	k.any.Store(true)
@@ -91,12 +115,12 @@ func (k *opaqueKeys) load(ctx context.Context, t allocator.Tag) (*opaque.Permuta
 }
 
 // preload loads the key of a tag that the watch has found, so that this generator can conceal the numbers of another one while JetStream
-// is away. While keys cannot be read it does nothing: the watch must go on.
+// is away. While keys cannot be read it reads none: the watch must go on.
 func (k *opaqueKeys) preload(ctx context.Context, t allocator.Tag) {
 	k.mu.RLock()
-	missed := k.missed
+	missed, has := k.missed, k.of[t.Name] != nil
 	k.mu.RUnlock()
-	if t.Order.Domain() == "" || time.Since(missed) < watchCheck {
+	if !has && (t.Order.Domain() == "" || time.Since(missed) < watchCheck) {
 		return
 	}
 	if _, err := k.load(ctx, t); errors.Is(err, allocator.ErrDamaged) && k.lost.Add(1) <= maxLostLogged {

@@ -33,9 +33,11 @@ func (s *Store) keyFor(ctx context.Context, tag, old allocator.Tag, exists bool)
 		}
 		return old.KeyID, nil
 	}
-	if deleted, err := s.hadRecord(ctx, tag.Name); err != nil {
+	had, err := s.hadRecord(ctx, tag.Name)
+	if err != nil {
 		return "", err
-	} else if deleted {
+	}
+	if p, _ := s.keys.known(tag.Name); had || p != nil {
 		if err := s.NeedKey(ctx, tag.Name); err != nil {
 			return "", err
 		}
@@ -64,13 +66,13 @@ func (s *Store) hadRecord(ctx context.Context, tag string) (bool, error) {
 }
 
 // Known returns the permutation of a tag, if it is opaque and its key is in memory; else nil. The store returns no range of an opaque tag
-// before its key is in memory.
-func (s *Store) Known(tag string) *opaque.Permutation { return s.keys.known(tag) }
+// before its key is in memory. An error says that the tag's record names another key: then it must make no IDs.
+func (s *Store) Known(tag string) (*opaque.Permutation, error) { return s.keys.known(tag) }
 
 // Permutation returns the permutation of an opaque tag, of a deleted one too. It reads the key if that is not in memory.
 func (s *Store) Permutation(ctx context.Context, tag string) (*opaque.Permutation, error) {
-	if p := s.keys.known(tag); p != nil {
-		return p, nil
+	if p, err := s.keys.known(tag); p != nil || err != nil {
+		return p, err
 	}
 	r, err := s.fromLeader(ctx, tag)
 	switch {

@@ -104,7 +104,7 @@ func (s *Store) Reserve(ctx context.Context, tag string, n, from int64) (allocat
 			return allocator.Grant{}, err
 		}
 	}
-	if old.exists && !old.Deleted && old.Order.Domain() != "" {
+	if old.exists && !old.Deleted {
 		if _, err := s.keys.load(ctx, old.Tag); err != nil {
 			return allocator.Grant{}, err
 		}

@@ -59,6 +59,9 @@ const (
 // HeaderStarted of a node event is the time when its process started.
 const HeaderStarted = "Leaf-Started"
 
+// HeaderKey is the ID of the key of an opaque tag, of which a generator sends numbers to another one.
+const HeaderKey = "Leaf-Key"
+
 const (
 	// HeaderTimeout is how many ms the sender of an administrative request waits for the
 	// answer. After that the sender takes the request as failed, so no generator may carry it out.
