@@ -46,9 +46,10 @@ type backlog struct {
 	step func(context.Context)
 	// limitable reports whether a service may have a limit.
 	limitable func(*issuer) bool
-	// overloads counts the late probes.
+	// overloads counts the probes that were late or lost because many requests were before them.
 	overloads *atomic.Int64
 
+	counted bool          // the last probe is in overloads
 	sent    time.Time     // the last probe
 	last    time.Duration // how long it took, or how long the process stood still before it
 	ticked  time.Time     // the last tick
@@ -115,7 +116,7 @@ func (b *backlog) follow(ctx context.Context, ticks <-chan time.Time) {
 	for _, s := range b.services {
 		s.crowd.before = s.crowd.read.Load()
 	}
-	b.sent = time.Now()
+	b.sent, b.counted = time.Now(), false
 	back := b.probe(ctx)
 	read, readAt := int64(0), b.sent
 	limits := len(b.limited())
@@ -132,6 +133,7 @@ func (b *backlog) follow(ctx context.Context, ticks <-chan time.Time) {
 		case <-ticks:
 			now := b.tick()
 			if now.Sub(b.sent) > lostProbe {
+				b.count(fewRequests)
 				for _, s := range b.limited() {
 					s.crowd.late = now // it may be behind what came before the limit
 				}
@@ -142,9 +144,19 @@ func (b *backlog) follow(ctx context.Context, ticks <-chan time.Time) {
 			}
 			// While NATS delivers nothing, a subscription must not be changed, see [Generator.mayLeave].
 			if took := now.Sub(b.sent); took >= max(tooLate, b.last) && now.Sub(readAt) < probeEvery {
+				b.count(fewRequests)
 				b.limit(ctx, took)
 			}
 		}
+	}
+}
+
+// count counts an overload, once for each probe, if at least so many requests were read since the probe was sent. It does not matter
+// whether a service can have a limit.
+func (b *backlog) count(least int64) {
+	if !b.counted && b.read() >= least {
+		b.counted = true
+		b.overloads.Add(1)
 	}
 }
 
@@ -161,7 +173,6 @@ func (b *backlog) limit(ctx context.Context, took time.Duration) {
 	if busiest == nil {
 		return
 	}
-	b.overloads.Add(1)
 	b.fastest = float64(b.read()) / took.Seconds()
 	busiest.crowd.late = time.Now()
 	busiest.crowd.window.Store(fewRequests) // before somebody reads that it is limited
@@ -205,7 +216,7 @@ func (b *backlog) adapt(took time.Duration) {
 		b.share(min(2*window, b.fastest*backlogLasts.Seconds()))
 		return
 	}
-	b.overloads.Add(1)
+	b.count(0)
 	b.fastest = max(b.fastest, rate)
 	b.share((window + rate*backlogLasts.Seconds()) / 2) // one pause of the process should not count much
 	for _, s := range b.limited() {

@@ -400,3 +400,27 @@ func TestOverloadOfAThrottledProcess(t *testing.T) {
 		}
 	})
 }
+
+// An overload counts as long as it lasts, also if no service may have a limit, and if requests wait so long that all probes are lost.
+func TestOverloadWithoutLimitCounts(t *testing.T) {
+	t.Parallel()
+	for _, rate := range []int{55, 75, 100, 500} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCrowded(t, 50)
+			g := c.generators[0]
+			g.limitable = func(*issuer) bool { return false }
+			c.rate[0] = rate
+			c.pass(10 * time.Second)
+			for range 2 {
+				before := g.overloads.Load()
+				c.pass(30 * time.Second)
+				if n := g.overloads.Load() - before; n < 4 { // the alert LeafOverloaded needs 0.1 a second
+					t.Errorf("of %d a ms %d overloads were counted in 30 s", rate, n)
+				}
+			}
+			if c.refused[0] > 0 || c.most < 50_000 {
+				t.Errorf("%d were refused, %d waited at most", c.refused[0], c.most)
+			}
+		})
+	}
+}

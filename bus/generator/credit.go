@@ -39,9 +39,12 @@ type credit struct {
 func (c *credit) grant() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.closed {
+		return nil
+	}
 	window := c.window.Load()
 	n := max(window/chunks, 1)
-	for !c.closed && c.left.Load()+n <= window {
+	for c.left.Load()+n <= window {
 		sub, err := c.conn.QueueSubscribe(c.subject, bus.QueueGroup, c.receive)
 		if err != nil {
 			return err
@@ -63,12 +66,17 @@ func (c *credit) receive(msg *nats.Msg) {
 	c.handle(msg)
 }
 
-// close leaves the queue group. What was received is still answered.
-func (c *credit) close() (err error) {
+// end makes it subscribe no more, and returns its subscriptions.
+func (c *credit) end() []*nats.Subscription {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
-	for _, sub := range c.subs {
+	return c.subs
+}
+
+// close leaves the queue group. What was received is still answered.
+func (c *credit) close() (err error) {
+	for _, sub := range c.end() {
 		err = errors.Join(err, sub.Drain())
 	}
 	return err

@@ -48,6 +48,7 @@ type Generator struct {
 	group      *group         // which generators run, and what they can serve
 	floors     *floors        // what operators have set while this generator was cut off
 	silence    silence        // its own heartbeats do not come back
+	leaving    leaving        // the queue groups, and reconnects meanwhile
 	guard      reconnectGuard // whether another generator may have taken the worker meanwhile
 	membership membership     // of the installation
 
@@ -111,7 +112,7 @@ func New(cfg Config) *Generator {
 	}
 	g := &Generator{
 		cfg: cfg, log: cfg.Log, made: time.Now(), embedded: embedded, group: newGroup(rand.Text()), floors: newFloors(), concealing: newConcealing(),
-		membership: membership{joined: make(chan struct{})}, adminSlots: make(chan struct{}, maxAdmin),
+		membership: membership{joined: make(chan struct{})}, leaving: make(leaving), adminSlots: make(chan struct{}, maxAdmin),
 		failed: make(chan error, 1), changed: make(chan struct{}, 1), steps: make(chan chan<- struct{}), phase: phase{begun: make(chan struct{})},
 	}
 	g.host, _ = os.Hostname()

@@ -129,8 +129,10 @@ func (s *issuer) close() error {
 	if s.service == nil {
 		return nil
 	}
+	s.g.leaving.note(s.g.reconnects(), endpointSubscriptions(s.service)...)
 	err := s.service.Stop()
 	for _, c := range s.credits {
+		s.g.leaving.note(s.g.reconnects(), c.end()...)
 		err = errors.Join(err, c.close())
 	}
 	s.service, s.credits = nil, nil
@@ -151,7 +153,7 @@ func (s *issuer) outdated(now time.Time) bool {
 
 // reopen begins or ends a limit. It enters the queue group again before it leaves, so that it misses no request.
 func (s *issuer) reopen() error {
-	before := issuer{service: s.service, credits: s.credits}
+	before := issuer{g: s.g, service: s.service, credits: s.credits}
 	s.service, s.credits = nil, nil
 	return errors.Join(s.subscribe(), before.close())
 }

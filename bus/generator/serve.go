@@ -108,6 +108,7 @@ func (g *Generator) begin(r *run) (err error) {
 
 // stepAside leaves or enters the queue groups of both services, see [issuer.stepAside].
 func (g *Generator) stepAside() error {
+	g.leaveAgain()
 	now := time.Now()
 	return errors.Join(g.segments.stepAside(now), g.snowflakes.stepAside(now))
 }

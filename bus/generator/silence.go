@@ -136,9 +136,8 @@ func (s *issuer) renew(now time.Time) error {
 	return s.close()
 }
 
-// mayLeave reports whether a queue group may be left now: NATS delivers. When a connection is lost while nats.go
-// drains a subscription, nats.go subscribes again, and then forgets the subscription without telling the
-// server. From then on the server would give requests to a subscription that answers none.
+// mayLeave reports whether a queue group may be left now: NATS delivers. Otherwise a reconnect is near, after which the generator must
+// leave again, see [leaving].
 func (g *Generator) mayLeave(now time.Time) bool {
 	_, lasted := g.group.pulse.silence(now)
 	return lasted <= overdue && g.cfg.Conn.IsConnected()
