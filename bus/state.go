@@ -94,7 +94,7 @@ type State struct {
 	Busiest []Buffer    `json:"busiest"` // the tags with the highest rates
 }
 
-// RefusedTag is a tag whose requests a generator refuses, all of them. Requests that callers got wrong do not count, nor those
+// RefusedTag is a tag whose requests a generator refuses, all of them, and of which it has reserved no IDs since. Requests that callers got wrong do not count, nor those
 // for paused tags and above quotas. A tag for which nobody asks for 10 minutes does not count any more.
 type RefusedTag struct {
 	Tag     string `json:"tag"`

@@ -27,7 +27,7 @@ func TestDashboard(t *testing.T) {
 	b := browser.New(t)
 	for name, test := range map[string]func(*testing.T, *browser.Browser){
 		"buffers": showsBuffers, "alert": showsAlert, "restart": showsRestart, "token": showsWithToken,
-		"search": searchesManyTags, "escaping": escapesNames, "page": pageItself, "gone": showsGone, "many alerts": showsManyAlerts, "ends": showsWhatEndsSoonest,
+		"search": searchesManyTags, "escaping": escapesNames, "page": pageItself, "gone": showsGone, "overload": showsOverload, "many alerts": showsManyAlerts, "ends": showsWhatEndsSoonest,
 		"long numbers": showsLongNumbers, "strict": showsStrict, "rules": showsRules, "new": showsNewInstallation, "audit": auditsAndTraces,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -2,6 +2,8 @@ package tests
 
 import (
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -71,4 +73,39 @@ func showsManyAlerts(t *testing.T, b *browser.Browser) {
 	tab.Do(chromedp.Click(chromedp.CSS("#alerts summary")))
 	tab.Await("some of them", fmt.Sprintf(`%s.querySelectorAll('.member').length === %d && %s.querySelector('.member').checkVisibility() && %s.innerText.includes('%d more alerts')`,
 		box, shown, box, box, many-shown))
+}
+
+// While NATS refuses callers because more requests come than a generator can answer, nothing is green, though no refusal is counted.
+func showsOverload(t *testing.T, b *browser.Browser) {
+	g := withHTTP(t)
+	nc := connect(t, g.url)
+	state := string(ask(t, nc, "$SRV.STATS.leaf", "").Data)
+	for _, text := range []string{`"node":"` + g.node + `"`, `"overloads":0`} {
+		if !strings.Contains(state, text) {
+			t.Fatalf("the state has no %s: %s", text, state)
+		}
+	}
+	var overloaded atomic.Bool
+	overloads := 0
+	_, err := nc.Subscribe("$SRV.STATS.leaf", func(msg *nats.Msg) { // as another generator
+		if overloaded.Load() {
+			overloads++
+		}
+		_ = msg.Respond([]byte(strings.NewReplacer(`"node":"`+g.node+`"`, `"node":"busy"`, `"overloads":0`, fmt.Sprintf(`"overloads":%d`, overloads)).Replace(state)))
+	})
+	must(t, err)
+	tab := look(t, b, g)
+	answered(tab, "busy")
+	const (
+		verdict = `document.querySelector('#verdict')`
+		states  = `[...document.querySelectorAll('#generators [data-name="State"]')].map((cell) => cell.innerText.trim()).sort().join()`
+		dimmed  = `document.querySelector('.main-total.failing')`
+	)
+	well := verdict + `.textContent === '2 generators, all ready' && ` + verdict + `.dataset.state === 'good' && ` + states + ` === 'ready,ready' && !` + dimmed
+	tab.Await("that all is well", well)
+	overloaded.Store(true)
+	tab.Await("the overload, in amber", verdict+`.textContent === '1 of 2 generators is overloaded; 2 generators, all ready' && `+verdict+`.dataset.state === 'warn' && `+
+		states+` === 'overloaded,ready' && document.querySelector('#generators [data-node="busy"] .state.warn') && `+dimmed)
+	overloaded.Store(false)
+	tab.Await("its end", well)
 }

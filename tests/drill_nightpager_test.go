@@ -3,6 +3,7 @@
 package tests
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -60,19 +61,8 @@ func startPager(t *testing.T, addresses []string) *pager {
 		text = regexp.MustCompile(`- 127\.0\.0\.1:8080 .*`).ReplaceAllString(text, "- "+strings.Join(addresses, "\n          - "))
 		writeFile(t, filepath.Join(dir, filepath.Base(name)), text)
 	}
-	program := os.Getenv(prometheusEnv)
-	if program == "" {
-		program = "prometheus"
-	}
-	address := testkit.FreeAddress(t)
-	p, err := daemon.Launch(daemon.Program{Name: "prometheus", Log: filepath.Join(dir, "log"), Command: exec.Command(program,
-		"--config.file="+filepath.Join(dir, filepath.Base(prometheusFile)), "--storage.tsdb.path="+filepath.Join(dir, "data"),
-		"--web.listen-address="+address, "--query.lookback-delta=5s")})
-	if err != nil {
-		t.Fatalf("%v: make deps installs Prometheus for the drills, or name one in %s", err, prometheusEnv)
-	}
-	t.Cleanup(func() { _ = p.Kill() })
-	g := &pager{t: t, url: "http://" + address, woken: make(map[string]bool)}
+	url := startPrometheus(t, dir, addresses, "--query.lookback-delta=5s")
+	g := &pager{t: t, url: url, woken: make(map[string]bool)}
 	t.Cleanup(func() {
 		for _, name := range nights[t.Name()] {
 			if !g.woken[name] {
@@ -81,15 +71,30 @@ func startPager(t *testing.T, addresses []string) *pager {
 		}
 	})
 	g.readRunbook(topFile(t, runbookFile))
+	return g
+}
+
+// startPrometheus starts Prometheus with the configuration in a folder, until the test ends. It waits until Prometheus has read the metrics
+// at all addresses, and returns where Prometheus is.
+func startPrometheus(t *testing.T, dir string, addresses []string, flags ...string) (url string) {
+	t.Helper()
+	address := testkit.FreeAddress(t)
+	p, err := daemon.Launch(daemon.Program{Name: "prometheus", Log: filepath.Join(dir, "log"), Command: exec.Command(cmp.Or(os.Getenv(prometheusEnv), "prometheus"),
+		append(flags, "--config.file="+filepath.Join(dir, filepath.Base(prometheusFile)), "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address)...)})
+	if err != nil {
+		t.Fatalf("%v: make deps installs Prometheus for the drills, or name one in %s", err, prometheusEnv)
+	}
+	t.Cleanup(func() { _ = p.Kill() })
+	url = "http://" + address
 	testkit.Eventually(t, "Prometheus to see its targets", func() bool {
 		if p.Ended() {
 			text, _ := os.ReadFile(filepath.Join(dir, "log"))
 			t.Fatalf("Prometheus ended: %s", text)
 		}
 		return statusOf(address, "/-/ready") == 200 &&
-			strings.Count(fetch(t, "GET", g.url+"/api/v1/query?query=up").body, `"__name__":"up"`) == len(addresses)
+			strings.Count(fetch(t, "GET", url+"/api/v1/query?query=up").body, `"__name__":"up"`) == len(addresses)
 	})
-	return g
+	return url
 }
 
 func (p *pager) readRunbook(text string) {

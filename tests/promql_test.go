@@ -27,8 +27,8 @@ var (
 // What the language has.
 var (
 	aggregations = []string{"sum", "min", "max", "count", "avg"}
-	onRanges     = []string{"rate", "increase", "deriv", "changes"}
-	functions    = []string{"abs", "absent", "histogram_quantile", "time", "vector", "rate", "increase", "deriv", "changes"}
+	onRanges     = []string{"rate", "increase", "deriv", "changes", "min_over_time"}
+	functions    = []string{"abs", "absent", "histogram_quantile", "time", "vector", "rate", "increase", "deriv", "changes", "min_over_time"}
 	operators    = [][]string{{"or"}, {"and", "unless"}, {"==", "!=", "<", ">", "<=", ">="}, {"+", "-"}, {"*", "/"}} // the loosest first
 )
 

@@ -148,7 +148,7 @@ func newCause(kind string, alerts []notice, soonest float64, now time.Time) caus
 // harm is what callers notice of an alert.
 func (n notice) harm() string {
 	switch body := n.body.(type) {
-	case bus.StarvedEvent, bus.ClockSkewedEvent:
+	case bus.StarvedEvent:
 		return harmRefused
 	case bus.RegressedEvent:
 		if body.Action == allocator.Refused {
@@ -166,7 +166,7 @@ func (n notice) harm() string {
 			return harmEnds
 		}
 		return harmReduced
-	case bus.LostEvent, bus.NATSDegradedEvent, bus.StaleEvent:
+	case bus.LostEvent, bus.NATSDegradedEvent, bus.StaleEvent, bus.ClockSkewedEvent:
 		return harmReduced
 	}
 	return harmNone

@@ -80,7 +80,7 @@ func TestCauses(t *testing.T) {
 			[]bus.Event{
 				tell("a", "clock.backwards", "7", 0, bus.ClockBackwardsEvent{Node: "a", Action: snowflake.Waited}), refused("b", 0),
 				tell("b", "worker.ending", "8", 0, bus.WorkerEndingEvent{Node: "b"}),
-			}, 0, []string{"clock.skewed refused: 1 keys, 0 dry, b, 1 alerts", "clock.backwards ends: 1 keys, 0 dry, a, 1 alerts", "worker.ending none: 1 keys, 0 dry, b, 1 alerts"}},
+			}, 0, []string{"clock.backwards ends: 1 keys, 0 dry, a, 1 alerts", "clock.skewed reduced: 1 keys, 0 dry, b, 1 alerts", "worker.ending none: 1 keys, 0 dry, b, 1 alerts"}},
 	} {
 		f := newFeed(nil)
 		for _, e := range c.events {

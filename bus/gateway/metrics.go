@@ -240,7 +240,7 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 	out.count("events_dropped_total", "Events that were dropped because the stream was unavailable.", s.Counts.EventsDropped)
 	for _, r := range s.Refused {
 		out.add("tag_refused_seconds", "How long all requests for IDs of a tag have been refused, from the first refusal to the last, for the 5 tags without IDs for longest; "+
-			"absent: IDs were handed out since, or nobody asked for 10 minutes.", float64(r.ForMS)/1e3, "tag", r.Tag)
+			"absent: IDs were handed out or reserved since, or nobody asked for 10 minutes.", float64(r.ForMS)/1e3, "tag", r.Tag)
 		out.add("tag_refused_requests", "Requests for IDs of a tag that were refused since the last one that got IDs, for the same tags.", float64(r.Refused), "tag", r.Tag)
 	}
 	for _, b := range s.Busiest {

@@ -130,6 +130,7 @@ func New(cfg Config) *Generator {
 	g.alloc = allocator.New(allocator.Config{
 		Store: segmentStore{cfg.Store, g}, Marks: cfg.Marks, Recent: cfg.Recent, Log: cfg.Log, Reserved: g.publishReserved, PassOn: g.passOn,
 		Notify: func(e allocator.Event) {
+			g.counts.streaks.reserved(e)
 			if cfg.Observer != nil {
 				observe(cfg.Observer, e)
 			}

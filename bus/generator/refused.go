@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 )
 
@@ -20,7 +21,7 @@ const (
 	streakLasts = 10 * time.Minute
 )
 
-// streaks are the tags of which no request was answered with IDs since some were refused. A rare tag whose requests are all
+// streaks are the tags of which no request was answered with IDs, and no IDs were reserved, since some were refused. A rare tag whose requests are all
 // refused is a small part of all requests, so only an account of its own shows it. The zero value is ready. Its methods are
 // safe for concurrent use.
 type streaks struct {
@@ -69,6 +70,16 @@ func (s *streaks) refused(tag string, reason bus.Reason, now time.Time) {
 	}
 	have.reason, have.last = reason, now
 	have.refused++
+}
+
+// reserved notes that IDs of a tag were reserved. They may answer requests that come through another generator.
+func (s *streaks) reserved(e allocator.Event) {
+	switch e := e.(type) {
+	case allocator.Refilled:
+		s.served(e.Tag)
+	case allocator.Claimed:
+		s.served(e.Tag)
+	}
 }
 
 // end forgets a tag.

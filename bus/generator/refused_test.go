@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 )
 
@@ -33,6 +34,13 @@ func TestStreaks(t *testing.T) {
 	s.served("a")
 	s.served("c")
 	want(time.Minute, b)
+	for _, e := range []allocator.Event{allocator.Refilled{Tag: "f"}, allocator.Claimed{Tag: "f"}} { // the next request may come through another generator
+		refuse("f", bus.StoreUnavailable, time.Minute)
+		s.reserved(allocator.Recovered{Tag: "f"}) // it may have left memory without any IDs
+		want(time.Minute, b, bus.RefusedTag{Tag: "f", Reason: bus.StoreUnavailable, Refused: 1})
+		s.reserved(e)
+		want(time.Minute, b)
+	}
 	for _, reason := range []bus.Reason{bus.BadRequest, bus.BadTag, bus.BatchTooLarge, bus.Draining} { // nothing about the tag
 		refuse("b", reason, 2*time.Minute)
 		refuse("d", reason, 2*time.Minute)

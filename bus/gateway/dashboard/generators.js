@@ -20,7 +20,7 @@ export class Generators {
         n.node === this.#serving && { text: "serves this page", class: "chip" },
         { text: n.address, class: "quiet" },
         { text: n.version, class: "quiet" }) },
-      { name: "State", fill: fillState },
+      { name: "State", fill: (cell, n) => fillState(cell, n, rates.overloaded(n)) },
       { name: "IDs/s", fill: (cell, n) => lines(cell, { text: rate(rates.of(n.node, "ids")), title: `${count(n.counts.ids)} in all` }) },
       { name: "Answered/s", fill: (cell, n) => lines(cell, { text: rate(rates.of(n.node, "requests")), title: `${count(n.counts.requests)} in all` }) },
       { name: "Refused/s", fill: (cell, n) => fillRefused(cell, n, rates) },
@@ -56,11 +56,12 @@ function fillLost(cell, { node, silent_ms: silent, until_ms: until }, i) {
     { text: `shown until ${local(until)}`, class: "quiet" });
 }
 
-function fillState(cell, { ready, missing, reasons }) {
+function fillState(cell, { ready, missing, reasons }, overloaded) {
   cell.classList.toggle("long", !ready); // it has reasons to give
-  if (ready) return lines(cell, { text: "ready", class: "state good" });
+  const overload = overloaded && { text: "overloaded", class: "state warn", title: "more requests come than it can answer: NATS gives the rest to other generators, or refuses them" };
+  if (ready) return lines(cell, overload || { text: "ready", class: "state good" });
   const why = (missing ?? []).map((what) => ({ text: reasons?.[what] ? `${what}: ${reasons[what]}` : what, class: "quiet reason", title: reasons?.[what] }));
-  lines(cell, { text: `not ready: ${(missing ?? []).join(", ")}`, class: "state bad" }, ...why);
+  lines(cell, { text: `not ready: ${(missing ?? []).join(", ")}`, class: "state bad" }, ...why, overload);
 }
 
 function fillWorker(cell, { worker, reserved_until_ms: until }) {

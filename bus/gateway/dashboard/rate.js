@@ -85,19 +85,23 @@ export class Rates {
     const known = this.#meters;
     this.#meters = new Map();
     for (const { node, counts } of nodes) {
-      const meters = known.get(node) ?? { ids: new Meter(5), requests: new Meter(5), refused: new Meter(5), failed: new Meter(5) };
+      const meters = known.get(node) ?? { ids: new Meter(5), requests: new Meter(5), refused: new Meter(5), failed: new Meter(5), overloads: new Meter(5) };
       meters.ids.add(counts.ids);
       meters.requests.add(counts.requests);
       meters.refused.add(totalOf(counts.errors));
       meters.failed.add(failuresOf(counts.errors));
+      meters.overloads.add(counts.overloads ?? 0);
       this.#meters.set(node, meters);
     }
   }
 
-  /** of is the rate of what of a generator: ids, requests, refused, or failed, which are refusals that no caller caused. */
+  /** of is the rate of what of a generator: ids, requests, refused, failed, which are refusals that no caller caused, or overloads. */
   of(node, what) {
     return this.#meters.get(node)?.[what].rate ?? null;
   }
+
+  /** overloaded reports whether more requests come than a generator can answer. What NATS refuses then, nothing counts. */
+  overloaded = ({ node }) => this.of(node, "overloads") > 0;
 
   /** total is the rate of what, of all generators that have one. */
   total(what) {

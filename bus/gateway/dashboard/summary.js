@@ -34,7 +34,7 @@ export class Summary {
     this.#figure("rate-refused", rate(this.#rates.total("refused")));
     const failed = this.#rates.total("failed") > 0;
     byID("rate-refused").classList.toggle("bad", failed);
-    byID("rate-ids").parentElement.classList.toggle("failing", failed); // good news would hide the bad
+    byID("rate-ids").parentElement.classList.toggle("failing", failed || overview.nodes.some(this.#rates.overloaded)); // good news would hide the bad
     setText(byID("waiting"), count(overview.nodes.reduce((sum, node) => sum + node.counts.waiting, 0)));
     byID("waiting").classList.toggle("warn", overview.nodes.some(waits));
     setNotice(byID("overview-problem"), overview.problem);
@@ -72,7 +72,7 @@ export class Summary {
       verdict.dataset.state = "bad";
       setText(verdict, this.#refusal ? `No state ${since}: ${this.#refusal}` : `No answer from the generator ${since}`);
     } else if (this.#overview) {
-      const parts = judge(this.#overview, this.#rates.total("failed"), this.#lasting);
+      const parts = judge(this.#overview, this.#rates, this.#lasting);
       verdict.dataset.state = parts[0][0];
       if (verdict.textContent !== parts.map(([, words]) => words).join("; ")) {
         verdict.replaceChildren(...parts.flatMap(([state, words], i) => [i > 0 ? "; " : "", element("span", { "data-state": state }, words)]));
@@ -82,19 +82,22 @@ export class Summary {
 }
 
 /** judge returns what to say of the installation, the worst first: a state, which is bad, warn, good or empty, and words. */
-function judge({ nodes, lost }, failed, lasting) {
+function judge({ nodes, lost }, rates, lasting) {
   const parts = [];
+  const failed = rates.total("failed");
   if (failed > 0) parts.push(["bad", `Callers are refused, ${rate(failed)}/s`]);
   const all = counted(nodes.length, "generator");
+  const who = ({ length }) => (nodes.length === 1 ? "the generator is" : `${length} of ${all} ${length === 1 ? "is" : "are"}`);
   const unfit = nodes.filter((node) => !node.ready);
   if (unfit.length > 0) {
     const missing = [...new Set(unfit.flatMap((node) => node.missing ?? []))].join(", ");
-    const who = nodes.length === 1 ? "the generator is" : `${unfit.length} of ${all} ${unfit.length === 1 ? "is" : "are"}`;
-    parts.push(["bad", capital(`${who} not ready: ${missing}`, parts.length === 0)]);
+    parts.push(["bad", capital(`${who(unfit)} not ready: ${missing}`, parts.length === 0)]);
   }
+  const overloaded = nodes.filter(rates.overloaded);
+  if (overloaded.length > 0) parts.push(["warn", capital(`${who(overloaded)} overloaded`, parts.length === 0)]);
   if (lost.length > 0) {
-    const who = lost.length === 1 ? lost[0].node : counted(lost.length, "generator");
-    parts.push(["warn", `${who} lost, last heard ${duration(Math.min(...lost.map((node) => node.silent_ms)) / 1000, 1)} ago`]);
+    const gone = lost.length === 1 ? lost[0].node : counted(lost.length, "generator");
+    parts.push(["warn", `${gone} lost, last heard ${duration(Math.min(...lost.map((node) => node.silent_ms)) / 1000, 1)} ago`]);
   }
   const ready = unfit.length === 0 && `${all}, ${nodes.length === 1 ? "ready" : "all ready"}`;
   if (ready) parts.push([parts.length === 0 && !lasting ? "good" : "", ready]);
