@@ -16,10 +16,10 @@ import (
 
 // One answer never comes, though the server is well and answers pings: the client
 // would wait for it as long as that lasts, and nothing else could be asked. The
-// registry connects anew.
+// registry connects anew: in another session, or in the same one if the client lost the connection meanwhile.
 func TestSilence(t *testing.T) {
 	t.Parallel()
-	s, behind, p := newProxied(t, server.Hosts(t))
+	_, behind, p := newProxied(t, server.Hosts(t))
 	r := behind.open(t, "a")
 	r.link.timeout = 2 * time.Second // it waits for two of them
 	if _, _, err := r.Claim(within(t), "ours", true); err != nil {
@@ -29,7 +29,6 @@ func TestSilence(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, _ := s.owner(t, "a")
 	var dropped atomic.Bool
 	p.OnRequest(func(packet []byte) proxy.Action {
 		if len(packet) > 12 && binary.BigEndian.Uint32(packet[4:]) != 0 && dropped.CompareAndSwap(false, true) {
@@ -48,7 +47,4 @@ func TestSilence(t *testing.T) {
 		t.Fatal("it was answered")
 	}
 	testkit.Eventually(t, "it is answered again", put)
-	if after, _ := s.owner(t, "a"); after == before {
-		t.Errorf("the session is %x as before", after)
-	}
 }
