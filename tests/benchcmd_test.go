@@ -284,7 +284,7 @@ func TestBenchFindsRepeatedIDs(t *testing.T) {
 				}
 			}
 			mu.Unlock()
-			r.want(t, 1, fmt.Sprintf("leaf: %d IDs CAME MORE THAN ONCE, among them %s", b.Repeated, b.Repeats[0].First))
+			r.want(t, 1, fmt.Sprintf("%d IDs CAME MORE THAN ONCE, among them %s", b.Repeated, b.Repeats[0].First))
 			if with == "take" {
 				r := leaf(t, slices.DeleteFunc(args, func(arg string) bool { return arg == "--json" })...)
 				if r.status != 1 || strings.Contains(r.stdout, "none twice") || !strings.Contains(r.stdout, "SOME MORE THAN ONCE: ") {

@@ -129,7 +129,7 @@ func TestDecodeCommand(t *testing.T) {
 
 	// What can be decoded is, and the status says that not all could be.
 	r = decode("--json", future, fmt.Sprint(id), "0")
-	r.want(t, 1, future+": ", "future", "\n0: ")
+	r.want(t, 1, future+": ", "future", `\n0: `)
 	if r.stdout != own {
 		t.Errorf("of three, one of them good: %q, want %q", r.stdout, own)
 	}
