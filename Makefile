@@ -41,9 +41,9 @@ test: deps ## every test, with the race detector; the simulations without
 	$(GO) test -count=1 -run TestSimulation ./snowflake ./allocator
 
 # Drills assert safety and print times. They are no part of `make test`, because each may need a minute.
-drills: deps ## attacks on real processes: kills, freezes, lost disks, full disks, and a night with the pager for each alert (40 minutes; RUN=REGEXP takes some, SKIP=REGEXP leaves some out)
+drills: deps ## attacks on real processes: kills, freezes, lost disks, full disks, and a night with the pager for each alert (an hour; RUN=REGEXP takes some, SKIP=REGEXP leaves some out)
 	@tests/install.sh drills
-	$(GO) test -tags drills -count=1 -timeout 45m -run '$(RUN)' -skip '$(SKIP)' -v ./tests
+	$(GO) test -tags drills -count=1 -timeout 90m -run '$(RUN)' -skip '$(SKIP)' -v ./tests
 
 # The versions of nats-server come through the Go module proxy.
 compat: ## generators on real NATS clusters of old and new versions (some minutes)
