@@ -149,7 +149,7 @@ type Counts struct {
 	Requests      int64            `json:"requests"` // answered with IDs
 	IDs           int64            `json:"ids"`
 	Borrowed      int64            `json:"borrowed"`  // requests that were answered with IDs of another generator
-	Overloads     int64            `json:"overloads"` // probes that found requests that waited long, because more came than it could answer
+	Overloads     int64            `json:"overloads"` // probes that found an overload: requests that waited long, or refused batches of opaque tags
 	Errors        map[Reason]int64 `json:"errors"`
 	Waiting       int64            `json:"waiting"`        // requests, now
 	Tags          int              `json:"tags"`           // in memory, now

@@ -46,7 +46,9 @@ type backlog struct {
 	step func(context.Context)
 	// limitable reports whether a service may have a limit.
 	limitable func(*issuer) bool
-	// overloads counts the probes that were late or lost because many requests were before them.
+	// refused tells that batches were refused since the last probe, see [concealing].
+	refused *atomic.Bool
+	// overloads counts the probes that were late or lost because many requests were before them, and those before which batches were refused.
 	overloads *atomic.Int64
 
 	counted bool          // the last probe is in overloads
@@ -126,6 +128,9 @@ func (b *backlog) follow(ctx context.Context, ticks <-chan time.Time) {
 			return
 		case <-back:
 			b.last = time.Since(b.sent)
+			if b.refused.Swap(false) {
+				b.count(0)
+			}
 			if limits > 0 && len(b.limited()) == limits { // else what had come before the limit made it late
 				b.adapt(b.last)
 			}
@@ -242,7 +247,7 @@ func (g *Generator) watchBacklog(ctx context.Context) {
 	ticker := time.NewTicker(tickEvery)
 	defer ticker.Stop()
 	b := backlog{log: g.log, services: []*issuer{g.segments, g.snowflakes}, probe: g.probe, step: g.step,
-		limitable: (*issuer).limitable, overloads: &g.counts.overloads}
+		limitable: (*issuer).limitable, refused: &g.concealing.refused, overloads: &g.counts.overloads}
 	b.run(ctx, ticker.C)
 }
 

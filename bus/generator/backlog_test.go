@@ -49,7 +49,7 @@ func newCrowded(t *testing.T, perMS ...int) *crowded {
 	t.Cleanup(cancel)
 	for _, n := range perMS {
 		g := &crowdedGenerator{ticks: make(chan time.Time), perMS: n}
-		g.backlog = &backlog{log: testkit.Quiet, services: []*issuer{{}, {}}, limitable: func(*issuer) bool { return true }, overloads: new(atomic.Int64)}
+		g.backlog = &backlog{log: testkit.Quiet, services: []*issuer{{}, {}}, limitable: func(*issuer) bool { return true }, refused: new(atomic.Bool), overloads: new(atomic.Int64)}
 		g.step = func(context.Context) {
 			for i, s := range g.services {
 				g.limited[i] = s.crowd.limited.Load()
@@ -423,4 +423,21 @@ func TestOverloadWithoutLimitCounts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Batches of opaque tags that are refused are an overload, although no request waits for the probes. Each probe counts it once.
+func TestRefusedBatchesCount(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowded(t, 50)
+		g := c.generators[0]
+		c.rate[0] = 5
+		for range 20 {
+			g.refused.Store(true)
+			c.pass(time.Second)
+		}
+		if n := g.overloads.Load(); n != 20 || c.refused[0] > 0 {
+			t.Errorf("%d overloads were counted, %d requests were refused", n, c.refused[0])
+		}
+	})
 }

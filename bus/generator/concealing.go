@@ -21,10 +21,11 @@ const (
 )
 
 // concealing bounds the work on batches of opaque tags, which takes as long as they have IDs. It runs outside the callbacks of the
-// requests. So no probe of the [backlog] waits for it, and NATS would pass on more and more requests.
+// requests. So no probe of the [backlog] waits for it, and NATS would pass on more and more requests. What it refuses is an overload, too.
 type concealing struct {
-	slots chan struct{} // one for each processor
-	ids   atomic.Int64  // of the batches that wait or are concealed
+	slots   chan struct{} // one for each processor
+	ids     atomic.Int64  // of the batches that wait or are concealed
+	refused atomic.Bool   // a batch, since the backlog last looked
 }
 
 func newConcealing() *concealing {
@@ -35,7 +36,11 @@ func newConcealing() *concealing {
 func (c *concealing) full(n int64) bool { return c.exceeds(c.ids.Load(), n) }
 
 func (c *concealing) exceeds(ids, n int64) bool {
-	return ids > 0 && ids+n > concealAhead*int64(cap(c.slots))
+	if ids == 0 || ids+n <= concealAhead*int64(cap(c.slots)) {
+		return false
+	}
+	c.refused.Store(true)
+	return true
 }
 
 // enter admits a batch of n IDs, of which run must follow.

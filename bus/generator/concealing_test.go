@@ -27,9 +27,15 @@ func TestConcealing(t *testing.T) {
 		}
 		end := make(chan struct{})
 		enter(10*concealAhead, nil)
+		if c.refused.Load() {
+			t.Error("it says that it has refused a batch")
+		}
 		first := make(chan error)
 		go func() { first <- c.run(t.Context(), 10*concealAhead, func() { <-end }) }()
 		enter(1, allocator.ErrOverloaded)
+		if !c.refused.Load() {
+			t.Error("it does not say that it has refused a batch")
+		}
 		close(end)
 		if err := <-first; err != nil || c.ids.Load() != 0 {
 			t.Fatalf("%v, %d IDs are left", err, c.ids.Load())
