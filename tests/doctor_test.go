@@ -3,6 +3,7 @@ package tests
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -180,6 +181,7 @@ func TestDoctorFindsMissingPermissions(t *testing.T) {
 	writeFile(t, conf, `accounts { A: { jetstream: { max_file: 2MB }, users: [
 		{ user: all, password: p }
 		{ user: caller, password: p, permissions: { publish: [ "leaf.segment.>", "$JS.API.STREAM.INFO.*", "$SRV.>" ], subscribe: "_INBOX.>" } }
+		{ user: nobody, password: p, permissions: { publish: [ "leaf.segment.>", "$JS.API.INFO" ], subscribe: "_INBOX.>" } }
 	] } }`)
 	url := newNATSFrom(t, conf).ClientURL()
 	all := []string{"-s", url, "--user", "all", "--password", "p"}
@@ -193,6 +195,10 @@ func TestDoctorFindsMissingPermissions(t *testing.T) {
 		if c.Check == "permissions" && (strings.Contains(c.Found, "_INBOX") || strings.Contains(c.Found, "publish to leaf.segment")) {
 			t.Errorf("it may do that: %s", c.Found)
 		}
+	}
+	d = doctor(t, "-s", url, "--user", "nobody", "--password", "p", "--timeout", "1s")
+	for _, stream := range []string{"KV_LEAF", "KV_LEAF_TAGS", "KV_LEAF_KEYS", "LEAF_EVENTS"} {
+		d.want(t, "streams", "problem", "stream "+stream+" cannot be read", "$JS.API.STREAM.INFO."+stream+")", "as the user of the generators")
 	}
 	fill(t, jetStream(t, connect(t, url, nats.UserInfo("all", "p"))), 1800<<10)
 	doctor(t, all...).want(t, "jetstream", "warning", "the 2 MiB that it may store", "max_file")
@@ -300,8 +306,16 @@ func TestDoctorFindsWhatIsWrongWithPlaces(t *testing.T) {
 
 	args := func(dsn string) []string { return []string{"-s", first.url, "--mysql", dsn} }
 	doctor(t, args(account(t, theirs, "pw", "SELECT, UPDATE"))...).want(t, "mysql", "problem", "the account may not INSERT on leaf_alloc")
-	doctor(t, args(through(t, theirs, testkit.FreeAddress(t)))...).want(t, "mysql", "problem", "connection refused")
-	doctor(t, "-s", first.url, "--zookeeper", testkit.FreeAddress(t), "--timeout", "2s").want(t, "zookeeper", "problem", "not connected")
+	doctor(t, args(through(t, theirs, testkit.FreeAddress(t)))...).want(t, "mysql", "problem", "connection refused", "see that the database runs there")
+	doctor(t, "-s", first.url, "--zookeeper", testkit.FreeAddress(t), "--timeout", "2s").want(t, "zookeeper", "problem", "not connected", "more than half of its servers")
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // connects, and never answers
+	must(t, err)
+	t.Cleanup(func() { silent.Close() })
+	mute := silent.Addr().String()
+	d = doctor(t, "-s", first.url, "--timeout", "1s", "--mysql", through(t, theirs, mute), "--zookeeper", mute)
+	d.want(t, "mysql", "problem", "did not answer in time", "see that the database runs there")
+	d.want(t, "zookeeper", "problem", "not connected", "more than half of its servers")
+	doctor(t, "-s", "nats://"+mute, "--timeout", "1s").want(t, "nats", "problem", "timeout", "no firewall is between")
 	doctor(t, p.flags("-s", "nats://"+testkit.FreeAddress(t))...).want(t, "zookeeper", "ok", "belongs to installation")
 	execute(t, openDB(t, theirs), "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('bad tag', 1, 10)")
 	doctor(t, args(theirs)...).want(t, "mysql", "warning", "1 row of leaf_alloc", "bad tag", "leaf migrate --check")

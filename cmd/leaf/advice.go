@@ -44,8 +44,11 @@ func (f *serveFlags) natsAdvice(fs *pflag.FlagSet, locked bool) string {
 	if f.listen != "" {
 		join = append(join, setting{"listen", ""})
 	}
-	return "Is a generator running there? Join it:\n" + again(fs, join...) +
-		"\nor listen elsewhere:\n" + again(fs, elsewhere...)
+	listen := again(fs, elsewhere...)
+	if f.mysql.dsn != "" || f.zookeeper.hosts != "" { // that generator would probably refuse them: its state is elsewhere
+		return "Is a generator running there? Stop it, or listen elsewhere:\n" + listen
+	}
+	return "Is a generator running there? Join it:\n" + again(fs, join...) + "\nor listen elsewhere:\n" + listen
 }
 
 // httpAdvice shows, where the address of HTTP is in use, what to do.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/kvstore"
 )
@@ -154,7 +156,7 @@ func (d *doctor) examine(ctx context.Context, name string, check func(context.Co
 	case advised != nil:
 		d.add(finding{name, stateProblem, advised.Error(), advised.fix})
 	case err != nil:
-		d.add(finding{Check: name, State: stateProblem, Found: err.Error()})
+		d.add(finding{name, stateProblem, err.Error(), remedy(name, err)})
 	case len(d.all()) == before:
 		d.add(finding{Check: name, State: stateOK, Found: found})
 	}
@@ -167,6 +169,25 @@ type advisedError struct {
 }
 
 func advise(fix, format string, a ...any) error { return &advisedError{fmt.Errorf(format, a...), fix} }
+
+// remedy returns what to do about an error that says only that something does not answer or is not allowed; "": the error says it.
+func remedy(check string, err error) string {
+	silent := func(silence error) bool { return errors.Is(err, silence) }
+	_, network := errors.AsType[net.Error](err)
+	switch {
+	case errors.Is(err, nats.ErrPermissionViolation):
+		return "run leaf doctor as the user of the generators (docs/doctor.md#permissions-of-a-generator)"
+	case !network && !slices.ContainsFunc([]error{context.DeadlineExceeded, allocator.ErrUnavailable, nats.ErrTimeout, nats.ErrNoResponders, jetstream.ErrNoStreamResponse}, silent):
+		return ""
+	case check == "nats":
+		return "see that a NATS server runs there, and that no firewall is between"
+	case check == "mysql" || check == "ledger":
+		return "see that the database runs there, that no firewall is between, and that the address and the password are right"
+	case check == "zookeeper":
+		return "see that more than half of its servers run, that no firewall is between, and that the addresses are right"
+	}
+	return "see that JetStream has a leader (nats server report jetstream), or give a larger --timeout"
+}
 
 func (d *doctor) add(f finding) {
 	d.mu.Lock()
@@ -273,7 +294,7 @@ func (d *doctor) connect(cmd *cobra.Command) error {
 		return err
 	}
 	if err != nil {
-		d.add(finding{Check: "nats", State: stateProblem, Found: err.Error()})
+		d.add(finding{"nats", stateProblem, err.Error(), remedy("nats", err)})
 		return nil
 	}
 	js, err := d.conn.jetStream(nc)

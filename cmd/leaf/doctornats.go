@@ -135,7 +135,7 @@ func (d *doctor) streams(ctx context.Context, log *slog.Logger) (string, error) 
 		s := lookAt(ctx, d.js, before.name)
 		switch {
 		case s.err != nil:
-			log.Error("stream "+s.name+" cannot be read", "error", s.err)
+			log.Error("stream "+s.name+" cannot be read", "error", s.err, "fix", remedy("streams", s.err))
 			continue
 		case s.info == nil:
 			continue

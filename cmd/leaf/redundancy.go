@@ -104,19 +104,22 @@ func lookAt(ctx context.Context, js jetstream.JetStream, name string) streamLook
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return streamLook{name: name}
 	case err != nil:
-		return streamLook{name: name, err: cmp.Or(infoDenied(js.Conn()), err)}
+		return streamLook{name: name, err: cmp.Or(infoDenied(js.Conn(), name), err)}
 	}
 	return streamLook{name: name, info: stream.CachedInfo()}
 }
 
-// infoDenied returns an error if NATS denied to ask for a stream, or to hear the answer. nats.go reports that
-// only as the connection's last error.
-func infoDenied(nc *nats.Conn) error {
+// infoDenied returns an error if NATS denied to ask for a stream, or to hear the answer. nats.go reports that only as the connection's
+// last error, which may be about another stream that was asked for meanwhile.
+func infoDenied(nc *nats.Conn, stream string) error {
 	last := nc.LastError()
 	if !errors.Is(last, nats.ErrPermissionViolation) {
 		return nil
 	}
-	if text := last.Error(); strings.Contains(text, ".STREAM.INFO.") || strings.Contains(text, "Subscription to") {
+	switch text := last.Error(); {
+	case strings.Contains(text, ".STREAM.INFO."):
+		return fmt.Errorf("%w for publish to $JS.API.STREAM.INFO.%s", nats.ErrPermissionViolation, stream)
+	case strings.Contains(text, "Subscription to"):
 		return last
 	}
 	return nil

@@ -1,6 +1,7 @@
 package zookeeper
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -208,10 +209,7 @@ func (l *link) session(ctx context.Context) (*client, error) {
 		case <-ctx.Done():
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			if l.why == nil {
-				return nil, fmt.Errorf("ZooKeeper is not connected (%s)", strings.Join(l.hosts, ","))
-			}
-			return nil, fmt.Errorf("ZooKeeper is not connected (%s): %w", strings.Join(l.hosts, ","), l.why)
+			return nil, fmt.Errorf("ZooKeeper is not connected (%s): %w", strings.Join(l.hosts, ","), cmp.Or(l.why, ctx.Err()))
 		}
 	}
 }
