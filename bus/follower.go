@@ -95,7 +95,7 @@ func (f *follower) session(ctx context.Context) (began bool, err error) {
 			}
 		}()
 	}
-	watched, stop := (&watch{c: f.c, publishes: f.asks}).start(ctx)
+	watched, stop := f.c.watch(ctx, f.asks)
 	defer stop()
 	consumer, err := f.open(watched)
 	if began = err == nil; began {

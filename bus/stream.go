@@ -52,7 +52,7 @@ func Progress(f func(done int64)) BulkOption { return func(b *bulk) { b.progress
 func (c *Client) Ranges(ctx context.Context, tag string, n int64, opts ...BulkOption) iter.Seq2[Range, error] {
 	s, err := c.tag(tag)
 	if err != nil {
-		return failed[Range](err)
+		return failed(err)
 	}
 	return newBulk(s, n, opts).ranges(ctx)
 }
@@ -90,11 +90,11 @@ type answer struct {
 func (b bulk) ranges(ctx context.Context) iter.Seq2[Range, error] {
 	switch {
 	case b.n < 1:
-		return failed[Range](checkCount(b.n))
+		return failed(checkCount(b.n))
 	case b.batch < 1:
-		return failed[Range](badRequest("Batch is %d: want at least 1", b.batch))
+		return failed(badRequest("Batch is %d: want at least 1", b.batch))
 	case b.parallel < 1 || b.parallel > LimitParallel:
-		return failed[Range](badRequest("Parallel is %d: want 1 to %d", b.parallel, LimitParallel))
+		return failed(badRequest("Parallel is %d: want 1 to %d", b.parallel, LimitParallel))
 	}
 	return func(yield func(Range, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -177,9 +177,6 @@ func each(ranges iter.Seq2[Range, error]) iter.Seq2[int64, error] {
 }
 
 // failed yields only an error.
-func failed[T any](err error) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		var none T
-		yield(none, err)
-	}
+func failed(err error) iter.Seq2[Range, error] {
+	return func(yield func(Range, error) bool) { yield(Range{}, err) }
 }

@@ -76,16 +76,10 @@ func probe(ctx context.Context, nc *nats.Conn, harmless string, publishes func(s
 	return cmp.Or(wire.InboxDenied(nc, before, inbox), wire.PublishDenied(nc, before, publishes))
 }
 
-// watch ends a context when NATS denies something on which publishes says that its owner publishes, or the inbox of
-// nats.go's own answers.
-type watch struct {
-	c         *Client
-	publishes func(subject string) bool
-}
-
-// start returns the context, whose cause is the denial. stop must be called.
-func (w *watch) start(ctx context.Context) (_ context.Context, stop func()) {
-	nc, before := w.c.nc, w.c.nc.LastError()
+// watch returns a context that ends when NATS denies something on which publishes says that its owner publishes, or the inbox of
+// nats.go's own answers. Its cause is the denial. stop must be called.
+func (c *Client) watch(ctx context.Context, publishes func(subject string) bool) (_ context.Context, stop func()) {
+	nc, before := c.nc, c.nc.LastError()
 	ctx, end := context.WithCancelCause(ctx)
 	inbox := nc.NewRespInbox()
 	inbox = inbox[:strings.LastIndexByte(inbox, '.')] + ".*"
@@ -101,10 +95,10 @@ func (w *watch) start(ctx context.Context) (_ context.Context, stop func()) {
 			if !errors.Is(nc.LastError(), nats.ErrPermissionViolation) {
 				continue
 			}
-			err := denied(nc, before, inbox, w.publishes)
-			if err == nil && !probed && w.c.probing.TryLock() {
-				err, probed = probe(ctx, nc, "", w.publishes), true
-				w.c.probing.Unlock()
+			err := denied(nc, before, inbox, publishes)
+			if err == nil && !probed && c.probing.TryLock() {
+				err, probed = probe(ctx, nc, "", publishes), true
+				c.probing.Unlock()
 			}
 			if err != nil {
 				end(err)

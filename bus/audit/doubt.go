@@ -51,7 +51,7 @@ func doubt(ctx context.Context, js jetstream.JetStream, c bus.TagClaims, ids []b
 	if c.Last != nil {
 		below = append(below, witness{Claim: *c.Last})
 	}
-	err := refills(ctx, js, c.Tag, func(msg jetstream.Msg, event bus.Event, e bus.RefillEvent) {
+	err := readBodies(ctx, js, refillEvents+c.Tag, isRefill, func(msg jetstream.Msg, event bus.Event, e bus.RefillEvent) {
 		w := witness{Claim: claimOf(e, event.Time), id: event.ID, place: place(msg)}
 		if !slices.ContainsFunc(ids, w.ids().Overlaps) {
 			return
@@ -113,17 +113,4 @@ func unclaimed(c bus.TagClaims, above []witness) bus.Contradiction {
 	}
 	return bus.Contradiction{Kind: bus.Unclaimed, Tag: c.Tag, First: bus.ID(max(lowest.First, int64(c.End))), Last: bus.ID(highest.Last),
 		Message: fmt.Sprintf("%v%s, but %s", highest, others, record)}
-}
-
-// refills calls f with the refill events of a tag that can be read.
-func refills(ctx context.Context, js jetstream.JetStream, tag string, f func(jetstream.Msg, bus.Event, bus.RefillEvent)) error {
-	return Read(ctx, js, refillEvents+tag, jetstream.DeliverAllPolicy, func(msg jetstream.Msg, _ uint64) {
-		event, err := bus.ParseEvent(msg.Subject(), msg.Headers(), msg.Data())
-		if err != nil {
-			return
-		}
-		if e, ok := event.Body.(bus.RefillEvent); ok && isRefill(event, e) {
-			f(msg, event, e)
-		}
-	})
 }

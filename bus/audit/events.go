@@ -94,6 +94,18 @@ func isWorker(event bus.Event, e bus.WorkerEvent) bool {
 	return fmt.Sprint(e.Worker) == event.Key && max(len(e.Node), len(e.Holder)) <= mostNode
 }
 
+// readBodies calls f with the events on a subject that can be read, have a body of this type, and pass the check.
+func readBodies[T any](
+	ctx context.Context, js jetstream.JetStream, subject string, check func(bus.Event, T) bool, f func(jetstream.Msg, bus.Event, T),
+) error {
+	return Read(ctx, js, subject, jetstream.DeliverAllPolicy, func(msg jetstream.Msg, _ uint64) {
+		event, err := bus.ParseEvent(msg.Subject(), msg.Headers(), msg.Data())
+		if body, ok := event.Body.(T); err == nil && ok && check(event, body) {
+			f(msg, event, body)
+		}
+	})
+}
+
 func (a *auditor) node(name string) *node {
 	n := a.nodes[name]
 	if n == nil {

@@ -44,7 +44,7 @@ func traceTag(ctx context.Context, from Source, tag string, id int64) (bus.Trace
 		id = int64(t.Number) // all claims are of numbers
 	}
 	lowest := int64(0)
-	err = refills(ctx, from.JS, tag, func(_ jetstream.Msg, event bus.Event, e bus.RefillEvent) {
+	err = readBodies(ctx, from.JS, refillEvents+tag, isRefill, func(_ jetstream.Msg, event bus.Event, e bus.RefillEvent) {
 		if t.Since.IsZero() {
 			t.Since, lowest = event.Time, e.First
 		}
@@ -127,7 +127,7 @@ func TraceSnowflake(ctx context.Context, from Source, d bus.Decoded) (bus.Trace,
 func traceSnowflake(ctx context.Context, from Source, d bus.Decoded) (bus.Trace, error) {
 	t := bus.Trace{ID: d.ID, Decoded: &d, Claims: []bus.TracedClaim{}}
 	trail := workerTrail{number: d.Worker}
-	err := readWorkerEvents(ctx, from.JS, fmt.Sprint(d.Worker), func(event bus.Event, e bus.WorkerEvent) {
+	err := readBodies(ctx, from.JS, workerEvents+fmt.Sprint(d.Worker), isWorker, func(_ jetstream.Msg, event bus.Event, e bus.WorkerEvent) {
 		if t.Since.IsZero() {
 			t.Since = event.Time
 		}

@@ -47,7 +47,7 @@ func (t tenure) contradicts(o tenure) bool {
 }
 
 // moment is a Unix time in ms, for people.
-func moment(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z07:00") }
+func moment(ms int64) string { return time.UnixMilli(ms).UTC().Format(snowflake.TimeFormat) }
 
 // workerTrail is what the events say of a worker.
 type workerTrail struct {

@@ -33,7 +33,7 @@ func (a *auditor) readWorkers(ctx context.Context) error {
 // auditWorkers compares the workers' events with the registry and the running generators.
 func (a *auditor) auditWorkers(ctx context.Context) (audits []bus.WorkerAudit, err error) {
 	a.workers, a.records = make(map[int64]*workerTrail), make(map[int64]bus.Worker)
-	err = readWorkerEvents(ctx, a.JS, "*", func(event bus.Event, e bus.WorkerEvent) {
+	err = readBodies(ctx, a.JS, workerEvents+"*", isWorker, func(_ jetstream.Msg, event bus.Event, e bus.WorkerEvent) {
 		e.Node, e.Holder = a.node(e.Node).name, a.node(e.Holder).name
 		a.worker(e.Worker).event(event, e)
 	})
@@ -80,13 +80,3 @@ func (a *auditor) auditWorkers(ctx context.Context) (audits []bus.WorkerAudit, e
 // everyRecord reports whether the registry of a page has the records of all workers. With ZooKeeper each data centre may
 // have its own.
 func everyRecord(page bus.WorkersPage) bool { return page.Registry != "zookeeper" }
-
-// readWorkerEvents calls f with the events about who holds a worker, or all workers (*), that can be read.
-func readWorkerEvents(ctx context.Context, js jetstream.JetStream, worker string, f func(bus.Event, bus.WorkerEvent)) error {
-	return Read(ctx, js, workerEvents+worker, jetstream.DeliverAllPolicy, func(msg jetstream.Msg, _ uint64) {
-		event, err := bus.ParseEvent(msg.Subject(), msg.Headers(), msg.Data())
-		if e, ok := event.Body.(bus.WorkerEvent); err == nil && ok && isWorker(event, e) {
-			f(event, e)
-		}
-	})
-}

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,28 +91,20 @@ func newAuditView(report *audit.Report, elapsed time.Duration) auditView {
 		v.Reported, v.Lost = sum(v.Reported, t.Reported), sum(v.Lost, t.Lost)
 		v.Skipped, v.Unreported = sum(v.Skipped, t.Skipped), sum(v.Unreported, t.Unreported)
 	}
-	contradictedFirst(report.Tags, func(t bus.TagAudit) bool { return len(t.Contradictions) > 0 })
+	slices.SortStableFunc(report.Tags, func(x, y bus.TagAudit) int { return byContradictions(x.Contradictions, y.Contradictions) })
 	for _, t := range first(report.Tags, maxAudited) {
 		v.FirstTags = append(v.FirstTags, tagRow{t, len(t.Contradictions)})
 	}
-	contradictedFirst(report.Workers, func(w bus.WorkerAudit) bool { return len(w.Contradictions) > 0 })
+	slices.SortStableFunc(report.Workers, func(x, y bus.WorkerAudit) int { return byContradictions(x.Contradictions, y.Contradictions) })
 	for _, w := range first(report.Workers, maxAudited) {
 		v.FirstWorkers = append(v.FirstWorkers, workerRow{w.Worker, len(w.Contradictions)})
 	}
 	return v
 }
 
-// contradictedFirst sorts those with contradictions before the others.
-func contradictedFirst[T any](all []T, contradicted func(T) bool) {
-	slices.SortStableFunc(all, func(a, b T) int {
-		switch x, y := contradicted(a), contradicted(b); {
-		case x == y:
-			return 0
-		case x:
-			return -1
-		}
-		return 1
-	})
+// byContradictions orders what has contradictions before what has none.
+func byContradictions(x, y []bus.Contradiction) int {
+	return cmp.Compare(min(len(y), 1), min(len(x), 1))
 }
 
 func first[T any](all []T, most int) []T { return all[:min(len(all), most)] }

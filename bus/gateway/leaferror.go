@@ -1,8 +1,6 @@
 package gateway
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"math"
 	"net/http"
@@ -10,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
 // Leaf's codes for why there is no ID.
@@ -84,16 +83,11 @@ func refuse(w http.ResponseWriter, r *http.Request, status int, exception, text 
 
 // write answers with JSON.
 func write(w http.ResponseWriter, status int, body any) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false) // as Leaf; browsers see the content type JSON
-	if err := enc.Encode(body); err != nil {
-		panic("gateway: a value that is not JSON: " + err.Error()) // types of this package and of bus alone
-	}
+	data := wire.Encode(body) // without HTML escapes, as Leaf; browsers see the content type JSON
 	w.Header()["Content-Type"] = jsonType
 	w.Header()["X-Content-Type-Options"] = nosniff
 	w.WriteHeader(status)
-	_, _ = w.Write(bytes.TrimSuffix(b.Bytes(), []byte("\n")))
+	_, _ = w.Write(data)
 }
 
 // message is the text of an error for people, without its code.

@@ -223,14 +223,11 @@ func (s *Server) writeReadiness(w http.ResponseWriter, r *http.Request, ready bu
 	if !s.authorized(r) {
 		ready.Reasons = nil
 	}
-	write(w, statusOf(ready.Ready), ready)
-}
-
-func statusOf(ok bool) int {
-	if ok {
-		return http.StatusOK
+	status := http.StatusServiceUnavailable
+	if ready.Ready {
+		status = http.StatusOK
 	}
-	return http.StatusServiceUnavailable
+	write(w, status, ready)
 }
 
 // unused are connections without a request. Browsers open them ahead, and

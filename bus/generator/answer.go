@@ -128,11 +128,6 @@ func (g *Generator) respond(reply string, body []byte) {
 	g.respondMsg(&nats.Msg{Subject: reply, Data: body})
 }
 
-// respondIDs answers a request for IDs of a tag outside its callback.
-func (g *Generator) respondIDs(reply, tag string, body []byte) {
-	g.respondMsg(idsMessage(reply, g.Order(tag), body))
-}
-
 // idsMessage is an answer with IDs of a tag of this order.
 func idsMessage(reply string, order allocator.Order, body []byte) *nats.Msg {
 	msg := &nats.Msg{Subject: reply, Data: body}

@@ -247,11 +247,12 @@ func (s *issuer) handle(d *delivery, r request) {
 func (s *issuer) handleLater(reply string, a Answer, tag string, req bus.Request, w waiter) {
 	a.Waited = true
 	answer := func(ranges []bus.Range, err error) {
-		if err != nil {
-			s.fail(reply, a, tag, req, err)
-			return
+		switch {
+		case err == nil:
+			s.succeed(reply, a, tag, req, ranges)
+		case !s.askOthers(reply, a, tag, req, err):
+			s.g.refuse(reply, a, err)
 		}
-		s.succeed(reply, a, tag, req, ranges)
 	}
 	// The wait is bounded, and ends when the generator stops.
 	if w, ok := w.(*allocator.Waiter); ok && s.g.requests.enter() { // a goroutine for each request would cost more than the rest
@@ -335,15 +336,8 @@ func (s *issuer) send(reply string, a Answer, tag string, req bus.Request, range
 		s.g.refuse(reply, a, err)
 		return
 	}
-	s.g.respondIDs(reply, tag, body)
+	s.g.respondMsg(idsMessage(reply, s.g.Order(tag), body))
 	s.g.served(a, req.Count)
-}
-
-// fail answers a request outside its callback for which this generator has no IDs.
-func (s *issuer) fail(reply string, a Answer, tag string, req bus.Request, err error) {
-	if !s.askOthers(reply, a, tag, req, err) {
-		s.g.refuse(reply, a, err)
-	}
 }
 
 // askOthers answers a request later, with the IDs of another generator or else with err. It returns false if no other generator can

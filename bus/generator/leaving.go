@@ -49,11 +49,7 @@ func (g *Generator) leaveAgain() {
 		return
 	}
 	g.log.Warn("reconnecting, because the connection was lost while this generator left a queue group, and NATS may still count it as a member")
-	g.tasks.start(func() { // it waits for the connection's lock
-		if err := g.cfg.Conn.ForceReconnect(); err != nil {
-			g.log.Debug("a reconnect failed", "error", err)
-		}
-	})
+	g.forceReconnect()
 }
 
 // endpointSubscriptions returns the subscriptions of a service's endpoints. The package micro does not show them, so they are read from

@@ -24,6 +24,15 @@ type reconnectGuard struct {
 // arrive on the new connection. Its channels and callbacks report the reconnect only later.
 func (g *Generator) reconnects() uint64 { return g.cfg.Conn.Stats().Reconnects }
 
+// forceReconnect makes nats.go connect anew. It does not wait for that, nor for the connection's lock.
+func (g *Generator) forceReconnect() {
+	g.tasks.start(func() {
+		if err := g.cfg.Conn.ForceReconnect(); err != nil {
+			g.log.Debug("a reconnect failed", "error", err)
+		}
+	})
+}
+
 // watchConnection shuts the guard when the connection is lost, and checks the worker after a
 // reconnect. It waits for nothing else: nats.go holds the connection's lock
 // while it dials, and while a write to the server hangs.

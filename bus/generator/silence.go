@@ -68,11 +68,7 @@ func (g *Generator) watchSilence(now time.Time) {
 	}
 	if g.silence.look(now, lasted > overdue, g.cfg.Conn.IsConnected()) && g.cfg.Conn.Opts.InProcessServer == nil {
 		g.log.Warn("reconnecting, because the generator's own heartbeats do not come back", "url", g.cfg.Conn.ConnectedUrlRedacted())
-		g.tasks.start(func() { // it waits for the connection's lock
-			if err := g.cfg.Conn.ForceReconnect(); err != nil {
-				g.log.Debug("a reconnect failed", "error", err)
-			}
-		})
+		g.forceReconnect()
 	}
 }
 
