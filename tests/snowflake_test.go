@@ -246,7 +246,7 @@ func TestDecode(t *testing.T) {
 	}
 	future := r.First + time.Hour.Milliseconds()<<22
 	for _, body := range []string{fmt.Sprint(future), "9223372036854775807", "0", "-1", fmt.Sprint(-r.First),
-		"9223372036854775808", "", "text", "1.5", "0x10", "<b>", `{"id":"1"}`, "\xff", strings.Repeat("1", 100_000)} {
+		"9223372036854775808", "+" + fmt.Sprint(r.First), "0" + fmt.Sprint(r.First), "", "text", "1.5", "0x10", "<b>", `{"id":"1"}`, "\xff", strings.Repeat("1", 100_000)} {
 		msg := ask(t, nc, "leaf.decode", body)
 		refused(t, msg, 400, bus.BadRequest)
 		if len(msg.Data) > 1000 {

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -151,8 +150,8 @@ func (g *Generator) decode(r micro.Request) {
 
 // Decode returns the parts of a snowflake in decimal. An error is a *[bus.Error].
 func (g *Generator) Decode(text string) (bus.Decoded, error) {
-	id, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
+	id, ok := wire.ParseID([]byte(text))
+	if !ok {
 		return bus.Decoded{}, badRequest("%s is not a snowflake: send its decimal number", wire.Quote([]byte(text)))
 	}
 	p, err := g.cfg.Snowflake.Layout.Decode(id, g.flakes.Latest())
