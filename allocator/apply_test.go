@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -265,7 +266,7 @@ func TestExhausted(t *testing.T) {
 						refused(t, a, n, allocator.ErrExhausted, 0)
 					}
 				}
-				unique(t, &ids)
+				served := unique(t, &ids)
 				if got := s.maxID(); got != math.MaxInt64 {
 					t.Errorf("max_id is %d, want the largest int64", got)
 				}
@@ -281,9 +282,41 @@ func TestExhausted(t *testing.T) {
 				if got := len(s.reserves()) - before; got != 0 {
 					t.Errorf("%d writes for a tag that has no IDs left", got)
 				}
+				// What requests that were too large had got is there for smaller ones.
+				if rest := c.left - served; rest > 0 {
+					ids.Add(take(t, a, rest)...)
+				}
+				refused(t, a, 1, allocator.ErrExhausted, 0)
+				if n := unique(t, &ids); n != c.left {
+					t.Errorf("%d of the last %d IDs were served", n, c.left)
+				}
 			})
 		})
 	}
+}
+
+// TestExhaustedWaiters: of the requests that wait for the last IDs, a large one does not keep them from a smaller one, or lose them.
+func TestExhaustedWaiters(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 4)
+		s.rule(`{"limit":"10"}`)
+		a := start(t, allocator.Config{Store: s})
+		if got := take(t, a, 3); !slices.Equal(got, []allocator.Range{{First: 1, Last: 3}}) {
+			t.Errorf("got %v", got)
+		}
+		synctest.Wait()
+		large, four, five := request(t, a, 8), request(t, a, 4), request(t, a, 5)
+		large.refused(t, allocator.ErrExhausted)
+		four.want(t, allocator.Range{First: 4, Last: 7})
+		five.refused(t, allocator.ErrExhausted)
+		refused(t, a, 4, allocator.ErrExhausted, 0)
+		if got := take(t, a, 3); !slices.Equal(got, []allocator.Range{{First: 8, Last: 10}}) {
+			t.Errorf("got %v", got)
+		}
+		if v := a.Views(allocator.Query{Limit: 1})[0]; v.Taken != 10 || v.Left != 0 {
+			t.Errorf("the view is %+v", v)
+		}
+	})
 }
 
 // TestExhaustedMemory: what is in memory is served to the end, whatever large

@@ -178,6 +178,18 @@ func (b *buffer) emptyWaitersLocked() {
 	}
 }
 
+// regainLocked takes the IDs back that unsatisfied waiters hold. Only the first one can hold some, and then it has got all that there were.
+func (b *buffer) regainLocked() {
+	if w := b.waiters.first; w != nil {
+		for _, r := range w.ranges {
+			b.segments = append(b.segments, Segment{Range: r, Next: r.First})
+			b.taken -= r.Len()
+		}
+	}
+	b.emptyWaitersLocked()
+	b.trimLocked()
+}
+
 // trimLocked drops the IDs in the segments below the floor and above the limit, and counts what is left.
 func (b *buffer) trimLocked() {
 	kept, end := b.segments[:0], b.rulesLocked().end()

@@ -57,6 +57,9 @@ var mutations = []mutation{
 		"case !errors.Is(err, ErrConflict):", "case true:"}}},
 	{name: "the last IDs of a tag are not reserved", by: "TestExhausted", edits: []edit{{"refill.go",
 		"case errors.Is(err, ErrExhausted) && n > 1:", "case false:"}}},
+	{name: "the last IDs are lost with a request that is too large", by: "TestExhausted", edits: []edit{{"refill.go", "	b.regainLocked()\n", ""}}},
+	{name: "a large request refuses the smaller ones that wait for the last IDs", by: "TestExhaustedWaiters", edits: []edit{{"refill.go",
+		"		if w.n > b.left {", "		if true {"}}},
 
 	// Marks.
 	{name: "a range is not marked", by: "TestRegressedRestart", edits: []edit{{"refill.go",

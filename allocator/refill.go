@@ -212,8 +212,9 @@ func (a *Allocator) install(b *buffer, p plan, grant Grant, elapsed time.Duratio
 	return nil
 }
 
-// exhaust notes that the store has no IDs left: it works, and is not asked again. An operator who has changed the rules since it was
-// asked may have raised the limit. Then the refill plans again.
+// exhaust notes that the store has no IDs left: it works, and is not asked again. The last IDs are for the requests that they are enough
+// for, now or later. An operator who has changed the rules since the store was asked may have raised the limit. Then the refill plans
+// again.
 func (a *Allocator) exhaust(b *buffer, p plan, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -221,7 +222,18 @@ func (a *Allocator) exhaust(b *buffer, p plan, err error) {
 		return
 	}
 	b.exhausted = true
-	b.refuseLocked(err)
+	b.regainLocked()
+	for w := b.waiters.first; w != nil; {
+		next := w.after
+		if w.n > b.left {
+			b.settleLocked(w, err)
+		} else {
+			w.ranges, w.missing = b.takeLocked(nil, w.n), 0
+			b.waiters.missing -= w.n
+			b.settleLocked(w, nil)
+		}
+		w = next
+	}
 	a.recoveredLocked(b)
 }
 
