@@ -113,7 +113,7 @@ var errTooLate = fmt.Errorf("%w: another generator claimed a later range first, 
 
 // claim claims the range of g, up to the tag's limit. It writes again only after a certain conflict, on the record as it is then.
 func (c *claimed) claim(ctx context.Context, tag string, g *Grant) error {
-	r := &g.Range
+	r, last := &g.Range, g.Last
 	turn, conflict := firstTurn, time.Duration(0)
 	for begun := time.Now(); ; {
 		e, err := c.record(ctx, tag)
@@ -133,7 +133,7 @@ func (c *claimed) claim(ctx context.Context, tag string, g *Grant) error {
 		if err := e.allows(tag, r.First, 1); err != nil {
 			return err
 		}
-		r.Last = min(r.Last, e.Rules.end()-1)
+		r.Last = min(last, e.Rules.end()-1)
 		g.Rules, g.Ending = e.Rules, !e.Rules.Ending(e.End) && e.Rules.Ending(r.Last+1)
 		e.End, e.Last = r.Last+1, NewClaim(*r, c.node)
 		at := time.Now()

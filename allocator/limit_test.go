@@ -289,3 +289,25 @@ func TestClaimsUnderRules(t *testing.T) {
 		t.Errorf("paused: %v, %v; the ledger ends at %d", g, err, end())
 	}
 }
+
+// TestClaimAfterTheLimit: a claim begins with the record that it knows. If another generator has ended the limit meanwhile, the whole range
+// is claimed: the store has reserved it, and the rest would be lost.
+func TestClaimAfterTheLimit(t *testing.T) {
+	rows, ledger := allocatortest.NewMemory(), allocatortest.NewMemoryLedger()
+	one := allocator.WithLedger(rows, ledger, allocator.NewMarks(), "one")
+	two := allocator.WithLedger(rows, ledger, allocator.NewMarks(), "two")
+	createTag(t, one, allocator.Tag{Name: "order", MaxID: 1, Step: 10})
+	limit := func(by allocator.Store, at string) {
+		t.Helper()
+		if _, err := by.Update(t.Context(), "order", allocator.Change{RulesChange: changeOf(t, `{"limit":"`+at+`"}`)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limit(one, "15")
+	for _, want := range []allocator.Range{{First: 1, Last: 10}, {First: 11, Last: 20}} {
+		if g, err := one.Reserve(t.Context(), "order", 1, want.First); err != nil || g.Range != want {
+			t.Errorf("%v, %v, want %v", g, err, want)
+		}
+		limit(two, "0")
+	}
+}

@@ -15,6 +15,8 @@ var rulesMutations = []mutation{
 		"	if e.Rules.Paused {", "	if true {\n		return nil\n	}\n	if e.Rules.Paused {"}}},
 	{name: "strict IDs above a new limit are handed out", by: "TestStrict.*|TestLimit.*", edits: []edit{{"strict.go",
 		" || grant.Last >= b.rulesLocked().end() {", " {"}}},
+	{name: "a claim stays cut at a limit that was known before", by: "TestClaimAfterTheLimit", edits: []edit{{"claim.go",
+		"r.Last = min(last, ", "r.Last = min(r.Last, "}}},
 	{name: "a tag is exhausted by a limit that an operator has raised meanwhile", by: "TestLimitRaisedMeanwhile", edits: []edit{{"refill.go",
 		"	if b.rulesLocked().Version != p.rules {", "	if false {"}}},
 	{name: "the alert comes at 90 %", by: "TestEndingAt80Percent", edits: []edit{{"rules.go",
