@@ -119,7 +119,7 @@ func TestDrillNightRegistry(t *testing.T) {
 // The layout of snowflakes ends in a year, less some seconds. A new one must last a year.
 func TestDrillNightLayout(t *testing.T) {
 	end := time.Now().Add(365*24*time.Hour + 20*time.Second).Truncate(time.Millisecond)
-	w := newWatch(t, newNATS(t).ClientURL(), threeNodes, "--id-bits", "60", "--epoch", fmt.Sprint(end.UnixMilli()-1<<38))
+	w := newWatch(t, newNATS(t).ClientURL(), threeNodes, "--id-bits", "60", "--sequence-bits", "12", "--epoch", fmt.Sprint(end.UnixMilli()-1<<38))
 	worker := workersOf(t, bus.NewClient(w.nc), threeNodes...)["gen_1"]
 	snowflakes := startProbe(t, w.nc, bus.SubjectSnowflake)
 	w.wakes("leaf.worker.ending", fmt.Sprint(worker)).shows("leaf events --alerts --since 1h", "gen_1", "worker.ending", end.Local().Format("2006-01-02T15:04")).

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/snowflake"
@@ -19,6 +20,7 @@ import (
 // layoutFlags say what the bits of a snowflake mean.
 type layoutFlags struct {
 	idBits, workerBits, sequenceBits int
+	sequence                         *pflag.Flag // of sequenceBits
 	unit                             time.Duration
 	epoch                            int64
 }
@@ -30,7 +32,9 @@ func (f *layoutFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.IntVar(&f.idBits, "id-bits", defaultIDBits, "`BITS` of a snowflake, 53 for numbers that JavaScript holds exactly; an installation has one layout for life")
 	fs.IntVar(&f.workerBits, "worker-bits", snowflake.DefaultWorkerBits, "`BITS` of a snowflake for the worker")
-	fs.IntVar(&f.sequenceBits, "sequence-bits", snowflake.DefaultSequenceBits, "`BITS` of a snowflake for the sequence number; the time has the rest of --id-bits")
+	fs.IntVar(&f.sequenceBits, "sequence-bits", snowflake.DefaultSequenceBits, "`BITS` of a snowflake for the sequence number; the time has the rest of --id-bits. "+
+		"With fewer --id-bits the default leaves 41 bits for a time in 1ms, 38 in 10ms, 35 in 100ms and 32 in 1s")
+	f.sequence = fs.Lookup("sequence-bits")
 	fs.DurationVar(&f.unit, "time-unit", time.Millisecond, "`UNIT` in which a snowflake counts the time: 1ms, 10ms, 100ms or 1s")
 	fs.Int64Var(&f.epoch, "epoch", snowflake.DefaultEpoch, "first `MILLISECOND` of snowflakes, since 1970; an installation has one for life")
 	completeValues(cmd, "time-unit", "1ms", "10ms", "100ms", "1s")
@@ -44,10 +48,22 @@ func (f *layoutFlags) check() error {
 	if !slices.Contains(snowflake.Units(), f.unit) {
 		return usagef("--time-unit is %v: want 1ms, 10ms, 100ms or 1s", f.unit)
 	}
+	if f.idBits < defaultIDBits && !f.sequence.Changed {
+		f.sequenceBits = f.idBits - f.workerBits - timeBits(f.unit)
+	}
 	if err := f.layout().Validate(); err != nil {
 		return usagef("--id-bits, --worker-bits, --sequence-bits, --time-unit and --epoch: %w", err)
 	}
 	return nil
+}
+
+// timeBits are enough for 69 years or more, counted in these units: as many as the default layout has for milliseconds, and fewer for longer ones.
+func timeBits(unit time.Duration) int {
+	bits := snowflake.DefaultTimeBits
+	for ; unit > time.Millisecond; unit /= 10 {
+		bits -= 3
+	}
+	return bits
 }
 
 func (f *layoutFlags) layout() snowflake.Layout {
@@ -70,6 +86,7 @@ JavaScript holds numbers below 2^53 exactly. The time lasts longer with more bit
 longer unit of time or a later epoch. A worker that has used up the IDs of a unit
 waits for the next unit. So a long unit is for low rates.`,
 		Example: `  leaf layout
+  leaf layout --id-bits 53 --worker-bits 6
   leaf layout --id-bits 53 --worker-bits 6 --sequence-bits 8 --time-unit 10ms
   leaf layout --id-bits 53 --worker-bits 5 --sequence-bits 16 --time-unit 1s --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -21,7 +23,7 @@ func TestLayoutFlags(t *testing.T) {
 		{53, snowflake.Layout{Epoch: 7, WorkerBits: 6, SequenceBits: 8, UnitMS: 10, UnitBits: 39}},
 	} {
 		f := layoutFlags{idBits: c.idBits, workerBits: c.want.WorkerBits, sequenceBits: c.want.SequenceBits, epoch: c.want.Epoch,
-			unit: time.Duration(c.want.Unit()) * time.Millisecond}
+			sequence: &pflag.Flag{Changed: true}, unit: time.Duration(c.want.Unit()) * time.Millisecond}
 		if got := f.layout(); got != c.want || f.check() != nil {
 			t.Errorf("%+v, want %+v; %v", got, c.want, f.check())
 		}
@@ -77,12 +79,36 @@ func TestLayoutJSON(t *testing.T) {
 	}
 }
 
+// Without --sequence-bits a shorter ID has fewer of them, so that it lasts as long. Who names the sequence gets it.
+func TestLayoutSequence(t *testing.T) {
+	cleanEnv(t)
+	for args, want := range map[string][2]int{ // bits of time and sequence
+		"--id-bits 63":                 {41, 12},
+		"--worker-bits 5":              {46, 12}, // as it always was
+		"--id-bits 62":                 {41, 11},
+		"--id-bits 53":                 {41, 2},
+		"--id-bits 53 --worker-bits 6": {41, 6},
+		"--id-bits 53 --worker-bits 6 --time-unit 10ms":                  {38, 9},
+		"--id-bits 53 --worker-bits 6 --time-unit 100ms":                 {35, 12},
+		"--id-bits 53 --worker-bits 6 --time-unit 1s":                    {32, 15},
+		"--id-bits 53 --worker-bits 6 --time-unit 1s --sequence-bits 16": {31, 16},
+		"--id-bits 60 --sequence-bits 12 --epoch 1700000000000":          {38, 12},
+	} {
+		status, stdout, stderr := leaf(t, append([]string{"layout", "--json"}, strings.Fields(args)...)...)
+		var got layoutReport
+		if err := json.Unmarshal([]byte(stdout), &got); status != exitOK || err != nil || [2]int{got.TimeBits, got.SequenceBits} != want {
+			t.Errorf("%s: status %d, %s%s; want %d", args, status, stdout, stderr, want)
+		}
+	}
+}
+
 // A choice that cannot work, or that ends soon, is refused, with what to change.
 func TestLayoutRefuses(t *testing.T) {
 	cleanEnv(t)
 	for _, c := range []struct{ args, want string }{
-		{"--id-bits 53", "ends at 2010-11-28T22:14:18.305Z: give the time more bits (more --id-bits, or fewer --worker-bits or --sequence-bits), a longer --time-unit, or a later --epoch"},
+		{"--id-bits 53 --sequence-bits 12", "ends at 2010-11-28T22:14:18.305Z: give the time more bits (more --id-bits, or fewer --worker-bits or --sequence-bits), a longer --time-unit, or a later --epoch"},
 		{"--id-bits 51 --worker-bits 6 --sequence-bits 16", "12 days"},
+		{"--id-bits 51", "1 of sequence; this has 41 bits of 1 ms, 10 and 0"},
 		{"--id-bits 70", "--id-bits, --worker-bits, --sequence-bits, --time-unit and --epoch: the bits of a layout are 70 together, more than 63"},
 		{"--time-unit 1s", "after the year 9999"},
 		{"--time-unit 5ms", "want 1ms, 10ms, 100ms or 1s"},
