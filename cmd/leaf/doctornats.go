@@ -89,8 +89,8 @@ func inMiB(bytes uint64) string { return fmt.Sprintf("%d MiB", bytes>>20) }
 
 // installation reads the record of the installation, and compares it with the flags.
 func (d *doctor) installation(ctx context.Context, log *slog.Logger) (string, error) {
-	if s := d.look.streams[0]; s.info == nil { // reading the record would make the bucket
-		return "this NATS has no installation yet: the first generator makes it", s.err
+	if err := d.look.streams[0].err; err != nil {
+		return "", err
 	}
 	have, ok, err := kvstore.ReadInstallation(ctx, kvstore.Config{Conn: d.nc, JS: d.js, Log: log})
 	switch {
