@@ -76,8 +76,8 @@ func TestReadmeIsShort(t *testing.T) {
 }
 
 // elsewhere matches commands that the test cannot run, because they need other machines, servers, containers or accounts, or are the tests
-// themselves. Those of the nats CLI that are no requests need that program.
-var elsewhere = regexp.MustCompile(`^(git|cd|make|docker|for|done|ssh|go install|go run ./tests|nats stream)\b|^LEAF_TEST_|/leaf1:|host:3306|h1:2181|\$servers|--mysql-file|\.conf|\.pem|0\.0\.0\.0`)
+// themselves. Those of the nats CLI that are no requests need that program, and those that restore a backup need nats-server.
+var elsewhere = regexp.MustCompile(`^(git|cd|make|docker|for|done|ssh|go install|go run ./tests|nats stream|nats backup|nats-server|mv|kill|test)\b|^LEAF_TEST_|/leaf1:|host:3306|h1:2181|\$servers|--mysql-file|\.conf|\.pem|0\.0\.0\.0`)
 
 // commandsOf returns the commands of a page that the test can run, each with its comment.
 func commandsOf(t *testing.T, page string) (commands [][2]string) {

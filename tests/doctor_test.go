@@ -96,7 +96,7 @@ func TestDoctorFindsAllWell(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
-	if want := "nats permissions jetstream installation streams sync generators clocks folder mysql ledger zookeeper"; strings.Join(checks, " ") != want {
+	if want := "nats permissions jetstream installation streams keys sync generators clocks folder mysql ledger zookeeper"; strings.Join(checks, " ") != want {
 		t.Errorf("the checks are %q, want %q", checks, want)
 	}
 	if after := events(); after != before {

@@ -1,11 +1,15 @@
 package tests
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/testkit"
@@ -85,17 +89,34 @@ func TestOpaqueTagRestored(t *testing.T) {
 	l.agrees(url)
 }
 
-// The keys are lost. A generator that has one in memory goes on. One that starts refuses the tag, and makes no second key. Other tags are
-// served, and new ones are made.
+// The keys are lost. A generator that has one in memory goes on. One that starts refuses the tag. Nobody makes another key, or a bucket that
+// would be in the way of a restore, and leaf doctor says what to do. Other tags are served, and made. With the bucket all is well again.
 func TestOpaqueKeysLost(t *testing.T) {
 	t.Parallel()
-	url := newNATS(t).ClientURL()
+	server := newNATS(t)
+	url := server.ClientURL()
 	g := serve(t, t.TempDir(), "-s", url, "--tag", "order")
 	nc := connect(t, url)
+	doctor(t, "-s", url).want(t, "keys", "ok", "opaque tags: 0")
 	leafOK(t, "tag", "add", "coupon", "--opaque", "-s", url)
 	takeOne(t, client(t, url), "coupon")
+	server.Close()
+	backup := filepath.Join(t.TempDir(), "backup")
+	copyFolder(t, server.folderOf(bus.BucketKeys), backup)
+	server.start()
+	states(t, bus.NewClient(nc), 1)
+	doctor(t, "-s", url).want(t, "keys", "ok", "opaque tags: 1, each has its key")
 	must(t, jetStream(t, nc).DeleteKeyValue(t.Context(), bus.BucketKeys))
 	granted(t, ask(t, nc, "leaf.segment.coupon", "5000"))
+	lost := func() {
+		t.Helper()
+		doctor(t, "-s", url).want(t, "keys", "problem", "JetStream lost the bucket LEAF_KEYS", "coupon", "restore the bucket: docs/security.md")
+		leaf(t, "tag", "add", "gift", "--opaque", "-s", url).want(t, 1, "503 store_unavailable", "LEAF_KEYS", "restore it from a backup")
+		if _, err := jetStream(t, nc).KeyValue(t.Context(), bus.BucketKeys); !errors.Is(err, jetstream.ErrBucketNotFound) {
+			t.Errorf("there is a bucket again: %v", err)
+		}
+	}
+	lost()
 
 	g.stop()
 	serve(t, g.dir, "-s", url)
@@ -106,12 +127,54 @@ func TestOpaqueKeysLost(t *testing.T) {
 		t.Error(text)
 	}
 	granted(t, ask(t, nc, "leaf.segment.order", ""))
+	leafOK(t, "tag", "add", "late", "-s", url)
 	leaf(t, "tag", "add", "coupon", "--opaque", "-s", url).want(t, 1, "409 conflict", "LEAF_KEYS")
-	leafOK(t, "tag", "add", "gift", "--opaque", "-s", url)
-	granted(t, ask(t, nc, "leaf.segment.gift", ""))
+	lost()
 	leafOK(t, "tag", "rm", "coupon", "--yes", "-s", url)
 	leaf(t, "tag", "add", "coupon", "--opaque", "-s", url).want(t, 1, "409 conflict", "LEAF_KEYS")
 	testkit.Eventually(t, "the tag is unknown", func() bool {
 		return refusal(t, ask(t, nc, "leaf.segment.coupon", "")).Reason == string(bus.UnknownTag)
 	})
+	lost()
+
+	server.Close()
+	copyFolder(t, backup, server.folderOf(bus.BucketKeys))
+	server.start()
+	states(t, bus.NewClient(nc), 1)
+	leafOK(t, "tag", "add", "coupon", "--opaque", "-s", url)
+	leafOK(t, "tag", "add", "gift", "--opaque", "-s", url)
+	granted(t, ask(t, nc, "leaf.segment.coupon", ""))
+	doctor(t, "-s", url).want(t, "keys", "ok", "opaque tags: 2, each has its key")
+}
+
+// The bucket of the keys is restored from before a tag was created. leaf doctor names the tag. A user that may not ask for the bucket learns
+// only that.
+func TestOpaqueKeyOfALaterTagLost(t *testing.T) {
+	t.Parallel()
+	conf := filepath.Join(t.TempDir(), "nats.conf")
+	writeFile(t, conf, `jetstream: {}, accounts { A: { jetstream: {}, users: [
+		{ user: all, password: p }
+		{ user: some, password: p, permissions: { publish: { deny: [ "$JS.API.STREAM.INFO.KV_LEAF_KEYS" ] } } }
+	] } }`)
+	server := newNATSFrom(t, conf)
+	all := []string{"-s", server.ClientURL(), "--user", "all", "--password", "p"}
+	with := func(args ...string) []string { return append(args, all...) }
+	serve(t, t.TempDir(), all...)
+	leafOK(t, with("tag", "add", "coupon", "--opaque")...)
+	nc := connect(t, server.ClientURL(), nats.UserInfo("all", "p"))
+	js := jetStream(t, nc)
+	kv, err := js.KeyValue(t.Context(), bus.BucketKeys)
+	must(t, err)
+	key, err := kv.Get(t.Context(), "coupon")
+	must(t, err)
+	for _, tag := range []string{"gift", "voucher"} {
+		leafOK(t, with("tag", "add", tag, "--opaque")...)
+	}
+	must(t, js.DeleteKeyValue(t.Context(), bus.BucketKeys))
+	kv, err = js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: bus.BucketKeys})
+	must(t, err)
+	_, err = kv.Put(t.Context(), "coupon", key.Value())
+	must(t, err)
+	doctor(t, all...).want(t, "keys", "problem", "opaque tags without a key in the bucket LEAF_KEYS (2): gift; voucher", "docs/security.md")
+	doctor(t, "-s", server.ClientURL(), "--user", "some", "--password", "p", "--timeout", "1s").want(t, "keys", "warning", "it is not known whether each opaque tag has its key", "as the user of the generators")
 }

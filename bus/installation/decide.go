@@ -118,7 +118,7 @@ func (f *facts) unfit() error { return f.err }
 
 func (f *facts) lostState() error {
 	return fmt.Errorf("this data folder belongs to installation %s, but this NATS has no installation: it lost its state, or is another one. "+
-		"A new start there would repeat IDs. Restore its JetStream, or name the right --server, or, for a new installation, another --data-dir", f.known)
+		"A new start there would repeat IDs. Restore its JetStream (docs/cluster.md), or name the right --server, or, for a new installation, another --data-dir", f.known)
 }
 
 func (f *facts) lostRecord() error {

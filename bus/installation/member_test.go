@@ -125,6 +125,9 @@ func TestNothingIsCreatedForTheRefused(t *testing.T) {
 			theirs(s)
 			f := s.folder()
 			s.fails(f, true, "belongs to installation B", "no installation yet", "free it")
+			for stream := range s.state().JS.StreamNames(t.Context()).Name() {
+				t.Errorf("it made the stream %s", stream)
+			}
 			if have := s.record(); have.ID != "" || !isNew(t, f) || s.db.of+s.zk.of != "B" {
 				t.Errorf("the record is %+v; the folder is new: %v; the database belongs to %q, ZooKeeper to %q", have, isNew(t, f), s.db.of, s.zk.of)
 			}

@@ -74,6 +74,11 @@ func openStream(ctx context.Context, cfg Config, name string, create func(replic
 			return cfg.JS.KeyValue(ctx, name)
 		})
 	}
+	return fitting(ctx, name, kv, err)
+}
+
+// fitting returns a bucket that was looked up, or why it cannot be used.
+func fitting(ctx context.Context, name string, kv jetstream.KeyValue, err error) (jetstream.KeyValue, error) {
 	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
 		return nil, fmt.Errorf("%w: %w", ErrNoJetStream, err)
 	}

@@ -50,12 +50,15 @@ type ZooKeeper struct {
 	Last         int64  `json:"last"`
 }
 
-// ReadInstallation returns the installation's record; ok is false if there is none. It creates the
-// bucket if it is missing. An error that matches [allocator.ErrRefused] will stay; one that matches
+// ReadInstallation returns the installation's record; ok is false if there is none. It creates no
+// bucket: an empty one would be in the way of a restore. An error that matches [allocator.ErrRefused] will stay; one that matches
 // [ErrNoJetStream] may pass.
 func ReadInstallation(ctx context.Context, cfg Config) (have Installation, ok bool, err error) {
-	kv, err := openBucket(ctx, cfg, bus.BucketInstallation, "Leafbus: the installation's record")
-	if err != nil {
+	kv, err := cfg.JS.KeyValue(ctx, bus.BucketInstallation)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		return have, false, nil
+	}
+	if kv, err = fitting(ctx, bus.BucketInstallation, kv, err); err != nil {
 		return have, false, err
 	}
 	entry, err := kv.Get(ctx, InstallationKey)
@@ -72,14 +75,14 @@ func ReadInstallation(ctx context.Context, cfg Config) (have Installation, ok bo
 	return have, true, nil
 }
 
-// CreateInstallation makes the installation's record, by compare-and-set. It does nothing if there
-// is one: read it then.
+// CreateInstallation makes the installation's record, by compare-and-set, and its bucket if that is missing. It does nothing if there
+// is a record: read it then.
 func CreateInstallation(ctx context.Context, cfg Config, first Installation) error {
 	record, err := json.Marshal(first)
 	if err != nil {
 		return err
 	}
-	kv, err := cfg.JS.KeyValue(ctx, bus.BucketInstallation)
+	kv, err := openBucket(ctx, cfg, bus.BucketInstallation, "Leafbus: the installation's record")
 	if err == nil {
 		_, err = kv.Create(ctx, InstallationKey, record)
 	}

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/natskit"
@@ -25,16 +27,21 @@ func recordOf(t *testing.T, cfg Config) Installation {
 // installed makes the installation's record, if there is none, and returns the one that is there.
 func installed(t *testing.T, cfg Config, id string) Installation {
 	t.Helper()
-	recordOf(t, cfg) // makes the bucket
 	if err := CreateInstallation(t.Context(), cfg, Installation{ID: id, Store: "kv", Registry: "kv", Layout: snowflake.DefaultLayout()}); err != nil {
 		t.Fatal(err)
 	}
 	return recordOf(t, cfg)
 }
 
-// The first record counts.
+// The first record counts. Until there is one, nobody makes the bucket.
 func TestInstallation(t *testing.T) {
 	cfg := newConfig(t, natskit.Start(t))
+	if have := recordOf(t, cfg); have.ID != "" {
+		t.Errorf("the record is %+v", have)
+	}
+	if _, err := cfg.JS.KeyValue(t.Context(), bus.BucketInstallation); !errors.Is(err, jetstream.ErrBucketNotFound) {
+		t.Errorf("reading the record made the bucket: %v", err)
+	}
 	first := installed(t, cfg, "first")
 	if first.ID != "first" || first.Layout != snowflake.DefaultLayout() {
 		t.Errorf("the record is %+v", first)

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/opaque"
 	"github.com/leafbus/leafbus/bus"
@@ -217,6 +219,18 @@ func TestLostKeys(t *testing.T) {
 		}
 	}
 	refused("no bucket")
+	for what, store := range map[string]*Store{"with the key in memory": old, "without it": other} {
+		if made, err := store.Create(t.Context(), opaqueTag(t, "new", "53")); !errors.Is(err, allocator.ErrUnavailable) || !strings.Contains(err.Error(), "docs/security.md") {
+			t.Errorf("%s: a new opaque tag: %+v, %v", what, made, err)
+		}
+		mustCreate(t, store, allocator.Tag{Name: "order" + fmt.Sprint(store == old), MaxID: 1, Step: 10})
+	}
+	if _, err := newConfig(t, s).JS.Stream(t.Context(), streamOf(bus.BucketKeys)); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Errorf("a refused creation made a bucket, which is in the way of a restore: %v", err)
+	}
+	if _, err := openBucket(t.Context(), newConfig(t, s), bus.BucketKeys, "by hand"); err != nil {
+		t.Fatal(err)
+	}
 	mustCreate(t, other, opaqueTag(t, "new", "53"))
 	refused("a new bucket")
 	for _, name := range []string{"coupon", "gone"} {

@@ -47,6 +47,9 @@ func (d *doctor) examineNATS(ctx context.Context) {
 	}
 	d.examine(ctx, "installation", d.installation)
 	d.examine(ctx, "streams", d.streams)
+	if d.stream("KV_"+bus.BucketTags) != nil {
+		d.examine(ctx, "keys", d.keys)
+	}
 	d.examine(ctx, "sync", d.sync)
 	d.examine(ctx, "generators", d.generators)
 	d.examine(ctx, "clocks", d.clocks)
@@ -89,8 +92,8 @@ func inMiB(bytes uint64) string { return fmt.Sprintf("%d MiB", bytes>>20) }
 
 // installation reads the record of the installation, and compares it with the flags.
 func (d *doctor) installation(ctx context.Context, log *slog.Logger) (string, error) {
-	if s := d.look.streams[0]; s.info == nil { // reading the record would make the bucket
-		return "this NATS has no installation yet: the first generator makes it", s.err
+	if err := d.look.streams[0].err; err != nil {
+		return "", err
 	}
 	have, ok, err := kvstore.ReadInstallation(ctx, kvstore.Config{Conn: d.nc, JS: d.js, Log: log})
 	switch {
@@ -172,6 +175,22 @@ func (d *doctor) streams(ctx context.Context, log *slog.Logger) (string, error) 
 		return fmt.Sprintf("%s: one server keeps them, because it is in no cluster", strings.Join(names, ", ")), nil
 	}
 	return fmt.Sprintf("%s: each copy is current", strings.Join(names, ", ")), nil
+}
+
+// keys looks whether each opaque tag has its key.
+func (d *doctor) keys(ctx context.Context, log *slog.Logger) (string, error) {
+	loss, err := kvstore.LookForKeys(ctx, kvstore.Config{Conn: d.nc, JS: d.js, Log: log})
+	const restore = "create no opaque tag, restart no generator, and restore the bucket: docs/security.md#when-keys-are-lost"
+	switch {
+	case err != nil:
+		log.Warn(fmt.Sprintf("it is not known whether each opaque tag has its key: %v", err),
+			"fix", "run leaf doctor as the user of the generators. If there are very many tags, give a longer --timeout")
+	case loss.Bucket:
+		return "", advise(restore, "JetStream lost the bucket %s, and with it the keys of opaque tags (%d): %s", bus.BucketKeys, loss.Opaque, some(loss.Tags))
+	case len(loss.Tags) > 0:
+		return "", advise(restore, "opaque tags without a key in the bucket %s (%d): %s", bus.BucketKeys, len(loss.Tags), some(loss.Tags))
+	}
+	return fmt.Sprintf("opaque tags: %d, each has its key", loss.Opaque), nil
 }
 
 // inspectRoom logs why a stream takes no messages, or soon takes none.
