@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -146,8 +147,12 @@ A tag keeps its order and domain for life, also after it was deleted.`,
 	completeValues(cmd, "opaque", "63\tbits", "53\tbits, for JavaScript", "d9\tdecimal digits", "d12\tdecimal digits", "d18\tdecimal digits")
 	return f.tagCommand(cmd, "", func(ctx context.Context, c *bus.Client, tag string) (bus.TagChange, error) {
 		u := fields.given(cmd)
-		return c.CreateTag(ctx, bus.TagCreate{
+		t, err := c.CreateTag(ctx, bus.TagCreate{
 			Tag: tag, Step: u.Step, MaxID: u.MaxID, Description: fields.description, Order: fields.order, Opaque: fields.opaque, RulesChange: u.RulesChange})
+		if errors.Is(err, bus.Exists) {
+			err = fmt.Errorf("%w: to change it, use `leaf tag set %s`", err, quoted(tag))
+		}
+		return t, err
 	})
 }
 
