@@ -134,9 +134,9 @@ refused for good.
 A tag keeps its order and domain for life, also after it was deleted.`,
 		Example: `  leaf tag add order
   leaf tag add invoice --order strict
-  leaf tag add coupon --opaque=d12
+  leaf tag add pin --opaque=d12
   leaf tag add legacy.users --max-id 7000001 --step 100
-  leaf tag add invoice --limit 2147483647 --max-step 10000`,
+  leaf tag add seat --limit 2147483647 --max-step 10000`,
 		PreRunE: fields.check,
 	}
 	fields.register(cmd)
