@@ -66,6 +66,9 @@ type (
 	TagAdvance struct {
 		TagChange
 		Was ID `json:"was"` // equal to MaxID if nothing showed that IDs above were in use
+		// ClaimedFrom is the first ID that this command claimed in the ledger. The last one is below MaxID. The database had reserved
+		// them without a claim, as another program does. It is 0 if there are none. Older versions do not send it.
+		ClaimedFrom ID `json:"claimed_from,omitempty"`
 	}
 	// TagCreate asks for a new tag; zero fields take their defaults.
 	TagCreate struct {

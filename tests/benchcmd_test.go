@@ -27,6 +27,7 @@ type benchReport struct {
 	RequestsPerSecond float64 `json:"requests_per_second"`
 	IDs               int64
 	IDsPerSecond      float64            `json:"ids_per_second"`
+	IDsBefore         int64              `json:"ids_before"`
 	Latency           map[string]float64 `json:"latency_us"`
 	Errors            []benchError
 	Unsent            int64
@@ -106,7 +107,7 @@ func TestBench(t *testing.T) {
 
 	text := leaf(t, "bench", "order", "--callers", "1", "--requests", "5", "-s", g.url)
 	text.want(t, 0)
-	for _, want := range []string{"requests", "5 in ", "IDs", "none twice", "p50", "p99.99", "max", "answered by", "one 5\n"} {
+	for _, want := range []string{"requests", "5 in ", "IDs", "none twice", "p50", "p99.99", "max", "answered by", "one 5\n", "not measured", "(IDs: 1)"} {
 		if !strings.Contains(text.stdout, want) {
 			t.Errorf("it does not say %q:\n%s", want, text.stdout)
 		}

@@ -364,7 +364,12 @@ func TestDoctorFindsAnotherProgram(t *testing.T) {
 	execute(t, db, "UPDATE leaf_alloc SET max_id = max_id + 1000 WHERE biz_tag = 'order'")
 	d := doctor(t, args...)
 	d.want(t, "ledger", "warning", "max_id of 1 tag is above", "order (max_id 1101, claimed below 101)", "--shared-table", "docs/moving.md")
-	leafOK(t, "tag", "advance", "--all", "-s", g.url)
+	if out, want := leafOK(t, "tag", "advance", "order", "-s", g.url), "order 1101 unchanged, claimed 101-1100 in the ledger\n"; out != want {
+		t.Errorf("it prints %q, want %q", out, want)
+	}
+	if out, want := leafOK(t, "tag", "advance", "order", "-s", g.url), "order 1101 unchanged\n"; out != want {
+		t.Errorf("once more it prints %q, want %q", out, want)
+	}
 	doctor(t, args...).want(t, "ledger", "ok", "2 tags compared")
 	execute(t, db, "UPDATE leaf_alloc SET max_id = 101 WHERE biz_tag = 'order'")
 	if id, err := strconv.Atoi(strings.TrimSpace(leafOK(t, "get", "order", "-s", g.url))); err != nil || id < 1101 {

@@ -30,10 +30,14 @@ func (g *Generator) tagsAdvance(ctx context.Context, req tagName) (bus.TagAdvanc
 		return bus.TagAdvance{}, fmt.Errorf("the last refill event of %s cannot be read, and max_id was not moved: %w", t.Name, err)
 	}
 	for {
+		from, err := g.unclaimed(ctx, t)
+		if err != nil {
+			return bus.TagAdvance{}, err
+		}
 		to := bus.ID(max(t.MaxID, t.Floor, seen))
 		changed, err := g.tagsUpdate(ctx, bus.TagUpdate{Tag: t.Name, MaxID: &to})
 		if !errors.Is(err, allocator.ErrConflict) {
-			return bus.TagAdvance{TagChange: changed, Was: bus.ID(t.MaxID)}, err
+			return bus.TagAdvance{TagChange: changed, Was: bus.ID(t.MaxID), ClaimedFrom: bus.ID(from)}, err
 		}
 		// A generator reserved a range meanwhile. Of a strict tag that could happen again and again.
 		g.hold(t.Name) // tagsUpdate lets the claims go on
@@ -41,4 +45,20 @@ func (g *Generator) tagsAdvance(ctx context.Context, req tagName) (bus.TagAdvanc
 			return bus.TagAdvance{}, err
 		}
 	}
+}
+
+// unclaimed returns the first ID below max_id that the ledger has no claim of; 0: there is none. The record of the tag was read before: so a
+// range that is claimed meanwhile does not count.
+func (g *Generator) unclaimed(ctx context.Context, t allocator.Tag) (int64, error) {
+	if g.cfg.Ledger == nil || t.Order != allocator.Trend { // then the tag's own record is the claim
+		return 0, nil
+	}
+	e, err := g.cfg.Records.Claimed(ctx, t.Name)
+	if err != nil {
+		return 0, fmt.Errorf("the ledger cannot be read, and max_id was not moved: %w", err)
+	}
+	if end := max(e.End, 1); end < t.MaxID {
+		return end, nil
+	}
+	return 0, nil
 }

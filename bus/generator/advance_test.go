@@ -163,6 +163,27 @@ func TestAdvanceToTheLedger(t *testing.T) {
 	}
 }
 
+// What another program reserved in the database is claimed, also if max_id stays where it is. The answer says so, once.
+func TestAdvanceClaimsWhatAnotherProgramReserved(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
+	store := thousands(t)
+	start(t, s, "n", store, withLedger(t))
+	if body, code := ask(t, nc, "leaf.segment.order", ""); body != "1" || code != "" {
+		t.Fatalf("the first ID is %q, code %q", body, code)
+	}
+	if _, err := store.Reserve(t.Context(), "order", 3000, 0); err != nil {
+		t.Fatal(err)
+	}
+	for _, from := range []bus.ID{1001, 0} {
+		got, err := bus.NewClient(nc).AdvanceTag(t.Context(), "order")
+		if wantAdvance(t, got, err, "order", 4001, 4001); got.ClaimedFrom != from {
+			t.Errorf("it claimed from %d on, want %d", got.ClaimedFrom, from)
+		}
+	}
+}
+
 // overtaken is a store in which another generator reserves after each Get.
 type overtaken struct {
 	allocator.Store

@@ -55,10 +55,24 @@ func withLedger(t *testing.T) func(*generator.Config) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Marks = allocator.NewMarks()
+		c.Marks, c.Records = allocator.NewMarks(), bucketRecords{bucket, c.Store}
 		c.Store, c.StoreKind = allocator.WithLedger(c.Store, bucket, c.Marks, ""), "mysql"
 		c.Ledger = newLedger()
 	}
+}
+
+// bucketRecords are those of the bucket and a database.
+type bucketRecords struct {
+	bucket   *kvstore.LedgerBucket
+	database allocator.Store
+}
+
+func (r bucketRecords) Claimed(ctx context.Context, tag string) (allocator.Entry, error) {
+	return r.bucket.Read(ctx, tag)
+}
+
+func (r bucketRecords) Stored(ctx context.Context, tag string, _ int64) (allocator.Tag, error) {
+	return r.database.Get(ctx, tag)
 }
 
 // While a generator of an older version runs, which claims nothing, nothing is reserved from a database,

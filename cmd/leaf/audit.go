@@ -51,7 +51,7 @@ docs/audit.md has what each column and each contradiction means.`,
   leaf audit order
   leaf audit --json > audit.json
   leaf get order -n 5000 --ranges > ids.txt; leaf audit order --taken ids.txt
-  leaf bench --taken ids.txt; leaf audit --taken-snowflakes ids.txt`,
+  leaf bench --taken snowflakes.txt; leaf audit --taken-snowflakes snowflakes.txt`,
 		Args: func(_ *cobra.Command, tags []string) error {
 			for _, tag := range tags {
 				if tag == "" {

@@ -49,8 +49,9 @@ takes are gaps afterwards. With --with pool, up to a million more are gaps.
 --with says how callers get IDs: each with its own request (take), with requests that
 they share (next), or from IDs that this process has fetched ahead (pool; not of strict
 tags). If a failure may pass, the request is sent again for up to --timeout, and the
-latency includes that time. Then it counts as an error, and the load goes on. If the
-very first request fails, which is not measured, the command ends. Latencies are of
+latency includes that time. Then it counts as an error, and the load goes on. The very
+first request is not measured, and its IDs are counted apart. If it fails, the command
+ends. Latencies are of
 requests that succeeded, with an error of 1 %. With --rate a latency begins when the
 request was due, so it includes the wait behind a slow answer.
 
@@ -63,7 +64,7 @@ the installation. --taken writes the IDs that callers got to a file for leaf aud
   leaf bench order -n 1000 --duration 1m
   leaf bench order --with next --callers 1000
   leaf bench order --rate 5000 --json            latencies at a load like yours
-  leaf bench order --taken ids.txt; leaf audit order --taken ids.txt`,
+  leaf bench order --taken bench.txt; leaf audit order --taken bench.txt`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.run(cmd, args)
 		},

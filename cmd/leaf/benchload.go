@@ -23,6 +23,7 @@ type bench struct {
 	get     getter
 	callers []benchCaller
 	seen    audit.Runs
+	before  int64 // IDs of the first request
 
 	mu       sync.Mutex
 	failures map[string]*failure // by reason
@@ -75,6 +76,9 @@ func (b *bench) first(ctx context.Context) error {
 		return err
 	}
 	b.seen.Add(ids...)
+	for _, r := range ids {
+		b.before += r.Len()
+	}
 	return nil
 }
 

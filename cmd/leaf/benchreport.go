@@ -29,6 +29,7 @@ type benchReport struct {
 	RequestsPerSecond float64   `json:"requests_per_second"`
 	IDs               int64     `json:"ids"`
 	IDsPerSecond      float64   `json:"ids_per_second"`
+	IDsBefore         int64     `json:"ids_before"` // of the first request, which is not measured
 	Latency           latency   `json:"latency_us"`
 	Errors            []failure `json:"errors"`
 	Unsent            int64     `json:"unsent,omitempty"`
@@ -74,7 +75,7 @@ func (b *bench) report(result load.Result, stopped error) *benchReport {
 	repeated, repeats := b.seen.Repeated()
 	r := &benchReport{
 		Tag: b.cfg.tag, With: b.cfg.with, Callers: l.Callers, Count: b.cfg.count, Rate: l.Rate,
-		Seconds: result.Elapsed.Seconds(), Requests: result.Latency.TotalCount(), RequestsPerSecond: result.PerSecond(),
+		IDsBefore: b.before, Seconds: result.Elapsed.Seconds(), Requests: result.Latency.TotalCount(), RequestsPerSecond: result.PerSecond(),
 		Latency: latencyOf(result), Errors: []failure{}, Unsent: result.Unsent,
 		Runs: len(runs), Repeated: repeated, Warnings: []string{},
 	}
@@ -175,6 +176,7 @@ func (r *benchReport) printText(w io.Writer) error {
 	if r.Repeated > 0 {
 		rows[1][1] = fmt.Sprintf("%d, %.0f a second, SOME MORE THAN ONCE: %s", r.IDs, r.IDsPerSecond, r.repeats())
 	}
+	rows = append(rows, []string{"not measured", fmt.Sprintf("the first request (IDs: %d)", r.IDsBefore)})
 	if r.Requests > 0 {
 		rows = append(rows, []string{"latency", r.Latency.String()})
 	}

@@ -56,7 +56,9 @@ func TestBenchKeepsWhatItTook(t *testing.T) {
 			if err := b.first(t.Context()); err != nil {
 				t.Error(err)
 			}
-			b.run(t.Context())
+			if r := b.run(t.Context()); r.IDs != 7 || r.IDsBefore != 1 {
+				t.Errorf("%d IDs, and %d before them; want 7 and 1, as many as in the file", r.IDs, r.IDsBefore)
+			}
 			if err := write(b); err != nil {
 				t.Error(err)
 			}

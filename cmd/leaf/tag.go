@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -133,9 +134,9 @@ refused for good.
 A tag keeps its order and domain for life, also after it was deleted.`,
 		Example: `  leaf tag add order
   leaf tag add invoice --order strict
-  leaf tag add coupon --opaque=d12
+  leaf tag add pin --opaque=d12
   leaf tag add legacy.users --max-id 7000001 --step 100
-  leaf tag add invoice --limit 2147483647 --max-step 10000`,
+  leaf tag add seat --limit 2147483647 --max-step 10000`,
 		PreRunE: fields.check,
 	}
 	fields.register(cmd)
@@ -146,8 +147,12 @@ A tag keeps its order and domain for life, also after it was deleted.`,
 	completeValues(cmd, "opaque", "63\tbits", "53\tbits, for JavaScript", "d9\tdecimal digits", "d12\tdecimal digits", "d18\tdecimal digits")
 	return f.tagCommand(cmd, "", func(ctx context.Context, c *bus.Client, tag string) (bus.TagChange, error) {
 		u := fields.given(cmd)
-		return c.CreateTag(ctx, bus.TagCreate{
+		t, err := c.CreateTag(ctx, bus.TagCreate{
 			Tag: tag, Step: u.Step, MaxID: u.MaxID, Description: fields.description, Order: fields.order, Opaque: fields.opaque, RulesChange: u.RulesChange})
+		if errors.Is(err, bus.Exists) {
+			err = fmt.Errorf("%w: to change it, use `leaf tag set %s`", err, quoted(tag))
+		}
+		return t, err
 	})
 }
 

@@ -36,6 +36,9 @@ the ledger, every generator that runs, and the last refill event of the tag. It
 prints where max_id was, by the database or the ledger if that is higher, and where
 it is now. It never moves max_id down, and it is safe to repeat.
 
+Another program may have reserved IDs in the database. The command claims these IDs in
+the ledger, and prints their range, also if max_id stays where it was.
+
 Run it with --all after a restore of JetStream, before callers come back. First
 start all generators with their data folders, because each one knows the IDs that
 it reserved. A database that went backwards needs no command: the generators move
@@ -126,14 +129,23 @@ func (f *advanceFlags) advance(cmd *cobra.Command, c *bus.Client, tags []string)
 			return nil
 		}
 		done.Tags = append(done.Tags, t)
-		switch out := cmd.OutOrStdout(); {
-		case f.json:
-		case t.Was == t.MaxID:
-			_, err = fmt.Fprintf(out, "%s %d unchanged\n", tag, t.MaxID)
-		default:
-			_, err = fmt.Fprintf(out, "%s %d → %d\n", tag, t.Was, t.MaxID)
+		if !f.json {
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", tag, advanced(t))
 		}
 		return err
 	})
 	return done, err
+}
+
+// advanced says what the command did to a tag.
+func advanced(t bus.TagAdvance) string {
+	text := fmt.Sprintf("%d → %d", t.Was, t.MaxID)
+	if t.Was == t.MaxID {
+		text = fmt.Sprintf("%d unchanged", t.MaxID)
+	}
+	if t.ClaimedFrom > 0 {
+		claimed := bus.Range{First: int64(t.ClaimedFrom), Last: int64(t.MaxID) - 1}
+		text += ", claimed " + claimed.String() + " in the ledger"
+	}
+	return text
 }

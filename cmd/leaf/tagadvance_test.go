@@ -66,6 +66,20 @@ func TestTagAdvanceNamedTags(t *testing.T) {
 	}
 }
 
+// What another program reserved in the database is claimed without moving max_id. That is said too.
+func TestTagAdvanceClaims(t *testing.T) {
+	url := answering(t, "leaf.admin.tags.advance", func(body string) (string, string) {
+		return strings.Replace(body, "}", `,"max_id":"4001","was":"4001","claimed_from":"1001"}`, 1), ""
+	})
+	status, stdout, stderr := leaf(t, "tag", "advance", "order", "-s", url)
+	if status != exitOK || stdout != "order 4001 unchanged, claimed 1001-4000 in the ledger\n" {
+		t.Errorf("status %d, %q, %s", status, stdout, stderr)
+	}
+	if _, stdout, _ = leaf(t, "tag", "advance", "order", "--json", "-s", url); !strings.Contains(stdout, `"claimed_from":"1001"`) {
+		t.Errorf("as JSON %s", stdout)
+	}
+}
+
 // Neither all tags nor none are advanced by mistake.
 func TestTagAdvanceWantsTags(t *testing.T) {
 	url, asked := advancing(t)

@@ -24,8 +24,8 @@ number 4711 is the 4711th of the tag, unless there were gaps.
 
 Each number of the domain has an ID. "leaf trace TAG ID" says whether a generator
 has claimed it. A NATS user needs leaf.admin.> for this: docs/security.md.`,
-		Example: `  leaf tag reveal coupon 5813291046623847
-  leaf tag reveal coupon 5813291046623847 917264000351 --json`,
+		Example: `  leaf tag reveal gift 5813291046623847
+  leaf tag reveal gift 5813291046623847 917264000351 --json`,
 		ValidArgsFunction: completeTags(&f.conn),
 	}
 	return f.command(cmd, func(cmd *cobra.Command, c *bus.Client, args []string) error {
