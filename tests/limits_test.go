@@ -87,7 +87,7 @@ var limits = []struct{ row, text string }{
 	{"secrets", "`--mysql-file`: {cmd/leaf.mostSecret KiB} |"},
 
 	{"wait of a new generator for the clocks", "| {bus/internal/wire.quiet} after the last answer, at most {snowflake.askFor} |"},
-	{"wait for JetStream", "{bus/installation.jetStreamPatience},"},
+	{"wait for JetStream", "{cmd/leaf.jetStreamPatience},"},
 	{"check of the installation's record", "every {bus/kvstore.watchCheck}."},
 	{"silence before the alert", "| {bus/generator.lostAfter}, in"},
 	{"… lost generators", "at most {bus/generator.maxLost} are remembered, and {bus/generator.maxLostShown} are in the state of a generator. One without a worker is remembered for {bus/generator.lostFor} |"},

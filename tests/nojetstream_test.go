@@ -1,12 +1,17 @@
 package tests
 
 import (
+	"errors"
+	"io/fs"
 	"net"
+	"os"
+	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/testkit"
@@ -65,11 +70,33 @@ func TestNewFolderWithoutJetStream(t *testing.T) {
 	t.Parallel()
 	url := plainNATS(t)
 	began := time.Now()
-	refusedStart(t, "-s", url, "--tag", "order").want(t, 1,
-		"the NATS server at "+url+" has no JetStream", "enable JetStream", "leave out --server")
+	folder := filepath.Join(t.TempDir(), "data")
+	refused := refusedStart(t, "-s", url, "--tag", "order", "--data-dir", folder)
+	refused.want(t, 1, "the NATS server at "+url+" has no JetStream", "enable JetStream", "leave out --server")
+	if refused.stdout != "" {
+		t.Errorf("it said that it is ready: %s", refused.stdout)
+	}
+	if _, err := os.Stat(folder); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it left its data folder: %v", err)
+	}
 	if took := time.Since(began); took < 5*time.Second {
 		t.Errorf("it ended after %v: JetStream may come within 5 s of a cluster's start", took)
 	}
+}
+
+// A JetStream that answers, if only with an error, is there: the generator waits for it.
+func TestNewFolderWaitsForBusyJetStream(t *testing.T) {
+	t.Parallel()
+	n := newChangingNATS(t)
+	url := n.begin(false)
+	_, err := connect(t, url).Subscribe("$JS.API.>", func(msg *nats.Msg) {
+		_ = msg.Respond([]byte(`{"error":{"code":503,"err_code":10008,"description":"JetStream system temporarily unavailable"}}`))
+	})
+	must(t, err)
+	g := serveLacking(t, "segments,snowflakes", t.TempDir(), "-s", url, "--tag", "order")
+	n.begin(true)
+	takeOne(t, bus.NewClient(connect(t, url)), "order")
+	g.stop()
 }
 
 // A generator whose folder belongs to an installation waits for JetStream: also where NATS never

@@ -24,7 +24,6 @@ const (
 	unfit                         // it cannot be used
 	trusted                       // it was ours before: it may be asked later, before it is used
 	otherConfig                   // the record is ours, of another configuration
-	noJetStream                   // the NATS server has none, for some time
 	tagsLeft                      // JetStream has tags and no record
 
 	anything = ^found(0)
@@ -52,9 +51,8 @@ type rule struct {
 // rules decide what a start does. The first rule that matches counts. So a refusal comes before a wait, and
 // nothing is created before everything is known.
 var rules = []rule{
-	{folder: free, record: noJetStream, database: anything, zooKeeper: anything, then: refuse, say: (*facts).noJetStream},
 	{folder: anything, record: unfit, database: anything, zooKeeper: anything, then: refuse, say: (*facts).unfit},
-	{folder: anything, record: noJetStream | away, database: anything, zooKeeper: anything, then: wait, say: (*facts).away},
+	{folder: anything, record: away, database: anything, zooKeeper: anything, then: wait, say: (*facts).away},
 	{folder: ours, record: free | tagsLeft, database: anything, zooKeeper: anything, then: refuse, say: (*facts).lostState},
 	{folder: free, record: tagsLeft, database: anything, zooKeeper: anything, then: wait, say: (*facts).lostRecord},
 	{folder: anything, record: others, database: anything, zooKeeper: anything, then: refuse, say: (*facts).otherNATS},
@@ -70,7 +68,6 @@ var rules = []rule{
 // facts are what a start found.
 type facts struct {
 	known  string               // the installation that the data folder belongs to; empty: none
-	server string               // of NATS
 	record found                // in JetStream
 	have   kvstore.Installation // the record, if there is one
 	want   kvstore.Installation // the configuration, as it would be on record
@@ -100,11 +97,6 @@ func (f *facts) decide() (outcome, error) {
 		return r.then, err
 	}
 	return refuse, fmt.Errorf("%w: there is no rule for what was found: %+v", allocator.ErrRefused, *f) // TestRules has all
-}
-
-func (f *facts) noJetStream() error {
-	return fmt.Errorf("the NATS server at %s has no JetStream, and Leafbus keeps its state there: "+
-		"enable JetStream on that server and for this account, check --js-domain, or leave out --server to embed a NATS server (%w)", f.server, f.err)
 }
 
 func (f *facts) away() error {

@@ -14,7 +14,7 @@ import (
 // names of what a start can find.
 var names = map[string]found{
 	"unused": unused, "free": free, "ours": ours, "others": others, "emptied": emptied, "replaced": replaced, "away": away,
-	"unfit": unfit, "trusted": trusted, "otherConfig": otherConfig, "noJetStream": noJetStream, "tagsLeft": tagsLeft,
+	"unfit": unfit, "trusted": trusted, "otherConfig": otherConfig, "tagsLeft": tagsLeft,
 }
 
 var letters = map[string]outcome{"W": wait, "R": refuse, "C": create, "J": join}
@@ -23,9 +23,9 @@ var letters = map[string]outcome{"W": wait, "R": refuse, "C": create, "J": join}
 // record in JetStream; "each" means that the database and ZooKeeper decide by the second table.
 const (
 	recordTable = `
-		folder  free ours others otherConfig tagsLeft away unfit noJetStream
-		free    each each R      R           W        W    R     R
-		ours    R    each R      R           R        W    R     W`
+		folder  free ours others otherConfig tagsLeft away unfit
+		free    each each R      R           W        W    R
+		ours    R    each R      R           R        W    R`
 
 	// A row is a database, a column ZooKeeper. The generator goes on where there is a dot: it creates the record
 	// if there is none, and joins else.
@@ -99,7 +99,7 @@ var errGone = errors.New("it does not answer")
 // factsOf are those of installation A, whose database is D and ZooKeeper Z; B is another installation.
 func factsOf(record, db, zk found) *facts {
 	want := kvstore.Installation{Store: KindMySQL, Registry: KindZooKeeper, Layout: snowflake.DefaultLayout()}
-	f := &facts{server: "nats://x:4222", record: record, want: want, have: want, err: errGone}
+	f := &facts{record: record, want: want, have: want, err: errGone}
 	f.have.ID, f.have.Database = "A", "D"
 	f.have.ZooKeepers = []kvstore.ZooKeeper{{ID: "Z", Name: "z1/leaf/leaf", Installation: "A", Last: 1023}}
 	switch record {
@@ -107,7 +107,7 @@ func factsOf(record, db, zk found) *facts {
 		f.have.ID = "B"
 	case otherConfig:
 		f.have.Epoch = 5
-	case free, away, noJetStream, tagsLeft, unfit:
+	case free, away, tagsLeft, unfit:
 		f.have = kvstore.Installation{}
 	}
 	sight := func(what found, u use, id string) look {
@@ -137,8 +137,7 @@ func TestSentences(t *testing.T) {
 		zooKeeper        found
 		say              []string
 	}{
-		"no JetStream":        {"", noJetStream, unused, unused, []string{"nats://x:4222", "enable JetStream", "leave out --server", errGone.Error()}},
-		"waits for JetStream": {"A", noJetStream, unused, unused, []string{"waiting for JetStream", "installation A", errGone.Error()}},
+		"waits for JetStream": {"A", away, unused, unused, []string{"waiting for JetStream", "installation A", errGone.Error()}},
 		"lost its state":      {"A", free, unused, unused, []string{"installation A", "this NATS has no installation", "--data-dir"}},
 		"other NATS":          {"A", others, unused, unused, []string{"installation A", "installation B", "--server"}},
 		"other configuration": {"", otherConfig, unused, unused, []string{"installation A", "--epoch"}},

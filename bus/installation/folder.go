@@ -82,8 +82,8 @@ func OpenFolder(path, node string) (_ *Folder, err error) {
 	return f, nil
 }
 
-// CheckFolder returns an error if another generator runs on the folder. It writes nothing. there: the folder has been used.
-func CheckFolder(path string) (there bool, err error) {
+// CheckFolder returns an error if another generator runs on the folder. It writes nothing. belongs: the folder belongs to an installation.
+func CheckFolder(path string) (belongs bool, err error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return false, fmt.Errorf("--data-dir: %w", err)
 	}
@@ -91,7 +91,8 @@ func CheckFolder(path string) (there bool, err error) {
 	if _, err := os.Stat(f.lock.Path()); err != nil {
 		return false, nil // TryLock would make it
 	}
-	return true, errors.Join(f.tryLock(), f.lock.Close())
+	_, missing := os.Stat(f.File(fileInstallation))
+	return missing == nil, errors.Join(f.tryLock(), f.lock.Close())
 }
 
 func (f *Folder) tryLock() error {

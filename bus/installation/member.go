@@ -21,10 +21,6 @@ const (
 	KindZooKeeper = "zookeeper"
 )
 
-// jetStreamPatience is how long a generator that has never served waits for JetStream: a cluster
-// that is starting may not have it yet.
-const jetStreamPatience = 5 * time.Second
-
 // member is a generator as part of its installation. One goroutine calls its methods; only
 // [claimed.List] may be called by others, after join has succeeded.
 type member struct {
@@ -38,7 +34,6 @@ type member struct {
 	known             string               // the installation that the data folder belongs to; empty: none yet
 	confirmed         bool                 // the database has said before that it belongs to that installation
 	have              kvstore.Installation // the record, once it has joined
-	missed            time.Time            // since when JetStream does not answer; zero: it does, or was not asked
 }
 
 func newMember(c Config, layout snowflake.Layout, first, last int64) (*member, error) {
@@ -83,7 +78,7 @@ func (m *member) resumes() string {
 func (m *member) join(ctx context.Context, begin func(context.Context) error) (generator.Identity, error) {
 	var lost error
 	for begun := false; ; {
-		f := m.look(ctx, time.Now())
+		f := m.look(ctx)
 		then, err := f.decide()
 		switch {
 		case then == join:
@@ -106,18 +101,18 @@ func (m *member) join(ctx context.Context, begin func(context.Context) error) (g
 
 // look finds the owner of everything. Another generator may make the record, and claim the database or ZooKeeper, after look has
 // read that there is no record. So then it looks once more.
-func (m *member) look(ctx context.Context, now time.Time) *facts {
-	f := m.lookOnce(ctx, now)
+func (m *member) look(ctx context.Context) *facts {
+	f := m.lookOnce(ctx)
 	if f.record == free && (f.database.found|f.zooKeeper.found)&unusable != 0 {
-		f = m.lookOnce(ctx, now)
+		f = m.lookOnce(ctx)
 	}
 	return f
 }
 
 // lookOnce asks the database and ZooKeeper at the same time, and only if the generator may join.
-func (m *member) lookOnce(ctx context.Context, now time.Time) *facts {
-	f := &facts{known: m.known, server: m.State.Conn.ConnectedUrlRedacted(), want: m.want}
-	m.lookAtRecord(ctx, now, f)
+func (m *member) lookOnce(ctx context.Context) *facts {
+	f := &facts{known: m.known, want: m.want}
+	m.lookAtRecord(ctx, f)
 	if f.record != ours && (f.record != free || m.known != "") {
 		f.database.found, f.zooKeeper.found = away, away
 		return f
@@ -138,14 +133,9 @@ func (m *member) lookOnce(ctx context.Context, now time.Time) *facts {
 	return f
 }
 
-func (m *member) lookAtRecord(ctx context.Context, now time.Time, f *facts) {
+func (m *member) lookAtRecord(ctx context.Context, f *facts) {
 	var ok bool
 	f.have, ok, f.err = kvstore.ReadInstallation(ctx, m.State)
-	if !errors.Is(f.err, kvstore.ErrNoJetStream) {
-		m.missed = time.Time{}
-	} else if m.missed.IsZero() {
-		m.missed = now
-	}
 	tags := false
 	if f.err == nil && !ok {
 		tags, f.err = kvstore.HasTags(ctx, m.State)
@@ -154,8 +144,6 @@ func (m *member) lookAtRecord(ctx context.Context, now time.Time, f *facts) {
 	switch {
 	case errors.Is(f.err, allocator.ErrRefused):
 		f.record = unfit
-	case f.err != nil && !m.missed.IsZero() && now.Sub(m.missed) >= jetStreamPatience:
-		f.record = noJetStream
 	case f.err != nil:
 		f.record = away
 	case tags:

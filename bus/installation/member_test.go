@@ -14,14 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/kvstore"
-	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -294,58 +289,6 @@ func TestResumes(t *testing.T) {
 	s.db = newDatabase("new")
 	if got := s.member(f).resumes(); got != "" {
 		t.Errorf("with a new database: %q", got)
-	}
-}
-
-// A new folder is refused when JetStream was missed for 5 s. One that belongs to an installation waits.
-func TestJetStreamPatience(t *testing.T) {
-	ns, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ns.Start()
-	t.Cleanup(func() { ns.Shutdown(); ns.WaitForShutdown() })
-	nc, err := nats.Connect(ns.ClientURL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, known := range []string{"", "known"} {
-		m := &member{Config: Config{State: kvstore.Config{Conn: nc, JS: js, Log: testkit.Quiet}}, known: known}
-		began := time.Now()
-		decide := func(after time.Duration) (outcome, error) { return m.look(t.Context(), began.Add(after)).decide() }
-		for _, c := range []struct {
-			after time.Duration
-			then  outcome
-		}{{0, wait}, {jetStreamPatience - 1, wait}, {jetStreamPatience, refuse}, {time.Hour, refuse}} {
-			want := c.then
-			if known != "" {
-				want = wait
-			}
-			if then, err := decide(c.after); then != want || err == nil {
-				t.Errorf("folder of %q, after %v: %d, %v", known, c.after, then, err)
-			}
-		}
-		// A JetStream that answers, if only with an error, is there: the patience begins again.
-		busy, err := nc.Subscribe("$JS.API.>", func(msg *nats.Msg) {
-			_ = msg.Respond([]byte(`{"error":{"code":503,"err_code":10008,"description":"JetStream system temporarily unavailable"}}`))
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if then, err := decide(time.Hour); then != wait || !strings.Contains(err.Error(), "temporarily unavailable") {
-			t.Errorf("a busy JetStream: %d, %v", then, err)
-		}
-		if err := busy.Unsubscribe(); err != nil {
-			t.Fatal(err)
-		}
-		if then, err := decide(2 * time.Hour); then != wait {
-			t.Errorf("missed again: %d, %v", then, err)
-		}
 	}
 }
 

@@ -95,7 +95,7 @@ func (s *serving) close() (err error) {
 // takePorts opens the port of HTTP, and finds out whether NATS can be had: before anything is written, so that a start that fails
 // for that leaves no data folder. Where the addresses of both are in use, the advice of NATS is good for both.
 func (s *serving) takePorts(ctx context.Context) error {
-	used, err := installation.CheckFolder(s.dataDir)
+	belongs, err := installation.CheckFolder(s.dataDir)
 	if errors.Is(err, installation.ErrLocked) && s.embed && s.natsConfig == "" && inUse(s.clientAddress()) {
 		err = fmt.Errorf("%w\n%s", err, s.natsAdvice(s.cmd.Flags(), true))
 	}
@@ -103,7 +103,7 @@ func (s *serving) takePorts(ctx context.Context) error {
 	case err != nil:
 	case s.embed:
 		err = s.embeddedError(embedded.Check(s.embedded("leaf", filepath.Join(s.dataDir, "nats"))))
-	case !used:
+	case !belongs:
 		err = s.tryJoining(ctx)
 	}
 	if err != nil {

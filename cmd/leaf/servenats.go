@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/installation"
+	"github.com/leafbus/leafbus/bus/kvstore"
 )
 
 // Where the generator's NATS server is.
@@ -74,7 +77,41 @@ func (s *serving) tryJoining(ctx context.Context) error {
 	if err != nil {
 		return usagef("--js-domain: %w", err)
 	}
-	return s.versions.Check(ctx, nc, js)
+	if err := s.versions.Check(ctx, nc, js); err != nil {
+		return err
+	}
+	return s.awaitJetStream(ctx, nc, js)
+}
+
+const (
+	// jetStreamPatience is how long a start waits for somebody to answer for JetStream, unless the data folder belongs to an installation: a
+	// cluster that is starting may not have it yet.
+	jetStreamPatience = 5 * time.Second
+	jetStreamAgain    = 200 * time.Millisecond
+	// jetStreamAnswers is how long the start waits for one answer.
+	jetStreamAnswers = time.Second
+)
+
+// awaitJetStream returns an error if nobody answers for JetStream. A JetStream that answers with an error, or late, is there: the generator waits
+// for it.
+func (s *serving) awaitJetStream(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) error {
+	for begun := time.Now(); ; {
+		ask, cancel := context.WithTimeout(ctx, jetStreamAnswers)
+		_, _, err := kvstore.ReadInstallation(ask, kvstore.Config{Conn: nc, JS: js, Log: s.log})
+		cancel()
+		if !errors.Is(err, kvstore.ErrNoJetStream) {
+			return nil
+		}
+		if time.Since(begun) >= jetStreamPatience {
+			return fmt.Errorf("the NATS server at %s has no JetStream, and Leafbus keeps its state there: enable JetStream on that server and "+
+				"for this account, check --js-domain, or leave out --server to embed a NATS server (%w)", nc.ConnectedUrlRedacted(), err)
+		}
+		select {
+		case <-time.After(jetStreamAgain):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // dial connects the generator, for as long as it runs.
