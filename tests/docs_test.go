@@ -88,7 +88,7 @@ func commandsOf(t *testing.T, page string) (commands [][2]string) {
 			commands = append(commands, [2]string{"leaf tag apply -f - <<'END'\n" + block[2] + "END"})
 			continue
 		}
-		for line := range strings.Lines(block[2]) {
+		for line := range strings.Lines(strings.ReplaceAll(block[2], "\\\n", "")) {
 			command, comment, _ := strings.Cut(strings.TrimSpace(line), " #")
 			command = strings.TrimSpace(command)
 			if command != "" && !strings.HasPrefix(command, "#") && !elsewhere.MatchString(command) {

@@ -89,7 +89,7 @@ func TestRules(t *testing.T) {
 			checked++
 		})
 	})
-	if checked != 2*8*9*9 {
+	if checked != 2*7*9*9 {
 		t.Errorf("%d combinations were checked", checked)
 	}
 }
