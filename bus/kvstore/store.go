@@ -290,11 +290,7 @@ func (s *Store) Create(ctx context.Context, tag allocator.Tag) (allocator.Tag, e
 
 // deletedByHand reports whether the last entry of a key is the marker of a deletion.
 func (s *Store) deletedByHand(ctx context.Context, key string) bool {
-	stream, err := s.cfg.JS.Stream(ctx, streamOf(bus.BucketTags))
-	if err != nil {
-		return false
-	}
-	msg, err := stream.GetLastMsgForSubject(ctx, subjectOf(bus.BucketTags)+key)
+	msg, err := (*s.leader.Load()).GetLastMsgForSubject(ctx, subjectOf(bus.BucketTags)+key)
 	return err == nil && len(msg.Data) == 0
 }
 
