@@ -129,9 +129,7 @@ func lostAnswers(tb testing.TB, b Backend) {
 		})
 	}
 	wg.Wait()
-	if _, err := c.Check(); err != nil {
-		tb.Errorf("%v", err)
-	}
+	wantUnique(tb, &c)
 }
 
 func restart(tb testing.TB, b Backend) {
@@ -148,14 +146,6 @@ func restart(tb testing.TB, b Backend) {
 func backwards(tb testing.TB, b Backend) {
 	create(tb, b.Open(tb), "order", 1, 10)
 	var c Checker
-	take := func(a *allocator.Allocator) {
-		tb.Helper()
-		ranges, err := a.Take(within(tb), "order", 1)
-		if err != nil {
-			tb.Fatalf("Take: %v", err)
-		}
-		c.Add(ranges...)
-	}
 	// Each hears what the other reserves.
 	var as []*allocator.Allocator
 	var mu sync.Mutex
@@ -184,23 +174,21 @@ func backwards(tb testing.TB, b Backend) {
 		mu.Unlock()
 	}
 	for _, a := range as {
-		take(a)
+		takeOne(tb, a, &c)
 	}
 	restore := b.Save(tb)
 	for range 100 {
 		for _, a := range as {
-			take(a)
+			takeOne(tb, a, &c)
 		}
 	}
 	restore()
 	for range 1000 {
 		for _, a := range as {
-			take(a)
+			takeOne(tb, a, &c)
 		}
 	}
-	if _, err := c.Check(); err != nil {
-		tb.Errorf("%v", err)
-	}
+	wantUnique(tb, &c)
 	if n := advanced.Load(); n == 0 {
 		tb.Error("no allocator reported that the store went backwards")
 	}
@@ -258,11 +246,7 @@ func exhausted(tb testing.TB, b Backend) {
 	a := running(tb, allocator.Config{Store: b.Open(tb)})
 	var c Checker
 	for range 15 {
-		ranges, err := a.Take(within(tb), "order", 1)
-		if err != nil {
-			tb.Fatalf("Take of what is left: %v", err)
-		}
-		c.Add(ranges...)
+		takeOne(tb, a, &c)
 	}
 	_, err = a.Take(within(tb), "order", 1)
 	wantError(tb, "Take at the end", err, allocator.ErrExhausted)

@@ -12,11 +12,7 @@ func deleteAndCreate(tb testing.TB, b Backend) {
 	a := running(tb, allocator.Config{Store: b.Open(tb)})
 	var c Checker
 	for range 25 {
-		ranges, err := a.Take(within(tb), "order", 1)
-		if err != nil {
-			tb.Fatalf("Take: %v", err)
-		}
-		c.Add(ranges...)
+		takeOne(tb, a, &c)
 	}
 	mark := a.Seen("order") // its refill may be at work still
 	tomb, err := s.Delete(within(tb), "order", 1)
@@ -35,15 +31,9 @@ func deleteAndCreate(tb testing.TB, b Backend) {
 	}
 	a.Apply(again)
 	for range 25 {
-		ranges, err := a.Take(within(tb), "order", 1)
-		if err != nil {
-			tb.Fatalf("Take after Create: %v", err)
-		}
-		c.Add(ranges...)
+		takeOne(tb, a, &c)
 	}
-	if _, err := c.Check(); err != nil {
-		tb.Errorf("%v", err)
-	}
+	wantUnique(tb, &c)
 }
 
 func maxIDMoved(tb testing.TB, b Backend) {

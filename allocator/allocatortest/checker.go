@@ -1,6 +1,7 @@
 package allocatortest
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -28,15 +29,7 @@ func (c *Checker) Add(ranges ...allocator.Range) {
 func (c *Checker) Check() (ids int64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	slices.SortFunc(c.ranges, func(x, y allocator.Range) int {
-		switch {
-		case x.First < y.First:
-			return -1
-		case x.First > y.First:
-			return 1
-		}
-		return 0
-	})
+	slices.SortFunc(c.ranges, func(x, y allocator.Range) int { return cmp.Compare(x.First, y.First) })
 	joined := c.ranges[:0]
 	for _, r := range c.ranges {
 		if r.First < 1 || r.Last < r.First {

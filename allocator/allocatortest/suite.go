@@ -131,6 +131,23 @@ func running(tb testing.TB, cfg allocator.Config) *allocator.Allocator {
 	return a
 }
 
+// takeOne takes one ID of the tag order.
+func takeOne(tb testing.TB, a *allocator.Allocator, c *Checker) {
+	tb.Helper()
+	ranges, err := a.Take(within(tb), "order", 1)
+	if err != nil {
+		tb.Fatalf("Take: %v", err)
+	}
+	c.Add(ranges...)
+}
+
+func wantUnique(tb testing.TB, c *Checker) {
+	tb.Helper()
+	if _, err := c.Check(); err != nil {
+		tb.Errorf("%v", err)
+	}
+}
+
 func wantError(tb testing.TB, what string, err, want error) {
 	tb.Helper()
 	if !errors.Is(err, want) {

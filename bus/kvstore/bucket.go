@@ -1,10 +1,13 @@
 package kvstore
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
 	"time"
@@ -144,6 +147,19 @@ func keys(ctx context.Context, js jetstream.JetStream, bucket string) (map[strin
 		keys[strings.TrimPrefix(s, subject)] = true
 	}
 	return keys, nil
+}
+
+// decodeWhole reads the JSON of a record that has only known fields, and nothing behind it.
+func decodeWhole(data []byte, record any) error {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(record); err != nil {
+		return err
+	}
+	if _, more := decoder.Token(); more != io.EOF {
+		return errors.New("more follows the record")
+	}
+	return nil
 }
 
 // flaw names a setting with which a bucket loses confirmed records; "": none.

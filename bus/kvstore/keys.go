@@ -1,12 +1,10 @@
 package kvstore
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -149,14 +147,7 @@ func (k *opaqueKeys) read(ctx context.Context, tag string) (keyRecord, error) {
 
 // decodeKey reads the record of a key. Its errors do not quote it.
 func decodeKey(tag string, data []byte) (r keyRecord, err error) {
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.DisallowUnknownFields()
-	err = decoder.Decode(&r)
-	if err == nil {
-		if _, more := decoder.Token(); more != io.EOF {
-			err = errors.New("more follows it")
-		}
-	}
+	err = decodeWhole(data, &r)
 	domain, bad := opaque.ParseDomain(string(r.Domain))
 	if err != nil || bad != nil || domain != r.Domain || len(r.Key) != opaque.KeySize {
 		return keyRecord{}, fmt.Errorf("%w: the key of %s (bucket %s) cannot be read: restore the bucket from a backup",

@@ -1,12 +1,10 @@
 package kvstore
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -298,14 +296,7 @@ type claimRecord struct {
 // repeat IDs. The marker of a deletion has no data.
 func decodeEntry(tag string, data []byte, revision uint64) (allocator.Entry, error) {
 	var e claimRecord
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.DisallowUnknownFields()
-	err := decoder.Decode(&e)
-	if err == nil {
-		if _, more := decoder.Token(); more != io.EOF {
-			err = errors.New("there is more behind the record")
-		}
-	}
+	err := decodeWhole(data, &e)
 	flaw := ""
 	switch {
 	case len(data) == 0:

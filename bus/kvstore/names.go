@@ -2,6 +2,7 @@ package kvstore
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -85,11 +86,7 @@ func (x *names) mergeLocked() {
 	if len(x.fresh) == 0 {
 		return
 	}
-	added := make([]string, 0, len(x.fresh))
-	for name := range x.fresh {
-		added = append(added, name)
-	}
-	slices.Sort(added)
+	added := slices.Sorted(maps.Keys(x.fresh))
 	merged := make([]string, 0, len(x.sorted)+len(added))
 	for _, name := range x.sorted {
 		for len(added) > 0 && added[0] < name {

@@ -12,16 +12,6 @@ import (
 	"github.com/leafbus/leafbus/bus"
 )
 
-// beforeKey reads the record that a new opaque tag would replace. A write without it would find out, too, whether the name is new. But a
-// key is made before that write, and a name that had a record must get no second key.
-func (s *Store) beforeKey(ctx context.Context, tag string) (*revised, error) {
-	r, err := s.fromLeader(ctx, tag)
-	if err != nil {
-		return nil, err
-	}
-	return &r, nil
-}
-
 // keyFor returns the ID of the key of a new opaque tag, where old is the record that it replaces. Should a read have been wrong, and a name
 // that had a record gets a second key, then the write of the record fails, and the next attempt finds that the key is another one.
 func (s *Store) keyFor(ctx context.Context, tag, old allocator.Tag, exists bool) (id string, err error) {

@@ -248,14 +248,15 @@ func (s *Store) Create(ctx context.Context, tag allocator.Tag) (allocator.Tag, e
 		}
 	}
 	tries := 0
-	known := &revised{} // most names are new, and the write finds out whether this one is
+	var known revised // most names are new, and the write finds out whether this one is
 	if tag.Order.Domain() != "" {
+		// The write would find out, too. But a key is made before it, and a name that had a record must get no second key.
 		var err error
-		if known, err = s.beforeKey(ctx, tag.Name); err != nil {
+		if known, err = s.fromLeader(ctx, tag.Name); err != nil {
 			return allocator.Tag{}, err
 		}
 	}
-	made, err := s.changeFrom(ctx, tag.Name, known, func(old allocator.Tag, exists bool) (allocator.Tag, error) {
+	made, err := s.change(ctx, tag.Name, &known, func(old allocator.Tag, exists bool) (allocator.Tag, error) {
 		switch {
 		case exists && old.Order != tag.Order:
 			return old, fmt.Errorf("%s: %w", tag.Name, allocator.OrderConflict(old.Order))
@@ -289,17 +290,13 @@ func (s *Store) Create(ctx context.Context, tag allocator.Tag) (allocator.Tag, e
 
 // deletedByHand reports whether the last entry of a key is the marker of a deletion.
 func (s *Store) deletedByHand(ctx context.Context, key string) bool {
-	stream, err := s.cfg.JS.Stream(ctx, streamOf(bus.BucketTags))
-	if err != nil {
-		return false
-	}
-	msg, err := stream.GetLastMsgForSubject(ctx, subjectOf(bus.BucketTags)+key)
+	msg, err := (*s.leader.Load()).GetLastMsgForSubject(ctx, subjectOf(bus.BucketTags)+key)
 	return err == nil && len(msg.Data) == 0
 }
 
 // Update implements [allocator.Store].
 func (s *Store) Update(ctx context.Context, tag string, c allocator.Change) (allocator.Tag, error) {
-	return s.change(ctx, tag, func(t allocator.Tag, exists bool) (allocator.Tag, error) {
+	return s.change(ctx, tag, nil, func(t allocator.Tag, exists bool) (allocator.Tag, error) {
 		if err := present(t, exists); err != nil {
 			return t, err
 		}
@@ -309,7 +306,7 @@ func (s *Store) Update(ctx context.Context, tag string, c allocator.Change) (all
 
 // Delete implements [allocator.Store]: the record stays, as a tombstone.
 func (s *Store) Delete(ctx context.Context, tag string, from int64) (allocator.Tag, error) {
-	return s.change(ctx, tag, func(t allocator.Tag, exists bool) (allocator.Tag, error) {
+	return s.change(ctx, tag, nil, func(t allocator.Tag, exists bool) (allocator.Tag, error) {
 		if err := present(t, exists); err != nil {
 			return t, err
 		}
@@ -326,19 +323,24 @@ var errUnanswered = errors.New("it may have happened")
 // written.
 var errRace = errors.New("another generator changed the record first")
 
-// change changes a tag's record, and begins again after each errRace. f may be
-// called several times.
-func (s *Store) change(ctx context.Context, tag string, f func(t allocator.Tag, exists bool) (allocator.Tag, error)) (allocator.Tag, error) {
-	return s.changeFrom(ctx, tag, nil, f)
-}
-
-// changeFrom is change for a caller that knows the record; nil: it does not.
-func (s *Store) changeFrom(
+// change changes a tag's record, which it reads unless the caller knows it (else nil), and begins again after each errRace. f makes the
+// new record, and may be called several times. After an error of f nothing has changed.
+func (s *Store) change(
 	ctx context.Context, tag string, known *revised, f func(t allocator.Tag, exists bool) (allocator.Tag, error),
 ) (allocator.Tag, error) {
+	kv, err := s.bucket()
+	if err != nil {
+		return allocator.Tag{}, err
+	}
 	for pause := firstConflictPause; ; pause = min(2*pause, lastConflictPause) {
-		t, err := s.try(ctx, tag, known, f)
-		known = nil // its next try reads what the record is
+		if known == nil {
+			known = &revised{}
+			if known.Tag, known.revision, known.exists, err = load(ctx, kv, tag); err != nil {
+				return allocator.Tag{}, err
+			}
+		}
+		_, t, err := write(ctx, kv, tag, *known, f)
+		known = nil // the next try reads what the record is
 		switch {
 		case errors.Is(err, errUnanswered):
 			return t, fmt.Errorf("%w: %w", allocator.ErrUncertain, err)
@@ -353,27 +355,8 @@ func (s *Store) changeFrom(
 	}
 }
 
-// try reads a tag's record unless it is known, lets f make the new one, and writes that unless the record
-// has changed meanwhile. After an error of f, and after errRace, nothing has changed;
-// after any other the write may have happened.
-func (s *Store) try(
-	ctx context.Context, tag string, known *revised, f func(t allocator.Tag, exists bool) (allocator.Tag, error),
-) (allocator.Tag, error) {
-	kv, err := s.bucket()
-	if err != nil {
-		return allocator.Tag{}, err
-	}
-	if known == nil {
-		known = &revised{}
-		if known.Tag, known.revision, known.exists, err = load(ctx, kv, tag); err != nil {
-			return allocator.Tag{}, err
-		}
-	}
-	_, t, err := write(ctx, kv, tag, *known, f)
-	return t, err
-}
-
-// write is the second half of [Store.try], for a record that was read. It returns the new one and its revision.
+// write lets f make the new record of a tag, and writes it unless the record is not old any more: errRace. It returns the new one and its
+// revision. After any error but that and those of f the write may have happened.
 func write(
 	ctx context.Context, kv jetstream.KeyValue, tag string, old revised, f func(t allocator.Tag, exists bool) (allocator.Tag, error),
 ) (revision uint64, t allocator.Tag, err error) {

@@ -156,11 +156,7 @@ func (d *doctor) streams(ctx context.Context, log *slog.Logger) (string, error) 
 		if !clustered {
 			continue
 		}
-		var last uint64
-		if before.info != nil {
-			last = before.info.State.LastSeq
-		}
-		for _, why := range replicaLacks(s.info, last) {
+		for _, why := range replicaLacks(s.info, before.info) {
 			log.Error("stream "+s.name+": "+why, "fix", "start the server that is missing, or wait until its copy is complete")
 		}
 		if c.Replicas < leastReplicas {

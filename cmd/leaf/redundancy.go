@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -82,17 +83,12 @@ func same(lacks []lack, as lack) (names []string) {
 // lookAround asks all generators and JetStream at the same time.
 func lookAround(ctx context.Context, c *bus.Client, js jetstream.JetStream) look {
 	l := look{streams: make([]streamLook, len(installationStreams))}
-	done := make(chan struct{})
+	var asked sync.WaitGroup
 	for i, name := range installationStreams {
-		go func() {
-			defer func() { done <- struct{}{} }()
-			l.streams[i] = lookAt(ctx, js, name)
-		}()
+		asked.Go(func() { l.streams[i] = lookAt(ctx, js, name) })
 	}
 	l.nodes, l.err = c.States(ctx)
-	for range installationStreams {
-		<-done
-	}
+	asked.Wait()
 	return l
 }
 
@@ -186,11 +182,11 @@ func (l look) streamLacks(before look) (lacks []lack) {
 			add(why, "run at least three NATS servers "+
 				"with JetStream as one cluster (docs/cluster.md). If they are one: nats stream edit "+s.name+" --replicas 3, and so for each stream", true)
 		default:
-			var last uint64
-			if i < len(before.streams) && before.streams[i].info != nil {
-				last = before.streams[i].info.State.LastSeq
+			var earlier *jetstream.StreamInfo
+			if i < len(before.streams) {
+				earlier = before.streams[i].info
 			}
-			for _, why := range replicaLacks(s.info, last) {
+			for _, why := range replicaLacks(s.info, earlier) {
 				add(why, "", false)
 			}
 		}
@@ -198,17 +194,16 @@ func (l look) streamLacks(before look) (lacks []lack) {
 	return lacks
 }
 
-// replicaLacks returns what is wrong with the replicas of a stream. last is the stream's last message at the
-// look before.
-func replicaLacks(info *jetstream.StreamInfo, last uint64) (lacks []string) {
+// replicaLacks returns what is wrong with the replicas of a stream. before is what was known of it a moment ago; nil: nothing.
+func replicaLacks(info, before *jetstream.StreamInfo) (lacks []string) {
 	cluster := info.Cluster
 	if cluster == nil || cluster.Leader == "" {
 		return []string{"it has no leader"}
 	}
 	// The last writes are on their way to a replica that is current.
 	underWay := uint64(0)
-	if last > 0 && info.State.LastSeq > last {
-		underWay = info.State.LastSeq - last
+	if before != nil && before.State.LastSeq > 0 && info.State.LastSeq > before.State.LastSeq {
+		underWay = info.State.LastSeq - before.State.LastSeq
 	}
 	for _, r := range cluster.Replicas {
 		switch {

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -118,34 +120,18 @@ func resident(pid int) (now, most float64) {
 	return now, most
 }
 
-// each calls do with each number below n, with so many calls under way.
+// each calls do with each number below n, with so many calls under way. A caller ends at its first error.
 func each(ctx context.Context, n, callers int, do func(i int) error) error {
-	failed := make(chan error, callers)
-	next := make(chan int)
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	for range callers {
-		go func() {
-			var err error
-			for i := range next {
-				if err = do(i); err != nil {
-					cancel(err)
-					break
-				}
+	failed := make([]error, callers)
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for c := range failed {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n && failed[c] == nil && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				failed[c] = do(i)
 			}
-			failed <- err
-		}()
+		})
 	}
-	for i := range n {
-		select {
-		case next <- i:
-		case <-ctx.Done():
-		}
-	}
-	close(next)
-	var err error
-	for range callers {
-		err = errors.Join(err, <-failed)
-	}
-	return errors.Join(err, ctx.Err())
+	wg.Wait()
+	return errors.Join(append(failed, ctx.Err())...)
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -100,17 +99,8 @@ func (d *database) firstUse(store allocator.Store) way {
 		d.fill(d.dsn, list)
 		alloc := allocator.New(allocator.Config{Store: store})
 		defer d.background(alloc.Run)()
-		failed := make([]error, callers)
 		begin := time.Now()
-		var wg sync.WaitGroup
-		for i := range callers {
-			wg.Go(func() {
-				for n := i; n < len(list) && failed[i] == nil; n += callers {
-					_, failed[i] = alloc.Take(d.ctx, list[n], 1)
-				}
-			})
-		}
-		wg.Wait()
-		return sample{tagsASecond: float64(len(list)) / time.Since(begin).Seconds()}, errors.Join(failed...)
+		err := each(d.ctx, len(list), callers, func(i int) error { _, err := alloc.Take(d.ctx, list[i], 1); return err })
+		return sample{tagsASecond: float64(len(list)) / time.Since(begin).Seconds()}, err
 	}
 }

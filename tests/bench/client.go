@@ -87,12 +87,7 @@ func coalesced(l *lab) *table {
 	s.echo()
 	nc := s.dial()
 	client := bus.NewClient(nc)
-	var own []context.Context // of each caller
-	for range 1024 {
-		ctx, cancel := context.WithCancel(l.ctx)
-		l.atEnd(func() error { cancel(); return nil })
-		own = append(own, ctx)
-	}
+	own := l.contexts(1024)
 	ways := []way{
 		l.echoes(nc),
 		l.shared(nc, func(i int) error { _, err := client.Take(own[i], tag.Name, 1); return err }),
@@ -112,6 +107,17 @@ func coalesced(l *lab) *table {
 		row{"Next", 64, ways},
 		row{"Next", 1024, ways},
 	)
+}
+
+// contexts makes a context for each caller, until the end of the scenario.
+func (l *lab) contexts(callers int) []context.Context {
+	own := make([]context.Context, callers)
+	for i := range own {
+		ctx, cancel := context.WithCancel(l.ctx)
+		l.atEnd(func() error { cancel(); return nil })
+		own[i] = ctx
+	}
+	return own
 }
 
 // shared is a way whose callers get an ID with each call. Its requests are all that the

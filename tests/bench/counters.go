@@ -1,10 +1,8 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,35 +22,21 @@ func counters(l *lab) *table {
 	var tags []string
 	var turn atomic.Int64
 
-	// each calls do for each tag, from many callers.
-	each := func(callers int, do func(tag string) error) (sample, error) {
-		failed := make([]error, callers)
-		begin := time.Now()
-		var wg sync.WaitGroup
-		for i := range callers {
-			wg.Go(func() {
-				for n := i; n < len(tags) && failed[i] == nil; n += callers {
-					failed[i] = do(tags[n])
-				}
-			})
-		}
-		wg.Wait()
-		n := float64(len(tags))
-		return sample{made: n, perSecond: n / time.Since(begin).Seconds()}, errors.Join(failed...)
-	}
-	ask := func(tag string) error { return ask(nc, segment(strictNamed(tag)), []byte("1")) }
+	ask := func(i int) error { return ask(nc, segment(strictNamed(tags[i])), []byte("1")) }
 	first := claims.counted(func(callers int) (sample, error) {
 		tags = names(size)
 		for i := range tags {
 			tags[i] += fmt.Sprint(".", time.Now().UnixNano())
 		}
-		_, err := each(callers, func(tag string) error { _, err := store.Create(l.ctx, strictNamed(tag)); return err })
+		err := each(l.ctx, size, callers, func(i int) error { _, err := store.Create(l.ctx, strictNamed(tags[i])); return err })
 		if err != nil {
 			return nil, err
 		}
-		return each(callers, ask)
+		begin := time.Now()
+		err = each(l.ctx, size, callers, ask)
+		return sample{made: float64(size), perSecond: float64(size) / time.Since(begin).Seconds()}, err
 	})
-	again := claims.counted(l.calls(func(int) error { return ask(tags[turn.Add(1)%int64(len(tags))]) }))
+	again := claims.counted(l.calls(func(int) error { return ask(int(turn.Add(1) % int64(size))) }))
 
 	const ours, one, many = 0, 1, 2
 	ways := []way{first, again, l.syncs(s.dir, 1), l.syncs(s.dir, tagsAtOnce)}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"sync/atomic"
 
@@ -144,12 +143,7 @@ func strictNext(l *lab) *table {
 	s.generate([]allocator.Tag{trend, strict})
 	nc := s.dial()
 	client := bus.NewClient(nc)
-	var own []context.Context // of each caller
-	for range 1024 {
-		ctx, cancel := context.WithCancel(l.ctx)
-		l.atEnd(func() error { cancel(); return nil })
-		own = append(own, ctx)
-	}
+	own := l.contexts(1024)
 	next := func(tag allocator.Tag) way {
 		return l.shared(nc, func(i int) error { _, err := client.Next(own[i], tag.Name); return err })
 	}

@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"runtime"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
@@ -127,21 +125,13 @@ func (d *database) memory(tags []string) (idle, used []sample) {
 
 	// Syncing them to disk would take most of the time, and no memory.
 	must(d.plain.ExecContext(d.ctx, "SET GLOBAL innodb_flush_log_at_trx_commit = 0"))
-	// As many at once as the allocator refills.
-	const callers = 64
-	failed := make([]error, callers)
-	var wg sync.WaitGroup
-	for i := range callers {
-		wg.Go(func() {
-			for n := i; n < len(tags) && failed[i] == nil; n += callers {
-				// The service cuts the tag out of the request's subject, which stays.
-				subject := bus.SubjectSegment + "." + tags[n]
-				_, failed[i] = k.alloc.Take(d.ctx, subject[len(bus.SubjectSegment)+1:], 1)
-			}
-		})
-	}
-	wg.Wait()
-	check(errors.Join(failed...))
+	const callers = 64 // as many as the allocator refills at once
+	check(each(d.ctx, len(tags), callers, func(i int) error {
+		// The service cuts the tag out of the request's subject, which stays.
+		subject := bus.SubjectSegment + "." + tags[i]
+		_, err := k.alloc.Take(d.ctx, subject[len(bus.SubjectSegment)+1:], 1)
+		return err
+	}))
 	k.stop() // which notes all tags as used, as time does otherwise
 	return idle, perTag(before, tags)
 }
