@@ -1,8 +1,8 @@
 package tests
 
 import (
-	"errors"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -113,12 +113,12 @@ func waitingRequests(t *testing.T, count int, args ...string) (*generator, *nats
 	return g, nc, answers
 }
 
-// gone waits until no generator is left for new requests.
-func gone(t *testing.T, nc *nats.Conn) {
+// refusesNew waits until a generator that is alone refuses new requests because it stops.
+func refusesNew(t *testing.T, nc *nats.Conn) {
 	t.Helper()
-	testkit.Eventually(t, "the generator to leave its queue group", func() bool {
-		_, err := nc.Request("leaf.segment.order", nil, 100*time.Millisecond)
-		return errors.Is(err, nats.ErrNoResponders)
+	testkit.Eventually(t, "the generator to refuse new requests", func() bool {
+		msg, err := nc.Request("leaf.segment.order", nil, 100*time.Millisecond)
+		return err == nil && strings.Contains(string(msg.Data), `{"code":503,"reason":"draining"`)
 	})
 }
 
@@ -129,7 +129,7 @@ func TestStopAnswersWaitingRequests(t *testing.T) {
 	const count = 20
 	g, nc, answers := waitingRequests(t, count, "--drain-timeout", "1m")
 	g.signal(syscall.SIGTERM)
-	gone(t, nc)
+	refusesNew(t, nc)
 	breakStore(t, jetStream(t, nc), false)
 	var checker allocatortest.Checker
 	for i := range count {
@@ -174,7 +174,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	g, nc, answers := waitingRequests(t, 1, "--drain-timeout", "10m")
 	g.signal(syscall.SIGTERM)
-	gone(t, nc)
+	refusesNew(t, nc)
 	g.signal(syscall.SIGTERM)
 	if status := g.wait(patience); status != 1 {
 		t.Errorf("exit status %d, want 1", status)

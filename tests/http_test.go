@@ -239,7 +239,7 @@ func TestStopAnswersWaitingHTTPRequests(t *testing.T) {
 		return states(t, bus.NewClient(nc), 1)[0].Counts.Waiting == count
 	})
 	g.signal(syscall.SIGTERM)
-	gone(t, nc)
+	refusesNew(t, nc)
 	testkit.Eventually(t, "the generator to take no new connections", func() bool {
 		c, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get(g.http + "/healthz")
 		if err == nil {

@@ -98,7 +98,10 @@ func TestDrainWaitingSnowflakes(t *testing.T) {
 			stopped := make(chan error, 1)
 			go func() { stopped <- g.stop() }()
 			if c.want == "" {
-				testkit.Eventually(t, "it has left the queue group", func() bool { return len(serving(t, nc)) == 0 })
+				testkit.Eventually(t, "it says to others that it drains", func() bool {
+					body, code := ask(t, nc, "leaf.snowflake", "")
+					return code == "503" && strings.HasPrefix(body, `{"code":503,"reason":"draining"`)
+				})
 				now.pass(10 * time.Millisecond)
 			}
 			msg, err := replies.NextMsg(testkit.Patience)

@@ -76,6 +76,7 @@ type phase struct {
 	serving  atomic.Bool           // NATS has confirmed the subscriptions, and Run has not failed
 	begun    chan struct{}         // closed when serving was first true
 	draining atomic.Bool
+	refusing atomic.Bool // it drains, and no other generator answers
 }
 
 // reported is which alerts and log messages are not over yet.
@@ -179,25 +180,29 @@ type run struct {
 // stop ends everything that was started. why is the error that ended the generator; nil: the
 // context ended it.
 func (g *Generator) stop(r *run, why error) {
-	// Leave first, so that no new requests come. Then finish those that are here.
 	if why != nil {
 		g.phase.serving.Store(false)
 	}
 	g.phase.draining.Store(true)
 	g.sendHeartbeat(false)
 	heartbeats := background(g.sendHeartbeats)
-	if why == nil {
-		g.handOver()
-	}
-	var err error
-	if r.leaf != nil {
-		err = r.leaf.Stop()
-	}
-	if err := errors.Join(err, g.segments.close(), g.snowflakes.close(), g.flushConn()); err != nil {
-		g.log.Warn("the queue groups could not be left in order", "error", err) // NATS is away
+	// Leave first, so that no new requests come. Then finish those that are here. A generator that is alone stays meanwhile, so that callers
+	// learn why they get no IDs.
+	alone := why == nil && g.cfg.Conn.IsConnected() && len(g.group.present(time.Now())) == 0
+	if alone {
+		<-g.probe(context.Background()) // what came before is accepted
+		g.phase.refusing.Store(true)
+	} else {
+		if why == nil {
+			g.handOver()
+		}
+		g.leave(r)
 	}
 	if why == nil { // a generator that failed must not reserve for the requests that wait
 		g.awaitRequests()
+	}
+	if alone {
+		g.leave(r)
 	}
 
 	// Refuse the requests that still wait.
@@ -226,6 +231,17 @@ func (g *Generator) stop(r *run, why error) {
 	if err := g.flakes.Close(); err != nil {
 		g.log.Warn("the file of the worker cannot be written: the next start waits until the clock has passed the time that the file reserves",
 			"error", err)
+	}
+}
+
+// leave leaves all queue groups.
+func (g *Generator) leave(r *run) {
+	var err error
+	if r.leaf != nil {
+		err = r.leaf.Stop()
+	}
+	if err := errors.Join(err, g.segments.close(), g.snowflakes.close(), g.flushConn()); err != nil {
+		g.log.Warn("the queue groups could not be left in order", "error", err) // NATS is away
 	}
 }
 

@@ -160,7 +160,7 @@ const handOverTime = 100 * time.Millisecond
 // handOver waits while generators that had stepped aside come back, because they have
 // heard that this one leaves. Without it a request could find no generator.
 func (g *Generator) handOver() {
-	if g.cfg.Conn.IsConnected() && len(g.group.present(time.Now())) > 0 {
+	if g.cfg.Conn.IsConnected() {
 		time.Sleep(handOverTime)
 	}
 }

@@ -205,6 +205,10 @@ func (s *issuer) handle(d *delivery, r request) {
 	if s.g.isOld(d, a.begun) {
 		return
 	}
+	if s.g.phase.refusing.Load() {
+		s.refuse(r, a, allocator.ErrClosed)
+		return
+	}
 	tag := tagOf(r.Subject())
 	a.Tag = tag
 	req, err := bus.ParseRequest(r.Data())

@@ -184,9 +184,9 @@ func TestWaitingLeavesTheCallback(t *testing.T) {
 
 	stopped := make(chan error, 1)
 	go func() { stopped <- g.stop() }()
-	testkit.Eventually(t, "it has left the queue group", func() bool {
+	testkit.Eventually(t, "it to refuse new requests", func() bool {
 		_, code := ask(t, nc, "leaf.segment.quick", "0") // which takes none: there are few
-		return code == "no responders"
+		return code == "503"
 	})
 	close(store.tokens) // the store is quick again
 	var c allocatortest.Checker
