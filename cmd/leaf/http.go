@@ -101,9 +101,9 @@ func newHealthCmd() *cobra.Command {
 		Use:   "health",
 		Short: "Ask whether the generator on this machine is alive, for containers",
 		Long: `Ask the generator on this machine whether it is alive: GET /healthz over HTTP.
-It takes the flags and variables that leaf serve has, and needs no token. It fails if no
-generator answers, or if only a restart of the process helps. Use it as the health check
-of an image without a shell and curl.`,
+It takes the flags and variables that leaf serve has, and needs no token. The exit
+status is 3 if no generator answers, and 1 if only a restart of the process helps. Use
+it as the health check of an image without a shell and curl.`,
 		Example: `  leaf health
   leaf health --http 127.0.0.1:8081`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.askHealth(cmd) },
@@ -139,7 +139,7 @@ func (f *httpFlags) askHealth(cmd *cobra.Command) error {
 	}
 	answer, err := client.Do(req)
 	if err != nil {
-		return fmt.Errorf("no generator serves HTTP here: %w", err)
+		return nobodyError{fmt.Errorf("no generator serves HTTP here: %w", err)}
 	}
 	answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {

@@ -36,7 +36,7 @@ func TestHealth(t *testing.T) {
 		"with a token":          {env: at, token: "t", answers: 200},
 		"over TLS":              {env: secure.Listener.Addr().String(), cert: "cert.pem", answers: 200},
 		"not alive":             {env: at, answers: 500, status: exitFailed, say: "500"},
-		"nobody":                {env: strings.TrimPrefix(freeAddress(t), "nats://"), status: exitFailed, say: "no generator"},
+		"nobody":                {env: strings.TrimPrefix(freeAddress(t), "nats://"), status: exitNobody, say: "no generator"},
 		"HTTP where TLS is":     {env: secure.Listener.Addr().String(), status: exitFailed, say: "400"},
 		"off":                   {status: exitUsage, say: "--http is empty"},
 		"any free port":         {env: "127.0.0.1:0", status: exitUsage, say: "--http"},
