@@ -23,6 +23,17 @@ type Keys interface {
 	NeedKey(ctx context.Context, tag string) error
 }
 
+// noKeys are the keys of a generator that keeps no opaque tags.
+type noKeys struct{}
+
+func (noKeys) Known(string) (*opaque.Permutation, error) { return nil, nil }
+
+func (noKeys) Permutation(context.Context, string) (*opaque.Permutation, error) {
+	return nil, fmt.Errorf("%w: this store keeps no opaque tags", allocator.ErrBadValue)
+}
+
+func (noKeys) NeedKey(context.Context, string) error { return nil }
+
 // conceal returns the IDs of numbers of a tag, each as a range of one. The numbers of a tag that is not opaque are its IDs. It may change
 // the numbers.
 func (g *Generator) conceal(tag string, numbers []bus.Range) ([]bus.Range, error) {

@@ -12,7 +12,7 @@ import (
 )
 
 // Config says how a [Generator] works. All fields are needed but those that have a
-// default, Ledger, Installation, Recent, Tags, Describe, Ready and Observer.
+// default, Keys, Ledger, Installation, Recent, Tags, Program, Ready and Observer.
 type Config struct {
 	// Conn is the connection to NATS. Its closed and error handlers must be set
 	// before Run, which closes it in the end.
@@ -29,11 +29,8 @@ type Config struct {
 	Join func(ctx context.Context, mayCreate func(context.Context) error) (Identity, error)
 	Open func(context.Context) error
 	// StoreErr says why the Store is unavailable; nil: as far as is known, it is available. An
-	// error that matches [allocator.ErrRefused] ends the generator.
+	// error that matches [allocator.ErrRefused] ends the generator. Default: always nil.
 	StoreErr func() error
-	// Records and Keys are what is kept of tags beside the numbers that the Store hands out.
-	Records Records // what is written down of them, for audits
-	Keys    Keys    // of opaque tags
 	// NATSErr says why the NATS server that runs in this process does not keep its part of the
 	// installation's state; nil: it does. It must not block. Default: always nil.
 	NATSErr func() error
@@ -69,6 +66,7 @@ type Config struct {
 	// DrainTimeout is how long a stop waits for the requests that still wait.
 	DrainTimeout time.Duration
 
+	Kept
 	// Describe is the program's configuration without secrets, for the event of a start. Its http is the address in the state.
 	Describe map[string]string
 
@@ -77,4 +75,10 @@ type Config struct {
 
 	// Observer is for metrics. Default: none.
 	Observer Observer
+}
+
+// Kept is what is kept of tags beside the numbers that the Store hands out.
+type Kept struct {
+	Records Records // what is written down of them, for audits
+	Keys    Keys    // of opaque tags; nil: there are none
 }

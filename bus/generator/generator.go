@@ -98,6 +98,12 @@ func New(cfg Config) *Generator {
 	if cfg.Workers == nil {
 		cfg.Workers = cfg.Snowflake.Registry
 	}
+	if cfg.StoreErr == nil {
+		cfg.StoreErr = func() error { return nil }
+	}
+	if cfg.Keys == nil {
+		cfg.Keys = noKeys{}
+	}
 	embedded := cfg.NATSErr != nil
 	if !embedded {
 		cfg.NATSErr = func() error { return nil }

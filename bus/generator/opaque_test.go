@@ -45,7 +45,7 @@ func inJetStream(t *testing.T, s *embedded.Server, node string) *kvstore.Store {
 
 // keeping makes a generator of a test keep opaque tags in a store.
 func keeping(store *kvstore.Store) func(*generator.Config) {
-	return func(cfg *generator.Config) { cfg.Records, cfg.Keys = store, store }
+	return func(cfg *generator.Config) { cfg.Kept = generator.Kept{Records: store, Keys: store} }
 }
 
 // startOpaque starts a generator that has the opaque tag coupon.
@@ -520,7 +520,7 @@ func TestNumbersForAnotherKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	dry, away := startIn(t, s, "dry", "x", blindStore{second}, func(cfg *generator.Config) {
-		cfg.Records, cfg.Keys = second, otherKey{second, p}
+		cfg.Kept = generator.Kept{Records: second, Keys: otherKey{second, p}}
 	})
 	away.away.Store(true)
 	testkit.Eventually(t, "both hear each other", func() bool { return full.Hears("dry") && dry.Hears("full") })

@@ -13,7 +13,6 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
-	"github.com/leafbus/leafbus/allocator/opaque"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/generator"
@@ -70,8 +69,6 @@ func begin(t *testing.T, s *embedded.Server, node string, store allocator.Store,
 			return generator.Identity{}, nil
 		},
 		Open:         func(context.Context) error { return nil },
-		StoreErr:     func() error { return nil },
-		Keys:         noKeys{},
 		OpenEvents:   (&kvstore.Events{Config: state, MaxBytes: 1 << 20}).Open,
 		MaxStep:      allocator.DefaultMaxStep,
 		MaxWait:      testkit.Patience / 10, // longer than a slow moment of the machine
@@ -100,11 +97,6 @@ func begin(t *testing.T, s *embedded.Server, node string, store allocator.Store,
 	t.Cleanup(func() { r.stop() })
 	return r, started
 }
-
-// noKeys are the keys of a generator whose store keeps no opaque tags.
-type noKeys struct{ generator.Keys }
-
-func (noKeys) Known(string) (*opaque.Permutation, error) { return nil, nil }
 
 func newFile(t *testing.T, disk snowflake.Disk) *snowflake.File {
 	t.Helper()

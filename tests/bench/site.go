@@ -106,10 +106,8 @@ func (s *site) generateOn(nc *nats.Conn, tags []allocator.Tag, options ...func(*
 		Join: func(context.Context, func(context.Context) error) (generator.Identity, error) {
 			return generator.Identity{}, nil // the site is new
 		},
-		Records:    store,
-		Keys:       store,
+		Kept:       generator.Kept{Records: store, Keys: store},
 		Open:       store.Open,
-		StoreErr:   store.Err,
 		OpenEvents: (&kvstore.Events{Config: state}).Open,
 		Ready:      func() { close(ready) },
 		Snowflake: snowflake.Config{
