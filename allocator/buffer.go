@@ -2,6 +2,7 @@ package allocator
 
 import (
 	"container/list"
+	"slices"
 	"sync"
 	"time"
 )
@@ -125,15 +126,18 @@ func (b *buffer) installLocked(r Range) {
 	}
 }
 
-// raiseFloorLocked drops the IDs below floor: those in the segments, those that
-// unsatisfied waiters hold, and those of a refill under way.
+// raiseFloorLocked drops the IDs below floor: those in the segments, those of a refill under way, and, if some are below, all those that
+// unsatisfied waiters hold.
 func (b *buffer) raiseFloorLocked(floor int64) {
 	if floor <= b.floor {
 		return
 	}
 	b.floor = floor
 	b.trimLocked()
-	b.emptyWaitersLocked()
+	below := func(r Range) bool { return r.First < floor }
+	if w := b.waiters.first; w != nil && slices.ContainsFunc(w.ranges, below) { // only the first one can hold some
+		b.emptyWaitersLocked()
+	}
 }
 
 // discardLocked drops the segments that overlap r, which another generator holds too, a
@@ -183,7 +187,6 @@ func (b *buffer) regainLocked() {
 	if w := b.waiters.first; w != nil {
 		for _, r := range w.ranges {
 			b.segments = append(b.segments, Segment{Range: r, Next: r.First})
-			b.taken -= r.Len()
 		}
 	}
 	b.emptyWaitersLocked()

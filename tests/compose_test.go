@@ -326,8 +326,8 @@ func TestComposeStarts(t *testing.T) {
 			first = env
 		}
 		// Another generator's answer does not count.
-		if status := check(); status != 1 {
-			t.Errorf("the health check of %s, which does not run: exit status %d, want 1", name, status)
+		if status := check(); status != 3 {
+			t.Errorf("the health check of %s, which does not run: exit status %d, want 3", name, status)
 		}
 		dir := t.TempDir()
 		g := ready(t, dir, start(t, command(t, dir, env, execForm(t, "CMD"))))
@@ -368,8 +368,8 @@ func TestComposeStarts(t *testing.T) {
 	}
 	for i, g := range running {
 		g.stop()
-		if status := checks[i](); status != 1 {
-			t.Errorf("the health check of %s, which has stopped: exit status %d, want 1", g.node, status)
+		if status := checks[i](); status != 3 {
+			t.Errorf("the health check of %s, which has stopped: exit status %d, want 3", g.node, status)
 		}
 	}
 }

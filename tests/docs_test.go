@@ -78,7 +78,7 @@ func TestReadmeIsShort(t *testing.T) {
 
 // elsewhere matches commands that the test cannot run, because they need other machines, servers, containers or accounts, or are the tests
 // themselves. Those of the nats CLI that are no requests need that program, and those that restore a backup need nats-server.
-var elsewhere = regexp.MustCompile(`^(git|cd|make|docker|for|done|ssh|go install|go run ./tests|nats stream|nats backup|nats kv|nats-server|mv|kill|test)\b|^LEAF_TEST_|/leaf1:|host:3306|h1:2181|10\.0\.0\.5|\$servers|--wait-redundant|--mysql-file|\.conf|\.pem|0\.0\.0\.0`)
+var elsewhere = regexp.MustCompile(`^(git|cd|make|docker|for|done|ssh|go install|go run ./tests|nats stream|nats backup|nats kv|umask|nats-server|mv|kill|test)\b|^LEAF_TEST_|/leaf1:|host:3306|h1:2181|10\.0\.0\.5|\$servers|--wait-redundant|--mysql-file|\.conf|\.pem|0\.0\.0\.0`)
 
 // commandsOf returns the commands of a page that the test can run, each with its comment. A file of tags is applied.
 func commandsOf(t *testing.T, page string) (commands [][2]string) {

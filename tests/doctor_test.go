@@ -198,7 +198,7 @@ func TestDoctorFindsMissingPermissions(t *testing.T) {
 	}
 	d = doctor(t, "-s", url, "--user", "nobody", "--password", "p", "--timeout", "1s")
 	for _, stream := range []string{"KV_LEAF", "KV_LEAF_TAGS", "KV_LEAF_KEYS", "LEAF_EVENTS"} {
-		d.want(t, "streams", "problem", "stream "+stream+" cannot be read", "$JS.API.STREAM.INFO."+stream+")", "as the user of the generators")
+		d.want(t, "streams", "problem", "stream "+stream+" cannot be read", "STREAM.INFO."+stream+" of", "as the user of the generators")
 	}
 	fill(t, jetStream(t, connect(t, url, nats.UserInfo("all", "p"))), 1800<<10)
 	doctor(t, all...).want(t, "jetstream", "warning", "the 2 MiB that it may store", "max_file")

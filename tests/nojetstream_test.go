@@ -84,6 +84,18 @@ func TestNewFolderWithoutJetStream(t *testing.T) {
 	}
 }
 
+// The account that the configuration of an embedded server gives to its generator has no JetStream.
+func TestEmbeddedAccountWithoutJetStream(t *testing.T) {
+	t.Parallel()
+	conf := filepath.Join(t.TempDir(), "nats.conf")
+	writeFile(t, conf, "listen: \""+testkit.FreeAddress(t)+"\", accounts { A { users: [ { user: a, password: p } ] } }")
+	refused := refusedStart(t, "--nats-config", conf, "--user", "a", "--password", "p", "--data-dir", filepath.Join(t.TempDir(), "data"))
+	refused.want(t, 1, "has no JetStream", "for this account")
+	if refused.stdout != "" {
+		t.Errorf("it said that it is ready: %s", refused.stdout)
+	}
+}
+
 // A JetStream that answers, if only with an error, is there: the generator waits for it.
 func TestNewFolderWaitsForBusyJetStream(t *testing.T) {
 	t.Parallel()

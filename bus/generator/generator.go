@@ -76,7 +76,7 @@ type phase struct {
 	serving  atomic.Bool           // NATS has confirmed the subscriptions, and Run has not failed
 	begun    chan struct{}         // closed when serving was first true
 	draining atomic.Bool
-	refusing atomic.Bool // it drains, and no other generator answers
+	refusing atomic.Bool // it drains, and hears no other generator
 }
 
 // reported is which alerts and log messages are not over yet.
@@ -192,23 +192,15 @@ func (g *Generator) stop(r *run, why error) {
 	g.phase.draining.Store(true)
 	g.sendHeartbeat(false)
 	heartbeats := background(g.sendHeartbeats)
-	// Leave first, so that no new requests come. Then finish those that are here. A generator that is alone stays meanwhile, so that callers
-	// learn why they get no IDs.
-	alone := why == nil && g.cfg.Conn.IsConnected() && len(g.group.present(time.Now())) == 0
-	if alone {
-		<-g.probe(context.Background()) // what came before is accepted
-		g.phase.refusing.Store(true)
-	} else {
-		if why == nil {
-			g.handOver()
-		}
-		g.leave(r)
+	// Leave, so that no new requests come, and finish those that are here. A generator that failed must not reserve for these.
+	ctx, cancel := g.drainTime()
+	defer cancel()
+	if why == nil {
+		g.handOver(ctx)
 	}
-	if why == nil { // a generator that failed must not reserve for the requests that wait
-		g.awaitRequests()
-	}
-	if alone {
-		g.leave(r)
+	g.leave(r)
+	if why == nil {
+		g.requests.wait(ctx)
 	}
 
 	// Refuse the requests that still wait.
@@ -242,6 +234,7 @@ func (g *Generator) stop(r *run, why error) {
 
 // leave leaves all queue groups.
 func (g *Generator) leave(r *run) {
+	defer g.phase.refusing.Store(false) // what still comes is answered
 	var err error
 	if r.leaf != nil {
 		err = r.leaf.Stop()
@@ -255,16 +248,13 @@ func (g *Generator) leave(r *run) {
 // embedded NATS server. Hardly any is answered, and the next start must not be late.
 const degradedDrain = time.Second
 
-// awaitRequests waits until all requests that were accepted are answered, for at most
-// DrainTimeout.
-func (g *Generator) awaitRequests() {
+// drainTime is the time for the answers to the requests that were accepted.
+func (g *Generator) drainTime() (context.Context, context.CancelFunc) {
 	most := g.cfg.DrainTimeout
 	if g.reported.natsDegraded {
 		most = min(most, degradedDrain)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), most)
-	defer cancel()
-	g.requests.wait(ctx)
+	return context.WithTimeout(context.Background(), most)
 }
 
 // stopper stops what runs in the background, and waits until it has ended. The zero value

@@ -158,9 +158,29 @@ func (g *Generator) peersKnown(now time.Time) bool {
 const handOverTime = 100 * time.Millisecond
 
 // handOver waits while generators that had stepped aside come back, because they have
-// heard that this one leaves. Without it a request could find no generator.
-func (g *Generator) handOver() {
-	if g.cfg.Conn.IsConnected() {
+// heard that this one leaves. Without it a request could find no generator. If there is no other generator, it refuses new requests while those
+// wait that were accepted, or until another generator comes, so that callers learn why they get no IDs.
+func (g *Generator) handOver(ctx context.Context) {
+	newcomer := g.group.awaitNewcomer()
+	switch {
+	case !g.cfg.Conn.IsConnected():
+	case len(g.group.present(time.Now())) > 0:
 		time.Sleep(handOverTime)
+	default:
+		select {
+		case <-g.probe(ctx): // what came before is accepted
+		case <-ctx.Done():
+		}
+		g.phase.refusing.Store(true)
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		go func() {
+			defer cancel()
+			select {
+			case <-newcomer:
+			case <-ctx.Done():
+			}
+		}()
+		g.requests.wait(ctx)
 	}
 }

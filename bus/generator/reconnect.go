@@ -24,7 +24,7 @@ type reconnectGuard struct {
 // arrive on the new connection. Its channels and callbacks report the reconnect only later.
 func (g *Generator) reconnects() uint64 { return g.cfg.Conn.Stats().Reconnects }
 
-// forceReconnect makes nats.go connect anew. It does not wait for that, nor for the connection's lock.
+// forceReconnect makes nats.go connect again. It does not wait for that, nor for the connection's lock.
 func (g *Generator) forceReconnect() {
 	g.tasks.start(func() {
 		if err := g.cfg.Conn.ForceReconnect(); err != nil {

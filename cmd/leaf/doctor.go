@@ -181,7 +181,9 @@ func remedy(check string, err error) string {
 		return ""
 	case check == "nats":
 		return "see that a NATS server runs there, and that no firewall is between"
-	case check == "mysql" || check == "ledger":
+	case check == "ledger":
+		return "see that JetStream and the database answer, or give a larger --timeout"
+	case check == "mysql":
 		return "see that the database runs there, that no firewall is between, and that the address and the password are right"
 	case check == "zookeeper":
 		return "see that more than half of its servers run, that no firewall is between, and that the addresses are right"

@@ -33,7 +33,7 @@ func (f *layoutFlags) register(cmd *cobra.Command) {
 	fs.IntVar(&f.idBits, "id-bits", defaultIDBits, "`BITS` of a snowflake, 53 for numbers that JavaScript holds exactly; an installation has one layout for life")
 	fs.IntVar(&f.workerBits, "worker-bits", snowflake.DefaultWorkerBits, "`BITS` of a snowflake for the worker")
 	fs.IntVar(&f.sequenceBits, "sequence-bits", snowflake.DefaultSequenceBits, "`BITS` of a snowflake for the sequence number; the time has the rest of --id-bits. "+
-		"With fewer --id-bits the default leaves 41 bits for a time in 1ms, 38 in 10ms, 35 in 100ms and 32 in 1s")
+		"If the time would have ended before 2027, the default leaves 41 bits for a time in 1ms, and 38 in 10ms")
 	f.sequence = fs.Lookup("sequence-bits")
 	fs.DurationVar(&f.unit, "time-unit", time.Millisecond, "`UNIT` in which a snowflake counts the time: 1ms, 10ms, 100ms or 1s")
 	fs.Int64Var(&f.epoch, "epoch", snowflake.DefaultEpoch, "first `MILLISECOND` of snowflakes, since 1970; an installation has one for life")
@@ -48,7 +48,7 @@ func (f *layoutFlags) check() error {
 	if !slices.Contains(snowflake.Units(), f.unit) {
 		return usagef("--time-unit is %v: want 1ms, 10ms, 100ms or 1s", f.unit)
 	}
-	if f.idBits < defaultIDBits && !f.sequence.Changed {
+	if l := f.layout(); !f.sequence.Changed && l.UnitsBits() > 0 && l.End() < oldest {
 		f.sequenceBits = f.idBits - f.workerBits - timeBits(f.unit)
 	}
 	if err := f.layout().Validate(); err != nil {
@@ -56,6 +56,10 @@ func (f *layoutFlags) check() error {
 	}
 	return nil
 }
+
+// oldest is the beginning of 2027, in Unix ms. No installation has a layout that ended before, because a new one must last for a year. So the default
+// of --sequence-bits may depend on it.
+const oldest = 1798761600000
 
 // timeBits are enough for 69 years or more, counted in these units: as many as the default layout has for milliseconds, and fewer for longer ones.
 func timeBits(unit time.Duration) int {

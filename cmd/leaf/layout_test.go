@@ -79,20 +79,20 @@ func TestLayoutJSON(t *testing.T) {
 	}
 }
 
-// Without --sequence-bits a shorter ID has fewer of them, so that it lasts as long. Who names the sequence gets it.
+// The default of --sequence-bits depends on the others only if 12 would leave too little time for any installation.
 func TestLayoutSequence(t *testing.T) {
 	cleanEnv(t)
 	for args, want := range map[string][2]int{ // bits of time and sequence
 		"--id-bits 63":                 {41, 12},
-		"--worker-bits 5":              {46, 12}, // as it always was
-		"--id-bits 62":                 {41, 11},
-		"--id-bits 53":                 {41, 2},
+		"--worker-bits 5":              {46, 12},
+		"--id-bits 62":                 {40, 12}, // until 2045
+		"--id-bits 53":                 {41, 2},  // in place of {31, 12}, until 2010
 		"--id-bits 53 --worker-bits 6": {41, 6},
 		"--id-bits 53 --worker-bits 6 --time-unit 10ms":                  {38, 9},
 		"--id-bits 53 --worker-bits 6 --time-unit 100ms":                 {35, 12},
-		"--id-bits 53 --worker-bits 6 --time-unit 1s":                    {32, 15},
+		"--id-bits 53 --worker-bits 6 --time-unit 1s":                    {35, 12},
 		"--id-bits 53 --worker-bits 6 --time-unit 1s --sequence-bits 16": {31, 16},
-		"--id-bits 60 --sequence-bits 12 --epoch 1700000000000":          {38, 12},
+		"--id-bits 60 --epoch 1700000000000":                             {38, 12},
 	} {
 		status, stdout, stderr := leaf(t, append([]string{"layout", "--json"}, strings.Fields(args)...)...)
 		var got layoutReport

@@ -114,7 +114,7 @@ func infoDenied(nc *nats.Conn, stream string) error {
 	}
 	switch text := last.Error(); {
 	case strings.Contains(text, ".STREAM.INFO."):
-		return fmt.Errorf("%w for publish to $JS.API.STREAM.INFO.%s", nats.ErrPermissionViolation, stream)
+		return fmt.Errorf("%w for publish to STREAM.INFO.%s of the JetStream API", nats.ErrPermissionViolation, stream)
 	case strings.Contains(text, "Subscription to"):
 		return last
 	}

@@ -53,6 +53,8 @@ type serving struct {
 	cmd   *cobra.Command
 	log   *slog.Logger
 	embed bool // a NATS server in this process
+	// belongs: the data folder belonged to an installation before the start.
+	belongs bool
 
 	owned    installation.Config
 	versions *natsversion.Watch
@@ -95,7 +97,8 @@ func (s *serving) close() (err error) {
 // takePorts opens the port of HTTP, and finds out whether NATS can be had: before anything is written, so that a start that fails
 // for that leaves no data folder. Where the addresses of both are in use, the advice of NATS is good for both.
 func (s *serving) takePorts(ctx context.Context) error {
-	belongs, err := installation.CheckFolder(s.dataDir)
+	var err error
+	s.belongs, err = installation.CheckFolder(s.dataDir)
 	if errors.Is(err, installation.ErrLocked) && s.embed && s.natsConfig == "" && inUse(s.clientAddress()) {
 		err = fmt.Errorf("%w\n%s", err, s.natsAdvice(s.cmd.Flags(), true))
 	}
@@ -103,7 +106,7 @@ func (s *serving) takePorts(ctx context.Context) error {
 	case err != nil:
 	case s.embed:
 		err = s.embeddedError(embedded.Check(s.embedded("leaf", filepath.Join(s.dataDir, "nats"))))
-	case !belongs:
+	case !s.belongs:
 		err = s.tryJoining(ctx)
 	}
 	if err != nil {
@@ -151,6 +154,11 @@ func (s *serving) openStores(ctx context.Context) error {
 	}
 	if err := s.versions.Check(ctx, nc, js); err != nil {
 		return err
+	}
+	if s.embed && !s.belongs {
+		if err := s.awaitJetStream(ctx, nc, js); err != nil { // the account of --nats-config may have none
+			return err
+		}
 	}
 	s.owned.State.JS, s.owned.State.Replicas, s.owned.State.Log = js, s.replicas, s.log
 	s.owned.EventsMaxBytes, s.owned.EventsMaxAge = s.eventsMaxBytes, s.eventsMaxAge

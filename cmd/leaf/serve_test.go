@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus/generator"
@@ -108,7 +109,7 @@ func TestServeAccepts(t *testing.T) {
 				MaxClockSkew: 10 * time.Millisecond, MaxBack: time.Millisecond, MaxClockWait: time.Millisecond,
 			},
 		},
-		worker: workerFlags{layoutFlags: layoutFlags{idBits: 63, workerBits: 10, sequenceBits: 12, unit: time.Millisecond}, datacenterBits: defaultDatacenterBits},
+		worker: workerFlags{layoutFlags: layoutFlags{idBits: 63, workerBits: 10, sequenceBits: 12, sequence: new(pflag.Flag), unit: time.Millisecond}, datacenterBits: defaultDatacenterBits},
 		mysql:  mysqlFlags{refresh: leastRefresh}, zookeeper: zookeeperFlags{name: zookeeper.DefaultName},
 	}
 	most := least
