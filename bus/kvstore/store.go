@@ -182,13 +182,13 @@ func (s *Store) Get(ctx context.Context, tag string) (allocator.Tag, error) {
 		return allocator.Tag{}, err
 	}
 	t, _, exists, err := load(ctx, kv, tag)
+	if err == nil && !exists { // a replica that lags behind may not know a new tag yet
+		return s.Stored(ctx, tag, 0)
+	}
 	if err != nil {
 		return allocator.Tag{}, err
 	}
-	if err := present(t, exists); err != nil {
-		return allocator.Tag{}, err
-	}
-	return t, nil
+	return t, present(t, exists)
 }
 
 // Claimed returns how far a tag was reserved, and who reserved last, of deleted tags too. It is the zero Entry if
@@ -334,10 +334,11 @@ func (s *Store) change(
 	}
 	for pause := firstConflictPause; ; pause = min(2*pause, lastConflictPause) {
 		if known == nil {
-			known = &revised{}
-			if known.Tag, known.revision, known.exists, err = load(ctx, kv, tag); err != nil {
+			read, err := s.fromLeader(ctx, tag) // another replica may not know a new tag yet
+			if err != nil {
 				return allocator.Tag{}, err
 			}
+			known = &read
 		}
 		_, t, err := write(ctx, kv, tag, *known, f)
 		known = nil // the next try reads what the record is

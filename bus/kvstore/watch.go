@@ -161,6 +161,17 @@ func eachRecord(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyVal
 	if err != nil {
 		return err
 	}
+	return eachMissing(ctx, js, kv, read, func(key string) error {
+		record, err := kv.Get(ctx, key)
+		if err == nil {
+			f(record)
+		}
+		return err
+	})
+}
+
+// eachMissing calls f with each key of the bucket that is not among those that were read. f returns an error if it cannot read the record.
+func eachMissing(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, read map[string]bool, f func(key string) error) error {
 	info, err := streamInfo(ctx, kv)
 	if err != nil || uint64(len(read)) >= info.State.NumSubjects {
 		return err
@@ -173,11 +184,7 @@ func eachRecord(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyVal
 		if read[key] {
 			continue
 		}
-		record, err := kv.Get(ctx, key)
-		switch {
-		case err == nil:
-			f(record)
-		case !errors.Is(err, jetstream.ErrKeyNotFound):
+		if err := f(key); err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) && !errors.Is(err, jetstream.ErrMsgNotFound) {
 			return err
 		}
 	}
@@ -185,14 +192,15 @@ func eachRecord(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyVal
 }
 
 // eachLatest calls f with the last entry of each key, which may mark a deletion, as the leader of the bucket has it. A replica that
-// lags behind may feed the watch of eachEntry, so what the leader has beyond that comes from the leader. A key may come twice, the
-// later entry second.
+// lags behind may feed the watch of eachEntry, so what the leader has beyond that comes from the leader. A record that is written twice
+// meanwhile can still be missed, so it is looked for at the end. A key may come twice, the later entry second.
 func eachLatest(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, f func(jetstream.KeyValueEntry)) error {
-	read := uint64(0)
-	err := eachEntry(ctx, kv, func(record jetstream.KeyValueEntry) {
-		read = max(read, record.Revision())
+	read, found := uint64(0), make(map[string]bool)
+	pass := func(record jetstream.KeyValueEntry) {
+		read, found[record.Key()] = max(read, record.Revision()), true
 		f(record)
-	})
+	}
+	err := eachEntry(ctx, kv, pass)
 	if err != nil {
 		return err
 	}
@@ -205,14 +213,19 @@ func eachLatest(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyVal
 	for err == nil && read < last.Sequence {
 		var msg *jetstream.RawStreamMsg
 		if msg, err = leader.GetMsg(ctx, read+1, jetstream.WithGetMsgSubject(subject)); err == nil {
-			read = msg.Sequence
-			f(leaderEntry{bucket: kv.Bucket(), msg: msg})
+			pass(leaderEntry{bucket: kv.Bucket(), msg: msg})
 		}
 	}
-	if errors.Is(err, jetstream.ErrMsgNotFound) { // no record, or the last one was removed meanwhile
-		return nil
+	if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) { // no record, or the last one was removed meanwhile
+		return err
 	}
-	return err
+	return eachMissing(ctx, js, kv, found, func(key string) error {
+		msg, err := leader.GetLastMsgForSubject(ctx, subjectOf(kv.Bucket())+key)
+		if err == nil {
+			f(leaderEntry{bucket: kv.Bucket(), msg: msg})
+		}
+		return err
+	})
 }
 
 // leaderEntry is a message of the stream under a bucket, as an entry of the bucket.
