@@ -1,4 +1,4 @@
-package daemon
+package kit
 
 import (
 	"os/exec"

@@ -1,0 +1,78 @@
+package callers
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/tests/kit"
+)
+
+func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
+
+func TestCheck(t *testing.T) {
+	at := func(ms int64) time.Time { return time.UnixMilli(ms) }
+	call := func(tag string, sent, ended, first, last int64) Call {
+		return Call{Kind: "raw", Tag: tag, Sent: at(sent), Ended: at(ended), Ranges: []bus.Range{{First: first, Last: last}}}
+	}
+	for _, test := range []struct {
+		name  string
+		calls []Call
+		want  string // in the error; empty: all is well
+	}{
+		{"none twice", []Call{call("a", 0, 1, 1, 5), call("a", 0, 2, 6, 9), call("b", 0, 1, 1, 9)}, ""},
+		{"twice", []Call{call("a", 0, 1, 1, 5), call("a", 5, 9, 5, 5)}, "ID 5 was handed out twice"},
+		{"an ID that came with an error counts", []Call{
+			call("a", 0, 1, 1, 5), {Tag: "a", Err: errors.New("late"), Ranges: []bus.Range{{First: 5, Last: 5}}},
+		}, "ID 5 was handed out twice"},
+		{"strict, concurrent", []Call{call("strict", 0, 9, 6, 6), call("strict", 1, 9, 5, 5)}, ""},
+		{"strict, out of order", []Call{call("strict", 0, 1, 6, 6), call("strict", 2, 3, 5, 5)}, "is not above it"},
+		{"below a floor, sent before", []Call{call("floor", 0, 99, 5, 5)}, ""},
+		{"below a floor", []Call{call("floor", 51, 99, 5, 5)}, "came below 100"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			err := check(test.calls, []string{"strict"}, []floor{{"floor", 100, at(50)}})
+			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("check: %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+func TestMet(t *testing.T) {
+	at := func(ms int64) time.Time { return time.UnixMilli(ms) }
+	one := []bus.Range{{First: 1, Last: 1}}
+	met := meet([]Call{
+		{Kind: "raw", Sent: at(0), Ended: at(1000), Ranges: one},
+		{Kind: "raw", Sent: at(1900), Ended: at(2500), Err: &bus.Error{Code: 503, Reason: bus.Draining}},
+		{Kind: "raw", Sent: at(2500), Ended: at(3000), Ranges: one},
+		{Kind: "raw", Sent: at(3000), Ended: at(3001), Ranges: one},
+	}, at(2000))["raw"]
+	if met.Calls != 3 || met.IDs != 2 || met.Failed != 1 || met.Gap != 2*time.Second || met.Reasons["draining"] != 1 {
+		t.Errorf("met %+v", met)
+	}
+}
+
+func TestAllKinds(t *testing.T) {
+	t.Parallel()
+	g := kit.Embed(t, "--http", "127.0.0.1:0", "--tag", "order")
+	kit.LeafOK(t, "tag", "add", "strict", "--order", "strict", "-s", g.URL)
+	trend := New(t, Config{Tags: []string{"order", Snowflakes}, Batch: 500}).All(g.URL, g.HTTP)
+	strict := New(t, Config{Tags: []string{"strict"}, Strict: []string{"strict"}, Batch: 50}).All(g.URL, g.HTTP)
+	for _, c := range []*Callers{trend, strict} {
+		c.More(100)
+		c.MoreOfEach()
+		for kind, met := range c.Stop() {
+			if met.Failed > 0 {
+				t.Errorf("%s: %v", kind, met)
+			}
+		}
+	}
+	if len(trend.Ranges("order")) == 0 || trend.Highest("order") == 0 {
+		t.Error("no ID of the tag was recorded")
+	}
+	kit.Must(t, g.Stop())
+}
