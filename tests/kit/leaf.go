@@ -184,7 +184,9 @@ func Begin(tb testing.TB, dir string, args ...string) *Generator {
 	if m == nil {
 		tb.Fatalf("leaf serve %v wrote %q, not a ready line", args, p.Stdout())
 	}
-	return &Generator{Process: p, Dir: dir, URL: m[1], HTTP: m[2], Node: m[3], Data: m[4], Mode: m[5], Waiting: m[6], tb: tb, args: args}
+	return &Generator{
+		Process: p, Dir: dir, URL: m[1], HTTP: m[2], Node: m[3], Data: m[4], Mode: m[5], Waiting: m[6], tb: tb, args: args,
+	}
 }
 
 // AwaitReady waits until the generator can give these kinds of IDs. On a slow machine that is after its ready line.
