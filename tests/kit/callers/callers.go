@@ -32,6 +32,7 @@ type Config struct {
 	Strict   []string      // those of Tags that are strict: their answers must be in order
 	Batch    int64         // a call asks for 1 to Batch IDs; 0: 1
 	Deadline time.Duration // of each call; 0: testkit.Patience
+	Token    string        // of callers over HTTP
 	Pause    time.Duration // of a caller between two calls; 0: 1 ms, which leaves the others some of the machine
 	// MayFail reports whether a failed call is expected; nil: none is. It runs in many goroutines.
 	MayFail func(Call) bool
@@ -214,18 +215,38 @@ func (c *Callers) Floor(tag string, first int64) {
 // Ranges returns all IDs of a tag that came, joined.
 func (c *Callers) Ranges(tag string) []bus.Range {
 	c.tb.Helper()
-	var taken allocatortest.Checker
+	taken, err := c.taken(tag)
+	if err != nil {
+		c.tb.Fatalf("%q: %v", tag, err)
+	}
+	return taken.Ranges()
+}
+
+func (c *Callers) taken(tag string) (*allocatortest.Checker, error) {
+	taken := new(allocatortest.Checker)
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, call := range c.calls {
 		if call.Tag == tag {
 			taken.Add(call.Ranges...)
 		}
 	}
-	c.mu.Unlock()
-	if _, err := taken.Check(); err != nil {
-		c.tb.Fatalf("%q: %v", tag, err)
+	_, err := taken.Check()
+	return taken, err
+}
+
+// Unique returns an error if an ID of the tag came twice, to whichever of these callers.
+func Unique(tag string, sets ...*Callers) error {
+	var all allocatortest.Checker
+	for _, c := range sets {
+		taken, err := c.taken(tag)
+		if err != nil {
+			return err
+		}
+		all.Add(taken.Ranges()...)
 	}
-	return taken.Ranges()
+	_, err := all.Check()
+	return err
 }
 
 // Highest is the highest ID of a tag that came; 0: none did.

@@ -153,6 +153,9 @@ func (c *Callers) HTTP(addresses ...string) *Callers {
 		if err != nil {
 			return nil, err
 		}
+		if c.cfg.Token != "" {
+			r.Header.Set("Authorization", "Bearer "+c.cfg.Token)
+		}
 		answer, err := http.DefaultTransport.RoundTrip(r)
 		if err != nil {
 			return nil, err
