@@ -4,7 +4,6 @@ package drills
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"slices"
