@@ -9,8 +9,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -281,7 +283,7 @@ func (c *Callers) Stop() map[string]Met {
 	c.Check()
 	met := meet(c.calls, c.fault)
 	for _, kind := range slices.Sorted(maps.Keys(c.kinds)) {
-		c.tb.Logf("%-12s %v", kind, met[kind])
+		c.tb.Logf("%-12s of %q: %v", kind, c.cfg.Tags, met[kind])
 		if c.kinds[kind] == 0 {
 			c.tb.Errorf("%s: no ID ever came", kind)
 		}
@@ -340,6 +342,12 @@ func meet(calls []Call, fault time.Time) map[string]Met {
 func reason(err error) string {
 	if e, ok := errors.AsType[*bus.Error](err); ok {
 		return string(e.Reason)
+	}
+	if r, ok := errors.AsType[bus.Reason](err); ok {
+		return string(r)
+	}
+	if _, ok := errors.AsType[*net.OpError](err); ok || errors.Is(err, io.EOF) {
+		return "connection lost"
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return "timed out"

@@ -165,6 +165,9 @@ func (c *Callers) HTTP(addresses ...string) *Callers {
 		if err != nil {
 			return nil, err
 		}
+		if reason := answer.Header.Get("Leaf-Error-Reason"); reason != "" {
+			return nil, fmt.Errorf("HTTP %d: %w", answer.StatusCode, bus.Reason(reason))
+		}
 		if answer.StatusCode != http.StatusOK {
 			return nil, fmt.Errorf("HTTP %d: %s", answer.StatusCode, body)
 		}
