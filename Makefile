@@ -4,6 +4,10 @@ STATICCHECK  = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK  = golang.org/x/vuln/cmd/govulncheck@v1.9.0
 FUZZTIME    ?= 20s
 RUN         ?= ^TestDrill
+# make mutations JOBS=8 MUTATION='TestMutations/.*limit' MUTATED=./allocator
+JOBS        ?= 2
+MUTATION    ?= TestMutations
+MUTATED     ?= $(sort $(dir $(shell grep -rl --include='*_test.go' '^//go:build mutations$$' .)))
 # Tests need none of their files after a power cut, so they keep them in memory where that has room. On a disk that other
 # programs keep busy, each write that is forced to it can take long, and tests wait in vain.
 SCRATCH     := $(shell [ "$$(df -Pk /dev/shm 2>/dev/null | awk 'END {print $$4}')" -gt 4000000 ] 2>/dev/null && echo /dev/shm || echo "$${TMPDIR:-/tmp}")
@@ -70,7 +74,7 @@ fuzz: ## each decoder for FUZZTIME
 		echo "$${f#*:}"; $(GO) test ./$${f%%:*} -run='^$$' -fuzz="^$${f#*:}$$" -fuzztime=$(FUZZTIME); done
 
 mutations: ## breaks each invariant of tags and snowflakes on purpose; the tests must find it (some minutes)
-	$(GO) test -tags mutations -count=1 -timeout 60m -run TestMutations -v ./allocator ./internal/fresh ./snowflake
+	$(GO) test -tags mutations -count=1 -timeout 60m -p 1 -parallel $(JOBS) -run '$(MUTATION)' -v $(MUTATED)
 
 clean:
 	rm -rf bin
