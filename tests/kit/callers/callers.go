@@ -295,12 +295,13 @@ func (c *Callers) Stop() map[string]Met {
 type Met struct {
 	Calls, IDs, Failed int64
 	Gap                time.Duration // the longest time without an answer to any caller of this kind
+	Slowest            time.Duration // call that got IDs
 	Reasons            map[string]int64
 }
 
 func (m Met) String() string {
-	text := fmt.Sprintf("%8d calls, %9d IDs, %6d failed, longest time without an answer %5v",
-		m.Calls, m.IDs, m.Failed, m.Gap.Round(time.Millisecond))
+	text := fmt.Sprintf("%8d calls, %9d IDs, %6d failed, slowest %5v, longest time without an answer %5v",
+		m.Calls, m.IDs, m.Failed, m.Slowest.Round(time.Millisecond), m.Gap.Round(time.Millisecond))
 	for _, reason := range slices.Sorted(maps.Keys(m.Reasons)) {
 		text += fmt.Sprintf("; %d × %s", m.Reasons[reason], reason)
 	}
@@ -322,7 +323,7 @@ func meet(calls []Call, fault time.Time) map[string]Met {
 			last[call.Kind] = call.Sent
 		}
 		if call.Err == nil {
-			last[call.Kind] = call.Ended
+			last[call.Kind], m.Slowest = call.Ended, max(m.Slowest, call.Ended.Sub(call.Sent))
 			for _, r := range call.Ranges {
 				m.IDs += r.Len()
 			}
