@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -30,38 +29,28 @@ func read[T any](t *testing.T, s *Server, path string) T {
 	return unmarshal[T](t, w.Body)
 }
 
-// A strict tag: what the page shows of it in the list, by its name, and among the busiest.
+// A strict tag: what the page shows of it in the list, and among the busiest.
 func TestViewsOfStrictTag(t *testing.T) {
 	t.Parallel()
-	other := bustest.Start(t, "order:500")
-	c := other.Client()
+	c := bustest.Start(t, "order:500").Client()
 	if _, err := c.CreateTag(t.Context(), bus.TagCreate{Tag: "invoice", Order: bus.OrderStrict}); err != nil {
 		t.Fatal(err)
 	}
-	for range 3 {
-		if _, err := c.Take(t.Context(), "invoice", 2); err != nil {
-			t.Fatal(err)
-		}
+	if _, err := c.Take(t.Context(), "invoice", 6); err != nil {
+		t.Fatal(err)
 	}
 	s := serve(t, &fakeGenerator{}, func(cfg *Config) { cfg.Client = c })
 	isStrict := func(b bus.Buffer) bool {
-		return b.Order == bus.OrderStrict && b.Writes == 3 && b.Requests == 3 && b.WaitMS > 0 && b.Taken == 6 && b.Rate > 0 &&
-			b.Left == 0 && b.Step == 0 && len(b.Segments) == 0 && b.Waiting == 0 && b.State == "ok"
+		return b.Order == bus.OrderStrict && b.Writes == 1 && b.Requests == 1 && b.Taken == 6 && b.Left == 0 && b.Step == 0 &&
+			len(b.Segments) == 0 && b.State == "ok"
 	}
 	all := read[tagsView](t, s, "/dashboard/tags").Tags
-	if len(all) != 2 || all[0].Tag != "invoice" || all[0].Order != bus.OrderStrict || all[0].Step != 0 || all[0].MaxID != 7 || all[0].Problem != "" ||
+	if len(all) != 2 || all[0].Order != bus.OrderStrict || all[0].Step != 0 || all[0].MaxID != 7 ||
 		len(all[0].Buffers) != 1 || !isStrict(all[0].Buffers[0].Buffer) || all[1].Order != bus.OrderTrend {
 		t.Errorf("%+v", all)
 	}
-	if named := read[tagsView](t, s, "/dashboard/tags?name=invoice").Tags; len(named) != 1 || named[0].Order != bus.OrderStrict {
-		t.Errorf("%+v", named)
-	}
-	o := read[overview](t, s, "/dashboard/overview")
-	if b := o.Nodes[0].Busiest; len(b) != 1 || !isStrict(b[0]) {
+	if b := read[overview](t, s, "/dashboard/overview").Nodes[0].Busiest; len(b) != 1 || !isStrict(b[0]) {
 		t.Errorf("%+v", b)
-	}
-	if counts := o.Nodes[0].Counts; counts.Left != 0 || counts.Failing != 0 || counts.States["ok"] != 1 || o.Nodes[0].FailingLasts != nil {
-		t.Errorf("%+v", counts)
 	}
 }
 
@@ -165,26 +154,6 @@ func TestSearchesAreBounded(t *testing.T) {
 	<-s.views.searches.taken
 	if code := <-answered; code != 200 || len(s.views.searches.taken) != maxSearches-1 {
 		t.Errorf("%d, %d are under way", code, len(s.views.searches.taken))
-	}
-}
-
-// A store with many tags takes long to list, and records are many: viewers of the same share it.
-func TestAnswersByQuestion(t *testing.T) {
-	t.Parallel()
-	v := newViews(Config{})
-	order := bus.PageRequest{Contains: "order"}
-	if page := v.pages.to(order); v.pages.to(order) != page || v.pages.to(bus.PageRequest{Contains: "order", After: "a"}) == page || !page.costly {
-		t.Error("pages are shared that are not the same, or not shared that are")
-	}
-	if record := v.records.to("order"); v.records.to("order") != record || v.records.to("other") == record || !record.costly {
-		t.Error("records are shared that are not the same, or not shared that are")
-	}
-	for i := range 3 * max(maxPages, maxRecords) {
-		v.pages.to(bus.PageRequest{Contains: strconv.Itoa(i)})
-		v.records.to(strconv.Itoa(i))
-		if len(v.pages.of) > maxPages || len(v.records.of) > maxRecords {
-			t.Fatalf("%d pages and %d records are kept", len(v.pages.of), len(v.records.of))
-		}
 	}
 }
 
