@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/internal/testkit"
@@ -127,29 +126,6 @@ func TestConnectWhereNothingListens(t *testing.T) {
 	}
 }
 
-// Another kind of server may listen at the address.
-func TestConnectToAnotherServer(t *testing.T) {
-	cleanEnv(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			conn.Close()
-		}
-	}()
-	at := l.Addr().String()
-	if _, status, stderr := connect(t, "-s", at); status != exitFailed || !strings.Contains(stderr, "nats://"+at) || !strings.Contains(stderr, "so it is not NATS") {
-		t.Errorf("status %d, stderr %q; want it to say that this is not NATS", status, stderr)
-	}
-}
-
 func TestConnectRefusesBadFlags(t *testing.T) {
 	cleanEnv(t)
 	for want, args := range map[string][]string{
@@ -203,18 +179,6 @@ func TestConnectThroughContext(t *testing.T) {
 				t.Errorf("connected to %q, status %d, stderr %q; want %q, %q", url, status, stderr, tt.url, tt.fail)
 			}
 		})
-	}
-}
-
-func TestConnectAfterTheSelectedContextWasRemoved(t *testing.T) {
-	cleanEnv(t)
-	writeContext(t, "gone", true, nil)
-	if err := os.Remove(filepath.Join(os.Getenv("XDG_CONFIG_HOME"), "nats", "context", "gone.json")); err != nil {
-		t.Fatal(err)
-	}
-	_, status, stderr := connect(t)
-	if status != exitFailed || !strings.Contains(stderr, "--context") || !strings.Contains(stderr, "--server") {
-		t.Errorf("status %d, stderr %q; want advice", status, stderr)
 	}
 }
 
@@ -298,13 +262,6 @@ func TestRedact(t *testing.T) {
 	got := redact([]string{"nats://127.0.0.1:4222", "alice:hunter2@a", "tls://tok@b:1", "ws://u:p/w@c/path"})
 	if want := "nats://127.0.0.1:4222, nats://a, tls://b:1, ws://c/path"; got != want {
 		t.Errorf("got %s, want %s", got, want)
-	}
-}
-
-func TestConnectErrorKeepsTheCause(t *testing.T) {
-	err := connectError([]string{nats.DefaultURL}, nats.ErrAuthExpired)
-	if !errors.Is(err, nats.ErrAuthExpired) {
-		t.Errorf("%v does not wrap its cause", err)
 	}
 }
 

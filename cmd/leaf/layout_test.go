@@ -4,31 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/spf13/pflag"
-
-	"github.com/leafbus/leafbus/snowflake"
 )
-
-// The time has the bits that the others leave.
-func TestLayoutFlags(t *testing.T) {
-	for _, c := range []struct {
-		idBits int
-		want   snowflake.Layout
-	}{
-		{63, snowflake.DefaultLayout()},
-		{63, snowflake.Layout{Epoch: 0, TimeBits: 42, WorkerBits: 5, SequenceBits: 16}},
-		{53, snowflake.Layout{Epoch: 7, TimeBits: 41, WorkerBits: 6, SequenceBits: 6}},
-		{53, snowflake.Layout{Epoch: 7, WorkerBits: 6, SequenceBits: 8, UnitMS: 10, UnitBits: 39}},
-	} {
-		f := layoutFlags{idBits: c.idBits, workerBits: c.want.WorkerBits, sequenceBits: c.want.SequenceBits, epoch: c.want.Epoch,
-			sequence: &pflag.Flag{Changed: true}, unit: time.Duration(c.want.Unit()) * time.Millisecond}
-		if got := f.layout(); got != c.want || f.check() != nil {
-			t.Errorf("%+v, want %+v; %v", got, c.want, f.check())
-		}
-	}
-}
 
 func TestLayoutCmd(t *testing.T) {
 	cleanEnv(t)

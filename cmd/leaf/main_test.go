@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -163,21 +162,6 @@ func TestExitStatus(t *testing.T) {
 	}
 }
 
-func TestProcessExitStatus(t *testing.T) {
-	cleanEnv(t)
-	for args, want := range map[string]int{
-		"--version":       exitOK,
-		"completion bash": exitOK,
-		"no-such-command": exitUsage,
-	} {
-		cmd := process(t, "leaf", strings.Fields(args)...)
-		out, err := cmd.CombinedOutput()
-		if got := cmd.ProcessState.ExitCode(); got != want {
-			t.Errorf("leaf %s: exit status %d (%v), want %d\n%s", args, got, err, want, out)
-		}
-	}
-}
-
 func TestSecondSignalEndsTheProcess(t *testing.T) {
 	cmd := process(t, "wait")
 	stdout, err := cmd.StdoutPipe()
@@ -199,17 +183,5 @@ func TestSecondSignalEndsTheProcess(t *testing.T) {
 	err = cmd.Wait()
 	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != exitFailed {
 		t.Errorf("after a second signal: %v, want exit status %d", err, exitFailed)
-	}
-}
-
-func TestRunPassesContext(t *testing.T) {
-	cleanEnv(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	p := &probe{do: func(cmd *cobra.Command) error { return cmd.Context().Err() }}
-	var stderr bytes.Buffer
-	status := run(ctx, assemble(p.command()), []string{"probe", "x"}, &stderr, &stderr)
-	if status != exitFailed {
-		t.Errorf("with a cancelled context: status %d, want %d", status, exitFailed)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/leafbus/leafbus/allocator"
@@ -61,40 +60,6 @@ func TestServeRefuses(t *testing.T) {
 		if status := run(t.Context(), newRoot(), args, &stdout, &stderr); status != exitUsage || stdout.Len() > 0 {
 			t.Errorf("%v: status %d, %s", args, status, &stderr)
 		}
-	}
-}
-
-// The database is told that the table is shared, wherever the flag is given.
-func TestSharedTable(t *testing.T) {
-	const dsn = "u:p@tcp(127.0.0.1:1)/leaf"
-	for name, c := range map[string]struct {
-		args      []string
-		env, file string
-		shared    bool
-	}{
-		"not given":             {file: "mysql: " + dsn},
-		"on the command line":   {args: []string{"--shared-table", "--mysql", dsn}, shared: true},
-		"in the environment":    {args: []string{"--mysql", dsn}, env: "true", shared: true},
-		"in the file":           {file: "mysql: " + dsn + "\nshared-table: true", shared: true},
-		"in both, which differ": {file: "mysql: " + dsn + "\nshared-table: true", env: "false"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			cleanEnv(t)
-			if c.env != "" {
-				t.Setenv("LEAF_SHARED_TABLE", c.env)
-			}
-			if c.file != "" {
-				writeConfig(t, c.file)
-				c.args = append(c.args, "--config", "leaf.yaml")
-			}
-			var f mysqlFlags
-			cmd := &cobra.Command{Use: "probe", RunE: func(*cobra.Command, []string) error { return f.check() }}
-			f.register(cmd.Flags())
-			var out bytes.Buffer
-			if status := run(t.Context(), assemble(cmd), append([]string{"probe"}, c.args...), &out, &out); status != exitOK || f.shared != c.shared {
-				t.Errorf("status %d, shared %v, %s", status, f.shared, &out)
-			}
-		})
 	}
 }
 

@@ -5,21 +5,6 @@ import (
 	"testing"
 )
 
-// Each command also has the names that other tools use.
-func TestTagAliases(t *testing.T) {
-	url := answering(t, "leaf.admin.tags.*", func(body string) (string, string) {
-		if body != `{"tag":"order","step":5}` && body != `{"tag":"order"}` {
-			t.Errorf("asked for %s", body)
-		}
-		return `{"tag":"order","max_id":"1","step":5}`, ""
-	})
-	for _, args := range [][]string{{"create", "order", "--step", "5"}, {"delete", "order", "--yes"}, {"remove", "order", "--yes"}} {
-		if status, _, stderr := leaf(t, append(append([]string{"tag"}, args...), "-s", url)...); status != exitOK {
-			t.Errorf("tag %v: status %d: %s", args, status, stderr)
-		}
-	}
-}
-
 // A tag that exists can be changed, and the error says how.
 func TestTagAddOfATagThatExists(t *testing.T) {
 	url := answering(t, "leaf.admin.tags.create", func(string) (string, string) {

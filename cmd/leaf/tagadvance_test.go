@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -66,20 +65,6 @@ func TestTagAdvanceNamedTags(t *testing.T) {
 	}
 }
 
-// What another program reserved in the database is claimed without moving max_id. That is said too.
-func TestTagAdvanceClaims(t *testing.T) {
-	url := answering(t, "leaf.admin.tags.advance", func(body string) (string, string) {
-		return strings.Replace(body, "}", `,"max_id":"4001","was":"4001","claimed_from":"1001"}`, 1), ""
-	})
-	status, stdout, stderr := leaf(t, "tag", "advance", "order", "-s", url)
-	if status != exitOK || stdout != "order 4001 unchanged, claimed 1001-4000 in the ledger\n" {
-		t.Errorf("status %d, %q, %s", status, stdout, stderr)
-	}
-	if _, stdout, _ = leaf(t, "tag", "advance", "order", "--json", "-s", url); !strings.Contains(stdout, `"claimed_from":"1001"`) {
-		t.Errorf("as JSON %s", stdout)
-	}
-}
-
 // Neither all tags nor none are advanced by mistake.
 func TestTagAdvanceWantsTags(t *testing.T) {
 	url, asked := advancing(t)
@@ -89,38 +74,5 @@ func TestTagAdvanceWantsTags(t *testing.T) {
 		if status != exitUsage || !strings.Contains(stderr, "name the tags, or give --all") || asked.Load() > 0 {
 			t.Errorf("%v: status %d: %s", args, status, stderr)
 		}
-	}
-}
-
-// A store that is unavailable fails for all tags. That does not flood the terminal.
-func TestTagAdvanceManyFailures(t *testing.T) {
-	url := answering(t, "leaf.admin.tags.advance", func(string) (string, string) {
-		return `{"code":503,"reason":"store_unavailable","message":"away"}`, "503"
-	})
-	args := []string{"tag", "advance", "-s", url}
-	for i := range 100 {
-		args = append(args, fmt.Sprint("t", i))
-	}
-	status, _, stderr := leaf(t, args...)
-	if status != exitFailed || strings.Count(stderr, "\n") != 22 || !strings.Contains(stderr, "\nand 80 more (--json lists all)\n") {
-		t.Errorf("status %d, %s", status, stderr)
-	}
-	if _, stdout, _ := leaf(t, append(args, "--json")...); strings.Count(stdout, `{"tag":"`) != 100 {
-		t.Errorf("as JSON %s", stdout)
-	}
-}
-
-// Many tags are advanced at a time, and printed in their order.
-func TestTagAdvanceManyTags(t *testing.T) {
-	url := answering(t, "leaf.admin.tags.advance", func(body string) (string, string) {
-		return strings.Replace(body, "}", `,"max_id":"2","was":"1"}`, 1), ""
-	})
-	args, want := []string{"tag", "advance", "-s", url}, ""
-	for i := range 100 {
-		args = append(args, fmt.Sprint("t", i))
-		want += fmt.Sprintf("t%d 1 → 2\n", i)
-	}
-	if status, stdout, stderr := leaf(t, args...); status != exitOK || stdout != want {
-		t.Errorf("status %d, %s%s", status, stdout, stderr)
 	}
 }

@@ -121,19 +121,6 @@ func TestReleaseCommand(t *testing.T) {
 	}
 }
 
-// Without ZooKeeper, the error does not name it.
-func TestReleaseOfAWorkerWithoutARecord(t *testing.T) {
-	for registry, elsewhere := range map[string]bool{"kv": false, "zookeeper": true} {
-		url := answering(t, "leaf.admin.workers.list", func(string) (string, string) {
-			return `{"registry":"` + registry + `","workers":[]}`, ""
-		})
-		status, _, stderr := leaf(t, "workers", "release", "7", "--yes", "-s", url)
-		if status != exitFailed || !strings.Contains(stderr, "worker 7 has no record") || strings.Contains(stderr, "ZooKeeper") != elsewhere {
-			t.Errorf("%s: status %d, %s", registry, status, stderr)
-		}
-	}
-}
-
 // Only a terminal confirms a release, not a file or a pipe with the right answer.
 func TestConfirmNeedsATerminal(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "answer")
