@@ -2,10 +2,12 @@ package schema
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -56,32 +58,9 @@ func TestClaimOnlyLooks(t *testing.T) {
 			t.Fatalf("there are %d tables", n)
 		}
 	}
-	s := newStore(t, dsn)
-	if of, id, err := s.Claim(within(t), "mine", false); of != "" || id != "" || err != nil {
-		t.Errorf("Claim of a database with tables: %q, %q, %v", of, id, err)
-	}
-	if n := ask[int](t, dsn, "SELECT COUNT(*) FROM leaf_installation"); n != 0 {
-		t.Errorf("it was claimed")
-	}
 }
 
-// TestRepair has what a person types make the database the installation's.
-func TestRepair(t *testing.T) {
-	t.Parallel()
-	dsn := mariadb.NewDatabase(t)
-	s := newStore(t, dsn)
-	for _, before := range []string{"", "theirs"} {
-		if before != "" {
-			execute(t, dsn, "UPDATE leaf_installation SET id = 'theirs', store = 'another'")
-		}
-		execute(t, dsn, s.Repair("mine", "D"))
-		if of, id, err := s.Claim(within(t), "mine", false); err != nil || of != "mine" || id != "D" {
-			t.Errorf("Claim: %q, %q, %v", of, id, err)
-		}
-	}
-}
-
-// TestClaimOfOthers leaves a database that is another's alone.
+// TestClaimOfOthers leaves a database that is another's alone, until a person makes it ours.
 func TestClaimOfOthers(t *testing.T) {
 	t.Parallel()
 	dsn := mariadb.NewDatabase(t)
@@ -89,35 +68,28 @@ func TestClaimOfOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newStore(t, dsn)
+	s := prepareStore(t, dsn, io.Discard)
 	if of, id, err := s.Claim(within(t), "mine", true); err != nil || of != "theirs" || id != theirs {
 		t.Errorf("Claim: %q, %q, %v", of, id, err)
 	}
+	// Until it is open, nothing is served from it.
+	_, err = s.Create(within(t), allocator.Tag{Name: "order", MaxID: 1, Step: 1})
+	wantError(t, "Create", err, allocator.ErrUnavailable)
+	_, err = s.Reserve(within(t), "order", 1, 1)
+	wantError(t, "Reserve", err, allocator.ErrUnavailable)
 	execute(t, dsn, "DELETE FROM leaf_installation")
-	if err := s.read(within(t), true, func(allocator.Tag) {}); err != nil {
+	if err := errors.Join(s.Open(within(t)), s.read(within(t), true, func(allocator.Tag) {})); err != nil {
 		t.Error(err)
 	}
 	if n := ask[int](t, dsn, "SELECT COUNT(*) FROM leaf_installation"); n != 0 {
 		t.Errorf("it was claimed in another's name")
 	}
-}
-
-// TestNotBeforeItIsKnown serves nothing from a database that is being claimed:
-// it may turn out to be the wrong one.
-func TestNotBeforeItIsKnown(t *testing.T) {
-	t.Parallel()
-	dsn := mariadb.NewDatabase(t)
-	createTag(t, newStore(t, dsn), "order", 1, 10)
-	s := prepareStore(t, dsn, io.Discard)
-	if _, _, err := s.Claim(within(t), "mine", true); err != nil {
-		t.Fatal(err)
-	}
-	_, err := s.Reserve(within(t), "order", 1, 1)
-	wantError(t, "Reserve", err, allocator.ErrUnavailable)
-	_, err = s.Create(within(t), allocator.Tag{Name: "other", MaxID: 1, Step: 1})
-	wantError(t, "Create", err, allocator.ErrUnavailable)
-	if n := ask[int](t, dsn, "SELECT SUM(max_id) FROM leaf_alloc"); n != 1 {
-		t.Errorf("max_id is %d", n)
+	for range 2 {
+		execute(t, dsn, s.Repair("mine", "D"))
+		if of, id, err := s.Claim(within(t), "mine", false); err != nil || of != "mine" || id != "D" {
+			t.Errorf("Claim: %q, %q, %v", of, id, err)
+		}
+		execute(t, dsn, "UPDATE leaf_installation SET id = 'theirs', store = 'another'")
 	}
 }
 
@@ -125,11 +97,9 @@ func TestNotBeforeItIsKnown(t *testing.T) {
 // without an owner: nothing is reserved there, and nothing is claimed.
 func TestAddressLeadsElsewhere(t *testing.T) {
 	t.Parallel()
-	here, there := mariadb.New(t), mariadb.New(t)
-	dsn, err := here.Database()
-	if err != nil {
-		t.Fatal(err)
-	}
+	dsn, there := mariadb.NewDatabase(t), mariadb.New(t)
+	here := ""
+	edit(t, dsn, func(cfg *mysql.Config) { here = cfg.Addr })
 	moved := edit(t, dsn, func(cfg *mysql.Config) { cfg.Addr = there.Addr() })
 	execute(t, there.DSN(""), "CREATE DATABASE "+name(t, dsn))
 	createTag(t, newStore(t, dsn), "order", 1, 10)
@@ -164,7 +134,7 @@ func TestAddressLeadsElsewhere(t *testing.T) {
 		if n := ask[int](t, moved, "SELECT COUNT(*) FROM leaf_installation WHERE id = 'mine'"); n != 0 {
 			t.Errorf("it was claimed")
 		}
-		front.Lead(here.Addr())
+		front.Lead(here)
 		if g, err := s.Reserve(within(t), "order", 1, 1); err != nil || g.First <= first.Last {
 			t.Errorf("back again: %+v, %v", g, err)
 		}
@@ -192,6 +162,7 @@ func TestOwnerChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	createTag(t, s, "order", 1, 10)
+	s.restoring = 50 * time.Millisecond
 	told(t, s, true)
 	execute(t, dsn, "DELETE FROM leaf_installation")
 	told(t, s, false)
@@ -232,6 +203,7 @@ func TestRestoreBeside(t *testing.T) {
 	if err := s.Open(within(t)); err != nil {
 		t.Fatal(err)
 	}
+	s.restoring = 50 * time.Millisecond
 	told(t, s, true) // over a connection that it has from now on
 	execute(t, dsn, "DELETE FROM leaf_installation")
 	looks := 0

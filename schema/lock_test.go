@@ -2,13 +2,11 @@ package schema
 
 import (
 	"cmp"
-	"context"
 	"database/sql"
 	"fmt"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -164,25 +162,6 @@ func TestDeadlock(t *testing.T) {
 	}
 	if s.Err() != nil {
 		t.Errorf("a deadlock is no outage: %v", s.Err())
-	}
-}
-
-// TestChangeGivesUp waits for a row no longer than its context allows.
-func TestChangeGivesUp(t *testing.T) {
-	t.Parallel()
-	dsn := leafDatabase(t, "", "utf8mb4_general_ci")
-	s := newStore(t, dsn)
-	createTag(t, s, "order", 1, 10)
-	lock(t, dsn, "SELECT * FROM leaf_alloc WHERE biz_tag = 'order' FOR UPDATE")
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	_, err := s.Delete(ctx, "order", 1)
-	wantError(t, "Delete", err, allocator.ErrUnavailable)
-	if !strings.Contains(err.Error(), "did not answer in time") {
-		t.Errorf("Delete does not say why: %v", err)
-	}
-	if _, err := s.Get(within(t), "order"); err != nil {
-		t.Errorf("Get: %v", err)
 	}
 }
 
