@@ -16,6 +16,18 @@ import (
 	"github.com/leafbus/leafbus/tests/proxy"
 )
 
+// claimed opens a store whose database belongs to the installation "mine".
+func claimed(tb testing.TB, dsn string, log io.Writer) (s *Store, id string) {
+	tb.Helper()
+	s = prepareStore(tb, dsn, log)
+	s.restoring = 50 * time.Millisecond
+	_, id, err := s.Claim(within(tb), "mine", true)
+	if err := errors.Join(err, s.Open(within(tb))); err != nil {
+		tb.Fatal(err)
+	}
+	return s, id
+}
+
 // TestClaimTogether opens one empty database from many stores at once: it belongs to the first, and
 // all get that error.
 func TestClaimTogether(t *testing.T) {
@@ -105,25 +117,16 @@ func TestAddressLeadsElsewhere(t *testing.T) {
 	createTag(t, newStore(t, dsn), "order", 1, 10)
 	createTag(t, newStore(t, moved), "order", 1, 10)
 	front, address := through(t, dsn)
-	s := newStore(t, address)
-	if _, _, err := s.Claim(within(t), "mine", true); err != nil {
-		t.Fatal(err)
-	}
-	first, err := s.Reserve(within(t), "order", 1, 1)
-	if err != nil || first.First != 1 {
-		t.Fatalf("Reserve: %+v, %v", first, err)
-	}
+	s, _ := claimed(t, address, io.Discard)
+	first := reserve(t, s, "order", 1)
 	for _, owned := range []bool{false, true} {
 		if owned {
 			execute(t, moved, "INSERT INTO leaf_installation (id, store) VALUES ('theirs', 'theirs')")
 		}
 		front.Lead(there.Addr())
 		for range 3 {
-			g, err := s.Reserve(within(t), "order", 1, 1)
+			_, err := s.Reserve(within(t), "order", 1, 1)
 			wantError(t, "Reserve elsewhere", err, allocator.ErrUnavailable)
-			if err == nil {
-				t.Fatalf("it reserved %v", g)
-			}
 		}
 		if err := s.read(within(t), false, func(tag allocator.Tag) { t.Errorf("told of %+v", tag) }); err == nil {
 			t.Errorf("it was read")
@@ -135,8 +138,8 @@ func TestAddressLeadsElsewhere(t *testing.T) {
 			t.Errorf("it was claimed")
 		}
 		front.Lead(here)
-		if g, err := s.Reserve(within(t), "order", 1, 1); err != nil || g.First <= first.Last {
-			t.Errorf("back again: %+v, %v", g, err)
+		if g := reserve(t, s, "order", 1); g.First <= first.Last {
+			t.Errorf("back again: %+v", g)
 		}
 	}
 }
@@ -153,16 +156,8 @@ func TestOwnerChanges(t *testing.T) {
 	t.Parallel()
 	dsn := mariadb.NewDatabase(t)
 	var log notes
-	s := prepareStore(t, dsn, &log)
-	_, id, err := s.Claim(within(t), "mine", true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Open(within(t)); err != nil {
-		t.Fatal(err)
-	}
+	s, id := claimed(t, dsn, &log)
 	createTag(t, s, "order", 1, 10)
-	s.restoring = 50 * time.Millisecond
 	told(t, s, true)
 	execute(t, dsn, "DELETE FROM leaf_installation")
 	told(t, s, false)
@@ -172,10 +167,7 @@ func TestOwnerChanges(t *testing.T) {
 	if !strings.Contains(log.String(), "lost the row of leaf_installation") {
 		t.Errorf("the log has %s", log.String())
 	}
-	other := newStore(t, dsn)
-	if _, _, err := other.Claim(within(t), "mine", false); err != nil {
-		t.Fatal(err)
-	}
+	other, _ := claimed(t, dsn, io.Discard)
 	told(t, other, true) // over a connection that it has from now on
 	for change, s := range map[string]*Store{"id = 'theirs'": s, "id = 'mine', store = 'other'": other} {
 		execute(t, dsn, "UPDATE leaf_installation SET "+change)
@@ -195,15 +187,7 @@ func TestRestoreBeside(t *testing.T) {
 	t.Parallel()
 	dsn := mariadb.NewDatabase(t)
 	p, slow := through(t, dsn)
-	s := prepareStore(t, slow, io.Discard)
-	_, id, err := s.Claim(within(t), "mine", true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Open(within(t)); err != nil {
-		t.Fatal(err)
-	}
-	s.restoring = 50 * time.Millisecond
+	s, id := claimed(t, slow, io.Discard)
 	told(t, s, true) // over a connection that it has from now on
 	execute(t, dsn, "DELETE FROM leaf_installation")
 	looks := 0

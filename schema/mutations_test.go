@@ -75,6 +75,8 @@ var mutations = []mutation{
 	{name: "a change does not lock its row", by: "TestChangesBesideReserve", edits: []mutate.Edit{{"change.go",
 		"		row, m, err := o.load(ctx, tx, tag, \"UPDATE\")\n		if err != nil {\n			return err\n		}\n		t, err",
 		"		row, m, err := o.load(ctx, tx, tag, \"\")\n		if err != nil {\n			return err\n		}\n		t, err"}}},
+	{name: "a change that the server undid fails", by: "TestDeadlock", edits: []mutate.Edit{{"change.go",
+		"		case !undone(err):", "		case true:"}}},
 	{name: "names that differ in letters' case are one tag", by: "TestFoldedNames", edits: []mutate.Edit{{"rows.go",
 		"CAST(CONVERT(biz_tag USING utf8mb4) AS BINARY) = CAST(? AS BINARY)", "? <> ''"}}},
 

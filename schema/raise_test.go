@@ -3,8 +3,6 @@ package schema
 import (
 	"bytes"
 	"errors"
-	"io"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -85,14 +83,8 @@ func TestRaiseAfterAnOldReading(t *testing.T) {
 func TestRaiseShared(t *testing.T) {
 	t.Parallel()
 	dsn := mariadb.NewDatabase(t)
-	s, err := New(Config{DSN: dsn, Shared: true, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() })
-	if err := s.Open(within(t)); err != nil {
-		t.Fatal(err)
-	}
+	s := newStore(t, dsn)
+	s.cfg.Shared = true
 	createTag(t, s, "order", 1, 10)
 	reserve(t, s, "order", 1)
 	for range 2 {
