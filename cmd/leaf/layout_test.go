@@ -24,18 +24,6 @@ IDs of a worker   4096 in 1ms, 4096000 a second
 largest ID        9223372036854775807
 JavaScript        needs strings or BigInt: IDs pass 2^53
 `},
-		{[]string{"--id-bits", "53", "--worker-bits", "6", "--sequence-bits", "8", "--time-unit", "10ms"}, `
-  63 53   52   14   13     8   7        0
-┌───────┬─────────┬──────────┬────────────┐
-│ 0     │ time 39 │ worker 6 │ sequence 8 │
-└───────┴─────────┴──────────┴────────────┘
-time              39 bits of 10ms, from 2010-11-04T01:42:54.657Z
-ends              2185-01-19T05:11:53.537Z, in …
-workers           64: as many generators can issue IDs
-IDs of a worker   256 in 10ms, 25600 a second
-largest ID        9007199254740991
-JavaScript        holds each ID exactly
-`},
 	} {
 		status, stdout, stderr := leaf(t, append([]string{"layout"}, c.args...)...)
 		before, after, _ := strings.Cut(c.want[1:], "…")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -121,60 +122,41 @@ func TestReleaseCommand(t *testing.T) {
 	}
 }
 
-// Only a terminal confirms a release, not a file or a pipe with the right answer.
+// Only a terminal confirms a release, not a file or a pipe with the right answer. A setting does not either, because it
+// would count for every release.
 func TestConfirmNeedsATerminal(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "answer")
-	if err := os.WriteFile(file, []byte("gone\n"), 0o600); err != nil {
+	folder := t.TempDir()
+	file, config := filepath.Join(folder, "answer"), filepath.Join(folder, "leaf.yaml")
+	err := errors.Join(os.WriteFile(file, []byte("gone\n"), 0o600), os.WriteFile(config, []byte("yes: true\n"), 0o600))
+	opened, errOpen := os.Open(file)
+	pipe, in, errPipe := os.Pipe()
+	if err := errors.Join(err, errOpen, errPipe); err != nil {
 		t.Fatal(err)
 	}
-	open := func(name string) *os.File {
-		f, err := os.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { f.Close() })
-		return f
-	}
-	pipe, in, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { pipe.Close() })
+	t.Cleanup(func() { opened.Close(); pipe.Close() })
 	if _, err := in.WriteString("gone\n"); err != nil {
 		t.Fatal(err)
 	}
-	if err := in.Close(); err != nil {
-		t.Fatal(err)
-	}
-	soon := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
-	listed := fmt.Sprintf(`{"worker":7,"node":"gone","running":false,"acquired":"2026-01-02T03:04:05Z","reported":"2026-01-02T03:04:06Z","reserved_until":"%s"}`, soon)
-	for name, stdin := range map[string]io.Reader{
-		"text": strings.NewReader("gone\n"), "a file": open(file), "a pipe": pipe, "nothing": open(os.DevNull),
+	in.Close()
+	listed := fmt.Sprintf(`{"worker":7,"node":"gone","reserved_until":"%s"}`, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
+	for name, c := range map[string]struct {
+		stdin io.Reader
+		env   string
+		args  []string
+	}{
+		"text": {stdin: strings.NewReader("gone\n")}, "a file": {stdin: opened}, "a pipe": {stdin: pipe},
+		"a variable": {env: "true"}, "a configuration": {args: []string{"--config", config}},
 	} {
 		f := newFakeWorker(t, listed, "", "", "")
+		if c.env != "" {
+			t.Setenv("LEAF_YES", c.env)
+		}
 		root := newRoot()
-		root.SetIn(stdin)
+		root.SetIn(c.stdin)
 		var stdout, stderr bytes.Buffer
-		status := run(t.Context(), root, []string{"workers", "release", "7", "-s", f.url}, &stdout, &stderr)
-		if status != exitUsage || stdout.String() != "" || !strings.Contains(stderr.String(), "--yes") || f.released.Load() > 0 {
+		status := run(t.Context(), root, append([]string{"workers", "release", "7", "-s", f.url}, c.args...), &stdout, &stderr)
+		if status != exitUsage || stdout.String() != "" || f.released.Load() > 0 {
 			t.Errorf("%s: status %d, asked %d times, %s%s", name, status, f.released.Load(), &stdout, &stderr)
 		}
-	}
-
-	// A setting does not confirm either, because it would count for every release.
-	f := newFakeWorker(t, listed, "", "", "")
-	t.Setenv("LEAF_YES", "true")
-	if status, _, stderr := leaf(t, "workers", "release", "7", "-s", f.url); status != exitUsage || f.released.Load() > 0 {
-		t.Errorf("LEAF_YES: status %d, asked %d times, %s", status, f.released.Load(), stderr)
-	}
-	config := filepath.Join(t.TempDir(), "leaf.yaml")
-	if err := os.WriteFile(config, []byte("yes: true\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if status, _, stderr := leaf(t, "workers", "release", "7", "-s", f.url, "--config", config); status != exitUsage || f.released.Load() > 0 {
-		t.Errorf("yes in a file: status %d, asked %d times, %s", status, f.released.Load(), stderr)
-	}
-	if _, help, _ := leaf(t, "workers", "release", "--help"); strings.Contains(help, "LEAF_YES") {
-		t.Errorf("the help has a variable for --yes:\n%s", help)
 	}
 }
