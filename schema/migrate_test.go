@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/mariadb"
 )
 
@@ -56,28 +55,16 @@ func TestMigrate(t *testing.T) {
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	dsn := mariadb.NewDatabase(t)
-	s, err := New(Config{DSN: dsn, Check: true, Log: testkit.Quiet})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	for _, c := range []struct {
-		sql   string
-		words []string
-	}{
-		{"DO 1", []string{"leaf_alloc, leaf_mark, leaf_installation", "leaf migrate"}},
-		{leafTable("", "utf8mb4_bin"), []string{"leaf_mark, leaf_installation"}},
-		{"CREATE TABLE leafXmark (n int)", []string{"leaf_mark"}},
-	} {
-		execute(t, dsn, c.sql)
+	s := prepareStore(t, dsn, io.Discard)
+	s.cfg.Check = true
+	for _, sql := range []string{"DO 1", leafTable("", "utf8mb4_bin")} {
+		execute(t, dsn, sql)
 		err := s.Open(within(t))
 		wantError(t, "Open", err, allocator.ErrRefused)
-		for _, word := range c.words {
-			if err == nil || !strings.Contains(err.Error(), word) {
-				t.Errorf("Open does not say %q: %v", word, err)
-			}
+		if err == nil || !strings.Contains(err.Error(), "leaf_mark, leaf_installation") || !strings.Contains(err.Error(), "leaf migrate") {
+			t.Errorf("Open does not say what is missing: %v", err)
 		}
-		if n := ask[int](t, dsn, "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name IN ('leaf_mark', 'leaf_installation')"); n > 0 {
+		if n := ask[int](t, dsn, "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name <> 'leaf_alloc'"); n > 0 {
 			t.Errorf("%d tables were created", n)
 		}
 	}

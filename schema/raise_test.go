@@ -3,56 +3,12 @@ package schema
 import (
 	"bytes"
 	"errors"
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/tests/mariadb"
 	"github.com/leafbus/leafbus/tests/proxy"
 )
-
-// Of generators that find at once that max_id went back, one moves it up and reports that. All reserve above.
-func TestManyRaise(t *testing.T) {
-	t.Parallel()
-	dsn := mariadb.NewDatabase(t)
-	createTag(t, newStore(t, dsn), "order", 1, 10)
-	for from := int64(1001); from <= 3001; from += 1000 {
-		var c allocatortest.Checker
-		var raised atomic.Int64
-		var together sync.WaitGroup
-		for range 6 {
-			s := newStore(t, dsn)
-			together.Go(func() {
-				for {
-					g, err := s.Reserve(within(t), "order", 1, from)
-					if moved, ok := errors.AsType[*allocator.AdvancedError](err); ok {
-						raised.Add(1)
-						if moved.Seen != from || moved.Got >= from {
-							t.Errorf("max_id was moved up: %v", err)
-						}
-					}
-					if errors.Is(err, allocator.ErrConflict) {
-						continue
-					}
-					if err != nil || g.First < from {
-						t.Errorf("Reserve from %d: %v, %v", from, g.Range, err)
-					}
-					c.Add(g.Range)
-					return
-				}
-			})
-		}
-		together.Wait()
-		if n := raised.Load(); n != 1 {
-			t.Errorf("%d generators say that they moved max_id to %d, want one", n, from)
-		}
-		if ids, err := c.Check(); err != nil || maxID(t, dsn, "order") != from+raiseRoom*10+ids {
-			t.Errorf("max_id is %d after %d IDs from %d: %v", maxID(t, dsn, "order"), ids, from, err)
-		}
-	}
-}
 
 // A reading that was old when it came, from a replica or because another generator was faster, raises no false
 // alarm, and max_id is not moved back.
