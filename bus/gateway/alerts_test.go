@@ -161,28 +161,3 @@ func TestAlertsInTheOrderOfTheStream(t *testing.T) {
 		}
 	}
 }
-
-// An alert whose generator is not there comes after those of others and before what is
-// over, but for a start that was refused: that one is to be seen until it succeeds.
-func TestAlertsOfGeneratorsThatAreGone(t *testing.T) {
-	t.Parallel()
-	f := newFeed(nil)
-	for _, e := range []bus.Event{
-		starved("here", "1", 0), starved("gone", "2", time.Second), starved("gone", "3", 2*time.Second), refused("gone", -time.Second),
-		starved("gone", "4", 3*time.Second), recovered("gone", "4", "starved", 4*time.Second),
-	} {
-		f.addLive(e)
-	}
-	v := f.view(func(node string) bool { return node == "here" })
-	if got, want := alertsOf(v), []string{"starved 1 here -", "skewed gone gone -", "starved 3 gone -", "starved 2 gone -", "starved 4 gone 4s"}; v.Lasting != 2 || v.Gone != 2 || !slices.Equal(got, want) {
-		t.Errorf("%d last, %d are gone, %q, want %q", v.Lasting, v.Gone, got, want)
-	}
-	for i, want := range []bool{false, false, true, true, false} {
-		if v.Alerts[i].Gone != want {
-			t.Errorf("alert %d: %+v", i, v.Alerts[i])
-		}
-	}
-	if v := f.view(nil); v.Lasting != 4 || v.Gone != 0 {
-		t.Errorf("while that is not known, %d last and %d are gone", v.Lasting, v.Gone)
-	}
-}

@@ -86,28 +86,3 @@ func TestCauses(t *testing.T) {
 		}
 	}
 }
-
-// However many alerts a cause has, the page gets some: those of refused callers first, then the newest. It gets some of the ended too.
-func TestCausesAreBounded(t *testing.T) {
-	t.Parallel()
-	f := newFeed(nil)
-	for i := range 3 * maxMembers {
-		tag, after := fmt.Sprint(i), time.Duration(i)*time.Second
-		f.addLive(failed("a", tag, after, noMySQL))
-		if i == 3 {
-			f.addLive(starved("a", tag, after))
-		}
-		f.addLive(starved("b", tag, after))
-		f.addLive(recovered("b", tag, "starved", after+1))
-	}
-	v := f.view(nil)
-	v.group([]bus.State{}, noon)
-	c := v.Causes[0]
-	if len(v.Causes) != 1 || len(c.Alerts) != maxMembers || c.Count != 3*maxMembers+1 || c.Keys != 3*maxMembers || c.Dry != 1 || !c.Since.Equal(noon) ||
-		c.Alerts[0].Type != typeStarved || c.Alerts[1].Key != fmt.Sprint(3*maxMembers-1) || !slices.Equal(c.Types, []string{typeStarved, typeRefillFailed}) {
-		t.Errorf("%+v", c)
-	}
-	if len(v.Past) != maxMembers || v.Ended != 3*maxMembers || v.Past[0].Key != fmt.Sprint(3*maxMembers-1) {
-		t.Errorf("%d of %d ended alerts, %+v", len(v.Past), v.Ended, v.Past[0])
-	}
-}

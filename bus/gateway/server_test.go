@@ -217,21 +217,3 @@ func TestStopInTheEnd(t *testing.T) {
 	wantClosed(t, waiting, "the time is up")
 	close(g.give)
 }
-
-// When the listener fails, the connections that are open are not served any longer.
-func TestListenerThatFailsLater(t *testing.T) {
-	t.Parallel()
-	l := listen(t)
-	s := serve(t, &fakeGenerator{}, func(c *Config) { c.Listener = l })
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(t.Context()) }()
-	open := dial(t, s.URL())
-	if status, _ := ask(t, open, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"); status != http.StatusOK {
-		t.Fatalf("status %d", status)
-	}
-	l.Close()
-	if err := <-ended; err == nil {
-		t.Error("no error")
-	}
-	wantClosed(t, open, "the listener failed")
-}
