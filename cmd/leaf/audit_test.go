@@ -1,8 +1,6 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -60,40 +58,5 @@ CONTRADICTION two_holders: worker 8: two
 `
 	if got := printed(t, r); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
-}
-
-// Mistakes in files are found before the command connects. They have the status of wrong usage, because
-// 1 means that there is a contradiction.
-func TestAuditRefuses(t *testing.T) {
-	cleanEnv(t)
-	nowhere := freeAddress(t)
-	file := func(text string) string {
-		path := filepath.Join(t.TempDir(), "ids.txt")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	bare, named := file("1-5\n\n7\n"), file("order 1-5\nshop.a 7\n")
-	for _, c := range []struct {
-		args   []string
-		status int
-		stderr string
-	}{
-		{[]string{"order", "--taken", bare}, 3, "no NATS server"},
-		{[]string{"--taken", named, "--taken-snowflakes", bare}, 3, "no NATS server"},
-		{[]string{"--taken", bare}, 2, "line 1: it names no tag"},
-		{[]string{"order", "--taken", file("1-5\n5-1\n")}, 2, `line 2: "5-1" is no range`},
-		{[]string{"order", "--taken", file("a*b 1\n")}, 2, "line 1"},
-		{[]string{"order", "--taken", filepath.Join(bare, "below")}, 2, "--taken"},
-		{[]string{"order", "--taken", "-", "--taken-snowflakes", "-"}, 2, "stdin"},
-		{[]string{""}, 2, "TAG is empty"},
-		{[]string{"a b"}, 1, "illegal tag"},
-	} {
-		status, stdout, stderr := leaf(t, append([]string{"audit", "-s", nowhere}, c.args...)...)
-		if status != c.status || !strings.Contains(stderr, c.stderr) || stdout != "" {
-			t.Errorf("audit %q: status %d, %q, %s; want %d and %s", c.args, status, stdout, stderr, c.status, c.stderr)
-		}
 	}
 }

@@ -10,8 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/load"
 )
@@ -73,16 +71,6 @@ func TestErrorsOfALoad(t *testing.T) {
 	want := []failure{{"exhausted", 10, "no more (507 exhausted)"}, {"other", 10, "something else"}}
 	if fmt.Sprint(r.Errors) != fmt.Sprint(want) || r.Requests != 80 || r.IDs != 80 {
 		t.Errorf("%d requests, %d IDs, errors %v, want %v", r.Requests, r.IDs, r.Errors, want)
-	}
-}
-
-func TestALostConnectionEndsALoad(t *testing.T) {
-	t.Parallel()
-	r := loaded(t, benchFlags{load: load.Load{Callers: 2, Duration: time.Hour}}, func(context.Context, []bus.Range) ([]bus.Range, error) {
-		return nil, nats.ErrConnectionClosed
-	})
-	if r.Stopped == "" || len(r.Errors) != 1 || r.Errors[0].Reason != "disconnected" || r.Errors[0].Count > 2 {
-		t.Errorf("the report is %+v", r)
 	}
 }
 

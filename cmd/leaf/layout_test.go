@@ -65,23 +65,3 @@ func TestLayoutSequence(t *testing.T) {
 		}
 	}
 }
-
-// A choice that cannot work, or that ends soon, is refused, with what to change.
-func TestLayoutRefuses(t *testing.T) {
-	cleanEnv(t)
-	for _, c := range []struct{ args, want string }{
-		{"--id-bits 53 --sequence-bits 12", "ends at 2010-11-28T22:14:18.305Z: give the time more bits (more --id-bits, or fewer --worker-bits or --sequence-bits), a longer --time-unit, or a later --epoch"},
-		{"--id-bits 51 --worker-bits 6 --sequence-bits 16", "12 days"},
-		{"--id-bits 51", "1 of sequence; this has 41 bits of 1 ms, 10 and 0"},
-		{"--id-bits 70", "--id-bits, --worker-bits, --sequence-bits, --time-unit and --epoch: the bits of a layout are 70 together, more than 63"},
-		{"--time-unit 1s", "after the year 9999"},
-		{"--time-unit 5ms", "want 1ms, 10ms, 100ms or 1s"},
-		{"--epoch -1", "--epoch"},
-		{"extra", "unknown"},
-	} {
-		status, stdout, stderr := leaf(t, append([]string{"layout"}, strings.Fields(c.args)...)...)
-		if status != exitUsage || stdout != "" || !strings.Contains(stderr, c.want) {
-			t.Errorf("%s: status %d, %q, %q; want %q", c.args, status, stdout, stderr, c.want)
-		}
-	}
-}

@@ -62,21 +62,3 @@ func writeSecret(t *testing.T, name, text string, mode os.FileMode) {
 		t.Fatal(err)
 	}
 }
-
-// Each secret of a generator has a file, and what is read from there is checked as if it was given.
-func TestSecretFilesOfServe(t *testing.T) {
-	cleanEnv(t)
-	t.Chdir(t.TempDir())
-	writeSecret(t, "dsn", "u:hunter2@tcp(127.0.0.1:1)/\n", 0o600) // names no database
-	writeSecret(t, "token", "a b\n", 0o600)
-	for args, want := range map[string]string{
-		"serve --data-dir d --mysql-file dsn":        "--mysql: ",
-		"serve --data-dir d --http-token-file token": "--http-token: an HTTP header cannot carry it",
-		"migrate --mysql-file dsn":                   "--mysql: ",
-	} {
-		status, _, stderr := leaf(t, strings.Fields(args)...)
-		if status != exitUsage || !strings.Contains(stderr, want) || strings.Contains(stderr, "hunter2") {
-			t.Errorf("leaf %s: status %d, %s", args, status, stderr)
-		}
-	}
-}
