@@ -52,7 +52,7 @@ var mutations = []mutation{
 	// A deleted tag goes on above all its IDs.
 	{name: "a deletion does not note how far the tag was", edits: []mutate.Edit{{"change.go",
 		"MaxID: max(last.MaxID, last.Floor, from)}", "MaxID: max(1, last.Floor-last.Floor, from)}"}}},
-	{name: "a deletion forgets what the caller knows to be in use", by: "TestDeleteFrom", edits: []mutate.Edit{{"change.go",
+	{name: "a deletion forgets what the caller knows to be in use", edits: []mutate.Edit{{"change.go",
 		"MaxID: max(last.MaxID, last.Floor, from)}", "MaxID: max(last.MaxID, last.Floor)}"}}},
 	{name: "a tag that is created again begins at 1", edits: []mutate.Edit{{"change.go",
 		"end := max(tag.MaxID, m.Floor, m.MaxID)", "end := max(tag.MaxID, m.Floor-m.Floor)"}}},

@@ -61,32 +61,6 @@ func TestRaiseShared(t *testing.T) {
 	}
 }
 
-// A deletion notes what the caller knows to be in use, whatever max_id the row has.
-func TestDeleteFrom(t *testing.T) {
-	t.Parallel()
-	dsn := mariadb.NewDatabase(t)
-	s := newStore(t, dsn)
-	for _, c := range []struct{ maxID, floor, from, want int64 }{
-		{101, 0, 1, 101}, {101, 0, 5000, 5000}, {6000, 6000, 5000, 6000}, {7, 7000, 6500, 7000},
-	} {
-		execute(t, dsn, "DELETE FROM leaf_alloc", "DELETE FROM leaf_mark")
-		createTag(t, s, "order", c.maxID, 10)
-		if c.floor > 0 {
-			setMaxID(t, s, "order", c.floor)
-			if _, err := direct(t, dsn).Exec("UPDATE leaf_alloc SET max_id = ?", c.maxID); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if tomb, err := s.Delete(within(t), "order", c.from); err != nil || !tomb.Deleted || tomb.MaxID != c.want {
-			t.Errorf("%+v: Delete: %+v, %v", c, tomb, err)
-		}
-		createTag(t, s, "order", 1, 10)
-		if g := reserve(t, s, "order", 1); g.First != c.want {
-			t.Errorf("%+v: created again, it begins at %d", c, g.First)
-		}
-	}
-}
-
 // A tag that is deleted while the table is read is not missed: its IDs could come again.
 func TestEndsDuringADeletion(t *testing.T) {
 	t.Parallel()

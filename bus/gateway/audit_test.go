@@ -181,12 +181,3 @@ func TestStopEndsAudits(t *testing.T) {
 	s.views.stop()
 	wants(t, <-answered, 503, bus.Draining)
 }
-
-// Without NATS the caller reads that nobody answers.
-func TestAuditWithoutNATS(t *testing.T) {
-	t.Parallel()
-	s := serve(t, &fakeGenerator{})
-	for _, path := range []string{"audit?tag=order", "trace?tag=order&id=1", "trace?snowflake=1"} {
-		wants(t, get(s, "/dashboard/"+path), 503, bus.StoreUnavailable)
-	}
-}
