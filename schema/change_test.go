@@ -47,7 +47,8 @@ func TestDescriptionColumn(t *testing.T) {
 			step, max := int64(20), int64(1000)
 			_, err = s.Update(within(t), "order", allocator.Change{Step: &step, MaxID: &max, Description: &text})
 			wantError(t, "Update", err, allocator.ErrBadValue)
-			if column == "" && (err == nil || !strings.Contains(err.Error(), "ALTER TABLE leaf_alloc ADD description")) {
+			if column == "" && (err == nil || !strings.Contains(err.Error(),
+				"ALTER TABLE leaf_alloc ADD description")) {
 				t.Errorf("Update does not say what to do: %v", err)
 			}
 			if tag := get(t, s, "order"); tag.Step != 10 || tag.MaxID != 1 || s.Err() != nil {
@@ -76,7 +77,8 @@ func TestTombstones(t *testing.T) {
 	if tag := get(t, s, "order"); tag.MaxID != 1 || tag.Floor != 501 || tag.Deleted {
 		t.Errorf("inserted by SQL: %+v", tag)
 	}
-	if tags, err := s.List(within(t), allocator.Query{Limit: 10}); err != nil || len(tags) != 2 || tags[1].Floor != 501 || tags[0].Floor != 0 {
+	if tags, err := s.List(within(t), allocator.Query{Limit: 10}); err != nil || len(tags) != 2 ||
+		tags[1].Floor != 501 || tags[0].Floor != 0 {
 		t.Errorf("List: %+v, %v", tags, err)
 	}
 	_, err = s.Reserve(within(t), "order", 1, 501)

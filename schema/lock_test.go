@@ -103,7 +103,8 @@ func TestDeadlock(t *testing.T) {
 	createTag(t, s, "order", 10, 10)
 	// What has changed more is what the server keeps when it finds a deadlock.
 	execute(t, dsn, "CREATE TABLE ballast (n int PRIMARY KEY)")
-	tx := lock(t, dsn, "INSERT INTO ballast SELECT seq FROM seq_1_to_500", "SELECT * FROM leaf_mark WHERE biz_tag = 'order' FOR UPDATE")
+	tx := lock(t, dsn, "INSERT INTO ballast SELECT seq FROM seq_1_to_500",
+		"SELECT * FROM leaf_mark WHERE biz_tag = 'order' FOR UPDATE")
 	ctx, max, ended := within(t), int64(5000), make(chan error, 1)
 	go func() {
 		_, err := s.Update(ctx, "order", allocator.Change{MaxID: &max})

@@ -61,7 +61,8 @@ func TestCheck(t *testing.T) {
 		execute(t, dsn, sql)
 		err := s.Open(within(t))
 		wantError(t, "Open", err, allocator.ErrRefused)
-		if err == nil || !strings.Contains(err.Error(), "leaf_mark, leaf_installation") || !strings.Contains(err.Error(), "leaf migrate") {
+		if err == nil || !strings.Contains(err.Error(), "leaf_mark, leaf_installation") ||
+			!strings.Contains(err.Error(), "leaf migrate") {
 			t.Errorf("Open does not say what is missing: %v", err)
 		}
 		if n := ask[int](t, dsn, "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name <> 'leaf_alloc'"); n > 0 {

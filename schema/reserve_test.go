@@ -63,7 +63,8 @@ func TestEnds(t *testing.T) {
 		{1, 1, most, 0, 0},
 	} {
 		db := direct(t, dsn)
-		if _, err := db.Exec("REPLACE INTO leaf_alloc (biz_tag, max_id, step) VALUES ('order', ?, 10)", c.max); err != nil {
+		if _, err := db.Exec("REPLACE INTO leaf_alloc (biz_tag, max_id, step) VALUES ('order', ?, 10)",
+			c.max); err != nil {
 			t.Fatal(err)
 		}
 		g, err := s.Reserve(within(t), "order", c.n, c.from)
@@ -100,7 +101,8 @@ func TestDamagedRow(t *testing.T) {
 			t.Helper()
 			_, err := s.Reserve(within(t), "order", 1, 1)
 			wantError(t, when, err, allocator.ErrDamaged)
-			if err == nil || !strings.Contains(err.Error(), "leaf tag set order --step") || maxID(t, dsn, "order") != first {
+			if err == nil || !strings.Contains(err.Error(), "leaf tag set order --step") ||
+				maxID(t, dsn, "order") != first {
 				t.Errorf("%s, step %d, max_id is %d: %v", when, step, maxID(t, dsn, "order"), err)
 			}
 		}
@@ -129,7 +131,7 @@ func TestDamagedRow(t *testing.T) {
 	}
 }
 
-// TestIllegalNames sends nothing to the database that is no tag: bun leaves NULs out, so that another tag would be meant.
+// TestIllegalNames sends no name to the database that is no tag: bun leaves NULs out, so another tag would be meant.
 func TestIllegalNames(t *testing.T) {
 	t.Parallel()
 	p, slow := through(t, mariadb.NewDatabase(t))
@@ -139,7 +141,8 @@ func TestIllegalNames(t *testing.T) {
 		return proxy.Forward
 	})
 	max := int64(1000)
-	for _, name := range []string{"orders\x00", "\x00orders", "ord\x00ers", "two words", "", "größe", "orders ", "orders'", `orders\`, "a..b", "*", ">",
+	for _, name := range []string{"orders\x00", "\x00orders", "ord\x00ers", "two words", "", "größe", "orders ",
+		"orders'", `orders\`, "a..b", "*", ">",
 		strings.Repeat("x", 129)} {
 		_, reserve := s.Reserve(within(t), name, 1, 1)
 		_, get := s.Get(within(t), name)
@@ -157,8 +160,8 @@ func TestIllegalNames(t *testing.T) {
 	}
 }
 
-// TestUnfitLater makes the table of an open store unfit: a statement that did not do what it should is no range. Triggers may
-// keep max_id where it was, or keep the new one out of the answer. Of two rows the server tells one max_id.
+// TestUnfitLater makes the table of an open store unfit: a statement that did not do what it should is no range.
+// Triggers may keep max_id where it was, or keep the new one out of the answer. Of two rows the server tells one max_id.
 func TestUnfitLater(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ before, after string }{

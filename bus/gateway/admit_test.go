@@ -46,7 +46,8 @@ func TestToken(t *testing.T) {
 		"/api/segment/get/order", "/api/snowflake/get/any", "/", "/dashboard/app.js", "/dashboard/overview", "/metrics",
 		"/decodeSnowflakeId?snowflakeId=1",
 	}
-	more := append(paths, "/cache", "/nothing", "/dashboard/audit", "/dashboard/audit?tag=order", "/dashboard/trace?snowflake=1")
+	more := append(paths, "/cache", "/nothing", "/dashboard/audit", "/dashboard/audit?tag=order",
+		"/dashboard/trace?snowflake=1")
 	for _, shown := range []string{"", "Bearer", "Bearer ", "Bearer secret", "Bearer secret:words", "bearer", "secret:word", basic("leaf:secret"), basic("secret:word"), "Basic !", "Digest x"} {
 		for _, path := range more {
 			w := get(s, path, header("Authorization", shown))
@@ -92,7 +93,8 @@ func TestOtherSites(t *testing.T) {
 		if w := get(s, "/", header("Sec-Fetch-Site", site)); w.Code != 200 {
 			t.Errorf("the dashboard by a link from %s: %d", site, w.Code)
 		}
-		if w := get(s, "/dashboard/audit?tag=order", header("Sec-Fetch-Site", site)); (w.Code == 403) != (status == 403) {
+		if w := get(s, "/dashboard/audit?tag=order",
+			header("Sec-Fetch-Site", site)); (w.Code == 403) != (status == 403) {
 			t.Errorf("an audit from %s: %d", site, w.Code)
 		}
 	}

@@ -53,7 +53,8 @@ func TestAudits(t *testing.T) {
 	of := func(tag string) bus.TagAudit { return read[bus.TagAudit](t, s, "/dashboard/audit?tag="+tag) }
 	a := of("order")
 	if a.End != 501 || a.MaxID != 501 || a.Reported != 500 || a.Lost != 0 || a.Unreported != 0 || len(a.Contradictions) != 0 ||
-		a.Last == nil || a.Last.Last != 500 || !slices.Equal(a.Shares, []bus.Share{{Node: "bustest", Refills: 1, IDs: 500}}) {
+		a.Last == nil || a.Last.Last != 500 || !slices.Equal(a.Shares,
+		[]bus.Share{{Node: "bustest", Refills: 1, IDs: 500}}) {
 		t.Errorf("%+v", a)
 	}
 	if a := of("quiet"); a.Events != 0 || a.Reported != 0 || a.Shares == nil {

@@ -16,7 +16,8 @@ func TestFeedIsBounded(t *testing.T) {
 	f.addLive(starved("a", "10049", 10049)) // heard again, because the stream is unavailable
 	v := f.view(nil)
 	kept := f.alerts.count
-	if kept > maxAlerts || kept < maxAlerts*9/10 || v.Lasting != kept || len(v.Alerts) != kept || len(v.Events) != maxShown {
+	if kept > maxAlerts || kept < maxAlerts*9/10 || v.Lasting != kept || len(v.Alerts) != kept ||
+		len(v.Events) != maxShown {
 		t.Errorf("%d alerts are kept, %d last, %d and %d are shown", kept, v.Lasting, len(v.Alerts), len(v.Events))
 	}
 	for i, key := range []string{"10049", "10048"} {

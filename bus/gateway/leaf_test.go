@@ -37,7 +37,8 @@ func TestIDs(t *testing.T) {
 		taken := len(g.taken)
 		w := get(s, "/api/"+c.path, header("Accept", c.accept))
 		if w.Code != 200 || w.Body.String() != c.body || w.Header().Get("Content-Type") != c.contentType {
-			t.Errorf("%s (%q): %d %v %q, want %q %q", c.path, c.accept, w.Code, w.Header(), w.Body, c.contentType, c.body)
+			t.Errorf("%s (%q): %d %v %q, want %q %q", c.path, c.accept, w.Code, w.Header(), w.Body, c.contentType,
+				c.body)
 		}
 		if w.Header().Get("Cache-Control") != "no-store" {
 			t.Errorf("%s may come from a cache: an ID would come twice", c.path)

@@ -63,12 +63,16 @@ func TestViews(t *testing.T) {
 	if len(v.Tags) != 3 || v.Problem != "" || v.Next != "" {
 		t.Fatalf("%+v", v)
 	}
-	if strict := v.Tags[0]; strict.Tag != "invoice" || strict.Order != bus.OrderStrict || strict.Step != 0 || strict.MaxID != 7 ||
-		len(strict.Buffers) != 1 || strict.Buffers[0].Writes != 1 || strict.Buffers[0].Taken != 6 || len(strict.Buffers[0].Segments) != 0 {
+	if strict := v.Tags[0]; strict.Tag != "invoice" || strict.Order != bus.OrderStrict || strict.Step != 0 ||
+		strict.MaxID != 7 ||
+		len(strict.Buffers) != 1 || strict.Buffers[0].Writes != 1 || strict.Buffers[0].Taken != 6 ||
+		len(strict.Buffers[0].Segments) != 0 {
 		t.Errorf("%+v", strict)
 	}
-	if tag := v.Tags[1]; tag.Tag != "order" || !tag.Stored || tag.MaxID != 501 || tag.Step != 500 || tag.Order != bus.OrderTrend ||
-		len(tag.Buffers) != 1 || tag.Buffers[0].Node != "bustest" || tag.Buffers[0].Segments[0] != (bus.Segment{First: 1, Last: 500, Next: 4}) {
+	if tag := v.Tags[1]; tag.Tag != "order" || !tag.Stored || tag.MaxID != 501 || tag.Step != 500 ||
+		tag.Order != bus.OrderTrend ||
+		len(tag.Buffers) != 1 || tag.Buffers[0].Node != "bustest" ||
+		tag.Buffers[0].Segments[0] != (bus.Segment{First: 1, Last: 500, Next: 4}) {
 		t.Errorf("%+v", tag)
 	}
 	for query, want := range map[string]string{
@@ -83,7 +87,8 @@ func TestViews(t *testing.T) {
 			t.Errorf("%s: %q, next %q, %s; want %q", query, got, v.Next, v.Problem, want)
 		}
 	}
-	if v := read[tagsView](t, s, "/dashboard/tags?name=none"); len(v.Tags) != 1 || v.Tags[0].Stored || v.Tags[0].Unknown {
+	if v := read[tagsView](t, s, "/dashboard/tags?name=none"); len(v.Tags) != 1 || v.Tags[0].Stored ||
+		v.Tags[0].Unknown {
 		t.Errorf("%+v", v)
 	}
 	if w := get(s, "/dashboard/tags?name="+strings.Repeat("&name=a", maxNames)); w.Code != 400 {
@@ -132,7 +137,7 @@ func TestSearchesAreBounded(t *testing.T) {
 	}
 }
 
-// However many ask at a time, and how often: one question a second, of a costly one in the time that twenty like it take.
+// However many ask at a time, and how often: one question a second, of a costly one in the time of twenty like it.
 func TestSharedAnswers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -150,7 +155,8 @@ func TestSharedAnswers(t *testing.T) {
 			answer int64
 			takes  time.Duration // of a question by then
 		}{
-			{takes, 1, takes}, {fresh - 1, 1, fresh / 10}, {1, 2, fresh / 10}, {costly*fresh/10 - 1, 2, time.Minute}, {1, 3, time.Minute}, {staleness - 1, 3, 0}, {1, 4, 0},
+			{takes, 1, takes}, {fresh - 1, 1, fresh / 10}, {1, 2, fresh / 10},
+			{costly*fresh/10 - 1, 2, time.Minute}, {1, 3, time.Minute}, {staleness - 1, 3, 0}, {1, 4, 0},
 		} {
 			time.Sleep(c.after)
 			takes = c.takes

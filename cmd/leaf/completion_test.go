@@ -53,7 +53,8 @@ func TestCompletion(t *testing.T) {
 			t.Errorf("%q: offered %q, %s; want %q", line, offered, directive, want)
 		}
 	}
-	if offered, directive := completed(t, "get", "-s", freeAddress(t), "or"); offered != "" || directive != offerNoFiles {
+	if offered, directive := completed(t, "get", "-s", freeAddress(t), "or"); offered != "" ||
+		directive != offerNoFiles {
 		t.Errorf("without NATS: offered %q, %s", offered, directive)
 	}
 }

@@ -53,7 +53,8 @@ func TestPrecedence(t *testing.T) {
 			}}
 			status, _, stderr := runProbe(t, p, append([]string{"probe", "x"}, c.args...)...)
 			if status != exitOK || p.conn.server != c.want || from != c.origin || p.http != "" {
-				t.Errorf("--server is %q from %q, want %q from %q; status %d: %s", p.conn.server, from, c.want, c.origin, status, stderr)
+				t.Errorf("--server is %q from %q, want %q from %q; status %d: %s", p.conn.server, from, c.want,
+					c.origin, status, stderr)
 			}
 		})
 	}

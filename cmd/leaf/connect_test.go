@@ -96,7 +96,8 @@ func TestConnectWithPassword(t *testing.T) {
 		"none":                    {args: []string{"-s", url}, fail: "--user and --password"},
 	} {
 		_, _, status, stderr := connect(t, c.args...)
-		if failed := status != exitOK; failed != (c.fail != "") || !strings.Contains(stderr, c.fail) || strings.Contains(stderr, "hunter2") {
+		if failed := status != exitOK; failed != (c.fail != "") || !strings.Contains(stderr, c.fail) ||
+			strings.Contains(stderr, "hunter2") {
 			t.Errorf("%s: status %d, stderr %q; want %q, and no password", name, status, stderr, c.fail)
 		}
 	}
@@ -138,7 +139,8 @@ func TestConnectThroughContext(t *testing.T) {
 	open := startNATS(t, &server.Options{}).ClientURL()
 	locked := startNATS(t, &server.Options{Username: "alice", Password: "hunter2"}).ClientURL()
 	nothing := freeAddress(t)
-	writeContext(t, "locked", true, map[string]string{"url": locked, "user": "alice", "password": "hunter2", "jetstream_domain": "hub"})
+	writeContext(t, "locked", true, map[string]string{"url": locked, "user": "alice", "password": "hunter2",
+		"jetstream_domain": "hub"})
 	writeContext(t, "open", false, map[string]string{"url": open})
 	writeContext(t, "stale", false, map[string]string{"url": nothing, "user": "alice", "password": "old"})
 	for name, c := range map[string]struct {
@@ -157,7 +159,8 @@ func TestConnectThroughContext(t *testing.T) {
 		"unknown":                            {args: []string{"--context", "none"}, fail: `unknown context "none"`},
 	} {
 		url, domain, status, stderr := connect(t, c.args...)
-		if url != c.url || domain != c.domain || (status != exitOK) != (c.fail != "") || !strings.Contains(stderr, c.fail) {
+		if url != c.url || domain != c.domain || (status != exitOK) != (c.fail != "") ||
+			!strings.Contains(stderr, c.fail) {
 			t.Errorf("%s: connected to %q in %q, status %d, stderr %q; want %+v", name, url, domain, status, stderr, c)
 		}
 	}

@@ -32,7 +32,8 @@ func TestConnectionLeavesAServerThatHangs(t *testing.T) {
 			}
 			reconnected := make(chan struct{}, 1)
 			nc, err := natsversion.New(testkit.Quiet).Connect(flags.server, append(opts,
-				nats.DontRandomize(), nats.ReconnectBufSize(-1), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
+				nats.DontRandomize(), nats.ReconnectBufSize(-1),
+				nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
 				nats.ReconnectHandler(func(*nats.Conn) { reconnected <- struct{}{} }))...)
 			if err != nil {
 				t.Fatal(err)

@@ -59,8 +59,10 @@ func wantPrinted(t *testing.T, url string, rows ...printing) {
 	t.Helper()
 	for _, c := range rows {
 		status, stdout, stderr := leaf(t, append(strings.Fields(c.args), "-s", url)...)
-		if status != c.status || stdout != c.stdout || !strings.Contains(stderr, c.stderr) || (stderr != "") != (c.stderr != "") {
-			t.Errorf("leaf %s: status %d\n%s%swant %d\n%s%s", c.args, status, stdout, stderr, c.status, c.stdout, c.stderr)
+		if status != c.status || stdout != c.stdout || !strings.Contains(stderr, c.stderr) ||
+			(stderr != "") != (c.stderr != "") {
+			t.Errorf("leaf %s: status %d\n%s%swant %d\n%s%s", c.args, status, stdout, stderr, c.status, c.stdout,
+				c.stderr)
 		}
 	}
 }
@@ -91,7 +93,8 @@ func TestTagAddOfATagThatExists(t *testing.T) {
 		return `{"code":409,"reason":"exists","message":"the tag exists: order/eu"}`, "409"
 	})
 	wantPrinted(t, url,
-		printing{"tag add order/eu", exitFailed, "", "leaf: the tag exists: order/eu (409 exists): to change it, use `leaf tag set order/eu`\n"},
+		printing{"tag add order/eu", exitFailed, "",
+			"leaf: the tag exists: order/eu (409 exists): to change it, use `leaf tag set order/eu`\n"},
 		printing{"tag create order/eu --json", exitFailed, "", `"code":409,"reason":"exists"`})
 }
 
@@ -113,11 +116,14 @@ func TestTagAdvance(t *testing.T) {
 	const silent = "warning: these generators fell silent in the last hour: n1, n2."
 	wantPrinted(t, url,
 		printing{"tag advance --all", exitFailed, "a 7 unchanged\norder 5001 → 12000\n", silent},
-		printing{"tag advance --all", exitFailed, "a 7 unchanged\norder 5001 → 12000\n", "not served stay as they are: 1"},
-		printing{"tag advance --all", exitFailed, "a 7 unchanged\norder 5001 → 12000\n", "leaf: 1 of 3 tags were not advanced:\nz: damaged"},
+		printing{"tag advance --all", exitFailed, "a 7 unchanged\norder 5001 → 12000\n",
+			"not served stay as they are: 1"},
+		printing{"tag advance --all", exitFailed, "a 7 unchanged\norder 5001 → 12000\n",
+			"leaf: 1 of 3 tags were not advanced:\nz: damaged"},
 		printing{"tag advance order a", exitOK, "order 5001 → 12000\na 7 unchanged\n", silent})
 	status, stdout, _ := leaf(t, "tag", "advance", "--all", "--json", "-s", url)
-	if status != exitFailed || strings.Count(stdout, "\n") != 1 || !strings.Contains(stdout, `"max_id":"12000","step":5`) ||
+	if status != exitFailed || strings.Count(stdout, "\n") != 1 ||
+		!strings.Contains(stdout, `"max_id":"12000","step":5`) ||
 		!strings.Contains(stdout, `"was":"5001"`) || !strings.Contains(stdout, `"failed":[{"tag":"z","error":"`) {
 		t.Errorf("status %d, %s", status, stdout)
 	}

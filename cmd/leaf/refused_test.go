@@ -53,7 +53,8 @@ func TestRefusals(t *testing.T) {
 		"--id-bits 51": "1 of sequence; this has 41 bits of 1 ms, 10 and 0", "--time-unit 1s": "after the year 9999",
 		"--id-bits 70": "the bits of a layout are 70 together, more than 63", "--time-unit 5ms": "want 1ms, 10ms, 100ms or 1s", "extra": "",
 	} {
-		if status, stdout, stderr := leaf(t, strings.Fields("layout "+args)...); status != exitUsage || stdout != "" || !strings.Contains(stderr, say) {
+		if status, stdout, stderr := leaf(t, strings.Fields("layout "+args)...); status != exitUsage || stdout != "" ||
+			!strings.Contains(stderr, say) {
 			t.Errorf("layout %s: status %d, %s%s; want %q", args, status, stdout, stderr, say)
 		}
 	}

@@ -65,7 +65,8 @@ func TestKindsOfTags(t *testing.T) {
 		if c.sent != "" && strings.Join(asked, " ") != c.sent || c.status == exitUsage && len(asked) > 0 {
 			t.Errorf("%s asks for %q, want %s", c.args, asked, c.sent)
 		}
-		if strings.Contains(c.args, "advance") && !strings.Contains(stderr, "warning: strict tags: 1. After a restore of JetStream") {
+		if strings.Contains(c.args, "advance") &&
+			!strings.Contains(stderr, "warning: strict tags: 1. After a restore of JetStream") {
 			t.Errorf("%s does not warn that it is not enough: %s", c.args, stderr)
 		}
 	}

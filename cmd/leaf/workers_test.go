@@ -27,7 +27,8 @@ func TestWorkersPrints(t *testing.T) {
 		}
 		return `{"registry":"kv","workers":[` + first + `],"next":4}`, ""
 	})
-	wantPrinted(t, url, printing{"workers --json", exitOK, `{"registry":"kv","workers":[` + first + "," + rest + "]}\n", ""})
+	wantPrinted(t, url, printing{"workers --json", exitOK, `{"registry":"kv","workers":[` + first + "," + rest + "]}\n",
+		""})
 	_, stdout, _ := leaf(t, "workers", "-s", url)
 	for i, want := range []string{"WORKER NODE STATE", "0 a running", "1 b away", "4 c free"} {
 		if line := strings.Join(strings.Fields(strings.Split(stdout, "\n")[i]), " "); !strings.HasPrefix(line, want) {
@@ -121,7 +122,8 @@ func TestConfirmNeedsATerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	in.Close()
-	listed := fmt.Sprintf(`{"worker":7,"node":"gone","reserved_until":"%s"}`, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
+	listed := fmt.Sprintf(`{"worker":7,"node":"gone","reserved_until":"%s"}`,
+		time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
 	for name, c := range map[string]struct {
 		stdin io.Reader
 		env   string
@@ -137,7 +139,8 @@ func TestConfirmNeedsATerminal(t *testing.T) {
 		root := newRoot()
 		root.SetIn(c.stdin)
 		var stdout, stderr bytes.Buffer
-		status := run(t.Context(), root, append([]string{"workers", "release", "7", "-s", f.url}, c.args...), &stdout, &stderr)
+		status := run(t.Context(), root, append([]string{"workers", "release", "7", "-s", f.url}, c.args...), &stdout,
+			&stderr)
 		if status != exitUsage || stdout.String() != "" || f.released.Load() > 0 {
 			t.Errorf("%s: status %d, asked %d times, %s%s", name, status, f.released.Load(), &stdout, &stderr)
 		}
