@@ -79,7 +79,10 @@ func behaves(t *testing.T, plain, dsn string) {
 	}
 
 	for _, tag := range []string{"a", "b", "c"} {
-		createTag(t, s, tag, 1, 10)
+		created, err := s.Create(within(t), allocator.Tag{Name: tag, MaxID: 1, Step: 10, Description: text + "?0 ? ?name -- %s"})
+		if err != nil || created.Description != text+"?0 ? ?name -- %s" || get(t, s, tag).Description != created.Description {
+			t.Errorf("Create: %+v, %v", created, err)
+		}
 	}
 	if tags, err := s.List(within(t), allocator.Query{Limit: 10}); err != nil || len(tags) != 4 {
 		t.Errorf("List: %v, %v", tags, err)

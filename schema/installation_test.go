@@ -2,6 +2,7 @@ package schema
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"strings"
@@ -206,5 +207,17 @@ func TestRestoreBeside(t *testing.T) {
 	told(t, s, false)
 	if looks != 2 {
 		t.Errorf("%d looks", looks)
+	}
+
+	// Between the two it waits.
+	p.OnRequest(nil)
+	s.restoring = time.Hour
+	execute(t, dsn, "DELETE FROM leaf_installation")
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	err := s.read(ctx, false, func(allocator.Tag) {})
+	wantError(t, "a reading that waits", err, allocator.ErrUnavailable)
+	if n := ask[int](t, dsn, "SELECT COUNT(*) FROM leaf_installation"); n != 0 {
+		t.Error("the row is written at once")
 	}
 }

@@ -95,6 +95,8 @@ var mutations = []mutation{
 		"return have.Installation, have.Store, nil", "return installation, have.Store, nil"}}},
 	{name: "a database that was claimed meanwhile is claimed again", by: "TestClaimTogether", edits: []mutate.Edit{{"installation.go",
 		"o.db.NewInsert().Ignore().Model(&want)", "o.db.NewInsert().On(\"DUPLICATE KEY UPDATE\").Model(&want)"}}},
+	{name: "a row that a restore is about to write is written first", by: "TestRestoreBeside", edits: []mutate.Edit{
+		{"installation.go", "case <-time.After(s.restoring):", "case <-time.After(0):"}}},
 	{name: "an address that leads to another database is used", by: "TestAddressLeadsElsewhere", edits: []mutate.Edit{{"dsn.go",
 		"if err == io.EOF || err == nil && answer != *want {", "if err == io.EOF {"}}},
 	{name: "a replica is written to", by: "TestServerSettings", edits: []mutate.Edit{{"dsn.go",

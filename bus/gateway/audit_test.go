@@ -86,8 +86,9 @@ func TestAudits(t *testing.T) {
 		t.Errorf("%+v", all)
 	}
 	// A reader whose numbers are float64 gets all digits of all counts of IDs.
-	for _, path := range []string{"/dashboard/audit", "/dashboard/audit?tag=order"} {
-		if body := get(s, path).Body.String(); !strings.Contains(body, `"reported":"9223372036854775806"`) {
+	for path, want := range map[string]string{"": `"found":2,"reported":"9223372036854775806"`,
+		"?tag=order": `"reported":"9223372036854775806"`} {
+		if body := get(s, "/dashboard/audit"+path).Body.String(); !strings.Contains(body, want) {
 			t.Error(body)
 		}
 	}
