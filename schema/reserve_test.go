@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
@@ -136,8 +137,9 @@ func TestIllegalNames(t *testing.T) {
 	t.Parallel()
 	p, slow := through(t, mariadb.NewDatabase(t))
 	s := newStore(t, slow)
+	var sent atomic.Int64
 	p.OnRequest(func([]byte) proxy.Action {
-		t.Error("a statement was sent")
+		sent.Add(1)
 		return proxy.Forward
 	})
 	max := int64(1000)
@@ -157,6 +159,9 @@ func TestIllegalNames(t *testing.T) {
 		if tags, err := s.List(within(t), q); err != nil || len(tags) > 0 {
 			t.Errorf("List(%#v): %v, %v", q, tags, err)
 		}
+	}
+	if n := sent.Load(); n > 0 {
+		t.Errorf("%d statements were sent", n)
 	}
 }
 

