@@ -84,7 +84,7 @@ func TestSlowCallersAreCutOff(t *testing.T) {
 func TestCallersThatDoNotRead(t *testing.T) {
 	t.Parallel()
 	s := serve(t, &fakeGenerator{initialised: true}, func(c *Config) { c.Listener = listen(t) })
-	s.limits.write, s.limits.conns = 200*time.Millisecond, 1
+	s.limits.write, s.limits.conns = time.Second, 1 // a busy machine may take a while for an answer that is read
 	url, _ := run(t, s)
 	page := strings.Replace(oneID, "/api/segment/get/order", "/dashboard/style.css", 1)
 	hog := dial(t, url)
