@@ -32,10 +32,12 @@ func printed(t *testing.T, r *audit.Report) string {
 }
 
 func TestPrintAudit(t *testing.T) {
-	worker := int64(8)
+	worker, last := int64(8), allocator.Claim{First: 91, Last: 100, Node: "n1", Time: at(7)}
+	// A strict tag has no refill events: nothing of it is lost, and only its last claim is known.
+	invoice := bus.TagAudit{TagClaims: bus.TagClaims{Tag: "invoice", Order: bus.OrderStrict, End: 101, MaxID: 101, Last: &last}}
 	r := &audit.Report{
 		Events: 12, Since: at(0),
-		Tags: []bus.TagAudit{orderAudit(), {TagClaims: bus.TagClaims{Tag: "unused"}}},
+		Tags: []bus.TagAudit{orderAudit(), {TagClaims: bus.TagClaims{Tag: "unused"}}, invoice},
 		Workers: []bus.WorkerAudit{
 			{Worker: bus.Worker{Worker: 7, Node: "n\x1b1", Running: true, ReservedUntil: at(9)}}, {Worker: bus.Worker{Worker: 8}},
 		},
@@ -46,17 +48,21 @@ func TestPrintAudit(t *testing.T) {
 		Taken:           &audit.TakenReport{IDs: 100, Repeated: 3, Unclaimed: 2, Unreported: 1},
 		TakenSnowflakes: &audit.TakenReport{IDs: 7, Unreported: 6},
 	}
-	want := `TAG     CLAIMED BELOW  MAX_ID  EVENTS  REPORTED  LOST  SKIPPED  UNREPORTED  GENERATORS        SINCE
-order   10001          10001   5       5000      2000  30       400         n1 60 %, n2 40 %  2026-01-02T03:04:01Z
-unused  -              -       0       0         0     0        0           -                 -
+	want := `TAG      CLAIMED BELOW  MAX_ID  EVENTS  REPORTED  LOST  SKIPPED  UNREPORTED  GENERATORS          SINCE
+order    10001          10001   5       5000      2000  30       400         n1 60 %, n2 40 %    2026-01-02T03:04:01Z
+unused   -              -       0       0         0     0        0           -                   -
+invoice  101            101     -       -         -     -        -           strict, last by n1  -
 WORKER  HOLDER  MAY ISSUE UNTIL       STATE
 7       n 1     2026-01-02T03:04:09Z  running
 8       -       -                     no record
 CONTRADICTION overlap order: one and  [31mtwo
 CONTRADICTION two_holders: worker 8: two
-12 events since 2026-01-02T03:04:00Z, 2 tags, 2 workers, 100 IDs taken (3 again, 2 never claimed, 1 in no event), 7 snowflakes taken (0 again, 0 never claimed, 6 in no event): 2 CONTRADICTIONS
+12 events since 2026-01-02T03:04:00Z, 3 tags, 2 workers, 100 IDs taken (3 again, 2 never claimed, 1 in no event), 7 snowflakes taken (0 again, 0 never claimed, 6 in no event): 2 CONTRADICTIONS
 `
 	if got := printed(t, r); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if wantsEvents(invoice) || !wantsEvents(orderAudit()) {
+		t.Error("a strict tag alone must not warn of missing events")
 	}
 }
