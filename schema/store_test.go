@@ -189,27 +189,13 @@ func wantError(tb testing.TB, what string, err, want error) {
 }
 
 func TestConformance(t *testing.T) {
-	allocatortest.Run(t, func(tb testing.TB) allocatortest.Backend {
-		return backend(mariadb.NewDatabase(tb))
-	})
-}
-
-// TestConformanceOrdered runs the suite on a database with a ledger, beside a store of strict tags.
-func TestConformanceOrdered(t *testing.T) {
-	allocatortest.Run(t, func(tb testing.TB) allocatortest.Backend {
-		database, strict, ledger := backend(mariadb.NewDatabase(tb)), allocatortest.NewMemory(), allocatortest.NewMemoryLedger()
-		return allocatortest.Backend{
-			Open: func(tb testing.TB) allocator.Store {
-				trend := allocator.WithLedger(database.Open(tb), ledger, allocator.NewMarks(), "")
-				return allocator.NewOrdered(trend, allocatortest.NewHandle(strict, "node", nil), ledger)
-			},
-			Save: func(tb testing.TB) func() {
-				restore, saved := database.Save(tb), strict.Snapshot()
-				return func() { restore(); strict.Restore(saved) }
-			},
-			Gaps: true, Strict: true,
-		}
-	})
+	t.Parallel()
+	for _, c := range allocatortest.Cases() {
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			c.Run(t, backend(mariadb.NewDatabase(t)))
+		})
+	}
 }
 
 // backend is a database for the suite.
