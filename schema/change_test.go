@@ -10,8 +10,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
-	"github.com/leafbus/leafbus/tests/mariadb"
-	"github.com/leafbus/leafbus/tests/proxy"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
 func setMaxID(tb testing.TB, s allocator.Store, tag string, to int64) allocator.Tag {
@@ -114,7 +113,7 @@ func TestTombstones(t *testing.T) {
 // only in letters' case.
 func TestMarksAreApart(t *testing.T) {
 	t.Parallel()
-	s := newStore(t, mariadb.NewDatabase(t))
+	s := newStore(t, kit.NewDatabase(t))
 	for i, tag := range []string{"order", "Order", "ORDER"} {
 		createTag(t, s, tag, int64(i+1)*1000, 10)
 		remove(t, s, tag)
@@ -136,7 +135,7 @@ func TestDeleteBetween(t *testing.T) {
 	s, other := newStore(t, slow), newStore(t, dsn)
 	var once sync.Once
 	var c allocatortest.Checker
-	p.OnRequest(func(data []byte) proxy.Action {
+	p.OnRequest(func(data []byte) kit.Action {
 		if bytes.Contains(data, []byte("INSERT INTO leaf_alloc")) {
 			once.Do(func() { // only now the row is inserted
 				createTag(t, other, "order", 1, 10)
@@ -144,7 +143,7 @@ func TestDeleteBetween(t *testing.T) {
 				remove(t, other, "order")
 			})
 		}
-		return proxy.Forward
+		return kit.Forward
 	})
 	created, err := s.Create(within(t), allocator.Tag{Name: "order", MaxID: 1, Step: 10})
 	if err != nil || created.MaxID != 501 {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/tests/mariadb"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
 // hostile are parameters of a DSN that would make IDs repeat, or the store
@@ -197,7 +197,7 @@ func TestBadParameter(t *testing.T) {
 	}
 	// What the driver takes for a variable the server may not know.
 	for _, params := range []string{"tsl=true", "innodb_lock_wait_timeout='x'"} {
-		s := prepareStore(t, mariadb.NewDatabase(t)+"?"+params, io.Discard)
+		s := prepareStore(t, kit.NewDatabase(t)+"?"+params, io.Discard)
 		wantError(t, params, s.Open(within(t)), allocator.ErrRefused)
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
-	"github.com/leafbus/leafbus/tests/proxy"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
 // TestLostStatements breaks the connection at each statement of each write,
@@ -44,7 +44,7 @@ func TestLostStatements(t *testing.T) {
 			return !strings.Contains(row, "{10 true}") && strings.Contains(row, "[{order true} {0 true} {11 true}]")
 		}},
 	} {
-		for action, what := range map[proxy.Action]string{proxy.CutBefore: "before", proxy.CutAfter: "after"} {
+		for action, what := range map[kit.Action]string{kit.CutBefore: "before", kit.CutAfter: "after"} {
 			t.Run(op.name+" "+what, func(t *testing.T) {
 				t.Parallel()
 				dsn := leafDatabase(t, "description", "utf8mb4_general_ci")
@@ -66,14 +66,14 @@ func TestLostStatements(t *testing.T) {
 					before := rows()
 					n, at := 0, ""
 					var mu sync.Mutex
-					p.OnRequest(func(data []byte) proxy.Action {
+					p.OnRequest(func(data []byte) kit.Action {
 						mu.Lock()
 						defer mu.Unlock()
 						if n++; n == cut {
 							at = string(data[5:min(len(data), 25)])
 							return action
 						}
-						return proxy.Forward
+						return kit.Forward
 					})
 					r, err := op.run(t, s)
 					mu.Lock()
@@ -95,7 +95,7 @@ func TestLostStatements(t *testing.T) {
 						t.Errorf("%s broken at %q is uncertain: %v: %v", op.name, statement, uncertain, err)
 					}
 					// Only where the last statement was done all of it is.
-					lasting := action == proxy.CutAfter && (statement == "COMMIT" || op.name == "Reserve")
+					lasting := action == kit.CutAfter && (statement == "COMMIT" || op.name == "Reserve")
 					if lasting != op.done(after) || !lasting && after != before {
 						t.Errorf("%s broken %s %q; the database has\n%swhere before it had\n%s", op.name, what, statement, after, before)
 					}

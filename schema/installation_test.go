@@ -13,8 +13,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/tests/mariadb"
-	"github.com/leafbus/leafbus/tests/proxy"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
 // claimed opens a store whose database belongs to the installation "mine".
@@ -33,7 +32,7 @@ func claimed(tb testing.TB, dsn string, log io.Writer) (s *Store, id string) {
 // all get that error.
 func TestClaimTogether(t *testing.T) {
 	t.Parallel()
-	dsn := mariadb.NewDatabase(t)
+	dsn := kit.NewDatabase(t)
 	stores, owners := make([]*Store, 8), make([]string, 8)
 	ctx := within(t)
 	var together sync.WaitGroup
@@ -62,7 +61,7 @@ func TestClaimTogether(t *testing.T) {
 // TestClaimOnlyLooks creates nothing in a database that belongs to nobody, and claims nothing.
 func TestClaimOnlyLooks(t *testing.T) {
 	t.Parallel()
-	dsn := mariadb.NewDatabase(t)
+	dsn := kit.NewDatabase(t)
 	for range 2 {
 		if of, id, err := prepareStore(t, dsn, io.Discard).Claim(within(t), "mine", false); of != "" || id != "" || err != nil {
 			t.Errorf("Claim: %q, %q, %v", of, id, err)
@@ -76,7 +75,7 @@ func TestClaimOnlyLooks(t *testing.T) {
 // TestClaimOfOthers leaves a database that is another's alone, until a person makes it ours.
 func TestClaimOfOthers(t *testing.T) {
 	t.Parallel()
-	dsn := mariadb.NewDatabase(t)
+	dsn := kit.NewDatabase(t)
 	_, theirs, err := newStore(t, dsn).Claim(within(t), "theirs", true)
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +109,7 @@ func TestClaimOfOthers(t *testing.T) {
 // without an owner: nothing is reserved there, and nothing is claimed.
 func TestAddressLeadsElsewhere(t *testing.T) {
 	t.Parallel()
-	dsn, there := mariadb.NewDatabase(t), mariadb.New(t)
+	dsn, there := kit.NewDatabase(t), kit.NewMariaDB(t)
 	here := ""
 	edit(t, dsn, func(cfg *mysql.Config) { here = cfg.Addr })
 	moved := edit(t, dsn, func(cfg *mysql.Config) { cfg.Addr = there.Addr() })
@@ -155,7 +154,7 @@ func name(tb testing.TB, dsn string) (name string) {
 // that reads it.
 func TestOwnerChanges(t *testing.T) {
 	t.Parallel()
-	dsn := mariadb.NewDatabase(t)
+	dsn := kit.NewDatabase(t)
 	var log notes
 	s, id := claimed(t, dsn, &log)
 	createTag(t, s, "order", 1, 10)
@@ -186,13 +185,13 @@ func TestOwnerChanges(t *testing.T) {
 // table in between must not write it first.
 func TestRestoreBeside(t *testing.T) {
 	t.Parallel()
-	dsn := mariadb.NewDatabase(t)
+	dsn := kit.NewDatabase(t)
 	p, slow := through(t, dsn)
 	s, id := claimed(t, slow, io.Discard)
 	told(t, s, true) // over a connection that it has from now on
 	execute(t, dsn, "DELETE FROM leaf_installation")
 	looks := 0
-	p.OnRequest(func(data []byte) proxy.Action {
+	p.OnRequest(func(data []byte) kit.Action {
 		switch {
 		case !bytes.Contains(data, []byte("leaf_installation")):
 		case bytes.Contains(data, []byte("INSERT")):
@@ -202,7 +201,7 @@ func TestRestoreBeside(t *testing.T) {
 				execute(t, dsn, "INSERT INTO leaf_installation (id, store) VALUES ('mine', '"+id+"')")
 			}
 		}
-		return proxy.Forward
+		return kit.Forward
 	})
 	told(t, s, false)
 	if looks != 2 {

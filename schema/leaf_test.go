@@ -8,7 +8,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
-	"github.com/leafbus/leafbus/tests/mariadb"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
 // leafTable is Leaf's script without its DROP TABLE. Its article calls the
@@ -33,7 +33,7 @@ var collations = []string{"utf8mb4_general_ci", "utf8mb4_unicode_ci", "utf8mb4_b
 // leafDatabase is a new database with Leaf's table.
 func leafDatabase(tb testing.TB, description, collation string) (dsn string) {
 	tb.Helper()
-	dsn = mariadb.NewDatabase(tb)
+	dsn = kit.NewDatabase(tb)
 	execute(tb, dsn, leafTable(description, collation))
 	return dsn
 }

@@ -7,12 +7,12 @@ import (
 	"testing"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/tests/mariadb"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
 func TestMigrate(t *testing.T) {
 	t.Parallel()
-	dsn := mariadb.NewDatabase(t)
+	dsn := kit.NewDatabase(t)
 	s := prepareStore(t, dsn, io.Discard)
 	created, err := s.Migrate(within(t))
 	if want := []string{"leaf_alloc", "leaf_mark", "leaf_installation"}; err != nil || !slices.Equal(created, want) {
@@ -54,7 +54,7 @@ func TestMigrate(t *testing.T) {
 // TestCheck creates nothing where it shall not.
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	dsn := mariadb.NewDatabase(t)
+	dsn := kit.NewDatabase(t)
 	s := prepareStore(t, dsn, io.Discard)
 	s.cfg.Check = true
 	for _, sql := range []string{"DO 1", leafTable("", "utf8mb4_bin")} {
@@ -78,7 +78,7 @@ func TestCheck(t *testing.T) {
 // TestRightsOfMigrate names what is needed later, for administration.
 func TestRightsOfMigrate(t *testing.T) {
 	t.Parallel()
-	dsn := mariadb.NewDatabase(t)
+	dsn := kit.NewDatabase(t)
 	newStore(t, dsn)
 	s := prepareStore(t, account(t, dsn, "SELECT, INSERT, UPDATE"), io.Discard)
 	_, err := s.Migrate(within(t))

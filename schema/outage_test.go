@@ -12,14 +12,13 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/tests/mariadb"
-	"github.com/leafbus/leafbus/tests/proxy"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
 // TestServerSettings has a server that is configured against us.
 func TestServerSettings(t *testing.T) {
 	t.Parallel()
-	server := mariadb.New(t, "--init-connect=SET autocommit=0, sql_mode='', unique_checks=0", "--completion-type=1", "--sql-mode=ORACLE",
+	server := kit.NewMariaDB(t, "--init-connect=SET autocommit=0, sql_mode='', unique_checks=0", "--completion-type=1", "--sql-mode=ORACLE",
 		"--innodb-flush-log-at-trx-commit=2", "--default-time-zone=+08:00", "--character-set-server=latin1", "--transaction-isolation=SERIALIZABLE",
 		"--group-concat-max-len=7", "--lower-case-table-names=1", "--innodb-lock-wait-timeout=1000",
 		"--innodb-snapshot-isolation=ON", "--log-bin=binlog", "--binlog-format=STATEMENT")
@@ -109,7 +108,7 @@ func readOnly(t *testing.T, root, app string) {
 // pool: the next ones must be new, for they may lead to the primary by now.
 func TestStepDown(t *testing.T) {
 	t.Parallel()
-	dsn := mariadb.NewDatabase(t)
+	dsn := kit.NewDatabase(t)
 	p, slow := through(t, dsn)
 	s := newStore(t, slow)
 	createTag(t, s, "order", 1, 10)
@@ -129,11 +128,11 @@ func TestStepDown(t *testing.T) {
 		}
 	}
 	var fresh atomic.Bool
-	p.OnRequest(func(data []byte) proxy.Action {
+	p.OnRequest(func(data []byte) kit.Action {
 		if bytes.Contains(data, []byte("read_only")) {
 			fresh.Store(true)
 		}
-		return proxy.Forward
+		return kit.Forward
 	})
 	if reserve(t, s, "order", 1); !fresh.Load() || s.pool.Stats().Idle != 1 {
 		t.Error("a connection was used without a look at read_only, or none is kept any more")
@@ -144,7 +143,7 @@ func TestStepDown(t *testing.T) {
 // store goes on when the server does.
 func TestSilentServer(t *testing.T) {
 	t.Parallel()
-	dsn := mariadb.NewDatabase(t)
+	dsn := kit.NewDatabase(t)
 	p, slow := through(t, dsn)
 	s, late := newStore(t, slow), prepareStore(t, slow, io.Discard)
 	createTag(t, s, "order", 1, 10)

@@ -6,26 +6,25 @@ import (
 	"testing"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/tests/mariadb"
-	"github.com/leafbus/leafbus/tests/proxy"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
 // A reading that was old when it came, from a replica or because another generator was faster, raises no false
 // alarm, and max_id is not moved back.
 func TestRaiseAfterAnOldReading(t *testing.T) {
 	t.Parallel()
-	dsn := mariadb.NewDatabase(t)
+	dsn := kit.NewDatabase(t)
 	other := newStore(t, dsn)
 	createTag(t, other, "order", 1, 10)
 	p, slow := through(t, dsn)
 	s := newStore(t, slow)
 	seen := 0
-	p.OnRequest(func(data []byte) proxy.Action {
+	p.OnRequest(func(data []byte) kit.Action {
 		if bytes.Contains(data, []byte("SET max_id = 581 ")) {
 			seen++
 			execute(t, dsn, "UPDATE leaf_alloc SET max_id = 7001")
 		}
-		return proxy.Forward
+		return kit.Forward
 	})
 	if g, err := s.Reserve(within(t), "order", 1, 501); err != nil || g.First != 7001 || g.Last != 7010 {
 		t.Errorf("Reserve: %v, %v", g.Range, err)
@@ -38,7 +37,7 @@ func TestRaiseAfterAnOldReading(t *testing.T) {
 // Where other programs reserve too, nobody knows how far they were: the tag is refused, and nothing is moved.
 func TestRaiseShared(t *testing.T) {
 	t.Parallel()
-	dsn := mariadb.NewDatabase(t)
+	dsn := kit.NewDatabase(t)
 	s := newStore(t, dsn)
 	s.cfg.Shared = true
 	createTag(t, s, "order", 1, 10)
@@ -64,18 +63,18 @@ func TestRaiseShared(t *testing.T) {
 // A tag that is deleted while the table is read is not missed: its IDs could come again.
 func TestEndsDuringADeletion(t *testing.T) {
 	t.Parallel()
-	dsn := mariadb.NewDatabase(t)
+	dsn := kit.NewDatabase(t)
 	other := newStore(t, dsn)
 	createTag(t, other, "order", 1, 10)
 	reserve(t, other, "order", 499) // no mark has it yet
 	p, slow := through(t, dsn)
 	s := newStore(t, slow)
 	requests := 0
-	p.OnRequest(func([]byte) proxy.Action {
+	p.OnRequest(func([]byte) kit.Action {
 		if requests++; requests == 2 {
 			remove(t, other, "order")
 		}
-		return proxy.Forward
+		return kit.Forward
 	})
 	end := int64(0)
 	if err := s.Ends(within(t), func(_ string, to, _ int64) { end = max(end, to) }); err != nil || end != 500 || requests < 2 {
@@ -86,18 +85,18 @@ func TestEndsDuringADeletion(t *testing.T) {
 // Stored reads a max_id that looks too low again in a way that goes to the primary, and changes nothing.
 func TestStored(t *testing.T) {
 	t.Parallel()
-	dsn := mariadb.NewDatabase(t)
+	dsn := kit.NewDatabase(t)
 	createTag(t, newStore(t, dsn), "order", 101, 10)
 	p, slow := through(t, dsn)
 	s := newStore(t, slow)
 	again := 0
-	p.OnRequest(func(data []byte) proxy.Action {
+	p.OnRequest(func(data []byte) kit.Action {
 		if bytes.Contains(data, []byte("FOR UPDATE")) {
 			if again++; again == 1 {
 				execute(t, dsn, "UPDATE leaf_alloc SET max_id = 7001")
 			}
 		}
-		return proxy.Forward
+		return kit.Forward
 	})
 	for _, c := range []struct{ end, want int64 }{{101, 101}, {501, 7001}, {7002, 7001}} {
 		if tag, err := s.Stored(within(t), "order", c.end); err != nil || tag.MaxID != c.want {

@@ -10,8 +10,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/tests/mariadb"
-	"github.com/leafbus/leafbus/tests/proxy"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
 // TestStepChangedBySQL hands out nothing by a step that is no longer true.
@@ -40,7 +39,7 @@ func TestStepChangedBySQL(t *testing.T) {
 func TestEnds(t *testing.T) {
 	t.Parallel()
 	const most = math.MaxInt64
-	dsn := mariadb.NewDatabase(t)
+	dsn := kit.NewDatabase(t)
 	s := newStore(t, dsn)
 	for _, c := range []struct {
 		max, n, from int64
@@ -135,12 +134,12 @@ func TestDamagedRow(t *testing.T) {
 // TestIllegalNames sends no name to the database that is no tag: bun leaves NULs out, so another tag would be meant.
 func TestIllegalNames(t *testing.T) {
 	t.Parallel()
-	p, slow := through(t, mariadb.NewDatabase(t))
+	p, slow := through(t, kit.NewDatabase(t))
 	s := newStore(t, slow)
 	var sent atomic.Int64
-	p.OnRequest(func([]byte) proxy.Action {
+	p.OnRequest(func([]byte) kit.Action {
 		sent.Add(1)
-		return proxy.Forward
+		return kit.Forward
 	})
 	max := int64(1000)
 	for _, name := range []string{"orders\x00", "\x00orders", "ord\x00ers", "two words", "", "größe", "orders ",

@@ -18,15 +18,14 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/internal/testkit"
-	"github.com/leafbus/leafbus/tests/mariadb"
-	"github.com/leafbus/leafbus/tests/proxy"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
 // TestMain lets more tests run at once than there are processors: most wait for the server,
 // or for a bound of the store to pass.
 func TestMain(m *testing.M) {
 	flag.Set("test.parallel", "12")
-	os.Exit(mariadb.Main(m))
+	os.Exit(kit.Main(m))
 }
 
 // refresh is how often the stores of these tests read the table.
@@ -138,12 +137,12 @@ func edit(tb testing.TB, dsn string, change func(*mysql.Config)) string {
 
 // through starts a proxy before the server of a DSN, and returns the DSN of
 // the same database through it.
-func through(tb testing.TB, dsn string) (*proxy.Proxy, string) {
+func through(tb testing.TB, dsn string) (*kit.Link, string) {
 	tb.Helper()
-	var p *proxy.Proxy
+	var p *kit.Link
 	dsn = edit(tb, dsn, func(cfg *mysql.Config) {
 		var err error
-		if p, err = proxy.Start(cfg.Addr); err != nil {
+		if p, err = kit.StartLink(cfg.Addr); err != nil {
 			tb.Fatal(err)
 		}
 		tb.Cleanup(p.Close)
@@ -193,7 +192,7 @@ func TestConformance(t *testing.T) {
 	for _, c := range allocatortest.Cases() {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
-			c.Run(t, backend(mariadb.NewDatabase(t)))
+			c.Run(t, backend(kit.NewDatabase(t)))
 		})
 	}
 }

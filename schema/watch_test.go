@@ -8,8 +8,7 @@ import (
 	"testing"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/tests/mariadb"
-	"github.com/leafbus/leafbus/tests/proxy"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
 // told is what one reading of the table tells.
@@ -121,7 +120,7 @@ func TestChangedWhileReading(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dsn := mariadb.NewDatabase(t)
+			dsn := kit.NewDatabase(t)
 			p, slow := through(t, dsn)
 			s, other := newStore(t, slow), newStore(t, dsn)
 			createTag(t, other, "order", 500, 10)
@@ -130,11 +129,11 @@ func TestChangedWhileReading(t *testing.T) {
 				c.before(dsn, other)
 			}
 			var seen atomic.Int32
-			p.OnRequest(func(data []byte) proxy.Action {
+			p.OnRequest(func(data []byte) kit.Action {
 				if bytes.Contains(data, []byte(c.statement)) && seen.Add(1) == c.nth {
 					c.change(dsn, s, other)
 				}
-				return proxy.Forward
+				return kit.Forward
 			})
 			wantTold(t, "meanwhile", told(t, s, false), c.now)
 			if seen.Load() < c.nth {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/leafbus/leafbus/bus/natsversion"
 	"github.com/leafbus/leafbus/internal/testkit"
-	"github.com/leafbus/leafbus/tests/proxy"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
 // A generator's connection goes to another server of its list within 5 s when its server hangs. It does so
@@ -20,7 +20,7 @@ func TestConnectionLeavesAServerThatHangs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			bad, good := startNATS(t, &server.Options{}), startNATS(t, &server.Options{})
-			link, err := proxy.Start(bad.Addr().String())
+			link, err := kit.StartLink(bad.Addr().String())
 			if err != nil {
 				t.Fatal(err)
 			}
