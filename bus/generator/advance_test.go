@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -134,121 +133,6 @@ func TestAdvanceToWhatAnEventKnows(t *testing.T) {
 	}
 	if body, code := ask(t, nc, "leaf.segment.order", ""); body != "1001" || code != "" {
 		t.Errorf("the next ID is %q, code %q", body, code)
-	}
-}
-
-// A database is moved up to the ledger.
-func TestAdvanceToTheLedger(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	nc := natskit.Connect(t, s)
-	store := thousands(t)
-	before := store.Snapshot()
-	gone := start(t, s, "gone", store, func(c *generator.Config) {
-		withLedger(t)(c)
-		c.OpenEvents = func(context.Context) error { return errors.New("no events here") }
-	})
-	if _, err := gone.Take(t.Context(), "order", 1); err != nil {
-		t.Fatal(err)
-	}
-	if err := gone.stop(); err != nil {
-		t.Fatal(err)
-	}
-	store.Restore(before)
-	start(t, s, "new", store, withLedger(t))
-	got, err := bus.NewClient(nc).AdvanceTag(t.Context(), "order")
-	wantAdvance(t, got, err, "order", 1001, 1001)
-	if tag, err := store.Get(t.Context(), "order"); err != nil || tag.MaxID != 1001 {
-		t.Errorf("the database has %+v, %v", tag, err)
-	}
-}
-
-// What another program reserved in the database is claimed, also if max_id stays where it is. The answer says so, once.
-func TestAdvanceClaimsWhatAnotherProgramReserved(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	nc := natskit.Connect(t, s)
-	store := thousands(t)
-	start(t, s, "n", store, withLedger(t))
-	if body, code := ask(t, nc, "leaf.segment.order", ""); body != "1" || code != "" {
-		t.Fatalf("the first ID is %q, code %q", body, code)
-	}
-	if _, err := store.Reserve(t.Context(), "order", 3000, 0); err != nil {
-		t.Fatal(err)
-	}
-	for _, from := range []bus.ID{1001, 0} {
-		got, err := bus.NewClient(nc).AdvanceTag(t.Context(), "order")
-		if wantAdvance(t, got, err, "order", 4001, 4001); got.ClaimedFrom != from {
-			t.Errorf("it claimed from %d on, want %d", got.ClaimedFrom, from)
-		}
-	}
-}
-
-// overtaken is a store in which another generator reserves after each Get.
-type overtaken struct {
-	allocator.Store
-	races int
-}
-
-func (s *overtaken) Get(ctx context.Context, tag string) (allocator.Tag, error) {
-	t, err := s.Store.Get(ctx, tag)
-	if s.races--; s.races >= 0 {
-		if _, err := s.Store.Reserve(ctx, tag, 1, 0); err != nil {
-			return t, err
-		}
-	}
-	return t, err
-}
-
-// A generator that reserves meanwhile is no conflict.
-func TestAdvanceUnderLoad(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	nc := natskit.Connect(t, s)
-	start(t, s, "n", &overtaken{thousands(t), 3}, nil)
-	got, err := bus.NewClient(nc).AdvanceTag(t.Context(), "order")
-	wantAdvance(t, got, err, "order", 3001, 3001)
-}
-
-// A generator that runs and does not answer may know more than all others. Then nothing is moved.
-func TestAdvanceNeedsAllAnswers(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	nc := natskit.Connect(t, s)
-	store := thousands(t)
-	start(t, s, "n", store, nil)
-	stop := make(chan struct{})
-	done := make(chan struct{})
-	go func() { // it is heard, and confirms nothing
-		defer close(done)
-		for {
-			if err := nc.Publish("leaf.internal.presence", []byte(`{"node":"mute","id":"x"}`)); err != nil {
-				t.Error(err)
-			}
-			select {
-			case <-stop:
-				return
-			case <-time.After(100 * time.Millisecond):
-			}
-		}
-	}()
-	defer func() { close(stop); <-done }()
-	client := bus.NewClient(nc)
-	testkit.Eventually(t, "it is refused", func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err := client.AdvanceTag(ctx, "order")
-		return errors.Is(err, bus.TimedOut)
-	})
-	before, err := store.Get(t.Context(), "order")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	got, err := client.AdvanceTag(ctx, "order")
-	if tag, stored := store.Get(t.Context(), "order"); err == nil || stored != nil || tag != before {
-		t.Errorf("it answers %+v, %v; the store has %+v", got, err, tag)
 	}
 }
 

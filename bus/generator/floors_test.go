@@ -3,8 +3,6 @@ package generator_test
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -171,11 +169,7 @@ func TestCutOffWhileMaxIDMoves(t *testing.T) {
 // an alert, and drops what is below as soon as it hears.
 func TestFloorsUnknown(t *testing.T) {
 	t.Parallel()
-	conf := filepath.Join(t.TempDir(), "nats.conf")
-	if err := os.WriteFile(conf, []byte(`ping_interval: "2m"`), 0o600); err != nil { // else the server may end the connection that hangs
-		t.Fatal(err)
-	}
-	s := natskit.StartWith(t, embedded.Config{ConfigFile: conf})
+	s := natskit.StartWith(t, configured(t, `ping_interval: "2m"`)) // else the server may end the connection that hangs
 	nc := natskit.Connect(t, s)
 	memory := memory(t, "order")
 	store := &blind{Store: memory}
@@ -205,38 +199,5 @@ func TestFloorsUnknown(t *testing.T) {
 	}
 	if n := len(stream("leaf.node.stale")); n != 1 {
 		t.Errorf("%d alerts", n)
-	}
-}
-
-// unmade is a store that cannot say whether there is a tag of the start.
-type unmade struct{ *blind }
-
-func (s unmade) Get(ctx context.Context, tag string) (allocator.Tag, error) {
-	if tag == "new" {
-		return allocator.Tag{}, allocator.ErrUnavailable
-	}
-	return s.blind.Get(ctx, tag)
-}
-
-// A generator serves while a tag of its start is not made yet. It asks for max_id after a pause
-// all the same.
-func TestCutOffBeforeItIsPrepared(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	memory := memory(t, "order")
-	cut, link := behind(t, s, "cut", unmade{&blind{Store: memory}}, func(c *generator.Config) {
-		c.Tags = []allocator.Tag{{Name: "new", MaxID: 1, Step: 10}}
-	})
-	if _, err := cut.Take(t.Context(), "order", 1); err != nil {
-		t.Fatal(err)
-	}
-	start(t, s, "other", memory, nil)
-	link.Refuse(true) // what is sent meanwhile is lost
-	const to = 1_000_000
-	moveTo(t, natskit.Connect(t, s), "order", to)
-	link.Refuse(false)
-	testkit.Eventually(t, "it is back", func() bool { return !slices.Contains(cut.Readiness().Missing, "bus") })
-	if ranges, err := cut.Take(t.Context(), "order", 1); err != nil || ranges[0].First < to {
-		t.Errorf("after max_id was moved to %d: %v, %v", to, ranges, err)
 	}
 }

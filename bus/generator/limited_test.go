@@ -77,37 +77,6 @@ func TestLimitWhileCallersAsk(t *testing.T) {
 	}
 }
 
-// A service with a limit answers as one without, errors too.
-func TestAnswersWithLimit(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	g := start(t, s, "a", memory(t, "order"), nil)
-	nc := natskit.Connect(t, s)
-	for _, window := range []int64{0, 600} {
-		g.Limit(t.Context(), window)
-		testkit.Eventually(t, "the new subscriptions", func() bool { // a request may still go to an old one
-			_, code := ask(t, nc, "leaf.segment.order", "")
-			return code == ""
-		})
-		for _, c := range []struct{ subject, body, code string }{
-			{"leaf.segment.order", "3", ""},
-			{"leaf.segment.order", `{"count":3}`, ""},
-			{"leaf.segment.order", "many", "400"},
-			{"leaf.segment.none", "", "404"},
-			{"leaf.segment", "", "400"},
-		} {
-			reply, code := ask(t, nc, c.subject, c.body)
-			if code != c.code || reply == "" {
-				t.Errorf("limit %d: %s %q: %q, code %q, want %q", window, c.subject, c.body, reply, code, c.code)
-			}
-		}
-	}
-	msg, err := nc.Request("leaf.segment.order", []byte("many"), testkit.Patience)
-	if err != nil || msg.Header.Get(micro.ErrorHeader) == "" {
-		t.Errorf("an error has the headers %v (%v)", msg.Header, err)
-	}
-}
-
 // A generator with a limit that ends answers what it has received, and then NATS refuses requests.
 func TestEndWithLimit(t *testing.T) {
 	t.Parallel()

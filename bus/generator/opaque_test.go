@@ -254,7 +254,7 @@ func keyOf(t *testing.T, nc *nats.Conn) []byte {
 // A batch that does not fit into a message is refused before its numbers are taken, and the error has the bound. A batch of that size fits.
 func TestOpaqueBatch(t *testing.T) {
 	t.Parallel()
-	nc, _, r := startOpaque(t, smallMessages(t), "63")
+	nc, _, r := startOpaque(t, configured(t, "max_payload: 2560"), "63")
 	r.takeAll(t, "coupon", 1)
 	taken := func() int64 {
 		t.Helper()
@@ -365,24 +365,6 @@ func TestTooManyBatchesToConceal(t *testing.T) {
 	testkit.Eventually(t, "nothing waits any more", func() bool { return r.Concealing() == 0 })
 	if ranges, err := r.Take(t.Context(), "coupon", n); len(idsOf(t, "d9", ranges, err)) != n || r.Concealing() != 0 {
 		t.Errorf("after that %d IDs wait", r.Concealing())
-	}
-}
-
-// A generator of an older version would hand out the numbers of an opaque tag. None is created beside it.
-func TestNoOpaqueTagBesideAnOlderPeer(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	store := inJetStream(t, s, "one")
-	one := start(t, s, "one", store, keeping(store))
-	nc := natskit.Connect(t, s)
-	one.report(t, nc, "old", `,"strict":true,"rules":true`)
-	if reply, code := ask(t, nc, bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"53"}`); code != "409" || !strings.Contains(reply, "the generator old is of an older version that does not know opaque tags") {
-		t.Errorf("%s %s", code, reply)
-	}
-	one.report(t, nc, "old", `,"gone":true`)
-	one.report(t, nc, "new", `,"strict":true,"rules":true,"opaque":true`)
-	if reply, code := ask(t, nc, bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"53"}`); code != "" {
-		t.Errorf("after it is gone: %s %s", code, reply)
 	}
 }
 
@@ -507,51 +489,6 @@ func TestNumbersWithoutTheKey(t *testing.T) {
 		return errors.Is(err, bus.StoreUnavailable) && strings.Contains(err.Error(), "LEAF_KEYS")
 	})
 	full.takeAll(t, "coupon", 10) // it has the key in memory
-}
-
-// A generator that has another key in memory than the one whose numbers it gets, and cannot ask the store, hands out none of them.
-func TestNumbersForAnotherKey(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	first, second := inJetStream(t, s, "full"), inJetStream(t, s, "dry")
-	full, _ := startIn(t, s, "full", "x", first, keeping(first))
-	p, err := opaque.New("53", opaque.NewKey())
-	if err != nil {
-		t.Fatal(err)
-	}
-	dry, away := startIn(t, s, "dry", "x", blindStore{second}, func(cfg *generator.Config) {
-		cfg.Kept = generator.Kept{Records: second, Keys: otherKey{second, p}}
-	})
-	away.away.Store(true)
-	testkit.Eventually(t, "both hear each other", func() bool { return full.Hears("dry") && dry.Hears("full") })
-	if _, err := first.Create(t.Context(), newOpaque(t, "coupon")); err != nil {
-		t.Fatal(err)
-	}
-	full.takeAll(t, "coupon", 10)
-	if ranges, err := dry.Take(t.Context(), "coupon", 3); err == nil {
-		t.Errorf("it handed out %v", ranges)
-	}
-}
-
-// otherKey are keys of which each is p.
-type otherKey struct {
-	*kvstore.Store
-	p *opaque.Permutation
-}
-
-func (k otherKey) Known(string) (*opaque.Permutation, error) { return k.p, nil }
-
-func (k otherKey) Permutation(context.Context, string) (*opaque.Permutation, error) { return k.p, nil }
-
-// newOpaque is a new tag with 53 bits.
-func newOpaque(t *testing.T, name string) allocator.Tag {
-	t.Helper()
-	order := allocator.OpaqueOrder(opaque.Bits53)
-	rules, err := allocator.NewRules(allocator.RulesChange{}, order, 10)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return allocator.Tag{Name: name, MaxID: 1, Step: 10, Order: order, Rules: rules}
 }
 
 // blindStore is a store whose watch finds nothing.

@@ -1,7 +1,6 @@
 package generator
 
 import (
-	"fmt"
 	"reflect"
 	"testing"
 	"time"
@@ -55,22 +54,4 @@ func TestStreaks(t *testing.T) {
 	want(time.Minute + streakLasts + 1)
 	refuse("b", bus.Internal, 20*time.Minute) // a new episode
 	want(20*time.Minute, bus.RefusedTag{Tag: "b", Reason: bus.Internal, Refused: 1})
-}
-
-// However many names callers invent, the memory and the state are bounded, and old names make room for new ones.
-func TestStreaksAreBounded(t *testing.T) {
-	t.Parallel()
-	var s streaks
-	start := time.Unix(1_700_000_000, 0)
-	for i := range 3 * mostStreaks {
-		s.refused(fmt.Sprint("t", i), bus.StoreUnavailable, start)
-	}
-	if n := len(s.tags); n != mostStreaks || s.some.Load() != mostStreaks || len(s.worst(start)) != worstTags {
-		t.Errorf("%d tags are remembered, and %d are listed", n, len(s.worst(start)))
-	}
-	later := start.Add(streakLasts + 1)
-	s.refused("new", bus.StoreUnavailable, later)
-	if worst := s.worst(later); len(s.tags) != 1 || len(worst) != 1 || worst[0].Tag != "new" {
-		t.Errorf("later, %d tags are remembered, and %+v is listed", len(s.tags), worst)
-	}
 }

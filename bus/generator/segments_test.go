@@ -23,7 +23,7 @@ func TestStepsAsideAndComesBack(t *testing.T) {
 	nc := natskit.Connect(t, s)
 	shared := memory(t, "order")
 	sickStore := &switched{Store: shared}
-	sick := start(t, s, "sick", sickStore, nil)
+	sick := start(t, s, "sick", sickStore, func(c *generator.Config) { c.MaxWait = time.Second })
 	stream := events(t, nc)
 	// Alone, it stays and says why.
 	if _, code := ask(t, nc, "leaf.segment.order", "10"); code != "" {
@@ -95,34 +95,6 @@ func TestStepsAsideAndComesBack(t *testing.T) {
 	}
 }
 
-// When the store is back, a tag is not refused any more at any generator, though nobody has asked for it since.
-func TestRefillEndsRefusals(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	nc := natskit.Connect(t, s)
-	store := &switched{Store: memory(t, "order")}
-	store.away.Store(true)
-	for _, node := range []string{"a", "b"} {
-		start(t, s, node, store, func(c *generator.Config) { c.MaxWait = 100 * time.Millisecond })
-	}
-	refused := func() (n int) {
-		states, err := bus.NewClient(nc).States(t.Context())
-		if err != nil || len(states) != 2 {
-			return -1
-		}
-		for _, s := range states {
-			n += len(s.Refused)
-		}
-		return n
-	}
-	testkit.Eventually(t, "both refuse the tag", func() bool {
-		_, code := ask(t, nc, "leaf.segment.order", "")
-		return code != "" && refused() == 2
-	})
-	store.away.Store(false)
-	testkit.Eventually(t, "none refuses it", func() bool { return refused() == 0 })
-}
-
 // Two that are both sick must not wait for each other.
 func TestAllSickStay(t *testing.T) {
 	t.Parallel()
@@ -131,7 +103,7 @@ func TestAllSickStay(t *testing.T) {
 	store := &switched{Store: memory(t, "order")}
 	store.away.Store(true)
 	for _, node := range []string{"a", "b"} {
-		start(t, s, node, store, nil)
+		start(t, s, node, store, func(c *generator.Config) { c.MaxWait = 100 * time.Millisecond })
 	}
 	for range 50 {
 		if body, code := ask(t, nc, "leaf.segment.order", ""); code != "503" && code != "504" {

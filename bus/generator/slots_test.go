@@ -11,7 +11,7 @@ import (
 // As many callers as a generator works for at a time, each with one request after the other, are never refused.
 func TestCallersOfAllSlots(t *testing.T) {
 	t.Parallel()
-	const callers, requests = 64, 500 // callers is what docs/limits.md promises
+	const callers, requests = 64, 50 // callers is what docs/limits.md promises
 	s := natskit.Start(t)
 	start(t, s, "g1", memory(t, "order"), nil)
 	var all sync.WaitGroup

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -18,7 +16,6 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
@@ -314,11 +311,7 @@ func (s sparse) Reserve(ctx context.Context, tag string, _, from int64) (allocat
 // What NATS cannot carry in one message is an error, not silence.
 func TestReplyTooLarge(t *testing.T) {
 	t.Parallel()
-	config := filepath.Join(t.TempDir(), "nats.conf")
-	if err := os.WriteFile(config, []byte("max_payload: 4096"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := natskit.StartWith(t, embedded.Config{ConfigFile: config})
+	s := natskit.StartWith(t, configured(t, "max_payload: 4096"))
 	nc := natskit.Connect(t, s)
 	start(t, s, "n", sparse{memory(t, "order")}, func(cfg *generator.Config) { cfg.MaxWait = testkit.Patience })
 	for subject, n := range map[string]int64{"leaf.segment.order": 200, "leaf.snowflake": 200 * 4096} {

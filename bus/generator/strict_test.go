@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -43,29 +42,6 @@ func (r *running) report(t *testing.T, nc *nats.Conn, node, flags string) {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, "the heartbeat of "+node, func() bool { return r.Hears(node) != gone })
-}
-
-// A generator of an older version takes the record of a strict tag for a damaged one. So no strict tag is created beside it.
-func TestNoStrictTagBesideAnOlderPeer(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	one := start(t, s, "one", memory(t), nil)
-	nc := natskit.Connect(t, s)
-	create := func(tag, order string) (reply, code string) {
-		return ask(t, nc, bus.SubjectTagsCreate, fmt.Sprintf(`{"tag":"%s","order":"%s"}`, tag, order))
-	}
-	one.report(t, nc, "old", "")
-	if reply, code := create("invoice", "strict"); code != "409" || !strings.Contains(reply, "the generator old is of an older version") || !strings.Contains(reply, `"conflict"`) {
-		t.Errorf("%s %s", code, reply)
-	}
-	if reply, code := create("order", "trend"); code != "" {
-		t.Errorf("a tag of trend order beside it: %s %s", code, reply)
-	}
-	one.report(t, nc, "old", `,"gone":true`)
-	one.report(t, nc, "new", `,"strict":true`)
-	if reply, code := create("invoice", "strict"); code != "" {
-		t.Errorf("after it is gone: %s %s", code, reply)
-	}
 }
 
 func TestAdministerStrictTags(t *testing.T) {
@@ -163,70 +139,6 @@ func (c *contested) Reserve(ctx context.Context, tag string, n, from int64) (all
 		return allocator.Grant{}, &allocator.OvertakenError{Tag: tag, Node: c.node}
 	}
 	return c.Store.Reserve(ctx, tag, n, from)
-}
-
-// Requests are passed on to the generator that is faster, if it can be asked, and its answer fits. Otherwise the generator goes on itself.
-func TestPassOn(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		flags  string // of its heartbeat; "": there is none
-		reply  string // "": it is frozen
-		code   string
-		passed bool
-	}{
-		"serves":       {`,"strict":true,"segment":true`, "101-103", "", true},
-		"is unknown":   {"", "101-103", "", false},
-		"is gone":      {`,"strict":true,"segment":true,"gone":true`, "101-103", "", false},
-		"is older":     {`,"claims":true,"segment":true`, "101-103", "", false},
-		"is stopping":  {`,"strict":true`, "101-103", "", false},
-		"is frozen":    {`,"strict":true,"segment":true`, "", "", false},
-		"refuses":      {`,"strict":true,"segment":true`, `{"code":503,"reason":"draining","message":"stopping"}`, "503", false},
-		"serves fewer": {`,"strict":true,"segment":true`, "101-102", "", false},
-		"serves two":   {`,"strict":true,"segment":true`, "101\n103-104", "", false},
-		"talks":        {`,"strict":true,"segment":true`, "hello", "", false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := natskit.Start(t)
-			nc := natskit.Connect(t, s)
-			asked := make(chan string, 100)
-			_, err := nc.Subscribe(wire.SubjectTake+".run-of-near", func(msg *nats.Msg) {
-				asked <- string(msg.Data)
-				answer := &nats.Msg{Subject: msg.Reply, Data: []byte(c.reply), Header: nats.Header{}}
-				if c.code != "" {
-					answer.Header.Set("Nats-Service-Error-Code", c.code)
-					answer.Header.Set("Nats-Service-Error", "stopping")
-				}
-				if c.reply != "" {
-					_ = nc.PublishMsg(answer)
-				}
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			store := &contested{Store: memory(t), node: "near"}
-			withInvoice(t, store.Store)
-			store.conflicts.Store(6)
-			far := start(t, s, "far", store, func(cfg *generator.Config) { cfg.MaxWait = testkit.Patience })
-			if c.flags != "" {
-				far.report(t, nc, "near", c.flags)
-			}
-			msg, err := nc.Request("leaf.segment.invoice", []byte("3"), testkit.Patience)
-			want := map[bool]string{true: "101-103", false: "1-3"}[c.passed]
-			if err != nil || string(msg.Data) != want || msg.Header.Get(bus.HeaderOrder) != bus.OrderStrict {
-				t.Fatalf("answered with %+v, %v; want %s", msg, err, want)
-			}
-			heard := strings.Contains(c.flags, `"strict":true,"segment"`) && !strings.Contains(c.flags, "gone")
-			if (len(asked) > 0) != heard {
-				t.Fatalf("it was asked %d times", len(asked))
-			}
-			if got := ""; heard {
-				if got = <-asked; !regexp.MustCompile(`^{"tag":"invoice","count":3,"wait_ms":(4[0-9][0-9]|500),"opaque":true}$`).MatchString(got) {
-					t.Errorf("it was asked for %s", got)
-				}
-			}
-		})
-	}
 }
 
 // A request to claim IDs for another generator is answered with one run, or refused. One that cannot be read has no answer.
