@@ -39,7 +39,7 @@ func TestEvents(t *testing.T) {
 			"info.segment.refill.a.b", `{"node":"n","tag":"a.b","first":"1152921504606846976","last":"1152921504606847075","step":100,"cause":"batch","elapsed_ms":1.5}`,
 		},
 		{kv(allocator.RefillFailed{Tag: "a", Err: errors.New("x < y"), Left: 7}), "alert.segment.refill_failed.a", `{"node":"n","tag":"a","error":"x < y","left":7}`},
-		{kv(allocator.Ending{Tag: "a.b", Left: 5, Limit: 9}), "alert.segment.ending.a.b", `{"node":"n","tag":"a.b","left":"5","limit":"9"}`},
+		{kv(allocator.Ending{Tag: "a.b", Left: 5, Limit: 9}), "alert.segment.ending.a.b", `{"node":"n","tag":"a.b","left":5,"limit":"9"}`},
 		{kv(allocator.Starved{Tag: "a", Waiting: 3}), "alert.segment.starved.a", `{"node":"n","tag":"a","waiting":3}`},
 		{
 			kv(allocator.Regressed{Tag: "a", Got: 5, Seen: 9, Action: allocator.Advanced}),

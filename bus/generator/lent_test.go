@@ -73,23 +73,21 @@ func TestLentIDs(t *testing.T) {
 		n      int64
 		taken  bool
 	}{
-		"fitting":          {"order", "", lender{reply: "51-100"}, 50, true},
-		"no answer":        {"order", "", lender{}, 5, false},
-		"an error":         {"order", "", lender{reply: "dry", code: "503"}, 5, false},
-		"another number":   {"order", "", lender{reply: "1-9"}, 5, false},
-		"nonsense":         {"order", "", lender{reply: "hello"}, 5, false},
-		"of another order": {"order", "", lender{reply: "51-100", order: "strict"}, 50, false},
+		"fitting":        {"order", "", lender{reply: "51-100"}, 50, true},
+		"no answer":      {"order", "", lender{}, 5, false},
+		"an error":       {"order", "", lender{reply: "dry", code: "503"}, 5, false},
+		"another number": {"order", "", lender{reply: "1-9"}, 5, false},
+		"nonsense":       {"order", "", lender{reply: "hello"}, 5, false},
 
-		"below a new max_id":                {"order", `"max_id":"5000","floor":"5000",` + trend, lender{reply: "51-100"}, 50, false},
-		"above the limit":                   {"order", `"max_id":"50","limit":"99","rules_version":"5",` + trend, lender{reply: "51-100"}, 50, false},
-		"up to the limit":                   {"order", `"max_id":"50","limit":"100","rules_version":"5",` + trend, lender{reply: "51-100"}, 50, true},
-		"of a paused tag":                   {"order", `"max_id":"50","paused":true,"rules_version":"5",` + trend, lender{reply: "51-100"}, 50, false},
-		"strict, below what was seen":       {"invoice", "", lender{reply: "20-69", order: "strict"}, 50, false},
-		"strict, above what was seen":       {"invoice", "", lender{reply: "21-70", order: "strict"}, 50, true},
-		"strict, above the limit":           {"invoice", `"max_id":"50","limit":"99","rules_version":"5",` + strict, lender{reply: "51-100", order: "strict"}, 50, false},
-		"strict, up to the limit":           {"invoice", `"max_id":"50","limit":"100","rules_version":"5",` + strict, lender{reply: "51-100", order: "strict"}, 50, true},
-		"strict, above a limit of before":   {"invoice", `"max_id":"50","limit":"99","rules_version":"0",` + strict, lender{reply: "51-100", order: "strict"}, 50, true},
-		"strict, but as one in trend order": {"invoice", "", lender{reply: "51-100"}, 50, false},
+		"below a new max_id":              {"order", `"max_id":"5000","floor":"5000",` + trend, lender{reply: "51-100"}, 50, false},
+		"above the limit":                 {"order", `"max_id":"50","limit":"99","rules_version":"5",` + trend, lender{reply: "51-100"}, 50, false},
+		"up to the limit":                 {"order", `"max_id":"50","limit":"100","rules_version":"5",` + trend, lender{reply: "51-100"}, 50, true},
+		"of a paused tag":                 {"order", `"max_id":"50","paused":true,"rules_version":"5",` + trend, lender{reply: "51-100"}, 50, false},
+		"strict, below what was seen":     {"invoice", "", lender{reply: "20-69", order: "strict"}, 50, false},
+		"strict, above what was seen":     {"invoice", "", lender{reply: "21-70", order: "strict"}, 50, true},
+		"strict, above the limit":         {"invoice", `"max_id":"50","limit":"99","rules_version":"5",` + strict, lender{reply: "51-100", order: "strict"}, 50, false},
+		"strict, up to the limit":         {"invoice", `"max_id":"50","limit":"100","rules_version":"5",` + strict, lender{reply: "51-100", order: "strict"}, 50, true},
+		"strict, above a limit of before": {"invoice", `"max_id":"50","limit":"99","rules_version":"0",` + strict, lender{reply: "51-100", order: "strict"}, 50, true},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
