@@ -319,7 +319,7 @@ func TestReplyTooLarge(t *testing.T) {
 		if code != "413" || !strings.Contains(body, `"reason":"batch_too_large"`) {
 			t.Errorf("%s: code %q, %.100s", subject, code, body)
 		}
-		if body, code := ask(t, nc, subject, `{"count":10}`); code != "" {
+		if body, code := ask(t, nc, subject, "10"); code != "" || count(t, body) != 10 {
 			t.Errorf("%s, with fewer: code %s, %s", subject, code, body)
 		}
 	}
