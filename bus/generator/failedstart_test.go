@@ -59,11 +59,7 @@ func TestStartThatCannotListen(t *testing.T) {
 	] }`)
 	cfg.User, cfg.Password = "all", "p"
 	s := natskit.StartWith(t, cfg)
-	for user, want := range map[string]error{
-		"all":  nats.ErrConnectionClosed,
-		"mute": nats.ErrPermissionViolation, "alone": nats.ErrPermissionViolation, "uninformed": nats.ErrPermissionViolation,
-		"blind": nats.ErrPermissionViolation,
-	} {
+	for _, user := range []string{"all", "mute", "alone", "uninformed", "blind"} {
 		t.Run(user, func(t *testing.T) {
 			t.Parallel()
 			nc, err := nats.Connect(s.ClientURL(), nats.UserInfo(user, "p"), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
@@ -74,7 +70,9 @@ func TestStartThatCannotListen(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if errors.Is(want, nats.ErrConnectionClosed) {
+			want := nats.ErrPermissionViolation
+			if user == "all" {
+				want = nats.ErrConnectionClosed
 				nc.Close()
 			}
 			var asked touched

@@ -1,16 +1,12 @@
 package generator_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
@@ -58,17 +54,6 @@ func TestStateOnOneEndpoint(t *testing.T) {
 	if n := strings.Count(body, `"data":`); n != 1 || !strings.Contains(body, `"data":{"node":"n"`) {
 		t.Errorf("%d endpoints have data: %s", n, body)
 	}
-}
-
-// A duplicate name is logged as a warning, because events and metrics mix the two generators.
-func TestNamesakes(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	log := new(lines)
-	start(t, s, "n", memory(t), func(c *generator.Config) { c.Log = slog.New(slog.NewTextHandler(log, nil)) })
-	start(t, s, "other", memory(t), nil)
-	start(t, s, "n", memory(t), nil)
-	testkit.Eventually(t, "the log says so", func() bool { return log.count("has this one's name") == 1 })
 }
 
 // The error of a deletion names the generators that did not confirm it, and says what is in force.
@@ -195,32 +180,4 @@ func TestDamagedTagAtTheStart(t *testing.T) {
 		_, code := ask(t, nc, "leaf.segment.order", "")
 		return code == ""
 	})
-}
-
-// A stream that keeps requests loses IDs. The generator logs its name.
-func TestStreamOverRequests(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	nc := natskit.Connect(t, s)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	said := func(node string) string {
-		var log bytes.Buffer
-		g := start(t, s, node, memory(t), func(c *generator.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
-		if err := g.stop(); err != nil {
-			t.Fatal(err)
-		}
-		return log.String()
-	}
-	if log := said("before"); strings.Contains(log, "ERROR") {
-		t.Errorf("without such a stream: %s", log)
-	}
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "MINE", Subjects: []string{"leaf.segment.order"}}); err != nil {
-		t.Fatal(err)
-	}
-	if log := said("after"); !strings.Contains(log, "stream=MINE") {
-		t.Errorf("nothing is said of the stream: %s", log)
-	}
 }

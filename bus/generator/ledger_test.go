@@ -17,15 +17,7 @@ import (
 )
 
 // ledger is what a generator knows of its ledger, as a test sets it.
-type ledger struct {
-	away     atomic.Pointer[error]
-	mayBegin chan func(context.Context) error // what Keep was given
-	lost     chan string                      // causes for which Keep calls replaced
-}
-
-func newLedger() *ledger {
-	return &ledger{mayBegin: make(chan func(context.Context) error, 1), lost: make(chan string)}
-}
+type ledger struct{ away atomic.Pointer[error] }
 
 func (l *ledger) Err() error {
 	if err := l.away.Load(); err != nil {
@@ -36,16 +28,8 @@ func (l *ledger) Err() error {
 
 func (l *ledger) OnShadow(func(tag string, shadowed bool)) {}
 
-func (l *ledger) Keep(ctx context.Context, mayBegin func(context.Context) error, replaced func(string)) {
-	l.mayBegin <- mayBegin
-	for {
-		select {
-		case cause := <-l.lost:
-			replaced(cause)
-		case <-ctx.Done():
-			return
-		}
-	}
+func (l *ledger) Keep(ctx context.Context, _ func(context.Context) error, _ func(string)) {
+	<-ctx.Done()
 }
 
 // withLedger makes a generator claim its ranges in the bucket LEAF_LEDGER, as one with a database does.
@@ -57,7 +41,7 @@ func withLedger(t *testing.T) func(*generator.Config) {
 		}
 		c.Marks, c.Records = allocator.NewMarks(), bucketRecords{bucket, c.Store}
 		c.Store, c.StoreKind = allocator.WithLedger(c.Store, bucket, c.Marks, ""), "mysql"
-		c.Ledger = newLedger()
+		c.Ledger = new(ledger)
 	}
 }
 
@@ -81,7 +65,7 @@ func TestLedgerUnavailable(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
 	nc := natskit.Connect(t, s)
-	l := newLedger()
+	l := new(ledger)
 	fine := time.Now() // the look that finds the ledger away may have begun before it was
 	g := start(t, s, "n", memory(t, "order"), func(c *generator.Config) { c.Ledger = l })
 	stream := events(t, nc)

@@ -76,22 +76,3 @@ func TestLimitWhileCallersAsk(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-// A generator with a limit that ends answers what it has received, and then NATS refuses requests.
-func TestEndWithLimit(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	g := start(t, s, "a", memory(t, "order"), nil)
-	g.Limit(t.Context(), 600)
-	nc := natskit.Connect(t, s)
-	testkit.Eventually(t, "an answer", func() bool {
-		_, code := ask(t, nc, "leaf.segment.order", "")
-		return code == ""
-	})
-	if err := g.stop(); err != nil {
-		t.Errorf("Run: %v", err)
-	}
-	if _, err := nc.Request("leaf.segment.order", nil, testkit.Patience); !errors.Is(err, nats.ErrNoResponders) {
-		t.Errorf("after the end: %v", err)
-	}
-}

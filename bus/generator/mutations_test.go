@@ -25,7 +25,7 @@ func TestMutations(t *testing.T) {
 			"		case err == nil:\n			s.succeed(reply, a, tag, req, ranges)\n		case !s.askOthers(",
 			"		case err == nil:\n			s.succeed(reply, a, tag, req, ranges)\n			s.succeed(reply, a, tag, req, ranges)\n		case !s.askOthers("}}},
 		{"a request that is answered later loses its answer", "TestWaitingLeavesTheCallback", []edit{{"issuer.go",
-			"	s.g.respondMsg(idsMessage(reply, s.g.Order(tag), body))\n", ""}}},
+			"	s.g.respondMsg(idsMessage(reply, s.g.Order(tag), body))\n", "	_ = body\n"}}},
 		{"a request without a reply takes IDs", "TestNoReplyNoID", []edit{{"issuer.go",
 			"	if reply == \"\" {\n		return // no caller would get the IDs", "	if false {\n		return // no caller would get the IDs"}}},
 		{"an answer of a strict tag does not say so", "TestStrictAnswers", []edit{{"answer.go",

@@ -2,7 +2,6 @@ package generator_test
 
 import (
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -101,70 +100,6 @@ func TestRulesAreInForce(t *testing.T) {
 	})
 	if e := all[0].refuses(t, "order", 5, bus.QuotaExceeded); e.RetryAfter < 3*time.Second || e.RetryAfter > 5*time.Second {
 		t.Errorf("5 IDs at 1 ID a second: retry after %v", e.RetryAfter)
-	}
-}
-
-// TestRulesOverNATS: the codes and bodies of requests that the rules refuse, and of changes that do not fit.
-func TestRulesOverNATS(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	store := memory(t, "order")
-	withInvoice(t, store)
-	start(t, s, "one", store, nil)
-	nc := natskit.Connect(t, s)
-	for _, c := range []struct{ subject, body, code, reply string }{
-		{bus.SubjectTagsUpdate, `{"tag":"order","paused":true}`, "", `"paused":true`},
-		{"leaf.segment.order", ``, "403", `"code":403,"reason":"paused"`},
-		{"leaf.segment.order", `{"count":5}`, "403", `"reason":"paused"`},
-		{bus.SubjectTagsUpdate, `{"tag":"order","paused":false,"quota":{"per_second":1,"burst":2}}`, "", `"quota":{"per_second":1,"burst":2}`},
-		{"leaf.segment.order", `2`, "", "1-2"},
-		{"leaf.segment.order", `1`, "429", `"code":429,"reason":"quota_exceeded"`},
-		{"leaf.segment.order", `1`, "429", `"retry_after_ms":`},
-		{"leaf.segment.order", `3`, "413", `"reason":"batch_too_large"`},
-		{bus.SubjectTagsUpdate, `{"tag":"order","quota":{"per_second":0},"limit":"4"}`, "", `"limit":"4"`},
-		{"leaf.segment.order", `2`, "", "3-4"},
-		{"leaf.segment.order", `1`, "507", `"code":507,"reason":"exhausted"`},
-		{bus.SubjectTagsUpdate, `{"tag":"order","outlast":"1h","max_step":50,"limit":9007199254740993}`, "", `"outlast":"1h","max_step":50,"limit":"9007199254740993"`},
-		{"leaf.segment.order", `1`, "", "21"}, // what was in memory was above the limit
-
-		{bus.SubjectTagsUpdate, `{"tag":"order","quota":{"per_second":-1}}`, "400", "quota"},
-		{bus.SubjectTagsUpdate, `{"tag":"order","quota":{"per_second":1.5}}`, "400", `"bad_request"`},
-		{bus.SubjectTagsUpdate, `{"tag":"order","quota":{"per_minute":1}}`, "400", `"bad_request"`},
-		{bus.SubjectTagsUpdate, `{"tag":"order","quota":"1000/s"}`, "400", `"bad_request"`},
-		{bus.SubjectTagsUpdate, `{"tag":"order","paused":"yes"}`, "400", `"bad_request"`},
-		{bus.SubjectTagsUpdate, `{"tag":"order","outlast":"15"}`, "400", "15m"},
-		{bus.SubjectTagsUpdate, `{"tag":"order","outlast":900}`, "400", `"bad_request"`},
-		{bus.SubjectTagsUpdate, `{"tag":"order","outlast":"1ms"}`, "400", "outlast"},
-		{bus.SubjectTagsUpdate, `{"tag":"order","max_step":5}`, "400", "step"},
-		{bus.SubjectTagsUpdate, `{"tag":"order","step":51}`, "400", "max_step"},
-		{bus.SubjectTagsUpdate, `{"tag":"order","limit":"x"}`, "400", "limit"},
-		{bus.SubjectTagsUpdate, `{"tag":"order","limit":"-1"}`, "400", "limit"},
-		{bus.SubjectTagsUpdate, `{"tag":"order","limit":"9223372036854775807"}`, "400", "limit"},
-		{bus.SubjectTagsUpdate, `{"tag":"order","rules_version":"5"}`, "400", `"bad_request"`},
-		{bus.SubjectTagsUpdate, `{"tag":"invoice","outlast":"1h"}`, "400", "strict"},
-		{bus.SubjectTagsUpdate, `{"tag":"invoice","max_step":50}`, "400", "strict"},
-		{bus.SubjectTagsUpdate, `{"tag":"nobody","paused":true}`, "404", `"unknown_tag"`},
-		{bus.SubjectTagsUpdate, `{"tag":"order"}`, "400", "limit"},
-		{bus.SubjectTagsGet, `{"tag":"order"}`, "", `"outlast":"1h","max_step":50,"limit":"9007199254740993"`},
-		{bus.SubjectTagsList, `{}`, "", `"outlast":"1h","max_step":50,"limit":"9007199254740993"`},
-
-		{bus.SubjectTagsCreate, `{"tag":"bill","max_step":5}`, "400", "step"},
-		{bus.SubjectTagsCreate, `{"tag":"bill","order":"strict","outlast":"1h"}`, "400", "strict"},
-		{bus.SubjectTagsCreate, `{"tag":"bill","step":10,"quota":{"per_second":5},"paused":true,"outlast":"1h30m","max_step":50,"limit":"7"}`, "",
-			`"quota":{"per_second":5,"burst":5},"paused":true,"outlast":"1h30m","max_step":50,"limit":"7"`},
-		{"leaf.segment.bill", ``, "403", `"paused"`},
-		{bus.SubjectTagsDelete, `{"tag":"bill"}`, "", `"bill"`},
-		{bus.SubjectTagsCreate, `{"tag":"bill"}`, "", `"bill"`},
-		{"leaf.segment.bill", `10`, "", "1-10"},
-		{bus.SubjectTagsGet, `{"tag":"bill"}`, "", `"step":1000`},
-	} {
-		reply, code := ask(t, nc, c.subject, c.body)
-		if code != c.code || !strings.Contains(reply, c.reply) {
-			t.Errorf("%s %s is answered with %s %s, want %s %s", c.subject, c.body, code, reply, c.code, c.reply)
-		}
-		if code == "" && strings.Contains(reply, "rules_version") || c.subject == bus.SubjectTagsCreate && c.body == `{"tag":"bill"}` && strings.Contains(reply, "paused") {
-			t.Errorf("%s %s is answered with %s", c.subject, c.body, reply)
-		}
 	}
 }
 

@@ -44,41 +44,6 @@ func (r *running) report(t *testing.T, nc *nats.Conn, node, flags string) {
 	testkit.Eventually(t, "the heartbeat of "+node, func() bool { return r.Hears(node) != gone })
 }
 
-func TestAdministerStrictTags(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	start(t, s, "one", memory(t), nil)
-	nc := natskit.Connect(t, s)
-	for _, c := range []struct{ subject, body, code, reply string }{
-		{bus.SubjectTagsCreate, `{"tag":"invoice","order":"strict","step":10}`, "400", "a strict tag has no step"},
-		{bus.SubjectTagsCreate, `{"tag":"invoice","order":"Strict"}`, "400", "want trend or strict"},
-		{bus.SubjectTagsCreate, `{"tag":"invoice","order":"strict","max_id":"5","description":"bills"}`, "", `"step":0`},
-		{bus.SubjectTagsCreate, `{"tag":"invoice","order":"strict"}`, "409", `"exists"`},
-		{bus.SubjectTagsCreate, `{"tag":"invoice"}`, "409", `"conflict"`},
-		{bus.SubjectTagsCreate, `{"tag":"order"}`, "", `"tag":"order"`},
-		{bus.SubjectTagsCreate, `{"tag":"order","order":"strict"}`, "409", `"conflict"`},
-		{bus.SubjectTagsUpdate, `{"tag":"invoice","step":10}`, "400", "strict"},
-		{bus.SubjectTagsUpdate, `{"tag":"order","step":0}`, "400", "step"},
-		{bus.SubjectTagsUpdate, `{"tag":"invoice","order":"trend"}`, "400", `"bad_request"`},
-		{bus.SubjectTagsUpdate, `{"tag":"invoice","description":"all bills"}`, "", `"order":"strict"`},
-		{bus.SubjectTagsUpdate, `{"tag":"invoice","max_id":"50"}`, "", `"max_id":"50"`},
-		{bus.SubjectTagsGet, `{"tag":"invoice"}`, "", `"order":"strict"`},
-		{bus.SubjectTagsAdvance, `{"tag":"invoice"}`, "", `"max_id":"50"`},
-		{bus.SubjectTagsDelete, `{"tag":"invoice"}`, "", `"order":"strict"`},
-		{bus.SubjectTagsCreate, `{"tag":"invoice","order":"trend"}`, "409", `"conflict"`},
-		{bus.SubjectTagsCreate, `{"tag":"invoice","order":"strict"}`, "", `"max_id":"50"`},
-	} {
-		if reply, code := ask(t, nc, c.subject, c.body); code != c.code || !strings.Contains(reply, c.reply) {
-			t.Errorf("%s %s is answered with %s %s, want %s %s", c.subject, c.body, code, reply, c.code, c.reply)
-		}
-	}
-	reply, _ := ask(t, nc, bus.SubjectTagsList, `{}`)
-	var page bus.TagsPage
-	if err := json.Unmarshal([]byte(reply), &page); err != nil || len(page.Tags) != 2 || len(page.Unserved) > 0 || page.Tags[0].Order != bus.OrderStrict {
-		t.Errorf("%s, %v", reply, err)
-	}
-}
-
 // Each answer with IDs of a strict tag has the header. Its claims are in no event.
 func TestStrictAnswers(t *testing.T) {
 	t.Parallel()
@@ -148,31 +113,13 @@ func TestClaimForAnotherGenerator(t *testing.T) {
 	store := memory(t, "order")
 	withInvoice(t, store)
 	nc := natskit.Connect(t, s)
-	beats, err := nc.SubscribeSync(wire.SubjectPresence)
-	if err == nil {
-		err = nc.Flush()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	start(t, s, "one", store, nil)
-	var beat struct {
-		ID     string `json:"id"`
-		Strict bool   `json:"strict"`
-	}
-	msg, err := beats.NextMsg(testkit.Patience)
-	if err == nil {
-		err = json.Unmarshal(msg.Data, &beat)
-	}
-	if err != nil || !beat.Strict {
-		t.Fatalf("%+v, %v", beat, err)
-	}
+	one := start(t, s, "one", store, nil)
 	for _, tag := range []string{"invoice", "order"} { // from then on it knows them
 		if _, code := ask(t, nc, "leaf.segment."+tag, "2"); code != "" {
 			t.Fatal(code)
 		}
 	}
-	subject := wire.SubjectTake + "." + beat.ID
+	subject := wire.SubjectTake + "." + one.RunID()
 	for _, body := range []string{"", "garbage", `{"tag":7}`, `{"tag":"invoice","count":"5"}`} {
 		if msg, err := nc.Request(subject, []byte(body), 50*time.Millisecond); !errors.Is(err, nats.ErrTimeout) {
 			t.Errorf("%q is answered with %v, %v", body, msg, err)
@@ -245,34 +192,5 @@ func TestStrictTagRestored(t *testing.T) {
 	var e bus.RegressedEvent
 	if err := json.Unmarshal(list("leaf.segment.regressed")[0].Data, &e); err != nil || e.Action != "advanced" || e.Got != 101 || e.Seen != 201 || e.Store != "kv" {
 		t.Errorf("%+v, %v", e, err)
-	}
-}
-
-// shadowing is a ledger that says which rows have the name of a strict tag.
-type shadowing struct {
-	*ledger
-	found func(tag string, shadowed bool)
-}
-
-func (s *shadowing) OnShadow(f func(tag string, shadowed bool)) { s.found = f }
-
-// A row with the name of a strict tag is an alert. Its end is an event too.
-func TestShadowAlert(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	l := &shadowing{ledger: newLedger()}
-	start(t, s, "one", memory(t), func(c *generator.Config) { c.Ledger = l })
-	list := events(t, natskit.Connect(t, s))
-	l.found("invoice", true)
-	l.found("invoice", false)
-	testkit.Eventually(t, "both events", func() bool {
-		return len(list("leaf.segment.shadowed")) == 1 && len(list("leaf.segment.recovered")) == 1
-	})
-	e := list("leaf.segment.shadowed")[0]
-	if e.Key != "invoice" || e.Severity != "alert" || !strings.Contains(string(e.Data), `"tag":"invoice"`) {
-		t.Errorf("%+v", e)
-	}
-	if e := list("leaf.segment.recovered")[0]; e.Key != "invoice" || !strings.Contains(string(e.Data), `"episode":"shadowed"`) {
-		t.Errorf("%+v", e)
 	}
 }

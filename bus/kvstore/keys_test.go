@@ -101,33 +101,21 @@ func TestOpaqueIsForLife(t *testing.T) {
 	}
 }
 
-// A limit is refused, also if only that changes. The domain is the limit.
-func TestOpaqueHasNoLimit(t *testing.T) {
+// The domain of an opaque tag is its limit.
+func TestOpaqueDomainEnds(t *testing.T) {
 	t.Parallel()
 	store := newStore(t, natskit.Start(t))
 	mustCreate(t, store, opaqueTag(t, "coupon", "d9"))
-	for _, at := range []allocator.Limit{0, 5, 999_999_999, 1 << 60} {
-		if made, err := store.Update(t.Context(), "coupon", allocator.Change{RulesChange: allocator.RulesChange{Limit: &at}}); !errors.Is(err, allocator.ErrBadValue) {
-			t.Errorf("limit %d: %+v, %v", at, made, err)
+	for _, c := range []struct {
+		from, last int64
+		ending     bool
+	}{{799_999_995, 800_000_004, true}, {999_999_995, 999_999_999, false}} {
+		if _, err := store.Update(t.Context(), "coupon", allocator.Change{MaxID: &c.from}); err != nil {
+			t.Fatal(err)
 		}
-		if _, err := allocator.NewRules(allocator.RulesChange{Limit: &at}, allocator.OpaqueOrder("63"), 10); !errors.Is(err, allocator.ErrBadValue) {
-			t.Errorf("limit %d of a new tag: %v", at, err)
+		if g, err := store.Reserve(t.Context(), "coupon", 1, 1); err != nil || g.First != c.from || g.Last != c.last || g.Ending != c.ending {
+			t.Errorf("from %d on: %+v, %v", c.from, g, err)
 		}
-	}
-	near := int64(799_999_995)
-	if _, err := store.Update(t.Context(), "coupon", allocator.Change{MaxID: &near}); err != nil {
-		t.Fatal(err)
-	}
-	if g, err := store.Reserve(t.Context(), "coupon", 1, 1); err != nil || !g.Ending {
-		t.Errorf("80 %% of the domain: %+v, %v; want an alert", g, err)
-	}
-	end := int64(999_999_995)
-	if _, err := store.Update(t.Context(), "coupon", allocator.Change{MaxID: &end}); err != nil {
-		t.Fatal(err)
-	}
-	g, err := store.Reserve(t.Context(), "coupon", 1, 1)
-	if err != nil || g.First != end || g.Last != 999_999_999 {
-		t.Errorf("the last numbers: %+v, %v", g, err)
 	}
 	if g, err := store.Reserve(t.Context(), "coupon", 1, 1); !errors.Is(err, allocator.ErrExhausted) {
 		t.Errorf("above the domain: %+v, %v", g, err)

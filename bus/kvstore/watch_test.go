@@ -65,28 +65,6 @@ func TestWatchBreaksWhenItIsBlind(t *testing.T) {
 	}
 }
 
-// What changed while the connection was away is seen at once when it is back.
-func TestWatchBeginsAnew(t *testing.T) {
-	t.Parallel()
-	store := newStore(t, natskit.Start(t))
-	if _, err := store.Create(t.Context(), allocator.Tag{Name: "order", MaxID: 1, Step: 10}); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	saw, broke := make(chan string, 10), make(chan error, 1)
-	go func() { broke <- store.Watch(ctx, func(t allocator.Tag) { saw <- t.Name }) }()
-	<-saw
-	if err := store.cfg.Conn.ForceReconnect(); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case <-saw:
-	case err := <-broke:
-		t.Errorf("the watch did not begin anew: %v", err)
-	}
-}
-
 // Somebody deletes a tag's key with the nats CLI: there is no tombstone. Only an operator who says where to
 // go on can create the tag again.
 func TestKeyDeletedByHand(t *testing.T) {

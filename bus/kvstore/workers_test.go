@@ -6,7 +6,6 @@ import (
 	"errors"
 	"log/slog"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -79,73 +78,5 @@ func TestWorkerDeletedByHand(t *testing.T) {
 	}
 	if log.Len() > 0 {
 		t.Errorf("the log takes the mark of a deletion for a record: %s", log.String())
-	}
-}
-
-// A bucket that is deleted costs one call, and the next makes it anew.
-func TestWorkersBucketDeleted(t *testing.T) {
-	cfg := newConfig(t, natskit.Start(t))
-	w := NewWorkers(cfg)
-	for name, c := range map[string]struct {
-		call func() error
-		next error // of the call after that
-	}{
-		"List": {func() error { _, err := w.List(t.Context()); return err }, nil},
-		"Add":  {func() error { _, err := w.Add(t.Context(), holder(0), only(8)); return err }, nil},
-		"Put":  {func() error { _, err := w.Put(t.Context(), holder(7), 1); return err }, snowflake.ErrConflict},
-	} {
-		if _, err := w.Add(t.Context(), holder(0), only(7)); err != nil {
-			t.Fatal(err)
-		}
-		if err := cfg.JS.DeleteKeyValue(t.Context(), bus.BucketWorkers); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.call(); err == nil || errors.Is(err, snowflake.ErrConflict) || errors.Is(err, snowflake.ErrFull) {
-			t.Errorf("%s without a bucket: %v", name, err)
-		}
-		err := c.call()
-		for removing(err) {
-			err = c.call()
-		}
-		if !errors.Is(err, c.next) {
-			t.Errorf("%s, the next one: %v, want %v", name, err, c.next)
-		}
-		status, err := cfg.JS.KeyValue(t.Context(), bus.BucketWorkers)
-		if err != nil {
-			t.Fatalf("%s: the bucket is missing: %v", name, err)
-		}
-		if err := status.Purge(t.Context(), "7"); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// Whatever happens to the server, a call ends with its context.
-func TestWorkersServerAway(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	w := NewWorkers(newConfig(t, s))
-	e, err := w.Add(t.Context(), holder(0), only(7))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Close()
-	for name, call := range map[string]func(context.Context) error{
-		"List": func(ctx context.Context) error { _, err := w.List(ctx); return err },
-		"Add":  func(ctx context.Context) error { _, err := w.Add(ctx, holder(0), only(8)); return err },
-		"Put":  func(ctx context.Context) error { _, err := w.Put(ctx, e.Record, e.Version); return err },
-	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		ended := make(chan error, 1)
-		go func() { ended <- call(ctx) }()
-		select {
-		case err := <-ended:
-			if err == nil || errors.Is(err, snowflake.ErrConflict) || errors.Is(err, snowflake.ErrFull) {
-				t.Errorf("%s: %v", name, err)
-			}
-		case <-time.After(4 * time.Second): // less than any time limit of the library
-			t.Errorf("%s went on without its context", name)
-		}
-		cancel()
 	}
 }
