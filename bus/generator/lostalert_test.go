@@ -3,6 +3,7 @@ package generator_test
 import (
 	"context"
 	"encoding/json"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -51,13 +52,15 @@ func TestLostAlert(t *testing.T) {
 	}
 }
 
-// A generator that drains says that it is there until it has ended: a change of max_id waits for it, and it is not lost.
+// A generator that drains answers what waits, and says that it is there until it has ended: a change of max_id waits for it, and it is
+// not lost.
 func TestDrainIsHeard(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
 	nc := natskit.Connect(t, s)
 	var heartbeats atomic.Int64
 	last := make(chan struct{})
+	goodbye := sync.OnceFunc(func() { close(last) })
 	_, err := nc.Subscribe("leaf.internal.presence", func(msg *nats.Msg) {
 		var b struct {
 			Gone    bool
@@ -68,7 +71,7 @@ func TestDrainIsHeard(t *testing.T) {
 		}
 		switch {
 		case b.Gone:
-			close(last)
+			goodbye()
 		case !b.Segment:
 			heartbeats.Add(1)
 		}
@@ -78,7 +81,11 @@ func TestDrainIsHeard(t *testing.T) {
 	}
 	store := &gated{Store: memory(t, "order"), open: make(chan struct{})}
 	g := start(t, s, "n", store, func(c *generator.Config) { c.MaxWait = testkit.Patience })
-	if err := nc.PublishRequest("leaf.segment.order", nc.NewInbox(), nil); err != nil {
+	replies, err := nc.SubscribeSync(nc.NewInbox())
+	if err == nil {
+		err = nc.PublishRequest("leaf.segment.order", replies.Subject, nil)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, "the request waits", func() bool { return g.State().Counts.Waiting == 1 })
@@ -89,6 +96,9 @@ func TestDrainIsHeard(t *testing.T) {
 	close(store.open)
 	if err := <-stopped; err != nil {
 		t.Error(err)
+	}
+	if msg, err := replies.NextMsg(testkit.Patience); err != nil || string(msg.Data) != "1" {
+		t.Errorf("the request that waited is answered with %+v, %v", msg, err)
 	}
 	select {
 	case <-last:

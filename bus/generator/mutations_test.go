@@ -32,10 +32,10 @@ func TestMutations(t *testing.T) {
 			"	if order == allocator.Strict {", "	if false {"}}},
 
 		// A stop.
-		{"a stop does not wait for requests that were accepted", "TestWaitingLeavesTheCallback", []edit{{"generator.go",
+		{"a stop does not wait for requests that were accepted", "TestDrainIsHeard", []edit{{"generator.go",
 			"		g.requests.wait(ctx)\n", ""}}},
 		{"a stop closes the connection with requests in it", "TestDrainSnowflakes", []edit{
-			{"generator.go", "errors.Join(err, g.segments.close(), g.snowflakes.close(), g.flushConn())", "err"},
+			{"generator.go", "errors.Join(err, g.segments.close(), g.snowflakes.close(), g.flushConn())", "errors.Join(err)"},
 			{"generator.go", "	if err := g.cfg.Conn.Drain(); err == nil {\n		<-r.closed\n	}\n", "	g.cfg.Conn.Close()\n"}}},
 		{"a generator that ends says goodbye before its last answers", "TestDrainIsHeard", []edit{{"generator.go",
 			"	g.phase.draining.Store(true)\n	g.sendHeartbeat(false)\n	heartbeats := background(g.sendHeartbeats)\n",

@@ -62,6 +62,20 @@ func three(t *testing.T) (*nats.Conn, []*running) {
 	return natskit.Connect(t, s), all
 }
 
+// An operator's max_id is in force at every generator when the reply comes.
+func TestMaxIDMovesEverywhere(t *testing.T) {
+	t.Parallel()
+	nc, all := three(t)
+	for _, to := range []int64{70_000, 170_000, 270_000} {
+		update(t, nc, fmt.Sprintf(`{"tag":"order","max_id":"%d"}`, to))
+		for _, r := range all {
+			if ranges, err := r.Take(t.Context(), "order", 1); err != nil || ranges[0].First < to {
+				t.Errorf("after max_id was moved to %d: %v, %v", to, ranges, err)
+			}
+		}
+	}
+}
+
 // TestRulesAreInForce: when the operator has the answer, no generator goes against the rules.
 func TestRulesAreInForce(t *testing.T) {
 	t.Parallel()
