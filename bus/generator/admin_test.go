@@ -27,7 +27,8 @@ func administer(t *testing.T, exchanges ...exchange) {
 	}, exchanges...) {
 		reply, code := ask(t, nc, e.subject, e.body)
 		if code != e.code || !strings.Contains(reply, e.reply) {
-			t.Errorf("%s %.200s is answered with %s %.500s, want %s %s", e.subject, e.body, code, reply, e.code, e.reply)
+			t.Errorf("%s %.200s is answered with %s %.500s, want %s %s", e.subject, e.body, code, reply, e.code,
+				e.reply)
 		}
 		if own := []string{"rules_version", "opaque-", "key", "9007199254740991"}; code == "" &&
 			slices.ContainsFunc(own, func(s string) bool { return strings.Contains(reply, s) }) {
@@ -46,7 +47,8 @@ func TestAdministerStrictTags(t *testing.T) {
 	administer(t, []exchange{
 		{bus.SubjectTagsCreate, `{"tag":"invoice","order":"strict","step":10}`, "400", "a strict tag has no step"},
 		{bus.SubjectTagsCreate, `{"tag":"invoice","order":"Strict"}`, "400", "want trend or strict"},
-		{bus.SubjectTagsCreate, `{"tag":"invoice","order":"strict","max_id":"5","description":"bills"}`, "", `"step":0`},
+		{bus.SubjectTagsCreate, `{"tag":"invoice","order":"strict","max_id":"5","description":"bills"}`, "",
+			`"step":0`},
 		{bus.SubjectTagsCreate, `{"tag":"invoice","order":"strict"}`, "409", `"exists"`},
 		{bus.SubjectTagsCreate, `{"tag":"invoice"}`, "409", `"conflict"`},
 		{bus.SubjectTagsCreate, `{"tag":"order","order":"strict"}`, "409", `"conflict"`},
@@ -80,7 +82,9 @@ func TestAdministerOpaqueTags(t *testing.T) {
 		{bus.SubjectTagsCreate, `{"tag":"coupon","order":"opaque-53"}`, "400", "want trend or strict"},
 		{bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"53","order":"strict"}`, "400", "strict or opaque"},
 		{bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"53","limit":"7"}`, "400", "has no limit of its own"},
-		{bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"53","order":"trend","step":20,"quota":{"per_second":1000000}}`, "", `"opaque":"53"`},
+		{bus.SubjectTagsCreate,
+			`{"tag":"coupon","opaque":"53","order":"trend","step":20,"quota":{"per_second":1000000}}`, "",
+			`"opaque":"53"`},
 		{bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"53"}`, "409", `"exists"`},
 		{bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"63"}`, "409", `"conflict"`},
 		{bus.SubjectTagsCreate, `{"tag":"coupon"}`, "409", `"conflict"`},
@@ -112,7 +116,8 @@ func TestAdministerRules(t *testing.T) {
 		{bus.SubjectTagsUpdate, `{"tag":"order","paused":true}`, "", `"paused":true`},
 		{"leaf.segment.order", ``, "403", `"code":403,"reason":"paused"`},
 		{"leaf.segment.order", `{"count":5}`, "403", `"reason":"paused"`},
-		{bus.SubjectTagsUpdate, `{"tag":"order","paused":false,"quota":{"per_second":1,"burst":2}}`, "", `"quota":{"per_second":1,"burst":2}`},
+		{bus.SubjectTagsUpdate, `{"tag":"order","paused":false,"quota":{"per_second":1,"burst":2}}`, "",
+			`"quota":{"per_second":1,"burst":2}`},
 		{"leaf.segment.order", `2`, "", "1-2"},
 		{"leaf.segment.order", `1`, "429", `"code":429,"reason":"quota_exceeded"`},
 		{"leaf.segment.order", `1`, "429", `"retry_after_ms":`},
@@ -146,7 +151,8 @@ func TestAdministerRules(t *testing.T) {
 
 		{bus.SubjectTagsCreate, `{"tag":"new","max_step":5}`, "400", "step"},
 		{bus.SubjectTagsCreate, `{"tag":"new","order":"strict","outlast":"1h"}`, "400", "strict"},
-		{bus.SubjectTagsCreate, `{"tag":"new","step":10,"quota":{"per_second":5},"paused":true,"outlast":"1h30m","limit":"7"}`, "",
+		{bus.SubjectTagsCreate,
+			`{"tag":"new","step":10,"quota":{"per_second":5},"paused":true,"outlast":"1h30m","limit":"7"}`, "",
 			`"quota":{"per_second":5,"burst":5},"paused":true,"outlast":"1h30m","limit":"7"`},
 		{"leaf.segment.new", ``, "403", `"paused"`},
 		{bus.SubjectTagsDelete, `{"tag":"new"}`, "", `"new"`},

@@ -129,7 +129,8 @@ func TestTakeInTheProcess(t *testing.T) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.late) > 0 || len(o.refills) == 0 || o.refills[0].Tag != "order" || !slices.Contains(o.events, "leaf.node.stopped") {
+	if len(o.late) > 0 || len(o.refills) == 0 || o.refills[0].Tag != "order" ||
+		!slices.Contains(o.events, "leaf.node.stopped") {
 		t.Errorf("these took no time: %v; refills %v, events %v", o.late, o.refills, o.events)
 	}
 }

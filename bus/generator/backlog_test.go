@@ -33,7 +33,8 @@ type arrival struct {
 	probe chan struct{}
 }
 
-// newCrowded returns a NATS with a generator that answers so many requests a ms, until the test ends. It must be called in a bubble.
+// newCrowded returns a NATS with a generator that answers so many requests a ms, until the test ends. It must be called
+// in a bubble.
 func newCrowded(t *testing.T, perMS int) *crowded {
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
@@ -102,7 +103,8 @@ func (c *crowded) work() {
 // reset forgets what was counted.
 func (c *crowded) reset() { c.refused, c.oldest, c.most, c.answered = 0, 0, 0, 0 }
 
-// In an overload nearly all of the capacity makes answers, and they come in time. The backlog is bounded, and soon after the
+// In an overload nearly all of the capacity makes answers, and they come in time. The backlog is bounded, and soon
+// after the
 // overload all requests are answered again.
 func TestOverloadOfAnyRate(t *testing.T) {
 	t.Parallel()

@@ -14,13 +14,15 @@ import (
 	"github.com/leafbus/leafbus/snowflake"
 )
 
-// Each event has its subject and its body, and a follower reads back what was published. Each type of event is in the table.
+// Each event has its subject and its body, and a follower reads back what was published. Each type of event is in the
+// table.
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	kv := func(e allocator.Event) *nats.Msg { return allocatorEvent("n", "kv", e) }
 	flake := func(e snowflake.Event) *nats.Msg { return snowflakeEvent("n", "kv", e) }
 	of := func(kind, key string, body any) *nats.Msg { return newEvent(kind, key, "n", body) }
-	tag := bus.TagEvent{Node: "n", TagRecord: bus.TagRecord{Tag: "a.b", MaxID: 7, Step: 10, Description: "x < y", Updated: time.Unix(0, 0).UTC()}}
+	tag := bus.TagEvent{Node: "n",
+		TagRecord: bus.TagRecord{Tag: "a.b", MaxID: 7, Step: 10, Description: "x < y", Updated: time.Unix(0, 0).UTC()}}
 	node := bus.NodeEvent{Node: "n", Version: "v1", Address: "nats://h:4222", Config: map[string]string{"tag": "a"}}
 	held := snowflake.Held{Worker: 7, ReservedUntil: 1_700_000_000_000}
 	const (
@@ -35,25 +37,34 @@ func TestEvents(t *testing.T) {
 		subject, body string
 	}{
 		{
-			kv(allocator.Refilled{Tag: "a.b", Range: bus.Range{First: 1 << 60, Last: 1<<60 + 99}, Step: 100, Cause: allocator.CauseBatch, Elapsed: 1500 * time.Microsecond}),
-			"info.segment.refill.a.b", `{"node":"n","tag":"a.b","first":"1152921504606846976","last":"1152921504606847075","step":100,"cause":"batch","elapsed_ms":1.5}`,
+			kv(allocator.Refilled{Tag: "a.b", Range: bus.Range{First: 1 << 60, Last: 1 << 60}, Step: 100,
+				Cause: allocator.CauseBatch, Elapsed: 1500 * time.Microsecond}),
+			"info.segment.refill.a.b",
+			`{"node":"n","tag":"a.b","first":"1152921504606846976","last":"1152921504606846976",` +
+				`"step":100,"cause":"batch","elapsed_ms":1.5}`,
 		},
-		{kv(allocator.RefillFailed{Tag: "a", Err: errors.New("x < y"), Left: 7}), "alert.segment.refill_failed.a", `{"node":"n","tag":"a","error":"x < y","left":7}`},
-		{kv(allocator.Ending{Tag: "a.b", Left: 5, Limit: 9}), "alert.segment.ending.a.b", `{"node":"n","tag":"a.b","left":5,"limit":"9"}`},
+		{kv(allocator.RefillFailed{Tag: "a", Err: errors.New("x < y"), Left: 7}), "alert.segment.refill_failed.a",
+			`{"node":"n","tag":"a","error":"x < y","left":7}`},
+		{kv(allocator.Ending{Tag: "a.b", Left: 5, Limit: 9}), "alert.segment.ending.a.b",
+			`{"node":"n","tag":"a.b","left":5,"limit":"9"}`},
 		{kv(allocator.Starved{Tag: "a", Waiting: 3}), "alert.segment.starved.a", `{"node":"n","tag":"a","waiting":3}`},
 		{
 			kv(allocator.Regressed{Tag: "a", Got: 5, Seen: 9, Action: allocator.Advanced}),
 			"alert.segment.regressed.a", `{"node":"n","tag":"a","store":"kv","got":"5","seen":"9","action":"advanced"}`,
 		},
 		{
-			kv(allocator.Regressed{Tag: "a", Got: 5, Seen: 9, Action: allocator.Refused, InDoubt: bus.Range{First: 5, Last: 8}}),
-			"alert.segment.regressed.a", `{"node":"n","tag":"a","store":"kv","got":"5","seen":"9","action":"refused","first":"5","last":"8"}`,
+			kv(allocator.Regressed{Tag: "a", Got: 5, Seen: 9, Action: allocator.Refused,
+				InDoubt: bus.Range{First: 5, Last: 8}}),
+			"alert.segment.regressed.a",
+			`{"node":"n","tag":"a","store":"kv","got":"5","seen":"9","action":"refused","first":"5","last":"8"}`,
 		},
-		{kv(allocator.Recovered{Tag: "a", Episode: "starved"}), "info.segment.recovered.a", `{"node":"n","tag":"a","episode":"starved"}`},
+		{kv(allocator.Recovered{Tag: "a", Episode: "starved"}), "info.segment.recovered.a",
+			`{"node":"n","tag":"a","episode":"starved"}`},
 
 		{
 			flake(snowflake.ClockBackwards{Worker: 7, Offset: 3, Last: 1003, Now: 1000, Action: snowflake.Waited}),
-			"alert.clock.backwards.7", `{"node":"n","worker":7,"offset_ms":3,"last_ms":1003,"now_ms":1000,"action":"waited"}`,
+			"alert.clock.backwards.7",
+			`{"node":"n","worker":7,"offset_ms":3,"last_ms":1003,"now_ms":1000,"action":"waited"}`,
 		},
 		{
 			flake(snowflake.ClockSkewed{Now: 5000, Expected: 2000, Peers: 2010, Threshold: 1500 * time.Millisecond}),
@@ -72,32 +83,46 @@ func TestEvents(t *testing.T) {
 			"info.worker.acquired.7", strings.Replace(worker, `"reserved`, `"from_ms":5,"after_ms":4,"reserved`, 1),
 		},
 		{flake(snowflake.WorkerReleased{Held: held}), "info.worker.released.7", worker},
-		{flake(snowflake.WorkerLost{Held: held, Until: 6}), "alert.worker.lost.7", strings.Replace(worker, `"reserved`, `"until_ms":6,"reserved`, 1)},
+		{flake(snowflake.WorkerLost{Held: held, Until: 6}), "alert.worker.lost.7",
+			strings.Replace(worker, `"reserved`, `"until_ms":6,"reserved`, 1)},
 		{flake(snowflake.WorkerExpiring{Held: held}), "alert.worker.expiring.7", worker},
-		{flake(snowflake.Ending{Worker: 7, End: 9000}), "alert.worker.ending.7", `{"node":"n","worker":7,"end_ms":9000}`},
-		{flake(snowflake.Recovered{Worker: 7, Episode: snowflake.EpisodeBackwards}), "info.clock.recovered.7", episode + `backwards"}`},
-		{flake(snowflake.Recovered{Worker: 7, Episode: snowflake.EpisodeSkewed}), "info.clock.recovered.n", episode + `skewed"}`},
-		{flake(snowflake.Recovered{Worker: 7, Episode: snowflake.EpisodeExpiring}), "info.worker.recovered.7", episode + `expiring"}`},
-		{flake(snowflake.Recovered{Worker: 7, Episode: snowflake.EpisodeLost}), "info.worker.recovered.7", episode + `lost"}`},
+		{flake(snowflake.Ending{Worker: 7, End: 9000}), "alert.worker.ending.7",
+			`{"node":"n","worker":7,"end_ms":9000}`},
+		{flake(snowflake.Recovered{Worker: 7, Episode: snowflake.EpisodeBackwards}), "info.clock.recovered.7",
+			episode + `backwards"}`},
+		{flake(snowflake.Recovered{Worker: 7, Episode: snowflake.EpisodeSkewed}), "info.clock.recovered.n",
+			episode + `skewed"}`},
+		{flake(snowflake.Recovered{Worker: 7, Episode: snowflake.EpisodeExpiring}), "info.worker.recovered.7",
+			episode + `expiring"}`},
+		{flake(snowflake.Recovered{Worker: 7, Episode: snowflake.EpisodeLost}), "info.worker.recovered.7",
+			episode + `lost"}`},
 
-		{of("segment.shadowed", "a.b", bus.ShadowedEvent{Node: "n", Tag: "a.b"}), "alert.segment.shadowed.a.b", `{"node":"n","tag":"a.b"}`},
-		{of("ledger.replaced", "n", bus.LedgerReplacedEvent{Node: "n", Cause: "x"}), "alert.ledger.replaced.n", `{"node":"n","cause":"x"}`},
+		{of("segment.shadowed", "a.b", bus.ShadowedEvent{Node: "n", Tag: "a.b"}), "alert.segment.shadowed.a.b",
+			`{"node":"n","tag":"a.b"}`},
+		{of("ledger.replaced", "n", bus.LedgerReplacedEvent{Node: "n", Cause: "x"}), "alert.ledger.replaced.n",
+			`{"node":"n","cause":"x"}`},
 		{
 			of("ledger.unavailable", "n", bus.LedgerUnavailableEvent{Node: "n", Error: "x", SinceMS: 17}),
 			"alert.ledger.unavailable.n", `{"node":"n","error":"x","since_ms":17}`,
 		},
-		{of("ledger.recovered", "n", bus.RecoveredEvent{Node: "n", Episode: "unavailable"}), "info.ledger.recovered.n", `{"node":"n","episode":"unavailable"}`},
-		{of("nats.degraded", "n", bus.NATSDegradedEvent{Node: "n", Cause: "x"}), "alert.nats.degraded.n", `{"node":"n","cause":"x"}`},
-		{of("nats.recovered", "n", bus.RecoveredEvent{Node: "n", Episode: "degraded"}), "info.nats.recovered.n", `{"node":"n","episode":"degraded"}`},
+		{of("ledger.recovered", "n", bus.RecoveredEvent{Node: "n", Episode: "unavailable"}), "info.ledger.recovered.n",
+			`{"node":"n","episode":"unavailable"}`},
+		{of("nats.degraded", "n", bus.NATSDegradedEvent{Node: "n", Cause: "x"}), "alert.nats.degraded.n",
+			`{"node":"n","cause":"x"}`},
+		{of("nats.recovered", "n", bus.RecoveredEvent{Node: "n", Episode: "degraded"}), "info.nats.recovered.n",
+			`{"node":"n","episode":"degraded"}`},
 		{of("tag.created", "a.b", tag), "info.tag.created.a.b", record},
 		{of("tag.updated", "a.b", tag), "info.tag.updated.a.b", record},
 		{of("tag.deleted", "a.b", tag), "info.tag.deleted.a.b", record},
-		{of("node.stale", "n", bus.StaleEvent{Node: "n", Error: "away"}), "alert.node.stale.n", `{"node":"n","error":"away"}`},
+		{of("node.stale", "n", bus.StaleEvent{Node: "n", Error: "away"}), "alert.node.stale.n",
+			`{"node":"n","error":"away"}`},
 		{
-			of("node.lost", "n", bus.LostEvent{Node: "n", Run: "r", LastHeardMS: 17, Worker: new(int64(7)), UntilMS: 18}),
+			of("node.lost", "n",
+				bus.LostEvent{Node: "n", Run: "r", LastHeardMS: 17, Worker: new(int64(7)), UntilMS: 18}),
 			"alert.node.lost.n", `{"node":"n","run":"r","last_heard_ms":17,"worker":7,"until_ms":18}`,
 		},
-		{of("node.recovered", "n", bus.RecoveredEvent{Node: "n", Episode: "stale"}), "info.node.recovered.n", `{"node":"n","episode":"stale"}`},
+		{of("node.recovered", "n", bus.RecoveredEvent{Node: "n", Episode: "stale"}), "info.node.recovered.n",
+			`{"node":"n","episode":"stale"}`},
 		{of("node.started", "n", node), "info.node.started.n", process},
 		{of("node.stopped", "n", node), "info.node.stopped.n", process},
 	} {
@@ -109,7 +134,8 @@ func TestEvents(t *testing.T) {
 			t.Errorf("%s is read back as %+v, %v", c.body, e.Body, err)
 		}
 		if e.SpecVersion != "1.0" || e.ID == "" || e.ID != c.msg.Header.Get(nats.MsgIdHdr) || e.Source != "/leaf/n" ||
-			e.ContentType != "application/json" || e.Key != c.msg.Header.Get("ce-subject") || time.Since(e.Time) > time.Minute ||
+			e.ContentType != "application/json" || e.Key != c.msg.Header.Get("ce-subject") ||
+			time.Since(e.Time) > time.Minute ||
 			!strings.HasSuffix(c.subject, strings.TrimPrefix(e.Type, "leaf")+"."+e.Key) {
 			t.Errorf("%s: %+v with header %v", c.subject, e, c.msg.Header)
 		}

@@ -32,9 +32,6 @@ func TestPresence(t *testing.T) {
 	if !hear(0, heartbeat{Node: "b", ID: "2"}) || hear(0, heartbeat{Node: "b", ID: "2"}) {
 		t.Error("a generator is new once")
 	}
-	if p.anyPeer(start, time.Time{}, segment) {
-		t.Error("one that cannot serve counts as able to")
-	}
 	hear(time.Second, heartbeat{Node: "a", ID: "1", Segment: true})
 	if got := nodes(time.Second); got != "ab" || !p.anyPeer(start.Add(time.Second), start, segment) {
 		t.Errorf("present: %q", got)
@@ -57,11 +54,6 @@ func TestPresence(t *testing.T) {
 	hear(4*time.Second, heartbeat{Node: "b", ID: "4"})
 	if got := nodes(4 * time.Second); got != "bb" {
 		t.Errorf("two runs of b: %q", got)
-	}
-	// Those that were killed are not kept for ever.
-	hear(time.Minute, heartbeat{Node: "c", ID: "5"})
-	if len(p.peers) != 1 {
-		t.Errorf("kept: %v", p.peers)
 	}
 	for _, junk := range []string{"", "null", "{", `{"node":"x"}`, "[]"} {
 		if _, isNew := p.hear(start, 0, []byte(junk)); isNew {

@@ -61,7 +61,8 @@ func (r *running) asks(t *testing.T, nc *nats.Conn, l lender) (asked chan string
 	return asked
 }
 
-// IDs of another generator are handed out only if they are what was asked for, and nothing forbids them: an operator may have changed the tag
+// IDs of another generator are handed out only if they are what was asked for, and nothing forbids them: an operator
+// may have changed the tag
 // while they were on their way, and a strict tag may have been seen above them. Else the ordinary error comes in time.
 func TestLentIDs(t *testing.T) {
 	t.Parallel()
@@ -79,15 +80,22 @@ func TestLentIDs(t *testing.T) {
 		"another number": {"order", "", lender{reply: "1-9"}, 5, false},
 		"nonsense":       {"order", "", lender{reply: "hello"}, 5, false},
 
-		"below a new max_id":              {"order", `"max_id":"5000","floor":"5000",` + trend, lender{reply: "51-100"}, 50, false},
-		"above the limit":                 {"order", `"max_id":"50","limit":"99","rules_version":"5",` + trend, lender{reply: "51-100"}, 50, false},
-		"up to the limit":                 {"order", `"max_id":"50","limit":"100","rules_version":"5",` + trend, lender{reply: "51-100"}, 50, true},
-		"of a paused tag":                 {"order", `"max_id":"50","paused":true,"rules_version":"5",` + trend, lender{reply: "51-100"}, 50, false},
-		"strict, below what was seen":     {"invoice", "", lender{reply: "20-69", order: "strict"}, 50, false},
-		"strict, above what was seen":     {"invoice", "", lender{reply: "21-70", order: "strict"}, 50, true},
-		"strict, above the limit":         {"invoice", `"max_id":"50","limit":"99","rules_version":"5",` + strict, lender{reply: "51-100", order: "strict"}, 50, false},
-		"strict, up to the limit":         {"invoice", `"max_id":"50","limit":"100","rules_version":"5",` + strict, lender{reply: "51-100", order: "strict"}, 50, true},
-		"strict, above a limit of before": {"invoice", `"max_id":"50","limit":"99","rules_version":"0",` + strict, lender{reply: "51-100", order: "strict"}, 50, true},
+		"below a new max_id": {"order", `"max_id":"5000","floor":"5000",` + trend, lender{reply: "51-100"},
+			50, false},
+		"above the limit": {"order", `"max_id":"50","limit":"99","rules_version":"5",` + trend,
+			lender{reply: "51-100"}, 50, false},
+		"up to the limit": {"order", `"max_id":"50","limit":"100","rules_version":"5",` + trend,
+			lender{reply: "51-100"}, 50, true},
+		"of a paused tag": {"order", `"max_id":"50","paused":true,"rules_version":"5",` + trend,
+			lender{reply: "51-100"}, 50, false},
+		"strict, below what was seen": {"invoice", "", lender{reply: "20-69", order: "strict"}, 50, false},
+		"strict, above what was seen": {"invoice", "", lender{reply: "21-70", order: "strict"}, 50, true},
+		"strict, above the limit": {"invoice", `"max_id":"50","limit":"99","rules_version":"5",` + strict,
+			lender{reply: "51-100", order: "strict"}, 50, false},
+		"strict, up to the limit": {"invoice", `"max_id":"50","limit":"100","rules_version":"5",` + strict,
+			lender{reply: "51-100", order: "strict"}, 50, true},
+		"strict, above a limit of before": {"invoice", `"max_id":"50","limit":"99","rules_version":"0",` + strict,
+			lender{reply: "51-100", order: "strict"}, 50, true},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -101,7 +109,8 @@ func TestLentIDs(t *testing.T) {
 			c.lender.flags = `,"segment":true,"strict":true,"rules":true`
 			if c.change != "" {
 				c.lender.first = func() {
-					if reply, code := ask(t, nc, wire.SubjectTagChanged, fmt.Sprintf(`{"tag":%q,%s}`, c.tag, c.change)); code != "" {
+					if reply, code := ask(t, nc, wire.SubjectTagChanged,
+						fmt.Sprintf(`{"tag":%q,%s}`, c.tag, c.change)); code != "" {
 						t.Errorf("the change of the tag: %s", reply)
 					}
 				}
@@ -117,7 +126,8 @@ func TestLentIDs(t *testing.T) {
 	}
 }
 
-// Requests for a strict tag are passed on to the generator that is faster, if it can be asked, and its answer fits. Otherwise the generator
+// Requests for a strict tag are passed on to the generator that is faster, if it can be asked, and its answer fits.
+// Otherwise the generator
 // goes on itself.
 func TestPassOn(t *testing.T) {
 	t.Parallel()
@@ -126,12 +136,13 @@ func TestPassOn(t *testing.T) {
 		lender
 		passed bool
 	}{
-		"serves":       {lender{flags: serves, reply: "101-103"}, true},
-		"is unknown":   {lender{reply: "101-103"}, false},
-		"is gone":      {lender{flags: serves + `,"gone":true`, reply: "101-103"}, false},
-		"is stopping":  {lender{flags: `,"strict":true`, reply: "101-103"}, false},
-		"is frozen":    {lender{flags: serves}, false},
-		"refuses":      {lender{flags: serves, reply: `{"code":503,"reason":"draining","message":"stopping"}`, code: "503"}, false},
+		"serves":      {lender{flags: serves, reply: "101-103"}, true},
+		"is unknown":  {lender{reply: "101-103"}, false},
+		"is gone":     {lender{flags: serves + `,"gone":true`, reply: "101-103"}, false},
+		"is stopping": {lender{flags: `,"strict":true`, reply: "101-103"}, false},
+		"is frozen":   {lender{flags: serves}, false},
+		"refuses": {lender{flags: serves, reply: `{"code":503,"reason":"draining","message":"stopping"}`,
+			code: "503"}, false},
 		"serves fewer": {lender{flags: serves, reply: "101-102"}, false},
 		"serves two":   {lender{flags: serves, reply: "101\n103-104"}, false},
 		"talks":        {lender{flags: serves, reply: "hello"}, false},
@@ -154,7 +165,8 @@ func TestPassOn(t *testing.T) {
 			if (len(asked) > 0) != heard {
 				t.Fatalf("it was asked %d times", len(asked))
 			}
-			if form := regexp.MustCompile(`^{"tag":"invoice","count":3,"wait_ms":(4[0-9][0-9]|500),"opaque":true}$`); heard && !form.MatchString(<-asked) {
+			form := regexp.MustCompile(`^{"tag":"invoice","count":3,"wait_ms":(4[0-9][0-9]|500),"opaque":true}$`)
+			if heard && !form.MatchString(<-asked) {
 				t.Error("it was asked for something else")
 			}
 		})
@@ -169,7 +181,8 @@ func TestAnotherInstallationIsNotAsked(t *testing.T) {
 	full.takeAll(t, "order", 1)
 	nc := natskit.Connect(t, s)
 	for installation, offers := range map[string]bool{"own": true, "other": false, "": false} {
-		reply, _ := ask(t, nc, wire.SubjectHave, fmt.Sprintf(`{"run":"me","installation":%q,"tag":"order","count":1}`, installation))
+		reply, _ := ask(t, nc, wire.SubjectHave,
+			fmt.Sprintf(`{"run":"me","installation":%q,"tag":"order","count":1}`, installation))
 		var offer struct{ Left int64 }
 		if err := json.Unmarshal([]byte(reply), &offer); err != nil || (offer.Left > 0) != offers {
 			t.Errorf("installation %q is offered %s, %v", installation, reply, err)
@@ -177,7 +190,8 @@ func TestAnotherInstallationIsNotAsked(t *testing.T) {
 	}
 }
 
-// A request without a tag gets no snowflakes of another generator instead, also while requests for segments wait after a pause.
+// A request without a tag gets no snowflakes of another generator instead, also while requests for segments wait after
+// a pause.
 func TestNoSnowflakesWithoutATag(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)

@@ -43,16 +43,19 @@ func TestLostAlert(t *testing.T) {
 		t.Errorf("the one that is cut off counts as lost: %+v", s.Lost)
 	}
 	link.Hang(false)
-	testkit.Eventually(t, "the end", func() bool { return ends() > 0 && a.State().Counts.Lost == 0 && b.State().Counts.Lost == 0 })
+	testkit.Eventually(t, "the end",
+		func() bool { return ends() > 0 && a.State().Counts.Lost == 0 && b.State().Counts.Lost == 0 })
 	if s := cut.State(); s.Counts.Lost > 0 {
 		t.Errorf("the one that was cut off counts as lost: %+v", s.Lost)
 	}
-	if lost := stream("leaf.node.lost"); len(lost) != 1 || lost[0].Key != "cut" || lost[0].Severity != "alert" || ends() != 1 {
+	if lost := stream("leaf.node.lost"); len(lost) != 1 || lost[0].Key != "cut" || lost[0].Severity != "alert" ||
+		ends() != 1 {
 		t.Errorf("alerts: %+v; %d ends", lost, ends())
 	}
 }
 
-// A generator that drains answers what waits, and says that it is there until it has ended: a change of max_id waits for it, and it is
+// A generator that drains answers what waits, and says that it is there until it has ended: a change of max_id waits
+// for it, and it is
 // not lost.
 func TestDrainIsHeard(t *testing.T) {
 	t.Parallel()
@@ -92,7 +95,8 @@ func TestDrainIsHeard(t *testing.T) {
 	heartbeats.Store(0)
 	stopped := make(chan error)
 	go func() { stopped <- g.stop() }()
-	testkit.Eventually(t, "heartbeats while it drains", func() bool { return heartbeats.Load() >= 3 }) // one at the beginning
+	testkit.Eventually(t, "heartbeats while it drains",
+		func() bool { return heartbeats.Load() >= 3 }) // one at the beginning
 	close(store.open)
 	if err := <-stopped; err != nil {
 		t.Error(err)

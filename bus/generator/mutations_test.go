@@ -10,7 +10,8 @@ import (
 
 type edit = mutate.Edit
 
-// TestMutations demands that a test finds each of these changes, which break a promise. It checks the tests, not the code:
+// TestMutations demands that a test finds each of these changes, which break a promise. It checks the tests, not the
+// code:
 // `make mutations`.
 func TestMutations(t *testing.T) {
 	for _, m := range []struct {
@@ -27,7 +28,8 @@ func TestMutations(t *testing.T) {
 		{"a request that is answered later loses its answer", "TestWaitingLeavesTheCallback", []edit{{"issuer.go",
 			"	s.g.respondMsg(idsMessage(reply, s.g.Order(tag), body))\n", "	_ = body\n"}}},
 		{"a request without a reply takes IDs", "TestNoReplyNoID", []edit{{"issuer.go",
-			"	if reply == \"\" {\n		return // no caller would get the IDs", "	if false {\n		return // no caller would get the IDs"}}},
+			"	if reply == \"\" {\n		return // no caller would get the IDs",
+			"	if false {\n		return // no caller would get the IDs"}}},
 		{"an answer of a strict tag does not say so", "TestStrictAnswers", []edit{{"answer.go",
 			"	if order == allocator.Strict {", "	if false {"}}},
 
@@ -35,15 +37,18 @@ func TestMutations(t *testing.T) {
 		{"a stop does not wait for requests that were accepted", "TestDrainIsHeard", []edit{{"generator.go",
 			"		g.requests.wait(ctx)\n", ""}}},
 		{"a stop closes the connection with requests in it", "TestDrainSnowflakes", []edit{
-			{"generator.go", "errors.Join(err, g.segments.close(), g.snowflakes.close(), g.flushConn())", "errors.Join(err)"},
-			{"generator.go", "	if err := g.cfg.Conn.Drain(); err == nil {\n		<-r.closed\n	}\n", "	g.cfg.Conn.Close()\n"}}},
+			{"generator.go", "errors.Join(err, g.segments.close(), g.snowflakes.close(), g.flushConn())",
+				"errors.Join(err)"},
+			{"generator.go", "	if err := g.cfg.Conn.Drain(); err == nil {\n		<-r.closed\n	}\n",
+				"	g.cfg.Conn.Close()\n"}}},
 		{"a generator that ends says goodbye before its last answers", "TestDrainIsHeard", []edit{{"generator.go",
 			"	g.phase.draining.Store(true)\n	g.sendHeartbeat(false)\n	heartbeats := background(g.sendHeartbeats)\n",
 			"	g.phase.draining.Store(true)\n	g.sendHeartbeat(true)\n	heartbeats := background(func(context.Context) {})\n"}}},
 
 		// What an operator says.
-		{"a generator confirms a new max_id and hands out IDs below", "TestMaxIDMovesEverywhere", []edit{{"broadcast.go",
-			"	answer := g.apply(t)\n", "	answer := tagAnswer{g.group.self, g.alloc.Seen(t.Name)}\n"}}},
+		{"a generator confirms a new max_id and hands out IDs below", "TestMaxIDMovesEverywhere",
+			[]edit{{"broadcast.go",
+				"	answer := g.apply(t)\n", "	answer := tagAnswer{g.group.self, g.alloc.Seen(t.Name)}\n"}}},
 		{"a generator confirms a pause and hands out IDs", "TestRulesAreInForce", []edit{{"broadcast.go",
 			"	answer := g.apply(t)\n", "	t.Paused = false\n	answer := g.apply(t)\n"}}},
 		{"a change does not wait for the peers", "TestDeleteIsNotConfirmed", []edit{{"broadcast.go",
@@ -61,7 +66,8 @@ func TestMutations(t *testing.T) {
 		{"a change is carried out though its sender has given up", "TestTooLate", []edit{
 			{"endpoint.go", "if err == nil && !end.After(now) {", "if false {"},
 			{"endpoint.go", "if err == nil && !time.Now().Before(end) {", "if false {"},
-			{"endpoint.go", "context.WithDeadline(g.life, end)", "context.WithDeadline(g.life, time.Now().Add(time.Minute))"}}},
+			{"endpoint.go", "context.WithDeadline(g.life, end)",
+				"context.WithDeadline(g.life, time.Now().Add(time.Minute))"}}},
 
 		// IDs of another generator.
 		{"IDs of another generator are below a new max_id", "TestLentIDs", []edit{{"borrow.go",
@@ -71,8 +77,10 @@ func TestMutations(t *testing.T) {
 		{"IDs of another generator are above the limit", "TestLentIDs", []edit{{"borrow.go",
 			" || rules.Left(r.Last) == 0 {", " {"}}},
 		{"IDs of a strict tag are below what was handed out", "TestLentIDs", []edit{{"borrow.go",
-			"		g.alloc.KnowStrict(tag)\n	} else {\n		below = g.alloc.Floor(tag)\n	}\n", "	}\n	below = g.alloc.Floor(tag)\n"}}},
-		{"another generator gives another number of IDs", "TestLentIDs", []edit{{"borrow.go", "	if left != 0 {", "	if false {"}}},
+			"		g.alloc.KnowStrict(tag)\n	} else {\n		below = g.alloc.Floor(tag)\n	}\n",
+			"	}\n	below = g.alloc.Floor(tag)\n"}}},
+		{"another generator gives another number of IDs", "TestLentIDs",
+			[]edit{{"borrow.go", "	if left != 0 {", "	if false {"}}},
 		{"a generator of another installation offers IDs", "TestAnotherInstallationIsNotAsked", []edit{{"borrow.go",
 			"	case q.Installation != g.installation() || !g.phase", "	case !g.phase"}}},
 		{"requests are passed on to another installation", "TestClaimer", []edit{{"borrow.go",
@@ -83,10 +91,13 @@ func TestMutations(t *testing.T) {
 			"	return now.Sub(a.begun) < borrowWithin &&", "	return false && now.Sub(a.begun) < borrowWithin &&"}}},
 
 		// Peers.
-		{"a range of another generator is not noted", "TestStoreWentBackwards", []edit{{"reserved.go", "		g.alloc.Reserved(r.Tag, allocator.Range{First: r.First, Last: r.End - 1})\n", ""}}},
-		{"a peer that is silent is never lost", "TestLostAlert", []edit{{"lost.go", "lostAfter = 5 *", "lostAfter = 500 *"}}},
+		{"a range of another generator is not noted", "TestStoreWentBackwards", []edit{{"reserved.go",
+			"		g.alloc.Reserved(r.Tag, allocator.Range{First: r.First, Last: r.End - 1})\n", ""}}},
+		{"a peer that is silent is never lost", "TestLostAlert",
+			[]edit{{"lost.go", "lostAfter = 5 *", "lostAfter = 500 *"}}},
 		{"a generator that is deaf takes its peers for lost", "TestLostNotByADeafGenerator", []edit{{"lost.go",
-			"now.Sub(l.heard) >= lostAfter && now.Sub(steady) >= lostAfter {", "now.Sub(l.heard) >= lostAfter && !steady.IsZero() {"}}},
+			"now.Sub(l.heard) >= lostAfter && now.Sub(steady) >= lostAfter {",
+			"now.Sub(l.heard) >= lostAfter && !steady.IsZero() {"}}},
 		{"a generator that cannot serve stays in the queue group", "TestStepsAsideAndComesBack", []edit{{"issuer.go",
 			"aside := !s.unhealthySince.IsZero() && s.g", "aside := false && s.g"}}},
 		{"a generator that is alone leaves the queue group", "TestAllSickStay", []edit{{"issuer.go",
@@ -95,17 +106,21 @@ func TestMutations(t *testing.T) {
 			"if own == nil || !own.yieldsTo(b.Identity) {", "if own == nil || true {"}}},
 
 		// Workers.
-		{"a snowflake is issued before the worker was looked at again", "TestWorkerLostWhileCutOff", []edit{{"reconnect.go",
-			"	if g.reconnects() == g.guard.checked.Load() {\n		return g.guard.isShut.Load()\n	}\n", "	return false\n"}}},
+		{"a snowflake is issued before the worker was looked at again", "TestWorkerLostWhileCutOff",
+			[]edit{{"reconnect.go",
+				"	if g.reconnects() == g.guard.checked.Load() {\n		return g.guard.isShut.Load()\n	}\n",
+				"	return false\n"}}},
 		{"a worker is taken that a running generator has", "TestWorkerClaimedByAnother", []edit{{"snowflakes.go",
 			"return g.group.claimed(time.Now(), worker) }", "return false }"}}},
-		{"the worker of a running generator is released", "TestReleaseWorker", []edit{{"workers.go", "	case w.Running:", "	case false:"}}},
+		{"the worker of a running generator is released", "TestReleaseWorker",
+			[]edit{{"workers.go", "	case w.Running:", "	case false:"}}},
 		{"another record than the one that was looked at is released", "TestReleaseWorker", []edit{{"workers.go",
 			"case w.Node != req.Node || !w.ReservedUntil.Equal", "case false && !w.ReservedUntil.Equal"}}},
 		{"a worker is released that was heard a moment ago", "TestReleaseWorker", []edit{{"workers.go",
 			"restBeforeRelease.Milliseconds()-(now", "0*restBeforeRelease.Milliseconds()-(now"}}},
 		{"a release counts as done without an answer", "TestReleaseMeetsTheRegistry", []edit{{"workers.go",
-			"	case err != nil:\n		return bus.Worker{}, &bus.Error", "	case false:\n		return bus.Worker{}, &bus.Error"}}},
+			"	case err != nil:\n		return bus.Worker{}, &bus.Error",
+			"	case false:\n		return bus.Worker{}, &bus.Error"}}},
 		{"the registry is asked before the installation is known", "TestNotJoined", []edit{{"snowflakes.go",
 			"	case <-r.joined:\n		return r.Registry.List(ctx)\n	case <-ctx.Done():\n		return nil, errNotJoined\n	}\n",
 			"	default:\n		return r.Registry.List(ctx)\n	}\n"}}},

@@ -56,7 +56,8 @@ func TestReservedTwice(t *testing.T) {
 	if ranges, err := g["early"].Take(t.Context(), "order", 1); err != nil || ranges[0].First != 1 {
 		t.Fatal(ranges, err)
 	}
-	testkit.Eventually(t, "the late one has heard of the range", func() bool { return marks["late"].End("order") == 1001 })
+	testkit.Eventually(t, "the late one has heard of the range",
+		func() bool { return marks["late"].End("order") == 1001 })
 	close(late.gate)
 	<-first
 	testkit.Eventually(t, "both raise an alert", func() bool { return len(published("leaf.segment.regressed")) >= 2 })
@@ -65,7 +66,8 @@ func TestReservedTwice(t *testing.T) {
 		body := e.Body.(bus.RegressedEvent)
 		nodes[body.Node] = true
 		body.Node = ""
-		want := bus.RegressedEvent{Tag: "order", Store: "kv", Got: 1, Seen: 1001, Action: allocator.Refused, First: 1, Last: 1000}
+		want := bus.RegressedEvent{Tag: "order", Store: "kv", Got: 1, Seen: 1001, Action: allocator.Refused, First: 1,
+			Last: 1000}
 		if body != want {
 			t.Errorf("the alert is %+v, want %+v", body, want)
 		}
@@ -88,13 +90,15 @@ func TestReservedTwice(t *testing.T) {
 	}
 }
 
-// The peers hear at once what a generator reserves. So one whose store went backwards, as a stale replica does, moves it up.
+// The peers hear at once what a generator reserves. So one whose store went backwards, as a stale replica does, moves
+// it up.
 func TestStoreWentBackwards(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
 	marks := allocator.NewMarks()
 	first := start(t, s, "first", thousands(t), nil)
-	stale := start(t, s, "stale", thousands(t), func(cfg *generator.Config) { cfg.Marks, cfg.StoreKind = marks, "mysql" })
+	stale := start(t, s, "stale", thousands(t),
+		func(cfg *generator.Config) { cfg.Marks, cfg.StoreKind = marks, "mysql" })
 	stream := events(t, stale.conn)
 	first.takeAll(t, "order", 1)
 	testkit.Eventually(t, "the peer has heard of it", func() bool { return marks.End("order") == 1001 })
@@ -107,7 +111,8 @@ func TestStoreWentBackwards(t *testing.T) {
 		})
 	})
 	alerts := stream("leaf.segment.regressed")
-	want := bus.RegressedEvent{Node: "stale", Tag: "order", Store: "mysql", Got: 1, Seen: 1001, Action: allocator.Advanced}
+	want := bus.RegressedEvent{Node: "stale", Tag: "order", Store: "mysql", Got: 1, Seen: 1001,
+		Action: allocator.Advanced}
 	if len(alerts) != 1 || alerts[0].Body != want {
 		t.Errorf("the alerts are %+v, want %+v", alerts, want)
 	}

@@ -33,7 +33,8 @@ func (r *running) refuses(t *testing.T, tag string, n int64, reason bus.Reason) 
 	return e
 }
 
-// three starts three generators that hear each other, hear nothing from their store by themselves, and have IDs of order and invoice.
+// three starts three generators that hear each other, hear nothing from their store by themselves, and have IDs of
+// order and invoice.
 func three(t *testing.T) (*nats.Conn, []*running) {
 	t.Helper()
 	s := natskit.Start(t)
@@ -113,7 +114,8 @@ func TestRulesAreInForce(t *testing.T) {
 		}
 		return true
 	})
-	if e := all[0].refuses(t, "order", 5, bus.QuotaExceeded); e.RetryAfter < 3*time.Second || e.RetryAfter > 5*time.Second {
+	if e := all[0].refuses(t, "order", 5, bus.QuotaExceeded); e.RetryAfter < 3*time.Second ||
+		e.RetryAfter > 5*time.Second {
 		t.Errorf("5 IDs at 1 ID a second: retry after %v", e.RetryAfter)
 	}
 }
@@ -135,7 +137,8 @@ func TestEndingEpisodes(t *testing.T) {
 			}
 			return n
 		}
-		testkit.Eventually(t, what, func() bool { return len(stream("leaf.segment.ending")) >= alerts && ended() >= ends })
+		testkit.Eventually(t, what,
+			func() bool { return len(stream("leaf.segment.ending")) >= alerts && ended() >= ends })
 		if n, m := len(stream("leaf.segment.ending")), ended(); n != alerts || m != ends {
 			t.Errorf("%s: %d alerts and %d ends, want %d and %d", what, n, m, alerts, ends)
 		}
@@ -145,7 +148,8 @@ func TestEndingEpisodes(t *testing.T) {
 	update(t, nc, `{"tag":"order","max_id":"80001"}`)
 	want("max_id moved", 1, 0)
 	e := stream("leaf.segment.ending")[0]
-	if body := e.Body.(bus.EndingEvent); e.Key != "order" || e.Severity != "alert" || body.Tag != "order" || body.Left != 20_000 || body.Limit != 100_000 {
+	if body := e.Body.(bus.EndingEvent); e.Key != "order" || e.Severity != "alert" || body.Tag != "order" ||
+		body.Left != 20_000 || body.Limit != 100_000 {
 		t.Errorf("the alert is %+v", e)
 	}
 	update(t, nc, `{"tag":"order","max_id":"80002","limit":"90000"}`)

@@ -11,21 +11,29 @@ import (
 	"github.com/leafbus/leafbus/snowflake"
 )
 
-// damaged are records that no generator can have written, and sound are those that it can. To guess at one of the former could
+// damaged are records that no generator can have written, and sound are those that it can. To guess at one of the
+// former could
 // repeat IDs.
 var damaged, sound = map[string][]string{
 	"tag": {
 		"", "{", "null", `{"tag":"order"}`, `{"tag":"other","max_id":"1","step":10}`,
-		`{"tag":"order","max_id":"0","step":10}`, `{"tag":"order","max_id":"-5","step":10}`, `{"tag":"order","max_id":1,"step":10}`,
+		`{"tag":"order","max_id":"0","step":10}`, `{"tag":"order","max_id":"-5","step":10}`,
+		`{"tag":"order","max_id":1,"step":10}`,
 		`{"tag":"order","max_id":"9223372036854775808","step":10}`, `{"tag":"order","max_id":"1","step":0}`,
-		`{"tag":"order","max_id":"5","step":1000,"order":"strict"}`, `{"tag":"order","max_id":"0","step":0,"order":"strict"}`,
-		`{"tag":"order","max_id":"5","step":1000,"order":"trend"}`, `{"tag":"order","max_id":"5","step":0,"order":"Strict"}`,
-		`{"tag":"order","max_id":"5","step":1,"order":"opaque-54","key_id":"0a1b"}`, `{"tag":"order","max_id":"5","step":1,"order":"opaque-63"}`,
-		`{"tag":"order","max_id":"5","step":1,"key_id":"0a1b"}`, `{"tag":"order","max_id":"5","step":1,"order":"opaque-d12","key_id":"0a1b"}`,
+		`{"tag":"order","max_id":"5","step":1000,"order":"strict"}`,
+		`{"tag":"order","max_id":"0","step":0,"order":"strict"}`,
+		`{"tag":"order","max_id":"5","step":1000,"order":"trend"}`,
+		`{"tag":"order","max_id":"5","step":0,"order":"Strict"}`,
+		`{"tag":"order","max_id":"5","step":1,"order":"opaque-54","key_id":"0a1b"}`,
+		`{"tag":"order","max_id":"5","step":1,"order":"opaque-63"}`,
+		`{"tag":"order","max_id":"5","step":1,"key_id":"0a1b"}`,
+		`{"tag":"order","max_id":"5","step":1,"order":"opaque-d12","key_id":"0a1b"}`,
 	},
 	"ledger": {
-		"", "{", "null", "{}", `"5"`, `{"end":"0"}`, `{"end":"-5"}`, `{"end":"1e3"}`, `{"end":5}`, `{"end":"9223372036854775808"}`,
-		`{"end":"5","more":1}`, `{"end":"5"} {}`, `{"end":"5"}x`, `{"end":"5","floor":"6"}`, `{"end":"5","floor":"-1"}`, `{"floor":"5"}`,
+		"", "{", "null", "{}", `"5"`, `{"end":"0"}`, `{"end":"-5"}`, `{"end":"1e3"}`, `{"end":5}`,
+		`{"end":"9223372036854775808"}`,
+		`{"end":"5","more":1}`, `{"end":"5"} {}`, `{"end":"5"}x`, `{"end":"5","floor":"6"}`, `{"end":"5","floor":"-1"}`,
+		`{"floor":"5"}`,
 		`{"end":"1","order":"trend"}`, `{"end":"1","order":"x"}`, `{"end":"1","order":1}`, `{"order":"strict"}`,
 	},
 	"key": {
@@ -35,18 +43,23 @@ var damaged, sound = map[string][]string{
 	},
 	"worker": {
 		"", "{", "null", `{"worker":4,"node":"a","incarnation":"i","reserved_until_ms":1}`,
-		`{"worker":7,"node":"a","incarnation":"","reserved_until_ms":1}`, `{"worker":7,"node":"a","incarnation":"i","reserved_until_ms":0}`,
-		`{"worker":7,"node":"a","incarnation":"i","reserved_until_ms":-1}`, `{"worker":"7","node":"a","incarnation":"i","reserved_until_ms":1}`,
+		`{"worker":7,"node":"a","incarnation":"","reserved_until_ms":1}`,
+		`{"worker":7,"node":"a","incarnation":"i","reserved_until_ms":0}`,
+		`{"worker":7,"node":"a","incarnation":"i","reserved_until_ms":-1}`,
+		`{"worker":"7","node":"a","incarnation":"i","reserved_until_ms":1}`,
 	},
 }, map[string][]string{
 	"tag": {
 		`{"tag":"order","max_id":"5","step":10}`, `{"tag":"order","max_id":"5","step":10,"order":""}`,
-		`{"tag":"order","max_id":"5","step":0,"order":"strict"}`, `{"tag":"order","max_id":"5","order":"strict","deleted":true}`,
+		`{"tag":"order","max_id":"5","step":0,"order":"strict"}`,
+		`{"tag":"order","max_id":"5","order":"strict","deleted":true}`,
 		// The last claim is evidence alone.
-		`{"tag":"order","max_id":"5","step":10,"last":null}`, `{"tag":"order","max_id":"5","step":10,"last":{"first":1,"last":10}}`,
+		`{"tag":"order","max_id":"5","step":10,"last":null}`,
+		`{"tag":"order","max_id":"5","step":10,"last":{"first":1,"last":10}}`,
 		`{"tag":"order","max_id":"5","step":10,"last":{"first":"1","last":"10","node":"one","time":"yesterday"}}`,
 	},
-	"ledger": {`{"end":"5"}`, `{"end":"5","floor":"5"}`, `{"end":"5","order":"strict"}`, `{"end":"5","last":"x"}`, `{"end":"5","last":{"later":"versions"}}`},
+	"ledger": {`{"end":"5"}`, `{"end":"5","floor":"5"}`, `{"end":"5","order":"strict"}`, `{"end":"5","last":"x"}`,
+		`{"end":"5","last":{"later":"versions"}}`},
 	"key":    {`{"domain":"53","key":"AAECAwQFBgcICQoLDA0ODw=="}`},
 	"worker": {`{"worker":7,"node":"a","incarnation":"i","reserved_until_ms":1}`},
 }
@@ -67,8 +80,12 @@ func TestDamaged(t *testing.T) {
 			}
 			return err
 		},
-		"key":    func(record string) error { _, err := decodeKey("order", []byte(record)); return err },
-		"worker": func(record string) error { _, err := decodeWorker(entry{key: "7", value: []byte(record)}); return err },
+		"key": func(record string) error { _, err := decodeKey("order", []byte(record)); return err },
+		"worker": func(record string) error {
+			_,
+				err := decodeWorker(entry{key: "7", value: []byte(record)})
+			return err
+		},
 	}
 	for kind, decode := range decoders {
 		for _, record := range damaged[kind] {
@@ -128,7 +145,11 @@ func TestDamagedRefuses(t *testing.T) {
 			_, err := store.Create(t.Context(), allocator.Tag{Name: "order", MaxID: 900, Step: 10})
 			return err
 		},
-		"Update": func() error { _, err := store.Update(t.Context(), "order", allocator.Change{MaxID: &to}); return err },
+		"Update": func() error {
+			_,
+				err := store.Update(t.Context(), "order", allocator.Change{MaxID: &to})
+			return err
+		},
 	} {
 		if err := call(); !errors.Is(err, allocator.ErrDamaged) {
 			t.Errorf("%s: %v, want %v", what, err, allocator.ErrDamaged)

@@ -48,7 +48,8 @@ func (r *replica) Updates() <-chan jetstream.KeyValueEntry { return r.updates }
 func now(t *testing.T, kv jetstream.KeyValue) *jetstream.KeyValue {
 	t.Helper()
 	lagging := &replica{KeyValue: kv}
-	if err := eachEntry(t.Context(), kv, func(e jetstream.KeyValueEntry) { lagging.old = append(lagging.old, e) }); err != nil {
+	if err := eachEntry(t.Context(), kv,
+		func(e jetstream.KeyValueEntry) { lagging.old = append(lagging.old, e) }); err != nil {
 		t.Fatal(err)
 	}
 	return new(jetstream.KeyValue(lagging))
@@ -71,7 +72,8 @@ func TestTagsFromAReplicaThatLags(t *testing.T) {
 		t.Errorf("a reservation from an old record: %+v, %v", g, err)
 	}
 	g, err := store.Reserve(t.Context(), "order", 1, 0)
-	for tries := 0; errors.Is(err, allocator.ErrConflict) && tries < 10; tries++ { // a slow machine may take longer than racedFor
+	for tries := 0; errors.Is(err, allocator.ErrConflict) &&
+		tries < 10; tries++ { // a slow machine may take longer than racedFor
 		g, err = store.Reserve(t.Context(), "order", 1, 0)
 	}
 	if err != nil || g.First != 11 {
@@ -79,7 +81,8 @@ func TestTagsFromAReplicaThatLags(t *testing.T) {
 	}
 }
 
-// How far a tag is claimed is asked of the leader of the bucket, and so is what is stored: it must not seem to be behind
+// How far a tag is claimed is asked of the leader of the bucket, and so is what is stored: it must not seem to be
+// behind
 // its own claims. Any replica answers a direct read, also one that lags behind.
 func TestClaimedAsksTheLeader(t *testing.T) {
 	t.Parallel()

@@ -73,7 +73,8 @@ func TestLateWrite(t *testing.T) {
 			testkit.Eventually(t, "the connection works again", func() bool { return late.end() == before+10 })
 			writesLate()
 			p.Hang(false)
-			testkit.Eventually(t, "a late write that nobody was ahead of is done", func() bool { return late.end() == before+20 })
+			testkit.Eventually(t, "a late write that nobody was ahead of is done",
+				func() bool { return late.end() == before+20 })
 			if err := other.write(t.Context()); err != nil && !errors.Is(err, c.conflict) {
 				t.Errorf("the next write: %v", err)
 			}
@@ -165,7 +166,8 @@ func puts(t *testing.T, cfg Config) writer {
 	}
 }
 
-// A bucket that was made again counts its revisions again. The holder of before must not overwrite the record of another
+// A bucket that was made again counts its revisions again. The holder of before must not overwrite the record of
+// another
 // generator that happens to have the same.
 func TestRevisionAgain(t *testing.T) {
 	t.Parallel()

@@ -1,7 +1,6 @@
 package kvstore
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -65,52 +64,4 @@ func TestLedgerConformance(t *testing.T) {
 			},
 		}
 	})
-}
-
-// A bucket that was lost, or made again, is not taken for one in which nothing was claimed yet.
-func TestLedgerMadeAnew(t *testing.T) {
-	t.Parallel()
-	cfg := newConfig(t, natskit.Start(t))
-	l := NewLedger()
-	l.Use(openLedger(t, cfg))
-	raise(t, l, "order", 11)
-	doubted := func(what string) {
-		t.Helper()
-		for _, tag := range []string{"order", "new"} {
-			if _, err := l.Write(testkit.Context(t), tag, allocator.Entry{End: 11}); !errors.Is(err, allocator.ErrUnavailable) {
-				t.Errorf("%s: Write of %s: %v", what, tag, err)
-			}
-			if e, err := l.Claimed(testkit.Context(t), tag); !errors.Is(err, allocator.ErrUnavailable) {
-				t.Errorf("%s: Claimed of %s: %+v, %v", what, tag, e, err)
-			}
-		}
-		select {
-		case <-l.Doubts():
-		default:
-			t.Errorf("%s: nobody looks at it", what)
-		}
-	}
-	if err := cfg.JS.DeleteKeyValue(t.Context(), bus.BucketLedger); err != nil {
-		t.Fatal(err)
-	}
-	doubted("lost")
-	anew, err := OpenLedger(t.Context(), cfg)
-	for removing(err) {
-		anew, err = OpenLedger(t.Context(), cfg)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	doubted("made anew")
-	l.Use(anew)
-	doubted("not seeded")
-	if err := anew.SetSeeded(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if e, err := l.Read(t.Context(), "order"); err != nil || e != (allocator.Entry{}) {
-		t.Errorf("Read of the new bucket in use: %+v, %v", e, err)
-	}
-	if e, err := l.Claimed(t.Context(), "order"); err != nil || e != (allocator.Entry{}) {
-		t.Errorf("Claimed of the new bucket in use: %+v, %v", e, err)
-	}
 }

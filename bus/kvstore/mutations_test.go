@@ -13,7 +13,8 @@ type edit = mutate.Edit
 // says matches the message of a test, also of a conformance suite, and a panic.
 const says = `(?m)^\s+(?:\w+_test|\w*cases|changes|floors)\.go:\d+: (.*)|^(panic: .*)`
 
-// TestMutations demands that a test finds each of these changes, which break a promise. It checks the tests, not the code:
+// TestMutations demands that a test finds each of these changes, which break a promise. It checks the tests, not the
+// code:
 // `make mutations`.
 func TestMutations(t *testing.T) {
 	for _, m := range []struct {
@@ -27,7 +28,8 @@ func TestMutations(t *testing.T) {
 		{"a conflict counts as success", "TestTagsFromAReplicaThatLags", []edit{{"store.go",
 			"		return 0, allocator.Tag{}, errRace\n", "		return old.revision, t, nil\n"}}},
 		{"an unanswered write counts as done", "TestLateWrite", []edit{{"store.go",
-			"	case err != nil:\n		return 0, allocator.Tag{}, fmt.Errorf(\"writing", "	case err != nil && ctx.Err() == nil:\n		return 0, allocator.Tag{}, fmt.Errorf(\"writing"}}},
+			"	case err != nil:\n		return 0, allocator.Tag{}, fmt.Errorf(\"writing",
+			"	case err != nil && ctx.Err() == nil:\n		return 0, allocator.Tag{}, fmt.Errorf(\"writing"}}},
 		{"an unanswered claim counts as not done", "TestLateWrite", []edit{{"store.go",
 			"	case errors.Is(err, jetstream.ErrKeyRevisionMismatch), errors.Is(err, jetstream.ErrKeyExists):\n		return 0, allocator.Tag{}, errRace",
 			"	case err != nil:\n		return 0, allocator.Tag{}, errRace"}}},
@@ -49,14 +51,17 @@ func TestMutations(t *testing.T) {
 			"for err == nil && read < last.Sequence {", "for false && read < last.Sequence {"}}},
 		{"a watch that misses changes goes on", "TestWatchBreaksWhenItIsBlind", []edit{{"watch.go",
 			"blind := last < p.seen || p.before > p.seen && !p.came", "blind := false"}}},
-		{"a list lacks the tags that the watch has not brought yet", "TestListHasWhatWasCreatedBefore", []edit{{"list.go",
-			"s.names.atLeast(ctx, int(info.State.NumSubjects))", "s.names.atLeast(ctx, int(min(info.State.NumSubjects, 0)))"}}},
+		{"a list lacks the tags that the watch has not brought yet", "TestListHasWhatWasCreatedBefore",
+			[]edit{{"list.go",
+				"s.names.atLeast(ctx, int(info.State.NumSubjects))",
+				"s.names.atLeast(ctx, int(min(info.State.NumSubjects, 0)))"}}},
 
 		// Deletions and losses.
 		{"a tombstone is claimed", "TestConformance", []edit{{"store.go",
 			"	case t.Deleted:\n		return allocator.ErrDeleted\n", ""}}},
 		{"a tag that is created again begins at 1", "TestConformance", []edit{{"store.go",
-			"t.MaxID, t.Last, t.Deleted = max(tag.MaxID, old.MaxID), old.Last, false", "t.MaxID, t.Last, t.Deleted = tag.MaxID, old.Last, false"}}},
+			"t.MaxID, t.Last, t.Deleted = max(tag.MaxID, old.MaxID), old.Last, false",
+			"t.MaxID, t.Last, t.Deleted = tag.MaxID, old.Last, false"}}},
 		{"a tag whose key was deleted by hand is created at 1", "TestKeyDeletedByHand", []edit{{"store.go",
 			"if old.exists || t.MaxID == 1 {", "if old.exists {"}}},
 		{"a tag is created at 1 after all tags were lost", "TestTagsLost", []edit{{"store.go",
@@ -72,21 +77,28 @@ func TestMutations(t *testing.T) {
 			"case opaque.KeyID(r.Key) != t.KeyID || r.Domain != t.Order.Domain():", "case false:"}}},
 
 		// Strict decoding.
-		{"unknown fields of a record are dropped", "TestDamaged", []edit{{"bucket.go", "	decoder.DisallowUnknownFields()\n", ""}}},
-		{"a tag's record at another key is used", "TestDamaged", []edit{{"store.go", "if t.Name != key || t.MaxID < 1", "if t.MaxID < 1"}}},
-		{"a worker's record without an incarnation is used", "TestDamaged", []edit{{"workers.go", " || r.Incarnation == \"\"", ""}}},
+		{"unknown fields of a record are dropped", "TestDamaged",
+			[]edit{{"bucket.go", "	decoder.DisallowUnknownFields()\n", ""}}},
+		{"a tag's record at another key is used", "TestDamaged",
+			[]edit{{"store.go", "if t.Name != key || t.MaxID < 1", "if t.MaxID < 1"}}},
+		{"a worker's record without an incarnation is used", "TestDamaged",
+			[]edit{{"workers.go", " || r.Incarnation == \"\"", ""}}},
 		{"a damaged record is replaced", "TestDamagedRefuses", []edit{{"store.go",
 			"	r.Tag, err = decodeTag(tag, msg.Data)\n", "	r.Tag, _ = decodeTag(tag, msg.Data)\n"}}},
 
 		// The worker's record.
 		{"a worker's record is replaced, whatever its revision", "TestWorkersConformance", []edit{
-			{"workers.go", "kv.Update(ctx, workerKey(r.Worker), record, version)", "kv.Put(ctx, workerKey(r.Worker), record)"}}},
+			{"workers.go", "kv.Update(ctx, workerKey(r.Worker), record, version)",
+				"kv.Put(ctx, workerKey(r.Worker), record)"}}},
 		{"a lost race for a worker counts as won", "TestWorkersConformance", []edit{{"workers.go",
-			"	case mismatch(err):\n		return 0, fmt.Errorf(\"%w: worker %d\", snowflake.ErrConflict, r.Worker)\n", "	case mismatch(err):\n"}}},
+			"	case mismatch(err):\n		return 0, fmt.Errorf(\"%w: worker %d\", snowflake.ErrConflict, r.Worker)\n",
+			"	case mismatch(err):\n"}}},
 		{"an unanswered write of a worker counts as done", "TestLateWrite", []edit{{"workers.go",
-			"	case err != nil:\n		return 0, fmt.Errorf(\"writing the record of worker", "	case err != nil && ctx.Err() == nil:\n		return 0, fmt.Errorf(\"writing the record of worker"}}},
+			"	case err != nil:\n		return 0, fmt.Errorf(\"writing the record of worker",
+			"	case err != nil && ctx.Err() == nil:\n		return 0, fmt.Errorf(\"writing the record of worker"}}},
 		{"equal revisions of two buckets count as one record", "TestRevisionAgain", []edit{{"workers.go",
-			"return e.Version == version && (known.Version != version || e == known), nil", "return e.Version == version && (known.Version != version || true), nil"}}},
+			"return e.Version == version && (known.Version != version || e == known), nil",
+			"return e.Version == version && (known.Version != version || true), nil"}}},
 		{"a worker whose record is damaged is given to another generator", "TestDamagedRefuses", []edit{{"workers.go",
 			"kv.Create(ctx, workerKey(r.Worker), record)", "kv.Put(ctx, workerKey(r.Worker), record)"}}},
 
@@ -94,7 +106,8 @@ func TestMutations(t *testing.T) {
 		{"a second installation replaces the first", "TestInstallation", []edit{{"installation.go",
 			"_, err = kv.Create(ctx, InstallationKey, record)", "_, err = kv.Put(ctx, InstallationKey, record)"}}},
 		{"changes of the installation's record undo each other", "TestChangeInstallation", []edit{{"installation.go",
-			"_, err = kv.Update(ctx, InstallationKey, record, entry.Revision())", "_, err = kv.Put(ctx, InstallationKey, record)"}}},
+			"_, err = kv.Update(ctx, InstallationKey, record, entry.Revision())",
+			"_, err = kv.Put(ctx, InstallationKey, record)"}}},
 	} {
 		t.Run(m.name, func(t *testing.T) { mutate.Runner{By: m.by, Says: says}.Run(t, "", m.edits...) })
 	}

@@ -41,7 +41,11 @@ func TestRemovalsAreDenied(t *testing.T) {
 		}
 		if bucket == bus.BucketKeys {
 			attacks["put"] = func() error { _, err := kv.Put(t.Context(), key, []byte("x")); return err }
-			attacks["update"] = func() error { _, err := kv.Update(t.Context(), key, []byte("x"), before.Revision()); return err }
+			attacks["update"] = func() error {
+				_,
+					err := kv.Update(t.Context(), key, []byte("x"), before.Revision())
+				return err
+			}
 			attacks["delete"] = func() error { return kv.Delete(t.Context(), key) }
 		}
 		for what, attack := range attacks {
