@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -27,6 +28,7 @@ type blind struct {
 	allocator.Store
 	away  atomic.Bool
 	asked atomic.Int64
+	held  sync.Mutex // while it is locked, the question waits
 }
 
 func (s *blind) Watch(ctx context.Context, _ func(allocator.Tag)) error {
@@ -36,6 +38,8 @@ func (s *blind) Watch(ctx context.Context, _ func(allocator.Tag)) error {
 
 func (s *blind) Floors(ctx context.Context, f func(string, int64, allocator.Rules)) error {
 	s.asked.Add(1)
+	s.held.Lock()
+	defer s.held.Unlock()
 	if s.away.Load() {
 		return errors.New("unplugged")
 	}
@@ -128,38 +132,34 @@ func TestCutOffWhileMaxIDMoves(t *testing.T) {
 			t.Errorf("not heard: %v", unheard)
 		}
 		asked := store.asked.Load()
+		store.held.Lock() // until then requests wait
 		if hangs {
 			link.Hang(false)
 		} else {
 			link.Refuse(false)
 		}
-		testkit.Eventually(t, "it is back", cut.conn.IsConnected)
-		inbox := nc.NewInbox()
-		answers, err := nc.SubscribeSync(inbox)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range 200 { // to whichever of the two
-			if err := nc.PublishRequest("leaf.segment.order", inbox, nil); err != nil {
-				t.Fatal(err)
-			}
-			msg, err := answers.NextMsg(testkit.Patience)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ranges, err := bus.ParseReply(msg.Data)
-			if err != nil || ranges[0].First < int64(to) {
-				t.Fatalf("after max_id was moved to %d: %s, %v", to, msg.Data, err)
-			}
-			if asked < store.asked.Load() {
-				break
-			}
-		}
 		testkit.Eventually(t, "it asks the store", func() bool { return store.asked.Load() > asked })
-		for range 20 {
-			ranges, err := cut.Take(t.Context(), "order", 1)
-			if err != nil || ranges[0].First < int64(to) {
-				t.Fatalf("after max_id was moved to %d: %v, %v", to, ranges, err)
+		const requests = 20
+		answers := make(chan []bus.Range, 2*requests)
+		for range requests { // to whichever of the two, and to the one that was cut off
+			go func() {
+				body, _ := ask(t, nc, "leaf.segment.order", "")
+				ranges, _ := bus.ParseReply([]byte(body))
+				answers <- ranges
+			}()
+			go func() {
+				ranges, err := cut.Take(t.Context(), "order", 1)
+				if err != nil {
+					t.Error(err)
+				}
+				answers <- ranges
+			}()
+		}
+		time.Sleep(50 * time.Millisecond) // an answer that does not wait comes now
+		store.held.Unlock()
+		for range 2 * requests {
+			if ranges := <-answers; len(ranges) == 0 || ranges[0].First < int64(to) {
+				t.Fatalf("after max_id was moved to %d: %v", to, ranges)
 			}
 		}
 	}

@@ -34,13 +34,12 @@ func TestMutations(t *testing.T) {
 			"	if order == allocator.Strict {", "	if false {"}}},
 
 		// A stop.
-		{"a stop does not wait for requests that were accepted", "TestDrainIsHeard", []edit{{"generator.go",
-			"		g.requests.wait(ctx)\n", ""}}},
-		{"a stop closes the connection with requests in it", "TestDrainSnowflakes", []edit{
-			{"generator.go", "errors.Join(err, g.segments.close(), g.snowflakes.close(), g.flushConn())",
-				"errors.Join(err)"},
-			{"generator.go", "	if err := g.cfg.Conn.Drain(); err == nil {\n		<-r.closed\n	}\n",
-				"	g.cfg.Conn.Close()\n"}}},
+		{"a stop does not wait for requests that were accepted", "TestDrainIsHeard", []edit{
+			{"heartbeat.go", "		g.requests.wait(ctx)\n	}\n}", "	}\n}"},
+			{"generator.go",
+				"		g.requests.wait(ctx)\n", ""}}},
+		{"requests that came before a stop are refused", "TestDrainSnowflakes", []edit{{"heartbeat.go",
+			"		case <-g.probe(ctx): // what came before is accepted\n", "		default:\n"}}},
 		{"a generator that ends says goodbye before its last answers", "TestDrainIsHeard", []edit{{"generator.go",
 			"	g.phase.draining.Store(true)\n	g.sendHeartbeat(false)\n	heartbeats := background(g.sendHeartbeats)\n",
 			"	g.phase.draining.Store(true)\n	g.sendHeartbeat(true)\n	heartbeats := background(func(context.Context) {})\n"}}},
