@@ -126,6 +126,7 @@ func TestOlderInstallationStays(t *testing.T) {
 		"by its ID":  of("C", then),
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := natskit.Start(t)
 			nc := natskit.Connect(t, s)
 			shared := memory(t, "order")
@@ -145,7 +146,7 @@ func TestOlderInstallationStays(t *testing.T) {
 					t.Errorf("Run: %v; want it refused, and the node named", err)
 				}
 			case <-time.After(testkit.Patience):
-				t.Error("the younger installation goes on")
+				t.Fatal("the younger installation goes on")
 			}
 			if ids, err := first.Take(t.Context(), "order", 1); err == nil {
 				t.Errorf("it gives %v to those in its process", ids)

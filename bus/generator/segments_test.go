@@ -3,6 +3,7 @@ package generator_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -99,9 +100,15 @@ func TestAllSickStay(t *testing.T) {
 	nc := natskit.Connect(t, s)
 	store := &switched{Store: memory(t, "order")}
 	store.away.Store(true)
+	var both []*running
 	for _, node := range []string{"a", "b"} {
-		start(t, s, node, store, func(c *generator.Config) { c.MaxWait = 100 * time.Millisecond })
+		quick := func(c *generator.Config) { c.MaxWait = 100 * time.Millisecond }
+		both = append(both, start(t, s, node, store, quick))
 	}
+	testkit.Eventually(t, "both have heard that the other is sick, too", func() bool {
+		ask(t, nc, "leaf.segment.order", "")
+		return !slices.ContainsFunc(both, func(r *running) bool { return r.Readiness().Segment || !r.Wanted(generator.SegmentKind) })
+	})
 	for range 50 {
 		if body, code := ask(t, nc, "leaf.segment.order", ""); code != "503" && code != "504" {
 			t.Fatalf("code %q: %s", code, body)

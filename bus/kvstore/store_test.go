@@ -98,13 +98,6 @@ func removing(err error) bool {
 	return ok && api.ErrorCode == codeStoreFailed
 }
 
-func TestNotOpen(t *testing.T) {
-	_, err := New(newConfig(t, natskit.Start(t))).Reserve(t.Context(), "order", 1, 1)
-	if !errors.Is(err, allocator.ErrUnavailable) {
-		t.Errorf("Reserve before Open: %v, want %v", err, allocator.ErrUnavailable)
-	}
-}
-
 func TestBucketRefused(t *testing.T) {
 	t.Parallel()
 	for bucket, open := range map[string]func(context.Context, Config) error{
