@@ -19,7 +19,7 @@ import (
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
-	"github.com/leafbus/leafbus/tests/proxy"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
 // blind is a store that reports no changes, like one that is read once a minute. It may not
@@ -47,9 +47,9 @@ func (s *blind) Floors(ctx context.Context, f func(string, int64, allocator.Rule
 }
 
 // behind runs a generator that is connected through a proxy.
-func behind(t *testing.T, s *embedded.Server, node string, store allocator.Store, change func(*generator.Config)) (*running, *proxy.Proxy) {
+func behind(t *testing.T, s *embedded.Server, node string, store allocator.Store, change func(*generator.Config)) (*running, *kit.Link) {
 	t.Helper()
-	link, err := proxy.Start(strings.TrimPrefix(s.ClientURL(), "nats://"))
+	link, err := kit.StartLink(strings.TrimPrefix(s.ClientURL(), "nats://"))
 	if err != nil {
 		t.Fatal(err)
 	}

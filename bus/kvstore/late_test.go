@@ -16,7 +16,7 @@ import (
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake"
-	"github.com/leafbus/leafbus/tests/proxy"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
 // writer is a generator that replaces one record by compare-and-set.
@@ -40,7 +40,7 @@ func TestLateWrite(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := natskit.Start(t)
-			p, err := proxy.Start(strings.TrimPrefix(s.ClientURL(), "nats://"))
+			p, err := kit.StartLink(strings.TrimPrefix(s.ClientURL(), "nats://"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -51,12 +51,12 @@ func TestLateWrite(t *testing.T) {
 				t.Helper()
 				ctx, giveUp := context.WithCancel(testkit.Context(t))
 				defer giveUp()
-				p.OnRequest(func(request []byte) proxy.Action {
+				p.OnRequest(func(request []byte) kit.Action {
 					if bytes.Contains(request, []byte("HPUB $KV.")) {
 						p.Hang(true) // it is sent, and the proxy holds it
 						giveUp()
 					}
-					return proxy.Forward
+					return kit.Forward
 				})
 				defer p.OnRequest(nil)
 				if err := late.write(ctx); err == nil || errors.Is(err, c.conflict) {
