@@ -82,7 +82,7 @@ func TestRules(t *testing.T) {
 				}
 				rules[name].seen = true
 				for _, m := range regexp.MustCompile(`\$labels\.(\w+)`).FindAllStringSubmatch(fmt.Sprint(rules[name].Annotations), -1) {
-					if !strings.Contains(sample.Labels, m[1]+"=") {
+					if !strings.Contains(sample.Labels, " "+m[1]+"=") {
 						t.Errorf("%s writes $labels.%s, and that is not among its labels %s", name, m[1], sample.Labels)
 					}
 				}

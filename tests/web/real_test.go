@@ -1,7 +1,6 @@
 package web
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -19,39 +18,31 @@ import (
 	"github.com/leafbus/leafbus/tests/kit/callers"
 )
 
-// held is what generators hold of the tag order, as JSON: the same text from the generators and from the page.
-func held(t *testing.T, c *bus.Client) (text string, full bool, next int64) {
+// inMemory is what generators have of the tag order, as look.held has it; how many segments, and the sum of their positions.
+func inMemory(t *testing.T, c *bus.Client) (text string, segments int, position int64) {
 	t.Helper()
-	pages, err := c.BuffersOf(context.Background(), "order")
+	pages, err := c.BuffersOf(t.Context(), "order")
 	kit.Must(t, err)
 	slices.SortFunc(pages, func(a, b bus.BuffersPage) int { return strings.Compare(a.Node, b.Node) })
 	found := []any{}
-	full = len(pages) == 2
 	for _, page := range pages {
 		for _, b := range page.Buffers {
-			segments := [][]string{}
+			ranges := [][]string{}
 			for _, s := range b.Segments {
-				segments = append(segments, []string{fmt.Sprint(int64(s.First)), fmt.Sprint(int64(s.Last)), fmt.Sprint(int64(s.Next))})
-				next += int64(s.Next)
+				ranges = append(ranges, []string{fmt.Sprint(int64(s.First)), fmt.Sprint(int64(s.Last)), fmt.Sprint(int64(s.Next))})
+				position += int64(s.Next)
 			}
-			found = append(found, []any{page.Node, fmt.Sprint(b.Left), segments})
-			full = full && len(segments) == 2
+			found = append(found, []any{page.Node, fmt.Sprint(b.Left), ranges})
+			segments += len(ranges)
 		}
 	}
 	data, err := json.Marshal(found)
 	kit.Must(t, err)
-	return string(data), full, next
+	return string(data), segments, position
 }
 
-// shown is an expression for what the page shows of it, and next for the sum of its positions. A segment of
-// a million IDs lasts longer than the test.
-const (
-	shown = `JSON.stringify([...document.querySelectorAll('#tags [data-tag="order"] [data-node][data-left]')].map((buffer) =>
-		[buffer.dataset.node, buffer.dataset.left, [...buffer.querySelectorAll('.segment')].map(({ dataset: { first, last, next } }) => [first, last, next])]))`
-	next = `[...document.querySelectorAll('#tags [data-tag="order"] .segment')].reduce((sum, { dataset }) => sum + Number(dataset.next), 0)`
-)
-
-// The page follows each generator's memory to the ID, and says how fast IDs go.
+// The page follows each generator's memory to the ID, and says how fast IDs go. A segment of a million IDs lasts longer than
+// the test.
 func TestLive(t *testing.T) {
 	t.Parallel()
 	one := kit.Embed(t, "--node", "one", "--tag", "order:1000000", "--http", "127.0.0.1:0")
@@ -61,31 +52,31 @@ func TestLive(t *testing.T) {
 	testkit.Eventually(t, "two segments at both generators", func() bool {
 		_, err := nc.Request("leaf.segment.order", []byte("30000"), kit.Patience)
 		kit.Must(t, err)
-		_, full, _ := held(t, c)
-		return full
+		_, segments, _ := inMemory(t, c)
+		return segments == 4
 	})
-	tab := look(t, browser.New(t), one.HTTP)
+	tab := look(browser.New(t).Open(t), one.HTTP)
 	load := callers.New(t, callers.Config{Tags: []string{"order"}, Batch: 10}).All(one.URL, one.HTTP)
 	open(tab, "order")
-	// No segment ends during the test, so positions only grow: that of the page lies between two that generators say.
-	_, _, before := held(t, c)
-	tab.Await("positions that are not old", fmt.Sprintf("%s >= %d", next, before))
-	page := browser.Eval[int64](tab, next)
-	if _, _, after := held(t, c); page > after {
+	// Positions only grow, so that of the page lies between two that generators say.
+	_, _, before := inMemory(t, c)
+	tab.Await("positions that are not old", fmt.Sprintf(`look.position('order') >= %d`, before))
+	page := browser.Eval[int64](tab, `look.position('order')`)
+	if _, _, after := inMemory(t, c); page > after {
 		t.Errorf("the page is at %d, and the generators at %d", page, after)
 	}
-	tab.Await("the rate", `Number(document.querySelector('#rate-ids').textContent.replaceAll(',', '')) > 0`)
+	tab.Await("the rate", `look.number('#rate-ids') > 0`)
 	load.Stop()
 	testkit.Eventually(t, "the page to show what the generators hold", func() bool {
-		text, _, _ := held(t, c)
-		return browser.Eval[string](tab, shown) == text
+		text, _, _ := inMemory(t, c)
+		return browser.Eval[string](tab, `look.held('order')`) == text
 	})
 	var record struct {
 		MaxID string `json:"max_id"`
 	}
 	kit.Must(t, json.Unmarshal([]byte(kit.LeafOK(t, "tag", "show", "order", "--json", "-s", one.URL)), &record))
-	tab.Await("max_id "+record.MaxID, `document.querySelector('#tags [data-name="max_id"] .figure-value').textContent.replaceAll(',', '') === '`+record.MaxID+`'`)
-	own(t, tab, one.HTTP)
+	tab.Await("max_id "+record.MaxID, `look.number('#tags [data-name="max_id"] .figure-value') === `+record.MaxID)
+	asksOnly(t, tab, one.HTTP)
 	tab.Picture("live")
 }
 
@@ -112,23 +103,15 @@ func TestToken(t *testing.T) {
 		if name == "asked" {
 			tab.SignIn("operator", "s3cret")
 		}
-		tab.Do(chromedp.Navigate(address))
-		tab.Await("the generator", `document.querySelector('#generators [data-node="one"]')`)
+		look(tab, address)
+		tab.Await("the generator", `look.one('#generators [data-node="one"]')`)
 		open(tab, "order")
 		tab.Do(chromedp.ScrollIntoView(chromedp.CSS("#workers-note"))) // they are asked for when they are in view
-		tab.Await("its worker", `document.querySelector('#workers [data-worker]')`)
+		tab.Await("its worker", `look.one('#workers [data-worker]')`)
 		typeIn(tab, "#decode-id", snowflake+kb.Enter)
-		tab.Await("the decoded snowflake", `/worker\s*\d+/i.test(document.querySelector('#decode-result').innerText)`)
-
+		tab.Await("the decoded snowflake", `/worker\s*\d+/i.test(look.one('#decode-result').innerText)`)
 		tab.Expect("Content Security Policy")
-		tab.Do(chromedp.Evaluate[chromedp.Void](`
-			const injected = document.createElement('script');
-			injected.textContent = 'window.injected = true';
-			document.head.append(injected);
-			const button = document.createElement('button');
-			button.setAttribute('onclick', 'window.injected = true');
-			button.click();`))
-		if browser.Eval[bool](tab, "Boolean(window.injected)") {
+		if browser.Eval[bool](tab, `look.inject()`) {
 			t.Error("a script runs that is none of the page's files")
 		}
 		if !browser.Eval[bool](tab, `fetch('http://192.0.2.1/').then(() => false, () => true)`) {
