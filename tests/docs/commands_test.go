@@ -13,9 +13,10 @@ import (
 	"github.com/leafbus/leafbus/tests/kit"
 )
 
-// elsewhere matches commands that need other machines, servers, programs, containers or accounts, or are tests themselves.
-var elsewhere = regexp.MustCompile(`^(git|cd|make|docker|for|done|ssh|go install|go run ./tests|nats (stream|backup|kv)|umask|nats-server|mv|kill|test)\b` +
-	`|^LEAF_TEST_|/leaf1:|host:3306|h1:2181|10\.0\.0\.5|\$servers|--wait-redundant|--mysql-file|\.conf|\.pem|0\.0\.0\.0`)
+// elsewhere matches commands that need other machines, servers, programs, containers or accounts, or are tests.
+var elsewhere = regexp.MustCompile(`^(git|cd|make|docker|for|done|ssh|go install|go run ./tests|umask|mv|kill|test)\b` +
+	`|^nats-server|^nats (stream|backup|kv)|^LEAF_TEST_|/leaf1:|host:3306|h1:2181|10\.0\.0\.5|0\.0\.0\.0` +
+	`|\$servers|--wait-redundant|--mysql-file|\.conf|\.pem`)
 
 // command is a line of a page, and what its comment says.
 type command struct{ page, line, comment string }
@@ -23,14 +24,15 @@ type command struct{ page, line, comment string }
 // commandsOf are the commands of a page that the test can run. A file of tags is applied.
 func commandsOf(t *testing.T, page string) (all []command) {
 	t.Helper()
-	for _, block := range regexp.MustCompile("(?ms)^ *```(sh|yaml)\n(.*?)^ *```$").FindAllStringSubmatch(read(t, page), -1) {
+	for _, block := range find("(?ms)^ *```(sh|yaml)\n(.*?)^ *```$", read(t, page)) {
 		if block[1] == "yaml" {
 			all = append(all, command{page, "leaf tag apply -f - <<'END'\n" + block[2] + "END", ""})
 			continue
 		}
 		for line := range strings.Lines(strings.ReplaceAll(block[2], "\\\n", "")) {
 			line, comment, _ := strings.Cut(strings.TrimSpace(line), " #")
-			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") && !elsewhere.MatchString(line) {
+			line = strings.TrimSpace(line)
+			if line != "" && !strings.HasPrefix(line, "#") && !elsewhere.MatchString(line) {
 				all = append(all, command{page, line, strings.TrimSpace(comment)})
 			}
 		}
@@ -38,17 +40,17 @@ func commandsOf(t *testing.T, page string) (all []command) {
 	return all
 }
 
-// A newcomer starts one installation, and runs every command of the README there, then those of the pages that it links
-// to, in this order. Each one works, and prints what its comment says. A page about another kind of installation has its
-// own; the drills run moving.md.
+// A newcomer starts one installation, and runs every command of the README there, then those of the pages that it
+// links to, in this order. Each one works, and prints what its comment says. A page about another kind of installation
+// has its own; the drills run moving.md.
 func TestCommandsOfThePages(t *testing.T) {
 	t.Parallel()
 	apart := []string{"docs/zookeeper.md", "docs/docker.md", "docs/moving.md"}
 	var first, mysql []command
-	read := append([]string{"README.md"}, regexp.MustCompile(`docs/[a-z]+\.md`).FindAllString(read(t, "README.md"), -1)...)
-	for i, page := range read {
+	linked := regexp.MustCompile(`docs/[a-z]+\.md`).FindAllString(read(t, "README.md"), -1)
+	for i, page := range append([]string{"README.md"}, linked...) {
 		switch {
-		case slices.Contains(read[:i], page) || slices.Contains(apart, page):
+		case i > 0 && slices.Contains(linked[:i-1], page) || slices.Contains(apart, page):
 		case page == "docs/mysql.md":
 			mysql = commandsOf(t, page)
 		default:
@@ -56,7 +58,7 @@ func TestCommandsOfThePages(t *testing.T) {
 		}
 	}
 	for _, page := range pages(t) {
-		if strings.HasPrefix(page, "docs/") && len(commandsOf(t, page)) > 0 && !slices.Contains(read, page) {
+		if strings.HasPrefix(page, "docs/") && len(commandsOf(t, page)) > 0 && !slices.Contains(linked, page) {
 			t.Errorf("the README has no link to %s, so its commands were not run", page)
 		}
 	}
@@ -87,7 +89,8 @@ func newShell(t *testing.T) *shell {
 	t.Helper()
 	g := kit.Embed(t, "--tag", "order", "--http", "127.0.0.1:0")
 	bin := filepath.Dir(kit.Build(t, "cmd/leaf"))
-	return &shell{t: t, g: g, env: append(kit.Command(t, g.Dir, nil).Env, "NATS_URL="+g.URL, "PATH="+bin+":"+os.Getenv("PATH"))}
+	env := append(kit.Command(t, g.Dir, nil).Env, "NATS_URL="+g.URL, "PATH="+bin+":"+os.Getenv("PATH"))
+	return &shell{t: t, g: g, env: env}
 }
 
 // start starts a line in bash.
@@ -112,7 +115,7 @@ func (s *shell) run(c command) {
 	case strings.HasPrefix(line, "leaf serve --tag order"): // it runs
 	case strings.HasPrefix(line, "leaf serve"):
 		second := s.start("exec " + line)
-		testkit.Eventually(s.t, c.line+" to be ready", func() bool { return strings.HasPrefix(second.Stdout(), "leaf ready") })
+		testkit.Eventually(s.t, c.line, func() bool { return strings.HasPrefix(second.Stdout(), "leaf ready") })
 	case strings.HasPrefix(line, "leaf events"): // in a terminal of its own
 		s.followers = append(s.followers, s.start("exec "+line))
 	case words[0] == "nats":
@@ -128,15 +131,15 @@ func (s *shell) run(c command) {
 	default:
 		r := kit.Finish(s.t, s.start(line))
 		if r.Status != 0 {
-			s.t.Errorf("%s: %s: exit status %d: %s%s", c.page, c.line, r.Status, r.Stdout, r.Stderr)
+			s.t.Errorf("%s: %s: status %d: %s%s", c.page, c.line, r.Status, r.Stdout, r.Stderr)
 		}
 		out = r.Stdout
 	}
 	s.compare(c, strings.TrimSpace(out))
 }
 
-// compare compares what a command printed with a comment that is IDs or JSON. After "for example" other numbers may stand
-// there.
+// compare compares what a command printed with a comment that is IDs or JSON. After "for example" other numbers may
+// stand there.
 func (s *shell) compare(c command, out string) {
 	s.t.Helper()
 	m := regexp.MustCompile(`^(.*for example )?([0-9]+(?:-[0-9]+)?|\{[^…]*\})$`).FindStringSubmatch(c.comment)

@@ -26,8 +26,8 @@ func TestClientIsLight(t *testing.T) {
 	t.Parallel()
 	for _, dep := range goList(t, "-deps", "./bus") {
 		for _, heavy := range []string{
-			"github.com/nats-io/nats-server", "github.com/uptrace/bun", "github.com/go-zookeeper",
-			"github.com/go-sql-driver", "database/sql", "github.com/spf13", "github.com/prometheus", "google.golang.org/protobuf",
+			"github.com/nats-io/nats-server", "github.com/uptrace/bun", "github.com/go-zookeeper", "database/sql",
+			"github.com/go-sql-driver", "github.com/spf13", "github.com/prometheus", "google.golang.org/protobuf",
 			module + "/bus/", module + "/schema", module + "/cmd", module + "/snowflake/zookeeper",
 		} {
 			if strings.HasPrefix(dep, heavy) && dep != module+"/bus/internal/wire" {
@@ -41,15 +41,16 @@ func TestClientIsLight(t *testing.T) {
 func TestIDsNeedTheStandardLibraryAlone(t *testing.T) {
 	t.Parallel()
 	allowed := []string{"", "/allocator", "/allocator/disk", "/allocator/opaque", "/internal/fresh", "/snowflake"}
-	for _, dep := range goList(t, "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", "./allocator", "./snowflake") {
+	const others = "{{if not .Standard}}{{.ImportPath}}{{end}}"
+	for _, dep := range goList(t, "-deps", "-f", others, "./allocator", "./snowflake") {
 		if dep != "" && !slices.Contains(allowed, strings.TrimPrefix(dep, module)) {
 			t.Errorf("the packages that make IDs depend on %s", dep)
 		}
 	}
 }
 
-// layers are the packages of this module, the lowest layer first. Those in a folder belong to the folder's layer if they
-// are not named. All others (cmd, tests) are above.
+// layers are the packages of this module, the lowest layer first. Those in a folder belong to the folder's layer if
+// they are not named. All others (cmd, tests) are above.
 var layers = [][]string{
 	{"allocator/disk", "allocator/opaque", "internal/collector", "internal/fresh", "internal/testkit",
 		"bus/internal/wire", "snowflake/place"},
@@ -77,8 +78,8 @@ func layer(path string) int {
 	return -1
 }
 
-// Imports run one way: a package imports those of lower layers, and the one whose folder it is in. Only bus/embedded, and
-// what is above all, know nats-server.
+// Imports run one way: a package imports those of lower layers, and the one whose folder it is in. Only bus/embedded,
+// and what is above all, know nats-server.
 func TestImportsRunOneWay(t *testing.T) {
 	t.Parallel()
 	checked := 0

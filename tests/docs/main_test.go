@@ -5,6 +5,7 @@ package docs
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
 
 	"github.com/leafbus/leafbus/tests/kit"
@@ -21,6 +22,20 @@ func read(t *testing.T, name string) string {
 	text, err := os.ReadFile("../../" + name)
 	kit.Must(t, err)
 	return string(text)
+}
+
+// find returns all matches of an expression in a text, each with its groups.
+func find(expression, in string) [][]string {
+	return regexp.MustCompile(expression).FindAllStringSubmatch(in, -1)
+}
+
+// group is the first group of an expression in a text; empty: it is not there.
+func group(expression, in string) string {
+	m := regexp.MustCompile(expression).FindStringSubmatch(in)
+	if m == nil {
+		return ""
+	}
+	return m[1]
 }
 
 // pages are the names of the pages that users read.

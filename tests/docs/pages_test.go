@@ -13,7 +13,7 @@ import (
 
 // anchors are those that GitHub gives the headings of a page.
 func anchors(text string) (found []string) {
-	for _, m := range regexp.MustCompile("(?m)^#+ (.*)$").FindAllStringSubmatch(text, -1) {
+	for _, m := range find("(?m)^#+ (.*)$", text) {
 		anchor := regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(m[1]), "")
 		found = append(found, strings.ReplaceAll(anchor, " ", "-"))
 	}
@@ -25,7 +25,7 @@ func TestLinks(t *testing.T) {
 	t.Parallel()
 	links := 0
 	for _, page := range pages(t) {
-		for _, m := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(read(t, page), -1) {
+		for _, m := range find(`\]\(([^)\s]+)\)`, read(t, page)) {
 			if strings.Contains(m[1], "://") {
 				continue
 			}
@@ -68,7 +68,7 @@ func TestOneNameOneKind(t *testing.T) {
 	}
 	kinds := make(map[string]string)
 	for where, text := range texts {
-		for _, m := range regexp.MustCompile("leaf tag add ([a-z][a-z.]*)([^|`#\n]*)").FindAllStringSubmatch(text, -1) {
+		for _, m := range find("leaf tag add ([a-z][a-z.]*)([^|`#\n]*)", text) {
 			kind := strings.TrimSuffix(regexp.MustCompile(`--order strict|--opaque(=\w+)?`).FindString(m[2]), "=63")
 			if before, known := kinds[m[1]]; known && before != kind {
 				t.Errorf("%s: %s is added with %q here, and with %q elsewhere", where, m[1], kind, before)

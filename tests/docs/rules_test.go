@@ -75,13 +75,13 @@ func TestRules(t *testing.T) {
 	for i, c := range cases.Tests {
 		for _, expr := range c.Exprs {
 			for _, sample := range expr.Samples {
-				name := regexp.MustCompile(`alertname="(\w+)"`).FindStringSubmatch(sample.Labels)[1]
+				name := group(`alertname="(\w+)"`, sample.Labels)
 				if rules[name] == nil || i == 0 {
 					t.Errorf("case %d expects the alert %s", i, name)
 					continue
 				}
 				rules[name].seen = true
-				for _, m := range regexp.MustCompile(`\$labels\.(\w+)`).FindAllStringSubmatch(fmt.Sprint(rules[name].Annotations), -1) {
+				for _, m := range find(`\$labels\.(\w+)`, fmt.Sprint(rules[name].Annotations)) {
 					if !strings.Contains(sample.Labels, " "+m[1]+"=") {
 						t.Errorf("%s writes $labels.%s, and that is not among its labels %s", name, m[1], sample.Labels)
 					}
@@ -93,7 +93,7 @@ func TestRules(t *testing.T) {
 		if !rule.seen {
 			t.Errorf("%s has no case of %s", casesFile, name)
 		}
-		for _, m := range regexp.MustCompile(`(?:^|[^:\w])((?:leaf|process)_\w+)`).FindAllStringSubmatch(rule.Expr, -1) {
+		for _, m := range find(`(?:^|[^:\w])((?:leaf|process)_\w+)`, rule.Expr) {
 			if !strings.Contains(health, m[1]+"{") {
 				t.Errorf("the case of health has no %s, at which %s looks", m[1], name)
 			}
@@ -103,18 +103,18 @@ func TestRules(t *testing.T) {
 			t.Errorf("%s lacks a summary, a description or its place in the runbook: %v", name, rule.Annotations)
 		}
 	}
-	for _, m := range regexp.MustCompile(`README: ([^)]*)\)`).FindAllStringSubmatch(read(t, rulesFile), -1) {
+	for _, m := range find(`README: ([^)]*)\)`, read(t, rulesFile)) {
 		if !slices.Contains(anchors(read(t, "README.md")), strings.ReplaceAll(strings.ToLower(m[1]), " ", "-")) {
 			t.Errorf("the README has no section %s", m[1])
 		}
 	}
-	for _, m := range regexp.MustCompile(`job="(\w+)"`).FindAllStringSubmatch(read(t, rulesFile), -1) {
+	for _, m := range find(`job="(\w+)"`, read(t, rulesFile)) {
 		if !strings.Contains(read(t, configFile), "job_name: "+m[1]+"\n") {
 			t.Errorf("%s has no job %s", configFile, m[1])
 		}
 	}
-	address := regexp.MustCompile(`--http ADDR .*\(default "([^"]+)"\)`).FindStringSubmatch(kit.LeafOK(t, "serve", "--help"))
-	if address == nil || !strings.Contains(read(t, configFile), "- "+address[1]+" ") {
+	address := group(`--http ADDR .*\(default "([^"]+)"\)`, kit.LeafOK(t, "serve", "--help"))
+	if address == "" || !strings.Contains(read(t, configFile), "- "+address+" ") {
 		t.Errorf("%s does not scrape the address that leaf serve has by default: %q", configFile, address)
 	}
 }
@@ -140,19 +140,20 @@ func TestRunbookHasEveryAlert(t *testing.T) {
 			continue
 		}
 		left[strings.TrimPrefix(what, "leaf.")] = true // as leaf events prints it
-		spared := regexp.MustCompile(`[|"]` + regexp.QuoteMeta(what) + `[|"]`).MatchString(rules["LeafAlertEvent"].Expr)
+		spared := find(`[|"]`+regexp.QuoteMeta(what)+`[|"]`, rules["LeafAlertEvent"].Expr) != nil
 		if own := rules[ruled[what]] != nil; own != spared {
 			t.Errorf("the event %s must raise LeafAlertEvent or a rule of its own, and not both", what)
 		}
 	}
-	form := regexp.MustCompile(`^\n\n- \*\*Means\*\*: \S.*\n- \*\*Callers\*\*: \S.*\n- \*\*Do\*\*: \S.*\n- \*\*Ends\*\*: \S.*\n(\n|$)`)
+	const line = `- \*\*%s\*\*: \S.*\n`
+	form := fmt.Sprintf(`^\n\n`+line+line+line+line+`(\n|$)`, "Means", "Callers", "Do", "Ends")
 	for _, section := range strings.Split(book, "\n### ")[1:] {
 		name, _, _ := strings.Cut(section, "\n")
 		if !left[name] {
 			t.Errorf("%s is no alert, or has two sections", name)
 		}
 		delete(left, name)
-		if !form.MatchString(section[len(name):]) {
+		if find(form, section[len(name):]) == nil {
 			t.Errorf("%s: want the lines Means, Callers, Do and Ends", name)
 		}
 	}
@@ -160,8 +161,8 @@ func TestRunbookHasEveryAlert(t *testing.T) {
 		t.Errorf("there is no section about %s", name)
 	}
 	help := kit.LeafOK(t, "--help") + kit.LeafOK(t, "tag", "--help") + kit.LeafOK(t, "workers", "--help")
-	for _, m := range regexp.MustCompile("`leaf (?:(?:tag|workers) )?([a-z]+)").FindAllStringSubmatch(book, -1) {
-		if !regexp.MustCompile(`(?m)^  ` + m[1] + ` `).MatchString(help) {
+	for _, m := range find("`leaf (?:(?:tag|workers) )?([a-z]+)", book) {
+		if find(`(?m)^  `+m[1]+` `, help) == nil {
 			t.Errorf("there is no command %s", m[0])
 		}
 	}

@@ -17,7 +17,10 @@ window.look = (() => {
     tags: () => all("#tags [data-tag]").map(({ dataset }) => dataset.tag).join(),
 
     /** inOrder reports whether sections stand one below the other. */
-    inOrder: (...ids) => ids.map((id) => one(id).getBoundingClientRect().top).every((top, i, tops) => i === 0 || top > tops[i - 1]),
+    inOrder(...paths) {
+      const tops = paths.map((path) => one(path).getBoundingClientRect().top);
+      return tops.every((top, i) => i === 0 || top > tops[i - 1]);
+    },
 
     /** wide is what makes the page wider than its window. A phone widens the window to what does not fit. */
     wide(want) {
@@ -28,23 +31,24 @@ window.look = (() => {
     },
 
     /** cut is the text that has less room in a segment than it needs. */
-    cut: () => all("#tags .segment").flatMap((segment) =>
-      all(".label, .range > :not(.unseen)", segment).filter((e) => width(e) > width(segment)).map((e) => e.textContent)),
+    cut: () => all("#tags .segment").flatMap((segment) => all(".label, .range > :not(.unseen)", segment)
+      .filter((e) => width(e) > width(segment)).map((e) => e.textContent)),
 
-    /** unseen is what has the keyboard if nothing shows that: no outline or shadow, nor one of what stands for it. */
+    /** unseen is what has the keyboard if no outline or shadow shows that, nor one of what stands for it. */
     unseen() {
       const at = document.activeElement;
       const styles = [at, ...(at.labels?.[0]?.querySelectorAll("*") ?? [])].map((e) => getComputedStyle(e));
-      const seen = styles.some((s) => (s.outlineStyle !== "none" && parseFloat(s.outlineWidth) > 0) || s.boxShadow !== "none");
-      return seen || at === document.body ? "" : at.outerHTML;
+      const drawn = (s) => (s.outlineStyle !== "none" && parseFloat(s.outlineWidth) > 0) || s.boxShadow !== "none";
+      return styles.some(drawn) || at === document.body ? "" : at.outerHTML;
     },
 
     /** nameless are the elements of which a screen reader can say nothing. */
     nameless: () => all("input, button, a, table")
-      .filter((e) => !(e.labels?.length || e.innerText || e.ariaLabel || e.hasAttribute("aria-labelledby"))).map((e) => e.outerHTML),
+      .filter((e) => !(e.labels?.length || e.innerText || e.ariaLabel || e.hasAttribute("aria-labelledby")))
+      .map((e) => e.outerHTML),
 
     /** keyboard is where the keyboard is: the element, its value and the position in it. */
-    keyboard: () => [document.activeElement.id, document.activeElement.value, document.activeElement.selectionStart].join(" "),
+    keyboard: () => (({ id, value, selectionStart }) => [id, value, selectionStart].join(" "))(document.activeElement),
 
     /** held is what generators have of a tag, as the page shows it. */
     held: (tag) => JSON.stringify(all("[data-node][data-left]", row(tag)).map((buffer) => [

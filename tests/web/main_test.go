@@ -1,5 +1,5 @@
-// Package web looks at the operators' page in a browser: on answers that are made up, which show any state at once, and on
-// real generators.
+// Package web looks at the operators' page in a browser: on answers that are made up, which show any state at once, and
+// on real generators.
 package web
 
 import (
@@ -24,6 +24,20 @@ import (
 )
 
 func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
+
+// All tests share a browser, in tabs of their own.
+func TestDashboard(t *testing.T) {
+	t.Parallel()
+	b := browser.New(t)
+	for name, test := range map[string]func(*testing.T, *browser.Browser){
+		"states": states, "page": page, "live": live, "token": token,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, b)
+		})
+	}
+}
 
 //go:embed look.js
 var lookScript string
@@ -75,6 +89,9 @@ type object = map[string]any
 type site struct {
 	url string
 
+	events  []object
+	problem string
+
 	mu      sync.Mutex
 	answers map[string]func(r *http.Request, n int) any // by path; n is how often it was asked before; nil: no answer
 	asked   map[string]int
@@ -85,6 +102,7 @@ var questions = []string{"overview", "feed", "tags", "workers"}
 func newSite(t *testing.T) *site {
 	t.Helper()
 	s := &site{answers: make(map[string]func(*http.Request, int) any), asked: make(map[string]int)}
+	s.events = []object{event("tag.created", longTag, longNode, object{"step": 1000})}
 	s.feed()
 	s.answer("tags", object{"tags": []any{}, "next": ""})
 	s.answer("workers", object{"registry": "kv", "workers": []any{}, "next": 0})
@@ -124,20 +142,22 @@ func (s *site) answer(path string, with any) {
 	}
 }
 
-// overview sets the state of generators. Each hands out 5,000 IDs between two answers. change may change the states, and
-// returns what else to answer.
+// overview sets the state of generators. Each hands out 5,000 IDs between two answers. change may change the states,
+// and returns what else to answer.
 func (s *site) overview(change func(n int, nodes []bus.State) object, names ...string) {
 	s.answer("overview", func(_ *http.Request, n int) any {
 		var nodes []bus.State
 		for i, name := range names {
 			worker := int64(i)
 			nodes = append(nodes, bus.State{
-				Node: name, Version: "v1.0.0", Address: "nats://127.0.0.1:4222", Started: time.Now().Add(-time.Hour), Worker: &worker,
-				Readiness: bus.Readiness{Ready: true, Segment: true, Snowflake: true}, Busiest: []bus.Buffer{},
-				Counts: bus.Counts{Requests: int64(n) * 500, IDs: int64(n) * 5000, Errors: map[bus.Reason]int64{}},
+				Node: name, Version: "v1.0.0", Address: "nats://127.0.0.1:4222", Worker: &worker,
+				Started: time.Now().Add(-time.Hour), Busiest: []bus.Buffer{},
+				Readiness: bus.Readiness{Ready: true, Segment: true, Snowflake: true},
+				Counts:    bus.Counts{Requests: int64(n) * 500, IDs: int64(n) * 5000, Errors: map[bus.Reason]int64{}},
 			})
 		}
-		answer := object{"node": names[0], "unix_ms": time.Now().UnixMilli(), "lost": []any{}, "ending": []any{}, "nodes": nodes}
+		answer := object{"node": names[0], "unix_ms": time.Now().UnixMilli(), "nodes": nodes, "lost": []any{},
+			"ending": []any{}}
 		for key, value := range change(n, nodes) {
 			answer[key] = value
 		}
@@ -154,13 +174,13 @@ func (s *site) feed(causes ...object) {
 		lasting += cause["count"].(int)
 	}
 	s.answer("feed", object{"causes": append([]object{}, causes...), "lasting": lasting, "past": []any{}, "ended": 0,
-		"problem": "", "events": []object{event("tag.created", longTag, longNode, object{"step": 1000})}})
+		"problem": s.problem, "events": s.events})
 }
 
-// cause is one failure, with all of its alerts.
-func cause(kind, harm string, types []string, nodes []string, alerts ...object) object {
-	return object{"kind": kind, "harm": harm, "since": time.Now(), "types": types, "nodes": nodes, "keys": 1, "dry": 0,
-		"count": len(alerts), "alerts": alerts}
+// cause is one failure, with all of its alerts. Types and nodes are words.
+func cause(kind, harm, types, nodes string, alerts ...object) object {
+	return object{"kind": kind, "harm": harm, "since": time.Now(), "types": strings.Fields(types),
+		"nodes": strings.Fields(nodes), "keys": 1, "dry": 0, "count": len(alerts), "alerts": alerts}
 }
 
 // event is an event, or an alert of a cause.
