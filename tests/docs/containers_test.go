@@ -29,8 +29,9 @@ type service struct {
 	NetworkMode     string                  `yaml:"network_mode"`
 }
 
-// No test runs containers: an engine is nothing that every developer has. What stands in docker-compose.yml and Dockerfile is
-// compared with what leaf, NATS and the servers of the tests themselves say. A drill starts generators with these settings.
+// No test runs containers: an engine is nothing that every developer has. What stands in docker-compose.yml and
+// Dockerfile is compared with what leaf, NATS and the servers of the tests themselves say. A drill starts generators
+// with these settings.
 func TestContainers(t *testing.T) {
 	t.Parallel()
 	check := func(ok bool, what ...any) {
@@ -53,13 +54,14 @@ func TestContainers(t *testing.T) {
 	generators := 0
 	for name, s := range file.Services {
 		for _, port := range s.Ports {
-			check(strings.HasPrefix(port, "127.0.0.1:") && s.NetworkMode == "", name, "is published to all:", port, s.NetworkMode)
+			check(strings.HasPrefix(port, "127.0.0.1:"), name, "is published to all:", port)
 		}
+		check(s.NetworkMode == "", name, "has the network", s.NetworkMode)
 		check(len(s.Volumes) > 0, name, "begins anew with each container")
 		for _, v := range s.Volumes {
 			volume, folder, _ := strings.Cut(v, ":")
 			_, declared := file.Volumes[volume]
-			check(declared && users[volume] == "", name, "shares its volume, or it is not declared:", volume, users[volume])
+			check(declared && users[volume] == "", name, "shares the volume, or it is not declared:", v)
 			check(s.Build == "" || folder == s.Environment["LEAF_DATA_DIR"], name, "keeps its data outside", v)
 			users[volume] = name
 		}
@@ -85,8 +87,10 @@ func TestContainers(t *testing.T) {
 	opts, err := server.ProcessConfigFile(conf)
 	kit.Must(t, err)
 	look, err := url.Parse(bus.HealthCheck.Test[len(bus.HealthCheck.Test)-1])
-	check(err == nil && look.Host == fmt.Sprintf("%s:%d", opts.HTTPHost, opts.HTTPPort), "the health check of NATS looks at", look)
-	check(bus.Configs[0].Target == "/etc/nats/nats-server.conf" && bus.Volumes[0] == "nats:"+opts.StoreDir, "NATS:", bus)
+	kit.Must(t, err)
+	check(look.Host == fmt.Sprintf("%s:%d", opts.HTTPHost, opts.HTTPPort), "the health check of NATS looks at", look)
+	check(bus.Configs[0].Target == "/etc/nats/nats-server.conf", "NATS does not read", bus.Configs)
+	check(bus.Volumes[0] == "nats:"+opts.StoreDir, "NATS keeps its data outside", bus.Volumes)
 	check(opts.JetStream && opts.SyncAlways, "NATS has no JetStream, or loses what it confirmed in a power failure")
 
 	// Versions are those that the tests run.
@@ -107,12 +111,14 @@ func TestContainers(t *testing.T) {
 	// The image runs leaf without a shell, as a user who owns the volume, built as make build does.
 	user, volume := group(`(?m)^USER ([1-9]\d*:[1-9]\d*)$`, docker), group(`(?m)^VOLUME (\S+)$`, docker)
 	for _, line := range []string{
-		`ENTRYPOINT ["/leaf"]`, `CMD ["serve"]`, `CMD ["/leaf", "health"]`, "USER " + user, "ENV LEAF_DATA_DIR=" + volume,
+		`ENTRYPOINT ["/leaf"]`, `CMD ["serve"]`, `CMD ["/leaf", "health"]`, "ENV LEAF_DATA_DIR=" + volume,
 		"COPY --from=build --chown=" + user + " /out/data " + volume,
 		"go build " + group(`\$\(GO\) build (.*) -o bin/leaf`, read(t, "Makefile")) + " -o /out/leaf ./cmd/leaf",
 	} {
 		check(strings.Contains(docker, line+"\n"), "the Dockerfile lacks", line)
 	}
+	check(user != "", "the image has no user but root")
+
 	// A version ends in +dirty where a file that git knows is kept from the build.
 	list := exec.Command("git", "ls-files", "--cached", "--ignored", "--exclude-from=.dockerignore")
 	list.Dir = "../.."

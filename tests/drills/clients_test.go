@@ -22,18 +22,20 @@ import (
 // program is the only block in a language of docs/clients.md.
 func program(t *testing.T, language string) string {
 	t.Helper()
-	blocks := regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(page(t, "docs/clients.md"), -1)
+	block := regexp.MustCompile("(?ms)^```" + language + "\n(.*?)^```$")
+	blocks := block.FindAllStringSubmatch(page(t, "docs/clients.md"), -1)
 	if len(blocks) != 1 {
 		t.Fatalf("docs/clients.md has %d blocks of %s, want one", len(blocks), language)
 	}
 	return blocks[0][1]
 }
 
-// printsOrder adds a line to a program, after the only line with this text. There it prints the header of a strict tag, with
-// one of the two expressions that docs/clients.md has for it.
+// printsOrder adds a line to a program, after the only line with this text. There it prints the header of a strict tag,
+// with one of the two expressions that docs/clients.md has for it.
 func printsOrder(t *testing.T, program, after string, expression int, format string) string {
 	t.Helper()
-	found := regexp.MustCompile("In the programs above the header is `(.*)` and `(.*)`").FindStringSubmatch(page(t, "docs/clients.md"))
+	sentence := regexp.MustCompile("In the programs above the header is `(.*)` and `(.*)`")
+	found := sentence.FindStringSubmatch(page(t, "docs/clients.md"))
 	lines := strings.Split(program, "\n")
 	at := slices.IndexFunc(lines, func(line string) bool { return strings.Contains(line, after) })
 	if found == nil || at < 0 {
@@ -125,7 +127,8 @@ func compiled(t *testing.T) (dir string) {
 	dir = t.TempDir()
 	kit.Must(t, os.CopyFS(dir, os.DirFS("java")))
 	writeFile(t, dir+"/LeafIds.java", program(t, "java"))
-	kit.Finish(t, start(t, dir, "", "javac", "--release", "11", "-Werror", "LeafIds.java", "Callers.java", "Steps.java")).Want(t, 0)
+	javac := start(t, dir, "", "javac", "--release", "11", "-Werror", "LeafIds.java", "Callers.java", "Steps.java")
+	kit.Finish(t, javac).Want(t, 0)
 	return dir
 }
 
@@ -146,12 +149,12 @@ func (p *java) more(line string, n int) []string {
 	p.t.Helper()
 	_, err := fmt.Fprintln(p.stdin, line)
 	kit.Must(p.t, err)
-	testkit.Eventually(p.t, fmt.Sprintf("%d lines on stdout", n), func() bool { return strings.Count(p.Stdout(), "\n") >= n })
+	testkit.Eventually(p.t, fmt.Sprintf("%d lines", n), func() bool { return strings.Count(p.Stdout(), "\n") >= n })
 	return strings.Split(strings.TrimSuffix(p.Stdout(), "\n"), "\n")
 }
 
-// The Java class of docs/clients.md as a program of its own, with a token; what it keeps in memory; and two objects of a
-// strict tag, which keep nothing.
+// The Java class of docs/clients.md as a program of its own, with a token; what it keeps in memory; and two objects of
+// a strict tag, which keep nothing.
 func TestDrillJava(t *testing.T) {
 	dir := compiled(t)
 	g := kit.Embed(t, "--http", "127.0.0.1:0", "--http-token", "a-token")
@@ -197,8 +200,8 @@ func TestDrillJava(t *testing.T) {
 	}
 }
 
-// Of three generators one is killed and one is frozen, twice, while threads of the Java class take IDs with a deadline of
-// 500 ms: no call fails, and no ID comes twice.
+// Of three generators one is killed and one is frozen, twice, while threads of the Java class take IDs with a deadline
+// of 500 ms: no call fails, and no ID comes twice.
 func TestDrillJavaDeadlines(t *testing.T) {
 	dir, url := compiled(t), natskit.Start(t).ClientURL()
 	var all []*kit.Generator

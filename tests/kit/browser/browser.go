@@ -31,8 +31,8 @@ func New(tb testing.TB) *Browser {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	// On Linux chromedp has the system kill a browser whose parent has ended. It also makes a folder for the profile; dir is
-	// for what the browser leaves elsewhere.
+	// On Linux chromedp has the system kill a browser whose parent has ended. It also makes a folder for the profile;
+	// dir is for what the browser leaves elsewhere.
 	life, kill := context.WithCancel(context.Background())
 	dir := tb.TempDir()
 	allocator, end := chromedp.NewExecAllocator(life, append(chromedp.DefaultExecAllocatorOptions[:],
@@ -44,8 +44,8 @@ func New(tb testing.TB) *Browser {
 		chromedp.Flag("disable-quic", true),
 		chromedp.Flag("disable-component-update", true),
 	)...)
-	// It lives as long as the context that starts it, so that one has no deadline. Where it does not start, chromedp's own
-	// way to end it never returns.
+	// It lives as long as the context that starts it, so that one has no deadline. Where it does not start, chromedp's
+	// own way to end it never returns.
 	ctx, stop := chromedp.NewContext(allocator)
 	late := time.AfterFunc(Patience, kill)
 	err = chromedp.Do(ctx)
@@ -77,6 +77,6 @@ func find() (string, error) {
 			return path, nil
 		}
 	}
-	return "", errors.New("neither chromium nor chromium-browser nor google-chrome is there: tests/install.sh installs it (make deps), or set " +
-		programEnv + " to the path of one")
+	return "", errors.New("neither chromium nor chromium-browser nor google-chrome is there: " +
+		"tests/install.sh installs it (make deps), or set " + programEnv + " to the path of one")
 }

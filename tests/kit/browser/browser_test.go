@@ -33,11 +33,13 @@ func TestComplaints(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				w.Header().Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; img-src 'self' data:; connect-src *")
+				w.Header().Set("Content-Security-Policy",
+					"default-src 'none'; script-src 'self'; img-src 'self' data:; connect-src *")
 				switch r.URL.Path {
 				case "/":
 					w.Header().Set("Content-Type", "text/html")
-					fmt.Fprint(w, `<!doctype html><link rel="icon" href="data:,"><title>page</title><body>`+c.html+`<script src="script.js"></script>`)
+					fmt.Fprint(w, `<!doctype html><link rel="icon" href="data:,"><title>page</title><body>`,
+						c.html, `<script src="script.js"></script>`)
 				case "/script.js":
 					w.Header().Set("Content-Type", "text/javascript")
 					fmt.Fprint(w, c.script)

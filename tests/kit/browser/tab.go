@@ -25,8 +25,8 @@ import (
 // Action is something that a tab does.
 type Action = chromedp.Action[chromedp.Void]
 
-// Tab is a window that shares nothing with the others of its [Browser]: neither what is cached nor who is signed in. Its
-// methods are for the goroutine of the test; where something goes wrong they end it.
+// Tab is a window that shares nothing with the others of its [Browser]: neither what is cached nor who is signed in.
+// Its methods are for the goroutine of the test; where something goes wrong they end it.
 type Tab struct {
 	tb          testing.TB
 	ctx         context.Context
@@ -105,7 +105,8 @@ func (t *Tab) hear(event any) {
 	case *fetch.EventRequestPaused:
 		t.answer(Send(fetch.ContinueRequest, fetch.ContinueRequestParams{RequestID: e.RequestID}))
 	case *fetch.EventAuthRequired:
-		t.answer(Send(fetch.ContinueWithAuth, fetch.ContinueWithAuthParams{RequestID: e.RequestID, AuthChallengeResponse: t.credentials}))
+		t.answer(Send(fetch.ContinueWithAuth,
+			fetch.ContinueWithAuthParams{RequestID: e.RequestID, AuthChallengeResponse: t.credentials}))
 	}
 }
 
@@ -203,8 +204,8 @@ func evaluate[T any](t *Tab, expression string) (T, error) {
 	return chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
 }
 
-// Await waits until an expression in JavaScript is true, which is what the test wants to see. Its condition is looked at
-// from outside, because a page whose policy is strict allows nobody to make functions of text in it.
+// Await waits until an expression in JavaScript is true, which is what the test wants to see. Its condition is looked
+// at from outside, because a page whose policy is strict allows nobody to make functions of text in it.
 func (t *Tab) Await(what, expression string) {
 	t.tb.Helper()
 	looks := time.NewTicker(20 * time.Millisecond)
