@@ -55,7 +55,7 @@ func night(s *site) {
 				tag, left = longTag, 100_000
 			}
 			ending = append(ending, object{"tag": tag, "buffers": []held{
-				{"gen_1", buffer(tag, "failing", hugeID, left)}, {longNode, buffer(tag, "failing", 1, left)},
+				{"gen_1", buffer(tag, "failing", hugeID, left, n*10)}, {longNode, buffer(tag, "failing", 1, left, n*10)},
 			}})
 		}
 		for i := range nodes {
@@ -78,14 +78,12 @@ func states(t *testing.T, b *browser.Browser) {
 	const green = verdict + `.textContent === '2 generators, all ready' && ` + verdict + `.dataset.state === 'good' &&
 		look.all('#generators .state.good').length === 2 && !look.one('#alerts > li, .main-total.failing')`
 	tab.Await("that all is well", green)
-	tab.Await("a rate", `look.number('#rate-ids') > 1000`)
+	tab.Await("a rate", `look.number('#rate-ids') > 0`)
 
 	night(s)
 	const red = `look.one('#verdict [data-state="bad"]')`
 	tab.Await("refusals, in red", `/^Callers are refused, [\d.]+\/s$/.test(`+red+`?.textContent)`)
-	if color := browser.Eval[string](tab, `getComputedStyle(`+red+`).color`); color != "rgb(180, 35, 24)" {
-		t.Errorf("the refusals are %s", color)
-	}
+	tab.Await("their colour", red+` && getComputedStyle(`+red+`).color === 'rgb(180, 35, 24)'`)
 	says(tab, `#verdict [data-state="warn"]`, "gen_2 lost, last heard 10 s ago")
 	tab.Await("nothing green", `look.one('.main-total.failing') &&
 		!look.one('#verdict [data-state="good"], #generators .state.good')`)
@@ -195,11 +193,11 @@ func page(t *testing.T, b *browser.Browser) {
 	s.problem = hostile
 	s.feed(cause("jetstream", "ends", "leaf.segment.refill_failed", hostile,
 		event("segment.refill_failed", hostile, hostile, body)))
-	taken := []int64{2000, 1000, 100} // between two answers
+	taken := []int{2000, 1000, 100} // between two answers
 	s.overview(func(n int, nodes []bus.State) object {
 		for i, tag := range []string{"first", "second", hostile} {
-			b := buffer(tag, "ok", hugeID, 1500)
-			b.Taken, b.Error = int64(n)*taken[i], hostile
+			b := buffer(tag, "ok", hugeID, 1500, n*taken[i])
+			b.Error = hostile
 			nodes[0].Busiest = append(nodes[0].Busiest, b)
 		}
 		nodes[0].Readiness = bus.Readiness{Missing: []string{hostile}, Reasons: map[string]string{hostile: hostile}}

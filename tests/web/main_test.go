@@ -189,9 +189,10 @@ func event(kind, key, node string, body object) object {
 		"key": key, "node": node, "body": body}
 }
 
-// buffer is what a generator has of a tag: a segment that is half used, and the next one.
-func buffer(tag, state string, first, left int64) bus.Buffer {
-	b := bus.Buffer{Tag: tag, State: state, Step: 1000, Left: left, Taken: 1, Rate: 10, Segments: []bus.Segment{}}
+// buffer is what a generator has of a tag: a segment that is half used, and the next one. The page measures the rate by
+// what was taken.
+func buffer(tag, state string, first, left int64, taken int) bus.Buffer {
+	b := bus.Buffer{Tag: tag, State: state, Step: 1000, Left: left, Taken: int64(taken), Segments: []bus.Segment{}}
 	for i := range min(left, 2) {
 		from := bus.ID(first + i*1000)
 		b.Segments = append(b.Segments, bus.Segment{First: from, Last: from + 999, Next: from + 500})
