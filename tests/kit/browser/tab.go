@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -23,9 +25,8 @@ import (
 // Action is something that a tab does.
 type Action = chromedp.Action[chromedp.Void]
 
-// Tab is a window that shares nothing with the others of its [Browser]: neither
-// what is cached nor who is signed in. Its methods are for the goroutine of the
-// test; where something goes wrong they end it.
+// Tab is a window that shares nothing with the others of its [Browser]: neither what is cached nor who is signed in.
+// Its methods are for the goroutine of the test; where something goes wrong they end it.
 type Tab struct {
 	tb          testing.TB
 	ctx         context.Context
@@ -37,8 +38,8 @@ type Tab struct {
 	expected   []string
 }
 
-// Open opens an empty tab until the test ends. What the browser complains of
-// there until then fails the test: see [Tab.Expect].
+// Open opens an empty tab until the test ends. What the browser complains of there until then fails the test: see
+// [Tab.Expect].
 func (b *Browser) Open(tb testing.TB) *Tab {
 	tb.Helper()
 	t := &Tab{tb: tb}
@@ -46,7 +47,13 @@ func (b *Browser) Open(tb testing.TB) *Tab {
 	t.ctx, stop = chromedp.NewContext(b.ctx, chromedp.WithNewBrowserContext(), chromedp.WithListener(t.hear))
 	tb.Cleanup(func() {
 		defer stop()
-		t.judge()
+		if complaints := t.Complaints(); len(complaints) > 0 {
+			tb.Errorf("the browser complains:\n%s", strings.Join(complaints, "\n"))
+		}
+		if tb.Failed() {
+			text, err := evaluate[string](t, "document.body.innerText")
+			tb.Logf("the page shows (%v):\n%.4000s", err, text)
+		}
 	})
 	// A context that has no tab yet takes the lifetime of its first one from it.
 	if err := chromedp.Do(t.ctx); err != nil {
@@ -83,14 +90,12 @@ func (t *Tab) hear(event any) {
 		}
 		t.complain("an exception: " + text)
 	case *runtime.EventConsoleAPICalled:
-		if e.Type == runtime.ConsoleAPICalledTypeError || e.Type == runtime.ConsoleAPICalledTypeWarning || e.Type == runtime.ConsoleAPICalledTypeAssert {
+		if e.Type == runtime.ConsoleAPICalledTypeError || e.Type == runtime.ConsoleAPICalledTypeWarning {
 			for _, arg := range e.Args {
 				t.complain("the console: " + describe(arg))
 			}
 		}
-	case *log.EventEntryAdded:
-		// What the browser itself has to say: of answers with an error, of the
-		// page's policy, of what is deprecated.
+	case *log.EventEntryAdded: // answers with an error, the page's policy, what is deprecated
 		if e.Entry.Level == log.EntryLevelError || e.Entry.Level == log.EntryLevelWarning {
 			t.complain(fmt.Sprintf("%s: %s", e.Entry.Source, e.Entry.Text))
 		}
@@ -100,23 +105,14 @@ func (t *Tab) hear(event any) {
 	case *fetch.EventRequestPaused:
 		t.answer(Send(fetch.ContinueRequest, fetch.ContinueRequestParams{RequestID: e.RequestID}))
 	case *fetch.EventAuthRequired:
-		t.answer(Send(fetch.ContinueWithAuth, fetch.ContinueWithAuthParams{RequestID: e.RequestID, AuthChallengeResponse: t.credentials}))
+		t.answer(Send(fetch.ContinueWithAuth,
+			fetch.ContinueWithAuthParams{RequestID: e.RequestID, AuthChallengeResponse: t.credentials}))
 	}
 }
 
 // answer answers a message for which the page waits. It may have gone meanwhile.
 func (t *Tab) answer(action Action) {
 	go func() { _ = chromedp.Do(t.ctx, action) }()
-}
-
-// SignIn makes the tab show a user and a password where it is asked for one.
-func (t *Tab) SignIn(user, password string) {
-	t.tb.Helper()
-	t.credentials = &fetch.AuthChallengeResponse{
-		Response: fetch.AuthChallengeResponseResponseProvideCredentials, Username: user, Password: password,
-	}
-	asked := true
-	t.Do(Send(fetch.Enable, fetch.EnableParams{HandleAuthRequests: &asked}))
 }
 
 // describe returns an error's words, or a value.
@@ -130,8 +126,18 @@ func (t *Tab) complain(text string) {
 	t.complaints = append(t.complaints, text)
 }
 
-// Complaints are console errors and warnings, uncaught exceptions, breaches of
-// the page's policy, dialogs, and requests that failed, as far as they are not expected.
+// SignIn makes the tab show a user and a password where it is asked for one.
+func (t *Tab) SignIn(user, password string) {
+	t.tb.Helper()
+	t.credentials = &fetch.AuthChallengeResponse{
+		Response: fetch.AuthChallengeResponseResponseProvideCredentials, Username: user, Password: password,
+	}
+	asked := true
+	t.Do(Send(fetch.Enable, fetch.EnableParams{HandleAuthRequests: &asked}))
+}
+
+// Complaints are console errors and warnings, uncaught exceptions, breaches of the page's policy, dialogs, and requests
+// that failed, as far as they are not expected.
 func (t *Tab) Complaints() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -154,19 +160,6 @@ func (t *Tab) Addresses() []string {
 	return slices.Clone(t.addresses)
 }
 
-// judge fails the test if there are complaints, and tells of a test that failed
-// what was on the page.
-func (t *Tab) judge() {
-	t.tb.Helper()
-	if complaints := t.Complaints(); len(complaints) > 0 {
-		t.tb.Errorf("the browser complains:\n%s", strings.Join(complaints, "\n"))
-	}
-	if t.tb.Failed() {
-		text, err := evaluate[string](t, "document.body.innerText")
-		t.tb.Logf("the page shows (%v):\n%.4000s", err, text)
-	}
-}
-
 // Do does actions one after the other.
 func (t *Tab) Do(actions ...Action) {
 	t.tb.Helper()
@@ -177,16 +170,22 @@ func (t *Tab) Do(actions ...Action) {
 	}
 }
 
-// Get returns what an action does.
-func Get[T any](t *Tab, action chromedp.Action[T]) T {
+// Picture takes a picture of the whole page, for people: into the folder LEAF_TEST_SCREENSHOTS, if that is set.
+func (t *Tab) Picture(name string) {
 	t.tb.Helper()
+	dir := os.Getenv("LEAF_TEST_SCREENSHOTS")
+	if dir == "" {
+		return
+	}
 	ctx, cancel := context.WithTimeout(t.ctx, Patience)
 	defer cancel()
-	found, err := chromedp.Run(ctx, action)
+	data, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
+	if err = cmp.Or(err, os.MkdirAll(dir, 0o777)); err == nil {
+		err = os.WriteFile(filepath.Join(dir, name+".png"), data, 0o666)
+	}
 	if err != nil {
 		t.tb.Fatal(err)
 	}
-	return found
 }
 
 // Eval returns the value of an expression in JavaScript.
@@ -205,9 +204,8 @@ func evaluate[T any](t *Tab, expression string) (T, error) {
 	return chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
 }
 
-// Await waits until an expression in JavaScript is true, which is what the test
-// wants to see. Its condition is looked at from outside, because a page whose
-// policy is strict allows nobody to make functions of text in it.
+// Await waits until an expression in JavaScript is true, which is what the test wants to see. Its condition is looked
+// at from outside, because a page whose policy is strict allows nobody to make functions of text in it.
 func (t *Tab) Await(what, expression string) {
 	t.tb.Helper()
 	looks := time.NewTicker(20 * time.Millisecond)
