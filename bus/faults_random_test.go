@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -173,6 +174,23 @@ func (f *faulty) give(subject string, n int64) (ranges []Range) {
 	}
 	f.given[subject] = append(f.given[subject], ranges...)
 	return ranges
+}
+
+// oneWay checks that each ID came once, and from a generator.
+func oneWay(t *testing.T, what string, ids []int64, given []Range) {
+	t.Helper()
+	slices.Sort(ids)
+	for i, id := range ids {
+		if i > 0 && ids[i-1] == id {
+			t.Errorf("%s: %d came twice", what, id)
+		}
+		for len(given) > 0 && given[0].Last < id {
+			given = given[1:]
+		}
+		if len(given) == 0 || id < given[0].First {
+			t.Errorf("%s: %d was not given", what, id)
+		}
+	}
 }
 
 func refusal(reply *nats.Msg, code int, reason Reason) {

@@ -23,12 +23,6 @@ func hedged(c *Client) { c.hedging.off, c.attempt = false, mostAttempt }
 func step(t *testing.T, u underTest, deadline time.Duration) (*pending, time.Time) {
 	t.Helper()
 	now := time.Now()
-	return stepAt(t, u, deadline, now), now
-}
-
-// stepAt is step for a call that begins then.
-func stepAt(t *testing.T, u underTest, deadline time.Duration, now time.Time) *pending {
-	t.Helper()
 	p := &pending{
 		request: request{subject: "leaf.segment.order", count: 1, body: []byte("1"), lateness: u.hedging.lateness("leaf.segment.order", 1)},
 		c:       u.Client, answers: make(chan arrival, mostAnswers), timer: time.NewTimer(time.Hour),
@@ -38,7 +32,7 @@ func stepAt(t *testing.T, u underTest, deadline time.Duration, now time.Time) *p
 	if err := p.attempt(now); err != nil {
 		t.Fatal(err)
 	}
-	return p
+	return p, now
 }
 
 // run does what is due until then.
@@ -74,41 +68,6 @@ func TestHedges(t *testing.T) {
 	}
 	if s := u.Stats(); s != (Stats{Requests: 1, Hedges: 8, Retries: 1}) {
 		t.Errorf("%+v", s)
-	}
-	// An attempt that nobody answered has paid for its hedges, so this one sends none.
-	p.run(t, at(300))
-	if len(p.sent) != 10 {
-		t.Errorf("%d requests were sent although the credit is %d", len(p.sent), u.hedging.credit.Load())
-	}
-}
-
-// Without hedging only attempts send a request again.
-func TestNoHedging(t *testing.T) {
-	t.Parallel()
-	u := newUnderTest(t, hedged, NoHedging())
-	p, begin := step(t, u, time.Second)
-	for _, c := range []struct{ ms, sent int }{{199, 1}, {200, 2}, {359, 2}, {360, 3}} {
-		if p.run(t, begin.Add(time.Duration(c.ms)*time.Millisecond)); len(p.sent) != c.sent {
-			t.Errorf("after %d ms %d requests were sent, want %d", c.ms, len(p.sent), c.sent)
-		}
-	}
-}
-
-// An attempt takes at most a third of what is left, as long as that is not too short for an answer.
-func TestAttemptsFitIntoTheDeadline(t *testing.T) {
-	t.Parallel()
-	c := NewClient(nil)
-	for left := time.Millisecond; left < time.Hour; left = left * 5 / 4 {
-		for name, p := range map[string]*pending{
-			"a deadline":        {c: c, deadline: time.Unix(0, 0).Add(left)},
-			"an urgent caller":  {c: c, request: request{left: func() time.Duration { return left }}},
-			"more than a while": {c: c, deadline: time.Unix(0, 0).Add(left + time.Hour)},
-		} {
-			got := p.length(time.Unix(0, 0))
-			if got > max(left/3, leastAttempt) && name[0] == 'a' || got < leastAttempt || got > mostAttempt {
-				t.Errorf("%s, %v are left: an attempt lasts %v", name, left, got)
-			}
-		}
 	}
 }
 
@@ -194,158 +153,6 @@ func TestHedgesHaveABudget(t *testing.T) {
 		t.Errorf("%+v, and %d answers were late", s, slow.Load())
 	}
 	t.Logf("%+v, %d answers were late", s, slow.Load())
-}
-
-// Hedges cost something if the first request is answered, and if nobody answers. For a generator that is silent they are free.
-func TestWhatHedgesCost(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		answers []int         // of these requests, in this order
-		ago     time.Duration // when the first one was sent
-		cost    int64
-	}{
-		"the first one is silent":                     {[]int{1}, 0, 0},
-		"the first one is answered first":             {[]int{0}, 0, 2},
-		"the first one is answered a little later":    {[]int{2, 0}, 0, 2},
-		"the first one is answered after its silence": {[]int{2, 0}, 2 * silence, 0},
-		"none is answered":                            {nil, 0, 2},
-	} {
-		u := newUnderTest(t, hedged)
-		p, begin := step(t, u, time.Second)
-		p.run(t, begin.Add(20*time.Millisecond))
-		var asked []*nats.Msg
-		for range 3 {
-			asked = append(asked, u.request(1))
-		}
-		p.sent[0].at = p.sent[0].at.Add(-c.ago)
-		before := u.hedging.credit.Load()
-		for i, n := range c.answers {
-			respond(t, asked[n], "1")
-			if i > 0 {
-				continue // the call has ended
-			}
-			if err := p.look(<-p.answers, begin); err != nil {
-				t.Fatal(err)
-			}
-			p.won = true
-			p.end()
-		}
-		if c.answers == nil {
-			p.end()
-		}
-		if len(c.answers) > 1 {
-			testkit.Eventually(t, "the late answer", func() bool {
-				u.inbox.mu.Lock()
-				defer u.inbox.mu.Unlock()
-				return len(u.inbox.open) == 0
-			})
-		}
-		testkit.Eventually(t, name, func() bool { return before-u.hedging.credit.Load() == c.cost*hedgeCost })
-	}
-}
-
-// After a standstill of its own process a client waits for a moment before it asks again.
-func TestNoHedgeAfterAStandstill(t *testing.T) {
-	t.Parallel()
-	u := newUnderTest(t, hedged)
-	p, begin := step(t, u, time.Second)
-	for i, want := range []int{1, 2} {
-		if err := p.tick(t.Context(), begin.Add(100*time.Millisecond+time.Duration(i)*hedgePause)); err != nil || len(p.sent) != want {
-			t.Errorf("%d requests were sent, want %d: %v", len(p.sent), want, err)
-		}
-	}
-}
-
-// While no generator answers anybody, a client soon stops asking again. The first answer ends that, and its lateness does
-// not count as that of a generator.
-func TestNoHedgesInAWideSilence(t *testing.T) {
-	t.Parallel()
-	u := newUnderTest(t, hedged)
-	begin := time.Now()
-	var calls []*pending
-	for range 4 {
-		calls = append(calls, stepAt(t, u, time.Second, begin))
-	}
-	for at := begin; at.Before(begin.Add(100 * time.Millisecond)); at = at.Add(hedgePause) {
-		for _, p := range calls {
-			p.run(t, at)
-		}
-	}
-	sent := 0
-	for _, p := range calls {
-		sent += len(p.sent)
-	}
-	if sent != len(calls)+mostUnheard {
-		t.Errorf("%d requests were sent", sent)
-	}
-	silent := calls[len(calls)-1]
-	for range len(calls) {
-		respond(t, u.request(1), "1")
-	}
-	if err := silent.look(<-silent.answers, begin.Add(100*time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
-	if d := time.Duration(silent.lateness.delay.Load()); d != leastHedgeDelay {
-		t.Errorf("requests are late after %v", d)
-	}
-	p, begin := step(t, u, time.Second)
-	if p.run(t, begin.Add(10*time.Millisecond)); len(p.sent) != 2 {
-		t.Errorf("after an answer %d requests were sent", len(p.sent))
-	}
-}
-
-// serve answers all requests with f.
-func serve(t *testing.T, u underTest, f func(*nats.Msg)) {
-	t.Helper()
-	done := make(chan struct{})
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		for {
-			select {
-			case msg := <-u.requests:
-				f(msg)
-			case <-done:
-				return
-			}
-		}
-	})
-	t.Cleanup(func() { close(done); serving.Wait() })
-}
-
-// A pool uses all answers to a request that was sent more than once, as far as it has room.
-func TestPoolUsesLateAnswers(t *testing.T) {
-	t.Parallel()
-	u := newUnderTest(t, hedged, NoHedging(), Timeout(time.Hour))
-	u.attempt = 100 * time.Millisecond // the client remembers 32 requests, so this test may be slow for 3 s
-	pool, err := u.Pool("order", Ahead(100, 250))
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := make(chan int64)
-	go func() {
-		id, err := pool.Next(far(t))
-		if err != nil {
-			t.Error(err)
-		}
-		got <- id
-	}()
-	asked := []*nats.Msg{u.request(100), u.request(100), u.request(100), u.request(100)}
-	refuse(t, asked[0], 503, Draining)
-	respond(t, asked[1], "101-200")
-	if id := <-got; id != 101 {
-		t.Errorf("%d", id)
-	}
-	respond(t, asked[2], "201-300")
-	respond(t, asked[3], "301-400")
-	left := func() (n int64) {
-		pool.mu.Lock()
-		defer pool.mu.Unlock()
-		return pool.left()
-	}
-	testkit.Eventually(t, "the pool to have all answers", func() bool { return left() == 250 })
-	if unused := pool.Close(); total(unused) != 250 || overlap(unused) {
-		t.Errorf("%v are left", unused)
-	}
 }
 
 // Calls that wait when the connection is closed end at once.

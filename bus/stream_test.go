@@ -182,31 +182,3 @@ func TestBulkOfSmallAnswers(t *testing.T) {
 		}
 	}
 }
-
-// Snowflakes have no order to ask for: all their requests are sent at once.
-func TestBulkOfSnowflakesStartsAtOnce(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	requests := make(chan *nats.Msg, 100)
-	answers(t, s, "leaf.snowflake", func(_ int64, msg *nats.Msg) *nats.Msg { requests <- msg; return nil })
-	got := make(chan int64)
-	go func() {
-		var n int64
-		for id, err := range bus.NewClient(natskit.Connect(t, s), bus.NoHedging()).SnowflakeIDs(testkit.Context(t), 3, bus.Batch(1), bus.Parallel(3)) {
-			if n++; err != nil || id < 1 || id > 3 {
-				t.Errorf("%d, %v", id, err)
-			}
-		}
-		got <- n
-	}()
-	var held [3]*nats.Msg
-	for i := range held {
-		held[i] = <-requests
-	}
-	for i, msg := range held {
-		msg.Respond(strconv.AppendInt(nil, int64(i)+1, 10))
-	}
-	if n := <-got; n != 3 {
-		t.Errorf("%d snowflakes", n)
-	}
-}

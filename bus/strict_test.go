@@ -1,12 +1,7 @@
 package bus_test
 
 import (
-	"errors"
-	"slices"
-	"sync"
 	"testing"
-
-	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/bustest"
@@ -48,7 +43,7 @@ func TestStrictTagHasAHeader(t *testing.T) {
 	}
 }
 
-// Next, Take and Ranges keep the order, from two clients. A pool is refused.
+// Next, Take and Ranges keep the order, from two clients.
 func TestStrictTagOfAGenerator(t *testing.T) {
 	t.Parallel()
 	g := strictTag(t)
@@ -70,11 +65,6 @@ func TestStrictTagOfAGenerator(t *testing.T) {
 				t.Fatalf("%v, %v", ranges, err)
 			}
 			above("Take", ranges[0])
-		}
-	}
-	take()
-	for range 10 {
-		for _, c := range clients {
 			id, err := c.Next(ctx, "invoice")
 			if err != nil {
 				t.Fatal(err)
@@ -93,63 +83,5 @@ func TestStrictTagOfAGenerator(t *testing.T) {
 	}
 	if n != 10_000 {
 		t.Errorf("Ranges had %d IDs", n)
-	}
-
-	p, err := clients[0].Pool("invoice")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var callers sync.WaitGroup
-	for range 8 {
-		callers.Go(func() {
-			if id, err := p.Next(ctx); !errors.Is(err, bus.BadRequest) {
-				t.Errorf("a pool: %d, %v", id, err)
-			}
-		})
-	}
-	callers.Wait()
-	if unused := p.Close(); unused != nil {
-		t.Errorf("the pool kept %v", unused)
-	}
-}
-
-// Callers of Next that come at a time share requests of a strict tag, and each gets an ID of its own.
-func TestStrictTagIsShared(t *testing.T) {
-	t.Parallel()
-	g := strictTag(t)
-	asked := make(chan *nats.Msg, 10_000)
-	if _, err := g.Conn().ChanSubscribe("leaf.segment.invoice", asked); err != nil {
-		t.Fatal(err)
-	}
-	if err := g.Conn().Flush(); err != nil {
-		t.Fatal(err)
-	}
-	var mu sync.Mutex
-	var all []int64
-	var callers sync.WaitGroup
-	c := g.Client()
-	for range 64 {
-		callers.Go(func() {
-			last := int64(0)
-			for range 50 {
-				id, err := c.Next(testkit.Context(t), "invoice")
-				if err != nil || id <= last {
-					t.Errorf("%d after %d, %v", id, last, err)
-					return
-				}
-				last = id
-				mu.Lock()
-				all = append(all, id)
-				mu.Unlock()
-			}
-		})
-	}
-	callers.Wait()
-	slices.Sort(all)
-	if got := slices.Compact(all); len(got) != 64*50 {
-		t.Errorf("%d different IDs", len(got))
-	}
-	if n := len(asked); n > 64*50/4 {
-		t.Errorf("%d requests for %d IDs", n, 64*50)
 	}
 }

@@ -9,9 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/natskit"
-	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // TestCallsWithoutDeadline makes every call of the client with a context that has no deadline.
@@ -20,41 +21,21 @@ func TestCallsWithoutDeadline(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
 	responder := natskit.Connect(t, s)
-	stop := make(chan struct{})
 	var talking sync.WaitGroup
-	defer func() { close(stop); talking.Wait() }()
-	subscribe := func(subject string, every time.Duration) {
-		sub, err := responder.SubscribeSync(subject)
-		if err != nil {
+	t.Cleanup(talking.Wait)
+	ended, end := context.WithCancel(context.Background())
+	defer end()
+	for subject, chatty := range map[string]bool{"leaf.>": false, "$SRV.STATS.leaf": true, bus.SubjectBuffers: true} {
+		if _, err := responder.Subscribe(subject, func(msg *nats.Msg) {
+			talking.Go(func() {
+				for chatty && ended.Err() == nil && msg.Subject == subject {
+					_ = msg.Respond([]byte("{}"))
+					time.Sleep(20 * time.Millisecond)
+				}
+			})
+		}); err != nil {
 			t.Fatal(err)
 		}
-		if every == 0 {
-			return // silent
-		}
-		talking.Go(func() {
-			msg, err := sub.NextMsg(testkit.Patience)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			tick := time.NewTicker(every)
-			defer tick.Stop()
-			for err == nil {
-				err = msg.Respond([]byte("{}"))
-				select {
-				case <-tick.C:
-				case <-stop:
-					return
-				}
-			}
-		})
-	}
-	for _, silent := range []string{"leaf.segment.>", bus.SubjectSnowflake, bus.SubjectDecode, "leaf.admin.tags.>", "leaf.admin.workers.>",
-		bus.SubjectClaims, bus.SubjectAudit, bus.SubjectTrace} {
-		subscribe(silent, 0)
-	}
-	for _, chatty := range []string{"$SRV.STATS.leaf", bus.SubjectBuffers} {
-		subscribe(chatty, 20*time.Millisecond)
 	}
 	if err := responder.Flush(); err != nil {
 		t.Fatal(err)
@@ -106,21 +87,12 @@ func TestCallsWithoutDeadline(t *testing.T) {
 		}
 	}
 	var all sync.WaitGroup
-	defer all.Wait()
 	for name, call := range calls {
-		ended := make(chan error, 1)
-		ctx, cancel := context.WithCancel(t.Context()) // it has no deadline
-		all.Go(func() { ended <- call(ctx) })
 		all.Go(func() {
-			defer cancel()
-			select {
-			case err := <-ended:
-				if !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("%s: %v", name, err)
-				}
-			case <-time.After(testkit.Patience):
-				t.Errorf("%s goes on", name)
+			if err := call(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s: %v", name, err)
 			}
 		})
 	}
+	all.Wait()
 }
