@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	faultsNexts   = 100_000 // so many calls of Next must succeed
+	faultsNexts   = 40_000 // so many calls of Next must succeed
 	faultsCallers = 48
 	faultsMost    = 20 // IDs in one request: what such a generator gives
 )

@@ -135,7 +135,7 @@ func TestHedgesHaveABudget(t *testing.T) {
 		}
 		msg.Respond([]byte("1"))
 	})
-	const callers, calls = 8, 1000
+	const callers, calls = 8, 400
 	var all sync.WaitGroup
 	for range callers {
 		all.Go(func() {

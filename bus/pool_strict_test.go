@@ -28,7 +28,7 @@ func TestPoolOfAStrictTag(t *testing.T) {
 			t.Helper()
 			e, ok := errors.AsType[*Error](r.err)
 			if !ok || r.id != 0 || e.Reason != BadRequest || !strings.Contains(e.Message, "tag invoice is strict") || !strings.Contains(e.Message, "use Next or Take") {
-				t.Errorf("%s: %d, %v; want that the tag is strict", name, r.id, r.err)
+				t.Fatalf("%s: %d, %v; want that the tag is strict", name, r.id, r.err)
 			}
 		}
 		ended, cancel := context.WithCancel(t.Context())
@@ -56,7 +56,7 @@ func TestPoolOfAStrictTag(t *testing.T) {
 		testkit.Eventually(t, "the pool has read the answer", func() bool {
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			return p.end != nil
+			return p.filling == nil
 		})
 		id, err := p.Next(ended) // has its answer at once
 		refused(called{id, err})
