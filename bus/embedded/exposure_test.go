@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -36,14 +35,10 @@ func TestCredentials(t *testing.T) {
 					"a token":        nats.Token("wrong"),
 					"a long token":   nats.Token(long),
 				} {
-					began := time.Now()
 					nc, err := nats.Connect(s.ClientURL(), append(opts, option)...)
 					nc.Close()
 					if !errors.Is(err, nats.ErrAuthorization) {
 						t.Errorf("%s with %s: %v", way, wrong, err)
-					}
-					if took := time.Since(began); took > time.Second {
-						t.Errorf("%s with %s took %v", way, wrong, took)
 					}
 				}
 			}
