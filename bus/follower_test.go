@@ -154,27 +154,3 @@ func TestFollowRestoredStream(t *testing.T) {
 	o.publish(true, 7, 8) // as 3 and 4
 	f.want(7, 8)
 }
-
-// When a message shows that others were lost on their way, these are sent again,
-// in their order.
-func TestFollowLosesNothing(t *testing.T) {
-	x := newStream(t)
-	f := follow(t, bus.NewClient(natskit.Connect(t, x.s)))
-	// What another takes from the consumer never comes here.
-	consumer, err := x.js.Consumer(t.Context(), bus.EventStream, x.consumer().Name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stolen, err := consumer.Fetch(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	testkit.Eventually(t, "both wait for events", func() bool { return x.consumer().NumWaiting == 2 })
-	x.publish(true, 1, 5)
-	select {
-	case <-stolen.Messages():
-	case <-time.After(testkit.Patience):
-		t.Fatal("nothing was taken")
-	}
-	f.want(1, 5)
-}

@@ -3,7 +3,6 @@ package bus
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"sync"
@@ -233,58 +232,6 @@ func TestNextErrors(t *testing.T) {
 			t.Errorf("from %q it got %d", answer, r.id)
 		}
 	}
-	u.over()
-}
-
-// Where a generator gives few at a time, all get theirs, with as many requests as that takes.
-func TestNextLargeBatch(t *testing.T) {
-	t.Parallel()
-	u := newUnderTest(t)
-	first := u.next(far(t), "order", 1)
-	held := u.request(1)
-	all := u.next(far(t), "order", 100)
-	u.waiting("order", 100)
-	respond(t, held, "1")
-	u.get(first, 1)
-	refuse(t, u.request(100), 413, BatchTooLarge)
-	refuse(t, u.request(50), 413, BatchTooLarge)
-	for i := range 4 {
-		respond(t, u.request(25), fmt.Sprintf("%d-%d", 1000*i+1, 1000*i+25))
-	}
-	want := slices.Concat(from(1, 25), from(1001, 1025), from(2001, 2025), from(3001, 3025))
-	if got := u.get(all, 100); !slices.Equal(got, want) {
-		t.Errorf("%d", got)
-	}
-	u.over()
-}
-
-func TestNextOfSeveralTags(t *testing.T) {
-	t.Parallel()
-	u := newUnderTest(t)
-	a := u.next(far(t), "a", 1)
-	held := u.request(1)
-	b := u.next(far(t), "b", 1)
-	other := u.request(1)
-	if held.Subject != "leaf.segment.a" || other.Subject != "leaf.segment.b" {
-		t.Errorf("%s, %s", held.Subject, other.Subject)
-	}
-	respond(t, other, "2")
-	u.get(b, 1)
-	flake := make(chan called, 1)
-	go func() {
-		id, err := u.NextSnowflake(far(t))
-		flake <- called{id, err}
-	}()
-	other = u.request(1)
-	if other.Subject != "leaf.snowflake" {
-		t.Errorf("%s", other.Subject)
-	}
-	respond(t, other, "3")
-	if got := u.get(flake, 1); got[0] != 3 {
-		t.Errorf("the snowflake is %d", got[0])
-	}
-	respond(t, held, "1")
-	u.get(a, 1)
 	u.over()
 }
 
