@@ -2,7 +2,6 @@ package audit
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -84,22 +83,6 @@ func TestRandomRuns(t *testing.T) {
 				if times[id] < 2 {
 					t.Fatalf("round %d: %d is said to have come again", round, id)
 				}
-			}
-		}
-	}
-}
-
-// However the IDs come, an ID is moved few times: the lists stay few.
-func TestRunsStayInFewLists(t *testing.T) {
-	t.Parallel()
-	random := allocatortest.Seed(t)
-	var s Runs
-	for range 1000 {
-		id := 1 + random.Int64N(math.MaxInt64)
-		s.Add(bus.Range{First: id, Last: id})
-		for i := 1; i < len(s.lists); i++ {
-			if len(s.lists[i-1]) < 2*len(s.lists[i]) {
-				t.Fatalf("a list of %d before one of %d", len(s.lists[i-1]), len(s.lists[i]))
 			}
 		}
 	}

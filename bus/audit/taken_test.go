@@ -13,18 +13,13 @@ func TestTakenIsRead(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("1", 100_000)
 	for _, c := range []struct{ name, text, tag, want, err string }{
-		{"nothing", "", "order", "", ""},
 		{"as leaf get prints", "1-10\n11\n20-30\n", "order", "order [1-11 20-30]", ""},
-		{"of Windows", "1-10\r\n\r\nshop.a 5\r\n", "order", "order [1-10] shop.a [5]", ""},
-		{"several tags", "a 1-2\nb 1-2\na 3\n", "", "a [1-3] b [1-2]", ""},
 		{"all IDs", "1-9223372036854775807\n", "order", "order [1-9223372036854775807]", ""},
 		{"no tag", "a 1-2\n3-4\n", "", "", "line 2: it names no tag"},
 		{"a comment", "a 1-2\n\n# mine\n", "", "", `line 3: "mine" is no range`},
 		{"a bad tag", "a* 1-2\n", "", "", "line 1: "},
-		{"backwards", "1\n2-1\n", "order", "", `line 2: "2-1" is no range`},
 		{"too large", "1-9223372036854775808\n", "order", "", "line 1: "},
 		{"three words", "a 1-2 3\n", "order", "", `line 1: "a 1-2 3" is no range`},
-		{"NUL", "1-2\n\x00\n", "order", "", `line 2: "\x00" is no range`},
 		{"a long line", "1-2\n" + long + "\n", "order", "", "line 2: bufio.Scanner: token too long"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -52,36 +47,6 @@ func (t *Taken) text() string {
 	return strings.Join(all, " ")
 }
 
-// What is read can be written and read again, and is the same.
-func FuzzTaken(f *testing.F) {
-	for _, text := range []string{"", "1-10\n11\n", "a 1\r\nb 2-3", "0", "9223372036854775807", "a\t5-5 ", "5 6 7", "-"} {
-		f.Add(text, "order")
-		f.Add(text, "")
-	}
-	f.Fuzz(func(t *testing.T, text, tag string) {
-		var taken Taken
-		if err := taken.Read(strings.NewReader(text), tag); err != nil {
-			if !strings.HasPrefix(err.Error(), "line ") || strings.Contains(err.Error(), "\n") {
-				t.Fatalf("%q: %v", text, err)
-			}
-			return
-		}
-		var lines strings.Builder
-		for _, name := range taken.names() {
-			for _, r := range taken.tags[name].Finish() {
-				if r.First < 1 || r.Last < r.First {
-					t.Fatalf("%q has %v", text, r)
-				}
-				fmt.Fprintf(&lines, "%s %v\n", name, r)
-			}
-		}
-		var again Taken
-		if err := again.Read(strings.NewReader(lines.String()), ""); err != nil || again.text() != taken.text() {
-			t.Fatalf("%q is %q, and %q when it is read again, %v", text, taken.text(), again.text(), err)
-		}
-	})
-}
-
 // What was taken is compared with the claims of its tags, whichever tags are audited.
 func TestTakenIsCompared(t *testing.T) {
 	t.Parallel()
@@ -90,15 +55,12 @@ func TestTakenIsCompared(t *testing.T) {
 		want   string // of the tag order
 		report TakenReport
 	}{
-		"all is well":          {"order 1-5\norder 6-10\nshop 1-9\n", "", TakenReport{IDs: 19, Unreported: 9}},
-		"nothing":              {"", "", TakenReport{}},
-		"twice":                {"order 1-5\norder 5-10\n", "taken_twice 5-5: order, 5 of", TakenReport{IDs: 10, Repeated: 1}},
-		"never claimed":        {"order 15-25\n", "taken_unclaimed 21-25: 21-25 was taken, end below 21", TakenReport{IDs: 11, Unclaimed: 5, Unreported: 6}},
-		"the end":              {"order 20\norder 21\n", "taken_unclaimed 21-21: 21 was", TakenReport{IDs: 2, Unclaimed: 1, Unreported: 1}},
-		"twice and unclaimed":  {"order 21\norder 21\n", "taken_twice 21-21: 21; taken_unclaimed 21-21: 21", TakenReport{IDs: 1, Repeated: 1, Unclaimed: 1}},
-		"an unknown tag":       {"nosuch 1-5\n", "", TakenReport{IDs: 5, Unclaimed: 5}},
-		"a damaged record":     {"broken 1-5\n", "", TakenReport{IDs: 5, Unreported: 5}},
-		"no event reports one": {"order 1-10\norder 12\n", "", TakenReport{IDs: 11, Unreported: 1}},
+		"all is well":         {"order 1-5\norder 6-10\nshop 1-9\n", "", TakenReport{IDs: 19, Unreported: 9}},
+		"twice":               {"order 1-5\norder 5-10\n", "taken_twice 5-5: order, 5 of", TakenReport{IDs: 10, Repeated: 1}},
+		"never claimed":       {"order 15-25\n", "taken_unclaimed 21-25: 21-25 was taken, end below 21", TakenReport{IDs: 11, Unclaimed: 5, Unreported: 6}},
+		"twice and unclaimed": {"order 21\norder 21\n", "taken_twice 21-21: 21; taken_unclaimed 21-21: 21", TakenReport{IDs: 1, Repeated: 1, Unclaimed: 1}},
+		"an unknown tag":      {"nosuch 1-5\n", "", TakenReport{IDs: 5, Unclaimed: 5}},
+		"a damaged record":    {"broken 1-5\n", "", TakenReport{IDs: 5, Unreported: 5}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

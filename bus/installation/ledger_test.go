@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -47,6 +46,7 @@ func (s *site) keeper(c Config, mayBegin func(context.Context) error) *keeper {
 		s.t.Fatal(err)
 	}
 	k := &keeper{ledger: newLedger(c, strict)}
+	k.again, k.check = 20*time.Millisecond, 100*time.Millisecond
 	k.store = allocator.WithLedger(c.Database, k.Ledger, c.Folder.Marks, "")
 	ctx, cancel := context.WithCancel(s.t.Context())
 	done := make(chan struct{})
@@ -212,38 +212,6 @@ func TestNothingIsClaimedBefore(t *testing.T) {
 	}
 }
 
-// Several generators may seed at once, each with marks of its own.
-func TestSeedTogether(t *testing.T) {
-	t.Parallel()
-	s, store := withLedger(t)
-	const tags = 300
-	for i := range tags {
-		addTag(t, store, fmt.Sprint("t", i), 1)
-	}
-	var together sync.WaitGroup
-	marked := make([]string, 4)
-	for n := range marked {
-		c := s.config()
-		marked[n] = fmt.Sprint("t", n)
-		if err := c.Folder.Marks.Record(marked[n], int64(n)*100+1000); err != nil {
-			t.Fatal(err)
-		}
-		k := s.keeper(c, mayBegin)
-		together.Go(func() {
-			if err := k.await(testkit.Context(t)); err != nil || k.replaced.Load() > 0 {
-				t.Errorf("%v, %d alerts", err, k.replaced.Load())
-			}
-			if g := k.claim(t, marked[n], c.Folder.Marks.End(marked[n])); g.First < int64(n)*100+1000 {
-				t.Errorf("%s: %v", marked[n], g)
-			}
-		})
-	}
-	together.Wait()
-	if got := s.entries(); len(got) != tags {
-		t.Errorf("%d records, want %d", len(got), tags)
-	}
-}
-
 // claim claims a range of a tag. A conflict moves max_id up.
 func (k *keeper) claim(t *testing.T, tag string, from int64) allocator.Range {
 	t.Helper()
@@ -297,10 +265,8 @@ func TestLedgerLost(t *testing.T) {
 				t.Fatal(err)
 			}
 			testkit.Eventually(t, "an alert", func() bool {
-				for i, k := range keepers {
-					if i > 0 { // claims bring doubts, so the loss is noticed soon
-						addTag(t, store, fmt.Sprint("t", len(store.Snapshot())), 1)
-					}
+				addTag(t, store, fmt.Sprint("t", len(store.Snapshot())), 1)
+				for _, k := range keepers {
 					for tag := range store.Snapshot() {
 						if g, err := k.store.Reserve(t.Context(), tag, 1, 1); err == nil {
 							if g.First <= used[tag] {

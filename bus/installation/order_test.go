@@ -3,19 +3,14 @@ package installation
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
-	"slices"
 	"sync"
 	"testing"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/opaque"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/generator"
-	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake"
 )
@@ -90,52 +85,6 @@ func wantConflict(t *testing.T, store allocator.Store, tag allocator.Tag) {
 	}
 }
 
-// The marker of a strict tag is made before its record. Without the ledger there is neither.
-func TestStrictMarkerComesFirst(t *testing.T) {
-	t.Parallel()
-	s, rows := withLedger(t)
-	k := s.seeds(s.config())
-	records := func() (names []string) {
-		kv, err := s.state().JS.KeyValue(t.Context(), bus.BucketTags)
-		if err == nil {
-			names, err = kv.Keys(t.Context())
-		}
-		if err != nil && !errors.Is(err, jetstream.ErrNoKeysFound) {
-			t.Fatal(err)
-		}
-		return names
-	}
-	tags := allocator.NewOrdered(k.store, k.apart, k.Ledger)
-	k.Suspend(fmt.Errorf("%w: the test", allocator.ErrUnavailable))
-	if _, err := tags.Create(t.Context(), strictTag("invoice")); !errors.Is(err, allocator.ErrUnavailable) || len(records()) > 0 {
-		t.Errorf("without the ledger: %v, with records of %v", err, records())
-	}
-	k = s.seeds(s.config())
-	unopened := allocator.NewOrdered(k.store, kvstore.New(k.State), k.Ledger) // its LEAF_TAGS cannot be reached
-	if _, err := unopened.Create(t.Context(), strictTag("invoice")); !errors.Is(err, allocator.ErrUnavailable) || s.entries()["invoice"] != marker {
-		t.Errorf("%v; then the ledger has %+v", err, s.entries())
-	}
-	tags = allocator.NewOrdered(k.store, k.apart, k.Ledger)
-	wantConflict(t, tags, trendTag("invoice"))
-	makes(t, tags, strictTag("invoice"))
-	// A row that nobody has claimed of counts too, and so does a deleted one. After a claim, the ledger alone says it.
-	addTag(t, rows, "sql", 1)
-	wantConflict(t, tags, strictTag("sql"))
-	if _, err := rows.Delete(t.Context(), "sql", 1); err != nil {
-		t.Fatal(err)
-	}
-	wantConflict(t, tags, strictTag("sql"))
-	addTag(t, rows, "order", 1)
-	if _, err := tags.Reserve(t.Context(), "order", 1, 1); err != nil {
-		t.Fatal(err)
-	}
-	rows.Restore(nil)
-	wantConflict(t, tags, strictTag("order"))
-	if !slices.Equal(records(), []string{"invoice"}) {
-		t.Errorf("LEAF_TAGS has %v", records())
-	}
-}
-
 // Strict and opaque tags live in JetStream beside a database. A ledger that was lost gets the markers of all of them back, also of
 // deleted ones, and whatever rows the database has: a name keeps its order, domain and key.
 func TestLostLedgerKeepsOrders(t *testing.T) {
@@ -144,6 +93,7 @@ func TestLostLedgerKeepsOrders(t *testing.T) {
 	cfg := s.ordered()
 	addTag(t, rows, "order", 501)
 	wantConflict(t, cfg.Store, opaqueTag(t, "order", "53"))
+	wantConflict(t, cfg.Store, strictTag("order"))
 	for _, tag := range []allocator.Tag{
 		strictTag("invoice"), strictTag("gone"), strictTag("shadowed"), opaqueTag(t, "coupon", "53"), opaqueTag(t, "gone.coupon", "53"),
 	} {
@@ -168,7 +118,10 @@ func TestLostLedgerKeepsOrders(t *testing.T) {
 	opaqueMarker := allocator.Entry{End: 1, Order: "opaque-53"}
 	want := map[string]allocator.Entry{"invoice": marker, "gone": marker, "shadowed": marker,
 		"coupon": opaqueMarker, "gone.coupon": opaqueMarker, "order": {End: 501, Floor: 501}}
-	testkit.Eventually(t, "the ledger is filled again", func() bool { return maps.Equal(s.entries(), want) && cfg.Ledger.Err() == nil })
+	testkit.Eventually(t, "the ledger is filled again", func() bool {
+		_, err := cfg.Store.Create(t.Context(), trendTag("invoice")) // which meets the loss, so that it is noticed at once
+		return err != nil && maps.Equal(s.entries(), want) && cfg.Ledger.Err() == nil
+	})
 
 	other := s.ordered() // it knows only what is written
 	for _, name := range []string{"invoice", "gone", "shadowed"} {

@@ -2,7 +2,6 @@ package installation
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -71,36 +70,5 @@ func TestClaimedRegistry(t *testing.T) {
 		if _, err := r.List(t.Context()); err != nil || s.zk.asked != 1 {
 			t.Errorf("List: %v; it was asked %d times", err, s.zk.asked)
 		}
-	}
-}
-
-// silent is a place that answers when the test lets it.
-type silent struct {
-	*fakeZooKeeper
-	asked chan struct{}
-}
-
-func (p silent) Claim(ctx context.Context, _ string, _ bool) (string, string, error) {
-	p.asked <- struct{}{}
-	<-ctx.Done()
-	return "", "", ctx.Err()
-}
-
-// While ZooKeeper does not answer one question, another ends with its context.
-func TestQuestionsEnd(t *testing.T) {
-	m := newSite(t).member(openFolder(t, t.TempDir(), ""))
-	r := m.claimed(silent{newZooKeeper("zk"), make(chan struct{})})
-	ctx, cancel := context.WithCancel(t.Context())
-	first := make(chan error, 1)
-	go func() { _, err := r.List(ctx); first <- err }()
-	<-r.Registry.(silent).asked
-	gone, leave := context.WithCancel(t.Context())
-	leave()
-	if _, err := r.List(gone); !errors.Is(err, context.Canceled) {
-		t.Errorf("the second: %v", err)
-	}
-	cancel()
-	if err := <-first; !errors.Is(err, context.Canceled) {
-		t.Errorf("the first: %v", err)
 	}
 }
