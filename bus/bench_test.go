@@ -3,7 +3,6 @@ package bus
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -41,31 +40,26 @@ func beside(tb testing.TB) (*Client, *nats.Conn) {
 	return NewClient(nc), nc
 }
 
-// BenchmarkTake is a call of Take beside a bare request. The responder is the same, and so is what it allocates.
-func BenchmarkTake(b *testing.B) {
+// BenchmarkCalls is the time from one call to the next of all callers together, over NATS: of Take beside a bare request with the same
+// responder, and of Next.
+func BenchmarkCalls(b *testing.B) {
 	client, nc := beside(b)
-	ctx, body := b.Context(), []byte("1")
-	for name, call := range map[string]func() error{
-		"Take": func() error { _, err := client.Take(ctx, "order", 1); return err },
-		"bare": func() error { _, err := nc.Request("leaf.segment.order", body, testkit.Patience); return err },
+	body := []byte("1")
+	for name, call := range map[string]func(context.Context) error{
+		"Take": func(ctx context.Context) error { _, err := client.Take(ctx, "order", 1); return err },
+		"bare": func(context.Context) error {
+			_, err := nc.Request("leaf.segment.order", body, testkit.Patience)
+			return err
+		},
+		"Next": func(ctx context.Context) error { _, err := client.Next(ctx, "order"); return err },
 	} {
-		for _, callers := range []int{1, 64} {
-			b.Run(fmt.Sprintf("%s/callers=%d", name, callers), func(b *testing.B) {
-				b.ReportAllocs()
-				b.SetParallelism(max(callers/runtime.GOMAXPROCS(0), 1))
-				b.RunParallel(func(pb *testing.PB) {
-					for pb.Next() {
-						if err := call(); err != nil {
-							b.Error(err)
-						}
-					}
-				})
-			})
+		for _, callers := range []int{1, 64, 1024} {
+			b.Run(fmt.Sprintf("%s/callers=%d", name, callers), func(b *testing.B) { together(b, callers, call) })
 		}
 	}
 }
 
-// together shares b.N calls out to so many goroutines.
+// together shares b.N calls out to so many goroutines. Each has a context of its own.
 func together(b *testing.B, callers int, call func(ctx context.Context) error) {
 	b.ReportAllocs()
 	var all sync.WaitGroup
@@ -82,16 +76,6 @@ func together(b *testing.B, callers int, call func(ctx context.Context) error) {
 		})
 	}
 	all.Wait()
-}
-
-// BenchmarkNext is the time from one ID to the next of all callers together, over NATS. Each caller has a context of its own.
-func BenchmarkNext(b *testing.B) {
-	client, _ := beside(b)
-	for _, callers := range []int{1, 64, 1024} {
-		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
-			together(b, callers, func(ctx context.Context) error { _, err := client.Next(ctx, "order"); return err })
-		})
-	}
 }
 
 // BenchmarkPool is the time from one ID of a pool to the next of all goroutines together.

@@ -1,7 +1,6 @@
 package bus_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -104,35 +103,20 @@ func TestDurable(t *testing.T) {
 func TestDurableThatIsThere(t *testing.T) {
 	x := newStream(t)
 	x.publish(true, 1, 1)
-	c := bus.NewClient(natskit.Connect(t, x.s))
 	for name, test := range map[string]struct {
 		cfg     jetstream.ConsumerConfig
-		opts    []bus.EventOption
 		refused string
 	}{
-		"unfiltered":    {jetstream.ConsumerConfig{}, nil, ""},
-		"alerts":        {jetstream.ConsumerConfig{FilterSubjects: []string{bus.AlertSubjects}}, []bus.EventOption{bus.AlertsOnly()}, ""},
-		"alerts-all":    {jetstream.ConsumerConfig{FilterSubject: bus.AlertSubjects}, nil, `it selects ["leaf.events.alert.>"], this loop ["leaf.events.>"]`},
-		"no-acks":       {jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}, nil, "acknowledgements"},
-		"not-durable":   {jetstream.ConsumerConfig{Name: "not-durable", InactiveThreshold: time.Hour}, nil, "not durable"},
-		"pushes-events": {jetstream.ConsumerConfig{DeliverSubject: "somewhere"}, nil, "sends events to a fixed subject"},
+		"unfiltered":  {jetstream.ConsumerConfig{Durable: "unfiltered"}, ""},
+		"alerts":      {jetstream.ConsumerConfig{Durable: "alerts", FilterSubject: bus.AlertSubjects}, `it selects ["leaf.events.alert.>"], this loop ["leaf.events.>"]`},
+		"no-acks":     {jetstream.ConsumerConfig{Durable: "no-acks", AckPolicy: jetstream.AckNonePolicy}, "acknowledgements"},
+		"not-durable": {jetstream.ConsumerConfig{Name: "not-durable", InactiveThreshold: time.Hour}, "not durable"},
 	} {
-		if test.cfg.Name == "" {
-			test.cfg.Durable = name
-		}
-		make := func(ctx context.Context) (err error) {
-			if test.cfg.DeliverSubject != "" {
-				_, err = x.js.CreatePushConsumer(ctx, bus.EventStream, test.cfg)
-			} else {
-				_, err = x.js.CreateConsumer(ctx, bus.EventStream, test.cfg)
-			}
-			return err
-		}
-		if err := make(t.Context()); err != nil {
+		if _, err := x.js.CreateConsumer(t.Context(), bus.EventStream, test.cfg); err != nil {
 			t.Fatal(name, err)
 		}
 		before := fmt.Sprintf("%+v", x.consumer().Config)
-		f := follow(t, c, append(test.opts, bus.Durable(name))...)
+		f := follow(t, bus.NewClient(x.nc), bus.Durable(name))
 		if test.refused == "" {
 			f.want(1, 1)
 			f.stop()

@@ -16,13 +16,10 @@ import (
 func TestDefaultAddress(t *testing.T) {
 	for name, c := range map[string]struct{ file, listen, want string }{
 		"nothing":            {"", "", "127.0.0.1:4222"},
-		"file without it":    {`max_payload: 1MB`, "", "127.0.0.1:4222"},
 		"file with port":     {`port: 4333`, "", "127.0.0.1:4333"},
-		"file with listen":   {`listen: 4333`, "", "127.0.0.1:4333"},
 		"file with host":     {`host: "0.0.0.0"`, "", "0.0.0.0:4222"},
 		"flag beats file":    {`listen: "0.0.0.0:4333"`, "127.0.0.1:4444", "127.0.0.1:4444"},
 		"flag, any port":     {`port: 4333`, anyPort, anyPort},
-		"flag, no host":      {"", ":4444", "0.0.0.0:4444"},
 		"flag, IPv6 address": {"", "[::1]:4444", "[::1]:4444"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -59,7 +56,6 @@ func TestFileCannotWeakenStore(t *testing.T) {
 	for name, file := range map[string]string{
 		"none":      "",
 		"sync":      `jetstream { sync_interval: "10m", store_dir: "OTHER" }`,
-		"store":     `store_dir: "OTHER"`,
 		"disabled":  `jetstream: disabled`,
 		"switched":  `jetstream { enabled: false, sync_interval: "10m" }`,
 		"and right": `jetstream { sync_interval: always }`,

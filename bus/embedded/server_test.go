@@ -137,13 +137,6 @@ func TestAddressInUse(t *testing.T) {
 	}
 }
 
-func TestFatalMessage(t *testing.T) {
-	cfg := config(t, `pid_file: "/nowhere/leaf.pid"`)
-	if err := startError(t, cfg); !strings.Contains(err.Error(), "/nowhere/leaf.pid") {
-		t.Error("the message of nats-server is missing")
-	}
-}
-
 func TestStoreFolder(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -161,7 +154,6 @@ func TestStoreFolder(t *testing.T) {
 		"a file in its place": {file, file + " cannot be made"},
 		"below a file":        {below, below + " cannot be made"},
 		"not writable":        {readOnly, readOnly + " is not writable"},
-		"none":                {"", "needs a store folder"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := config(t, "")
