@@ -73,45 +73,6 @@ func TestAuditAgreesAlsoAfterRestarts(t *testing.T) {
 	g.Audit(t, audit.Options{})
 }
 
-// Of a strict tag only the last claim is recorded. That is enough to find IDs that were never claimed.
-func TestAuditOfStrictTag(t *testing.T) {
-	t.Parallel()
-	g := bustest.Start(t)
-	c, ctx := g.Client(), t.Context()
-	if _, err := c.CreateTag(ctx, bus.TagCreate{Tag: "invoice", Order: bus.OrderStrict}); err != nil {
-		t.Fatal(err)
-	}
-	var taken audit.Taken
-	for _, n := range []int64{1, 5, 1000, 2} {
-		ids, err := c.Take(ctx, "invoice", n)
-		if err != nil || len(ids) != 1 || ids[0].Len() != n {
-			t.Fatalf("%v, %v", ids, err)
-		}
-		taken.Add("invoice", ids...)
-		if n == 1000 {
-			if err := g.Restart(); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	report := g.Audit(t, audit.Options{Taken: &taken})
-	a := report.Tags[0]
-	if report.Taken.IDs != 1008 || report.Taken.Unreported != 0 || a.Order != bus.OrderStrict || a.Events+a.Lost+a.Unreported > 0 || a.End != 1009 {
-		t.Errorf("the report is %+v, with %+v", report, report.Taken)
-	}
-	taken.Add("invoice", bus.Range{First: 6, Last: 6}, bus.Range{First: 1009, Last: 1009})
-	found := audited(t, g, audit.Options{Taken: &taken})
-	if len(found) != 2 || !strings.HasPrefix(found[0], "audit: taken_twice: 6 of invoice") || !strings.HasPrefix(found[1], "audit: taken_unclaimed: 1009 was taken") {
-		t.Errorf("%q", found)
-	}
-	if _, err := c.DeleteTag(ctx, "invoice"); err != nil { // its order and its IDs stay
-		t.Fatal(err)
-	}
-	if a := g.Audit(t, audit.Options{}).Tags; len(a) != 1 || a[0].Order != bus.OrderStrict || a[0].End != 1009 || a[0].MaxID != 0 {
-		t.Errorf("of the deleted tag: %+v", a)
-	}
-}
-
 func TestAuditNamesWhatContradicts(t *testing.T) {
 	t.Parallel()
 	g := bustest.Start(t, "order")

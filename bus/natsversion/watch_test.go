@@ -3,7 +3,6 @@ package natsversion
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -212,18 +211,6 @@ func TestOldServerLater(t *testing.T) {
 				t.Error("the connection is open")
 			}
 		})
-	}
-}
-
-func TestRunEndsWithItsContext(t *testing.T) {
-	w, err := connect(t, startFake(t, "127.0.0.1:0", "2.11.9").url())
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := w.Run(ctx, w.nc, w.js); err != nil || w.nc.IsClosed() {
-		t.Errorf("%v, closed: %v", err, w.nc.IsClosed())
 	}
 }
 
