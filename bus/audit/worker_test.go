@@ -136,7 +136,7 @@ func TestWorkerTrailIsBounded(t *testing.T) {
 	t.Parallel()
 	w := &workerTrail{number: 5}
 	for i := range int64(mostTenures + 10) {
-		acquired(fmt.Sprint("n", i), 10+i, 0, 0, 1_000_000).add(w)
+		acquired(fmt.Sprint("n", i%20), 10+i, 0, 0, 1_000_000).add(w)
 	}
 	if n := len(w.audit(bus.Worker{}, nil)); len(w.tenures) != mostTenures || n != mostContradictions {
 		t.Errorf("%d tenures, %d contradictions", len(w.tenures), n)
