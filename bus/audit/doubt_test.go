@@ -198,7 +198,8 @@ func TestContradictionsOfManyTags(t *testing.T) {
 	e.want(e.audit(nil).Contradictions, "")
 }
 
-// A message that is no event is named if it is on a subject of refills. It ends no audit, and nor does a name that no tag can have.
+// A message that is no event is named if it is on a subject of refills. It ends no audit, and nor does a name that no
+// tag can have.
 func TestDamagedEvents(t *testing.T) {
 	t.Parallel()
 	e := newEvidence(t)

@@ -69,7 +69,8 @@ func read(ctx context.Context, js jetstream.JetStream, stall time.Duration, firs
 	return n, err
 }
 
-// Whatever happens to the stream, the server or the caller, a reading ends. Events that were not read make it an error that says why.
+// Whatever happens to the stream, the server or the caller, a reading ends. Events that were not read make it an error
+// that says why.
 func TestReadingEnds(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -130,7 +131,8 @@ func TestReadingSurvivesAReconnect(t *testing.T) {
 	})
 }
 
-// A stream that evicts old events, and gets new ones, while it is read: the reading has what is left of what there was, and ends.
+// A stream that evicts old events, and gets new ones, while it is read: the reading has what is left of what there was,
+// and ends.
 func TestReadingWhileTheStreamEvicts(t *testing.T) {
 	t.Parallel()
 	f := newFilled(t)

@@ -14,8 +14,8 @@ func (e *evidence) strict(tag string, end int64, last *allocator.Claim) {
 	e.claims[tag] = bus.TagClaims{Order: bus.OrderStrict, End: bus.ID(end), MaxID: bus.ID(end), Last: last}
 }
 
-// A strict tag has no refill events, so its IDs are neither lost nor unreported. An event of it is forged: it is a contradiction if it
-// claims IDs above the end.
+// A strict tag has no refill events, so its IDs are neither lost nor unreported. An event of it is forged: it is a
+// contradiction if it claims IDs above the end.
 func TestAuditOfStrictTags(t *testing.T) {
 	t.Parallel()
 	e := newEvidence(t)

@@ -93,7 +93,8 @@ func TestTakenIsCompared(t *testing.T) {
 	}
 }
 
-// Of many contradictions some of each kind are named, and all are counted. Counts of huge ranges stop at the highest number.
+// Of many contradictions some of each kind are named, and all are counted. Counts of huge ranges stop at the highest
+// number.
 func TestTakenCountsAreBounded(t *testing.T) {
 	t.Parallel()
 	var taken Taken

@@ -131,7 +131,8 @@ func TestWorkerTrail(t *testing.T) {
 	}
 }
 
-// A worker that changes hands again and again takes a bounded amount of memory, and names a bounded number of contradictions.
+// A worker that changes hands again and again takes a bounded amount of memory, and names a bounded number of
+// contradictions.
 func TestWorkerTrailIsBounded(t *testing.T) {
 	t.Parallel()
 	w := &workerTrail{number: 5}

@@ -115,7 +115,8 @@ func TestReadyWhenOpen(t *testing.T) {
 	}
 }
 
-// A stopped generator answers nobody. Callers wait for its restart, which repeats no ID and takes no other worker. Kits are apart.
+// A stopped generator answers nobody. Callers wait for its restart, which repeats no ID and takes no other worker. Kits
+// are apart.
 func TestStop(t *testing.T) {
 	t.Parallel()
 	g, other := bustest.Start(t, "order"), bustest.Start(t, "order")

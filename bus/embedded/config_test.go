@@ -78,8 +78,8 @@ func TestFileCannotWeakenStore(t *testing.T) {
 	}
 }
 
-// What the file says about pings and about the copy of a stream holds. Else a client that hangs is dropped within seconds, and pings
-// do not wait long behind a copy.
+// What the file says about pings and about the copy of a stream holds. Else a client that hangs is dropped within
+// seconds, and pings do not wait long behind a copy.
 func TestDefaultsOfTheFile(t *testing.T) {
 	type settings struct{ clients, routes, catchup int64 } // pings in seconds; 0: that of clients
 	for file, want := range map[string]settings{

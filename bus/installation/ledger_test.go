@@ -221,8 +221,9 @@ func (k *keeper) claim(t *testing.T, tag string, from int64) allocator.Range {
 	}
 }
 
-// A bucket that is lost is an alert, is made again and seeded again, and claims go on. So it is with one that somebody puts in its
-// place by hand, and with one that has lost its records. After that, too, a database that goes back repeats nothing.
+// A bucket that is lost is an alert, is made again and seeded again, and claims go on. So it is with one that somebody
+// puts in its place by hand, and with one that has lost its records. After that, too, a database that goes back repeats
+// nothing.
 func TestLedgerLost(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(ctx context.Context, js jetstream.JetStream) error{
@@ -293,8 +294,8 @@ func TestLedgerLost(t *testing.T) {
 	}
 }
 
-// A damaged record, and the marker of a deletion, refuse their tags. The others are seeded. While the installation's record is damaged,
-// claims go on.
+// A damaged record, and the marker of a deletion, refuse their tags. The others are seeded. While the installation's
+// record is damaged, claims go on.
 func TestSeedBesideDamage(t *testing.T) {
 	t.Parallel()
 	s, store := withLedger(t)

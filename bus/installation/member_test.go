@@ -89,7 +89,8 @@ func TestJoinAtOnce(t *testing.T) {
 	}
 }
 
-// TestJoinMeanwhile: another generator makes the record, and claims database and ZooKeeper, between a start's looks at these.
+// TestJoinMeanwhile: another generator makes the record, and claims database and ZooKeeper, between a start's looks at
+// these.
 func TestJoinMeanwhile(t *testing.T) {
 	for name, place := range map[string]func(*site) *fakePlace{
 		"database":  func(s *site) *fakePlace { return s.db.fakePlace },

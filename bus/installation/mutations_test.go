@@ -8,8 +8,8 @@ import (
 	"github.com/leafbus/leafbus/internal/mutate"
 )
 
-// TestMutations demands that a test finds each of these changes, with which generators of two installations would share a NATS, a
-// folder, a database or a ZooKeeper, and hand out the same IDs.
+// TestMutations demands that a test finds each of these changes, with which generators of two installations would share
+// a NATS, a folder, a database or a ZooKeeper, and hand out the same IDs.
 func TestMutations(t *testing.T) {
 	for _, m := range []struct {
 		name, by string // by finds it

@@ -85,8 +85,8 @@ func wantConflict(t *testing.T, store allocator.Store, tag allocator.Tag) {
 	}
 }
 
-// Strict and opaque tags live in JetStream beside a database. A ledger that was lost gets the markers of all of them back, also of
-// deleted ones, and whatever rows the database has: a name keeps its order, domain and key.
+// Strict and opaque tags live in JetStream beside a database. A ledger that was lost gets the markers of all of them
+// back, also of deleted ones, and whatever rows the database has: a name keeps its order, domain and key.
 func TestLostLedgerKeepsOrders(t *testing.T) {
 	t.Parallel()
 	s, rows := withLedger(t)
@@ -145,8 +145,8 @@ func TestLostLedgerKeepsOrders(t *testing.T) {
 	}
 }
 
-// JetStream lost LEAF_TAGS, in which strict and opaque tags were. None is created at 1, until an operator knows a safe max_id, and an
-// opaque one only if its key is left. The tags in the database are served.
+// JetStream lost LEAF_TAGS, in which strict and opaque tags were. None is created at 1, until an operator knows a safe
+// max_id, and an opaque one only if its key is left. The tags in the database are served.
 func TestTagsLost(t *testing.T) {
 	t.Parallel()
 	s, rows := withLedger(t)

@@ -76,8 +76,8 @@ func TestARateHidesNoWaiting(t *testing.T) {
 	}
 }
 
-// A load ends with its duration. A call that would be due after the end is not waited for, and one that no caller was free for is
-// counted.
+// A load ends with its duration. A call that would be due after the end is not waited for, and one that no caller was
+// free for is counted.
 func TestALoadEndsInTime(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
