@@ -40,8 +40,8 @@ func beside(tb testing.TB) (*Client, *nats.Conn) {
 	return NewClient(nc), nc
 }
 
-// BenchmarkCalls is the time from one call to the next of all callers together, over NATS: of Take beside a bare request with the same
-// responder, and of Next.
+// BenchmarkCalls is the time from one call to the next of all callers together, over NATS: of Take beside a bare request
+// with the same responder, and of Next.
 func BenchmarkCalls(b *testing.B) {
 	client, nc := beside(b)
 	body := []byte("1")

@@ -252,8 +252,8 @@ func first[T any](seq func(func(T, error) bool)) error {
 	return all[0]
 }
 
-// NATS reports a denied request to the connection, and does not answer it. Each kind of request returns it. What is refused does not
-// touch what is not.
+// NATS reports a denied request to the connection, and does not answer it. Each kind of request returns it. What is
+// refused does not touch what is not.
 func TestClientWithoutPermission(t *testing.T) {
 	t.Parallel()
 	conf := filepath.Join(t.TempDir(), "nats.conf")
@@ -317,8 +317,8 @@ func TestClientWithoutPermission(t *testing.T) {
 	callers.Wait()
 }
 
-// A change by an operator is sent once, and says how long its sender waits: so no generator carries it out later. A request for
-// IDs says nothing of that.
+// A change by an operator is sent once, and says how long its sender waits: so no generator carries it out later. A
+// request for IDs says nothing of that.
 func TestChangesAreSentOnce(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)

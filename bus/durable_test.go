@@ -26,8 +26,8 @@ func (x *stream) quick(name string) {
 	}
 }
 
-// A durable consumer goes on where the last one was: what it was left at comes again, what was handled does not. Loops with
-// one name share the events.
+// A durable consumer goes on where the last one was: what it was left at comes again, what was handled does not. Loops
+// with one name share the events.
 func TestDurable(t *testing.T) {
 	x := newStream(t)
 	x.publish(true, 1, 3)

@@ -8,8 +8,8 @@ import (
 	"github.com/leafbus/leafbus/internal/mutate"
 )
 
-// TestMutations demands that a test finds each of these changes, which break a promise of the client: its callers get IDs that
-// nobody else has, as many as they asked for, those of strict tags in order, or an error that says why.
+// TestMutations demands that a test finds each of these changes, which break a promise of the client: its callers get
+// IDs that nobody else has, as many as they asked for, those of strict tags in order, or an error that says why.
 func TestMutations(t *testing.T) {
 	for _, m := range []struct {
 		name, by string // by finds it

@@ -90,8 +90,8 @@ func TestHedgesHaveABudget(t *testing.T) {
 	}
 }
 
-// Calls that wait end at once when the connection is closed. A change whose answer was lost with the connection ends soon, though
-// the client is connected again.
+// Calls that wait end at once when the connection is closed. A change whose answer was lost with the connection ends
+// soon, though the client is connected again.
 func TestCallsEndWithTheConnection(t *testing.T) {
 	t.Parallel()
 	u := newUnderTest(t)

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestPoolModel is about what a pool does when. These are what it leaves out: the largest IDs, all processors at once, and
-// allocations.
+// TestPoolModel is about what a pool does when. These are what it leaves out: the largest IDs, all processors at once,
+// and allocations.
 
 // newPoolUnderTest returns a pool that fetches from a function. IDs have any age.
 func newPoolUnderTest(tb testing.TB, fetch func(context.Context, int64) ([]Range, time.Time, error), opts ...PoolOption) *Pool {
