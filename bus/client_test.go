@@ -76,7 +76,11 @@ func TestClientTriesAgainWhatMayGetBetter(t *testing.T) {
 				}
 				return refusal(503, reason, max(hint, 0))
 			})
-			client := bus.NewClient(natskit.Connect(t, s), bus.NoHedging(), bus.Timeout(testkit.Patience/10))
+			patience := testkit.Patience // an answer that takes a fifth of it is asked for again
+			if reason == "silent" {
+				patience /= 10
+			}
+			client := bus.NewClient(natskit.Connect(t, s), bus.NoHedging(), bus.Timeout(patience))
 			got, err := client.Take(t.Context(), string(reason), 3)
 			if hint == never {
 				if !errors.Is(err, reason) || n.Load() != 1 {
@@ -84,7 +88,7 @@ func TestClientTriesAgainWhatMayGetBetter(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || len(got) != 1 || got[0] != (bus.Range{First: 5, Last: 7}) || n.Load() != 2 {
+			if err != nil || len(got) != 1 || got[0] != (bus.Range{First: 5, Last: 7}) || n.Load() < 2 {
 				t.Errorf("%v, %v after %d requests", got, err, n.Load())
 			}
 			if pause := asked.Sub(refused); pause < hint {
