@@ -20,7 +20,7 @@ import (
 	"github.com/leafbus/leafbus/bus/internal/wire"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
-	"github.com/leafbus/leafbus/tests/proxy"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
 const (
@@ -45,7 +45,7 @@ type faulty struct {
 }
 
 // connect connects to NATS through a proxy, which is where the faults are.
-func (f *faulty) connect(way *proxy.Proxy) *nats.Conn {
+func (f *faulty) connect(way *kit.Link) *nats.Conn {
 	nc, err := nats.Connect("nats://"+way.Addr(), nats.IgnoreDiscoveredServers(), nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true),
 		nats.ReconnectWait(time.Millisecond), nats.ReconnectJitter(0, 0), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err != nil {
@@ -55,9 +55,9 @@ func (f *faulty) connect(way *proxy.Proxy) *nats.Conn {
 }
 
 // way returns a way to NATS that lasts until the test ends.
-func (f *faulty) way() *proxy.Proxy {
+func (f *faulty) way() *kit.Link {
 	f.t.Helper()
-	way, err := proxy.Start(strings.TrimPrefix(f.url, "nats://"))
+	way, err := kit.StartLink(strings.TrimPrefix(f.url, "nats://"))
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func (f *faulty) way() *proxy.Proxy {
 }
 
 // generator is one generator and its faults, until ctx ends.
-func (f *faulty) generator(ctx context.Context, way *proxy.Proxy, random *rand.Rand) {
+func (f *faulty) generator(ctx context.Context, way *kit.Link, random *rand.Rand) {
 	var deaf atomic.Bool
 	start := func() *nats.Conn {
 		nc := f.connect(way)
@@ -381,7 +381,7 @@ func faultsAtRandom(t *testing.T, random *rand.Rand) {
 }
 
 // unsteady is what happens to the connection of a client.
-func (f *faulty) unsteady(ctx context.Context, way *proxy.Proxy, random *rand.Rand) {
+func (f *faulty) unsteady(ctx context.Context, way *kit.Link, random *rand.Rand) {
 	for pause(ctx, random, 2*time.Second) {
 		during(ctx, random, 20*time.Millisecond, way.Hang)
 		if random.IntN(2) == 0 {
