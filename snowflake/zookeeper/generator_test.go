@@ -1,125 +1,176 @@
 package zookeeper
 
 import (
-	"fmt"
+	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
+
 	"github.com/leafbus/leafbus/allocator/allocatortest"
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake"
-	server "github.com/leafbus/leafbus/tests/zookeeper"
+	"github.com/leafbus/leafbus/snowflake/snowflaketest"
 )
 
-// Generators that start at once, where nobody was before, have a worker each.
-func TestFiftyGenerators(t *testing.T) {
-	t.Parallel()
-	const count = 50
-	s := newSite(t, server.Hosts(t))
-	var ids allocatortest.Checker
-	var generators []*generator
-	for i := range count {
-		m := newMachine(t, s, fmt.Sprint("n", i), &ids)
-		m.config.Reserve = time.Minute // so many reports in each second are more than a busy machine can do
-		generators = append(generators, m.start())
+// machine runs generator "a", which may stop and start again.
+type machine struct {
+	tb      testing.TB
+	site    *site // by the machine's way to ZooKeeper
+	disk    *snowflaketest.Disk
+	reserve time.Duration // a report comes each quarter of it
+	ids     allocatortest.Checker
+}
+
+func newMachine(tb testing.TB, s *site, reserve time.Duration) *machine {
+	return &machine{tb: tb, site: s, disk: snowflaketest.NewDisk(), reserve: reserve}
+}
+
+// generator is a generator that runs.
+type generator struct {
+	*snowflake.Generator
+	m        *machine
+	file     *snowflake.File
+	registry *attended
+	running  sync.WaitGroup
+	stop     func() // in order
+}
+
+// start starts a generator, which the test stops at its end at the latest.
+func (m *machine) start() *generator {
+	m.tb.Helper()
+	m.disk = m.disk.Kill()
+	file, err := snowflake.NewFile(m.disk)
+	if err != nil {
+		m.tb.Fatal(err)
 	}
-	holders := make(map[int64]string)
-	for _, g := range generators {
-		worker := g.first()
-		if other, ok := holders[worker]; ok {
-			t.Errorf("worker %d is held by %s and %s", worker, other, g.m.node)
+	g := &generator{m: m, file: file, registry: &attended{Registry: m.site.open(m.tb, "a")}}
+	g.Generator = snowflake.New(snowflake.Config{
+		Layout: snowflake.DefaultLayout(), Registry: g.registry, File: file, Place: "inode:1", Node: "a", LastWorker: 1023,
+		Reserve: m.reserve, MaxWait: 15 * time.Second, Log: testkit.Quiet, // dozens of generators share a busy machine
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	g.running.Go(func() {
+		if err := errors.Join(g.Run(ctx, "test"), g.Close(), file.Close()); err != nil {
+			m.tb.Errorf("the generator ended: %v", err)
 		}
-		holders[worker] = g.m.node
-	}
-	var wg sync.WaitGroup
-	for _, g := range generators {
-		wg.Go(func() {
-			for range 10 {
-				if err := g.issue(1000); err != nil {
-					t.Errorf("%s: %v", g.m.node, err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if n := unique(t, &ids); n < count*10_000 {
-		t.Errorf("%d IDs", n)
-	}
-	if n := len(s.records(t)); n != count {
-		t.Errorf("%d nodes, want %d", n, count)
-	}
-	if n := len(s.incarnations(t)); n != count {
-		t.Errorf("%d temporary nodes, want %d", n, count)
+	})
+	g.stop = sync.OnceFunc(func() { cancel(); g.running.Wait() })
+	m.tb.Cleanup(g.stop)
+	return g
+}
+
+// issuing asks for IDs again and again until the generator is stopped. Errors that do not match but are a fault.
+func (g *generator) issuing(but error) {
+	g.running.Go(func() { g.issue(but) })
+}
+
+func (g *generator) issue(but error) {
+	pause := time.NewTicker(10 * time.Millisecond)
+	defer pause.Stop()
+	for {
+		ranges, err := g.Take(context.Background(), 50)
+		g.m.ids.Add(ranges...)
+		switch {
+		case errors.Is(err, snowflake.ErrClosed):
+			return
+		case err != nil && (but == nil || !errors.Is(err, but)):
+			g.m.tb.Errorf("it issues nothing: %v", err)
+			return
+		}
+		<-pause.C
 	}
 }
 
-// The first two of an installation start at once.
-func TestFirstTwo(t *testing.T) {
-	t.Parallel()
-	const rounds = 20
-	place := newSite(t, server.Hosts(t))
-	for round := range rounds {
-		s := *place
-		s.name = fmt.Sprint(place.name, ".", round)
-		var ids allocatortest.Checker
-		a, b := newMachine(t, &s, "a", &ids).start(), newMachine(t, &s, "b", &ids).start()
-		if x, y := a.first(), b.first(); x == y {
-			t.Errorf("both have worker %d", x)
-		}
-		a.stop()
-		b.stop()
-		unique(t, &ids)
-		if n := len(s.records(t)); n != 2 {
-			t.Errorf("%d nodes", n)
-		}
+// reports makes the generator report until ZooKeeper has confirmed its worker, which it returns.
+func (g *generator) reports() int64 {
+	g.m.tb.Helper()
+	before := g.registry.written.Load()
+	testkit.Eventually(g.m.tb, "it reports", func() bool {
+		g.Verify(within(g.m.tb))
+		return g.registry.written.Load() > before
+	})
+	return g.Worker()
+}
+
+// holds demands that ZooKeeper says who the generator is: one record, of its incarnation, and a temporary node
+// of its session.
+func (g *generator) holds(tb testing.TB, s *site) {
+	tb.Helper()
+	saved, _ := g.file.Saved()
+	testkit.Eventually(tb, "the temporary node is of the holder and its session", func() bool {
+		session, text := s.owner(tb, "a")
+		return session == g.registry.session() && parse[running](tb, text).Incarnation == saved.Incarnation
+	})
+	records := s.children(tb, s.path("leaf_forever"))
+	if d := parse[data](tb, records["a-0000000000"]); len(records) != 1 || d.Incarnation != saved.Incarnation {
+		tb.Errorf("the records are %v; want one, of %s", records, saved.Incarnation)
 	}
 }
 
-// Generators that start and stop in order, each with a new name and an empty
-// folder, as pods do, never use up the workers: each takes over one whose grace is
-// over. Half of the 12 workers are held or rest, as 512 of 1,024 do when so many
-// stop within the grace of 10 minutes; and each changes hands 50 times, which of
-// 1,024 takes 51,200 starts.
-func TestManyStarts(t *testing.T) {
-	t.Parallel()
-	const (
-		starts, workers, lanes = 600, 12, 2
-		between, grace         = 250, 1000 // ms
-	)
-	s := newSite(t, server.Hosts(t))
-	begin := snowflake.SystemClock()().Wall
-	var begun atomic.Int64
-	passed := func() int64 { return between * min(begun.Load(), starts) } // time goes from start to start, and nothing waits for it
-	clock := func() snowflake.Reading {
-		return snowflake.Reading{Wall: begin + passed(), Mono: time.Duration(passed()) * time.Millisecond}
+// unique fails the test if an ID was issued twice.
+func (m *machine) unique() {
+	if _, err := m.ids.Check(); err != nil {
+		m.tb.Error(err)
 	}
-	var ids allocatortest.Checker
-	var running sync.WaitGroup
-	for lane := range lanes {
-		r := s.claimed(t, fmt.Sprint("lane", lane)) // connecting would take more than all else
-		running.Go(func() {
-			for i := begun.Add(1); i <= starts && !t.Failed(); i = begun.Add(1) {
-				r.cfg.Node = fmt.Sprint("pod", i)
-				m := newMachine(t, s, r.cfg.Node, &ids)
-				m.config = snowflake.Config{LastWorker: workers - 1, Grace: grace * time.Millisecond, Clock: clock, MaxWait: time.Minute}
-				g := m.startOn(&attended{Registry: r, claimed: true})
-				g.first() // which a ZooKeeper that is slow for a moment holds up
-				g.stop()
-			}
-		})
+}
+
+// attended is a registry that is claimed before anything else is asked of it, and that counts the calls which
+// wrote and which failed.
+type attended struct {
+	*Registry
+	claimed         bool // of the one goroutine that asks
+	written, failed atomic.Int64
+}
+
+// List implements [snowflake.Registry].
+func (a *attended) List(ctx context.Context) (entries []snowflake.Entry, err error) {
+	if !a.claimed {
+		_, _, err = a.Claim(ctx, "test", true)
 	}
-	running.Wait()
-	if n := unique(t, &ids); n != starts && !t.Failed() {
-		t.Errorf("%d IDs of %d starts", n, starts)
+	if err == nil {
+		a.claimed = true
+		entries, err = a.Registry.List(ctx)
 	}
-	records := s.records(t)
-	if len(records) > workers {
-		t.Errorf("%d nodes for %d workers", len(records), workers)
+	if err != nil {
+		a.failed.Add(1)
 	}
-	for name, d := range records {
-		if d.ReservedUntil > begin+passed()+grace+1 { // the last ID's time is included
-			t.Errorf("%s: %+v, and it is %d", name, d, begin+passed())
-		}
+	return entries, err
+}
+
+// Add implements [snowflake.Registry].
+func (a *attended) Add(ctx context.Context, r snowflake.Record, c snowflake.Choice) (snowflake.Entry, error) {
+	e, err := a.Registry.Add(ctx, r, c)
+	a.count(err)
+	return e, err
+}
+
+// Put implements [snowflake.Registry].
+func (a *attended) Put(ctx context.Context, r snowflake.Record, version uint64) (uint64, error) {
+	version, err := a.Registry.Put(ctx, r, version)
+	a.count(err)
+	return version, err
+}
+
+func (a *attended) count(err error) {
+	if err != nil {
+		a.failed.Add(1)
+	} else {
+		a.written.Add(1)
 	}
+}
+
+// session is the present one.
+func (a *attended) session() int64 { return a.conn().SessionID() }
+
+// server is the address of the present one.
+func (a *attended) server() string { return a.conn().Server() }
+
+func (a *attended) conn() *zk.Conn {
+	a.link.mu.Lock()
+	defer a.link.mu.Unlock()
+	return a.link.client.conn
 }

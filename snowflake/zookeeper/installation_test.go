@@ -13,6 +13,7 @@ import (
 )
 
 func TestClaim(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, server.Hosts(t))
 	if of, id, err := s.open(t, "a").Claim(within(t), "ours", false); of != "" || id != "" || err != nil {
 		t.Errorf("Claim of what belongs to nobody, without first: %q, %q, %v", of, id, err)
@@ -57,6 +58,7 @@ func TestClaim(t *testing.T) {
 }
 
 func TestClaimAtOnce(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, server.Hosts(t))
 	type answer struct{ of, id string }
 	got := make([]answer, 8)
@@ -83,6 +85,7 @@ func TestClaimAtOnce(t *testing.T) {
 
 // What cannot be a record is refused, and nothing works before a Claim.
 func TestClaimDamaged(t *testing.T) {
+	t.Parallel()
 	for name, there := range map[string]string{
 		"no JSON":          `ours`,
 		"no ID":            `{"zookeeper":"Z"}`,
@@ -108,6 +111,7 @@ func TestClaimDamaged(t *testing.T) {
 }
 
 func TestClaimOtherLayout(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, server.Hosts(t))
 	s.claimed(t, "a")
 	r := s.open(t, "b")
@@ -119,6 +123,7 @@ func TestClaimOtherLayout(t *testing.T) {
 
 // What Repair says to type does what it promises.
 func TestRepair(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, server.Hosts(t))
 	for command := range strings.SplitSeq(s.open(t, "a").Repair("ours", "Z"), "\n") {
 		command, text, _ := strings.Cut(strings.TrimSuffix(command, "'"), " '")

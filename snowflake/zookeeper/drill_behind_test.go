@@ -1,3 +1,5 @@
+//go:build drills
+
 package zookeeper
 
 import (
@@ -19,8 +21,7 @@ import (
 // A server of an ensemble is behind the others: it has stood still, and much was
 // written meanwhile. That it does not know the installation's record yet is no
 // reason to refuse a generator.
-func TestClaimBehind(t *testing.T) {
-	t.Parallel()
+func TestDrillClaimBehind(t *testing.T) {
 	e := server.NewEnsemble(t)
 	leader, err := e.Leader()
 	if err != nil {
