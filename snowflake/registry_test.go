@@ -3,7 +3,9 @@ package snowflake_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/leafbus/leafbus/snowflake"
@@ -58,6 +60,18 @@ func (r *registry) hang() {
 		<-ctx.Done()
 		return snowflaketest.NotDone
 	})
+}
+
+// loses makes the next call of this kind lose its answer, whether it is done or not. lost says that it has.
+func (r *registry) loses(kind string, fault snowflaketest.Fault) (lost func() bool) {
+	var once atomic.Bool
+	r.set(func(_ context.Context, call string) snowflaketest.Fault {
+		if call == kind && once.CompareAndSwap(false, true) {
+			return fault
+		}
+		return snowflaketest.None
+	})
+	return once.Load
 }
 
 // written returns what the registry was asked to write so far.
@@ -120,4 +134,37 @@ func (r *registry) Put(ctx context.Context, record snowflake.Record, version uin
 		return 0, errAway
 	}
 	return v, err
+}
+
+// refusing is a registry that refuses a call, or, if that is "", all, while when says so.
+type refusing struct {
+	snowflake.Registry
+	call string
+	when func() bool
+}
+
+func (r refusing) check(call string) error {
+	if (r.call == "" || r.call == call) && r.when() {
+		return fmt.Errorf("%w: somebody must look", snowflake.ErrRefused)
+	}
+	return nil
+}
+
+func (r refusing) List(ctx context.Context) ([]snowflake.Entry, error) {
+	entries, err := r.Registry.List(ctx)
+	return entries, errors.Join(err, r.check("List"))
+}
+
+func (r refusing) Add(ctx context.Context, record snowflake.Record, c snowflake.Choice) (snowflake.Entry, error) {
+	if err := r.check("Add"); err != nil {
+		return snowflake.Entry{}, err
+	}
+	return r.Registry.Add(ctx, record, c)
+}
+
+func (r refusing) Put(ctx context.Context, record snowflake.Record, version uint64) (uint64, error) {
+	if err := r.check("Put"); err != nil {
+		return 0, err
+	}
+	return r.Registry.Put(ctx, record, version)
 }
