@@ -216,30 +216,6 @@ func TestFileRefuses(t *testing.T) {
 	wantSaved(t, f, ceiling(500_000))
 }
 
-// TestFileFails: a Save that fails at any step changes nothing of what is known, is an error, and leaves the next one
-// both slots to write; first the one that is in question.
-func TestFileFails(t *testing.T) {
-	for at := range 4 {
-		d := newTape(snowflaketest.NewDisk())
-		f := open(t, d)
-		save(t, f, ceiling(500_000))
-		d.steps = nil
-		d.fail = func(string) bool { return len(d.steps) > at }
-		if err := f.Save(ceiling(1)); !errors.Is(err, snowflaketest.ErrDisk) || len(d.steps) != at+1 {
-			t.Errorf("step %d: %v after %d steps", at, err, len(d.steps))
-		}
-		wantSaved(t, f, ceiling(500_000))
-		want := []string{"0", "sync", "1", "sync"}
-		if at > 1 {
-			want = []string{"1", "sync", "0", "sync"}
-		}
-		d.steps, d.fail = nil, func(string) bool { return false }
-		if save(t, f, ceiling(500_001)); !slices.Equal(d.steps, want) {
-			t.Errorf("step %d: then Save did %v, want %v", at, d.steps, want)
-		}
-	}
-}
-
 // TestFileUnreadable: a slot that the disk fails to read is a lost one. If there is no other, that is an error, and
 // not a new file. If the slot can be read later, it is no other process's; and who does write there is still found.
 func TestFileUnreadable(t *testing.T) {

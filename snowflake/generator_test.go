@@ -53,47 +53,32 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// TestRanges: a batch takes no more milliseconds than it must, and has one range for each.
-func TestRanges(t *testing.T) {
-	for _, count := range []int64{1, 64, 65, 2900, 4096, 10_000, 1_000_000} {
-		bubble(t, func(t *testing.T, w *world) {
-			n := w.start()
-			time.Sleep(time.Second)
-			ranges, took, err := n.try(count)
-			most := (count+128)/4096 + 2 // the first begins at random, and a part of the last is not for batches
-			if err != nil || int64(len(ranges)) > most || took > time.Duration(most)*ms {
-				t.Errorf("%d IDs came in %d ranges after %v, %v; want at most %d, each a ms", count, len(ranges), took, err, most)
-			}
-			for i, r := range ranges[1:] {
-				if w.parts(r.First).UnixMS == w.parts(ranges[i].Last).UnixMS {
-					t.Errorf("%v and %v are of one millisecond", ranges[i], r)
-				}
-			}
-		})
-	}
-}
-
-// TestCeiling: under load, whatever the size of the requests, the layout's 4,096
-// IDs a millisecond come, and never more.
+// TestCeiling: under load, whatever the size of the requests, all IDs of each unit of time come, and never more.
 func TestCeiling(t *testing.T) {
 	for name, c := range map[string]struct {
+		unit    time.Duration
 		callers int // each has one request under way
 		sizes   []int64
 	}{
-		"single":            {4500, []int64{1}},
-		"small":             {300, []int64{64, 7}},
-		"large":             {20, []int64{65, 1000}},
-		"one large request": {1, []int64{1_000_000}},
-		"mixed":             {100, []int64{1, 64, 65, 1000, 50_000}},
+		"single":            {ms, 4500, []int64{1}},
+		"small":             {ms, 300, []int64{64, 7}},
+		"large":             {ms, 20, []int64{65, 1000}},
+		"one large request": {ms, 1, []int64{1_000_000}},
+		"mixed":             {ms, 100, []int64{1, 64, 65, 1000, 50_000}},
+		"10 ms, single":     {10 * ms, 4500, []int64{1}},
+		"100 ms, mixed":     {100 * ms, 100, []int64{1, 64, 65, 1000}},
+		"1 s, large":        {time.Second, 8, []int64{1000}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
+				w.layout = coarse(c.unit)
+				w.layout.SequenceBits = 12
 				n := w.start()
-				time.Sleep(time.Second)
-				const load = 10 * ms
-				ctx, cancel := context.WithTimeout(t.Context(), load)
+				time.Sleep(2 * time.Second)
+				const units = 10
+				ctx, cancel := context.WithTimeout(t.Context(), units*c.unit)
 				defer cancel()
-				ids := make(map[int64]int64) // of each millisecond
+				ids := make(map[int64]int64) // of each unit
 				var mu sync.Mutex
 				var wg sync.WaitGroup
 				for i := range c.callers {
@@ -108,26 +93,21 @@ func TestCeiling(t *testing.T) {
 							w.ids.Add(ranges...)
 							mu.Lock()
 							for _, r := range ranges {
-								ids[w.parts(r.First).UnixMS] += r.Len()
+								ids[(w.parts(r.First).UnixMS-origin-2000)/c.unit.Milliseconds()] += r.Len()
 							}
 							mu.Unlock()
 						}
 					})
 				}
 				wg.Wait()
-				var sum int64
-				begin := origin + time.Second.Milliseconds()
-				for ms, n := range ids {
-					if n > 4096 {
-						t.Errorf("%d IDs of millisecond %d", n, ms-begin)
+				for i := range int64(units) {
+					least := int64(4096)
+					if i == 0 {
+						least -= 128 // the first begins at random
 					}
-					if ms-begin < load.Milliseconds() {
-						sum += n
+					if got := ids[i]; got < least || got > 4096 {
+						t.Errorf("%d IDs of unit %d, want all 4096", got, i)
 					}
-				}
-				// The first begins at random.
-				if most := 4096 * load.Milliseconds(); sum < most-128 {
-					t.Errorf("%d IDs of %v were issued, want all %d", sum, load, most)
 				}
 			})
 		})

@@ -3,7 +3,6 @@ package snowflake_test
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -92,34 +91,6 @@ func TestWorkerChangesWithinMillisecond(t *testing.T) {
 		synctest.Wait()
 		n.wantEvents("acquired 1", "lost 1", "acquired 0", "recovered: lost")
 		n.take(900 * ms)
-	})
-}
-
-// TestLostToAClone: a generator that started from its file finds that a peer holds its worker. The alerts of that
-// worker end.
-func TestLostToAClone(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		n := w.start()
-		n.run(10 * time.Second)
-		var cloned atomic.Bool
-		n = n.again(n.kill(), down, func(s *setup) {
-			s.HeldByPeer = func(worker int64) bool { return worker == 0 && cloned.Load() }
-			s.HeldByPeerLately = s.HeldByPeer
-		})
-		n.issues(0, 2*time.Second)
-		w.clock.step(-20 * time.Second)
-		n.refused(snowflake.ErrClockBackwards)
-		cloned.Store(true)
-		time.Sleep(2 * time.Second) // it gives the worker up, and cannot report that yet
-		n.registry.away(false)
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
-		for _, e := range n.events {
-			if r, ok := e.(snowflake.Recovered); ok && r.Worker != 0 {
-				t.Errorf("worker %d recovered: %s", r.Worker, r.Episode)
-			}
-		}
-		n.wantEvents("refused: back 20000 ms", "recovered: backwards", "lost 0", "acquired 1", "recovered: lost")
 	})
 }
 

@@ -67,25 +67,6 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestCrashLoop: a generator that crashes in a loop keeps its one worker, whether the registry is there or not.
-func TestCrashLoop(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		random := allocatortest.Seed(t)
-		n := w.start()
-		n.run(30 * time.Second)
-		for range 40 {
-			n = n.again(n.kill(), func(s *setup) { s.down = random.IntN(2) == 0 })
-			time.Sleep(time.Duration(random.Int64N(5)) * time.Second / 2) // before, while and after it rests
-			n.issues(0, 2*time.Second)
-			n.registry.away(false)
-			time.Sleep(2 * time.Second)
-		}
-		if all := w.memory.Snapshot(); len(all) != 1 {
-			t.Errorf("it used %d workers: %v", len(all), all)
-		}
-	})
-}
-
 // TestLocalFile is the table of what a start makes of the file that it finds. Node "a" has run with worker 0 for
 // 10 s when somebody starts: the owner, who goes on with worker 0, or a stranger, who takes another worker.
 func TestLocalFile(t *testing.T) {

@@ -173,26 +173,17 @@ func TestStartAfterCrash(t *testing.T) {
 
 // TestStartAfterStep: a time that was never believed is not on record.
 func TestStartAfterStep(t *testing.T) {
-	for _, killed := range []bool{false, true} {
-		bubble(t, func(t *testing.T, w *world) {
-			n := w.start(func(s *setup) {
-				s.PeerClocks = w.later(func(context.Context) []time.Duration { return []time.Duration{-time.Hour} })
-			})
-			n.run(10 * time.Second)
-			w.clock.step(time.Hour)
-			n.run(10 * time.Second) // it reports
-			end := n.stop
-			if killed {
-				end = n.kill
-			}
-			d := end()
-			w.clock.step(-time.Hour)
-			n = n.again(d)
-			time.Sleep(2 * time.Second) // it may rest
-			n.take(0)
-			n.wantEvents("acquired 0")
+	bubble(t, func(t *testing.T, w *world) {
+		n := w.start(func(s *setup) {
+			s.PeerClocks = w.later(func(context.Context) []time.Duration { return []time.Duration{-time.Hour} })
 		})
-	}
+		n.run(10 * time.Second)
+		w.clock.step(time.Hour)
+		n.run(10 * time.Second) // it reports
+		d := n.kill()
+		w.clock.step(-time.Hour)
+		n.again(d).issues(0, 2*time.Second)
+	})
 }
 
 // TestStartOfNewNode: a generator that takes a worker of which it knows nothing compares its clock with the median of
@@ -339,35 +330,12 @@ func TestStartAmidAnswers(t *testing.T) {
 			})
 		})
 	}
-	silent := func(s *setup) {
-		s.PeerClocks = func(ctx context.Context) []time.Duration { <-ctx.Done(); return nil }
-	}
-	t.Run("nobody answers", func(t *testing.T) {
-		bubble(t, func(t *testing.T, w *world) {
-			n := w.start(silent, func(s *setup) { s.slow = 200 * ms })
-			n.wait(t.Context(), n.request(1), nil, 1400*ms)
-			n.wantEvents("acquired 0")
+	bubble(t, func(t *testing.T, w *world) {
+		n := w.start(func(s *setup) {
+			s.slow = 200 * ms
+			s.PeerClocks = func(ctx context.Context) []time.Duration { <-ctx.Done(); return nil }
 		})
-	})
-	t.Run("the end comes", func(t *testing.T) {
-		bubble(t, func(t *testing.T, w *world) {
-			n := w.start(silent)
-			if n.end(); n.ran != nil {
-				t.Errorf("Run returned %v", n.ran)
-			}
-			n.wantEvents()
-		})
-	})
-	t.Run("a peer claims the worker", func(t *testing.T) {
-		bubble(t, func(t *testing.T, w *world) {
-			w.start(as("b")).kill()
-			time.Sleep(time.Hour)
-			var claimed atomic.Bool
-			n := w.start(func(s *setup) {
-				s.PeerClocks = func(context.Context) []time.Duration { claimed.Store(true); return nil }
-				s.HeldByPeerLately = func(worker int64) bool { return worker == 0 && claimed.Load() }
-			})
-			n.issues(1, 0)
-		})
+		n.wait(t.Context(), n.request(1), nil, 1400*ms)
+		n.wantEvents("acquired 0")
 	})
 }

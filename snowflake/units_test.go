@@ -1,10 +1,8 @@
 package snowflake_test
 
 import (
-	"context"
 	"errors"
 	"math/bits"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -72,48 +70,6 @@ func TestUnitQueue(t *testing.T) {
 		n.refuses(1, snowflake.ErrOverloaded)
 		n.refuses(13, snowflake.ErrBatchTooLarge)
 	})
-}
-
-// Under load a worker issues all IDs of each unit, and none besides.
-func TestUnitsFull(t *testing.T) {
-	for _, unit := range snowflake.Units()[1:] {
-		for _, count := range []int64{1, 7, 100, 1000} {
-			bubble(t, func(t *testing.T, w *world) {
-				w.layout = coarse(unit)
-				w.layout.SequenceBits = 10
-				n := w.start()
-				time.Sleep(2 * time.Second)
-				const units = 5
-				ctx, cancel := context.WithTimeout(t.Context(), units*unit)
-				defer cancel()
-				ids := make(map[int64]int64) // of each unit
-				var mu sync.Mutex
-				var wg sync.WaitGroup
-				for range max(2, 2000/count) { // so that none waits for too long
-					wg.Go(func() {
-						for ctx.Err() == nil {
-							ranges, err := n.Take(ctx, count)
-							mu.Lock()
-							w.ids.Add(ranges...)
-							for _, r := range ranges {
-								ids[w.parts(r.First).UnixMS] += r.Len()
-							}
-							mu.Unlock()
-							if err != nil && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, snowflake.ErrTimedOut) {
-								t.Errorf("Take(%d): %v", count, err)
-							}
-						}
-					})
-				}
-				wg.Wait()
-				for i := int64(1); i < units-2; i++ { // the first begins at random
-					if got := ids[origin+2000+i*unit.Milliseconds()]; got != 1024 {
-						t.Errorf("unit %v, %d a request: %d IDs of unit %d, want all 1024", unit, count, got, i)
-					}
-				}
-			})
-		}
-	}
 }
 
 // A clock that goes back within a unit holds nothing up. One that goes back behind the beginning of the

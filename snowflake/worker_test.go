@@ -63,47 +63,35 @@ func TestReservation(t *testing.T) {
 	}
 }
 
-// TestAllTaken: the error names who has the workers. One whose reservation is over is taken over, from there on.
+// TestAllTaken: the error names up to eight that have the workers. One whose reservation is over is taken over, from there on.
 func TestAllTaken(t *testing.T) {
-	for _, workers := range []int64{1, 9} {
-		bubble(t, func(t *testing.T, w *world) {
-			few := func(s *setup) { s.LastWorker = workers - 1 }
-			var others []*node
-			for i := range workers {
-				others = append(others, w.start(as(fmt.Sprint("host-", i)), few))
-			}
-			n := w.start(few)
-			time.Sleep(time.Second)
-			err := n.refused(snowflake.ErrNoWorker)
-			for i := range min(workers, 8) {
-				if text := fmt.Sprintf("%d by host-%d until 2026-01-01T00:01:0", i, i); !strings.Contains(err.Error(), text) {
-					t.Errorf("the error is %q, without %q", err, text)
-				}
-			}
-			if got := strings.Count(err.Error(), "host-"); got > 8 {
-				t.Errorf("the error names %d holders: %q", got, err)
-			}
-			n.wantEvents()
-			free := workers / 2
-			others[free].take(0)
-			others[free].kill()
-			until := w.record(free).ReservedUntil
-			time.Sleep(time.Duration(until-w.clock.right())*ms - ms)
-			n.refused(snowflake.ErrNoWorker)
-			time.Sleep(1500 * ms)
-			if got := n.issues(free, 0); got.UnixMS < until {
-				t.Errorf("it begins with %+v, want %d or later", got, until)
-			}
-			e, ok := n.events[0].(snowflake.WorkerAcquired)
-			if !ok || e.From != until || e.After < until-2*time.Minute.Milliseconds() || e.After >= until {
-				t.Errorf("the event is %+v, want it to begin where the other one ended, %d, and to name that one's last report", e, until)
-			}
-			n.wantEvents(fmt.Sprint("acquired ", free))
-			if got := w.record(free); got.Node != "a" || got.Acquired < until {
-				t.Errorf("the record is %+v", got)
-			}
-		})
-	}
+	bubble(t, func(t *testing.T, w *world) {
+		nine := func(s *setup) { s.LastWorker = 8 }
+		var others []*node
+		for i := range 9 {
+			others = append(others, w.start(as(fmt.Sprint("host-", i)), nine))
+		}
+		n := w.start(nine)
+		time.Sleep(time.Second)
+		err := n.refused(snowflake.ErrNoWorker)
+		if text := "4 by host-4 until 2026-01-01T00:01:0"; !strings.Contains(err.Error(), text) || strings.Count(err.Error(), "host-") != 8 {
+			t.Errorf("the error is %q, want eight, such as %q", err, text)
+		}
+		others[4].take(0)
+		others[4].kill()
+		until := w.record(4).ReservedUntil
+		time.Sleep(time.Duration(until-w.clock.right())*ms - ms)
+		n.refused(snowflake.ErrNoWorker)
+		time.Sleep(1500 * ms)
+		if got := n.issues(4, 0); got.UnixMS < until {
+			t.Errorf("it begins with %+v, want %d or later", got, until)
+		}
+		e, ok := n.events[0].(snowflake.WorkerAcquired)
+		if !ok || e.From != until || e.After < until-2*time.Minute.Milliseconds() || e.After >= until {
+			t.Errorf("the event is %+v, want it to begin where the other one ended, %d, and to name that one's last report", e, until)
+		}
+		n.wantEvents("acquired 4")
+	})
 }
 
 // TestPods: generators that start and stop in order, each with a new name and an empty folder, do not use up the
@@ -119,48 +107,6 @@ func TestPods(t *testing.T) {
 			}
 			n.stop()
 		}
-	})
-}
-
-// TestStartTogether: generators that start at once get workers of their own, new ones and those that others left.
-func TestStartTogether(t *testing.T) {
-	for _, left := range []int64{0, 4, 8} {
-		bubble(t, func(t *testing.T, w *world) {
-			for i := range left {
-				w.start(as(fmt.Sprint("old-", i))).kill()
-			}
-			time.Sleep(2 * time.Minute)
-			var first []<-chan time.Duration
-			var nodes []*node
-			for i := range 8 {
-				n := w.start(as(fmt.Sprint("new-", i)), func(s *setup) { s.slow = 10 * ms })
-				nodes, first = append(nodes, n), append(first, n.batch(1)) // the second waits, and is not refused
-			}
-			workers := make(map[int64]bool)
-			for i, n := range nodes {
-				<-first[i]
-				workers[n.Worker()] = true
-			}
-			if len(workers) != 8 {
-				t.Errorf("8 generators have %d workers, after %d others", len(workers), left)
-			}
-		})
-	}
-}
-
-// TestContestedWorker: a clock that is ahead takes the reservation of a busy holder for ended again and again, and
-// a slow registry lets the holder write first each time. The generator gets another worker all the same.
-func TestContestedWorker(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		often := func(s *setup) { s.Reserve = snowflake.LeastReserve }
-		w.start(as("holder"), often)
-		n := w.start(often, func(s *setup) {
-			clock := s.Clock
-			s.Clock = func() snowflake.Reading { r := clock(); r.Wall += time.Hour.Milliseconds(); return r }
-			s.slow = 400 * ms // the holder writes every 250 ms
-		})
-		time.Sleep(10 * time.Second)
-		n.issues(1, 0)
 	})
 }
 

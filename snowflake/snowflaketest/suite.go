@@ -55,8 +55,6 @@ func Cases() []Case {
 		{"ListAmidPuts", listAmidPuts},
 		{"Wiped", wiped},
 		{"Restored", restored},
-		{"LostPut", lostPut},
-		{"LostAdd", lostAdd},
 		{"ContextDone", contextDone},
 	}
 }

@@ -89,6 +89,20 @@ func TestYoungerNode(t *testing.T) {
 	}
 }
 
+// A node that was deleted and made again, with all its folder, has none of the versions that it had.
+func TestMadeAgain(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, server.Hosts(t))
+	r := s.claimed(t, "a")
+	e := add(t, r, "a")
+	s.wipe(t, s.path("leaf_forever"))
+	again := add(t, r, "a")
+	if _, err := r.Put(within(t), e.Record, e.Version); !errors.Is(err, snowflake.ErrConflict) || again.Version == e.Version {
+		t.Errorf("Put on version %d, and it is %d: %v", e.Version, again.Version, err)
+	}
+	report(t, r, &again)
+}
+
 // While nobody knows whose worker a damaged node is, none is added; what is known goes on.
 func TestDamagedNode(t *testing.T) {
 	t.Parallel()

@@ -27,15 +27,15 @@ func TestElsewhere(t *testing.T) {
 		}
 		seen = stat.Mzxid
 	}
-	r := behind.claimed(t, "a")
-	e := add(t, r, "a")
+	r := newKeeper(t, behind)
+	r.reports()
 	before := there.children(t, there.path("leaf_forever"))
 
 	p.Lead(there.hosts)
 	for name, call := range map[string]func(context.Context) error{
 		"List": func(ctx context.Context) error { _, err := r.List(ctx); return err },
 		"Add":  func(ctx context.Context) error { _, err := r.Add(ctx, holder("a"), anyWorker); return err },
-		"Put":  func(ctx context.Context) error { _, err := r.Put(ctx, e.Record, e.Version); return err },
+		"Put":  func(ctx context.Context) error { _, err := r.Put(ctx, r.own.Record, r.own.Version); return err },
 	} {
 		testkit.Eventually(t, name+" is refused elsewhere", func() bool {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -52,5 +52,5 @@ func TestElsewhere(t *testing.T) {
 	}
 
 	p.Lead(s.hosts)
-	reportsSoon(t, r, e)
+	r.holds(s)
 }

@@ -19,67 +19,6 @@ func isRequest(packet []byte) bool {
 	return len(packet) > 12 && binary.BigEndian.Uint32(packet[4:]) != 0
 }
 
-// reportsSoon waits until the holder's record can be put within a second. One that was cut off may have been done.
-func reportsSoon(t *testing.T, r *Registry, e snowflake.Entry) {
-	t.Helper()
-	testkit.Eventually(t, "it reports", func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		version, err := r.Put(ctx, e.Record, e.Version)
-		if errors.Is(err, snowflake.ErrConflict) {
-			if all, listErr := r.List(ctx); listErr == nil && len(all) == 1 {
-				e = all[0]
-			}
-			return false
-		}
-		if err == nil {
-			e.Version = version
-		}
-		return err == nil
-	})
-}
-
-// A generator is cut off until its session has ended. Its next report has a new session, with a temporary node.
-func TestSessionEnds(t *testing.T) {
-	for name, cut := range map[string]func(*proxy.Proxy, bool){"refused": (*proxy.Proxy).Refuse, "silent": (*proxy.Proxy).Hang} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s, behind, p := newProxied(t, server.Hosts(t))
-			r := behind.claimed(t, "a")
-			e := add(t, r, "a")
-			old, _ := s.owner(t, "a")
-			cut(p, true)
-			testkit.Eventually(t, "the session ends", func() bool { now, _ := s.owner(t, "a"); return now == 0 })
-			cut(p, false)
-			reportsSoon(t, r, e)
-			if now, _ := s.owner(t, "a"); now == 0 || now == old {
-				t.Errorf("the temporary node is of session %x, after %x", now, old)
-			}
-		})
-	}
-}
-
-// One answer never comes, though the server is well and answers pings: the client would wait for it as long as
-// that lasts, and nothing else could be asked. The registry connects anew.
-func TestSilence(t *testing.T) {
-	t.Parallel()
-	_, behind, p := newProxied(t, server.Hosts(t))
-	r := behind.claimed(t, "a")
-	r.link.timeout = time.Second // it waits for two of them
-	e := add(t, r, "a")
-	var dropped atomic.Bool
-	p.OnRequest(func(packet []byte) proxy.Action {
-		if isRequest(packet) && dropped.CompareAndSwap(false, true) {
-			return proxy.Drop
-		}
-		return proxy.Forward
-	})
-	reportsSoon(t, r, e)
-	if !dropped.Load() {
-		t.Error("nothing was dropped")
-	}
-}
-
 // A connection breaks while the other address accepts connections and answers nothing. The registry comes back to
 // the one that works.
 func TestOneAddressHangs(t *testing.T) {
@@ -88,14 +27,14 @@ func TestOneAddressHangs(t *testing.T) {
 	_, other, second := newProxied(t, server.Hosts(t))
 	ways := map[string]*proxy.Proxy{first.Addr(): first, second.Addr(): second}
 	behind.hosts += "," + other.hosts
-	r := behind.claimed(t, "a")
-	e := add(t, r, "a")
-	works := r.link.conn.Server()
+	k := newKeeper(t, behind)
+	k.reports()
+	works := k.link.conn.Server()
 	for addr, way := range ways {
 		way.Hang(addr != works)
 	}
 	ways[works].Cut()
-	reportsSoon(t, r, e)
+	k.reports()
 }
 
 // A write whose answer is lost is an error that says neither that it was done nor that nothing changed. The next

@@ -30,7 +30,7 @@ var mutations = []struct {
 	// The compare-and-set.
 	{"a write does not look at the version", "", []mutate.Edit{{"registry.go",
 		"Data: text, Version: now.version}", "Data: text, Version: -1}"}}},
-	{"a record that was made again counts as the one before", "", []mutate.Edit{{"records.go",
+	{"a record that was made again counts as the one before", "TestMadeAgain", []mutate.Edit{{"records.go",
 		"Version: uint64(s.Mzxid),", "Version: uint64(s.Version) + 1,"},
 		{"registry.go", "uint64(done[0].Stat.Mzxid)", "uint64(done[0].Stat.Version) + 1"}}},
 	{"a record that is not there, or another one, may be put", "", []mutate.Edit{{"registry.go",
@@ -69,7 +69,7 @@ var mutations = []struct {
 		" || other.Incarnation == before && before != \"\"", ""}}},
 	{"a holder whose name is taken cannot report", "TestReportWithoutName", []mutate.Edit{{"registry.go",
 		"if nameErr != nil && rec.Incarnation != now.Incarnation {", "if nameErr != nil {"}}},
-	{"a new session has no temporary node", "TestSessionEnds", []mutate.Edit{{"name.go",
+	{"a new session has no temporary node", "TestEveryStep", []mutate.Edit{{"name.go",
 		"|| r.own == made {", "|| r.own.incarnation == made.incarnation {"}}},
 	{"the younger of two nodes of a worker counts", "TestYoungerNode", []mutate.Edit{{"records.go",
 		"!ok || n.created < other.created", "!ok || n.created > other.created"}}},
@@ -89,7 +89,7 @@ var mutations = []struct {
 		"generator += \"_\"", "generator += \"\""}}},
 
 	// The connection.
-	{"an answer that never comes is waited for", "TestSilence", []mutate.Edit{{"link.go",
+	{"an answer that never comes is waited for", "TestEveryStep", []mutate.Edit{{"link.go",
 		"		l.log.Warn(\"ZooKeeper does not answer a request: connecting again\")\n		l.drop(c)\n", ""}}},
 	{"each client begins at the server that the last one hung on", "TestHosts", []mutate.Edit{{"hosts.go",
 		"	h.next++\n", ""}}},
