@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"os"
 	"slices"
 	"testing"
@@ -112,51 +111,6 @@ func (d *tape) ReadAt(p []byte, off int64) (int, error) {
 		return 0, snowflaketest.ErrDisk
 	}
 	return d.Disk.ReadAt(p, off)
-}
-
-// TestFile: what was saved is there for the next start, also after the power failed; and which slots that took.
-func TestFile(t *testing.T) {
-	for name, c := range map[string]struct {
-		next  snowflake.Saved
-		slots int
-	}{
-		"the same":             {ceiling(500_000), 1},
-		"ceiling by slack":     {ceiling(504_000), 1},
-		"ceiling by more":      {ceiling(504_001), 2},
-		"ceiling to the limit": {ceiling(math.MaxInt64), 2},
-		"ceiling lower":        {ceiling(499_999), 2},
-		"reservation":          {kept(func(s *snowflake.Saved) { s.ReservedUntil = math.MaxInt64 }), 1},
-		"reservation lower":    {kept(func(s *snowflake.Saved) { s.ReservedUntil-- }), 2},
-		"installation":         {kept(func(s *snowflake.Saved) { s.Installation = "test" }), 2},
-		"layout":               {kept(func(s *snowflake.Saved) { s.Layout.Epoch++ }), 2},
-		"place":                {kept(func(s *snowflake.Saved) { s.Place = "" }), 2},
-		"node":                 {kept(func(s *snowflake.Saved) { s.Node = "\x00<ä>" }), 2},
-		"worker":               {kept(func(s *snowflake.Saved) { s.Worker = -1 }), 2},
-		"incarnation":          {kept(func(s *snowflake.Saved) { s.Incarnation = "two" }), 2},
-		"pending":              {kept(func(s *snowflake.Saved) { s.Pending = "two" }), 2},
-	} {
-		t.Run(name, func(t *testing.T) {
-			d := newTape(snowflaketest.NewDisk())
-			f := open(t, d)
-			wantSaved(t, f)
-			save(t, f, ceiling(500_000), ceiling(500_000))
-			newer := d.steps[len(d.steps)-2]
-			older := map[string]string{"0": "1", "1": "0"}[newer]
-			d.steps = nil
-			save(t, f, c.next)
-			if want := []string{older, "sync", newer, "sync"}[:2*c.slots]; !slices.Equal(d.steps, want) {
-				t.Errorf("Save did %v; want %v", d.steps, want)
-			}
-			random := rand.New(rand.NewPCG(1, 2))
-			again := d.Kill()
-			wantSaved(t, open(t, again), c.next)
-			again = again.PowerFail(random)
-			f = open(t, again)
-			wantSaved(t, f, c.next)
-			save(t, f, ceiling(1))
-			wantSaved(t, open(t, again.PowerFail(random)), ceiling(1))
-		})
-	}
 }
 
 // TestFileStart: the first Save after a start overwrites last what the start relied on, and both slots in any case.

@@ -119,7 +119,7 @@ var mutations = []mutation{
 
 	{name: "the first write after a start overwrites what counts", by: "TestFileStart", edits: []edit{{"file.go",
 		"f.writes, f.newest, f.saved, f.ok = s.Write, int64(i), s.Saved, true", "f.writes, f.saved, f.ok = s.Write, s.Saved, true"}}},
-	{name: "the first write after a start is of one slot", by: "TestFileStart", edits: []edit{{"file.go",
+	{name: "the first write after a start is of one slot", by: "TestFileFaults", edits: []edit{{"file.go",
 		"newest: 1, apart: true}", "newest: 1}"}}},
 	{name: "a lost worker comes back from the file", by: "TestLostWhileTheDiskFails", edits: []edit{{"ceiling.go",
 		"	if outdated {", "	if outdated && false {"}}},
@@ -128,7 +128,7 @@ var mutations = []mutation{
 
 	{name: "a checksum is not checked", by: "TestFileFaults", edits: []edit{{"file.go",
 		"string(data[:textFrom]) != head(data)", "string(data[:len(magic)]) != magic"}}},
-	{name: "the older slot counts", by: "TestFile", edits: []edit{{"file.go",
+	{name: "the older slot counts", by: "TestFileFaults", edits: []edit{{"file.go",
 		"if s.Write > f.writes {", "if !f.ok || s.Write < f.writes {"}}},
 	{name: "a start does not sync what a killed process wrote", by: "TestFileOfAKilledProcess", edits: []edit{{"file.go",
 		"	if err := run(d.Sync); err != nil {\n		return nil, fmt.Errorf(\"syncing the worker's file: %w\", err)\n	}\n", ""}}},

@@ -7,49 +7,12 @@ import (
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 )
 
-// numbers is what changes of a sequence.
-type numbers struct {
-	ms, next int64
-	packed   bool
-}
-
-func (n numbers) of(size int64) sequence {
-	return sequence{unit: 1, size: size, random: rand.Int64N, ms: n.ms, next: n.next, packed: n.packed}
-}
-
-func TestSequenceEnter(t *testing.T) {
-	// random starts as high as it can: at 127.
-	const size, full, random = 4096, 4096, 127
-	for name, c := range map[string]struct {
-		seq  numbers
-		t    int64
-		want numbers
-	}{
-		"the same millisecond":           {numbers{1000, 5, false}, 1000, numbers{1000, 5, false}},
-		"the clock is behind":            {numbers{1000, 5, true}, 999, numbers{1000, 5, true}},
-		"the clock is behind, full":      {numbers{1000, full, true}, 990, numbers{1000, full, true}},
-		"the next, idle":                 {numbers{1000, 5, false}, 1001, numbers{1001, random, false}},
-		"the next, full":                 {numbers{1000, full, false}, 1001, numbers{1001, 0, true}},
-		"a packed one is filled first":   {numbers{1000, 5, true}, 1001, numbers{1000, 5, true}},
-		"full, as far behind as allowed": {numbers{1000, full, true}, 1050, numbers{1001, 0, true}},
-		"full, further behind":           {numbers{1000, full, true}, 1051, numbers{1051, random, false}},
-		"packed, further behind":         {numbers{1000, 5, true}, 1051, numbers{1051, random, false}},
-		"full, but years ago":            {numbers{1000, full, false}, 1 << 40, numbers{1 << 40, random, false}},
-	} {
-		s := c.seq.of(size)
-		s.random = func(n int64) int64 { return n - 1 }
-		if s.enter(c.t); (numbers{s.ms, s.next, s.packed}) != c.want {
-			t.Errorf("%s: %+v at %d became %+v, want %+v", name, c.seq, c.t, s, c.want)
-		}
-	}
-}
-
 // TestSequenceStart: in an idle millisecond every start within the first 32nd is as likely as any other.
 func TestSequenceStart(t *testing.T) {
 	for _, c := range []struct{ size, starts int64 }{{2, 1}, {32, 1}, {64, 2}, {4096, 128}, {1 << 20, 1 << 15}} {
 		const each = 1000
 		got := make(map[int64]int)
-		s := numbers{}.of(c.size)
+		s := sequence{unit: 1, size: c.size, random: rand.Int64N}
 		buckets := min(c.starts, 128)
 		for i := range each * buckets {
 			s.enter(i + 1)
@@ -73,7 +36,7 @@ func TestSequenceStart(t *testing.T) {
 func TestSequenceProperties(t *testing.T) {
 	random := allocatortest.Seed(t)
 	for _, size := range []int64{2, 64, 4096} {
-		s := numbers{}.of(size)
+		s := sequence{unit: 1, size: size, random: rand.Int64N}
 		s.skip(999)
 		now, highest := int64(1000), int64(1000)
 		issued := make(map[int64]int64) // IDs of a millisecond

@@ -95,26 +95,6 @@ func TestWaitEnds(t *testing.T) {
 	})
 }
 
-// TestGivenUp: what a batch had when its caller gave up is lost, and nothing
-// else.
-func TestGivenUp(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		n := w.start()
-		time.Sleep(time.Second)
-		first, second := n.request(1_000_000), n.request(300_000)
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		defer cancel()
-		n.wait(ctx, first, context.DeadlineExceeded, 50*time.Millisecond)
-		// A half of the time was the other's, the rest is the second's alone.
-		begin := time.Now()
-		ranges, err := second.Wait(t.Context())
-		if took := time.Since(begin); err != nil || took < 40*time.Millisecond || took > 60*time.Millisecond {
-			t.Errorf("the other batch came after another %v: %v; want about 50ms", took, err)
-		}
-		n.check(300_000, ranges)
-	})
-}
-
 // TestDrain: from the end of Run on nothing waits. What need not wait is
 // served until Close.
 func TestDrain(t *testing.T) {
