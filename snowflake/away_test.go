@@ -130,7 +130,7 @@ func TestRegistryRefuses(t *testing.T) {
 					w.start(as("b")).kill()
 					time.Sleep(time.Hour)
 				}
-				n := w.start(on(d), func(s *setup) { s.Registry = refusing{s.Registry, c.call, always} })
+				n := w.start(on(d), func(s *setup) { s.Registry.(*registry).refuses(c.call, always) })
 				n.stopped("somebody must look")
 				n.wantEvents()
 			})
@@ -139,7 +139,8 @@ func TestRegistryRefuses(t *testing.T) {
 	t.Run("requests that wait are refused", func(t *testing.T) {
 		bubble(t, func(t *testing.T, w *world) {
 			n := w.start(func(s *setup) {
-				s.slow, s.Registry = time.Second, refusing{s.Registry, "List", always}
+				s.slow = time.Second
+				s.Registry.(*registry).refuses("List", always)
 			})
 			n.wait(t.Context(), n.request(1), snowflake.ErrRefused, time.Second)
 			n.stopped()
@@ -148,7 +149,7 @@ func TestRegistryRefuses(t *testing.T) {
 	t.Run("later, when it has had a worker", func(t *testing.T) {
 		bubble(t, func(t *testing.T, w *world) {
 			var refuses atomic.Bool
-			n := w.start(func(s *setup) { s.Registry = refusing{s.Registry, "", refuses.Load} })
+			n := w.start(func(s *setup) { s.Registry.(*registry).refuses("", refuses.Load) })
 			n.run(10 * time.Second)
 			refuses.Store(true)
 			n.run(50 * time.Second)

@@ -113,7 +113,8 @@ func (d *tape) ReadAt(p []byte, off int64) (int, error) {
 	return d.Disk.ReadAt(p, off)
 }
 
-// TestFileStart: the first Save after a start overwrites last what the start relied on, and both slots in any case.
+// TestFileStart: the first Save after a start overwrites last what the start relied on, and both slots in any case. So does
+// the first one after a failure.
 func TestFileStart(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		for newest := range 2 {
@@ -133,6 +134,18 @@ func TestFileStart(t *testing.T) {
 				t.Errorf("slot %d counted (the other lost: %v); Save did %v, want %v", newest, lost, d.steps, want)
 			}
 		}
+	}
+	d := newTape(snowflaketest.NewDisk())
+	f := open(t, d)
+	save(t, f, ceiling(500_000))
+	d.steps, d.fail = nil, func(string) bool { return len(d.steps) == 3 } // the second slot
+	if err := f.Save(ceiling(1)); !errors.Is(err, snowflaketest.ErrDisk) {
+		t.Errorf("a Save of which a write failed: %v", err)
+	}
+	d.steps, d.fail = nil, func(string) bool { return false }
+	save(t, f, ceiling(500_001))
+	if len(d.steps) != 4 {
+		t.Errorf("after a failure Save did %v", d.steps)
 	}
 }
 

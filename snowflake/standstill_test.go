@@ -135,3 +135,21 @@ func TestStandstillAmidReport(t *testing.T) {
 		n.issues(1, 10*time.Second)
 	})
 }
+
+// TestNotAlone: a generator ends when another process has written to its file, and leaves that as it is.
+func TestNotAlone(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		n := w.start()
+		n.run(10 * time.Second)
+		saved, _ := n.file.Saved()
+		saved.Incarnation, saved.Ceiling = "another", saved.Ceiling+60_000
+		save(t, open(t, n.disk), saved)
+		<-n.ended
+		if !errors.Is(n.ran, snowflake.ErrNotAlone) {
+			t.Errorf("Run: %v, want %v", n.ran, snowflake.ErrNotAlone)
+		}
+		n.refused(snowflake.ErrNoWorker)
+		n.Close()
+		wantSaved(t, open(t, n.disk), saved)
+	})
+}
