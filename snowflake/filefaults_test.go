@@ -16,7 +16,7 @@ import (
 func TestFileFaults(t *testing.T) {
 	random := allocatortest.Seed(t)
 	var exact, higher, lost int
-	for range 1000 {
+	for range 100 {
 		m := model{T: t, random: random, disk: snowflaketest.NewDisk()}
 		m.file = open(t, m.disk)
 		for range 40 {
