@@ -317,6 +317,23 @@ func (w *world) later(peers func(context.Context) []time.Duration) func(context.
 	}
 }
 
+// TestSetWhilePeersAreAsked: peers that agree with a clock do not agree with what it is set to before they have answered.
+func TestSetWhilePeersAreAsked(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		n := w.start(func(s *setup) {
+			s.PeerClocks = w.later(func(context.Context) []time.Duration {
+				agree := time.Hour - time.Duration(w.clock.read().Wall-w.clock.right())*ms
+				time.Sleep(time.Second)
+				return []time.Duration{agree}
+			})
+		})
+		w.act(n, act{after: time.Minute + ms, set: time.Hour, events: []string{"acquired 0"}})
+		w.act(n, act{after: 700 * ms, set: 29 * 365 * 24 * time.Hour})
+		w.act(n, act{after: 500 * ms}) // that was their answer
+		w.act(n, act{after: time.Minute, events: []string{"skewed"}})
+	})
+}
+
 // TestPeersVanish: peers that did not agree, and then are not heard of, have not agreed; nor has nobody, before that
 // has lasted. While nobody answers, doubt goes on, and so do the IDs.
 func TestPeersVanish(t *testing.T) {

@@ -134,6 +134,7 @@ func TestUnitsAreReservedWhole(t *testing.T) {
 			n = w.start(as("second"), few)
 			time.Sleep(5 * time.Second)
 			last := n.take(0).UnixMS
+			time.Sleep(7 * ms)
 			n.kill()
 			e := w.record(0)
 			released := snowflake.Release(e, w.clock.right()+7)
@@ -142,7 +143,6 @@ func TestUnitsAreReservedWhole(t *testing.T) {
 				t.Fatal(err)
 			}
 			n = w.start(as("third"), few)
-			time.Sleep(time.Second)
 			ranges, _, err := n.try(1)
 			if err != nil || unit > 7*ms && w.parts(ranges[0].First).UnixMS <= last || w.parts(ranges[0].First).UnixMS < released.ReservedUntil {
 				t.Errorf("unit %v: %v, %v; want IDs of units from %d on", unit, ranges, err, released.ReservedUntil)
