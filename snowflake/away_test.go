@@ -86,9 +86,17 @@ func TestLostAnswers(t *testing.T) {
 		call   string
 		before func(w *world) *snowflaketest.Disk // brings about that the write is the next
 	}{
-		"add":                     {"Add", nothing},
-		"claim of the own worker": {"Put", func(w *world) *snowflaketest.Disk { n := w.start(); n.run(10 * time.Second); return n.kill() }},
-		"claim of another one's":  {"Put", func(w *world) *snowflaketest.Disk { w.start(as("b")).kill(); time.Sleep(time.Hour); return nothing(w) }},
+		"add": {"Add", nothing},
+		"claim of the own worker": {"Put", func(w *world) *snowflaketest.Disk {
+			n := w.start()
+			n.run(10 * time.Second)
+			return n.kill()
+		}},
+		"claim of another one's": {"Put", func(w *world) *snowflaketest.Disk {
+			w.start(as("b")).kill()
+			time.Sleep(time.Hour)
+			return nothing(w)
+		}},
 	} {
 		for _, fault := range []snowflaketest.Fault{snowflaketest.Done, snowflaketest.NotDone} {
 			for _, killed := range []bool{false, true} {

@@ -34,29 +34,39 @@ func TestMutations(t *testing.T) {
 // worker and time. What it breaks is the registry in memory.
 func TestMutationsOfRegistries(t *testing.T) {
 	runner := mutate.Runner{By: "TestMemory", Says: `(?m)^\s+(cases|suite)\.go:\d+: (.*)`}
-	const file = "snowflaketest/memory.go"
+	const (
+		file  = "snowflaketest/memory.go"
+		put   = "	return m.putLocked(r).Version, nil"
+		check = "!ok || e.Version != version {"
+		pause = "	m.mu.Unlock()\n	time.Sleep(time.Millisecond)\n	m.mu.Lock()\n"
+		full  = "	return snowflake.Entry{}, snowflake.ErrFull"
+	)
+	imports := edit{file, "	\"sync\"\n", "	\"sync\"\n	\"time\"\n"}
 	for name, edits := range map[string][]edit{
-		"Put ignores the version":        {{file, "!ok || e.Version != version {", "!ok {"}, {file, "if e, ok := m.entries[r.Worker]; ", "if _, ok := m.entries[r.Worker]; "}},
-		"Put ignores version 0":          {{file, "|| e.Version != version {", "|| version != 0 && e.Version != version {"}},
-		"Put takes newer versions":       {{file, "|| e.Version != version {", "|| e.Version > version {"}},
-		"Put makes what is missing":      {{file, "!ok || e.Version != version {", "ok && e.Version != version {"}},
-		"a conflict is written":          {{file, "		return 0, snowflake.ErrConflict", "		if ok {\n			m.putLocked(r)\n		}\n		return 0, snowflake.ErrConflict"}},
-		"Put reads, then writes":         {{file, "	return m.putLocked(r).Version, nil", "	m.mu.Unlock()\n	time.Sleep(time.Millisecond)\n	m.mu.Lock()\n	return m.putLocked(r).Version, nil"}, {file, "	\"sync\"\n", "	\"sync\"\n	\"time\"\n"}},
-		"Put removes, then adds":         {{file, "	return m.putLocked(r).Version, nil", "	delete(m.entries, r.Worker)\n	m.mu.Unlock()\n	time.Sleep(time.Millisecond)\n	m.mu.Lock()\n	return m.putLocked(r).Version, nil"}, {file, "	\"sync\"\n", "	\"sync\"\n	\"time\"\n"}},
-		"Put moves the neighbour":        {{file, "	return m.putLocked(r).Version, nil", "	if e, ok := m.entries[r.Worker+1]; ok {\n		m.putLocked(e.Record)\n	}\n	return m.putLocked(r).Version, nil"}},
-		"Put keeps the holder":           {{file, "	return m.putLocked(r).Version, nil", "	r.Incarnation = m.entries[r.Worker].Incarnation\n	return m.putLocked(r).Version, nil"}},
+		"Put ignores the version":   {{file, "if e, ok := m.entries[r.Worker]; " + check, "if _, ok := m.entries[r.Worker]; !ok {"}},
+		"Put ignores version 0":     {{file, check, "!ok || version != 0 && e.Version != version {"}},
+		"Put takes newer versions":  {{file, check, "!ok || e.Version > version {"}},
+		"Put makes what is missing": {{file, check, "ok && e.Version != version {"}},
+		"a conflict is written": {{file, "		return 0, snowflake.ErrConflict",
+			"		if ok {\n			m.putLocked(r)\n		}\n		return 0, snowflake.ErrConflict"}},
+		"Put reads, then writes":         {{file, put, pause + put}, imports},
+		"Put removes, then adds":         {{file, put, "	delete(m.entries, r.Worker)\n" + pause + put}, imports},
+		"Put moves the neighbour":        {{file, put, "	if e, ok := m.entries[r.Worker+1]; ok {\n		m.putLocked(e.Record)\n	}\n" + put}},
+		"Put keeps the holder":           {{file, put, "	r.Incarnation = m.entries[r.Worker].Incarnation\n" + put}},
 		"Add overwrites":                 {{file, "if _, ok := m.entries[r.Worker]; !ok && c.Allows(r.Worker) {", "if c.Allows(r.Worker) {"}},
-		"Add overwrites when it is full": {{file, "	return snowflake.Entry{}, snowflake.ErrFull", "	r.Worker = c.Last\n	m.putLocked(r)\n	return snowflake.Entry{}, snowflake.ErrFull"}},
+		"Add overwrites when it is full": {{file, full, "	r.Worker = c.Last\n	m.putLocked(r)\n" + full}},
 		"Add ignores the choice":         {{file, "!ok && c.Allows(r.Worker) {", "!ok {"}},
-		"Add goes above the last":        {{file, "r.Worker <= c.Last; r.Worker++ {\n", "r.Worker <= c.Last+1; r.Worker++ {\n		c.Last = max(c.Last, r.Worker)\n"}},
-		"Add has no version":             {{file, "return m.putLocked(r), nil", "return snowflake.Entry{Record: m.putLocked(r).Record}, nil"}},
-		"the high bits are lost":         {{file, "	e := snowflake.Entry{Record: r, Version: m.version}", "	r.Worker %= 1024\n	e := snowflake.Entry{Record: r, Version: m.version}"}},
-		"List is in any order":           {{file, "cmp.Compare(x.Worker, y.Worker)", "cmp.Compare(x.Version, y.Version)"}},
-		"a backup is not seen":           {{file, "	m.entries = maps.Clone(snapshot)\n", ""}},
-		"contexts are ignored":           {{file, "	if err := ctx.Err(); err != nil {\n		return 0, err\n	}\n", ""}},
+		"Add goes above the last": {{file, "r.Worker <= c.Last; r.Worker++ {\n",
+			"r.Worker <= c.Last+1; r.Worker++ {\n		c.Last = max(c.Last, r.Worker)\n"}},
+		"Add has no version":     {{file, "return m.putLocked(r), nil", "return snowflake.Entry{Record: m.putLocked(r).Record}, nil"}},
+		"the high bits are lost": {{file, "	m.version++\n", "	m.version++\n	r.Worker %= 1024\n"}},
+		"List is in any order":   {{file, "cmp.Compare(x.Worker, y.Worker)", "cmp.Compare(x.Version, y.Version)"}},
+		"a backup is not seen":   {{file, "	m.entries = maps.Clone(snapshot)\n", ""}},
+		"contexts are ignored":   {{file, "	if err := ctx.Err(); err != nil {\n		return 0, err\n	}\n", ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			runner.Run(t, "", append(edits, edit{"snowflaketest/suite.go", "var timeout = 30 * time.Second", "var timeout = time.Second"})...)
+			soon := edit{"snowflaketest/suite.go", "var timeout = 30 * time.Second", "var timeout = time.Second"}
+			runner.Run(t, "", append(edits, soon)...)
 		})
 	}
 }

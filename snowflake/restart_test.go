@@ -81,6 +81,13 @@ func TestLocalFile(t *testing.T) {
 		}
 	}
 	killed := func(_ *testing.T, n *node) *snowflaketest.Disk { return n.kill() }
+	ended := func(_ *testing.T, n *node) *snowflaketest.Disk { return n.stop() }
+	none := func(_ *testing.T, n *node) *snowflaketest.Disk { n.kill(); return snowflaketest.NewDisk() }
+	behind := func(_ *testing.T, n *node) *snowflaketest.Disk { n.w.clock.step(-time.Hour); return n.kill() }
+	powerless := func(t *testing.T, n *node) *snowflaketest.Disk {
+		n.kill()
+		return n.disk.PowerFail(allocatortest.Seed(t))
+	}
 	copied := func(_ *testing.T, n *node) *snowflaketest.Disk { return n.disk.Copy() }
 	restarted := func(t *testing.T, n *node) *snowflaketest.Disk {
 		d := n.disk.Copy()
@@ -98,26 +105,20 @@ func TestLocalFile(t *testing.T) {
 		runs   bool          // the generator of before goes on
 		asks   bool          // only the registry, or a generator that answers, can tell
 	}{
-		"no file":                 {found: func(_ *testing.T, n *node) *snowflaketest.Disk { n.kill(); return snowflaketest.NewDisk() }},
-		"the same folder, killed": {found: killed, owner: true, rest: 2 * time.Second},
-		"the same folder, ended":  {found: func(_ *testing.T, n *node) *snowflaketest.Disk { return n.stop() }, owner: true, rest: ms},
-		"the same folder, power failed": {owner: true, rest: 2 * time.Second, found: func(t *testing.T, n *node) *snowflaketest.Disk {
-			n.kill()
-			return n.disk.PowerFail(allocatortest.Seed(t))
-		}},
-		"the first slot half written":  {found: damaged(0), owner: true, rest: 6 * time.Second},
-		"the second slot half written": {found: damaged(1), owner: true, rest: 6 * time.Second},
-		"both slots half written":      {found: damaged(0, 1)},
-		"a copy, moved here":           {found: killed, change: place("inode:2")},
-		"a copy beside the original":   {found: copied, change: place("inode:2"), runs: true},
-		"a restored copy of one inode": {found: killed, change: place("inode:11 born:5.000000001")},
-		"another name, and a clock that the old one could not start with": {change: func(s *setup) { s.Node = "b" }, found: func(_ *testing.T, n *node) *snowflaketest.Disk {
-			n.w.clock.step(-time.Hour)
-			return n.kill()
-		}},
-		"another installation":     {found: killed, change: func(s *setup) { s.installation = "test" }},
-		"another layout":           {found: killed, change: func(s *setup) { s.Layout.WorkerBits, s.Layout.SequenceBits = 9, 13 }},
-		"another range of workers": {found: killed, change: func(s *setup) { s.FirstWorker = 1 }, rest: 2 * time.Second},
+		"no file":                                  {found: none},
+		"the same folder, killed":                  {found: killed, owner: true, rest: 2 * time.Second},
+		"the same folder, ended":                   {found: ended, owner: true, rest: ms},
+		"the same folder, power failed":            {found: powerless, owner: true, rest: 2 * time.Second},
+		"the first slot half written":              {found: damaged(0), owner: true, rest: 6 * time.Second},
+		"the second slot half written":             {found: damaged(1), owner: true, rest: 6 * time.Second},
+		"both slots half written":                  {found: damaged(0, 1)},
+		"a copy, moved here":                       {found: killed, change: place("inode:2")},
+		"a copy beside the original":               {found: copied, change: place("inode:2"), runs: true},
+		"a restored copy of one inode":             {found: killed, change: place("inode:11 born:5.000000001")},
+		"another name, and a clock that is behind": {found: behind, change: func(s *setup) { s.Node = "b" }},
+		"another installation":                     {found: killed, change: func(s *setup) { s.installation = "test" }},
+		"another layout":                           {found: killed, change: func(s *setup) { s.Layout.WorkerBits, s.Layout.SequenceBits = 9, 13 }},
+		"another range of workers":                 {found: killed, change: func(s *setup) { s.FirstWorker = 1 }, rest: 2 * time.Second},
 		"a clone, the original answers": {found: copied, rest: 2 * time.Second, runs: true, change: func(s *setup) {
 			s.HeldByPeer = func(worker int64) bool { return worker == 0 }
 			s.HeldByPeerLately = s.HeldByPeer
