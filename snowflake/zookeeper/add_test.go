@@ -11,15 +11,14 @@ import (
 	"testing"
 
 	"github.com/leafbus/leafbus/snowflake"
-	"github.com/leafbus/leafbus/tests/proxy"
-	server "github.com/leafbus/leafbus/tests/zookeeper"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
 // The number of a node is its worker, counted from the low end of the range, and its data are Leaf's and more.
 func TestNumbers(t *testing.T) {
 	t.Parallel()
 	for _, low := range []int64{0, 512} {
-		s := newSite(t, server.Hosts(t))
+		s := newSite(t, kit.ZooKeeperHosts(t))
 		for i := range int64(3) {
 			node := fmt.Sprint("n", i)
 			e, err := s.claimed(t, node).Add(within(t), holder(node), snowflake.Choice{First: low, Last: low + 31})
@@ -42,7 +41,7 @@ func TestNumbers(t *testing.T) {
 // Generators of ranges that overlap count their numbers from different ends: two numbers may make one worker.
 func TestRangesOverlap(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, server.Hosts(t))
+	s := newSite(t, kit.ZooKeeperHosts(t))
 	var mu sync.Mutex
 	holders := make(map[int64]string)
 	var wg sync.WaitGroup
@@ -77,7 +76,7 @@ func TestRangesOverlap(t *testing.T) {
 // Of two nodes of one worker the older counts, whatever their names.
 func TestYoungerNode(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, server.Hosts(t))
+	s := newSite(t, kit.ZooKeeperHosts(t))
 	r := s.claimed(t, "b")
 	older := add(t, r, "b")
 	s.create(t, s.path("leaf_forever", "a-0000000009"), `{"node":"a","incarnation":"x","reserved_until":5,"base":-9}`)
@@ -92,7 +91,7 @@ func TestYoungerNode(t *testing.T) {
 // A node that was deleted and made again, with all its folder, has none of the versions that it had.
 func TestMadeAgain(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, server.Hosts(t))
+	s := newSite(t, kit.ZooKeeperHosts(t))
 	r := s.claimed(t, "a")
 	e := add(t, r, "a")
 	s.wipe(t, s.path("leaf_forever"))
@@ -106,7 +105,7 @@ func TestMadeAgain(t *testing.T) {
 // While nobody knows whose worker a damaged node is, none is added; what is known goes on.
 func TestDamagedNode(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, server.Hosts(t))
+	s := newSite(t, kit.ZooKeeperHosts(t))
 	r := s.claimed(t, "a")
 	e := add(t, r, "a")
 	damaged := s.path("leaf_forever", "b-0000000001")
@@ -137,17 +136,17 @@ func TestDamagedNode(t *testing.T) {
 // that was made is not kept.
 func TestDamagedMeanwhile(t *testing.T) {
 	t.Parallel()
-	s, behind, p := newProxied(t, server.Hosts(t))
+	s, behind, p := newProxied(t, kit.ZooKeeperHosts(t))
 	add(t, s.claimed(t, "b"), "b")
 	r := behind.claimed(t, "a")
 	damaged := s.path("leaf_forever", "b-0000000000")
-	p.OnRequest(func(packet []byte) proxy.Action {
+	p.OnRequest(func(packet []byte) kit.Action {
 		if bytes.Contains(packet, []byte(s.path("leaf_forever", "a-"))) {
 			if _, err := s.admin.Set(damaged, []byte("x"), -1); err != nil {
 				t.Error(err)
 			}
 		}
-		return proxy.Forward
+		return kit.Forward
 	})
 	if e, err := r.Add(within(t), holder("a"), anyWorker); err == nil || !strings.Contains(err.Error(), damaged) {
 		t.Errorf("Add: %+v, %v; want %s named", e, err, damaged)
@@ -160,10 +159,10 @@ func TestDamagedMeanwhile(t *testing.T) {
 // A caller that has left gets no worker: its record would keep the worker from others.
 func TestAddAfterTheCallerLeft(t *testing.T) {
 	t.Parallel()
-	s, behind, p := newProxied(t, server.Hosts(t))
+	s, behind, p := newProxied(t, kit.ZooKeeperHosts(t))
 	r := behind.claimed(t, "a")
 	ctx, cancel := context.WithCancel(within(t))
-	p.OnRequest(func(packet []byte) proxy.Action {
+	p.OnRequest(func(packet []byte) kit.Action {
 		for len(packet) >= 12 { // a ping may be before it
 			const getChildren = 12
 			if binary.BigEndian.Uint32(packet[8:]) == getChildren {
@@ -171,7 +170,7 @@ func TestAddAfterTheCallerLeft(t *testing.T) {
 			}
 			packet = packet[min(len(packet), 4+int(binary.BigEndian.Uint32(packet))):]
 		}
-		return proxy.Forward
+		return kit.Forward
 	})
 	if _, err := r.Add(ctx, holder("a"), anyWorker); !errors.Is(err, context.Canceled) {
 		t.Errorf("Add: %v", err)

@@ -6,13 +6,13 @@ import (
 	"slices"
 	"testing"
 
-	server "github.com/leafbus/leafbus/tests/zookeeper"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
 // The servers of an ensemble are killed and frozen, one and a majority and all of them. A worker's
 // keeper is registered, once, as the one that it was, whenever there is a majority.
 func TestDrillEnsemble(t *testing.T) {
-	e := server.NewEnsemble(t)
+	e := kit.NewEnsemble(t)
 	s := newSite(t, e.Hosts())
 	k := newKeeper(t, s)
 	k.reports()
@@ -22,9 +22,9 @@ func TestDrillEnsemble(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	its := func() *server.Server { // the server that the keeper talks to
+	its := func() *kit.ZooKeeper { // the server that the keeper talks to
 		at := k.link.conn.Server()
-		return e.Servers[slices.IndexFunc(e.Servers[:], func(s *server.Server) bool { return s.Addr() == at })]
+		return e[slices.IndexFunc(e, func(s *kit.ZooKeeper) bool { return s.Addr() == at })]
 	}
 	holds := func(when string) {
 		t.Helper()
@@ -38,7 +38,7 @@ func TestDrillEnsemble(t *testing.T) {
 	at := its()
 	must(at.Kill())
 	holds("its server was killed")
-	must(at.Start())
+	must(at.Run())
 
 	at = its()
 	must(at.Freeze())
@@ -56,15 +56,15 @@ func TestDrillEnsemble(t *testing.T) {
 	if err := k.try(); err == nil {
 		t.Error("it was written without a majority")
 	}
-	must(at.Start())
+	must(at.Run())
 	holds("a majority is back")
-	must(leader.Start())
+	must(leader.Run())
 
-	for _, s := range e.Servers {
+	for _, s := range e {
 		must(s.Kill())
 	}
-	for _, s := range e.Servers {
-		must(s.Start())
+	for _, s := range e {
+		must(s.Run())
 	}
 	holds("all were killed")
 }

@@ -9,15 +9,15 @@ import (
 
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake"
-	server "github.com/leafbus/leafbus/tests/zookeeper"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
 // An address that leads to another ZooKeeper, with nodes of the same names, is noticed with each call: nothing is
 // read or written there.
 func TestElsewhere(t *testing.T) {
 	t.Parallel()
-	s, behind, p := newProxied(t, server.New(t).Addr())
-	there := newSite(t, server.Hosts(t))
+	s, behind, p := newProxied(t, kit.NewZooKeeper(t).Addr())
+	there := newSite(t, kit.ZooKeeperHosts(t))
 	there.name = s.name
 	add(t, there.claimed(t, "x"), "a")
 	for seen := int64(0); seen < 1000; { // a server refuses clients that have seen more transactions than itself

@@ -11,13 +11,12 @@ import (
 	"testing"
 
 	"github.com/leafbus/leafbus/snowflake"
-	"github.com/leafbus/leafbus/tests/proxy"
-	server "github.com/leafbus/leafbus/tests/zookeeper"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
 func TestClaim(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, server.Hosts(t))
+	s := newSite(t, kit.ZooKeeperHosts(t))
 	if of, id, err := s.open(t, "a").Claim(within(t), "ours", false); of != "" || id != "" || err != nil {
 		t.Errorf("Claim of what belongs to nobody, without first: %q, %q, %v", of, id, err)
 	}
@@ -62,7 +61,7 @@ func TestClaim(t *testing.T) {
 
 func TestClaimAtOnce(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, server.Hosts(t))
+	s := newSite(t, kit.ZooKeeperHosts(t))
 	type answer struct{ of, id string }
 	got := make([]answer, 8)
 	var wg sync.WaitGroup
@@ -96,7 +95,7 @@ func TestClaimDamaged(t *testing.T) {
 		"a path for an ID": `{"id":"ours","zookeeper":"Z/.."}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newSite(t, server.Hosts(t))
+			s := newSite(t, kit.ZooKeeperHosts(t))
 			s.folders(t)
 			s.create(t, s.path("installation"), there)
 			r := s.open(t, "a")
@@ -117,18 +116,18 @@ func TestClaimDamaged(t *testing.T) {
 // is no reason to refuse a generator: it is asked to catch up first.
 func TestReadsAreSynced(t *testing.T) {
 	t.Parallel()
-	_, behind, p := newProxied(t, server.Hosts(t))
+	_, behind, p := newProxied(t, kit.ZooKeeperHosts(t))
 	add(t, behind.claimed(t, "a"), "a")
 	const get, exists, catchUp, getChildren = 4, 3, 9, 12
 	var mu sync.Mutex
 	var asked []uint32
-	p.OnRequest(func(packet []byte) proxy.Action {
+	p.OnRequest(func(packet []byte) kit.Action {
 		mu.Lock()
 		defer mu.Unlock()
 		if isRequest(packet) {
 			asked = append(asked, binary.BigEndian.Uint32(packet[8:]))
 		}
-		return proxy.Forward
+		return kit.Forward
 	})
 	r := behind.claimed(t, "b")
 	_, err := r.List(within(t))
@@ -141,7 +140,7 @@ func TestReadsAreSynced(t *testing.T) {
 
 func TestClaimOtherLayout(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, server.Hosts(t))
+	s := newSite(t, kit.ZooKeeperHosts(t))
 	s.claimed(t, "a")
 	r := s.open(t, "b")
 	r.cfg.Layout.Epoch++
@@ -153,7 +152,7 @@ func TestClaimOtherLayout(t *testing.T) {
 // What Repair says to type does what it promises.
 func TestRepair(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, server.Hosts(t))
+	s := newSite(t, kit.ZooKeeperHosts(t))
 	for command := range strings.SplitSeq(s.open(t, "a").Repair("ours", "Z"), "\n") {
 		command, text, _ := strings.Cut(strings.TrimSuffix(command, "'"), " '")
 		where, ok := strings.CutPrefix(command, "create ")

@@ -10,8 +10,7 @@ import (
 
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake"
-	"github.com/leafbus/leafbus/tests/proxy"
-	server "github.com/leafbus/leafbus/tests/zookeeper"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
 // isRequest reports whether a packet of a client is neither a ping nor a greeting.
@@ -23,9 +22,9 @@ func isRequest(packet []byte) bool {
 // the one that works.
 func TestOneAddressHangs(t *testing.T) {
 	t.Parallel()
-	_, behind, first := newProxied(t, server.Hosts(t))
-	_, other, second := newProxied(t, server.Hosts(t))
-	ways := map[string]*proxy.Proxy{first.Addr(): first, second.Addr(): second}
+	_, behind, first := newProxied(t, kit.ZooKeeperHosts(t))
+	_, other, second := newProxied(t, kit.ZooKeeperHosts(t))
+	ways := map[string]*kit.Link{first.Addr(): first, second.Addr(): second}
 	behind.hosts += "," + other.hosts
 	k := newKeeper(t, behind)
 	k.reports()
@@ -41,18 +40,18 @@ func TestOneAddressHangs(t *testing.T) {
 // try finds what it did.
 func TestLostAnswers(t *testing.T) {
 	t.Parallel()
-	s, behind, p := newProxied(t, server.Hosts(t))
+	s, behind, p := newProxied(t, kit.ZooKeeperHosts(t))
 	add(t, s.claimed(t, "b"), "b") // else the folders are written first
 	r := behind.claimed(t, "a")
 	const multi = 14 // all writes are
 	lose := func(call func() error) {
 		t.Helper()
 		var once atomic.Bool
-		p.OnRequest(func(packet []byte) proxy.Action {
+		p.OnRequest(func(packet []byte) kit.Action {
 			if isRequest(packet) && binary.BigEndian.Uint32(packet[8:]) == multi && once.CompareAndSwap(false, true) {
-				return proxy.CutAfter
+				return kit.CutAfter
 			}
-			return proxy.Forward
+			return kit.Forward
 		})
 		err := call()
 		if err == nil || errors.Is(err, snowflake.ErrConflict) || errors.Is(err, snowflake.ErrFull) || !once.Load() {
@@ -87,7 +86,7 @@ func TestLostAnswers(t *testing.T) {
 // ZooKeeper that hangs: TestMain looks for goroutines.
 func TestClose(t *testing.T) {
 	t.Parallel()
-	_, behind, p := newProxied(t, server.Hosts(t))
+	_, behind, p := newProxied(t, kit.ZooKeeperHosts(t))
 	r := behind.claimed(t, "a")
 	p.Hang(true)
 	for range 2 { // the second client finds a server that does not greet it

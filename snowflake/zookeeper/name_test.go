@@ -7,13 +7,13 @@ import (
 
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake"
-	server "github.com/leafbus/leafbus/tests/zookeeper"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
 // A generator that was killed leaves its temporary node for a while. The same one starts again at once.
 func TestLeftover(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, server.Hosts(t))
+	s := newSite(t, kit.ZooKeeperHosts(t))
 	killed := s.claimed(t, "a") // its session goes on
 	e := add(t, killed, "a")
 	old, text := s.owner(t, "a")
@@ -35,7 +35,7 @@ func TestLeftover(t *testing.T) {
 // Another generator of the same name waits until it is known that the first is alive, and is refused then.
 func TestSameName(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, server.Hosts(t))
+	s := newSite(t, kit.ZooKeeperHosts(t))
 	first, second := s.claimed(t, "a"), s.claimed(t, "a")
 	e := add(t, first, "a")
 	other := holder("a")
@@ -65,7 +65,7 @@ func TestSameName(t *testing.T) {
 // The holder of a record extends it also while its name is another's.
 func TestReportWithoutName(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, server.Hosts(t))
+	s := newSite(t, kit.ZooKeeperHosts(t))
 	r := s.claimed(t, "a")
 	e := add(t, r, "a")
 	r.own = nameNode{} // as after a session that ended

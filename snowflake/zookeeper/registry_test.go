@@ -17,14 +17,13 @@ import (
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/snowflake/snowflaketest"
-	"github.com/leafbus/leafbus/tests/proxy"
-	server "github.com/leafbus/leafbus/tests/zookeeper"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
 // TestMain finds goroutines that are left.
 func TestMain(m *testing.M) {
 	testkit.AtOnce(24) // they wait for a server, or for the end of a session
-	code := server.Main(m)
+	code := kit.Main(m)
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -92,9 +91,9 @@ func (s *site) claimed(tb testing.TB, node string) *Registry {
 }
 
 // newProxied returns a place and a way to it that can be cut.
-func newProxied(tb testing.TB, hosts string) (s, behind *site, p *proxy.Proxy) {
+func newProxied(tb testing.TB, hosts string) (s, behind *site, p *kit.Link) {
 	tb.Helper()
-	p, err := proxy.Start(hosts)
+	p, err := kit.StartLink(hosts)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -231,7 +230,7 @@ func report(tb testing.TB, r *Registry, e *snowflake.Entry) {
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	snowflaketest.Run(t, func(tb testing.TB) snowflaketest.Backend {
-		s := newSite(tb, server.Hosts(tb))
+		s := newSite(tb, kit.ZooKeeperHosts(tb))
 		opened := 0
 		return snowflaketest.Backend{
 			Open: func(tb testing.TB) snowflake.Registry {

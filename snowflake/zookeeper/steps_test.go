@@ -13,16 +13,15 @@ import (
 
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake"
-	"github.com/leafbus/leafbus/tests/proxy"
-	server "github.com/leafbus/leafbus/tests/zookeeper"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
 // steps counts what a client sends to ZooKeeper: its greetings and requests, but no pings, for those come at any
 // time. At one of them a fault strikes.
 type steps struct {
-	proxy  *proxy.Proxy
-	at     int64                     // the step at which it strikes; 0: none
-	strike func(*steps) proxy.Action // says what becomes of it
+	proxy  *kit.Link
+	at     int64                   // the step at which it strikes; 0: none
+	strike func(*steps) kit.Action // says what becomes of it
 	struck atomic.Bool
 	seen   atomic.Int64
 
@@ -40,20 +39,20 @@ const (
 	ownSession   = 20 // bytes before the session in a greeting
 )
 
-func (s *steps) step(packet []byte) proxy.Action {
+func (s *steps) step(packet []byte) kit.Action {
 	if len(packet) < 8 {
-		return proxy.Forward
+		return kit.Forward
 	}
 	number := int32(binary.BigEndian.Uint32(packet[4:]))
 	if number == pingNumber && len(packet) == 12 {
-		return proxy.Forward
+		return kit.Forward
 	}
 	resumes := number == 0 && len(packet) >= ownSession+8 && binary.BigEndian.Uint64(packet[ownSession:]) != 0
 	if resumes && s.ending.CompareAndSwap(true, false) {
 		endSession(s.server, packet)
 	}
 	if s.seen.Add(1) != s.at {
-		return proxy.Forward
+		return kit.Forward
 	}
 	defer s.struck.Store(true)
 	return s.strike(s)
@@ -82,29 +81,29 @@ func endSession(server string, greeting []byte) {
 // faults are what can happen to a connection at a step. Those that last come first: end ends them, after a call has failed.
 var faults = []struct {
 	name   string
-	strike func(*steps) proxy.Action
+	strike func(*steps) kit.Action
 	end    func(*steps)
 }{
 	// No server is there from then on, until the keeper has noticed.
 	{
 		"down",
-		func(s *steps) proxy.Action { s.proxy.Refuse(true); return proxy.CutBefore },
+		func(s *steps) kit.Action { s.proxy.Refuse(true); return kit.CutBefore },
 		func(s *steps) { s.proxy.Refuse(false) },
 	},
 	// The network holds everything, and what nobody waits for any more arrives.
 	{
 		"late",
-		func(s *steps) proxy.Action { s.proxy.Hang(true); return proxy.Forward },
+		func(s *steps) kit.Action { s.proxy.Hang(true); return kit.Forward },
 		func(s *steps) { s.proxy.Hang(false) },
 	},
 	// An answer never comes, though the server answers pings: the client would wait as long as that lasts.
-	{"dropped", func(*steps) proxy.Action { return proxy.Drop }, nil},
+	{"dropped", func(*steps) kit.Action { return kit.Drop }, nil},
 	// The connection breaks before the server has got the request, or after it did it.
-	{"lost", func(*steps) proxy.Action { return proxy.CutBefore }, nil},
-	{"silent", func(*steps) proxy.Action { return proxy.CutAfter }, nil},
+	{"lost", func(*steps) kit.Action { return kit.CutBefore }, nil},
+	{"silent", func(*steps) kit.Action { return kit.CutAfter }, nil},
 	// The same, and the session is over when the client is back.
-	{"lost and expired", func(s *steps) proxy.Action { s.ending.Store(true); return proxy.CutBefore }, nil},
-	{"silent and expired", func(s *steps) proxy.Action { s.ending.Store(true); return proxy.CutAfter }, nil},
+	{"lost and expired", func(s *steps) kit.Action { s.ending.Store(true); return kit.CutBefore }, nil},
+	{"silent and expired", func(s *steps) kit.Action { s.ending.Store(true); return kit.CutAfter }, nil},
 }
 
 // keeper is one that starts and reports as a generator does: it looks for its own record, whose incarnation it knows also
@@ -164,9 +163,9 @@ func (k *keeper) holds(s *site) {
 }
 
 // newSteps returns a keeper, and its place. A fault may strike on its way there.
-func newSteps(tb testing.TB, at int64, strike func(*steps) proxy.Action) (*steps, *keeper, *site) {
+func newSteps(tb testing.TB, at int64, strike func(*steps) kit.Action) (*steps, *keeper, *site) {
 	tb.Helper()
-	place, behind, p := newProxied(tb, server.Hosts(tb))
+	place, behind, p := newProxied(tb, kit.ZooKeeperHosts(tb))
 	s := &steps{proxy: p, at: at, strike: strike, server: place.hosts}
 	p.OnRequest(s.step)
 	return s, newKeeper(tb, behind), place
