@@ -21,6 +21,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
@@ -114,8 +115,8 @@ func (s *script) leaf(args []string) (e ending) {
 			s.Check(cmd.Flags().Lookup("server").Value.Set(s.Getenv("NATS_URL")))
 		}
 		var stdout, stderr bytes.Buffer
-		ctx, cancel := context.WithTimeout(s.tb.Context(), kit.Patience)
-		defer cancel()
+		ctx, cancel := context.WithCancel(s.tb.Context()) // without a deadline, which would replace --timeout
+		defer time.AfterFunc(kit.Patience, cancel).Stop()
 		e.Status = run(ctx, root, args, &stdout, &stderr)
 		e.Stdout, e.Stderr = stdout.String(), stderr.String()
 	}
