@@ -90,6 +90,10 @@ func init() { // not at the declaration, because await refers to it
 		"await": (*script).await, "event": (*script).event, "generator": (*script).generator, "http": (*script).http,
 		"ids": (*script).ids, "json": (*script).json, "leaf": (*script).leaf, "oldnats": just((*script).oldNATS),
 		"refused": (*script).refused, "request": (*script).request, "signal": (*script).signal, "stream": (*script).stream,
+		"cat": func(s *script, args []string) ending {
+			text, err := os.ReadFile(s.MkAbs(args[0]))
+			return done(string(text), "", err)
+		},
 		"database":  just(func(s *script, args []string) { s.Setenv(args[0], kit.NewDatabase(s.tb)) }),
 		"sql":       just(func(s *script, args []string) { kit.SQL(s.tb, args[0], args[1:]...) }),
 		"zookeeper": just(func(s *script, _ []string) { s.Setenv("ZOOKEEPER", kit.ZooKeeperHosts(s.tb)) }),
