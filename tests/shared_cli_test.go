@@ -24,28 +24,6 @@ import (
 
 // What tests of others still use of the files that tests/cli replaced.
 
-// lines checks lines of numbers as they are written: each above the one before.
-type lines struct {
-	count, last, number int64
-	err                 error
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	for _, c := range p {
-		switch {
-		case c >= '0' && c <= '9':
-			l.number = 10*l.number + int64(c-'0')
-		case c == '\n' && l.number > l.last:
-			l.count, l.last, l.number = l.count+1, l.number, 0
-		default:
-			if l.err == nil {
-				l.err = fmt.Errorf("after %d lines: %q behind %d, the last line was %d", l.count, c, l.number, l.last)
-			}
-		}
-	}
-	return len(p), l.err
-}
-
 // diagnosed is the JSON of leaf doctor.
 type diagnosed struct {
 	State  string `json:"state"`
@@ -95,17 +73,6 @@ func doctor(t *testing.T, args ...string) (d diagnosed) {
 		t.Errorf("the state is %q, want %q, and the exit status %d, want %d: %s %s", d.State, worst, r.status, status, r.stdout, r.stderr)
 	}
 	return d
-}
-
-// reconfigure changes a stream, as an operator does.
-func reconfigure(t *testing.T, js jetstream.JetStream, name string, change func(*jetstream.StreamConfig)) {
-	t.Helper()
-	s, err := js.Stream(t.Context(), name)
-	must(t, err)
-	c := s.CachedInfo().Config
-	change(&c)
-	_, err = js.UpdateStream(t.Context(), c)
-	must(t, err)
 }
 
 // refillEvent is the message of a refill event.
@@ -162,13 +129,6 @@ func fetchBy(t *testing.T, by http.RoundTripper, method, url string, header ...s
 	body, err := io.ReadAll(answer.Body)
 	must(t, err)
 	return page{answer.StatusCode, answer.Header, string(body)}
-}
-
-// leafFailure is Leaf's error body.
-type leafFailure struct {
-	Timestamp                       int64
-	Status                          int
-	Error, Exception, Message, Path string
 }
 
 // untilUnavailable asks for an ID until it is known that the database is away:
@@ -450,10 +410,4 @@ func writeFile(t *testing.T, path, text string) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// freeAddress is the URL of a NATS server that is not there.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	return "nats://" + testkit.FreeAddress(t)
 }
