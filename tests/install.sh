@@ -89,6 +89,12 @@ have curl ||
 		'install curl' \
 		curl
 
+# For certificates, and for commands at a terminal.
+have openssl script ||
+	install 'the tests make certificates and run commands at a terminal, and openssl or script is missing' \
+		'install OpenSSL, and script of util-linux' \
+		openssl bsdutils
+
 # Two programs of Debian's package prometheus: promtool tests the rules in deploy/prometheus, and the nights among the drills
 # start prometheus. The package itself would also run one as a service of the system.
 prometheus_programs() {
