@@ -91,28 +91,6 @@ func TestMaxIDMovedDuringRefill(t *testing.T) {
 	})
 }
 
-// TestMaxIDMovedIntoRefill: of a range that arrives, what is above is served.
-func TestMaxIDMovedIntoRefill(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 10)
-		a := start(t, allocator.Config{Store: deaf{s}})
-		gate := make(chan struct{})
-		s.onReserved(func(string, allocator.Range) error { <-gate; return nil })
-		_, w, err := a.Request(nil, "order", 1)
-		if w == nil || err != nil {
-			t.Fatalf("Request: %v, %v", w, err)
-		}
-		synctest.Wait()
-		a.Apply(allocator.Tag{Name: "order", MaxID: 11, Step: 10, Floor: 4})
-		close(gate)
-		ranges, err := w.Wait(t.Context())
-		if err != nil {
-			t.Fatalf("Wait: %v", err)
-		}
-		wantRanges(t, "Wait", ranges, allocator.Range{First: 4, Last: 4})
-	})
-}
-
 // TestMaxIDMovedUnderBatch: what a batch holds that still waits for more is
 // dropped too.
 func TestMaxIDMovedUnderBatch(t *testing.T) {
@@ -187,55 +165,6 @@ func TestDeleted(t *testing.T) {
 			}
 		}
 		unique(t, &c)
-	})
-}
-
-// TestDeletedDuringRefill: the range that arrives is not served, and who waits
-// for it is refused.
-func TestDeletedDuringRefill(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 10)
-		a := start(t, allocator.Config{Store: s})
-		gate := make(chan struct{})
-		s.onReserved(func(string, allocator.Range) error { <-gate; return nil })
-		_, w, err := a.Request(nil, "order", 5)
-		if w == nil || err != nil {
-			t.Fatalf("Request: %v, %v", w, err)
-		}
-		synctest.Wait()
-		s.remove()
-		synctest.Wait()
-		close(gate)
-		if ranges, err := w.Wait(t.Context()); !errors.Is(err, allocator.ErrUnknownTag) || ranges != nil {
-			t.Errorf("Wait = %v, %v; want ErrUnknownTag", ranges, err)
-		}
-		synctest.Wait()
-		if a.Tags() != 0 || a.Waiting() != 0 {
-			t.Errorf("%d tags in memory, %d requests wait", a.Tags(), a.Waiting())
-		}
-	})
-}
-
-// TestDeletedWhileFailing: who waits learns of it as soon as the store is back.
-func TestDeletedWhileFailing(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 10)
-		s.away()
-		a := start(t, allocator.Config{Store: s})
-		_, w, err := a.Request(nil, "order", 5)
-		if w == nil || err != nil {
-			t.Fatalf("Request: %v, %v", w, err)
-		}
-		time.Sleep(2500 * time.Millisecond) // pauses are long by now
-		s.back()
-		s.remove()
-		begin := time.Now()
-		if ranges, err := w.Wait(t.Context()); !errors.Is(err, allocator.ErrUnknownTag) {
-			t.Errorf("Wait = %v, %v; want ErrUnknownTag", ranges, err)
-		}
-		if took := time.Since(begin); took != 0 {
-			t.Errorf("it took %v", took)
-		}
 	})
 }
 
@@ -315,26 +244,6 @@ func TestExhaustedWaiters(t *testing.T) {
 		}
 		if v := a.Views(allocator.Query{Limit: 1})[0]; v.Left != 0 {
 			t.Errorf("the view is %+v", v)
-		}
-	})
-}
-
-// TestExhaustedMemory: what is in memory is served to the end, whatever large
-// batches were refused before.
-func TestExhaustedMemory(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 100)
-		s.move(math.MaxInt64 - 150)
-		a := start(t, allocator.Config{Store: s})
-		var c allocatortest.Checker
-		c.Add(take(t, a, 10)...) // both segments are there: nothing is left in the store
-		refused(t, a, 141, allocator.ErrExhausted, 0)
-		for range 140 {
-			c.Add(take(t, a, 1)...)
-		}
-		refused(t, a, 1, allocator.ErrExhausted, 0)
-		if ids := unique(t, &c); ids != 150 {
-			t.Errorf("%d of the last 150 IDs were served", ids)
 		}
 	})
 }

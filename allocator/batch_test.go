@@ -1,7 +1,6 @@
 package allocator_test
 
 import (
-	"context"
 	"errors"
 	"math"
 	"testing"
@@ -9,7 +8,6 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/allocator/allocatortest"
 )
 
 func TestCount(t *testing.T) {
@@ -127,75 +125,6 @@ func TestAllOrNothing(t *testing.T) {
 		refused(t, a, 191, allocator.ErrUnavailable, 3*time.Second)
 		refused(t, a, 191, allocator.ErrUnavailable, 0)
 		wantRanges(t, "what is there", take(t, a, 190), allocator.Range{First: 11, Last: 200})
-	})
-}
-
-// TestBatchAfterOutage: batches are served again when the store is back, also
-// where memory is full and nothing but a batch would load more.
-func TestBatchAfterOutage(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 100)
-		var r events
-		a := start(t, allocator.Config{Store: s, Notify: r.notify})
-		take(t, a, 10) // both segments are there
-		s.away()
-		refused(t, a, 1000, allocator.ErrUnavailable, 3*time.Second)
-		time.Sleep(time.Minute)
-		s.back()
-		time.Sleep(2 * time.Second)
-		wantRanges(t, "the batch", take(t, a, 1000), allocator.Range{First: 11, Last: 1010})
-		r.wantEpisodes(t, "refill_failed", 1, 1)
-		if f := a.Failing(); f.Tags != 0 || f.Dry != nil {
-			t.Errorf("Failing() = %+v after the store is back", f)
-		}
-	})
-}
-
-// TestBatchAmongSingles: a large batch is done although single requests go
-// past it all the time and take what is in memory.
-func TestBatchAmongSingles(t *testing.T) {
-	const size = 1_000_000
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 1)
-		s.slow(20 * time.Millisecond)
-		a := start(t, allocator.Config{Store: s, MaxStep: 1})
-		var c allocatortest.Checker
-		ctx, cancel := context.WithCancel(t.Context())
-		const callers = 200
-		done := make(chan int64)
-		for range callers {
-			go func() {
-				singles := int64(0)
-				defer func() { done <- singles }()
-				for ; ctx.Err() == nil; singles++ {
-					ranges, err := a.Take(t.Context(), "order", 1)
-					if err != nil {
-						t.Errorf("a single request: %v", err)
-					}
-					c.Add(ranges...)
-					time.Sleep(time.Millisecond)
-				}
-			}()
-		}
-		singles := int64(0)
-		for range 5 {
-			time.Sleep(100 * time.Millisecond)
-			ranges, err := a.Take(t.Context(), "order", size)
-			if err != nil {
-				t.Errorf("the batch: %v", err)
-			}
-			c.Add(ranges...)
-		}
-		cancel()
-		for range callers {
-			singles += <-done
-		}
-		if ids := unique(t, &c); ids != 5*size+singles {
-			t.Errorf("%d IDs came, want %d", ids, 5*size+singles)
-		}
-		if singles < 3000 {
-			t.Errorf("only %d single requests went past", singles)
-		}
 	})
 }
 

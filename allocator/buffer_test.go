@@ -3,7 +3,6 @@ package allocator_test
 import (
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
@@ -124,25 +123,6 @@ func TestTakeAcrossSegments(t *testing.T) {
 		wantRanges(t, "across a gap", take(t, a, n+5),
 			allocator.Range{First: first.Next, Last: first.Last},
 			allocator.Range{First: v.Segments[1].First, Last: v.Segments[1].First + 4})
-	})
-}
-
-// TestRequestAppends: ranges are added to the caller's, joined where they follow.
-func TestRequestAppends(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		a := start(t, allocator.Config{Store: newStore(t, 100)})
-		take(t, a, 1)
-		dst := make([]allocator.Range, 0, 4)
-		dst = append(dst, allocator.Range{First: 7000, Last: 7000})
-		for range 3 {
-			var w *allocator.Waiter
-			var err error
-			if dst, w, err = a.Request(dst, "order", 2); w != nil || err != nil {
-				t.Fatalf("Request: %v, %v", w, err)
-			}
-		}
-		synctest.Wait()
-		wantRanges(t, "Request", dst, allocator.Range{First: 7000, Last: 7000}, allocator.Range{First: 2, Last: 7})
 	})
 }
 

@@ -239,39 +239,6 @@ func TestClaimUncertain(t *testing.T) {
 	}
 }
 
-// TestClaimSlow: if the process stood still between reading the record and claiming, the record is read
-// again. After a restore of the ledger its revision may mean another record.
-func TestClaimSlow(t *testing.T) {
-	for d, reads := range map[time.Duration]int{0: 1, 100 * time.Millisecond: 1, 101 * time.Millisecond: 2, time.Minute: 2} {
-		t.Run(d.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				c := newClaims(t, 10)
-				c.store.onReserved(func(string, allocator.Range) error { time.Sleep(d); return nil })
-				c.want(t, 1)
-				if c.book.reads != reads {
-					t.Errorf("%d readings, want %d", c.book.reads, reads)
-				}
-			})
-		})
-	}
-	t.Run("restored meanwhile", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			c := newClaims(t, 10)
-			backup := c.book.Snapshot()
-			c.want(t, 1) // revision 1
-			c.store.onReserved(func(string, allocator.Range) error {
-				c.book.Restore(backup)
-				c.book.raise(1000, 0) // revision 1 again
-				time.Sleep(2 * time.Second)
-				return nil
-			})
-			if g, err := c.Reserve(t.Context(), "order", 1, 1); !errors.Is(err, allocator.ErrConflict) {
-				t.Errorf("Reserve: %v, %v; all below 1000 is claimed", g.Range, err)
-			}
-		})
-	})
-}
-
 // TestClaimBelowAReport: a range below what a peer reported meanwhile is not claimed, whatever the
 // ledger has: the ledger may have gone backwards.
 func TestClaimBelowAReport(t *testing.T) {

@@ -1,7 +1,6 @@
 package allocator_test
 
 import (
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -117,32 +116,5 @@ func TestEvictWaits(t *testing.T) {
 			t.Errorf("%d tags are in memory", n)
 		}
 		r.wantEpisodes(t, "refill_failed", 1, 1)
-	})
-}
-
-// TestEvictAhead: what was loaded ahead and never used goes too, and the file of recent
-// tags keeps what it has.
-func TestEvictAhead(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		path := recentFile(t, "order")
-		a, stop := startStop(t, allocator.Config{Store: newStore(t, 10), Recent: path})
-		synctest.Wait()
-		wantTags(t, a, 10, "order")
-		begin := time.Now()
-		a.EvictIdle()
-		if a.Tags() != 0 {
-			t.Error("the tag is still in memory")
-		}
-		stop()
-		wantRecent(t, path, map[string]time.Time{"order": begin})
-
-		a, stop = startStop(t, allocator.Config{Store: newStore(t, 10), Recent: path})
-		time.Sleep(25 * time.Hour)
-		synctest.Wait()
-		wantTags(t, a, 10)
-		stop()
-		if _, err := a.Take(t.Context(), "order", 1); !errors.Is(err, allocator.ErrClosed) {
-			t.Errorf("Take after the end: %v", err)
-		}
 	})
 }

@@ -107,37 +107,6 @@ func TestHealingInFlight(t *testing.T) {
 	}
 }
 
-// TestTwoPrimaries: after a split, generators reserve in two databases that do not know of each other.
-func TestTwoPrimaries(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		random := allocatortest.Seed(t)
-		a := newClaims(t, 10)
-		other := newStore(t, 10)
-		b := joined(other, a.book.MemoryLedger)
-		var r events
-		generators := []*allocator.Allocator{start(t, a.config(&r)), start(t, b.config(&r)), start(t, joined(other.twin(), a.book.MemoryLedger).config(&r))}
-		var ids allocatortest.Checker
-		var callers sync.WaitGroup
-		for _, g := range generators {
-			seed := random.Int64N(1 << 40)
-			callers.Go(func() {
-				for i := range int64(300) {
-					time.Sleep(time.Duration((seed>>(i%20))%7) * time.Millisecond)
-					ranges, err := g.Take(t.Context(), "order", 1+i%5)
-					if err != nil {
-						t.Errorf("Take: %v", err)
-					}
-					ids.Add(ranges...)
-				}
-			})
-		}
-		callers.Wait()
-		if n := unique(t, &ids); n != 3*900 {
-			t.Errorf("%d IDs", n)
-		}
-	})
-}
-
 // TestClaimedByOperators: a new tag, a new max_id and a deletion claim all IDs below, after the store has
 // them.
 func TestClaimedByOperators(t *testing.T) {
@@ -316,26 +285,6 @@ func TestOperatorSendsItAgain(t *testing.T) {
 	})
 }
 
-// TestOperatorMovesDuringARefill: a range that was reserved before an operator moved max_id is not
-// claimed after it.
-func TestOperatorMovesDuringARefill(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		c := newClaims(t, 10)
-		operator := c.twin()
-		to := int64(500)
-		c.store.onReserved(func(_ string, r allocator.Range) error {
-			if r.First == 1 {
-				if _, err := operator.Update(t.Context(), "order", allocator.Change{MaxID: &to}); err != nil {
-					t.Error(err)
-				}
-			}
-			return nil
-		})
-		a := start(t, allocator.Config{Store: unwatched{c}, Marks: c.marks})
-		wantRanges(t, "Take", take(t, a, 1), allocator.Range{First: 500, Last: 500})
-	})
-}
-
 // TestRaise: a record is only ever raised, one that is high enough is not written, and one that is
 // missing is made.
 func TestRaise(t *testing.T) {
@@ -381,38 +330,5 @@ func TestRaise(t *testing.T) {
 		if changed, err := allocator.Raise(t.Context(), b, "order", 1, 0); changed || !errors.Is(err, errLedger) {
 			t.Errorf("without the record: %v, %v", changed, err)
 		}
-	})
-}
-
-// TestSharedRowRestored: an operator's max_id from before the store went backwards does not count as one from
-// after it, though the ledger knows it. The tag is refused, with one alert, until an operator has looked.
-func TestSharedRowRestored(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		c := joined(newShared(t, 10), allocatortest.NewMemoryLedger())
-		to := int64(1000)
-		if _, err := c.Update(t.Context(), "order", allocator.Change{MaxID: &to}); err != nil {
-			t.Fatal(err)
-		}
-		tags := c.store.Snapshot() // leaf_alloc was restored alone: leaf_mark has the operator's max_id
-		row := tags["order"]
-		row.MaxID = 50
-		tags["order"] = row
-		c.store.Restore(tags)
-		var r events
-		a := start(t, c.config(&r))
-		for range 20 {
-			refused(t, a, 1, allocator.ErrRegressed, 0)
-			time.Sleep(3 * time.Second)
-		}
-		r.wantEpisodes(t, "regressed", 1, 0)
-		if tag, err := c.Get(t.Context(), "order"); err != nil || tag.MaxID != 1000 {
-			t.Errorf("Get: %+v, %v", tag, err)
-		}
-		if _, err := c.Update(t.Context(), "order", allocator.Change{MaxID: &to}); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(10 * time.Second)
-		wantRanges(t, "Take", take(t, a, 1), allocator.Range{First: 1000, Last: 1000})
-		r.wantEpisodes(t, "regressed", 1, 1)
 	})
 }

@@ -166,31 +166,6 @@ func TestLimitOfAStrictBatch(t *testing.T) {
 	})
 }
 
-// TestEndingOfAllGenerators: of several generators one reports that 80 % are reserved.
-func TestEndingOfAllGenerators(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 10)
-		s.rule(`{"limit":"1000"}`)
-		var r events
-		var as []*allocator.Allocator
-		for range 4 {
-			as = append(as, start(t, allocator.Config{Store: s.twin(), Notify: r.notify}))
-		}
-		n := 0
-		for failed := 0; failed < len(as); n++ {
-			failed = 0
-			for _, a := range as {
-				if _, err := a.Take(t.Context(), "order", 1); err != nil {
-					failed++
-				}
-			}
-		}
-		if got := told[allocator.Ending](&r); len(got) != 1 || s.maxID() != 1001 {
-			t.Errorf("%d alerts, and max_id is %d", len(got), s.maxID())
-		}
-	})
-}
-
 // TestOutlast: the step grows until a segment lasts as long as the tag says, or else the configuration, up to the tag's max_step or
 // else that of the configuration.
 func TestOutlast(t *testing.T) {

@@ -136,23 +136,6 @@ func TestOrderedShadowUnseen(t *testing.T) {
 	})
 }
 
-// TestOrderedNamesOfRows: a row of which nothing was claimed yet has its name too, and a record of trend order in the store of the
-// strict tags has not.
-func TestOrderedNamesOfRows(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		o := newOrdered()
-		o.sql("order")
-		s := o.open("one")
-		if _, err := s.Create(t.Context(), strictTag("order")); !errors.Is(err, allocator.ErrConflict) {
-			t.Errorf("Create of a strict tag with the name of a row: %v", err)
-		}
-		createTag(t, o.strict, allocator.Tag{Name: "order", MaxID: 5000, Step: 10}) // from before there was a database
-		a := start(t, allocator.Config{Store: s})
-		synctest.Wait()
-		wantRanges(t, "the row", take(t, a, 1), ids(1, 1))
-	})
-}
-
 // slowLedger lets other generators come between a reading and a write.
 type slowLedger struct {
 	allocator.Ledger

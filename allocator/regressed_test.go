@@ -2,7 +2,6 @@ package allocator_test
 
 import (
 	"errors"
-	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -118,31 +117,6 @@ func TestRegressed(t *testing.T) {
 	}
 }
 
-// TestRegressedAtSeen: exactly at the mark is allowed, one below is not.
-func TestRegressedAtSeen(t *testing.T) {
-	for _, c := range []struct {
-		max, seen int64
-		ok        bool
-	}{
-		{100, 0, true}, {100, 99, true}, {100, 100, true}, {100, 101, false}, {100, 1 << 60, false}, {1, 1, true}, {1, 2, false},
-	} {
-		bubble(t, func(t *testing.T) {
-			s := newShared(t, 10)
-			s.create("other", c.max, 10)
-			a := start(t, allocator.Config{Store: s})
-			hear(a, "other", c.seen)
-			if got := a.Seen("other"); got != c.seen {
-				t.Errorf("Seen = %d, want %d", got, c.seen)
-			}
-			ranges, err := a.Take(t.Context(), "other", 1)
-			if c.ok && (err != nil || ranges[0].First != c.max) || !c.ok && !errors.Is(err, allocator.ErrRegressed) {
-				t.Errorf("max_id %d, seen %d: %v, %v", c.max, c.seen, ranges, err)
-			}
-			take(t, a, 1) // another tag's marks are its own
-		})
-	}
-}
-
 // TestHeardBeforeTheRequest: what others report counts from the next request on. What comes later may
 // well be about ranges that lie above.
 func TestHeardBeforeTheRequest(t *testing.T) {
@@ -192,33 +166,6 @@ func TestHeardBeforeTheRequest(t *testing.T) {
 	}
 }
 
-// TestRegressedFloor: a store that falls behind an operator's max_id, of which
-// nothing was reserved yet, went backwards too. (To reserve until it is beyond
-// again could take for ever.)
-func TestRegressedFloor(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newShared(t, 10)
-		a := start(t, allocator.Config{Store: s})
-		take(t, a, 1)
-		backup := s.Snapshot()
-		const floor = 1_000_000_000_000
-		s.move(floor)
-		synctest.Wait()
-		s.Restore(backup)
-		before := len(s.reserves())
-		err := refused(t, a, 1, allocator.ErrRegressed, 0)
-		if regressed, ok := errors.AsType[*allocator.RegressedError](err); ok && regressed.Seen != floor {
-			t.Errorf("%v", err)
-		}
-		if n := len(s.reserves()) - before; n != 1 {
-			t.Errorf("%d reservations, want 1", n)
-		}
-		s.move(floor)
-		synctest.Wait()
-		wantRanges(t, "afterwards", take(t, a, 1), allocator.Range{First: floor, Last: floor})
-	})
-}
-
 // TestRegressedMemory: what was in memory before is served while the store is
 // refused, until the operator says where to go on.
 func TestRegressedMemory(t *testing.T) {
@@ -246,95 +193,6 @@ func TestRegressedMemory(t *testing.T) {
 	}
 }
 
-// TestRegressedRestart: the marks in the file outlive the process, and the tag.
-func TestRegressedRestart(t *testing.T) {
-	for name, reset := range map[string]func(*store, map[string]allocator.Tag){
-		"restored":             func(s *store, backup map[string]allocator.Tag) { s.Restore(backup) },
-		"deleted and restored": func(s *store, backup map[string]allocator.Tag) { s.remove(); s.Restore(backup) },
-		"lost and created again": func(s *store, _ map[string]allocator.Tag) {
-			s.Restore(map[string]allocator.Tag{})
-			s.create("order", 1, 10)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "marks")
-			bubble(t, func(t *testing.T) {
-				s := newShared(t, 10)
-				backup := s.Snapshot()
-				open := func() (*allocator.Allocator, *events, func()) {
-					marks, err := allocator.OpenMarks(path)
-					if err != nil {
-						t.Fatal(err)
-					}
-					var r events
-					a, stop := startStop(t, allocator.Config{Store: s, Marks: marks, Notify: r.notify})
-					return a, &r, stop // the marks are not closed: killed
-				}
-				var c allocatortest.Checker
-				a, _, stop := open()
-				for range 35 {
-					c.Add(take(t, a, 1)...)
-				}
-				seen := a.Seen("order")
-				stop()
-				reset(s, backup)
-				for range 2 {
-					a, r, stop := open()
-					if got := a.Seen("order"); got != seen {
-						t.Errorf("Seen = %d after a restart, want %d", got, seen)
-					}
-					refused(t, a, 1, allocator.ErrRegressed, 0)
-					r.wantEpisodes(t, "regressed", 1, 0)
-					stop()
-				}
-				a, _, stop = open()
-				s.move(seen)
-				c.Add(take(t, a, 1)...)
-				stop()
-				unique(t, &c)
-			})
-		})
-	}
-}
-
-// TestRegressedAndDeleted: a tag that is deleted while it is refused is unknown
-// from then on; created again, it starts above, or is refused again.
-func TestRegressedAndDeleted(t *testing.T) {
-	for name, watched := range map[string]bool{"told": true, "untold": false} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newShared(t, 10)
-				var r events
-				cfg := allocator.Config{Store: s, Notify: r.notify, MaxStep: 1}
-				if !watched {
-					cfg.Store = unwatched{s}
-				}
-				a := start(t, cfg)
-				var c allocatortest.Checker
-				seen := regress(t, s, a, &c)
-				refused(t, a, 1, allocator.ErrRegressed, 0)
-				s.remove()
-				time.Sleep(8 * time.Second)
-				synctest.Wait()
-				refused(t, a, 1, allocator.ErrUnknownTag, 0)
-				r.wantEpisodes(t, "regressed", 1, 1)
-				if a.Tags() != 0 {
-					t.Errorf("%d tags are in memory", a.Tags())
-				}
-				s.create("order", 1, 10) // the tombstone is below what was seen
-				refused(t, a, 1, allocator.ErrRegressed, 0)
-				r.wantEpisodes(t, "regressed", 2, 1)
-				s.remove()
-				time.Sleep(8 * time.Second)
-				synctest.Wait()
-				s.create("order", seen, 10)
-				c.Add(take(t, a, 1)...)
-				unique(t, &c)
-			})
-		})
-	}
-}
-
 // TestRegressedOver: the alert is over with the operator's word, also if nothing can be reserved yet.
 func TestRegressedOver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -348,20 +206,5 @@ func TestRegressedOver(t *testing.T) {
 		time.Sleep(time.Second)
 		r.wantEpisodes(t, "regressed", 1, 1)
 		r.wantEpisodes(t, "refill_failed", 1, 0)
-	})
-}
-
-// TestRegressedStoreAway: that the store cannot be asked changes nothing.
-func TestRegressedStoreAway(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newShared(t, 10)
-		a := start(t, allocator.Config{Store: deaf{s}})
-		hear(a, "order", 1000)
-		refused(t, a, 1, allocator.ErrRegressed, 0)
-		time.Sleep(time.Hour)
-		refused(t, a, 1, allocator.ErrRegressed, 0)
-		a.Apply(s.move(1000)) // told by another way
-		time.Sleep(time.Second)
-		wantRanges(t, "afterwards", take(t, a, 1), allocator.Range{First: 1000, Last: 1000})
 	})
 }

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
@@ -37,99 +36,11 @@ func (q *reports) from(by int) func(string, allocator.Range) {
 	}
 }
 
-// deliver hands each report to the allocators that did not send it, and so on, until there are no more.
-func (q *reports) deliver(t *testing.T, as ...*allocator.Allocator) {
-	t.Helper()
-	for n := 0; ; n++ {
-		synctest.Wait()
-		q.mu.Lock()
-		queued := q.queued
-		q.queued = nil
-		q.mu.Unlock()
-		if len(queued) == 0 {
-			return
-		}
-		if n == 10 {
-			t.Fatalf("they report to each other without an end: %v", queued)
-		}
-		for _, report := range queued {
-			for by, a := range as {
-				if by != report.by {
-					a.Reserved("order", report.r)
-				}
-			}
-		}
-	}
-}
-
 // times is how often a range was reported by one allocator.
 func (q *reports) times(by int, r allocator.Range) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(slices.DeleteFunc(slices.Clone(q.all), func(p report) bool { return p != report{by, r} }))
-}
-
-// TestReservedByTwo: two generators that hold the same ranges, because the store went backwards between
-// them, drop the rest as soon as they hear of each other. Each says so once.
-func TestReservedByTwo(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 100)
-		backup := s.Snapshot()
-		var q reports
-		var r [2]events
-		var as [2]*allocator.Allocator
-		for i := range as {
-			as[i] = start(t, allocator.Config{Store: s.twin(), Notify: r[i].notify, Reserved: q.from(i)})
-		}
-		take(t, as[0], 40) // of 1-100, and 101-200 is loaded
-		s.Restore(backup)
-		take(t, as[1], 10) // the same
-		q.deliver(t, as[:]...)
-
-		first, second := allocator.Range{First: 1, Last: 100}, allocator.Range{First: 101, Last: 200}
-		for i, a := range as {
-			got := told[allocator.Regressed](&r[i])
-			want := []allocator.Regressed{
-				{Tag: "order", Got: 1, Seen: 101, Action: allocator.Refused, InDoubt: first},
-				{Tag: "order", Got: 101, Seen: 201, Action: allocator.Refused, InDoubt: second},
-			}
-			if !slices.Equal(got, want) {
-				t.Errorf("generator %d: the alerts are %+v, want %+v", i, got, want)
-			}
-			for _, held := range []allocator.Range{first, second} {
-				if n := q.times(i, held); n != 2 { // when it was reserved, and when it was dropped
-					t.Errorf("generator %d reported %v %d times, want 2", i, held, n)
-				}
-			}
-			// The next refill ends the alert.
-			for _, e := range told[allocator.Recovered](&r[i])[:1] {
-				if e.Episode != "regressed" {
-					t.Errorf("%+v", e)
-				}
-			}
-			if err := a.CheckTroubles(); err != nil {
-				t.Error(err)
-			}
-		}
-
-		var c allocatortest.Checker
-		c.Add(allocator.Range{First: 1, Last: 200}) // may have been handed out twice
-		for range 500 {
-			for _, a := range as {
-				c.Add(take(t, a, 1)...)
-				q.deliver(t, as[:]...)
-			}
-		}
-		if ids := unique(t, &c); ids != 1200 {
-			t.Errorf("%d IDs", ids)
-		}
-		for i := range as {
-			r[i].wantEpisodes(t, "refill_failed", 0, 0)
-			if n := len(told[allocator.Regressed](&r[i])); n != 2 {
-				t.Errorf("generator %d raised %d alerts", i, n)
-			}
-		}
-	})
 }
 
 // TestReservedOverlap: one ID that both hold is enough, none is not. What else is in memory stays.
@@ -322,28 +233,6 @@ func TestReservedUnderBatch(t *testing.T) {
 			t.Errorf("the alert is %+v", e)
 		}
 		take(t, a, 1000) // what a batch lacks is counted right
-	})
-}
-
-// TestReservedBesideAnAlert: that IDs may come twice is reported also if the store has gone backwards
-// already, and was moved up.
-func TestReservedBesideAnAlert(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 100)
-		var r events
-		a := start(t, allocator.Config{Store: advancing{s}, Notify: r.notify})
-		take(t, a, 9)
-		hear(a, "order", 1000)
-		take(t, a, 1) // the next segment is wanted
-		a.Reserved("order", allocator.Range{First: 1, Last: 100})
-		s.back()
-		time.Sleep(time.Second)
-		synctest.Wait()
-		got := told[allocator.Regressed](&r)
-		if len(got) != 2 || got[0].Action != allocator.Advanced || got[1].Action != allocator.Refused {
-			t.Errorf("the alerts are %+v", got)
-		}
-		wantRanges(t, "afterwards", take(t, a, 1), allocator.Range{First: 1000, Last: 1000})
 	})
 }
 

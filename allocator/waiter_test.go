@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/allocator/allocatortest"
 )
 
 func TestWaits(t *testing.T) {
@@ -27,38 +26,6 @@ func TestWaits(t *testing.T) {
 		if a.Waiting() != 0 {
 			t.Errorf("%d requests wait", a.Waiting())
 		}
-	})
-}
-
-// TestNeverRefused: whatever the step, a healthy store means no error.
-func TestNeverRefused(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 1)
-		s.slow(20 * time.Millisecond)
-		var r events
-		a := start(t, allocator.Config{Store: s, Notify: r.notify, MaxStep: 1})
-		var c allocatortest.Checker
-		const callers, each = 64, 50
-		done := make(chan struct{})
-		for range callers {
-			go func() {
-				defer func() { done <- struct{}{} }()
-				for range each {
-					ranges, err := a.Take(t.Context(), "order", 1)
-					if err != nil {
-						t.Errorf("Take: %v", err)
-					}
-					c.Add(ranges...)
-				}
-			}()
-		}
-		for range callers {
-			<-done
-		}
-		if ids := unique(t, &c); ids != callers*each {
-			t.Errorf("%d IDs came, want %d", ids, callers*each)
-		}
-		r.wantEpisodes(t, "starved", 0, 0)
 	})
 }
 
@@ -436,51 +403,5 @@ func TestHas(t *testing.T) {
 		want("order", 16, false)
 		want("invoice", 0, false)
 		want("other", 0, false)
-	})
-}
-
-// Nothing more is offered of a tag whose own requests wait in vain.
-func TestHasNoMore(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 10)
-		a := start(t, allocator.Config{Store: s})
-		take(t, a, 4)
-		synctest.Wait()
-		s.slow(time.Second)
-		_, w, err := a.Request(nil, "order", 50)
-		if err != nil || w == nil {
-			t.Fatalf("%v, %v", w, err)
-		}
-		if _, refills := a.Has("order"); !refills {
-			t.Error("a refill has just begun, and no more is offered")
-		}
-		time.Sleep(200 * time.Millisecond)
-		if _, refills := a.Has("order"); refills {
-			t.Error("more is offered of a tag whose requests are slow")
-		}
-		if _, err := w.Wait(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if _, refills := a.Has("order"); !refills {
-			t.Error("the request was served, and no more is offered")
-		}
-	})
-}
-
-// A request never waits longer than MaxWait, also if that is over before it counts as slow.
-func TestShortWait(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 10)
-		a := start(t, allocator.Config{Store: s, MaxWait: 50 * time.Millisecond})
-		s.slow(time.Second)
-		_, w, err := a.Request(nil, "order", 5)
-		if err != nil || w == nil {
-			t.Fatalf("%v, %v", w, err)
-		}
-		begin, ended := time.Now(), make(chan time.Duration, 1)
-		w.Then(func(_ []allocator.Range, err error) { ended <- time.Since(begin) }, func() { t.Error("it is over, and counts as slow") })
-		if after := <-ended; after != 50*time.Millisecond {
-			t.Errorf("it waited %v", after)
-		}
 	})
 }
