@@ -91,45 +91,6 @@ func TestMaxIDMovedDuringRefill(t *testing.T) {
 	})
 }
 
-// TestMaxIDMovedUnderBatch: what a batch holds that still waits for more is
-// dropped too.
-func TestMaxIDMovedUnderBatch(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 10)
-		a := start(t, allocator.Config{Store: s, MaxStep: 1})
-		take(t, a, 1)
-		gate := s.gated()
-		_, w, err := a.Request(nil, "order", 100)
-		if w == nil || err != nil {
-			t.Fatalf("Request: %v, %v", w, err)
-		}
-		synctest.Wait()
-		take(t, a, 19)
-		gate <- struct{}{} // 81 of the 100 are put aside
-		synctest.Wait()
-		s.move(1000)
-		synctest.Wait()
-		close(gate)
-		ranges, err := w.Wait(t.Context())
-		if err != nil {
-			t.Fatalf("Wait: %v", err)
-		}
-		var c allocatortest.Checker
-		c.Add(ranges...)
-		if ids := unique(t, &c); ids != 100 || ranges[0].First < 1000 {
-			t.Errorf("the batch got %v, want 100 IDs from 1000 on", ranges)
-		}
-		// What arrived above counts, what was dropped is asked for again, at once.
-		if calls := s.reserves(); len(calls) < 5 || calls[3].n != 19 || calls[4].n != 81 {
-			t.Errorf("writes %v, want 19 and then the 81 again", calls[3:])
-		}
-		if a.Waiting() != 0 {
-			t.Errorf("%d requests wait", a.Waiting())
-		}
-		s.back()
-	})
-}
-
 func TestDeleted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 10)

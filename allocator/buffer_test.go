@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/allocator/allocatortest"
 )
 
 // TestPrefetch takes ID after ID: the next segment must be loaded when 10 % of
@@ -123,47 +122,5 @@ func TestTakeAcrossSegments(t *testing.T) {
 		wantRanges(t, "across a gap", take(t, a, n+5),
 			allocator.Range{First: first.Next, Last: first.Last},
 			allocator.Range{First: v.Segments[1].First, Last: v.Segments[1].First + 4})
-	})
-}
-
-// TestUniqueAcrossAllocators takes from several allocators on one store.
-func TestUniqueAcrossAllocators(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		random := allocatortest.Seed(t)
-		s := newStore(t, 7)
-		var c allocatortest.Checker
-		done := make(chan struct{})
-		const callers = 12
-		var as []*allocator.Allocator
-		for range 3 {
-			own := s.twin()
-			own.slow(3 * time.Millisecond)
-			as = append(as, start(t, allocator.Config{Store: own}))
-		}
-		want := int64(0)
-		for i := range callers {
-			var sizes []int64
-			for range 100 {
-				n := 1 + random.Int64N(20)
-				sizes = append(sizes, n)
-				want += n
-			}
-			go func() {
-				defer func() { done <- struct{}{} }()
-				for _, n := range sizes {
-					ranges, err := as[i%3].Take(t.Context(), "order", n)
-					if err != nil {
-						t.Errorf("Take(%d): %v", n, err)
-					}
-					c.Add(ranges...)
-				}
-			}()
-		}
-		for range callers {
-			<-done
-		}
-		if ids := unique(t, &c); ids != want {
-			t.Errorf("%d IDs came, want %d", ids, want)
-		}
 	})
 }

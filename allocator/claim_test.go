@@ -125,35 +125,6 @@ func TestClaimInTurn(t *testing.T) {
 	}
 }
 
-// TestClaimTooLate: the range that is claimed after a later one is lost. That is a conflict, not a failure.
-func TestClaimTooLate(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		a := newClaims(t, 10)
-		b := a.twin()
-		a.store.onReserved(func(_ string, r allocator.Range) error {
-			if r.First == 1 {
-				b.want(t, 11)
-			}
-			return nil
-		})
-		if g, err := a.Reserve(t.Context(), "order", 1, 1); !errors.Is(err, allocator.ErrConflict) {
-			t.Errorf("Reserve: %v, %v; want the range lost", g.Range, err)
-		}
-		var r events
-		generator := start(t, a.config(&r))
-		a.store.onReserved(func(_ string, r allocator.Range) error {
-			if r.First == 21 {
-				b.want(t, 31)
-			}
-			return nil
-		})
-		wantRanges(t, "Take", take(t, generator, 1), allocator.Range{First: 41, Last: 41})
-		for _, episode := range []string{"refill_failed", "regressed", "starved"} {
-			r.wantEpisodes(t, episode, 0, 0)
-		}
-	})
-}
-
 // TestClaimAgain: a claim that surely was not written is written again, on the record as it is now.
 func TestClaimAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {

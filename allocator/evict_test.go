@@ -42,37 +42,6 @@ func TestEvict(t *testing.T) {
 	})
 }
 
-// TestEvictKeepsTheCheck: a store that went back while a tag was evicted is noticed, by the
-// own range and by an operator's max_id.
-func TestEvictKeepsTheCheck(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newShared(t, 10)
-		a := start(t, allocator.Config{Store: s})
-		backup := s.Snapshot()
-		take(t, a, 5)
-		time.Sleep(25 * time.Hour)
-		if a.Tags() != 0 {
-			t.Fatal("the tag is still in memory")
-		}
-		if seen := a.Seen("order"); seen != 21 {
-			t.Errorf("Seen = %d of an evicted tag, want 21", seen)
-		}
-		s.Restore(backup)
-		refused(t, a, 1, allocator.ErrRegressed, 0)
-
-		// While it is regressed the tag stays, even if it is idle for long.
-		time.Sleep(100 * time.Hour)
-		if v := a.Views(allocator.Query{Limit: 1}); len(v) != 1 || v[0].State != allocator.StateRegressed {
-			t.Errorf("the regressed tag is %+v", v)
-		}
-		calls := len(s.reserves())
-		refused(t, a, 1, allocator.ErrRegressed, 0)
-		if len(s.reserves()) != calls {
-			t.Error("something was reserved of the regressed tag")
-		}
-	})
-}
-
 // TestEvictKeepsTheFloor: a max_id that only the buffer knew, because the watch was blind,
 // is a mark when the buffer is gone.
 func TestEvictKeepsTheFloor(t *testing.T) {

@@ -94,25 +94,6 @@ func TestLimitCutsMemory(t *testing.T) {
 	}
 }
 
-// TestLimitCutsARefill: a range that is on its way when the limit is set loses its IDs above.
-func TestLimitCutsARefill(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 100)
-		a := start(t, allocator.Config{Store: unwatched{s}})
-		answer := make(chan struct{})
-		s.onReserved(func(string, allocator.Range) error { <-answer; return nil })
-		one := request(t, a, 1)
-		limited := s.rule(`{"limit":"30"}`)
-		a.Apply(limited)
-		close(answer)
-		one.want(t, allocator.Range{First: 1, Last: 1})
-		synctest.Wait()
-		if n := left(a); n != 29 {
-			t.Errorf("%d IDs are in memory, want 2 to 30", n)
-		}
-	})
-}
-
 // TestLimitCutsAClaim: a claim of a strict tag that is on its way when the limit is set serves nothing above.
 func TestLimitCutsAClaim(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -152,18 +133,6 @@ func TestLimitRaisedMeanwhile(t *testing.T) {
 			take(t, a, 1)
 		})
 	}
-}
-
-// TestLimitOfAStrictBatch: a request for more IDs than are left is refused, and does not use up those that are left for others.
-func TestLimitOfAStrictBatch(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStrict(t, 1)
-		s.rule(`{"limit":"12"}`)
-		a := startStrict(t, allocator.Config{Store: s})
-		refused(t, a, 3, allocator.ErrExhausted, 0)
-		wantRanges(t, "the last two", take(t, a, 2), allocator.Range{First: 11, Last: 12})
-		refused(t, a, 1, allocator.ErrExhausted, 0)
-	})
 }
 
 // TestOutlast: the step grows until a segment lasts as long as the tag says, or else the configuration, up to the tag's max_step or

@@ -281,23 +281,6 @@ func TestPausesBeginAnew(t *testing.T) {
 	})
 }
 
-// TestLostAnswers: a write that failed may have been done; its range is never
-// served.
-func TestLostAnswers(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 10)
-		a := start(t, allocator.Config{Store: s})
-		lost := 3
-		s.onReserved(func(string, allocator.Range) error {
-			if lost--; lost >= 0 {
-				return allocatortest.ErrFault
-			}
-			return nil
-		})
-		wantRanges(t, "after three lost answers", take(t, a, 1), allocator.Range{First: 31, Last: 31})
-	})
-}
-
 // TestNonsense: what cannot be a range is no range.
 func TestNonsense(t *testing.T) {
 	for name, g := range map[string]allocator.Grant{

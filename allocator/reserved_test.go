@@ -67,7 +67,7 @@ func TestReservedOverlap(t *testing.T) {
 				s := newStore(t, 100)
 				a := start(t, allocator.Config{Store: s, Notify: r.notify, Reserved: q.from(0)})
 				take(t, a, 10)
-				s.gated() // so that nothing is loaded instead
+				gate := s.gated() // so that nothing is loaded instead yet
 				q.all = nil
 				a.Reserved("order", c.heard)
 				a.Reserved("other", c.heard) // of a tag that is not in memory
@@ -89,6 +89,9 @@ func TestReservedOverlap(t *testing.T) {
 					}
 					return
 				}
+				if len(got) == 0 {
+					t.Fatal("there was no alert")
+				}
 				if last := got[len(got)-1]; last.InDoubt != c.doubt || last.Action != allocator.Refused {
 					t.Errorf("the alerts are %+v, want %v in doubt", got, c.doubt)
 				}
@@ -98,6 +101,9 @@ func TestReservedOverlap(t *testing.T) {
 				}
 				if strings.Join(reported, " ") != c.reports || len(got) != len(reported) {
 					t.Errorf("%v was reported by %d alerts, want %s", reported, len(got), c.reports)
+				}
+				if close(gate); left(a) <= c.left {
+					t.Error("nothing is loaded instead")
 				}
 			})
 		})

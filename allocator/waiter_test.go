@@ -13,22 +13,6 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 )
 
-func TestWaits(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 100)
-		s.slow(time.Second)
-		a := start(t, allocator.Config{Store: s})
-		begin := time.Now()
-		wantRanges(t, "Take(3)", take(t, a, 3), allocator.Range{First: 1, Last: 3})
-		if took := time.Since(begin); took != time.Second {
-			t.Errorf("it took %v, want as long as the store", took)
-		}
-		if a.Waiting() != 0 {
-			t.Errorf("%d requests wait", a.Waiting())
-		}
-	})
-}
-
 // TestTimedOut: the store is slow, but did not fail. The refill goes on
 // without the request.
 func TestTimedOut(t *testing.T) {
