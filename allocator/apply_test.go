@@ -7,7 +7,6 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
@@ -127,62 +126,6 @@ func TestDeleted(t *testing.T) {
 		}
 		unique(t, &c)
 	})
-}
-
-func TestExhausted(t *testing.T) {
-	for name, c := range map[string]struct {
-		left  int64 // in the store
-		takes []int64
-		ok    int // so many of them succeed
-	}{
-		"one by one":              {3, []int64{1, 1, 1, 1, 1}, 3},
-		"none left":               {0, []int64{1, 1}, 0},
-		"a batch takes all":       {50, []int64{50, 1}, 1},
-		"a batch, and what stays": {50, []int64{45, 5, 1}, 2},
-		"more than there is":      {50, []int64{51}, 0},
-		"a step and a bit":        {105, []int64{100, 5, 1}, 2},
-		"far more than there is":  {105, []int64{1_000_000}, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newStore(t, 100)
-				s.move(math.MaxInt64 - c.left)
-				a := start(t, allocator.Config{Store: s})
-				var ids allocatortest.Checker
-				for i, n := range c.takes {
-					if i < c.ok {
-						ids.Add(take(t, a, n)...)
-					} else {
-						refused(t, a, n, allocator.ErrExhausted, 0)
-					}
-				}
-				served := unique(t, &ids)
-				if got := s.maxID(); got != math.MaxInt64 {
-					t.Errorf("max_id is %d, want the largest int64", got)
-				}
-				if v := a.Views(allocator.Query{Limit: 1})[0]; v.State != "exhausted" {
-					t.Errorf("the view is %+v", v)
-				}
-				// The store is left alone from now on.
-				before := len(s.reserves())
-				for range 5 {
-					refused(t, a, c.left+1, allocator.ErrExhausted, 0)
-					time.Sleep(time.Minute)
-				}
-				if got := len(s.reserves()) - before; got != 0 {
-					t.Errorf("%d writes for a tag that has no IDs left", got)
-				}
-				// What requests that were too large had got is there for smaller ones.
-				if rest := c.left - served; rest > 0 {
-					ids.Add(take(t, a, rest)...)
-				}
-				refused(t, a, 1, allocator.ErrExhausted, 0)
-				if n := unique(t, &ids); n != c.left {
-					t.Errorf("%d of the last %d IDs were served", n, c.left)
-				}
-			})
-		})
-	}
 }
 
 // TestExhaustedWaiters: of the requests that wait for the last IDs, a large one does not keep them from a smaller one, or lose them.

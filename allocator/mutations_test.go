@@ -53,9 +53,9 @@ var mutations = []mutation{
 		{"refill.go", "ask(ctx context.Context, tag string, n int64)", "ask(ctx context.Context, tag string, n, seen int64)"}}},
 	{name: "a conflict with another generator is a failure", by: "TestAdvanced", edits: []edit{{"refill.go",
 		"case !errors.Is(err, ErrConflict):", "case true:"}}},
-	{name: "the last IDs of a tag are not reserved", by: "TestExhausted", edits: []edit{{"refill.go",
+	{name: "the last IDs of a tag are not reserved", by: "TestExhaustedWaiters", edits: []edit{{"refill.go",
 		"case errors.Is(err, ErrExhausted) && n > 1:", "case false:"}}},
-	{name: "the last IDs are lost with a request that is too large", by: "TestExhausted", edits: []edit{{"refill.go", "	b.regainLocked()\n", ""}}},
+	{name: "the last IDs are lost with a request that is too large", by: "TestExhaustedWaiters", edits: []edit{{"refill.go", "	b.regainLocked()\n", ""}}},
 	{name: "a large request refuses the smaller ones that wait for the last IDs", by: "TestExhaustedWaiters", edits: []edit{{"refill.go",
 		"		if w.n > b.left {", "		if true {"}}},
 
@@ -120,8 +120,6 @@ var mutations = []mutation{
 		"b.exhausted || b.failure == nil && !b.nextDueLocked()", "b.exhausted || !b.nextDueLocked()"}}},
 
 	// Floors and deletions.
-	{name: "a floor spares the refill under way", by: "TestMaxIDMovedDuringRefill", edits: []edit{{"buffer.go",
-		"Next: r.First})\n	b.trimLocked()\n", "Next: r.First})\n	b.left += r.Len()\n"}}},
 	{name: "a lower floor replaces a higher one", by: "TestMaxIDMovedDuringRefill", edits: []edit{{"buffer.go",
 		"	if floor <= b.floor {", "	if floor == b.floor || floor == 0 {"}}},
 	{name: "a floor is off by one", by: "TestMaxIDMoved", edits: []edit{{"buffer.go",
@@ -132,9 +130,9 @@ var mutations = []mutation{
 		"	if t.Deleted {\n		return t.MaxID\n	}\n", ""}}},
 	{name: "what is in memory of a vanished tag is used", by: "TestVanished", edits: []edit{{"allocator.go",
 		"		a.drop(b, ErrUnknownTag)\n	case tag.Deleted:", "	case tag.Deleted:"}}},
-	{name: "the range under way of a vanished tag is used", by: "TestVanishedDuringRefill", edits: []edit{{"allocator.go",
+	{name: "the range under way of a vanished tag is used", by: "TestVanished", edits: []edit{{"allocator.go",
 		"		a.drop(b, ErrUnknownTag)\n", "		a.forget(b)\n"}}},
-	{name: "requests for a vanished tag wait on", by: "TestVanishedUnderBatch", edits: []edit{{"allocator.go",
+	{name: "requests for a vanished tag wait on", by: "TestVanishedAlerts", edits: []edit{{"allocator.go",
 		"		a.drop(b, ErrUnknownTag)\n", "		a.dropIf(b, func() bool { return true })\n"}}},
 	{name: "a failure of a tag that vanished is an alert without an end", by: "TestVanishedAlerts", edits: []edit{{"event.go",
 		"	if b.gone {\n		return false\n	}\n", ""}}},
@@ -257,7 +255,7 @@ var mutations = []mutation{
 		"		s.Next += n\n", "		s.Next += n - 1\n"}}},
 	{name: "an ID too many is handed out", by: "TestPrefetch", edits: []edit{{"buffer.go",
 		"Range{s.Next, s.Next + n - 1})", "Range{s.Next, s.Next + n})"}}},
-	{name: "a used-up segment stays", by: "TestBatchLargerThanMemory", edits: []edit{{"buffer.go",
+	{name: "a used-up segment stays", by: "TestBatchesDoNotAdapt", edits: []edit{{"buffer.go",
 		"n >= rest {", "n > rest {"}}},
 	{name: "ranges are joined across a gap", by: "TestTakeAcrossSegments", edits: []edit{{"store.go",
 		"ranges[n-1].Last+1 == r.First", "ranges[n-1].Last < r.First"}}},
@@ -270,7 +268,7 @@ var mutations = []mutation{
 		{"plan.go", "	default:\n		return false\n	}", "	default:\n		return len(b.segments) < 3\n	}"}}},
 
 	// Requests that wait.
-	{name: "a waiter is settled twice", by: "TestOneRefillAtATime", edits: []edit{{"waiter.go",
+	{name: "a waiter is settled twice", by: "TestCancelledAtTheAnswer", edits: []edit{{"waiter.go",
 		"	if w.queued { // else it was settled just now\n		if err ==", "	if true { //\n		if err =="}}},
 	{name: "a waiter is refused and keeps IDs", by: "TestVanishedUnderBatch", edits: []edit{{"buffer.go",
 		"		w.ranges = nil\n		if !w.fromPeer {", "		if !w.fromPeer {"}}},

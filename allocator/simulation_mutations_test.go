@@ -73,4 +73,6 @@ var simulatedMutations = []mutation{
 		"	delete(a.buffers, b.tag)\n", "	delete(a.buffers, b.tag)\n	delete(a.cfg.Marks.ends, b.tag)\n"}}},
 	{name: "all below the ledger's end is claimed", edits: []edit{{"claim.go",
 		"if r.First < max(e.End, c.marks.End(tag)) {", "if r.First < c.marks.End(tag) {"}}},
+	{name: "a floor spares the refill under way", edits: []edit{{"buffer.go",
+		"Next: r.First})\n	b.trimLocked()\n", "Next: r.First})\n	b.left += r.Len()\n"}}},
 }

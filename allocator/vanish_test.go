@@ -68,51 +68,6 @@ func TestStrictVanishedElsewhere(t *testing.T) {
 	}
 }
 
-// TestVanishedDuringRefill: a range that was reserved of the vanished record is lost, if it arrives
-// when the tag is there again, below it. Requests that wait are refused.
-func TestVanishedDuringRefill(t *testing.T) {
-	for _, waits := range []bool{true, false} {
-		t.Run(fmt.Sprintf("somebody waits: %v", waits), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newStore(t, 10)
-				var r events
-				var c allocatortest.Checker
-				a := start(t, allocator.Config{Store: s, Notify: r.notify})
-				c.Add(take(t, a, 10)...) // 11-20 are in memory
-				gate := make(chan struct{})
-				s.onReserved(func(string, allocator.Range) error { <-gate; return nil })
-				n := int64(1) // and the next segment is loaded
-				if waits {
-					n = 11
-				}
-				ranges, w, err := a.Request(nil, "order", n)
-				if err != nil || (w != nil) != waits {
-					t.Fatalf("Request: %v, %v", w, err)
-				}
-				c.Add(ranges...)
-				synctest.Wait() // a range is reserved, the answer on its way
-				seen := a.Seen("order")
-				vanish(s, a)
-				twin := s.twin()
-				twin.create("order", seen, 10)
-				b := start(t, allocator.Config{Store: twin})
-				c.Add(take(t, b, 15)...)
-				close(gate)
-				synctest.Wait()
-				if waits {
-					if ranges, err = w.Wait(t.Context()); !errors.Is(err, allocator.ErrUnknownTag) {
-						t.Fatalf("Wait: %v, %v; want the tag unknown", ranges, err)
-					}
-				}
-				c.Add(take(t, a, 50)...)
-				c.Add(take(t, b, 50)...)
-				unique(t, &c)
-				r.wantEpisodes(t, "regressed", 1, 1) // the lost range was above
-			})
-		})
-	}
-}
-
 // TestVanishedUnderBatch: a batch that waits for more is refused, and what it holds is lost.
 func TestVanishedUnderBatch(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -121,6 +122,29 @@ func TestCancelledWaiter(t *testing.T) {
 			t.Errorf("%d IDs were reserved for 1000 with 100 in memory", n)
 		}
 		r.wantEpisodes(t, "refill_failed", 0, 0)
+	})
+}
+
+// TestCancelledAtTheAnswer: a request whose context ends when its IDs come has them or is over, not both.
+func TestCancelledAtTheAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 100)
+		s.slow(time.Second)
+		a := start(t, allocator.Config{Store: s})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var callers sync.WaitGroup
+		for range 64 {
+			callers.Go(func() {
+				if ranges, err := a.Take(ctx, "order", 1); (err == nil) != (len(ranges) == 1) {
+					t.Errorf("Take: %v, %v", ranges, err)
+				}
+			})
+		}
+		callers.Wait()
+		if a.Waiting() != 0 {
+			t.Errorf("%d requests wait", a.Waiting())
+		}
 	})
 }
 
