@@ -102,23 +102,21 @@ func TestAdvancedAtSeen(t *testing.T) {
 // TestBelowFrom: a store that returns a range below what was asked for is not believed.
 func TestBelowFrom(t *testing.T) {
 	for name, c := range map[string]struct{ seen, wait int64 }{"at it": {50, 0}, "one below": {51, 3}, "far below": {5000, 3}} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				grant := allocator.Grant{Range: allocator.Range{First: 50, Last: 59}, Step: 10}
-				a := start(t, allocator.Config{Store: nonsense{newStore(t, 10), grant}})
-				hear(a, "order", c.seen)
-				if c.wait == 0 {
-					ranges, err := a.Take(t.Context(), "order", 1)
-					if fmt.Sprint(ranges) != "[50]" || err != nil {
-						t.Errorf("Take: %v, %v", ranges, err)
-					}
-					return
+		inBubble(t, name, func(t *testing.T) {
+			grant := allocator.Grant{Range: allocator.Range{First: 50, Last: 59}, Step: 10}
+			a := start(t, allocator.Config{Store: nonsense{newStore(t, 10), grant}})
+			hear(a, "order", c.seen)
+			if c.wait == 0 {
+				ranges, err := a.Take(t.Context(), "order", 1)
+				if fmt.Sprint(ranges) != "[50]" || err != nil {
+					t.Errorf("Take: %v, %v", ranges, err)
 				}
-				refused(t, a, 1, allocator.ErrUnavailable, time.Duration(c.wait)*time.Second)
-				if n, seen := left(a), a.Seen("order"); n != 0 || seen != c.seen {
-					t.Errorf("%d IDs are in memory, and all below %d seem in use", n, seen)
-				}
-			})
+				return
+			}
+			refused(t, a, 1, allocator.ErrUnavailable, time.Duration(c.wait)*time.Second)
+			if n, seen := left(a), a.Seen("order"); n != 0 || seen != c.seen {
+				t.Errorf("%d IDs are in memory, and all below %d seem in use", n, seen)
+			}
 		})
 	}
 }

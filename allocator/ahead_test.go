@@ -21,10 +21,7 @@ func TestAheadFailsUnderRequests(t *testing.T) {
 		var r events
 		a := start(t, allocator.Config{Store: s, Recent: recentFile(t, "order"), Notify: r.notify})
 		synctest.Wait()
-		_, w, err := a.Request(nil, "order", 1)
-		if w == nil || err != nil {
-			t.Fatalf("Request: %v, %v", w, err)
-		}
+		w := queued(t, a, "order", 1)
 		close(release)
 		synctest.Wait()
 		if n := len(s.reserves()); n != 2 {
@@ -50,33 +47,31 @@ func TestAheadStoreAway(t *testing.T) {
 		"away":  func(context.Context) error { return errAway },
 		"hangs": func(ctx context.Context) error { return sleep(ctx, time.Hour) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				tags := many(1000)
-				s := newStore(t, 10, tags...)
-				s.onReserve(func(ctx context.Context, _ string, _ int64) error { return fail(ctx) })
-				path := recentFile(t, tags...)
-				begin := time.Now()
-				var r events
-				a, stop := startStop(t, allocator.Config{Store: s, Recent: path, Notify: r.notify})
-				time.Sleep(time.Minute)
-				if n := len(s.reserves()); n < givesUp || n > givesUp+atOnce-1 {
-					t.Errorf("%d attempts, want about %d", n, givesUp)
-				}
-				failing := a.Failing().Tags
-				if a.Tags() != 0 || failing != 0 || len(r.list) != 0 {
-					t.Errorf("%d tags in memory, %d fail, told was %v", a.Tags(), failing, r.list)
-				}
-				s.back()
-				takeOf(t, a, tags[0], 1)
-				stop()
-				// They were used today for all that.
-				want := make(map[string]time.Time)
-				for _, tag := range tags {
-					want[tag] = begin
-				}
-				wantRecent(t, path, want)
-			})
+		inBubble(t, name, func(t *testing.T) {
+			tags := many(1000)
+			s := newStore(t, 10, tags...)
+			s.onReserve(func(ctx context.Context, _ string, _ int64) error { return fail(ctx) })
+			path := recentFile(t, tags...)
+			begin := time.Now()
+			var r events
+			a, stop := startStop(t, allocator.Config{Store: s, Recent: path, Notify: r.notify})
+			time.Sleep(time.Minute)
+			if n := len(s.reserves()); n < givesUp || n > givesUp+atOnce-1 {
+				t.Errorf("%d attempts, want about %d", n, givesUp)
+			}
+			failing := a.Failing().Tags
+			if a.Tags() != 0 || failing != 0 || len(r.list) != 0 {
+				t.Errorf("%d tags in memory, %d fail, told was %v", a.Tags(), failing, r.list)
+			}
+			s.back()
+			takeOf(t, a, tags[0], 1)
+			stop()
+			// They were used today for all that.
+			want := make(map[string]time.Time)
+			for _, tag := range tags {
+				want[tag] = begin
+			}
+			wantRecent(t, path, want)
 		})
 	}
 }
@@ -93,10 +88,7 @@ func TestRunEndsAhead(t *testing.T) {
 		begin := time.Now()
 		a, stop := startStop(t, allocator.Config{Store: s, Recent: path})
 		synctest.Wait()
-		_, w, err := a.Request(nil, tags[0], 1)
-		if w == nil || err != nil {
-			t.Fatalf("Request: %v, %v", w, err)
-		}
+		w := queued(t, a, tags[0], 1)
 		ended := make(chan struct{})
 		go func() { stop(); close(ended) }()
 		if ranges, err := w.Wait(t.Context()); !errors.Is(err, allocator.ErrClosed) {

@@ -39,26 +39,24 @@ func TestMaxIDMoved(t *testing.T) {
 		"below what was taken":         {5, 11, 190},
 		"the largest there is, nearly": {math.MaxInt64 - 100, math.MaxInt64 - 100, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newStore(t, 100)
-				a := start(t, allocator.Config{Store: s})
-				take(t, a, 10) // 11-200 are in memory
-				if c.to > 200 {
-					s.move(c.to) // and the watch tells
-					synctest.Wait()
-				} else {
-					// No store moves so far back; the allocator does as it is told.
-					a.Apply(allocator.Tag{Name: "order", MaxID: 201, Step: 100, Floor: c.to})
-				}
-				if got := left(a); got != c.left {
-					t.Errorf("%d IDs are in memory, want %d", got, c.left)
-				}
-				wantRanges(t, "the next", take(t, a, 1), allocator.Range{First: c.want, Last: c.want})
-				// An older record, late, changes nothing.
-				a.Apply(allocator.Tag{Name: "order", MaxID: 201, Step: 100, Floor: 3})
-				wantRanges(t, "the one after", take(t, a, 1), allocator.Range{First: c.want + 1, Last: c.want + 1})
-			})
+		inBubble(t, name, func(t *testing.T) {
+			s := newStore(t, 100)
+			a := start(t, allocator.Config{Store: s})
+			take(t, a, 10) // 11-200 are in memory
+			if c.to > 200 {
+				s.move(c.to) // and the watch tells
+				synctest.Wait()
+			} else {
+				// No store moves so far back; the allocator does as it is told.
+				a.Apply(allocator.Tag{Name: "order", MaxID: 201, Step: 100, Floor: c.to})
+			}
+			if got := left(a); got != c.left {
+				t.Errorf("%d IDs are in memory, want %d", got, c.left)
+			}
+			wantRanges(t, "the next", take(t, a, 1), allocator.Range{First: c.want, Last: c.want})
+			// An older record, late, changes nothing.
+			a.Apply(allocator.Tag{Name: "order", MaxID: 201, Step: 100, Floor: 3})
+			wantRanges(t, "the one after", take(t, a, 1), allocator.Range{First: c.want + 1, Last: c.want + 1})
 		})
 	}
 }
@@ -72,10 +70,7 @@ func TestMaxIDMovedDuringRefill(t *testing.T) {
 		a := start(t, allocator.Config{Store: s, Notify: r.notify})
 		gate := make(chan struct{})
 		s.onReserved(func(string, allocator.Range) error { <-gate; return nil })
-		_, w, err := a.Request(nil, "order", 5)
-		if w == nil || err != nil {
-			t.Fatalf("Request: %v, %v", w, err)
-		}
+		w := queued(t, a, "order", 5)
 		synctest.Wait() // 1-10 is reserved, the answer is on its way
 		s.move(1000)
 		synctest.Wait()

@@ -95,32 +95,30 @@ func TestClaimInTurn(t *testing.T) {
 		"never":      {true, time.Second, 25 * time.Millisecond, 26 * time.Millisecond, true},
 		"new record": {false, 5 * time.Millisecond, 0, 0, true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				a := newClaims(t, 10)
-				b := a.twin()
-				if c.record {
-					a.book.raise(1, 0)
-				}
-				a.store.onReserved(func(string, allocator.Range) error { time.Sleep(c.first); return nil })
-				first := make(chan error, 1)
-				go func() {
-					_, err := a.Reserve(t.Context(), "order", 1, 1)
-					first <- err
-				}()
-				synctest.Wait()
-				begin := time.Now()
-				b.want(t, 11)
-				if took := time.Since(begin); took < c.second || took > c.most {
-					t.Errorf("it took %v, want %v to %v", took, c.second, c.most)
-				}
-				if err := <-first; errors.Is(err, allocator.ErrConflict) != c.lost || err != nil && !c.lost {
-					t.Errorf("the first one: %v", err)
-				}
-				if n := b.book.reads; n > 40 {
-					t.Errorf("the record was read %d times", n)
-				}
-			})
+		inBubble(t, name, func(t *testing.T) {
+			a := newClaims(t, 10)
+			b := a.twin()
+			if c.record {
+				a.book.raise(1, 0)
+			}
+			a.store.onReserved(func(string, allocator.Range) error { time.Sleep(c.first); return nil })
+			first := make(chan error, 1)
+			go func() {
+				_, err := a.Reserve(t.Context(), "order", 1, 1)
+				first <- err
+			}()
+			synctest.Wait()
+			begin := time.Now()
+			b.want(t, 11)
+			if took := time.Since(begin); took < c.second || took > c.most {
+				t.Errorf("it took %v, want %v to %v", took, c.second, c.most)
+			}
+			if err := <-first; errors.Is(err, allocator.ErrConflict) != c.lost || err != nil && !c.lost {
+				t.Errorf("the first one: %v", err)
+			}
+			if n := b.book.reads; n > 40 {
+				t.Errorf("the record was read %d times", n)
+			}
 		})
 	}
 }
@@ -178,34 +176,32 @@ func TestClaimAgainEnds(t *testing.T) {
 // TestClaimUncertain: the range of a claim that may have been written is lost, and is not claimed again.
 func TestClaimUncertain(t *testing.T) {
 	for name, late := range map[string]time.Duration{"not written": -1, "written": 0, "written later": 20 * time.Millisecond} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				c := newClaims(t, 10)
-				failures := 3
-				c.book.onWrite(func(tag string, e allocator.Entry) error {
-					if failures--; failures < 0 {
-						return nil
-					}
-					switch {
-					case late == 0:
-						c.book.MemoryLedger.Write(t.Context(), tag, e)
-					case late > 0:
-						time.AfterFunc(late, func() { c.book.MemoryLedger.Write(context.Background(), tag, e) })
-					}
-					return errLedger
-				})
-				if g, err := c.Reserve(t.Context(), "order", 1, 1); !errors.Is(err, errLedger) || errors.Is(err, allocator.ErrConflict) {
-					t.Errorf("Reserve: %v, %v", g.Range, err)
+		inBubble(t, name, func(t *testing.T) {
+			c := newClaims(t, 10)
+			failures := 3
+			c.book.onWrite(func(tag string, e allocator.Entry) error {
+				if failures--; failures < 0 {
+					return nil
 				}
-				if c.book.writes != 1 {
-					t.Errorf("the claim was sent %d times", c.book.writes)
+				switch {
+				case late == 0:
+					c.book.MemoryLedger.Write(t.Context(), tag, e)
+				case late > 0:
+					time.AfterFunc(late, func() { c.book.MemoryLedger.Write(context.Background(), tag, e) })
 				}
-				var r events
-				a := start(t, c.config(&r))
-				wantRanges(t, "Take", take(t, a, 1), allocator.Range{First: 31, Last: 31})
-				r.wantEpisodes(t, "refill_failed", 1, 1)
-				r.wantEpisodes(t, "regressed", 0, 0)
+				return errLedger
 			})
+			if g, err := c.Reserve(t.Context(), "order", 1, 1); !errors.Is(err, errLedger) || errors.Is(err, allocator.ErrConflict) {
+				t.Errorf("Reserve: %v, %v", g.Range, err)
+			}
+			if c.book.writes != 1 {
+				t.Errorf("the claim was sent %d times", c.book.writes)
+			}
+			var r events
+			a := start(t, c.config(&r))
+			wantRanges(t, "Take", take(t, a, 1), allocator.Range{First: 31, Last: 31})
+			r.wantEpisodes(t, "refill_failed", 1, 1)
+			r.wantEpisodes(t, "regressed", 0, 0)
 		})
 	}
 }

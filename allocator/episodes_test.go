@@ -70,33 +70,31 @@ func TestEpisodesEndWithTheTag(t *testing.T) {
 		},
 	} {
 		for _, refused := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, starved %v", name, refused), func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
-					s := newStore(t, 10)
-					var r events
-					a := start(t, allocator.Config{Store: s, Notify: r.notify})
-					s.away()
-					wait := time.Second
-					if refused {
-						wait = 5 * time.Second
-					}
-					ctx, cancel := context.WithTimeout(t.Context(), wait)
-					defer cancel()
-					if _, err := a.Take(ctx, "order", 1); err == nil {
-						t.Fatal("Take succeeded")
-					}
-					end(s)
-					s.back()
-					time.Sleep(2 * time.Second)
-					synctest.Wait()
-					r.wantEpisodes(t, "refill_failed", 1, 1)
-					if refused {
-						r.wantEpisodes(t, "starved", 1, 1)
-					}
-					if f := a.Failing(); f.Tags != 0 || f.Dry != nil {
-						t.Errorf("Failing() = %+v", f)
-					}
-				})
+			inBubble(t, fmt.Sprintf("%s, starved %v", name, refused), func(t *testing.T) {
+				s := newStore(t, 10)
+				var r events
+				a := start(t, allocator.Config{Store: s, Notify: r.notify})
+				s.away()
+				wait := time.Second
+				if refused {
+					wait = 5 * time.Second
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), wait)
+				defer cancel()
+				if _, err := a.Take(ctx, "order", 1); err == nil {
+					t.Fatal("Take succeeded")
+				}
+				end(s)
+				s.back()
+				time.Sleep(2 * time.Second)
+				synctest.Wait()
+				r.wantEpisodes(t, "refill_failed", 1, 1)
+				if refused {
+					r.wantEpisodes(t, "starved", 1, 1)
+				}
+				if f := a.Failing(); f.Tags != 0 || f.Dry != nil {
+					t.Errorf("Failing() = %+v", f)
+				}
 			})
 		}
 	}
@@ -113,9 +111,7 @@ func TestEpisodesOfUnknownTags(t *testing.T) {
 		s.away()
 		for outage := 1; outage <= 2; outage++ { // the first one's are over in the second
 			for i := range 300 {
-				if _, _, err := a.Request(nil, fmt.Sprint("made-up-", i), 1); err != nil {
-					t.Fatal(err)
-				}
+				queued(t, a, fmt.Sprint("made-up-", i), 1)
 			}
 			time.Sleep(2 * time.Second)
 			for range 30 { // more than there is

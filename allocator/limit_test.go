@@ -68,28 +68,26 @@ func TestLimitCutsMemory(t *testing.T) {
 		"the end of the second":   {"200", 200},
 		"the second segment goes": {"101", 101},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newStore(t, 100)
-				a := start(t, allocator.Config{Store: unwatched{s}})
-				take(t, a, 10) // 11 to 200 are in memory
-				a.Apply(s.rule(`{"limit":"` + c.limit + `"}`))
-				if n := left(a); n != max(c.last-10, 0) {
-					t.Errorf("%d IDs are in memory", n)
-				}
-				for id := int64(11); id <= c.last; id++ {
-					wantRanges(t, "an ID", take(t, a, 1), allocator.Range{First: id, Last: id})
-				}
-				refused(t, a, 1, allocator.ErrExhausted, 0)
-				if got := s.maxID(); got != 201 {
-					t.Errorf("max_id is %d", got)
-				}
-				if err := a.CheckTroubles(); err != nil {
-					t.Error(err)
-				}
-				a.Raise("order", 0, s.rule(`{"limit":"300"}`).Rules)
-				wantRanges(t, "a higher limit", take(t, a, 1), allocator.Range{First: 201, Last: 201})
-			})
+		inBubble(t, name, func(t *testing.T) {
+			s := newStore(t, 100)
+			a := start(t, allocator.Config{Store: unwatched{s}})
+			take(t, a, 10) // 11 to 200 are in memory
+			a.Apply(s.rule(`{"limit":"` + c.limit + `"}`))
+			if n := left(a); n != max(c.last-10, 0) {
+				t.Errorf("%d IDs are in memory", n)
+			}
+			for id := int64(11); id <= c.last; id++ {
+				wantRanges(t, "an ID", take(t, a, 1), allocator.Range{First: id, Last: id})
+			}
+			refused(t, a, 1, allocator.ErrExhausted, 0)
+			if got := s.maxID(); got != 201 {
+				t.Errorf("max_id is %d", got)
+			}
+			if err := a.CheckTroubles(); err != nil {
+				t.Error(err)
+			}
+			a.Raise("order", 0, s.rule(`{"limit":"300"}`).Rules)
+			wantRanges(t, "a higher limit", take(t, a, 1), allocator.Range{First: 201, Last: 201})
 		})
 	}
 }
@@ -148,54 +146,19 @@ func TestOutlast(t *testing.T) {
 		"the tag's max_step":                 {`{"outlast":"16m","max_step":3000}`, 3000, 3000},
 		"a max_step above the configuration": {`{"outlast":"1h","max_step":20000}`, 20_000, 20_000},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newStore(t, 10)
-				s.rule(c.rules)
-				a := start(t, allocator.Config{Store: s, Outlast: time.Minute, MaxStep: 10_000})
-				for range 4 * 3600 {
-					take(t, a, 10)
-					time.Sleep(time.Second)
-				}
-				if got := a.Views(allocator.Query{Limit: 1})[0].Step; got < c.least || got > c.most {
-					t.Errorf("the step is %d, want %d to %d", got, c.least, c.most)
-				}
-			})
+		inBubble(t, name, func(t *testing.T) {
+			s := newStore(t, 10)
+			s.rule(c.rules)
+			a := start(t, allocator.Config{Store: s, Outlast: time.Minute, MaxStep: 10_000})
+			for range 4 * 3600 {
+				take(t, a, 10)
+				time.Sleep(time.Second)
+			}
+			if got := a.Views(allocator.Query{Limit: 1})[0].Step; got < c.least || got > c.most {
+				t.Errorf("the step is %d, want %d to %d", got, c.least, c.most)
+			}
 		})
 	}
-}
-
-// TestMaxStepLowered: a max_step below the present step holds from the next refill on.
-func TestMaxStepLowered(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 10)
-		var r events
-		a := start(t, allocator.Config{Store: s, Notify: r.notify})
-		for range 2000 {
-			take(t, a, 10)
-		}
-		if step := a.Views(allocator.Query{Limit: 1})[0].Step; step < 1000 {
-			t.Fatalf("the step grew to %d only", step)
-		}
-		s.rule(`{"max_step":50}`)
-		synctest.Wait()
-		for left(a) > 50 {
-			take(t, a, min(left(a), 1000))
-		}
-		before := len(told[allocator.Refilled](&r))
-		for range 2000 {
-			take(t, a, 10)
-		}
-		list := told[allocator.Refilled](&r)[before:]
-		if len(list) < 10 {
-			t.Fatalf("%d refills", len(list))
-		}
-		for _, e := range list {
-			if e.Range.Len() > 50 {
-				t.Fatalf("a refill of %v, with max_step 50", e.Range)
-			}
-		}
-	})
 }
 
 // TestClaimsUnderRules: with a database the rules stand in the ledger. No claim goes beyond the limit, and none is made while the tag

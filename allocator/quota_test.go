@@ -48,26 +48,24 @@ func TestQuota(t *testing.T) {
 		"seven share":                    {1000, 70, 7, 10, 3, 21 * time.Millisecond},
 		"slow":                           {1, 1, 1, 1, 1, time.Second},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				_, a := withQuota(t, c.perSecond, c.burst, c.sharers)
-				take(t, a, c.atOnce)
-				for range 50 {
-					after := overQuota(t, a, c.n)
-					if after != c.after {
-						t.Fatalf("ask again after %v, want %v", after, c.after)
-					}
-					time.Sleep(after - time.Millisecond)
-					if left := overQuota(t, a, c.n); left != time.Millisecond {
-						t.Fatalf("a millisecond before: ask again after %v", left)
-					}
-					time.Sleep(time.Millisecond)
-					take(t, a, c.n)
+		inBubble(t, name, func(t *testing.T) {
+			_, a := withQuota(t, c.perSecond, c.burst, c.sharers)
+			take(t, a, c.atOnce)
+			for range 50 {
+				after := overQuota(t, a, c.n)
+				if after != c.after {
+					t.Fatalf("ask again after %v, want %v", after, c.after)
 				}
-				time.Sleep(time.Hour) // the burst is all that it saves
-				take(t, a, c.atOnce)
-				overQuota(t, a, 1)
-			})
+				time.Sleep(after - time.Millisecond)
+				if left := overQuota(t, a, c.n); left != time.Millisecond {
+					t.Fatalf("a millisecond before: ask again after %v", left)
+				}
+				time.Sleep(time.Millisecond)
+				take(t, a, c.n)
+			}
+			time.Sleep(time.Hour) // the burst is all that it saves
+			take(t, a, c.atOnce)
+			overQuota(t, a, 1)
 		})
 	}
 }

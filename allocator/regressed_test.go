@@ -40,79 +40,77 @@ func TestRegressed(t *testing.T) {
 		"told":          {true, 0},
 		"asked, untold": {false, 8 * time.Second},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newShared(t, 10)
-				var r events
-				cfg := allocator.Config{Store: s, Notify: r.notify, MaxStep: 1}
-				if !c.watched {
-					cfg.Store = unwatched{s}
-				}
-				a := start(t, cfg)
-				var ids allocatortest.Checker
-				seen := regress(t, s, a, &ids)
-				err := refused(t, a, 1, allocator.ErrRegressed, 0)
-				regressed, ok := errors.AsType[*allocator.RegressedError](err)
-				if !ok || regressed.Tag != "order" || regressed.Seen != seen || regressed.Got >= seen {
-					t.Fatalf("error %+v, want one with all that was seen, %d", err, seen)
-				}
+		inBubble(t, name, func(t *testing.T) {
+			s := newShared(t, 10)
+			var r events
+			cfg := allocator.Config{Store: s, Notify: r.notify, MaxStep: 1}
+			if !c.watched {
+				cfg.Store = unwatched{s}
+			}
+			a := start(t, cfg)
+			var ids allocatortest.Checker
+			seen := regress(t, s, a, &ids)
+			err := refused(t, a, 1, allocator.ErrRegressed, 0)
+			regressed, ok := errors.AsType[*allocator.RegressedError](err)
+			if !ok || regressed.Tag != "order" || regressed.Seen != seen || regressed.Got >= seen {
+				t.Fatalf("error %+v, want one with all that was seen, %d", err, seen)
+			}
 
-				calls, maxID := len(s.reserves()), s.maxID()
-				for range 100 {
-					refused(t, a, 1, allocator.ErrRegressed, 0)
-					refused(t, a, 1000, allocator.ErrRegressed, 0)
-					time.Sleep(time.Minute)
-				}
-				if len(s.reserves()) != calls || s.maxID() != maxID {
-					t.Errorf("%d reservations while the tag was refused", len(s.reserves())-calls)
-				}
-				if v := a.Views(allocator.Query{Limit: 1})[0]; v.State != "regressed" || v.Error != err.Error() {
-					t.Errorf("the view is %+v", v)
-				}
+			calls, maxID := len(s.reserves()), s.maxID()
+			for range 100 {
+				refused(t, a, 1, allocator.ErrRegressed, 0)
+				refused(t, a, 1000, allocator.ErrRegressed, 0)
+				time.Sleep(time.Minute)
+			}
+			if len(s.reserves()) != calls || s.maxID() != maxID {
+				t.Errorf("%d reservations while the tag was refused", len(s.reserves())-calls)
+			}
+			if v := a.Views(allocator.Query{Limit: 1})[0]; v.State != "regressed" || v.Error != err.Error() {
+				t.Errorf("the view is %+v", v)
+			}
 
-				// Not the operator's word, or not enough.
-				s.restep(10)
-				time.Sleep(time.Minute)
-				refused(t, a, 1, allocator.ErrRegressed, 0)
-				a.Apply(allocator.Tag{Name: "order", MaxID: seen - 1, Step: 10, Floor: seen}) // from before
-				time.Sleep(time.Minute)
-				refused(t, a, 1, allocator.ErrRegressed, 0)
-				s.move(seen - 1)
-				time.Sleep(time.Minute)
-				refused(t, a, 1, allocator.ErrRegressed, 0)
-				if _, err := s.Memory.Reserve(t.Context(), "order", 1000, 1); err != nil { // another generator
-					t.Fatal(err)
-				}
-				time.Sleep(time.Minute)
-				refused(t, a, 1, allocator.ErrRegressed, 0)
-				if len(s.reserves()) != calls {
-					t.Errorf("%d reservations while the tag was refused", len(s.reserves())-calls)
-				}
-				r.wantEpisodes(t, "regressed", 1, 0)
-				if got := told[allocator.Regressed](&r)[0]; got != (allocator.Regressed{Tag: "order", Got: regressed.Got, Seen: seen,
-					Action: allocator.Refused, InDoubt: allocator.Range{First: regressed.Got, Last: seen - 1}}) {
-					t.Errorf("told was %+v", got)
-				}
+			// Not the operator's word, or not enough.
+			s.restep(10)
+			time.Sleep(time.Minute)
+			refused(t, a, 1, allocator.ErrRegressed, 0)
+			a.Apply(allocator.Tag{Name: "order", MaxID: seen - 1, Step: 10, Floor: seen}) // from before
+			time.Sleep(time.Minute)
+			refused(t, a, 1, allocator.ErrRegressed, 0)
+			s.move(seen - 1)
+			time.Sleep(time.Minute)
+			refused(t, a, 1, allocator.ErrRegressed, 0)
+			if _, err := s.Memory.Reserve(t.Context(), "order", 1000, 1); err != nil { // another generator
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+			refused(t, a, 1, allocator.ErrRegressed, 0)
+			if len(s.reserves()) != calls {
+				t.Errorf("%d reservations while the tag was refused", len(s.reserves())-calls)
+			}
+			r.wantEpisodes(t, "regressed", 1, 0)
+			if got := told[allocator.Regressed](&r)[0]; got != (allocator.Regressed{Tag: "order", Got: regressed.Got, Seen: seen,
+				Action: allocator.Refused, InDoubt: allocator.Range{First: regressed.Got, Last: seen - 1}}) {
+				t.Errorf("told was %+v", got)
+			}
 
-				to := s.maxID()
-				s.move(to) // the same max_id: that it is right is what counts
-				time.Sleep(c.within)
-				synctest.Wait()
-				begin := time.Now()
-				ranges := take(t, a, 1)
-				ids.Add(ranges...)
-				wantRanges(t, "afterwards", ranges, allocator.Range{First: to, Last: to})
-				if took := time.Since(begin); took != 0 {
-					t.Errorf("it took %v more", took)
-				}
-				r.wantEpisodes(t, "regressed", 1, 1)
-				for range 100 {
-					ids.Add(take(t, a, 1)...)
-				}
-				unique(t, &ids)
-				r.wantEpisodes(t, "regressed", 1, 1)
-				r.wantEpisodes(t, "refill_failed", 0, 0)
-			})
+			to := s.maxID()
+			s.move(to) // the same max_id: that it is right is what counts
+			time.Sleep(c.within)
+			synctest.Wait()
+			begin := time.Now()
+			ranges := take(t, a, 1)
+			ids.Add(ranges...)
+			wantRanges(t, "afterwards", ranges, allocator.Range{First: to, Last: to})
+			if took := time.Since(begin); took != 0 {
+				t.Errorf("it took %v more", took)
+			}
+			r.wantEpisodes(t, "regressed", 1, 1)
+			for range 100 {
+				ids.Add(take(t, a, 1)...)
+			}
+			unique(t, &ids)
+			r.wantEpisodes(t, "regressed", 1, 1)
+			r.wantEpisodes(t, "refill_failed", 0, 0)
 		})
 	}
 }
@@ -129,39 +127,34 @@ func TestHeardBeforeTheRequest(t *testing.T) {
 		"when it was sent":               {during: true},
 		"when it was done, not answered": {after: true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newShared(t, 10)
-				var a *allocator.Allocator
-				observe := func(yes bool) {
-					if yes {
-						hear(a, "order", 1_000_000)
-					}
+		inBubble(t, name, func(t *testing.T) {
+			s := newShared(t, 10)
+			var a *allocator.Allocator
+			observe := func(yes bool) {
+				if yes {
+					hear(a, "order", 1_000_000)
 				}
-				a = start(t, allocator.Config{Store: s, MaxStep: 1})
-				gate := s.gated()
-				s.onReserved(func(string, allocator.Range) error { observe(c.after); return nil })
-				observe(c.before)
-				_, w, err := a.Request(nil, "order", 1)
-				if w == nil || err != nil {
-					t.Fatalf("Request: %v, %v", w, err)
-				}
-				synctest.Wait()
-				observe(c.during)
-				gate <- struct{}{}
-				synctest.Wait()
-				close(gate)
-				ranges, err := w.Wait(t.Context())
-				if !errors.Is(err, c.err) {
-					t.Fatalf("Wait: %v, %v; want error %v", ranges, err, c.err)
-				}
-				if c.before || !c.during && !c.after {
-					return
-				}
-				// From the next request on it counts.
-				drain(t, a, new(allocatortest.Checker))
-				refused(t, a, 1, allocator.ErrRegressed, 0)
-			})
+			}
+			a = start(t, allocator.Config{Store: s, MaxStep: 1})
+			gate := s.gated()
+			s.onReserved(func(string, allocator.Range) error { observe(c.after); return nil })
+			observe(c.before)
+			w := queued(t, a, "order", 1)
+			synctest.Wait()
+			observe(c.during)
+			gate <- struct{}{}
+			synctest.Wait()
+			close(gate)
+			ranges, err := w.Wait(t.Context())
+			if !errors.Is(err, c.err) {
+				t.Fatalf("Wait: %v, %v; want error %v", ranges, err, c.err)
+			}
+			if c.before || !c.during && !c.after {
+				return
+			}
+			// From the next request on it counts.
+			drain(t, a, new(allocatortest.Checker))
+			refused(t, a, 1, allocator.ErrRegressed, 0)
 		})
 	}
 }
@@ -170,25 +163,23 @@ func TestHeardBeforeTheRequest(t *testing.T) {
 // refused, until the operator says where to go on.
 func TestRegressedMemory(t *testing.T) {
 	for name, watched := range map[string]bool{"told": true, "untold": false} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newShared(t, 100)
-				cfg := allocator.Config{Store: s}
-				if !watched {
-					cfg.Store = unwatched{s}
-				}
-				a := start(t, cfg)
-				backup := s.Snapshot()
-				take(t, a, 9)
-				s.Restore(backup)
-				take(t, a, 1) // the refill of the next segment finds out
-				refused(t, a, 91, allocator.ErrRegressed, 0)
-				wantRanges(t, "from memory", take(t, a, 50), allocator.Range{First: 11, Last: 60})
-				s.move(5000)
-				time.Sleep(8 * time.Second)
-				synctest.Wait()
-				wantRanges(t, "afterwards", take(t, a, 1), allocator.Range{First: 5000, Last: 5000})
-			})
+		inBubble(t, name, func(t *testing.T) {
+			s := newShared(t, 100)
+			cfg := allocator.Config{Store: s}
+			if !watched {
+				cfg.Store = unwatched{s}
+			}
+			a := start(t, cfg)
+			backup := s.Snapshot()
+			take(t, a, 9)
+			s.Restore(backup)
+			take(t, a, 1) // the refill of the next segment finds out
+			refused(t, a, 91, allocator.ErrRegressed, 0)
+			wantRanges(t, "from memory", take(t, a, 50), allocator.Range{First: 11, Last: 60})
+			s.move(5000)
+			time.Sleep(8 * time.Second)
+			synctest.Wait()
+			wantRanges(t, "afterwards", take(t, a, 1), allocator.Range{First: 5000, Last: 5000})
 		})
 	}
 }

@@ -61,54 +61,52 @@ func TestReservedOverlap(t *testing.T) {
 		{allocator.Range{First: 1, Last: 150}, 0, allocator.Range{First: 101, Last: 150}, "1-100 101-200"},
 		{allocator.Range{First: 1, Last: 50}, 100, allocator.Range{First: 1, Last: 50}, "1-100"},
 	} {
-		t.Run(c.heard.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var q reports
-				var r events
-				s := newStore(t, 100)
-				a := start(t, allocator.Config{Store: s, Notify: r.notify, Reserved: q.from(0)})
-				take(t, a, 10)
-				gate := s.gated() // so that nothing is loaded instead yet
-				q.all = nil
-				a.Reserved("order", c.heard)
-				a.Reserved("other", c.heard) // of a tag that is not in memory
-				if n := left(a); n != c.left {
-					t.Errorf("%d IDs are in memory, want %d", n, c.left)
+		inBubble(t, c.heard.String(), func(t *testing.T) {
+			var q reports
+			var r events
+			s := newStore(t, 100)
+			a := start(t, allocator.Config{Store: s, Notify: r.notify, Reserved: q.from(0)})
+			take(t, a, 10)
+			gate := s.gated() // so that nothing is loaded instead yet
+			q.all = nil
+			a.Reserved("order", c.heard)
+			a.Reserved("other", c.heard) // of a tag that is not in memory
+			if n := left(a); n != c.left {
+				t.Errorf("%d IDs are in memory, want %d", n, c.left)
+			}
+			if err := a.CheckTroubles(); err != nil {
+				t.Error(err)
+			}
+			for _, tag := range []string{"order", "other"} {
+				if seen := a.Seen(tag); seen < c.heard.Last+1 {
+					t.Errorf("Seen(%s) = %d", tag, seen)
 				}
-				if err := a.CheckTroubles(); err != nil {
-					t.Error(err)
+			}
+			got := told[allocator.Regressed](&r)
+			if c.doubt == (allocator.Range{}) {
+				if len(got) > 0 || len(q.all) > 0 {
+					t.Errorf("the alerts are %+v, and %v was reported", got, q.all)
 				}
-				for _, tag := range []string{"order", "other"} {
-					if seen := a.Seen(tag); seen < c.heard.Last+1 {
-						t.Errorf("Seen(%s) = %d", tag, seen)
-					}
-				}
-				got := told[allocator.Regressed](&r)
-				if c.doubt == (allocator.Range{}) {
-					if len(got) > 0 || len(q.all) > 0 {
-						t.Errorf("the alerts are %+v, and %v was reported", got, q.all)
-					}
-					return
-				}
-				if len(got) == 0 {
-					t.Fatal("there was no alert")
-				}
-				if last := got[len(got)-1]; last.InDoubt != c.doubt || last.Action != allocator.Refused {
-					t.Errorf("the alerts are %+v, want %v in doubt", got, c.doubt)
-				}
-				var reported []string
-				for _, report := range q.all {
-					reported = append(reported, report.r.String())
-				}
-				if strings.Join(reported, " ") != c.reports || len(got) != len(reported) {
-					t.Errorf("%v was reported by %d alerts, want %s", reported, len(got), c.reports)
-				}
-				close(gate)
-				time.Sleep(time.Second)
-				if c.left < 100 && left(a) <= c.left { // the next segment was due
-					t.Error("nothing is loaded instead")
-				}
-			})
+				return
+			}
+			if len(got) == 0 {
+				t.Fatal("there was no alert")
+			}
+			if last := got[len(got)-1]; last.InDoubt != c.doubt || last.Action != allocator.Refused {
+				t.Errorf("the alerts are %+v, want %v in doubt", got, c.doubt)
+			}
+			var reported []string
+			for _, report := range q.all {
+				reported = append(reported, report.r.String())
+			}
+			if strings.Join(reported, " ") != c.reports || len(got) != len(reported) {
+				t.Errorf("%v was reported by %d alerts, want %s", reported, len(got), c.reports)
+			}
+			close(gate)
+			time.Sleep(time.Second)
+			if c.left < 100 && left(a) <= c.left { // the next segment was due
+				t.Error("nothing is loaded instead")
+			}
 		})
 	}
 }
@@ -116,43 +114,41 @@ func TestReservedOverlap(t *testing.T) {
 // TestReservedWhilePending: a report of the range that a refill is about to take into memory discards it.
 func TestReservedWhilePending(t *testing.T) {
 	for name, ahead := range map[string]bool{"on demand": false, "ahead": true} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newStore(t, 10)
-				var r events
-				var a *allocator.Allocator
-				var reported []string
-				cfg := allocator.Config{Store: s, Notify: r.notify, Reserved: func(tag string, own allocator.Range) {
-					reported = append(reported, own.String())
-					if len(reported) == 1 {
-						a.Reserved(tag, allocator.Range{First: 5, Last: 8})
-					}
-				}}
-				if ahead {
-					cfg.Recent = recentFile(t, "order")
+		inBubble(t, name, func(t *testing.T) {
+			s := newStore(t, 10)
+			var r events
+			var a *allocator.Allocator
+			var reported []string
+			cfg := allocator.Config{Store: s, Notify: r.notify, Reserved: func(tag string, own allocator.Range) {
+				reported = append(reported, own.String())
+				if len(reported) == 1 {
+					a.Reserved(tag, allocator.Range{First: 5, Last: 8})
 				}
-				cfg.Log = testkit.Quiet
-				a = allocator.New(cfg)
-				t.Cleanup(run(a))
-				synctest.Wait()
-				if ahead && left(a) != 0 {
-					t.Errorf("%d IDs are in memory", left(a))
+			}}
+			if ahead {
+				cfg.Recent = recentFile(t, "order")
+			}
+			cfg.Log = testkit.Quiet
+			a = allocator.New(cfg)
+			t.Cleanup(run(a))
+			synctest.Wait()
+			if ahead && left(a) != 0 {
+				t.Errorf("%d IDs are in memory", left(a))
+			}
+			wantRanges(t, "Take", take(t, a, 1), allocator.Range{First: 11, Last: 11})
+			if got := strings.Join(reported, " "); !strings.HasPrefix(got, "1-10 1-10 11-20") {
+				t.Errorf("%s was reported", got)
+			}
+			for _, e := range told[allocator.Refilled](&r) {
+				if e.First < 11 {
+					t.Errorf("the range %v counts as served", e.Range)
 				}
-				wantRanges(t, "Take", take(t, a, 1), allocator.Range{First: 11, Last: 11})
-				if got := strings.Join(reported, " "); !strings.HasPrefix(got, "1-10 1-10 11-20") {
-					t.Errorf("%s was reported", got)
-				}
-				for _, e := range told[allocator.Refilled](&r) {
-					if e.First < 11 {
-						t.Errorf("the range %v counts as served", e.Range)
-					}
-				}
-				r.wantEpisodes(t, "regressed", 1, 1)
-				r.wantEpisodes(t, "refill_failed", 0, 0)
-				if e := told[allocator.Regressed](&r)[0]; e.InDoubt != (allocator.Range{First: 5, Last: 8}) {
-					t.Errorf("the alert is %+v", e)
-				}
-			})
+			}
+			r.wantEpisodes(t, "regressed", 1, 1)
+			r.wantEpisodes(t, "refill_failed", 0, 0)
+			if e := told[allocator.Regressed](&r)[0]; e.InDoubt != (allocator.Range{First: 5, Last: 8}) {
+				t.Errorf("the alert is %+v", e)
+			}
 		})
 	}
 }
@@ -169,35 +165,30 @@ func TestReservedWhileAsked(t *testing.T) {
 		"one ID of it":   {allocator.Range{First: 10, Last: 10}, 11, 1},
 		"the next range": {allocator.Range{First: 11, Last: 20}, 1, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newStore(t, 10)
-				var r events
-				a := start(t, allocator.Config{Store: s, Notify: r.notify})
-				gate := s.gated()
-				_, w, err := a.Request(nil, "order", 1)
-				if w == nil || err != nil {
-					t.Fatalf("Request: %v, %v", w, err)
+		inBubble(t, name, func(t *testing.T) {
+			s := newStore(t, 10)
+			var r events
+			a := start(t, allocator.Config{Store: s, Notify: r.notify})
+			gate := s.gated()
+			w := queued(t, a, "order", 1)
+			synctest.Wait()
+			a.Reserved("order", c.heard)
+			close(gate)
+			ranges, err := w.Wait(t.Context())
+			if err != nil || ranges[0].First != c.first {
+				t.Errorf("Wait: %v, %v; want %d", ranges, err, c.first)
+			}
+			synctest.Wait()
+			doubts := 0
+			for _, e := range told[allocator.Regressed](&r) {
+				if e.Action == allocator.Refused && e.InDoubt == c.heard {
+					doubts++
 				}
-				synctest.Wait()
-				a.Reserved("order", c.heard)
-				close(gate)
-				ranges, err := w.Wait(t.Context())
-				if err != nil || ranges[0].First != c.first {
-					t.Errorf("Wait: %v, %v; want %d", ranges, err, c.first)
-				}
-				synctest.Wait()
-				doubts := 0
-				for _, e := range told[allocator.Regressed](&r) {
-					if e.Action == allocator.Refused && e.InDoubt == c.heard {
-						doubts++
-					}
-				}
-				if doubts != c.doubts {
-					t.Errorf("%d alerts, want %d: %+v", doubts, c.doubts, r.list)
-				}
-				r.wantEpisodes(t, "refill_failed", 0, 0)
-			})
+			}
+			if doubts != c.doubts {
+				t.Errorf("%d alerts, want %d: %+v", doubts, c.doubts, r.list)
+			}
+			r.wantEpisodes(t, "refill_failed", 0, 0)
 		})
 	}
 }
@@ -213,10 +204,7 @@ func TestReservedUnderBatch(t *testing.T) {
 		var c allocatortest.Checker
 		c.Add(take(t, a, 1)...)
 		gate := s.gated()
-		_, w, err := a.Request(nil, "order", 100)
-		if w == nil || err != nil {
-			t.Fatalf("Request: %v, %v", w, err)
-		}
+		w := queued(t, a, "order", 100)
 		synctest.Wait()
 		c.Add(take(t, a, 19)...) // before the batch: it gets 81 of the next 100
 		gate <- struct{}{}

@@ -99,42 +99,40 @@ func TestPassOnFails(t *testing.T) {
 		"IDs that were seen":     func(p *peer) { p.answer = ids(10, 10) },
 		"IDs below that, sticky": func(p *peer) { p.answer = ids(1, 1) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newStrict(t, 1)
-				var r events
-				p := &peer{far: s}
-				a := startStrict(t, allocator.Config{Store: s, Notify: r.notify, PassOn: p.passOn})
-				p.wins()
-				if name == "IDs below that, sticky" {
-					take(t, a, 1) // passed on
-				}
-				fails(p)
-				if len(p.asked) > 0 {
-					s.back()
-				}
-				asked := len(p.asked)
-				begin := time.Now()
-				waits := request(t, a, 1)
-				time.Sleep(time.Microsecond)
+		inBubble(t, name, func(t *testing.T) {
+			s := newStrict(t, 1)
+			var r events
+			p := &peer{far: s}
+			a := startStrict(t, allocator.Config{Store: s, Notify: r.notify, PassOn: p.passOn})
+			p.wins()
+			if name == "IDs below that, sticky" {
+				take(t, a, 1) // passed on
+			}
+			fails(p)
+			if len(p.asked) > 0 {
 				s.back()
-				<-waits.done
-				if waits.err != nil || waits.ranges[0].First < 11 {
-					t.Errorf("%v, %v", waits.ranges, waits.err)
+			}
+			asked := len(p.asked)
+			begin := time.Now()
+			waits := request(t, a, 1)
+			time.Sleep(time.Microsecond)
+			s.back()
+			<-waits.done
+			if waits.err != nil || waits.ranges[0].First < 11 {
+				t.Errorf("%v, %v", waits.ranges, waits.err)
+			}
+			if took := time.Since(begin); took > 600*time.Millisecond {
+				t.Errorf("it took %v", took)
+			}
+			take(t, a, 1)
+			if n := len(p.asked) - asked; n > 1 {
+				t.Errorf("it was passed on %d times, want that a failure ends it", n)
+			}
+			for _, by := range claimedBy(&r)[1+asked:] {
+				if by != "" {
+					t.Errorf("a claim is by %s", by)
 				}
-				if took := time.Since(begin); took > 600*time.Millisecond {
-					t.Errorf("it took %v", took)
-				}
-				take(t, a, 1)
-				if n := len(p.asked) - asked; n > 1 {
-					t.Errorf("it was passed on %d times, want that a failure ends it", n)
-				}
-				for _, by := range claimedBy(&r)[1+asked:] {
-					if by != "" {
-						t.Errorf("a claim is by %s", by)
-					}
-				}
-			})
+			}
 		})
 	}
 }
@@ -146,29 +144,27 @@ func TestPassOnFallsSilent(t *testing.T) {
 		"near": {time.Millisecond, 60 * time.Millisecond},
 		"far":  {100 * time.Millisecond, 450 * time.Millisecond},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newStrict(t, 1)
-				p := &peer{far: s}
-				a := startStrict(t, allocator.Config{Store: s, PassOn: p.passOn})
-				p.wins()
-				p.slow = c.away
-				take(t, a, 1)
-				p.slow = 3 * c.away // busy for once
-				take(t, a, 1)
-				p.slow = c.away
-				take(t, a, 1)
-				if len(p.asked) != 3 {
-					t.Errorf("%d requests were passed on, want all", len(p.asked))
-				}
-				p.slow = time.Minute
-				s.back()
-				begin := time.Now()
-				take(t, a, 1)
-				if took := time.Since(begin); took > c.within {
-					t.Errorf("it took %v", took)
-				}
-			})
+		inBubble(t, name, func(t *testing.T) {
+			s := newStrict(t, 1)
+			p := &peer{far: s}
+			a := startStrict(t, allocator.Config{Store: s, PassOn: p.passOn})
+			p.wins()
+			p.slow = c.away
+			take(t, a, 1)
+			p.slow = 3 * c.away // busy for once
+			take(t, a, 1)
+			p.slow = c.away
+			take(t, a, 1)
+			if len(p.asked) != 3 {
+				t.Errorf("%d requests were passed on, want all", len(p.asked))
+			}
+			p.slow = time.Minute
+			s.back()
+			begin := time.Now()
+			take(t, a, 1)
+			if took := time.Since(begin); took > c.within {
+				t.Errorf("it took %v", took)
+			}
 		})
 	}
 }

@@ -30,9 +30,7 @@ func TestPassOnTakesNoTurn(t *testing.T) {
 			if _, err := s.Create(t.Context(), tag); err != nil {
 				t.Fatalf("Create: %v", err)
 			}
-			if _, _, err := a.Request(nil, tag.Name, 1); err != nil {
-				t.Fatal(err)
-			}
+			queued(t, a, tag.Name, 1)
 		}
 		synctest.Wait()
 		time.Sleep(100 * time.Millisecond) // all have met two conflicts

@@ -230,27 +230,25 @@ func TestStrictRecent(t *testing.T) {
 // does not see the deletion hands out nothing that it has in memory.
 func TestStrictByHand(t *testing.T) {
 	for name, inFlight := range map[string]bool{"in memory": false, "in flight": true} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newStore(t, 100)
-				a := start(t, allocator.Config{Store: s})
-				strict := strictTag("order")
-				strict.MaxID = 1000
-				remake := func() {
-					s.Restore(map[string]allocator.Tag{"order": strict})
-					a.Apply(strict)
-				}
-				if inFlight {
-					s.onReserved(func(string, allocator.Range) error { s.onReserved(nil); remake(); return nil })
-				} else {
-					take(t, a, 20) // and the next segment is in memory
-					remake()
-				}
-				wantRanges(t, "the strict tag", take(t, a, 5), ids(1000, 1004))
-				if got := left(a); got != 0 {
-					t.Errorf("%d IDs are in memory", got)
-				}
-			})
+		inBubble(t, name, func(t *testing.T) {
+			s := newStore(t, 100)
+			a := start(t, allocator.Config{Store: s})
+			strict := strictTag("order")
+			strict.MaxID = 1000
+			remake := func() {
+				s.Restore(map[string]allocator.Tag{"order": strict})
+				a.Apply(strict)
+			}
+			if inFlight {
+				s.onReserved(func(string, allocator.Range) error { s.onReserved(nil); remake(); return nil })
+			} else {
+				take(t, a, 20) // and the next segment is in memory
+				remake()
+			}
+			wantRanges(t, "the strict tag", take(t, a, 5), ids(1000, 1004))
+			if got := left(a); got != 0 {
+				t.Errorf("%d IDs are in memory", got)
+			}
 		})
 	}
 }

@@ -45,25 +45,23 @@ func TestVanished(t *testing.T) {
 // when the record is gone, or went backwards.
 func TestStrictVanishedElsewhere(t *testing.T) {
 	for _, gone := range []bool{true, false} {
-		t.Run(fmt.Sprintf("gone: %v", gone), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newStrict(t, 1)
-				backup := s.Snapshot()
-				var r events
-				other := start(t, allocator.Config{Store: s.twin(), Notify: r.notify})
-				startStrict(t, allocator.Config{Store: s})
-				if vanish(s); gone {
-					if _, err := s.Create(t.Context(), strictTag("order")); err != nil {
-						t.Fatal(err)
-					}
-				} else {
-					s.Restore(backup)
+		inBubble(t, fmt.Sprintf("gone: %v", gone), func(t *testing.T) {
+			s := newStrict(t, 1)
+			backup := s.Snapshot()
+			var r events
+			other := start(t, allocator.Config{Store: s.twin(), Notify: r.notify})
+			startStrict(t, allocator.Config{Store: s})
+			if vanish(s); gone {
+				if _, err := s.Create(t.Context(), strictTag("order")); err != nil {
+					t.Fatal(err)
 				}
-				wantRanges(t, "the other generator", take(t, other, 1), ids(11, 11))
-				if got := told[allocator.Regressed](&r); len(got) != 1 || got[0].Got != 1 || got[0].Seen != 11 {
-					t.Errorf("the alerts are %+v", got)
-				}
-			})
+			} else {
+				s.Restore(backup)
+			}
+			wantRanges(t, "the other generator", take(t, other, 1), ids(11, 11))
+			if got := told[allocator.Regressed](&r); len(got) != 1 || got[0].Got != 1 || got[0].Seen != 11 {
+				t.Errorf("the alerts are %+v", got)
+			}
 		})
 	}
 }
@@ -76,10 +74,7 @@ func TestVanishedUnderBatch(t *testing.T) {
 		a := start(t, allocator.Config{Store: s, MaxStep: 1})
 		c.Add(take(t, a, 1)...)
 		gate := s.gated()
-		_, w, err := a.Request(nil, "order", 100)
-		if w == nil || err != nil {
-			t.Fatalf("Request: %v, %v", w, err)
-		}
+		w := queued(t, a, "order", 100)
 		synctest.Wait()
 		c.Add(take(t, a, 19)...)
 		gate <- struct{}{} // 81 of the 100 are put aside
@@ -111,39 +106,34 @@ func TestVanishedAlerts(t *testing.T) {
 		"advanced": &allocator.AdvancedError{Tag: "order", Got: 1, Seen: 100},
 		"refused":  &allocator.RegressedError{Tag: "order", Got: 1, Seen: 100},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newStore(t, 10)
-				var r events
-				a := start(t, allocator.Config{Store: s, Notify: r.notify})
-				gate, answers := make(chan struct{}), []error{answer}
-				s.onReserve(func(context.Context, string, int64) error {
-					<-gate
-					if len(answers) == 0 {
-						return errAway
-					}
-					err := answers[0]
-					answers = nil
-					return err
-				})
-				_, w, err := a.Request(nil, "order", 1)
-				if w == nil || err != nil {
-					t.Fatalf("Request: %v, %v", w, err)
+		inBubble(t, name, func(t *testing.T) {
+			s := newStore(t, 10)
+			var r events
+			a := start(t, allocator.Config{Store: s, Notify: r.notify})
+			gate, answers := make(chan struct{}), []error{answer}
+			s.onReserve(func(context.Context, string, int64) error {
+				<-gate
+				if len(answers) == 0 {
+					return errAway
 				}
-				synctest.Wait()
-				vanish(s, a)
-				close(gate)
-				if ranges, err := w.Wait(t.Context()); !errors.Is(err, allocator.ErrUnknownTag) {
-					t.Errorf("Wait: %v, %v; want the tag unknown", ranges, err)
-				}
-				time.Sleep(time.Minute)
-				for _, episode := range []string{"refill_failed", "regressed"} {
-					r.wantEpisodes(t, episode, 0, 0)
-				}
-				s.create("order", 1, 10)
-				s.back()
-				take(t, a, 1)
+				err := answers[0]
+				answers = nil
+				return err
 			})
+			w := queued(t, a, "order", 1)
+			synctest.Wait()
+			vanish(s, a)
+			close(gate)
+			if ranges, err := w.Wait(t.Context()); !errors.Is(err, allocator.ErrUnknownTag) {
+				t.Errorf("Wait: %v, %v; want the tag unknown", ranges, err)
+			}
+			time.Sleep(time.Minute)
+			for _, episode := range []string{"refill_failed", "regressed"} {
+				r.wantEpisodes(t, episode, 0, 0)
+			}
+			s.create("order", 1, 10)
+			s.back()
+			take(t, a, 1)
 		})
 	}
 }
@@ -155,14 +145,12 @@ func TestFloorOfATagThatIsNotInMemory(t *testing.T) {
 		"a floor":     {Name: "order", MaxID: 1, Step: 10, Floor: 5001},
 		"a tombstone": {Name: "order", MaxID: 5001, Deleted: true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				a := start(t, allocator.Config{Store: deaf{newShared(t, 10)}}) // at 1
-				a.Apply(told)
-				if _, err := a.Take(t.Context(), "order", 1); !errors.Is(err, allocator.ErrRegressed) {
-					t.Errorf("Take: %v, want it regressed", err)
-				}
-			})
+		inBubble(t, name, func(t *testing.T) {
+			a := start(t, allocator.Config{Store: deaf{newShared(t, 10)}}) // at 1
+			a.Apply(told)
+			if _, err := a.Take(t.Context(), "order", 1); !errors.Is(err, allocator.ErrRegressed) {
+				t.Errorf("Take: %v, want it regressed", err)
+			}
 		})
 	}
 }

@@ -101,9 +101,7 @@ func TestTotals(t *testing.T) {
 		}
 		hear(a, "regressed", 1000)
 		for _, tag := range []string{"exhausted", "failing", "loading", "regressed"} {
-			if _, _, err := a.Request(nil, tag, 1); err != nil {
-				t.Fatal(err)
-			}
+			queued(t, a, tag, 1)
 		}
 		take(t, a, 9) // too few for a second segment
 		takeOf(t, a, "ok", 30)
@@ -124,9 +122,7 @@ func TestView(t *testing.T) {
 		s := newStore(t, 100)
 		a := start(t, allocator.Config{Store: s})
 		s.slow(time.Second)
-		if _, _, err := a.Request(nil, "order", 30); err != nil {
-			t.Fatal(err)
-		}
+		queued(t, a, "order", 30)
 		synctest.Wait()
 		if v := a.Views(allocator.Query{Limit: 1})[0]; v.State != "loading" || v.Waiting != 1 || v.Rate != 0 || !v.Refilled.IsZero() {
 			t.Errorf("while it loads: %+v", v)

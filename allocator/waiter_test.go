@@ -156,10 +156,7 @@ func TestOverloaded(t *testing.T) {
 		a := start(t, allocator.Config{Store: s, Notify: r.notify, MaxWaiting: 3})
 		var waiters []*allocator.Waiter
 		for _, tag := range []string{"order", "other", "order"} { // all tags together
-			_, w, err := a.Request(nil, tag, 2)
-			if err != nil || w == nil {
-				t.Fatalf("Request: %v, %v", w, err)
-			}
+			w := queued(t, a, tag, 2)
 			waiters = append(waiters, w)
 		}
 		for range 10 {
@@ -243,10 +240,7 @@ func TestThen(t *testing.T) {
 			after  time.Duration
 		}
 		ask := func(tag string, n int64) <-chan answer {
-			_, w, err := a.Request(nil, tag, n)
-			if err != nil || w == nil {
-				t.Fatalf("%v, %v", w, err)
-			}
+			w := queued(t, a, tag, n)
 			begin, got := time.Now(), make(chan answer, 2)
 			w.Then(func(ranges []allocator.Range, err error) {
 				a.Seen(tag) // it must not be called under the lock
@@ -326,10 +320,7 @@ func TestSlow(t *testing.T) {
 		a := start(t, allocator.Config{Store: s})
 		slow := func(tag string, n int64, withdraw bool) (after time.Duration) {
 			t.Helper()
-			_, w, err := a.Request(nil, tag, n)
-			if err != nil || w == nil {
-				t.Fatalf("%v, %v", w, err)
-			}
+			w := queued(t, a, tag, n)
 			begin, answered := time.Now(), make(chan bool, 2)
 			w.Then(func([]allocator.Range, error) { answered <- true }, func() {
 				if after = time.Since(begin); withdraw != w.Withdraw() {
@@ -395,10 +386,7 @@ func TestHas(t *testing.T) {
 		}
 		want("invoice", math.MaxInt64, true)
 		s.away()
-		_, large, err := a.Request(nil, "order", 100)
-		if err != nil || large == nil {
-			t.Fatal(err)
-		}
+		large := queued(t, a, "order", 100)
 		want("order", 16, false) // a request for more than that waits, and others do not wait for it
 		for _, tag := range []string{"order", "invoice"} {
 			if _, err := a.Take(t.Context(), tag, 100); err == nil {
