@@ -12,18 +12,29 @@ import (
 // mutation is a change of the code that breaks a promise.
 type mutation struct {
 	name  string
-	by    string // the test that finds it; default: the model
+	by    string // the test that finds it; default: the simulation
 	edits []edit
 }
 
 type edit = mutate.Edit
 
-// TestMutations demands that the model or another test finds each mutation. It checks the
-// tests, not the code, and takes minutes: `make mutations`.
+// TestMutations demands that a test finds each mutation. It checks the tests, not the code,
+// and takes minutes: `make mutations`.
 func TestMutations(t *testing.T) {
-	runner := mutate.Runner{By: "TestModel"}
-	for _, m := range slices.Concat(mutations, promiseMutations, claimMutations, strictMutations, rulesMutations) {
-		t.Run(m.name, func(t *testing.T) { runner.Run(t, m.by, m.edits...) })
+	simulation := mutate.Runner{
+		By:   "TestSimulation",
+		Says: `(?ms)^\s+simulation_test\.go:\d+: (.{1,1000}?\n\s*in world \d+)`,
+		Env:  []string{"LEAF_TEST_WORLDS=4500"},
+	}
+	all := slices.Concat(mutations, promiseMutations, simulatedMutations, claimMutations, strictMutations, rulesMutations)
+	for _, m := range all {
+		t.Run(m.name, func(t *testing.T) {
+			if m.by == "" {
+				simulation.Run(t, "", m.edits...)
+			} else {
+				mutate.Runner{}.Run(t, m.by, m.edits...)
+			}
+		})
 	}
 }
 

@@ -2,24 +2,7 @@
 
 package allocator_test
 
-import (
-	"testing"
-
-	"github.com/leafbus/leafbus/internal/mutate"
-)
-
-// TestMutationsBySimulation demands that the simulation, in more worlds than usual, finds each mutation.
-func TestMutationsBySimulation(t *testing.T) {
-	runner := mutate.Runner{
-		By:   "TestSimulation",
-		Says: `(?ms)^\s+simulation_test\.go:\d+: (.{1,1000}?\n\s*in world \d+)`,
-		Env:  []string{"LEAF_TEST_WORLDS=4500"},
-	}
-	for _, m := range simulatedMutations {
-		t.Run(m.name, func(t *testing.T) { runner.Run(t, m.by, m.edits...) })
-	}
-}
-
+// simulatedMutations are those that the simulation finds, in more worlds than usual.
 var simulatedMutations = []mutation{
 	// The claim.
 	{name: "nothing is claimed", edits: []edit{{"claim.go",
