@@ -54,6 +54,10 @@ func TestOperatorsAfterTheStoreWentBack(t *testing.T) {
 		if tomb, err := c.Delete(t.Context(), "order", 600); err != nil || tomb.MaxID != 600 || c.book.entry("order").End != 600 {
 			t.Errorf("Delete of what was used up to 600: %+v, %v; the record is %+v", tomb, err, c.book.entry("order"))
 		}
+		c.store.Restore(map[string]allocator.Tag{}) // it has lost the tombstone too
+		if tag, err := c.Create(t.Context(), allocator.Tag{Name: "order", MaxID: 1, Step: 10}); err != nil || tag.MaxID != 600 {
+			t.Errorf("Create: %+v, %v; all below 600 is claimed", tag, err)
+		}
 	})
 }
 

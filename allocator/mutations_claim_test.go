@@ -96,7 +96,7 @@ var claimMutations = []mutation{
 	{name: "a floor is lowered", by: "TestRaise", edits: []edit{{"claim.go",
 		"		e.End, e.Floor = max(e.End, end), max(e.Floor, floor)\n		return nil", "		e.End, e.Floor = max(e.End, end), floor\n		return nil"}}},
 	{name: "a record that is high enough is written", by: "TestRaise", edits: []edit{{"claim.go",
-		"if e.Revision > 0 && e == was {", "if false {"}}},
+		"if e.Revision > 0 && e == was {", "if e == was && false {"}}},
 	{name: "a conflict ends a raise", by: "TestRaise", edits: []edit{{"claim.go",
 		"		if !errors.Is(err, ErrConflict) || !pause(ctx, rand.N(wait), nil) {\n			return err == nil, err", "		if pause(ctx, rand.N(wait), nil) {\n			return err == nil, err"}}},
 	{name: "a record that was read long ago is raised", by: "TestRaiseLate", edits: []edit{{"claim.go",
