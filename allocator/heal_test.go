@@ -31,6 +31,9 @@ func TestOperatorsAfterTheStoreWentBack(t *testing.T) {
 		if tag, err := c.Update(t.Context(), "order", allocator.Change{MaxID: &at}); err != nil || tag.MaxID != 101 {
 			t.Errorf("Update to 101: %+v, %v", tag, err)
 		}
+		if e := c.book.entry("order"); e.End != 101 || e.Floor != 101 {
+			t.Errorf("after an operator moved max_id to 101 the record is %+v", e)
+		}
 		c.want(t, 101)
 		c.store.Restore(old)
 		if tomb, err := c.Delete(t.Context(), "order", 1); err != nil || tomb.MaxID != 111 {

@@ -105,4 +105,8 @@ var claimMutations = []mutation{
 		"const raiseFresh = time.Second", "const raiseFresh = 1001 * time.Millisecond"}}},
 	{name: "a record is read again too soon", by: "TestRaiseLate", edits: []edit{{"claim.go",
 		"const raiseFresh = time.Second", "const raiseFresh = 999 * time.Millisecond"}}},
+	{name: "a new max_id does not claim what is below", by: "TestOperatorsAfterTheStoreWentBack", edits: []edit{{"claim.go",
+		"		end, floor = t.MaxID, t.Floor\n", "		end, floor = 0, 0\n"}}},
+	{name: "the ledger does not learn of a new max_id, and nobody says so", by: "TestOperatorsUncertain", edits: []edit{{"claim.go",
+		"		return made, fmt.Errorf(\"%w: the ledger: %w\", ErrUncertain, err)\n", "		return made, nil\n"}}},
 }

@@ -27,7 +27,7 @@ var rulesMutations = []mutation{
 		"	case r.Paused:\n		return ErrPaused\n", ""}}},
 	{name: "requests that wait are not refused by a pause", by: "TestPause", edits: []edit{{"ruled.go",
 		"		b.refuseLocked(ErrPaused)\n", ""}}},
-	{name: "a paused tag is refilled", by: "TestPause", edits: []edit{{"plan.go",
+	{name: "a paused tag is refilled", by: "TestPausedWhileTheStoreIsAway", edits: []edit{{"plan.go",
 		"b.regressed != nil, b.rulesLocked().Paused:", "b.regressed != nil:"}}},
 
 	// Quota.

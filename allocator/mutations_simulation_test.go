@@ -36,10 +36,6 @@ var simulatedMutations = []mutation{
 		"		a.cfg.Notify(Recovered{b.tag, \"regressed\"})\n", ""}}},
 
 	// Operators.
-	{name: "a new max_id does not claim what is below", edits: []edit{{"claim.go",
-		"		end, floor = t.MaxID, t.Floor\n", "		end, floor = 0, 0\n"}}},
-	{name: "the ledger does not learn of a new max_id, and nobody says so", edits: []edit{{"claim.go",
-		"		return made, fmt.Errorf(\"%w: the ledger: %w\", ErrUncertain, err)\n", "		return made, nil\n"}}},
 	{name: "the floor is not raised in memory", edits: []edit{{"buffer.go",
 		"	b.floor = floor\n	b.trimLocked()\n", "	b.trimLocked()\n"}}},
 	{name: "what is in memory below the floor is kept", edits: []edit{{"buffer.go",

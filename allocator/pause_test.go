@@ -81,3 +81,36 @@ func TestPausedByAnOldRecord(t *testing.T) {
 		}
 	})
 }
+
+// TestPausedWhileTheStoreIsAway: a paused tag is not tried again. So it has no alerts, and does not count as one whose refills fail.
+func TestPausedWhileTheStoreIsAway(t *testing.T) {
+	for _, order := range []allocator.Order{allocator.Trend, allocator.Strict} {
+		bubble(t, func(t *testing.T) {
+			s := newStore(t, 100)
+			if order == allocator.Strict {
+				s = newStrict(t, 1)
+			}
+			var r events
+			a := start(t, allocator.Config{Store: unwatched{s}, Notify: r.notify})
+			take(t, a, 10)
+			s.away()
+			_, _ = a.Take(t.Context(), "order", 1000)
+			if a.Failing().Store == nil {
+				t.Fatal("the store is not known to fail")
+			}
+			a.Apply(s.rule(`{"paused":true}`))
+			time.Sleep(20 * time.Second)
+			if f := a.Failing(); f.Store != nil || f.Tags != 0 {
+				t.Errorf("%v order: a paused tag fails: %+v", order, f)
+			}
+			r.wantEpisodes(t, "refill_failed", 1, 1)
+			r.wantEpisodes(t, "starved", 1, 1)
+			s.back()
+			a.Apply(s.rule(`{"paused":false}`))
+			take(t, a, 1000)
+			if err := a.CheckTroubles(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
