@@ -69,6 +69,8 @@ var claimMutations = []mutation{
 		"	tag.MaxID = max(tag.MaxID, e.End)\n", "	_ = e\n"}}},
 	{name: "a deletion claims nothing", by: "TestOperatorsAfterTheStoreWentBack", edits: []edit{{"claim.go",
 		"c.raise(ctx, tag, t.MaxID, t.MaxID, func", "c.raise(ctx, tag, 0, t.MaxID, func"}}},
+	{name: "a deletion leaves no floor", by: "TestOperatorsAfterTheStoreWentBack", edits: []edit{{"claim.go",
+		"c.raise(ctx, tag, t.MaxID, t.MaxID, func", "c.raise(ctx, tag, t.MaxID, 0, func"}}},
 	{name: "a deletion forgets what was claimed", by: "TestOperatorsAfterTheStoreWentBack", edits: []edit{{"claim.go",
 		"c.Store.Delete(ctx, tag, max(from, e.End))", "c.Store.Delete(ctx, tag, max(from, min(e.End, 1)))"}}},
 	{name: "a deletion forgets what was seen", by: "TestOperatorsAfterTheStoreWentBack", edits: []edit{{"claim.go",
