@@ -7,7 +7,6 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
@@ -40,26 +39,24 @@ func TestMaxIDMoved(t *testing.T) {
 		"below what was taken":         {5, 11, 190},
 		"the largest there is, nearly": {math.MaxInt64 - 100, math.MaxInt64 - 100, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newStore(t, 100)
-				a := start(t, allocator.Config{Store: s})
-				take(t, a, 10) // 11-200 are in memory
-				if c.to > 200 {
-					s.move(c.to) // and the watch tells
-					synctest.Wait()
-				} else {
-					// No store moves so far back; the allocator does as it is told.
-					a.Apply(allocator.Tag{Name: "order", MaxID: 201, Step: 100, Floor: c.to})
-				}
-				if got := left(a); got != c.left {
-					t.Errorf("%d IDs are in memory, want %d", got, c.left)
-				}
-				wantRanges(t, "the next", take(t, a, 1), allocator.Range{First: c.want, Last: c.want})
-				// An older record, late, changes nothing.
-				a.Apply(allocator.Tag{Name: "order", MaxID: 201, Step: 100, Floor: 3})
-				wantRanges(t, "the one after", take(t, a, 1), allocator.Range{First: c.want + 1, Last: c.want + 1})
-			})
+		inBubble(t, name, func(t *testing.T) {
+			s := newStore(t, 100)
+			a := start(t, allocator.Config{Store: s})
+			take(t, a, 10) // 11-200 are in memory
+			if c.to > 200 {
+				s.move(c.to) // and the watch tells
+				synctest.Wait()
+			} else {
+				// No store moves so far back; the allocator does as it is told.
+				a.Apply(allocator.Tag{Name: "order", MaxID: 201, Step: 100, Floor: c.to})
+			}
+			if got := left(a); got != c.left {
+				t.Errorf("%d IDs are in memory, want %d", got, c.left)
+			}
+			wantRanges(t, "the next", take(t, a, 1), allocator.Range{First: c.want, Last: c.want})
+			// An older record, late, changes nothing.
+			a.Apply(allocator.Tag{Name: "order", MaxID: 201, Step: 100, Floor: 3})
+			wantRanges(t, "the one after", take(t, a, 1), allocator.Range{First: c.want + 1, Last: c.want + 1})
 		})
 	}
 }
@@ -73,10 +70,7 @@ func TestMaxIDMovedDuringRefill(t *testing.T) {
 		a := start(t, allocator.Config{Store: s, Notify: r.notify})
 		gate := make(chan struct{})
 		s.onReserved(func(string, allocator.Range) error { <-gate; return nil })
-		_, w, err := a.Request(nil, "order", 5)
-		if w == nil || err != nil {
-			t.Fatalf("Request: %v, %v", w, err)
-		}
+		w := queued(t, a, "order", 5)
 		synctest.Wait() // 1-10 is reserved, the answer is on its way
 		s.move(1000)
 		synctest.Wait()
@@ -88,67 +82,6 @@ func TestMaxIDMovedDuringRefill(t *testing.T) {
 		}
 		wantRanges(t, "Wait", ranges, allocator.Range{First: 1000, Last: 1004})
 		r.wantEpisodes(t, "regressed", 0, 0)
-	})
-}
-
-// TestMaxIDMovedIntoRefill: of a range that arrives, what is above is served.
-func TestMaxIDMovedIntoRefill(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 10)
-		a := start(t, allocator.Config{Store: deaf{s}})
-		gate := make(chan struct{})
-		s.onReserved(func(string, allocator.Range) error { <-gate; return nil })
-		_, w, err := a.Request(nil, "order", 1)
-		if w == nil || err != nil {
-			t.Fatalf("Request: %v, %v", w, err)
-		}
-		synctest.Wait()
-		a.Apply(allocator.Tag{Name: "order", MaxID: 11, Step: 10, Floor: 4})
-		close(gate)
-		ranges, err := w.Wait(t.Context())
-		if err != nil {
-			t.Fatalf("Wait: %v", err)
-		}
-		wantRanges(t, "Wait", ranges, allocator.Range{First: 4, Last: 4})
-	})
-}
-
-// TestMaxIDMovedUnderBatch: what a batch holds that still waits for more is
-// dropped too.
-func TestMaxIDMovedUnderBatch(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 10)
-		a := start(t, allocator.Config{Store: s, MaxStep: 1})
-		take(t, a, 1)
-		gate := s.gated()
-		_, w, err := a.Request(nil, "order", 100)
-		if w == nil || err != nil {
-			t.Fatalf("Request: %v, %v", w, err)
-		}
-		synctest.Wait()
-		take(t, a, 19)
-		gate <- struct{}{} // 81 of the 100 are put aside
-		synctest.Wait()
-		s.move(1000)
-		synctest.Wait()
-		close(gate)
-		ranges, err := w.Wait(t.Context())
-		if err != nil {
-			t.Fatalf("Wait: %v", err)
-		}
-		var c allocatortest.Checker
-		c.Add(ranges...)
-		if ids := unique(t, &c); ids != 100 || ranges[0].First < 1000 {
-			t.Errorf("the batch got %v, want 100 IDs from 1000 on", ranges)
-		}
-		// What arrived above counts, what was dropped is asked for again, at once.
-		if calls := s.reserves(); len(calls) < 5 || calls[3].n != 19 || calls[4].n != 81 {
-			t.Errorf("writes %v, want 19 and then the 81 again", calls[3:])
-		}
-		if a.Waiting() != 0 {
-			t.Errorf("%d requests wait", a.Waiting())
-		}
-		s.back()
 	})
 }
 
@@ -190,111 +123,6 @@ func TestDeleted(t *testing.T) {
 	})
 }
 
-// TestDeletedDuringRefill: the range that arrives is not served, and who waits
-// for it is refused.
-func TestDeletedDuringRefill(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 10)
-		a := start(t, allocator.Config{Store: s})
-		gate := make(chan struct{})
-		s.onReserved(func(string, allocator.Range) error { <-gate; return nil })
-		_, w, err := a.Request(nil, "order", 5)
-		if w == nil || err != nil {
-			t.Fatalf("Request: %v, %v", w, err)
-		}
-		synctest.Wait()
-		s.remove()
-		synctest.Wait()
-		close(gate)
-		if ranges, err := w.Wait(t.Context()); !errors.Is(err, allocator.ErrUnknownTag) || ranges != nil {
-			t.Errorf("Wait = %v, %v; want ErrUnknownTag", ranges, err)
-		}
-		synctest.Wait()
-		if a.Tags() != 0 || a.Waiting() != 0 {
-			t.Errorf("%d tags in memory, %d requests wait", a.Tags(), a.Waiting())
-		}
-	})
-}
-
-// TestDeletedWhileFailing: who waits learns of it as soon as the store is back.
-func TestDeletedWhileFailing(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 10)
-		s.away()
-		a := start(t, allocator.Config{Store: s})
-		_, w, err := a.Request(nil, "order", 5)
-		if w == nil || err != nil {
-			t.Fatalf("Request: %v, %v", w, err)
-		}
-		time.Sleep(2500 * time.Millisecond) // pauses are long by now
-		s.back()
-		s.remove()
-		begin := time.Now()
-		if ranges, err := w.Wait(t.Context()); !errors.Is(err, allocator.ErrUnknownTag) {
-			t.Errorf("Wait = %v, %v; want ErrUnknownTag", ranges, err)
-		}
-		if took := time.Since(begin); took != 0 {
-			t.Errorf("it took %v", took)
-		}
-	})
-}
-
-func TestExhausted(t *testing.T) {
-	for name, c := range map[string]struct {
-		left  int64 // in the store
-		takes []int64
-		ok    int // so many of them succeed
-	}{
-		"one by one":              {3, []int64{1, 1, 1, 1, 1}, 3},
-		"none left":               {0, []int64{1, 1}, 0},
-		"a batch takes all":       {50, []int64{50, 1}, 1},
-		"a batch, and what stays": {50, []int64{45, 5, 1}, 2},
-		"more than there is":      {50, []int64{51}, 0},
-		"a step and a bit":        {105, []int64{100, 5, 1}, 2},
-		"far more than there is":  {105, []int64{1_000_000}, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newStore(t, 100)
-				s.move(math.MaxInt64 - c.left)
-				a := start(t, allocator.Config{Store: s})
-				var ids allocatortest.Checker
-				for i, n := range c.takes {
-					if i < c.ok {
-						ids.Add(take(t, a, n)...)
-					} else {
-						refused(t, a, n, allocator.ErrExhausted, 0)
-					}
-				}
-				served := unique(t, &ids)
-				if got := s.maxID(); got != math.MaxInt64 {
-					t.Errorf("max_id is %d, want the largest int64", got)
-				}
-				if v := a.Views(allocator.Query{Limit: 1})[0]; v.State != "exhausted" {
-					t.Errorf("the view is %+v", v)
-				}
-				// The store is left alone from now on.
-				before := len(s.reserves())
-				for range 5 {
-					refused(t, a, c.left+1, allocator.ErrExhausted, 0)
-					time.Sleep(time.Minute)
-				}
-				if got := len(s.reserves()) - before; got != 0 {
-					t.Errorf("%d writes for a tag that has no IDs left", got)
-				}
-				// What requests that were too large had got is there for smaller ones.
-				if rest := c.left - served; rest > 0 {
-					ids.Add(take(t, a, rest)...)
-				}
-				refused(t, a, 1, allocator.ErrExhausted, 0)
-				if n := unique(t, &ids); n != c.left {
-					t.Errorf("%d of the last %d IDs were served", n, c.left)
-				}
-			})
-		})
-	}
-}
-
 // TestExhaustedWaiters: of the requests that wait for the last IDs, a large one does not keep them from a smaller one, or lose them.
 func TestExhaustedWaiters(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -315,26 +143,6 @@ func TestExhaustedWaiters(t *testing.T) {
 		}
 		if v := a.Views(allocator.Query{Limit: 1})[0]; v.Left != 0 {
 			t.Errorf("the view is %+v", v)
-		}
-	})
-}
-
-// TestExhaustedMemory: what is in memory is served to the end, whatever large
-// batches were refused before.
-func TestExhaustedMemory(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 100)
-		s.move(math.MaxInt64 - 150)
-		a := start(t, allocator.Config{Store: s})
-		var c allocatortest.Checker
-		c.Add(take(t, a, 10)...) // both segments are there: nothing is left in the store
-		refused(t, a, 141, allocator.ErrExhausted, 0)
-		for range 140 {
-			c.Add(take(t, a, 1)...)
-		}
-		refused(t, a, 1, allocator.ErrExhausted, 0)
-		if ids := unique(t, &c); ids != 150 {
-			t.Errorf("%d of the last 150 IDs were served", ids)
 		}
 	})
 }

@@ -1,7 +1,6 @@
 package allocator_test
 
 import (
-	"context"
 	"errors"
 	"math"
 	"testing"
@@ -9,7 +8,6 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/allocator/allocatortest"
 )
 
 func TestCount(t *testing.T) {
@@ -39,64 +37,6 @@ func TestCount(t *testing.T) {
 		refused(t, a, 501, allocator.ErrBatchTooLarge, 0)
 		refused(t, a, 0, allocator.ErrBadCount, 0)
 	})
-}
-
-// TestBatchLargerThanMemory: one write for the missing part, whatever the step.
-func TestBatchLargerThanMemory(t *testing.T) {
-	for name, c := range map[string]struct {
-		used   int64 // before
-		n      int64
-		writes []int64 // what each Reserve asks for
-		causes []allocator.Cause
-		step   int64 // after it
-		want   []allocator.Range
-	}{
-		"new tag": {0, 1000, []int64{1000}, []allocator.Cause{allocator.CauseBatch}, 100,
-			[]allocator.Range{{First: 1, Last: 1000}}},
-		// One segment in memory: 91 are left, then the next is loaded as always.
-		"one segment": {9, 1000, []int64{909, 100}, []allocator.Cause{allocator.CauseBatch, allocator.CausePrefetch}, 100,
-			[]allocator.Range{{First: 10, Last: 1009}}},
-		"two segments": {10, 1000, []int64{810, 200}, []allocator.Cause{allocator.CauseBatch, allocator.CausePrefetch}, 200,
-			[]allocator.Range{{First: 11, Last: 1010}}},
-		"a step exactly": {0, 100, []int64{100, 100}, []allocator.Cause{allocator.CauseDemand, allocator.CausePrefetch}, 100,
-			[]allocator.Range{{First: 1, Last: 100}}},
-		"one more than a step": {0, 101, []int64{101}, []allocator.Cause{allocator.CauseBatch}, 100,
-			[]allocator.Range{{First: 1, Last: 101}}},
-		// A step is reserved, though 10 would do.
-		"the rest of memory and a bit": {10, 200, []int64{200}, []allocator.Cause{allocator.CauseDemand}, 200,
-			[]allocator.Range{{First: 11, Last: 210}}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newStore(t, 100)
-				var r events
-				a := start(t, allocator.Config{Store: s, Notify: r.notify})
-				for range c.used {
-					take(t, a, 1)
-				}
-				calls, refills := len(s.reserves()), len(told[allocator.Refilled](&r))
-				wantRanges(t, "the batch", take(t, a, c.n), c.want...)
-
-				var writes []int64
-				for _, call := range s.reserves()[calls:] {
-					// The first write of a tag does not know its step yet.
-					writes = append(writes, call.n)
-				}
-				refilled := told[allocator.Refilled](&r)[refills:]
-				if len(writes) != len(c.writes) || len(refilled) != len(c.writes) {
-					t.Fatalf("writes %v, events %+v; want %v", writes, refilled, c.writes)
-				}
-				for i, e := range refilled {
-					if writes[i] != c.writes[i] || e.Cause != c.causes[i] {
-						t.Errorf("write %d asked for %d by %s, want %d by %s", i+1, writes[i], e.Cause, c.writes[i], c.causes[i])
-					}
-				}
-				if got := a.Views(allocator.Query{Prefix: "order", Limit: 1})[0].Step; got != c.step {
-					t.Errorf("the step is %d, want %d", got, c.step)
-				}
-			})
-		})
-	}
 }
 
 // TestBatchesDoNotAdapt: requests larger than the step leave it alone, however
@@ -130,75 +70,6 @@ func TestAllOrNothing(t *testing.T) {
 	})
 }
 
-// TestBatchAfterOutage: batches are served again when the store is back, also
-// where memory is full and nothing but a batch would load more.
-func TestBatchAfterOutage(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 100)
-		var r events
-		a := start(t, allocator.Config{Store: s, Notify: r.notify})
-		take(t, a, 10) // both segments are there
-		s.away()
-		refused(t, a, 1000, allocator.ErrUnavailable, 3*time.Second)
-		time.Sleep(time.Minute)
-		s.back()
-		time.Sleep(2 * time.Second)
-		wantRanges(t, "the batch", take(t, a, 1000), allocator.Range{First: 11, Last: 1010})
-		r.wantEpisodes(t, "refill_failed", 1, 1)
-		if f := a.Failing(); f.Tags != 0 || f.Dry != nil {
-			t.Errorf("Failing() = %+v after the store is back", f)
-		}
-	})
-}
-
-// TestBatchAmongSingles: a large batch is done although single requests go
-// past it all the time and take what is in memory.
-func TestBatchAmongSingles(t *testing.T) {
-	const size = 1_000_000
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 1)
-		s.slow(20 * time.Millisecond)
-		a := start(t, allocator.Config{Store: s, MaxStep: 1})
-		var c allocatortest.Checker
-		ctx, cancel := context.WithCancel(t.Context())
-		const callers = 200
-		done := make(chan int64)
-		for range callers {
-			go func() {
-				singles := int64(0)
-				defer func() { done <- singles }()
-				for ; ctx.Err() == nil; singles++ {
-					ranges, err := a.Take(t.Context(), "order", 1)
-					if err != nil {
-						t.Errorf("a single request: %v", err)
-					}
-					c.Add(ranges...)
-					time.Sleep(time.Millisecond)
-				}
-			}()
-		}
-		singles := int64(0)
-		for range 5 {
-			time.Sleep(100 * time.Millisecond)
-			ranges, err := a.Take(t.Context(), "order", size)
-			if err != nil {
-				t.Errorf("the batch: %v", err)
-			}
-			c.Add(ranges...)
-		}
-		cancel()
-		for range callers {
-			singles += <-done
-		}
-		if ids := unique(t, &c); ids != 5*size+singles {
-			t.Errorf("%d IDs came, want %d", ids, 5*size+singles)
-		}
-		if singles < 3000 {
-			t.Errorf("only %d single requests went past", singles)
-		}
-	})
-}
-
 // TestBatchKeepsItsShare: what a refill brought for a batch that needs more is
 // put aside, or small requests would take it for ever.
 func TestBatchKeepsItsShare(t *testing.T) {
@@ -207,10 +78,7 @@ func TestBatchKeepsItsShare(t *testing.T) {
 		a := start(t, allocator.Config{Store: s, MaxStep: 1})
 		take(t, a, 1) // 2-20 are in memory
 		gate := s.gated()
-		_, w, err := a.Request(nil, "order", 100)
-		if w == nil || err != nil {
-			t.Fatalf("Request: %v, %v", w, err)
-		}
+		w := queued(t, a, "order", 100)
 		synctest.Wait()
 		take(t, a, 19) // goes past; the refill under way asks for 81 only
 		gate <- struct{}{}

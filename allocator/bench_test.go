@@ -3,8 +3,6 @@ package allocator_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -77,17 +75,6 @@ func split(b *testing.B, goroutines int, f func()) {
 	wg.Wait()
 }
 
-// BenchmarkAtomicAdd is what [BenchmarkTake] is to be measured against: the
-// least that several goroutines can do to get different numbers.
-func BenchmarkAtomicAdd(b *testing.B) {
-	for _, goroutines := range []int{1, 2} {
-		b.Run(fmt.Sprintf("goroutines=%d", goroutines), func(b *testing.B) {
-			var n atomic.Int64
-			split(b, goroutines, func() { n.Add(1) })
-		})
-	}
-}
-
 func BenchmarkTake(b *testing.B) {
 	for _, n := range []int64{1, 1000} {
 		for _, goroutines := range []int{1, 2} {
@@ -103,61 +90,5 @@ func BenchmarkTake(b *testing.B) {
 				b.ReportMetric(float64(b.N)*float64(n)/b.Elapsed().Seconds(), "IDs/s")
 			})
 		}
-	}
-}
-
-// filled returns an allocator with these tags in memory, of each of which 100 IDs were taken.
-func filled(b *testing.B, tags []string) *allocator.Allocator {
-	b.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	a := allocator.New(allocator.Config{Store: unwatched{&endless{step: 1000}}})
-	for _, tag := range tags {
-		if _, err := a.Take(ctx, tag, 100); err != nil {
-			b.Fatal(err)
-		}
-	}
-	cancel()
-	a.Run(ctx) // ends when the refills have
-	return a
-}
-
-// BenchmarkMemory tells what a tag costs that is in use.
-func BenchmarkMemory(b *testing.B) {
-	tags := many(100_000)
-	heap := func() float64 {
-		runtime.GC()
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return float64(m.HeapAlloc)
-	}
-	for b.Loop() {
-		before := heap()
-		a := filled(b, tags)
-		b.ReportMetric((heap()-before)/float64(len(tags)), "B/tag")
-		runtime.KeepAlive(a)
-	}
-}
-
-// BenchmarkBusiest is what a generator does each second for its state: once
-// with tags that are used more or less, once with all alike.
-func BenchmarkBusiest(b *testing.B) {
-	tags := many(100_000)
-	for _, most := range []int64{800, 1} {
-		b.Run(fmt.Sprintf("usage=%d", most), func(b *testing.B) {
-			a := filled(b, tags)
-			random := rand.New(rand.NewPCG(1, 1))
-			for _, tag := range tags {
-				if _, err := a.Take(b.Context(), tag, 1+random.Int64N(most)); err != nil {
-					b.Fatal(err)
-				}
-			}
-			b.ReportAllocs()
-			for b.Loop() {
-				if got := len(a.Busiest(20)); got != 20 {
-					b.Fatal(got)
-				}
-			}
-		})
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
@@ -120,32 +119,4 @@ func (c claims) want(t *testing.T, first int64) {
 	if e := c.book.entry("order"); e.End != g.Last+1 {
 		t.Errorf("the record is %+v, want its end above %v", e, g.Range)
 	}
-}
-
-// lossy is a ledger that fails, loses answers, and whose writes land late.
-type lossy struct {
-	*allocatortest.MemoryLedger
-	n *node
-}
-
-func (l lossy) Read(ctx context.Context, tag string) (allocator.Entry, error) {
-	if l.n.chance(10) {
-		return allocator.Entry{}, allocatortest.ErrFault
-	}
-	return l.MemoryLedger.Read(ctx, tag)
-}
-
-func (l lossy) Write(ctx context.Context, tag string, e allocator.Entry) (revision uint64, err error) {
-	switch {
-	case l.n.chance(8):
-		return 0, allocatortest.ErrFault
-	case l.n.chance(8):
-		time.AfterFunc(time.Duration(1+l.n.m.tick(l.n))*time.Millisecond, func() {
-			l.MemoryLedger.Write(context.Background(), tag, e)
-		})
-		return 0, allocatortest.ErrFault
-	case l.n.chance(4):
-		time.Sleep(time.Duration(1+l.n.m.tick(l.n)) * 10 * time.Millisecond)
-	}
-	return l.MemoryLedger.Write(ctx, tag, e)
 }

@@ -3,11 +3,9 @@ package allocator_test
 import (
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/allocator/allocatortest"
 )
 
 // TestPrefetch takes ID after ID: the next segment must be loaded when 10 % of
@@ -16,35 +14,33 @@ func TestPrefetch(t *testing.T) {
 	for _, c := range []struct{ size, used int64 }{
 		{1, 1}, {2, 1}, {9, 1}, {10, 1}, {11, 2}, {19, 2}, {20, 2}, {21, 3}, {1000, 100}, {1001, 101},
 	} {
-		t.Run(fmt.Sprint(c.size), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newStore(t, c.size)
-				var r events
-				// No adaptation: the second segment is as long as the first.
-				a := start(t, allocator.Config{Store: s, Notify: r.notify, MaxStep: 1})
-				for taken := int64(1); taken <= c.size+c.used; taken++ {
-					wantRanges(t, "Take(1)", take(t, a, 1), allocator.Range{First: taken, Last: taken})
-					want := 1
-					if taken >= c.used {
-						want = 2
-					}
-					if taken == c.size+c.used {
-						want = 3
-					}
-					if got := len(s.reserves()); got != want {
-						t.Fatalf("after %d of %d there were %d refills, want %d", taken, c.size, got, want)
-					}
+		inBubble(t, fmt.Sprint(c.size), func(t *testing.T) {
+			s := newStore(t, c.size)
+			var r events
+			// No adaptation: the second segment is as long as the first.
+			a := start(t, allocator.Config{Store: s, Notify: r.notify, MaxStep: 1})
+			for taken := int64(1); taken <= c.size+c.used; taken++ {
+				wantRanges(t, "Take(1)", take(t, a, 1), allocator.Range{First: taken, Last: taken})
+				want := 1
+				if taken >= c.used {
+					want = 2
 				}
-				for i, e := range told[allocator.Refilled](&r) {
-					want := allocator.CausePrefetch
-					if i == 0 {
-						want = allocator.CauseDemand
-					}
-					if e.Cause != want || e.Len() != c.size {
-						t.Errorf("refill %d: %+v, want %d IDs by %s", i+1, e, c.size, want)
-					}
+				if taken == c.size+c.used {
+					want = 3
 				}
-			})
+				if got := len(s.reserves()); got != want {
+					t.Fatalf("after %d of %d there were %d refills, want %d", taken, c.size, got, want)
+				}
+			}
+			for i, e := range told[allocator.Refilled](&r) {
+				want := allocator.CausePrefetch
+				if i == 0 {
+					want = allocator.CauseDemand
+				}
+				if e.Cause != want || e.Len() != c.size {
+					t.Errorf("refill %d: %+v, want %d IDs by %s", i+1, e, c.size, want)
+				}
+			}
 		})
 	}
 }
@@ -77,24 +73,22 @@ func TestMemoryFlowsOn(t *testing.T) {
 		"hangs": {func(s *store) { s.slow(time.Hour) }, allocator.ErrTimedOut},
 		"fails": {(*store).away, allocator.ErrUnavailable},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newStore(t, 100)
-				a := start(t, allocator.Config{Store: s})
-				take(t, a, 9)
-				c.trouble(s)
-				begin := time.Now()
-				for range 91 {
-					take(t, a, 1)
-				}
-				if took := time.Since(begin); took != 0 {
-					t.Errorf("IDs in memory took %v", took)
-				}
-				refused(t, a, 1, c.err, 3*time.Second)
-				s.back()
-				time.Sleep(6 * time.Second) // a write that hangs is given up after five
-				wantRanges(t, "afterwards", take(t, a, 1), allocator.Range{First: 101, Last: 101})
-			})
+		inBubble(t, name, func(t *testing.T) {
+			s := newStore(t, 100)
+			a := start(t, allocator.Config{Store: s})
+			take(t, a, 9)
+			c.trouble(s)
+			begin := time.Now()
+			for range 91 {
+				take(t, a, 1)
+			}
+			if took := time.Since(begin); took != 0 {
+				t.Errorf("IDs in memory took %v", took)
+			}
+			refused(t, a, 1, c.err, 3*time.Second)
+			s.back()
+			time.Sleep(6 * time.Second) // a write that hangs is given up after five
+			wantRanges(t, "afterwards", take(t, a, 1), allocator.Range{First: 101, Last: 101})
 		})
 	}
 }
@@ -124,66 +118,5 @@ func TestTakeAcrossSegments(t *testing.T) {
 		wantRanges(t, "across a gap", take(t, a, n+5),
 			allocator.Range{First: first.Next, Last: first.Last},
 			allocator.Range{First: v.Segments[1].First, Last: v.Segments[1].First + 4})
-	})
-}
-
-// TestRequestAppends: ranges are added to the caller's, joined where they follow.
-func TestRequestAppends(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		a := start(t, allocator.Config{Store: newStore(t, 100)})
-		take(t, a, 1)
-		dst := make([]allocator.Range, 0, 4)
-		dst = append(dst, allocator.Range{First: 7000, Last: 7000})
-		for range 3 {
-			var w *allocator.Waiter
-			var err error
-			if dst, w, err = a.Request(dst, "order", 2); w != nil || err != nil {
-				t.Fatalf("Request: %v, %v", w, err)
-			}
-		}
-		synctest.Wait()
-		wantRanges(t, "Request", dst, allocator.Range{First: 7000, Last: 7000}, allocator.Range{First: 2, Last: 7})
-	})
-}
-
-// TestUniqueAcrossAllocators takes from several allocators on one store.
-func TestUniqueAcrossAllocators(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		random := allocatortest.Seed(t)
-		s := newStore(t, 7)
-		var c allocatortest.Checker
-		done := make(chan struct{})
-		const callers = 12
-		var as []*allocator.Allocator
-		for range 3 {
-			own := s.twin()
-			own.slow(3 * time.Millisecond)
-			as = append(as, start(t, allocator.Config{Store: own}))
-		}
-		want := int64(0)
-		for i := range callers {
-			var sizes []int64
-			for range 100 {
-				n := 1 + random.Int64N(20)
-				sizes = append(sizes, n)
-				want += n
-			}
-			go func() {
-				defer func() { done <- struct{}{} }()
-				for _, n := range sizes {
-					ranges, err := as[i%3].Take(t.Context(), "order", n)
-					if err != nil {
-						t.Errorf("Take(%d): %v", n, err)
-					}
-					c.Add(ranges...)
-				}
-			}()
-		}
-		for range callers {
-			<-done
-		}
-		if ids := unique(t, &c); ids != want {
-			t.Errorf("%d IDs came, want %d", ids, want)
-		}
 	})
 }

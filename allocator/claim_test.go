@@ -95,63 +95,32 @@ func TestClaimInTurn(t *testing.T) {
 		"never":      {true, time.Second, 25 * time.Millisecond, 26 * time.Millisecond, true},
 		"new record": {false, 5 * time.Millisecond, 0, 0, true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				a := newClaims(t, 10)
-				b := a.twin()
-				if c.record {
-					a.book.raise(1, 0)
-				}
-				a.store.onReserved(func(string, allocator.Range) error { time.Sleep(c.first); return nil })
-				first := make(chan error, 1)
-				go func() {
-					_, err := a.Reserve(t.Context(), "order", 1, 1)
-					first <- err
-				}()
-				synctest.Wait()
-				begin := time.Now()
-				b.want(t, 11)
-				if took := time.Since(begin); took < c.second || took > c.most {
-					t.Errorf("it took %v, want %v to %v", took, c.second, c.most)
-				}
-				if err := <-first; errors.Is(err, allocator.ErrConflict) != c.lost || err != nil && !c.lost {
-					t.Errorf("the first one: %v", err)
-				}
-				if n := b.book.reads; n > 40 {
-					t.Errorf("the record was read %d times", n)
-				}
-			})
+		inBubble(t, name, func(t *testing.T) {
+			a := newClaims(t, 10)
+			b := a.twin()
+			if c.record {
+				a.book.raise(1, 0)
+			}
+			a.store.onReserved(func(string, allocator.Range) error { time.Sleep(c.first); return nil })
+			first := make(chan error, 1)
+			go func() {
+				_, err := a.Reserve(t.Context(), "order", 1, 1)
+				first <- err
+			}()
+			synctest.Wait()
+			begin := time.Now()
+			b.want(t, 11)
+			if took := time.Since(begin); took < c.second || took > c.most {
+				t.Errorf("it took %v, want %v to %v", took, c.second, c.most)
+			}
+			if err := <-first; errors.Is(err, allocator.ErrConflict) != c.lost || err != nil && !c.lost {
+				t.Errorf("the first one: %v", err)
+			}
+			if n := b.book.reads; n > 40 {
+				t.Errorf("the record was read %d times", n)
+			}
 		})
 	}
-}
-
-// TestClaimTooLate: the range that is claimed after a later one is lost. That is a conflict, not a failure.
-func TestClaimTooLate(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		a := newClaims(t, 10)
-		b := a.twin()
-		a.store.onReserved(func(_ string, r allocator.Range) error {
-			if r.First == 1 {
-				b.want(t, 11)
-			}
-			return nil
-		})
-		if g, err := a.Reserve(t.Context(), "order", 1, 1); !errors.Is(err, allocator.ErrConflict) {
-			t.Errorf("Reserve: %v, %v; want the range lost", g.Range, err)
-		}
-		var r events
-		generator := start(t, a.config(&r))
-		a.store.onReserved(func(_ string, r allocator.Range) error {
-			if r.First == 21 {
-				b.want(t, 31)
-			}
-			return nil
-		})
-		wantRanges(t, "Take", take(t, generator, 1), allocator.Range{First: 41, Last: 41})
-		for _, episode := range []string{"refill_failed", "regressed", "starved"} {
-			r.wantEpisodes(t, episode, 0, 0)
-		}
-	})
 }
 
 // TestClaimAgain: a claim that surely was not written is written again, on the record as it is now.
@@ -207,69 +176,34 @@ func TestClaimAgainEnds(t *testing.T) {
 // TestClaimUncertain: the range of a claim that may have been written is lost, and is not claimed again.
 func TestClaimUncertain(t *testing.T) {
 	for name, late := range map[string]time.Duration{"not written": -1, "written": 0, "written later": 20 * time.Millisecond} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				c := newClaims(t, 10)
-				failures := 3
-				c.book.onWrite(func(tag string, e allocator.Entry) error {
-					if failures--; failures < 0 {
-						return nil
-					}
-					switch {
-					case late == 0:
-						c.book.MemoryLedger.Write(t.Context(), tag, e)
-					case late > 0:
-						time.AfterFunc(late, func() { c.book.MemoryLedger.Write(context.Background(), tag, e) })
-					}
-					return errLedger
-				})
-				if g, err := c.Reserve(t.Context(), "order", 1, 1); !errors.Is(err, errLedger) || errors.Is(err, allocator.ErrConflict) {
-					t.Errorf("Reserve: %v, %v", g.Range, err)
-				}
-				if c.book.writes != 1 {
-					t.Errorf("the claim was sent %d times", c.book.writes)
-				}
-				var r events
-				a := start(t, c.config(&r))
-				wantRanges(t, "Take", take(t, a, 1), allocator.Range{First: 31, Last: 31})
-				r.wantEpisodes(t, "refill_failed", 1, 1)
-				r.wantEpisodes(t, "regressed", 0, 0)
-			})
-		})
-	}
-}
-
-// TestClaimSlow: if the process stood still between reading the record and claiming, the record is read
-// again. After a restore of the ledger its revision may mean another record.
-func TestClaimSlow(t *testing.T) {
-	for d, reads := range map[time.Duration]int{0: 1, 100 * time.Millisecond: 1, 101 * time.Millisecond: 2, time.Minute: 2} {
-		t.Run(d.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				c := newClaims(t, 10)
-				c.store.onReserved(func(string, allocator.Range) error { time.Sleep(d); return nil })
-				c.want(t, 1)
-				if c.book.reads != reads {
-					t.Errorf("%d readings, want %d", c.book.reads, reads)
-				}
-			})
-		})
-	}
-	t.Run("restored meanwhile", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
+		inBubble(t, name, func(t *testing.T) {
 			c := newClaims(t, 10)
-			backup := c.book.Snapshot()
-			c.want(t, 1) // revision 1
-			c.store.onReserved(func(string, allocator.Range) error {
-				c.book.Restore(backup)
-				c.book.raise(1000, 0) // revision 1 again
-				time.Sleep(2 * time.Second)
-				return nil
+			failures := 3
+			c.book.onWrite(func(tag string, e allocator.Entry) error {
+				if failures--; failures < 0 {
+					return nil
+				}
+				switch {
+				case late == 0:
+					c.book.MemoryLedger.Write(t.Context(), tag, e)
+				case late > 0:
+					time.AfterFunc(late, func() { c.book.MemoryLedger.Write(context.Background(), tag, e) })
+				}
+				return errLedger
 			})
-			if g, err := c.Reserve(t.Context(), "order", 1, 1); !errors.Is(err, allocator.ErrConflict) {
-				t.Errorf("Reserve: %v, %v; all below 1000 is claimed", g.Range, err)
+			if g, err := c.Reserve(t.Context(), "order", 1, 1); !errors.Is(err, errLedger) || errors.Is(err, allocator.ErrConflict) {
+				t.Errorf("Reserve: %v, %v", g.Range, err)
 			}
+			if c.book.writes != 1 {
+				t.Errorf("the claim was sent %d times", c.book.writes)
+			}
+			var r events
+			a := start(t, c.config(&r))
+			wantRanges(t, "Take", take(t, a, 1), allocator.Range{First: 31, Last: 31})
+			r.wantEpisodes(t, "refill_failed", 1, 1)
+			r.wantEpisodes(t, "regressed", 0, 0)
 		})
-	})
+	}
 }
 
 // TestClaimBelowAReport: a range below what a peer reported meanwhile is not claimed, whatever the

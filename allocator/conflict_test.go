@@ -29,30 +29,6 @@ func (c *contended) Reserve(ctx context.Context, tag string, n, from int64) (all
 	return c.Memory.Reserve(ctx, tag, n, from)
 }
 
-// That others are ahead is no failure: the store is asked again, and no alert is raised.
-func TestOthersAhead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &contended{Memory: allocatortest.NewMemory()}
-		if _, err := s.Create(t.Context(), allocator.Tag{Name: "order", MaxID: 1, Step: 100}); err != nil {
-			t.Fatal(err)
-		}
-		const ahead = 20
-		s.ahead.Store(ahead)
-		var alerts atomic.Int64
-		a := allocator.New(allocator.Config{Store: s, Notify: func(e allocator.Event) {
-			if _, ok := e.(allocator.Refilled); !ok {
-				alerts.Add(1)
-			}
-		}})
-		if ranges, err := a.Take(t.Context(), "order", 1); err != nil || ranges[0].First != 1 {
-			t.Errorf("Take: %v, %v", ranges, err)
-		}
-		if s.calls.Load() != ahead+1 || alerts.Load() != 0 {
-			t.Errorf("the store was asked %d times and there were %d alerts, want %d and 0", s.calls.Load(), alerts.Load(), ahead+1)
-		}
-	})
-}
-
 // TestSeenBeforeEachRequest: what other generators report until a request to the store counts, also
 // between two requests of one attempt.
 func TestSeenBeforeEachRequest(t *testing.T) {

@@ -1,7 +1,6 @@
 package allocator_test
 
 import (
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,37 +39,6 @@ func TestEvict(t *testing.T) {
 			t.Errorf("in memory is %+v, want the tag that was used 23 hours ago", v)
 		}
 		unique(t, &c)
-	})
-}
-
-// TestEvictKeepsTheCheck: a store that went back while a tag was evicted is noticed, by the
-// own range and by an operator's max_id.
-func TestEvictKeepsTheCheck(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newShared(t, 10)
-		a := start(t, allocator.Config{Store: s})
-		backup := s.Snapshot()
-		take(t, a, 5)
-		time.Sleep(25 * time.Hour)
-		if a.Tags() != 0 {
-			t.Fatal("the tag is still in memory")
-		}
-		if seen := a.Seen("order"); seen != 21 {
-			t.Errorf("Seen = %d of an evicted tag, want 21", seen)
-		}
-		s.Restore(backup)
-		refused(t, a, 1, allocator.ErrRegressed, 0)
-
-		// While it is regressed the tag stays, even if it is idle for long.
-		time.Sleep(100 * time.Hour)
-		if v := a.Views(allocator.Query{Limit: 1}); len(v) != 1 || v[0].State != allocator.StateRegressed {
-			t.Errorf("the regressed tag is %+v", v)
-		}
-		calls := len(s.reserves())
-		refused(t, a, 1, allocator.ErrRegressed, 0)
-		if len(s.reserves()) != calls {
-			t.Error("something was reserved of the regressed tag")
-		}
 	})
 }
 
@@ -117,32 +85,5 @@ func TestEvictWaits(t *testing.T) {
 			t.Errorf("%d tags are in memory", n)
 		}
 		r.wantEpisodes(t, "refill_failed", 1, 1)
-	})
-}
-
-// TestEvictAhead: what was loaded ahead and never used goes too, and the file of recent
-// tags keeps what it has.
-func TestEvictAhead(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		path := recentFile(t, "order")
-		a, stop := startStop(t, allocator.Config{Store: newStore(t, 10), Recent: path})
-		synctest.Wait()
-		wantTags(t, a, 10, "order")
-		begin := time.Now()
-		a.EvictIdle()
-		if a.Tags() != 0 {
-			t.Error("the tag is still in memory")
-		}
-		stop()
-		wantRecent(t, path, map[string]time.Time{"order": begin})
-
-		a, stop = startStop(t, allocator.Config{Store: newStore(t, 10), Recent: path})
-		time.Sleep(25 * time.Hour)
-		synctest.Wait()
-		wantTags(t, a, 10)
-		stop()
-		if _, err := a.Take(t.Context(), "order", 1); !errors.Is(err, allocator.ErrClosed) {
-			t.Errorf("Take after the end: %v", err)
-		}
 	})
 }

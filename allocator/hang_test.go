@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -137,28 +136,6 @@ func TestDiskHangs(t *testing.T) {
 	})
 }
 
-// slowFile is a file on a disk that has much to do before it can sync.
-type slowFile struct{ markFile }
-
-func (f slowFile) Sync() error {
-	time.Sleep(closeWait - time.Second)
-	return f.markFile.Sync()
-}
-
-// TestCloseOnBusyDisk: a clean stop does not fail because a sync takes seconds.
-func TestCloseOnBusyDisk(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, _ := openHanging(t)
-		m.file = slowFile{m.file}
-		if err := m.Record("order", 11); err != nil {
-			t.Fatal(err)
-		}
-		if err := m.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 // TestMarkIsWrittenBeforeItsRange: on a disk that is well a range is not served before its
 // mark is in the file.
 func TestMarkIsWrittenBeforeItsRange(t *testing.T) {
@@ -183,29 +160,6 @@ func TestMarkIsWrittenBeforeItsRange(t *testing.T) {
 		}
 		if kept, err := readLines(m.path); err != nil || kept["order"] < 11 {
 			t.Errorf("the file has %v, %v", kept, err)
-		}
-	})
-}
-
-// TestVanishedWhileMarkIsWritten: the range of a tag that vanishes at the last moment is lost.
-func TestVanishedWhileMarkIsWritten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, f := openHanging(t)
-		defer m.Close()
-		a := New(Config{Store: &counting{next: make(map[string]int64)}, Marks: m})
-		open := f.shut()
-		_, w, err := a.Request(nil, "order", 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait() // 1-10 is reserved, and its mark is being written
-		a.Apply(Tag{Name: "order", Deleted: true})
-		open()
-		if ranges, err := w.Wait(t.Context()); !errors.Is(err, ErrUnknownTag) {
-			t.Errorf("Wait: %v, %v; want the tag unknown", ranges, err)
-		}
-		if ranges, err := a.Take(t.Context(), "order", 1); err != nil || ranges[0].First != 11 {
-			t.Errorf("Take: %v, %v; want 11, of the next range", ranges, err)
 		}
 	})
 }
@@ -243,28 +197,3 @@ type failing struct {
 }
 
 func (f failing) Write([]byte) (int, error) { return 0, f.err }
-
-// TestRecentHangs: a file of recent tags that cannot be read, as if its disk hung, does not
-// delay requests, and delays the end only for a moment.
-func TestRecentHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := New(Config{Store: &counting{next: make(map[string]int64)}, Recent: filepath.Join(t.TempDir(), "recent"), Log: slog.New(slog.DiscardHandler)})
-		gate := make(chan struct{})
-		defer close(gate)
-		go a.recent.disk.Run(func() error { <-gate; return os.ErrClosed })
-		synctest.Wait()
-		ctx, cancel := context.WithCancel(t.Context())
-		var run sync.WaitGroup
-		run.Go(func() { a.Run(ctx) })
-		if _, err := a.Take(ctx, "order", 5); err != nil {
-			t.Error(err)
-		}
-		time.Sleep(time.Hour)
-		begin := time.Now()
-		cancel()
-		run.Wait()
-		if took := time.Since(begin); took > recentWait {
-			t.Errorf("the end took %v", took)
-		}
-	})
-}

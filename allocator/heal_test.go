@@ -2,200 +2,11 @@ package allocator_test
 
 import (
 	"errors"
-	"fmt"
-	"sync"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 )
-
-// TestHealing: generators that know nothing and hear nothing go on above what was claimed when the store
-// goes backwards, again and again. Exactly one alert is raised each time.
-func TestHealing(t *testing.T) {
-	const generators = 3
-	bubble(t, func(t *testing.T) {
-		c := newClaims(t, 10)
-		old := c.store.Snapshot()
-		var ids allocatortest.Checker
-		for round := range 4 {
-			var r events
-			var as []*allocator.Allocator
-			for range generators { // new ones, with empty folders
-				view := c.twin()
-				view.store.slow(5 * time.Millisecond) // all have asked before the first is answered
-				as = append(as, start(t, view.config(&r)))
-			}
-			if round > 0 {
-				c.store.Restore(old)
-			}
-			var callers sync.WaitGroup
-			for _, a := range as {
-				callers.Go(func() {
-					for range 100 {
-						ranges, err := a.Take(t.Context(), "order", 3)
-						if err != nil {
-							t.Errorf("Take: %v", err)
-						}
-						ids.Add(ranges...)
-					}
-				})
-			}
-			callers.Wait()
-			time.Sleep(time.Second) // until no refill is under way
-			n := min(round, 1)
-			r.wantEpisodes(t, "regressed", n, n)
-			r.wantEpisodes(t, "refill_failed", 0, 0)
-			for _, e := range told[allocator.Regressed](&r) {
-				if e.Action != allocator.Advanced || e.Got != 1 || e.Seen <= 1 {
-					t.Errorf("the alert is %+v", e)
-				}
-			}
-		}
-		if n := unique(t, &ids); n != 4*generators*300 {
-			t.Errorf("%d IDs", n)
-		}
-	})
-}
-
-// TestHealingInFlight: a range that one generator reserved, and that the store then forgot and returned
-// to another, is claimed once, whoever claims first.
-func TestHealingInFlight(t *testing.T) {
-	for name, firstWins := range map[string]bool{"the first claims first": true, "the second claims first": false} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				a := newClaims(t, 10)
-				old := a.store.Snapshot()
-				a.want(t, 1)
-				b := a.twin()
-				gate := make(chan struct{})
-				a.store.onReserved(func(string, allocator.Range) error { <-gate; return nil })
-				b.store.onReserved(func(string, allocator.Range) error {
-					if firstWins {
-						close(gate)
-						synctest.Wait()
-					}
-					return nil
-				})
-				grants := make(chan error, 1)
-				go func() {
-					_, err := a.Reserve(t.Context(), "order", 10, 1)
-					grants <- err
-				}()
-				synctest.Wait() // 11-20 is reserved
-				a.store.Restore(old)
-				_, err := b.Reserve(t.Context(), "order", 10, 1)
-				if moved, ok := errors.AsType[*allocator.AdvancedError](err); !ok || moved.Got != 1 || moved.Seen != 11 {
-					t.Fatalf("Reserve: %v, want that it was moved up", err)
-				}
-				_, second := b.Reserve(t.Context(), "order", 10, 1) // 11-20 again
-				if !firstWins {
-					close(gate)
-				}
-				first := <-grants
-				if firstWins && (first != nil || !errors.Is(second, allocator.ErrConflict)) ||
-					!firstWins && (second != nil || !errors.Is(first, allocator.ErrConflict)) {
-					t.Errorf("the first one: %v; the second one: %v", first, second)
-				}
-				if e := a.book.entry("order"); e.End != 21 {
-					t.Errorf("the record is %+v", e)
-				}
-			})
-		})
-	}
-}
-
-// TestTwoPrimaries: after a split, generators reserve in two databases that do not know of each other.
-func TestTwoPrimaries(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		random := allocatortest.Seed(t)
-		a := newClaims(t, 10)
-		other := newStore(t, 10)
-		b := joined(other, a.book.MemoryLedger)
-		var r events
-		generators := []*allocator.Allocator{start(t, a.config(&r)), start(t, b.config(&r)), start(t, joined(other.twin(), a.book.MemoryLedger).config(&r))}
-		var ids allocatortest.Checker
-		var callers sync.WaitGroup
-		for _, g := range generators {
-			seed := random.Int64N(1 << 40)
-			callers.Go(func() {
-				for i := range int64(300) {
-					time.Sleep(time.Duration((seed>>(i%20))%7) * time.Millisecond)
-					ranges, err := g.Take(t.Context(), "order", 1+i%5)
-					if err != nil {
-						t.Errorf("Take: %v", err)
-					}
-					ids.Add(ranges...)
-				}
-			})
-		}
-		callers.Wait()
-		if n := unique(t, &ids); n != 3*900 {
-			t.Errorf("%d IDs", n)
-		}
-	})
-}
-
-// TestClaimedByOperators: a new tag, a new max_id and a deletion claim all IDs below, after the store has
-// them.
-func TestClaimedByOperators(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		c := newClaims(t, 10)
-		wantEntry := func(what, tag string, end, floor int64) {
-			t.Helper()
-			if e := c.book.entry(tag); e.End != end || e.Floor != floor {
-				t.Errorf("%s: the record is %+v, want end %d and floor %d", what, e, end, floor)
-			}
-		}
-		// The store comes first.
-		var inStore []allocator.Tag
-		c.book.onWrite(func(tag string, e allocator.Entry) error {
-			inStore = append(inStore, c.store.Snapshot()[tag])
-			return nil
-		})
-		if tag, err := c.Create(t.Context(), allocator.Tag{Name: "new", MaxID: 70, Step: 10}); err != nil || tag.MaxID != 70 {
-			t.Errorf("Create: %+v, %v", tag, err)
-		}
-		wantEntry("created", "new", 70, 70)
-		c.want(t, 1)
-		to := int64(500)
-		if tag, err := c.Update(t.Context(), "order", allocator.Change{MaxID: &to}); err != nil || tag.MaxID != 500 || tag.Floor != 500 {
-			t.Errorf("Update: %+v, %v", tag, err)
-		}
-		wantEntry("moved", "order", 500, 500)
-		c.want(t, 500)
-		wantEntry("used", "order", 510, 500)
-		if tomb, err := c.Delete(t.Context(), "order", 600); err != nil || tomb.MaxID != 600 || !tomb.Deleted {
-			t.Errorf("Delete: %+v, %v", tomb, err)
-		}
-		wantEntry("deleted", "order", 600, 600)
-		if len(inStore) != 5 || inStore[0].MaxID != 70 || inStore[2].MaxID != 500 || !inStore[4].Deleted {
-			t.Errorf("when the ledger was written, the store had %+v", inStore)
-		}
-		writes := c.book.writes
-		step := int64(7)
-		if tag, err := c.Update(t.Context(), "new", allocator.Change{Step: &step}); err != nil || tag.Step != 7 || c.book.writes != writes {
-			t.Errorf("a new step: %+v, %v; the ledger was written %d times", tag, err, c.book.writes-writes)
-		}
-
-		// Created again, also by a store that has no tombstone, it goes on above all that was claimed.
-		c.store.Restore(map[string]allocator.Tag{})
-		if tag, err := c.Create(t.Context(), allocator.Tag{Name: "order", MaxID: 1, Step: 10}); err != nil || tag.MaxID != 600 {
-			t.Errorf("Create: %+v, %v", tag, err)
-		}
-		wantEntry("created again", "order", 600, 600)
-		if tag, err := c.Create(t.Context(), allocator.Tag{Name: "first", MaxID: 1, Step: 10}); err != nil || tag.MaxID != 1 {
-			t.Errorf("Create: %+v, %v", tag, err)
-		}
-		wantEntry("created at 1", "first", 1, 0)
-		floors := make(map[string]int64)
-		if err := c.Floors(t.Context(), func(tag string, floor int64, _ allocator.Rules) { floors[tag] = floor }); err != nil || fmt.Sprint(floors) != "map[new:70 order:600]" {
-			t.Errorf("the floors are %v, %v", floors, err)
-		}
-	})
-}
 
 // TestOperatorsAfterTheStoreWentBack: max_id is what was claimed, and no operator moves it below.
 func TestOperatorsAfterTheStoreWentBack(t *testing.T) {
@@ -220,6 +31,9 @@ func TestOperatorsAfterTheStoreWentBack(t *testing.T) {
 		if tag, err := c.Update(t.Context(), "order", allocator.Change{MaxID: &at}); err != nil || tag.MaxID != 101 {
 			t.Errorf("Update to 101: %+v, %v", tag, err)
 		}
+		if e := c.book.entry("order"); e.End != 101 || e.Floor != 101 {
+			t.Errorf("after an operator moved max_id to 101 the record is %+v", e)
+		}
 		c.want(t, 101)
 		c.store.Restore(old)
 		if tomb, err := c.Delete(t.Context(), "order", 1); err != nil || tomb.MaxID != 111 {
@@ -239,6 +53,14 @@ func TestOperatorsAfterTheStoreWentBack(t *testing.T) {
 		}
 		if e := c.book.entry("nobody"); e.Revision > 0 {
 			t.Errorf("no tag has the record %+v", e)
+		}
+		tomb, err := c.Delete(t.Context(), "order", 600)
+		if e := c.book.entry("order"); err != nil || tomb.MaxID != 600 || e.End != 600 || e.Floor != 600 {
+			t.Errorf("Delete of what was used up to 600: %+v, %v; the record is %+v", tomb, err, e)
+		}
+		c.store.Restore(map[string]allocator.Tag{}) // it has lost the tombstone too
+		if tag, err := c.Create(t.Context(), allocator.Tag{Name: "order", MaxID: 1, Step: 10}); err != nil || tag.MaxID != 600 {
+			t.Errorf("Create: %+v, %v; all below 600 is claimed", tag, err)
 		}
 	})
 }
@@ -316,26 +138,6 @@ func TestOperatorSendsItAgain(t *testing.T) {
 	})
 }
 
-// TestOperatorMovesDuringARefill: a range that was reserved before an operator moved max_id is not
-// claimed after it.
-func TestOperatorMovesDuringARefill(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		c := newClaims(t, 10)
-		operator := c.twin()
-		to := int64(500)
-		c.store.onReserved(func(_ string, r allocator.Range) error {
-			if r.First == 1 {
-				if _, err := operator.Update(t.Context(), "order", allocator.Change{MaxID: &to}); err != nil {
-					t.Error(err)
-				}
-			}
-			return nil
-		})
-		a := start(t, allocator.Config{Store: unwatched{c}, Marks: c.marks})
-		wantRanges(t, "Take", take(t, a, 1), allocator.Range{First: 500, Last: 500})
-	})
-}
-
 // TestRaise: a record is only ever raised, one that is high enough is not written, and one that is
 // missing is made.
 func TestRaise(t *testing.T) {
@@ -381,38 +183,5 @@ func TestRaise(t *testing.T) {
 		if changed, err := allocator.Raise(t.Context(), b, "order", 1, 0); changed || !errors.Is(err, errLedger) {
 			t.Errorf("without the record: %v, %v", changed, err)
 		}
-	})
-}
-
-// TestSharedRowRestored: an operator's max_id from before the store went backwards does not count as one from
-// after it, though the ledger knows it. The tag is refused, with one alert, until an operator has looked.
-func TestSharedRowRestored(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		c := joined(newShared(t, 10), allocatortest.NewMemoryLedger())
-		to := int64(1000)
-		if _, err := c.Update(t.Context(), "order", allocator.Change{MaxID: &to}); err != nil {
-			t.Fatal(err)
-		}
-		tags := c.store.Snapshot() // leaf_alloc was restored alone: leaf_mark has the operator's max_id
-		row := tags["order"]
-		row.MaxID = 50
-		tags["order"] = row
-		c.store.Restore(tags)
-		var r events
-		a := start(t, c.config(&r))
-		for range 20 {
-			refused(t, a, 1, allocator.ErrRegressed, 0)
-			time.Sleep(3 * time.Second)
-		}
-		r.wantEpisodes(t, "regressed", 1, 0)
-		if tag, err := c.Get(t.Context(), "order"); err != nil || tag.MaxID != 1000 {
-			t.Errorf("Get: %+v, %v", tag, err)
-		}
-		if _, err := c.Update(t.Context(), "order", allocator.Change{MaxID: &to}); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(10 * time.Second)
-		wantRanges(t, "Take", take(t, a, 1), allocator.Range{First: 1000, Last: 1000})
-		r.wantEpisodes(t, "regressed", 1, 1)
 	})
 }

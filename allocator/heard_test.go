@@ -31,10 +31,7 @@ func TestHeardIsBounded(t *testing.T) {
 		report(2000)
 		want("without a refill", 0)
 		gate := s.gated()
-		_, w, err := a.Request(nil, "order", 100)
-		if w == nil || err != nil {
-			t.Fatalf("Request: %v, %v", w, err)
-		}
+		w := queued(t, a, "order", 100)
 		synctest.Wait()
 		report(999)
 		want("during a refill", 999)

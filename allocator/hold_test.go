@@ -18,40 +18,38 @@ func TestHold(t *testing.T) {
 		"released":   {release: 200 * time.Millisecond, want: 200 * time.Millisecond},
 		"time is up": {want: time.Second},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := allocatortest.NewMemory()
-				for _, tag := range []allocator.Tag{{Name: "invoice", MaxID: 1, Order: allocator.Strict}, {Name: "order", MaxID: 1, Step: 10}} {
-					if _, err := s.Create(t.Context(), tag); err != nil {
-						t.Fatal(err)
-					}
+		inBubble(t, name, func(t *testing.T) {
+			s := allocatortest.NewMemory()
+			for _, tag := range []allocator.Tag{{Name: "invoice", MaxID: 1, Order: allocator.Strict}, {Name: "order", MaxID: 1, Step: 10}} {
+				if _, err := s.Create(t.Context(), tag); err != nil {
+					t.Fatal(err)
 				}
-				a := start(t, allocator.Config{Store: s})
-				take := func(tag string) (took time.Duration) {
-					t.Helper()
-					begun := time.Now()
-					if _, err := a.Take(context.Background(), tag, 1); err != nil {
-						t.Fatalf("Take: %v", err)
-					}
-					return time.Since(begun)
+			}
+			a := start(t, allocator.Config{Store: s})
+			take := func(tag string) (took time.Duration) {
+				t.Helper()
+				begun := time.Now()
+				if _, err := a.Take(context.Background(), tag, 1); err != nil {
+					t.Fatalf("Take: %v", err)
 				}
-				take("invoice")
-				for _, tag := range []string{"invoice", "order", "unknown"} {
-					a.Hold(tag, time.Second)
-				}
-				if test.release > 0 {
-					time.AfterFunc(test.release, func() { a.Hold("invoice", 0) })
-				}
-				if took := take("order"); took > 0 {
-					t.Errorf("an ID of a trend tag took %v", took)
-				}
-				if took := take("invoice"); took != test.want {
-					t.Errorf("an ID of the strict tag took %v, want %v", took, test.want)
-				}
-				if took := take("invoice"); took > 0 {
-					t.Errorf("afterwards an ID took %v", took)
-				}
-			})
+				return time.Since(begun)
+			}
+			take("invoice")
+			for _, tag := range []string{"invoice", "order", "unknown"} {
+				a.Hold(tag, time.Second)
+			}
+			if test.release > 0 {
+				time.AfterFunc(test.release, func() { a.Hold("invoice", 0) })
+			}
+			if took := take("order"); took > 0 {
+				t.Errorf("an ID of a trend tag took %v", took)
+			}
+			if took := take("invoice"); took != test.want {
+				t.Errorf("an ID of the strict tag took %v, want %v", took, test.want)
+			}
+			if took := take("invoice"); took > 0 {
+				t.Errorf("afterwards an ID took %v", took)
+			}
 		})
 	}
 }

@@ -51,23 +51,6 @@ func TestLedgerAway(t *testing.T) {
 	})
 }
 
-// TestLedgerAwaySuddenly: a ledger that is lost after the record was read costs one range, not one for each
-// attempt.
-func TestLedgerAwaySuddenly(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		c := newClaims(t, 10)
-		a := start(t, c.config(new(events)))
-		take(t, a, 1)
-		c.book.onRead(errLedger)
-		c.book.onWrite(func(string, allocator.Entry) error { return errLedger })
-		calls := len(c.store.reserves())
-		refused(t, a, 500, allocator.ErrUnavailable, 3*time.Second)
-		if n := len(c.store.reserves()) - calls; n > 1 {
-			t.Errorf("%d ranges were reserved without the ledger", n)
-		}
-	})
-}
-
 // TestLedgerDamaged: a record that cannot be read is refused at once. It is its tag's own trouble.
 func TestLedgerDamaged(t *testing.T) {
 	bubble(t, func(t *testing.T) {

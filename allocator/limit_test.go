@@ -68,49 +68,28 @@ func TestLimitCutsMemory(t *testing.T) {
 		"the end of the second":   {"200", 200},
 		"the second segment goes": {"101", 101},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newStore(t, 100)
-				a := start(t, allocator.Config{Store: unwatched{s}})
-				take(t, a, 10) // 11 to 200 are in memory
-				a.Apply(s.rule(`{"limit":"` + c.limit + `"}`))
-				if n := left(a); n != max(c.last-10, 0) {
-					t.Errorf("%d IDs are in memory", n)
-				}
-				for id := int64(11); id <= c.last; id++ {
-					wantRanges(t, "an ID", take(t, a, 1), allocator.Range{First: id, Last: id})
-				}
-				refused(t, a, 1, allocator.ErrExhausted, 0)
-				if got := s.maxID(); got != 201 {
-					t.Errorf("max_id is %d", got)
-				}
-				if err := a.CheckTroubles(); err != nil {
-					t.Error(err)
-				}
-				a.Raise("order", 0, s.rule(`{"limit":"300"}`).Rules)
-				wantRanges(t, "a higher limit", take(t, a, 1), allocator.Range{First: 201, Last: 201})
-			})
+		inBubble(t, name, func(t *testing.T) {
+			s := newStore(t, 100)
+			a := start(t, allocator.Config{Store: unwatched{s}})
+			take(t, a, 10) // 11 to 200 are in memory
+			a.Apply(s.rule(`{"limit":"` + c.limit + `"}`))
+			if n := left(a); n != max(c.last-10, 0) {
+				t.Errorf("%d IDs are in memory", n)
+			}
+			for id := int64(11); id <= c.last; id++ {
+				wantRanges(t, "an ID", take(t, a, 1), allocator.Range{First: id, Last: id})
+			}
+			refused(t, a, 1, allocator.ErrExhausted, 0)
+			if got := s.maxID(); got != 201 {
+				t.Errorf("max_id is %d", got)
+			}
+			if err := a.CheckTroubles(); err != nil {
+				t.Error(err)
+			}
+			a.Raise("order", 0, s.rule(`{"limit":"300"}`).Rules)
+			wantRanges(t, "a higher limit", take(t, a, 1), allocator.Range{First: 201, Last: 201})
 		})
 	}
-}
-
-// TestLimitCutsARefill: a range that is on its way when the limit is set loses its IDs above.
-func TestLimitCutsARefill(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 100)
-		a := start(t, allocator.Config{Store: unwatched{s}})
-		answer := make(chan struct{})
-		s.onReserved(func(string, allocator.Range) error { <-answer; return nil })
-		one := request(t, a, 1)
-		limited := s.rule(`{"limit":"30"}`)
-		a.Apply(limited)
-		close(answer)
-		one.want(t, allocator.Range{First: 1, Last: 1})
-		synctest.Wait()
-		if n := left(a); n != 29 {
-			t.Errorf("%d IDs are in memory, want 2 to 30", n)
-		}
-	})
 }
 
 // TestLimitCutsAClaim: a claim of a strict tag that is on its way when the limit is set serves nothing above.
@@ -154,43 +133,6 @@ func TestLimitRaisedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestLimitOfAStrictBatch: a request for more IDs than are left is refused, and does not use up those that are left for others.
-func TestLimitOfAStrictBatch(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStrict(t, 1)
-		s.rule(`{"limit":"12"}`)
-		a := startStrict(t, allocator.Config{Store: s})
-		refused(t, a, 3, allocator.ErrExhausted, 0)
-		wantRanges(t, "the last two", take(t, a, 2), allocator.Range{First: 11, Last: 12})
-		refused(t, a, 1, allocator.ErrExhausted, 0)
-	})
-}
-
-// TestEndingOfAllGenerators: of several generators one reports that 80 % are reserved.
-func TestEndingOfAllGenerators(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 10)
-		s.rule(`{"limit":"1000"}`)
-		var r events
-		var as []*allocator.Allocator
-		for range 4 {
-			as = append(as, start(t, allocator.Config{Store: s.twin(), Notify: r.notify}))
-		}
-		n := 0
-		for failed := 0; failed < len(as); n++ {
-			failed = 0
-			for _, a := range as {
-				if _, err := a.Take(t.Context(), "order", 1); err != nil {
-					failed++
-				}
-			}
-		}
-		if got := told[allocator.Ending](&r); len(got) != 1 || s.maxID() != 1001 {
-			t.Errorf("%d alerts, and max_id is %d", len(got), s.maxID())
-		}
-	})
-}
-
 // TestOutlast: the step grows until a segment lasts as long as the tag says, or else the configuration, up to the tag's max_step or
 // else that of the configuration.
 func TestOutlast(t *testing.T) {
@@ -204,54 +146,19 @@ func TestOutlast(t *testing.T) {
 		"the tag's max_step":                 {`{"outlast":"16m","max_step":3000}`, 3000, 3000},
 		"a max_step above the configuration": {`{"outlast":"1h","max_step":20000}`, 20_000, 20_000},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newStore(t, 10)
-				s.rule(c.rules)
-				a := start(t, allocator.Config{Store: s, Outlast: time.Minute, MaxStep: 10_000})
-				for range 4 * 3600 {
-					take(t, a, 10)
-					time.Sleep(time.Second)
-				}
-				if got := a.Views(allocator.Query{Limit: 1})[0].Step; got < c.least || got > c.most {
-					t.Errorf("the step is %d, want %d to %d", got, c.least, c.most)
-				}
-			})
+		inBubble(t, name, func(t *testing.T) {
+			s := newStore(t, 10)
+			s.rule(c.rules)
+			a := start(t, allocator.Config{Store: s, Outlast: time.Minute, MaxStep: 10_000})
+			for range 4 * 3600 {
+				take(t, a, 10)
+				time.Sleep(time.Second)
+			}
+			if got := a.Views(allocator.Query{Limit: 1})[0].Step; got < c.least || got > c.most {
+				t.Errorf("the step is %d, want %d to %d", got, c.least, c.most)
+			}
 		})
 	}
-}
-
-// TestMaxStepLowered: a max_step below the present step holds from the next refill on.
-func TestMaxStepLowered(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 10)
-		var r events
-		a := start(t, allocator.Config{Store: s, Notify: r.notify})
-		for range 2000 {
-			take(t, a, 10)
-		}
-		if step := a.Views(allocator.Query{Limit: 1})[0].Step; step < 1000 {
-			t.Fatalf("the step grew to %d only", step)
-		}
-		s.rule(`{"max_step":50}`)
-		synctest.Wait()
-		for left(a) > 50 {
-			take(t, a, min(left(a), 1000))
-		}
-		before := len(told[allocator.Refilled](&r))
-		for range 2000 {
-			take(t, a, 10)
-		}
-		list := told[allocator.Refilled](&r)[before:]
-		if len(list) < 10 {
-			t.Fatalf("%d refills", len(list))
-		}
-		for _, e := range list {
-			if e.Range.Len() > 50 {
-				t.Fatalf("a refill of %v, with max_step 50", e.Range)
-			}
-		}
-	})
 }
 
 // TestClaimsUnderRules: with a database the rules stand in the ledger. No claim goes beyond the limit, and none is made while the tag

@@ -72,16 +72,6 @@ func TestMarks(t *testing.T) {
 	wantMarks(t, openMarks(t, path), map[string]int64{"order": 31})
 }
 
-func TestMarksInMemory(t *testing.T) {
-	m := allocator.NewMarks()
-	record(t, m, "order", 11)
-	m.Observe("order", 21)
-	wantMarks(t, m, map[string]int64{"order": 21})
-	if err := m.Close(); err != nil {
-		t.Errorf("Close: %v", err)
-	}
-}
-
 // TestMarksDamaged: lines that are damaged are passed over, the others count.
 func TestMarksDamaged(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "marks")
@@ -212,40 +202,4 @@ func TestMarksUnwritable(t *testing.T) {
 			t.Errorf("%s: opened", name)
 		}
 	}
-}
-
-// TestMarksFolderGone: compaction is not possible; marks are kept in memory
-// and in the file that is open, and each failure is told.
-func TestMarksFolderGone(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "data")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(dir, "marks")
-	m := openMarks(t, path)
-	defer m.Close()
-	moved := dir + ".moved"
-	if err := os.Rename(dir, moved); err != nil {
-		t.Fatal(err)
-	}
-	failed := 0
-	const marks = 10000
-	for i := range int64(marks) {
-		if err := m.Record("order", i+1); err != nil {
-			failed++
-		}
-	}
-	if failed == 0 || failed > 3 { // it is much work
-		t.Errorf("compaction was tried %d times", failed)
-	}
-	wantMarks(t, m, map[string]int64{"order": marks})
-	wantMarks(t, openCopy(t, filepath.Join(moved, "marks")), map[string]int64{"order": marks})
-	// With the folder back, all is well again.
-	if err := os.Rename(moved, dir); err != nil {
-		t.Fatal(err)
-	}
-	for i := range int64(5000) {
-		record(t, m, "order", marks+1+i)
-	}
-	wantMarks(t, openCopy(t, path), map[string]int64{"order": marks + 5000})
 }

@@ -5,11 +5,8 @@ package allocator_test
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
-
-	"github.com/leafbus/leafbus/allocator"
 )
 
 // fullDisk lets no file of this process grow beyond size until it is undone.
@@ -57,36 +54,4 @@ func TestMarksFullDisk(t *testing.T) {
 	record(t, m, "d", 40)
 	record(t, m, "e", 50)
 	wantMarks(t, openCopy(t, path), map[string]int64{"a": 10, "b": 20, "c": 30, "d": 40, "e": 50})
-}
-
-// TestMarksFullDiskCompaction: a file that cannot be written anew stays as it
-// was, at the start and later.
-func TestMarksFullDiskCompaction(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "marks")
-	m := openMarks(t, path)
-	long := strings.Repeat("x", 100)
-	want := map[string]int64{"order": 4095}
-	for i := range int64(4095) {
-		record(t, m, "order", i+1)
-	}
-	for _, tag := range []string{long + "1", long + "2", long + "3", long + "4"} {
-		record(t, m, tag, 77)
-		want[tag] = 77
-	}
-	for range 10 { // beyond the slack
-		undo := fullDisk(t, 100)
-		m.Record("order", 4095)
-		undo()
-	}
-	wantMarks(t, openCopy(t, path), want)
-	wantFiles(t, filepath.Dir(path), "marks")
-
-	undo := fullDisk(t, 100)
-	_, err := allocator.OpenMarks(path)
-	undo()
-	if err == nil {
-		t.Errorf("opened on a full disk")
-	}
-	wantMarks(t, openCopy(t, path), want)
-	wantFiles(t, filepath.Dir(path), "marks")
 }

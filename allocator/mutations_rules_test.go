@@ -10,10 +10,10 @@ var rulesMutations = []mutation{
 	{name: "what is in memory above a new limit is handed out", by: "TestLimitCutsMemory", edits: []edit{{"ruled.go",
 		"		b.trimLocked()\n		b.emptyWaitersLocked() // they", "		b.emptyWaitersLocked() // they"}}},
 	{name: "a claim above the limit is used", by: "TestClaimsUnderRules", edits: []edit{{"claim.go",
-		"		r.Last = min(r.Last, e.Rules.end()-1)\n", ""}}},
+		"		r.Last = min(last, e.Rules.end()-1)\n", "		_ = last\n"}}},
 	{name: "a claim ignores the rules of the ledger", by: "TestClaimsUnderRules", edits: []edit{{"claim.go",
 		"	if e.Rules.Paused {", "	if true {\n		return nil\n	}\n	if e.Rules.Paused {"}}},
-	{name: "strict IDs above a new limit are handed out", by: "TestStrict.*|TestLimit.*", edits: []edit{{"strict.go",
+	{name: "strict IDs above a new limit are handed out", by: "TestLimitCutsAClaim", edits: []edit{{"strict.go",
 		" || grant.Last >= b.rulesLocked().end() {", " {"}}},
 	{name: "a claim stays cut at a limit that was known before", by: "TestClaimAfterTheLimit", edits: []edit{{"claim.go",
 		"r.Last = min(last, ", "r.Last = min(r.Last, "}}},
@@ -27,7 +27,7 @@ var rulesMutations = []mutation{
 		"	case r.Paused:\n		return ErrPaused\n", ""}}},
 	{name: "requests that wait are not refused by a pause", by: "TestPause", edits: []edit{{"ruled.go",
 		"		b.refuseLocked(ErrPaused)\n", ""}}},
-	{name: "a paused tag is refilled", by: "TestPause.*", edits: []edit{{"plan.go",
+	{name: "a paused tag is refilled", by: "TestPausedWhileTheStoreIsAway", edits: []edit{{"plan.go",
 		"b.regressed != nil, b.rulesLocked().Paused:", "b.regressed != nil:"}}},
 
 	// Quota.
@@ -41,7 +41,7 @@ var rulesMutations = []mutation{
 		"	if n > r.Quota.Burst {", "	if false {"}}},
 
 	// Versions.
-	{name: "older rules replace newer ones", by: "TestRulesVersions|TestPausedByAnOldRecord", edits: []edit{{"ruled.go",
+	{name: "older rules replace newer ones", by: "TestPausedByAnOldRecord", edits: []edit{{"ruled.go",
 		"	if r.Version <= old.Version {", "	if r.Version == old.Version {"}}},
 	{name: "a change after a restore has an older version", by: "TestRulesVersions|TestRulesWith", edits: []edit{{"rules.go",
 		"max(r.Version+1, time.Now().UnixMilli())", "r.Version+1"}}},
@@ -49,6 +49,6 @@ var rulesMutations = []mutation{
 	// How long memory lasts.
 	{name: "a tag's outlast is ignored", by: "TestOutlast", edits: []edit{{"ruled.go",
 		"cmp.Or(time.Duration(r.Outlast), cfg.Outlast)", "cfg.Outlast"}}},
-	{name: "a tag's largest step is ignored", by: "TestMaxStepLowered|TestOutlast", edits: []edit{{"ruled.go",
+	{name: "a tag's largest step is ignored", by: "TestOutlast", edits: []edit{{"ruled.go",
 		"cmp.Or(r.MaxStep, cfg.MaxStep)", "cfg.MaxStep"}}},
 }

@@ -45,63 +45,61 @@ func createTag(t *testing.T, s allocator.Store, tag allocator.Tag) {
 // TestOrderedShadow: a row with the name of a strict tag is not served, whenever it was made. It is an alert until the row is gone.
 func TestOrderedShadow(t *testing.T) {
 	for name, watchFirst := range map[string]bool{"the row comes before the watch": false, "the row comes later": true} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				o := newOrdered()
-				s := o.open("one")
-				createTag(t, s, strictTag("order"))
-				var mu sync.Mutex
-				var alerts []bool
-				s.OnShadow(func(tag string, shadowed bool) {
-					mu.Lock()
-					defer mu.Unlock()
-					if tag != "order" {
-						t.Errorf("%s is shadowed", tag)
-					}
-					alerts = append(alerts, shadowed)
-				})
-				want := func(want ...bool) {
-					t.Helper()
-					time.Sleep(5 * time.Second)
-					synctest.Wait()
-					mu.Lock()
-					defer mu.Unlock()
-					if len(alerts) != len(want) {
-						t.Errorf("the alerts began or ended as %v, want %v", alerts, want)
-					}
+		inBubble(t, name, func(t *testing.T) {
+			o := newOrdered()
+			s := o.open("one")
+			createTag(t, s, strictTag("order"))
+			var mu sync.Mutex
+			var alerts []bool
+			s.OnShadow(func(tag string, shadowed bool) {
+				mu.Lock()
+				defer mu.Unlock()
+				if tag != "order" {
+					t.Errorf("%s is shadowed", tag)
 				}
-				row := allocator.Tag{Name: "order", MaxID: 1, Step: 10}
-				if !watchFirst {
-					createTag(t, o.rows, row)
-				}
-				a := start(t, allocator.Config{Store: s})
-				if watchFirst {
-					want()
-					createTag(t, o.rows, row)
-				}
-				want(true)
-				text := "changed"
-				if _, err := o.rows.Update(t.Context(), "order", allocator.Change{Description: &text}); err != nil {
-					t.Fatalf("Update: %v", err)
-				}
-				want(true)
-				wantRanges(t, "the strict tag", take(t, a, 3), ids(1, 3))
-				if a.Order("order") != allocator.Strict {
-					t.Error("the tag is not known as strict")
-				}
-				tags, err := s.List(t.Context(), allocator.Query{Limit: 10})
-				if err != nil || len(tags) != 1 || tags[0].Order != allocator.Strict || tags[0].MaxID != 4 {
-					t.Errorf("List: %+v, %v", tags, err)
-				}
-				if tag, err := s.Get(t.Context(), "order"); err != nil || tag.Order != allocator.Strict {
-					t.Errorf("Get: %+v, %v", tag, err)
-				}
-				if _, err := o.rows.Delete(t.Context(), "order", 1); err != nil {
-					t.Fatalf("Delete: %v", err)
-				}
-				want(true, false)
-				wantRanges(t, "afterwards", take(t, a, 1), ids(4, 4))
+				alerts = append(alerts, shadowed)
 			})
+			want := func(want ...bool) {
+				t.Helper()
+				time.Sleep(5 * time.Second)
+				synctest.Wait()
+				mu.Lock()
+				defer mu.Unlock()
+				if len(alerts) != len(want) {
+					t.Errorf("the alerts began or ended as %v, want %v", alerts, want)
+				}
+			}
+			row := allocator.Tag{Name: "order", MaxID: 1, Step: 10}
+			if !watchFirst {
+				createTag(t, o.rows, row)
+			}
+			a := start(t, allocator.Config{Store: s})
+			if watchFirst {
+				want()
+				createTag(t, o.rows, row)
+			}
+			want(true)
+			text := "changed"
+			if _, err := o.rows.Update(t.Context(), "order", allocator.Change{Description: &text}); err != nil {
+				t.Fatalf("Update: %v", err)
+			}
+			want(true)
+			wantRanges(t, "the strict tag", take(t, a, 3), ids(1, 3))
+			if a.Order("order") != allocator.Strict {
+				t.Error("the tag is not known as strict")
+			}
+			tags, err := s.List(t.Context(), allocator.Query{Limit: 10})
+			if err != nil || len(tags) != 1 || tags[0].Order != allocator.Strict || tags[0].MaxID != 4 {
+				t.Errorf("List: %+v, %v", tags, err)
+			}
+			if tag, err := s.Get(t.Context(), "order"); err != nil || tag.Order != allocator.Strict {
+				t.Errorf("Get: %+v, %v", tag, err)
+			}
+			if _, err := o.rows.Delete(t.Context(), "order", 1); err != nil {
+				t.Fatalf("Delete: %v", err)
+			}
+			want(true, false)
+			wantRanges(t, "afterwards", take(t, a, 1), ids(4, 4))
 		})
 	}
 }
@@ -133,23 +131,6 @@ func TestOrderedShadowUnseen(t *testing.T) {
 		if n := shadows.Load(); n != 0 {
 			t.Errorf("%d alerts, but the row is gone", n)
 		}
-	})
-}
-
-// TestOrderedNamesOfRows: a row of which nothing was claimed yet has its name too, and a record of trend order in the store of the
-// strict tags has not.
-func TestOrderedNamesOfRows(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		o := newOrdered()
-		o.sql("order")
-		s := o.open("one")
-		if _, err := s.Create(t.Context(), strictTag("order")); !errors.Is(err, allocator.ErrConflict) {
-			t.Errorf("Create of a strict tag with the name of a row: %v", err)
-		}
-		createTag(t, o.strict, allocator.Tag{Name: "order", MaxID: 5000, Step: 10}) // from before there was a database
-		a := start(t, allocator.Config{Store: s})
-		synctest.Wait()
-		wantRanges(t, "the row", take(t, a, 1), ids(1, 1))
 	})
 }
 

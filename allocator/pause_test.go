@@ -2,9 +2,7 @@ package allocator_test
 
 import (
 	"context"
-	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
@@ -59,31 +57,29 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// TestPausedAtFirstLoad: a generator that does not know a tag learns from the store that it is paused.
-func TestPausedAtFirstLoad(t *testing.T) {
-	for _, order := range []allocator.Order{allocator.Trend, allocator.Strict} {
-		bubble(t, func(t *testing.T) {
-			s := newStore(t, 100)
-			if order == allocator.Strict {
-				s = newStrict(t, 1)
-			}
-			paused := s.rule(`{"paused":true}`)
-			var r events
-			a := start(t, allocator.Config{Store: unwatched{s}, Notify: r.notify})
-			refused(t, a, 1, allocator.ErrPaused, 0)
-			refused(t, a, 1, allocator.ErrPaused, 0)
-			if n := len(s.reserves()); n != 1 || s.maxID() != 1 {
-				t.Errorf("%v order: the store was asked %d times, and max_id is %d", order, n, s.maxID())
-			}
-			resumed := s.rule(`{"paused":false}`)
-			a.Raise("order", 0, resumed.Rules) // as a generator does that was cut off
-			wantRanges(t, "the first ID", take(t, a, 1), allocator.Range{First: 1, Last: 1})
-			a.Raise("order", 0, paused.Rules)
-			take(t, a, 1)
-			r.wantEpisodes(t, "refill_failed", 0, 0)
-			r.wantEpisodes(t, "starved", 0, 0)
-		})
-	}
+// TestPausedByAnOldRecord: a store that refuses by rules that an operator has changed since has failed. The tag is not paused here, and
+// the refill tries again.
+func TestPausedByAnOldRecord(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 100)
+		a := start(t, allocator.Config{Store: unwatched{s}})
+		take(t, a, 1)
+		old := s.rule(`{"paused":true}`)
+		a.Apply(s.rule(`{"paused":false}`))
+		s.onReserve(func(context.Context, string, int64) error { return &allocator.PausedError{Rules: old.Rules} })
+		waiting := request(t, a, 1000)
+		time.Sleep(time.Second)
+		if n := len(s.reserves()); n > 10 {
+			t.Errorf("the store was asked %d times in a second", n)
+		}
+		if v := a.Views(allocator.Query{Limit: 1}); v[0].State != allocator.StateFailing {
+			t.Errorf("the state is %s, while the store has an old record", v[0].State)
+		}
+		s.back()
+		if <-waiting.done; waiting.err != nil {
+			t.Error(waiting.err)
+		}
+	})
 }
 
 // TestPausedWhileTheStoreIsAway: a paused tag is not tried again. So it has no alerts, and does not count as one whose refills fail.
@@ -117,77 +113,4 @@ func TestPausedWhileTheStoreIsAway(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestPausedByAnOldRecord: a store that refuses by rules that an operator has changed since has failed. The tag is not paused here, and
-// the refill tries again.
-func TestPausedByAnOldRecord(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 100)
-		a := start(t, allocator.Config{Store: unwatched{s}})
-		take(t, a, 1)
-		old := s.rule(`{"paused":true}`)
-		a.Apply(s.rule(`{"paused":false}`))
-		s.onReserve(func(context.Context, string, int64) error { return &allocator.PausedError{Rules: old.Rules} })
-		waiting := request(t, a, 1000)
-		time.Sleep(time.Second)
-		if n := len(s.reserves()); n > 10 {
-			t.Errorf("the store was asked %d times in a second", n)
-		}
-		if v := a.Views(allocator.Query{Limit: 1}); v[0].State != allocator.StateFailing {
-			t.Errorf("the state is %s, while the store has an old record", v[0].State)
-		}
-		s.back()
-		if <-waiting.done; waiting.err != nil {
-			t.Error(waiting.err)
-		}
-	})
-}
-
-// TestPausedAndRegressed: an operator who pauses a tag of which the store went backwards does not end that.
-func TestPausedAndRegressed(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newShared(t, 10)
-		var r events
-		a := start(t, allocator.Config{Store: unwatched{s}, Notify: r.notify})
-		hear(a, "order", 500)
-		refused(t, a, 1, allocator.ErrRegressed, 0)
-		a.Apply(s.rule(`{"paused":true}`))
-		time.Sleep(time.Minute)
-		r.wantEpisodes(t, "regressed", 1, 0)
-		a.Apply(s.rule(`{"paused":false}`))
-		refused(t, a, 1, allocator.ErrRegressed, 0)
-		s.move(600)
-		time.Sleep(time.Minute)
-		r.wantEpisodes(t, "regressed", 1, 1)
-		wantRanges(t, "after the operator", take(t, a, 1), allocator.Range{First: 600, Last: 600})
-	})
-}
-
-// TestPausedTagsAreLoadedAhead: tags that are paused do not keep others from being loaded ahead.
-func TestPausedTagsAreLoadedAhead(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		tags := many(100)
-		s := newStore(t, 10, tags...)
-		yes := true
-		for _, tag := range tags[:99] {
-			if _, err := s.Update(t.Context(), tag, allocator.Change{RulesChange: allocator.RulesChange{Paused: &yes}}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		a := start(t, allocator.Config{Store: s, Recent: recentFile(t, tags...)})
-		synctest.Wait()
-		ahead := 0
-		for _, v := range a.Views(allocator.Query{Limit: 1000}) {
-			if v.Left > 0 {
-				ahead++
-			}
-		}
-		if ahead != 1 {
-			t.Errorf("%d tags were loaded ahead, want the one that is not paused", ahead)
-		}
-		if _, err := a.Take(t.Context(), tags[0], 1); !errors.Is(err, allocator.ErrPaused) {
-			t.Errorf("Take of a paused tag: %v", err)
-		}
-	})
 }

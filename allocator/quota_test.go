@@ -48,26 +48,24 @@ func TestQuota(t *testing.T) {
 		"seven share":                    {1000, 70, 7, 10, 3, 21 * time.Millisecond},
 		"slow":                           {1, 1, 1, 1, 1, time.Second},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				_, a := withQuota(t, c.perSecond, c.burst, c.sharers)
-				take(t, a, c.atOnce)
-				for range 50 {
-					after := overQuota(t, a, c.n)
-					if after != c.after {
-						t.Fatalf("ask again after %v, want %v", after, c.after)
-					}
-					time.Sleep(after - time.Millisecond)
-					if left := overQuota(t, a, c.n); left != time.Millisecond {
-						t.Fatalf("a millisecond before: ask again after %v", left)
-					}
-					time.Sleep(time.Millisecond)
-					take(t, a, c.n)
+		inBubble(t, name, func(t *testing.T) {
+			_, a := withQuota(t, c.perSecond, c.burst, c.sharers)
+			take(t, a, c.atOnce)
+			for range 50 {
+				after := overQuota(t, a, c.n)
+				if after != c.after {
+					t.Fatalf("ask again after %v, want %v", after, c.after)
 				}
-				time.Sleep(time.Hour) // the burst is all that it saves
-				take(t, a, c.atOnce)
-				overQuota(t, a, 1)
-			})
+				time.Sleep(after - time.Millisecond)
+				if left := overQuota(t, a, c.n); left != time.Millisecond {
+					t.Fatalf("a millisecond before: ask again after %v", left)
+				}
+				time.Sleep(time.Millisecond)
+				take(t, a, c.n)
+			}
+			time.Sleep(time.Hour) // the burst is all that it saves
+			take(t, a, c.atOnce)
+			overQuota(t, a, 1)
 		})
 	}
 }
@@ -123,89 +121,4 @@ func TestQuotaShares(t *testing.T) {
 		take(t, a, 5) // a new quota is full, whatever was taken without one
 		overQuota(t, a, 1)
 	})
-}
-
-// TestQuotaAtFirstLoad: the requests that wait when a quota becomes known count. Those for which it has too few IDs are refused, and do
-// not keep the tag from others.
-func TestQuotaAtFirstLoad(t *testing.T) {
-	for _, order := range []allocator.Order{allocator.Trend, allocator.Strict} {
-		bubble(t, func(t *testing.T) {
-			s := newStore(t, 1000)
-			if order == allocator.Strict {
-				s = newStrict(t, 1)
-			}
-			s.rule(`{"quota":{"per_second":10}}`)
-			gate := s.gated()
-			a := start(t, allocator.Config{Store: unwatched{s}})
-			large, five, four, late := request(t, a, 1_000_000), request(t, a, 5), request(t, a, 4), request(t, a, 2)
-			pass(t, gate)
-			if order == allocator.Strict { // the first claim was for the large request
-				pass(t, gate)
-			}
-			large.refused(t, allocator.ErrBatchTooLarge)
-			for _, r := range []*reply{five, four} {
-				if <-r.done; r.err != nil {
-					t.Errorf("%v order: a request within the quota: %v", order, r.err)
-				}
-			}
-			late.refused(t, allocator.ErrQuota)
-			s.back()
-			if after := overQuota(t, a, 2); after != 100*time.Millisecond {
-				t.Errorf("%v order: ask again after %v", order, after)
-			}
-			take(t, a, 1)
-			overQuota(t, a, 1)
-		})
-	}
-}
-
-// TestQuotaCountsOnlyIDs: a request that waits in vain takes nothing from the quota.
-func TestQuotaCountsOnlyIDs(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s, a := withQuota(t, 1, 20_000, 1)
-		s.away()
-		for left(a) > 0 {
-			take(t, a, left(a))
-		}
-		for range 5 {
-			_, _ = a.Take(t.Context(), "order", 15_000)
-		}
-		s.back()
-		time.Sleep(10 * time.Second)
-		take(t, a, 17_000) // of the 20,000, of which about 3,000 were taken
-	})
-}
-
-// TestQuotaOfBorrowedIDs: IDs of a strict tag that another generator had are taken from this one's share, once. Those of any other tag are
-// not, because the other generator has taken them from its own.
-func TestQuotaOfBorrowedIDs(t *testing.T) {
-	for _, order := range []allocator.Order{allocator.Trend, allocator.Strict} {
-		bubble(t, func(t *testing.T) {
-			s := newStore(t, 1000)
-			if order == allocator.Strict {
-				s = newStrict(t, 1)
-			}
-			a := start(t, allocator.Config{Store: s})
-			take(t, a, 1)
-			s.rule(`{"quota":{"per_second":1,"burst":20000}}`)
-			synctest.Wait()
-			s.away()
-			for left(a) > 0 {
-				take(t, a, left(a))
-			}
-			_, w, err := a.Request(nil, "order", 4000)
-			if err != nil || !w.Withdraw() {
-				t.Fatalf("%v order: a request does not wait: %v", order, err)
-			}
-			a.Borrowed("order", 3000)
-			s.back()
-			time.Sleep(10 * time.Second)
-			if order == allocator.Strict {
-				take(t, a, 12_900) // of the 20,000
-				overQuota(t, a, 200)
-			} else {
-				take(t, a, 17_900) // about 2,000 were in memory
-			}
-		})
-	}
 }

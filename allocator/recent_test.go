@@ -1,7 +1,6 @@
 package allocator_test
 
 import (
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"math"
@@ -211,100 +210,6 @@ func TestRecentEnds(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestRecentFuture: times that a wrong clock left count as now.
-func TestRecentFuture(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		path := recentFile(t)
-		now := time.Now()
-		text := recentLine("order", now.Add(1000*24*time.Hour)) + recentLine("other", time.Unix(math.MaxInt64, 0))
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		a, stop := startStop(t, allocator.Config{Store: newStore(t, 10, "other"), Recent: path})
-		synctest.Wait()
-		wantTags(t, a, 10, "order", "other")
-		stop()
-		wantRecent(t, path, map[string]time.Time{"order": now, "other": now})
-	})
-}
-
-// TestRecentDamaged: whatever the file is, the allocator starts and serves, and
-// the lines that are whole count.
-func TestRecentDamaged(t *testing.T) {
-	now := time.Now
-	for name, c := range map[string]struct {
-		file func() string
-		want []string
-	}{
-		"whole":       {func() string { return recentLine("a", now()) + recentLine("b", now()) }, []string{"a", "b"}},
-		"empty":       {func() string { return "" }, nil},
-		"torn":        {func() string { return recentLine("a", now()) + recentLine("b", now())[:15] }, []string{"a"}},
-		"zeros":       {func() string { return strings.Repeat("\x00", 4096) + "\n" + recentLine("b", now()) }, []string{"b"}},
-		"something":   {func() string { return "hello\n\n \n" + recentLine("a", now()) }, []string{"a"}},
-		"illegal tag": {func() string { return recentLine("a>", now()) + recentLine("", now()) + recentLine("b", now()) }, []string{"b"}},
-		"tag changed": {func() string { return strings.Replace(recentLine("a", now()), " a ", " b ", 1) }, nil},
-		"time below":  {func() string { return recentLine("a", time.Unix(-5, 0)) + recentLine("b", time.Unix(0, 0)) }, nil},
-		"twice":       {func() string { return recentLine("a", now()) + recentLine("a", time.Unix(1, 0)) }, []string{"a"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				path := recentFile(t)
-				if err := os.WriteFile(path, []byte(c.file()), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				a, stop := startStop(t, allocator.Config{Store: newStore(t, 10, "a", "b"), Recent: path})
-				synctest.Wait()
-				wantTags(t, a, 10, c.want...)
-				take(t, a, 1)
-				stop()
-				want := map[string]time.Time{"order": time.Now()}
-				for _, tag := range c.want {
-					want[tag] = time.Now()
-				}
-				wantRecent(t, path, want)
-			})
-		})
-	}
-}
-
-// TestRecentUnusable: nor does it matter that the file cannot be had at all;
-// when it can, it is written.
-func TestRecentUnusable(t *testing.T) {
-	for name, c := range map[string]struct {
-		spoil, mend func(path string) error
-	}{
-		"a folder": {
-			func(path string) error { return errors.Join(os.Remove(path), os.Mkdir(path, 0o700)) }, os.Remove},
-		"no folder": {
-			func(path string) error { return os.RemoveAll(filepath.Dir(path)) },
-			func(path string) error { return os.Mkdir(filepath.Dir(path), 0o700) }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				path := recentFile(t, "order")
-				if err := c.spoil(path); err != nil {
-					t.Fatal(err)
-				}
-				a, stop := startStop(t, allocator.Config{Store: newStore(t, 10), Recent: path})
-				synctest.Wait()
-				wantTags(t, a, 10)
-				begin := time.Now()
-				take(t, a, 1)
-				time.Sleep(5 * time.Minute)
-				synctest.Wait()
-				if err := c.mend(path); err != nil {
-					t.Fatal(err)
-				}
-				time.Sleep(5 * time.Minute) // nothing was taken since
-				synctest.Wait()
-				wantRecent(t, path, map[string]time.Time{"order": begin})
-				wantFiles(t, filepath.Dir(path), "recent")
-				stop()
-			})
-		})
-	}
 }
 
 // TestRecentDeleted: a tag that is deleted leaves the file, and what is loaded

@@ -14,45 +14,6 @@ import (
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 )
 
-// TestStepOverTime runs the step policy end to end.
-func TestStepOverTime(t *testing.T) {
-	const m = time.Minute
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 100)
-		var r events
-		a := start(t, allocator.Config{Store: s, Notify: r.notify, MaxStep: 1000})
-		type load struct {
-			after time.Duration // since the load before
-			step  int64
-			cause allocator.Cause
-		}
-		for i, want := range []load{
-			{0, 100, allocator.CauseDemand},
-			{5 * m, 100, allocator.CausePrefetch}, // the second, whenever it is
-			{14 * m, 200, allocator.CausePrefetch},
-			{16 * m, 200, allocator.CausePrefetch},
-			{29 * m, 200, allocator.CausePrefetch},
-			{1 * m, 400, allocator.CausePrefetch},
-			{1 * m, 800, allocator.CausePrefetch},
-			{1 * m, 1000, allocator.CausePrefetch}, // MaxStep
-			{30 * m, 500, allocator.CausePrefetch},
-			{31 * m, 250, allocator.CausePrefetch},
-			{99 * m, 125, allocator.CausePrefetch},
-			{99 * m, 100, allocator.CausePrefetch},
-			{99 * m, 100, allocator.CausePrefetch},
-		} {
-			time.Sleep(want.after)
-			for len(told[allocator.Refilled](&r)) == i {
-				take(t, a, 1)
-			}
-			got := told[allocator.Refilled](&r)[i]
-			if got.Step != want.step || got.Len() != want.step || got.Cause != want.cause || got.Tag != "order" || got.Elapsed != 0 {
-				t.Fatalf("load %d: %+v, want step %d by %s", i+1, got, want.step, want.cause)
-			}
-		}
-	})
-}
-
 // TestStepChanged: an operator's step counts from the next refill on, however
 // the allocator learns of it.
 func TestStepChanged(t *testing.T) {
@@ -68,52 +29,50 @@ func TestStepChanged(t *testing.T) {
 		"smaller, told by the grant": {50, false, false},
 		"larger, told by the grant":  {5000, false, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newStore(t, 100)
-				var r events
-				a, stop := startStop(t, allocator.Config{Store: unwatched{s}, Notify: r.notify})
-				defer stop()
-				next := func() allocator.Refilled {
-					t.Helper()
-					n := len(told[allocator.Refilled](&r))
-					for len(told[allocator.Refilled](&r)) == n {
-						take(t, a, 1)
-					}
-					return told[allocator.Refilled](&r)[n]
+		inBubble(t, name, func(t *testing.T) {
+			s := newStore(t, 100)
+			var r events
+			a, stop := startStop(t, allocator.Config{Store: unwatched{s}, Notify: r.notify})
+			defer stop()
+			next := func() allocator.Refilled {
+				t.Helper()
+				n := len(told[allocator.Refilled](&r))
+				for len(told[allocator.Refilled](&r)) == n {
+					take(t, a, 1)
 				}
-				for next().Step < 1600 {
+				return told[allocator.Refilled](&r)[n]
+			}
+			for next().Step < 1600 {
+			}
+			if c.while {
+				gate := s.gated()
+				for calls := len(s.reserves()); len(s.reserves()) == calls; {
+					take(t, a, 1)
 				}
-				if c.while {
-					gate := s.gated()
-					for calls := len(s.reserves()); len(s.reserves()) == calls; {
-						take(t, a, 1)
-					}
-					a.Apply(s.restep(c.step))
-					gate <- struct{}{}
-					synctest.Wait()
-					s.back()
+				a.Apply(s.restep(c.step))
+				gate <- struct{}{}
+				synctest.Wait()
+				s.back()
+			} else {
+				tag := s.restep(c.step)
+				if c.tell {
+					a.Apply(tag)
 				} else {
-					tag := s.restep(c.step)
-					if c.tell {
-						a.Apply(tag)
-					} else {
-						next() // its size was decided before
-					}
+					next() // its size was decided before
 				}
-				first := next()
-				if c.tell && !c.while && first.Len() != c.step {
-					t.Errorf("after the step was set to %d, %d IDs were reserved", c.step, first.Len())
-				}
-				steps := []int64{first.Step, next().Step, next().Step}
-				// The first refill after the change may count as the first or second.
-				if steps[0] != c.step && steps[0] != 2*c.step {
-					t.Errorf("after the step was set to %d: %v", c.step, steps)
-				}
-				if steps[1] > 2*steps[0] || steps[2] > 2*steps[1] || steps[1] < steps[0] {
-					t.Errorf("steps %v do not grow from %d", steps, c.step)
-				}
-			})
+			}
+			first := next()
+			if c.tell && !c.while && first.Len() != c.step {
+				t.Errorf("after the step was set to %d, %d IDs were reserved", c.step, first.Len())
+			}
+			steps := []int64{first.Step, next().Step, next().Step}
+			// The first refill after the change may count as the first or second.
+			if steps[0] != c.step && steps[0] != 2*c.step {
+				t.Errorf("after the step was set to %d: %v", c.step, steps)
+			}
+			if steps[1] > 2*steps[0] || steps[2] > 2*steps[1] || steps[1] < steps[0] {
+				t.Errorf("steps %v do not grow from %d", steps, c.step)
+			}
 		})
 	}
 }
@@ -281,23 +240,6 @@ func TestPausesBeginAnew(t *testing.T) {
 	})
 }
 
-// TestLostAnswers: a write that failed may have been done; its range is never
-// served.
-func TestLostAnswers(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 10)
-		a := start(t, allocator.Config{Store: s})
-		lost := 3
-		s.onReserved(func(string, allocator.Range) error {
-			if lost--; lost >= 0 {
-				return allocatortest.ErrFault
-			}
-			return nil
-		})
-		wantRanges(t, "after three lost answers", take(t, a, 1), allocator.Range{First: 31, Last: 31})
-	})
-}
-
 // TestNonsense: what cannot be a range is no range.
 func TestNonsense(t *testing.T) {
 	for name, g := range map[string]allocator.Grant{
@@ -310,15 +252,13 @@ func TestNonsense(t *testing.T) {
 		"step 0":        {Range: allocator.Range{First: 1, Last: 10}, Step: 0},
 		"negative step": {Range: allocator.Range{First: 1, Last: 10}, Step: -10},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newStore(t, 10)
-				a := start(t, allocator.Config{Store: nonsense{s, g}})
-				refused(t, a, 1, allocator.ErrUnavailable, 3*time.Second)
-				if got := left(a); got != 0 {
-					t.Errorf("%d IDs are in memory", got)
-				}
-			})
+		inBubble(t, name, func(t *testing.T) {
+			s := newStore(t, 10)
+			a := start(t, allocator.Config{Store: nonsense{s, g}})
+			refused(t, a, 1, allocator.ErrUnavailable, 3*time.Second)
+			if got := left(a); got != 0 {
+				t.Errorf("%d IDs are in memory", got)
+			}
 		})
 	}
 }
@@ -391,9 +331,7 @@ func TestLockedTags(t *testing.T) {
 		})
 		a := start(t, allocator.Config{Store: s})
 		for _, tag := range tags {
-			if _, _, err := a.Request(nil, tag, 1); err != nil {
-				t.Fatal(err)
-			}
+			queued(t, a, tag, 1)
 		}
 		time.Sleep(10 * time.Second) // each was tried once
 		s.mu.Lock()

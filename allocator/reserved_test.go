@@ -37,99 +37,11 @@ func (q *reports) from(by int) func(string, allocator.Range) {
 	}
 }
 
-// deliver hands each report to the allocators that did not send it, and so on, until there are no more.
-func (q *reports) deliver(t *testing.T, as ...*allocator.Allocator) {
-	t.Helper()
-	for n := 0; ; n++ {
-		synctest.Wait()
-		q.mu.Lock()
-		queued := q.queued
-		q.queued = nil
-		q.mu.Unlock()
-		if len(queued) == 0 {
-			return
-		}
-		if n == 10 {
-			t.Fatalf("they report to each other without an end: %v", queued)
-		}
-		for _, report := range queued {
-			for by, a := range as {
-				if by != report.by {
-					a.Reserved("order", report.r)
-				}
-			}
-		}
-	}
-}
-
 // times is how often a range was reported by one allocator.
 func (q *reports) times(by int, r allocator.Range) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(slices.DeleteFunc(slices.Clone(q.all), func(p report) bool { return p != report{by, r} }))
-}
-
-// TestReservedByTwo: two generators that hold the same ranges, because the store went backwards between
-// them, drop the rest as soon as they hear of each other. Each says so once.
-func TestReservedByTwo(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 100)
-		backup := s.Snapshot()
-		var q reports
-		var r [2]events
-		var as [2]*allocator.Allocator
-		for i := range as {
-			as[i] = start(t, allocator.Config{Store: s.twin(), Notify: r[i].notify, Reserved: q.from(i)})
-		}
-		take(t, as[0], 40) // of 1-100, and 101-200 is loaded
-		s.Restore(backup)
-		take(t, as[1], 10) // the same
-		q.deliver(t, as[:]...)
-
-		first, second := allocator.Range{First: 1, Last: 100}, allocator.Range{First: 101, Last: 200}
-		for i, a := range as {
-			got := told[allocator.Regressed](&r[i])
-			want := []allocator.Regressed{
-				{Tag: "order", Got: 1, Seen: 101, Action: allocator.Refused, InDoubt: first},
-				{Tag: "order", Got: 101, Seen: 201, Action: allocator.Refused, InDoubt: second},
-			}
-			if !slices.Equal(got, want) {
-				t.Errorf("generator %d: the alerts are %+v, want %+v", i, got, want)
-			}
-			for _, held := range []allocator.Range{first, second} {
-				if n := q.times(i, held); n != 2 { // when it was reserved, and when it was dropped
-					t.Errorf("generator %d reported %v %d times, want 2", i, held, n)
-				}
-			}
-			// The next refill ends the alert.
-			for _, e := range told[allocator.Recovered](&r[i])[:1] {
-				if e.Episode != "regressed" {
-					t.Errorf("%+v", e)
-				}
-			}
-			if err := a.CheckTroubles(); err != nil {
-				t.Error(err)
-			}
-		}
-
-		var c allocatortest.Checker
-		c.Add(allocator.Range{First: 1, Last: 200}) // may have been handed out twice
-		for range 500 {
-			for _, a := range as {
-				c.Add(take(t, a, 1)...)
-				q.deliver(t, as[:]...)
-			}
-		}
-		if ids := unique(t, &c); ids != 1200 {
-			t.Errorf("%d IDs", ids)
-		}
-		for i := range as {
-			r[i].wantEpisodes(t, "refill_failed", 0, 0)
-			if n := len(told[allocator.Regressed](&r[i])); n != 2 {
-				t.Errorf("generator %d raised %d alerts", i, n)
-			}
-		}
-	})
 }
 
 // TestReservedOverlap: one ID that both hold is enough, none is not. What else is in memory stays.
@@ -149,46 +61,52 @@ func TestReservedOverlap(t *testing.T) {
 		{allocator.Range{First: 1, Last: 150}, 0, allocator.Range{First: 101, Last: 150}, "1-100 101-200"},
 		{allocator.Range{First: 1, Last: 50}, 100, allocator.Range{First: 1, Last: 50}, "1-100"},
 	} {
-		t.Run(c.heard.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				var q reports
-				var r events
-				s := newStore(t, 100)
-				a := start(t, allocator.Config{Store: s, Notify: r.notify, Reserved: q.from(0)})
-				take(t, a, 10)
-				s.gated() // so that nothing is loaded instead
-				q.all = nil
-				a.Reserved("order", c.heard)
-				a.Reserved("other", c.heard) // of a tag that is not in memory
-				if n := left(a); n != c.left {
-					t.Errorf("%d IDs are in memory, want %d", n, c.left)
+		inBubble(t, c.heard.String(), func(t *testing.T) {
+			var q reports
+			var r events
+			s := newStore(t, 100)
+			a := start(t, allocator.Config{Store: s, Notify: r.notify, Reserved: q.from(0)})
+			take(t, a, 10)
+			gate := s.gated() // so that nothing is loaded instead yet
+			q.all = nil
+			a.Reserved("order", c.heard)
+			a.Reserved("other", c.heard) // of a tag that is not in memory
+			if n := left(a); n != c.left {
+				t.Errorf("%d IDs are in memory, want %d", n, c.left)
+			}
+			if err := a.CheckTroubles(); err != nil {
+				t.Error(err)
+			}
+			for _, tag := range []string{"order", "other"} {
+				if seen := a.Seen(tag); seen < c.heard.Last+1 {
+					t.Errorf("Seen(%s) = %d", tag, seen)
 				}
-				if err := a.CheckTroubles(); err != nil {
-					t.Error(err)
+			}
+			got := told[allocator.Regressed](&r)
+			if c.doubt == (allocator.Range{}) {
+				if len(got) > 0 || len(q.all) > 0 {
+					t.Errorf("the alerts are %+v, and %v was reported", got, q.all)
 				}
-				for _, tag := range []string{"order", "other"} {
-					if seen := a.Seen(tag); seen < c.heard.Last+1 {
-						t.Errorf("Seen(%s) = %d", tag, seen)
-					}
-				}
-				got := told[allocator.Regressed](&r)
-				if c.doubt == (allocator.Range{}) {
-					if len(got) > 0 || len(q.all) > 0 {
-						t.Errorf("the alerts are %+v, and %v was reported", got, q.all)
-					}
-					return
-				}
-				if last := got[len(got)-1]; last.InDoubt != c.doubt || last.Action != allocator.Refused {
-					t.Errorf("the alerts are %+v, want %v in doubt", got, c.doubt)
-				}
-				var reported []string
-				for _, report := range q.all {
-					reported = append(reported, report.r.String())
-				}
-				if strings.Join(reported, " ") != c.reports || len(got) != len(reported) {
-					t.Errorf("%v was reported by %d alerts, want %s", reported, len(got), c.reports)
-				}
-			})
+				return
+			}
+			if len(got) == 0 {
+				t.Fatal("there was no alert")
+			}
+			if last := got[len(got)-1]; last.InDoubt != c.doubt || last.Action != allocator.Refused {
+				t.Errorf("the alerts are %+v, want %v in doubt", got, c.doubt)
+			}
+			var reported []string
+			for _, report := range q.all {
+				reported = append(reported, report.r.String())
+			}
+			if strings.Join(reported, " ") != c.reports || len(got) != len(reported) {
+				t.Errorf("%v was reported by %d alerts, want %s", reported, len(got), c.reports)
+			}
+			close(gate)
+			time.Sleep(time.Second)
+			if c.left < 100 && left(a) <= c.left { // the next segment was due
+				t.Error("nothing is loaded instead")
+			}
 		})
 	}
 }
@@ -196,43 +114,41 @@ func TestReservedOverlap(t *testing.T) {
 // TestReservedWhilePending: a report of the range that a refill is about to take into memory discards it.
 func TestReservedWhilePending(t *testing.T) {
 	for name, ahead := range map[string]bool{"on demand": false, "ahead": true} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newStore(t, 10)
-				var r events
-				var a *allocator.Allocator
-				var reported []string
-				cfg := allocator.Config{Store: s, Notify: r.notify, Reserved: func(tag string, own allocator.Range) {
-					reported = append(reported, own.String())
-					if len(reported) == 1 {
-						a.Reserved(tag, allocator.Range{First: 5, Last: 8})
-					}
-				}}
-				if ahead {
-					cfg.Recent = recentFile(t, "order")
+		inBubble(t, name, func(t *testing.T) {
+			s := newStore(t, 10)
+			var r events
+			var a *allocator.Allocator
+			var reported []string
+			cfg := allocator.Config{Store: s, Notify: r.notify, Reserved: func(tag string, own allocator.Range) {
+				reported = append(reported, own.String())
+				if len(reported) == 1 {
+					a.Reserved(tag, allocator.Range{First: 5, Last: 8})
 				}
-				cfg.Log = testkit.Quiet
-				a = allocator.New(cfg)
-				t.Cleanup(run(a))
-				synctest.Wait()
-				if ahead && left(a) != 0 {
-					t.Errorf("%d IDs are in memory", left(a))
+			}}
+			if ahead {
+				cfg.Recent = recentFile(t, "order")
+			}
+			cfg.Log = testkit.Quiet
+			a = allocator.New(cfg)
+			t.Cleanup(run(a))
+			synctest.Wait()
+			if ahead && left(a) != 0 {
+				t.Errorf("%d IDs are in memory", left(a))
+			}
+			wantRanges(t, "Take", take(t, a, 1), allocator.Range{First: 11, Last: 11})
+			if got := strings.Join(reported, " "); !strings.HasPrefix(got, "1-10 1-10 11-20") {
+				t.Errorf("%s was reported", got)
+			}
+			for _, e := range told[allocator.Refilled](&r) {
+				if e.First < 11 {
+					t.Errorf("the range %v counts as served", e.Range)
 				}
-				wantRanges(t, "Take", take(t, a, 1), allocator.Range{First: 11, Last: 11})
-				if got := strings.Join(reported, " "); !strings.HasPrefix(got, "1-10 1-10 11-20") {
-					t.Errorf("%s was reported", got)
-				}
-				for _, e := range told[allocator.Refilled](&r) {
-					if e.First < 11 {
-						t.Errorf("the range %v counts as served", e.Range)
-					}
-				}
-				r.wantEpisodes(t, "regressed", 1, 1)
-				r.wantEpisodes(t, "refill_failed", 0, 0)
-				if e := told[allocator.Regressed](&r)[0]; e.InDoubt != (allocator.Range{First: 5, Last: 8}) {
-					t.Errorf("the alert is %+v", e)
-				}
-			})
+			}
+			r.wantEpisodes(t, "regressed", 1, 1)
+			r.wantEpisodes(t, "refill_failed", 0, 0)
+			if e := told[allocator.Regressed](&r)[0]; e.InDoubt != (allocator.Range{First: 5, Last: 8}) {
+				t.Errorf("the alert is %+v", e)
+			}
 		})
 	}
 }
@@ -249,35 +165,30 @@ func TestReservedWhileAsked(t *testing.T) {
 		"one ID of it":   {allocator.Range{First: 10, Last: 10}, 11, 1},
 		"the next range": {allocator.Range{First: 11, Last: 20}, 1, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newStore(t, 10)
-				var r events
-				a := start(t, allocator.Config{Store: s, Notify: r.notify})
-				gate := s.gated()
-				_, w, err := a.Request(nil, "order", 1)
-				if w == nil || err != nil {
-					t.Fatalf("Request: %v, %v", w, err)
+		inBubble(t, name, func(t *testing.T) {
+			s := newStore(t, 10)
+			var r events
+			a := start(t, allocator.Config{Store: s, Notify: r.notify})
+			gate := s.gated()
+			w := queued(t, a, "order", 1)
+			synctest.Wait()
+			a.Reserved("order", c.heard)
+			close(gate)
+			ranges, err := w.Wait(t.Context())
+			if err != nil || ranges[0].First != c.first {
+				t.Errorf("Wait: %v, %v; want %d", ranges, err, c.first)
+			}
+			synctest.Wait()
+			doubts := 0
+			for _, e := range told[allocator.Regressed](&r) {
+				if e.Action == allocator.Refused && e.InDoubt == c.heard {
+					doubts++
 				}
-				synctest.Wait()
-				a.Reserved("order", c.heard)
-				close(gate)
-				ranges, err := w.Wait(t.Context())
-				if err != nil || ranges[0].First != c.first {
-					t.Errorf("Wait: %v, %v; want %d", ranges, err, c.first)
-				}
-				synctest.Wait()
-				doubts := 0
-				for _, e := range told[allocator.Regressed](&r) {
-					if e.Action == allocator.Refused && e.InDoubt == c.heard {
-						doubts++
-					}
-				}
-				if doubts != c.doubts {
-					t.Errorf("%d alerts, want %d: %+v", doubts, c.doubts, r.list)
-				}
-				r.wantEpisodes(t, "refill_failed", 0, 0)
-			})
+			}
+			if doubts != c.doubts {
+				t.Errorf("%d alerts, want %d: %+v", doubts, c.doubts, r.list)
+			}
+			r.wantEpisodes(t, "refill_failed", 0, 0)
 		})
 	}
 }
@@ -293,10 +204,7 @@ func TestReservedUnderBatch(t *testing.T) {
 		var c allocatortest.Checker
 		c.Add(take(t, a, 1)...)
 		gate := s.gated()
-		_, w, err := a.Request(nil, "order", 100)
-		if w == nil || err != nil {
-			t.Fatalf("Request: %v, %v", w, err)
-		}
+		w := queued(t, a, "order", 100)
 		synctest.Wait()
 		c.Add(take(t, a, 19)...) // before the batch: it gets 81 of the next 100
 		gate <- struct{}{}
@@ -322,28 +230,6 @@ func TestReservedUnderBatch(t *testing.T) {
 			t.Errorf("the alert is %+v", e)
 		}
 		take(t, a, 1000) // what a batch lacks is counted right
-	})
-}
-
-// TestReservedBesideAnAlert: that IDs may come twice is reported also if the store has gone backwards
-// already, and was moved up.
-func TestReservedBesideAnAlert(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 100)
-		var r events
-		a := start(t, allocator.Config{Store: advancing{s}, Notify: r.notify})
-		take(t, a, 9)
-		hear(a, "order", 1000)
-		take(t, a, 1) // the next segment is wanted
-		a.Reserved("order", allocator.Range{First: 1, Last: 100})
-		s.back()
-		time.Sleep(time.Second)
-		synctest.Wait()
-		got := told[allocator.Regressed](&r)
-		if len(got) != 2 || got[0].Action != allocator.Advanced || got[1].Action != allocator.Refused {
-			t.Errorf("the alerts are %+v", got)
-		}
-		wantRanges(t, "afterwards", take(t, a, 1), allocator.Range{First: 1000, Last: 1000})
 	})
 }
 

@@ -1,5 +1,3 @@
-//go:build !race
-
 package allocator_test
 
 import (
@@ -57,6 +55,9 @@ func (d *simDriver) step() {
 	default:
 		if r := n.up(); r != nil && w.random.in(3) {
 			r.a.EvictIdle()
+			if err := r.a.CheckTroubles(); err != nil {
+				w.fail("%s: %v", r.name, err)
+			}
 		}
 	}
 }
@@ -236,6 +237,9 @@ func (d *simDriver) endFaults() {
 	time.Sleep(100 * time.Millisecond)
 	for _, n := range w.nodes {
 		n.run.checkEvents(true)
+		if err := n.run.a.CheckTroubles(); err != nil {
+			w.fail("%s: %v", n.run.name, err)
+		}
 	}
 }
 

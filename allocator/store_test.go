@@ -272,6 +272,22 @@ func bubble(t *testing.T, f func(t *testing.T)) {
 	synctest.Test(t, f)
 }
 
+// inBubble runs a subtest in virtual time.
+func inBubble(t *testing.T, name string, f func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
+}
+
+// queued sends a request for n IDs that has to wait.
+func queued(t *testing.T, a *allocator.Allocator, tag string, n int64) *allocator.Waiter {
+	t.Helper()
+	_, w, err := a.Request(nil, tag, n)
+	if w == nil || err != nil {
+		t.Fatalf("Request(%s, %d): %v, %v; want that it waits", tag, n, w, err)
+	}
+	return w
+}
+
 // take takes n IDs of "order", then lets everything that follows happen.
 func take(t *testing.T, a *allocator.Allocator, n int64) []allocator.Range {
 	t.Helper()

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/allocator/allocatortest"
 )
 
 // peer is the generator "near", which has changed the record first whenever far wants to.
@@ -21,12 +20,11 @@ type peer struct {
 	slow   time.Duration
 }
 
-// newPeer returns it. All claims of far have conflicts from now on.
-func newPeer(far *store) *peer {
-	far.onReserve(func(_ context.Context, tag string, _ int64) error {
+// wins lets all claims of far have conflicts from now on.
+func (p *peer) wins() {
+	p.far.onReserve(func(_ context.Context, tag string, _ int64) error {
 		return &allocator.OvertakenError{Tag: tag, Node: "near"}
 	})
-	return &peer{far: far}
 }
 
 // passOn is [allocator.Config.PassOn].
@@ -69,11 +67,9 @@ func TestPassOn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStrict(t, 1)
 		var r events
-		var p *peer
-		a := startStrict(t, allocator.Config{Store: s, Notify: r.notify, PassOn: func(ctx context.Context, node, tag string, n int64) (allocator.Range, error) {
-			return p.passOn(ctx, node, tag, n)
-		}})
-		p = newPeer(s)
+		p := &peer{far: s}
+		a := startStrict(t, allocator.Config{Store: s, Notify: r.notify, PassOn: p.passOn})
+		p.wins()
 		wantRanges(t, "passed on", take(t, a, 3), ids(11, 13))
 		wantClaims(t, s, 1, 3, 3)
 		if c := told[allocator.Claimed](&r)[1]; c.Conflicts != 2 || c.PassedTo != "near" || c.Range != ids(11, 13) || c.Requests != 1 {
@@ -103,44 +99,40 @@ func TestPassOnFails(t *testing.T) {
 		"IDs that were seen":     func(p *peer) { p.answer = ids(10, 10) },
 		"IDs below that, sticky": func(p *peer) { p.answer = ids(1, 1) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newStrict(t, 1)
-				var r events
-				var p *peer
-				a := startStrict(t, allocator.Config{Store: s, Notify: r.notify, PassOn: func(ctx context.Context, node, tag string, n int64) (allocator.Range, error) {
-					return p.passOn(ctx, node, tag, n)
-				}})
-				p = newPeer(s)
-				if name == "IDs below that, sticky" {
-					take(t, a, 1) // passed on
-				}
-				fails(p)
-				if len(p.asked) > 0 {
-					s.back()
-				}
-				asked := len(p.asked)
-				begin := time.Now()
-				waits := request(t, a, 1)
-				time.Sleep(time.Microsecond)
+		inBubble(t, name, func(t *testing.T) {
+			s := newStrict(t, 1)
+			var r events
+			p := &peer{far: s}
+			a := startStrict(t, allocator.Config{Store: s, Notify: r.notify, PassOn: p.passOn})
+			p.wins()
+			if name == "IDs below that, sticky" {
+				take(t, a, 1) // passed on
+			}
+			fails(p)
+			if len(p.asked) > 0 {
 				s.back()
-				<-waits.done
-				if waits.err != nil || waits.ranges[0].First < 11 {
-					t.Errorf("%v, %v", waits.ranges, waits.err)
+			}
+			asked := len(p.asked)
+			begin := time.Now()
+			waits := request(t, a, 1)
+			time.Sleep(time.Microsecond)
+			s.back()
+			<-waits.done
+			if waits.err != nil || waits.ranges[0].First < 11 {
+				t.Errorf("%v, %v", waits.ranges, waits.err)
+			}
+			if took := time.Since(begin); took > 600*time.Millisecond {
+				t.Errorf("it took %v", took)
+			}
+			take(t, a, 1)
+			if n := len(p.asked) - asked; n > 1 {
+				t.Errorf("it was passed on %d times, want that a failure ends it", n)
+			}
+			for _, by := range claimedBy(&r)[1+asked:] {
+				if by != "" {
+					t.Errorf("a claim is by %s", by)
 				}
-				if took := time.Since(begin); took > 600*time.Millisecond {
-					t.Errorf("it took %v", took)
-				}
-				take(t, a, 1)
-				if n := len(p.asked) - asked; n > 1 {
-					t.Errorf("it was passed on %d times, want that a failure ends it", n)
-				}
-				for _, by := range claimedBy(&r)[1+asked:] {
-					if by != "" {
-						t.Errorf("a claim is by %s", by)
-					}
-				}
-			})
+			}
 		})
 	}
 }
@@ -152,31 +144,27 @@ func TestPassOnFallsSilent(t *testing.T) {
 		"near": {time.Millisecond, 60 * time.Millisecond},
 		"far":  {100 * time.Millisecond, 450 * time.Millisecond},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newStrict(t, 1)
-				var p *peer
-				a := startStrict(t, allocator.Config{Store: s, PassOn: func(ctx context.Context, node, tag string, n int64) (allocator.Range, error) {
-					return p.passOn(ctx, node, tag, n)
-				}})
-				p = newPeer(s)
-				p.slow = c.away
-				take(t, a, 1)
-				p.slow = 3 * c.away // busy for once
-				take(t, a, 1)
-				p.slow = c.away
-				take(t, a, 1)
-				if len(p.asked) != 3 {
-					t.Errorf("%d requests were passed on, want all", len(p.asked))
-				}
-				p.slow = time.Minute
-				s.back()
-				begin := time.Now()
-				take(t, a, 1)
-				if took := time.Since(begin); took > c.within {
-					t.Errorf("it took %v", took)
-				}
-			})
+		inBubble(t, name, func(t *testing.T) {
+			s := newStrict(t, 1)
+			p := &peer{far: s}
+			a := startStrict(t, allocator.Config{Store: s, PassOn: p.passOn})
+			p.wins()
+			p.slow = c.away
+			take(t, a, 1)
+			p.slow = 3 * c.away // busy for once
+			take(t, a, 1)
+			p.slow = c.away
+			take(t, a, 1)
+			if len(p.asked) != 3 {
+				t.Errorf("%d requests were passed on, want all", len(p.asked))
+			}
+			p.slow = time.Minute
+			s.back()
+			begin := time.Now()
+			take(t, a, 1)
+			if took := time.Since(begin); took > c.within {
+				t.Errorf("it took %v", took)
+			}
 		})
 	}
 }
@@ -185,11 +173,9 @@ func TestPassOnFallsSilent(t *testing.T) {
 func TestPassOnShort(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStrict(t, 1)
-		var p *peer
-		a := startStrict(t, allocator.Config{Store: s, PassOn: func(ctx context.Context, node, tag string, n int64) (allocator.Range, error) {
-			return p.passOn(ctx, node, tag, n)
-		}})
-		p = newPeer(s)
+		p := &peer{far: s}
+		a := startStrict(t, allocator.Config{Store: s, PassOn: p.passOn})
+		p.wins()
 		take(t, a, 1)
 		p.slow = time.Millisecond
 		zero := request(t, a, 1)
@@ -210,11 +196,9 @@ func TestForPeer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStrict(t, 1)
 		s.create("trend", 1, 10)
-		var p *peer
-		a := startStrict(t, allocator.Config{Store: s, PassOn: func(ctx context.Context, node, tag string, n int64) (allocator.Range, error) {
-			return p.passOn(ctx, node, tag, n)
-		}})
-		p = newPeer(s)
+		p := &peer{far: s}
+		a := startStrict(t, allocator.Config{Store: s, PassOn: p.passOn})
+		p.wins()
 		take(t, a, 1) // passed on, as what comes in the next 5 s
 		s.back()
 		time.Sleep(5 * time.Second)
@@ -285,46 +269,18 @@ func TestPassOnInCircles(t *testing.T) {
 	})
 }
 
-// TestFarGenerator: a generator that is far from the store is served beside busy ones that are near.
-func TestFarGenerator(t *testing.T) {
+// TestPassOnAtFirstContact: a generator that always comes too late for the record, and does not know yet that the tag is strict, passes
+// its first request on.
+func TestPassOnAtFirstContact(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := newOrderWorld(1)
-		w.leaves, w.fails, w.operates, w.batches, w.nodes = 0, 0, 0, 1, nil
-		for _, far := range []time.Duration{50 * time.Millisecond, 0, 0} {
-			n := &orderNode{w: w, name: far.String() + string(rune('a'+len(w.nodes))), far: far}
-			n.Handle = allocatortest.NewHandle(w.memory, n.name, n.write)
-			w.nodes = append(w.nodes, n)
-		}
-		if _, err := w.memory.Create(t.Context(), strictTag("order")); err != nil {
-			t.Fatalf("Create: %v", err)
-		}
-		for _, n := range w.nodes {
-			n.taker = startOrderNode(t, n)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		defer cancel()
-		served := make([]int, len(w.nodes))
-		var slowest time.Duration
-		var callers sync.WaitGroup
-		for i, n := range w.nodes {
-			callers.Go(func() {
-				for ctx.Err() == nil {
-					begin := time.Now()
-					if _, err := n.Take(t.Context(), "order", 1); err != nil {
-						t.Errorf("%s: %v", n.name, err)
-					}
-					served[i]++
-					if i == 0 && time.Since(begin) > slowest {
-						slowest = time.Since(begin)
-					}
-				}
-			})
-		}
-		callers.Wait()
-		w.end()
-		t.Logf("served: %v, the slowest of the far one in %v", served, slowest)
-		if served[0] < 5000 || slowest > time.Second {
-			t.Errorf("the far one served %d requests in 20 s, the slowest in %v; all: %v", served[0], slowest, served)
+		s := newStrict(t, 1)
+		p := &peer{far: s}
+		p.wins()
+		a := start(t, allocator.Config{Store: s, PassOn: p.passOn})
+		begin := time.Now()
+		wantRanges(t, "passed on", take(t, a, 3), ids(1, 3))
+		if took := time.Since(begin); took > 200*time.Millisecond {
+			t.Errorf("it took %v", took)
 		}
 	})
 }

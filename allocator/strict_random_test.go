@@ -43,27 +43,6 @@ func TestStrictOrder(t *testing.T) {
 	}
 }
 
-// TestStrictOrderFails: the check of the order can fail. Two small allocators break the promise, each in one way.
-func TestStrictOrderFails(t *testing.T) {
-	for name, wrong := range map[string]func(n *orderNode) taker{
-		"serves a request that came after the claim was sent": func(n *orderNode) taker { return &wrongTaker{node: n, late: true} },
-		"keeps what is left over of a claim":                  func(n *orderNode) taker { return &wrongTaker{node: n, keeps: true} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			random := allocatortest.Seed(t)
-			for range 50 {
-				w := newOrderWorld(random.Uint64())
-				bubble(t, func(t *testing.T) { w.run(t, func(_ *testing.T, n *orderNode) taker { return wrong(n) }) })
-				if _, err := w.history.Check(); err != nil {
-					t.Logf("found: %v", err)
-					return
-				}
-			}
-			t.Error("it was not found")
-		})
-	}
-}
-
 // orderWorld is some generators of one strict tag in one store, their callers, and an operator. Each thing that may go wrong
 // happens once in so many times, in some worlds never.
 type orderWorld struct {

@@ -3,7 +3,6 @@ package allocator_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,83 +11,33 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 )
 
-// TestPassOnManyTags: two generators that pass on many tags to each other, some this way and some that way, do not keep each other from
-// the store.
-func TestPassOnManyTags(t *testing.T) {
+// TestPassOnTakesNoTurn: tags whose requests are passed on to a generator that does not answer do not keep others from the store.
+func TestPassOnTakesNoTurn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		const each = 80 // more than the writes at a time
-		memory := newStrict(t, 1)
-		names := []string{"one", "two"}
-		as := make(map[string]*allocator.Allocator)
-		passes := make(map[string]string) // by tag, who passes it on
-		for i := range 2 * each {
+		const tags = 80 // more than the writes at a time
+		s := newStrict(t, 1)
+		a := startStrict(t, allocator.Config{Store: s, PassOn: func(ctx context.Context, _, _ string, _ int64) (allocator.Range, error) {
+			return allocator.Range{}, sleep(ctx, time.Hour)
+		}})
+		s.onReserve(func(_ context.Context, tag string, _ int64) error {
+			if tag == "order" {
+				return nil
+			}
+			return &allocator.OvertakenError{Tag: tag, Node: "silent"}
+		})
+		for i := range tags {
 			tag := strictTag(fmt.Sprint("tag", i))
-			passes[tag.Name] = names[i/each]
-			if _, err := memory.Create(t.Context(), tag); err != nil {
+			if _, err := s.Create(t.Context(), tag); err != nil {
 				t.Fatalf("Create: %v", err)
 			}
+			queued(t, a, tag.Name, 1)
 		}
-		var of [2]events
-		var mu sync.Mutex
-		calls := make(map[string]int)
-		for i, name := range names {
-			s := memory.twin()
-			s.onReserve(func(ctx context.Context, tag string, _ int64) error {
-				mu.Lock()
-				calls[name+tag]++
-				n := calls[name+tag]
-				mu.Unlock()
-				if passes[tag] == name && (n == 2 || n == 3) {
-					return &allocator.OvertakenError{Tag: tag, Node: names[1-i]}
-				}
-				return sleep(ctx, time.Millisecond)
-			})
-			as[name] = start(t, allocator.Config{Store: s, Notify: of[i].notify, PassOn: func(ctx context.Context, node, tag string, n int64) (allocator.Range, error) {
-				if err := sleep(ctx, time.Millisecond); err != nil { // the way there
-					return allocator.Range{}, err
-				}
-				w, err := as[node].RequestForPeer(tag, n)
-				if err != nil {
-					return allocator.Range{}, err
-				}
-				ranges, err := w.Wait(ctx)
-				if err != nil {
-					return allocator.Range{}, err
-				}
-				return ranges[0], nil
-			}})
-		}
-		all := func(both bool) (slowest time.Duration) {
-			var callers sync.WaitGroup
-			for tag := range passes {
-				for _, name := range names {
-					if !both && passes[tag] != name {
-						continue
-					}
-					callers.Go(func() {
-						begin := time.Now()
-						if _, err := as[name].Take(t.Context(), tag, 1); err != nil {
-							t.Errorf("Take: %v", err)
-						}
-						mu.Lock()
-						defer mu.Unlock()
-						slowest = max(slowest, time.Since(begin))
-					})
-				}
-			}
-			callers.Wait()
-			return slowest
-		}
-		all(true) // learns that the tags are strict
-		for i, both := range []bool{true, false, false, true} {
-			if slowest := all(both); slowest > 100*time.Millisecond {
-				t.Errorf("round %d: the slowest request took %v", i, slowest)
-			}
-		}
-		for i := range of {
-			if !slices.Contains(claimedBy(&of[i]), names[1-i]) {
-				t.Errorf("%s passed nothing on", names[i])
-			}
+		synctest.Wait()
+		time.Sleep(100 * time.Millisecond) // all have met two conflicts
+		begin := time.Now()
+		take(t, a, 1)
+		if took := time.Since(begin); took > 0 {
+			t.Errorf("a request took %v", took)
 		}
 	})
 }

@@ -149,29 +149,6 @@ func TestStrictClaims(t *testing.T) {
 	})
 }
 
-// TestStrictLeavers: the IDs of a caller that leaves are a gap. Those after it get no ID of another claim.
-func TestStrictLeavers(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStrict(t, 1)
-		a := startStrict(t, allocator.Config{Store: s})
-		gate := s.gated()
-		zero := request(t, a, 1)
-		one, two, three := request(t, a, 1), request(t, a, 2), request(t, a, 3)
-		pass(t, gate)
-		zero.want(t, ids(11, 11))
-		wantClaims(t, s, 2, 6)
-		late := request(t, a, 1)
-		one.leave()
-		two.leave()
-		synctest.Wait()
-		pass(t, gate)
-		three.want(t, ids(12, 14)) // 15 to 17 are the gap
-		one.refused(t, context.Canceled)
-		pass(t, gate)
-		late.want(t, ids(18, 18))
-	})
-}
-
 // TestStrictFirstContact: an allocator that does not know yet that the tag is strict keeps the promise too.
 func TestStrictFirstContact(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -207,39 +184,6 @@ func TestStrictAmbiguous(t *testing.T) {
 	})
 }
 
-// TestStrictSlowStore: the slower the store, the more requests share a write.
-func TestStrictSlowStore(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStrict(t, 1)
-		a := startStrict(t, allocator.Config{Store: s})
-		s.slow(10 * time.Millisecond)
-		var h allocatortest.History
-		done := make(chan struct{})
-		for range 64 {
-			go func() {
-				defer func() { done <- struct{}{} }()
-				for range 50 {
-					called := time.Now()
-					ranges, err := a.Take(t.Context(), "order", 1)
-					if err != nil {
-						t.Errorf("Take: %v", err)
-					}
-					h.Add(called, time.Now(), ranges...)
-				}
-			}()
-		}
-		for range 64 {
-			<-done
-		}
-		if n, err := h.Check(); n != 64*50 || err != nil {
-			t.Errorf("%d requests: %v", n, err)
-		}
-		if writes := len(s.reserves()); writes > 105 {
-			t.Errorf("%d writes for 50 rounds of 64 requests", writes)
-		}
-	})
-}
-
 // TestStrictMaxIDMoved: IDs below a max_id that an operator set while the claim was under way are not handed out.
 func TestStrictMaxIDMoved(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -252,38 +196,6 @@ func TestStrictMaxIDMoved(t *testing.T) {
 		})
 		wantRanges(t, "after max_id was moved", take(t, a, 2), ids(1000, 1001))
 		wantClaims(t, s, 1, 2, 2)
-	})
-}
-
-// TestStrictDeleted: requests that wait when the tag is deleted are refused. Made again, it goes on above.
-func TestStrictDeleted(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStrict(t, 1)
-		a := startStrict(t, allocator.Config{Store: s})
-		gate := s.gated()
-		waits := request(t, a, 1)
-		s.remove()
-		synctest.Wait()
-		pass(t, gate)
-		waits.refused(t, allocator.ErrUnknownTag)
-		s.back()
-		refused(t, a, 1, allocator.ErrUnknownTag, 0)
-		if _, err := s.Create(t.Context(), strictTag("order")); err != nil {
-			t.Fatalf("Create: %v", err)
-		}
-		wantRanges(t, "created again", take(t, a, 1), ids(11, 11))
-
-		waits = request(t, a, 1)
-		waits.want(t, ids(12, 12))
-		gate = s.gated()
-		waits = request(t, a, 1)
-		s.remove()
-		if _, err := s.Create(t.Context(), strictTag("order")); err != nil {
-			t.Fatalf("Create: %v", err)
-		}
-		synctest.Wait()
-		pass(t, gate)
-		waits.want(t, ids(13, 13))
 	})
 }
 
@@ -318,27 +230,25 @@ func TestStrictRecent(t *testing.T) {
 // does not see the deletion hands out nothing that it has in memory.
 func TestStrictByHand(t *testing.T) {
 	for name, inFlight := range map[string]bool{"in memory": false, "in flight": true} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newStore(t, 100)
-				a := start(t, allocator.Config{Store: s})
-				strict := strictTag("order")
-				strict.MaxID = 1000
-				remake := func() {
-					s.Restore(map[string]allocator.Tag{"order": strict})
-					a.Apply(strict)
-				}
-				if inFlight {
-					s.onReserved(func(string, allocator.Range) error { s.onReserved(nil); remake(); return nil })
-				} else {
-					take(t, a, 20) // and the next segment is in memory
-					remake()
-				}
-				wantRanges(t, "the strict tag", take(t, a, 5), ids(1000, 1004))
-				if got := left(a); got != 0 {
-					t.Errorf("%d IDs are in memory", got)
-				}
-			})
+		inBubble(t, name, func(t *testing.T) {
+			s := newStore(t, 100)
+			a := start(t, allocator.Config{Store: s})
+			strict := strictTag("order")
+			strict.MaxID = 1000
+			remake := func() {
+				s.Restore(map[string]allocator.Tag{"order": strict})
+				a.Apply(strict)
+			}
+			if inFlight {
+				s.onReserved(func(string, allocator.Range) error { s.onReserved(nil); remake(); return nil })
+			} else {
+				take(t, a, 20) // and the next segment is in memory
+				remake()
+			}
+			wantRanges(t, "the strict tag", take(t, a, 5), ids(1000, 1004))
+			if got := left(a); got != 0 {
+				t.Errorf("%d IDs are in memory", got)
+			}
 		})
 	}
 }

@@ -53,9 +53,7 @@ func TestOverloadLeavesNothing(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); a.Run(ctx) }()
-		if _, _, err := a.Request(nil, "first", 1); err != nil {
-			t.Fatal(err)
-		}
+		queued(t, a, "first", 1)
 		for i := range 100 {
 			if _, _, err := a.Request(nil, fmt.Sprint("made-up-", i), 1); !errors.Is(err, allocator.ErrOverloaded) {
 				t.Fatalf("Request: %v", err)

@@ -41,97 +41,27 @@ func TestVanished(t *testing.T) {
 	})
 }
 
-// TestStrictVanished: the same for a strict tag, of which there are no marks. The record is missed at a request, or by the watch.
-func TestStrictVanished(t *testing.T) {
-	for _, watched := range []bool{true, false} {
-		t.Run(fmt.Sprintf("the watch shows it: %v", watched), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newStrict(t, 1)
-				a := startStrict(t, allocator.Config{Store: deaf{s}})
-				if vanish(s); watched {
-					vanish(s, a)
-				}
-				refused(t, a, 1, allocator.ErrUnknownTag, 0)
-				if seen := a.Seen("order"); seen != 11 {
-					t.Errorf("Seen is %d; IDs below 11 were handed out", seen)
-				}
-				if _, err := s.Create(t.Context(), strictTag("order")); err != nil {
-					t.Fatal(err)
-				}
-				wantRanges(t, "created again", take(t, a, 1), ids(11, 11))
-			})
-		})
-	}
-}
-
 // TestStrictVanishedElsewhere: a generator that handed out nothing knows from the watch how far a strict tag was. It repeats no ID
 // when the record is gone, or went backwards.
 func TestStrictVanishedElsewhere(t *testing.T) {
 	for _, gone := range []bool{true, false} {
-		t.Run(fmt.Sprintf("gone: %v", gone), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newStrict(t, 1)
-				backup := s.Snapshot()
-				var r events
-				other := start(t, allocator.Config{Store: s.twin(), Notify: r.notify})
-				startStrict(t, allocator.Config{Store: s})
-				if vanish(s); gone {
-					if _, err := s.Create(t.Context(), strictTag("order")); err != nil {
-						t.Fatal(err)
-					}
-				} else {
-					s.Restore(backup)
+		inBubble(t, fmt.Sprintf("gone: %v", gone), func(t *testing.T) {
+			s := newStrict(t, 1)
+			backup := s.Snapshot()
+			var r events
+			other := start(t, allocator.Config{Store: s.twin(), Notify: r.notify})
+			startStrict(t, allocator.Config{Store: s})
+			if vanish(s); gone {
+				if _, err := s.Create(t.Context(), strictTag("order")); err != nil {
+					t.Fatal(err)
 				}
-				wantRanges(t, "the other generator", take(t, other, 1), ids(11, 11))
-				if got := told[allocator.Regressed](&r); len(got) != 1 || got[0].Got != 1 || got[0].Seen != 11 {
-					t.Errorf("the alerts are %+v", got)
-				}
-			})
-		})
-	}
-}
-
-// TestVanishedDuringRefill: a range that was reserved of the vanished record is lost, if it arrives
-// when the tag is there again, below it. Requests that wait are refused.
-func TestVanishedDuringRefill(t *testing.T) {
-	for _, waits := range []bool{true, false} {
-		t.Run(fmt.Sprintf("somebody waits: %v", waits), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newStore(t, 10)
-				var r events
-				var c allocatortest.Checker
-				a := start(t, allocator.Config{Store: s, Notify: r.notify})
-				c.Add(take(t, a, 10)...) // 11-20 are in memory
-				gate := make(chan struct{})
-				s.onReserved(func(string, allocator.Range) error { <-gate; return nil })
-				n := int64(1) // and the next segment is loaded
-				if waits {
-					n = 11
-				}
-				ranges, w, err := a.Request(nil, "order", n)
-				if err != nil || (w != nil) != waits {
-					t.Fatalf("Request: %v, %v", w, err)
-				}
-				c.Add(ranges...)
-				synctest.Wait() // a range is reserved, the answer on its way
-				seen := a.Seen("order")
-				vanish(s, a)
-				twin := s.twin()
-				twin.create("order", seen, 10)
-				b := start(t, allocator.Config{Store: twin})
-				c.Add(take(t, b, 15)...)
-				close(gate)
-				synctest.Wait()
-				if waits {
-					if ranges, err = w.Wait(t.Context()); !errors.Is(err, allocator.ErrUnknownTag) {
-						t.Fatalf("Wait: %v, %v; want the tag unknown", ranges, err)
-					}
-				}
-				c.Add(take(t, a, 50)...)
-				c.Add(take(t, b, 50)...)
-				unique(t, &c)
-				r.wantEpisodes(t, "regressed", 1, 1) // the lost range was above
-			})
+			} else {
+				s.Restore(backup)
+			}
+			wantRanges(t, "the other generator", take(t, other, 1), ids(11, 11))
+			if got := told[allocator.Regressed](&r); len(got) != 1 || got[0].Got != 1 || got[0].Seen != 11 {
+				t.Errorf("the alerts are %+v", got)
+			}
 		})
 	}
 }
@@ -144,10 +74,7 @@ func TestVanishedUnderBatch(t *testing.T) {
 		a := start(t, allocator.Config{Store: s, MaxStep: 1})
 		c.Add(take(t, a, 1)...)
 		gate := s.gated()
-		_, w, err := a.Request(nil, "order", 100)
-		if w == nil || err != nil {
-			t.Fatalf("Request: %v, %v", w, err)
-		}
+		w := queued(t, a, "order", 100)
 		synctest.Wait()
 		c.Add(take(t, a, 19)...)
 		gate <- struct{}{} // 81 of the 100 are put aside
@@ -159,7 +86,7 @@ func TestVanishedUnderBatch(t *testing.T) {
 		c.Add(take(t, b, 200)...)
 		close(gate)
 		synctest.Wait()
-		if ranges, err := w.Wait(t.Context()); !errors.Is(err, allocator.ErrUnknownTag) {
+		if ranges, err := w.Wait(t.Context()); !errors.Is(err, allocator.ErrUnknownTag) || ranges != nil {
 			t.Fatalf("Wait: %v, %v; want the tag unknown", ranges, err)
 		}
 		c.Add(take(t, a, 100)...)
@@ -179,39 +106,34 @@ func TestVanishedAlerts(t *testing.T) {
 		"advanced": &allocator.AdvancedError{Tag: "order", Got: 1, Seen: 100},
 		"refused":  &allocator.RegressedError{Tag: "order", Got: 1, Seen: 100},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newStore(t, 10)
-				var r events
-				a := start(t, allocator.Config{Store: s, Notify: r.notify})
-				gate, answers := make(chan struct{}), []error{answer}
-				s.onReserve(func(context.Context, string, int64) error {
-					<-gate
-					if len(answers) == 0 {
-						return errAway
-					}
-					err := answers[0]
-					answers = nil
-					return err
-				})
-				_, w, err := a.Request(nil, "order", 1)
-				if w == nil || err != nil {
-					t.Fatalf("Request: %v, %v", w, err)
+		inBubble(t, name, func(t *testing.T) {
+			s := newStore(t, 10)
+			var r events
+			a := start(t, allocator.Config{Store: s, Notify: r.notify})
+			gate, answers := make(chan struct{}), []error{answer}
+			s.onReserve(func(context.Context, string, int64) error {
+				<-gate
+				if len(answers) == 0 {
+					return errAway
 				}
-				synctest.Wait()
-				vanish(s, a)
-				close(gate)
-				if ranges, err := w.Wait(t.Context()); !errors.Is(err, allocator.ErrUnknownTag) {
-					t.Errorf("Wait: %v, %v; want the tag unknown", ranges, err)
-				}
-				time.Sleep(time.Minute)
-				for _, episode := range []string{"refill_failed", "regressed"} {
-					r.wantEpisodes(t, episode, 0, 0)
-				}
-				s.create("order", 1, 10)
-				s.back()
-				take(t, a, 1)
+				err := answers[0]
+				answers = nil
+				return err
 			})
+			w := queued(t, a, "order", 1)
+			synctest.Wait()
+			vanish(s, a)
+			close(gate)
+			if ranges, err := w.Wait(t.Context()); !errors.Is(err, allocator.ErrUnknownTag) {
+				t.Errorf("Wait: %v, %v; want the tag unknown", ranges, err)
+			}
+			time.Sleep(time.Minute)
+			for _, episode := range []string{"refill_failed", "regressed"} {
+				r.wantEpisodes(t, episode, 0, 0)
+			}
+			s.create("order", 1, 10)
+			s.back()
+			take(t, a, 1)
 		})
 	}
 }
@@ -223,14 +145,12 @@ func TestFloorOfATagThatIsNotInMemory(t *testing.T) {
 		"a floor":     {Name: "order", MaxID: 1, Step: 10, Floor: 5001},
 		"a tombstone": {Name: "order", MaxID: 5001, Deleted: true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				a := start(t, allocator.Config{Store: deaf{newShared(t, 10)}}) // at 1
-				a.Apply(told)
-				if _, err := a.Take(t.Context(), "order", 1); !errors.Is(err, allocator.ErrRegressed) {
-					t.Errorf("Take: %v, want it regressed", err)
-				}
-			})
+		inBubble(t, name, func(t *testing.T) {
+			a := start(t, allocator.Config{Store: deaf{newShared(t, 10)}}) // at 1
+			a.Apply(told)
+			if _, err := a.Take(t.Context(), "order", 1); !errors.Is(err, allocator.ErrRegressed) {
+				t.Errorf("Take: %v, want it regressed", err)
+			}
 		})
 	}
 }

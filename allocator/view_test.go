@@ -1,9 +1,7 @@
 package allocator_test
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"reflect"
@@ -82,23 +80,6 @@ func TestBusiest(t *testing.T) {
 	})
 }
 
-// A tag that is used now stands above one from which more IDs were taken in the past.
-func TestBusiestIsThePresentRate(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		a := start(t, allocator.Config{Store: newStore(t, 100, "past", "present")})
-		takeOf(t, a, "past", 50_000)
-		takeOf(t, a, "present", 1)
-		time.Sleep(time.Hour)
-		for range 10 {
-			takeOf(t, a, "present", 500)
-			time.Sleep(time.Second)
-		}
-		if got := a.Busiest(1); len(got) != 1 || got[0].Tag != "present" || got[0].Rate < 100 {
-			t.Errorf("%+v", got)
-		}
-	})
-}
-
 // TestTotals has a tag in each state, two that are ok, and none.
 func TestTotals(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -120,9 +101,7 @@ func TestTotals(t *testing.T) {
 		}
 		hear(a, "regressed", 1000)
 		for _, tag := range []string{"exhausted", "failing", "loading", "regressed"} {
-			if _, _, err := a.Request(nil, tag, 1); err != nil {
-				t.Fatal(err)
-			}
+			queued(t, a, tag, 1)
 		}
 		take(t, a, 9) // too few for a second segment
 		takeOf(t, a, "ok", 30)
@@ -138,65 +117,12 @@ func TestTotals(t *testing.T) {
 	})
 }
 
-// The tags that end first are those of the list sorted whole. Tags that get new IDs are not among them.
-func TestTotalsListWhatEnds(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		random := allocatortest.Seed(t)
-		tags := many(40)
-		s := newStore(t, 1000, "well")
-		a := start(t, allocator.Config{Store: s})
-		takeOf(t, a, "well", 50)
-		for _, tag := range tags {
-			s.create(tag, 1, 1000+random.Int64N(500))
-			takeOf(t, a, tag, 1)
-		}
-		time.Sleep(time.Minute)
-		s.away()
-		for i, tag := range tags {
-			takeOf(t, a, tag, 150+random.Int64N(50)) // a tenth is used, and the refill fails
-			if i%10 == 0 {
-				takeOf(t, a, tag, a.Named([]string{tag})[0].Left)
-			}
-		}
-		time.Sleep(time.Second)
-		all := a.Views(allocator.Query{Prefix: "tag", Limit: 100})
-		slices.SortStableFunc(all, func(x, y allocator.View) int {
-			lasts := func(v allocator.View) float64 {
-				if v.Left == 0 {
-					return 0
-				}
-				return float64(v.Left) / v.Rate
-			}
-			return cmp.Or(cmp.Compare(lasts(x), lasts(y)), cmp.Compare(y.Rate, x.Rate))
-		})
-		for _, limit := range []int{0, 1, 10, 40, 100} {
-			var want []allocator.TagEnd
-			for _, v := range all[:min(limit, len(all))] {
-				want = append(want, allocator.TagEnd{Tag: v.Tag, Left: v.Left, Rate: v.Rate})
-			}
-			if got := a.Totals(limit).Ending; fmt.Sprint(got) != fmt.Sprint(want) {
-				t.Errorf("at most %d: %+v, want %+v", limit, got, want)
-			}
-		}
-		if got := a.Named([]string{"well", "nosuch", tags[3]}); len(got) != 2 || got[0].Tag != "well" || got[1].Tag != tags[3] {
-			t.Errorf("%+v", got)
-		}
-		s.back()
-		time.Sleep(time.Minute)
-		if got := a.Totals(10).Ending; len(got) > 0 {
-			t.Errorf("all is well, and these end: %+v", got)
-		}
-	})
-}
-
 func TestView(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 100)
 		a := start(t, allocator.Config{Store: s})
 		s.slow(time.Second)
-		if _, _, err := a.Request(nil, "order", 30); err != nil {
-			t.Fatal(err)
-		}
+		queued(t, a, "order", 30)
 		synctest.Wait()
 		if v := a.Views(allocator.Query{Limit: 1})[0]; v.State != "loading" || v.Waiting != 1 || v.Rate != 0 || !v.Refilled.IsZero() {
 			t.Errorf("while it loads: %+v", v)
@@ -211,40 +137,5 @@ func TestView(t *testing.T) {
 		if v.State != "ok" || v.Left != 170 || v.Taken != 30 || v.Waiting != 0 || v.Step != 100 || v.Rate != 3 || fmt.Sprint(v.Segments) != fmt.Sprint(want) {
 			t.Errorf("afterwards: %+v", v)
 		}
-	})
-}
-
-// A strict tag is not loading while a claim is under way. It is exhausted when even the smallest request cannot be served.
-func TestViewOfStrictTag(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 100)
-		if _, err := s.Create(t.Context(), allocator.Tag{Name: "invoice", MaxID: math.MaxInt64 - 3, Order: allocator.Strict}); err != nil {
-			t.Fatal(err)
-		}
-		a := start(t, allocator.Config{Store: s})
-		wantState := func(want string) {
-			t.Helper()
-			v, states := a.Views(allocator.Query{Limit: 1})[0], a.Totals(0).States
-			if v.State != want || states[want] != 1 || v.Order != allocator.Strict || v.Left != 0 || v.Step != 0 || len(v.Segments) != 0 {
-				t.Errorf("want %s: %+v %v", want, v, states)
-			}
-		}
-		takeOf(t, a, "invoice", 1)
-		s.slow(time.Second)
-		if _, _, err := a.Request(nil, "invoice", 1); err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait()
-		wantState(allocator.StateOK)
-		time.Sleep(time.Minute)
-		if _, err := a.Take(t.Context(), "invoice", 2); !errors.Is(err, allocator.ErrExhausted) {
-			t.Errorf("2 IDs where 1 is left: %v", err)
-		}
-		wantState(allocator.StateOK)
-		takeOf(t, a, "invoice", 1) // the last one
-		if _, err := a.Take(t.Context(), "invoice", 1); !errors.Is(err, allocator.ErrExhausted) {
-			t.Errorf("one more ID: %v", err)
-		}
-		wantState(allocator.StateExhausted)
 	})
 }

@@ -5,62 +5,14 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/allocator/allocatortest"
 )
-
-func TestWaits(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 100)
-		s.slow(time.Second)
-		a := start(t, allocator.Config{Store: s})
-		begin := time.Now()
-		wantRanges(t, "Take(3)", take(t, a, 3), allocator.Range{First: 1, Last: 3})
-		if took := time.Since(begin); took != time.Second {
-			t.Errorf("it took %v, want as long as the store", took)
-		}
-		if a.Waiting() != 0 {
-			t.Errorf("%d requests wait", a.Waiting())
-		}
-	})
-}
-
-// TestNeverRefused: whatever the step, a healthy store means no error.
-func TestNeverRefused(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 1)
-		s.slow(20 * time.Millisecond)
-		var r events
-		a := start(t, allocator.Config{Store: s, Notify: r.notify, MaxStep: 1})
-		var c allocatortest.Checker
-		const callers, each = 64, 50
-		done := make(chan struct{})
-		for range callers {
-			go func() {
-				defer func() { done <- struct{}{} }()
-				for range each {
-					ranges, err := a.Take(t.Context(), "order", 1)
-					if err != nil {
-						t.Errorf("Take: %v", err)
-					}
-					c.Add(ranges...)
-				}
-			}()
-		}
-		for range callers {
-			<-done
-		}
-		if ids := unique(t, &c); ids != callers*each {
-			t.Errorf("%d IDs came, want %d", ids, callers*each)
-		}
-		r.wantEpisodes(t, "starved", 0, 0)
-	})
-}
 
 // TestTimedOut: the store is slow, but did not fail. The refill goes on
 // without the request.
@@ -173,6 +125,29 @@ func TestCancelledWaiter(t *testing.T) {
 	})
 }
 
+// TestCancelledAtTheAnswer: a request whose context ends when its IDs come has them or is over, not both.
+func TestCancelledAtTheAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 100)
+		s.slow(time.Second)
+		a := start(t, allocator.Config{Store: s})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var callers sync.WaitGroup
+		for range 64 {
+			callers.Go(func() {
+				if ranges, err := a.Take(ctx, "order", 1); (err == nil) != (len(ranges) == 1) {
+					t.Errorf("Take: %v, %v", ranges, err)
+				}
+			})
+		}
+		callers.Wait()
+		if a.Waiting() != 0 {
+			t.Errorf("%d requests wait", a.Waiting())
+		}
+	})
+}
+
 func TestOverloaded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 100, "other")
@@ -181,10 +156,7 @@ func TestOverloaded(t *testing.T) {
 		a := start(t, allocator.Config{Store: s, Notify: r.notify, MaxWaiting: 3})
 		var waiters []*allocator.Waiter
 		for _, tag := range []string{"order", "other", "order"} { // all tags together
-			_, w, err := a.Request(nil, tag, 2)
-			if err != nil || w == nil {
-				t.Fatalf("Request: %v, %v", w, err)
-			}
+			w := queued(t, a, tag, 2)
 			waiters = append(waiters, w)
 		}
 		for range 10 {
@@ -268,10 +240,7 @@ func TestThen(t *testing.T) {
 			after  time.Duration
 		}
 		ask := func(tag string, n int64) <-chan answer {
-			_, w, err := a.Request(nil, tag, n)
-			if err != nil || w == nil {
-				t.Fatalf("%v, %v", w, err)
-			}
+			w := queued(t, a, tag, n)
 			begin, got := time.Now(), make(chan answer, 2)
 			w.Then(func(ranges []allocator.Range, err error) {
 				a.Seen(tag) // it must not be called under the lock
@@ -351,10 +320,7 @@ func TestSlow(t *testing.T) {
 		a := start(t, allocator.Config{Store: s})
 		slow := func(tag string, n int64, withdraw bool) (after time.Duration) {
 			t.Helper()
-			_, w, err := a.Request(nil, tag, n)
-			if err != nil || w == nil {
-				t.Fatalf("%v, %v", w, err)
-			}
+			w := queued(t, a, tag, n)
 			begin, answered := time.Now(), make(chan bool, 2)
 			w.Then(func([]allocator.Range, error) { answered <- true }, func() {
 				if after = time.Since(begin); withdraw != w.Withdraw() {
@@ -420,10 +386,7 @@ func TestHas(t *testing.T) {
 		}
 		want("invoice", math.MaxInt64, true)
 		s.away()
-		_, large, err := a.Request(nil, "order", 100)
-		if err != nil || large == nil {
-			t.Fatal(err)
-		}
+		large := queued(t, a, "order", 100)
 		want("order", 16, false) // a request for more than that waits, and others do not wait for it
 		for _, tag := range []string{"order", "invoice"} {
 			if _, err := a.Take(t.Context(), tag, 100); err == nil {
@@ -436,51 +399,5 @@ func TestHas(t *testing.T) {
 		want("order", 16, false)
 		want("invoice", 0, false)
 		want("other", 0, false)
-	})
-}
-
-// Nothing more is offered of a tag whose own requests wait in vain.
-func TestHasNoMore(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 10)
-		a := start(t, allocator.Config{Store: s})
-		take(t, a, 4)
-		synctest.Wait()
-		s.slow(time.Second)
-		_, w, err := a.Request(nil, "order", 50)
-		if err != nil || w == nil {
-			t.Fatalf("%v, %v", w, err)
-		}
-		if _, refills := a.Has("order"); !refills {
-			t.Error("a refill has just begun, and no more is offered")
-		}
-		time.Sleep(200 * time.Millisecond)
-		if _, refills := a.Has("order"); refills {
-			t.Error("more is offered of a tag whose requests are slow")
-		}
-		if _, err := w.Wait(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if _, refills := a.Has("order"); !refills {
-			t.Error("the request was served, and no more is offered")
-		}
-	})
-}
-
-// A request never waits longer than MaxWait, also if that is over before it counts as slow.
-func TestShortWait(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 10)
-		a := start(t, allocator.Config{Store: s, MaxWait: 50 * time.Millisecond})
-		s.slow(time.Second)
-		_, w, err := a.Request(nil, "order", 5)
-		if err != nil || w == nil {
-			t.Fatalf("%v, %v", w, err)
-		}
-		begin, ended := time.Now(), make(chan time.Duration, 1)
-		w.Then(func(_ []allocator.Range, err error) { ended <- time.Since(begin) }, func() { t.Error("it is over, and counts as slow") })
-		if after := <-ended; after != 50*time.Millisecond {
-			t.Errorf("it waited %v", after)
-		}
 	})
 }

@@ -3,7 +3,6 @@ package allocatortest
 import (
 	"math/rand/v2"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -56,41 +55,6 @@ func TestHistory(t *testing.T) {
 				t.Errorf("Check: %v; want %q", err, test.want)
 			}
 		})
-	}
-}
-
-func TestHistoryNamesBothRequests(t *testing.T) {
-	_, err := history(request{0, 10, 5, 8}, request{11, 20, 4, 4}).Check()
-	for _, want := range []string{"5-8", "4", clock(at(0)), clock(at(10)), clock(at(11)), clock(at(20))} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("Check: %v; want %q in it", err, want)
-		}
-	}
-}
-
-func TestHistoryWantsOneRun(t *testing.T) {
-	for _, ranges := range [][]allocator.Range{nil, {{First: 1, Last: 2}, {First: 5, Last: 6}}} {
-		var h History
-		h.Add(at(0), at(1), ranges...)
-		if _, err := h.Check(); err == nil || !strings.Contains(err.Error(), "want one") {
-			t.Errorf("Check of a request with %v: %v", ranges, err)
-		}
-	}
-}
-
-func TestHistoryCounts(t *testing.T) {
-	var h History
-	var wg sync.WaitGroup
-	for i := range int64(8) {
-		wg.Go(func() {
-			for j := range int64(100) {
-				h.Add(at(0), at(1), allocator.Range{First: 2*(i*100+j) + 1, Last: 2*(i*100+j) + 2})
-			}
-		})
-	}
-	wg.Wait()
-	if n, err := h.Check(); n != 800 || err != nil || h.IDs() != 1600 {
-		t.Errorf("Check: %d requests, %v, %d IDs; want 800 requests with 1600 IDs", n, err, h.IDs())
 	}
 }
 

@@ -59,11 +59,6 @@ func TestClaimed(t *testing.T) {
 	Run(t, claimedBackend(func(m *Memory) allocator.Store { return m }))
 }
 
-// TestClaimedWithoutTombstones: the ledger knows where a tag ended, also if the store forgets it.
-func TestClaimedWithoutTombstones(t *testing.T) {
-	deleteAndCreate(t, claimedBackend(func(m *Memory) allocator.Store { return noTombstones{m} })(t))
-}
-
 func claimedBackend(open func(*Memory) allocator.Store) func(testing.TB) Backend {
 	return func(tb testing.TB) Backend {
 		ledger := NewMemoryLedger()
@@ -120,18 +115,6 @@ func (s offByOne) Reserve(ctx context.Context, tag string, n, from int64) (alloc
 	g, err := s.Memory.Reserve(ctx, tag, n, from)
 	g.Last++
 	return g, err
-}
-
-type noTombstones struct{ *Memory }
-
-func (s noTombstones) Delete(ctx context.Context, tag string, from int64) (allocator.Tag, error) {
-	t, err := s.Memory.Delete(ctx, tag, from)
-	if err == nil {
-		s.mu.Lock()
-		delete(s.tags, tag) // no tombstone
-		s.mu.Unlock()
-	}
-	return t, err
 }
 
 type takesOne struct{ *Memory }
@@ -262,7 +245,6 @@ func TestFaultyStores(t *testing.T) {
 			return &cachedStep{Memory: m, step: make(map[string]int64)}
 		}, "StepChanged"},
 		{"off by one", func(m *Memory) allocator.Store { return offByOne{m} }, "ManyHandles"},
-		{"no tombstones", func(m *Memory) allocator.Store { return noTombstones{m} }, "DeleteAndCreate"},
 		{"wraps", func(m *Memory) allocator.Store { return wraps{m} }, "Exhausted"},
 		{"folds case", func(m *Memory) allocator.Store { return folds{m} }, "TagsAreApart"},
 		{"max_id moves back", func(m *Memory) allocator.Store { return movesBack{m} }, "MaxIDBackwards"},
