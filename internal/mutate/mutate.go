@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -44,18 +45,21 @@ func (r Runner) Run(t *testing.T, by string, edits ...Edit) {
 	edited := overlay(t, edits)
 	t.Parallel()
 	folder := "./" + cmp.Or(r.Package, filepath.Dir(edits[0][0]))
-	command := exec.Command("go", "test", "-vet=off", "-overlay", edited, "-count=1", "-timeout=1m", "-run", anchored(by), folder)
+	command := exec.Command("go", "test", "-vet=off", "-overlay", edited, "-count=1", "-timeout=3m", "-run", anchored(by), folder)
 	command.Env = append(os.Environ(), r.Env...)
 	out, err := command.CombinedOutput()
 	if err == nil {
 		t.Fatalf("%s did not find it", by)
 	}
-	// The first thing that was wrong, not that too little happened or that the build failed.
-	found := regexp.MustCompile(pattern).FindSubmatch(out)
-	if found == nil {
+	// The first thing that was wrong, not that too little happened, that it took too long or that the build failed.
+	found := regexp.MustCompile(pattern).FindAllString(string(out), -1)
+	found = slices.DeleteFunc(found, func(line string) bool {
+		return strings.Contains(line, "replay with ") || strings.Contains(line, "panic: test timed out")
+	})
+	if len(found) == 0 {
 		t.Fatalf("%s failed for another reason: %s", by, out)
 	}
-	t.Logf("%s: %s", by, strings.Join(strings.Fields(string(found[0])), " "))
+	t.Logf("%s: %s", by, strings.Join(strings.Fields(found[0]), " "))
 }
 
 // anchored is the pattern of go test that matches the whole name of each test, and of its
