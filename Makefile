@@ -6,7 +6,7 @@ FUZZTIME    ?= 20s
 RUN         ?= ^TestDrill
 # make mutations JOBS=8 MUTATION=limit MUTATED=./allocator
 JOBS        ?= 2
-MUTATION    ?= TestMutations
+MUTATION    ?= .
 MUTATED     ?= $(sort $(dir $(shell grep -rl --include='*_test.go' '^//go:build mutations$$' .)))
 # Tests need none of their files after a power cut, so they keep them in memory where that has room. On a disk that other
 # programs keep busy, each write that is forced to it can take long, and tests wait in vain.
@@ -74,7 +74,6 @@ fuzz: ## each decoder for FUZZTIME
 	@set -e; for f in $(FUZZ); do \
 		echo "$${f#*:}"; $(GO) test ./$${f%%:*} -run='^$$' -fuzz="^$${f#*:}$$" -fuzztime=$(FUZZTIME); done
 
-# MUTATION=REGEXP takes some, MUTATED=./schema those of a package, JOBS=8 runs eight at once.
 mutations: deps ## breaks each promise on purpose; a test must find it (half an hour; MUTATION=REGEXP takes some)
 	TMPDIR=$(SCRATCH) $(GO) test -tags mutations -vet=off -count=1 -timeout 90m -parallel $(JOBS) -p 1 -run 'TestMutations/$(MUTATION)' -v $(MUTATED)
 
