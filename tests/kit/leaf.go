@@ -220,6 +220,9 @@ func (g *Generator) Again(args ...string) *Generator {
 	return Serve(g.tb, g.Dir, append(slices.Clone(g.args), args...)...)
 }
 
+// Arguments are those with which it was started.
+func (g *Generator) Arguments() []string { return slices.Clone(g.args) }
+
 // State is what a generator says of itself in $SRV.STATS.
 type State struct {
 	Node               string
