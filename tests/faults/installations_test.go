@@ -1,0 +1,68 @@
+package faults
+
+import (
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/tests/kit"
+)
+
+// installations are losses of the record that says whose a NATS is. A newcomer with an empty disk makes no second
+// one beside a generator that runs, whatever else was lost: it waits. Tags that could begin at 1 again are not
+// created.
+var installations = []scenario{
+	{
+		fault: "the record of the installation is lost", in: []setup{kvAlone, mysqlAlone}, tags: none,
+		strike: func(in *installation) {
+			highest := in.take(order)
+			putBack := in.lose("KV_" + bus.BucketInstallation)
+			putBack()
+			in.above(order, highest+1)
+			in.ready(2)
+		},
+	},
+	{
+		fault: "JetStream lost everything", in: []setup{kvAlone}, tags: none,
+		strike: func(in *installation) {
+			in.take(order)
+			putBack := in.lose("KV_"+bus.BucketInstallation, "KV_"+bus.BucketTags, "KV_"+bus.BucketWorkers, bus.EventStream)
+			putBack()
+			in.leaf("tag", "add", order, "--step", "100", "--max-id", "5000") // nobody may guess how far it was
+			in.above(order, 5000)
+			in.ready(2)
+		},
+	},
+}
+
+// lose deletes streams, starts a newcomer, and returns what restores the installation's record.
+func (in *installation) lose(streams ...string) (putBack func()) {
+	in.Helper()
+	entry, err := in.bucket(bus.BucketInstallation).Get(in.Context(), "installation")
+	kit.Must(in.T, err)
+	for _, stream := range streams {
+		kit.Must(in.T, in.js.DeleteStream(in.Context(), stream))
+	}
+	fresh := in.enter()
+	testkit.Eventually(in.T, "the newcomer says what is lost, and who runs", func() bool {
+		log := in.nodes[fresh].Stderr()
+		return strings.Contains(log, "JetStream lost the record of installation") && strings.Contains(log, "n0 runs as part of it")
+	})
+	if _, err := in.js.KeyValue(in.Context(), bus.BucketInstallation); err == nil {
+		in.Error("there is a second record, or a bucket that would be in the way of a restore")
+	}
+	for range 6 { // whichever generator answers
+		if err := bus.ReplyError(in.ask(bus.SubjectTagsCreate, `{"tag":"late"}`)); err == nil || is(err, bus.Exists) {
+			in.Errorf("a tag was created: %v", err)
+		}
+	}
+	return func() {
+		in.Helper()
+		kv, err := in.js.CreateKeyValue(in.Context(), jetstream.KeyValueConfig{Bucket: bus.BucketInstallation})
+		kit.Must(in.T, err)
+		_, err = kv.Put(in.Context(), "installation", entry.Value())
+		kit.Must(in.T, err)
+	}
+}
