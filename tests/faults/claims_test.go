@@ -89,7 +89,9 @@ var claims = []scenario{
 					_, err := in.js.CreateStream(in.Context(), cfg)
 					kit.Must(in.T, err)
 					kit.Leaf(in.T, append([]string{"serve"}, in.arguments(0)...)...).Want(in.T, 1, "bucket "+bucket+" has "+says)
-					kit.Must(in.T, in.js.DeleteStream(in.Context(), cfg.Name))
+					for stream := range in.js.StreamNames(in.Context()).Name() {
+						kit.Must(in.T, in.js.DeleteStream(in.Context(), stream))
+					}
 				}
 			}
 		},
@@ -274,8 +276,9 @@ var claims = []scenario{
 			disagree("overlap")
 			in.publish("info.segment.refill.order", `garbage`)
 			disagree("damaged_event")
-			in.publish("info.worker.acquired.0", fmt.Sprintf(`{"node":"x","worker":%d,"registry":"kv","from_ms":%d,"reserved_until_ms":%d}`,
-				in.held(1)["n0"], time.Now().UnixMilli(), time.Now().Add(time.Minute).UnixMilli()))
+			worker := in.held(1)["n0"]
+			in.publish(fmt.Sprint("info.worker.acquired.", worker), fmt.Sprintf(
+				`{"node":"x","worker":%d,"registry":"kv","from_ms":%d,"reserved_until_ms":%d}`, worker, time.Now().UnixMilli(), time.Now().Add(time.Minute).UnixMilli()))
 			disagree("two_holders")
 			if in.mysql {
 				in.sql("UPDATE leaf_alloc SET max_id = 5 WHERE biz_tag = 'order'")

@@ -27,23 +27,25 @@ import (
 // setup says how an installation is built.
 type setup struct {
 	name      string
-	nodes     int  // generators that run when the fault comes
-	embedded  bool // the first generator embeds the NATS server; else a server runs that the row can stop
-	cluster   bool // of three NATS servers, a generator at each
-	mysql     bool // the tags are in a database
-	server    bool // its server belongs to this row, which may kill it
-	zookeeper bool // the workers are there
-	linked    bool // each generator reaches NATS through a link of its own
+	nodes     int    // generators that run when the fault comes
+	embedded  bool   // the first generator embeds the NATS server; else a server runs that the row can stop
+	cluster   bool   // of three NATS servers, a generator at each
+	mysql     bool   // the tags are in a database
+	server    bool   // its server belongs to this row, which may kill it
+	zookeeper bool   // the workers are there
+	linked    bool   // each generator reaches NATS through a link of its own
+	config    string // of the NATS server
 }
 
 var (
-	kv       = setup{name: "kv", nodes: 3}
-	kvAlone  = setup{name: "kv, one generator", nodes: 1}
-	kvLinked = setup{name: "kv, through links", nodes: 2, linked: true}
-	kvEmpty  = setup{name: "kv, no generator"}
-	embedded = setup{name: "embedded", nodes: 1, embedded: true}
-	cluster  = setup{name: "cluster", nodes: 3, cluster: true}
-	inMySQL  = setup{name: "mysql", nodes: 3, mysql: true}
+	kv        = setup{name: "kv", nodes: 3}
+	kvAlone   = setup{name: "kv, one generator", nodes: 1}
+	kvPatient = setup{name: "kv, no pings", nodes: 1, config: "ping_interval: 2m"}
+	kvLinked  = setup{name: "kv, through links", nodes: 2, linked: true}
+	kvEmpty   = setup{name: "kv, no generator"}
+	embedded  = setup{name: "embedded", nodes: 1, embedded: true}
+	cluster   = setup{name: "cluster", nodes: 3, cluster: true}
+	inMySQL   = setup{name: "mysql", nodes: 3, mysql: true}
 	// mysqlAlone and the others below have as few generators as the row needs: each costs a second of processor.
 	mysqlAlone  = setup{name: "mysql, one generator", nodes: 1, mysql: true}
 	mysqlServer = setup{name: "mysql", nodes: 2, mysql: true, server: true}
@@ -104,7 +106,7 @@ func begin(t *testing.T, where setup, flags ...string) *installation {
 		in.servers = newCluster(t)
 		in.url = in.servers.url(0)
 	case !where.embedded:
-		in.nats = newNATS(t, "")
+		in.nats = newNATS(t, where.config)
 		in.url = in.nats.ClientURL()
 	}
 	for range where.nodes {
@@ -372,7 +374,7 @@ func (in *installation) request(tag string, n int64) ([]bus.Range, error) {
 	if tag != snowflakes {
 		subject = bus.SubjectSegment + "." + tag
 	}
-	msg, err := in.nc.Request(subject, fmt.Append(nil, n), 10*time.Second)
+	msg, err := in.nc.Request(subject, fmt.Append(nil, n), 2*time.Second)
 	if err == nil {
 		err = bus.ReplyError(msg)
 	}

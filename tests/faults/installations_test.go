@@ -53,8 +53,8 @@ func (in *installation) lose(streams ...string) (putBack func()) {
 	if _, err := in.js.KeyValue(in.Context(), bus.BucketInstallation); err == nil {
 		in.Error("there is a second record, or a bucket that would be in the way of a restore")
 	}
-	for range 6 { // whichever generator answers
-		if err := bus.ReplyError(in.ask(bus.SubjectTagsCreate, `{"tag":"late"}`)); err == nil || is(err, bus.Exists) {
+	for range 6 { // whichever generator answers; a database would know such a tag
+		if err := bus.ReplyError(in.ask(bus.SubjectTagsCreate, `{"tag":"late"}`)); !in.mysql && (err == nil || is(err, bus.Exists)) {
 			in.Errorf("a tag was created: %v", err)
 		}
 	}

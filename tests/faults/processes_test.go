@@ -30,7 +30,7 @@ var processes = []scenario{
 					in.again(i)
 					in.above(order, highest+1)
 				} else {
-					in.callAgain() // of the others
+					in.more(100) // of the others
 					in.again(i)
 				}
 			}
@@ -99,13 +99,13 @@ var processes = []scenario{
 	},
 	{
 		// The NATS server does not notice the standstill, so it keeps the requests of that time.
-		fault: "requests of a standstill", in: []setup{kvAlone}, tags: none,
+		fault: "requests of a standstill", in: []setup{kvPatient}, tags: none,
 		strike: func(in *installation) {
 			before := in.take(order)
 			in.take(snowflakes)
 			inbox, late := in.inbox()
 			in.freeze(0)
-			for begin := time.Now(); time.Since(begin) < 5500*time.Millisecond; pause(in, 200*time.Millisecond) {
+			for begin := time.Now(); time.Since(begin) < 6*time.Second; pause(in, 200*time.Millisecond) {
 				for _, subject := range []string{bus.SubjectSegment + "." + order, bus.SubjectSnowflake} {
 					kit.Must(in.T, in.nc.PublishRequest(subject, inbox, []byte("10")))
 				}
@@ -122,7 +122,7 @@ var processes = []scenario{
 	},
 	{
 		fault: "SIGTERM with thousands of requests in the queues", in: []setup{kvAlone}, tags: none,
-		flags: []string{"--tag", "long:100000"},
+		flags: []string{"--tag", "long:100000", "--max-step", "100000"},
 		strike: func(in *installation) {
 			const each = 2000
 			all := []string{"long", "long", order, invoice, coupon}

@@ -174,22 +174,11 @@ var workers = []scenario{
 			}
 		},
 	},
-	{
-		fault: "a second generator of one name starts", in: []setup{inZooKeeper}, tags: []string{order, snowflakes},
-		strike: func(in *installation) {
-			args := append([]string{"serve"}, in.nodes[0].Arguments()...)
-			kit.Leaf(in.T, append(args, "--http", "")...).Want(in.T, 1, "another generator runs under the name n0", "--node")
-			in.more(100)
-		},
-	},
 }
 
 var zooKeeperAlone = setup{name: "zookeeper, one generator", nodes: 1, zookeeper: true}
 
 func noWorker(c callers.Call) bool {
-	if c.Tag == snowflakes && c.Kind == "HTTP" {
-		return callers.AnyFailure(c) // it has no error that a program can tell
-	}
 	return c.Tag == snowflakes && callers.Refused(bus.NoWorkerID)(c)
 }
 

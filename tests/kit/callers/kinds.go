@@ -162,6 +162,9 @@ func (c *Callers) HTTP(addresses ...string) *Callers {
 		if err != nil {
 			return nil, err
 		}
+		if reason := answer.Header.Get("Leaf-Error-Reason"); reason != "" {
+			return nil, &bus.Error{Code: answer.StatusCode, Reason: bus.Reason(reason), Message: string(body)}
+		}
 		if answer.StatusCode != http.StatusOK {
 			return nil, fmt.Errorf("HTTP %d: %s", answer.StatusCode, body)
 		}
