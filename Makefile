@@ -4,6 +4,10 @@ STATICCHECK  = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK  = golang.org/x/vuln/cmd/govulncheck@v1.9.0
 FUZZTIME    ?= 20s
 RUN         ?= ^TestDrill
+# make mutations JOBS=8 MUTATION='TestMutations/.*limit' MUTATED=./allocator
+JOBS        ?= 2
+MUTATION    ?= TestMutations
+MUTATED     ?= $(sort $(dir $(shell grep -rl --include='*_test.go' '^//go:build mutations$$' .)))
 # Tests need none of their files after a power cut, so they keep them in memory where that has room. On a disk that other
 # programs keep busy, each write that is forced to it can take long, and tests wait in vain.
 SCRATCH     := $(shell [ "$$(df -Pk /dev/shm 2>/dev/null | awk 'END {print $$4}')" -gt 4000000 ] 2>/dev/null && echo /dev/shm || echo "$${TMPDIR:-/tmp}")
@@ -25,29 +29,30 @@ build: ## bin/leaf
 deps:
 	@tests/install.sh
 
-# The packages whose tests start no server, no browser and no leaf: those that import none of the
-# packages that do. Go's cache skips what has not changed.
+# The packages whose tests start no process: those that do import tests/kit. Go's cache skips what has not changed.
 check: ## tests that need no installed server, without the race detector (seconds)
-	@$(GO) test -p 3 $$($(GO) list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./... | \
-		grep -vE 'leafbus/tests( |$$)|leafbus/tests/(bench|browser|daemon|mariadb|zookeeper)' | cut -d' ' -f1)
+	@$(GO) test -vet=off -p 3 $$($(GO) list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./... | \
+		grep -v 'leafbus/tests/' | cut -d' ' -f1)
 
-# Never from the cache: it does not know that tests run the program. One package after the other, because each runs
-# eight tests at a time. What is built before is built on all processors.
-test: deps ## every test, with the race detector; the simulations without
+# Never from the cache: it does not know that tests run the program. The packages of the library have the race detector. The
+# program that those below tests run has not, because half of their time would be its start. Most tests wait more than they
+# compute, so several packages run side by side. `make lint` vets.
+test: deps ## every test but drills: the library with the race detector, then the program
 	$(GO) build -race ./...
-	TMPDIR=$(SCRATCH) $(GO) test -race -count=1 -timeout 9m -p 1 ./...
+	TMPDIR=$(SCRATCH) $(GO) test -race -vet=off -count=1 -timeout 9m -p 3 $$($(GO) list ./... | grep -v leafbus/tests/)
+	TMPDIR=$(SCRATCH) $(GO) test -vet=off -count=1 -timeout 9m -p 2 ./tests/...
 # That of snowflakes runs on one goroutine at a time, and its coroutines now and then crash the race
 # detector itself. That of tags would try a tenth of its worlds in the same time.
-	$(GO) test -count=1 -run TestSimulation ./snowflake ./allocator
+	$(GO) test -vet=off -count=1 -run TestSimulation ./snowflake ./allocator
 
 # Drills assert safety and print times. They are no part of `make test`, because each may need a minute.
-drills: deps ## attacks on real processes: kills, freezes, lost disks, full disks, and a night with the pager for each alert (an hour; RUN=REGEXP takes some, SKIP=REGEXP leaves some out)
+drills: deps ## attacks on real processes that need minutes, root or other programs (RUN=REGEXP takes some, SKIP=REGEXP leaves some out)
 	@tests/install.sh drills
-	$(GO) test -tags drills -count=1 -timeout 90m -run '$(RUN)' -skip '$(SKIP)' -v ./tests
+	$(GO) test -tags drills -count=1 -timeout 90m -run '$(RUN)' -skip '$(SKIP)' -v ./tests/drills
 
 # The versions of nats-server come through the Go module proxy.
 compat: ## generators on real NATS clusters of old and new versions (some minutes)
-	$(GO) test -tags compat -count=1 -timeout 20m -run '^TestCompat' -v ./tests
+	$(GO) test -tags compat -count=1 -timeout 20m -run '^TestCompat' -v ./tests/drills
 
 lint: ## gofmt, go vet, staticcheck, and govulncheck where its database can be reached
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo 'run gofmt -w .'; exit 1; }
@@ -69,8 +74,10 @@ fuzz: ## each decoder for FUZZTIME
 	@set -e; for f in $(FUZZ); do \
 		echo "$${f#*:}"; $(GO) test ./$${f%%:*} -run='^$$' -fuzz="^$${f#*:}$$" -fuzztime=$(FUZZTIME); done
 
-mutations: ## breaks each invariant of tags and snowflakes on purpose; the tests must find it (some minutes)
-	$(GO) test -tags mutations -count=1 -timeout 60m -run TestMutations -v ./allocator ./internal/fresh ./snowflake
+# The packages that have mutations; MUTATION=REGEXP takes some.
+mutations: deps ## breaks each promise on purpose; a test must find it (MUTATION=REGEXP takes some)
+	TMPDIR=$(SCRATCH) $(GO) test -tags mutations -vet=off -count=1 -timeout 90m -parallel 2 -p 1 -run 'TestMutations/$(MUTATION)' -v \
+		$$(find . -name 'mutations*_test.go' -printf '%h\n' | sort -u)
 
 clean:
 	rm -rf bin

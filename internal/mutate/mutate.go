@@ -20,24 +20,31 @@ import (
 // The path of the file is relative to the folder of the package under test.
 type Edit [3]string
 
-// Runner runs tests against edited code: those in the folder of the first edited file.
+// Runner runs tests against edited code.
 type Runner struct {
-	By   string   // the test that finds an edit for which Run names none
-	Says string   // a pattern of what By prints first; default: a test's message or a panic
-	Env  []string // added to the environment
+	By      string   // the test that finds an edit for which Run names none
+	Says    string   // a pattern of what By prints first; default: a test's message or a panic
+	Env     []string // added to the environment
+	Package string   // the folder of the test, like the path of an edit; default: that of the first edited file
 }
 
-// says matches the message of a test, and a panic.
-const says = `(?m)^\s+\w+_test\.go:\d+: (.*)|^(panic: .*)`
+// says matches the message of a test or of a kit of tests, and a panic.
+const says = `(?m)^\s+\w+\.go:\d+: (.*)|^(panic: .*)`
 
 // Run demands that the test by, a pattern, fails with the edits. By default it is that of the
-// Runner. It changes no file, because go test reads the edited ones through an overlay.
+// Runner. It changes no file, because go test reads the edited ones through an overlay. So the
+// mutations run side by side, as many as the flag -parallel says: give each a subtest of its
+// own. Edits that no longer fit the code are reported at once.
 func (r Runner) Run(t *testing.T, by string, edits ...Edit) {
+	t.Helper()
 	pattern := says
 	if by == "" {
 		by, pattern = r.By, cmp.Or(r.Says, says)
 	}
-	command := exec.Command("go", "test", "-vet=off", "-overlay", overlay(t, edits), "-count=1", "-timeout=1m", "-run", "^("+by+")$", "./"+filepath.Dir(edits[0][0]))
+	edited := overlay(t, edits)
+	t.Parallel()
+	folder := "./" + cmp.Or(r.Package, filepath.Dir(edits[0][0]))
+	command := exec.Command("go", "test", "-vet=off", "-overlay", edited, "-count=1", "-timeout=1m", "-run", anchored(by), folder)
 	command.Env = append(os.Environ(), r.Env...)
 	out, err := command.CombinedOutput()
 	if err == nil {
@@ -49,6 +56,19 @@ func (r Runner) Run(t *testing.T, by string, edits ...Edit) {
 		t.Fatalf("%s failed for another reason: %s", by, out)
 	}
 	t.Logf("%s: %s", by, strings.Join(strings.Fields(string(found[0])), " "))
+}
+
+// anchored is the pattern of go test that matches the whole name of each test, and of its
+// subtest after a slash: go test splits a pattern at slashes outside of parentheses.
+func anchored(by string) string {
+	if !strings.Contains(by, "/") {
+		return "^(" + by + ")$"
+	}
+	tests := strings.Split(by, "|")
+	for i, test := range tests {
+		tests[i] = "^" + strings.ReplaceAll(test, "/", "$/^") + "$"
+	}
+	return strings.Join(tests, "|")
 }
 
 // overlay writes the edited files, and the file that makes go use them.

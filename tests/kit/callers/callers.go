@@ -9,8 +9,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -33,6 +35,7 @@ type Config struct {
 	Batch    int64         // a call asks for 1 to Batch IDs; 0: 1
 	Deadline time.Duration // of each call; 0: testkit.Patience
 	Once     time.Duration // the deadline of callers that do not try again; 0: Deadline
+	Token    string        // of callers over HTTP
 	Pause    time.Duration // of a caller between two calls; 0: 1 ms, which leaves the others some of the machine
 	// MayFail reports whether a failed call is expected; nil: none is. It runs in many goroutines.
 	MayFail func(Call) bool
@@ -222,18 +225,38 @@ func (c *Callers) Floor(tag string, first int64) {
 // Ranges returns all IDs of a tag that came, joined.
 func (c *Callers) Ranges(tag string) []bus.Range {
 	c.tb.Helper()
-	var taken allocatortest.Checker
+	taken, err := c.taken(tag)
+	if err != nil {
+		c.tb.Fatalf("%q: %v", tag, err)
+	}
+	return taken.Ranges()
+}
+
+func (c *Callers) taken(tag string) (*allocatortest.Checker, error) {
+	taken := new(allocatortest.Checker)
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, call := range c.calls {
 		if call.Tag == tag {
 			taken.Add(call.Ranges...)
 		}
 	}
-	c.mu.Unlock()
-	if _, err := taken.Check(); err != nil {
-		c.tb.Fatalf("%q: %v", tag, err)
+	_, err := taken.Check()
+	return taken, err
+}
+
+// Unique returns an error if an ID of the tag came twice, to whichever of these callers.
+func Unique(tag string, sets ...*Callers) error {
+	var all allocatortest.Checker
+	for _, c := range sets {
+		taken, err := c.taken(tag)
+		if err != nil {
+			return err
+		}
+		all.Add(taken.Ranges()...)
 	}
-	return taken.Ranges()
+	_, err := all.Check()
+	return err
 }
 
 // Highest is the highest ID of a tag that came; 0: none did.
@@ -268,7 +291,7 @@ func (c *Callers) Stop() map[string]Met {
 	c.Check()
 	met := meet(c.calls, c.fault)
 	for _, kind := range slices.Sorted(maps.Keys(c.kinds)) {
-		c.tb.Logf("%-12s %v", kind, met[kind])
+		c.tb.Logf("%-12s of %q: %v", kind, c.cfg.Tags, met[kind])
 		if c.kinds[kind] == 0 {
 			c.tb.Errorf("%s: no ID ever came", kind)
 		}
@@ -280,12 +303,13 @@ func (c *Callers) Stop() map[string]Met {
 type Met struct {
 	Calls, IDs, Failed int64
 	Gap                time.Duration // the longest time without an answer to any caller of this kind
+	Slowest            time.Duration // call that got IDs
 	Reasons            map[string]int64
 }
 
 func (m Met) String() string {
-	text := fmt.Sprintf("%8d calls, %9d IDs, %6d failed, longest time without an answer %5v",
-		m.Calls, m.IDs, m.Failed, m.Gap.Round(time.Millisecond))
+	text := fmt.Sprintf("%8d calls, %9d IDs, %6d failed, slowest %5v, longest time without an answer %5v",
+		m.Calls, m.IDs, m.Failed, m.Slowest.Round(time.Millisecond), m.Gap.Round(time.Millisecond))
 	for _, reason := range slices.Sorted(maps.Keys(m.Reasons)) {
 		text += fmt.Sprintf("; %d × %s", m.Reasons[reason], reason)
 	}
@@ -307,7 +331,7 @@ func meet(calls []Call, fault time.Time) map[string]Met {
 			last[call.Kind] = call.Sent
 		}
 		if call.Err == nil {
-			last[call.Kind] = call.Ended
+			last[call.Kind], m.Slowest = call.Ended, max(m.Slowest, call.Ended.Sub(call.Sent))
 			for _, r := range call.Ranges {
 				m.IDs += r.Len()
 			}
@@ -327,6 +351,12 @@ func meet(calls []Call, fault time.Time) map[string]Met {
 func reason(err error) string {
 	if e, ok := errors.AsType[*bus.Error](err); ok {
 		return string(e.Reason)
+	}
+	if r, ok := errors.AsType[bus.Reason](err); ok {
+		return string(r)
+	}
+	if _, ok := errors.AsType[*net.OpError](err); ok || errors.Is(err, io.EOF) {
+		return "connection lost"
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return "timed out"

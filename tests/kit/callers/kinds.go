@@ -153,6 +153,9 @@ func (c *Callers) HTTP(addresses ...string) *Callers {
 		if err != nil {
 			return nil, err
 		}
+		if c.cfg.Token != "" {
+			r.Header.Set("Authorization", "Bearer "+c.cfg.Token)
+		}
 		answer, err := http.DefaultTransport.RoundTrip(r)
 		if err != nil {
 			return nil, err
@@ -163,7 +166,7 @@ func (c *Callers) HTTP(addresses ...string) *Callers {
 			return nil, err
 		}
 		if reason := answer.Header.Get("Leaf-Error-Reason"); reason != "" {
-			return nil, &bus.Error{Code: answer.StatusCode, Reason: bus.Reason(reason), Message: string(body)}
+			return nil, fmt.Errorf("HTTP %d: %w", answer.StatusCode, bus.Reason(reason))
 		}
 		if answer.StatusCode != http.StatusOK {
 			return nil, fmt.Errorf("HTTP %d: %s", answer.StatusCode, body)

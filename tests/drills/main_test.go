@@ -1,0 +1,95 @@
+//go:build drills
+
+// Package drills has what needs minutes, root, or programs beyond those of `make test`. A drill asserts safety
+// (no ID twice, order, nothing lost, service afterwards) and prints times. `make drills` runs all of them.
+package drills
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/tests/kit"
+	"github.com/leafbus/leafbus/tests/kit/callers"
+)
+
+func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
+
+// hasty is the deadline of callers that measure the longest time without an answer.
+const hasty = 500 * time.Millisecond
+
+// system runs a program that must succeed.
+func system(t *testing.T, name string, args ...string) {
+	t.Helper()
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		t.Fatalf("%s %v: %v: %s: drills need root on Linux", name, args, err, out)
+	}
+}
+
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	kit.Must(t, os.WriteFile(path, []byte(text), 0o600))
+}
+
+// page returns a file of the project, such as docs/moving.md.
+func page(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("../..", name))
+	kit.Must(t, err)
+	return string(text)
+}
+
+// status is what an address answers to a path, with the token of clusters; 0: it does not answer.
+func status(address, path string) int {
+	r, err := http.NewRequest("GET", "http://"+strings.TrimPrefix(address, "http://")+path, nil)
+	if err != nil {
+		return 0
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	answer, err := (&http.Client{Timeout: time.Second}).Do(r)
+	if err != nil {
+		return 0
+	}
+	answer.Body.Close()
+	return answer.StatusCode
+}
+
+func awaitStatus(t *testing.T, address, path string, want int) {
+	t.Helper()
+	what := fmt.Sprintf("%d from %s%s", want, address, path)
+	testkit.Eventually(t, what, func() bool { return status(address, path) == want })
+}
+
+// auditAgrees demands that leaf audit finds no contradiction, also with the IDs of the tag that these callers took.
+func auditAgrees(t *testing.T, url, tag string, sets ...*callers.Callers) {
+	t.Helper()
+	var taken strings.Builder
+	for _, set := range sets {
+		for _, r := range set.Ranges(tag) {
+			fmt.Fprintf(&taken, "%s %v\n", tag, r)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "taken")
+	writeFile(t, file, taken.String())
+	var r kit.Result
+	// A cluster that was just restarted may have no leader yet, and the last events may be on their way.
+	for range 20 {
+		if r = kit.Leaf(t, "audit", "-s", url, "--taken", file); r.Status == 0 {
+			return
+		}
+		time.Sleep(time.Second)
+	}
+	t.Errorf("leaf audit: exit status %d: %s%s", r.Status, r.Stdout, r.Stderr)
+}
+
+// unique demands that no ID of the tag came twice, also to different sets of callers.
+func unique(t *testing.T, tag string, sets ...*callers.Callers) {
+	t.Helper()
+	kit.Must(t, callers.Unique(tag, sets...))
+}
