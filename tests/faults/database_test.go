@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"context"
 	"database/sql"
 	"strings"
 	"testing"
@@ -15,11 +14,23 @@ import (
 // leafTables are all that Leafbus keeps in a database.
 var leafTables = []string{"leaf_alloc", "leaf_mark", "leaf_installation"}
 
-// openDB opens a database as an operator does.
+// newDatabase makes an empty database, on a server that this row may kill if its setup says so.
+func (in *installation) newDatabase() {
+	in.Helper()
+	if in.server {
+		in.mariadb = kit.NewMariaDB(in.T)
+		dsn, err := in.mariadb.Database()
+		kit.Must(in.T, err)
+		in.dsn = dsn
+	} else {
+		in.dsn = kit.NewDatabase(in.T)
+	}
+	in.db = openDB(in.T, in.dsn)
+}
+
 func openDB(t *testing.T, dsn string) *sql.DB {
 	t.Helper()
-	cfg, err := mysql.ParseDSN(dsn)
-	kit.Must(t, err)
+	cfg := parseDSN(t, dsn)
 	cfg.Logger = &mysql.NopLogger{} // connections break on purpose
 	connector, err := mysql.NewConnector(cfg)
 	kit.Must(t, err)
@@ -28,22 +39,30 @@ func openDB(t *testing.T, dsn string) *sql.DB {
 	return db
 }
 
-func sqlIn(t *testing.T, db *sql.DB, statements ...string) {
+func parseDSN(t *testing.T, dsn string) *mysql.Config {
 	t.Helper()
-	for _, s := range statements {
-		if _, err := db.ExecContext(testkit.Context(t), s); err != nil {
-			t.Fatalf("%s: %v", s, err)
-		}
-	}
+	cfg, err := mysql.ParseDSN(dsn)
+	kit.Must(t, err)
+	return cfg
 }
 
-func (in *installation) sql(statements ...string) {
+// address is that of the database's server.
+func (in *installation) address() string { return parseDSN(in.T, in.dsn).Addr }
+
+// through adds a link to the database for one more generator, and returns its DSN.
+func (in *installation) through() string {
 	in.Helper()
-	sqlIn(in.T, in.db, statements...)
+	cfg, way := parseDSN(in.T, in.dsn), kit.NewLink(in.T, in.address())
+	in.ways = append(in.ways, way)
+	cfg.Addr = way.Addr()
+	return cfg.FormatDSN()
 }
 
-// value is the first value of a query: a max_id, for example.
-func (in *installation) value(query string) (n int64) {
+// sql runs statements as an operator does.
+func (in *installation) sql(statements ...string) { in.Helper(); kit.SQL(in.T, in.dsn, statements...) }
+
+// number is the first value of a query.
+func (in *installation) number(query string) (n int64) {
 	in.Helper()
 	if err := in.db.QueryRowContext(testkit.Context(in.T), query).Scan(&n); err != nil {
 		in.Fatalf("%s: %v", query, err)
@@ -53,7 +72,7 @@ func (in *installation) value(query string) (n int64) {
 
 func (in *installation) maxID(tag string) int64 {
 	in.Helper()
-	return in.value("SELECT max_id FROM leaf_alloc WHERE biz_tag = '" + tag + "'")
+	return in.number("SELECT max_id FROM leaf_alloc WHERE biz_tag = '" + tag + "'")
 }
 
 // backUp keeps a copy of all tables in the same database.
@@ -106,50 +125,48 @@ func (in *installation) makeAnew() {
 // second starts another server with a database of the same name, empty.
 func (in *installation) second() (addr string, db *sql.DB) {
 	in.Helper()
-	cfg, err := mysql.ParseDSN(in.dsn)
-	kit.Must(in.T, err)
-	other := kit.NewMariaDB(in.T)
-	sqlIn(in.T, openDB(in.T, other.DSN("")), "CREATE DATABASE "+cfg.DBName)
-	return other.Addr(), openDB(in.T, other.DSN(cfg.DBName))
+	name, other := parseDSN(in.T, in.dsn).DBName, kit.NewMariaDB(in.T)
+	kit.SQL(in.T, other.DSN(""), "CREATE DATABASE "+name)
+	return other.Addr(), openDB(in.T, other.DSN(name))
 }
 
-// copyTables makes the tables of a database those of another.
+// copyTables makes the tables of a database those of another, as a replica does, while no generator reaches them.
 func (in *installation) copyTables(from, to *sql.DB) {
 	in.Helper()
+	for _, way := range in.ways {
+		way.Refuse(true)
+	}
 	ctx := testkit.Context(in.T)
+	run := func(statement string, args ...any) {
+		in.Helper()
+		_, err := to.ExecContext(ctx, statement, args...)
+		kit.Must(in.T, err)
+	}
 	for _, table := range leafTables {
 		var name, definition string
 		kit.Must(in.T, from.QueryRowContext(ctx, "SHOW CREATE TABLE "+table).Scan(&name, &definition))
-		sqlIn(in.T, to, "DROP TABLE IF EXISTS "+table, definition)
-		in.copyRows(ctx, table, from, to)
-	}
-}
-
-func (in *installation) copyRows(ctx context.Context, table string, from, to *sql.DB) {
-	in.Helper()
-	rows, err := from.QueryContext(ctx, "SELECT * FROM "+table)
-	kit.Must(in.T, err)
-	defer rows.Close()
-	columns, err := rows.Columns()
-	kit.Must(in.T, err)
-	for rows.Next() {
-		values, places := make([]any, len(columns)), make([]any, len(columns))
-		for i := range values {
-			places[i] = &values[i]
-		}
-		kit.Must(in.T, rows.Scan(places...))
-		_, err := to.ExecContext(ctx, "INSERT INTO "+table+" VALUES (?"+strings.Repeat(", ?", len(columns)-1)+")", values...)
+		run("DROP TABLE IF EXISTS " + table)
+		run(definition)
+		rows, err := from.QueryContext(ctx, "SELECT * FROM "+table)
 		kit.Must(in.T, err)
+		columns, err := rows.Columns()
+		kit.Must(in.T, err)
+		for rows.Next() {
+			values, places := make([]any, len(columns)), make([]any, len(columns))
+			for i := range values {
+				places[i] = &values[i]
+			}
+			kit.Must(in.T, rows.Scan(places...))
+			run("INSERT INTO "+table+" VALUES (?"+strings.Repeat(", ?", len(columns)-1)+")", values...)
+		}
+		kit.Must(in.T, rows.Close())
 	}
-	kit.Must(in.T, rows.Err())
 }
 
-// lead leads these generators to the database at an address, or to none while it is empty.
+// lead leads these generators to the database at an address.
 func (in *installation) lead(addr string, generators ...int) {
 	for _, i := range generators {
-		in.ways[i].Refuse(addr == "")
-		if addr != "" {
-			in.ways[i].Lead(addr)
-		}
+		in.ways[i].Lead(addr)
+		in.ways[i].Refuse(false)
 	}
 }

@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,26 +10,26 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	bundled "github.com/leafbus/leafbus/bus/embedded"
+	server "github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/kit"
 )
 
 // natsServer is in the test's process, so that rows can stop it, change what it stores, and start it again.
 type natsServer struct {
-	*bundled.Server
+	*server.Server
 	t   *testing.T
-	cfg bundled.Config
+	cfg server.Config
 }
 
-// newNATS takes what a configuration file of nats-server says; empty: nothing.
+// newNATS takes a configuration of nats-server.
 func newNATS(t *testing.T, config string) *natsServer {
 	t.Helper()
-	s := &natsServer{t: t, cfg: bundled.Config{Listen: testkit.FreeAddress(t), StoreDir: t.TempDir(), Log: testkit.Quiet}}
-	if config != "" {
-		s.cfg.ConfigFile = filepath.Join(t.TempDir(), "nats.conf")
-		kit.Must(t, os.WriteFile(s.cfg.ConfigFile, []byte(config), 0o600))
-	}
+	file := filepath.Join(t.TempDir(), "nats.conf")
+	kit.Must(t, os.WriteFile(file, []byte(config), 0o600))
+	s := &natsServer{t: t, cfg: server.Config{
+		Listen: testkit.FreeAddress(t), StoreDir: t.TempDir(), Log: testkit.Quiet, ConfigFile: file,
+	}}
 	s.start()
 	t.Cleanup(func() { s.Close() })
 	return s
@@ -38,30 +37,23 @@ func newNATS(t *testing.T, config string) *natsServer {
 
 func (s *natsServer) start() {
 	s.t.Helper()
-	server, err := bundled.Start(s.cfg)
+	started, err := server.Start(s.cfg)
 	kit.Must(s.t, err)
-	s.Server = server
+	s.Server = started
 }
 
-// folder is where the server keeps a stream.
-func (s *natsServer) folder(stream string) string {
-	return filepath.Join(s.cfg.StoreDir, "jetstream", "$G", "streams", stream)
-}
-
-// save copies streams while the server is down, and returns what puts these copies in their place.
-func (s *natsServer) save(streams ...string) (putBack func()) {
+// save copies a bucket, and returns what puts the copy back. The server is down for either.
+func (s *natsServer) save(bucket string) (putBack func()) {
 	s.t.Helper()
+	folder := filepath.Join(s.cfg.StoreDir, "jetstream", "$G", "streams", "KV_"+bucket)
 	kept := s.t.TempDir()
-	copyAll := func(from, to func(stream string) string) {
+	copyDown := func(from, to string) {
 		s.Close()
-		for _, stream := range streams {
-			copyFolder(s.t, from(stream), to(stream))
-		}
+		copyFolder(s.t, from, to)
 		s.start()
 	}
-	of := func(stream string) string { return filepath.Join(kept, stream) }
-	copyAll(s.folder, of)
-	return func() { copyAll(of, s.folder) }
+	copyDown(folder, kept)
+	return func() { copyDown(kept, folder) }
 }
 
 func copyFolder(t *testing.T, from, to string) {
@@ -70,15 +62,12 @@ func copyFolder(t *testing.T, from, to string) {
 	kit.Must(t, os.CopyFS(to, os.DirFS(from)))
 }
 
-// refuseWrites makes JetStream refuse every write to a bucket, as a full disk does, or no longer.
-func (in *installation) refuseWrites(bucket string, on bool) {
+// bucket opens a bucket.
+func (in *installation) bucket(name string) jetstream.KeyValue {
 	in.Helper()
-	in.change(bucket, func(c *jetstream.StreamConfig) {
-		c.MaxMsgSize = -1
-		if on {
-			c.MaxMsgSize = 1
-		}
-	})
+	kv, err := in.js.KeyValue(in.Context(), name)
+	kit.Must(in.T, err)
+	return kv
 }
 
 // change changes the configuration of a bucket.
@@ -92,12 +81,14 @@ func (in *installation) change(bucket string, set func(*jetstream.StreamConfig))
 	kit.Must(in.T, err)
 }
 
-// bucket opens a bucket.
-func (in *installation) bucket(name string) jetstream.KeyValue {
+// refuseWrites makes JetStream refuse every write to a bucket, as a full disk does, or no longer.
+func (in *installation) refuseWrites(bucket string, on bool) {
 	in.Helper()
-	kv, err := in.js.KeyValue(in.Context(), name)
-	kit.Must(in.T, err)
-	return kv
+	in.change(bucket, func(c *jetstream.StreamConfig) {
+		if c.MaxMsgSize = -1; on {
+			c.MaxMsgSize = 1
+		}
+	})
 }
 
 // natsCluster is three servers. Each route goes through a link.
@@ -110,10 +101,7 @@ type natsCluster struct {
 func newCluster(t *testing.T) *natsCluster {
 	t.Helper()
 	c := &natsCluster{t: t}
-	var listen [3]string
-	for i := range listen {
-		listen[i] = testkit.FreeAddress(t)
-	}
+	listen := [3]string{testkit.FreeAddress(t), testkit.FreeAddress(t), testkit.FreeAddress(t)}
 	for i := range c.routes {
 		var urls []string
 		for j := range c.routes {
@@ -149,13 +137,10 @@ func (c *natsCluster) routesOf(i int, do func(*kit.Link)) {
 	}
 }
 
-// cut parts a server from the others.
-func (c *natsCluster) cut(i int) { c.routesOf(i, func(l *kit.Link) { l.Refuse(true) }) }
-
-// heal waits until messages pass from and to the server again.
+// heal ends what was done to the routes of a server, and waits until it reaches the others again.
 func (c *natsCluster) heal(i int) {
 	c.t.Helper()
-	c.routesOf(i, func(l *kit.Link) { l.Refuse(false) })
+	c.routesOf(i, func(l *kit.Link) { l.Hang(false); l.Refuse(false) })
 	c.healthy()
 	for j := range c.servers {
 		sender, receiver := kit.Connect(c.t, c.url(i)), kit.Connect(c.t, c.url(j))
@@ -163,9 +148,7 @@ func (c *natsCluster) heal(i int) {
 		kit.Must(c.t, err)
 		testkit.Eventually(c.t, "a message to another server", func() bool {
 			kit.Must(c.t, sender.Publish("route.test", nil))
-			ctx, cancel := context.WithTimeout(c.t.Context(), 50*time.Millisecond)
-			defer cancel()
-			_, err := arrived.NextMsgWithContext(ctx)
+			_, err := arrived.NextMsg(50 * time.Millisecond)
 			return err == nil
 		})
 		sender.Close()
@@ -173,16 +156,16 @@ func (c *natsCluster) heal(i int) {
 	}
 }
 
-// follower is a server that does not lead a stream, so its routes can go without an election.
-func (in *installation) follower(stream string) (i int) {
+// follower is a server that does not lead a bucket, so its routes can go without an election, and not the first one.
+func (in *installation) follower(bucket string) (i int) {
 	in.Helper()
-	testkit.Eventually(in.T, "a leader of "+stream, func() bool {
-		s, err := in.js.Stream(in.Context(), stream)
+	testkit.Eventually(in.T, "a leader of "+bucket, func() bool {
+		s, err := in.js.Stream(in.Context(), "KV_"+bucket)
 		if err != nil || s.CachedInfo().Cluster == nil || s.CachedInfo().Cluster.Leader == "" {
 			return false
 		}
-		if i = 0; s.CachedInfo().Cluster.Leader == "s0" {
-			i = 1
+		if i = 1; s.CachedInfo().Cluster.Leader == "s1" {
+			i = 2
 		}
 		return true
 	})

@@ -2,8 +2,6 @@ package faults
 
 import (
 	"bytes"
-	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -16,6 +14,48 @@ import (
 // networks are faults between generators, NATS and operators.
 var networks = []scenario{
 	{
+		fault: "a NATS server hangs, another passes nothing on, and a third falls silent", in: []setup{cluster}, fails: callers.AnyFailure,
+		strike: func(in *installation) {
+			link := kit.NewLink(in.T, strings.TrimPrefix(in.servers.url(1), "nats://"))
+			g := in.connectedTo("nats://"+link.Addr(), in.servers.url(2))
+			link.Hang(true)
+			in.reconnected(g, "")
+			kit.Must(in.T, g.Stop())
+			link.Hang(false)
+			g = in.connectedTo("nats://"+link.Addr(), in.servers.url(2))
+			link.OnRequest(func(data []byte) kit.Action { // pings are answered
+				if bytes.Contains(data, []byte("leaf.internal.presence")) && !bytes.Contains(data, []byte("SUB ")) {
+					return kit.Drop
+				}
+				return kit.Forward
+			})
+			in.reconnected(g, "heartbeats do not come back")
+			kit.Must(in.T, g.Stop())
+			i := in.follower(bus.BucketTags)
+			in.servers.routesOf(i, func(l *kit.Link) { l.Hang(true) })
+			in.more(100)
+			in.callAgain()
+			in.servers.heal(i)
+			in.held(3)
+		},
+	},
+	{
+		// The generator there hears nothing of what the others reserve meanwhile.
+		fault: "a NATS server loses its routes, and then the database is set back", in: []setup{clusterSQL}, fails: callers.AnyFailure,
+		tags: []string{order, snowflakes}, alert: "segment.regressed.order",
+		strike: func(in *installation) {
+			deaf := in.follower(bus.BucketLedger)
+			in.backUp()
+			in.servers.routesOf(deaf, func(l *kit.Link) { l.Refuse(true) })
+			in.ahead(3000)
+			in.servers.heal(deaf)
+			in.kill((deaf + 1) % 3)
+			in.kill((deaf + 2) % 3)
+			in.setBack()
+			in.ahead(3000)
+		},
+	},
+	{
 		fault: "the NATS server restarts", in: []setup{kv, inMySQL}, fails: once,
 		strike: func(in *installation) {
 			for range 2 {
@@ -23,7 +63,7 @@ var networks = []scenario{
 				in.nats.start()
 				in.callAgain()
 			}
-			in.ready(3)
+			in.ready(2)
 		},
 	},
 	{
@@ -52,119 +92,23 @@ var networks = []scenario{
 		},
 	},
 	{
-		fault: "a NATS server hangs, and another passes nothing on", in: []setup{cluster}, fails: callers.AnyFailure,
-		strike: func(in *installation) {
-			link := kit.NewLink(in.T, strings.TrimPrefix(in.servers.url(1), "nats://"))
-			through := "nats://" + link.Addr()
-			g := in.connectedTo(through, in.servers.url(2))
-			link.Hang(true)
-			reconnected(in, g, "")
-			kit.Must(in.T, g.Stop())
-			link.Hang(false)
-			g = in.connectedTo(through, in.servers.url(2))
-			link.OnRequest(func(data []byte) kit.Action { // pings are answered
-				if bytes.Contains(data, []byte("leaf.internal.presence")) && !bytes.Contains(data, []byte("SUB ")) {
-					return kit.Drop
-				}
-				return kit.Forward
-			})
-			reconnected(in, g, "heartbeats do not come back")
-		},
-	},
-	{
-		fault: "a NATS server of a cluster falls silent", in: []setup{cluster}, fails: callers.AnyFailure,
-		strike: func(in *installation) {
-			i := in.follower("KV_" + bus.BucketTags)
-			if i == 0 {
-				i = 2 // callers are at the first
-			}
-			in.servers.routesOf(i, func(l *kit.Link) { l.Hang(true) })
-			in.more(100)
-			in.callAgain()
-			in.servers.routesOf(i, func(l *kit.Link) { l.Hang(false) })
-			in.servers.heal(i)
-			in.held(3)
-		},
-	},
-	{
-		// The generator there hears nothing of what the others reserve meanwhile.
-		fault: "a NATS server loses its routes, and the database is set back", in: []setup{clusterSQL}, fails: callers.AnyFailure,
-		tags: []string{order, snowflakes}, alerts: []string{"segment.regressed.order"},
-		strike: func(in *installation) {
-			deaf := in.follower("KV_" + bus.BucketLedger)
-			in.backUp()
-			in.servers.cut(deaf)
-			in.ahead(3000)
-			in.servers.heal(deaf)
-			in.kill((deaf + 1) % 3)
-			in.kill((deaf + 2) % 3)
-			in.setBack()
-			in.ahead(3000)
-		},
-	},
-	{
 		// Its sender has given up. It must not happen later.
 		fault: "a command comes late", in: []setup{kvLinked}, tags: none,
 		strike: func(in *installation) {
-			for what, on := range map[string]func(bool){
-				"the network hung": func(on bool) { in.paths[0].Hang(on); in.paths[1].Hang(on) },
-				"the processes stood still": func(on bool) {
-					if on {
-						in.each(in.freeze)
-					} else {
-						in.each(in.thaw)
-					}
-				},
+			hang := func(on bool) func(int) { return func(i int) { in.paths[i].Hang(on) } }
+			for what, c := range map[string]struct{ stop, resume func(i int) }{
+				"the network hung": {hang(true), hang(false)}, "the processes stood still": {in.freeze, in.thaw},
 			} {
 				in.take(order)
-				on(true)
+				in.each(c.stop)
 				if msg, err := in.nc.Request(bus.SubjectTagsDelete, []byte(`{"tag":"order"}`), 2500*time.Millisecond); err == nil {
 					in.Fatalf("%s: answered %s", what, msg.Data)
 				}
-				on(false)
+				in.each(c.resume)
 				in.leaf("tag", "set", idle, "--description", what) // changes are carried out again
 				if r := kit.Leaf(in.T, "tag", "show", order, "-s", in.url); r.Status != 0 {
 					in.Errorf("%s: a command that had failed was carried out: %s", what, r.Stderr)
 				}
-			}
-		},
-	},
-	{
-		// The command names the generator. It asks the store before it hands out an ID, over HTTP too.
-		fault: "a generator stands still while max_id moves", in: []setup{kv, inMySQL}, fails: callers.AnyFailure,
-		strike: func(in *installation) {
-			in.freeze(1)
-			if out := in.leaf("tag", "set", order, "--max-id", "5000000", "--json"); !strings.Contains(out, `"n1"`) {
-				in.Errorf("the answer does not name the generator: %s", out)
-			}
-			in.callers.Floor(order, 5_000_000)
-			in.thaw(1)
-			for range 10 {
-				status, body := in.get(1, "/api/segment/get/order")
-				if id, err := strconv.ParseInt(body, 10, 64); err != nil || id < 5_000_000 {
-					in.Fatalf("answered %d %s after max_id was moved to 5000000", status, body)
-				}
-			}
-			in.held(3)
-		},
-	},
-	{
-		// The command returns when every generator that is heard has dropped what it holds below.
-		fault: "max_id moves while a generator is held up", in: []setup{kv, inMySQL}, fails: callers.AnyFailure,
-		strike: func(in *installation) {
-			for range 4 {
-				in.more(50)
-				floor := in.highest() + 1_000_000
-				i := in.random.IntN(3)
-				in.freeze(i)
-				moved := kit.Start(in.T, kit.Command(in.T, in.TempDir(), nil, "tag", "set", order, "--max-id", fmt.Sprint(floor), "-s", in.url))
-				pause(in, time.Second)
-				in.thaw(i)
-				if r := kit.Finish(in.T, moved); r.Status == 0 { // else the one that stood still was asked
-					in.callers.Floor(order, floor)
-				}
-				in.more(50)
-				in.callers.Check()
 			}
 		},
 	},
@@ -184,7 +128,7 @@ func (in *installation) connectedTo(first, second string) *kit.Generator {
 }
 
 // reconnected waits until a generator has gone to another server, and says why.
-func reconnected(in *installation, g *kit.Generator, why string) {
+func (in *installation) reconnected(g *kit.Generator, why string) {
 	in.Helper()
 	testkit.Eventually(in.T, "another server", func() bool {
 		log := g.Stderr()

@@ -2,10 +2,7 @@ package faults
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"slices"
 	"strings"
 
@@ -16,15 +13,11 @@ import (
 	"github.com/leafbus/leafbus/tests/kit"
 )
 
-func is(err error, reason bus.Reason) bool { return errors.Is(err, reason) }
-
 // event is what rows need of the body of an event.
 type event struct {
-	subject                                            string
-	Node, Tag, Action, Store, Error, Episode, Registry string
-	Got, Seen, First, Last                             bus.ID
-	Worker                                             *int64
-	Left, Waiting, ReservedUntilMS, LastHeardMS        int64 `json:",omitempty"`
+	Node, Tag, Action, Store, Episode string
+	Got, Seen                         bus.ID
+	Worker                            *int64
 }
 
 // events are those of the stream on a subject below leaf.events.
@@ -39,43 +32,41 @@ func (in *installation) events(subject string) (found []event) {
 		if err != nil {
 			return found
 		}
-		e := event{subject: msg.Subject}
+		var e event
 		if err := json.Unmarshal(msg.Data, &e); err != nil {
 			in.Fatalf("%s: %v: %s", msg.Subject, err, msg.Data)
 		}
-		found = append(found, e)
-		seq = msg.Sequence + 1
+		found, seq = append(found, e), msg.Sequence+1
 	}
 }
 
-// alerted waits for an alert, and returns the last one.
-func (in *installation) alerted(subject string, matches ...func(event) bool) (e event) {
+// alerted waits for an alert of a generator, or of any if node is empty.
+func (in *installation) alerted(subject, node string) (e event) {
 	in.Helper()
-	testkit.Eventually(in.T, "the alert "+subject, func() bool {
-		for _, found := range in.events("alert." + subject) {
-			if !slices.ContainsFunc(matches, func(f func(event) bool) bool { return !f(found) }) {
-				e = found
-			}
+	testkit.Eventually(in.T, "the alert "+subject+" of "+node, func() bool {
+		found := in.events("alert." + subject)
+		i := slices.IndexFunc(found, func(e event) bool { return node == "" || e.Node == node })
+		if i >= 0 {
+			e = found[i]
 		}
-		return e.subject != ""
+		return i >= 0
 	})
 	return e
 }
 
-// alertEnds waits for an alert of each of these subjects, and until each episode is over. A generator publishes one
-// alert an episode.
+// alertEnds waits for an alert, and until each of its episodes is over.
 func (in *installation) alertEnds(subject string) {
 	in.Helper()
 	parts := strings.SplitN(subject, ".", 3) // kind, what, key
 	testkit.Eventually(in.T, "the alert "+subject+", and its end", func() bool {
-		open := make(map[string]int) // by generator and key
+		open := make(map[string]int) // by generator and tag
 		alerts := in.events("alert." + subject)
 		for _, e := range alerts {
-			open[e.Node+e.Tag]++
+			open[e.Node+" "+e.Tag]++
 		}
 		for _, e := range in.events("info." + parts[0] + ".recovered." + parts[2]) {
 			if e.Episode == parts[1] {
-				open[e.Node+e.Tag]--
+				open[e.Node+" "+e.Tag]--
 			}
 		}
 		for _, n := range open {
@@ -87,54 +78,53 @@ func (in *installation) alertEnds(subject string) {
 	})
 }
 
-// quiet demands that no alert came on a subject.
-func (in *installation) quiet(subject string) {
+// oneAlert demands that no generator published a second alert in one episode.
+func (in *installation) oneAlert(subject string) {
 	in.Helper()
-	if found := in.events("alert." + subject); len(found) > 0 {
-		in.Errorf("alerts %+v", found)
+	count := make(map[string]int)
+	for _, e := range in.events("alert." + subject) {
+		if count[e.Node]++; count[e.Node] > 1 {
+			in.Errorf("%s published %d alerts %s of one episode", e.Node, count[e.Node], subject)
+		}
 	}
 }
 
-// lacks waits until so many generators say that they lack something, with a reason that has this text.
-func (in *installation) lacks(nodes int, what, text string) {
+// await waits until what all generators say of themselves is right.
+func (in *installation) await(what string, right func([]kit.State) bool) {
 	in.Helper()
-	testkit.Eventually(in.T, fmt.Sprintf("%d generators without %s: %s", nodes, what, text), func() bool {
-		n := 0
-		for _, s := range kit.States(in.nc) {
-			if !s.Ready && slices.Contains(s.Missing, what) && strings.Contains(s.Reasons[what], text) {
-				n++
-			}
-		}
-		return n >= nodes
+	testkit.Eventually(in.T, what, func() bool { return right(kit.States(in.nc)) })
+}
+
+// lacking waits until so many generators say that they lack something, with a reason that has this text.
+func (in *installation) lacking(nodes int, what, text string) {
+	in.Helper()
+	in.await(fmt.Sprintf("%d generators without %s: %s", nodes, what, text), func(all []kit.State) bool {
+		return nodes == len(slices.DeleteFunc(all, func(s kit.State) bool {
+			return s.Ready || !slices.Contains(s.Missing, what) || !strings.Contains(s.Reasons[what], text)
+		}))
 	})
 }
 
 // ready waits until so many generators lack nothing.
 func (in *installation) ready(nodes int) {
 	in.Helper()
-	testkit.Eventually(in.T, fmt.Sprint(nodes, " generators that lack nothing"), func() bool {
-		n := 0
-		for _, s := range kit.States(in.nc) {
-			if s.Ready {
-				n++
-			}
-		}
-		return n == nodes
+	in.await(fmt.Sprint(nodes, " generators that lack nothing"), func(all []kit.State) bool {
+		return nodes == len(slices.DeleteFunc(all, func(s kit.State) bool { return !s.Ready }))
 	})
 }
 
-// held waits until so many generators have a worker, and returns them by node. No two have the same.
+// held waits until so many generators have a worker, each another one, and returns them by node.
 func (in *installation) held(nodes int) (workers map[string]int64) {
 	in.Helper()
-	testkit.Eventually(in.T, fmt.Sprint(nodes, " generators with a worker each"), func() bool {
+	in.await(fmt.Sprint(nodes, " generators with a worker each"), func(all []kit.State) bool {
 		workers = make(map[string]int64)
-		holders := make(map[int64]string)
-		for _, s := range kit.States(in.nc) {
+		different := make(map[int64]bool)
+		for _, s := range all {
 			if s.Worker != nil {
-				workers[s.Node], holders[*s.Worker] = *s.Worker, s.Node
+				workers[s.Node], different[*s.Worker] = *s.Worker, true
 			}
 		}
-		return len(holders) == nodes && len(workers) == nodes
+		return len(workers) == nodes && len(different) == nodes
 	})
 	return workers
 }
@@ -143,15 +133,4 @@ func (in *installation) held(nodes int) (workers map[string]int64) {
 func snowflake(id int64) (ms, worker int64) {
 	const epoch = 1288834974657
 	return id>>22 + epoch, id >> 12 & 1023
-}
-
-// get asks a generator over HTTP.
-func (in *installation) get(i int, path string) (status int, body string) {
-	in.Helper()
-	answer, err := http.Get(in.nodes[i].HTTP + path)
-	kit.Must(in.T, err)
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	kit.Must(in.T, err)
-	return answer.StatusCode, string(text)
 }

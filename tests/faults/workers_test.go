@@ -10,7 +10,6 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/kit"
 	"github.com/leafbus/leafbus/tests/kit/callers"
 )
@@ -19,7 +18,7 @@ import (
 var workers = []scenario{
 	{
 		// Nobody notices, also where generators are killed and started meanwhile.
-		fault: "ZooKeeper is gone for a while", in: []setup{inZooKeeper}, fails: once,
+		fault: "ZooKeeper is gone for a while, and hangs", in: []setup{inZooKeeper}, fails: once,
 		strike: func(in *installation) {
 			before := in.held(2)
 			in.keeper.Refuse(true)
@@ -31,30 +30,22 @@ var workers = []scenario{
 			in.more(100)
 			in.keeper.Refuse(false)
 			in.ready(2)
+			in.keeper.Hang(true)
+			in.more(500)
+			in.keeper.Hang(false)
 			if after := in.held(2); before["n0"] != after["n0"] || before["n1"] != after["n1"] {
 				in.Errorf("the workers were %v and are %v", before, after)
 			}
 		},
 	},
 	{
-		fault: "ZooKeeper hangs for a while", in: []setup{inZooKeeper},
-		strike: func(in *installation) {
-			in.keeper.Hang(true)
-			in.more(500)
-			in.keeper.Hang(false)
-			in.ready(2)
-		},
-	},
-	{
 		// The alert comes before the end of the reservation. Then snowflakes are refused, and tags are not.
 		fault: "the registry is gone for longer than the reservation", in: []setup{kvAlone, zooKeeperAlone},
-		flags: []string{"--worker-reserve", "4s"}, fails: noWorker, alerts: []string{"worker.expiring.*"},
+		flags: []string{"--worker-reserve", "4s"}, fails: noWorker, alert: "worker.expiring.*",
 		strike: func(in *installation) {
 			before := in.held(1)
 			in.registryAway(true)
-			if e := in.alerted("worker.expiring.*"); e.Node != "n0" {
-				in.Errorf("alert %+v", e)
-			}
+			in.alerted("worker.expiring.*", "n0")
 			in.refused(snowflakes, 1, bus.NoWorkerID, "")
 			in.take(order)
 			in.registryAway(false)
@@ -66,29 +57,23 @@ var workers = []scenario{
 	},
 	{
 		// Few workers: one that another still uses would soon be taken.
-		fault: "the registry is wiped", in: []setup{kv, inZooKeeper}, flags: []string{"--worker-range", "0-3", "--worker-reserve", "6s"},
-		fails: noWorker, tags: []string{snowflakes, order},
+		fault: "the registry is wiped, and set back", in: []setup{kv, inZooKeeper}, tags: []string{snowflakes, order},
+		flags: []string{"--worker-range", "0-2", "--worker-reserve", "6s"},
+		fails: func(c callers.Call) bool { return once(c) || noWorker(c) },
 		strike: func(in *installation) {
-			in.wipeRegistry()
-			for i := range in.nodes {
-				in.alerted("worker.lost.*", func(e event) bool { return e.Node == fmt.Sprint("n", i) })
+			putBack := func() {}
+			if !in.zookeeper {
+				putBack = in.nats.save(bus.BucketWorkers)
 			}
-			in.held(len(in.nodes))
+			in.kill(1) // its record has another incarnation afterwards
+			in.again(1)
+			in.wipeRegistry()
+			in.each(func(i int) { in.alerted("worker.lost.*", fmt.Sprint("n", i)) })
+			in.held(2)
 			in.more(100)
-		},
-	},
-	{
-		fault: "the registry is set back", in: []setup{kv}, flags: []string{"--worker-range", "0-3", "--worker-reserve", "6s"},
-		fails: func(c callers.Call) bool { return once(c) || noWorker(c) }, tags: []string{order, snowflakes},
-		strike: func(in *installation) {
-			putBack := in.nats.save("KV_" + bus.BucketWorkers)
-			in.kill(2) // its record has another incarnation afterwards
-			in.again(2)
-			in.held(3)
 			putBack()
-			in.alerted("worker.lost.*")
-			in.held(3)
-			in.more(200)
+			in.held(2)
+			in.more(100)
 		},
 	},
 	{
@@ -99,12 +84,9 @@ var workers = []scenario{
 			taken := in.held(1)["n0"]
 			in.freeze(0)
 			in.enter("--worker-range", fmt.Sprintf("%d-%d", taken, taken))
-			testkit.Eventually(in.T, "IDs of the successor", func() bool {
-				ranges, err := in.request(snowflakes, 1)
-				return err == nil && len(ranges) == 1
-			})
+			in.take(snowflakes)
 			in.thaw(0)
-			in.alerted(fmt.Sprint("worker.lost.", taken), func(e event) bool { return e.Node == "n0" })
+			in.alerted(fmt.Sprint("worker.lost.", taken), "n0")
 			if now := in.held(2); now["n1"] != taken {
 				in.Errorf("the workers are %v, and %d was taken", now, taken)
 			}
@@ -134,14 +116,14 @@ var workers = []scenario{
 	},
 	{
 		// The others answer. One that stops leaves its worker.
-		fault: "one generator more than there are workers", in: []setup{kv}, flags: []string{"--worker-range", "0-2", "--worker-grace", "1s"},
-		fails: overHTTP,
+		fault: "one generator more than there are workers", in: []setup{kv}, fails: overHTTP,
+		flags: []string{"--worker-range", "0-1", "--worker-grace", "1s"},
 		strike: func(in *installation) {
 			in.enter()
-			in.lacks(1, "worker", "until 2")
+			in.lacking(1, "worker", "until 2")
 			in.more(200)
 			in.stop(0)
-			in.held(3)
+			in.held(2)
 			in.more(200)
 		},
 	},
@@ -161,9 +143,8 @@ var workers = []scenario{
 		strike: func(in *installation) {
 			worker := in.held(1)["n0"]
 			in.stop(0)
-			start := append([]string{"serve"}, in.nodes[0].Arguments()...)
 			in.reported(worker, time.Hour)
-			kit.Finish(in.T, kit.Start(in.T, kit.Command(in.T, in.nodes[0].Dir, nil, start...))).Want(in.T, 1, "--node NEWNAME")
+			in.serve(0).Want(in.T, 1, "--node NEWNAME")
 			if found := in.events("alert.clock.skewed.n0"); len(found) == 0 { // it has ended
 				in.Error("there is no alert")
 			}
@@ -176,8 +157,7 @@ var workers = []scenario{
 	},
 }
 
-var zooKeeperAlone = setup{name: "zookeeper, one generator", nodes: 1, zookeeper: true}
-
+// noWorker lets snowflakes be refused.
 func noWorker(c callers.Call) bool {
 	return c.Tag == snowflakes && callers.Refused(bus.NoWorkerID)(c)
 }
