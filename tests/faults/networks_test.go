@@ -2,6 +2,8 @@ package faults
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -14,7 +16,19 @@ import (
 // networks are faults between generators, NATS and operators.
 var networks = []scenario{
 	{
-		fault: "a NATS server hangs, another passes nothing on, and a third falls silent", in: []setup{cluster}, fails: callers.AnyFailure,
+		fault: "a NATS server falls silent", in: []setup{cluster}, fails: callers.AnyFailure,
+		strike: func(in *installation) {
+			i := in.follower(bus.BucketTags)
+			in.servers.routesOf(i, func(l *kit.Link) { l.Hang(true) })
+			in.more(100)
+			in.callAgain()
+			in.servers.heal(i)
+			in.held(3)
+		},
+	},
+	{
+		fault: "the way to a NATS server hangs, and then passes no heartbeats on", tags: none,
+		in: []setup{{name: "cluster", nodes: 1, cluster: true}},
 		strike: func(in *installation) {
 			link := kit.NewLink(in.T, strings.TrimPrefix(in.servers.url(1), "nats://"))
 			g := in.connectedTo("nats://"+link.Addr(), in.servers.url(2))
@@ -30,13 +44,6 @@ var networks = []scenario{
 				return kit.Forward
 			})
 			in.reconnected(g, "heartbeats do not come back")
-			kit.Must(in.T, g.Stop())
-			i := in.follower(bus.BucketTags)
-			in.servers.routesOf(i, func(l *kit.Link) { l.Hang(true) })
-			in.more(100)
-			in.callAgain()
-			in.servers.heal(i)
-			in.held(3)
 		},
 	},
 	{
@@ -101,9 +108,11 @@ var networks = []scenario{
 			} {
 				in.take(order)
 				in.each(c.stop)
-				if msg, err := in.nc.Request(bus.SubjectTagsDelete, []byte(`{"tag":"order"}`), 2500*time.Millisecond); err == nil {
-					in.Fatalf("%s: answered %s", what, msg.Data)
+				ctx, cancel := context.WithTimeout(in.Context(), 2500*time.Millisecond)
+				if _, err := bus.NewClient(in.nc).DeleteTag(ctx, order); !errors.Is(err, context.DeadlineExceeded) {
+					in.Fatalf("%s: answered %v", what, err)
 				}
+				cancel()
 				in.each(c.resume)
 				in.leaf("tag", "set", idle, "--description", what) // changes are carried out again
 				if r := kit.Leaf(in.T, "tag", "show", order, "-s", in.url); r.Status != 0 {
@@ -134,5 +143,5 @@ func (in *installation) reconnected(g *kit.Generator, why string) {
 		log := g.Stderr()
 		return strings.Contains(log, "connected to NATS again") && strings.Contains(log, why)
 	})
-	in.callAgain()
+	in.ready(2)
 }
