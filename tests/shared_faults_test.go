@@ -1366,3 +1366,5 @@ func refusedStart(t *testing.T, args ...string) result {
 	t.Helper()
 	return leaf(t, append([]string{"serve", "--http", ""}, args...)...)
 }
+
+func (muted) Printf(string, ...any) {}
