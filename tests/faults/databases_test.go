@@ -40,21 +40,25 @@ var databases = []scenario{
 		},
 	},
 	{
-		fault: "the database is set back, and all that knew better are gone", in: []setup{inMySQL}, tags: none,
+		// Many tags are used for the first time at once. What an operator decided outlives the restore, too.
+		fault: "the database is set back, and all that knew better are gone", in: []setup{inMySQL}, flags: manyTags("--tag", ":10"),
+		tags: append([]string{order, snowflakes}, manyTags("", "")...), fails: callers.AnyFailure,
 		strike: func(in *installation) {
-			in.backUp()
-			in.take(order)
 			highest := in.take(idle)
-			in.leaf("tag", "set", order, "--max-id", "1000000")
+			in.backUp()
+			in.more(500)
+			floor := in.highest() + 1_000_000
+			in.leaf("tag", "set", order, "--max-id", fmt.Sprint(floor))
 			in.leaf("tag", "rm", idle, "--yes")
 			in.each(in.kill, in.forgetFolder)
 			stream, err := in.js.Stream(in.Context(), bus.EventStream)
 			kit.Must(in.T, err)
 			kit.Must(in.T, stream.Purge(in.Context()))
 			in.setBack()
+			in.callers.Floor(order, floor)
 			in.each(in.again)
-			in.above(order, 1_000_000) // also what an operator decided
-			in.above(idle, highest+1)  // it is back, says the database
+			in.above(idle, highest+1) // it is back, says the database
+			in.more(500)
 		},
 	},
 	{
@@ -228,4 +232,15 @@ var databases = []scenario{
 			}
 		},
 	},
+}
+
+// manyTags are the names of 40 tags, each with something before and after it.
+func manyTags(flag, step string) (all []string) {
+	for i := range 40 {
+		if flag != "" {
+			all = append(all, flag)
+		}
+		all = append(all, fmt.Sprint("many", i, step))
+	}
+	return all
 }
