@@ -58,7 +58,7 @@ var workers = []scenario{
 	{
 		// Few workers: one that another still uses would soon be taken.
 		fault: "the registry is wiped, and set back", in: []setup{kv, inZooKeeper}, tags: []string{snowflakes, order},
-		flags: []string{"--worker-range", "0-2", "--worker-reserve", "6s"},
+		flags: []string{"--worker-range", "0-3", "--worker-reserve", "6s"},
 		fails: func(c callers.Call) bool { return once(c) || noWorker(c) },
 		strike: func(in *installation) {
 			putBack := func() {}
@@ -69,10 +69,13 @@ var workers = []scenario{
 			in.again(1)
 			in.wipeRegistry()
 			in.each(func(i int) { in.alerted("worker.lost.*", fmt.Sprint("n", i)) })
-			in.held(2)
+			if !in.zookeeper { // where a newcomer would wait for one of these few numbers
+				in.join()
+			}
+			in.held(len(in.nodes))
 			in.more(100)
 			putBack()
-			in.held(2)
+			in.held(len(in.nodes))
 			in.more(100)
 		},
 	},
