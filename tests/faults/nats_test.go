@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -37,9 +38,14 @@ func newNATS(t *testing.T, config string) *natsServer {
 
 func (s *natsServer) start() {
 	s.t.Helper()
-	started, err := server.Start(s.cfg)
-	kit.Must(s.t, err)
-	s.Server = started
+	testkit.Eventually(s.t, "a NATS server at "+s.cfg.Listen, func() bool { // another process may look whether the port is free
+		started, err := server.Start(s.cfg)
+		if err != nil && !errors.Is(err, server.ErrAddressInUse) {
+			s.t.Fatal(err)
+		}
+		s.Server = started
+		return err == nil
+	})
 }
 
 // save copies a bucket, and returns what puts the copy back. The server is down for either.
