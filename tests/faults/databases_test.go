@@ -22,7 +22,8 @@ var databases = []scenario{
 				in.setBack()
 				in.ahead(3000)
 			}
-			if e := in.alerted("segment.regressed.order", ""); e.Action != "advanced" || e.Store != "mysql" || e.Got >= e.Seen {
+			e := in.alerted("segment.regressed.order", "")
+			if e.Action != "advanced" || e.Store != "mysql" || e.Got >= e.Seen {
 				in.Errorf("alert %+v", e)
 			}
 		},
@@ -41,11 +42,16 @@ var databases = []scenario{
 	},
 	{
 		// Many tags are used for the first time at once. What an operator decided outlives the restore, too.
-		fault: "the database is set back, and all that knew better are gone", in: []setup{inMySQL}, flags: manyTags("--tag", ":10"),
-		tags: append([]string{order, snowflakes}, manyTags("", "")...), fails: callers.AnyFailure,
+		fault: "the database is set back, and all that knew better are gone", in: []setup{inMySQL},
+		flags: manyTags("--tag", ":10"), tags: append([]string{order, snowflakes}, manyTags("", "")...),
+		fails: callers.AnyFailure,
 		strike: func(in *installation) {
 			highest := in.take(idle)
+			in.sql("INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('sql', 77, 100)")
 			in.backUp()
+			if id := in.take("sql"); id != 77 {
+				in.Errorf("the first ID of a row with max_id 77 is %d", id)
+			}
 			in.more(500)
 			floor := in.highest() + 1_000_000
 			in.leaf("tag", "set", order, "--max-id", fmt.Sprint(floor))
@@ -58,6 +64,8 @@ var databases = []scenario{
 			in.callers.Floor(order, floor)
 			in.each(in.again)
 			in.above(idle, highest+1) // it is back, says the database
+			in.above("sql", 78)
+			kit.Leaf(in.T, "tag", "set", "sql", "--max-id", "50", "-s", in.url).Want(in.T, 1, "conflict")
 			in.more(500)
 		},
 	},
@@ -86,7 +94,8 @@ var databases = []scenario{
 	},
 	{
 		// A database that hangs breaks no connection and answers nothing. Nobody hangs with it.
-		fault: "the database is killed, and hangs", in: []setup{mysqlServer}, flags: []string{"--max-wait", "2s", "--drain-timeout", "1s"},
+		fault: "the database is killed, and hangs", in: []setup{mysqlServer},
+		flags: []string{"--max-wait", "2s", "--drain-timeout", "1s"},
 		fails: func(c callers.Call) bool { return overHTTP(c) || unless(snowflakes, coupon, invoice)(c) },
 		strike: func(in *installation) {
 			for range 2 {
@@ -129,8 +138,8 @@ var databases = []scenario{
 		},
 	},
 	{
-		fault: "another client locks a row, and the table as a dump does", in: []setup{inMySQL}, tags: []string{idle, coupon, snowflakes},
-		flags: []string{"--max-wait", "1s"}, fails: unless(coupon, snowflakes),
+		fault: "another client locks a row, and the table as a dump does", in: []setup{inMySQL},
+		flags: []string{"--max-wait", "1s"}, tags: []string{idle, coupon, snowflakes}, fails: unless(coupon, snowflakes),
 		strike: func(in *installation) {
 			conn, err := in.db.Conn(in.Context())
 			kit.Must(in.T, err)
@@ -176,21 +185,6 @@ var databases = []scenario{
 		},
 	},
 	{
-		fault: "SQL makes a tag, and the database forgets all", in: []setup{mysqlAlone}, tags: none,
-		strike: func(in *installation) {
-			in.sql("INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('sql', 77, 100)")
-			if id := in.take("sql"); id != 77 {
-				in.Errorf("the first ID is %d", id)
-			}
-			in.sql("UPDATE leaf_alloc SET max_id = 1", "DELETE FROM leaf_mark")
-			in.stop(0)
-			in.forgetFolder(0)
-			in.again(0)
-			in.above("sql", 78)
-			kit.Leaf(in.T, "tag", "set", "sql", "--max-id", "50", "-s", in.url).Want(in.T, 1, "conflict")
-		},
-	},
-	{
 		fault: "a row has the name of a strict tag", in: []setup{inMySQL}, alert: "segment.shadowed.invoice",
 		strike: func(in *installation) {
 			in.sql("INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('invoice', 5000000, 100)")
@@ -209,27 +203,6 @@ var databases = []scenario{
 			in.sql("UPDATE leaf_installation SET id = 'another-installation'")
 			in.each(func(i int) { in.ended(i).Want(in.T, 1, "another-installation") })
 			in.serve(0).Want(in.T, 1, "another-installation")
-		},
-	},
-	{
-		// Leaf's own script has a collation for which the case of letters does not count.
-		fault: "the table was made by Leaf", in: []setup{mysqlEmpty}, tags: none,
-		strike: func(in *installation) {
-			in.sql("CREATE TABLE leaf_alloc (biz_tag varchar(128) NOT NULL DEFAULT '', max_id bigint(20) NOT NULL DEFAULT '1', "+
-				"step int(11) NOT NULL, `desc` varchar(256) DEFAULT NULL, update_time timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP "+
-				"ON UPDATE CURRENT_TIMESTAMP, PRIMARY KEY (biz_tag)) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_general_ci",
-				"INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('Shop.Order', 9007199254740993, 2000)")
-			in.join()
-			if id := in.take("Shop.Order"); id != 9007199254740993 {
-				in.Errorf("it begins with %d, and its max_id is 9007199254740993", id)
-			}
-			in.refused("shop.order", 1, bus.UnknownTag, "")
-			maxID := in.maxID("Shop.Order")
-			in.stop(0)
-			in.again(0)
-			if id := in.take("Shop.Order"); id != maxID {
-				in.Errorf("after a restart the next ID is %d, and max_id was %d", id, maxID)
-			}
 		},
 	},
 }

@@ -31,7 +31,7 @@ type setup struct {
 	zookeeper bool   // the workers are there, reached through one link
 }
 
-// Each generator costs half a second of processor, so rows take the smallest installation in which the fault can do harm.
+// A generator costs half a second of processor, so rows take the smallest installation in which the fault can do harm.
 var (
 	embedded = setup{name: "embedded", nodes: 1, embedded: true}
 	kv       = setup{name: "kv", nodes: 2}
@@ -44,7 +44,6 @@ var (
 	inMySQL     = setup{name: "mysql", nodes: 2, mysql: true}
 	mysqlThree  = setup{name: "mysql, three generators", nodes: 3, mysql: true}
 	mysqlAlone  = setup{name: "mysql, one generator", nodes: 1, mysql: true}
-	mysqlEmpty  = setup{name: "mysql, no generator", mysql: true}
 	mysqlLinked = setup{name: "mysql", nodes: 1, mysql: true, linked: true}
 	mysqlServer = setup{name: "mysql", nodes: 2, mysql: true, server: true}
 	clusterSQL  = setup{name: "cluster, mysql", nodes: 3, cluster: true, mysql: true}

@@ -48,7 +48,7 @@ func (in *installation) lose(streams ...string) (putBack func()) {
 	fresh := in.enter()
 	testkit.Eventually(in.T, "the newcomer says what is lost, and who runs", func() bool {
 		log := in.nodes[fresh].Stderr()
-		return strings.Contains(log, "JetStream lost the record of installation") && strings.Contains(log, "n0 runs as part of it")
+		return strings.Contains(log, "lost the record of installation") && strings.Contains(log, "n0 runs as part of it")
 	})
 	if _, err := in.js.KeyValue(in.Context(), bus.BucketInstallation); err == nil {
 		in.Error("there is a second record, or a bucket that would be in the way of a restore")

@@ -38,7 +38,8 @@ func newNATS(t *testing.T, config string) *natsServer {
 
 func (s *natsServer) start() {
 	s.t.Helper()
-	testkit.Eventually(s.t, "a NATS server at "+s.cfg.Listen, func() bool { // another process may look whether the port is free
+	// Another process may look at this moment whether the port is free.
+	testkit.Eventually(s.t, "a NATS server at "+s.cfg.Listen, func() bool {
 		started, err := server.Start(s.cfg)
 		if err != nil && !errors.Is(err, server.ErrAddressInUse) {
 			s.t.Fatal(err)
@@ -117,8 +118,8 @@ func newCluster(t *testing.T) *natsCluster {
 			}
 		}
 		// What servers gossip about each other leads nowhere: no route may go around its link.
-		c.servers[i] = newNATS(t, fmt.Sprintf("server_name: s%d\n"+
-			"cluster { name: c, listen: %q, advertise: \"127.0.0.1:1\", routes: [%s] }\n", i, listen[i], strings.Join(urls, ", ")))
+		c.servers[i] = newNATS(t, fmt.Sprintf(`server_name: s%d
+			cluster { name: c, listen: %q, advertise: "127.0.0.1:1", routes: [%s] }`, i, listen[i], strings.Join(urls, ", ")))
 	}
 	c.healthy()
 	return c

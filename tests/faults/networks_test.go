@@ -48,8 +48,8 @@ var networks = []scenario{
 	},
 	{
 		// The generator there hears nothing of what the others reserve meanwhile.
-		fault: "a NATS server loses its routes, and then the database is set back", in: []setup{clusterSQL}, fails: callers.AnyFailure,
-		tags: []string{order, snowflakes}, alert: "segment.regressed.order",
+		fault: "a NATS server loses its routes, and then the database is set back", in: []setup{clusterSQL},
+		tags: []string{order, snowflakes}, fails: callers.AnyFailure, alert: "segment.regressed.order",
 		strike: func(in *installation) {
 			deaf := in.follower(bus.BucketLedger)
 			in.backUp()

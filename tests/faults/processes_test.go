@@ -190,7 +190,8 @@ var processes = []scenario{
 			in.again(1) // it did not hear n2 itself
 			testkit.Eventually(in.T, "operators see the loss", func() bool {
 				_, metrics := in.get(1, "/metrics")
-				return strings.Contains(in.leaf("nodes"), "lost, last heard") && strings.Contains(metrics, "\nleaf_lost_nodes 1\n")
+				nodes := in.leaf("nodes")
+				return strings.Contains(nodes, "lost, last heard") && strings.Contains(metrics, "\nleaf_lost_nodes 1\n")
 			})
 			in.again(2)
 			in.alertEnds("node.lost.n2")
@@ -261,5 +262,7 @@ func (in *installation) pause(most time.Duration) {
 // waiting waits until so many requests wait at the one generator.
 func (in *installation) waiting(count int64) {
 	in.Helper()
-	in.await(fmt.Sprint(count, " requests wait"), func(all []kit.State) bool { return len(all) == 1 && all[0].Counts.Waiting == count })
+	in.await(fmt.Sprint(count, " requests wait"), func(all []kit.State) bool {
+		return len(all) == 1 && all[0].Counts.Waiting == count
+	})
 }

@@ -36,7 +36,8 @@ func (in *installation) call(asked []string, fails func(callers.Call) bool) {
 		cfg.Tags, cfg.Strict = []string{invoice}, []string{invoice}
 		in.strict = callers.New(in.T, cfg).All(in.url, addresses...)
 	}
-	cfg.Tags, cfg.Strict = slices.DeleteFunc(slices.Clone(in.asked), func(tag string) bool { return tag == invoice }), nil
+	isStrict := func(tag string) bool { return tag == invoice }
+	cfg.Tags, cfg.Strict = slices.DeleteFunc(slices.Clone(in.asked), isStrict), nil
 	in.callers = callers.New(in.T, cfg).All(in.url, addresses...)
 	in.callAgain()
 	in.callers.Fault()
@@ -207,7 +208,8 @@ func (in *installation) answered(count int, answers *nats.Subscription, reasons 
 		if err != nil {
 			in.Fatalf("a request was not answered: %v", err)
 		}
-		if err := bus.ReplyError(msg); err != nil && !slices.ContainsFunc(reasons, func(r bus.Reason) bool { return is(err, r) }) {
+		err = bus.ReplyError(msg)
+		if err != nil && !slices.ContainsFunc(reasons, func(r bus.Reason) bool { return is(err, r) }) {
 			in.Fatalf("answered %v, want %v", err, reasons)
 		}
 	}

@@ -21,7 +21,8 @@ var tags = []scenario{
 			for range 6 {
 				floor, i := in.highest()+1_000_000, in.random.IntN(2)
 				in.freeze(i)
-				moved := kit.Start(in.T, kit.Command(in.T, in.TempDir(), nil, "tag", "set", order, "--max-id", fmt.Sprint(floor), "-s", in.url))
+				moved := kit.Start(in.T, kit.Command(in.T, in.TempDir(), nil,
+					"tag", "set", order, "--max-id", fmt.Sprint(floor), "-s", in.url))
 				<-time.After(500 * time.Millisecond) // less than it takes until the generator counts as lost
 				early := moved.Ended()
 				in.thaw(i)
@@ -55,7 +56,7 @@ var tags = []scenario{
 		},
 	},
 	{
-		// It goes on above all that was handed out, also if the database is set back to a moment before there was such a tag.
+		// They go on above all that was handed out, also if the database is set back to a moment before there were such tags.
 		fault: "tags are deleted, and made again", in: []setup{kv, inMySQL}, fails: callers.Refused(bus.UnknownTag),
 		strike: func(in *installation) {
 			for round := range 3 {
@@ -90,7 +91,8 @@ var tags = []scenario{
 				for _, state := range []string{"live", "deleted"} {
 					for _, other := range append(slices.Delete(slices.Clone(kinds), i, i+1), kind) {
 						err := in.create(fmt.Sprintf(`{"tag":%q%s}`, tag, other))
-						if other != kind && !is(err, bus.Conflict) || other == kind && state == "live" && !is(err, bus.Exists) {
+						wrong := other != kind && !is(err, bus.Conflict)
+						if wrong || other == kind && state == "live" && !is(err, bus.Exists) {
 							in.Errorf("%q with the name of a %s %q: %v", other, state, kind, err)
 						}
 					}
