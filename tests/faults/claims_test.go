@@ -117,6 +117,35 @@ var claims = []scenario{
 		},
 	},
 	{
+		fault: "too many requests wait for the store", in: []setup{kvAlone}, tags: none,
+		flags: []string{"--max-waiting", "5", "--max-wait", "30s"},
+		strike: func(in *installation) {
+			in.take(idle)
+			in.refuseWrites(in.claimed(), true)
+			answers := in.send(5, "1000", order)
+			in.waiting(5)
+			in.refused(order, 1000, bus.Overloaded, "")
+			in.take(idle) // from memory
+			in.refuseWrites(in.claimed(), false)
+			in.answered(5, answers)
+		},
+	},
+	{
+		// Nobody can prevent it. The audit names it.
+		fault: "the records are set back, and IDs come again", in: []setup{kvAlone}, tags: none,
+		strike: func(in *installation) {
+			in.take(order)
+			putBack := in.nats.save(in.claimed())
+			in.leaf("get", order, "-n", "2000")
+			in.stop(0)
+			in.forgetFolder(0)
+			putBack()
+			in.again(0)
+			in.leaf("get", order, "-n", "2000")
+			in.disagree("overlap")
+		},
+	},
+	{
 		// The folders are empty then. One command reads the events.
 		fault: "the records are set back while no generator runs", in: []setup{kv, inMySQL}, tags: none,
 		strike: func(in *installation) {

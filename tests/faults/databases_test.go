@@ -2,6 +2,7 @@ package faults
 
 import (
 	"fmt"
+	"strings"
 	"syscall"
 
 	"github.com/leafbus/leafbus/bus"
@@ -56,6 +57,7 @@ var databases = []scenario{
 			floor := in.highest() + 1_000_000
 			in.leaf("tag", "set", order, "--max-id", fmt.Sprint(floor))
 			in.leaf("tag", "rm", idle, "--yes")
+			in.leaf("tag", "pause", "sql")
 			in.each(in.kill, in.forgetFolder)
 			stream, err := in.js.Stream(in.Context(), bus.EventStream)
 			kit.Must(in.T, err)
@@ -64,6 +66,8 @@ var databases = []scenario{
 			in.callers.Floor(order, floor)
 			in.each(in.again)
 			in.above(idle, highest+1) // it is back, says the database
+			in.refused("sql", 1, bus.Paused, "")
+			in.leaf("tag", "resume", "sql")
 			in.above("sql", 78)
 			kit.Leaf(in.T, "tag", "set", "sql", "--max-id", "50", "-s", in.url).Want(in.T, 1, "conflict")
 			in.more(500)
@@ -138,6 +142,24 @@ var databases = []scenario{
 		},
 	},
 	{
+		// It heals without a restart, and nothing shows the password.
+		fault: "the password of the database is wrong", in: []setup{mysqlAlone}, tags: none,
+		strike: func(in *installation) {
+			cfg := parseDSN(in.T, in.dsn)
+			cfg.User, cfg.Passwd = cfg.DBName[len(cfg.DBName)-12:], "secret-word"
+			in.sql("CREATE USER "+cfg.User+" IDENTIFIED BY 'other'", "GRANT ALL ON "+cfg.DBName+".* TO "+cfg.User)
+			i := in.enter("--mysql", cfg.FormatDSN())
+			in.lacking(1, "store", "")
+			state := in.leaf("nodes", "--json")
+			in.sql("ALTER USER " + cfg.User + " IDENTIFIED BY 'secret-word'")
+			in.ready(2)
+			in.sql("DROP USER " + cfg.User)
+			if log := in.nodes[i].Stderr(); strings.Contains(log+state, "secret-word") {
+				in.Errorf("the password is shown: %s, %s", log, state)
+			}
+		},
+	},
+	{
 		fault: "another client locks a row, and the table as a dump does", in: []setup{inMySQL},
 		flags: []string{"--max-wait", "1s"}, tags: []string{idle, coupon, snowflakes}, fails: unless(coupon, snowflakes),
 		strike: func(in *installation) {
@@ -203,6 +225,10 @@ var databases = []scenario{
 			in.sql("UPDATE leaf_installation SET id = 'another-installation'")
 			in.each(func(i int) { in.ended(i).Want(in.T, 1, "another-installation") })
 			in.serve(0).Want(in.T, 1, "another-installation")
+			in.ways[0].Refuse(true)
+			in.begin(0) // it learns that later
+			in.ways[0].Refuse(false)
+			in.ended(0).Want(in.T, 1, "another-installation")
 		},
 	},
 }

@@ -176,6 +176,12 @@ func (in *installation) again(i int) {
 	in.nodes[i] = in.nodes[i].Again()
 }
 
+// begin is again that does not wait for IDs.
+func (in *installation) begin(i int) {
+	in.Helper()
+	in.nodes[i] = kit.Begin(in.T, in.nodes[i].Dir, in.nodes[i].Arguments()...)
+}
+
 func (in *installation) kill(i int)   { in.Helper(); kit.Must(in.T, in.nodes[i].Kill()) }
 func (in *installation) stop(i int)   { in.Helper(); kit.Must(in.T, in.nodes[i].Stop()) }
 func (in *installation) freeze(i int) { in.Helper(); kit.Must(in.T, in.nodes[i].Freeze()) }

@@ -35,6 +35,58 @@ var installations = []scenario{
 			in.ready(2)
 		},
 	},
+	{
+		fault: "a generator starts while NATS has no JetStream", tags: none,
+		in: []setup{{name: "kv", nodes: 1, config: oneAccount("jetstream: enabled,")}},
+		strike: func(in *installation) {
+			in.take(order)
+			in.stop(0)
+			in.nats.configure(oneAccount(""))
+			in.begin(0)
+			in.take(snowflakes) // the folder has the worker
+			in.lacking(1, "store", "")
+			in.nats.configure(oneAccount("jetstream: enabled,"))
+			in.take(order)
+			in.ready(1)
+		},
+	},
+	{
+		// It serves what it can, names what waits, and goes on. A tag of --tag is not unknown meanwhile.
+		fault: "a generator starts while its database or registry is away", in: []setup{mysqlAlone, zooKeeperAlone},
+		tags: none, flags: []string{"--max-wait", "1s"},
+		strike: func(in *installation) {
+			in.take(order)
+			in.stop(0)
+			way, waits, lacks, reason := in.keeper, "snowflakes", snowflakes, bus.NoWorkerID
+			if in.mysql {
+				way, waits, lacks, reason = in.ways[0], "segments", order, bus.StoreUnavailable
+			} else {
+				in.forgetFolder(0) // it has the worker
+			}
+			way.Refuse(true)
+			in.begin(0)
+			if in.nodes[0].Waiting != waits {
+				in.Errorf("the ready line says that %q wait", in.nodes[0].Waiting)
+			}
+			in.refused(lacks, 1, reason, "")
+			if _, err := in.request(lacks, 1); err == nil || is(err, bus.UnknownTag) {
+				in.Errorf("answered %v, want %s", err, reason)
+			}
+			if in.mysql {
+				in.take(snowflakes)
+			} else {
+				in.take(order)
+			}
+			way.Refuse(false)
+			in.take(lacks)
+			in.ready(1)
+		},
+	},
+}
+
+// oneAccount is a configuration of NATS, with or without JetStream for all who connect.
+func oneAccount(jetStream string) string {
+	return "accounts { A: { " + jetStream + " users: [ { user: a, password: p } ] } }, no_auth_user: a"
 }
 
 // lose deletes streams, starts a newcomer, and returns what restores the installation's record.

@@ -10,7 +10,7 @@ import (
 
 // says is how a row fails. Seeds, what callers met, and a program that cannot be built are no failures of a row.
 const says = `(?m)^\s+\w+\.go:\d+: ` +
-	`((?:waited|answered|ID \d|max_id|an opaque tag|leaf audit|the processes|the network|"|\w+: ).*)`
+	`((?:waited|answered|ID \d|max_id|an opaque tag|\d+ requests|leaf audit|the processes|the network|"|\w+: ).*)`
 
 // TestMutations demands that a row finds each of these breaks of a promise, in a real process. Packages find smaller
 // ones. `make mutations` runs it.

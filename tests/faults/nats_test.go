@@ -49,6 +49,14 @@ func (s *natsServer) start() {
 	})
 }
 
+// configure restarts the server with another configuration.
+func (s *natsServer) configure(config string) {
+	s.t.Helper()
+	s.Close()
+	kit.Must(s.t, os.WriteFile(s.cfg.ConfigFile, []byte(config), 0o600))
+	s.start()
+}
+
 // save copies a bucket, and returns what puts the copy back. The server is down for either.
 func (s *natsServer) save(bucket string) (putBack func()) {
 	s.t.Helper()

@@ -125,7 +125,7 @@ var processes = []scenario{
 		fault: "SIGTERM comes while thousands of requests are in the queues", in: []setup{kvAlone}, tags: none,
 		flags: []string{"--tag", "long:100000", "--max-step", "100000"},
 		strike: func(in *installation) {
-			all := []string{"long", "long", order, invoice, coupon}
+			all := []string{"long", snowflakes, order, invoice, coupon}
 			for _, tag := range all {
 				in.take(tag)
 			}
@@ -146,11 +146,15 @@ var processes = []scenario{
 		strike: func(in *installation) {
 			in.refuseWrites(bus.BucketTags, true)
 			answers := in.send(20, "1000", order)
-			in.waiting(20)
+			status := in.getLater("/api/segment/get/order?count=1000")
+			in.waiting(21)
 			in.signal(0, syscall.SIGTERM)
 			in.refused(idle, 1, bus.Draining, "") // new ones
 			in.refuseWrites(bus.BucketTags, false)
 			in.answered(20, answers)
+			if got := <-status; got != 200 {
+				in.Errorf("over HTTP the answer is %d", got)
+			}
 			in.ended(0).Want(in.T, 0)
 		},
 	},
@@ -160,7 +164,8 @@ var processes = []scenario{
 		strike: func(in *installation) {
 			in.refuseWrites(bus.BucketTags, true)
 			answers := in.send(20, "1000", order)
-			in.waiting(20)
+			status := in.getLater("/api/segment/get/order?count=1000")
+			in.waiting(21)
 			in.signal(0, os.Interrupt)
 			for range 20 {
 				msg, err := answers.NextMsg(testkit.Patience)
@@ -168,6 +173,9 @@ var processes = []scenario{
 				if err := bus.ReplyError(msg); !is(err, bus.Draining) {
 					in.Errorf("answered %v, want that it is draining", err)
 				}
+			}
+			if got := <-status; got != 500 {
+				in.Errorf("over HTTP the answer is %d", got)
 			}
 			in.ended(0).Want(in.T, 0)
 			in.nodes[0] = in.nodes[0].Again("--drain-timeout", "10m")

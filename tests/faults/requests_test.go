@@ -137,13 +137,17 @@ func (in *installation) create(record string) error {
 	return bus.ReplyError(msg)
 }
 
+// subject is that of requests for a tag, or for snowflakes.
+func subject(tag string) string {
+	if tag == snowflakes {
+		return bus.SubjectSnowflake
+	}
+	return bus.SubjectSegment + "." + tag
+}
+
 // request asks once for IDs of a tag, or for snowflakes.
 func (in *installation) request(tag string, n int64) ([]bus.Range, error) {
-	subject := bus.SubjectSnowflake
-	if tag != snowflakes {
-		subject = bus.SubjectSegment + "." + tag
-	}
-	msg, err := in.nc.Request(subject, fmt.Append(nil, n), 2*time.Second)
+	msg, err := in.nc.Request(subject(tag), fmt.Append(nil, n), 2*time.Second)
 	if err == nil {
 		err = bus.ReplyError(msg)
 	}
@@ -193,7 +197,7 @@ func (in *installation) send(count int, body string, tags ...string) *nats.Subsc
 	kit.Must(in.T, err)
 	for range count {
 		for _, tag := range tags {
-			kit.Must(in.T, in.nc.PublishRequest(bus.SubjectSegment+"."+tag, inbox, []byte(body)))
+			kit.Must(in.T, in.nc.PublishRequest(subject(tag), inbox, []byte(body)))
 		}
 	}
 	kit.Must(in.T, in.nc.Flush())
@@ -213,6 +217,19 @@ func (in *installation) answered(count int, answers *nats.Subscription, reasons 
 			in.Fatalf("answered %v, want %v", err, reasons)
 		}
 	}
+}
+
+// getLater asks over HTTP for what must be waited for, and returns where the status comes.
+func (in *installation) getLater(path string) <-chan int {
+	status := make(chan int, 1)
+	go func() {
+		defer close(status)
+		if answer, err := http.Get(in.nodes[0].HTTP + path); err == nil {
+			answer.Body.Close()
+			status <- answer.StatusCode
+		}
+	}()
+	return status
 }
 
 // get asks a generator over HTTP.

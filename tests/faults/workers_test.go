@@ -47,6 +47,9 @@ var workers = []scenario{
 			in.registryAway(true)
 			in.alerted("worker.expiring.*", "n0")
 			in.refused(snowflakes, 1, bus.NoWorkerID, "")
+			if status, body := in.get(0, "/readyz"); status != 503 || !strings.Contains(body, `"worker"`) {
+				in.Errorf("/readyz: %d %s", status, body)
+			}
 			in.take(order)
 			in.registryAway(false)
 			in.take(snowflakes)
@@ -56,9 +59,9 @@ var workers = []scenario{
 		},
 	},
 	{
-		// Few workers: one that another still uses would soon be taken.
+		// The workers are few: one that another still uses would soon be taken.
 		fault: "the registry is wiped, and set back", in: []setup{kv, inZooKeeper}, tags: []string{snowflakes, order},
-		flags: []string{"--worker-range", "0-3", "--worker-reserve", "6s"},
+		flags: []string{"--worker-range", "0-7", "--worker-reserve", "6s"},
 		fails: func(c callers.Call) bool { return once(c) || noWorker(c) },
 		strike: func(in *installation) {
 			putBack := func() {}
@@ -116,6 +119,20 @@ var workers = []scenario{
 			ms, _ := snowflake(in.take(snowflakes))
 			if end := record.ReservedUntilMS; ms < end || last >= end {
 				in.Errorf("the successor issued at %d, and the dead one at %d; it had reserved until %d", ms, last, end)
+			}
+		},
+	},
+	{
+		fault: "an operator releases the worker of a dead generator", in: []setup{kvAlone}, tags: none,
+		flags: []string{"--worker-id", "7"},
+		strike: func(in *installation) {
+			last := in.take(snowflakes)
+			in.kill(0)
+			in.enter()
+			in.refused(snowflakes, 1, bus.NoWorkerID, "7 by n0 until")
+			in.leaf("workers", "release", "7", "--yes")
+			if id := in.take(snowflakes); id <= last {
+				in.Errorf("%d came after %d", id, last)
 			}
 		},
 	},
