@@ -36,15 +36,3 @@ func TestForeignError(t *testing.T) {
 		t.Errorf("IDs are taken for an error: %v", err)
 	}
 }
-
-// TestRetryable: these reasons may be gone at another attempt, or at another generator.
-func TestRetryable(t *testing.T) {
-	for reason, again := range map[Reason]bool{
-		ClockBackwards: true, NoWorkerID: true, Draining: true, Overloaded: true, TimedOut: true, StoreUnavailable: true,
-		BadRequest: false, BadTag: false, UnknownTag: false, BatchTooLarge: false, StoreRegressed: false, Exhausted: false,
-	} {
-		if got := retryable(&Error{Reason: reason}); got != again {
-			t.Errorf("%s: asked again: %v, want %v", reason, got, again)
-		}
-	}
-}

@@ -1,12 +1,9 @@
 package bus_test
 
 import (
-	"errors"
 	"fmt"
-	"net"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -93,14 +90,11 @@ func TestFollowThroughRestart(t *testing.T) {
 	all.want(1, 3)
 	durable.want(1, 2) // the third is on its way, or here
 	testkit.Eventually(t, "they listen", func() bool { return len(o.consumers()) == 3 })
-	made, err := o.js.Consumer(t.Context(), bus.EventStream, "d")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := o.js.UpdateConsumer(t.Context(), bus.EventStream, quick(made.CachedInfo().Config)); err != nil {
-		t.Fatal(err)
-	}
+	o.quick("d")
+	leaves := follow(t, c)
+	testkit.Eventually(t, "one more listens", func() bool { return len(o.consumers()) == 4 })
 	o.away()
+	leaves.stop() // which ends also while the server cannot be reached
 	o.restart()
 	o.publish(true, 4, 300)
 	o.back()
@@ -118,52 +112,6 @@ func TestFollowThroughRestart(t *testing.T) {
 	}
 	all.stop()
 	fromNow.stop()
-	if left := o.consumers(); len(left) != 1 || left[0].Name != "d" {
-		t.Errorf("there are %d consumers, want the durable one", len(left))
-	}
-}
-
-// cable is what a connection goes through.
-type cable struct {
-	mu   sync.Mutex
-	conn net.Conn
-	cut  bool
-}
-
-// Dial implements [nats.CustomDialer].
-func (c *cable) Dial(network, address string) (conn net.Conn, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.cut {
-		return nil, errors.New("the cable is cut")
-	}
-	c.conn, err = net.Dial(network, address)
-	return c.conn, err
-}
-
-// A follower ends with its context also while the server cannot be reached.
-func TestFollowEndsWhileAway(t *testing.T) {
-	x := newStream(t)
-	var c cable
-	nc, err := nats.Connect(x.s.ClientURL(), nats.SetCustomDialer(&c), nats.MaxReconnects(-1), nats.ReconnectWait(time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	f := follow(t, bus.NewClient(nc))
-	x.consumer()
-	c.mu.Lock()
-	c.cut = true
-	c.conn.Close()
-	c.mu.Unlock()
-	testkit.Eventually(t, "it is cut off", func() bool { return !nc.IsConnected() })
-	ended := make(chan struct{})
-	go func() { defer close(ended); f.stop() }()
-	select {
-	case <-ended:
-	case <-time.After(testkit.Patience):
-		t.Error("it does not end")
-	}
 }
 
 // A stream that was deleted and made again begins its numbers again.
@@ -205,32 +153,4 @@ func TestFollowRestoredStream(t *testing.T) {
 	o.consumer()
 	o.publish(true, 7, 8) // as 3 and 4
 	f.want(7, 8)
-}
-
-// When a message shows that others were lost on their way, these are sent again,
-// in their order.
-func TestFollowLosesNothing(t *testing.T) {
-	x := newStream(t)
-	f := follow(t, bus.NewClient(natskit.Connect(t, x.s)))
-	// What another takes from the consumer never comes here.
-	consumer, err := x.js.Consumer(t.Context(), bus.EventStream, x.consumer().Name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stolen, err := consumer.Fetch(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	testkit.Eventually(t, "both wait for events", func() bool { return x.consumer().NumWaiting == 2 })
-	x.publish(true, 1, 5)
-	select {
-	case <-stolen.Messages():
-	case <-time.After(testkit.Patience):
-		t.Fatal("nothing was taken")
-	}
-	f.want(1, 5)
-	f.stop()
-	if left := x.consumers(); len(left) > 0 {
-		t.Errorf("%d consumers are left", len(left))
-	}
 }

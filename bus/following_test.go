@@ -28,8 +28,7 @@ type stream struct {
 
 func newStream(t *testing.T) *stream {
 	t.Helper()
-	s := natskit.Start(t)
-	return openStream(t, s)
+	return openStream(t, natskit.Start(t))
 }
 
 func openStream(t *testing.T, s *embedded.Server) *stream {
@@ -40,16 +39,10 @@ func openStream(t *testing.T, s *embedded.Server) *stream {
 		t.Fatal(err)
 	}
 	x := &stream{t, s, nc, js}
-	x.open()
-	return x
-}
-
-// open makes the stream.
-func (x *stream) open() {
-	x.t.Helper()
 	if err := x.tryOpen(); err != nil {
-		x.t.Fatal(err)
+		t.Fatal(err)
 	}
+	return x
 }
 
 func (x *stream) tryOpen() error {

@@ -3,7 +3,6 @@ package bus
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"sync"
@@ -11,8 +10,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-
-	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 func TestNextSharesRequests(t *testing.T) {
@@ -30,10 +27,17 @@ func TestNextSharesRequests(t *testing.T) {
 	}
 	u.over()
 
-	// It works again.
-	first = u.next(far(t), "order", 1)
-	respond(t, u.request(1), "7")
+	// It works again. No ID of an opaque tag is next to another one.
+	first = u.next(far(t), "coupon", 1)
+	held = u.request(1)
+	all = u.next(far(t), "coupon", 4)
+	u.waiting("coupon", 4)
+	respond(t, held, "7")
 	u.get(first, 1)
+	respond(t, u.request(4), "900\n3\n41\n12")
+	if got := u.get(all, 4); !slices.Equal(got, []int64{3, 12, 41, 900}) {
+		t.Errorf("%d", got)
+	}
 	u.over()
 }
 
@@ -131,23 +135,20 @@ func TestNextErrorOfTheRest(t *testing.T) {
 	u.over()
 }
 
-// A request ends when all its callers have left, and holds up no later caller.
+// A request ends when all its callers have left, also one that is tried again and again, and holds up no later caller.
 func TestNextGivesUp(t *testing.T) {
 	t.Parallel()
 	u := newUnderTest(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	leave := u.next(ctx, "order", 1)
+	for range 3 {
+		refuse(t, u.request(1), 503, Draining)
+	}
 	u.request(1) // and never answered
-	early, stop := context.WithCancel(t.Context())
-	second := u.next(early, "order", 2)
-	u.waiting("order", 2)
-	stop()
-	u.fails(second, 2, context.Canceled)
 	cancel()
-	u.fails(leave, 1, context.Canceled)
+	u.fails(leave, 1, context.Canceled, Draining)
 	u.over()
 
-	// Later callers do not wait for the answer to a request whose callers have left.
 	ctx, cancel = context.WithCancel(t.Context())
 	leave = u.next(ctx, "order", 1)
 	u.request(1)
@@ -157,21 +158,6 @@ func TestNextGivesUp(t *testing.T) {
 	u.fails(leave, 1, context.Canceled)
 	respond(t, u.request(2), "8-9")
 	u.get(later, 2)
-	u.over()
-}
-
-// So is one that is tried again and again.
-func TestNextGivesUpTryingAgain(t *testing.T) {
-	t.Parallel()
-	u := newUnderTest(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	results := u.next(ctx, "order", 1)
-	for range 5 {
-		refuse(t, u.request(1), 503, Draining)
-	}
-	u.request(1)
-	cancel()
-	u.fails(results, 1, context.Canceled, Draining)
 	u.over()
 }
 
@@ -206,23 +192,8 @@ func TestNextTimeout(t *testing.T) {
 	u.waiting("order", 3)
 	respond(t, held, "1")
 	u.get(first, 1)
-	held = u.request(3)
-	impatient = u.next(t.Context(), "order", 1)
-	u.fails(impatient, 1, context.DeadlineExceeded)
-	respond(t, held, "2-4")
+	respond(t, u.request(3), "2-4")
 	u.get(stay, 3)
-	u.over()
-
-	// Of one batch.
-	first = u.next(far(t), "order", 1)
-	held = u.request(1)
-	stay, impatient = u.next(far(t), "order", 2), u.next(t.Context(), "order", 2)
-	u.fails(impatient, 2, context.DeadlineExceeded)
-	respond(t, held, "5")
-	u.get(first, 1)
-	respond(t, u.request(2), "6-7")
-	u.get(stay, 2)
-	u.over()
 
 	// Without one there is none.
 	v := newUnderTest(t, Timeout(0))
@@ -264,102 +235,13 @@ func TestNextErrors(t *testing.T) {
 	u.over()
 }
 
-// Where a generator gives few at a time, all get theirs, with as many requests as that takes.
-func TestNextLargeBatch(t *testing.T) {
+// Of a strict tag nothing is fetched ahead, however many callers wait.
+func TestNextOfManyCallersOfAStrictTag(t *testing.T) {
 	t.Parallel()
 	u := newUnderTest(t)
-	first := u.next(far(t), "order", 1)
-	held := u.request(1)
-	all := u.next(far(t), "order", 100)
-	u.waiting("order", 100)
-	respond(t, held, "1")
-	u.get(first, 1)
-	refuse(t, u.request(100), 413, BatchTooLarge)
-	refuse(t, u.request(50), 413, BatchTooLarge)
-	for i := range 4 {
-		respond(t, u.request(25), fmt.Sprintf("%d-%d", 1000*i+1, 1000*i+25))
-	}
-	want := slices.Concat(from(1, 25), from(1001, 1025), from(2001, 2025), from(3001, 3025))
-	if got := u.get(all, 100); !slices.Equal(got, want) {
-		t.Errorf("%d", got)
-	}
-	u.over()
-}
-
-func TestNextOfSeveralTags(t *testing.T) {
-	t.Parallel()
-	u := newUnderTest(t)
-	a := u.next(far(t), "a", 1)
-	held := u.request(1)
-	b := u.next(far(t), "b", 1)
-	other := u.request(1)
-	if held.Subject != "leaf.segment.a" || other.Subject != "leaf.segment.b" {
-		t.Errorf("%s, %s", held.Subject, other.Subject)
-	}
-	respond(t, other, "2")
-	u.get(b, 1)
-	flake := make(chan called, 1)
-	go func() {
-		id, err := u.NextSnowflake(far(t))
-		flake <- called{id, err}
-	}()
-	other = u.request(1)
-	if other.Subject != "leaf.snowflake" {
-		t.Errorf("%s", other.Subject)
-	}
-	respond(t, other, "3")
-	if got := u.get(flake, 1); got[0] != 3 {
-		t.Errorf("the snowflake is %d", got[0])
-	}
-	respond(t, held, "1")
-	u.get(a, 1)
-	u.over()
-}
-
-// Many callers fetch as many IDs again, for those that come while the next request is under way. Of a strict tag they do not.
-func TestNextOfManyCallers(t *testing.T) {
-	t.Parallel()
-	u := newUnderTest(t)
-	first := u.next(far(t), "order", 1)
-	held := u.request(1)
-	many := u.next(far(t), "order", manyCallers)
-	u.waiting("order", manyCallers)
-	respond(t, held, "1")
-	u.get(first, 1)
-	held = u.request(2 * manyCallers)
-	waits := u.next(far(t), "order", 1)
-	u.waiting("order", 1)
-	respond(t, held, Range{First: 11, Last: 10 + 2*manyCallers}.String())
-	if ids := u.get(many, manyCallers); !slices.Equal(ids, from(11, 10+manyCallers)) {
-		t.Errorf("the callers of the request: %v", ids)
-	}
-	held = u.request(1)
-	if ids := u.get(u.next(far(t), "order", manyCallers), manyCallers); !slices.Equal(ids, from(11+manyCallers, 10+2*manyCallers)) {
-		t.Errorf("the callers after them: %v", ids)
-	}
-	many = u.next(far(t), "order", manyCallers)
-	u.waiting("order", manyCallers)
-	respond(t, held, "1001")
-	u.get(waits, 1)
-	respond(t, u.request(2*manyCallers), Range{First: 2001, Last: 2000 + 2*manyCallers}.String())
-	if ids := u.get(many, manyCallers); !slices.Equal(ids, from(2001, 2000+manyCallers)) {
-		t.Errorf("the callers of the third request: %v", ids)
-	}
-	testkit.Eventually(t, "nobody to be served", func() bool {
-		u.tagGroups.mu.Lock()
-		defer u.tagGroups.mu.Unlock()
-		return len(u.tagGroups.of) == 0
-	})
-	last := u.next(far(t), "order", 1) // after a while without callers nothing is left
-	respond(t, u.request(1), "3001")
-	if ids := u.get(last, 1); ids[0] != 3001 {
-		t.Errorf("the last caller: %v", ids)
-	}
-	u.over()
-
 	strict := u.next(far(t), "invoice", 1)
-	held = u.request(1)
-	many = u.next(far(t), "invoice", manyCallers)
+	held := u.request(1)
+	many := u.next(far(t), "invoice", manyCallers)
 	u.waiting("invoice", manyCallers)
 	respondStrict(t, held, "1")
 	u.get(strict, 1)
@@ -368,7 +250,7 @@ func TestNextOfManyCallers(t *testing.T) {
 	u.over()
 }
 
-// The IDs that a caller gets from one generator increase, also those that others fetched for it.
+// The IDs that a caller gets from one generator increase, also those that others fetched for it. Each comes once.
 func TestNextIncreases(t *testing.T) {
 	t.Parallel()
 	u := newUnderTest(t)
@@ -381,17 +263,38 @@ func TestNextIncreases(t *testing.T) {
 		respond(t, msg, Range{First: last + 1, Last: last + n}.String())
 		last += n
 	})
+	const callers, each = 4 * manyCallers, 100
+	ids := make([]int64, callers*each)
 	var all sync.WaitGroup
-	for range 4 * manyCallers {
+	for i := range callers {
 		all.Go(func() {
-			for n, before := 0, int64(0); n < 100; n++ {
+			for n, before := 0, int64(0); n < each; n++ {
 				id, err := u.Next(t.Context(), "order")
 				if err != nil || id <= before {
 					t.Errorf("%d after %d: %v", id, before, err)
 				}
-				before = id
+				before, ids[i*each+n] = id, id
 			}
 		})
 	}
 	all.Wait()
+	oneWay(t, "order", ids, []Range{{First: 1, Last: 1 << 62}})
+}
+
+// serve answers all requests with f.
+func serve(t *testing.T, u underTest, f func(*nats.Msg)) {
+	t.Helper()
+	done := make(chan struct{})
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			select {
+			case msg := <-u.requests:
+				f(msg)
+			case <-done:
+				return
+			}
+		}
+	})
+	t.Cleanup(func() { close(done); serving.Wait() })
 }

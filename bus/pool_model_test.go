@@ -226,7 +226,11 @@ func (w *poolWorld) answer(ctx context.Context, a poolAnswer, n int64) ([]Range,
 		return refuse(&Error{Code: 404, Reason: UnknownTag, Message: "no such tag"})
 	}
 	w.reason(nil)
-	return w.give(max(n*a.Share/100, 1), a.Parts), nil
+	n = max(n*a.Share/100, 1)
+	if a.Apart {
+		a.Parts = n
+	}
+	return w.give(n, a.Parts), nil
 }
 
 // give makes n IDs, in as many ranges.

@@ -23,6 +23,7 @@ type poolAnswer struct {
 	Parts int64 // how many ranges they answer
 	Share int64 // what they give, in percent of what was asked for
 	Late  bool  // they answer also in the moment in which nobody waits any more
+	Apart bool  // no ID is next to another one, as those of opaque tags
 }
 
 type poolDeed int
@@ -93,6 +94,7 @@ func drawPoolPlan(t *rapid.T) poolPlan {
 			Parts: int64(some("parts", 1, 4)),
 			Share: int64(pick("share", 100, 100, 100, 50, 1)),
 			Late:  rapid.Bool().Draw(t, "late"),
+			Apart: pick("apart", 0, 0, 1) == 1,
 		}
 		if a.Does != poolGives && a.Does != poolUnknownTag {
 			a.Delay += 100 * time.Millisecond // the client has tried again and again

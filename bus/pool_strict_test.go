@@ -9,92 +9,63 @@ import (
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
-// refused checks that an error says that a pool cannot be of a strict tag, and what to do.
-func refused(t *testing.T, r called) {
-	t.Helper()
-	e, ok := errors.AsType[*Error](r.err)
-	if !ok || r.id != 0 || e.Code != 400 || e.Reason != BadRequest {
-		t.Fatalf("%d, %v; want a bad_request", r.id, r.err)
-	}
-	for _, part := range []string{"tag invoice is strict", "would not be in order", "use Next or Take"} {
-		if !strings.Contains(e.Message, part) {
-			t.Errorf("%q lacks %q", e.Message, part)
-		}
-	}
-}
-
-// The first answer says that the tag is strict. All callers are refused, and no more requests are sent.
+// A pool of a strict tag is refused: the IDs that it fetches ahead would not be in order. Its callers get no ID from the
+// answer that says so, nor one that the pool had before, should there be any. It sends no more requests.
 func TestPoolOfAStrictTag(t *testing.T) {
 	t.Parallel()
-	u := newUnderTest(t)
-	p, err := u.Pool("invoice")
-	if err != nil {
-		t.Fatal(err)
-	}
-	results := make(chan called, 3)
-	next := func() {
-		id, err := p.Next(testkit.Context(t))
-		results <- called{id, err}
-	}
-	for range 3 {
-		go next()
-	}
-	testkit.Eventually(t, "three callers wait", func() bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return p.filling != nil && p.filling.waiting == 3
-	})
-	refuse(t, u.request(DefaultLeastAhead), 503, Draining) // it may have any order
-	respondStrict(t, u.request(DefaultLeastAhead), "1-100")
-	for range 3 {
-		refused(t, <-results)
-	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	for range 10 {
+	for name, before := range map[string]int{"by the first answer": 0, "by a later answer": 2} {
+		u := newUnderTest(t)
+		p, err := u.Pool("invoice", Ahead(4, 4))
+		if err != nil {
+			t.Fatal(err)
+		}
+		results := make(chan called, 3)
+		next := func() {
+			id, err := p.Next(testkit.Context(t))
+			results <- called{id, err}
+		}
+		refused := func(r called) {
+			t.Helper()
+			e, ok := errors.AsType[*Error](r.err)
+			if !ok || r.id != 0 || e.Reason != BadRequest || !strings.Contains(e.Message, "tag invoice is strict") || !strings.Contains(e.Message, "use Next or Take") {
+				t.Fatalf("%s: %d, %v; want that the tag is strict", name, r.id, r.err)
+			}
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if before > 0 {
+			go next()
+			respond(t, u.request(4), "1-4")
+			<-results
+			for range before - 1 {
+				if id, err := p.Next(ended); err != nil {
+					t.Errorf("%s: %d, %v", name, id, err)
+				}
+			}
+			respondStrict(t, u.request(2), "11-12")
+		} else {
+			for range 3 {
+				go next()
+			}
+			refuse(t, u.request(4), 503, Draining) // it may have any order
+			respondStrict(t, u.request(4), "1-4")
+			for range 3 {
+				refused(<-results)
+			}
+		}
+		testkit.Eventually(t, "the pool has read the answer", func() bool {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return p.filling == nil
+		})
 		id, err := p.Next(ended) // has its answer at once
-		refused(t, called{id, err})
+		refused(called{id, err})
+		if unused := p.Close(); unused != nil {
+			t.Errorf("%s: Close returned %v", name, unused)
+		}
+		if id, err := p.Next(ended); !errors.Is(err, ErrPoolClosed) {
+			t.Errorf("%s: after Close: %d, %v", name, id, err)
+		}
+		u.over()
 	}
-	if unused := p.Close(); unused != nil {
-		t.Errorf("Close returned %v", unused)
-	}
-	if id, err := p.Next(ended); !errors.Is(err, ErrPoolClosed) {
-		t.Errorf("after Close: %d, %v", id, err)
-	}
-	u.over()
-}
-
-// Should an answer say so later, the pool hands out none of the IDs that it has.
-func TestPoolOfATagThatTurnsOutStrict(t *testing.T) {
-	t.Parallel()
-	u := newUnderTest(t)
-	p, err := u.Pool("invoice", Ahead(4, 4))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
-	results := make(chan called, 1)
-	go func() {
-		id, err := p.Next(testkit.Context(t))
-		results <- called{id, err}
-	}()
-	respond(t, u.request(4), "1-4")
-	if r := <-results; r.id != 1 || r.err != nil {
-		t.Fatalf("%d, %v", r.id, r.err)
-	}
-	if id, err := p.Next(t.Context()); id != 2 || err != nil {
-		t.Fatalf("%d, %v", id, err)
-	}
-	respondStrict(t, u.request(2), "11-12")
-	testkit.Eventually(t, "the pool has read the answer", func() bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return p.end != nil
-	})
-	id, err := p.Next(t.Context())
-	refused(t, called{id, err})
-	if unused := p.Close(); unused != nil {
-		t.Errorf("Close returned %v", unused)
-	}
-	u.over()
 }

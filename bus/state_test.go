@@ -7,8 +7,8 @@ import (
 	"github.com/leafbus/leafbus/bus"
 )
 
-// A generator that answers is not lost, whatever another one hears. Of several reports the latest heartbeat counts, by the
-// age that each reporter gives: their clocks may differ.
+// A generator that answers is not lost, whatever another one hears. Of several reports the latest heartbeat counts, by
+// the age that each reporter gives: their clocks may differ.
 func TestLostNodes(t *testing.T) {
 	t.Parallel()
 	states := []bus.State{

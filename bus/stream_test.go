@@ -1,7 +1,6 @@
 package bus_test
 
 import (
-	"context"
 	"errors"
 	"strconv"
 	"sync/atomic"
@@ -61,8 +60,7 @@ func TestBulkIsBounded(t *testing.T) {
 	}
 }
 
-// What came before an error is valid, the error is the last, and nothing is left
-// running, however the loop ends.
+// What came before an error is valid, and the error is the last.
 func TestBulkThatEnds(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
@@ -84,27 +82,6 @@ func TestBulkThatEnds(t *testing.T) {
 	}
 	if got != 50 || len(errs) != 1 || !errors.Is(errs[0], bus.Exhausted) {
 		t.Errorf("%d IDs, %v", got, errs)
-	}
-
-	// Cancelled with requests that nobody answers.
-	ctx, cancel := context.WithCancel(t.Context())
-	answers(t, s, "leaf.segment.silent", func(i int64, _ *nats.Msg) *nats.Msg {
-		switch i {
-		case 1:
-			return ids("1")
-		case 9:
-			cancel()
-		}
-		return nil
-	})
-	got = 0
-	for _, err := range bus.NewClient(nc, bus.NoHedging()).Ranges(ctx, "silent", 1000, bus.Batch(1), bus.Parallel(8)) {
-		if got++; got == 1 && err != nil || got == 2 && !errors.Is(err, context.Canceled) {
-			t.Errorf("cancelled: %d: %v", got, err)
-		}
-	}
-	if got != 2 {
-		t.Errorf("%d values came, want a range and the error", got)
 	}
 }
 
@@ -180,33 +157,5 @@ func TestBulkOfSmallAnswers(t *testing.T) {
 		if len(seen) != 100 || given.Load() != 100 {
 			t.Errorf("Parallel %d: %d IDs, %d were given", parallel, len(seen), given.Load())
 		}
-	}
-}
-
-// Snowflakes have no order to ask for: all their requests are sent at once.
-func TestBulkOfSnowflakesStartsAtOnce(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	requests := make(chan *nats.Msg, 100)
-	answers(t, s, "leaf.snowflake", func(_ int64, msg *nats.Msg) *nats.Msg { requests <- msg; return nil })
-	got := make(chan int64)
-	go func() {
-		var n int64
-		for id, err := range bus.NewClient(natskit.Connect(t, s), bus.NoHedging()).SnowflakeIDs(testkit.Context(t), 3, bus.Batch(1), bus.Parallel(3)) {
-			if n++; err != nil || id < 1 || id > 3 {
-				t.Errorf("%d, %v", id, err)
-			}
-		}
-		got <- n
-	}()
-	var held [3]*nats.Msg
-	for i := range held {
-		held[i] = <-requests
-	}
-	for i, msg := range held {
-		msg.Respond(strconv.AppendInt(nil, int64(i)+1, 10))
-	}
-	if n := <-got; n != 3 {
-		t.Errorf("%d snowflakes", n)
 	}
 }

@@ -1,19 +1,15 @@
 package schema
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
-	"github.com/leafbus/leafbus/internal/testkit"
-	"github.com/leafbus/leafbus/tests/mariadb"
-	"github.com/leafbus/leafbus/tests/proxy"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
 // TestLostStatements breaks the connection at each statement of each write,
@@ -48,7 +44,7 @@ func TestLostStatements(t *testing.T) {
 			return !strings.Contains(row, "{10 true}") && strings.Contains(row, "[{order true} {0 true} {11 true}]")
 		}},
 	} {
-		for action, what := range map[proxy.Action]string{proxy.CutBefore: "before", proxy.CutAfter: "after"} {
+		for action, what := range map[kit.Action]string{kit.CutBefore: "before", kit.CutAfter: "after"} {
 			t.Run(op.name+" "+what, func(t *testing.T) {
 				t.Parallel()
 				dsn := leafDatabase(t, "description", "utf8mb4_general_ci")
@@ -70,14 +66,14 @@ func TestLostStatements(t *testing.T) {
 					before := rows()
 					n, at := 0, ""
 					var mu sync.Mutex
-					p.OnRequest(func(data []byte) proxy.Action {
+					p.OnRequest(func(data []byte) kit.Action {
 						mu.Lock()
 						defer mu.Unlock()
 						if n++; n == cut {
 							at = string(data[5:min(len(data), 25)])
 							return action
 						}
-						return proxy.Forward
+						return kit.Forward
 					})
 					r, err := op.run(t, s)
 					mu.Lock()
@@ -99,7 +95,7 @@ func TestLostStatements(t *testing.T) {
 						t.Errorf("%s broken at %q is uncertain: %v: %v", op.name, statement, uncertain, err)
 					}
 					// Only where the last statement was done all of it is.
-					lasting := action == proxy.CutAfter && (statement == "COMMIT" || op.name == "Reserve")
+					lasting := action == kit.CutAfter && (statement == "COMMIT" || op.name == "Reserve")
 					if lasting != op.done(after) || !lasting && after != before {
 						t.Errorf("%s broken %s %q; the database has\n%swhere before it had\n%s", op.name, what, statement, after, before)
 					}
@@ -135,61 +131,4 @@ func TestLostStatements(t *testing.T) {
 			})
 		}
 	}
-}
-
-// TestLostAnswers runs three allocators over connections that break at random.
-func TestLostAnswers(t *testing.T) {
-	t.Parallel()
-	random := allocatortest.Seed(t)
-	dsn := mariadb.NewDatabase(t)
-	createTag(t, newStore(t, dsn), "order", 1, 20)
-	var c allocatortest.Checker
-	var together sync.WaitGroup
-	for range 3 {
-		seed := random.Uint64()
-		p, slow := through(t, dsn)
-		s := newStore(t, slow)
-		var mu sync.Mutex
-		faults := rand.New(rand.NewPCG(seed, seed))
-		p.OnRequest(func([]byte) proxy.Action {
-			mu.Lock()
-			defer mu.Unlock()
-			switch faults.IntN(10) {
-			case 0:
-				return proxy.CutBefore
-			case 1:
-				return proxy.CutAfter
-			}
-			return proxy.Forward
-		})
-		a := allocator.New(allocator.Config{Store: s, MaxWait: patience, Log: testkit.Quiet})
-		run(t, a)
-		ctx := within(t)
-		together.Go(func() {
-			for i := range 20 {
-				ranges, err := a.Take(ctx, "order", int64(1+i%30))
-				if err != nil {
-					t.Errorf("Take: %v", err)
-					return
-				}
-				c.Add(ranges...)
-			}
-		})
-	}
-	together.Wait()
-	ids, err := c.Check()
-	if err != nil {
-		t.Error(err)
-	}
-	if max := maxID(t, dsn, "order"); ids > max-1 {
-		t.Errorf("%d IDs were handed out, and max_id is %d", ids, max)
-	}
-}
-
-// run runs an allocator until the test ends.
-func run(tb testing.TB, a *allocator.Allocator) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() { defer close(done); a.Run(ctx) }()
-	tb.Cleanup(func() { cancel(); <-done })
 }

@@ -90,7 +90,7 @@ func (s *Store) checkOwner(ctx context.Context, o *opened) error {
 	if errors.Is(err, sql.ErrNoRows) {
 		// A restore creates the table before it writes the row, and ends where that is there already.
 		select {
-		case <-time.After(restoring):
+		case <-time.After(s.restoring):
 		case <-ctx.Done():
 			return ctx.Err()
 		}

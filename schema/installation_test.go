@@ -2,23 +2,37 @@ package schema
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"io"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/tests/mariadb"
-	"github.com/leafbus/leafbus/tests/proxy"
+	"github.com/leafbus/leafbus/tests/kit"
 )
+
+// claimed opens a store whose database belongs to the installation "mine".
+func claimed(tb testing.TB, dsn string, log io.Writer) (s *Store, id string) {
+	tb.Helper()
+	s = prepareStore(tb, dsn, log)
+	s.restoring = 50 * time.Millisecond
+	_, id, err := s.Claim(within(tb), "mine", true)
+	if err := errors.Join(err, s.Open(within(tb))); err != nil {
+		tb.Fatal(err)
+	}
+	return s, id
+}
 
 // TestClaimTogether opens one empty database from many stores at once: it belongs to the first, and
 // all get that error.
 func TestClaimTogether(t *testing.T) {
 	t.Parallel()
-	dsn := mariadb.NewDatabase(t)
+	dsn := kit.NewDatabase(t)
 	stores, owners := make([]*Store, 8), make([]string, 8)
 	ctx := within(t)
 	var together sync.WaitGroup
@@ -47,7 +61,7 @@ func TestClaimTogether(t *testing.T) {
 // TestClaimOnlyLooks creates nothing in a database that belongs to nobody, and claims nothing.
 func TestClaimOnlyLooks(t *testing.T) {
 	t.Parallel()
-	dsn := mariadb.NewDatabase(t)
+	dsn := kit.NewDatabase(t)
 	for range 2 {
 		if of, id, err := prepareStore(t, dsn, io.Discard).Claim(within(t), "mine", false); of != "" || id != "" || err != nil {
 			t.Errorf("Claim: %q, %q, %v", of, id, err)
@@ -56,68 +70,38 @@ func TestClaimOnlyLooks(t *testing.T) {
 			t.Fatalf("there are %d tables", n)
 		}
 	}
-	s := newStore(t, dsn)
-	if of, id, err := s.Claim(within(t), "mine", false); of != "" || id != "" || err != nil {
-		t.Errorf("Claim of a database with tables: %q, %q, %v", of, id, err)
-	}
-	if n := ask[int](t, dsn, "SELECT COUNT(*) FROM leaf_installation"); n != 0 {
-		t.Errorf("it was claimed")
-	}
 }
 
-// TestRepair has what a person types make the database the installation's.
-func TestRepair(t *testing.T) {
-	t.Parallel()
-	dsn := mariadb.NewDatabase(t)
-	s := newStore(t, dsn)
-	for _, before := range []string{"", "theirs"} {
-		if before != "" {
-			execute(t, dsn, "UPDATE leaf_installation SET id = 'theirs', store = 'another'")
-		}
-		execute(t, dsn, s.Repair("mine", "D"))
-		if of, id, err := s.Claim(within(t), "mine", false); err != nil || of != "mine" || id != "D" {
-			t.Errorf("Claim: %q, %q, %v", of, id, err)
-		}
-	}
-}
-
-// TestClaimOfOthers leaves a database that is another's alone.
+// TestClaimOfOthers leaves a database that is another's alone, until a person makes it ours.
 func TestClaimOfOthers(t *testing.T) {
 	t.Parallel()
-	dsn := mariadb.NewDatabase(t)
+	dsn := kit.NewDatabase(t)
 	_, theirs, err := newStore(t, dsn).Claim(within(t), "theirs", true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newStore(t, dsn)
+	s := prepareStore(t, dsn, io.Discard)
 	if of, id, err := s.Claim(within(t), "mine", true); err != nil || of != "theirs" || id != theirs {
 		t.Errorf("Claim: %q, %q, %v", of, id, err)
 	}
+	// Until it is open, nothing is served from it.
+	_, err = s.Create(within(t), allocator.Tag{Name: "order", MaxID: 1, Step: 1})
+	wantError(t, "Create", err, allocator.ErrUnavailable)
+	_, err = s.Reserve(within(t), "order", 1, 1)
+	wantError(t, "Reserve", err, allocator.ErrUnavailable)
 	execute(t, dsn, "DELETE FROM leaf_installation")
-	if err := s.read(within(t), true, func(allocator.Tag) {}); err != nil {
+	if err := errors.Join(s.Open(within(t)), s.read(within(t), true, func(allocator.Tag) {})); err != nil {
 		t.Error(err)
 	}
 	if n := ask[int](t, dsn, "SELECT COUNT(*) FROM leaf_installation"); n != 0 {
 		t.Errorf("it was claimed in another's name")
 	}
-}
-
-// TestNotBeforeItIsKnown serves nothing from a database that is being claimed:
-// it may turn out to be the wrong one.
-func TestNotBeforeItIsKnown(t *testing.T) {
-	t.Parallel()
-	dsn := mariadb.NewDatabase(t)
-	createTag(t, newStore(t, dsn), "order", 1, 10)
-	s := prepareStore(t, dsn, io.Discard)
-	if _, _, err := s.Claim(within(t), "mine", true); err != nil {
-		t.Fatal(err)
-	}
-	_, err := s.Reserve(within(t), "order", 1, 1)
-	wantError(t, "Reserve", err, allocator.ErrUnavailable)
-	_, err = s.Create(within(t), allocator.Tag{Name: "other", MaxID: 1, Step: 1})
-	wantError(t, "Create", err, allocator.ErrUnavailable)
-	if n := ask[int](t, dsn, "SELECT SUM(max_id) FROM leaf_alloc"); n != 1 {
-		t.Errorf("max_id is %d", n)
+	for range 2 {
+		execute(t, dsn, s.Repair("mine", "D"))
+		if of, id, err := s.Claim(within(t), "mine", false); err != nil || of != "mine" || id != "D" {
+			t.Errorf("Claim: %q, %q, %v", of, id, err)
+		}
+		execute(t, dsn, "UPDATE leaf_installation SET id = 'theirs', store = 'another'")
 	}
 }
 
@@ -125,35 +109,24 @@ func TestNotBeforeItIsKnown(t *testing.T) {
 // without an owner: nothing is reserved there, and nothing is claimed.
 func TestAddressLeadsElsewhere(t *testing.T) {
 	t.Parallel()
-	here, there := mariadb.New(t), mariadb.New(t)
-	dsn, err := here.Database()
-	if err != nil {
-		t.Fatal(err)
-	}
+	dsn, there := kit.NewDatabase(t), kit.NewMariaDB(t)
+	here := ""
+	edit(t, dsn, func(cfg *mysql.Config) { here = cfg.Addr })
 	moved := edit(t, dsn, func(cfg *mysql.Config) { cfg.Addr = there.Addr() })
 	execute(t, there.DSN(""), "CREATE DATABASE "+name(t, dsn))
 	createTag(t, newStore(t, dsn), "order", 1, 10)
 	createTag(t, newStore(t, moved), "order", 1, 10)
 	front, address := through(t, dsn)
-	s := newStore(t, address)
-	if _, _, err := s.Claim(within(t), "mine", true); err != nil {
-		t.Fatal(err)
-	}
-	first, err := s.Reserve(within(t), "order", 1, 1)
-	if err != nil || first.First != 1 {
-		t.Fatalf("Reserve: %+v, %v", first, err)
-	}
+	s, _ := claimed(t, address, io.Discard)
+	first := reserve(t, s, "order", 1)
 	for _, owned := range []bool{false, true} {
 		if owned {
 			execute(t, moved, "INSERT INTO leaf_installation (id, store) VALUES ('theirs', 'theirs')")
 		}
 		front.Lead(there.Addr())
 		for range 3 {
-			g, err := s.Reserve(within(t), "order", 1, 1)
+			_, err := s.Reserve(within(t), "order", 1, 1)
 			wantError(t, "Reserve elsewhere", err, allocator.ErrUnavailable)
-			if err == nil {
-				t.Fatalf("it reserved %v", g)
-			}
 		}
 		if err := s.read(within(t), false, func(tag allocator.Tag) { t.Errorf("told of %+v", tag) }); err == nil {
 			t.Errorf("it was read")
@@ -164,9 +137,9 @@ func TestAddressLeadsElsewhere(t *testing.T) {
 		if n := ask[int](t, moved, "SELECT COUNT(*) FROM leaf_installation WHERE id = 'mine'"); n != 0 {
 			t.Errorf("it was claimed")
 		}
-		front.Lead(here.Addr())
-		if g, err := s.Reserve(within(t), "order", 1, 1); err != nil || g.First <= first.Last {
-			t.Errorf("back again: %+v, %v", g, err)
+		front.Lead(here)
+		if g := reserve(t, s, "order", 1); g.First <= first.Last {
+			t.Errorf("back again: %+v", g)
 		}
 	}
 }
@@ -181,16 +154,9 @@ func name(tb testing.TB, dsn string) (name string) {
 // that reads it.
 func TestOwnerChanges(t *testing.T) {
 	t.Parallel()
-	dsn := mariadb.NewDatabase(t)
+	dsn := kit.NewDatabase(t)
 	var log notes
-	s := prepareStore(t, dsn, &log)
-	_, id, err := s.Claim(within(t), "mine", true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Open(within(t)); err != nil {
-		t.Fatal(err)
-	}
+	s, id := claimed(t, dsn, &log)
 	createTag(t, s, "order", 1, 10)
 	told(t, s, true)
 	execute(t, dsn, "DELETE FROM leaf_installation")
@@ -201,10 +167,7 @@ func TestOwnerChanges(t *testing.T) {
 	if !strings.Contains(log.String(), "lost the row of leaf_installation") {
 		t.Errorf("the log has %s", log.String())
 	}
-	other := newStore(t, dsn)
-	if _, _, err := other.Claim(within(t), "mine", false); err != nil {
-		t.Fatal(err)
-	}
+	other, _ := claimed(t, dsn, io.Discard)
 	told(t, other, true) // over a connection that it has from now on
 	for change, s := range map[string]*Store{"id = 'theirs'": s, "id = 'mine', store = 'other'": other} {
 		execute(t, dsn, "UPDATE leaf_installation SET "+change)
@@ -222,20 +185,13 @@ func TestOwnerChanges(t *testing.T) {
 // table in between must not write it first.
 func TestRestoreBeside(t *testing.T) {
 	t.Parallel()
-	dsn := mariadb.NewDatabase(t)
+	dsn := kit.NewDatabase(t)
 	p, slow := through(t, dsn)
-	s := prepareStore(t, slow, io.Discard)
-	_, id, err := s.Claim(within(t), "mine", true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Open(within(t)); err != nil {
-		t.Fatal(err)
-	}
+	s, id := claimed(t, slow, io.Discard)
 	told(t, s, true) // over a connection that it has from now on
 	execute(t, dsn, "DELETE FROM leaf_installation")
 	looks := 0
-	p.OnRequest(func(data []byte) proxy.Action {
+	p.OnRequest(func(data []byte) kit.Action {
 		switch {
 		case !bytes.Contains(data, []byte("leaf_installation")):
 		case bytes.Contains(data, []byte("INSERT")):
@@ -245,10 +201,22 @@ func TestRestoreBeside(t *testing.T) {
 				execute(t, dsn, "INSERT INTO leaf_installation (id, store) VALUES ('mine', '"+id+"')")
 			}
 		}
-		return proxy.Forward
+		return kit.Forward
 	})
 	told(t, s, false)
 	if looks != 2 {
 		t.Errorf("%d looks", looks)
+	}
+
+	// Between the two it waits.
+	p.OnRequest(nil)
+	s.restoring = time.Hour
+	execute(t, dsn, "DELETE FROM leaf_installation")
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	err := s.read(ctx, false, func(allocator.Tag) {})
+	wantError(t, "a reading that waits", err, allocator.ErrUnavailable)
+	if n := ask[int](t, dsn, "SELECT COUNT(*) FROM leaf_installation"); n != 0 {
+		t.Error("the row is written at once")
 	}
 }

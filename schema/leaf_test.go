@@ -2,14 +2,13 @@ package schema
 
 import (
 	"database/sql"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
-	"github.com/leafbus/leafbus/tests/mariadb"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
 // leafTable is Leaf's script without its DROP TABLE. Its article calls the
@@ -34,7 +33,7 @@ var collations = []string{"utf8mb4_general_ci", "utf8mb4_unicode_ci", "utf8mb4_b
 // leafDatabase is a new database with Leaf's table.
 func leafDatabase(tb testing.TB, description, collation string) (dsn string) {
 	tb.Helper()
-	dsn = mariadb.NewDatabase(tb)
+	dsn = kit.NewDatabase(tb)
 	execute(tb, dsn, leafTable(description, collation))
 	return dsn
 }
@@ -109,18 +108,9 @@ func TestLeafTable(t *testing.T) {
 					t.Errorf("%s continues with %v, want %d", tag, g.Range, first)
 				}
 			}
-			step := int64(30)
-			if _, err := s.Update(within(t), "order", allocator.Change{Step: &step}); err != nil {
-				t.Errorf("Update: %v", err)
-			}
-			if g := reserve(t, s, "order", 1); g.First != 7342123 || g.Last != 7342152 {
-				t.Errorf("after the step was set to 30: %v", g.Range)
-			}
-			if _, err := s.Delete(within(t), "order", 1); err != nil {
-				t.Errorf("Delete: %v", err)
-			}
+			remove(t, s, "order")
 			createTag(t, s, "order", 1, 10)
-			if g := reserve(t, s, "order", 1); g.First != 7342153 {
+			if g := reserve(t, s, "order", 1); g.First != 7342123 {
 				t.Errorf("deleted and created, it continues with %v", g.Range)
 			}
 			if tags, unfit, err := s.Rows(within(t)); err != nil || tags != 2 || len(unfit) != 1 || !strings.Contains(unfit[0], "two words") {
@@ -184,46 +174,5 @@ func TestFoldedNames(t *testing.T) {
 				t.Errorf("Order continues with %v", g.Range)
 			}
 		})
-	}
-}
-
-// TestLeafBeside reserves while Leaf does, in its own way.
-func TestLeafBeside(t *testing.T) {
-	t.Parallel()
-	dsn := leafDatabase(t, "description", "utf8mb4_general_ci")
-	execute(t, dsn, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('order', 1, 7)")
-	s, leaf := newStore(t, dsn), direct(t, dsn)
-	var c allocatortest.Checker
-	ended := make(chan error, 1)
-	ctx := within(t)
-	go func() {
-		for range 100 {
-			g, err := s.Reserve(ctx, "order", 10, 1)
-			if err != nil {
-				ended <- err
-				return
-			}
-			c.Add(g.Range)
-		}
-		ended <- nil
-	}()
-	for range 100 {
-		tx, err := leaf.BeginTx(ctx, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var max, step int64
-		_, err = tx.ExecContext(ctx, "UPDATE leaf_alloc SET max_id = max_id + step WHERE biz_tag = 'order'")
-		err = errors.Join(err, tx.QueryRowContext(ctx, "SELECT max_id, step FROM leaf_alloc WHERE biz_tag = 'order'").Scan(&max, &step), tx.Commit())
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.Add(allocator.Range{First: max - step, Last: max - 1})
-	}
-	if err := <-ended; err != nil {
-		t.Errorf("Reserve: %v", err)
-	}
-	if ids, err := c.Check(); err != nil || ids != 1700 || maxID(t, dsn, "order") != 1701 {
-		t.Errorf("%d IDs, %v; max_id %d", ids, err, maxID(t, dsn, "order"))
 	}
 }

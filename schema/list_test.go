@@ -71,20 +71,3 @@ func TestList(t *testing.T) {
 		})
 	}
 }
-
-// TestListFloors has the notes of each tag, and of no other.
-func TestListFloors(t *testing.T) {
-	t.Parallel()
-	s := newStore(t, leafDatabase(t, "", "utf8mb4_general_ci"))
-	for _, tag := range []string{"a", "b", "c"} {
-		createTag(t, s, tag, 1, 10)
-	}
-	setMaxID(t, s, "b", 500)
-	if _, err := s.Delete(within(t), "c", 1); err != nil {
-		t.Fatal(err)
-	}
-	tags, err := s.List(within(t), allocator.Query{Limit: 10})
-	if err != nil || len(tags) != 2 || tags[0].Floor != 0 || tags[1].Floor != 500 || tags[1].MaxID != 500 {
-		t.Errorf("List: %+v, %v", tags, err)
-	}
-}

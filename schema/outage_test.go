@@ -3,7 +3,6 @@ package schema
 import (
 	"bytes"
 	"context"
-	"database/sql"
 	"io"
 	"strings"
 	"sync/atomic"
@@ -13,15 +12,13 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/internal/testkit"
-	"github.com/leafbus/leafbus/tests/mariadb"
-	"github.com/leafbus/leafbus/tests/proxy"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
 // TestServerSettings has a server that is configured against us.
 func TestServerSettings(t *testing.T) {
 	t.Parallel()
-	server := mariadb.New(t, "--init-connect=SET autocommit=0, sql_mode='', unique_checks=0", "--completion-type=1", "--sql-mode=ORACLE",
+	server := kit.NewMariaDB(t, "--init-connect=SET autocommit=0, sql_mode='', unique_checks=0", "--completion-type=1", "--sql-mode=ORACLE",
 		"--innodb-flush-log-at-trx-commit=2", "--default-time-zone=+08:00", "--character-set-server=latin1", "--transaction-isolation=SERIALIZABLE",
 		"--group-concat-max-len=7", "--lower-case-table-names=1", "--innodb-lock-wait-timeout=1000",
 		"--innodb-snapshot-isolation=ON", "--log-bin=binlog", "--binlog-format=STATEMENT")
@@ -111,7 +108,7 @@ func readOnly(t *testing.T, root, app string) {
 // pool: the next ones must be new, for they may lead to the primary by now.
 func TestStepDown(t *testing.T) {
 	t.Parallel()
-	dsn := mariadb.NewDatabase(t)
+	dsn := kit.NewDatabase(t)
 	p, slow := through(t, dsn)
 	s := newStore(t, slow)
 	createTag(t, s, "order", 1, 10)
@@ -131,73 +128,30 @@ func TestStepDown(t *testing.T) {
 		}
 	}
 	var fresh atomic.Bool
-	p.OnRequest(func(data []byte) proxy.Action {
+	p.OnRequest(func(data []byte) kit.Action {
 		if bytes.Contains(data, []byte("read_only")) {
 			fresh.Store(true)
 		}
-		return proxy.Forward
+		return kit.Forward
 	})
-	reserve(t, s, "order", 1)
-	if !fresh.Load() {
-		t.Error("a connection was used without a look at read_only")
-	}
-	if s.pool.Stats().Idle != 1 {
-		t.Error("no connection is kept any more")
-	}
-	if got := s.pool.Stats().MaxOpenConnections; got != maxConns {
-		t.Errorf("%d connections may be open", got)
+	if reserve(t, s, "order", 1); !fresh.Load() || s.pool.Stats().Idle != 1 {
+		t.Error("a connection was used without a look at read_only, or none is kept any more")
 	}
 }
 
-// TestPool keeps the connections that were used, however many there were at once.
-func TestPool(t *testing.T) {
+// TestSilentServer asks a server from which nothing comes any more: who asks goes on when its time is over, and the
+// store goes on when the server does.
+func TestSilentServer(t *testing.T) {
 	t.Parallel()
-	p, dsn := through(t, mariadb.NewDatabase(t))
-	s := newStore(t, dsn)
-	var used []*sql.Conn
-	for range maxConns {
-		conn, err := s.pool.Conn(within(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		used = append(used, conn)
-	}
-	for _, conn := range used {
-		conn.Close()
-	}
-	if n := s.pool.Stats().Idle; n != maxConns {
-		t.Errorf("%d connections were kept", n)
-	}
-	// Where one hears nothing the others would not either, each in its turn.
-	p.Hang(true)
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
-	defer cancel()
-	_, err := s.Reserve(ctx, "order", 1, 1)
-	wantError(t, "Reserve", err, allocator.ErrUnavailable)
-	if n := s.pool.Stats().OpenConnections; n != 0 {
-		t.Errorf("%d connections were kept after one had failed", n)
-	}
-}
-
-// TestFrozenServer is asked while nothing of it runs: whoever asks goes on when
-// its time is over, and the store goes on when the server does.
-func TestFrozenServer(t *testing.T) {
-	t.Parallel()
-	server := mariadb.New(t)
-	dsn, err := server.Database()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, late, closing := newStore(t, dsn), prepareStore(t, dsn, io.Discard), newStore(t, dsn)
+	dsn := kit.NewDatabase(t)
+	p, slow := through(t, dsn)
+	s, late := newStore(t, slow), prepareStore(t, slow, io.Discard)
 	createTag(t, s, "order", 1, 10)
 	reserve(t, s, "order", 1)
-	if err := server.Freeze(); err != nil {
-		t.Fatal(err)
-	}
+	p.Hang(true)
 	step := int64(20)
 	for what, call := range map[string]func(context.Context) error{
 		"Reserve": func(ctx context.Context) error { _, err := s.Reserve(ctx, "order", 1, 1); return err },
-		"Get":     func(ctx context.Context) error { _, err := s.Get(ctx, "order"); return err },
 		"List":    func(ctx context.Context) error { _, err := s.List(ctx, allocator.Query{Limit: 1}); return err },
 		"Update": func(ctx context.Context) error {
 			_, err := s.Update(ctx, "order", allocator.Change{Step: &step})
@@ -205,7 +159,7 @@ func TestFrozenServer(t *testing.T) {
 		},
 		"Watch": func(ctx context.Context) error { return s.Watch(ctx, func(allocator.Tag) {}) },
 		"Open":  late.Open,
-		"Claim": func(ctx context.Context) error { _, _, err := s.Claim(ctx, "mine", true); return err },
+		"Claim": func(ctx context.Context) error { _, _, err := late.Claim(ctx, "mine", true); return err },
 	} {
 		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 		err := call(ctx)
@@ -221,85 +175,13 @@ func TestFrozenServer(t *testing.T) {
 			t.Errorf("Err: %v", err)
 		}
 	}
-	if err := closing.Close(); err != nil { // it returns at all
-		t.Errorf("Close: %v", err)
-	}
-	if err := server.Thaw(); err != nil {
-		t.Fatal(err)
-	}
-	if err := late.Open(within(t)); err != nil {
-		t.Errorf("Open: %v", err)
+	p.Hang(false)
+	if err := late.Open(within(t)); err != nil || late.Err() != nil {
+		t.Errorf("Open: %v, %v", err, late.Err())
 	}
 	g := reserve(t, s, "order", 1)
 	// What was asked meanwhile may have been done: a gap.
 	if (g.First != 11 && g.First != 21) || maxID(t, dsn, "order") != g.Last+1 {
-		t.Errorf("after the thaw: %v, and max_id is %d", g.Range, maxID(t, dsn, "order"))
+		t.Errorf("afterwards: %v, and max_id is %d", g.Range, maxID(t, dsn, "order"))
 	}
-
-	// It is killed and comes back at the same address, with nothing lost.
-	if err := server.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	early := prepareStore(t, dsn, io.Discard)
-	wantError(t, "Open while the server is away", early.Open(within(t)), allocator.ErrUnavailable)
-	_, err = s.Reserve(within(t), "order", 1, 1)
-	wantError(t, "Reserve while the server is away", err, allocator.ErrUnavailable)
-	if err := server.Run(); err != nil {
-		t.Fatal(err)
-	}
-	if err := early.Open(within(t)); err != nil {
-		t.Errorf("Open: %v", err)
-	}
-	if early.Err() != nil {
-		t.Errorf("Err: %v", early.Err())
-	}
-	if next := reserve(t, s, "order", 1); next.First != g.Last+1 {
-		t.Errorf("after %v and a restart: %v", g.Range, next.Range)
-	}
-}
-
-// TestSilentNetwork has connections on which nothing comes any more, and no
-// context that ends: the store gives them up by itself.
-func TestSilentNetwork(t *testing.T) {
-	t.Parallel()
-	dsn := mariadb.NewDatabase(t)
-	p, slow := through(t, dsn)
-	s := newStore(t, slow)
-	createTag(t, s, "order", 1, 10)
-	p.Hang(true)
-	_, err := s.Reserve(context.Background(), "order", 1, 1)
-	wantError(t, "Reserve", err, allocator.ErrUnavailable)
-	p.Hang(false)
-	if g := reserve(t, s, "order", 1); g.First != 1 && g.First != 11 {
-		t.Errorf("Reserve: %v", g.Range)
-	}
-}
-
-// TestSilentCommit hears nothing of a commit: the caller goes on when its time
-// is over.
-func TestSilentCommit(t *testing.T) {
-	t.Parallel()
-	dsn := mariadb.NewDatabase(t)
-	p, slow := through(t, dsn)
-	s := newStore(t, slow)
-	createTag(t, s, "order", 1, 10)
-	p.OnRequest(func(data []byte) proxy.Action {
-		if bytes.Contains(data, []byte("COMMIT")) {
-			p.Hang(true)
-		}
-		return proxy.Forward
-	})
-	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-	defer cancel()
-	step := int64(20)
-	begun := time.Now()
-	_, err := s.Update(ctx, "order", allocator.Change{Step: &step})
-	t.Logf("Update returned after %v", time.Since(begun))
-	wantError(t, "Update", err, allocator.ErrUnavailable)
-	p.OnRequest(nil)
-	p.Hang(false)
-	testkit.Eventually(t, "the row to be free", func() bool {
-		_, err := s.Update(within(t), "order", allocator.Change{Step: &step})
-		return err == nil
-	})
 }

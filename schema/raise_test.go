@@ -3,75 +3,28 @@ package schema
 import (
 	"bytes"
 	"errors"
-	"io"
-	"log/slog"
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/allocator/allocatortest"
-	"github.com/leafbus/leafbus/tests/mariadb"
-	"github.com/leafbus/leafbus/tests/proxy"
+	"github.com/leafbus/leafbus/tests/kit"
 )
-
-// Of generators that find at once that max_id went back, one moves it up and reports that. All reserve above.
-func TestManyRaise(t *testing.T) {
-	t.Parallel()
-	dsn := mariadb.NewDatabase(t)
-	createTag(t, newStore(t, dsn), "order", 1, 10)
-	for from := int64(1001); from <= 10001; from += 1000 {
-		var c allocatortest.Checker
-		var raised atomic.Int64
-		var together sync.WaitGroup
-		for range 6 {
-			s := newStore(t, dsn)
-			together.Go(func() {
-				for {
-					g, err := s.Reserve(within(t), "order", 1, from)
-					if moved, ok := errors.AsType[*allocator.AdvancedError](err); ok {
-						raised.Add(1)
-						if moved.Seen != from || moved.Got >= from {
-							t.Errorf("max_id was moved up: %v", err)
-						}
-					}
-					if errors.Is(err, allocator.ErrConflict) {
-						continue
-					}
-					if err != nil || g.First < from {
-						t.Errorf("Reserve from %d: %v, %v", from, g.Range, err)
-					}
-					c.Add(g.Range)
-					return
-				}
-			})
-		}
-		together.Wait()
-		if n := raised.Load(); n != 1 {
-			t.Errorf("%d generators say that they moved max_id to %d, want one", n, from)
-		}
-		if ids, err := c.Check(); err != nil || maxID(t, dsn, "order") != from+raiseRoom*10+ids {
-			t.Errorf("max_id is %d after %d IDs from %d: %v", maxID(t, dsn, "order"), ids, from, err)
-		}
-	}
-}
 
 // A reading that was old when it came, from a replica or because another generator was faster, raises no false
 // alarm, and max_id is not moved back.
 func TestRaiseAfterAnOldReading(t *testing.T) {
 	t.Parallel()
-	dsn := mariadb.NewDatabase(t)
+	dsn := kit.NewDatabase(t)
 	other := newStore(t, dsn)
 	createTag(t, other, "order", 1, 10)
 	p, slow := through(t, dsn)
 	s := newStore(t, slow)
 	seen := 0
-	p.OnRequest(func(data []byte) proxy.Action {
+	p.OnRequest(func(data []byte) kit.Action {
 		if bytes.Contains(data, []byte("SET max_id = 581 ")) {
 			seen++
 			execute(t, dsn, "UPDATE leaf_alloc SET max_id = 7001")
 		}
-		return proxy.Forward
+		return kit.Forward
 	})
 	if g, err := s.Reserve(within(t), "order", 1, 501); err != nil || g.First != 7001 || g.Last != 7010 {
 		t.Errorf("Reserve: %v, %v", g.Range, err)
@@ -84,15 +37,9 @@ func TestRaiseAfterAnOldReading(t *testing.T) {
 // Where other programs reserve too, nobody knows how far they were: the tag is refused, and nothing is moved.
 func TestRaiseShared(t *testing.T) {
 	t.Parallel()
-	dsn := mariadb.NewDatabase(t)
-	s, err := New(Config{DSN: dsn, Shared: true, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() })
-	if err := s.Open(within(t)); err != nil {
-		t.Fatal(err)
-	}
+	dsn := kit.NewDatabase(t)
+	s := newStore(t, dsn)
+	s.cfg.Shared = true
 	createTag(t, s, "order", 1, 10)
 	reserve(t, s, "order", 1)
 	for range 2 {
@@ -113,109 +60,21 @@ func TestRaiseShared(t *testing.T) {
 	}
 }
 
-// Near the largest number nothing wraps.
-func TestRaiseToTheEnd(t *testing.T) {
-	t.Parallel()
-	dsn := mariadb.NewDatabase(t)
-	s := newStore(t, dsn)
-	createTag(t, s, "order", 1, 10)
-	const most = 1<<63 - 1
-	for _, c := range []struct {
-		from, first, last int64
-	}{{most - 5, most - 5, most - 1}, {most, 0, 0}} {
-		g, err := s.Reserve(within(t), "order", 1, c.from)
-		for errors.Is(err, allocator.ErrConflict) {
-			g, err = s.Reserve(within(t), "order", 1, c.from)
-		}
-		if c.first == 0 {
-			wantError(t, "Reserve", err, allocator.ErrExhausted)
-		} else if err != nil || g.First != c.first || g.Last != c.last {
-			t.Errorf("Reserve from %d: %v, %v", c.from, g.Range, err)
-		}
-	}
-}
-
-// A deletion notes what the caller knows to be in use, whatever max_id the row has.
-func TestDeleteFrom(t *testing.T) {
-	t.Parallel()
-	dsn := mariadb.NewDatabase(t)
-	s := newStore(t, dsn)
-	for _, c := range []struct{ maxID, floor, from, want int64 }{
-		{101, 0, 1, 101}, {101, 0, 5000, 5000}, {6000, 6000, 5000, 6000}, {7, 7000, 6500, 7000},
-	} {
-		execute(t, dsn, "DELETE FROM leaf_alloc", "DELETE FROM leaf_mark")
-		createTag(t, s, "order", c.maxID, 10)
-		if c.floor > 0 {
-			setMaxID(t, s, "order", c.floor)
-			if _, err := direct(t, dsn).Exec("UPDATE leaf_alloc SET max_id = ?", c.maxID); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if tomb, err := s.Delete(within(t), "order", c.from); err != nil || !tomb.Deleted || tomb.MaxID != c.want {
-			t.Errorf("%+v: Delete: %+v, %v", c, tomb, err)
-		}
-		createTag(t, s, "order", 1, 10)
-		if g := reserve(t, s, "order", 1); g.First != c.want {
-			t.Errorf("%+v: created again, it begins at %d", c, g.First)
-		}
-	}
-}
-
-// What the database knows of each tag is what the ledger begins with.
-func TestEndsOfAll(t *testing.T) {
-	t.Parallel()
-	dsn := leafDatabase(t, "description", "utf8mb4_general_ci")
-	s := newStore(t, dsn)
-	for _, tag := range []string{"idle", "moved", "back", "gone", "again", "vanished"} {
-		createTag(t, s, tag, 500, 10)
-	}
-	for _, tag := range []string{"moved", "back", "vanished"} {
-		setMaxID(t, s, tag, 5000)
-	}
-	reserve(t, s, "moved", 1)
-	for _, tag := range []string{"gone", "again"} {
-		if _, err := s.Delete(within(t), tag, 700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	execute(t, dsn, "UPDATE leaf_alloc SET max_id = 3 WHERE biz_tag = 'back'", "DELETE FROM leaf_alloc WHERE biz_tag = 'vanished'",
-		"INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('again', 1, 10), ('zero', 0, 10), ('two words', 900, 10), ('no.step', 300, 0)")
-	type number struct{ end, floor int64 }
-	want := map[string]number{
-		"idle": {500, 500}, "moved": {5010, 5000}, "back": {5000, 5000}, "gone": {700, 700}, "again": {700, 700}, "vanished": {5000, 5000},
-		"zero": {1, 0}, "no.step": {300, 0},
-	}
-	got := make(map[string]number)
-	err := s.Ends(within(t), func(tag string, end, floor int64) {
-		got[tag] = number{max(got[tag].end, end), max(got[tag].floor, floor)}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for tag := range want {
-		if got[tag] != want[tag] {
-			t.Errorf("%s: %+v, want %+v", tag, got[tag], want[tag])
-		}
-	}
-	if len(got) != len(want) {
-		t.Errorf("%d tags, want %d: %v", len(got), len(want), got)
-	}
-}
-
 // A tag that is deleted while the table is read is not missed: its IDs could come again.
 func TestEndsDuringADeletion(t *testing.T) {
 	t.Parallel()
-	dsn := mariadb.NewDatabase(t)
+	dsn := kit.NewDatabase(t)
 	other := newStore(t, dsn)
-	createTag(t, other, "order", 500, 10)
+	createTag(t, other, "order", 1, 10)
+	reserve(t, other, "order", 499) // no mark has it yet
 	p, slow := through(t, dsn)
 	s := newStore(t, slow)
 	requests := 0
-	p.OnRequest(func([]byte) proxy.Action {
+	p.OnRequest(func([]byte) kit.Action {
 		if requests++; requests == 2 {
 			remove(t, other, "order")
 		}
-		return proxy.Forward
+		return kit.Forward
 	})
 	end := int64(0)
 	if err := s.Ends(within(t), func(_ string, to, _ int64) { end = max(end, to) }); err != nil || end != 500 || requests < 2 {
@@ -226,18 +85,18 @@ func TestEndsDuringADeletion(t *testing.T) {
 // Stored reads a max_id that looks too low again in a way that goes to the primary, and changes nothing.
 func TestStored(t *testing.T) {
 	t.Parallel()
-	dsn := mariadb.NewDatabase(t)
+	dsn := kit.NewDatabase(t)
 	createTag(t, newStore(t, dsn), "order", 101, 10)
 	p, slow := through(t, dsn)
 	s := newStore(t, slow)
 	again := 0
-	p.OnRequest(func(data []byte) proxy.Action {
+	p.OnRequest(func(data []byte) kit.Action {
 		if bytes.Contains(data, []byte("FOR UPDATE")) {
 			if again++; again == 1 {
 				execute(t, dsn, "UPDATE leaf_alloc SET max_id = 7001")
 			}
 		}
-		return proxy.Forward
+		return kit.Forward
 	})
 	for _, c := range []struct{ end, want int64 }{{101, 101}, {501, 7001}, {7002, 7001}} {
 		if tag, err := s.Stored(within(t), "order", c.end); err != nil || tag.MaxID != c.want {

@@ -52,6 +52,8 @@ type Store struct {
 	known map[string]knownTag
 	polls uint32 // how often the table was read whole
 
+	restoring time.Duration // as the constant has it, but for tests
+
 	warnUnfit  sync.Once              // at the first reading of the table
 	away       atomic.Pointer[error]  // why the last call failed; nil: it did not
 	unfit      atomic.Pointer[error]  // why leaf_alloc cannot be used since it was altered; nil: it can
@@ -76,7 +78,7 @@ func New(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{cfg: cfg, name: driver.Addr + "/" + driver.DBName, known: make(map[string]knownTag)}
+	s := &Store{cfg: cfg, name: driver.Addr + "/" + driver.DBName, known: make(map[string]knownTag), restoring: restoring}
 	if s.pool, err = connect(driver, &s.databaseID); err != nil {
 		return nil, err
 	}

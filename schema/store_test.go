@@ -18,15 +18,14 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/internal/testkit"
-	"github.com/leafbus/leafbus/tests/mariadb"
-	"github.com/leafbus/leafbus/tests/proxy"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
 // TestMain lets more tests run at once than there are processors: most wait for the server,
 // or for a bound of the store to pass.
 func TestMain(m *testing.M) {
 	flag.Set("test.parallel", "12")
-	os.Exit(mariadb.Main(m))
+	os.Exit(kit.Main(m))
 }
 
 // refresh is how often the stores of these tests read the table.
@@ -138,12 +137,12 @@ func edit(tb testing.TB, dsn string, change func(*mysql.Config)) string {
 
 // through starts a proxy before the server of a DSN, and returns the DSN of
 // the same database through it.
-func through(tb testing.TB, dsn string) (*proxy.Proxy, string) {
+func through(tb testing.TB, dsn string) (*kit.Link, string) {
 	tb.Helper()
-	var p *proxy.Proxy
+	var p *kit.Link
 	dsn = edit(tb, dsn, func(cfg *mysql.Config) {
 		var err error
-		if p, err = proxy.Start(cfg.Addr); err != nil {
+		if p, err = kit.StartLink(cfg.Addr); err != nil {
 			tb.Fatal(err)
 		}
 		tb.Cleanup(p.Close)
@@ -189,27 +188,13 @@ func wantError(tb testing.TB, what string, err, want error) {
 }
 
 func TestConformance(t *testing.T) {
-	allocatortest.Run(t, func(tb testing.TB) allocatortest.Backend {
-		return backend(mariadb.NewDatabase(tb))
-	})
-}
-
-// TestConformanceOrdered runs the suite on a database with a ledger, beside a store of strict tags.
-func TestConformanceOrdered(t *testing.T) {
-	allocatortest.Run(t, func(tb testing.TB) allocatortest.Backend {
-		database, strict, ledger := backend(mariadb.NewDatabase(tb)), allocatortest.NewMemory(), allocatortest.NewMemoryLedger()
-		return allocatortest.Backend{
-			Open: func(tb testing.TB) allocator.Store {
-				trend := allocator.WithLedger(database.Open(tb), ledger, allocator.NewMarks(), "")
-				return allocator.NewOrdered(trend, allocatortest.NewHandle(strict, "node", nil), ledger)
-			},
-			Save: func(tb testing.TB) func() {
-				restore, saved := database.Save(tb), strict.Snapshot()
-				return func() { restore(); strict.Restore(saved) }
-			},
-			Gaps: true, Strict: true,
-		}
-	})
+	t.Parallel()
+	for _, c := range allocatortest.Cases() {
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			c.Run(t, backend(kit.NewDatabase(t)))
+		})
+	}
 }
 
 // backend is a database for the suite.

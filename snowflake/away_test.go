@@ -1,9 +1,9 @@
 package snowflake_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,8 +11,7 @@ import (
 	"github.com/leafbus/leafbus/snowflake/snowflaketest"
 )
 
-// TestStartWithoutRegistry: a new generator cannot issue anything, and says why.
-// It starts by itself.
+// TestStartWithoutRegistry: a new generator cannot issue anything, and says why. It starts by itself.
 func TestStartWithoutRegistry(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		n := w.start(down)
@@ -43,8 +42,7 @@ func TestRegistryAway(t *testing.T) {
 		n.wantEvents()
 		n.run(4 * time.Second)
 		n.wantEvents("expiring 0")
-		left := time.Duration(until-w.clock.right()) * ms
-		n.run(left - ms)
+		n.run(time.Duration(until-w.clock.right())*ms - ms)
 		n.wantEvents()
 		time.Sleep(ms)
 		for range 10 {
@@ -62,8 +60,7 @@ func TestRegistryAway(t *testing.T) {
 	})
 }
 
-// TestRegistryHangs: nobody waits for a registry that does not answer, and the
-// end waits for it only so long.
+// TestRegistryHangs: no request waits for a registry that does not answer, and the end waits for it only so long.
 func TestRegistryHangs(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		n := w.start()
@@ -76,20 +73,18 @@ func TestRegistryHangs(t *testing.T) {
 			t.Errorf("the end took %v", took)
 		}
 		n.wantEvents("acquired 0", "expiring 0")
-		n = w.start(on(d), func(s *setup) { s.Registry.(*registry).hang() })
-		n.wait(t.Context(), n.request(1), nil, 1500*time.Millisecond) // for an answer; then the file's word counts
+		n = n.again(d, func(s *setup) { s.Registry.(*registry).hang() })
+		n.wait(t.Context(), n.request(1), nil, 1500*time.Millisecond) // for an answer; then the file must do
 	})
 }
 
-// TestLostAnswers: whether a write was done or not when its answer did not
-// come, the generator goes on with one worker; also when it is killed at that
-// moment.
+// TestLostAnswers: whether a write was done or not when its answer did not come, the generator goes on with one
+// worker; also when it is killed at that moment.
 func TestLostAnswers(t *testing.T) {
-	// before brings about that the write under test is the next.
 	nothing := func(*world) *snowflaketest.Disk { return snowflaketest.NewDisk() }
 	for name, c := range map[string]struct {
 		call   string
-		before func(w *world) *snowflaketest.Disk
+		before func(w *world) *snowflaketest.Disk // brings about that the write is the next
 	}{
 		"add": {"Add", nothing},
 		"claim of the own worker": {"Put", func(w *world) *snowflaketest.Disk {
@@ -97,41 +92,28 @@ func TestLostAnswers(t *testing.T) {
 			n.run(10 * time.Second)
 			return n.kill()
 		}},
-		"claim of another's": {"Put", func(w *world) *snowflaketest.Disk {
+		"claim of another one's": {"Put", func(w *world) *snowflaketest.Disk {
 			w.start(as("b")).kill()
 			time.Sleep(time.Hour)
-			return snowflaketest.NewDisk()
+			return nothing(w)
 		}},
 	} {
 		for _, fault := range []snowflaketest.Fault{snowflaketest.Done, snowflaketest.NotDone} {
 			for _, killed := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s, done %v, killed %v", name, fault == snowflaketest.Done, killed), func(t *testing.T) {
 					bubble(t, func(t *testing.T, w *world) {
-						d, once := c.before(w), false
-						n := w.start(on(d), func(s *setup) {
-							s.Registry.(*registry).set(func(_ context.Context, call string) snowflaketest.Fault {
-								if call != c.call || once {
-									return snowflaketest.None
-								}
-								once = true
-								return fault
-							})
-						})
-						if !once {
-							t.Fatalf("there was no %s", c.call)
-						}
+						var lost func() bool
+						n := w.start(on(c.before(w)), func(s *setup) { lost = s.Registry.(*registry).loses(c.call, fault) })
 						n.refused(snowflake.ErrNoWorker)
 						if killed {
 							n = w.start(on(n.kill()))
 						}
 						time.Sleep(3 * time.Second) // it may have to rest
-						if got := n.take(0); got.Worker != 0 {
-							t.Errorf("it has worker %d, want 0", got.Worker)
-						}
+						n.issues(0, 0)
 						n.run(time.Minute)
 						n.wantEvents("acquired 0")
-						if all := w.memory.Snapshot(); len(all) != 1 {
-							t.Errorf("it used %d workers", len(all))
+						if all := w.memory.Snapshot(); len(all) != 1 || !lost() {
+							t.Errorf("it used %d workers; an answer was lost: %v", len(all), lost())
 						}
 					})
 				})
@@ -140,26 +122,54 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// TestLostReports: a generator that runs notices nothing of it.
-func TestLostReports(t *testing.T) {
-	for _, fault := range []snowflaketest.Fault{snowflaketest.Done, snowflaketest.NotDone} {
-		bubble(t, func(t *testing.T, w *world) {
-			n := w.start()
-			writes := 0
-			n.registry.set(func(_ context.Context, call string) snowflaketest.Fault {
-				if call == "Put" {
-					writes++
-					if writes%2 == 0 {
-						return fault
-					}
+// TestRegistryRefuses: a registry that refuses the generator ends it, unless it has had a worker.
+func TestRegistryRefuses(t *testing.T) {
+	always := func() bool { return true }
+	for _, c := range []struct {
+		call  string
+		known bool // it has had a worker in an earlier run
+	}{{"List", false}, {"List", true}, {"Add", false}, {"Put", false}, {"Put", true}} {
+		t.Run(fmt.Sprintf("%s, known %v", c.call, c.known), func(t *testing.T) {
+			bubble(t, func(t *testing.T, w *world) {
+				d := snowflaketest.NewDisk()
+				if c.known {
+					d = w.start().stop()
+				} else if c.call == "Put" {
+					w.start(as("b")).kill()
+					time.Sleep(time.Hour)
 				}
-				return snowflaketest.None
+				n := w.start(on(d), func(s *setup) { s.Registry.(*registry).refuses(c.call, always) })
+				n.stopped("somebody must look")
+				n.wantEvents()
 			})
-			n.run(5 * time.Minute)
-			n.wantEvents("acquired 0")
-			if ahead := n.State().ReservedUntil - w.clock.right(); ahead < 4*60_000 {
-				t.Errorf("%d ms are reserved", ahead)
-			}
 		})
 	}
+	t.Run("requests that wait are refused", func(t *testing.T) {
+		bubble(t, func(t *testing.T, w *world) {
+			n := w.start(func(s *setup) {
+				s.slow = time.Second
+				s.Registry.(*registry).refuses("List", always)
+			})
+			n.wait(t.Context(), n.request(1), snowflake.ErrRefused, time.Second)
+			n.stopped()
+		})
+	})
+	t.Run("later, when it has had a worker", func(t *testing.T) {
+		bubble(t, func(t *testing.T, w *world) {
+			var refuses atomic.Bool
+			n := w.start(func(s *setup) { s.Registry.(*registry).refuses("", refuses.Load) })
+			n.run(10 * time.Second)
+			refuses.Store(true)
+			n.run(50 * time.Second)
+			n.wantEvents("acquired 0", "expiring 0")
+			time.Sleep(time.Minute)
+			n.refused(snowflake.ErrNoWorker)
+			w.memory.Wipe()
+			time.Sleep(time.Minute)
+			n.refused(snowflake.ErrNoWorker)
+			refuses.Store(false)
+			time.Sleep(3 * time.Second)
+			n.take(0)
+		})
+	})
 }

@@ -4,9 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"os"
-	"sync"
+	"slices"
 	"testing"
 
 	"github.com/leafbus/leafbus/allocator/allocatortest"
@@ -14,75 +13,115 @@ import (
 	"github.com/leafbus/leafbus/snowflake/snowflaketest"
 )
 
-// TestFile: what was saved is there for the next start, also after the power
-// failed; and which slots that took.
-func TestFile(t *testing.T) {
-	one, both := "older sync", "older sync newer sync"
-	for name, c := range map[string]struct {
-		next  snowflake.Saved
-		steps string
-	}{
-		"the same":             {ceiling(500_000), one},
-		"ceiling":              {ceiling(500_001), one},
-		"ceiling by slack":     {ceiling(504_000), one},
-		"ceiling by more":      {ceiling(504_001), both},
-		"ceiling to the limit": {ceiling(math.MaxInt64), both},
-		"ceiling lower":        {ceiling(499_999), both},
-		"ceiling to zero":      {ceiling(0), both},
-		"reservation":          {kept(func(s *snowflake.Saved) { s.ReservedUntil = math.MaxInt64 }), one},
-		"reservation lower":    {kept(func(s *snowflake.Saved) { s.ReservedUntil-- }), both},
-		"installation":         {kept(func(s *snowflake.Saved) { s.Installation = "test" }), both},
-		"layout":               {kept(func(s *snowflake.Saved) { s.Layout.Epoch++ }), both},
-		"place":                {kept(func(s *snowflake.Saved) { s.Place = "" }), both},
-		"node":                 {kept(func(s *snowflake.Saved) { s.Node = "\x00<ä>" }), both},
-		"worker":               {kept(func(s *snowflake.Saved) { s.Worker = -1 }), both},
-		"incarnation":          {kept(func(s *snowflake.Saved) { s.Incarnation = "two" }), both},
-		"pending":              {kept(func(s *snowflake.Saved) { s.Pending = "two" }), both},
-	} {
-		t.Run(name, func(t *testing.T) {
-			d := &tape{Disk: snowflaketest.NewDisk()}
-			f := open(t, d)
-			wantSaved(t, f)
-			save(t, f, ceiling(500_000), ceiling(500_000))
-			newer := d.steps[len(d.steps)-2].slot()
-			d.steps = nil
-			save(t, f, c.next)
-			var steps string
-			for _, s := range d.steps {
-				switch slot := s.slot(); slot {
-				case "sync":
-					steps += " sync"
-				case newer:
-					steps += " newer"
-				default:
-					steps += " older"
-				}
-			}
-			if steps != " "+c.steps {
-				t.Errorf("Save did%s; want %s", steps, c.steps)
-			}
-			random := rand.New(rand.NewPCG(1, 2))
-			wantSaved(t, open(t, d.Copy()), c.next)
-			again := d.Kill()
-			wantSaved(t, open(t, again), c.next)
-			again = again.PowerFail(random)
-			f = open(t, again)
-			wantSaved(t, f, c.next)
-			save(t, f, ceiling(1))
-			wantSaved(t, open(t, again.PowerFail(random)), ceiling(1))
-		})
+const (
+	slotSize = 4096
+	slack    = 4000 // ms that a lost slot may cost
+)
+
+// kept is a state of which the tests change what they are about.
+func kept(change func(*snowflake.Saved)) snowflake.Saved {
+	s := snowflake.Saved{
+		Installation: "prod", Layout: snowflake.DefaultLayout(), Place: "inode:7", Node: "a", Worker: 3,
+		Incarnation: "one", ReservedUntil: 1_000_000, Ceiling: 500_000,
+	}
+	change(&s)
+	return s
+}
+
+func ceiling(ms int64) snowflake.Saved { return kept(func(s *snowflake.Saved) { s.Ceiling = ms }) }
+
+// raised is s as it counts when only one slot with it is left.
+func raised(s snowflake.Saved) snowflake.Saved {
+	s.Ceiling += slack
+	return s
+}
+
+func open(t *testing.T, d snowflake.Disk) *snowflake.File {
+	t.Helper()
+	f, err := snowflake.NewFile(d)
+	if err != nil {
+		t.Fatalf("NewFile: %v", err)
+	}
+	return f
+}
+
+func save(t *testing.T, f *snowflake.File, states ...snowflake.Saved) {
+	t.Helper()
+	for _, s := range states {
+		if err := f.Save(s); err != nil {
+			t.Fatalf("Save(%+v): %v", s, err)
+		}
+		wantSaved(t, f, s)
 	}
 }
 
-// TestFileStart: the first Save after a start overwrites last what the start
-// relied on, and both slots in any case.
+func wantSaved(t *testing.T, f *snowflake.File, want ...snowflake.Saved) {
+	t.Helper()
+	s, ok := f.Saved()
+	if ok != (len(want) > 0) || ok && !slices.Contains(want, s) {
+		t.Errorf("Saved = %+v, %v\nwant %+v", s, ok, want)
+	}
+}
+
+// change writes into the file behind the back of who has it open.
+func change(t *testing.T, d snowflake.Disk, at int, data []byte) {
+	t.Helper()
+	_, err := d.WriteAt(data, int64(at))
+	if err := errors.Join(err, d.Sync()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tape is a disk that records what is done to it: the numbers of the slots that are written, and "sync".
+type tape struct {
+	*snowflaketest.Disk
+	steps []string
+	fail  func(step string) bool // such a step is not done
+	blind int64                  // the slot that cannot be read; -1: both can
+}
+
+func newTape(d *snowflaketest.Disk) *tape {
+	return &tape{Disk: d, fail: func(string) bool { return false }, blind: -1}
+}
+
+func (d *tape) do(step string) error {
+	d.steps = append(d.steps, step)
+	if d.fail(step) {
+		return snowflaketest.ErrDisk
+	}
+	return nil
+}
+
+func (d *tape) WriteAt(p []byte, off int64) (int, error) {
+	if err := d.do(fmt.Sprint(off / slotSize)); err != nil {
+		return 0, err
+	}
+	return d.Disk.WriteAt(p, off)
+}
+
+func (d *tape) Sync() error {
+	if err := d.do("sync"); err != nil {
+		return err
+	}
+	return d.Disk.Sync()
+}
+
+func (d *tape) ReadAt(p []byte, off int64) (int, error) {
+	if off == d.blind*slotSize {
+		return 0, snowflaketest.ErrDisk
+	}
+	return d.Disk.ReadAt(p, off)
+}
+
+// TestFileStart: the first Save after a start overwrites last what the start relied on, and both slots in any case. So does
+// the first one after a failure.
 func TestFileStart(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		for newest := range 2 {
-			d := &tape{Disk: snowflaketest.NewDisk()}
+			d := newTape(snowflaketest.NewDisk())
 			f := open(t, d)
 			save(t, f, ceiling(500_000), ceiling(500_000))
-			if d.steps[len(d.steps)-2].slot() != fmt.Sprint(newest) {
+			if d.steps[len(d.steps)-2] != fmt.Sprint(newest) {
 				save(t, f, ceiling(500_000))
 			}
 			if lost {
@@ -91,26 +130,38 @@ func TestFileStart(t *testing.T) {
 			f = open(t, d)
 			d.steps = nil
 			save(t, f, ceiling(500_000))
-			if len(d.steps) != 4 || d.steps[0].slot() == fmt.Sprint(newest) || d.steps[2].slot() != fmt.Sprint(newest) {
-				t.Errorf("slot %d counted (the other lost: %v); %d steps, slot %s first", newest, lost, len(d.steps), d.steps[0].slot())
+			if want := []string{fmt.Sprint(1 - newest), "sync", fmt.Sprint(newest), "sync"}; !slices.Equal(d.steps, want) {
+				t.Errorf("slot %d counted (the other lost: %v); Save did %v, want %v", newest, lost, d.steps, want)
 			}
 		}
+	}
+	d := newTape(snowflaketest.NewDisk())
+	f := open(t, d)
+	save(t, f, ceiling(500_000))
+	d.steps, d.fail = nil, func(string) bool { return len(d.steps) == 3 } // the second slot
+	if err := f.Save(ceiling(1)); !errors.Is(err, snowflaketest.ErrDisk) {
+		t.Errorf("a Save of which a write failed: %v", err)
+	}
+	d.steps, d.fail = nil, func(string) bool { return false }
+	save(t, f, ceiling(500_001))
+	if len(d.steps) != 4 {
+		t.Errorf("after a failure Save did %v", d.steps)
 	}
 }
 
 // TestFileCeilingAtTheLimit: it cannot be raised beyond what an int64 holds.
 func TestFileCeilingAtTheLimit(t *testing.T) {
-	for _, c := range []int64{math.MaxInt64, math.MaxInt64 - 1, math.MaxInt64 - slack, math.MaxInt64 - slack - 1} {
+	for _, c := range []int64{math.MaxInt64, math.MaxInt64 - slack, math.MaxInt64 - slack - 1} {
 		d := snowflaketest.NewDisk()
 		save(t, open(t, d), ceiling(c))
 		change(t, d, 0, []byte("x"))
-		wantSaved(t, open(t, d), ceiling(max(c, c+min(slack, math.MaxInt64-c))))
+		wantSaved(t, open(t, d), ceiling(c+min(slack, math.MaxInt64-c)))
 	}
 }
 
 // TestFileRefuses: what could not be read again is not written.
 func TestFileRefuses(t *testing.T) {
-	d := &tape{Disk: snowflaketest.NewDisk()}
+	d := newTape(snowflaketest.NewDisk())
 	f := open(t, d)
 	save(t, f, ceiling(500_000))
 	d.steps = nil
@@ -121,143 +172,93 @@ func TestFileRefuses(t *testing.T) {
 		"layout":      func(s *snowflake.Saved) { s.Layout.WorkerBits = 0 },
 		"not UTF-8":   func(s *snowflake.Saved) { s.Node = "\xff" },
 		"too long":    func(s *snowflake.Saved) { s.Node = string(make([]byte, slotSize)) },
-		"nothing":     func(s *snowflake.Saved) { *s = snowflake.Saved{} },
 	} {
 		if err := f.Save(kept(change)); err == nil {
 			t.Errorf("%s: saved", name)
 		}
 	}
 	if len(d.steps) != 0 {
-		t.Errorf("%d steps on the disk", len(d.steps))
+		t.Errorf("%v on the disk", d.steps)
 	}
 	wantSaved(t, f, ceiling(500_000))
-	wantSaved(t, open(t, d.Disk), ceiling(500_000))
 }
 
-// TestFileFails: a Save that fails at any step changes nothing of what is
-// known, is an error, and leaves the next one both slots to write.
-func TestFileFails(t *testing.T) {
-	for at := range 4 {
-		d := &tape{Disk: snowflaketest.NewDisk()}
-		f := open(t, d)
-		save(t, f, ceiling(500_000))
-		d.steps = nil
-		d.fail = func(step) error {
-			if len(d.steps) > at {
-				return snowflaketest.ErrDisk
-			}
-			return nil
-		}
-		lower := ceiling(1)
-		if err := f.Save(lower); !errors.Is(err, snowflaketest.ErrDisk) || len(d.steps) != at+1 {
-			t.Errorf("step %d: %v after %d steps", at, err, len(d.steps))
-		}
-		wantSaved(t, f, ceiling(500_000))
-		// The slot that is not in question is left alone.
-		good := "1"
-		if at > 1 {
-			good = "0"
-		}
-		d.steps, d.fail = nil, nil
-		save(t, f, ceiling(500_001))
-		if len(d.steps) != 4 || d.steps[0].slot() == good || d.steps[2].slot() != good {
-			t.Errorf("step %d: then %d steps, first slot %s", at, len(d.steps), d.steps[0].slot())
-		}
-	}
-}
-
-// TestFileUnreadable: a slot that the disk fails to read is a lost one; if there
-// is no other, that is an error, and not a new file.
+// TestFileUnreadable: a slot that the disk fails to read is a lost one. If there is no other, that is an error, and
+// not a new file. If the slot can be read later, it is no other process's; and who does write there is still found.
 func TestFileUnreadable(t *testing.T) {
-	d := snowflaketest.NewDisk()
-	save(t, open(t, d), ceiling(500_000))
-	for slot := range 2 {
-		f := open(t, unreadable{d, func(off int64) bool { return off == int64(slot*slotSize) }})
-		wantSaved(t, f, raised(ceiling(500_000)))
-	}
-	for name, d := range map[string]snowflake.Disk{
-		"both": unreadable{d, func(int64) bool { return true }},
-		"one":  unreadable{snowflaketest.NewDisk(), func(off int64) bool { return off > 0 }},
-	} {
-		if _, err := snowflake.NewFile(d); !errors.Is(err, snowflaketest.ErrDisk) {
-			t.Errorf("%s: %v", name, err)
+	for slot := range int64(2) {
+		for before := range 4 {
+			d := newTape(snowflaketest.NewDisk())
+			d.blind = slot
+			if _, err := snowflake.NewFile(d); !errors.Is(err, snowflaketest.ErrDisk) {
+				t.Errorf("a new file, of which a slot cannot be read: %v", err)
+			}
+			f := open(t, d.Disk)
+			for range 2 + before {
+				save(t, f, ceiling(500_000))
+			}
+			f = open(t, d)
+			wantSaved(t, f, raised(ceiling(500_000)))
+			d.blind = -1
+			save(t, f, ceiling(600_000))
+			d.blind = slot
+			f = open(t, d)
+			d.blind = -1
+			save(t, open(t, d), ceiling(700_000))
+			if err := f.Save(ceiling(800_000)); !errors.Is(err, snowflake.ErrNotAlone) {
+				t.Errorf("slot %d, after %d writes: %v, want %v", slot, before, err, snowflake.ErrNotAlone)
+			}
+			d.Close()
+			if _, err := snowflake.NewFile(d); !errors.Is(err, os.ErrClosed) {
+				t.Errorf("closed: %v", err)
+			}
 		}
 	}
-	d.Close()
-	if _, err := snowflake.NewFile(d); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("closed: %v", err)
-	}
 }
 
-type unreadable struct {
-	snowflake.Disk
-	at func(off int64) bool
-}
-
-func (d unreadable) ReadAt(p []byte, off int64) (int, error) {
-	if d.at(off) {
-		return 0, snowflaketest.ErrDisk
-	}
-	return d.Disk.ReadAt(p, off)
-}
-
-// TestFileOfAKilledProcess: what it wrote without a sync is made durable before
-// the other slot is overwritten.
+// TestFileOfAKilledProcess: what it wrote without a sync is made durable before the other slot is overwritten.
 func TestFileOfAKilledProcess(t *testing.T) {
 	random := allocatortest.Seed(t)
+	noSync := func(step string) bool { return step == "sync" }
 	for range 100 {
-		d := snowflaketest.NewDisk()
-		save(t, open(t, d), ceiling(500_000))
-		killed := &tape{Disk: d}
+		killed := newTape(snowflaketest.NewDisk())
+		save(t, open(t, killed), ceiling(500_000))
 		f := open(t, killed)
-		killed.fail = func(s step) error {
-			if s.data == nil {
-				return snowflaketest.ErrDisk
-			}
-			return nil
-		}
+		killed.fail = noSync
 		f.Save(ceiling(500_001))
-		again := &tape{Disk: d.Kill()}
+		again := newTape(killed.Kill())
 		f = open(t, again)
 		wantSaved(t, f, ceiling(500_001))
-		again.fail = killed.fail
+		again.fail = noSync
 		f.Save(ceiling(500_002))
-		after := open(t, again.PowerFail(random))
-		wantSaved(t, after, ceiling(500_001), raised(ceiling(500_001)), ceiling(500_002))
+		wantSaved(t, open(t, again.PowerFail(random)), ceiling(500_001), raised(ceiling(500_001)), ceiling(500_002))
 	}
 }
 
-// TestFileHangs: a disk that hangs keeps nobody from asking what is saved, and
-// is not closed under a Save.
-func TestFileHangs(t *testing.T) {
-	d := &tape{Disk: snowflaketest.NewDisk()}
-	f := open(t, d)
-	save(t, f, ceiling(500_000))
-	hanging, closing, goOn := make(chan bool), make(chan bool), make(chan bool)
-	var once sync.Once
-	d.fail = func(step) error {
-		once.Do(func() {
-			close(hanging)
-			<-goOn
-		})
-		return nil
+// TestFileNotAlone: of two that have read the same file one may write.
+func TestFileNotAlone(t *testing.T) {
+	for before := range 4 {
+		disk := snowflaketest.NewDisk()
+		for i := range before {
+			save(t, open(t, disk), ceiling(int64(100+i)))
+		}
+		first, second := open(t, disk), open(t, disk)
+		for i := range 3 {
+			save(t, first, ceiling(int64(1000+i)))
+			if err := second.Save(ceiling(5000)); !errors.Is(err, snowflake.ErrNotAlone) {
+				t.Errorf("after %d and %d writes: Save: %v, want %v", before, i, err, snowflake.ErrNotAlone)
+			}
+		}
+		wantSaved(t, open(t, disk), ceiling(1002))
 	}
-	saved, closed := make(chan error), make(chan error)
-	go func() { saved <- f.Save(ceiling(500_001)) }()
-	<-hanging
-	wantSaved(t, f, ceiling(500_000))
-	go func() {
-		close(closing)
-		closed <- f.Close()
-	}()
-	<-closing
-	close(goOn)
-	if err := errors.Join(<-saved, <-closed); err != nil {
-		t.Error(err)
-	}
-	wantSaved(t, f, ceiling(500_001))
-	d.fail = nil
-	if err := f.Save(ceiling(500_002)); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("Save after Close: %v", err)
+}
+
+// TestSavedAt: a copy is at another place, also if the file system gave it the inode of the original.
+func TestSavedAt(t *testing.T) {
+	const here = "inode:13 born:5.000000001"
+	for place, want := range map[string]bool{here: true, "inode:1": false, "inode:13 born:5.000000002": false, "": false} {
+		if got := (snowflake.Saved{Place: here}).At(place); got != want {
+			t.Errorf("saved at %q and read at %q: %v, want %v", here, place, got, want)
+		}
 	}
 }

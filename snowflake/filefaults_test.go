@@ -16,7 +16,7 @@ import (
 func TestFileFaults(t *testing.T) {
 	random := allocatortest.Seed(t)
 	var exact, higher, lost int
-	for range 60 {
+	for range 100 {
 		m := model{T: t, random: random, disk: snowflaketest.NewDisk()}
 		m.file = open(t, m.disk)
 		for range 40 {
@@ -117,14 +117,17 @@ func (m *model) fail() {
 // damage spoils a slot of the file that is in use.
 func (m *model) damage() {
 	m.disk.Fail(nil, 0)
-	noise := make([]byte, []int{1, 512, slotSize}[m.random.IntN(3)])
-	for i := range noise {
-		noise[i] = byte(128 + m.random.IntN(128)) // in no slot
+	noise, at := make([]byte, []int{1, 512, slotSize}[m.random.IntN(3)]), m.random.IntN(2)*slotSize
+	switch m.random.IntN(3) {
+	case 0: // zeros
+	case 1:
+		for i := range noise {
+			noise[i] = byte(128 + m.random.IntN(128)) // in no slot
+		}
+	case 2: // another digit in the text, if there was one
+		noise, at = []byte{byte('0' + m.random.IntN(10))}, at+m.random.IntN(400)
 	}
-	if m.random.IntN(3) == 0 {
-		noise = make([]byte, slotSize)
-	}
-	change(m.T, m.disk, m.random.IntN(2)*slotSize, noise)
+	change(m.T, m.disk, at, noise)
 	m.disk.Fail(m.random, m.share)
 	m.damaged, m.good = m.damaged+1, 0
 }

@@ -53,55 +53,32 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// TestRanges: a batch has one range for each millisecond that it took IDs
-// from, and takes no more milliseconds than it must.
-func TestRanges(t *testing.T) {
-	for _, count := range []int64{1, 64, 65, 2900, 4096, 10_000, 1_000_000} {
-		bubble(t, func(t *testing.T, w *world) {
-			n := w.start()
-			time.Sleep(time.Second)
-			ranges, took, err := n.try(count)
-			if err != nil {
-				t.Fatal(err)
-			}
-			// The first begins at random, and a part of the last is not for batches.
-			most := (count+128)/4096 + 2
-			if got := int64(len(ranges)); got > most {
-				t.Errorf("%d IDs came in %d ranges, want at most %d", count, got, most)
-			}
-			if took > time.Duration(most)*time.Millisecond {
-				t.Errorf("%d IDs took %v, want at most %d ms", count, took, most)
-			}
-			for i, r := range ranges {
-				if i > 0 && w.parts(r.First).UnixMS == w.parts(ranges[i-1].Last).UnixMS {
-					t.Errorf("%v and %v are of one millisecond", ranges[i-1], r)
-				}
-			}
-		})
-	}
-}
-
-// TestCeiling: under load, whatever the size of the requests, the layout's 4,096
-// IDs a millisecond come, and never more.
+// TestCeiling: under load, whatever the size of the requests, all IDs of each unit of time come, and never more.
 func TestCeiling(t *testing.T) {
 	for name, c := range map[string]struct {
+		unit    time.Duration
 		callers int // each has one request under way
 		sizes   []int64
 	}{
-		"single":            {4500, []int64{1}},
-		"small":             {300, []int64{64, 7}},
-		"large":             {20, []int64{65, 1000}},
-		"one large request": {1, []int64{1_000_000}},
-		"mixed":             {100, []int64{1, 64, 65, 1000, 50_000}},
+		"single":            {ms, 4500, []int64{1}},
+		"small":             {ms, 300, []int64{64, 7}},
+		"large":             {ms, 20, []int64{65, 1000}},
+		"one large request": {ms, 1, []int64{1_000_000}},
+		"mixed":             {ms, 100, []int64{1, 64, 65, 1000, 50_000}},
+		"10 ms, single":     {10 * ms, 4500, []int64{1}},
+		"100 ms, mixed":     {100 * ms, 100, []int64{1, 64, 65, 1000}},
+		"1 s, large":        {time.Second, 8, []int64{1000}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
+				w.layout = coarse(c.unit)
+				w.layout.SequenceBits = 12
 				n := w.start()
-				time.Sleep(time.Second)
-				const load = 10 * ms
-				ctx, cancel := context.WithTimeout(t.Context(), load)
+				time.Sleep(2 * time.Second)
+				const units = 10
+				ctx, cancel := context.WithTimeout(t.Context(), units*c.unit)
 				defer cancel()
-				ids := make(map[int64]int64) // of each millisecond
+				ids := make(map[int64]int64) // of each unit
 				var mu sync.Mutex
 				var wg sync.WaitGroup
 				for i := range c.callers {
@@ -116,26 +93,21 @@ func TestCeiling(t *testing.T) {
 							w.ids.Add(ranges...)
 							mu.Lock()
 							for _, r := range ranges {
-								ids[w.parts(r.First).UnixMS] += r.Len()
+								ids[(w.parts(r.First).UnixMS-origin-2000)/c.unit.Milliseconds()] += r.Len()
 							}
 							mu.Unlock()
 						}
 					})
 				}
 				wg.Wait()
-				var sum int64
-				begin := origin + time.Second.Milliseconds()
-				for ms, n := range ids {
-					if n > 4096 {
-						t.Errorf("%d IDs of millisecond %d", n, ms-begin)
+				for i := range int64(units) {
+					least := int64(4096)
+					if i == 0 {
+						least -= 128 // the first begins at random
 					}
-					if ms-begin < load.Milliseconds() {
-						sum += n
+					if got := ids[i]; got < least || got > 4096 {
+						t.Errorf("%d IDs of unit %d, want all 4096", got, i)
 					}
-				}
-				// The first begins at random.
-				if most := 4096 * load.Milliseconds(); sum < most-128 {
-					t.Errorf("%d IDs of %v were issued, want all %d", sum, load, most)
 				}
 			})
 		})
@@ -159,82 +131,43 @@ func (n *node) batch(count int64) (done <-chan time.Duration) {
 	return took
 }
 
-// TestBatchHoldsUpNobody: single requests are answered within 2 ms while a
-// large batch is under way.
-func TestBatchHoldsUpNobody(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		n := w.start()
-		time.Sleep(time.Second)
-		large := n.batch(1_000_000)
-		for asked := 0; ; asked++ {
-			select {
-			case took := <-large:
-				if asked < 200 || took > 400*time.Millisecond {
-					t.Errorf("the batch took %v, while %d single requests were asked for", took, asked)
-				}
-				return
-			default:
-			}
-			_, took, err := n.try(1)
-			if err != nil || took > 2*time.Millisecond {
-				t.Fatalf("request %d was answered after %v: %v; want within 2ms", asked, took, err)
-			}
-			time.Sleep(time.Millisecond - 100*time.Microsecond)
-		}
-	})
-}
-
-// TestBatchLeavesShare: a quarter of each millisecond is for small requests as
-// long as there are some, also of those milliseconds that the process has missed.
-func TestBatchLeavesShare(t *testing.T) {
-	for _, tick := range []time.Duration{ms, 8 * ms} {
-		bubble(t, func(t *testing.T, w *world) {
-			n := w.start(func(s *setup) { s.Clock = w.clock.every(tick) })
-			time.Sleep(time.Second)
-			large := n.batch(1_000_000)
-			var small []<-chan time.Duration
-			for range 2 * (4096 / 4 / 64) * int64(tick/ms) { // of two ticks
-				small = append(small, n.batch(64))
-			}
-			for _, s := range small {
-				if took := <-s; took > 3*tick {
-					t.Fatalf("64 IDs took %v", took)
-				}
-			}
-			select {
-			case <-large:
-				t.Error("the batch was first")
-			default:
-			}
-			<-large
-		})
-	}
-}
-
-// TestBatchesTakeTurns: whoever asks for little does not wait for who asks for
-// much.
-func TestBatchesTakeTurns(t *testing.T) {
+// TestFairness: a request for few IDs does not wait for one that asks for many. Those of up to 64 have a quarter of each
+// millisecond to themselves, also of those that the process has missed; the larger ones take turns.
+func TestFairness(t *testing.T) {
 	for name, c := range map[string]struct {
-		before, more int64 // how many batches of how many IDs are under way
-		count        int64
+		tick         time.Duration // of the clock
+		before, more int64         // how many batches of how many IDs are under way
+		requests     int64         // at once
+		count        int64         // each
 		least, most  time.Duration
 	}{
-		"65 after a million":             {1, 1_000_000, 65, 0, 2 * time.Millisecond},
-		"1,000 after a million":          {1, 1_000_000, 1000, 0, 3 * time.Millisecond},
-		"64 do not wait their turn":      {80, 10_000, 64, 0, 2 * time.Millisecond},
-		"65 do":                          {80, 10_000, 65, 8 * time.Millisecond, 20 * time.Millisecond},
-		"as many again as are under way": {1, 400_000, 400_000, 190 * time.Millisecond, 200 * time.Millisecond},
+		"1 after a million":              {ms, 1, 1_000_000, 1, 1, 0, 2 * ms},
+		"65 after a million":             {ms, 1, 1_000_000, 1, 65, 0, 2 * ms},
+		"1,000 after a million":          {ms, 1, 1_000_000, 1, 1000, 0, 3 * ms},
+		"64 do not wait their turn":      {ms, 80, 10_000, 1, 64, 0, 2 * ms},
+		"65 do":                          {ms, 80, 10_000, 1, 65, 8 * ms, 20 * ms},
+		"as many again as are under way": {ms, 1, 400_000, 1, 400_000, 190 * ms, 200 * ms},
+		"64 each, of two quarters":       {ms, 1, 1_000_000, 32, 64, 0, 3 * ms},
+		"64 each, of a slow clock":       {8 * ms, 1, 1_000_000, 256, 64, 0, 24 * ms},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
-				n := w.start()
+				n := w.start(func(s *setup) { s.Clock = w.clock.every(c.tick) })
 				time.Sleep(time.Second)
-				var before []<-chan time.Duration
+				var before, requests []<-chan time.Duration
 				for range c.before {
 					before = append(before, n.batch(c.more))
 				}
-				if took := <-n.batch(c.count); took < c.least || took > c.most {
-					t.Errorf("it took %v, want %v to %v", took, c.least, c.most)
+				for range c.requests {
+					requests = append(requests, n.batch(c.count))
+				}
+				for _, r := range requests {
+					if took := <-r; took < c.least || took > c.most {
+						t.Fatalf("it took %v, want %v to %v", took, c.least, c.most)
+					}
+				}
+				if len(before[0]) > 0 && c.count <= 64 {
+					t.Error("the batch was first")
 				}
 				for _, b := range before {
 					<-b
@@ -248,18 +181,7 @@ func TestBatchesTakeTurns(t *testing.T) {
 func TestTakeAllocatesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		n := w.start()
-		dst := make([]snowflake.Range, 0, 1)
-		for _, count := range []int64{1, 2} {
-			time.Sleep(time.Millisecond) // all of the tests are in one millisecond
-			if got := testing.AllocsPerRun(1000, func() {
-				if ranges, waiter, err := n.Request(dst, count); waiter != nil || err != nil || len(ranges) != 1 {
-					t.Error(ranges, waiter, err)
-				}
-			}); got != 0 {
-				t.Errorf("%v allocations for Request(%d)", got, count)
-			}
-		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(ms) // all of the test is in one millisecond
 		if got := testing.AllocsPerRun(1000, func() {
 			if ranges, err := n.Take(context.Background(), 1); err != nil || len(ranges) != 1 {
 				t.Error(len(ranges), err)

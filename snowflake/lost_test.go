@@ -3,7 +3,6 @@ package snowflake_test
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,45 +11,26 @@ import (
 	"github.com/leafbus/leafbus/snowflake"
 )
 
-// TestWorkerLost: who finds its record gone or another's stops, and takes
-// another worker.
+// TestWorkerLost: a generator that finds its record gone, or another generator's, stops and takes another worker.
 func TestWorkerLost(t *testing.T) {
-	foreign := func(w *world) {
-		e := w.record(0)
-		e.Node, e.Incarnation = "b", "another"
-		if _, err := w.memory.Put(w.t.Context(), e.Record, e.Version); err != nil {
-			w.t.Fatal(err)
-		}
-	}
+	type records = map[int64]snowflake.Entry
+	lost := func(next string) []string { return []string{"lost 0", next, "recovered: lost"} }
 	for name, c := range map[string]struct {
-		do     func(w *world, before, running map[int64]snowflake.Entry)
+		do     func(w *world, before, running records)
 		worker int64 // afterwards
 		events []string
 	}{
-		"wiped": {
-			func(w *world, _, _ map[int64]snowflake.Entry) { w.memory.Wipe() }, 0,
-			[]string{"lost 0", "acquired 0", "recovered: lost"},
-		},
-		"another's": {
-			func(w *world, _, _ map[int64]snowflake.Entry) { foreign(w) }, 1,
-			[]string{"lost 0", "acquired 1", "recovered: lost"},
-		},
-		"restored, from before the start": {
-			func(w *world, before, _ map[int64]snowflake.Entry) { w.memory.Restore(before) }, 1,
-			[]string{"lost 0", "acquired 1", "recovered: lost"},
-		},
-		"restored, from after the start": {
-			func(w *world, _, running map[int64]snowflake.Entry) { w.memory.Restore(running) }, 0, nil,
-		},
+		"wiped":                           {func(w *world, _, _ records) { w.memory.Wipe() }, 0, lost("acquired 0")},
+		"another generator's":             {func(w *world, _, _ records) { w.thief(0) }, 1, lost("acquired 1")},
+		"restored, from before the start": {func(w *world, before, _ records) { w.memory.Restore(before) }, 1, lost("acquired 1")},
+		"restored, from after the start":  {func(w *world, _, running records) { w.memory.Restore(running) }, 0, nil},
 	} {
 		for _, verify := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, verify %v", name, verify), func(t *testing.T) {
 				bubble(t, func(t *testing.T, w *world) {
 					n := w.start()
 					before := w.memory.Snapshot()
-					last := n.last
-					n = w.start(on(n.stop()))
-					n.last = last
+					n = n.again(n.stop())
 					n.run(time.Second)
 					running := w.memory.Snapshot()
 					n.run(30*time.Second + 100*ms)
@@ -63,9 +43,7 @@ func TestWorkerLost(t *testing.T) {
 					}
 					time.Sleep(75 * ms) // the step after it
 					synctest.Wait()
-					if got := n.take(0); got.Worker != c.worker {
-						t.Errorf("worker %d issues, want %d", got.Worker, c.worker)
-					}
+					n.issues(c.worker, 0)
 					n.wantEvents(c.events...)
 					n.run(time.Minute)
 					n.wantEvents()
@@ -78,54 +56,27 @@ func TestWorkerLost(t *testing.T) {
 	}
 }
 
-// TestLostAndNoOther: without a worker nothing is issued, until there is one
-// again.
+// TestLostAndNoOther: without a worker nothing is issued, until there is one again.
 func TestLostAndNoOther(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		n := w.start(func(s *setup) { s.LastWorker = 0 })
 		n.run(time.Second)
-		e := w.record(0)
-		e.Node, e.Incarnation, e.ReservedUntil = "b", "another", w.clock.right()+time.Minute.Milliseconds()
-		if _, err := w.memory.Put(t.Context(), e.Record, e.Version); err != nil {
-			t.Fatal(err)
-		}
+		until := w.thief(0).ReservedUntil
 		time.Sleep(4 * time.Second)
 		n.refused(snowflake.ErrNoWorker)
 		if s := n.State(); s.Worker != -1 || n.Worker() != -1 || !errors.Is(s.Err, snowflake.ErrNoWorker) {
 			t.Errorf("the state is %+v", s)
 		}
 		n.wantEvents("acquired 0", "lost 0")
-		time.Sleep(time.Minute + 1500*ms)
-		if got := n.take(0); got.UnixMS < e.ReservedUntil {
-			t.Errorf("it begins %d ms before the other's end", e.ReservedUntil-got.UnixMS)
+		time.Sleep(time.Duration(until-w.clock.right())*ms + 1500*ms)
+		if got := n.issues(0, 0); got.UnixMS < until {
+			t.Errorf("it begins %d ms before the other's end", until-got.UnixMS)
 		}
 		n.wantEvents("acquired 0", "recovered: lost")
 	})
 }
 
-// TestWorkerNotWanted: whoever is to take another worker than before gives the
-// old one free, down to what was used of it.
-func TestWorkerNotWanted(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		n := w.start()
-		n.run(30 * time.Second)
-		used := n.last
-		d := n.kill()
-		n = w.start(on(d), func(s *setup) { s.FirstWorker, s.LastWorker = 7, 7 })
-		time.Sleep(3 * time.Second)
-		if got := n.take(0); got.Worker != 7 {
-			t.Errorf("worker %d was taken, want 7", got.Worker)
-		}
-		n.wantEvents("released 0", "acquired 7")
-		until := w.record(0).ReservedUntil
-		if last := w.parts(used).UnixMS; until <= last || until > last+2001 {
-			t.Errorf("worker 0 is reserved for %d ms after the last ID, want 1 to 2001", until-last)
-		}
-	})
-}
-
-// TestWorkerChangesWithinMillisecond: IDs increase also from a higher worker to
-// a lower one.
+// TestWorkerChangesWithinMillisecond: IDs increase also from a higher worker to a lower one.
 func TestWorkerChangesWithinMillisecond(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		gone := w.start(as("b"))
@@ -134,11 +85,7 @@ func TestWorkerChangesWithinMillisecond(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		synctest.Wait() // a report is due at this very moment
 		n.take(0)
-		e := w.record(1)
-		e.Node, e.Incarnation = "c", "another"
-		if _, err := w.memory.Put(t.Context(), e.Record, e.Version); err != nil {
-			t.Fatal(err)
-		}
+		w.thief(1)
 		go n.Verify(t.Context())
 		time.Sleep(100 * ms)
 		synctest.Wait()
@@ -147,37 +94,8 @@ func TestWorkerChangesWithinMillisecond(t *testing.T) {
 	})
 }
 
-// TestLostToAClone: a generator that started from its file finds that a peer holds its worker. The
-// alerts of that worker end.
-func TestLostToAClone(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		n := w.start()
-		n.run(10 * time.Second)
-		var cloned atomic.Bool
-		n = w.start(on(n.kill()), down, func(s *setup) {
-			s.HeldByPeer = func(worker int64) bool { return worker == 0 && cloned.Load() }
-			s.HeldByPeerLately = s.HeldByPeer
-		})
-		time.Sleep(3 * time.Second)
-		n.take(0)
-		w.clock.step(-20 * time.Second)
-		n.refused(snowflake.ErrClockBackwards)
-		cloned.Store(true)
-		time.Sleep(2 * time.Second) // it gives the worker up, and cannot report that yet
-		n.registry.away(false)
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
-		for _, e := range n.events {
-			if r, ok := e.(snowflake.Recovered); ok && r.Worker != 0 {
-				t.Errorf("worker %d recovered: %s", r.Worker, r.Episode)
-			}
-		}
-		n.wantEvents("refused: back 20000 ms", "recovered: backwards", "lost 0", "acquired 1", "recovered: lost")
-	})
-}
-
-// TestLostWhileTheDiskFails: a worker that was lost stays lost while the file still names it, also if
-// the registry is then unavailable.
+// TestLostWhileTheDiskFails: a worker that was lost stays lost while the file still names it, also if the registry is
+// then unavailable.
 func TestLostWhileTheDiskFails(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		n := w.start()
@@ -193,9 +111,7 @@ func TestLostWhileTheDiskFails(t *testing.T) {
 		}
 		n.registry.away(false)
 		time.Sleep(2 * time.Second)
-		if got := n.take(0); got.Worker != 1 {
-			t.Errorf("worker %d issues, want 1", got.Worker)
-		}
+		n.issues(1, 0)
 		n.wantEvents("acquired 0", "lost 0", "acquired 1", "recovered: lost")
 	})
 }

@@ -30,6 +30,47 @@ func TestMutations(t *testing.T) {
 	}
 }
 
+// TestMutationsOfRegistries demands that the conformance suite finds each registry by which two holders could have the same
+// worker and time. What it breaks is the registry in memory.
+func TestMutationsOfRegistries(t *testing.T) {
+	runner := mutate.Runner{By: "TestMemory", Says: `(?m)^\s+(cases|suite)\.go:\d+: (.*)`}
+	const (
+		file  = "snowflaketest/memory.go"
+		put   = "	return m.putLocked(r).Version, nil"
+		check = "!ok || e.Version != version {"
+		pause = "	m.mu.Unlock()\n	time.Sleep(time.Millisecond)\n	m.mu.Lock()\n"
+		full  = "	return snowflake.Entry{}, snowflake.ErrFull"
+	)
+	imports := edit{file, "	\"sync\"\n", "	\"sync\"\n	\"time\"\n"}
+	for name, edits := range map[string][]edit{
+		"Put ignores the version":   {{file, "if e, ok := m.entries[r.Worker]; " + check, "if _, ok := m.entries[r.Worker]; !ok {"}},
+		"Put ignores version 0":     {{file, check, "!ok || version != 0 && e.Version != version {"}},
+		"Put takes newer versions":  {{file, check, "!ok || e.Version > version {"}},
+		"Put makes what is missing": {{file, check, "ok && e.Version != version {"}},
+		"a conflict is written": {{file, "		return 0, snowflake.ErrConflict",
+			"		if ok {\n			m.putLocked(r)\n		}\n		return 0, snowflake.ErrConflict"}},
+		"Put reads, then writes":         {{file, put, pause + put}, imports},
+		"Put removes, then adds":         {{file, put, "	delete(m.entries, r.Worker)\n" + pause + put}, imports},
+		"Put moves the neighbour":        {{file, put, "	if e, ok := m.entries[r.Worker+1]; ok {\n		m.putLocked(e.Record)\n	}\n" + put}},
+		"Put keeps the holder":           {{file, put, "	r.Incarnation = m.entries[r.Worker].Incarnation\n" + put}},
+		"Add overwrites":                 {{file, "if _, ok := m.entries[r.Worker]; !ok && c.Allows(r.Worker) {", "if c.Allows(r.Worker) {"}},
+		"Add overwrites when it is full": {{file, full, "	r.Worker = c.Last\n	m.putLocked(r)\n" + full}},
+		"Add ignores the choice":         {{file, "!ok && c.Allows(r.Worker) {", "!ok {"}},
+		"Add goes above the last": {{file, "r.Worker <= c.Last; r.Worker++ {\n",
+			"r.Worker <= c.Last+1; r.Worker++ {\n		c.Last = max(c.Last, r.Worker)\n"}},
+		"Add has no version":     {{file, "return m.putLocked(r), nil", "return snowflake.Entry{Record: m.putLocked(r).Record}, nil"}},
+		"the high bits are lost": {{file, "	m.version++\n", "	m.version++\n	r.Worker %= 1024\n"}},
+		"List is in any order":   {{file, "cmp.Compare(x.Worker, y.Worker)", "cmp.Compare(x.Version, y.Version)"}},
+		"a backup is not seen":   {{file, "	m.entries = maps.Clone(snapshot)\n", ""}},
+		"contexts are ignored":   {{file, "	if err := ctx.Err(); err != nil {\n		return 0, err\n	}\n", ""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			soon := edit{"snowflaketest/suite.go", "var timeout = 30 * time.Second", "var timeout = time.Second"}
+			runner.Run(t, "", append(edits, soon)...)
+		})
+	}
+}
+
 var mutations = []mutation{
 	// The reservation.
 	{name: "the end of a reservation is issued too", by: "TestRegistryAway", edits: []edit{{"issue.go",
@@ -95,6 +136,38 @@ var mutations = []mutation{
 	{name: "the next worker begins in the last one's millisecond", by: "TestWorkerChangesWithinMillisecond", edits: []edit{{"giveup.go",
 		"		used = g.seq.ms + 1\n	}", "		used = g.seq.ms\n	}"}}},
 
+	{name: "a checksum is not checked", by: "TestFileFaults", edits: []edit{{"file.go",
+		"string(data[:textFrom]) != head(data)", "string(data[:len(magic)]) != magic"}}},
+	{name: "the older slot counts", by: "TestFileFaults", edits: []edit{{"file.go",
+		"if s.Write > f.writes {", "if !f.ok || s.Write < f.writes {"}}},
+	{name: "a start does not sync what a killed process wrote", by: "TestFileOfAKilledProcess", edits: []edit{{"file.go",
+		"	if err := run(d.Sync); err != nil {\n		return nil, fmt.Errorf(\"syncing the worker's file: %w\", err)\n	}\n", ""}}},
+	{name: "a file that cannot be read is a new one", by: "TestFileUnreadable", edits: []edit{{"file.go",
+		"case valid == 0 && unread != nil:", "case false:"}}},
+	{name: "a slot that cannot be read is another process's", by: "TestFileUnreadable", edits: []edit{{"file.go",
+		"if err != nil || known == nil || bytes.Equal(data, known) {", "if err != nil || bytes.Equal(data, known) {"}}},
+	{name: "a ceiling at the end of time wraps", by: "TestFileCeilingAtTheLimit", edits: []edit{{"file.go",
+		"min(f.saved.Ceiling, math.MaxInt64-slack) + slack", "min(f.saved.Ceiling, math.MaxInt64) + slack"}}},
+	{name: "a write that failed counts as saved", by: "TestFileFaults", edits: []edit{{"file.go",
+		"	slots := 1\n	if f.apart", "	f.saved, f.ok = s, true\n	slots := 1\n	if f.apart"}}},
+	{name: "one slot is written after a failure", by: "TestFileStart", edits: []edit{{"file.go",
+		"	f.apart = true\n	f.writes++", "	f.writes++"}}},
+	{name: "a state that cannot be read again is written", by: "TestFileRefuses", edits: []edit{{"file.go",
+		"!ok || again != next {", "!ok && again != next && again == next {"}}},
+	{name: "a new file has no room for its slots", by: "TestFileFullDisk", edits: []edit{{"file.go",
+		"size < 2*slotSize {", "size < 0 {"}}},
+	{name: "a disk that hangs holds up a stop", by: "TestDiskHangs", edits: []edit{{"file.go",
+		"	diskWait = 5 * time.Second", "	diskWait = 5 * time.Hour"}}},
+	{name: "the ceiling is raised when it is met", by: "TestDiskSlow", edits: []edit{{"ceiling.go",
+		"ceiling-t > ceilingAhead/2", "ceiling > t"}}},
+	{name: "a copy with the inode of the original is the original", by: "TestSavedAt", edits: []edit{{"file.go",
+		"strings.HasPrefix(place, s.Place+\" \")", "strings.Fields(place+\" x\")[0] == strings.Fields(s.Place+\" x\")[0]"}}},
+	{name: "a folder that is renamed is another one", by: "TestOf", edits: []edit{{"place/place_unix.go",
+		"fmt.Sprintf(\"inode:%d\", uint64(stat.Ino))", "fmt.Sprint(lock)"}}},
+	{name: "a copy of a folder is the folder", by: "TestOf", edits: []edit{{"place/place_unix.go",
+		"if born != \"\" {", "if born == \"-\" {"}, {"place/place_unix.go",
+		"uint64(stat.Ino))", "uint64(stat.Mode))"}}},
+
 	// Standing still.
 	{name: "a standstill is not noticed", edits: []edit{{"standstill.go",
 		"if long > standsStill.Milliseconds() {", "if false {"}}},
@@ -122,6 +195,32 @@ var mutations = []mutation{
 	{name: "the next start may use the last millisecond again", edits: []edit{{"run.go",
 		"w, used, doubtful := g.worker.held, g.seq.ms+1,", "w, used, doubtful := g.worker.held, g.seq.ms,"}}},
 
+	{name: "a worker is released too early", by: "TestRelease", edits: []edit{{"registry.go",
+		"max(now, r.Reported, r.Acquired)", "now"}}},
+	{name: "a release moves the end to a later time", by: "TestRelease", edits: []edit{{"registry.go",
+		"min(r.ReservedUntil-margin, max(now, r.Reported, r.Acquired))", "max(now, r.Reported, r.Acquired)"}}},
+	{name: "the owner of a released worker goes on", by: "TestRelease", edits: []edit{{"registry.go",
+		"	r.Incarnation = rand.Text()\n", "	_ = rand.Text()\n"}}},
+
+	// Which worker, and for how long.
+	{name: "a worker that a peer holds is taken over", by: "TestHeldByPeer", edits: []edit{{"worker.go",
+		"if e.ReservedUntil <= t && choice.Allows(e.Worker) {", "if e.ReservedUntil <= t && g.inRange(e.Worker) {"}, {"worker.go",
+		"	free = slices.DeleteFunc(free, func(e Entry) bool { return g.cfg.HeldByPeerLately(e.Worker) }) // meanwhile\n", ""}}},
+	{name: "a clone uses the worker that the original holds", by: "TestHeldByPeer", edits: []edit{{"worker.go",
+		"ok = ok && known && !g.cfg.HeldByPeer(own.Worker)", "ok = ok && known"}}},
+	{name: "a worker is taken before the peers are known", by: "TestPeersKnown", edits: []edit{{"worker.go",
+		"	if !g.cfg.PeersKnown() {\n		return errors", "	if false {\n		return errors"}}},
+	{name: "a worker that the configuration does not want is kept", by: "TestWorkerNotWanted", edits: []edit{{"worker.go",
+		"case ok && g.inRange(own.Worker):", "case ok:"}}},
+	{name: "each new name takes a new worker", by: "TestPods", edits: []edit{{"worker.go",
+		"if e.ReservedUntil <= t && choice", "if false && choice"}}},
+	{name: "a start reserves a day", by: "TestReservation", edits: []edit{{"worker.go",
+		"min(g.cfg.Reserve, max(firstReserve, r.Mono-g.started))", "g.cfg.Reserve"}}},
+	{name: "the end of a reservation comes without an alert", by: "TestRegistryAway", edits: []edit{{"generator.go",
+		"<= w.span/2 {", "<= 0 {"}}},
+	{name: "a registry that hangs holds up a start from the file", by: "TestRegistryHangs", edits: []edit{{"run.go",
+		"timeout, pause := firstTimeout, firstPause", "timeout, pause := keepTimeout, firstPause"}}},
+
 	// The start.
 	{name: "a start does not check what is on record", by: "TestStartBehind", edits: []edit{{"start.go",
 		"if g.worker.started || now >= recorded {", "if true {"}}},
@@ -135,6 +234,27 @@ var mutations = []mutation{
 		"errors.Is(err, ErrRefused) && g.starting() &&", "errors.Is(err, ErrRefused) &&"}}},
 
 	// Clock and sequence.
+	{name: "requests wait for a clock that is 6 ms behind", by: "TestClockRules", edits: []edit{{"clock.go",
+		"small := offset <= g.cfg.MaxBack\n", "small := offset <= g.cfg.MaxBack+time.Millisecond\n"}}},
+	{name: "requests wait for the offset of the clock once", by: "TestClockRules", edits: []edit{{"clock.go",
+		"backwardsWaiting, 2*offset", "backwardsWaiting, offset"}}},
+	{name: "each refused request is an alert", by: "TestClockRules", edits: []edit{{"clock.go",
+		"	case c.backwards != backwardsRefusing:\n", "	default:\n"}}},
+	{name: "the end of an episode is not reported", by: "TestClockRules", edits: []edit{{"clock.go",
+		"		g.cfg.Notify(Recovered{worker, EpisodeBackwards})\n", ""}}},
+	{name: "peers that agreed with another clock count", by: "TestSetWhilePeersAreAsked", edits: []edit{{"clock.go",
+		"if !g.clock.guard.doubting || now.setSince(before).Abs() > g.cfg.MaxClockSkew {", "if !g.clock.guard.doubting {"}}},
+	{name: "the end of the layout comes without an alert", by: "TestEndOfLayout", edits: []edit{{"generator.go",
+		"		g.cfg.Notify(Ending{w.Worker, end})\n", ""}}},
+	{name: "an idle millisecond begins at 0", by: "TestSequenceStart", edits: []edit{{"issue.go",
+		"s.ms, s.next, s.packed = t, s.random(max(1, s.size/spread)), false", "s.ms, s.next, s.packed = t, 0, false"}}},
+	{name: "a large request takes all of a millisecond", by: "TestFairness", edits: []edit{{"issue.go",
+		"max(0, s.size-s.size/share-s.next)", "s.size - s.next"}, {"queue.go",
+		"g.fillLocked(&q.small, g.seq.size/share-g.seq.next)", "g.fillLocked(&q.small, 0)"}}},
+	{name: "any number of requests wait", by: "TestOverloaded", edits: []edit{{"queue.go",
+		" || int64(q.len()) >= g.cfg.MaxWaiting", ""}}},
+	{name: "an ID of the future is decoded", by: "TestLayoutDecode", edits: []edit{{"layout.go",
+		"if p.UnixMS > latest {", "if false {"}}},
 	{name: "a step forward is trusted", edits: []edit{{"clock.go",
 		"if ahead > g.tolerance.Milliseconds() {", "if false {"}}},
 	{name: "a step forward is trusted at once without peers", by: "TestClockRules", edits: []edit{{"clock.go",
@@ -148,7 +268,7 @@ var mutations = []mutation{
 		"	g.seq.skip(w.floor - g.seq.unit) ", "	"}}},
 	{name: "a unit of time counts as the millisecond of its entry", edits: []edit{{"issue.go",
 		"t = g.cfg.Layout.UnitOf(now)", "t = now"}}},
-	{name: "a worker begins amid a unit of time", edits: []edit{{"worker.go",
+	{name: "a worker begins amid a unit of time", by: "TestUnitsAreReservedWhole", edits: []edit{{"worker.go",
 		"w.floor = g.cfg.Layout.UnitFrom(w.floor)", "w.floor += 0"}}},
 	{name: "a reservation ends amid a unit of time", by: "TestUnitsAreReservedWhole", edits: []edit{{"worker.go",
 		"g.cfg.Layout.UnitFrom(max(reserved, t+ahead.Milliseconds()))", "max(reserved, t+ahead.Milliseconds())"}}},
@@ -163,7 +283,7 @@ var mutations = []mutation{
 		"if id>>l.Bits() != 0 {", "if false {"}}},
 	{name: "more requests wait than units of time have IDs", by: "TestUnitQueue", edits: []edit{{"generator.go",
 		"cfg.MaxWait.Milliseconds()/cfg.Layout.Unit()", "cfg.MaxWait.Milliseconds()"}}},
-	{name: "the rest of a unit of time is not for the requests that wait", by: "TestUnitsFull", edits: []edit{{"issue.go",
+	{name: "the rest of a unit of time is not for the requests that wait", by: "TestCeiling", edits: []edit{{"issue.go",
 		"max(maxLag, s.unit)", "int64(maxLag)"}}},
 	{name: "a millisecond has one ID too many", edits: []edit{{"issue.go",
 		"return s.size - s.next\n", "return s.size - s.next + 1\n"}}},

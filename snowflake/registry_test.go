@@ -3,7 +3,9 @@ package snowflake_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/leafbus/leafbus/snowflake"
@@ -22,6 +24,8 @@ type registry struct {
 	fault  func(ctx context.Context, call string) snowflaketest.Fault // of "List", "Add", "Put"; nil: none
 	writes []snowflake.Record
 	old    []snowflake.Entry // what List returns, if it is old
+	// refused says which calls are refused; nil: none.
+	refused func(call string) bool
 }
 
 // age lets List return this from now on; nil: what is there.
@@ -60,6 +64,18 @@ func (r *registry) hang() {
 	})
 }
 
+// loses makes the next call of this kind lose its answer, whether it is done or not. lost says that it has.
+func (r *registry) loses(kind string, fault snowflaketest.Fault) (lost func() bool) {
+	var once atomic.Bool
+	r.set(func(_ context.Context, call string) snowflaketest.Fault {
+		if call == kind && once.CompareAndSwap(false, true) {
+			return fault
+		}
+		return snowflaketest.None
+	})
+	return once.Load
+}
+
 // written returns what the registry was asked to write so far.
 func (r *registry) written() []snowflake.Record {
 	r.mu.Lock()
@@ -67,10 +83,18 @@ func (r *registry) written() []snowflake.Record {
 	return append([]snowflake.Record(nil), r.writes...)
 }
 
-func (r *registry) next(ctx context.Context, call string, writes ...snowflake.Record) snowflaketest.Fault {
+// refuses makes calls of a kind, or, if that is "", all, be refused while when says so.
+func (r *registry) refuses(kind string, when func() bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refused = func(call string) bool { return (kind == "" || kind == call) && when() }
+}
+
+// next returns what happens to a call, and its error if that is a fault.
+func (r *registry) next(ctx context.Context, call string, writes ...snowflake.Record) (snowflaketest.Fault, error) {
 	r.mu.Lock()
 	r.writes = append(r.writes, writes...)
-	fault, delay := r.fault, r.delay
+	fault, delay, refused := r.fault, r.delay, r.refused
 	r.mu.Unlock()
 	if delay > 0 { // in a bubble a timer that is due at once may crash the race detector
 		select {
@@ -78,18 +102,24 @@ func (r *registry) next(ctx context.Context, call string, writes ...snowflake.Re
 		case <-ctx.Done():
 		}
 	}
-	if ctx.Err() != nil {
-		return snowflaketest.NotDone
+	what := snowflaketest.None
+	switch {
+	case refused != nil && refused(call):
+		return snowflaketest.NotDone, fmt.Errorf("%w: somebody must look", snowflake.ErrRefused)
+	case ctx.Err() != nil:
+		what = snowflaketest.NotDone
+	case fault != nil:
+		what = fault(ctx, call)
 	}
-	if fault == nil {
-		return snowflaketest.None
+	if what == snowflaketest.None {
+		return what, nil
 	}
-	return fault(ctx, call)
+	return what, errAway
 }
 
 func (r *registry) List(ctx context.Context) ([]snowflake.Entry, error) {
-	if r.next(ctx, "List") != snowflaketest.None {
-		return nil, errAway
+	if _, err := r.next(ctx, "List"); err != nil {
+		return nil, err
 	}
 	r.mu.Lock()
 	old := r.old
@@ -101,23 +131,23 @@ func (r *registry) List(ctx context.Context) ([]snowflake.Entry, error) {
 }
 
 func (r *registry) Add(ctx context.Context, record snowflake.Record, c snowflake.Choice) (e snowflake.Entry, err error) {
-	fault := r.next(ctx, "Add", record)
+	fault, failed := r.next(ctx, "Add", record)
 	if fault != snowflaketest.NotDone {
 		e, err = r.Registry.Add(ctx, record, c)
 	}
-	if fault != snowflaketest.None {
-		return snowflake.Entry{}, errAway
+	if failed != nil {
+		return snowflake.Entry{}, failed
 	}
 	return e, err
 }
 
 func (r *registry) Put(ctx context.Context, record snowflake.Record, version uint64) (v uint64, err error) {
-	fault := r.next(ctx, "Put", record)
+	fault, failed := r.next(ctx, "Put", record)
 	if fault != snowflaketest.NotDone {
 		v, err = r.Registry.Put(ctx, record, version)
 	}
-	if fault != snowflaketest.None {
-		return 0, errAway
+	if failed != nil {
+		return 0, failed
 	}
 	return v, err
 }

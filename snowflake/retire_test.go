@@ -1,7 +1,7 @@
 package snowflake_test
 
 import (
-	"context"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,8 +10,8 @@ import (
 	"github.com/leafbus/leafbus/snowflake/snowflaketest"
 )
 
-// TestRetire: a clean end leaves reserved what a restart may need, also if the
-// answer does not come; and the worker is soon free for others.
+// TestRetire: a clean end leaves reserved what a restart may need, also if the answer does not come; and the worker
+// is soon free for others.
 func TestRetire(t *testing.T) {
 	for name, fault := range map[string]snowflaketest.Fault{
 		"answered": snowflaketest.None, "not done": snowflaketest.NotDone, "done": snowflaketest.Done,
@@ -23,7 +23,7 @@ func TestRetire(t *testing.T) {
 				n.run(2 * time.Minute)
 				n.take(0)
 				used := w.parts(n.last).UnixMS
-				n.registry.set(func(context.Context, string) snowflaketest.Fault { return fault })
+				n.registry.loses("Put", fault)
 				d := n.stop()
 				until, before := used+1+grace.Milliseconds(), w.record(0).ReservedUntil
 				if lowered := before == until; lowered != (fault != snowflaketest.NotDone) {
@@ -38,9 +38,7 @@ func TestRetire(t *testing.T) {
 					t.Errorf("the file says until %d, want %d", s.ReservedUntil, until)
 				}
 				// Whatever the registry has, the file keeps its owner to what it may have.
-				last := n.last
-				n = w.start(on(d), down)
-				n.last = last
+				n = n.again(d, down)
 				n.run(grace - time.Second)
 				time.Sleep(time.Second + ms)
 				n.refused(snowflake.ErrNoWorker)
@@ -60,8 +58,8 @@ func TestRetire(t *testing.T) {
 	}
 }
 
-// TestRetireAfterOldList: a list that is older than the reservation makes the generator stop
-// issuing. Its stop must not release times that it has used.
+// TestRetireAfterOldList: a list that is older than the reservation makes the generator stop issuing. Its stop must
+// not release times that it has used.
 func TestRetireAfterOldList(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		n := w.start()
@@ -73,19 +71,10 @@ func TestRetireAfterOldList(t *testing.T) {
 		if used < old[0].ReservedUntil {
 			t.Fatalf("the list is not old enough: it has %d, where IDs are from %d", old[0].ReservedUntil, used)
 		}
-		lost := false
-		n.registry.set(func(_ context.Context, call string) snowflaketest.Fault {
-			if call == "Put" && !lost {
-				lost = true
-				return snowflaketest.Done // so that the next one is a conflict
-			}
-			return snowflaketest.None
-		})
+		n.registry.loses("Put", snowflaketest.Done) // so that the next one is a conflict
 		n.registry.age(old)
-		for range 10 { // until it has read the list
-			time.Sleep(time.Second)
-			synctest.Wait()
-		}
+		time.Sleep(10 * time.Second) // until it has read the list
+		synctest.Wait()
 		n.refused(snowflake.ErrNoWorker)
 		n.registry.age(nil)
 		n.stop()
@@ -95,24 +84,17 @@ func TestRetireAfterOldList(t *testing.T) {
 	})
 }
 
-// TestRetireAfterLostReport: the last report was written, and its answer was lost. The end of the
-// reservation is still lowered, in memory too.
+// TestRetireAfterLostReport: the last report was written, and its answer was lost. The end of the reservation is
+// still lowered, in memory too.
 func TestRetireAfterLostReport(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		const grace = 30 * time.Second
 		n := w.start(func(s *setup) { s.Grace = grace })
 		n.run(2 * time.Minute)
-		lost := false
-		n.registry.set(func(_ context.Context, call string) snowflaketest.Fault {
-			if call == "Put" && !lost {
-				lost = true
-				return snowflaketest.Done
-			}
-			return snowflaketest.None
-		})
+		lost := n.registry.loses("Put", snowflaketest.Done)
 		go n.Verify(t.Context())
 		synctest.Wait()
-		if !lost {
+		if !lost() {
 			t.Fatal("no report was sent")
 		}
 		n.end()
@@ -122,4 +104,37 @@ func TestRetireAfterLostReport(t *testing.T) {
 			t.Errorf("it is reserved until %d, in the registry %d; want %d", s.ReservedUntil, w.record(0).ReservedUntil, until)
 		}
 	})
+}
+
+// TestRelease: an operator releases a worker 10 s after all that its owner may have issued, and never later than before.
+func TestRelease(t *testing.T) {
+	const (
+		now    = 1_700_000_000_000
+		margin = 10_000 // as the documents say
+		hour   = 3_600_000
+	)
+	for name, c := range map[string]struct{ acquired, reported, reserved, want int64 }{
+		"killed long ago":                        {now - 9*hour, now - 2*hour, now + 22*hour, now + margin},
+		"killed just now":                        {now - 9*hour, now - 1, now + 24*hour, now + margin},
+		"its clock was ahead at the last report": {now - 9*hour, now + hour, now + 24*hour, now + hour + margin},
+		"its clock was ahead when it took it":    {now + hour, now - 1, now + 24*hour, now + hour + margin},
+		"reserved for less than that":            {now - 9*hour, now - hour, now + margin - 1, now + margin - 1},
+		"its clock was ahead of the reservation": {now - 9*hour, now + 3*hour, now + 2*hour, now + 2*hour},
+		"the reservation is over":                {now - 9*hour, now - 8*hour, now - hour, now - hour},
+		"reserved for ever, and never heard":     {0, 0, math.MaxInt64, now + margin},
+		"neither can be":                         {0, math.MaxInt64, math.MaxInt64, math.MaxInt64},
+	} {
+		e := snowflake.Entry{Version: 7, Record: snowflake.Record{
+			Worker: 5, Node: "n", Incarnation: "old", ReservedUntil: c.reserved, Acquired: c.acquired, Reported: c.reported,
+		}}
+		got, again := snowflake.Release(e, now), snowflake.Release(e, now)
+		if len(got.Incarnation) < 20 || got.Incarnation == again.Incarnation {
+			t.Errorf("%s: the incarnations are %q and %q, want one of its own each", name, got.Incarnation, again.Incarnation)
+		}
+		want := e.Record
+		want.Incarnation, want.ReservedUntil = got.Incarnation, c.want
+		if got != want {
+			t.Errorf("%s: %+v, want %+v, which is now%+d", name, got, want, c.want-now)
+		}
+	}
 }

@@ -1,11 +1,8 @@
 package snowflake_test
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"math/bits"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,7 +23,8 @@ func inUnits(t *testing.T, unit time.Duration, f func(t *testing.T, w *world)) {
 	})
 }
 
-// A unit of time has its IDs, and then the next request waits for the next unit, within its deadline.
+// A unit of time has its IDs, whose time is where it begins. Then the next request waits for the next unit, within its
+// deadline: for MaxWait, also if that is shorter than a unit.
 func TestUnitUsedUp(t *testing.T) {
 	for _, unit := range snowflake.Units() {
 		inUnits(t, unit, func(t *testing.T, w *world) {
@@ -37,26 +35,12 @@ func TestUnitUsedUp(t *testing.T) {
 					t.Errorf("an ID has the time %d, want %d, where its unit begins", got, want)
 				}
 			}
-			waits := n.request(1)
 			left := time.Duration(w.layout.UnitOf(w.clock.right())+unit.Milliseconds()-origin)*ms - time.Since(w.clock.begin)
-			if unit == time.Second {
-				short, cancel := context.WithTimeout(t.Context(), 200*ms)
-				defer cancel()
-				n.wait(short, n.request(1), context.DeadlineExceeded, 200*ms)
-				left -= 200 * ms
-			}
-			began := time.Now()
-			ranges, err := waits.Wait(t.Context())
-			if took := time.Since(began); err != nil || took < left || took > left+ms {
+			if _, took, err := n.try(1); err != nil || took < left || took > left+ms {
 				t.Errorf("unit %v: %v after %v, want an ID after %v", unit, err, took, left)
 			}
-			n.check(1, ranges)
 		})
 	}
-}
-
-// A request that waits for the next unit ends after MaxWait, also if that is shorter than a unit.
-func TestUnitLongerThanMaxWait(t *testing.T) {
 	inUnits(t, time.Second, func(t *testing.T, w *world) {
 		n := w.start(func(s *setup) { s.MaxWait = 300 * ms })
 		time.Sleep(2*time.Second + 250*ms)
@@ -75,67 +59,6 @@ func TestUnitQueue(t *testing.T) {
 		n.refuses(1, snowflake.ErrOverloaded)
 		n.refuses(13, snowflake.ErrBatchTooLarge)
 	})
-}
-
-// A batch takes several units, and leaves none of their IDs out but a random part of the first.
-func TestBatchOverUnits(t *testing.T) {
-	for _, unit := range snowflake.Units()[1:] {
-		inUnits(t, unit, func(t *testing.T, w *world) {
-			n := w.start()
-			time.Sleep(2 * time.Second)
-			ranges, took, err := n.try(11)
-			if err != nil || took > 2*unit+ms || len(ranges) != 3 {
-				t.Fatalf("unit %v: %v, %v after %v; want 11 IDs of three units within two", unit, ranges, err, took)
-			}
-			for i, r := range ranges {
-				if i > 0 && w.parts(r.First).UnixMS != w.parts(ranges[i-1].First).UnixMS+unit.Milliseconds() {
-					t.Errorf("unit %v: %v follows %v", unit, w.parts(r.First), w.parts(ranges[i-1].First))
-				}
-			}
-		})
-	}
-}
-
-// Under load a worker issues all IDs of each unit, and none besides.
-func TestUnitsFull(t *testing.T) {
-	for _, unit := range snowflake.Units()[1:] {
-		for _, count := range []int64{1, 7, 100, 1000} {
-			bubble(t, func(t *testing.T, w *world) {
-				w.layout = coarse(unit)
-				w.layout.SequenceBits = 10
-				n := w.start()
-				time.Sleep(2 * time.Second)
-				const units = 5
-				ctx, cancel := context.WithTimeout(t.Context(), units*unit)
-				defer cancel()
-				ids := make(map[int64]int64) // of each unit
-				var mu sync.Mutex
-				var wg sync.WaitGroup
-				for range max(2, 2000/count) { // so that none waits for too long
-					wg.Go(func() {
-						for ctx.Err() == nil {
-							ranges, err := n.Take(ctx, count)
-							mu.Lock()
-							w.ids.Add(ranges...)
-							for _, r := range ranges {
-								ids[w.parts(r.First).UnixMS] += r.Len()
-							}
-							mu.Unlock()
-							if err != nil && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, snowflake.ErrTimedOut) {
-								t.Errorf("Take(%d): %v", count, err)
-							}
-						}
-					})
-				}
-				wg.Wait()
-				for i := int64(1); i < units-2; i++ { // the first begins at random
-					if got := ids[origin+2000+i*unit.Milliseconds()]; got != 1024 {
-						t.Errorf("unit %v, %d a request: %d IDs of unit %d, want all 1024", unit, count, got, i)
-					}
-				}
-			})
-		}
-	}
 }
 
 // A clock that goes back within a unit holds nothing up. One that goes back behind the beginning of the
@@ -172,33 +95,22 @@ func TestUnitClockBack(t *testing.T) {
 // A restart within a unit leaves the rest of it out: what was issued in it is not known.
 func TestRestartWithinUnit(t *testing.T) {
 	for _, unit := range snowflake.Units() {
-		for _, killed := range []bool{false, true} {
-			for _, away := range []bool{false, true} {
-				t.Run(fmt.Sprint(unit, " killed ", killed, " registry away ", away), func(t *testing.T) {
-					inUnits(t, unit, func(t *testing.T, w *world) {
-						time.Sleep(123 * ms) // amid a second
-						n := w.start()
-						time.Sleep(5*time.Second + unit/10)
-						synctest.Wait()
-						last, most := n.take(0).UnixMS, unit
-						d := n.kill
-						if !killed {
-							d = n.stop
-						} else {
-							most = 2*time.Second + ms
-						}
-						disk := d()
-						n = w.start(on(disk), func(s *setup) { s.down = away })
-						ranges, took, err := n.try(1)
-						if err != nil || took > most {
-							t.Fatalf("%v after %v, want an ID within %v", err, took, most)
-						}
-						if got := w.parts(ranges[0].First).UnixMS; got <= last {
-							t.Errorf("the first ID has the time %d, and the last run's last %d", got, last)
-						}
-					})
-				})
-			}
+		for i := range 4 {
+			killed, away := i&1 > 0, i&2 > 0
+			inUnits(t, unit, func(t *testing.T, w *world) {
+				time.Sleep(123 * ms) // amid a second
+				n := w.start()
+				time.Sleep(5*time.Second + unit/10)
+				synctest.Wait()
+				last, most, end := n.take(0).UnixMS, unit, n.stop
+				if killed {
+					most, end = 2*time.Second+ms, n.kill
+				}
+				n = n.again(end(), func(s *setup) { s.down = away })
+				if got := n.issues(0, most).UnixMS; got <= last {
+					t.Errorf("unit %v, killed %v, away %v: the first ID has the time %d, and the last run's last %d", unit, killed, away, got, last)
+				}
+			})
 		}
 	}
 }
@@ -222,6 +134,7 @@ func TestUnitsAreReservedWhole(t *testing.T) {
 			n = w.start(as("second"), few)
 			time.Sleep(5 * time.Second)
 			last := n.take(0).UnixMS
+			time.Sleep(7 * ms)
 			n.kill()
 			e := w.record(0)
 			released := snowflake.Release(e, w.clock.right()+7)
@@ -230,7 +143,6 @@ func TestUnitsAreReservedWhole(t *testing.T) {
 				t.Fatal(err)
 			}
 			n = w.start(as("third"), few)
-			time.Sleep(time.Second)
 			ranges, _, err := n.try(1)
 			if err != nil || unit > 7*ms && w.parts(ranges[0].First).UnixMS <= last || w.parts(ranges[0].First).UnixMS < released.ReservedUntil {
 				t.Errorf("unit %v: %v, %v; want IDs of units from %d on", unit, ranges, err, released.ReservedUntil)

@@ -3,6 +3,7 @@ package snowflake_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -39,51 +40,42 @@ func (n *node) wait(ctx context.Context, w *snowflake.Waiter, want error, after 
 	n.w.ids.Add(ranges...)
 }
 
-// TestOverloaded: what waits is bounded in requests and in IDs. Who gives up
-// leaves room.
+// TestOverloaded: what waits is bounded in requests and in IDs. A request that gives up leaves room.
 func TestOverloaded(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	// No request is served before the registry has answered.
-	slow := func(s *setup) { s.slow = time.Second / 2 } // it is asked twice
-	t.Run("requests", func(t *testing.T) {
-		bubble(t, func(t *testing.T, w *world) {
-			n := w.start(slow, func(s *setup) { s.MaxWaiting = 10 })
-			var waiters []*snowflake.Waiter
-			for i := range 10 {
-				waiters = append(waiters, n.request([]int64{1, 100}[i%2]))
-			}
-			n.refuses(1, snowflake.ErrOverloaded)
-			n.refuses(100, snowflake.ErrOverloaded)
-			if got := n.State().Waiting; got != 10 {
-				t.Errorf("%d requests wait, want 10", got)
-			}
-			n.wait(gone, waiters[0], context.Canceled, 0)
-			waiters[0] = n.request(1)
-			n.refuses(1, snowflake.ErrOverloaded)
-			n.wait(t.Context(), waiters[0], nil, time.Second)
-			for _, waiter := range waiters[1:] {
-				n.wait(t.Context(), waiter, nil, 0)
-			}
+	const capacity = 3000 * 4096 // all IDs that come in MaxWait
+	for name, c := range map[string]struct {
+		most   int64   // requests
+		counts []int64 // IDs of those that fill it
+	}{
+		"requests": {4, []int64{1, 100, 1, 100}},
+		"IDs":      {0, append(slices.Repeat([]int64{1_000_000}, capacity/1_000_000), capacity%1_000_000)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, w *world) {
+				// No request is served before the registry has answered, which is asked twice.
+				n := w.start(func(s *setup) { s.slow, s.MaxWaiting = time.Second/2, c.most })
+				var waiters []*snowflake.Waiter
+				for _, count := range c.counts {
+					waiters = append(waiters, n.request(count))
+				}
+				n.refuses(1, snowflake.ErrOverloaded)
+				n.refuses(1000, snowflake.ErrOverloaded)
+				if got := n.State().Waiting; got != len(c.counts) {
+					t.Errorf("%d requests wait, want %d", got, len(c.counts))
+				}
+				n.wait(gone, waiters[0], context.Canceled, 0)
+				waiters[0] = n.request(c.counts[0])
+				n.refuses(1, snowflake.ErrOverloaded)
+				if c.most > 0 {
+					for i, after := range []time.Duration{time.Second, 0, 0, 0} {
+						n.wait(t.Context(), waiters[i], nil, after)
+					}
+				}
+			})
 		})
-	})
-	t.Run("IDs", func(t *testing.T) {
-		bubble(t, func(t *testing.T, w *world) {
-			n := w.start(slow)
-			const capacity = 3000 * 4096 // all that comes in MaxWait
-			var waiters []*snowflake.Waiter
-			for range capacity / 1_000_000 {
-				waiters = append(waiters, n.request(1_000_000))
-			}
-			n.refuses(1_000_000, snowflake.ErrOverloaded)
-			n.refuses(capacity%1_000_000+1, snowflake.ErrOverloaded)
-			n.request(capacity % 1_000_000)
-			n.refuses(1, snowflake.ErrOverloaded)
-			n.wait(gone, waiters[0], context.Canceled, 0)
-			n.request(1_000_000)
-			n.refuses(1, snowflake.ErrOverloaded)
-		})
-	})
+	}
 }
 
 // TestWaitEnds: a request waits for as long as it may, and no longer.
@@ -100,26 +92,6 @@ func TestWaitEnds(t *testing.T) {
 		if got := n.State().Waiting; got != 0 {
 			t.Errorf("%d requests wait, want none", got)
 		}
-	})
-}
-
-// TestGivenUp: what a batch had when its caller gave up is lost, and nothing
-// else.
-func TestGivenUp(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		n := w.start()
-		time.Sleep(time.Second)
-		first, second := n.request(1_000_000), n.request(300_000)
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		defer cancel()
-		n.wait(ctx, first, context.DeadlineExceeded, 50*time.Millisecond)
-		// A half of the time was the other's, the rest is the second's alone.
-		begin := time.Now()
-		ranges, err := second.Wait(t.Context())
-		if took := time.Since(begin); err != nil || took < 40*time.Millisecond || took > 60*time.Millisecond {
-			t.Errorf("the other batch came after another %v: %v; want about 50ms", took, err)
-		}
-		n.check(300_000, ranges)
 	})
 }
 

@@ -320,6 +320,40 @@ func on(d *snowflaketest.Disk) func(*setup) { return func(s *setup) { s.disk = d
 
 func down(s *setup) { s.down = true }
 
+// again starts the generator once more, on what its last run left of the disk. Its IDs go on increasing.
+func (n *node) again(d *snowflaketest.Disk, changes ...func(*setup)) *node {
+	n.w.t.Helper()
+	next := n.w.start(append([]func(*setup){on(d)}, changes...)...)
+	next.last = n.last
+	return next
+}
+
+// thief makes another generator the holder of a worker.
+func (w *world) thief(worker int64) snowflake.Entry {
+	w.t.Helper()
+	e := w.record(worker)
+	e.Node, e.Incarnation = "b", "another"
+	var err error
+	if e.Version, err = w.memory.Put(w.t.Context(), e.Record, e.Version); err != nil {
+		w.t.Fatal(err)
+	}
+	return e
+}
+
+// issues takes an ID within the time, and checks its worker.
+func (n *node) issues(worker int64, within time.Duration) snowflake.Parts {
+	n.w.t.Helper()
+	ranges, took, err := n.try(1)
+	if err != nil || took > within {
+		n.w.t.Fatalf("Take(1): %v after %v, want an ID within %v", err, took, within)
+	}
+	p := n.w.parts(ranges[0].First)
+	if p.Worker != worker {
+		n.w.t.Errorf("worker %d issues, want %d", p.Worker, worker)
+	}
+	return p
+}
+
 // run takes an ID every now and then, and sees that the generator can.
 func (n *node) run(d time.Duration) {
 	n.w.t.Helper()

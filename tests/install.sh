@@ -42,6 +42,10 @@ install() {
 	}
 }
 
+# What only the drills need: make drills calls this with the word drills.
+drills=false
+[ "${1:-}" != drills ] || drills=true
+
 # The server without the package mariadb-server, which would also run one as a
 # service of the system. The client's package has my_print_defaults, which
 # mariadb-install-db calls.
@@ -57,20 +61,21 @@ have mariadbd mariadb-install-db my_print_defaults ||
 		'install java 17 and the jars of ZooKeeper 3.8 where Debian has them, or set LEAF_TEST_ZOOKEEPER to the host:port of a server (the tests that stop theirs then still fail)' \
 		libzookeeper-java default-jre-headless
 
-# For the programs in docs/clients.md: they run as they stand there, the first with its
-# client from npm.
-have node npm ||
-	install "the tests run the JavaScript in docs/clients.md, and node or npm is missing" \
-		'install Node.js 18 or later, and npm' \
-		nodejs npm
-have java javac ||
-	install "the tests compile and run the Java in docs/clients.md, and javac is missing" \
-		'install a JDK, 11 or later' \
-		default-jdk-headless
-have python3 ||
-	install "the tests run the Python in docs/clients.md, and python3 is missing" \
-		'install Python 3.8 or later' \
-		python3
+# For the programs in docs/clients.md, which the drills run as they stand there, the first with its client from npm.
+if $drills; then
+	have node npm ||
+		install "the drills run the JavaScript in docs/clients.md, and node or npm is missing" \
+			'install Node.js 18 or later, and npm' \
+			nodejs npm
+	have java javac ||
+		install "the drills compile and run the Java in docs/clients.md, and javac is missing" \
+			'install a JDK, 11 or later' \
+			default-jdk-headless
+	have python3 ||
+		install "the drills run the Python in docs/clients.md, and python3 is missing" \
+			'install Python 3.8 or later' \
+			python3
+fi
 
 # For the dashboard, which tests look at in a browser without a window.
 [ -n "${LEAF_TEST_CHROMIUM:-}" ] || have chromium || have chromium-browser || have google-chrome ||
@@ -78,27 +83,37 @@ have python3 ||
 		'install Chromium or Chrome, or set LEAF_TEST_CHROMIUM to the path of one' \
 		chromium
 
-# For the commands in README.md and docs/http.md, which the tests run as they stand there.
+# For the commands in README.md and docs, which the tests run as they stand there.
 have curl ||
 	install 'the tests run the commands of the README, and curl is missing' \
 		'install curl' \
 		curl
 
-# For the nights among the drills, which `make drills` asks for. It is only the program of Debian's package: the package
-# would also run one as a service of the system.
-[ "${1:-}" != drills ] || [ -n "${LEAF_TEST_PROMETHEUS:-}" ] || have prometheus || {
-	by_hand='install Prometheus 2.42 or later, or set LEAF_TEST_PROMETHEUS to the path of one'
+# For certificates, and for commands at a terminal.
+have openssl script ||
+	install 'the tests make certificates and run commands at a terminal, and openssl or script is missing' \
+		'install OpenSSL, and script of util-linux' \
+		openssl bsdutils
+
+# Two programs of Debian's package prometheus: promtool tests the rules in deploy/prometheus, and the nights among the drills
+# start prometheus. The package itself would also run one as a service of the system.
+prometheus_programs() {
+	local by_hand='install promtool of Prometheus 2.42 or later, and for the drills prometheus, or set LEAF_TEST_PROMETHEUS to its path' folder
 	have apt-get dpkg || {
-		echo "tests/install.sh: the drills start Prometheus, and there is no apt-get to install it: $by_hand" >&2
+		echo "tests/install.sh: $* is missing, and there is no apt-get to install it: $by_hand" >&2
 		exit 1
 	}
-	echo 'tests/install.sh: the drills start Prometheus, and it is missing: installing its program' >&2
+	echo "tests/install.sh: $* is missing: installing the programs of Prometheus" >&2
 	root apt-get update -q >&2 || true
 	folder=$(mktemp -d)
 	{ (cd "$folder" && apt-get download -q prometheus >&2 && dpkg -x prometheus_*.deb .) &&
-		root cp "$folder/usr/bin/prometheus" /usr/local/bin/; } || {
-		echo "tests/install.sh: installing Prometheus failed (see above): $by_hand" >&2
+		root cp "$folder/usr/bin/promtool" "$folder/usr/bin/prometheus" /usr/local/bin/; } || {
+		echo "tests/install.sh: installing the programs of Prometheus failed (see above): $by_hand" >&2
 		exit 1
 	}
 	rm -r "$folder"
 }
+have promtool || prometheus_programs promtool
+if $drills && [ -z "${LEAF_TEST_PROMETHEUS:-}" ]; then
+	have prometheus || prometheus_programs prometheus
+fi

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -34,6 +35,8 @@ type Source struct {
 	States  func(context.Context) ([]bus.State, error)
 	// Reveal is for IDs of opaque tags.
 	Reveal func(context.Context, bus.RevealRequest) (bus.Revealed, error)
+
+	lag, stall time.Duration // of tests; 0: replicaLag and readStall
 }
 
 // Options say what to audit.
@@ -201,7 +204,7 @@ func (a *auditor) examine(ctx context.Context, suspects map[string][]bus.Range) 
 	if len(suspects) == 0 {
 		return nil
 	}
-	if err := awaitReplicas(ctx); err != nil {
+	if err := a.awaitReplicas(ctx); err != nil {
 		return err
 	}
 	var audits []bus.TagAudit
@@ -229,7 +232,7 @@ func (a *auditor) examine(ctx context.Context, suspects map[string][]bus.Range) 
 				Kind: kind, Tag: audit.Tag, First: bus.ID(ids[0].First), Last: bus.ID(ids[0].Last),
 				Message: fmt.Sprintf("its events contradict each other or the record: `leaf audit %s` names them", audit.Tag)})
 		} else if len(ids) > 0 {
-			found, err := doubt(ctx, a.JS, audit.TagClaims, ids, a.last)
+			found, err := doubt(ctx, a.Source, audit.TagClaims, ids, a.last)
 			if err != nil {
 				return err
 			}
@@ -242,9 +245,9 @@ func (a *auditor) examine(ctx context.Context, suspects map[string][]bus.Range) 
 }
 
 // awaitReplicas waits until a replica that lagged behind has the present records.
-func awaitReplicas(ctx context.Context) error {
+func (s Source) awaitReplicas(ctx context.Context) error {
 	select {
-	case <-time.After(replicaLag):
+	case <-time.After(cmp.Or(s.lag, replicaLag)):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -46,12 +46,12 @@ func claimOf(e bus.RefillEvent, at time.Time) allocator.Claim {
 
 // doubt reads the events of a tag again, and names those that contradict each other, or the tag's record, in doubtful IDs.
 // So an audit need not remember every event. last is the sequence of the last event that was read before the record.
-func doubt(ctx context.Context, js jetstream.JetStream, c bus.TagClaims, ids []bus.Range, last uint64) ([]bus.Contradiction, error) {
+func doubt(ctx context.Context, from Source, c bus.TagClaims, ids []bus.Range, last uint64) ([]bus.Contradiction, error) {
 	var below, above []witness // the end of all claims
 	if c.Last != nil {
 		below = append(below, witness{Claim: *c.Last})
 	}
-	err := readBodies(ctx, js, refillEvents+c.Tag, isRefill, func(msg jetstream.Msg, event bus.Event, e bus.RefillEvent) {
+	err := readBodies(ctx, from, refillEvents+c.Tag, isRefill, func(msg jetstream.Msg, event bus.Event, e bus.RefillEvent) {
 		w := witness{Claim: claimOf(e, event.Time), id: event.ID, place: place(msg)}
 		if !slices.ContainsFunc(ids, w.ids().Overlaps) {
 			return

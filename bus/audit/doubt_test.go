@@ -15,7 +15,7 @@ import (
 func TestContradictoryClaims(t *testing.T) {
 	t.Parallel()
 	type refill struct {
-		node        string
+		node        string // empty: the tag was deleted, with this end
 		first, last int64
 		id          int
 	}
@@ -39,12 +39,18 @@ func TestContradictoryClaims(t *testing.T) {
 		"the same claim, another event":   {[]refill{{"a", 1, 10, 1}, {"a", 1, 10, 2}}, 11, claim("a", 1, 10), "overlap 1-10: a claimed 1 to 10, event-1, event-2"},
 		"the same IDs, another generator": {[]refill{{"a", 1, 10, 1}}, 11, claim("b", 1, 10), "overlap 1-10: b claimed 1 to 10, the tag's record, a claimed 1 to 10, event-1"},
 		"the record, and an older event":  {[]refill{{"a", 1, 10, 1}, {"a", 11, 20, 2}}, 31, claim("b", 5, 6), "overlap 5-6: b claimed 5 to 6, the tag's record, a claimed 1 to 10, event-1"},
+		"two lives of a name":             {[]refill{{"a", 1, 10, 1}, {"", 0, 11, 2}, {"b", 1, 10, 3}}, 11, claim("b", 1, 10), "overlap 1-10: a claimed 1 to 10, event-1, b claimed 1 to 10, event-3"},
 		"three":                           {[]refill{{"a", 1, 10, 1}, {"b", 5, 10, 2}, {"c", 8, 20, 3}}, 21, nil, "overlap 5-10: a claimed, b claimed; overlap 8-10: a claimed, c claimed; overlap 8-10: b claimed, c claimed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e := newEvidence(t)
 			for _, r := range c.events {
+				if r.node == "" {
+					deleted := wire.Encode(bus.TagEvent{TagRecord: bus.TagRecord{Tag: "order", MaxID: bus.ID(r.last)}})
+					e.publish(eventMessage("info.tag.deleted", "order", r.id, deleted))
+					continue
+				}
 				e.refill("order", r.node, r.first, r.last, r.id)
 			}
 			e.claimed("order", c.end, c.last)
@@ -84,101 +90,90 @@ func (e *evidence) want(found []bus.Contradiction, want string) {
 	}
 }
 
-// A forged event with the IDs of thousands of others is found, as is one among many that were published twice.
-func TestOneContradictionAmongThousandsOfEvents(t *testing.T) {
+// thousands publishes claims of ten IDs each by a, some of them twice.
+func (e *evidence) thousands(count int) {
+	for i := range count {
+		e.refill("order", "a", int64(1+10*i), int64(10+10*i), i)
+		if i < 2*keptRepeats {
+			e.refill("order", "a", int64(1+10*i), int64(10+10*i), i)
+		}
+	}
+}
+
+// A contradiction is named among thousands of events, also if it contradicts all of them.
+func TestContradictionAmongThousandsOfEvents(t *testing.T) {
 	t.Parallel()
-	e := newEvidence(t)
 	const events = 3 * mostWitnesses
-	for i := range events {
-		e.refill("order", "a", int64(1+10*i), int64(10+10*i), i)
-		if i < 2*keptRepeats {
-			e.refill("order", "a", int64(1+10*i), int64(10+10*i), i)
-		}
-	}
-	e.refill("order", "forger", 1, 10*events, events)
-	e.claimed("order", 1+10*events, nil)
-	e.want(e.audit(nil, "order").Contradictions, "overlap 1-10: a claimed 1 to 10, event-0, forger claimed 1 to 30000, event-3000")
-
-	e = newEvidence(t)
-	for i := range events {
-		e.refill("order", "a", int64(1+10*i), int64(10+10*i), i)
-		if i < 2*keptRepeats {
-			e.refill("order", "a", int64(1+10*i), int64(10+10*i), i)
-		}
-	}
-	e.refill("order", "b", 15000, 15000, events)
-	e.claimed("order", 1+10*events, nil)
-	report := e.audit(nil, "order")
-	e.want(report.Contradictions, "overlap 15000-15000: a claimed 14991 to 15000, b claimed 15000 to 15000")
-	if a := report.Tags[0]; a.Events != events+1 || fmt.Sprint(a.Shares) != "[{a 3000 30000} {b 1 1}]" {
-		t.Errorf("%d events, shares %v", a.Events, a.Shares)
+	for name, c := range map[string]struct {
+		forger      string
+		first, last int64
+		end         int64
+		want        string
+	}{
+		"all of them": {"forger", 1, 10 * events, 1 + 10*events, "overlap 1-10: a claimed 1 to 10, event-0, forger claimed 1 to 30000, event-3000"},
+		"one of them": {"b", 15000, 15000, 1 + 10*events, "overlap 15000-15000: a claimed 14991 to 15000, b claimed 15000 to 15000"},
+		// The record was put back. What was claimed again since is named too.
+		"the record": {"b", 1, 10, 11, "unclaimed 11-30000: a claimed 29991 to 30000, at least 999 other events, end below 11; " +
+			"overlap 1-10: a claimed 1 to 10, b claimed 1 to 10"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := newEvidence(t)
+			e.thousands(events)
+			e.refill("order", c.forger, c.first, c.last, events)
+			e.claimed("order", c.end, nil)
+			report := e.audit(nil, "order")
+			e.want(report.Contradictions, c.want)
+			if n := report.Tags[0].Events; n != events+1 {
+				t.Errorf("%d events", n)
+			}
+		})
 	}
 }
 
-// A record that was put back is behind thousands of events. The IDs that were claimed again since are named too.
-func TestClaimedAgainBelowThousandsOfEvents(t *testing.T) {
+// What happens while an audit runs: claims and records that it reads after others.
+func TestContradictionsDuringAnAudit(t *testing.T) {
 	t.Parallel()
-	e := newEvidence(t)
-	for i := range 2 * mostWitnesses {
-		e.refill("order", "a", int64(1+10*i), int64(10+10*i), i)
+	a := func(first, last int64) *allocator.Claim { return &allocator.Claim{First: first, Last: last, Node: "a"} }
+	for name, c := range map[string]struct {
+		before, during func(e *evidence)
+		want           string
+	}{
+		"what is claimed meanwhile is no contradiction": {
+			func(e *evidence) { e.refill("order", "forger", 11, 50, 2) },
+			func(e *evidence) { e.refill("order", "a", 11, 20, 3) },
+			"unclaimed 11-50: forger claimed 11 to 50; overlap 11-20: forger claimed 11 to 50, a claimed 11 to 20"},
+		"a record that has passed a forged event does not hide it": {
+			func(e *evidence) { e.refill("order", "forger", 21, 30, 2) },
+			func(e *evidence) {
+				e.refill("order", "a", 11, 90, 3)
+				e.refill("order", "a", 91, 100, 4)
+				e.claimed("order", 101, a(91, 100))
+			},
+			"overlap 21-30: forger claimed 21 to 30, a claimed 11 to 90"},
+		"a replica lagged behind": {
+			func(e *evidence) { e.refill("order", "a", 11, 20, 2) },
+			func(e *evidence) { e.claimed("order", 21, a(11, 20)) }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := newEvidence(t)
+			e.refill("order", "a", 1, 10, 1)
+			e.claimed("order", 11, a(1, 10))
+			c.before(e)
+			e.onAsk = func(asked int) {
+				if asked == 2 { // after the events were read
+					c.during(e)
+					<-e.js.PublishAsyncComplete()
+				}
+			}
+			e.want(e.audit(nil, "order").Contradictions, c.want)
+		})
 	}
-	e.refill("order", "b", 1, 10, 2*mostWitnesses)
-	e.claimed("order", 11, nil)
-	e.want(e.audit(nil, "order").Contradictions, "unclaimed 11-20000: a claimed 19991 to 20000, at least 999 other events, end below 11; "+
-		"overlap 1-10: a claimed 1 to 10, b claimed 1 to 10")
 }
 
-// What is claimed while an audit looks at a contradiction is none.
-func TestClaimsDuringAnAuditAreNoContradictions(t *testing.T) {
-	t.Parallel()
-	e := newEvidence(t)
-	e.refill("order", "a", 1, 10, 1)
-	e.refill("order", "forger", 11, 50, 2)
-	e.claimed("order", 11, nil)
-	e.onAsk = func(asked int) {
-		if asked == 2 { // after the events were read
-			e.refill("order", "a", 11, 20, 3)
-			<-e.js.PublishAsyncComplete()
-		}
-	}
-	e.want(e.audit(nil, "order").Contradictions, "unclaimed 11-50: forger claimed 11 to 50; overlap 11-20: forger claimed 11 to 50, a claimed 11 to 20")
-}
-
-// A record that has passed a forged event when it is read again does not hide it.
-func TestForgedEventIsPassedDuringAnAudit(t *testing.T) {
-	t.Parallel()
-	e := newEvidence(t)
-	e.refill("order", "a", 1, 10, 1)
-	e.refill("order", "forger", 21, 30, 2)
-	e.claimed("order", 11, nil)
-	e.onAsk = func(asked int) {
-		if asked == 2 {
-			e.refill("order", "a", 11, 90, 3)
-			e.refill("order", "a", 91, 100, 4)
-			<-e.js.PublishAsyncComplete()
-			e.claimed("order", 101, &allocator.Claim{First: 91, Last: 100, Node: "a"})
-		}
-	}
-	e.want(e.audit(nil, "order").Contradictions, "overlap 21-30: forger claimed 21 to 30, a claimed 11 to 90")
-}
-
-// A replica that lagged behind when the record was read first is no contradiction.
-func TestLaggingReplica(t *testing.T) {
-	t.Parallel()
-	e := newEvidence(t)
-	e.refill("order", "a", 1, 10, 1)
-	e.refill("order", "a", 11, 20, 2)
-	e.claimed("order", 11, &allocator.Claim{First: 1, Last: 10, Node: "a"})
-	e.onAsk = func(asked int) {
-		if asked == 2 {
-			e.claimed("order", 21, &allocator.Claim{First: 11, Last: 20, Node: "a"})
-		}
-	}
-	e.want(e.audit(nil, "order").Contradictions, "")
-}
-
-// A lagging replica makes no contradictions of as many tags as are only named, either. The same tags contradict if it does not catch up.
-func TestLaggingReplicaOfManyTags(t *testing.T) {
+// Of many tags that contradict only the names are said. A replica that lags behind makes none of them a contradiction.
+func TestContradictionsOfManyTags(t *testing.T) {
 	t.Parallel()
 	e := newEvidence(t)
 	const tags = mostDoubts + 10
@@ -203,7 +198,8 @@ func TestLaggingReplicaOfManyTags(t *testing.T) {
 	e.want(e.audit(nil).Contradictions, "")
 }
 
-// A message that is no event is named if it is on a subject of refills. It ends no audit, and nor does a name that no tag can have.
+// A message that is no event is named if it is on a subject of refills. It ends no audit, and nor does a name that no
+// tag can have.
 func TestDamagedEvents(t *testing.T) {
 	t.Parallel()
 	e := newEvidence(t)
@@ -213,6 +209,8 @@ func TestDamagedEvents(t *testing.T) {
 		`{"node":"a","tag":"order","first":"0","last":"4"}`, `{"node":"a","tag":"other","first":"1","last":"4"}`} {
 		e.publish(eventMessage("info.segment.refill", "order", i, []byte(body)))
 	}
+	// A name that no generator has would be as wide in a table.
+	e.refill("order", strings.Repeat("N", 100_000), 11, 20, 2)
 	noTime := eventMessage("info.segment.refill", "order", 50, good)
 	delete(noTime.Header, wire.HeaderTime)
 	e.publish(noTime)
@@ -225,15 +223,20 @@ func TestDamagedEvents(t *testing.T) {
 	e.publish(eventMessage("info.worker.acquired", "5", 70, []byte("garbage")))
 	e.publish(eventMessage("info.future.what", "order", 70, []byte("{}")))
 	e.claimed("order", 11, nil)
-	want := strings.TrimSuffix(strings.Repeat("damaged_event 0-0: order, message, of LEAF_EVENTS; ", 8), "; ")
+	want := strings.TrimSuffix(strings.Repeat("damaged_event 0-0: order, message, of LEAF_EVENTS; ", 9), "; ")
 	e.want(e.audit(nil, "order").Tags[0].Contradictions, want)
 	whole := e.audit(nil)
 	e.want(whole.Tags[0].Contradictions, want)
-	if len(whole.Tags) != 1 || len(whole.Contradictions) != 8+3+2 {
+	if len(whole.Tags) != 1 || len(whole.Contradictions) != 9+3+2 {
 		t.Errorf("%d tags and contradictions %+v", len(whole.Tags), whole.Contradictions)
 	}
 	if a := whole.Tags[0]; a.Events != 1 || a.Reported != 10 {
 		t.Errorf("%+v", a)
+	}
+	for _, c := range whole.Contradictions {
+		if len(c.Message) > 1000 {
+			t.Errorf("a message of %d characters", len(c.Message))
+		}
 	}
 	for _, name := range []string{"", "*", ">", "a.>", "a b"} {
 		if _, err := Run(t.Context(), e.source(), Options{Tags: []string{name}}); err == nil {

@@ -34,7 +34,7 @@ func (a *auditor) readEvents(ctx context.Context) error {
 
 func (a *auditor) readSubject(ctx context.Context, subject string) error {
 	read := uint64(0)
-	return Read(ctx, a.JS, subject, jetstream.DeliverAllPolicy, func(msg jetstream.Msg, left uint64) {
+	return a.readAll(ctx, subject, jetstream.DeliverAllPolicy, func(msg jetstream.Msg, left uint64) {
 		if read++; read%1000 == 0 {
 			a.Progress("events", read, read+left)
 		}
@@ -96,9 +96,9 @@ func isWorker(event bus.Event, e bus.WorkerEvent) bool {
 
 // readBodies calls f with the events on a subject that can be read, have a body of this type, and pass the check.
 func readBodies[T any](
-	ctx context.Context, js jetstream.JetStream, subject string, check func(bus.Event, T) bool, f func(jetstream.Msg, bus.Event, T),
+	ctx context.Context, from Source, subject string, check func(bus.Event, T) bool, f func(jetstream.Msg, bus.Event, T),
 ) error {
-	return Read(ctx, js, subject, jetstream.DeliverAllPolicy, func(msg jetstream.Msg, _ uint64) {
+	return from.readAll(ctx, subject, jetstream.DeliverAllPolicy, func(msg jetstream.Msg, _ uint64) {
 		event, err := bus.ParseEvent(msg.Subject(), msg.Headers(), msg.Data())
 		if body, ok := event.Body.(T); err == nil && ok && check(event, body) {
 			f(msg, event, body)

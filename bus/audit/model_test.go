@@ -25,8 +25,8 @@ type modelEvent struct {
 	id  int
 }
 
-// newHistory makes up claims. Most follow each other. Some have IDs that were claimed before, some events are lost, and some
-// records were put back.
+// newHistory makes up claims. Most follow each other. Some have IDs that were claimed before, some events are lost, and
+// some records were put back.
 func newHistory(random *rand.Rand, tag string, id *int) *history {
 	h := &history{tag: tag, end: 1 + random.Int64N(50)}
 	wild := random.IntN(2) == 0
@@ -118,8 +118,8 @@ func (h *history) want() (kinds []string, a bus.TagAudit) {
 	return kinds, a
 }
 
-// Whatever generators claimed, and whichever events were lost, came late or came twice: an audit finds a contradiction if and only
-// if a map of the IDs does, and counts as it does.
+// Whatever generators claimed, and whichever events were lost, came late or came twice: an audit finds a contradiction
+// if and only if a map of the IDs does, and counts as it does.
 func TestRandomHistories(t *testing.T) {
 	t.Parallel()
 	random := allocatortest.Seed(t)

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,8 +15,8 @@ import (
 )
 
 const (
-	// readStall is how long Read waits for the stream, and then for the next event. Those that were still to come may have
-	// been removed meanwhile, with the whole stream even: then none comes.
+	// readStall is how long Read waits for the stream, and then for the next event, unless a [Source] says otherwise. Those that
+	// were still to come may have been removed meanwhile, with the whole stream even: then none comes.
 	readStall = 5 * time.Second
 	// readAhead is how many events are under way.
 	readAhead = 4096
@@ -39,9 +40,17 @@ var errStalled = fmt.Errorf("no event came for %v: NATS is unavailable, or event
 func Read(
 	ctx context.Context, js jetstream.JetStream, subject string, policy jetstream.DeliverPolicy, f func(msg jetstream.Msg, left uint64),
 ) error {
-	open, cancel := context.WithTimeout(ctx, readStall)
+	return Source{JS: js}.readAll(ctx, subject, policy, f)
+}
+
+// readAll is Read with the waits of a source.
+func (s Source) readAll(
+	ctx context.Context, subject string, policy jetstream.DeliverPolicy, f func(msg jetstream.Msg, left uint64),
+) error {
+	patience := cmp.Or(s.stall, readStall)
+	open, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	stream, err := eventStream(open, js)
+	stream, err := eventStream(open, s.JS)
 	if err != nil || stream == nil {
 		return unanswered(ctx, err)
 	}
@@ -71,7 +80,7 @@ func Read(
 	defer messages.Stop()
 	// Not NextMaxWait: a consumer that is made again, and cannot be, waits for longer. The time that f takes does not count.
 	var stalled atomic.Bool
-	stall := time.AfterFunc(readStall, func() { stalled.Store(true); messages.Stop() })
+	stall := time.AfterFunc(patience, func() { stalled.Store(true); messages.Stop() })
 	defer stall.Stop()
 	for {
 		msg, err := messages.Next()
@@ -96,7 +105,7 @@ func Read(
 		if about.Sequence.Stream >= last.Sequence && (!newest || about.NumPending == 0) {
 			return nil
 		}
-		stall.Reset(readStall)
+		stall.Reset(patience)
 	}
 }
 

@@ -19,87 +19,93 @@ import (
 // manyEvents is more than are under way at a time.
 const manyEvents = readAhead + 2000
 
-// Whatever happens to the stream, the server or the caller, a reading ends. Events that were not read make it an error that says why.
+// filled is an event stream with many messages.
+type filled struct {
+	s      *embedded.Server
+	js     jetstream.JetStream
+	stream jetstream.Stream
+}
+
+func newFilled(t *testing.T) *filled {
+	t.Helper()
+	f := &filled{s: natskit.Start(t)}
+	nc := natskit.Connect(t, f.s)
+	var err error
+	if f.js, err = jetstream.New(nc); err == nil {
+		err = f.make(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.publish(t, manyEvents)
+	testkit.Eventually(t, "all messages", func() bool {
+		info, err := f.stream.Info(t.Context())
+		return err == nil && info.State.Msgs == manyEvents
+	})
+	return f
+}
+
+func (f *filled) make(ctx context.Context) (err error) {
+	f.stream, err = f.js.CreateStream(ctx, jetstream.StreamConfig{Name: bus.EventStream, Subjects: []string{bus.EventSubjects}})
+	return err
+}
+
+func (f *filled) publish(t *testing.T, count int) {
+	t.Helper()
+	for range count {
+		if err := f.js.Conn().Publish("leaf.events.info.segment.refill.order", []byte("{}")); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// read reads all events, and calls f at the first one.
+func read(ctx context.Context, js jetstream.JetStream, stall time.Duration, first func()) (n int, err error) {
+	err = Source{JS: js, stall: stall}.readAll(ctx, allEvents, jetstream.DeliverAllPolicy, func(jetstream.Msg, uint64) {
+		if n++; n == 1 {
+			first()
+		}
+	})
+	return n, err
+}
+
+// Whatever happens to the stream, the server or the caller, a reading ends. Events that were not read make it an error
+// that says why.
 func TestReadingEnds(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		disturb func(t *testing.T, s *embedded.Server, stream jetstream.Stream, js jetstream.JetStream, cancel func())
+		disturb func(ctx context.Context, f *filled, cancel func()) error
 		err     error  // that is matched
 		text    string // or text
 	}{
-		"the context ends": {func(_ *testing.T, _ *embedded.Server, _ jetstream.Stream, _ jetstream.JetStream, cancel func()) {
-			cancel()
-		}, context.Canceled, ""},
-		"the stream is purged": {func(t *testing.T, _ *embedded.Server, s jetstream.Stream, _ jetstream.JetStream, _ func()) {
-			if err := s.Purge(t.Context()); err != nil {
-				t.Error(err)
-			}
-		}, errStalled, ""},
-		"the stream is deleted": {func(t *testing.T, _ *embedded.Server, _ jetstream.Stream, js jetstream.JetStream, _ func()) {
-			if err := js.DeleteStream(t.Context(), bus.EventStream); err != nil {
-				t.Error(err)
-			}
+		"the context ends":     {func(_ context.Context, _ *filled, cancel func()) error { cancel(); return nil }, context.Canceled, ""},
+		"the stream is purged": {func(ctx context.Context, f *filled, _ func()) error { return f.stream.Purge(ctx) }, errStalled, ""},
+		"the stream is made again": {func(ctx context.Context, f *filled, _ func()) error {
+			return errors.Join(f.js.DeleteStream(ctx, bus.EventStream), f.make(ctx))
 		}, nil, "LEAF_EVENTS"},
-		"the stream is made again": {func(t *testing.T, _ *embedded.Server, _ jetstream.Stream, js jetstream.JetStream, _ func()) {
-			err := js.DeleteStream(t.Context(), bus.EventStream)
-			if err == nil {
-				_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: bus.EventStream, Subjects: []string{bus.EventSubjects}})
-			}
-			if err != nil {
-				t.Error(err)
-			}
-		}, nil, "LEAF_EVENTS"},
-		"the server ends": {func(_ *testing.T, s *embedded.Server, _ jetstream.Stream, _ jetstream.JetStream, _ func()) { s.Close() }, nil, "LEAF_EVENTS"},
+		"the server ends": {func(_ context.Context, f *filled, _ func()) error { f.s.Close(); return nil }, nil, "LEAF_EVENTS"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := natskit.Start(t)
-			js, stream := filledStream(t, s, manyEvents)
+			f := newFilled(t)
 			ctx, cancel := context.WithCancel(testkit.Context(t))
-			read := 0
-			err := Read(ctx, js, allEvents, jetstream.DeliverAllPolicy, func(jetstream.Msg, uint64) {
-				if read++; read == 1 {
-					c.disturb(t, s, stream, js, cancel)
+			n, err := read(ctx, f.js, time.Second, func() {
+				if err := c.disturb(t.Context(), f, cancel); err != nil {
+					t.Error(err)
 				}
 			})
 			if err == nil || c.err != nil && !errors.Is(err, c.err) || !strings.Contains(err.Error(), c.text) || errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("%d events were read, and then: %v", read, err)
+				t.Errorf("%d events were read, and then: %v", n, err)
 			}
-			t.Log(read, err)
 		})
 	}
 }
 
-// filledStream is a stream with so many messages.
-func filledStream(t *testing.T, s *embedded.Server, count int) (jetstream.JetStream, jetstream.Stream) {
-	t.Helper()
-	nc := natskit.Connect(t, s)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: bus.EventStream, Subjects: []string{bus.EventSubjects}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range count {
-		if err := nc.Publish("leaf.events.info.segment.refill.order", []byte("{}")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	testkit.Eventually(t, "all messages", func() bool {
-		info, err := stream.Info(t.Context())
-		return err == nil && info.State.Msgs == uint64(count)
-	})
-	return js, stream
-}
-
-// A connection that breaks while it reads goes on where it was.
+// A connection that breaks while it reads goes on where it was. The consumer does not stay.
 func TestReadingSurvivesAReconnect(t *testing.T) {
 	t.Parallel()
-	s := natskit.Start(t)
-	_, stream := filledStream(t, s, manyEvents)
-	nc := natskit.Connect(t, s, nats.ReconnectWait(1), nats.MaxReconnects(-1))
+	f := newFilled(t)
+	nc := natskit.Connect(t, f.s, nats.ReconnectWait(1), nats.MaxReconnects(-1))
 	js, err := jetstream.New(nc)
 	if err != nil {
 		t.Fatal(err)
@@ -120,64 +126,34 @@ func TestReadingSurvivesAReconnect(t *testing.T) {
 		t.Errorf("%d of %d were read: %v", next-1, manyEvents, err)
 	}
 	testkit.Eventually(t, "no consumer to be left", func() bool {
-		info, err := stream.Info(t.Context())
+		info, err := f.stream.Info(t.Context())
 		return err == nil && info.State.Consumers == 0
 	})
 }
 
-// The time that the caller takes for an event is no silence of the stream: the reading goes on after it.
-func TestReadingWaitsForItsCaller(t *testing.T) {
-	t.Parallel()
-	js, _ := filledStream(t, natskit.Start(t), manyEvents)
-	read := 0
-	err := Read(testkit.Context(t), js, allEvents, jetstream.DeliverAllPolicy, func(jetstream.Msg, uint64) {
-		if read++; read == 1 {
-			<-time.After(readStall + time.Second)
-		}
-	})
-	if err != nil || read != manyEvents {
-		t.Errorf("%d of %d were read: %v", read, manyEvents, err)
-	}
-}
-
-// A stream that evicts old events, and gets new ones, while it is read: the reading has what is left of what there was, and ends.
+// A stream that evicts old events, and gets new ones, while it is read: the reading has what is left of what there was,
+// and ends.
 func TestReadingWhileTheStreamEvicts(t *testing.T) {
 	t.Parallel()
-	s := natskit.Start(t)
-	js, stream := filledStream(t, s, manyEvents)
-	cfg := stream.CachedInfo().Config
+	f := newFilled(t)
+	cfg := f.stream.CachedInfo().Config
 	cfg.MaxMsgs, cfg.Discard = manyEvents, jetstream.DiscardOld
-	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+	if _, err := f.js.UpdateStream(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
-	last, read := uint64(0), 0
-	err := Read(testkit.Context(t), js, allEvents, jetstream.DeliverAllPolicy, func(msg jetstream.Msg, _ uint64) {
-		about, err := msg.Metadata()
-		if err != nil || about.Sequence.Stream <= last || about.Sequence.Stream > manyEvents {
-			t.Errorf("message %+v after %d, %v", about, last, err)
-			return
-		}
-		last, read = about.Sequence.Stream, read+1
-		if read > 1 {
-			return
-		}
-		for range manyEvents - 500 {
-			if err := js.Conn().Publish("leaf.events.info.segment.refill.order", []byte("{}")); err != nil {
-				t.Error(err)
-			}
-		}
+	n, err := read(testkit.Context(t), f.js, 0, func() {
+		f.publish(t, manyEvents-500)
 		testkit.Eventually(t, "the stream to evict", func() bool {
-			info, err := stream.Info(t.Context())
+			info, err := f.stream.Info(t.Context())
 			return err == nil && info.State.FirstSeq == manyEvents-500+1
 		})
 	})
-	if err != nil || read == 0 || read == manyEvents || last <= readAhead {
-		t.Errorf("%d were read, up to %d: %v", read, last, err)
+	if err != nil || n == 0 || n >= manyEvents {
+		t.Errorf("%d of %d were read: %v", n, manyEvents, err)
 	}
-	t.Logf("%d of %d were read", read, manyEvents)
 }
 
-// Without a stream, without events and without such events there is nothing to read. Without JetStream that is an error.
+// Without a stream and without such events there is nothing to read. Without JetStream that is an error.
 func TestNothingToRead(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
@@ -185,18 +161,16 @@ func TestNothingToRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	none := func() {
-		t.Helper()
+	f := &filled{js: js}
+	for range 2 {
 		err := Read(testkit.Context(t), js, refillEvents+"nosuch", jetstream.DeliverAllPolicy, func(jetstream.Msg, uint64) { t.Error("a message") })
-		if err != nil {
+		if err = errors.Join(err, f.make(t.Context())); err != nil {
 			t.Error(err)
 		}
+		f.publish(t, 10)
 	}
-	none()
-	filledStream(t, s, 10)
-	none()
 	s.Close()
-	if err := Read(testkit.Context(t), js, allEvents, jetstream.DeliverAllPolicy, func(jetstream.Msg, uint64) {}); err == nil || !strings.Contains(err.Error(), "try again") {
+	if _, err := read(testkit.Context(t), js, time.Second, func() {}); err == nil || !strings.Contains(err.Error(), "try again") {
 		t.Errorf("a reading without a server: %v", err)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/leafbus/leafbus/bus"
 )
 
-// lagging is a JetStream with an event stream of which the leader has messages up to last. A consumer is at a replica that
-// lags behind: again and again it has no more messages, and a second later it has.
+// lagging is a JetStream with an event stream of which the leader has messages up to last. A consumer is at a replica
+// that lags behind: again and again it has no more messages, and a second later it has.
 type lagging struct {
 	jetstream.JetStream
 	last uint64
@@ -87,8 +87,8 @@ func TestReadingFromAReplicaThatLags(t *testing.T) {
 	}
 }
 
-// deposed is a JetStream of a server that is cut off, and does not know yet that it does not lead the event stream any more. Its
-// stream has no message that is asked for. A majority would have to make a consumer.
+// deposed is a JetStream of a server that is cut off, and does not know yet that it does not lead the event stream any
+// more. Its stream has no message that is asked for. A majority would have to make a consumer.
 type deposed struct{ jetstream.JetStream }
 
 func (deposed) Stream(context.Context, string) (jetstream.Stream, error) { return deposedStream{}, nil }
@@ -104,8 +104,8 @@ func (deposedStream) OrderedConsumer(ctx context.Context, _ jetstream.OrderedCon
 	return nil, ctx.Err()
 }
 
-// A server that is cut off does not show that there are no events. Nor is its record of a tag read after that: it may lack claims. A
-// strict tag has no events of refills.
+// A server that is cut off does not show that there are no events. Nor is its record of a tag read after that: it may
+// lack claims. A strict tag has no events of refills.
 func TestReadingFromADeposedLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		if err := Read(t.Context(), deposed{}, refillEvents+"invoice", jetstream.DeliverAllPolicy, nil); !errors.Is(err, context.DeadlineExceeded) {

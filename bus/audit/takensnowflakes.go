@@ -16,7 +16,7 @@ func (a *auditor) checkSnowflakes(ctx context.Context) error {
 	if err := a.compareSnowflakes(ctx); err != nil || a.report.TakenSnowflakes.Unclaimed == 0 {
 		return err
 	}
-	if err := awaitReplicas(ctx); err != nil {
+	if err := a.awaitReplicas(ctx); err != nil {
 		return err
 	}
 	if _, err := a.auditWorkers(ctx); err != nil {

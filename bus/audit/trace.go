@@ -14,16 +14,16 @@ import (
 
 // TraceTag returns who claimed an ID of a tag. It takes a second longer for an ID that nobody has claimed.
 func TraceTag(ctx context.Context, from Source, tag string, id int64) (bus.Trace, error) {
-	return twice(ctx, func() (bus.Trace, error) { return traceTag(ctx, from, tag, id) })
+	return from.twice(ctx, func() (bus.Trace, error) { return traceTag(ctx, from, tag, id) })
 }
 
 // twice traces again, after a while, an ID that seems to be unclaimed: a replica may have answered that lags behind.
-func twice(ctx context.Context, trace func() (bus.Trace, error)) (bus.Trace, error) {
+func (s Source) twice(ctx context.Context, trace func() (bus.Trace, error)) (bus.Trace, error) {
 	t, err := trace()
 	if err != nil || t.Outcome != bus.NotClaimed && t.Outcome != bus.Impossible {
 		return t, err
 	}
-	if err := awaitReplicas(ctx); err != nil {
+	if err := s.awaitReplicas(ctx); err != nil {
 		return t, err
 	}
 	return trace()
@@ -44,7 +44,7 @@ func traceTag(ctx context.Context, from Source, tag string, id int64) (bus.Trace
 		id = int64(t.Number) // all claims are of numbers
 	}
 	lowest := int64(0)
-	err = readBodies(ctx, from.JS, refillEvents+tag, isRefill, func(_ jetstream.Msg, event bus.Event, e bus.RefillEvent) {
+	err = readBodies(ctx, from, refillEvents+tag, isRefill, func(_ jetstream.Msg, event bus.Event, e bus.RefillEvent) {
 		if t.Since.IsZero() {
 			t.Since, lowest = event.Time, e.First
 		}
@@ -121,13 +121,13 @@ func describe(c bus.TracedClaim, order string) string {
 // TraceSnowflake returns which generator held the worker of a snowflake at its time. d are the parts of the snowflake. It
 // takes a second longer for an ID that cannot have been issued.
 func TraceSnowflake(ctx context.Context, from Source, d bus.Decoded) (bus.Trace, error) {
-	return twice(ctx, func() (bus.Trace, error) { return traceSnowflake(ctx, from, d) })
+	return from.twice(ctx, func() (bus.Trace, error) { return traceSnowflake(ctx, from, d) })
 }
 
 func traceSnowflake(ctx context.Context, from Source, d bus.Decoded) (bus.Trace, error) {
 	t := bus.Trace{ID: d.ID, Decoded: &d, Claims: []bus.TracedClaim{}}
 	trail := workerTrail{number: d.Worker}
-	err := readBodies(ctx, from.JS, workerEvents+fmt.Sprint(d.Worker), isWorker, func(_ jetstream.Msg, event bus.Event, e bus.WorkerEvent) {
+	err := readBodies(ctx, from, workerEvents+fmt.Sprint(d.Worker), isWorker, func(_ jetstream.Msg, event bus.Event, e bus.WorkerEvent) {
 		if t.Since.IsZero() {
 			t.Since = event.Time
 		}

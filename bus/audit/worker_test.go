@@ -79,34 +79,26 @@ func TestWorkerTrail(t *testing.T) {
 		"one that runs":                    {[]published{a}, recordOf("a", 10, 2*day), []bus.State{runs("a", day, 2*day)}, ""},
 		"killed and expired":               {[]published{a, acquired("b", 80, 70, 65, 140)}, recordOf("b", 80, 140), []bus.State{runs("b", 90, 140)}, ""},
 		"it ran on for days, then expired": {[]published{a, acquired("b", 3*day, 2*day, day, 4*day)}, recordOf("b", 3*day, 4*day), nil, ""},
-		"started again":                    {[]published{a, acquired("a", 20, 22, 19, 90), acquired("a", 30, 32, 29, 90)}, recordOf("a", 10, 90), nil, ""},
 		"stopped, and taken over":          {[]published{acquired("a", 10, 0, 0, day), released("a", 20, 30), acquired("b", 31, 30, 20, 90)}, recordOf("b", 31, 90), nil, ""},
 		"stopped, and started again":       {[]published{a, released("a", 20, 50), acquired("a", 30, 21, 20, 90)}, recordOf("a", 10, 90), nil, ""},
 		"released by an operator, then started again": {[]published{acquired("a", 10, 0, 0, day),
 			{at: 30, what: "released", node: "c", holder: "a", until: 40}, acquired("b", 41, 40, 20, 100), lost("a", 50, 22, day)}, recordOf("b", 41, 100), nil, ""},
 		"released by the holder of an older tenure": {[]published{a, acquired("b", 80, 70, 65, day),
 			{at: 90, what: "released", node: "a", holder: "b", until: 100}, acquired("c", 110, 100, 79, day)}, recordOf("c", 110, day), nil, ""},
-		"released by an older version": {[]published{acquired("a", 10, 0, 0, day), released("c", 30, 40), acquired("b", 41, 40, 20, 100)}, recordOf("b", 41, 100), nil, ""},
 		"lost in a registry that was wiped, and taken later": {[]published{acquired("a", 10, 0, 0, day), lost("a", 20, 19, day), acquired("b", 31, 18, 0, 90)},
 			recordOf("b", 31, 90), nil, ""},
-		"lost, an older version":        {[]published{acquired("a", 10, 0, 0, day), lost("a", 20, 0, day), acquired("b", 31, 0, 0, 90)}, recordOf("b", 31, 90), nil, ""},
-		"older versions":                {[]published{a, acquired("b", 80, 0, 0, 140)}, recordOf("b", 80, 140), nil, ""},
 		"expiring":                      {[]published{a, {at: 60, what: "expiring", node: "a", until: 90}, acquired("b", 91, 90, 50, 140)}, recordOf("b", 91, 140), nil, ""},
 		"frozen, and woke up afterward": {[]published{a, acquired("b", 80, 70, 65, 140), lost("a", 90, 60, 70)}, recordOf("b", 80, 140), []bus.State{runs("b", 91, 140)}, ""},
 		"cut off from the registry, its clock is behind": {[]published{a, acquired("b", 80, 70, 65, 140)}, recordOf("b", 80, 140),
 			[]bus.State{runs("a", 60, 70), runs("b", 90, 140)}, ""},
 		// Events that are missing, or late.
 		"its release is missing": {[]published{acquired("a", 10, 0, 0, day), acquired("b", 31, 30, 20, 90)}, recordOf("b", 31, 90), []bus.State{runs("b", 40, 90)}, ""},
-		"its release is late":    {[]published{acquired("a", 10, 0, 0, day), acquired("b", 31, 30, 20, 90), released("a", 20, 30)}, recordOf("b", 31, 90), nil, ""},
 		"an operator's release is late": {[]published{acquired("a", 10, 0, 0, day), acquired("b", 41, 40, 20, 100),
 			{at: 30, what: "released", node: "c", holder: "a", until: 40}}, recordOf("b", 41, 100), nil, ""},
-		"a takeover is missing":                 {[]published{a, acquired("c", 200, 190, 150, 260)}, recordOf("c", 200, 260), nil, ""},
 		"the first is published after its heir": {[]published{acquired("b", 80, 70, 65, 140), a}, recordOf("b", 80, 140), nil, ""},
-		"only the release is there":             {[]published{released("a", 20, 30)}, recordOf("a", 10, 30), nil, ""},
 		"it came back, and that is missing":     {[]published{a, acquired("b", 80, 70, 65, 140), released("a", 200, 210)}, recordOf("a", 150, 210), nil, ""},
 		"the newest holder is missing":          {[]published{a}, recordOf("b", 80, 140), []bus.State{runs("b", 90, 140)}, ""},
 		"another data centre's registry":        {[]published{a}, bus.Worker{}, []bus.State{runs("a", 20, 80)}, ""},
-		"no events any more":                    {nil, recordOf("a", 10, 2*day), []bus.State{runs("a", day, 2*day)}, ""},
 
 		// Two holders.
 		"a forged event":                 {[]published{a, acquired("ghost", 20, 20, 0, 90)}, recordOf("a", 10, 70), nil, "a may issue"},
@@ -118,17 +110,14 @@ func TestWorkerTrail(t *testing.T) {
 		"wiped, and the first is gone":           {[]published{acquired("a", 10, 0, 0, day), acquired("b", 31, 0, 0, 90)}, recordOf("b", 31, 90), nil, "and b may issue"},
 		"put back to the one before":             {[]published{acquired("a", 10, 0, 0, day), released("a", 20, 30), acquired("b", 31, 30, 20, day)}, recordOf("a", 10, day), nil, "by the registry"},
 		"overwritten by hand":                    {[]published{a}, recordOf("ghost", 10, 70), nil, "and ghost may issue from"},
-		"overwritten by hand, and lost":          {[]published{a, lost("a", 20, 20, 70)}, recordOf("ghost", 10, 70), nil, "and ghost may issue from"},
 		"overwritten by hand, after it stopped":  {[]published{a, released("a", 20, 30)}, recordOf("ghost", 10, 70), nil, "and ghost may issue from"},
 		"overwritten by hand, and nothing known": {nil, recordOf("ghost", 10, 70), []bus.State{runs("a", 20, 60)}, "it runs and says so"},
 		"two run":                                {[]published{a, acquired("b", 80, 70, 65, 140)}, recordOf("b", 80, 140), []bus.State{runs("a", 90, 140), runs("b", 90, 140)}, "a may issue"},
-		"two run, and nothing else is known":     {nil, bus.Worker{}, []bus.State{runs("a", 90, 140), runs("b", 90, 140)}, "b may issue"},
 		"a clone runs":                           {[]published{a}, recordOf("a", 10, 70), []bus.State{runs("a", 20, 70), runs("a", 20, 70)}, "two generators with the name a"},
 		"two nodes in ZooKeeper":                 {[]published{a}, bus.Worker{Node: "a", Rival: "b", Acquired: second(10), ReservedUntil: second(70)}, nil, "two records of it, of a and of b"},
 		// The borders.
 		"it begins where the other ended":     {[]published{a, acquired("b", 70, 70, 0, 90)}, bus.Worker{}, nil, ""},
 		"it begins just before the other end": {[]published{a, acquired("b", 69, 69, 0, 90)}, bus.Worker{}, nil, "and b may issue"},
-		"nothing was issued":                  {[]published{acquired("a", 10, 0, 0, 70), acquired("b", 20, 80, 0, 80)}, bus.Worker{}, nil, ""},
 	} {
 		found := trailOf(c.events...).audit(c.record, c.running)
 		if c.want == "" && len(found) > 0 || c.want != "" && len(found) != 1 {
@@ -142,12 +131,13 @@ func TestWorkerTrail(t *testing.T) {
 	}
 }
 
-// A worker that changes hands again and again takes a bounded amount of memory, and names a bounded number of contradictions.
+// A worker that changes hands again and again takes a bounded amount of memory, and names a bounded number of
+// contradictions.
 func TestWorkerTrailIsBounded(t *testing.T) {
 	t.Parallel()
 	w := &workerTrail{number: 5}
-	for i := range int64(2 * mostTenures) {
-		acquired(fmt.Sprint("n", i), 10+i, 0, 0, 1_000_000).add(w)
+	for i := range int64(mostTenures + 10) {
+		acquired(fmt.Sprint("n", i%20), 10+i, 0, 0, 1_000_000).add(w)
 	}
 	if n := len(w.audit(bus.Worker{}, nil)); len(w.tenures) != mostTenures || n != mostContradictions {
 		t.Errorf("%d tenures, %d contradictions", len(w.tenures), n)
@@ -180,7 +170,6 @@ func TestTraceWorker(t *testing.T) {
 		"the next one":                {handed, recordOf("b", 41, 90), false, 40, false, bus.Claimed, []string{"b"}, "later than this time"},
 		"up to the end":               {handed, recordOf("b", 41, 90), false, 90, true, bus.Claimed, []string{"b"}, "held by b"},
 		"the end":                     {handed, recordOf("b", 41, 90), false, 90, false, bus.Impossible, nil, "claimed only up to 2027-01-15T08:01:30.000Z"},
-		"far beyond it":               {handed, recordOf("b", 41, 90), false, last, false, bus.Impossible, nil, "claimed only up to"},
 
 		"a third one may have held it between": {[]published{handed[0], handed[1], acquired("b", 141, 140, 120, 190)}, recordOf("b", 141, 190), false, 50, false,
 			bus.NotRecorded, nil, "not recorded"},
@@ -190,15 +179,9 @@ func TestTraceWorker(t *testing.T) {
 		"started again after a clean stop":       {[]published{acquired("a", 10, 5, 4, 70), released("a", 20, 50), acquired("a", 30, 21, 20, 90)}, recordOf("a", 10, 90), false, 40, false, bus.Claimed, []string{"a"}, "since 2027-01-15T08:00:30.000Z"},
 		"lost: what it had issued":               {[]published{acquired("a", 10, 5, 4, 70), lost("a", 30, 25, 70)}, recordOf("b", 41, 90), false, 25, true, bus.Claimed, []string{"a"}, "held by a"},
 		"lost: what it had not":                  {[]published{acquired("a", 10, 5, 4, 70), lost("a", 30, 25, 70)}, recordOf("b", 41, 90), false, 25, false, bus.NotRecorded, nil, "not recorded"},
-		"only the record is left":                {nil, recordOf("b", 41, 90), false, 41, false, bus.Claimed, []string{"b"}, "held by b"},
-		"before the record":                      {nil, recordOf("b", 41, 90), false, 41, true, bus.NotRecorded, nil, "not recorded"},
-		"an older version":                       {[]published{acquired("a", 10, 0, 0, 70)}, recordOf("a", 10, 90), false, 9, false, bus.NotRecorded, nil, "not recorded"},
 		"never claimed":                          {nil, bus.Worker{}, false, first, false, bus.Impossible, nil, "worker 5 was never claimed"},
 		"no record, with several registries":     {nil, bus.Worker{}, true, first, false, bus.NotRecorded, nil, "another data centre may have one"},
-		"events only, with several registries":   {[]published{acquired("a", 10, 5, 4, 70)}, bus.Worker{}, true, day, false, bus.Claimed, []string{"a"}, "held by a"},
 		"two holders":                            {[]published{acquired("a", 10, 5, 4, 70), acquired("b", 41, 40, 0, 90)}, recordOf("b", 41, 90), false, 50, false, bus.Claimed, []string{"a", "b"}, "must not be"},
-		"two holders, the record has moved on":   {[]published{acquired("a", 10, 5, 4, 70), acquired("b", 101, 100, 0, 190)}, recordOf("a", 10, day), false, 150, false, bus.Claimed, []string{"a", "b"}, "must not be"},
-		"the record has moved on further":        {[]published{acquired("a", 10, 5, 4, 70), acquired("b", 101, 100, 0, 190)}, recordOf("a", 10, day), false, 200, false, bus.Claimed, []string{"a"}, "held by a"},
 		"two holders, by the record":             {[]published{acquired("a", 10, 5, 4, 70)}, recordOf("ghost", 10, 90), false, 50, false, bus.Claimed, []string{"a", "ghost"}, "must not be"},
 	} {
 		at := ms(c.at)

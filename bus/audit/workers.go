@@ -16,7 +16,7 @@ func (a *auditor) readWorkers(ctx context.Context) error {
 	contradict := func(w bus.WorkerAudit) bool { return len(w.Contradictions) > 0 }
 	audits, err := a.auditWorkers(ctx)
 	if err == nil && slices.ContainsFunc(audits, contradict) {
-		if err = awaitReplicas(ctx); err == nil {
+		if err = a.awaitReplicas(ctx); err == nil {
 			audits, err = a.auditWorkers(ctx)
 		}
 	}
@@ -33,7 +33,7 @@ func (a *auditor) readWorkers(ctx context.Context) error {
 // auditWorkers compares the workers' events with the registry and the running generators.
 func (a *auditor) auditWorkers(ctx context.Context) (audits []bus.WorkerAudit, err error) {
 	a.workers, a.records = make(map[int64]*workerTrail), make(map[int64]bus.Worker)
-	err = readBodies(ctx, a.JS, workerEvents+"*", isWorker, func(_ jetstream.Msg, event bus.Event, e bus.WorkerEvent) {
+	err = readBodies(ctx, a.Source, workerEvents+"*", isWorker, func(_ jetstream.Msg, event bus.Event, e bus.WorkerEvent) {
 		e.Node, e.Holder = a.node(e.Node).name, a.node(e.Holder).name
 		a.worker(e.Worker).event(event, e)
 	})

@@ -40,7 +40,8 @@ func newEvidence(t *testing.T) *evidence {
 	return &evidence{t: t, js: js, claims: make(map[string]bus.TagClaims)}
 }
 
-func (e *evidence) source() Source { return Source{JS: e.js, Claims: e.read} }
+// source is read without the waits for a replica that lags behind: the test says when it does.
+func (e *evidence) source() Source { return Source{JS: e.js, Claims: e.read, lag: 1} }
 
 // read answers as generators do: a page, or the first of the tags that are named.
 func (e *evidence) read(_ context.Context, req bus.ClaimsRequest) (page bus.ClaimsPage, err error) {

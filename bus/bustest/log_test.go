@@ -12,10 +12,7 @@ func TestLogEndsWithTheTest(t *testing.T) {
 	log := &testLog{out: &out}
 	io.WriteString(log, "before")
 	log.end()
-	if n, err := io.WriteString(log, "after"); n != 5 || err != nil {
-		t.Errorf("writing after the end: %d, %v", n, err)
-	}
-	if out.String() != "before" {
-		t.Errorf("the log is %q", &out)
+	if n, err := io.WriteString(log, "after"); n != 5 || err != nil || out.String() != "before" {
+		t.Errorf("writing after the end: %d, %v; the log is %q", n, err, &out)
 	}
 }

@@ -3,7 +3,6 @@ package embedded
 import (
 	"bytes"
 	"log/slog"
-	"net"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -12,20 +11,15 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-
-	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 func TestDefaultAddress(t *testing.T) {
 	for name, c := range map[string]struct{ file, listen, want string }{
 		"nothing":            {"", "", "127.0.0.1:4222"},
-		"file without it":    {`max_payload: 1MB`, "", "127.0.0.1:4222"},
 		"file with port":     {`port: 4333`, "", "127.0.0.1:4333"},
-		"file with listen":   {`listen: 4333`, "", "127.0.0.1:4333"},
 		"file with host":     {`host: "0.0.0.0"`, "", "0.0.0.0:4222"},
 		"flag beats file":    {`listen: "0.0.0.0:4333"`, "127.0.0.1:4444", "127.0.0.1:4444"},
 		"flag, any port":     {`port: 4333`, anyPort, anyPort},
-		"flag, no host":      {"", ":4444", "0.0.0.0:4444"},
 		"flag, IPv6 address": {"", "[::1]:4444", "[::1]:4444"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -57,21 +51,11 @@ func TestBadListen(t *testing.T) {
 	}
 }
 
-func TestListenBeatsFile(t *testing.T) {
-	busy := busyAddress(t)
-	s := start(t, config(t, `listen: "`+busy+`"`))
-	if strings.HasSuffix(s.ClientURL(), busy) {
-		t.Errorf("%s is the address of the file", s.ClientURL())
-	}
-	connect(t, s)
-}
-
 // What makes IDs durable holds whatever the file says.
 func TestFileCannotWeakenStore(t *testing.T) {
 	for name, file := range map[string]string{
 		"none":      "",
 		"sync":      `jetstream { sync_interval: "10m", store_dir: "OTHER" }`,
-		"store":     `store_dir: "OTHER"`,
 		"disabled":  `jetstream: disabled`,
 		"switched":  `jetstream { enabled: false, sync_interval: "10m" }`,
 		"and right": `jetstream { sync_interval: always }`,
@@ -94,52 +78,25 @@ func TestFileCannotWeakenStore(t *testing.T) {
 	}
 }
 
-// What the file says about pings holds.
-func TestPings(t *testing.T) {
-	for file, want := range map[string][2]time.Duration{ // of clients, of routes; 0: that of clients
-		"":                     {time.Second, 0},
-		`ping_interval: "20s"`: {20 * time.Second, 0},
-		`cluster { name: c, listen: "127.0.0.1:-1", ping_interval: "7s" }`: {time.Second, 7 * time.Second},
+// What the file says about pings and about the copy of a stream holds. Else a client that hangs is dropped within
+// seconds, and pings do not wait long behind a copy.
+func TestDefaultsOfTheFile(t *testing.T) {
+	type settings struct{ clients, routes, catchup int64 } // pings in seconds; 0: that of clients
+	for file, want := range map[string]settings{
+		"":                     {1, 0, 8 << 20},
+		`ping_interval: "20s"`: {20, 0, 8 << 20},
+		`cluster { name: c, listen: "127.0.0.1:-1", ping_interval: "7s" }`: {1, 7, 8 << 20},
+		`jetstream { max_outstanding_catchup: 32MB }`:                      {1, 0, 32 << 20},
 	} {
 		opts, err := config(t, file).options()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := [2]time.Duration{opts.PingInterval, opts.Cluster.PingInterval}; got != want || opts.MaxPingsOut != 0 {
-			t.Errorf("%q: pings every %v, at most %d without an answer; want %v", file, got, opts.MaxPingsOut, want)
+		got := settings{int64(opts.PingInterval / time.Second), int64(opts.Cluster.PingInterval / time.Second), opts.JetStreamMaxCatchup}
+		if got != want || opts.MaxPingsOut != 0 {
+			t.Errorf("%q: %+v, at most %d pings without an answer; want %+v", file, got, opts.MaxPingsOut, want)
 		}
 	}
-}
-
-// Pings must not wait long behind the copy of a stream, unless the file says otherwise.
-func TestCatchup(t *testing.T) {
-	for file, want := range map[string]int64{"": 8 << 20, `jetstream { max_outstanding_catchup: 32MB }`: 32 << 20} {
-		opts, err := config(t, file).options()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := opts.JetStreamMaxCatchup; got != want {
-			t.Errorf("%q: %d bytes under way, want %d", file, got, want)
-		}
-	}
-}
-
-// A client that hangs gets no requests after some seconds.
-func TestClientThatHangsIsDropped(t *testing.T) {
-	t.Parallel()
-	s := start(t, config(t, ""))
-	hangs, err := net.Dial("tcp", strings.TrimPrefix(s.ClientURL(), "nats://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { hangs.Close() })
-	if _, err := hangs.Write([]byte("CONNECT {\"verbose\":false}\r\nSUB x q 1\r\nPING\r\n")); err != nil {
-		t.Fatal(err)
-	}
-	began := time.Now()
-	testkit.Eventually(t, "its subscription", func() bool { return s.ns.NumClients() == 1 })
-	testkit.Eventually(t, "its end", func() bool { return s.ns.NumClients() == 0 })
-	t.Logf("it was dropped after %v", time.Since(began).Round(time.Millisecond))
 }
 
 // A reload would read the file alone and so drop what the Config demands.
@@ -162,26 +119,17 @@ func TestName(t *testing.T) {
 	}
 }
 
+// A file that cannot be read is named.
 func TestBadFile(t *testing.T) {
-	for name, file := range map[string]string{
-		"syntax":        `authorization { user: `,
-		"unknown field": `jetsream: enabled`,
-		"wrong type":    `port: "many"`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			cfg := config(t, file)
-			if err := startError(t, cfg); !strings.Contains(err.Error(), cfg.ConfigFile) {
-				t.Error("the file is not named")
-			}
-		})
-	}
-	t.Run("missing", func(t *testing.T) {
-		cfg := config(t, "")
-		cfg.ConfigFile = filepath.Join(t.TempDir(), "none.conf")
-		if err := startError(t, cfg); !strings.Contains(err.Error(), cfg.ConfigFile) {
-			t.Error("the file is not named")
+	for _, file := range []string{`authorization { user: `, `jetsream: enabled`, `port: "many"`, ""} {
+		cfg := config(t, file)
+		if file == "" {
+			cfg.ConfigFile = filepath.Join(t.TempDir(), "none.conf")
 		}
-	})
+		if err := startError(t, cfg); !strings.Contains(err.Error(), cfg.ConfigFile) {
+			t.Errorf("%q: the file is not named", file)
+		}
+	}
 }
 
 // The server keeps no plain secret, and so does not warn of one.

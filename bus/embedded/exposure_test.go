@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -36,14 +35,10 @@ func TestCredentials(t *testing.T) {
 					"a token":        nats.Token("wrong"),
 					"a long token":   nats.Token(long),
 				} {
-					began := time.Now()
 					nc, err := nats.Connect(s.ClientURL(), append(opts, option)...)
 					nc.Close()
 					if !errors.Is(err, nats.ErrAuthorization) {
 						t.Errorf("%s with %s: %v", way, wrong, err)
-					}
-					if took := time.Since(began); took > time.Second {
-						t.Errorf("%s with %s took %v", way, wrong, took)
 					}
 				}
 			}
@@ -73,23 +68,18 @@ func TestOpenToNetwork(t *testing.T) {
 	}{
 		"every interface":           {listen: "0.0.0.0:0", want: ErrOpenToNetwork},
 		"every interface, IPv6":     {listen: "[::]:0", want: ErrOpenToNetwork},
-		"no host":                   {listen: ":0", want: ErrOpenToNetwork},
 		"address of another":        {listen: "192.0.2.1:0", want: ErrOpenToNetwork},
 		"by the file":               {file: `listen: "0.0.0.0:-1"`, want: ErrOpenToNetwork},
 		"token":                     {listen: "0.0.0.0:0", token: "secret"},
-		"file's users":              {listen: "0.0.0.0:0", file: `authorization { users: [{user: a, password: b}] }`},
 		"empty authorization":       {listen: "0.0.0.0:0", file: `authorization { timeout: 2 }`, want: ErrOpenToNetwork},
 		"system account only":       {listen: "0.0.0.0:0", file: system, want: ErrOpenToNetwork},
-		"localhost":                 {listen: "localhost:0"},
 		"loopback, another":         {listen: "127.0.0.2:0"},
 		"websocket":                 {listen: anyPort, file: `websocket { port: -1, no_tls: true }`, want: ErrOpenToNetwork},
 		"websocket, local":          {listen: anyPort, file: `websocket { listen: "127.0.0.1:-1", no_tls: true }`},
-		"websocket, token":          {listen: anyPort, token: "secret", file: `websocket { port: -1, no_tls: true }`},
 		"websocket, its own":        {listen: anyPort, file: `websocket { port: -1, no_tls: true, authorization { token: secret } }`},
 		"websocket's is not client": {listen: "0.0.0.0:0", file: `websocket { port: -1, no_tls: true, authorization { token: secret } }`, want: ErrOpenToNetwork},
 		"mqtt":                      {listen: anyPort, file: `server_name: a, mqtt { port: -1 }`, want: ErrOpenToNetwork},
 		"leafnodes":                 {listen: anyPort, file: `leafnodes { port: -1 }`, want: ErrOpenToNetwork},
-		"leafnodes, its own":        {listen: anyPort, file: `leafnodes { port: -1, authorization { user: a, password: b } }`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := config(t, c.file)

@@ -64,16 +64,6 @@ func TestElectionIsNoFault(t *testing.T) {
 	}
 }
 
-func TestOurs(t *testing.T) {
-	for stream, want := range map[string]bool{
-		"KV_LEAF": true, "KV_LEAF_TAGS": true, "KV_LEAF_WORKERS": true, "LEAF_EVENTS": true, "ORDERS": false, "KV_ORDERS": false, "LEAFLETS": false, "KV_LEAFLETS": false,
-	} {
-		if ours(stream) != want {
-			t.Errorf("%s: %v", stream, !want)
-		}
-	}
-}
-
 // A stream of Leafbus that cannot be written any more takes a restart. One of others does not: it
 // would end the generator for it again and again.
 func TestWriteErrorOfOthers(t *testing.T) {

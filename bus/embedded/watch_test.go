@@ -60,12 +60,6 @@ func TestAwaitRestart(t *testing.T) {
 	})
 }
 
-func TestHealthAlone(t *testing.T) {
-	if err := start(t, config(t, "")).Health(); err != nil { // when Start returns
-		t.Error(err)
-	}
-}
-
 // A server of a cluster is not healthy before it has found the others, and one that lost its
 // disk not before its replicas are back.
 func TestHealthInCluster(t *testing.T) {
@@ -83,6 +77,9 @@ func TestHealthInCluster(t *testing.T) {
 	for i := range cfgs {
 		cfgs[i] = config(t, fmt.Sprintf(`cluster { name: c, listen: %q, routes: ["nats://%s"] }`, routes[i], strings.Join(routes, `", "nats://`)))
 		cfgs[i].Name = fmt.Sprint("s", i)
+	}
+	if err := start(t, config(t, "")).Health(); err != nil {
+		t.Errorf("alone, when Start returns: %v", err)
 	}
 	servers[0] = start(t, cfgs[0])
 	if err := servers[0].Health(); err == nil {

@@ -42,9 +42,14 @@ func TestToken(t *testing.T) {
 	g := &fakeGenerator{initialised: true, readiness: bus.Readiness{Missing: []string{"store"}, Reasons: map[string]string{"store": "it is at db7:3306"}}}
 	s := serve(t, g, func(c *Config) { c.Token = "secret:word" })
 	basic := func(text string) string { return "Basic " + base64.StdEncoding.EncodeToString([]byte(text)) }
-	paths := []string{"/api/segment/get/order", "/api/snowflake/get/any", "/", "/dashboard/app.js", "/dashboard/overview", "/metrics", "/decodeSnowflakeId?snowflakeId=1", "/cache", "/nothing"}
+	paths := []string{
+		"/api/segment/get/order", "/api/snowflake/get/any", "/", "/dashboard/app.js", "/dashboard/overview", "/metrics",
+		"/decodeSnowflakeId?snowflakeId=1",
+	}
+	more := append(paths, "/cache", "/nothing", "/dashboard/audit", "/dashboard/audit?tag=order",
+		"/dashboard/trace?snowflake=1")
 	for _, shown := range []string{"", "Bearer", "Bearer ", "Bearer secret", "Bearer secret:words", "bearer", "secret:word", basic("leaf:secret"), basic("secret:word"), "Basic !", "Digest x"} {
-		for _, path := range paths {
+		for _, path := range more {
 			w := get(s, path, header("Authorization", shown))
 			if w.Code != 401 || !strings.HasPrefix(w.Header().Get("WWW-Authenticate"), `Basic realm=`) || strings.Contains(w.Body.String(), "secret") ||
 				w.Header().Get("Connection") != "close" { // who has no token is not to hold on to a connection
@@ -56,7 +61,7 @@ func TestToken(t *testing.T) {
 		t.Fatalf("%d IDs were given without the token", g.next)
 	}
 	for _, shown := range []string{"Bearer secret:word", "bearer secret:word", "BEARER secret:word", basic(":secret:word"), basic("leaf:secret:word")} {
-		for _, path := range paths[:len(paths)-2] {
+		for _, path := range paths {
 			if w := get(s, path, header("Authorization", shown)); w.Code != 200 || w.Header().Get("Connection") != "" {
 				t.Errorf("%s with %q: %d %s", path, shown, w.Code, w.Body)
 			}
@@ -87,6 +92,10 @@ func TestOtherSites(t *testing.T) {
 		}
 		if w := get(s, "/", header("Sec-Fetch-Site", site)); w.Code != 200 {
 			t.Errorf("the dashboard by a link from %s: %d", site, w.Code)
+		}
+		if w := get(s, "/dashboard/audit?tag=order",
+			header("Sec-Fetch-Site", site)); (w.Code == 403) != (status == 403) {
+			t.Errorf("an audit from %s: %d", site, w.Code)
 		}
 	}
 	if g.next != 4 {

@@ -56,10 +56,6 @@ func published(by string, e bus.Event) bus.Event {
 	return e
 }
 
-func degraded(name string, after time.Duration) bus.Event {
-	return tell(name, "nats.degraded", name, after, bus.NATSDegradedEvent{Node: name})
-}
-
 // alertsOf are the alerts of a view, each with its type, key, node and when it was over.
 func alertsOf(v feedView) (list []string) {
 	for _, n := range v.Alerts {
@@ -81,75 +77,31 @@ func TestAlertsAndTheirEnds(t *testing.T) {
 		lasting int
 		want    []string // type key node, and when it was over
 	}{
-		"none":    {nil, 0, nil},
 		"lasts":   {[]bus.Event{starved("a", "order", 0)}, 1, []string{"starved order a -"}},
 		"is over": {[]bus.Event{starved("a", "order", 0), recovered("a", "order", "starved", second)}, 0, []string{"starved order a 1s"}},
-		"of a NATS server, and its generator starts again": {
-			[]bus.Event{degraded("a", 0), degraded("b", 0), node("a", "started", second)}, 1, []string{"degraded b b -", "degraded a a 1s"}},
-		"of a NATS server, and is over": {[]bus.Event{degraded("a", 0), tell("a", "nats.recovered", "a", second,
-			bus.RecoveredEvent{Node: "a", Episode: "degraded"})}, 0, []string{"degraded a a 1s"}},
-		"comes twice": {[]bus.Event{starved("a", "order", 0), starved("a", "order", 0)}, 1, []string{"starved order a -"}},
 		"comes twice, the second time after its end": {
 			[]bus.Event{starved("a", "order", 0), recovered("a", "order", "starved", second), starved("a", "order", 0)}, 0, []string{"starved order a 1s"}},
-		"its end comes twice": {
-			[]bus.Event{starved("a", "order", 0), recovered("a", "order", "starved", second), recovered("a", "order", "starved", second)}, 0, []string{"starved order a 1s"}},
 		"comes again": {
 			[]bus.Event{starved("a", "order", 0), recovered("a", "order", "starved", second), starved("a", "order", 2*second)}, 1, []string{"starved order a -"}},
 		"the end of the one before comes late": {
 			[]bus.Event{starved("a", "order", 0), starved("a", "order", 2*second), recovered("a", "order", "starved", second)}, 1, []string{"starved order a -"}},
 		"the end of another episode": {
 			[]bus.Event{starved("a", "order", 0), recovered("a", "order", "refill_failed", second)}, 1, []string{"starved order a -"}},
-		"the end of another tag's": {
-			[]bus.Event{starved("a", "order", 0), recovered("a", "coupon", "starved", second)}, 1, []string{"starved order a -"}},
 		"the end of another generator's": {
 			[]bus.Event{starved("a", "order", 0), recovered("b", "order", "starved", second)}, 1, []string{"starved order a -"}},
-		"an end without a beginning": {[]bus.Event{recovered("a", "order", "starved", 0)}, 0, nil},
 		"those that last come first, the newest of each": {
 			[]bus.Event{
 				starved("a", "1", 0), recovered("a", "1", "starved", 9*second), starved("a", "2", second),
 				starved("b", "3", 3*second), recovered("b", "3", "starved", 4*second), starved("b", "4", 2*second),
 			}, 2, []string{"starved 4 b -", "starved 2 a -", "starved 3 b 4s", "starved 1 a 9s"}},
-		"its generator starts anew": {
-			[]bus.Event{starved("a", "order", 0), node("a", "started", second)}, 0, []string{"starved order a 1s"}},
-		"of a lost generator, by two others, which it outlives": {
-			[]bus.Event{
-				published("b", tell("a", "node.lost", "a", 0, bus.LostEvent{Node: "a"})), published("c", tell("a", "node.lost", "a", 0, bus.LostEvent{Node: "a"})),
-				node("b", "stopped", second), node("c", "started", second),
-			}, 1, []string{"lost a a -"}},
 		"of a lost generator, and another one publishes the end": {
 			[]bus.Event{
 				published("b", tell("a", "node.lost", "a", 0, bus.LostEvent{Node: "a"})),
 				tell("a", "node.recovered", "a", second, bus.RecoveredEvent{Node: "a", Episode: "stale"}),
 				published("c", tell("a", "node.recovered", "a", 2*second, bus.RecoveredEvent{Node: "a", Episode: bus.EpisodeLost})),
 			}, 0, []string{"lost a a 2s"}},
-		"of a lost generator that stops": {
-			[]bus.Event{published("b", tell("a", "node.lost", "a", 0, bus.LostEvent{Node: "a"})), node("a", "stopped", second)}, 0, []string{"lost a a 1s"}},
 		"its generator stops": {
 			[]bus.Event{starved("a", "order", 0), node("a", "stopped", second)}, 0, []string{"starved order a 1s"}},
-		"of the ledger, and its generator starts anew": {
-			[]bus.Event{
-				tell("a", "ledger.unavailable", "a", 0, bus.LedgerUnavailableEvent{}), tell("a", "ledger.replaced", "a", 0, bus.LedgerReplacedEvent{}),
-				node("a", "started", second),
-			}, 0, []string{"replaced a a 1s", "unavailable a a 1s"}},
-		"of a ledger that was lost, and it is filled again": {
-			[]bus.Event{
-				tell("a", "ledger.replaced", "a", 0, bus.LedgerReplacedEvent{}),
-				tell("a", "ledger.recovered", "a", second, bus.RecoveredEvent{Node: "a", Episode: "replaced"}),
-			}, 0, []string{"replaced a a 1s"}},
-		"of the ledger, and it is available again": {
-			[]bus.Event{
-				tell("a", "ledger.unavailable", "a", 0, bus.LedgerUnavailableEvent{}),
-				tell("a", "ledger.recovered", "a", second, bus.RecoveredEvent{Node: "a", Episode: "unavailable"}),
-			}, 0, []string{"unavailable a a 1s"}},
-		"of a row with the name of a strict tag, and the row is gone": {
-			[]bus.Event{
-				tell("a", "segment.shadowed", "invoice", 0, bus.ShadowedEvent{Node: "a", Tag: "invoice"}), starved("a", "invoice", second),
-				recovered("a", "invoice", "shadowed", 2*second),
-			}, 1, []string{"starved invoice a -", "shadowed invoice a 2s"}},
-		"of such a row, and its generator starts again": {
-			[]bus.Event{
-				tell("a", "segment.shadowed", "invoice", 0, bus.ShadowedEvent{Node: "a", Tag: "invoice"}), node("a", "started", second),
-			}, 0, []string{"shadowed invoice a 1s"}},
 		"another generator starts": {
 			[]bus.Event{starved("a", "order", 0), node("b", "started", second)}, 1, []string{"starved order a -"}},
 		"told by the same process before it could serve": {
@@ -157,27 +109,12 @@ func TestAlertsAndTheirEnds(t *testing.T) {
 				starved("a", "before", 0), starved("a", "order", 2*second),
 				tell("a", "node.started", "a", 3*second, bus.NodeEvent{Node: "a", Started: noon.Add(second)}),
 			}, 1, []string{"starved order a -", "starved before a 1s"}},
-		"told after the start": {
-			[]bus.Event{starved("a", "order", 0), node("a", "started", second), starved("a", "order", 2*second)}, 1, []string{"starved order a -"}},
-		"the start of before comes late": {
-			[]bus.Event{starved("a", "order", 2*second), node("a", "started", second)}, 1, []string{"starved order a -"}},
-		"a worker's, and a store that comes late": {
-			[]bus.Event{worker("a", "expiring", 0), node("a", "started", second)}, 1, []string{"expiring 7 a -"}},
 		"a worker's, and the next process has one": {
 			[]bus.Event{worker("a", "expiring", 0), worker("a", "acquired", second)}, 0, []string{"expiring 7 a 1s"}},
-		"a tag's, and a worker": {
-			[]bus.Event{starved("a", "order", 0), worker("a", "acquired", second)}, 1, []string{"starved order a -"}},
-		"the end of the layout, which no other worker puts off": {
-			[]bus.Event{tell("a", "worker.ending", "7", 0, bus.WorkerEndingEvent{}), worker("a", "acquired", second)}, 1, []string{"ending 7 a -"}},
 		"of a start that was refused": {
 			[]bus.Event{refused("a", 0), node("a", "started", second), node("a", "stopped", second)}, 1, []string{"skewed a a -"}},
 		"of a start that was refused, and the next one was not": {
 			[]bus.Event{refused("a", 0), worker("a", "acquired", second)}, 0, []string{"skewed a a 1s"}},
-		"of a worker": {
-			[]bus.Event{
-				tell("a", "worker.lost", "7", 0, bus.WorkerEvent{}),
-				tell("a", "worker.recovered", "7", second, bus.RecoveredEvent{Episode: "lost"}),
-			}, 0, []string{"lost 7 a 1s"}},
 	} {
 		f := newFeed(nil)
 		for _, e := range c.events {
@@ -205,14 +142,6 @@ func TestAlertsInTheOrderOfTheStream(t *testing.T) {
 		"the clock was ahead, and is set right for the next start": {
 			[]bus.Event{worker("a", "acquired", 0)},
 			[]bus.Event{refused("a", hour), worker("a", "acquired", 0)}, []string{"skewed a a 0s"}},
-		"the clock was ahead, and is set right": {
-			nil, []bus.Event{refused("a", hour), tell("a", "clock.recovered", "a", 0, bus.RecoveredEvent{Episode: "skewed"})}, []string{"skewed a a 0s"}},
-		"the clock was ahead at the start": {
-			[]bus.Event{starved("a", "order", 0)},
-			[]bus.Event{node("a", "started", hour), starved("a", "order", 0)}, []string{"starved order a -"}},
-		"again with a clock that was set back": {
-			[]bus.Event{starved("a", "order", hour), recovered("a", "order", "starved", hour), starved("a", "order", 0)},
-			[]bus.Event{starved("a", "order", hour), recovered("a", "order", "starved", hour), starved("a", "order", 0)}, []string{"starved order a -"}},
 		"the stream is read anew": {
 			[]bus.Event{starved("a", "order", 2*hour)},
 			[]bus.Event{
@@ -230,42 +159,5 @@ func TestAlertsInTheOrderOfTheStream(t *testing.T) {
 		if got := alertsOf(f.view(nil)); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
-	}
-}
-
-// An alert whose generator is not there comes after those of others and before what is
-// over, but for a start that was refused: that one is to be seen until it succeeds.
-func TestAlertsOfGeneratorsThatAreGone(t *testing.T) {
-	t.Parallel()
-	f := newFeed(nil)
-	for _, e := range []bus.Event{
-		starved("here", "1", 0), starved("gone", "2", time.Second), starved("gone", "3", 2*time.Second), refused("gone", -time.Second),
-		starved("gone", "4", 3*time.Second), recovered("gone", "4", "starved", 4*time.Second),
-	} {
-		f.addLive(e)
-	}
-	v := f.view(func(node string) bool { return node == "here" })
-	if got, want := alertsOf(v), []string{"starved 1 here -", "skewed gone gone -", "starved 3 gone -", "starved 2 gone -", "starved 4 gone 4s"}; v.Lasting != 2 || v.Gone != 2 || !slices.Equal(got, want) {
-		t.Errorf("%d last, %d are gone, %q, want %q", v.Lasting, v.Gone, got, want)
-	}
-	for i, want := range []bool{false, false, true, true, false} {
-		if v.Alerts[i].Gone != want {
-			t.Errorf("alert %d: %+v", i, v.Alerts[i])
-		}
-	}
-	if v := f.view(nil); v.Lasting != 4 || v.Gone != 0 {
-		t.Errorf("while that is not known, %d last and %d are gone", v.Lasting, v.Gone)
-	}
-}
-
-// A lost generator does not run, and its alert needs an operator all the same.
-func TestAlertOfALostGeneratorIsUrgent(t *testing.T) {
-	t.Parallel()
-	f := newFeed(nil)
-	f.addLive(published("here", tell("gone", "node.lost", "gone", 0, bus.LostEvent{Node: "gone"})))
-	f.addLive(starved("gone", "1", 0))
-	v := f.view(func(node string) bool { return node == "here" })
-	if got, want := alertsOf(v), []string{"lost gone gone -", "starved 1 gone -"}; v.Lasting != 1 || v.Gone != 1 || !slices.Equal(got, want) {
-		t.Errorf("%d last, %d are gone: %q, want %q", v.Lasting, v.Gone, got, want)
 	}
 }

@@ -29,6 +29,7 @@ type fakeGenerator struct {
 	wanted      map[generator.Kind]bool
 	taken       []string // tags that were asked for
 	strict      string   // this tag is strict
+	gap         bool     // a batch has a gap after its first ID
 }
 
 func (g *fakeGenerator) Take(_ context.Context, tag string, n int64) ([]bus.Range, error) {
@@ -49,6 +50,10 @@ func (g *fakeGenerator) Snowflakes(_ context.Context, n int64) ([]bus.Range, err
 	}
 	r := bus.Range{First: g.next + 1, Last: g.next + n}
 	g.next = r.Last
+	if g.gap && n > 1 {
+		g.next++
+		return []bus.Range{{First: r.First, Last: r.First}, {First: r.First + 2, Last: g.next}}, nil
+	}
 	return []bus.Range{r}, nil
 }
 

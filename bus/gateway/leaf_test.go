@@ -16,28 +16,35 @@ import (
 
 func TestIDs(t *testing.T) {
 	t.Parallel()
-	g := &fakeGenerator{initialised: true}
+	g := &fakeGenerator{initialised: true, gap: true}
 	s := serve(t, g)
+	const text, asJSON = "text/plain;charset=UTF-8", "application/json;charset=UTF-8"
 	for _, c := range []struct{ path, accept, body, contentType string }{
-		{"/api/segment/get/order", "", "1", "text/plain;charset=UTF-8"},
-		{"/api/segment/get/order", "*/*", "2", "text/plain;charset=UTF-8"},
-		{"/api/segment/get/order", "application/json", "3", "application/json;charset=UTF-8"},
-		{"/api/snowflake/get/any", "", "4", "text/plain;charset=UTF-8"},
-		{"/api/snowflake/get/any", "application/json", "5", "application/json;charset=UTF-8"},
-		{"/api/segment/get/order?count=3", "", "6-8", "text/plain;charset=UTF-8"},
-		{"/api/segment/get/order?count=1", "", "9", "text/plain;charset=UTF-8"},
-		{"/api/segment/get/order?count=2", "application/json", `{"count":2,"ranges":[{"first":"10","last":"11"}]}`, "application/json;charset=UTF-8"},
-		{"/api/segment/get/order?count=1", "application/json", `{"count":1,"ranges":[{"first":"12","last":"12"}]}`, "application/json;charset=UTF-8"},
-		{"/api/snowflake/get/any?count=2", "", "13-14", "text/plain;charset=UTF-8"},
-		{"/api/segment/get/order?other=7", "", "15", "text/plain;charset=UTF-8"},
-		{"/api/segment/get/order?x=%zz&a=1;b=2", "", "16", "text/plain;charset=UTF-8"}, // Leaf reads none
+		{"segment/get/order", "", "1", text},
+		{"segment/get/order", "*/*", "2", text},
+		{"segment/get/order", "application/json", "3", asJSON},
+		{"snowflake/get/any", "", "4", text},
+		{"snowflake/get/any", "application/json", "5", asJSON},
+		{"segment/get/order?count=3", "", "6\n8-9", text},
+		{"segment/get/order?count=1", "", "10", text},
+		{"segment/get/order?count=2", "application/json",
+			`{"count":2,"ranges":[{"first":"11","last":"11"},{"first":"13","last":"13"}]}`, asJSON},
+		{"segment/get/order?count=1", "application/json", `{"count":1,"ranges":[{"first":"14","last":"14"}]}`, asJSON},
+		{"snowflake/get/any?count=2", "", "15\n17", text},
+		{"segment/get/order?other=7", "", "18", text},
+		{"segment/get/order?x=%zz&a=1;b=2", "", "19", text}, // Leaf reads none
 	} {
-		w := get(s, c.path, header("Accept", c.accept))
+		taken := len(g.taken)
+		w := get(s, "/api/"+c.path, header("Accept", c.accept))
 		if w.Code != 200 || w.Body.String() != c.body || w.Header().Get("Content-Type") != c.contentType {
-			t.Errorf("%s (%q): %d %q %q, want %q %q", c.path, c.accept, w.Code, w.Header().Get("Content-Type"), w.Body, c.contentType, c.body)
+			t.Errorf("%s (%q): %d %v %q, want %q %q", c.path, c.accept, w.Code, w.Header(), w.Body, c.contentType,
+				c.body)
 		}
 		if w.Header().Get("Cache-Control") != "no-store" {
 			t.Errorf("%s may come from a cache: an ID would come twice", c.path)
+		}
+		if ofTag := len(g.taken) > taken; ofTag != strings.HasPrefix(c.path, "segment") {
+			t.Errorf("%s: the IDs are those of a tag: %v", c.path, ofTag)
 		}
 	}
 }

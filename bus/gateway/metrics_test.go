@@ -126,12 +126,3 @@ func TestMetricsOfStrictTags(t *testing.T) {
 		}
 	}
 }
-
-// On the way of each request: nothing that would need to be cleared away.
-func TestAnsweredAllocatesNothing(t *testing.T) {
-	m := NewMetrics()
-	a := generator.Answer{Kind: generator.SegmentKind, Transport: generator.NATS, IDs: 1, Took: time.Microsecond}
-	if n := testing.AllocsPerRun(100, func() { m.Answered(a) }); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
-}

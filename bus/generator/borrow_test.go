@@ -2,21 +2,15 @@ package generator_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"sync"
 	"testing"
 	"time"
-
-	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/generator"
-	"github.com/leafbus/leafbus/bus/internal/wire"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake"
@@ -73,8 +67,9 @@ func pair(t *testing.T, s *embedded.Server) (dry, full *running) {
 	if _, err := store.Create(t.Context(), allocator.Tag{Name: "order", MaxID: 1, Step: 1000}); err != nil {
 		t.Fatal(err)
 	}
-	dry, dryStore := startIn(t, s, "dry", "own", store, nil)
-	full, fullStore := startIn(t, s, "full", "own", store, nil)
+	quick := func(cfg *generator.Config) { cfg.MaxWait = time.Second }
+	dry, dryStore := startIn(t, s, "dry", "own", store, quick)
+	full, fullStore := startIn(t, s, "full", "own", store, quick)
 	for _, tag := range []string{"other", "invoice"} {
 		dry.takeAll(t, tag, 1)
 		full.takeAll(t, tag, 1)
@@ -183,173 +178,3 @@ func TestSnowflakesOfAnother(t *testing.T) {
 type noRegistry struct{ snowflake.Registry }
 
 func (noRegistry) List(context.Context) ([]snowflake.Entry, error) { return nil, errors.New("away") }
-
-// What can go wrong while another generator is asked ends in the ordinary error, in less than the 2 s that callers wait: it answers nothing,
-// it has run dry meanwhile, it hands out something else, it belongs to another installation, it leads to a third.
-func TestAskedInVain(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		offer, reply string // %s in the offer is the run
-		asks         bool   // it is asked for IDs
-	}{
-		"no offer":             {"", "", false},
-		"an offer of nonsense": {"hello", "", false},
-		"no answer":            {`{"run":"run-of-near","left":100}`, "", true},
-		"an error":             {`{"run":"run-of-near","left":100}`, "error", true},
-		"other IDs":            {`{"run":"run-of-near","left":100}`, "1-9", true},
-		"nonsense":             {`{"run":"run-of-near","left":100}`, "hello", true},
-		"nobody":               {`{"run":"nobody","left":100}`, "", false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := natskit.Start(t)
-			nc := natskit.Connect(t, s)
-			asked := make(chan string, 1000)
-			respond := func(subject, body string, note bool) {
-				_, err := nc.Subscribe(subject, func(msg *nats.Msg) {
-					if note {
-						asked <- string(msg.Data)
-					}
-					answer := &nats.Msg{Subject: msg.Reply, Data: []byte(body), Header: nats.Header{}}
-					if body == "error" {
-						answer.Header.Set("Nats-Service-Error-Code", "503")
-						answer.Header.Set("Nats-Service-Error", "dry")
-					}
-					if body != "" {
-						_ = nc.PublishMsg(answer)
-					}
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
-			}
-			respond(wire.SubjectHave, c.offer, false)
-			respond(wire.SubjectTake+".run-of-near", c.reply, true)
-			dry, away := startIn(t, s, "dry", "own", memory(t, "order"), func(cfg *generator.Config) { cfg.MaxWait = 300 * time.Millisecond })
-			away.away.Store(true)
-			dry.report(t, nc, "near", `,"segment":true`)
-			done := make(chan error, 2)
-			go func() { _, err := dry.Take(t.Context(), "order", 5); done <- err }()
-			go func() {
-				msg, err := nc.Request("leaf.segment.order", []byte("5"), testkit.Patience)
-				if err == nil {
-					err = bus.ReplyError(msg)
-				}
-				done <- err
-			}()
-			for range 2 {
-				if err := <-done; !errors.Is(err, bus.StoreUnavailable) {
-					t.Errorf("it ends with %v", err)
-				}
-			}
-			if n := len(asked); (n > 0) != c.asks || n > 12 {
-				t.Errorf("it was asked %d times for two requests", n)
-			}
-		})
-	}
-}
-
-// Two generators that have none ask each other once for each request that waits, and no answer leads to another question for the same one.
-func TestTwoDryGenerators(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	nc := natskit.Connect(t, s)
-	takes, err := nc.SubscribeSync(wire.SubjectTake + ".>")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dry, full := pair(t, s)
-	for _, r := range []*running{dry, full} {
-		if _, err := r.Take(t.Context(), "order", 5000); !errors.Is(err, bus.StoreUnavailable) {
-			t.Errorf("%s: %v", r.node, err)
-		}
-	}
-	if n, _, _ := takes.Pending(); n > 2*2*3 {
-		t.Errorf("they asked each other %d times", n)
-	}
-}
-
-// A generator of another installation has other IDs of the same tag, and is not asked.
-func TestAnotherInstallationIsNotAsked(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	dry, full := pair(t, s)
-	for _, r := range []*running{dry, full} { // from then on they know that the store is away
-		if _, err := r.Take(t.Context(), "order", 5000); err == nil {
-			t.Fatal("IDs came from a store that is away")
-		}
-	}
-	nc := natskit.Connect(t, s)
-	offered := func(installation, tag string, n int) (left int64) {
-		body := fmt.Sprintf(`{"run":"me","installation":"%s","tag":"%s","count":%d}`, installation, tag, n)
-		inbox := nc.NewInbox()
-		answers, err := nc.SubscribeSync(inbox)
-		if err == nil {
-			err = nc.PublishRequest(wire.SubjectHave, inbox, []byte(body))
-		}
-		for range 2 {
-			var msg *nats.Msg
-			if err == nil {
-				msg, err = answers.NextMsg(testkit.Patience)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			var got struct {
-				Run  string `json:"run"`
-				Left int64  `json:"left"`
-			}
-			if err := json.Unmarshal(msg.Data, &got); err != nil || got.Run != full.RunID() && got.Run != dry.RunID() {
-				t.Errorf("%s, %v", msg.Data, err)
-			}
-			if got.Run == full.RunID() {
-				left = got.Left
-			}
-		}
-		return left
-	}
-	for _, c := range []struct {
-		installation, tag string
-		want              int64
-	}{
-		{"own", "order", full.Left("order")}, {"own", "nosuch", 0}, {"other", "order", 0}, {"", "order", 0},
-	} {
-		for _, n := range []int{1, 1_000_000} {
-			if got := offered(c.installation, c.tag, n); got != c.want {
-				t.Errorf("%+v: %d", c, got)
-			}
-		}
-	}
-	if msg, err := nc.Request(wire.SubjectHave, []byte("garbage"), 50*time.Millisecond); !errors.Is(err, nats.ErrTimeout) {
-		t.Errorf("%v, %v", msg, err)
-	}
-}
-
-// Many requests at once need one question, and what is offered is not promised twice.
-func TestOffersAreShared(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	dry, full := pair(t, s)
-	nc := natskit.Connect(t, s)
-	questions, err := nc.SubscribeSync(wire.SubjectHave)
-	if err == nil {
-		err = nc.Flush()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	const callers = 200
-	n := full.Left("order") / callers / 4 // a request that is slow may take them twice
-	var running sync.WaitGroup
-	for range callers {
-		running.Go(func() {
-			if _, err := dry.Take(t.Context(), "order", n); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	running.Wait()
-	if n, _, _ := questions.Pending(); n > callers/4 {
-		t.Errorf("%d questions for %d requests", n, callers)
-	}
-}

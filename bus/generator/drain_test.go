@@ -1,7 +1,6 @@
 package generator_test
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -62,58 +61,5 @@ func TestDrainSnowflakes(t *testing.T) {
 	}
 	if saved, ok := file.Saved(); !ok || saved.Ceiling != c.now()+1 {
 		t.Errorf("the file says that all before %d is used, want %d", saved.Ceiling, c.now()+1)
-	}
-}
-
-func TestDrainWaitingSnowflakes(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		timeout time.Duration
-		want    string // the reply's beginning
-	}{
-		"what waits is served":                         {testkit.Patience, ""},
-		"a request that waits for too long is refused": {time.Millisecond, `{"code":503,"reason":"draining"`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := natskit.Start(t)
-			nc := natskit.Connect(t, s)
-			now := newClock()
-			g := start(t, s, "n", memory(t), func(cfg *generator.Config) {
-				on(now, snowflaketest.NewMemory())(cfg)
-				cfg.DrainTimeout = c.timeout
-			})
-			replies, err := nc.SubscribeSync(nc.NewInbox())
-			if err != nil {
-				t.Fatal(err)
-			}
-			// More than a millisecond has, while time stands still.
-			if err := nc.PublishRequest("leaf.snowflake", replies.Subject, []byte("5000")); err != nil {
-				t.Fatal(err)
-			}
-			testkit.Eventually(t, "it waits", func() bool {
-				s, _ := state(t, nc, "n")
-				return s.Counts.Waiting == 1
-			})
-			stopped := make(chan error, 1)
-			go func() { stopped <- g.stop() }()
-			if c.want == "" {
-				testkit.Eventually(t, "it says to others that it drains", func() bool {
-					body, code := ask(t, nc, "leaf.snowflake", "")
-					return code == "503" && strings.HasPrefix(body, `{"code":503,"reason":"draining"`)
-				})
-				now.pass(10 * time.Millisecond)
-			}
-			msg, err := replies.NextMsg(testkit.Patience)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if ranges, err := bus.ParseReply(msg.Data); (err == nil) != (c.want == "") || !strings.HasPrefix(string(msg.Data), c.want) {
-				t.Errorf("the answer is %.100s, %v, %v", msg.Data, ranges, err)
-			}
-			if err := <-stopped; err != nil {
-				t.Errorf("Run: %v", err)
-			}
-		})
 	}
 }

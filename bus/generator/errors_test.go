@@ -59,26 +59,3 @@ func TestErrorOnTheWire(t *testing.T) {
 		}
 	}
 }
-
-// Replies say when callers should retry.
-func TestRetry(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		err   error
-		after time.Duration
-	}{
-		{&snowflake.BackwardsError{Offset: 12 * time.Millisecond}, 12 * time.Millisecond},
-		{fmt.Errorf("%w: none", snowflake.ErrNoWorker), 0},
-		{snowflake.ErrClosed, 0},
-		{snowflake.ErrOverloaded, overloadedRetry},
-		{snowflake.ErrTimedOut, 0},
-		{snowflake.ErrNotAnID, 0},
-		{snowflake.ErrBatchTooLarge, 0},
-		{snowflake.ErrExhausted, 0},
-	} {
-		err := bus.ReplyError(errorMessage(toError(c.err), "reply"))
-		if e, ok := errors.AsType[*bus.Error](err); !ok || e.RetryAfter != c.after {
-			t.Errorf("%v: read back as %#v; want that it is asked again after %v", c.err, err, c.after)
-		}
-	}
-}

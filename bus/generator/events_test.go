@@ -2,6 +2,7 @@ package generator
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,112 +10,140 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/internal/wire"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
-func TestAllocatorEvents(t *testing.T) {
+// Each event has its subject and its body, and a follower reads back what was published. Each type of event is in the
+// table.
+func TestEvents(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		event         allocator.Event
-		subject, body string
-	}{
-		{
-			allocator.Refilled{Tag: "a.b", Range: bus.Range{First: 1, Last: 100}, Step: 100, Cause: allocator.CauseDemand, Elapsed: 1500 * time.Microsecond},
-			"leaf.events.info.segment.refill.a.b",
-			`{"node":"n1","tag":"a.b","first":"1","last":"100","step":100,"cause":"demand","elapsed_ms":1.5}`,
-		},
-		{
-			allocator.RefillFailed{Tag: "a", Err: errors.New("x < y"), Left: 7},
-			"leaf.events.alert.segment.refill_failed.a",
-			`{"node":"n1","tag":"a","error":"x < y","left":7}`,
-		},
-		{allocator.Starved{Tag: "a", Waiting: 3}, "leaf.events.alert.segment.starved.a", `{"node":"n1","tag":"a","waiting":3}`},
-		{
-			allocator.Regressed{Tag: "a", Got: 5, Seen: 9, Action: allocator.Advanced},
-			"leaf.events.alert.segment.regressed.a",
-			`{"node":"n1","tag":"a","store":"mysql","got":"5","seen":"9","action":"advanced"}`,
-		},
-		{
-			allocator.Regressed{Tag: "a", Got: 5, Seen: 9, Action: allocator.Refused, InDoubt: bus.Range{First: 5, Last: 8}},
-			"leaf.events.alert.segment.regressed.a",
-			`{"node":"n1","tag":"a","store":"mysql","got":"5","seen":"9","action":"refused","first":"5","last":"8"}`,
-		},
-		{
-			allocator.Recovered{Tag: "a", Episode: "starved"}, "leaf.events.info.segment.recovered.a",
-			`{"node":"n1","tag":"a","episode":"starved"}`,
-		},
-	} {
-		checkEvent(t, c.event, allocatorEvent("n1", "mysql", c.event), c.subject, c.body)
-	}
-}
-
-func TestSnowflakeEvents(t *testing.T) {
-	t.Parallel()
+	kv := func(e allocator.Event) *nats.Msg { return allocatorEvent("n", "kv", e) }
+	flake := func(e snowflake.Event) *nats.Msg { return snowflakeEvent("n", "kv", e) }
+	of := func(kind, key string, body any) *nats.Msg { return newEvent(kind, key, "n", body) }
+	tag := bus.TagEvent{Node: "n",
+		TagRecord: bus.TagRecord{Tag: "a.b", MaxID: 7, Step: 10, Description: "x < y", Updated: time.Unix(0, 0).UTC()}}
+	node := bus.NodeEvent{Node: "n", Version: "v1", Address: "nats://h:4222", Config: map[string]string{"tag": "a"}}
 	held := snowflake.Held{Worker: 7, ReservedUntil: 1_700_000_000_000}
 	const (
-		worker   = `{"node":"n1","worker":7,"registry":"kv","reserved_until_ms":1700000000000}`
-		episode7 = `{"node":"n1","worker":7,"episode":"`
+		worker  = `{"node":"n","worker":7,"registry":"kv","reserved_until_ms":1700000000000}`
+		episode = `{"node":"n","worker":7,"episode":"`
+		record  = `{"node":"n","tag":"a.b","max_id":"7","step":10,"description":"x < y","updated":"1970-01-01T00:00:00Z"}`
+		process = `{"node":"n","version":"v1","address":"nats://h:4222","config":{"tag":"a"}}`
 	)
+	seen := make(map[string]bool)
 	for _, c := range []struct {
-		event         snowflake.Event
+		msg           *nats.Msg
 		subject, body string
 	}{
 		{
-			snowflake.ClockBackwards{Worker: 7, Offset: 3, Last: 1003, Now: 1000, Action: snowflake.Waited},
-			"leaf.events.alert.clock.backwards.7",
-			`{"node":"n1","worker":7,"offset_ms":3,"last_ms":1003,"now_ms":1000,"action":"waited"}`,
+			kv(allocator.Refilled{Tag: "a.b", Range: bus.Range{First: 1 << 60, Last: 1 << 60}, Step: 100,
+				Cause: allocator.CauseBatch, Elapsed: 1500 * time.Microsecond}),
+			"info.segment.refill.a.b",
+			`{"node":"n","tag":"a.b","first":"1152921504606846976","last":"1152921504606846976",` +
+				`"step":100,"cause":"batch","elapsed_ms":1.5}`,
+		},
+		{kv(allocator.RefillFailed{Tag: "a", Err: errors.New("x < y"), Left: 7}), "alert.segment.refill_failed.a",
+			`{"node":"n","tag":"a","error":"x < y","left":7}`},
+		{kv(allocator.Ending{Tag: "a.b", Left: 5, Limit: 9}), "alert.segment.ending.a.b",
+			`{"node":"n","tag":"a.b","left":5,"limit":"9"}`},
+		{kv(allocator.Starved{Tag: "a", Waiting: 3}), "alert.segment.starved.a", `{"node":"n","tag":"a","waiting":3}`},
+		{
+			kv(allocator.Regressed{Tag: "a", Got: 5, Seen: 9, Action: allocator.Advanced}),
+			"alert.segment.regressed.a", `{"node":"n","tag":"a","store":"kv","got":"5","seen":"9","action":"advanced"}`,
 		},
 		{
-			snowflake.ClockBackwards{Worker: 7, Offset: 30, Last: 1030, Now: 1000, Action: snowflake.Refused},
-			"leaf.events.alert.clock.backwards.7",
-			`{"node":"n1","worker":7,"offset_ms":30,"last_ms":1030,"now_ms":1000,"action":"refused"}`,
+			kv(allocator.Regressed{Tag: "a", Got: 5, Seen: 9, Action: allocator.Refused,
+				InDoubt: bus.Range{First: 5, Last: 8}}),
+			"alert.segment.regressed.a",
+			`{"node":"n","tag":"a","store":"kv","got":"5","seen":"9","action":"refused","first":"5","last":"8"}`,
 		},
-		{
-			snowflake.ClockSkewed{Now: 5000, Expected: 2000, Peers: 2010, Threshold: 1500 * time.Millisecond},
-			"leaf.events.alert.clock.skewed.n1", `{"node":"n1","now_ms":5000,"peers_ms":2010,"threshold_ms":1500}`,
-		},
-		{
-			snowflake.ClockSkewed{Now: 5000, Expected: 2000, Threshold: time.Second},
-			"leaf.events.alert.clock.skewed.n1", `{"node":"n1","now_ms":5000,"recorded_ms":2000,"threshold_ms":1000}`,
-		},
-		{
-			snowflake.ClockSkewed{Now: 5000, Recorded: 12_000, Threshold: 5 * time.Second},
-			"leaf.events.alert.clock.skewed.n1", `{"node":"n1","now_ms":5000,"recorded_ms":12000,"threshold_ms":5000}`,
-		},
-		{
-			snowflake.ClockSkewed{Now: 5000, Peers: 3000, Threshold: time.Second},
-			"leaf.events.alert.clock.skewed.n1", `{"node":"n1","now_ms":5000,"peers_ms":3000,"threshold_ms":1000}`,
-		},
-		{snowflake.WorkerAcquired{Held: held}, "leaf.events.info.worker.acquired.7", worker},
-		{snowflake.WorkerReleased{Held: held}, "leaf.events.info.worker.released.7", worker},
-		{snowflake.WorkerLost{Held: held}, "leaf.events.alert.worker.lost.7", worker},
-		{snowflake.WorkerExpiring{Held: held}, "leaf.events.alert.worker.expiring.7", worker},
-		{snowflake.Ending{Worker: 7, End: 9000}, "leaf.events.alert.worker.ending.7", `{"node":"n1","worker":7,"end_ms":9000}`},
-		{snowflake.Recovered{Worker: 7, Episode: snowflake.EpisodeBackwards}, "leaf.events.info.clock.recovered.7", episode7 + `backwards"}`},
-		{snowflake.Recovered{Worker: 7, Episode: snowflake.EpisodeSkewed}, "leaf.events.info.clock.recovered.n1", episode7 + `skewed"}`},
-		{snowflake.Recovered{Worker: 7, Episode: snowflake.EpisodeExpiring}, "leaf.events.info.worker.recovered.7", episode7 + `expiring"}`},
-		{snowflake.Recovered{Worker: 7, Episode: snowflake.EpisodeLost}, "leaf.events.info.worker.recovered.7", episode7 + `lost"}`},
-	} {
-		checkEvent(t, c.event, snowflakeEvent("n1", "kv", c.event), c.subject, c.body)
-	}
-}
+		{kv(allocator.Recovered{Tag: "a", Episode: "starved"}), "info.segment.recovered.a",
+			`{"node":"n","tag":"a","episode":"starved"}`},
 
-// checkEvent checks that msg is this event of the node n1, and a CloudEvent.
-func checkEvent(t *testing.T, event any, msg *nats.Msg, subject, body string) {
-	t.Helper()
-	if msg.Subject != subject || string(msg.Data) != body {
-		t.Errorf("%T: %s %s, want %s %s", event, msg.Subject, msg.Data, subject, body)
+		{
+			flake(snowflake.ClockBackwards{Worker: 7, Offset: 3, Last: 1003, Now: 1000, Action: snowflake.Waited}),
+			"alert.clock.backwards.7",
+			`{"node":"n","worker":7,"offset_ms":3,"last_ms":1003,"now_ms":1000,"action":"waited"}`,
+		},
+		{
+			flake(snowflake.ClockSkewed{Now: 5000, Expected: 2000, Peers: 2010, Threshold: 1500 * time.Millisecond}),
+			"alert.clock.skewed.n", `{"node":"n","now_ms":5000,"peers_ms":2010,"threshold_ms":1500}`,
+		},
+		{
+			flake(snowflake.ClockSkewed{Now: 5000, Expected: 2000, Threshold: time.Second}),
+			"alert.clock.skewed.n", `{"node":"n","now_ms":5000,"recorded_ms":2000,"threshold_ms":1000}`,
+		},
+		{
+			flake(snowflake.ClockSkewed{Now: 5000, Recorded: 12_000, Threshold: 5 * time.Second}),
+			"alert.clock.skewed.n", `{"node":"n","now_ms":5000,"recorded_ms":12000,"threshold_ms":5000}`,
+		},
+		{
+			flake(snowflake.WorkerAcquired{Held: held, From: 5, After: 4}),
+			"info.worker.acquired.7", strings.Replace(worker, `"reserved`, `"from_ms":5,"after_ms":4,"reserved`, 1),
+		},
+		{flake(snowflake.WorkerReleased{Held: held}), "info.worker.released.7", worker},
+		{flake(snowflake.WorkerLost{Held: held, Until: 6}), "alert.worker.lost.7",
+			strings.Replace(worker, `"reserved`, `"until_ms":6,"reserved`, 1)},
+		{flake(snowflake.WorkerExpiring{Held: held}), "alert.worker.expiring.7", worker},
+		{flake(snowflake.Ending{Worker: 7, End: 9000}), "alert.worker.ending.7",
+			`{"node":"n","worker":7,"end_ms":9000}`},
+		{flake(snowflake.Recovered{Worker: 7, Episode: snowflake.EpisodeBackwards}), "info.clock.recovered.7",
+			episode + `backwards"}`},
+		{flake(snowflake.Recovered{Worker: 7, Episode: snowflake.EpisodeSkewed}), "info.clock.recovered.n",
+			episode + `skewed"}`},
+		{flake(snowflake.Recovered{Worker: 7, Episode: snowflake.EpisodeExpiring}), "info.worker.recovered.7",
+			episode + `expiring"}`},
+		{flake(snowflake.Recovered{Worker: 7, Episode: snowflake.EpisodeLost}), "info.worker.recovered.7",
+			episode + `lost"}`},
+
+		{of("segment.shadowed", "a.b", bus.ShadowedEvent{Node: "n", Tag: "a.b"}), "alert.segment.shadowed.a.b",
+			`{"node":"n","tag":"a.b"}`},
+		{of("ledger.replaced", "n", bus.LedgerReplacedEvent{Node: "n", Cause: "x"}), "alert.ledger.replaced.n",
+			`{"node":"n","cause":"x"}`},
+		{
+			of("ledger.unavailable", "n", bus.LedgerUnavailableEvent{Node: "n", Error: "x", SinceMS: 17}),
+			"alert.ledger.unavailable.n", `{"node":"n","error":"x","since_ms":17}`,
+		},
+		{of("ledger.recovered", "n", bus.RecoveredEvent{Node: "n", Episode: "unavailable"}), "info.ledger.recovered.n",
+			`{"node":"n","episode":"unavailable"}`},
+		{of("nats.degraded", "n", bus.NATSDegradedEvent{Node: "n", Cause: "x"}), "alert.nats.degraded.n",
+			`{"node":"n","cause":"x"}`},
+		{of("nats.recovered", "n", bus.RecoveredEvent{Node: "n", Episode: "degraded"}), "info.nats.recovered.n",
+			`{"node":"n","episode":"degraded"}`},
+		{of("tag.created", "a.b", tag), "info.tag.created.a.b", record},
+		{of("tag.updated", "a.b", tag), "info.tag.updated.a.b", record},
+		{of("tag.deleted", "a.b", tag), "info.tag.deleted.a.b", record},
+		{of("node.stale", "n", bus.StaleEvent{Node: "n", Error: "away"}), "alert.node.stale.n",
+			`{"node":"n","error":"away"}`},
+		{
+			of("node.lost", "n",
+				bus.LostEvent{Node: "n", Run: "r", LastHeardMS: 17, Worker: new(int64(7)), UntilMS: 18}),
+			"alert.node.lost.n", `{"node":"n","run":"r","last_heard_ms":17,"worker":7,"until_ms":18}`,
+		},
+		{of("node.recovered", "n", bus.RecoveredEvent{Node: "n", Episode: "stale"}), "info.node.recovered.n",
+			`{"node":"n","episode":"stale"}`},
+		{of("node.started", "n", node), "info.node.started.n", process},
+		{of("node.stopped", "n", node), "info.node.stopped.n", process},
+	} {
+		if c.msg.Subject != "leaf.events."+c.subject || string(c.msg.Data) != c.body {
+			t.Errorf("%s %s, want %s %s", c.msg.Subject, c.msg.Data, c.subject, c.body)
+		}
+		e, err := bus.ParseEvent(c.msg.Subject, c.msg.Header, c.msg.Data)
+		if err != nil || string(wire.Encode(e.Body)) != c.body {
+			t.Errorf("%s is read back as %+v, %v", c.body, e.Body, err)
+		}
+		if e.SpecVersion != "1.0" || e.ID == "" || e.ID != c.msg.Header.Get(nats.MsgIdHdr) || e.Source != "/leaf/n" ||
+			e.ContentType != "application/json" || e.Key != c.msg.Header.Get("ce-subject") ||
+			time.Since(e.Time) > time.Minute ||
+			!strings.HasSuffix(c.subject, strings.TrimPrefix(e.Type, "leaf")+"."+e.Key) {
+			t.Errorf("%s: %+v with header %v", c.subject, e, c.msg.Header)
+		}
+		seen[e.Type] = true
 	}
-	e, err := bus.ParseEvent(msg.Subject, msg.Header, msg.Data)
-	if err != nil {
-		t.Errorf("%T: %v", event, err)
-		return
-	}
-	if e.SpecVersion != "1.0" || e.ID == "" || e.ID != msg.Header.Get(nats.MsgIdHdr) || e.Source != "/leaf/n1" ||
-		e.ContentType != "application/json" || e.Key != msg.Header.Get("ce-subject") || time.Since(e.Time) > time.Minute {
-		t.Errorf("%T: %+v with header %v", event, e, msg.Header)
-	}
-	if want := "leaf." + subject[len("leaf.events.")+len(e.Severity)+1:len(subject)-len(e.Key)-1]; e.Type != want {
-		t.Errorf("%T: type %s, want %s", event, e.Type, want)
+	for what := range bus.EventTypes() {
+		if !seen[what] {
+			t.Errorf("%s is never published, or is not in the table", what)
+		}
 	}
 }

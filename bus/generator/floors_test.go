@@ -3,10 +3,9 @@ package generator_test
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,7 +19,7 @@ import (
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
-	"github.com/leafbus/leafbus/tests/proxy"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
 // blind is a store that reports no changes, like one that is read once a minute. It may not
@@ -29,6 +28,7 @@ type blind struct {
 	allocator.Store
 	away  atomic.Bool
 	asked atomic.Int64
+	held  sync.Mutex // while it is locked, the question waits
 }
 
 func (s *blind) Watch(ctx context.Context, _ func(allocator.Tag)) error {
@@ -38,6 +38,8 @@ func (s *blind) Watch(ctx context.Context, _ func(allocator.Tag)) error {
 
 func (s *blind) Floors(ctx context.Context, f func(string, int64, allocator.Rules)) error {
 	s.asked.Add(1)
+	s.held.Lock()
+	defer s.held.Unlock()
 	if s.away.Load() {
 		return errors.New("unplugged")
 	}
@@ -45,9 +47,9 @@ func (s *blind) Floors(ctx context.Context, f func(string, int64, allocator.Rule
 }
 
 // behind runs a generator that is connected through a proxy.
-func behind(t *testing.T, s *embedded.Server, node string, store allocator.Store, change func(*generator.Config)) (*running, *proxy.Proxy) {
+func behind(t *testing.T, s *embedded.Server, node string, store allocator.Store, change func(*generator.Config)) (*running, *kit.Link) {
 	t.Helper()
-	link, err := proxy.Start(strings.TrimPrefix(s.ClientURL(), "nats://"))
+	link, err := kit.StartLink(strings.TrimPrefix(s.ClientURL(), "nats://"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,38 +132,34 @@ func TestCutOffWhileMaxIDMoves(t *testing.T) {
 			t.Errorf("not heard: %v", unheard)
 		}
 		asked := store.asked.Load()
+		store.held.Lock() // until then requests wait
 		if hangs {
 			link.Hang(false)
 		} else {
 			link.Refuse(false)
 		}
-		testkit.Eventually(t, "it is back", cut.conn.IsConnected)
-		inbox := nc.NewInbox()
-		answers, err := nc.SubscribeSync(inbox)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range 200 { // to whichever of the two
-			if err := nc.PublishRequest("leaf.segment.order", inbox, nil); err != nil {
-				t.Fatal(err)
-			}
-			msg, err := answers.NextMsg(testkit.Patience)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ranges, err := bus.ParseReply(msg.Data)
-			if err != nil || ranges[0].First < int64(to) {
-				t.Fatalf("after max_id was moved to %d: %s, %v", to, msg.Data, err)
-			}
-			if asked < store.asked.Load() {
-				break
-			}
-		}
 		testkit.Eventually(t, "it asks the store", func() bool { return store.asked.Load() > asked })
-		for range 20 {
-			ranges, err := cut.Take(t.Context(), "order", 1)
-			if err != nil || ranges[0].First < int64(to) {
-				t.Fatalf("after max_id was moved to %d: %v, %v", to, ranges, err)
+		const requests = 20
+		answers := make(chan []bus.Range, 2*requests)
+		for range requests { // to whichever of the two, and to the one that was cut off
+			go func() {
+				body, _ := ask(t, nc, "leaf.segment.order", "")
+				ranges, _ := bus.ParseReply([]byte(body))
+				answers <- ranges
+			}()
+			go func() {
+				ranges, err := cut.Take(t.Context(), "order", 1)
+				if err != nil {
+					t.Error(err)
+				}
+				answers <- ranges
+			}()
+		}
+		time.Sleep(50 * time.Millisecond) // an answer that does not wait comes now
+		store.held.Unlock()
+		for range 2 * requests {
+			if ranges := <-answers; len(ranges) == 0 || ranges[0].First < int64(to) {
+				t.Fatalf("after max_id was moved to %d: %v", to, ranges)
 			}
 		}
 	}
@@ -171,11 +169,7 @@ func TestCutOffWhileMaxIDMoves(t *testing.T) {
 // an alert, and drops what is below as soon as it hears.
 func TestFloorsUnknown(t *testing.T) {
 	t.Parallel()
-	conf := filepath.Join(t.TempDir(), "nats.conf")
-	if err := os.WriteFile(conf, []byte(`ping_interval: "2m"`), 0o600); err != nil { // else the server may end the connection that hangs
-		t.Fatal(err)
-	}
-	s := natskit.StartWith(t, embedded.Config{ConfigFile: conf})
+	s := natskit.StartWith(t, configured(t, `ping_interval: "2m"`)) // else the server may end the connection that hangs
 	nc := natskit.Connect(t, s)
 	memory := memory(t, "order")
 	store := &blind{Store: memory}
@@ -205,38 +199,5 @@ func TestFloorsUnknown(t *testing.T) {
 	}
 	if n := len(stream("leaf.node.stale")); n != 1 {
 		t.Errorf("%d alerts", n)
-	}
-}
-
-// unmade is a store that cannot say whether there is a tag of the start.
-type unmade struct{ *blind }
-
-func (s unmade) Get(ctx context.Context, tag string) (allocator.Tag, error) {
-	if tag == "new" {
-		return allocator.Tag{}, allocator.ErrUnavailable
-	}
-	return s.blind.Get(ctx, tag)
-}
-
-// A generator serves while a tag of its start is not made yet. It asks for max_id after a pause
-// all the same.
-func TestCutOffBeforeItIsPrepared(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	memory := memory(t, "order")
-	cut, link := behind(t, s, "cut", unmade{&blind{Store: memory}}, func(c *generator.Config) {
-		c.Tags = []allocator.Tag{{Name: "new", MaxID: 1, Step: 10}}
-	})
-	if _, err := cut.Take(t.Context(), "order", 1); err != nil {
-		t.Fatal(err)
-	}
-	start(t, s, "other", memory, nil)
-	link.Refuse(true) // what is sent meanwhile is lost
-	const to = 1_000_000
-	moveTo(t, natskit.Connect(t, s), "order", to)
-	link.Refuse(false)
-	testkit.Eventually(t, "it is back", func() bool { return !slices.Contains(cut.Readiness().Missing, "bus") })
-	if ranges, err := cut.Take(t.Context(), "order", 1); err != nil || ranges[0].First < to {
-		t.Errorf("after max_id was moved to %d: %v, %v", to, ranges, err)
 	}
 }

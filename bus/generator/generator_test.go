@@ -1,54 +1,19 @@
 package generator_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/generator"
-	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
-	"github.com/leafbus/leafbus/snowflake"
-	"github.com/leafbus/leafbus/snowflake/snowflaketest"
 )
-
-// A request that still waits after DrainTimeout is refused.
-func TestDrainTimeout(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	nc := natskit.Connect(t, s)
-	g := start(t, s, "n", &slow{Store: memory(t, "order"), tokens: make(chan struct{})}, func(c *generator.Config) {
-		c.MaxWait, c.DrainTimeout = testkit.Patience, time.Millisecond
-	})
-	replies, err := nc.SubscribeSync(nc.NewInbox())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := nc.PublishRequest("leaf.segment.order", replies.Subject, nil); err != nil {
-		t.Fatal(err)
-	}
-	testkit.Eventually(t, "the request waits", func() bool {
-		states, err := bus.NewClient(nc).States(t.Context())
-		return err == nil && len(states) == 1 && states[0].Counts.Waiting == 1
-	})
-	if err := g.stop(); err != nil {
-		t.Errorf("Run: %v", err)
-	}
-	msg, err := replies.NextMsg(testkit.Patience)
-	if err != nil || !strings.Contains(string(msg.Data), `"reason":"draining"`) {
-		t.Errorf("the answer is %v, %v; want draining", msg, err)
-	}
-}
 
 // A store that is not there must not hold back the start, and what comes later
 // is served.
@@ -60,7 +25,7 @@ func TestStoreComesLater(t *testing.T) {
 	store := &switched{Store: memory(t)}
 	store.away.Store(true)
 	start(t, s, "n", store, func(c *generator.Config) {
-		c.Tags = []allocator.Tag{{Name: "order", Step: 10}}
+		c.Tags, c.MaxWait = []allocator.Tag{{Name: "order", Step: 10}}, 300*time.Millisecond
 		c.Open = func(context.Context) error {
 			if !there.Load() {
 				return errors.New("not there yet")
@@ -79,47 +44,6 @@ func TestStoreComesLater(t *testing.T) {
 	})
 }
 
-func TestRefusedToStart(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	nc := natskit.Connect(t, s)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	watching, err := jetstream.New(natskit.Connect(t, s)) // Run closes the other connection
-	if err != nil {
-		t.Fatal(err)
-	}
-	events := kvstore.Events{Config: kvstore.Config{Conn: nc, JS: js, Log: testkit.Quiet}, MaxBytes: 1 << 20}
-	if err := events.Open(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	stream, err := watching.Stream(t.Context(), bus.EventStream)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = generator.New(generator.Config{
-		Conn: nc, JS: js, Store: memory(t), Node: "n", Log: testkit.Quiet,
-		Join: func(context.Context, func(context.Context) error) (generator.Identity, error) {
-			return generator.Identity{}, allocator.ErrRefused
-		},
-		OpenEvents: func(context.Context) error { return nil },
-		Snowflake:  snowflake.Config{Layout: snowflake.DefaultLayout(), Registry: snowflaketest.NewMemory()},
-		Ready:      func() { t.Error("a refused generator is ready") },
-	}).Run(t.Context())
-	if !errors.Is(err, allocator.ErrRefused) {
-		t.Errorf("Run: %v, want %v", err, allocator.ErrRefused)
-	}
-	about, err := stream.Info(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := about.State.Msgs; n != 0 {
-		t.Errorf("a generator that did not start published %d events", n)
-	}
-}
-
 // The state is the data of one endpoint; the others have none, not even null.
 func TestStateOnOneEndpoint(t *testing.T) {
 	t.Parallel()
@@ -130,17 +54,6 @@ func TestStateOnOneEndpoint(t *testing.T) {
 	if n := strings.Count(body, `"data":`); n != 1 || !strings.Contains(body, `"data":{"node":"n"`) {
 		t.Errorf("%d endpoints have data: %s", n, body)
 	}
-}
-
-// A duplicate name is logged as a warning, because events and metrics mix the two generators.
-func TestNamesakes(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	log := new(lines)
-	start(t, s, "n", memory(t), func(c *generator.Config) { c.Log = slog.New(slog.NewTextHandler(log, nil)) })
-	start(t, s, "other", memory(t), nil)
-	start(t, s, "n", memory(t), nil)
-	testkit.Eventually(t, "the log says so", func() bool { return log.count("has this one's name") == 1 })
 }
 
 // The error of a deletion names the generators that did not confirm it, and says what is in force.
@@ -213,6 +126,7 @@ func TestOlderInstallationStays(t *testing.T) {
 		"by its ID":  of("C", then),
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := natskit.Start(t)
 			nc := natskit.Connect(t, s)
 			shared := memory(t, "order")
@@ -232,7 +146,7 @@ func TestOlderInstallationStays(t *testing.T) {
 					t.Errorf("Run: %v; want it refused, and the node named", err)
 				}
 			case <-time.After(testkit.Patience):
-				t.Error("the younger installation goes on")
+				t.Fatal("the younger installation goes on")
 			}
 			if ids, err := first.Take(t.Context(), "order", 1); err == nil {
 				t.Errorf("it gives %v to those in its process", ids)
@@ -267,32 +181,4 @@ func TestDamagedTagAtTheStart(t *testing.T) {
 		_, code := ask(t, nc, "leaf.segment.order", "")
 		return code == ""
 	})
-}
-
-// A stream that keeps requests loses IDs. The generator logs its name.
-func TestStreamOverRequests(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	nc := natskit.Connect(t, s)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	said := func(node string) string {
-		var log bytes.Buffer
-		g := start(t, s, node, memory(t), func(c *generator.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
-		if err := g.stop(); err != nil {
-			t.Fatal(err)
-		}
-		return log.String()
-	}
-	if log := said("before"); strings.Contains(log, "ERROR") {
-		t.Errorf("without such a stream: %s", log)
-	}
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "MINE", Subjects: []string{"leaf.segment.order"}}); err != nil {
-		t.Fatal(err)
-	}
-	if log := said("after"); !strings.Contains(log, "stream=MINE") {
-		t.Errorf("nothing is said of the stream: %s", log)
-	}
 }

@@ -32,9 +32,6 @@ func TestPresence(t *testing.T) {
 	if !hear(0, heartbeat{Node: "b", ID: "2"}) || hear(0, heartbeat{Node: "b", ID: "2"}) {
 		t.Error("a generator is new once")
 	}
-	if p.anyPeer(start, time.Time{}, segment) {
-		t.Error("one that cannot serve counts as able to")
-	}
 	hear(time.Second, heartbeat{Node: "a", ID: "1", Segment: true})
 	if got := nodes(time.Second); got != "ab" || !p.anyPeer(start.Add(time.Second), start, segment) {
 		t.Errorf("present: %q", got)
@@ -57,11 +54,6 @@ func TestPresence(t *testing.T) {
 	hear(4*time.Second, heartbeat{Node: "b", ID: "4"})
 	if got := nodes(4 * time.Second); got != "bb" {
 		t.Errorf("two runs of b: %q", got)
-	}
-	// Those that were killed are not kept for ever.
-	hear(time.Minute, heartbeat{Node: "c", ID: "5"})
-	if len(p.peers) != 1 {
-		t.Errorf("kept: %v", p.peers)
 	}
 	for _, junk := range []string{"", "null", "{", `{"node":"x"}`, "[]"} {
 		if _, isNew := p.hear(start, 0, []byte(junk)); isNew {
@@ -125,124 +117,6 @@ func TestPresenceClaimsOfADrain(t *testing.T) {
 		p.hear(start.Add(time.Duration(i)*time.Second), 0, wire.Encode(c.beat))
 		if got := p.claimed(start.Add(time.Duration(i)*time.Second), seven); got != c.claimed {
 			t.Errorf("after heartbeat %d the worker is claimed: %v", i, got)
-		}
-	}
-}
-
-// A generator claims a worker for a while after it has lost it.
-func TestLostWorkersAreClaimed(t *testing.T) {
-	t.Parallel()
-	g := newGroup("me")
-	start := time.Unix(1_700_000_000, 0)
-	if got := g.lostWorkers(start); len(got) > 0 {
-		t.Errorf("one that has lost none claims %v", got)
-	}
-	g.claimLost(start, 5)
-	for after, want := range map[time.Duration]int{0: 1, claimExpires: 1} {
-		if got := g.lostWorkers(start.Add(after)); len(got) != want || got[0] != 5 {
-			t.Errorf("after %v: %v, want 5", after, got)
-		}
-	}
-	if got := g.lostWorkers(start.Add(claimExpires + 1)); len(got) > 0 {
-		t.Errorf("claimed for ever: %v", got)
-	}
-}
-
-// The way of a heartbeat makes the own clock seem ahead by as much; the least of some counts.
-func TestClockOffset(t *testing.T) {
-	t.Parallel()
-	p := newGroup("me")
-	start := time.Unix(1_700_000_000, 0)
-	// heartbeat comes late ms after it was sent, by a clock that is ahead of the own one by ms.
-	second := 0
-	beatOf := func(node string, ahead, late int64) {
-		second++
-		clock := start.Add(time.Duration(second) * 100 * time.Millisecond).UnixMilli()
-		p.hear(start, clock, wire.Encode(heartbeat{Node: node, ID: node, UnixMS: clock + ahead - late}))
-	}
-	want := func(after time.Duration, offset int64, ok bool) {
-		t.Helper()
-		if got, heard := p.offset(start.Add(after)); got != offset || heard != ok {
-			t.Errorf("the clock is %d ms ahead, %v, want %d, %v", got, heard, offset, ok)
-		}
-	}
-	want(0, 0, false)
-	beatOf("a", -500, 40)
-	want(0, 540, true)
-	for _, late := range []int64{3, 200, 90, 7} {
-		beatOf("a", -500, late)
-	}
-	want(0, 503, true)
-	for range clockHeartbeats { // it is set right
-		beatOf("a", 0, 2)
-	}
-	want(0, 2, true)
-	beatOf("b", -10, 0) // of two, what is in the middle
-	want(0, 6, true)
-	beatOf("b", 0, 0)
-	p.hear(start, start.UnixMilli(), wire.Encode(heartbeat{Node: "old", ID: "old"})) // an older version reports no clock
-	want(0, 1, true)
-	beatOf("c", 3_600_000, 1) // one that is wrong does not count where there are two that are not
-	want(0, 0, true)
-	want(heartbeatExpires, 0, false)
-}
-
-// Only the own heartbeats that come back show that NATS answers.
-func TestEcho(t *testing.T) {
-	t.Parallel()
-	p := newGroup("me")
-	start := time.Unix(1_700_000_000, 0)
-	hears := func(now time.Time) bool {
-		_, silence := p.pulse.silence(now)
-		return silence < heartbeatExpires
-	}
-	if hears(start) {
-		t.Error("it counts as there from the beginning")
-	}
-	own := func(now time.Time, number uint64) {
-		p.hear(now, 0, wire.Encode(heartbeat{Node: "m", ID: "me", Number: number}))
-	}
-	own(start.Add(time.Second), p.pulse.send(start))
-	p.hear(start.Add(heartbeatExpires-1), 0, wire.Encode(heartbeat{Node: "a", ID: "1"}))
-	if !hears(start.Add(heartbeatExpires-1)) || hears(start.Add(heartbeatExpires)) {
-		t.Error("it does not count for heartbeatExpires")
-	}
-	later := start.Add(time.Minute)
-	own(later, p.pulse.send(later))
-	if !hears(later) {
-		t.Error("a heartbeat that comes back does not count")
-	}
-}
-
-// peerChanged wakes a generator that has stepped aside when a peer can serve more or less, and not at
-// each heartbeat.
-func TestTurned(t *testing.T) {
-	t.Parallel()
-	p := newGroup("me")
-	now := time.Unix(1_700_000_000, 0)
-	for i, c := range []struct {
-		beat   heartbeat
-		turned bool
-	}{
-		{heartbeat{Node: "a", ID: "1"}, false},
-		{heartbeat{Node: "a", ID: "1", Segment: true}, true},
-		{heartbeat{Node: "a", ID: "1", Segment: true}, false},
-		{heartbeat{Node: "b", ID: "2", Snowflake: true}, true},
-		{heartbeat{Node: "a", ID: "1", Segment: true, Snowflake: true}, true},
-		{heartbeat{Node: "me", ID: "me", Segment: true}, false},
-		{heartbeat{Node: "a", ID: "1", Segment: true}, true},
-		{heartbeat{Node: "a", ID: "1", Gone: true}, true},
-	} {
-		p.hear(now, 0, wire.Encode(c.beat))
-		select {
-		case <-p.peerChanged:
-			if !c.turned {
-				t.Errorf("heartbeat %d changes nothing", i)
-			}
-		default:
-			if c.turned {
-				t.Errorf("heartbeat %d changes what can be answered", i)
-			}
 		}
 	}
 }

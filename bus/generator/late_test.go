@@ -38,15 +38,17 @@ func TestWorkEndsBeforeTheSenderGivesUp(t *testing.T) {
 	store := stuck{memory(t, "order"), make(chan time.Duration, 1)}
 	start(t, s, "n", store, nil)
 	// On a slow machine the answer may come later than that. So the sender says less than it waits.
-	const most = bus.DefaultTimeout
-	answer, err := natskit.Connect(t, s).RequestMsg(&nats.Msg{Subject: bus.SubjectTagsUpdate, Data: []byte(`{"tag":"order","step":20}`),
-		Header: nats.Header{"Leaf-Timeout": {fmt.Sprint(most.Milliseconds())}}}, testkit.Patience)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if body := string(answer.Data); !strings.Contains(body, `"reason":"timed_out"`) || !strings.Contains(body, "it may have happened: send it again") {
-		t.Errorf("answered %s", body)
-	}
+	const most = time.Second
+	nc := natskit.Connect(t, s)
+	testkit.Eventually(t, "it may have happened", func() bool { // on a busy machine it may count as too late, and nothing happens
+		answer, err := nc.RequestMsg(&nats.Msg{Subject: bus.SubjectTagsUpdate, Data: []byte(`{"tag":"order","step":20}`),
+			Header: nats.Header{"Leaf-Timeout": {fmt.Sprint(most.Milliseconds())}}}, testkit.Patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := string(answer.Data)
+		return strings.Contains(body, `"reason":"timed_out"`) && strings.Contains(body, "it may have happened: send it again")
+	})
 	if left := <-store.left; left > most-most/20 {
 		t.Errorf("the work may take %v of %v", left, most)
 	}

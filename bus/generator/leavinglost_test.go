@@ -12,7 +12,7 @@ import (
 
 // gate is an observer that holds up the answers while it is shut.
 type gate struct {
-	onEvent
+	observer
 	mu      sync.Mutex // held: it is shut
 	reached chan struct{}
 }

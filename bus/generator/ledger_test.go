@@ -17,15 +17,7 @@ import (
 )
 
 // ledger is what a generator knows of its ledger, as a test sets it.
-type ledger struct {
-	away     atomic.Pointer[error]
-	mayBegin chan func(context.Context) error // what Keep was given
-	lost     chan string                      // causes for which Keep calls replaced
-}
-
-func newLedger() *ledger {
-	return &ledger{mayBegin: make(chan func(context.Context) error, 1), lost: make(chan string)}
-}
+type ledger struct{ away atomic.Pointer[error] }
 
 func (l *ledger) Err() error {
 	if err := l.away.Load(); err != nil {
@@ -36,16 +28,8 @@ func (l *ledger) Err() error {
 
 func (l *ledger) OnShadow(func(tag string, shadowed bool)) {}
 
-func (l *ledger) Keep(ctx context.Context, mayBegin func(context.Context) error, replaced func(string)) {
-	l.mayBegin <- mayBegin
-	for {
-		select {
-		case cause := <-l.lost:
-			replaced(cause)
-		case <-ctx.Done():
-			return
-		}
-	}
+func (l *ledger) Keep(ctx context.Context, _ func(context.Context) error, _ func(string)) {
+	<-ctx.Done()
 }
 
 // withLedger makes a generator claim its ranges in the bucket LEAF_LEDGER, as one with a database does.
@@ -57,7 +41,7 @@ func withLedger(t *testing.T) func(*generator.Config) {
 		}
 		c.Marks, c.Records = allocator.NewMarks(), bucketRecords{bucket, c.Store}
 		c.Store, c.StoreKind = allocator.WithLedger(c.Store, bucket, c.Marks, ""), "mysql"
-		c.Ledger = newLedger()
+		c.Ledger = new(ledger)
 	}
 }
 
@@ -75,88 +59,13 @@ func (r bucketRecords) Stored(ctx context.Context, tag string, _ int64) (allocat
 	return r.database.Get(ctx, tag)
 }
 
-// While a generator of an older version runs, which claims nothing, nothing is reserved from a database,
-// and nothing fills the ledger. Memory goes on.
-func TestOlderPeerClaimsNothing(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	nc := natskit.Connect(t, s)
-	l := newLedger()
-	own := generator.Identity{Installation: "own", Created: time.Unix(1_700_000_000, 0)}
-	g := start(t, s, "new", memory(t, "order", "full"), func(c *generator.Config) {
-		c.MaxWait = 200 * time.Millisecond // less than the older one counts as present
-		c.Ledger = l
-		c.Join = func(context.Context, func(context.Context) error) (generator.Identity, error) { return own, nil }
-	})
-	mayBegin := <-l.mayBegin
-	if _, err := g.Take(t.Context(), "full", 1); err != nil {
-		t.Fatal(err)
-	}
-	beat := func(older string) {
-		for _, b := range []string{
-			`{"node":"other","id":"1","installation":"another","created":"2030-01-01T00:00:00Z"}`,
-			`{"node":"starting","id":"2"}`,
-			`{"node":"claims","id":"3","installation":"own","claims":true}`,
-			older,
-		} {
-			if err := nc.Publish("leaf.internal.presence", []byte(b)); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	take := func() error {
-		_, err := g.Take(t.Context(), "order", 10)
-		return err
-	}
-	testkit.Eventually(t, "nothing is reserved beside an older generator", func() bool {
-		beat(`{"node":"old","id":"4","installation":"own"}`)
-		err := take()
-		if err == nil {
-			return false // it has not heard the older one yet
-		}
-		e, ok := errors.AsType[*bus.Error](err)
-		return ok && e.Reason == bus.StoreUnavailable && strings.Contains(e.Message, "generator old ")
-	})
-	if err := mayBegin(t.Context()); !errors.Is(err, allocator.ErrUnavailable) || !strings.Contains(err.Error(), "generator old ") {
-		t.Errorf("the ledger may be filled beside an older generator: %v", err)
-	}
-	if _, err := g.Take(t.Context(), "full", 1); err != nil {
-		t.Errorf("memory does not go on: %v", err)
-	}
-	testkit.Eventually(t, "it reserves again when the older one has gone", func() bool {
-		beat(`{"node":"old","id":"4","installation":"own","gone":true}`)
-		return take() == nil
-	})
-	if err := mayBegin(t.Context()); err != nil {
-		t.Errorf("the ledger may not be filled: %v", err)
-	}
-}
-
-// With tags in JetStream nothing is claimed in a ledger, and generators of all versions run side by side.
-func TestOlderPeerWithoutLedger(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	own := func(c *generator.Config) {
-		c.Join = func(context.Context, func(context.Context) error) (generator.Identity, error) {
-			return generator.Identity{Installation: "own"}, nil
-		}
-	}
-	store := memory(t, "order")
-	g := []*running{start(t, s, "a", store, own), start(t, s, "b", store, own)}
-	for i := range 20 {
-		if _, err := g[i%2].Take(t.Context(), "order", 10); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 // A ledger that is unavailable for a while is an alert, once an episode, and missing in the state. IDs
 // come from memory meanwhile.
 func TestLedgerUnavailable(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
 	nc := natskit.Connect(t, s)
-	l := newLedger()
+	l := new(ledger)
 	fine := time.Now() // the look that finds the ledger away may have begun before it was
 	g := start(t, s, "n", memory(t, "order"), func(c *generator.Config) { c.Ledger = l })
 	stream := events(t, nc)
@@ -190,29 +99,5 @@ func TestLedgerUnavailable(t *testing.T) {
 	}
 	if n := len(stream("leaf.ledger.unavailable")); n != 2 {
 		t.Errorf("%d alerts of two episodes", n)
-	}
-}
-
-// A ledger that was lost is an alert, until it is filled again.
-func TestLedgerReplaced(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	l := newLedger()
-	start(t, s, "n", memory(t), func(c *generator.Config) { c.Ledger = l })
-	stream := events(t, natskit.Connect(t, s))
-	away := errors.New("being filled")
-	l.away.Store(&away)
-	l.lost <- "made anew"
-	testkit.Eventually(t, "the alert", func() bool { return len(stream("leaf.ledger.replaced")) == 1 })
-	if e := stream("leaf.ledger.replaced")[0]; e.Key != "n" || e.Severity != "alert" || string(e.Data) != `{"node":"n","cause":"made anew"}` {
-		t.Errorf("the alert is %+v: %s", e, e.Data)
-	}
-	if n := len(stream("leaf.ledger.recovered")); n > 0 {
-		t.Error("it is over before the ledger is filled")
-	}
-	l.away.Store(nil)
-	testkit.Eventually(t, "its end", func() bool { return len(stream("leaf.ledger.recovered")) > 0 })
-	if e := stream("leaf.ledger.recovered")[0]; e.Key != "n" || string(e.Data) != `{"node":"n","episode":"replaced"}` {
-		t.Errorf("its end is %+v: %s", e, e.Data)
 	}
 }

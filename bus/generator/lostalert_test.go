@@ -3,6 +3,7 @@ package generator_test
 import (
 	"context"
 	"encoding/json"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -42,22 +43,27 @@ func TestLostAlert(t *testing.T) {
 		t.Errorf("the one that is cut off counts as lost: %+v", s.Lost)
 	}
 	link.Hang(false)
-	testkit.Eventually(t, "the end", func() bool { return ends() > 0 && a.State().Counts.Lost == 0 && b.State().Counts.Lost == 0 })
+	testkit.Eventually(t, "the end",
+		func() bool { return ends() > 0 && a.State().Counts.Lost == 0 && b.State().Counts.Lost == 0 })
 	if s := cut.State(); s.Counts.Lost > 0 {
 		t.Errorf("the one that was cut off counts as lost: %+v", s.Lost)
 	}
-	if lost := stream("leaf.node.lost"); len(lost) != 1 || lost[0].Key != "cut" || lost[0].Severity != "alert" || ends() != 1 {
+	if lost := stream("leaf.node.lost"); len(lost) != 1 || lost[0].Key != "cut" || lost[0].Severity != "alert" ||
+		ends() != 1 {
 		t.Errorf("alerts: %+v; %d ends", lost, ends())
 	}
 }
 
-// A generator that drains says that it is there until it has ended: a change of max_id waits for it, and it is not lost.
+// A generator that drains answers what waits, and says that it is there until it has ended: a change of max_id waits
+// for it, and it is
+// not lost.
 func TestDrainIsHeard(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
 	nc := natskit.Connect(t, s)
 	var heartbeats atomic.Int64
 	last := make(chan struct{})
+	goodbye := sync.OnceFunc(func() { close(last) })
 	_, err := nc.Subscribe("leaf.internal.presence", func(msg *nats.Msg) {
 		var b struct {
 			Gone    bool
@@ -68,7 +74,7 @@ func TestDrainIsHeard(t *testing.T) {
 		}
 		switch {
 		case b.Gone:
-			close(last)
+			goodbye()
 		case !b.Segment:
 			heartbeats.Add(1)
 		}
@@ -78,17 +84,25 @@ func TestDrainIsHeard(t *testing.T) {
 	}
 	store := &gated{Store: memory(t, "order"), open: make(chan struct{})}
 	g := start(t, s, "n", store, func(c *generator.Config) { c.MaxWait = testkit.Patience })
-	if err := nc.PublishRequest("leaf.segment.order", nc.NewInbox(), nil); err != nil {
+	replies, err := nc.SubscribeSync(nc.NewInbox())
+	if err == nil {
+		err = nc.PublishRequest("leaf.segment.order", replies.Subject, nil)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, "the request waits", func() bool { return g.State().Counts.Waiting == 1 })
 	heartbeats.Store(0)
 	stopped := make(chan error)
 	go func() { stopped <- g.stop() }()
-	testkit.Eventually(t, "heartbeats while it drains", func() bool { return heartbeats.Load() >= 3 }) // one at the beginning
+	testkit.Eventually(t, "heartbeats while it drains",
+		func() bool { return heartbeats.Load() >= 3 }) // one at the beginning
 	close(store.open)
 	if err := <-stopped; err != nil {
 		t.Error(err)
+	}
+	if msg, err := replies.NextMsg(testkit.Patience); err != nil || string(msg.Data) != "1" {
+		t.Errorf("the request that waited is answered with %+v, %v", msg, err)
 	}
 	select {
 	case <-last:

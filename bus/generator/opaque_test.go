@@ -76,65 +76,6 @@ func idsOf(t *testing.T, d opaque.Domain, ranges []bus.Range, err error) (ids []
 	return ids
 }
 
-func TestAdministerOpaqueTags(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	store := inJetStream(t, s, "one")
-	start(t, s, "one", store, keeping(store))
-	nc := natskit.Connect(t, s)
-	for _, c := range []struct{ subject, body, code, reply string }{
-		{bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"64"}`, "400", "none of 63, 53 and d9 to d18"},
-		{bus.SubjectTagsCreate, `{"tag":"coupon","opaque":53}`, "400", `"bad_request"`},
-		{bus.SubjectTagsCreate, `{"tag":"coupon","order":"opaque-53"}`, "400", "want trend or strict"},
-		{bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"53","order":"strict"}`, "400", "strict or opaque"},
-		{bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"53","limit":"7"}`, "400", "has no limit of its own"},
-		{bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"53","order":"trend","step":20,"quota":{"per_second":1000000}}`, "", `"opaque":"53"`},
-		{bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"53"}`, "409", `"exists"`},
-		{bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"63"}`, "409", `"conflict"`},
-		{bus.SubjectTagsCreate, `{"tag":"coupon"}`, "409", `"conflict"`},
-		{bus.SubjectTagsCreate, `{"tag":"order"}`, "", `"tag":"order"`},
-		{bus.SubjectTagsUpdate, `{"tag":"coupon","opaque":"63"}`, "400", `"bad_request"`},
-		{bus.SubjectTagsUpdate, `{"tag":"coupon","limit":"0"}`, "400", "has no limit of its own"},
-		{bus.SubjectTagsUpdate, `{"tag":"coupon","step":30,"max_id":"100"}`, "", `"opaque":"53"`},
-		{bus.SubjectTagsGet, `{"tag":"coupon"}`, "", `"opaque":"53"`},
-		{bus.SubjectTagsReveal, `{"tag":"coupon","ids":["1","2"]}`, "", `{"tag":"coupon","numbers":["`},
-		{bus.SubjectTagsReveal, `{"tag":"coupon","ids":[]}`, "400", "want 1 to 10000"},
-		{bus.SubjectTagsReveal, `{"tag":"coupon","ids":["9007199254740992"]}`, "400", "from 1 to 9007199254740991"},
-		{bus.SubjectTagsReveal, `{"tag":"coupon","ids":["0"]}`, "400", `"bad_request"`},
-		{bus.SubjectTagsReveal, `{"tag":"order","ids":["1"]}`, "400", "not opaque"},
-		{bus.SubjectTagsReveal, `{"tag":"none","ids":["1"]}`, "404", `"unknown_tag"`},
-		{bus.SubjectTagsReveal, `{"tag":"*","ids":["1"]}`, "400", `"bad_tag"`},
-		{bus.SubjectTagsAdvance, `{"tag":"coupon"}`, "", `"max_id":"100"`},
-		{bus.SubjectTagsDelete, `{"tag":"coupon"}`, "", `"opaque":"53"`},
-		{bus.SubjectTagsReveal, `{"tag":"coupon","ids":["1"]}`, "", `"numbers":["`},
-		{bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"d12"}`, "409", `"conflict"`},
-		{bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"53"}`, "", `"max_id":"100"`},
-	} {
-		reply, code := ask(t, nc, c.subject, c.body)
-		if code != c.code || !strings.Contains(reply, c.reply) {
-			t.Errorf("%s %s is answered with %s %s, want %s %s", c.subject, c.body, code, reply, c.code, c.reply)
-		}
-		if code == "" && (strings.Contains(reply, "opaque-") || strings.Contains(reply, "key") || strings.Contains(reply, "9007199254740991")) {
-			t.Errorf("%s %s: the reply shows what is ours alone: %s", c.subject, c.body, reply)
-		}
-	}
-	reply, _ := ask(t, nc, bus.SubjectTagsList, `{}`)
-	var page bus.TagsPage
-	if err := json.Unmarshal([]byte(reply), &page); err != nil || len(page.Tags) != 2 || page.Tags[0].Opaque != "53" || page.Tags[1].Opaque != "" {
-		t.Errorf("%s, %v", reply, err)
-	}
-	many := make([]string, bus.MostRevealed+1)
-	for i := range many {
-		many[i] = fmt.Sprintf(`"%d"`, i+1)
-	}
-	if reply, code := ask(t, nc, bus.SubjectTagsReveal, `{"tag":"coupon","ids":[`+strings.Join(many, ",")+`]}`); code != "400" {
-		t.Errorf("%d IDs: %s %.100s", len(many), code, reply)
-	}
-	if reply, code := ask(t, nc, bus.SubjectTagsReveal, `{"tag":"coupon","ids":[`+strings.Join(many[1:], ",")+`]}`); code != "" {
-		t.Errorf("%d IDs: %s %.100s", len(many)-1, code, reply)
-	}
-}
-
 // Answers over NATS and HTTP have IDs alone, those of one generator's numbers without a gap. Events have numbers. Nothing shows the key.
 func TestOpaqueAnswers(t *testing.T) {
 	t.Parallel()
@@ -198,10 +139,6 @@ func TestOpaqueAnswers(t *testing.T) {
 	if len(refills) == 0 || !strings.Contains(string(refills[0].Data), `"first":"1"`) {
 		t.Errorf("the refill events are %v", refills)
 	}
-	trace, err := c.Trace(t.Context(), bus.TraceRequest{Tag: "coupon", ID: ids[4]})
-	if err != nil || trace.ID != ids[4] || trace.Number != numbers[4] || trace.Outcome != bus.Claimed || int64(trace.Claims[0].First) > int64(trace.Number) || trace.Claims[0].Last < trace.Number {
-		t.Errorf("the trace is %+v, %v", trace, err)
-	}
 	key := keyOf(t, nc)
 	writing.Lock()
 	defer writing.Unlock()
@@ -254,7 +191,7 @@ func keyOf(t *testing.T, nc *nats.Conn) []byte {
 // A batch that does not fit into a message is refused before its numbers are taken, and the error has the bound. A batch of that size fits.
 func TestOpaqueBatch(t *testing.T) {
 	t.Parallel()
-	nc, _, r := startOpaque(t, smallMessages(t), "63")
+	nc, _, r := startOpaque(t, configured(t, "max_payload: 2560"), "63")
 	r.takeAll(t, "coupon", 1)
 	taken := func() int64 {
 		t.Helper()
@@ -347,9 +284,6 @@ func TestTooManyBatchesToConceal(t *testing.T) {
 	}
 	if r.Concealing() > 0 { // they wait only for a second
 		left := r.Left("coupon")
-		if reply, code := ask(t, nc, "leaf.segment.coupon", strconv.Itoa(n)); code != "429" || !strings.Contains(reply, `"retry_after_ms":`) {
-			t.Errorf("%s %s", code, reply)
-		}
 		var e *bus.Error
 		if ranges, err := r.Take(t.Context(), "coupon", n); !errors.As(err, &e) || e.Reason != bus.Overloaded || e.RetryAfter == 0 {
 			t.Errorf("over HTTP: %d ranges, %v", len(ranges), err)
@@ -365,24 +299,6 @@ func TestTooManyBatchesToConceal(t *testing.T) {
 	testkit.Eventually(t, "nothing waits any more", func() bool { return r.Concealing() == 0 })
 	if ranges, err := r.Take(t.Context(), "coupon", n); len(idsOf(t, "d9", ranges, err)) != n || r.Concealing() != 0 {
 		t.Errorf("after that %d IDs wait", r.Concealing())
-	}
-}
-
-// A generator of an older version would hand out the numbers of an opaque tag. None is created beside it.
-func TestNoOpaqueTagBesideAnOlderPeer(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	store := inJetStream(t, s, "one")
-	one := start(t, s, "one", store, keeping(store))
-	nc := natskit.Connect(t, s)
-	one.report(t, nc, "old", `,"strict":true,"rules":true`)
-	if reply, code := ask(t, nc, bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"53"}`); code != "409" || !strings.Contains(reply, "the generator old is of an older version that does not know opaque tags") {
-		t.Errorf("%s %s", code, reply)
-	}
-	one.report(t, nc, "old", `,"gone":true`)
-	one.report(t, nc, "new", `,"strict":true,"rules":true,"opaque":true`)
-	if reply, code := ask(t, nc, bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"53"}`); code != "" {
-		t.Errorf("after it is gone: %s %s", code, reply)
 	}
 }
 
@@ -434,7 +350,12 @@ func TestOpaqueNumbersOfAnother(t *testing.T) {
 	seen := make(map[bus.ID]bool)
 	take := func(r *running, n int64) {
 		t.Helper()
-		ranges, err := r.Take(t.Context(), "coupon", n)
+		var ranges []bus.Range
+		var err error
+		testkit.Eventually(t, "numbers", func() bool { // on a busy machine a request may be over before another generator answers
+			ranges, err = r.Take(t.Context(), "coupon", n)
+			return !errors.Is(err, bus.StoreUnavailable)
+		})
 		for _, id := range idsOf(t, "53", ranges, err) {
 			if seen[id] {
 				t.Errorf("%d came twice", id)
@@ -507,51 +428,6 @@ func TestNumbersWithoutTheKey(t *testing.T) {
 		return errors.Is(err, bus.StoreUnavailable) && strings.Contains(err.Error(), "LEAF_KEYS")
 	})
 	full.takeAll(t, "coupon", 10) // it has the key in memory
-}
-
-// A generator that has another key in memory than the one whose numbers it gets, and cannot ask the store, hands out none of them.
-func TestNumbersForAnotherKey(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	first, second := inJetStream(t, s, "full"), inJetStream(t, s, "dry")
-	full, _ := startIn(t, s, "full", "x", first, keeping(first))
-	p, err := opaque.New("53", opaque.NewKey())
-	if err != nil {
-		t.Fatal(err)
-	}
-	dry, away := startIn(t, s, "dry", "x", blindStore{second}, func(cfg *generator.Config) {
-		cfg.Kept = generator.Kept{Records: second, Keys: otherKey{second, p}}
-	})
-	away.away.Store(true)
-	testkit.Eventually(t, "both hear each other", func() bool { return full.Hears("dry") && dry.Hears("full") })
-	if _, err := first.Create(t.Context(), newOpaque(t, "coupon")); err != nil {
-		t.Fatal(err)
-	}
-	full.takeAll(t, "coupon", 10)
-	if ranges, err := dry.Take(t.Context(), "coupon", 3); err == nil {
-		t.Errorf("it handed out %v", ranges)
-	}
-}
-
-// otherKey are keys of which each is p.
-type otherKey struct {
-	*kvstore.Store
-	p *opaque.Permutation
-}
-
-func (k otherKey) Known(string) (*opaque.Permutation, error) { return k.p, nil }
-
-func (k otherKey) Permutation(context.Context, string) (*opaque.Permutation, error) { return k.p, nil }
-
-// newOpaque is a new tag with 53 bits.
-func newOpaque(t *testing.T, name string) allocator.Tag {
-	t.Helper()
-	order := allocator.OpaqueOrder(opaque.Bits53)
-	rules, err := allocator.NewRules(allocator.RulesChange{}, order, 10)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return allocator.Tag{Name: name, MaxID: 1, Step: 10, Order: order, Rules: rules}
 }
 
 // blindStore is a store whose watch finds nothing.

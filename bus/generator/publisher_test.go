@@ -157,22 +157,3 @@ func TestFlushKeepsTheOrder(t *testing.T) {
 		t.Errorf("published were %q, want %q", js.calls, want)
 	}
 }
-
-// A generator that stops in the moment in which it has started may find no stream yet.
-func TestFlushMakesTheStream(t *testing.T) {
-	t.Parallel()
-	js := &taking{fail: func() error { return nil }}
-	p := newPublisher(js, func(context.Context) error {
-		js.calls = append(js.calls, "open")
-		return nil
-	}, testkit.Quiet)
-	p.publish(event(wire.Info, 1))
-	p.publish(event(wire.Info, 2))
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	p.run(ctx)
-	// Either may have come before the end was seen.
-	if want := []string{"open", `{"n":1}`, `{"n":2}`}; !slices.Equal(js.calls, want) {
-		t.Errorf("%q, want %q", js.calls, want)
-	}
-}

@@ -4,11 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/generator"
@@ -84,7 +83,7 @@ func TestWanted(t *testing.T) {
 	stores := map[string]*switched{"a": {Store: shared}, "b": {Store: shared}}
 	g := make(map[string]*running)
 	for node, store := range stores {
-		g[node] = start(t, s, node, store, nil)
+		g[node] = start(t, s, node, store, func(c *generator.Config) { c.MaxWait = 100 * time.Millisecond })
 	}
 	want := func(a, b bool) {
 		t.Helper()
@@ -115,47 +114,4 @@ func TestWanted(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(true, false)
-}
-
-// The log says once that the store fails, however many tags and attempts that takes, and once that it works.
-func TestLogOfTheStore(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	var log lines
-	store := &switched{Store: memory(t, "order", "other")}
-	g := start(t, s, "a", store, func(c *generator.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
-	for _, n := range []int64{1000, 100_000} { // more than a refill for those before may have left
-		before := log.count("refills succeed again")
-		store.away.Store(true)
-		for _, tag := range []string{"order", "other", "order"} {
-			if _, err := g.Take(t.Context(), tag, n); err == nil {
-				t.Fatal("there were IDs")
-			}
-		}
-		testkit.Eventually(t, "it is logged", func() bool { return log.count("refills fail: only IDs in memory are handed out") == before+1 })
-		store.away.Store(false)
-		testkit.Eventually(t, "the end is logged", func() bool { return log.count("refills succeed again") == before+1 })
-	}
-	if n := log.count("refills fail: only IDs in memory are handed out"); n != 2 {
-		t.Errorf("logged %d times of two outages", n)
-	}
-}
-
-// lines is a log.
-type lines struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-// count is how many lines have a text.
-func (l *lines) count(text string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), text)
 }

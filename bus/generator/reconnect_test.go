@@ -41,24 +41,12 @@ func TestWorkerLostWhileCutOff(t *testing.T) {
 	memory := snowflaketest.NewMemory()
 	registry := &haltedRegistry{Registry: memory, reached: make(chan struct{}), let: make(chan struct{})}
 	g := start(t, s, "a", store, func(c *generator.Config) { c.Snowflake.Registry = registry })
-	client := bus.NewClient(natskit.Connect(t, s))
-	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-	defer cancel()
-	workerOf := func(ranges []bus.Range) int64 {
-		p, err := snowflake.DefaultLayout().Decode(ranges[0].First, time.Now().UnixMilli())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p.Worker
-	}
-	first, err := client.Snowflakes(ctx, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	held := workerOf(first)
+	nc := natskit.Connect(t, s)
+	held := flake(t, nc).Worker
 
 	memory.Wipe()
-	if _, err := memory.Add(ctx, snowflake.Record{Node: "b", Incarnation: "b", ReservedUntil: time.Now().Add(time.Hour).UnixMilli()},
+	if _, err := memory.Add(t.Context(),
+		snowflake.Record{Node: "b", Incarnation: "b", ReservedUntil: time.Now().Add(time.Hour).UnixMilli()},
 		snowflake.Choice{First: held, Last: held}); err != nil {
 		t.Fatal(err)
 	}
@@ -72,100 +60,25 @@ func TestWorkerLostWhileCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-registry.reached // it looks at its record, or was about to when it was cut off
-	nc := natskit.Connect(t, s)
-	inbox := nc.NewInbox()
-	replies, err := nc.SubscribeSync(inbox)
+	replies, err := nc.SubscribeSync(nc.NewInbox())
+	if err == nil {
+		err = nc.PublishRequest(bus.SubjectSnowflake, replies.Subject, nil)
+	}
 	if err != nil {
-		t.Fatal(err)
-	}
-	if err := nc.PublishRequest(bus.SubjectSnowflake, inbox, nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := nc.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	// A request on the same connection, sent later, is answered: so was the first, if it could be.
-	if _, err := client.Decode(ctx, first[0].First); err != nil {
-		t.Fatal(err)
-	}
+	ask(t, nc, "leaf.decode", "1")
 	close(registry.let)
-	msg, err := replies.NextMsgWithContext(ctx)
+	msg, err := replies.NextMsg(testkit.Patience)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if id, err := strconv.ParseInt(string(msg.Data), 10, 64); err == nil {
-		if worker := workerOf([]bus.Range{{First: id, Last: id}}); worker == held {
-			t.Errorf("an ID of worker %d, which another holds", worker)
-		}
-	}
-	// It takes another worker in the end.
-	again, err := client.Snowflakes(ctx, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if worker := workerOf(again); worker == held {
-		t.Errorf("an ID of worker %d, which another holds", worker)
-	}
-}
-
-// A start that hangs reads nothing of the connection. The first request on a new one is
-// not answered from the worker either before its record was looked at.
-func TestWorkerLostWhileStarting(t *testing.T) {
-	t.Parallel()
-	s, store := natskit.Start(t), memory(t)
-	registry := snowflaketest.NewMemory()
-	hang := make(chan struct{})
-	g := start(t, s, "a", store, func(c *generator.Config) {
-		c.Snowflake.Registry = registry
-		ready := c.Ready
-		c.Ready = func() {
-			ready()
-			<-hang
-		}
-	})
-	defer close(hang)
-	client := bus.NewClient(natskit.Connect(t, s))
-	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-	defer cancel()
-	workerOf := func(id int64) int64 {
-		p, err := snowflake.DefaultLayout().Decode(id, time.Now().UnixMilli())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p.Worker
-	}
-	first, err := client.Snowflakes(ctx, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	held := workerOf(first[0].First)
-
-	registry.Wipe()
-	if _, err := registry.Add(ctx, snowflake.Record{Node: "b", Incarnation: "b", ReservedUntil: time.Now().Add(time.Hour).UnixMilli()},
-		snowflake.Choice{First: held, Last: held}); err != nil {
-		t.Fatal(err)
-	}
-	connected := g.conn.StatusChanged(nats.CONNECTED)
-	if err := g.conn.ForceReconnect(); err != nil {
-		t.Fatal(err)
-	}
-	<-connected
-	if err := g.conn.Flush(); err != nil { // its subscriptions are there again
-		t.Fatal(err)
-	}
-	msg, err := natskit.Connect(t, s).RequestWithContext(ctx, bus.SubjectSnowflake, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if id, err := strconv.ParseInt(string(msg.Data), 10, 64); err == nil && workerOf(id) == held {
+	if _, err := strconv.ParseInt(string(msg.Data), 10, 64); err == nil && parts(t, string(msg.Data)).Worker == held {
 		t.Errorf("an ID of worker %d, which another holds", held)
 	}
-	// It takes another worker in the end.
-	again, err := client.Snowflakes(ctx, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if worker := workerOf(again[0].First); worker == held {
-		t.Errorf("an ID of worker %d, which another holds", worker)
-	}
+	testkit.Eventually(t, "it takes another worker", func() bool {
+		body, code := ask(t, nc, bus.SubjectSnowflake, "")
+		return code == "" && parts(t, body).Worker != held
+	})
 }

@@ -87,8 +87,6 @@ func TestReleaseWorker(t *testing.T) {
 		says   string
 	}{
 		{func(req *bus.WorkerRelease) { req.Worker = 7 }, bus.BadRequest, "worker 7 has no record"},
-		{func(req *bus.WorkerRelease) { req.Worker = 5000 }, bus.BadRequest, "worker 5000 has no record"},
-		{func(req *bus.WorkerRelease) { req.Worker = -1 }, bus.BadRequest, "worker -1 has no record"},
 		{func(req *bus.WorkerRelease) { req.Node = "" }, bus.BadRequest, "node"},
 		{func(req *bus.WorkerRelease) { req.ReservedUntil = time.Time{} }, bus.BadRequest, "reserved_until"},
 		{func(req *bus.WorkerRelease) { req.Node = "deaf" }, bus.Conflict, "has changed: it is held by dead"},
@@ -98,11 +96,6 @@ func TestReleaseWorker(t *testing.T) {
 		req := release(w)
 		c.change(&req)
 		r.refused(req, c.reason, c.says)
-	}
-	for _, bad := range []string{"x", `{"worker":"0"}`, `{"worker":0,"force":true}`, `{"worker":0,"node":"dead","reserved_until":5}`} {
-		if body, code := ask(t, r.nc, "leaf.admin.workers.release", bad); code != "400" {
-			t.Errorf("%s: code %q, %s", bad, code, body)
-		}
 	}
 
 	stream := events(t, r.nc)
@@ -152,70 +145,4 @@ func TestReleaseWorker(t *testing.T) {
 	r.from(0)
 	r.from(1)
 	wantLost(t, stream, "dead", 0, killed.ReservedUntil)
-}
-
-// The former holder may also come back before another generator takes the worker: it
-// takes it only as anybody would.
-func TestHolderComesBackAfterTheRelease(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		first, last int64
-		want        int64
-	}{
-		"and takes another":         {0, 100, 2},
-		"and waits, as others must": {0, 0, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newReleasing(t)
-			r.start("calm", r.records, nil, 1, 1)
-			disk := r.killed("dead", 0)
-			w := r.listed(0)
-			r.c.pass(10 * time.Second)
-			w, err := r.client.ReleaseWorker(t.Context(), release(w))
-			if err != nil {
-				t.Fatal(err)
-			}
-			r.start("dead", r.records, newFile(t, disk), c.first, c.last)
-			if c.want == 0 {
-				if now := r.records.Snapshot()[0]; now.ReservedUntil != w.ReservedUntil.UnixMilli() {
-					t.Errorf("it took its worker again: %+v, released was %+v", now, w)
-				}
-				r.c.pass(10 * time.Second)
-			}
-			first := r.from(c.want)
-			if e := r.records.Snapshot()[c.want]; e.Node != "dead" || c.want == 0 && first.UnixMS < w.ReservedUntil.UnixMilli() {
-				t.Errorf("worker %d is held by %+v, its first ID is of %d", c.want, e, first.UnixMS)
-			}
-		})
-	}
-}
-
-// A worker that anybody may take needs no release.
-func TestReleaseFreeWorker(t *testing.T) {
-	t.Parallel()
-	r := newReleasing(t)
-	r.start("calm", r.records, nil, 1, 1)
-	r.killed("dead", 0)
-	w := r.listed(0)
-	r.c.pass(w.ReservedUntil.Sub(time.UnixMilli(r.c.now())) - time.Millisecond)
-	before := r.records.Snapshot()[0]
-	// Almost: then it is no later than it was.
-	got, err := r.client.ReleaseWorker(t.Context(), release(w))
-	if err != nil || got != w {
-		t.Errorf("%+v, %v; want %+v", got, err, w)
-	}
-	almost := r.records.Snapshot()[0]
-	if almost.Incarnation == before.Incarnation {
-		t.Error("its holder could take it again from the record alone")
-	}
-	r.c.pass(time.Millisecond)
-	got, err = r.client.ReleaseWorker(t.Context(), release(w))
-	if err != nil || got != w {
-		t.Errorf("%+v, %v; want %+v", got, err, w)
-	}
-	if now := r.records.Snapshot()[0]; now != almost {
-		t.Errorf("a free worker was written: %+v, then %+v", almost, now)
-	}
-	w.Node = "deaf"
-	r.refused(release(w), bus.Conflict, "has changed")
 }

@@ -3,6 +3,7 @@ package generator_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,7 +24,7 @@ func TestStepsAsideAndComesBack(t *testing.T) {
 	nc := natskit.Connect(t, s)
 	shared := memory(t, "order")
 	sickStore := &switched{Store: shared}
-	sick := start(t, s, "sick", sickStore, nil)
+	start(t, s, "sick", sickStore, func(c *generator.Config) { c.MaxWait = time.Second })
 	stream := events(t, nc)
 	// Alone, it stays and says why.
 	if _, code := ask(t, nc, "leaf.segment.order", "10"); code != "" {
@@ -84,43 +85,12 @@ func TestStepsAsideAndComesBack(t *testing.T) {
 		return code == ""
 	})
 
-	testkit.Eventually(t, "the ends of both alerts are published", func() bool { return len(stream("leaf.segment.recovered")) == 2 })
-	for what, n := range map[string]int{"leaf.segment.refill_failed": 1, "leaf.segment.starved": 1, "leaf.node.started": 2, "leaf.node.stopped": 1} {
-		if got := len(stream(what)); got != n {
-			t.Errorf("%d events %s, want %d", got, what, n)
+	testkit.Eventually(t, "the ends of both alerts", func() bool { return len(stream("leaf.segment.recovered")) == 2 })
+	for _, what := range []string{"leaf.segment.refill_failed", "leaf.segment.starved", "leaf.node.stopped"} {
+		if got := len(stream(what)); got != 1 {
+			t.Errorf("%d events %s, want one", got, what)
 		}
 	}
-	if err := sick.stop(); err != nil {
-		t.Errorf("stopping: %v", err)
-	}
-}
-
-// When the store is back, a tag is not refused any more at any generator, though nobody has asked for it since.
-func TestRefillEndsRefusals(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	nc := natskit.Connect(t, s)
-	store := &switched{Store: memory(t, "order")}
-	store.away.Store(true)
-	for _, node := range []string{"a", "b"} {
-		start(t, s, node, store, func(c *generator.Config) { c.MaxWait = 100 * time.Millisecond })
-	}
-	refused := func() (n int) {
-		states, err := bus.NewClient(nc).States(t.Context())
-		if err != nil || len(states) != 2 {
-			return -1
-		}
-		for _, s := range states {
-			n += len(s.Refused)
-		}
-		return n
-	}
-	testkit.Eventually(t, "both refuse the tag", func() bool {
-		_, code := ask(t, nc, "leaf.segment.order", "")
-		return code != "" && refused() == 2
-	})
-	store.away.Store(false)
-	testkit.Eventually(t, "none refuses it", func() bool { return refused() == 0 })
 }
 
 // Two that are both sick must not wait for each other.
@@ -130,9 +100,15 @@ func TestAllSickStay(t *testing.T) {
 	nc := natskit.Connect(t, s)
 	store := &switched{Store: memory(t, "order")}
 	store.away.Store(true)
+	var both []*running
 	for _, node := range []string{"a", "b"} {
-		start(t, s, node, store, nil)
+		quick := func(c *generator.Config) { c.MaxWait = 100 * time.Millisecond }
+		both = append(both, start(t, s, node, store, quick))
 	}
+	testkit.Eventually(t, "both have heard that the other is sick, too", func() bool {
+		ask(t, nc, "leaf.segment.order", "")
+		return !slices.ContainsFunc(both, func(r *running) bool { return r.Readiness().Segment || !r.Wanted(generator.SegmentKind) })
+	})
 	for range 50 {
 		if body, code := ask(t, nc, "leaf.segment.order", ""); code != "503" && code != "504" {
 			t.Fatalf("code %q: %s", code, body)

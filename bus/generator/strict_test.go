@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -43,64 +42,6 @@ func (r *running) report(t *testing.T, nc *nats.Conn, node, flags string) {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, "the heartbeat of "+node, func() bool { return r.Hears(node) != gone })
-}
-
-// A generator of an older version takes the record of a strict tag for a damaged one. So no strict tag is created beside it.
-func TestNoStrictTagBesideAnOlderPeer(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	one := start(t, s, "one", memory(t), nil)
-	nc := natskit.Connect(t, s)
-	create := func(tag, order string) (reply, code string) {
-		return ask(t, nc, bus.SubjectTagsCreate, fmt.Sprintf(`{"tag":"%s","order":"%s"}`, tag, order))
-	}
-	one.report(t, nc, "old", "")
-	if reply, code := create("invoice", "strict"); code != "409" || !strings.Contains(reply, "the generator old is of an older version") || !strings.Contains(reply, `"conflict"`) {
-		t.Errorf("%s %s", code, reply)
-	}
-	if reply, code := create("order", "trend"); code != "" {
-		t.Errorf("a tag of trend order beside it: %s %s", code, reply)
-	}
-	one.report(t, nc, "old", `,"gone":true`)
-	one.report(t, nc, "new", `,"strict":true`)
-	if reply, code := create("invoice", "strict"); code != "" {
-		t.Errorf("after it is gone: %s %s", code, reply)
-	}
-}
-
-func TestAdministerStrictTags(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	start(t, s, "one", memory(t), nil)
-	nc := natskit.Connect(t, s)
-	for _, c := range []struct{ subject, body, code, reply string }{
-		{bus.SubjectTagsCreate, `{"tag":"invoice","order":"strict","step":10}`, "400", "a strict tag has no step"},
-		{bus.SubjectTagsCreate, `{"tag":"invoice","order":"Strict"}`, "400", "want trend or strict"},
-		{bus.SubjectTagsCreate, `{"tag":"invoice","order":"strict","max_id":"5","description":"bills"}`, "", `"step":0`},
-		{bus.SubjectTagsCreate, `{"tag":"invoice","order":"strict"}`, "409", `"exists"`},
-		{bus.SubjectTagsCreate, `{"tag":"invoice"}`, "409", `"conflict"`},
-		{bus.SubjectTagsCreate, `{"tag":"order"}`, "", `"tag":"order"`},
-		{bus.SubjectTagsCreate, `{"tag":"order","order":"strict"}`, "409", `"conflict"`},
-		{bus.SubjectTagsUpdate, `{"tag":"invoice","step":10}`, "400", "strict"},
-		{bus.SubjectTagsUpdate, `{"tag":"order","step":0}`, "400", "step"},
-		{bus.SubjectTagsUpdate, `{"tag":"invoice","order":"trend"}`, "400", `"bad_request"`},
-		{bus.SubjectTagsUpdate, `{"tag":"invoice","description":"all bills"}`, "", `"order":"strict"`},
-		{bus.SubjectTagsUpdate, `{"tag":"invoice","max_id":"50"}`, "", `"max_id":"50"`},
-		{bus.SubjectTagsGet, `{"tag":"invoice"}`, "", `"order":"strict"`},
-		{bus.SubjectTagsAdvance, `{"tag":"invoice"}`, "", `"max_id":"50"`},
-		{bus.SubjectTagsDelete, `{"tag":"invoice"}`, "", `"order":"strict"`},
-		{bus.SubjectTagsCreate, `{"tag":"invoice","order":"trend"}`, "409", `"conflict"`},
-		{bus.SubjectTagsCreate, `{"tag":"invoice","order":"strict"}`, "", `"max_id":"50"`},
-	} {
-		if reply, code := ask(t, nc, c.subject, c.body); code != c.code || !strings.Contains(reply, c.reply) {
-			t.Errorf("%s %s is answered with %s %s, want %s %s", c.subject, c.body, code, reply, c.code, c.reply)
-		}
-	}
-	reply, _ := ask(t, nc, bus.SubjectTagsList, `{}`)
-	var page bus.TagsPage
-	if err := json.Unmarshal([]byte(reply), &page); err != nil || len(page.Tags) != 2 || len(page.Unserved) > 0 || page.Tags[0].Order != bus.OrderStrict {
-		t.Errorf("%s, %v", reply, err)
-	}
 }
 
 // Each answer with IDs of a strict tag has the header. Its claims are in no event.
@@ -165,70 +106,6 @@ func (c *contested) Reserve(ctx context.Context, tag string, n, from int64) (all
 	return c.Store.Reserve(ctx, tag, n, from)
 }
 
-// Requests are passed on to the generator that is faster, if it can be asked, and its answer fits. Otherwise the generator goes on itself.
-func TestPassOn(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		flags  string // of its heartbeat; "": there is none
-		reply  string // "": it is frozen
-		code   string
-		passed bool
-	}{
-		"serves":       {`,"strict":true,"segment":true`, "101-103", "", true},
-		"is unknown":   {"", "101-103", "", false},
-		"is gone":      {`,"strict":true,"segment":true,"gone":true`, "101-103", "", false},
-		"is older":     {`,"claims":true,"segment":true`, "101-103", "", false},
-		"is stopping":  {`,"strict":true`, "101-103", "", false},
-		"is frozen":    {`,"strict":true,"segment":true`, "", "", false},
-		"refuses":      {`,"strict":true,"segment":true`, `{"code":503,"reason":"draining","message":"stopping"}`, "503", false},
-		"serves fewer": {`,"strict":true,"segment":true`, "101-102", "", false},
-		"serves two":   {`,"strict":true,"segment":true`, "101\n103-104", "", false},
-		"talks":        {`,"strict":true,"segment":true`, "hello", "", false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := natskit.Start(t)
-			nc := natskit.Connect(t, s)
-			asked := make(chan string, 100)
-			_, err := nc.Subscribe(wire.SubjectTake+".run-of-near", func(msg *nats.Msg) {
-				asked <- string(msg.Data)
-				answer := &nats.Msg{Subject: msg.Reply, Data: []byte(c.reply), Header: nats.Header{}}
-				if c.code != "" {
-					answer.Header.Set("Nats-Service-Error-Code", c.code)
-					answer.Header.Set("Nats-Service-Error", "stopping")
-				}
-				if c.reply != "" {
-					_ = nc.PublishMsg(answer)
-				}
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			store := &contested{Store: memory(t), node: "near"}
-			withInvoice(t, store.Store)
-			store.conflicts.Store(6)
-			far := start(t, s, "far", store, func(cfg *generator.Config) { cfg.MaxWait = testkit.Patience })
-			if c.flags != "" {
-				far.report(t, nc, "near", c.flags)
-			}
-			msg, err := nc.Request("leaf.segment.invoice", []byte("3"), testkit.Patience)
-			want := map[bool]string{true: "101-103", false: "1-3"}[c.passed]
-			if err != nil || string(msg.Data) != want || msg.Header.Get(bus.HeaderOrder) != bus.OrderStrict {
-				t.Fatalf("answered with %+v, %v; want %s", msg, err, want)
-			}
-			heard := strings.Contains(c.flags, `"strict":true,"segment"`) && !strings.Contains(c.flags, "gone")
-			if (len(asked) > 0) != heard {
-				t.Fatalf("it was asked %d times", len(asked))
-			}
-			if got := ""; heard {
-				if got = <-asked; !regexp.MustCompile(`^{"tag":"invoice","count":3,"wait_ms":(4[0-9][0-9]|500),"opaque":true}$`).MatchString(got) {
-					t.Errorf("it was asked for %s", got)
-				}
-			}
-		})
-	}
-}
-
 // A request to claim IDs for another generator is answered with one run, or refused. One that cannot be read has no answer.
 func TestClaimForAnotherGenerator(t *testing.T) {
 	t.Parallel()
@@ -236,31 +113,13 @@ func TestClaimForAnotherGenerator(t *testing.T) {
 	store := memory(t, "order")
 	withInvoice(t, store)
 	nc := natskit.Connect(t, s)
-	beats, err := nc.SubscribeSync(wire.SubjectPresence)
-	if err == nil {
-		err = nc.Flush()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	start(t, s, "one", store, nil)
-	var beat struct {
-		ID     string `json:"id"`
-		Strict bool   `json:"strict"`
-	}
-	msg, err := beats.NextMsg(testkit.Patience)
-	if err == nil {
-		err = json.Unmarshal(msg.Data, &beat)
-	}
-	if err != nil || !beat.Strict {
-		t.Fatalf("%+v, %v", beat, err)
-	}
+	one := start(t, s, "one", store, nil)
 	for _, tag := range []string{"invoice", "order"} { // from then on it knows them
 		if _, code := ask(t, nc, "leaf.segment."+tag, "2"); code != "" {
 			t.Fatal(code)
 		}
 	}
-	subject := wire.SubjectTake + "." + beat.ID
+	subject := wire.SubjectTake + "." + one.RunID()
 	for _, body := range []string{"", "garbage", `{"tag":7}`, `{"tag":"invoice","count":"5"}`} {
 		if msg, err := nc.Request(subject, []byte(body), 50*time.Millisecond); !errors.Is(err, nats.ErrTimeout) {
 			t.Errorf("%q is answered with %v, %v", body, msg, err)
@@ -333,34 +192,5 @@ func TestStrictTagRestored(t *testing.T) {
 	var e bus.RegressedEvent
 	if err := json.Unmarshal(list("leaf.segment.regressed")[0].Data, &e); err != nil || e.Action != "advanced" || e.Got != 101 || e.Seen != 201 || e.Store != "kv" {
 		t.Errorf("%+v, %v", e, err)
-	}
-}
-
-// shadowing is a ledger that says which rows have the name of a strict tag.
-type shadowing struct {
-	*ledger
-	found func(tag string, shadowed bool)
-}
-
-func (s *shadowing) OnShadow(f func(tag string, shadowed bool)) { s.found = f }
-
-// A row with the name of a strict tag is an alert. Its end is an event too.
-func TestShadowAlert(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	l := &shadowing{ledger: newLedger()}
-	start(t, s, "one", memory(t), func(c *generator.Config) { c.Ledger = l })
-	list := events(t, natskit.Connect(t, s))
-	l.found("invoice", true)
-	l.found("invoice", false)
-	testkit.Eventually(t, "both events", func() bool {
-		return len(list("leaf.segment.shadowed")) == 1 && len(list("leaf.segment.recovered")) == 1
-	})
-	e := list("leaf.segment.shadowed")[0]
-	if e.Key != "invoice" || e.Severity != "alert" || !strings.Contains(string(e.Data), `"tag":"invoice"`) {
-		t.Errorf("%+v", e)
-	}
-	if e := list("leaf.segment.recovered")[0]; e.Key != "invoice" || !strings.Contains(string(e.Data), `"episode":"shadowed"`) {
-		t.Errorf("%+v", e)
 	}
 }

@@ -2,9 +2,7 @@ package generator_test
 
 import (
 	"context"
-	"errors"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/leafbus/leafbus/allocator"
@@ -12,7 +10,6 @@ import (
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/internal/natskit"
-	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // A tag whose record was removed by hand and that is created again begins above all that was claimed,
@@ -82,58 +79,6 @@ func (s *delayed) Reserve(ctx context.Context, tag string, n, from int64) (alloc
 	return g, err
 }
 
-// A range that a generator has reserved and not received yet is lost when the tag is created again
-// meanwhile and another generator claims the same IDs.
-func TestCreateDuringRefill(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	nc := natskit.Connect(t, s)
-	store := memory(t, "order")
-	slow := &delayed{store, make(chan struct{}), make(chan struct{}, 1)}
-	start(t, s, "slow", slow, func(c *generator.Config) {
-		withLedger(t)(c)
-		c.MaxWait = testkit.Patience
-	})
-	open := sync.OnceFunc(func() { close(slow.gate) })
-	t.Cleanup(open) // a test that fails before must end, too
-	answer := make(chan string, 1)
-	go func() {
-		body, code := ask(t, nc, "leaf.segment.order", "5")
-		answer <- code + body
-	}()
-	<-slow.waiting
-	store.Restore(map[string]allocator.Tag{})
-	quick := start(t, s, "quick", store, withLedger(t))
-	if _, err := bus.NewClient(nc).CreateTag(t.Context(), bus.TagCreate{Tag: "order"}); err != nil {
-		t.Fatal(err)
-	}
-	var c allocatortest.Checker
-	take := func(body string) {
-		ranges, err := bus.ParseReply([]byte(body))
-		if err != nil {
-			t.Fatalf("%q: %v", body, err)
-		}
-		c.Add(ranges...)
-	}
-	ranges, err := quick.Take(t.Context(), "order", 10)
-	if err != nil || ranges[0].First != 1 {
-		t.Fatalf("the one that is quick takes %v, %v", ranges, err)
-	}
-	c.Add(ranges...)
-	open()
-	take(<-answer)
-	for range 50 {
-		body, code := ask(t, nc, "leaf.segment.order", "")
-		if code != "" {
-			t.Fatalf("code %s: %s", code, body)
-		}
-		take(body)
-	}
-	if _, err := c.Check(); err != nil {
-		t.Error(err)
-	}
-}
-
 // Records that cannot be served are listed apart, and the pages go past them.
 func TestUnservedTags(t *testing.T) {
 	t.Parallel()
@@ -172,22 +117,5 @@ func TestUnservedTags(t *testing.T) {
 	}
 	if got, want := strings.Join(unserved, ","), "b,b d,订单"; got != want {
 		t.Errorf("not served: %s, want %s", got, want)
-	}
-}
-
-// The state says that the store is unavailable, also while memory has IDs.
-func TestStoreAwayInState(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	nc := natskit.Connect(t, s)
-	start(t, s, "n", memory(t, "order"), func(c *generator.Config) {
-		c.StoreErr = func() error { return errors.New("unplugged") }
-	})
-	if _, code := ask(t, nc, "leaf.segment.order", ""); code != "" {
-		t.Errorf("code %s", code)
-	}
-	states, err := bus.NewClient(nc).States(t.Context())
-	if err != nil || len(states) != 1 || states[0].Ready || states[0].Reasons["store"] != "unplugged" {
-		t.Errorf("States: %+v, %v", states, err)
 	}
 }

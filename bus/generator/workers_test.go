@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -179,76 +177,5 @@ func TestReleaseMeetsTheRegistry(t *testing.T) {
 		fmt.Sprintf(`{"node":"calm","worker":0,"registry":"memory","reserved_until_ms":%d,"holder":"dead"}`, w.ReservedUntil.UnixMilli()))
 	if found := stream("leaf.worker.released"); len(found) != 1 {
 		t.Errorf("%d events of one release", len(found))
-	}
-}
-
-// A generator that cannot read the registry releases nothing.
-func TestReleaseWithoutTheRegistry(t *testing.T) {
-	t.Parallel()
-	outside := func(context.Context, func(context.Context) error) (generator.Identity, error) {
-		return generator.Identity{}, errors.New("not there")
-	}
-	for name, c := range map[string]struct {
-		installation string // that the data folder knows
-		join         func(context.Context, func(context.Context) error) (generator.Identity, error)
-		list         error
-		says         string
-	}{
-		"not joined":       {"", outside, nil, "not been joined"},
-		"not joined again": {"mine", outside, nil, "not been joined"},
-		"away":             {"", nil, errors.New("it hides"), "it hides"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newReleasing(t)
-			e, err := r.records.Add(t.Context(), snowflake.Record{Node: "n", Incarnation: "x", ReservedUntil: r.c.now() + 1000}, snowflake.Choice{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			r.start("calm", r.records, nil, 1, 1, func(cfg *generator.Config) {
-				cfg.Installation = c.installation
-				if c.join != nil {
-					cfg.Join = c.join
-				}
-				if c.list != nil {
-					cfg.Workers = hiding{r.records, c.list}
-				}
-			})
-			r.refused(bus.WorkerRelease{Node: "n", ReservedUntil: time.UnixMilli(e.ReservedUntil)}, bus.NoWorkerID, c.says)
-		})
-	}
-}
-
-// hiding is a registry that cannot be read.
-type hiding struct {
-	snowflake.Registry
-	err error
-}
-
-func (h hiding) List(context.Context) ([]snowflake.Entry, error) { return nil, h.err }
-
-// A record that was written by hand may have times that are none: it is listed,
-// and so are the others.
-func TestWorkersWithOddTimes(t *testing.T) {
-	t.Parallel()
-	r := newReleasing(t)
-	for worker, ms := range map[int64]int64{0: math.MaxInt64, 2: math.MinInt64} {
-		_, err := r.records.Add(t.Context(), snowflake.Record{Node: "odd", Incarnation: "x", ReservedUntil: math.MaxInt64, Acquired: ms, Reported: ms},
-			snowflake.Choice{First: worker, Last: worker})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	r.start("calm", r.records, nil, 1, 1)
-	page, err := r.client.Workers(t.Context(), bus.WorkersRequest{})
-	if err != nil || len(page.Workers) != 3 {
-		t.Fatalf("%+v, %v", page, err)
-	}
-	before := maps.Clone(r.records.Snapshot())
-	r.refused(release(page.Workers[0]), bus.Conflict, "try again at 9999-") // it reported in the future
-	if _, err := r.client.ReleaseWorker(t.Context(), release(page.Workers[2])); err != nil {
-		t.Error(err)
-	}
-	if now := r.records.Snapshot(); now[0] != before[0] || now[2].ReservedUntil != r.c.now()+10_000 {
-		t.Errorf("the records were %v and are %v", before, now)
 	}
 }

@@ -3,6 +3,8 @@ package generator_test
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -96,6 +98,16 @@ func begin(t *testing.T, s *embedded.Server, node string, store allocator.Store,
 	})
 	t.Cleanup(func() { r.stop() })
 	return r, started
+}
+
+// configured is a NATS with this configuration.
+func configured(t *testing.T, text string) embedded.Config {
+	t.Helper()
+	conf := filepath.Join(t.TempDir(), "nats.conf")
+	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return embedded.Config{ConfigFile: conf}
 }
 
 func newFile(t *testing.T, disk snowflake.Disk) *snowflake.File {

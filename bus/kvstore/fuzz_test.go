@@ -26,16 +26,7 @@ func (e entry) Revision() uint64 { return 5 }
 // A record that is accepted says where the tag is: what is written back says
 // the same.
 func FuzzDecodeRecord(f *testing.F) {
-	for _, record := range []string{
-		`{"tag":"order","max_id":"1","step":1000,"description":"","updated":"2026-01-02T03:04:05Z"}`,
-		`{"tag":"order","max_id":"9223372036854775807","step":1,"floor":"5","deleted":true}`,
-		`{"tag":"order","max_id":"5001","step":10,"last":{"first":"4001","last":"5000","node":"one","time":"2026-01-02T03:04:05.678Z"}}`,
-		`{"tag":"order","max_id":"5001","step":0,"order":"strict"}`, `{"tag":"order","max_id":"5001","step":1,"order":"strict"}`,
-		`{"tag":"order","max_id":"5001","step":1,"order":"trend"}`, `{"tag":"order","max_id":"5001","step":1,"order":"opaque-63","key_id":"0a1b"}`,
-		`{"tag":"order","max_id":"5001","step":1,"order":"opaque-d9","key_id":"0a1b","limit":"999999999"}`, `{"tag":"order","max_id":"5001","step":1,"order":"opaque-53","key_id":"0a1b"}`,
-		`{"tag":"order","max_id":"5001","step":1,"order":"opaque-63"}`, `{"tag":"order","max_id":"5001","step":1,"key_id":"0a1b"}`,
-		`{"tag":"order","max_id":1,"step":1}`, `{"tag":"order"}`, `null`, ``,
-	} {
+	for _, record := range append(damaged["tag"], sound["tag"]...) {
 		f.Add([]byte(record))
 	}
 	f.Fuzz(func(t *testing.T, record []byte) {
@@ -66,11 +57,7 @@ func FuzzDecodeRecord(f *testing.F) {
 // A record that is accepted is of the worker that its key says, and is bounded:
 // what is written back says the same.
 func FuzzDecodeWorker(f *testing.F) {
-	for _, record := range []string{
-		`{"worker":7,"node":"a","incarnation":"i","reserved_until_ms":1,"acquired_ms":2,"reported_ms":3}`,
-		`{"worker":9223372036854775807,"incarnation":"i","reserved_until_ms":9223372036854775807}`,
-		`{"worker":7,"incarnation":"i"}`, `{"incarnation":"\ud800","reserved_until_ms":1}`, `{"worker":-1}`, `null`, ``,
-	} {
+	for _, record := range append(damaged["worker"], sound["worker"]...) {
 		f.Add("7", []byte(record))
 		f.Add("0", []byte(record))
 	}
@@ -96,14 +83,7 @@ func FuzzDecodeWorker(f *testing.F) {
 // A record of the ledger that is accepted has an end from which IDs can be claimed: what is written back
 // says the same.
 func FuzzDecodeEntry(f *testing.F) {
-	for _, record := range []string{
-		`{"end":"5001"}`, `{"end":"5001","floor":"1"}`, `{"end":"9223372036854775807","floor":"9223372036854775807"}`,
-		`{"end":"5001","last":{"first":"4001","last":"5000","node":"one","time":"2026-01-02T03:04:05.678Z"}}`,
-		`{"end":"5001","last":{"first":"9","last":"1","node":"\ud800","time":"0000-01-01T00:00:00+23:59"}}`, `{"end":"5001","last":1}`,
-		`{"end":"1","order":"strict"}`, `{"end":"1","order":"trend"}`, `{"end":"1","order":"x"}`,
-		`{"end":"1","order":"opaque-d12"}`, `{"end":"1","order":"opaque-d8"}`, `{"end":"1","order":"opaque-"}`,
-		`{"end":5001}`, `{"end":"5001"} 1`, `{"end":"5","floor":"6"}`, `{"end":"5","END":"0"}`, `{}`, `null`, ``,
-	} {
+	for _, record := range append(damaged["ledger"], sound["ledger"]...) {
 		f.Add([]byte(record))
 	}
 	f.Fuzz(func(t *testing.T, record []byte) {
@@ -131,10 +111,7 @@ func FuzzDecodeEntry(f *testing.F) {
 
 // A key that is accepted has a domain and the size of a key: what is written back says the same. An error shows nothing of the record.
 func FuzzDecodeKey(f *testing.F) {
-	for _, record := range []string{
-		`{"domain":"53","key":"AAECAwQFBgcICQoLDA0ODw=="}`, `{"domain":"d12","key":"AAECAwQFBgcICQoLDA0ODw=="}`, `{"domain":"d12","key":"AAEC"}`,
-		`{"domain":"","key":"AAECAwQFBgcICQoLDA0ODw=="}`, `{"key":"AAECAwQFBgcICQoLDA0ODw=="}`, `{"domain":"53","key":"AAECAwQFBgcICQoLDA0ODw=="} 1`, `null`, ``,
-	} {
+	for _, record := range append(damaged["key"], sound["key"]...) {
 		f.Add([]byte(record))
 	}
 	f.Fuzz(func(t *testing.T, record []byte) {

@@ -115,21 +115,3 @@ func TestChangeInstallation(t *testing.T) {
 		t.Errorf("the record is %+v, it was %+v", now, before)
 	}
 }
-
-func TestHasTags(t *testing.T) {
-	s := natskit.Start(t)
-	cfg := newConfig(t, s)
-	has := func(want bool) {
-		t.Helper()
-		if has, err := HasTags(t.Context(), cfg); has != want || err != nil {
-			t.Errorf("HasTags: %v, %v; want %v", has, err, want)
-		}
-	}
-	has(false)
-	store := newStore(t, s) // makes the bucket
-	has(false)
-	if _, err := store.Create(t.Context(), allocator.Tag{Name: "order", MaxID: 1, Step: 10}); err != nil {
-		t.Fatal(err)
-	}
-	has(true)
-}

@@ -141,21 +141,6 @@ func TestTagsLost(t *testing.T) {
 	}
 }
 
-// The first tag is noted when it is created.
-func TestFirstTagIsNoted(t *testing.T) {
-	s := natskit.Start(t)
-	cfg := newConfig(t, s)
-	have := installed(t, cfg, "ours")
-	store := newStore(t, s)
-	store.Watches(have)
-	if _, err := store.Create(t.Context(), allocator.Tag{Name: "order", MaxID: 1, Step: 10}); err != nil {
-		t.Fatal(err)
-	}
-	if have := recordOf(t, cfg); !have.Tags {
-		t.Errorf("the record is %+v", have)
-	}
-}
-
 // While the installation's record cannot be read, it is not known whether the tags are lost: a tag could begin at 1
 // a second time.
 func TestRecordUnread(t *testing.T) {

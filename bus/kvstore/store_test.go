@@ -98,37 +98,6 @@ func removing(err error) bool {
 	return ok && api.ErrorCode == codeStoreFailed
 }
 
-func TestNotOpen(t *testing.T) {
-	_, err := New(newConfig(t, natskit.Start(t))).Reserve(t.Context(), "order", 1, 1)
-	if !errors.Is(err, allocator.ErrUnavailable) {
-		t.Errorf("Reserve before Open: %v, want %v", err, allocator.ErrUnavailable)
-	}
-}
-
-func TestDamagedRecord(t *testing.T) {
-	s := natskit.Start(t)
-	store := newStore(t, s)
-	kv, err := newConfig(t, s).JS.KeyValue(t.Context(), bus.BucketTags)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, record := range []string{
-		"", "{", "null", `{"tag":"order"}`,
-		`{"tag":"order","max_id":"0","step":10}`,
-		`{"tag":"order","max_id":"-5","step":10}`,
-		`{"tag":"order","max_id":"1","step":0}`,
-		`{"tag":"other","max_id":"1","step":10}`,
-		`{"tag":"order","max_id":"9223372036854775808","step":10}`,
-	} {
-		if _, err := kv.PutString(t.Context(), "order", record); err != nil {
-			t.Fatal(err)
-		}
-		if g, err := store.Reserve(t.Context(), "order", 1, 1); !errors.Is(err, allocator.ErrDamaged) {
-			t.Errorf("record %q gave %v, %v", record, g.Range, err)
-		}
-	}
-}
-
 func TestBucketRefused(t *testing.T) {
 	t.Parallel()
 	for bucket, open := range map[string]func(context.Context, Config) error{
@@ -162,17 +131,6 @@ func TestBucketRefused(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// A bucket that an operator made, without flaws, is taken as it is.
-func TestBucketAccepted(t *testing.T) {
-	cfg := newConfig(t, natskit.Start(t))
-	if _, err := cfg.JS.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: bus.BucketTags, History: 5, MaxBytes: 1 << 20}); err != nil {
-		t.Fatal(err)
-	}
-	if err := New(cfg).Open(t.Context()); err != nil {
-		t.Errorf("Open: %v", err)
 	}
 }
 

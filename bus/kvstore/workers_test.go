@@ -5,10 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"strconv"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -50,67 +47,6 @@ func holder(worker int64) snowflake.Record {
 
 func only(worker int64) snowflake.Choice { return snowflake.Choice{First: worker, Last: worker} }
 
-// A record that cannot be read is not listed, is told of once, and keeps its
-// worker from others.
-func TestWorkersDamaged(t *testing.T) {
-	s := natskit.Start(t)
-	var log bytes.Buffer
-	cfg := newConfig(t, s)
-	cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
-	w, kv := NewWorkers(cfg), workersBucket(t, s)
-	good, err := w.Add(t.Context(), holder(0), only(500))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for key, record := range map[string]string{
-		"0":     "",
-		"1":     "{",
-		"2":     "null",
-		"3":     `{"worker":4,"node":"a","incarnation":"i","reserved_until_ms":1}`,
-		"4":     `{"worker":4,"node":"a","incarnation":"","reserved_until_ms":1}`,
-		"5":     `{"worker":5,"node":"a","incarnation":"i","reserved_until_ms":0}`,
-		"6":     `{"worker":6,"node":"a","incarnation":"i","reserved_until_ms":-1}`,
-		"7":     `{"worker":"7","node":"a","incarnation":"i","reserved_until_ms":1}`,
-		"-8":    `{"worker":-8,"node":"a","incarnation":"i","reserved_until_ms":1}`,
-		"09":    `{"worker":9,"node":"a","incarnation":"i","reserved_until_ms":1}`,
-		"a/b=c": `{"worker":9,"node":"a","incarnation":"i","reserved_until_ms":1}`,
-	} {
-		log.Reset()
-		revision, err := kv.PutString(t.Context(), key, record)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range 2 {
-			if got, err := w.List(t.Context()); err != nil || len(got) != 1 || got[0] != good {
-				t.Fatalf("%s: %q is listed: %+v, %v", key, record, got, err)
-			}
-		}
-		if n := strings.Count(log.String(), "key "+key+":"); n != 1 {
-			t.Errorf("%s: %q is in the log %d times: %s", key, record, n, log.String())
-		}
-		worker, err := strconv.ParseInt(key, 10, 64)
-		if err != nil || key != workerKey(worker) {
-			continue
-		}
-		if e, err := w.Add(t.Context(), holder(0), only(worker)); !errors.Is(err, snowflake.ErrFull) {
-			t.Errorf("%s: %q was overwritten by %+v, %v", key, record, e, err)
-		}
-		if e, err := kv.Get(t.Context(), key); err != nil || e.Revision() != revision {
-			t.Errorf("%s: %q was changed: %+v, %v", key, record, e, err)
-		}
-	}
-	log.Reset()
-	if _, err := kv.PutString(t.Context(), "1", "}"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.List(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if n := strings.Count(log.String(), "level=ERROR"); n != 1 {
-		t.Errorf("another damage made %d lines: %s", n, log.String())
-	}
-}
-
 // Somebody deletes a worker's key with the nats CLI: its holder notices, and
 // the worker can be taken again.
 func TestWorkerDeletedByHand(t *testing.T) {
@@ -142,102 +78,5 @@ func TestWorkerDeletedByHand(t *testing.T) {
 	}
 	if log.Len() > 0 {
 		t.Errorf("the log takes the mark of a deletion for a record: %s", log.String())
-	}
-}
-
-// A bucket that is deleted costs one call, and the next makes it anew.
-func TestWorkersBucketDeleted(t *testing.T) {
-	cfg := newConfig(t, natskit.Start(t))
-	w := NewWorkers(cfg)
-	for name, c := range map[string]struct {
-		call func() error
-		next error // of the call after that
-	}{
-		"List": {func() error { _, err := w.List(t.Context()); return err }, nil},
-		"Add":  {func() error { _, err := w.Add(t.Context(), holder(0), only(8)); return err }, nil},
-		"Put":  {func() error { _, err := w.Put(t.Context(), holder(7), 1); return err }, snowflake.ErrConflict},
-	} {
-		if _, err := w.Add(t.Context(), holder(0), only(7)); err != nil {
-			t.Fatal(err)
-		}
-		if err := cfg.JS.DeleteKeyValue(t.Context(), bus.BucketWorkers); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.call(); err == nil || errors.Is(err, snowflake.ErrConflict) || errors.Is(err, snowflake.ErrFull) {
-			t.Errorf("%s without a bucket: %v", name, err)
-		}
-		err := c.call()
-		for removing(err) {
-			err = c.call()
-		}
-		if !errors.Is(err, c.next) {
-			t.Errorf("%s, the next one: %v, want %v", name, err, c.next)
-		}
-		status, err := cfg.JS.KeyValue(t.Context(), bus.BucketWorkers)
-		if err != nil {
-			t.Fatalf("%s: the bucket is missing: %v", name, err)
-		}
-		if err := status.Purge(t.Context(), "7"); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// Whatever happens to the server, a call ends with its context.
-func TestWorkersServerAway(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	w := NewWorkers(newConfig(t, s))
-	e, err := w.Add(t.Context(), holder(0), only(7))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Close()
-	for name, call := range map[string]func(context.Context) error{
-		"List": func(ctx context.Context) error { _, err := w.List(ctx); return err },
-		"Add":  func(ctx context.Context) error { _, err := w.Add(ctx, holder(0), only(8)); return err },
-		"Put":  func(ctx context.Context) error { _, err := w.Put(ctx, e.Record, e.Version); return err },
-	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		ended := make(chan error, 1)
-		go func() { ended <- call(ctx) }()
-		select {
-		case err := <-ended:
-			if err == nil || errors.Is(err, snowflake.ErrConflict) || errors.Is(err, snowflake.ErrFull) {
-				t.Errorf("%s: %v", name, err)
-			}
-		case <-time.After(4 * time.Second): // less than any time limit of the library
-			t.Errorf("%s went on without its context", name)
-		}
-		cancel()
-	}
-}
-
-// A bucket that was made anew counts its revisions again: the holder of before
-// must not overwrite another's record that happens to have the same.
-func TestWorkersVersionAgain(t *testing.T) {
-	s := natskit.Start(t)
-	mine, other := NewWorkers(newConfig(t, s)), NewWorkers(newConfig(t, s))
-	e, err := mine.Add(t.Context(), holder(0), only(7))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := newConfig(t, s).JS.DeleteKeyValue(t.Context(), bus.BucketWorkers); err != nil {
-		t.Fatal(err)
-	}
-	stranger := holder(0)
-	stranger.Incarnation = "another"
-	again, err := other.Add(t.Context(), stranger, only(7))
-	for removing(err) {
-		again, err = other.Add(t.Context(), stranger, only(7))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if again.Version != e.Version {
-		t.Fatalf("the version is %d, not %d again: the test shows nothing", again.Version, e.Version)
-	}
-	if _, err := mine.Put(t.Context(), e.Record, e.Version); !errors.Is(err, snowflake.ErrConflict) {
-		t.Errorf("Put on another's record: %v, want %v", err, snowflake.ErrConflict)
 	}
 }

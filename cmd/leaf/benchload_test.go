@@ -5,13 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/load"
@@ -57,14 +54,6 @@ func TestReportOfALoad(t *testing.T) {
 	}
 }
 
-func TestRequestsThatNoCallerWasFreeFor(t *testing.T) {
-	t.Parallel()
-	r := loaded(t, benchFlags{load: load.Load{Callers: 2, Rate: 100, Duration: 10 * time.Second}}, counting(func(int64) time.Duration { return 100 * time.Millisecond }))
-	if r.Requests != 200 || r.Unsent != 800 || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "800 requests") {
-		t.Errorf("%d requests, %d were not made: %q", r.Requests, r.Unsent, r.Warnings)
-	}
-}
-
 func TestErrorsOfALoad(t *testing.T) {
 	t.Parallel()
 	ids := counting(func(int64) time.Duration { return time.Millisecond })
@@ -85,16 +74,6 @@ func TestErrorsOfALoad(t *testing.T) {
 	}
 }
 
-func TestALostConnectionEndsALoad(t *testing.T) {
-	t.Parallel()
-	r := loaded(t, benchFlags{load: load.Load{Callers: 2, Duration: time.Hour}}, func(context.Context, []bus.Range) ([]bus.Range, error) {
-		return nil, nats.ErrConnectionClosed
-	})
-	if r.Stopped == "" || len(r.Errors) != 1 || r.Errors[0].Reason != "disconnected" || r.Errors[0].Count > 2 {
-		t.Errorf("the report is %+v", r)
-	}
-}
-
 // IDs that two callers got are known, also when each had kept them for itself.
 func TestRepeatedIDsOfALoad(t *testing.T) {
 	t.Parallel()
@@ -109,47 +88,5 @@ func TestRepeatedIDsOfALoad(t *testing.T) {
 	})
 	if r.Repeated != 2 || len(r.Repeats) != 1 || r.Repeats[0] != (idRange{51, 52}) || r.Runs != 9999 {
 		t.Errorf("%d repeated, %v, in %d runs", r.Repeated, r.Repeats, r.Runs)
-	}
-}
-
-func TestErrorKind(t *testing.T) {
-	for want, err := range map[string]error{
-		"overloaded":    fmt.Errorf("%w (%w)", &bus.Error{Reason: bus.Overloaded}, context.DeadlineExceeded),
-		"no_generator":  fmt.Errorf("%w (%w)", nats.ErrNoResponders, context.DeadlineExceeded),
-		"not_permitted": fmt.Errorf("no: %w", nats.ErrPermissionViolation),
-		"disconnected":  fmt.Errorf("%w (%w)", nats.ErrConnectionReconnecting, context.DeadlineExceeded),
-		"no_answer":     fmt.Errorf("no answer: %w", context.DeadlineExceeded),
-		"other":         errors.New("a reply that is not IDs"),
-	} {
-		if got := errorKind(err); got != want {
-			t.Errorf("%v is %s, want %s", err, got, want)
-		}
-	}
-}
-
-func TestShares(t *testing.T) {
-	before := map[string]int64{"a": 5, "b": 100, "gone": 7}
-	got, gone := shares(before, map[string]int64{"a": 15, "b": 20, "new": 3})
-	if fmt.Sprint(got, gone) != "[{a 10} {b 20} {new 3}] [gone]" {
-		t.Errorf("shares %v, gone %v", got, gone)
-	}
-	var text strings.Builder
-	r := benchReport{Generators: got, Gone: gone}
-	want := "requests of all clients, answered by a 10, b 20, new 3, gone is gone\n"
-	if err := r.printText(&text); err != nil || !strings.HasSuffix(text.String(), want) {
-		t.Errorf("%v, the report is %s, want it to end with %s", err, &text, want)
-	}
-	if got, gone := shares(before, nil); len(got)+len(gone) > 0 { // it was not to be known
-		t.Errorf("shares %v, gone %v, and nobody could be asked", got, gone)
-	}
-}
-
-func TestShort(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		7: "7ns", 999: "999ns", 1234: "1.23µs", 56_789: "56.8µs", 2_345_678: "2.35ms", 345_678_901: "346ms", 3_456 * time.Millisecond: "3.46s", 2 * time.Minute: "2m0s",
-	} {
-		if got := short(d); got != want {
-			t.Errorf("%d ns is %s, want %s", d, got, want)
-		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,24 +14,6 @@ import (
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/load"
 )
-
-// A load whose IDs make too many runs ends, whatever it was to take, so that its memory has a bound.
-func TestTooManyRunsEndALoad(t *testing.T) {
-	const each = 1 << 17 // runs in an answer
-	last := int64(0)
-	f := benchFlags{load: load.Load{Callers: 1, Duration: time.Hour, Calls: mostRuns/each + 5}}
-	r := loaded(t, f, func(_ context.Context, spare []bus.Range) ([]bus.Range, error) {
-		spare = spare[:0]
-		for range each {
-			last += 2
-			spare = append(spare, bus.Range{First: last, Last: last})
-		}
-		return spare, nil
-	})
-	if r.Stopped != errTooManyRuns.Error() || r.Runs != mostRuns+each || r.IDs != int64(r.Runs) {
-		t.Errorf("%d IDs in %d runs, and it ended because of %q", r.IDs, r.Runs, r.Stopped)
-	}
-}
 
 // The file has every ID that a caller got, that of the first request too, and again what came again.
 func TestBenchKeepsWhatItTook(t *testing.T) {
@@ -70,15 +51,5 @@ func TestBenchKeepsWhatItTook(t *testing.T) {
 		if want := "leaf: " + check + path + "'` checks what was taken\n"; stderr.String() != want {
 			t.Errorf("it says %q, want %q", &stderr, want)
 		}
-	}
-}
-
-// A file that cannot be written is found before the load.
-func TestBenchCannotKeepWhatItTakes(t *testing.T) {
-	var asked atomic.Int64
-	url := answering(t, "leaf.snowflake", func(string) (string, string) { asked.Add(1); return "5", "" })
-	status, stdout, stderr := leaf(t, "bench", "--duration", "1h", "--taken", filepath.Join(t.TempDir(), "none", "ids"), "-s", url)
-	if status != exitFailed || stdout != "" || !strings.Contains(stderr, "--taken: open") || asked.Load() != 1 {
-		t.Errorf("status %d after %d requests: %s%s", status, asked.Load(), stdout, stderr)
 	}
 }

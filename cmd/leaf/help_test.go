@@ -37,32 +37,3 @@ func TestHelpOfServe(t *testing.T) {
 		}
 	})
 }
-
-// Client commands have one line for the flags of a connection, and a topic has all of them.
-func TestHelpConnection(t *testing.T) {
-	cleanEnv(t)
-	_, help, _ := leaf(t, "get", "--help")
-	if strings.Count(help, "leaf help connection\n") != 1 || strings.Contains(help, "--creds FILE") || !strings.Contains(help, "--count int") {
-		t.Errorf("the help of get:\n%s", help)
-	}
-	if _, help, _ := leaf(t, "tag", "--help"); strings.Contains(help, "leaf help connection") || !strings.Contains(help, "\n  leaf tag COMMAND\n") {
-		t.Errorf("the help of a group:\n%s", help)
-	}
-	if _, help, _ := leaf(t, "--help"); !strings.Contains(help, "\nTopics:\n  connection  How commands connect to NATS\n") {
-		t.Errorf("the help of leaf:\n%s", help)
-	}
-	for _, args := range [][]string{{"help", "connection"}, {"connection"}, {"connection", "--help"}} {
-		status, topic, stderr := leaf(t, args...)
-		if status != exitOK || stderr != "" {
-			t.Errorf("leaf %v: status %d: %s", args, status, stderr)
-		}
-		for _, want := range []string{
-			"[$LEAF_SERVER, $NATS_URL]", "[$LEAF_TIMEOUT, $NATS_TIMEOUT] (default 5s)", "[$LEAF_TLSCA, $NATS_CA]", "[$LEAF_CONTEXT, $NATS_CONTEXT]",
-			"[$LEAF_PASSWORD_FILE]",
-		} {
-			if strings.Count(topic, want) != 1 {
-				t.Errorf("leaf %v does not say %s once:\n%s", args, want, topic)
-			}
-		}
-	}
-}

@@ -4,31 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/spf13/pflag"
-
-	"github.com/leafbus/leafbus/snowflake"
 )
-
-// The time has the bits that the others leave.
-func TestLayoutFlags(t *testing.T) {
-	for _, c := range []struct {
-		idBits int
-		want   snowflake.Layout
-	}{
-		{63, snowflake.DefaultLayout()},
-		{63, snowflake.Layout{Epoch: 0, TimeBits: 42, WorkerBits: 5, SequenceBits: 16}},
-		{53, snowflake.Layout{Epoch: 7, TimeBits: 41, WorkerBits: 6, SequenceBits: 6}},
-		{53, snowflake.Layout{Epoch: 7, WorkerBits: 6, SequenceBits: 8, UnitMS: 10, UnitBits: 39}},
-	} {
-		f := layoutFlags{idBits: c.idBits, workerBits: c.want.WorkerBits, sequenceBits: c.want.SequenceBits, epoch: c.want.Epoch,
-			sequence: &pflag.Flag{Changed: true}, unit: time.Duration(c.want.Unit()) * time.Millisecond}
-		if got := f.layout(); got != c.want || f.check() != nil {
-			t.Errorf("%+v, want %+v; %v", got, c.want, f.check())
-		}
-	}
-}
 
 func TestLayoutCmd(t *testing.T) {
 	cleanEnv(t)
@@ -47,18 +23,6 @@ workers           1024: as many generators can issue IDs
 IDs of a worker   4096 in 1ms, 4096000 a second
 largest ID        9223372036854775807
 JavaScript        needs strings or BigInt: IDs pass 2^53
-`},
-		{[]string{"--id-bits", "53", "--worker-bits", "6", "--sequence-bits", "8", "--time-unit", "10ms"}, `
-  63 53   52   14   13     8   7        0
-┌───────┬─────────┬──────────┬────────────┐
-│ 0     │ time 39 │ worker 6 │ sequence 8 │
-└───────┴─────────┴──────────┴────────────┘
-time              39 bits of 10ms, from 2010-11-04T01:42:54.657Z
-ends              2185-01-19T05:11:53.537Z, in …
-workers           64: as many generators can issue IDs
-IDs of a worker   256 in 10ms, 25600 a second
-largest ID        9007199254740991
-JavaScript        holds each ID exactly
 `},
 	} {
 		status, stdout, stderr := leaf(t, append([]string{"layout"}, c.args...)...)
@@ -98,26 +62,6 @@ func TestLayoutSequence(t *testing.T) {
 		var got layoutReport
 		if err := json.Unmarshal([]byte(stdout), &got); status != exitOK || err != nil || [2]int{got.TimeBits, got.SequenceBits} != want {
 			t.Errorf("%s: status %d, %s%s; want %d", args, status, stdout, stderr, want)
-		}
-	}
-}
-
-// A choice that cannot work, or that ends soon, is refused, with what to change.
-func TestLayoutRefuses(t *testing.T) {
-	cleanEnv(t)
-	for _, c := range []struct{ args, want string }{
-		{"--id-bits 53 --sequence-bits 12", "ends at 2010-11-28T22:14:18.305Z: give the time more bits (more --id-bits, or fewer --worker-bits or --sequence-bits), a longer --time-unit, or a later --epoch"},
-		{"--id-bits 51 --worker-bits 6 --sequence-bits 16", "12 days"},
-		{"--id-bits 51", "1 of sequence; this has 41 bits of 1 ms, 10 and 0"},
-		{"--id-bits 70", "--id-bits, --worker-bits, --sequence-bits, --time-unit and --epoch: the bits of a layout are 70 together, more than 63"},
-		{"--time-unit 1s", "after the year 9999"},
-		{"--time-unit 5ms", "want 1ms, 10ms, 100ms or 1s"},
-		{"--epoch -1", "--epoch"},
-		{"extra", "unknown"},
-	} {
-		status, stdout, stderr := leaf(t, append([]string{"layout"}, strings.Fields(c.args)...)...)
-		if status != exitUsage || stdout != "" || !strings.Contains(stderr, c.want) {
-			t.Errorf("%s: status %d, %q, %q; want %q", c.args, status, stdout, stderr, c.want)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -128,29 +127,19 @@ func TestExitStatus(t *testing.T) {
 		{name: "bad flag value", args: []string{"probe", "--max-batch", "many"}, status: 2,
 			stderr: "leaf: bad value for --max-batch: \"many\" is not a whole number\n" +
 				"Run \"leaf probe --help\" for usage.\n"},
-		{name: "too large a flag value", args: []string{"probe", "--max-batch", "99999999999999999999"}, status: 2,
-			stderr: "leaf: bad value for --max-batch: 99999999999999999999 is out of range\nRun \"leaf probe --help\" for usage.\n"},
 		{name: "bad duration", args: []string{"probe", "--timeout", "5"}, status: 2,
 			stderr: "leaf: bad value for --timeout: missing unit in duration \"5\": want one such as 500ms, 10s or 1h30m\n" +
 				"Run \"leaf probe --help\" for usage.\n"},
 		{name: "number below zero", args: []string{"probe", "-5"}, status: 2,
 			stderr: "leaf: -5 is not a flag, and negative numbers are not allowed here\nRun \"leaf probe --help\" for usage.\n"},
-		{name: "unknown shorthand", args: []string{"probe", "-z"}, status: 2,
-			stderr: "leaf: unknown shorthand flag: 'z' in -z\nRun \"leaf probe --help\" for usage.\n"},
 		{name: "bad secret", args: []string{"probe", "--dsn", "hunter2"}, status: 2,
 			stderr: "leaf: bad value for --dsn: it is not shown here, as it may hold a secret\nRun \"leaf probe --help\" for usage.\n"},
 		{name: "too few arguments", args: []string{"probe"}, status: 2,
 			stderr: "leaf: the argument NAME is missing: leaf probe NAME [flags]\nRun \"leaf probe --help\" for usage.\n"},
 		{name: "too many arguments", args: []string{"probe", "x", "y z"}, status: 2,
 			stderr: "leaf: the argument \"y z\" is one too many: leaf probe NAME [flags]\nRun \"leaf probe --help\" for usage.\n"},
-		{name: "unwanted argument", args: []string{"group", "other", "x"}, status: 2,
-			stderr: "leaf: unknown command \"x\" for \"leaf group other\"\nRun \"leaf group other --help\" for usage.\n"},
 		{name: "unknown command", args: []string{"prob"}, status: 2,
 			stderr: "leaf: unknown command \"prob\" for \"leaf\": did you mean probe?\nRun \"leaf --help\" for usage.\n"},
-		{name: "unknown command of a group", args: []string{"group", "zzzzzzzz"}, status: 2,
-			stderr: "leaf: unknown command \"zzzzzzzz\" for \"leaf group\"\nRun \"leaf group --help\" for usage.\n"},
-		{name: "unknown shell", args: []string{"completion", "cmd.exe"}, status: 2,
-			stderr: "leaf: unknown command \"cmd.exe\" for \"leaf completion\"\nRun \"leaf completion --help\" for usage.\n"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -160,21 +149,6 @@ func TestExitStatus(t *testing.T) {
 				t.Errorf("leaf %v: status %d, stderr %q; want %d, %q", tt.args, status, stderr, tt.status, tt.stderr)
 			}
 		})
-	}
-}
-
-func TestProcessExitStatus(t *testing.T) {
-	cleanEnv(t)
-	for args, want := range map[string]int{
-		"--version":       exitOK,
-		"completion bash": exitOK,
-		"no-such-command": exitUsage,
-	} {
-		cmd := process(t, "leaf", strings.Fields(args)...)
-		out, err := cmd.CombinedOutput()
-		if got := cmd.ProcessState.ExitCode(); got != want {
-			t.Errorf("leaf %s: exit status %d (%v), want %d\n%s", args, got, err, want, out)
-		}
 	}
 }
 
@@ -199,17 +173,5 @@ func TestSecondSignalEndsTheProcess(t *testing.T) {
 	err = cmd.Wait()
 	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != exitFailed {
 		t.Errorf("after a second signal: %v, want exit status %d", err, exitFailed)
-	}
-}
-
-func TestRunPassesContext(t *testing.T) {
-	cleanEnv(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	p := &probe{do: func(cmd *cobra.Command) error { return cmd.Context().Err() }}
-	var stderr bytes.Buffer
-	status := run(ctx, assemble(p.command()), []string{"probe", "x"}, &stderr, &stderr)
-	if status != exitFailed {
-		t.Errorf("with a cancelled context: status %d, want %d", status, exitFailed)
 	}
 }

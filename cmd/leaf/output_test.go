@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"strings"
 	"testing"
 )
@@ -31,16 +30,5 @@ func TestPrintJSON(t *testing.T) {
 	}
 	if want := "{\"message\":\"a < b & c > d\"}\n"; out.String() != want {
 		t.Errorf("got %q, want %q", out.String(), want)
-	}
-}
-
-func TestAFileIsNoTerminal(t *testing.T) {
-	f, err := os.CreateTemp(t.TempDir(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if isTerminal(f) {
-		t.Error("isTerminal of a regular file")
 	}
 }

@@ -17,29 +17,23 @@ func TestSecretFile(t *testing.T) {
 		stderr string
 		status int
 	}{
-		"flag":                       {args: []string{"--password-file", "secret"}, want: first},
-		"environment":                {env: "LEAF_PASSWORD_FILE=secret", want: first},
-		"configuration":              {config: "password-file: secret", want: first},
-		"empty":                      {args: []string{"--password-file", "", "--password", other}, want: other},
-		"beside an empty one":        {args: []string{"--password-file", "secret", "--password", ""}, want: first},
-		"beats the environment":      {args: []string{"--password-file", "secret"}, env: "LEAF_PASSWORD=" + other, want: first},
-		"beats NATS_":                {config: "", env: "NATS_PASSWORD=" + other, args: []string{"--password-file", "secret"}, want: first},
-		"beaten by NATS_":            {config: "password-file: secret", env: "NATS_PASSWORD=" + other, want: other},
-		"beaten by the environment":  {config: "password-file: secret", env: "LEAF_PASSWORD=" + other, want: other},
-		"beaten by a flag":           {args: []string{"--password", other}, env: "LEAF_PASSWORD_FILE=secret", want: other},
-		"both":                       {args: []string{"--password-file", "secret", "--password", other}, stderr: "--password and --password-file: give one of them", status: exitUsage},
-		"both, configuration":        {config: "password-file: secret\npassword: " + other, stderr: "give one of them", status: exitUsage},
-		"missing":                    {args: []string{"--password-file", "none"}, stderr: "--password-file: open none: ", status: exitUsage},
-		"folder":                     {args: []string{"--password-file", "."}, stderr: "--password-file: ", status: exitUsage},
-		"nothing in it":              {args: []string{"--password-file", "blank"}, stderr: "blank is empty", status: exitUsage},
-		"too large":                  {args: []string{"--password-file", "large"}, stderr: "larger than 64 KiB", status: exitUsage},
-		"readable by others":         {args: []string{"--password-file", "open"}, want: first, stderr: "can read the secret in open (--password-file): chmod 600 open\n"},
-		"readable by its group only": {args: []string{"--password-file", "group"}, want: first},
+		"flag":                      {args: []string{"--password-file", "secret"}, want: first},
+		"environment":               {env: "LEAF_PASSWORD_FILE=secret", want: first},
+		"empty":                     {args: []string{"--password-file", "", "--password", other}, want: other},
+		"beats the environment":     {args: []string{"--password-file", "secret"}, env: "LEAF_PASSWORD=" + other, want: first},
+		"beaten by NATS_":           {config: "password-file: secret", env: "NATS_PASSWORD=" + other, want: other},
+		"beaten by the environment": {config: "password-file: secret", env: "LEAF_PASSWORD=" + other, want: other},
+		"beaten by a flag":          {args: []string{"--password", other}, env: "LEAF_PASSWORD_FILE=secret", want: other},
+		"both":                      {args: []string{"--password-file", "secret", "--password", other}, stderr: "--password and --password-file: give one of them", status: exitUsage},
+		"missing":                   {args: []string{"--password-file", "none"}, stderr: "--password-file: open none: ", status: exitUsage},
+		"nothing in it":             {args: []string{"--password-file", "blank"}, stderr: "blank is empty", status: exitUsage},
+		"too large":                 {args: []string{"--password-file", "large"}, stderr: "larger than 64 KiB", status: exitUsage},
+		"readable by others":        {args: []string{"--password-file", "open"}, want: first, stderr: "can read the secret in open (--password-file): chmod 600 open\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cleanEnv(t)
 			writeConfig(t, c.config)
-			for file, mode := range map[string]os.FileMode{"secret": 0o600, "open": 0o604, "group": 0o640} {
+			for file, mode := range map[string]os.FileMode{"secret": 0o600, "open": 0o604} {
 				writeSecret(t, file, first+" \r\n\n", mode)
 			}
 			writeSecret(t, "blank", " \n", 0o600)
@@ -66,23 +60,5 @@ func writeSecret(t *testing.T, name, text string, mode os.FileMode) {
 	}
 	if err := os.Chmod(name, mode); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// Each secret of a generator has a file, and what is read from there is checked as if it was given.
-func TestSecretFilesOfServe(t *testing.T) {
-	cleanEnv(t)
-	t.Chdir(t.TempDir())
-	writeSecret(t, "dsn", "u:hunter2@tcp(127.0.0.1:1)/\n", 0o600) // names no database
-	writeSecret(t, "token", "a b\n", 0o600)
-	for args, want := range map[string]string{
-		"serve --data-dir d --mysql-file dsn":        "--mysql: ",
-		"serve --data-dir d --http-token-file token": "--http-token: an HTTP header cannot carry it",
-		"migrate --mysql-file dsn":                   "--mysql: ",
-	} {
-		status, _, stderr := leaf(t, strings.Fields(args)...)
-		if status != exitUsage || !strings.Contains(stderr, want) || strings.Contains(stderr, "hunter2") {
-			t.Errorf("leaf %s: status %d, %s", args, status, stderr)
-		}
 	}
 }

@@ -1,13 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"testing"
 	"time"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/leafbus/leafbus/allocator"
@@ -36,65 +34,6 @@ func TestParseTags(t *testing.T) {
 		if _, usage := errors.AsType[*usageError](err); !usage {
 			t.Errorf("--tag %q: %v, want a usage error", bad, err)
 		}
-	}
-}
-
-func TestServeRefuses(t *testing.T) {
-	for _, args := range [][]string{
-		{"--max-batch", "0"}, {"--max-batch", "1000000001"}, {"--max-waiting", "0"}, {"--max-step", "0"},
-		{"--max-wait", "0s"}, {"--max-wait", "2m"}, {"--drain-timeout", "-1s"}, {"--replicas", "-1"}, {"--replicas", "6"},
-		{"--epoch", "-1"}, {"--epoch", "99999999999999"}, {"--events-max-bytes", "0"}, {"--events-max-age", "59m"}, {"--events-max-age", "876001h"}, {"--events-max-age", "30d"},
-		{"--worker-id", "1024"}, {"--worker-id", "1-2"}, {"--worker-range", "9-3"}, {"--worker-id", "1", "--worker-range", "1-2"},
-		{"--worker-bits", "0"}, {"--sequence-bits", "0"}, {"--worker-bits", "22"}, {"--id-bits", "64"}, {"--id-bits", "51"}, {"--id-bits", "-1"},
-		{"--time-unit", "5ms"}, {"--time-unit", "0s"}, {"--time-unit", "2s"}, {"--time-unit", "1s"}, // ends after the year 9999
-		{"--worker-bits", "1", "--sequence-bits", "1"}, // ends after the year 9999
-		{"--worker-reserve", "999ms"}, {"--worker-reserve", "8761h"}, {"--worker-grace", "999ms"}, {"--worker-grace", "8761h"},
-		{"--tag-refresh", "99ms"}, {"--tag-refresh", "25h"}, {"--mysql", "nonsense"}, {"--shared-table"}, {"--shared-table", "--mysql", ""}, {"--mysql", "u:p@tcp(127.0.0.1:1)/"},
-		{"--max-clock-skew", "9ms"}, {"--max-clock-skew", "61m"}, {"--max-clock-back", "0s"}, {"--max-clock-back", "1001ms"},
-		{"--max-clock-wait", "0s"}, {"--max-clock-wait", "61s"},
-		{"--listen", "foo"}, {"--listen", "4222"}, {"--listen", "127.0.0.1:nats"}, {"--listen", "127.0.0.1:65536"},
-		{"--log-level", "loud"}, {"--log-format", "xml"}, {"--node", "a b"}, {"--node", ".a"}, {"--node", "a..b"}, {"extra"},
-	} {
-		cleanEnv(t)
-		var stdout, stderr bytes.Buffer
-		args = append([]string{"serve", "--data-dir", t.TempDir()}, args...)
-		if status := run(t.Context(), newRoot(), args, &stdout, &stderr); status != exitUsage || stdout.Len() > 0 {
-			t.Errorf("%v: status %d, %s", args, status, &stderr)
-		}
-	}
-}
-
-// The database is told that the table is shared, wherever the flag is given.
-func TestSharedTable(t *testing.T) {
-	const dsn = "u:p@tcp(127.0.0.1:1)/leaf"
-	for name, c := range map[string]struct {
-		args      []string
-		env, file string
-		shared    bool
-	}{
-		"not given":             {file: "mysql: " + dsn},
-		"on the command line":   {args: []string{"--shared-table", "--mysql", dsn}, shared: true},
-		"in the environment":    {args: []string{"--mysql", dsn}, env: "true", shared: true},
-		"in the file":           {file: "mysql: " + dsn + "\nshared-table: true", shared: true},
-		"in both, which differ": {file: "mysql: " + dsn + "\nshared-table: true", env: "false"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			cleanEnv(t)
-			if c.env != "" {
-				t.Setenv("LEAF_SHARED_TABLE", c.env)
-			}
-			if c.file != "" {
-				writeConfig(t, c.file)
-				c.args = append(c.args, "--config", "leaf.yaml")
-			}
-			var f mysqlFlags
-			cmd := &cobra.Command{Use: "probe", RunE: func(*cobra.Command, []string) error { return f.check() }}
-			f.register(cmd.Flags())
-			var out bytes.Buffer
-			if status := run(t.Context(), assemble(cmd), append([]string{"probe"}, c.args...), &out, &out); status != exitOK || f.shared != c.shared {
-				t.Errorf("status %d, shared %v, %s", status, f.shared, &out)
-			}
-		})
 	}
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -70,24 +69,5 @@ func TestTagApplyConflict(t *testing.T) {
 		if status != exitFailed || !strings.Contains(stderr, "leaf: a: no (409 conflict)") || !strings.Contains(stdout, "0 unchanged, 1 failed\n") || asked.Load() != most {
 			t.Errorf("%s: status %d, %q, %s, after %d requests", text, status, stdout, stderr, asked.Load())
 		}
-	}
-}
-
-// Of many failures, the first are printed.
-func TestTagApplyFailures(t *testing.T) {
-	url := answering(t, "leaf.admin.tags.*", func(string) (string, string) {
-		return `{"code":503,"reason":"store_unavailable","message":"damaged"}`, "503"
-	})
-	text := "tags:\n"
-	for n := range 50 {
-		text += fmt.Sprintf("- tag: t%02d\n", n)
-	}
-	status, stdout, stderr := applyText(t, url, text)
-	if status != exitFailed || stdout != "50 tags: 0 created, 0 changed, 0 unchanged, 50 failed\n" || !strings.Contains(stderr, "50 of 50 tags were not applied:\nt00: damaged") ||
-		strings.Count(stderr, "damaged") != mostFailures || !strings.Contains(stderr, "and 30 more (--json lists all)") {
-		t.Errorf("status %d, %q, %s", status, stdout, stderr)
-	}
-	if _, stdout, _ = applyText(t, url, text, "--json"); strings.Count(stdout, `"tag":`) != 50 || !strings.Contains(stdout, `"tags":[],"unchanged":0,"dry_run":false`) {
-		t.Errorf("as JSON %s", stdout)
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -14,34 +15,25 @@ import (
 
 // The list may come in pages.
 func TestWorkersPrints(t *testing.T) {
-	soon, past := time.Now().Add(time.Hour), time.Now().Add(-time.Hour)
-	entry := func(worker int, node string, running bool, until time.Time) string {
+	entry := func(worker int, node string, running bool, until string) string {
 		return fmt.Sprintf(`{"worker":%d,"node":"%s","running":%v,"acquired":"2026-01-02T03:04:05Z","reported":"2026-01-02T03:04:06Z","reserved_until":"%s"}`,
-			worker, node, running, until.UTC().Format(time.RFC3339))
+			worker, node, running, until)
 	}
-	first, rest := entry(0, "a", true, soon)+","+entry(1, "b", false, soon), entry(4, "c", false, past)
+	first := entry(0, "a", true, "2999-01-02T03:04:05Z") + "," + entry(1, "b", false, "2999-01-02T03:04:05Z")
+	rest := entry(4, "c", false, "2026-01-02T03:04:05Z")
 	url := answering(t, "leaf.admin.workers.list", func(body string) (string, string) {
-		switch body {
-		case "{}":
-			return `{"registry":"kv","workers":[` + first + `],"next":4}`, ""
-		case `{"from":4}`:
+		if body == `{"from":4}` {
 			return `{"registry":"kv","workers":[` + rest + `]}`, ""
 		}
-		return `{"code":400,"reason":"bad_request","message":"no"}`, "400"
+		return `{"registry":"kv","workers":[` + first + `],"next":4}`, ""
 	})
-	status, stdout, stderr := leaf(t, "workers", "-s", url)
-	lines := strings.Split(stdout, "\n")
-	if status != exitOK || len(lines) != 5 {
-		t.Fatalf("status %d, %s%s", status, stdout, stderr)
-	}
+	wantPrinted(t, url, printing{"workers --json", exitOK, `{"registry":"kv","workers":[` + first + "," + rest + "]}\n",
+		""})
+	_, stdout, _ := leaf(t, "workers", "-s", url)
 	for i, want := range []string{"WORKER NODE STATE", "0 a running", "1 b away", "4 c free"} {
-		if got := strings.Join(strings.Fields(lines[i])[:3], " "); got != want {
-			t.Errorf("line %q, want %q", lines[i], want)
+		if line := strings.Join(strings.Fields(strings.Split(stdout, "\n")[i]), " "); !strings.HasPrefix(line, want) {
+			t.Errorf("line %q, want %q", line, want)
 		}
-	}
-	status, stdout, stderr = leaf(t, "workers", "--json", "-s", url)
-	if want := `{"registry":"kv","workers":[` + first + "," + rest + "]}\n"; status != exitOK || stdout != want {
-		t.Errorf("status %d, %s%s; want %s", status, stdout, stderr, want)
 	}
 }
 
@@ -85,23 +77,16 @@ func TestReleaseCommand(t *testing.T) {
 		stderr              []string
 		released            int64
 	}{
-		"confirmed":            {away, reply, "", []string{"7", "--yes"}, exitOK, "worker 7 is free from " + timeOf(then) + " on\n", explained, 1},
-		"as JSON":              {away, reply, "", []string{"7", "--yes", "--json"}, exitOK, reply + "\n", explained, 1},
-		"not confirmed":        {away, reply, "", []string{"7"}, exitUsage, "", append([]string{"--yes"}, explained...), 0},
-		"not confirmed, JSON":  {away, reply, "", []string{"7", "--json"}, exitUsage, "", append([]string{"--yes"}, explained...), 0},
-		"running":              {fmt.Sprintf(format, 7, "busy", true, soon.Format(rfc)), "", "", []string{"7", "--yes"}, exitFailed, "", []string{"held by busy, which is running: stop it", "killed", "3 s", "10 s"}, 0},
-		"running too long":     {fmt.Sprintf(format, 7, "busy", true, past.Format(rfc)), "", "", []string{"7", "--yes"}, exitFailed, "", []string{"which is running"}, 0},
-		"free":                 {fmt.Sprintf(format, 7, "old", false, past.Format(rfc)), "", "", []string{"7"}, exitOK, "worker 7 is free already, since " + timeOf(past) + "\n", nil, 0},
-		"free, JSON":           {fmt.Sprintf(format, 7, "old", false, past.Format(rfc)), "", "", []string{"7", "--json"}, exitOK, fmt.Sprintf(format, 7, "old", false, past.Format(rfc)) + "\n", nil, 0},
-		"no record":            {"", "", "", []string{"7", "--yes"}, exitFailed, "", []string{"worker 7 has no record"}, 0},
-		"others have a record": {fmt.Sprintf(format, 8, "n", false, past.Format(rfc)), "", "", []string{"7", "--yes"}, exitFailed, "", []string{"worker 7 has no record"}, 0},
+		"confirmed":     {away, reply, "", []string{"7", "--yes"}, exitOK, "worker 7 is free from " + timeOf(then) + " on\n", explained, 1},
+		"as JSON":       {away, reply, "", []string{"7", "--yes", "--json"}, exitOK, reply + "\n", explained, 1},
+		"not confirmed": {away, reply, "", []string{"7"}, exitUsage, "", append([]string{"--yes"}, explained...), 0},
+		"running":       {fmt.Sprintf(format, 7, "busy", true, soon.Format(rfc)), "", "", []string{"7", "--yes"}, exitFailed, "", []string{"held by busy, which is running: stop it", "killed", "3 s", "10 s"}, 0},
+		"free":          {fmt.Sprintf(format, 7, "old", false, past.Format(rfc)), "", "", []string{"7"}, exitOK, "worker 7 is free already, since " + timeOf(past) + "\n", nil, 0},
+		"free, JSON":    {fmt.Sprintf(format, 7, "old", false, past.Format(rfc)), "", "", []string{"7", "--json"}, exitOK, fmt.Sprintf(format, 7, "old", false, past.Format(rfc)) + "\n", nil, 0},
+		"no record":     {"", "", "", []string{"7", "--yes"}, exitFailed, "", []string{"worker 7 has no record"}, 0},
 		"refused": {away, `{"code":409,"reason":"conflict","message":"try again at noon"}`, "409", []string{"7", "--yes"}, exitFailed, "",
 			[]string{"leaf: try again at noon (409 conflict)"}, 1},
 		"no answer": {away, `{`, "", []string{"7", "--yes"}, exitFailed, "", []string{"worker 7 may have been released", "`leaf workers`"}, 1},
-		"no number": {"", "", "", []string{"x"}, exitUsage, "", []string{`"x"`}, 0},
-		"negative":  {"", "", "", []string{"--", "-7"}, exitUsage, "", []string{`"-7"`}, 0},
-		"two":       {"", "", "", []string{"7", "8"}, exitUsage, "", []string{"arg"}, 0},
-		"none":      {"", "", "", nil, exitUsage, "", []string{"arg"}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFakeWorker(t, c.listed, request, c.reply, c.code)
@@ -121,73 +106,43 @@ func TestReleaseCommand(t *testing.T) {
 	}
 }
 
-// Without ZooKeeper, the error does not name it.
-func TestReleaseOfAWorkerWithoutARecord(t *testing.T) {
-	for registry, elsewhere := range map[string]bool{"kv": false, "zookeeper": true} {
-		url := answering(t, "leaf.admin.workers.list", func(string) (string, string) {
-			return `{"registry":"` + registry + `","workers":[]}`, ""
-		})
-		status, _, stderr := leaf(t, "workers", "release", "7", "--yes", "-s", url)
-		if status != exitFailed || !strings.Contains(stderr, "worker 7 has no record") || strings.Contains(stderr, "ZooKeeper") != elsewhere {
-			t.Errorf("%s: status %d, %s", registry, status, stderr)
-		}
-	}
-}
-
-// Only a terminal confirms a release, not a file or a pipe with the right answer.
+// Only a terminal confirms a release, not a file or a pipe with the right answer. A setting does not either, because it
+// would count for every release.
 func TestConfirmNeedsATerminal(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "answer")
-	if err := os.WriteFile(file, []byte("gone\n"), 0o600); err != nil {
+	folder := t.TempDir()
+	file, config := filepath.Join(folder, "answer"), filepath.Join(folder, "leaf.yaml")
+	err := errors.Join(os.WriteFile(file, []byte("gone\n"), 0o600), os.WriteFile(config, []byte("yes: true\n"), 0o600))
+	opened, errOpen := os.Open(file)
+	pipe, in, errPipe := os.Pipe()
+	if err := errors.Join(err, errOpen, errPipe); err != nil {
 		t.Fatal(err)
 	}
-	open := func(name string) *os.File {
-		f, err := os.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { f.Close() })
-		return f
-	}
-	pipe, in, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { pipe.Close() })
+	t.Cleanup(func() { opened.Close(); pipe.Close() })
 	if _, err := in.WriteString("gone\n"); err != nil {
 		t.Fatal(err)
 	}
-	if err := in.Close(); err != nil {
-		t.Fatal(err)
-	}
-	soon := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
-	listed := fmt.Sprintf(`{"worker":7,"node":"gone","running":false,"acquired":"2026-01-02T03:04:05Z","reported":"2026-01-02T03:04:06Z","reserved_until":"%s"}`, soon)
-	for name, stdin := range map[string]io.Reader{
-		"text": strings.NewReader("gone\n"), "a file": open(file), "a pipe": pipe, "nothing": open(os.DevNull),
+	in.Close()
+	listed := fmt.Sprintf(`{"worker":7,"node":"gone","reserved_until":"%s"}`,
+		time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
+	for name, c := range map[string]struct {
+		stdin io.Reader
+		env   string
+		args  []string
+	}{
+		"text": {stdin: strings.NewReader("gone\n")}, "a file": {stdin: opened}, "a pipe": {stdin: pipe},
+		"a variable": {env: "true"}, "a configuration": {args: []string{"--config", config}},
 	} {
 		f := newFakeWorker(t, listed, "", "", "")
+		if c.env != "" {
+			t.Setenv("LEAF_YES", c.env)
+		}
 		root := newRoot()
-		root.SetIn(stdin)
+		root.SetIn(c.stdin)
 		var stdout, stderr bytes.Buffer
-		status := run(t.Context(), root, []string{"workers", "release", "7", "-s", f.url}, &stdout, &stderr)
-		if status != exitUsage || stdout.String() != "" || !strings.Contains(stderr.String(), "--yes") || f.released.Load() > 0 {
+		status := run(t.Context(), root, append([]string{"workers", "release", "7", "-s", f.url}, c.args...), &stdout,
+			&stderr)
+		if status != exitUsage || stdout.String() != "" || f.released.Load() > 0 {
 			t.Errorf("%s: status %d, asked %d times, %s%s", name, status, f.released.Load(), &stdout, &stderr)
 		}
-	}
-
-	// A setting does not confirm either, because it would count for every release.
-	f := newFakeWorker(t, listed, "", "", "")
-	t.Setenv("LEAF_YES", "true")
-	if status, _, stderr := leaf(t, "workers", "release", "7", "-s", f.url); status != exitUsage || f.released.Load() > 0 {
-		t.Errorf("LEAF_YES: status %d, asked %d times, %s", status, f.released.Load(), stderr)
-	}
-	config := filepath.Join(t.TempDir(), "leaf.yaml")
-	if err := os.WriteFile(config, []byte("yes: true\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if status, _, stderr := leaf(t, "workers", "release", "7", "-s", f.url, "--config", config); status != exitUsage || f.released.Load() > 0 {
-		t.Errorf("yes in a file: status %d, asked %d times, %s", status, f.released.Load(), stderr)
-	}
-	if _, help, _ := leaf(t, "workers", "release", "--help"); strings.Contains(help, "LEAF_YES") {
-		t.Errorf("the help has a variable for --yes:\n%s", help)
 	}
 }

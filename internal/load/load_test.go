@@ -32,10 +32,6 @@ func loaded(t *testing.T, l Load, takes func(n int64) time.Duration) (r Result) 
 	return r
 }
 
-func always(d time.Duration) func(int64) time.Duration {
-	return func(int64) time.Duration { return d }
-}
-
 // about reports whether a latency is what it should be, as true as they are recorded.
 func about(got, want time.Duration) bool {
 	return math.Abs(float64(got-want)) <= 0.01*float64(want)
@@ -63,14 +59,6 @@ func TestLatencies(t *testing.T) {
 	}
 }
 
-func TestALoadEndsWithItsDuration(t *testing.T) {
-	t.Parallel()
-	r := loaded(t, Load{Callers: 3, Duration: time.Second}, always(100*ms))
-	if n := r.Latency.TotalCount(); n != 30 || r.Elapsed != time.Second {
-		t.Errorf("%d calls in %v", n, r.Elapsed)
-	}
-}
-
 // What waits behind a slow call counts from when it was due: a call that takes a second
 // delays 100 calls at 100 a second.
 func TestARateHidesNoWaiting(t *testing.T) {
@@ -88,23 +76,25 @@ func TestARateHidesNoWaiting(t *testing.T) {
 	}
 }
 
-// A call that would be due after the end is not waited for.
-func TestALowRate(t *testing.T) {
+// A load ends with its duration. A call that would be due after the end is not waited for, and one that no caller was
+// free for is counted.
+func TestALoadEndsInTime(t *testing.T) {
 	t.Parallel()
-	for rate, want := range map[float64]int64{1e-300: 1, 0.5: 5} {
-		r := loaded(t, Load{Callers: 3, Rate: rate, Duration: 10 * time.Second}, always(ms))
-		if n := r.Latency.TotalCount(); n != want || r.Unsent != 0 || r.Elapsed > 9*time.Second {
-			t.Errorf("%v a second: %d calls in %v, %d were not made", rate, n, r.Elapsed, r.Unsent)
-		}
-	}
-}
-
-func TestCallsThatNoCallerWasFreeFor(t *testing.T) {
-	t.Parallel()
-	for calls, unsent := range map[int64]int64{0: 800, 300: 100} {
-		r := loaded(t, Load{Callers: 2, Rate: 100, Calls: calls, Duration: 10 * time.Second}, always(100*ms))
-		if n := r.Latency.TotalCount(); n != 200 || r.Unsent != unsent {
-			t.Errorf("of at most %d calls %d were made, and %d were not", calls, n, r.Unsent)
+	for _, c := range []struct {
+		Load
+		takes         time.Duration
+		calls, unsent int64
+		elapsed       time.Duration
+	}{
+		{Load{Callers: 3, Duration: time.Second}, 100 * ms, 30, 0, time.Second},
+		{Load{Callers: 3, Rate: 1e-300, Duration: 10 * time.Second}, ms, 1, 0, ms},
+		{Load{Callers: 3, Rate: 0.5, Duration: 10 * time.Second}, ms, 5, 0, 8*time.Second + ms},
+		{Load{Callers: 2, Rate: 100, Duration: 10 * time.Second}, 100 * ms, 200, 800, 10*time.Second + 10*ms},
+		{Load{Callers: 2, Rate: 100, Calls: 300, Duration: 10 * time.Second}, 100 * ms, 200, 100, 10*time.Second + 10*ms},
+	} {
+		r := loaded(t, c.Load, func(int64) time.Duration { return c.takes })
+		if n := r.Latency.TotalCount(); n != c.calls || r.Unsent != c.unsent || r.Elapsed > c.elapsed {
+			t.Errorf("%+v: %d calls in %v, %d were not made", c.Load, n, r.Elapsed, r.Unsent)
 		}
 	}
 }
@@ -138,46 +128,36 @@ func TestWhatIsNotMeasured(t *testing.T) {
 	})
 }
 
-// The first error ends all callers, also one that waits for its next call.
+// The first error ends all callers, also one that waits for its next call. So does the end of the context.
 func TestAnErrorEndsALoad(t *testing.T) {
 	t.Parallel()
 	failed := errors.New("no more")
-	for name, l := range map[string]Load{
-		"as many calls as can be made": {Callers: 3, Duration: time.Hour},
-		"a call an hour":               {Callers: 3, Duration: 24 * time.Hour, Rate: 1.0 / 3600},
+	for name, c := range map[string]struct {
+		Load
+		calls int64
+		after time.Duration
+		err   error
+	}{
+		"as many calls as can be made": {Load{Callers: 3, Duration: time.Hour}, 1, 20 * ms, failed},
+		"a call an hour":               {Load{Callers: 3, Duration: 24 * time.Hour, Rate: 1.0 / 3600}, 1, 20 * ms, failed},
+		"its context":                  {Load{Callers: 2, Duration: time.Hour, Rate: 10}, 10, 950 * ms, context.DeadlineExceeded},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			r, err := l.Run(t.Context(), func(ctx context.Context, c *Caller) error {
-				for c.Next() {
+			ctx, cancel := context.WithTimeout(t.Context(), 950*ms)
+			defer cancel()
+			r, err := c.Run(ctx, func(_ context.Context, caller *Caller) error {
+				for caller.Next() {
 					time.Sleep(ms)
-					c.End(nil)
-					if c.now > 10*ms || l.Rate > 0 {
+					caller.End(nil)
+					if c.err == failed && (caller.now > 10*ms || c.Rate > 0) {
 						return failed
 					}
 				}
 				return nil
 			})
-			if !errors.Is(err, failed) || r.Elapsed > 20*ms || r.Latency.TotalCount() < 1 || r.Unsent != 0 {
+			if !errors.Is(err, c.err) || r.Elapsed > c.after || r.Latency.TotalCount() < c.calls || r.Unsent != 0 {
 				t.Errorf("%s: %v after %v and %d calls", name, err, r.Elapsed, r.Latency.TotalCount())
 			}
 		})
 	}
-}
-
-func TestACanceledLoad(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 950*ms)
-		defer cancel()
-		r, err := Load{Callers: 2, Duration: time.Hour, Rate: 10}.Run(ctx, func(_ context.Context, c *Caller) error {
-			for c.Next() {
-				time.Sleep(ms)
-				c.End(nil)
-			}
-			return nil
-		})
-		if !errors.Is(err, context.DeadlineExceeded) || r.Latency.TotalCount() != 10 || r.Elapsed != 950*ms || r.Unsent != 0 {
-			t.Errorf("%v after %v and %d calls, %d not made", err, r.Elapsed, r.Latency.TotalCount(), r.Unsent)
-		}
-	})
 }

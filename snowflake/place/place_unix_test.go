@@ -11,46 +11,45 @@ import (
 	"github.com/leafbus/leafbus/snowflake/place"
 )
 
-func placeOf(t *testing.T, lock string) string {
-	t.Helper()
-	p, err := place.Of(lock)
-	if err != nil || p == "" {
-		t.Fatalf("Of = %q, %v", p, err)
-	}
-	return p
-}
-
-// A folder keeps its place when it is renamed, and a copy has another.
+// A folder keeps its place when it is renamed. A copy has another, also one that gets the inode of a folder that is gone.
 func TestOf(t *testing.T) {
 	dir := t.TempDir()
 	data, moved := filepath.Join(dir, "data"), filepath.Join(dir, "moved")
-	if err := os.Mkdir(data, 0o700); err != nil {
-		t.Fatal(err)
+	of := func(folder string) string {
+		t.Helper()
+		p, err := place.Of(filepath.Join(folder, "lock"))
+		if err != nil || p == "" {
+			t.Fatalf("Of = %q, %v", p, err)
+		}
+		return p
 	}
-	write := func(text string) {
-		if err := os.WriteFile(filepath.Join(data, "lock"), []byte(text), 0o600); err != nil {
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	write("")
-	original := placeOf(t, filepath.Join(data, "lock"))
-	write("another holder")
-	if again := placeOf(t, filepath.Join(data, "lock")); again != original {
+	must(os.Mkdir(data, 0o700))
+	must(os.WriteFile(filepath.Join(data, "lock"), nil, 0o600))
+	original := of(data)
+	must(os.WriteFile(filepath.Join(data, "lock"), []byte("another holder"), 0o600))
+	if again := of(data); again != original {
 		t.Errorf("%s and then %s", original, again)
 	}
-	if err := os.Rename(data, moved); err != nil {
-		t.Fatal(err)
-	}
+	must(os.Rename(data, moved))
 	if _, err := place.Of(filepath.Join(data, "lock")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a file that is gone: %v", err)
 	}
-	if p := placeOf(t, filepath.Join(moved, "lock")); p != original {
+	if p := of(moved); p != original {
 		t.Errorf("%s was %s before the folder was renamed", p, original)
 	}
-	if err := os.CopyFS(data, os.DirFS(moved)); err != nil {
-		t.Fatal(err)
-	}
-	if p := placeOf(t, filepath.Join(data, "lock")); p == original {
-		t.Errorf("the copy is in the same place, %s", p)
+	for range 2 {
+		must(os.CopyFS(data, os.DirFS(moved)))
+		if p := of(data); p == original {
+			t.Errorf("the copy is in the same place, %s", p)
+		}
+		must(os.RemoveAll(moved)) // its inode may be used again
+		must(os.Rename(data, moved))
+		original = of(moved)
 	}
 }

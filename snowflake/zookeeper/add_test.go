@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -12,26 +11,21 @@ import (
 	"testing"
 
 	"github.com/leafbus/leafbus/snowflake"
-	"github.com/leafbus/leafbus/tests/proxy"
-	server "github.com/leafbus/leafbus/tests/zookeeper"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
-// The number of a node is its worker, counted from the low end of the range.
+// The number of a node is its worker, counted from the low end of the range, and its data are Leaf's and more.
 func TestNumbers(t *testing.T) {
+	t.Parallel()
 	for _, low := range []int64{0, 512} {
-		s := newSite(t, server.Hosts(t))
-		c := snowflake.Choice{First: low, Last: low + 31}
+		s := newSite(t, kit.ZooKeeperHosts(t))
 		for i := range int64(3) {
 			node := fmt.Sprint("n", i)
-			e, err := s.claimed(t, node).Add(within(t), holder(node), c)
+			e, err := s.claimed(t, node).Add(within(t), holder(node), snowflake.Choice{First: low, Last: low + 31})
 			if err != nil || e.Worker != low+i {
 				t.Fatalf("Add: %+v, %v; want worker %d", e, err, low+i)
 			}
-			var got map[string]any
-			text := s.children(t, s.path("leaf_forever"))[fmt.Sprintf("%s-%010d", node, i)]
-			if err := json.Unmarshal([]byte(text), &got); err != nil {
-				t.Fatalf("its node has %q: %v", text, err)
-			}
+			got := parse[map[string]any](t, s.children(t, s.path("leaf_forever"))[fmt.Sprintf("%s-%010d", node, i)])
 			for field, want := range map[string]any{
 				"ip": "127.0.0.1", "port": "4222", "timestamp": 1_700_000_000_001., "reserved_until": 1_800_000_000_000.,
 				"incarnation": "of " + node, "node": node,
@@ -44,46 +38,14 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// Whoever starts at the same time makes a node at the same time; none is made in
-// vain.
-func TestManyAtOnce(t *testing.T) {
-	const generators = 50
-	s := newSite(t, server.Hosts(t))
-	workers := make([]int64, generators)
-	var wg sync.WaitGroup
-	for i := range workers {
-		node := fmt.Sprint("n", i)
-		r := s.claimed(t, node)
-		wg.Go(func() {
-			e, err := r.Add(within(t), holder(node), anyWorker)
-			if err != nil {
-				t.Errorf("Add: %v", err)
-			}
-			workers[i] = e.Worker
-		})
-	}
-	wg.Wait()
-	seen := make(map[int64]bool)
-	for _, worker := range workers {
-		if seen[worker] || worker >= generators {
-			t.Errorf("worker %d twice, or not one of the first %d: %v", worker, generators, workers)
-		}
-		seen[worker] = true
-	}
-	if made := len(s.children(t, s.path("leaf_forever"))); made != generators {
-		t.Errorf("%d nodes", made)
-	}
-}
-
-// Generators of ranges that overlap count their numbers from different ends:
-// two numbers may make one worker.
+// Generators of ranges that overlap count their numbers from different ends: two numbers may make one worker.
 func TestRangesOverlap(t *testing.T) {
-	s := newSite(t, server.Hosts(t))
-	choices := []snowflake.Choice{{First: 0, Last: 19}, {First: 10, Last: 29}, {First: 5, Last: 5}, {First: 15, Last: 24}}
+	t.Parallel()
+	s := newSite(t, kit.ZooKeeperHosts(t))
 	var mu sync.Mutex
 	holders := make(map[int64]string)
 	var wg sync.WaitGroup
-	for i, c := range choices {
+	for i, c := range []snowflake.Choice{{First: 0, Last: 19}, {First: 10, Last: 29}, {First: 5, Last: 5}, {First: 15, Last: 24}} {
 		node := fmt.Sprint("n", i)
 		r := s.claimed(t, node)
 		wg.Go(func() {
@@ -113,34 +75,39 @@ func TestRangesOverlap(t *testing.T) {
 
 // Of two nodes of one worker the older counts, whatever their names.
 func TestYoungerNode(t *testing.T) {
-	s := newSite(t, server.Hosts(t))
+	t.Parallel()
+	s := newSite(t, kit.ZooKeeperHosts(t))
 	r := s.claimed(t, "b")
-	older, err := r.Add(within(t), holder("b"), snowflake.Choice{First: 3, Last: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.create(t, s.path("leaf_forever", "a-0000000009"), `{"node":"a","incarnation":"x","reserved_until":5,"base":-6}`)
+	older := add(t, r, "b")
+	s.create(t, s.path("leaf_forever", "a-0000000009"), `{"node":"a","incarnation":"x","reserved_until":5,"base":-9}`)
 	for range 3 {
-		got, err := r.List(within(t))
-		if err != nil || len(got) != 1 || got[0] != older {
+		if got, err := r.List(within(t)); err != nil || len(got) != 1 || got[0] != older {
 			t.Fatalf("List: %+v, %v; want %+v", got, err, older)
 		}
-		older.Version, err = r.Put(within(t), older.Record, older.Version)
-		if err != nil {
-			t.Fatalf("Put: %v", err)
-		}
+		report(t, r, &older)
 	}
 }
 
-// While nobody knows whose worker a damaged node is, none is added; what is
-// known goes on.
-func TestDamagedNode(t *testing.T) {
-	s := newSite(t, server.Hosts(t))
+// A node that was deleted and made again, with all its folder, has none of the versions that it had.
+func TestMadeAgain(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, kit.ZooKeeperHosts(t))
 	r := s.claimed(t, "a")
-	e, err := r.Add(within(t), holder("a"), anyWorker)
-	if err != nil {
-		t.Fatal(err)
+	e := add(t, r, "a")
+	s.wipe(t, s.path("leaf_forever"))
+	again := add(t, r, "a")
+	if _, err := r.Put(within(t), e.Record, e.Version); !errors.Is(err, snowflake.ErrConflict) || again.Version == e.Version {
+		t.Errorf("Put on version %d, and it is %d: %v", e.Version, again.Version, err)
 	}
+	report(t, r, &again)
+}
+
+// While nobody knows whose worker a damaged node is, none is added; what is known goes on.
+func TestDamagedNode(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, kit.ZooKeeperHosts(t))
+	r := s.claimed(t, "a")
+	e := add(t, r, "a")
 	damaged := s.path("leaf_forever", "b-0000000001")
 	s.create(t, damaged, `{"node":"b"`)
 	s.create(t, s.path("leaf_forever", "notes"), "by hand")
@@ -151,12 +118,10 @@ func TestDamagedNode(t *testing.T) {
 	if got, err := other.List(within(t)); err != nil || len(got) != 1 || got[0] != e {
 		t.Errorf("List: %+v, %v; want %+v", got, err, e)
 	}
-	if _, err := r.Put(within(t), e.Record, e.Version); err != nil {
-		t.Errorf("Put: %v", err)
-	}
+	report(t, r, &e)
 	s.remove(t, damaged)
-	if e, err := other.Add(within(t), holder("c"), anyWorker); err != nil || e.Worker == 0 {
-		t.Errorf("Add: %+v, %v", e, err)
+	if e := add(t, other, "c"); e.Worker == 0 {
+		t.Errorf("Add: %+v", e)
 	}
 	// A record that is damaged under its holder is no longer its.
 	if _, err := s.admin.Set(s.path("leaf_forever", "a-0000000000"), []byte("x"), -1); err != nil {
@@ -167,23 +132,21 @@ func TestDamagedNode(t *testing.T) {
 	}
 }
 
-// A node is damaged between the two looks of one that adds its own: whose worker
-// it has is not known, so the one that was made is not kept.
+// A node is damaged between the two looks of one that adds its own: whose worker it has is not known, so the one
+// that was made is not kept.
 func TestDamagedMeanwhile(t *testing.T) {
 	t.Parallel()
-	s, behind, p := newProxied(t, server.Hosts(t))
-	if _, err := s.claimed(t, "b").Add(within(t), holder("b"), anyWorker); err != nil {
-		t.Fatal(err)
-	}
+	s, behind, p := newProxied(t, kit.ZooKeeperHosts(t))
+	add(t, s.claimed(t, "b"), "b")
 	r := behind.claimed(t, "a")
 	damaged := s.path("leaf_forever", "b-0000000000")
-	p.OnRequest(func(packet []byte) proxy.Action {
+	p.OnRequest(func(packet []byte) kit.Action {
 		if bytes.Contains(packet, []byte(s.path("leaf_forever", "a-"))) {
 			if _, err := s.admin.Set(damaged, []byte("x"), -1); err != nil {
 				t.Error(err)
 			}
 		}
-		return proxy.Forward
+		return kit.Forward
 	})
 	if e, err := r.Add(within(t), holder("a"), anyWorker); err == nil || !strings.Contains(err.Error(), damaged) {
 		t.Errorf("Add: %+v, %v; want %s named", e, err, damaged)
@@ -196,10 +159,10 @@ func TestDamagedMeanwhile(t *testing.T) {
 // A caller that has left gets no worker: its record would keep the worker from others.
 func TestAddAfterTheCallerLeft(t *testing.T) {
 	t.Parallel()
-	s, behind, p := newProxied(t, server.Hosts(t))
+	s, behind, p := newProxied(t, kit.ZooKeeperHosts(t))
 	r := behind.claimed(t, "a")
 	ctx, cancel := context.WithCancel(within(t))
-	p.OnRequest(func(packet []byte) proxy.Action {
+	p.OnRequest(func(packet []byte) kit.Action {
 		for len(packet) >= 12 { // a ping may be before it
 			const getChildren = 12
 			if binary.BigEndian.Uint32(packet[8:]) == getChildren {
@@ -207,7 +170,7 @@ func TestAddAfterTheCallerLeft(t *testing.T) {
 			}
 			packet = packet[min(len(packet), 4+int(binary.BigEndian.Uint32(packet))):]
 		}
-		return proxy.Forward
+		return kit.Forward
 	})
 	if _, err := r.Add(ctx, holder("a"), anyWorker); !errors.Is(err, context.Canceled) {
 		t.Errorf("Add: %v", err)

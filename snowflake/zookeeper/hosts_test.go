@@ -23,37 +23,8 @@ func TestParseHosts(t *testing.T) {
 	}
 }
 
-// All are tried before the client is told to pause.
+// All are tried, also by one client after the other, before a client is told to pause.
 func TestHosts(t *testing.T) {
-	var h hosts
-	names := []string{"a", "b", "c"}
-	if err := h.Init(names); err != nil {
-		t.Fatal(err)
-	}
-	var tried []string
-	next := func(want bool) {
-		t.Helper()
-		name, pause := h.Next()
-		if pause != want {
-			t.Errorf("after %v: pause %v before %s", tried, pause, name)
-		}
-		tried = append(tried, name)
-	}
-	for range names {
-		next(false)
-	}
-	slices.Sort(tried)
-	if !slices.Equal(tried, names) {
-		t.Errorf("tried %v", tried)
-	}
-	next(true)
-	h.Connected()
-	next(false)
-}
-
-// A link's next client begins where the one before left off, not by chance at the
-// server that hung.
-func TestHostsOfTheNextClient(t *testing.T) {
 	names := []string{"a", "b", "c", "d", "e", "f"}
 	for range 10 { // chance would not do so each time
 		var h hosts
@@ -62,12 +33,22 @@ func TestHostsOfTheNextClient(t *testing.T) {
 			if err := h.Init(names); err != nil { // as each client does
 				t.Fatal(err)
 			}
-			name, _ := h.Next()
+			name, pause := h.Next()
 			tried = append(tried, name)
+			if pause {
+				t.Errorf("a pause before %v", tried)
+			}
+		}
+		if _, pause := h.Next(); !pause {
+			t.Errorf("no pause after %v", tried)
 		}
 		slices.Sort(tried)
 		if !slices.Equal(tried, names) {
 			t.Errorf("%d clients tried %v", len(names), tried)
+		}
+		h.Connected()
+		if _, pause := h.Next(); pause {
+			t.Error("a pause after a connection")
 		}
 	}
 }

@@ -1,19 +1,22 @@
 package zookeeper
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/leafbus/leafbus/snowflake"
-	server "github.com/leafbus/leafbus/tests/zookeeper"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
 func TestClaim(t *testing.T) {
-	s := newSite(t, server.Hosts(t))
+	t.Parallel()
+	s := newSite(t, kit.ZooKeeperHosts(t))
 	if of, id, err := s.open(t, "a").Claim(within(t), "ours", false); of != "" || id != "" || err != nil {
 		t.Errorf("Claim of what belongs to nobody, without first: %q, %q, %v", of, id, err)
 	}
@@ -57,7 +60,8 @@ func TestClaim(t *testing.T) {
 }
 
 func TestClaimAtOnce(t *testing.T) {
-	s := newSite(t, server.Hosts(t))
+	t.Parallel()
+	s := newSite(t, kit.ZooKeeperHosts(t))
 	type answer struct{ of, id string }
 	got := make([]answer, 8)
 	var wg sync.WaitGroup
@@ -83,6 +87,7 @@ func TestClaimAtOnce(t *testing.T) {
 
 // What cannot be a record is refused, and nothing works before a Claim.
 func TestClaimDamaged(t *testing.T) {
+	t.Parallel()
 	for name, there := range map[string]string{
 		"no JSON":          `ours`,
 		"no ID":            `{"zookeeper":"Z"}`,
@@ -90,7 +95,7 @@ func TestClaimDamaged(t *testing.T) {
 		"a path for an ID": `{"id":"ours","zookeeper":"Z/.."}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newSite(t, server.Hosts(t))
+			s := newSite(t, kit.ZooKeeperHosts(t))
 			s.folders(t)
 			s.create(t, s.path("installation"), there)
 			r := s.open(t, "a")
@@ -107,8 +112,35 @@ func TestClaimDamaged(t *testing.T) {
 	}
 }
 
+// A server of an ensemble may be behind the others. That it does not know the installation's record yet, or a worker's,
+// is no reason to refuse a generator: it is asked to catch up first.
+func TestReadsAreSynced(t *testing.T) {
+	t.Parallel()
+	_, behind, p := newProxied(t, kit.ZooKeeperHosts(t))
+	add(t, behind.claimed(t, "a"), "a")
+	const get, exists, catchUp, getChildren = 4, 3, 9, 12
+	var mu sync.Mutex
+	var asked []uint32
+	p.OnRequest(func(packet []byte) kit.Action {
+		mu.Lock()
+		defer mu.Unlock()
+		if isRequest(packet) {
+			asked = append(asked, binary.BigEndian.Uint32(packet[8:]))
+		}
+		return kit.Forward
+	})
+	r := behind.claimed(t, "b")
+	_, err := r.List(within(t))
+	mu.Lock()
+	defer mu.Unlock()
+	if want := []uint32{catchUp, get, exists, catchUp, getChildren, get}; err != nil || !slices.Equal(asked, want) {
+		t.Errorf("a Claim and a List asked %v, want %v; %v", asked, want, err)
+	}
+}
+
 func TestClaimOtherLayout(t *testing.T) {
-	s := newSite(t, server.Hosts(t))
+	t.Parallel()
+	s := newSite(t, kit.ZooKeeperHosts(t))
 	s.claimed(t, "a")
 	r := s.open(t, "b")
 	r.cfg.Layout.Epoch++
@@ -119,15 +151,16 @@ func TestClaimOtherLayout(t *testing.T) {
 
 // What Repair says to type does what it promises.
 func TestRepair(t *testing.T) {
-	s := newSite(t, server.Hosts(t))
+	t.Parallel()
+	s := newSite(t, kit.ZooKeeperHosts(t))
 	for command := range strings.SplitSeq(s.open(t, "a").Repair("ours", "Z"), "\n") {
 		command, text, _ := strings.Cut(strings.TrimSuffix(command, "'"), " '")
 		where, ok := strings.CutPrefix(command, "create ")
 		if !ok || text != "" && !json.Valid([]byte(text)) {
 			t.Fatalf("the command is %q", command)
 		}
-		if where != rootFolder {
-			s.create(t, where, text)
+		if _, err := s.admin.Create(where, []byte(text), 0, open); err != nil && where != rootFolder { // which others made
+			t.Fatalf("%s: %v", where, err)
 		}
 	}
 	if of, id, err := s.open(t, "b").Claim(within(t), "ours", false); err != nil || of != "ours" || id != "Z" {

@@ -2,11 +2,9 @@ package zookeeper
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
-	"io"
-	"log/slog"
 	"os"
 	"path"
 	"strings"
@@ -19,20 +17,13 @@ import (
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/snowflake/snowflaketest"
-	server "github.com/leafbus/leafbus/tests/zookeeper"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
 // TestMain finds goroutines that are left.
 func TestMain(m *testing.M) {
-	if text := os.Getenv(processEnv); text != "" {
-		if err := generate(text); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	flag.Set("test.parallel", "4") // most tests wait for a server
-	code := server.Main(m)
+	testkit.AtOnce(24) // they wait for a server, or for the end of a session
+	code := kit.Main(m)
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -72,26 +63,14 @@ func (s *site) path(names ...string) string {
 	return path.Join(append([]string{rootFolder, s.name}, names...)...)
 }
 
-// testSession is how long a session lasts in tests: nothing in them takes longer than the
-// end of one. The servers' least is a second.
-const testSession = 2500 * time.Millisecond
-
-// newRegistry returns a registry with short sessions.
-func newRegistry(cfg Config) (*Registry, error) {
-	r, err := New(cfg)
-	if err == nil {
-		r.link.timeout = testSession
-	}
-	return r, err
-}
-
 // open returns a registry of the generator node, which nobody has claimed yet.
 func (s *site) open(tb testing.TB, node string) *Registry {
 	tb.Helper()
-	r, err := newRegistry(Config{Hosts: s.hosts, Name: s.name, Node: node, Port: "4222", Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	r, err := New(Config{Hosts: s.hosts, Name: s.name, Node: node, Port: "4222", Log: testkit.Quiet})
 	if err != nil {
 		tb.Fatal(err)
 	}
+	r.link.timeout = 10 * time.Second // the servers' most: a busy machine ends no session
 	tb.Cleanup(r.Close)
 	return r
 }
@@ -109,6 +88,20 @@ func (s *site) claimed(tb testing.TB, node string) *Registry {
 		tb.Fatalf("Claim: %v", err)
 	}
 	return r
+}
+
+// newProxied returns a place and a way to it that can be cut.
+func newProxied(tb testing.TB, hosts string) (s, behind *site, p *kit.Link) {
+	tb.Helper()
+	p, err := kit.StartLink(hosts)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(p.Close)
+	s = newSite(tb, hosts)
+	way := *s
+	way.hosts = p.Addr()
+	return s, &way, p
 }
 
 func within(tb testing.TB) context.Context {
@@ -160,6 +153,28 @@ func (s *site) save(tb testing.TB) (restore func()) {
 	}
 }
 
+// owner is the session that holds a generator's temporary node, and what that says; 0 if there is none.
+func (s *site) owner(tb testing.TB, node string) (session int64, text string) {
+	tb.Helper()
+	data, stat, err := s.admin.Get(s.path("leaf_temporary", node))
+	if errors.Is(err, zk.ErrNoNode) {
+		return 0, ""
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return stat.EphemeralOwner, string(data)
+}
+
+// parse reads the JSON of a node; that of none is zero.
+func parse[T any](tb testing.TB, text string) (v T) {
+	tb.Helper()
+	if err := json.Unmarshal([]byte(text), &v); text != "" && err != nil {
+		tb.Errorf("%q: %v", text, err)
+	}
+	return v
+}
+
 func (s *site) create(tb testing.TB, where, text string) {
 	tb.Helper()
 	if _, err := s.admin.Create(where, []byte(text), 0, open); err != nil {
@@ -191,9 +206,31 @@ func holder(node string) snowflake.Record {
 	return snowflake.Record{Node: node, Incarnation: "of " + node, ReservedUntil: 1_800_000_000_000, Acquired: 1_700_000_000_000, Reported: 1_700_000_000_001}
 }
 
+// add adds a generator's first record.
+func add(tb testing.TB, r *Registry, node string) snowflake.Entry {
+	tb.Helper()
+	e, err := r.Add(within(tb), holder(node), anyWorker)
+	if err != nil {
+		tb.Fatalf("Add: %v", err)
+	}
+	return e
+}
+
+// report puts the holder's record once more.
+func report(tb testing.TB, r *Registry, e *snowflake.Entry) {
+	tb.Helper()
+	e.Reported++
+	version, err := r.Put(within(tb), e.Record, e.Version)
+	if err != nil {
+		tb.Fatalf("Put: %v", err)
+	}
+	e.Version = version
+}
+
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	snowflaketest.Run(t, func(tb testing.TB) snowflaketest.Backend {
-		s := newSite(tb, server.Hosts(tb))
+		s := newSite(tb, kit.ZooKeeperHosts(tb))
 		opened := 0
 		return snowflaketest.Backend{
 			Open: func(tb testing.TB) snowflake.Registry {

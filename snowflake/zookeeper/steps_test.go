@@ -1,51 +1,37 @@
 package zookeeper
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"io"
-	"maps"
 	"net"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake"
-	"github.com/leafbus/leafbus/tests/proxy"
-	server "github.com/leafbus/leafbus/tests/zookeeper"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
-// steps counts what a client sends to ZooKeeper: its greetings and requests, but
-// no pings, for those come at any time. At one of them a fault strikes.
+// steps counts what a client sends to ZooKeeper: its greetings and requests, but no pings, for those come at any
+// time. At one of them a fault strikes.
 type steps struct {
-	proxy  *proxy.Proxy
-	at     int64                     // the step at which it strikes; 0: none
-	strike func(*steps) proxy.Action // says what becomes of it; may block
-	struck chan struct{}             // closed when strike has returned
+	proxy  *kit.Link
+	at     int64                   // the step at which it strikes; 0: none
+	strike func(*steps) kit.Action // says what becomes of it
+	struck atomic.Bool
 	seen   atomic.Int64
 
-	// ending: the session is to end before the client has it again; of strike and
-	// the greetings after it.
+	// ending: the session is to end before the client has it again.
 	ending atomic.Bool
 	server string
 }
 
-func newSteps(tb testing.TB, hosts string, at int64, strike func(*steps) proxy.Action) *steps {
-	tb.Helper()
-	p, err := proxy.Start(hosts)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(p.Close)
-	s := &steps{proxy: p, at: at, strike: strike, struck: make(chan struct{}), server: hosts}
-	p.OnRequest(s.step)
-	return s
-}
-
-// What a client sends begins with the length of a packet, 4 bytes, and the number
-// of its request, 4 bytes. A greeting has 0 there.
+// What a client sends begins with the length of a packet, 4 bytes, and the number of its request, 4 bytes. A
+// greeting has 0 there.
 const (
 	pingNumber   = -2
 	closeNumber  = 1
@@ -53,219 +39,167 @@ const (
 	ownSession   = 20 // bytes before the session in a greeting
 )
 
-func (s *steps) step(packet []byte) proxy.Action {
+func (s *steps) step(packet []byte) kit.Action {
 	if len(packet) < 8 {
-		return proxy.Forward
+		return kit.Forward
 	}
 	number := int32(binary.BigEndian.Uint32(packet[4:]))
 	if number == pingNumber && len(packet) == 12 {
-		return proxy.Forward
+		return kit.Forward
 	}
-	if number == 0 && len(packet) >= ownSession+8 && binary.BigEndian.Uint64(packet[ownSession:]) != 0 && s.ending.CompareAndSwap(true, false) {
+	resumes := number == 0 && len(packet) >= ownSession+8 && binary.BigEndian.Uint64(packet[ownSession:]) != 0
+	if resumes && s.ending.CompareAndSwap(true, false) {
 		endSession(s.server, packet)
 	}
 	if s.seen.Add(1) != s.at {
-		return proxy.Forward
+		return kit.Forward
 	}
-	defer close(s.struck)
+	defer s.struck.Store(true)
 	return s.strike(s)
 }
 
-// endSession ends a session as its holder would, so that nobody need wait until
-// the server does.
+// endSession ends a session as its holder would, so that nobody need wait until the server does.
 func endSession(server string, greeting []byte) {
 	conn, err := net.Dial("tcp", server)
 	if err != nil {
 		return // the client will find the server gone, too
 	}
 	defer conn.Close()
-	var size [4]byte
-	answer := func() {
-		if _, err := io.ReadFull(conn, size[:]); err == nil {
-			_, _ = io.CopyN(io.Discard, conn, int64(binary.BigEndian.Uint32(size[:])))
-		}
-	}
-	_, _ = conn.Write(greeting)
-	answer()
 	var packet []byte
 	for _, v := range []int32{8, closeNumber, closeRequest} {
 		packet = binary.BigEndian.AppendUint32(packet, uint32(v))
 	}
-	_, _ = conn.Write(packet)
-	answer()
+	for _, ask := range [][]byte{greeting, packet} {
+		var size [4]byte
+		_, _ = conn.Write(ask)
+		if _, err := io.ReadFull(conn, size[:]); err == nil {
+			_, _ = io.CopyN(io.Discard, conn, int64(binary.BigEndian.Uint32(size[:])))
+		}
+	}
 }
 
-// fault is what happens at a step.
-type fault struct {
-	name string
-	// strike says what becomes of the step.
-	strike func(*steps) proxy.Action
-	end    func(*steps) // after a call of the generator's has failed; may be nil
-}
-
-// faults are what can happen to a connection. Those that last come first.
-var faults = []fault{
-	// No server is there from then on, until the generator has noticed.
+// faults are what can happen to a connection at a step. Those that last come first: end ends them, after a call has failed.
+var faults = []struct {
+	name   string
+	strike func(*steps) kit.Action
+	end    func(*steps)
+}{
+	// No server is there from then on, until the keeper has noticed.
 	{
 		"down",
-		func(s *steps) proxy.Action { s.proxy.Refuse(true); return proxy.CutBefore },
+		func(s *steps) kit.Action { s.proxy.Refuse(true); return kit.CutBefore },
 		func(s *steps) { s.proxy.Refuse(false) },
 	},
 	// The network holds everything, and what nobody waits for any more arrives.
 	{
 		"late",
-		func(s *steps) proxy.Action { s.proxy.Hang(true); return proxy.Forward },
+		func(s *steps) kit.Action { s.proxy.Hang(true); return kit.Forward },
 		func(s *steps) { s.proxy.Hang(false) },
 	},
+	// An answer never comes, though the server answers pings: the client would wait as long as that lasts.
+	{"dropped", func(*steps) kit.Action { return kit.Drop }, nil},
 	// The connection breaks before the server has got the request, or after it did it.
-	{"lost", func(*steps) proxy.Action { return proxy.CutBefore }, nil},
-	{"silent", func(*steps) proxy.Action { return proxy.CutAfter }, nil},
+	{"lost", func(*steps) kit.Action { return kit.CutBefore }, nil},
+	{"silent", func(*steps) kit.Action { return kit.CutAfter }, nil},
 	// The same, and the session is over when the client is back.
-	{"lost and expired", func(s *steps) proxy.Action { s.ending.Store(true); return proxy.CutBefore }, nil},
-	{"silent and expired", func(s *steps) proxy.Action { s.ending.Store(true); return proxy.CutAfter }, nil},
+	{"lost and expired", func(s *steps) kit.Action { s.ending.Store(true); return kit.CutBefore }, nil},
+	{"silent and expired", func(s *steps) kit.Action { s.ending.Store(true); return kit.CutAfter }, nil},
 }
 
-// run is a generator that starts and reports some times while a fault strikes,
-// and that is stopped and started again afterwards.
-type run struct {
-	place *site // not through the proxy
-	steps *steps
-	m     *machine
-	g     *generator
-	ids   allocatortest.Checker
+// keeper is one that starts and reports as a generator does: it looks for its own record, whose incarnation it knows also
+// if the answer was lost, and else makes it.
+type keeper struct {
+	*Registry
+	tb  testing.TB
+	own snowflake.Entry
 }
 
-func newRun(tb testing.TB, hosts string, at int64, strike func(*steps) proxy.Action) *run {
-	tb.Helper()
-	r := &run{place: newSite(tb, hosts), steps: newSteps(tb, hosts, at, strike)}
-	behind := *r.place
-	behind.hosts = r.steps.proxy.Addr()
-	r.m = newMachine(tb, &behind, "a", &r.ids)
-	r.m.config.Reserve = snowflake.LeastReserve
-	r.m.config.MaxWait = 15 * time.Second // dozens of runs share a busy machine
-	r.g = r.m.start()
-	r.g.issuing(snowflake.ErrNoWorker)
-	return r
+// newKeeper returns one with short sessions: it tries again.
+func newKeeper(tb testing.TB, s *site) *keeper {
+	k := &keeper{Registry: s.open(tb, "a"), tb: tb, own: snowflake.Entry{Record: holder("a")}}
+	k.link.timeout = 2500 * time.Millisecond // the servers' least is a second
+	return k
 }
 
-// check demands that all is as it should be after the fault, and after another
-// start.
-func (r *run) check(tb testing.TB) {
-	tb.Helper()
-	worker := r.g.registered()
-	if worker != 0 {
-		tb.Errorf("worker %d", worker)
+// try reports once.
+func (k *keeper) try() error {
+	ctx, cancel := context.WithTimeout(k.tb.Context(), 1500*time.Millisecond)
+	defer cancel()
+	if _, _, err := k.Claim(ctx, "test", true); err != nil {
+		return err
 	}
-	r.look(tb)
-	r.g.stop()
-	r.g = r.m.start()
-	r.g.issuing(snowflake.ErrNoWorker)
-	if now := r.g.registered(); now != worker {
-		tb.Errorf("worker %d, and %d after a start", worker, now)
+	entries, err := k.List(ctx)
+	if err != nil {
+		return err
 	}
-	r.look(tb)
-	r.g.stop()
-	unique(tb, &r.ids)
+	if i := slices.IndexFunc(entries, func(e snowflake.Entry) bool { return e.Incarnation == k.own.Incarnation }); i >= 0 {
+		k.own = entries[i]
+		k.own.Reported++
+		k.own.Version, err = k.Put(ctx, k.own.Record, k.own.Version)
+	} else {
+		_, err = k.Add(ctx, k.own.Record, anyWorker)
+	}
+	return err
 }
 
-// look demands one record and one temporary node, both of the present holder.
-func (r *run) look(tb testing.TB) {
-	tb.Helper()
-	own := r.g.incarnation()
-	testkit.Eventually(tb, "the temporary node is of the holder and its session", func() bool {
-		session, _ := r.place.owner(tb, "a")
-		return session == r.g.registry.session() && maps.Equal(r.place.incarnations(tb), map[string]string{"a": own})
-	})
-	records := r.place.records(tb)
-	if len(records) != 1 || records["a-0000000000"].Incarnation != own {
-		tb.Errorf("the records are %+v; want one, of %s", records, own)
+// reports tries until it has reported.
+func (k *keeper) reports() {
+	k.tb.Helper()
+	testkit.Eventually(k.tb, "it reports", func() bool { return k.try() == nil })
+}
+
+// holds demands that ZooKeeper says who the keeper is: one record, of its incarnation, and a temporary node of its session.
+func (k *keeper) holds(s *site) {
+	k.tb.Helper()
+	k.reports()
+	session, text := s.owner(k.tb, "a")
+	if session != k.link.conn.SessionID() || parse[running](k.tb, text).Incarnation != "of a" {
+		k.tb.Errorf("the temporary node is of session %x: %s", session, text)
+	}
+	records := s.children(k.tb, s.path("leaf_forever"))
+	if d := parse[data](k.tb, records["a-0000000000"]); len(records) != 1 || d.Incarnation != "of a" {
+		k.tb.Errorf("the records are %v; want one", records)
 	}
 }
 
-// count is how many steps a start and two reports take.
-func count(tb testing.TB, hosts string) int64 {
+// newSteps returns a keeper, and its place. A fault may strike on its way there.
+func newSteps(tb testing.TB, at int64, strike func(*steps) kit.Action) (*steps, *keeper, *site) {
 	tb.Helper()
-	r := newRun(tb, hosts, 0, nil)
-	testkit.Eventually(tb, "two reports", func() bool { return r.g.registry.written.Load() > 2 })
-	n := r.steps.seen.Load()
-	r.check(tb)
-	tb.Logf("%d steps", n)
-	return n
+	place, behind, p := newProxied(tb, kit.ZooKeeperHosts(tb))
+	s := &steps{proxy: p, at: at, strike: strike, server: place.hosts}
+	p.OnRequest(s.step)
+	return s, newKeeper(tb, behind), place
 }
 
-// At every step of a start and of the renewal, what can happen to a connection
-// happens. The generator ends registered, once, as the one that it was.
+// At every step of a start and of two reports, what can happen to a connection happens. The keeper ends registered, once,
+// as the one that it was.
 func TestEveryStep(t *testing.T) {
 	t.Parallel()
-	hosts := server.Hosts(t)
-	n := count(t, hosts)
-	b := newBatch(t, 48)
-	defer b.wait()
+	all, k, _ := newSteps(t, 0, nil)
+	for range 3 {
+		k.reports()
+	}
+	n := all.seen.Load()
+	var failed atomic.Bool
 	for _, f := range faults {
 		for at := int64(1); at <= n; at++ {
-			b.run(fmt.Sprint(f.name, " at ", at), func(t *testing.T) {
-				r := newRun(t, hosts, at, f.strike)
-				testkit.Eventually(t, "the fault", r.steps.isStruck)
-				if f.end != nil {
-					failed := r.g.registry.failed.Load()
-					testkit.Eventually(t, "a call fails", func() bool { return r.g.registry.failed.Load() > failed })
-					f.end(r.steps)
+			t.Run(fmt.Sprint(f.name, " at ", at), func(t *testing.T) {
+				t.Parallel()
+				if failed.Load() {
+					t.Skip("another one has failed")
 				}
-				r.check(t)
+				defer func() { failed.Store(failed.Load() || t.Failed()) }()
+				steps, k, place := newSteps(t, at, f.strike)
+				for !steps.struck.Load() {
+					if err := k.try(); err != nil && f.end != nil {
+						f.end(steps)
+					}
+				}
+				if f.end != nil {
+					f.end(steps)
+				}
+				k.holds(place)
 			})
 		}
-	}
-}
-
-func (s *steps) isStruck() bool {
-	select {
-	case <-s.struck:
-		return true
-	default:
-		return false
-	}
-}
-
-// At every step of a start and of the renewal the server is killed: once, while
-// at each step one generator waits before the server has got the request, and
-// another after it may have done it.
-func TestServerKilledAtEveryStep(t *testing.T) {
-	t.Parallel()
-	zookeeper := server.New(t)
-	hosts := zookeeper.Addr()
-	n := count(t, hosts)
-	var arrived atomic.Int64
-	killed, back := make(chan struct{}), make(chan struct{})
-	faults := []fault{
-		{"before", func(*steps) proxy.Action { arrived.Add(1); <-killed; return proxy.CutBefore }, func(*steps) {}},
-		{
-			"after",
-			func(s *steps) proxy.Action { s.proxy.Delay(time.Hour); arrived.Add(1); return proxy.Forward },
-			func(s *steps) { s.proxy.Cut(); s.proxy.Delay(0) },
-		},
-	}
-	all := len(faults) * int(n)
-	b := newBatch(t, all)
-	defer b.wait()
-	defer close(back)
-	defer close(killed) // Start waits until the server serves
-	for _, f := range faults {
-		for at := int64(1); at <= n; at++ {
-			b.run(fmt.Sprint(f.name, " ", at), func(t *testing.T) {
-				r := newRun(t, hosts, at, f.strike)
-				<-killed
-				f.end(r.steps)
-				<-back
-				r.place = r.place.again(t)
-				r.check(t)
-			})
-		}
-	}
-	testkit.Eventually(t, "all are there", func() bool { return arrived.Load() == int64(all) })
-	if err := zookeeper.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if err := zookeeper.Start(); err != nil {
-		t.Fatal(err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus/generator"
-	"github.com/leafbus/leafbus/tests/proxy"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
 const (
@@ -93,7 +93,7 @@ func farAway(l *lab) *table {
 	s := l.site()
 	near := s.generate([]allocator.Tag{tag}, claims.observe)
 	far := func(options ...func(*generator.Config)) *generator.Generator {
-		between := must(proxy.Start(strings.TrimPrefix(s.server.ClientURL(), "nats://")))
+		between := must(kit.StartLink(strings.TrimPrefix(s.server.ClientURL(), "nats://")))
 		l.atEnd(func() error { between.Close(); return nil })
 		g := s.generateOn(must(nats.Connect("nats://"+between.Addr())), []allocator.Tag{tag}, append(options, claims.observe)...)
 		between.Delay(farDelay)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/schema"
-	"github.com/leafbus/leafbus/tests/mariadb"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
 // crowd is how many callers there are where there are many: as many as the
@@ -24,7 +24,7 @@ const crowd = 16
 type database struct {
 	*lab
 	dir    string
-	server *mariadb.Server
+	server *kit.MariaDB
 	dsn    string
 	plain  *sql.DB // for baselines: statements are one round trip, as Leaf's are
 }
@@ -32,7 +32,7 @@ type database struct {
 // database starts a server.
 func (l *lab) database() *database {
 	d := &database{lab: l, dir: l.tempDir()}
-	d.server = must(mariadb.Start(d.dir))
+	d.server = must(kit.StartMariaDB(d.dir))
 	l.atEnd(d.server.Close)
 	d.dsn = must(d.server.Database())
 	d.plain = must(sql.Open("mysql", d.dsn+"?interpolateParams=true"))

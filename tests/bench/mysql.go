@@ -10,7 +10,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/schema"
-	"github.com/leafbus/leafbus/tests/proxy"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
 // refillsMySQL compares a reservation in MySQL with Leaf's, which is a
@@ -80,7 +80,7 @@ const pace = 4 * time.Millisecond
 // half a segment: the next one, which is loaded when a tenth is used, comes in time.
 func late(l *lab) *table {
 	d := l.database()
-	between := must(proxy.Start(d.server.Addr()))
+	between := must(kit.StartLink(d.server.Addr()))
 	l.atEnd(func() error { between.Close(); return nil })
 	store := &counting{Store: d.store(strings.Replace(d.dsn, d.server.Addr(), between.Addr(), 1))}
 	delay := l.duration / 4

@@ -4,7 +4,6 @@ package drills
 
 import (
 	"fmt"
-	"os"
 	"testing"
 	"time"
 
@@ -13,8 +12,6 @@ import (
 )
 
 // `make compat` runs generators on real clusters of several versions of nats-server.
-
-func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
 
 // serve starts a generator that joins all servers.
 func (c *natsCluster) serve(args ...string) *kit.Generator {

@@ -19,8 +19,6 @@ import (
 	"github.com/leafbus/leafbus/tests/kit/callers"
 )
 
-func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
-
 // hasty is the deadline of callers that measure the longest time without an answer.
 const hasty = 500 * time.Millisecond
 

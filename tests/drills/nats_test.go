@@ -19,6 +19,8 @@ import (
 	"github.com/leafbus/leafbus/tests/kit"
 )
 
+func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
+
 const natsModule = "github.com/nats-io/nats-server/v2"
 
 // embeddedVersion is the version of nats-server that leaf embeds.

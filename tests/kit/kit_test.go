@@ -58,7 +58,7 @@ func TestMariaDBKeepsWhatItCommitted(t *testing.T) {
 	// A test's folder can have a longer path than a socket may have.
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 40))
 	Must(t, os.Mkdir(dir, 0o700))
-	s, err := startMariaDB(dir, "--innodb-lock-wait-timeout=7")
+	s, err := StartMariaDB(dir, "--innodb-lock-wait-timeout=7")
 	Must(t, err)
 	t.Cleanup(func() { s.Close() })
 	dsn, err := s.Database()

@@ -24,7 +24,7 @@ const (
 	logSize = "--innodb-log-file-size=4M"
 )
 
-var sharedMariaDB = shared[*MariaDB]{start: func(dir string) (*MariaDB, error) { return startMariaDB(dir) }}
+var sharedMariaDB = shared[*MariaDB]{start: func(dir string) (*MariaDB, error) { return StartMariaDB(dir) }}
 
 // MariaDB is a server on 127.0.0.1 that keeps what it committed, as one in production does. Its account root
 // has all privileges and no password. The methods of its Process kill and freeze it.
@@ -39,7 +39,7 @@ type MariaDB struct {
 // share one: see [NewDatabase]. The options are further arguments of mariadbd.
 func NewMariaDB(tb testing.TB, options ...string) *MariaDB {
 	tb.Helper()
-	s, err := startMariaDB(tb.TempDir(), options...)
+	s, err := StartMariaDB(tb.TempDir(), options...)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -47,7 +47,8 @@ func NewMariaDB(tb testing.TB, options ...string) *MariaDB {
 	return s
 }
 
-func startMariaDB(dir string, options ...string) (*MariaDB, error) {
+// StartMariaDB is [NewMariaDB] in a new folder in dir, until Close.
+func StartMariaDB(dir string, options ...string) (*MariaDB, error) {
 	folder, err := newFolder(dir, "mariadb-")
 	if err != nil {
 		return nil, err

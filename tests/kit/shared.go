@@ -56,12 +56,17 @@ func (s *shared[S]) close() error {
 func Main(m *testing.M) int {
 	testkit.AtOnce(8) // tests of processes wait more than they compute
 	status := m.Run()
-	err := errors.Join(sharedMariaDB.close(), sharedZooKeeper.close(), os.RemoveAll(programs.dir))
-	if err != nil {
+	if err := Close(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		status = max(status, 1)
 	}
 	return status
+}
+
+// Close ends the shared servers and removes the programs that were built, for packages that cannot use [Main].
+// Nothing of this package works after it.
+func Close() error {
+	return errors.Join(sharedMariaDB.close(), sharedZooKeeper.close(), os.RemoveAll(programs.dir))
 }
 
 // ErrPortTaken is the error of a server whose port another process has.

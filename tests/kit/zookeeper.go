@@ -46,7 +46,7 @@ type ZooKeeper struct {
 	*Process        // the last run
 	folder   string // with the data, the configuration and the log
 	addr     string
-	members  []*ZooKeeper // of its ensemble; itself for one alone
+	members  Ensemble // itself for one alone
 }
 
 // NewZooKeeper starts a server that ends with the test, for tests that kill or freeze it. Others share one:
@@ -80,25 +80,37 @@ func startZooKeeper(dir string) (*ZooKeeper, error) {
 	return all[0], nil
 }
 
-// NewEnsemble starts three servers that end with the test and keep the same data while two of them run.
-func NewEnsemble(tb testing.TB) []*ZooKeeper {
+// Ensemble is servers that keep the same data while most of them run.
+type Ensemble []*ZooKeeper
+
+// NewEnsemble starts three servers that end with the test.
+func NewEnsemble(tb testing.TB) Ensemble {
 	tb.Helper()
 	all, err := startZooKeepers(tb.TempDir(), 3)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(func() { closeAll(all) })
+	tb.Cleanup(all.close)
 	return all
 }
 
-func closeAll(all []*ZooKeeper) {
-	for _, s := range all {
+func (e Ensemble) close() {
+	for _, s := range e {
 		_ = s.Close() // always nil
 	}
 }
 
-func startZooKeepers(dir string, n int) ([]*ZooKeeper, error) {
-	all := make([]*ZooKeeper, n)
+// Hosts is the addresses of all servers, joined by commas.
+func (e Ensemble) Hosts() string {
+	var addrs []string
+	for _, s := range e {
+		addrs = append(addrs, s.addr)
+	}
+	return strings.Join(addrs, ",")
+}
+
+func startZooKeepers(dir string, n int) (Ensemble, error) {
+	all := make(Ensemble, n)
 	for i := range all {
 		folder, err := newFolder(dir, "zookeeper-")
 		if err != nil {
@@ -126,13 +138,13 @@ func startZooKeepers(dir string, n int) ([]*ZooKeeper, error) {
 			_, port, _ := net.SplitHostPort(s.addr)
 			text := fmt.Sprintf("%sdataDir=%s\nclientPort=%s\n%s", zooKeeperConfig, s.path("data"), port, &peers)
 			if err := errors.Join(os.WriteFile(s.path("zoo.cfg"), []byte(text), 0o600), s.launch()); err != nil {
-				closeAll(all)
+				all.close()
 				return err
 			}
 		}
 		err := all[0].await()
 		if err != nil {
-			closeAll(all)
+			all.close()
 		}
 		return err
 	})
@@ -216,10 +228,10 @@ func (s *ZooKeeper) serves(ctx context.Context) error {
 	return s.ask(ctx, "conf", "dataDir="+s.path("data/version-2"))
 }
 
-// ZooKeeperLeader is the server of an ensemble that leads. It waits for the end of an election.
-func ZooKeeperLeader(all []*ZooKeeper) (*ZooKeeper, error) {
+// Leader is the server that leads. It waits for the end of an election.
+func (e Ensemble) Leader() (*ZooKeeper, error) {
 	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		for _, s := range all[0].running() {
+		for _, s := range e[0].running() {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 			err := s.ask(ctx, "srvr", "Mode: leader")
 			cancel()

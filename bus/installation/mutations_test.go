@@ -1,0 +1,43 @@
+//go:build mutations
+
+package installation
+
+import (
+	"testing"
+
+	"github.com/leafbus/leafbus/internal/mutate"
+)
+
+// TestMutations demands that a test finds each of these changes, with which generators of two installations would share
+// a NATS, a folder, a database or a ZooKeeper, and hand out the same IDs.
+func TestMutations(t *testing.T) {
+	for _, m := range []struct {
+		name, by string // by finds it
+		edits    []mutate.Edit
+	}{
+		{"the database of another installation is accepted", "TestNothingIsCreatedForTheRefused", []mutate.Edit{{"place.go",
+			"l.found = others", "l.found = ours"}}},
+		{"another database than that on record is accepted", "TestOpenLooksAgain", []mutate.Edit{{"place.go",
+			"l.found = replaced", "l.found = ours"}}},
+		{"a database that lost its state is free", "TestOpenLooksAgain", []mutate.Edit{{"place.go",
+			"l.found = emptied", "l.found = free"}}},
+		{"a folder of another installation is accepted", "TestJoinRefused", []mutate.Edit{{"member.go",
+			`case m.known != "" && m.known != f.have.ID:`, "case false:"}}},
+		{"another configuration is accepted", "TestJoinRefused", []mutate.Edit{{"member.go",
+			"case len(differences(f.have, m.want)) > 0:", "case false:"}}},
+		{"a NATS that lost its state begins again at 1", "TestJoinLost", []mutate.Edit{{"member.go",
+			"if m.known, err = c.Folder", "if _, err = c.Folder"}}},
+		{"a record that was lost beside its tags is made again", "TestJoinWithoutARecord", []mutate.Edit{{"member.go",
+			"case tags:", "case tags && false:"}}},
+		{"something is created while the owner of a database is not known", "TestWaitsForTheOwner", []mutate.Edit{{"decide.go",
+			"database: away, zooKeeper: anything, then: wait,", "database: 0, zooKeeper: anything, then: wait,"}}},
+		{"ZooKeeper is used before its owner is known", "TestClaimedRegistry", []mutate.Edit{{"member.go",
+			"if !r.done {", "if false {"}}},
+		{"a copy of a folder passes for the original", "TestFolderCopied", []mutate.Edit{{"folder.go",
+			"f.Copied = ok && !saved.At(f.Place)", "f.Copied = ok && !saved.At(f.Place) && false"}}},
+		{"two generators use one folder", "TestFolder", []mutate.Edit{{"folder.go",
+			"	if !locked {", "	if !locked && false {"}}},
+	} {
+		t.Run(m.name, func(t *testing.T) { mutate.Runner{}.Run(t, m.by, m.edits...) })
+	}
+}

@@ -1,0 +1,198 @@
+package kvstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/natskit"
+	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/snowflake"
+	"github.com/leafbus/leafbus/tests/kit"
+)
+
+// writer is a generator that replaces one record by compare-and-set.
+type writer struct {
+	write func(context.Context) error // claims ten IDs, or a stretch of time
+	end   func() int64                // how far the record is; 0: it cannot be read
+}
+
+// A write that arrives after its sender gave up changes nothing if another generator wrote meanwhile. Otherwise it may
+// still be done. So its sender must take it neither for done nor for refused.
+func TestLateWrite(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		open     func(*testing.T, Config) writer
+		conflict error
+	}{
+		"claim":  {claims, allocator.ErrConflict},
+		"change": {changes, allocator.ErrConflict},
+		"worker": {puts, snowflake.ErrConflict},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := natskit.Start(t)
+			p, err := kit.StartLink(strings.TrimPrefix(s.ClientURL(), "nats://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(p.Close)
+			other := c.open(t, newConfig(t, s))
+			late := c.open(t, connect(t, "nats://"+p.Addr()))
+			writesLate := func() {
+				t.Helper()
+				ctx, giveUp := context.WithCancel(testkit.Context(t))
+				defer giveUp()
+				p.OnRequest(func(request []byte) kit.Action {
+					if bytes.Contains(request, []byte("HPUB $KV.")) {
+						p.Hang(true) // it is sent, and the proxy holds it
+						giveUp()
+					}
+					return kit.Forward
+				})
+				defer p.OnRequest(nil)
+				if err := late.write(ctx); err == nil || errors.Is(err, c.conflict) {
+					t.Errorf("a write without an answer: %v", err)
+				}
+			}
+			before := other.end()
+			writesLate()
+			if err := other.write(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			p.Hang(false)
+			// The stream takes the writes of one connection in their order.
+			testkit.Eventually(t, "the connection works again", func() bool { return late.end() == before+10 })
+			writesLate()
+			p.Hang(false)
+			testkit.Eventually(t, "a late write that nobody was ahead of is done",
+				func() bool { return late.end() == before+20 })
+			if err := other.write(t.Context()); err != nil && !errors.Is(err, c.conflict) {
+				t.Errorf("the next write: %v", err)
+			}
+		})
+	}
+}
+
+// connect returns a connection to this URL, which comes back soon after it was lost.
+func connect(tb testing.TB, url string) Config {
+	tb.Helper()
+	nc, err := nats.Connect(url, nats.ReconnectWait(10*time.Millisecond), nats.MaxReconnects(-1))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return Config{Conn: nc, JS: js, Log: testkit.Quiet}
+}
+
+// tagWriter is a writer of the record of a tag that has the step 10.
+func tagWriter(t *testing.T, cfg Config, write func(context.Context, *Store) error) writer {
+	store := New(cfg)
+	err := store.Open(t.Context())
+	if err == nil {
+		_, err = store.Create(t.Context(), allocator.Tag{Name: "order", MaxID: 1, Step: 10})
+	}
+	if err != nil && !errors.Is(err, allocator.ErrExists) {
+		t.Fatal(err)
+	}
+	return writer{
+		write: func(ctx context.Context) error { return write(ctx, store) },
+		end:   func() int64 { return endOf(t, store) },
+	}
+}
+
+// endOf is the end of the tag order; 0: it cannot be read.
+func endOf(t *testing.T, s *Store) int64 {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	e, _ := s.Claimed(ctx, "order")
+	return e.End
+}
+
+func claims(t *testing.T, cfg Config) writer {
+	return tagWriter(t, cfg, func(ctx context.Context, s *Store) error {
+		_, err := s.Reserve(ctx, "order", 1, 1)
+		return err
+	})
+}
+
+func changes(t *testing.T, cfg Config) writer {
+	return tagWriter(t, cfg, func(ctx context.Context, s *Store) error {
+		to := endOf(t, s) + 10
+		_, err := s.Update(ctx, "order", allocator.Change{MaxID: &to})
+		return err
+	})
+}
+
+func puts(t *testing.T, cfg Config) writer {
+	w := NewWorkers(cfg)
+	if _, err := w.Add(t.Context(), holder(7), only(7)); err != nil && !errors.Is(err, snowflake.ErrFull) {
+		t.Fatal(err)
+	}
+	read := func(ctx context.Context) (e snowflake.Entry, err error) {
+		all, err := w.List(ctx)
+		if err == nil {
+			e = all[0]
+		}
+		return e, err
+	}
+	return writer{
+		write: func(ctx context.Context) error {
+			e, err := read(ctx)
+			if err == nil {
+				e.ReservedUntil += 10
+				_, err = w.Put(ctx, e.Record, e.Version)
+			}
+			return err
+		},
+		end: func() int64 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			e, _ := read(ctx)
+			return e.ReservedUntil
+		},
+	}
+}
+
+// A bucket that was made again counts its revisions again. The holder of before must not overwrite the record of
+// another
+// generator that happens to have the same.
+func TestRevisionAgain(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	mine, other := NewWorkers(newConfig(t, s)), NewWorkers(newConfig(t, s))
+	e, err := mine.Add(t.Context(), holder(0), only(7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := newConfig(t, s).JS.DeleteKeyValue(t.Context(), bus.BucketWorkers); err != nil {
+		t.Fatal(err)
+	}
+	stranger := holder(0)
+	stranger.Incarnation = "another"
+	again, err := other.Add(t.Context(), stranger, only(7))
+	for removing(err) {
+		again, err = other.Add(t.Context(), stranger, only(7))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again.Version != e.Version {
+		t.Fatalf("the version is %d, not %d again: the test shows nothing", again.Version, e.Version)
+	}
+	if _, err := mine.Put(t.Context(), e.Record, e.Version); !errors.Is(err, snowflake.ErrConflict) {
+		t.Errorf("Put on another's record: %v, want %v", err, snowflake.ErrConflict)
+	}
+}

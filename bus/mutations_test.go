@@ -1,0 +1,72 @@
+//go:build mutations
+
+package bus
+
+import (
+	"testing"
+
+	"github.com/leafbus/leafbus/internal/mutate"
+)
+
+// TestMutations demands that a test finds each of these changes, which break a promise of the client: its callers get
+// IDs that nobody else has, as many as they asked for, those of strict tags in order, or an error that says why.
+func TestMutations(t *testing.T) {
+	for _, m := range []struct {
+		name, by string // by finds it
+		edit     mutate.Edit
+	}{
+		// An answer serves the call that asked for it.
+		{"an answer that comes late serves the next call", "TestFaultsAtRandom", mutate.Edit{"pending.go",
+			"		p.c.inbox.leave(s.token, late)\n", ""}},
+		{"an answer that comes second serves the next call", "TestFaultsAtRandom", mutate.Edit{"pending.go",
+			"	for len(p.answers) > 0 { // they came", "	for false { // they came"}},
+		{"too few IDs are accepted", "TestClientRefusesFalseAnswers", mutate.Edit{"source.go",
+			"err == nil && got != n {", "err == nil && got > n {"}},
+		{"too many IDs are accepted", "TestClientRefusesFalseAnswers", mutate.Edit{"source.go",
+			"err == nil && got != n {", "err == nil && got < n {"}},
+		{"an ID may be twice in an answer", "TestClientRefusesFalseAnswers", mutate.Edit{"source.go",
+			"if err == nil && overlap(ranges) {", "if false {"}},
+		{"a misread range is accepted", "TestParseReplyRefuses", mutate.Edit{"reply.go",
+			"ok = ok && r.Last > r.First", "ok = ok && r.Last >= r.First"}},
+
+		// An ID goes to one caller.
+		{"callers of Next that share a request share an ID", "TestNextSharesRequests", mutate.Edit{"next.go",
+			"return r.First + i, nil", "return r.First, nil"}},
+		{"a caller of Next leaves its ID when it is there", "TestNextLeavesTooLate", mutate.Edit{"next.go",
+			"	if b.answered.Load() {\n		return false\n", "	if b.answered.Load() {\n		return true\n"}},
+		{"a pool keeps what it gives to callers that wait", "TestPoolModel", mutate.Edit{"pool.go",
+			"f.ids, ranges = cut(ranges, f.waiting)", "f.ids, _ = cut(ranges, f.waiting)"}},
+		{"a pool hands out IDs that Close returned", "TestPoolModel", mutate.Edit{"pool.go",
+			"c.taken.Swap(math.MaxInt64/2)", "min(c.taken.Load(), math.MaxInt64)"}},
+		{"Close returns IDs that a pool handed out", "TestPoolLargestID", mutate.Edit{"pool.go",
+			"c.after(c.taken.Swap(math.MaxInt64/2))", "c.after(0 * c.taken.Swap(math.MaxInt64/2))"}},
+
+		// The IDs of strict tags are in order.
+		{"a pool may be of a strict tag", "TestPoolOfAStrictTag", mutate.Edit{"pool.go",
+			"if err == nil && p.from.strict.Load() {", "if false {"}},
+		{"a pool of a strict tag hands out what it has", "TestPoolOfAStrictTag", mutate.Edit{"pool.go",
+			"	p.cur.Store(&piece{})\n	p.ahead, p.kept = nil, 0\n	if p.end == nil {", "	if p.end == nil {"}},
+		{"Next fetches IDs of a strict tag ahead", "TestNextOfManyCallersOfAStrictTag", mutate.Edit{"next.go",
+			"trend = err == nil && !g.strict.Load()", "trend = err == nil"}},
+		{"the requests of a bulk of a strict tag go side by side", "TestBulkOfAStrictTag", mutate.Edit{"stream.go",
+			"single = a.err != nil || b.from.strict.Load()", "single = a.err != nil"}},
+
+		// A bulk has as many IDs as were asked for.
+		{"a bulk loses the first part of a divided batch", "TestBulkOfSmallAnswers", mutate.Edit{"stream.go",
+			"a.ranges, a.err = append(a.ranges, more...), err", "a.ranges, a.err = more, err"}},
+		{"a bulk goes on after an error", "TestBulkThatEnds", mutate.Edit{"stream.go",
+			"				yield(Range{}, a.err)\n				return\n", "				yield(Range{}, a.err)\n"}},
+
+		// An error says why.
+		{"an error loses the reason that a generator gave", "TestErrorBody", mutate.Edit{"errors.go",
+			"return &Error{body.Code, body.Reason,", "return &Error{body.Code, Internal,"}},
+		{"the end of a context hides why there were no IDs", "TestClientThatGivesUp", mutate.Edit{"client.go",
+			"why = fmt.Errorf(\"%w (%w)\", why, end)", "why = end"}},
+		{"a change is sent again", "TestChangesAreSentOnce", mutate.Edit{"pending.go",
+			"	if again && p.once {\n		return nil\n	}\n", ""}},
+		{"a quota that is used up is asked for again at once", "TestClientTriesAgainWhatMayGetBetter", mutate.Edit{"pending.go",
+			"return e.RetryAfter == 0 ||", "return"}},
+	} {
+		t.Run(m.name, func(t *testing.T) { mutate.Runner{}.Run(t, m.by, m.edit) })
+	}
+}

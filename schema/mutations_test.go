@@ -1,0 +1,116 @@
+//go:build mutations
+
+package schema
+
+import (
+	"testing"
+
+	"github.com/leafbus/leafbus/internal/mutate"
+)
+
+// mutation is a change of the code that breaks a promise.
+type mutation struct {
+	name  string
+	by    string // the test that finds it, if not the conformance suite
+	edits []mutate.Edit
+}
+
+// TestMutations demands that a test finds each mutation. It checks the tests, not the code: `make mutations`.
+func TestMutations(t *testing.T) {
+	runner := mutate.Runner{By: "TestConformance", Says: `(?m)^\s+\w+\.go:\d+: (.*)`}
+	for _, m := range mutations {
+		t.Run(m.name, func(t *testing.T) { runner.Run(t, m.by, m.edits...) })
+	}
+}
+
+var mutations = []mutation{
+	// A range is one statement with its condition, and its answer is checked.
+	{name: "a range below what is known to be in use is handed out", edits: []mutate.Edit{{"reserve.go",
+		"BETWEEN ? AND ?\", amount, tag, tag, step, from, math.MaxInt64-amount)",
+		"<= ?\", amount, tag, tag, step, math.MaxInt64-amount)"}}},
+	{name: "a range is reserved by a step that was changed", by: "TestStepChangedBySQL", edits: []mutate.Edit{{"reserve.go",
+		"\" AND step = ? AND GREATEST", "\" AND ? > 0 AND GREATEST"}}},
+	{name: "a range may pass the largest number", by: "TestEnds", edits: []mutate.Edit{{"reserve.go",
+		"step, from, math.MaxInt64-amount)", "step, from, int64(math.MaxInt64))"}}},
+	{name: "the statement changed two rows, and its answer counts", by: "TestUnfitLater", edits: []mutate.Edit{{"reserve.go",
+		"if affected != 1 || end-amount < 1 {", "if end-amount < 1 {"}}},
+	{name: "the range begins where max_id is after the statement", edits: []mutate.Edit{{"reserve.go",
+		"	return end - amount, nil", "	return end, nil"}}},
+	{name: "max_id of another program below 1 is taken as it is", by: "TestEnds", edits: []mutate.Edit{{"reserve.go",
+		"LAST_INSERT_ID(GREATEST(max_id, 1) + ?)", "LAST_INSERT_ID(max_id + ?)"}}},
+
+	// A database that went backwards.
+	{name: "moving max_id up moves it down where another generator was faster", by: "TestRaiseAfterAnOldReading",
+		edits: []mutate.Edit{{"reserve.go", " AND max_id < ?\", to, tag, tag, from)", "\", to, tag, tag)"}}},
+	{name: "a generator that was too late reports that it moved max_id up", by: "TestRaiseAfterAnOldReading", edits: []mutate.Edit{{"reserve.go",
+		"if err == nil && affected > 0 {", "if err == nil && affected >= 0 {"}}},
+	{name: "max_id is moved up where other programs reserve too", by: "TestRaiseShared", edits: []mutate.Edit{{"reserve.go",
+		"	if s.cfg.Shared {", "	if false {"}}},
+	{name: "an audit believes a replica that lags behind", by: "TestStored", edits: []mutate.Edit{{"store.go",
+		"if err != nil || t.MaxID >= end {", "if true {"}}},
+
+	// A deleted tag goes on above all its IDs.
+	{name: "a deletion does not note how far the tag was", edits: []mutate.Edit{{"change.go",
+		"MaxID: max(last.MaxID, last.Floor, from)}", "MaxID: max(1, last.Floor-last.Floor, from)}"}}},
+	{name: "a deletion forgets what the caller knows to be in use", edits: []mutate.Edit{{"change.go",
+		"MaxID: max(last.MaxID, last.Floor, from)}", "MaxID: max(last.MaxID, last.Floor)}"}}},
+	{name: "a tag that is created again begins at 1", edits: []mutate.Edit{{"change.go",
+		"end := max(tag.MaxID, m.Floor, m.MaxID)", "end := max(tag.MaxID, m.Floor-m.Floor)"}}},
+	{name: "the mark counts as it was before the row was locked", by: "TestDeleteBetween", edits: []mutate.Edit{
+		{"change.go", "		_, _, err := o.load(ctx, tx, tag.Name, \"UPDATE\")", "		_, m, err := o.load(ctx, tx, tag.Name, \"UPDATE\")"},
+		{"change.go", "		_, m, err := o.load(ctx, tx, tag.Name, \"UPDATE\")\n		if err != nil {\n			return err\n		}\n		end :=", "		end :="}}},
+	{name: "the mark is read from a stale snapshot", by: "TestDeleteBetween", edits: []mutate.Edit{
+		{"change.go", "&sql.TxOptions{Isolation: sql.LevelReadCommitted}", "&sql.TxOptions{Isolation: sql.LevelRepeatableRead}"},
+		{"change.go", "		_, _, err := o.load(ctx, tx, tag.Name, \"UPDATE\")", "		_, _, err := o.load(ctx, tx, tag.Name, \"\")"},
+		{"change.go", "		_, m, err := o.load(ctx, tx, tag.Name, \"UPDATE\")", "		_, m, err := o.load(ctx, tx, tag.Name, \"\")"}}},
+	{name: "marks ignore letters' case", by: "TestMarksAreApart", edits: []mutate.Edit{{"migrate.go",
+		"COLLATE utf8mb4_bin NOT NULL,\\n\" +\n		\"  floor", "COLLATE utf8mb4_general_ci NOT NULL,\\n\" +\n		\"  floor"}}},
+
+	// A change is done whole or not at all, and beside reservations.
+	{name: "a lost answer of a commit counts as success", by: "TestLostStatements", edits: []mutate.Edit{{"change.go",
+		"		case committing && number(err) == 0: // the server has not answered\n", "		case committing && number(err) == 0:\n			return t, nil\n		case false:\n"}}},
+	{name: "a lost answer of a commit counts as no change", by: "TestLostStatements", edits: []mutate.Edit{{"change.go",
+		"case committing && number(err) == 0:", "case committing && number(err) == 1:"}}},
+	{name: "a change does not lock its row", by: "TestChangesBesideReserve", edits: []mutate.Edit{{"change.go",
+		"		row, m, err := o.load(ctx, tx, tag, \"UPDATE\")\n		if err != nil {\n			return err\n		}\n		t, err",
+		"		row, m, err := o.load(ctx, tx, tag, \"\")\n		if err != nil {\n			return err\n		}\n		t, err"}}},
+	{name: "a change that the server undid fails", by: "TestDeadlock", edits: []mutate.Edit{{"change.go",
+		"		case !undone(err):", "		case true:"}}},
+	{name: "names that differ in letters' case are one tag", by: "TestFoldedNames", edits: []mutate.Edit{{"rows.go",
+		"CAST(CONVERT(biz_tag USING utf8mb4) AS BINARY) = CAST(? AS BINARY)", "? <> ''"}}},
+
+	// The reading of the table.
+	{name: "tags vanish when a reading breaks", by: "TestBrokenReading", edits: []mutate.Edit{{"rows.go",
+		"	return rows.Err()\n}\n\n// Rows returns", "	return nil\n}\n\n// Rows returns"}}},
+	{name: "a tag that is deleted amid a look at all is missed", by: "TestEndsDuringADeletion", edits: []mutate.Edit{
+		{"watch.go", "	// The marks come last: a tag that is deleted meanwhile has one.\n", "	notes, err := marks(ctx, o.db, nil)\n"},
+		{"watch.go", "	notes, err := marks(ctx, o.db, nil)\n	if err != nil {\n		return s.explain(ctx, err)\n	}\n", ""}}},
+	{name: "a table that lost its engine is used", by: "TestAltered", edits: []mutate.Edit{{"check.go",
+		"} else if !table.Transactions {", "} else if false {"}}},
+
+	// Whose database it is, and where the connection leads.
+	{name: "another installation's database is served", by: "TestOwnerChanges", edits: []mutate.Edit{{"installation.go",
+		"if err == nil && now != *had {", "if err == nil && now == (owner{}) {"}}},
+	{name: "a database that is another's counts as ours", by: "TestClaimOfOthers", edits: []mutate.Edit{{"installation.go",
+		"return have.Installation, have.Store, nil", "return installation, have.Store, nil"}}},
+	{name: "a database that was claimed meanwhile is claimed again", by: "TestClaimTogether", edits: []mutate.Edit{{"installation.go",
+		"o.db.NewInsert().Ignore().Model(&want)", "o.db.NewInsert().On(\"DUPLICATE KEY UPDATE\").Model(&want)"}}},
+	{name: "a row that a restore is about to write is written first", by: "TestRestoreBeside", edits: []mutate.Edit{
+		{"installation.go", "case <-time.After(s.restoring):", "case <-time.After(0):"}}},
+	{name: "an address that leads to another database is used", by: "TestAddressLeadsElsewhere", edits: []mutate.Edit{{"dsn.go",
+		"if err == io.EOF || err == nil && answer != *want {", "if err == io.EOF {"}}},
+	{name: "a replica is written to", by: "TestServerSettings", edits: []mutate.Edit{{"dsn.go",
+		"	return errReadOnly\n", "	return nil\n"}}},
+
+	// Connections: what a DSN or the server sets must not count.
+	{name: "a DSN makes rows that were found count as changed", by: "TestForced", edits: []mutate.Edit{{"dsn.go",
+		"	cfg.ClientFoundRows = false", "	"}}},
+	{name: "a DSN switches autocommit off", by: "TestHostileDSN", edits: []mutate.Edit{{"dsn.go",
+		"SET autocommit = 1, ", "SET "}}},
+	{name: "a DSN asks for a read-only session", by: "TestHostileDSN", edits: []mutate.Edit{{"dsn.go",
+		"ISOLATION LEVEL REPEATABLE READ, READ WRITE", "ISOLATION LEVEL REPEATABLE READ"}}},
+	{name: "a DSN keeps ranges out of the binary log", by: "TestBadParameter", edits: []mutate.Edit{{"dsn.go",
+		"{\"sql_log_bin\", \"wsrep_on\"}", "{\"wsrep_on\"}"}}},
+	{name: "a transaction of the server's init_connect goes on", by: "TestServerSettings", edits: []mutate.Edit{{"dsn.go",
+		"		\"ROLLBACK\",", "		\"DO 1\","}}},
+}

@@ -1,0 +1,103 @@
+//go:build mutations
+
+package zookeeper
+
+import (
+	"testing"
+
+	"github.com/leafbus/leafbus/internal/mutate"
+)
+
+// TestMutations demands that a test finds each break of a promise. It checks the tests, not the code: `make mutations`.
+func TestMutations(t *testing.T) {
+	runner := mutate.Runner{By: "TestConformance", Says: `(?m)^\s+(cases|suite)\.go:\d+: (.*)`}
+	for _, m := range mutations {
+		t.Run(m.name, func(t *testing.T) { runner.Run(t, m.by, append(m.edits, soon...)...) })
+	}
+}
+
+// soon keeps a test that waits in vain from using up the time that it may take.
+var soon = []mutate.Edit{
+	{"../../internal/testkit/testkit.go", "const Patience = 40 * time.Second", "const Patience = 15 * time.Second"},
+	{"../snowflaketest/suite.go", "var timeout = 30 * time.Second", "var timeout = 5 * time.Second"},
+}
+
+var mutations = []struct {
+	name  string
+	by    string // the test that finds it, if that is not the conformance suite
+	edits []mutate.Edit
+}{
+	// The compare-and-set.
+	{"a write does not look at the version", "", []mutate.Edit{{"registry.go",
+		"Data: text, Version: now.version}", "Data: text, Version: -1}"}}},
+	{"a record that was made again counts as the one before", "TestMadeAgain", []mutate.Edit{{"records.go",
+		"Version: uint64(s.Mzxid),", "Version: uint64(s.Version) + 1,"},
+		{"registry.go", "uint64(done[0].Stat.Mzxid)", "uint64(done[0].Stat.Version) + 1"}}},
+	{"a record that is not there, or another one, may be put", "", []mutate.Edit{{"registry.go",
+		"if version == 0 || known.Version != version {", "if known.name == \"\" {"}}},
+	{"a lost answer of a report counts as a conflict", "TestLostAnswers", []mutate.Edit{{"registry.go",
+		"case failed == set && (errors.Is(err, zk.ErrBadVersion)", "case errors.Is(err, zk.ErrConnectionClosed) || failed == set && (errors.Is(err, zk.ErrBadVersion)"}}},
+	{"a lost answer of a first record makes another one", "TestLostAnswers", []mutate.Edit{{"add.go",
+		"name, err := r.create(rec, worker-next)\n		if err != nil {\n			return", "name, err := r.create(rec, worker-next)\n		if errors.Is(err, zk.ErrConnectionClosed) {\n			continue\n		}\n		if err != nil {\n			return"}}},
+	{"a caller that has left gets a worker", "TestAddAfterTheCallerLeft", []mutate.Edit{{"records.go",
+		"if err := ctx.Err(); err != nil { // the caller", "if err := ctx.Err(); false { // the caller"}}},
+
+	// The installation's ID.
+	{"the workers of another installation are used", "TestClaim", []mutate.Edit{{"installation.go",
+		"case err != nil || have.ID != installation:", "case err != nil:"}}},
+	{"what belongs to no installation is taken unasked", "TestClaim", []mutate.Edit{{"installation.go",
+		"case errors.Is(err, errNoOwner) && !first:", "case false:"}}},
+	{"an installation of another layout is used", "TestClaimOtherLayout", []mutate.Edit{{"installation.go",
+		"if d := have.Differences(r.cfg.Layout); len(d) > 0 {", "if d := have.Differences(r.cfg.Layout); false {"}}},
+	{"a damaged record of the installation counts", "TestClaimDamaged", []mutate.Edit{{"installation.go",
+		"err != nil || have.ID == \"\" || have.ZooKeeper == \"\" ||", "err != nil ||"}}},
+	{"the ID of a ZooKeeper may be gone", "TestClaim", []mutate.Edit{{"installation.go",
+		"if !there { // not for us", "if !there && false { // not for us"}}},
+	{"a write does not prove that it leads to the claimed ZooKeeper", "TestClaim", []mutate.Edit{{"registry.go",
+		"where := &zk.CheckVersionRequest{Path: r.installation + \"/\" + r.id,", "where := &zk.CheckVersionRequest{Path: r.root,"}}},
+	{"a new session is not asked which ZooKeeper it leads to", "TestElsewhere", []mutate.Edit{{"registry.go",
+		"case r.link.conn.SessionID() == r.checked:", "case r.checked != 0:"}}},
+	{"the ID of a ZooKeeper is not compared", "TestElsewhere", []mutate.Edit{{"registry.go",
+		"errors.Is(err, errNoOwner) || err == nil && have.ZooKeeper != r.id", "errors.Is(err, errNoOwner) || have.ZooKeeper == r.root"}}},
+
+	{"a server that lags behind is not asked to catch up", "TestReadsAreSynced", []mutate.Edit{{"installation.go",
+		"if _, err := conn.Sync(rootFolder); err != nil {", "if err := error(nil); err != nil {"}}},
+	{"a list is of a server that lags behind", "TestReadsAreSynced", []mutate.Edit{{"records.go",
+		"if _, err := conn.Sync(r.forever); err != nil && !errors.Is(err, zk.ErrNoNode) {", "if err := error(nil); err != nil {"}}},
+
+	// Names, and sequence numbers.
+	{"a second generator takes the name of one that runs", "TestSameName", []mutate.Edit{{"name.go",
+		"stat.EphemeralOwner == session ||", "true ||"}}},
+	{"a name that a killed generator left is refused for good", "TestSameName", []mutate.Edit{{"name.go",
+		"seen.version != 0 && seen.version != r.other.version", "true"}}},
+	{"a restart waits for the session of the killed one", "TestLeftover", []mutate.Edit{{"name.go",
+		" || other.Incarnation == before && before != \"\"", ""}}},
+	{"a holder whose name is taken cannot report", "TestReportWithoutName", []mutate.Edit{{"registry.go",
+		"if nameErr != nil && rec.Incarnation != now.Incarnation {", "if nameErr != nil {"}}},
+	{"a new session has no temporary node", "TestEveryStep", []mutate.Edit{{"name.go",
+		"|| r.own == made {", "|| r.own.incarnation == made.incarnation {"}}},
+	{"the younger of two nodes of a worker counts", "TestYoungerNode", []mutate.Edit{{"records.go",
+		"!ok || n.created < other.created", "!ok || n.created > other.created"}}},
+	{"a node whose worker another one has is kept", "TestRangesOverlap", []mutate.Edit{{"add.go",
+		"if n.name == name && n.Incarnation == rec.Incarnation && c.Allows(n.Worker)", "if n.Worker == worker"}}},
+	{"a worker is added beside a damaged node", "TestDamagedNode", []mutate.Edit{{"add.go",
+		"if len(all.damaged) > 0 {", "if false {"}}},
+	{"a worker is kept beside a node that was damaged meanwhile", "TestDamagedMeanwhile", []mutate.Edit{{"add.go",
+		" && len(all.damaged) == 0 {", " {"}}},
+	{"a node that is no record stops the adding", "TestDamagedNode", []mutate.Edit{{"records.go",
+		"if _, ok := number(name); !ok {", "if false {"}}},
+	{"a record without an incarnation counts", "TestDecodeRefuses", []mutate.Edit{{"records.go",
+		"d.Incarnation == \"\" || ", ""}}},
+	{"a worker below 0 counts", "TestDecodeRefuses", []mutate.Edit{{"records.go",
+		"if *d.Base < -n || worker < 0 {", "if false {"}}},
+	{"a second hyphen makes the number negative", "TestNumber", []mutate.Edit{{"records.go",
+		"generator += \"_\"", "generator += \"\""}}},
+
+	// The connection.
+	{"an answer that never comes is waited for", "TestEveryStep", []mutate.Edit{{"link.go",
+		"		l.log.Warn(\"ZooKeeper does not answer a request: connecting again\")\n		l.drop(c)\n", ""}}},
+	{"each client begins at the server that the last one hung on", "TestHosts", []mutate.Edit{{"hosts.go",
+		"	h.next++\n", ""}}},
+	{"Close does not wait for what was asked", "TestClose", []mutate.Edit{{"link.go",
+		"	l.closing.Wait()\n	l.busy <- struct{}{}\n	<-l.busy\n", "	l.closing.Wait()\n"}}},
+}

@@ -1,0 +1,106 @@
+package docs
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// goList runs go list in the whole module and returns its lines.
+func goList(t *testing.T, args ...string) []string {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list"}, args...)...)
+	cmd.Dir = "../.."
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list %v: %v: %s", args, err, stderr.String())
+	}
+	return strings.Split(strings.TrimSpace(string(out)), "\n")
+}
+
+// A service that imports the client links no server and no database.
+func TestClientIsLight(t *testing.T) {
+	t.Parallel()
+	for _, dep := range goList(t, "-deps", "./bus") {
+		for _, heavy := range []string{
+			"github.com/nats-io/nats-server", "github.com/uptrace/bun", "github.com/go-zookeeper", "database/sql",
+			"github.com/go-sql-driver", "github.com/spf13", "github.com/prometheus", "google.golang.org/protobuf",
+			module + "/bus/", module + "/schema", module + "/cmd", module + "/snowflake/zookeeper",
+		} {
+			if strings.HasPrefix(dep, heavy) && dep != module+"/bus/internal/wire" {
+				t.Errorf("package bus depends on %s", dep)
+			}
+		}
+	}
+}
+
+// The packages that make IDs need the standard library alone.
+func TestIDsNeedTheStandardLibraryAlone(t *testing.T) {
+	t.Parallel()
+	allowed := []string{"", "/allocator", "/allocator/disk", "/allocator/opaque", "/internal/fresh", "/snowflake"}
+	const others = "{{if not .Standard}}{{.ImportPath}}{{end}}"
+	for _, dep := range goList(t, "-deps", "-f", others, "./allocator", "./snowflake") {
+		if dep != "" && !slices.Contains(allowed, strings.TrimPrefix(dep, module)) {
+			t.Errorf("the packages that make IDs depend on %s", dep)
+		}
+	}
+}
+
+// layers are the packages of this module, the lowest layer first. Those in a folder belong to the folder's layer if
+// they are not named. All others (cmd, tests) are above.
+var layers = [][]string{
+	{"allocator/disk", "allocator/opaque", "internal/collector", "internal/fresh", "internal/testkit",
+		"bus/internal/wire", "snowflake/place"},
+	{"allocator"},
+	{"snowflake"},
+	{"bus"},
+	{"bus/audit"},
+	{"bus/generator"},
+	{"schema", "bus/embedded", "bus/gateway", "bus/kvstore", "bus/natsversion"},
+	{"bus/installation"},
+	{"bus/bustest"},
+}
+
+// layer is how far up a package of this module is; -1 for others.
+func layer(path string) int {
+	rest, ok := strings.CutPrefix(path, module+"/")
+	for ; ok; rest = rest[:max(0, strings.LastIndex(rest, "/"))] {
+		if i := slices.IndexFunc(layers, func(names []string) bool { return slices.Contains(names, rest) }); i >= 0 {
+			return i
+		}
+		if !strings.Contains(rest, "/") {
+			return len(layers)
+		}
+	}
+	return -1
+}
+
+// Imports run one way: a package imports those of lower layers, and the one whose folder it is in. Only bus/embedded,
+// and what is above all, know nats-server.
+func TestImportsRunOneWay(t *testing.T) {
+	t.Parallel()
+	checked := 0
+	for _, line := range goList(t, "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...") {
+		names := strings.Fields(line)
+		path := names[0]
+		for _, imported := range names[1:] {
+			if strings.HasPrefix(imported, "github.com/nats-io/nats-server/") && path != module+"/bus/embedded" &&
+				layer(path) < len(layers)-1 {
+				t.Errorf("%s imports %s, which is for bus/embedded alone", path, imported)
+			}
+			if layer(imported) < 0 || layer(path) == len(layers) {
+				continue
+			}
+			checked++
+			if layer(imported) >= layer(path) && !strings.HasPrefix(path, imported+"/") {
+				t.Errorf("%s imports %s, which is not below it", path, imported)
+			}
+		}
+	}
+	if checked < 50 {
+		t.Errorf("only %d imports were checked", checked)
+	}
+}

@@ -1,0 +1,97 @@
+package docs
+
+import (
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/leafbus/leafbus/tests/kit"
+)
+
+// anchors are those that GitHub gives the headings of a page.
+func anchors(text string) (found []string) {
+	for _, m := range find("(?m)^#+ (.*)$", text) {
+		anchor := regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		found = append(found, strings.ReplaceAll(anchor, " ", "-"))
+	}
+	return found
+}
+
+// Each link between the pages leads to a file, and to a heading in it.
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	links := 0
+	for _, page := range pages(t) {
+		for _, m := range find(`\]\(([^)\s]+)\)`, read(t, page)) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			links++
+			file, anchor, _ := strings.Cut(m[1], "#")
+			target := path.Join(path.Dir(page), file)
+			if file == "" {
+				target = page
+			}
+			if _, err := os.Stat("../../" + target); err != nil {
+				t.Errorf("%s links to %s: %v", page, m[1], err)
+			} else if anchor != "" && !slices.Contains(anchors(read(t, target)), anchor) {
+				t.Errorf("%s links to %s, and that has no such heading", page, m[1])
+			}
+		}
+	}
+	if links < 100 {
+		t.Errorf("only %d links were found", links)
+	}
+}
+
+// The README is short. What is longer is a page of docs.
+func TestReadmeIsShort(t *testing.T) {
+	t.Parallel()
+	if n := strings.Count(read(t, "README.md"), "\n"); n > 180 {
+		t.Errorf("the README has %d lines, at most 180 are allowed", n)
+	}
+}
+
+// In README, docs and the help, a name of a tag stands for one kind of tag: the kind is for life, so a second one would
+// be refused.
+func TestOneNameOneKind(t *testing.T) {
+	t.Parallel()
+	texts := make(map[string]string)
+	for _, page := range pages(t) {
+		texts[page] = read(t, page)
+	}
+	for _, command := range []string{"add", "set", "reveal", "apply"} {
+		texts["leaf tag "+command+" --help"] = kit.LeafOK(t, "tag", command, "--help")
+	}
+	kinds := make(map[string]string)
+	for where, text := range texts {
+		for _, m := range find("leaf tag add ([a-z][a-z.]*)([^|`#\n]*)", text) {
+			kind := strings.TrimSuffix(regexp.MustCompile(`--order strict|--opaque(=\w+)?`).FindString(m[2]), "=63")
+			if before, known := kinds[m[1]]; known && before != kind {
+				t.Errorf("%s: %s is added with %q here, and with %q elsewhere", where, m[1], kind, before)
+			}
+			kinds[m[1]] = kind
+		}
+	}
+	if len(kinds) < 10 {
+		t.Errorf("only these tags were found: %v", kinds)
+	}
+}
+
+// ARCHITECTURE.md names files and folders of Go code that exist.
+func TestArchitectureNamesWhatIsThere(t *testing.T) {
+	t.Parallel()
+	named := regexp.MustCompile(`\b(?:bus|snowflake|allocator|schema|tests|cmd)/[a-z]+(?:/[a-z]+)*(?:\.go)?`).
+		FindAllString(read(t, "ARCHITECTURE.md"), -1)
+	if len(named) < 20 {
+		t.Fatalf("it names only %q", named)
+	}
+	for _, name := range named {
+		if _, err := os.Stat("../../" + name); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,201 @@
+// Package web looks at the operators' page in a browser: on answers that are made up, which show any state at once, and
+// on real generators.
+package web
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/tests/kit"
+	"github.com/leafbus/leafbus/tests/kit/browser"
+)
+
+func TestMain(m *testing.M) { os.Exit(kit.Main(m)) }
+
+// All tests share a browser, in tabs of their own.
+func TestDashboard(t *testing.T) {
+	t.Parallel()
+	b := browser.New(t)
+	for name, test := range map[string]func(*testing.T, *browser.Browser){
+		"states": states, "page": page, "live": live, "token": token,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, b)
+		})
+	}
+}
+
+//go:embed look.js
+var lookScript string
+
+// look opens the page at an address, where its script look can be asked.
+func look(tab *browser.Tab, address string, before ...browser.Action) *browser.Tab {
+	tab.Do(append(before, chromedp.Navigate(address), chromedp.Evaluate[chromedp.Void](lookScript))...)
+	return tab
+}
+
+// says waits for a text in an element.
+func says(tab *browser.Tab, path, text string) {
+	tab.Await(text, fmt.Sprintf(`look.says(%q, %q)`, path, text))
+}
+
+// open opens the row of a tag. It stays open.
+func open(tab *browser.Tab, tag string) {
+	row := fmt.Sprintf(`look.row(%q)`, tag)
+	tab.Await("the row of "+tag, row)
+	tab.Do(chromedp.Evaluate[chromedp.Void](row + `.open = true`))
+}
+
+// typeIn puts text in the place of what is in an input, by keys.
+func typeIn(tab *browser.Tab, input, text string) {
+	tab.Do(chromedp.Focus(chromedp.CSS(input)), chromedp.KeyEvent("a", chromedp.KeyModifiers(chromedp.ModifierCtrl)),
+		chromedp.KeyEvent(kb.Backspace), chromedp.KeyEvent(text))
+}
+
+// media makes the system light or dark.
+func media(scheme string) browser.Action {
+	return browser.Send(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+	})
+}
+
+// asksOnly fails the test if the page asked another site for something.
+func asksOnly(t *testing.T, tab *browser.Tab, address string) {
+	t.Helper()
+	for _, asked := range tab.Addresses() {
+		if !strings.HasPrefix(asked, address+"/") {
+			t.Errorf("the page asks for %s", asked)
+		}
+	}
+}
+
+type object = map[string]any
+
+// site serves the page's own files, and answers its questions with what a test has set.
+type site struct {
+	url string
+
+	events  []object
+	problem string
+
+	mu      sync.Mutex
+	answers map[string]func(r *http.Request, n int) any // by path; n is how often it was asked before; nil: no answer
+	asked   map[string]int
+}
+
+var questions = []string{"overview", "feed", "tags", "workers"}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	s := &site{answers: make(map[string]func(*http.Request, int) any), asked: make(map[string]int)}
+	s.events = []object{event("tag.created", longTag, longNode, object{"step": 1000})}
+	s.feed()
+	s.answer("tags", object{"tags": []any{}, "next": ""})
+	s.answer("workers", object{"registry": "kv", "workers": []any{}, "next": 0})
+	mux := http.NewServeMux()
+	mux.Handle("/dashboard/", http.FileServer(http.Dir("../../bus/gateway")))
+	mux.HandleFunc("/{$}", func(w http.ResponseWriter, r *http.Request) {
+		http.ServeFile(w, r, "../../bus/gateway/dashboard/") // which has index.html
+	})
+	for _, path := range questions {
+		mux.HandleFunc("/dashboard/"+path, func(w http.ResponseWriter, r *http.Request) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.asked[path]++
+			if s.answers[path] == nil {
+				panic(http.ErrAbortHandler) // the connection ends
+			}
+			_ = json.NewEncoder(w).Encode(s.answers[path](r, s.asked[path])) // the page may be gone
+		})
+	}
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	s.url = server.URL
+	return s
+}
+
+// answer sets the answer to questions at a path: always the same, or a function; nil: none.
+func (s *site) answer(path string, with any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch with := with.(type) {
+	case nil:
+		s.answers[path] = nil
+	case func(*http.Request, int) any:
+		s.answers[path] = with
+	default:
+		s.answers[path] = func(*http.Request, int) any { return with }
+	}
+}
+
+// overview sets the state of generators. Each hands out 5,000 IDs between two answers. change may change the states,
+// and returns what else to answer.
+func (s *site) overview(change func(n int, nodes []bus.State) object, names ...string) {
+	s.answer("overview", func(_ *http.Request, n int) any {
+		var nodes []bus.State
+		for i, name := range names {
+			worker := int64(i)
+			nodes = append(nodes, bus.State{
+				Node: name, Version: "v1.0.0", Address: "nats://127.0.0.1:4222", Worker: &worker,
+				Started: time.Now().Add(-time.Hour), Busiest: []bus.Buffer{},
+				Readiness: bus.Readiness{Ready: true, Segment: true, Snowflake: true},
+				Counts:    bus.Counts{Requests: int64(n) * 500, IDs: int64(n) * 5000, Errors: map[bus.Reason]int64{}},
+			})
+		}
+		answer := object{"node": names[0], "unix_ms": time.Now().UnixMilli(), "nodes": nodes, "lost": []any{},
+			"ending": []any{}}
+		for key, value := range change(n, nodes) {
+			answer[key] = value
+		}
+		return answer
+	})
+}
+
+func well(int, []bus.State) object { return nil }
+
+// feed sets the causes that last, and the events.
+func (s *site) feed(causes ...object) {
+	lasting := 0
+	for _, cause := range causes {
+		lasting += cause["count"].(int)
+	}
+	s.answer("feed", object{"causes": append([]object{}, causes...), "lasting": lasting, "past": []any{}, "ended": 0,
+		"problem": s.problem, "events": s.events})
+}
+
+// cause is one failure, with all of its alerts. Types and nodes are words.
+func cause(kind, harm, types, nodes string, alerts ...object) object {
+	return object{"kind": kind, "harm": harm, "since": time.Now(), "types": strings.Fields(types),
+		"nodes": strings.Fields(nodes), "keys": 1, "dry": 0, "count": len(alerts), "alerts": alerts}
+}
+
+// event is an event, or an alert of a cause.
+func event(kind, key, node string, body object) object {
+	return object{"id": kind + key + node, "time": time.Now(), "severity": "alert", "type": "leaf." + kind,
+		"key": key, "node": node, "body": body}
+}
+
+// buffer is what a generator has of a tag: a segment that is half used, and the next one. The page measures the rate by
+// what was taken.
+func buffer(tag, state string, first, left int64, taken int) bus.Buffer {
+	b := bus.Buffer{Tag: tag, State: state, Step: 1000, Left: left, Taken: int64(taken), Segments: []bus.Segment{}}
+	for i := range min(left, 2) {
+		from := bus.ID(first + i*1000)
+		b.Segments = append(b.Segments, bus.Segment{First: from, Last: from + 999, Next: from + 500})
+	}
+	return b
+}
