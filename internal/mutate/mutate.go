@@ -45,8 +45,9 @@ func (r Runner) Run(t *testing.T, by string, edits ...Edit) {
 	edited := overlay(t, edits)
 	t.Parallel()
 	folder := "./" + cmp.Or(r.Package, filepath.Dir(edits[0][0]))
-	command := exec.Command("go", "test", "-vet=off", "-overlay", edited, "-count=1", "-timeout=3m", "-run", anchored(by), folder)
-	command.Env = append(os.Environ(), r.Env...)
+	command := exec.Command("go", "test", "-vet=off", "-count=1", "-timeout=3m", "-run", anchored(by), folder)
+	// A flag of go test would not reach the programs that tests build.
+	command.Env = append(append(os.Environ(), r.Env...), "GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+edited)
 	out, err := command.CombinedOutput()
 	if err == nil {
 		t.Fatalf("%s did not find it", by)

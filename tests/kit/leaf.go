@@ -220,10 +220,18 @@ func (g *Generator) Again(args ...string) *Generator {
 	return Serve(g.tb, g.Dir, append(slices.Clone(g.args), args...)...)
 }
 
+// Arguments are those with which it was started.
+func (g *Generator) Arguments() []string { return slices.Clone(g.args) }
+
 // State is what a generator says of itself in $SRV.STATS.
 type State struct {
 	Node               string
-	Segment, Snowflake bool
+	Segment, Snowflake bool // whether it can give these IDs
+	Ready              bool
+	Missing            []string
+	Reasons            map[string]string // why it is missing
+	Worker             *int64
+	Counts             struct{ Requests, Waiting int64 }
 }
 
 // States asks all generators for their state, for half a second.

@@ -34,6 +34,7 @@ type Config struct {
 	Strict   []string      // those of Tags that are strict: their answers must be in order
 	Batch    int64         // a call asks for 1 to Batch IDs; 0: 1
 	Deadline time.Duration // of each call; 0: testkit.Patience
+	Once     time.Duration // the deadline of callers that do not try again; 0: Deadline
 	Token    string        // of callers over HTTP
 	Pause    time.Duration // of a caller between two calls; 0: 1 ms, which leaves the others some of the machine
 	// MayFail reports whether a failed call is expected; nil: none is. It runs in many goroutines.
@@ -64,6 +65,7 @@ func Refused(reasons ...bus.Reason) func(Call) bool {
 type Call struct {
 	Kind, Tag   string
 	Ahead       bool // its IDs were fetched before it was called
+	Once        bool // its caller does not try again: plain NATS, HTTP
 	Sent, Ended time.Time
 	Ranges      []bus.Range
 	Err         error
@@ -122,10 +124,16 @@ func (c *Callers) add(kind string, ahead bool, take take) *Callers {
 	c.kinds[kind] += 0
 	c.mu.Unlock()
 	random := rand.New(rand.NewPCG(c.seeds.Uint64(), c.seeds.Uint64()))
+	once, deadline := slices.Contains([]string{"raw", "raw JSON", "HTTP"}, kind), c.cfg.Deadline
+	if once {
+		deadline = cmp.Or(c.cfg.Once, deadline)
+	}
 	c.wg.Go(func() {
 		for c.ctx.Err() == nil {
-			call := Call{Kind: kind, Ahead: ahead, Tag: c.cfg.Tags[random.IntN(len(c.cfg.Tags))], Sent: time.Now()}
-			ctx, cancel := context.WithTimeout(c.ctx, c.cfg.Deadline)
+			call := Call{
+				Kind: kind, Ahead: ahead, Once: once, Tag: c.cfg.Tags[random.IntN(len(c.cfg.Tags))], Sent: time.Now(),
+			}
+			ctx, cancel := context.WithTimeout(c.ctx, deadline)
 			call.Ranges, call.Err = take(ctx, call.Tag, c.size(random))
 			cancel()
 			call.Ended = time.Now()

@@ -1,0 +1,304 @@
+package faults
+
+import (
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/tests/kit"
+)
+
+// claims are faults of what JetStream keeps of tags.
+var claims = []scenario{
+	{
+		// Memory is used up first. MySQL, if the tags are there, is left alone.
+		fault: "the records take no writes", in: []setup{kvAlone, mysqlAlone}, flags: []string{"--max-wait", "1s"},
+		fails: unless(snowflakes), alert: "segment.refill_failed.order",
+		strike: func(in *installation) {
+			what := map[bool]string{false: "store", true: "ledger"}[in.mysql]
+			in.refuseWrites(in.claimed(), true)
+			in.lacking(1, what, "")
+			in.refused(order, 1000, bus.StoreUnavailable, "")
+			if status, body := in.get(0, "/readyz"); status != 503 || !strings.Contains(body, what) {
+				in.Errorf("/readyz: %d %s", status, body)
+			}
+			if in.mysql {
+				before := in.maxID(order)
+				in.refused(order, 1000, bus.StoreUnavailable, bus.BucketLedger)
+				if after := in.maxID(order); after > before+2000 {
+					in.Errorf("max_id was moved by %d, and nothing could be claimed", after-before)
+				}
+			}
+			in.oneAlert("segment.refill_failed.order")
+			in.refuseWrites(in.claimed(), false)
+			in.ready(1)
+			if in.mysql {
+				in.oneAlert("ledger.unavailable.n0")
+				in.change(in.claimed(), func(c *jetstream.StreamConfig) { c.MaxAge, c.Duplicates = time.Hour, 0 })
+				in.refused(order, 1000, bus.StoreUnavailable, "an age limit")
+				in.change(in.claimed(), func(c *jetstream.StreamConfig) { c.MaxAge = 0 })
+				in.ready(1)
+				in.alertEnds("ledger.unavailable.n0")
+			}
+		},
+	},
+	{
+		// A record that no generator can have written stops its tag, and no other.
+		fault: "a record is damaged", in: []setup{kvAlone, mysqlAlone}, tags: []string{idle, coupon, snowflakes},
+		flags: []string{"--max-wait", "1s"},
+		strike: func(in *installation) {
+			highest, good := in.take(order), in.record(order)
+			for _, damage := range []string{"garbage", `{"end":"0"}`, good + "{}"} {
+				in.put(order, damage)
+				in.refused(order, 1000, bus.StoreUnavailable, "damaged")
+				in.more(20)
+			}
+			if in.mysql {
+				kit.Must(in.T, in.bucket(in.claimed()).Delete(in.Context(), in.key(order)))
+				in.refused(order, 1000, bus.StoreUnavailable, "damaged")
+			}
+			end := fmt.Sprintf(`"$1":"%d"`, highest+100_000)
+			in.put(order, regexp.MustCompile(`"(end|max_id)":"\d+"`).ReplaceAllString(good, end))
+			in.above(order, highest+1)
+		},
+	},
+	{
+		// It is made and filled again. Nobody can purge it.
+		fault: "the ledger is deleted", in: []setup{mysqlAlone}, fails: unless(),
+		strike: func(in *installation) {
+			stream, err := in.js.Stream(in.Context(), "KV_"+bus.BucketLedger)
+			kit.Must(in.T, err)
+			last := stream.CachedInfo().State.LastSeq
+			if stream.Purge(in.Context()) == nil || stream.DeleteMsg(in.Context(), last) == nil {
+				in.Error("the server purges the ledger, or deletes one of its records")
+			}
+			in.freeze(0) // nats-server can lose a stream that is made while the old one is being deleted
+			kit.Must(in.T, in.js.DeleteKeyValue(in.Context(), bus.BucketLedger))
+			in.thaw(0)
+			in.alerted("ledger.replaced.n0", "")
+			in.ahead(2000)
+			in.sql("UPDATE leaf_alloc SET max_id = 1") // what was filled in counts
+			in.ahead(2000)
+		},
+	},
+	{
+		// Generators remember what was claimed.
+		fault: "JetStream is set back", in: []setup{kvThree}, tags: []string{order, coupon, snowflakes}, fails: once,
+		alert: "segment.regressed.order", strike: setJetStreamBack,
+	},
+	{
+		// One that is alone remembers all claims of strict tags, too.
+		fault: "JetStream is set back", in: []setup{kvAlone}, fails: once,
+		alert: "segment.regressed.order", strike: setJetStreamBack,
+	},
+	{
+		// The file of marks beside it is not set back.
+		fault: "the embedded server is set back", in: []setup{embedded}, fails: once,
+		tags: []string{order, coupon, snowflakes}, alert: "segment.regressed.order",
+		strike: func(in *installation) {
+			store, kept := filepath.Join(in.nodes[0].Data, "nats"), in.TempDir()
+			for _, end := range []func(int){in.stop, in.kill} {
+				in.stop(0)
+				copyFolder(in.T, store, kept)
+				in.again(0)
+				in.ahead(3000)
+				end(0)
+				copyFolder(in.T, kept, store)
+				in.again(0)
+				in.ahead(3000)
+			}
+		},
+	},
+	{
+		fault: "too many requests wait for the store", in: []setup{kvAlone}, tags: none,
+		flags: []string{"--max-waiting", "5", "--max-wait", "30s"},
+		strike: func(in *installation) {
+			in.take(idle)
+			in.refuseWrites(in.claimed(), true)
+			answers := in.send(5, "1000", order)
+			in.waiting(5)
+			in.refused(order, 1000, bus.Overloaded, "")
+			in.take(idle) // from memory
+			in.refuseWrites(in.claimed(), false)
+			in.answered(5, answers)
+		},
+	},
+	{
+		// Nobody can prevent it. The audit names it.
+		fault: "the records are set back, and IDs come again", in: []setup{kvAlone}, tags: none,
+		strike: func(in *installation) {
+			in.take(order)
+			putBack := in.nats.save(in.claimed())
+			in.leaf("get", order, "-n", "2000")
+			in.stop(0)
+			in.forgetFolder(0)
+			putBack()
+			in.again(0)
+			in.leaf("get", order, "-n", "2000")
+			in.disagree("overlap")
+		},
+	},
+	{
+		// The folders are empty then. One command reads the events.
+		fault: "the records are set back while no generator runs", in: []setup{kv, inMySQL}, tags: none,
+		strike: func(in *installation) {
+			in.take(order)
+			putBack := in.nats.save(in.claimed())
+			in.ready(2)
+			in.leaf("get", order, "-n", "20000")
+			highest := in.take(order)
+			in.each(in.stop, in.forgetFolder)
+			putBack()
+			in.join()
+			in.disagree("unclaimed")
+			in.leaf("tag", "advance", "--all")
+			if found := in.audit(); len(found) > 0 {
+				in.Errorf("after the tags were advanced leaf audit finds %+v", found)
+			}
+			if in.mysql {
+				in.sql("UPDATE leaf_alloc SET max_id = 1")
+			}
+			in.above(order, highest+1)
+		},
+	},
+	{
+		// A generator with a key in memory goes on. None makes another key, or a bucket that would prevent a restore.
+		fault: "the keys of opaque tags are lost", in: []setup{kvAlone}, tags: none,
+		strike: func(in *installation) {
+			in.take(coupon)
+			putBack := in.nats.save(bus.BucketKeys)
+			in.ready(1)
+			kit.Must(in.T, in.js.DeleteKeyValue(in.Context(), bus.BucketKeys))
+			_, err := in.request(coupon, 5000)
+			kit.Must(in.T, err)
+			in.stop(0)
+			in.again(0)
+			in.refused(coupon, 1, bus.StoreUnavailable, bus.BucketKeys)
+			in.take(order)
+			if err := in.create(`{"tag":"gift","opaque":"53"}`); !is(err, bus.StoreUnavailable) {
+				in.Errorf("an opaque tag is created: %v", err)
+			}
+			if r := kit.Leaf(in.T, "doctor", "-s", in.url); !strings.Contains(r.Stdout, "lost the bucket "+bus.BucketKeys) {
+				in.Errorf("leaf doctor: %s", r.Stdout)
+			}
+			if _, err := in.js.KeyValue(in.Context(), bus.BucketKeys); err == nil {
+				in.Error("there is a bucket again")
+			}
+			putBack()
+			in.take(coupon)
+			in.leaf("tag", "add", "gift", "--opaque")
+		},
+	},
+	{
+		// Each contradiction that is made on purpose is found and named.
+		fault: "the places that say what was claimed disagree", in: []setup{kvAlone, mysqlAlone}, tags: none,
+		strike: func(in *installation) {
+			in.take(order)
+			if in.mysql { // rows of other programs are none
+				in.sql("INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('sql', 77, 5), ('not a tag', 5, 1), ('s', 9, 0)")
+			}
+			in.leaf("tag", "add", "gone", "--max-id", "500")
+			in.leaf("tag", "rm", "gone", "--yes")
+			if found := in.audit(); len(found) > 0 {
+				in.Errorf("in peace leaf audit finds %+v", found)
+			}
+			good := in.record(order)
+			in.put(order, "garbage")
+			in.disagree("damaged_record")
+			in.put(order, strings.Replace(good, `"n0"`, `"n9"`, 1)) // it claimed the same
+			in.disagree("overlap")
+			in.put(order, good)
+			in.publish("segment.refill.order", `{"node":"x","tag":"order","first":"900001","last":"900009","step":9}`)
+			in.publish("segment.refill.order", `garbage`)
+			worker := in.held(1)["n0"]
+			in.publish(fmt.Sprint("worker.acquired.", worker), fmt.Sprintf(
+				`{"node":"x","worker":%d,"registry":"kv","from_ms":%d,"reserved_until_ms":%d}`,
+				worker, time.Now().UnixMilli(), time.Now().Add(time.Minute).UnixMilli()))
+			want := []string{"unclaimed", "damaged_event", "two_holders"}
+			if in.mysql {
+				in.sql("UPDATE leaf_alloc SET max_id = 5 WHERE biz_tag = 'order'")
+				want = append(want, "store_behind")
+			}
+			in.disagree(want...)
+		},
+	},
+}
+
+func setJetStreamBack(in *installation) {
+	putBack := in.nats.save(in.claimed())
+	in.ahead(4000)
+	last := len(in.nodes) - 1
+	if last > 0 {
+		in.kill(last) // it comes back when the others have served from the old records
+	}
+	putBack()
+	in.ahead(2000)
+	if last > 0 {
+		in.again(last)
+		in.ahead(2000)
+	}
+}
+
+// claimed is the bucket that says how far each tag in trend order is claimed.
+func (in *installation) claimed() string {
+	if in.mysql {
+		return bus.BucketLedger
+	}
+	return bus.BucketTags
+}
+
+// key is that of a tag there.
+func (in *installation) key(tag string) string {
+	if in.mysql {
+		return "tag." + tag
+	}
+	return tag
+}
+
+func (in *installation) record(tag string) string {
+	in.Helper()
+	entry, err := in.bucket(in.claimed()).Get(in.Context(), in.key(tag))
+	kit.Must(in.T, err)
+	return string(entry.Value())
+}
+
+func (in *installation) put(tag, record string) {
+	in.Helper()
+	_, err := in.bucket(in.claimed()).PutString(in.Context(), in.key(tag), record)
+	kit.Must(in.T, err)
+}
+
+// disagree demands that leaf audit finds contradictions of these kinds.
+func (in *installation) disagree(kinds ...string) {
+	in.Helper()
+	found := in.audit()
+	for _, kind := range kinds {
+		if !slices.ContainsFunc(found, func(c contradiction) bool { return c.Kind == kind }) {
+			in.Errorf("leaf audit finds %+v, and not %s", found, kind)
+		}
+	}
+}
+
+// publish forges an event on a subject below leaf.events.info.
+func (in *installation) publish(subject, body string) {
+	in.Helper()
+	parts := strings.SplitN(subject, ".", 3)
+	msg := nats.NewMsg("leaf.events.info." + subject)
+	for name, value := range map[string]string{
+		"ce-specversion": "1.0", "ce-id": nats.NewInbox(), "ce-source": "/leaf/x", "ce-subject": parts[2],
+		"ce-type": "leaf." + parts[0] + "." + parts[1], "ce-time": time.Now().UTC().Format(time.RFC3339Nano),
+		"ce-datacontenttype": "application/json",
+	} {
+		msg.Header[name] = []string{value}
+	}
+	msg.Data = []byte(body)
+	_, err := in.js.PublishMsg(in.Context(), msg)
+	kit.Must(in.T, err)
+}

@@ -1,0 +1,245 @@
+package faults
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/tests/kit"
+	"github.com/leafbus/leafbus/tests/kit/callers"
+)
+
+// databases are faults of MySQL. "It went back" means: max_id is below what was claimed. Service goes on then, nobody
+// is refused, and operators hear of it.
+var databases = []scenario{
+	{
+		fault: "the database is set back", in: []setup{mysqlAlone, inMySQL}, alert: "segment.regressed.order",
+		strike: func(in *installation) {
+			for range 2 {
+				in.backUp()
+				in.ahead(3000)
+				in.setBack()
+				in.ahead(3000)
+			}
+			e := in.alerted("segment.regressed.order", "")
+			if e.Action != "advanced" || e.Store != "mysql" || e.Got >= e.Seen {
+				in.Errorf("alert %+v", e)
+			}
+		},
+	},
+	{
+		fault: "the database is restored by a dump, which makes the tables anew", in: []setup{inMySQL},
+		fails: callers.Refused(bus.UnknownTag), alert: "segment.regressed.order",
+		strike: func(in *installation) {
+			in.backUp()
+			in.ahead(3000)
+			in.makeAnew()
+			in.ahead(3000)
+			in.join() // one that knows nothing
+			in.more(200)
+		},
+	},
+	{
+		// Many tags are used for the first time at once. What an operator decided outlives the restore, too.
+		fault: "the database is set back, and all that knew better are gone", in: []setup{inMySQL},
+		flags: manyTags("--tag", ":10"), tags: append([]string{order, snowflakes}, manyTags("", "")...),
+		fails: callers.AnyFailure,
+		strike: func(in *installation) {
+			highest := in.take(idle)
+			in.sql("INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('sql', 77, 100)")
+			in.backUp()
+			if id := in.take("sql"); id != 77 {
+				in.Errorf("the first ID of a row with max_id 77 is %d", id)
+			}
+			in.more(500)
+			floor := in.highest() + 1_000_000
+			in.leaf("tag", "set", order, "--max-id", fmt.Sprint(floor))
+			in.leaf("tag", "rm", idle, "--yes")
+			in.leaf("tag", "pause", "sql")
+			in.each(in.kill, in.forgetFolder)
+			stream, err := in.js.Stream(in.Context(), bus.EventStream)
+			kit.Must(in.T, err)
+			kit.Must(in.T, stream.Purge(in.Context()))
+			in.setBack()
+			in.callers.Floor(order, floor)
+			in.each(in.again)
+			in.above(idle, highest+1) // it is back, says the database
+			in.refused("sql", 1, bus.Paused, "")
+			in.leaf("tag", "resume", "sql")
+			in.above("sql", 78)
+			kit.Leaf(in.T, "tag", "set", "sql", "--max-id", "50", "-s", in.url).Want(in.T, 1, "conflict")
+			in.more(500)
+		},
+	},
+	{
+		fault: "failovers lead to a copy, to a stale one, and to both", in: []setup{inMySQL}, fails: once,
+		alert: "segment.regressed.order",
+		strike: func(in *installation) {
+			first := in.address()
+			second, copied := in.second()
+			in.copyTables(in.db, copied)
+			in.lead(second, 0, 1)
+			in.ahead(2000)
+			if alerts := in.events("alert.segment.regressed.order"); len(alerts) > 0 {
+				in.Errorf("nothing was lost, and there are the alerts %+v", alerts)
+			}
+			in.lead(first, 0, 1) // it did not follow
+			in.ahead(2000)
+			in.copyTables(in.db, copied)
+			in.lead(first, 0)
+			in.lead(second, 1) // both accept writes
+			before := in.maxID(order)
+			testkit.Eventually(in.T, "ranges of both", func() bool { in.more(20); return in.maxID(order) > before+1500 })
+			in.lead(second, 0)
+			in.ahead(3000)
+		},
+	},
+	{
+		// A database that hangs breaks no connection and answers nothing. Nobody hangs with it.
+		fault: "the database is killed, and hangs", in: []setup{mysqlServer},
+		flags: []string{"--max-wait", "2s", "--drain-timeout", "1s"},
+		fails: func(c callers.Call) bool { return overHTTP(c) || unless(snowflakes, coupon, invoice)(c) },
+		strike: func(in *installation) {
+			for range 2 {
+				in.more(50 + in.random.Int64N(200))
+				kit.Must(in.T, in.mariadb.Kill())
+				kit.Must(in.T, in.mariadb.Run())
+				if maxID, highest := in.maxID(order), in.highest(); maxID <= highest {
+					in.Fatalf("max_id is %d, and %d was handed out", maxID, highest)
+				}
+				in.ahead(500)
+			}
+			kit.Must(in.T, in.mariadb.Freeze())
+			in.answered(20, in.send(20, "100000", idle), bus.TimedOut, bus.StoreUnavailable)
+			in.signal(1, syscall.SIGTERM)
+			in.ended(1).Want(in.T, 0)
+			kit.Must(in.T, in.mariadb.Thaw())
+			in.again(1)
+			in.ahead(500)
+			in.ready(2)
+		},
+	},
+	{
+		// Segments last. Nobody notices but those who look.
+		fault: "the database is away, and read-only", in: []setup{mysqlServer}, tags: []string{"long", snowflakes, invoice},
+		flags: []string{"--tag", "long:20000", "--max-step", "20000"}, alert: "segment.refill_failed.long",
+		strike: func(in *installation) {
+			in.more(500)
+			kit.Must(in.T, in.mariadb.Stop())
+			in.lacking(2, "store", "MySQL")
+			in.alerted("segment.refill_failed.long", "")
+			in.oneAlert("segment.refill_failed.long")
+			in.leaf("tag", "set", invoice, "--max-id", fmt.Sprint(in.take(invoice)+1000)) // it needs no database
+			kit.Must(in.T, in.mariadb.Run())
+			in.ready(2)
+			in.sql("SET GLOBAL read_only = 1")
+			in.lacking(2, "store", "read")
+			in.more(100)
+			in.sql("SET GLOBAL read_only = 0")
+			in.ready(2)
+		},
+	},
+	{
+		// It heals without a restart, and nothing shows the password.
+		fault: "the password of the database is wrong", in: []setup{mysqlAlone}, tags: none,
+		strike: func(in *installation) {
+			cfg := parseDSN(in.T, in.dsn)
+			cfg.User, cfg.Passwd = cfg.DBName[len(cfg.DBName)-12:], "secret-word"
+			in.sql("CREATE USER "+cfg.User+" IDENTIFIED BY 'other'", "GRANT ALL ON "+cfg.DBName+".* TO "+cfg.User)
+			i := in.enter("--mysql", cfg.FormatDSN())
+			in.lacking(1, "store", "")
+			state := in.leaf("nodes", "--json")
+			in.sql("ALTER USER " + cfg.User + " IDENTIFIED BY 'secret-word'")
+			in.ready(2)
+			in.sql("DROP USER " + cfg.User)
+			if log := in.nodes[i].Stderr(); strings.Contains(log+state, "secret-word") {
+				in.Errorf("the password is shown: %s, %s", log, state)
+			}
+		},
+	},
+	{
+		fault: "another client locks a row, and the table as a dump does", in: []setup{inMySQL},
+		flags: []string{"--max-wait", "1s"}, tags: []string{idle, coupon, snowflakes}, fails: unless(coupon, snowflakes),
+		strike: func(in *installation) {
+			conn, err := in.db.Conn(in.Context())
+			kit.Must(in.T, err)
+			defer conn.Close()
+			lock := func(statement string) {
+				in.Helper()
+				_, err := conn.ExecContext(in.Context(), statement)
+				kit.Must(in.T, err)
+			}
+			for _, c := range []struct{ begin, lock, end string }{
+				{"BEGIN", "SELECT * FROM leaf_alloc WHERE biz_tag = 'idle' FOR UPDATE", "ROLLBACK"},
+				{"DO 0", "LOCK TABLES leaf_alloc READ", "UNLOCK TABLES"},
+			} {
+				lock(c.begin)
+				lock(c.lock)
+				in.refused(idle, 1000, bus.StoreUnavailable, "")
+				if c.end == "ROLLBACK" {
+					for range 30 {
+						in.take(order) // another row
+					}
+				}
+				const connections = "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE()"
+				if n := in.number(connections); n > 16*2+4 {
+					in.Errorf("%d connections are open: those that wait for the lock pile up", n)
+				}
+				lock(c.end)
+				in.ahead(500)
+			}
+		},
+	},
+	{
+		fault: "SQL takes a tag away, and puts it back at 1", in: []setup{inMySQL}, fails: callers.Refused(bus.UnknownTag),
+		strike: func(in *installation) {
+			for round := range 4 {
+				in.ahead(1000)
+				in.sql("DELETE FROM leaf_alloc WHERE biz_tag = 'order'")
+				if round%2 == 0 { // else it is back before anybody looks
+					in.refused(order, 1, bus.UnknownTag, "")
+				}
+				in.sql("INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('order', 1, 100)")
+			}
+			in.ahead(1000)
+		},
+	},
+	{
+		fault: "a row has the name of a strict tag", in: []setup{inMySQL}, alert: "segment.shadowed.invoice",
+		strike: func(in *installation) {
+			in.sql("INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('invoice', 5000000, 100)")
+			in.alerted("segment.shadowed.invoice", "")
+			in.more(100)
+			if id := in.take(invoice); id >= 5_000_000 || in.maxID(invoice) != 5_000_000 {
+				in.Errorf("ID %d came: the row is served", id)
+			}
+			in.sql("DELETE FROM leaf_alloc WHERE biz_tag = 'invoice'")
+		},
+	},
+	{
+		fault: "the database becomes that of another installation", in: []setup{inMySQL}, tags: none,
+		strike: func(in *installation) {
+			in.take(order)
+			in.sql("UPDATE leaf_installation SET id = 'another-installation'")
+			in.each(func(i int) { in.ended(i).Want(in.T, 1, "another-installation") })
+			in.serve(0).Want(in.T, 1, "another-installation")
+			in.ways[0].Refuse(true)
+			in.begin(0) // it learns that later
+			in.ways[0].Refuse(false)
+			in.ended(0).Want(in.T, 1, "another-installation")
+		},
+	},
+}
+
+// manyTags are the names of 40 tags, each with something before and after it.
+func manyTags(flag, step string) (all []string) {
+	for i := range 40 {
+		if flag != "" {
+			all = append(all, flag)
+		}
+		all = append(all, fmt.Sprint("many", i, step))
+	}
+	return all
+}

@@ -1,0 +1,276 @@
+package faults
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/tests/kit"
+	"github.com/leafbus/leafbus/tests/kit/callers"
+)
+
+// processes are what happens to generators themselves.
+var processes = []scenario{
+	{
+		fault: "generators are killed, and come back", in: []setup{embedded, kvThree, inMySQL}, fails: once,
+		strike: func(in *installation) {
+			before := in.held(len(in.nodes))
+			for range 3 {
+				in.more(50 + in.random.Int64N(300))
+				i := in.random.IntN(len(in.nodes))
+				in.kill(i)
+				highest := in.highest()
+				if !in.embedded {
+					in.more(100) // of the others
+				}
+				in.again(i)
+				if in.embedded {
+					in.above(order, highest+1)
+				}
+			}
+			if after := in.held(len(in.nodes)); !maps.Equal(before, after) {
+				in.Errorf("the workers were %v and are %v", before, after)
+			}
+		},
+	},
+	{
+		fault: "a generator is killed while it starts", in: []setup{kv}, tags: []string{snowflakes, order}, fails: once,
+		strike: func(in *installation) {
+			before := in.held(2)
+			for range 3 {
+				in.kill(1)
+				args := append([]string{"serve"}, in.nodes[1].Arguments()...)
+				starting := kit.Start(in.T, kit.Command(in.T, in.nodes[1].Dir, nil, args...))
+				in.pause(300 * time.Millisecond)
+				kit.Must(in.T, starting.Kill())
+				in.again(1)
+				in.more(50)
+			}
+			if after := in.held(2); !maps.Equal(before, after) {
+				in.Errorf("the workers were %v and are %v", before, after)
+			}
+		},
+	},
+	{
+		fault: "a generator is frozen, and thaws", in: []setup{kv, inMySQL}, fails: callers.AnyFailure,
+		strike: func(in *installation) {
+			in.freeze(1)
+			in.more(300) // of the other
+			in.thaw(1)
+			in.held(2)
+		},
+	},
+	{
+		// Each request of this tag needs a claim, which has two parts.
+		fault: "generators die and freeze amid claims, and the database is set back", in: []setup{mysqlThree},
+		flags: []string{"--tag", "tiny:1"}, tags: []string{"tiny", snowflakes}, fails: callers.AnyFailure,
+		strike: func(in *installation) {
+			in.backUp()
+			for round := range 20 {
+				in.callers.More(1 + in.random.Int64N(60))
+				i := in.random.IntN(3)
+				in.pause(3 * time.Millisecond)
+				if round%4 == 3 {
+					in.setBack()
+				}
+				if round%10 == 9 {
+					in.kill(i)
+					in.again(i)
+				} else {
+					in.freeze(i)
+					in.pause(50 * time.Millisecond)
+					in.thaw(i)
+				}
+				in.callers.Check()
+			}
+			in.ahead(500)
+		},
+	},
+	{
+		fault: "generators are restarted one by one", in: []setup{kv, inMySQL}, fails: overHTTP,
+		strike: func(in *installation) {
+			in.each(func(i int) {
+				in.stop(i)
+				in.more(100)
+				in.again(i)
+			})
+		},
+	},
+	{
+		// The NATS server sends no pings, so it does not notice the standstill and keeps the requests of that time.
+		fault: "callers gave up during a standstill", tags: none,
+		in: []setup{{name: "kv", nodes: 1, config: "ping_interval: 2m"}},
+		strike: func(in *installation) {
+			in.take(snowflakes)
+			before := in.take(order)
+			in.freeze(0)
+			late := in.send(100, "10", order)
+			<-time.After(6 * time.Second) // it drops what is older than 5 s
+			in.thaw(0)
+			if id := in.take(order); id > before+10 { // answers to a few tries of take may have come too late
+				in.Errorf("ID %d came after %d: requests whose callers had given up used up IDs", id, before)
+			}
+			if n, _, err := late.Pending(); n > 0 || err != nil {
+				in.Errorf("%d requests of the standstill were answered: %v", n, err)
+			}
+		},
+	},
+	{
+		fault: "SIGTERM comes while thousands of requests are in the queues", in: []setup{kvAlone}, tags: none,
+		flags: []string{"--tag", "long:100000", "--max-step", "100000"},
+		strike: func(in *installation) {
+			all := []string{"long", snowflakes, order, invoice, coupon}
+			for _, tag := range all {
+				in.take(tag)
+			}
+			in.freeze(0) // for less than the 5 s after which it would drop them
+			answers := in.send(2000, "3", all...)
+			in.signal(0, syscall.SIGTERM)
+			in.thaw(0)
+			in.answered(2000*len(all), answers, bus.Draining)
+			in.ended(0).Want(in.T, 0)
+			if stopped := in.events("info.node.stopped.n0"); len(stopped) != 1 {
+				in.Errorf("events %+v", stopped)
+			}
+		},
+	},
+	{
+		fault: "SIGTERM comes while requests wait for the store", in: []setup{embedded}, tags: none,
+		flags: []string{"--max-wait", "1m", "--drain-timeout", "1m"},
+		strike: func(in *installation) {
+			in.refuseWrites(bus.BucketTags, true)
+			answers := in.send(20, "1000", order)
+			status := in.getLater("/api/segment/get/order?count=1000")
+			in.waiting(21)
+			in.signal(0, syscall.SIGTERM)
+			in.refused(idle, 1, bus.Draining, "") // new ones
+			in.refuseWrites(bus.BucketTags, false)
+			in.answered(20, answers)
+			if got := <-status; got != 200 {
+				in.Errorf("over HTTP the answer is %d", got)
+			}
+			in.ended(0).Want(in.T, 0)
+		},
+	},
+	{
+		fault: "the time for a stop is over, and then a second signal comes", in: []setup{embedded}, tags: none,
+		flags: []string{"--max-wait", "1m", "--drain-timeout", "200ms"},
+		strike: func(in *installation) {
+			in.refuseWrites(bus.BucketTags, true)
+			answers := in.send(20, "1000", order)
+			status := in.getLater("/api/segment/get/order?count=1000")
+			in.waiting(21)
+			in.signal(0, os.Interrupt)
+			for range 20 {
+				msg, err := answers.NextMsg(testkit.Patience)
+				kit.Must(in.T, err)
+				if err := bus.ReplyError(msg); !is(err, bus.Draining) {
+					in.Errorf("answered %v, want that it is draining", err)
+				}
+			}
+			if got := <-status; got != 500 {
+				in.Errorf("over HTTP the answer is %d", got)
+			}
+			in.ended(0).Want(in.T, 0)
+			in.nodes[0] = in.nodes[0].Again("--drain-timeout", "10m")
+			in.send(1, "1000", order)
+			in.waiting(1)
+			in.signal(0, syscall.SIGTERM)
+			in.refused(idle, 1, bus.Draining, "")
+			in.signal(0, syscall.SIGTERM)
+			in.ended(0).Want(in.T, 1)
+		},
+	},
+	{
+		fault: "a generator is lost, and comes back", in: []setup{kvThree}, fails: once, alert: "node.lost.n2",
+		strike: func(in *installation) {
+			in.stop(1) // this one said goodbye
+			in.kill(2)
+			if e := in.alerted("node.lost.n2", ""); e.Node != "n2" || e.Worker == nil {
+				in.Errorf("alert %+v", e)
+			}
+			in.again(1) // it did not hear n2 itself
+			testkit.Eventually(in.T, "operators see the loss", func() bool {
+				_, metrics := in.get(1, "/metrics")
+				nodes := in.leaf("nodes")
+				return strings.Contains(nodes, "lost, last heard") && strings.Contains(metrics, "\nleaf_lost_nodes 1\n")
+			})
+			in.again(2)
+			in.alertEnds("node.lost.n2")
+			if found := in.events("alert.node.lost.*"); len(found) != 1 {
+				in.Errorf("more than one generator alerted, or the stopped one counts as lost: %+v", found)
+			}
+		},
+	},
+	{
+		fault: "a copy of a data folder runs beside the original", in: []setup{kv},
+		strike: func(in *installation) {
+			dir := in.TempDir()
+			copyFolder(in.T, in.nodes[0].Data, filepath.Join(dir, "leaf-data"))
+			twin := kit.Serve(in.T, dir, "-s", in.url)
+			if twin.Node == "n0" || !strings.Contains(twin.Stderr(), "copied") {
+				in.Errorf("the copy calls itself %s, and its log says %s", twin.Node, twin.Stderr())
+			}
+			in.held(3)
+			in.more(200)
+		},
+	},
+	{
+		fault: "the file of the worker is damaged, or another process writes to it", in: []setup{embedded}, tags: none,
+		strike: func(in *installation) {
+			path := filepath.Join(in.nodes[0].Data, "worker")
+			read := func() []byte { file, err := os.ReadFile(path); kit.Must(in.T, err); return file }
+			write := func(file []byte) { kit.Must(in.T, os.WriteFile(path, file, 0o600)) }
+			for i, damage := range []func(file []byte) []byte{
+				func([]byte) []byte { return nil },
+				func(file []byte) []byte { clear(file[100:4096]); clear(file[4196:]); return file }, // amid both slots
+				func(file []byte) []byte { clear(file[100:4096]); return file },                     // one slot is whole
+			} {
+				before, worker := snowflake(in.take(snowflakes))
+				in.kill(0)
+				write(damage(read()))
+				in.again(0)
+				if after, now := snowflake(in.take(snowflakes)); after <= before || (now == worker) != (i == 2) {
+					in.Errorf("damage %d: worker %d at %d came after worker %d at %d", i, now, after, worker, before)
+				}
+			}
+			old := read()
+			testkit.Eventually(in.T, "the end", func() bool { // it may have written just now
+				write(old)
+				return in.nodes[0].Ended()
+			})
+			in.ended(0).Want(in.T, 1, "another process has used this data folder")
+		},
+	},
+	{
+		fault: "a generator is restarted after a day's work", in: []setup{embedded}, tags: none,
+		strike: func(in *installation) {
+			in.take(order)
+			in.stop(0)
+			in.again(0)
+			testkit.Eventually(in.T, "a segment of the tag of that day, and of no other", func() bool {
+				_, metrics := in.get(0, "/metrics")
+				return strings.Contains(metrics, fmt.Sprintf("\nleaf_tags{state=%q} 1\n", "ok"))
+			})
+		},
+	},
+}
+
+// pause lets some time pass, so that a fault comes anywhere in what a process does.
+func (in *installation) pause(most time.Duration) {
+	<-time.After(time.Duration(in.random.Int64N(int64(most))))
+}
+
+// waiting waits until so many requests wait at the one generator.
+func (in *installation) waiting(count int64) {
+	in.Helper()
+	in.await(fmt.Sprint(count, " requests wait"), func(all []kit.State) bool {
+		return len(all) == 1 && all[0].Counts.Waiting == count
+	})
+}
