@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/spf13/cobra"
 )
 
 // writeConfig writes a file leaf.yaml into the working directory of the test.
@@ -90,36 +88,5 @@ func TestRefusedConfiguration(t *testing.T) {
 				t.Errorf("stderr %q shows the secret", stderr)
 			}
 		})
-	}
-}
-
-func TestEnvironmentMeetsRequirements(t *testing.T) {
-	newCommand := func() *cobra.Command {
-		cmd := &cobra.Command{Use: "strict", RunE: func(*cobra.Command, []string) error { return nil }}
-		cmd.Flags().String("first", "", "required")
-		cmd.Flags().String("second", "", "not with the first")
-		if err := cmd.MarkFlagRequired("first"); err != nil {
-			t.Fatal(err)
-		}
-		exclusive(cmd, "first", "second")
-		group(cmd.Flags(), groupOutput, "first", "second")
-		return cmd
-	}
-	strict := func() (int, string) {
-		var out strings.Builder
-		status := run(t.Context(), assemble(newCommand()), []string{"strict"}, &out, &out)
-		return status, out.String()
-	}
-	cleanEnv(t)
-	if status, out := strict(); status != exitUsage {
-		t.Errorf("without a required flag: status %d, want %d: %s", status, exitUsage, out)
-	}
-	t.Setenv("LEAF_FIRST", "x")
-	if status, out := strict(); status != exitOK {
-		t.Errorf("with the required flag in the environment: status %d: %s", status, out)
-	}
-	t.Setenv("LEAF_SECOND", "x")
-	if status, out := strict(); status != exitUsage || !strings.Contains(out, "leaf: --first and --second: give one of them\n") {
-		t.Errorf("with two exclusive flags: status %d, want %d: %s", status, exitUsage, out)
 	}
 }

@@ -14,19 +14,15 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// asProcess makes the test binary another program, for tests that need one:
-// "leaf" itself, or "wait" for signals.
-const asProcess = "TEST_AS_PROCESS"
+// waits makes the test binary a program that waits for signals.
+const waits = "TEST_WAITS"
 
 func TestMain(m *testing.M) {
 	if os.Getenv("TZ") != "UTC" { // the zone of the times that tables show. It is read once, so the tests begin again in it
 		os.Setenv("TZ", "UTC")
 		panic(syscall.Exec(os.Args[0], os.Args, os.Environ()))
 	}
-	switch os.Getenv(asProcess) {
-	case "leaf":
-		main()
-	case "wait":
+	if os.Getenv(waits) != "" {
 		ctx := interruptible()
 		fmt.Println("ready")
 		<-ctx.Done()
@@ -34,13 +30,6 @@ func TestMain(m *testing.M) {
 		select {}
 	}
 	os.Exit(m.Run())
-}
-
-func process(t *testing.T, as string, args ...string) *exec.Cmd {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
-	cmd.Env = append(os.Environ(), asProcess+"="+as)
-	return cmd
 }
 
 // cleanEnv hides the settings and the NATS context of the person who runs the tests.
@@ -105,7 +94,8 @@ func runProbe(t *testing.T, p *probe, args ...string) (status int, stdout, stder
 }
 
 func TestSecondSignalEndsTheProcess(t *testing.T) {
-	cmd := process(t, "wait")
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), waits+"=yes")
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
