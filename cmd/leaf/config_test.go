@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/spf13/cobra"
 )
 
 // writeConfig writes a file leaf.yaml into the working directory of the test.
@@ -16,47 +14,6 @@ func writeConfig(t *testing.T, text string) {
 	t.Chdir(t.TempDir())
 	if err := os.WriteFile("leaf.yaml", []byte(text), 0o600); err != nil {
 		t.Fatal(err)
-	}
-}
-
-func TestPrecedence(t *testing.T) {
-	const file = "server: from-file\n"
-	const nats, leaf = "NATS_URL=from-nats", "LEAF_SERVER=from-leaf"
-	for name, c := range map[string]struct {
-		args, env []string
-		file      string
-		want      string
-		origin    source
-	}{
-		"nothing":                 {want: "", origin: fromDefault},
-		"file":                    {file: file, want: "from-file", origin: fromFile},
-		"NATS_ beats the file":    {env: []string{nats}, file: file, want: "from-nats", origin: fromNATS},
-		"LEAF_ beats NATS_":       {env: []string{nats, leaf}, file: file, want: "from-leaf", origin: fromEnv},
-		"a flag beats LEAF_":      {args: []string{"-s", "from-flag"}, env: []string{nats, leaf}, file: file, want: "from-flag", origin: fromFlag},
-		"an empty NATS_ is none":  {env: []string{"NATS_URL="}, file: file, want: "from-file", origin: fromFile},
-		"an empty LEAF_ is empty": {env: []string{nats, "LEAF_SERVER="}, file: file, want: "", origin: fromDefault},
-		"an empty flag is empty":  {args: []string{"-s", ""}, env: []string{nats}, file: file, want: "", origin: fromDefault},
-	} {
-		t.Run(name, func(t *testing.T) {
-			cleanEnv(t)
-			// A file serves all commands: another one has the setting elsewhere.
-			writeConfig(t, c.file+"elsewhere: true\nhttp: ''\n")
-			t.Setenv("LEAF_CONFIG", "leaf.yaml")
-			for _, entry := range c.env {
-				variable, value, _ := strings.Cut(entry, "=")
-				t.Setenv(variable, value)
-			}
-			var from source
-			p := &probe{do: func(cmd *cobra.Command) error {
-				from = origin(cmd, "server")
-				return nil
-			}}
-			status, _, stderr := runProbe(t, p, append([]string{"probe", "x"}, c.args...)...)
-			if status != exitOK || p.conn.server != c.want || from != c.origin || p.http != "" {
-				t.Errorf("--server is %q from %q, want %q from %q; status %d: %s", p.conn.server, from, c.want,
-					c.origin, status, stderr)
-			}
-		})
 	}
 }
 
@@ -92,6 +49,7 @@ func TestRefusedConfiguration(t *testing.T) {
 		name  string
 		file  string
 		env   string // NAME=value
+		args  []string
 		wants []string
 	}{
 		{name: "unknown key", file: "tag: a\nservr: x", wants: []string{`leaf.yaml: unknown key "servr" near line 2`}},
@@ -104,6 +62,7 @@ func TestRefusedConfiguration(t *testing.T) {
 		{name: "an anchor by mistake", file: "password: *hunter2", wants: []string{"leaf.yaml: want YAML lines"}},
 		{name: "secret in the file", file: "dsn: hunter2", wants: []string{"leaf.yaml: dsn: ", "secret"}},
 		{name: "secret in the environment", env: "LEAF_DSN=hunter2", wants: []string{"LEAF_DSN: ", "secret"}},
+		{name: "secret in a flag", args: []string{"--dsn", "hunter2"}, wants: []string{"--dsn: ", "secret"}},
 		{name: "bad value in LEAF_", env: "LEAF_MAX_BATCH=many", wants: []string{"LEAF_MAX_BATCH: bad value for --max-batch: \"many\" is not a whole number\n"}},
 		{name: "bad value in NATS_", env: "NATS_TIMEOUT=5", wants: []string{"NATS_TIMEOUT: ", "--timeout", "missing unit"}},
 		{name: "no such file", env: "LEAF_CONFIG=" + filepath.Join("no", "where.yaml"), wants: []string{"--config: ", "where.yaml"}},
@@ -116,7 +75,7 @@ func TestRefusedConfiguration(t *testing.T) {
 			if name, value, ok := strings.Cut(tt.env, "="); ok {
 				t.Setenv(name, value)
 			}
-			status, _, stderr := runProbe(t, &probe{}, "probe", "x")
+			status, _, stderr := runProbe(t, &probe{}, append([]string{"probe", "x"}, tt.args...)...)
 			if status != exitUsage {
 				t.Errorf("status %d, want %d", status, exitUsage)
 			}
@@ -129,36 +88,5 @@ func TestRefusedConfiguration(t *testing.T) {
 				t.Errorf("stderr %q shows the secret", stderr)
 			}
 		})
-	}
-}
-
-func TestEnvironmentMeetsRequirements(t *testing.T) {
-	newCommand := func() *cobra.Command {
-		cmd := &cobra.Command{Use: "strict", RunE: func(*cobra.Command, []string) error { return nil }}
-		cmd.Flags().String("first", "", "required")
-		cmd.Flags().String("second", "", "not with the first")
-		if err := cmd.MarkFlagRequired("first"); err != nil {
-			t.Fatal(err)
-		}
-		exclusive(cmd, "first", "second")
-		group(cmd.Flags(), groupOutput, "first", "second")
-		return cmd
-	}
-	strict := func() (int, string) {
-		var out strings.Builder
-		status := run(t.Context(), assemble(newCommand()), []string{"strict"}, &out, &out)
-		return status, out.String()
-	}
-	cleanEnv(t)
-	if status, out := strict(); status != exitUsage {
-		t.Errorf("without a required flag: status %d, want %d: %s", status, exitUsage, out)
-	}
-	t.Setenv("LEAF_FIRST", "x")
-	if status, out := strict(); status != exitOK {
-		t.Errorf("with the required flag in the environment: status %d: %s", status, out)
-	}
-	t.Setenv("LEAF_SECOND", "x")
-	if status, out := strict(); status != exitUsage || !strings.Contains(out, "leaf: --first and --second: give one of them\n") {
-		t.Errorf("with two exclusive flags: status %d, want %d: %s", status, exitUsage, out)
 	}
 }

@@ -79,40 +79,6 @@ func connect(t *testing.T, args ...string) (url, domain string, status int, stde
 	return url, domain, status, stderr
 }
 
-func TestConnectWithPassword(t *testing.T) {
-	cleanEnv(t)
-	url := startNATS(t, &server.Options{Username: "alice", Password: "hunter2"}).ClientURL()
-	host := strings.TrimPrefix(url, "nats://")
-
-	for name, c := range map[string]struct {
-		args []string
-		fail string
-	}{
-		"right":                   {args: []string{"-s", url, "--user", "alice", "--password", "hunter2"}},
-		"right, in the URL":       {args: []string{"-s", "nats://alice:hunter2@" + host}},
-		"wrong":                   {args: []string{"-s", url, "--user", "alice", "--password", "hunter22"}, fail: "refused access"},
-		"wrong, in the URL":       {args: []string{"-s", "alice:hunter22@" + host}, fail: "refused access"},
-		"wrong token, in the URL": {args: []string{"-s", "nats://hunter22@" + host}, fail: "refused access"},
-		"none":                    {args: []string{"-s", url}, fail: "--user and --password"},
-	} {
-		_, _, status, stderr := connect(t, c.args...)
-		if failed := status != exitOK; failed != (c.fail != "") || !strings.Contains(stderr, c.fail) ||
-			strings.Contains(stderr, "hunter2") {
-			t.Errorf("%s: status %d, stderr %q; want %q, and no password", name, status, stderr, c.fail)
-		}
-	}
-}
-
-func TestConnectWhereNothingListens(t *testing.T) {
-	cleanEnv(t)
-	address := freeAddress(t)
-	_, _, status, stderr := connect(t, "-s", address)
-	want := "leaf: no NATS server at " + address + ": start one with `leaf serve`, or name yours with --server\n"
-	if status != exitNobody || stderr != want {
-		t.Errorf("status %d, stderr %q; want %d, %q", status, stderr, exitNobody, want)
-	}
-}
-
 func TestConnectRefusesBadFlags(t *testing.T) {
 	cleanEnv(t)
 	for want, args := range map[string][]string{
@@ -182,39 +148,5 @@ func TestConnectWithTLS(t *testing.T) {
 	_, _, status, stderr := connect(t, "-s", url)
 	if status != exitFailed || !strings.Contains(stderr, "with --tlsca") {
 		t.Errorf("without --tlsca: status %d, stderr %q; want advice", status, stderr)
-	}
-}
-
-func TestRedact(t *testing.T) {
-	got := redact([]string{"nats://127.0.0.1:4222", "alice:hunter2@a", "tls://tok@b:1", "ws://u:p/w@c/path"})
-	if want := "nats://127.0.0.1:4222, nats://a, tls://b:1, ws://c/path"; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
-}
-
-func TestWantsEmbedded(t *testing.T) {
-	for name, c := range map[string]struct {
-		server, listen, natsConfig source
-		want, usage                bool
-	}{
-		"nothing given":                               {want: true},
-		"listen":                                      {listen: fromFlag, want: true},
-		"NATS configuration from the file":            {natsConfig: fromFile, want: true},
-		"server by flag":                              {server: fromFlag},
-		"server by LEAF_":                             {server: fromEnv},
-		"server by file":                              {server: fromFile},
-		"NATS_URL":                                    {server: fromNATS},
-		"NATS_URL and listen":                         {server: fromNATS, listen: fromFlag, want: true},
-		"NATS_URL and listen in the file":             {server: fromNATS, listen: fromFile, want: true},
-		"NATS_URL and a NATS configuration":           {server: fromNATS, natsConfig: fromEnv, want: true},
-		"server and listen":                           {server: fromFlag, listen: fromFlag, usage: true},
-		"server and listen in LEAF_":                  {server: fromFlag, listen: fromEnv, usage: true},
-		"server in the file and a NATS configuration": {server: fromFile, natsConfig: fromFlag, usage: true},
-	} {
-		got, err := wantsEmbedded(c.server, c.listen, c.natsConfig)
-		_, usage := errors.AsType[*usageError](err)
-		if got != c.want || usage != c.usage || (err != nil) != c.usage {
-			t.Errorf("%s: got %v, %v; want %v, usage error %v", name, got, err, c.want, c.usage)
-		}
 	}
 }

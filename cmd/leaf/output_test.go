@@ -22,13 +22,3 @@ func TestPrintTable(t *testing.T) {
 		t.Errorf("got\n%q, want\n%q", out.String(), want)
 	}
 }
-
-func TestPrintJSON(t *testing.T) {
-	var out strings.Builder
-	if err := printJSON(&out, map[string]string{"message": "a < b & c > d"}); err != nil {
-		t.Fatal(err)
-	}
-	if want := "{\"message\":\"a < b & c > d\"}\n"; out.String() != want {
-		t.Errorf("got %q, want %q", out.String(), want)
-	}
-}

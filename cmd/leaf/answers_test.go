@@ -1,0 +1,106 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+)
+
+// These tests are about answers that no script of tests/cli can get from a generator.
+
+// answering runs a NATS server where requests on the subject get what answer
+// returns: a body, and the code of an error if it is one.
+func answering(t *testing.T, subject string, answer func(body string) (reply, code string)) (url string) {
+	t.Helper()
+	cleanEnv(t)
+	url = startNATS(t, &server.Options{}).ClientURL()
+	nc, err := nats.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	if _, err := nc.Subscribe(subject, func(msg *nats.Msg) {
+		reply := nats.NewMsg(msg.Reply)
+		body, code := answer(string(msg.Data))
+		reply.Data = []byte(body)
+		if code != "" {
+			reply.Header.Set("Nats-Service-Error-Code", code)
+		}
+		if err := nc.PublishMsg(reply); err != nil {
+			t.Error(err)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return url
+}
+
+// leaf runs the program.
+func leaf(t *testing.T, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	var out, errs strings.Builder
+	status = run(t.Context(), newRoot(), args, &out, &errs)
+	return status, out.String(), errs.String()
+}
+
+// A tag that fails holds up no other: it comes at the end. Lists come in pages.
+func TestAnswers(t *testing.T) {
+	const holder = `{"worker":7,"node":"gone","reserved_until":"2999-01-02T03:04:05Z"}`
+	url := answering(t, "leaf.admin.>", func(body string) (string, string) {
+		switch body {
+		case `{}`:
+			return `{"tags":[{"tag":"a"},{"tag":"order"}],"next":"order"}`, ""
+		case `{"after":"order"}`:
+			return `{"tags":[{"tag":"z"}],"unserved":[{"tag":"z z","problem":"p"}],"next":""}`, ""
+		case `{"tag":"a"}`:
+			return `{"tag":"a","max_id":"7","was":"7","step":5,"unheard":["n2","n1"]}`, ""
+		case `{"tag":"order"}`:
+			return `{"tag":"order","max_id":"12000","was":"5001","step":5,"unheard":["n1"]}`, ""
+		case `{"tag":"order","id":"5"}`:
+			return `{"tag":"order","id":"5","outcome":"claimed","message":"m","claims":[{"node":"a"},{"node":"b"}],"end":"7"}`, ""
+		case `{"from":7,"limit":1}`:
+			return `{"registry":"kv","workers":[` + holder + `]}`, ""
+		case `{"worker":7,"node":"gone","reserved_until":"2999-01-02T03:04:05Z"}`:
+			return `{`, "" // is no answer
+		}
+		return `{"code":503,"reason":"store_unavailable","message":"damaged"}`, "503"
+	})
+	const lines = "a 7 unchanged\norder 5001 → 12000\n"
+	for _, c := range []struct {
+		args           string
+		status         int
+		stdout, stderr string
+	}{
+		{"tag advance --all", exitFailed, lines, "warning: these generators fell silent in the last hour: n1, n2."},
+		{"tag advance --all", exitFailed, lines, "not served stay as they are: 1"},
+		{"tag advance --all", exitFailed, lines, "leaf: 1 of 3 tags were not advanced:\nz: damaged"},
+		{"tag advance --all --json", exitFailed, `"failed":[{"tag":"z","error":"`, "1 of 3"},
+		{"tag advance order a", exitOK, "order 5001 → 12000\na 7 unchanged\n", ""},
+		{"trace order 5", exitFailed, "order 5: m\n", "2 claims, and one is allowed"},
+		{"workers release 7 --yes", exitFailed, "", "worker 7 may have been released"},
+	} {
+		status, stdout, stderr := leaf(t, append(strings.Fields(c.args), "-s", url)...)
+		if status != c.status || !strings.Contains(stdout, c.stdout) || !strings.Contains(stderr, c.stderr) {
+			t.Errorf("leaf %s: status %d\n%s%swant %d\n%s%s", c.args, status, stdout, stderr, c.status, c.stdout, c.stderr)
+		}
+	}
+}
+
+// The list of workers comes in pages, too.
+func TestPagesOfWorkers(t *testing.T) {
+	url := answering(t, "leaf.admin.workers.list", func(body string) (string, string) {
+		if body == `{"from":4}` {
+			return `{"registry":"kv","workers":[{"worker":4,"node":"c"}]}`, ""
+		}
+		return `{"registry":"kv","workers":[{"worker":0,"node":"a"}],"next":4}`, ""
+	})
+	_, stdout, stderr := leaf(t, "workers", "--json", "-s", url)
+	if !strings.Contains(stdout, `"node":"a"`) || !strings.Contains(stdout, `"node":"c"`) || strings.Contains(stdout, "next") {
+		t.Errorf("%s%s", stdout, stderr)
+	}
+}
