@@ -94,8 +94,6 @@ var databases = []scenario{
 			testkit.Eventually(in.T, "ranges of both", func() bool { in.more(20); return in.maxID(order) > before+1500 })
 			in.lead(second, 0)
 			in.ahead(3000)
-			// The first generator claimed IDs that the second database does not know before its next refill.
-			testkit.Eventually(in.T, "a database above all claims", func() bool { in.more(50); return len(in.audit()) == 0 })
 		},
 	},
 	{

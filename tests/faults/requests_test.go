@@ -80,6 +80,9 @@ func (in *installation) ahead(by int64) {
 // stopCalling ends the callers. An audit must agree with all that they got.
 func (in *installation) stopCalling() {
 	in.Helper()
+	if in.db != nil { // one that went back is raised by the next refill of each tag
+		testkit.Eventually(in.T, "a database above all claims", func() bool { in.more(20); return len(in.audit()) == 0 })
+	}
 	in.callers.Stop()
 	if in.strict != nil {
 		in.strict.Stop()
