@@ -121,7 +121,7 @@ func TestClientThatGivesUp(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
 	nc := natskit.Connect(t, s)
-	none := bus.NewClient(nc, bus.Timeout(100*time.Millisecond))
+	none := bus.NewClient(nc, bus.Timeout(2*time.Second)) // long enough for a request on a busy machine
 	_, err := none.Take(t.Context(), "order", 1)
 	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, nats.ErrNoResponders) {
 		t.Errorf("without a deadline: %v", err)
@@ -140,7 +140,7 @@ func TestClientThatGivesUp(t *testing.T) {
 		t.Errorf("cancelled: %v", err)
 	}
 	answers(t, s, "leaf.segment.order", func(int64, *nats.Msg) *nats.Msg { return refusal(503, bus.StoreUnavailable, 0) })
-	some := bus.NewClient(nc, bus.Timeout(time.Second))
+	some := bus.NewClient(nc, bus.Timeout(2*time.Second))
 	pool, err := some.Pool("order")
 	if err != nil {
 		t.Fatal(err)

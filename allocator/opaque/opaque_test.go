@@ -281,28 +281,6 @@ func TestOutside(t *testing.T) {
 	}
 }
 
-func TestNoAllocation(t *testing.T) {
-	p := must(t, Bits63, NewKey())
-	n := int64(0)
-	if allocs := testing.AllocsPerRun(1000, func() { n++; p.Reveal(p.Conceal(n)) }); allocs >= 1 {
-		t.Errorf("%v allocations an ID", allocs)
-	}
-}
-
-func BenchmarkConceal(b *testing.B) {
-	for _, d := range []Domain{Bits63, Bits53, "d12"} {
-		p := must(b, d, NewKey())
-		b.Run(string(d), func(b *testing.B) {
-			b.ReportAllocs()
-			n := int64(0)
-			for b.Loop() {
-				n++
-				p.Conceal(n)
-			}
-		})
-	}
-}
-
 func FuzzParseDomain(f *testing.F) {
 	for _, s := range []string{"63", "53", "d9", "d18", "d09", ""} {
 		f.Add(s)

@@ -38,41 +38,6 @@ func audited(t *testing.T, g *bustest.Generator, o audit.Options) []string {
 	return f.messages
 }
 
-func TestAuditAgreesAlsoAfterRestarts(t *testing.T) {
-	t.Parallel()
-	g := bustest.Start(t, "order:50", "coupon")
-	var taken audit.Taken
-	var flakes audit.Runs
-	take := func(tag string, n int64) {
-		t.Helper()
-		ids, err := g.Client().Take(t.Context(), tag, n)
-		if err != nil {
-			t.Fatal(err)
-		}
-		taken.Add(tag, ids...)
-	}
-	for range 3 {
-		take("order", 70)
-		take("coupon", 1)
-		ids, err := g.Client().Snowflakes(t.Context(), 20)
-		if err != nil {
-			t.Fatal(err)
-		}
-		flakes.Add(ids...)
-		if err := g.Restart(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := g.Client().DeleteTag(t.Context(), "coupon"); err != nil { // its IDs stay claimed
-		t.Fatal(err)
-	}
-	report := g.Audit(t, audit.Options{Taken: &taken, TakenSnowflakes: &flakes})
-	if report.Taken.IDs != 213 || report.TakenSnowflakes.IDs != 60 || len(report.Tags) != 2 || report.Events == 0 || len(report.Workers) != 1 {
-		t.Errorf("the report is %+v, with %+v", report, report.Taken)
-	}
-	g.Audit(t, audit.Options{})
-}
-
 func TestAuditNamesWhatContradicts(t *testing.T) {
 	t.Parallel()
 	g := bustest.Start(t, "order")

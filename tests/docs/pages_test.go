@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/leafbus/leafbus/tests/kit"
 )
 
 // anchors are those that GitHub gives the headings of a page.
@@ -52,32 +50,6 @@ func TestReadmeIsShort(t *testing.T) {
 	t.Parallel()
 	if n := strings.Count(read(t, "README.md"), "\n"); n > 180 {
 		t.Errorf("the README has %d lines, at most 180 are allowed", n)
-	}
-}
-
-// In README, docs and the help, a name of a tag stands for one kind of tag: the kind is for life, so a second one would
-// be refused.
-func TestOneNameOneKind(t *testing.T) {
-	t.Parallel()
-	texts := make(map[string]string)
-	for _, page := range pages(t) {
-		texts[page] = read(t, page)
-	}
-	for _, command := range []string{"add", "set", "reveal", "apply"} {
-		texts["leaf tag "+command+" --help"] = kit.LeafOK(t, "tag", command, "--help")
-	}
-	kinds := make(map[string]string)
-	for where, text := range texts {
-		for _, m := range find("leaf tag add ([a-z][a-z.]*)([^|`#\n]*)", text) {
-			kind := strings.TrimSuffix(regexp.MustCompile(`--order strict|--opaque(=\w+)?`).FindString(m[2]), "=63")
-			if before, known := kinds[m[1]]; known && before != kind {
-				t.Errorf("%s: %s is added with %q here, and with %q elsewhere", where, m[1], kind, before)
-			}
-			kinds[m[1]] = kind
-		}
-	}
-	if len(kinds) < 10 {
-		t.Errorf("only these tags were found: %v", kinds)
 	}
 }
 

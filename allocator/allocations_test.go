@@ -2,8 +2,6 @@ package allocator_test
 
 import (
 	"context"
-	"fmt"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -53,42 +51,5 @@ func TestTakeAllocatesNothing(t *testing.T) {
 	}
 	if got := testing.AllocsPerRun(1000, func() { once(t, a, dst, 1000) }); got != 0 {
 		t.Errorf("%v allocations for a thousand IDs", got)
-	}
-}
-
-// split runs f b.N times, shared by so many goroutines.
-func split(b *testing.B, goroutines int, f func()) {
-	b.ReportAllocs()
-	var wg sync.WaitGroup
-	b.ResetTimer()
-	for i := range goroutines {
-		n := b.N / goroutines
-		if i < b.N%goroutines {
-			n++
-		}
-		wg.Go(func() {
-			for range n {
-				f()
-			}
-		})
-	}
-	wg.Wait()
-}
-
-func BenchmarkTake(b *testing.B) {
-	for _, n := range []int64{1, 1000} {
-		for _, goroutines := range []int{1, 2} {
-			b.Run(fmt.Sprintf("n=%d/goroutines=%d", n, goroutines), func(b *testing.B) {
-				a := allocator.New(allocator.Config{Store: &endless{step: 50_000_000}})
-				once(b, a, nil, 1)
-				pool := sync.Pool{New: func() any { return new([1]allocator.Range) }}
-				split(b, goroutines, func() {
-					dst := pool.Get().(*[1]allocator.Range)
-					once(b, a, dst[:0], n)
-					pool.Put(dst)
-				})
-				b.ReportMetric(float64(b.N)*float64(n)/b.Elapsed().Seconds(), "IDs/s")
-			})
-		}
 	}
 }
