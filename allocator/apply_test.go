@@ -134,7 +134,7 @@ func TestExhaustedWaiters(t *testing.T) {
 			t.Errorf("got %v", got)
 		}
 		synctest.Wait()
-		s.slow(time.Second) // so that all three wait for the store's answer
+		s.slow(10 * time.Millisecond) // so that all three wait for the store's answer
 		large, four, five := request(t, a, 8), request(t, a, 4), request(t, a, 5)
 		large.refused(t, allocator.ErrExhausted)
 		four.want(t, allocator.Range{First: 4, Last: 7})
