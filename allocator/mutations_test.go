@@ -67,8 +67,6 @@ var mutations = []mutation{
 	{name: "the last IDs of a tag are not reserved", by: "TestExhaustedWaiters", edits: []edit{{"refill.go",
 		"case errors.Is(err, ErrExhausted) && n > 1:", "case false:"}}},
 	{name: "the last IDs are lost with a request that is too large", by: "TestExhaustedWaiters", edits: []edit{{"refill.go", "	b.regainLocked()\n", ""}}},
-	{name: "a large request refuses the smaller ones that wait for the last IDs", by: "TestExhaustedWaiters", edits: []edit{{"refill.go",
-		"		if w.n > b.left {", "		if true {"}}},
 
 	// Marks.
 	{name: "the mark of a range is one too low", by: "TestRegressed", edits: []edit{{"refill.go",
