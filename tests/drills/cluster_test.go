@@ -3,6 +3,7 @@
 package drills
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -174,7 +176,9 @@ func stream(t *testing.T, nc *nats.Conn, name string) *jetstream.StreamInfo {
 	t.Helper()
 	js, err := jetstream.New(nc)
 	kit.Must(t, err)
-	s, err := js.Stream(testkit.Context(t), name)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	s, err := js.Stream(ctx, name)
 	if err != nil {
 		return nil
 	}

@@ -3,6 +3,7 @@
 package drills
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -92,9 +93,10 @@ func newNATSCluster(t *testing.T, binary string) *natsCluster {
 	c.nc = kit.Connect(t, c.all())
 	testkit.Eventually(t, "a JetStream that answers", func() bool {
 		js, err := jetstream.New(c.nc)
-		if err == nil {
-			_, err = js.AccountInfo(testkit.Context(t))
-		}
+		kit.Must(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = js.AccountInfo(ctx)
 		return err == nil
 	})
 	return c
@@ -115,7 +117,9 @@ func (c *natsCluster) current() {
 	kit.Must(c.t, err)
 	for _, bucket := range []string{"KV_LEAF_TAGS", "KV_LEAF_WORKERS"} {
 		testkit.Eventually(c.t, "three current copies of "+bucket, func() bool {
-			stream, err := js.Stream(testkit.Context(c.t), bucket)
+			ctx, cancel := context.WithTimeout(c.t.Context(), time.Second)
+			defer cancel()
+			stream, err := js.Stream(ctx, bucket)
 			if err != nil {
 				return false
 			}
