@@ -22,6 +22,7 @@ type pair struct {
 	t       *testing.T
 	servers [2]*kit.MariaDB
 	primary int // the index of the server that is the primary now
+	id      int // the server ID that was given last
 	link    *kit.Link
 }
 
@@ -33,6 +34,7 @@ func newPair(t *testing.T) *pair {
 	p := &pair{t: t}
 	for i := range p.servers {
 		p.servers[i] = kit.NewMariaDB(t, "--log-bin=binlog", "--log-slave-updates", fmt.Sprint("--server-id=", i+1))
+		p.id++
 	}
 	kit.SQL(t, p.servers[0].DSN(""), "CREATE DATABASE "+failoverDB)
 	p.link = kit.NewLink(t, p.servers[0].Addr())
@@ -57,8 +59,9 @@ func (p *pair) maxID(i int) (id int64) {
 func (p *pair) replicate() {
 	p.t.Helper()
 	host, port, _ := strings.Cut(p.servers[p.primary].Addr(), ":")
+	p.id++ // a server ignores what it wrote itself, by this number
 	kit.SQL(p.t, p.servers[1-p.primary].DSN(""), "STOP SLAVE", "RESET SLAVE ALL", "DROP DATABASE IF EXISTS "+failoverDB, "RESET MASTER",
-		"SET GLOBAL gtid_slave_pos = ''", fmt.Sprintf("CHANGE MASTER TO MASTER_HOST='%s', MASTER_PORT=%s, MASTER_USER='root', "+
+		fmt.Sprint("SET GLOBAL server_id = ", p.id), "SET GLOBAL gtid_slave_pos = ''", fmt.Sprintf("CHANGE MASTER TO MASTER_HOST='%s', MASTER_PORT=%s, MASTER_USER='root', "+
 			"MASTER_USE_GTID=slave_pos", host, port), "START SLAVE")
 	testkit.Eventually(p.t, "a replica that has what the primary has", func() bool { return p.maxID(1-p.primary) == p.maxID(p.primary) })
 }
