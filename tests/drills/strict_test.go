@@ -4,36 +4,63 @@ package drills
 
 import (
 	"bytes"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/kit"
 	"github.com/leafbus/leafbus/tests/kit/callers"
 )
 
-// Callers of a strict tag at three generators, each of which reaches NATS over a link of its own. Claims lose their answers, links
-// hang, swallow and delay, and leaders change. Every answer is above all that arrived before its request was sent.
-func TestDrillStrict(t *testing.T) {
-	c := newNATSCluster(t, buildNATS(t, embeddedVersion(t)))
-	var links []*kit.Link
-	for i := range 3 {
-		link := kit.NewLink(t, c.urls[i][len("nats://"):])
-		links = append(links, link)
-		kit.Join(t, "nats://"+link.Addr())
-	}
-	kit.LeafOK(t, "tag", "add", "invoice", "--order", "strict", "-s", c.all())
+// beyond is longer than a generator waits for its store, and than its peers wait for it.
+const beyond = 7 * time.Second
+
+// strictCallers starts a hundred callers of a new strict tag. Every answer must be above all that arrived before its request was sent.
+func strictCallers(t *testing.T, url string) *callers.Callers {
+	t.Helper()
+	kit.LeafOK(t, "tag", "add", "invoice", "--order", "strict", "-s", url)
 	set := callers.New(t, callers.Config{Tags: []string{"invoice"}, Strict: []string{"invoice"}, Batch: 500,
 		Deadline: 5 * time.Second, MayFail: callers.AnyFailure})
 	for range 20 {
-		set.Raw(c.all()).RawJSON(c.all()).Take(c.all()).Next(c.all()).Bulk(c.all())
+		set.Raw(url).RawJSON(url).Take(url).Next(url).Bulk(url)
 	}
-	const beyond = 7 * time.Second // longer than a generator waits for its store, and than its peers wait for it
-	for _, round := range []struct {
-		name  string
-		fault func()
-	}{
+	return set
+}
+
+// strictRound is a fault under the load of callers.
+type strictRound struct {
+	name  string
+	fault func()
+}
+
+func strictRounds(t *testing.T, set *callers.Callers, rounds []strictRound) {
+	t.Helper()
+	for _, r := range rounds {
+		set.More(1000)
+		began := time.Now()
+		r.fault()
+		set.More(1000)
+		set.Check()
+		t.Logf("%s: %v", r.name, time.Since(began).Round(100*time.Millisecond))
+	}
+	set.MoreOfEach()
+	set.Stop()
+}
+
+// Each of three generators reaches NATS over a link of its own. Claims lose their answers, links hang, swallow and delay.
+func TestDrillStrict(t *testing.T) {
+	url := natskit.Start(t).ClientURL()
+	var links []*kit.Link
+	for range 3 {
+		link := kit.NewLink(t, strings.TrimPrefix(url, "nats://"))
+		links = append(links, link)
+		kit.Join(t, "nats://"+link.Addr())
+	}
+	set := strictCallers(t, url)
+	strictRounds(t, set, []strictRound{
 		{"claims that are done and have no answer", func() { loseClaims(t, set, links) }},
 		{"a link hangs, and goes on", func() {
 			links[0].Hang(true)
@@ -57,6 +84,17 @@ func TestDrillStrict(t *testing.T) {
 			set.More(5000)
 			links[0].Delay(0)
 		}},
+	})
+}
+
+// Three generators joined a cluster of three NATS servers. The leader of the tags steps down, is frozen, and is killed.
+func TestDrillStrictLeaders(t *testing.T) {
+	c := newNATSCluster(t, buildNATS(t, embeddedVersion(t)))
+	for range 3 {
+		kit.Join(t, c.all())
+	}
+	set := strictCallers(t, c.all())
+	strictRounds(t, set, []strictRound{
 		{"leaders step down", func() {
 			for range 5 {
 				stepDown(t, c.nc)
@@ -75,16 +113,7 @@ func TestDrillStrict(t *testing.T) {
 			set.More(500)
 			c.start(i)
 		}},
-	} {
-		set.More(1000)
-		set.Fault()
-		round.fault()
-		set.More(1000)
-		set.Check()
-		t.Log(round.name)
-	}
-	set.MoreOfEach()
-	set.Stop()
+	})
 }
 
 // loseClaims cuts links right after a claim was sent, again and again. Half of these claims are done.
