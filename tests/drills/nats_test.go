@@ -77,7 +77,7 @@ func newNATSCluster(t *testing.T, binary string) *natsCluster {
 		dir := t.TempDir()
 		c.confs[i] = filepath.Join(dir, "nats.conf")
 		kit.Must(t, os.WriteFile(c.confs[i], fmt.Appendf(nil, "server_name: s%d\nlisten: %q\nping_interval: 1s\n"+
-			"jetstream { store_dir: %q, sync_interval: always }\ncluster { name: c, listen: %q, routes: [%s] }\n",
+			"jetstream { store_dir: %q }\ncluster { name: c, listen: %q, routes: [%s] }\n",
 			i, strings.TrimPrefix(c.urls[i], "nats://"), dir, strings.TrimPrefix(routes[i], "nats://"), strings.Join(routes, ", ")), 0o600))
 		c.start(i)
 	}
