@@ -38,7 +38,7 @@ func TestAdvanced(t *testing.T) {
 				c.Add(take(t, a, 1)...)
 			}
 			r.wantEpisodes(t, "regressed", i+1, i+1)
-			got := told[allocator.Regressed](&r)[i]
+			got := published[allocator.Regressed](&r)[i]
 			want := allocator.Regressed{Tag: "order", Got: backup["order"].MaxID, Action: allocator.Advanced, Seen: got.Seen}
 			if got != want || got.Seen > seen || got.Seen <= got.Got {
 				t.Errorf("time %d: the alert is %+v, want %+v", i+1, got, want)

@@ -41,7 +41,7 @@ func TestAheadFailsUnderRequests(t *testing.T) {
 }
 
 // TestAheadStoreAway: a store that fails is not asked for every tag, and nobody
-// is told: nobody wanted anything yet.
+// is reported: nobody wanted anything yet.
 func TestAheadStoreAway(t *testing.T) {
 	for name, fail := range map[string]func(ctx context.Context) error{
 		"away":  func(context.Context) error { return errAway },
@@ -61,7 +61,7 @@ func TestAheadStoreAway(t *testing.T) {
 			}
 			failing := a.Failing().Tags
 			if a.Tags() != 0 || failing != 0 || len(r.list) != 0 {
-				t.Errorf("%d tags in memory, %d fail, told was %v", a.Tags(), failing, r.list)
+				t.Errorf("%d tags in memory, %d fail, published was %v", a.Tags(), failing, r.list)
 			}
 			s.back()
 			takeOf(t, a, tags[0], 1)

@@ -12,7 +12,7 @@ import (
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 )
 
-// deaf is a store that tells nobody anything: neither changes nor records.
+// deaf is a store that reports nothing: neither changes nor records.
 type deaf struct{ *store }
 
 func (deaf) Watch(ctx context.Context, _ func(allocator.Tag)) error {
@@ -44,10 +44,10 @@ func TestMaxIDMoved(t *testing.T) {
 			a := start(t, allocator.Config{Store: s})
 			take(t, a, 10) // 11-200 are in memory
 			if c.to > 200 {
-				s.move(c.to) // and the watch tells
+				s.move(c.to) // and the watch reports it
 				synctest.Wait()
 			} else {
-				// No store moves so far back; the allocator does as it is told.
+				// No store moves so far back; the allocator obeys the record.
 				a.Apply(allocator.Tag{Name: "order", MaxID: 201, Step: 100, Floor: c.to})
 			}
 			if got := left(a); got != c.left {

@@ -49,7 +49,7 @@ func TestBatchesDoNotAdapt(t *testing.T) {
 		for range 20 {
 			take(t, a, 1000)
 		}
-		for i, e := range told[allocator.Refilled](&r) {
+		for i, e := range published[allocator.Refilled](&r) {
 			if e.Cause != allocator.CauseBatch || e.Step != 10 || e.Len() != 1000 {
 				t.Errorf("refill %d: %+v; want 1000 IDs by batch, step 10", i+1, e)
 			}

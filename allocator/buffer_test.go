@@ -32,7 +32,7 @@ func TestPrefetch(t *testing.T) {
 					t.Fatalf("after %d of %d there were %d refills, want %d", taken, c.size, got, want)
 				}
 			}
-			for i, e := range told[allocator.Refilled](&r) {
+			for i, e := range published[allocator.Refilled](&r) {
 				want := allocator.CausePrefetch
 				if i == 0 {
 					want = allocator.CauseDemand

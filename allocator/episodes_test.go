@@ -12,7 +12,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 )
 
-// TestEpisodes: an outage is told once, and its end once.
+// TestEpisodes: an outage is published once, and its end once.
 func TestEpisodes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 10)
@@ -52,7 +52,7 @@ func TestEpisodes(t *testing.T) {
 				t.Errorf("Failing() = %+v after the outage", f)
 			}
 		}
-		for _, e := range told[allocator.RefillFailed](&r) {
+		for _, e := range published[allocator.RefillFailed](&r) {
 			if e.Tag != "order" || !errors.Is(e.Err, errAway) {
 				t.Errorf("%+v", e)
 			}

@@ -78,7 +78,7 @@ func TestHeardForEachRequest(t *testing.T) {
 		if ids := take(t, a, 1); ids[0].First <= second.Last {
 			t.Errorf("%v was handed out, which another generator holds", ids)
 		}
-		if !slices.ContainsFunc(told[allocator.Regressed](&r), func(e allocator.Regressed) bool { return e.InDoubt == second }) {
+		if !slices.ContainsFunc(published[allocator.Regressed](&r), func(e allocator.Regressed) bool { return e.InDoubt == second }) {
 			t.Errorf("no alert has %v in doubt: %+v", second, r.list)
 		}
 	})

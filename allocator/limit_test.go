@@ -24,13 +24,13 @@ func TestLimit(t *testing.T) {
 			a := start(t, allocator.Config{Store: s, Notify: r.notify})
 			for id := int64(1); id <= 25; id++ {
 				wantRanges(t, "an ID", take(t, a, 1), allocator.Range{First: id, Last: id})
-				if got, want := len(told[allocator.Ending](&r)), 1; id >= 20 && got != want {
+				if got, want := len(published[allocator.Ending](&r)), 1; id >= 20 && got != want {
 					t.Errorf("%v order: %d alerts with %d of 25 IDs handed out, want %d", order, got, id, want)
 				}
 			}
 			refused(t, a, 1, allocator.ErrExhausted, 0)
 			refused(t, a, 1, allocator.ErrExhausted, 0)
-			if got := told[allocator.Ending](&r); len(got) != 1 || got[0].Limit != 25 || got[0].Tag != "order" || order == allocator.Strict && got[0].Left != 5 {
+			if got := published[allocator.Ending](&r); len(got) != 1 || got[0].Limit != 25 || got[0].Tag != "order" || order == allocator.Strict && got[0].Left != 5 {
 				t.Errorf("%v order: the alerts are %+v", order, got)
 			}
 			if got := s.maxID(); got != 26 {

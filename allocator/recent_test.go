@@ -158,9 +158,9 @@ func TestRecentIsLoadedAhead(t *testing.T) {
 				t.Errorf("reservation %d is of %d IDs of %s", i+1, c.n, c.tag)
 			}
 		}
-		for _, e := range told[allocator.Refilled](&r) {
+		for _, e := range published[allocator.Refilled](&r) {
 			if e.Cause != allocator.CausePrefetch || e.Step != 10 {
-				t.Errorf("told was %+v", e)
+				t.Errorf("published was %+v", e)
 			}
 		}
 		// From here on all is as ever: the second segment has the tag's step too.

@@ -19,15 +19,15 @@ import (
 func TestStepChanged(t *testing.T) {
 	for name, c := range map[string]struct {
 		step  int64
-		tell  bool // Apply is called
+		apply bool // Apply is called
 		while bool // while a refill is under way
 	}{
-		"smaller":                    {50, true, false},
-		"larger":                     {5000, true, false},
-		"smaller, refill under way":  {50, true, true},
-		"larger, refill under way":   {5000, true, true},
-		"smaller, told by the grant": {50, false, false},
-		"larger, told by the grant":  {5000, false, false},
+		"smaller":                     {50, true, false},
+		"larger":                      {5000, true, false},
+		"smaller, refill under way":   {50, true, true},
+		"larger, refill under way":    {5000, true, true},
+		"smaller, known by the grant": {50, false, false},
+		"larger, known by the grant":  {5000, false, false},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			s := newStore(t, 100)
@@ -36,11 +36,11 @@ func TestStepChanged(t *testing.T) {
 			defer stop()
 			next := func() allocator.Refilled {
 				t.Helper()
-				n := len(told[allocator.Refilled](&r))
-				for len(told[allocator.Refilled](&r)) == n {
+				n := len(published[allocator.Refilled](&r))
+				for len(published[allocator.Refilled](&r)) == n {
 					take(t, a, 1)
 				}
-				return told[allocator.Refilled](&r)[n]
+				return published[allocator.Refilled](&r)[n]
 			}
 			for next().Step < 1600 {
 			}
@@ -55,14 +55,14 @@ func TestStepChanged(t *testing.T) {
 				s.back()
 			} else {
 				tag := s.restep(c.step)
-				if c.tell {
+				if c.apply {
 					a.Apply(tag)
 				} else {
 					next() // its size was decided before
 				}
 			}
 			first := next()
-			if c.tell && !c.while && first.Len() != c.step {
+			if c.apply && !c.while && first.Len() != c.step {
 				t.Errorf("after the step was set to %d, %d IDs were reserved", c.step, first.Len())
 			}
 			steps := []int64{first.Step, next().Step, next().Step}

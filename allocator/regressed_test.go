@@ -37,7 +37,7 @@ func TestRegressed(t *testing.T) {
 		watched bool
 		within  time.Duration // of the operator's word IDs are served
 	}{
-		"told":          {true, 0},
+		"heard":         {true, 0},
 		"asked, untold": {false, 8 * time.Second},
 	} {
 		inBubble(t, name, func(t *testing.T) {
@@ -88,9 +88,9 @@ func TestRegressed(t *testing.T) {
 				t.Errorf("%d reservations while the tag was refused", len(s.reserves())-calls)
 			}
 			r.wantEpisodes(t, "regressed", 1, 0)
-			if got := told[allocator.Regressed](&r)[0]; got != (allocator.Regressed{Tag: "order", Got: regressed.Got, Seen: seen,
+			if got := published[allocator.Regressed](&r)[0]; got != (allocator.Regressed{Tag: "order", Got: regressed.Got, Seen: seen,
 				Action: allocator.Refused, InDoubt: allocator.Range{First: regressed.Got, Last: seen - 1}}) {
-				t.Errorf("told was %+v", got)
+				t.Errorf("published was %+v", got)
 			}
 
 			to := s.maxID()
@@ -162,7 +162,7 @@ func TestHeardBeforeTheRequest(t *testing.T) {
 // TestRegressedMemory: what was in memory before is served while the store is
 // refused, until the operator says where to go on.
 func TestRegressedMemory(t *testing.T) {
-	for name, watched := range map[string]bool{"told": true, "untold": false} {
+	for name, watched := range map[string]bool{"heard": true, "unheard": false} {
 		inBubble(t, name, func(t *testing.T) {
 			s := newShared(t, 100)
 			cfg := allocator.Config{Store: s}

@@ -82,7 +82,7 @@ func TestReservedOverlap(t *testing.T) {
 					t.Errorf("Seen(%s) = %d", tag, seen)
 				}
 			}
-			got := told[allocator.Regressed](&r)
+			got := published[allocator.Regressed](&r)
 			if c.doubt == (allocator.Range{}) {
 				if len(got) > 0 || len(q.all) > 0 {
 					t.Errorf("the alerts are %+v, and %v was reported", got, q.all)
@@ -139,14 +139,14 @@ func TestReservedWhilePending(t *testing.T) {
 			if got := strings.Join(reported, " "); !strings.HasPrefix(got, "1-10 1-10 11-20") {
 				t.Errorf("%s was reported", got)
 			}
-			for _, e := range told[allocator.Refilled](&r) {
+			for _, e := range published[allocator.Refilled](&r) {
 				if e.First < 11 {
 					t.Errorf("the range %v counts as served", e.Range)
 				}
 			}
 			r.wantEpisodes(t, "regressed", 1, 1)
 			r.wantEpisodes(t, "refill_failed", 0, 0)
-			if e := told[allocator.Regressed](&r)[0]; e.InDoubt != (allocator.Range{First: 5, Last: 8}) {
+			if e := published[allocator.Regressed](&r)[0]; e.InDoubt != (allocator.Range{First: 5, Last: 8}) {
 				t.Errorf("the alert is %+v", e)
 			}
 		})
@@ -180,7 +180,7 @@ func TestReservedWhileAsked(t *testing.T) {
 			}
 			synctest.Wait()
 			doubts := 0
-			for _, e := range told[allocator.Regressed](&r) {
+			for _, e := range published[allocator.Regressed](&r) {
 				if e.Action == allocator.Refused && e.InDoubt == c.heard {
 					doubts++
 				}
@@ -226,7 +226,7 @@ func TestReservedUnderBatch(t *testing.T) {
 		}
 		r.wantEpisodes(t, "regressed", 1, 1)
 		// Of 11-25, IDs before those that the batch held were handed out.
-		if e := told[allocator.Regressed](&r)[0]; e.InDoubt != (allocator.Range{First: 11, Last: 25}) {
+		if e := published[allocator.Regressed](&r)[0]; e.InDoubt != (allocator.Range{First: 11, Last: 25}) {
 			t.Errorf("the alert is %+v", e)
 		}
 		take(t, a, 1000) // what a batch lacks is counted right
@@ -252,7 +252,7 @@ func TestReservedInOrder(t *testing.T) {
 			if err != nil || !strings.Contains(string(file), fmt.Sprintf(" %s %d\n", tag, own.Last+1)) {
 				t.Errorf("%v is reported, and the file of the marks is %q, %v", own, file, err)
 			}
-			for _, e := range told[allocator.Refilled](&r) {
+			for _, e := range published[allocator.Refilled](&r) {
 				if e.Range == own {
 					t.Errorf("the event of %v came before the report", own)
 				}
@@ -285,7 +285,7 @@ func TestReservedInOrder(t *testing.T) {
 }
 
 // TestReservedOfAUsedRange: a generator that has handed out all of a range hears that another one reserved the
-// same. The other one cannot know, so it is told.
+// same. The other one cannot know, so it is informed.
 func TestReservedOfAUsedRange(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 100)
@@ -306,7 +306,7 @@ func TestReservedOfAUsedRange(t *testing.T) {
 			t.Errorf("it reported its range %d times, want once", n)
 		}
 		want := []allocator.Regressed{{Tag: "order", Got: 51, Seen: 101, Action: allocator.Refused, InDoubt: allocator.Range{First: 51, Last: 60}}}
-		if got := told[allocator.Regressed](&r); !slices.Equal(got, want) {
+		if got := published[allocator.Regressed](&r); !slices.Equal(got, want) {
 			t.Errorf("the alerts are %+v, want %+v", got, want)
 		}
 		if ids := take(t, a, 10); ids[0].First != 151 {

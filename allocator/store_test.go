@@ -197,7 +197,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// events keeps what an allocator told.
+// events keeps what an allocator published.
 type events struct {
 	mu   sync.Mutex
 	list []allocator.Event
@@ -209,8 +209,8 @@ func (r *events) notify(e allocator.Event) {
 	r.list = append(r.list, e)
 }
 
-// told returns the events of one type.
-func told[E allocator.Event](r *events) []E {
+// published returns the events of one type.
+func published[E allocator.Event](r *events) []E {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var found []E
@@ -228,19 +228,19 @@ func (r *events) wantEpisodes(t *testing.T, episode string, began, ended int) {
 	var gotBegan, gotEnded int
 	switch episode {
 	case "refill_failed":
-		gotBegan = len(told[allocator.RefillFailed](r))
+		gotBegan = len(published[allocator.RefillFailed](r))
 	case "starved":
-		gotBegan = len(told[allocator.Starved](r))
+		gotBegan = len(published[allocator.Starved](r))
 	case "regressed":
-		gotBegan = len(told[allocator.Regressed](r))
+		gotBegan = len(published[allocator.Regressed](r))
 	}
-	for _, e := range told[allocator.Recovered](r) {
+	for _, e := range published[allocator.Recovered](r) {
 		if e.Episode == episode {
 			gotEnded++
 		}
 	}
 	if gotBegan != began || gotEnded != ended {
-		t.Errorf("%s was told %d times and its end %d times, want %d and %d", episode, gotBegan, gotEnded, began, ended)
+		t.Errorf("%s was published %d times and its end %d times, want %d and %d", episode, gotBegan, gotEnded, began, ended)
 	}
 }
 

@@ -55,7 +55,7 @@ func (p *peer) answers(r allocator.Range) {
 
 // claimedBy returns who made the claims that were reported.
 func claimedBy(r *events) (nodes []string) {
-	for _, c := range told[allocator.Claimed](r) {
+	for _, c := range published[allocator.Claimed](r) {
 		nodes = append(nodes, c.PassedTo)
 	}
 	return nodes
@@ -72,7 +72,7 @@ func TestPassOn(t *testing.T) {
 		p.wins()
 		wantRanges(t, "passed on", take(t, a, 3), ids(11, 13))
 		wantClaims(t, s, 1, 3, 3)
-		if c := told[allocator.Claimed](&r)[1]; c.Conflicts != 2 || c.PassedTo != "near" || c.Range != ids(11, 13) || c.Requests != 1 {
+		if c := published[allocator.Claimed](&r)[1]; c.Conflicts != 2 || c.PassedTo != "near" || c.Range != ids(11, 13) || c.Requests != 1 {
 			t.Errorf("the claim is %+v", c)
 		}
 		begin := time.Now()

@@ -74,7 +74,7 @@ func TestStrictProbeBackwards(t *testing.T) {
 		s.Restore(backup)
 		s.back()
 		time.Sleep(3 * time.Second)
-		if got := told[allocator.Regressed](&r); len(got) != 1 || got[0].Got != 11 || got[0].Seen != 12 || s.maxID() != 12 {
+		if got := published[allocator.Regressed](&r); len(got) != 1 || got[0].Got != 11 || got[0].Seen != 12 || s.maxID() != 12 {
 			t.Errorf("the alerts are %+v, max_id is %d", got, s.maxID())
 		}
 		r.wantEpisodes(t, "regressed", 1, 1)
@@ -128,7 +128,7 @@ func TestStrictExhausted(t *testing.T) {
 		asked := len(s.reserves())
 		refused(t, a, 1, allocator.ErrExhausted, 0)
 		wantClaims(t, s, asked) // the store is not asked again
-		if f := a.Failing(); f.Tags != 0 || len(told[allocator.RefillFailed](&r)) > 0 {
+		if f := a.Failing(); f.Tags != 0 || len(published[allocator.RefillFailed](&r)) > 0 {
 			t.Errorf("a tag without IDs is a failure: %+v", f)
 		}
 	})

@@ -134,8 +134,8 @@ func TestStrictClaims(t *testing.T) {
 		if got := left(a); got != 0 || len(marked) != 0 || err != nil || s.maxID() != 19 {
 			t.Errorf("%d IDs are in memory, the marks are %q, %v, max_id is %d", got, marked, err, s.maxID())
 		}
-		claims := told[allocator.Claimed](&r)
-		if n := len(claims); n != 3 || len(told[allocator.Refilled](&r)) > 0 {
+		claims := published[allocator.Claimed](&r)
+		if n := len(claims); n != 3 || len(published[allocator.Refilled](&r)) > 0 {
 			t.Fatalf("events: %+v", r.list)
 		}
 		want := allocator.Claimed{Tag: "order", Range: ids(12, 18), Requests: 2, Elapsed: 2 * time.Millisecond}

@@ -12,10 +12,10 @@ import (
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 )
 
-// vanish removes all records by hand, and tells it.
-func vanish(s *store, told ...*allocator.Allocator) {
+// vanish removes all records by hand, and reports that.
+func vanish(s *store, informed ...*allocator.Allocator) {
 	s.Restore(map[string]allocator.Tag{})
-	for _, a := range told {
+	for _, a := range informed {
 		a.Apply(allocator.Tag{Name: "order", Deleted: true})
 	}
 }
@@ -59,7 +59,7 @@ func TestStrictVanishedElsewhere(t *testing.T) {
 				s.Restore(backup)
 			}
 			wantRanges(t, "the other generator", take(t, other, 1), ids(11, 11))
-			if got := told[allocator.Regressed](&r); len(got) != 1 || got[0].Got != 1 || got[0].Seen != 11 {
+			if got := published[allocator.Regressed](&r); len(got) != 1 || got[0].Got != 1 || got[0].Seen != 11 {
 				t.Errorf("the alerts are %+v", got)
 			}
 		})
@@ -141,13 +141,13 @@ func TestVanishedAlerts(t *testing.T) {
 // TestFloorOfATagThatIsNotInMemory: what the store notes of a tag counts also
 // for one that was never used here. A record below it went back.
 func TestFloorOfATagThatIsNotInMemory(t *testing.T) {
-	for name, told := range map[string]allocator.Tag{
+	for name, informed := range map[string]allocator.Tag{
 		"a floor":     {Name: "order", MaxID: 1, Step: 10, Floor: 5001},
 		"a tombstone": {Name: "order", MaxID: 5001, Deleted: true},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			a := start(t, allocator.Config{Store: deaf{newShared(t, 10)}}) // at 1
-			a.Apply(told)
+			a.Apply(informed)
 			if _, err := a.Take(t.Context(), "order", 1); !errors.Is(err, allocator.ErrRegressed) {
 				t.Errorf("Take: %v, want it regressed", err)
 			}

@@ -26,8 +26,8 @@ func TestTimedOut(t *testing.T) {
 		if errors.Is(err, allocator.ErrUnavailable) {
 			t.Errorf("a slow store was called unavailable: %v", err)
 		}
-		if got := told[allocator.Starved](&r); len(got) != 1 || got[0].Waiting != 1 {
-			t.Errorf("starved was told as %+v, want once with 1 request that waits", got)
+		if got := published[allocator.Starved](&r); len(got) != 1 || got[0].Waiting != 1 {
+			t.Errorf("starved was published as %+v, want once with 1 request that waits", got)
 		}
 		time.Sleep(time.Second)
 		if got := left(a); got != 100 {
@@ -72,8 +72,8 @@ func TestUnavailable(t *testing.T) {
 		if sum == 0 {
 			t.Errorf("RetryAfter was always 0")
 		}
-		if got := told[allocator.Starved](&r); len(got) != 1 || got[0].Waiting != 1 {
-			t.Errorf("starved was told as %+v, want once with 1 request that waits", got)
+		if got := published[allocator.Starved](&r); len(got) != 1 || got[0].Waiting != 1 {
+			t.Errorf("starved was published as %+v, want once with 1 request that waits", got)
 		}
 		s.back()
 		time.Sleep(time.Second) // it recovers by itself
@@ -162,8 +162,8 @@ func TestOverloaded(t *testing.T) {
 		for range 10 {
 			refused(t, a, 5, allocator.ErrOverloaded, 0)
 		}
-		if got := told[allocator.Starved](&r); len(got) != 1 || got[0].Waiting != 3 {
-			t.Errorf("starved was told as %+v, want once with the 3 requests of the tag", got)
+		if got := published[allocator.Starved](&r); len(got) != 1 || got[0].Waiting != 3 {
+			t.Errorf("starved was published as %+v, want once with the 3 requests of the tag", got)
 		}
 		gate <- struct{}{}
 		gate <- struct{}{}

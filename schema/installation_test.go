@@ -72,7 +72,7 @@ func TestClaimOnlyLooks(t *testing.T) {
 	}
 }
 
-// TestClaimOfOthers leaves a database that is another's alone, until a person makes it ours.
+// TestClaimOfOthers leaves the database of another installation alone, until a person makes it ours.
 func TestClaimOfOthers(t *testing.T) {
 	t.Parallel()
 	dsn := kit.NewDatabase(t)
@@ -128,7 +128,7 @@ func TestAddressLeadsElsewhere(t *testing.T) {
 			_, err := s.Reserve(within(t), "order", 1, 1)
 			wantError(t, "Reserve elsewhere", err, allocator.ErrUnavailable)
 		}
-		if err := s.read(within(t), false, func(tag allocator.Tag) { t.Errorf("told of %+v", tag) }); err == nil {
+		if err := s.read(within(t), false, func(tag allocator.Tag) { t.Errorf("%+v was reported", tag) }); err == nil {
 			t.Errorf("it was read")
 		}
 		if n := ask[int](t, moved, "SELECT max_id FROM leaf_alloc"); n != 1 {
@@ -158,9 +158,9 @@ func TestOwnerChanges(t *testing.T) {
 	var log notes
 	s, id := claimed(t, dsn, &log)
 	createTag(t, s, "order", 1, 10)
-	told(t, s, true)
+	reported(t, s, true)
 	execute(t, dsn, "DELETE FROM leaf_installation")
-	told(t, s, false)
+	reported(t, s, false)
 	if have := ask[string](t, dsn, "SELECT CONCAT(id, ' ', store) FROM leaf_installation"); have != "mine "+id {
 		t.Errorf("after the row was lost it is %s", have)
 	}
@@ -168,11 +168,11 @@ func TestOwnerChanges(t *testing.T) {
 		t.Errorf("the log has %s", log.String())
 	}
 	other, _ := claimed(t, dsn, io.Discard)
-	told(t, other, true) // over a connection that it has from now on
+	reported(t, other, true) // over a connection that it has from now on
 	for change, s := range map[string]*Store{"id = 'theirs'": s, "id = 'mine', store = 'other'": other} {
 		execute(t, dsn, "UPDATE leaf_installation SET "+change)
-		err := s.read(within(t), false, func(tag allocator.Tag) { t.Errorf("told of %+v", tag) })
-		wantError(t, "a reading of what is another's", err, allocator.ErrRefused)
+		err := s.read(within(t), false, func(tag allocator.Tag) { t.Errorf("%+v was reported", tag) })
+		wantError(t, "a reading of a database of others", err, allocator.ErrRefused)
 		// That stays, whatever works.
 		_, err = s.Reserve(within(t), "order", 1, 1)
 		wantError(t, "Reserve", err, allocator.ErrRefused)
@@ -188,7 +188,7 @@ func TestRestoreBeside(t *testing.T) {
 	dsn := kit.NewDatabase(t)
 	p, slow := through(t, dsn)
 	s, id := claimed(t, slow, io.Discard)
-	told(t, s, true) // over a connection that it has from now on
+	reported(t, s, true) // over a connection that it has from now on
 	execute(t, dsn, "DELETE FROM leaf_installation")
 	looks := 0
 	p.OnRequest(func(data []byte) kit.Action {
@@ -203,7 +203,7 @@ func TestRestoreBeside(t *testing.T) {
 		}
 		return kit.Forward
 	})
-	told(t, s, false)
+	reported(t, s, false)
 	if looks != 2 {
 		t.Errorf("%d looks", looks)
 	}

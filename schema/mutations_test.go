@@ -91,7 +91,7 @@ var mutations = []mutation{
 	// Whose database it is, and where the connection leads.
 	{name: "another installation's database is served", by: "TestOwnerChanges", edits: []mutate.Edit{{"installation.go",
 		"if err == nil && now != *had {", "if err == nil && now == (owner{}) {"}}},
-	{name: "a database that is another's counts as ours", by: "TestClaimOfOthers", edits: []mutate.Edit{{"installation.go",
+	{name: "the database of another installation counts as ours", by: "TestClaimOfOthers", edits: []mutate.Edit{{"installation.go",
 		"return have.Installation, have.Store, nil", "return installation, have.Store, nil"}}},
 	{name: "a database that was claimed meanwhile is claimed again", by: "TestClaimTogether", edits: []mutate.Edit{{"installation.go",
 		"o.db.NewInsert().Ignore().Model(&want)", "o.db.NewInsert().On(\"DUPLICATE KEY UPDATE\").Model(&want)"}}},

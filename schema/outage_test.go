@@ -83,7 +83,7 @@ func readOnly(t *testing.T, root, app string) {
 	}
 	// An account with all rights could go on writing on the connections that it
 	// has. The next reading of the table ends that.
-	says("a reading", rootStore.read(within(t), false, func(tag allocator.Tag) { t.Errorf("told of %+v", tag) }))
+	says("a reading", rootStore.read(within(t), false, func(tag allocator.Tag) { t.Errorf("%+v was reported", tag) }))
 	says("Err", rootStore.Err())
 	_, err := rootStore.Reserve(within(t), "readonly", 1, 1)
 	says("Reserve with an account that may write nevertheless", err)

@@ -111,7 +111,7 @@ func TestDamagedRow(t *testing.T) {
 		reserve(t, s, "mail", 1)
 		if err := s.read(within(t), true, func(tag allocator.Tag) {
 			if tag.Name == "order" {
-				t.Errorf("told of %+v", tag)
+				t.Errorf("%+v was reported", tag)
 			}
 		}); err != nil {
 			t.Error(err)
@@ -165,7 +165,7 @@ func TestIllegalNames(t *testing.T) {
 }
 
 // TestUnfitLater makes the table of an open store unfit: a statement that did not do what it should is no range.
-// Triggers may keep max_id where it was, or keep the new one out of the answer. Of two rows the server tells one max_id.
+// Triggers may keep max_id where it was, or keep the new one out of the answer. Of two rows the server returns one max_id.
 func TestUnfitLater(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ before, after string }{

@@ -11,13 +11,13 @@ import (
 	"github.com/leafbus/leafbus/tests/kit"
 )
 
-// told is what one reading of the table tells.
-func told(tb testing.TB, s *Store, all bool) map[string]allocator.Tag {
+// reported is what one reading of the table reports.
+func reported(tb testing.TB, s *Store, all bool) map[string]allocator.Tag {
 	tb.Helper()
 	tags := make(map[string]allocator.Tag)
 	if err := s.read(within(tb), all, func(t allocator.Tag) {
 		if _, ok := tags[t.Name]; ok {
-			tb.Errorf("%s is told twice", t.Name)
+			tb.Errorf("%s is reported twice", t.Name)
 		}
 		tags[t.Name] = t
 	}); err != nil {
@@ -26,9 +26,9 @@ func told(tb testing.TB, s *Store, all bool) map[string]allocator.Tag {
 	return tags
 }
 
-// wantTold checks what a reading tells, in short: step/floor, or how far a
+// wantReported checks what a reading reports, in short: step/floor, or how far a
 // deleted tag was.
-func wantTold(tb testing.TB, when string, got map[string]allocator.Tag, want map[string]string) {
+func wantReported(tb testing.TB, when string, got map[string]allocator.Tag, want map[string]string) {
 	tb.Helper()
 	short := make(map[string]string)
 	for name, t := range got {
@@ -37,11 +37,11 @@ func wantTold(tb testing.TB, when string, got map[string]allocator.Tag, want map
 		}
 	}
 	if fmt.Sprint(short) != fmt.Sprint(want) {
-		tb.Errorf("%s it tells %v, want %v", when, short, want)
+		tb.Errorf("%s it reports %v, want %v", when, short, want)
 	}
 }
 
-type tells = map[string]string
+type reports = map[string]string
 
 // TestWatchTells reads the table step by step.
 func TestWatchTells(t *testing.T) {
@@ -54,39 +54,39 @@ func TestWatchTells(t *testing.T) {
 	reserve(t, other, "tomb", 100)
 	remove(t, other, "tomb")
 
-	all := tells{"order": "10/0", "mail": "20/0", "tomb": "deleted 101"}
-	wantTold(t, "at first", told(t, s, true), all)
+	all := reports{"order": "10/0", "mail": "20/0", "tomb": "deleted 101"}
+	wantReported(t, "at first", reported(t, s, true), all)
 	reserve(t, s, "order", 1)
 	reserve(t, other, "order", 100)
-	wantTold(t, "when max_id moved", told(t, s, false), tells{})
-	wantTold(t, "asked for all", told(t, s, true), all)
+	wantReported(t, "when max_id moved", reported(t, s, false), reports{})
+	wantReported(t, "asked for all", reported(t, s, true), all)
 
 	execute(t, dsn, "UPDATE leaf_alloc SET step = 30 WHERE biz_tag = 'order'", insert+"('new', 1, 5)")
-	wantTold(t, "when a step changed and a row appeared", told(t, s, false), tells{"order": "30/0", "new": "5/0"})
+	wantReported(t, "when a step changed and a row appeared", reported(t, s, false), reports{"order": "30/0", "new": "5/0"})
 	setMaxID(t, other, "order", 9000)
-	wantTold(t, "when max_id was moved by an operator", told(t, s, false), tells{"order": "30/9000"})
+	wantReported(t, "when max_id was moved by an operator", reported(t, s, false), reports{"order": "30/9000"})
 
 	execute(t, dsn, "DELETE FROM leaf_alloc WHERE biz_tag = 'new'")
 	remove(t, other, "mail")
-	wantTold(t, "when tags were deleted", told(t, s, false), tells{"new": "deleted 0", "mail": "deleted 1"})
-	wantTold(t, "after that", told(t, s, false), tells{})
+	wantReported(t, "when tags were deleted", reported(t, s, false), reports{"new": "deleted 0", "mail": "deleted 1"})
+	wantReported(t, "after that", reported(t, s, false), reports{})
 	createTag(t, other, "mail", 1, 20)
 	reserve(t, other, "mail", 100)
 	remove(t, other, "mail")
 	createTag(t, other, "mail", 1, 20)
-	wantTold(t, "when it was deleted and created between two readings", told(t, s, false), tells{"mail": "20/101"})
+	wantReported(t, "when it was deleted and created between two readings", reported(t, s, false), reports{"mail": "20/101"})
 
 	// Mended, a row is told; spoilt, it is not, and it has not vanished either.
 	execute(t, dsn, "UPDATE leaf_alloc SET step = 7 WHERE biz_tag = 'bad'", "UPDATE leaf_alloc SET step = -1 WHERE biz_tag = 'mail'")
-	wantTold(t, "when a row was mended and another spoilt", told(t, s, false), tells{"bad": "7/0"})
+	wantReported(t, "when a row was mended and another spoilt", reported(t, s, false), reports{"bad": "7/0"})
 
 	// What only this store saw, between two readings, must not be kept either.
 	createTag(t, other, "brief", 1, 10)
 	reserve(t, s, "brief", 1)
 	remove(t, other, "brief")
-	wantTold(t, "when a tag came and went between two readings", told(t, s, false), tells{"brief": "deleted 11"})
+	wantReported(t, "when a tag came and went between two readings", reported(t, s, false), reports{"brief": "deleted 11"})
 	execute(t, dsn, "DELETE FROM leaf_alloc")
-	wantTold(t, "when the table was emptied", told(t, s, false), tells{"order": "deleted 0", "bad": "deleted 0", "mail": "deleted 0"})
+	wantReported(t, "when the table was emptied", reported(t, s, false), reports{"order": "deleted 0", "bad": "deleted 0", "mail": "deleted 0"})
 	_, err := s.Reserve(within(t), "order", 1, 1)
 	wantError(t, "Reserve", err, allocator.ErrUnknownTag)
 }
@@ -101,22 +101,22 @@ func TestChangedWhileReading(t *testing.T) {
 		statement string // that the change comes before
 		nth       int32
 		change    func(dsn string, s, other *Store)
-		now, next tells
+		now, next reports
 	}{
 		"reserved of a tag that is not read": {nil, marks, 1, func(_ string, s, _ *Store) { s.remember("unread", 10) },
-			tells{}, tells{"unread": "deleted 0"}},
+			reports{}, reports{"unread": "deleted 0"}},
 		"deleted": {nil, rows, 1, func(_ string, _, other *Store) { remove(t, other, "order") },
-			tells{"order": "deleted 500"}, tells{}},
+			reports{"order": "deleted 500"}, reports{}},
 		"deleted by SQL": {nil, rows, 1, func(dsn string, _, _ *Store) { execute(t, dsn, delete) },
-			tells{"order": "deleted 0"}, tells{}},
+			reports{"order": "deleted 0"}, reports{}},
 		"created again": {func(_ string, other *Store) { reserve(t, other, "order", 1); remove(t, other, "order") }, marks, 2,
 			func(_ string, _, other *Store) { createTag(t, other, "order", 1, 10) },
-			tells{}, tells{"order": "10/510"}}, // callers that wait for its IDs get them
+			reports{}, reports{"order": "10/510"}}, // callers that wait for its IDs get them
 		"inserted again and reserved of": {func(dsn string, _ *Store) { execute(t, dsn, delete) }, marks, 2,
 			func(dsn string, s, _ *Store) {
 				execute(t, dsn, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('order', 500, 10)")
 				s.remember("order", 10)
-			}, tells{}, tells{}},
+			}, reports{}, reports{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -124,7 +124,7 @@ func TestChangedWhileReading(t *testing.T) {
 			p, slow := through(t, dsn)
 			s, other := newStore(t, slow), newStore(t, dsn)
 			createTag(t, other, "order", 500, 10)
-			wantTold(t, "at first", told(t, s, true), tells{"order": "10/500"})
+			wantReported(t, "at first", reported(t, s, true), reports{"order": "10/500"})
 			if c.before != nil {
 				c.before(dsn, other)
 			}
@@ -135,11 +135,11 @@ func TestChangedWhileReading(t *testing.T) {
 				}
 				return kit.Forward
 			})
-			wantTold(t, "meanwhile", told(t, s, false), c.now)
+			wantReported(t, "meanwhile", reported(t, s, false), c.now)
 			if seen.Load() < c.nth {
 				t.Errorf("the statement came %d times", seen.Load())
 			}
-			wantTold(t, "the next time", told(t, s, false), c.next)
+			wantReported(t, "the next time", reported(t, s, false), c.next)
 		})
 	}
 }
@@ -156,7 +156,7 @@ func TestUnfitRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		wantTold(t, "each time", told(t, s, true), tells{"order": "10/0"})
+		wantReported(t, "each time", reported(t, s, true), reports{"order": "10/0"})
 		if text := log.String(); strings.Count(text, "illegal tag") != 20 || strings.Count(text, "count=25") != 1 {
 			t.Errorf("the log has %s", text)
 		}
@@ -175,7 +175,7 @@ func TestBrokenReading(t *testing.T) {
 	execute(t, dsn, "INSERT INTO leaf_alloc (biz_tag, max_id, step) SELECT CONCAT('tag.', seq, '.', REPEAT('x', 100)), 1, 10 FROM seq_1_to_50000")
 	p, slow := through(t, dsn)
 	s := newStore(t, slow)
-	if n := len(told(t, s, true)); n != 50000 {
+	if n := len(reported(t, s, true)); n != 50000 {
 		t.Fatalf("%d tags were told", n)
 	}
 	execute(t, dsn, "UPDATE leaf_alloc SET step = 11", "DELETE FROM leaf_alloc WHERE biz_tag LIKE 'tag.1.%'")
@@ -193,7 +193,7 @@ func TestBrokenReading(t *testing.T) {
 	if seen < 10 || seen >= 49999 {
 		t.Fatalf("the reading broke after %d tags", seen)
 	}
-	rest, gone := told(t, s, false), 0
+	rest, gone := reported(t, s, false), 0
 	for _, tag := range rest {
 		if tag.Deleted {
 			gone++

@@ -38,7 +38,7 @@ func TestMutations(t *testing.T) {
 			"if about.Sequence.Stream >= last.Sequence && (!newest || about.NumPending == 0) {", "if about.NumPending == 0 {"}},
 		{"an ID older than the stream was lost, for certain", "TestTraceTag", mutate.Edit{"trace.go",
 			"case t.Since.IsZero() || id < lowest:", "case t.Since.IsZero():"}},
-		{"a time of a worker is nobody's although events may be missing", "TestTraceWorker", mutate.Edit{"worker.go",
+		{"a time of a worker counts as unclaimed although events may be missing", "TestTraceWorker", mutate.Edit{"worker.go",
 			" && t.after > 0 && t.after < before {", " {"}},
 		{"a release of an earlier holder ends the tenure of the next one", "TestWorkerTrail", mutate.Edit{"worker.go",
 			"case h != nil && !h.over && !w.replaced(h, e.ReservedUntilMS):", "case h != nil:"}},

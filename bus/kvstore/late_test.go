@@ -193,6 +193,6 @@ func TestRevisionAgain(t *testing.T) {
 		t.Fatalf("the version is %d, not %d again: the test shows nothing", again.Version, e.Version)
 	}
 	if _, err := mine.Put(t.Context(), e.Record, e.Version); !errors.Is(err, snowflake.ErrConflict) {
-		t.Errorf("Put on another's record: %v, want %v", err, snowflake.ErrConflict)
+		t.Errorf("Put on the record of another generator: %v, want %v", err, snowflake.ErrConflict)
 	}
 }

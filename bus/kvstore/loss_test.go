@@ -10,6 +10,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/natskit"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // If its installation's record is lost, or belongs to another installation, a store
@@ -36,11 +37,7 @@ func TestRecordLost(t *testing.T) {
 	defer func() { cancel(); <-ended }()
 	says := func(what string, holds func(error) bool) {
 		t.Helper()
-		for deadline := time.Now().Add(20 * time.Second); !holds(store.Err()); time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("%s: Err is %v", what, store.Err())
-			}
-		}
+		testkit.Eventually(t, what, func() bool { return holds(store.Err()) })
 	}
 
 	restore := saveBucket(t, cfg, bus.BucketInstallation)

@@ -186,7 +186,7 @@ func TestEveryStep(t *testing.T) {
 			t.Run(fmt.Sprint(f.name, " at ", at), func(t *testing.T) {
 				t.Parallel()
 				if failed.Load() {
-					t.Skip("another one has failed")
+					return // TestEveryStep has failed already, and each further failure would take as long as the first
 				}
 				defer func() { failed.Store(failed.Load() || t.Failed()) }()
 				steps, k, place := newSteps(t, at, f.strike)

@@ -57,7 +57,7 @@ func TestContainers(t *testing.T) {
 			check(strings.HasPrefix(port, "127.0.0.1:"), name, "is published to all:", port)
 		}
 		check(s.NetworkMode == "", name, "has the network", s.NetworkMode)
-		check(len(s.Volumes) > 0, name, "begins anew with each container")
+		check(len(s.Volumes) > 0, name, "begins with an empty folder in each container")
 		for _, v := range s.Volumes {
 			volume, folder, _ := strings.Cut(v, ":")
 			_, declared := file.Volumes[volume]

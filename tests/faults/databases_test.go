@@ -30,7 +30,7 @@ var databases = []scenario{
 		},
 	},
 	{
-		fault: "the database is restored by a dump, which makes the tables anew", in: []setup{inMySQL},
+		fault: "the database is restored by a dump, which makes the tables again", in: []setup{inMySQL},
 		fails: callers.Refused(bus.UnknownTag), alert: "segment.regressed.order",
 		strike: func(in *installation) {
 			in.backUp()

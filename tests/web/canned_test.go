@@ -255,7 +255,7 @@ func page(t *testing.T, b *browser.Browser) {
 		t.Errorf("the keyboard is at %q", at)
 	}
 
-	// Whoever has only the keyboard sees where it is, and everything has a name.
+	// A user who has only the keyboard sees where it is, and everything has a name.
 	for i := 0; i == 0 || browser.Eval[string](tab, `document.activeElement.tagName`) != "BODY"; i++ {
 		if i == 60 {
 			t.Fatal("60 tabulators do not lead round the page")

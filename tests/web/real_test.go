@@ -113,7 +113,7 @@ func token(t *testing.T, b *browser.Browser) {
 			t.Error("a script runs that is none of the page's files")
 		}
 		if !browser.Eval[bool](tab, `fetch('http://192.0.2.1/').then(() => false, () => true)`) {
-			t.Error("the page can tell others")
+			t.Error("the page can be read by others")
 		}
 	}
 }
