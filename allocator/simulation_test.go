@@ -109,34 +109,34 @@ func replay(t *testing.T, seed uint64) {
 }
 
 // enough worlds show that the simulation does what it must.
-const enough = 2000
+const enough = 3000
 
 // happening is what must happen, and how often in all worlds together, for the simulation to prove anything.
 var happening = map[string]int64{
-	"IDs":                      6_500_000,
-	"alert, advanced":          1300,
-	"alert, refused":           100,
-	"answer lost":              2000,
-	"request lost":             2600,
-	"landed late":              2600,
-	"conflict":                 660,
-	"old entry":                1300,
-	"store away":               260,
-	"ledger away":              260,
-	"crashed":                  1300,
-	"cut":                      330,
-	"store restored":           1300,
-	"split":                    260,
-	"created again by SQL":     200,
-	"deleted by SQL":           60,
-	"ledger restored":          60,
-	"forgotten":                130,
-	"forgotten, but known":     130,
-	"repeated, as nobody knew": 330, // the checks see what repeats
-	"refused":                  660,
-	"refused, regressed":       660,
-	"max_id set":               260,
-	"deleted":                  130,
-	"created":                  130,
-	"uncertain command":        260,
+	"IDs":                      10_000_000,
+	"alert, advanced":          2000,
+	"alert, refused":           150,
+	"answer lost":              3000,
+	"request lost":             4000,
+	"landed late":              4000,
+	"conflict":                 1000,
+	"old entry":                2000,
+	"store away":               400,
+	"ledger away":              400,
+	"crashed":                  2000,
+	"cut":                      500,
+	"store restored":           2000,
+	"split":                    400,
+	"created again by SQL":     300,
+	"deleted by SQL":           100,
+	"ledger restored":          100,
+	"forgotten":                200,
+	"forgotten, but known":     200,
+	"repeated, as nobody knew": 500, // the checks see what repeats
+	"refused":                  1000,
+	"refused, regressed":       1000,
+	"max_id set":               400,
+	"deleted":                  200,
+	"created":                  200,
+	"uncertain command":        400,
 }

@@ -3,4 +3,4 @@
 package allocator_test
 
 // usual is how many worlds the simulation tries.
-const usual = 2000
+const usual = 3000

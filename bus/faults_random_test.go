@@ -375,7 +375,7 @@ func faultsAtRandom(t *testing.T, random *rand.Rand) {
 	}
 	t.Logf("%d of %d calls failed, and %d of Next succeeded. The clients counted %+v and %+v", failed, calls, nexts.Load(),
 		all[0].Stats(), all[len(all)-1].Stats())
-	if failed*2 > calls { // on a slow machine, deadlines of some ms are over soon
+	if failed*10 > calls {
 		t.Error("too many calls failed")
 	}
 }
