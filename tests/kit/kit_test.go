@@ -200,3 +200,57 @@ func TestLink(t *testing.T) {
 		})
 	}
 }
+
+// A link that is silent in one direction holds that one only. When it is released, what was held arrives.
+func TestLinkSilentInOneDirection(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	Must(t, err)
+	defer listener.Close()
+	for _, test := range []struct {
+		name    string
+		hang    func(*Link, bool)
+		answers bool // they hang, not requests
+	}{
+		{"requests hang", (*Link).HangRequests, false},
+		{"answers hang", (*Link).HangAnswers, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			l := NewLink(t, listener.Addr().String())
+			client, err := net.Dial("tcp", l.Addr())
+			Must(t, err)
+			defer client.Close()
+			server, err := listener.Accept()
+			Must(t, err)
+			defer server.Close()
+			arrives := func(at net.Conn, within time.Duration) bool {
+				Must(t, at.SetReadDeadline(time.Now().Add(within)))
+				text := make([]byte, 5)
+				_, err := io.ReadFull(at, text)
+				if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Fatal(err)
+				}
+				return string(text) == "hello"
+			}
+			held, other := server, client // where the direction that hangs ends, and the other one
+			if test.answers {
+				held, other = client, server
+			}
+			test.hang(l, true)
+			for _, conn := range []net.Conn{client, server} {
+				_, err := io.WriteString(conn, "hello")
+				Must(t, err)
+			}
+			if !arrives(other, Patience) {
+				t.Error("the other direction hangs, too")
+			}
+			if arrives(held, 50*time.Millisecond) {
+				t.Error("what should hang arrived")
+			}
+			test.hang(l, false)
+			if !arrives(held, Patience) {
+				t.Error("what was held did not arrive")
+			}
+		})
+	}
+}

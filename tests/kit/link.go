@@ -32,15 +32,16 @@ type Link struct {
 	listener net.Listener
 	running  sync.WaitGroup
 
-	mu        sync.Mutex
-	target    string
-	conns     map[*linkConn]struct{} // the present ones
-	closed    bool
-	refusing  bool
-	hanging   bool
-	delay     time.Duration
-	onRequest func([]byte) Action
-	changed   chan struct{} // closed when hanging or delay changes
+	mu              sync.Mutex
+	target          string
+	conns           map[*linkConn]struct{} // the present ones
+	closed          bool
+	refusing        bool
+	hangingRequests bool
+	hangingAnswers  bool
+	delay           time.Duration
+	onRequest       func([]byte) Action
+	changed         chan struct{} // closed when what hangs or delay changes
 }
 
 // NewLink runs a link on a free port of 127.0.0.1 to the host:port target, until the test ends. The target need
@@ -98,7 +99,13 @@ func (l *Link) Delay(d time.Duration) { l.change(func() { l.delay = d }) }
 
 // Hang holds everything that both sides send and closes nothing, as if the network were gone. What is being
 // sent at this moment may still pass. Hang(false) forwards what was held.
-func (l *Link) Hang(on bool) { l.change(func() { l.hanging = on }) }
+func (l *Link) Hang(on bool) { l.change(func() { l.hangingRequests, l.hangingAnswers = on, on }) }
+
+// HangRequests is [Link.Hang] for what clients send. What the server sends still arrives.
+func (l *Link) HangRequests(on bool) { l.change(func() { l.hangingRequests = on }) }
+
+// HangAnswers is [Link.Hang] for what the server sends. What clients send still arrives.
+func (l *Link) HangAnswers(on bool) { l.change(func() { l.hangingAnswers = on }) }
 
 func (l *Link) change(set func()) {
 	l.mu.Lock()
@@ -127,7 +134,7 @@ func (l *Link) decide(data []byte) Action {
 	return f(data)
 }
 
-// Cut closes all present connections, also while Hang holds them.
+// Cut closes all present connections, also those that hang.
 func (l *Link) Cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -200,7 +207,7 @@ func (c *linkConn) run() {
 	}()
 	server, err := c.dial()
 	if err != nil {
-		c.await(time.Time{}, false) // a link that hangs closes nothing
+		_ = c.await(time.Time{}, false) && c.await(time.Time{}, true) // a link that hangs closes nothing
 		return
 	}
 	var ways sync.WaitGroup
@@ -243,13 +250,13 @@ func (c *linkConn) close() {
 func (c *linkConn) await(arrived time.Time, isAnswer bool) bool {
 	for {
 		c.link.mu.Lock()
-		hanging, delay, changed := c.link.hanging, c.link.delay, c.link.changed
-		c.link.mu.Unlock()
-		if !isAnswer {
-			delay = 0
+		held, delay, changed := c.link.hangingRequests, time.Duration(0), c.link.changed
+		if isAnswer {
+			held, delay = c.link.hangingAnswers, c.link.delay
 		}
+		c.link.mu.Unlock()
 		var due <-chan time.Time
-		if !hanging {
+		if !held {
 			left := time.Until(arrived.Add(delay))
 			if left <= 0 {
 				return c.ctx.Err() == nil
