@@ -9,16 +9,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math/rand/v2"
-	"net"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
@@ -37,8 +36,13 @@ type Config struct {
 	Once     time.Duration // the deadline of callers that do not try again; 0: Deadline
 	Token    string        // of callers over HTTP
 	Pause    time.Duration // of a caller between two calls; 0: 1 ms, which leaves the others some of the machine
+	Options  []nats.Option // of each connection
+	Seed     uint64        // of the random tags and sizes; 0: allocatortest.Seed
 	// MayFail reports whether a failed call is expected; nil: none is. It runs in many goroutines.
 	MayFail func(Call) bool
+	// Record gets each call, and each range of a bulk, instead of these callers: they keep none, and check only
+	// MayFail. It runs in many goroutines, for each call before [Callers.Answered] counts it.
+	Record func(Call)
 }
 
 // AnyFailure is a MayFail for faults that callers may notice. It allows no refusal that a valid request for a tag
@@ -104,7 +108,11 @@ func New(tb testing.TB, cfg Config) *Callers {
 		cfg.Tags = []string{Snowflakes}
 	}
 	cfg.Deadline, cfg.Pause = cmp.Or(cfg.Deadline, testkit.Patience), cmp.Or(cfg.Pause, time.Millisecond)
-	c := &Callers{tb: tb, cfg: cfg, seeds: allocatortest.Seed(tb), kinds: make(map[string]int64)}
+	seeds := rand.New(rand.NewPCG(cfg.Seed, cfg.Seed))
+	if cfg.Seed == 0 {
+		seeds = allocatortest.Seed(tb)
+	}
+	c := &Callers{tb: tb, cfg: cfg, seeds: seeds, kinds: make(map[string]int64)}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	tb.Cleanup(c.end)
 	return c
@@ -165,9 +173,14 @@ func (c *Callers) size(random *rand.Rand) int64 {
 }
 
 func (c *Callers) record(call Call) {
+	if c.cfg.Record != nil {
+		c.cfg.Record(call)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.calls = append(c.calls, call)
+	if c.cfg.Record == nil {
+		c.calls = append(c.calls, call)
+	}
 	if call.Err == nil {
 		c.kinds[call.Kind]++
 		c.answered.Add(1)
@@ -291,78 +304,14 @@ func (c *Callers) Stop() map[string]Met {
 	c.Check()
 	met := meet(c.calls, c.fault)
 	for _, kind := range slices.Sorted(maps.Keys(c.kinds)) {
-		c.tb.Logf("%-12s of %q: %v", kind, c.cfg.Tags, met[kind])
+		if c.cfg.Record == nil {
+			c.tb.Logf("%-12s of %q: %v", kind, c.cfg.Tags, met[kind])
+		}
 		if c.kinds[kind] == 0 {
 			c.tb.Errorf("%s: no ID ever came", kind)
 		}
 	}
 	return met
-}
-
-// Met is what the callers of one kind met since the fault began, or in the whole test if none did.
-type Met struct {
-	Calls, IDs, Failed int64
-	Gap                time.Duration // the longest time without an answer to any caller of this kind
-	Slowest            time.Duration // call that got IDs
-	Reasons            map[string]int64
-}
-
-func (m Met) String() string {
-	text := fmt.Sprintf("%8d calls, %9d IDs, %6d failed, slowest %5v, longest time without an answer %5v",
-		m.Calls, m.IDs, m.Failed, m.Slowest.Round(time.Millisecond), m.Gap.Round(time.Millisecond))
-	for _, reason := range slices.Sorted(maps.Keys(m.Reasons)) {
-		text += fmt.Sprintf("; %d × %s", m.Reasons[reason], reason)
-	}
-	return text
-}
-
-func meet(calls []Call, fault time.Time) map[string]Met {
-	met, last := make(map[string]Met), make(map[string]time.Time)
-	for _, call := range slices.SortedFunc(slices.Values(calls), func(x, y Call) int { return x.Ended.Compare(y.Ended) }) {
-		if call.Ended.Before(fault) {
-			last[call.Kind] = call.Ended
-			continue
-		}
-		m := met[call.Kind]
-		m.Calls++
-		if before, ok := last[call.Kind]; ok {
-			m.Gap = max(m.Gap, call.Ended.Sub(before))
-		} else {
-			last[call.Kind] = call.Sent
-		}
-		if call.Err == nil {
-			last[call.Kind], m.Slowest = call.Ended, max(m.Slowest, call.Ended.Sub(call.Sent))
-			for _, r := range call.Ranges {
-				m.IDs += r.Len()
-			}
-		} else {
-			m.Failed++
-			if m.Reasons == nil {
-				m.Reasons = make(map[string]int64)
-			}
-			m.Reasons[reason(call.Err)]++
-		}
-		met[call.Kind] = m
-	}
-	return met
-}
-
-// reason is a short text for an error, the same for all errors of a kind.
-func reason(err error) string {
-	if e, ok := errors.AsType[*bus.Error](err); ok {
-		return string(e.Reason)
-	}
-	if r, ok := errors.AsType[bus.Reason](err); ok {
-		return string(r)
-	}
-	if _, ok := errors.AsType[*net.OpError](err); ok || errors.Is(err, io.EOF) {
-		return "connection lost"
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		return "timed out"
-	}
-	text, _, _ := strings.Cut(err.Error(), "\n")
-	return text[:min(len(text), 80)]
 }
 
 // check finds the first thing that is wrong with the IDs of calls.

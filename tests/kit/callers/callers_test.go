@@ -4,10 +4,15 @@ import (
 	"errors"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/kit"
 )
 
@@ -75,4 +80,43 @@ func TestAllKinds(t *testing.T) {
 		t.Error("no ID of the tag was recorded")
 	}
 	kit.Must(t, g.Stop())
+}
+
+// Callers that start before any server connect when it comes, and pass every call to Record.
+func TestRecord(t *testing.T) {
+	t.Parallel()
+	address := testkit.FreeAddress(t)
+	var mu sync.Mutex
+	var taken allocatortest.Checker
+	var answered, failed int64
+	cfg := Config{
+		Tags: []string{"order"}, Batch: 50, Deadline: time.Second, MayFail: AnyFailure,
+		Options: []nats.Option{nats.RetryOnFailedConnect(true)}, Seed: 1,
+		Record: func(call Call) {
+			mu.Lock()
+			defer mu.Unlock()
+			taken.Add(call.Ranges...)
+			if call.Err == nil {
+				answered++
+			} else {
+				failed++
+			}
+		},
+	}
+	c := New(t, cfg).All("nats://" + address)
+	testkit.Eventually(t, "a failed call", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return failed > 0
+	})
+	kit.Serve(t, t.TempDir(), "--listen", address, "--tag", "order")
+	c.MoreOfEach()
+	c.Stop()
+	ids, err := taken.Check()
+	if err != nil || ids == 0 || answered != c.Answered() {
+		t.Errorf("Record saw %d calls with %d IDs (%v), of %d", answered, ids, err, c.Answered())
+	}
+	if c.Ranges("order") != nil {
+		t.Error("a call was kept, too")
+	}
 }

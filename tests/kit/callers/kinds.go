@@ -15,10 +15,15 @@ import (
 	"github.com/leafbus/leafbus/tests/kit"
 )
 
-// Raw adds a caller that knows nothing but NATS. It does not try again.
-func (c *Callers) Raw(url string, options ...nats.Option) *Callers {
+func (c *Callers) connect(url string) *nats.Conn {
 	c.tb.Helper()
-	nc := kit.Connect(c.tb, url, options...)
+	return kit.Connect(c.tb, url, c.cfg.Options...)
+}
+
+// Raw adds a caller that knows nothing but NATS. It does not try again.
+func (c *Callers) Raw(url string) *Callers {
+	c.tb.Helper()
+	nc := c.connect(url)
 	return c.add("raw", false, func(ctx context.Context, tag string, n int64) ([]bus.Range, error) {
 		return c.request(ctx, nc, tag, fmt.Sprint(n), bus.ParseReply)
 	})
@@ -27,7 +32,7 @@ func (c *Callers) Raw(url string, options ...nats.Option) *Callers {
 // RawJSON is [Callers.Raw] with requests and replies in JSON.
 func (c *Callers) RawJSON(url string) *Callers {
 	c.tb.Helper()
-	nc := kit.Connect(c.tb, url)
+	nc := c.connect(url)
 	return c.add("raw JSON", false, func(ctx context.Context, tag string, n int64) ([]bus.Range, error) {
 		return c.request(ctx, nc, tag, fmt.Sprintf(`{"count":%d}`, n), parseJSON)
 	})
@@ -61,7 +66,10 @@ func parseJSON(body []byte) (ranges []bus.Range, err error) {
 	return ranges, err
 }
 
-func (c *Callers) client(url string) *bus.Client { return bus.NewClient(kit.Connect(c.tb, url)) }
+func (c *Callers) client(url string) *bus.Client {
+	c.tb.Helper()
+	return bus.NewClient(c.connect(url))
+}
 
 // Take adds a caller that takes batches with the Go client.
 func (c *Callers) Take(url string) *Callers {
