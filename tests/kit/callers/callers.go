@@ -302,7 +302,7 @@ func (c *Callers) Stop() map[string]Met {
 	c.tb.Helper()
 	c.end()
 	c.Check()
-	met := meet(c.calls, c.fault)
+	met := Meet(c.calls, c.fault, time.Time{})
 	for _, kind := range slices.Sorted(maps.Keys(c.kinds)) {
 		if c.cfg.Record == nil {
 			c.tb.Logf("%-12s of %q: %v", kind, c.cfg.Tags, met[kind])

@@ -31,12 +31,17 @@ func (m Met) String() string {
 	return text
 }
 
-func meet(calls []Call, fault time.Time) map[string]Met {
+// Meet returns what the callers of each kind met in the calls that ended from one time to another. A zero time is no
+// bound. The calls before show since when a kind had no answer.
+func Meet(calls []Call, from, until time.Time) map[string]Met {
 	met, last := make(map[string]Met), make(map[string]time.Time)
 	for _, call := range slices.SortedFunc(slices.Values(calls), func(x, y Call) int { return x.Ended.Compare(y.Ended) }) {
-		if call.Ended.Before(fault) {
+		if call.Ended.Before(from) {
 			last[call.Kind] = call.Ended
 			continue
+		}
+		if !until.IsZero() && call.Ended.After(until) {
+			break
 		}
 		m := met[call.Kind]
 		m.Calls++
@@ -58,6 +63,13 @@ func meet(calls []Call, fault time.Time) map[string]Met {
 			m.Reasons[reason(call.Err)]++
 		}
 		met[call.Kind] = m
+	}
+	for kind, before := range last {
+		if !until.IsZero() { // the last answer may be long before
+			m := met[kind]
+			m.Gap = max(m.Gap, until.Sub(before))
+			met[kind] = m
+		}
 	}
 	return met
 }

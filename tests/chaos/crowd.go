@@ -1,0 +1,91 @@
+package main
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/tests/kit/callers"
+)
+
+// Tags that exist all the time. Faults make others.
+const (
+	order   = "order"   // in trend order
+	stock   = "stock"   // in trend order, with so few IDs in memory that each request may need more
+	invoice = "invoice" // strict
+	coupon  = "coupon"  // opaque
+)
+
+// crowd is those who request IDs: callers of every kind for each tag, and for snowflakes.
+type crowd struct {
+	w     *world
+	mu    sync.Mutex
+	sets  map[string]*harness // by tag; closing one ends its callers and their connections
+	seeds uint64
+}
+
+// deadline of each call.
+const deadline = 500 * time.Millisecond
+
+// add starts callers of a tag. Each goes to the doors of all NATS servers and generators.
+func (c *crowd) add(tag string, strict bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seeds++
+	cfg := callers.Config{
+		Tags: []string{tag}, Batch: 50, Deadline: deadline, Pause: 100 * time.Millisecond, Seed: c.w.cfg.seed + c.seeds,
+		Record: c.record, MayFail: func(callers.Call) bool { return true },
+	}
+	if strict {
+		cfg.Strict = cfg.Tags
+		c.w.judge.Strict(tag)
+	}
+	var addresses []string
+	for _, m := range c.w.machines {
+		addresses = append(addresses, "http://"+m.door.Addr())
+	}
+	h := &harness{dir: c.w.dir, ctx: c.w.ctx, fail: c.w.fail}
+	callers.New(h, cfg).All(c.w.doors(), addresses...)
+	c.sets[tag] = h
+}
+
+// never is the reasons that no valid request for a tag that exists may get, whatever fails.
+var never = []bus.Reason{bus.BadRequest, bus.BadTag, bus.BatchTooLarge, bus.Internal}
+
+func (c *crowd) record(call callers.Call) {
+	call.Kind = kind(call)
+	c.w.judge.Add(call)
+	for _, reason := range never {
+		if errors.Is(call.Err, reason) {
+			c.w.violated("reason", call.Tag, call.Kind+": "+call.Err.Error())
+		}
+	}
+}
+
+// remove ends the callers of a tag.
+func (c *crowd) remove(tag string) {
+	c.mu.Lock()
+	set := c.sets[tag]
+	delete(c.sets, tag)
+	c.mu.Unlock()
+	if set != nil {
+		set.close()
+	}
+}
+
+// tags are those with callers.
+func (c *crowd) tags() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Sorted(maps.Keys(c.sets))
+}
+
+// end ends all callers.
+func (c *crowd) end() {
+	for _, tag := range c.tags() {
+		c.remove(tag)
+	}
+}

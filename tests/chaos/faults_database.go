@@ -1,0 +1,4 @@
+package main
+
+// databaseFaults are about MariaDB.
+var databaseFaults []*fault

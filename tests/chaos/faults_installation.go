@@ -1,0 +1,4 @@
+package main
+
+// installationFaults are about which installation a machine belongs to.
+var installationFaults []*fault

@@ -1,0 +1,4 @@
+package main
+
+// machineFaults are about clocks and disks.
+var machineFaults []*fault

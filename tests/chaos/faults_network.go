@@ -1,0 +1,4 @@
+package main
+
+// networkFaults are about links.
+var networkFaults []*fault

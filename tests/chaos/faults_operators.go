@@ -1,0 +1,4 @@
+package main
+
+// operatorFaults are what operators do.
+var operatorFaults []*fault

@@ -1,0 +1,4 @@
+package main
+
+// registryFaults are about ZooKeeper.
+var registryFaults []*fault

@@ -1,0 +1,238 @@
+// Chaos runs a whole installation of real processes under load, and lets faults strike it: a seed chooses which, where
+// and when. No promise may break. The first that does ends the run, which prints what happened around it.
+//
+//	go run ./tests/chaos -for 5m
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/leafbus/leafbus/tests/chaos/judge"
+	"github.com/leafbus/leafbus/tests/chaos/programs"
+	"github.com/leafbus/leafbus/tests/kit"
+	"github.com/leafbus/leafbus/tests/kit/callers"
+)
+
+func main() {
+	cfg, err := parse(os.Args[1:])
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return
+	case err != nil:
+		fmt.Fprintf(os.Stderr, "chaos: %v\n", err)
+		os.Exit(2)
+	}
+	os.Exit(run(cfg))
+}
+
+const usage = `Chaos runs an installation of Leafbus with real processes, and lets faults strike it under load. A seed chooses
+which faults, where and when. The first broken promise ends the run: exit status 1.
+
+Usage:
+  go run ./tests/chaos [flags]
+
+Examples:
+  go run ./tests/chaos -for 5m
+  go run ./tests/chaos -for 1h -store mysql -servers joined
+  go run ./tests/chaos -seed 7 -faults kill,freeze
+  go run ./tests/chaos -list
+
+Flags:
+`
+
+func parse(args []string) (cfg config, err error) {
+	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
+	flags.Usage = func() {
+		fmt.Fprint(flags.Output(), usage)
+		flags.PrintDefaults()
+	}
+	flags.Uint64Var(&cfg.seed, "seed", 0, "`number` that decides about the faults (default a random one)")
+	flags.DurationVar(&cfg.length, "for", 5*time.Minute, "how long faults strike; then comes the final check")
+	only := flags.String("faults", "", "`names` of the only faults that strike, with commas; -list shows them")
+	flags.StringVar(&cfg.store, "store", "jetstream", "where tags and workers are: jetstream, or mysql (and ZooKeeper)")
+	flags.StringVar(&cfg.servers, "servers", "embedded", "NATS servers: embedded in generators, or joined")
+	flags.StringVar(&cfg.broken, "broken", "", "`name` of a fault that is put into the product on purpose; -list shows them")
+	flags.StringVar(&cfg.json, "json", "", "`file` for the table and the violation as JSON")
+	flags.BoolVar(&cfg.keep, "keep", false, "keep the folders and logs of all processes, and say where they are")
+	list := flags.Bool("list", false, "list the faults")
+	if err := flags.Parse(args); err != nil {
+		return cfg, err
+	}
+	if *list {
+		for _, f := range faults {
+			fmt.Printf("%-20s %s\n", f.name, f.about)
+		}
+		return cfg, flag.ErrHelp
+	}
+	if flags.NArg() > 0 {
+		return cfg, fmt.Errorf("%q is no flag: see -help", flags.Arg(0))
+	}
+	if !slices.Contains([]string{"jetstream", "mysql"}, cfg.store) {
+		return cfg, fmt.Errorf("-store is jetstream or mysql, not %q", cfg.store)
+	}
+	if !slices.Contains([]string{"embedded", "joined"}, cfg.servers) {
+		return cfg, fmt.Errorf("-servers is embedded or joined, not %q", cfg.servers)
+	}
+	if cfg.seed == 0 {
+		cfg.seed = rand.Uint64N(1_000_000) + 1
+	}
+	if *only != "" {
+		cfg.faults = strings.Split(*only, ",")
+	}
+	_, err = cfg.chosen()
+	return cfg, err
+}
+
+// chosen are the faults that may strike.
+func (cfg config) chosen() (from []*fault, err error) {
+	for _, name := range cfg.faults {
+		if !slices.ContainsFunc(faults, func(f *fault) bool { return f.name == name }) {
+			return nil, fmt.Errorf("-faults: there is no fault %q: -list shows all", name)
+		}
+	}
+	for _, f := range faults {
+		if f.store != "" && f.store != cfg.store || f.servers != "" && f.servers != cfg.servers {
+			continue
+		}
+		if slices.Contains(cfg.faults, f.name) || len(cfg.faults) == 0 && f.weight > 0 {
+			from = append(from, f)
+		}
+	}
+	if len(from) == 0 {
+		return nil, fmt.Errorf("none of these faults can strike with -store %s -servers %s", cfg.store, cfg.servers)
+	}
+	return from, nil
+}
+
+// command is how this run is repeated.
+func (cfg config) command() string {
+	text := fmt.Sprintf("go run ./tests/chaos -seed %d -for %v -store %s -servers %s", cfg.seed, cfg.length, cfg.store, cfg.servers)
+	if len(cfg.faults) > 0 {
+		text += " -faults " + strings.Join(cfg.faults, ",")
+	}
+	if cfg.broken != "" {
+		text += " -broken " + cfg.broken
+	}
+	return text
+}
+
+// run returns the exit status.
+func run(cfg config) (status int) {
+	dir, err := os.MkdirTemp("", "leaf-chaos-")
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "chaos: %v\n", err)
+		return 2
+	}
+	h := newHarness(dir)
+	w := &world{
+		harness: h, cfg: cfg, progress: os.Stderr, judge: judge.New(), busy: make(map[*machine]bool), began: time.Now(),
+	}
+	interrupted, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(interrupted, func() { h.fail(errors.New("interrupted")) })
+	fmt.Fprintln(w.progress, cfg.command())
+	var whole sync.WaitGroup
+	whole.Go(w.live) // it may end by Fatal
+	whole.Wait()
+	err = context.Cause(h.ctx)
+	h.fail(nil)
+	h.close()
+	w.table.print(os.Stdout)
+	if cfg.json != "" {
+		if err := w.table.write(w, cfg.json); err != nil {
+			fmt.Fprintf(os.Stderr, "chaos: %v\n", err)
+			status = 2
+		}
+	}
+	switch {
+	case errors.Is(err, errViolated):
+		w.explain(os.Stdout)
+		status = 1
+	case err != nil:
+		fmt.Fprintf(os.Stderr, "chaos: %v\n", err)
+		status = 2
+	default:
+		fmt.Printf("no promise broke in %v, seed %d\n", time.Since(w.began).Round(time.Second), cfg.seed)
+	}
+	if cfg.keep || status != 0 {
+		fmt.Fprintf(os.Stderr, "all folders and logs are in %s\n", dir)
+	} else if err := errors.Join(os.RemoveAll(dir), kit.Close()); err != nil {
+		fmt.Fprintf(os.Stderr, "chaos: %v\n", err)
+		return 2
+	}
+	return status
+}
+
+// live is the run from its first process to the final check.
+func (w *world) live() {
+	from, err := w.cfg.chosen()
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.leaf, err = programs.Build(w.ctx, w.dir)
+	if err == nil && w.cfg.servers == "joined" {
+		w.natsServer, err = programs.BuildNATS(w.ctx, w.dir)
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.begin(4)
+	w.watch = w.look()
+	w.crowd = &crowd{w: w, sets: make(map[string]*harness)}
+	for _, args := range [][]string{
+		{"tag", "add", invoice, "--order", "strict"}, {"tag", "add", coupon, "--opaque=53", "--step", "100"},
+	} {
+		if r := w.operator(args...); r.Status != 0 {
+			w.Fatalf("leaf %v: %s", args, r.Stderr)
+		}
+	}
+	for _, tag := range []string{order, stock, invoice, coupon, callers.Snowflakes} {
+		w.crowd.add(tag, tag == invoice)
+	}
+	go w.judging()
+	w.pause(3 * time.Second)
+	w.began = time.Now()
+	for n := 1; time.Since(w.began) < w.cfg.length; n++ {
+		w.plan(n, from).run(w, n)
+		if w.ctx.Err() != nil {
+			return
+		}
+	}
+	w.crowd.end()
+	w.calm()
+	w.pause(time.Second)
+	if v := w.judge.Check(time.Now().Add(time.Hour)); v != nil {
+		w.report(v)
+	}
+}
+
+// explain prints the first violation, with what happened around it.
+func (w *world) explain(out io.Writer) {
+	v := w.violation
+	fmt.Fprintf(out, "\nBROKEN PROMISE %q", v.Check)
+	if v.Tag != "" {
+		fmt.Fprintf(out, " of tag %s", v.Tag)
+	}
+	fmt.Fprintf(out, ": %s\n\nWhat happened in the minute before:\n", v.Text)
+	for _, n := range w.notes {
+		if before := v.At.Sub(n.at); before < time.Minute && before > -time.Second {
+			fmt.Fprintf(out, "  %s  %s\n", n.at.Format("15:04:05.000"), n.text)
+		}
+	}
+	for _, c := range v.Calls {
+		fmt.Fprintf(out, "  %s – %s  %s %v %v\n", c.Sent.Format("15:04:05.000"), c.Ended.Format("15:04:05.000"), c.Kind, c.Ranges, c.Err)
+	}
+	fmt.Fprintf(out, "\nRepeat it: %s\n", w.cfg.command())
+}

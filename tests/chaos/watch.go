@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/bus"
+)
+
+// Where an operator can see a fault.
+const (
+	byReadiness = "readiness"
+	byNodes     = "leaf nodes"
+	byAlert     = "alert"
+)
+
+// watch looks at the installation as an operator and a load balancer do, and remembers when something showed.
+type watch struct {
+	w     *world
+	mu    sync.Mutex
+	shown map[string][]time.Time // by where it showed
+	open  map[string]time.Time   // alerts that have no end yet, by kind and key
+}
+
+func (w *world) look() *watch {
+	l := &watch{w: w, shown: make(map[string][]time.Time), open: make(map[string]time.Time)}
+	for _, m := range w.machines {
+		go l.readiness(m)
+	}
+	go l.nodes()
+	if _, err := w.nc.Subscribe("leaf.events.>", l.event); err != nil {
+		w.Fatal(err)
+	}
+	return l
+}
+
+func (l *watch) show(where string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.shown[where] = append(l.shown[where], time.Now())
+}
+
+// first is how long after from it showed there; 0: it did not before until.
+func (l *watch) first(where string, from, until time.Time) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, at := range l.shown[where] {
+		if at.After(from) && at.Before(until) {
+			return at.Sub(from)
+		}
+	}
+	return 0
+}
+
+// readiness asks a machine all the time, past its links. A change from ready to not ready shows a fault.
+func (l *watch) readiness(m *machine) {
+	ready := false
+	for ; l.w.ctx.Err() == nil; l.w.pause(200 * time.Millisecond) {
+		status, body := m.readyz()
+		if ready && status != http.StatusOK {
+			l.show(byReadiness)
+			l.w.note("%s is not ready: %d %s", m.name, status, strings.TrimSpace(body))
+		}
+		ready = status == http.StatusOK
+	}
+}
+
+// nodes runs leaf nodes all the time.
+func (l *watch) nodes() {
+	whole := false
+	for ; l.w.ctx.Err() == nil; l.w.pause(time.Second) {
+		ctx, cancel := context.WithTimeout(l.w.ctx, 10*time.Second)
+		cmd := exec.CommandContext(ctx, l.w.leaf, "nodes", "--json", "-s", l.w.nc.ConnectedUrl())
+		cmd.Env = append(environment(), "XDG_CONFIG_HOME="+l.w.dir)
+		out, err := cmd.Output()
+		cancel()
+		var seen struct {
+			Lost  []json.RawMessage
+			Nodes []struct{ Ready bool }
+		}
+		now := err == nil && json.Unmarshal(out, &seen) == nil && len(seen.Lost) == 0 && len(seen.Nodes) >= len(l.w.machines)
+		for _, n := range seen.Nodes {
+			now = now && n.Ready
+		}
+		if whole && !now {
+			l.show(byNodes)
+			l.w.note("leaf nodes shows it")
+		}
+		whole = now
+	}
+}
+
+func (l *watch) event(msg *nats.Msg) {
+	e, err := bus.ParseEvent(msg.Subject, msg.Header, msg.Data)
+	if err != nil {
+		l.w.violated("event", "", msg.Subject+": "+err.Error())
+		return
+	}
+	what := strings.TrimPrefix(msg.Subject, "leaf.events.")
+	if strings.HasPrefix(what, "info.segment.refill.") {
+		return
+	}
+	l.w.note("event %s %s", what, msg.Data)
+	if strings.HasPrefix(what, "alert.") {
+		l.show(byAlert)
+	}
+	_ = e
+}

@@ -1,0 +1,263 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/tests/chaos/judge"
+	"github.com/leafbus/leafbus/tests/chaos/programs"
+	"github.com/leafbus/leafbus/tests/kit"
+)
+
+// config is what a run was asked for.
+type config struct {
+	seed    uint64
+	length  time.Duration
+	faults  []string // names; empty: all that fit and are not known to break a promise
+	store   string   // jetstream, mysql
+	servers string   // embedded, joined
+	broken  string   // name of a breakage of the product; empty: none
+	json    string   // file for the report
+	keep    bool     // keep the folders
+}
+
+// world is an installation, all that it needs, and all that was seen of it.
+type world struct {
+	*harness
+	cfg              config
+	leaf, natsServer string // paths of the programs
+	began            time.Time
+
+	servers  []*server
+	machines []*machine
+	db       *kit.Pair      // nil: the tags are in JetStream
+	zk       *kit.ZooKeeper // nil: the workers are there, too
+
+	nc     *nats.Conn // of those who look
+	js     jetstream.JetStream
+	client *bus.Client
+	judge  *judge.Judge
+	crowd  *crowd
+	watch  *watch
+	table  table // the main goroutine's
+
+	progress io.Writer
+
+	mu        sync.Mutex
+	busy      map[*machine]bool // those that a strike has
+	notes     []note
+	violation *judge.Violation // the first
+}
+
+// note is something that the runner did or saw.
+type note struct {
+	at   time.Time
+	text string
+}
+
+func (w *world) note(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.notes = append(w.notes, note{time.Now(), fmt.Sprintf(format, args...)})
+}
+
+var errViolated = errors.New("a promise is broken")
+
+// violated ends the run with the first broken promise.
+func (w *world) violated(check, tag, text string) {
+	w.report(&judge.Violation{Check: check, Tag: tag, Text: text, At: time.Now()})
+}
+
+func (w *world) report(v *judge.Violation) {
+	w.mu.Lock()
+	if w.violation == nil {
+		w.violation = v
+	}
+	w.mu.Unlock()
+	w.fail(errViolated)
+}
+
+// address is a host:port where nothing listens.
+func (w *world) address() string { return testkit.FreeAddress(w) }
+
+// newProcess returns a process in a folder of its own.
+func (w *world) newProcess(name string) *process {
+	folder := filepath.Join(w.dir, name)
+	kit.Must(w, os.MkdirAll(folder, 0o700))
+	control, err := programs.NewControl(filepath.Join(w.dir, name+".control"))
+	kit.Must(w, err)
+	p := &process{w: w, name: name, folder: folder, control: control}
+	w.Cleanup(func() {
+		p.kill()
+		_ = control.Close() // the folder goes with it
+	})
+	return p
+}
+
+// newMachines makes the generators, and starts none. Those of embedded servers come first; one more joins them.
+func (w *world) newMachines(n int) {
+	for i := range n {
+		m := &machine{process: w.newProcess(fmt.Sprint("n", i)), i: i, http: w.address()}
+		m.door = kit.NewLink(w, m.http)
+		m.data = filepath.Join(m.folder, "leaf-data")
+		m.args = []string{
+			"serve", "--node", m.name, "--http", m.http, "--events-max-bytes", "50000000", "--tag", order + ":200",
+			"--tag", stock + ":20", "--max-step", "5000", "--tag-refresh", "2s",
+		}
+		if w.cfg.servers == "embedded" && i < len(w.servers) {
+			m.server = w.servers[i]
+			m.server.process = m.process
+			m.args = append(m.args, "--nats-config", m.server.writeConfig(n > 1))
+		} else {
+			var urls []string
+			for j := range w.servers {
+				s := w.servers[(i+j)%len(w.servers)]
+				m.nats = append(m.nats, kit.NewLink(w, s.addr))
+				urls = append(urls, "nats://"+m.nats[j].Addr())
+			}
+			m.args = append(m.args, "-s", strings.Join(urls, ","))
+		}
+		if w.db != nil {
+			m.db = kit.NewLink(w, w.db.Link.Addr())
+			m.args = append(m.args, "--mysql", fmt.Sprintf("root@tcp(%s)/%s", m.db.Addr(), database))
+		}
+		if w.zk != nil {
+			m.zk = kit.NewLink(w, w.zk.Addr())
+			m.args = append(m.args, "--zookeeper", m.zk.Addr())
+		}
+		m.command = func() *exec.Cmd { return exec.Command(w.leaf, m.args...) }
+		w.machines = append(w.machines, m)
+	}
+}
+
+// database is its name on both servers.
+const database = "leaf"
+
+// begin starts the installation, and waits until it serves. A fault that needs it begins with one machine.
+func (w *world) begin(machines int) {
+	if w.cfg.store == "mysql" {
+		w.db = kit.NewPair(w, database)
+		w.zk = kit.NewZooKeeper(w)
+	}
+	w.newServers()
+	w.newMachines(machines)
+	for _, s := range w.servers {
+		if w.cfg.servers == "joined" {
+			s.start()
+		}
+	}
+	for _, m := range w.machines {
+		m.start()
+	}
+	w.connect()
+	go w.supervise()
+	w.awaitReady()
+}
+
+// connect connects those who look, past all links.
+func (w *world) connect() {
+	var urls []string
+	for _, s := range w.servers {
+		urls = append(urls, "nats://"+s.addr)
+	}
+	w.nc = kit.Connect(w, strings.Join(urls, ","), nats.RetryOnFailedConnect(true))
+	js, err := jetstream.New(w.nc)
+	kit.Must(w, err)
+	w.js, w.client = js, bus.NewClient(w.nc)
+}
+
+// doors are the URLs of NATS for callers and operators.
+func (w *world) doors() string {
+	var urls []string
+	for _, s := range w.servers {
+		urls = append(urls, "nats://"+s.door.Addr())
+	}
+	return strings.Join(urls, ",")
+}
+
+func (w *world) supervise() {
+	for tick := time.NewTicker(200 * time.Millisecond); w.ctx.Err() == nil; <-tick.C {
+		for _, p := range w.processes() {
+			p.supervise()
+		}
+	}
+}
+
+// processes are the generators and the NATS servers.
+func (w *world) processes() (all []*process) {
+	for _, m := range w.machines {
+		all = append(all, m.process)
+	}
+	for _, s := range w.servers {
+		if w.cfg.servers == "joined" {
+			all = append(all, s.process)
+		}
+	}
+	return all
+}
+
+// readyWithin is how long everything may take to be ready after the last fault.
+const readyWithin = time.Minute
+
+// awaitReady waits until all machines that should run are ready. The run ends with a violation if they are not.
+func (w *world) awaitReady() {
+	var waiting []string
+	for end := time.Now().Add(readyWithin); time.Now().Before(end); w.pause(100 * time.Millisecond) {
+		waiting = nil
+		for _, m := range w.machines {
+			if status, body := m.readyz(); m.isWanted() && status != http.StatusOK {
+				waiting = append(waiting, fmt.Sprintf("%s: %d %s", m.name, status, strings.TrimSpace(body)))
+			}
+		}
+		if len(waiting) == 0 {
+			return
+		}
+	}
+	w.violated("ready", "", fmt.Sprintf("%v after the end of all faults not everything is ready: %s", readyWithin,
+		strings.Join(waiting, "; ")))
+}
+
+// pause waits. It ends the goroutine if the run has ended meanwhile.
+func (w *world) pause(d time.Duration) {
+	select {
+	case <-w.ctx.Done():
+		runtime.Goexit()
+	case <-time.After(d):
+	}
+}
+
+// operator runs a leaf command, as an operator does who knows all NATS servers.
+func (w *world) operator(args ...string) kit.Result {
+	ctx, cancel := context.WithTimeout(w.ctx, time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, w.leaf, append(args, "-s", w.doors())...)
+	cmd.Env = append(environment(), "XDG_CONFIG_HOME="+w.dir)
+	var out, errs strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	sent := time.Now()
+	err := cmd.Run()
+	r := kit.Result{Status: cmd.ProcessState.ExitCode(), Stdout: out.String(), Stderr: errs.String()}
+	if err != nil && r.Status < 0 {
+		r.Stderr += err.Error()
+	}
+	w.note("leaf %s: exit status %d after %v: %s", strings.Join(args, " "), r.Status,
+		time.Since(sent).Round(time.Millisecond), strings.TrimSpace(firstLine(r.Stderr)))
+	return r
+}
+
+func firstLine(text string) string { line, _, _ := strings.Cut(text, "\n"); return line }
