@@ -11,7 +11,7 @@ import (
 // calls returns the calls of the last minutes for which want is true, in the order in which they ended.
 func (j *Judge) calls(want func(callers.Call) bool) (found []callers.Call) {
 	j.mu.Lock()
-	for _, set := range [][]callers.Call{j.recent, j.waiting} {
+	for _, set := range append(slices.Clip(j.recent), j.waiting) {
 		for _, c := range set {
 			if want(c) {
 				found = append(found, c)

@@ -25,39 +25,44 @@ type Excused struct {
 // excuse remembers what it has forgiven, so that it forgives no more than it says.
 type excuse struct {
 	Excused
-	taken   spans   // twice: the IDs that came once more
-	answers history // order: the answers that ended at From or later; they must be in order among themselves
+	from, until time.Duration
+	taken       spans   // twice: the IDs that came once more
+	answers     history // order: the answers that ended at from or later
 }
 
-// Excuse forgives. With "twice", each ID may come once more for each excuse. With "order", the answers that ended
-// before From may have higher IDs; those that ended later still count.
+// Excuse forgives. With "twice", each of the IDs may come once more for each excuse. With "order", only answers that
+// ended before From may have higher IDs: those that ended later still count.
 func (j *Judge) Excuse(e Excuse) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if e.IDs == (bus.Range{}) {
 		e.IDs = bus.Range{First: 1, Last: math.MaxInt64}
 	}
-	t, x := j.tag(e.Tag), &excuse{Excused: Excused{Excuse: e}}
-	if e.Check == order {
-		for _, c := range j.recent {
-			if c.Tag == e.Tag {
-				x.answered(j.since(c.Ended), c.Ended, c.Ranges)
-			}
-		}
+	t, x := j.tag(e.Tag), &excuse{Excused: Excused{Excuse: e}, from: j.since(e.From), until: j.bound(e.Until)}
+	for s := range t.from(1) {
+		x.answered(s)
 	}
 	t.excuses, j.excuses = append(t.excuses, x), append(j.excuses, x)
 }
 
-func (x *excuse) answered(ended time.Duration, at time.Time, ranges []bus.Range) {
-	if x.Check != order || at.Before(x.From) {
-		return
-	}
-	for _, r := range ranges {
-		x.answers.add(ended, r.Last)
+func (x *excuse) answered(s span) {
+	if x.Check == order && s.ended >= x.from {
+		x.answers.add(s.ended, s.Last)
 	}
 }
 
-// Excused returns all excuses, as they were declared.
+// still returns the IDs of a span that the excuse does not forgive, although they are its IDs.
+func (x *excuse) still(s span) []span {
+	switch {
+	case x.Check == twice:
+		return x.taken.add(s)
+	case x.Check == order && x.answers.before(s.sent) >= s.First:
+		return []span{s}
+	}
+	return nil
+}
+
+// Excused returns all excuses, in the order in which they were declared.
 func (j *Judge) Excused() (all []Excused) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -67,36 +72,29 @@ func (j *Judge) Excused() (all []Excused) {
 	return all
 }
 
-// forgive returns those of the IDs that broke a promise which no excuse covers. Still, if it is not nil, returns
-// the IDs that an excuse for this check and these IDs does not cover all the same.
-func (t *tag) forgive(
-	check string, at time.Time, ids bus.Range, still func(*excuse, bus.Range) []bus.Range,
-) []bus.Range {
-	left := []bus.Range{ids}
+// forgive returns those IDs of a span that no excuse covers.
+func (t *tag) forgive(check string, at time.Duration, s span) []span {
+	left := []span{s}
 	for _, x := range t.excuses {
-		if x.Check != check || at.Before(x.From) || !x.Until.IsZero() && at.After(x.Until) {
+		if x.Check != check || at < x.from || at > x.until {
 			continue
 		}
-		var after []bus.Range
-		for _, r := range left {
-			common := bus.Range{First: max(r.First, x.IDs.First), Last: min(r.Last, x.IDs.Last)}
+		var after []span
+		for _, s := range left {
+			common := s.part(max(s.First, x.IDs.First), min(s.Last, x.IDs.Last))
 			if common.First > common.Last {
-				after = append(after, r)
+				after = append(after, s)
 				continue
 			}
-			if r.First < common.First {
-				after = append(after, bus.Range{First: r.First, Last: common.First - 1})
-			}
-			var refused []bus.Range
-			if still != nil {
-				refused = still(x, common)
-			}
-			if len(refused) == 0 || refused[0] != common {
+			still := x.still(common)
+			if len(still) == 0 || still[0].Range != common.Range {
 				x.Used++
 			}
-			after = append(after, refused...)
-			if common.Last < r.Last {
-				after = append(after, bus.Range{First: common.Last + 1, Last: r.Last})
+			if after = append(after, still...); s.First < common.First {
+				after = append(after, s.part(s.First, common.First-1))
+			}
+			if common.Last < s.Last {
+				after = append(after, s.part(common.Last+1, s.Last))
 			}
 		}
 		left = after

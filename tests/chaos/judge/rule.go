@@ -3,39 +3,32 @@ package judge
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/tests/kit/callers"
 )
 
 // rule says which IDs may come for requests that were sent after from, and answered before until.
 type rule struct {
 	check       string
-	from, until time.Time // zero: no bound
 	ids         bus.Range // that may come; zero: none
-	ahead       bool      // IDs that were fetched ahead are judged, too
-	text        string    // what is wrong with others
-	judged      bool      // the calls that were judged before the rule came, too
+	from, until time.Duration
+	ahead       bool   // it holds for IDs that were fetched ahead, too
+	text        string // what is wrong with other IDs
+	judged      bool   // the answers that came before the rule, too
 }
 
-// broken returns the IDs of a range that the rule forbids; zero: none.
-func (r *rule) broken(c callers.Call, ids bus.Range) bus.Range {
+// broken returns some IDs of a span that the rule forbids, if there are any.
+func (r *rule) broken(s span) (wrong span, ok bool) {
 	switch {
-	case c.Ahead && !r.ahead, !c.Sent.After(r.from), !r.until.IsZero() && !c.Ended.Before(r.until):
-	case ids.First < r.ids.First:
-		return bus.Range{First: ids.First, Last: min(ids.Last, r.ids.First-1)}
-	case ids.Last > r.ids.Last:
-		return bus.Range{First: max(ids.First, r.ids.Last+1), Last: ids.Last}
+	case s.ahead && !r.ahead, s.sent <= r.from, s.ended >= r.until:
+		return span{}, false
+	case s.First < r.ids.First:
+		return s.part(s.First, min(s.Last, r.ids.First-1)), true
+	default:
+		return s.part(max(s.First, r.ids.Last+1), s.Last), s.Last > r.ids.Last
 	}
-	return bus.Range{}
-}
-
-// end says that answers that ended before asked have only IDs below first.
-type end struct {
-	first  int64
-	asked  time.Time
-	judged bool
 }
 
 // Strict demands that a request that is sent after the answer to another one gets only higher IDs, in one run. Call
@@ -46,75 +39,83 @@ func (j *Judge) Strict(tag string) {
 	j.tag(tag).strict = true
 }
 
-// Opaque demands that all IDs are in 1..last, the tag's domain. The IDs have no order, so the judge ignores floors,
-// limits and ends of the tag: they are numbers, not IDs.
+// Opaque demands that all IDs are in 1..last, the tag's domain. Floors, limits and ends of the tag are ignored: they
+// are numbers, not IDs. Call it before the first call of the tag.
 func (j *Judge) Opaque(tag string, last int64) {
-	j.open(tag, rule{check: domain, ids: bus.Range{First: 1, Last: last}, ahead: true,
-		text: fmt.Sprintf("is outside the domain 1-%d", last)})
+	j.demand(tag, rule{
+		check: domain, ids: bus.Range{First: 1, Last: last}, ahead: true, from: math.MinInt64, until: math.MaxInt64,
+		text: fmt.Sprintf("is outside the domain 1-%d", last),
+	})
 }
 
 // Floor demands that no ID below first comes for requests sent after at, when the command had returned.
 func (j *Judge) Floor(tag string, first int64, at time.Time) {
-	j.open(tag, rule{check: floor, from: at, ids: bus.Range{First: first, Last: math.MaxInt64},
-		text: fmt.Sprintf("is below the floor %d, set at %s", first, clock(at))})
+	j.demand(tag, rule{
+		check: floor, ids: bus.Range{First: first, Last: math.MaxInt64}, from: j.since(at), until: math.MaxInt64,
+		text: fmt.Sprintf("is below the floor %d, set at %s", first, clock(at)),
+	})
 }
 
-// Limit demands that no ID above last comes for requests sent after at, when the command had returned. Before you
-// send a command that raises or removes the limit, call it with 0: from then on there is no limit.
+// Limit demands that no ID above last comes for requests sent after at, when the command had returned. Call it with 0
+// before you send a command that raises or removes the limit: answers that end after at are not judged.
 func (j *Judge) Limit(tag string, last int64, at time.Time) {
-	j.close(tag, at, limit)
+	j.end(tag, at, limit)
 	if last > 0 {
-		j.open(tag, rule{check: limit, from: at, ids: bus.Range{First: 1, Last: last},
-			text: fmt.Sprintf("is above the limit %d, set at %s", last, clock(at))})
+		j.demand(tag, rule{
+			check: limit, ids: bus.Range{First: 1, Last: last}, from: j.since(at), until: math.MaxInt64,
+			text: fmt.Sprintf("is above the limit %d, set at %s", last, clock(at)),
+		})
 	}
 }
 
 // Pause demands that no ID comes for requests sent after at, when the command had returned.
-func (j *Judge) Pause(tag string, at time.Time) {
-	j.open(tag, rule{check: paused, from: at, text: "came from a tag that was paused at " + clock(at)})
-}
+func (j *Judge) Pause(tag string, at time.Time) { j.none(tag, paused, at) }
 
-// Resume ends a pause. Call it before you send the command: an answer that comes after at is not judged.
-func (j *Judge) Resume(tag string, at time.Time) { j.close(tag, at, paused) }
+// Resume ends a pause. Call it before you send the command: answers that end after at are not judged.
+func (j *Judge) Resume(tag string, at time.Time) { j.end(tag, at, paused) }
 
 // Delete demands that no ID comes for requests sent after at, when the command had returned.
-func (j *Judge) Delete(tag string, at time.Time) {
-	j.open(tag, rule{check: deleted, from: at, text: "came from a tag that was deleted at " + clock(at)})
+func (j *Judge) Delete(tag string, at time.Time) { j.none(tag, deleted, at) }
+
+// Create ends a deletion, a pause and a limit. Call it before you send the command. Uniqueness, order and floors stay,
+// because a tag that is created again goes on above all IDs of its name.
+func (j *Judge) Create(tag string, at time.Time) { j.end(tag, at, deleted, paused, limit) }
+
+// End demands that answers that ended before asked have only IDs below unclaimed. Somebody read the tag's record at
+// asked or later, and that was the next unclaimed ID in it.
+func (j *Judge) End(tag string, unclaimed int64, asked time.Time) {
+	j.demand(tag, rule{
+		check: ends, ids: bus.Range{First: 1, Last: unclaimed - 1}, ahead: true,
+		from: math.MinInt64, until: j.since(asked),
+		text: fmt.Sprintf("is not below %d, the end of the record at %s", unclaimed, clock(asked)),
+	})
 }
 
-// Create ends a deletion, and the rules of the former tag. Call it before you send the command. Uniqueness, order and
-// floors stay: a name goes on above all that it ever had.
-func (j *Judge) Create(tag string, at time.Time) { j.close(tag, at, deleted, paused, limit) }
-
-// End demands that answers that ended before asked have only IDs below first. At asked, or later, somebody sent the
-// question for the tag's record, and the next unclaimed ID in the record is first.
-func (j *Judge) End(tag string, first int64, asked time.Time) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if t := j.tag(tag); !t.opaque {
-		t.ends = append(t.ends, end{first: first, asked: asked})
-	}
+func (j *Judge) none(tag, check string, at time.Time) {
+	j.demand(tag, rule{
+		check: check, from: j.since(at), until: math.MaxInt64,
+		text: fmt.Sprintf("came, but the tag was %s at %s", check, clock(at)),
+	})
 }
 
-func (j *Judge) open(tag string, r rule) {
+func (j *Judge) demand(tag string, r rule) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	t := j.tag(tag)
 	t.opaque = t.opaque || r.check == domain
-	if !t.opaque || r.check != floor && r.check != limit {
+	if !t.opaque || !slices.Contains([]string{floor, limit, ends}, r.check) {
 		t.rules = append(t.rules, r)
 	}
 }
 
-func (j *Judge) close(tag string, at time.Time, checks ...string) {
+// end ends the rules of these checks.
+func (j *Judge) end(tag string, at time.Time, checks ...string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	t := j.tag(tag)
 	for i := range t.rules {
-		for _, check := range checks {
-			if r := &t.rules[i]; r.check == check && r.until.IsZero() {
-				r.until = at
-			}
+		if r := &t.rules[i]; slices.Contains(checks, r.check) {
+			r.until = min(r.until, j.since(at))
 		}
 	}
 }

@@ -9,13 +9,19 @@ import (
 	"github.com/leafbus/leafbus/bus"
 )
 
-// span is a run of IDs, and a compact form of the call that got it: a run of an hour has millions. It has no pointers,
-// so that the garbage collector does not read it. Times count from the start of the judge.
+// span is a run of IDs and the call that got it. There are millions, so it is small, and has no pointers: the garbage
+// collector does not read it. Times count from the start of the judge.
 type span struct {
 	bus.Range
-	ended time.Duration
-	took  uint32 // microseconds
-	kind  uint32 // index of its name
+	sent, ended time.Duration
+	kind        uint32 // index of its name
+	ahead       bool   // see callers.Call
+}
+
+// part returns the span with some of its IDs.
+func (s span) part(first, last int64) span {
+	s.First, s.Last = first, last
+	return s
 }
 
 // most is how many spans a block of [spans] has. A block is moved in memory at an insertion, so it must be small.
@@ -59,13 +65,9 @@ func (s *spans) add(n span) (again []span) {
 		}
 		old := s.blocks[block][at]
 		if n.First < old.First {
-			free := n
-			free.Last = old.First - 1
-			s.insert(block, at, free)
+			s.insert(block, at, n.part(n.First, old.First-1))
 		}
-		common := old
-		common.First, common.Last = max(n.First, old.First), min(n.Last, old.Last)
-		again = append(again, common)
+		again = append(again, old.part(max(n.First, old.First), min(n.Last, old.Last)))
 		if n.Last <= old.Last {
 			return again
 		}

@@ -50,14 +50,24 @@ func TestCheck(t *testing.T) {
 func TestMet(t *testing.T) {
 	at := func(ms int64) time.Time { return time.UnixMilli(ms) }
 	one := []bus.Range{{First: 1, Last: 1}}
-	met := Meet([]Call{
+	calls := []Call{
 		{Kind: "raw", Sent: at(0), Ended: at(1000), Ranges: one},
 		{Kind: "raw", Sent: at(1900), Ended: at(2500), Err: &bus.Error{Code: 503, Reason: bus.Draining}},
 		{Kind: "raw", Sent: at(2500), Ended: at(3000), Ranges: one},
 		{Kind: "raw", Sent: at(3000), Ended: at(3001), Ranges: one},
-	}, at(2000), time.Time{})["raw"]
+		{Kind: "HTTP", Sent: at(0), Ended: at(1500), Ranges: one},
+		{Kind: "HTTP", Sent: at(1500), Ended: at(1600), Err: errors.New("refused")},
+	}
+	met := Meet(calls, at(2000), time.Time{})["raw"]
 	if met.Calls != 3 || met.IDs != 2 || met.Failed != 1 || met.Gap != 2*time.Second || met.Reasons["draining"] != 1 {
 		t.Errorf("met %+v", met)
+	}
+	until := Meet(calls, at(2000), at(3000))
+	if met := until["raw"]; met.Calls != 2 || met.IDs != 1 || met.Failed != 1 || met.Gap != 2*time.Second {
+		t.Errorf("until a time: met %+v", met)
+	}
+	if met := until["HTTP"]; met.Calls != 0 || met.Gap != 1500*time.Millisecond {
+		t.Errorf("no answer at all: met %+v", met)
 	}
 }
 

@@ -37,7 +37,9 @@ func Meet(calls []Call, from, until time.Time) map[string]Met {
 	met, last := make(map[string]Met), make(map[string]time.Time)
 	for _, call := range slices.SortedFunc(slices.Values(calls), func(x, y Call) int { return x.Ended.Compare(y.Ended) }) {
 		if call.Ended.Before(from) {
-			last[call.Kind] = call.Ended
+			if call.Err == nil {
+				last[call.Kind] = call.Ended
+			}
 			continue
 		}
 		if !until.IsZero() && call.Ended.After(until) {
