@@ -1,0 +1,67 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestBreakages: each breakage is complete, and its edits fit the code as it is now.
+func TestBreakages(t *testing.T) {
+	var (
+		faults = strings.Fields(`kill freeze restart link-cut link-slow link-silent link-oneway disk-full disk-slow
+			clock-ahead clock-behind db-kill db-hang db-readonly db-failover db-back db-split zk-kill zk-wipe tags-removed
+			bucket-rolled-back table-removed folder-emptied folder-copied folder-restored grow wrong-server
+			db-then-jetstream-wiped op-create op-change op-pause op-limit op-delete op-apply op-sql op-release-worker
+			op-advance op-backup-restore nats-kill nats-freeze lost-answers rolling`)
+		checks = strings.Fields("twice order floor limit paused end deleted domain audit alert ready leak")
+		names  = make(map[string]bool)
+	)
+	for _, b := range breakages {
+		t.Run(b.name, func(t *testing.T) {
+			if !regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`).MatchString(b.name) || names[b.name] {
+				t.Error("the name is not in kebab-case, or another breakage has it: choose another name")
+			}
+			names[b.name] = true
+			if !strings.HasSuffix(b.why, ".") || len(b.edits) == 0 {
+				t.Error("it needs a sentence that says what is wrong, and an edit")
+			}
+			for what, used := range map[string]struct{ have, known []string }{
+				"fault": {b.faults, faults}, "store": {b.stores, bothStores}, "check": {b.checks, checks},
+			} {
+				if len(used.have) == 0 && what != "fault" {
+					t.Errorf("it names no %s: add one", what)
+				}
+				for _, name := range used.have {
+					if !slices.Contains(used.known, name) {
+						t.Errorf("there is no %s %q: the known ones are %v", what, name, used.known)
+					}
+				}
+			}
+			checkEdits(t, b.edits)
+		})
+	}
+}
+
+// checkEdits applies the edits of a breakage one after the other, as a build does.
+func checkEdits(t *testing.T, edits []edit) {
+	texts := make(map[string]string)
+	for _, e := range edits {
+		text, ok := texts[e.file]
+		if !ok {
+			data, err := os.ReadFile(filepath.Join("..", "..", e.file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = string(data)
+		}
+		if n := strings.Count(text, e.before); n != 1 || e.before == e.after {
+			t.Errorf("%s has this text %d times, not once, or the edit changes nothing: fit it to the code: %q",
+				e.file, n, e.before)
+		}
+		texts[e.file] = strings.Replace(text, e.before, e.after, 1)
+	}
+}
