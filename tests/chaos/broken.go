@@ -82,6 +82,8 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 	},
 
 	// A store that went backwards, or lost its records.
+	// A generator also notices that another one claims what it holds or used up last. Ranges double while a segment lasts
+	// less than outlast. So these two need a tag with small ranges (max_step) and one with large ranges.
 	{
 		name: "marks-not-kept",
 		why:  "A generator does not remember how far a tag was claimed, so a bucket that is set back repeats IDs.",
@@ -215,10 +217,11 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 				"if p != nil && (p.KeyID() != t.KeyID || p.Domain() != t.Order.Domain()) {",
 				"if p != nil && p.Domain() != t.Order.Domain() {"},
 		},
-		stores: bothStores, checks: []string{"twice", "domain"},
+		stores: bothStores, checks: []string{"twice", "domain"}, // by what reveal says, or by a domain of 10^9 IDs
 	},
 
-	// Snowflakes.
+	// Snowflakes. The times of the first two overlap only if the clock goes back by less than the run has lasted, and
+	// batches make the same numbers likely.
 	{
 		name: "clock-back-not-noticed",
 		why:  "A generator follows a clock that goes backwards, so it issues the snowflakes of that time again.",
