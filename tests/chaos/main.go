@@ -137,7 +137,7 @@ func run(cfg config) (status int) {
 	}
 	h := newHarness(dir)
 	w := &world{
-		harness: h, cfg: cfg, progress: os.Stderr, judge: judge.New(), busy: make(map[*machine]bool), began: time.Now(),
+		harness: h, cfg: cfg, progress: os.Stderr, judge: judge.New(), busy: make(map[*process]bool), began: time.Now(),
 	}
 	interrupted, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
