@@ -12,7 +12,7 @@ import (
 // max_id that an operator sets meanwhile (docs/guarantees.md): a fault that sets one declares that.
 var networkFaults = []*fault{
 	{
-		name: "link-cut", about: "the links of a generator, one or all, are cut and refuse connections for up to 10 s", weight: 3,
+		name: "link-cut", about: "links of a generator, one or all, refuse connections for up to 10 s", weight: 3,
 		strike: func(s *strike) {
 			links := s.some(both(s.machine().links()))
 			each(links, func(l *kit.Link) { l.Refuse(true) })
@@ -46,7 +46,7 @@ var networkFaults = []*fault{
 		strike: func(s *strike) { s.hang(15*time.Second, both(s.machine().links())) },
 	},
 	{
-		name: "link-oneway", about: "a machine hears and is not heard for up to 15 s, or is heard and does not hear", weight: 3,
+		name: "link-oneway", about: "one direction of all links of a machine is silent for up to 15 s", weight: 3,
 		strike: func(s *strike) {
 			out, in := s.machine().links()
 			requests, answers := (*kit.Link).HangRequests, (*kit.Link).HangAnswers
@@ -90,7 +90,7 @@ var networkFaults = []*fault{
 		},
 	},
 	{
-		name: "nats-link-silent", about: "a generator's links to NATS are silent for up to 15 s, then go on or are cut", weight: 2,
+		name: "nats-link-silent", about: "a generator's links to NATS are silent for up to 15 s", weight: 2,
 		strike: func(s *strike) {
 			m := s.joined()
 			each(m.nats, func(l *kit.Link) { l.Hang(true) })
@@ -112,7 +112,7 @@ var networkFaults = []*fault{
 		},
 	},
 	{
-		name: "lost-answers", about: "writes of generators to their stores get no answer: some are done, some are not", weight: 3,
+		name: "lost-answers", about: "writes to stores get no answer: some are done, some are not", weight: 3,
 		harms:  []string{"answers"},
 		strike: loseAnswers,
 	},
@@ -165,7 +165,8 @@ func (s *strike) joined() *machine {
 
 // writes are what requests contain that change a record of tags or workers, in JetStream, MySQL and ZooKeeper.
 var writes = [][]byte{
-	[]byte("$KV.LEAF_TAGS."), []byte("$KV.LEAF_LEDGER."), []byte("$KV.LEAF_WORKERS."), []byte("UPDATE "), []byte("leaf_forever"),
+	[]byte("$KV.LEAF_TAGS."), []byte("$KV.LEAF_LEDGER."), []byte("$KV.LEAF_WORKERS."),
+	[]byte("UPDATE "), []byte("leaf_forever"),
 }
 
 // loseAnswers takes the answer of one write after the other. A claim is a request, so its generator waits for an

@@ -92,7 +92,8 @@ var processFaults = []*fault{
 		strike: func(s *strike) { s.frozen(10*time.Second, s.leader().process) },
 	},
 	{
-		name: "quorum-kill", about: "kill -9 of two of three NATS servers for up to 20 s", weight: 1, harms: []string{"quorum"},
+		name: "quorum-kill", about: "kill -9 of two of three NATS servers for up to 20 s", weight: 1,
+		harms:  []string{"quorum"},
 		strike: func(s *strike) { s.killed(20*time.Second, s.server().process, s.server().process) },
 	},
 	{
