@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -12,11 +13,38 @@ import (
 
 // calm checks what must hold when no fault strikes and all are ready. It begins with a check of all that came.
 func (w *world) calm() {
+	w.agree()
 	for _, tag := range w.crowd.tags() {
 		if tag == callers.Snowflakes {
 			continue
 		}
 		w.recordEnd(tag)
+	}
+}
+
+// agree waits until each NATS server has all of the tags. A server that is behind, or that does not know yet that it
+// leads no longer, may answer the question for a record with an old one.
+func (w *world) agree() {
+	why := "the first question had no answer"
+	for end := time.Now().Add(readyWithin); why != "" && time.Now().Before(end); w.pause(100 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(w.ctx, time.Second)
+		stream, err := w.js.Stream(ctx, "KV_"+bus.BucketTags)
+		cancel()
+		if err != nil {
+			why = err.Error()
+			continue
+		}
+		why = ""
+		if c := stream.CachedInfo().Cluster; c != nil {
+			for _, r := range c.Replicas {
+				if !r.Current || r.Lag > 0 || r.Active > 3*time.Second {
+					why = fmt.Sprintf("%s says that %s is %d behind, heard %v ago", c.Leader, r.Name, r.Lag, r.Active)
+				}
+			}
+		}
+	}
+	if why != "" {
+		w.violated("ready", "", fmt.Sprintf("%v after all is ready not every NATS server has all tags: %s", readyWithin, why))
 	}
 }
 
