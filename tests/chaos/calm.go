@@ -48,22 +48,27 @@ func (w *world) agree() {
 	}
 }
 
-// recordEnd demands that all IDs of a tag are below the end of its record.
+// recordEnd demands that all IDs of a tag are below the end of its record. It asks again after an error: a NATS server
+// that led, and is back, refuses questions until it has heard the new leader.
 func (w *world) recordEnd(tag string) {
-	asked := time.Now()
-	ctx, cancel := context.WithTimeout(w.ctx, 10*time.Second)
-	defer cancel()
-	record, err := w.client.Tag(ctx, tag)
-	switch {
-	case errors.Is(err, bus.UnknownTag) && !slices.Contains(permanent, tag):
-		return // it was just deleted
-	case err != nil:
-		w.violated("ready", tag, "all is ready, and the record of a tag cannot be had: "+err.Error())
-		return
+	var err error
+	for end := time.Now().Add(readyWithin); time.Now().Before(end); w.pause(100 * time.Millisecond) {
+		asked := time.Now()
+		ctx, cancel := context.WithTimeout(w.ctx, 10*time.Second)
+		var record bus.Tag
+		record, err = w.client.Tag(ctx, tag)
+		cancel()
+		switch {
+		case errors.Is(err, bus.UnknownTag) && !slices.Contains(permanent, tag):
+			return // it was just deleted
+		case err == nil && tag != coupon:
+			w.judge.End(tag, int64(record.MaxID), asked)
+			return
+		case err == nil:
+			return
+		}
 	}
-	if tag != coupon {
-		w.judge.End(tag, int64(record.MaxID), asked)
-	}
+	w.violated("ready", tag, "all is ready, and the record of a tag cannot be had: "+err.Error())
 }
 
 // permanent are the tags that no fault deletes.
