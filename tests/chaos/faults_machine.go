@@ -1,4 +1,172 @@
 package main
 
-// machineFaults are about clocks and disks.
-var machineFaults []*fault
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/leafbus/leafbus/tests/chaos/programs"
+)
+
+// machineFaults are about clocks and disks. Only one clock is wrong at a time: generators compare theirs, so with two
+// of four it would not be known which are right.
+var machineFaults = []*fault{
+	{
+		name: "disk-full", about: "the disk of a generator is full for up to 15 s", weight: 2,
+		strike: func(s *strike) { s.disk(programs.Full, 15*time.Second, s.machine().process) },
+	},
+	{
+		name: "disk-full-start", about: "a generator is started while its disk is full", weight: 1,
+		strike: func(s *strike) {
+			m := s.machine()
+			m.end(s)
+			m.control.Disk(programs.Full)
+			m.start()
+			s.last(time.Second, 8*time.Second)
+			m.control.Disk(programs.Fine)
+		},
+	},
+	{
+		name: "disk-slow", about: "each write of a generator takes 250 ms longer, for up to 20 s", weight: 2,
+		strike: func(s *strike) {
+			s.disk(programs.Slow(250*time.Millisecond), 20*time.Second, s.machine().process)
+		},
+	},
+	{
+		name: "disk-hang", about: "each write of a generator hangs, for up to 10 s", weight: 1,
+		strike: func(s *strike) { s.disk(programs.Slow(time.Hour), 10*time.Second, s.machine().process) },
+	},
+	{
+		// docs/cluster.md describes the embedded server. Another one does not end by itself: its operator restarts it.
+		name: "nats-disk-full", about: "the disk of a NATS server is full for up to 15 s, then it is restarted", weight: 2,
+		servers: "joined",
+		strike: func(s *strike) {
+			o := s.server()
+			s.disk(programs.Full, 15*time.Second, o.process)
+			o.stop()
+			o.start()
+		},
+	},
+	{
+		name: "nats-disk-slow", about: "each write of a NATS server takes 250 ms longer, for up to 20 s", weight: 2,
+		servers: "joined",
+		strike: func(s *strike) {
+			s.disk(programs.Slow(250*time.Millisecond), 20*time.Second, s.server().process)
+		},
+	},
+	{
+		// For less than 10 s: then a generator that hears no other one trusts its clock, and waits for the right time later.
+		name: "clock-ahead", about: "the clock of a generator is ahead by seconds to hours for up to 9 s", weight: 2,
+		harms:  []string{"clock"},
+		strike: func(s *strike) { s.clock(s.wrong(), s.machine().process) },
+	},
+	{
+		name: "clock-behind", about: "the clock of a generator is behind by seconds to hours for up to 9 s", weight: 2,
+		harms:  []string{"clock"},
+		strike: func(s *strike) { s.clock(-s.wrong(), s.machine().process) },
+	},
+	{
+		// A start with a clock that is ahead is not noticed (docs/guarantees.md). Its snowflakes have the wrong time, and
+		// when the clock is right again, it refuses them until then. The remedy is that of docs/snowflakes.md, "Clocks".
+		name: "clock-ahead-start", about: "a generator starts with a clock that is ahead; later it starts with a right one",
+		weight: 1, harms: []string{"clock"},
+		strike: func(s *strike) {
+			m, by := s.machine(), s.wrong()
+			if by > 4*time.Second { // beyond the end of the run, where another owner of the worker cannot repeat its IDs
+				by += 24 * time.Hour
+			}
+			m.end(s)
+			m.setClock(by)
+			m.start()
+			s.awaitMachine(m)
+			s.last(0, 5*time.Second)
+			m.setClock(0)
+			s.last(0, 3*time.Second)
+			if by < 4*time.Second {
+				m.end(s)
+			} else {
+				m.stop() // with a goodbye: nobody waits for this node any more
+				m.rename()
+			}
+			m.start()
+		},
+	},
+	{
+		// By up to 5 s: it waits. By more: it ends, and is started again and again, until the clock is right.
+		name: "clock-behind-start", about: "a generator starts with a clock that is behind its last run", weight: 1,
+		harms: []string{"clock"},
+		strike: func(s *strike) {
+			m := s.machine()
+			m.end(s)
+			m.setClock(-s.wrong())
+			m.start()
+			s.last(time.Second, 10*time.Second)
+			m.setClock(0)
+		},
+	},
+	{
+		name: "nats-clock", about: "the clock of a NATS server is off by seconds to hours, also at a start", weight: 1,
+		servers: "joined", harms: []string{"clock"},
+		strike: func(s *strike) {
+			o, by := s.server(), s.wrong()
+			if s.IntN(2) == 0 {
+				by = -by
+			}
+			if s.IntN(2) == 0 {
+				o.end(s)
+				o.setClock(by)
+				o.start()
+			}
+			s.clock(by, o.process)
+		},
+	},
+}
+
+// end kills the process, or stops it.
+func (p *process) end(s *strike) {
+	if s.IntN(2) == 0 {
+		p.kill()
+	} else {
+		p.stop()
+	}
+}
+
+// disk gives processes a disk for a while.
+func (s *strike) disk(disk programs.Disk, most time.Duration, p *process) {
+	p.control.Disk(disk)
+	s.note("the disk of %s is bad", p.name)
+	s.last(time.Second, most)
+	p.control.Disk(programs.Fine)
+	s.note("the disk of %s is fine", p.name)
+}
+
+// wrong is how far a clock is off: seconds, minutes or hours.
+func (s *strike) wrong() time.Duration {
+	switch s.IntN(3) {
+	case 0:
+		return s.between(100*time.Millisecond, 10*time.Second)
+	case 1:
+		return s.between(10*time.Second, 30*time.Minute)
+	}
+	return s.between(30*time.Minute, 24*time.Hour)
+}
+
+// clock makes the clock of a process wrong for a while.
+func (s *strike) clock(by time.Duration, p *process) {
+	p.setClock(by)
+	s.last(time.Second, 9*time.Second)
+	p.setClock(0)
+}
+
+func (p *process) setClock(by time.Duration) {
+	p.control.Clock(by)
+	p.w.note("the clock of %s is off by %v", p.name, by)
+}
+
+// rename makes the next start one of a new node with the same data folder.
+func (m *machine) rename() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i := slices.Index(m.args, "--node")
+	m.args[i+1] = fmt.Sprintf("%s-%d", m.name, m.starts)
+}

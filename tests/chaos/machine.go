@@ -177,22 +177,24 @@ type machine struct {
 	door   *kit.Link // to http, for callers
 	data   string    // its data folder
 	args   []string
-	nats   []*kit.Link // to each NATS server
+	nats   []*kit.Link // to each NATS server, by its number; none if it embeds one
 	db, zk *kit.Link   // nil: there is none
 }
 
-// links are all links between the machine and the rest, those of its embedded server too.
-func (m *machine) links() []*kit.Link {
-	all := append([]*kit.Link{m.door}, m.nats...)
+// links are all links between the machine and the rest, those of its embedded server too: those that it opens, and
+// those that others open to it.
+func (m *machine) links() (out, in []*kit.Link) {
+	in, out = append(in, m.door), append(out, m.nats...)
 	for _, l := range []*kit.Link{m.db, m.zk} {
 		if l != nil {
-			all = append(all, l)
+			out = append(out, l)
 		}
 	}
 	if m.server != nil {
-		all = append(all, m.server.links()...)
+		o, i := m.server.links()
+		out, in = append(out, o...), append(in, i...)
 	}
-	return all
+	return out, in
 }
 
 // readyz is what the machine says of its readiness: the status, 0 if it does not answer, and the body.

@@ -13,6 +13,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -137,7 +138,7 @@ func run(cfg config) (status int) {
 	}
 	h := newHarness(dir)
 	w := &world{
-		harness: h, cfg: cfg, progress: os.Stderr, judge: judge.New(), busy: make(map[*machine]bool), began: time.Now(),
+		harness: h, cfg: cfg, progress: os.Stderr, judge: judge.New(), busy: make(map[*process]bool), began: time.Now(),
 	}
 	interrupted, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -167,6 +168,7 @@ func run(cfg config) (status int) {
 		fmt.Printf("no promise broke in %v, seed %d\n", time.Since(w.began).Round(time.Second), cfg.seed)
 	}
 	if cfg.keep || status != 0 {
+		w.writeNotes()
 		fmt.Fprintf(os.Stderr, "all folders and logs are in %s\n", dir)
 	} else if err := errors.Join(os.RemoveAll(dir), kit.Close()); err != nil {
 		fmt.Fprintf(os.Stderr, "chaos: %v\n", err)
@@ -215,6 +217,17 @@ func (w *world) live() {
 	w.pause(time.Second)
 	if v := w.judge.Check(time.Now().Add(time.Hour)); v != nil {
 		w.report(v)
+	}
+}
+
+// writeNotes writes all notes into a file beside the logs.
+func (w *world) writeNotes() {
+	var text strings.Builder
+	for _, n := range w.notes {
+		fmt.Fprintf(&text, "%s  %s\n", n.at.Format("15:04:05.000"), n.text)
+	}
+	if err := os.WriteFile(filepath.Join(w.dir, "notes"), []byte(text.String()), 0o600); err != nil {
+		fmt.Fprintf(os.Stderr, "chaos: %v\n", err)
 	}
 }
 

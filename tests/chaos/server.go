@@ -22,21 +22,23 @@ type server struct {
 	data   string            // the folder of JetStream
 }
 
-func (s *server) links() []*kit.Link {
-	all := []*kit.Link{s.door}
+// links are those that the server opens to others, and those that others open to it.
+func (s *server) links() (out, in []*kit.Link) {
+	in = append(in, s.door)
 	for _, o := range s.w.servers {
-		for j, l := range o.pairs {
-			if o == s || j == s.i {
-				all = append(all, l)
-			}
+		switch {
+		case o.i < s.i:
+			out = append(out, s.pairs[o.i])
+		case o.i > s.i:
+			in = append(in, o.pairs[s.i])
 		}
 	}
 	for _, m := range s.w.machines {
 		if len(m.nats) > 0 {
-			all = append(all, m.nats[s.i])
+			in = append(in, m.nats[s.i])
 		}
 	}
-	return all
+	return out, in
 }
 
 // between is the link that joins two servers.

@@ -29,7 +29,7 @@ type strike struct {
 	*fault
 	delay                 time.Duration // from the beginning of its round
 	began, ended, settled time.Time
-	taken                 []*machine
+	taken                 []*process
 }
 
 // between is a random time.
@@ -40,26 +40,55 @@ func (s *strike) between(least, most time.Duration) time.Duration {
 // last waits for a random time.
 func (s *strike) last(least, most time.Duration) { s.pause(s.between(least, most)) }
 
-// machine is a random one that runs, and that no other strike has. It is this strike's until its end.
+// machine is a random one that no other strike has. It is this strike's until its end.
 func (s *strike) machine() *machine {
-	for {
+	return take(s, s.machines, func(m *machine) *process { return m.process })
+}
+
+// server is [strike.machine] for a NATS server. If it is embedded, the strike has its machine, too.
+func (s *strike) server() *server {
+	return take(s, s.world.servers, func(o *server) *process { return o.process })
+}
+
+// take waits until no other strike has all of these, and takes a random one.
+func take[T any](s *strike, from []T, of func(T) *process) T {
+	for ; ; s.pause(100 * time.Millisecond) {
+		var free []T
 		s.mu.Lock()
-		var free []*machine
-		for _, m := range s.machines {
-			if !s.busy[m] {
-				free = append(free, m)
+		for _, x := range from {
+			if !s.busy[of(x)] {
+				free = append(free, x)
 			}
 		}
-		if len(free) > 0 {
-			m := free[s.IntN(len(free))]
-			s.busy[m] = true
-			s.taken = append(s.taken, m)
-			s.mu.Unlock()
-			return m
-		}
 		s.mu.Unlock()
-		s.pause(100 * time.Millisecond)
+		if len(free) == 0 {
+			continue
+		}
+		if x := free[s.IntN(len(free))]; s.have(of(x)) {
+			return x
+		}
 	}
+}
+
+// have takes a process, unless another strike has it.
+func (s *strike) have(p *process) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.busy[p] {
+		return false
+	}
+	s.busy[p] = true
+	s.taken = append(s.taken, p)
+	return true
+}
+
+// release gives back what the strike took last.
+func (s *strike) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := len(s.taken) - 1
+	delete(s.busy, s.taken[last])
+	s.taken = s.taken[:last]
 }
 
 // round is faults that overlap.
@@ -129,11 +158,9 @@ func (r round) run(w *world, n int) {
 			s.fault.strike(s)
 			s.ended = time.Now()
 			w.note("— %s is over", s.name)
-			w.mu.Lock()
-			for _, m := range s.taken {
-				delete(w.busy, m)
+			for len(s.taken) > 0 {
+				s.release()
 			}
-			w.mu.Unlock()
 		})
 	}
 	all.Wait()

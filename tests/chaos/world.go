@@ -59,7 +59,7 @@ type world struct {
 	progress io.Writer
 
 	mu        sync.Mutex
-	busy      map[*machine]bool // those that a strike has
+	busy      map[*process]bool // those that a strike has
 	notes     []note
 	violation *judge.Violation // the first
 }
@@ -124,11 +124,12 @@ func (w *world) newMachines(n int) {
 			m.server.process = m.process
 			m.args = append(m.args, "--nats-config", m.server.writeConfig(n > 1))
 		} else {
-			var urls []string
-			for j := range w.servers {
-				s := w.servers[(i+j)%len(w.servers)]
+			for _, s := range w.servers {
 				m.nats = append(m.nats, kit.NewLink(w, s.addr))
-				urls = append(urls, "nats://"+m.nats[j].Addr())
+			}
+			var urls []string
+			for j := range m.nats { // each begins with another server
+				urls = append(urls, "nats://"+m.nats[(i+j)%len(m.nats)].Addr())
 			}
 			m.args = append(m.args, "-s", strings.Join(urls, ","))
 		}
@@ -175,7 +176,8 @@ func (w *world) connect() {
 	for _, s := range w.servers {
 		urls = append(urls, "nats://"+s.addr)
 	}
-	w.nc = kit.Connect(w, strings.Join(urls, ","), nats.RetryOnFailedConnect(true))
+	w.nc = kit.Connect(w, strings.Join(urls, ","), nats.RetryOnFailedConnect(true), nats.PingInterval(time.Second),
+		nats.MaxPingsOutstanding(2)) // its server may be frozen
 	js, err := jetstream.New(w.nc)
 	kit.Must(w, err)
 	w.js, w.client = js, bus.NewClient(w.nc)

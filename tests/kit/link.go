@@ -70,6 +70,13 @@ func StartLink(target string) (*Link, error) {
 // Addr is the host:port for clients.
 func (l *Link) Addr() string { return l.listener.Addr().String() }
 
+// Target is where the link leads now.
+func (l *Link) Target() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.target
+}
+
 func (l *Link) accept() {
 	for {
 		client, err := l.listener.Accept()
@@ -218,10 +225,7 @@ func (c *linkConn) run() {
 }
 
 func (c *linkConn) dial() (*net.TCPConn, error) {
-	c.link.mu.Lock()
-	target := c.link.target
-	c.link.mu.Unlock()
-	conn, err := new(net.Dialer).DialContext(c.ctx, "tcp", target)
+	conn, err := new(net.Dialer).DialContext(c.ctx, "tcp", c.link.Target())
 	if err != nil {
 		return nil, err
 	}
