@@ -5,13 +5,16 @@ import "github.com/leafbus/leafbus/tests/chaos/programs"
 // breakage is a fault that is put into the product on purpose. Chaos must find it: this shows that it would notice such
 // a fault if somebody made it by mistake.
 type breakage struct {
-	name   string          // kebab-case, for -broken NAME
-	why    string          // what the product does wrong then, and what a user loses
-	edits  []programs.Edit // of the product's files
-	faults []string        // the faults of the schedule that make it show; empty: load alone does
-	stores []string        // where it can show: jetstream, mysql
-	checks []string        // any of these may find it
+	name   string   // kebab-case, for -broken NAME
+	why    string   // what the product does wrong then, and what a user loses
+	edits  []edit   // of the product's files
+	faults []string // the faults of the schedule that make it show; empty: load alone does
+	stores []string // where it can show: jetstream, mysql
+	checks []string // any of these may find it
 }
+
+// edit is an edit without the names of its fields in the list below.
+type edit programs.Edit
 
 // A breakage of strict or opaque tags shows with both stores, because these tags are in JetStream in any case.
 var (
@@ -26,14 +29,14 @@ var breakages = []breakage{
 	{
 		name: "unconditional-write",
 		why:  "A claim replaces the tag's record whatever its revision is, so two generators hand out the same IDs.",
-		edits: []programs.Edit{{"bus/kvstore/store.go",
+		edits: []edit{{"bus/kvstore/store.go",
 			"revision, err = kv.Update(ctx, tag, record, old.revision)", "revision, err = kv.Put(ctx, tag, record)"}},
 		stores: bothStores, checks: []string{"twice", "order"},
 	},
 	{
 		name: "unanswered-claim-counts",
 		why:  "A claim that got no answer in time counts as done, so IDs that were never claimed are handed out.",
-		edits: []programs.Edit{{"bus/kvstore/store.go",
+		edits: []edit{{"bus/kvstore/store.go",
 			"	case err != nil:\n		return 0, allocator.Tag{}, fmt.Errorf(\"writing",
 			"	case err != nil && ctx.Err() == nil:\n		return 0, allocator.Tag{}, fmt.Errorf(\"writing"}},
 		faults: []string{"nats-freeze", "nats-kill", "link-silent", "link-oneway"},
@@ -42,7 +45,7 @@ var breakages = []breakage{
 	{
 		name: "claim-serves-later-requests",
 		why:  "A claim of a strict tag serves requests that came after it was sent, so a later request gets a lower ID.",
-		edits: []programs.Edit{
+		edits: []edit{
 			{"allocator/strict.go", "w != nil && w.number < p.before && w.n <=", "w != nil && w.n <="},
 			{"allocator/strict.go", "grant, err = a.ask(ctx, b.tag, p.n)", "grant, err = a.ask(ctx, b.tag, p.n+8)"},
 		},
@@ -52,7 +55,7 @@ var breakages = []breakage{
 	{
 		name: "lent-and-kept",
 		why:  "A generator lends IDs to another one and keeps them, so both hand them out.",
-		edits: []programs.Edit{
+		edits: []edit{
 			{"bus/generator/borrow.go",
 				"		return s.request(Answer{Kind: s.kind, Transport: NATS, begun: time.Now()}, req.Tag, req.Count)\n",
 				"		ranges, w, err := s.request(Answer{Kind: s.kind, Transport: NATS, begun: time.Now()}, req.Tag, req.Count)\n" +
@@ -80,7 +83,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 	{
 		name: "marks-not-kept",
 		why:  "A generator does not remember how far a tag was claimed, so a bucket that is set back repeats IDs.",
-		edits: []programs.Edit{
+		edits: []edit{
 			{"allocator/marks.go", "	return m.ends[tag]\n", "	return min(m.ends[tag], 0)\n"},
 			{"allocator/marks.go", "	m.unwritten[tag] = max(m.unwritten[tag], end)\n	m.mu.Unlock()", "	m.mu.Unlock()"},
 		},
@@ -90,7 +93,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 	{
 		name: "claims-of-others-ignored",
 		why:  "A generator does not note what the others claimed, so a bucket that is set back repeats their IDs.",
-		edits: []programs.Edit{{"bus/generator/reserved.go",
+		edits: []edit{{"bus/generator/reserved.go",
 			"		g.alloc.Reserved(r.Tag, allocator.Range{First: r.First, Last: r.End - 1})\n", ""}},
 		faults: []string{"bucket-rolled-back"},
 		stores: jetStream, checks: []string{"twice"},
@@ -98,7 +101,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 	{
 		name: "database-behind-accepted",
 		why:  "A database that is behind is not raised, so the IDs that it forgot are handed out again.",
-		edits: []programs.Edit{
+		edits: []edit{
 			{"allocator/refill.go", "	seen := a.Seen(tag)\n	grant, err :=", "	seen := min(a.Seen(tag), 1)\n	grant, err :="},
 			{"allocator/claim.go", "	from = max(from, e.End)\n", "	_ = e\n"},
 			{"allocator/claim.go", "if r.First < max(e.End, c.marks.End(tag)) {", "if false {"},
@@ -109,7 +112,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 	{
 		name: "created-at-1-after-loss",
 		why:  "A tag is created at 1 although JetStream lost its record, so all its IDs come again.",
-		edits: []programs.Edit{
+		edits: []edit{
 			{"bus/kvstore/loss.go", "	case have.Tags == (last > 0):\n", "	case have.Tags, last == 0:\n"},
 			{"bus/generator/tags.go", "	t.MaxID = max(t.MaxID, g.alloc.Seen(t.Name), 1)\n", "	t.MaxID = max(t.MaxID, 1)\n"},
 		},
@@ -119,7 +122,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 	{
 		name:   "wrong-server-accepted",
 		why:    "A generator forgets its installation and begins a new one on an empty NATS, so IDs come a second time.",
-		edits:  []programs.Edit{{"bus/installation/member.go", "if m.known, err = c.Folder", "if _, err = c.Folder"}},
+		edits:  []edit{{"bus/installation/member.go", "if m.known, err = c.Folder", "if _, err = c.Folder"}},
 		faults: []string{"wrong-server", "op-create"},
 		stores: jetStream, checks: []string{"twice"},
 	},
@@ -128,7 +131,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 	{
 		name: "floor-not-applied",
 		why:  "A new max_id does not drop the IDs in memory below it, so callers get IDs that an operator has ruled out.",
-		edits: []programs.Edit{{"allocator/buffer.go",
+		edits: []edit{{"allocator/buffer.go",
 			"	b.floor = floor\n	b.trimLocked()\n", "	b.floor = floor\n"}},
 		faults: []string{"op-change", "op-advance"},
 		stores: bothStores, checks: []string{"floor", "deleted"},
@@ -136,7 +139,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 	{
 		name: "no-gate-after-silence",
 		why:  "A generator that stood still answers from memory before it knows what operators changed meanwhile.",
-		edits: []programs.Edit{{"bus/generator/floors.go",
+		edits: []edit{{"bus/generator/floors.go",
 			"	return g.floors.isShut.Load()\n", "	return false\n"}},
 		faults: []string{"freeze", "op-change", "op-pause", "op-delete"},
 		stores: bothStores, checks: []string{"floor", "paused", "limit", "deleted"},
@@ -144,7 +147,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 	{
 		name: "command-does-not-wait",
 		why:  "A command returns before the other generators have applied it, so callers get IDs that it ruled out.",
-		edits: []programs.Edit{{"bus/generator/broadcast.go",
+		edits: []edit{{"bus/generator/broadcast.go",
 			"		case len(nodes) > 0:\n", "		case false:\n"}},
 		faults: []string{"op-change", "op-pause", "op-limit", "op-delete", "link-slow"},
 		stores: bothStores, checks: []string{"floor", "paused", "limit", "deleted"},
@@ -152,7 +155,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 	{
 		name: "rules-by-clock",
 		why:  "The later time decides between two rules, so a pause by a generator with a slow clock has no effect.",
-		edits: []programs.Edit{{"allocator/rules.go",
+		edits: []edit{{"allocator/rules.go",
 			"	r.Version = max(r.Version+1, time.Now().UnixMilli())\n", "	r.Version = time.Now().UnixMilli()\n"}},
 		faults: []string{"clock-ahead", "clock-behind", "op-pause", "op-limit"},
 		stores: bothStores, checks: []string{"paused", "limit"},
@@ -160,7 +163,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 	{
 		name: "limit-not-applied",
 		why:  "The last range of a tag may pass its limit, so callers get IDs above it.",
-		edits: []programs.Edit{
+		edits: []edit{
 			{"bus/kvstore/store.go", "		take := min(max(n, t.Step), left) ", "		take := max(n, t.Step) "},
 			{"allocator/claim.go", "		r.Last = min(last, e.Rules.end()-1)\n", "		_ = last\n"},
 			{"allocator/buffer.go", "max(s.Next, b.floor), min(s.Last, end-1)", "max(s.Next, b.floor), max(s.Last, end-end)"},
@@ -171,7 +174,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 	{
 		name: "paused-from-memory",
 		why:  "A paused tag is served from memory, so callers get IDs after an operator stopped them.",
-		edits: []programs.Edit{{"allocator/ruled.go",
+		edits: []edit{{"allocator/ruled.go",
 			"	case r.Paused:\n		return ErrPaused\n", ""}},
 		faults: []string{"op-pause"},
 		stores: bothStores, checks: []string{"paused"},
@@ -179,7 +182,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 	{
 		name: "deleted-from-memory",
 		why:  "A deleted tag is served from memory, so callers get IDs of a tag that does not exist.",
-		edits: []programs.Edit{
+		edits: []edit{
 			{"allocator/tag.go", "	if t.Deleted {\n		return t.MaxID\n	}\n", ""},
 			{"allocator/allocator.go", "	case tag.Deleted && floor == 0: // removed", "	case false: // removed"},
 		},
@@ -189,7 +192,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 	{
 		name: "deletion-forgets-the-end",
 		why:  "A tag that is deleted and made again begins at 1, so all its IDs come again.",
-		edits: []programs.Edit{
+		edits: []edit{
 			{"allocator/tag.go", "	if t.Deleted {\n		return t.MaxID\n	}\n", ""},
 			{"allocator/allocator.go", "		a.recent.forget(tag.Name)\n", "		a.recent.forget(tag.Name)\n" +
 				"		a.cfg.Marks.mu.Lock()\n		delete(a.cfg.Marks.ends, tag.Name)\n		a.cfg.Marks.mu.Unlock()\n"},
@@ -204,7 +207,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 	{
 		name: "opaque-key-of-each-run",
 		why:  "Each run of a generator has its own key of an opaque tag, so IDs repeat and reveal shows wrong numbers.",
-		edits: []programs.Edit{
+		edits: []edit{
 			{"bus/kvstore/keys.go", "opaque.New(r.Domain, r.Key)", "opaque.New(r.Domain, opaque.NewKey())"},
 			{"bus/kvstore/keys.go",
 				"if p != nil && (p.KeyID() != t.KeyID || p.Domain() != t.Order.Domain()) {",
@@ -217,7 +220,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 	{
 		name: "clock-back-not-noticed",
 		why:  "A generator follows a clock that goes backwards, so it issues the snowflakes of that time again.",
-		edits: []programs.Edit{
+		edits: []edit{
 			{"snowflake/issue.go", "case lag <= 0,", "case lag == 0,"},
 			{"snowflake/clock.go", "	case offset <= 0:\n", "	case true:\n"},
 		},
@@ -227,7 +230,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 	{
 		name: "ceiling-not-read",
 		why:  "A start does not look up to which time its worker was used, so a clock that is behind repeats snowflakes.",
-		edits: []programs.Edit{
+		edits: []edit{
 			{"snowflake/worker.go", "		floor = f.Ceiling\n", ""},
 			{"snowflake/worker.go", "floor:  s.Ceiling, ceiling", "ceiling"},
 			{"snowflake/start.go", "if g.worker.started || now >= recorded {", "if true {"},
@@ -238,14 +241,14 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 	{
 		name:   "clock-ahead-trusted",
 		why:    "A clock that steps ahead is trusted, so no snowflakes come for hours after it is set right.",
-		edits:  []programs.Edit{{"snowflake/clock.go", "if ahead > g.tolerance.Milliseconds() {", "if false {"}},
+		edits:  []edit{{"snowflake/clock.go", "if ahead > g.tolerance.Milliseconds() {", "if false {"}},
 		faults: []string{"clock-ahead"},
 		stores: bothStores, checks: []string{"ready"},
 	},
 	{
 		name: "copy-keeps-the-worker",
 		why:  "A copy of a data folder uses the worker of the original, so both issue the same snowflakes.",
-		edits: []programs.Edit{
+		edits: []edit{
 			{"bus/installation/folder.go", "f.Copied = ok && !saved.At(f.Place)", "f.Copied = ok && false && saved.At(f.Place)"},
 			{"snowflake/ceiling.go", " || !s.At(id.Place)", ""},
 			{"snowflake/worker.go", "ok = ok && known && !g.cfg.HeldByPeer(own.Worker)", "ok = ok && known"},
@@ -259,7 +262,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 	{
 		name: "lost-alert-never-ends",
 		why:  "The alert about a lost generator stays when it is back, so operators look for a fault that is over.",
-		edits: []programs.Edit{{"bus/generator/lostalert.go",
+		edits: []edit{{"bus/generator/lostalert.go",
 			"	if err == nil && last.open {\n", "	if err == nil && last.open && false {\n"}},
 		faults: []string{"kill", "freeze"},
 		stores: bothStores, checks: []string{"alert"},
@@ -267,7 +270,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 	{
 		name: "refill-alert-never-ends",
 		why:  "The alert about refills that fail stays when they succeed, so operators look for a fault that is over.",
-		edits: []programs.Edit{{"allocator/event.go",
+		edits: []edit{{"allocator/event.go",
 			"	if b.failure != nil && b.failure.alerted {\n", "	if false {\n"}},
 		faults: []string{"db-kill", "db-readonly", "nats-kill", "nats-freeze"},
 		stores: bothStores, checks: []string{"alert"},
@@ -275,14 +278,14 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 	{
 		name:   "always-ready",
 		why:    "A generator says that it is ready whatever it lacks, so load balancers send it requests that fail.",
-		edits:  []programs.Edit{{"bus/generator/state.go", "	r.Ready = len(r.Missing) == 0\n", "	r.Ready = true\n"}},
+		edits:  []edit{{"bus/generator/state.go", "	r.Ready = len(r.Missing) == 0\n", "	r.Ready = true\n"}},
 		faults: []string{"link-cut", "link-silent", "nats-freeze", "db-kill"},
 		stores: bothStores, checks: []string{"ready"},
 	},
 	{
 		name: "reported-range-too-long",
 		why:  "The event of a refill has one ID too many, so the audit reports IDs as claimed twice that were not.",
-		edits: []programs.Edit{{"allocator/refill.go",
+		edits: []edit{{"allocator/refill.go",
 			"a.cfg.Notify(Refilled{Tag: b.tag, Range: grant.Range,",
 			"a.cfg.Notify(Refilled{Tag: b.tag, Range: Range{grant.First, grant.Last + 1},"}},
 		stores: bothStores, checks: []string{"audit"},
@@ -290,7 +293,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 	{
 		name: "reconnect-leaks",
 		why:  "Each reconnect leaves eight watches open, so a generator that runs for weeks uses up its memory.",
-		edits: []programs.Edit{{"bus/kvstore/watch.go",
+		edits: []edit{{"bus/kvstore/watch.go",
 			"			end()\n			w, end, at.before = again, endAgain, 0",
 			"			for range 8 {\n				_, _, _ = watchAll(ctx, kv)\n			}\n			w, end, at.before = again, endAgain, 0"}},
 		faults: []string{"link-cut", "link-silent", "nats-kill", "nats-freeze"},

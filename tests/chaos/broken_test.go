@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/leafbus/leafbus/tests/chaos/programs"
 )
 
 // TestBreakages: each breakage is complete, and its edits fit the code as it is now.
@@ -49,7 +47,7 @@ func TestBreakages(t *testing.T) {
 }
 
 // checkEdits applies the edits of a breakage one after the other, as a build does.
-func checkEdits(t *testing.T, edits []programs.Edit) {
+func checkEdits(t *testing.T, edits []edit) {
 	texts := make(map[string]string)
 	for _, e := range edits {
 		text, ok := texts[e.File]

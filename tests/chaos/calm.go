@@ -65,21 +65,34 @@ func (w *world) serve() {
 	}
 }
 
-// recordEnd demands that all IDs of a tag are below the end of its record.
+// catchUp is how long a replica of the records may be behind, and lateAnswers how long an answer waits for the judge.
+const catchUp, lateAnswers = 10 * time.Second, 500 * time.Millisecond
+
+// recordEnd demands that all IDs of a tag are below the end of its record. A replica of the record may answer that is
+// behind for a moment (docs/guarantees.md), so it asks again.
 func (w *world) recordEnd(tag string) {
-	asked := time.Now()
-	ctx, cancel := context.WithTimeout(w.ctx, 10*time.Second)
-	defer cancel()
-	record, err := w.client.Tag(ctx, tag)
-	switch {
-	case errors.Is(err, bus.UnknownTag) && !slices.Contains(permanent, tag):
-		return // it was just deleted
-	case err != nil:
-		w.violated("ready", tag, "all is ready, and the record of a tag cannot be had: "+err.Error())
-		return
-	}
-	if tag != coupon {
-		w.judge.End(tag, int64(record.MaxID), asked)
+	for end := time.Now().Add(catchUp); ; w.pause(lateAnswers) {
+		var highest int64
+		if taken := w.judge.Taken(tag); len(taken) > 0 {
+			highest = taken[len(taken)-1].Last
+		}
+		asked := time.Now()
+		ctx, cancel := context.WithTimeout(w.ctx, catchUp)
+		record, err := w.client.Tag(ctx, tag)
+		cancel()
+		switch {
+		case errors.Is(err, bus.UnknownTag) && !slices.Contains(permanent, tag):
+			return // it was just deleted
+		case err == nil && (w.judge.IsOpaque(tag) || int64(record.MaxID) > highest):
+			return
+		case time.Now().Before(end):
+		case err != nil:
+			w.violated("ready", tag, "all is ready, and the record of a tag cannot be had: "+err.Error())
+			return
+		default:
+			w.judge.End(tag, int64(record.MaxID), asked.Add(-lateAnswers))
+			return
+		}
 	}
 }
 

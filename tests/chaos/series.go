@@ -10,6 +10,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/leafbus/leafbus/tests/chaos/programs"
 )
 
 // knownWithin is how long a fault that is known to break a promise may need.
@@ -49,7 +51,10 @@ func runBroken(ctx context.Context, cfg config) int {
 			continue
 		}
 		one := cfg
-		one.broken, one.edits = b.name, b.edits
+		one.broken = b.name
+		for _, e := range b.edits {
+			one.edits = append(one.edits, programs.Edit(e))
+		}
 		if len(cfg.faults) == 0 {
 			one.faults = b.faults
 		}

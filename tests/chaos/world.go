@@ -85,6 +85,9 @@ type note struct {
 func (w *world) note(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.ctx.Err() != nil {
+		return // the end of the run is no fault
+	}
 	w.notes = append(w.notes, note{time.Now(), fmt.Sprintf(format, args...)})
 }
 

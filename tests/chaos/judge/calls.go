@@ -43,6 +43,13 @@ func (j *Judge) Tags() []string {
 	return slices.Sorted(maps.Keys(j.tags))
 }
 
+// IsOpaque reports whether a tag is opaque: its IDs are no numbers, and have no order.
+func (j *Judge) IsOpaque(tag string) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.tag(tag).opaque
+}
+
 // Taken returns all IDs of a tag that were judged, joined.
 func (j *Judge) Taken(tag string) (ids []bus.Range) {
 	j.mu.Lock()
