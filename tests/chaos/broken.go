@@ -1,5 +1,7 @@
 package main
 
+import "github.com/leafbus/leafbus/tests/chaos/programs"
+
 // breakage is a fault that is put into the product on purpose. Chaos must find it: this shows that it would notice such
 // a fault if somebody made it by mistake.
 type breakage struct {
@@ -11,12 +13,8 @@ type breakage struct {
 	checks []string // any of these may find it
 }
 
-// edit is a change of a file of the product.
-type edit struct {
-	file   string // relative to the root of the module
-	before string // what the file has exactly once
-	after  string // what replaces it
-}
+// edit is an edit without the names of its fields in the list below.
+type edit programs.Edit
 
 // A breakage of strict or opaque tags shows with both stores, because these tags are in JetStream in any case.
 var (

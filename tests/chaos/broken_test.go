@@ -50,18 +50,18 @@ func TestBreakages(t *testing.T) {
 func checkEdits(t *testing.T, edits []edit) {
 	texts := make(map[string]string)
 	for _, e := range edits {
-		text, ok := texts[e.file]
+		text, ok := texts[e.File]
 		if !ok {
-			data, err := os.ReadFile(filepath.Join("..", "..", e.file))
+			data, err := os.ReadFile(filepath.Join("..", "..", e.File))
 			if err != nil {
 				t.Fatal(err)
 			}
 			text = string(data)
 		}
-		if n := strings.Count(text, e.before); n != 1 || e.before == e.after {
+		if n := strings.Count(text, e.Before); n != 1 || e.Before == e.After {
 			t.Errorf("%s has this text %d times, not once, or the edit changes nothing: fit it to the code: %q",
-				e.file, n, e.before)
+				e.File, n, e.Before)
 		}
-		texts[e.file] = strings.Replace(text, e.before, e.after, 1)
+		texts[e.File] = strings.Replace(text, e.Before, e.After, 1)
 	}
 }

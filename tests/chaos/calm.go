@@ -1,74 +1,173 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/tests/kit/callers"
 )
 
-// calm checks what must hold when no fault strikes and all are ready. It begins with a check of all that came.
+// calm checks what must hold when no fault strikes and all are ready.
 func (w *world) calm() {
-	w.agree()
+	w.serve()
 	for _, tag := range w.crowd.tags() {
-		if tag == callers.Snowflakes {
-			continue
+		if tag != callers.Snowflakes {
+			w.recordEnd(tag)
 		}
-		w.recordEnd(tag)
 	}
+	w.leaks()
 }
 
-// agree waits until each NATS server has all of the tags. A server that is behind, or that does not know yet that it
-// leads no longer, may answer the question for a record with an old one.
-func (w *world) agree() {
-	why := "the first question had no answer"
-	for end := time.Now().Add(readyWithin); why != "" && time.Now().Before(end); w.pause(100 * time.Millisecond) {
-		ctx, cancel := context.WithTimeout(w.ctx, time.Second)
-		stream, err := w.js.Stream(ctx, "KV_"+bus.BucketTags)
-		cancel()
-		if err != nil {
-			why = err.Error()
+// inspectEvery is how often the schedule waits for checks that take longer.
+const inspectEvery = 2 * time.Minute
+
+// inspect checks what may need some time after the last fault.
+func (w *world) inspect() {
+	w.alertsEnd()
+	w.reveal()
+	w.audit()
+	w.inspected = time.Now()
+}
+
+// serve demands that each machine that says it is ready answers: callers over HTTP trust that.
+func (w *world) serve() {
+	for _, m := range w.machines {
+		if !m.isWanted() {
 			continue
 		}
-		why = ""
-		if c := stream.CachedInfo().Cluster; c != nil {
-			for _, r := range c.Replicas {
-				if !r.Current || r.Lag > 0 || r.Active > 3*time.Second {
-					why = fmt.Sprintf("%s says that %s is %d behind, heard %v ago", c.Leader, r.Name, r.Lag, r.Active)
-				}
+		for _, path := range []string{"segment/get/" + order, "segment/get/" + invoice, "snowflake/get/any"} {
+			tag, _ := strings.CutPrefix(path, "segment/get/")
+			if path == "snowflake/get/any" {
+				tag = callers.Snowflakes
+			}
+			c := callers.Call{Kind: "HTTP", Tag: tag, Sent: time.Now()}
+			status, body := get("http://" + m.http + "/api/" + path)
+			c.Ended = time.Now()
+			if id, err := strconv.ParseInt(strings.TrimSpace(body), 10, 64); status == http.StatusOK && err == nil {
+				c.Ranges = []bus.Range{{First: id, Last: id}}
+				w.crowd.record(c)
+			} else if !w.judge.Forgives("ready", tag, time.Now()) {
+				w.violated("ready", tag, fmt.Sprintf("%s says that it is ready, and does not answer /api/%s within %v: %d %s",
+					m.name, path, looking.Timeout, status, body))
 			}
 		}
 	}
-	if why != "" {
-		w.violated("ready", "", fmt.Sprintf("%v after all is ready not every NATS server has all tags: %s", readyWithin, why))
-	}
 }
 
-// recordEnd demands that all IDs of a tag are below the end of its record. It asks again after an error: a NATS server
-// that led, and is back, refuses questions until it has heard the new leader.
+// catchUp is how long a replica of the records may be behind, and lateAnswers how long an answer waits for the judge.
+const catchUp, lateAnswers = 30 * time.Second, 500 * time.Millisecond
+
+// recordEnd demands that all IDs of a tag are below the end of its record. A replica of the record may answer that is
+// behind for a moment (docs/guarantees.md), so it asks again.
 func (w *world) recordEnd(tag string) {
-	var err error
-	for end := time.Now().Add(readyWithin); time.Now().Before(end); w.pause(100 * time.Millisecond) {
+	for end := time.Now().Add(catchUp); ; w.pause(lateAnswers) {
+		var highest int64
+		if taken := w.judge.Taken(tag); len(taken) > 0 {
+			highest = taken[len(taken)-1].Last
+		}
 		asked := time.Now()
-		ctx, cancel := context.WithTimeout(w.ctx, 10*time.Second)
-		var record bus.Tag
-		record, err = w.client.Tag(ctx, tag)
+		ctx, cancel := context.WithTimeout(w.ctx, catchUp)
+		record, err := w.client.Tag(ctx, tag)
 		cancel()
 		switch {
 		case errors.Is(err, bus.UnknownTag) && !slices.Contains(permanent, tag):
 			return // it was just deleted
-		case err == nil && tag != coupon:
-			w.judge.End(tag, int64(record.MaxID), asked)
+		case err == nil && (w.judge.IsOpaque(tag) || int64(record.MaxID) > highest):
 			return
-		case err == nil:
+		case time.Now().Before(end):
+		case err != nil:
+			w.violated("ready", tag, "all is ready, and the record of a tag cannot be had: "+err.Error())
+			return
+		default:
+			w.judge.End(tag, int64(record.MaxID), asked.Add(-lateAnswers))
 			return
 		}
 	}
-	w.violated("ready", tag, "all is ready, and the record of a tag cannot be had: "+err.Error())
+}
+
+// audit demands that leaf audit agrees with all that callers got. An excuse names the kind: "audit store_behind".
+func (w *world) audit() {
+	var taken, snowflakes bytes.Buffer
+	for _, tag := range w.judge.Tags() {
+		for _, r := range w.judge.Taken(tag) {
+			if tag == callers.Snowflakes {
+				fmt.Fprintf(&snowflakes, "%d-%d\n", r.First, r.Last)
+			} else {
+				fmt.Fprintf(&taken, "%s %d-%d\n", tag, r.First, r.Last)
+			}
+		}
+	}
+	files := []string{filepath.Join(w.dir, "taken"), filepath.Join(w.dir, "taken-snowflakes")}
+	for i, data := range [][]byte{taken.Bytes(), snowflakes.Bytes()} {
+		if err := os.WriteFile(files[i], data, 0o600); err != nil {
+			w.Fatal(err)
+		}
+	}
+	r := w.operator("audit", "--json", "--taken", files[0], "--taken-snowflakes", files[1])
+	found, err := contradictions(r.Stdout)
+	if err != nil || len(found) == 0 && r.Status != 0 {
+		w.violated("audit", "", fmt.Sprintf("all is ready, and leaf audit fails with exit status %d: %s", r.Status, r.Stderr))
+	}
+	for _, c := range found {
+		if !w.judge.Forgives("audit "+string(c.Kind), c.Tag, time.Now()) {
+			w.violated("audit", c.Tag, fmt.Sprintf("leaf audit says %s: %s", c.Kind, c.Message))
+		}
+	}
+}
+
+// revealed is how many IDs of the opaque tag are remembered with their numbers.
+const revealed = 200
+
+// reveal demands that numbers of an opaque tag's IDs are distinct, below the end of its record, and the same for good.
+func (w *world) reveal() {
+	if w.numbers == nil {
+		w.numbers = make(map[bus.ID]bus.ID)
+	}
+	var ids []bus.ID
+	for id := range w.numbers {
+		ids = append(ids, id)
+	}
+	taken := w.judge.Taken(coupon)
+	for range min(revealed/4, len(taken)) {
+		ids = append(ids, bus.ID(taken[rand.IntN(len(taken))].First))
+	}
+	slices.Sort(ids)
+	if ids = slices.Compact(ids); len(ids) == 0 {
+		return
+	}
+	args := []string{"tag", "reveal", coupon, "--json"}
+	for _, id := range ids {
+		args = append(args, fmt.Sprint(int64(id)))
+	}
+	r := w.operator(args...)
+	numbers, err := readRevealed(r.Stdout)
+	ctx, cancel := context.WithTimeout(w.ctx, 10*time.Second)
+	defer cancel()
+	record, recordErr := w.client.Tag(ctx, coupon)
+	if err = errors.Join(err, recordErr); r.Status != 0 || err != nil {
+		w.violated("reveal", coupon, fmt.Sprintf("leaf tag reveal fails with exit status %d: %s %v", r.Status, r.Stderr, err))
+		return
+	}
+	if text := compareNumbers(w.numbers, ids, numbers, record.MaxID); text != "" &&
+		!w.judge.Forgives("reveal", coupon, time.Now()) {
+		w.violated("reveal", coupon, text)
+	}
+	for id, number := range numbers {
+		if len(w.numbers) < revealed {
+			w.numbers[id] = number
+		}
+	}
 }
 
 // permanent are the tags that no fault deletes.
@@ -79,6 +178,19 @@ func (w *world) judging() {
 	for ; w.ctx.Err() == nil; w.pause(200 * time.Millisecond) {
 		if v := w.judge.Check(time.Now()); v != nil {
 			w.report(v)
+		}
+	}
+}
+
+// crashes demands that no process ever crashed, by all logs of the run.
+func (w *world) crashes() {
+	logs, err := filepath.Glob(filepath.Join(w.dir, "*", "log-*"))
+	if err != nil || len(logs) == 0 {
+		w.Fatalf("no log was found in %s: %v", w.dir, err)
+	}
+	for _, log := range logs {
+		if text := crash(log); text != "" {
+			w.violated("crash", "", fmt.Sprintf("%s (log: %s)", text, log))
 		}
 	}
 }

@@ -55,11 +55,18 @@ func (c *crowd) add(tag string, strict bool) {
 // never is the reasons that no valid request for a tag that exists may get, whatever fails.
 var never = []bus.Reason{bus.BadRequest, bus.BadTag, bus.BatchTooLarge, bus.Internal}
 
+// neverPermanent is the reasons that no request for a permanent tag may get.
+var neverPermanent = append([]bus.Reason{bus.UnknownTag, bus.Exhausted}, never...)
+
 func (c *crowd) record(call callers.Call) {
 	call.Kind = kind(call)
 	c.w.judge.Add(call)
-	for _, reason := range never {
-		if errors.Is(call.Err, reason) {
+	reasons := never
+	if slices.Contains(permanent, call.Tag) {
+		reasons = neverPermanent
+	}
+	for _, reason := range reasons {
+		if errors.Is(call.Err, reason) && !c.w.judge.Forgives("reason", call.Tag, call.Ended) {
 			c.w.violated("reason", call.Tag, call.Kind+": "+call.Err.Error())
 		}
 	}

@@ -30,6 +30,7 @@ type process struct {
 	frozen  bool
 	starts  int
 	since   time.Time // the last start
+	number  int       // of the process of the last start, by the system
 }
 
 // start starts the process if it does not run. From now on it is started again whenever it ends.
@@ -53,7 +54,7 @@ func (p *process) launchLocked() {
 		p.w.fail(fmt.Errorf("starting %s: %w", p.name, err))
 		return
 	}
-	p.current = current
+	p.current, p.number = current, cmd.Process.Pid
 	p.w.note("%s started", p.name)
 }
 
@@ -160,6 +161,14 @@ func (p *process) running() (since time.Time, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.since, p.current != nil && !p.current.Ended() && p.wanted && !p.frozen
+}
+
+// pid is the number of the process, if it runs.
+func (p *process) pid() (number int, ok bool) {
+	_, ok = p.running()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.number, ok
 }
 
 func (p *process) isWanted() bool {

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"os/signal"
@@ -35,7 +34,25 @@ func main() {
 		fmt.Fprintf(os.Stderr, "chaos: %v\n", err)
 		os.Exit(2)
 	}
-	os.Exit(run(cfg))
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
+	var status int
+	switch {
+	case cfg.known:
+		status = runKnown(ctx, cfg)
+	case cfg.broken != "":
+		status = runBroken(ctx, cfg)
+	default:
+		status = run(ctx, cfg)
+	}
+	if err := kit.Close(); err != nil {
+		fmt.Fprintf(os.Stderr, "chaos: %v\n", err)
+		status = max(status, 2)
+	}
+	if ctx.Err() != nil {
+		status = 130
+	}
+	os.Exit(status)
 }
 
 const usage = `Chaos runs an installation of Leafbus with real processes, and lets faults strike it under load. A seed chooses
@@ -48,6 +65,7 @@ Examples:
   go run ./tests/chaos -for 5m
   go run ./tests/chaos -for 1h -store mysql -servers joined
   go run ./tests/chaos -seed 7 -faults kill,freeze
+  go run ./tests/chaos -broken all
   go run ./tests/chaos -list
 
 Flags:
@@ -64,7 +82,8 @@ func parse(args []string) (cfg config, err error) {
 	only := flags.String("faults", "", "`names` of the only faults that strike, with commas; -list shows them")
 	flags.StringVar(&cfg.store, "store", "jetstream", "where tags and workers are: jetstream, or mysql (and ZooKeeper)")
 	flags.StringVar(&cfg.servers, "servers", "embedded", "NATS servers: embedded in generators, or joined")
-	flags.StringVar(&cfg.broken, "broken", "", "`name` of a fault that is put into the product on purpose; -list shows them")
+	flags.BoolVar(&cfg.known, "known", false, "run each fault that is known to break a promise, and demand that it still does")
+	flags.StringVar(&cfg.broken, "broken", "", "`name` of a breakage of the product, or all: chaos must find it; -list shows them")
 	flags.StringVar(&cfg.json, "json", "", "`file` for the table and the violation as JSON")
 	flags.BoolVar(&cfg.keep, "keep", false, "keep the folders and logs of all processes, and say where they are")
 	list := flags.Bool("list", false, "list the faults")
@@ -72,9 +91,7 @@ func parse(args []string) (cfg config, err error) {
 		return cfg, err
 	}
 	if *list {
-		for _, f := range faults {
-			fmt.Printf("%-20s %s\n", f.name, f.about)
-		}
+		printFaults(os.Stdout)
 		return cfg, flag.ErrHelp
 	}
 	if flags.NArg() > 0 {
@@ -107,7 +124,7 @@ func (cfg config) chosen() (from []*fault, err error) {
 		if f.store != "" && f.store != cfg.store || f.servers != "" && f.servers != cfg.servers {
 			continue
 		}
-		if slices.Contains(cfg.faults, f.name) || len(cfg.faults) == 0 && f.weight > 0 {
+		if slices.Contains(cfg.faults, f.name) || len(cfg.faults) == 0 && f.weight > 0 && !cfg.isKnown(f.name) {
 			from = append(from, f)
 		}
 	}
@@ -130,51 +147,67 @@ func (cfg config) command() string {
 }
 
 // run returns the exit status.
-func run(cfg config) (status int) {
-	dir, err := os.MkdirTemp("", "leaf-chaos-")
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "chaos: %v\n", err)
-		return 2
+func run(ctx context.Context, cfg config) (status int) {
+	w := play(ctx, cfg)
+	w.print(os.Stdout)
+	switch {
+	case errors.Is(w.err, errViolated):
+		w.explain(os.Stdout)
+		status = 1
+	case w.err != nil:
+		fmt.Fprintf(os.Stderr, "chaos: %v\n", w.err)
+		status = 2
+	default:
+		fmt.Printf("\nNo promise broke in %v, seed %d\n", w.lasted.Round(time.Second), cfg.seed)
 	}
-	h := newHarness(dir)
-	w := &world{
-		harness: h, cfg: cfg, progress: os.Stderr, judge: judge.New(), busy: make(map[*process]bool), began: time.Now(),
-	}
-	interrupted, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(interrupted, func() { h.fail(errors.New("interrupted")) })
-	fmt.Fprintln(w.progress, cfg.command())
-	var whole sync.WaitGroup
-	whole.Go(w.live) // it may end by Fatal
-	whole.Wait()
-	err = context.Cause(h.ctx)
-	h.fail(nil)
-	h.close()
-	w.table.print(os.Stdout)
 	if cfg.json != "" {
-		if err := w.table.write(w, cfg.json); err != nil {
+		if err := w.write(cfg.json); err != nil {
 			fmt.Fprintf(os.Stderr, "chaos: %v\n", err)
 			status = 2
 		}
 	}
-	switch {
-	case errors.Is(err, errViolated):
-		w.explain(os.Stdout)
-		status = 1
-	case err != nil:
+	if err := w.tidy(cfg.keep || status == 1 || status == 2 && ctx.Err() == nil); err != nil {
 		fmt.Fprintf(os.Stderr, "chaos: %v\n", err)
 		status = 2
-	default:
-		fmt.Printf("no promise broke in %v, seed %d\n", time.Since(w.began).Round(time.Second), cfg.seed)
-	}
-	if cfg.keep || status != 0 {
-		w.writeNotes()
-		fmt.Fprintf(os.Stderr, "all folders and logs are in %s\n", dir)
-	} else if err := errors.Join(os.RemoveAll(dir), kit.Close()); err != nil {
-		fmt.Fprintf(os.Stderr, "chaos: %v\n", err)
-		return 2
 	}
 	return status
+}
+
+// play runs an installation until the final check, the first violation or the end of ctx. No process is left after it.
+func play(ctx context.Context, cfg config) *world {
+	dir, err := os.MkdirTemp("", "leaf-chaos-")
+	h := newHarness(dir)
+	w := &world{
+		harness: h, cfg: cfg, progress: os.Stderr, judge: judge.New(), busy: make(map[*process]bool), began: time.Now(),
+		samples: make(samples),
+	}
+	if err != nil {
+		w.err = err
+		return w
+	}
+	stop := context.AfterFunc(ctx, func() { h.fail(errors.New("interrupted")) })
+	defer stop()
+	fmt.Fprintln(w.progress, cfg.command())
+	var whole sync.WaitGroup
+	whole.Go(w.live) // it may end by Fatal
+	whole.Wait()
+	w.err, w.lasted = context.Cause(h.ctx), time.Since(w.began)
+	h.fail(nil)
+	h.close()
+	return w
+}
+
+// tidy removes the folder of a run. Or it keeps it, with all that the runner did and saw.
+func (w *world) tidy(keep bool) error {
+	if !keep {
+		return os.RemoveAll(w.dir)
+	}
+	var text strings.Builder
+	for _, n := range w.notes {
+		fmt.Fprintf(&text, "%s  %s\n", n.at.Format(clock), n.text)
+	}
+	fmt.Fprintf(os.Stderr, "all folders and logs are in %s, and what happened is in its file notes\n", w.dir)
+	return os.WriteFile(filepath.Join(w.dir, "notes"), []byte(text.String()), 0o600)
 }
 
 // live is the run from its first process to the final check.
@@ -183,7 +216,7 @@ func (w *world) live() {
 	if err != nil {
 		w.Fatal(err)
 	}
-	w.leaf, err = programs.Build(w.ctx, w.dir)
+	w.leaf, err = programs.Build(w.ctx, w.dir, w.cfg.edits...)
 	if err == nil && w.cfg.servers == "joined" {
 		w.natsServer, err = programs.BuildNATS(w.ctx, w.dir)
 	}
@@ -191,7 +224,8 @@ func (w *world) live() {
 		w.Fatal(err)
 	}
 	w.begin(4)
-	w.watch = w.look()
+	w.watch, w.episodes = w.look(), newEpisodes()
+	go w.episodes.follow(w)
 	w.crowd = &crowd{w: w, sets: make(map[string]*harness)}
 	for _, args := range [][]string{
 		{"tag", "add", invoice, "--order", "strict"}, {"tag", "add", coupon, "--opaque=53", "--step", "100"},
@@ -200,52 +234,30 @@ func (w *world) live() {
 			w.Fatalf("leaf %v: %s", args, r.Stderr)
 		}
 	}
+	w.judge.Opaque(coupon, 1<<53-1)
 	for _, tag := range []string{order, stock, invoice, coupon, callers.Snowflakes} {
 		w.crowd.add(tag, tag == invoice)
 	}
 	go w.judging()
 	w.pause(3 * time.Second)
 	w.began = time.Now()
+	w.inspected = w.began
 	for n := 1; time.Since(w.began) < w.cfg.length; n++ {
 		w.plan(n, from).run(w, n)
 		if w.ctx.Err() != nil {
 			return
 		}
+		if time.Since(w.inspected) > inspectEvery {
+			w.inspect()
+		}
 	}
+	w.inspect()
 	w.crowd.end()
-	w.calm()
 	w.pause(time.Second)
 	if v := w.judge.Check(time.Now().Add(time.Hour)); v != nil {
 		w.report(v)
 	}
-}
-
-// writeNotes writes all notes into a file beside the logs.
-func (w *world) writeNotes() {
-	var text strings.Builder
-	for _, n := range w.notes {
-		fmt.Fprintf(&text, "%s  %s\n", n.at.Format("15:04:05.000"), n.text)
-	}
-	if err := os.WriteFile(filepath.Join(w.dir, "notes"), []byte(text.String()), 0o600); err != nil {
-		fmt.Fprintf(os.Stderr, "chaos: %v\n", err)
-	}
-}
-
-// explain prints the first violation, with what happened around it.
-func (w *world) explain(out io.Writer) {
-	v := w.violation
-	fmt.Fprintf(out, "\nBROKEN PROMISE %q", v.Check)
-	if v.Tag != "" {
-		fmt.Fprintf(out, " of tag %s", v.Tag)
-	}
-	fmt.Fprintf(out, ": %s\n\nWhat happened in the minute before:\n", v.Text)
-	for _, n := range w.notes {
-		if before := v.At.Sub(n.at); before < time.Minute && before > -time.Second {
-			fmt.Fprintf(out, "  %s  %s\n", n.at.Format("15:04:05.000"), n.text)
-		}
-	}
-	for _, c := range v.Calls {
-		fmt.Fprintf(out, "  %s – %s  %s %v %v\n", c.Sent.Format("15:04:05.000"), c.Ended.Format("15:04:05.000"), c.Kind, c.Ranges, c.Err)
-	}
-	fmt.Fprintf(out, "\nRepeat it: %s\n", w.cfg.command())
+	w.calm()
+	w.audit()
+	w.crashes()
 }

@@ -172,6 +172,5 @@ func (r round) run(w *world, n int) {
 	for _, s := range r {
 		s.settled = time.Now()
 	}
-	w.table.add(w, r)
-	fmt.Fprintln(w.progress, w.table.line(w, n, r))
+	fmt.Fprintln(w.progress, w.table.add(w, r).line(time.Since(w.began), n))
 }

@@ -51,6 +51,10 @@ type row struct {
 	Settled float64            `json:"settled_after_s"` // the longest time from the end of a fault until all was ready
 }
 
+func newRow(name string) *row {
+	return &row{Faults: name, Callers: map[string]*met{}, Shown: map[string]float64{}, Hidden: map[string]int{}}
+}
+
 // met is what callers met in all strikes of a row.
 type met struct {
 	Calls   int64            `json:"calls"`
@@ -60,44 +64,58 @@ type met struct {
 	Reasons map[string]int64 `json:"reasons"`
 }
 
-func (m *met) add(more callers.Met) {
-	m.Calls, m.IDs, m.Failed = m.Calls+more.Calls, m.IDs+more.IDs, m.Failed+more.Failed
-	m.Gap = max(m.Gap, more.Gap.Seconds())
-	for reason, n := range more.Reasons {
-		m.Reasons[reason] += n
+// add takes in what others met.
+func (x *row) add(more *row) {
+	x.Strikes += more.Strikes
+	x.Settled = max(x.Settled, more.Settled)
+	for kind, m := range more.Callers {
+		if x.Callers[kind] == nil {
+			x.Callers[kind] = &met{Reasons: make(map[string]int64)}
+		}
+		sum := x.Callers[kind]
+		sum.Calls, sum.IDs, sum.Failed = sum.Calls+m.Calls, sum.IDs+m.IDs, sum.Failed+m.Failed
+		sum.Gap = max(sum.Gap, m.Gap)
+		for reason, n := range m.Reasons {
+			sum.Reasons[reason] += n
+		}
+	}
+	for where, after := range more.Shown {
+		x.Shown[where] = max(x.Shown[where], after)
+	}
+	for where, n := range more.Hidden {
+		x.Hidden[where] += n
 	}
 }
 
-func (t *table) add(w *world, r round) {
-	if t.rows == nil {
-		t.rows = make(map[string]*row)
-	}
-	name := r.names()
-	x := t.rows[name]
-	if x == nil {
-		x = &row{Faults: name, Callers: map[string]*met{}, Shown: map[string]float64{}, Hidden: map[string]int{}}
-		t.rows[name] = x
-	}
+// add returns what was met in a round.
+func (t *table) add(w *world, r round) *row {
 	began, ended, settled := r[0].began, r[0].ended, r[0].settled
 	for _, s := range r {
 		began, ended = earlier(began, s.began), later(ended, s.ended)
 	}
-	x.Strikes++
-	x.Settled = max(x.Settled, settled.Sub(ended).Seconds())
+	x := newRow(r.names())
+	x.Strikes, x.Settled = 1, settled.Sub(ended).Seconds()
 	for kind, m := range w.judge.Met(began, settled) {
 		column, _, _ := strings.Cut(kind, ": ")
-		if x.Callers[column] == nil {
-			x.Callers[column] = &met{Reasons: make(map[string]int64)}
-		}
-		x.Callers[column].add(m)
+		one := newRow("")
+		one.Callers[column] = &met{m.Calls, m.IDs, m.Failed, m.Gap.Seconds(), m.Reasons}
+		x.add(one)
 	}
-	for _, where := range []string{byReadiness, byNodes, byAlert} {
-		if after := w.watch.first(where, began, settled); after > 0 {
-			x.Shown[where] = max(x.Shown[where], after.Seconds())
+	for _, where := range shownAt {
+		if after, ok := w.watch.first(where, began, settled); ok {
+			x.Shown[where] = after.Seconds()
 		} else {
-			x.Hidden[where]++
+			x.Hidden[where] = 1
 		}
 	}
+	if t.rows == nil {
+		t.rows = make(map[string]*row)
+	}
+	if t.rows[x.Faults] == nil {
+		t.rows[x.Faults] = newRow(x.Faults)
+	}
+	t.rows[x.Faults].add(x)
+	return x
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -114,40 +132,80 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// line says in short what the last round did.
-func (t *table) line(w *world, n int, r round) string {
-	x := t.rows[r.names()]
+// line says in short what a round did.
+func (x *row) line(since time.Duration, n int) string {
 	var calls, failed int64
 	for _, met := range x.Callers {
 		calls, failed = calls+met.Calls, failed+met.Failed
 	}
-	return fmt.Sprintf("%8v  round %3d  %-50s %6d of %7d calls failed; ready again after %.1f s",
-		time.Since(w.began).Round(time.Second), n, r.names(), failed, calls, x.Settled)
+	var shown []string
+	for _, where := range shownAt {
+		if after, ok := x.Shown[where]; ok {
+			shown = append(shown, fmt.Sprintf("%s %s", where, seconds(after)))
+		}
+	}
+	return strings.TrimRight(fmt.Sprintf("%8v  round %3d  %-40s %6d of %6d calls failed; ready again after %5s; %s",
+		since.Round(time.Second), n, x.Faults, failed, calls, seconds(x.Settled), strings.Join(shown, ", ")), "; ")
 }
 
-// print writes the table: failed calls / all calls, and the longest time without an answer.
-func (t *table) print(out io.Writer) {
-	tab := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(tab, "fault\tstrikes\t%s\treadiness\tnodes\talert\tready again\n", strings.Join(columns, "\t"))
+// several is the name of the row with all rounds in which faults overlapped. The JSON has each combination.
+const several = "two or three at a time"
+
+// short are the rows to print: faults that struck alone, and one row for all others.
+func (t *table) short() (rows []*row) {
+	rest := newRow(several)
 	for _, name := range slices.Sorted(maps.Keys(t.rows)) {
-		x := t.rows[name]
-		fmt.Fprintf(tab, "%s\t%d", name, x.Strikes)
-		for _, kind := range columns {
-			met := x.Callers[kind]
-			if met == nil {
-				fmt.Fprint(tab, "\t–")
-				continue
-			}
-			fmt.Fprintf(tab, "\t%d/%d (%s)", met.Failed, met.Calls, seconds(met.Gap))
+		if strings.Contains(name, " + ") {
+			rest.add(t.rows[name])
+		} else {
+			rows = append(rows, t.rows[name])
 		}
-		for _, where := range []string{byReadiness, byNodes, byAlert} {
+	}
+	if rest.Strikes > 0 {
+		rows = append(rows, rest)
+	}
+	return rows
+}
+
+// print writes what callers met, then what operators saw.
+func (t *table) print(out io.Writer) {
+	rows := t.short()
+	if len(rows) == 0 {
+		return
+	}
+	tab := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(tab, "FAILED/ALL CALLS\t%s\n", strings.Join(columns, "\t"))
+	each := func(x *row, cell func(*met) string) {
+		fmt.Fprint(tab, x.Faults)
+		for _, kind := range columns {
+			if m := x.Callers[kind]; m != nil {
+				fmt.Fprint(tab, "\t", cell(m))
+			} else {
+				fmt.Fprint(tab, "\t-")
+			}
+		}
+		fmt.Fprintln(tab)
+	}
+	for _, x := range rows {
+		each(x, func(m *met) string { return fmt.Sprintf("%d/%d", m.Failed, m.Calls) })
+	}
+	tab.Flush()
+	fmt.Fprintf(tab, "\nLONGEST TIME WITHOUT AN ANSWER\t%s\n", strings.Join(columns, "\t"))
+	for _, x := range rows {
+		each(x, func(m *met) string { return seconds(m.Gap) })
+	}
+	tab.Flush()
+	fmt.Fprintf(tab, "\nSHOWED AFTER AT MOST\tstrikes\t%s\tready again after\n", strings.Join(shownAt, "\t"))
+	for _, x := range rows {
+		fmt.Fprintf(tab, "%s\t%d", x.Faults, x.Strikes)
+		for _, where := range shownAt {
 			switch after, hidden := x.Shown[where], x.Hidden[where]; {
 			case hidden == 0:
 				fmt.Fprintf(tab, "\t%s", seconds(after))
 			case hidden == x.Strikes:
-				fmt.Fprint(tab, "\t–")
+				fmt.Fprint(tab, "\t-")
 			default:
-				fmt.Fprintf(tab, "\t%s, %d of %d not", seconds(after), hidden, x.Strikes)
+				fmt.Fprintf(tab, "\t%s (in %d of %d)", seconds(after), x.Strikes-hidden, x.Strikes)
 			}
 		}
 		fmt.Fprintf(tab, "\t%s\n", seconds(x.Settled))
@@ -155,17 +213,35 @@ func (t *table) print(out io.Writer) {
 	tab.Flush()
 }
 
+// print writes the first and the last calm moment of the longest run of each process.
+func (all samples) print(out io.Writer) {
+	if len(all) == 0 {
+		return
+	}
+	tab := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprint(tab, "\nLONGEST RUN OF\tseen for\tmegabytes\tdescriptors\tgoroutines\n")
+	longest := all.longest()
+	for _, name := range slices.Sorted(maps.Keys(longest)) {
+		moments := longest[name]
+		first, last := moments[0], moments[len(moments)-1]
+		fmt.Fprintf(tab, "%s\t%v\t%d, then %d\t%d, then %d\t%d, then %d\n", name, last.at.Sub(first.at).Round(time.Second),
+			first.Megabytes, last.Megabytes, first.Descriptors, last.Descriptors, first.Goroutines, last.Goroutines)
+	}
+	tab.Flush()
+}
+
 func seconds(s float64) string { return fmt.Sprintf("%.1f s", s) }
 
 // write puts the table and all else that a program may want to read into a file.
-func (t *table) write(w *world, path string) error {
-	var rows []*row
-	for _, name := range slices.Sorted(maps.Keys(t.rows)) {
-		rows = append(rows, t.rows[name])
+func (w *world) write(path string) error {
+	rows := []*row{}
+	for _, name := range slices.Sorted(maps.Keys(w.table.rows)) {
+		rows = append(rows, w.table.rows[name])
 	}
 	data, err := json.MarshalIndent(map[string]any{
-		"seed": fmt.Sprint(w.cfg.seed), "store": w.cfg.store, "servers": w.cfg.servers, "seconds": time.Since(w.began).Seconds(),
-		"faults": rows, "violation": w.violation, "excused": w.judge.Excused(),
+		"command": w.cfg.command(), "seed": fmt.Sprint(w.cfg.seed), "store": w.cfg.store, "servers": w.cfg.servers,
+		"seconds": w.lasted.Seconds(), "faults": rows, "processes": w.samples.longest(), "violation": w.violation,
+		"excused": w.judge.Excused(),
 	}, "", "  ")
 	if err != nil {
 		return err

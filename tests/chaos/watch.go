@@ -21,16 +21,18 @@ const (
 	byAlert     = "alert"
 )
 
+var shownAt = []string{byReadiness, byNodes, byAlert}
+
 // watch looks at the installation as an operator and a load balancer do, and remembers when something showed.
 type watch struct {
 	w     *world
 	mu    sync.Mutex
 	shown map[string][]time.Time // by where it showed
-	open  map[string]time.Time   // alerts that have no end yet, by kind and key
+	heard map[string]bool        // IDs of alerts: one is published again and again while the stream is unavailable
 }
 
 func (w *world) look() *watch {
-	l := &watch{w: w, shown: make(map[string][]time.Time), open: make(map[string]time.Time)}
+	l := &watch{w: w, shown: make(map[string][]time.Time), heard: make(map[string]bool)}
 	for _, m := range w.machines {
 		go l.readiness(m)
 	}
@@ -47,16 +49,16 @@ func (l *watch) show(where string) {
 	l.shown[where] = append(l.shown[where], time.Now())
 }
 
-// first is how long after from it showed there; 0: it did not before until.
-func (l *watch) first(where string, from, until time.Time) time.Duration {
+// first is how long after from it showed there, if it did before until.
+func (l *watch) first(where string, from, until time.Time) (after time.Duration, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, at := range l.shown[where] {
 		if at.After(from) && at.Before(until) {
-			return at.Sub(from)
+			return at.Sub(from), true
 		}
 	}
-	return 0
+	return 0, false
 }
 
 // readiness asks a machine all the time, past its links. A change from ready to not ready shows a fault.
@@ -77,7 +79,7 @@ func (l *watch) nodes() {
 	whole := false
 	for ; l.w.ctx.Err() == nil; l.w.pause(time.Second) {
 		ctx, cancel := context.WithTimeout(l.w.ctx, 10*time.Second)
-		cmd := exec.CommandContext(ctx, l.w.leaf, "nodes", "--json", "-s", l.w.nc.ConnectedUrl())
+		cmd := exec.CommandContext(ctx, l.w.leaf, "nodes", "--json", "-s", l.w.urls())
 		cmd.Env = append(environment(), "XDG_CONFIG_HOME="+l.w.dir)
 		out, err := cmd.Output()
 		cancel()
@@ -104,12 +106,15 @@ func (l *watch) event(msg *nats.Msg) {
 		return
 	}
 	what := strings.TrimPrefix(msg.Subject, "leaf.events.")
-	if strings.HasPrefix(what, "info.segment.refill.") {
+	l.mu.Lock()
+	again := l.heard[e.ID]
+	l.heard[e.ID] = true
+	l.mu.Unlock()
+	if again || strings.HasPrefix(what, "info.segment.refill.") {
 		return
 	}
 	l.w.note("event %s %s", what, msg.Data)
-	if strings.HasPrefix(what, "alert.") {
+	if e.Severity == "alert" {
 		l.show(byAlert)
 	}
-	_ = e
 }

@@ -28,12 +28,14 @@ import (
 type config struct {
 	seed    uint64
 	length  time.Duration
-	faults  []string // names; empty: all that fit and are not known to break a promise
-	store   string   // jetstream, mysql
-	servers string   // embedded, joined
-	broken  string   // name of a breakage of the product; empty: none
-	json    string   // file for the report
-	keep    bool     // keep the folders
+	faults  []string        // names; empty: all that fit and are not known to break a promise
+	store   string          // jetstream, mysql
+	servers string          // embedded, joined
+	known   bool            // run the faults that are known to break a promise
+	broken  string          // name of a breakage of the product, or all; empty: none
+	edits   []programs.Edit // of that breakage
+	json    string          // file for the report
+	keep    bool            // keep the folders
 }
 
 // world is an installation, all that it needs, and all that was seen of it.
@@ -54,14 +56,24 @@ type world struct {
 	judge  *judge.Judge
 	crowd  *crowd
 	watch  *watch
-	table  table // the main goroutine's
 
+	episodes *episodes
 	progress io.Writer
+
+	// Of the main goroutine:
+	table     table
+	samples   samples
+	numbers   map[bus.ID]bus.ID // of some IDs of the opaque tag
+	inspected time.Time         // the last time
 
 	mu        sync.Mutex
 	busy      map[*process]bool // those that a strike has
 	notes     []note
 	violation *judge.Violation // the first
+
+	// Of the end:
+	err    error // why the run ended early
+	lasted time.Duration
 }
 
 // note is something that the runner did or saw.
@@ -73,6 +85,9 @@ type note struct {
 func (w *world) note(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.ctx.Err() != nil {
+		return // the end of the run is no fault
+	}
 	w.notes = append(w.notes, note{time.Now(), fmt.Sprintf(format, args...)})
 }
 
@@ -172,15 +187,20 @@ func (w *world) begin(machines int) {
 
 // connect connects those who look, past all links.
 func (w *world) connect() {
-	var urls []string
-	for _, s := range w.servers {
-		urls = append(urls, "nats://"+s.addr)
-	}
-	w.nc = kit.Connect(w, strings.Join(urls, ","), nats.RetryOnFailedConnect(true), nats.PingInterval(time.Second),
+	w.nc = kit.Connect(w, w.urls(), nats.RetryOnFailedConnect(true), nats.PingInterval(time.Second),
 		nats.MaxPingsOutstanding(2)) // its server may be frozen
 	js, err := jetstream.New(w.nc)
 	kit.Must(w, err)
 	w.js, w.client = js, bus.NewClient(w.nc)
+}
+
+// urls are those of NATS for those who look.
+func (w *world) urls() string {
+	var urls []string
+	for _, s := range w.servers {
+		urls = append(urls, "nats://"+s.addr)
+	}
+	return strings.Join(urls, ",")
 }
 
 // doors are the URLs of NATS for callers and operators.

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -33,6 +34,20 @@ func (j *Judge) Around(v *Violation, d time.Duration) []callers.Call {
 // Met returns what each kind of caller met in a time of the last minutes.
 func (j *Judge) Met(from, until time.Time) map[string]callers.Met {
 	return callers.Meet(j.calls(func(callers.Call) bool { return true }), from, until)
+}
+
+// Tags returns the names of all tags that the judge knows, sorted.
+func (j *Judge) Tags() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Sorted(maps.Keys(j.tags))
+}
+
+// IsOpaque reports whether a tag is opaque: its IDs are no numbers, and have no order.
+func (j *Judge) IsOpaque(tag string) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.tag(tag).opaque
 }
 
 // Taken returns all IDs of a tag that were judged, joined.

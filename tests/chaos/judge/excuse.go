@@ -62,6 +62,19 @@ func (x *excuse) still(s span) []span {
 	return nil
 }
 
+// Forgives reports whether an excuse covers a violation that is not about IDs, for checks outside of this package.
+func (j *Judge) Forgives(check, tag string, at time.Time) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, x := range j.tag(tag).excuses {
+		if since := j.since(at); x.Check == check && x.from <= since && since <= x.until {
+			x.Used++
+			return true
+		}
+	}
+	return false
+}
+
 // Excused returns all excuses, in the order in which they were declared.
 func (j *Judge) Excused() (all []Excused) {
 	j.mu.Lock()

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/leafbus/leafbus/bus"
+)
+
+// alertsEndWithin is how long an alert may last after the last fault.
+const alertsEndWithin = 2 * time.Minute
+
+// episodes are the alerts that have no end yet, by the rules of docs/events.md.
+type episodes struct {
+	mu   sync.Mutex
+	seen map[string]bool // IDs of events: the stream is read again after it was lost
+	open map[episode]bus.Event
+}
+
+// episode is what an alert is about. node is the generator that is in trouble.
+type episode struct{ node, what, key string }
+
+func newEpisodes() *episodes {
+	return &episodes{seen: make(map[string]bool), open: make(map[episode]bus.Event)}
+}
+
+// add takes in an event, in the order of the stream.
+func (s *episodes) add(e bus.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.seen[e.ID] {
+		return
+	}
+	s.seen[e.ID] = true
+	node := strings.TrimPrefix(e.Source, "/leaf/")
+	if strings.HasPrefix(e.Type, "leaf.node.") {
+		node = e.Key // any other generator may publish that it is lost, and that it is back
+	}
+	switch body := e.Body.(type) {
+	case bus.RecoveredEvent:
+		kind, _ := strings.CutSuffix(e.Type, "recovered")
+		delete(s.open, episode{node, kind + body.Episode, e.Key})
+		return
+	case bus.NodeEvent:
+		maps.DeleteFunc(s.open, func(about episode, alert bus.Event) bool {
+			return about.node == node && endedBy(e.Type, about.what) &&
+				(body.Started.IsZero() || alert.Time.Before(body.Started) || e.Type != "leaf.node.started")
+		})
+	case bus.WorkerEvent:
+		maps.DeleteFunc(s.open, func(about episode, _ bus.Event) bool {
+			return about.node == node && endedBy(e.Type, about.what)
+		})
+	}
+	if e.Severity == "alert" && hasEnd(e.Type) {
+		s.open[episode{node, e.Type, e.Key}] = e
+	}
+}
+
+// endedBy reports whether an event of a generator also ends its earlier alerts of a type.
+func endedBy(event, alert string) bool {
+	of := func(kinds ...string) bool {
+		return slices.ContainsFunc(kinds, func(k string) bool { return strings.HasPrefix(alert, k) })
+	}
+	switch event {
+	case "leaf.node.started":
+		return of("leaf.segment.", "leaf.ledger.", "leaf.nats.degraded", "leaf.node.stale")
+	case "leaf.node.stopped":
+		return !of("leaf.clock.skewed")
+	case "leaf.worker.acquired":
+		return of("leaf.clock.", "leaf.worker.lost", "leaf.worker.expiring")
+	}
+	return false
+}
+
+// hasEnd reports whether the end of all faults ends alerts of a type.
+func hasEnd(alert string) bool {
+	return !slices.Contains([]string{
+		"leaf.worker.ending",    // it lasts until the layout of snowflakes changes
+		"leaf.segment.ending",   // until an operator raises the limit
+		"leaf.segment.shadowed", // until an operator removes the row
+	}, alert)
+}
+
+// lasting are the alerts that should be over. One about a generator that does not run may last until its reservation
+// is over.
+func (s *episodes) lasting(now time.Time, runs func(node string) bool) (found []bus.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.open {
+		lost, ok := e.Body.(bus.LostEvent)
+		if !ok || runs(e.Key) || !now.Before(time.UnixMilli(lost.UntilMS)) {
+			found = append(found, e)
+		}
+	}
+	slices.SortFunc(found, func(x, y bus.Event) int { return cmp.Or(x.Time.Compare(y.Time), cmp.Compare(x.ID, y.ID)) })
+	return found
+}
+
+// follow reads alerts and their ends from the stream, and begins again when the stream was lost.
+func (s *episodes) follow(w *world) {
+	began := time.Now()
+	for ; w.ctx.Err() == nil; w.pause(time.Second) {
+		for e, err := range w.client.Events(w.ctx, bus.Episodes(), bus.Since(began)) {
+			if err == nil {
+				s.add(e)
+			}
+		}
+	}
+}
+
+// alertsEnd demands that all alerts end after the last fault: by their events, and in the list of each dashboard.
+func (w *world) alertsEnd() {
+	var tag, text string
+	for end := time.Now().Add(alertsEndWithin); time.Now().Before(end); w.pause(time.Second) {
+		if tag, text = w.lastingAlert(); text == "" {
+			return
+		}
+	}
+	w.violated("alert", tag, fmt.Sprintf("%v after the last fault, %s", alertsEndWithin, text))
+}
+
+// lastingAlert is an alert that should be over; text is empty if there is none.
+func (w *world) lastingAlert() (tag, text string) {
+	ctx, cancel := context.WithTimeout(w.ctx, 5*time.Second)
+	defer cancel()
+	states, err := w.client.States(ctx)
+	if err != nil {
+		return "", "nobody answers: " + err.Error()
+	}
+	runs := func(node string) bool {
+		return slices.ContainsFunc(states, func(s bus.State) bool { return s.Node == node })
+	}
+	for _, e := range w.episodes.lasting(time.Now(), runs) {
+		if tag = tagOf(e.Type, e.Key); !w.judge.Forgives("alert", tag, time.Now()) {
+			return tag, fmt.Sprintf("%s of %s, published by %s at %s, has no end in the stream: %s",
+				e.Type, e.Key, e.Source, e.Time.Format("15:04:05.000"), e.Data)
+		}
+	}
+	for _, m := range w.machines {
+		if !m.isWanted() {
+			continue
+		}
+		alerts, err := m.alerts()
+		if err != nil {
+			return "", fmt.Sprintf("%s does not list its alerts: %v", m.name, err)
+		}
+		for _, a := range alerts {
+			lost := a.Type == "leaf.node.lost" && !runs(a.Key) && time.Now().Before(time.UnixMilli(a.Body.UntilMS))
+			if tag = tagOf(a.Type, a.Key); hasEnd(a.Type) && !lost && !w.judge.Forgives("alert", tag, time.Now()) {
+				return tag, fmt.Sprintf("the dashboard of %s shows %s of %s at %s", m.name, a.Type, a.Key, a.Node)
+			}
+		}
+	}
+	return "", ""
+}
+
+// tagOf is the tag of an alert; empty: it is about no tag.
+func tagOf(what, key string) string {
+	if strings.HasPrefix(what, "leaf.segment.") {
+		return key
+	}
+	return ""
+}
+
+// shownAlert is an alert that lasts by the dashboard.
+type shownAlert struct {
+	Type, Key, Node string
+	Body            struct {
+		UntilMS int64 `json:"until_ms"`
+	}
+}
+
+// alerts are those that the dashboard of a machine shows. It groups them by their cause.
+func (m *machine) alerts() (all []shownAlert, err error) {
+	var feed struct {
+		Causes []struct{ Alerts []shownAlert }
+	}
+	status, body := get("http://" + m.http + "/dashboard/feed")
+	if status != http.StatusOK {
+		return nil, fmt.Errorf("%d %s", status, body)
+	}
+	if err := json.Unmarshal([]byte(body), &feed); err != nil {
+		return nil, err
+	}
+	for _, c := range feed.Causes {
+		all = append(all, c.Alerts...)
+	}
+	return all, nil
+}
