@@ -126,10 +126,7 @@ var recordFaults = []*fault{
 				m.start()
 			}
 			s.last(5*time.Second, 15*time.Second)
-			s.persist("making the bucket LEAF", func(ctx context.Context) error {
-				_, err := s.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: bus.BucketInstallation, Replicas: 3})
-				return err
-			})
+			s.makeBucket(bus.BucketInstallation)
 			s.put(bus.BucketInstallation, "installation", record)
 		},
 	},
@@ -157,17 +154,23 @@ var recordFaults = []*fault{
 		},
 	},
 	{
-		name: "tags-removed", about: "the bucket LEAF_TAGS is deleted, and the operator creates each tag above all IDs", weight: 1,
-		alone: true,
+		name: "tags-emptied", weight: 1, alone: true,
+		about: "the bucket LEAF_TAGS is deleted, and the operator makes the bucket, and each tag above all IDs",
 		strike: func(s *strike) {
 			above := s.inJetStream()
 			s.removeStreams(streamTags)
 			s.last(5*time.Second, 15*time.Second)
-			for _, tag := range permanent {
-				if above[tag] > 0 {
-					s.createAgain(tag, above[tag])
-				}
-			}
+			s.makeBucket(bus.BucketTags)
+			s.createAll(above)
+		},
+	},
+	{
+		name: "tags-removed", about: "the bucket LEAF_TAGS is deleted, and the operator creates each tag above all IDs", alone: true,
+		strike: func(s *strike) {
+			above := s.inJetStream()
+			s.removeStreams(streamTags)
+			s.last(5*time.Second, 15*time.Second)
+			s.createAll(above)
 		},
 	},
 	{
@@ -179,11 +182,7 @@ var recordFaults = []*fault{
 			m.kill()
 			m.start()
 			s.last(5*time.Second, 15*time.Second)
-			for _, tag := range permanent {
-				if above[tag] > 0 {
-					s.createAgain(tag, above[tag])
-				}
-			}
+			s.createAll(above)
 		},
 	},
 	{
@@ -197,9 +196,14 @@ var recordFaults = []*fault{
 			}
 			older := s.backUpQuiet(streamTags)
 			s.last(3*time.Second, 10*time.Second)
-			began := time.Now()
+			lost := make(map[string]bus.Range)
 			for tag, end := range copied {
-				s.excuseRollback(tag, bus.Range{First: end, Last: s.end(tag) + underWay}, began)
+				lost[tag] = bus.Range{First: end, Last: s.end(tag) + underWay}
+			}
+			s.removeStreams(streamTags)
+			s.pause(time.Second) // answers that are on their way arrive
+			for tag, ids := range lost {
+				s.excuseRollback(tag, ids, time.Now())
 			}
 			s.restore(older)
 			s.last(0, 5*time.Second)
@@ -297,6 +301,15 @@ func (s *strike) inJetStream() map[string]int64 {
 	return above
 }
 
+// createAll makes all tags that were lost, each above these IDs.
+func (s *strike) createAll(above map[string]int64) {
+	for _, tag := range permanent {
+		if above[tag] > 0 {
+			s.createAgain(tag, above[tag])
+		}
+	}
+}
+
 // createAgain makes a tag that was lost, as an operator does by the documentation. A generator may have been faster.
 func (s *strike) createAgain(tag string, above int64) {
 	kind := map[string]string{invoice: "--order=strict", coupon: "--opaque=53", order: "--order=trend", stock: "--order=trend"}[tag]
@@ -338,13 +351,16 @@ func (s *strike) wipe() {
 	record, keys := s.entry(bus.BucketInstallation, "installation").Value(), s.backUp(streamKeys)
 	s.removeStreams(s.streams()...)
 	s.last(5*time.Second, 15*time.Second)
-	s.persist("making the bucket LEAF", func(ctx context.Context) error {
-		_, err := s.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: bus.BucketInstallation, Replicas: 3})
-		return err
-	})
+	s.makeBucket(bus.BucketInstallation)
 	s.put(bus.BucketInstallation, "installation", record)
 	s.restore(keys)
-	for tag, end := range above {
-		s.createAgain(tag, end)
-	}
+	s.createAll(above)
+}
+
+// makeBucket makes an empty bucket, as nats kv add does.
+func (s *strike) makeBucket(name string) {
+	s.persist("making the bucket "+name, func(ctx context.Context) error {
+		_, err := s.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: name, Replicas: 3})
+		return err
+	})
 }
