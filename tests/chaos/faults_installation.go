@@ -1,4 +1,282 @@
 package main
 
-// installationFaults are about which installation a machine belongs to.
-var installationFaults []*fault
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/tests/kit"
+)
+
+// installationFaults are about which installation a machine belongs to, and about its data folder.
+var installationFaults = []*fault{
+	{
+		name: "folder-emptied", about: "a generator is killed, and started with an empty data folder", weight: 1, servers: "joined",
+		harms: []string{harmsFolders, harmsJetStream},
+		strike: func(s *strike) {
+			m := s.machine()
+			m.kill()
+			s.clearData(m.data)
+			s.last(0, 5*time.Second)
+			m.start()
+		},
+	},
+	{
+		name: "machine-replaced", about: "a machine is replaced by one with an empty disk, as docs/cluster.md says", weight: 1,
+		servers: "embedded", alone: true,
+		strike: func(s *strike) { s.replace(s.machine()) },
+	},
+	{
+		name: "machines-replaced", about: "all machines are replaced by ones with empty disks, one after the other", weight: 1,
+		servers: "embedded", alone: true,
+		strike: func(s *strike) {
+			for _, i := range s.Perm(len(s.machines)) {
+				s.replace(s.machines[i])
+			}
+		},
+	},
+	{
+		name: "server-replaced", about: "a NATS server is replaced by one with an empty disk", weight: 1, servers: "joined", alone: true,
+		strike: func(s *strike) {
+			s.redundant()
+			o := s.world.servers[s.IntN(len(s.world.servers))]
+			o.kill()
+			kit.Must(s, os.RemoveAll(o.data))
+			s.last(0, 5*time.Second)
+			o.start()
+			s.redundant()
+		},
+	},
+	{
+		name: "folder-restored", about: "an older copy of a generator's data folder is put back, over it or in its place", weight: 1,
+		harms: []string{harmsFolders},
+		strike: func(s *strike) {
+			m, older := s.machine(), s.TempDir()
+			s.copyData(m.data, older)
+			s.last(2*time.Second, 8*time.Second)
+			m.kill()
+			if s.IntN(2) == 0 {
+				s.clearData(m.data)
+			}
+			s.copyData(older, m.data)
+			m.start()
+		},
+	},
+	{
+		name: "folder-copied", about: "a copy of a generator's data folder is started beside it; it may stand still meanwhile", weight: 1,
+		harms: []string{harmsFolders},
+		strike: func(s *strike) {
+			m := s.machine()
+			if s.IntN(2) == 0 && m.freeze() {
+				s.pause(2 * time.Second) // less is excluded: docs/guarantees.md
+			}
+			c := s.newcomer("copy")
+			s.copyData(m.data, filepath.Join(c.folder, "leaf-data"))
+			c.serve(s)
+			m.thaw()
+			s.last(3*time.Second, 8*time.Second)
+			c.stop()
+		},
+	},
+	{
+		name: "newcomer", about: "one more generator joins with an empty data folder, and leaves; it may be killed meanwhile", weight: 1,
+		harms: []string{harmsJetStream},
+		strike: func(s *strike) {
+			c := s.newcomer("newcomer")
+			c.serve(s)
+			s.last(0, 5*time.Second)
+			if s.IntN(2) == 0 {
+				c.kill()
+				c.serve(s)
+				s.last(0, 5*time.Second)
+			}
+			c.stop()
+		},
+	},
+	{
+		name: "wrong-server", about: "a generator is started with the NATS of another installation", weight: 1, harms: []string{harmsFolders},
+		strike: func(s *strike) {
+			other, m := s.other(), s.machine()
+			m.kill()
+			s.refused("belongs to installation", m.folder, s.serving(m.name, m.data, other, database)...)
+			m.start()
+		},
+	},
+	{
+		name: "wrong-database", about: "a generator is started with the database of another installation", weight: 1, store: "mysql",
+		harms: []string{harmsFolders, harmsJetStream, harmsDatabase},
+		strike: func(s *strike) {
+			m := s.machine()
+			m.kill()
+			kit.SQL(s, s.db.Primary().DSN(""), "CREATE DATABASE IF NOT EXISTS other")
+			s.refused("installation", m.folder, s.serving(m.name, m.data, s.doors(), "other")...)
+			m.start()
+		},
+	},
+	{
+		name: "stolen-database", about: "a new installation is started with the database of this one", weight: 1, store: "mysql",
+		harms: []string{harmsDatabase},
+		strike: func(s *strike) {
+			folder := s.TempDir()
+			s.refused("installation", folder, s.serving("thief", filepath.Join(folder, "leaf-data"), s.other(), database)...)
+		},
+	},
+	{
+		name: "restore", about: "JetStream is backed up while nobody writes, and restored by the steps of docs/cluster.md", weight: 1,
+		servers: "joined", alone: true,
+		strike: func(s *strike) { s.restoreBySteps((*world).backUpQuiet) },
+	},
+	{
+		name: "restore-busy", about: "the same, and generators write during the backup", servers: "joined", alone: true,
+		strike: func(s *strike) { s.restoreBySteps((*world).backUp) },
+	},
+	{
+		name: "grow", about: "one machine becomes three, as docs/cluster.md says, and a fourth one joins", alone: true, begins: 1,
+		strike: func(s *strike) {
+			m, o := s.machines[0], s.world.servers[0]
+			s.last(time.Second, 3*time.Second)
+			m.stop()
+			if s.cfg.servers == "joined" {
+				o.stop()
+			}
+			o.writeConfig(true)
+			for _, o := range s.world.servers {
+				if s.cfg.servers == "joined" {
+					o.start()
+				}
+			}
+			for _, m := range s.machines {
+				m.start()
+			}
+		},
+	},
+}
+
+// redundant waits until leaf nodes says that any one machine may stop.
+func (s *strike) redundant() { s.insist("nodes", "--wait-redundant", "--wait", "50s") }
+
+// replace puts a machine with an empty disk in the place of one, when that is allowed.
+func (s *strike) replace(m *machine) {
+	s.redundant()
+	m.kill()
+	kit.Must(s, os.RemoveAll(m.data))
+	m.start()
+	s.redundant()
+}
+
+// guest is a generator that is not one of the machines.
+type guest struct {
+	*process
+	http string
+}
+
+// newcomer returns a generator that is to join. It does not run yet.
+func (s *strike) newcomer(name string) *guest {
+	name = fmt.Sprintf("%s-%d", name, s.began.UnixMilli())
+	g := &guest{process: s.newProcess(name), http: s.address()}
+	args := append(s.serving(name, filepath.Join(g.folder, "leaf-data"), s.doors(), database), "--http", g.http)
+	g.command = func() *exec.Cmd { return exec.Command(s.leaf, args...) }
+	return g
+}
+
+// serve starts it and waits until it is ready.
+func (g *guest) serve(s *strike) {
+	g.start()
+	for end := time.Now().Add(readyWithin); ; s.pause(100 * time.Millisecond) {
+		status, body := get("http://" + g.http + "/readyz")
+		if status == http.StatusOK {
+			return
+		}
+		if time.Now().After(end) {
+			s.violated("ready", "", fmt.Sprintf("%s is not ready after %v: %d %s", g.name, readyWithin, status, body))
+		}
+	}
+}
+
+// serving is the arguments of a generator that joins a NATS.
+func (s *strike) serving(node, data, nats, database string) []string {
+	args := []string{"serve", "--node", node, "--data-dir", data, "-s", nats, "--tag", order + ":200", "--tag-refresh", "2s"}
+	if s.db != nil {
+		args = append(args, "--mysql", fmt.Sprintf("root@tcp(%s)/%s", s.db.Link.Addr(), database))
+	}
+	if s.zk != nil {
+		args = append(args, "--zookeeper", s.zk.Addr())
+	}
+	return args
+}
+
+// other starts another installation until the end of the run, once, and returns its NATS.
+func (s *strike) other() (url string) {
+	s.another.Do(func() {
+		p, addr := s.newProcess("other"), s.address()
+		p.command = func() *exec.Cmd {
+			return exec.Command(s.leaf, "serve", "--node", "other", "--http", "", "--listen", addr, "--tag", order)
+		}
+		p.start()
+		s.otherNATS = "nats://" + addr
+	})
+	s.persist("another installation", func(ctx context.Context) error {
+		out, err := exec.CommandContext(ctx, s.leaf, "get", order, "-s", s.otherNATS).CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("%w: %s", err, out)
+		}
+		return err
+	})
+	return s.otherNATS
+}
+
+// refused demands that a start ends by itself with exit status 1, and says why.
+func (s *strike) refused(why, folder string, args ...string) {
+	ctx, cancel := context.WithTimeout(s.ctx, 30*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, s.leaf, append(args, "--http", "")...)
+	cmd.Dir, cmd.Env = folder, environment()
+	out, err := cmd.CombinedOutput()
+	s.note("leaf serve in %s: %v: %s", folder, cmd.ProcessState, lastOf(string(out)))
+	if s.ctx.Err() == nil && (err == nil || cmd.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), why)) {
+		s.violated("installation", "", fmt.Sprintf("leaf %v was not refused because of its installation: %v: %s", args,
+			cmd.ProcessState, out))
+	}
+}
+
+func lastOf(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return lines[len(lines)-1]
+}
+
+// restoreBySteps does what docs/cluster.md says about a backup and a restore of JetStream. The events stay.
+func (s *strike) restoreBySteps(backUp func(*world, string) *backup) {
+	var copies []*backup
+	for _, name := range s.streams() {
+		if name != bus.EventStream {
+			copies = append(copies, backUp(s.world, name))
+		}
+	}
+	s.last(2*time.Second, 8*time.Second)
+	tags := s.crowd.tags()
+	s.crowd.end()
+	for _, m := range s.machines {
+		m.stop()
+	}
+	s.restore(copies...)
+	for _, m := range s.machines {
+		m.start()
+	}
+	s.awaitReady()
+	s.advance()
+	for _, tag := range permanent {
+		if _, err := s.client.Tag(s.ctx, tag); errors.Is(err, bus.UnknownTag) {
+			s.violated("restore", tag, "the tag existed before the backup, and does not after its restore")
+		}
+	}
+	for _, tag := range tags {
+		s.crowd.add(tag, tag == invoice)
+	}
+}

@@ -223,7 +223,13 @@ func (w *world) live() {
 	if err != nil {
 		w.Fatal(err)
 	}
-	w.begin(4)
+	first := machines
+	for _, f := range from {
+		if f.begins > 0 {
+			first = f.begins
+		}
+	}
+	w.begin(first)
 	w.watch, w.episodes = w.look(), newEpisodes()
 	go w.episodes.follow(w)
 	w.crowd = &crowd{w: w, sets: make(map[string]*harness)}
@@ -243,7 +249,11 @@ func (w *world) live() {
 	w.began = time.Now()
 	w.inspected = w.began
 	for n := 1; time.Since(w.began) < w.cfg.length; n++ {
-		w.plan(n, from).run(w, n)
+		r := w.plan(n, from)
+		if len(r) == 0 {
+			break
+		}
+		r.run(w, n)
 		if w.ctx.Err() != nil {
 			return
 		}

@@ -73,7 +73,7 @@ func (s *server) writeConfig(cluster bool) string {
 }
 
 // newServers gives the servers their addresses and links, and starts none.
-func (w *world) newServers() {
+func (w *world) newServers(begins int) {
 	for i := range 3 {
 		s := &server{i: i, addr: w.address(), routes: w.address(), pairs: make(map[int]*kit.Link)}
 		s.door = kit.NewLink(w, s.addr)
@@ -86,7 +86,7 @@ func (w *world) newServers() {
 		}
 		s.process = w.newProcess(fmt.Sprint("s", i))
 		s.data = filepath.Join(s.folder, "jetstream")
-		config := s.writeConfig(true)
+		config := s.writeConfig(begins > 1 || i > 0)
 		s.command = func() *exec.Cmd { return exec.Command(w.natsServer, "-c", config) }
 	}
 }

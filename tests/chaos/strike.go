@@ -103,8 +103,15 @@ func (r round) names() string {
 	return strings.Join(names, " + ")
 }
 
-// plan chooses the faults of the round with this number. It depends on the seed alone.
+// plan chooses the faults of the round with this number; there may be none left. It depends on the seed alone.
 func (w *world) plan(n int, from []*fault) (r round) {
+	from = slices.Clone(from)
+	isFirst := func(f *fault) bool { return f.begins > 0 }
+	if first := slices.IndexFunc(from, isFirst); n == 1 && first >= 0 {
+		from = from[first : first+1]
+	} else if from = slices.DeleteFunc(from, isFirst); len(from) == 0 {
+		return nil
+	}
 	random := rand.New(rand.NewPCG(w.cfg.seed, uint64(n)))
 	size := 1
 	if x := random.IntN(100); x >= 90 {

@@ -66,6 +66,9 @@ type world struct {
 	numbers   map[bus.ID]bus.ID // of some IDs of the opaque tag
 	inspected time.Time         // the last time
 
+	another   sync.Once // starts another installation
+	otherNATS string    // its URL
+
 	mu        sync.Mutex
 	busy      map[*process]bool // those that a strike has
 	notes     []note
@@ -124,9 +127,10 @@ func (w *world) newProcess(name string) *process {
 	return p
 }
 
-// newMachines makes the generators, and starts none. Those of embedded servers come first; one more joins them.
-func (w *world) newMachines(n int) {
-	for i := range n {
+// newMachines makes the generators, and starts none. Those of embedded servers come first; one more joins them. An
+// installation that begins with one machine has one server, without a cluster.
+func (w *world) newMachines(begins int) {
+	for i := range machines {
 		m := &machine{process: w.newProcess(fmt.Sprint("n", i)), i: i, http: w.address()}
 		m.door = kit.NewLink(w, m.http)
 		m.data = filepath.Join(m.folder, "leaf-data")
@@ -137,7 +141,7 @@ func (w *world) newMachines(n int) {
 		if w.cfg.servers == "embedded" && i < len(w.servers) {
 			m.server = w.servers[i]
 			m.server.process = m.process
-			m.args = append(m.args, "--nats-config", m.server.writeConfig(n > 1))
+			m.args = append(m.args, "--nats-config", m.server.writeConfig(begins > 1 || i > 0))
 		} else {
 			for _, s := range w.servers {
 				m.nats = append(m.nats, kit.NewLink(w, s.addr))
@@ -164,20 +168,23 @@ func (w *world) newMachines(n int) {
 // database is its name on both servers.
 const database = "leaf"
 
-// begin starts the installation, and waits until it serves. A fault that needs it begins with one machine.
-func (w *world) begin(machines int) {
+// machines is how many generators an installation has.
+const machines = 4
+
+// begin starts the installation with its first machines, and waits until it serves.
+func (w *world) begin(begins int) {
 	if w.cfg.store == "mysql" {
 		w.db = kit.NewPair(w, database)
 		w.zk = kit.NewZooKeeper(w)
 	}
-	w.newServers()
-	w.newMachines(machines)
-	for _, s := range w.servers {
+	w.newServers(begins)
+	w.newMachines(begins)
+	for _, s := range w.servers[:min(begins, len(w.servers))] {
 		if w.cfg.servers == "joined" {
 			s.start()
 		}
 	}
-	for _, m := range w.machines {
+	for _, m := range w.machines[:begins] {
 		m.start()
 	}
 	w.connect()
