@@ -40,6 +40,15 @@ func (s *strike) between(least, most time.Duration) time.Duration {
 // last waits for a random time.
 func (s *strike) last(least, most time.Duration) { s.pause(s.between(least, most)) }
 
+// await waits for something that the product does by itself, for at most as long as readiness may take.
+func (s *strike) await(what string, holds func() bool) {
+	for end := time.Now().Add(readyWithin); !holds(); s.pause(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			s.violated("ready", "", fmt.Sprintf("%s: waited %v in vain for this: %s", s.name, readyWithin, what))
+		}
+	}
+}
+
 // machine is a random one that no other strike has. It is this strike's until its end.
 func (s *strike) machine() *machine {
 	return take(s, s.machines, func(m *machine) *process { return m.process })

@@ -154,7 +154,8 @@ func (w *world) newMachines(begins int) {
 		}
 		if w.db != nil {
 			m.db = kit.NewLink(w, w.db.Link.Addr())
-			m.args = append(m.args, "--mysql", fmt.Sprintf("root@tcp(%s)/%s", m.db.Addr(), database))
+			user := []string{"root", account}[i%2] // root may write to a server that is read-only
+			m.args = append(m.args, "--mysql", fmt.Sprintf("%s@tcp(%s)/%s", user, m.db.Addr(), database))
 		}
 		if w.zk != nil {
 			m.zk = kit.NewLink(w, w.zk.Addr())
@@ -165,8 +166,11 @@ func (w *world) newMachines(begins int) {
 	}
 }
 
-// database is its name on both servers.
-const database = "leaf"
+// Names on both database servers.
+const (
+	database = "leaf"
+	account  = "leaf" // without rights of administration
+)
 
 // machines is how many generators an installation has.
 const machines = 4
@@ -175,6 +179,8 @@ const machines = 4
 func (w *world) begin(begins int) {
 	if w.cfg.store == "mysql" {
 		w.db = kit.NewPair(w, database)
+		kit.SQL(w, w.db.Primary().DSN(""), "CREATE USER IF NOT EXISTS "+account, // a replica may have it already
+			"GRANT ALL ON "+database+".* TO "+account)
 		w.zk = kit.NewZooKeeper(w)
 	}
 	w.newServers(begins)

@@ -43,7 +43,7 @@ func NewMariaDB(tb testing.TB, options ...string) *MariaDB {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(s.Process.Close)
+	tb.Cleanup(func() { _ = s.Close() }) // of its last run
 	return s
 }
 

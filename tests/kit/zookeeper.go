@@ -150,6 +150,9 @@ func startZooKeepers(dir string, n int) (Ensemble, error) {
 	})
 }
 
+// Data is the folder with all that the server keeps. Change it while the server does not run.
+func (s *ZooKeeper) Data() string { return s.path("data/version-2") }
+
 func (s *ZooKeeper) path(name string) string { return filepath.Join(s.folder, name) }
 
 // Addr is the server's host:port for clients, the same over all runs.
@@ -225,7 +228,7 @@ func (s *ZooKeeper) running() []*ZooKeeper {
 // serves returns nil if the server serves clients. It asks for the data folder because another server may have
 // taken the port.
 func (s *ZooKeeper) serves(ctx context.Context) error {
-	return s.ask(ctx, "conf", "dataDir="+s.path("data/version-2"))
+	return s.ask(ctx, "conf", "dataDir="+s.Data())
 }
 
 // Leader is the server that leads. It waits for the end of an election.
