@@ -28,6 +28,7 @@ type strike struct {
 	*rand.Rand // its own, from the seed
 	*fault
 	delay                 time.Duration // from the beginning of its round
+	beside                round         // all strikes of its round
 	began, ended, settled time.Time
 	taken                 []*machine
 }
@@ -41,12 +42,15 @@ func (s *strike) between(least, most time.Duration) time.Duration {
 func (s *strike) last(least, most time.Duration) { s.pause(s.between(least, most)) }
 
 // machine is a random one that runs, and that no other strike has. It is this strike's until its end.
-func (s *strike) machine() *machine {
+func (s *strike) machine() *machine { return s.machineThat(func(*machine) bool { return true }) }
+
+// machineThat is a machine that fits.
+func (s *strike) machineThat(fits func(*machine) bool) *machine {
 	for {
 		s.mu.Lock()
 		var free []*machine
 		for _, m := range s.machines {
-			if !s.busy[m] {
+			if !s.busy[m] && fits(m) {
 				free = append(free, m)
 			}
 		}
@@ -121,6 +125,9 @@ func choose(random *rand.Rand, from []*fault) *fault {
 // run strikes, waits until everything is ready again, and checks what a calm installation must show.
 func (r round) run(w *world, n int) {
 	var all sync.WaitGroup
+	for _, s := range r {
+		s.beside = r
+	}
 	for _, s := range r {
 		all.Go(func() {
 			s.pause(s.delay)

@@ -61,7 +61,8 @@ type world struct {
 	mu        sync.Mutex
 	busy      map[*machine]bool // those that a strike has
 	notes     []note
-	violation *judge.Violation // the first
+	violation *judge.Violation  // the first
+	numbers   map[bus.ID]bus.ID // of opaque IDs, as they were revealed; one strike at a time has them
 }
 
 // note is something that the runner did or saw.
