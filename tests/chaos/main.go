@@ -13,6 +13,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -167,6 +168,7 @@ func run(cfg config) (status int) {
 		fmt.Printf("no promise broke in %v, seed %d\n", time.Since(w.began).Round(time.Second), cfg.seed)
 	}
 	if cfg.keep || status != 0 {
+		w.writeNotes(filepath.Join(dir, "notes"))
 		fmt.Fprintf(os.Stderr, "all folders and logs are in %s\n", dir)
 	} else if err := errors.Join(os.RemoveAll(dir), kit.Close()); err != nil {
 		fmt.Fprintf(os.Stderr, "chaos: %v\n", err)
