@@ -1,4 +1,278 @@
 package main
 
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/tests/kit"
+)
+
 // operatorFaults are what operators do.
-var operatorFaults []*fault
+var operatorFaults = []*fault{
+	{
+		name: "tag-pause", about: "a tag is paused and resumed", weight: 2, harms: []string{"operator"},
+		strike: func(s *strike) {
+			t := s.newSubject(s.anyOrder())
+			defer t.end()
+			for range 1 + s.IntN(3) {
+				s.last(0, 2*time.Second)
+				t.pauseTag()
+				s.last(time.Second, 4*time.Second)
+				t.resumeTag()
+			}
+			t.answers()
+		},
+	},
+	{
+		name: "tag-limit", about: "a limit is set, reached, lowered, raised and removed; and a quota", weight: 2,
+		harms: []string{"operator"}, strike: limitTag,
+	},
+	{
+		name: "tag-floor", about: "max_id of tags that are in use is moved up, and their steps change", weight: 2,
+		harms: []string{"operator"}, strike: floorTags,
+	},
+	{
+		name: "tag-delete", about: "a tag is deleted and made again; in another order that is a conflict", weight: 2,
+		harms: []string{"operator"}, strike: deleteTag,
+	},
+	{
+		name: "tag-apply", about: "a file makes and changes tags; an export changes nothing", weight: 2,
+		harms: []string{"operator"}, strike: applyTags,
+	},
+	{
+		name: "tag-sql", about: "rows of leaf_alloc are inserted, moved up, deleted and inserted again", weight: 2, store: "mysql",
+		harms: []string{"operator", "database"}, strike: rowsOfTag,
+	},
+	{
+		name: "tag-reveal", about: "opaque IDs have the numbers that they had, each its own", weight: 1,
+		harms: []string{"operator"}, strike: revealIDs,
+	},
+}
+
+func limitTag(s *strike) {
+	t := s.newSubject([]string{trend, trend, strict}[s.IntN(3)])
+	defer t.end()
+	for range 1 + s.IntN(3) {
+		r, ok := s.record(t.tag)
+		if !ok {
+			return
+		}
+		limit := int64(r.MaxID) + s.Int64N(3000)
+		t.limit(limit)
+		s.last(time.Second, 3*time.Second)
+		if s.IntN(2) == 0 {
+			t.limit(limit - s.Int64N(limit))
+			s.last(0, 2*time.Second)
+		}
+		t.unlimit()
+		if s.IntN(2) == 0 {
+			t.limit(unreached)
+		}
+		t.answers()
+	}
+	s.command(change{args: always("tag", "set", t.tag, "--quota", "200/s", "--burst", "400")})
+	s.last(time.Second, 3*time.Second)
+	s.command(change{args: always("tag", "set", t.tag, "--quota", "none")})
+	t.answers()
+}
+
+func floorTags(s *strike) {
+	subjects := []*subject{{s, order, trend}, {s, stock, trend}, {s, invoice, strict}, {s, coupon, opaque}}
+	for range 2 + s.IntN(4) {
+		t := subjects[s.IntN(len(subjects))]
+		switch s.IntN(4) {
+		case 0:
+			t.advance()
+		case 1:
+			if t.order == strict {
+				continue // it has no step
+			}
+			s.command(change{args: always("tag", "set", t.tag, "--step", fmt.Sprint(10+s.IntN(200)), "--description", s.name)})
+		default:
+			t.floor(1 + s.Int64N(5000))
+		}
+		s.last(0, 2*time.Second)
+	}
+	s.command(change{args: always("tag", "set", order, "--step", "200")})
+	s.command(change{args: always("tag", "set", stock, "--step", "20")})
+}
+
+func deleteTag(s *strike) {
+	first := 1 + s.Int64N(1e12)
+	order := s.anyOrder()
+	t := s.newSubject(order, "--max-id", fmt.Sprint(first))
+	defer t.end()
+	if order != opaque {
+		s.judge.Floor(t.tag, first, s.began) // nobody had an ID of it before
+	}
+	for range 1 + s.IntN(3) {
+		s.last(0, 2*time.Second)
+		t.remove()
+		s.last(300*time.Millisecond, 2*time.Second)
+		other := []string{"tag", "add", t.tag, "--order", "strict"}
+		if order == strict {
+			other = other[:3]
+		}
+		if r := s.operator(other...); r.Status == 0 {
+			s.violated("command", t.tag, fmt.Sprintf("a tag was %s, and is made again by leaf %s", order, strings.Join(other, " ")))
+			return
+		}
+		t.create("--max-id", fmt.Sprint(1+s.Int64N(2*first)))
+		t.answers()
+	}
+}
+
+func applyTags(s *strike) {
+	a := &subject{s, fmt.Sprintf("ops.%08x", s.Uint32()), trend}
+	b := &subject{s, fmt.Sprintf("ops.%08x", s.Uint32()), strict}
+	first, limit := 1+s.Int64N(1e12), int64(1e15)
+	apply := func(demand func(kit.Result, time.Time), format string, args ...any) {
+		s.command(change{args: always("tag", "apply", "-f", s.write(fmt.Sprintf(format, args...))), demand: demand})
+	}
+	apply(nil, "tags:\n- {tag: %s, step: 50, max_id: %d, limit: %d}\n- {tag: %s, order: strict}\n", a.tag, first, limit, b.tag)
+	s.crowd.add(a.tag, false)
+	s.crowd.add(b.tag, true)
+	defer b.end()
+	defer a.end()
+	s.judge.Floor(a.tag, first, s.began) // nobody had an ID of it before
+	s.judge.Limit(a.tag, limit, s.began)
+	for range 1 + s.IntN(2) {
+		s.last(0, 2*time.Second)
+		apply(func(_ kit.Result, at time.Time) {
+			s.judge.Pause(a.tag, at)
+			s.judge.Pause(b.tag, at)
+		}, "tags:\n- {tag: %s, paused: true}\n- {tag: %s, paused: true}\n", a.tag, b.tag)
+		s.last(time.Second, 3*time.Second)
+		now := time.Now()
+		s.judge.Resume(a.tag, now)
+		s.judge.Resume(b.tag, now)
+		apply(nil, "tags:\n- {tag: %s, paused: false}\n- {tag: %s, paused: false, description: resumed}\n", a.tag, b.tag)
+	}
+	a.answers()
+	b.answers()
+	reapply(s)
+}
+
+// reapply demands that the tags as they are, exported, change nothing.
+func reapply(s *strike) {
+	file := filepath.Join(s.dir, "export.yaml")
+	s.command(change{args: always("tag", "export"), demand: func(r kit.Result, _ time.Time) {
+		kit.Must(s, os.WriteFile(file, []byte(r.Stdout), 0o600))
+	}})
+	s.command(change{args: always("tag", "apply", "-f", file, "--json"), demand: func(r kit.Result, _ time.Time) {
+		var done struct {
+			Tags      []json.RawMessage
+			Unchanged int
+		}
+		if err := json.Unmarshal([]byte(r.Stdout), &done); err != nil || len(done.Tags) > 0 || done.Unchanged == 0 {
+			s.violated("command", "", "an export was applied, and changed something: "+r.Stdout)
+		}
+	}})
+}
+
+// rowsOfTag is what an operator does with SQL. No fault harms the database meanwhile.
+func rowsOfTag(s *strike) {
+	t := &subject{s, fmt.Sprintf("ops.%08x", s.Uint32()), trend}
+	sql := func(format string, args ...any) {
+		statement := fmt.Sprintf(format, args...)
+		s.note("SQL: %s", statement)
+		kit.SQL(s, s.db.Primary().DSN(database), statement)
+	}
+	insert := fmt.Sprintf("INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('%s', 1, 50)", t.tag)
+	sql("%s", insert)
+	s.crowd.add(t.tag, false)
+	defer t.end()
+	for range 1 + s.IntN(2) {
+		t.answers()
+		sql("UPDATE leaf_alloc SET max_id = max_id + %d WHERE biz_tag = '%s'", 1+s.IntN(1e6), t.tag)
+		s.last(0, 2*time.Second)
+		sql("DELETE FROM leaf_alloc WHERE biz_tag = '%s'", t.tag)
+		for _, m := range s.machines {
+			t.forgotten(m)
+		}
+		s.judge.Delete(t.tag, time.Now())
+		s.last(300*time.Millisecond, 2*time.Second)
+		s.judge.Create(t.tag, time.Now())
+		sql("%s", insert)
+	}
+	t.answers()
+}
+
+// forgotten waits until a machine has noticed that a row is gone. Until then it may hand out what it has in memory.
+func (t *subject) forgotten(m *machine) {
+	for {
+		if answer, err := looking.Get("http://" + m.http + "/api/segment/get/" + t.tag); err == nil {
+			answer.Body.Close()
+			if answer.Header.Get("Leaf-Error-Reason") == string(bus.UnknownTag) {
+				return
+			}
+		}
+		t.s.pause(100 * time.Millisecond)
+	}
+}
+
+func revealIDs(s *strike) {
+	for range 2 + s.IntN(3) {
+		ids := s.someIDs()
+		if len(ids) == 0 {
+			s.pause(time.Second)
+			continue
+		}
+		ctx, cancel := context.WithTimeout(s.ctx, 10*time.Second)
+		numbers, err := s.client.RevealIDs(ctx, coupon, ids...)
+		cancel()
+		if err != nil {
+			s.note("reveal: %v", err)
+			if !s.settle() {
+				return
+			}
+			continue
+		}
+		s.reveals(ids, numbers)
+		s.last(0, 3*time.Second)
+	}
+}
+
+// someIDs are opaque IDs that callers got: some whose numbers are known, and others.
+func (s *strike) someIDs() (ids []bus.ID) {
+	known := slices.Sorted(maps.Keys(s.numbers))
+	for range min(len(known), 20) {
+		ids = append(ids, known[s.IntN(len(known))])
+	}
+	taken := s.judge.Taken(coupon)
+	for range min(len(taken), 40) {
+		ids = append(ids, bus.ID(taken[s.IntN(len(taken))].First))
+	}
+	return ids
+}
+
+// reveals demands that each ID has the number that it had before, and that no other ID has it.
+func (s *strike) reveals(ids, numbers []bus.ID) {
+	if s.numbers == nil {
+		s.numbers = make(map[bus.ID]bus.ID)
+	}
+	ofNumber := make(map[bus.ID]bus.ID)
+	for id, number := range s.numbers {
+		ofNumber[number] = id
+	}
+	for i, id := range ids {
+		number := numbers[i]
+		was, ok := s.numbers[id]
+		if other, again := ofNumber[number]; ok && was != number || again && other != id || number < 1 {
+			s.violated("reveal", coupon, fmt.Sprintf("the ID %d has the number %d; it had %d, and %d has that number", id, number, was, other))
+			return
+		}
+		s.numbers[id], ofNumber[number] = number, id
+	}
+	if r, ok := s.record(coupon); ok && slices.Max(numbers) >= r.MaxID {
+		s.violated("reveal", coupon, fmt.Sprintf("a number %d is not below max_id %d", slices.Max(numbers), r.MaxID))
+	}
+}

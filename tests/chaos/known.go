@@ -28,6 +28,11 @@ var known = []knownViolation{
 		fault: "tags-removed-restart", store: "jetstream", check: "twice",
 		why: "The generator that starts makes the bucket, and creates the tags of --tag above what it knows alone.",
 	},
+	{
+		fault: "pause-fast-clock", check: "paused",
+		why: "rules have the wall clock as their version: generators that remember a change by a clock that was ahead ignore " +
+			"what operators set after the record was lost",
+	},
 }
 
 func (k knownViolation) fits(cfg config) bool {

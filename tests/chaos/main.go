@@ -202,12 +202,9 @@ func (w *world) tidy(keep bool) error {
 	if !keep {
 		return os.RemoveAll(w.dir)
 	}
-	var text strings.Builder
-	for _, n := range w.notes {
-		fmt.Fprintf(&text, "%s  %s\n", n.at.Format(clock), n.text)
-	}
+	w.writeNotes(filepath.Join(w.dir, "notes"))
 	fmt.Fprintf(os.Stderr, "all folders and logs are in %s, and what happened is in its file notes\n", w.dir)
-	return os.WriteFile(filepath.Join(w.dir, "notes"), []byte(text.String()), 0o600)
+	return nil
 }
 
 // live is the run from its first process to the final check.

@@ -28,6 +28,7 @@ type strike struct {
 	*rand.Rand // its own, from the seed
 	*fault
 	delay                 time.Duration // from the beginning of its round
+	beside                round         // all strikes of its round
 	began, ended, settled time.Time
 	taken                 []*process
 }
@@ -50,8 +51,17 @@ func (s *strike) await(what string, holds func() bool) {
 }
 
 // machine is a random one that no other strike has. It is this strike's until its end.
-func (s *strike) machine() *machine {
-	return take(s, s.machines, func(m *machine) *process { return m.process })
+func (s *strike) machine() *machine { return s.machineThat(func(*machine) bool { return true }) }
+
+// machineThat is a machine that fits.
+func (s *strike) machineThat(fits func(*machine) bool) *machine {
+	var from []*machine
+	for _, m := range s.machines {
+		if fits(m) {
+			from = append(from, m)
+		}
+	}
+	return take(s, from, func(m *machine) *process { return m.process })
 }
 
 // server is [strike.machine] for a NATS server. If it is embedded, the strike has its machine, too.
@@ -166,6 +176,9 @@ func choose(random *rand.Rand, from []*fault) *fault {
 // run strikes, waits until everything is ready again, and checks what a calm installation must show.
 func (r round) run(w *world, n int) {
 	var all sync.WaitGroup
+	for _, s := range r {
+		s.beside = r
+	}
 	for _, s := range r {
 		all.Go(func() {
 			s.pause(s.delay)

@@ -94,6 +94,17 @@ func (w *world) note(format string, args ...any) {
 	w.notes = append(w.notes, note{time.Now(), fmt.Sprintf(format, args...)})
 }
 
+// writeNotes writes all that the runner did and saw into a file.
+func (w *world) writeNotes(path string) {
+	var text strings.Builder
+	for _, n := range w.notes {
+		fmt.Fprintf(&text, "%s  %s\n", n.at.Format("15:04:05.000"), n.text)
+	}
+	if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
+		fmt.Fprintf(os.Stderr, "chaos: %v\n", err)
+	}
+}
+
 var errViolated = errors.New("a promise is broken")
 
 // violated ends the run with the first broken promise.

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/tests/kit"
+)
+
+// commandFaults are commands that are rare, or wrong.
+var commandFaults = []*fault{
+	{
+		name: "mistakes", about: "commands that must be refused, and change nothing", weight: 1, harms: []string{"operator"},
+		strike: makeMistakes,
+	},
+	{
+		name: "worker-release", about: "a generator is gone for good, with its folder; its worker is released", weight: 1,
+		harms: []string{"operator", "registry", "folders"}, strike: releaseWorker,
+	},
+	{
+		name: "pause-fast-clock", about: "a rule changes by a clock that is ahead, its record is lost, and the tag is paused",
+		alone: true, strike: pauseAfterFastClock,
+	},
+}
+
+// mistake is a command that must be refused.
+type mistake struct {
+	status int // 2: the command itself refuses it. 1: a generator does; the command may, too
+	args   []string
+}
+
+func makeMistakes(s *strike) {
+	t := &subject{s, fmt.Sprintf("ops.%08x", s.Uint32()), trend}
+	t.create("--max-id", "1000", "--step", "100", "--limit", "1000000")
+	defer t.remove()
+	before, ok := s.record(t.tag)
+	if !ok {
+		return
+	}
+	mistakes := []mistake{
+		{2, []string{"tag", "add"}},
+		{2, []string{"tag", "set", t.tag}},
+		{2, []string{"tag", "set", t.tag, "--max-id", "next"}},
+		{2, []string{"tag", "set", t.tag, "--quota", "fast"}},
+		{2, []string{"tag", "apply", "-f", s.write(fmt.Sprintf("tags:\n- {tag: %s, paused: true}\n- {tag: %s, setp: 7}\n", t.tag, order))}},
+		{2, []string{"workers", "release", "first", "--yes"}},
+		{1, []string{"tag", "add", t.tag}},
+		{1, []string{"tag", "add", t.tag, "--order", "strict"}},
+		{1, []string{"tag", "add", "no name"}},
+		{1, []string{"tag", "set", t.tag, "--max-id", "1"}},
+		{1, []string{"tag", "set", t.tag, "--step", "-1"}},
+		{1, []string{"tag", "set", t.tag, "--limit", "9223372036854775807"}},
+		{1, []string{"tag", "set", invoice, "--step", "5"}},
+		{1, []string{"tag", "set", coupon, "--limit", "100"}},
+		{1, []string{"tag", "rm", t.tag}}, // without --yes, and nobody to ask
+		{1, []string{"tag", "rm", "ops.nothing", "--yes"}},
+		{1, []string{"tag", "pause", "ops.nothing"}},
+		{1, []string{"tag", "reveal", t.tag, "5"}},
+		{1, []string{"workers", "release", "1023", "--yes"}},
+	}
+	s.Shuffle(len(mistakes), func(i, j int) { mistakes[i], mistakes[j] = mistakes[j], mistakes[i] })
+	for _, m := range mistakes[:8] {
+		if r := s.operator(m.args...); r.Status != 2 && r.Status != m.status {
+			s.violated("command", "", fmt.Sprintf("leaf %q ended with exit status %d, not %d: %s", m.args, r.Status, m.status, r.Stderr))
+			return
+		}
+		s.last(0, time.Second)
+	}
+	if !s.settle() {
+		return
+	}
+	if after, ok := s.record(t.tag); ok && text(after) != text(before) {
+		s.violated("command", t.tag, fmt.Sprintf("commands that were refused changed %s to %s", text(before), text(after)))
+	}
+}
+
+func text(r bus.TagRecord) string {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return err.Error()
+	}
+	return string(data)
+}
+
+// releaseWorker strikes no machine with an embedded NATS server: its folder has more than a generator.
+func releaseWorker(s *strike) {
+	m := s.machineThat(func(m *machine) bool { return m.server == nil })
+	worker, ok := s.worker(m)
+	if !ok {
+		return // another fault took it
+	}
+	m.kill()
+	kit.Must(s, os.RemoveAll(m.data))
+	defer m.start()
+	var r kit.Result
+	for range 2 * attempts { // it is refused for 10 s after the last report
+		if r = s.operator("workers", "release", worker, "--yes"); r.Status == 0 {
+			s.last(0, 15*time.Second) // others may take it after 10 s
+			return
+		}
+		s.pause(time.Second)
+	}
+	s.violated("command", "", fmt.Sprintf("the worker of %s, which is gone, cannot be released: %s", m.name, r.Stderr))
+}
+
+// worker is the number of the worker that a machine holds.
+func (s *strike) worker(m *machine) (number string, ok bool) {
+	var page bus.WorkersPage
+	r := s.operator("workers", "--json")
+	if r.Status != 0 || json.Unmarshal([]byte(r.Stdout), &page) != nil {
+		return "", false
+	}
+	for _, w := range page.Workers {
+		if w.Node == m.name && w.Running {
+			return fmt.Sprint(w.Worker), true
+		}
+	}
+	return "", false
+}
+
+// pauseAfterFastClock: generators that had the tag in memory remember the rules of the lost record.
+func pauseAfterFastClock(s *strike) {
+	m := s.machine()
+	m.control.Clock(time.Hour)
+	t := s.newSubject(trend)
+	defer t.end()
+	for hours := 1; s.rulesVersion(t.tag).Before(time.Now().Add(30 * time.Minute)); hours++ {
+		s.command(change{args: always("tag", "set", t.tag, "--outlast", fmt.Sprint(1+hours%100, "h"))}) // until it is m that does it
+	}
+	m.control.Clock(0)
+	t.answers()
+	r, ok := s.record(t.tag)
+	if !ok {
+		return
+	}
+	s.loseRecord(t.tag)
+	if s.db == nil { // otherwise its row is still there
+		t.create("--max-id", fmt.Sprint(int64(r.MaxID)+1_000_000))
+	}
+	t.answers()
+	t.pauseTag()
+	s.last(3*time.Second, 6*time.Second)
+	t.resumeTag()
+	t.answers()
+}
+
+// bucket is that of the rules of tags, and the key of a tag's record in it.
+func (s *strike) bucket(tag string) (bucket, key string) {
+	if s.db == nil {
+		return bus.BucketTags, tag
+	}
+	return bus.BucketLedger, "tag." + tag
+}
+
+var versionOfRules = regexp.MustCompile(`"rules_version":"(\d+)"`)
+
+// rulesVersion is that of a tag's record: the time of the last change.
+func (s *strike) rulesVersion(tag string) time.Time {
+	ctx, cancel := context.WithTimeout(s.ctx, 10*time.Second)
+	defer cancel()
+	bucket, key := s.bucket(tag)
+	kv, err := s.js.KeyValue(ctx, bucket)
+	kit.Must(s, err)
+	record, err := kv.Get(ctx, key)
+	if err != nil {
+		return time.Time{} // it is not there yet
+	}
+	found := versionOfRules.FindSubmatch(record.Value())
+	if found == nil {
+		return time.Time{}
+	}
+	ms, err := strconv.ParseInt(string(found[1]), 10, 64)
+	kit.Must(s, err)
+	return time.UnixMilli(ms)
+}
+
+// loseRecord makes JetStream lose a tag's record, or the ledger.
+func (s *strike) loseRecord(tag string) {
+	ctx, cancel := context.WithTimeout(s.ctx, 10*time.Second)
+	defer cancel()
+	bucket, key := s.bucket(tag)
+	s.note("%s loses %s", bucket, key)
+	if s.db != nil {
+		kit.Must(s, s.js.DeleteStream(ctx, "KV_"+bucket))
+		return
+	}
+	stream, err := s.js.Stream(ctx, "KV_"+bucket)
+	kit.Must(s, err)
+	kit.Must(s, stream.Purge(ctx, jetstream.WithPurgeSubject("$KV."+bucket+"."+key)))
+}

@@ -1,0 +1,275 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/tests/kit"
+	"github.com/leafbus/leafbus/tests/kit/callers"
+)
+
+// attempts is how often an operator sends a command in vain, each time after all machines were ready.
+const attempts = 20
+
+// silentWarning is how a command names the generators that did not hear of the change.
+const silentWarning = "these generators fell silent in the last hour"
+
+// change is a command that changes tags.
+type change struct {
+	args func() []string // for each attempt
+	// demand tells the judge what holds from then on; nil: nothing. Without a generator that did not hear of it, that
+	// is when the command has returned.
+	demand func(r kit.Result, at time.Time)
+	done   bus.Reason // the refusal which says that a former attempt has changed the tag; empty: there is none
+}
+
+func always(args ...string) func() []string { return func() []string { return args } }
+
+// command sends a command until it succeeded, and until all generators must obey. A failed command may have
+// happened, or may still happen while a link holds it back. So the next attempt waits until all machines are ready.
+// It reports whether all must obey.
+func (s *strike) command(c change) bool {
+	var last string
+	for attempt := range attempts {
+		alone := s.blind()
+		r := s.operator(c.args()...)
+		at := time.Now()
+		switch {
+		case r.Status != 0 && attempt > 0 && c.done != "" && strings.Contains(r.Stderr, string(c.done)):
+			return false // nobody knows who heard of it
+		case r.Status != 0:
+			last = r.Stderr
+		case c.demand == nil:
+			return true
+		case !strings.Contains(r.Stderr, silentWarning) && !alone && !s.blind():
+			c.demand(r, at)
+			return true
+		case s.asksWhenBack():
+			if !s.settle() {
+				return false
+			}
+			if at := time.Now(); !s.noted(at.Add(-time.Minute), "event alert.node.stale") {
+				s.note("those that did not hear of the command are back")
+				c.demand(r, at)
+				return true
+			}
+		default:
+			last = r.Stderr
+		}
+		if !s.settle() {
+			return false
+		}
+		s.pause(500 * time.Millisecond) // for a heartbeat of those that came back
+	}
+	s.violated("command", "", fmt.Sprintf("leaf %s failed %d times, though all machines were ready: %s",
+		strings.Join(c.args(), " "), attempts, last))
+	return false
+}
+
+// blind reports whether a generator may answer operators that never heard of one which is silent. Its answer does not
+// name that one, and promises nothing for it.
+func (w *world) blind() bool {
+	silent, young := false, false
+	for _, m := range w.machines {
+		since, ok := m.running()
+		if status, _ := m.readyz(); !ok || status != http.StatusOK {
+			silent = true
+		}
+		young = young || time.Since(since) < time.Minute
+	}
+	return silent && young
+}
+
+// asksWhenBack reports whether all who are silent ask the store when they are back, before they answer callers. That is
+// not promised after a fault of a link, nor if a JetStream replica that is behind may answer.
+func (s *strike) asksWhenBack() bool {
+	return !slices.ContainsFunc(s.beside, func(o *strike) bool {
+		return o != s && o.name != "kill" && o.name != "restart" && !(o.name == "freeze" && s.cfg.servers == "joined")
+	})
+}
+
+// settle waits until all machines run and are ready. It reports false if that takes longer than any fault lasts.
+func (s *strike) settle() bool {
+	for end := time.Now().Add(2 * readyWithin); time.Now().Before(end); s.pause(100 * time.Millisecond) {
+		if !slices.ContainsFunc(s.machines, func(m *machine) bool {
+			status, _ := m.readyz()
+			return status != http.StatusOK
+		}) {
+			return true
+		}
+	}
+	s.note("an operator gives up: not all machines are ready")
+	return false
+}
+
+// noted reports whether a note with this beginning was made since then.
+func (w *world) noted(since time.Time, begin string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.notes, func(n note) bool { return n.at.After(since) && strings.HasPrefix(n.text, begin) })
+}
+
+// write puts a text into a file for a command.
+func (s *strike) write(text string) (path string) {
+	path = filepath.Join(s.dir, s.name+".yaml")
+	kit.Must(s, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+// record reads a tag's record. It reports false if the operator gave up.
+func (s *strike) record(tag string) (r bus.TagRecord, ok bool) {
+	for {
+		ctx, cancel := context.WithTimeout(s.ctx, 5*time.Second)
+		r, err := s.client.Tag(ctx, tag)
+		cancel()
+		if err == nil {
+			return r, true
+		}
+		if !s.settle() {
+			return r, false
+		}
+		s.pause(100 * time.Millisecond)
+	}
+}
+
+// Orders of tags.
+const (
+	trend  = "trend"
+	strict = "strict"
+	opaque = "opaque"
+)
+
+// subject is a tag that operators change.
+type subject struct {
+	s     *strike
+	tag   string
+	order string
+}
+
+// newSubject makes a tag with callers of its own; nil: it could not be made.
+func (s *strike) newSubject(order string, args ...string) *subject {
+	t := &subject{s, fmt.Sprintf("ops.%08x", s.Uint32()), order}
+	if order == opaque {
+		s.judge.Opaque(t.tag, 1<<53-1)
+	}
+	t.create(args...)
+	s.crowd.add(t.tag, order == strict)
+	return t
+}
+
+// orders is a random one.
+func (s *strike) anyOrder() string { return []string{trend, trend, strict, opaque}[s.IntN(4)] }
+
+// create makes the tag, or makes it again.
+func (t *subject) create(args ...string) {
+	switch t.order {
+	case strict:
+		args = append(args, "--order", "strict")
+	case opaque:
+		args = append(args, "--opaque=53")
+	}
+	t.s.judge.Create(t.tag, time.Now())
+	t.s.command(change{args: always(append([]string{"tag", "add", t.tag}, args...)...), done: bus.Exists})
+}
+
+// remove deletes the tag.
+func (t *subject) remove() {
+	t.s.command(change{args: always("tag", "rm", t.tag, "--yes"), done: bus.UnknownTag,
+		demand: func(_ kit.Result, at time.Time) { t.s.judge.Delete(t.tag, at) }})
+}
+
+// end deletes the tag, and ends its callers a moment later.
+func (t *subject) end() {
+	t.remove()
+	t.s.last(0, time.Second)
+	t.s.crowd.remove(t.tag)
+}
+
+// set is an attempt to change a field, in one of the two ways that operators have: a flag, or a file.
+func (t *subject) set(args []string, field string) func() []string {
+	if t.s.IntN(3) > 0 {
+		return always(args...)
+	}
+	return always("tag", "apply", "-f", t.s.write(fmt.Sprintf("tags: [{tag: %s, %s}]\n", t.tag, field)))
+}
+
+func (t *subject) pauseTag() bool {
+	return t.s.command(change{args: t.set([]string{"tag", "pause", t.tag}, "paused: true"),
+		demand: func(_ kit.Result, at time.Time) { t.s.judge.Pause(t.tag, at) }})
+}
+
+func (t *subject) resumeTag() {
+	t.s.judge.Resume(t.tag, time.Now())
+	t.s.command(change{args: t.set([]string{"tag", "resume", t.tag}, "paused: false")})
+}
+
+// limit sets the largest ID. The former limit must be above, or removed.
+func (t *subject) limit(last int64) bool {
+	return t.s.command(change{
+		args:   t.set([]string{"tag", "set", t.tag, "--limit", fmt.Sprint(last)}, fmt.Sprintf("limit: %d", last)),
+		demand: func(_ kit.Result, at time.Time) { t.s.judge.Limit(t.tag, last, at) },
+	})
+}
+
+func (t *subject) unlimit() {
+	t.s.judge.Limit(t.tag, 0, time.Now())
+	t.s.command(change{args: t.set([]string{"tag", "set", t.tag, "--limit", "none"}, "limit: none")})
+}
+
+// floor moves max_id up by so many IDs, from where it is at each attempt.
+func (t *subject) floor(up int64) {
+	var first int64
+	t.s.command(change{
+		args: func() []string {
+			r, _ := t.s.record(t.tag)
+			first = int64(r.MaxID) + up
+			return []string{"tag", "set", t.tag, "--max-id", fmt.Sprint(first)}
+		},
+		demand: func(_ kit.Result, at time.Time) { t.s.judge.Floor(t.tag, first, at) },
+	})
+}
+
+// advance moves max_id above all that is in use. Generators drop what they have below.
+func (t *subject) advance() {
+	t.s.command(change{args: always("tag", "advance", t.tag, "--json"), demand: func(r kit.Result, at time.Time) {
+		var done struct{ Tags []bus.TagAdvance }
+		if err := json.Unmarshal([]byte(r.Stdout), &done); err != nil || len(done.Tags) != 1 {
+			t.s.violated("command", t.tag, fmt.Sprintf("leaf tag advance --json printed %q", r.Stdout))
+			return
+		}
+		t.s.judge.Floor(t.tag, int64(done.Tags[0].MaxID), at)
+	}})
+}
+
+// answers demands that callers get IDs, now that no rule forbids it.
+func (t *subject) answers() {
+	var err error
+	for range attempts {
+		if !t.s.settle() {
+			return
+		}
+		call := callers.Call{Kind: "operator", Tag: t.tag, Sent: time.Now()}
+		ctx, cancel := context.WithTimeout(t.s.ctx, 5*time.Second)
+		call.Ranges, call.Err = t.s.client.Take(ctx, t.tag, 1)
+		cancel()
+		call.Ended, err = time.Now(), call.Err
+		t.s.crowd.record(call)
+		if err == nil {
+			return
+		}
+		t.s.pause(time.Second)
+	}
+	t.s.violated("answers", t.tag, fmt.Sprintf("no rule forbids it, and all machines are ready, but callers get no ID: %v", err))
+}
+
+// unreached is a limit that no run reaches.
+const unreached = math.MaxInt64 / 4
