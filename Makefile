@@ -4,6 +4,10 @@ STATICCHECK  = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK  = golang.org/x/vuln/cmd/govulncheck@v1.9.0
 FUZZTIME    ?= 20s
 RUN         ?= ^TestDrill
+# make chaos FOR=1h SEED=7 STORE=mysql SERVERS=joined FAULTS=kill,freeze CHAOS='-json FILE'
+FOR         ?= 5m
+STORE       ?= jetstream
+SERVERS     ?= embedded
 # make mutations JOBS=8 MUTATION=limit MUTATED=./allocator
 JOBS        ?= 2
 MUTATION    ?= .
@@ -17,7 +21,7 @@ FUZZ         = bus:FuzzParseRequest bus:FuzzParseReply bus:FuzzParseEvent bus/ge
                bus/kvstore:FuzzDecodeWorker bus/kvstore:FuzzDecodeEntry bus/kvstore:FuzzDecodeKey allocator/opaque:FuzzParseDomain snowflake:FuzzReadSlot snowflake:FuzzDecode bus/natsversion:FuzzCheck schema:FuzzParseDSN snowflake/zookeeper:FuzzDecodeNode \
                cmd/leaf:FuzzParseTagFile cmd/leaf:FuzzEventDetails
 
-.PHONY: run build deps check test drills compat lint vuln bench fuzz mutations clean
+.PHONY: run build deps check test chaos drills compat lint vuln bench fuzz mutations clean
 
 run: ## a generator with tag order
 	$(GO) run ./cmd/leaf serve --tag order
@@ -43,6 +47,10 @@ test: deps ## every test but drills: the library with the race detector, then th
 # That of snowflakes runs on one goroutine at a time, and its coroutines now and then crash the race
 # detector itself. That of tags would try few of its worlds in the same time.
 	$(GO) test -vet=off -count=1 -run TestSimulation ./snowflake ./allocator
+
+# CHAOS=-known runs what is known to break a promise, and CHAOS='-broken all' the deliberate faults of the product.
+chaos: deps ## faults strike real processes under load; the first broken promise ends it (FOR, SEED, STORE, SERVERS, FAULTS, CHAOS)
+	TMPDIR=$(SCRATCH) $(GO) run ./tests/chaos -for $(FOR) -store $(STORE) -servers $(SERVERS) $(if $(SEED),-seed $(SEED)) $(if $(FAULTS),-faults $(FAULTS)) $(CHAOS)
 
 # Drills assert safety and print times. They are no part of `make test`, because each may need a minute.
 drills: deps ## attacks on real processes that need minutes, root or other programs (RUN=REGEXP takes some, SKIP=REGEXP leaves some out)

@@ -3,6 +3,7 @@ package docs
 import (
 	"os"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -65,5 +66,39 @@ func TestArchitectureNamesWhatIsThere(t *testing.T) {
 		if _, err := os.Stat("../../" + name); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// Each check that docs/proof.md names is one of the tests.
+func TestProofNamesChecks(t *testing.T) {
+	t.Parallel()
+	var code strings.Builder
+	for _, pattern := range []string{"*/mutations*_test.go", "*/*/mutations*_test.go",
+		"allocator/allocatortest/*.go", "tests/chaos/*.go", "tests/chaos/judge/*.go"} {
+		files, err := filepath.Glob("../../" + pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatalf("no file is %s: %v", pattern, err)
+		}
+		for _, file := range files {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			code.Write(data)
+		}
+	}
+	names := 0
+	for _, row := range find(`(?m)^\|.*\|.*\| (.*(?:chaos|mutation|conformance) .*) \|$`, read(t, "docs/proof.md")) {
+		for _, m := range find("`([^`/]+)`", row[1]) {
+			if m[1] == "allocator" || m[1] == "snowflake" {
+				continue // their simulations
+			}
+			if names++; !strings.Contains(code.String(), `"`+m[1]+`"`) {
+				t.Errorf("docs/proof.md names %q, and no check has this name", m[1])
+			}
+		}
+	}
+	if names < 30 {
+		t.Errorf("only %d names were found", names)
 	}
 }
