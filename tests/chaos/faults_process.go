@@ -97,6 +97,22 @@ var processFaults = []*fault{
 		strike: func(s *strike) { s.frozen(10*time.Second, s.leader().process) },
 	},
 	{
+		name: "leader-stepdown", about: "the leaders of all buckets step down, again and again", weight: 2,
+		strike: func(s *strike) {
+			done := 0
+			for range 2 + s.IntN(8) {
+				for _, bucket := range []string{bus.BucketTags, bus.BucketLedger, bus.BucketWorkers, bus.BucketKeys} {
+					answer, err := s.nc.Request("$JS.API.STREAM.LEADER.STEPDOWN.KV_"+bucket, nil, time.Second)
+					if err == nil && strings.Contains(string(answer.Data), `"success":true`) {
+						done++
+					}
+				}
+				s.last(0, 2*time.Second)
+			}
+			s.note("%d leaders stepped down", done)
+		},
+	},
+	{
 		name: "quorum-kill", about: "kill -9 of two of three NATS servers for up to 20 s", weight: 1,
 		harms:  []string{"quorum"},
 		strike: func(s *strike) { s.killed(20*time.Second, s.server().process, s.server().process) },
