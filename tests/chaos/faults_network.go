@@ -10,7 +10,7 @@ import (
 
 // networkFaults are about links. A generator that is parted from the others for more than 3 s may hand out IDs below a
 // max_id that an operator sets meanwhile (docs/guarantees.md): a fault that sets one declares that.
-var networkFaults = []*fault{
+var networkFaults = touching(networks, []*fault{
 	{
 		name: "link-cut", about: "links of a generator, one or all, refuse connections for up to 10 s", weight: 3,
 		strike: func(s *strike) {
@@ -112,6 +112,13 @@ var networkFaults = []*fault{
 		harms:  []string{"answers"},
 		strike: loseAnswers,
 	},
+})
+
+func touching(what string, all []*fault) []*fault {
+	for _, f := range all {
+		f.touches = append(f.touches, what)
+	}
+	return all
 }
 
 // both are the links that are opened and those that others open.
