@@ -184,7 +184,7 @@ func (s *strike) leader() *server {
 		}
 	}
 	s.violated("ready", "", fmt.Sprintf("for %v no NATS server led the tags", readyWithin))
-	s.pause(0)
+	s.pause(readyWithin) // it ends this goroutine
 	return nil
 }
 
@@ -198,8 +198,8 @@ func (s *strike) awaitMachine(m *machine) {
 }
 
 // awaitRedundant waits until any one machine may stop. No other fault strikes, so the command must succeed. If all
-// generators use one NATS server, it says so, and that one must be restarted. nats.go then takes a random server, so that
-// may be needed more than once.
+// generators use one NATS server, it says that one must be restarted. nats.go then takes a random server, so that may be
+// needed more than once.
 func (s *strike) awaitRedundant() {
 	for tries := 0; ; tries++ {
 		r := s.operator("nodes", "--wait-redundant", "--wait", "40s")
@@ -212,7 +212,7 @@ func (s *strike) awaitRedundant() {
 			m.start()
 		default:
 			s.violated("redundant", "", fmt.Sprintf("leaf nodes --wait-redundant: exit status %d: %s", r.Status, r.Stderr))
-			s.pause(0)
+			s.pause(readyWithin) // it ends this goroutine
 		}
 	}
 }
