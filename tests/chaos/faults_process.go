@@ -198,8 +198,8 @@ func (s *strike) awaitMachine(m *machine) {
 }
 
 // awaitRedundant waits until any one machine may stop. No other fault strikes, so the command must succeed. If all
-// generators use one NATS server, it says that one must be restarted. nats.go then takes a random server, so that may be
-// needed more than once.
+// generators use one NATS server, it says that one must be restarted. That one then takes a random server, so more than
+// one restart may be needed.
 func (s *strike) awaitRedundant() {
 	for tries := 0; ; tries++ {
 		r := s.operator("nodes", "--wait-redundant", "--wait", "40s")
