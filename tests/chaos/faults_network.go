@@ -10,7 +10,7 @@ import (
 
 // networkFaults are about links. A generator that is parted from the others for more than 3 s may hand out IDs below a
 // max_id that an operator sets meanwhile (docs/guarantees.md): a fault that sets one declares that.
-var networkFaults = []*fault{
+var networkFaults = touching(networks, []*fault{
 	{
 		name: "link-cut", about: "links of a generator, one or all, refuse connections for up to 10 s", weight: 3,
 		strike: func(s *strike) {
@@ -47,21 +47,7 @@ var networkFaults = []*fault{
 	},
 	{
 		name: "link-oneway", about: "one direction of all links of a machine is silent for up to 15 s", weight: 3,
-		strike: func(s *strike) {
-			out, in := s.machine().links()
-			requests, answers := (*kit.Link).HangRequests, (*kit.Link).HangAnswers
-			if s.IntN(2) == 0 {
-				s.note("it is heard, and does not hear")
-				requests, answers = answers, requests
-			} else {
-				s.note("it hears, and is not heard")
-			}
-			each(out, func(l *kit.Link) { requests(l, true) })
-			each(in, func(l *kit.Link) { answers(l, true) })
-			s.last(time.Second, 15*time.Second)
-			each(out, func(l *kit.Link) { requests(l, false) })
-			each(in, func(l *kit.Link) { answers(l, false) })
-		},
+		strike: func(s *strike) { out, in := s.machine().links(); s.oneway(out, in) },
 	},
 	{
 		// The generators at these two servers still hear themselves, so they do not notice that they are parted.
@@ -112,10 +98,27 @@ var networkFaults = []*fault{
 		},
 	},
 	{
+		name: "nats-silent", about: "a NATS server has no network for up to 15 s, and no connection is closed", weight: 2,
+		servers: "joined",
+		strike:  func(s *strike) { s.hang(15*time.Second, both(s.server().links())) },
+	},
+	{
+		name: "nats-oneway", about: "one direction of all links of a NATS server is silent for up to 15 s", weight: 2,
+		servers: "joined",
+		strike:  func(s *strike) { out, in := s.server().links(); s.oneway(out, in) },
+	},
+	{
 		name: "lost-answers", about: "writes to stores get no answer: some are done, some are not", weight: 3,
 		harms:  []string{"answers"},
 		strike: loseAnswers,
 	},
+})
+
+func touching(what string, all []*fault) []*fault {
+	for _, f := range all {
+		f.touches = append(f.touches, what)
+	}
+	return all
 }
 
 // both are the links that are opened and those that others open.
@@ -142,6 +145,22 @@ func (s *strike) hang(most time.Duration, links []*kit.Link) {
 	each(links, func(l *kit.Link) { l.Hang(true) })
 	s.last(time.Second, most)
 	each(links, func(l *kit.Link) { l.Hang(false) })
+}
+
+// oneway makes one direction silent for a while, of links that are opened and links that others open.
+func (s *strike) oneway(out, in []*kit.Link) {
+	requests, answers := (*kit.Link).HangRequests, (*kit.Link).HangAnswers
+	if s.IntN(2) == 0 {
+		s.note("it is heard, and does not hear")
+		requests, answers = answers, requests
+	} else {
+		s.note("it hears, and is not heard")
+	}
+	each(out, func(l *kit.Link) { requests(l, true) })
+	each(in, func(l *kit.Link) { answers(l, true) })
+	s.last(time.Second, 15*time.Second)
+	each(out, func(l *kit.Link) { requests(l, false) })
+	each(in, func(l *kit.Link) { answers(l, false) })
 }
 
 // pair is a random link between two NATS servers.
@@ -196,10 +215,14 @@ func loseAnswers(s *strike) {
 			return now
 		})
 	}
-	for range 5 + s.IntN(15) {
-		action.Store([]int64{int64(kit.CutBefore), int64(kit.CutAfter), int64(kit.CutAfter), int64(kit.Drop)}[s.IntN(4)])
+	for range 5 + s.IntN(10) {
+		now, most := []kit.Action{kit.CutBefore, kit.CutAfter, kit.CutAfter, kit.Drop}[s.IntN(4)], 1500*time.Millisecond
+		if now == kit.Drop && s.IntN(3) == 0 {
+			most = 7 * time.Second // longer than a generator waits for its store, and its peers for it
+		}
+		action.Store(int64(now))
 		due.Store(1)
-		s.last(100*time.Millisecond, 1500*time.Millisecond)
+		s.last(100*time.Millisecond, most)
 		for i, l := range links {
 			if swallows[i].Load() { // a connection that lost bytes can never go on
 				l.Refuse(true)

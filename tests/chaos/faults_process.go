@@ -97,13 +97,29 @@ var processFaults = []*fault{
 		strike: func(s *strike) { s.frozen(10*time.Second, s.leader().process) },
 	},
 	{
+		name: "leader-stepdown", about: "the leaders of all buckets step down, again and again", weight: 2,
+		strike: func(s *strike) {
+			done := 0
+			for range 2 + s.IntN(8) {
+				for _, bucket := range []string{bus.BucketTags, bus.BucketLedger, bus.BucketWorkers, bus.BucketKeys} {
+					answer, err := s.nc.Request("$JS.API.STREAM.LEADER.STEPDOWN.KV_"+bucket, nil, time.Second)
+					if err == nil && strings.Contains(string(answer.Data), `"success":true`) {
+						done++
+					}
+				}
+				s.last(0, 2*time.Second)
+			}
+			s.note("%d leaders stepped down", done)
+		},
+	},
+	{
 		name: "quorum-kill", about: "kill -9 of two of three NATS servers for up to 20 s", weight: 1,
-		harms:  []string{"quorum"},
+		harms: []string{"quorum"}, touches: []string{harmsJetStream},
 		strike: func(s *strike) { s.killed(20*time.Second, s.server().process, s.server().process) },
 	},
 	{
 		name: "quorum-freeze", about: "SIGSTOP of two of three NATS servers for up to 20 s", weight: 1,
-		harms:  []string{"quorum"},
+		harms: []string{"quorum"}, touches: []string{harmsJetStream},
 		strike: func(s *strike) { s.frozen(20*time.Second, s.server().process, s.server().process) },
 	},
 	{
@@ -168,7 +184,7 @@ func (s *strike) leader() *server {
 		}
 	}
 	s.violated("ready", "", fmt.Sprintf("for %v no NATS server led the tags", readyWithin))
-	s.pause(0)
+	s.pause(readyWithin) // it ends this goroutine
 	return nil
 }
 
@@ -181,11 +197,23 @@ func (s *strike) awaitMachine(m *machine) {
 	}
 }
 
-// awaitRedundant waits until any one machine may stop. No other fault strikes, so the command must succeed.
+// awaitRedundant waits until any one machine may stop. No other fault strikes, so the command must succeed. If all
+// generators use one NATS server, it says that one must be restarted. That one then takes a random server, so more than
+// one restart may be needed.
 func (s *strike) awaitRedundant() {
-	if r := s.operator("nodes", "--wait-redundant", "--wait", "50s"); r.Status != 0 {
-		s.violated("redundant", "", fmt.Sprintf("leaf nodes --wait-redundant: exit status %d: %s", r.Status, r.Stderr))
-		s.pause(0)
+	for tries := 0; ; tries++ {
+		r := s.operator("nodes", "--wait-redundant", "--wait", "40s")
+		switch {
+		case r.Status == 0:
+			return
+		case tries < 5 && strings.Contains(r.Stderr, "restart one with another server first"):
+			m := s.machines[s.IntN(len(s.machines))]
+			m.stop()
+			m.start()
+		default:
+			s.violated("redundant", "", fmt.Sprintf("leaf nodes --wait-redundant: exit status %d: %s", r.Status, r.Stderr))
+			s.pause(readyWithin) // it ends this goroutine
+		}
 	}
 }
 

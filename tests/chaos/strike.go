@@ -18,6 +18,7 @@ type fault struct {
 	servers string   // only with these -servers; empty: with both
 	alone   bool     // no other fault may strike meanwhile
 	harms   []string // what it harms: two faults at a time never harm the same
+	touches []string // what it also changes: beside faults that touch the same, never beside one that harms it
 	begins  int      // how many machines the installation begins with; 0: all. Such a fault is always the first
 	strike  func(s *strike)
 }
@@ -144,8 +145,8 @@ func (w *world) plan(n int, from []*fault) (r round) {
 	for tries := 0; len(r) < size && tries < 20; tries++ {
 		f := choose(random, from)
 		fits := !slices.ContainsFunc(r, func(o *strike) bool {
-			return o.fault == f || f.alone || o.alone ||
-				slices.ContainsFunc(f.harms, func(what string) bool { return slices.Contains(o.harms, what) })
+			return o.fault == f || f.alone || o.alone || overlap(f.harms, o.harms) || overlap(f.harms, o.touches) ||
+				overlap(f.touches, o.harms)
 		})
 		if !fits {
 			continue
@@ -157,6 +158,10 @@ func (w *world) plan(n int, from []*fault) (r round) {
 		r = append(r, s)
 	}
 	return r
+}
+
+func overlap(a, b []string) bool {
+	return slices.ContainsFunc(a, func(what string) bool { return slices.Contains(b, what) })
 }
 
 func choose(random *rand.Rand, from []*fault) *fault {
