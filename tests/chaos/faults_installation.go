@@ -146,7 +146,16 @@ var installationFaults = []*fault{
 	},
 	{
 		name: "restore-busy", about: "the same, and generators write during the backup", servers: "joined", alone: true,
-		strike: func(s *strike) { s.restoreBySteps((*world).backUp) },
+		strike: func(s *strike) {
+			busy := s.crowd.busy(invoice)
+			s.last(time.Second, 2*time.Second)
+			s.restoreBySteps(func(w *world, stream string) *backup {
+				if stream == streamTags {
+					defer busy.close()
+				}
+				return w.backUp(stream)
+			})
+		},
 	},
 	{
 		name: "grow", alone: true, begins: 1,
@@ -282,12 +291,13 @@ func (s *strike) restoreBySteps(backUp func(*world, string) *backup) {
 		m.start()
 	}
 	s.awaitReady()
-	s.advance()
 	for _, tag := range permanent {
 		if _, err := s.client.Tag(s.ctx, tag); errors.Is(err, bus.UnknownTag) {
 			s.violated("restore", tag, "the tag existed before the backup, and does not after its restore")
+			return
 		}
 	}
+	s.advance()
 	for _, tag := range tags {
 		s.crowd.add(tag, tag == invoice)
 	}
