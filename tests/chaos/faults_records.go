@@ -15,9 +15,9 @@ import (
 
 // Parts that two faults must not harm at a time.
 const (
-	harmsJetStream = "jetstream" // its streams, and enough servers to lead them
+	harmsJetStream = "quorum" // its streams, and enough servers to lead them
 	harmsDatabase  = "database"
-	harmsRules     = "rules" // limits, quotas and pauses of tags
+	harmsRules     = "operator" // limits, quotas and pauses of tags
 	harmsFolders   = "folders"
 )
 
