@@ -30,7 +30,8 @@ func (w *world) backUp(stream string) *backup {
 			return err
 		}
 		defer func() { _ = sub.Unsubscribe() }()
-		answer, err := w.ask("$JS.API.STREAM.SNAPSHOT."+stream, map[string]any{"deliver_subject": inbox, "no_consumers": true})
+		how := map[string]any{"deliver_subject": inbox, "no_consumers": true}
+		answer, err := w.ask("$JS.API.STREAM.SNAPSHOT."+stream, how)
 		if err == nil {
 			err = json.Unmarshal(answer, &b.about)
 		}
@@ -81,10 +82,12 @@ func (w *world) backUpQuiet(stream string) (b *backup) {
 func (w *world) restore(copies ...*backup) {
 	for _, b := range copies {
 		w.persist("restore of "+b.stream, func(ctx context.Context) error {
-			if err := w.js.DeleteStream(ctx, b.stream); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			err := w.js.DeleteStream(ctx, b.stream)
+			if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 				return err
 			}
-			answer, err := w.ask("$JS.API.STREAM.RESTORE."+b.stream, map[string]any{"config": b.about.Config, "state": b.about.State})
+			about := map[string]any{"config": b.about.Config, "state": b.about.State}
+			answer, err := w.ask("$JS.API.STREAM.RESTORE."+b.stream, about)
 			var to struct {
 				Subject string `json:"deliver_subject"`
 			}

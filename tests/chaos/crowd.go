@@ -52,6 +52,19 @@ func (c *crowd) add(tag string, strict bool) {
 	c.sets[tag] = h
 }
 
+// busy adds callers that hardly pause, until the harness is closed.
+func (c *crowd) busy(tag string) *harness {
+	h := &harness{dir: c.w.dir, ctx: c.w.ctx, fail: c.w.fail}
+	set := callers.New(h, callers.Config{
+		Tags: []string{tag}, Deadline: deadline, Pause: time.Millisecond, Seed: c.w.cfg.seed, Record: c.record,
+		MayFail: func(callers.Call) bool { return true },
+	})
+	for range 8 {
+		set.Next(c.w.doors())
+	}
+	return h
+}
+
 // never is the reasons that no valid request for a tag that exists may get, whatever fails.
 var never = []bus.Reason{bus.BadRequest, bus.BadTag, bus.BatchTooLarge, bus.Internal}
 

@@ -18,7 +18,8 @@ import (
 // installationFaults are about which installation a machine belongs to, and about its data folder.
 var installationFaults = []*fault{
 	{
-		name: "folder-emptied", about: "a generator is killed, and started with an empty data folder", weight: 1, servers: "joined",
+		name: "folder-emptied", weight: 1, servers: "joined",
+		about: "a generator is killed, and started with an empty data folder",
 		harms: []string{harmsFolders, harmsJetStream},
 		strike: func(s *strike) {
 			m := s.machine()
@@ -29,12 +30,14 @@ var installationFaults = []*fault{
 		},
 	},
 	{
-		name: "machine-replaced", about: "a machine is replaced by one with an empty disk, as docs/cluster.md says", weight: 1,
+		name: "machine-replaced", weight: 1,
+		about:   "a machine is replaced by one with an empty disk, as docs/cluster.md says",
 		servers: "embedded", alone: true,
 		strike: func(s *strike) { s.replace(s.machine()) },
 	},
 	{
-		name: "machines-replaced", about: "all machines are replaced by ones with empty disks, one after the other", weight: 1,
+		name: "machines-replaced", weight: 1,
+		about:   "all machines are replaced by ones with empty disks, one after the other",
 		servers: "embedded", alone: true,
 		strike: func(s *strike) {
 			for _, i := range s.Perm(len(s.machines)) {
@@ -43,7 +46,8 @@ var installationFaults = []*fault{
 		},
 	},
 	{
-		name: "server-replaced", about: "a NATS server is replaced by one with an empty disk", weight: 1, servers: "joined", alone: true,
+		name: "server-replaced", weight: 1, servers: "joined", alone: true,
+		about: "a NATS server is replaced by one with an empty disk",
 		strike: func(s *strike) {
 			s.redundant()
 			o := s.world.servers[s.IntN(len(s.world.servers))]
@@ -55,7 +59,8 @@ var installationFaults = []*fault{
 		},
 	},
 	{
-		name: "folder-restored", about: "an older copy of a generator's data folder is put back, over it or in its place", weight: 1,
+		name: "folder-restored", weight: 1,
+		about: "an older copy of a generator's data folder is put back, over it or in its place",
 		harms: []string{harmsFolders},
 		strike: func(s *strike) {
 			m, older := s.machine(), s.TempDir()
@@ -70,7 +75,8 @@ var installationFaults = []*fault{
 		},
 	},
 	{
-		name: "folder-copied", about: "a copy of a generator's data folder is started beside it; it may stand still meanwhile", weight: 1,
+		name: "folder-copied", weight: 1,
+		about: "a copy of a generator's data folder is started beside it; it may stand still meanwhile",
 		harms: []string{harmsFolders},
 		strike: func(s *strike) {
 			m := s.machine()
@@ -86,7 +92,8 @@ var installationFaults = []*fault{
 		},
 	},
 	{
-		name: "newcomer", about: "one more generator joins with an empty data folder, and leaves; it may be killed meanwhile", weight: 1,
+		name: "newcomer", weight: 1,
+		about: "one more generator joins with an empty data folder, and leaves; it may be killed meanwhile",
 		harms: []string{harmsJetStream},
 		strike: func(s *strike) {
 			c := s.newcomer("newcomer")
@@ -101,7 +108,8 @@ var installationFaults = []*fault{
 		},
 	},
 	{
-		name: "wrong-server", about: "a generator is started with the NATS of another installation", weight: 1, harms: []string{harmsFolders},
+		name: "wrong-server", weight: 1, harms: []string{harmsFolders},
+		about: "a generator is started with the NATS of another installation",
 		strike: func(s *strike) {
 			other, m := s.other(), s.machine()
 			m.kill()
@@ -110,7 +118,8 @@ var installationFaults = []*fault{
 		},
 	},
 	{
-		name: "wrong-database", about: "a generator is started with the database of another installation", weight: 1, store: "mysql",
+		name: "wrong-database", weight: 1, store: "mysql",
+		about: "a generator is started with the database of another installation",
 		harms: []string{harmsFolders, harmsJetStream, harmsDatabase},
 		strike: func(s *strike) {
 			m := s.machine()
@@ -121,7 +130,8 @@ var installationFaults = []*fault{
 		},
 	},
 	{
-		name: "stolen-database", about: "a new installation is started with the database of this one", weight: 1, store: "mysql",
+		name: "stolen-database", weight: 1, store: "mysql",
+		about: "a new installation is started with the database of this one",
 		harms: []string{harmsDatabase},
 		strike: func(s *strike) {
 			folder := s.TempDir()
@@ -129,16 +139,27 @@ var installationFaults = []*fault{
 		},
 	},
 	{
-		name: "restore", about: "JetStream is backed up while nobody writes, and restored by the steps of docs/cluster.md", weight: 1,
+		name: "restore", weight: 1,
+		about:   "JetStream is backed up while nobody writes, and restored by the steps of docs/cluster.md",
 		servers: "joined", alone: true,
 		strike: func(s *strike) { s.restoreBySteps((*world).backUpQuiet) },
 	},
 	{
 		name: "restore-busy", about: "the same, and generators write during the backup", servers: "joined", alone: true,
-		strike: func(s *strike) { s.restoreBySteps((*world).backUp) },
+		strike: func(s *strike) {
+			busy := s.crowd.busy(invoice)
+			s.last(time.Second, 2*time.Second)
+			s.restoreBySteps(func(w *world, stream string) *backup {
+				if stream == streamTags {
+					defer busy.close()
+				}
+				return w.backUp(stream)
+			})
+		},
 	},
 	{
-		name: "grow", about: "one machine becomes three, as docs/cluster.md says, and a fourth one joins", alone: true, begins: 1,
+		name: "grow", alone: true, begins: 1,
+		about: "one machine becomes three, as docs/cluster.md says, and a fourth one joins",
 		strike: func(s *strike) {
 			m, o := s.machines[0], s.world.servers[0]
 			s.last(time.Second, 3*time.Second)
@@ -270,12 +291,13 @@ func (s *strike) restoreBySteps(backUp func(*world, string) *backup) {
 		m.start()
 	}
 	s.awaitReady()
-	s.advance()
 	for _, tag := range permanent {
 		if _, err := s.client.Tag(s.ctx, tag); errors.Is(err, bus.UnknownTag) {
 			s.violated("restore", tag, "the tag existed before the backup, and does not after its restore")
+			return
 		}
 	}
+	s.advance()
 	for _, tag := range tags {
 		s.crowd.add(tag, tag == invoice)
 	}

@@ -14,15 +14,15 @@ type knownViolation struct {
 var known = []knownViolation{
 	{
 		fault: "grow", check: "twice",
-		why: "The machine that knows the installation is refused and ends. The others find no record, make a new installation, and begin at 1.",
+		why: "The machine that knows the installation is refused and ends. The others make a new one, which begins at 1.",
 	},
 	{
 		fault: "restore-busy", servers: "joined", check: "restore",
-		why: "The snapshot of nats-server lacks a record that is rewritten while it is made. After the restore its tag does not exist.",
+		why: "A snapshot of nats-server can lack a record that is rewritten meanwhile. Its tag is lost by the restore.",
 	},
 	{
 		fault: "tags-removed", check: "operator",
-		why: "No generator that runs makes the bucket LEAF_TAGS again, so leaf tag add --max-id, the documented step, fails.",
+		why: "No generator that runs makes the bucket again, so the documented step, leaf tag add --max-id, fails.",
 	},
 	{
 		fault: "tags-removed-restart", store: "jetstream", check: "twice",
