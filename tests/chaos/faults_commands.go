@@ -18,7 +18,7 @@ import (
 // commandFaults are commands that are rare, or wrong.
 var commandFaults = []*fault{
 	{
-		name: "mistakes", about: "commands that must be refused, and change nothing", weight: 1, harms: []string{"operator"},
+		name: "mistakes", about: "commands that must be refused, and change nothing", weight: 1, harms: []string{"operator", rows},
 		strike: makeMistakes,
 	},
 	{

@@ -8,20 +8,18 @@ import (
 	"sync"
 	"time"
 
+	"github.com/leafbus/leafbus/tests/chaos/judge"
 	"github.com/leafbus/leafbus/tests/kit"
 )
 
-// Names of harms that several families share.
-const (
-	theDatabase = "database" // one fault at a time, because its replication has one state
-	rows        = "rows"     // rows get lost, also those of a tag that was just made; a deleted tag may be back
-)
+// rows is a harm: rows get lost, also those of a tag that was just made. A deleted tag may be back.
+const rows = "rows"
 
 // databaseFaults are about MariaDB. Whatever it forgets, no ID of a tag comes twice: the ledger is in JetStream.
 var databaseFaults = []*fault{
 	{
 		name: "db-kill", about: "kill -9 of the database, which comes back after up to 15 s", weight: 2,
-		store: "mysql", harms: []string{theDatabase},
+		store: "mysql", harms: []string{harmsDatabase},
 		strike: func(s *strike) {
 			kit.Must(s, s.db.Primary().Kill())
 			s.last(0, 15*time.Second)
@@ -30,7 +28,7 @@ var databaseFaults = []*fault{
 	},
 	{
 		name: "db-hang", about: "SIGSTOP of the database for up to 15 s", weight: 2,
-		store: "mysql", harms: []string{theDatabase},
+		store: "mysql", harms: []string{harmsDatabase},
 		strike: func(s *strike) {
 			kit.Must(s, s.db.Primary().Freeze())
 			s.last(time.Second, 15*time.Second)
@@ -39,7 +37,7 @@ var databaseFaults = []*fault{
 	},
 	{
 		name: "db-readonly", about: "the database is read-only for up to 15 s", weight: 1,
-		store: "mysql", harms: []string{theDatabase},
+		store: "mysql", harms: []string{harmsDatabase},
 		strike: func(s *strike) {
 			s.sql("SET GLOBAL read_only = 1")
 			s.last(time.Second, 15*time.Second)
@@ -48,7 +46,7 @@ var databaseFaults = []*fault{
 	},
 	{
 		name: "db-slow", about: "each answer of the database comes up to 1.5 s late", weight: 1,
-		store: "mysql", harms: []string{theDatabase},
+		store: "mysql", harms: []string{harmsDatabase},
 		strike: func(s *strike) {
 			s.db.Link.Delay(s.between(20*time.Millisecond, 1500*time.Millisecond))
 			s.last(2*time.Second, 15*time.Second)
@@ -57,7 +55,7 @@ var databaseFaults = []*fault{
 	},
 	{
 		name: "db-lost-answers", about: "connections to the database break before a request or its answer arrives", weight: 2,
-		store: "mysql", harms: []string{theDatabase}, strike: loseDatabaseAnswers,
+		store: "mysql", harms: []string{harmsDatabase}, strike: loseDatabaseAnswers,
 	},
 	{
 		name: "db-link", about: "the database is cut off from one generator, or silent, in one direction or both", weight: 1,
@@ -66,11 +64,11 @@ var databaseFaults = []*fault{
 	},
 	{
 		name: "db-locked", about: "another client locks a row, or the table, for up to 15 s", weight: 1,
-		store: "mysql", harms: []string{theDatabase}, strike: lockDatabase,
+		store: "mysql", harms: []string{harmsDatabase}, strike: lockDatabase,
 	},
 	{
 		name: "db-failover", about: "the database dies, and a replica that may be behind takes over", weight: 3,
-		store: "mysql", harms: []string{theDatabase, rows},
+		store: "mysql", harms: []string{harmsDatabase, rows},
 		strike: func(s *strike) {
 			if s.IntN(4) > 0 {
 				s.db.Lag(true)
@@ -85,11 +83,11 @@ var databaseFaults = []*fault{
 	},
 	{
 		name: "db-split", about: "two databases accept writes, and generators change between them", weight: 3,
-		store: "mysql", harms: []string{theDatabase, rows}, strike: splitDatabase,
+		store: "mysql", harms: []string{harmsDatabase, rows}, strike: splitDatabase,
 	},
 	{
 		name: "db-back", about: "the database is restored from a copy that is seconds old", weight: 3,
-		store: "mysql", harms: []string{theDatabase, rows},
+		store: "mysql", harms: []string{harmsDatabase, rows},
 		strike: func(s *strike) {
 			s.copyTables()
 			s.last(time.Second, 20*time.Second)
@@ -107,7 +105,7 @@ var databaseFaults = []*fault{
 	},
 	{
 		name: "db-ids-back", about: "SQL moves each max_id back by up to a million, and all that leaf_mark knows", weight: 2,
-		store: "mysql", harms: []string{theDatabase},
+		store: "mysql", harms: []string{harmsDatabase},
 		strike: func(s *strike) {
 			for range 1 + s.IntN(4) {
 				back := s.IntN(1_000_000)
@@ -120,19 +118,21 @@ var databaseFaults = []*fault{
 	},
 	{
 		name: "db-dump", about: "tables are dropped, and made again by a dump that is seconds old", weight: 2,
-		store: "mysql", harms: []string{theDatabase, rows}, strike: restoreDump,
+		store: "mysql", harms: []string{harmsDatabase, rows}, strike: restoreDump,
 	},
 	{
 		name: "db-row-gone", about: "SQL deletes the row of a tag, and inserts it again at 1", weight: 2,
-		store: "mysql", harms: []string{theDatabase, rows},
+		store: "mysql", harms: []string{harmsDatabase, rows},
 		strike: func(s *strike) {
 			tag := []string{order, stock}[s.IntN(2)]
 			for range 1 + s.IntN(3) {
+				end := s.unknown(tag)
 				s.sql("DELETE FROM leaf_alloc WHERE biz_tag = '" + tag + "'")
 				s.last(0, 5*time.Second)
 				// A generator that starts makes a tag that is missing.
 				s.sql("INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('" + tag +
 					"', 1, 20) ON DUPLICATE KEY UPDATE max_id = 1")
+				end()
 				s.last(0, 3*time.Second)
 			}
 			s.refilled()
@@ -145,6 +145,16 @@ var leafTables = []string{"leaf_alloc", "leaf_mark", "leaf_installation"}
 
 // sql runs statements on the primary, past all links.
 func (s *strike) sql(statements ...string) { kit.SQL(s, s.db.Primary().DSN(database), statements...) }
+
+// unknown lets a tag be unknown until end, and a moment longer: requests that came before may be under way. A row that
+// is there again is served at once (docs/mysql.md).
+func (s *strike) unknown(tag string) (end func()) {
+	over := s.judge.Excuse(judge.Excuse{Check: "reason", Tag: tag, From: time.Now(), Why: "SQL deletes its row"})
+	return func() {
+		s.pause(2 * deadline)
+		over()
+	}
+}
 
 // refilled waits until generators have reserved IDs in the present rows of the tags that are always used.
 func (s *strike) refilled() {
@@ -201,6 +211,7 @@ func restoreDump(s *strike) {
 	}
 	s.copyTables()
 	s.last(0, 10*time.Second)
+	ends := []func(){s.unknown(order), s.unknown(stock)}
 	for _, table := range tables {
 		s.sql("DROP TABLE " + table)
 	}
@@ -208,6 +219,9 @@ func restoreDump(s *strike) {
 	for _, table := range tables {
 		s.sql("DROP TABLE IF EXISTS "+table, "CREATE TABLE "+table+" LIKE saved_"+table,
 			"REPLACE INTO "+table+" SELECT * FROM saved_"+table) // a generator may have written a row already
+	}
+	for _, end := range ends {
+		end()
 	}
 	s.refilled()
 }

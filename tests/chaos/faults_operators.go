@@ -18,7 +18,7 @@ import (
 // operatorFaults are what operators do.
 var operatorFaults = []*fault{
 	{
-		name: "tag-pause", about: "a tag is paused and resumed", weight: 2, harms: []string{"operator"},
+		name: "tag-pause", about: "a tag is paused and resumed", weight: 2, harms: []string{"operator", rows},
 		strike: func(s *strike) {
 			t := s.newSubject(s.anyOrder())
 			defer t.end()
@@ -33,7 +33,7 @@ var operatorFaults = []*fault{
 	},
 	{
 		name: "tag-limit", about: "a limit is set, reached, lowered, raised and removed; and a quota", weight: 2,
-		harms: []string{"operator"}, strike: limitTag,
+		harms: []string{"operator", rows}, strike: limitTag,
 	},
 	{
 		name: "tag-floor", about: "max_id of tags that are in use is moved up, and their steps change", weight: 2,
@@ -41,11 +41,11 @@ var operatorFaults = []*fault{
 	},
 	{
 		name: "tag-delete", about: "a tag is deleted and made again; in another order that is a conflict", weight: 2,
-		harms: []string{"operator"}, strike: deleteTag,
+		harms: []string{"operator", rows}, strike: deleteTag,
 	},
 	{
 		name: "tag-apply", about: "a file makes and changes tags; an export changes nothing", weight: 2,
-		harms: []string{"operator"}, strike: applyTags,
+		harms: []string{"operator", rows}, strike: applyTags,
 	},
 	{
 		name: "tag-sql", about: "rows of leaf_alloc are inserted, moved up, deleted and inserted again", weight: 2, store: "mysql",

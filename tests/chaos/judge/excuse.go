@@ -31,8 +31,8 @@ type excuse struct {
 }
 
 // Excuse forgives. With "twice", each of the IDs may come once more for each excuse. With "order", only answers that
-// ended before From may have higher IDs: those that ended later still count.
-func (j *Judge) Excuse(e Excuse) {
+// ended before From may have higher IDs: those that ended later still count. A call of end sets Until to now.
+func (j *Judge) Excuse(e Excuse) (end func()) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if e.IDs == (bus.Range{}) {
@@ -43,6 +43,12 @@ func (j *Judge) Excuse(e Excuse) {
 		x.answered(s)
 	}
 	t.excuses, j.excuses = append(t.excuses, x), append(j.excuses, x)
+	return func() {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		x.Until = time.Now()
+		x.until = j.since(x.Until)
+	}
 }
 
 func (x *excuse) answered(s span) {
