@@ -131,7 +131,7 @@ var recordFaults = []*fault{
 		},
 	},
 	{
-		name: "record-damaged", about: "nobody can read a tag's record for a while", weight: 1, harms: []string{harmsJetStream},
+		name: "record-damaged", about: "nobody can read a tag's record for a while", weight: 1, harms: []string{harmsJetStream, harmsRules},
 		strike: func(s *strike) {
 			bucket, key := bus.BucketTags, []string{invoice, coupon, order, stock}[s.IntN(4)]
 			if s.db != nil && (key == order || key == stock) {
