@@ -18,12 +18,12 @@ import (
 // commandFaults are commands that are rare, or wrong.
 var commandFaults = []*fault{
 	{
-		name: "mistakes", about: "commands that must be refused, and change nothing", weight: 1, harms: []string{"operator", rows},
+		name: "op-mistakes", about: "commands that must be refused, and change nothing", weight: 1, harms: byOperators,
 		strike: makeMistakes,
 	},
 	{
-		name: "worker-release", about: "a generator is gone for good, with its folder; its worker is released", weight: 1,
-		harms: []string{"operator", "registry", "folders"}, strike: releaseWorker,
+		name: "op-release-worker", about: "a generator is gone for good, with its folder; its worker is released", weight: 1,
+		harms: []string{"operator", theRegistry, harmsFolders, clocks}, strike: releaseWorker,
 	},
 	{
 		name: "pause-fast-clock", about: "a rule changes by a clock that is ahead, its record is lost, and the tag is paused",
@@ -45,12 +45,13 @@ func makeMistakes(s *strike) {
 	if !ok {
 		return
 	}
+	wrong := s.write(fmt.Sprintf("tags:\n- {tag: %s, paused: true}\n- {tag: %s, setp: 7}\n", t.tag, order))
 	mistakes := []mistake{
 		{2, []string{"tag", "add"}},
 		{2, []string{"tag", "set", t.tag}},
 		{2, []string{"tag", "set", t.tag, "--max-id", "next"}},
 		{2, []string{"tag", "set", t.tag, "--quota", "fast"}},
-		{2, []string{"tag", "apply", "-f", s.write(fmt.Sprintf("tags:\n- {tag: %s, paused: true}\n- {tag: %s, setp: 7}\n", t.tag, order))}},
+		{2, []string{"tag", "apply", "-f", wrong}},
 		{2, []string{"workers", "release", "first", "--yes"}},
 		{1, []string{"tag", "add", t.tag}},
 		{1, []string{"tag", "add", t.tag, "--order", "strict"}},
@@ -69,7 +70,8 @@ func makeMistakes(s *strike) {
 	s.Shuffle(len(mistakes), func(i, j int) { mistakes[i], mistakes[j] = mistakes[j], mistakes[i] })
 	for _, m := range mistakes[:8] {
 		if r := s.operator(m.args...); r.Status != 2 && r.Status != m.status {
-			s.violated("command", "", fmt.Sprintf("leaf %q ended with exit status %d, not %d: %s", m.args, r.Status, m.status, r.Stderr))
+			s.violated("command", "",
+				fmt.Sprintf("leaf %q ended with exit status %d, not %d: %s", m.args, r.Status, m.status, r.Stderr))
 			return
 		}
 		s.last(0, time.Second)

@@ -15,10 +15,14 @@ import (
 	"github.com/leafbus/leafbus/tests/kit"
 )
 
+// byOperators is what no other fault may harm while operators change tags: an operator does one thing at a time, and
+// what was set may not be lost.
+var byOperators = []string{harmsRules, rows}
+
 // operatorFaults are what operators do.
 var operatorFaults = []*fault{
 	{
-		name: "tag-pause", about: "a tag is paused and resumed", weight: 2, harms: []string{"operator", rows},
+		name: "op-pause", about: "a tag is paused and resumed", weight: 2, harms: byOperators,
 		strike: func(s *strike) {
 			t := s.newSubject(s.anyOrder())
 			defer t.end()
@@ -32,29 +36,60 @@ var operatorFaults = []*fault{
 		},
 	},
 	{
-		name: "tag-limit", about: "a limit is set, reached, lowered, raised and removed; and a quota", weight: 2,
-		harms: []string{"operator", rows}, strike: limitTag,
+		name: "op-create", about: "two tags are made, with rules from the beginning", weight: 2, harms: byOperators,
+		strike: createTags,
 	},
 	{
-		name: "tag-floor", about: "max_id of tags that are in use is moved up, and their steps change", weight: 2,
-		harms: []string{"operator"}, strike: floorTags,
+		name: "op-limit", about: "a limit is set, reached, lowered, raised and removed; and a quota", weight: 2,
+		harms: byOperators, strike: limitTag,
 	},
 	{
-		name: "tag-delete", about: "a tag is deleted and made again; in another order that is a conflict", weight: 2,
-		harms: []string{"operator", rows}, strike: deleteTag,
+		name: "op-change", about: "max_id of tags that are in use is moved up, and their steps change", weight: 2,
+		harms: byOperators, strike: changeTags,
 	},
 	{
-		name: "tag-apply", about: "a file makes and changes tags; an export changes nothing", weight: 2,
-		harms: []string{"operator", rows}, strike: applyTags,
+		name: "op-advance", about: "tags that are in use are moved above all that is reserved", weight: 1, harms: byOperators,
+		strike: func(s *strike) {
+			for range 1 + s.IntN(3) {
+				s.anySubject().advance()
+				s.last(0, 2*time.Second)
+			}
+		},
 	},
 	{
-		name: "tag-sql", about: "rows of leaf_alloc are inserted, moved up, deleted and inserted again", weight: 2, store: "mysql",
-		harms: []string{"operator", "database"}, strike: rowsOfTag,
+		name: "op-delete", about: "a tag is deleted and made again; in another order that is a conflict", weight: 2,
+		harms: byOperators, strike: deleteTag,
 	},
 	{
-		name: "tag-reveal", about: "opaque IDs have the numbers that they had, each its own", weight: 1,
-		harms: []string{"operator"}, strike: revealIDs,
+		name: "op-apply", about: "a file makes and changes tags; an export changes nothing", weight: 2,
+		harms: byOperators, strike: applyTags,
 	},
+	{
+		name: "op-sql", about: "rows of leaf_alloc are inserted, moved up, deleted and inserted again", weight: 2,
+		store: "mysql", harms: append([]string{harmsDatabase}, byOperators...), strike: rowsOfTag,
+	},
+	{
+		name: "op-reveal", about: "opaque IDs have the numbers that they had, each its own", weight: 1,
+		harms: byOperators, strike: revealIDs,
+	},
+}
+
+func createTags(s *strike) {
+	first, limit := 1+s.Int64N(1e6), 1e6+s.Int64N(1e12)
+	a := s.newSubject([]string{trend, strict}[s.IntN(2)], "--max-id", fmt.Sprint(first), "--limit", fmt.Sprint(limit))
+	defer a.end()
+	s.judge.Floor(a.tag, first, s.began) // nobody had an ID of it before
+	s.judge.Limit(a.tag, limit, s.began)
+	b := s.newSubject(s.anyOrder(), "--quota", "1000/s", "--burst", "2000", "--description", s.name)
+	defer b.end()
+	a.answers()
+	b.answers()
+	s.last(0, 3*time.Second)
+}
+
+// anySubject is a tag with many callers, which exists all the time.
+func (s *strike) anySubject() *subject {
+	return []*subject{{s, order, trend}, {s, stock, trend}, {s, invoice, strict}, {s, coupon, opaque}}[s.IntN(4)]
 }
 
 func limitTag(s *strike) {
@@ -84,7 +119,7 @@ func limitTag(s *strike) {
 	t.answers()
 }
 
-func floorTags(s *strike) {
+func changeTags(s *strike) {
 	subjects := []*subject{{s, order, trend}, {s, stock, trend}, {s, invoice, strict}, {s, coupon, opaque}}
 	for range 2 + s.IntN(4) {
 		t := subjects[s.IntN(len(subjects))]
@@ -122,7 +157,7 @@ func deleteTag(s *strike) {
 			other = other[:3]
 		}
 		if r := s.operator(other...); r.Status == 0 {
-			s.violated("command", t.tag, fmt.Sprintf("a tag was %s, and is made again by leaf %s", order, strings.Join(other, " ")))
+			s.violated("command", t.tag, fmt.Sprintf("a tag was %s, and leaf %s made it again", order, strings.Join(other, " ")))
 			return
 		}
 		t.create("--max-id", fmt.Sprint(1+s.Int64N(2*first)))
@@ -137,7 +172,8 @@ func applyTags(s *strike) {
 	apply := func(demand func(kit.Result, time.Time), format string, args ...any) {
 		s.command(change{args: always("tag", "apply", "-f", s.write(fmt.Sprintf(format, args...))), demand: demand})
 	}
-	apply(nil, "tags:\n- {tag: %s, step: 50, max_id: %d, limit: %d}\n- {tag: %s, order: strict}\n", a.tag, first, limit, b.tag)
+	apply(nil, "tags:\n- {tag: %s, step: 50, max_id: %d, limit: %d}\n- {tag: %s, order: strict}\n",
+		a.tag, first, limit, b.tag)
 	s.crowd.add(a.tag, false)
 	s.crowd.add(b.tag, true)
 	defer b.end()
@@ -267,7 +303,8 @@ func (s *strike) reveals(ids, numbers []bus.ID) {
 		number := numbers[i]
 		was, ok := s.numbers[id]
 		if other, again := ofNumber[number]; ok && was != number || again && other != id || number < 1 {
-			s.violated("reveal", coupon, fmt.Sprintf("the ID %d has the number %d; it had %d, and %d has that number", id, number, was, other))
+			s.violated("reveal", coupon,
+				fmt.Sprintf("the ID %d has the number %d; it had %d, and %d has that number", id, number, was, other))
 			return
 		}
 		s.numbers[id], ofNumber[number] = number, id

@@ -132,7 +132,7 @@ var recordFaults = []*fault{
 		},
 	},
 	{
-		name: "record-damaged", weight: 1, harms: []string{harmsJetStream},
+		name: "record-damaged", weight: 1, harms: []string{harmsJetStream, harmsRules},
 		about: "nobody can read a tag's record for a while",
 		strike: func(s *strike) {
 			bucket, key := bus.BucketTags, []string{invoice, coupon, order, stock}[s.IntN(4)]

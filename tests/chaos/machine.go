@@ -171,6 +171,13 @@ func (p *process) pid() (number int, ok bool) {
 	return p.number, ok
 }
 
+// alive is whether there is a process, even if it stands still.
+func (p *process) alive() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.current != nil && !p.current.Ended()
+}
+
 func (p *process) isWanted() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

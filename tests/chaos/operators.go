@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -20,8 +21,8 @@ import (
 // attempts is how often an operator sends a command in vain, each time after all machines were ready.
 const attempts = 20
 
-// silentWarning is how a command names the generators that did not hear of the change.
-const silentWarning = "these generators fell silent in the last hour"
+// unheard finds the names of the generators that did not hear of a change.
+var unheard = regexp.MustCompile(`these generators fell silent in the last hour: (.*)\. One that`)
 
 // change is a command that changes tags.
 type change struct {
@@ -40,7 +41,7 @@ func always(args ...string) func() []string { return func() []string { return ar
 func (s *strike) command(c change) bool {
 	var last string
 	for attempt := range attempts {
-		alone := s.blind()
+		blind := s.blind()
 		r := s.operator(c.args()...)
 		at := time.Now()
 		switch {
@@ -50,7 +51,7 @@ func (s *strike) command(c change) bool {
 			last = r.Stderr
 		case c.demand == nil:
 			return true
-		case !strings.Contains(r.Stderr, silentWarning) && !alone && !s.blind():
+		case !s.unbound(r) && !blind && !s.blind():
 			c.demand(r, at)
 			return true
 		case s.asksWhenBack():
@@ -75,13 +76,27 @@ func (s *strike) command(c change) bool {
 	return false
 }
 
+// unbound reports whether a generator that did not hear of a change still runs. Those that were killed can be ignored.
+func (w *world) unbound(r kit.Result) bool {
+	found := unheard.FindStringSubmatch(r.Stderr)
+	if found == nil {
+		return false
+	}
+	w.mu.Lock()
+	all := slices.Clone(w.made)
+	w.mu.Unlock()
+	return slices.ContainsFunc(all, func(p *process) bool {
+		return slices.Contains(strings.Split(found[1], ", "), p.name) && p.alive()
+	})
+}
+
 // blind reports whether a generator may answer operators that never heard of one which is silent. Its answer does not
 // name that one, and promises nothing for it.
 func (w *world) blind() bool {
 	silent, young := false, false
 	for _, m := range w.machines {
-		since, ok := m.running()
-		if status, _ := m.readyz(); !ok || status != http.StatusOK {
+		since, _ := m.running()
+		if status, _ := m.readyz(); status != http.StatusOK && m.alive() {
 			silent = true
 		}
 		young = young || time.Since(since) < time.Minute
@@ -93,7 +108,8 @@ func (w *world) blind() bool {
 // not promised after a fault of a link, nor if a JetStream replica that is behind may answer.
 func (s *strike) asksWhenBack() bool {
 	return !slices.ContainsFunc(s.beside, func(o *strike) bool {
-		return o != s && o.name != "kill" && o.name != "restart" && !(o.name == "freeze" && s.cfg.servers == "joined")
+		kills := slices.Contains([]string{"kill", "gone", "restart", "rolling", "start-killed"}, o.name)
+		return o != s && !kills && (o.name != "freeze" || s.cfg.servers != "joined")
 	})
 }
 
@@ -166,7 +182,7 @@ func (s *strike) newSubject(order string, args ...string) *subject {
 	return t
 }
 
-// orders is a random one.
+// anyOrder is a random one.
 func (s *strike) anyOrder() string { return []string{trend, trend, strict, opaque}[s.IntN(4)] }
 
 // create makes the tag, or makes it again.
@@ -268,7 +284,7 @@ func (t *subject) answers() {
 		}
 		t.s.pause(time.Second)
 	}
-	t.s.violated("answers", t.tag, fmt.Sprintf("no rule forbids it, and all machines are ready, but callers get no ID: %v", err))
+	t.s.violated("answers", t.tag, fmt.Sprintf("nothing forbids it, all are ready, and callers get no ID: %v", err))
 }
 
 // unreached is a limit that no run reaches.

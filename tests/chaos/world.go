@@ -72,6 +72,7 @@ type world struct {
 	mu        sync.Mutex
 	busy      map[*process]bool // those that a strike has
 	notes     []note
+	made      []*process       // all, also guests
 	violation *judge.Violation // the first
 
 	// Of the end:
@@ -131,6 +132,9 @@ func (w *world) newProcess(name string) *process {
 	control, err := programs.NewControl(filepath.Join(w.dir, name+".control"))
 	kit.Must(w, err)
 	p := &process{w: w, name: name, folder: folder, control: control}
+	w.mu.Lock()
+	w.made = append(w.made, p)
+	w.mu.Unlock()
 	w.Cleanup(func() {
 		p.kill()
 		_ = control.Close() // the folder goes with it
