@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/tests/kit"
 )
@@ -194,7 +192,5 @@ func (s *strike) loseRecord(tag string) {
 		kit.Must(s, s.js.DeleteStream(ctx, "KV_"+bucket))
 		return
 	}
-	stream, err := s.js.Stream(ctx, "KV_"+bucket)
-	kit.Must(s, err)
-	kit.Must(s, stream.Purge(ctx, jetstream.WithPurgeSubject("$KV."+bucket+"."+key)))
+	s.removeKey(bucket, key)
 }

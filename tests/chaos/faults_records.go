@@ -248,12 +248,12 @@ var recordFaults = []*fault{
 	},
 }
 
-// removeKey deletes a key and its history, as nats kv purge does.
+// removeKey loses a key and its history.
 func (s *strike) removeKey(bucket, key string) {
 	s.persist("deleting "+bucket+" "+key, func(ctx context.Context) error {
-		kv, err := s.js.KeyValue(ctx, bucket)
+		stream, err := s.js.Stream(ctx, "KV_"+bucket)
 		if err == nil {
-			err = kv.Purge(ctx, key)
+			err = stream.Purge(ctx, jetstream.WithPurgeSubject("$KV."+bucket+"."+key))
 		}
 		return err
 	})
