@@ -108,7 +108,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 			{"allocator/claim.go", "	from = max(from, e.End)\n", "	_ = e\n"},
 			{"allocator/claim.go", "if r.First < max(e.End, c.marks.End(tag)) {", "if false {"},
 		},
-		faults: []string{"db-failover", "db-back", "db-split", "tag-sql"},
+		faults: []string{"db-failover", "db-back", "db-split", "op-sql"},
 		stores: inMySQL, checks: []string{"twice"},
 	},
 	{
@@ -125,7 +125,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 		name:   "wrong-server-accepted",
 		why:    "A generator forgets its installation and begins a new one on an empty NATS, so IDs come a second time.",
 		edits:  []edit{{"bus/installation/member.go", "if m.known, err = c.Folder", "if _, err = c.Folder"}},
-		faults: []string{"wrong-server", "tag-apply"},
+		faults: []string{"wrong-server", "op-create"},
 		stores: jetStream, checks: []string{"twice"},
 	},
 
@@ -135,7 +135,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 		why:  "A new max_id does not drop the IDs in memory below it, so callers get IDs that an operator has ruled out.",
 		edits: []edit{{"allocator/buffer.go",
 			"	b.floor = floor\n	b.trimLocked()\n", "	b.floor = floor\n"}},
-		faults: []string{"tag-floor"},
+		faults: []string{"op-change", "op-advance"},
 		stores: bothStores, checks: []string{"floor", "deleted"},
 	},
 	{
@@ -143,7 +143,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 		why:  "A generator that stood still answers from memory before it knows what operators changed meanwhile.",
 		edits: []edit{{"bus/generator/floors.go",
 			"	return g.floors.isShut.Load()\n", "	return false\n"}},
-		faults: []string{"freeze", "tag-floor", "tag-pause", "tag-delete"},
+		faults: []string{"freeze", "op-change", "op-pause", "op-delete"},
 		stores: bothStores, checks: []string{"floor", "paused", "limit", "deleted"},
 	},
 	{
@@ -151,7 +151,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 		why:  "A command returns before the other generators have applied it, so callers get IDs that it ruled out.",
 		edits: []edit{{"bus/generator/broadcast.go",
 			"		case len(nodes) > 0:\n", "		case false:\n"}},
-		faults: []string{"tag-floor", "tag-pause", "tag-limit", "tag-delete", "link-slow"},
+		faults: []string{"op-change", "op-pause", "op-limit", "op-delete", "link-slow"},
 		stores: bothStores, checks: []string{"floor", "paused", "limit", "deleted"},
 	},
 	{
@@ -159,7 +159,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 		why:  "The later time decides between two rules, so a pause by a generator with a slow clock has no effect.",
 		edits: []edit{{"allocator/rules.go",
 			"	r.Version = max(r.Version+1, time.Now().UnixMilli())\n", "	r.Version = time.Now().UnixMilli()\n"}},
-		faults: []string{"clock-ahead", "clock-behind", "tag-pause", "tag-limit"},
+		faults: []string{"clock-ahead", "clock-behind", "op-pause", "op-limit"},
 		stores: bothStores, checks: []string{"paused", "limit"},
 	},
 	{
@@ -170,7 +170,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 			{"allocator/claim.go", "		r.Last = min(last, e.Rules.end()-1)\n", "		_ = last\n"},
 			{"allocator/buffer.go", "max(s.Next, b.floor), min(s.Last, end-1)", "max(s.Next, b.floor), max(s.Last, end-end)"},
 		},
-		faults: []string{"tag-limit"},
+		faults: []string{"op-limit"},
 		stores: bothStores, checks: []string{"limit"},
 	},
 	{
@@ -178,7 +178,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 		why:  "A paused tag is served from memory, so callers get IDs after an operator stopped them.",
 		edits: []edit{{"allocator/ruled.go",
 			"	case r.Paused:\n		return ErrPaused\n", ""}},
-		faults: []string{"tag-pause"},
+		faults: []string{"op-pause"},
 		stores: bothStores, checks: []string{"paused"},
 	},
 	{
@@ -188,7 +188,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 			{"allocator/tag.go", "	if t.Deleted {\n		return t.MaxID\n	}\n", ""},
 			{"allocator/allocator.go", "	case tag.Deleted && floor == 0: // removed", "	case false: // removed"},
 		},
-		faults: []string{"tag-delete"},
+		faults: []string{"op-delete"},
 		stores: bothStores, checks: []string{"deleted"},
 	},
 	{
@@ -203,7 +203,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 				"t.MaxID, t.Last, t.Deleted = max(tag.MaxID, old.MaxID), old.Last, false",
 				"t.MaxID, t.Last, t.Deleted = tag.MaxID, old.Last, false"},
 		},
-		faults: []string{"tag-delete", "tag-apply"},
+		faults: []string{"op-delete", "op-create"},
 		stores: jetStream, checks: []string{"twice"},
 	},
 	{
