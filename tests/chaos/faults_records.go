@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -148,6 +150,7 @@ var recordFaults = []*fault{
 		strike: func(s *strike) {
 			tag := []string{order, stock, invoice, coupon}[s.IntN(4)]
 			above := s.above(tag)
+			s.excuseUnknown(tag)
 			s.removeKey(bus.BucketTags, tag)
 			s.last(0, 5*time.Second)
 			s.createAgain(tag, above)
@@ -158,6 +161,7 @@ var recordFaults = []*fault{
 		about: "the bucket LEAF_TAGS is deleted, and the operator makes the bucket, and each tag above all IDs",
 		strike: func(s *strike) {
 			above := s.inJetStream()
+			s.excuseUnknown(slices.Collect(maps.Keys(above))...)
 			s.removeStreams(streamTags)
 			s.last(5*time.Second, 15*time.Second)
 			s.makeBucket(bus.BucketTags)
@@ -169,6 +173,7 @@ var recordFaults = []*fault{
 		about: "the bucket LEAF_TAGS is deleted, and the operator creates each tag above all IDs",
 		strike: func(s *strike) {
 			above := s.inJetStream()
+			s.excuseUnknown(slices.Collect(maps.Keys(above))...)
 			s.removeStreams(streamTags)
 			s.last(5*time.Second, 15*time.Second)
 			s.createAll(above)
@@ -178,6 +183,7 @@ var recordFaults = []*fault{
 		name: "tags-removed-restart", about: "the same, and a generator is started before the operator comes", alone: true,
 		strike: func(s *strike) {
 			above := s.inJetStream()
+			s.excuseUnknown(slices.Collect(maps.Keys(above))...)
 			s.removeStreams(streamTags)
 			m := s.machine()
 			m.kill()
@@ -342,6 +348,15 @@ func (s *strike) advance() {
 	s.insist("tag", "set", invoice, "--max-id", fmt.Sprint(s.above(invoice)))
 }
 
+// excuseUnknown declares that callers of tags whose records are about to be lost may be told so, until the operator has
+// created the tags again.
+func (s *strike) excuseUnknown(tags ...string) {
+	now := time.Now()
+	for _, tag := range tags {
+		s.judge.Excuse(judge.Excuse{Check: "reason", Tag: tag, From: now, Until: now.Add(30 * time.Second), Why: s.name})
+	}
+}
+
 // purgeEvents deletes all events of claims. After a restore two claims of the same IDs stay in the audit until then.
 func (s *strike) purgeEvents() {
 	s.persist("purge of the events", func(ctx context.Context) error {
@@ -369,6 +384,7 @@ func (s *strike) excuseRollback(tag string, ids bus.Range, from time.Time) {
 // wipe deletes all that JetStream has, and does what docs/cluster.md says then. The tags are in the database.
 func (s *strike) wipe() {
 	above := s.inJetStream()
+	s.excuseUnknown(slices.Collect(maps.Keys(above))...)
 	record, keys := s.entry(bus.BucketInstallation, "installation").Value(), s.backUp(streamKeys)
 	s.removeStreams(s.streams()...)
 	s.last(5*time.Second, 15*time.Second)
