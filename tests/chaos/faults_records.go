@@ -100,8 +100,7 @@ var recordFaults = []*fault{
 	{
 		name: "events-removed", about: "the stream LEAF_EVENTS is deleted", weight: 1, harms: []string{harmsJetStream},
 		strike: func(s *strike) {
-			// If the registry loses a worker's record, too, nothing says who held it before.
-			s.judge.Excuse(judge.Excuse{Check: "audit taken_unclaimed", Tag: callers.Snowflakes, From: time.Now(), Why: s.name})
+			s.excuseHolders()
 			s.removeStreams(bus.EventStream)
 			s.last(2*time.Second, 10*time.Second)
 		},
@@ -223,9 +222,8 @@ var recordFaults = []*fault{
 		},
 	},
 	{
-		name: "jetstream-wiped", weight: 1,
-		about: "all streams are deleted; the database and the keys of opaque tags are kept",
-		store: "mysql", alone: true,
+		name: "jetstream-wiped", weight: 1, alone: true,
+		about:  "all streams are deleted; the keys of opaque tags are kept, and the operator does the rest by docs/cluster.md",
 		strike: func(s *strike) { s.wipe() },
 	},
 	{
@@ -348,6 +346,12 @@ func (s *strike) advance() {
 	s.insist("tag", "set", invoice, "--max-id", fmt.Sprint(s.above(invoice)))
 }
 
+// excuseHolders declares what a loss of the events of workers excludes: if the registry loses or lost a record, too, the
+// audit does not know who held its worker.
+func (s *strike) excuseHolders() {
+	s.judge.Excuse(judge.Excuse{Check: "audit taken_unclaimed", Tag: callers.Snowflakes, From: time.Now(), Why: s.name})
+}
+
 // excuseUnknown declares that callers of tags whose records are about to be lost may be told so, until the operator has
 // created the tags again.
 func (s *strike) excuseUnknown(tags ...string) {
@@ -386,6 +390,7 @@ func (s *strike) wipe() {
 	above := s.inJetStream()
 	s.excuseUnknown(slices.Collect(maps.Keys(above))...)
 	record, keys := s.entry(bus.BucketInstallation, "installation").Value(), s.backUp(streamKeys)
+	s.excuseHolders()
 	s.removeStreams(s.streams()...)
 	s.last(5*time.Second, 15*time.Second)
 	s.makeBucket(bus.BucketInstallation)
