@@ -1,14 +1,12 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/tests/kit"
 )
 
 // Parts that two faults must not harm at a time.
@@ -144,10 +142,11 @@ var recordFaults = []*fault{
 		strike: func(s *strike) {
 			tag := []string{order, stock, invoice, coupon}[s.IntN(4)]
 			above := s.above(tag)
-			s.excuseUnknown(tag)
+			end := s.excuseUnknown(tag)
 			s.removeKey(bus.BucketTags, tag)
 			s.last(0, 5*time.Second)
 			s.createAgain(tag, above)
+			end()
 		},
 	},
 	{
@@ -155,11 +154,12 @@ var recordFaults = []*fault{
 		about: "the bucket LEAF_TAGS is deleted, and the operator makes the bucket, and each tag above all IDs",
 		strike: func(s *strike) {
 			above := s.inJetStream()
-			s.excuseUnknown(slices.Collect(maps.Keys(above))...)
+			end := s.excuseUnknown(slices.Collect(maps.Keys(above))...)
 			s.removeStreams(streamTags)
 			s.last(5*time.Second, 15*time.Second)
 			s.makeBucket(bus.BucketTags)
 			s.createAll(above)
+			end()
 		},
 	},
 	{
@@ -167,23 +167,25 @@ var recordFaults = []*fault{
 		about: "the bucket LEAF_TAGS is deleted, and the operator creates each tag above all IDs",
 		strike: func(s *strike) {
 			above := s.inJetStream()
-			s.excuseUnknown(slices.Collect(maps.Keys(above))...)
+			end := s.excuseUnknown(slices.Collect(maps.Keys(above))...)
 			s.removeStreams(streamTags)
 			s.last(5*time.Second, 15*time.Second)
 			s.createAll(above)
+			end()
 		},
 	},
 	{
 		name: "tags-removed-restart", about: "the same, and a generator is started before the operator comes", weight: 1, alone: true,
 		strike: func(s *strike) {
 			above := s.inJetStream()
-			s.excuseUnknown(slices.Collect(maps.Keys(above))...)
+			end := s.excuseUnknown(slices.Collect(maps.Keys(above))...)
 			s.removeStreams(streamTags)
 			m := s.machine()
 			m.kill()
 			m.start()
 			s.last(5*time.Second, 15*time.Second)
 			s.createAll(above)
+			end()
 		},
 	},
 	{
@@ -226,20 +228,11 @@ var recordFaults = []*fault{
 		about:  "the database is set back; when all tags went on, all streams are deleted",
 		weight: 1, store: "mysql", alone: true,
 		strike: func(s *strike) {
-			dsn := s.db.Primary().DSN(database)
-			kit.SQL(s, dsn, "CREATE OR REPLACE TABLE saved SELECT * FROM leaf_alloc")
+			s.sql("CREATE OR REPLACE TABLE saved SELECT * FROM leaf_alloc")
 			s.last(5*time.Second, 15*time.Second)
-			kit.SQL(s, dsn, "UPDATE leaf_alloc a JOIN saved USING (biz_tag) SET a.max_id = saved.max_id", "DROP TABLE saved")
+			s.sql("UPDATE leaf_alloc a JOIN saved USING (biz_tag) SET a.max_id = saved.max_id", "DROP TABLE saved")
 			s.note("the database is set back")
-			above := map[string]int64{order: s.end(order), stock: s.end(stock)}
-			for tag, end := range above {
-				s.persist(tag+" to go on", func(context.Context) error {
-					if last := s.highest(tag); last <= end {
-						return fmt.Errorf("%d is the last ID, and must be above %d", last, end)
-					}
-					return nil
-				})
-			}
+			s.refilled()
 			s.wipe()
 		},
 	},

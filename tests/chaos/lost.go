@@ -117,12 +117,18 @@ func (s *strike) excuseHolders() {
 	s.judge.Excuse(judge.Excuse{Check: "audit taken_unclaimed", Tag: callers.Snowflakes, From: time.Now(), Why: s.name})
 }
 
-// excuseUnknown declares that callers of tags whose records are about to be lost may be told so, until the operator has
-// created the tags again.
-func (s *strike) excuseUnknown(tags ...string) {
-	now := time.Now()
+// excuseUnknown declares that callers of tags whose records are about to be lost may get unknown_tag, until end: the
+// operator has created the tags again.
+func (s *strike) excuseUnknown(tags ...string) (end func()) {
+	var over []func()
 	for _, tag := range tags {
-		s.judge.Excuse(judge.Excuse{Check: "reason", Tag: tag, From: now, Until: now.Add(30 * time.Second), Why: s.name})
+		over = append(over, s.judge.Excuse(judge.Excuse{Check: "reason", Tag: tag, From: time.Now(), Why: s.name}))
+	}
+	return func() {
+		s.pause(2 * deadline) // requests that came before may be under way
+		for _, f := range over {
+			f()
+		}
 	}
 }
 
@@ -150,19 +156,14 @@ func (s *strike) excuseRollback(tag string, ids bus.Range, from time.Time) {
 	}
 }
 
-// wipe deletes all that JetStream has, and does what docs/cluster.md says then. The tags are in the database.
-func (s *strike) wipe() {
-	above := s.inJetStream()
-	s.excuseUnknown(slices.Collect(maps.Keys(above))...)
-	record, keys := s.entry(bus.BucketInstallation, "installation").Value(), s.backUp(streamKeys)
+// wipe deletes all streams but some, and writes the record of the installation again, as docs/cluster.md says.
+func (s *strike) wipe(but ...string) {
+	record := s.entry(bus.BucketInstallation, "installation").Value()
 	s.excuseHolders()
-	s.removeStreams(s.streams()...)
+	s.removeStreams(slices.DeleteFunc(s.streams(), func(name string) bool { return slices.Contains(but, name) })...)
 	s.last(5*time.Second, 15*time.Second)
 	s.makeBucket(bus.BucketInstallation)
 	s.put(bus.BucketInstallation, "installation", record)
-	s.restore(keys)
-	s.makeBucket(bus.BucketTags)
-	s.createAll(above)
 }
 
 // makeBucket makes an empty bucket, as nats kv add does.
