@@ -220,20 +220,27 @@ var recordFaults = []*fault{
 	},
 	{
 		name: "jetstream-wiped", weight: 1, alone: true,
-		about:  "all streams are deleted; the keys of opaque tags are kept, and the operator does the rest by docs/cluster.md",
-		strike: func(s *strike) { s.wipe() },
+		about: "all streams are deleted; the keys of opaque tags are kept, and the operator does the rest by docs/cluster.md",
+		strike: func(s *strike) {
+			above, keys := s.inJetStream(), s.backUp(streamKeys)
+			end := s.excuseUnknown(slices.Collect(maps.Keys(above))...)
+			s.wipe()
+			s.restore(keys)
+			s.makeBucket(bus.BucketTags)
+			s.createAll(above)
+			end()
+		},
 	},
 	{
-		name:   "database-back-then-jetstream-wiped",
-		about:  "the database is set back; when all tags went on, all streams are deleted",
-		weight: 1, store: "mysql", alone: true,
+		name: "database-back-then-ledger-lost", weight: 1, store: "mysql", alone: true,
+		about: "the database is set back; when all tags went on, all streams but LEAF_TAGS and LEAF_KEYS are deleted",
 		strike: func(s *strike) {
 			s.sql("CREATE OR REPLACE TABLE saved SELECT * FROM leaf_alloc")
 			s.last(5*time.Second, 15*time.Second)
 			s.sql("UPDATE leaf_alloc a JOIN saved USING (biz_tag) SET a.max_id = saved.max_id", "DROP TABLE saved")
 			s.note("the database is set back")
 			s.refilled()
-			s.wipe()
+			s.wipe(streamTags, streamKeys)
 		},
 	},
 }
