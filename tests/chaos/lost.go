@@ -136,7 +136,7 @@ func (s *strike) purgeEvents() {
 	s.persist("purge of the events", func(ctx context.Context) error {
 		stream, err := s.js.Stream(ctx, bus.EventStream)
 		if err == nil {
-			err = stream.Purge(ctx, jetstream.WithPurgeSubject("leaf.events.info.segment.>"))
+			err = stream.Purge(ctx, jetstream.WithPurgeSubject("leaf.events.info.segment.refill.>"))
 		}
 		return err
 	})
