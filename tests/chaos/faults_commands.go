@@ -119,7 +119,7 @@ func (s *strike) worker(m *machine) (number string, ok bool) {
 		return "", false
 	}
 	for _, w := range page.Workers {
-		if w.Node == m.name && w.Running {
+		if w.Node == m.node() && w.Running {
 			return fmt.Sprint(w.Worker), true
 		}
 	}
