@@ -130,7 +130,8 @@ func changeTags(s *strike) {
 			if t.order == strict {
 				continue // it has no step
 			}
-			s.command(change{args: always("tag", "set", t.tag, "--step", fmt.Sprint(10+s.IntN(200)), "--description", s.name)})
+			step := fmt.Sprint(10 + s.IntN(200))
+			s.command(change{args: always("tag", "set", t.tag, "--step", step, "--description", s.name)})
 		default:
 			t.floor(1 + s.Int64N(5000))
 		}
