@@ -107,7 +107,8 @@ func report(out io.Writer, title string, all []outcome) (status int) {
 		if found == "" {
 			found = "-"
 		}
-		fmt.Fprintf(tab, "%s\t%s\t%s\t%.1f min\t%s\n", o.name, o.wanted, found, o.after.Minutes(), cut(firstLine(o.wrong), 100))
+		fmt.Fprintf(tab, "%s\t%s\t%s\t%.1f min\t%s\n",
+			o.name, o.wanted, found, o.after.Minutes(), cut(firstLine(o.wrong), 100))
 		if o.wrong != "" {
 			status = 1
 		}
