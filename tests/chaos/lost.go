@@ -14,9 +14,16 @@ import (
 	"github.com/leafbus/leafbus/tests/kit/callers"
 )
 
-// removeKey loses a key and its history.
+// removeKey loses a key and its history. The ledger forbids that: there the key gets the mark of a deletion.
 func (s *strike) removeKey(bucket, key string) {
 	s.persist("deleting "+bucket+" "+key, func(ctx context.Context) error {
+		if bucket == bus.BucketLedger {
+			kv, err := s.js.KeyValue(ctx, bucket)
+			if err == nil {
+				err = kv.Delete(ctx, key)
+			}
+			return err
+		}
 		stream, err := s.js.Stream(ctx, "KV_"+bucket)
 		if err == nil {
 			err = stream.Purge(ctx, jetstream.WithPurgeSubject("$KV."+bucket+"."+key))
