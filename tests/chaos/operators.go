@@ -58,8 +58,9 @@ func (s *strike) command(c change) bool {
 			if !s.settle() {
 				return false
 			}
-			if at := time.Now(); !s.noted(at.Add(-time.Minute), "event alert.node.stale") {
-				s.note("those that did not hear of the command are back")
+			s.pause(time.Second) // for an alert that says that one could not ask
+			if !s.noted(at, "event alert.node.stale") {
+				s.note("those that did not hear of the command are back, and must have obeyed since then")
 				c.demand(r, at)
 				return true
 			}
