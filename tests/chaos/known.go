@@ -39,8 +39,7 @@ var known = []knownViolation{
 	},
 	{
 		fault: "parted", servers: "embedded", checks: []string{"dashboard"},
-		why: "A parted generator publishes that the others are lost. Its own dashboard hears that, and the stream does not " +
-			"store it. So it publishes no end, and the dashboard shows the alert until the other generator stops.",
+		why: "A parted generator's own dashboard hears its alerts, and the stream stores none. So no end of them comes.",
 	},
 }
 
