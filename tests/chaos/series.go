@@ -88,6 +88,9 @@ func (cfg config) search(ctx context.Context, checks []string) (o outcome) {
 	if v := w.violation; v != nil {
 		fmt.Fprintf(os.Stderr, "%8v  found by %q: %s\n", o.after.Round(time.Second), v.Check, cut(v.Text, widest))
 	}
+	if o.found == "" {
+		w.print(os.Stderr)
+	}
 	if err := w.tidy(cfg.keep || o.wrong != "" && ctx.Err() == nil); err != nil && o.wrong == "" {
 		o.wrong = err.Error()
 	}
