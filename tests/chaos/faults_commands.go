@@ -101,7 +101,8 @@ func releaseWorker(s *strike) {
 	kit.Must(s, os.RemoveAll(m.data))
 	defer m.start()
 	var r kit.Result
-	for began := time.Now(); time.Since(began) < patience; s.pause(time.Second) { // it is refused for 10 s after the last report
+	// It is refused for 10 s after the last report.
+	for began := time.Now(); time.Since(began) < patience; s.pause(time.Second) {
 		if r = s.operator("workers", "release", worker, "--yes"); r.Status == 0 {
 			s.last(0, 15*time.Second) // others may take it after 10 s
 			return

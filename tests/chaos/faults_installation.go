@@ -227,7 +227,9 @@ func (g *guest) serve(s *strike) {
 
 // serving is the arguments of a generator that joins a NATS.
 func (s *strike) serving(node, data, nats, database string) []string {
-	args := []string{"serve", "--node", node, "--data-dir", data, "-s", nats, "--tag", order + ":200", "--tag-refresh", "2s"}
+	args := []string{
+		"serve", "--node", node, "--data-dir", data, "-s", nats, "--tag", order + ":200", "--tag-refresh", "2s",
+	}
 	if s.db != nil {
 		args = append(args, "--mysql", fmt.Sprintf("root@tcp(%s)/%s", s.db.Link.Addr(), database))
 	}

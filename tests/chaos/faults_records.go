@@ -175,7 +175,8 @@ var recordFaults = []*fault{
 		},
 	},
 	{
-		name: "tags-removed-restart", about: "the same, and a generator is started before the operator comes", weight: 1, alone: true,
+		name: "tags-removed-restart", about: "the same, and a generator is started before the operator comes",
+		weight: 1, alone: true,
 		strike: func(s *strike) {
 			above := s.inJetStream()
 			end := s.excuseUnknown(slices.Collect(maps.Keys(above))...)

@@ -34,8 +34,7 @@ var known = []knownViolation{
 	},
 	{
 		fault: "pause-fast-clock", checks: []string{"paused"},
-		why: "rules have the wall clock as their version: generators that remember a change by a clock that was ahead ignore " +
-			"what operators set after the record was lost",
+		why: "The wall clock is the version of rules. After a clock that was ahead, and a lost record, a pause is ignored.",
 	},
 	{
 		fault: "parted", servers: "embedded", checks: []string{"dashboard"},
@@ -52,8 +51,8 @@ func (cfg config) isKnown(fault string) bool {
 	return slices.ContainsFunc(known, func(k knownViolation) bool { return k.fault == fault && k.fits(cfg) })
 }
 
-// leavesOut reports whether a check is known to fail, and only the run of its own fault needs it. Many other faults break
-// the same promise by the way.
+// leavesOut reports whether a check is known to fail, and only the run of its own fault needs it. Many other faults
+// break the same promise by the way.
 func (cfg config) leavesOut(check string) bool {
 	return slices.ContainsFunc(known, func(k knownViolation) bool {
 		return slices.Contains(k.checks, check) && k.fits(cfg) && !slices.Contains(cfg.faults, k.fault)

@@ -117,8 +117,8 @@ func (s *strike) advance() {
 	s.insist("tag", "set", invoice, "--max-id", fmt.Sprint(s.above(invoice)))
 }
 
-// excuseHolders declares what a loss of the events of workers excludes: if the registry loses or lost a record, too, the
-// audit does not know who held its worker.
+// excuseHolders declares what a loss of the events of workers excludes: if the registry loses or lost a record, too,
+// the audit does not know who held its worker.
 func (s *strike) excuseHolders() {
 	s.judge.Excuse(judge.Excuse{Check: "audit taken_unclaimed", Tag: callers.Snowflakes, From: time.Now(), Why: s.name})
 }

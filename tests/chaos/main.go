@@ -83,7 +83,7 @@ func parse(args []string) (cfg config, err error) {
 	flags.StringVar(&cfg.store, "store", "jetstream", "where tags and workers are: jetstream, or mysql (and ZooKeeper)")
 	flags.StringVar(&cfg.servers, "servers", "embedded", "NATS servers: embedded in generators, or joined")
 	flags.BoolVar(&cfg.known, "known", false, "run each fault that is known to break a promise, alone")
-	flags.StringVar(&cfg.broken, "broken", "", "`name` of a breakage of the product that must be found, or all; -list shows them")
+	flags.StringVar(&cfg.broken, "broken", "", "`name` of a breakage that must be found, or all; -list shows them")
 	flags.StringVar(&cfg.json, "json", "", "`file` for the table and the violation as JSON")
 	flags.BoolVar(&cfg.keep, "keep", false, "keep the folders and logs of all processes, and say where they are")
 	list := flags.Bool("list", false, "list the faults")
