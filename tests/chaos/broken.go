@@ -39,7 +39,7 @@ var breakages = []breakage{
 		edits: []edit{{"bus/kvstore/store.go",
 			"	case err != nil:\n		return 0, allocator.Tag{}, fmt.Errorf(\"writing",
 			"	case err != nil && ctx.Err() == nil:\n		return 0, allocator.Tag{}, fmt.Errorf(\"writing"}},
-		faults: []string{"nats-freeze", "nats-kill", "link-silent", "link-oneway"},
+		faults: []string{"lost-answers", "leader-freeze", "quorum-freeze"},
 		stores: bothStores, checks: []string{"twice", "order", "end"},
 	},
 	{
