@@ -81,6 +81,7 @@ func (w *world) backUpQuiet(stream string) (b *backup) {
 // restore puts the copies of streams in the place of what there is now.
 func (w *world) restore(copies ...*backup) {
 	for _, b := range copies {
+		w.excuseForgotten(b.stream)
 		w.persist("restore of "+b.stream, func(ctx context.Context) error {
 			err := w.js.DeleteStream(ctx, b.stream)
 			if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -108,6 +109,7 @@ func (w *world) restore(copies ...*backup) {
 // removeStreams deletes streams with all that they have. Those that do not exist are no error.
 func (w *world) removeStreams(names ...string) {
 	for _, name := range names {
+		w.excuseForgotten(name)
 		w.persist("deletion of "+name, func(ctx context.Context) error {
 			err := w.js.DeleteStream(ctx, name)
 			if errors.Is(err, jetstream.ErrStreamNotFound) {

@@ -90,6 +90,7 @@ func wipeZooKeeper(s *strike) {
 		place = places[0]
 	})
 	kit.Must(s, s.zk.Kill())
+	s.excuseForgotten(streamWorkers)
 	kit.Must(s, os.RemoveAll(s.zk.Data()))
 	kit.Must(s, s.zk.Run())
 	s.last(0, 8*time.Second)
@@ -125,6 +126,7 @@ func restoreZooKeeper(s *strike) {
 	}
 	s.last(0, 15*time.Second)
 	kit.Must(s, s.zk.Kill())
+	s.excuseForgotten(streamWorkers)
 	kit.Must(s, os.RemoveAll(s.zk.Data()))
 	kit.Must(s, os.CopyFS(s.zk.Data(), os.DirFS(saved)))
 	kit.Must(s, s.zk.Run())
@@ -132,6 +134,7 @@ func restoreZooKeeper(s *strike) {
 }
 
 func (s *strike) deleteWorkers() {
+	s.excuseForgotten(streamWorkers)
 	s.inZooKeeper(func(conn *zk.Conn) {
 		names, _, err := conn.Children(forever)
 		kit.Must(s, err)

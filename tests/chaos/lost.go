@@ -123,6 +123,23 @@ func (s *strike) excuseHolders() {
 	s.judge.Excuse(judge.Excuse{Check: "audit taken_unclaimed", Tag: callers.Snowflakes, From: time.Now(), Why: s.name})
 }
 
+// excuseForgotten declares what the audit then says, rightly: events report claims of tags that were deleted, and their
+// records are lost; or of a worker that its next holder got from a registry which did not know the former one.
+func (w *world) excuseForgotten(stream string) {
+	switch stream {
+	case streamTags, streamLedger:
+		for _, tag := range w.judge.Tags() {
+			if tag != callers.Snowflakes && !slices.Contains(permanent, tag) {
+				w.judge.Excuse(judge.Excuse{Check: "audit unclaimed", Tag: tag, From: time.Now(), Why: stream + " forgot the tag"})
+			}
+		}
+	case streamWorkers:
+		w.judge.Excuse(judge.Excuse{
+			Check: "audit two_holders", Tag: callers.Snowflakes, From: time.Now(), Why: "the registry forgot a worker",
+		})
+	}
+}
+
 // excuseUnknown declares that callers of tags whose records are about to be lost may get unknown_tag, until end: the
 // operator has created the tags again.
 func (s *strike) excuseUnknown(tags ...string) (end func()) {
