@@ -207,12 +207,14 @@ var recordFaults = []*fault{
 			for tag, end := range copied {
 				lost[tag] = bus.Range{First: end, Last: s.end(tag) + underWay}
 			}
+			end := s.excuseUnknown(slices.Collect(maps.Keys(lost))...)
 			s.removeStreams(streamTags)
 			s.pause(time.Second) // answers that are on their way arrive
 			for tag, ids := range lost {
 				s.excuseRollback(tag, ids, time.Now())
 			}
 			s.restore(older)
+			end()
 			s.last(0, 5*time.Second)
 			s.advance()
 			s.purgeEvents()
