@@ -38,8 +38,6 @@ func TestMutations(t *testing.T) {
 				{"../../bus/generator/generator.go", "		g.requests.wait(ctx)\n", ""},
 				{"../../bus/generator/heartbeat.go", "		g.requests.wait(ctx)\n	}\n}", "	}\n}"},
 			}},
-		{"a new max_id does not wait for other generators", "max_id_moves_while_a_generator_is_held_up/kv",
-			[]mutate.Edit{{"../../bus/generator/broadcast.go", "		case len(nodes) > 0:\n", "		case false:\n"}}},
 		{"a generator that stood still asks for no floor", "max_id_moves_while_a_generator_stands_still/kv",
 			[]mutate.Edit{{"../../bus/generator/floors.go", "	return g.floors.isShut.Load()\n", "	return false\n"}}},
 		{"the age of a command does not count", "a_command_comes_late/kv",

@@ -12,88 +12,28 @@ import (
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/kit"
-	"github.com/leafbus/leafbus/tests/kit/callers"
 )
 
 // processes are what happens to generators themselves.
 var processes = []scenario{
 	{
-		fault: "generators are killed, and come back", in: []setup{embedded, kvThree, inMySQL}, fails: once,
+		fault: "generators are killed, and come back", in: []setup{kvThree}, fails: once,
 		strike: func(in *installation) {
-			before := in.held(len(in.nodes))
+			before := in.held(3)
 			for range 3 {
 				in.more(50 + in.random.Int64N(300))
-				i := in.random.IntN(len(in.nodes))
-				in.kill(i)
-				highest := in.highest()
-				if !in.embedded {
-					in.more(100) // of the others
-				}
-				in.again(i)
-				if in.embedded {
-					in.above(order, highest+1)
-				}
-			}
-			if after := in.held(len(in.nodes)); !maps.Equal(before, after) {
-				in.Errorf("the workers were %v and are %v", before, after)
-			}
-		},
-	},
-	{
-		fault: "a generator is killed while it starts", in: []setup{kv}, tags: []string{snowflakes, order}, fails: once,
-		strike: func(in *installation) {
-			before := in.held(2)
-			for range 3 {
-				in.kill(1)
-				args := append([]string{"serve"}, in.nodes[1].Arguments()...)
-				starting := kit.Start(in.T, kit.Command(in.T, in.nodes[1].Dir, nil, args...))
-				in.pause(300 * time.Millisecond)
-				kit.Must(in.T, starting.Kill())
-				in.again(1)
-				in.more(50)
-			}
-			if after := in.held(2); !maps.Equal(before, after) {
-				in.Errorf("the workers were %v and are %v", before, after)
-			}
-		},
-	},
-	{
-		fault: "a generator is frozen, and thaws", in: []setup{kv, inMySQL}, fails: callers.AnyFailure,
-		strike: func(in *installation) {
-			in.freeze(1)
-			in.more(300) // of the other
-			in.thaw(1)
-			in.held(2)
-		},
-	},
-	{
-		// Each request of this tag needs a claim, which has two parts.
-		fault: "generators die and freeze amid claims, and the database is set back", in: []setup{mysqlThree},
-		flags: []string{"--tag", "tiny:1"}, tags: []string{"tiny", snowflakes}, fails: callers.AnyFailure,
-		strike: func(in *installation) {
-			in.backUp()
-			for round := range 20 {
-				in.callers.More(1 + in.random.Int64N(60))
 				i := in.random.IntN(3)
-				in.pause(3 * time.Millisecond)
-				if round%4 == 3 {
-					in.setBack()
-				}
-				if round%10 == 9 {
-					in.kill(i)
-					in.again(i)
-				} else {
-					in.freeze(i)
-					in.pause(50 * time.Millisecond)
-					in.thaw(i)
-				}
-				in.callers.Check()
+				in.kill(i)
+				in.more(100) // of the others
+				in.again(i)
 			}
-			in.ahead(500)
+			if after := in.held(3); !maps.Equal(before, after) {
+				in.Errorf("the workers were %v and are %v", before, after)
+			}
 		},
 	},
 	{
-		fault: "generators are restarted one by one", in: []setup{kv, inMySQL}, fails: overHTTP,
+		fault: "generators are restarted one by one", in: []setup{kv}, fails: overHTTP,
 		strike: func(in *installation) {
 			in.each(func(i int) {
 				in.stop(i)
@@ -260,11 +200,6 @@ var processes = []scenario{
 			})
 		},
 	},
-}
-
-// pause lets some time pass, so that a fault comes anywhere in what a process does.
-func (in *installation) pause(most time.Duration) {
-	<-time.After(time.Duration(in.random.Int64N(int64(most))))
 }
 
 // waiting waits until so many requests wait at the one generator.

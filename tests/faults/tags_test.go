@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/tests/kit"
@@ -14,28 +13,6 @@ import (
 
 // tags are what operators do to tags beside generators that serve them.
 var tags = []scenario{
-	{
-		// The command returns when every generator that is heard has dropped what it holds below.
-		fault: "max_id moves while a generator is held up", in: []setup{kv, inMySQL}, fails: callers.AnyFailure,
-		strike: func(in *installation) {
-			for range 6 {
-				floor, i := in.highest()+1_000_000, in.random.IntN(2)
-				in.freeze(i)
-				moved := kit.Start(in.T, kit.Command(in.T, in.TempDir(), nil,
-					"tag", "set", order, "--max-id", fmt.Sprint(floor), "-s", in.url))
-				<-time.After(500 * time.Millisecond) // less than it takes until the generator counts as lost
-				early := moved.Ended()
-				in.thaw(i)
-				if kit.Finish(in.T, moved).Status == 0 { // else the one that stood still was asked
-					in.callers.Floor(order, floor)
-					if early {
-						in.Errorf("max_id was moved while n%d had what is below", i)
-					}
-				}
-				in.more(50)
-			}
-		},
-	},
 	{
 		// The command names the generator. It asks the store before it hands out an ID, over HTTP too.
 		fault: "max_id moves while a generator stands still", in: []setup{kv, inMySQL}, fails: callers.AnyFailure,
@@ -53,30 +30,6 @@ var tags = []scenario{
 				}
 			}
 			in.held(2)
-		},
-	},
-	{
-		// They go on above all that was handed out, also if the database is set back to a moment before there were such tags.
-		fault: "tags are deleted, and made again", in: []setup{kv, inMySQL}, fails: callers.Refused(bus.UnknownTag),
-		strike: func(in *installation) {
-			for round := range 3 {
-				in.ahead(1000)
-				if in.mysql {
-					in.backUp()
-				}
-				in.leaf("tag", "rm", order, "--yes")
-				in.leaf("tag", "rm", coupon, "--yes")
-				if in.mysql && round > 0 {
-					in.sql("DELETE FROM saved_leaf_alloc WHERE biz_tag = 'order'", "DELETE FROM saved_leaf_mark")
-					in.setBack()
-				}
-				if round > 1 {
-					in.refused(order, 1, bus.UnknownTag, "")
-				}
-				in.leaf("tag", "add", order, "--step", "100")
-				in.leaf("tag", "add", coupon, "--opaque=53", "--step", "100")
-			}
-			in.ahead(1000)
 		},
 	},
 	{
