@@ -70,25 +70,6 @@ var claims = []scenario{
 		},
 	},
 	{
-		// It is made and filled again. Nobody can purge it.
-		fault: "the ledger is deleted", in: []setup{mysqlAlone}, fails: unless(),
-		strike: func(in *installation) {
-			stream, err := in.js.Stream(in.Context(), "KV_"+bus.BucketLedger)
-			kit.Must(in.T, err)
-			last := stream.CachedInfo().State.LastSeq
-			if stream.Purge(in.Context()) == nil || stream.DeleteMsg(in.Context(), last) == nil {
-				in.Error("the server purges the ledger, or deletes one of its records")
-			}
-			in.freeze(0) // nats-server can lose a stream that is made while the old one is being deleted
-			kit.Must(in.T, in.js.DeleteKeyValue(in.Context(), bus.BucketLedger))
-			in.thaw(0)
-			in.alerted("ledger.replaced.n0", "")
-			in.ahead(2000)
-			in.sql("UPDATE leaf_alloc SET max_id = 1") // what was filled in counts
-			in.ahead(2000)
-		},
-	},
-	{
 		// Generators remember what was claimed. One that is alone remembers all claims of strict tags, too.
 		fault: "JetStream is set back", in: []setup{kvAlone}, fails: once, alert: "segment.regressed.order",
 		strike: func(in *installation) {
