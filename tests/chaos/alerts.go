@@ -118,29 +118,30 @@ func (s *episodes) follow(w *world) {
 
 // alertsEnd demands that all alerts end after the last fault: by their events, and in the list of each dashboard.
 func (w *world) alertsEnd() {
-	var tag, text string
+	var check, tag, text string
 	for end := time.Now().Add(alertsEndWithin); time.Now().Before(end); w.pause(time.Second) {
-		if tag, text = w.lastingAlert(); text == "" {
+		if check, tag, text = w.lastingAlert(); text == "" {
 			return
 		}
 	}
-	w.violated("alert", tag, fmt.Sprintf("%v after the last fault, %s", alertsEndWithin, text))
+	w.violated(check, tag, fmt.Sprintf("%v after the last fault, %s", alertsEndWithin, text))
 }
 
-// lastingAlert is an alert that should be over; text is empty if there is none.
-func (w *world) lastingAlert() (tag, text string) {
+// lastingAlert is an alert that should be over; text is empty if there is none. The check is "alert", or "dashboard" if
+// only a dashboard shows it.
+func (w *world) lastingAlert() (check, tag, text string) {
 	ctx, cancel := context.WithTimeout(w.ctx, 5*time.Second)
 	defer cancel()
 	states, err := w.client.States(ctx)
 	if err != nil {
-		return "", "nobody answers: " + err.Error()
+		return "alert", "", "nobody answers: " + err.Error()
 	}
 	runs := func(node string) bool {
 		return slices.ContainsFunc(states, func(s bus.State) bool { return s.Node == node })
 	}
 	for _, e := range w.episodes.lasting(time.Now(), runs) {
 		if tag = tagOf(e.Type, e.Key); !w.judge.Forgives("alert", tag, time.Now()) {
-			return tag, fmt.Sprintf("%s of %s, published by %s at %s, has no end in the stream: %s",
+			return "alert", tag, fmt.Sprintf("%s of %s, published by %s at %s, has no end in the stream: %s",
 				e.Type, e.Key, e.Source, e.Time.Format("15:04:05.000"), e.Data)
 		}
 	}
@@ -150,16 +151,17 @@ func (w *world) lastingAlert() (tag, text string) {
 		}
 		alerts, err := m.alerts()
 		if err != nil {
-			return "", fmt.Sprintf("%s does not list its alerts: %v", m.name, err)
+			return "dashboard", "", fmt.Sprintf("%s does not list its alerts: %v", m.name, err)
 		}
 		for _, a := range alerts {
-			lost := a.Type == "leaf.node.lost" && !runs(a.Key) && time.Now().Before(time.UnixMilli(a.Body.UntilMS))
+			lost := a.Type == "leaf.node.lost" &&
+				(!runs(a.Key) && time.Now().Before(time.UnixMilli(a.Body.UntilMS)) || w.cfg.leavesOut("dashboard"))
 			if tag = tagOf(a.Type, a.Key); hasEnd(a.Type) && !lost && !w.judge.Forgives("alert", tag, time.Now()) {
-				return tag, fmt.Sprintf("the dashboard of %s shows %s of %s at %s", m.name, a.Type, a.Key, a.Node)
+				return "dashboard", tag, fmt.Sprintf("the dashboard of %s shows %s of %s at %s", m.name, a.Type, a.Key, a.Node)
 			}
 		}
 	}
-	return "", ""
+	return "", "", ""
 }
 
 // tagOf is the tag of an alert; empty: it is about no tag.

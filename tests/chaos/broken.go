@@ -39,7 +39,7 @@ var breakages = []breakage{
 		edits: []edit{{"bus/kvstore/store.go",
 			"	case err != nil:\n		return 0, allocator.Tag{}, fmt.Errorf(\"writing",
 			"	case err != nil && ctx.Err() == nil:\n		return 0, allocator.Tag{}, fmt.Errorf(\"writing"}},
-		faults: []string{"nats-freeze", "nats-kill", "link-silent", "link-oneway"},
+		faults: []string{"lost-answers", "leader-freeze", "quorum-freeze"},
 		stores: bothStores, checks: []string{"twice", "order", "end"},
 	},
 	{
@@ -89,7 +89,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 			{"allocator/marks.go", "	return m.ends[tag]\n", "	return min(m.ends[tag], 0)\n"},
 			{"allocator/marks.go", "	m.unwritten[tag] = max(m.unwritten[tag], end)\n	m.mu.Unlock()", "	m.mu.Unlock()"},
 		},
-		faults: []string{"bucket-rolled-back"},
+		faults: []string{"tags-rolled-back"},
 		stores: jetStream, checks: []string{"twice"},
 	},
 	{
@@ -97,7 +97,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 		why:  "A generator does not note what the others claimed, so a bucket that is set back repeats their IDs.",
 		edits: []edit{{"bus/generator/reserved.go",
 			"		g.alloc.Reserved(r.Tag, allocator.Range{First: r.First, Last: r.End - 1})\n", ""}},
-		faults: []string{"bucket-rolled-back"},
+		faults: []string{"tags-rolled-back"},
 		stores: jetStream, checks: []string{"twice"},
 	},
 	{
@@ -118,7 +118,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 			{"bus/kvstore/loss.go", "	case have.Tags == (last > 0):\n", "	case have.Tags, last == 0:\n"},
 			{"bus/generator/tags.go", "	t.MaxID = max(t.MaxID, g.alloc.Seen(t.Name), 1)\n", "	t.MaxID = max(t.MaxID, 1)\n"},
 		},
-		faults: []string{"tags-removed", "restart", "op-create"},
+		faults: []string{"tags-emptied", "record-removed", "restart"},
 		stores: bothStores, checks: []string{"twice", "order"},
 	},
 	{

@@ -40,29 +40,48 @@ func (w *world) inspect() {
 	w.inspected = time.Now()
 }
 
+// answersWithin is how long a machine may say that it is ready and not answer: a store may be slow after a fault.
+const answersWithin = 10 * time.Second
+
 // serve demands that each machine that says it is ready answers: callers over HTTP trust that.
 func (w *world) serve() {
 	for _, m := range w.machines {
-		if !m.isWanted() {
-			continue
-		}
-		for _, path := range []string{"segment/get/" + order, "segment/get/" + invoice, "snowflake/get/any"} {
-			tag, _ := strings.CutPrefix(path, "segment/get/")
-			if path == "snowflake/get/any" {
-				tag = callers.Snowflakes
+		for begun, since := time.Now(), time.Now(); m.isWanted(); w.pause(100 * time.Millisecond) {
+			tag, failed := w.unanswered(m)
+			if failed == "" {
+				break
 			}
-			c := callers.Call{Kind: "HTTP", Tag: tag, Sent: time.Now()}
-			status, body := get("http://" + m.http + "/api/" + path)
-			c.Ended = time.Now()
-			if id, err := strconv.ParseInt(strings.TrimSpace(body), 10, 64); status == http.StatusOK && err == nil {
-				c.Ranges = []bus.Range{{First: id, Last: id}}
-				w.crowd.record(c)
-			} else if !w.judge.Forgives("ready", tag, time.Now()) {
-				w.violated("ready", tag, fmt.Sprintf("%s says that it is ready, and does not answer /api/%s within %v: %d %s",
-					m.name, path, looking.Timeout, status, body))
+			if status, _ := m.readyz(); status != http.StatusOK && time.Since(begun) < readyWithin {
+				w.awaitReady()
+				since = time.Now()
+			} else if time.Since(since) > answersWithin {
+				if !w.judge.Forgives("ready", tag, time.Now()) {
+					w.violated("ready", tag, fmt.Sprintf("%s says that it is ready, and does not answer for %v: %s",
+						m.name, answersWithin, failed))
+				}
+				break
 			}
 		}
 	}
+}
+
+// unanswered asks a machine for IDs of all kinds over HTTP. It returns what failed; empty: it answered all.
+func (w *world) unanswered(m *machine) (tag, failed string) {
+	for _, tag := range []string{order, invoice, callers.Snowflakes} {
+		path := "/api/segment/get/" + tag
+		if tag == callers.Snowflakes {
+			path = "/api/snowflake/get/any"
+		}
+		c := callers.Call{Kind: "HTTP", Tag: tag, Sent: time.Now()}
+		status, body := get("http://" + m.http + path)
+		id, err := strconv.ParseInt(strings.TrimSpace(body), 10, 64)
+		if status != http.StatusOK || err != nil {
+			return tag, fmt.Sprintf("%s: %d %s", path, status, body)
+		}
+		c.Ended, c.Ranges = time.Now(), []bus.Range{{First: id, Last: id}}
+		w.crowd.record(c)
+	}
+	return "", ""
 }
 
 // catchUp is how long a replica of the records may be behind, and lateAnswers how long an answer waits for the judge.

@@ -5,6 +5,8 @@ import (
 	"io"
 	"time"
 	"unicode/utf8"
+
+	"github.com/leafbus/leafbus/tests/kit/callers"
 )
 
 const (
@@ -44,8 +46,9 @@ func (w *world) explain(out io.Writer) {
 	for _, n := range around(w.notes, v.At) {
 		fmt.Fprintf(out, "  %s  %s\n", n.at.Format(clock), cut(n.text, widest))
 	}
-	calls := w.judge.Around(v, answersAround)
-	if len(calls) > 0 {
+	var calls []callers.Call
+	if v.Tag != "" || len(v.Calls) > 0 { // others are about no answer
+		calls = w.judge.Around(v, answersAround)
 		fmt.Fprintf(out, "\nAnswers of %v before it and after it", answersAround)
 	}
 	if more := len(calls) - answersShown; more > 0 {

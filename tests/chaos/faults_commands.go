@@ -101,12 +101,12 @@ func releaseWorker(s *strike) {
 	kit.Must(s, os.RemoveAll(m.data))
 	defer m.start()
 	var r kit.Result
-	for range 2 * attempts { // it is refused for 10 s after the last report
+	// It is refused for 10 s after the last report.
+	for began := time.Now(); time.Since(began) < patience; s.pause(time.Second) {
 		if r = s.operator("workers", "release", worker, "--yes"); r.Status == 0 {
 			s.last(0, 15*time.Second) // others may take it after 10 s
 			return
 		}
-		s.pause(time.Second)
 	}
 	s.violated("command", "", fmt.Sprintf("the worker of %s, which is gone, cannot be released: %s", m.name, r.Stderr))
 }
@@ -119,7 +119,7 @@ func (s *strike) worker(m *machine) (number string, ok bool) {
 		return "", false
 	}
 	for _, w := range page.Workers {
-		if w.Node == m.name && w.Running {
+		if w.Node == m.node() && w.Running {
 			return fmt.Sprint(w.Worker), true
 		}
 	}
@@ -133,7 +133,7 @@ func pauseAfterFastClock(s *strike) {
 	t := s.newSubject(trend)
 	defer t.end()
 	for hours := 1; s.rulesVersion(t.tag).Before(time.Now().Add(30 * time.Minute)); hours++ {
-		s.command(change{args: always("tag", "set", t.tag, "--outlast", fmt.Sprint(1+hours%100, "h"))}) // until it is m that does it
+		s.command(change{args: always("tag", "set", t.tag, "--outlast", fmt.Sprint(1+hours%100, "h"))}) // m must do one
 	}
 	m.control.Clock(0)
 	t.answers()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/leafbus/leafbus/tests/chaos/judge"
 	"github.com/leafbus/leafbus/tests/kit"
+	"github.com/leafbus/leafbus/tests/kit/callers"
 )
 
 // rows is a harm: rows get lost, also those of a tag that was just made. A deleted tag may be back.
@@ -156,7 +157,8 @@ func (s *strike) unknown(tag string) (end func()) {
 	}
 }
 
-// refilled waits until generators have reserved IDs in the present rows of the tags that are always used.
+// refilled waits until generators have reserved IDs in the present rows of the tags that are always used. It uses up
+// what is in memory.
 func (s *strike) refilled() {
 	db, err := sql.Open("mysql", s.db.Primary().DSN(database))
 	kit.Must(s, err)
@@ -173,9 +175,20 @@ func (s *strike) refilled() {
 				read(&before)
 				return false
 			}
+			s.takeMany(tag)
 			return read(&now) && now != before
 		})
 	}
+}
+
+// takeMany takes more IDs than a generator has in memory: that is twice the --max-step of world.go.
+func (s *strike) takeMany(tag string) {
+	ctx, cancel := context.WithTimeout(s.ctx, deadline)
+	defer cancel()
+	call := callers.Call{Kind: "Take", Tag: tag, Sent: time.Now()}
+	call.Ranges, call.Err = s.client.Take(ctx, tag, 20_000)
+	call.Ended = time.Now()
+	s.crowd.record(call)
 }
 
 // session runs statements on one connection to the primary, past all links.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,9 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/tests/kit"
@@ -37,10 +41,10 @@ var installationFaults = []*fault{
 	},
 	{
 		name: "machines-replaced", weight: 1,
-		about:   "all machines are replaced by ones with empty disks, one after the other",
+		about:   "two machines are replaced by ones with empty disks, one after the other",
 		servers: "embedded", alone: true,
 		strike: func(s *strike) {
-			for _, i := range s.Perm(len(s.machines)) {
+			for _, i := range s.Perm(len(s.machines))[:2] {
 				s.replace(s.machines[i])
 			}
 		},
@@ -113,7 +117,7 @@ var installationFaults = []*fault{
 		strike: func(s *strike) {
 			other, m := s.other(), s.machine()
 			m.kill()
-			s.refused("belongs to installation", m.folder, s.serving(m.name, m.data, other, database)...)
+			s.refused("belongs to installation", m.folder, s.serving(m.node(), m.data, other, database)...)
 			m.start()
 		},
 	},
@@ -125,7 +129,7 @@ var installationFaults = []*fault{
 			m := s.machine()
 			m.kill()
 			kit.SQL(s, s.db.Primary().DSN(""), "CREATE DATABASE IF NOT EXISTS other")
-			s.refused("installation", m.folder, s.serving(m.name, m.data, s.doors(), "other")...)
+			s.refused("installation", m.folder, s.serving(m.node(), m.data, s.doors(), "other")...)
 			m.start()
 		},
 	},
@@ -148,12 +152,12 @@ var installationFaults = []*fault{
 		name: "restore-busy", about: "the same, and generators write during the backup", servers: "joined", alone: true,
 		strike: func(s *strike) {
 			busy := s.crowd.busy(invoice)
-			s.last(time.Second, 2*time.Second)
 			s.restoreBySteps(func(w *world, stream string) *backup {
-				if stream == streamTags {
-					defer busy.close()
+				if stream != streamTags {
+					return w.backUp(stream)
 				}
-				return w.backUp(stream)
+				defer busy.close()
+				return s.backUpThatLacks(bus.BucketTags, invoice)
 			})
 		},
 	},
@@ -223,7 +227,9 @@ func (g *guest) serve(s *strike) {
 
 // serving is the arguments of a generator that joins a NATS.
 func (s *strike) serving(node, data, nats, database string) []string {
-	args := []string{"serve", "--node", node, "--data-dir", data, "-s", nats, "--tag", order + ":200", "--tag-refresh", "2s"}
+	args := []string{
+		"serve", "--node", node, "--data-dir", data, "-s", nats, "--tag", order + ":200", "--tag-refresh", "2s",
+	}
 	if s.db != nil {
 		args = append(args, "--mysql", fmt.Sprintf("root@tcp(%s)/%s", s.db.Link.Addr(), database))
 	}
@@ -272,6 +278,34 @@ func lastOf(text string) string {
 	return lines[len(lines)-1]
 }
 
+// backUpThatLacks makes one copy of a bucket after the other, until one lacks a key. In half of all backups of a bucket
+// with busy keys one is missing; here it takes a while, because so few callers ask.
+func (s *strike) backUpThatLacks(bucket, key string) (b *backup) {
+	p, addr := s.newProcess(fmt.Sprint("scratch-", s.began.UnixMilli())), s.address()
+	host, port, _ := strings.Cut(addr, ":")
+	p.command = func() *exec.Cmd { return exec.Command(s.natsServer, "-js", "-sd", p.folder, "-a", host, "-p", port) }
+	p.start()
+	defer p.kill()
+	scratch := &world{harness: s.harness, nc: kit.Connect(s, "nats://"+addr, nats.RetryOnFailedConnect(true))}
+	defer scratch.nc.Close()
+	js, err := jetstream.New(scratch.nc)
+	kit.Must(s, err)
+	scratch.js = js
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+		b = s.backUp("KV_" + bucket)
+		single := *b
+		single.about.Config = bytes.Replace(b.about.Config, []byte(`"num_replicas":3`), []byte(`"num_replicas":1`), 1)
+		scratch.restore(&single)
+		kv, err := js.KeyValue(s.ctx, bucket)
+		kit.Must(s, err)
+		if _, err := kv.Get(s.ctx, key); errors.Is(err, jetstream.ErrKeyNotFound) {
+			s.note("a copy of %s lacks %s", bucket, key)
+			return b
+		}
+	}
+	return b
+}
+
 // restoreBySteps does what docs/cluster.md says about a backup and a restore of JetStream. The events stay.
 func (s *strike) restoreBySteps(backUp func(*world, string) *backup) {
 	var copies []*backup
@@ -298,6 +332,7 @@ func (s *strike) restoreBySteps(backUp func(*world, string) *backup) {
 		}
 	}
 	s.advance()
+	s.purgeEvents()
 	for _, tag := range tags {
 		s.crowd.add(tag, tag == invoice)
 	}

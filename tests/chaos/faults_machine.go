@@ -180,6 +180,12 @@ func (p *process) setClock(by time.Duration) {
 func (m *machine) rename() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	i := slices.Index(m.args, "--node")
-	m.args[i+1] = fmt.Sprintf("%s-%d", m.name, m.starts)
+	m.args[slices.Index(m.args, "--node")+1] = fmt.Sprintf("%s-%d", m.name, m.starts)
+}
+
+// node is the name of the generator at its last or next start.
+func (m *machine) node() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.args[slices.Index(m.args, "--node")+1]
 }

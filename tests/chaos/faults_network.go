@@ -98,6 +98,17 @@ var networkFaults = touching(networks, []*fault{
 		},
 	},
 	{
+		// Its own server passes its alerts about the others on to its dashboard, and stores none.
+		name: "parted", about: "a machine with an embedded NATS server is parted for 7 to 12 s",
+		servers: "embedded", alone: true,
+		strike: func(s *strike) {
+			links := both(s.server().links())
+			each(links, func(l *kit.Link) { l.Refuse(true) })
+			s.last(7*time.Second, 12*time.Second)
+			each(links, func(l *kit.Link) { l.Refuse(false) })
+		},
+	},
+	{
 		name: "nats-silent", about: "a NATS server has no network for up to 15 s, and no connection is closed", weight: 2,
 		servers: "joined",
 		strike:  func(s *strike) { s.hang(15*time.Second, both(s.server().links())) },

@@ -120,19 +120,12 @@ func limitTag(s *strike) {
 }
 
 func changeTags(s *strike) {
-	subjects := []*subject{{s, order, trend}, {s, stock, trend}, {s, invoice, strict}, {s, coupon, opaque}}
 	for range 2 + s.IntN(4) {
-		t := subjects[s.IntN(len(subjects))]
-		switch s.IntN(4) {
-		case 0:
-			t.advance()
-		case 1:
-			if t.order == strict {
-				continue // it has no step
-			}
-			s.command(change{args: always("tag", "set", t.tag, "--step", fmt.Sprint(10+s.IntN(200)), "--description", s.name)})
-		default:
+		if t := s.anySubject(); t.order == strict || s.IntN(3) > 0 { // a strict tag has no step
 			t.floor(1 + s.Int64N(5000))
+		} else {
+			step := fmt.Sprint(10 + s.IntN(200))
+			s.command(change{args: always("tag", "set", t.tag, "--step", step, "--description", s.name)})
 		}
 		s.last(0, 2*time.Second)
 	}

@@ -154,7 +154,7 @@ func (s *strike) reported() {
 				}
 			}
 			for _, m := range s.machines {
-				if m.isWanted() && !written[m.name] {
+				if m.isWanted() && !written[m.node()] {
 					return false
 				}
 			}

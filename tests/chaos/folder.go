@@ -8,7 +8,7 @@ import (
 	"github.com/leafbus/leafbus/tests/kit"
 )
 
-// copyData copies a data folder without its NATS store: a copy of a running server's store may be unusable, and a server
+// copyData copies a data folder without its NATS store: a copy of a running one may be unusable, and a server
 // of a cluster that goes back breaks what it promised the others. Files that are there are overwritten, and keep their
 // inodes.
 func (w *world) copyData(from, to string) {

@@ -47,7 +47,7 @@ func leak(all []sample) string {
 		of   func(sample) int
 		room int
 	}{
-		{"goroutines without a connection", func(u sample) int { return max(0, u.Goroutines-3*u.Descriptors) }, 50},
+		{"goroutines without a connection", func(u sample) int { return max(0, u.Goroutines-3*u.Descriptors) }, 30},
 		{"descriptors", func(u sample) int { return u.Descriptors }, 100},
 		{"megabytes", func(u sample) int { return u.Megabytes }, 100},
 	} {

@@ -18,8 +18,8 @@ import (
 	"github.com/leafbus/leafbus/tests/kit/callers"
 )
 
-// attempts is how often an operator sends a command in vain, each time after all machines were ready.
-const attempts = 20
+// patience is how long an operator tries. All other faults of a round are over by then, and a minute more.
+const patience = 3 * readyWithin
 
 // unheard finds the names of the generators that did not hear of a change.
 var unheard = regexp.MustCompile(`these generators fell silent in the last hour: (.*)\. One that`)
@@ -40,7 +40,7 @@ func always(args ...string) func() []string { return func() []string { return ar
 // It reports whether all must obey.
 func (s *strike) command(c change) bool {
 	var last string
-	for attempt := range attempts {
+	for attempt, began := 0, time.Now(); time.Since(began) < patience; attempt++ {
 		blind := s.blind()
 		r := s.operator(c.args()...)
 		at := time.Now()
@@ -58,8 +58,9 @@ func (s *strike) command(c change) bool {
 			if !s.settle() {
 				return false
 			}
-			if at := time.Now(); !s.noted(at.Add(-time.Minute), "event alert.node.stale") {
-				s.note("those that did not hear of the command are back")
+			s.pause(time.Second) // for an alert that says that one could not ask
+			if !s.noted(at, "event alert.node.stale") {
+				s.note("those that did not hear of the command are back, and must have obeyed since then")
 				c.demand(r, at)
 				return true
 			}
@@ -71,8 +72,8 @@ func (s *strike) command(c change) bool {
 		}
 		s.pause(500 * time.Millisecond) // for a heartbeat of those that came back
 	}
-	s.violated("command", "", fmt.Sprintf("leaf %s failed %d times, though all machines were ready: %s",
-		strings.Join(c.args(), " "), attempts, last))
+	s.violated("command", "", fmt.Sprintf("leaf %s fails for %v, though all machines are ready: %s",
+		strings.Join(c.args(), " "), patience, last))
 	return false
 }
 
@@ -269,7 +270,7 @@ func (t *subject) advance() {
 // answers demands that callers get IDs, now that no rule forbids it.
 func (t *subject) answers() {
 	var err error
-	for range attempts {
+	for began := time.Now(); time.Since(began) < patience; t.s.pause(time.Second) {
 		if !t.s.settle() {
 			return
 		}
@@ -282,7 +283,6 @@ func (t *subject) answers() {
 		if err == nil {
 			return
 		}
-		t.s.pause(time.Second)
 	}
 	t.s.violated("answers", t.tag, fmt.Sprintf("nothing forbids it, all are ready, and callers get no ID: %v", err))
 }

@@ -11,8 +11,9 @@ import (
 func TestEpisodes(t *testing.T) {
 	at := func(s int64) time.Time { return time.Unix(s, 0) }
 	event := func(id string, second int64, severity, what, node, key string, body any) bus.Event {
-		return bus.Event{ID: id, Time: at(second), Severity: severity, Type: "leaf." + what, Source: "/leaf/" + node, Key: key,
-			Body: body}
+		return bus.Event{
+			ID: id, Time: at(second), Severity: severity, Type: "leaf." + what, Source: "/leaf/" + node, Key: key, Body: body,
+		}
 	}
 	alert := func(id, what, node, key string, body any) bus.Event {
 		return event(id, 5, "alert", what, node, key, body)
@@ -77,7 +78,8 @@ func TestEpisodes(t *testing.T) {
 func TestLeak(t *testing.T) {
 	moments := func(every time.Duration, goroutines ...int) (all []sample) {
 		for i, n := range goroutines {
-			all = append(all, sample{at: time.Unix(0, 0).Add(time.Duration(i) * every), Megabytes: 50, Descriptors: 30, Goroutines: n})
+			at := time.Unix(0, 0).Add(time.Duration(i) * every)
+			all = append(all, sample{at: at, Megabytes: 50, Descriptors: 30, Goroutines: n})
 		}
 		return all
 	}
@@ -152,7 +154,8 @@ func TestTable(t *testing.T) {
 	sum.rows["kill"].add(one)
 	sum.rows["freeze + kill"].add(one)
 	x := sum.rows["kill"]
-	if m := x.Callers["raw"]; m.Calls != 20 || m.Failed != 2 || m.Gap != 3 || m.Reasons["draining"] != 2 || x.Settled != 2 {
+	m := x.Callers["raw"]
+	if m.Calls != 20 || m.Failed != 2 || m.Gap != 3 || m.Reasons["draining"] != 2 || x.Settled != 2 {
 		t.Errorf("the sum is %+v, callers met %+v", x, m)
 	}
 	var text strings.Builder

@@ -59,8 +59,8 @@ func (s *server) writeConfig(cluster bool) string {
 		for j := range s.i {
 			routes = append(routes, "nats://"+s.pairs[j].Addr())
 		}
-		fmt.Fprintf(&text, "cluster { name: chaos, listen: %q, advertise: \"127.0.0.1:1\", no_advertise: true, routes: [%s] }\n",
-			s.routes, strings.Join(routes, ", "))
+		fmt.Fprintf(&text, "cluster { name: chaos, listen: %q, advertise: %q, no_advertise: true, routes: [%s] }\n",
+			s.routes, "127.0.0.1:1", strings.Join(routes, ", "))
 	}
 	if s.data != "" {
 		fmt.Fprintf(&text, "jetstream { store_dir: %q, sync_interval: always, max_outstanding_catchup: 8MB }\n", s.data)

@@ -224,8 +224,12 @@ func (all samples) print(out io.Writer) {
 	for _, name := range slices.Sorted(maps.Keys(longest)) {
 		moments := longest[name]
 		first, last := moments[0], moments[len(moments)-1]
-		fmt.Fprintf(tab, "%s\t%v\t%d, then %d\t%d, then %d\t%d, then %d\n", name, last.at.Sub(first.at).Round(time.Second),
-			first.Megabytes, last.Megabytes, first.Descriptors, last.Descriptors, first.Goroutines, last.Goroutines)
+		goroutines := fmt.Sprintf("%d, then %d", first.Goroutines, last.Goroutines)
+		if last.Goroutines == 0 {
+			goroutines = "-"
+		}
+		fmt.Fprintf(tab, "%s\t%v\t%d, then %d\t%d, then %d\t%s\n", name, last.at.Sub(first.at).Round(time.Second),
+			first.Megabytes, last.Megabytes, first.Descriptors, last.Descriptors, goroutines)
 	}
 	tab.Flush()
 }

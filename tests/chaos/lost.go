@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/tests/chaos/judge"
+	"github.com/leafbus/leafbus/tests/kit/callers"
+)
+
+// removeKey loses a key and its history. The ledger forbids that: there the key gets the mark of a deletion.
+func (s *strike) removeKey(bucket, key string) {
+	s.persist("deleting "+bucket+" "+key, func(ctx context.Context) error {
+		if bucket == bus.BucketLedger {
+			kv, err := s.js.KeyValue(ctx, bucket)
+			if err == nil {
+				err = kv.Delete(ctx, key)
+			}
+			return err
+		}
+		stream, err := s.js.Stream(ctx, "KV_"+bucket)
+		if err == nil {
+			err = stream.Purge(ctx, jetstream.WithPurgeSubject("$KV."+bucket+"."+key))
+		}
+		return err
+	})
+	s.note("%s of %s deleted", key, bucket)
+}
+
+// damage puts bytes that nobody can read in the place of a key, and returns the value that it had at that moment.
+func (s *strike) damage(bucket, key string) (value []byte) {
+	s.persist("damaging "+bucket+" "+key, func(ctx context.Context) error {
+		kv, err := s.js.KeyValue(ctx, bucket)
+		if err != nil {
+			return err
+		}
+		e, err := kv.Get(ctx, key)
+		if err != nil {
+			return err
+		}
+		value = e.Value()
+		_, err = kv.Update(ctx, key, []byte("damaged"), e.Revision())
+		return err
+	})
+	s.note("%s of %s damaged", key, bucket)
+	return value
+}
+
+// underWay is more IDs than all generators may claim of a tag between a look at its record and the next moment.
+const underWay = 20_000
+
+// highest is the largest ID of a tag that came.
+func (w *world) highest(tag string) int64 {
+	ids := w.judge.Taken(tag)
+	if len(ids) == 0 {
+		return 0
+	}
+	return ids[len(ids)-1].Last
+}
+
+// above is an ID above all that a tag has handed out, as an operator finds it in the tables of his services. The IDs
+// of an opaque tag do not show it: its record does.
+func (w *world) above(tag string) int64 {
+	last := w.highest(tag)
+	if tag == coupon {
+		last = w.end(tag)
+	}
+	return last + 1_000_000
+}
+
+// inJetStream are the tags that JetStream keeps, and an ID above all of each.
+func (s *strike) inJetStream() map[string]int64 {
+	above := map[string]int64{invoice: s.above(invoice), coupon: s.above(coupon)}
+	if s.db == nil {
+		above[order], above[stock] = s.above(order), s.above(stock)
+	}
+	return above
+}
+
+// createAll makes all tags that were lost, each above these IDs.
+func (s *strike) createAll(above map[string]int64) {
+	for _, tag := range permanent {
+		if above[tag] > 0 {
+			s.createAgain(tag, above[tag])
+		}
+	}
+}
+
+// createAgain makes a tag that was lost, as an operator does by the documentation. A generator may have been faster.
+func (s *strike) createAgain(tag string, above int64) {
+	kind := map[string]string{
+		invoice: "--order=strict", coupon: "--opaque=53", order: "--order=trend", stock: "--order=trend",
+	}[tag]
+	for end := time.Now().Add(time.Minute); ; s.pause(time.Second) {
+		r := s.operator("tag", "add", tag, kind, "--max-id", fmt.Sprint(above))
+		if r.Status != 0 && strings.Contains(r.Stderr, "exists") {
+			r = s.operator("tag", "set", tag, "--max-id", fmt.Sprint(above))
+		}
+		if r.Status == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			s.violated("operator", tag, "a lost tag cannot be created above all its IDs: "+r.Stderr)
+		}
+	}
+}
+
+// advance is what an operator does after a restore: docs/cluster.md.
+func (s *strike) advance() {
+	s.insist("tag", "advance", "--all")
+	s.insist("tag", "set", invoice, "--max-id", fmt.Sprint(s.above(invoice)))
+}
+
+// excuseHolders declares what a loss of the events of workers excludes: if the registry loses or lost a record, too,
+// the audit does not know who held its worker.
+func (s *strike) excuseHolders() {
+	s.judge.Excuse(judge.Excuse{Check: "audit taken_unclaimed", Tag: callers.Snowflakes, From: time.Now(), Why: s.name})
+}
+
+// excuseUnknown declares that callers of tags whose records are about to be lost may get unknown_tag, until end: the
+// operator has created the tags again.
+func (s *strike) excuseUnknown(tags ...string) (end func()) {
+	var over []func()
+	for _, tag := range tags {
+		over = append(over, s.judge.Excuse(judge.Excuse{Check: "reason", Tag: tag, From: time.Now(), Why: s.name}))
+	}
+	return func() {
+		s.pause(2 * deadline) // requests that came before may be under way
+		for _, f := range over {
+			f()
+		}
+	}
+}
+
+// purgeEvents deletes all events of claims. After a restore two claims of the same IDs stay in the audit until then.
+func (s *strike) purgeEvents() {
+	s.persist("purge of the events", func(ctx context.Context) error {
+		stream, err := s.js.Stream(ctx, bus.EventStream)
+		if err == nil {
+			err = stream.Purge(ctx, jetstream.WithPurgeSubject("leaf.events.info.segment.refill.>"))
+		}
+		return err
+	})
+	s.note("events purged")
+}
+
+// excuseRollback declares what docs/guarantees.md excludes while generators run through a restore of JetStream: a
+// generator that does not know that these IDs were handed out may hand them out again, until the operator has moved
+// max_id.
+func (s *strike) excuseRollback(tag string, ids bus.Range, from time.Time) {
+	until := from.Add(2 * time.Minute)
+	for _, check := range []string{"twice", "order"} {
+		s.judge.Excuse(judge.Excuse{
+			Check: check, Tag: tag, IDs: ids, From: from, Until: until, Why: "JetStream was restored while generators ran",
+		})
+	}
+}
+
+// wipe deletes all streams but some, and writes the record of the installation again, as docs/cluster.md says.
+func (s *strike) wipe(but ...string) {
+	record := s.entry(bus.BucketInstallation, "installation").Value()
+	s.excuseHolders()
+	s.removeStreams(slices.DeleteFunc(s.streams(), func(name string) bool { return slices.Contains(but, name) })...)
+	s.last(5*time.Second, 15*time.Second)
+	s.makeBucket(bus.BucketInstallation)
+	s.put(bus.BucketInstallation, "installation", record)
+}
+
+// makeBucket makes an empty bucket, as nats kv add does.
+func (s *strike) makeBucket(name string) {
+	s.persist("making the bucket "+name, func(ctx context.Context) error {
+		_, err := s.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: name, Replicas: 3})
+		return err
+	})
+}
