@@ -16,9 +16,9 @@ func TestMutations(t *testing.T) {
 		edit     mutate.Edit
 	}{
 		// An answer serves the call that asked for it.
-		{"an answer that comes late serves the next call", "TestFaultsAtRandom", mutate.Edit{"pending.go",
+		{"an answer that comes late serves the next call", "TestLateAnswersServeNobody", mutate.Edit{"pending.go",
 			"		p.c.inbox.leave(s.token, late)\n", ""}},
-		{"an answer that comes second serves the next call", "TestFaultsAtRandom", mutate.Edit{"pending.go",
+		{"an answer that comes second serves the next call", "TestLateAnswersServeNobody", mutate.Edit{"pending.go",
 			"	for len(p.answers) > 0 { // they came", "	for false { // they came"}},
 		{"too few IDs are accepted", "TestClientRefusesFalseAnswers", mutate.Edit{"source.go",
 			"err == nil && got != n {", "err == nil && got > n {"}},

@@ -39,6 +39,37 @@ func TestFirstAnswerCounts(t *testing.T) {
 	}
 }
 
+// An answer that comes second, or when its call has ended, serves no other call. Each call is of another number of IDs.
+func TestLateAnswersServeNobody(t *testing.T) {
+	t.Parallel()
+	u := newUnderTest(t, hedged, NoHedging(), Timeout(time.Minute))
+	u.attempt = time.Millisecond
+	held := make(map[int]*nats.Msg) // the first request of a call
+	answer := func(msg *nats.Msg) { respond(t, msg, "1-"+string(msg.Data)) }
+	serve(t, u, func(msg *nats.Msg) {
+		n, err := strconv.Atoi(string(msg.Data))
+		if err != nil {
+			t.Error(err)
+		}
+		if held[n] == nil {
+			held[n] = msg
+			if n%2 == 1 {
+				answer(held[n-1]) // its call has ended
+			}
+			return
+		}
+		answer(msg)
+		if n%2 == 1 {
+			answer(held[n])
+		}
+	})
+	for n := range int64(400) {
+		if ranges, err := u.Take(t.Context(), "order", n+2); err != nil {
+			t.Fatalf("%d IDs: %v, %v", n+2, ranges, err)
+		}
+	}
+}
+
 // The callers of Next that come while an answer is late have a request of their own.
 func TestNextDoesNotWaitForALostAnswer(t *testing.T) {
 	t.Parallel()

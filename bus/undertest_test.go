@@ -185,3 +185,20 @@ func far(t *testing.T) context.Context {
 
 // from is the IDs from first to last.
 func from(first, last int64) []int64 { return slices.Collect(Range{First: first, Last: last}.All()) }
+
+// oneWay checks that each ID came once, and from a generator.
+func oneWay(t *testing.T, what string, ids []int64, given []Range) {
+	t.Helper()
+	slices.Sort(ids)
+	for i, id := range ids {
+		if i > 0 && ids[i-1] == id {
+			t.Errorf("%s: %d came twice", what, id)
+		}
+		for len(given) > 0 && given[0].Last < id {
+			given = given[1:]
+		}
+		if len(given) == 0 || id < given[0].First {
+			t.Errorf("%s: %d was not given", what, id)
+		}
+	}
+}

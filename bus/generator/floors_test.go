@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -26,9 +25,7 @@ import (
 // answer the question for floors.
 type blind struct {
 	allocator.Store
-	away  atomic.Bool
-	asked atomic.Int64
-	held  sync.Mutex // while it is locked, the question waits
+	away atomic.Bool
 }
 
 func (s *blind) Watch(ctx context.Context, _ func(allocator.Tag)) error {
@@ -37,9 +34,6 @@ func (s *blind) Watch(ctx context.Context, _ func(allocator.Tag)) error {
 }
 
 func (s *blind) Floors(ctx context.Context, f func(string, int64, allocator.Rules)) error {
-	s.asked.Add(1)
-	s.held.Lock()
-	defer s.held.Unlock()
 	if s.away.Load() {
 		return errors.New("unplugged")
 	}
@@ -99,70 +93,6 @@ func moveTo(t *testing.T, nc *nats.Conn, tag string, maxID bus.ID) []string {
 		return moved
 	})
 	return unheard
-}
-
-// A generator whose connection hung while max_id was moved hands out nothing below when it
-// is back, and the answer to the operator names it as not heard.
-func TestCutOffWhileMaxIDMoves(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	nc := natskit.Connect(t, s)
-	memory := memory(t, "order")
-	store := &blind{Store: memory}
-	cut, link := behind(t, s, "cut", store, nil)
-	if _, err := cut.Take(t.Context(), "order", 1); err != nil {
-		t.Fatal(err)
-	}
-	start(t, s, "other", memory, nil)
-	if unheard := moveTo(t, nc, "order", 1000); len(unheard) > 0 {
-		t.Errorf("not heard: %v", unheard)
-	}
-	for _, hangs := range []bool{true, false} {
-		before, err := cut.Take(t.Context(), "order", 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if hangs {
-			link.Hang(true)
-		} else {
-			link.Refuse(true)
-		}
-		to := bus.ID(before[0].First + 1_000_000)
-		if unheard := moveTo(t, nc, "order", to); !slices.Equal(unheard, []string{"cut"}) {
-			t.Errorf("not heard: %v", unheard)
-		}
-		asked := store.asked.Load()
-		store.held.Lock() // until then requests wait
-		if hangs {
-			link.Hang(false)
-		} else {
-			link.Refuse(false)
-		}
-		testkit.Eventually(t, "it asks the store", func() bool { return store.asked.Load() > asked })
-		const requests = 20
-		answers := make(chan []bus.Range, 2*requests)
-		for range requests { // to whichever of the two, and to the one that was cut off
-			go func() {
-				body, _ := ask(t, nc, "leaf.segment.order", "")
-				ranges, _ := bus.ParseReply([]byte(body))
-				answers <- ranges
-			}()
-			go func() {
-				ranges, err := cut.Take(t.Context(), "order", 1)
-				if err != nil {
-					t.Error(err)
-				}
-				answers <- ranges
-			}()
-		}
-		time.Sleep(50 * time.Millisecond) // an answer that does not wait comes now
-		store.held.Unlock()
-		for range 2 * requests {
-			if ranges := <-answers; len(ranges) == 0 || ranges[0].First < int64(to) {
-				t.Fatalf("after max_id was moved to %d: %v", to, ranges)
-			}
-		}
-	}
 }
 
 // While the store does not say what operators have set, a generator that was cut off goes on with

@@ -8,10 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/generator"
-	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
@@ -30,33 +28,6 @@ func (l *ledger) OnShadow(func(tag string, shadowed bool)) {}
 
 func (l *ledger) Keep(ctx context.Context, _ func(context.Context) error, _ func(string)) {
 	<-ctx.Done()
-}
-
-// withLedger makes a generator claim its ranges in the bucket LEAF_LEDGER, as one with a database does.
-func withLedger(t *testing.T) func(*generator.Config) {
-	return func(c *generator.Config) {
-		bucket, err := kvstore.OpenLedger(t.Context(), kvstore.Config{Conn: c.Conn, JS: c.JS, Log: testkit.Quiet})
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.Marks, c.Records = allocator.NewMarks(), bucketRecords{bucket, c.Store}
-		c.Store, c.StoreKind = allocator.WithLedger(c.Store, bucket, c.Marks, ""), "mysql"
-		c.Ledger = new(ledger)
-	}
-}
-
-// bucketRecords are those of the bucket and a database.
-type bucketRecords struct {
-	bucket   *kvstore.LedgerBucket
-	database allocator.Store
-}
-
-func (r bucketRecords) Claimed(ctx context.Context, tag string) (allocator.Entry, error) {
-	return r.bucket.Read(ctx, tag)
-}
-
-func (r bucketRecords) Stored(ctx context.Context, tag string, _ int64) (allocator.Tag, error) {
-	return r.database.Get(ctx, tag)
 }
 
 // A ledger that is unavailable for a while is an alert, once an episode, and missing in the state. IDs

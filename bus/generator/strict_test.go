@@ -2,7 +2,6 @@ package generator_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -11,13 +10,10 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/bus/internal/wire"
-	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
@@ -148,49 +144,5 @@ func TestClaimForAnotherGenerator(t *testing.T) {
 	}
 	if end := store.Snapshot()["invoice"].MaxID; end != 2000003 {
 		t.Errorf("the record ends at %d", end)
-	}
-}
-
-// JetStream is restored under a running generator. It knows what it handed out, moves the record above that, and says so.
-func TestStrictTagRestored(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	nc := natskit.Connect(t, s)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	store := kvstore.New(kvstore.Config{Conn: nc, JS: js, Log: testkit.Quiet, Node: "one"})
-	if err := store.Open(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	withInvoice(t, store)
-	start(t, s, "one", store, func(c *generator.Config) { c.StoreKind, c.MaxWait = "kv", testkit.Patience })
-	list := events(t, nc)
-	take := func(body, want string) {
-		t.Helper()
-		if reply, code := ask(t, nc, "leaf.segment.invoice", body); code != "" || reply != want {
-			t.Fatalf("%s %s, want %s", code, reply, want)
-		}
-	}
-	take("100", "1-100")
-	kv, err := js.KeyValue(t.Context(), bus.BucketTags)
-	if err != nil {
-		t.Fatal(err)
-	}
-	backup, err := kv.Get(t.Context(), "invoice")
-	if err != nil {
-		t.Fatal(err)
-	}
-	take("50", "101-150")
-	take("50", "151-200")
-	if _, err := kv.Put(t.Context(), "invoice", backup.Value()); err != nil {
-		t.Fatal(err)
-	}
-	take("10", "201-210")
-	testkit.Eventually(t, "the alert", func() bool { return len(list("leaf.segment.regressed")) == 1 })
-	var e bus.RegressedEvent
-	if err := json.Unmarshal(list("leaf.segment.regressed")[0].Data, &e); err != nil || e.Action != "advanced" || e.Got != 101 || e.Seen != 201 || e.Store != "kv" {
-		t.Errorf("%+v, %v", e, err)
 	}
 }

@@ -6,59 +6,9 @@ import (
 	"testing"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/internal/natskit"
 )
-
-// A tag whose record was removed by hand and that is created again begins above all that was claimed,
-// by whichever generator, and none hands out an ID twice.
-func TestCreateAboveWhatWasClaimed(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	nc := natskit.Connect(t, s)
-	store := memory(t)
-	if _, err := store.Create(t.Context(), allocator.Tag{Name: "order", MaxID: 1, Step: 1000}); err != nil {
-		t.Fatal(err)
-	}
-	start(t, s, "first", store, withLedger(t))
-	var c allocatortest.Checker
-	take := func() {
-		body, code := ask(t, nc, "leaf.segment.order", "5")
-		ranges, err := bus.ParseReply([]byte(body))
-		if code != "" || err != nil {
-			t.Fatalf("%q, code %q, %v", body, code, err)
-		}
-		c.Add(ranges...)
-	}
-	take()
-	store.Restore(map[string]allocator.Tag{})
-	start(t, s, "second", store, func(c *generator.Config) {
-		withLedger(t)(c)
-		c.Tags = []allocator.Tag{{Name: "order", MaxID: 1, Step: 10}} // created on the start
-	})
-	tag, err := bus.NewClient(nc).Tag(t.Context(), "order")
-	if err != nil || tag.MaxID < 1001 {
-		t.Fatalf("created again: %+v, %v; IDs below 1001 were reserved", tag, err)
-	}
-	for range 50 {
-		take()
-	}
-
-	// By an operator.
-	store.Restore(map[string]allocator.Tag{})
-	again, err := bus.NewClient(nc).CreateTag(t.Context(), bus.TagCreate{Tag: "order"})
-	if err != nil || again.MaxID < 1011 {
-		t.Errorf("created by an operator: %+v, %v; IDs above 1000 were handed out", again, err)
-	}
-	for range 50 {
-		take()
-	}
-	if _, err := c.Check(); err != nil {
-		t.Error(err)
-	}
-}
 
 // delayed is a store whose answers to Reserve come when the gate is open.
 type delayed struct {

@@ -54,18 +54,6 @@ func (s *site) ordered() generator.Config {
 	return cfg
 }
 
-// watch follows the tags until the test ends.
-func watch(t *testing.T, store allocator.Store) {
-	ctx, cancel := context.WithCancel(t.Context())
-	var watching sync.WaitGroup
-	watching.Go(func() {
-		for ctx.Err() == nil {
-			_ = store.Watch(ctx, func(allocator.Tag) {})
-		}
-	})
-	t.Cleanup(func() { cancel(); watching.Wait() })
-}
-
 // makes makes a tag, which must succeed.
 func makes(t *testing.T, store allocator.Store, tag allocator.Tag) allocator.Tag {
 	t.Helper()
@@ -142,56 +130,5 @@ func TestLostLedgerKeepsOrders(t *testing.T) {
 	}
 	if g, err := other.Store.Reserve(t.Context(), "shadowed", 1, 1); err != nil || g.Order != allocator.Strict || g.First != 1 {
 		t.Errorf("a strict tag beside a row of its name: %+v, %v", g, err)
-	}
-}
-
-// JetStream lost LEAF_TAGS, in which strict and opaque tags were. None is created at 1, until an operator knows a safe
-// max_id, and an opaque one only if its key is left. The tags in the database are served.
-func TestTagsLost(t *testing.T) {
-	t.Parallel()
-	s, rows := withLedger(t)
-	cfg := s.ordered()
-	addTag(t, rows, "order", 1)
-	makes(t, cfg.Store, strictTag("invoice"))
-	makes(t, cfg.Store, opaqueTag(t, "coupon", "53"))
-	key, err := cfg.Keys.Permutation(t.Context(), "coupon")
-	if err != nil {
-		t.Fatal(err)
-	}
-	lose := func(buckets ...string) generator.Config {
-		for _, bucket := range buckets {
-			if err := s.state().JS.DeleteKeyValue(t.Context(), bucket); err != nil {
-				t.Fatal(err)
-			}
-		}
-		again := s.ordered() // a generator that starts makes the buckets again
-		watch(t, again.Store)
-		return again
-	}
-	again := lose(bus.BucketTags)
-	for _, c := range []generator.Config{cfg, again} {
-		for _, tag := range []allocator.Tag{strictTag("invoice"), strictTag("new"), opaqueTag(t, "coupon", "53")} {
-			if made, err := c.Store.Create(t.Context(), tag); !errors.Is(err, allocator.ErrUnavailable) {
-				t.Errorf("%s was created: %+v, %v", tag.Name, made, err)
-			}
-		}
-		wantConflict(t, c.Store, trendTag("invoice"))
-		if g, err := c.Store.Reserve(t.Context(), "order", 1, 1); err != nil {
-			t.Errorf("a tag in the database: %v, %v", g, err)
-		}
-	}
-	for _, tag := range []allocator.Tag{strictTag("invoice"), opaqueTag(t, "coupon", "53")} {
-		tag.MaxID = 1000
-		if made := makes(t, again.Store, tag); made.MaxID != 1000 {
-			t.Errorf("an operator knows a safe max_id: %+v", made)
-		}
-	}
-	if same, err := again.Keys.Permutation(t.Context(), "coupon"); err != nil || same.Conceal(7) != key.Conceal(7) {
-		t.Errorf("it has another key: %v", err)
-	}
-	known := opaqueTag(t, "coupon", "53")
-	known.MaxID = 1000
-	if made, err := lose(bus.BucketTags, bus.BucketKeys).Store.Create(t.Context(), known); !errors.Is(err, allocator.ErrConflict) {
-		t.Errorf("the key is lost: %+v, %v", made, err)
 	}
 }

@@ -1,12 +1,8 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
-	"errors"
-	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,20 +10,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// waits makes the test binary a program that waits for signals.
-const waits = "TEST_WAITS"
-
 func TestMain(m *testing.M) {
 	if os.Getenv("TZ") != "UTC" { // the zone of the times that tables show. It is read once, so the tests begin again in it
 		os.Setenv("TZ", "UTC")
 		panic(syscall.Exec(os.Args[0], os.Args, os.Environ()))
-	}
-	if os.Getenv(waits) != "" {
-		ctx := interruptible()
-		fmt.Println("ready")
-		<-ctx.Done()
-		fmt.Println("stopping")
-		select {}
 	}
 	os.Exit(m.Run())
 }
@@ -91,29 +77,4 @@ func runProbe(t *testing.T, p *probe, args ...string) (status int, stdout, stder
 	var out, errs bytes.Buffer
 	status = run(t.Context(), assemble(p.command(), parent), args, &out, &errs)
 	return status, out.String(), errs.String()
-}
-
-func TestSecondSignalEndsTheProcess(t *testing.T) {
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), waits+"=yes")
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	lines := bufio.NewScanner(stdout)
-	for _, want := range []string{"ready", "stopping"} {
-		if !lines.Scan() || lines.Text() != want {
-			t.Fatalf("the process says %q (%v), want %q", lines.Text(), lines.Err(), want)
-		}
-		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
-	}
-	err = cmd.Wait()
-	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != exitFailed {
-		t.Errorf("after a second signal: %v, want exit status %d", err, exitFailed)
-	}
 }

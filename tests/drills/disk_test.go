@@ -125,15 +125,6 @@ func (d *loopDisk) copied() *loopDisk {
 	return mountImage(d.t, image)
 }
 
-// freeze makes every write to the disk hang, until thaw or the end of the test.
-func (d *loopDisk) freeze() (thaw func()) {
-	d.t.Helper()
-	system(d.t, "fsfreeze", "--freeze", d.path)
-	thaw = sync.OnceFunc(func() { system(d.t, "fsfreeze", "--unfreeze", d.path) })
-	d.t.Cleanup(thaw)
-	return thaw
-}
-
 // The disk of a generator with an embedded server is full. The generator says so and is not ready. It is alive, because a restart
 // does not help. When there is room again, it ends, so that its supervisor starts it; what it had confirmed is there.
 func TestDrillFullDisk(t *testing.T) {
@@ -213,41 +204,6 @@ func TestDrillStartOnFullDisk(t *testing.T) {
 	}
 }
 
-// The disk of the data folder hangs. Tags are served all the time, and SIGTERM ends the generator.
-func TestDrillFrozenDisk(t *testing.T) {
-	url := natskit.Start(t).ClientURL()
-	d := newLoopDisk(t)
-	g := kit.Serve(t, d.path, "-s", url, "--tag", "order:100")
-	set := callers.New(t, callers.Config{Tags: []string{"order", callers.Snowflakes}, Batch: 1000, MayFail: callers.AnyFailure}).
-		Take(url).Raw(url)
-	says := func(text string) {
-		t.Helper()
-		testkit.Eventually(t, "the log says "+text, func() bool { return strings.Contains(g.Stderr(), text) })
-	}
-	set.More(500)
-	thaw := d.freeze()
-	set.More(500)
-	says("high-water marks cannot be written")
-	says("the data folder cannot be written")
-	set.More(500)
-	thaw()
-	says("high-water marks are written again")
-	says("the data folder can be written again")
-	set.More(500)
-	thaw = d.freeze()
-	set.More(100)
-	kit.Must(t, g.Signal(syscall.SIGTERM))
-	signaled := time.Now()
-	says("msg=stopped") // the process itself cannot end while the kernel holds one of its threads
-	t.Logf("it stopped %v after SIGTERM", time.Since(signaled).Round(time.Millisecond))
-	thaw()
-	_, err := g.Wait()
-	kit.Must(t, err)
-	g = g.Again()
-	set.More(500)
-	set.Stop()
-}
-
 // A file that was replaced, and the folder that was made for it, are there after a power failure.
 func TestDrillPowerFailure(t *testing.T) {
 	d := newLoopDisk(t)
@@ -265,40 +221,29 @@ func TestDrillPowerFailure(t *testing.T) {
 	}
 }
 
-// A generator is frozen, its volume is started elsewhere, and it thaws: no snowflake comes twice.
-func TestDrillThawBesideCopy(t *testing.T) {
-	for name, image := range map[string]bool{"files copied to a fresh file system": false, "image of the volume": true} {
-		for _, pause := range []time.Duration{1200 * time.Millisecond, 6 * time.Second} {
-			t.Run(fmt.Sprintf("%s, %v", name, pause), func(t *testing.T) {
-				url := natskit.Start(t).ClientURL()
-				d := newLoopDisk(t)
-				folder := filepath.Join(d.path, "work")
-				kit.Must(t, os.Mkdir(folder, 0o700))
-				original := kit.Serve(t, folder, "-s", url)
-				set := callers.New(t, callers.Config{Batch: 4000, Deadline: time.Second, MayFail: callers.AnyFailure}).Raw(url).Take(url)
-				set.More(300)
-				thaw := time.After(pause)
-				kit.Must(t, original.Freeze())
-				system(t, "sync", "-f", d.path)
-				elsewhere := ""
-				if image {
-					elsewhere = filepath.Join(d.copied().path, "work")
-				} else {
-					fresh := newLoopDisk(t)
-					system(t, "cp", "-a", folder, fresh.path)
-					elsewhere = filepath.Join(fresh.path, "work")
-				}
-				kit.Serve(t, elsewhere, "-s", url)
-				<-thaw
-				kit.Must(t, original.Thaw())
-				set.More(1000)
-				testkit.Eventually(t, "the original says that it stood still", func() bool {
-					log := original.Stderr()
-					return strings.Contains(log, "stood still") || strings.Contains(log, "the worker is lost")
-				})
-				set.More(300)
-				set.Stop()
+// A generator is frozen, an image of its volume is started elsewhere, and it thaws: no snowflake comes twice. Chaos copies
+// folders, which then have other inodes.
+func TestDrillThawBesideImage(t *testing.T) {
+	for _, pause := range []time.Duration{1200 * time.Millisecond, 6 * time.Second} {
+		t.Run(pause.String(), func(t *testing.T) {
+			url := natskit.Start(t).ClientURL()
+			d := newLoopDisk(t)
+			original := kit.Serve(t, d.path, "-s", url)
+			set := callers.New(t, callers.Config{Batch: 4000, Deadline: time.Second, MayFail: callers.AnyFailure}).Raw(url).Take(url)
+			set.More(300)
+			thaw := time.After(pause)
+			kit.Must(t, original.Freeze())
+			system(t, "sync", "-f", d.path)
+			kit.Serve(t, d.copied().path, "-s", url)
+			<-thaw
+			kit.Must(t, original.Thaw())
+			set.More(1000)
+			testkit.Eventually(t, "the original says that it stood still", func() bool {
+				log := original.Stderr()
+				return strings.Contains(log, "stood still") || strings.Contains(log, "the worker is lost")
 			})
-		}
+			set.More(300)
+			set.Stop()
+		})
 	}
 }

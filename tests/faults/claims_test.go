@@ -70,33 +70,14 @@ var claims = []scenario{
 		},
 	},
 	{
-		// It is made and filled again. Nobody can purge it.
-		fault: "the ledger is deleted", in: []setup{mysqlAlone}, fails: unless(),
+		// Generators remember what was claimed. One that is alone remembers all claims of strict tags, too.
+		fault: "JetStream is set back", in: []setup{kvAlone}, fails: once, alert: "segment.regressed.order",
 		strike: func(in *installation) {
-			stream, err := in.js.Stream(in.Context(), "KV_"+bus.BucketLedger)
-			kit.Must(in.T, err)
-			last := stream.CachedInfo().State.LastSeq
-			if stream.Purge(in.Context()) == nil || stream.DeleteMsg(in.Context(), last) == nil {
-				in.Error("the server purges the ledger, or deletes one of its records")
-			}
-			in.freeze(0) // nats-server can lose a stream that is made while the old one is being deleted
-			kit.Must(in.T, in.js.DeleteKeyValue(in.Context(), bus.BucketLedger))
-			in.thaw(0)
-			in.alerted("ledger.replaced.n0", "")
-			in.ahead(2000)
-			in.sql("UPDATE leaf_alloc SET max_id = 1") // what was filled in counts
+			putBack := in.nats.save(in.claimed())
+			in.ahead(4000)
+			putBack()
 			in.ahead(2000)
 		},
-	},
-	{
-		// Generators remember what was claimed.
-		fault: "JetStream is set back", in: []setup{kvThree}, tags: []string{order, coupon, snowflakes}, fails: once,
-		alert: "segment.regressed.order", strike: setJetStreamBack,
-	},
-	{
-		// One that is alone remembers all claims of strict tags, too.
-		fault: "JetStream is set back", in: []setup{kvAlone}, fails: once,
-		alert: "segment.regressed.order", strike: setJetStreamBack,
 	},
 	{
 		// The file of marks beside it is not set back.
@@ -229,21 +210,6 @@ var claims = []scenario{
 			in.disagree(want...)
 		},
 	},
-}
-
-func setJetStreamBack(in *installation) {
-	putBack := in.nats.save(in.claimed())
-	in.ahead(4000)
-	last := len(in.nodes) - 1
-	if last > 0 {
-		in.kill(last) // it comes back when the others have served from the old records
-	}
-	putBack()
-	in.ahead(2000)
-	if last > 0 {
-		in.again(last)
-		in.ahead(2000)
-	}
 }
 
 // claimed is the bucket that says how far each tag in trend order is claimed.

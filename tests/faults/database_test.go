@@ -46,13 +46,11 @@ func parseDSN(t *testing.T, dsn string) *mysql.Config {
 	return cfg
 }
 
-// address is that of the database's server.
-func (in *installation) address() string { return parseDSN(in.T, in.dsn).Addr }
-
 // through adds a link to the database for one more generator, and returns its DSN.
 func (in *installation) through() string {
 	in.Helper()
-	cfg, way := parseDSN(in.T, in.dsn), kit.NewLink(in.T, in.address())
+	cfg := parseDSN(in.T, in.dsn)
+	way := kit.NewLink(in.T, cfg.Addr)
 	in.ways = append(in.ways, way)
 	cfg.Addr = way.Addr()
 	return cfg.FormatDSN()
@@ -111,62 +109,4 @@ func (in *installation) trySetBack() error {
 		}
 	}
 	return tx.Commit()
-}
-
-// makeAnew restores the copy as the script of a dump does.
-func (in *installation) makeAnew() {
-	in.Helper()
-	for _, table := range leafTables {
-		in.sql("DROP TABLE "+table, "CREATE TABLE "+table+" LIKE saved_"+table,
-			"REPLACE INTO "+table+" SELECT * FROM saved_"+table) // a generator may have written its own row already
-	}
-}
-
-// second starts another server with a database of the same name, empty.
-func (in *installation) second() (addr string, db *sql.DB) {
-	in.Helper()
-	name, other := parseDSN(in.T, in.dsn).DBName, kit.NewMariaDB(in.T)
-	kit.SQL(in.T, other.DSN(""), "CREATE DATABASE "+name)
-	return other.Addr(), openDB(in.T, other.DSN(name))
-}
-
-// copyTables makes the tables of a database those of another, as a replica does, while no generator reaches them.
-func (in *installation) copyTables(from, to *sql.DB) {
-	in.Helper()
-	for _, way := range in.ways {
-		way.Refuse(true)
-	}
-	ctx := testkit.Context(in.T)
-	run := func(statement string, args ...any) {
-		in.Helper()
-		_, err := to.ExecContext(ctx, statement, args...)
-		kit.Must(in.T, err)
-	}
-	for _, table := range leafTables {
-		var name, definition string
-		kit.Must(in.T, from.QueryRowContext(ctx, "SHOW CREATE TABLE "+table).Scan(&name, &definition))
-		run("DROP TABLE IF EXISTS " + table)
-		run(definition)
-		rows, err := from.QueryContext(ctx, "SELECT * FROM "+table)
-		kit.Must(in.T, err)
-		columns, err := rows.Columns()
-		kit.Must(in.T, err)
-		for rows.Next() {
-			values, places := make([]any, len(columns)), make([]any, len(columns))
-			for i := range values {
-				places[i] = &values[i]
-			}
-			kit.Must(in.T, rows.Scan(places...))
-			run("INSERT INTO "+table+" VALUES (?"+strings.Repeat(", ?", len(columns)-1)+")", values...)
-		}
-		kit.Must(in.T, rows.Close())
-	}
-}
-
-// lead leads these generators to the database at an address.
-func (in *installation) lead(addr string, generators ...int) {
-	for _, i := range generators {
-		in.ways[i].Lead(addr)
-		in.ways[i].Refuse(false)
-	}
 }

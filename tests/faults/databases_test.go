@@ -6,7 +6,6 @@ import (
 	"syscall"
 
 	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/kit"
 	"github.com/leafbus/leafbus/tests/kit/callers"
 )
@@ -15,7 +14,7 @@ import (
 // is refused, and operators hear of it.
 var databases = []scenario{
 	{
-		fault: "the database is set back", in: []setup{mysqlAlone, inMySQL}, alert: "segment.regressed.order",
+		fault: "the database is set back", in: []setup{inMySQL}, alert: "segment.regressed.order",
 		strike: func(in *installation) {
 			for range 2 {
 				in.backUp()
@@ -27,18 +26,6 @@ var databases = []scenario{
 			if e.Action != "advanced" || e.Store != "mysql" || e.Got >= e.Seen {
 				in.Errorf("alert %+v", e)
 			}
-		},
-	},
-	{
-		fault: "the database is restored by a dump, which makes the tables again", in: []setup{inMySQL},
-		fails: callers.Refused(bus.UnknownTag), alert: "segment.regressed.order",
-		strike: func(in *installation) {
-			in.backUp()
-			in.ahead(3000)
-			in.makeAnew()
-			in.ahead(3000)
-			in.join() // one that knows nothing
-			in.more(200)
 		},
 	},
 	{
@@ -74,43 +61,11 @@ var databases = []scenario{
 		},
 	},
 	{
-		fault: "failovers lead to a copy, to a stale one, and to both", in: []setup{inMySQL}, fails: once,
-		alert: "segment.regressed.order",
-		strike: func(in *installation) {
-			first := in.address()
-			second, copied := in.second()
-			in.copyTables(in.db, copied)
-			in.lead(second, 0, 1)
-			in.ahead(2000)
-			if alerts := in.events("alert.segment.regressed.order"); len(alerts) > 0 {
-				in.Errorf("nothing was lost, and there are the alerts %+v", alerts)
-			}
-			in.lead(first, 0, 1) // it did not follow
-			in.ahead(2000)
-			in.copyTables(in.db, copied)
-			in.lead(first, 0)
-			in.lead(second, 1) // both accept writes
-			before := in.maxID(order)
-			testkit.Eventually(in.T, "ranges of both", func() bool { in.more(20); return in.maxID(order) > before+1500 })
-			in.lead(second, 0)
-			in.ahead(3000)
-		},
-	},
-	{
 		// A database that hangs breaks no connection and answers nothing. Nobody hangs with it.
-		fault: "the database is killed, and hangs", in: []setup{mysqlServer},
+		fault: "the database hangs", in: []setup{mysqlServer},
 		flags: []string{"--max-wait", "2s", "--drain-timeout", "1s"},
 		fails: func(c callers.Call) bool { return overHTTP(c) || unless(snowflakes, coupon, invoice)(c) },
 		strike: func(in *installation) {
-			for range 2 {
-				in.more(50 + in.random.Int64N(200))
-				kit.Must(in.T, in.mariadb.Kill())
-				kit.Must(in.T, in.mariadb.Run())
-				if maxID, highest := in.maxID(order), in.highest(); maxID <= highest {
-					in.Fatalf("max_id is %d, and %d was handed out", maxID, highest)
-				}
-				in.ahead(500)
-			}
 			kit.Must(in.T, in.mariadb.Freeze())
 			in.answered(20, in.send(20, "100000", idle), bus.TimedOut, bus.StoreUnavailable)
 			in.signal(1, syscall.SIGTERM)
@@ -157,53 +112,6 @@ var databases = []scenario{
 			if log := in.nodes[i].Stderr(); strings.Contains(log+state, "secret-word") {
 				in.Errorf("the password is shown: %s, %s", log, state)
 			}
-		},
-	},
-	{
-		fault: "another client locks a row, and the table as a dump does", in: []setup{inMySQL},
-		flags: []string{"--max-wait", "1s"}, tags: []string{idle, coupon, snowflakes}, fails: unless(coupon, snowflakes),
-		strike: func(in *installation) {
-			conn, err := in.db.Conn(in.Context())
-			kit.Must(in.T, err)
-			defer conn.Close()
-			lock := func(statement string) {
-				in.Helper()
-				_, err := conn.ExecContext(in.Context(), statement)
-				kit.Must(in.T, err)
-			}
-			for _, c := range []struct{ begin, lock, end string }{
-				{"BEGIN", "SELECT * FROM leaf_alloc WHERE biz_tag = 'idle' FOR UPDATE", "ROLLBACK"},
-				{"DO 0", "LOCK TABLES leaf_alloc READ", "UNLOCK TABLES"},
-			} {
-				lock(c.begin)
-				lock(c.lock)
-				in.refused(idle, 1000, bus.StoreUnavailable, "")
-				if c.end == "ROLLBACK" {
-					for range 30 {
-						in.take(order) // another row
-					}
-				}
-				const connections = "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE()"
-				if n := in.number(connections); n > 16*2+4 {
-					in.Errorf("%d connections are open: those that wait for the lock pile up", n)
-				}
-				lock(c.end)
-				in.ahead(500)
-			}
-		},
-	},
-	{
-		fault: "SQL takes a tag away, and puts it back at 1", in: []setup{inMySQL}, fails: callers.Refused(bus.UnknownTag),
-		strike: func(in *installation) {
-			for round := range 4 {
-				in.ahead(1000)
-				in.sql("DELETE FROM leaf_alloc WHERE biz_tag = 'order'")
-				if round%2 == 0 { // else it is back before anybody looks
-					in.refused(order, 1, bus.UnknownTag, "")
-				}
-				in.sql("INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('order', 1, 100)")
-			}
-			in.ahead(1000)
 		},
 	},
 	{

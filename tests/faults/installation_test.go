@@ -23,7 +23,6 @@ type setup struct {
 	name      string
 	nodes     int    // generators that run when the fault comes
 	embedded  bool   // the generator embeds the NATS server; else a server runs that the row can stop
-	cluster   bool   // of three NATS servers
 	config    string // of the NATS server
 	linked    bool   // each generator reaches NATS through a link of its own
 	mysql     bool   // the tags are in a database, which each generator reaches through a link of its own
@@ -39,16 +38,12 @@ var (
 	kvAlone  = setup{name: "kv, one generator", nodes: 1}
 	kvEmpty  = setup{name: "kv, no generator"}
 	kvLinked = setup{name: "kv", nodes: 2, linked: true}
-	cluster  = setup{name: "cluster", nodes: 3, cluster: true}
 
 	inMySQL     = setup{name: "mysql", nodes: 2, mysql: true}
-	mysqlThree  = setup{name: "mysql, three generators", nodes: 3, mysql: true}
 	mysqlAlone  = setup{name: "mysql, one generator", nodes: 1, mysql: true}
 	mysqlLinked = setup{name: "mysql", nodes: 1, mysql: true, linked: true}
 	mysqlServer = setup{name: "mysql", nodes: 2, mysql: true, server: true}
-	clusterSQL  = setup{name: "cluster, mysql", nodes: 3, cluster: true, mysql: true}
 
-	inZooKeeper    = setup{name: "zookeeper", nodes: 2, zookeeper: true}
 	zooKeeperAlone = setup{name: "zookeeper, one generator", nodes: 1, zookeeper: true}
 )
 
@@ -60,12 +55,11 @@ type installation struct {
 	flags  []string // of each generator
 	nodes  []*kit.Generator
 
-	url     string // of NATS
-	nats    *natsServer
-	servers *natsCluster
-	paths   []*kit.Link // of each generator to NATS
-	nc      *nats.Conn
-	js      jetstream.JetStream
+	url   string // of NATS
+	nats  *natsServer
+	paths []*kit.Link // of each generator to NATS
+	nc    *nats.Conn
+	js    jetstream.JetStream
 
 	dsn     string      // of an operator
 	ways    []*kit.Link // of each generator to the database
@@ -100,11 +94,7 @@ func begin(t *testing.T, where setup, flags ...string) *installation {
 		in.flags = append(in.flags, "--zookeeper", in.keeper.Addr(), "--zookeeper-name", in.place)
 	}
 	in.flags = append(in.flags, flags...)
-	switch {
-	case where.cluster:
-		in.servers = newCluster(t)
-		in.url = in.servers.url(0)
-	case !where.embedded:
+	if !where.embedded {
 		in.nats = newNATS(t, where.config)
 		in.url = in.nats.ClientURL()
 	}
@@ -147,8 +137,6 @@ func (in *installation) arguments(i int) []string {
 	switch {
 	case in.embedded && i == 0:
 		at = []string{"--listen", testkit.FreeAddress(in.T)}
-	case in.cluster:
-		at = []string{"-s", in.servers.url(i % 3)}
 	case in.linked:
 		in.paths = append(in.paths, kit.NewLink(in.T, strings.TrimPrefix(in.url, "nats://")))
 		at = []string{"-s", "nats://" + in.paths[i].Addr()}

@@ -2,12 +2,9 @@ package faults
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -104,85 +101,4 @@ func (in *installation) refuseWrites(bucket string, on bool) {
 			c.MaxMsgSize = 1
 		}
 	})
-}
-
-// natsCluster is three servers. Each route goes through a link.
-type natsCluster struct {
-	t       *testing.T
-	servers [3]*natsServer
-	routes  [3][3]*kit.Link // from, to
-}
-
-func newCluster(t *testing.T) *natsCluster {
-	t.Helper()
-	c := &natsCluster{t: t}
-	listen := [3]string{testkit.FreeAddress(t), testkit.FreeAddress(t), testkit.FreeAddress(t)}
-	for i := range c.routes {
-		var urls []string
-		for j := range c.routes {
-			if i != j {
-				c.routes[i][j] = kit.NewLink(t, listen[j])
-				urls = append(urls, fmt.Sprintf("%q", "nats://"+c.routes[i][j].Addr()))
-			}
-		}
-		// What servers gossip about each other leads nowhere: no route may go around its link.
-		c.servers[i] = newNATS(t, fmt.Sprintf(`server_name: s%d
-			cluster { name: c, listen: %q, advertise: "127.0.0.1:1", routes: [%s] }`, i, listen[i], strings.Join(urls, ", ")))
-	}
-	c.healthy()
-	return c
-}
-
-func (c *natsCluster) url(i int) string { return c.servers[i].ClientURL() }
-
-func (c *natsCluster) healthy() {
-	c.t.Helper()
-	for i, s := range c.servers {
-		testkit.Eventually(c.t, fmt.Sprint("health of server ", i), func() bool { return s.Health() == nil })
-	}
-}
-
-// routesOf does something to all routes of a server.
-func (c *natsCluster) routesOf(i int, do func(*kit.Link)) {
-	for j := range c.servers {
-		if j != i {
-			do(c.routes[i][j])
-			do(c.routes[j][i])
-		}
-	}
-}
-
-// heal ends what was done to the routes of a server, and waits until it reaches the others again.
-func (c *natsCluster) heal(i int) {
-	c.t.Helper()
-	c.routesOf(i, func(l *kit.Link) { l.Hang(false); l.Refuse(false) })
-	c.healthy()
-	for j := range c.servers {
-		sender, receiver := kit.Connect(c.t, c.url(i)), kit.Connect(c.t, c.url(j))
-		arrived, err := receiver.SubscribeSync("route.test")
-		kit.Must(c.t, err)
-		testkit.Eventually(c.t, "a message to another server", func() bool {
-			kit.Must(c.t, sender.Publish("route.test", nil))
-			_, err := arrived.NextMsg(50 * time.Millisecond)
-			return err == nil
-		})
-		sender.Close()
-		receiver.Close()
-	}
-}
-
-// follower is a server that does not lead a bucket, so its routes can go without an election, and not the first one.
-func (in *installation) follower(bucket string) (i int) {
-	in.Helper()
-	testkit.Eventually(in.T, "a leader of "+bucket, func() bool {
-		s, err := in.js.Stream(in.Context(), "KV_"+bucket)
-		if err != nil || s.CachedInfo().Cluster == nil || s.CachedInfo().Cluster.Leader == "" {
-			return false
-		}
-		if i = 1; s.CachedInfo().Cluster.Leader == "s1" {
-			i = 2
-		}
-		return true
-	})
-	return i
 }

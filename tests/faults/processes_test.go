@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -18,82 +19,23 @@ import (
 // processes are what happens to generators themselves.
 var processes = []scenario{
 	{
-		fault: "generators are killed, and come back", in: []setup{embedded, kvThree, inMySQL}, fails: once,
+		fault: "generators are killed, and come back", in: []setup{kvThree}, fails: once,
 		strike: func(in *installation) {
-			before := in.held(len(in.nodes))
+			before := in.held(3)
 			for range 3 {
 				in.more(50 + in.random.Int64N(300))
-				i := in.random.IntN(len(in.nodes))
-				in.kill(i)
-				highest := in.highest()
-				if !in.embedded {
-					in.more(100) // of the others
-				}
-				in.again(i)
-				if in.embedded {
-					in.above(order, highest+1)
-				}
-			}
-			if after := in.held(len(in.nodes)); !maps.Equal(before, after) {
-				in.Errorf("the workers were %v and are %v", before, after)
-			}
-		},
-	},
-	{
-		fault: "a generator is killed while it starts", in: []setup{kv}, tags: []string{snowflakes, order}, fails: once,
-		strike: func(in *installation) {
-			before := in.held(2)
-			for range 3 {
-				in.kill(1)
-				args := append([]string{"serve"}, in.nodes[1].Arguments()...)
-				starting := kit.Start(in.T, kit.Command(in.T, in.nodes[1].Dir, nil, args...))
-				in.pause(300 * time.Millisecond)
-				kit.Must(in.T, starting.Kill())
-				in.again(1)
-				in.more(50)
-			}
-			if after := in.held(2); !maps.Equal(before, after) {
-				in.Errorf("the workers were %v and are %v", before, after)
-			}
-		},
-	},
-	{
-		fault: "a generator is frozen, and thaws", in: []setup{kv, inMySQL}, fails: callers.AnyFailure,
-		strike: func(in *installation) {
-			in.freeze(1)
-			in.more(300) // of the other
-			in.thaw(1)
-			in.held(2)
-		},
-	},
-	{
-		// Each request of this tag needs a claim, which has two parts.
-		fault: "generators die and freeze amid claims, and the database is set back", in: []setup{mysqlThree},
-		flags: []string{"--tag", "tiny:1"}, tags: []string{"tiny", snowflakes}, fails: callers.AnyFailure,
-		strike: func(in *installation) {
-			in.backUp()
-			for round := range 20 {
-				in.callers.More(1 + in.random.Int64N(60))
 				i := in.random.IntN(3)
-				in.pause(3 * time.Millisecond)
-				if round%4 == 3 {
-					in.setBack()
-				}
-				if round%10 == 9 {
-					in.kill(i)
-					in.again(i)
-				} else {
-					in.freeze(i)
-					in.pause(50 * time.Millisecond)
-					in.thaw(i)
-				}
-				in.callers.Check()
+				in.kill(i)
+				in.more(100) // of the others
+				in.again(i)
 			}
-			in.ahead(500)
+			if after := in.held(3); !maps.Equal(before, after) {
+				in.Errorf("the workers were %v and are %v", before, after)
+			}
 		},
 	},
 	{
-		fault: "generators are restarted one by one", in: []setup{kv, inMySQL}, fails: overHTTP,
+		fault: "generators are restarted one by one", in: []setup{kv}, fails: overHTTP,
 		strike: func(in *installation) {
 			in.each(func(i int) {
 				in.stop(i)
@@ -119,6 +61,25 @@ var processes = []scenario{
 			if n, _, err := late.Pending(); n > 0 || err != nil {
 				in.Errorf("%d requests of the standstill were answered: %v", n, err)
 			}
+		},
+	},
+	{
+		// The command names the generator. It asks the store before it hands out an ID, over HTTP too.
+		fault: "max_id moves while a generator stands still", in: []setup{kv, inMySQL}, fails: callers.AnyFailure,
+		strike: func(in *installation) {
+			in.freeze(1)
+			if out := in.leaf("tag", "set", order, "--max-id", "5000000", "--json"); !strings.Contains(out, `"n1"`) {
+				in.Errorf("answered %s, which does not name the generator", out)
+			}
+			in.callers.Floor(order, 5_000_000)
+			in.thaw(1)
+			for range 10 {
+				status, body := in.get(1, "/api/segment/get/order")
+				if id, err := strconv.ParseInt(body, 10, 64); err != nil || id < 5_000_000 {
+					in.Fatalf("answered %d %s after max_id was moved to 5000000", status, body)
+				}
+			}
+			in.held(2)
 		},
 	},
 	{
@@ -222,27 +183,14 @@ var processes = []scenario{
 		},
 	},
 	{
-		fault: "the file of the worker is damaged, or another process writes to it", in: []setup{embedded}, tags: none,
+		fault: "another process writes to the file of the worker", in: []setup{embedded}, tags: none,
 		strike: func(in *installation) {
 			path := filepath.Join(in.nodes[0].Data, "worker")
-			read := func() []byte { file, err := os.ReadFile(path); kit.Must(in.T, err); return file }
-			write := func(file []byte) { kit.Must(in.T, os.WriteFile(path, file, 0o600)) }
-			for i, damage := range []func(file []byte) []byte{
-				func([]byte) []byte { return nil },
-				func(file []byte) []byte { clear(file[100:4096]); clear(file[4196:]); return file }, // amid both slots
-				func(file []byte) []byte { clear(file[100:4096]); return file },                     // one slot is whole
-			} {
-				before, worker := snowflake(in.take(snowflakes))
-				in.kill(0)
-				write(damage(read()))
-				in.again(0)
-				if after, now := snowflake(in.take(snowflakes)); after <= before || (now == worker) != (i == 2) {
-					in.Errorf("damage %d: worker %d at %d came after worker %d at %d", i, now, after, worker, before)
-				}
-			}
-			old := read()
+			in.take(snowflakes)
+			old, err := os.ReadFile(path)
+			kit.Must(in.T, err)
 			testkit.Eventually(in.T, "the end", func() bool { // it may have written just now
-				write(old)
+				kit.Must(in.T, os.WriteFile(path, old, 0o600))
 				return in.nodes[0].Ended()
 			})
 			in.ended(0).Want(in.T, 1, "another process has used this data folder")
@@ -260,11 +208,6 @@ var processes = []scenario{
 			})
 		},
 	},
-}
-
-// pause lets some time pass, so that a fault comes anywhere in what a process does.
-func (in *installation) pause(most time.Duration) {
-	<-time.After(time.Duration(in.random.Int64N(int64(most))))
 }
 
 // waiting waits until so many requests wait at the one generator.

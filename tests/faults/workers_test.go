@@ -3,11 +3,7 @@ package faults
 import (
 	"encoding/json"
 	"fmt"
-	"path"
 	"strings"
-	"time"
-
-	"github.com/go-zookeeper/zk"
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/tests/kit"
@@ -16,28 +12,6 @@ import (
 
 // workers are faults of the registry of workers, and of those who hold one.
 var workers = []scenario{
-	{
-		// Nobody notices, also where generators are killed and started meanwhile.
-		fault: "ZooKeeper is gone for a while, and hangs", in: []setup{inZooKeeper}, fails: once,
-		strike: func(in *installation) {
-			before := in.held(2)
-			in.keeper.Refuse(true)
-			in.more(100)
-			in.kill(0)
-			in.again(0)
-			in.stop(1)
-			in.again(1)
-			in.more(100)
-			in.keeper.Refuse(false)
-			in.ready(2)
-			in.keeper.Hang(true)
-			in.more(500)
-			in.keeper.Hang(false)
-			if after := in.held(2); before["n0"] != after["n0"] || before["n1"] != after["n1"] {
-				in.Errorf("the workers were %v and are %v", before, after)
-			}
-		},
-	},
 	{
 		// The alert comes before the end of the reservation. Then snowflakes are refused, and tags are not.
 		fault: "the registry is gone for longer than the reservation", in: []setup{kvAlone, zooKeeperAlone},
@@ -60,25 +34,20 @@ var workers = []scenario{
 	},
 	{
 		// The workers are few: one that another still uses would soon be taken.
-		fault: "the registry is wiped, and set back", in: []setup{kv, inZooKeeper}, tags: []string{snowflakes, order},
+		fault: "the registry is wiped, and set back", in: []setup{kv}, tags: []string{snowflakes, order},
 		flags: []string{"--worker-range", "0-7", "--worker-reserve", "6s"},
 		fails: func(c callers.Call) bool { return once(c) || noWorker(c) },
 		strike: func(in *installation) {
-			putBack := func() {}
-			if !in.zookeeper {
-				putBack = in.nats.save(bus.BucketWorkers)
-			}
+			putBack := in.nats.save(bus.BucketWorkers)
 			in.kill(1) // its record has another incarnation afterwards
 			in.again(1)
-			in.wipeRegistry()
+			kit.Must(in.T, in.js.DeleteKeyValue(in.Context(), bus.BucketWorkers))
 			in.each(func(i int) { in.alerted("worker.lost.*", fmt.Sprint("n", i)) })
-			if !in.zookeeper { // where a newcomer would wait for one of these few numbers
-				in.join()
-			}
-			in.held(len(in.nodes))
+			in.join()
+			in.held(3)
 			in.more(100)
 			putBack()
-			in.held(len(in.nodes))
+			in.held(3)
 			in.more(100)
 		},
 	},
@@ -123,33 +92,6 @@ var workers = []scenario{
 		},
 	},
 	{
-		fault: "an operator releases the worker of a dead generator", in: []setup{kvAlone}, tags: none,
-		flags: []string{"--worker-id", "7"},
-		strike: func(in *installation) {
-			last := in.take(snowflakes)
-			in.kill(0)
-			in.enter()
-			in.refused(snowflakes, 1, bus.NoWorkerID, "7 by n0 until")
-			in.leaf("workers", "release", "7", "--yes")
-			if id := in.take(snowflakes); id <= last {
-				in.Errorf("%d came after %d", id, last)
-			}
-		},
-	},
-	{
-		// The others answer. One that stops leaves its worker.
-		fault: "one generator more than there are workers", in: []setup{kv}, fails: overHTTP,
-		flags: []string{"--worker-range", "0-1", "--worker-grace", "1s"},
-		strike: func(in *installation) {
-			in.enter()
-			in.lacking(1, "worker", "until 2")
-			in.more(200)
-			in.stop(0)
-			in.held(2)
-			in.more(200)
-		},
-	},
-	{
 		fault: "as many generators as workers start at once", in: []setup{kvEmpty}, tags: none,
 		flags: []string{"--worker-range", "0-4"},
 		strike: func(in *installation) {
@@ -158,24 +100,6 @@ var workers = []scenario{
 			}
 			in.held(5)
 			in.ready(5)
-		},
-	},
-	{
-		// Nobody can set the clock here. In its place the last report is moved ahead.
-		fault: "the clock is behind at a start", in: []setup{kvAlone}, tags: none,
-		strike: func(in *installation) {
-			worker := in.held(1)["n0"]
-			in.stop(0)
-			in.reported(worker, time.Hour)
-			in.serve(0).Want(in.T, 1, "--node NEWNAME")
-			if found := in.events("alert.clock.skewed.n0"); len(found) == 0 { // it has ended
-				in.Error("there is no alert")
-			}
-			at := in.reported(worker, 2*time.Second)
-			in.again(0)
-			if ms, now := snowflake(in.take(snowflakes)); ms < at || now != worker {
-				in.Errorf("worker %d issued at %d, want worker %d from %d on", now, ms, worker, at)
-			}
 		},
 	},
 }
@@ -193,41 +117,4 @@ func (in *installation) registryAway(on bool) {
 	} else {
 		in.refuseWrites(bus.BucketWorkers, on)
 	}
-}
-
-// wipeRegistry deletes all records.
-func (in *installation) wipeRegistry() {
-	in.Helper()
-	if !in.zookeeper {
-		kit.Must(in.T, in.js.DeleteKeyValue(in.Context(), bus.BucketWorkers))
-		return
-	}
-	conn, _, err := zk.Connect(strings.Split(kit.ZooKeeperHosts(in.T), ","), 10*time.Second, zk.WithLogInfo(false))
-	kit.Must(in.T, err)
-	defer conn.Close()
-	folder := path.Join("/leaf", in.place, "leaf_forever")
-	names, _, err := conn.Children(folder)
-	kit.Must(in.T, err)
-	for _, name := range names {
-		kit.Must(in.T, conn.Delete(path.Join(folder, name), -1))
-	}
-}
-
-// reported changes when a worker was reported last, and returns that in Unix milliseconds.
-func (in *installation) reported(worker int64, ahead time.Duration) (ms int64) {
-	in.Helper()
-	kv, key := in.bucket(bus.BucketWorkers), fmt.Sprint(worker)
-	entry, err := kv.Get(in.Context(), key)
-	kit.Must(in.T, err)
-	var record map[string]any
-	decoder := json.NewDecoder(strings.NewReader(string(entry.Value())))
-	decoder.UseNumber()
-	kit.Must(in.T, decoder.Decode(&record))
-	ms = time.Now().Add(ahead).UnixMilli()
-	record["reported_ms"] = ms
-	text, err := json.Marshal(record)
-	kit.Must(in.T, err)
-	_, err = kv.Put(in.Context(), key, text)
-	kit.Must(in.T, err)
-	return ms
 }
