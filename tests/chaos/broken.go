@@ -95,15 +95,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 			{"allocator/marks.go", "	return m.ends[tag]\n", "	return min(m.ends[tag], 0)\n"},
 			{"allocator/marks.go", "	m.unwritten[tag] = max(m.unwritten[tag], end)\n	m.mu.Unlock()", "	m.mu.Unlock()"},
 		},
-		faults: []string{"tags-rolled-back"},
-		stores: jetStream, checks: []string{"twice"},
-	},
-	{
-		name: "claims-of-others-ignored",
-		why:  "A generator does not note what the others claimed, so a bucket that is set back repeats their IDs.",
-		edits: []edit{{"bus/generator/reserved.go",
-			"		g.alloc.Reserved(r.Tag, allocator.Range{First: r.First, Last: r.End - 1})\n", ""}},
-		faults: []string{"tags-rolled-back"},
+		faults: []string{"restore"},
 		stores: jetStream, checks: []string{"twice"},
 	},
 	{
@@ -221,7 +213,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 				"if p != nil && (p.KeyID() != t.KeyID || p.Domain() != t.Order.Domain()) {",
 				"if p != nil && p.Domain() != t.Order.Domain() {"},
 		},
-		stores: bothStores, checks: []string{"twice", "domain"}, // by what reveal says, or by a domain of 10^9 IDs
+		stores: bothStores, checks: []string{"twice", "domain", "reveal"},
 	},
 
 	// Snowflakes. The times of the first two overlap only if the clock goes back by less than the run has lasted, and

@@ -130,7 +130,9 @@ func (w *world) excuseForgotten(stream string) {
 	case streamTags, streamLedger:
 		for _, tag := range w.judge.Tags() {
 			if tag != callers.Snowflakes && !slices.Contains(permanent, tag) {
-				w.judge.Excuse(judge.Excuse{Check: "audit unclaimed", Tag: tag, From: time.Now(), Why: stream + " forgot the tag"})
+				for _, check := range []string{"audit unclaimed", "audit taken_unclaimed"} { // the latter where it has no events
+					w.judge.Excuse(judge.Excuse{Check: check, Tag: tag, From: time.Now(), Why: stream + " forgot the tag"})
+				}
 			}
 		}
 	case streamWorkers:
