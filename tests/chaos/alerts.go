@@ -155,7 +155,8 @@ func (w *world) lastingAlert() (check, tag, text string) {
 		}
 		for _, a := range alerts {
 			lost := a.Type == "leaf.node.lost" &&
-				(!runs(a.Key) && time.Now().Before(time.UnixMilli(a.Body.UntilMS)) || w.cfg.leavesOut("dashboard"))
+				(!runs(a.Key) && time.Now().Before(time.UnixMilli(a.Body.UntilMS)) || w.cfg.leavesOut("parted"))
+			lost = lost || !runs(a.Node) && w.cfg.leavesOut("clock-ahead-alert")
 			if tag = tagOf(a.Type, a.Key); hasEnd(a.Type) && !lost && !w.judge.Forgives("alert", tag, time.Now()) {
 				return "dashboard", tag, fmt.Sprintf("the dashboard of %s shows %s of %s at %s", m.name, a.Type, a.Key, a.Node)
 			}
