@@ -21,10 +21,8 @@ import (
 // calm checks what must hold when no fault strikes and all are ready.
 func (w *world) calm() {
 	w.serve()
-	for _, tag := range w.crowd.tags() {
-		if tag != callers.Snowflakes {
-			w.recordEnd(tag)
-		}
+	for _, tag := range permanent {
+		w.recordEnd(tag)
 	}
 	w.leaks()
 }
@@ -91,17 +89,11 @@ const catchUp, lateAnswers = 30 * time.Second, 500 * time.Millisecond
 // behind for a moment (docs/guarantees.md), so it asks again.
 func (w *world) recordEnd(tag string) {
 	for end := time.Now().Add(catchUp); ; w.pause(lateAnswers) {
-		var highest int64
-		if taken := w.judge.Taken(tag); len(taken) > 0 {
-			highest = taken[len(taken)-1].Last
-		}
-		asked := time.Now()
+		highest, asked := w.highest(tag), time.Now()
 		ctx, cancel := context.WithTimeout(w.ctx, catchUp)
 		record, err := w.client.Tag(ctx, tag)
 		cancel()
 		switch {
-		case errors.Is(err, bus.UnknownTag) && !slices.Contains(permanent, tag):
-			return // it was just deleted
 		case err == nil && (w.judge.IsOpaque(tag) || int64(record.MaxID) > highest):
 			return
 		case time.Now().Before(end):

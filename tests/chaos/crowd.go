@@ -47,14 +47,20 @@ func (c *crowd) add(tag string, strict bool) {
 	for _, m := range c.w.machines {
 		addresses = append(addresses, "http://"+m.door.Addr())
 	}
+	c.sets[tag] = c.harness()
+	callers.New(c.sets[tag], cfg).All(c.w.doors(), addresses...)
+}
+
+// harness is for a set of callers. Closing it ends them, and so does the end of the run: a series has more runs.
+func (c *crowd) harness() *harness {
 	h := &harness{dir: c.w.dir, ctx: c.w.ctx, fail: c.w.fail}
-	callers.New(h, cfg).All(c.w.doors(), addresses...)
-	c.sets[tag] = h
+	c.w.Cleanup(h.close)
+	return h
 }
 
 // busy adds callers that hardly pause, until the harness is closed.
 func (c *crowd) busy(tag string) *harness {
-	h := &harness{dir: c.w.dir, ctx: c.w.ctx, fail: c.w.fail}
+	h := c.harness()
 	set := callers.New(h, callers.Config{
 		Tags: []string{tag}, Deadline: deadline, Pause: time.Millisecond, Seed: c.w.cfg.seed, Record: c.record,
 		MayFail: func(callers.Call) bool { return true },
@@ -79,7 +85,7 @@ func (c *crowd) record(call callers.Call) {
 		reasons = neverPermanent
 	}
 	for _, reason := range reasons {
-		if errors.Is(call.Err, reason) && !c.w.judge.Forgives("reason", call.Tag, call.Ended) {
+		if errors.Is(call.Err, reason) && !c.w.judge.Forgives("reason "+string(reason), call.Tag, call.Ended) {
 			c.w.violated("reason", call.Tag, call.Kind+": "+call.Err.Error())
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/leafbus/leafbus/tests/chaos/judge"
 	"github.com/leafbus/leafbus/tests/kit"
 	"github.com/leafbus/leafbus/tests/kit/callers"
 )
@@ -127,7 +126,7 @@ var databaseFaults = []*fault{
 		strike: func(s *strike) {
 			tag := []string{order, stock}[s.IntN(2)]
 			for range 1 + s.IntN(3) {
-				end := s.unknown(tag)
+				end := s.excuseUnknown(tag)
 				s.sql("DELETE FROM leaf_alloc WHERE biz_tag = '" + tag + "'")
 				s.last(0, 5*time.Second)
 				// A generator that starts makes a tag that is missing.
@@ -146,16 +145,6 @@ var leafTables = []string{"leaf_alloc", "leaf_mark", "leaf_installation"}
 
 // sql runs statements on the primary, past all links.
 func (s *strike) sql(statements ...string) { kit.SQL(s, s.db.Primary().DSN(database), statements...) }
-
-// unknown lets a tag be unknown until end, and a moment longer: requests that came before may be under way. A row that
-// is there again is served at once (docs/mysql.md).
-func (s *strike) unknown(tag string) (end func()) {
-	over := s.judge.Excuse(judge.Excuse{Check: "reason", Tag: tag, From: time.Now(), Why: "SQL deletes its row"})
-	return func() {
-		s.pause(2 * deadline)
-		over()
-	}
-}
 
 // refilled waits until generators have reserved IDs in the present rows of the tags that are always used. It uses up
 // what is in memory.
@@ -224,7 +213,7 @@ func restoreDump(s *strike) {
 	}
 	s.copyTables()
 	s.last(0, 10*time.Second)
-	ends := []func(){s.unknown(order), s.unknown(stock)}
+	end := s.excuseUnknown(order, stock)
 	for _, table := range tables {
 		s.sql("DROP TABLE " + table)
 	}
@@ -233,9 +222,7 @@ func restoreDump(s *strike) {
 		s.sql("DROP TABLE IF EXISTS "+table, "CREATE TABLE "+table+" LIKE saved_"+table,
 			"REPLACE INTO "+table+" SELECT * FROM saved_"+table) // a generator may have written a row already
 	}
-	for _, end := range ends {
-		end()
-	}
+	end()
 	s.refilled()
 }
 

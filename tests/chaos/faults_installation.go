@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/tests/chaos/judge"
 	"github.com/leafbus/leafbus/tests/kit"
 )
 
@@ -208,6 +209,9 @@ func (s *strike) newcomer(name string) *guest {
 	g := &guest{process: s.newProcess(name), http: s.address()}
 	args := append(s.serving(name, filepath.Join(g.folder, "leaf-data"), s.doors(), database), "--http", g.http)
 	g.command = func() *exec.Cmd { return exec.Command(s.leaf, args...) }
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.guests = append(s.guests, g)
 	return g
 }
 
@@ -286,7 +290,7 @@ func (s *strike) backUpThatLacks(bucket, key string) (b *backup) {
 	p.command = func() *exec.Cmd { return exec.Command(s.natsServer, "-js", "-sd", p.folder, "-a", host, "-p", port) }
 	p.start()
 	defer p.kill()
-	scratch := &world{harness: s.harness, nc: kit.Connect(s, "nats://"+addr, nats.RetryOnFailedConnect(true))}
+	scratch := &world{harness: s.harness, judge: judge.New(), nc: kit.Connect(s, "nats://"+addr, nats.RetryOnFailedConnect(true))}
 	defer scratch.nc.Close()
 	js, err := jetstream.New(scratch.nc)
 	kit.Must(s, err)
@@ -326,10 +330,13 @@ func (s *strike) restoreBySteps(backUp func(*world, string) *backup) {
 	}
 	s.awaitReady()
 	for _, tag := range permanent {
-		if _, err := s.client.Tag(s.ctx, tag); errors.Is(err, bus.UnknownTag) {
-			s.violated("restore", tag, "the tag existed before the backup, and does not after its restore")
-			return
-		}
+		s.persist("record of "+tag, func(ctx context.Context) error {
+			_, err := s.client.Tag(ctx, tag)
+			if errors.Is(err, bus.UnknownTag) {
+				s.violated("restore", tag, "the tag existed before the backup, and does not after its restore")
+			}
+			return err
+		})
 	}
 	s.advance()
 	s.purgeEvents()

@@ -170,7 +170,7 @@ func itself(p *process) *process { return p }
 
 // leader takes the NATS server that leads the tags.
 func (s *strike) leader() *server {
-	for end := time.Now().Add(readyWithin); time.Now().Before(end); s.pause(100 * time.Millisecond) {
+	for led := time.Now(); time.Since(led) < readyWithin; s.pause(100 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(s.ctx, time.Second)
 		stream, err := s.js.Stream(ctx, "KV_"+bus.BucketTags)
 		cancel()
@@ -178,8 +178,11 @@ func (s *strike) leader() *server {
 			continue // the others elect one, or the observer's own server has gone
 		}
 		for _, o := range s.world.servers {
-			if c := stream.CachedInfo().Cluster; c != nil && c.Leader == fmt.Sprint("s", o.i) && s.have(o.process) {
-				return o
+			if c := stream.CachedInfo().Cluster; c != nil && c.Leader == fmt.Sprint("s", o.i) {
+				if s.have(o.process) {
+					return o
+				}
+				led = time.Now() // another strike has it
 			}
 		}
 	}

@@ -142,12 +142,14 @@ func (w *world) excuseForgotten(stream string) {
 	}
 }
 
-// excuseUnknown declares that callers of tags whose records are about to be lost may get unknown_tag, until end: the
-// operator has created the tags again.
+// excuseUnknown declares that callers may get unknown_tag for these tags, until end: their records or rows are about to
+// be lost, and at the end they are there again.
 func (s *strike) excuseUnknown(tags ...string) (end func()) {
 	var over []func()
 	for _, tag := range tags {
-		over = append(over, s.judge.Excuse(judge.Excuse{Check: "reason", Tag: tag, From: time.Now(), Why: s.name}))
+		over = append(over, s.judge.Excuse(judge.Excuse{
+			Check: "reason " + string(bus.UnknownTag), Tag: tag, From: time.Now(), Why: s.name,
+		}))
 	}
 	return func() {
 		s.pause(2 * deadline) // requests that came before may be under way

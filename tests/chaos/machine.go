@@ -128,7 +128,11 @@ func (p *process) stop() {
 	if p.current == nil || p.current.Ended() {
 		return
 	}
-	if err := p.current.Stop(); err != nil && !p.current.Ended() {
+	began := time.Now()
+	switch err := p.current.Stop(); {
+	case err != nil && time.Since(began) >= kit.Patience:
+		p.w.violated("stop", "", fmt.Sprintf("%s does not end within %v after SIGTERM: %v", p.name, kit.Patience, err))
+	case err != nil && !p.current.Ended(): // otherwise it was about to give up, for example at its start
 		p.w.fail(fmt.Errorf("SIGTERM: %w", err))
 	}
 	p.w.note("%s stopped by SIGTERM", p.name)
@@ -156,19 +160,18 @@ func (p *process) thaw() {
 	}
 }
 
-// running is whether the process should run and does, and since when.
-func (p *process) running() (since time.Time, ok bool) {
+// pid is the number of the process; it is not ok if the process does not run.
+func (p *process) pid() (number int, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.since, p.current != nil && !p.current.Ended() && p.wanted && !p.frozen
+	return p.number, p.current != nil && !p.current.Ended() && !p.frozen
 }
 
-// pid is the number of the process, if it runs.
-func (p *process) pid() (number int, ok bool) {
-	_, ok = p.running()
+// age is the time since the last start.
+func (p *process) age() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.number, ok
+	return time.Since(p.since)
 }
 
 // alive is whether there is a process, even if it stands still.

@@ -103,6 +103,10 @@ func parse(args []string) (cfg config, err error) {
 	if !slices.Contains([]string{"embedded", "joined"}, cfg.servers) {
 		return cfg, fmt.Errorf("-servers is embedded or joined, not %q", cfg.servers)
 	}
+	isNamed := func(b breakage) bool { return b.name == cfg.broken }
+	if cfg.broken != "" && cfg.broken != "all" && !slices.ContainsFunc(breakages, isNamed) {
+		return cfg, fmt.Errorf("-broken: there is no breakage %q: -list shows all", cfg.broken)
+	}
 	if cfg.seed == 0 {
 		cfg.seed = rand.Uint64N(1_000_000) + 1
 	}
@@ -263,10 +267,10 @@ func (w *world) live() {
 	w.inspect()
 	w.crowd.end()
 	w.pause(time.Second)
+	w.calm() // its own requests are judged, too
 	if v := w.judge.Check(time.Now().Add(time.Hour)); v != nil {
 		w.report(v)
 	}
-	w.calm()
 	w.audit()
 	w.crashes()
 }

@@ -83,12 +83,14 @@ func (w *world) unbound(r kit.Result) bool {
 	if found == nil {
 		return false
 	}
+	nodes := strings.Split(found[1], ", ")
+	if slices.ContainsFunc(w.machines, func(m *machine) bool { return slices.Contains(nodes, m.node()) && m.alive() }) {
+		return true
+	}
 	w.mu.Lock()
-	all := slices.Clone(w.made)
+	guests := slices.Clone(w.guests)
 	w.mu.Unlock()
-	return slices.ContainsFunc(all, func(p *process) bool {
-		return slices.Contains(strings.Split(found[1], ", "), p.name) && p.alive()
-	})
+	return slices.ContainsFunc(guests, func(g *guest) bool { return slices.Contains(nodes, g.name) && g.alive() })
 }
 
 // blind reports whether a generator may answer operators that never heard of one which is silent. Its answer does not
@@ -96,11 +98,10 @@ func (w *world) unbound(r kit.Result) bool {
 func (w *world) blind() bool {
 	silent, young := false, false
 	for _, m := range w.machines {
-		since, _ := m.running()
 		if status, _ := m.readyz(); status != http.StatusOK && m.alive() {
 			silent = true
 		}
-		young = young || time.Since(since) < time.Minute
+		young = young || m.age() < time.Minute
 	}
 	return silent && young
 }
@@ -144,17 +145,18 @@ func (s *strike) write(text string) (path string) {
 
 // record reads a tag's record. It reports false if the operator gave up.
 func (s *strike) record(tag string) (r bus.TagRecord, ok bool) {
-	for {
+	for began := time.Now(); ; s.pause(100 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(s.ctx, 5*time.Second)
 		r, err := s.client.Tag(ctx, tag)
 		cancel()
-		if err == nil {
+		switch {
+		case err == nil:
 			return r, true
-		}
-		if !s.settle() {
+		case !s.settle():
 			return r, false
+		case time.Since(began) > patience:
+			s.violated("command", tag, fmt.Sprintf("all are ready, and the record cannot be read: %v", err))
 		}
-		s.pause(100 * time.Millisecond)
 	}
 }
 

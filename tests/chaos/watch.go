@@ -106,11 +106,14 @@ func (l *watch) event(msg *nats.Msg) {
 		return
 	}
 	what := strings.TrimPrefix(msg.Subject, "leaf.events.")
+	if strings.HasPrefix(what, "info.segment.refill.") {
+		return
+	}
 	l.mu.Lock()
 	again := l.heard[e.ID]
 	l.heard[e.ID] = true
 	l.mu.Unlock()
-	if again || strings.HasPrefix(what, "info.segment.refill.") {
+	if again {
 		return
 	}
 	l.w.note("event %s %s", what, msg.Data)

@@ -72,7 +72,7 @@ type world struct {
 	mu        sync.Mutex
 	busy      map[*process]bool // those that a strike has
 	notes     []note
-	made      []*process       // all, also guests
+	guests    []*guest
 	violation *judge.Violation // the first
 
 	// Of the end:
@@ -132,9 +132,6 @@ func (w *world) newProcess(name string) *process {
 	control, err := programs.NewControl(filepath.Join(w.dir, name+".control"))
 	kit.Must(w, err)
 	p := &process{w: w, name: name, folder: folder, control: control}
-	w.mu.Lock()
-	w.made = append(w.made, p)
-	w.mu.Unlock()
 	w.Cleanup(func() {
 		p.kill()
 		_ = control.Close() // the folder goes with it
