@@ -202,7 +202,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 				"t.MaxID, t.Last, t.Deleted = tag.MaxID, old.Last, false"},
 		},
 		faults: []string{"op-delete", "op-create"},
-		stores: jetStream, checks: []string{"twice"},
+		stores: jetStream, checks: []string{"twice", "deleted"},
 	},
 	{
 		name: "opaque-key-of-each-run",

@@ -105,6 +105,25 @@ var machineFaults = []*fault{
 		},
 	},
 	{
+		name: "clock-ahead-alert", store: "mysql",
+		about: "a generator has an alert and a clock that is a day ahead; it is replaced by a new node with a right clock",
+		strike: func(s *strike) {
+			m := s.machine()
+			m.end(s)
+			m.setClock(25 * time.Hour)
+			m.start()
+			s.awaitMachine(m)
+			m.db.Refuse(true)
+			began, alert := time.Now(), "event alert.segment.refill_failed."+stock+` {"node":"`+m.node()
+			s.await("an alert about refills", func() bool { return s.noted(began, alert) })
+			m.stop()
+			m.db.Refuse(false)
+			m.setClock(0)
+			m.rename()
+			m.start()
+		},
+	},
+	{
 		// By up to 5 s: it waits. By more: it ends, and is started again and again, until the clock is right.
 		name: "clock-behind-start", about: "a generator starts with a clock that is behind its last run", weight: 1,
 		harms: []string{clocks}, touches: besideClock,

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/tests/chaos/programs"
 	"github.com/leafbus/leafbus/tests/kit"
 )
 
@@ -59,8 +60,13 @@ var operatorFaults = []*fault{
 		harms: byOperators, strike: deleteTag,
 	},
 	{
-		name: "op-apply", about: "a file makes and changes tags; an export changes nothing", weight: 2,
-		harms: byOperators, strike: applyTags,
+		// Alone, because of apply-behind.
+		name: "op-apply", about: "a file makes and changes tags; an export changes nothing", weight: 2, alone: true,
+		strike: applyTags,
+	},
+	{
+		name: "apply-behind", about: "a tag is paused, and resumed by a file, while a NATS server is behind",
+		servers: "joined", strike: applyBehind,
 	},
 	{
 		name: "op-sql", about: "rows of leaf_alloc are inserted, moved up, deleted and inserted again", weight: 2,
@@ -185,6 +191,26 @@ func applyTags(s *strike) {
 	a.answers()
 	b.answers()
 	reapply(s)
+}
+
+// applyBehind lets the copy of one server lag. leaf tag apply asks for the record first, and any copy may answer.
+func applyBehind(s *strike) {
+	t := s.newSubject(trend)
+	defer t.end()
+	s.leader() // it is spared
+	slow := s.server()
+	slow.control.Disk(programs.Slow(time.Second))
+	file := s.write(fmt.Sprintf("tags:\n- {tag: %s, paused: false, description: resumed}\n", t.tag))
+	for range 8 {
+		s.insist("tag", "pause", t.tag)
+		s.insist("tag", "apply", "-f", file)
+		s.insist("tag", "set", t.tag, "--description", "paused")
+		if r := s.operator("tag", "show", t.tag, "--json"); strings.Contains(r.Stdout, `"paused":true`) {
+			break
+		}
+	}
+	slow.control.Disk(programs.Fine)
+	t.answers()
 }
 
 // reapply demands that the tags as they are, exported, change nothing.
