@@ -119,12 +119,12 @@ func (s *episodes) follow(w *world) {
 // alertsEnd demands that all alerts end after the last fault: by their events, and in the list of each dashboard.
 func (w *world) alertsEnd() {
 	var check, tag, text string
-	for end := time.Now().Add(alertsEndWithin); time.Now().Before(end); w.pause(time.Second) {
-		if check, tag, text = w.lastingAlert(); text == "" {
-			return
-		}
+	if !w.await(alertsEndWithin, time.Second, func() bool {
+		check, tag, text = w.lastingAlert()
+		return text == ""
+	}) {
+		w.violated(check, tag, fmt.Sprintf("%v after the last fault, %s", alertsEndWithin, text))
 	}
-	w.violated(check, tag, fmt.Sprintf("%v after the last fault, %s", alertsEndWithin, text))
 }
 
 // lastingAlert is an alert that should be over; text is empty if there is none. The check is "alert", or "dashboard" if
@@ -140,10 +140,9 @@ func (w *world) lastingAlert() (check, tag, text string) {
 		return slices.ContainsFunc(states, func(s bus.State) bool { return s.Node == node })
 	}
 	for _, e := range w.episodes.lasting(time.Now(), runs) {
-		fast := e.Time.After(time.Now()) && w.cfg.leavesOut("clock-ahead-alert")
-		if tag = tagOf(e.Type, e.Key); !fast && !w.judge.Forgives("alert", tag, time.Now()) {
-			return "alert", tag, fmt.Sprintf("%s of %s, published by %s at %s, has no end in the stream: %s",
-				e.Type, e.Key, e.Source, e.Time.Format("15:04:05.000"), e.Data)
+		if e.Time.Before(time.Now()) || !w.cfg.leavesOut("clock-ahead-alert") {
+			return "alert", tagOf(e.Type, e.Key), fmt.Sprintf("%s of %s, published by %s at %s, has no end in the stream: %s",
+				e.Type, e.Key, e.Source, e.Time.Format(clock), e.Data)
 		}
 	}
 	for _, m := range w.machines {
@@ -158,8 +157,9 @@ func (w *world) lastingAlert() (check, tag, text string) {
 			lost := a.Type == "leaf.node.lost" &&
 				(!runs(a.Key) && time.Now().Before(time.UnixMilli(a.Body.UntilMS)) || w.cfg.leavesOut("parted"))
 			lost = lost || !runs(a.Node) && w.cfg.leavesOut("clock-ahead-alert")
-			if tag = tagOf(a.Type, a.Key); hasEnd(a.Type) && !lost && !w.judge.Forgives("alert", tag, time.Now()) {
-				return "dashboard", tag, fmt.Sprintf("the dashboard of %s shows %s of %s at %s", m.name, a.Type, a.Key, a.Node)
+			if hasEnd(a.Type) && !lost {
+				return "dashboard", tagOf(a.Type, a.Key),
+					fmt.Sprintf("the dashboard of %s shows %s of %s at %s", m.name, a.Type, a.Key, a.Node)
 			}
 		}
 	}

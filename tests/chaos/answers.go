@@ -50,7 +50,7 @@ func compareNumbers(before map[bus.ID]bus.ID, ids []bus.ID, numbers map[bus.ID]b
 			return fmt.Sprintf("ID %d has the number %d, and had %d", id, number, old)
 		case twice:
 			return fmt.Sprintf("IDs %d and %d have the same number %d", other, id, number)
-		case number >= end:
+		case number < 1 || number >= end:
 			return fmt.Sprintf("ID %d, which a caller got, has the number %d, and the record ends below %d", id, number, end)
 		}
 	}

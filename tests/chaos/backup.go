@@ -180,31 +180,23 @@ func (w *world) put(bucket, key string, value []byte) {
 
 // persist tries until it succeeds. The runner gives up after a minute.
 func (w *world) persist(what string, try func(context.Context) error) {
-	for end := time.Now().Add(time.Minute); ; w.pause(200 * time.Millisecond) {
+	var err error
+	if !w.await(time.Minute, 200*time.Millisecond, func() bool {
 		ctx, cancel := context.WithTimeout(w.ctx, 10*time.Second)
-		err := try(ctx)
-		cancel()
-		if err == nil {
-			return
-		}
-		if time.Now().After(end) {
-			w.Fatal(fmt.Errorf("%s: %w", what, err))
-		}
+		defer cancel()
+		err = try(ctx)
+		return err == nil
+	}) {
+		w.Fatal(fmt.Errorf("%s: %w", what, err))
 	}
 }
 
 // insist runs a command of an operator until it succeeds, as one does who reads its error and waits. After a minute
 // the promise is broken that the command works.
-func (w *world) insist(args ...string) kit.Result {
-	for end := time.Now().Add(time.Minute); ; w.pause(time.Second) {
-		r := w.operator(args...)
-		if r.Status == 0 {
-			return r
-		}
-		if time.Now().After(end) {
-			w.violated("operator", "", fmt.Sprintf("leaf %v fails for a minute: %s", args, r.Stderr))
-			w.pause(time.Hour) // the run ends
-		}
+func (w *world) insist(args ...string) {
+	var r kit.Result
+	if !w.await(time.Minute, time.Second, func() bool { r = w.operator(args...); return r.Status == 0 }) {
+		w.violated("operator", "", fmt.Sprintf("leaf %v fails for a minute: %s", args, r.Stderr))
 	}
 }
 

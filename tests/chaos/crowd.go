@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/tests/chaos/judge"
 	"github.com/leafbus/leafbus/tests/kit/callers"
 )
 
@@ -86,7 +87,8 @@ func (c *crowd) record(call callers.Call) {
 	}
 	for _, reason := range reasons {
 		if errors.Is(call.Err, reason) && !c.w.judge.Forgives("reason "+string(reason), call.Tag, call.Ended) {
-			c.w.violated("reason", call.Tag, call.Kind+": "+call.Err.Error())
+			text := call.Kind + ": " + call.Err.Error()
+			c.w.report(&judge.Violation{Check: "reason", Tag: call.Tag, Text: text, At: call.Ended})
 		}
 	}
 }

@@ -70,7 +70,6 @@ func makeMistakes(s *strike) {
 		if r := s.operator(m.args...); r.Status != 2 && r.Status != m.status {
 			s.violated("command", "",
 				fmt.Sprintf("leaf %q ended with exit status %d, not %d: %s", m.args, r.Status, m.status, r.Stderr))
-			return
 		}
 		s.last(0, time.Second)
 	}
@@ -102,13 +101,13 @@ func releaseWorker(s *strike) {
 	defer m.start()
 	var r kit.Result
 	// It is refused for 10 s after the last report.
-	for began := time.Now(); time.Since(began) < patience; s.pause(time.Second) {
-		if r = s.operator("workers", "release", worker, "--yes"); r.Status == 0 {
-			s.last(0, 15*time.Second) // others may take it after 10 s
-			return
-		}
+	if !s.await(patience, time.Second, func() bool {
+		r = s.operator("workers", "release", worker, "--yes")
+		return r.Status == 0
+	}) {
+		s.violated("command", "", fmt.Sprintf("the worker of %s, which is gone, cannot be released: %s", m.name, r.Stderr))
 	}
-	s.violated("command", "", fmt.Sprintf("the worker of %s, which is gone, cannot be released: %s", m.name, r.Stderr))
+	s.last(0, 15*time.Second) // others may take it after 10 s
 }
 
 // worker is the number of the worker that a machine holds.

@@ -159,7 +159,7 @@ func (s *strike) refilled() {
 			defer cancel()
 			return db.QueryRowContext(ctx, "SELECT max_id FROM leaf_alloc WHERE biz_tag = ?", tag).Scan(maxID) == nil
 		}
-		s.await("IDs of "+tag+" are reserved in the database", func() bool {
+		s.must("IDs of "+tag+" are reserved in the database", func() bool {
 			if before == 0 {
 				read(&before)
 				return false

@@ -54,13 +54,13 @@ var installationFaults = []*fault{
 		name: "server-replaced", weight: 1, servers: "joined", alone: true,
 		about: "a NATS server is replaced by one with an empty disk",
 		strike: func(s *strike) {
-			s.redundant()
+			s.awaitRedundant()
 			o := s.world.servers[s.IntN(len(s.world.servers))]
 			o.kill()
 			kit.Must(s, os.RemoveAll(o.data))
 			s.last(0, 5*time.Second)
 			o.start()
-			s.redundant()
+			s.awaitRedundant()
 		},
 	},
 	{
@@ -118,7 +118,7 @@ var installationFaults = []*fault{
 		strike: func(s *strike) {
 			other, m := s.other(), s.machine()
 			m.kill()
-			s.refused("belongs to installation", m.folder, s.serving(m.node(), m.data, other, database)...)
+			s.refused("belongs to installation", s.serving(m.node(), m.data, other, database)...)
 			m.start()
 		},
 	},
@@ -130,7 +130,7 @@ var installationFaults = []*fault{
 			m := s.machine()
 			m.kill()
 			kit.SQL(s, s.db.Primary().DSN(""), "CREATE DATABASE IF NOT EXISTS other")
-			s.refused("installation", m.folder, s.serving(m.node(), m.data, s.doors(), "other")...)
+			s.refused("installation", s.serving(m.node(), m.data, s.doors(), "other")...)
 			m.start()
 		},
 	},
@@ -139,8 +139,7 @@ var installationFaults = []*fault{
 		about: "a new installation is started with the database of this one",
 		harms: []string{harmsDatabase},
 		strike: func(s *strike) {
-			folder := s.TempDir()
-			s.refused("installation", folder, s.serving("thief", filepath.Join(folder, "leaf-data"), s.other(), database)...)
+			s.refused("installation", s.serving("thief", filepath.Join(s.TempDir(), "leaf-data"), s.other(), database)...)
 		},
 	},
 	{
@@ -185,16 +184,13 @@ var installationFaults = []*fault{
 	},
 }
 
-// redundant waits until leaf nodes says that any one machine may stop.
-func (s *strike) redundant() { s.insist("nodes", "--wait-redundant", "--wait", "50s") }
-
 // replace puts a machine with an empty disk in the place of one, when that is allowed.
 func (s *strike) replace(m *machine) {
-	s.redundant()
+	s.awaitRedundant()
 	m.kill()
 	kit.Must(s, os.RemoveAll(m.data))
 	m.start()
-	s.redundant()
+	s.awaitRedundant()
 }
 
 // guest is a generator that is not one of the machines.
@@ -218,15 +214,10 @@ func (s *strike) newcomer(name string) *guest {
 // serve starts it and waits until it is ready.
 func (g *guest) serve(s *strike) {
 	g.start()
-	for end := time.Now().Add(readyWithin); ; s.pause(100 * time.Millisecond) {
-		status, body := get("http://" + g.http + "/readyz")
-		if status == http.StatusOK {
-			return
-		}
-		if time.Now().After(end) {
-			s.violated("ready", "", fmt.Sprintf("%s is not ready after %v: %d %s", g.name, readyWithin, status, body))
-		}
-	}
+	s.must(g.name+" is ready", func() bool {
+		status, _ := get("http://" + g.http + "/readyz")
+		return status == http.StatusOK
+	})
 }
 
 // serving is the arguments of a generator that joins a NATS.
@@ -253,33 +244,23 @@ func (s *strike) other() (url string) {
 		p.start()
 		s.otherNATS = "nats://" + addr
 	})
-	s.persist("another installation", func(ctx context.Context) error {
-		out, err := exec.CommandContext(ctx, s.leaf, "get", order, "-s", s.otherNATS).CombinedOutput()
-		if err != nil {
-			err = fmt.Errorf("%w: %s", err, out)
+	s.persist("another installation", func(context.Context) error {
+		if r := s.runLeaf(10*time.Second, "get", order, "-s", s.otherNATS); r.Status != 0 {
+			return errors.New(r.Stderr)
 		}
-		return err
+		return nil
 	})
 	return s.otherNATS
 }
 
 // refused demands that a start ends by itself with exit status 1, and says why.
-func (s *strike) refused(why, folder string, args ...string) {
-	ctx, cancel := context.WithTimeout(s.ctx, 30*time.Second)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, s.leaf, append(args, "--http", "")...)
-	cmd.Dir, cmd.Env = folder, environment()
-	out, err := cmd.CombinedOutput()
-	s.note("leaf serve in %s: %v: %s", folder, cmd.ProcessState, lastOf(string(out)))
-	if s.ctx.Err() == nil && (err == nil || cmd.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), why)) {
-		s.violated("installation", "", fmt.Sprintf("leaf %v was not refused because of its installation: %v: %s", args,
-			cmd.ProcessState, out))
+func (s *strike) refused(why string, args ...string) {
+	r := s.runLeaf(30*time.Second, append(args, "--http", "")...)
+	s.note("leaf %v: exit status %d: %s", args, r.Status, lastLine(r.Stderr))
+	if r.Status != 1 || !strings.Contains(r.Stderr, why) {
+		s.violated("installation", "", fmt.Sprintf("leaf %v was not refused because of its installation: exit status %d: %s",
+			args, r.Status, r.Stderr))
 	}
-}
-
-func lastOf(text string) string {
-	lines := strings.Split(strings.TrimSpace(text), "\n")
-	return lines[len(lines)-1]
 }
 
 // backUpThatLacks makes one copy of a bucket after the other, until one lacks a key. In half of all backups of a bucket

@@ -115,7 +115,7 @@ var machineFaults = []*fault{
 			s.awaitMachine(m)
 			m.db.Refuse(true)
 			began, alert := time.Now(), "event alert.segment.refill_failed."+stock+` {"node":"`+m.node()
-			s.await("an alert about refills", func() bool { return s.noted(began, alert) })
+			s.must("an alert about refills", func() bool { return s.noted(began, alert) })
 			m.stop()
 			m.db.Refuse(false)
 			m.setClock(0)

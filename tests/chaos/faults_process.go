@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"strings"
 	"time"
 
@@ -187,17 +186,12 @@ func (s *strike) leader() *server {
 		}
 	}
 	s.violated("ready", "", fmt.Sprintf("for %v no NATS server led the tags", readyWithin))
-	s.pause(readyWithin) // it ends this goroutine
 	return nil
 }
 
 // awaitMachine waits until a machine is ready, as far as other faults let it.
 func (s *strike) awaitMachine(m *machine) {
-	for end := time.Now().Add(readyWithin); time.Now().Before(end); s.pause(100 * time.Millisecond) {
-		if status, _ := m.readyz(); status == http.StatusOK {
-			return
-		}
-	}
+	s.await(readyWithin, 100*time.Millisecond, m.ready)
 }
 
 // awaitRedundant waits until any one machine may stop. No other fault strikes, so it must come soon. If all generators
@@ -211,7 +205,6 @@ func (s *strike) awaitRedundant() {
 			return
 		case time.Now().After(end):
 			s.violated("redundant", "", fmt.Sprintf("leaf nodes --wait-redundant: exit status %d: %s", r.Status, r.Stderr))
-			s.pause(readyWithin) // it ends this goroutine
 		case strings.Contains(r.Stderr, "restart one with another server first"):
 			m := s.machines[s.IntN(len(s.machines))]
 			m.stop()

@@ -148,7 +148,7 @@ func (s *strike) deleteWorkers() {
 func (s *strike) reported() {
 	now := time.Now().UnixMilli()
 	s.inZooKeeper(func(conn *zk.Conn) {
-		s.await("each generator has a record in ZooKeeper", func() bool {
+		s.must("each generator has a record in ZooKeeper", func() bool {
 			names, _, err := conn.Children(forever)
 			written := make(map[string]bool) // by generator
 			for _, name := range names {

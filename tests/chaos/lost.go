@@ -11,6 +11,7 @@ import (
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/tests/chaos/judge"
+	"github.com/leafbus/leafbus/tests/kit"
 	"github.com/leafbus/leafbus/tests/kit/callers"
 )
 
@@ -97,17 +98,15 @@ func (s *strike) createAgain(tag string, above int64) {
 	kind := map[string]string{
 		invoice: "--order=strict", coupon: "--opaque=53", order: "--order=trend", stock: "--order=trend",
 	}[tag]
-	for end := time.Now().Add(time.Minute); ; s.pause(time.Second) {
-		r := s.operator("tag", "add", tag, kind, "--max-id", fmt.Sprint(above))
+	var r kit.Result
+	if !s.await(time.Minute, time.Second, func() bool {
+		r = s.operator("tag", "add", tag, kind, "--max-id", fmt.Sprint(above))
 		if r.Status != 0 && strings.Contains(r.Stderr, "exists") {
 			r = s.operator("tag", "set", tag, "--max-id", fmt.Sprint(above))
 		}
-		if r.Status == 0 {
-			return
-		}
-		if time.Now().After(end) {
-			s.violated("operator", tag, "a lost tag cannot be created above all its IDs: "+r.Stderr)
-		}
+		return r.Status == 0
+	}) {
+		s.violated("operator", tag, "a lost tag cannot be created above all its IDs: "+r.Stderr)
 	}
 }
 

@@ -82,7 +82,8 @@ func (p *process) supervise() {
 		p.w.violated("crash", "", fmt.Sprintf("%s crashed: %s (log: %s)", p.name, text, p.log()))
 	}
 	if time.Since(p.since) > time.Second {
-		p.w.note("%s had ended by itself: %s", p.name, lastLine(p.log()))
+		log, _ := os.ReadFile(p.log()) // crash has just read it
+		p.w.note("%s had ended by itself: %s", p.name, lastLine(string(log)))
 		p.launchLocked()
 	}
 }
@@ -103,10 +104,9 @@ func crash(log string) string {
 	return ""
 }
 
-func lastLine(log string) string {
-	text, _ := os.ReadFile(log) // it may be gone with its folder
-	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	return lines[len(lines)-1]
+func lastLine(text string) string {
+	text = strings.TrimSpace(text)
+	return text[strings.LastIndexByte(text, '\n')+1:]
 }
 
 // kill ends the process at once, as kill -9 does. It stays away until start.
@@ -218,6 +218,8 @@ func (m *machine) links() (out, in []*kit.Link) {
 
 // readyz is what the machine says of its readiness: the status, 0 if it does not answer, and the body.
 func (m *machine) readyz() (status int, body string) { return get("http://" + m.http + "/readyz") }
+
+func (m *machine) ready() bool { status, _ := m.readyz(); return status == http.StatusOK }
 
 var looking = &http.Client{Timeout: time.Second}
 

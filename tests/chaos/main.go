@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/tests/chaos/judge"
 	"github.com/leafbus/leafbus/tests/chaos/programs"
 	"github.com/leafbus/leafbus/tests/kit"
@@ -184,7 +185,7 @@ func play(ctx context.Context, cfg config) *world {
 	h := newHarness(dir)
 	w := &world{
 		harness: h, cfg: cfg, progress: os.Stderr, judge: judge.New(), busy: make(map[*process]bool), began: time.Now(),
-		samples: make(samples),
+		samples: make(samples), numbers: make(map[bus.ID]bus.ID),
 	}
 	if err != nil {
 		w.err = err
@@ -240,7 +241,6 @@ func (w *world) live() {
 	} {
 		if r := w.operator(args...); r.Status != 0 {
 			w.violated("ready", "", fmt.Sprintf("all is ready, and leaf %v fails: %s", args, r.Stderr))
-			return
 		}
 	}
 	w.judge.Opaque(coupon, 1<<53-1)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -98,9 +97,7 @@ func (w *world) unbound(r kit.Result) bool {
 func (w *world) blind() bool {
 	silent, young := false, false
 	for _, m := range w.machines {
-		if status, _ := m.readyz(); status != http.StatusOK && m.alive() {
-			silent = true
-		}
+		silent = silent || m.alive() && !m.ready()
 		young = young || m.age() < time.Minute
 	}
 	return silent && young
@@ -117,13 +114,10 @@ func (s *strike) asksWhenBack() bool {
 
 // settle waits until all machines run and are ready. It reports false if that takes longer than any fault lasts.
 func (s *strike) settle() bool {
-	for end := time.Now().Add(2 * readyWithin); time.Now().Before(end); s.pause(100 * time.Millisecond) {
-		if !slices.ContainsFunc(s.machines, func(m *machine) bool {
-			status, _ := m.readyz()
-			return status != http.StatusOK
-		}) {
-			return true
-		}
+	if s.await(2*readyWithin, 100*time.Millisecond, func() bool {
+		return !slices.ContainsFunc(s.machines, func(m *machine) bool { return !m.ready() })
+	}) {
+		return true
 	}
 	s.note("an operator gives up: not all machines are ready")
 	return false
@@ -263,7 +257,6 @@ func (t *subject) advance() {
 		var done struct{ Tags []bus.TagAdvance }
 		if err := json.Unmarshal([]byte(r.Stdout), &done); err != nil || len(done.Tags) != 1 {
 			t.s.violated("command", t.tag, fmt.Sprintf("leaf tag advance --json printed %q", r.Stdout))
-			return
 		}
 		t.s.judge.Floor(t.tag, int64(done.Tags[0].MaxID), at)
 	}})

@@ -42,12 +42,10 @@ func (s *strike) between(least, most time.Duration) time.Duration {
 // last waits for a random time.
 func (s *strike) last(least, most time.Duration) { s.pause(s.between(least, most)) }
 
-// await waits for something that the product does by itself, for at most as long as readiness may take.
-func (s *strike) await(what string, holds func() bool) {
-	for end := time.Now().Add(readyWithin); !holds(); s.pause(100 * time.Millisecond) {
-		if time.Now().After(end) {
-			s.violated("ready", "", fmt.Sprintf("%s: waited %v in vain for this: %s", s.name, readyWithin, what))
-		}
+// must waits for something that the product does by itself, for at most as long as readiness may take.
+func (s *strike) must(what string, holds func() bool) {
+	if !s.await(readyWithin, 100*time.Millisecond, holds) {
+		s.violated("ready", "", fmt.Sprintf("%s: waited %v in vain for this: %s", s.name, readyWithin, what))
 	}
 }
 

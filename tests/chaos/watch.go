@@ -1,10 +1,8 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"net/http"
-	"os/exec"
 	"strings"
 	"sync"
 	"time"
@@ -12,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/tests/chaos/judge"
 )
 
 // Where an operator can see a fault.
@@ -78,16 +77,13 @@ func (l *watch) readiness(m *machine) {
 func (l *watch) nodes() {
 	whole := false
 	for ; l.w.ctx.Err() == nil; l.w.pause(time.Second) {
-		ctx, cancel := context.WithTimeout(l.w.ctx, 10*time.Second)
-		cmd := exec.CommandContext(ctx, l.w.leaf, "nodes", "--json", "-s", l.w.urls())
-		cmd.Env = append(environment(), "XDG_CONFIG_HOME="+l.w.dir)
-		out, err := cmd.Output()
-		cancel()
+		r := l.w.runLeaf(10*time.Second, "nodes", "--json", "-s", l.w.urls())
 		var seen struct {
 			Lost  []json.RawMessage
 			Nodes []struct{ Ready bool }
 		}
-		now := err == nil && json.Unmarshal(out, &seen) == nil && len(seen.Lost) == 0 && len(seen.Nodes) >= len(l.w.machines)
+		now := r.Status == 0 && json.Unmarshal([]byte(r.Stdout), &seen) == nil && len(seen.Lost) == 0 &&
+			len(seen.Nodes) >= len(l.w.machines)
 		for _, n := range seen.Nodes {
 			now = now && n.Ready
 		}
@@ -102,7 +98,7 @@ func (l *watch) nodes() {
 func (l *watch) event(msg *nats.Msg) {
 	e, err := bus.ParseEvent(msg.Subject, msg.Header, msg.Data)
 	if err != nil {
-		l.w.violated("event", "", msg.Subject+": "+err.Error())
+		l.w.report(&judge.Violation{Check: "event", Text: msg.Subject + ": " + err.Error(), At: time.Now()})
 		return
 	}
 	what := strings.TrimPrefix(msg.Subject, "leaf.events.")

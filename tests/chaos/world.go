@@ -63,8 +63,8 @@ type world struct {
 	// Of the main goroutine:
 	table     table
 	samples   samples
-	numbers   map[bus.ID]bus.ID // of some IDs of the opaque tag
 	inspected time.Time         // the last time
+	numbers   map[bus.ID]bus.ID // of some IDs of the opaque tag; in a round of the strike that reveals some
 
 	another   sync.Once // starts another installation
 	otherNATS string    // its URL
@@ -108,14 +108,16 @@ func (w *world) writeNotes(path string) {
 
 var errViolated = errors.New("a promise is broken")
 
-// violated ends the run with the first broken promise.
+// violated ends the run with a broken promise, and the calling goroutine, as Fatal does.
 func (w *world) violated(check, tag, text string) {
 	w.report(&judge.Violation{Check: check, Tag: tag, Text: text, At: time.Now()})
+	runtime.Goexit()
 }
 
+// report ends the run. The first violation counts, and none after the run: processes end then.
 func (w *world) report(v *judge.Violation) {
 	w.mu.Lock()
-	if w.violation == nil {
+	if w.violation == nil && w.ctx.Err() == nil {
 		w.violation = v
 	}
 	w.mu.Unlock()
@@ -264,19 +266,28 @@ const readyWithin = time.Minute
 // awaitReady waits until all machines that should run are ready. The run ends with a violation if they are not.
 func (w *world) awaitReady() {
 	var waiting []string
-	for end := time.Now().Add(readyWithin); time.Now().Before(end); w.pause(100 * time.Millisecond) {
+	if !w.await(readyWithin, 100*time.Millisecond, func() bool {
 		waiting = nil
 		for _, m := range w.machines {
 			if status, body := m.readyz(); m.isWanted() && status != http.StatusOK {
 				waiting = append(waiting, fmt.Sprintf("%s: %d %s", m.name, status, strings.TrimSpace(body)))
 			}
 		}
-		if len(waiting) == 0 {
-			return
+		return len(waiting) == 0
+	}) {
+		w.violated("ready", "", fmt.Sprintf("%v after the end of all faults not everything is ready: %s", readyWithin,
+			strings.Join(waiting, "; ")))
+	}
+}
+
+// await asks until something holds, and reports whether it did in time. It ends the goroutine if the run ends.
+func (w *world) await(within, every time.Duration, holds func() bool) bool {
+	for end := time.Now().Add(within); !holds(); w.pause(every) {
+		if time.Now().After(end) {
+			return false
 		}
 	}
-	w.violated("ready", "", fmt.Sprintf("%v after the end of all faults not everything is ready: %s", readyWithin,
-		strings.Join(waiting, "; ")))
+	return true
 }
 
 // pause waits. It ends the goroutine if the run has ended meanwhile.
@@ -290,20 +301,26 @@ func (w *world) pause(d time.Duration) {
 
 // operator runs a leaf command, as an operator does who knows all NATS servers.
 func (w *world) operator(args ...string) kit.Result {
-	ctx, cancel := context.WithTimeout(w.ctx, time.Minute)
+	sent := time.Now()
+	r := w.runLeaf(time.Minute, append(args, "-s", w.doors())...)
+	w.note("leaf %s: exit status %d after %v: %s", strings.Join(args, " "), r.Status,
+		time.Since(sent).Round(time.Millisecond), strings.TrimSpace(firstLine(r.Stderr)))
+	return r
+}
+
+// runLeaf runs a leaf command without settings of this machine. If it does not end in time, its status is below 0.
+func (w *world) runLeaf(within time.Duration, args ...string) kit.Result {
+	ctx, cancel := context.WithTimeout(w.ctx, within)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, w.leaf, append(args, "-s", w.doors())...)
-	cmd.Env = append(environment(), "XDG_CONFIG_HOME="+w.dir)
+	cmd := exec.CommandContext(ctx, w.leaf, args...)
+	cmd.Dir, cmd.Env = w.dir, append(environment(), "XDG_CONFIG_HOME="+w.dir)
 	var out, errs strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	sent := time.Now()
 	err := cmd.Run()
 	r := kit.Result{Status: cmd.ProcessState.ExitCode(), Stdout: out.String(), Stderr: errs.String()}
 	if err != nil && r.Status < 0 {
 		r.Stderr += err.Error()
 	}
-	w.note("leaf %s: exit status %d after %v: %s", strings.Join(args, " "), r.Status,
-		time.Since(sent).Round(time.Millisecond), strings.TrimSpace(firstLine(r.Stderr)))
 	return r
 }
 
