@@ -146,7 +146,7 @@ func (w *world) lastingAlert() (check, tag, text string) {
 		}
 	}
 	for _, m := range w.machines {
-		if !m.isWanted() {
+		if w.cfg.leavesOut("parted") || !m.isWanted() {
 			continue
 		}
 		alerts, err := m.alerts()
@@ -154,9 +154,7 @@ func (w *world) lastingAlert() (check, tag, text string) {
 			return "dashboard", "", fmt.Sprintf("%s does not list its alerts: %v", m.name, err)
 		}
 		for _, a := range alerts {
-			lost := a.Type == "leaf.node.lost" &&
-				(!runs(a.Key) && time.Now().Before(time.UnixMilli(a.Body.UntilMS)) || w.cfg.leavesOut("parted"))
-			lost = lost || !runs(a.Node) && w.cfg.leavesOut("clock-ahead-alert")
+			lost := a.Type == "leaf.node.lost" && !runs(a.Key) && time.Now().Before(time.UnixMilli(a.Body.UntilMS))
 			if hasEnd(a.Type) && !lost {
 				return "dashboard", tagOf(a.Type, a.Key),
 					fmt.Sprintf("the dashboard of %s shows %s of %s at %s", m.name, a.Type, a.Key, a.Node)
