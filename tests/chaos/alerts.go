@@ -140,13 +140,13 @@ func (w *world) lastingAlert() (check, tag, text string) {
 		return slices.ContainsFunc(states, func(s bus.State) bool { return s.Node == node })
 	}
 	for _, e := range w.episodes.lasting(time.Now(), runs) {
-		if fast := e.Time.After(time.Now()) && w.cfg.leavesOut("clock-ahead-alert"); !fast {
+		if e.Time.Before(time.Now()) || !w.cfg.leavesOut("clock-ahead-alert") {
 			return "alert", tagOf(e.Type, e.Key), fmt.Sprintf("%s of %s, published by %s at %s, has no end in the stream: %s",
 				e.Type, e.Key, e.Source, e.Time.Format(clock), e.Data)
 		}
 	}
 	for _, m := range w.machines {
-		if !m.isWanted() {
+		if w.cfg.leavesOut("parted") || !m.isWanted() {
 			continue
 		}
 		alerts, err := m.alerts()
@@ -154,9 +154,7 @@ func (w *world) lastingAlert() (check, tag, text string) {
 			return "dashboard", "", fmt.Sprintf("%s does not list its alerts: %v", m.name, err)
 		}
 		for _, a := range alerts {
-			lost := a.Type == "leaf.node.lost" &&
-				(!runs(a.Key) && time.Now().Before(time.UnixMilli(a.Body.UntilMS)) || w.cfg.leavesOut("parted"))
-			lost = lost || !runs(a.Node) && w.cfg.leavesOut("clock-ahead-alert")
+			lost := a.Type == "leaf.node.lost" && !runs(a.Key) && time.Now().Before(time.UnixMilli(a.Body.UntilMS))
 			if hasEnd(a.Type) && !lost {
 				return "dashboard", tagOf(a.Type, a.Key),
 					fmt.Sprintf("the dashboard of %s shows %s of %s at %s", m.name, a.Type, a.Key, a.Node)

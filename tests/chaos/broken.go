@@ -153,14 +153,6 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 		stores: bothStores, checks: []string{"floor", "paused", "limit", "deleted"},
 	},
 	{
-		name: "rules-by-clock",
-		why:  "The later time decides between two rules, so a pause by a generator with a slow clock has no effect.",
-		edits: []edit{{"allocator/rules.go",
-			"	r.Version = max(r.Version+1, time.Now().UnixMilli())\n", "	r.Version = time.Now().UnixMilli()\n"}},
-		faults: []string{"clock-ahead", "clock-behind", "op-pause", "op-limit"},
-		stores: bothStores, checks: []string{"paused", "limit"},
-	},
-	{
 		name: "limit-not-applied",
 		why:  "The last range of a tag may pass its limit, so callers get IDs above it.",
 		edits: []edit{
@@ -216,28 +208,25 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 		stores: bothStores, checks: []string{"twice", "domain", "reveal"},
 	},
 
-	// Snowflakes. The times of the first two overlap only if the clock goes back by less than the run has lasted, and
-	// batches make the same numbers likely.
+	// Snowflakes.
 	{
-		name: "clock-back-not-noticed",
-		why:  "A generator follows a clock that goes backwards, so it issues the snowflakes of that time again.",
-		edits: []edit{
-			{"snowflake/issue.go", "case lag <= 0,", "case lag == 0,"},
-			{"snowflake/clock.go", "	case offset <= 0:\n", "	case true:\n"},
-		},
-		faults: []string{"clock-behind"},
+		name: "worker-not-in-the-id",
+		why:  "Generators leave their worker out of snowflakes, so two of them issue the same ones.",
+		edits: []edit{{"snowflake/issue.go",
+			"Parts{g.seq.ms, g.worker.held.Worker, g.seq.next}", "Parts{g.seq.ms, 0, g.seq.next}"}},
+		faults: []string{"restart"},
 		stores: bothStores, checks: []string{"twice"},
 	},
 	{
-		name: "ceiling-not-read",
-		why:  "A start does not look up to which time its worker was used, so a clock that is behind repeats snowflakes.",
+		name: "worker-given-twice",
+		why:  "The registry gives a worker that is held, so two generators issue the same snowflakes until the next report.",
 		edits: []edit{
-			{"snowflake/worker.go", "		floor = f.Ceiling\n", ""},
-			{"snowflake/worker.go", "floor:  s.Ceiling, ceiling", "ceiling"},
-			{"snowflake/start.go", "if g.worker.started || now >= recorded {", "if true {"},
+			{"bus/kvstore/workers.go", "rand.Int64N(max(1, n)); i < n", "int64(rand.N(1)); i < n"},
+			{"bus/kvstore/workers.go", "if listed[r.Worker] || !c.Allows(r.Worker) {", "if false {"},
+			{"bus/kvstore/workers.go", "kv.Create(ctx, workerKey(r.Worker), record)", "kv.Put(ctx, workerKey(r.Worker), record)"},
 		},
-		faults: []string{"clock-behind", "kill", "restart"},
-		stores: bothStores, checks: []string{"twice"},
+		faults: []string{"restart"},
+		stores: jetStream, checks: []string{"twice"},
 	},
 	{
 		name:   "clock-ahead-trusted",
@@ -245,18 +234,6 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 		edits:  []edit{{"snowflake/clock.go", "if ahead > g.tolerance.Milliseconds() {", "if false {"}},
 		faults: []string{"clock-ahead"},
 		stores: bothStores, checks: []string{"ready"},
-	},
-	{
-		name: "copy-keeps-the-worker",
-		why:  "A copy of a data folder uses the worker of the original, so both issue the same snowflakes.",
-		edits: []edit{
-			{"bus/installation/folder.go", "f.Copied = ok && !saved.At(f.Place)", "f.Copied = ok && false && saved.At(f.Place)"},
-			{"snowflake/ceiling.go", " || !s.At(id.Place)", ""},
-			{"snowflake/worker.go", "ok = ok && known && !g.cfg.HeldByPeer(own.Worker)", "ok = ok && known"},
-			{"snowflake/worker.go", "if e.Worker == w.Worker && e.Incarnation == w.Incarnation {", "if e.Worker == w.Worker {"},
-		},
-		faults: []string{"folder-copied"},
-		stores: jetStream, checks: []string{"twice"}, // ZooKeeper refuses the second holder of a name
 	},
 
 	// What operators see.
