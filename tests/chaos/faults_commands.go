@@ -21,7 +21,7 @@ var commandFaults = []*fault{
 	},
 	{
 		name: "op-release-worker", about: "a generator is gone for good, with its folder; its worker is released", weight: 1,
-		harms: []string{"operator", theRegistry, harmsFolders, clocks}, strike: releaseWorker,
+		harms: []string{harmsRules, harmsRegistry, harmsFolders, harmsClocks}, strike: releaseWorker,
 	},
 	{
 		name: "pause-fast-clock", about: "a rule changes by a clock that is ahead, its record is lost, and the tag is paused",
@@ -36,7 +36,7 @@ type mistake struct {
 }
 
 func makeMistakes(s *strike) {
-	t := &subject{s, fmt.Sprintf("ops.%08x", s.Uint32()), trend}
+	t := s.subject(trend)
 	t.create("--max-id", "1000", "--step", "100", "--limit", "1000000")
 	defer t.remove()
 	before, ok := s.record(t.tag)
@@ -91,7 +91,7 @@ func text(r bus.TagRecord) string {
 
 // releaseWorker strikes no machine with an embedded NATS server: its folder has more than a generator.
 func releaseWorker(s *strike) {
-	m := s.machineThat(func(m *machine) bool { return m.server == nil })
+	m := s.joined()
 	worker, ok := s.worker(m)
 	if !ok {
 		return // another fault took it
@@ -128,13 +128,13 @@ func (s *strike) worker(m *machine) (number string, ok bool) {
 // pauseAfterFastClock: generators that had the tag in memory remember the rules of the lost record.
 func pauseAfterFastClock(s *strike) {
 	m := s.machine()
-	m.control.Clock(time.Hour)
+	m.setClock(time.Hour)
 	t := s.newSubject(trend)
 	defer t.end()
 	for hours := 1; s.rulesVersion(t.tag).Before(time.Now().Add(30 * time.Minute)); hours++ {
 		s.command(change{args: always("tag", "set", t.tag, "--outlast", fmt.Sprint(1+hours%100, "h"))}) // m must do one
 	}
-	m.control.Clock(0)
+	m.setClock(0)
 	t.answers()
 	r, ok := s.record(t.tag)
 	if !ok {
@@ -183,12 +183,9 @@ func (s *strike) rulesVersion(tag string) time.Time {
 
 // loseRecord makes JetStream lose a tag's record, or the ledger.
 func (s *strike) loseRecord(tag string) {
-	ctx, cancel := context.WithTimeout(s.ctx, 10*time.Second)
-	defer cancel()
 	bucket, key := s.bucket(tag)
-	s.note("%s loses %s", bucket, key)
 	if s.db != nil {
-		kit.Must(s, s.js.DeleteStream(ctx, "KV_"+bucket))
+		s.removeStreams("KV_" + bucket)
 		return
 	}
 	s.removeKey(bucket, key)

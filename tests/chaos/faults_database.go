@@ -12,9 +12,6 @@ import (
 	"github.com/leafbus/leafbus/tests/kit/callers"
 )
 
-// rows is a harm: rows get lost, also those of a tag that was just made. A deleted tag may be back.
-const rows = "rows"
-
 // databaseFaults are about MariaDB. Whatever it forgets, no ID of a tag comes twice: the ledger is in JetStream.
 var databaseFaults = []*fault{
 	{
@@ -68,7 +65,7 @@ var databaseFaults = []*fault{
 	},
 	{
 		name: "db-failover", about: "the database dies, and a replica that may be behind takes over", weight: 3,
-		store: "mysql", harms: []string{harmsDatabase, rows},
+		store: "mysql", harms: []string{harmsDatabase, harmsRows},
 		strike: func(s *strike) {
 			if s.IntN(4) > 0 {
 				s.db.Lag(true)
@@ -83,11 +80,11 @@ var databaseFaults = []*fault{
 	},
 	{
 		name: "db-split", about: "two databases accept writes, and generators change between them", weight: 3,
-		store: "mysql", harms: []string{harmsDatabase, rows}, strike: splitDatabase,
+		store: "mysql", harms: []string{harmsDatabase, harmsRows}, strike: splitDatabase,
 	},
 	{
 		name: "db-back", about: "the database is restored from a copy that is seconds old", weight: 3,
-		store: "mysql", harms: []string{harmsDatabase, rows},
+		store: "mysql", harms: []string{harmsDatabase, harmsRows},
 		strike: func(s *strike) {
 			s.copyTables()
 			s.last(time.Second, 20*time.Second)
@@ -118,11 +115,11 @@ var databaseFaults = []*fault{
 	},
 	{
 		name: "db-dump", about: "tables are dropped, and made again by a dump that is seconds old", weight: 2,
-		store: "mysql", harms: []string{harmsDatabase, rows}, strike: restoreDump,
+		store: "mysql", harms: []string{harmsDatabase, harmsRows}, strike: restoreDump,
 	},
 	{
 		name: "db-row-gone", about: "SQL deletes the row of a tag, and inserts it again at 1", weight: 2,
-		store: "mysql", harms: []string{harmsDatabase, rows},
+		store: "mysql", harms: []string{harmsDatabase, harmsRows},
 		strike: func(s *strike) {
 			tag := []string{order, stock}[s.IntN(2)]
 			for range 1 + s.IntN(3) {
@@ -280,8 +277,8 @@ func splitDatabase(s *strike) {
 
 // harmLink cuts a link, or makes it silent, for up to 15 s.
 func (s *strike) harmLink(l *kit.Link) {
-	harm := []func(bool){l.Refuse, l.Hang, l.HangRequests, l.HangAnswers}[s.IntN(4)]
-	harm(true)
-	s.last(time.Second, 15*time.Second)
-	harm(false)
+	do := []func(*kit.Link, bool){
+		(*kit.Link).Refuse, (*kit.Link).Hang, (*kit.Link).HangRequests, (*kit.Link).HangAnswers,
+	}[s.IntN(4)]
+	s.harm(do, time.Second, 15*time.Second, l)
 }

@@ -271,8 +271,9 @@ func (s *strike) backUpThatLacks(bucket, key string) (b *backup) {
 	p.command = func() *exec.Cmd { return exec.Command(s.natsServer, "-js", "-sd", p.folder, "-a", host, "-p", port) }
 	p.start()
 	defer p.kill()
-	scratch := &world{harness: s.harness, judge: judge.New(), nc: kit.Connect(s, "nats://"+addr, nats.RetryOnFailedConnect(true))}
-	defer scratch.nc.Close()
+	nc := kit.Connect(s, "nats://"+addr, nats.RetryOnFailedConnect(true))
+	defer nc.Close()
+	scratch := &world{harness: s.harness, judge: judge.New(), nc: nc}
 	js, err := jetstream.New(scratch.nc)
 	kit.Must(s, err)
 	scratch.js = js

@@ -14,7 +14,7 @@ var (
 	besideDisk = []string{harmsJetStream, harmsFolders}
 	// A worker whose owner had a clock that was ahead must not be released (docs/guarantees.md). And rules that change by
 	// such a clock are known to be wrong after a loss of records: see the fault pause-fast-clock.
-	besideClock = []string{theRegistry, "operator"}
+	besideClock = []string{harmsRegistry, harmsRules}
 )
 
 // machineFaults are about clocks and disks. Only one clock is wrong at a time: generators compare theirs, so with two
@@ -70,19 +70,19 @@ var machineFaults = []*fault{
 	{
 		// For less than 10 s: then a generator that hears no other one trusts its clock, and waits for the right time later.
 		name: "clock-ahead", about: "the clock of a generator is ahead by seconds to hours for up to 9 s", weight: 2,
-		harms: []string{clocks}, touches: besideClock,
+		harms: []string{harmsClocks}, touches: besideClock,
 		strike: func(s *strike) { s.clock(s.wrong(), s.machine().process) },
 	},
 	{
 		name: "clock-behind", about: "the clock of a generator is behind by seconds to hours for up to 9 s", weight: 2,
-		harms: []string{clocks}, touches: besideClock,
+		harms: []string{harmsClocks}, touches: besideClock,
 		strike: func(s *strike) { s.clock(-s.wrong(), s.machine().process) },
 	},
 	{
 		// A start with a clock that is ahead is not noticed (docs/guarantees.md). Its snowflakes have the wrong time, and
 		// when the clock is right again, it refuses them until then. The remedy is that of docs/snowflakes.md, "Clocks".
 		name: "clock-ahead-start", about: "a generator starts with a clock that is ahead; later it starts with a right one",
-		weight: 1, harms: []string{clocks}, touches: besideClock,
+		weight: 1, harms: []string{harmsClocks}, touches: besideClock,
 		strike: func(s *strike) {
 			m, by := s.machine(), s.wrong()
 			if by > 4*time.Second { // beyond the end of the run, where another owner of the worker cannot repeat its IDs
@@ -126,7 +126,7 @@ var machineFaults = []*fault{
 	{
 		// By up to 5 s: it waits. By more: it ends, and is started again and again, until the clock is right.
 		name: "clock-behind-start", about: "a generator starts with a clock that is behind its last run", weight: 1,
-		harms: []string{clocks}, touches: besideClock,
+		harms: []string{harmsClocks}, touches: besideClock,
 		strike: func(s *strike) {
 			m := s.machine()
 			m.end(s)
@@ -138,7 +138,7 @@ var machineFaults = []*fault{
 	},
 	{
 		name: "nats-clock", about: "the clock of a NATS server is off by seconds to hours, also at a start", weight: 1,
-		servers: "joined", harms: []string{clocks}, touches: besideClock,
+		servers: "joined", harms: []string{harmsClocks}, touches: besideClock,
 		strike: func(s *strike) {
 			o, by := s.server(), s.wrong()
 			if s.IntN(2) == 0 {

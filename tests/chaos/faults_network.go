@@ -10,14 +10,11 @@ import (
 
 // networkFaults are about links. A generator that is parted from the others for more than 3 s may hand out IDs below a
 // max_id that an operator sets meanwhile (docs/guarantees.md): a fault that sets one declares that.
-var networkFaults = touching(networks, []*fault{
+var networkFaults = touching(harmsNetwork, []*fault{
 	{
 		name: "link-cut", about: "links of a generator, one or all, refuse connections for up to 10 s", weight: 3,
 		strike: func(s *strike) {
-			links := s.some(both(s.machine().links()))
-			each(links, func(l *kit.Link) { l.Refuse(true) })
-			s.last(0, 10*time.Second)
-			each(links, func(l *kit.Link) { l.Refuse(false) })
+			s.harm((*kit.Link).Refuse, 0, 10*time.Second, s.some(both(s.machine().links()))...)
 		},
 	},
 	{
@@ -43,7 +40,7 @@ var networkFaults = touching(networks, []*fault{
 	},
 	{
 		name: "link-silent", about: "a machine has no network for up to 15 s, and no connection is closed", weight: 3,
-		strike: func(s *strike) { s.hang(15*time.Second, both(s.machine().links())) },
+		strike: func(s *strike) { s.hang(both(s.machine().links())...) },
 	},
 	{
 		name: "link-oneway", about: "one direction of all links of a machine is silent for up to 15 s", weight: 3,
@@ -52,7 +49,7 @@ var networkFaults = touching(networks, []*fault{
 	{
 		// The generators at these two servers still hear themselves, so they do not notice that they are parted.
 		name: "pair-silent", about: "the link between two NATS servers is silent for up to 15 s", weight: 2,
-		strike: func(s *strike) { s.hang(15*time.Second, []*kit.Link{s.pair()}) },
+		strike: func(s *strike) { s.hang(s.pair()) },
 	},
 	{
 		name: "pair-oneway", about: "one direction of the link between two NATS servers is silent for up to 15 s", weight: 2,
@@ -61,19 +58,12 @@ var networkFaults = touching(networks, []*fault{
 			if s.IntN(2) == 0 {
 				hang = (*kit.Link).HangAnswers
 			}
-			hang(l, true)
-			s.last(time.Second, 15*time.Second)
-			hang(l, false)
+			s.harm(hang, time.Second, 15*time.Second, l)
 		},
 	},
 	{
 		name: "pair-cut", about: "the link between two NATS servers refuses connections for up to 15 s", weight: 2,
-		strike: func(s *strike) {
-			l := s.pair()
-			l.Refuse(true)
-			s.last(time.Second, 15*time.Second)
-			l.Refuse(false)
-		},
+		strike: func(s *strike) { s.harm((*kit.Link).Refuse, time.Second, 15*time.Second, s.pair()) },
 	},
 	{
 		name: "nats-link-silent", about: "a generator's links to NATS are silent for up to 15 s", weight: 2,
@@ -90,28 +80,20 @@ var networkFaults = touching(networks, []*fault{
 	},
 	{
 		name: "nats-link-cut", about: "a generator's links to NATS refuse connections for up to 15 s", weight: 2,
-		strike: func(s *strike) {
-			m := s.joined()
-			each(m.nats, func(l *kit.Link) { l.Refuse(true) })
-			s.last(0, 15*time.Second)
-			each(m.nats, func(l *kit.Link) { l.Refuse(false) })
-		},
+		strike: func(s *strike) { s.harm((*kit.Link).Refuse, 0, 15*time.Second, s.joined().nats...) },
 	},
 	{
 		// Its own server passes its alerts about the others on to its dashboard, and stores none.
 		name: "parted", about: "a machine with an embedded NATS server is parted for 7 to 12 s",
 		servers: "embedded", alone: true,
 		strike: func(s *strike) {
-			links := both(s.server().links())
-			each(links, func(l *kit.Link) { l.Refuse(true) })
-			s.last(7*time.Second, 12*time.Second)
-			each(links, func(l *kit.Link) { l.Refuse(false) })
+			s.harm((*kit.Link).Refuse, 7*time.Second, 12*time.Second, both(s.server().links())...)
 		},
 	},
 	{
 		name: "nats-silent", about: "a NATS server has no network for up to 15 s, and no connection is closed", weight: 2,
 		servers: "joined",
-		strike:  func(s *strike) { s.hang(15*time.Second, both(s.server().links())) },
+		strike:  func(s *strike) { s.hang(both(s.server().links())...) },
 	},
 	{
 		name: "nats-oneway", about: "one direction of all links of a NATS server is silent for up to 15 s", weight: 2,
@@ -120,7 +102,6 @@ var networkFaults = touching(networks, []*fault{
 	},
 	{
 		name: "lost-answers", about: "writes to stores get no answer: some are done, some are not", weight: 3,
-		harms:  []string{"answers"},
 		strike: loseAnswers,
 	},
 })
@@ -151,11 +132,16 @@ func each(links []*kit.Link, do func(*kit.Link)) {
 	}
 }
 
-// hang makes links silent for a while. What was held then goes on.
-func (s *strike) hang(most time.Duration, links []*kit.Link) {
-	each(links, func(l *kit.Link) { l.Hang(true) })
-	s.last(time.Second, most)
-	each(links, func(l *kit.Link) { l.Hang(false) })
+// harm does something to links for a random time, and undoes it.
+func (s *strike) harm(do func(*kit.Link, bool), least, most time.Duration, links ...*kit.Link) {
+	each(links, func(l *kit.Link) { do(l, true) })
+	s.last(least, most)
+	each(links, func(l *kit.Link) { do(l, false) })
+}
+
+// hang makes links silent for up to 15 s. What was held then goes on.
+func (s *strike) hang(links ...*kit.Link) {
+	s.harm((*kit.Link).Hang, time.Second, 15*time.Second, links...)
 }
 
 // oneway makes one direction silent for a while, of links that are opened and links that others open.
@@ -184,13 +170,7 @@ func (s *strike) pair() *kit.Link {
 
 // joined takes a random machine that embeds no NATS server.
 func (s *strike) joined() *machine {
-	var all []*machine
-	for _, m := range s.machines {
-		if len(m.nats) > 0 {
-			all = append(all, m)
-		}
-	}
-	return take(s, all, func(m *machine) *process { return m.process })
+	return s.machineThat(func(m *machine) bool { return m.server == nil })
 }
 
 // writes are what requests contain that change a record of tags or workers, in JetStream, MySQL and ZooKeeper.

@@ -16,7 +16,7 @@ import (
 
 // byOperators is what no other fault may harm while operators change tags: an operator does one thing at a time, and
 // what was set may not be lost.
-var byOperators = []string{harmsRules, rows}
+var byOperators = []string{harmsRules, harmsRows}
 
 // operatorFaults are what operators do.
 var operatorFaults = []*fault{
@@ -162,8 +162,8 @@ func deleteTag(s *strike) {
 }
 
 func applyTags(s *strike) {
-	a := &subject{s, fmt.Sprintf("ops.%08x", s.Uint32()), trend}
-	b := &subject{s, fmt.Sprintf("ops.%08x", s.Uint32()), strict}
+	a := s.subject(trend)
+	b := s.subject(strict)
 	first, limit := 1+s.Int64N(1e12), int64(1e15)
 	apply := func(demand func(kit.Result, time.Time), format string, args ...any) {
 		s.command(change{args: always("tag", "apply", "-f", s.write(fmt.Sprintf(format, args...))), demand: demand})
@@ -232,11 +232,11 @@ func reapply(s *strike) {
 
 // rowsOfTag is what an operator does with SQL. No fault harms the database meanwhile.
 func rowsOfTag(s *strike) {
-	t := &subject{s, fmt.Sprintf("ops.%08x", s.Uint32()), trend}
+	t := s.subject(trend)
 	sql := func(format string, args ...any) {
 		statement := fmt.Sprintf(format, args...)
 		s.note("SQL: %s", statement)
-		kit.SQL(s, s.db.Primary().DSN(database), statement)
+		s.sql(statement)
 	}
 	insert := fmt.Sprintf("INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('%s', 1, 50)", t.tag)
 	sql("%s", insert)

@@ -113,12 +113,12 @@ var processFaults = []*fault{
 	},
 	{
 		name: "quorum-kill", about: "kill -9 of two of three NATS servers for up to 20 s", weight: 1,
-		harms: []string{"quorum"}, touches: []string{harmsJetStream},
+		harms: []string{harmsJetStream}, touches: []string{harmsJetStream},
 		strike: func(s *strike) { s.killed(20*time.Second, s.server().process, s.server().process) },
 	},
 	{
 		name: "quorum-freeze", about: "SIGSTOP of two of three NATS servers for up to 20 s", weight: 1,
-		harms: []string{"quorum"}, touches: []string{harmsJetStream},
+		harms: []string{harmsJetStream}, touches: []string{harmsJetStream},
 		strike: func(s *strike) { s.frozen(20*time.Second, s.server().process, s.server().process) },
 	},
 	{

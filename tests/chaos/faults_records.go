@@ -9,14 +9,6 @@ import (
 	"github.com/leafbus/leafbus/bus"
 )
 
-// Parts that two faults must not harm at a time.
-const (
-	harmsJetStream = "quorum" // its streams, and enough servers to lead them
-	harmsDatabase  = "database"
-	harmsRules     = "operator" // limits, quotas and pauses of tags
-	harmsFolders   = "folders"
-)
-
 // Streams of JetStream.
 const (
 	streamTags         = "KV_" + bus.BucketTags

@@ -12,19 +12,11 @@ import (
 	"github.com/leafbus/leafbus/tests/kit"
 )
 
-// Names of harms that several families share. After a loss of the registry snowflakes are unique only if clocks are
-// right, and if generators that serve callers hear each other: docs/guarantees.md.
-const (
-	theRegistry = "registry"
-	clocks      = "clocks"
-	networks    = "networks"
-)
-
 // registryFaults are about ZooKeeper.
 var registryFaults = []*fault{
 	{
 		name: "zk-kill", about: "kill -9 of ZooKeeper, which comes back after up to 20 s", weight: 1,
-		store: "mysql", harms: []string{theRegistry},
+		store: "mysql", harms: []string{harmsRegistry},
 		strike: func(s *strike) {
 			kit.Must(s, s.zk.Kill())
 			s.last(0, 20*time.Second)
@@ -33,7 +25,7 @@ var registryFaults = []*fault{
 	},
 	{
 		name: "zk-hang", about: "SIGSTOP of ZooKeeper for up to 20 s", weight: 1,
-		store: "mysql", harms: []string{theRegistry},
+		store: "mysql", harms: []string{harmsRegistry},
 		strike: func(s *strike) {
 			kit.Must(s, s.zk.Freeze())
 			s.last(time.Second, 20*time.Second)
@@ -47,7 +39,7 @@ var registryFaults = []*fault{
 	},
 	{
 		name: "zk-records", about: "the records of all workers are deleted in ZooKeeper", weight: 2,
-		store: "mysql", harms: []string{theRegistry, clocks, networks},
+		store: "mysql", harms: []string{harmsRegistry, harmsClocks, harmsNetwork},
 		strike: func(s *strike) {
 			s.deleteWorkers()
 			s.reported()
@@ -55,11 +47,11 @@ var registryFaults = []*fault{
 	},
 	{
 		name: "zk-wipe", about: "ZooKeeper loses all, and an operator makes the node of the installation again", weight: 2,
-		store: "mysql", harms: []string{theRegistry, clocks, networks}, strike: wipeZooKeeper,
+		store: "mysql", harms: []string{harmsRegistry, harmsClocks, harmsNetwork}, strike: wipeZooKeeper,
 	},
 	{
 		name: "zk-back", about: "ZooKeeper is restored from a copy that is seconds old", weight: 2,
-		store: "mysql", harms: []string{theRegistry, clocks, networks}, strike: restoreZooKeeper,
+		store: "mysql", harms: []string{harmsRegistry, harmsClocks, harmsNetwork}, strike: restoreZooKeeper,
 	},
 }
 

@@ -168,9 +168,14 @@ type subject struct {
 	order string
 }
 
-// newSubject makes a tag with callers of its own; nil: it could not be made.
+// subject is a tag that does not exist yet.
+func (s *strike) subject(order string) *subject {
+	return &subject{s, fmt.Sprintf("ops.%08x", s.Uint32()), order}
+}
+
+// newSubject makes a tag with callers of its own.
 func (s *strike) newSubject(order string, args ...string) *subject {
-	t := &subject{s, fmt.Sprintf("ops.%08x", s.Uint32()), order}
+	t := s.subject(order)
 	if order == opaque {
 		s.judge.Opaque(t.tag, 1<<53-1)
 	}

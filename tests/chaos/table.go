@@ -91,7 +91,12 @@ func (x *row) add(more *row) {
 func (t *table) add(w *world, r round) *row {
 	began, ended, settled := r[0].began, r[0].ended, r[0].settled
 	for _, s := range r {
-		began, ended = earlier(began, s.began), later(ended, s.ended)
+		if s.began.Before(began) {
+			began = s.began
+		}
+		if s.ended.After(ended) {
+			ended = s.ended
+		}
 	}
 	x := newRow(r.names())
 	x.Strikes, x.Settled = 1, settled.Sub(ended).Seconds()
@@ -116,20 +121,6 @@ func (t *table) add(w *world, r round) *row {
 	}
 	t.rows[x.Faults].add(x)
 	return x
-}
-
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
-}
-
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
 }
 
 // line says in short what a round did.
