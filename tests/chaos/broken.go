@@ -124,7 +124,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 		why:    "A generator forgets its installation and begins a new one on an empty NATS, so IDs come a second time.",
 		edits:  []edit{{"bus/installation/member.go", "if m.known, err = c.Folder", "if _, err = c.Folder"}},
 		faults: []string{"wrong-server", "op-create"},
-		stores: jetStream, checks: []string{"twice"},
+		stores: jetStream, checks: []string{"twice", "installation"},
 	},
 
 	// What operators set.

@@ -12,7 +12,7 @@ var (
 	// A generator that has ended may lack its last marks, if its disk did not take them (docs/guarantees.md). It needs
 	// them after a loss of records.
 	besideDisk = []string{harmsJetStream, harmsFolders}
-	// A worker whose owner had a clock that was ahead must not be released (docs/guarantees.md). And rules that change by
+	// If the clock of its owner was ahead, a worker must not be released (docs/guarantees.md). And rules that change by
 	// such a clock are known to be wrong after a loss of records: see the fault pause-fast-clock.
 	besideClock = []string{harmsRegistry, harmsRules}
 )

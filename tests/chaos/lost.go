@@ -104,7 +104,7 @@ func (s *strike) createAgain(tag string, above int64) {
 		if r.Status != 0 && strings.Contains(r.Stderr, "exists") {
 			r = s.operator("tag", "set", tag, "--max-id", fmt.Sprint(above))
 		}
-		return r.Status == 0
+		return r.Status == 0 || strings.Contains(r.Stderr, "only moves forward") // it is above already
 	}) {
 		s.violated("operator", tag, "a lost tag cannot be created above all its IDs: "+r.Stderr)
 	}
