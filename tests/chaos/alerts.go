@@ -80,6 +80,14 @@ func endedBy(event, alert string) bool {
 	return false
 }
 
+// forgetLost drops alerts about lost generators, because the stream that had them is about to be deleted: a generator
+// publishes their end only if the stream has their beginning.
+func (s *episodes) forgetLost() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.open, func(_ episode, alert bus.Event) bool { return alert.Type == "leaf.node.lost" })
+}
+
 // hasEnd reports whether the end of all faults ends alerts of a type.
 func hasEnd(alert string) bool {
 	return !slices.Contains([]string{
