@@ -110,16 +110,6 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 		stores: inMySQL, checks: []string{"twice"},
 	},
 	{
-		name: "created-at-1-after-loss",
-		why:  "A tag is created at 1 although JetStream lost its record, so all its IDs come again.",
-		edits: []edit{
-			{"bus/kvstore/loss.go", "	case have.Tags == (last > 0):\n", "	case have.Tags, last == 0:\n"},
-			{"bus/generator/tags.go", "	t.MaxID = max(t.MaxID, g.alloc.Seen(t.Name), 1)\n", "	t.MaxID = max(t.MaxID, 1)\n"},
-		},
-		faults: []string{"tags-emptied", "record-removed", "restart"},
-		stores: bothStores, checks: []string{"twice", "order"},
-	},
-	{
 		name:   "wrong-server-accepted",
 		why:    "A generator forgets its installation and begins a new one on an empty NATS, so IDs come a second time.",
 		edits:  []edit{{"bus/installation/member.go", "if m.known, err = c.Folder", "if _, err = c.Folder"}},
@@ -135,14 +125,6 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 			"	b.floor = floor\n	b.trimLocked()\n", "	b.floor = floor\n"}},
 		faults: []string{"op-change", "op-advance"},
 		stores: bothStores, checks: []string{"floor", "deleted"},
-	},
-	{
-		name: "no-gate-after-silence",
-		why:  "A generator that stood still answers from memory before it knows what operators changed meanwhile.",
-		edits: []edit{{"bus/generator/floors.go",
-			"	return g.floors.isShut.Load()\n", "	return false\n"}},
-		faults: []string{"freeze", "op-change", "op-pause", "op-delete"},
-		stores: bothStores, checks: []string{"floor", "paused", "limit", "deleted"},
 	},
 	{
 		name: "command-does-not-wait",
