@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/leafbus/leafbus/tests/chaos/judge"
 	"github.com/leafbus/leafbus/tests/kit/callers"
 )
 
@@ -236,7 +237,7 @@ func (w *world) write(path string) error {
 	data, err := json.MarshalIndent(map[string]any{
 		"command": w.cfg.command(), "seed": fmt.Sprint(w.cfg.seed), "store": w.cfg.store, "servers": w.cfg.servers,
 		"seconds": w.lasted.Seconds(), "faults": rows, "processes": w.samples.longest(), "violation": w.violation,
-		"excused": w.judge.Excused(),
+		"excused": slices.DeleteFunc(w.judge.Excused(), func(e judge.Excused) bool { return e.Used == 0 }),
 	}, "", "  ")
 	if err != nil {
 		return err
