@@ -201,11 +201,12 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 	},
 	{
 		name: "worker-given-twice",
-		why:  "The registry gives a worker that is held, so two generators issue the same snowflakes until the next report.",
+		why:  "The registry gives a worker that is held, so two generators issue the same snowflakes for seconds.",
 		edits: []edit{
 			{"bus/kvstore/workers.go", "rand.Int64N(max(1, n)); i < n", "int64(rand.N(1)); i < n"},
 			{"bus/kvstore/workers.go", "if listed[r.Worker] || !c.Allows(r.Worker) {", "if false {"},
-			{"bus/kvstore/workers.go", "kv.Create(ctx, workerKey(r.Worker), record)", "kv.Put(ctx, workerKey(r.Worker), record)"},
+			{"bus/kvstore/workers.go",
+				"kv.Create(ctx, workerKey(r.Worker), record)", "kv.Put(ctx, workerKey(r.Worker), record)"},
 		},
 		faults: []string{"restart"},
 		stores: jetStream, checks: []string{"twice"},

@@ -13,7 +13,8 @@ import (
 func TestBreakages(t *testing.T) {
 	var (
 		named  []string
-		checks = strings.Fields("twice order floor limit paused end deleted domain reveal installation audit alert ready leak")
+		checks = strings.Fields(
+			"twice order floor limit paused end deleted domain reveal installation audit alert ready leak")
 		names  = make(map[string]bool)
 	)
 	for _, f := range faults {
