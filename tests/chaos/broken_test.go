@@ -15,7 +15,7 @@ func TestBreakages(t *testing.T) {
 		named  []string
 		checks = strings.Fields(
 			"twice order floor limit paused end deleted domain reveal installation audit alert ready leak")
-		names  = make(map[string]bool)
+		names = make(map[string]bool)
 	)
 	for _, f := range faults {
 		named = append(named, f.name)
