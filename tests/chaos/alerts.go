@@ -88,6 +88,13 @@ func (s *episodes) forgetLost() {
 	maps.DeleteFunc(s.open, func(_ episode, alert bus.Event) bool { return alert.Type == "leaf.node.lost" })
 }
 
+// forgetNode drops the alerts of a generator.
+func (s *episodes) forgetNode(node string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.open, func(about episode, _ bus.Event) bool { return about.node == node })
+}
+
 // hasEnd reports whether the end of all faults ends alerts of a type.
 func hasEnd(alert string) bool {
 	return !slices.Contains([]string{

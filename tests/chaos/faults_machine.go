@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/leafbus/leafbus/tests/chaos/programs"
@@ -195,11 +197,16 @@ func (p *process) setClock(by time.Duration) {
 	p.w.note("the clock of %s is off by %v", p.name, by)
 }
 
-// rename makes the next start one of a new node with the same data folder.
+// rename makes the next start one of a new node with the same data folder. If the old one says that its last events were
+// lost, its goodbye may be among them, and nothing else ends its alerts.
 func (m *machine) rename() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.args[slices.Index(m.args, "--node")+1] = fmt.Sprintf("%s-%d", m.name, m.starts)
+	i := slices.Index(m.args, "--node") + 1
+	if log, err := os.ReadFile(m.log()); err == nil && strings.Contains(string(log), "events are lost") {
+		m.w.episodes.forgetNode(m.args[i])
+	}
+	m.args[i] = fmt.Sprintf("%s-%d", m.name, m.starts)
 }
 
 // node is the name of the generator at its last or next start.
