@@ -145,40 +145,34 @@ var recordFaults = []*fault{
 		name: "tags-emptied", weight: 1, alone: true,
 		about: "the bucket LEAF_TAGS is deleted, and the operator makes the bucket, and each tag above all IDs",
 		strike: func(s *strike) {
-			above := s.inJetStream()
-			end := s.excuseUnknown(slices.Collect(maps.Keys(above))...)
-			s.removeStreams(streamTags)
-			s.last(5*time.Second, 15*time.Second)
-			s.makeBucket(bus.BucketTags)
-			s.createAll(above)
-			end()
+			s.loseTags(func() {
+				s.removeStreams(streamTags)
+				s.last(5*time.Second, 15*time.Second)
+				s.makeBucket(bus.BucketTags)
+			})
 		},
 	},
 	{
 		name: "tags-removed", alone: true,
 		about: "the bucket LEAF_TAGS is deleted, and the operator creates each tag above all IDs",
 		strike: func(s *strike) {
-			above := s.inJetStream()
-			end := s.excuseUnknown(slices.Collect(maps.Keys(above))...)
-			s.removeStreams(streamTags)
-			s.last(5*time.Second, 15*time.Second)
-			s.createAll(above)
-			end()
+			s.loseTags(func() {
+				s.removeStreams(streamTags)
+				s.last(5*time.Second, 15*time.Second)
+			})
 		},
 	},
 	{
 		name: "tags-removed-restart", about: "the same, and a generator is started before the operator comes",
 		weight: 1, alone: true,
 		strike: func(s *strike) {
-			above := s.inJetStream()
-			end := s.excuseUnknown(slices.Collect(maps.Keys(above))...)
-			s.removeStreams(streamTags)
-			m := s.machine()
-			m.kill()
-			m.start()
-			s.last(5*time.Second, 15*time.Second)
-			s.createAll(above)
-			end()
+			s.loseTags(func() {
+				s.removeStreams(streamTags)
+				m := s.machine()
+				m.kill()
+				m.start()
+				s.last(5*time.Second, 15*time.Second)
+			})
 		},
 	},
 	{
@@ -217,13 +211,12 @@ var recordFaults = []*fault{
 		name: "jetstream-wiped", weight: 1, alone: true,
 		about: "all streams are deleted; the keys of opaque tags are kept, and the operator does the rest by docs/cluster.md",
 		strike: func(s *strike) {
-			above, keys := s.inJetStream(), s.backUp(streamKeys)
-			end := s.excuseUnknown(slices.Collect(maps.Keys(above))...)
-			s.wipe()
-			s.restore(keys)
-			s.makeBucket(bus.BucketTags)
-			s.createAll(above)
-			end()
+			keys := s.backUp(streamKeys)
+			s.loseTags(func() {
+				s.wipe()
+				s.restore(keys)
+				s.makeBucket(bus.BucketTags)
+			})
 		},
 	},
 	{

@@ -69,7 +69,7 @@ func (s *strike) inZooKeeper(f func(*zk.Conn)) {
 	f(conn)
 }
 
-// wipeZooKeeper ends with what the product's error tells operators to type, with the values that were there.
+// wipeZooKeeper ends with what operators must type by the product's error, with the values that were there.
 func wipeZooKeeper(s *strike) {
 	var record []byte
 	var place string

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -91,6 +92,15 @@ func (s *strike) createAll(above map[string]int64) {
 			s.createAgain(tag, above[tag])
 		}
 	}
+}
+
+// loseTags loses the records of all tags in JetStream, and creates the tags again above all their IDs.
+func (s *strike) loseTags(lose func()) {
+	above := s.inJetStream()
+	end := s.excuseUnknown(slices.Collect(maps.Keys(above))...)
+	lose()
+	s.createAll(above)
+	end()
 }
 
 // createAgain makes a tag that was lost, as an operator does by the documentation. A generator may have been faster.
