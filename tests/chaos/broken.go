@@ -135,6 +135,14 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 		stores: bothStores, checks: []string{"floor", "paused", "limit", "deleted"},
 	},
 	{
+		name: "no-gate-after-a-silence",
+		why:  "A generator that stood still serves before it has asked what operators set, so callers get IDs below a new max_id.",
+		edits: []edit{{"bus/generator/floors.go",
+			"	return g.floors.isShut.Load()\n", "	return false\n"}},
+		faults: []string{"op-frozen"},
+		stores: bothStores, checks: []string{"floor"},
+	},
+	{
 		name: "limit-not-applied",
 		why:  "The last range of a tag may pass its limit, so callers get IDs above it.",
 		edits: []edit{

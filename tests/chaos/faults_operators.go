@@ -47,6 +47,20 @@ var operatorFaults = []*fault{
 		harms: byOperators, strike: changeTags,
 	},
 	{
+		// Embedded servers only: a joined one that is behind may answer the generator that returns.
+		name: "op-frozen", about: "max_id is moved up while a generator stands still", weight: 1, servers: "embedded",
+		harms: byOperators,
+		strike: func(s *strike) {
+			m := s.machine()
+			for range 2 + s.IntN(3) {
+				thawed := s.froze(m, s.between(4*time.Second, 7*time.Second))
+				s.anySubject().floor(1 + s.Int64N(5000))
+				<-thawed
+				s.last(0, time.Second)
+			}
+		},
+	},
+	{
 		name: "op-advance", about: "tags that are in use are moved above all that is reserved", weight: 1, harms: byOperators,
 		strike: func(s *strike) {
 			for range 1 + s.IntN(3) {

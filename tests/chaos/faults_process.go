@@ -165,6 +165,18 @@ func (s *strike) frozen(most time.Duration, all ...*process) {
 	}
 }
 
+// froze freezes a machine, and thaws it after a while. Then the channel is closed.
+func (s *strike) froze(m *machine, lasts time.Duration) <-chan struct{} {
+	m.freeze()
+	thawed := make(chan struct{})
+	go func() {
+		defer close(thawed)
+		s.pause(lasts)
+		m.thaw()
+	}()
+	return thawed
+}
+
 func itself(p *process) *process { return p }
 
 // leader takes the NATS server that leads the tags.
