@@ -22,6 +22,14 @@ var rulesMutations = []mutation{
 	{name: "the alert comes at 90 %", by: "TestEndingAt80Percent", edits: []edit{{"rules.go",
 		"last-last/5", "last-last/10"}}},
 
+	// Typos.
+	{name: "max_id jumps as far as a typo can", by: "TestCheckLoss", edits: []edit{{"tag.go",
+		"	case jump > MostJump, jump > left/2:", "	case jump > left/2:"}}},
+	{name: "max_id jumps to the end of a limit", by: "TestCheckLoss", edits: []edit{{"tag.go",
+		"	case jump > MostJump, jump > left/2:", "	case jump > MostJump:"}}},
+	{name: "a limit below max_id is set", by: "TestCheckLoss", edits: []edit{{"tag.go",
+		"	case c.Limit != nil && t.Left(t.MaxID) == 0:", "	case false:"}}},
+
 	// Pause.
 	{name: "a paused tag is served from memory", by: "TestPause", edits: []edit{{"ruled.go",
 		"	case r.Paused:\n		return ErrPaused\n", ""}}},

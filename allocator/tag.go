@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -58,6 +59,34 @@ type Change struct {
 	Step        *int64
 	Description *string
 	RulesChange
+}
+
+// MostJump is by how many IDs a change moves max_id ahead without force.
+const MostJump = 1_000_000_000_000
+
+// CheckLoss returns an error if a change looks like a typo, because the tag would lose most of its IDs. max_id never
+// moves back, so nobody can undo a jump. The error matches [ErrConflict].
+func (t Tag) CheckLoss(c Change) error {
+	was := t
+	rules, err := t.Rules.With(c.RulesChange)
+	if err := cmp.Or(c.checkFor(t.Order), err); err != nil {
+		return err
+	}
+	t.Rules = rules
+	if c.MaxID != nil {
+		t.MaxID = *c.MaxID
+	}
+	left := t.Left(was.MaxID)
+	const force = `If that is right, send it again with --force (over NATS "force":true)`
+	switch jump := t.MaxID - was.MaxID; {
+	case c.Limit != nil && t.Left(t.MaxID) == 0:
+		return fmt.Errorf("%w: the limit %d is below max_id %d: all requests would be refused, and the %d IDs that are left "+
+			"would be lost until the limit is raised. %s", ErrConflict, t.Limit, t.MaxID, was.Left(was.MaxID), force)
+	case jump > MostJump, jump > left/2:
+		return fmt.Errorf("%w: max_id would jump from %d to %d, and %d of the %d IDs that are left would be lost for good. %s",
+			ErrConflict, was.MaxID, t.MaxID, min(jump, left), left, force)
+	}
+	return nil
 }
 
 // aboutSteps reports whether the new record must be checked by [Rules.checkFor]. SQL can set a step above max_step, and that must not

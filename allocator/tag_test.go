@@ -2,6 +2,8 @@ package allocator_test
 
 import (
 	"errors"
+	"fmt"
+	"math"
 	"regexp"
 	"strings"
 	"testing"
@@ -85,6 +87,49 @@ func TestCheckValues(t *testing.T) {
 		if err := allocator.CheckDescription(text); (err == nil) != ok || err != nil && !errors.Is(err, allocator.ErrBadValue) {
 			t.Errorf("CheckDescription(%.20q): %v", text, err)
 		}
+	}
+}
+
+// What a tag loses by a typo is asked for twice.
+func TestCheckLoss(t *testing.T) {
+	const last = math.MaxInt64 - 1
+	for _, c := range []struct{ at, limit, to, newLimit, lost int64 }{ // a zero: none
+		{at: 5001, to: 5001 + allocator.MostJump},
+		{at: 5001, to: 5002 + allocator.MostJump, lost: allocator.MostJump + 1},
+		{at: 5001, to: 9e18, lost: 9e18 - 5001},
+		{at: 101, limit: 200, to: 151},
+		{at: 101, limit: 200, to: 152, lost: 51},
+		{at: 101, limit: 200, to: 1000, lost: 100},
+		{at: 101, limit: 200, to: 152, newLimit: 1000},
+		{at: 101, limit: 200, newLimit: 101},
+		{at: 101, limit: 200, newLimit: 100, lost: 100},
+		{at: 201, limit: 200, newLimit: 300},
+		{at: 5001, newLimit: 214, lost: last - 5000},
+		{at: last, to: last},
+		{at: last - 9, to: last, lost: 9},
+		{at: 5001, to: 4000}, // it only moves forward: the store says so
+	} {
+		var change allocator.Change
+		if c.to > 0 {
+			change.MaxID = &c.to
+		}
+		if c.newLimit > 0 {
+			change.Limit = (*allocator.Limit)(&c.newLimit)
+		}
+		err := allocator.Tag{MaxID: c.at, Rules: allocator.Rules{Limit: c.limit}}.CheckLoss(change)
+		if named := fmt.Sprint(c.lost, " "); (err != nil) != (c.lost > 0) || err != nil &&
+			(!errors.Is(err, allocator.ErrConflict) || !strings.Contains(err.Error(), named)) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+	opaque := allocator.Tag{MaxID: 1, Order: "opaque-d9", Rules: allocator.Rules{Limit: 999_999_999}}
+	to := int64(600_000_000)
+	if err := opaque.CheckLoss(allocator.Change{MaxID: &to}); !errors.Is(err, allocator.ErrConflict) {
+		t.Errorf("beyond half of a domain: %v", err)
+	}
+	limit := allocator.Limit(-1)
+	if err := opaque.CheckLoss(allocator.Change{RulesChange: allocator.RulesChange{Limit: &limit}}); !errors.Is(err, allocator.ErrBadValue) {
+		t.Errorf("a limit that nothing can have: %v", err)
 	}
 }
 

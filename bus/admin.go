@@ -82,7 +82,7 @@ func (c *Client) CreateTag(ctx context.Context, req TagCreate) (TagChange, error
 
 // UpdateTag changes a tag and returns its record. When it returns, a new max_id is in force at every
 // generator that is heard; the result names the others. [UnknownTag]: the tag does not exist.
-// [Conflict]: max_id would move backwards. After [TimedOut], or an error that is not an [Error], the
+// [Conflict]: max_id would move backwards, or the change looks like a typo and has no Force. After [TimedOut], or an error that is not an [Error], the
 // change may have happened: make the same request again.
 func (c *Client) UpdateTag(ctx context.Context, req TagUpdate) (TagChange, error) {
 	return call[TagChange](ctx, c, SubjectTagsUpdate, req)

@@ -81,6 +81,8 @@ type (
 		// Opaque makes the tag opaque, for life, with IDs of 63 bits ("63"), 53 bits ("53"), or 9 to 18 decimal digits ("d9" to "d18").
 		Opaque string `json:"opaque,omitempty"`
 		allocator.RulesChange
+		// Force allows a limit below MaxID.
+		Force   bool       `json:"force,omitempty"`
 		Updated *time.Time `json:"updated,omitempty"` // ignored, so that a record can be sent as it was received
 	}
 	// TagUpdate asks for a change of the fields that are not nil.
@@ -90,6 +92,9 @@ type (
 		Step                  *int64  `json:"step,omitempty"`
 		Description           *string `json:"description,omitempty"`
 		allocator.RulesChange         // a zero removes a rule
+		// Force allows a max_id that jumps by more than [allocator.MostJump] or beyond half of the IDs that are left, and
+		// a limit below max_id.
+		Force bool `json:"force,omitempty"`
 	}
 	// RevealRequest asks for the numbers of IDs of an opaque tag, at most [MostRevealed].
 	RevealRequest struct {

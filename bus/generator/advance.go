@@ -35,7 +35,7 @@ func (g *Generator) tagsAdvance(ctx context.Context, req tagName) (bus.TagAdvanc
 			return bus.TagAdvance{}, err
 		}
 		to := bus.ID(max(t.MaxID, t.Floor, seen))
-		changed, err := g.tagsUpdate(ctx, bus.TagUpdate{Tag: t.Name, MaxID: &to})
+		changed, err := g.tagsUpdate(ctx, bus.TagUpdate{Tag: t.Name, MaxID: &to, Force: true})
 		if !errors.Is(err, allocator.ErrConflict) {
 			return bus.TagAdvance{TagChange: changed, Was: bus.ID(t.MaxID), ClaimedFrom: bus.ID(from)}, err
 		}

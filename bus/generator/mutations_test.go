@@ -45,6 +45,8 @@ func TestMutations(t *testing.T) {
 			"	g.phase.draining.Store(true)\n	g.sendHeartbeat(true)\n	heartbeats := background(func(context.Context) {})\n"}}},
 
 		// What an operator says.
+		{"a typo is carried out", "TestAdministerRules", []edit{{"tags.go",
+			"err == nil && !force {", "false {"}}},
 		{"a generator confirms a new max_id and hands out IDs below", "TestMaxIDMovesEverywhere",
 			[]edit{{"broadcast.go",
 				"	answer := g.apply(t)\n", "	answer := tagAnswer{g.group.self, g.alloc.Seen(t.Name)}\n"}}},

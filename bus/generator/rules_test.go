@@ -93,7 +93,7 @@ func TestRulesAreInForce(t *testing.T) {
 				r.takeAll(t, tag, 1)
 			}
 		}
-		update(t, nc, `{"tag":"`+tag+`","limit":"2"}`)
+		update(t, nc, `{"tag":"`+tag+`","limit":"2","force":true}`)
 		for _, r := range all {
 			r.refuses(t, tag, 1, bus.Exhausted)
 		}
@@ -144,7 +144,7 @@ func TestEndingEpisodes(t *testing.T) {
 		}
 	}
 	update(t, nc, `{"tag":"order","limit":"100000"}`)
-	update(t, nc, `{"tag":"order","max_id":"80000"}`)
+	update(t, nc, `{"tag":"order","max_id":"80000","force":true}`)
 	update(t, nc, `{"tag":"order","max_id":"80001"}`)
 	want("max_id moved", 1, 0)
 	e := stream("leaf.segment.ending")[0]

@@ -129,6 +129,13 @@ func (g *Generator) tagsCreate(ctx context.Context, req bus.TagCreate) (bus.TagC
 	if t.Rules, err = allocator.NewRules(req.RulesChange, t.Order, t.Step); err != nil {
 		return bus.TagChange{}, err
 	}
+	if !req.Force {
+		// A max_id alone is no typo: the IDs of an old system may be large.
+		at := allocator.Tag{MaxID: max(t.MaxID, g.alloc.Seen(t.Name))}
+		if err := at.CheckLoss(allocator.Change{RulesChange: req.RulesChange}); err != nil {
+			return bus.TagChange{}, err
+		}
+	}
 	if t.Order == allocator.Strict {
 		if err := g.olderThan("strict tags", heartbeat.knowsStrict); err != nil {
 			return bus.TagChange{}, err
@@ -186,7 +193,7 @@ func (g *Generator) tagsUpdate(ctx context.Context, req bus.TagUpdate) (bus.TagC
 		return bus.TagChange{}, err
 	}
 	release := g.hold(req.Tag)
-	was, t, err := g.update(ctx, req.Tag, change)
+	was, t, err := g.update(ctx, req.Tag, change, req.Force)
 	release()
 	if err != nil {
 		return bus.TagChange{}, fmt.Errorf("%s: %w", req.Tag, err)
@@ -199,10 +206,15 @@ func (g *Generator) tagsUpdate(ctx context.Context, req bus.TagUpdate) (bus.TagC
 	return changed, nil
 }
 
-// update changes a tag, and returns also the record from before if that is needed.
-func (g *Generator) update(ctx context.Context, tag string, change allocator.Change) (was, is allocator.Tag, err error) {
+// update changes a tag, and returns also the record from before if that is needed. Without force it refuses a typo.
+func (g *Generator) update(
+	ctx context.Context, tag string, change allocator.Change, force bool,
+) (was, is allocator.Tag, err error) {
 	if change.MaxID != nil || change.Limit != nil {
-		if was, err = g.cfg.Store.Get(ctx, tag); err != nil {
+		if was, err = g.cfg.Store.Get(ctx, tag); err == nil && !force {
+			err = was.CheckLoss(change)
+		}
+		if err != nil {
 			return was, is, err
 		}
 	}

@@ -148,7 +148,8 @@ A tag keeps its order and domain for life, also after it was deleted.`,
 	return f.tagCommand(cmd, "", func(ctx context.Context, c *bus.Client, tag string) (bus.TagChange, error) {
 		u := fields.given(cmd)
 		t, err := c.CreateTag(ctx, bus.TagCreate{
-			Tag: tag, Step: u.Step, MaxID: u.MaxID, Description: fields.description, Order: fields.order, Opaque: fields.opaque, RulesChange: u.RulesChange})
+			Tag: tag, Step: u.Step, MaxID: u.MaxID, Description: fields.description, Order: fields.order, Opaque: fields.opaque,
+			RulesChange: u.RulesChange, Force: fields.force})
 		if errors.Is(err, bus.Exists) {
 			err = fmt.Errorf("%w: to change it, use `leaf tag set %s`", err, quoted(tag))
 		}
@@ -233,6 +234,9 @@ generator that is heard has dropped its IDs below. A warning names the generator
 that are not heard. max-id never moves back. A strict tag has no step, and the
 order of a tag cannot be changed.
 
+A typo in max_id cannot be undone. So a max_id that jumps by more than 10^12 or beyond
+half of the IDs that are left, and a --limit below max_id, need --force.
+
 --quota is how many IDs a second all generators together hand out. Further requests
 get quota_exceeded. Each generator has an equal share of it.
 --outlast says how long the IDs in a generator's memory should last while the store
@@ -260,7 +264,7 @@ dropped, and an alert comes when 80 % are reserved. "none" removes any of these.
 	fields.register(cmd)
 	return f.tagCommand(cmd, "", func(ctx context.Context, c *bus.Client, tag string) (bus.TagChange, error) {
 		u := fields.given(cmd)
-		u.Tag = tag
+		u.Tag, u.Force = tag, fields.force
 		return c.UpdateTag(ctx, u)
 	})
 }

@@ -23,8 +23,8 @@ const applyAtOnce = 16
 // applyFlags say which file to apply.
 type applyFlags struct {
 	clientFlags
-	file   string
-	dryRun bool
+	file          string
+	dryRun, force bool
 }
 
 // applied is what leaf tag apply did to a tag, or would do.
@@ -82,6 +82,7 @@ end, with exit status 1. It is safe to repeat.`,
 	}
 	fs := cmd.Flags()
 	fs.StringVarP(&f.file, "file", "f", "", "`FILE` with the tags; - is the standard input")
+	registerForce(fs, &f.force)
 	fs.BoolVar(&f.dryRun, "dry-run", false, "change nothing: print what would be done")
 	var specs []tagSpec
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) (err error) {
@@ -209,14 +210,20 @@ func (f *applyFlags) apply(ctx context.Context, c *bus.Client, s tagSpec) (a app
 				return a, nil
 			}
 		}
+		if f.dryRun && !f.force && !a.Created {
+			is := allocator.Tag{MaxID: int64(t.MaxID), Rules: allocator.Rules{Limit: int64(t.Limit)}}
+			err = is.CheckLoss(allocator.Change{MaxID: (*int64)(update.MaxID), RulesChange: update.RulesChange})
+		}
 		if f.dryRun {
-			return a, nil
+			return a, err
 		}
 		var done bus.TagChange
 		if a.Created {
 			done, err = c.CreateTag(ctx, bus.TagCreate{
-				Tag: s.Tag, MaxID: s.MaxID, Step: s.Step, Description: s.description(), Order: s.order, Opaque: s.opaque, RulesChange: s.RulesChange})
+				Tag: s.Tag, MaxID: s.MaxID, Step: s.Step, Description: s.description(), Order: s.order, Opaque: s.opaque,
+				RulesChange: s.RulesChange, Force: f.force})
 		} else {
+			update.Force = f.force
 			done, err = c.UpdateTag(ctx, update)
 		}
 		a.unheard = done.Unheard

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/opaque"
@@ -20,6 +21,7 @@ type tagFields struct {
 	order, opaque string
 	// As text, because "none" removes a rule.
 	quota, burst, outlast, maxStep, limit string
+	force                                 bool
 
 	rules allocator.RulesChange // as check has read them
 }
@@ -34,6 +36,12 @@ func (f *tagFields) register(cmd *cobra.Command) {
 	fs.StringVar(&f.outlast, "outlast", "", "`TIME` that IDs in memory should last, such as 15m, or none: as --outlast of leaf serve")
 	fs.StringVar(&f.maxStep, "max-step", "", "largest `STEP` that generators adapt to, or none: as --max-step of leaf serve")
 	fs.StringVar(&f.limit, "limit", "", "largest `ID`, such as 2147483647, or none")
+	registerForce(fs, &f.force)
+}
+
+// registerForce registers the flag for changes that look like a typo.
+func registerForce(fs *pflag.FlagSet, force *bool) {
+	fs.BoolVar(force, "force", false, "also if most IDs of the tag are lost: see docs/rules.md#typos")
 }
 
 // check reads the flags, and refuses what no generator can read.

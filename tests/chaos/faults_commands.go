@@ -55,6 +55,8 @@ func makeMistakes(s *strike) {
 		{1, []string{"tag", "add", t.tag, "--order", "strict"}},
 		{1, []string{"tag", "add", "no name"}},
 		{1, []string{"tag", "set", t.tag, "--max-id", "1"}},
+		{1, []string{"tag", "set", t.tag, "--max-id", "900000"}}, // most IDs up to the limit would be lost
+		{1, []string{"tag", "set", t.tag, "--limit", "214"}},
 		{1, []string{"tag", "set", t.tag, "--step", "-1"}},
 		{1, []string{"tag", "set", t.tag, "--limit", "9223372036854775807"}},
 		{1, []string{"tag", "set", invoice, "--step", "5"}},

@@ -230,10 +230,12 @@ func (t *subject) resumeTag() {
 	t.s.command(change{args: t.set([]string{"tag", "resume", t.tag}, "paused: false")})
 }
 
-// limit sets the largest ID. The former limit must be above, or removed.
+// limit sets the largest ID. The former limit must be above, or removed. Meanwhile callers may move max_id above it.
 func (t *subject) limit(last int64) bool {
 	return t.s.command(change{
-		args:   t.set([]string{"tag", "set", t.tag, "--limit", fmt.Sprint(last)}, fmt.Sprintf("limit: %d", last)),
+		args: func() []string {
+			return append(t.set([]string{"tag", "set", t.tag, "--limit", fmt.Sprint(last)}, fmt.Sprintf("limit: %d", last))(), "--force")
+		},
 		demand: func(_ kit.Result, at time.Time) { t.s.judge.Limit(t.tag, last, at) },
 	})
 }
