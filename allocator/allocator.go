@@ -100,16 +100,19 @@ func (a *Allocator) Take(ctx context.Context, tag string, n int64) ([]Range, err
 
 func (a *Allocator) take(ctx context.Context, dst []Range, tag string, n int64) ([]Range, error) {
 	ranges, waiter, err := a.Request(dst, tag, n)
-	if waiter == nil {
-		return ranges, err
+	if waiter != nil {
+		ranges, err = waiter.Wait(ctx)
 	}
-	return waiter.Wait(ctx)
+	if err != nil {
+		a.Refused(tag, err)
+	}
+	return ranges, err
 }
 
 // Request takes n IDs of tag from memory and adds their ranges to dst. If
 // memory has too few, it returns at once a waiter whose Wait returns them. Use it
 // where the caller must not block. It does not allocate where dst has room. The errors
-// are those of [Allocator.Take].
+// are those of [Allocator.Take]. Report the one that the caller gets with [Allocator.Refused].
 func (a *Allocator) Request(dst []Range, tag string, n int64) ([]Range, *Waiter, error) {
 	if n < 1 {
 		return nil, nil, fmt.Errorf("%w: %d is not at least 1", ErrBadCount, n)
@@ -164,10 +167,10 @@ func (a *Allocator) queueAndUnlock(b *buffer, n int64, fromPeer bool) (*Waiter, 
 		err = ErrExhausted
 	case b.failure != nil && now.Sub(b.failure.since) >= a.cfg.MaxWait:
 		// Others have waited that long in vain: this one is refused at once.
-		err = a.starvedLocked(b, now, ErrTimedOut, b.waiters.n+1)
+		err = b.dryLocked(now, ErrTimedOut, b.waiters.n+1)
 	case a.waiting.Add(1) > a.cfg.MaxWaiting:
 		a.waiting.Add(-1)
-		err = a.starvedLocked(b, now, ErrOverloaded, b.waiters.n+1)
+		err = b.dryLocked(now, ErrOverloaded, b.waiters.n+1)
 	}
 	if err != nil {
 		a.refillLocked(b)

@@ -1,6 +1,9 @@
 package allocator
 
-import "time"
+import (
+	"errors"
+	"time"
+)
 
 // Cause is why a segment was loaded.
 type Cause string
@@ -33,7 +36,7 @@ type RefillFailed struct {
 	Left int64 // IDs still in memory
 }
 
-// Starved reports that a request was refused because memory had not enough IDs.
+// Starved reports that a request was refused because memory had not enough IDs. See [Allocator.Refused].
 type Starved struct {
 	Tag     string
 	Waiting int // requests that wait, the refused one included
@@ -137,9 +140,16 @@ func (a *Allocator) mayAlertLocked(b *buffer) bool {
 	return true
 }
 
-// starvedLocked returns the error of a request that is refused because memory has
-// not enough IDs. The first one raises the alert. The request is one of waiting.
-func (a *Allocator) starvedLocked(b *buffer, now time.Time, err error, waiting int) error {
+// dryError is the error of a request for which memory has not enough IDs. Another generator may have them, so nobody is refused yet.
+type dryError struct {
+	error
+	waiting int // requests that wait, this one included
+}
+
+func (e *dryError) Unwrap() error { return e.error }
+
+// dryLocked returns the error of such a request. It is one of waiting.
+func (b *buffer) dryLocked(now time.Time, err error, waiting int) error {
 	switch {
 	case err != ErrTimedOut:
 	case b.failure != nil:
@@ -147,12 +157,31 @@ func (a *Allocator) starvedLocked(b *buffer, now time.Time, err error, waiting i
 	case b.strict != nil:
 		err = &UnavailableError{Err: errUnclaimed}
 	}
-	if !b.starved && (b.strict == nil || now.Sub(b.strict.starved) >= starvedAgain) && a.mayAlertLocked(b) {
-		b.starved = true
-		if b.strict != nil {
-			b.strict.starved = now
-		}
-		a.cfg.Notify(Starved{Tag: b.tag, Waiting: waiting})
+	return &dryError{err, waiting}
+}
+
+// Refused notes that a caller gets this error of [Allocator.Request] or [Waiter.Wait]. The first one that is refused because memory has
+// not enough IDs raises the alert [Starved]. Take does it itself.
+func (a *Allocator) Refused(tag string, err error) {
+	dry, ok := errors.AsType[*dryError](err)
+	if !ok {
+		return
 	}
-	return err
+	b := a.lockedBuffer(tag)
+	if b == nil {
+		return
+	}
+	defer b.mu.Unlock()
+	now := time.Now()
+	if b.starved || b.strict != nil && now.Sub(b.strict.starved) < starvedAgain || !a.mayAlertLocked(b) {
+		return
+	}
+	b.starved = true
+	if b.strict != nil {
+		b.strict.starved = now
+	}
+	a.cfg.Notify(Starved{Tag: b.tag, Waiting: dry.waiting})
+	if a.refillLocked(b); !b.loading {
+		a.recoveredLocked(b) // IDs came while other generators were asked
+	}
 }

@@ -368,7 +368,7 @@ var mutations = []mutation{
 	{name: "an alert is sent for each failure", by: "TestEpisodes", edits: []edit{{"refill.go",
 		"if !b.failure.alerted && a.mayAlertLocked(b) {", "if a.mayAlertLocked(b) {"}}},
 	{name: "an alert is sent for each refused request", by: "TestEpisodes", edits: []edit{{"event.go",
-		"if !b.starved && (b.strict", "if (b.strict"}}},
+		"if b.starved || b.strict", "if b.strict"}}},
 	{name: "an alert has no end", by: "TestEpisodes", edits: []edit{{"event.go",
 		"	b.failure = nil\n	if b.starved {", "	b.failure = nil\n	if false {"}}},
 	{name: "names that are no tags raise any number of alerts", by: "TestEpisodesOfUnknownTags", edits: []edit{{"event.go",

@@ -71,7 +71,7 @@ func (w *Waiter) Wait(ctx context.Context) ([]Range, error) {
 	defer b.mu.Unlock()
 	if w.queued { // else it was settled just now
 		if err == ErrTimedOut {
-			err = w.allocator.starvedLocked(b, time.Now(), err, b.waiters.n)
+			err = b.dryLocked(time.Now(), err, b.waiters.n)
 		}
 		b.settleLocked(w, err)
 	}
@@ -112,7 +112,7 @@ func (w *Waiter) due() {
 	case slow != nil:
 		w.timer.Reset(time.Until(w.deadline))
 	default:
-		b.settleLocked(w, w.allocator.starvedLocked(b, time.Now(), ErrTimedOut, b.waiters.n))
+		b.settleLocked(w, b.dryLocked(time.Now(), ErrTimedOut, b.waiters.n))
 	}
 	queued := w.queued
 	b.mu.Unlock()

@@ -105,7 +105,7 @@ type (
 		Left  int64  `json:"left"` // IDs still in memory
 	}
 	// StarvedEvent is the body of the alert leaf.segment.starved: requests are refused because
-	// memory is empty.
+	// memory is empty, and no other generator has the IDs.
 	StarvedEvent struct {
 		Node    string `json:"node"`
 		Tag     string `json:"tag"`

@@ -111,6 +111,7 @@ func (g *Generator) refused(a Answer, err error) *bus.Error {
 	g.counts.mu.Unlock()
 	a.Reason = e.Reason
 	g.counts.streaks.refused(a.Tag, e.Reason, time.Now())
+	g.alloc.Refused(a.Tag, err)
 	g.observe(a)
 	return e
 }

@@ -3,6 +3,7 @@ package generator_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/bus/internal/wire"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake"
@@ -127,6 +129,42 @@ func TestDryGeneratorAsksAnother(t *testing.T) {
 	}
 	if n := full.State().Counts.Borrowed; n != 0 {
 		t.Errorf("%d requests were answered by a generator that has none", n)
+	}
+}
+
+// The alert segment.starved says that callers are refused. A caller that another generator serves is not, nor is the generator that asks
+// for IDs and finds none.
+func TestStarvedIsRefused(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	store := memory(t, "order", "other")
+	withInvoice(t, store)
+	impatient := func(cfg *generator.Config) { cfg.MaxWait = 20 * time.Millisecond } // soon it refuses at once
+	dry, away := startIn(t, s, "dry", "own", store, impatient)
+	full, _ := startIn(t, s, "full", "own", store, nil)
+	full.takeAll(t, "order", 1)
+	full.takeAll(t, "invoice", 1)
+	testkit.Eventually(t, "the two hear each other", func() bool { return dry.Hears("full") && full.Hears("dry") })
+	away.away.Store(true)
+	nc := natskit.Connect(t, s)
+	alerts := events(t, nc)
+	for range 40 {
+		dry.takeAll(t, "order", 1)
+	}
+	for _, tag := range []string{"order", "invoice"} {
+		for range 20 {
+			if reply, code := ask(t, nc, wire.SubjectTake+"."+dry.RunID(), fmt.Sprintf(`{"tag":%q,"count":1,"wait_ms":1}`, tag)); code == "" {
+				t.Fatalf("the dry generator has IDs of %s: %s", tag, reply)
+			}
+		}
+	}
+	full.stop()
+	if ranges, err := dry.Take(t.Context(), "other", 1); err == nil {
+		t.Fatalf("%v, and no generator has IDs", ranges)
+	}
+	testkit.Eventually(t, "the refusal raises its alert", func() bool { return len(alerts("leaf.segment.starved")) > 0 })
+	if got := alerts("leaf.segment.starved"); len(got) != 1 || got[0].Key != "other" {
+		t.Errorf("alerts about callers that were not refused: %+v", got)
 	}
 }
 

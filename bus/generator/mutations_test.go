@@ -80,6 +80,11 @@ func TestMutations(t *testing.T) {
 			"	case p == nil, req.Opaque:\n", "	case p == nil, true:\n"}}},
 		{"no other generator is asked", "TestDryGeneratorAsksAnother", []edit{{"borrow.go",
 			"	return now.Sub(a.begun) < borrowWithin &&", "	return false && now.Sub(a.begun) < borrowWithin &&"}}},
+		{"a caller that another generator serves raises the alert of refused callers", "TestStarvedIsRefused", []edit{{"issuer.go",
+			"	if err != nil && ctx.Err() == nil && lacksIDs(err) {\n",
+			"	if err != nil && ctx.Err() == nil && lacksIDs(err) {\n		s.g.alloc.Refused(tag, err)\n"}}},
+		{"a generator that is asked for IDs raises the alert of refused callers", "TestStarvedIsRefused", []edit{{"borrow.go",
+			"		if err != nil {\n			g.respondMsg(", "		if err != nil {\n			g.alloc.Refused(req.Tag, err)\n			g.respondMsg("}}},
 
 		// Peers.
 		{"a range of another generator is not noted", "TestStoreWentBackwards", []edit{{"reserved.go",

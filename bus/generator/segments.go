@@ -32,7 +32,11 @@ func newSegments(g *Generator) *issuer {
 					if !g.phase.serving.Load() {
 						return nil, allocator.ErrClosed // the generator failed while this request waited
 					}
-					return g.alloc.Take(ctx, tag, n)
+					ranges, w, err := g.alloc.Request(nil, tag, n)
+					if w != nil {
+						return w.Wait(ctx)
+					}
+					return ranges, err
 				}
 				w, err := g.floors.hold(g.cfg.MaxWaiting, g.cfg.MaxWait, allocator.ErrTimedOut, take)
 				return nil, w, err

@@ -16,11 +16,13 @@ import (
 
 const (
 	rulesFile  = "deploy/prometheus/alerts.yml"
-	casesFile  = "deploy/prometheus/alerts_test.yml"
 	configFile = "deploy/prometheus/prometheus.yml"
 	boardFile  = "deploy/grafana/leafbus.json"
 	runbook    = "https://github.com/leafbus/leafbus/blob/main/docs/runbook.md"
 )
+
+// casesFiles are what promtool tries the rules with.
+var casesFiles = []string{"deploy/prometheus/alerts_test.yml", "deploy/prometheus/pages_test.yml"}
 
 // alert is a rule of Prometheus.
 type alert struct {
@@ -59,10 +61,9 @@ func TestRules(t *testing.T) {
 	t.Parallel()
 	promtool(t, "check", "config", "../../"+configFile)
 	promtool(t, "check", "rules", "../../"+rulesFile)
-	promtool(t, "test", "rules", "../../"+casesFile)
 
 	rules := alerts(t)
-	var cases struct {
+	type tests struct {
 		Tests []struct {
 			Series []struct{ Series string } `yaml:"input_series"`
 			Exprs  []struct {
@@ -70,7 +71,13 @@ func TestRules(t *testing.T) {
 			} `yaml:"promql_expr_test"`
 		}
 	}
-	kit.Must(t, yaml.Unmarshal([]byte(read(t, casesFile)), &cases))
+	var cases tests
+	for _, name := range casesFiles {
+		promtool(t, "test", "rules", "../../"+name)
+		var more tests
+		kit.Must(t, yaml.Unmarshal([]byte(read(t, name)), &more))
+		cases.Tests = append(cases.Tests, more.Tests...)
+	}
 	health := fmt.Sprint(cases.Tests[0].Series)
 	for i, c := range cases.Tests {
 		for _, expr := range c.Exprs {
@@ -91,7 +98,7 @@ func TestRules(t *testing.T) {
 	}
 	for name, rule := range rules {
 		if !rule.seen {
-			t.Errorf("%s has no case of %s", casesFile, name)
+			t.Errorf("%v have no case of %s", casesFiles, name)
 		}
 		for _, m := range find(`(?:^|[^:\w])((?:leaf|process)_\w+)`, rule.Expr) {
 			if !strings.Contains(health, m[1]+"{") {

@@ -24,8 +24,8 @@ import (
 	"github.com/leafbus/leafbus/tests/kit/callers"
 )
 
-// fast is how many times faster than at an operator's the rules of Prometheus run here: their windows, and how long something must
-// be wrong. Prometheus reads the metrics each second, as one at an operator's does each minute.
+// fast is how many times faster than at an operator's the rules of Prometheus run in most drills: their windows, and how long something
+// must be wrong.
 const fast = 60
 
 // prometheusEnv names another Prometheus than the one on the PATH.
@@ -40,7 +40,7 @@ type night struct {
 	runbook    map[string]string // the sections, by their names
 }
 
-func newNight(t *testing.T, args ...string) *night {
+func newNight(t *testing.T, fast time.Duration, args ...string) *night {
 	t.Helper()
 	n := &night{t: t, url: natskit.Start(t).ClientURL(), prometheus: "http://" + testkit.FreeAddress(t), runbook: make(map[string]string)}
 	var targets []string
@@ -55,14 +55,12 @@ func newNight(t *testing.T, args ...string) *night {
 	}
 	dir := t.TempDir()
 	for _, name := range []string{"alerts.yml", "prometheus.yml"} {
-		text := faster(t, page(t, "deploy/prometheus/"+name))
-		text = strings.Replace(text, "scrape_interval: 250ms", "scrape_interval: 1s", 1)
-		text = strings.Replace(text, "(leaf_tag_refused_seconds) > 120", "(leaf_tag_refused_seconds) > 2", 1)
+		text := faster(t, page(t, "deploy/prometheus/"+name), fast)
 		text = regexp.MustCompile(`- 127\.0\.0\.1:8080 .*`).ReplaceAllString(text, "- "+strings.Join(targets, "\n          - "))
 		writeFile(t, filepath.Join(dir, name), text)
 	}
 	p, err := kit.Launch(kit.Program{Name: "prometheus", Log: filepath.Join(dir, "log"), Command: exec.Command(
-		cmp.Or(os.Getenv(prometheusEnv), "prometheus"), "--query.lookback-delta=5s", "--config.file="+filepath.Join(dir, "prometheus.yml"),
+		cmp.Or(os.Getenv(prometheusEnv), "prometheus"), fmt.Sprint("--query.lookback-delta=", 5*time.Minute/fast), "--config.file="+filepath.Join(dir, "prometheus.yml"),
 		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+strings.TrimPrefix(n.prometheus, "http://"))})
 	if err != nil {
 		t.Fatalf("%v: make drills installs Prometheus, or name one in %s", err, prometheusEnv)
@@ -74,8 +72,8 @@ func newNight(t *testing.T, args ...string) *night {
 	return n
 }
 
-// faster shortens all times of Prometheus' files.
-func faster(t *testing.T, text string) string {
+// faster shortens the times of Prometheus' files.
+func faster(t *testing.T, text string, fast time.Duration) string {
 	t.Helper()
 	times := regexp.MustCompile(`(\[|for: |_interval: )(\d+)([smhd])\b`)
 	unit := map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour}
@@ -167,7 +165,7 @@ func TestDrillNightDatabase(t *testing.T) {
 	db := kit.NewMariaDB(t)
 	dsn, err := db.Database()
 	kit.Must(t, err)
-	n := newNight(t, "--mysql", dsn, "--max-step", "2000", "--max-wait", "300ms", "--tag", "order:1000", "--tag", "coupon:1000")
+	n := newNight(t, fast, "--mysql", dsn, "--max-step", "2000", "--max-wait", "300ms", "--tag", "order:1000", "--tag", "coupon:1000")
 	set := callers.New(t, callers.Config{Tags: []string{"order", "coupon"}, Batch: 20, Deadline: time.Second, MayFail: callers.AnyFailure}).
 		Raw(n.url).Take(n.url)
 	set.More(500)
@@ -188,9 +186,31 @@ func TestDrillNightDatabase(t *testing.T) {
 	set.Stop()
 }
 
+// An outage of 42 s, at the pace of an operator's Prometheus, pages before it is over.
+func TestDrillOutagePages(t *testing.T) {
+	db := kit.NewMariaDB(t)
+	dsn, err := db.Database()
+	kit.Must(t, err)
+	n := newNight(t, 1, "--mysql", dsn, "--max-step", "1000", "--tag", "order:1000")
+	set := callers.New(t, callers.Config{Tags: []string{"order"}, Batch: 20, Deadline: 4 * time.Second, MayFail: callers.AnyFailure}).Raw(n.url)
+	set.More(500)
+	kit.Must(t, db.Kill())
+	begin := time.Now()
+	for n.firing("LeafManyRequestsRefused") == nil {
+		if time.Since(begin) > 42*time.Second {
+			t.Fatal("the outage is over, and nobody was paged")
+		}
+		time.Sleep(time.Second)
+	}
+	t.Logf("it pages %v after the death of the database", time.Since(begin).Round(time.Second))
+	kit.Must(t, db.Run())
+	set.More(500)
+	set.Stop()
+}
+
 // A generator is killed, one is killed again and again, and then all are.
 func TestDrillNightGenerators(t *testing.T) {
-	n := newNight(t, "--tag", "order")
+	n := newNight(t, fast, "--tag", "order")
 	n.all[1].Close()
 	n.wakes("LeafGeneratorLost", "leaf nodes", "gen_2", "lost, last heard")
 	n.wakes("LeafGeneratorDown", "leaf nodes", "gen_2")
