@@ -8,7 +8,7 @@ import (
 )
 
 func ExampleLayout_Decode() {
-	p, err := snowflake.DefaultLayout().Decode(1541815603606036480, time.Now().UnixMilli())
+	p, err := snowflake.DefaultLayout().Decode(1541815603606036480)
 	if err != nil {
 		fmt.Println(err)
 		return

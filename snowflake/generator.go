@@ -130,15 +130,6 @@ func (g *Generator) State() State {
 	return s
 }
 
-// Latest returns the latest time that an ID of a generator with a right clock can have now:
-// that of the clock, or of the last ID if the clock is behind it.
-func (g *Generator) Latest() int64 {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	r := g.cfg.Clock()
-	return max(r.Wall, g.timeLocked(r), g.seq.ms) + g.cfg.MaxClockSkew.Milliseconds()
-}
-
 // Worker returns the worker that is held, or -1.
 func (g *Generator) Worker() int64 {
 	g.mu.Lock()

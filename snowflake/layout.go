@@ -164,24 +164,20 @@ func (l Layout) Compose(p Parts) int64 {
 	return units<<(l.WorkerBits+l.SequenceBits) | p.Worker<<l.SequenceBits | p.Sequence
 }
 
-// Decode takes an ID apart. It refuses, with [ErrNotAnID], what no generator can have made: a
-// number that is not positive or has too many bits, and a time after latest, which is in Unix ms.
-func (l Layout) Decode(id, latest int64) (Parts, error) {
+// Decode takes an ID apart. It refuses, with [ErrNotAnID], a number that is not positive or has too many bits. It
+// accepts times in the future, because the clock of the reader may be slow.
+func (l Layout) Decode(id int64) (Parts, error) {
 	if id <= 0 {
 		return Parts{}, fmt.Errorf("%w: it is not positive, as all IDs are", ErrNotAnID)
 	}
 	if id>>l.Bits() != 0 {
 		return Parts{}, fmt.Errorf("%w: it has more than %d bits, and no ID of this layout has", ErrNotAnID, l.Bits())
 	}
-	p := Parts{
+	return Parts{
 		UnixMS:   id>>(l.WorkerBits+l.SequenceBits)*l.Unit() + l.Epoch,
 		Worker:   id >> l.SequenceBits & (l.Workers() - 1),
 		Sequence: id & (l.PerUnit() - 1),
-	}
-	if p.UnixMS > latest {
-		return Parts{}, fmt.Errorf("%w: its time would be %s, in the future", ErrNotAnID, text(p.UnixMS))
-	}
-	return p, nil
+	}, nil
 }
 
 // TimeFormat is RFC 3339 with milliseconds, the form of an ID's time.

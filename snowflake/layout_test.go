@@ -61,7 +61,7 @@ func TestLayoutCorners(t *testing.T) {
 			for _, worker := range []int64{0, 1, l.Workers() - 1} {
 				for _, sequence := range []int64{0, 1, l.PerUnit() - 1} {
 					p := snowflake.Parts{UnixMS: ms, Worker: worker, Sequence: sequence}
-					if got, err := l.Decode(l.Compose(p), ms); got != p || err != nil {
+					if got, err := l.Decode(l.Compose(p)); got != p || err != nil {
 						t.Errorf("%+v: %+v is composed to %d and decoded to %+v, %v", l, p, l.Compose(p), got, err)
 					}
 				}
@@ -71,7 +71,7 @@ func TestLayoutCorners(t *testing.T) {
 		if id := l.Compose(last); id != math.MaxInt64>>(63-l.Bits()) || l.Validate() != nil {
 			t.Errorf("%+v: the last ID is %d; %v", l, id, l.Validate())
 		}
-		if p, err := l.Decode(math.MaxInt64>>(63-l.Bits())+1, math.MaxInt64); !errors.Is(err, snowflake.ErrNotAnID) {
+		if p, err := l.Decode(math.MaxInt64>>(63-l.Bits()) + 1); !errors.Is(err, snowflake.ErrNotAnID) {
 			t.Errorf("%+v: a number with too many bits is decoded to %+v, %v", l, p, err)
 		}
 	}
@@ -87,17 +87,17 @@ func TestLayoutDecode(t *testing.T) {
 		// A day and a ms after the epoch: 86400001·2²² + 1023·2¹² + 4095.
 		362_387_873_988_607: {UnixMS: 1_288_921_374_658, Worker: 1023, Sequence: 4095},
 		1:                   {UnixMS: 1_288_834_974_657, Sequence: 1},
+		// By a clock of today it is of the future.
+		math.MaxInt64: {UnixMS: 3_487_858_230_208, Worker: 1023, Sequence: 4095},
 	} {
-		if p, err := l.Decode(id, want.UnixMS); p != want || err != nil {
+		if p, err := l.Decode(id); p != want || err != nil {
 			t.Errorf("Decode(%d) = %+v, %v; want %+v", id, p, err, want)
 		}
 	}
 	for id, want := range map[int64]string{
 		0: "not positive", -1: "not positive", math.MinInt64: "not positive",
-		l.Compose(snowflake.Parts{UnixMS: origin + 1}): "2026-01-01T00:00:00.001Z, in the future",
-		math.MaxInt64: "2080-07-10T17:30:30.208Z, in the future",
 	} {
-		p, err := l.Decode(id, origin)
+		p, err := l.Decode(id)
 		if p != (snowflake.Parts{}) || !errors.Is(err, snowflake.ErrNotAnID) || !strings.Contains(err.Error(), want) {
 			t.Errorf("Decode(%d) = %+v, %v; want %q", id, p, err, want)
 		}
@@ -105,36 +105,29 @@ func TestLayoutDecode(t *testing.T) {
 }
 
 // FuzzDecode: what is accepted is composed to the same ID; what is refused is not
-// positive, has too many bits, or lies in the future.
+// positive or has too many bits.
 func FuzzDecode(f *testing.F) {
 	const epoch = snowflake.DefaultEpoch
-	f.Add(int64(1_541_815_603_606_036_480), int64(1_656_432_460_105), int64(epoch), uint8(41), uint8(10), uint8(12), uint8(0))
-	f.Add(int64(1_541_815_603_606_036_480), int64(1_656_432_460_104), int64(epoch), uint8(41), uint8(10), uint8(12), uint8(0))
-	f.Add(int64(math.MaxInt64), int64(math.MaxInt64), int64(0), uint8(30), uint8(1), uint8(32), uint8(0))
-	f.Add(int64(math.MinInt64), int64(math.MinInt64), int64(0), uint8(47), uint8(15), uint8(1), uint8(0))
-	f.Add(int64(0), int64(0), int64(0), uint8(42), uint8(5), uint8(16), uint8(0))
-	f.Add(int64(1<<53-1), int64(math.MaxInt64), int64(epoch), uint8(31), uint8(6), uint8(16), uint8(3))
-	f.Add(int64(1<<53), int64(math.MaxInt64), int64(epoch), uint8(39), uint8(6), uint8(8), uint8(1))
-	f.Fuzz(func(t *testing.T, id, latest, epoch int64, timeBits, workerBits, sequenceBits, unit uint8) {
+	f.Add(int64(1_541_815_603_606_036_480), int64(epoch), uint8(41), uint8(10), uint8(12), uint8(0))
+	f.Add(int64(math.MaxInt64), int64(0), uint8(30), uint8(1), uint8(32), uint8(0))
+	f.Add(int64(math.MinInt64), int64(0), uint8(47), uint8(15), uint8(1), uint8(0))
+	f.Add(int64(0), int64(0), uint8(42), uint8(5), uint8(16), uint8(0))
+	f.Add(int64(1<<53-1), int64(epoch), uint8(31), uint8(6), uint8(16), uint8(3))
+	f.Add(int64(1<<53), int64(epoch), uint8(39), uint8(6), uint8(8), uint8(1))
+	f.Fuzz(func(t *testing.T, id, epoch int64, timeBits, workerBits, sequenceBits, unit uint8) {
 		l := snowflake.Layout{Epoch: epoch, TimeBits: int(timeBits), WorkerBits: int(workerBits), SequenceBits: int(sequenceBits)}
 		l = l.In(snowflake.Units()[int(unit)%len(snowflake.Units())])
 		if l.Validate() != nil {
 			return
 		}
-		p, err := l.Decode(id, latest)
+		p, err := l.Decode(id)
 		if err != nil {
-			future := int64(math.MaxInt64)
-			if l.Epoch <= latest && latest < l.End()-l.Unit() {
-				future = l.Compose(snowflake.Parts{UnixMS: l.UnitOf(latest) + l.Unit()})
-			} else if latest < l.Epoch {
-				future = 0
-			}
-			if !errors.Is(err, snowflake.ErrNotAnID) || id > 0 && id>>l.Bits() == 0 && id < future {
-				t.Fatalf("%+v: %d is refused at %d: %v", l, id, latest, err)
+			if !errors.Is(err, snowflake.ErrNotAnID) || id > 0 && id>>l.Bits() == 0 {
+				t.Fatalf("%+v: %d is refused: %v", l, id, err)
 			}
 			return
 		}
-		if l.Compose(p) != id || id <= 0 || p.UnixMS > latest || p.UnixMS < l.Epoch || p.UnixMS >= l.End() || (p.UnixMS-l.Epoch)%l.Unit() != 0 ||
+		if l.Compose(p) != id || id <= 0 || p.UnixMS < l.Epoch || p.UnixMS >= l.End() || (p.UnixMS-l.Epoch)%l.Unit() != 0 ||
 			p.Worker < 0 || p.Worker >= l.Workers() || p.Sequence < 0 || p.Sequence >= l.PerUnit() {
 			t.Fatalf("%+v: %d is decoded to %+v, which is composed to %d", l, id, p, l.Compose(p))
 		}

@@ -253,8 +253,6 @@ var mutations = []mutation{
 		"g.fillLocked(&q.small, g.seq.size/share-g.seq.next)", "g.fillLocked(&q.small, 0)"}}},
 	{name: "any number of requests wait", by: "TestOverloaded", edits: []edit{{"queue.go",
 		" || int64(q.len()) >= g.cfg.MaxWaiting", ""}}},
-	{name: "an ID of the future is decoded", by: "TestLayoutDecode", edits: []edit{{"layout.go",
-		"if p.UnixMS > latest {", "if false {"}}},
 	{name: "a step forward is trusted", edits: []edit{{"clock.go",
 		"if ahead > g.tolerance.Milliseconds() {", "if false {"}}},
 	{name: "a step forward is trusted at once without peers", by: "TestClockRules", edits: []edit{{"clock.go",

@@ -5,7 +5,6 @@ package snowflake_test
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/leafbus/leafbus/snowflake"
@@ -222,7 +221,7 @@ func (o *owner) crash(p *process, power bool) {
 		return
 	}
 	if p.last > 0 && o.w.chance(2) { // who starts next finds a clock that is behind
-		id, _ := o.w.config.Layout.Decode(p.last, math.MaxInt64)
+		id, _ := o.w.config.Layout.Decode(p.last)
 		o.clock.offset += time.Duration(id.UnixMS-o.clock.wall())*time.Millisecond - o.w.upTo(3*time.Second)
 	}
 	o.p, p.dead = nil, true

@@ -286,8 +286,8 @@ func (p *process) accept(ranges []snowflake.Range, n, after int64) {
 	for _, r := range ranges {
 		n -= r.Len()
 		layout := p.w.config.Layout
-		first, err := layout.Decode(r.First, layout.End())
-		last, err2 := layout.Decode(r.Last, layout.End())
+		first, err := layout.Decode(r.First)
+		last, err2 := layout.Decode(r.Last)
 		if err := errors.Join(err, err2); err != nil {
 			p.w.fail("%s got %v, %+v: %v", p.name, r, first, err)
 		}

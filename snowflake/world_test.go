@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"slices"
 	"sync"
 	"testing"
@@ -303,7 +302,7 @@ func (n *node) refused(want error) error {
 
 func (w *world) parts(id int64) snowflake.Parts {
 	w.t.Helper()
-	p, err := w.layout.Decode(id, math.MaxInt64)
+	p, err := w.layout.Decode(id)
 	if err != nil {
 		w.t.Errorf("%d was issued: %v", id, err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
@@ -153,7 +152,7 @@ func (g *Generator) trace(ctx context.Context, req bus.TraceRequest) (bus.Trace,
 	case req.Snowflake != 0 && (req.Tag != "" || req.ID != 0):
 		return bus.Trace{}, badRequest("name a tag and an id, or a snowflake: not both")
 	case req.Snowflake != 0:
-		p, err := g.cfg.Snowflake.Layout.Decode(int64(req.Snowflake), math.MaxInt64)
+		p, err := g.cfg.Snowflake.Layout.Decode(int64(req.Snowflake))
 		if err != nil {
 			return bus.Trace{}, err
 		}

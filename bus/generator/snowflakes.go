@@ -154,7 +154,7 @@ func (g *Generator) Decode(text string) (bus.Decoded, error) {
 	if !ok {
 		return bus.Decoded{}, badRequest("%s is not a snowflake: send its decimal number", wire.Quote([]byte(text)))
 	}
-	p, err := g.cfg.Snowflake.Layout.Decode(id, g.flakes.Latest())
+	p, err := g.cfg.Snowflake.Layout.Decode(id)
 	if err != nil {
 		return bus.Decoded{}, toError(err)
 	}

@@ -39,7 +39,7 @@ func parts(t *testing.T, text string) snowflake.Parts {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := snowflake.DefaultLayout().Decode(id, math.MaxInt64)
+	p, err := snowflake.DefaultLayout().Decode(id)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/snowflake"
 )
 
 func newSnowflakeCmd() *cobra.Command {
@@ -59,17 +60,22 @@ func (f *clientFlags) decode(cmd *cobra.Command, c *bus.Client, ids []int64) (fa
 	var rows [][]string
 	for _, id := range ids {
 		d, err := c.Decode(cmd.Context(), id)
-		switch {
-		case errors.Is(err, bus.BadRequest):
+		if errors.Is(err, bus.BadRequest) {
 			failed = errors.Join(failed, fmt.Errorf("%d: %w", id, err))
-		case err != nil:
+			continue
+		}
+		if err != nil {
 			return err
-		case f.json:
-			if err := printJSON(cmd.OutOrStdout(), d); err != nil {
-				return err
-			}
-		default:
-			rows = append(rows, []string{strconv.FormatInt(id, 10), precise(time.UnixMilli(d.UnixMS)), strconv.FormatInt(d.Worker, 10), strconv.FormatInt(d.Sequence, 10)})
+		}
+		if ahead := time.Until(time.UnixMilli(d.UnixMS)); ahead > snowflake.DefaultMaxClockSkew {
+			fmt.Fprintf(cmd.ErrOrStderr(), "leaf: warning: %d: by the clock of this machine its time is in the future. "+
+				"The clock is slow, or no generator has issued this number.\n", id)
+		}
+		if !f.json {
+			rows = append(rows, []string{strconv.FormatInt(id, 10), precise(time.UnixMilli(d.UnixMS)),
+				strconv.FormatInt(d.Worker, 10), strconv.FormatInt(d.Sequence, 10)})
+		} else if err := printJSON(cmd.OutOrStdout(), d); err != nil {
+			return err
 		}
 	}
 	if len(rows) > 0 {
