@@ -111,13 +111,7 @@ func (g *Generator) checkStep(ctx context.Context) {
 		return
 	}
 	peers := g.cfg.PeerClocks(ctx)
-	near := 0
-	for _, ahead := range peers {
-		if ahead.Abs() <= g.cfg.MaxClockSkew {
-			near++
-		}
-	}
-	agreed := 2*near > len(peers) // most of them: a single wrong clock proves nothing
+	agreed := 2*g.near(peers) > len(peers) // most of them: a single wrong clock proves nothing
 
 	g.mu.Lock()
 	defer g.mu.Unlock()

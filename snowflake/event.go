@@ -32,8 +32,8 @@ type ClockBackwards struct {
 }
 
 // ClockSkewed says that the wall clock stepped forward. Either the peers' clocks do not agree, or there are no
-// peers and the step is trusted from now on. At a start it says why the start was refused. Either the clock is
-// behind the last time on record, or it is a new node's and differs from the peers'.
+// peers and the step is trusted from now on. At a start it says why no worker is used: the clock is
+// behind the last time on record, or differs from the peers'.
 type ClockSkewed struct {
 	Now       int64
 	Expected  int64 // by the monotonic clock; 0: at a start

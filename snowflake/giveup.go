@@ -25,6 +25,15 @@ func (g *Generator) releaseUnwanted(ctx context.Context, e Entry) error {
 	return g.acquire(ctx)
 }
 
+// abandon makes this generator a new node at a start, because its last run had a clock that was ahead: the worker e
+// can only be used when the right clock has caught up. Its record stays reserved, which bounds the next holder. So
+// the file may forget the ceiling.
+func (g *Generator) abandon(e Entry) error {
+	g.cfg.Log.Warn("in the last run the clock of this generator was ahead of the time that it and most others have now; taking another worker",
+		"worker", e.Worker, "reserved_until", text(e.ReservedUntil))
+	return g.save(func(f *Saved) { *f = g.identity })
+}
+
 // lose gives up a worker that is not this generator's any more, in memory and in the file. It
 // reports nothing if the reservation had ended at the time t while the generator did not run:
 // then another generator may take the worker. ceiling is above all that was issued.

@@ -20,7 +20,7 @@ const (
 	checkStepEvery = 500 * time.Millisecond
 	// startLasts is how long a start may be refused. A generator that ran for longer without
 	// a worker, because the registry was unavailable, serves other requests meanwhile. A wrong
-	// clock or name must not end it. It gets no worker until that is fixed.
+	// name must not end it. It gets no worker until that is fixed.
 	startLasts = time.Minute
 )
 
@@ -28,7 +28,7 @@ const (
 // refuses the requests that wait, with [ErrClosed], and releases most of what it has reserved.
 // What can be issued without waiting still is, until Close. Call it once.
 //
-// It ends earlier, with an error that matches [ErrRefused], if the clock or the registry refuses the start.
+// It ends earlier, with an error that matches [ErrRefused], if the registry refuses the start.
 // That happens only within a minute, and only before a worker was held. It also ends with [ErrNotAlone], at any
 // time. From then on it refuses all requests with that error.
 func (g *Generator) Run(ctx context.Context, installation string) error {

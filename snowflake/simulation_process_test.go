@@ -131,9 +131,6 @@ func (p *process) keeps(t *task) {
 			p.w.trace("%v %s: %v", p.w.now, p.name, err)
 		}
 		switch {
-		case errors.Is(err, snowflake.ErrRefused):
-			p.refuse()
-			return
 		case errors.Is(err, snowflake.ErrNotAlone):
 			p.note("not alone in its folder")
 			p.restart = p.owner.p == p
@@ -176,16 +173,6 @@ func (p *process) leave() {
 	if p.owner.p == p {
 		p.owner.p, p.disk = nil, p.disk.Kill()
 	}
-}
-
-// refuse ends a process whose start was refused.
-func (p *process) refuse() {
-	if p.last > 0 || p.g.Worker() >= 0 {
-		p.w.fail("%s had worker %d and issued %d, and is refused", p.name, p.g.Worker(), p.last)
-	}
-	p.g.Drain()
-	p.leave()
-	p.end()
 }
 
 func (p *process) doubts(t *task) {

@@ -425,7 +425,7 @@ func (w *simWorld) serveAll() {
 			if o.p == nil && o.restart {
 				o.start()
 			}
-			done = (o.p == nil || o.p.live()) && done // it may be refused
+			done = (o.p == nil || o.p.live()) && done
 		}
 		if done || w.now >= end || w.err != nil {
 			return

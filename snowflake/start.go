@@ -10,9 +10,9 @@ import (
 )
 
 // At a start nothing shows yet whether the clock is right: the guard only notices later how it moves. So a
-// start compares the clock with what the last run put on record, and, if there was none, with the peers'
-// clocks. Uniqueness does not need this, because it needs no right clock. The comparison keeps wrong times out
-// of the IDs. And it keeps a generator from starting that could only refuse requests.
+// start compares the clock with the peers' clocks, and with what the last run put on record. While the clock
+// seems wrong, the generator takes no worker, and tries again. Uniqueness does not need this, because it needs no
+// right clock. It keeps wrong times out of the IDs.
 
 const (
 	// askFor bounds how long the peers are asked for their clocks. An attempt to get a
@@ -35,28 +35,26 @@ func (g *Generator) starting() bool {
 // So no restart after a crash is refused, or waits. The registry, if it answers, knows better.
 func (s Saved) recorded() int64 { return s.Ceiling - restAtStart.Milliseconds() }
 
-// checkRecorded checks at a start whether the clock is behind this generator's own last time
-// on record. If it is a little behind, the start waits for it.
-func (g *Generator) checkRecorded(recorded int64) error {
+// checkRecorded checks at a start whether the clock is behind this generator's own last time on record. If it
+// is further behind than a short wait, that is reported, and abandon says whether the peers' clocks agree with this one.
+func (g *Generator) checkRecorded(recorded int64) (abandon bool, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := g.cfg.Clock().Wall
 	if g.worker.started || now >= recorded {
-		return nil
+		return false, nil
 	}
 	behind := millis(min(recorded-now, math.MaxInt64/int64(time.Millisecond)))
+	err = fmt.Errorf("%w: it says %s, and this generator's last time on record is %s; no worker is used until the clock has caught up",
+		&BackwardsError{behind}, text(now), text(recorded))
 	if behind <= g.cfg.MaxClockWait {
-		return fmt.Errorf("%w: it says %s, and this generator's last time on record is %s; no worker is used until the clock has caught up",
-			&BackwardsError{behind}, text(now), text(recorded))
+		return false, err
 	}
 	g.reportSkewed(ClockSkewed{Now: now, Recorded: recorded, Threshold: g.cfg.MaxClockWait})
-	return fmt.Errorf("%w: its clock says %s, %v before its last time on record, %s; a start waits for at most %v (--max-clock-wait). "+
-		"Set the clock right and start again, or start as a new node, which takes another worker (--node NEWNAME)",
-		ErrRefused, text(now), behind, text(recorded), g.cfg.MaxClockWait)
+	return g.keeper.agreed, fmt.Errorf("%w. Set the clock right, or start as a new node, which takes another worker (--node NEWNAME)", err)
 }
 
-// compareClock compares the clock with the peers' at a start, before this generator takes a
-// worker of which it knows nothing. If no peer answers, its clock counts as right.
+// compareClock compares the clock with the peers' at a start. If no peer answers, the clock counts as right.
 func (g *Generator) compareClock(ctx context.Context) error {
 	r := g.cfg.Clock()
 	if !g.starting() || r.Mono < g.keeper.comparedUntil {
@@ -72,23 +70,34 @@ func (g *Generator) compareClock(ctx context.Context) error {
 	if now.Mono-r.Mono > 2*askFor || now.setSince(r).Abs() > g.cfg.MaxClockSkew {
 		return errors.New("the other generators were asked for their clocks, and meanwhile this one's was set or the process stood still")
 	}
-	if ahead := Median(peers); ahead.Abs() > g.cfg.MaxClockSkew {
+	near := g.near(peers)
+	if 2*near < len(peers) { // half are enough: with its own clock, that is more than half
+		ahead := Median(peers)
 		theirs := now.Wall + ahead.Milliseconds()
 		g.reportSkewed(ClockSkewed{Now: now.Wall, Peers: theirs, Threshold: g.cfg.MaxClockSkew})
 		side := "ahead of"
 		if ahead > 0 {
 			side = "behind"
 		}
-		return fmt.Errorf("%w: its clock says %s, %v %s the %s that is the median of the other generators' (%d answered); a new node may be off by %v (--max-clock-skew). "+
-			"Set this machine's clock right and start again; if it is right, set theirs",
-			ErrRefused, text(now.Wall), ahead.Abs(), side, text(theirs), len(peers), g.cfg.MaxClockSkew)
+		return fmt.Errorf("the clock differs from the other generators' clocks: it says %s, %v %s the %s that is their median (%d of %d agree within %v, "+
+			"--max-clock-skew); no worker is used until they agree. Set this machine's clock right; if it is right, set theirs",
+			text(now.Wall), ahead.Abs(), side, text(theirs), near, len(peers), g.cfg.MaxClockSkew)
 	}
-	g.keeper.comparedUntil = now.Mono + comparedFor
+	g.keeper.agreed, g.keeper.comparedUntil = near > 0, now.Mono+comparedFor
 	return nil
 }
 
-// reportSkewed reports once that the clock keeps the generator from starting. The start may be
-// tried again and again.
+// near is how many of the peers' clocks agree with this generator's.
+func (g *Generator) near(peers []time.Duration) (n int) {
+	for _, ahead := range peers {
+		if ahead.Abs() <= g.cfg.MaxClockSkew {
+			n++
+		}
+	}
+	return n
+}
+
+// reportSkewed reports once that the clock keeps the generator from taking a worker.
 func (g *Generator) reportSkewed(e ClockSkewed) {
 	if !g.keeper.refusalReported {
 		g.keeper.refusalReported = true
@@ -96,10 +105,9 @@ func (g *Generator) reportSkewed(e ClockSkewed) {
 	}
 }
 
-// Median is the middle of durations, and 0 of none. It judges how far the peers' clocks are
+// Median is the middle of durations, and 0 of none. It says how far the peers' clocks are
 // ahead, where Leaf's documents say average. One clock that is wrong by a day moves the average
-// of a thousand by more than a minute. Then every right clock of a new node would be
-// refused. The median is wrong only if half of the clocks are.
+// of a thousand by more than a minute. The median is wrong only if half of the clocks are.
 func Median(durations []time.Duration) time.Duration {
 	if len(durations) == 0 {
 		return 0

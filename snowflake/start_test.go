@@ -13,10 +13,11 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/snowflake"
+	"github.com/leafbus/leafbus/snowflake/snowflaketest"
 )
 
-// stopped checks that the start was refused for a reason in which there are these words, that Run has ended, and
-// that all requests hear of the reason.
+// stopped checks that the registry refused the start for a reason in which there are these words, that Run has ended,
+// and that all requests hear of the reason.
 func (n *node) stopped(words ...string) {
 	n.w.t.Helper()
 	synctest.Wait()
@@ -44,6 +45,27 @@ func (n *node) stopped(words ...string) {
 	}
 }
 
+// waits checks that the generator runs without a worker, because of its clock, and that all requests hear of the
+// reason, in which there are these words.
+func (n *node) waits(words ...string) {
+	n.w.t.Helper()
+	synctest.Wait()
+	select {
+	case <-n.ended:
+		n.w.t.Fatalf("Run returned %v", n.ran)
+	default:
+	}
+	err := n.refused(snowflake.ErrNoWorker)
+	for _, word := range words {
+		if !strings.Contains(fmt.Sprint(err), word) {
+			n.w.t.Errorf("the error does not say %q: %v", word, err)
+		}
+	}
+	if s := n.State(); s.Worker != -1 || s.Err == nil {
+		n.w.t.Errorf("the state is %+v", s)
+	}
+}
+
 // wantEvent checks that there was one event, and what it says.
 func (n *node) wantEvent(want snowflake.Event) {
 	n.w.t.Helper()
@@ -67,20 +89,20 @@ func (w *world) untouched(start func() *node) *node {
 }
 
 // TestStartBehind: a start waits for a clock that is a little behind what the last run has put on record, in the
-// registry or, where that is away, in the file; further behind it is refused.
+// registry or, where that is away, in the file. If it is further behind, that is reported.
 func TestStartBehind(t *testing.T) {
 	for name, c := range map[string]struct {
-		behind  time.Duration // of what is on record
-		maxWait time.Duration
-		refused bool
+		behind   time.Duration // of what is on record
+		maxWait  time.Duration
+		reported bool
 	}{
 		"not at all":          {},
 		"by 1 ms":             {behind: ms},
 		"by 5 s":              {behind: 5 * time.Second},
-		"by more":             {behind: 5*time.Second + ms, refused: true},
+		"by more":             {behind: 5*time.Second + ms, reported: true},
 		"by what may be":      {behind: 300 * ms, maxWait: 300 * ms},
-		"by more than may be": {behind: 301 * ms, maxWait: 300 * ms, refused: true},
-		"by 290 years":        {behind: 290 * 365 * 24 * time.Hour, refused: true},
+		"by more than may be": {behind: 301 * ms, maxWait: 300 * ms, reported: true},
+		"by 290 years":        {behind: 290 * 365 * 24 * time.Hour, reported: true},
 	} {
 		for i := range 4 {
 			killed, away := i&1 > 0, i&2 > 0
@@ -103,28 +125,29 @@ func TestStartBehind(t *testing.T) {
 					start := func() *node {
 						return n.again(d, func(s *setup) { s.down, s.MaxClockWait = away, c.maxWait })
 					}
-					switch {
-					case c.refused:
+					if c.reported {
 						n = w.untouched(start)
 						n.wantEvent(snowflake.ClockSkewed{Now: now, Recorded: recorded, Threshold: cmp.Or(c.maxWait, 5*time.Second)})
-						n.stopped(c.behind.Truncate(ms).String(), "--node", time.UnixMilli(now).UTC().Format(snowflake.TimeFormat),
+						n.waits(c.behind.Truncate(ms).String(), "--node", time.UnixMilli(now).UTC().Format(snowflake.TimeFormat),
 							time.UnixMilli(recorded).UTC().Format(snowflake.TimeFormat))
-						if len(n.events) != 1 {
-							t.Errorf("the events were %v", n.events)
-						}
-						return
-					case c.behind > 0:
+					} else if c.behind > 0 {
 						n = w.untouched(start)
-						time.Sleep(c.behind - ms)
+						n.wantEvents()
+					} else {
+						n = start()
+					}
+					if c.behind > 0 {
+						time.Sleep(min(c.behind, time.Hour) - ms)
 						synctest.Wait()
 						if err := n.refused(snowflake.ErrNoWorker); !errors.Is(err, snowflake.ErrClockBackwards) {
 							t.Errorf("the error is %v, want %v in it", err, snowflake.ErrClockBackwards)
 						}
-						n.wantEvents()
 						time.Sleep(2 * ms)
 						synctest.Wait()
-					default:
-						n = start()
+					}
+					if c.behind > time.Hour {
+						n.waits()
+						return
 					}
 					if n.Worker() != 0 {
 						t.Fatalf("it holds worker %d when the clock has caught up, want 0: %+v", n.Worker(), n.State())
@@ -132,11 +155,17 @@ func TestStartBehind(t *testing.T) {
 					time.Sleep(7 * time.Second) // it rests
 					synctest.Wait()
 					n.take(0)
-					if away {
-						n.wantEvents()
-					} else {
-						n.wantEvents("acquired 0")
+					var want []string
+					if c.reported {
+						want = append(want, "skewed")
 					}
+					if !away {
+						want = append(want, "acquired 0")
+						if c.reported {
+							want = append(want, "recovered: skewed")
+						}
+					}
+					n.wantEvents(want...)
 				})
 			})
 		}
@@ -186,47 +215,56 @@ func TestStartAfterStep(t *testing.T) {
 	})
 }
 
-// TestStartOfNewNode: a generator that takes a worker of which it knows nothing compares its clock with the median of
-// the others'.
-func TestStartOfNewNode(t *testing.T) {
+// TestStartComparesClock: each start compares its clock with the others', and takes a worker when at least half of
+// them agree with it.
+func TestStartComparesClock(t *testing.T) {
 	type peers = []time.Duration
 	for name, c := range map[string]struct {
 		peers   peers
 		maxSkew time.Duration
-		off     time.Duration // reported and refused; 0: neither
+		off     time.Duration // reported, and no worker is taken; 0: neither
 	}{
 		"nobody answers":               {},
 		"all are right":                {peers: peers{0, 10 * ms, -10 * ms}},
 		"as far as may be":             {peers: peers{time.Second, time.Second}},
 		"too far":                      {peers: peers{1001 * ms}, off: 1001 * ms},
 		"too far behind":               {peers: peers{-1001 * ms}, off: -1001 * ms},
+		"one wrong of two":             {peers: peers{0, time.Hour}},
+		"two wrong of two":             {peers: peers{-time.Hour, -time.Hour}, off: -time.Hour},
 		"one wrong of five":            {peers: peers{0, 5 * ms, time.Hour, -5 * ms, 3 * ms}}, // their average is 12 min
 		"three wrong of five":          {peers: peers{time.Hour, 0, 5 * ms, time.Hour, time.Hour}, off: time.Hour},
-		"two, and the mean is near":    {peers: peers{0, 2 * time.Second}},
-		"two, and the mean is not":     {peers: peers{0, 2002 * ms}, off: 1001 * ms},
 		"more may be":                  {peers: peers{time.Minute}, maxSkew: time.Minute},
 		"more than may be":             {peers: peers{time.Minute + ms}, maxSkew: time.Minute, off: time.Minute + ms},
 		"as far as a clock can be off": {peers: peers{1<<63 - 1, 1<<63 - 1}, off: 1<<63 - 2},
 	} {
-		for _, left := range []bool{false, true} { // a worker that another one released
-			t.Run(fmt.Sprintf("%s, one to take over %v", name, left), func(t *testing.T) {
+		for _, kind := range []string{"a new node", "a new node, one to take over", "a restart", "a restart, the registry away"} {
+			t.Run(name+", "+kind, func(t *testing.T) {
 				bubble(t, func(t *testing.T, w *world) {
-					if left {
+					d := snowflaketest.NewDisk()
+					switch kind {
+					case "a new node, one to take over":
 						w.start(as("b")).kill()
 						time.Sleep(time.Hour)
+					case "a restart", "a restart, the registry away":
+						d = w.start().stop()
 					}
-					var asked atomic.Int64
+					var asked, right atomic.Int64
 					start := func() *node {
-						return w.start(func(s *setup) {
+						return w.start(on(d), func(s *setup) {
+							s.down = kind == "a restart, the registry away"
 							s.MaxClockSkew = c.maxSkew
-							s.PeerClocks = func(context.Context) []time.Duration { asked.Add(1); return c.peers }
+							s.PeerClocks = func(context.Context) []time.Duration {
+								if asked.Add(1); right.Load() > 0 {
+									return peers{0}
+								}
+								return c.peers
+							}
 						})
 					}
 					if c.off == 0 {
 						n := start()
-						n.take(0)
-						n.wantEvents("acquired 0")
-						n.run(time.Minute)
+						n.issues(0, 0)
+						n.run(30 * time.Second)
 						if n := asked.Load(); n != 1 {
 							t.Errorf("the peers were asked %d times", n)
 						}
@@ -235,26 +273,35 @@ func TestStartOfNewNode(t *testing.T) {
 					n := w.untouched(start)
 					now := w.clock.read().Wall
 					n.wantEvent(snowflake.ClockSkewed{Now: now, Peers: now + c.off.Milliseconds(), Threshold: cmp.Or(c.maxSkew, time.Second)})
-					n.stopped(c.off.Abs().String(), fmt.Sprintf("%d answered", len(c.peers)), "clock right")
+					n.waits(c.off.Abs().String(), fmt.Sprintf("of %d agree", len(c.peers)), "clock right")
+					time.Sleep(2 * time.Minute)
+					n.waits()
+					n.newEvents()
+					right.Store(1)
+					n.registry.away(false)
+					time.Sleep(1500 * ms) // the longest pause between two attempts
+					n.run(10 * time.Second)
+					n.wantEvents("acquired 0", "recovered: skewed")
 				})
 			})
 		}
 	}
 }
 
-// TestStartIsOver: a generator that still has its worker does not ask what time it is. One that has had a worker in
-// this run is not refused any more: not when it takes another, and not for its clock. One that lost its worker while
-// it was stopped is as a new node.
+// TestStartIsOver: a generator that has had a worker in this run compares its clock with the others' no more: not when
+// it takes another worker. One that lost its worker while it was stopped does.
 func TestStartIsOver(t *testing.T) {
 	for _, down := range []bool{false, true} { // the registry, at the start
 		bubble(t, func(t *testing.T, w *world) {
 			n := w.start()
 			n.run(time.Minute)
-			wrong := func(s *setup) {
-				s.PeerClocks = func(context.Context) []time.Duration { return []time.Duration{time.Hour} }
+			var off atomic.Int64
+			asks := func(s *setup) {
+				s.PeerClocks = func(context.Context) []time.Duration { return []time.Duration{time.Duration(off.Load())} }
 			}
-			n = n.again(n.stop(), wrong, func(s *setup) { s.down = down })
+			n = n.again(n.stop(), asks, func(s *setup) { s.down = down })
 			n.run(2 * time.Second)
+			off.Store(int64(time.Hour))
 			w.thief(0)
 			w.clock.step(-time.Hour)
 			n.registry.away(false)
@@ -267,32 +314,54 @@ func TestStartIsOver(t *testing.T) {
 			n.run(time.Minute)
 			d := n.stop()
 			w.memory.Wipe()
-			n.again(d, wrong).stopped("1h0m0s behind")
+			n.again(d, asks).waits("1h0m0s behind")
 		})
 	}
 }
 
-// TestStartAfterLongWait: a generator that ran for a while without a worker, as the registry was away, is not ended
-// by a refusal; it gets a worker when the reason is gone.
-func TestStartAfterLongWait(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		var off atomic.Int64
-		off.Store(int64(2 * time.Second))
-		n := w.start(down, func(s *setup) {
-			s.PeerClocks = func(context.Context) []time.Duration { return []time.Duration{time.Duration(off.Load())} }
-		})
-		time.Sleep(2 * time.Minute)
-		n.registry.away(false)
-		time.Sleep(time.Minute)
-		n.wantEvents("skewed")
-		if err := n.refused(snowflake.ErrNoWorker); !errors.Is(err, snowflake.ErrRefused) || n.ran != nil {
-			t.Errorf("a request is refused with %v; Run returned %v", err, n.ran)
+// TestStartAfterClockAhead: the clock was ahead in the last run, and nobody was there to say so. If others agree with
+// the clock now, the generator takes another worker. The old one is not used before its reservation has ended.
+func TestStartAfterClockAhead(t *testing.T) {
+	for _, down := range []bool{false, true} { // the registry, at the start
+		for _, alone := range []bool{false, true} {
+			bubble(t, func(t *testing.T, w *world) {
+				w.clock.step(time.Hour)
+				n := w.start()
+				n.run(time.Minute)
+				reserved := w.record(0).ReservedUntil
+				d := n.kill()
+				w.clock.step(-time.Hour)
+				n = w.start(on(d), func(s *setup) {
+					s.down = down
+					if !alone {
+						s.PeerClocks = func(context.Context) []time.Duration { return []time.Duration{10 * ms} }
+					}
+				})
+				if alone || down {
+					if n.waits("last time on record"); !errors.Is(n.State().Err, snowflake.ErrClockBackwards) {
+						t.Errorf("the state is %v", n.State().Err)
+					}
+				}
+				if alone {
+					time.Sleep(time.Hour + 2*time.Minute)
+					n.registry.away(false)
+					time.Sleep(7 * time.Second)
+					n.issues(0, 0)
+					return
+				}
+				n.registry.away(false)
+				time.Sleep(1500 * ms) // the longest pause between two attempts
+				n.run(time.Minute)
+				if p := n.issues(1, 0); p.UnixMS != w.clock.right() {
+					t.Errorf("an ID has the time %d, want %d", p.UnixMS, w.clock.right())
+				}
+				n.wantEvents("skewed", "acquired 1", "recovered: skewed")
+				if r := w.record(0); r.ReservedUntil != reserved {
+					t.Errorf("worker 0 is reserved until %d, want %d", r.ReservedUntil, reserved)
+				}
+			})
 		}
-		off.Store(0)
-		time.Sleep(1500 * ms) // the longest pause between two attempts
-		n.run(10 * time.Second)
-		n.wantEvents("acquired 0", "recovered: skewed")
-	})
+	}
 }
 
 // TestStartAmidAnswers: a start waits for peers that do not answer for a second, and then has time left for the
@@ -323,7 +392,7 @@ func TestStartAmidAnswers(t *testing.T) {
 				})
 				time.Sleep(time.Second)
 				if c.refused {
-					n.stopped(" behind the ")
+					n.waits(" behind the ")
 				} else {
 					n.issues(0, 0)
 				}

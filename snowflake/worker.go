@@ -36,7 +36,8 @@ type keeperState struct {
 	unanswered      Record        // the worker and the incarnation of a write that had no answer
 	contested       []int64       // the worker that the last attempt wanted and whose holder wrote first, if any
 	comparedUntil   time.Duration // Mono until which the clock need not be compared with the peers' clocks
-	refusalReported bool          // that the clock keeps the generator from starting
+	agreed          bool          // when it was compared last, there were peers that agreed
+	refusalReported bool          // that the clock keeps the generator from taking a worker
 }
 
 // heldWorker is a worker and which of its times may be issued.
@@ -96,6 +97,9 @@ func (g *Generator) until(reserved, t int64, r Reading) int64 {
 
 // acquire gets a worker: the one that it had before, else one with an ended reservation, else one that was never held.
 func (g *Generator) acquire(ctx context.Context) error {
+	if err := g.compareClock(ctx); err != nil {
+		return err
+	}
 	entries, err := g.cfg.Registry.List(ctx)
 	saved, known := g.ownSaved()
 	recorded := saved.recorded()
@@ -104,7 +108,7 @@ func (g *Generator) acquire(ctx context.Context) error {
 		if !known || errors.Is(err, ErrRefused) {
 			return err
 		}
-		if wrong := g.checkRecorded(recorded); wrong != nil {
+		if _, wrong := g.checkRecorded(recorded); wrong != nil {
 			return wrong
 		}
 		g.holdFromFile(saved)
@@ -115,10 +119,14 @@ func (g *Generator) acquire(ctx context.Context) error {
 	if ok {
 		recorded = max(recorded, own.Reported)
 	}
-	if err := g.checkRecorded(recorded); err != nil {
-		return err
-	}
+	abandon, err := g.checkRecorded(recorded)
 	switch {
+	case abandon && ok:
+		if err := g.abandon(own); err != nil {
+			return err
+		}
+	case err != nil:
+		return err
 	case ok && g.inRange(own.Worker):
 		return g.takeOver(ctx, own, saved)
 	case ok: // the configuration wants another worker now
@@ -152,10 +160,6 @@ func (g *Generator) acquireOther(ctx context.Context, entries []Entry) error {
 	if len(free) == 0 && taken > g.cfg.LastWorker-g.cfg.FirstWorker {
 		return g.allTaken(entries)
 	}
-	if err := g.compareClock(ctx); err != nil {
-		return err
-	}
-	free = slices.DeleteFunc(free, func(e Entry) bool { return g.cfg.HeldByPeerLately(e.Worker) }) // meanwhile
 	// A clock that is ahead takes each reservation for ended. A holder that writes before each attempt
 	// would starve this generator, if there is another worker.
 	others := slices.DeleteFunc(slices.Clone(free), func(e Entry) bool { return slices.Contains(g.keeper.contested, e.Worker) })
