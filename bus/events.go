@@ -177,7 +177,7 @@ type (
 		Action   snowflake.Action `json:"action"`
 	}
 	// ClockSkewedEvent is the body of the alert leaf.clock.skewed: the clock stepped forward, and
-	// other generators disagree or there are none; or a start was refused. One of RecordedMS and
+	// other generators disagree or there are none; or it is wrong at a start. One of RecordedMS and
 	// PeersMS is 0.
 	ClockSkewedEvent struct {
 		Node        string `json:"node"`

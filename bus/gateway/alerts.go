@@ -12,10 +12,6 @@ import (
 // maxAlerts is how many alerts are remembered. It bounds the lasting ones; see forget.
 const maxAlerts = 10_000
 
-// skewed is the alert of a clock. A refused start raises it too: then its generator does
-// not run although an operator wants it to.
-const skewed = "leaf.clock.skewed"
-
 // lost is the alert about a generator that its peers do not hear. They publish it, so it lasts while the generator
 // does not run.
 const lost = "leaf.node.lost"
@@ -88,9 +84,9 @@ func ends(event, alert string) bool {
 		return strings.HasPrefix(alert, "leaf.segment.") || strings.HasPrefix(alert, "leaf.ledger.") ||
 			alert == "leaf.nats.degraded" || alert == "leaf.node.stale"
 	case "leaf.worker.acquired":
-		return alert == skewed || alert == "leaf.clock.backwards" || alert == "leaf.worker.lost" || alert == "leaf.worker.expiring"
+		return strings.HasPrefix(alert, "leaf.clock.") || alert == "leaf.worker.lost" || alert == "leaf.worker.expiring"
 	case "leaf.node.stopped":
-		return alert != skewed
+		return true
 	}
 	return false
 }
@@ -147,7 +143,7 @@ func (a *alerts) all(running func(node string) bool) []notice {
 			if n.ended.compare(n.begun) >= 0 {
 				n.Over = n.ended.at
 			} else {
-				n.Gone = !runs && n.Type != skewed && n.Type != lost
+				n.Gone = !runs && n.Type != lost
 			}
 			all = append(all, n)
 		}

@@ -46,7 +46,7 @@ func worker(name, what string, after time.Duration) bus.Event {
 	return e
 }
 
-func refused(name string, after time.Duration) bus.Event {
+func skewed(name string, after time.Duration) bus.Event {
 	return tell(name, "clock.skewed", name, after, bus.ClockSkewedEvent{Node: name})
 }
 
@@ -111,10 +111,12 @@ func TestAlertsAndTheirEnds(t *testing.T) {
 			}, 1, []string{"starved order a -", "starved before a 1s"}},
 		"a worker's, and the next process has one": {
 			[]bus.Event{worker("a", "expiring", 0), worker("a", "acquired", second)}, 0, []string{"expiring 7 a 1s"}},
-		"of a start that was refused": {
-			[]bus.Event{refused("a", 0), node("a", "started", second), node("a", "stopped", second)}, 1, []string{"skewed a a -"}},
-		"of a start that was refused, and the next one was not": {
-			[]bus.Event{refused("a", 0), worker("a", "acquired", second)}, 0, []string{"skewed a a 1s"}},
+		"of a clock, and the generator starts without a worker": {
+			[]bus.Event{skewed("a", 0), node("a", "started", second)}, 1, []string{"skewed a a -"}},
+		"of a clock, and its generator stops": {
+			[]bus.Event{skewed("a", 0), node("a", "stopped", second)}, 0, []string{"skewed a a 1s"}},
+		"of a clock, and the generator has a worker": {
+			[]bus.Event{skewed("a", 0), worker("a", "acquired", second)}, 0, []string{"skewed a a 1s"}},
 	} {
 		f := newFeed(nil)
 		for _, e := range c.events {
@@ -141,7 +143,7 @@ func TestAlertsInTheOrderOfTheStream(t *testing.T) {
 			[]bus.Event{starved("a", "order", 0), node("a", "started", hour)}, []string{"starved order a 1h0m0s"}},
 		"the clock was ahead, and is set right for the next start": {
 			[]bus.Event{worker("a", "acquired", 0)},
-			[]bus.Event{refused("a", hour), worker("a", "acquired", 0)}, []string{"skewed a a 0s"}},
+			[]bus.Event{skewed("a", hour), worker("a", "acquired", 0)}, []string{"skewed a a 0s"}},
 		"the stream is read anew": {
 			[]bus.Event{starved("a", "order", 2*hour)},
 			[]bus.Event{

@@ -149,7 +149,7 @@ func New(cfg Config) *Generator {
 
 // Run serves until the context is done, and then drains: it leaves its queue groups, answers
 // all requests that it has accepted, publishes its events and closes the connection. Run fails
-// if the generator does not belong here, does not hear its peers, must not issue snowflakes
+// if the generator does not belong here, does not hear its peers, is refused by the registry of workers
 // (see [snowflake.ErrRefused]), or if its connection is closed for good. Then it refuses
 // requests that wait at once.
 func (g *Generator) Run(ctx context.Context) error {

@@ -320,7 +320,7 @@ func (d *doctor) clocks(ctx context.Context, log *slog.Logger) (string, error) {
 		fix := "check NTP on both machines"
 		switch least := ahead.Abs() - half; {
 		case least > snowflake.DefaultMaxClockSkew:
-			log.Error("the clocks differ: "+text+", so a new generator may refuse to start", "fix", fix)
+			log.Error("the clocks differ: "+text+", so a generator that starts may get no worker", "fix", fix)
 		case least > clockWarning:
 			log.Warn("the clocks differ: "+text, "fix", fix)
 		}

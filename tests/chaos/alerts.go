@@ -73,7 +73,7 @@ func endedBy(event, alert string) bool {
 	case "leaf.node.started":
 		return of("leaf.segment.", "leaf.ledger.", "leaf.nats.degraded", "leaf.node.stale")
 	case "leaf.node.stopped":
-		return !of("leaf.clock.skewed")
+		return true
 	case "leaf.worker.acquired":
 		return of("leaf.clock.", "leaf.worker.lost", "leaf.worker.expiring")
 	}

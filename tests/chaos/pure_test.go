@@ -49,8 +49,8 @@ func TestEpisodes(t *testing.T) {
 		}, 1},
 		{"a worker ends one of a clock", []bus.Event{alert("1", "clock.backwards", "n0", "3", nil),
 			event("2", 7, "info", "worker.acquired", "n0", "3", bus.WorkerEvent{})}, 0},
-		{"a stop ends no refused start", []bus.Event{alert("1", "clock.skewed", "n0", "n0", nil),
-			event("2", 7, "info", "node.stopped", "n0", "n0", bus.NodeEvent{})}, 1},
+		{"a stop ends it", []bus.Event{alert("1", "clock.skewed", "n0", "n0", nil),
+			event("2", 7, "info", "node.stopped", "n0", "n0", bus.NodeEvent{})}, 0},
 		{"lost, and its reservation lasts", []bus.Event{lost}, 0},
 		{"lost, and its reservation is over", []bus.Event{
 			alert("1", "node.lost", "n0", "n1", bus.LostEvent{UntilMS: at(40).UnixMilli()}),
