@@ -2,12 +2,14 @@ package generator
 
 import (
 	"maps"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/internal/wire"
 	"github.com/nats-io/nats.go"
 )
 
@@ -82,6 +84,13 @@ func (c *counts) refusals() map[bus.Reason]int64 {
 	found := make(map[bus.Reason]int64, len(c.errors)) // not nil: its JSON is an object
 	maps.Copy(found, c.errors)
 	return found
+}
+
+// answerable reports whether a request can be answered there. A sender chooses the subject of the answer, which the generator
+// publishes with its own rights. So it publishes no answer where JetStream or a generator would take it for a record or
+// a request.
+func answerable(reply string) bool {
+	return reply != "" && reply[0] != '$' && (!strings.HasPrefix(reply, "leaf.") || strings.HasPrefix(reply, wire.SubjectInbox+"."))
 }
 
 // answer begins the account of a request.

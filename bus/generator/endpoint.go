@@ -78,7 +78,7 @@ func endpoint[Req, Resp any](
 ) micro.Handler {
 	return micro.HandlerFunc(func(r micro.Request) {
 		reply, data := r.Reply(), r.Data()
-		if reply == "" {
+		if !answerable(reply) {
 			return
 		}
 		a := g.answer(AdminKind, NATS)

@@ -197,7 +197,7 @@ func (s *issuer) stepAside(now time.Time) error {
 // wait does not block it, so that one slow tag delays no other.
 func (s *issuer) handle(d *delivery, r request) {
 	reply := r.Reply()
-	if reply == "" {
+	if !answerable(reply) {
 		return // no caller would get the IDs
 	}
 	s.crowd.read.Add(1)

@@ -28,8 +28,10 @@ func TestMutations(t *testing.T) {
 		{"a request that is answered later loses its answer", "TestWaitingLeavesTheCallback", []edit{{"issuer.go",
 			"	s.g.respondMsg(idsMessage(reply, s.g.Order(tag), body))\n", "	_ = body\n"}}},
 		{"a request without a reply takes IDs", "TestNoReplyNoID", []edit{{"issuer.go",
-			"	if reply == \"\" {\n		return // no caller would get the IDs",
+			"	if !answerable(reply) {\n		return // no caller would get the IDs",
 			"	if false {\n		return // no caller would get the IDs"}}},
+		{"an answer becomes a record in JetStream", "TestAnswersGoToInboxes", []edit{{"answer.go", "reply[0] != '$'", "true"}}},
+		{"an answer becomes a request", "TestAnswersGoToInboxes", []edit{{"answer.go", `!strings.HasPrefix(reply, "leaf.")`, "true"}}},
 		{"an answer of a strict tag does not say so", "TestStrictAnswers", []edit{{"answer.go",
 			"	if order == allocator.Strict {", "	if false {"}}},
 

@@ -200,6 +200,38 @@ func TestNoReplyNoID(t *testing.T) {
 	}
 }
 
+// The sender of a request chooses the subject of the answer. With that it makes no generator write a record or send a
+// request.
+func TestAnswersGoToInboxes(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
+	start(t, s, "n", memory(t, "order"), nil)
+	misled, err := nc.SubscribeSync(">")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, replies := "leaf.internal.inbox.x", []string{"$KV.LEAF_TAGS.order", "$JS.API.STREAM.PURGE.LEAF_EVENTS", "leaf.admin.tags.delete"}
+	for _, subject := range []string{"leaf.segment.order", "leaf.snowflake", "leaf.decode", "leaf.clock", "leaf.admin.tags.list"} {
+		for _, reply := range append(replies, own) {
+			if err := nc.PublishRequest(subject, reply, []byte("1")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for answers := 0; answers < 5; {
+		msg, err := misled.NextMsg(testkit.Patience)
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case slices.Contains(replies, msg.Subject):
+			t.Fatalf("a generator sent %s to %s", msg.Data, msg.Subject)
+		case msg.Subject == own:
+			answers++
+		}
+	}
+}
+
 func TestOverloaded(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)

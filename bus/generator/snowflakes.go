@@ -135,7 +135,7 @@ func (r joinedRegistry) List(ctx context.Context) ([]snowflake.Entry, error) {
 
 // decode answers leaf.decode.
 func (g *Generator) decode(r micro.Request) {
-	if r.Reply() == "" {
+	if !answerable(r.Reply()) {
 		return
 	}
 	a := g.answer(AdminKind, NATS)
@@ -170,7 +170,7 @@ func decoded(id int64, p snowflake.Parts) bus.Decoded {
 
 // answerClock answers leaf.clock, if the generator holds a worker.
 func (g *Generator) answerClock(r micro.Request) {
-	if worker := g.flakes.Worker(); worker >= 0 && r.Reply() != "" {
+	if worker := g.flakes.Worker(); worker >= 0 && answerable(r.Reply()) {
 		now := g.cfg.Snowflake.Clock().Wall
 		g.respond(r.Reply(), wire.Encode(bus.ClockReply{Node: g.cfg.Node, Worker: worker, UnixMS: now}))
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/synadia-io/orbit.go/natscontext"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/installation"
 	"github.com/leafbus/leafbus/bus/natsversion"
 )
 
@@ -39,6 +40,7 @@ type connFlags struct {
 	tlsCA, tlsCert, tlsKey string // files
 
 	inboxPrefix string
+	ownInbox    string // in place of _INBOX, where neither the flag nor the NATS context says more
 	jsDomain    string
 	timeout     time.Duration
 
@@ -82,6 +84,12 @@ func (c *connFlags) registerClient(fs *pflag.FlagSet) {
 	fs.StringVar(&c.context, "context", "", "NATS context to use (default the selected one, unless --server is given)")
 	annotate(fs.Lookup("context"), noteNATS, "NATS_CONTEXT")
 	group(fs, groupConnection, "context")
+}
+
+// ownInboxes makes a command that does what a generator does get its answers where generators get theirs.
+func (c *connFlags) ownInboxes(fs *pflag.FlagSet) {
+	c.ownInbox = installation.InboxPrefix
+	fs.Lookup("inbox-prefix").Usage = "`SUBJECT` under which replies arrive. No caller may read there (default " + c.ownInbox + ")"
 }
 
 // options returns what nats.Connect needs besides the server: a connection
@@ -128,7 +136,14 @@ func (c *connFlags) options(name string) ([]nats.Option, error) {
 		checked("tlscert", nats.ClientCert(c.tlsCert, c.tlsKey))
 	}
 	if c.inboxPrefix != "" {
+		inbox := c.inboxPrefix + "."
+		if inbox[0] == '$' || strings.HasPrefix(inbox, "leaf.") && !strings.HasPrefix(inbox, installation.InboxPrefix+".") {
+			return nil, usagef("--inbox-prefix %s: generators send no answers there: take one that begins with _INBOX", c.inboxPrefix)
+		}
 		checked("inbox-prefix", nats.CustomInboxPrefix(c.inboxPrefix))
+	}
+	if c.ownInbox != "" {
+		opts = append(opts, func(o *nats.Options) error { o.InboxPrefix = cmp.Or(o.InboxPrefix, c.ownInbox); return nil })
 	}
 	return opts, err
 }

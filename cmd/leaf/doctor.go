@@ -85,6 +85,7 @@ has. With --nats-monitor leaf asks the monitoring address of a server that you j
 	group(fs, groupState, "data-dir")
 	group(fs, groupOutput, "json")
 	f.conn.registerClient(fs)
+	f.conn.ownInboxes(fs)
 	return cmd
 }
 

@@ -96,6 +96,7 @@ signal ends it at once.`,
 	f.zookeeper.register(fs)
 	f.mysql.register(fs)
 	f.conn.register(fs, groupNATS)
+	f.conn.ownInboxes(fs)
 	group(fs, groupStart, "tag", "data-dir", "server", "listen", "node")
 	group(fs, groupNATS, "nats-config")
 	group(fs, groupState, "replicas", "events-max-bytes", "events-max-age")

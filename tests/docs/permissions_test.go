@@ -17,17 +17,24 @@ func subjects(text string) (found []string) {
 	return found
 }
 
-// The users in the script that tries the rights have those which SECURITY.md and docs/audit.md give, and no more.
+// The users in the script that tries the rights have those which the pages give, and no more.
 func TestRightsOfThePagesAreTried(t *testing.T) {
 	t.Parallel()
 	script, security := read(t, "tests/cli/permissions.txtar"), read(t, "SECURITY.md")
+	events := read(t, "docs/events.md")
 	takes := subjects(group(`(?m)^\| takes IDs \|(.*)$`, security))
 	for user, want := range map[string][]string{
-		"takes":   takes,
-		"changes": append(subjects(group(`(?m)^\| changes tags [^|]*\| also (.*)$`, security)), takes...),
-		"auditor": subjects(group(`(?s)user: auditor,.*?publish: \[(.*?)\]`, read(t, "docs/audit.md"))),
+		"takes":     takes,
+		"changes":   append(subjects(group(`(?m)^\| changes tags [^|]*\| also (.*)$`, security)), takes...),
+		"auditor":   subjects(group(`(?s)user: auditor,.*?publish: \[(.*?)\]`, read(t, "docs/audit.md"))),
+		"generator": subjects(group(`(?s)user: generator,.*?publish: \[(.*?)\]\s+subscribe: \[ "leaf\.>", "\$SRV\.>" \]\s+allow_responses: true`, read(t, "docs/doctor.md"))),
+		"follows":   subjects(group(`(?s)\| from the stream \| to publish to (.*?)\. Not to `, events) + group(`\| with .--durable. \|(.*)`, events)),
 	} {
-		tried := regexp.MustCompile(`(?s)user: ` + user + `,.*?publish: \[(.*?)\], subscribe: "_INBOX\.>" `).FindStringSubmatch(script)
+		subscribe := `, subscribe: "_INBOX\.` + user + `\.>" `
+		if user == "generator" {
+			subscribe = `\s+subscribe: \[ "leaf\.>", "\$SRV\.>" \], allow_responses: true `
+		}
+		tried := regexp.MustCompile(`(?s)user: ` + user + `,.*?publish: \[(.*?)\]` + subscribe).FindStringSubmatch(script)
 		slices.Sort(want)
 		if len(want) < 3 || tried == nil {
 			t.Fatalf("the rights of %s are %q in the page, and %q in the script", user, want, tried)

@@ -17,6 +17,7 @@ const (
 	SubjectReserved   = "leaf.internal.reserved" // a range that a generator has just reserved
 	SubjectHave       = "leaf.internal.have"     // asks who has IDs of a tag; a generator that has enough answers
 	SubjectTake       = "leaf.internal.take"     // then a dot and the run of the generator that is asked for IDs
+	SubjectInbox      = "leaf.internal.inbox"    // begins the subjects on which generators get answers, such as keys of opaque tags
 	SubjectHold       = "leaf.internal.hold"     // keeps back the claims of a strict tag, while an operator's change is written
 )
 
