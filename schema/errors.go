@@ -15,6 +15,7 @@ import (
 const (
 	errDuplicate    = 1062 // ER_DUP_ENTRY
 	errChanged      = 1020 // ER_CHECKREAD: MariaDB, when a snapshot is too old
+	errNoColumn     = 1054 // ER_BAD_FIELD_ERROR
 	errDenied       = 1142 // ER_TABLEACCESS_DENIED
 	errColumnDenied = 1143 // ER_COLUMNACCESS_DENIED
 	errVariable     = 1193 // ER_UNKNOWN_SYSTEM_VARIABLE
@@ -96,9 +97,9 @@ func (s *Store) explain(ctx context.Context, err error) error {
 var advice = map[uint16]string{
 	1044: adviceRights, 1142: adviceRights, 1143: adviceRights, 1227: adviceRights,
 	1045: adviceLogin, 1130: adviceLogin, 1251: adviceLogin, 1524: adviceLogin, 1698: adviceLogin,
-	1049: "create the database (CREATE DATABASE), or fix its name in the DSN",
-	1054: "the table was made by hand or by another version: compare it with `leaf migrate --print`",
-	1820: advicePassword, 1862: advicePassword,
+	1049:        "create the database (CREATE DATABASE), or fix its name in the DSN",
+	errNoColumn: "the table was made by hand or by another version: compare it with `leaf migrate --print`",
+	1820:        advicePassword, 1862: advicePassword,
 	3118: adviceLocked, 4151: adviceLocked, // MySQL, MariaDB
 	3159: "the server demands TLS: add tls=true to the DSN, or give --mysql-tlsca",
 }

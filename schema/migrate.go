@@ -167,6 +167,9 @@ func (s *Store) checkName(ctx context.Context, o *opened) error {
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return nil
+	case number(err) == errNoColumn:
+		err = fmt.Errorf("%w: the table leaf_installation is of another version: give another database, or drop the table and make it as `leaf migrate --print` has it: %w",
+			allocator.ErrRefused, err)
 	case err == nil && !s.same(have.Alloc, s.cfg.Table):
 		err = fmt.Errorf("%w: installation %s keeps its tags in the table %s of this database, not in %s: give --mysql-table %[3]s",
 			allocator.ErrRefused, have.Installation, have.Alloc, s.cfg.Table)
