@@ -27,6 +27,9 @@ var (
 	// ErrRefused: the generator does not belong to this store. Retries do not
 	// help: an operator must change something.
 	ErrRefused = errors.New("refused")
+	// ErrMisconfigured: the store is unavailable until an operator changes something: a password, a right, a name. A
+	// generator that has never used this store is refused; others wait.
+	ErrMisconfigured = errors.New("an operator must act")
 	// ErrRegressed: the store went backwards. The tag is served again when an
 	// operator has moved max_id forward.
 	ErrRegressed = errors.New("the store went backwards")

@@ -35,8 +35,8 @@ func (s *Store) Create(ctx context.Context, tag allocator.Tag) (allocator.Tag, e
 		}
 		err = o.insert(ctx, tx, tag)
 		if number(err) == errDuplicate {
-			return fmt.Errorf("%w: leaf_alloc has %s by now, or a tag that its collation treats as the same (it ignores letters' case and spaces at the end)",
-				allocator.ErrExists, tag.Name)
+			return fmt.Errorf("%w: %s has %s by now, or a tag that its collation treats as the same (it ignores letters' case and spaces at the end)",
+				allocator.ErrExists, o.table, tag.Name)
 		}
 		if err != nil {
 			return err
@@ -99,7 +99,7 @@ func (s *Store) Delete(ctx context.Context, tag string, from int64) (allocator.T
 		if err := write(ctx, tx, mark{BizTag: tag, Floor: last.Floor, MaxID: max(last.MaxID, last.Floor, from)}); err != nil {
 			return err
 		}
-		return one(tx.ExecContext(ctx, "DELETE FROM leaf_alloc WHERE "+named, tag, tag))
+		return one(tx.ExecContext(ctx, "DELETE FROM ?alloc WHERE "+named, tag, tag))
 	})
 	last.MaxID, last.Deleted = tomb.MaxID, true
 	return last, err
@@ -158,19 +158,19 @@ func (s *Store) change(ctx context.Context, tag string, f func(context.Context, 
 // have no default.
 func (o *opened) insert(ctx context.Context, tx bun.Tx, t allocator.Tag) error {
 	if o.description != "" {
-		return one(tx.ExecContext(ctx, "INSERT INTO leaf_alloc (biz_tag, max_id, step, ?) VALUES (?, ?, ?, ?)",
+		return one(tx.ExecContext(ctx, "INSERT INTO ?alloc (biz_tag, max_id, step, ?) VALUES (?, ?, ?, ?)",
 			bun.Ident(o.description), t.Name, t.MaxID, t.Step, t.Description))
 	}
 	if err := o.describe(ctx, tx, t.Name, t.Description); err != nil {
 		return err
 	}
-	return one(tx.ExecContext(ctx, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES (?, ?, ?)", t.Name, t.MaxID, t.Step))
+	return one(tx.ExecContext(ctx, "INSERT INTO ?alloc (biz_tag, max_id, step) VALUES (?, ?, ?)", t.Name, t.MaxID, t.Step))
 }
 
 // set changes the numbers of a tag. Its row is locked and was read, so a statement
 // that changes nothing is no failure.
 func set(ctx context.Context, tx bun.Tx, t allocator.Tag) error {
-	_, err := tx.NewUpdate().Model(&alloc{MaxID: t.MaxID, Step: t.Step}).Column("max_id", "step").
+	_, err := tx.NewUpdate().Model(&alloc{MaxID: t.MaxID, Step: t.Step}).ModelTableExpr(ofTags).Column("max_id", "step").
 		Where(named, t.Name, t.Name).Exec(ctx)
 	return err
 }
@@ -179,11 +179,11 @@ func set(ctx context.Context, tx bun.Tx, t allocator.Tag) error {
 func (o *opened) describe(ctx context.Context, tx bun.Tx, tag, text string) error {
 	switch {
 	case o.description != "":
-		_, err := tx.ExecContext(ctx, "UPDATE leaf_alloc SET ? = ? WHERE "+named,
+		_, err := tx.ExecContext(ctx, "UPDATE ?alloc SET ? = ? WHERE "+named,
 			bun.Ident(o.description), text, tag, tag)
 		return err
 	case text != "":
-		return fmt.Errorf("%w: table leaf_alloc has no column for a description; ALTER TABLE leaf_alloc ADD description varchar(256)", allocator.ErrBadValue)
+		return fmt.Errorf("%w: table %s has no column for a description; ALTER TABLE %[2]s ADD description varchar(256)", allocator.ErrBadValue, o.table)
 	}
 	return nil
 }

@@ -11,8 +11,9 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 )
 
-// layout is what the database says about leaf_alloc.
+// layout is what the database says about the table of the tags.
 type layout struct {
+	table       string // its name
 	description string // name of the column; empty: there is none
 	binary      bool   // biz_tag is sorted by bytes
 	flaws       []string
@@ -23,38 +24,39 @@ func (l *layout) refuse() error {
 	if len(l.flaws) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: table leaf_alloc cannot be used: %s", allocator.ErrRefused, strings.Join(l.flaws, "; "))
+	return fmt.Errorf("%w: table %s cannot be used: %s", allocator.ErrRefused, l.table, strings.Join(l.flaws, "; "))
 }
 
 func (l *layout) flaw(format string, a ...any) { l.flaws = append(l.flaws, fmt.Sprintf(format, a...)) }
 
-const askTable = `SELECT t.table_type AS kind, COALESCE(t.engine, '') AS engine,
+const askTable = `SELECT t.table_name AS name, t.table_type AS kind, COALESCE(t.engine, '') AS engine,
 	COALESCE(e.transactions, '') = 'YES' AS transactions,
 	(SELECT COUNT(*) FROM information_schema.triggers
-		WHERE event_object_schema = DATABASE() AND event_object_table = 'leaf_alloc' AND event_manipulation = 'UPDATE') > 0 AS triggers,
+		WHERE event_object_schema = DATABASE() AND event_object_table = ?0 AND event_manipulation = 'UPDATE') > 0 AS triggers,
 	(SELECT COUNT(*) FROM (SELECT index_name FROM information_schema.statistics
-		WHERE table_schema = DATABASE() AND table_name = 'leaf_alloc' GROUP BY index_name
+		WHERE table_schema = DATABASE() AND table_name = ?0 GROUP BY index_name
 		HAVING MAX(non_unique) = 0 AND COUNT(*) = 1 AND LOWER(MIN(column_name)) = 'biz_tag') AS of_tag) > 0 AS unique_tag
 	FROM information_schema.tables t LEFT JOIN information_schema.engines e ON e.engine = t.engine
-	WHERE t.table_schema = DATABASE() AND t.table_name = 'leaf_alloc'`
+	WHERE t.table_schema = DATABASE() AND t.table_name = ?0`
 
-// inspect looks at leaf_alloc, and names all that makes it unfit.
-func inspect(ctx context.Context, db bun.IDB) (l layout, err error) {
+// inspect looks at the table of the tags, and names all that makes it unfit.
+func inspect(ctx context.Context, db bun.IDB, name string) (l layout, err error) {
 	var table struct {
-		Kind, Engine                      string
+		Name, Kind, Engine                string
 		Transactions, Triggers, UniqueTag bool
 	}
-	if err := db.NewRaw(askTable).Scan(ctx, &table); err != nil {
+	if err := db.NewRaw(askTable, name).Scan(ctx, &table); err != nil {
 		return l, err
 	}
-	columns, err := columns(ctx, db)
+	l.table = table.Name
+	columns, err := columns(ctx, db, name)
 	if err != nil {
 		return l, err
 	}
 	if table.Kind != "BASE TABLE" {
 		l.flaw("it is a %s; it must be a table", strings.ToLower(table.Kind))
 	} else if !table.Transactions {
-		l.flaw("its engine %s has no transactions, so a crash could bring IDs back; ALTER TABLE leaf_alloc ENGINE=InnoDB", table.Engine)
+		l.flaw("its engine %s has no transactions, so a crash could bring IDs back; ALTER TABLE %s ENGINE=InnoDB", table.Engine, l.table)
 	}
 	if table.Triggers {
 		l.flaw("it has a trigger on UPDATE, which could change what a generator has reserved, or hide it from the generator; drop the trigger")
@@ -65,7 +67,7 @@ func inspect(ctx context.Context, db bun.IDB) (l layout, err error) {
 	}
 	l.inspectColumns(columns)
 	if !table.UniqueTag {
-		l.flaw("biz_tag is not unique, so a tag could have two rows and its IDs repeat; ALTER TABLE leaf_alloc ADD PRIMARY KEY (biz_tag)")
+		l.flaw("biz_tag is not unique, so a tag could have two rows and its IDs repeat; ALTER TABLE %s ADD PRIMARY KEY (biz_tag)", l.table)
 	}
 	return l, nil
 }
@@ -79,12 +81,12 @@ type column struct {
 	Computed  bool
 }
 
-// columns returns the columns of leaf_alloc by their names in small letters.
-func columns(ctx context.Context, db bun.IDB) (map[string]column, error) {
+// columns returns the columns of a table by their names in small letters.
+func columns(ctx context.Context, db bun.IDB, table string) (map[string]column, error) {
 	var list []column
 	err := db.NewRaw(`SELECT LOWER(column_name) AS name, data_type AS type, column_type AS full, is_nullable AS nullable,
 		collation_name AS collation, LOCATE('GENERATED', UPPER(extra)) > 0 AND LOCATE('DEFAULT_GENERATED', UPPER(extra)) = 0 AS computed
-		FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = 'leaf_alloc'`).Scan(ctx, &list)
+		FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = ?`, table).Scan(ctx, &list)
 	byName := make(map[string]column, len(list))
 	for _, c := range list {
 		byName[c.Name] = c

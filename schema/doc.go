@@ -1,5 +1,5 @@
 // Package schema keeps tags where Leaf keeps them: in the table leaf_alloc of
-// a MySQL or MariaDB database, a row each. [Store] implements
+// a MySQL or MariaDB database, a row each; it may have another name (Config.Table). [Store] implements
 // [github.com/leafbus/leafbus/allocator.Store].
 //
 // A range is reserved in one round trip, by one statement:

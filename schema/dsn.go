@@ -103,16 +103,12 @@ func unreadable(dsn string) string {
 }
 
 // connect returns a pool of connections. It makes none yet.
-func connect(cfg *mysql.Config, databaseID *atomic.Pointer[string]) (*sql.DB, error) {
-	c, err := mysql.NewConnector(cfg)
-	if err != nil {
-		return nil, err
-	}
-	db := sql.OpenDB(connector{c, databaseID})
+func connect(a *access, databaseID *atomic.Pointer[string]) *sql.DB {
+	db := sql.OpenDB(connector{a, databaseID})
 	db.SetMaxOpenConns(maxConns)
 	db.SetMaxIdleConns(maxConns)
 	db.SetConnMaxLifetime(connLifetime)
-	return db, nil
+	return db
 }
 
 // connector makes connections with our settings. It refuses a read-only server:
@@ -120,15 +116,18 @@ func connect(cfg *mysql.Config, databaseID *atomic.Pointer[string]) (*sql.DB, er
 // be reserved again on the primary. It refuses a database with another ID than databaseID:
 // the address may lead elsewhere, and not for all generators at the same time.
 type connector struct {
-	driver.Connector
+	*access
 	databaseID *atomic.Pointer[string]
 }
 
 var errElsewhere = errors.New("the address leads to another database than the installation's (see leaf_installation)")
 
+// Driver implements [driver.Connector].
+func (connector) Driver() driver.Driver { return mysql.MySQLDriver{} }
+
 // Connect implements [driver.Connector].
 func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
-	conn, err := c.Connector.Connect(ctx)
+	conn, err := c.again().Connect(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -61,7 +61,7 @@ func behaves(t *testing.T, plain, dsn string) {
 		t.Errorf("after the step was changed: %v", g.Range)
 	}
 
-	step, text := int64(1)<<40, `täglich \ 'x' "y" 日本 🍃`
+	step, text := int64(1)<<40, `täglich \ 'x' "y" ?alloc 日本 🍃`
 	_, err = s.Update(within(t), "order", allocator.Change{Step: &step})
 	wantError(t, "Update with a step that does not fit", err, allocator.ErrBadValue)
 	if step := ask[int64](t, plain, "SELECT step FROM leaf_alloc"); step != 20 {
@@ -79,8 +79,8 @@ func behaves(t *testing.T, plain, dsn string) {
 	}
 
 	for _, tag := range []string{"a", "b", "c"} {
-		created, err := s.Create(within(t), allocator.Tag{Name: tag, MaxID: 1, Step: 10, Description: text + "?0 ? ?name -- %s"})
-		if err != nil || created.Description != text+"?0 ? ?name -- %s" || get(t, s, tag).Description != created.Description {
+		created, err := s.Create(within(t), allocator.Tag{Name: tag, MaxID: 1, Step: 10, Description: text + "?0 ? ?name ?alloc -- %s"})
+		if err != nil || created.Description != text+"?0 ? ?name ?alloc -- %s" || get(t, s, tag).Description != created.Description {
 			t.Errorf("Create: %+v, %v", created, err)
 		}
 	}

@@ -2,6 +2,7 @@ package schema
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 
@@ -14,6 +15,7 @@ import (
 const (
 	errDuplicate    = 1062 // ER_DUP_ENTRY
 	errChanged      = 1020 // ER_CHECKREAD: MariaDB, when a snapshot is too old
+	errNoColumn     = 1054 // ER_BAD_FIELD_ERROR
 	errDenied       = 1142 // ER_TABLEACCESS_DENIED
 	errColumnDenied = 1143 // ER_COLUMNACCESS_DENIED
 	errVariable     = 1193 // ER_UNKNOWN_SYSTEM_VARIABLE
@@ -72,13 +74,13 @@ func (s *Store) explain(ctx context.Context, err error) error {
 	}
 	switch number(err) {
 	case errOutOfRange, errTooLong, errBadText, errNoDefault:
-		return fmt.Errorf("%w: it does not fit the columns of leaf_alloc: %w", allocator.ErrBadValue, err)
+		return fmt.Errorf("%w: it does not fit the columns of %s: %w", allocator.ErrBadValue, s.cfg.Table, err)
 	case errOption, errReadOnlyTx, errReadOnlyMode, errInnoReadOnly:
 		err = fmt.Errorf("%w: %w", errReadOnly, err)
 	}
-	if number(err) == 0 && !errors.Is(err, context.Canceled) || errors.Is(err, errReadOnly) {
-		// New connections may lead to the primary by now. The old ones would each
-		// wait for a server that is gone.
+	if !errors.Is(err, context.Canceled) {
+		// New connections may lead to a server that works. The old ones would stay with one that is gone,
+		// that is no longer the primary, or that left its cluster (1047, 1053, 3100).
 		s.renew()
 	}
 	what := "MySQL"
@@ -88,7 +90,44 @@ func (s *Store) explain(ctx context.Context, err error) error {
 	case errors.Is(err, mysql.ErrInvalidConn): // its own text says nothing
 		what = "the connection to MySQL broke, or nothing came from it in time"
 	}
-	return fmt.Errorf("%w: %s (%s): %w", allocator.ErrUnavailable, what, s.name, err)
+	return fmt.Errorf("%w: %s (%s): %w", allocator.ErrUnavailable, what, s.Name(), withAdvice(err))
+}
+
+// advice says what an operator does about errors that stay until then, by their numbers.
+var advice = map[uint16]string{
+	1044: adviceRights, 1142: adviceRights, 1143: adviceRights, 1227: adviceRights,
+	1045: adviceLogin, 1130: adviceLogin, 1251: adviceLogin, 1524: adviceLogin, 1698: adviceLogin,
+	1049:        "create the database (CREATE DATABASE), or fix its name in the DSN",
+	errNoColumn: "the table was made by hand or by another version: compare it with `leaf migrate --print`",
+	1820:        advicePassword, 1862: advicePassword,
+	3118: adviceLocked, 4151: adviceLocked, // MySQL, MariaDB
+	3159: "the server demands TLS: add tls=true to the DSN, or give --mysql-tlsca",
+}
+
+const (
+	adviceRights   = "give the account SELECT, INSERT, UPDATE and DELETE on the tables, and CREATE once, or let `leaf migrate` create them with another account"
+	adviceLogin    = "check the user and the password in the DSN, from which hosts the account may come, and whether it must use TLS"
+	advicePassword = "the password of the account has expired: ALTER USER ... IDENTIFIED BY ..."
+	adviceLocked   = "the account is locked: ALTER USER ... ACCOUNT UNLOCK"
+)
+
+// withAdvice makes an error that stays until an operator acts match [allocator.ErrMisconfigured], and say what to do.
+func withAdvice(err error) error {
+	what := advice[number(err)]
+	_, authority := errors.AsType[*tls.CertificateVerificationError](err)
+	switch {
+	case authority:
+		what = "name the authority that signed the server's certificate with --mysql-tlsca (docs/mysql.md)"
+	case errors.Is(err, mysql.ErrNoTLS):
+		what = "switch TLS on in the server, or leave it out of the DSN"
+	case errors.Is(err, mysql.ErrCleartextPassword), errors.Is(err, mysql.ErrNativePassword), errors.Is(err, mysql.ErrOldPassword),
+		errors.Is(err, mysql.ErrUnknownPlugin), errors.Is(err, mysql.ErrOldProtocol):
+		what = "let the account log in in another way"
+	}
+	if what == "" {
+		return err
+	}
+	return fmt.Errorf("%w: %w: %s", err, allocator.ErrMisconfigured, what)
 }
 
 // explainChange is explain for a change of a tag: if the database forbids it to this

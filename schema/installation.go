@@ -19,6 +19,7 @@ type owner struct {
 
 	Installation string `bun:"id"`    // its ID
 	Store        string `bun:"store"` // a random ID of the database
+	Alloc        string `bun:"alloc"` // the table of the tags
 }
 
 // Claim returns the installation that the database belongs to, and the database's ID. Both are
@@ -39,7 +40,7 @@ func (s *Store) Claim(ctx context.Context, installation string, first bool) (of,
 		return "", "", nil
 	}
 	if errors.Is(err, sql.ErrNoRows) {
-		if err = o.claim(ctx, owner{Installation: installation, Store: rand.Text()}); err == nil {
+		if err = o.claim(ctx, owner{Installation: installation, Store: rand.Text(), Alloc: o.table}); err == nil {
 			have, err = o.owner(ctx)
 		}
 	}
@@ -60,7 +61,7 @@ func (s *Store) Repair(installation, id string) string {
 	if installation == "" {
 		return "DELETE FROM leaf_installation"
 	}
-	return fmt.Sprintf("REPLACE INTO leaf_installation (id, store) VALUES ('%s', '%s')", installation, id)
+	return fmt.Sprintf("REPLACE INTO leaf_installation (id, store, alloc) VALUES ('%s', '%s', '%s')", installation, id, s.cfg.Table)
 }
 
 // owner reads the row of leaf_installation.

@@ -1,7 +1,9 @@
 package schema
 
 import (
+	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,19 +15,27 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 )
 
-// tables are all that this package keeps, by their names. Each statement can be
-// repeated and changes no existing table. So there is no order, no version and no
-// lock to keep, and generators may start together.
-var tables = []struct{ name, create string }{
-	// As Leaf has it, but for the collation: tags are case-sensitive.
-	{"leaf_alloc", "CREATE TABLE IF NOT EXISTS leaf_alloc (\n" +
-		"  biz_tag varchar(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,\n" +
-		"  max_id bigint NOT NULL DEFAULT 1 COMMENT 'the next ID that nobody has reserved',\n" +
-		"  step int NOT NULL COMMENT 'IDs that are reserved at a time',\n" +
-		"  description varchar(256) CHARACTER SET utf8mb4 DEFAULT NULL,\n" +
-		"  update_time timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP,\n" +
-		"  PRIMARY KEY (biz_tag)\n" +
-		") ENGINE=InnoDB"},
+// table is a table that this package keeps, and the statement that creates it.
+type table struct{ name, create string }
+
+// tables are all that this package keeps. Each statement can be repeated and changes no existing
+// table. So there is no order, no version and no lock to keep, and generators may start together.
+func tables(alloc string) []table {
+	return append([]table{{alloc, fmt.Sprintf(createAlloc, alloc)}}, beside...)
+}
+
+// createAlloc creates the table of the tags as Leaf has it, but for the collation: tags are case-sensitive.
+const createAlloc = "CREATE TABLE IF NOT EXISTS `%s` (\n" +
+	"  biz_tag varchar(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,\n" +
+	"  max_id bigint NOT NULL DEFAULT 1 COMMENT 'the next ID that nobody has reserved',\n" +
+	"  step int NOT NULL COMMENT 'IDs that are reserved at a time',\n" +
+	"  description varchar(256) CHARACTER SET utf8mb4 DEFAULT NULL,\n" +
+	"  update_time timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP,\n" +
+	"  PRIMARY KEY (biz_tag)\n" +
+	") ENGINE=InnoDB"
+
+// beside are the tables that stand beside that of the tags.
+var beside = []table{
 	{"leaf_mark", "CREATE TABLE IF NOT EXISTS leaf_mark (\n" +
 		"  biz_tag varchar(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,\n" +
 		"  floor bigint NOT NULL DEFAULT 0 COMMENT 'where an operator last moved max_id to',\n" +
@@ -37,15 +47,17 @@ var tables = []struct{ name, create string }{
 		"  one tinyint NOT NULL DEFAULT 1 COMMENT 'there is one row',\n" +
 		"  id varchar(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL COMMENT 'of the installation',\n" +
 		"  store varchar(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL COMMENT 'of the database',\n" +
+		"  alloc varchar(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT 'leaf_alloc' COMMENT 'the table of the tags',\n" +
 		"  created timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP,\n" +
 		"  PRIMARY KEY (one)\n" +
 		") ENGINE=InnoDB"},
 }
 
-// SQL is the statements that create the tables, for an account that may create them.
-func SQL() string {
+// SQL is the statements that create the tables, for an account that may create them. alloc is the table
+// of the tags; empty: DefaultTable.
+func SQL(alloc string) string {
 	var b strings.Builder
-	for _, t := range tables {
+	for _, t := range tables(cmp.Or(alloc, DefaultTable)) {
 		b.WriteString(t.create + ";\n")
 	}
 	return b.String()
@@ -57,9 +69,9 @@ func (s *Store) Migrate(ctx context.Context) (created []string, err error) {
 	if created, err = s.migrate(ctx, false); err != nil {
 		return created, err
 	}
-	if right := lacking(ctx, s.fit.Load().db); right != "" {
-		return created, fmt.Errorf("%w: the account may not %s; it needs SELECT, INSERT, UPDATE and DELETE on leaf_alloc, leaf_mark and leaf_installation",
-			allocator.ErrRefused, right)
+	if right := s.lacking(ctx); right != "" {
+		return created, fmt.Errorf("%w: the account may not %s; it needs SELECT, INSERT, UPDATE and DELETE on %s, leaf_mark and leaf_installation",
+			allocator.ErrRefused, right, s.cfg.Table)
 	}
 	return created, nil
 }
@@ -87,21 +99,27 @@ func (s *Store) migrate(ctx context.Context, owned bool) (created []string, err 
 	if err != nil {
 		return nil, s.lost(ctx, err)
 	}
-	o := &opened{db: bun.NewDB(s.pool, mysqldialect.New())}
-	names, err := missing(ctx, o.db)
+	o := &opened{db: bun.NewDB(s.pool, mysqldialect.New()).WithNamedArg("alloc", bun.Ident(s.cfg.Table))}
+	names, err := s.missing(ctx, o.db)
 	if err != nil {
 		return nil, s.lost(ctx, err)
 	}
-	if owned && slices.Contains(names, "leaf_installation") {
+	isOwned := !slices.Contains(names, "leaf_installation")
+	if owned && !isOwned {
 		return nil, errNoOwner
 	}
+	if isOwned {
+		if err := s.checkName(ctx, o); err != nil {
+			return nil, s.lost(ctx, err)
+		}
+	}
 	look := func() error {
-		if o.layout, err = inspect(ctx, o.db); err != nil {
+		if o.layout, err = inspect(ctx, o.db, s.cfg.Table); err != nil {
 			return s.lost(ctx, err)
 		}
 		return o.refuse()
 	}
-	isNew := slices.Contains(names, "leaf_alloc")
+	isNew := slices.Contains(names, s.cfg.Table)
 	if !isNew { // before a table is created beside one that cannot be used
 		if err := look(); err != nil {
 			return nil, err
@@ -110,7 +128,7 @@ func (s *Store) migrate(ctx context.Context, owned bool) (created []string, err 
 	if len(names) > 0 && s.cfg.Check {
 		return nil, fmt.Errorf("%w: tables are missing in the database (%s); `leaf migrate` creates them", allocator.ErrRefused, strings.Join(names, ", "))
 	}
-	if err := create(ctx, o.db, names); err != nil {
+	if err := s.create(ctx, o.db, names); err != nil {
 		return nil, s.lost(ctx, err)
 	}
 	if isNew {
@@ -119,8 +137,8 @@ func (s *Store) migrate(ctx context.Context, owned bool) (created []string, err 
 		}
 	}
 	// This changes nothing, but needs the right to.
-	if _, err := o.db.ExecContext(ctx, "UPDATE leaf_alloc SET max_id = max_id WHERE biz_tag IS NULL"); err != nil {
-		return names, s.lost(ctx, fmt.Errorf("leaf_alloc cannot be written: %w", err))
+	if _, err := o.db.ExecContext(ctx, "UPDATE ?alloc SET max_id = max_id WHERE biz_tag IS NULL"); err != nil {
+		return names, s.lost(ctx, fmt.Errorf("table %s cannot be written: %w", o.table, err))
 	}
 	s.checkFlush(ctx, o.db)
 	s.fit.Store(o)
@@ -143,22 +161,73 @@ func (s *Store) checkFlush(ctx context.Context, db bun.IDB) {
 	}
 }
 
-// missing returns the names of the missing tables.
-func missing(ctx context.Context, db bun.IDB) (names []string, err error) {
+// checkName refuses another table than the installation uses: it would begin at 1.
+func (s *Store) checkName(ctx context.Context, o *opened) error {
+	have, err := o.owner(ctx)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return nil
+	case number(err) == errNoColumn:
+		err = fmt.Errorf("%w: the table leaf_installation is of another version: give another database, or drop the table and make it as `leaf migrate --print` has it: %w",
+			allocator.ErrRefused, err)
+	case err == nil && !s.same(have.Alloc, s.cfg.Table):
+		err = fmt.Errorf("%w: installation %s keeps its tags in the table %s of this database, not in %s: give --mysql-table %[3]s",
+			allocator.ErrRefused, have.Installation, have.Alloc, s.cfg.Table)
+	}
+	return err
+}
+
+// missing returns the names of the missing tables. It refuses a database where the name of one differs only in
+// letters' case: that is probably the table, and a second one would begin at 1.
+func (s *Store) missing(ctx context.Context, db bun.IDB) (names []string, err error) {
 	var existing []string
-	err = db.NewRaw(`SELECT table_name AS name FROM information_schema.tables
-		WHERE table_schema = DATABASE() AND table_name LIKE 'leaf\_%'`).Scan(ctx, &existing)
-	for _, t := range tables {
-		if !slices.Contains(existing, t.name) {
+	err = db.NewRaw(`SELECT table_name AS name FROM information_schema.tables WHERE table_schema = DATABASE()
+		AND (LOWER(table_name) LIKE 'leaf\_%' OR LOWER(table_name) LIKE '%leaf\_alloc' OR LOWER(table_name) = LOWER(?))`, s.cfg.Table).Scan(ctx, &existing)
+	if err != nil {
+		return nil, err
+	}
+	var caseless bool
+	if err := db.NewRaw("SELECT @@lower_case_table_names > 0").Scan(ctx, &caseless); err != nil {
+		return nil, err
+	}
+	s.caseless.Store(caseless)
+	for _, t := range tables(s.cfg.Table) {
+		i := slices.IndexFunc(existing, func(name string) bool { return strings.EqualFold(name, t.name) })
+		switch {
+		case slices.ContainsFunc(existing, func(name string) bool { return s.same(name, t.name) }):
+		case i < 0:
 			names = append(names, t.name)
+		case t.name == s.cfg.Table:
+			return nil, fmt.Errorf("%w: the database has no table %s but a table %s: if the tags are there, give --mysql-table %[3]s, else rename it",
+				allocator.ErrRefused, t.name, existing[i])
+		default:
+			return nil, fmt.Errorf("%w: the database has no table %[2]s but a table %[3]s: RENAME TABLE %[3]s TO %[2]s", allocator.ErrRefused, t.name, existing[i])
 		}
 	}
-	return names, err
+	if !s.named {
+		s.warnSimilar(existing)
+	}
+	return names, nil
+}
+
+// same reports whether two names are those of one table.
+func (s *Store) same(a, b string) bool { return a == b || s.caseless.Load() && strings.EqualFold(a, b) }
+
+// warnSimilar warns once of tables that may have the tags: Leaf can be configured to use another name.
+func (s *Store) warnSimilar(existing []string) {
+	s.warned.Do(func() {
+		for _, name := range existing {
+			if lower := strings.ToLower(name); lower != s.cfg.Table && strings.HasSuffix(lower, DefaultTable) {
+				s.cfg.Log.Warn("the tags are in the table "+s.cfg.Table+", and the database has a table "+name+", too",
+					"fix", "if the tags are there, give --mysql-table "+name+"; else --mysql-table "+s.cfg.Table+" ends this warning")
+			}
+		}
+	})
 }
 
 // create creates the tables with these names.
-func create(ctx context.Context, db bun.IDB, names []string) error {
-	for _, t := range tables {
+func (s *Store) create(ctx context.Context, db bun.IDB, names []string) error {
+	for _, t := range tables(s.cfg.Table) {
 		if !slices.Contains(names, t.name) {
 			continue
 		}
@@ -170,16 +239,16 @@ func create(ctx context.Context, db bun.IDB, names []string) error {
 }
 
 // lacking names a right that the account needs and lacks; empty: none. It changes no row.
-func lacking(ctx context.Context, db bun.IDB) string {
+func (s *Store) lacking(ctx context.Context) string {
 	for _, need := range []struct{ right, statement string }{
-		{"INSERT on leaf_alloc", "INSERT INTO leaf_alloc (biz_tag, max_id, step) SELECT biz_tag, max_id, step FROM leaf_alloc WHERE biz_tag IS NULL"},
-		{"DELETE on leaf_alloc", "DELETE FROM leaf_alloc WHERE biz_tag IS NULL"},
+		{"INSERT on ?alloc", "INSERT INTO ?alloc (biz_tag, max_id, step) SELECT biz_tag, max_id, step FROM ?alloc WHERE biz_tag IS NULL"},
+		{"DELETE on ?alloc", "DELETE FROM ?alloc WHERE biz_tag IS NULL"},
 		{"INSERT on leaf_mark", "INSERT INTO leaf_mark (biz_tag) SELECT biz_tag FROM leaf_mark WHERE biz_tag IS NULL"},
 		{"UPDATE on leaf_mark", "UPDATE leaf_mark SET floor = floor WHERE biz_tag IS NULL"},
 		{"INSERT on leaf_installation", "INSERT INTO leaf_installation (id, store) SELECT id, store FROM leaf_installation WHERE id IS NULL"},
 	} {
-		if _, err := db.ExecContext(ctx, need.statement); number(err) == errDenied {
-			return need.right
+		if _, err := s.fit.Load().db.ExecContext(ctx, need.statement); number(err) == errDenied {
+			return strings.ReplaceAll(need.right, "?alloc", s.cfg.Table)
 		}
 	}
 	return ""

@@ -102,6 +102,26 @@ var mutations = []mutation{
 	{name: "a replica is written to", by: "TestServerSettings", edits: []mutate.Edit{{"dsn.go",
 		"	return errReadOnly\n", "	return nil\n"}}},
 
+	// Which table has the tags.
+	{name: "a table is made beside one in capital letters", by: "TestTableInOtherLetters", edits: []mutate.Edit{{"migrate.go",
+		"return strings.EqualFold(name, t.name) })", "return false && strings.EqualFold(name, t.name) })"}}},
+	{name: "an installation begins a second table", by: "TestOneTable", edits: []mutate.Edit{{"migrate.go",
+		"err == nil && !s.same(have.Alloc, s.cfg.Table):", "false:"}}},
+
+	// How the database is reached.
+	{name: "a new password takes a restart", by: "TestPasswordChanges", edits: []mutate.Edit{{"access.go",
+		"if a.cfg.Reread != nil {", "if false {"}}},
+	{name: "a password that is being written counts", by: "TestPasswordChanges", edits: []mutate.Edit{{"access.go",
+		"	if err == nil {\n		err = a.read(dsn)\n	}", "	if err == nil {\n		err = a.read(dsn)\n	}\n	if err != nil {\n		a.last, _ = mysql.NewConnector(new(mysql.Config))\n	}"}}},
+	{name: "skip-verify trusts any authority", by: "TestTLS", edits: []mutate.Edit{{"access.go",
+		"		if to.InsecureSkipVerify {", "		if false {"}}},
+	{name: "a DSN goes without TLS although there are files for it", by: "TestTLS", edits: []mutate.Edit{{"access.go",
+		"	case cfg.AllowFallbackToPlaintext || cfg.TLSConfig == \"false\":", "	case false:"}}},
+	{name: "a wrong password counts as an outage", by: "TestNobodyLetIn", edits: []mutate.Edit{{"errors.go",
+		"	1045: adviceLogin, ", "	"}}},
+	{name: "connections to a node that left its cluster are kept", by: "TestStepDown", edits: []mutate.Edit{{"errors.go",
+		"	if !errors.Is(err, context.Canceled) {", "	if number(err) == 0 && !errors.Is(err, context.Canceled) || errors.Is(err, errReadOnly) {"}}},
+
 	// Connections: what a DSN or the server sets must not count.
 	{name: "a DSN makes rows that were found count as changed", by: "TestForced", edits: []mutate.Edit{{"dsn.go",
 		"	cfg.ClientFoundRows = false", "	"}}},

@@ -25,8 +25,8 @@ func (s *Store) Reserve(ctx context.Context, tag string, n, from int64) (allocat
 	g, err := s.reserve(ctx, o, tag, n, from)
 	switch {
 	case number(err) == errLockWait:
-		return g, fmt.Errorf("%w: in MySQL a transaction holds the row of %s in leaf_alloc, or the table (SHOW ENGINE INNODB STATUS names it): %w",
-			allocator.ErrLocked, tag, err)
+		return g, fmt.Errorf("%w: in MySQL a transaction holds the row of %s in %s, or the table (SHOW ENGINE INNODB STATUS names it): %w",
+			allocator.ErrLocked, tag, o.table, err)
 	case undone(err):
 		return g, fmt.Errorf("%w: %w", allocator.ErrConflict, err)
 	case err != nil:
@@ -95,7 +95,7 @@ func (s *Store) raise(ctx context.Context, o *opened, tag string, was, from, amo
 	if amount < (math.MaxInt64-from)/(2*raiseRoom) { // not where it would use up the last IDs
 		to += raiseRoom * amount
 	}
-	result, err := o.db.ExecContext(ctx, "UPDATE leaf_alloc SET max_id = ? WHERE "+named+" AND max_id < ?", to, tag, tag, from)
+	result, err := o.db.ExecContext(ctx, "UPDATE ?alloc SET max_id = ? WHERE "+named+" AND max_id < ?", to, tag, tag, from)
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (s *Store) raise(ctx context.Context, o *opened, tag string, was, from, amo
 // advance moves max_id by amount and returns where it was; 0: no row matched. It moves none that is below from.
 func (o *opened) advance(ctx context.Context, tag string, amount, step, from int64) (first int64, err error) {
 	// As plain text: building it would take a tenth of the time of the whole.
-	result, err := o.db.ExecContext(ctx, "UPDATE leaf_alloc SET max_id = LAST_INSERT_ID(GREATEST(max_id, 1) + ?) WHERE "+named+
+	result, err := o.db.ExecContext(ctx, "UPDATE ?alloc SET max_id = LAST_INSERT_ID(GREATEST(max_id, 1) + ?) WHERE "+named+
 		" AND step = ? AND GREATEST(max_id, 1) BETWEEN ? AND ?", amount, tag, tag, step, from, math.MaxInt64-amount)
 	if err != nil {
 		return 0, err
@@ -124,7 +124,7 @@ func (o *opened) advance(ctx context.Context, tag string, amount, step, from int
 	}
 	if affected != 1 || end-amount < 1 {
 		return 0, fmt.Errorf("the database changed %d rows of %s and answers that max_id is %d, after it was moved by %d: the range is dropped; "+
-			"does leaf_alloc have a trigger by now?", affected, tag, end, amount)
+			"does %s have a trigger by now?", affected, tag, end, amount, o.table)
 	}
 	return end - amount, nil
 }
@@ -132,7 +132,7 @@ func (o *opened) advance(ctx context.Context, tag string, amount, step, from int
 // find reads the row of a tag that can be served, and remembers its step.
 func (s *Store) find(ctx context.Context, o *opened, tag string) (alloc, error) {
 	var row alloc
-	err := o.db.NewSelect().Model(&row).Column("biz_tag", "max_id", "step").Where(named, tag, tag).Scan(ctx)
+	err := o.db.NewSelect().Model(&row).ModelTableExpr(ofTags).Column("biz_tag", "max_id", "step").Where(named, tag, tag).Scan(ctx)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = allocator.ErrUnknownTag
 	}

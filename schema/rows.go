@@ -13,10 +13,13 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 )
 
-// alloc is a row of leaf_alloc. The column of the description is desc in some
-// tables, and missing in others: each query names it.
+// ofTags is the table of the tags, under the name that the models give it.
+const ofTags = "?alloc AS a"
+
+// alloc is a row of the table of the tags: each query names it, by ofTags. The column of the description is desc in some
+// tables, and missing in others: each query names it, too.
 type alloc struct {
-	bun.BaseModel `bun:"table:leaf_alloc,alias:a"`
+	bun.BaseModel `bun:"alias:a"`
 
 	BizTag      string         `bun:"biz_tag,pk"`
 	MaxID       int64          `bun:"max_id"`
@@ -53,13 +56,13 @@ func (m mark) tombstone() allocator.Tag {
 // check reports whether IDs of the row can be served.
 func (a alloc) check() error {
 	if allocator.CheckStep(a.Step, allocator.LimitStep) != nil {
-		return fmt.Errorf("%w: the step of %s in leaf_alloc is %d, not from 1 to %d; set it right with `leaf tag set %s --step N`",
+		return fmt.Errorf("%w: the step of %s in the database is %d, not from 1 to %d; set it right with `leaf tag set %s --step N`",
 			allocator.ErrDamaged, a.BizTag, a.Step, int64(allocator.LimitStep), a.BizTag)
 	}
 	return nil
 }
 
-// named finds the row of leaf_alloc with a name. It takes the name twice: for the
+// named finds the row of a tag by its name. It takes the name twice: for the
 // index, and byte by byte, because collations ignore letters' case and spaces at
 // the end.
 const named = "biz_tag = ? AND CAST(CONVERT(biz_tag USING utf8mb4) AS BINARY) = CAST(? AS BINARY)"
@@ -92,9 +95,9 @@ func (o *opened) load(ctx context.Context, db bun.IDB, tag, lock string) (row al
 	return row, m, allocator.ErrUnknownTag
 }
 
-// rows selects rows of leaf_alloc, with their descriptions if it has them.
+// rows selects rows of tags, with their descriptions if it has them.
 func (o *opened) rows(db bun.IDB, to any) *bun.SelectQuery {
-	q := db.NewSelect().Model(to).Column("biz_tag", "max_id", "step", "update_time")
+	q := db.NewSelect().Model(to).ModelTableExpr(ofTags).Column("biz_tag", "max_id", "step", "update_time")
 	if o.description != "" {
 		q = q.ColumnExpr("?TableAlias.? AS description", bun.Ident(o.description))
 	}
@@ -104,7 +107,7 @@ func (o *opened) rows(db bun.IDB, to any) *bun.SelectQuery {
 // each reads the rows of the table, one after the other, without keeping them.
 // problem says why a row cannot be served.
 func (o *opened) each(ctx context.Context, f func(row alloc, problem error)) error {
-	rows, err := o.db.NewSelect().Model((*alloc)(nil)).Column("biz_tag", "max_id", "step").Rows(ctx)
+	rows, err := o.db.NewSelect().Model((*alloc)(nil)).ModelTableExpr(ofTags).Column("biz_tag", "max_id", "step").Rows(ctx)
 	if err != nil {
 		return err
 	}
@@ -123,7 +126,7 @@ func (o *opened) each(ctx context.Context, f func(row alloc, problem error)) err
 	return rows.Err()
 }
 
-// Rows returns how many rows of leaf_alloc are tags that can be served, and
+// Rows returns how many rows of the table are tags that can be served, and
 // which are not, with the reasons.
 func (s *Store) Rows(ctx context.Context) (tags int, unfit []string, err error) {
 	o, err := s.examine(ctx, false)

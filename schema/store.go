@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,14 +23,25 @@ import (
 // changed or vanished.
 const DefaultRefresh = time.Minute
 
+// DefaultTable is the name that Leaf gives the table of the tags.
+const DefaultTable = "leaf_alloc"
+
+// tableName is what a table may be called without quotes, in any database.
+var tableName = regexp.MustCompile(`^[0-9A-Za-z_$]{1,64}$`)
+
 // Config says which database a [Store] uses, and how.
 type Config struct {
 	// DSN is that of github.com/go-sql-driver/mysql,
 	// user:password@tcp(host:3306)/database. What safety needs is forced over it.
 	DSN string
+	// Reread returns the DSN again for each new connection; nil: it does not change.
+	Reread func() (string, error)
+	TLS    TLS
+	// Table is the table of the tags. Default: DefaultTable; then the log warns of other tables that may be meant.
+	Table string
 	// Check makes Open create nothing: it refuses where a table is missing.
 	Check bool
-	// Shared says that other programs reserve in leaf_alloc too, as Java Leaf does. Then Reserve does not
+	// Shared says that other programs reserve in the table too, as Java Leaf does. Then Reserve does not
 	// move max_id up after the database went backwards: nobody knows how far the other programs were.
 	Shared bool
 	// Refresh is how often the table is read. Default: DefaultRefresh.
@@ -37,16 +49,17 @@ type Config struct {
 	Log     *slog.Logger // default: slog.Default
 }
 
-// Store keeps the tags in the table leaf_alloc. It implements
+// Store keeps the tags in a table as Leaf has it. It implements
 // [allocator.Store]; until [Store.Open] has returned without an error, its
 // methods return [allocator.ErrUnavailable]. Run one Watch at a time: each change
 // is reported once.
 type Store struct {
-	cfg  Config
-	name string
-	pool *sql.DB
-	fit  atomic.Pointer[opened] // once it was examined
-	open atomic.Bool            // Open has succeeded
+	cfg    Config
+	named  bool // the table was chosen by its name
+	access *access
+	pool   *sql.DB
+	fit    atomic.Pointer[opened] // once it was examined
+	open   atomic.Bool            // Open has succeeded
 
 	mu    sync.Mutex
 	known map[string]knownTag
@@ -55,8 +68,10 @@ type Store struct {
 	restoring time.Duration // as the constant has it, but for tests
 
 	warnUnfit  sync.Once              // at the first reading of the table
+	warned     sync.Once              // of tables that may be meant
 	away       atomic.Pointer[error]  // why the last call failed; nil: it did not
-	unfit      atomic.Pointer[error]  // why leaf_alloc cannot be used since it was altered; nil: it can
+	caseless   atomic.Bool            // the names of tables ignore letters' case
+	unfit      atomic.Pointer[error]  // why the table cannot be used since it was altered; nil: it can
 	owner      atomic.Pointer[owner]  // nil: it is not known to be this installation's
 	databaseID atomic.Pointer[string] // nil: not known yet
 }
@@ -74,19 +89,19 @@ var _ allocator.Store = (*Store)(nil)
 func New(cfg Config) (*Store, error) {
 	cfg.Refresh = cmp.Or(cfg.Refresh, DefaultRefresh)
 	cfg.Log = cmp.Or(cfg.Log, slog.Default())
-	driver, err := parse(cfg.DSN, cfg.Log)
+	named := cfg.Table != ""
+	cfg.Table = cmp.Or(cfg.Table, DefaultTable)
+	if !tableName.MatchString(cfg.Table) {
+		return nil, fmt.Errorf("%q cannot be the name of a table: want up to 64 of [A-Za-z0-9_$], without the database, which the DSN names", cfg.Table)
+	}
+	way, err := newAccess(cfg)
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{cfg: cfg, name: driver.Addr + "/" + driver.DBName, known: make(map[string]knownTag), restoring: restoring}
-	if s.pool, err = connect(driver, &s.databaseID); err != nil {
-		return nil, err
-	}
+	s := &Store{cfg: cfg, named: named, access: way, known: make(map[string]knownTag), restoring: restoring}
+	s.pool = connect(way, &s.databaseID)
 	return s, nil
 }
-
-// Name is the address and the name of the database.
-func (s *Store) Name() string { return s.name }
 
 // Close closes the connections.
 func (s *Store) Close() error { return s.pool.Close() }

@@ -35,18 +35,22 @@ const refresh = 20 * time.Millisecond
 const patience = testkit.Patience
 
 // newStore opens a store on a database of the test.
-func newStore(tb testing.TB, dsn string) *Store {
+func newStore(tb testing.TB, dsn string, changes ...func(*Config)) *Store {
 	tb.Helper()
-	s := prepareStore(tb, dsn, io.Discard)
+	s := prepareStore(tb, dsn, io.Discard, changes...)
 	if err := s.Open(within(tb)); err != nil {
 		tb.Fatalf("Open: %v", err)
 	}
 	return s
 }
 
-func prepareStore(tb testing.TB, dsn string, log io.Writer) *Store {
+func prepareStore(tb testing.TB, dsn string, log io.Writer, changes ...func(*Config)) *Store {
 	tb.Helper()
-	s, err := New(Config{DSN: dsn, Refresh: refresh, Log: slog.New(slog.NewTextHandler(log, nil))})
+	cfg := Config{DSN: dsn, Refresh: refresh, Log: slog.New(slog.NewTextHandler(log, nil))}
+	for _, change := range changes {
+		change(&cfg)
+	}
+	s, err := New(cfg)
 	if err != nil {
 		tb.Fatalf("New: %v", err)
 	}
@@ -192,25 +196,28 @@ func TestConformance(t *testing.T) {
 	for _, c := range allocatortest.Cases() {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
-			c.Run(t, backend(kit.NewDatabase(t)))
+			c.Run(t, backend(kit.NewDatabase(t), DefaultTable))
 		})
 	}
 }
 
-// backend is a database for the suite.
-func backend(dsn string) allocatortest.Backend {
+// inTable makes a store use a table of this name.
+func inTable(table string) func(*Config) { return func(cfg *Config) { cfg.Table = table } }
+
+// backend is a database for the suite, with this table of the tags.
+func backend(dsn, table string) allocatortest.Backend {
 	return allocatortest.Backend{
-		Open: func(tb testing.TB) allocator.Store { return newStore(tb, dsn) },
-		Save: func(tb testing.TB) func() { return dump(tb, dsn) },
+		Open: func(tb testing.TB) allocator.Store { return newStore(tb, dsn, inTable(table)) },
+		Save: func(tb testing.TB) func() { return dump(tb, dsn, table) },
 
 		NoRules: true,
 	}
 }
 
 // dump keeps a copy of the tables; the returned function puts it in their place. No reading sees them empty.
-func dump(tb testing.TB, dsn string) (restore func()) {
+func dump(tb testing.TB, dsn, table string) (restore func()) {
 	var save, load []string
-	for _, t := range tables {
+	for _, t := range tables(table) {
 		save = append(save, "CREATE TABLE saved_"+t.name+" LIKE "+t.name, "INSERT INTO saved_"+t.name+" SELECT * FROM "+t.name)
 		load = append(load, "DELETE FROM "+t.name, "INSERT INTO "+t.name+" SELECT * FROM saved_"+t.name)
 	}

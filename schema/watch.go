@@ -91,7 +91,7 @@ func (s *Store) readTable(ctx context.Context, o *opened, all bool, f func(alloc
 	}
 	s.warnUnfit.Do(func() {
 		if len(unfit) > 0 {
-			s.cfg.Log.Warn("rows of leaf_alloc are not served", "rows", strings.Join(unfit[:min(len(unfit), mostNamed)], "; "), "count", len(unfit))
+			s.cfg.Log.Warn("rows of the database are not served", "table", o.table, "rows", strings.Join(unfit[:min(len(unfit), mostNamed)], "; "), "count", len(unfit))
 		}
 	})
 	return nil
@@ -175,10 +175,10 @@ func (s *Store) checkServer(ctx context.Context, o *opened) error {
 	return cmp.Or(writable(answer), s.checkOwner(ctx, o))
 }
 
-// checkTable looks whether leaf_alloc was altered. Nothing is reserved from an unfit
+// checkTable looks whether the table of the tags was altered. Nothing is reserved from an unfit
 // table until it is fit again.
 func (s *Store) checkTable(ctx context.Context, o *opened) (*opened, error) {
-	l, err := inspect(ctx, o.db)
+	l, err := inspect(ctx, o.db, o.table)
 	if err != nil {
 		return nil, err
 	}

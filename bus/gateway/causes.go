@@ -102,7 +102,7 @@ func storeOf(n notice) string {
 		return "damaged"
 	case strings.HasPrefix(why, allocator.ErrLocked.Error()):
 		return "locked"
-	case strings.Contains(why, "MySQL"), strings.Contains(why, "database"), strings.Contains(why, "leaf_alloc"):
+	case strings.Contains(why, "MySQL"), strings.Contains(why, "database"), strings.Contains(why, "table "):
 		return "mysql"
 	}
 	return "jetstream"

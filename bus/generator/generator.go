@@ -81,7 +81,7 @@ type phase struct {
 
 // reported is which alerts and log messages are not over yet.
 type reported struct {
-	storeFails   bool      // in the log
+	storeFails   time.Time // when the log last said so; zero: they do not
 	natsDegraded bool      // by the alert nats.degraded
 	natsWasWell  bool      // the embedded NATS server was well once
 	ledgerAway   bool      // by the alert ledger.unavailable

@@ -124,15 +124,15 @@ func (g *Generator) fail(err error) {
 // flushConn waits until the server has processed all that was sent.
 func (g *Generator) flushConn() error { return g.cfg.Conn.FlushTimeout(flushWait) }
 
-// logStore logs when refills begin to fail, and when none fails any more. Events report
+// logStore logs once a minute that refills fail, and when none fails any more. Events report
 // each tag; the log reports the store.
 func (g *Generator) logStore() {
 	switch f := g.alloc.Failing(); {
-	case f.Store != nil && !g.reported.storeFails:
-		g.reported.storeFails = true
+	case f.Store != nil && time.Since(g.reported.storeFails) > repeatLog:
+		g.reported.storeFails = time.Now()
 		g.log.Warn("refills fail: only IDs in memory are handed out", "error", f.Store, "tags", f.Tags)
-	case f.Store == nil && g.reported.storeFails:
-		g.reported.storeFails = false
+	case f.Store == nil && !g.reported.storeFails.IsZero():
+		g.reported.storeFails = time.Time{}
 		g.log.Info("refills succeed again")
 	}
 }

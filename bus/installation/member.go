@@ -74,8 +74,17 @@ func (m *member) resumes() string {
 }
 
 // join enters the installation, or makes its record, and makes the data folder belong to it. It
-// implements [generator.Config.Join].
+// implements [generator.Config.Join]. It asks only places that this generator has never used: a wrong password
+// there is a mistake in the configuration. Later it may be a change that is not finished, and the generator waits.
 func (m *member) join(ctx context.Context, begin func(context.Context) error) (generator.Identity, error) {
+	identity, err := m.tryJoin(ctx, begin)
+	if errors.Is(err, allocator.ErrMisconfigured) || errors.Is(err, snowflake.ErrMisconfigured) {
+		err = fmt.Errorf("%w: %w", allocator.ErrRefused, err)
+	}
+	return identity, err
+}
+
+func (m *member) tryJoin(ctx context.Context, begin func(context.Context) error) (generator.Identity, error) {
 	var lost error
 	for begun := false; ; {
 		f := m.look(ctx)

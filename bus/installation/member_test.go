@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -65,6 +66,32 @@ func TestEmptyStoreIsReported(t *testing.T) {
 		if got := strings.Contains(said.String(), "created an empty store\" dir="+path); got != empty {
 			t.Errorf("empty %v: the log has %q", empty, said.String())
 		}
+	}
+}
+
+// What an operator must fix in a place that the generator has never used is a mistake in its configuration. Later the
+// operator may be amid a change, so the generator waits.
+func TestMisconfigured(t *testing.T) {
+	s := newSite(t)
+	s.db, s.zk = newDatabase("db"), newZooKeeper("zk")
+	wrong := fmt.Errorf("%w: wrong password", allocator.ErrMisconfigured)
+	s.db.err = wrong
+	s.fails(s.folder(), true, "wrong password")
+	s.db.err, s.zk.err = nil, fmt.Errorf("%w: no right", snowflake.ErrMisconfigured)
+	s.fails(s.folder(), true, "no right")
+	s.zk.err = nil
+	f := s.folder()
+	s.joins(f)
+	s.db.err = wrong
+	m := s.member(f)
+	if _, err := m.join(t.Context(), mayBegin); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.open(t.Context()); !errors.Is(err, wrong) || errors.Is(err, allocator.ErrRefused) {
+		t.Errorf("open: %v", err)
+	}
+	if name, err := f.read(fileDatabase); name != "db" || err != nil {
+		t.Errorf("the folder knows the database %q, %v", name, err)
 	}
 }
 

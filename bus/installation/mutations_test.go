@@ -33,6 +33,8 @@ func TestMutations(t *testing.T) {
 			"database: away, zooKeeper: anything, then: wait,", "database: 0, zooKeeper: anything, then: wait,"}}},
 		{"ZooKeeper is used before its owner is known", "TestClaimedRegistry", []mutate.Edit{{"member.go",
 			"if !r.done {", "if false {"}}},
+		{"a first start with a wrong password waits for ever", "TestMisconfigured", []mutate.Edit{{"member.go",
+			"	if errors.Is(err, allocator.ErrMisconfigured) ||", "	if false ||"}}},
 		{"a copy of a folder passes for the original", "TestFolderCopied", []mutate.Edit{{"folder.go",
 			"f.Copied = ok && !saved.At(f.Place)", "f.Copied = ok && !saved.At(f.Place) && false"}}},
 		{"two generators use one folder", "TestFolder", []mutate.Edit{{"folder.go",

@@ -19,6 +19,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/kvstore"
+	"github.com/leafbus/leafbus/schema"
 )
 
 // States of a finding.
@@ -45,7 +46,7 @@ type diagnosis struct {
 // doctorFlags are the flags of leaf doctor. Those that leaf serve has too mean the same.
 type doctorFlags struct {
 	conn      connFlags
-	mysql     mysqlFlags
+	mysql     databaseFlags
 	zookeeper zookeeperFlags
 	dataDir   string
 	monitor   string
@@ -77,7 +78,7 @@ has. With --nats-monitor leaf asks the monitoring address of a server that you j
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	fs := cmd.Flags()
-	registerMySQL(fs, &f.mysql.dsn, "also check this database of the tags, `DSN` user:password@tcp(host:3306)/database")
+	f.mysql.register(fs, "also check this database of the tags, `DSN` user:password@tcp(host:3306)/database")
 	f.zookeeper.register(fs)
 	fs.StringVar(&f.dataDir, "data-dir", "leaf-data", "`DIR` of all local state of the generator")
 	fs.StringVar(&f.monitor, "nats-monitor", "", "also ask the NATS server's monitoring address, `URL` such as http://10.0.0.5:8222")
@@ -121,7 +122,7 @@ type doctor struct {
 
 // examineAll runs the checks. An error is one of usage: what is wrong elsewhere is a finding.
 func (d *doctor) examineAll(cmd *cobra.Command) error {
-	db, err := d.mysql.examined(d.logger("mysql"))
+	db, err := d.mysql.store(schema.Config{Check: true, Log: d.logger("mysql")})
 	if err != nil {
 		return err
 	}

@@ -58,12 +58,6 @@ func (d *doctor) folder(_ context.Context, log *slog.Logger) (string, error) {
 	return found, nil
 }
 
-// examined returns the store in the database for a check: it creates no table.
-func (f *mysqlFlags) examined(log *slog.Logger) (*schema.Store, error) {
-	only := mysqlFlags{dsn: f.dsn}
-	return only.store(log)
-}
-
 // examineDatabase checks the database, and compares its tags with the ledger.
 func (d *doctor) examineDatabase(ctx context.Context, db *schema.Store) {
 	tags := 0
@@ -82,7 +76,7 @@ func (d *doctor) examineDatabase(ctx context.Context, db *schema.Store) {
 			return "", err
 		}
 		if len(unfit) > 0 {
-			log.Warn(counted(len(unfit), "row")+" of leaf_alloc cannot be served: "+some(unfit), "fix", "set them right, or delete them; leaf migrate --check lists them")
+			log.Warn(counted(len(unfit), "row")+" of the table cannot be served: "+some(unfit), "fix", "set them right, or delete them; leaf migrate --check lists them")
 		}
 		return fmt.Sprintf("%s: the tables are fit, the account has its rights, %s", db.Name(), counted(tags, "tag")), nil
 	})

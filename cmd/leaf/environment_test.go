@@ -60,7 +60,7 @@ func TestSettings(t *testing.T) {
 			t.Errorf("leaf serve --%s is in no group", f.Name)
 		}
 	})
-	shared := []string{"json", "config", "context", "http", "http-tlscert", "mysql", "mysql-file", "data-dir", "zookeeper", "zookeeper-name"}
+	shared := []string{"json", "config", "context", "http", "http-tlscert", "mysql", "mysql-file", "mysql-table", "mysql-tlsca", "mysql-tlscert", "mysql-tlskey", "data-dir", "zookeeper", "zookeeper-name"}
 	var conn connFlags
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	conn.register(fs, groupConnection)

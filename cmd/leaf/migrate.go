@@ -23,14 +23,15 @@ type migration struct {
 }
 
 func newMigrateCmd() *cobra.Command {
-	var dsn string
+	var db databaseFlags
 	var check, print, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "migrate",
 		Short: "Create or check the MySQL tables",
 		Long: `Create the tables that leaf keeps in a MySQL or MariaDB database, and check those
 that exist. An existing table, also Leaf's own leaf_alloc, is used as it is:
-nothing is dropped, altered or rewritten.
+nothing is dropped, altered or rewritten. If your table has another name, give it
+with --mysql-table.
 
 leaf serve does the same when it starts, unless --mysql-migrate=false: then its
 account needs SELECT, INSERT, UPDATE and DELETE, but not CREATE.`,
@@ -39,13 +40,13 @@ account needs SELECT, INSERT, UPDATE and DELETE, but not CREATE.`,
   leaf migrate --print > leaf.sql`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if print {
-				_, err := fmt.Fprint(cmd.OutOrStdout(), schema.SQL())
+				_, err := fmt.Fprint(cmd.OutOrStdout(), schema.SQL(db.table))
 				return err
 			}
-			if dsn == "" {
+			if db.dsn == "" {
 				return usagef("--mysql or --mysql-file is missing: it names the database, user:password@tcp(host:3306)/database")
 			}
-			m, err := migrate(cmd, dsn, check)
+			m, err := migrate(cmd, &db, check)
 			if err != nil {
 				return err
 			}
@@ -55,23 +56,23 @@ account needs SELECT, INSERT, UPDATE and DELETE, but not CREATE.`,
 			return m.show(cmd)
 		},
 	}
-	registerMySQL(cmd.Flags(), &dsn, "the database, `DSN` user:password@tcp(host:3306)/database")
+	db.register(cmd.Flags(), "the database, `DSN` user:password@tcp(host:3306)/database")
 	cmd.Flags().BoolVar(&check, "check", false, "create nothing: fail where a table is missing")
 	cmd.Flags().BoolVar(&print, "print", false, "only print the SQL that creates the tables")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
-	group(cmd.Flags(), groupOutput, "json", "mysql", "mysql-file")
+	group(cmd.Flags(), groupOutput, "json", "mysql", "mysql-file", "mysql-table", "mysql-tlsca", "mysql-tlscert", "mysql-tlskey")
 	exclusive(cmd, "check", "print")
 	return cmd
 }
 
-func migrate(cmd *cobra.Command, dsn string, check bool) (m migration, err error) {
+func migrate(cmd *cobra.Command, db *databaseFlags, check bool) (m migration, err error) {
 	log, err := newLogger(cmd.ErrOrStderr(), "warn", "text")
 	if err != nil {
 		return m, err
 	}
-	s, err := schema.New(schema.Config{DSN: dsn, Check: check, Log: log})
+	s, err := db.store(schema.Config{Check: check, Log: log})
 	if err != nil {
-		return m, usagef("--mysql: %w", err)
+		return m, err
 	}
 	defer s.Close()
 	ctx, cancel := context.WithTimeout(cmd.Context(), migrateTimeout)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -15,24 +16,56 @@ const (
 	mostRefresh  = 24 * time.Hour
 )
 
-// registerMySQL adds the flags that name the database.
-func registerMySQL(fs *pflag.FlagSet, dsn *string, usage string) {
-	fs.StringVar(dsn, "mysql", "", usage)
+// databaseFlags say which database, and how to reach it.
+type databaseFlags struct {
+	dsn    string
+	secret *pflag.Flag // the one with the DSN
+	table  string
+	tls    schema.TLS
+}
+
+func (f *databaseFlags) register(fs *pflag.FlagSet, usage string) {
+	fs.StringVar(&f.dsn, "mysql", "", usage)
+	f.secret = fs.Lookup("mysql")
 	markSecret(fs, "mysql")
-	group(fs, groupState, "mysql")
 	addSecretFile(fs, groupState, "mysql")
+	fs.StringVar(&f.table, "mysql-table", "", "`NAME` of the table of the tags (default "+schema.DefaultTable+")")
+	fs.StringVar(&f.tls.CA, "mysql-tlsca", "", "certificate authority `FILE` that signed the certificate of the database's server")
+	fs.StringVar(&f.tls.Cert, "mysql-tlscert", "", "client certificate `FILE` for the database")
+	fs.StringVar(&f.tls.Key, "mysql-tlskey", "", "key `FILE` of that certificate")
+	group(fs, groupState, "mysql", "mysql-table", "mysql-tlsca", "mysql-tlscert", "mysql-tlskey")
+}
+
+// store returns the store in the database, not open yet; nil: there is none. cfg has what the flags do not say.
+func (f *databaseFlags) store(cfg schema.Config) (*schema.Store, error) {
+	if f.dsn == "" {
+		if f.table != "" || f.tls != (schema.TLS{}) {
+			return nil, usagef("--mysql-table and --mysql-tls... are about a database: give --mysql-file or --mysql too")
+		}
+		return nil, nil
+	}
+	cfg.DSN, cfg.Table, cfg.TLS = f.dsn, f.table, f.tls
+	path := secretFrom(f.secret)
+	if info, err := os.Stat(path); path != "" && err == nil && info.Mode().IsRegular() { // a pipe is read once
+		cfg.Reread = func() (string, error) { return readSecretFile(path) }
+	}
+	s, err := schema.New(cfg)
+	if err != nil {
+		return nil, usagef("--mysql: %w", err)
+	}
+	return s, nil
 }
 
 // mysqlFlags say whether and how the tags are kept in MySQL.
 type mysqlFlags struct {
-	dsn     string
+	databaseFlags
 	migrate bool
 	shared  bool
 	refresh time.Duration
 }
 
 func (f *mysqlFlags) register(fs *pflag.FlagSet) {
-	registerMySQL(fs, &f.dsn, "keep the tags in this MySQL or MariaDB database, `DSN` user:password@tcp(host:3306)/database (default in JetStream)")
+	f.databaseFlags.register(fs, "keep the tags in this MySQL or MariaDB database, `DSN` user:password@tcp(host:3306)/database (default in JetStream)")
 	fs.BoolVar(&f.migrate, "mysql-migrate", true, "create the tables that are missing in the database")
 	fs.BoolVar(&f.shared, "shared-table", false, "other programs, such as Java Leaf, reserve in leaf_alloc too. "+
 		"If the database goes backwards, tags are refused (store_regressed) until an operator moves max_id. Give this flag to all generators")
@@ -52,12 +85,5 @@ func (f *mysqlFlags) check() error {
 
 // store returns the store in the database, not open yet; nil: there is none.
 func (f *mysqlFlags) store(log *slog.Logger) (*schema.Store, error) {
-	if f.dsn == "" {
-		return nil, nil
-	}
-	s, err := schema.New(schema.Config{DSN: f.dsn, Check: !f.migrate, Shared: f.shared, Refresh: f.refresh, Log: log})
-	if err != nil {
-		return nil, usagef("--mysql: %w", err)
-	}
-	return s, nil
+	return f.databaseFlags.store(schema.Config{Check: !f.migrate, Shared: f.shared, Refresh: f.refresh, Log: log})
 }

@@ -55,6 +55,10 @@ func (r *Registry) Claim(ctx context.Context, installation string, first bool) (
 			return have, nil
 		}
 	})
+	if errors.Is(err, zk.ErrNoAuth) {
+		err = fmt.Errorf("%w: %w: let this machine read, create, write and delete nodes in %s (in zkCli.sh: setAcl -R %[3]s world:anyone:cdrwa), "+
+			"and create that node if it is missing", err, snowflake.ErrMisconfigured, rootFolder)
+	}
 	if err != nil {
 		return "", "", err
 	}

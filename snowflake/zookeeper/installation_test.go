@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/go-zookeeper/zk"
+
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/tests/kit"
 )
@@ -109,6 +111,22 @@ func TestClaimDamaged(t *testing.T) {
 				t.Errorf("Add: %v", err)
 			}
 		})
+	}
+}
+
+// What the lists of rights forbid stays until an operator changes them.
+func TestClaimForbidden(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, kit.ZooKeeperHosts(t))
+	if _, err := s.admin.Create(rootFolder, nil, 0, open); err != nil && !errors.Is(err, zk.ErrNodeExists) {
+		t.Fatal(err)
+	}
+	if _, err := s.admin.Create(s.path(), nil, 0, zk.WorldACL(zk.PermRead)); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err := s.open(t, "a").Claim(within(t), "ours", true)
+	if !errors.Is(err, snowflake.ErrMisconfigured) || !strings.Contains(err.Error(), "setAcl") {
+		t.Errorf("Claim: %v", err)
 	}
 }
 

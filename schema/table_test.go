@@ -1,0 +1,79 @@
+package schema
+
+import (
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/tests/kit"
+)
+
+// refused opens, checks and claims a database with a store of these settings. Nothing may be created.
+func refused(t *testing.T, dsn, says string, changes ...func(*Config)) {
+	t.Helper()
+	const count = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE()"
+	before := ask[int](t, dsn, count)
+	s := prepareStore(t, dsn, io.Discard, changes...)
+	_, migrate := s.Migrate(within(t))
+	_, _, claim := s.Claim(within(t), "mine", true)
+	for what, err := range map[string]error{"Migrate": migrate, "Open": s.Open(within(t)), "Claim": claim} {
+		wantError(t, what, err, allocator.ErrRefused)
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s does not say %q: %v", what, says, err)
+		}
+	}
+	if after := ask[int](t, dsn, count); after != before {
+		t.Errorf("%d tables were created", after-before)
+	}
+}
+
+// TestTableInOtherLetters: the tags may be in a table whose name only looks like another one. A second table would begin at 1.
+func TestTableInOtherLetters(t *testing.T) {
+	t.Parallel()
+	dsn := leafDatabase(t, "description", "utf8mb4_general_ci")
+	execute(t, dsn, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('order', 77, 10)", "RENAME TABLE leaf_alloc TO LEAF_ALLOC")
+	refused(t, dsn, "give --mysql-table LEAF_ALLOC")
+	s := newStore(t, dsn, inTable("LEAF_ALLOC"))
+	if g := reserve(t, s, "order", 1); g.First != 77 {
+		t.Errorf("it goes on with %v", g.Range)
+	}
+	execute(t, dsn, "RENAME TABLE leaf_mark TO Leaf_Mark")
+	refused(t, dsn, "RENAME TABLE Leaf_Mark TO leaf_mark", inTable("LEAF_ALLOC"))
+}
+
+// TestSimilarTables warns of tables that may be meant, unless the table was named.
+func TestSimilarTables(t *testing.T) {
+	t.Parallel()
+	dsn := leafDatabase(t, "description", "utf8mb4_general_ci")
+	execute(t, dsn, "RENAME TABLE leaf_alloc TO T_leaf_alloc")
+	for table, warns := range map[string]bool{"": true, DefaultTable: false, "T_leaf_alloc": false} {
+		var log notes
+		if err := prepareStore(t, dsn, &log, inTable(table)).Open(within(t)); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(log.String(), "give --mysql-table T_leaf_alloc") != warns {
+			t.Errorf("%q: the log has %s", table, log.String())
+		}
+	}
+}
+
+// TestOneTable: an installation keeps the table that it began with.
+func TestOneTable(t *testing.T) {
+	t.Parallel()
+	dsn := kit.NewDatabase(t)
+	s := prepareStore(t, dsn, io.Discard, inTable("ids"))
+	_, id, err := s.Claim(within(t), "mine", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		refused(t, dsn, "give --mysql-table ids")
+		execute(t, dsn, "DELETE FROM leaf_installation", s.Repair("mine", id))
+	}
+	for _, table := range []string{"a.b", "a`b", "a b", "ü", strings.Repeat("a", 65)} {
+		if _, err := New(Config{DSN: dsn, Table: table}); err == nil {
+			t.Errorf("table %q is taken", table)
+		}
+	}
+}
