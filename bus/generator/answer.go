@@ -112,6 +112,9 @@ func (g *Generator) refused(a Answer, err error) *bus.Error {
 	a.Reason = e.Reason
 	g.counts.streaks.refused(a.Tag, e.Reason, time.Now())
 	g.observe(a)
+	if a.Kind != AdminKind {
+		e = g.public(e)
+	}
 	return e
 }
 

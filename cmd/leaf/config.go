@@ -33,6 +33,7 @@ const (
 	noteGroup      = "leaf_group"         // the group of a setting; see [group]
 	noteExclusive  = "leaf_beside"        // another flag that cannot be given with it
 	noteSecretFile = "leaf_secret_of"     // the secret whose value is in the file that the flag names
+	noteFrom       = "leaf_secret_from"   // the file that the secret's value comes from
 )
 
 func annotate(f *pflag.Flag, note, value string) {

@@ -54,21 +54,39 @@ func readSecret(cmd *cobra.Command, file, secret *pflag.Flag) error {
 	case beside == strength(from):
 		return usagef("--%s and --%s: give one of them", secret.Name, file.Name)
 	}
-	f, err := os.Open(path)
+	value, err := readSecretFile(path)
 	if err != nil {
 		return usagef("--%s: %w", file.Name, err)
 	}
-	defer f.Close()
-	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() && info.Mode()&0o004 != 0 && runtime.GOOS != "windows" {
+	if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o004 != 0 && runtime.GOOS != "windows" {
 		fmt.Fprintf(cmd.ErrOrStderr(), "leaf: warning: all users of this machine can read the secret in %[1]s (--%[2]s): chmod 600 %[1]s\n", path, file.Name)
 	}
+	annotate(secret, noteFrom, path)
+	return recordSource(secret, from, "--"+file.Name, setText(secret, value))
+}
+
+// readSecretFile returns the secret that a file holds.
+func readSecretFile(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, mostSecret+1))
 	if err != nil {
-		return usagef("--%s: %w", file.Name, err)
+		return "", err
 	}
 	value := strings.TrimRightFunc(string(text), unicode.IsSpace)
 	if value == "" || len(text) > mostSecret {
-		return usagef("--%s: %s is empty, or larger than %d KiB: it must hold the secret and nothing else", file.Name, path, mostSecret>>10)
+		return "", fmt.Errorf("%s is empty, or larger than %d KiB: it must hold the secret and nothing else", path, mostSecret>>10)
 	}
-	return recordSource(secret, from, "--"+file.Name, setText(secret, value))
+	return value, nil
+}
+
+// secretFrom returns the file that a secret's value comes from; empty: from no file.
+func secretFrom(secret *pflag.Flag) string {
+	if from := secret.Annotations[noteFrom]; from != nil {
+		return from[0]
+	}
+	return ""
 }
