@@ -1,6 +1,7 @@
 package generator
 
 import (
+	"errors"
 	"maps"
 	"sync"
 	"sync/atomic"
@@ -112,7 +113,7 @@ func (g *Generator) refused(a Answer, err error) *bus.Error {
 	a.Reason = e.Reason
 	g.counts.streaks.refused(a.Tag, e.Reason, time.Now())
 	g.observe(a)
-	if a.Kind != AdminKind {
+	if a.Kind != AdminKind && !errors.Is(err, allocator.ErrDamaged) { // what is wrong with a record names no host
 		e = g.public(e)
 	}
 	return e

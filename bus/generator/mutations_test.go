@@ -32,6 +32,10 @@ func TestMutations(t *testing.T) {
 			"	if false {\n		return // no caller would get the IDs"}}},
 		{"an answer of a strict tag does not say so", "TestStrictAnswers", []edit{{"answer.go",
 			"	if order == allocator.Strict {", "	if false {"}}},
+		{"callers read the cause of an outage", "TestCausesAreNotForCallers", []edit{{"errors.go",
+			"	case bus.StoreUnavailable:\n", "	case \"\":\n"}}},
+		{"callers read why there is no worker", "TestCausesAreNotForCallers", []edit{{"errors.go",
+			"	case bus.NoWorkerID:\n", "	case \"\":\n"}}},
 
 		// A stop.
 		{"a stop does not wait for requests that were accepted", "TestDrainIsHeard", []edit{
