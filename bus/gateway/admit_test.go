@@ -3,6 +3,7 @@ package gateway
 import (
 	"crypto/tls"
 	"encoding/base64"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -25,7 +26,7 @@ func TestHost(t *testing.T) {
 		}
 	}
 	for name, s := range map[string]*Server{
-		"token": serve(t, &fakeGenerator{initialised: true}, func(c *Config) { c.Token = "secret" }),
+		"token": serve(t, &fakeGenerator{initialised: true}, func(c *Config) { c.Tokens = tokens("secret", "") }),
 		"TLS":   serve(t, &fakeGenerator{initialised: true}, func(c *Config) { c.TLS = &tls.Config{} }),
 	} {
 		for host := range hosts {
@@ -37,47 +38,101 @@ func TestHost(t *testing.T) {
 	}
 }
 
-func TestToken(t *testing.T) {
-	t.Parallel()
-	g := &fakeGenerator{initialised: true, readiness: bus.Readiness{Missing: []string{"store"}, Reasons: map[string]string{"store": "it is at db7:3306"}}}
-	s := serve(t, g, func(c *Config) { c.Token = "secret:word" })
-	basic := func(text string) string { return "Basic " + base64.StdEncoding.EncodeToString([]byte(text)) }
-	paths := []string{
-		"/api/segment/get/order", "/api/snowflake/get/any", "/", "/dashboard/app.js", "/dashboard/overview", "/metrics",
+// The paths that callers may ask for, and those of operators.
+var (
+	callersPaths = []string{
+		"/api/segment/get/order", "/api/snowflake/get/any", "/v1/segments/order", "/v1/snowflakes",
 		"/decodeSnowflakeId?snowflakeId=1",
 	}
-	more := append(paths, "/cache", "/nothing", "/dashboard/audit", "/dashboard/audit?tag=order",
-		"/dashboard/trace?snowflake=1")
-	for _, shown := range []string{"", "Bearer", "Bearer ", "Bearer secret", "Bearer secret:words", "bearer", "secret:word", basic("leaf:secret"), basic("secret:word"), "Basic !", "Digest x"} {
-		for _, path := range more {
-			w := get(s, path, header("Authorization", shown))
-			if w.Code != 401 || !strings.HasPrefix(w.Header().Get("WWW-Authenticate"), `Basic realm=`) || strings.Contains(w.Body.String(), "secret") ||
-				w.Header().Get("Connection") != "close" { // who has no token is not to hold on to a connection
-				t.Errorf("%s with %q: %d %v %s", path, shown, w.Code, w.Header(), w.Body)
+	operatorsPaths = []string{"/", "/dashboard/app.js", "/dashboard/overview", "/metrics", "/cache", "/db", "/nothing"}
+)
+
+// tokens are valid tokens: two of callers, and one of operators. An empty one is none.
+func tokens(caller, operator string) func() Tokens {
+	var t Tokens
+	if caller != "" {
+		t.Callers = []string{"old-" + caller, caller}
+	}
+	if operator != "" {
+		t.Operators = []string{operator}
+	}
+	return func() Tokens { return t }
+}
+
+func TestTokens(t *testing.T) {
+	t.Parallel()
+	basic := func(text string) string { return "Basic " + base64.StdEncoding.EncodeToString([]byte(text)) }
+	network := func(c *Config) { c.Listener, c.TLS = everywhere{}, &tls.Config{} }
+	const caller, operator = "secret:k9", "other:k9"
+	wrong := []string{
+		"", "Bearer", "Bearer ", "Bearer secret", "Bearer secret:k9s", "bearer", "secret:k9", "other:k9",
+		basic("leaf:secret"), basic("secret:k9"), "Basic !", "Digest x",
+	}
+	callers := []string{
+		"Bearer secret:k9", "bearer secret:k9", "BEARER secret:k9", basic(":secret:k9"), basic("leaf:secret:k9"),
+		"Bearer old-secret:k9",
+	}
+	operators := []string{"Bearer other:k9", basic("me:other:k9")}
+	for name, c := range map[string]struct {
+		caller, operator string
+		change           func(*Config)
+		shown            []string
+		ids, pages       int // the status; 200 stands for all below 400 and for 404
+	}{
+		"no tokens":                          {shown: wrong, ids: 200, pages: 200},
+		"no tokens, open to the network":     {change: network, shown: wrong, ids: 200, pages: 403},
+		"callers' token, wrong":              {caller: caller, shown: wrong, ids: 401, pages: 403},
+		"callers' token, right":              {caller: caller, shown: callers, ids: 200, pages: 403},
+		"operators' token, wrong":            {operator: operator, shown: wrong, ids: 200, pages: 401},
+		"operators' token, right":            {operator: operator, shown: operators, ids: 200, pages: 200},
+		"both, wrong":                        {caller: caller, operator: operator, shown: wrong, ids: 401, pages: 401},
+		"both, callers'":                     {caller: caller, operator: operator, shown: callers, ids: 200, pages: 401},
+		"both, operators', from the network": {caller: caller, operator: operator, change: network, shown: operators, ids: 200, pages: 200},
+	} {
+		g := &fakeGenerator{
+			initialised: true,
+			readiness:   bus.Readiness{Missing: []string{"store"}, Reasons: map[string]string{"store": "it is at db7:3306"}},
+		}
+		s := serve(t, g, func(cfg *Config) {
+			cfg.Tokens = tokens(c.caller, c.operator)
+			if c.change != nil {
+				c.change(cfg)
+			}
+		})
+		for _, shown := range c.shown {
+			for status, paths := range map[*int][]string{&c.ids: callersPaths, &c.pages: operatorsPaths} {
+				for _, path := range paths {
+					w := get(s, path, header("Authorization", shown))
+					got := w.Code
+					if got < 400 || got == 404 {
+						got = 200
+					}
+					h := w.Header()
+					if got != *status || (got == 401) != strings.HasPrefix(h.Get("WWW-Authenticate"), `Basic realm=`) ||
+						(got == 200) != (h.Get("Connection") == "") || // who may nothing is not to hold on to a connection
+						got != 200 && strings.Contains(w.Body.String(), "k9") {
+						t.Errorf("%s: %s with %q: %d %v %s, want %d", name, path, shown, w.Code, h, w.Body, *status)
+					}
+				}
+			}
+			// Health needs no token, but what it says of the inside does.
+			for path, status := range map[string]int{"/healthz": 200, "/readyz": 503, "/readyz/segment": 503, "/readyz/snowflake": 503} {
+				w := get(s, path, header("Authorization", shown))
+				if w.Code != status || path == "/readyz" && strings.Contains(w.Body.String(), "db7") != (c.pages == 200) {
+					t.Errorf("%s: %s with %q: %d %s", name, path, shown, w.Code, w.Body)
+				}
 			}
 		}
-	}
-	if g.next != 0 {
-		t.Fatalf("%d IDs were given without the token", g.next)
-	}
-	for _, shown := range []string{"Bearer secret:word", "bearer secret:word", "BEARER secret:word", basic(":secret:word"), basic("leaf:secret:word")} {
-		for _, path := range paths {
-			if w := get(s, path, header("Authorization", shown)); w.Code != 200 || w.Header().Get("Connection") != "" {
-				t.Errorf("%s with %q: %d %s", path, shown, w.Code, w.Body)
-			}
-		}
-	}
-	// Health needs none, but what it says of the inside does.
-	for path, status := range map[string]int{"/healthz": 200, "/readyz": 503, "/readyz/segment": 503, "/readyz/snowflake": 503} {
-		without, with := get(s, path), get(s, path, header("Authorization", "Bearer secret:word"))
-		if without.Code != status || with.Code != status || without.Header().Get("Connection") != "close" {
-			t.Errorf("%s: %d without the token, %d with it, want %d", path, without.Code, with.Code, status)
-		}
-		if path == "/readyz" && (strings.Contains(without.Body.String(), "db7") || !strings.Contains(with.Body.String(), "db7")) {
-			t.Errorf("%s: %s without the token, %s with it", path, without.Body, with.Body)
+		if c.ids != 200 && g.next != 0 {
+			t.Errorf("%s: %d IDs were given without the token", name, g.next)
 		}
 	}
 }
+
+// everywhere is the listener of a server that other machines can reach.
+type everywhere struct{ nowhere }
+
+func (everywhere) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4zero, Port: 80} }
 
 // A page of another site can let a browser ask, and must not use up IDs by that.
 func TestOtherSites(t *testing.T) {
@@ -85,7 +140,7 @@ func TestOtherSites(t *testing.T) {
 	g := &fakeGenerator{initialised: true}
 	s := serve(t, g)
 	for site, status := range map[string]int{"cross-site": 403, "same-site": 403, "same-origin": 200, "none": 200} {
-		for _, path := range []string{"/api/segment/get/order", "/api/snowflake/get/any"} {
+		for _, path := range callersPaths {
 			if w := get(s, path, header("Sec-Fetch-Site", site)); w.Code != status {
 				t.Errorf("%s from %s: %d", path, site, w.Code)
 			}
@@ -93,13 +148,9 @@ func TestOtherSites(t *testing.T) {
 		if w := get(s, "/", header("Sec-Fetch-Site", site)); w.Code != 200 {
 			t.Errorf("the dashboard by a link from %s: %d", site, w.Code)
 		}
-		if w := get(s, "/dashboard/audit?tag=order",
-			header("Sec-Fetch-Site", site)); (w.Code == 403) != (status == 403) {
-			t.Errorf("an audit from %s: %d", site, w.Code)
-		}
 	}
-	if g.next != 4 {
-		t.Errorf("%d IDs were taken, want 4", g.next)
+	if g.next != 8 {
+		t.Errorf("%d IDs were taken, want 8", g.next)
 	}
 }
 

@@ -17,10 +17,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
 const (
@@ -47,12 +44,7 @@ type views struct {
 	heard    map[string]time.Time // when each generator last answered; used by latestEvents alone
 	ending   []string             // the tags that end first, as the last overview knows them; used by askAll alone
 
-	searches  turns // lists
-	questions turns // audits of one tag, and traces
-	audits    turns // audits of all tags
-	js        jetstream.JetStream
-	life      context.Context // ends the audits
-	stop      context.CancelFunc
+	searches turns // lists
 
 	pages   *answers[bus.PageRequest, bus.TagsPage]
 	records *answers[string, bus.TagRecord]
@@ -60,13 +52,10 @@ type views struct {
 
 func newViews(cfg Config) *views {
 	v := &views{
-		g: cfg.Generator, c: cfg.Client, js: cfg.JS, feed: newFeed(cfg.Client), heard: make(map[string]time.Time),
+		g: cfg.Generator, c: cfg.Client, feed: newFeed(cfg.Client), heard: make(map[string]time.Time),
 		pages: newAnswers(maxPages, cfg.Client.Tags), records: newAnswers(maxRecords, cfg.Client.Tag),
-		searches:  turns{taken: make(chan struct{}, maxSearches), limit: viewTimeout, full: "too many searches at once: try again"},
-		questions: turns{taken: make(chan struct{}, maxQuestions), limit: wire.MaxAdminTimeout, full: "too many audits at once: try again"},
-		audits:    turns{taken: make(chan struct{}, 1), limit: auditTimeout, atOnce: true, full: "another audit of all tags is under way: wait until it ends"},
+		searches: make(turns, maxSearches),
 	}
-	v.life, v.stop = context.WithCancel(context.Background())
 	v.overview, v.latest = newShared(v.askAll), newShared(v.latestEvents)
 	return v
 }
@@ -76,35 +65,23 @@ func (v *views) register(mux *http.ServeMux) {
 	mux.HandleFunc("/dashboard/feed", func(w http.ResponseWriter, r *http.Request) { write(w, http.StatusOK, v.latest.get()) })
 	mux.HandleFunc("/dashboard/tags", v.searches.bound(v.tags))
 	mux.HandleFunc("/dashboard/workers", v.searches.bound(v.workers))
-	one, all := v.questions.bound(v.audit), v.audits.bound(v.auditAll)
-	mux.HandleFunc("/dashboard/audit", func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Query().Has("tag") {
-			one(w, r)
-		} else {
-			all(w, r)
-		}
-	})
-	mux.HandleFunc("/dashboard/trace", v.questions.bound(v.trace))
 }
 
-// turns bound how many requests of a kind are under way, and how long each takes.
-type turns struct {
-	taken  chan struct{} // holds a value for each request under way
-	limit  time.Duration // of a request, including its wait for a turn
-	atOnce bool          // none waits
-	full   string        // what callers read that get no turn
-}
+// turns bound how many requests are under way. It holds a value for each.
+type turns chan struct{}
 
-// bound returns a handler that answers with the result of f.
+// bound returns a handler that answers with the result of f, within viewTimeout and once it is its turn.
 func (t turns) bound(f func(ctx context.Context, r *http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), t.limit)
+		ctx, cancel := context.WithTimeout(r.Context(), viewTimeout)
 		defer cancel()
-		if !t.take(ctx) {
-			refuse(w, r, http.StatusTooManyRequests, string(bus.Overloaded), t.full)
+		select {
+		case t <- struct{}{}:
+			defer func() { <-t }()
+		case <-ctx.Done():
+			refuse(w, r, http.StatusTooManyRequests, string(bus.Overloaded), "too many searches at once: try again")
 			return
 		}
-		defer func() { <-t.taken }()
 		body, err := f(ctx, r)
 		if err != nil {
 			e := refusal(err)
@@ -112,19 +89,6 @@ func (t turns) bound(f func(ctx context.Context, r *http.Request) (any, error)) 
 			return
 		}
 		write(w, http.StatusOK, body)
-	}
-}
-
-// take reports whether a request got its turn.
-func (t turns) take(ctx context.Context) bool {
-	if t.atOnce && len(t.taken) == cap(t.taken) {
-		return false
-	}
-	select {
-	case t.taken <- struct{}{}:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

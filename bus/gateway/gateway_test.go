@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
@@ -67,19 +66,15 @@ func (g *fakeGenerator) Wanted(k generator.Kind) bool { return g.wanted[k] }
 func (g *fakeGenerator) State() bus.State             { return bus.State{Node: "test", Readiness: g.readiness} }
 
 // serve returns a server on g. Its bus is unavailable, unless change sets another Client.
-func serve(t *testing.T, g Generator, change ...func(*Config)) *Server {
+func serve(t testing.TB, g Generator, change ...func(*Config)) *Server {
 	t.Helper()
 	nc, err := nats.Connect("nats://127.0.0.1:1", nats.RetryOnFailedConnect(true))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
 	cfg := Config{
-		Generator: g, Client: bus.NewClient(nc), JS: js, Metrics: NewMetrics(), Log: testkit.Quiet,
+		Generator: g, Client: bus.NewClient(nc), Metrics: NewMetrics(), Log: testkit.Quiet,
 	}
 	for _, f := range change {
 		f(&cfg)

@@ -17,55 +17,59 @@ import (
 const (
 	segmentPath   = "/api/segment/get/"
 	snowflakePath = "/api/snowflake/get/"
+	decodePath    = "/decodeSnowflakeId"
 )
 
 // segment answers /api/segment/get/{tag}, one of the two requests of Leaf's API that take
 // IDs. It answers as Leaf does: see refuseAs for its errors. The parameter count asks for
 // several IDs, which have the form that they have over NATS.
 func (s *Server) segment(w http.ResponseWriter, r *http.Request, tag string) {
-	take := func(n int64) ([]bus.Range, error) {
-		ranges, err := s.cfg.Generator.Take(r.Context(), tag, n)
-		if err == nil && s.cfg.Generator.Order(tag) == allocator.Strict {
-			w.Header().Set(bus.HeaderOrder, bus.OrderStrict)
-		}
-		return ranges, err
-	}
-	s.answer(w, r, generator.SegmentKind, tag, take, s.segmentResult)
+	s.answer(w, r, generator.SegmentKind, tag, s.segmentResult)
 }
 
 // snowflake answers /api/snowflake/get/{key}, the other one. As with Leaf, the key has no
 // meaning.
 func (s *Server) snowflake(w http.ResponseWriter, r *http.Request, key string) {
-	take := func(n int64) ([]bus.Range, error) { return s.cfg.Generator.Snowflakes(r.Context(), n) }
-	s.answer(w, r, generator.SnowflakeKind, key, take, snowflakeResult)
+	s.answer(w, r, generator.SnowflakeKind, key, snowflakeResult)
 }
 
-func (s *Server) answer(
-	w http.ResponseWriter, r *http.Request, kind generator.Kind, key string,
-	take func(n int64) ([]bus.Range, error), result func(bus.Reason) int,
-) {
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, kind generator.Kind, key string, result func(bus.Reason) int) {
 	if key == "" {
 		refuse(w, r, http.StatusNotFound, "not_found", "the path must end with a key")
 		return
 	}
 	asJSON := prefersJSON(r.Header["Accept"])
+	ranges, batch, err := s.take(w, r, kind, key)
+	if err != nil {
+		refuseAs(w, r, err, result)
+		return
+	}
+	contentType := plainType
+	if asJSON {
+		contentType = jsonType
+	}
+	writeIDs(w, contentType, ranges, asJSON && batch) // Leaf's single ID is a number in JSON too
+}
+
+// take takes the IDs that a request asks for, and reports whether it has a count. HEAD takes none.
+func (s *Server) take(w http.ResponseWriter, r *http.Request, kind generator.Kind, tag string) (ranges []bus.Range, batch bool, err error) {
 	count, batch, err := parseCount(r.URL.RawQuery)
-	if err != nil {
-		s.cfg.Metrics.Answered(generator.Answer{Kind: kind, Transport: generator.HTTP, Reason: bus.BadRequest}) // the generator never sees it
-		refuseAs(w, r, err, result)
-		return
+	if err == nil && isV1(r) && r.ContentLength > 0 {
+		err = badRequest("a request has no body: the count is a parameter, ?count=100")
 	}
-	if r.Method == http.MethodHead { // an answer without a body takes no ID
-		writeIDs(w, asJSON, nil)
-		return
+	switch {
+	case err != nil: // the generator never sees it
+		s.cfg.Metrics.Answered(generator.Answer{Kind: kind, Transport: generator.HTTP, Reason: bus.BadRequest})
+	case r.Method == http.MethodHead: // an answer without a body takes no ID
+	case kind == generator.SnowflakeKind:
+		ranges, err = s.cfg.Generator.Snowflakes(r.Context(), count)
+	default:
+		ranges, err = s.cfg.Generator.Take(r.Context(), tag, count)
+		if err == nil && s.cfg.Generator.Order(tag) == allocator.Strict {
+			w.Header().Set(bus.HeaderOrder, bus.OrderStrict)
+		}
 	}
-	ranges, err := take(count)
-	if err != nil {
-		refuseAs(w, r, err, result)
-		return
-	}
-	// Leaf's single ID is a number in JSON too.
-	writeIDs(w, asJSON, bus.AppendReply(make([]byte, 0, 64), ranges, asJSON && batch))
+	return ranges, batch, err
 }
 
 // The content types, as Leaf writes them.
@@ -74,12 +78,12 @@ var (
 	jsonType  = []string{"application/json;charset=UTF-8"}
 )
 
-func writeIDs(w http.ResponseWriter, asJSON bool, body []byte) {
-	w.Header()["Content-Type"] = plainType
-	if asJSON {
-		w.Header()["Content-Type"] = jsonType
+// writeIDs answers with IDs. Without ranges it answers to HEAD.
+func writeIDs(w http.ResponseWriter, contentType []string, ranges []bus.Range, asJSON bool) {
+	w.Header()["Content-Type"] = contentType
+	if len(ranges) > 0 {
+		_, _ = w.Write(bus.AppendReply(make([]byte, 0, 64), ranges, asJSON)) // if the caller has gone, the IDs are a gap
 	}
-	_, _ = w.Write(body) // if the caller has gone, the IDs are a gap
 }
 
 // prefersJSON reports whether the Accept headers of a request prefer JSON to plain text. Of

@@ -76,15 +76,21 @@ func badRequest(text string) error {
 	return &bus.Error{Code: http.StatusBadRequest, Reason: bus.BadRequest, Message: text}
 }
 
-// refuse answers with an error.
+// refuse answers with an error that has no IDs' reason, in the form of the path.
 func refuse(w http.ResponseWriter, r *http.Request, status int, exception, text string) {
+	if isV1(r) {
+		refuseV1(w, &bus.Error{Code: status, Reason: bus.Reason(exception), Message: text})
+		return
+	}
 	write(w, status, failure{time.Now().UnixMilli(), status, http.StatusText(status), exception, text, r.URL.EscapedPath()})
 }
 
 // write answers with JSON.
-func write(w http.ResponseWriter, status int, body any) {
+func write(w http.ResponseWriter, status int, body any) { writeAs(w, jsonType, status, body) }
+
+func writeAs(w http.ResponseWriter, contentType []string, status int, body any) {
 	data := wire.Encode(body) // without HTML escapes, as Leaf; browsers see the content type JSON
-	w.Header()["Content-Type"] = jsonType
+	w.Header()["Content-Type"] = contentType
 	w.Header()["X-Content-Type-Options"] = nosniff
 	w.WriteHeader(status)
 	_, _ = w.Write(data)

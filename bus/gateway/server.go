@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/tls"
 	"log/slog"
 	"net"
@@ -11,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/net/netutil"
 
 	"github.com/leafbus/leafbus/allocator"
@@ -64,18 +62,16 @@ type Generator interface {
 	State() bus.State
 }
 
-// Config says how a [Server] works. All fields but Token and TLS are needed.
+// Config says how a [Server] works. The fields up to Log are needed.
 type Config struct {
 	Listener  net.Listener
 	Generator Generator
-	Client    *bus.Client         // to ask the other generators
-	JS        jetstream.JetStream // where the events are, on the Client's connection
-	Metrics   *Metrics            // which also observes the Generator
+	Client    *bus.Client // to ask the other generators
+	Metrics   *Metrics    // which also observes the Generator
 	Log       *slog.Logger
 
-	// Token must be sent by callers: as a bearer token, or as the password of basic
-	// authentication. Health checks need none. Empty: no caller needs one.
-	Token string
+	// Tokens returns the tokens that are valid now. Default: there are none.
+	Tokens func() Tokens
 	// TLS is the server's certificate and settings. Default: no TLS.
 	TLS *tls.Config
 	// Dead returns why only a restart of the process helps, or nil. Default: it never does.
@@ -88,8 +84,8 @@ type Config struct {
 // Server is the HTTP server of a generator.
 type Server struct {
 	cfg    Config
-	addr   string            // the usual Host of a request
-	token  [sha256.Size]byte // the sum of the Token
+	addr   string // the usual Host of a request
+	local  bool   // only this machine can reach the Listener
 	limits limits
 	views  *views
 	pages  http.Handler // all paths except those of IDs
@@ -97,7 +93,14 @@ type Server struct {
 
 // New returns a server. Call Run.
 func New(cfg Config) *Server {
-	s := &Server{cfg: cfg, addr: cfg.Listener.Addr().String(), token: sha256.Sum256([]byte(cfg.Token)), limits: defaultLimits, views: newViews(cfg)}
+	addr := cfg.Listener.Addr()
+	if cfg.Tokens == nil {
+		cfg.Tokens = func() Tokens { return Tokens{} }
+	}
+	s := &Server{cfg: cfg, addr: addr.String(), limits: defaultLimits, views: newViews(cfg)}
+	if tcp, ok := addr.(*net.TCPAddr); ok {
+		s.local = tcp.IP.IsLoopback()
+	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", s.healthz)
 	mux.HandleFunc("/readyz", s.readyz)
@@ -105,11 +108,11 @@ func New(cfg Config) *Server {
 		mux.HandleFunc("/readyz/"+kind.String(), s.wanted(kind))
 	}
 	mux.Handle("/metrics", cfg.Metrics.handler(cfg.Generator))
-	mux.HandleFunc("/decodeSnowflakeId", s.decode)
+	mux.HandleFunc(decodePath, s.decode)
 	s.views.register(mux)
 	registerFiles(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		refuse(w, r, http.StatusNotFound, "not_found", "not found: the dashboard is at /, and IDs are below /api/")
+		refuse(w, r, http.StatusNotFound, "not_found", "not found: the dashboard is at /, and IDs are below /v1/ and /api/")
 	})
 	s.pages = mux
 	return s
@@ -128,7 +131,6 @@ func (s *Server) URL() string {
 func (s *Server) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	context.AfterFunc(ctx, s.views.stop)
 	var following sync.WaitGroup
 	following.Go(func() { s.views.feed.run(ctx) })
 	defer func() { cancel(); following.Wait() }()
@@ -174,6 +176,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !s.admit(w, r) {
 		return
 	}
+	if strings.HasPrefix(r.URL.Path, v1Path) {
+		s.v1(w, r)
+		return
+	}
 	// The mux would clean the paths, but a//b and a/./b are different tags.
 	if tag, ok := strings.CutPrefix(r.URL.Path, segmentPath); ok {
 		s.segment(w, r, tag)
@@ -203,7 +209,7 @@ func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 }
 
 // readyz answers 200 if the generator is ready, else 503, and what is missing. Only
-// callers with the token see the reasons.
+// operators see the reasons, which name hosts.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	s.writeReadiness(w, r, s.cfg.Generator.Readiness())
 }
@@ -220,7 +226,7 @@ func (s *Server) wanted(kind generator.Kind) http.HandlerFunc {
 
 // writeReadiness is the one form of /readyz and its parts: ready says what the status says.
 func (s *Server) writeReadiness(w http.ResponseWriter, r *http.Request, ready bus.Readiness) {
-	if !s.authorized(r) {
+	if s.rights(r) != operator {
 		ready.Reasons = nil
 	}
 	status := http.StatusServiceUnavailable

@@ -121,7 +121,7 @@ func TestSearchesAreBounded(t *testing.T) {
 	t.Parallel()
 	s := serve(t, &fakeGenerator{})
 	for range maxSearches {
-		s.views.searches.taken <- struct{}{}
+		s.views.searches <- struct{}{}
 	}
 	gone, leave := context.WithCancel(t.Context())
 	leave()
@@ -135,9 +135,9 @@ func TestSearchesAreBounded(t *testing.T) {
 		t.Errorf("%d before its turn", code)
 	case <-time.After(50 * time.Millisecond):
 	}
-	<-s.views.searches.taken
-	if code := <-answered; code != 200 || len(s.views.searches.taken) != maxSearches-1 {
-		t.Errorf("%d, %d are under way", code, len(s.views.searches.taken))
+	<-s.views.searches
+	if code := <-answered; code != 200 || len(s.views.searches) != maxSearches-1 {
+		t.Errorf("%d, %d are under way", code, len(s.views.searches))
 	}
 }
 

@@ -1,6 +1,7 @@
 package generator
 
 import (
+	"errors"
 	"maps"
 	"strings"
 	"sync"
@@ -122,6 +123,9 @@ func (g *Generator) refused(a Answer, err error) *bus.Error {
 	g.counts.streaks.refused(a.Tag, e.Reason, time.Now())
 	g.alloc.Refused(a.Tag, err)
 	g.observe(a)
+	if a.Kind != AdminKind && !errors.Is(err, allocator.ErrDamaged) { // what is wrong with a record names no host
+		e = g.public(e)
+	}
 	return e
 }
 

@@ -1,6 +1,7 @@
 package generator_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -182,4 +183,32 @@ func TestTakeBeforeItServes(t *testing.T) {
 	}
 	testkit.Eventually(t, "an ID", func() bool { _, err := g.Take(t.Context(), "order", 1); return err == nil })
 	<-ready
+}
+
+// A caller reads the reason, and not the cause: that names hosts, databases and users.
+func TestCausesAreNotForCallers(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
+	store := &switched{Store: memory(t, "order")}
+	store.away.Store(true)
+	g := start(t, s, "a", store, func(c *generator.Config) {
+		c.MaxWait, c.Snowflake.Registry = 50*time.Millisecond, noRegistry{c.Snowflake.Registry}
+	})
+	for what, take := range map[string]func() error{
+		"order":       func() error { _, err := g.Take(t.Context(), "order", 1); return err },
+		"a snowflake": func() error { _, err := g.Snowflakes(t.Context(), 1); return err },
+		"order over NATS": func() error {
+			msg, err := nc.Request("leaf.segment.order", nil, testkit.Patience)
+			return cmp.Or(err, bus.ReplyError(msg))
+		},
+	} {
+		testkit.Eventually(t, what+" is refused with a reason", func() bool { // the first may only have waited too long
+			err := take()
+			if err == nil || strings.Contains(err.Error(), "unplugged") || strings.Contains(err.Error(), "away") {
+				t.Fatalf("%s: %v", what, err)
+			}
+			return strings.Contains(err.Error(), "leaf doctor")
+		})
+	}
 }

@@ -71,6 +71,26 @@ func toError(err error) *bus.Error {
 	return e
 }
 
+// public returns e as callers may read it. The causes of these reasons name hosts, databases, users and folders:
+// operators find them in the log, in the alerts, in the readiness and with `leaf doctor`.
+func (g *Generator) public(e *bus.Error) *bus.Error {
+	text := ""
+	switch e.Reason {
+	case bus.StoreUnavailable:
+		text = "the store is unavailable"
+	case bus.NoWorkerID:
+		text = "no worker ID"
+	case bus.Internal:
+		g.log.Error("a request failed", "error", e.Message) // nothing else reports it
+		text = "an internal error"
+	default:
+		return e
+	}
+	shown := *e
+	shown.Message = text + ": `leaf doctor` and the generator's log say why"
+	return &shown
+}
+
 // errorMessage returns the reply that carries e, for the subject reply.
 func errorMessage(e *bus.Error, reply string) *nats.Msg {
 	msg := nats.NewMsg(reply)

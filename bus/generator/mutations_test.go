@@ -34,6 +34,10 @@ func TestMutations(t *testing.T) {
 		{"an answer becomes a request", "TestAnswersGoToInboxes", []edit{{"answer.go", `!strings.HasPrefix(reply, "leaf.")`, "true"}}},
 		{"an answer of a strict tag does not say so", "TestStrictAnswers", []edit{{"answer.go",
 			"	if order == allocator.Strict {", "	if false {"}}},
+		{"callers read the cause of an outage", "TestCausesAreNotForCallers", []edit{{"errors.go",
+			"	case bus.StoreUnavailable:\n", "	case \"\":\n"}}},
+		{"callers read why there is no worker", "TestCausesAreNotForCallers", []edit{{"errors.go",
+			"	case bus.NoWorkerID:\n", "	case \"\":\n"}}},
 
 		// A stop.
 		{"a stop does not wait for requests that were accepted", "TestDrainIsHeard", []edit{

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,18 +20,22 @@ const defaultHTTP = "127.0.0.1:8080"
 
 // httpFlags are the flags of HTTP.
 type httpFlags struct {
-	addr, token     string
-	tlsCert, tlsKey string // files
+	addr, token, adminToken string
+	tlsCert, tlsKey         string // files
 }
 
 func (f *httpFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.addr, "http", defaultHTTP, "`ADDR` of HTTP: Leaf's API, dashboard, metrics, health; port 0 is any free one, empty is off")
-	fs.StringVar(&f.token, "http-token", "", "`TOKEN` that callers of HTTP must send; an address that other machines can reach needs this or TLS")
+	fs.StringVar(&f.token, "http-token", "", "`TOKEN` that callers of HTTP must send, or two, one a line; "+
+		"an address that other machines can reach needs this or TLS")
+	fs.StringVar(&f.adminToken, "http-admin-token", "", "`TOKEN` of operators, or two, one a line; it opens everything. "+
+		"Without it, dashboard and metrics are closed to other machines, and to all if there is --http-token")
 	fs.StringVar(&f.tlsCert, "http-tlscert", "", "certificate `FILE` of HTTP")
 	fs.StringVar(&f.tlsKey, "http-tlskey", "", "key `FILE` of that certificate")
-	markSecret(fs, "http-token")
+	markSecret(fs, "http-token", "http-admin-token")
+	group(fs, groupHTTP, "http", "http-token", "http-admin-token", "http-tlscert", "http-tlskey")
 	addSecretFile(fs, groupHTTP, "http-token")
-	group(fs, groupHTTP, "http", "http-token", "http-tlscert", "http-tlskey")
+	addSecretFile(fs, groupHTTP, "http-admin-token")
 }
 
 // check refuses values that cannot work, or that would open HTTP to the network.
@@ -40,8 +43,8 @@ func (f *httpFlags) check() error {
 	if (f.tlsCert == "") != (f.tlsKey == "") {
 		return usagef("--http-tlscert and --http-tlskey go together: give both")
 	}
-	if strings.ContainsFunc(f.token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return usagef("--http-token: an HTTP header cannot carry it: want ASCII without white space")
+	if _, err := parseTokens(f.token, f.adminToken); err != nil {
+		return usagef("%w", err)
 	}
 	if f.addr == "" {
 		return nil
@@ -69,17 +72,9 @@ func checkAddress(addr string) error {
 }
 
 // listen opens the port of HTTP. Nothing answers there yet. A nil listener: HTTP is off.
-func (f *httpFlags) listen() (net.Listener, *tls.Config, error) {
+func (f *httpFlags) listen() (net.Listener, error) {
 	if f.addr == "" {
-		return nil, nil, nil
-	}
-	var secure *tls.Config
-	if f.tlsCert != "" {
-		cert, err := tls.LoadX509KeyPair(f.tlsCert, f.tlsKey)
-		if err != nil {
-			return nil, nil, usagef("--http-tlscert, --http-tlskey: %w", err)
-		}
-		secure = &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2", "http/1.1"}}
+		return nil, nil
 	}
 	network := "tcp"
 	if host, _, err := net.SplitHostPort(f.addr); err == nil && net.ParseIP(host).To4() != nil {
@@ -87,9 +82,9 @@ func (f *httpFlags) listen() (net.Listener, *tls.Config, error) {
 	}
 	listener, err := net.Listen(network, f.addr)
 	if err != nil {
-		return nil, nil, fmt.Errorf("--http: %w", err)
+		return nil, fmt.Errorf("--http: %w", err)
 	}
-	return listener, secure, nil
+	return listener, nil
 }
 
 // healthTimeout is below the time that a container's health check usually has.

@@ -28,7 +28,7 @@ func TestServeRefuses(t *testing.T) {
 func TestSecretsInFilesAreChecked(t *testing.T) {
 	cleanEnv(t)
 	t.Chdir(t.TempDir())
-	for name, text := range map[string]string{"dsn": "u:hunter2@tcp(127.0.0.1:1)/\n", "token": "hunter2 b\n"} { // no database
+	for name, text := range map[string]string{"dsn": "u:hunter2@tcp(127.0.0.1:1)/\n", "token": "hunter2 b\n", "three": "hunter2\nb\r\nc\n"} { // no database
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -36,6 +36,7 @@ func TestSecretsInFilesAreChecked(t *testing.T) {
 	for args, say := range map[string]string{
 		"serve --data-dir d --mysql-file dsn":        "--mysql: ",
 		"serve --data-dir d --http-token-file token": "--http-token: an HTTP header cannot carry it",
+		"serve --data-dir d --http-token-file three": "--http-token has 3 lines",
 		"migrate --mysql-file dsn":                   "--mysql: ",
 	} {
 		status, _, stderr := leaf(t, strings.Fields(args)...)

@@ -59,7 +59,8 @@ type serving struct {
 	owned    installation.Config
 	versions *natsversion.Watch
 	listener net.Listener // of HTTP; nil: off
-	secure   *tls.Config
+	tokens   *reread[gateway.Tokens]
+	cert     *reread[tls.Certificate] // nil: no TLS
 	closers  []func() error
 }
 
@@ -112,7 +113,13 @@ func (s *serving) takePorts(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.listener, s.secure, err = s.http.listen()
+	if s.cert, err = s.http.certificate(); err != nil {
+		return err
+	}
+	if s.tokens, err = s.http.tokens(s.cmd.Flags()); err != nil {
+		return err
+	}
+	s.listener, err = s.http.listen()
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return fmt.Errorf("%w\n%s", err, httpAdvice(s.cmd.Flags()))
 	}
@@ -207,12 +214,33 @@ func (s *serving) serve(ctx context.Context, stop context.CancelCauseFunc) error
 	config.Observer = metrics
 	g = generator.New(config)
 	server := gateway.New(gateway.Config{
-		Listener: s.listener, TLS: s.secure, Token: s.http.token, Generator: g, Metrics: metrics,
-		Client: bus.NewClient(nc, bus.JetStream(js)), JS: js, Log: s.log, DrainTimeout: s.config.DrainTimeout,
+		Listener: s.listener, TLS: s.tlsConfig(), Tokens: s.tokens.get, Generator: g, Metrics: metrics,
+		Client: bus.NewClient(nc, bus.JetStream(js)), Log: s.log, DrainTimeout: s.config.DrainTimeout,
 		Dead: s.dead,
 	})
 	face = server.URL()
-	return together(ctx, stop, append(runs, g.Run, server.Run)...)
+	return together(ctx, stop, append(runs, g.Run, server.Run, s.rereadSecrets)...)
+}
+
+// tlsConfig is that of HTTP; nil: no TLS.
+func (s *serving) tlsConfig() *tls.Config {
+	if s.cert == nil {
+		return nil
+	}
+	return &tls.Config{NextProtos: []string{"h2", "http/1.1"}, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		return s.cert.value.Load(), nil
+	}}
+}
+
+// rereadSecrets lets HTTP follow the files of its secrets.
+func (s *serving) rereadSecrets(ctx context.Context) error {
+	var all sync.WaitGroup
+	all.Go(func() { s.tokens.run(ctx, s.log) })
+	if s.cert != nil {
+		all.Go(func() { s.cert.run(ctx, s.log) })
+	}
+	all.Wait()
+	return nil
 }
 
 // waitsFor is the end of the line that says that the generator is ready: the kinds of IDs that it cannot give yet.

@@ -52,7 +52,8 @@ joins a running NATS (2.9.21 or later) and shares the load with the other genera
 Tags may be in MySQL (--mysql-file), and workers in ZooKeeper (--zookeeper).
 
 Over HTTP (--http) it answers Leaf's API, a dashboard at /, /metrics, /healthz and
-/readyz. To open HTTP to other machines, give --http-token-file or TLS.
+/readyz. To open HTTP to other machines, give --http-token-file or TLS. The token of
+--http-admin-token-file opens the dashboard and /metrics there.
 
 When it can answer requests, it prints one line to stdout:
   leaf ready nats=URL http=URL node=NAME data=DIR mode=embedded|joined
@@ -64,7 +65,7 @@ signal ends it at once.`,
   leaf serve --tag order --tag coupon:100000 --data-dir /var/lib/leaf
   leaf serve --listen 0.0.0.0:4222 --user leaf --password-file nats.password
   leaf serve -s nats://10.0.0.5:4222 --data-dir leaf-data-2 --http ''
-  leaf serve --http 0.0.0.0:8080 --http-token-file http.token
+  leaf serve --http 0.0.0.0:8080 --http-token-file http.token --http-admin-token-file admin.token
   leaf serve --mysql-file leaf.dsn --zookeeper h1:2181,h2:2181,h3:2181
   LEAF_TAG=order,coupon leaf serve --config leaf.yaml`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return natsversion.Only(f.run(cmd)) },

@@ -86,8 +86,12 @@ func TestDrillCompose(t *testing.T) {
 		testkit.Eventually(t, name+" is ready", func() bool {
 			return answer(at, "/readyz", s.Environment["LEAF_HTTP_TOKEN"]) == 200
 		})
-		if code := answer(at, "/metrics", ""); code != 401 {
-			t.Errorf("%s answers %d to those without the token", name, code)
+		for token, want := range map[string]int{
+			"": 401, s.Environment["LEAF_HTTP_TOKEN"]: 401, s.Environment["LEAF_HTTP_ADMIN_TOKEN"]: 200,
+		} {
+			if code := answer(at, "/metrics", token); code != want {
+				t.Errorf("%s answers %d to the token %q, want %d", name, code, token, want)
+			}
 		}
 		if !strings.Contains(g.Stdout(), "mode=joined") {
 			t.Errorf("%s: %s", name, g.Stdout())

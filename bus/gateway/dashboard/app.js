@@ -2,8 +2,6 @@
 // all generators, and hands the answers to the sections.
 
 import { Alerts } from "./alerts.js";
-import { Audit } from "./audit.js";
-import { Decode } from "./decode.js";
 import { byID, setNotice, setText } from "./dom.js";
 import { Ends } from "./ends.js";
 import { Events } from "./events.js";
@@ -13,7 +11,6 @@ import { Rates } from "./rate.js";
 import { Summary } from "./summary.js";
 import { Tags } from "./tags.js";
 import { setNow, zone } from "./time.js";
-import { Trace } from "./trace.js";
 import { Workers } from "./workers.js";
 
 const rates = new Rates();
@@ -24,9 +21,6 @@ const tags = new Tags();
 const generators = new Generators(rates);
 const events = new Events();
 new Workers();
-new Audit();
-new Trace();
-new Decode();
 
 new Poll({
   path: () => "dashboard/overview",

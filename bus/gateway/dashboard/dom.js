@@ -23,12 +23,6 @@ export function setNotice(target, text) {
   target.hidden = !text;
 }
 
-/** facts shows figures, each of them [name, value, meaning], and only those that have a value. */
-export function facts(target, ...all) {
-  target.replaceChildren(...all.filter(([, value]) => value).map(([name, value, meaning = ""]) =>
-    element("div", { title: meaning }, element("dt", {}, name), element("dd", {}, value))));
-}
-
 /** announce says text to screen readers, which the page shows elsewhere. */
 export const announce = (text) => setText(byID("announcer"), text);
 

@@ -10,9 +10,6 @@ export const count = (n) => whole.format(n);
 /** id writes an ID, which is a decimal string. */
 export const id = (text) => whole.format(BigInt(text));
 
-/** range writes a range of IDs, which are decimal strings. */
-export const range = (first, last) => (first === last ? id(first) : `${id(first)} – ${id(last)}`);
-
 /** rate writes how many there are in a second; null is not known. */
 export function rate(n) {
   if (n === null) return "–";

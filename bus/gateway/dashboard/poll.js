@@ -6,16 +6,15 @@ export class NoAnswer extends Error {}
 /** refusal is what the generator said in place of an answer; that there was none is the verdict's to say. */
 export const refusal = (error) => (error instanceof NoAnswer ? "" : error.message);
 
-/** ask returns the JSON at path, within ms; what goes wrong is an Error with a sentence for people. */
-export async function ask(path, signal, ms = patience) {
-  const limit = AbortSignal.timeout(ms);
+/** ask returns the JSON at path; what goes wrong is an Error with a sentence for people. */
+async function ask(path, signal) {
   // Not relative to a page whose address has the token in it: fetch refuses such addresses.
   const response = await fetch(new URL(path, location.origin + location.pathname), {
     credentials: "same-origin",
     headers: { Accept: "application/json" },
-    signal: signal ? AbortSignal.any([signal, limit]) : limit,
+    signal: AbortSignal.any([signal, AbortSignal.timeout(patience)]),
   }).catch((error) => {
-    throw signal?.aborted ? error : new NoAnswer("The generator does not answer", { cause: error });
+    throw signal.aborted ? error : new NoAnswer("The generator does not answer", { cause: error });
   });
   const body = await response.json().catch(() => ({}));
   if (!response.ok) throw new Error(body.message || `The generator answers with the status ${response.status}`);

@@ -1,4 +1,3 @@
-import { auditOf } from "./audit.js";
 import { BufferView } from "./buffer.js";
 import { element, Keyed, setNotice, setText } from "./dom.js";
 import { endOf, urgency } from "./ends.js";
@@ -40,7 +39,6 @@ export class TagView {
   #state = element("span", { class: "state" });
   #description = element("p", { class: "tag-description", hidden: "" });
   #rules = element("p", { class: "tag-rules", title: "what an operator has set for this tag", hidden: "" });
-  #audit = element("a", { class: "tag-audit" }, "Audit");
   #problem = element("p", { class: "error", hidden: "" });
   #unused = element("p", { class: "quiet unused" }, "In no generator's memory: loaded when the first ID is taken.");
   #buffers;
@@ -56,7 +54,7 @@ export class TagView {
         ...Object.values(this.#figures).map((figure) => figure.element)),
       element("div", { class: "tag-body" },
         this.#problem,
-        element("div", { class: "tag-about" }, this.#description, this.#rules, element("p", { class: "tag-links" }, this.#audit)),
+        element("div", { class: "tag-about" }, this.#description, this.#rules),
         buffers, this.#unused));
     this.element.addEventListener("toggle", () => this.#fill());
   }
@@ -110,8 +108,6 @@ export class TagView {
     const { tag, record, buffers } = this.#item;
     setNotice(this.#description, record?.description);
     setNotice(this.#rules, record && rules(record));
-    this.#audit.href = auditOf(tag);
-    this.#audit.setAttribute("aria-label", `Audit ${tag}`);
     this.#unused.hidden = buffers.length > 0;
     this.#buffers.show(buffers.map((buffer) => ({ buffer, rate: this.#rates.of(tag, buffer.node) })));
   }

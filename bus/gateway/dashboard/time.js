@@ -64,9 +64,6 @@ export function zone() {
   return `Times in ${offset === "Z" ? "UTC" : `UTC${offset}, ${timeZone}`}`;
 }
 
-/** utc writes a time in full. */
-export const utc = (ms) => new Date(ms).toISOString();
-
 /** setTime fills a <time>: relative or by write, with the full time as its title. */
 export function setTime(target, ms, write = relative) {
   setText(target, write(ms));

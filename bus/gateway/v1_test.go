@@ -1,0 +1,165 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leafbus/leafbus/bus"
+)
+
+// IDs are strings, because JavaScript rounds numbers above 2^53.
+func TestV1(t *testing.T) {
+	t.Parallel()
+	g := &fakeGenerator{initialised: true, gap: true, strict: "invoice", next: 1 << 53}
+	s := serve(t, g)
+	for _, c := range []struct{ method, path, body string }{
+		{"GET", "segments/order", `{"count":1,"ranges":[{"first":"9007199254740993","last":"9007199254740993"}]}`},
+		{"POST", "segments/order", `{"count":1,"ranges":[{"first":"9007199254740994","last":"9007199254740994"}]}`},
+		{"GET", "segments/order?count=1", `{"count":1,"ranges":[{"first":"9007199254740995","last":"9007199254740995"}]}`},
+		{"GET", "segments/order?count=2",
+			`{"count":2,"ranges":[{"first":"9007199254740996","last":"9007199254740996"},{"first":"9007199254740998","last":"9007199254740998"}]}`},
+		{"POST", "snowflakes?count=1", `{"count":1,"ranges":[{"first":"9007199254740999","last":"9007199254740999"}]}`},
+		{"GET", "snowflakes", `{"count":1,"ranges":[{"first":"9007199254741000","last":"9007199254741000"}]}`},
+		{"HEAD", "snowflakes", ""}, // it takes none
+		{"HEAD", "segments/order?count=5", ""},
+		{"GET", "segments/invoice", `{"count":1,"ranges":[{"first":"9007199254741001","last":"9007199254741001"}]}`},
+	} {
+		w := get(s, "/v1/"+c.path, method(c.method), header("Accept", "text/plain")) // what it answers is JSON
+		h := w.Header()
+		if w.Code != 200 || w.Body.String() != c.body || h.Get("Content-Type") != "application/json" || h.Get("Cache-Control") != "no-store" {
+			t.Errorf("%s %s: %d %v %s, want %s", c.method, c.path, w.Code, h, w.Body, c.body)
+		}
+		if strict := strings.HasSuffix(c.path, "invoice"); strict != (h.Get(bus.HeaderOrder) == "strict") {
+			t.Errorf("%s %s: %v", c.method, c.path, h)
+		}
+	}
+	for path, tag := range map[string]string{"a/b.c": "a/b.c", "a%2Fb": "a/b", "a//b": "a//b", "order/": "order/", "../x": "../x"} {
+		g.taken = nil
+		if w := get(s, segmentsPath+path); w.Code != 200 || len(g.taken) != 1 || g.taken[0] != tag {
+			t.Errorf("%s: %d, asked for %q, want %q", path, w.Code, g.taken, tag)
+		}
+	}
+}
+
+// checkProblem fails the test if an answer is not an error as RFC 9457 has it.
+func checkProblem(t *testing.T, path string, w *httptest.ResponseRecorder, want problem) {
+	t.Helper()
+	if w.Code != want.Status || w.Header().Get("Content-Type") != "application/problem+json" || w.Header().Get("Cache-Control") != "no-store" {
+		t.Errorf("%s: %d %v %s, want %d", path, w.Code, w.Header(), w.Body, want.Status)
+		return
+	}
+	want.Type, want.Title = "about:blank", http.StatusText(want.Status)
+	got := unmarshal[problem](t, w.Body)
+	if strings.Contains(got.Detail, want.Detail) {
+		got.Detail = want.Detail
+	}
+	if got != want {
+		t.Errorf("%s: %+v, want %+v", path, got, want)
+	}
+}
+
+// A status means what it says, and says when to ask again.
+func TestV1Errors(t *testing.T) {
+	t.Parallel()
+	g := &fakeGenerator{initialised: true}
+	s := serve(t, g)
+	for reason, c := range map[bus.Reason]struct {
+		code, status int
+		after        time.Duration
+		header       string
+		ms           int64
+	}{
+		bus.BadTag:           {400, 400, 0, "", 0},
+		bus.Paused:           {403, 403, 0, "", 0},
+		bus.UnknownTag:       {404, 404, 0, "", 0},
+		bus.Conflict:         {409, 409, 0, "", 0},
+		bus.BatchTooLarge:    {413, 413, 0, "", 0},
+		bus.QuotaExceeded:    {429, 429, 1200 * time.Millisecond, "2", 1200},
+		bus.Overloaded:       {429, 503, 100 * time.Millisecond, "1", 100},
+		bus.Internal:         {500, 500, 0, "", 0},
+		bus.StoreUnavailable: {503, 503, 0, "1", 1000},
+		bus.ClockBackwards:   {503, 503, time.Microsecond, "1", 1},
+		bus.TimedOut:         {504, 504, 0, "", 0},
+		bus.Exhausted:        {507, 507, 0, "", 0},
+	} {
+		g.err = &bus.Error{Code: c.code, Reason: reason, Message: `in "words"`, RetryAfter: c.after}
+		for _, path := range []string{"/v1/segments/order", "/v1/snowflakes?count=7"} {
+			w := get(s, path)
+			if got := w.Header().Get("Retry-After"); got != c.header {
+				t.Errorf("%s: Retry-After is %q, want %q", reason, got, c.header)
+			}
+			checkProblem(t, path, w, problem{Status: c.status, Detail: `in "words"`, Reason: string(reason), RetryAfterMS: c.ms})
+		}
+	}
+	g.err = nil
+	closed := serve(t, g, func(c *Config) { c.Tokens = tokens("secret", "") })
+	for name, c := range map[string]struct {
+		w    *httptest.ResponseRecorder
+		want problem
+	}{
+		"no tag":         {get(s, "/v1/segments/"), problem{Status: 404, Detail: "/v1/segments/TAG", Reason: "not_found"}},
+		"no path":        {get(s, "/v1/segments"), problem{Status: 404, Detail: "not found", Reason: "not_found"}},
+		"another path":   {get(s, "/v1/snowflakes/"), problem{Status: 404, Detail: "not found", Reason: "not_found"}},
+		"no number":      {get(s, "/v1/snowflakes?count=many"), problem{Status: 400, Detail: `count is "many"`, Reason: "bad_request"}},
+		"zero":           {get(s, "/v1/segments/order?count=0"), problem{Status: 400, Detail: `count is "0"`, Reason: "bad_request"}},
+		"two counts":     {get(s, "/v1/segments/order?count=1&count=2"), problem{Status: 400, Detail: "1 and 2", Reason: "bad_request"}},
+		"HEAD":           {get(s, "/v1/segments/order?count=0", method("HEAD")), problem{Status: 400, Detail: "count", Reason: "bad_request"}},
+		"count in body":  {get(s, "/v1/segments/order", method("POST"), length(13)), problem{Status: 400, Detail: "?count=100", Reason: "bad_request"}},
+		"a large body":   {get(s, "/v1/segments/order", method("POST"), length(maxBody+1)), problem{Status: 413, Detail: "no body", Reason: "body_too_large"}},
+		"another method": {get(s, "/v1/snowflakes", method("PUT")), problem{Status: 405, Detail: "GET, HEAD, POST", Reason: "method_not_allowed"}},
+		"no token":       {get(closed, "/v1/snowflakes"), problem{Status: 401, Detail: "token", Reason: "unauthorized"}},
+		"another site": {get(s, "/v1/snowflakes", method("POST"), header("Sec-Fetch-Site", "cross-site")),
+			problem{Status: 403, Detail: "other sites", Reason: "cross_site"}},
+		"another host": {get(s, "/v1/snowflakes", func(r *http.Request) { r.Host = "evil.example" }),
+			problem{Status: 421, Detail: "Host", Reason: "bad_host"}},
+	} {
+		checkProblem(t, name, c.w, c.want)
+		if c.want.Status == 405 && c.w.Header().Get("Allow") != "GET, HEAD, POST" {
+			t.Errorf("%s: %v", name, c.w.Header())
+		}
+	}
+	if g.next != 0 {
+		t.Errorf("%d IDs were taken", g.next)
+	}
+	g.err = context.Canceled
+	defer func() {
+		if err, _ := recover().(error); !errors.Is(err, http.ErrAbortHandler) {
+			t.Errorf("a caller that has gone: recovered %v", err)
+		}
+	}()
+	t.Errorf("a caller that has gone: answered %d", get(s, "/v1/snowflakes").Code)
+}
+
+func length(n int64) func(*http.Request) { return func(r *http.Request) { r.ContentLength = n } }
+
+// Whatever is asked for, the answer has as many IDs as were taken, or is an error that says so.
+func FuzzV1(f *testing.F) {
+	for _, path := range []string{"segments/order", "segments/a%2Fb?count=7", "snowflakes?count=1&x", "snowflakes?count=%", "segments//"} {
+		f.Add(path)
+	}
+	g := &fakeGenerator{initialised: true}
+	s := serve(f, g)
+	f.Fuzz(func(t *testing.T, path string) {
+		g.next, g.taken = 0, nil
+		r, err := http.NewRequest(http.MethodGet, "http://127.0.0.1/v1/"+path, nil)
+		if err != nil {
+			return
+		}
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		if w.Code != 200 {
+			checkProblem(t, path, w, problem{Status: w.Code, Reason: unmarshal[problem](t, strings.NewReader(w.Body.String())).Reason})
+			return
+		}
+		var body struct{ Count int64 }
+		if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil || body.Count != g.next || body.Count < 1 {
+			t.Errorf("%s: %s (%v), and %d were taken", path, w.Body, err, g.next)
+		}
+	})
+}
