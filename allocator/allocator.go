@@ -164,7 +164,7 @@ func (a *Allocator) queueAndUnlock(b *buffer, n int64, fromPeer bool) (*Waiter, 
 	case b.regressed != nil:
 		err = b.regressed
 	case b.exhausted:
-		err = ErrExhausted
+		err = b.exhaustedLocked(n)
 	case b.failure != nil && now.Sub(b.failure.since) >= a.cfg.MaxWait:
 		// Others have waited that long in vain: this one is refused at once.
 		err = b.dryLocked(now, ErrTimedOut, b.waiters.n+1)

@@ -52,7 +52,7 @@ func (a *Allocator) refill(b *buffer) {
 		case errors.Is(err, ErrUnknownTag):
 			a.drop(b, fmt.Errorf("%s: %w", b.tag, err))
 		case errors.Is(err, ErrExhausted):
-			a.exhaust(b, p, err)
+			a.exhaust(b, p)
 		case isRegressed:
 			a.awaitOperator(b, regressed)
 		case a.paused(b, err):
@@ -215,7 +215,7 @@ func (a *Allocator) install(b *buffer, p plan, grant Grant, elapsed time.Duratio
 // exhaust notes that the store has no IDs left: it works, and is not asked again. The last IDs are for the requests that they are enough
 // for, now or later. An operator who has changed the rules since the store was asked may have raised the limit. Then the refill plans
 // again.
-func (a *Allocator) exhaust(b *buffer, p plan, err error) {
+func (a *Allocator) exhaust(b *buffer, p plan) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.rulesLocked().Version != p.rules {
@@ -226,7 +226,7 @@ func (a *Allocator) exhaust(b *buffer, p plan, err error) {
 	for w := b.waiters.first; w != nil; {
 		next := w.after
 		if w.n > b.left {
-			b.settleLocked(w, err)
+			b.settleLocked(w, b.exhaustedLocked(w.n))
 		} else {
 			w.ranges, w.missing = b.takeLocked(nil, w.n), 0
 			b.waiters.missing -= w.n
@@ -235,6 +235,11 @@ func (a *Allocator) exhaust(b *buffer, p plan, err error) {
 		w = next
 	}
 	a.recoveredLocked(b)
+}
+
+// exhaustedLocked is the error of a request for more IDs than the tag has left.
+func (b *buffer) exhaustedLocked(n int64) error {
+	return fmt.Errorf("%w: %d IDs of %s are left here, and the request is for %d", ErrExhausted, b.left, b.tag, n)
 }
 
 // paused reports whether the store refused because the tag is paused, and applies the rules that it named. If newer ones

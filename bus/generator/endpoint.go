@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/leafbus/leafbus/allocator"
@@ -39,57 +41,83 @@ func (g *Generator) addLeafService() (micro.Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	question := func(time.Time) time.Duration { return 0 } // however old it is, its answer does no harm
-	change := g.group.pulse.age
-	for name, e := range map[string]struct {
-		subject string
-		handler micro.Handler
-	}{
-		"tags-list":       {bus.SubjectTagsList, endpoint(g, question, g.tagsList)},
-		"tags-get":        {bus.SubjectTagsGet, endpoint(g, question, g.tagsGet)},
-		"tags-create":     {bus.SubjectTagsCreate, endpoint(g, change, g.tagsCreate)},
-		"tags-update":     {bus.SubjectTagsUpdate, endpoint(g, change, g.tagsUpdate)},
-		"tags-advance":    {bus.SubjectTagsAdvance, endpoint(g, change, g.tagsAdvance)},
-		"tags-delete":     {bus.SubjectTagsDelete, endpoint(g, change, g.tagsDelete)},
-		"tags-reveal":     {bus.SubjectTagsReveal, endpoint(g, question, g.tagsReveal)},
-		"workers-list":    {bus.SubjectWorkersList, endpoint(g, question, g.workersList)},
-		"workers-release": {bus.SubjectWorkersRelease, endpoint(g, change, g.workersRelease)},
-		"claims":          {bus.SubjectClaims, endpoint(g, question, g.claims)},
-		"audit":           {bus.SubjectAudit, endpoint(g, question, g.audit)},
-		"trace":           {bus.SubjectTrace, endpoint(g, question, g.trace)},
-		"decode":          {bus.SubjectDecode, micro.HandlerFunc(g.decode)},
-	} {
-		err = errors.Join(err, service.AddEndpoint(name, e.handler, micro.WithEndpointSubject(e.subject)))
+	for subject, handle := range g.admin {
+		name := strings.ReplaceAll(strings.TrimPrefix(subject, adminPrefix), ".", "-")
+		handler := micro.HandlerFunc(func(r micro.Request) {
+			handle(adminRequest{r.Subject(), r.Reply(), nats.Header(r.Headers()), r.Data(), false})
+		})
+		err = errors.Join(err, service.AddEndpoint(name, handler, micro.WithEndpointSubject(subject)))
 	}
+	err = errors.Join(err, service.AddEndpoint("decode", micro.HandlerFunc(g.decode), micro.WithEndpointSubject(bus.SubjectDecode)))
 	// All generators answer these, so they have no queue group.
+	buffers := endpoint(g, question, g.buffers)
 	return service, errors.Join(err,
 		service.AddEndpoint("clock", micro.HandlerFunc(g.answerClock),
 			micro.WithEndpointSubject(bus.SubjectClock), micro.WithEndpointQueueGroupDisabled()),
-		service.AddEndpoint(wire.StatsEndpoint, endpoint(g, question, g.buffers),
-			micro.WithEndpointSubject(bus.SubjectBuffers), micro.WithEndpointQueueGroupDisabled()))
+		service.AddEndpoint(wire.StatsEndpoint, micro.HandlerFunc(func(r micro.Request) {
+			buffers(adminRequest{r.Subject(), r.Reply(), nats.Header(r.Headers()), r.Data(), true})
+		}), micro.WithEndpointSubject(bus.SubjectBuffers), micro.WithEndpointQueueGroupDisabled()))
+}
+
+const (
+	// adminPrefix is what comes before the name of an administrative request in its subject.
+	adminPrefix = "leaf.admin."
+
+	question = false // however old it is, its answer does no harm
+	change   = true
+)
+
+// adminRequest is an administrative request.
+type adminRequest struct {
+	subject, reply string
+	header         nats.Header
+	body           []byte
+	passed         bool // by a peer, or it is for this generator alone
+}
+
+// adminHandlers returns what answers the requests that any generator may answer, by subject.
+func (g *Generator) adminHandlers() map[string]func(adminRequest) {
+	return map[string]func(adminRequest){
+		bus.SubjectTagsList:       endpoint(g, question, g.tagsList),
+		bus.SubjectTagsGet:        endpoint(g, question, g.tagsGet),
+		bus.SubjectTagsCreate:     endpoint(g, change, g.tagsCreate),
+		bus.SubjectTagsUpdate:     endpoint(g, change, g.tagsUpdate),
+		bus.SubjectTagsAdvance:    endpoint(g, change, g.tagsAdvance),
+		bus.SubjectTagsDelete:     endpoint(g, change, g.tagsDelete),
+		bus.SubjectTagsReveal:     endpoint(g, question, g.tagsReveal),
+		bus.SubjectWorkersList:    endpoint(g, question, g.workersList),
+		bus.SubjectWorkersRelease: endpoint(g, change, g.workersRelease),
+		bus.SubjectClaims:         endpoint(g, question, g.claims),
+		bus.SubjectAudit:          endpoint(g, question, g.audit),
+		bus.SubjectTrace:          endpoint(g, question, g.trace),
+	}
 }
 
 // endpoint is the one edge of the administrative requests: it decodes, calls f, maps the error and
 // encodes. f runs outside the callback, because stores take their time. The context of f ends
-// before the sender gives up. age is how old a request can be that is read at that time; endpoint
-// refuses a request if its sender may have given up.
+// before the sender gives up. endpoint refuses a change if it may be so old that its sender has given up. The answer to
+// a question does no harm, however old the question is.
 func endpoint[Req, Resp any](
-	g *Generator, age func(time.Time) time.Duration, f func(context.Context, Req) (Resp, error),
-) micro.Handler {
-	return micro.HandlerFunc(func(r micro.Request) {
-		reply, data := r.Reply(), r.Data()
+	g *Generator, changes bool, f func(context.Context, Req) (Resp, error),
+) func(adminRequest) {
+	return func(r adminRequest) {
+		reply := r.reply
 		if !answerable(reply) {
 			return
 		}
 		a := g.answer(AdminKind, NATS)
 		now := time.Now()
-		patience, err := readPatience(r.Headers().Get(wire.HeaderTimeout))
-		end := now.Add(patience - age(now) - answerTime(patience))
+		age := time.Duration(0)
+		if changes {
+			age = g.group.pulse.age(now)
+		}
+		patience, err := readPatience(r.header.Get(wire.HeaderTimeout))
+		end := now.Add(patience - age - answerTime(patience))
 		if err == nil && !end.After(now) {
-			err = g.late()
+			err = errLate
 		}
 		if err != nil {
-			g.refuse(reply, a, err)
+			g.refuse(reply, a, g.named(err))
 			return
 		}
 		select {
@@ -101,33 +129,40 @@ func endpoint[Req, Resp any](
 		started := g.requests.start(func() {
 			ctx, cancel := context.WithDeadline(g.life, end)
 			defer cancel()
-			req, err := decode[Req](data)
+			req, err := decode[Req](r.body)
 			var resp Resp
 			if err == nil && !time.Now().Before(end) { // a process that stood still may not have noticed that ctx is done
-				err = g.late()
+				err = errLate
 			}
 			if err == nil {
 				resp, err = f(ctx, req)
 			}
-			<-g.adminSlots // before the answer: the sender's next request may come as soon as it has the answer
+			var answer *nats.Msg // of a peer
 			if err != nil {
-				g.refuse(reply, a, storeError(err))
-				return
+				answer, err = g.passAdmin(ctx, r, changes, g.named(err))
 			}
-			body := wire.Encode(resp)
-			if most := g.cfg.Conn.MaxPayload(); int64(len(body)) > most {
+			<-g.adminSlots // before the answer: the sender's next request may come as soon as it has the answer
+			switch {
+			case err != nil:
+				g.refuse(reply, a, err)
+				return
+			case answer == nil:
+				answer = &nats.Msg{Data: wire.Encode(resp)}
+			}
+			if most := g.cfg.Conn.MaxPayload(); int64(len(answer.Data)) > most {
 				g.refuse(reply, a, &bus.Error{Code: 500, Reason: bus.Internal, Message: fmt.Sprintf(
-					"the answer has %d bytes, and a NATS message at most %d: raise max_payload, or use `leaf audit` for an audit", len(body), most)})
+					"the answer has %d bytes, and a NATS message at most %d: raise max_payload, or use `leaf audit` for an audit",
+					len(answer.Data), most)})
 				return
 			}
-			g.respond(reply, body)
+			g.respondMsg(&nats.Msg{Subject: reply, Header: answer.Header, Data: answer.Data})
 			g.served(a, 0)
 		})
 		if !started {
 			<-g.adminSlots
-			g.refuse(reply, a, allocator.ErrClosed)
+			g.refuse(reply, a, g.named(allocator.ErrClosed))
 		}
-	})
+	}
 }
 
 // storeError marks an error that is none of the allocator's as the store's.
@@ -173,8 +208,6 @@ func readPatience(header string) (time.Duration, error) {
 // answerTime is how much of a sender's patience is kept for the way of the answer.
 func answerTime(patience time.Duration) time.Duration { return min(patience/10, maxAnswerTime) }
 
-// late is the error of a request that came so late that its sender may have given up.
-func (g *Generator) late() error {
-	return &bus.Error{Code: 503, Reason: bus.Draining, Message: fmt.Sprintf("generator %s stood still or was cut off "+
-		"when this request came, or the request's timeout is too short: nothing was done, send it again", g.cfg.Node)}
-}
+// errLate is the error of a request that came so late that its sender may have given up.
+var errLate = &bus.Error{Code: 503, Reason: bus.Draining, Message: "it stood still or was cut off when this request came, " +
+	"or the request's timeout is too short: nothing was done, send it again"}

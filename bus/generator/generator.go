@@ -55,13 +55,14 @@ type Generator struct {
 	// Serving.
 	segments, snowflakes *issuer
 	counts               counts
-	offers               offers               // of other generators
-	steps                chan chan<- struct{} // asks serve to look at the queue groups; serve closes what it receives
-	requests             tasks                // requests that wait, or ask the store
-	concealing           *concealing          // batches of opaque tags
-	adminSlots           chan struct{}        // each administrative request takes one
-	tasks                tasks                // in the background
-	life                 context.Context      // of administrative requests and tasks
+	offers               offers                        // of other generators
+	steps                chan chan<- struct{}          // asks serve to look at the queue groups; serve closes what it receives
+	requests             tasks                         // requests that wait, or ask the store
+	concealing           *concealing                   // batches of opaque tags
+	admin                map[string]func(adminRequest) // by subject
+	adminSlots           chan struct{}                 // each administrative request takes one
+	tasks                tasks                         // in the background
+	life                 context.Context               // of administrative requests and tasks
 	phase                phase
 	failed               chan error    // why Run must end; holds one
 	changed              chan struct{} // holds one when the peers need a heartbeat at once, because the state has changed
@@ -128,6 +129,7 @@ func New(cfg Config) *Generator {
 	}
 	g.flakes = g.newFlakes()
 	g.segments, g.snowflakes = newSegments(g), newSnowflakes(g)
+	g.admin = g.adminHandlers()
 	g.alloc = allocator.New(allocator.Config{
 		Store: segmentStore{cfg.Store, g}, Marks: cfg.Marks, Recent: cfg.Recent, Log: cfg.Log, Reserved: g.publishReserved, PassOn: g.passOn,
 		Notify: func(e allocator.Event) {

@@ -51,6 +51,12 @@ func TestMutations(t *testing.T) {
 			"	g.phase.draining.Store(true)\n	g.sendHeartbeat(true)\n	heartbeats := background(func(context.Context) {})\n"}}},
 
 		// What an operator says.
+		{"a change that the store cannot do is not passed on", "TestPassAdmin", []edit{{"passadmin.go",
+			"	if r.passed || !isAway(failure) {", "	if true {"}}},
+		{"a change that may have happened is passed on", "TestPassAdmin", []edit{{"passadmin.go",
+			"e.Reason == bus.StoreUnavailable ||", "e.Reason == bus.StoreUnavailable || e.Reason == bus.TimedOut ||"}}},
+		{"a store that hangs leaves no time to pass a change on", "TestPassAdmin", []edit{{"passadmin.go",
+			"time.Until(end)/2)", "time.Until(end))"}}},
 		{"a typo is carried out", "TestAdministerRules", []edit{{"tags.go",
 			"err == nil && !force {", "false {"}}},
 		{"a generator confirms a new max_id and hands out IDs below", "TestMaxIDMovesEverywhere",

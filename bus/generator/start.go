@@ -35,6 +35,8 @@ func (g *Generator) listen() error {
 		wire.SubjectHold:          g.heardHold,
 		wire.SubjectHave:          g.heardHave,
 		takeSubject(g.group.self): g.heardTake,
+
+		adminSubject(g.group.self) + ".>": g.heardAdmin,
 	}
 	for subject, f := range handlers {
 		if _, err := g.cfg.Conn.Subscribe(subject, f); err != nil {

@@ -62,6 +62,8 @@ func (g *Generator) tagsList(ctx context.Context, req bus.PageRequest) (bus.Tags
 	if err != nil {
 		return bus.TagsPage{}, err
 	}
+	ctx, cancel := g.storeTime(ctx)
+	defer cancel()
 	tags, err := g.cfg.Store.List(ctx, pageQuery(req, limit))
 	if err != nil {
 		return bus.TagsPage{}, err
@@ -103,6 +105,8 @@ func (g *Generator) get(ctx context.Context, tag string) (allocator.Tag, error) 
 	if err := allocator.CheckTag(tag); err != nil {
 		return allocator.Tag{}, err
 	}
+	ctx, cancel := g.storeTime(ctx)
+	defer cancel()
 	t, err := g.cfg.Store.Get(ctx, tag)
 	if err != nil {
 		return t, fmt.Errorf("%s: %w", tag, err)
@@ -210,6 +214,8 @@ func (g *Generator) tagsUpdate(ctx context.Context, req bus.TagUpdate) (bus.TagC
 func (g *Generator) update(
 	ctx context.Context, tag string, change allocator.Change, force bool,
 ) (was, is allocator.Tag, err error) {
+	ctx, cancel := g.storeTime(ctx)
+	defer cancel()
 	if change.MaxID != nil || change.Limit != nil {
 		if was, err = g.cfg.Store.Get(ctx, tag); err == nil && !force {
 			err = was.CheckLoss(change)
@@ -239,7 +245,9 @@ func (g *Generator) tagsDelete(ctx context.Context, req tagName) (bus.TagChange,
 		return bus.TagChange{}, err
 	}
 	release := g.hold(req.Tag)
-	t, err := g.cfg.Store.Delete(ctx, req.Tag, g.alloc.Seen(req.Tag))
+	storing, cancel := g.storeTime(ctx)
+	defer cancel()
+	t, err := g.cfg.Store.Delete(storing, req.Tag, g.alloc.Seen(req.Tag))
 	release()
 	if err != nil {
 		return bus.TagChange{}, fmt.Errorf("%s: %w", req.Tag, err)
@@ -274,7 +282,9 @@ func unconfirmed(err error, then string) error {
 // that they have.
 func (g *Generator) create(ctx context.Context, t allocator.Tag) (bus.TagChange, error) {
 	t.MaxID = max(t.MaxID, g.alloc.Seen(t.Name), 1)
-	t, err := g.cfg.Store.Create(ctx, t)
+	storing, cancel := g.storeTime(ctx)
+	defer cancel()
+	t, err := g.cfg.Store.Create(storing, t)
 	if err != nil {
 		return bus.TagChange{}, err
 	}

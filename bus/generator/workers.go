@@ -107,8 +107,8 @@ func (g *Generator) workersRelease(ctx context.Context, req bus.WorkerRelease) (
 	case errors.Is(err, snowflake.ErrConflict):
 		return bus.Worker{}, conflict("the record of worker %d was changed at this moment: list the workers again", req.Worker)
 	case err != nil:
-		return bus.Worker{}, &bus.Error{Code: 503, Reason: bus.NoWorkerID, Message: fmt.Sprintf(
-			"it is not known whether worker %d was released, `leaf workers` shows it: the registry: %v", req.Worker, err)}
+		return bus.Worker{}, unconfirmed(fmt.Errorf("the registry: %w", err),
+			fmt.Sprintf("it is not known whether worker %d was released, `leaf workers` shows it", req.Worker))
 	}
 	g.log.Warn("an operator released a worker", "worker", r.Worker, "holder", r.Node, "reserved_until", utc(r.ReservedUntil))
 	event := bus.WorkerEvent{Node: g.cfg.Node, Worker: r.Worker, Registry: g.cfg.RegistryKind, ReservedUntilMS: r.ReservedUntil, Holder: r.Node}

@@ -80,6 +80,25 @@ var databases = []scenario{
 		},
 	},
 	{
+		// Any generator may get a command. The one that is cut off passes it on.
+		fault: "one generator is cut off from the database", in: []setup{inMySQL}, tags: none,
+		strike: func(in *installation) {
+			for what, cut := range map[string]func(on bool){"refused": in.ways[0].Refuse, "hung": in.ways[0].Hang} {
+				cut(true)
+				for i := range 4 {
+					tag := fmt.Sprint(what, i)
+					in.leaf("tag", "add", tag)
+					in.leaf("tag", "set", tag, "--max-id", "500")
+					in.leaf("tag", "rm", tag, "--yes")
+				}
+				cut(false)
+			}
+			in.each(func(i int) { in.ways[i].Refuse(true) })
+			kit.Leaf(in.T, "tag", "add", "nowhere", "-s", in.url).Want(in.T, 1, "generator n0: ", "generator n1: ")
+			in.each(func(i int) { in.ways[i].Refuse(false) })
+		},
+	},
+	{
 		// Segments last. Nobody notices but those who look.
 		fault: "the database is away, and read-only", in: []setup{mysqlServer}, tags: []string{"long", snowflakes, invoice},
 		flags: []string{"--tag", "long:20000", "--max-step", "20000"}, alert: "segment.refill_failed.long",

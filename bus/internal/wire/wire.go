@@ -18,6 +18,7 @@ const (
 	SubjectHave       = "leaf.internal.have"     // asks who has IDs of a tag; a generator that has enough answers
 	SubjectTake       = "leaf.internal.take"     // then a dot and the run of the generator that is asked for IDs
 	SubjectInbox      = "leaf.internal.inbox"    // begins the subjects on which generators get answers, such as keys of opaque tags
+	SubjectAdmin      = "leaf.internal.admin"    // then a dot, the run of a generator, a dot, and the name of the administrative request that it gets from a peer
 	SubjectHold       = "leaf.internal.hold"     // keeps back the claims of a strict tag, while an operator's change is written
 )
 

@@ -1,0 +1,78 @@
+package generator_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/natskit"
+	"github.com/leafbus/leafbus/internal/testkit"
+)
+
+// failing is a store whose changes fail as fail says. It counts them.
+type failing struct {
+	allocator.Store
+	fail    func(ctx context.Context) error
+	changes atomic.Int64
+}
+
+func (s *failing) Update(ctx context.Context, _ string, _ allocator.Change) (allocator.Tag, error) {
+	s.changes.Add(1)
+	return allocator.Tag{}, s.fail(ctx)
+}
+
+// A generator passes a change on if its store certainly did not do it. Else the error says so, and names the generator.
+func TestPassAdmin(t *testing.T) {
+	t.Parallel()
+	away := func(context.Context) error { return allocator.ErrUnavailable }
+	for name, c := range map[string]struct {
+		fail       func(context.Context) error // of the store of one
+		other      func(context.Context) error // of the store of two; nil: it does it
+		code, says string                      // "": each change is done
+	}{
+		"unavailable":                   {fail: away},
+		"not an error of the allocator": {fail: func(context.Context) error { return errors.New("unplugged") }},
+		"hung": {fail: func(ctx context.Context) error {
+			<-ctx.Done()
+			return fmt.Errorf("%w: %w", allocator.ErrUnavailable, ctx.Err())
+		}},
+		"uncertain": {fail: func(context.Context) error {
+			return fmt.Errorf("%w: %w", allocator.ErrUncertain, allocator.ErrUnavailable)
+		},
+			code: "504", says: "generator one: "},
+		"refused":   {fail: func(context.Context) error { return allocator.ErrConflict }, code: "409", says: "conflict"},
+		"both away": {fail: away, other: away, code: "503", says: ": order: the store is unavailable; generator "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := natskit.Start(t)
+			nc := natskit.Connect(t, s)
+			shared := memory(t, "order")
+			broken := &failing{Store: shared, fail: c.fail}
+			var whole allocator.Store = shared
+			if c.other != nil {
+				whole = &failing{Store: shared, fail: c.other}
+			}
+			one, two := start(t, s, "one", broken, nil), start(t, s, "two", whole, nil)
+			testkit.Eventually(t, "they hear each other", func() bool { return one.Hears("two") && two.Hears("one") })
+			refused := 0
+			for done := broken.changes.Load(); broken.changes.Load() < done+3; {
+				body, code := ask(t, nc, bus.SubjectTagsUpdate, `{"tag":"order","step":20}`)
+				if code != "" && (code != c.code || !strings.Contains(body, c.says)) || c.code == "" && !strings.Contains(body, `"step":20`) {
+					t.Fatalf("code %q, %s", code, body)
+				}
+				if code != "" {
+					refused++
+				}
+			}
+			if refused == 0 && c.code != "" {
+				t.Error("no change was refused")
+			}
+		})
+	}
+}
