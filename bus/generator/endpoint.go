@@ -65,6 +65,8 @@ func (g *Generator) addLeafService() (micro.Service, error) {
 	return service, errors.Join(err,
 		service.AddEndpoint("clock", micro.HandlerFunc(g.answerClock),
 			micro.WithEndpointSubject(bus.SubjectClock), micro.WithEndpointQueueGroupDisabled()),
+		service.AddEndpoint("known", endpoint(g, question, g.known),
+			micro.WithEndpointSubject(bus.SubjectKnown), micro.WithEndpointQueueGroupDisabled()),
 		service.AddEndpoint(wire.StatsEndpoint, endpoint(g, question, g.buffers),
 			micro.WithEndpointSubject(bus.SubjectBuffers), micro.WithEndpointQueueGroupDisabled()))
 }

@@ -164,7 +164,7 @@ func TestRestoreLowersNothing(t *testing.T) {
 		}
 	}
 	known := map[string]int64{"order": 5000, "later": 6000, "sql": 7000, "nowhere": 8000}
-	if done := mustRestore(t, cfg, b, known); done.Raised != 3 {
+	if done := mustRestore(t, cfg, b, known); done.Raised != 3 || len(done.Behind) != 3 {
 		t.Errorf("%+v, and three tags are known further", done)
 	}
 	for tag, end := range map[string]int64{"order": 5000, "later": 6000} {

@@ -20,6 +20,8 @@ import (
 // Restored is what [Restore] did.
 type Restored struct {
 	Created, Raised, Unchanged int // records
+	// Behind are the tags of which somebody knows more IDs than the backup and JetStream.
+	Behind []string
 	// Damaged are records that JetStream has and that cannot be read. They stay as they are: what they said may be above the backup.
 	Damaged []string
 }
@@ -56,7 +58,8 @@ func Restore(ctx context.Context, cfg Config, b Backup, known map[string]int64, 
 
 // addKnown adds empty records for the tags that somebody knows and the backup lacks: JetStream may have them.
 func addKnown(work map[string][]BackupRecord, buckets []string, known map[string]int64) {
-	for bucket, prefix := range map[string]string{bus.BucketTags: "", bus.BucketLedger: ledgerKey} {
+	for _, bucket := range []string{bus.BucketTags, bus.BucketLedger} {
+		prefix := ledgerPrefix(bucket)
 		if !slices.Contains(buckets, bucket) {
 			continue
 		}
@@ -70,6 +73,14 @@ func addKnown(work map[string][]BackupRecord, buckets []string, known map[string
 			}
 		}
 	}
+}
+
+// ledgerPrefix is what comes before the tag in a key.
+func ledgerPrefix(bucket string) string {
+	if bucket == bus.BucketLedger {
+		return ledgerKey
+	}
+	return ""
 }
 
 // compare returns an error if a record of the backup contradicts one that there is.
@@ -123,10 +134,10 @@ func restoreBucket(
 	if err != nil {
 		return err
 	}
-	results := make([]result, len(records))
+	results, behind := make([]result, len(records)), make([]bool, len(records))
 	var finished atomic.Int64
 	err = parallel(ctx, len(records), backupAtOnce, func(ctx context.Context, i int) (err error) {
-		results[i], err = restoreRecord(ctx, kv, leader, records[i], known)
+		results[i], behind[i], err = restoreRecord(ctx, kv, leader, records[i], known)
 		progress(bucket, int(finished.Add(1)), len(records))
 		return err
 	})
@@ -140,6 +151,9 @@ func restoreBucket(
 			done.Unchanged++
 		case resultDamaged:
 			done.Damaged = append(done.Damaged, bucket+" "+records[i].Key)
+		}
+		if behind[i] {
+			done.Behind = append(done.Behind, strings.TrimPrefix(records[i].Key, ledgerPrefix(bucket)))
 		}
 	}
 	return err
@@ -159,11 +173,11 @@ const (
 // restoreRecord creates or raises a record by compare-and-set. A write whose answer was lost comes back as a conflict, and is then found.
 func restoreRecord(
 	ctx context.Context, kv jetstream.KeyValue, leader jetstream.Stream, r BackupRecord, known map[string]int64,
-) (result, error) {
+) (_ result, behind bool, err error) {
 	for {
 		is, revision, err := lastRecord(ctx, leader, r.Bucket, r.Key)
 		if err != nil {
-			return resultNone, err
+			return resultNone, false, err
 		}
 		var has []byte
 		if is != nil && !is.Removed {
@@ -171,29 +185,31 @@ func restoreRecord(
 		}
 		if r.Removed {
 			if is != nil {
-				return resultUnchanged, nil
+				return resultUnchanged, false, nil
 			}
-			return resultCreated, kv.Delete(ctx, r.Key)
+			return resultCreated, false, kv.Delete(ctx, r.Key)
 		}
 		next, err := merge(r, has, known)
 		switch {
 		case errors.Is(err, allocator.ErrDamaged):
-			return resultDamaged, nil
+			return resultDamaged, false, nil
 		case err != nil:
-			return resultNone, fmt.Errorf("key %s: %w", r.Key, err)
+			return resultNone, false, fmt.Errorf("key %s: %w", r.Key, err)
 		case next == nil:
-			return resultNone, nil
+			return resultNone, false, nil
 		case has != nil && bytes.Equal(next, has):
-			return resultUnchanged, nil
+			return resultUnchanged, false, nil
 		}
 		_, err = kv.Update(ctx, r.Key, next, revision)
 		switch {
-		case err == nil && has == nil:
-			return resultCreated, nil
 		case err == nil:
-			return resultRaised, nil
+			without, err := merge(r, has, nil)
+			if has == nil {
+				return resultCreated, !bytes.Equal(next, without), err
+			}
+			return resultRaised, !bytes.Equal(next, without), err
 		case !mismatch(err) && !errors.Is(err, jetstream.ErrKeyExists):
-			return resultNone, fmt.Errorf("key %s: %w", r.Key, err)
+			return resultNone, false, fmt.Errorf("key %s: %w", r.Key, err)
 		}
 	}
 }
