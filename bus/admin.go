@@ -193,15 +193,27 @@ func (c *Client) BuffersOf(ctx context.Context, tags ...string) ([]BuffersPage, 
 }
 
 func (c *Client) buffers(ctx context.Context, req BuffersRequest) ([]BuffersPage, error) {
+	pages, err := callAll[BuffersPage](ctx, c, SubjectBuffers, req)
+	slices.SortFunc(pages, func(x, y BuffersPage) int { return strings.Compare(x.Node, y.Node) })
+	return pages, err
+}
+
+// Known asks all generators how far they know tags to be in use. Its pages are as those of Buffers.
+func (c *Client) Known(ctx context.Context, req KnownRequest) ([]KnownPage, error) {
+	return callAll[KnownPage](ctx, c, SubjectKnown, req)
+}
+
+// callAll makes a request that every generator answers.
+func callAll[Page any](ctx context.Context, c *Client, subject string, req any) ([]Page, error) {
 	ctx, cancel := c.bound(ctx)
 	defer cancel()
-	var pages []BuffersPage
+	var pages []Page
 	var problems []error
-	err := wire.AskAll(ctx, c.nc, SubjectBuffers, wire.Encode(req), func(msg *nats.Msg) error {
-		var page BuffersPage
+	err := wire.AskAll(ctx, c.nc, subject, wire.Encode(req), func(msg *nats.Msg) error {
+		var page Page
 		err := ReplyError(msg)
 		if err == nil {
-			err = unmarshal(msg, SubjectBuffers, &page)
+			err = unmarshal(msg, subject, &page)
 		}
 		if err != nil {
 			problems = append(problems, err)
@@ -210,6 +222,5 @@ func (c *Client) buffers(ctx context.Context, req BuffersRequest) ([]BuffersPage
 		pages = append(pages, page)
 		return nil
 	})
-	slices.SortFunc(pages, func(x, y BuffersPage) int { return strings.Compare(x.Node, y.Node) })
 	return pages, errors.Join(append(problems, err)...)
 }

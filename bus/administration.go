@@ -22,6 +22,22 @@ type (
 		PageRequest
 		Tags []string `json:"tags,omitempty"`
 	}
+	// KnownRequest is the request of leaf.admin.known: for a page of the tags that come after After in byte order.
+	KnownRequest struct {
+		After string `json:"after,omitempty"`
+	}
+	// KnownPage is one generator's reply to leaf.admin.known. A generator that waits for its installation answers too.
+	KnownPage struct {
+		Node         string     `json:"node"`
+		Installation string     `json:"installation"` // that its data folder belongs to; empty: none
+		Tags         []KnownTag `json:"tags"`
+		Next         string     `json:"next"` // After of the next page; empty: this was the last
+	}
+	// KnownTag is how far a generator knows a tag to be in use, whatever the store says.
+	KnownTag struct {
+		Tag string `json:"tag"`
+		End ID     `json:"end"` // of all ranges: no ID from it on is known to be in use
+	}
 	// TagsPage is the reply of leaf.admin.tags.list.
 	TagsPage struct {
 		Tags []TagRecord `json:"tags"`

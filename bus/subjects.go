@@ -28,6 +28,7 @@ const (
 	SubjectTrace  = "leaf.admin.trace"
 
 	SubjectBuffers = "leaf.admin.buffers" // every generator answers
+	SubjectKnown   = "leaf.admin.known"   // every generator answers
 )
 
 // The stream and the KV buckets in JetStream.

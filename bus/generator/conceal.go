@@ -90,35 +90,6 @@ func mostIDs(d opaque.Domain, asJSON bool, size int64) int64 {
 	return max((size-int64(one)-digits)/int64(two-one)+1, 1)
 }
 
-// checkOpaque returns an error if a new tag is opaque and must not be created now.
-func (g *Generator) checkOpaque(ctx context.Context, t allocator.Tag) error {
-	if t.Order.Domain() == "" {
-		return nil
-	}
-	if err := g.olderThan("opaque tags", heartbeat.knowsOpaque); err != nil {
-		return err
-	}
-	seen, err := g.seenOfLost(ctx, t)
-	if err != nil || seen <= 1 {
-		return err
-	}
-	return g.cfg.Keys.NeedKey(ctx, t.Name) // the record may be lost, and the key with it
-}
-
-// seenOfLost is how far the generators know a new tag to be in use. If it has a record, the store has the last word, and no other is asked:
-// the question could change the step that they go by.
-func (g *Generator) seenOfLost(ctx context.Context, t allocator.Tag) (seen int64, err error) {
-	seen = g.alloc.Seen(t.Name)
-	if e, err := g.cfg.Records.Claimed(ctx, t.Name); err != nil || seen > 1 || e != (allocator.Entry{}) {
-		return seen, err
-	}
-	seen, _, err = g.broadcastTag(ctx, allocator.Tag{Name: t.Name, MaxID: 1, Step: t.Step, Order: t.Order})
-	if err != nil {
-		err = unconfirmed(err, "the tag is not created: send it again")
-	}
-	return seen, err
-}
-
 // tagsReveal returns the numbers of IDs of an opaque tag.
 func (g *Generator) tagsReveal(ctx context.Context, req bus.RevealRequest) (bus.Revealed, error) {
 	none := bus.Revealed{}

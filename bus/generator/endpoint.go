@@ -50,13 +50,17 @@ func (g *Generator) addLeafService() (micro.Service, error) {
 	}
 	err = errors.Join(err, service.AddEndpoint("decode", micro.HandlerFunc(g.decode), micro.WithEndpointSubject(bus.SubjectDecode)))
 	// All generators answer these, so they have no queue group.
-	buffers := endpoint(g, question, g.buffers)
+	own := func(name, subject string, handle func(adminRequest)) error {
+		handler := micro.HandlerFunc(func(r micro.Request) {
+			handle(adminRequest{r.Subject(), r.Reply(), nats.Header(r.Headers()), r.Data(), true})
+		})
+		return service.AddEndpoint(name, handler, micro.WithEndpointSubject(subject), micro.WithEndpointQueueGroupDisabled())
+	}
 	return service, errors.Join(err,
 		service.AddEndpoint("clock", micro.HandlerFunc(g.answerClock),
 			micro.WithEndpointSubject(bus.SubjectClock), micro.WithEndpointQueueGroupDisabled()),
-		service.AddEndpoint(wire.StatsEndpoint, micro.HandlerFunc(func(r micro.Request) {
-			buffers(adminRequest{r.Subject(), r.Reply(), nats.Header(r.Headers()), r.Data(), true})
-		}), micro.WithEndpointSubject(bus.SubjectBuffers), micro.WithEndpointQueueGroupDisabled()))
+		own("known", bus.SubjectKnown, endpoint(g, question, g.known)),
+		own(wire.StatsEndpoint, bus.SubjectBuffers, endpoint(g, question, g.buffers)))
 }
 
 const (

@@ -50,6 +50,7 @@ type Generator struct {
 	silence    silence        // its own heartbeats do not come back
 	leaving    leaving        // the queue groups, and reconnects meanwhile
 	guard      reconnectGuard // whether another generator may have taken the worker meanwhile
+	heardPeers atomic.Int64   // when it had last heard all that run, Unix ns
 	membership membership     // of the installation
 
 	// Serving.

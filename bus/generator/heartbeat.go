@@ -102,7 +102,7 @@ func (g *Generator) hears() bool {
 // start, and after it was cut off, it knows only the peers whose heartbeats have come since.
 func (g *Generator) hearPeers(ctx context.Context) error {
 	since := func() time.Duration { return min(time.Since(g.group.listening), g.guard.since(time.Now())) }
-	if since() >= heartbeatExpires {
+	if s := since(); s >= heartbeatExpires || time.Since(time.Unix(0, g.heardPeers.Load())) < s {
 		return nil
 	}
 	subject, err := micro.ControlSubject(micro.PingVerb, wire.ServiceLeaf, "")
@@ -131,6 +131,7 @@ func (g *Generator) hearPeers(ctx context.Context) error {
 		}
 		left := heartbeatExpires - since()
 		if len(missing) == 0 || left <= 0 { // the missing ones have stopped
+			g.heardPeers.Store(time.Now().UnixNano())
 			return nil
 		}
 		select {

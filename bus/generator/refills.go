@@ -3,6 +3,7 @@ package generator
 import (
 	"context"
 	"encoding/json"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -28,6 +29,27 @@ func LastRefills(ctx context.Context, js jetstream.JetStream, tag string, f func
 	}
 	return audit.Read(ctx, js, wire.RefillSubject+">", jetstream.DeliverLastPerSubjectPolicy, func(msg jetstream.Msg, _ uint64) {
 		noteRefill(msg.Subject(), msg.Headers(), msg.Data(), f)
+	})
+}
+
+// LastChanges calls f with the record in the last event of each tag that was created, changed or deleted. With a tag it reads only the
+// event of that one. They are a hint, as in [LastRefills].
+func LastChanges(ctx context.Context, js jetstream.JetStream, tag string, f func(t bus.TagRecord, deleted bool)) error {
+	note := func(subject string, header nats.Header, data []byte) {
+		event, err := bus.ParseEvent(subject, header, data)
+		if body, ok := event.Body.(bus.TagEvent); err == nil && ok && body.Tag == event.Key {
+			f(body.TagRecord, strings.HasPrefix(subject, wire.SubjectEvents+".info.tag.deleted."))
+		}
+	}
+	if tag != "" {
+		msg, err := audit.Last(ctx, js, wire.SubjectEvents+".info.tag.*."+tag)
+		if err == nil && msg != nil {
+			note(msg.Subject, msg.Header, msg.Data)
+		}
+		return err
+	}
+	return audit.Read(ctx, js, wire.SubjectEvents+".info.tag.>", jetstream.DeliverLastPerSubjectPolicy, func(msg jetstream.Msg, _ uint64) {
+		note(msg.Subject(), msg.Headers(), msg.Data())
 	})
 }
 

@@ -29,6 +29,14 @@ func record(t allocator.Tag) bus.TagRecord {
 	return r
 }
 
+// OrderOf is the order of a tag of which an event has the record.
+func OrderOf(r bus.TagRecord) allocator.Order {
+	if r.Opaque != "" {
+		return allocator.OpaqueOrder(opaque.Domain(r.Opaque))
+	}
+	return allocator.Order(r.Order)
+}
+
 func rules(r allocator.Rules) bus.TagRules {
 	return bus.TagRules{Quota: r.Quota, Paused: r.Paused, Outlast: r.Outlast, MaxStep: r.MaxStep, Limit: bus.ID(r.Limit)}
 }
@@ -145,7 +153,12 @@ func (g *Generator) tagsCreate(ctx context.Context, req bus.TagCreate) (bus.TagC
 			return bus.TagChange{}, err
 		}
 	}
-	if err := cmp.Or(g.checkRules(req.RulesChange), g.checkOpaque(ctx, t)); err != nil {
+	if t.Order.Domain() != "" {
+		if err := g.olderThan("opaque tags", heartbeat.knowsOpaque); err != nil {
+			return bus.TagChange{}, err
+		}
+	}
+	if err := g.checkRules(req.RulesChange); err != nil {
 		return bus.TagChange{}, err
 	}
 	return g.create(ctx, t)
@@ -277,14 +290,27 @@ func unconfirmed(err error, then string) error {
 	return &bus.Error{Code: 504, Reason: bus.TimedOut, Message: fmt.Sprintf("%v; %s", err, then)}
 }
 
-// create adds a tag, at or above what this generator has seen of a tag with that name: an earlier
+// create adds a tag, at or above what the generators and the events know of a tag with that name: an earlier
 // record may be lost. A max_id above 1 says that all IDs below are in use: the other generators drop those
 // that they have.
 func (g *Generator) create(ctx context.Context, t allocator.Tag) (bus.TagChange, error) {
-	t.MaxID = max(t.MaxID, g.alloc.Seen(t.Name), 1)
+	seen, err := g.seenOfLost(ctx, t)
+	switch {
+	case err != nil:
+		return bus.TagChange{}, err
+	case seen == 0: // the name is new, or has a record
+	case t.Order == allocator.Strict && t.MaxID <= 1 && g.unrecorded(ctx, t.Name): // no event and no file says how far it was
+		return bus.TagChange{}, conflict("%s was in use before, and its record is lost: add it with --max-id above all IDs that your services got, "+
+			"and at least %d", t.Name, seen)
+	case t.Order.Domain() != "" && seen > 1:
+		if err := g.cfg.Keys.NeedKey(ctx, t.Name); err != nil { // the key may be lost, too
+			return bus.TagChange{}, err
+		}
+	}
+	t.MaxID = max(t.MaxID, seen, g.alloc.Seen(t.Name), 1)
 	storing, cancel := g.storeTime(ctx)
 	defer cancel()
-	t, err := g.cfg.Store.Create(storing, t)
+	t, err = g.cfg.Store.Create(storing, t)
 	if err != nil {
 		return bus.TagChange{}, err
 	}

@@ -219,12 +219,22 @@ func (l *ledger) fill(ctx context.Context, bucket *kvstore.LedgerBucket) error {
 		return fmt.Errorf("how far the tags were cannot be read: %w", err)
 	}
 	l.Folder.Marks.Each(noteEnd)
-	// A name that is strict or opaque stays that, whatever row the database has.
-	err = l.apart.Each(ctx, func(t allocator.Tag) {
-		if t.Order != allocator.Trend {
-			seeds[t.Name] = allocator.Entry{End: 1, Order: t.Order}
+	// A name that is strict or opaque stays that, whatever row the database has. Its record may be lost, and the number alone does not
+	// show its order.
+	apart := func(tag string, order allocator.Order) {
+		if order != allocator.Trend && order.Known() {
+			seeds[tag] = allocator.Entry{End: 1, Order: order}
+		}
+	}
+	err = generator.LastChanges(ctx, l.State.JS, "", func(t bus.TagRecord, _ bool) {
+		if allocator.CheckTag(t.Tag) == nil {
+			apart(t.Tag, generator.OrderOf(t))
 		}
 	})
+	if err != nil {
+		return fmt.Errorf("which tags were strict or opaque cannot be read: %w", err)
+	}
+	err = l.apart.Each(ctx, func(t allocator.Tag) { apart(t.Name, t.Order) })
 	if err != nil {
 		return fmt.Errorf("the strict and opaque tags cannot be read: %w", err)
 	}

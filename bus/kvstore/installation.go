@@ -75,6 +75,10 @@ func ReadInstallation(ctx context.Context, cfg Config) (have Installation, ok bo
 	return have, true, nil
 }
 
+func openInstallation(ctx context.Context, cfg Config) (jetstream.KeyValue, error) {
+	return openBucket(ctx, cfg, bus.BucketInstallation, "Leafbus: the installation's record")
+}
+
 // CreateInstallation makes the installation's record, by compare-and-set, and its bucket if that is missing. It does nothing if there
 // is a record: read it then.
 func CreateInstallation(ctx context.Context, cfg Config, first Installation) error {
@@ -82,7 +86,7 @@ func CreateInstallation(ctx context.Context, cfg Config, first Installation) err
 	if err != nil {
 		return err
 	}
-	kv, err := openBucket(ctx, cfg, bus.BucketInstallation, "Leafbus: the installation's record")
+	kv, err := openInstallation(ctx, cfg)
 	if err == nil {
 		_, err = kv.Create(ctx, InstallationKey, record)
 	}

@@ -156,15 +156,13 @@ func decodeKey(tag string, data []byte) (r keyRecord, err error) {
 	return r, nil
 }
 
-// make returns the key for a new tag: the one that the name has, or else a new one. Several generators may make one: the first write
-// counts. If the bucket is lost it makes neither.
-func (k *opaqueKeys) make(ctx context.Context, tag string, d opaque.Domain) (key []byte, err error) {
-	mayBegin := sync.OnceValue(func() error { return k.mayBegin(ctx) }) // once for all numbers of replicas that are tried
-	kv, err := openStream(ctx, k.cfg, bus.BucketKeys, func(replicas int) error {
+// openKeys opens the bucket, and creates it if it is missing and mayBegin allows that.
+func openKeys(ctx context.Context, cfg Config, mayBegin func() error) (jetstream.KeyValue, error) {
+	return openStream(ctx, cfg, bus.BucketKeys, func(replicas int) error {
 		if err := mayBegin(); err != nil {
 			return err
 		}
-		_, err := k.cfg.JS.CreateStream(ctx, jetstream.StreamConfig{
+		_, err := cfg.JS.CreateStream(ctx, jetstream.StreamConfig{
 			Name:                 streamOf(bus.BucketKeys),
 			Description:          "Leafbus: the keys of opaque tags. Whoever can read them can reveal IDs",
 			Subjects:             []string{subjectOf(bus.BucketKeys) + ">"},
@@ -178,6 +176,12 @@ func (k *opaqueKeys) make(ctx context.Context, tag string, d opaque.Domain) (key
 		})
 		return err
 	})
+}
+
+// make returns the key for a new tag: the one that the name has, or else a new one. Several generators may make one: the first write
+// counts. If the bucket is lost it makes neither.
+func (k *opaqueKeys) make(ctx context.Context, tag string, d opaque.Domain) (key []byte, err error) {
+	kv, err := openKeys(ctx, k.cfg, sync.OnceValue(func() error { return k.mayBegin(ctx) })) // once for all replicas that are tried
 	if err != nil {
 		return nil, err
 	}

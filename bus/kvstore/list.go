@@ -84,29 +84,40 @@ func matching(sorted []string, q allocator.Query, limit int) (found, rest []stri
 
 // loadAll reads the records of these names, without those that are deleted.
 func loadAll(ctx context.Context, kv jetstream.KeyValue, names []string) ([]allocator.Tag, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	tags := make([]allocator.Tag, len(names))
+	err := parallel(ctx, len(names), loadsAtOnce, func(ctx context.Context, i int) error {
+		t, _, exists, err := load(ctx, kv, names[i])
+		switch {
+		case errors.Is(err, allocator.ErrDamaged): // it cannot be served, and must not hide the others
+			tags[i] = allocator.Tag{Name: names[i], MaxID: 1}
+		case err != nil:
+			return err
+		case exists && !t.Deleted:
+			tags[i] = t
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(tags, func(t allocator.Tag) bool { return t.Name == "" }), nil
+}
+
+// parallel calls f for each number below n, so many at a time, until one returns an error.
+func parallel(ctx context.Context, n, atOnce int, f func(ctx context.Context, i int) error) error {
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
 	var next atomic.Int64
 	var all sync.WaitGroup
-	for range min(loadsAtOnce, len(names)) {
+	for range min(atOnce, n) {
 		all.Go(func() {
-			for i := int(next.Add(1)) - 1; i < len(names) && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
-				t, _, exists, err := load(ctx, kv, names[i])
-				switch {
-				case errors.Is(err, allocator.ErrDamaged): // it cannot be served, and must not hide the others
-					tags[i] = allocator.Tag{Name: names[i], MaxID: 1}
-				case err != nil:
-					cancel(err)
-				case exists && !t.Deleted:
-					tags[i] = t
+			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				if err := f(ctx, i); err != nil {
+					fail(err)
 				}
 			}
 		})
 	}
 	all.Wait()
-	if err := context.Cause(ctx); err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(tags, func(t allocator.Tag) bool { return t.Name == "" }), nil
+	return context.Cause(ctx)
 }

@@ -56,10 +56,14 @@ func New(cfg Config) *Store {
 	return &Store{cfg: cfg, watchCheck: watchCheck, keys: &opaqueKeys{cfg: cfg}}
 }
 
+func openTags(ctx context.Context, cfg Config) (jetstream.KeyValue, error) {
+	return openBucket(ctx, cfg, bus.BucketTags, "Leafbus: the tags and their max_id")
+}
+
 // Open opens the bucket, and creates it if it is missing. It may be called
 // until it succeeds; an error that matches [allocator.ErrRefused] will stay.
 func (s *Store) Open(ctx context.Context) error {
-	kv, err := openBucket(ctx, s.cfg, bus.BucketTags, "Leafbus: the tags and their max_id")
+	kv, err := openTags(ctx, s.cfg)
 	if err != nil {
 		return err
 	}

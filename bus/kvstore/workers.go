@@ -43,11 +43,15 @@ func NewWorkers(cfg Config) *Workers {
 	return &Workers{cfg: cfg, known: make(map[int64]snowflake.Entry), logged: make(map[string]uint64)}
 }
 
+func openWorkers(ctx context.Context, cfg Config) (jetstream.KeyValue, error) {
+	return openBucket(ctx, cfg, bus.BucketWorkers, "Leafbus: who holds which worker ID, and until when")
+}
+
 func (w *Workers) bucket(ctx context.Context) (jetstream.KeyValue, error) {
 	if kv := w.kv.Load(); kv != nil {
 		return *kv, nil
 	}
-	kv, err := openBucket(ctx, w.cfg, bus.BucketWorkers, "Leafbus: who holds which worker ID, and until when")
+	kv, err := openWorkers(ctx, w.cfg)
 	if errors.Is(err, allocator.ErrRefused) {
 		err = fmt.Errorf("%w: %w", snowflake.ErrRefused, err)
 	}

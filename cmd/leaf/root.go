@@ -15,7 +15,7 @@ import (
 // newRoot returns the program: the command leaf with everything below it.
 func newRoot() *cobra.Command {
 	return assemble(newServeCmd(), newGetCmd(), newSnowflakeCmd(), newDecodeCmd(), newTagCmd(), newWorkersCmd(),
-		newNodesCmd(), newBenchCmd(), newEventsCmd(), newAuditCmd(), newTraceCmd(), newLayoutCmd(), newHealthCmd(), newDoctorCmd(), newMigrateCmd(), newConnectionTopic())
+		newNodesCmd(), newBackupCmd(), newRestoreCmd(), newBenchCmd(), newEventsCmd(), newAuditCmd(), newTraceCmd(), newLayoutCmd(), newHealthCmd(), newDoctorCmd(), newMigrateCmd(), newConnectionTopic())
 }
 
 // assemble puts commands below the command leaf, and gives all of them what

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/bus"
@@ -22,7 +23,8 @@ type advanceFlags struct {
 
 // advances is what leaf tag advance reports as JSON.
 type advances struct {
-	Tags []bus.TagAdvance `json:"tags"`
+	Tags    []bus.TagAdvance `json:"tags"`
+	Missing []missingTag     `json:"missing"` // with --all: tags that generators or events know, and that have no record
 	tagFailures
 }
 
@@ -39,10 +41,11 @@ it is now. It never moves max_id down, and it is safe to repeat.
 Another program may have reserved IDs in the database. The command claims these IDs in
 the ledger, and prints their range, also if max_id stays where it was.
 
-Run it with --all after a restore of JetStream, before callers come back. First
-start all generators with their data folders, because each one knows the IDs that
-it reserved. A database that went backwards needs no command: the generators move
-its max_id up.
+leaf restore does this for all tags that are behind. Run it with --all after any other
+restore of JetStream, before callers come back. First start all generators with their
+data folders, because each one knows the IDs that it reserved. With --all it also names
+the tags that generators or events know and that have no record. A database that went
+backwards needs no command: the generators move its max_id up.
 
 Each tag continues above the IDs that generators have in memory. They drop those:
 a gap. A warning names the generators that are not heard. If a tag fails, the
@@ -68,16 +71,30 @@ programs, and use leaf tag set --max-id instead.`,
 		ValidArgsFunction: completeUpTo(math.MaxInt, &f.conn),
 	}
 	cmd.Flags().BoolVar(&f.all, "all", false, "all tags")
-	return f.command(cmd, f.run)
+	f.command(cmd, nil)
+	cmd.RunE = func(cmd *cobra.Command, tags []string) error {
+		return f.conn.withJetStream(cmd, func(c *bus.Client, js jetstream.JetStream) error { return f.run(cmd, c, js, tags) })
+	}
+	return cmd
 }
 
-func (f *advanceFlags) run(cmd *cobra.Command, c *bus.Client, tags []string) (err error) {
+func (f *advanceFlags) run(cmd *cobra.Command, c *bus.Client, js jetstream.JetStream, tags []string) (err error) {
+	missing := []missingTag{}
 	if f.all {
-		if tags, err = everyTag(cmd, c); err != nil {
+		know, err := gather(cmd.Context(), c, js, "")
+		if err == nil {
+			tags, err = everyTag(cmd, c)
+		}
+		if err == nil {
+			missing, err = missingTags(cmd.Context(), c, know, tags)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	done, err := f.advance(cmd, c, tags)
+	done.Missing = missing
+	warnMissing(cmd.ErrOrStderr(), missing)
 	var unheard []string
 	strict := 0
 	for _, t := range done.Tags {
@@ -86,10 +103,7 @@ func (f *advanceFlags) run(cmd *cobra.Command, c *bus.Client, tags []string) (er
 			strict++
 		}
 	}
-	if strict > 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "warning: strict tags: %d. After a restore of JetStream this command is not enough for them: "+
-			"use `leaf tag set TAG --max-id` for each one, with an ID above all that your services got\n", strict)
-	}
+	warnStrict(cmd.ErrOrStderr(), strict)
 	slices.Sort(unheard)
 	warnUnheard(cmd.ErrOrStderr(), slices.Compact(unheard))
 	if err == nil && f.json {
@@ -121,7 +135,7 @@ func everyTag(cmd *cobra.Command, c *bus.Client) (tags []string, err error) {
 
 // advance advances the tags, and prints the results in the order of the tags. The error is one of printing.
 func (f *advanceFlags) advance(cmd *cobra.Command, c *bus.Client, tags []string) (done advances, err error) {
-	done = advances{[]bus.TagAdvance{}, tagFailures{Failed: []failedTag{}}}
+	done = advances{Tags: []bus.TagAdvance{}, tagFailures: tagFailures{Failed: []failedTag{}}}
 	quiet := !f.json && isTerminal(cmd.OutOrStdout()) // the results themselves show the progress
 	err = forMany(cmd, tags, advanceAtOnce, quiet, c.AdvanceTag, func(tag string, t bus.TagAdvance, err error) error {
 		if err != nil {

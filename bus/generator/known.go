@@ -1,0 +1,71 @@
+package generator
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+)
+
+// eventsPatience is how long a creation waits for what the events say of the name. The stream may be away for long.
+const eventsPatience = time.Second
+
+// known says how far this generator knows tags to be in use, whatever the store says. A page has as many names as fit.
+func (g *Generator) known(_ context.Context, req bus.KnownRequest) (bus.KnownPage, error) {
+	page := bus.KnownPage{Node: g.cfg.Node, Installation: g.installation(), Tags: []bus.KnownTag{}}
+	if page.Installation == "" { // it waits for JetStream, and its data folder says which one
+		page.Installation = g.cfg.Installation
+	}
+	ends := make(map[string]int64)
+	g.cfg.Marks.Each(func(tag string, end int64) {
+		if end > 1 && tag > req.After {
+			ends[tag] = end
+		}
+	})
+	for _, tag := range slices.Sorted(maps.Keys(ends)) {
+		page.Tags = append(page.Tags, bus.KnownTag{Tag: tag, End: bus.ID(max(ends[tag], g.alloc.Seen(tag)))})
+	}
+	if n := fit(g, page.Tags, len(page.Tags)); n < len(page.Tags) {
+		page.Tags = page.Tags[:n]
+		page.Next = page.Tags[n-1].Tag
+	}
+	return page, nil
+}
+
+// unrecorded reports whether the store says that it has no record of a name. If it cannot say, a creation fails anyway.
+func (g *Generator) unrecorded(ctx context.Context, name string) bool {
+	_, err := g.cfg.Store.Get(ctx, name)
+	return errors.Is(err, allocator.ErrUnknownTag) && !errors.Is(err, allocator.ErrDeleted)
+}
+
+// seenOfLost is how far the generators and the events know a new tag to be in use; 0: nothing is known of the name. If it has a record,
+// the store has the last word, and no other is asked: the question could change the step that they go by.
+func (g *Generator) seenOfLost(ctx context.Context, t allocator.Tag) (seen int64, err error) {
+	if !g.unrecorded(ctx, t.Name) {
+		return 0, nil
+	}
+	err = g.hearPeers(ctx)
+	if err == nil {
+		seen, _, err = g.broadcastTag(ctx, allocator.Tag{Name: t.Name, MaxID: 1, Step: t.Step, Order: t.Order})
+	}
+	if err != nil {
+		return 0, unconfirmed(err, "the tag is not created: send it again")
+	}
+	if seen <= 1 { // the question itself says 1
+		seen = 0
+	}
+	read, cancel := context.WithTimeout(ctx, eventsPatience)
+	defer cancel()
+	err = LastRefills(read, g.cfg.JS, t.Name, func(_ string, end int64) { seen = max(seen, end) })
+	if err == nil {
+		err = LastChanges(read, g.cfg.JS, t.Name, func(r bus.TagRecord, _ bool) { seen = max(seen, int64(r.MaxID)) })
+	}
+	if err != nil { // a stream of events that cannot be had must not stop anything
+		g.log.Warn("a tag is created without a look at the events of that name", "tag", t.Name, "error", err)
+	}
+	return seen, nil
+}

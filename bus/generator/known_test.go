@@ -1,0 +1,113 @@
+package generator_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/internal/natskit"
+)
+
+// loseTags removes the records of tags, as a backup that lacks them would.
+func loseTags(t *testing.T, nc *nats.Conn, tags ...string) {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), "KV_"+bus.BucketTags)
+	for _, tag := range tags {
+		if err == nil {
+			err = stream.Purge(t.Context(), jetstream.WithPurgeSubject("$KV."+bus.BucketTags+"."+tag))
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantCreated creates a tag that was lost, and demands where it begins.
+func wantCreated(t *testing.T, nc *nats.Conn, req bus.TagCreate, at bus.ID) {
+	t.Helper()
+	got, err := bus.NewClient(nc).CreateTag(t.Context(), req)
+	if err != nil || got.MaxID != at {
+		t.Errorf("%s begins at %d (%v), not at %d", req.Tag, got.MaxID, err, at)
+	}
+}
+
+// A tag that a restore has lost begins above what a running generator knows, whichever is asked.
+func TestLostTagThatAPeerKnows(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
+	tags := []string{"a", "b", "c", "d", "e", "f", "g", "h"} // so that one that knows nothing is asked about some of them
+	kvTags(t, s, nc, tags...)
+	knows := start(t, s, "knows", nil, func(c *generator.Config) {
+		inKV(c)
+		c.OpenEvents = func(context.Context) error { return errors.New("no events here") }
+	})
+	for _, tag := range tags {
+		knows.takeAll(t, tag, 1)
+	}
+	start(t, s, "new", nil, inKV)
+	var known []string
+	pages, err := bus.NewClient(nc).Known(t.Context(), bus.KnownRequest{After: "b"})
+	for _, page := range pages {
+		for _, k := range page.Tags {
+			if known = append(known, k.Tag); k.End != 1001 {
+				t.Errorf("%s knows %s up to %d", page.Node, k.Tag, k.End)
+			}
+		}
+	}
+	if err != nil || len(pages) != 2 || len(known) != 6 {
+		t.Errorf("%d generators know %v (%v), not those after b", len(pages), known, err)
+	}
+	loseTags(t, nc, tags...)
+	for _, tag := range tags {
+		wantCreated(t, nc, bus.TagCreate{Tag: tag}, 1001)
+	}
+}
+
+// Where no generator knows, the last events of the tag do. But they do not say how far a strict tag was.
+func TestLostTagThatAnEventKnows(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
+	gone := start(t, s, "gone", nil, inKV)
+	client := bus.NewClient(nc)
+	events(t, nc) // the stream is there
+	high := bus.ID(500)
+	strict := bus.TagCreate{Tag: "invoice", Order: bus.OrderStrict}
+	for _, req := range []bus.TagCreate{{Tag: "order"}, {Tag: "unused", MaxID: &high}, strict} {
+		if _, err := client.CreateTag(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone.takeAll(t, "order", 1)
+	gone.takeAll(t, "invoice", 1)
+	if err := gone.stop(); err != nil {
+		t.Fatal(err)
+	}
+	loseTags(t, nc, "order", "unused", "invoice")
+	start(t, s, "new", nil, inKV)
+	wantCreated(t, nc, bus.TagCreate{Tag: "order"}, 1001)
+	wantCreated(t, nc, bus.TagCreate{Tag: "unused"}, 500)
+	if _, err := client.CreateTag(t.Context(), strict); !errors.Is(err, bus.Conflict) {
+		t.Errorf("a strict tag of which only the name is known is created: %v", err)
+	}
+	strict.MaxID = &high
+	wantCreated(t, nc, strict, 500)
+	wantCreated(t, nc, bus.TagCreate{Tag: "another", Order: bus.OrderStrict}, 1)
+	if _, err := client.CreateTag(t.Context(), strict); !errors.Is(err, bus.Exists) {
+		t.Errorf("it is created twice: %v", err)
+	}
+	if _, err := client.DeleteTag(t.Context(), "another"); err != nil { // that is no loss
+		t.Fatal(err)
+	}
+	wantCreated(t, nc, bus.TagCreate{Tag: "another", Order: bus.OrderStrict}, 1)
+}

@@ -1,0 +1,223 @@
+package kvstore
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/bus"
+)
+
+// Backup is a copy of all records of an installation. It is complete: the snapshots of nats-server can lack a record that is
+// rewritten meanwhile.
+type Backup struct {
+	Installation string
+	Created      time.Time
+	Buckets      []string // those that existed, also without a record
+	Records      []BackupRecord
+}
+
+// BackupRecord is the last message of a key, as it is in the bucket.
+type BackupRecord struct {
+	Bucket  string `json:"bucket"`
+	Key     string `json:"key"`
+	Value   []byte `json:"value"`
+	Removed bool   `json:"removed,omitempty"` // the marker of a deletion by hand
+}
+
+// backupBuckets are in the order of a backup. The tags come before the keys of opaque tags, because a key is written before its tag: so
+// each opaque tag in a backup has its key.
+var backupBuckets = []string{bus.BucketInstallation, bus.BucketTags, bus.BucketLedger, bus.BucketWorkers, bus.BucketKeys}
+
+const (
+	backupFormat = "leafbus backup 1"
+	// backupRounds is how often the list of keys may change while they are read.
+	backupRounds = 10
+	// backupAtOnce is how many records are read or written at a time.
+	backupAtOnce = 64
+)
+
+// Progress is called with how far a long work is. Calls may come from several goroutines.
+type Progress func(bucket string, done, total int)
+
+// TakeBackup reads all records of the installation, each one from the leader of its bucket. Generators may write meanwhile.
+func TakeBackup(ctx context.Context, cfg Config, progress Progress) (b Backup, err error) {
+	have, ok, err := ReadInstallation(ctx, cfg)
+	switch {
+	case err != nil:
+		return b, err
+	case !ok:
+		return b, fmt.Errorf("this NATS account has no installation (bucket %s has no record), so there is nothing to back up: "+
+			"name the right --server and account, or see docs/cluster.md if JetStream lost the record", bus.BucketInstallation)
+	}
+	b.Installation, b.Created = have.ID, time.Now().UTC().Truncate(time.Second)
+	for _, bucket := range backupBuckets {
+		records, err := readBucket(ctx, cfg, bucket, progress)
+		switch {
+		case errors.Is(err, jetstream.ErrStreamNotFound):
+			continue
+		case err != nil:
+			return b, fmt.Errorf("bucket %s: %w", bucket, err)
+		}
+		b.Buckets, b.Records = append(b.Buckets, bucket), append(b.Records, records...)
+	}
+	return b, b.check()
+}
+
+// readBucket reads the last message of each key. It is complete when a list of the keys that was made after the reading has no other one.
+func readBucket(ctx context.Context, cfg Config, bucket string, progress Progress) ([]BackupRecord, error) {
+	leader, err := leaderOf(ctx, cfg.JS, bucket)
+	if err != nil {
+		return nil, err
+	}
+	var records []BackupRecord // in the order of reading
+	read := make(map[string]bool)
+	for range backupRounds {
+		list, err := keys(ctx, cfg.JS, bucket)
+		if err != nil {
+			return nil, err
+		}
+		var missing []string
+		for key := range list {
+			own := bucket == bus.BucketLedger && key == seededKey // about this very bucket, and no tag
+			if !read[key] && !own {
+				missing = append(missing, key)
+			}
+		}
+		if len(missing) == 0 {
+			slices.SortFunc(records, func(x, y BackupRecord) int { return strings.Compare(x.Key, y.Key) })
+			return records, nil
+		}
+		found := make([]*BackupRecord, len(missing)) // nil: removed since it was listed
+		err = parallel(ctx, len(missing), backupAtOnce, func(ctx context.Context, i int) (err error) {
+			found[i], _, err = lastRecord(ctx, leader, bucket, missing[i])
+			progress(bucket, len(read)+i+1, len(list))
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range found {
+			if r != nil {
+				records, read[r.Key] = append(records, *r), true
+			}
+		}
+	}
+	return nil, errors.New("records are added faster than they can be read: try again when fewer tags are created")
+}
+
+// lastRecord reads the last message of a key from the leader; nil: there is none.
+func lastRecord(ctx context.Context, leader jetstream.Stream, bucket, key string) (r *BackupRecord, revision uint64, err error) {
+	msg, err := leader.GetLastMsgForSubject(ctx, subjectOf(bucket)+key)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("key %s: %w", key, err)
+	}
+	return &BackupRecord{bucket, key, msg.Data, msg.Header.Get("KV-Operation") != ""}, msg.Sequence, nil
+}
+
+// backupHead is the first line of a file. Then comes a line for each record.
+type backupHead struct {
+	Format       string    `json:"format"`
+	Installation string    `json:"installation"`
+	Created      time.Time `json:"created"`
+	Buckets      []string  `json:"buckets"`
+}
+
+// backupEnd is the last line. A file that was cut off has none.
+type backupEnd struct {
+	Records int    `json:"records"`
+	SHA256  string `json:"sha256"` // of all lines before
+}
+
+// Write writes the backup as lines of JSON.
+func (b Backup) Write(w io.Writer) error {
+	sum := sha256.New()
+	buffered := bufio.NewWriter(io.MultiWriter(w, sum))
+	lines := json.NewEncoder(buffered)
+	err := lines.Encode(backupHead{backupFormat, b.Installation, b.Created, b.Buckets})
+	for i := 0; err == nil && i < len(b.Records); i++ {
+		err = lines.Encode(b.Records[i])
+	}
+	if err = errors.Join(err, buffered.Flush()); err != nil {
+		return err
+	}
+	return json.NewEncoder(w).Encode(backupEnd{len(b.Records), hex.EncodeToString(sum.Sum(nil))})
+}
+
+var (
+	errNoBackup  = errors.New("this is no file of `leaf backup`, or one of another version")
+	errCutBackup = errors.New("the file is cut off or damaged: its last line does not fit the lines before; use another backup")
+)
+
+// ParseBackup reads what [Backup.Write] wrote. It refuses a file of which anything is missing or changed.
+func ParseBackup(data []byte) (b Backup, err error) {
+	body, last := cutLastLine(data)
+	first, rest, _ := bytes.Cut(body, []byte("\n"))
+	var head backupHead
+	if decodeWhole(first, &head) != nil || head.Format != backupFormat {
+		// Where the first line is the last one, too, the file was cut off there.
+		if !bytes.HasPrefix(data, []byte(`{"format":"`+backupFormat+`"`)) {
+			return b, errNoBackup
+		}
+		return b, errCutBackup
+	}
+	var end backupEnd
+	sum := sha256.Sum256(body)
+	if decodeWhole(last, &end) != nil || end.SHA256 != hex.EncodeToString(sum[:]) || end.Records != bytes.Count(rest, []byte("\n")) {
+		return b, errCutBackup
+	}
+	b = Backup{Installation: head.Installation, Created: head.Created, Buckets: head.Buckets}
+	for line := range bytes.Lines(rest) {
+		var r BackupRecord
+		if err := decodeWhole(line, &r); err != nil {
+			return b, fmt.Errorf("%w: record %d: %w", errNoBackup, len(b.Records)+1, err)
+		}
+		b.Records = append(b.Records, r)
+	}
+	return b, b.check()
+}
+
+// cutLastLine returns the last line, and all lines before it.
+func cutLastLine(data []byte) (before, last []byte) {
+	at := bytes.LastIndexByte(bytes.TrimSuffix(data, []byte("\n")), '\n') + 1
+	return data[:at], data[at:]
+}
+
+// check refuses a backup that no program of this version makes.
+func (b Backup) check() error {
+	type name struct{ bucket, key string }
+	seen := make(map[name]bool)
+	owner := ""
+	for _, r := range b.Records {
+		n := name{r.Bucket, r.Key}
+		if seen[n] || !slices.Contains(backupBuckets, r.Bucket) || !slices.Contains(b.Buckets, r.Bucket) {
+			return fmt.Errorf("%w: bucket %.40q, key %.200q", errNoBackup, r.Bucket, r.Key)
+		}
+		seen[n] = true
+		if n == (name{bus.BucketInstallation, InstallationKey}) {
+			var have Installation
+			if err := json.Unmarshal(r.Value, &have); err != nil {
+				return fmt.Errorf("%w: the installation's record: %w", errNoBackup, err)
+			}
+			owner = have.ID
+		}
+	}
+	if owner == "" || owner != b.Installation {
+		return fmt.Errorf("%w: it has no record of its installation", errNoBackup)
+	}
+	return nil
+}

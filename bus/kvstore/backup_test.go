@@ -1,0 +1,270 @@
+package kvstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/natskit"
+)
+
+func quietly(string, int, int) {}
+
+func mustBackUp(tb testing.TB, cfg Config) Backup {
+	tb.Helper()
+	b, err := TakeBackup(tb.Context(), cfg, quietly)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return b
+}
+
+// of returns the record of a key; nil: the backup lacks it.
+func (b Backup) of(bucket, key string) []byte {
+	for _, r := range b.Records {
+		if r.Bucket == bucket && r.Key == key {
+			return r.Value
+		}
+	}
+	return nil
+}
+
+// A snapshot of nats-server lacks a record that is rewritten meanwhile. A backup has each tag that was there when it began, and the key of
+// each opaque tag, while one tag is claimed all the time and others are created.
+func TestBackupIsComplete(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	cfg := newConfig(t, s)
+	installed(t, cfg, "one")
+	store := newStore(t, s)
+	for _, name := range []string{"busy", "a", "b", "c"} {
+		mustCreate(t, store, allocator.Tag{Name: name, MaxID: 1, Step: 10})
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var writers sync.WaitGroup
+	defer writers.Wait()
+	defer stop()
+	writers.Go(func() {
+		for ctx.Err() == nil {
+			_, _ = store.Reserve(ctx, "busy", 1, 1)
+		}
+	})
+	writers.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			_, _ = store.Create(ctx, opaqueTag(t, fmt.Sprint("opaque", i), "53"))
+		}
+	})
+	for i := range 30 {
+		name := fmt.Sprint("new", i)
+		mustCreate(t, store, allocator.Tag{Name: name, MaxID: 1, Step: 10})
+		b := mustBackUp(t, cfg)
+		for _, name := range []string{"busy", "a", "b", "c", name} {
+			if b.of(bus.BucketTags, name) == nil {
+				t.Errorf("backup %d lacks %s", i, name)
+			}
+		}
+		for _, r := range b.Records {
+			if strings.HasPrefix(r.Key, "opaque") && b.of(bus.BucketKeys, r.Key) == nil {
+				t.Errorf("backup %d lacks the key of %s", i, r.Key)
+			}
+		}
+	}
+}
+
+// backedUp is an installation with a record of each kind, and a copy of it.
+func backedUp(t *testing.T) (Config, *Store, Backup) {
+	t.Helper()
+	s := natskit.Start(t)
+	cfg := newConfig(t, s)
+	installed(t, cfg, "one")
+	store := newStore(t, s)
+	for _, name := range []string{"order", "gone"} {
+		mustCreate(t, store, allocator.Tag{Name: name, MaxID: 1, Step: 10})
+	}
+	mustCreate(t, store, opaqueTag(t, "coupon", "53"))
+	if _, err := store.Delete(t.Context(), "gone", 77); err != nil {
+		t.Fatal(err)
+	}
+	raise(t, openLedger(t, cfg), "sql", 500)
+	if _, err := NewWorkers(cfg).Add(t.Context(), holder(7), only(7)); err != nil {
+		t.Fatal(err)
+	}
+	return cfg, store, mustBackUp(t, cfg)
+}
+
+func mustRestore(t *testing.T, cfg Config, b Backup, known map[string]int64) Restored {
+	t.Helper()
+	done, err := Restore(t.Context(), cfg, b, known, quietly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return done
+}
+
+// In an empty account a restore makes all records again, in buckets with the settings that generators use.
+func TestRestoreIntoAnEmptyAccount(t *testing.T) {
+	t.Parallel()
+	from, _, b := backedUp(t)
+	to := newConfig(t, natskit.Start(t))
+	if done := mustRestore(t, to, b, nil); done.Created != len(b.Records) || done.Raised+done.Unchanged+len(done.Damaged) > 0 {
+		t.Errorf("%+v of %d records", done, len(b.Records))
+	}
+	again := mustBackUp(t, to)
+	again.Created = b.Created
+	if !slices.EqualFunc(again.Records, b.Records, func(x, y BackupRecord) bool {
+		return x.Bucket == y.Bucket && x.Key == y.Key && bytes.Equal(x.Value, y.Value)
+	}) {
+		t.Errorf("%v\nis restored as\n%v", b.Records, again.Records)
+	}
+	for _, bucket := range b.Buckets {
+		var configs []string
+		for _, cfg := range []Config{from, to} {
+			stream, err := cfg.JS.Stream(t.Context(), streamOf(bucket))
+			if err != nil {
+				t.Fatal(err)
+			}
+			configs = append(configs, fmt.Sprintf("%+v", stream.CachedInfo().Config))
+		}
+		if configs[0] != configs[1] {
+			t.Errorf("%s differs from generators' bucket:\n%s\n%s", bucket, configs[0], configs[1])
+		}
+	}
+}
+
+// What happened after the backup stays, however often it is restored. Only tags that somebody knows further are raised.
+func TestRestoreLowersNothing(t *testing.T) {
+	t.Parallel()
+	cfg, store, b := backedUp(t)
+	g, err := store.Reserve(t.Context(), "order", 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustCreate(t, store, allocator.Tag{Name: "later", MaxID: 1, Step: 10})
+	if _, err := store.Delete(t.Context(), "coupon", 1); err != nil {
+		t.Fatal(err)
+	}
+	raise(t, openLedger(t, cfg), "sql", 900)
+	before := mustBackUp(t, cfg)
+	for range 2 {
+		if done := mustRestore(t, cfg, b, map[string]int64{"order": g.Last + 1}); done.Created+done.Raised > 0 {
+			t.Errorf("%+v", done)
+		}
+	}
+	after := mustBackUp(t, cfg)
+	for _, r := range before.Records {
+		if is := after.of(r.Bucket, r.Key); !bytes.Equal(is, r.Value) {
+			t.Errorf("%s %s was %s and is %s", r.Bucket, r.Key, r.Value, is)
+		}
+	}
+	known := map[string]int64{"order": 5000, "later": 6000, "sql": 7000, "nowhere": 8000}
+	if done := mustRestore(t, cfg, b, known); done.Raised != 3 || len(done.Behind) != 3 {
+		t.Errorf("%+v, and three tags are known further", done)
+	}
+	for tag, end := range map[string]int64{"order": 5000, "later": 6000} {
+		if got, err := store.Get(t.Context(), tag); err != nil || got.MaxID != end || got.Floor != end {
+			t.Errorf("%s is at %d, above %d (%v), not %d", tag, got.MaxID, got.Floor, err, end)
+		}
+	}
+	if e, err := openLedger(t, cfg).Read(t.Context(), "sql"); err != nil || e.End != 7000 {
+		t.Errorf("the ledger has %+v, %v", e, err)
+	}
+}
+
+// An account that contradicts the backup stays as it is.
+func TestRestoreRefused(t *testing.T) {
+	t.Parallel()
+	_, _, b := backedUp(t)
+	other, _, theirs := backedUp(t)
+	refused := func(why string, b Backup) {
+		t.Helper()
+		_, err := Restore(t.Context(), other, b, map[string]int64{"order": 5000}, quietly)
+		if !errors.Is(err, allocator.ErrRefused) || !strings.Contains(err.Error(), why) || !strings.Contains(err.Error(), "nothing was restored") {
+			t.Errorf("%v", err)
+		}
+	}
+	refused("the tag coupon has another order or key", b)
+	keys := b
+	keys.Records = slices.DeleteFunc(slices.Clone(b.Records), func(r BackupRecord) bool { return r.Bucket != bus.BucketKeys })
+	refused("the key of the opaque tag coupon", keys)
+	_, err := ChangeInstallation(t.Context(), other, func(have *Installation) error { have.ID = "two"; return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused("installation two, and the backup is of installation one", b)
+	for _, r := range theirs.Records {
+		if is := mustBackUp(t, other).of(r.Bucket, r.Key); r.Bucket != bus.BucketInstallation && !bytes.Equal(is, r.Value) {
+			t.Errorf("%s %s was %s and is %s", r.Bucket, r.Key, r.Value, is)
+		}
+	}
+}
+
+// Of two records the restore keeps what forbids more.
+func TestMerge(t *testing.T) {
+	const was, claim = `{"tag":"t","max_id":"50","step":10,"updated":"2026-01-02T00:00:00Z"`, `"last":{"first":"1","last":"9","node":"a"}`
+	for _, c := range []struct{ bucket, backup, has, want string }{
+		{bus.BucketTags, was + `}`, `{"tag":"t","max_id":"40","step":5}`, `"max_id":"50","step":5`},
+		{bus.BucketTags, was + `}`, `{"tag":"t","max_id":"40","step":5}`, `"floor":"50"`}, // others may have claimed 40 to 49 again
+		{bus.BucketTags, was + `,"limit":"9000","rules_version":"3"}`, `{"tag":"t","max_id":"60","step":5,"rules_version":"2"}`, `"limit":"9000"`},
+		{bus.BucketTags, was + `,"limit":"9000","rules_version":"3"}`, `{"tag":"t","max_id":"60","step":5,"rules_version":"4"}`, ""},
+		{bus.BucketTags, was + `}`, `{"tag":"t","max_id":"50","step":5,"deleted":true}`, ""},
+		{bus.BucketTags, was + `,"deleted":true}`, `{"tag":"t","max_id":"40","step":5,"updated":"2026-01-01T00:00:00Z"}`, `"deleted":true`},
+		{bus.BucketTags, was + `,"deleted":true}`, `{"tag":"t","max_id":"50","step":5,"updated":"2026-01-03T00:00:00Z"}`, ""}, // created again
+		{bus.BucketTags, was + `}`, `damaged`, "error: the tag's record is damaged"},
+		{bus.BucketTags, was + `}`, `{"tag":"t","max_id":"40","step":0,"order":"strict"}`, "error: refused: the tag t has another order"},
+		{bus.BucketLedger, `{"end":"50",` + claim + `}`, `{"end":"40"}`, `{"end":"50",` + claim[:20]},
+		{bus.BucketLedger, `{"end":"50","floor":"7"}`, `{"end":"60"}`, `{"end":"60","floor":"7"}`},
+		{bus.BucketLedger, `{"end":"1","order":"strict"}`, `{"end":"60"}`, `{"end":"1","order":"strict"}`}, // filled by the number alone
+		{bus.BucketLedger, `{"end":"60"}`, `{"end":"1","order":"strict"}`, ""},
+		{bus.BucketLedger, `{"end":"1","order":"strict"}`, `{"end":"60",` + claim + `}`, "error: refused: the tag t has another order"},
+		{bus.BucketWorkers, `{"worker":7,"incarnation":"old","reserved_until_ms":9}`, `{"worker":7,"incarnation":"new","reserved_until_ms":8}`,
+			`"incarnation":"new","reserved_until_ms":9`},
+		{bus.BucketWorkers, `{"worker":7,"incarnation":"old","reserved_until_ms":9}`, `{"worker":7,"incarnation":"new","reserved_until_ms":10}`, ""},
+	} {
+		key := map[string]string{bus.BucketTags: "t", bus.BucketLedger: "tag.t", bus.BucketWorkers: "7"}[c.bucket]
+		next, err := merge(BackupRecord{Bucket: c.bucket, Key: key, Value: []byte(c.backup)}, []byte(c.has), nil)
+		got, want := string(next), c.want
+		if want == "" {
+			want = c.has
+		}
+		if err != nil {
+			got = "error: " + err.Error()
+		}
+		if !strings.Contains(got, want) {
+			t.Errorf("%s over %s gives %s, not %s", c.backup, c.has, got, want)
+		}
+	}
+}
+
+// A file of which the end is missing, or a byte is another one, is refused.
+func TestCutBackup(t *testing.T) {
+	t.Parallel()
+	_, _, b := backedUp(t)
+	var file bytes.Buffer
+	if err := b.Write(&file); err != nil {
+		t.Fatal(err)
+	}
+	back, err := ParseBackup(file.Bytes())
+	if err != nil || fmt.Sprint(back) != fmt.Sprint(b) {
+		t.Errorf("%v was written, and %v read (%v)", b, back, err)
+	}
+	for n := range file.Len() - 1 { // without the last line's end it is complete
+		if _, err := ParseBackup(file.Bytes()[:n]); !errors.Is(err, errCutBackup) && (n > 40 || !errors.Is(err, errNoBackup)) {
+			t.Fatalf("the first %d of %d bytes: %v", n, file.Len(), err)
+		}
+		changed := bytes.Clone(file.Bytes())
+		changed[n] ^= 1
+		if _, err := ParseBackup(changed); err == nil {
+			t.Fatalf("byte %d is another one", n)
+		}
+	}
+	if _, err := ParseBackup([]byte("tags:\n- tag: order\n")); !errors.Is(err, errNoBackup) {
+		t.Errorf("a file of tags: %v", err)
+	}
+}

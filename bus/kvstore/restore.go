@@ -1,0 +1,354 @@
+package kvstore
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/snowflake"
+)
+
+// Restored is what [Restore] did.
+type Restored struct {
+	Created, Raised, Unchanged int // records
+	// Behind are the tags of which somebody knows more IDs than the backup and JetStream.
+	Behind []string
+	// Damaged are records that JetStream has and that cannot be read. They stay as they are: what they said may be above the backup.
+	Damaged []string
+}
+
+// restoreOrder writes the records that others depend on first. A key comes before its opaque tag. The record of the installation comes
+// last, because generators wait for it.
+var restoreOrder = []string{bus.BucketKeys, bus.BucketLedger, bus.BucketWorkers, bus.BucketTags, bus.BucketInstallation}
+
+// Restore puts the records of a backup back. It makes missing buckets as generators make them. A record that is there is raised, and
+// nothing is lowered: so it can be repeated, also while generators run. known is the end of all ranges of each tag that somebody knows:
+// the records of these tags are raised to it. If a record contradicts the backup, the error matches [allocator.ErrRefused], and nothing
+// was written.
+func Restore(ctx context.Context, cfg Config, b Backup, known map[string]int64, progress Progress) (done Restored, err error) {
+	work := make(map[string][]BackupRecord)
+	for _, r := range b.Records {
+		work[r.Bucket] = append(work[r.Bucket], r)
+	}
+	for _, bucket := range backupBuckets {
+		if err := compare(ctx, cfg, bucket, work[bucket]); err != nil {
+			return done, fmt.Errorf("nothing was restored: %w", err)
+		}
+	}
+	addKnown(work, b.Buckets, known)
+	for _, bucket := range restoreOrder {
+		if !slices.Contains(b.Buckets, bucket) {
+			continue
+		}
+		if err := restoreBucket(ctx, cfg, bucket, work[bucket], known, &done, progress); err != nil {
+			return done, fmt.Errorf("bucket %s: %w; it is safe to repeat the restore", bucket, err)
+		}
+	}
+	return done, nil
+}
+
+// addKnown adds empty records for the tags that somebody knows and the backup lacks: JetStream may have them.
+func addKnown(work map[string][]BackupRecord, buckets []string, known map[string]int64) {
+	for _, bucket := range []string{bus.BucketTags, bus.BucketLedger} {
+		prefix := ledgerPrefix(bucket)
+		if !slices.Contains(buckets, bucket) {
+			continue
+		}
+		has := make(map[string]bool)
+		for _, r := range work[bucket] {
+			has[r.Key] = true
+		}
+		for tag := range known {
+			if key := prefix + tag; !has[key] {
+				work[bucket] = append(work[bucket], BackupRecord{Bucket: bucket, Key: key})
+			}
+		}
+	}
+}
+
+// ledgerPrefix is what comes before the tag in a key.
+func ledgerPrefix(bucket string) string {
+	if bucket == bus.BucketLedger {
+		return ledgerKey
+	}
+	return ""
+}
+
+// compare returns an error if a record of the backup contradicts one that there is.
+func compare(ctx context.Context, cfg Config, bucket string, records []BackupRecord) error {
+	leader, err := leaderOf(ctx, cfg.JS, bucket)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("bucket %s: %w", bucket, err)
+	}
+	return parallel(ctx, len(records), backupAtOnce, func(ctx context.Context, i int) error {
+		is, _, err := lastRecord(ctx, leader, bucket, records[i].Key)
+		if err == nil && is != nil && !is.Removed {
+			_, err = merge(records[i], is.Value, nil)
+		}
+		if errors.Is(err, allocator.ErrDamaged) { // it stays as it is
+			return nil
+		}
+		return err
+	})
+}
+
+// openBackedUp opens a bucket, and creates it with the settings that generators use.
+func openBackedUp(ctx context.Context, cfg Config, bucket string) (jetstream.KeyValue, error) {
+	switch bucket {
+	case bus.BucketInstallation:
+		return openInstallation(ctx, cfg)
+	case bus.BucketTags:
+		return openTags(ctx, cfg)
+	case bus.BucketWorkers:
+		return openWorkers(ctx, cfg)
+	case bus.BucketKeys:
+		return openKeys(ctx, cfg, func() error { return nil })
+	}
+	ledger, err := OpenLedger(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return ledger.kv, nil
+}
+
+func restoreBucket(
+	ctx context.Context, cfg Config, bucket string, records []BackupRecord, known map[string]int64, done *Restored, progress Progress,
+) error {
+	kv, err := openBackedUp(ctx, cfg, bucket)
+	if err != nil {
+		return err
+	}
+	leader, err := leaderOf(ctx, cfg.JS, bucket)
+	if err != nil {
+		return err
+	}
+	results, behind := make([]result, len(records)), make([]bool, len(records))
+	var finished atomic.Int64
+	err = parallel(ctx, len(records), backupAtOnce, func(ctx context.Context, i int) (err error) {
+		results[i], behind[i], err = restoreRecord(ctx, kv, leader, records[i], known)
+		progress(bucket, int(finished.Add(1)), len(records))
+		return err
+	})
+	for i, r := range results {
+		switch r {
+		case resultCreated:
+			done.Created++
+		case resultRaised:
+			done.Raised++
+		case resultUnchanged:
+			done.Unchanged++
+		case resultDamaged:
+			done.Damaged = append(done.Damaged, bucket+" "+records[i].Key)
+		}
+		if behind[i] {
+			done.Behind = append(done.Behind, strings.TrimPrefix(records[i].Key, ledgerPrefix(bucket)))
+		}
+	}
+	return err
+}
+
+// result is what became of a record.
+type result int
+
+const (
+	resultNone result = iota
+	resultCreated
+	resultRaised
+	resultUnchanged
+	resultDamaged
+)
+
+// restoreRecord creates or raises a record by compare-and-set. A write whose answer was lost comes back as a conflict, and is then found.
+func restoreRecord(
+	ctx context.Context, kv jetstream.KeyValue, leader jetstream.Stream, r BackupRecord, known map[string]int64,
+) (_ result, behind bool, err error) {
+	for {
+		is, revision, err := lastRecord(ctx, leader, r.Bucket, r.Key)
+		if err != nil {
+			return resultNone, false, err
+		}
+		var has []byte
+		if is != nil && !is.Removed {
+			has = is.Value
+		}
+		if r.Removed {
+			if is != nil {
+				return resultUnchanged, false, nil
+			}
+			return resultCreated, false, kv.Delete(ctx, r.Key)
+		}
+		next, err := merge(r, has, known)
+		switch {
+		case errors.Is(err, allocator.ErrDamaged):
+			return resultDamaged, false, nil
+		case err != nil:
+			return resultNone, false, fmt.Errorf("key %s: %w", r.Key, err)
+		case next == nil:
+			return resultNone, false, nil
+		case has != nil && bytes.Equal(next, has):
+			return resultUnchanged, false, nil
+		}
+		_, err = kv.Update(ctx, r.Key, next, revision)
+		switch {
+		case err == nil:
+			without, err := merge(r, has, nil)
+			if has == nil {
+				return resultCreated, !bytes.Equal(next, without), err
+			}
+			return resultRaised, !bytes.Equal(next, without), err
+		case !mismatch(err) && !errors.Is(err, jetstream.ErrKeyExists):
+			return resultNone, false, fmt.Errorf("key %s: %w", r.Key, err)
+		}
+	}
+}
+
+// merge returns what a record is after the restore, where has is what there is (nil: nothing), and the backup may have nothing (a nil
+// value). nil: there is still nothing. An error that matches [allocator.ErrRefused] says that the two contradict each other, one that
+// matches [allocator.ErrDamaged] that what there is cannot be read.
+func merge(r BackupRecord, has []byte, known map[string]int64) ([]byte, error) {
+	switch r.Bucket {
+	case bus.BucketTags:
+		return mergeTag(r, has, known[r.Key])
+	case bus.BucketLedger:
+		tag, ok := strings.CutPrefix(r.Key, ledgerKey)
+		if !ok { // seeded: the record says which bucket is complete, and a new bucket is not that one
+			return has, nil
+		}
+		return mergeClaims(tag, r.Value, has, known[tag])
+	case bus.BucketWorkers:
+		return mergeWorker(r, has)
+	case bus.BucketKeys:
+		if has != nil && !bytes.Equal(has, r.Value) {
+			return nil, fmt.Errorf("%w: the key of the opaque tag %s (bucket %s) is not the one of the backup, and two keys make the same IDs",
+				allocator.ErrRefused, r.Key, bus.BucketKeys)
+		}
+		return r.Value, nil
+	}
+	var is, was Installation
+	if has == nil || json.Unmarshal(has, &is) != nil || json.Unmarshal(r.Value, &was) != nil { // damaged by hand
+		return r.Value, nil
+	}
+	if is.ID != was.ID {
+		return nil, fmt.Errorf("%w: this NATS account has installation %s, and the backup is of installation %s: "+
+			"name the right --server and account", allocator.ErrRefused, is.ID, was.ID)
+	}
+	return has, nil
+}
+
+// mergeTag merges the records of a tag.
+func mergeTag(r BackupRecord, has []byte, known int64) ([]byte, error) {
+	was, lacks := decodeTag(r.Key, r.Value)
+	if has == nil {
+		if lacks != nil { // a damaged record is refused by generators, and no tag may begin at 1 in its place
+			return r.Value, nil
+		}
+		return encodeIf(r.Value, was, raisedTo(was, known))
+	}
+	is, err := decodeTag(r.Key, has)
+	if err != nil {
+		return nil, err
+	}
+	t := is
+	if lacks == nil {
+		if was.Order != is.Order || was.KeyID != is.KeyID {
+			return nil, fmt.Errorf("%w: the tag %s has another order or key than in the backup", allocator.ErrRefused, r.Key)
+		}
+		t.Floor = max(is.Floor, was.Floor)
+		if was.MaxID > is.MaxID {
+			t.Last = was.Last
+		}
+		if was.Version > is.Version {
+			t.Rules = was.Rules
+		}
+		// Else the name was created again since the deletion.
+		t.Deleted = is.Deleted || was.Deleted && was.MaxID >= is.MaxID && was.Updated.After(is.Updated)
+		t = raisedTo(t, was.MaxID)
+	}
+	return encodeIf(has, is, raisedTo(t, known))
+}
+
+// raisedTo moves max_id up. Generators drop the IDs below, because the record went backwards meanwhile: two of them may have a range.
+func raisedTo(t allocator.Tag, end int64) allocator.Tag {
+	if t.MaxID < end {
+		t.MaxID, t.Floor = end, end
+	}
+	return t
+}
+
+// encodeIf returns the record of a tag as it is now, or what it was if nothing changed.
+func encodeIf(was []byte, from, to allocator.Tag) ([]byte, error) {
+	if from == to {
+		return was, nil
+	}
+	return json.Marshal(to)
+}
+
+// mergeClaims merges the records that the ledger has of a tag. One without a claim may not know the order: the ledger was filled.
+func mergeClaims(tag string, value, has []byte, known int64) ([]byte, error) {
+	was, lacks := decodeEntry(tag, value, 0)
+	if has == nil && lacks != nil {
+		return value, nil
+	}
+	from, is := value, was
+	if has != nil {
+		var err error
+		if is, err = decodeEntry(tag, has, 0); err != nil {
+			return nil, err
+		}
+		from = has
+	}
+	e := is
+	switch unclaimed := (allocator.Claim{}); {
+	case lacks != nil, was.Order == allocator.Trend && is.Order != allocator.Trend && was.Last == unclaimed:
+	case was.Order == is.Order:
+		e.End, e.Floor = max(is.End, was.End), max(is.Floor, was.Floor)
+		if was.End > is.End {
+			e.Last = was.Last
+		}
+		if was.Rules.Version > is.Rules.Version {
+			e.Rules = was.Rules
+		}
+	case is.Order == allocator.Trend && is.Last == unclaimed:
+		e = was
+	default:
+		return nil, fmt.Errorf("%w: the tag %s has another order than in the backup", allocator.ErrRefused, tag)
+	}
+	if e.Order == allocator.Trend {
+		e.End = max(e.End, known)
+	}
+	if e == is {
+		return from, nil
+	}
+	return json.Marshal(claimRecord{e.End, e.Floor, e.Order, e.Last, e.Rules})
+}
+
+// mergeWorker keeps the holder that there is.
+func mergeWorker(r BackupRecord, has []byte) ([]byte, error) {
+	var was, is snowflake.Record
+	if has == nil {
+		return r.Value, nil
+	}
+	if json.Unmarshal(r.Value, &was) != nil {
+		return has, nil
+	}
+	if err := json.Unmarshal(has, &is); err != nil {
+		return nil, fmt.Errorf("%w: %w", allocator.ErrDamaged, err)
+	}
+	if was.ReservedUntil <= is.ReservedUntil {
+		return has, nil
+	}
+	is.ReservedUntil = was.ReservedUntil
+	return json.Marshal(is)
+}
