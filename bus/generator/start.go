@@ -20,6 +20,8 @@ const (
 	// may leave a request without an answer while it elects a leader.
 	stepTimeout  = 5 * time.Second
 	prepareAgain = time.Second
+	// remindEvery is how often the log repeats why the preparation waits.
+	remindEvery = time.Minute
 )
 
 // listen subscribes to what the other generators send. It comes before anything is served,
@@ -81,7 +83,8 @@ func (g *Generator) prepare(ctx context.Context) error {
 
 // retry tries a step until it succeeds or is refused, or the context ends.
 func (g *Generator) retry(ctx context.Context, step func(context.Context) error) error {
-	logged := ""
+	var logged string
+	var last time.Time
 	for {
 		attempt, cancel := context.WithTimeout(ctx, stepTimeout)
 		err := step(attempt)
@@ -90,8 +93,8 @@ func (g *Generator) retry(ctx context.Context, step func(context.Context) error)
 			return err
 		}
 		g.phase.unready.Store(&err)
-		if logged != err.Error() {
-			logged = err.Error()
+		if logged != err.Error() || time.Since(last) >= remindEvery {
+			logged, last = err.Error(), time.Now()
 			g.log.Warn("segments cannot be served yet; trying again", "error", err)
 		}
 		select {
