@@ -6,6 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
 )
 
 // minRoom is the free room that a start and the first minutes of a store need, in bytes. With
@@ -19,6 +22,22 @@ func prepareStore(dir string) error {
 		return errors.New("JetStream needs a store folder: nats-server would use a shared temporary one")
 	}
 	return CheckRoom(dir)
+}
+
+// setAside moves the store of a single server away before the server becomes one of a cluster. The cluster does not
+// take over its streams: nats-server would delete them.
+func (s *Server) setAside() error {
+	store := filepath.Join(s.dir, server.JetStreamStoreDir)
+	streams, err := filepath.Glob(filepath.Join(store, "*", "streams", "*"))
+	clustered, _ := filepath.Glob(filepath.Join(store, "*", "_js_", "_meta_"))
+	if err != nil || len(streams) == 0 || len(clustered) > 0 {
+		return err
+	}
+	aside := fmt.Sprintf("%s.single-%s", store, time.Now().UTC().Format("20060102T150405Z"))
+	s.log.out.Warn("the store is that of a single server, and a cluster begins with an empty one: the store is moved away. "+
+		"Run `leaf restore FILE` with a backup. To make one, move the store back, and start this generator without a cluster",
+		"from", store, "to", aside)
+	return os.Rename(store, aside)
 }
 
 // lowRoom reports that the disk of dir is full; empty: it is not, or it is not known.

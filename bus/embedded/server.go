@@ -36,6 +36,8 @@ type Server struct {
 	dir string // of JetStream
 	log *logger
 
+	routes []string // of the configuration, by host and port
+
 	watch      watch
 	stopChecks context.CancelFunc
 	checking   sync.WaitGroup
@@ -87,6 +89,9 @@ func newServer(cfg Config) (*Server, *server.Options, error) {
 		ns: ns, dir: cfg.StoreDir, log: &logger{out: cmp.Or(cfg.Log, slog.Default())},
 		watch: watch{restart: make(chan struct{})}, stopChecks: func() {},
 	}
+	for _, route := range opts.Routes {
+		s.routes = append(s.routes, route.Host)
+	}
 	// nats-server invents a user for clients without credentials if only the
 	// system account has users.
 	anonymous := opts.NoAuthUser != noAuthUser
@@ -110,6 +115,11 @@ func newServer(cfg Config) (*Server, *server.Options, error) {
 func (s *Server) start(opts *server.Options) error {
 	if err := prepareStore(s.dir); err != nil {
 		return err
+	}
+	if opts.Cluster.Port != 0 {
+		if err := s.setAside(); err != nil {
+			return err
+		}
 	}
 	s.ns.SetLoggerV2(s.log, opts.Debug, opts.Trace, opts.TraceVerbose)
 

@@ -12,7 +12,7 @@ import (
 )
 
 // Config says how a [Generator] works. All fields are needed but those that have a
-// default, Keys, Ledger, Installation, Recent, Tags, Program, Ready and Observer.
+// default, Keys, Ledger, Installation, Witness, Routes, NewInstallation, Recent, Tags, Program, Ready and Observer.
 type Config struct {
 	// Conn is the connection to NATS. Its closed and error handlers must be set
 	// before Run, which closes it in the end.
@@ -47,6 +47,14 @@ type Config struct {
 	Workers snowflake.Registry
 	// Installation is the one that the data folder belongs to; empty: none yet.
 	Installation string
+	// Witness is the installation that the data folder names, even if its worker may not be used; empty: none. Until
+	// the generator has joined it, its heartbeats say so, and generators that hear them create no other installation.
+	Witness string
+	// Routes returns the ID of the NATS server at each route of the one in this process, by host and port. The ID is
+	// empty if no server answers. nil: there are no routes.
+	Routes func(context.Context) map[string]string
+	// NewInstallation allows a new installation beside witnesses, and while no generator is heard from a route.
+	NewInstallation bool
 
 	Marks  *allocator.Marks
 	Recent string // file of the tags used in the last day; empty: no file

@@ -120,7 +120,7 @@ func New(cfg Config) *Generator {
 	}
 	g.host, _ = os.Hostname()
 	g.reported.natsWasWell = cfg.NATSErr() == nil
-	g.publisher = newPublisher(cfg.JS, cfg.OpenEvents, cfg.Log)
+	g.publisher = newPublisher(cfg.JS, g.openEvents, cfg.Log)
 	g.group.pulse.returned = func(before time.Time, heard bool) {
 		g.dropOld(time.Now(), before)
 		g.afterPause(before, heard)

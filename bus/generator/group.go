@@ -46,6 +46,10 @@ type heartbeat struct {
 	Gone     bool   `json:"gone,omitempty"` // this is the last heartbeat
 	UnixMS   int64  `json:"unix_ms"`        // its clock
 	Number   uint64 `json:"number"`         // of this run's heartbeats, from 1
+	// Before it has joined an installation: Witness is the one that its data folder names, and Server the ID of its
+	// NATS server.
+	Witness string `json:"witness,omitempty"`
+	Server  string `json:"server,omitempty"`
 	Identity
 }
 

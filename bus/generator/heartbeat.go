@@ -34,6 +34,8 @@ func (g *Generator) send(b heartbeat) (number uint64) {
 	b.Lost = g.group.lostWorkers(time.Now()) // after Worker: a worker that is lost meanwhile is in one of the two
 	if identity := g.membership.identity.Load(); identity != nil {
 		b.Identity = *identity
+	} else {
+		b.Witness, b.Server = g.cfg.Witness, g.cfg.Conn.ConnectedServerId()
 	}
 	if err := g.cfg.Conn.Publish(wire.SubjectPresence, wire.Encode(b)); err != nil {
 		g.log.Debug("a heartbeat cannot be sent", "error", err)

@@ -3,6 +3,9 @@ package generator
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -35,12 +38,29 @@ func (i Identity) yieldsTo(other Identity) bool {
 	return i.Created.After(other.Created)
 }
 
-// mayCreate returns an error if another generator runs as part of an installation. Then the record
-// of that installation is lost, for example because the disks of a cluster's servers were replaced
-// before the new disks had a copy of it. A new record would begin a second installation at 1.
+// openEvents makes sure that the stream of events exists. Before the installation is joined it makes none: an empty one
+// would be in the way of a restore.
+func (g *Generator) openEvents(ctx context.Context) error {
+	if g.membership.identity.Load() == nil {
+		return nil
+	}
+	return g.cfg.OpenEvents(ctx)
+}
+
+// mayCreate returns an error if there may be an installation already. Then a new record would begin a second one at 1.
+//
+//   - Another generator runs as part of an installation. Its record is lost, for example because the disks of a
+//     cluster's servers were replaced before the new disks had a copy of it.
+//   - Another generator is a witness: its data folder names an installation. For example, a single server became a
+//     cluster, which begins with an empty JetStream.
+//   - No generator is heard from one of the routes: it may be such a witness.
 func (g *Generator) mayCreate(ctx context.Context) error {
 	if err := g.hearPeers(ctx); err != nil {
 		return err
+	}
+	var routes map[string]string
+	if g.cfg.Routes != nil && !g.cfg.NewInstallation {
+		routes = g.cfg.Routes(ctx)
 	}
 	if g.cfg.Conn.ConnectedClusterName() != "" {
 		// The server may have joined its cluster only just now. Each generator
@@ -51,14 +71,46 @@ func (g *Generator) mayCreate(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+	heard := map[string]bool{g.cfg.Conn.ConnectedServerId(): true} // the NATS servers of generators
+	var witness heartbeat
 	for _, b := range g.group.present(time.Now()) {
+		heard[b.Server] = true
+		if b.Witness != "" {
+			witness = b
+		}
 		if b.Installation != "" {
 			return fmt.Errorf("%w: JetStream lost the record of installation %s: %s runs as part of it, "+
 				"but bucket %s has no record. See docs/cluster.md for what to do; for a new installation, first stop all generators of %s",
 				allocator.ErrUnavailable, b.Installation, b.Node, bus.BucketInstallation, b.Installation)
 		}
 	}
-	return nil
+	if g.cfg.NewInstallation {
+		return nil
+	}
+	if witness.Witness != "" {
+		return fmt.Errorf("%w: waiting for the record of installation %s: the data folder of %s names it, and this NATS "+
+			"has no installation. Run `leaf restore FILE` (docs/cluster.md), or stop %s if it does not belong here. "+
+			"--new-installation begins a new one at 1",
+			allocator.ErrUnavailable, witness.Witness, witness.Node, witness.Node)
+	}
+	return missingRoutes(routes, heard)
+}
+
+// missingRoutes names the routes from which no generator is heard. routes has the ID of the NATS server at each.
+func missingRoutes(routes map[string]string, heard map[string]bool) error {
+	var missing []string
+	for _, address := range slices.Sorted(maps.Keys(routes)) {
+		if id := routes[address]; id == "" || !heard[id] {
+			missing = append(missing, address)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: this NATS has no installation, and one is created only when a generator of every route is heard, "+
+		"because each may know one. No generator is heard from %s: start it, or remove the route from --nats-config. "+
+		"--new-installation does not wait",
+		allocator.ErrUnavailable, strings.Join(missing, ", "))
 }
 
 // checkRival ends the generator if the sender of the heartbeat is of an older installation.

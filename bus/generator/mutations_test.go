@@ -110,6 +110,10 @@ func TestMutations(t *testing.T) {
 			"aside := !s.unhealthySince.IsZero() && s.g", "aside := false && s.g"}}},
 		{"a generator that is alone leaves the queue group", "TestAllSickStay", []edit{{"issuer.go",
 			" && s.g.group.anyPeer(now, s.unhealthySince, s.offers)\n	switch", "\n	switch"}}},
+		{"an installation is created beside a witness of another", "TestMayCreate", []edit{{"identity.go",
+			"		if b.Witness != \"\" {", "		if false {"}}},
+		{"an installation is created though a route may lead to a witness", "TestMayCreate", []edit{{"identity.go",
+			"if id := routes[address]; id == \"\" || !heard[id] {", "if false {"}}},
 		{"the younger installation goes on", "TestOlderInstallationStays", []edit{{"identity.go",
 			"if own == nil || !own.yieldsTo(b.Identity) {", "if own == nil || true {"}}},
 

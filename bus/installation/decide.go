@@ -53,10 +53,12 @@ type rule struct {
 var rules = []rule{
 	{folder: anything, record: unfit, database: anything, zooKeeper: anything, then: refuse, say: (*facts).unfit},
 	{folder: anything, record: away, database: anything, zooKeeper: anything, then: wait, say: (*facts).away},
-	{folder: ours, record: free | tagsLeft, database: anything, zooKeeper: anything, then: refuse, say: (*facts).lostState},
+	{folder: ours, record: free | tagsLeft, database: anything, zooKeeper: anything, then: wait, say: (*facts).witness},
 	{folder: free, record: tagsLeft, database: anything, zooKeeper: anything, then: wait, say: (*facts).lostRecord},
 	{folder: anything, record: others, database: anything, zooKeeper: anything, then: refuse, say: (*facts).otherNATS},
 	{folder: anything, record: otherConfig, database: anything, zooKeeper: anything, then: refuse, say: (*facts).otherConfig},
+	{folder: free, record: free, database: others, zooKeeper: ^unfit, then: wait, say: (*facts).ofDatabase},
+	{folder: free, record: free, database: ^unusable, zooKeeper: others, then: wait, say: (*facts).ofZooKeeper},
 	{folder: anything, record: free | ours, database: unusable, zooKeeper: anything, then: refuse, say: (*facts).ofDatabase},
 	{folder: anything, record: free | ours, database: anything, zooKeeper: unusable, then: refuse, say: (*facts).ofZooKeeper},
 	{folder: anything, record: free | ours, database: away, zooKeeper: anything, then: wait, say: (*facts).ofDatabase},
@@ -108,9 +110,11 @@ func (f *facts) away() error {
 
 func (f *facts) unfit() error { return f.err }
 
-func (f *facts) lostState() error {
-	return fmt.Errorf("this data folder belongs to installation %s, but this NATS has no installation: it lost its state, or is another one. "+
-		"A new start there would repeat IDs. Restore its JetStream (docs/cluster.md), or name the right --server, or, for a new installation, another --data-dir", f.known)
+func (f *facts) witness() error {
+	return fmt.Errorf("%w: waiting for the record of installation %s, to which this data folder belongs: this NATS has no "+
+		"installation. It lost its state, or a single server became a cluster: run `leaf restore FILE` (docs/cluster.md), or, "+
+		"without a backup, start one generator with --adopt. Or it is another NATS: name the right --server. "+
+		"For a new installation, give another --data-dir", allocator.ErrUnavailable, f.known)
 }
 
 func (f *facts) lostRecord() error {

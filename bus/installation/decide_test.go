@@ -25,18 +25,18 @@ const (
 	recordTable = `
 		folder  free ours others otherConfig tagsLeft away unfit
 		free    each each R      R           W        W    R
-		ours    R    each R      R           R        W    R`
+		ours    W    each R      R           W        W    R`
 
 	// A row is a database, a column ZooKeeper. The generator goes on where there is a dot: it creates the record
-	// if there is none, and joins else.
+	// if there is none, and joins else. Where there is N it waits if there is no record, and is refused else.
 	placeTable = `
 		         unused free ours trusted away others emptied replaced unfit
-		unused   .      .    .    .       W    R      R       R        R
-		free     .      .    .    .       W    R      R       R        R
-		ours     .      .    .    .       W    R      R       R        R
-		trusted  .      .    .    .       W    R      R       R        R
-		away     W      W    W    W       W    R      R       R        R
-		others   R      R    R    R       R    R      R       R        R
+		unused   .      .    .    .       W    N      R       R        R
+		free     .      .    .    .       W    N      R       R        R
+		ours     .      .    .    .       W    N      R       R        R
+		trusted  .      .    .    .       W    N      R       R        R
+		away     W      W    W    W       W    N      R       R        R
+		others   N      N    N    N       N    N      N       N        R
 		emptied  R      R    R    R       R    R      R       R        R
 		replaced R      R    R    R       R    R      R       R        R
 		unfit    R      R    R    R       R    R      R       R        R`
@@ -67,6 +67,10 @@ func TestRules(t *testing.T) {
 			want, ok := letters[whole]
 			switch {
 			case ok:
+			case cell == "N" && record == "free":
+				want = wait
+			case cell == "N":
+				want = refuse
 			case cell != ".":
 				want = letters[cell]
 			case record == "free":
@@ -138,7 +142,7 @@ func TestSentences(t *testing.T) {
 		say              []string
 	}{
 		"waits for JetStream": {"A", away, unused, unused, []string{"waiting for JetStream", "installation A", errGone.Error()}},
-		"lost its state":      {"A", free, unused, unused, []string{"installation A", "this NATS has no installation", "--data-dir"}},
+		"lost its state":      {"A", free, unused, unused, []string{"the record of installation A", "leaf restore", "--adopt", "--data-dir"}},
 		"other NATS":          {"A", others, unused, unused, []string{"installation A", "installation B", "--server"}},
 		"other configuration": {"", otherConfig, unused, unused, []string{"installation A", "--epoch"}},
 		"lost record":         {"", tagsLeft, unused, unused, []string{"lost the installation's record", "docs/cluster.md"}},

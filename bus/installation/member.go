@@ -92,9 +92,13 @@ func (m *member) tryJoin(ctx context.Context, begin func(context.Context) error)
 		switch {
 		case then == join:
 			return m.enter(ctx, f)
+		case m.Adopt && m.known != "" && f.record&(free|tagsLeft) != 0:
+			if err := m.adopt(ctx, f); err != nil {
+				return generator.Identity{}, err
+			}
 		case lost != nil: // begin may have used up the time of the context
 			return generator.Identity{}, lost
-		case !begun && (then == create || then == wait && f.record == tagsLeft):
+		case !begun && (then == create || then == wait && f.record == tagsLeft && m.known == ""):
 			// Where tags are left, begin knows which installation lost its record. Look again, also
 			// after an error: a replica that did not have the record yet may have answered.
 			begun, lost = true, begin(ctx)
@@ -171,8 +175,25 @@ func (m *member) create(ctx context.Context) error {
 	if err := m.want.Layout.CheckLife(time.Now().UnixMilli()); err != nil {
 		return fmt.Errorf("%w: %w; `leaf layout` shows what a layout gives", allocator.ErrRefused, err)
 	}
+	return m.write(ctx, rand.Text(), false)
+}
+
+// adopt makes the record of the installation again that the data folder names. If JetStream has no tags, they count as
+// lost.
+func (m *member) adopt(ctx context.Context, f *facts) error {
+	if saved, ok := m.Folder.Worker.Saved(); ok && saved.Layout != m.want.Layout {
+		f.have, f.have.Layout = m.want, saved.Layout
+		f.have.ID = m.known
+		return fmt.Errorf("%w: %w", allocator.ErrRefused, f.otherConfig())
+	}
+	m.State.Log.Warn("making the installation's record again, because of --adopt: remove that flag",
+		"installation", m.known)
+	return m.write(ctx, m.known, true)
+}
+
+func (m *member) write(ctx context.Context, id string, tags bool) error {
 	first := m.want
-	first.ID, first.Created = rand.Text(), time.Now().UTC().Truncate(time.Millisecond)
+	first.ID, first.Tags, first.Created = id, tags, time.Now().UTC().Truncate(time.Millisecond)
 	return kvstore.CreateInstallation(ctx, m.State, first)
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/kvstore"
+	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -135,8 +136,8 @@ func TestJoinMeanwhile(t *testing.T) {
 	}
 }
 
-// What belongs to another installation is refused before anything is created.
-func TestNothingIsCreatedForTheRefused(t *testing.T) {
+// While the database or ZooKeeper belongs to an installation that this NATS does not know, nothing is created.
+func TestNothingIsCreatedBesideAnother(t *testing.T) {
 	for name, theirs := range map[string]func(s *site){
 		"database":                        func(s *site) { s.db.of, s.db.id = "B", "D" },
 		"ZooKeeper":                       func(s *site) { s.zk.of, s.zk.id = "B", "Z" },
@@ -147,7 +148,7 @@ func TestNothingIsCreatedForTheRefused(t *testing.T) {
 			s.db, s.zk = newDatabase("db"), newZooKeeper("zk")
 			theirs(s)
 			f := s.folder()
-			s.fails(f, true, "belongs to installation B", "no installation yet", "free it")
+			s.fails(f, false, "belongs to installation B", "no installation yet", "leaf restore", "free it")
 			for stream := range s.state().JS.StreamNames(t.Context()).Name() {
 				t.Errorf("it made the stream %s", stream)
 			}
@@ -194,23 +195,77 @@ func TestJoinRefused(t *testing.T) {
 	}
 }
 
-// A NATS that lost its state must not begin again at 1 under a generator that
-// knows better. Nor does that generator ask whether it may create a record.
+// A NATS that lost its state must not begin again at 1 under a generator that knows better. Nor does that generator ask
+// whether it may create a record: it waits, and joins when the record is there again. An operator lets one make it.
 func TestJoinLost(t *testing.T) {
+	for _, lost := range []string{"", bus.BucketInstallation} {
+		s := newSite(t)
+		f := s.folder()
+		id := s.joins(f)
+		record := s.record()
+		if lost == "" {
+			s.server = natskit.Start(t)
+		} else {
+			store := kvstore.New(s.state())
+			if err := store.Open(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			addTag(t, store, "order", 501)
+			if err := s.state().JS.DeleteKeyValue(t.Context(), lost); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m := s.member(f)
+		join := func() (string, error) {
+			identity, err := m.join(t.Context(), func(context.Context) error { t.Error("it asked"); return nil })
+			return identity.Installation, err
+		}
+		if _, err := join(); !errors.Is(err, allocator.ErrUnavailable) || !strings.Contains(err.Error(), id) {
+			t.Errorf("join: %v; want it to wait for %s", err, id)
+		}
+		if s.record().ID != "" {
+			t.Error("there is a record")
+		}
+		if err := kvstore.CreateInstallation(t.Context(), s.state(), record); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := join(); got != id {
+			t.Errorf("join: %s, %v, want %s", got, err, id)
+		}
+		if err := s.state().JS.DeleteKeyValue(t.Context(), bus.BucketInstallation); err != nil {
+			t.Fatal(err)
+		}
+		m.Adopt = true
+		if got, err := join(); got != id || !s.record().Tags {
+			t.Errorf("adopting: %s, %v, want %s; the record is %+v", got, err, id, s.record())
+		}
+	}
+}
+
+// The record is not made again with a layout that is not the one of the folder's worker, nor for a folder that names
+// no installation.
+func TestAdoptRefused(t *testing.T) {
 	s := newSite(t)
 	f := s.folder()
-	if err := f.write(fileInstallation, "known"); err != nil {
+	id := s.joins(f)
+	if err := f.Worker.Save(snowflake.Saved{Installation: id, Layout: s.layout, Place: f.Place}); err != nil {
 		t.Fatal(err)
 	}
-	s.db = newDatabase("db")
-	_, err := s.member(f).join(t.Context(), func(context.Context) error { t.Error("it asked"); return nil })
-	if !errors.Is(err, allocator.ErrRefused) || !strings.Contains(err.Error(), "known") {
-		t.Errorf("join: %v; want it refused", err)
+	s.server = natskit.Start(t)
+	s.layout.Epoch++
+	m := s.member(f)
+	m.Adopt = true
+	_, err := m.join(t.Context(), mayBegin)
+	if !errors.Is(err, allocator.ErrRefused) || !strings.Contains(err.Error(), "--epoch") || s.record().ID != "" {
+		t.Errorf("join: %v", err)
 	}
-	if s.db.asked > 0 {
-		t.Error("the database was asked: one that hangs would hold up the refusal")
+	waits := errors.New("waits")
+	m = s.member(s.folder())
+	m.Adopt = true
+	_, err = m.join(t.Context(), func(context.Context) error { return waits })
+	if !errors.Is(err, waits) || s.record().ID != "" {
+		t.Errorf("a folder of no installation: %v", err)
 	}
-	s.joins(s.folder()) // nothing is left
 }
 
 // A damaged record is refused. One that JetStream lost alone, and its tags not, is not made a second time.

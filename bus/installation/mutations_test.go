@@ -15,7 +15,7 @@ func TestMutations(t *testing.T) {
 		name, by string // by finds it
 		edits    []mutate.Edit
 	}{
-		{"the database of another installation is accepted", "TestNothingIsCreatedForTheRefused", []mutate.Edit{{"place.go",
+		{"the database of another installation is accepted", "TestNothingIsCreatedBesideAnother", []mutate.Edit{{"place.go",
 			"l.found = others", "l.found = ours"}}},
 		{"another database than that on record is accepted", "TestOpenLooksAgain", []mutate.Edit{{"place.go",
 			"l.found = replaced", "l.found = ours"}}},
@@ -29,6 +29,8 @@ func TestMutations(t *testing.T) {
 			"if m.known, err = c.Folder", "if _, err = c.Folder"}}},
 		{"a record that was lost beside its tags is made again", "TestJoinWithoutARecord", []mutate.Edit{{"member.go",
 			"case tags:", "case tags && false:"}}},
+		{"a record is created beside the database of another installation", "TestNothingIsCreatedBesideAnother",
+			[]mutate.Edit{{"decide.go", "zooKeeper: ^unfit, then: wait", "zooKeeper: ^unfit, then: create"}}},
 		{"something is created while the owner of a database is not known", "TestWaitsForTheOwner", []mutate.Edit{{"decide.go",
 			"database: away, zooKeeper: anything, then: wait,", "database: 0, zooKeeper: anything, then: wait,"}}},
 		{"ZooKeeper is used before its owner is known", "TestClaimedRegistry", []mutate.Edit{{"member.go",

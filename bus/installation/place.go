@@ -102,7 +102,7 @@ func (l look) why(have kvstore.Installation) error {
 	w := l.words()
 	switch l.found {
 	case others:
-		here := "this NATS has no installation yet"
+		here := "this NATS has no installation yet (if it lost it, run `leaf restore FILE`)"
 		if have.ID != "" {
 			here = "this NATS is installation " + have.ID
 		}

@@ -48,6 +48,8 @@ type Config struct {
 	// Workers keeps the workers, and Administration is the same for questions, so that they do not hold
 	// up reports. nil: the workers are in JetStream.
 	Workers, Administration Registry
+	// Adopt makes the installation's record again if JetStream lost it and the data folder names the installation.
+	Adopt bool
 }
 
 // Generator completes the configuration of a generator with all that depends on its installation. It
@@ -61,6 +63,7 @@ func (c Config) Generator(cfg generator.Config) (generator.Config, error) {
 	cfg.Conn, cfg.JS, cfg.Log = c.State.Conn, c.State.JS, c.State.Log
 	cfg.Node, cfg.Marks, cfg.Recent = c.Folder.Node, c.Folder.Marks, c.Folder.File("recent")
 	cfg.Join, cfg.Open, cfg.Installation = m.join, m.open, m.resumes()
+	cfg.Witness = m.known
 	cfg.OpenEvents = (&kvstore.Events{Config: c.State, MaxBytes: c.EventsMaxBytes, MaxAge: c.EventsMaxAge}).Open
 	cfg.Store, cfg.StoreErr, cfg.StoreKind = m.kv, m.kv.Err, m.want.Store
 	cfg.Records, cfg.Keys = m.kv, m.kv
@@ -70,7 +73,7 @@ func (c Config) Generator(cfg generator.Config) (generator.Config, error) {
 		cfg.StoreErr = func() error { return cmp.Or(c.Database.Err(), m.kv.Err()) }
 	}
 	if c.Server != nil {
-		cfg.NATSErr = c.Server.Health
+		cfg.NATSErr, cfg.Routes = c.Server.Health, c.Server.Routes
 	}
 	cfg.RegistryKind = m.want.Registry
 	cfg.Workers, cfg.Snowflake.Registry = kvstore.NewWorkers(c.State), kvstore.NewWorkers(c.State)

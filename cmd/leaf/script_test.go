@@ -87,7 +87,8 @@ func init() { // not at the declaration, because await refers to it
 		return func(s *script, args []string) (_ ending) { do(s, args); return }
 	}
 	scriptCommands = map[string]func(*script, []string) ending{
-		"await": (*script).await, "event": (*script).event, "generator": (*script).generator, "http": (*script).http,
+		"await": (*script).await, "event": (*script).event, "http": (*script).http,
+		"generator": starts(kit.Serve), "begin": starts(kit.Begin),
 		"ids": (*script).ids, "json": (*script).json, "leaf": (*script).leaf, "oldnats": just((*script).oldNATS),
 		"refused": (*script).refused, "request": (*script).request, "signal": (*script).signal, "stream": (*script).stream,
 		"cat": func(s *script, args []string) ending {
@@ -152,13 +153,17 @@ func (s *script) event(args []string) ending {
 	return s.await([]string{args[0], "request", "0", ".", "$JS.API.DIRECT.GET.LEAF_EVENTS.leaf.events." + args[1]})
 }
 
-func (s *script) generator(args []string) ending {
+func starts(run func(tb testing.TB, dir string, args ...string) *kit.Generator) func(s *script, args []string) ending {
+	return func(s *script, args []string) ending { return s.generator(run, args) }
+}
+
+func (s *script) generator(run func(tb testing.TB, dir string, args ...string) *kit.Generator, args []string) ending {
 	name, args := args[0], append(slices.Clone(s.args[args[0]]), args[1:]...)
 	if !slices.ContainsFunc(args, func(arg string) bool { return arg == "-s" || arg == "--listen" || arg == "--nats-config" }) {
 		args = append([]string{"--listen", testkit.FreeAddress(s.tb)}, args...)
 	}
 	s.Check(os.MkdirAll(s.MkAbs(name), 0o700))
-	g := kit.Serve(s.tb, s.MkAbs(name), args...)
+	g := run(s.tb, s.MkAbs(name), args...)
 	s.generators[name], s.args[name] = g, args
 	for name, value := range map[string]string{"NATS_URL": g.URL, "HTTP": g.HTTP, "NODE": g.Node, "DATA": g.Data} {
 		s.Setenv(name, value)

@@ -145,6 +145,10 @@ func (s *serving) openFolder(context.Context) error {
 	}
 	s.owned.Folder = dir
 	s.defers(dir.Close)
+	if s.belongs && s.config.NewInstallation {
+		s.log.Warn("--new-installation has no effect, because the data folder belongs to an installation. Remove the flag: "+
+			"with an empty data folder it would begin at 1", "dir", dir.Path)
+	}
 	if dir.Copied {
 		s.log.Warn("the data folder was copied or restored: this generator gets a new name and worker. "+
 			"If a NATS server's state was copied with it, and the original runs or has run since, IDs of tags will repeat", "dir", dir.Path)
@@ -168,7 +172,7 @@ func (s *serving) openStores(ctx context.Context) error {
 		}
 	}
 	s.owned.State.JS, s.owned.State.Replicas, s.owned.State.Log = js, s.replicas, s.log
-	s.owned.EventsMaxBytes, s.owned.EventsMaxAge = s.eventsMaxBytes, s.eventsMaxAge
+	s.owned.EventsMaxBytes, s.owned.EventsMaxAge, s.owned.Adopt = s.eventsMaxBytes, s.eventsMaxAge, s.adopt
 	if s.zookeeper.hosts == "" {
 		return nil
 	}

@@ -35,6 +35,7 @@ type serveFlags struct {
 	eventsMaxBytes int64
 	eventsMaxAge   time.Duration
 	replicas       int
+	adopt          bool
 
 	config generator.Config // the fields that a flag sets directly
 }
@@ -82,6 +83,8 @@ signal ends it at once.`,
 	fs.Int64Var(&f.config.MaxStep, "max-step", allocator.DefaultMaxStep, "largest number of IDs that a generator reserves at a time; a tag may have its own")
 	fs.DurationVar(&f.config.Outlast, "outlast", allocator.DefaultOutlast, "how long the IDs in memory should last at the present rate, if the store is unavailable; the step grows until they do")
 	fs.IntVar(&f.replicas, "replicas", 0, "copies of the state that this generator creates in a NATS cluster (default 3 where it has them, else 1)")
+	fs.BoolVar(&f.config.NewInstallation, "new-installation", false, "create a new installation although there may be one that JetStream lost: its tags begin at 1. For one start")
+	fs.BoolVar(&f.adopt, "adopt", false, "if JetStream lost the record of the data folder's installation, make it again: for one start, without a backup")
 	fs.Int64Var(&f.eventsMaxBytes, "events-max-bytes", kvstore.DefaultEventsMaxBytes, "size of the event stream if this generator creates it; one tag's refills fill about an eighth of it")
 	fs.DurationVar(&f.eventsMaxAge, "events-max-age", kvstore.DefaultEventsMaxAge, "how long the event stream keeps an event, if this generator creates the stream")
 	fs.DurationVar(&flakes.Reserve, "worker-reserve", snowflake.DefaultReserve, "most time that is reserved for the worker: snowflakes last this long while the registry is unavailable")
@@ -100,7 +103,7 @@ signal ends it at once.`,
 	f.conn.ownInboxes(fs)
 	group(fs, groupStart, "tag", "data-dir", "server", "listen", "node")
 	group(fs, groupNATS, "nats-config")
-	group(fs, groupState, "replicas", "events-max-bytes", "events-max-age")
+	group(fs, groupState, "replicas", "new-installation", "adopt", "events-max-bytes", "events-max-age")
 	group(fs, groupSnowflakes, "worker-reserve", "worker-grace", "max-clock-skew", "max-clock-back", "max-clock-wait")
 	group(fs, groupLimits, "max-batch", "max-wait", "max-waiting", "max-step", "outlast", "drain-timeout")
 	group(fs, groupLog, "log-level", "log-format")
