@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"errors"
 	"maps"
 
 	"github.com/leafbus/leafbus/allocator/opaque"
@@ -24,7 +25,11 @@ func (a *auditor) revealTaken(ctx context.Context) error {
 	tags := maps.Clone(a.Taken.tags) // what the caller has stays as it is
 	for _, c := range domains {
 		numbers := new(Runs)
-		if err := a.reveal(ctx, c, tags[c.Tag].Finish(), numbers); err != nil {
+		err := a.reveal(ctx, c, tags[c.Tag].Finish(), numbers)
+		if errors.Is(err, bus.UnknownTag) {
+			continue // its record is lost. Then its IDs are compared as they are: they were never claimed
+		}
+		if err != nil {
 			return err
 		}
 		numbers.repeated, numbers.repeats = tags[c.Tag].Repeated() // of IDs, as callers got them

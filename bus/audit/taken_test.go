@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"strings"
@@ -95,6 +96,25 @@ func TestTakenIsCompared(t *testing.T) {
 
 // Of many contradictions some of each kind are named, and all are counted. Counts of huge ranges stop at the highest
 // number.
+// If the record of an opaque tag is lost, its IDs have no numbers. The other tags are audited all the same.
+func TestTakenOfALostOpaqueTag(t *testing.T) {
+	t.Parallel()
+	e := newEvidence(t)
+	e.claims["gift"] = bus.TagClaims{End: 9, Opaque: "53"}
+	e.claimed("order", 9, nil)
+	source, taken := e.source(), new(Taken)
+	source.Reveal = func(context.Context, bus.RevealRequest) (bus.Revealed, error) {
+		return bus.Revealed{}, &bus.Error{Code: 404, Reason: bus.UnknownTag}
+	}
+	if err := taken.Read(strings.NewReader("gift 77\norder 9\n"), ""); err != nil {
+		t.Fatal(err)
+	}
+	report, err := Run(t.Context(), source, Options{Taken: taken})
+	if err != nil || report.Taken.Unclaimed != 2 {
+		t.Errorf("%+v, %v; want two IDs that were never claimed", report.Taken, err)
+	}
+}
+
 func TestTakenCountsAreBounded(t *testing.T) {
 	t.Parallel()
 	var taken Taken
