@@ -136,7 +136,7 @@ func TestDeleteBetween(t *testing.T) {
 	var once sync.Once
 	var c allocatortest.Checker
 	p.OnRequest(func(data []byte) kit.Action {
-		if bytes.Contains(data, []byte("INSERT INTO leaf_alloc")) {
+		if bytes.Contains(data, []byte("INSERT INTO `leaf_alloc`")) {
 			once.Do(func() { // only now the row is inserted
 				createTag(t, other, "order", 1, 10)
 				c.Add(reserve(t, other, "order", 500).Range)
