@@ -78,7 +78,8 @@ type phase struct {
 	serving  atomic.Bool           // NATS has confirmed the subscriptions, and Run has not failed
 	begun    chan struct{}         // closed when serving was first true
 	draining atomic.Bool
-	refusing atomic.Bool // it drains, and hears no other generator
+	deaf     atomic.Pointer[error] // which subscription NATS has refused since serving; nil: none
+	refusing atomic.Bool           // it drains, and hears no other generator
 }
 
 // reported is which alerts and log messages are not over yet.
@@ -158,6 +159,7 @@ func New(cfg Config) *Generator {
 func (g *Generator) Run(ctx context.Context) error {
 	r := new(run)
 	g.life, r.endLife = context.WithCancel(context.WithoutCancel(ctx))
+	g.watchSubscriptions()
 	g.guard.checked.Store(g.reconnects()) // it holds no worker yet
 	r.closed = g.cfg.Conn.StatusChanged(nats.CLOSED)
 	status := g.cfg.Conn.StatusChanged(nats.CONNECTED, nats.CLOSED)

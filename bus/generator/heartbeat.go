@@ -91,7 +91,9 @@ func (g *Generator) heardHeartbeat(msg *nats.Msg) {
 }
 
 // canServe reports whether a service can answer with IDs.
-func (g *Generator) canServe(s *issuer) bool { return !g.phase.draining.Load() && s.healthy() == nil }
+func (g *Generator) canServe(s *issuer) bool {
+	return !g.phase.draining.Load() && g.deaf() == nil && s.healthy() == nil
+}
 
 // hears reports whether the connection delivers what other generators send. A connection that
 // hangs counts as connected for minutes, and delivers nothing.

@@ -1,6 +1,7 @@
 package generator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -166,7 +167,7 @@ func (s *issuer) stepAside(now time.Time) error {
 	if err := s.renew(now); err != nil {
 		return err
 	}
-	why := s.healthy()
+	why := cmp.Or(s.g.deaf(), s.healthy())
 	if healthy := why == nil; healthy != s.unhealthySince.IsZero() {
 		s.unhealthySince = time.Time{}
 		if !healthy {

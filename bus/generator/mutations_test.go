@@ -39,6 +39,14 @@ func TestMutations(t *testing.T) {
 		{"callers read why there is no worker", "TestCausesAreNotForCallers", []edit{{"errors.go",
 			"	case bus.NoWorkerID:\n", "	case \"\":\n"}}},
 
+		// Subscriptions.
+		{"a start goes on without a subscription", "TestStartWithoutSubscriptions", []edit{{"subscriptions.go",
+			"	if errors.Is(err, nats.ErrMaxSubscriptionsExceeded) {", "	if false && errors.Is(err, nats.ErrMaxSubscriptionsExceeded) {"}}},
+		{"a generator that lost a subscription stays in the queue group", "TestRefusedSubscriptionLater", []edit{{"issuer.go",
+			"cmp.Or(s.g.deaf(), s.healthy())", "cmp.Or(nil, s.healthy())"}}},
+		{"a generator that lost a subscription is ready", "TestRefusedSubscriptionLater", []edit{{"state.go",
+			"	case g.deaf() != nil:", "	case false:"}}},
+
 		// A stop.
 		{"a stop does not wait for requests that were accepted", "TestDrainIsHeard", []edit{
 			{"heartbeat.go", "		g.requests.wait(ctx)\n	}\n}", "	}\n}"},

@@ -97,6 +97,9 @@ func (g *Generator) begin(r *run) (err error) {
 	if err := g.flushConn(); err != nil {
 		return fmt.Errorf("NATS did not confirm the subscriptions: %w", err)
 	}
+	if why := g.refusedSubscription(g.cfg.Conn.LastError()); why != nil { // nats.go reports it a little later
+		return why
+	}
 	g.phase.serving.Store(true)
 	close(g.phase.begun)
 	g.sendHeartbeat(false)

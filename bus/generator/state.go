@@ -137,6 +137,8 @@ func (g *Generator) Readiness() bus.Readiness {
 		miss("bus", errStarting)
 	case !g.hears():
 		miss("bus", errSilent)
+	case g.deaf() != nil:
+		miss("bus", g.deaf())
 	}
 	if why := g.cfg.NATSErr(); why != nil {
 		miss("nats", why)

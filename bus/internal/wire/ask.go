@@ -75,14 +75,25 @@ func InboxDenied(nc *nats.Conn, before error, inbox string) error {
 	return nil
 }
 
+// DeniedSubscription returns the subject to which an error of a connection denies to subscribe, if it does.
+func DeniedSubscription(err error) (subject string, ok bool) { return denied(err, "Subscription to") }
+
 // violation returns the subject that the connection's last error denies, if that error is
-// not before. what is how nats-server begins the error.
+// not before.
 func violation(nc *nats.Conn, before error, what string) (subject string, ok bool) {
 	last := nc.LastError()
-	if last == before || !errors.Is(last, nats.ErrPermissionViolation) {
+	if last == before {
 		return "", false
 	}
-	_, rest, ok := strings.Cut(last.Error(), what+` "`)
+	return denied(last, what)
+}
+
+// denied returns the subject that err denies. what is how nats-server begins the error.
+func denied(err error, what string) (subject string, ok bool) {
+	if !errors.Is(err, nats.ErrPermissionViolation) {
+		return "", false
+	}
+	_, rest, ok := strings.Cut(err.Error(), what+` "`)
 	subject, _, _ = strings.Cut(rest, `"`)
 	return subject, ok
 }

@@ -1,0 +1,57 @@
+package generator
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/bus/internal/wire"
+)
+
+// watchSubscriptions ends the start if NATS refuses a subscription. Later the generator is not ready, until it connects
+// again: nats.go keeps the subscription as if it were there, but no message comes.
+func (g *Generator) watchSubscriptions() {
+	nc := g.cfg.Conn
+	onError, onReconnect := nc.ErrorHandler(), nc.ReconnectHandler()
+	nc.SetErrorHandler(func(nc *nats.Conn, sub *nats.Subscription, err error) {
+		if onError != nil {
+			onError(nc, sub, err)
+		}
+		why := g.refusedSubscription(err)
+		switch {
+		case why == nil:
+		case !g.phase.serving.Load():
+			g.fail(why)
+		case g.phase.deaf.Swap(&why) == nil:
+			g.log.Error("this generator is not ready any more", "error", why)
+		}
+	})
+	nc.SetReconnectHandler(func(nc *nats.Conn) { // after the errors of the last connection, and before those of the next
+		g.phase.deaf.Store(nil)
+		if onReconnect != nil {
+			onReconnect(nc)
+		}
+	})
+}
+
+// refusedSubscription returns what an error of the connection says about a subscription that NATS refused; nil: it is none.
+func (g *Generator) refusedSubscription(err error) error {
+	if errors.Is(err, nats.ErrMaxSubscriptionsExceeded) {
+		return fmt.Errorf("NATS refuses a subscription, because this connection has as many as it may have (%d): "+
+			"raise max_subs of the server, account or user to 200 or more, and restart this generator (%w)", g.cfg.Conn.NumSubscriptions(), err)
+	}
+	if subject, ok := wire.DeniedSubscription(err); ok {
+		return fmt.Errorf("NATS refuses the subscription to %s: "+
+			"give the user of the generators the permissions in docs/doctor.md, and restart this generator (%w)", subject, err)
+	}
+	return nil
+}
+
+// deaf returns which subscription NATS refused; nil: none.
+func (g *Generator) deaf() error {
+	if why := g.phase.deaf.Load(); why != nil {
+		return *why
+	}
+	return nil
+}

@@ -1,0 +1,76 @@
+package generator_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/internal/natskit"
+	"github.com/leafbus/leafbus/internal/testkit"
+)
+
+// A generator that cannot have all its subscriptions is refused, and the error says what to do.
+func TestStartWithoutSubscriptions(t *testing.T) {
+	t.Parallel()
+	for config, says := range map[string]string{
+		"max_subs: 20": "max_subs",
+		"max_subs: 40": "max_subs",
+		`accounts { A { jetstream: enabled, users: [{user: u, password: p}], limits { max_subs: 45 } } }
+			no_auth_user: u`: "max_subs",
+		`authorization { users: [{user: u, password: p, permissions: {subscribe: {deny: "leaf.segment.>"}}}] }
+			no_auth_user: u`: "leaf.segment.>",
+		`authorization { users: [{user: u, password: p, permissions: {subscribe: {deny: "$SRV.STATS.leaf"}}}] }
+			no_auth_user: u`: "$SRV.STATS.leaf",
+	} {
+		t.Run(says, func(t *testing.T) {
+			t.Parallel()
+			r, ready := begin(t, natskit.StartWith(t, configured(t, config)), "n", memory(t, "order"), nil)
+			select {
+			case err := <-r.done:
+				refused := errors.Is(err, nats.ErrMaxSubscriptionsExceeded) || errors.Is(err, nats.ErrPermissionViolation)
+				if !refused || !strings.Contains(err.Error(), says) {
+					t.Errorf("%s: Run: %v", config, err)
+				}
+				r.done <- err
+			case <-ready:
+				t.Errorf("%s: it is ready", config)
+			case <-time.After(testkit.Patience):
+				t.Errorf("%s: it goes on", config)
+			}
+		})
+	}
+}
+
+// A generator whose later subscription is refused is not ready, and leaves the requests to another one, until it connects
+// again.
+func TestRefusedSubscriptionLater(t *testing.T) {
+	t.Parallel()
+	s := natskit.StartWith(t, configured(t, "max_subs: 100"))
+	nc := natskit.Connect(t, s)
+	shared := memory(t, "order")
+	deaf := start(t, s, "deaf", shared, nil)
+	start(t, s, "other", shared, nil)
+	var more []*nats.Subscription
+	for range 100 {
+		sub, err := deaf.conn.SubscribeSync("more")
+		if err != nil {
+			t.Fatal(err)
+		}
+		more = append(more, sub)
+	}
+	testkit.Eventually(t, "it is not ready", func() bool { return strings.Contains(deaf.Readiness().Reasons["bus"], "max_subs") })
+	testkit.Eventually(t, "it leaves the queue group", func() bool { return slices.Equal(serving(t, nc), []string{"other"}) })
+	for _, sub := range more {
+		if err := sub.Unsubscribe(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := deaf.conn.ForceReconnect(); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "it is ready again", func() bool { return deaf.Readiness().Ready && len(serving(t, nc)) == 2 })
+}
