@@ -79,15 +79,17 @@ func TestTokens(t *testing.T) {
 		shown            []string
 		ids, pages       int // the status; 200 stands for all below 400 and for 404
 	}{
-		"no tokens":                          {shown: wrong, ids: 200, pages: 200},
-		"no tokens, open to the network":     {change: network, shown: wrong, ids: 200, pages: 403},
-		"callers' token, wrong":              {caller: caller, shown: wrong, ids: 401, pages: 403},
-		"callers' token, right":              {caller: caller, shown: callers, ids: 200, pages: 403},
-		"operators' token, wrong":            {operator: operator, shown: wrong, ids: 200, pages: 401},
-		"operators' token, right":            {operator: operator, shown: operators, ids: 200, pages: 200},
-		"both, wrong":                        {caller: caller, operator: operator, shown: wrong, ids: 401, pages: 401},
-		"both, callers'":                     {caller: caller, operator: operator, shown: callers, ids: 200, pages: 401},
-		"both, operators', from the network": {caller: caller, operator: operator, change: network, shown: operators, ids: 200, pages: 200},
+		"no tokens":                      {shown: wrong, ids: 200, pages: 200},
+		"no tokens, open to the network": {change: network, shown: wrong, ids: 200, pages: 403},
+		"callers' token, wrong":          {caller: caller, shown: wrong, ids: 401, pages: 403},
+		"callers' token, right":          {caller: caller, shown: callers, ids: 200, pages: 403},
+		"operators' token, wrong":        {operator: operator, shown: wrong, ids: 200, pages: 401},
+		"operators' token, right":        {operator: operator, shown: operators, ids: 200, pages: 200},
+		"both, wrong":                    {caller: caller, operator: operator, shown: wrong, ids: 401, pages: 401},
+		"both, callers'":                 {caller: caller, operator: operator, shown: callers, ids: 200, pages: 401},
+		"both, operators', from the network": {
+			caller: caller, operator: operator, change: network, shown: operators, ids: 200, pages: 200,
+		},
 	} {
 		g := &fakeGenerator{
 			initialised: true,
@@ -116,7 +118,9 @@ func TestTokens(t *testing.T) {
 				}
 			}
 			// Health needs no token, but what it says of the inside does.
-			for path, status := range map[string]int{"/healthz": 200, "/readyz": 503, "/readyz/segment": 503, "/readyz/snowflake": 503} {
+			for path, status := range map[string]int{
+				"/healthz": 200, "/readyz": 503, "/readyz/segment": 503, "/readyz/snowflake": 503,
+			} {
 				w := get(s, path, header("Authorization", shown))
 				if w.Code != status || path == "/readyz" && strings.Contains(w.Body.String(), "db7") != (c.pages == 200) {
 					t.Errorf("%s: %s with %q: %d %s", name, path, shown, w.Code, w.Body)

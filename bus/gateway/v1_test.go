@@ -22,8 +22,8 @@ func TestV1(t *testing.T) {
 		{"GET", "segments/order", `{"count":1,"ranges":[{"first":"9007199254740993","last":"9007199254740993"}]}`},
 		{"POST", "segments/order", `{"count":1,"ranges":[{"first":"9007199254740994","last":"9007199254740994"}]}`},
 		{"GET", "segments/order?count=1", `{"count":1,"ranges":[{"first":"9007199254740995","last":"9007199254740995"}]}`},
-		{"GET", "segments/order?count=2",
-			`{"count":2,"ranges":[{"first":"9007199254740996","last":"9007199254740996"},{"first":"9007199254740998","last":"9007199254740998"}]}`},
+		{"GET", "segments/order?count=2", `{"count":2,"ranges":[{"first":"9007199254740996","last":"9007199254740996"},` +
+			`{"first":"9007199254740998","last":"9007199254740998"}]}`},
 		{"POST", "snowflakes?count=1", `{"count":1,"ranges":[{"first":"9007199254740999","last":"9007199254740999"}]}`},
 		{"GET", "snowflakes", `{"count":1,"ranges":[{"first":"9007199254741000","last":"9007199254741000"}]}`},
 		{"HEAD", "snowflakes", ""}, // it takes none
@@ -32,14 +32,17 @@ func TestV1(t *testing.T) {
 	} {
 		w := get(s, "/v1/"+c.path, method(c.method), header("Accept", "text/plain")) // what it answers is JSON
 		h := w.Header()
-		if w.Code != 200 || w.Body.String() != c.body || h.Get("Content-Type") != "application/json" || h.Get("Cache-Control") != "no-store" {
+		if w.Code != 200 || w.Body.String() != c.body || h.Get("Content-Type") != "application/json" ||
+			h.Get("Cache-Control") != "no-store" {
 			t.Errorf("%s %s: %d %v %s, want %s", c.method, c.path, w.Code, h, w.Body, c.body)
 		}
 		if strict := strings.HasSuffix(c.path, "invoice"); strict != (h.Get(bus.HeaderOrder) == "strict") {
 			t.Errorf("%s %s: %v", c.method, c.path, h)
 		}
 	}
-	for path, tag := range map[string]string{"a/b.c": "a/b.c", "a%2Fb": "a/b", "a//b": "a//b", "order/": "order/", "../x": "../x"} {
+	for path, tag := range map[string]string{
+		"a/b.c": "a/b.c", "a%2Fb": "a/b", "a//b": "a//b", "order/": "order/", "../x": "../x",
+	} {
 		g.taken = nil
 		if w := get(s, segmentsPath+path); w.Code != 200 || len(g.taken) != 1 || g.taken[0] != tag {
 			t.Errorf("%s: %d, asked for %q, want %q", path, w.Code, g.taken, tag)
@@ -50,8 +53,9 @@ func TestV1(t *testing.T) {
 // checkProblem fails the test if an answer is not an error as RFC 9457 has it.
 func checkProblem(t *testing.T, path string, w *httptest.ResponseRecorder, want problem) {
 	t.Helper()
-	if w.Code != want.Status || w.Header().Get("Content-Type") != "application/problem+json" || w.Header().Get("Cache-Control") != "no-store" {
-		t.Errorf("%s: %d %v %s, want %d", path, w.Code, w.Header(), w.Body, want.Status)
+	h := w.Header()
+	if w.Code != want.Status || h.Get("Content-Type") != "application/problem+json" || h.Get("Cache-Control") != "no-store" {
+		t.Errorf("%s: %d %v %s, want %d", path, w.Code, h, w.Body, want.Status)
 		return
 	}
 	want.Type, want.Title = "about:blank", http.StatusText(want.Status)
@@ -99,29 +103,32 @@ func TestV1Errors(t *testing.T) {
 	}
 	g.err = nil
 	closed := serve(t, g, func(c *Config) { c.Tokens = tokens("secret", "") })
-	for name, c := range map[string]struct {
-		w    *httptest.ResponseRecorder
-		want problem
+	foreign := header("Sec-Fetch-Site", "cross-site")
+	host := func(r *http.Request) { r.Host = "evil.example" }
+	post, body := method("POST"), func(n int64) func(*http.Request) { return func(r *http.Request) { r.ContentLength = n } }
+	for _, c := range []struct {
+		path           string
+		w              *httptest.ResponseRecorder
+		status         int
+		reason, detail string
 	}{
-		"no tag":         {get(s, "/v1/segments/"), problem{Status: 404, Detail: "/v1/segments/TAG", Reason: "not_found"}},
-		"no path":        {get(s, "/v1/segments"), problem{Status: 404, Detail: "not found", Reason: "not_found"}},
-		"another path":   {get(s, "/v1/snowflakes/"), problem{Status: 404, Detail: "not found", Reason: "not_found"}},
-		"no number":      {get(s, "/v1/snowflakes?count=many"), problem{Status: 400, Detail: `count is "many"`, Reason: "bad_request"}},
-		"zero":           {get(s, "/v1/segments/order?count=0"), problem{Status: 400, Detail: `count is "0"`, Reason: "bad_request"}},
-		"two counts":     {get(s, "/v1/segments/order?count=1&count=2"), problem{Status: 400, Detail: "1 and 2", Reason: "bad_request"}},
-		"HEAD":           {get(s, "/v1/segments/order?count=0", method("HEAD")), problem{Status: 400, Detail: "count", Reason: "bad_request"}},
-		"count in body":  {get(s, "/v1/segments/order", method("POST"), length(13)), problem{Status: 400, Detail: "?count=100", Reason: "bad_request"}},
-		"a large body":   {get(s, "/v1/segments/order", method("POST"), length(maxBody+1)), problem{Status: 413, Detail: "no body", Reason: "body_too_large"}},
-		"another method": {get(s, "/v1/snowflakes", method("PUT")), problem{Status: 405, Detail: "GET, HEAD, POST", Reason: "method_not_allowed"}},
-		"no token":       {get(closed, "/v1/snowflakes"), problem{Status: 401, Detail: "token", Reason: "unauthorized"}},
-		"another site": {get(s, "/v1/snowflakes", method("POST"), header("Sec-Fetch-Site", "cross-site")),
-			problem{Status: 403, Detail: "other sites", Reason: "cross_site"}},
-		"another host": {get(s, "/v1/snowflakes", func(r *http.Request) { r.Host = "evil.example" }),
-			problem{Status: 421, Detail: "Host", Reason: "bad_host"}},
+		{"no tag", get(s, "/v1/segments/"), 404, "not_found", "/v1/segments/TAG"},
+		{"no path", get(s, "/v1/segments"), 404, "not_found", "not found"},
+		{"another path", get(s, "/v1/snowflakes/"), 404, "not_found", "not found"},
+		{"no number", get(s, "/v1/snowflakes?count=many"), 400, "bad_request", `count is "many"`},
+		{"zero", get(s, "/v1/segments/order?count=0"), 400, "bad_request", `count is "0"`},
+		{"two counts", get(s, "/v1/segments/order?count=1&count=2"), 400, "bad_request", "1 and 2"},
+		{"HEAD", get(s, "/v1/segments/order?count=0", method("HEAD")), 400, "bad_request", "count"},
+		{"count in the body", get(s, "/v1/segments/order", post, body(13)), 400, "bad_request", "?count=100"},
+		{"a large body", get(s, "/v1/segments/order", post, body(maxBody+1)), 413, "body_too_large", "no body"},
+		{"another method", get(s, "/v1/snowflakes", method("PUT")), 405, "method_not_allowed", "GET, HEAD, POST"},
+		{"no token", get(closed, "/v1/snowflakes"), 401, "unauthorized", "token"},
+		{"another site", get(s, "/v1/snowflakes", post, foreign), 403, "cross_site", "other sites"},
+		{"another host", get(s, "/v1/snowflakes", host), 421, "bad_host", "Host"},
 	} {
-		checkProblem(t, name, c.w, c.want)
-		if c.want.Status == 405 && c.w.Header().Get("Allow") != "GET, HEAD, POST" {
-			t.Errorf("%s: %v", name, c.w.Header())
+		checkProblem(t, c.path, c.w, problem{Status: c.status, Detail: c.detail, Reason: c.reason})
+		if c.status == 405 && c.w.Header().Get("Allow") != "GET, HEAD, POST" {
+			t.Errorf("%s: %v", c.path, c.w.Header())
 		}
 	}
 	if g.next != 0 {
@@ -136,11 +143,11 @@ func TestV1Errors(t *testing.T) {
 	t.Errorf("a caller that has gone: answered %d", get(s, "/v1/snowflakes").Code)
 }
 
-func length(n int64) func(*http.Request) { return func(r *http.Request) { r.ContentLength = n } }
-
 // Whatever is asked for, the answer has as many IDs as were taken, or is an error that says so.
 func FuzzV1(f *testing.F) {
-	for _, path := range []string{"segments/order", "segments/a%2Fb?count=7", "snowflakes?count=1&x", "snowflakes?count=%", "segments//"} {
+	for _, path := range []string{
+		"segments/order", "segments/a%2Fb?count=7", "snowflakes?count=1&x", "snowflakes?count=%", "segments//",
+	} {
 		f.Add(path)
 	}
 	g := &fakeGenerator{initialised: true}
@@ -154,7 +161,8 @@ func FuzzV1(f *testing.F) {
 		w := httptest.NewRecorder()
 		s.ServeHTTP(w, r)
 		if w.Code != 200 {
-			checkProblem(t, path, w, problem{Status: w.Code, Reason: unmarshal[problem](t, strings.NewReader(w.Body.String())).Reason})
+			reason := unmarshal[problem](t, strings.NewReader(w.Body.String())).Reason
+			checkProblem(t, path, w, problem{Status: w.Code, Reason: reason})
 			return
 		}
 		var body struct{ Count int64 }

@@ -25,7 +25,8 @@ type httpFlags struct {
 }
 
 func (f *httpFlags) register(fs *pflag.FlagSet) {
-	fs.StringVar(&f.addr, "http", defaultHTTP, "`ADDR` of HTTP: Leaf's API, dashboard, metrics, health; port 0 is any free one, empty is off")
+	fs.StringVar(&f.addr, "http", defaultHTTP, "`ADDR` of HTTP: IDs, Leaf's API, dashboard, metrics, health; "+
+		"port 0 is any free one, empty is off")
 	fs.StringVar(&f.token, "http-token", "", "`TOKEN` that callers of HTTP must send, or two, one a line; "+
 		"an address that other machines can reach needs this or TLS")
 	fs.StringVar(&f.adminToken, "http-admin-token", "", "`TOKEN` of operators, or two, one a line; it opens everything. "+
