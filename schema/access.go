@@ -78,17 +78,17 @@ func (t TLS) secure(cfg *mysql.Config) error {
 	to := &tls.Config{InsecureSkipVerify: cfg.TLSConfig == "skip-verify"}
 	switch {
 	case (t.Cert == "") != (t.Key == ""):
-		return errors.New("a client certificate and its key go together: give both")
+		return errors.New("--mysql-tlscert and --mysql-tlskey go together: give both")
 	case cfg.AllowFallbackToPlaintext || cfg.TLSConfig == "false":
-		return errors.New("the DSN allows connections without TLS, but there are files for TLS: leave one of the two out")
+		return errors.New("the DSN allows connections without TLS, and the flags --mysql-tls... demand it: leave one of the two out")
 	}
 	if t.CA != "" {
 		text, err := os.ReadFile(t.CA)
 		if err != nil {
-			return err
+			return fmt.Errorf("--mysql-tlsca: %w", err)
 		}
 		if to.RootCAs = x509.NewCertPool(); !to.RootCAs.AppendCertsFromPEM(text) {
-			return fmt.Errorf("%s has no certificate in PEM", t.CA)
+			return fmt.Errorf("--mysql-tlsca: %s has no certificate in PEM", t.CA)
 		}
 		if to.InsecureSkipVerify {
 			to.VerifyConnection = func(s tls.ConnectionState) error { return verifyAuthority(s.PeerCertificates, to.RootCAs) }
@@ -97,7 +97,7 @@ func (t TLS) secure(cfg *mysql.Config) error {
 	if t.Cert != "" {
 		cert, err := tls.LoadX509KeyPair(t.Cert, t.Key)
 		if err != nil {
-			return fmt.Errorf("the client certificate %s: %w", t.Cert, err)
+			return fmt.Errorf("--mysql-tlscert and --mysql-tlskey: %w", err)
 		}
 		to.Certificates = []tls.Certificate{cert}
 	}

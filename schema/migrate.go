@@ -217,7 +217,7 @@ func (s *Store) same(a, b string) bool { return a == b || s.caseless.Load() && s
 func (s *Store) warnSimilar(existing []string) {
 	s.warned.Do(func() {
 		for _, name := range existing {
-			if lower := strings.ToLower(name); lower != s.cfg.Table && strings.HasSuffix(lower, DefaultTable) {
+			if !s.same(name, s.cfg.Table) && strings.HasSuffix(strings.ToLower(name), DefaultTable) {
 				s.cfg.Log.Warn("the tags are in the table "+s.cfg.Table+", and the database has a table "+name+", too",
 					"fix", "if the tags are there, give --mysql-table "+name+"; else --mysql-table "+s.cfg.Table+" ends this warning")
 			}
