@@ -97,6 +97,12 @@ func (c *Client) AdvanceTag(ctx context.Context, tag string) (TagAdvance, error)
 	return call[TagAdvance](ctx, c, SubjectTagsAdvance, tagName{tag})
 }
 
+// MissingTags returns the tags that generators or events know, and of which there is no record. It is for the time after a restore:
+// create each one with a MaxID above all its IDs. It may take seconds if there are many tags.
+func (c *Client) MissingTags(ctx context.Context) (MissingTags, error) {
+	return call[MissingTags](ctx, c, SubjectTagsMissing, struct{}{})
+}
+
 // DeleteTag removes a tag and returns its last record. Its IDs are not handed out again, even if the
 // tag is created again. [UnknownTag]: the tag does not exist. After [TimedOut] the tag may be deleted,
 // and generators that the error names may serve it until they hear of it: make the same request again.

@@ -38,6 +38,18 @@ type (
 		Tag string `json:"tag"`
 		End ID     `json:"end"` // of all ranges: no ID from it on is known to be in use
 	}
+	// MissingTags is the reply of leaf.admin.tags.missing.
+	MissingTags struct {
+		Tags []MissingTag `json:"tags"`
+		More int          `json:"more,omitempty"` // missing ones that did not fit into the reply
+	}
+	// MissingTag is a tag that generators or events know, and of which there is no record: JetStream lost it, or a backup lacks it.
+	MissingTag struct {
+		Tag    string `json:"tag"`
+		End    ID     `json:"end"`              // of all ranges that are known: it must begin there or above
+		Order  string `json:"order,omitempty"`  // [OrderStrict], or empty for trend order, or if no event says it
+		Opaque string `json:"opaque,omitempty"` // its domain
+	}
 	// TagsPage is the reply of leaf.admin.tags.list.
 	TagsPage struct {
 		Tags []TagRecord `json:"tags"`

@@ -19,6 +19,7 @@ const (
 	SubjectTagsAdvance = "leaf.admin.tags.advance"
 	SubjectTagsDelete  = "leaf.admin.tags.delete"
 	SubjectTagsReveal  = "leaf.admin.tags.reveal"
+	SubjectTagsMissing = "leaf.admin.tags.missing"
 
 	SubjectWorkersList    = "leaf.admin.workers.list"
 	SubjectWorkersRelease = "leaf.admin.workers.release"

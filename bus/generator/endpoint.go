@@ -89,6 +89,7 @@ func (g *Generator) adminHandlers() map[string]func(adminRequest) {
 		bus.SubjectTagsAdvance:    endpoint(g, change, g.tagsAdvance),
 		bus.SubjectTagsDelete:     endpoint(g, change, g.tagsDelete),
 		bus.SubjectTagsReveal:     endpoint(g, question, g.tagsReveal),
+		bus.SubjectTagsMissing:    endpoint(g, question, g.tagsMissing),
 		bus.SubjectWorkersList:    endpoint(g, question, g.workersList),
 		bus.SubjectWorkersRelease: endpoint(g, change, g.workersRelease),
 		bus.SubjectClaims:         endpoint(g, question, g.claims),

@@ -36,17 +36,22 @@ func (g *Generator) known(_ context.Context, req bus.KnownRequest) (bus.KnownPag
 	return page, nil
 }
 
-// unrecorded reports whether the store says that it has no record of a name. If it cannot say, a creation fails anyway.
-func (g *Generator) unrecorded(ctx context.Context, name string) bool {
+// unrecorded reports whether the store has no record of a name, not even that of a deletion.
+func (g *Generator) unrecorded(ctx context.Context, name string) (bool, error) {
+	ctx, cancel := g.storeTime(ctx)
+	defer cancel()
 	_, err := g.cfg.Store.Get(ctx, name)
-	return errors.Is(err, allocator.ErrUnknownTag) && !errors.Is(err, allocator.ErrDeleted)
+	if errors.Is(err, allocator.ErrUnknownTag) {
+		return !errors.Is(err, allocator.ErrDeleted), nil
+	}
+	return false, err
 }
 
 // seenOfLost is how far the generators and the events know a new tag to be in use; 0: nothing is known of the name. If it has a record,
 // the store has the last word, and no other is asked: the question could change the step that they go by.
 func (g *Generator) seenOfLost(ctx context.Context, t allocator.Tag) (seen int64, err error) {
-	if !g.unrecorded(ctx, t.Name) {
-		return 0, nil
+	if unrecorded, err := g.unrecorded(ctx, t.Name); !unrecorded {
+		return 0, err
 	}
 	err = g.hearPeers(ctx)
 	if err == nil {

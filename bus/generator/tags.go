@@ -299,9 +299,11 @@ func (g *Generator) create(ctx context.Context, t allocator.Tag) (bus.TagChange,
 	case err != nil:
 		return bus.TagChange{}, err
 	case seen == 0: // the name is new, or has a record
-	case t.Order == allocator.Strict && t.MaxID <= 1 && g.unrecorded(ctx, t.Name): // no event and no file says how far it was
-		return bus.TagChange{}, conflict("%s was in use before, and its record is lost: add it with --max-id above all IDs that your services got, "+
-			"and at least %d", t.Name, seen)
+	case t.Order == allocator.Strict && t.MaxID <= 1: // no event and no file says how far it was
+		if unrecorded, err := g.unrecorded(ctx, t.Name); err != nil || unrecorded { // else another creation was faster
+			return bus.TagChange{}, cmp.Or(err, error(conflict("%s was in use before, and its record is lost: "+
+				"add it with --max-id above all IDs that your services got, and at least %d", t.Name, seen)))
+		}
 	case t.Order.Domain() != "" && seen > 1:
 		if err := g.cfg.Keys.NeedKey(ctx, t.Name); err != nil { // the key may be lost, too
 			return bus.TagChange{}, err

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/bus/kvstore"
 )
 
@@ -32,10 +33,11 @@ type restored struct {
 	Unchanged    int       `json:"unchanged"`
 	Damaged      []string  `json:"damaged"` // records that JetStream has and that cannot be read: they stay as they are
 	// Behind are tags that were raised above the backup, to where generators or events know them.
-	Behind   []bus.KnownTag `json:"behind"`
-	Compared bool           `json:"compared"` // a generator has said which tags there are
-	Missing  []missingTag   `json:"missing"`
-	Strict   []string       `json:"strict"` // the strict tags
+	Behind      []bus.KnownTag   `json:"behind"`
+	Compared    bool             `json:"compared"` // a generator has said which tags there are
+	Missing     []bus.MissingTag `json:"missing"`
+	MoreMissing int              `json:"more_missing,omitempty"` // those that did not fit into an answer
+	Strict      []string         `json:"strict"`                 // the strict tags
 }
 
 func newRestoreCmd() *cobra.Command {
@@ -85,22 +87,22 @@ Nobody knows how far a strict tag was: see the last step in docs/cluster.md.`,
 
 func (f *restoreFlags) run(cmd *cobra.Command, c *bus.Client, js jetstream.JetStream, b kvstore.Backup) error {
 	ctx := cmd.Context()
-	know, err := gather(ctx, c, js, b.Installation)
+	know, err := generator.Gather(ctx, c, js, b.Installation)
 	if err != nil {
 		return fmt.Errorf("nothing was restored: %w", ofJetStream(ctx, js, err))
 	}
 	progress, end := showRecords(cmd)
-	done, err := kvstore.Restore(ctx, kvstore.Config{Conn: js.Conn(), JS: js, Replicas: f.replicas}, b, know.ends, progress)
+	done, err := kvstore.Restore(ctx, kvstore.Config{Conn: js.Conn(), JS: js, Replicas: f.replicas}, b, know.Ends, progress)
 	end()
 	if err != nil {
 		return ofJetStream(ctx, js, err)
 	}
 	report := restored{
 		Installation: b.Installation, BackedUp: b.Created, Created: done.Created, Raised: done.Raised, Unchanged: done.Unchanged,
-		Damaged: append([]string{}, done.Damaged...), Behind: []bus.KnownTag{}, Missing: []missingTag{}, Strict: []string{},
+		Damaged: append([]string{}, done.Damaged...), Behind: []bus.KnownTag{}, Missing: []bus.MissingTag{}, Strict: []string{},
 	}
 	for _, tag := range done.Behind {
-		report.Behind = append(report.Behind, bus.KnownTag{Tag: tag, End: bus.ID(know.ends[tag])})
+		report.Behind = append(report.Behind, bus.KnownTag{Tag: tag, End: bus.ID(know.Ends[tag])})
 	}
 	problem := f.compare(ctx, c, know, &report)
 	if f.json {
@@ -109,35 +111,35 @@ func (f *restoreFlags) run(cmd *cobra.Command, c *bus.Client, js jetstream.JetSt
 		err = printRestored(cmd, report)
 	}
 	if problem == nil && len(report.Missing) > 0 {
-		problem = fmt.Errorf("missing tags: %d. Their callers get no IDs until you add them", len(report.Missing))
+		problem = fmt.Errorf("missing tags: %d. Their callers get no IDs until you add them", len(report.Missing)+report.MoreMissing)
 	}
 	return errors.Join(err, problem)
 }
 
 // compare waits until a generator can say which tags there are, and adds to the report what is missing.
-func (f *restoreFlags) compare(ctx context.Context, c *bus.Client, know knowledge, report *restored) error {
+func (f *restoreFlags) compare(ctx context.Context, c *bus.Client, know generator.Knowledge, report *restored) error {
 	const again = "repeat the restore: nothing is lowered"
-	if len(know.nodes) == 0 {
+	if len(know.Nodes) == 0 {
 		return nobodyError{errors.New("the records are restored, but no generator runs to compare them with: " +
 			"start all generators with their data folders, and " + again)}
 	}
 	wait, cancel := context.WithTimeout(ctx, f.wait)
 	defer cancel()
 	for {
-		var tags, strict []string
+		strict := []string{}
 		err := eachPage(wait, c, bus.PageRequest{}, func(page bus.TagsPage) {
 			for _, t := range page.Tags {
-				tags = append(tags, t.Tag)
 				if t.Order == bus.OrderStrict {
 					strict = append(strict, t.Tag)
 				}
 			}
 		})
+		var missing bus.MissingTags
 		if err == nil {
-			report.Missing, err = missingTags(wait, c, know, tags)
+			missing, err = missingTags(wait, c)
 		}
 		if err == nil {
-			report.Strict, report.Compared = append(report.Strict, strict...), true
+			report.Missing, report.MoreMissing, report.Strict, report.Compared = missing.Tags, missing.More, strict, true
 			return nil
 		}
 		select {
@@ -160,7 +162,7 @@ func printRestored(cmd *cobra.Command, r restored) error {
 	if len(r.Damaged) > 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), "warning: these records cannot be read, and stay as they are: %s\n", strings.Join(r.Damaged, ", "))
 	}
-	warnMissing(cmd.ErrOrStderr(), r.Missing)
+	warnMissing(cmd.ErrOrStderr(), bus.MissingTags{Tags: r.Missing, More: r.MoreMissing})
 	warnStrict(cmd.ErrOrStderr(), len(r.Strict))
 	return err
 }

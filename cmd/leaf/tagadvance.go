@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/bus"
@@ -23,8 +22,9 @@ type advanceFlags struct {
 
 // advances is what leaf tag advance reports as JSON.
 type advances struct {
-	Tags    []bus.TagAdvance `json:"tags"`
-	Missing []missingTag     `json:"missing"` // with --all: tags that generators or events know, and that have no record
+	Tags []bus.TagAdvance `json:"tags"`
+	// Missing are, with --all, the tags that generators or events know and that have no record.
+	Missing []bus.MissingTag `json:"missing"`
 	tagFailures
 }
 
@@ -71,29 +71,21 @@ programs, and use leaf tag set --max-id instead.`,
 		ValidArgsFunction: completeUpTo(math.MaxInt, &f.conn),
 	}
 	cmd.Flags().BoolVar(&f.all, "all", false, "all tags")
-	f.command(cmd, nil)
-	cmd.RunE = func(cmd *cobra.Command, tags []string) error {
-		return f.conn.withJetStream(cmd, func(c *bus.Client, js jetstream.JetStream) error { return f.run(cmd, c, js, tags) })
-	}
-	return cmd
+	return f.command(cmd, f.run)
 }
 
-func (f *advanceFlags) run(cmd *cobra.Command, c *bus.Client, js jetstream.JetStream, tags []string) (err error) {
-	missing := []missingTag{}
+func (f *advanceFlags) run(cmd *cobra.Command, c *bus.Client, tags []string) (err error) {
+	missing := bus.MissingTags{Tags: []bus.MissingTag{}}
 	if f.all {
-		know, err := gather(cmd.Context(), c, js, "")
-		if err == nil {
-			tags, err = everyTag(cmd, c)
-		}
-		if err == nil {
-			missing, err = missingTags(cmd.Context(), c, know, tags)
+		if tags, err = everyTag(cmd, c); err == nil {
+			missing, err = missingTags(cmd.Context(), c)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	done, err := f.advance(cmd, c, tags)
-	done.Missing = missing
+	done.Missing = missing.Tags
 	warnMissing(cmd.ErrOrStderr(), missing)
 	var unheard []string
 	strict := 0

@@ -1,0 +1,103 @@
+package generator
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+)
+
+// Knowledge is what generators and events know of tags, whatever the records say.
+type Knowledge struct {
+	Nodes   []string                 // the generators that were heard
+	Ends    map[string]int64         // of all ranges of a tag
+	changes map[string]bus.TagRecord // by the last event of each tag that was not deleted
+	deleted map[string]bool
+}
+
+// Gather asks all generators and reads the events. A generator of another installation is an error, unless the installation is "".
+func Gather(ctx context.Context, c *bus.Client, js jetstream.JetStream, installation string) (Knowledge, error) {
+	k := Knowledge{Ends: make(map[string]int64), changes: make(map[string]bus.TagRecord), deleted: make(map[string]bool)}
+	note := func(tag string, end int64) {
+		if allocator.CheckTag(tag) == nil {
+			k.Ends[tag] = max(k.Ends[tag], end)
+		}
+	}
+	for after, more := "", true; more; {
+		pages, err := c.Known(ctx, bus.KnownRequest{After: after})
+		if err != nil {
+			return k, fmt.Errorf("what the generators know cannot be read: %w", err)
+		}
+		after, more, k.Nodes = "", false, nil
+		for _, page := range pages {
+			if installation != "" && page.Installation != "" && page.Installation != installation {
+				return k, fmt.Errorf("the generator %s on this NATS is of installation %s, and the backup is of installation %s: "+
+					"name the right --server and account", page.Node, page.Installation, installation)
+			}
+			k.Nodes = append(k.Nodes, page.Node)
+			for _, t := range page.Tags {
+				note(t.Tag, int64(t.End))
+			}
+			if page.Next != "" && (!more || page.Next < after) {
+				after, more = page.Next, true
+			}
+		}
+	}
+	err := LastRefills(ctx, js, "", note)
+	if err == nil {
+		err = LastChanges(ctx, js, "", func(t bus.TagRecord, deleted bool) {
+			note(t.Tag, int64(t.MaxID))
+			k.changes[t.Tag], k.deleted[t.Tag] = t, deleted // they come in their order
+		})
+	}
+	if err != nil {
+		return k, fmt.Errorf("what the events know cannot be read (if the stream is lost for good, remove it: nats stream rm %s): %w", bus.EventStream, err)
+	}
+	return k, nil
+}
+
+// tagsMissing names the tags that generators or events know, and of which there is no record, not even that of a deletion.
+func (g *Generator) tagsMissing(ctx context.Context, _ struct{}) (bus.MissingTags, error) {
+	missing := bus.MissingTags{Tags: []bus.MissingTag{}}
+	if err := g.hearPeers(ctx); err != nil {
+		return missing, err
+	}
+	k, err := Gather(ctx, bus.NewClient(g.cfg.Conn), g.cfg.JS, g.installation())
+	if err != nil {
+		return missing, err
+	}
+	unlisted := maps.Clone(k.Ends)
+	maps.DeleteFunc(unlisted, func(tag string, _ int64) bool { return k.deleted[tag] })
+	for q := (allocator.Query{Limit: maxClaimsPage}); ; {
+		tags, err := g.cfg.Store.List(ctx, q)
+		if err != nil {
+			return missing, err
+		}
+		for _, t := range tags {
+			delete(unlisted, t.Name)
+		}
+		if len(tags) < q.Limit {
+			break
+		}
+		q.After = tags[len(tags)-1].Name
+	}
+	for _, tag := range slices.Sorted(maps.Keys(unlisted)) {
+		claims, err := g.tagClaims(ctx, tag, 0)
+		if err != nil {
+			return missing, err
+		}
+		if claims.End == 0 && claims.MaxID == 0 && claims.Problem == "" {
+			t := k.changes[tag]
+			missing.Tags = append(missing.Tags, bus.MissingTag{Tag: tag, End: bus.ID(k.Ends[tag]), Order: t.Order, Opaque: t.Opaque})
+		}
+	}
+	if n := fit(g, missing.Tags, len(missing.Tags)); n < len(missing.Tags) {
+		missing.Tags, missing.More = missing.Tags[:n], len(missing.Tags)-n
+	}
+	return missing, nil
+}
