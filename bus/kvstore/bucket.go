@@ -66,6 +66,9 @@ func openBucket(ctx context.Context, cfg Config, name, description string) (jets
 func openStream(ctx context.Context, cfg Config, name string, create func(replicas int) error) (jetstream.KeyValue, error) {
 	kv, err := cfg.JS.KeyValue(ctx, name)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		if err := checkOldStore(ctx, cfg); err != nil {
+			return nil, err
+		}
 		kv, err = replicate(ctx, cfg, func(replicas int) (jetstream.KeyValue, error) {
 			err := create(replicas)
 			if errors.Is(err, jetstream.ErrBucketExists) || errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {

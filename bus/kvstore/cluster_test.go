@@ -182,6 +182,59 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
+// A server that was alone still has its streams when it becomes one of a cluster. Until nats-server has deleted them
+// nothing is created: a new stream would have the old records on that server, and not on the others.
+func TestOldStore(t *testing.T) {
+	t.Parallel()
+	servers := startCluster(t, 3)
+	for _, m := range servers {
+		m.stop()
+		m.options.StoreDir = t.TempDir()
+	}
+	clustered := *servers[0].options
+	servers[0].options.Cluster, servers[0].options.Routes = server.ClusterOpts{}, nil
+	servers[0].start(t)
+	connect := func(m *member) jetstream.JetStream {
+		m.ReadyForConnections(testkit.Patience)
+		nc, err := nats.Connect(m.ClientURL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(nc.Close)
+		js, err := jetstream.New(nc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return js
+	}
+	open := func(js jetstream.JetStream) error {
+		return New(Config{Conn: js.Conn(), JS: js, Log: testkit.Quiet}).Open(testkit.Context(t))
+	}
+	js := connect(servers[0])
+	err := open(js)
+	if err == nil {
+		_, err = js.Publish(t.Context(), "$KV.LEAF_TAGS.order", []byte("old"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	servers[0].stop()
+	*servers[0].options = clustered
+	for _, m := range servers {
+		m.start(t)
+	}
+	js = connect(servers[1])
+	testkit.Eventually(t, "the servers report their stores", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		info, err := js.AccountInfo(ctx)
+		return err == nil && info.Store > 0
+	})
+	if err := open(js); !errors.Is(err, allocator.ErrUnavailable) || !strings.Contains(err.Error(), "streams from before") {
+		t.Errorf("Open: %v", err)
+	}
+}
+
 // raceForWorker puts twice at once on each of many versions. One must win, and
 // the loser must learn that it lost, whatever error code a replicated bucket has for that.
 func raceForWorker(ctx context.Context, t *testing.T, cfg Config) {
