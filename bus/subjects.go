@@ -24,8 +24,6 @@ const (
 	SubjectWorkersRelease = "leaf.admin.workers.release"
 
 	SubjectClaims = "leaf.admin.claims"
-	SubjectAudit  = "leaf.admin.audit"
-	SubjectTrace  = "leaf.admin.trace"
 
 	SubjectBuffers = "leaf.admin.buffers" // every generator answers
 )

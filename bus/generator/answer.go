@@ -1,7 +1,6 @@
 package generator
 
 import (
-	"errors"
 	"maps"
 	"sync"
 	"sync/atomic"
@@ -113,8 +112,8 @@ func (g *Generator) refused(a Answer, err error) *bus.Error {
 	a.Reason = e.Reason
 	g.counts.streaks.refused(a.Tag, e.Reason, time.Now())
 	g.observe(a)
-	if a.Kind != AdminKind && !errors.Is(err, allocator.ErrDamaged) { // what is wrong with a record names no host
-		e = g.public(e)
+	if a.Kind != AdminKind {
+		e = g.public(e, err)
 	}
 	return e
 }

@@ -55,8 +55,6 @@ func (g *Generator) addLeafService() (micro.Service, error) {
 		"workers-list":    {bus.SubjectWorkersList, endpoint(g, question, g.workersList)},
 		"workers-release": {bus.SubjectWorkersRelease, endpoint(g, change, g.workersRelease)},
 		"claims":          {bus.SubjectClaims, endpoint(g, question, g.claims)},
-		"audit":           {bus.SubjectAudit, endpoint(g, question, g.audit)},
-		"trace":           {bus.SubjectTrace, endpoint(g, question, g.trace)},
 		"decode":          {bus.SubjectDecode, micro.HandlerFunc(g.decode)},
 	} {
 		err = errors.Join(err, service.AddEndpoint(name, e.handler, micro.WithEndpointSubject(e.subject)))
@@ -117,7 +115,7 @@ func endpoint[Req, Resp any](
 			body := wire.Encode(resp)
 			if most := g.cfg.Conn.MaxPayload(); int64(len(body)) > most {
 				g.refuse(reply, a, &bus.Error{Code: 500, Reason: bus.Internal, Message: fmt.Sprintf(
-					"the answer has %d bytes, and a NATS message at most %d: raise max_payload, or use `leaf audit` for an audit", len(body), most)})
+					"the answer has %d bytes, and a NATS message at most %d: raise max_payload", len(body), most)})
 				return
 			}
 			g.respond(reply, body)
