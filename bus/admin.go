@@ -125,18 +125,6 @@ func (c *Client) Claims(ctx context.Context, req ClaimsRequest) (ClaimsPage, err
 	return call[ClaimsPage](ctx, c, SubjectClaims, req)
 }
 
-// AuditTag compares what the ledger, the store and the event stream say of a tag. [UnknownTag]: none of them
-// knows the tag.
-func (c *Client) AuditTag(ctx context.Context, tag string) (TagAudit, error) {
-	return call[TagAudit](ctx, c, SubjectAudit, AuditRequest{tag})
-}
-
-// Trace returns which generator claimed an ID, when, in which range and why, as far as that is recorded.
-// [UnknownTag]: nothing is known of the tag.
-func (c *Client) Trace(ctx context.Context, req TraceRequest) (Trace, error) {
-	return call[Trace](ctx, c, SubjectTrace, req)
-}
-
 // timeoutHeader returns the value of [wire.HeaderTimeout] for a request that waits until the context
 // is done. It is empty if the context has no deadline.
 func timeoutHeader(ctx context.Context) string {

@@ -6,7 +6,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 )
 
-// The requests and replies of leaf.admin.claims, leaf.admin.audit and leaf.admin.trace. All times of
+// The request and reply of leaf.admin.claims, and what an audit and a trace find. All times of
 // claims and events are by the clock of the generator that they name.
 type (
 	// ClaimsRequest asks how far tags are claimed. It names Tags, at most 1,000 and deleted ones too. Or it asks for a page: up
@@ -42,10 +42,6 @@ type (
 		Problem string `json:"problem,omitempty"`
 	}
 
-	// AuditRequest asks for the audit of one tag.
-	AuditRequest struct {
-		Tag string `json:"tag"`
-	}
 	// TagAudit is what the records and events of a tag say. The events are those that the stream still has. Counts of IDs are
 	// strings in JSON, as IDs are: they may be above 2^53.
 	TagAudit struct {
@@ -91,13 +87,7 @@ type (
 		Message string `json:"message"`
 	}
 
-	// TraceRequest asks who claimed an ID: of a tag, or a snowflake.
-	TraceRequest struct {
-		Tag       string `json:"tag,omitempty"`
-		ID        ID     `json:"id,omitempty"`
-		Snowflake ID     `json:"snowflake,omitempty"`
-	}
-	// Trace is the reply: what is known of an ID. Claimed does not mean that a caller got it: the generator
+	// Trace is what is known of an ID. Claimed does not mean that a caller got it: the generator
 	// may have it in memory, or may have lost it when it ended.
 	Trace struct {
 		Tag     string       `json:"tag,omitempty"` // empty: a snowflake

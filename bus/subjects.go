@@ -25,8 +25,6 @@ const (
 	SubjectWorkersRelease = "leaf.admin.workers.release"
 
 	SubjectClaims = "leaf.admin.claims"
-	SubjectAudit  = "leaf.admin.audit"
-	SubjectTrace  = "leaf.admin.trace"
 
 	SubjectBuffers = "leaf.admin.buffers" // every generator answers
 	SubjectKnown   = "leaf.admin.known"   // every generator answers

@@ -1,7 +1,6 @@
 package generator
 
 import (
-	"errors"
 	"maps"
 	"strings"
 	"sync"
@@ -123,8 +122,8 @@ func (g *Generator) refused(a Answer, err error) *bus.Error {
 	g.counts.streaks.refused(a.Tag, e.Reason, time.Now())
 	g.alloc.Refused(a.Tag, err)
 	g.observe(a)
-	if a.Kind != AdminKind && !errors.Is(err, allocator.ErrDamaged) { // what is wrong with a record names no host
-		e = g.public(e)
+	if a.Kind != AdminKind {
+		e = g.public(e, err)
 	}
 	return e
 }

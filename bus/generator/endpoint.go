@@ -93,8 +93,6 @@ func (g *Generator) adminHandlers() map[string]func(adminRequest) {
 		bus.SubjectWorkersList:    endpoint(g, question, g.workersList),
 		bus.SubjectWorkersRelease: endpoint(g, change, g.workersRelease),
 		bus.SubjectClaims:         endpoint(g, question, g.claims),
-		bus.SubjectAudit:          endpoint(g, question, g.audit),
-		bus.SubjectTrace:          endpoint(g, question, g.trace),
 	}
 }
 
@@ -156,8 +154,7 @@ func endpoint[Req, Resp any](
 			}
 			if most := g.cfg.Conn.MaxPayload(); int64(len(answer.Data)) > most {
 				g.refuse(reply, a, &bus.Error{Code: 500, Reason: bus.Internal, Message: fmt.Sprintf(
-					"the answer has %d bytes, and a NATS message at most %d: raise max_payload, or use `leaf audit` for an audit",
-					len(answer.Data), most)})
+					"the answer has %d bytes, and a NATS message at most %d: raise max_payload", len(answer.Data), most)})
 				return
 			}
 			g.respondMsg(&nats.Msg{Subject: reply, Header: answer.Header, Data: answer.Data})

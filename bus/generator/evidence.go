@@ -8,8 +8,6 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/bus/audit"
-	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
 const (
@@ -123,57 +121,4 @@ func (g *Generator) tagClaims(ctx context.Context, tag string, maxID int64) (bus
 		c.Order, c.Opaque = e.Order.String(), string(e.Order.Domain())
 	}
 	return c, nil
-}
-
-// evidence is where an audit reads.
-func (g *Generator) evidence() audit.Source {
-	return audit.Source{JS: g.cfg.JS, Claims: g.claims, Workers: g.workersList, Reveal: g.tagsReveal}
-}
-
-// audit compares what the ledger, the store and the events say of one tag.
-func (g *Generator) audit(ctx context.Context, req bus.AuditRequest) (bus.TagAudit, error) {
-	if err := allocator.CheckTag(req.Tag); err != nil {
-		return bus.TagAudit{}, err
-	}
-	report, err := audit.Run(ctx, g.evidence(), audit.Options{Tags: []string{req.Tag}})
-	if err != nil {
-		return bus.TagAudit{}, tooLong(ctx, err)
-	}
-	t := report.Tags[0]
-	if t.End == 0 && t.MaxID == 0 && t.Events == 0 && t.Problem == "" {
-		return t, fmt.Errorf("%s: %w", req.Tag, allocator.ErrUnknownTag)
-	}
-	return t, nil
-}
-
-// trace says who claimed an ID.
-func (g *Generator) trace(ctx context.Context, req bus.TraceRequest) (bus.Trace, error) {
-	switch {
-	case req.Snowflake != 0 && (req.Tag != "" || req.ID != 0):
-		return bus.Trace{}, badRequest("name a tag and an id, or a snowflake: not both")
-	case req.Snowflake != 0:
-		p, err := g.cfg.Snowflake.Layout.Decode(int64(req.Snowflake))
-		if err != nil {
-			return bus.Trace{}, err
-		}
-		t, err := audit.TraceSnowflake(ctx, g.evidence(), decoded(int64(req.Snowflake), p))
-		return t, tooLong(ctx, err)
-	}
-	if err := allocator.CheckTag(req.Tag); err != nil {
-		return bus.Trace{}, err
-	}
-	if req.ID < 1 {
-		return bus.Trace{}, badRequest("id is %d: IDs are at least 1", req.ID)
-	}
-	t, err := audit.TraceTag(ctx, g.evidence(), req.Tag, int64(req.ID))
-	return t, tooLong(ctx, err)
-}
-
-// tooLong is the error of a reading that did not end in time. Else it is err.
-func tooLong(ctx context.Context, err error) error {
-	if err == nil || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return err
-	}
-	return &bus.Error{Code: 504, Reason: bus.TimedOut, Message: fmt.Sprintf("the evidence could not be read in time: wait longer, at most %v, "+
-		"or use `leaf audit` and `leaf trace`, which read it themselves: %v", wire.MaxAdminTimeout, err)}
 }

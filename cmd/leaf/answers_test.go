@@ -6,6 +6,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/bus"
 )
 
 // These tests are about answers that no script of tests/cli can get from a generator.
@@ -61,8 +63,6 @@ func TestAnswers(t *testing.T) {
 			return `{"tag":"a","max_id":"7","was":"7","step":5,"unheard":["n2","n1"]}`, ""
 		case `{"tag":"order"}`:
 			return `{"tag":"order","max_id":"12000","was":"5001","step":5,"unheard":["n1"]}`, ""
-		case `{"tag":"order","id":"5"}`:
-			return `{"tag":"order","id":"5","outcome":"claimed","message":"m","claims":[{"node":"a"},{"node":"b"}],"end":"7"}`, ""
 		case `{"from":7,"limit":1}`:
 			return `{"registry":"kv","workers":[` + holder + `]}`, ""
 		case `{"worker":7,"node":"gone","reserved_until":"2999-01-02T03:04:05Z"}`:
@@ -81,12 +81,23 @@ func TestAnswers(t *testing.T) {
 		{"tag advance --all", exitFailed, lines, "leaf: 1 of 3 tags were not advanced:\nz: damaged"},
 		{"tag advance --all --json", exitFailed, `"failed":[{"tag":"z","error":"`, "1 of 3"},
 		{"tag advance order a", exitOK, "order 5001 → 12000\na 7 unchanged\n", ""},
-		{"trace order 5", exitFailed, "order 5: m\n", "2 claims, and one is allowed"},
 		{"workers release 7 --yes", exitFailed, "", "worker 7 may have been released"},
 	} {
 		status, stdout, stderr := leaf(t, append(strings.Fields(c.args), "-s", url)...)
 		if status != c.status || !strings.Contains(stdout, c.stdout) || !strings.Contains(stderr, c.stderr) {
 			t.Errorf("leaf %s: status %d\n%s%swant %d\n%s%s", c.args, status, stdout, stderr, c.status, c.stdout, c.stderr)
+		}
+	}
+}
+
+// Two claims of one ID are an error, also in JSON.
+func TestTwoClaimsOfAnID(t *testing.T) {
+	t.Parallel()
+	for _, f := range []clientFlags{{}, {json: true}} {
+		var out strings.Builder
+		err := f.printTraced(&out, bus.Trace{Tag: "order", ID: 5, Message: "m", Claims: []bus.TracedClaim{{Node: "a"}, {Node: "b"}}})
+		if err == nil || !strings.Contains(err.Error(), "2 claims, and one is allowed") || !strings.Contains(out.String(), "m") {
+			t.Errorf("%+v: %v\n%s", f, err, &out)
 		}
 	}
 }

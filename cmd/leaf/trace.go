@@ -1,22 +1,28 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
+	"io"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/audit"
+	"github.com/leafbus/leafbus/snowflake"
 )
 
 func newTraceCmd() *cobra.Command {
 	var f clientFlags
-	var req bus.TraceRequest
+	var tag string // empty: a snowflake
+	var id bus.ID
 	cmd := &cobra.Command{
 		Use:   "trace TAG ID | --snowflake ID",
 		Short: "Show which generator claimed an ID",
@@ -31,49 +37,78 @@ caller got the ID. If two generators claimed one ID, the exit status is 1.
 An ID of an opaque tag is traced by its number: the range and the end are of numbers.
 
 Of a strict tag only the last claim is recorded: by which generator, and when.
-Nothing more is known of the IDs below it.
-
-A long trace of a busy tag may need a longer --timeout, up to 10s.`,
+Nothing more is known of the IDs below it.`,
 		Example: `  leaf trace order 4711
   leaf trace order 4711 --json
   leaf trace --snowflake 2056789012345678901`,
 		Args: func(cmd *cobra.Command, args []string) (err error) {
-			req, err = traced(cmd, args)
+			tag, id, err = traced(cmd, args)
 			return err
 		},
 		ValidArgsFunction: completeTags(&f.conn),
 	}
 	cmd.Flags().String("snowflake", "", "trace this snowflake `ID`")
-	return f.command(cmd, func(cmd *cobra.Command, c *bus.Client, _ []string) error {
-		t, err := c.Trace(cmd.Context(), req)
-		switch {
-		case err != nil:
-			return err
-		case f.json:
-			err = printJSON(cmd.OutOrStdout(), t)
-		default:
-			err = printTrace(cmd.OutOrStdout(), t)
+	f.command(cmd, nil) // its flags
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return f.conn.withJetStream(cmd, func(c *bus.Client, js jetstream.JetStream) error {
+			t, err := trace(cmd.Context(), audit.FromClient(c, js), tag, id)
+			if err != nil {
+				return denied(js.Conn(), err)
+			}
+			return f.printTraced(cmd.OutOrStdout(), t)
+		})
+	}
+	return cmd
+}
+
+// trace traces an ID of a tag, or a snowflake if there is no tag.
+func trace(ctx context.Context, from audit.Source, tag string, id bus.ID) (bus.Trace, error) {
+	if tag != "" {
+		if err := allocator.CheckTag(tag); err != nil { // it becomes a subject
+			return bus.Trace{}, err
 		}
-		if err == nil && len(t.Claims) > 1 {
-			err = fmt.Errorf("ID %d has %d claims, and one is allowed", t.ID, len(t.Claims))
-		}
-		return err
+		return audit.TraceTag(ctx, from, tag, int64(id))
+	}
+	page, err := from.Workers(ctx, bus.WorkersRequest{Limit: 1}) // for its layout
+	if err != nil {
+		return bus.Trace{}, err
+	}
+	p, err := page.Layout.Decode(int64(id))
+	if err != nil {
+		return bus.Trace{}, err
+	}
+	return audit.TraceSnowflake(ctx, from, bus.Decoded{
+		ID: id, Time: time.UnixMilli(p.UnixMS).UTC().Format(snowflake.TimeFormat),
+		UnixMS: p.UnixMS, Worker: p.Worker, Sequence: p.Sequence,
 	})
 }
 
-// traced returns the request that the command line means.
-func traced(cmd *cobra.Command, args []string) (req bus.TraceRequest, err error) {
-	snowflake := cmd.Flags().Lookup("snowflake")
+// printTraced writes a trace. Two claims of one ID are an error.
+func (f *clientFlags) printTraced(w io.Writer, t bus.Trace) error {
+	write := printTrace
+	if f.json {
+		write = func(w io.Writer, t bus.Trace) error { return printJSON(w, t) }
+	}
+	err := write(w, t)
+	if err == nil && len(t.Claims) > 1 {
+		err = fmt.Errorf("ID %d has %d claims, and one is allowed", t.ID, len(t.Claims))
+	}
+	return err
+}
+
+// traced returns the tag and the ID that the command line means. A snowflake has no tag.
+func traced(cmd *cobra.Command, args []string) (tag string, id bus.ID, err error) {
+	flake := cmd.Flags().Lookup("snowflake")
 	switch {
-	case snowflake.Changed && len(args) == 0:
-		req.Snowflake, err = parseID(snowflake.Value.String())
-	case !snowflake.Changed && len(args) == 2:
-		req.Tag = args[0]
-		req.ID, err = parseID(args[1])
+	case flake.Changed && len(args) == 0:
+		id, err = parseID(flake.Value.String())
+	case !flake.Changed && len(args) == 2:
+		tag = args[0]
+		id, err = parseID(args[1])
 	default:
 		err = errors.New("name a tag and an ID, or --snowflake and an ID")
 	}
-	return req, err
+	return tag, id, err
 }
 
 func parseID(text string) (bus.ID, error) {
