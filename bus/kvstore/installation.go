@@ -82,7 +82,7 @@ func CreateInstallation(ctx context.Context, cfg Config, first Installation) err
 	if err != nil {
 		return err
 	}
-	kv, err := openBucket(ctx, cfg, bus.BucketInstallation, "Leafbus: the installation's record")
+	kv, err := openBucket(ctx, cfg, bus.BucketInstallation, "Leafbus: the installation's record", smallBytes)
 	if err == nil {
 		_, err = kv.Create(ctx, InstallationKey, record)
 	}

@@ -160,7 +160,7 @@ func decodeKey(tag string, data []byte) (r keyRecord, err error) {
 // counts. If the bucket is lost it makes neither.
 func (k *opaqueKeys) make(ctx context.Context, tag string, d opaque.Domain) (key []byte, err error) {
 	mayBegin := sync.OnceValue(func() error { return k.mayBegin(ctx) }) // once for all numbers of replicas that are tried
-	kv, err := openStream(ctx, k.cfg, bus.BucketKeys, func(replicas int) error {
+	kv, err := openStream(ctx, k.cfg, bus.BucketKeys, keysBytes, func(replicas int, maxBytes int64) error {
 		if err := mayBegin(); err != nil {
 			return err
 		}
@@ -170,6 +170,7 @@ func (k *opaqueKeys) make(ctx context.Context, tag string, d opaque.Domain) (key
 			Subjects:             []string{subjectOf(bus.BucketKeys) + ">"},
 			Storage:              jetstream.FileStorage,
 			Replicas:             replicas,
+			MaxBytes:             maxBytes,
 			MaxMsgsPerSubject:    1,
 			Discard:              jetstream.DiscardNew,
 			DiscardNewPerSubject: true,
@@ -192,6 +193,8 @@ func (k *opaqueKeys) make(ctx context.Context, tag string, d opaque.Domain) (key
 		switch {
 		case errors.Is(err, jetstream.ErrKeyRevisionMismatch), errors.Is(err, jetstream.ErrKeyExists): // another generator was first
 			r, err = k.read(ctx, tag)
+		case full(err):
+			err = fmt.Errorf("writing the key of %s: %w", tag, failedWrite(err))
 		case err != nil: // if it happened, the next attempt finds the key
 			err = fmt.Errorf("%w: writing the key of %s: %w", allocator.ErrUncertain, tag, err)
 		}
