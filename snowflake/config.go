@@ -33,7 +33,7 @@ const (
 	// of time a pause ends. The scheduler makes it a millisecond or more; maxLag makes up for that.
 	nextMillisecond = 500 * time.Microsecond
 	// stalled is how far behind the ceiling may be before that is a fault.
-	stalled = time.Second
+	stalled = 100 * time.Millisecond
 	// ending is how long before the end of the layout an alert says so.
 	ending = 365 * 24 * time.Hour
 )

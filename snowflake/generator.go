@@ -96,7 +96,7 @@ type State struct {
 	ReservedUntil int64
 	RegistryAway  bool  // the last report did not reach the registry
 	Waiting       int   // requests
-	Doubtful      bool  // the process stood still, and requests wait until the registry has confirmed the worker
+	Blocked       bool  // requests wait until the registry has confirmed the worker, or the disk has taken the ceiling
 	Err           error // why it cannot issue IDs now; nil: it can
 }
 
@@ -113,7 +113,8 @@ func (g *Generator) State() State {
 		}
 		return s
 	}
-	s.Worker, s.ReservedUntil, s.RegistryAway, s.Doubtful = w.Worker, w.ReservedUntil, w.failing, g.standstill.doubtful()
+	s.Worker, s.ReservedUntil, s.RegistryAway = w.Worker, w.ReservedUntil, w.failing
+	s.Blocked = g.standstill.doubtful() || t >= w.ceiling
 	switch {
 	case err != nil:
 	case g.restingLocked(t):

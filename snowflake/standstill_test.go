@@ -48,7 +48,7 @@ func TestStandstill(t *testing.T) {
 						n.LookAlive()
 						time.Sleep(50 * ms)
 						waits = max(0, waits-50*ms)
-						if n.State().Doubtful != c.waits {
+						if n.State().Blocked != c.waits {
 							t.Errorf("%+v", n.State())
 						}
 					}
@@ -58,7 +58,7 @@ func TestStandstill(t *testing.T) {
 						return
 					}
 					n.take(waits)
-					if n.State().Doubtful {
+					if n.State().Blocked {
 						t.Error("it is still in doubt")
 					}
 					n.run(10 * time.Second)

@@ -24,7 +24,9 @@ func (g *Generator) sendHeartbeat(gone bool) (number uint64) {
 func (g *Generator) send(b heartbeat) (number uint64) {
 	b.Node, b.ID, b.Number, b.UnixMS = g.cfg.Node, g.group.self, g.group.pulse.send(time.Now()), g.cfg.Snowflake.Clock().Wall
 	b.Claims, b.Strict, b.Rules, b.Opaque = g.cfg.Ledger != nil, true, true, true
-	b.Segment, b.Snowflake = g.canServe(g.segments), g.canServe(g.snowflakes)
+	// A service that rests does not count, because two could rely on each other.
+	b.Segment = g.canServe(g.segments) && !g.segments.rests.Load()
+	b.Snowflake = g.canServe(g.snowflakes) && !g.snowflakes.rests.Load()
 	if worker := g.flakes.Worker(); worker >= 0 && !b.Gone {
 		b.Worker = &worker
 		if state := g.flakes.State(); state.Worker == worker {

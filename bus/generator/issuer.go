@@ -45,12 +45,13 @@ type issuer struct {
 	borrowing atomic.Int64             // requests for which others are asked now
 	delivery  atomic.Pointer[delivery] // of the last opening
 	crowd     crowd                    // of requests
+	rests     atomic.Bool              // it is healthy, and not in the queue group yet
 
 	// Owned by Generator.Run.
-	service        micro.Service // nil: not in the queue group
-	credits        []*credit     // its subscriptions if it has a limit; else service has them
-	reconnects     uint64        // of the connection, when it subscribed
-	unhealthySince time.Time     // since when it cannot serve; zero: it can
+	service    micro.Service // nil: not in the queue group
+	credits    []*credit     // its subscriptions if it has a limit; else service has them
+	reconnects uint64        // of the connection, when it subscribed
+	health     health
 }
 
 // request is what handle needs of a [micro.Request].
@@ -168,19 +169,17 @@ func (s *issuer) stepAside(now time.Time) error {
 		return err
 	}
 	why := cmp.Or(s.g.deaf(), s.healthy())
-	if healthy := why == nil; healthy != s.unhealthySince.IsZero() {
-		s.unhealthySince = time.Time{}
-		if !healthy {
-			s.unhealthySince = now
-		}
+	changed := s.health.note(now, why == nil)
+	aside := s.health.bad(now) && s.g.group.anyPeer(now, s.health.unhealthySince, s.offers)
+	if rests := aside && why == nil; s.rests.Swap(rests) != rests || changed {
 		s.g.sendHeartbeat(false)
 	}
-	aside := !s.unhealthySince.IsZero() && s.g.group.anyPeer(now, s.unhealthySince, s.offers)
 	switch {
 	case aside && s.service != nil && !s.g.mayLeave(now):
 		return nil
 	case aside && s.service != nil:
 		s.g.log.Warn("leaving the queue group, because another generator can serve", "service", s.name, "reason", why)
+		s.health.leave(now)
 		return s.close()
 	case s.service != nil && s.outdated(now):
 		return s.reopen()
@@ -188,6 +187,7 @@ func (s *issuer) stepAside(now time.Time) error {
 		return s.grant()
 	}
 	err := s.open()
+	s.health.enter(now)
 	if err == nil && s.g.phase.serving.Load() {
 		s.g.log.Info("entered the queue group", "service", s.name)
 	}
@@ -294,7 +294,7 @@ func (s *issuer) wait(ctx context.Context, a Answer, tag string, n int64, w wait
 	}
 	var borrowed []bus.Range
 	slow := time.AfterFunc(time.Until(slowAt), func() {
-		if s.kind == SnowflakeKind && s.healthy() == nil && !s.g.flakes.State().Doubtful {
+		if s.kind == SnowflakeKind && s.healthy() == nil && !s.g.flakes.State().Blocked {
 			return // a large batch takes its time
 		}
 		s.g.tasks.do(func() {

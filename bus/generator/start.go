@@ -43,7 +43,7 @@ func (g *Generator) listen() error {
 			return fmt.Errorf("subscribing to %s: %w", subject, err)
 		}
 	}
-	g.segments.unhealthySince, g.snowflakes.unhealthySince = time.Now(), time.Now()
+	g.segments.health.unhealthySince, g.snowflakes.health.unhealthySince = time.Now(), time.Now()
 	g.group.listening = time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), flushWait)
 	defer cancel()
