@@ -36,6 +36,8 @@ type heartbeat struct {
 	Opaque    bool   `json:"opaque,omitempty"` // it knows opaque tags
 	Segment   bool   `json:"segment"`          // it can answer leaf.segment
 	Snowflake bool   `json:"snowflake"`        // it can answer leaf.snowflake
+	Server    string `json:"server,omitempty"` // the name of its NATS server; empty: it is not connected, or of an older version
+	Stays     bool   `json:"stays,omitempty"`  // it cannot move to another NATS server now
 	// Worker is the one that it holds, Lost are those that it has just lost.
 	Worker *int64  `json:"worker,omitempty"`
 	Lost   []int64 `json:"lost,omitempty"`
