@@ -24,6 +24,7 @@ func (g *Generator) sendHeartbeat(gone bool) (number uint64) {
 func (g *Generator) send(b heartbeat) (number uint64) {
 	b.Node, b.ID, b.Number, b.UnixMS = g.cfg.Node, g.group.self, g.group.pulse.send(time.Now()), g.cfg.Snowflake.Clock().Wall
 	b.Claims, b.Strict, b.Rules, b.Opaque = g.cfg.Ledger != nil, true, true, true
+	b.Server, b.Stays = g.cfg.Conn.ConnectedServerName(), g.stays(time.Now())
 	// A service that rests does not count, because two could rely on each other.
 	b.Segment = g.canServe(g.segments) && !g.segments.rests.Load()
 	b.Snowflake = g.canServe(g.snowflakes) && !g.snowflakes.rests.Load()
@@ -37,7 +38,7 @@ func (g *Generator) send(b heartbeat) (number uint64) {
 	if identity := g.membership.identity.Load(); identity != nil {
 		b.Identity = *identity
 	} else {
-		b.Witness, b.Server = g.cfg.Witness, g.cfg.Conn.ConnectedServerId()
+		b.Witness, b.ServerID = g.cfg.Witness, g.cfg.Conn.ConnectedServerId()
 	}
 	if err := g.cfg.Conn.Publish(wire.SubjectPresence, wire.Encode(b)); err != nil {
 		g.log.Debug("a heartbeat cannot be sent", "error", err)
@@ -93,9 +94,7 @@ func (g *Generator) heardHeartbeat(msg *nats.Msg) {
 }
 
 // canServe reports whether a service can answer with IDs.
-func (g *Generator) canServe(s *issuer) bool {
-	return !g.phase.draining.Load() && g.deaf() == nil && s.healthy() == nil
-}
+func (g *Generator) canServe(s *issuer) bool { return !g.phase.draining.Load() && s.able() == nil }
 
 // hears reports whether the connection delivers what other generators send. A connection that
 // hangs counts as connected for minutes, and delivers nothing.
