@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"cmp"
+	"crypto/subtle"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -47,6 +48,8 @@ type Config struct {
 	// User and Password, or Token, are demanded of every client, in-process
 	// ones too, and have at most 72 bytes. They are ignored if ConfigFile sets up its own authentication.
 	User, Password, Token string
+	// Latest returns the password or the token that a client must have which connects now. Default: those above.
+	Latest func() (password, token string)
 
 	// Log takes what the server logs: notices at level Debug, warnings and errors
 	// at their own. Default: slog.Default.
@@ -115,7 +118,27 @@ func (c Config) setCredentials(opts *server.Options) error {
 		return errors.New("clients show a password or a token: give --user and --password, or --token, not both")
 	}
 	opts.Username = c.User
+	if c.Latest != nil {
+		opts.CustomClientAuthentication = latest{c.User, c.Latest}
+	}
 	return errors.Join(setHash(&opts.Password, "password", c.Password), setHash(&opts.Authorization, "token", c.Token))
+}
+
+// latest checks clients against a password or a token that can change.
+type latest struct {
+	user    string
+	secrets func() (password, token string)
+}
+
+// Check implements [server.Authentication].
+func (l latest) Check(c server.ClientAuthentication) bool {
+	equal := func(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
+	shown := c.GetOpts()
+	password, token := l.secrets()
+	if l.user != "" {
+		return equal(shown.Username, l.user) && equal(shown.Password, password)
+	}
+	return token != "" && equal(shown.Token, token)
 }
 
 // setHash sets a credential of the server to the hash of a secret, so that the server keeps no plain one and does not warn of

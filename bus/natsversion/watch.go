@@ -46,6 +46,7 @@ type Watch struct {
 	refused chan error // the first Refusal
 
 	connected atomic.Bool // there was a connection
+	tlsFirst  bool        // set by Connect
 
 	// Of the last Check. Check and Run own them; do not call both at the same time.
 	known   []string // sorted
@@ -62,11 +63,12 @@ func New(log *slog.Logger) *Watch {
 }
 
 // Connect is [nats.Connect], but returns a [Refusal] if it meets a server that must not be
-// used. A server greets over WebSocket only after the handshake: [Watch.Check] and
+// used. A server greets over WebSocket, and with TLS first, only after the handshake: [Watch.Check] and
 // [Watch.Run] check such a server right after each connect.
 func (w *Watch) Connect(servers string, opts ...nats.Option) (*nats.Conn, error) {
 	opts = append(opts, func(o *nats.Options) error {
-		if !slices.ContainsFunc(o.Servers, isWebSocket) {
+		w.tlsFirst = o.TLSHandshakeFirst
+		if !w.tlsFirst && !slices.ContainsFunc(o.Servers, isWebSocket) {
 			o.CustomDialer = redialer{dialer{o.Timeout, w.admit}, &w.connected}
 		}
 		return nil
@@ -184,9 +186,9 @@ func (w *Watch) Check(ctx context.Context, nc *nats.Conn, js jetstream.JetStream
 
 // ask reads the greeting of a server.
 func (w *Watch) ask(server *url.URL) {
-	err := errors.New("a server cannot be asked by WebSocket")
+	err := errors.New("a server cannot be asked by WebSocket, or before TLS")
 	heard := false
-	if !isWebSocket(server.String()) {
+	if !w.tlsFirst && !isWebSocket(server.String()) {
 		d := dialer{askTimeout, func(address string, g greeting) error {
 			heard = true
 			return w.admit(address, g) // which keeps the error

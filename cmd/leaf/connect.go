@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -37,7 +38,10 @@ type connFlags struct {
 	creds, nkey           string // files
 	user, password, token string
 
+	passwordFlag, tokenFlag *pflag.Flag // which know the files of these two
+
 	tlsCA, tlsCert, tlsKey string // files
+	tlsFirst               bool
 
 	inboxPrefix string
 	ownInbox    string // in place of _INBOX, where neither the flag nor the NATS context says more
@@ -73,8 +77,12 @@ func (c *connFlags) register(fs *pflag.FlagSet, title string) {
 			annotate(fs.Lookup(f.name), noteNATS, f.variable)
 		}
 	}
+	fs.BoolVar(&c.tlsFirst, "tlsfirst", false, "begin TLS before the server greets: for a NATS server with handshake_first")
+	group(fs, title, "tlsfirst")
 	markSecret(fs, "server", "password", "token") // a URL may hold a password
 	addSecretFile(fs, title, "password")
+	addSecretFile(fs, title, "token")
+	c.passwordFlag, c.tokenFlag = fs.Lookup("password"), fs.Lookup("token")
 }
 
 // registerClient adds the flags of a command that asks generators. A generator itself does not use
@@ -135,6 +143,9 @@ func (c *connFlags) options(name string) ([]nats.Option, error) {
 	if c.tlsCert != "" {
 		checked("tlscert", nats.ClientCert(c.tlsCert, c.tlsKey))
 	}
+	if c.tlsFirst {
+		opts = append(opts, nats.TLSHandshakeFirst())
+	}
 	if c.inboxPrefix != "" {
 		inbox := c.inboxPrefix + "."
 		if inbox[0] == '$' || strings.HasPrefix(inbox, "leaf.") && !strings.HasPrefix(inbox, installation.InboxPrefix+".") {
@@ -167,38 +178,6 @@ func checkServers(servers []string) error {
 		}
 	}
 	return nil
-}
-
-// identity returns the options that say who connects. Credentials in flags replace all those of a NATS
-// context, which would be sent as well. A password alone is for the user in the context.
-func (c *connFlags) identity() ([]nats.Option, error) {
-	var opts []nats.Option
-	if c.user != "" || c.token != "" || c.creds != "" || c.nkey != "" {
-		opts = append(opts, func(o *nats.Options) error {
-			o.User, o.Password, o.Token = "", "", ""
-			o.Nkey, o.UserJWT, o.SignatureCB = "", nil, nil
-			return nil
-		})
-	}
-	if c.user != "" {
-		opts = append(opts, nats.UserInfo(c.user, c.password))
-	} else if c.password != "" {
-		opts = append(opts, func(o *nats.Options) error { o.Password = c.password; return nil })
-	}
-	if c.token != "" {
-		opts = append(opts, nats.Token(c.token))
-	}
-	if c.creds != "" {
-		opts = append(opts, nats.UserCredentials(c.creds))
-	}
-	if c.nkey != "" {
-		seed, err := nats.NkeyOptionFromSeed(c.nkey)
-		if err != nil {
-			return nil, usagef("--nkey: %w", err)
-		}
-		opts = append(opts, seed)
-	}
-	return opts, nil
 }
 
 // clientFlags are those of the commands that ask generators and print the answer.
@@ -263,7 +242,7 @@ func (c *connFlags) connectClient(cmd *cobra.Command) (*nats.Conn, error) {
 			if !errors.Is(err, nats.ErrPermissionViolation) { // the request returns that
 				fmt.Fprintf(cmd.ErrOrStderr(), "leaf: NATS reports an error: %v\n", err)
 			}
-		}))
+		}), c.followNkey)
 
 	var nc *nats.Conn
 	if c.server != "" && c.context == "" {
@@ -313,9 +292,12 @@ func connectError(servers []string, err error) error {
 		errors.Is(err, nats.ErrAccountAuthExpired):
 		return fmt.Errorf("the NATS server at %s refused access: %w: check --user and --password, --token, --creds or --nkey", at, err)
 	case errors.Is(err, io.EOF):
-		return fmt.Errorf("the server at %s closed the connection, so it is not NATS: give the address of NATS, not of HTTP, with --server", at)
+		return fmt.Errorf("the server at %s closed the connection, so it is not NATS, or its TLS has handshake_first: "+
+			"give the address of NATS, not of HTTP, with --server, or else --tlsfirst", at)
 	case badCert:
 		return fmt.Errorf("the NATS server at %s: %w: give the authority that signed its certificate with --tlsca", at, err)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("the server at %s does not greet: %w: if its TLS has handshake_first, give --tlsfirst", at, err)
 	default:
 		return fmt.Errorf("connect to NATS at %s: %w", at, err)
 	}

@@ -149,4 +149,12 @@ func TestConnectWithTLS(t *testing.T) {
 	if status != exitFailed || !strings.Contains(stderr, "with --tlsca") {
 		t.Errorf("without --tlsca: status %d, stderr %q; want advice", status, stderr)
 	}
+	url = startNATS(t, &server.Options{TLSHandshakeFirst: true, TLSConfig: &tls.Config{Certificates: other.TLS.Certificates}}).ClientURL()
+	if _, _, status, stderr := connect(t, "-s", url, "--tlsca", ca, "--tlsfirst"); status != exitOK {
+		t.Errorf("with --tlsfirst: status %d: %s", status, stderr)
+	}
+	_, _, status, stderr = connect(t, "-s", url, "--tlsca", ca, "--timeout", "500ms")
+	if status != exitFailed || !strings.Contains(stderr, "give --tlsfirst") {
+		t.Errorf("without --tlsfirst: status %d, stderr %q; want advice", status, stderr)
+	}
 }

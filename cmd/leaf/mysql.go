@@ -2,7 +2,6 @@ package main
 
 import (
 	"log/slog"
-	"os"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -45,10 +44,7 @@ func (f *databaseFlags) store(cfg schema.Config) (*schema.Store, error) {
 		return nil, nil
 	}
 	cfg.DSN, cfg.Table, cfg.TLS = f.dsn, f.table, f.tls
-	path := secretFrom(f.secret)
-	if info, err := os.Stat(path); path != "" && err == nil && info.Mode().IsRegular() { // a pipe is read once
-		cfg.Reread = func() (string, error) { return readSecretFile(path) }
-	}
+	cfg.Reread = rereadSecret(f.secret)
 	s, err := schema.New(cfg)
 	if err != nil {
 		return nil, usagef("--mysql: %w", err)

@@ -83,10 +83,20 @@ func readSecretFile(path string) (string, error) {
 	return value, nil
 }
 
+// rereadSecret returns a function that reads a secret again from its file; nil: it comes from no file, or from a pipe, which
+// is read once.
+func rereadSecret(secret *pflag.Flag) func() (string, error) {
+	path := secretFrom(secret)
+	if info, err := os.Stat(path); path == "" || err != nil || !info.Mode().IsRegular() {
+		return nil
+	}
+	return func() (string, error) { return readSecretFile(path) }
+}
+
 // secretFrom returns the file that a secret's value comes from; empty: from no file.
 func secretFrom(secret *pflag.Flag) string {
-	if from := secret.Annotations[noteFrom]; from != nil {
-		return from[0]
+	if secret == nil || secret.Annotations[noteFrom] == nil {
+		return ""
 	}
-	return ""
+	return secret.Annotations[noteFrom][0]
 }

@@ -40,8 +40,8 @@ func (s *serving) connect(context.Context) (err error) {
 	s.owned.Server = server
 	s.defers(func() error { server.Close(); return nil })
 	own := s.conn
-	own.server = ""                                 // NATS_URL may be set, and is not for this one
-	own.tlsCA, own.tlsCert, own.tlsKey = "", "", "" // TLS is not spoken within the process
+	own.server = ""                                                      // NATS_URL may be set, and is not for this one
+	own.tlsCA, own.tlsCert, own.tlsKey, own.tlsFirst = "", "", "", false // TLS is not spoken within the process
 	if state.Conn, err = s.dial(own, dir.Node, server.ClientURL(), server.InProcess()); err != nil {
 		return connectError([]string{server.ClientURL()}, err)
 	}
@@ -53,7 +53,7 @@ func (s *serving) connect(context.Context) (err error) {
 func (s *serving) embedded(name, store string) embedded.Config {
 	return embedded.Config{
 		Listen: s.listen, ConfigFile: s.natsConfig, StoreDir: store, Name: name,
-		User: s.conn.user, Password: s.conn.password, Token: s.conn.token, Log: s.log,
+		User: s.conn.user, Password: s.conn.password, Token: s.conn.token, Latest: s.conn.latest(), Log: s.log,
 	}
 }
 
@@ -123,7 +123,7 @@ func (s *serving) dial(c connFlags, node, url string, more ...nats.Option) (*nat
 		return nil, err
 	}
 	opts = append(opts, installation.Options(s.log, s.config.DrainTimeout)...)
-	return s.versions.Connect(url, append(opts, more...)...)
+	return s.versions.Connect(url, append(append(opts, more...), c.followNkey)...)
 }
 
 // awaitRestart returns an error as soon as only a restart of this process helps its NATS server.
