@@ -13,7 +13,7 @@ import (
 	"github.com/leafbus/leafbus/tests/kit"
 )
 
-// backup is a copy of a stream, as the commands "nats backup" and "nats backup restore" use it.
+// backup is a copy of a stream, as an operator makes it who does not use leaf backup.
 type backup struct {
 	stream string
 	about  struct{ Config, State json.RawMessage }
@@ -54,7 +54,7 @@ func (w *world) backUp(stream string) *backup {
 }
 
 // backUpQuiet is a copy for which nobody wrote meanwhile. A record that is rewritten during a snapshot of nats-server
-// can be missing in it: see the fault restore-documented.
+// can be missing in it: see docs/cluster.md.
 func (w *world) backUpQuiet(stream string) (b *backup) {
 	w.persist("quiet backup of "+stream, func(ctx context.Context) error {
 		last := func() (uint64, error) {

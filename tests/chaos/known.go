@@ -18,10 +18,6 @@ var known = []knownViolation{
 		why: "The machine that knows the installation is refused and ends. The others make a new one, which begins at 1.",
 	},
 	{
-		fault: "restore-busy", servers: "joined", checks: []string{"restore"},
-		why: "A snapshot of nats-server can lack a record that is rewritten meanwhile. Its tag is lost by the restore.",
-	},
-	{
 		fault: "tags-removed", checks: []string{"operator"},
 		why: "No generator that runs makes the bucket again, so the documented step, leaf tag add --max-id, fails.",
 	},

@@ -120,7 +120,7 @@ func (s *strike) createAgain(tag string, above int64) {
 	}
 }
 
-// advance is what an operator does after a restore: docs/cluster.md.
+// advance is what an operator does after a restore without leaf restore: docs/cluster.md.
 func (s *strike) advance() {
 	s.insist("tag", "advance", "--all")
 	s.insist("tag", "set", invoice, "--max-id", fmt.Sprint(s.above(invoice)))
