@@ -14,10 +14,6 @@ type knownViolation struct {
 // known gets shorter when the product is healed.
 var known = []knownViolation{
 	{
-		fault: "grow", checks: []string{"twice", "ready", "reason"},
-		why: "The machine that knows the installation is refused and ends. The others make a new one, which begins at 1.",
-	},
-	{
 		fault: "restore-busy", servers: "joined", checks: []string{"restore"},
 		why: "A snapshot of nats-server can lack a record that is rewritten meanwhile. Its tag is lost by the restore.",
 	},
