@@ -160,11 +160,14 @@ var installationFaults = []*fault{
 		},
 	},
 	{
-		name: "grow", alone: true, begins: 1,
+		name: "grow", weight: 1, alone: true, begins: 1,
 		about: "one machine becomes three, as docs/cluster.md says, and a fourth one joins",
 		strike: func(s *strike) {
-			m, o := s.machines[0], s.world.servers[0]
+			m, o, file := s.machines[0], s.world.servers[0], filepath.Join(s.dir, "single.backup")
 			s.last(time.Second, 3*time.Second)
+			tags := s.crowd.tags()
+			s.crowd.end()
+			s.insist("backup", "--force", file)
 			m.stop()
 			if s.cfg.servers == "joined" {
 				o.stop()
@@ -177,6 +180,17 @@ var installationFaults = []*fault{
 			}
 			for _, m := range s.machines {
 				m.start()
+			}
+			for _, m := range s.machines {
+				s.must(m.name+" waits for the record", func() bool {
+					_, body := m.readyz()
+					return strings.Contains(body, "waiting for the record of installation") || strings.Contains(body, "belongs to installation")
+				})
+			}
+			s.insist("restore", file)
+			s.awaitReady()
+			for _, tag := range tags {
+				s.crowd.add(tag, tag == invoice)
 			}
 		},
 	},
