@@ -19,7 +19,7 @@ import (
 //
 // Ambiguity: when a method returns an error that its own comment does not name, its
 // change may or may not have happened. A range whose Reserve failed is lost, and never
-// used. Create, Update and Delete return ErrUncertain, unless they sent nothing.
+// used. Create, Update and Delete return ErrUncertain, unless it is certain that nothing was written.
 // Implementations must not retry a write in a way that could return a range twice. They
 // may lose ranges.
 //

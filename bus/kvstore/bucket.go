@@ -53,21 +53,33 @@ func subjectOf(bucket string) string { return "$KV." + bucket + "." }
 
 // openBucket returns the bucket, which it creates if it is missing. One that
 // could lose records by itself is refused.
-func openBucket(ctx context.Context, cfg Config, name, description string) (jetstream.KeyValue, error) {
-	return openStream(ctx, cfg, name, func(replicas int) error {
+func openBucket(ctx context.Context, cfg Config, name, description string, size int64) (jetstream.KeyValue, error) {
+	return openStream(ctx, cfg, name, size, func(replicas int, maxBytes int64) error {
 		_, err := cfg.JS.CreateKeyValue(ctx, jetstream.KeyValueConfig{
-			Bucket: name, Description: description, History: 1, Storage: jetstream.FileStorage, Replicas: replicas,
+			Bucket: name, Description: description, History: 1, Storage: jetstream.FileStorage, Replicas: replicas, MaxBytes: maxBytes,
 		})
 		return err
 	})
 }
 
-// openStream is openBucket for a bucket that create makes.
-func openStream(ctx context.Context, cfg Config, name string, create func(replicas int) error) (jetstream.KeyValue, error) {
+// openStream is openBucket for a bucket that create makes. maxBytes is 0 unless the account demands a size.
+func openStream(
+	ctx context.Context, cfg Config, name string, size int64, create func(replicas int, maxBytes int64) error,
+) (jetstream.KeyValue, error) {
 	kv, err := cfg.JS.KeyValue(ctx, name)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		kv, err = replicate(ctx, cfg, func(replicas int) (jetstream.KeyValue, error) {
-			err := create(replicas)
+			err := create(replicas, 0)
+			if code(err) == codeNeedsSize {
+				err = shrink(size, func(maxBytes int64) error {
+					err := create(replicas, maxBytes)
+					if err == nil {
+						cfg.log().Info("the account demands that streams have a size: `leaf doctor` warns before the bucket is full",
+							"bucket", name, "bytes", maxBytes)
+					}
+					return err
+				})
+			}
 			if errors.Is(err, jetstream.ErrBucketExists) || errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 				err = nil // another generator was first, with other replicas
 			}
@@ -191,8 +203,7 @@ func replicate[T any](ctx context.Context, cfg Config, create func(replicas int)
 	var none T
 	for range placementTries {
 		made, err := create(defaultReplicas)
-		api, ok := errors.AsType[*jetstream.APIError](err)
-		if !ok || api.ErrorCode != codeNoPeers && api.ErrorCode != codeNotClustered {
+		if c := code(err); c != codeNoPeers && c != codeNotClustered {
 			return made, err
 		}
 		select {

@@ -43,19 +43,22 @@ type Events struct {
 func (e *Events) Open(ctx context.Context) error {
 	stream, err := e.JS.Stream(ctx, bus.EventStream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		stream, err = replicate(ctx, e.Config, func(replicas int) (jetstream.Stream, error) {
-			maxBytes := cmp.Or(e.MaxBytes, DefaultEventsMaxBytes)
-			return e.JS.CreateStream(ctx, jetstream.StreamConfig{
-				Name:              bus.EventStream,
-				Description:       "Leafbus: what operators watch",
-				Subjects:          []string{bus.EventSubjects},
-				Storage:           jetstream.FileStorage,
-				MaxAge:            cmp.Or(e.MaxAge, DefaultEventsMaxAge),
-				MaxBytes:          maxBytes,
-				MaxMsgsPerSubject: eventsPerSubject(maxBytes),
-				Replicas:          replicas,
-				AllowDirect:       true,
+		stream, err = replicate(ctx, e.Config, func(replicas int) (made jetstream.Stream, err error) {
+			err = shrink(cmp.Or(e.MaxBytes, DefaultEventsMaxBytes), func(maxBytes int64) (err error) {
+				made, err = e.JS.CreateStream(ctx, jetstream.StreamConfig{
+					Name:              bus.EventStream,
+					Description:       "Leafbus: what operators watch",
+					Subjects:          []string{bus.EventSubjects},
+					Storage:           jetstream.FileStorage,
+					MaxAge:            cmp.Or(e.MaxAge, DefaultEventsMaxAge),
+					MaxBytes:          maxBytes,
+					MaxMsgsPerSubject: eventsPerSubject(maxBytes),
+					Replicas:          replicas,
+					AllowDirect:       true,
+				})
+				return err
 			})
+			return made, err
 		})
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			return nil // another generator was first

@@ -76,7 +76,7 @@ func ReadInstallation(ctx context.Context, cfg Config) (have Installation, ok bo
 }
 
 func openInstallation(ctx context.Context, cfg Config) (jetstream.KeyValue, error) {
-	return openBucket(ctx, cfg, bus.BucketInstallation, "Leafbus: the installation's record")
+	return openBucket(ctx, cfg, bus.BucketInstallation, "Leafbus: the installation's record", smallBytes)
 }
 
 // CreateInstallation makes the installation's record, by compare-and-set, and its bucket if that is missing. It does nothing if there

@@ -158,7 +158,7 @@ func decodeKey(tag string, data []byte) (r keyRecord, err error) {
 
 // openKeys opens the bucket, and creates it if it is missing and mayBegin allows that.
 func openKeys(ctx context.Context, cfg Config, mayBegin func() error) (jetstream.KeyValue, error) {
-	return openStream(ctx, cfg, bus.BucketKeys, func(replicas int) error {
+	return openStream(ctx, cfg, bus.BucketKeys, keysBytes, func(replicas int, maxBytes int64) error {
 		if err := mayBegin(); err != nil {
 			return err
 		}
@@ -168,6 +168,7 @@ func openKeys(ctx context.Context, cfg Config, mayBegin func() error) (jetstream
 			Subjects:             []string{subjectOf(bus.BucketKeys) + ">"},
 			Storage:              jetstream.FileStorage,
 			Replicas:             replicas,
+			MaxBytes:             maxBytes,
 			MaxMsgsPerSubject:    1,
 			Discard:              jetstream.DiscardNew,
 			DiscardNewPerSubject: true,
@@ -196,6 +197,8 @@ func (k *opaqueKeys) make(ctx context.Context, tag string, d opaque.Domain) (key
 		switch {
 		case errors.Is(err, jetstream.ErrKeyRevisionMismatch), errors.Is(err, jetstream.ErrKeyExists): // another generator was first
 			r, err = k.read(ctx, tag)
+		case full(err):
+			err = fmt.Errorf("writing the key of %s: %w", tag, failedWrite(err))
 		case err != nil: // if it happened, the next attempt finds the key
 			err = fmt.Errorf("%w: writing the key of %s: %w", allocator.ErrUncertain, tag, err)
 		}

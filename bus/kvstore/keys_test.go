@@ -170,7 +170,7 @@ func TestLostKeys(t *testing.T) {
 	if _, err := newConfig(t, s).JS.Stream(t.Context(), streamOf(bus.BucketKeys)); !errors.Is(err, jetstream.ErrStreamNotFound) {
 		t.Errorf("a refused creation made a bucket, which is in the way of a restore: %v", err)
 	}
-	if _, err := openBucket(t.Context(), newConfig(t, s), bus.BucketKeys, "by hand"); err != nil {
+	if _, err := openBucket(t.Context(), newConfig(t, s), bus.BucketKeys, "by hand", smallBytes); err != nil {
 		t.Fatal(err)
 	}
 	mustCreate(t, other, opaqueTag(t, "new", "53"))

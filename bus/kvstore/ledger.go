@@ -167,13 +167,14 @@ type LedgerBucket struct {
 // OpenLedger opens the bucket of the ledger, and creates it if it is missing. An error that matches
 // [allocator.ErrRefused] says that the bucket could lose records by itself.
 func OpenLedger(ctx context.Context, cfg Config) (*LedgerBucket, error) {
-	kv, err := openStream(ctx, cfg, bus.BucketLedger, func(replicas int) error {
+	kv, err := openStream(ctx, cfg, bus.BucketLedger, tagsBytes, func(replicas int, maxBytes int64) error {
 		_, err := cfg.JS.CreateStream(ctx, jetstream.StreamConfig{
 			Name:              streamOf(bus.BucketLedger),
 			Description:       "Leafbus: how far each tag was claimed",
 			Subjects:          []string{subjectOf(bus.BucketLedger) + ">"},
 			Storage:           jetstream.FileStorage,
 			Replicas:          replicas,
+			MaxBytes:          maxBytes,
 			MaxMsgsPerSubject: 1,
 			Discard:           jetstream.DiscardNew,
 			DenyDelete:        true,
@@ -247,7 +248,7 @@ func (b *LedgerBucket) Write(ctx context.Context, tag string, e allocator.Entry)
 	case errors.Is(err, jetstream.ErrKeyRevisionMismatch), errors.Is(err, jetstream.ErrKeyExists):
 		return 0, fmt.Errorf("%w: another generator changed the ledger's record of %s first", allocator.ErrConflict, tag)
 	case err != nil:
-		return 0, unavailable(tag, fmt.Errorf("%w: %w", errUnanswered, err))
+		return 0, unavailable(tag, failedWrite(err))
 	}
 	return revision, nil
 }

@@ -72,7 +72,7 @@ func TestRecordLost(t *testing.T) {
 			t.Errorf("%s: Reserve: %v", what, err)
 		}
 		if what == "bucket" {
-			if _, err := openBucket(ctx, cfg, bus.BucketInstallation, ""); err != nil && !removing(err) {
+			if _, err := openBucket(ctx, cfg, bus.BucketInstallation, "", smallBytes); err != nil && !removing(err) {
 				t.Fatal(err)
 			}
 		}

@@ -57,7 +57,7 @@ func New(cfg Config) *Store {
 }
 
 func openTags(ctx context.Context, cfg Config) (jetstream.KeyValue, error) {
-	return openBucket(ctx, cfg, bus.BucketTags, "Leafbus: the tags and their max_id")
+	return openBucket(ctx, cfg, bus.BucketTags, "Leafbus: the tags and their max_id", tagsBytes)
 }
 
 // Open opens the bucket, and creates it if it is missing. It may be called
@@ -361,7 +361,7 @@ func (s *Store) change(
 }
 
 // write lets f make the new record of a tag, and writes it unless the record is not old any more: errRace. It returns the new one and its
-// revision. After any error but that and those of f the write may have happened.
+// revision. After an error that matches errUnanswered the write may have happened.
 func write(
 	ctx context.Context, kv jetstream.KeyValue, tag string, old revised, f func(t allocator.Tag, exists bool) (allocator.Tag, error),
 ) (revision uint64, t allocator.Tag, err error) {
@@ -382,7 +382,7 @@ func write(
 	case errors.Is(err, jetstream.ErrKeyRevisionMismatch), errors.Is(err, jetstream.ErrKeyExists):
 		return 0, allocator.Tag{}, errRace
 	case err != nil:
-		return 0, allocator.Tag{}, fmt.Errorf("writing the record of %s (%w): %w", tag, errUnanswered, err)
+		return 0, allocator.Tag{}, fmt.Errorf("writing the record of %s: %w", tag, failedWrite(err))
 	}
 	return revision, t, nil
 }

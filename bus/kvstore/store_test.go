@@ -75,9 +75,9 @@ func saveBucket(tb testing.TB, cfg Config, bucket string) (restore func()) {
 		if err := cfg.JS.DeleteKeyValue(ctx, bucket); err != nil && !errors.Is(err, jetstream.ErrBucketNotFound) {
 			tb.Fatalf("restoring: %v", err)
 		}
-		kv, err := openBucket(ctx, cfg, bucket, "")
+		kv, err := openBucket(ctx, cfg, bucket, "", smallBytes)
 		for removing(err) {
-			kv, err = openBucket(ctx, cfg, bucket, "")
+			kv, err = openBucket(ctx, cfg, bucket, "", smallBytes)
 		}
 		if err != nil {
 			tb.Fatalf("restoring: %v", err)

@@ -44,7 +44,7 @@ func NewWorkers(cfg Config) *Workers {
 }
 
 func openWorkers(ctx context.Context, cfg Config) (jetstream.KeyValue, error) {
-	return openBucket(ctx, cfg, bus.BucketWorkers, "Leafbus: who holds which worker ID, and until when")
+	return openBucket(ctx, cfg, bus.BucketWorkers, "Leafbus: who holds which worker ID, and until when", smallBytes)
 }
 
 func (w *Workers) bucket(ctx context.Context) (jetstream.KeyValue, error) {
@@ -171,7 +171,7 @@ func (w *Workers) Add(ctx context.Context, r snowflake.Record, c snowflake.Choic
 			w.know(e)
 			return e, nil
 		case !mismatch(err):
-			return snowflake.Entry{}, fmt.Errorf("adding the record of worker %d (it may have happened): %w", r.Worker, w.failed(err))
+			return snowflake.Entry{}, fmt.Errorf("adding the record of worker %d: %w", r.Worker, failedWrite(w.failed(err)))
 		}
 	}
 	return snowflake.Entry{}, fmt.Errorf("%w: of %d to %d none is free", snowflake.ErrFull, c.First, c.Last)
@@ -203,7 +203,7 @@ func (w *Workers) Put(ctx context.Context, r snowflake.Record, version uint64) (
 	case mismatch(err):
 		return 0, fmt.Errorf("%w: worker %d", snowflake.ErrConflict, r.Worker)
 	case err != nil:
-		return 0, fmt.Errorf("writing the record of worker %d (it may have happened): %w", r.Worker, w.failed(err))
+		return 0, fmt.Errorf("writing the record of worker %d: %w", r.Worker, failedWrite(w.failed(err)))
 	}
 	w.know(snowflake.Entry{Record: r, Version: version})
 	return version, nil
@@ -212,9 +212,8 @@ func (w *Workers) Put(ctx context.Context, r snowflake.Record, version uint64) (
 // mismatch reports whether a write was refused because the key has another revision.
 // The library's own errors for that do not cover all cases.
 func mismatch(err error) bool {
-	api, ok := errors.AsType[*jetstream.APIError](err)
-	return ok &&
-		(api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
+	c := code(err)
+	return c == jetstream.JSErrCodeStreamWrongLastSequence || c == jetstream.JSErrCodeStreamWrongLastSequenceConstant
 }
 
 func workerKey(worker int64) string { return strconv.FormatInt(worker, 10) }

@@ -34,7 +34,7 @@ func TestWorkersConformance(t *testing.T) {
 
 func workersBucket(t *testing.T, s *embedded.Server) jetstream.KeyValue {
 	t.Helper()
-	kv, err := openBucket(t.Context(), newConfig(t, s), bus.BucketWorkers, "")
+	kv, err := openBucket(t.Context(), newConfig(t, s), bus.BucketWorkers, "", smallBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
