@@ -12,12 +12,15 @@ import (
 )
 
 // Config says how a [Generator] works. All fields are needed but those that have a
-// default, Keys, Ledger, Installation, Witness, Routes, NewInstallation, Recent, Tags, Program, Ready and Observer.
+// default, NextServer, Keys, Ledger, Installation, Witness, Routes, NewInstallation, Recent, Tags, Program, Ready and Observer.
 type Config struct {
 	// Conn is the connection to NATS. Its closed and error handlers must be set
 	// before Run, which closes it in the end.
 	Conn *nats.Conn
 	JS   jetstream.JetStream
+	// NextServer is the choice of Conn, see [nats.ReconnectToServer]; nil: the generator stays at its NATS server.
+	NextServer  *NextServer
+	spreadAfter time.Duration // tests shorten it
 
 	// Store keeps the tags.
 	Store     allocator.Store

@@ -49,3 +49,6 @@ func (g *Generator) HoldConcealing() (release func()) {
 
 // Concealing is how many IDs of batches of opaque tags wait or are concealed.
 func (g *Generator) Concealing() int64 { return g.concealing.ids.Load() }
+
+// SpreadAfter makes the generators of a cluster spread after d.
+func (c *Config) SpreadAfter(d time.Duration) { c.spreadAfter = d }

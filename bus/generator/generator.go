@@ -30,7 +30,7 @@ import (
 //	├── work              prepare (installation, store, tags; retried until
 //	│                     done), then allocator.Run (follows the tags; refills; loads ahead)
 //	├── runFlakes         keeps a worker
-//	└── serve             heartbeats; leaves and enters the queue groups; alerts
+//	└── serve             heartbeats; leaves and enters the queue groups; moves to another NATS server; alerts
 //	    └── services      leaf; leaf-segment and leaf-snowflake while they can be served
 //	        └── requests  a goroutine for each request that waits, or asks the store
 type Generator struct {
@@ -49,6 +49,7 @@ type Generator struct {
 	floors     *floors        // what operators have set while this generator was cut off
 	silence    silence        // its own heartbeats do not come back
 	leaving    leaving        // the queue groups, and reconnects meanwhile
+	spreading  spreading      // over the NATS servers
 	guard      reconnectGuard // whether another generator may have taken the worker meanwhile
 	heardPeers atomic.Int64   // when it had last heard all that run, Unix ns
 	membership membership     // of the installation
@@ -85,7 +86,7 @@ type phase struct {
 // reported is which alerts and log messages are not over yet.
 type reported struct {
 	storeFails   time.Time // when the log last said so; zero: they do not
-	natsDegraded bool      // by the alert nats.degraded
+	natsDegraded bool      // by the alert nats.degraded, about the embedded server or about the only one that is used
 	natsWasWell  bool      // the embedded NATS server was well once
 	ledgerAway   bool      // by the alert ledger.unavailable
 	ledgerSince  time.Time // when the ledger was first found unavailable; zero: it is not
@@ -120,6 +121,7 @@ func New(cfg Config) *Generator {
 		failed: make(chan error, 1), changed: make(chan struct{}, 1), steps: make(chan chan<- struct{}), phase: phase{begun: make(chan struct{})},
 	}
 	g.host, _ = os.Hostname()
+	g.spreading.after, g.spreading.found = cmp.Or(cfg.spreadAfter, spreadAfter), make(chan string, 1)
 	g.reported.natsWasWell = cfg.NATSErr() == nil
 	g.publisher = newPublisher(cfg.JS, g.openEvents, cfg.Log)
 	g.group.pulse.returned = func(before time.Time, heard bool) {
@@ -256,7 +258,7 @@ const degradedDrain = time.Second
 // drainTime is the time for the answers to the requests that were accepted.
 func (g *Generator) drainTime() (context.Context, context.CancelFunc) {
 	most := g.cfg.DrainTimeout
-	if g.reported.natsDegraded {
+	if g.reported.natsDegraded && g.cfg.NATSErr() != nil {
 		most = min(most, degradedDrain)
 	}
 	return context.WithTimeout(context.Background(), most)

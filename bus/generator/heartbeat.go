@@ -24,6 +24,7 @@ func (g *Generator) sendHeartbeat(gone bool) (number uint64) {
 func (g *Generator) send(b heartbeat) (number uint64) {
 	b.Node, b.ID, b.Number, b.UnixMS = g.cfg.Node, g.group.self, g.group.pulse.send(time.Now()), g.cfg.Snowflake.Clock().Wall
 	b.Claims, b.Strict, b.Rules, b.Opaque = g.cfg.Ledger != nil, true, true, true
+	b.Server, b.Stays = g.cfg.Conn.ConnectedServerId(), g.stays(time.Now())
 	b.Segment, b.Snowflake = g.canServe(g.segments), g.canServe(g.snowflakes)
 	if worker := g.flakes.Worker(); worker >= 0 && !b.Gone {
 		b.Worker = &worker
@@ -35,7 +36,7 @@ func (g *Generator) send(b heartbeat) (number uint64) {
 	if identity := g.membership.identity.Load(); identity != nil {
 		b.Identity = *identity
 	} else {
-		b.Witness, b.Server = g.cfg.Witness, g.cfg.Conn.ConnectedServerId()
+		b.Witness = g.cfg.Witness
 	}
 	if err := g.cfg.Conn.Publish(wire.SubjectPresence, wire.Encode(b)); err != nil {
 		g.log.Debug("a heartbeat cannot be sent", "error", err)
@@ -91,9 +92,7 @@ func (g *Generator) heardHeartbeat(msg *nats.Msg) {
 }
 
 // canServe reports whether a service can answer with IDs.
-func (g *Generator) canServe(s *issuer) bool {
-	return !g.phase.draining.Load() && g.deaf() == nil && s.healthy() == nil
-}
+func (g *Generator) canServe(s *issuer) bool { return !g.phase.draining.Load() && s.able() == nil }
 
 // hears reports whether the connection delivers what other generators send. A connection that
 // hangs counts as connected for minutes, and delivers nothing.

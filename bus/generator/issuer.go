@@ -159,6 +159,14 @@ func (s *issuer) reopen() error {
 	return errors.Join(s.subscribe(), before.close())
 }
 
+// able says why the service must not be asked; nil: it may be.
+func (s *issuer) able() error {
+	if s.g.spreading.moving.Load() {
+		return errMoving
+	}
+	return cmp.Or(s.g.deaf(), s.healthy())
+}
+
 // stepAside leaves or enters the queue group, as this generator and its peers can serve.
 //
 // It leaves only if a peer has reported that it can serve, later than this generator became unable
@@ -167,7 +175,7 @@ func (s *issuer) stepAside(now time.Time) error {
 	if err := s.renew(now); err != nil {
 		return err
 	}
-	why := cmp.Or(s.g.deaf(), s.healthy())
+	why := s.able()
 	if healthy := why == nil; healthy != s.unhealthySince.IsZero() {
 		s.unhealthySince = time.Time{}
 		if !healthy {

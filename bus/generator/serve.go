@@ -1,6 +1,7 @@
 package generator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,6 +64,7 @@ func (g *Generator) serve(ctx context.Context, r *run, status <-chan nats.Status
 		case <-late:
 			starting = false
 		}
+		g.spread(time.Now())
 		g.alloc.Share(1 + g.group.count(time.Now(), g.segments.offers))
 		switch {
 		case g.phase.serving.Load():
@@ -140,21 +142,21 @@ func (g *Generator) logStore() {
 	}
 }
 
-// alertNATS publishes an alert when NATSErr begins to report an error, and the end of the
-// alert when NATSErr reports none any more.
+// alertNATS publishes an alert when NATSErr begins to report an error, or when all generators use one server, and the end of the
+// alert when neither holds any more.
 func (g *Generator) alertNATS(now time.Time) {
-	err := g.cfg.NATSErr()
+	err := cmp.Or(g.cfg.NATSErr(), g.spreading.err(now, g.group.self, g.cfg.Conn.ConnectedServerName()))
 	switch {
 	case err != nil && !g.reported.natsDegraded:
 		if !g.reported.natsWasWell && now.Sub(g.made) < degradedStart {
 			return
 		}
 		g.reported.natsDegraded = true
-		g.log.Error("the embedded NATS server does not keep its part of the state", "error", err)
+		g.log.Error("NATS is degraded", "error", err)
 		g.publishEvent("nats.degraded", g.cfg.Node, bus.NATSDegradedEvent{Node: g.cfg.Node, Cause: err.Error()})
 	case err == nil && g.reported.natsDegraded:
 		g.reported.natsDegraded = false
-		g.log.Info("the embedded NATS server keeps its part of the state again")
+		g.log.Info("NATS is degraded no more")
 		g.publishEvent("nats.recovered", g.cfg.Node, bus.RecoveredEvent{Node: g.cfg.Node, Episode: "degraded"})
 	}
 	g.reported.natsWasWell = g.reported.natsWasWell || err == nil

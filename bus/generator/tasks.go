@@ -54,6 +54,13 @@ func (t *tasks) leave() {
 	}
 }
 
+// busy reports whether any runs.
+func (t *tasks) busy() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.running > 0
+}
+
 // wait waits until none runs, or the context is done.
 func (t *tasks) wait(ctx context.Context) {
 	t.mu.Lock()

@@ -58,7 +58,8 @@ func start(t *testing.T, s *embedded.Server, node string, store allocator.Store,
 // begin is start without waiting until it is ready.
 func begin(t *testing.T, s *embedded.Server, node string, store allocator.Store, change func(*generator.Config)) (r *running, ready <-chan struct{}) {
 	t.Helper()
-	nc := natskit.Connect(t, s)
+	next := new(generator.NextServer)
+	nc := natskit.Connect(t, s, nats.ReconnectToServer(next.Pick), nats.MaxReconnects(-1))
 	js, err := jetstream.New(nc)
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +67,7 @@ func begin(t *testing.T, s *embedded.Server, node string, store allocator.Store,
 	started := make(chan struct{})
 	state := kvstore.Config{Conn: nc, JS: js, Log: testkit.Quiet}
 	cfg := generator.Config{
-		Conn: nc, JS: js, Store: store, Node: node, Log: testkit.Quiet,
+		Conn: nc, NextServer: next, JS: js, Store: store, Node: node, Log: testkit.Quiet,
 		Join: func(context.Context, func(context.Context) error) (generator.Identity, error) {
 			return generator.Identity{}, nil
 		},

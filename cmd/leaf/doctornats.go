@@ -302,6 +302,10 @@ func (d *doctor) generators(_ context.Context, log *slog.Logger) (string, error)
 	}
 	if len(d.look.nodes) == 0 {
 		log.Error("no generator answers", "fix", "start one with leaf serve")
+		return "", nil
+	}
+	if server := common(d.look.nodes, natsServer); len(d.look.nodes) > 1 && server != "" && d.nc.ConnectedClusterName() != "" {
+		log.Warn(fmt.Sprintf("all generators (%s) use the NATS server %s: while it hangs, every call fails", names(d.look.nodes), server), "fix", fixSpread)
 	}
 	return "ready: " + names(d.look.nodes), nil
 }

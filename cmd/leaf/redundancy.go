@@ -266,10 +266,14 @@ func alone(able []bus.State) (why, fix string) {
 	}
 	if server := common(able, natsServer); server != "" {
 		return fmt.Sprintf("all generators that are ready (%s) use the NATS server %s", names(able), server),
-			"let them use different servers of a cluster: restart one with another server first in --server"
+			fixSpread
 	}
 	return "", ""
 }
+
+// fixSpread is what to do if all generators use one NATS server.
+const fixSpread = "in a cluster, generators move to other servers within a minute; " +
+	"if not, give each the addresses of several servers (--server), and make sure that it can reach them"
 
 // natsServer names the NATS server of a generator. Older versions do not report its name.
 func natsServer(s bus.State) string { return cmp.Or(s.Server, s.Address) }

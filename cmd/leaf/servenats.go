@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/bus/installation"
 	"github.com/leafbus/leafbus/bus/kvstore"
 )
@@ -25,7 +26,8 @@ func (s *serving) connect(context.Context) (err error) {
 	state := &s.owned.State
 	dir := s.owned.Folder
 	if !s.embed {
-		if state.Conn, err = s.dial(s.conn, dir.Node, s.conn.server); err != nil {
+		s.config.NextServer = new(generator.NextServer)
+		if state.Conn, err = s.dial(s.conn, dir.Node, s.conn.server, nats.ReconnectToServer(s.config.NextServer.Pick)); err != nil {
 			return connectError(splitList(s.conn.server), err)
 		}
 		s.defers(func() error { state.Conn.Close(); return nil })

@@ -206,9 +206,8 @@ func (s *strike) awaitMachine(m *machine) {
 	s.await(readyWithin, 100*time.Millisecond, m.ready)
 }
 
-// awaitRedundant waits until any one machine may stop. No other fault strikes, so it must come soon. If all generators
-// use one NATS server, the command says that one must be restarted. That one then takes a random server, so more than
-// one restart may be needed.
+// awaitRedundant waits until any one machine may stop. No other fault strikes, so it must come soon. Generators that all use
+// one NATS server move.
 func (s *strike) awaitRedundant() {
 	for end := time.Now().Add(2 * readyWithin); ; {
 		r := s.operator("nodes", "--wait-redundant", "--wait", "18s")
@@ -217,10 +216,6 @@ func (s *strike) awaitRedundant() {
 			return
 		case time.Now().After(end):
 			s.violated("redundant", "", fmt.Sprintf("leaf nodes --wait-redundant: exit status %d: %s", r.Status, r.Stderr))
-		case strings.Contains(r.Stderr, "restart one with another server first"):
-			m := s.machines[s.IntN(len(s.machines))]
-			m.stop()
-			m.start()
 		}
 	}
 }

@@ -54,13 +54,13 @@ const texts = {
   "segment.shadowed": () => "the table leaf_alloc has a row with the name of this tag, which is not in the database. The row is not served: delete it or rename it",
   "segment.recovered": (b) => (b.episode === "shadowed" ? "no row of leaf_alloc has the name of this tag any more"
     : `${b.episode.replace("_", " ")} is over`),
-  "nats.degraded": (b) => `its embedded NATS server does not keep its part of the state: ${b.cause}`,
+  "nats.degraded": (b) => `NATS is degraded: ${b.cause}`,
   "ledger.replaced": (b) =>
     `JetStream lost the bucket LEAF_LEDGER (${b.cause}). The generators fill it again from the database, events and their own marks. ` +
     "Find out why it was lost",
   "ledger.unavailable": (b) => `no range can be claimed, so IDs come from memory alone (${b.error})`,
   "ledger.recovered": (b) => (b.episode === "replaced" ? "the ledger is filled again" : "the ledger is available again"),
-  "nats.recovered": () => "its embedded NATS server keeps its part of the state again",
+  "nats.recovered": () => "NATS is degraded no more",
   "clock.backwards": (b) =>
     `its clock is ${millis(b.offset_ms)} behind its last snowflake; requests ${b.action === "waited" ? "wait" : "are refused"}`,
   "clock.skewed": clockSkewed,

@@ -1,0 +1,266 @@
+package generator
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+const (
+	// spreadAfter is how long all generators must have stayed at their NATS servers before one moves to another server.
+	spreadAfter = 10 * time.Second
+	// againFactor times spreadAfter is the least time between two attempts of one generator to move.
+	againFactor = 6
+	// crowdedFactor times spreadAfter is how long all may use one server until that is an alert. By then most have moved.
+	crowdedFactor = 3
+	// greetWait bounds the wait for the greeting of a NATS server. One that needs longer is not a better one.
+	greetWait = time.Second
+	// maxGreeting bounds a greeting, in bytes. It lists every server of the cluster.
+	maxGreeting = 1 << 20
+	// moveWait is how long a move may take beside the wait for accepted requests. Then the generator stays where it is.
+	moveWait = 5 * time.Second
+)
+
+var errMoving = errors.New("the generator moves to another NATS server")
+
+// NextServer chooses the NATS server of a connection's next attempt to reconnect. The zero value leaves the choice to nats.go.
+// Its methods are safe for concurrent use.
+type NextServer struct{ host atomic.Pointer[string] }
+
+// Pick is a [nats.ReconnectToServerHandler]. A server that was chosen is tried once.
+func (n *NextServer) Pick(pool []nats.Server, _ nats.ServerInfo) (*nats.Server, time.Duration) {
+	if host := n.host.Swap(nil); host != nil {
+		for i := range pool {
+			if pool[i].URL.Host == *host {
+				return &pool[i], 0
+			}
+		}
+	}
+	return nil, 0
+}
+
+// place is which NATS server a generator uses.
+type place struct {
+	run, node, server string
+	stays             bool // it cannot move now
+}
+
+// spreading spreads the generators over the NATS servers of a cluster. nats.go chooses at random, so all may use one server, and
+// while that one hangs, every call fails. From the servers that most use, the generator with the lowest run moves. It moves only to a
+// server that has at least two generators fewer, so that none moves back.
+type spreading struct {
+	moving atomic.Bool               // this generator has left its queue groups, or is about to, for a reconnect to another server
+	tried  atomic.Pointer[time.Time] // when it last tried to move
+	found  chan string               // the address of a better server; holds one
+
+	// Owned by Run.
+	after   time.Duration // spreadAfter
+	places  []place
+	settled time.Time // since when they are the same
+	crowded time.Time // since when all use one server; zero: they do not
+
+	// Of the move under way.
+	address    string
+	begun      time.Time
+	left       time.Time // when all queue groups were left; zero: they are not
+	sent       bool      // the reconnect was begun
+	reconnects uint64    // before it
+}
+
+// look notes where the generators are, in the order of their runs. It returns how many use each server if it is the turn of self to move.
+func (s *spreading) look(now time.Time, self string, places []place) (own string, load map[string]int) {
+	if !slices.Equal(places, s.places) {
+		s.places, s.settled = places, now
+	}
+	load = make(map[string]int)
+	for _, p := range places {
+		load[p.server]++
+	}
+	switch {
+	case len(load) != 1 || len(places) < 2:
+		s.crowded = time.Time{}
+	case s.crowded.IsZero():
+		s.crowded = now
+	}
+	most := slices.MinFunc(slices.Collect(maps.Keys(load)), func(x, y string) int {
+		return cmp.Or(load[y]-load[x], strings.Compare(x, y))
+	})
+	turn := slices.IndexFunc(places, func(p place) bool { return p.server == most && !p.stays })
+	if load[most] < 2 || turn < 0 || places[turn].run != self || now.Sub(s.settled) < s.after {
+		return "", nil
+	}
+	return most, load
+}
+
+// err says that all generators have used one server, which has this name, for some time. Only the generator with the lowest run says it.
+func (s *spreading) err(now time.Time, self, server string) error {
+	if s.crowded.IsZero() || now.Sub(s.crowded) < crowdedFactor*s.after || s.places[0].run != self {
+		return nil
+	}
+	nodes := make([]string, len(s.places))
+	for i, p := range s.places {
+		nodes[i] = p.node
+	}
+	slices.Sort(nodes)
+	return fmt.Errorf("all generators use one NATS server, %s: %s. While it hangs, every call fails. "+
+		"Give each generator the addresses of several servers of the cluster (--server), and make sure that it can reach them",
+		server, strings.Join(nodes, ", "))
+}
+
+// emptiest returns the address of the server with the fewest generators; empty: none has at least two fewer than own.
+// alive has the addresses of the servers that answer, by their IDs.
+func emptiest(own string, load map[string]int, alive map[string]string) (address string) {
+	least := load[own] - 1
+	for _, id := range slices.Sorted(maps.Keys(alive)) {
+		if load[id] < least {
+			least, address = load[id], alive[id]
+		}
+	}
+	return address
+}
+
+// stays reports whether this generator cannot move now.
+func (g *Generator) stays(now time.Time) bool {
+	tried := g.spreading.tried.Load()
+	return g.cfg.NextServer == nil || tried != nil && now.Sub(*tried) < againFactor*g.spreading.after ||
+		g.segments.healthy() != nil || g.snowflakes.healthy() != nil
+}
+
+// places returns where the generators of this installation are, in the order of their runs; nil: this one is at no server of a cluster.
+func (g *Generator) places(now time.Time) (places []place) {
+	own := g.cfg.Conn.ConnectedServerId()
+	if own == "" || g.cfg.Conn.ConnectedClusterName() == "" {
+		return nil
+	}
+	places = []place{{g.group.self, g.cfg.Node, own, g.stays(now)}}
+	for _, b := range g.group.present(now) {
+		if b.Server != "" && b.Installation == g.installation() {
+			places = append(places, place{b.ID, b.Node, b.Server, b.Stays})
+		}
+	}
+	slices.SortFunc(places, func(x, y place) int { return strings.Compare(x.run, y.run) })
+	return places
+}
+
+// spread moves this generator to another NATS server, if it is its turn.
+func (g *Generator) spread(now time.Time) {
+	s := &g.spreading
+	if s.moving.Load() {
+		g.move(now)
+		return
+	}
+	places := g.places(now)
+	if places == nil || !g.phase.serving.Load() {
+		s.places, s.crowded = nil, time.Time{}
+		return
+	}
+	own, load := s.look(now, g.group.self, places)
+	select {
+	case address := <-s.found:
+		others := g.group.anyPeer(now, time.Time{}, g.segments.offers) && g.group.anyPeer(now, time.Time{}, g.snowflakes.offers)
+		if address == "" || !others || !g.mayLeave(now) {
+			return
+		}
+		g.log.Info("moving to another NATS server, because more generators use this one", "from", g.cfg.Conn.ConnectedServerName(), "to", address)
+		s.address, s.begun, s.left, s.sent = address, now, time.Time{}, false
+		s.moving.Store(true)
+		g.sendHeartbeat(false)
+	default:
+		if load != nil {
+			s.tried.Store(&now)
+			g.tasks.start(func() { s.found <- emptiest(own, load, greetings(g.life, g.cfg.Conn.Servers())) })
+		}
+	}
+}
+
+// move goes on with a move: it leaves the queue groups, and reconnects when all accepted requests are answered, so that none is lost.
+func (g *Generator) move(now time.Time) {
+	s := &g.spreading
+	switch {
+	case s.sent && g.reconnects() != s.reconnects, now.Sub(s.begun) > g.cfg.MaxWait+moveWait:
+		s.moving.Store(false)
+		g.sendHeartbeat(false)
+	case s.sent:
+	case g.segments.service != nil || g.snowflakes.service != nil || len(g.leaving) > 0:
+	case s.left.IsZero():
+		s.left = now
+	case now.Sub(s.left) < lookEvery: // the last refills end
+	case g.requests.busy() && now.Sub(s.begun) < g.cfg.MaxWait: // those through HTTP may go on for ever
+	default:
+		s.sent, s.reconnects = true, g.reconnects()
+		g.tasks.start(func() {
+			if err := g.flushConn(); err != nil { // the server has the last answers
+				g.log.Debug("not moving, because NATS does not answer", "error", err)
+				return
+			}
+			g.cfg.NextServer.host.Store(&s.address)
+			if err := g.cfg.Conn.ForceReconnect(); err != nil {
+				g.log.Debug("a reconnect failed", "error", err)
+			}
+		})
+	}
+}
+
+// greetings returns the addresses of the NATS servers that answer, by their IDs.
+func greetings(ctx context.Context, servers []string) map[string]string {
+	ctx, cancel := context.WithTimeout(ctx, greetWait)
+	defer cancel()
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	alive := make(map[string]string)
+	for _, server := range servers {
+		u, err := url.Parse(server)
+		if err != nil {
+			continue
+		}
+		asking.Go(func() {
+			if id, err := greeting(ctx, u.Host); err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				alive[id] = u.Host
+			}
+		})
+	}
+	asking.Wait()
+	return alive
+}
+
+// greeting returns the ID of the NATS server at an address. A server greets each connection at once, unless TLS comes first.
+func greeting(ctx context.Context, address string) (id string, err error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	end, _ := ctx.Deadline()
+	if err := conn.SetDeadline(end); err != nil {
+		return "", err
+	}
+	line, err := bufio.NewReader(io.LimitReader(conn, maxGreeting)).ReadBytes('\n')
+	if err != nil {
+		return "", err
+	}
+	var info struct {
+		ID string `json:"server_id"`
+	}
+	_, body, _ := bytes.Cut(line, []byte(" "))
+	if err := json.Unmarshal(body, &info); err != nil {
+		return "", err
+	}
+	return info.ID, nil
+}
