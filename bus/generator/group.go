@@ -36,7 +36,7 @@ type heartbeat struct {
 	Opaque    bool   `json:"opaque,omitempty"` // it knows opaque tags
 	Segment   bool   `json:"segment"`          // it can answer leaf.segment
 	Snowflake bool   `json:"snowflake"`        // it can answer leaf.snowflake
-	Server    string `json:"server,omitempty"` // the name of its NATS server; empty: it is not connected, or of an older version
+	Server    string `json:"server,omitempty"` // the ID of its NATS server; empty: it is not connected
 	Stays     bool   `json:"stays,omitempty"`  // it cannot move to another NATS server now
 	// Worker is the one that it holds, Lost are those that it has just lost.
 	Worker *int64  `json:"worker,omitempty"`
@@ -48,10 +48,8 @@ type heartbeat struct {
 	Gone     bool   `json:"gone,omitempty"` // this is the last heartbeat
 	UnixMS   int64  `json:"unix_ms"`        // its clock
 	Number   uint64 `json:"number"`         // of this run's heartbeats, from 1
-	// Before it has joined an installation: Witness is the one that its data folder names, and ServerID that of its
-	// NATS server.
-	Witness  string `json:"witness,omitempty"`
-	ServerID string `json:"server_id,omitempty"`
+	// Witness is the installation that its data folder names, before it has joined one.
+	Witness string `json:"witness,omitempty"`
 	Identity
 }
 

@@ -24,7 +24,7 @@ func (g *Generator) sendHeartbeat(gone bool) (number uint64) {
 func (g *Generator) send(b heartbeat) (number uint64) {
 	b.Node, b.ID, b.Number, b.UnixMS = g.cfg.Node, g.group.self, g.group.pulse.send(time.Now()), g.cfg.Snowflake.Clock().Wall
 	b.Claims, b.Strict, b.Rules, b.Opaque = g.cfg.Ledger != nil, true, true, true
-	b.Server, b.Stays = g.cfg.Conn.ConnectedServerName(), g.stays(time.Now())
+	b.Server, b.Stays = g.cfg.Conn.ConnectedServerId(), g.stays(time.Now())
 	// A service that rests does not count, because two could rely on each other.
 	b.Segment = g.canServe(g.segments) && !g.segments.rests.Load()
 	b.Snowflake = g.canServe(g.snowflakes) && !g.snowflakes.rests.Load()
@@ -38,7 +38,7 @@ func (g *Generator) send(b heartbeat) (number uint64) {
 	if identity := g.membership.identity.Load(); identity != nil {
 		b.Identity = *identity
 	} else {
-		b.Witness, b.ServerID = g.cfg.Witness, g.cfg.Conn.ConnectedServerId()
+		b.Witness = g.cfg.Witness
 	}
 	if err := g.cfg.Conn.Publish(wire.SubjectPresence, wire.Encode(b)); err != nil {
 		g.log.Debug("a heartbeat cannot be sent", "error", err)

@@ -74,7 +74,7 @@ func (g *Generator) mayCreate(ctx context.Context) error {
 	heard := map[string]bool{g.cfg.Conn.ConnectedServerId(): true} // the NATS servers of generators
 	var witness heartbeat
 	for _, b := range g.group.present(time.Now()) {
-		heard[b.ServerID] = true
+		heard[b.Server] = true
 		if b.Witness != "" {
 			witness = b
 		}

@@ -24,8 +24,8 @@ import (
 const (
 	// spreadAfter is how long all generators must have stayed at their NATS servers before one moves to another server.
 	spreadAfter = 10 * time.Second
-	// spreadAgain is the least time between two attempts of one generator to move.
-	spreadAgain = time.Minute
+	// againFactor times spreadAfter is the least time between two attempts of one generator to move.
+	againFactor = 6
 	// crowdedFactor times spreadAfter is how long all may use one server until that is an alert. By then most have moved.
 	crowdedFactor = 3
 	// greetWait bounds the wait for the greeting of a NATS server. One that needs longer is not a better one.
@@ -107,8 +107,8 @@ func (s *spreading) look(now time.Time, self string, places []place) (own string
 	return most, load
 }
 
-// err says that all generators have used one server for some time. Only the generator with the lowest run says it.
-func (s *spreading) err(now time.Time, self string) error {
+// err says that all generators have used one server, which has this name, for some time. Only the generator with the lowest run says it.
+func (s *spreading) err(now time.Time, self, server string) error {
 	if s.crowded.IsZero() || now.Sub(s.crowded) < crowdedFactor*s.after || s.places[0].run != self {
 		return nil
 	}
@@ -119,16 +119,16 @@ func (s *spreading) err(now time.Time, self string) error {
 	slices.Sort(nodes)
 	return fmt.Errorf("all generators use one NATS server, %s: %s. While it hangs, every call fails. "+
 		"Give each generator the addresses of several servers of the cluster (--server), and make sure that it can reach them",
-		s.places[0].server, strings.Join(nodes, ", "))
+		server, strings.Join(nodes, ", "))
 }
 
 // emptiest returns the address of the server with the fewest generators; empty: none has at least two fewer than own.
-// alive has the addresses of the servers that answer, by their names.
+// alive has the addresses of the servers that answer, by their IDs.
 func emptiest(own string, load map[string]int, alive map[string]string) (address string) {
 	least := load[own] - 1
-	for _, name := range slices.Sorted(maps.Keys(alive)) {
-		if load[name] < least {
-			least, address = load[name], alive[name]
+	for _, id := range slices.Sorted(maps.Keys(alive)) {
+		if load[id] < least {
+			least, address = load[id], alive[id]
 		}
 	}
 	return address
@@ -137,13 +137,13 @@ func emptiest(own string, load map[string]int, alive map[string]string) (address
 // stays reports whether this generator cannot move now.
 func (g *Generator) stays(now time.Time) bool {
 	tried := g.spreading.tried.Load()
-	return g.cfg.NextServer == nil || tried != nil && now.Sub(*tried) < spreadAgain ||
+	return g.cfg.NextServer == nil || tried != nil && now.Sub(*tried) < againFactor*g.spreading.after ||
 		g.segments.healthy() != nil || g.snowflakes.healthy() != nil
 }
 
 // places returns where the generators of this installation are, in the order of their runs; nil: this one is at no server of a cluster.
 func (g *Generator) places(now time.Time) (places []place) {
-	own := g.cfg.Conn.ConnectedServerName()
+	own := g.cfg.Conn.ConnectedServerId()
 	if own == "" || g.cfg.Conn.ConnectedClusterName() == "" {
 		return nil
 	}
@@ -216,7 +216,7 @@ func (g *Generator) move(now time.Time) {
 	}
 }
 
-// greetings returns the addresses of the NATS servers that answer, by their names.
+// greetings returns the addresses of the NATS servers that answer, by their IDs.
 func greetings(ctx context.Context, servers []string) map[string]string {
 	ctx, cancel := context.WithTimeout(ctx, greetWait)
 	defer cancel()
@@ -229,10 +229,10 @@ func greetings(ctx context.Context, servers []string) map[string]string {
 			continue
 		}
 		asking.Go(func() {
-			if name, err := greeting(ctx, u.Host); err == nil {
+			if id, err := greeting(ctx, u.Host); err == nil {
 				mu.Lock()
 				defer mu.Unlock()
-				alive[name] = u.Host
+				alive[id] = u.Host
 			}
 		})
 	}
@@ -240,8 +240,8 @@ func greetings(ctx context.Context, servers []string) map[string]string {
 	return alive
 }
 
-// greeting returns the name of the NATS server at an address. A server greets each connection at once, unless TLS comes first.
-func greeting(ctx context.Context, address string) (name string, err error) {
+// greeting returns the ID of the NATS server at an address. A server greets each connection at once, unless TLS comes first.
+func greeting(ctx context.Context, address string) (id string, err error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return "", err
@@ -256,11 +256,11 @@ func greeting(ctx context.Context, address string) (name string, err error) {
 		return "", err
 	}
 	var info struct {
-		Name string `json:"server_name"`
+		ID string `json:"server_id"`
 	}
 	_, body, _ := bytes.Cut(line, []byte(" "))
 	if err := json.Unmarshal(body, &info); err != nil {
 		return "", err
 	}
-	return info.Name, nil
+	return info.ID, nil
 }

@@ -54,7 +54,7 @@ func TestWhoMoves(t *testing.T) {
 			if now = now.Add(-time.Second); (load != nil) != (self == c.moves) || load != nil && own != c.from {
 				t.Errorf("%s: %s may move from %q: %v", name, self, own, load)
 			}
-			if err := s.err(now, self); (err != nil) != (self == c.alert) {
+			if err := s.err(now, self, "n"); (err != nil) != (self == c.alert) {
 				t.Errorf("%s: %s has the alert %v", name, self, err)
 			}
 		}

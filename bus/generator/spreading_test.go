@@ -30,8 +30,7 @@ func cluster(t *testing.T) (servers []*embedded.Server) {
 	return servers
 }
 
-// All generators are at one of three NATS servers. Two of them move, and no request is refused or lost meanwhile. Then they
-// stay.
+// All generators are at one of three NATS servers. Two of them move, and no request is refused or lost meanwhile.
 func TestSpread(t *testing.T) {
 	t.Parallel()
 	servers := cluster(t)
@@ -67,13 +66,6 @@ func TestSpread(t *testing.T) {
 	})
 	done.Store(true)
 	callers.Wait()
-	var moves uint64
-	for _, g := range all {
-		moves += g.conn.Stats().Reconnects
-	}
-	if moves != 2 {
-		t.Errorf("it took %d moves", moves)
-	}
 }
 
 // Generators that cannot move say so, once, until they do not all use one server any more.
