@@ -20,6 +20,7 @@ import (
 type restoreFlags struct {
 	conn     connFlags
 	json     bool
+	force    bool
 	replicas int
 	wait     time.Duration
 }
@@ -54,8 +55,8 @@ First start all generators with their data folders. Those that find no installat
 for the restore. Each one knows IDs that were reserved after the backup, and so do the
 events. The restore raises the tags that are behind that. Then it waits until a generator
 is ready, and names the tags that generators or events know and that have no record, each
-with the command that says where it begins. The exit status is 1 if a tag is missing, and
-3 if no generator runs.
+with the command that says where it begins. The exit status is 1 if a tag is missing. If no
+generator is heard, it restores nothing, and the exit status is 3.
 
 Nobody knows how far a strict tag was: see the last step in docs/cluster.md.`,
 		Example: `  leaf restore leaf-2026-11-26.backup
@@ -77,6 +78,7 @@ Nobody knows how far a strict tag was: see the last step in docs/cluster.md.`,
 		},
 	}
 	fs := cmd.Flags()
+	fs.BoolVar(&f.force, "force", false, "restore although no generator is heard: for when all data folders are lost")
 	fs.IntVar(&f.replicas, "replicas", 0, "copies of the buckets that it makes in a NATS cluster (default 3 where it has them, else 1)")
 	fs.DurationVar(&f.wait, "wait", time.Minute, "longest wait until a generator is ready, and can say which tags there are")
 	fs.BoolVar(&f.json, "json", false, "write JSON")
@@ -91,6 +93,10 @@ func (f *restoreFlags) run(cmd *cobra.Command, c *bus.Client, js jetstream.JetSt
 	if err != nil {
 		return fmt.Errorf("nothing was restored: %w", ofJetStream(ctx, js, err))
 	}
+	if len(know.Nodes) == 0 && !f.force {
+		return nobodyError{errors.New("nothing was restored: no generator is heard, and each one knows IDs that were reserved after the backup. " +
+			"Start all generators with their data folders: they wait for the restore. If all folders are lost, use --force")}
+	}
 	progress, end := showRecords(cmd)
 	done, err := kvstore.Restore(ctx, kvstore.Config{Conn: js.Conn(), JS: js, Replicas: f.replicas}, b, know.Ends, progress)
 	end()
@@ -104,7 +110,10 @@ func (f *restoreFlags) run(cmd *cobra.Command, c *bus.Client, js jetstream.JetSt
 	for _, tag := range done.Behind {
 		report.Behind = append(report.Behind, bus.KnownTag{Tag: tag, End: bus.ID(know.Ends[tag])})
 	}
-	problem := f.compare(ctx, c, know, &report)
+	var problem error
+	if len(know.Nodes) > 0 {
+		problem = f.compare(ctx, c, &report)
+	}
 	if f.json {
 		err = printJSON(cmd.OutOrStdout(), report)
 	} else {
@@ -117,12 +126,7 @@ func (f *restoreFlags) run(cmd *cobra.Command, c *bus.Client, js jetstream.JetSt
 }
 
 // compare waits until a generator can say which tags there are, and adds to the report what is missing.
-func (f *restoreFlags) compare(ctx context.Context, c *bus.Client, know generator.Knowledge, report *restored) error {
-	const again = "repeat the restore: nothing is lowered"
-	if len(know.Nodes) == 0 {
-		return nobodyError{errors.New("the records are restored, but no generator runs to compare them with: " +
-			"start all generators with their data folders, and " + again)}
-	}
+func (f *restoreFlags) compare(ctx context.Context, c *bus.Client, report *restored) error {
 	wait, cancel := context.WithTimeout(ctx, f.wait)
 	defer cancel()
 	for {
@@ -144,7 +148,8 @@ func (f *restoreFlags) compare(ctx context.Context, c *bus.Client, know generato
 		}
 		select {
 		case <-wait.Done():
-			return fmt.Errorf("the records are restored, but no generator was ready to say which tags there are: look at `leaf nodes`, and %s: %w", again, err)
+			return fmt.Errorf("the records are restored, but no generator was ready to say which tags there are: look at `leaf nodes`, "+
+				"and repeat the restore: %w", err)
 		case <-time.After(200 * time.Millisecond):
 		}
 	}

@@ -283,12 +283,17 @@ func (s *strike) restoreBySteps(backUp func(), but ...string) {
 	s.last(2*time.Second, 8*time.Second)
 	tags := s.crowd.tags()
 	s.crowd.end()
-	for _, m := range s.machines { // what is only in memory counts for nothing
+	for _, m := range s.machines {
 		m.stop()
+	}
+	s.removeStreams(slices.DeleteFunc(s.streams(), func(name string) bool { return slices.Contains(but, name) })...)
+	for _, m := range s.machines { // each one waits, and knows what its folder knows
 		m.start()
 	}
-	s.awaitReady()
-	s.removeStreams(slices.DeleteFunc(s.streams(), func(name string) bool { return slices.Contains(but, name) })...)
+	s.must("all generators are heard", func() bool {
+		states, err := s.client.States(s.ctx)
+		return err == nil && len(states) == len(s.machines)
+	})
 	s.must("a restore", func() bool {
 		r := s.operator("restore", s.backupFile())
 		return r.Status == 0 || strings.Contains(r.Stderr, "is missing") // tags that were created after the backup

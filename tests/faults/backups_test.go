@@ -27,14 +27,15 @@ var backups = []scenario{
 				in.leaf("get", tag, "-n", "2000")
 				highest[tag] = in.take(tag)
 			}
-			in.stop(1) // it does not hear of the loss
-			in.again(1)
-			in.ready(2)
+			in.each(in.stop)
 			for _, bucket := range []string{bus.BucketInstallation, bus.BucketTags, bus.BucketWorkers, bus.BucketKeys, bus.BucketLedger} {
 				if in.mysql || bucket != bus.BucketLedger {
 					kit.Must(in.T, in.js.DeleteKeyValue(in.Context(), bucket))
 				}
 			}
+			kit.Leaf(in.T, "restore", file, "-s", in.url).Want(in.T, 3, "nothing was restored: no generator is heard")
+			in.each(in.begin) // they wait, and know what their folders know
+			in.lacking(2, "store", "")
 			r := in.restore(file)
 			r.Want(in.T, 1, "late is missing", "leaf tag add late --order strict --max-id N")
 			if behind, missing := strings.Contains(r.Stdout, order+" was behind"), strings.Contains(r.Stderr, "later is missing"); !behind || missing == in.mysql {
