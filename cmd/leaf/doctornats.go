@@ -102,7 +102,8 @@ func (d *doctor) installation(ctx context.Context, log *slog.Logger) (string, er
 	case !ok && d.stream("KV_"+bus.BucketTags) != nil && d.stream("KV_"+bus.BucketTags).State.Msgs > 0:
 		return "", advise("write the record again, as docs/cluster.md says", "JetStream has tags, but lost the record of the installation")
 	case !ok:
-		return "this NATS has no installation yet: the first generator makes it", nil
+		return "this NATS has no installation yet: the first generator makes it, " +
+			"unless one waits for a record (see generators)", nil
 	}
 	d.have = have
 	for _, kept := range []struct{ what, flag, given, want, have string }{
