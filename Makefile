@@ -2,6 +2,8 @@
 GO          ?= go
 STATICCHECK  = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK  = golang.org/x/vuln/cmd/govulncheck@v1.9.0
+# The product and its tests compile for these, also where an int has 32 bits. Nobody runs the tests there.
+PLATFORMS    = linux/386 linux/arm windows/amd64 darwin/arm64
 FUZZTIME    ?= 20s
 RUN         ?= ^TestDrill
 # make chaos FOR=1h SEED=7 STORE=mysql SERVERS=joined FAULTS=kill,freeze CHAOS='-json FILE'
@@ -61,9 +63,11 @@ drills: deps ## attacks on real processes that need minutes, root or other progr
 compat: ## generators on real NATS clusters of old and new versions (some minutes)
 	$(GO) test -tags compat -count=1 -timeout 20m -run '^TestCompat' -v ./tests/drills
 
-lint: ## gofmt, go vet, staticcheck, and govulncheck where its database can be reached
+lint: ## gofmt, go vet (for other platforms, too), staticcheck, and govulncheck where its database can be reached
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo 'run gofmt -w .'; exit 1; }
 	$(GO) vet -tags 'mutations drills compat' ./...
+	@set -e; for p in $(PLATFORMS); do echo "go vet for $$p"; \
+		GOOS=$${p%/*} GOARCH=$${p#*/} CGO_ENABLED=0 $(GO) vet ./cmd/... ./bus/... ./allocator/... ./schema/... ./snowflake/... ./internal/...; done
 	$(GO) run $(STATICCHECK) -tags 'mutations drills compat' ./...
 	@$(MAKE) --no-print-directory vuln
 

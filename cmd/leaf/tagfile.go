@@ -179,7 +179,7 @@ func number[T ~int64](v *yaml.Node, least int64) (T, error) {
 	case err == nil && text == "none" && least == 0:
 		return 0, nil
 	case err != nil || bad != nil || n < least:
-		return 0, fmt.Errorf("want a whole number from %d to %d", least, math.MaxInt64)
+		return 0, fmt.Errorf("want a whole number from %d to %d", least, int64(math.MaxInt64))
 	}
 	return T(n), nil
 }

@@ -114,7 +114,7 @@ func traced(cmd *cobra.Command, args []string) (tag string, id bus.ID, err error
 func parseID(text string) (bus.ID, error) {
 	id, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || id < 1 {
-		return 0, fmt.Errorf("%q is not an ID: write a whole number from 1 to %d", text, math.MaxInt64)
+		return 0, fmt.Errorf("%q is not an ID: write a whole number from 1 to %d", text, int64(math.MaxInt64))
 	}
 	return bus.ID(id), nil
 }
