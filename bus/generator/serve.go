@@ -90,6 +90,9 @@ func (g *Generator) begin(r *run) (err error) {
 	if why := g.snowflakes.healthy(); why != nil {
 		g.log.Warn("snowflakes are not available yet; until they are, requests are refused with the reason", "reason", why)
 	}
+	if err := g.mayAnswer(); err != nil {
+		return err
+	}
 	if r.leaf, err = g.addLeafService(); err != nil {
 		return err
 	}

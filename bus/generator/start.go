@@ -122,15 +122,18 @@ func (g *Generator) join(ctx context.Context) error {
 	return nil
 }
 
-// warnOfStreams logs each stream that keeps requests. The acknowledgement of such a stream
-// reaches the caller before the IDs do.
+// warnOfStreams logs each stream that keeps requests, or the answers to generators. The acknowledgement of a stream
+// that keeps requests reaches the caller before the IDs do.
 func (g *Generator) warnOfStreams(ctx context.Context) error {
-	for _, subject := range []string{bus.SubjectSegment + ".>", bus.SubjectSnowflake} {
+	const requests = "a stream keeps the requests for IDs, so callers get its acknowledgement in place of IDs: change its subjects"
+	for subject, why := range map[string]string{
+		bus.SubjectSegment + ".>": requests, bus.SubjectSnowflake: requests,
+		wire.SubjectInbox + ".>": "a stream keeps the keys of opaque tags, which are in the answers to generators: change its subjects",
+	} {
 		name, err := g.cfg.JS.StreamNameBySubject(ctx, subject)
 		switch {
 		case err == nil:
-			g.log.Error("a stream keeps the requests for IDs, so callers get its acknowledgement in place of IDs: "+
-				"change its subjects", "stream", name, "subjects", subject)
+			g.log.Error(why, "stream", name, "subjects", subject)
 		case !errors.Is(err, jetstream.ErrStreamNotFound):
 			g.log.Debug("JetStream does not say whether a stream keeps the requests for IDs", "error", err)
 		}

@@ -1,6 +1,8 @@
 package generator
 
 import (
+	"cmp"
+	"crypto/rand"
 	"errors"
 	"fmt"
 
@@ -44,6 +46,32 @@ func (g *Generator) refusedSubscription(err error) error {
 	if subject, ok := wire.DeniedSubscription(err); ok {
 		return fmt.Errorf("NATS refuses the subscription to %s: "+
 			"give the user of the generators the permissions in docs/doctor.md, and restart this generator (%w)", subject, err)
+	}
+	return nil
+}
+
+// mayAnswer returns an error if NATS refuses answers to callers. Later an answer may be refused although all is well: after a
+// reconnect allow_responses does not know the requests from before.
+func (g *Generator) mayAnswer() error {
+	nc, inbox, reply := g.cfg.Conn, wire.SubjectInbox+"."+rand.Text(), "_INBOX."+rand.Text()
+	before := nc.LastError()
+	requests, err := nc.SubscribeSync(inbox)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = requests.Unsubscribe() }()
+	if err := nc.PublishRequest(inbox, reply, nil); err != nil {
+		return err
+	}
+	request, err := requests.NextMsg(flushWait)
+	if err != nil {
+		return cmp.Or(g.refusedSubscription(nc.LastError()), fmt.Errorf("NATS did not deliver a request to its sender: %w", err))
+	}
+	if err := errors.Join(request.Respond(nil), g.flushConn()); err != nil {
+		return err
+	}
+	if err := wire.PublishDenied(nc, before, func(s string) bool { return s == reply }); err != nil {
+		return fmt.Errorf("NATS refuses answers to callers: give the user of the generators allow_responses, as in docs/doctor.md (%w)", err)
 	}
 	return nil
 }

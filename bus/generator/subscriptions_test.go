@@ -1,14 +1,19 @@
 package generator_test
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
@@ -25,6 +30,8 @@ func TestStartWithoutSubscriptions(t *testing.T) {
 			no_auth_user: u`: "leaf.segment.>",
 		`authorization { users: [{user: u, password: p, permissions: {subscribe: {deny: "$SRV.STATS.leaf"}}}] }
 			no_auth_user: u`: "$SRV.STATS.leaf",
+		`authorization { users: [{user: u, password: p, permissions: {publish: ["leaf.>", "$SRV.>", "$JS.>", "$KV.>"]}}] }
+			no_auth_user: u`: "allow_responses",
 	} {
 		t.Run(says, func(t *testing.T) {
 			t.Parallel()
@@ -73,4 +80,30 @@ func TestRefusedSubscriptionLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, "it is ready again", func() bool { return deaf.Readiness().Ready && len(serving(t, nc)) == 2 })
+}
+
+// Streams that keep requests, or answers to generators, are logged.
+func TestStreamsThatKeepTooMuch(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	js, err := jetstream.New(natskit.Connect(t, s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, subject := range map[string]string{"requests": "leaf.snowflake", "answers": "leaf.internal.>"} {
+		if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{subject}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var lines bytes.Buffer
+	var writing sync.Mutex
+	start(t, s, "n", memory(t, "order"), func(c *generator.Config) {
+		c.Log = slog.New(slog.NewTextHandler(locked{&writing, &lines}, nil))
+	})
+	testkit.Eventually(t, "both are logged", func() bool {
+		writing.Lock()
+		defer writing.Unlock()
+		text := lines.String()
+		return strings.Contains(text, "in place of IDs") && strings.Contains(text, "stream=answers") && strings.Contains(text, "keys of opaque tags")
+	})
 }

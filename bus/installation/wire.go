@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -105,11 +106,14 @@ func Options(log *slog.Logger, drain time.Duration) []nats.Option {
 			log.Info("connected to NATS again", "url", nc.ConnectedUrlRedacted())
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
-			subject := ""
+			subject, level := "", slog.LevelWarn
 			if sub != nil {
 				subject = sub.Subject
 			}
-			log.Warn("NATS reports an error", "error", err, "subject", subject)
+			if to, ok := wire.DeniedPublication(err); ok && !strings.HasPrefix(to, "leaf.") && to[0] != '$' {
+				level = slog.LevelDebug // likely to a request from before a reconnect, which allow_responses does not know any more
+			}
+			log.Log(context.Background(), level, "NATS reports an error", "error", err, "subject", subject)
 		}),
 	}
 }

@@ -78,6 +78,9 @@ func InboxDenied(nc *nats.Conn, before error, inbox string) error {
 // DeniedSubscription returns the subject to which an error of a connection denies to subscribe, if it does.
 func DeniedSubscription(err error) (subject string, ok bool) { return denied(err, "Subscription to") }
 
+// DeniedPublication returns the subject to which an error of a connection denies to publish, if it does.
+func DeniedPublication(err error) (subject string, ok bool) { return denied(err, "Publish to") }
+
 // violation returns the subject that the connection's last error denies, if that error is
 // not before.
 func violation(nc *nats.Conn, before error, what string) (subject string, ok bool) {
