@@ -11,8 +11,8 @@ const returnAfter = 5 * time.Second
 type health struct {
 	unhealthySince time.Time // zero: it is healthy
 	healthySince   time.Time // when it last became healthy
-	entered        time.Time // when it last entered the queue group
-	flaps          bool      // it left less than returnAfter after that
+	entered        time.Time // when it last entered the queue group, healthy
+	flaps          bool      // it left less than returnAfter after that, and has not entered since
 }
 
 // note notes whether the service is healthy, and reports whether that has changed.
@@ -27,11 +27,21 @@ func (h *health) note(now time.Time, healthy bool) (changed bool) {
 	return true
 }
 
-func (h *health) enter(now time.Time) { h.entered, h.flaps = now, false }
+func (h *health) enter(now time.Time) {
+	h.flaps = false
+	if h.unhealthySince.IsZero() { // otherwise it enters only because no peer can serve
+		h.entered = now
+	}
+}
 
 func (h *health) leave(now time.Time) { h.flaps = now.Sub(h.entered) < returnAfter }
 
-// bad reports whether the service should leave its queue group, or stay out.
-func (h *health) bad(now time.Time) bool {
-	return !h.unhealthySince.IsZero() || h.flaps && now.Sub(h.healthySince) < returnAfter
+// bad reports whether the service should leave its queue group, or stay out, if a peer has reported later than since that
+// it can serve.
+func (h *health) bad(now time.Time) (since time.Time, bad bool) {
+	unhealthy := !h.unhealthySince.IsZero()
+	if h.flaps { // it is out
+		return time.Time{}, unhealthy || now.Sub(h.healthySince) < returnAfter
+	}
+	return h.unhealthySince, unhealthy
 }

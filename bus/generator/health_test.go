@@ -37,13 +37,22 @@ func TestHealth(t *testing.T) {
 	} {
 		begin = begin.Add(step.after)
 		h.note(begin, step.healthy)
-		switch bad := h.bad(begin); {
-		case bad && in:
-			h.leave(begin)
-		case !bad && !in:
-			h.enter(begin)
+		for look := range 2 { // at the second one, a peer has reported since then
+			now := begin.Add(time.Duration(look) * 100 * ms)
+			since, bad := h.bad(now)
+			switch aside := bad && now.Add(-50*ms).After(since); {
+			case aside && in:
+				h.leave(now)
+				in = false
+			case !aside && !in:
+				h.enter(now)
+				in = true
+				if i > 0 && !step.healthy {
+					t.Errorf("step %d: it enters, and is not healthy", i)
+				}
+			}
 		}
-		if in = !h.bad(begin); in != step.in {
+		if in != step.in {
 			t.Errorf("step %d: in the group %v, want %v", i, in, step.in)
 		}
 	}

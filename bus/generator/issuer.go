@@ -178,7 +178,8 @@ func (s *issuer) stepAside(now time.Time) error {
 	}
 	why := s.able()
 	changed := s.health.note(now, why == nil)
-	aside := s.health.bad(now) && s.g.group.anyPeer(now, s.health.unhealthySince, s.offers)
+	since, bad := s.health.bad(now)
+	aside := bad && s.g.group.anyPeer(now, since, s.offers)
 	if rests := aside && why == nil; s.rests.Swap(rests) != rests || changed {
 		s.g.sendHeartbeat(false)
 	}
