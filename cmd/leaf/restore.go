@@ -20,7 +20,6 @@ import (
 type restoreFlags struct {
 	conn     connFlags
 	json     bool
-	force    bool
 	replicas int
 	wait     time.Duration
 }
@@ -56,7 +55,7 @@ for the restore. Each one knows IDs that were reserved after the backup, and so 
 events. The restore raises the tags that are behind that. Then it waits until a generator
 is ready, and names the tags that generators or events know and that have no record, each
 with the command that says where it begins. The exit status is 1 if a tag is missing. If no
-generator is heard, it restores nothing, and the exit status is 3.
+generator is heard, it warns. Then start them, and repeat it before callers ask.
 
 Nobody knows how far a strict tag was: see the last step in docs/cluster.md.`,
 		Example: `  leaf restore leaf-2026-11-26.backup
@@ -78,7 +77,6 @@ Nobody knows how far a strict tag was: see the last step in docs/cluster.md.`,
 		},
 	}
 	fs := cmd.Flags()
-	fs.BoolVar(&f.force, "force", false, "restore although no generator is heard: for when all data folders are lost")
 	fs.IntVar(&f.replicas, "replicas", 0, "copies of the buckets that it makes in a NATS cluster (default 3 where it has them, else 1)")
 	fs.DurationVar(&f.wait, "wait", time.Minute, "longest wait until a generator is ready, and can say which tags there are")
 	fs.BoolVar(&f.json, "json", false, "write JSON")
@@ -92,10 +90,6 @@ func (f *restoreFlags) run(cmd *cobra.Command, c *bus.Client, js jetstream.JetSt
 	know, err := generator.Gather(ctx, c, js, b.Installation)
 	if err != nil {
 		return fmt.Errorf("nothing was restored: %w", ofJetStream(ctx, js, err))
-	}
-	if len(know.Nodes) == 0 && !f.force {
-		return nobodyError{errors.New("nothing was restored: no generator is heard, and each one knows IDs that were reserved after the backup. " +
-			"Start all generators with their data folders: they wait for the restore. If all folders are lost, use --force")}
 	}
 	progress, end := showRecords(cmd)
 	done, err := kvstore.Restore(ctx, kvstore.Config{Conn: js.Conn(), JS: js, Replicas: f.replicas}, b, know.Ends, progress)
@@ -113,6 +107,9 @@ func (f *restoreFlags) run(cmd *cobra.Command, c *bus.Client, js jetstream.JetSt
 	var problem error
 	if len(know.Nodes) > 0 {
 		problem = f.compare(ctx, c, &report)
+	} else {
+		fmt.Fprintln(cmd.ErrOrStderr(), "warning: no generator is heard, and each one knows IDs that were reserved after the backup. "+
+			"Start all generators with their data folders, and repeat the restore before callers ask for IDs")
 	}
 	if f.json {
 		err = printJSON(cmd.OutOrStdout(), report)

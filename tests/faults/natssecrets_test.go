@@ -28,7 +28,7 @@ import (
 func TestSecretsOfNATSRotate(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
-		flags []string                                         // each %s is the folder of the secrets
+		flags []string                                          // each %s is the folder of the secrets
 		next  func(t *testing.T, dir string) (authorize string) // puts the next secrets there
 	}{
 		"a password": {[]string{"--user", "u", "--password-file", "%s/secret"}, func(t *testing.T, dir string) string {
