@@ -82,6 +82,12 @@ func TestMutations(t *testing.T) {
 			"				seen = max(seen, a.Seen)\n", ""}}},
 		{"advance does not ask the events", "TestAdvanceToWhatAnEventKnows", []edit{{"advance.go",
 			"func(_ string, end int64) { seen = max(seen, end) }", "func(string, int64) {}"}}},
+		{"a lost tag begins below what a peer knows", "TestLostTagThatAPeerKnows", []edit{{"known.go",
+			"		seen, _, err = g.broadcastTag(", "		_, _, err = g.broadcastTag("}}},
+		{"a lost tag begins below what an event knows", "TestLostTagThatAnEventKnows", []edit{{"known.go",
+			"func(_ string, end int64) { seen = max(seen, end) }", "func(string, int64) {}"}}},
+		{"a lost strict tag begins where nobody knows", "TestLostTagThatAnEventKnows", []edit{{"tags.go",
+			"	case t.Order == allocator.Strict && t.MaxID <= 1: //", "	case false: //"}}},
 		{"a change is carried out though its sender has given up", "TestTooLate", []edit{{"endpoint.go",
 			"end := now.Add(patience -", "end := now.Add(max(patience, time.Minute) -"}}},
 

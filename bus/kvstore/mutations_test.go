@@ -112,6 +112,24 @@ func TestMutations(t *testing.T) {
 		{"changes of the installation's record undo each other", "TestChangeInstallation", []edit{{"installation.go",
 			"_, err = kv.Update(ctx, InstallationKey, record, entry.Revision())",
 			"_, err = kv.Put(ctx, InstallationKey, record)"}}},
+
+		// A backup, and what a restore makes of it.
+		{"a backup lacks keys of tags that it has", "TestBackupIsComplete", []edit{{"backup.go",
+			"bus.BucketInstallation, bus.BucketTags, bus.BucketLedger, bus.BucketWorkers, bus.BucketKeys}",
+			"bus.BucketInstallation, bus.BucketKeys, bus.BucketTags, bus.BucketLedger, bus.BucketWorkers}"}}},
+		{"a file that was changed is restored", "TestCutBackup", []edit{{"backup.go",
+			"end.SHA256 != hex.EncodeToString(sum[:]) ||", ""}}},
+		{"a restore lowers a tag", "TestRestoreLowersNothing", []edit{{"restore.go",
+			"	return encodeIf(has, is, raisedTo(t, known))\n", "	return r.Value, nil\n"}}},
+		{"a restore does not heed what somebody knows", "TestRestoreLowersNothing", []edit{{"restore.go",
+			"	return encodeIf(has, is, raisedTo(t, known))\n", "	return encodeIf(has, is, t)\n"}}},
+		{"a restore replaces the key of an opaque tag", "TestRestoreRefused", []edit{{"restore.go",
+			"if has != nil && !bytes.Equal(has, r.Value) {", "if false {"}}},
+		{"a restore replaces another installation", "TestRestoreRefused", []edit{{"restore.go",
+			"if is.ID != was.ID {", "if false {"}}},
+		{"a restore gives a worker to an older holder", "TestMerge", []edit{{"restore.go",
+			"	if was.ReservedUntil <= is.ReservedUntil {\n		return has, nil\n	}\n	is.ReservedUntil = was.ReservedUntil\n	return json.Marshal(is)",
+			"	return json.Marshal(was)"}}},
 	} {
 		t.Run(m.name, func(t *testing.T) { mutate.Runner{By: m.by, Says: says}.Run(t, "", m.edits...) })
 	}
