@@ -86,11 +86,12 @@ func (c *counts) refusals() map[bus.Reason]int64 {
 	return found
 }
 
-// answerable reports whether a request can be answered there. A sender chooses the subject of the answer, which the generator
-// publishes with its own rights. So it publishes no answer where JetStream or a generator would take it for a record or
-// a request.
+// answerable reports whether a request can be answered there. A sender chooses the subject of the answer, which the
+// generator publishes with its own rights. So it publishes no answer where JetStream or a generator would take it for a
+// record or a request.
 func answerable(reply string) bool {
-	return reply != "" && reply[0] != '$' && (!strings.HasPrefix(reply, "leaf.") || strings.HasPrefix(reply, wire.SubjectInbox+"."))
+	return reply != "" && reply[0] != '$' && (!strings.HasPrefix(reply, "leaf.") ||
+		strings.HasPrefix(reply, wire.SubjectInbox+"."))
 }
 
 // answer begins the account of a request.

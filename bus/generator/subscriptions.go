@@ -37,11 +37,13 @@ func (g *Generator) watchSubscriptions() {
 	})
 }
 
-// refusedSubscription returns what an error of the connection says about a subscription that NATS refused; nil: it is none.
+// refusedSubscription returns what an error of the connection says about a subscription that NATS refused; nil: it is no
+// such error.
 func (g *Generator) refusedSubscription(err error) error {
 	if errors.Is(err, nats.ErrMaxSubscriptionsExceeded) {
 		return fmt.Errorf("NATS refuses a subscription, because this connection has as many as it may have (%d): "+
-			"raise max_subs of the server, account or user to 200 or more, and restart this generator (%w)", g.cfg.Conn.NumSubscriptions(), err)
+			"raise max_subs of the server, account or user to 200 or more, and restart this generator (%w)",
+			g.cfg.Conn.NumSubscriptions(), err)
 	}
 	if subject, ok := wire.DeniedSubscription(err); ok {
 		return fmt.Errorf("NATS refuses the subscription to %s: "+
@@ -50,8 +52,8 @@ func (g *Generator) refusedSubscription(err error) error {
 	return nil
 }
 
-// mayAnswer returns an error if NATS refuses answers to callers. Later an answer may be refused although all is well: after a
-// reconnect allow_responses does not know the requests from before.
+// mayAnswer returns an error if NATS refuses answers to callers. Later an answer may be refused although all is well:
+// after a reconnect allow_responses does not know the requests from before.
 func (g *Generator) mayAnswer() error {
 	nc, inbox, reply := g.cfg.Conn, wire.SubjectInbox+"."+rand.Text(), "_INBOX."+rand.Text()
 	before := nc.LastError()
@@ -65,13 +67,15 @@ func (g *Generator) mayAnswer() error {
 	}
 	request, err := requests.NextMsg(flushWait)
 	if err != nil {
-		return cmp.Or(g.refusedSubscription(nc.LastError()), fmt.Errorf("NATS did not deliver a request to its sender: %w", err))
+		return cmp.Or(g.refusedSubscription(nc.LastError()),
+			fmt.Errorf("NATS did not deliver a request to its sender: %w", err))
 	}
 	if err := errors.Join(request.Respond(nil), g.flushConn()); err != nil {
 		return err
 	}
 	if err := wire.PublishDenied(nc, before, func(s string) bool { return s == reply }); err != nil {
-		return fmt.Errorf("NATS refuses answers to callers: give the user of the generators allow_responses, as in docs/doctor.md (%w)", err)
+		return fmt.Errorf("NATS refuses answers to callers: "+
+			"give the user of the generators allow_responses, as in docs/doctor.md (%w)", err)
 	}
 	return nil
 }

@@ -72,7 +72,8 @@ func (d *doctor) permissions(ctx context.Context, log *slog.Logger) (string, err
 		return "", err
 	}
 	if no {
-		return "", advise("give the user of the generators allow_responses (docs/doctor.md)", "a generator of this user may not answer callers")
+		return "", advise("give the user of the generators allow_responses (docs/doctor.md)",
+			"a generator of this user may not answer callers")
 	}
 	if prefix := d.conn.inboxPrefix; prefix != "" && !strings.HasPrefix(prefix+".", installation.InboxPrefix+".") {
 		log.Warn("with --inbox-prefix generators get the keys of opaque tags below "+prefix+", where callers may read",
@@ -84,7 +85,8 @@ func (d *doctor) permissions(ctx context.Context, log *slog.Logger) (string, err
 // secrets warns if a user that is no generator may read what is for others.
 func (d *doctor) secrets(ctx context.Context, log *slog.Logger) error {
 	for prefix, what := range map[string]string{
-		"_INBOX": "the answers to other callers", installation.InboxPrefix: "the answers to generators, such as keys of opaque tags",
+		"_INBOX":                 "the answers to other callers",
+		installation.InboxPrefix: "the answers to generators, such as keys of opaque tags",
 	} {
 		no, err := d.deniesSubscription(ctx, prefix+".>")
 		if err != nil {
@@ -92,7 +94,8 @@ func (d *doctor) secrets(ctx context.Context, log *slog.Logger) error {
 		}
 		if !no {
 			log.Warn("this user may subscribe to "+prefix+".>, and so read "+what,
-				"fix", "let it subscribe only to _INBOX.<name>.>, with a name of its own, and give its programs that inbox prefix (SECURITY.md)")
+				"fix", "let it subscribe only to _INBOX.<name>.>, with a name of its own, "+
+					"and give its programs that inbox prefix (SECURITY.md)")
 		}
 	}
 	return nil

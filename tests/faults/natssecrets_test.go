@@ -49,7 +49,8 @@ func TestSecretsOfNATSRotate(t *testing.T) {
 		"certificates and TLS first": {[]string{"--tlsfirst", "--tlsca", "%s/cert", "--tlscert", "%s/cert", "--tlskey", "%s/key"},
 			func(t *testing.T, dir string) string {
 				certify(t, dir)
-				return fmt.Sprintf("tls { cert_file: '%[1]s/cert', key_file: '%[1]s/key', ca_file: '%[1]s/cert', verify: true, handshake_first: true }", dir)
+				return fmt.Sprintf("tls { cert_file: '%[1]s/cert', key_file: '%[1]s/key', ca_file: '%[1]s/cert', "+
+					"verify: true, handshake_first: true }", dir)
 			}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -62,7 +63,9 @@ func TestSecretsOfNATSRotate(t *testing.T) {
 			g := kit.Begin(t, t.TempDir(), append(args, "-s", s.ClientURL())...)
 			for n := 1; n <= 2; n++ {
 				s.configure(row.next(t, dir))
-				testkit.Eventually(t, "it connects again", func() bool { return strings.Count(g.Stderr(), "connected to NATS again") == n })
+				testkit.Eventually(t, "it connects again", func() bool {
+					return strings.Count(g.Stderr(), "connected to NATS again") >= n
+				})
 			}
 		})
 	}
@@ -73,14 +76,17 @@ func TestPasswordOfTheEmbeddedServerRotates(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	first := put(t, dir, "secret", rand.Text())
-	g := kit.Begin(t, t.TempDir(), "--listen", testkit.FreeAddress(t), "--user", "u", "--password-file", filepath.Join(dir, "secret"))
+	g := kit.Begin(t, t.TempDir(), "--listen", testkit.FreeAddress(t),
+		"--user", "u", "--password-file", filepath.Join(dir, "secret"))
 	old := kit.Connect(t, g.URL, nats.UserInfo("u", first))
 	next := put(t, dir, "secret", rand.Text())
 	if _, err := nats.Connect(g.URL, nats.UserInfo("u", first)); !errors.Is(err, nats.ErrAuthorization) {
 		t.Errorf("with the old password: %v", err)
 	}
-	for _, info := range []nats.Option{nats.UserInfo("other", next), nats.UserInfo("u", ""), nats.Token(next), nats.Name("nobody")} {
-		if _, err := nats.Connect(g.URL, info); !errors.Is(err, nats.ErrAuthorization) {
+	for _, wrong := range []nats.Option{
+		nats.UserInfo("other", next), nats.UserInfo("u", ""), nats.Token(next), nats.Name("nobody"),
+	} {
+		if _, err := nats.Connect(g.URL, wrong); !errors.Is(err, nats.ErrAuthorization) {
 			t.Errorf("without user and password: %v", err)
 		}
 	}
@@ -102,8 +108,8 @@ func certify(t *testing.T, dir string) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	kit.Must(t, err)
 	from := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		IsCA: true, BasicConstraintsValid: true,
+		SerialNumber: big.NewInt(time.Now().UnixNano()), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
 	}
 	cert, err := x509.CreateCertificate(rand.Reader, from, from, &key.PublicKey, key)
 	kit.Must(t, err)

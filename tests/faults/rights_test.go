@@ -16,7 +16,8 @@ import (
 	"github.com/leafbus/leafbus/tests/kit"
 )
 
-// withRights runs a NATS server with the users of the pages: tests/cli/permissions.txtar has them and tries what they may do.
+// withRights runs a NATS server with the users of the pages. tests/cli/permissions.txtar has them, and tries what they
+// may do.
 func withRights(t *testing.T) (as func(user string) *nats.Conn, join func()) {
 	t.Helper()
 	script, err := txtar.ParseFile("../cli/permissions.txtar")
@@ -33,8 +34,8 @@ func withRights(t *testing.T) (as func(user string) *nats.Conn, join func()) {
 func TestUsersMayDoNoMore(t *testing.T) {
 	t.Parallel()
 	as, _ := withRights(t)
-	change := []string{"$JS.API.STREAM.MSG.GET.KV_LEAF_KEYS", "$JS.API.CONSUMER.CREATE.KV_LEAF_KEYS", "$KV.LEAF_KEYS.x", "$KV.LEAF_TAGS.x",
-		"leaf.internal.tag", "leaf.events.alert.x.y.z", "$JS.API.STREAM.DELETE.LEAF_EVENTS"}
+	change := []string{"$JS.API.STREAM.MSG.GET.KV_LEAF_KEYS", "$JS.API.CONSUMER.CREATE.KV_LEAF_KEYS", "$KV.LEAF_KEYS.x",
+		"$KV.LEAF_TAGS.x", "leaf.internal.tag", "leaf.events.alert.x.y.z", "$JS.API.STREAM.DELETE.LEAF_EVENTS"}
 	caller := append(slices.Clone(change), "leaf.admin.tags.delete", "leaf.admin.tags.reveal", "$SRV.STATS.leaf", "$JS.API.INFO")
 	follower := append(slices.Clone(change), "leaf.segment.x", "leaf.admin.tags.delete")
 	with := func(further ...string) []string { return slices.Concat(follower, further) }
@@ -51,7 +52,8 @@ func TestUsersMayDoNoMore(t *testing.T) {
 		}
 		subjects := []string{"_INBOX.>", "_INBOX.other.>", ">", "$JS.>", "$KV.>"}
 		if user != "generator" {
-			subjects = append(subjects, "leaf.>", "leaf.internal.>", "leaf.internal.inbox.>", "leaf.segment.x", "leaf.admin.>", "$SRV.>")
+			subjects = append(subjects, "leaf.>", "leaf.internal.>", "leaf.internal.inbox.>", "leaf.segment.x", "leaf.admin.>",
+				"$SRV.>")
 		}
 		for _, subject := range subjects {
 			if !refuses(t, nc, func() error { _, err := nc.SubscribeSync(subject); return err }) {
@@ -100,8 +102,9 @@ func TestNoInboxShowsKeys(t *testing.T) {
 	if len(found) < 20 {
 		t.Fatalf("the spy saw %d messages", len(found))
 	}
+	encoded := []byte(base64.StdEncoding.EncodeToString(key.Value()))
 	for _, m := range found {
-		if bytes.Contains(m.Data, key.Value()) || bytes.Contains(m.Data, []byte(base64.StdEncoding.EncodeToString(key.Value()))) {
+		if bytes.Contains(m.Data, key.Value()) || bytes.Contains(m.Data, encoded) {
 			t.Fatalf("%s shows the key", m.Subject)
 		}
 	}
