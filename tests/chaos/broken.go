@@ -178,7 +178,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 			{"allocator/tag.go", "	if t.Deleted {\n		return t.MaxID\n	}\n", ""},
 			{"allocator/allocator.go", "		a.recent.forget(tag.Name)\n", "		a.recent.forget(tag.Name)\n" +
 				"		a.cfg.Marks.mu.Lock()\n		delete(a.cfg.Marks.ends, tag.Name)\n		a.cfg.Marks.mu.Unlock()\n"},
-			{"bus/generator/tags.go", "	t.MaxID = max(t.MaxID, g.alloc.Seen(t.Name), 1)\n", "	t.MaxID = max(t.MaxID, 1)\n"},
+			{"bus/generator/tags.go", "	t.MaxID = max(t.MaxID, seen, g.alloc.Seen(t.Name), 1)\n", "	t.MaxID = max(t.MaxID, 1)\n"},
 			{"bus/kvstore/store.go",
 				"t.MaxID, t.Last, t.Deleted = max(tag.MaxID, old.MaxID), old.Last, false",
 				"t.MaxID, t.Last, t.Deleted = tag.MaxID, old.Last, false"},
