@@ -37,7 +37,7 @@ func (c *Client) Workers(ctx context.Context, req WorkersRequest) (WorkersPage, 
 // ReleaseWorker releases the worker of a stopped generator. It returns the worker's record, which says
 // from when on another generator may take it; [snowflake.Release] says what uniqueness then rests on. It
 // does not change an unclaimed worker. [Conflict]: a running generator holds the worker or may hold it,
-// or the record has changed since the request was made. After an error that is not an [Error], or
+// or the record has changed since the request was made. After [TimedOut], an error that is not an [Error], or one
 // that says so, the release may have happened: look with Workers.
 func (c *Client) ReleaseWorker(ctx context.Context, req WorkerRelease) (Worker, error) {
 	return call[Worker](ctx, c, SubjectWorkersRelease, req)

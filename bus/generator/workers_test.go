@@ -156,7 +156,7 @@ func TestReleaseMeetsTheRegistry(t *testing.T) {
 		return 0, errors.Join(errors.New("the answer is lost"), err)
 	}
 	_, err = r.client.ReleaseWorker(t.Context(), release(w))
-	if e, ok := errors.AsType[*bus.Error](err); !ok || e.Code != 503 || !strings.Contains(e.Message, "not known") ||
+	if e, ok := errors.AsType[*bus.Error](err); !ok || e.Code != 504 || !strings.Contains(e.Message, "not known") ||
 		!strings.Contains(e.Message, "leaf workers") || !strings.Contains(e.Message, "the answer is lost") {
 		t.Errorf("no answer: %v", err)
 	}
