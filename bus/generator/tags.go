@@ -339,8 +339,9 @@ func (g *Generator) ensureTags(ctx context.Context) error {
 	return nil
 }
 
-// ensure creates a tag of the start. It changes no tag that exists, and creates none that was
-// deleted. A tag that cannot be served must not stop the others.
+// ensure creates a tag of the start. It changes no tag that exists, and creates none that was deleted, or whose record
+// is lost: a generator that is not heard may know more, so an operator says where it begins. A tag that cannot be
+// served must not stop the others.
 func (g *Generator) ensure(ctx context.Context, t allocator.Tag) error {
 	_, err := g.cfg.Store.Get(ctx, t.Name)
 	switch {
@@ -352,6 +353,20 @@ func (g *Generator) ensure(ctx context.Context, t allocator.Tag) error {
 		return nil
 	case !errors.Is(err, allocator.ErrUnknownTag):
 		return err
+	}
+	if g.cfg.Ledger == nil { // else the ledger knows how far the tag is
+		seen, err := g.seenOfLost(ctx, t)
+		lost := false
+		if err == nil && seen > 0 {
+			lost, err = g.unrecorded(ctx, t.Name) // else another creation was faster
+		}
+		if lost {
+			g.log.Error("a tag of --tag is not created, because its record is lost: restore a backup, or say where it begins",
+				"tag", t.Name, "fix", fmt.Sprintf("leaf restore FILE, or leaf tag add %s --max-id N, N at least %d", t.Name, seen))
+		}
+		if lost || err != nil {
+			return err
+		}
 	}
 	_, err = g.create(ctx, t)
 	switch {

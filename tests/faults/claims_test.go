@@ -31,7 +31,7 @@ var claims = []scenario{
 			}
 			if in.mysql {
 				before := in.maxID(order)
-				in.refused(order, 1000, bus.StoreUnavailable, bus.BucketLedger)
+				in.refused(order, 1000, bus.StoreUnavailable, "")
 				if after := in.maxID(order); after > before+2000 {
 					in.Errorf("max_id was moved by %d, and nothing could be claimed", after-before)
 				}
