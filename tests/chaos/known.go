@@ -18,10 +18,6 @@ var known = []knownViolation{
 		why: "No generator that runs makes the bucket again, so the documented step, leaf tag add --max-id, fails.",
 	},
 	{
-		fault: "tags-removed-restart", store: "jetstream", checks: []string{"twice", "reason"},
-		why: "The generator that starts makes the bucket, and creates the tags of --tag above what it knows alone.",
-	},
-	{
 		fault: "jetstream-wiped", store: "mysql", checks: []string{"operator"},
 		why: "The ledger is filled with what generators know of a strict tag, and not its order: the name is in trend order.",
 	},
