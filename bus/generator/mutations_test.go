@@ -108,6 +108,8 @@ func TestMutations(t *testing.T) {
 			"	case p == nil, req.Opaque:\n", "	case p == nil, true:\n"}}},
 		{"no other generator is asked", "TestDryGeneratorAsksAnother", []edit{{"borrow.go",
 			"	return now.Sub(a.begun) < borrowWithin &&", "	return false && now.Sub(a.begun) < borrowWithin &&"}}},
+		{"a refused command counts as a refused caller", "TestPassAdmin", []edit{{"answer.go",
+			"	if a.Kind == AdminKind {\n		return e\n	}\n	g.counts", "	g.counts"}}},
 		{"a caller that another generator serves raises the alert of refused callers", "TestStarvedIsRefused", []edit{{"issuer.go",
 			"	if err != nil && ctx.Err() == nil && lacksIDs(err) {\n",
 			"	if err != nil && ctx.Err() == nil && lacksIDs(err) {\n		s.g.alloc.Refused(tag, err)\n"}}},
