@@ -40,7 +40,7 @@ func TestMutations(t *testing.T) {
 			"	case bus.NoWorkerID:\n", "	case \"\":\n"}}},
 
 		// Subscriptions.
-		{"a generator whose answers are refused is ready", "TestStartWithoutSubscriptions", []edit{{"serve.go",
+		{"a generator that NATS lets answer nobody is ready", "TestStartWithoutSubscriptions", []edit{{"serve.go",
 			"	if err := g.mayAnswer(); err != nil {", "	if false {"}}},
 		{"a start goes on without a subscription", "TestStartWithoutSubscriptions", []edit{{"subscriptions.go",
 			"	if errors.Is(err, nats.ErrMaxSubscriptionsExceeded) {", "	if false && errors.Is(err, nats.ErrMaxSubscriptionsExceeded) {"}}},

@@ -174,7 +174,7 @@ const (
 	resultDamaged
 )
 
-// restoreRecord creates or raises a record by compare-and-set. A write whose answer was lost comes back as a
+// restoreRecord creates or raises a record by compare-and-set. A write without an answer comes back as a
 // conflict, and is then found.
 func restoreRecord(
 	ctx context.Context, kv jetstream.KeyValue, leader jetstream.Stream, r BackupRecord, known map[string]int64,
