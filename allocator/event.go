@@ -140,7 +140,8 @@ func (a *Allocator) mayAlertLocked(b *buffer) bool {
 	return true
 }
 
-// dryError is the error of a request for which memory has not enough IDs. Another generator may have them, so nobody is refused yet.
+// dryError is the error of a request for which memory has not enough IDs. Another generator may have them, so nobody
+// is refused yet.
 type dryError struct {
 	error
 	waiting int // requests that wait, this one included
@@ -160,8 +161,8 @@ func (b *buffer) dryLocked(now time.Time, err error, waiting int) error {
 	return &dryError{err, waiting}
 }
 
-// Refused notes that a caller gets this error of [Allocator.Request] or [Waiter.Wait]. The first one that is refused because memory has
-// not enough IDs raises the alert [Starved]. Take does it itself.
+// Refused notes that a caller gets this error of [Allocator.Request] or [Waiter.Wait]. The first one that is refused
+// because memory has not enough IDs raises the alert [Starved]. Take does it itself.
 func (a *Allocator) Refused(tag string, err error) {
 	dry, ok := errors.AsType[*dryError](err)
 	if !ok {

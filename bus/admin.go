@@ -82,8 +82,8 @@ func (c *Client) CreateTag(ctx context.Context, req TagCreate) (TagChange, error
 
 // UpdateTag changes a tag and returns its record. When it returns, a new max_id is in force at every
 // generator that is heard; the result names the others. [UnknownTag]: the tag does not exist.
-// [Conflict]: max_id would move backwards, or the change looks like a typo and has no Force. After [TimedOut], or an error that is not an [Error], the
-// change may have happened: make the same request again.
+// [Conflict]: max_id would move backwards, or the change looks like a typo and has no Force. After [TimedOut], or an
+// error that is not an [Error], the change may have happened: make the same request again.
 func (c *Client) UpdateTag(ctx context.Context, req TagUpdate) (TagChange, error) {
 	return call[TagChange](ctx, c, SubjectTagsUpdate, req)
 }
@@ -97,8 +97,8 @@ func (c *Client) AdvanceTag(ctx context.Context, tag string) (TagAdvance, error)
 	return call[TagAdvance](ctx, c, SubjectTagsAdvance, tagName{tag})
 }
 
-// MissingTags returns the tags that generators or events know, and of which there is no record. It is for the time after a restore:
-// create each one with a MaxID above all its IDs. It may take seconds if there are many tags.
+// MissingTags returns the tags that generators or events know, and of which there is no record. It is for the time
+// after a restore: create each one with a MaxID above all its IDs. It may take seconds if there are many tags.
 func (c *Client) MissingTags(ctx context.Context) (MissingTags, error) {
 	return call[MissingTags](ctx, c, SubjectTagsMissing, struct{}{})
 }

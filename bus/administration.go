@@ -43,7 +43,8 @@ type (
 		Tags []MissingTag `json:"tags"`
 		More int          `json:"more,omitempty"` // missing ones that did not fit into the reply
 	}
-	// MissingTag is a tag that generators or events know, and of which there is no record: JetStream lost it, or a backup lacks it.
+	// MissingTag is a tag that generators or events know, and of which there is no record: JetStream lost it, or a
+	// backup lacks it.
 	MissingTag struct {
 		Tag    string `json:"tag"`
 		End    ID     `json:"end"`              // of all ranges that are known: it must begin there or above

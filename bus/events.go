@@ -150,8 +150,8 @@ type (
 		Error   string `json:"error"`
 		SinceMS int64  `json:"since_ms"` // Unix time
 	}
-	// NATSDegradedEvent is the body of the alert leaf.nats.degraded: the NATS server in the generator's process does not keep its
-	// part of the installation's state, or all generators use one server of a cluster.
+	// NATSDegradedEvent is the body of the alert leaf.nats.degraded: the NATS server in the generator's process does not
+	// keep its part of the installation's state, or all generators use one server of a cluster.
 	NATSDegradedEvent struct {
 		Node  string `json:"node"`
 		Cause string `json:"cause"`

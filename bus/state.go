@@ -148,9 +148,9 @@ type Clock struct {
 type Counts struct {
 	Requests      int64            `json:"requests"` // answered with IDs
 	IDs           int64            `json:"ids"`
-	Borrowed      int64            `json:"borrowed"`  // requests that were answered with IDs of another generator
-	Overloads     int64            `json:"overloads"` // probes that found an overload: requests that waited long, or refused batches of opaque tags
-	Errors        map[Reason]int64 `json:"errors"`
+	Borrowed      int64            `json:"borrowed"`       // requests that were answered with IDs of another generator
+	Overloads     int64            `json:"overloads"`      // probes that found an overload: requests that waited long, or refused batches of opaque tags
+	Errors        map[Reason]int64 `json:"errors"`         // requests for IDs that were refused
 	Waiting       int64            `json:"waiting"`        // requests, now
 	Tags          int              `json:"tags"`           // in memory, now
 	States        map[string]int   `json:"states"`         // of these, how many are in which state

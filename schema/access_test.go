@@ -54,7 +54,7 @@ func TestPasswordChanges(t *testing.T) {
 	}
 }
 
-// TestNobodyLetIn: what stays until an operator acts is told apart from an outage, and says what to do.
+// TestNobodyLetIn: what stays until an operator acts is no outage, and says what to do.
 func TestNobodyLetIn(t *testing.T) {
 	t.Parallel()
 	root := kit.NewDatabase(t)

@@ -16,8 +16,8 @@ import (
 // ofTags is the table of the tags, under the name that the models give it.
 const ofTags = "?alloc AS a"
 
-// alloc is a row of the table of the tags: each query names it, by ofTags. The column of the description is desc in some
-// tables, and missing in others: each query names it, too.
+// alloc is a row of the table of the tags: each query names it, by ofTags. The column of the description is desc in
+// some tables, and missing in others: each query names it, too.
 type alloc struct {
 	bun.BaseModel `bun:"alias:a"`
 

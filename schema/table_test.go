@@ -28,7 +28,8 @@ func refused(t *testing.T, dsn, says string, changes ...func(*Config)) {
 	}
 }
 
-// TestTableInOtherLetters: the tags may be in a table whose name only looks like another one. A second table would begin at 1.
+// TestTableInOtherLetters: the tags may be in a table whose name only looks like another one. A second table would
+// begin at 1.
 func TestTableInOtherLetters(t *testing.T) {
 	t.Parallel()
 	dsn := leafDatabase(t, "description", "utf8mb4_general_ci")

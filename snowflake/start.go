@@ -36,7 +36,8 @@ func (g *Generator) starting() bool {
 func (s Saved) recorded() int64 { return s.Ceiling - restAtStart.Milliseconds() }
 
 // checkRecorded checks at a start whether the clock is behind this generator's own last time on record. If it
-// is further behind than a short wait, that is reported, and abandon says whether the peers' clocks agree with this one.
+// is further behind than a short wait, that is reported, and abandon says whether the peers' clocks agree with this
+// one.
 func (g *Generator) checkRecorded(recorded int64) (abandon bool, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

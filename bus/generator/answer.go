@@ -77,6 +77,15 @@ type counts struct {
 	streaks streaks
 }
 
+func (c *counts) refused(reason bus.Reason) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.errors == nil {
+		c.errors = make(map[bus.Reason]int64)
+	}
+	c.errors[reason]++
+}
+
 // refusals returns the number of errors by reason.
 func (c *counts) refusals() map[bus.Reason]int64 {
 	c.mu.Lock()
@@ -110,23 +119,19 @@ func (g *Generator) served(a Answer, n int64) {
 	g.observe(a)
 }
 
-// refused ends the account of a request that is answered with an error.
+// refused ends the account of a request that is answered with an error. That of an operator, or of the dashboard, is no
+// caller who gets no IDs.
 func (g *Generator) refused(a Answer, err error) *bus.Error {
 	e := toError(err)
-	g.counts.mu.Lock()
-	if g.counts.errors == nil {
-		g.counts.errors = make(map[bus.Reason]int64)
-	}
-	g.counts.errors[e.Reason]++
-	g.counts.mu.Unlock()
 	a.Reason = e.Reason
+	defer g.observe(a)
+	if a.Kind == AdminKind {
+		return e
+	}
+	g.counts.refused(e.Reason)
 	g.counts.streaks.refused(a.Tag, e.Reason, time.Now())
 	g.alloc.Refused(a.Tag, err)
-	g.observe(a)
-	if a.Kind != AdminKind {
-		e = g.public(e, err)
-	}
-	return e
+	return g.public(e, err)
 }
 
 // observe reports the end of a request to the observer.

@@ -132,8 +132,8 @@ func TestDryGeneratorAsksAnother(t *testing.T) {
 	}
 }
 
-// The alert segment.starved says that callers are refused. A caller that another generator serves is not, nor is the generator that asks
-// for IDs and finds none.
+// The alert segment.starved says that callers are refused. A caller that another generator serves is not, nor is the
+// generator that asks for IDs and finds none.
 func TestStarvedIsRefused(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)

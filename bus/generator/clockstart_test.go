@@ -32,7 +32,8 @@ func tagsOnly(t *testing.T, nc *nats.Conn, node, missing string, words ...string
 	}
 }
 
-// A clock that is behind what the own last run has put on record: snowflakes are refused with an alert, tags are served.
+// A clock that is behind what the own last run has put on record: snowflakes are refused with an alert, tags are
+// served.
 func TestClockBehindAtStart(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)

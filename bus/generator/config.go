@@ -12,7 +12,8 @@ import (
 )
 
 // Config says how a [Generator] works. All fields are needed but those that have a
-// default, NextServer, Keys, Ledger, Installation, Witness, Routes, NewInstallation, Recent, Tags, Program, Ready and Observer.
+// default, NextServer, Keys, Ledger, Installation, Witness, Routes, NewInstallation, Recent, Tags, Program, Ready and
+// Observer.
 type Config struct {
 	// Conn is the connection to NATS. Its closed and error handlers must be set
 	// before Run, which closes it in the end.

@@ -71,8 +71,8 @@ func toError(err error) *bus.Error {
 	return e
 }
 
-// public returns e, which was made of err, as callers may read it. The causes of these reasons name hosts, databases, users and folders:
-// operators find them in the log, in the alerts, in the readiness and with `leaf doctor`.
+// public returns e, which was made of err, as callers may read it. The causes of these reasons name hosts, databases,
+// users and folders: operators find them in the log, in the alerts, in the readiness and with `leaf doctor`.
 func (g *Generator) public(e *bus.Error, err error) *bus.Error {
 	if errors.Is(err, allocator.ErrDamaged) || errors.Is(err, errStarting) { // they name none
 		return e

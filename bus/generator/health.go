@@ -36,8 +36,8 @@ func (h *health) enter(now time.Time) {
 
 func (h *health) leave(now time.Time) { h.flaps = now.Sub(h.entered) < returnAfter }
 
-// bad reports whether the service should leave its queue group, or stay out, if a peer has reported later than since that
-// it can serve.
+// bad reports whether the service should leave its queue group, or stay out, if a peer has reported later than since
+// that it can serve.
 func (h *health) bad(now time.Time) (since time.Time, bad bool) {
 	unhealthy := !h.unhealthySince.IsZero()
 	if h.flaps { // it is out

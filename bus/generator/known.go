@@ -47,8 +47,9 @@ func (g *Generator) unrecorded(ctx context.Context, name string) (bool, error) {
 	return false, err
 }
 
-// seenOfLost is how far the generators and the events know a new tag to be in use; 0: nothing is known of the name. If it has a record,
-// the store has the last word, and no other is asked: the question could change the step that they go by.
+// seenOfLost is how far the generators and the events know a new tag to be in use; 0: nothing is known of the name.
+// If it has a record, the store has the last word, and no other is asked: the question could change the step that
+// they go by.
 func (g *Generator) seenOfLost(ctx context.Context, t allocator.Tag) (seen int64, err error) {
 	if unrecorded, err := g.unrecorded(ctx, t.Name); !unrecorded {
 		return 0, err

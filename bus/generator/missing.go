@@ -20,7 +20,8 @@ type Knowledge struct {
 	deleted map[string]bool
 }
 
-// Gather asks all generators and reads the events. A generator of another installation is an error, unless the installation is "".
+// Gather asks all generators and reads the events. A generator of another installation is an error, unless the
+// installation is "".
 func Gather(ctx context.Context, c *bus.Client, js jetstream.JetStream, installation string) (Knowledge, error) {
 	k := Knowledge{Ends: make(map[string]int64), changes: make(map[string]bus.TagRecord), deleted: make(map[string]bool)}
 	note := func(tag string, end int64) {
@@ -61,7 +62,8 @@ func Gather(ctx context.Context, c *bus.Client, js jetstream.JetStream, installa
 	return k, nil
 }
 
-// tagsMissing names the tags that generators or events know, and of which there is no record, not even that of a deletion.
+// tagsMissing names the tags that generators or events know, and of which there is no record, not even that of a
+// deletion.
 func (g *Generator) tagsMissing(ctx context.Context, _ struct{}) (bus.MissingTags, error) {
 	missing := bus.MissingTags{Tags: []bus.MissingTag{}}
 	if err := g.hearPeers(ctx); err != nil {

@@ -40,7 +40,7 @@ func TestMutations(t *testing.T) {
 			"	case bus.NoWorkerID:\n", "	case \"\":\n"}}},
 
 		// Subscriptions.
-		{"a generator whose answers are refused is ready", "TestStartWithoutSubscriptions", []edit{{"serve.go",
+		{"a generator that NATS lets answer nobody is ready", "TestStartWithoutSubscriptions", []edit{{"serve.go",
 			"	if err := g.mayAnswer(); err != nil {", "	if false {"}}},
 		{"a start goes on without a subscription", "TestStartWithoutSubscriptions", []edit{{"subscriptions.go",
 			"	if errors.Is(err, nats.ErrMaxSubscriptionsExceeded) {", "	if false && errors.Is(err, nats.ErrMaxSubscriptionsExceeded) {"}}},
@@ -108,6 +108,8 @@ func TestMutations(t *testing.T) {
 			"	case p == nil, req.Opaque:\n", "	case p == nil, true:\n"}}},
 		{"no other generator is asked", "TestDryGeneratorAsksAnother", []edit{{"borrow.go",
 			"	return now.Sub(a.begun) < borrowWithin &&", "	return false && now.Sub(a.begun) < borrowWithin &&"}}},
+		{"a refused command counts as a refused caller", "TestPassAdmin", []edit{{"answer.go",
+			"	if a.Kind == AdminKind {\n		return e\n	}\n	g.counts", "	g.counts"}}},
 		{"a caller that another generator serves raises the alert of refused callers", "TestStarvedIsRefused", []edit{{"issuer.go",
 			"	if err != nil && ctx.Err() == nil && lacksIDs(err) {\n",
 			"	if err != nil && ctx.Err() == nil && lacksIDs(err) {\n		s.g.alloc.Refused(tag, err)\n"}}},

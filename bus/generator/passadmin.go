@@ -60,8 +60,8 @@ func (g *Generator) passAdmin(ctx context.Context, r adminRequest, changes bool,
 	return nil, failure
 }
 
-// adminPeers returns some peers that can reserve IDs, so that their store is likely to be there. A generator that has not
-// joined its installation yet takes that of its peers for its own.
+// adminPeers returns some peers that can reserve IDs, so that their store is likely to be there. A generator that has
+// not joined its installation yet takes that of its peers for its own.
 func (g *Generator) adminPeers() (peers []heartbeat) {
 	own := g.installation()
 	for _, b := range g.group.present(time.Now()) {

@@ -73,6 +73,11 @@ func TestPassAdmin(t *testing.T) {
 			if refused == 0 && c.code != "" {
 				t.Error("no change was refused")
 			}
+			for _, node := range []string{"one", "two"} {
+				if s, _ := state(t, nc, node); len(s.Counts.Errors) > 0 {
+					t.Errorf("%s counts commands among the callers that it refused: %v", node, s.Counts.Errors)
+				}
+			}
 		})
 	}
 }

@@ -32,8 +32,8 @@ func LastRefills(ctx context.Context, js jetstream.JetStream, tag string, f func
 	})
 }
 
-// LastChanges calls f with the record in the last event of each tag that was created, changed or deleted. With a tag it reads only the
-// event of that one. They are a hint, as in [LastRefills].
+// LastChanges calls f with the record in the last event of each tag that was created, changed or deleted. With a tag
+// it reads only the event of that one. They are a hint, as in [LastRefills].
 func LastChanges(ctx context.Context, js jetstream.JetStream, tag string, f func(t bus.TagRecord, deleted bool)) error {
 	note := func(subject string, header nats.Header, data []byte) {
 		event, err := bus.ParseEvent(subject, header, data)

@@ -145,8 +145,8 @@ func (g *Generator) logStore() {
 	}
 }
 
-// alertNATS publishes an alert when NATSErr begins to report an error, or when all generators use one server, and the end of the
-// alert when neither holds any more.
+// alertNATS publishes an alert when NATSErr begins to report an error, or when all generators use one server, and the
+// end of the alert when neither holds any more.
 func (g *Generator) alertNATS(now time.Time) {
 	err := cmp.Or(g.cfg.NATSErr(), g.spreading.err(now, g.group.self, g.cfg.Conn.ConnectedServerName()))
 	switch {

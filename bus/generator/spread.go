@@ -38,8 +38,8 @@ const (
 
 var errMoving = errors.New("the generator moves to another NATS server")
 
-// NextServer chooses the NATS server of a connection's next attempt to reconnect. The zero value leaves the choice to nats.go.
-// Its methods are safe for concurrent use.
+// NextServer chooses the NATS server of a connection's next attempt to reconnect. The zero value leaves the choice to
+// nats.go. Its methods are safe for concurrent use.
 type NextServer struct{ host atomic.Pointer[string] }
 
 // Pick is a [nats.ReconnectToServerHandler]. A server that was chosen is tried once.
@@ -60,9 +60,9 @@ type place struct {
 	stays             bool // it cannot move now
 }
 
-// spreading spreads the generators over the NATS servers of a cluster. nats.go chooses at random, so all may use one server, and
-// while that one hangs, every call fails. From the servers that most use, the generator with the lowest run moves. It moves only to a
-// server that has at least two generators fewer, so that none moves back.
+// spreading spreads the generators over the NATS servers of a cluster. nats.go chooses at random, so all may use one
+// server, and while that one hangs, every call fails. From the servers that most use, the generator with the lowest
+// run moves. It moves only to a server that has at least two generators fewer, so that none moves back.
 type spreading struct {
 	moving atomic.Bool               // this generator has left its queue groups, or is about to, for a reconnect to another server
 	tried  atomic.Pointer[time.Time] // when it last tried to move
@@ -82,7 +82,8 @@ type spreading struct {
 	reconnects uint64    // before it
 }
 
-// look notes where the generators are, in the order of their runs. It returns how many use each server if it is the turn of self to move.
+// look notes where the generators are, in the order of their runs. It returns how many use each server if it is the
+// turn of self to move.
 func (s *spreading) look(now time.Time, self string, places []place) (own string, load map[string]int) {
 	if !slices.Equal(places, s.places) {
 		s.places, s.settled = places, now
@@ -107,7 +108,8 @@ func (s *spreading) look(now time.Time, self string, places []place) (own string
 	return most, load
 }
 
-// err says that all generators have used one server, which has this name, for some time. Only the generator with the lowest run says it.
+// err says that all generators have used one server, which has this name, for some time. Only the generator with the
+// lowest run says it.
 func (s *spreading) err(now time.Time, self, server string) error {
 	if s.crowded.IsZero() || now.Sub(s.crowded) < crowdedFactor*s.after || s.places[0].run != self {
 		return nil
@@ -141,7 +143,8 @@ func (g *Generator) stays(now time.Time) bool {
 		g.segments.healthy() != nil || g.snowflakes.healthy() != nil
 }
 
-// places returns where the generators of this installation are, in the order of their runs; nil: this one is at no server of a cluster.
+// places returns where the generators of this installation are, in the order of their runs; nil: this one is at no
+// server of a cluster.
 func (g *Generator) places(now time.Time) (places []place) {
 	own := g.cfg.Conn.ConnectedServerId()
 	if own == "" || g.cfg.Conn.ConnectedClusterName() == "" {
@@ -188,7 +191,8 @@ func (g *Generator) spread(now time.Time) {
 	}
 }
 
-// move goes on with a move: it leaves the queue groups, and reconnects when all accepted requests are answered, so that none is lost.
+// move goes on with a move: it leaves the queue groups, and reconnects when all accepted requests are answered, so
+// that none is lost.
 func (g *Generator) move(now time.Time) {
 	s := &g.spreading
 	switch {
@@ -240,7 +244,8 @@ func greetings(ctx context.Context, servers []string) map[string]string {
 	return alive
 }
 
-// greeting returns the ID of the NATS server at an address. A server greets each connection at once, unless TLS comes first.
+// greeting returns the ID of the NATS server at an address. A server greets each connection at once, unless TLS comes
+// first.
 func greeting(ctx context.Context, address string) (id string, err error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Which generator moves, and when. A row is the generators in the order of their runs, each with its server: Ab is the generator A at
-// the server b, and Ab! one that cannot move.
+// Which generator moves, and when. A row is the generators in the order of their runs, each with its server: Ab is
+// the generator A at the server b, and Ab! one that cannot move.
 func TestWhoMoves(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

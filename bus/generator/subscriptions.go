@@ -37,8 +37,8 @@ func (g *Generator) watchSubscriptions() {
 	})
 }
 
-// refusedSubscription returns what an error of the connection says about a subscription that NATS refused; nil: it is no
-// such error.
+// refusedSubscription returns what an error of the connection says about a subscription that NATS refused; nil: it is
+// no such error.
 func (g *Generator) refusedSubscription(err error) error {
 	if errors.Is(err, nats.ErrMaxSubscriptionsExceeded) {
 		return fmt.Errorf("NATS refuses a subscription, because this connection has as many as it may have (%d): "+

@@ -339,8 +339,8 @@ func (g *Generator) ensureTags(ctx context.Context) error {
 	return nil
 }
 
-// ensure creates a tag of the start. It changes no tag that exists, and creates none that was deleted, or whose record
-// is lost: a generator that is not heard may know more, so an operator says where it begins. A tag that cannot be
+// ensure creates a tag of the start. It changes no tag that exists, and creates none that was deleted or that has
+// lost its record: a generator that is not heard may know more, so an operator says where it begins. A tag that cannot be
 // served must not stop the others.
 func (g *Generator) ensure(ctx context.Context, t allocator.Tag) error {
 	_, err := g.cfg.Store.Get(ctx, t.Name)

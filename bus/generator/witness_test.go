@@ -13,9 +13,9 @@ import (
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
-// A generator whose data folder names an installation says so before it has joined. One that hears it, or that hears no
-// generator from one of its routes, creates no other installation. An operator can force that, but not beside a
-// generator that runs as part of an installation.
+// A generator with a data folder that names an installation says so before it has joined. One that hears it, or that
+// hears no generator from one of its routes, creates no other installation. An operator can force that, but not beside
+// a generator that runs as part of an installation.
 func TestMayCreate(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -219,8 +219,8 @@ func (l *ledger) fill(ctx context.Context, bucket *kvstore.LedgerBucket) error {
 		return fmt.Errorf("how far the tags were cannot be read: %w", err)
 	}
 	l.Folder.Marks.Each(noteEnd)
-	// A name that is strict or opaque stays that, whatever row the database has. Its record may be lost, and the number alone does not
-	// show its order.
+	// A name that is strict or opaque stays that, whatever row the database has. Its record may be lost, and the number
+	// alone does not show its order.
 	apart := func(tag string, order allocator.Order) {
 		if order != allocator.Trend && order.Known() {
 			seeds[tag] = allocator.Entry{End: 1, Order: order}

@@ -104,6 +104,9 @@ func (m *member) tryJoin(ctx context.Context, begin func(context.Context) error)
 			begun, lost = true, begin(ctx)
 		case then != create:
 			return generator.Identity{}, err
+		case m.Adopt: // a mistyped --data-dir must not begin at 1
+			return generator.Identity{}, fmt.Errorf("%w: --adopt makes the record of the data folder's installation again, and this "+
+				"folder names none: name the right --data-dir. For a new installation, remove --adopt", allocator.ErrRefused)
 		default:
 			if err := m.create(ctx); err != nil {
 				return generator.Identity{}, err

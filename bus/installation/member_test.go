@@ -266,6 +266,10 @@ func TestAdoptRefused(t *testing.T) {
 	if !errors.Is(err, waits) || s.record().ID != "" {
 		t.Errorf("a folder of no installation: %v", err)
 	}
+	_, err = m.join(t.Context(), mayBegin)
+	if !errors.Is(err, allocator.ErrRefused) || !strings.Contains(err.Error(), "--data-dir") || s.record().ID != "" {
+		t.Errorf("a folder of no installation, without others: %v", err)
+	}
 }
 
 // A damaged record is refused. One that JetStream lost alone, and its tags not, is not made a second time.

@@ -27,6 +27,8 @@ func TestMutations(t *testing.T) {
 			"case len(differences(f.have, m.want)) > 0:", "case false:"}}},
 		{"a NATS that lost its state begins again at 1", "TestJoinLost", []mutate.Edit{{"member.go",
 			"if m.known, err = c.Folder", "if _, err = c.Folder"}}},
+		{"--adopt with a new folder begins at 1", "TestAdoptRefused", []mutate.Edit{{"member.go",
+			"case m.Adopt: //", "case false: //"}}},
 		{"a record that was lost beside its tags is made again", "TestJoinWithoutARecord", []mutate.Edit{{"member.go",
 			"case tags:", "case tags && false:"}}},
 		{"a record is created beside the database of another installation", "TestNothingIsCreatedBesideAnother",

@@ -19,8 +19,8 @@ import (
 	"github.com/leafbus/leafbus/bus"
 )
 
-// Backup is a copy of all records of an installation. It is complete: the snapshots of nats-server can lack a record that is
-// rewritten meanwhile.
+// Backup is a copy of all records of an installation. It is complete: the snapshots of nats-server can lack a record
+// that is rewritten meanwhile.
 type Backup struct {
 	Installation string
 	Created      time.Time
@@ -36,8 +36,8 @@ type BackupRecord struct {
 	Removed bool   `json:"removed,omitempty"` // the marker of a deletion by hand
 }
 
-// backupBuckets are in the order of a backup. The tags come before the keys of opaque tags, because a key is written before its tag: so
-// each opaque tag in a backup has its key.
+// backupBuckets are in the order of a backup. The tags come before the keys of opaque tags, because a key is written
+// before its tag: so each opaque tag in a backup has its key.
 var backupBuckets = []string{bus.BucketInstallation, bus.BucketTags, bus.BucketLedger, bus.BucketWorkers, bus.BucketKeys}
 
 const (
@@ -51,7 +51,8 @@ const (
 // Progress is called with how far a long work is. Calls may come from several goroutines.
 type Progress func(bucket string, done, total int)
 
-// TakeBackup reads all records of the installation, each one from the leader of its bucket. Generators may write meanwhile.
+// TakeBackup reads all records of the installation, each one from the leader of its bucket. Generators may write
+// meanwhile.
 func TakeBackup(ctx context.Context, cfg Config, progress Progress) (b Backup, err error) {
 	have, ok, err := ReadInstallation(ctx, cfg)
 	switch {
@@ -75,7 +76,8 @@ func TakeBackup(ctx context.Context, cfg Config, progress Progress) (b Backup, e
 	return b, b.check()
 }
 
-// readBucket reads the last message of each key. It is complete when a list of the keys that was made after the reading has no other one.
+// readBucket reads the last message of each key. It is complete when a list of the keys that was made after the
+// reading has no other one.
 func readBucket(ctx context.Context, cfg Config, bucket string, progress Progress) ([]BackupRecord, error) {
 	leader, err := leaderOf(ctx, cfg.JS, bucket)
 	if err != nil {

@@ -36,8 +36,8 @@ func (b Backup) of(bucket, key string) []byte {
 	return nil
 }
 
-// A snapshot of nats-server lacks a record that is rewritten meanwhile. A backup has each tag that was there when it began, and the key of
-// each opaque tag, while one tag is claimed all the time and others are created.
+// A snapshot of nats-server lacks a record that is rewritten meanwhile. A backup has each tag that was there when it
+// began, and the key of each opaque tag, while one tag is claimed all the time and others are created.
 func TestBackupIsComplete(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)

@@ -179,8 +179,8 @@ func openKeys(ctx context.Context, cfg Config, mayBegin func() error) (jetstream
 	})
 }
 
-// make returns the key for a new tag: the one that the name has, or else a new one. Several generators may make one: the first write
-// counts. If the bucket is lost it makes neither.
+// make returns the key for a new tag: the one that the name has, or else a new one. Several generators may make one:
+// the first write counts. If the bucket is lost it makes neither.
 func (k *opaqueKeys) make(ctx context.Context, tag string, d opaque.Domain) (key []byte, err error) {
 	kv, err := openKeys(ctx, k.cfg, sync.OnceValue(func() error { return k.mayBegin(ctx) })) // once for all replicas that are tried
 	if err != nil {

@@ -15,9 +15,9 @@ const (
 	oldStoreAgain = 2 * time.Second
 )
 
-// checkOldStore returns an error while a server still has the streams of the time when it was alone, and its new cluster
-// does not know them. nats-server deletes them 30 s after the cluster has formed. A stream that is created before has
-// their records on that server, and not on the others. So records would come and go with the leader.
+// checkOldStore returns an error while a server still has the streams of the time when it was alone, and its new
+// cluster does not know them. nats-server deletes them 30 s after the cluster has formed. A stream that is created
+// before has their records on that server, and not on the others. So records would come and go with the leader.
 func checkOldStore(ctx context.Context, cfg Config) error {
 	if cfg.JS.Conn().ConnectedClusterName() == "" {
 		return nil

@@ -22,18 +22,19 @@ type Restored struct {
 	Created, Raised, Unchanged int // records
 	// Behind are the tags of which somebody knows more IDs than the backup and JetStream.
 	Behind []string
-	// Damaged are records that JetStream has and that cannot be read. They stay as they are: what they said may be above the backup.
+	// Damaged are records that JetStream has and that cannot be read. They stay as they are: what they said may be above
+	// the backup.
 	Damaged []string
 }
 
-// restoreOrder writes the records that others depend on first. A key comes before its opaque tag. The record of the installation comes
-// last, because generators wait for it.
+// restoreOrder writes the records that others depend on first. A key comes before its opaque tag. The record of the
+// installation comes last, because generators wait for it.
 var restoreOrder = []string{bus.BucketKeys, bus.BucketLedger, bus.BucketWorkers, bus.BucketTags, bus.BucketInstallation}
 
-// Restore puts the records of a backup back. It makes missing buckets as generators make them. A record that is there is raised, and
-// nothing is lowered: so it can be repeated, also while generators run. known is the end of all ranges of each tag that somebody knows:
-// the records of these tags are raised to it. If a record contradicts the backup, the error matches [allocator.ErrRefused], and nothing
-// was written.
+// Restore puts the records of a backup back. It makes missing buckets as generators make them. A record that is there
+// is raised, and nothing is lowered: so it can be repeated, also while generators run. known is the end of all ranges
+// of each tag that somebody knows: the records of these tags are raised to it. If a record contradicts the backup,
+// the error matches [allocator.ErrRefused], and nothing was written.
 func Restore(ctx context.Context, cfg Config, b Backup, known map[string]int64, progress Progress) (done Restored, err error) {
 	if err := awaitOldStore(ctx, cfg); err != nil {
 		return done, fmt.Errorf("nothing was restored: %w", err)
@@ -173,7 +174,8 @@ const (
 	resultDamaged
 )
 
-// restoreRecord creates or raises a record by compare-and-set. A write whose answer was lost comes back as a conflict, and is then found.
+// restoreRecord creates or raises a record by compare-and-set. A write without an answer comes back as a
+// conflict, and is then found.
 func restoreRecord(
 	ctx context.Context, kv jetstream.KeyValue, leader jetstream.Stream, r BackupRecord, known map[string]int64,
 ) (_ result, behind bool, err error) {
@@ -217,9 +219,9 @@ func restoreRecord(
 	}
 }
 
-// merge returns what a record is after the restore, where has is what there is (nil: nothing), and the backup may have nothing (a nil
-// value). nil: there is still nothing. An error that matches [allocator.ErrRefused] says that the two contradict each other, one that
-// matches [allocator.ErrDamaged] that what there is cannot be read.
+// merge returns what a record is after the restore, where has is what there is (nil: nothing), and the backup may
+// have nothing (a nil value). nil: there is still nothing. An error that matches [allocator.ErrRefused] says that the
+// two contradict each other, one that matches [allocator.ErrDamaged] that what there is cannot be read.
 func merge(r BackupRecord, has []byte, known map[string]int64) ([]byte, error) {
 	switch r.Bucket {
 	case bus.BucketTags:
@@ -282,7 +284,8 @@ func mergeTag(r BackupRecord, has []byte, known int64) ([]byte, error) {
 	return encodeIf(has, is, raisedTo(t, known))
 }
 
-// raisedTo moves max_id up. Generators drop the IDs below, because the record went backwards meanwhile: two of them may have a range.
+// raisedTo moves max_id up. Generators drop the IDs below, because the record went backwards meanwhile: two of them
+// may have a range.
 func raisedTo(t allocator.Tag, end int64) allocator.Tag {
 	if t.MaxID < end {
 		t.MaxID, t.Floor = end, end
@@ -298,7 +301,8 @@ func encodeIf(was []byte, from, to allocator.Tag) ([]byte, error) {
 	return json.Marshal(to)
 }
 
-// mergeClaims merges the records that the ledger has of a tag. One without a claim may not know the order: the ledger was filled.
+// mergeClaims merges the records that the ledger has of a tag. One without a claim may not know the order: the ledger
+// was filled.
 func mergeClaims(tag string, value, has []byte, known int64) ([]byte, error) {
 	was, lacks := decodeEntry(tag, value, 0)
 	if has == nil && lacks != nil {

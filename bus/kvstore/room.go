@@ -19,8 +19,8 @@ const (
 	codeStoreFailed jetstream.ErrorCode = 10077 // JSStreamStoreFailedF
 )
 
-// The sizes of buckets in an account that demands one: enough for some 500,000 tags, 100,000 keys of opaque tags, and all
-// workers.
+// The sizes of buckets in an account that demands one: enough for some 500,000 tags, 100,000 keys of opaque tags, and
+// all workers.
 const (
 	tagsBytes  = 256 << 20
 	keysBytes  = 64 << 20

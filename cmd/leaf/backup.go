@@ -59,6 +59,7 @@ that are rewritten meanwhile.`,
 	fs.BoolVar(&f.json, "json", false, "write JSON")
 	group(fs, groupOutput, "json")
 	f.conn.registerClient(fs)
+	f.conn.ownInboxes(fs) // keys are in the answers
 	return cmd
 }
 

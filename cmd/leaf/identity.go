@@ -50,8 +50,8 @@ func (c *connFlags) identity() ([]nats.Option, error) {
 	return opts, nil
 }
 
-// latest returns a function that reads a secret again from its file, and returns the last one while that fails; nil: the
-// secret comes from no file that can be read again.
+// latest returns a function that reads a secret again from its file, and returns the last one while that fails; nil:
+// the secret comes from no file that can be read again.
 func latest(secret *pflag.Flag) func() string {
 	reread := rereadSecret(secret)
 	if reread == nil {
@@ -79,8 +79,8 @@ func (c *connFlags) latest() func() (password, token string) {
 	return nil
 }
 
-// followNkey is the last option of a connection. It reads the file of --nkey again before each reconnect: another seed has
-// another public key, which nats.go reads only once.
+// followNkey is the last option of a connection. It reads the file of --nkey again before each reconnect: another
+// seed has another public key, which nats.go reads only once.
 func (c *connFlags) followNkey(o *nats.Options) error {
 	if c.nkey == "" {
 		return nil

@@ -9,7 +9,8 @@ import (
 	"github.com/leafbus/leafbus/bus"
 )
 
-// missingTimeout is how long a generator may take to find out which tags are missing: it may have to read a million names.
+// missingTimeout is how long a generator may take to find out which tags are missing: it may have to read a million
+// names.
 const missingTimeout = 30 * time.Second
 
 // missingTags asks a generator which tags are missing.

@@ -82,6 +82,7 @@ Nobody knows how far a strict tag was: see the last step in docs/cluster.md.`,
 	fs.BoolVar(&f.json, "json", false, "write JSON")
 	group(fs, groupOutput, "json")
 	f.conn.registerClient(fs)
+	f.conn.ownInboxes(fs) // keys are in the answers
 	return cmd
 }
 

@@ -83,8 +83,8 @@ func readSecretFile(path string) (string, error) {
 	return value, nil
 }
 
-// rereadSecret returns a function that reads a secret again from its file; nil: it comes from no file, or from a pipe, which
-// is read once.
+// rereadSecret returns a function that reads a secret again from its file; nil: it comes from no file, or from a
+// pipe, which is read once.
 func rereadSecret(secret *pflag.Flag) func() (string, error) {
 	path := secretFrom(secret)
 	if info, err := os.Stat(path); path == "" || err != nil || !info.Mode().IsRegular() {

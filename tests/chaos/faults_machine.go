@@ -83,7 +83,8 @@ var machineFaults = []*fault{
 	},
 	{
 		// If it hears no other generator, it does not notice that (docs/guarantees.md). Then its snowflakes have the wrong
-		// time, and when the clock is right again, it refuses them until then. The remedy is that of docs/snowflakes.md, "Clocks".
+		// time, and when the clock is right again, it refuses them until then. The remedy is that of docs/snowflakes.md,
+		// "Clocks".
 		name: "clock-ahead-start", about: "a generator starts with a clock that is ahead; later it starts with a right one",
 		weight: 1, harms: []string{harmsClocks}, touches: besideClock,
 		strike: func(s *strike) {

@@ -206,8 +206,8 @@ func (s *strike) awaitMachine(m *machine) {
 	s.await(readyWithin, 100*time.Millisecond, m.ready)
 }
 
-// awaitRedundant waits until any one machine may stop. No other fault strikes, so it must come soon. Generators that all use
-// one NATS server move.
+// awaitRedundant waits until any one machine may stop. No other fault strikes, so it must come soon. Generators that
+// all use one NATS server move.
 func (s *strike) awaitRedundant() {
 	for end := time.Now().Add(2 * readyWithin); ; {
 		r := s.operator("nodes", "--wait-redundant", "--wait", "18s")

@@ -24,8 +24,8 @@ import (
 	"github.com/leafbus/leafbus/tests/kit/callers"
 )
 
-// fast is how many times faster than at an operator's the rules of Prometheus run in most drills: their windows, and how long something
-// must be wrong.
+// fast is how many times faster than at an operator's the rules of Prometheus run in most drills: their windows, and
+// how long something must be wrong.
 const fast = 60
 
 // prometheusEnv names another Prometheus than the one on the PATH.

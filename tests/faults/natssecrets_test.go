@@ -23,8 +23,8 @@ import (
 	"github.com/leafbus/leafbus/tests/kit"
 )
 
-// What NATS demands of a generator is replaced without a restart of the generator: it connects again with what its files
-// have then.
+// What NATS demands of a generator is replaced without a restart of the generator: it connects again with what its
+// files have then.
 func TestSecretsOfNATSRotate(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {

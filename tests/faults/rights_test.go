@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"errors"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -71,7 +72,7 @@ func refuses(t *testing.T, nc *nats.Conn, try func() error) bool {
 	return nc.LastError() != before && errors.Is(nc.LastError(), nats.ErrPermissionViolation)
 }
 
-// No client sees the key of an opaque tag, whichever inboxes it may read.
+// No client sees the key of an opaque tag, whichever inboxes it may read: not when generators read it, nor in a backup.
 func TestNoInboxShowsKeys(t *testing.T) {
 	t.Parallel()
 	as, join := withRights(t)
@@ -91,6 +92,9 @@ func TestNoInboxShowsKeys(t *testing.T) {
 		_, err := client.Take(t.Context(), "gift", 3000)
 		kit.Must(t, err)
 	}
+	backup := filepath.Join(t.TempDir(), "backup")
+	kit.LeafOK(t, "backup", backup, "-s", all.ConnectedUrl(), "--user", "all", "--password", "p")
+	kit.LeafOK(t, "restore", backup, "-s", all.ConnectedUrl(), "--user", "all", "--password", "p")
 	kit.Must(t, spy.Flush())
 	mu.Lock()
 	found := seen
