@@ -233,6 +233,16 @@ func TestOldStore(t *testing.T) {
 	if err := open(js); !errors.Is(err, allocator.ErrUnavailable) || !strings.Contains(err.Error(), "streams from before") {
 		t.Errorf("Open: %v", err)
 	}
+
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"other"}, Replicas: 3}); err != nil {
+		t.Fatal(err)
+	}
+	cfg := Config{Conn: js.Conn(), JS: js, Log: testkit.Quiet}
+	for waited, want := range map[time.Duration]error{0: allocator.ErrUnavailable, oldStoreHidden / 2: allocator.ErrUnavailable, oldStoreHidden: nil} {
+		if err := CheckOldStore(t.Context(), cfg, time.Now().Add(-waited)); !errors.Is(err, want) {
+			t.Errorf("beside a stream of another program, after %s: %v, want %v", waited, err, want)
+		}
+	}
 }
 
 // raceForWorker puts twice at once on each of many versions. One must win, and
