@@ -53,8 +53,8 @@ func CheckOldStore(ctx context.Context, cfg Config, since time.Time) error {
 	return nil
 }
 
-// awaitOldStore waits until there is no old store in the cluster.
-func awaitOldStore(ctx context.Context, cfg Config) error {
+// AwaitOldStore waits until there is no old store in the cluster. It comes before [Restore].
+func AwaitOldStore(ctx context.Context, cfg Config) error {
 	for begin, said := time.Now(), false; ; {
 		err := CheckOldStore(ctx, cfg, begin)
 		waited := time.Since(begin)
