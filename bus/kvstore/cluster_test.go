@@ -238,11 +238,19 @@ func TestOldStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := Config{Conn: js.Conn(), JS: js, Log: testkit.Quiet}
-	for waited, want := range map[time.Duration]error{0: allocator.ErrUnavailable, oldStoreHidden / 2: allocator.ErrUnavailable, oldStoreHidden: nil} {
+	waits := allocator.ErrUnavailable
+	for waited, want := range map[time.Duration]error{0: waits, oldStoreHidden / 2: waits, oldStoreHidden: nil} {
 		if err := CheckOldStore(t.Context(), cfg, time.Now().Add(-waited)); !errors.Is(err, want) {
 			t.Errorf("beside a stream of another program, after %s: %v, want %v", waited, err, want)
 		}
 	}
+
+	servers[0].stop()
+	servers[2].stop()
+	testkit.Eventually(t, "JetStream has no leader", func() bool {
+		err := CheckOldStore(t.Context(), cfg, time.Time{})
+		return err != nil && strings.Contains(err.Error(), "start more than half of the servers")
+	})
 }
 
 // raceForWorker puts twice at once on each of many versions. One must win, and

@@ -43,6 +43,10 @@ func CheckOldStore(ctx context.Context, cfg Config, since time.Time) error {
 		return nil
 	}
 	waited := time.Since(since)
+	if _, err := cfg.JS.AccountInfo(ctx); code(err) == codeNoLeader {
+		return fmt.Errorf("%w: JetStream has no leader: start more than half of the servers of the NATS cluster: %w",
+			allocator.ErrUnavailable, err)
+	}
 	if err := checkOldStore(ctx, cfg); err != nil {
 		return err
 	}
