@@ -37,6 +37,9 @@ type (
 	KnownTag struct {
 		Tag string `json:"tag"`
 		End ID     `json:"end"` // of all ranges: no ID from it on is known to be in use
+		// Order is [OrderStrict] if the generator has handed out IDs of the tag and it is strict. Opaque is its domain, likewise.
+		Order  string `json:"order,omitempty"`
+		Opaque string `json:"opaque,omitempty"`
 	}
 	// MissingTags is the reply of leaf.admin.tags.missing.
 	MissingTags struct {
@@ -48,7 +51,7 @@ type (
 	MissingTag struct {
 		Tag    string `json:"tag"`
 		End    ID     `json:"end"`              // of all ranges that are known: it must begin there or above
-		Order  string `json:"order,omitempty"`  // [OrderStrict], or empty for trend order, or if no event says it
+		Order  string `json:"order,omitempty"`  // [OrderTrend] or [OrderStrict], or empty if no event says it
 		Opaque string `json:"opaque,omitempty"` // its domain
 	}
 	// TagsPage is the reply of leaf.admin.tags.list.

@@ -29,8 +29,7 @@ func prepareStore(dir string) error {
 func (s *Server) setAside() error {
 	store := filepath.Join(s.dir, server.JetStreamStoreDir)
 	streams, err := filepath.Glob(filepath.Join(store, "*", "streams", "*"))
-	clustered, _ := filepath.Glob(filepath.Join(store, "*", "_js_", "_meta_"))
-	if err != nil || len(streams) == 0 || len(clustered) > 0 {
+	if err != nil || len(streams) == 0 || clustered(store) {
 		return err
 	}
 	aside := fmt.Sprintf("%s.single-%s", store, time.Now().UTC().Format("20060102T150405Z"))
@@ -38,6 +37,24 @@ func (s *Server) setAside() error {
 		"Run `leaf restore FILE` with a backup. To make one, move the store back, and start this generator without a cluster",
 		"from", store, "to", aside)
 	return os.Rename(store, aside)
+}
+
+// checkAlone refuses the store of a cluster's server where there is no cluster. nats-server would leave out its streams, as if they were
+// lost, while the other servers go on with them.
+func (s *Server) checkAlone() error {
+	store := filepath.Join(s.dir, server.JetStreamStoreDir)
+	if !clustered(store) {
+		return nil
+	}
+	return fmt.Errorf("the folder %s is the store of a cluster's server, and the configuration has no cluster: give --nats-config "+
+		"with the cluster block. To leave the cluster for good, run `leaf backup FILE` there, stop all its servers, "+
+		"move that folder away, start this generator, and run `leaf restore FILE`", store)
+}
+
+// clustered reports whether a store is that of a cluster's server.
+func clustered(store string) bool {
+	meta, _ := filepath.Glob(filepath.Join(store, "*", "_js_", "_meta_"))
+	return len(meta) > 0
 }
 
 // lowRoom reports that the disk of dir is full; empty: it is not, or it is not known.

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -42,5 +43,9 @@ func TestSingleServerJoinsCluster(t *testing.T) {
 		if err != nil || len(kept) != 1 {
 			t.Errorf("the streams of the single server: %v, %v", kept, err)
 		}
+	}
+	// Without its cluster the server would serve as if the streams of the cluster were lost.
+	if err := startError(t, alone); !strings.Contains(err.Error(), "has no cluster") {
+		t.Error(err)
 	}
 }

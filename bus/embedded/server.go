@@ -116,10 +116,15 @@ func (s *Server) start(opts *server.Options) error {
 	if err := prepareStore(s.dir); err != nil {
 		return err
 	}
-	if opts.Cluster.Port != 0 {
-		if err := s.setAside(); err != nil {
-			return err
-		}
+	var err error
+	switch {
+	case opts.Cluster.Port != 0:
+		err = s.setAside()
+	case len(opts.LeafNode.Remotes) == 0: // a leaf node can be a part of its hub's cluster
+		err = s.checkAlone()
+	}
+	if err != nil {
+		return err
 	}
 	s.ns.SetLoggerV2(s.log, opts.Debug, opts.Trace, opts.TraceVerbose)
 

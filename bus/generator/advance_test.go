@@ -21,6 +21,7 @@ import (
 func inKV(c *generator.Config) {
 	store := kvstore.New(kvstore.Config{Conn: c.Conn, JS: c.JS, Log: testkit.Quiet})
 	c.Store, c.StoreKind, c.Open, c.Marks = store, "kv", store.Open, allocator.NewMarks()
+	c.Records, c.Keys = store, store
 }
 
 // kvTags creates tags in JetStream, and returns a function that sets them all back to how they are now, as a

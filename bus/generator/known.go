@@ -27,7 +27,14 @@ func (g *Generator) known(_ context.Context, req bus.KnownRequest) (bus.KnownPag
 		}
 	})
 	for _, tag := range slices.Sorted(maps.Keys(ends)) {
-		page.Tags = append(page.Tags, bus.KnownTag{Tag: tag, End: bus.ID(max(ends[tag], g.alloc.Seen(tag)))})
+		t := bus.KnownTag{Tag: tag, End: bus.ID(max(ends[tag], g.alloc.Seen(tag)))}
+		if g.alloc.Order(tag) == allocator.Strict {
+			t.Order = bus.OrderStrict
+		}
+		if p, _ := g.cfg.Keys.Known(tag); p != nil {
+			t.Opaque = string(p.Domain())
+		}
+		page.Tags = append(page.Tags, t)
 	}
 	if n := fit(g, page.Tags, len(page.Tags)); n < len(page.Tags) {
 		page.Tags = page.Tags[:n]

@@ -3,6 +3,7 @@ package generator_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -47,14 +48,15 @@ func TestLostTagThatAPeerKnows(t *testing.T) {
 	nc := natskit.Connect(t, s)
 	tags := []string{"a", "b", "c", "d", "e", "f", "g", "h"} // so that one that knows nothing is asked about some of them
 	kvTags(t, s, nc, tags...)
-	knows := start(t, s, "knows", nil, func(c *generator.Config) {
+	noEvents := func(c *generator.Config) {
 		inKV(c)
 		c.OpenEvents = func(context.Context) error { return errors.New("no events here") }
-	})
+	}
+	knows := start(t, s, "knows", nil, noEvents)
 	for _, tag := range tags {
 		knows.takeAll(t, tag, 1)
 	}
-	start(t, s, "new", nil, inKV)
+	start(t, s, "new", nil, noEvents)
 	var known []string
 	pages, err := bus.NewClient(nc).Known(t.Context(), bus.KnownRequest{After: "b"})
 	for _, page := range pages {
@@ -70,6 +72,20 @@ func TestLostTagThatAPeerKnows(t *testing.T) {
 	loseTags(t, nc, tags...)
 	for _, tag := range tags {
 		wantCreated(t, nc, bus.TagCreate{Tag: tag}, 1001)
+	}
+	// Such a generator knows the kind of a strict or opaque tag, too.
+	client, kinds := bus.NewClient(nc), []bus.TagCreate{{Tag: "invoice", Order: bus.OrderStrict}, {Tag: "pin", Opaque: "d9"}}
+	for _, req := range kinds {
+		if _, err := client.CreateTag(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+		knows.takeAll(t, req.Tag, 1)
+	}
+	loseTags(t, nc, "a", "invoice", "pin")
+	missing, err := client.MissingTags(t.Context())
+	want := []bus.MissingTag{{Tag: "a", End: 1001}, {Tag: "invoice", End: 2, Order: bus.OrderStrict}, {Tag: "pin", End: 1001, Opaque: "d9"}}
+	if !slices.Equal(missing.Tags, want) {
+		t.Errorf("missing: %+v (%v), want %+v", missing.Tags, err, want)
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 type Knowledge struct {
 	Nodes   []string                 // the generators that were heard
 	Ends    map[string]int64         // of all ranges of a tag
-	changes map[string]bus.TagRecord // by the last event of each tag that was not deleted
+	changes map[string]bus.TagRecord // by the last event of each tag that was not deleted, or its kind as generators know it
 	deleted map[string]bool
 }
 
@@ -38,11 +38,15 @@ func Gather(ctx context.Context, c *bus.Client, js jetstream.JetStream, installa
 		for _, page := range pages {
 			if installation != "" && page.Installation != "" && page.Installation != installation {
 				return k, fmt.Errorf("the generator %s on this NATS is of installation %s, and the backup is of installation %s: "+
-					"name the right --server and account", page.Node, page.Installation, installation)
+					"name the right --server and account. If it was created after a loss of all data folders, see docs/cluster.md",
+					page.Node, page.Installation, installation)
 			}
 			k.Nodes = append(k.Nodes, page.Node)
 			for _, t := range page.Tags {
 				note(t.Tag, int64(t.End))
+				if t.Order != "" || t.Opaque != "" {
+					k.changes[t.Tag] = bus.TagRecord{Order: t.Order, Opaque: t.Opaque}
+				}
 			}
 			if page.Next != "" && (!more || page.Next < after) {
 				after, more = page.Next, true
@@ -94,7 +98,10 @@ func (g *Generator) tagsMissing(ctx context.Context, _ struct{}) (bus.MissingTag
 			return missing, err
 		}
 		if claims.End == 0 && claims.MaxID == 0 && claims.Problem == "" {
-			t := k.changes[tag]
+			t, ok := k.changes[tag]
+			if ok && t.Order == "" && t.Opaque == "" {
+				t.Order = bus.OrderTrend
+			}
 			missing.Tags = append(missing.Tags, bus.MissingTag{Tag: tag, End: bus.ID(k.Ends[tag]), Order: t.Order, Opaque: t.Opaque})
 		}
 	}

@@ -34,6 +34,7 @@ type member struct {
 	known             string               // the installation that the data folder belongs to; empty: none yet
 	confirmed         bool                 // the database has said before that it belongs to that installation
 	have              kvstore.Installation // the record, once it has joined
+	adopting          time.Time            // the first attempt to make the record again
 }
 
 func newMember(c Config, layout snowflake.Layout, first, last int64) (*member, error) {
@@ -188,6 +189,12 @@ func (m *member) adopt(ctx context.Context, f *facts) error {
 		f.have, f.have.Layout = m.want, saved.Layout
 		f.have.ID = m.known
 		return fmt.Errorf("%w: %w", allocator.ErrRefused, f.otherConfig())
+	}
+	if m.adopting.IsZero() {
+		m.adopting = time.Now()
+	}
+	if err := kvstore.CheckOldStore(ctx, m.State, m.adopting); err != nil {
+		return err
 	}
 	m.State.Log.Warn("making the installation's record again, because of --adopt: remove that flag",
 		"installation", m.known)

@@ -38,6 +38,7 @@ const (
 	placementPause = 500 * time.Millisecond
 
 	codeNoPeers      jetstream.ErrorCode = 10005 // JSClusterNoPeersErrF
+	codeNoLeader     jetstream.ErrorCode = 10008 // JSClusterNotAvailErr
 	codeNotClustered jetstream.ErrorCode = 10074 // JSStreamReplicasNotSupportedErr
 )
 

@@ -233,6 +233,24 @@ func TestOldStore(t *testing.T) {
 	if err := open(js); !errors.Is(err, allocator.ErrUnavailable) || !strings.Contains(err.Error(), "streams from before") {
 		t.Errorf("Open: %v", err)
 	}
+
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"other"}, Replicas: 3}); err != nil {
+		t.Fatal(err)
+	}
+	cfg := Config{Conn: js.Conn(), JS: js, Log: testkit.Quiet}
+	waits := allocator.ErrUnavailable
+	for waited, want := range map[time.Duration]error{0: waits, oldStoreHidden / 2: waits, oldStoreHidden: nil} {
+		if err := CheckOldStore(t.Context(), cfg, time.Now().Add(-waited)); !errors.Is(err, want) {
+			t.Errorf("beside a stream of another program, after %s: %v, want %v", waited, err, want)
+		}
+	}
+
+	servers[0].stop()
+	servers[2].stop()
+	testkit.Eventually(t, "JetStream has no leader", func() bool {
+		err := CheckOldStore(t.Context(), cfg, time.Time{})
+		return err != nil && strings.Contains(err.Error(), "start more than half of the servers")
+	})
 }
 
 // raceForWorker puts twice at once on each of many versions. One must win, and

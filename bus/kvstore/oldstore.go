@@ -2,8 +2,11 @@ package kvstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
 )
@@ -13,6 +16,8 @@ const (
 	// longer than a server waits before it reports its store to the others, which is 1.5 s.
 	oldStoreWait  = time.Minute
 	oldStoreAgain = 2 * time.Second
+	// oldStoreHidden is how long the wait is where an old store cannot be seen beside the streams of other programs.
+	oldStoreHidden = 40 * time.Second
 )
 
 // checkOldStore returns an error while a server still has the streams of the time when it was alone, and its new
@@ -31,19 +36,57 @@ func checkOldStore(ctx context.Context, cfg Config) error {
 		"If that lasts, stop that server, and move the folder of its store_dir away", allocator.ErrUnavailable, info.Store)
 }
 
-// awaitOldStore waits until there is no old store in the cluster.
-func awaitOldStore(ctx context.Context, cfg Config) error {
+// CheckOldStore is checkOldStore for a record that is to be there again. since is when the first such check was made: at first the servers
+// have not reported their stores to each other, and streams of other programs hide an old store.
+func CheckOldStore(ctx context.Context, cfg Config, since time.Time) error {
 	if cfg.JS.Conn().ConnectedClusterName() == "" {
 		return nil
 	}
-	for end := time.Now().Add(oldStoreWait); ; {
+	waited := time.Since(since)
+	if _, err := cfg.JS.AccountInfo(ctx); code(err) == codeNoLeader {
+		return fmt.Errorf("%w: JetStream has no leader: start more than half of the servers of the NATS cluster: %w",
+			allocator.ErrUnavailable, err)
+	}
+	if err := checkOldStore(ctx, cfg); err != nil {
+		return err
+	}
+	if waited < oldStoreAgain || waited < oldStoreHidden && mayHideOldStore(ctx, cfg) {
+		return fmt.Errorf("%w: waiting for up to a minute: a NATS server that was alone may still have old records, "+
+			"which it deletes half a minute after its cluster has formed", allocator.ErrUnavailable)
+	}
+	return nil
+}
+
+// AwaitOldStore waits until there is no old store in the cluster. It comes before [Restore].
+func AwaitOldStore(ctx context.Context, cfg Config) error {
+	for begin, said := time.Now(), false; ; {
+		err := CheckOldStore(ctx, cfg, begin)
+		waited := time.Since(begin)
+		if err == nil || waited > oldStoreWait {
+			return err
+		}
+		if !said && waited > oldStoreAgain {
+			said = true
+			cfg.log().Info("the restore waits", "why", err)
+		}
 		select {
 		case <-time.After(oldStoreAgain):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if err := checkOldStore(ctx, cfg); err == nil || time.Now().After(end) {
-			return err
+	}
+}
+
+// mayHideOldStore reports whether other programs have streams, and Leafbus has none. Then the account's figures do not show an old store.
+func mayHideOldStore(ctx context.Context, cfg Config) bool {
+	info, err := cfg.JS.AccountInfo(ctx)
+	if err != nil || info.Streams == 0 || info.Store == 0 { // the user may not ask
+		return false
+	}
+	for _, bucket := range backupBuckets {
+		if _, err := cfg.JS.Stream(ctx, streamOf(bucket)); !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return false
 		}
 	}
+	return true
 }

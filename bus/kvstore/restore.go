@@ -36,9 +36,6 @@ var restoreOrder = []string{bus.BucketKeys, bus.BucketLedger, bus.BucketWorkers,
 // of each tag that somebody knows: the records of these tags are raised to it. If a record contradicts the backup,
 // the error matches [allocator.ErrRefused], and nothing was written.
 func Restore(ctx context.Context, cfg Config, b Backup, known map[string]int64, progress Progress) (done Restored, err error) {
-	if err := awaitOldStore(ctx, cfg); err != nil {
-		return done, fmt.Errorf("nothing was restored: %w", err)
-	}
 	work := make(map[string][]BackupRecord)
 	for _, r := range b.Records {
 		work[r.Bucket] = append(work[r.Bucket], r)

@@ -80,7 +80,7 @@ func (s *Store) Open(ctx context.Context) error {
 func (s *Store) bucket() (jetstream.KeyValue, error) {
 	kv := s.kv.Load()
 	if kv == nil {
-		return nil, fmt.Errorf("%w: bucket %s is not open yet", allocator.ErrUnavailable, bus.BucketTags)
+		return nil, fmt.Errorf("%w: bucket %s is not open yet: `leaf nodes` says why", allocator.ErrUnavailable, bus.BucketTags)
 	}
 	return *kv, nil
 }

@@ -38,6 +38,8 @@ func adds(t bus.MissingTag) string {
 		return fmt.Sprintf("`leaf tag add %s --order strict --max-id N`, with N above all IDs that your services got", t.Tag)
 	case t.Opaque != "":
 		return fmt.Sprintf("`leaf tag add %s --opaque=%s --max-id %d`", t.Tag, t.Opaque, t.End)
+	case t.Order == "":
+		return fmt.Sprintf("`leaf tag add %s --max-id %d`, with --order or --opaque if it had that: nobody knows its kind", t.Tag, t.End)
 	}
 	return fmt.Sprintf("`leaf tag add %s --max-id %d`", t.Tag, t.End)
 }

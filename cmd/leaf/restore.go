@@ -88,12 +88,17 @@ Nobody knows how far a strict tag was: see the last step in docs/cluster.md.`,
 
 func (f *restoreFlags) run(cmd *cobra.Command, c *bus.Client, js jetstream.JetStream, b kvstore.Backup) error {
 	ctx := cmd.Context()
-	know, err := generator.Gather(ctx, c, js, b.Installation)
+	cfg := kvstore.Config{Conn: js.Conn(), JS: js, Replicas: f.replicas}
+	err := kvstore.AwaitOldStore(ctx, cfg)
+	var know generator.Knowledge // generators may start during that wait
+	if err == nil {
+		know, err = generator.Gather(ctx, c, js, b.Installation)
+	}
 	if err != nil {
 		return fmt.Errorf("nothing was restored: %w", ofJetStream(ctx, js, err))
 	}
 	progress, end := showRecords(cmd)
-	done, err := kvstore.Restore(ctx, kvstore.Config{Conn: js.Conn(), JS: js, Replicas: f.replicas}, b, know.Ends, progress)
+	done, err := kvstore.Restore(ctx, cfg, b, know.Ends, progress)
 	end()
 	if err != nil {
 		return ofJetStream(ctx, js, err)

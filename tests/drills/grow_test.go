@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/kit"
@@ -108,6 +109,14 @@ func TestDrillGrow(t *testing.T) {
 				m.start(i, true)
 			}
 			nc := kit.Connect(t, url)
+			if c.joined { // the stream of another program hides what the single server had
+				js, err := jetstream.New(nc)
+				kit.Must(t, err)
+				testkit.Eventually(t, "a stream in the cluster", func() bool {
+					_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"other"}})
+					return err == nil
+				})
+			}
 			testkit.Eventually(t, "all wait for the record", func() bool {
 				waiting := 0
 				for _, s := range kit.States(nc) {
