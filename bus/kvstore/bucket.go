@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
 )
 
 // Config says where the buckets are and how they are made.
@@ -196,7 +197,8 @@ func flaw(c jetstream.StreamConfig) string {
 }
 
 // replicate calls create with the configured number of replicas. The default is 3 in a
-// cluster, or 1 if the cluster has fewer than 3 servers with JetStream.
+// cluster, or 1 if the cluster has fewer than 3 servers with JetStream. It does not take a server that is away for
+// one that does not exist: if the installation's record has 3 replicas, the error stays until all are back.
 func replicate[T any](ctx context.Context, cfg Config, create func(replicas int) (T, error)) (T, error) {
 	switch {
 	case cfg.Replicas > 0:
@@ -209,6 +211,10 @@ func replicate[T any](ctx context.Context, cfg Config, create func(replicas int)
 		made, err := create(defaultReplicas)
 		if c := code(err); c != codeNoPeers && c != codeNotClustered {
 			return made, err
+		}
+		record, lookErr := cfg.JS.Stream(ctx, streamOf(bus.BucketInstallation))
+		if lookErr == nil && record.CachedInfo().Config.Replicas >= defaultReplicas {
+			return none, fmt.Errorf("a NATS server of the cluster is away: %w", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -116,6 +116,38 @@ func insist(ctx context.Context, t *testing.T, each time.Duration, do func(conte
 	}
 }
 
+// A bucket that is made again while a server is away has as many replicas as the others. It waits for the server.
+func TestReplicasWhileAServerIsAway(t *testing.T) {
+	t.Parallel()
+	servers := startCluster(t, 3)
+	nc, err := nats.Connect(servers[0].ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cfg := Config{Conn: nc, JS: js, Log: slog.New(slog.DiscardHandler)}
+	insist(ctx, t, 10*time.Second, func(ctx context.Context) error { _, err := openInstallation(ctx, cfg); return err })
+	if err := servers[2].DisableJetStream(); err != nil {
+		t.Fatal(err)
+	}
+	insist(ctx, t, 10*time.Second, func(ctx context.Context) error {
+		if _, err := openTags(ctx, cfg); code(err) != codeNoPeers { // until the others notice it
+			_ = js.DeleteKeyValue(ctx, bus.BucketTags)
+			return fmt.Errorf("the bucket was made, or another error came: %w", err)
+		}
+		return nil
+	})
+	if _, err := js.Stream(ctx, streamOf(bus.BucketTags)); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Errorf("a bucket with fewer replicas: %v", err)
+	}
+}
+
 // The state is kept three times where the cluster can, once where it cannot,
 // and then a warning says so.
 func TestReplicas(t *testing.T) {
