@@ -88,12 +88,12 @@ func (d *doctor) secrets(ctx context.Context, log *slog.Logger) error {
 		"_INBOX":                 "the answers to other callers",
 		installation.InboxPrefix: "the answers to generators, such as keys of opaque tags",
 	} {
-		no, err := d.deniesSubscription(ctx, prefix+".>")
+		no, err := d.deniesSubscription(ctx, prefix+"."+nowhere+".*") // as the inbox of anybody
 		if err != nil {
 			return err
 		}
 		if !no {
-			log.Warn("this user may subscribe to "+prefix+".>, and so read "+what,
+			log.Warn("this user may subscribe to all of "+prefix+".>, and so read "+what,
 				"fix", "let it subscribe only to _INBOX.<name>.>, with a name of its own, "+
 					"and give its programs that inbox prefix (SECURITY.md)")
 		}
