@@ -42,7 +42,8 @@ var claims = []scenario{
 			if in.mysql {
 				in.oneAlert("ledger.unavailable.n0")
 				in.change(in.claimed(), func(c *jetstream.StreamConfig) { c.MaxAge, c.Duplicates = time.Hour, 0 })
-				in.refused(order, 1000, bus.StoreUnavailable, "an age limit")
+				in.refused(order, 1000, bus.StoreUnavailable, "")
+				in.lacking(1, "ledger", "an age limit")
 				in.change(in.claimed(), func(c *jetstream.StreamConfig) { c.MaxAge = 0 })
 				in.ready(1)
 				in.alertEnds("ledger.unavailable.n0")

@@ -72,7 +72,7 @@ var workers = []scenario{
 	{
 		// Alone, a generator whose worker is taken stays, and says who has it until when. Tags need no worker.
 		fault: "the holder of the worker is dead", in: []setup{kvAlone}, tags: none,
-		flags: []string{"--worker-id", "7", "--worker-reserve", "3s"},
+		flags: []string{"--worker-id", "7", "--worker-reserve", "6s"},
 		strike: func(in *installation) {
 			last, _ := snowflake(in.take(snowflakes))
 			in.kill(0)
@@ -83,7 +83,8 @@ var workers = []scenario{
 			}
 			kit.Must(in.T, json.Unmarshal(entry.Value(), &record))
 			in.enter()
-			in.refused(snowflakes, 1, bus.NoWorkerID, "7 by n0 until")
+			in.refused(snowflakes, 1, bus.NoWorkerID, "")
+			in.lacking(1, "worker", "7 by n0 until")
 			in.take(order)
 			ms, _ := snowflake(in.take(snowflakes))
 			if end := record.ReservedUntilMS; ms < end || last >= end {
