@@ -107,7 +107,7 @@ func TestMarksDamaged(t *testing.T) {
 			}
 			m := openMarks(t, path)
 			wantMarks(t, m, c.want)
-			// What is added now is not spoilt by what was damaged.
+			// What is added now can be read in spite of what was damaged.
 			record(t, m, "new", 7)
 			again := openMarks(t, path)
 			wantMarks(t, again, c.want)

@@ -117,16 +117,16 @@ func TestDamagedRow(t *testing.T) {
 			t.Error(err)
 		}
 		refused("after a reading")
-		text, mended := "still wrong", int64(5)
+		text, fixed := "still wrong", int64(5)
 		if _, err := s.Update(within(t), "order", allocator.Change{Description: &text}); err != nil {
 			t.Errorf("Update: %v", err)
 		}
 		refused("after a change of something else")
-		if _, err := s.Update(within(t), "order", allocator.Change{Step: &mended}); err != nil {
+		if _, err := s.Update(within(t), "order", allocator.Change{Step: &fixed}); err != nil {
 			t.Errorf("Update: %v", err)
 		}
 		if g := reserve(t, s, "order", 1); g.First != first || g.Last != first+4 {
-			t.Errorf("mended: %v", g.Range)
+			t.Errorf("fixed: %v", g.Range)
 		}
 	}
 }

@@ -76,9 +76,9 @@ func TestWatchTells(t *testing.T) {
 	createTag(t, other, "mail", 1, 20)
 	wantReported(t, "when it was deleted and created between two readings", reported(t, s, false), reports{"mail": "20/101"})
 
-	// A row that was mended is reported. One that was spoilt is not, and it has not vanished either.
+	// A row that was fixed is reported. One that became invalid is not, and it has not vanished either.
 	execute(t, dsn, "UPDATE leaf_alloc SET step = 7 WHERE biz_tag = 'bad'", "UPDATE leaf_alloc SET step = -1 WHERE biz_tag = 'mail'")
-	wantReported(t, "when a row was mended and one was spoilt", reported(t, s, false), reports{"bad": "7/0"})
+	wantReported(t, "when a row was fixed and one became invalid", reported(t, s, false), reports{"bad": "7/0"})
 
 	// What only this store saw, between two readings, must not be kept either.
 	createTag(t, other, "brief", 1, 10)
