@@ -1,14 +1,10 @@
 package generator
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net"
 	"net/url"
@@ -19,6 +15,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
 const (
@@ -30,8 +28,6 @@ const (
 	crowdedFactor = 3
 	// greetWait bounds the wait for the greeting of a NATS server. One that needs longer is not a better one.
 	greetWait = time.Second
-	// maxGreeting bounds a greeting, in bytes. It lists every server of the cluster.
-	maxGreeting = 1 << 20
 	// moveWait is how long a move may take beside the wait for accepted requests. Then the generator stays where it is.
 	moveWait = 5 * time.Second
 )
@@ -244,8 +240,7 @@ func greetings(ctx context.Context, servers []string) map[string]string {
 	return alive
 }
 
-// greeting returns the ID of the NATS server at an address. A server greets each connection at once, unless TLS comes
-// first.
+// greeting returns the ID of the NATS server at an address.
 func greeting(ctx context.Context, address string) (id string, err error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -253,19 +248,9 @@ func greeting(ctx context.Context, address string) (id string, err error) {
 	}
 	defer conn.Close()
 	end, _ := ctx.Deadline()
-	if err := conn.SetDeadline(end); err != nil {
-		return "", err
+	g, _, ok, err := wire.ReadGreeting(conn, end)
+	if err == nil && !ok {
+		err = fmt.Errorf("%s is no NATS server", address)
 	}
-	line, err := bufio.NewReader(io.LimitReader(conn, maxGreeting)).ReadBytes('\n')
-	if err != nil {
-		return "", err
-	}
-	var info struct {
-		ID string `json:"server_id"`
-	}
-	_, body, _ := bytes.Cut(line, []byte(" "))
-	if err := json.Unmarshal(body, &info); err != nil {
-		return "", err
-	}
-	return info.ID, nil
+	return g.ID, err
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
 const (
@@ -116,7 +117,7 @@ func (w *Watch) takeRefusal() error {
 }
 
 // admit checks a server that has just greeted.
-func (w *Watch) admit(address string, g greeting) error {
+func (w *Watch) admit(address string, g wire.Greeting) error {
 	w.mu.Lock()
 	w.tls = w.tls || g.TLS
 	w.mu.Unlock()
@@ -160,7 +161,7 @@ func (w *Watch) Check(ctx context.Context, nc *nats.Conn, js jetstream.JetStream
 	if u, err := url.Parse(nc.ConnectedUrl()); err == nil {
 		here = u.Host
 	}
-	own := greeting{ID: nc.ConnectedServerId(), Name: nc.ConnectedServerName(), Version: nc.ConnectedServerVersion(), Cluster: nc.ConnectedClusterName()}
+	own := wire.Greeting{ID: nc.ConnectedServerId(), Name: nc.ConnectedServerName(), Version: nc.ConnectedServerVersion(), Cluster: nc.ConnectedClusterName()}
 	if own.Version != "" && w.admit(here, own) != nil { // not checked yet if it came over WebSocket
 		return w.takeRefusal()
 	}
@@ -189,7 +190,7 @@ func (w *Watch) ask(server *url.URL) {
 	err := errors.New("a server cannot be asked by WebSocket, or before TLS")
 	heard := false
 	if !w.tlsFirst && !isWebSocket(server.String()) {
-		d := dialer{askTimeout, func(address string, g greeting) error {
+		d := dialer{askTimeout, func(address string, g wire.Greeting) error {
 			heard = true
 			return w.admit(address, g) // which keeps the error
 		}}
