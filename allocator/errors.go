@@ -21,6 +21,10 @@ var (
 	// ErrDamaged: the store's record of the tag is not what was written. An
 	// operator must fix it.
 	ErrDamaged = errors.New("the tag's record is damaged")
+	// ErrNewer: the tag's record is of a newer version of this program. Only that version can serve the tag.
+	ErrNewer = errors.New("the tag's record is of a newer version")
+	// ErrTagsLost: the store lost the records of all tags. A tag without a record may have been one of them.
+	ErrTagsLost = errors.New("the records of all tags are lost")
 	// ErrLocked: the tag's record was locked for longer than a reservation
 	// waits. Nothing was done, and the store serves other tags.
 	ErrLocked = errors.New("the tag's record is locked")

@@ -57,8 +57,10 @@ type Entry struct {
 type Claim struct {
 	First int64     `json:"first,string"`
 	Last  int64     `json:"last,string"`
-	Node  string    `json:"node"` // the generator
-	Time  time.Time `json:"time"` // by its clock
+	Node  string    `json:"node"`           // the generator
+	Run   string    `json:"run,omitempty"`  // of it: each start has another
+	Step  int64     `json:"step,omitempty"` // of a tag in trend order, as the generator has adapted it
+	Time  time.Time `json:"time"`           // by its clock
 }
 
 // UnmarshalJSON implements [json.Unmarshaler]. A claim that cannot be read becomes the zero Claim: bad evidence must not
@@ -74,4 +76,6 @@ func (c *Claim) UnmarshalJSON(data []byte) error {
 }
 
 // NewClaim returns the claim of a range by a generator, at the present time.
-func NewClaim(r Range, node string) Claim { return Claim{r.First, r.Last, node, Now()} }
+func NewClaim(r Range, node string) Claim {
+	return Claim{First: r.First, Last: r.Last, Node: node, Time: Now()}
+}

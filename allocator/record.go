@@ -1,0 +1,113 @@
+package allocator
+
+import (
+	"cmp"
+	"fmt"
+)
+
+// What a record allows is in the methods below. They are pure: a record becomes another one, or there is an error and
+// nothing changes. What each of them refuses:
+//
+//	                      Claim             Create          Change          Delete
+//	no record             ErrUnknownTag     –               ErrUnknownTag   ErrUnknownTag
+//	deleted               ErrDeleted        –               ErrDeleted      ErrDeleted
+//	there, not deleted    –                 ErrExists       –               –
+//	another order         –                 ErrConflict     –               –
+//	paused                PausedError       –               –               –
+//	below End             ErrConflict       –               ErrConflict     –
+//	above the limit       ErrExhausted      –               –               –
+//
+// Rise refuses nothing: it only ever moves End and Floor up.
+
+// present is the error of a record of which nothing can be claimed or changed.
+func (s Stored) present() error {
+	switch {
+	case s.Revision == 0:
+		return ErrUnknownTag
+	case s.Deleted:
+		return ErrDeleted
+	}
+	return nil
+}
+
+// Claim returns the record after a claim: of its range, or of as much of it as lies up to the limit. Its step is that of the
+// claim. The range of c in the new record is what was claimed.
+func (s Stored) Claim(c Claim) (Tag, error) {
+	t := s.Tag
+	if err := s.present(); err != nil {
+		return t, err
+	}
+	if t.Paused {
+		return t, &PausedError{t.Rules}
+	}
+	if c.First < t.MaxID {
+		return t, errTooLate
+	}
+	if t.Left(c.First) == 0 {
+		return t, fmt.Errorf("%w: %s has no IDs left up to its limit", ErrExhausted, t.Name)
+	}
+	c.Last = min(c.Last, t.end()-1)
+	t.MaxID, t.Last, t.Updated = c.Last+1, c, c.Time
+	return t, nil
+}
+
+// Create returns the record of a new tag, where s is what there is of that name. known is the end of all that anybody knows to
+// be in use of it: the tag begins there or above. Of a name that was used before the floor is where it begins again, so that
+// no generator hands out what it may still hold.
+func (s Stored) Create(t Tag, known int64) (Tag, error) {
+	switch {
+	case s.Revision != 0 && s.Order != t.Order:
+		return s.Tag, fmt.Errorf("%s: %w", t.Name, OrderConflict(s.Order))
+	case s.Revision != 0 && !s.Deleted:
+		return s.Tag, fmt.Errorf("%w: %s", ErrExists, t.Name)
+	}
+	t.MaxID, t.Last, t.Deleted = max(t.MaxID, s.MaxID, known, 1), s.Last, false
+	if t.Floor = t.MaxID; t.MaxID == 1 {
+		t.Floor = 0
+	}
+	t.Rules, t.Updated = t.Rules.After(s.Rules), Now()
+	return t, nil
+}
+
+// Change returns the record after a change by an operator. If it moves max_id, no ID below known may be handed out again either.
+func (s Stored) Change(c Change, known int64) (Tag, error) {
+	if err := s.present(); err != nil {
+		return s.Tag, err
+	}
+	t, err := s.Tag.With(c)
+	if err == nil && c.MaxID != nil {
+		t = t.Rise(known, known)
+	}
+	return t, err
+}
+
+// Delete returns the tombstone of a tag, where all IDs below known are in use.
+func (s Stored) Delete(known int64) (Tag, error) {
+	if err := s.present(); err != nil {
+		return s.Tag, err
+	}
+	t := s.Tag.Rise(known, 0)
+	t.Deleted, t.Updated = true, Now()
+	return t, nil
+}
+
+// Rise returns the record with End and Floor moved up to these, never down.
+func (t Tag) Rise(end, floor int64) Tag {
+	t.MaxID, t.Floor = max(t.MaxID, end, floor), max(t.Floor, floor)
+	return t
+}
+
+// The kinds of tags, in [Row.Kind]. A name has one kind for life.
+const (
+	KindTrend  = "trend"
+	KindStrict = "strict"
+	KindOpaque = "opaque"
+)
+
+// Kind is the kind of a tag.
+func (t Tag) Kind() string {
+	if t.Order.Domain() != "" {
+		return KindOpaque
+	}
+	return cmp.Or(string(t.Order), KindTrend)
+}
