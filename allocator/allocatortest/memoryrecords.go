@@ -25,7 +25,7 @@ type bucket struct {
 	mu      sync.Mutex
 	records map[string]allocator.Update
 	last    uint64        // the highest revision
-	log     []written       // all writes of this epoch, in order
+	log     []written     // all writes of this epoch, in order
 	epoch   int           // grows with each loss and each restore
 	changed chan struct{} // closed and renewed when a watch must look again
 	err     error
