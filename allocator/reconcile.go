@@ -15,8 +15,12 @@ var apart = fresh.Apart
 func (a *Allocator) Push(s Stored) Known {
 	seen := a.Seen(s.Name)
 	a.reconcile(Update{Stored: s}, true)
-	k := a.Known(s.Name)
-	k.End = max(k.End, seen)
+	k := Known{Floor: s.Below(), Rules: s.Rules} // of a tag that is not in memory: a later claim is based on this record, or on a newer one
+	if b := a.lockedBuffer(s.Name); b != nil {
+		k.Floor, k.Rules = b.floor, b.rulesLocked()
+		b.mu.Unlock()
+	}
+	k.End = max(a.Seen(s.Name), seen)
 	return k
 }
 

@@ -93,10 +93,10 @@ func (a *Allocator) loadAll(ctx context.Context, names []string) ([]Tag, error) 
 	return found, errors.Join(errs...)
 }
 
-// Create adds a tag, above all that any generator that is heard, or the database, knows to be in use of the name. A max_id above 1 says
-// that all IDs below are in use. Errors: ErrExists, ErrConflict if the name has or had another kind, ErrBadValue, ErrTagsLost;
+// Create adds a tag, above all that any generator that is heard, or the database, knows to be in use of the name, and at least at seen.
+// A max_id above 1 says that all IDs below are in use; then a damaged record is replaced. Errors: ErrExists, ErrConflict if the name has or had another kind, ErrBadValue, ErrTagsLost;
 // ErrUncertain if it may have happened.
-func (a *Allocator) Create(ctx context.Context, t Tag) (Stored, error) {
+func (a *Allocator) Create(ctx context.Context, t Tag, seen int64) (Stored, error) {
 	explicit := t.MaxID > 1
 	if lost := a.cfg.Records.Err(); lost != nil && (!explicit || !errors.Is(lost, ErrTagsLost)) {
 		return Stored{}, lost
@@ -112,7 +112,7 @@ func (a *Allocator) Create(ctx context.Context, t Tag) (Stored, error) {
 				return s.Tag, err
 			}
 		}
-		known.End = max(known.End, a.Seen(t.Name))
+		known.End = max(known.End, a.Seen(t.Name), seen)
 		if damage != nil {
 			s.Tag = Tag{Order: t.Order, Deleted: true}
 		}
@@ -253,4 +253,18 @@ func (a *Allocator) amend(
 			return Stored{}, fmt.Errorf("%w: %w", err, ctx.Err())
 		}
 	}
+}
+
+// Outvote writes the rules of a record again, with a version above one that a generator has in force. After a restore of the store a
+// version may have been given twice. It returns the record that is there.
+func (a *Allocator) Outvote(ctx context.Context, s Stored, version int64) (Stored, error) {
+	return a.amend(ctx, s.Name, func(now Stored, damage error) (Tag, error) {
+		if damage != nil || now.present() != nil || now.Version > max(version, s.Version) { // another operator was faster
+			return now.Tag, errors.Join(damage, now.present())
+		}
+		t := now.Tag
+		t.Rules = s.Rules
+		t.Version = max(version, now.Version) + 1
+		return t, nil
+	}, nil)
 }

@@ -89,12 +89,12 @@ func (c *Client) UpdateTag(ctx context.Context, req TagUpdate) (TagChange, error
 }
 
 // AdvanceTag moves a tag's max_id up to the highest ID that any part of the installation knows to be in
-// use: the store, the ledger, every running generator, and the tag's last refill event. It is for the time
-// after a restore. Like UpdateTag with that max_id, it makes every generator drop the IDs below that it holds.
+// use: the tag's record, every running generator, and its last refill event. It is for the time
+// after a restore. [Conflict]: a generator that claimed IDs last is not heard, see [AdvanceRequest]. Like UpdateTag with that max_id, it makes every generator drop the IDs below that it holds.
 // [UnknownTag]: the tag does not exist. After [TimedOut], or an error that is not an [Error], the change
 // may have happened: make the same request again.
-func (c *Client) AdvanceTag(ctx context.Context, tag string) (TagAdvance, error) {
-	return call[TagAdvance](ctx, c, SubjectTagsAdvance, tagName{tag})
+func (c *Client) AdvanceTag(ctx context.Context, req AdvanceRequest) (TagAdvance, error) {
+	return call[TagAdvance](ctx, c, SubjectTagsAdvance, req)
 }
 
 // MissingTags returns the tags that generators or events know, and of which there is no record. It is for the time

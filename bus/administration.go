@@ -84,8 +84,7 @@ type (
 		Quota   allocator.Quota    `json:"quota,omitzero"`
 		Paused  bool               `json:"paused,omitempty"`
 		Outlast allocator.Duration `json:"outlast,omitempty"` // "15m"
-		MaxStep int64              `json:"max_step,omitempty"`
-		Limit   ID                 `json:"limit,omitempty"` // the largest ID
+		Limit   ID                 `json:"limit,omitempty"`   // the largest ID
 	}
 	// TagChange is the reply to a change of a tag: its new record, or its last one if it is deleted.
 	TagChange struct {
@@ -98,9 +97,12 @@ type (
 	TagAdvance struct {
 		TagChange
 		Was ID `json:"was"` // equal to MaxID if nothing showed that IDs above were in use
-		// ClaimedFrom is the first ID that this command claimed in the ledger. The last one is below MaxID. The database had reserved
-		// them without a claim, as another program does. It is 0 if there are none. Older versions do not send it.
-		ClaimedFrom ID `json:"claimed_from,omitempty"`
+	}
+	// AdvanceRequest asks to move max_id of a tag above all that is known to be in use.
+	AdvanceRequest struct {
+		Tag     string   `json:"tag"`
+		MaxID   *ID      `json:"max_id,omitempty"`  // at least so far
+		Without []string `json:"without,omitempty"` // generators that need not be heard: what they know is lost
 	}
 	// TagCreate asks for a new tag; zero fields take their defaults.
 	TagCreate struct {

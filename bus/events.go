@@ -44,11 +44,9 @@ var eventTypes = map[string]struct {
 	"segment.starved":       {wire.Alert, bodyAs[StarvedEvent]},
 	"segment.regressed":     {wire.Alert, bodyAs[RegressedEvent]},
 	"segment.ending":        {wire.Alert, bodyAs[EndingEvent]},
-	"segment.shadowed":      {wire.Alert, bodyAs[ShadowedEvent]},
 	"segment.recovered":     {wire.Info, bodyAs[RecoveredEvent]},
-	"ledger.replaced":       {wire.Alert, bodyAs[LedgerReplacedEvent]},
-	"ledger.unavailable":    {wire.Alert, bodyAs[LedgerUnavailableEvent]},
-	"ledger.recovered":      {wire.Info, bodyAs[RecoveredEvent]},
+	"records.unavailable":   {wire.Alert, bodyAs[RecordsUnavailableEvent]},
+	"records.recovered":     {wire.Info, bodyAs[RecoveredEvent]},
 	"nats.degraded":         {wire.Alert, bodyAs[NATSDegradedEvent]},
 	"nats.recovered":        {wire.Info, bodyAs[RecoveredEvent]},
 	"clock.backwards":       {wire.Alert, bodyAs[ClockBackwardsEvent]},
@@ -60,6 +58,9 @@ var eventTypes = map[string]struct {
 	"worker.expiring":       {wire.Alert, bodyAs[WorkerEvent]},
 	"worker.ending":         {wire.Alert, bodyAs[WorkerEndingEvent]},
 	"worker.recovered":      {wire.Info, bodyAs[RecoveredEvent]},
+	"tag.shadowed":          {wire.Alert, bodyAs[TagProblemEvent]},
+	"tag.damaged":           {wire.Alert, bodyAs[TagProblemEvent]},
+	"tag.recovered":         {wire.Info, bodyAs[RecoveredEvent]},
 	"tag.created":           {wire.Info, bodyAs[TagEvent]},
 	"tag.updated":           {wire.Info, bodyAs[TagEvent]},
 	"tag.deleted":           {wire.Info, bodyAs[TagEvent]},
@@ -111,11 +112,12 @@ type (
 		Tag     string `json:"tag"`
 		Waiting int    `json:"waiting"` // requests, the first refused one included
 	}
-	// ShadowedEvent is the body of the alert leaf.segment.shadowed: the table leaf_alloc has a row with the name of a
-	// strict tag. The row is not served.
-	ShadowedEvent struct {
-		Node string `json:"node"`
-		Tag  string `json:"tag"`
+	// TagProblemEvent is the body of the alerts leaf.tag.shadowed (the database has a row with the name of a strict or opaque
+	// tag, which is not served) and leaf.tag.damaged (the tag's record cannot be read, or is of a newer version).
+	TagProblemEvent struct {
+		Node  string `json:"node"`
+		Tag   string `json:"tag"`
+		Error string `json:"error"`
 	}
 	// EndingEvent is the body of the alert leaf.segment.ending: 80 % of the tag's IDs are reserved.
 	EndingEvent struct {
@@ -131,21 +133,15 @@ type (
 		Store string `json:"store"`       // kv or mysql
 		Got   int64  `json:"got,string"`  // where the store's max_id was, or another generator's range began
 		Seen  int64  `json:"seen,string"` // all IDs below are in use
-		// Action is advanced if max_id was moved up to Seen or above, and service goes on. It is refused if an operator
-		// must look: then the IDs from First to Last may come twice.
+		// Action is advanced if the store was raised above Seen, and service goes on. It is dropped if two generators held one
+		// range: then an operator must look, because the IDs from First to Last may come twice.
 		Action allocator.Action `json:"action"`
 		First  int64            `json:"first,string,omitempty"`
 		Last   int64            `json:"last,string,omitempty"`
 	}
-	// LedgerReplacedEvent is the body of the alert leaf.ledger.replaced: the bucket LEAF_LEDGER was lost
-	// or replaced. The generators fill it again from the database, events and their own marks.
-	LedgerReplacedEvent struct {
-		Node  string `json:"node"`
-		Cause string `json:"cause"`
-	}
-	// LedgerUnavailableEvent is the body of the alert leaf.ledger.unavailable: no range can be claimed. IDs
+	// RecordsUnavailableEvent is the body of the alert leaf.records.unavailable: no range can be claimed. IDs
 	// come from memory alone.
-	LedgerUnavailableEvent struct {
+	RecordsUnavailableEvent struct {
 		Node    string `json:"node"`
 		Error   string `json:"error"`
 		SinceMS int64  `json:"since_ms"` // Unix time
@@ -156,7 +152,7 @@ type (
 		Node  string `json:"node"`
 		Cause string `json:"cause"`
 	}
-	// RecoveredEvent is the body of leaf.segment.recovered, leaf.ledger.recovered, leaf.nats.recovered,
+	// RecoveredEvent is the body of leaf.segment.recovered, leaf.tag.recovered, leaf.records.recovered, leaf.nats.recovered,
 	// leaf.clock.recovered, leaf.worker.recovered and leaf.node.recovered: an alert is over. If leaf.node.recovered has [EpisodeLost], Node is
 	// the generator that was lost.
 	RecoveredEvent struct {

@@ -17,10 +17,9 @@ type Keys interface {
 	// Known returns the permutation of a tag, if it is opaque and its key is in memory; else nil. The store returns no range of an opaque
 	// tag before its key is in memory. An error says that the tag's record names another key: then it must make no IDs.
 	Known(tag string) (*opaque.Permutation, error)
-	// Permutation is that of an opaque tag, of a deleted one too. It reads the key if that is not in memory.
-	Permutation(ctx context.Context, tag string) (*opaque.Permutation, error)
-	// NeedKey returns an error that matches [allocator.ErrConflict] if the name has no key.
-	NeedKey(ctx context.Context, tag string) error
+	// Permutation is that of an opaque tag, of a deleted one too, by its record. It reads the key if that is not in memory.
+	Permutation(ctx context.Context, t allocator.Tag) (*opaque.Permutation, error)
+	allocator.Keys
 }
 
 // noKeys are the keys of a generator that keeps no opaque tags.
@@ -28,11 +27,17 @@ type noKeys struct{}
 
 func (noKeys) Known(string) (*opaque.Permutation, error) { return nil, nil }
 
-func (noKeys) Permutation(context.Context, string) (*opaque.Permutation, error) {
+func (noKeys) Permutation(context.Context, allocator.Tag) (*opaque.Permutation, error) {
 	return nil, fmt.Errorf("%w: this store keeps no opaque tags", allocator.ErrBadValue)
 }
 
-func (noKeys) NeedKey(context.Context, string) error { return nil }
+func (noKeys) Load(context.Context, allocator.Tag) error {
+	return fmt.Errorf("%w: this store keeps no opaque tags", allocator.ErrUnavailable)
+}
+
+func (noKeys) Make(context.Context, allocator.Tag, allocator.Stored, bool) (string, error) {
+	return "", fmt.Errorf("%w: this store keeps no opaque tags", allocator.ErrBadValue)
+}
 
 // conceal returns the IDs of numbers of a tag, each as a range of one. The numbers of a tag that is not opaque are its IDs. It may change
 // the numbers.
@@ -99,16 +104,16 @@ func (g *Generator) tagsReveal(ctx context.Context, req bus.RevealRequest) (bus.
 	if n := len(req.IDs); n < 1 || n > bus.MostRevealed {
 		return none, badRequest("%d IDs: want 1 to %d", n, bus.MostRevealed)
 	}
-	e, err := g.cfg.Records.Claimed(ctx, req.Tag)
+	s, err := g.alloc.Load(ctx, req.Tag)
 	switch {
 	case err != nil:
 		return none, err
-	case e == (allocator.Entry{}):
+	case s.Revision == 0:
 		return none, fmt.Errorf("%s: %w", req.Tag, allocator.ErrUnknownTag)
-	case e.Order.Domain() == "":
+	case s.Order.Domain() == "":
 		return none, badRequest("%s is not opaque: its numbers are its IDs", req.Tag)
 	}
-	p, err := g.cfg.Keys.Permutation(ctx, req.Tag)
+	p, err := g.cfg.Keys.Permutation(ctx, s.Tag)
 	if err != nil {
 		return none, err
 	}

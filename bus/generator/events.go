@@ -60,8 +60,17 @@ func allocatorEvent(node, store string, e allocator.Event) *nats.Msg {
 	case allocator.Regressed:
 		return newEvent("segment.regressed", e.Tag, node, bus.RegressedEvent{
 			Node: node, Tag: e.Tag, Store: store, Got: e.Got, Seen: e.Seen, Action: e.Action, First: e.InDoubt.First, Last: e.InDoubt.Last})
+	case allocator.Damaged:
+		return newEvent("tag.damaged", e.Tag, node, bus.TagProblemEvent{Node: node, Tag: e.Tag, Error: e.Err.Error()})
+	case allocator.Shadowed:
+		return newEvent("tag.shadowed", e.Tag, node, bus.TagProblemEvent{Node: node, Tag: e.Tag, Error: "the database has a row with the name of this tag, " +
+			"which is not in the database: the row is not served; delete it, or choose another name for it"})
 	case allocator.Recovered:
-		return newEvent("segment.recovered", e.Tag, node, bus.RecoveredEvent{Node: node, Tag: e.Tag, Episode: e.Episode})
+		kind := "segment.recovered"
+		if e.Episode == "damaged" || e.Episode == "shadowed" {
+			kind = "tag.recovered"
+		}
+		return newEvent(kind, e.Tag, node, bus.RecoveredEvent{Node: node, Tag: e.Tag, Episode: e.Episode})
 	default:
 		panic(fmt.Sprintf("generator: unknown event %T", e))
 	}

@@ -154,7 +154,7 @@ func (g *Generator) applyFloors(ctx context.Context) error {
 	}
 }
 
-// tryFloors drops the IDs in memory below the max_id that operators have set. It announces
+// tryFloors brings all records up to date, and so drops the IDs in memory below the max_id that operators have set. It announces
 // this generator first, so that changes wait for it from then on.
 func (g *Generator) tryFloors(ctx context.Context) error {
 	if !g.cfg.Conn.IsConnected() {
@@ -163,5 +163,5 @@ func (g *Generator) tryFloors(ctx context.Context) error {
 	if err := g.announce(ctx); err != nil {
 		return err
 	}
-	return g.cfg.Store.Floors(ctx, g.alloc.Raise)
+	return g.cfg.Records.Sync(ctx)
 }

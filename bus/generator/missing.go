@@ -53,7 +53,7 @@ func Gather(ctx context.Context, c *bus.Client, js jetstream.JetStream, installa
 			}
 		}
 	}
-	err := LastRefills(ctx, js, "", note)
+	err := LastRefills(ctx, js, "", func(r bus.RefillEvent) { note(r.Tag, r.Last+1) })
 	if err == nil {
 		err = LastChanges(ctx, js, "", func(t bus.TagRecord, deleted bool) {
 			note(t.Tag, int64(t.MaxID))
@@ -80,7 +80,7 @@ func (g *Generator) tagsMissing(ctx context.Context, _ struct{}) (bus.MissingTag
 	unlisted := maps.Clone(k.Ends)
 	maps.DeleteFunc(unlisted, func(tag string, _ int64) bool { return k.deleted[tag] })
 	for q := (allocator.Query{Limit: maxClaimsPage}); ; {
-		tags, err := g.cfg.Store.List(ctx, q)
+		tags, err := g.alloc.List(ctx, q)
 		if err != nil {
 			return missing, err
 		}
@@ -93,7 +93,7 @@ func (g *Generator) tagsMissing(ctx context.Context, _ struct{}) (bus.MissingTag
 		q.After = tags[len(tags)-1].Name
 	}
 	for _, tag := range slices.Sorted(maps.Keys(unlisted)) {
-		claims, err := g.tagClaims(ctx, tag, 0)
+		claims, err := g.tagClaims(ctx, tag)
 		if err != nil {
 			return missing, err
 		}

@@ -57,8 +57,8 @@ func (g *Generator) serve(ctx context.Context, r *run, status <-chan nats.Status
 			g.watchSilence(now)
 			g.logStore()
 			g.alertNATS(now)
-			g.alertLedger(now)
-			if err := g.cfg.StoreErr(); errors.Is(err, allocator.ErrRefused) {
+			g.alertRecords(now)
+			if err := g.storeErr(); errors.Is(err, allocator.ErrRefused) {
 				return err
 			}
 		case <-late:

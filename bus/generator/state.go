@@ -143,11 +143,8 @@ func (g *Generator) Readiness() bus.Readiness {
 	if why := g.cfg.NATSErr(); why != nil {
 		miss("nats", why)
 	}
-	if why := cmp.Or(g.cfg.StoreErr(), g.segments.healthy(), g.alloc.Failing().Store); why != nil {
+	if why := cmp.Or(g.storeErr(), g.segments.healthy(), g.alloc.Failing().Store); why != nil {
 		miss("store", why)
-	}
-	if g.cfg.Ledger != nil && g.cfg.Ledger.Err() != nil {
-		miss("ledger", g.cfg.Ledger.Err())
 	}
 	switch why := g.snowflakes.healthy(); {
 	case errors.Is(why, snowflake.ErrClockBackwards):

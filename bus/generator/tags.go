@@ -38,7 +38,7 @@ func OrderOf(r bus.TagRecord) allocator.Order {
 }
 
 func rules(r allocator.Rules) bus.TagRules {
-	return bus.TagRules{Quota: r.Quota, Paused: r.Paused, Outlast: r.Outlast, MaxStep: r.MaxStep, Limit: bus.ID(r.Limit)}
+	return bus.TagRules{Quota: r.Quota, Paused: r.Paused, Outlast: r.Outlast, Limit: bus.ID(r.Limit)}
 }
 
 // pageLimit returns the page's limit, or an error.
@@ -72,7 +72,7 @@ func (g *Generator) tagsList(ctx context.Context, req bus.PageRequest) (bus.Tags
 	}
 	ctx, cancel := g.storeTime(ctx)
 	defer cancel()
-	tags, err := g.cfg.Store.List(ctx, pageQuery(req, limit))
+	tags, err := g.alloc.List(ctx, pageQuery(req, limit))
 	if err != nil {
 		return bus.TagsPage{}, err
 	}
@@ -105,17 +105,17 @@ func (g *Generator) tagsGet(ctx context.Context, req tagName) (bus.TagRecord, er
 	if err != nil {
 		return bus.TagRecord{}, err
 	}
-	return record(t), nil
+	return record(t.Tag), nil
 }
 
 // get reads a tag's record for an operator.
-func (g *Generator) get(ctx context.Context, tag string) (allocator.Tag, error) {
+func (g *Generator) get(ctx context.Context, tag string) (allocator.Stored, error) {
 	if err := allocator.CheckTag(tag); err != nil {
-		return allocator.Tag{}, err
+		return allocator.Stored{}, err
 	}
 	ctx, cancel := g.storeTime(ctx)
 	defer cancel()
-	t, err := g.cfg.Store.Get(ctx, tag)
+	t, err := g.alloc.Get(ctx, tag)
 	if err != nil {
 		return t, fmt.Errorf("%s: %w", tag, err)
 	}
@@ -138,7 +138,7 @@ func (g *Generator) tagsCreate(ctx context.Context, req bus.TagCreate) (bus.TagC
 		allocator.CheckDescription(t.Description)); err != nil {
 		return bus.TagChange{}, err
 	}
-	if t.Rules, err = allocator.NewRules(req.RulesChange, t.Order, t.Step); err != nil {
+	if t.Rules, err = allocator.NewRules(req.RulesChange, t.Order); err != nil {
 		return bus.TagChange{}, err
 	}
 	if !req.Force {
@@ -147,19 +147,6 @@ func (g *Generator) tagsCreate(ctx context.Context, req bus.TagCreate) (bus.TagC
 		if err := at.CheckLoss(allocator.Change{RulesChange: req.RulesChange}); err != nil {
 			return bus.TagChange{}, err
 		}
-	}
-	if t.Order == allocator.Strict {
-		if err := g.olderThan("strict tags", heartbeat.knowsStrict); err != nil {
-			return bus.TagChange{}, err
-		}
-	}
-	if t.Order.Domain() != "" {
-		if err := g.olderThan("opaque tags", heartbeat.knowsOpaque); err != nil {
-			return bus.TagChange{}, err
-		}
-	}
-	if err := g.checkRules(req.RulesChange); err != nil {
-		return bus.TagChange{}, err
 	}
 	return g.create(ctx, t)
 }
@@ -180,21 +167,13 @@ func orderOf(req bus.TagCreate) (allocator.Order, error) {
 	return allocator.OpaqueOrder(d), nil
 }
 
-// checkRules returns an error if a change sets rules while a generator runs that would lose them.
-func (g *Generator) checkRules(c allocator.RulesChange) error {
-	if c == (allocator.RulesChange{}) {
-		return nil
-	}
-	return g.olderThan("the rules of tags", heartbeat.knowsRules)
-}
-
 func (g *Generator) tagsUpdate(ctx context.Context, req bus.TagUpdate) (bus.TagChange, error) {
 	if err := allocator.CheckTag(req.Tag); err != nil {
 		return bus.TagChange{}, err
 	}
 	change := allocator.Change{MaxID: (*int64)(req.MaxID), Step: req.Step, Description: req.Description, RulesChange: req.RulesChange}
 	if change == (allocator.Change{}) {
-		return bus.TagChange{}, badRequest("nothing to change: give max_id, step, description, quota, paused, outlast, max_step or limit")
+		return bus.TagChange{}, badRequest("nothing to change: give max_id, step, description, quota, paused, outlast or limit")
 	}
 	if change.Step != nil && *change.Step != 0 { // the store knows whether the tag is strict
 		if err := allocator.CheckStep(*change.Step, g.cfg.MaxStep); err != nil {
@@ -206,39 +185,19 @@ func (g *Generator) tagsUpdate(ctx context.Context, req bus.TagUpdate) (bus.TagC
 			return bus.TagChange{}, err
 		}
 	}
-	if err := g.checkRules(req.RulesChange); err != nil {
-		return bus.TagChange{}, err
-	}
-	release := g.hold(req.Tag)
-	was, t, err := g.update(ctx, req.Tag, change, req.Force)
-	release()
+	g.hold(req.Tag)
+	storing, cancel := g.storeTime(ctx)
+	was, t, err := g.alloc.Change(storing, req.Tag, change, req.Force)
+	cancel()
 	if err != nil {
 		return bus.TagChange{}, fmt.Errorf("%s: %w", req.Tag, err)
 	}
-	changed, err := g.broadcastChange(ctx, "tag.updated", t)
-	g.publishEnding(was, t)
+	changed, err := g.announceChange(ctx, "tag.updated", t)
+	g.publishEnding(was, t.Tag)
 	if err != nil && (change.MaxID != nil || change.RulesChange != (allocator.RulesChange{})) {
 		return bus.TagChange{}, unconfirmed(err, "it may have happened: send it again")
 	}
 	return changed, nil
-}
-
-// update changes a tag, and returns also the record from before if that is needed. Without force it refuses a typo.
-func (g *Generator) update(
-	ctx context.Context, tag string, change allocator.Change, force bool,
-) (was, is allocator.Tag, err error) {
-	ctx, cancel := g.storeTime(ctx)
-	defer cancel()
-	if change.MaxID != nil || change.Limit != nil {
-		if was, err = g.cfg.Store.Get(ctx, tag); err == nil && !force {
-			err = was.CheckLoss(change)
-		}
-		if err != nil {
-			return was, is, err
-		}
-	}
-	is, err = g.cfg.Store.Update(ctx, tag, change)
-	return was, is, err
 }
 
 // publishEnding publishes that an operator's change began or ended an episode of [allocator.Ending].
@@ -257,28 +216,27 @@ func (g *Generator) tagsDelete(ctx context.Context, req tagName) (bus.TagChange,
 	if err := allocator.CheckTag(req.Tag); err != nil {
 		return bus.TagChange{}, err
 	}
-	release := g.hold(req.Tag)
+	g.hold(req.Tag)
 	storing, cancel := g.storeTime(ctx)
 	defer cancel()
-	t, err := g.cfg.Store.Delete(storing, req.Tag, g.alloc.Seen(req.Tag))
-	release()
+	t, err := g.alloc.Delete(storing, req.Tag)
 	if err != nil {
 		return bus.TagChange{}, fmt.Errorf("%s: %w", req.Tag, err)
 	}
-	changed, err := g.broadcastChange(ctx, "tag.deleted", t)
-	g.publishEnding(t, allocator.Tag{Name: t.Name})
+	changed, err := g.announceChange(ctx, "tag.deleted", t)
+	g.publishEnding(t.Tag, allocator.Tag{Name: t.Name})
 	if err != nil {
 		return bus.TagChange{}, unconfirmed(err, "it is deleted, and they will learn that from the store")
 	}
 	return changed, nil
 }
 
-// broadcastChange publishes the event of a changed tag, and waits until all generators have
-// applied the change.
-func (g *Generator) broadcastChange(ctx context.Context, event string, t allocator.Tag) (bus.TagChange, error) {
-	g.publishTag(event, t)
-	_, unheard, err := g.broadcastTag(ctx, t)
-	return bus.TagChange{TagRecord: record(t), Unheard: unheard}, err
+// announceChange publishes the event of a changed tag, and waits until all generators have
+// the change in force.
+func (g *Generator) announceChange(ctx context.Context, event string, s allocator.Stored) (bus.TagChange, error) {
+	g.publishTag(event, s.Tag)
+	s, unheard, err := g.confirm(ctx, s)
+	return bus.TagChange{TagRecord: record(s.Tag), Unheard: unheard}, err
 }
 
 func (g *Generator) publishTag(event string, t allocator.Tag) {
@@ -290,41 +248,33 @@ func unconfirmed(err error, then string) error {
 	return &bus.Error{Code: 504, Reason: bus.TimedOut, Message: fmt.Sprintf("%v; %s", err, then)}
 }
 
-// create adds a tag, at or above what the generators and the events know of a tag with that name: an earlier
+// create adds a tag, above all that the generators and the events know of a tag with that name: an earlier
 // record may be lost. A max_id above 1 says that all IDs below are in use: the other generators drop those
 // that they have.
 func (g *Generator) create(ctx context.Context, t allocator.Tag) (bus.TagChange, error) {
-	seen, err := g.seenOfLost(ctx, t)
-	switch {
-	case err != nil:
+	seen, err := g.seenOfLost(ctx, t.Name)
+	if err != nil {
 		return bus.TagChange{}, err
-	case seen == 0: // the name is new, or has a record
-	case t.Order == allocator.Strict && t.MaxID <= 1: // no event and no file says how far it was
-		if unrecorded, err := g.unrecorded(ctx, t.Name); err != nil || unrecorded { // else another creation was faster
-			return bus.TagChange{}, cmp.Or(err, error(conflict("%s was in use before, and its record is lost: "+
-				"add it with --max-id above all IDs that your services got, and at least %d", t.Name, seen)))
-		}
-	case t.Order.Domain() != "" && seen > 1:
-		if err := g.cfg.Keys.NeedKey(ctx, t.Name); err != nil { // the key may be lost, too
-			return bus.TagChange{}, err
-		}
 	}
-	t.MaxID = max(t.MaxID, seen, g.alloc.Seen(t.Name), 1)
+	if seen > 1 && t.Order == allocator.Strict && t.MaxID <= 1 { // no event and no file says how far it was
+		return bus.TagChange{}, conflict("%s was in use before, and its record is lost: "+
+			"add it with --max-id above all IDs that your services got, and at least %d", t.Name, seen)
+	}
 	storing, cancel := g.storeTime(ctx)
 	defer cancel()
-	t, err = g.cfg.Store.Create(storing, t)
+	s, err := g.alloc.Create(storing, t, seen)
 	if err != nil {
 		return bus.TagChange{}, err
 	}
-	g.publishEnding(allocator.Tag{Name: t.Name}, t)
-	if t.Floor == 0 && t.Version == 0 { // no generator can have anything of it
-		g.alloc.Apply(t)
-		g.publishTag("tag.created", t)
-		return bus.TagChange{TagRecord: record(t)}, nil
+	g.publishEnding(allocator.Tag{Name: s.Name}, s.Tag)
+	if s.Floor == 0 && s.Version == 0 { // no generator can have anything of it
+		g.push(s)
+		g.publishTag("tag.created", s.Tag)
+		return bus.TagChange{TagRecord: record(s.Tag)}, nil
 	}
-	made, err := g.broadcastChange(ctx, "tag.created", t)
+	made, err := g.announceChange(ctx, "tag.created", s)
 	if err != nil {
-		return bus.TagChange{}, unconfirmed(err, "the tag is created, and they will learn that from the store")
+		return bus.TagChange{}, unconfirmed(err, "the tag is created, and they will learn that from its record")
 	}
 	return made, nil
 }
@@ -343,37 +293,35 @@ func (g *Generator) ensureTags(ctx context.Context) error {
 // lost its record: a generator that is not heard may know more, so an operator says where it begins. A tag that cannot be
 // served must not stop the others.
 func (g *Generator) ensure(ctx context.Context, t allocator.Tag) error {
-	_, err := g.cfg.Store.Get(ctx, t.Name)
+	_, err := g.alloc.Get(ctx, t.Name)
 	switch {
 	case errors.Is(err, allocator.ErrDeleted):
 		g.log.Warn("a tag of --tag was deleted before, so it is not created; `leaf tag add` creates it again", "tag", t.Name)
 		return nil
-	case errors.Is(err, allocator.ErrDamaged):
+	case errors.Is(err, allocator.ErrDamaged), errors.Is(err, allocator.ErrNewer):
 		g.log.Error("a tag of --tag cannot be served", "tag", t.Name, "error", err)
+		return nil
+	case errors.Is(err, allocator.ErrTagsLost):
+		g.log.Error("a tag of --tag is not created, because the records of all tags are lost", "tag", t.Name, "error", err)
 		return nil
 	case !errors.Is(err, allocator.ErrUnknownTag):
 		return err
 	}
-	if g.cfg.Ledger == nil { // else the ledger knows how far the tag is
-		seen, err := g.seenOfLost(ctx, t)
-		lost := false
-		if err == nil && seen > 0 {
-			lost, err = g.unrecorded(ctx, t.Name) // else another creation was faster
-		}
-		if lost {
-			g.log.Error("a tag of --tag is not created, because its record is lost: restore a backup, or say where it begins",
-				"tag", t.Name, "fix", fmt.Sprintf("leaf restore FILE, or leaf tag add %s --max-id N, N at least %d", t.Name, seen))
-		}
-		if lost || err != nil {
-			return err
-		}
+	seen, err := g.seenOfLost(ctx, t.Name)
+	if err != nil {
+		return err
+	}
+	if seen > 1 {
+		g.log.Error("a tag of --tag is not created, because its record is lost: restore a backup, or say where it begins",
+			"tag", t.Name, "fix", fmt.Sprintf("leaf restore FILE, or leaf tag add %s --max-id N, N at least %d", t.Name, seen))
+		return nil
 	}
 	_, err = g.create(ctx, t)
 	switch {
-	case errors.Is(err, allocator.ErrBadValue):
+	case errors.Is(err, allocator.ErrBadValue), errors.Is(err, allocator.ErrTagsLost):
 		g.log.Error("a tag of --tag cannot be created", "tag", t.Name, "error", err)
 		return nil
-	case errors.Is(err, allocator.ErrExists): // another generator was first, or the store takes another name for it
+	case errors.Is(err, allocator.ErrExists): // another generator was first, or the database takes another name for it
 		g.log.Info("a tag of --tag was not created", "tag", t.Name, "reason", err)
 		return nil
 	}
