@@ -2,6 +2,7 @@ package allocatortest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -93,6 +94,9 @@ func (f *faults) change(ctx context.Context, do func(context.Context) error) err
 	_, err := call(ctx, f, ErrFault, func(ctx context.Context) (struct{}, error) { return struct{}{}, do(ctx) })
 	return err
 }
+
+// ErrFault is the error of a call that failed at random.
+var ErrFault = errors.New("injected fault")
 
 var (
 	errRefused   = fmt.Errorf("%w: nothing was done", ErrFault)
