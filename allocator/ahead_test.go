@@ -19,7 +19,7 @@ func TestAheadFailsUnderRequests(t *testing.T) {
 		release := make(chan struct{})
 		s.onReserve(func(context.Context, string, int64) error { <-release; return errAway })
 		var r events
-		a := start(t, allocator.Config{Store: s, Recent: recentFile(t, "order"), Notify: r.notify})
+		a := start(t, allocator.Config{Records: s, Recent: recentFile(t, "order"), Notify: r.notify})
 		synctest.Wait()
 		w := queued(t, a, "order", 1)
 		close(release)
@@ -54,7 +54,7 @@ func TestAheadStoreAway(t *testing.T) {
 			path := recentFile(t, tags...)
 			begin := time.Now()
 			var r events
-			a, stop := startStop(t, allocator.Config{Store: s, Recent: path, Notify: r.notify})
+			a, stop := startStop(t, allocator.Config{Records: s, Recent: path, Notify: r.notify})
 			time.Sleep(time.Minute)
 			if n := len(s.reserves()); n < givesUp || n > givesUp+atOnce-1 {
 				t.Errorf("%d attempts, want about %d", n, givesUp)
@@ -86,7 +86,7 @@ func TestRunEndsAhead(t *testing.T) {
 		s.onReserve(func(ctx context.Context, _ string, _ int64) error { <-release; return ctx.Err() })
 		path := recentFile(t, tags...)
 		begin := time.Now()
-		a, stop := startStop(t, allocator.Config{Store: s, Recent: path})
+		a, stop := startStop(t, allocator.Config{Records: s, Recent: path})
 		synctest.Wait()
 		w := queued(t, a, tags[0], 1)
 		ended := make(chan struct{})
@@ -130,7 +130,7 @@ func TestAheadOnlyWhatIsEmpty(t *testing.T) {
 			}
 			return nil
 		})
-		a := start(t, allocator.Config{Store: s, Recent: recentFile(t, tags...)})
+		a := start(t, allocator.Config{Records: s, Recent: recentFile(t, tags...)})
 		synctest.Wait()
 		for _, tag := range loaded {
 			takeOf(t, a, tag, 10)

@@ -36,7 +36,7 @@ func once(tb testing.TB, a *allocator.Allocator, dst []allocator.Range, n int64)
 
 // TestTakeAllocatesNothing: one ID from memory costs no allocation.
 func TestTakeAllocatesNothing(t *testing.T) {
-	a := allocator.New(allocator.Config{Store: &endless{step: 1 << 40}})
+	a := allocator.New(allocator.Config{Records: &endless{step: 1 << 40}})
 	dst := make([]allocator.Range, 0, 1)
 	once(t, a, dst, 1)
 	if got := testing.AllocsPerRun(1000, func() { once(t, a, dst, 1) }); got != 0 {

@@ -3,6 +3,7 @@ package allocator
 import (
 	"context"
 	"fmt"
+	"hash/maphash"
 	"maps"
 	"math"
 	"slices"
@@ -20,20 +21,22 @@ import (
 // ones. Run waits for all of them.
 type Allocator struct {
 	cfg           Config
-	recent        recent
+	claims        *claims
+	reserveIDs    func(context.Context, string, ask, int64) (Grant, error) // of claims, but in tests
+	heals         heals
+	listed        atomic.Bool   // the watch has brought all records once
+	polled        atomic.Bool   // the last comparison with the database was a success
 	sharers       atomic.Int64  // generators that share quotas, this one included
 	waiting       atomic.Int64  // requests in the queues of all tags
 	failures      atomic.Int64  // attempts at a refill that failed
 	unknownAlerts atomic.Int64  // tags that were never loaded and raised an alert
 	marksFail     atomic.Bool   // the last mark could not be written
 	refills       atomic.Int64  // that succeeded
-	regressed     atomic.Int64  // tags of which the store went backwards
 	slots         chan struct{} // one for each write to the store, but for those of claimSlots
 	claimSlots    chan struct{} // one for each write of a tag that is known to be strict
 	lockedSlots   chan struct{} // one more for a tag whose record was locked, taken first
 
-	mu      sync.RWMutex
-	buffers map[string]*buffer
+	shards [shardCount]shard // the tags in memory
 
 	strictNames sync.Map // of tags that were in memory: an order is for life
 
@@ -49,27 +52,38 @@ func New(cfg Config) *Allocator {
 	cfg = cfg.withDefaults()
 	a := &Allocator{
 		cfg:         cfg,
-		recent:      newRecent(cfg.Recent),
+		heals:       newHeals(),
 		slots:       make(chan struct{}, maxRefills),
 		claimSlots:  make(chan struct{}, maxClaims),
 		lockedSlots: make(chan struct{}, maxLocked),
-		buffers:     make(map[string]*buffer),
+	}
+	a.claims = &claims{records: cfg.Records, numbers: cfg.Numbers, index: cfg.Index, keys: cfg.Keys, node: cfg.Node, run: cfg.Run,
+		ask: cfg.Ask, known: a.inForce}
+	a.reserveIDs = a.claims.reserve
+	for i := range a.shards {
+		a.shards[i].buffers = make(map[string]*buffer)
 	}
 	a.sharers.Store(1)
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	return a
 }
 
-// Run follows the store's changes until the context is done. Meanwhile it reserves a
-// segment for each tag that was used in the last day, and evicts tags that were idle for
-// a day. Then it refuses waiting requests with ErrClosed, and returns when all refills
+// Run follows the records until the context is done. Meanwhile it reserves a
+// segment for each tag that was used in the last day, evicts tags that were idle for
+// a day, raises records that were set back, and keeps the rows of a database and the records equal. Then it refuses
+// waiting requests with ErrClosed, and returns when all refills
 // have ended. IDs in memory are served also afterwards. A disk that hangs delays the
-// return by a few seconds, and keeps one goroutine for each of the two files.
+// return by a few seconds, and keeps one goroutine.
 func (a *Allocator) Run(ctx context.Context) {
 	a.wg.Go(a.keepMemory)
+	a.wg.Go(a.keepHealed)
+	a.wg.Go(a.keepMarks)
+	if a.cfg.Numbers != nil {
+		a.wg.Go(a.keepRows)
+	}
 	logged := "" // an outage is logged once
 	for ctx.Err() == nil {
-		err := a.cfg.Store.Watch(ctx, a.Apply)
+		err := a.cfg.Records.Watch(ctx, func(u Update) { a.reconcile(u, false) })
 		if ctx.Err() == nil {
 			if logged != err.Error() {
 				logged = err.Error()
@@ -85,7 +99,13 @@ func (a *Allocator) Run(ctx context.Context) {
 		b.mu.Unlock()
 	}
 	a.wg.Wait()
-	a.sweep()
+}
+
+// keepMarks writes what was heard of other generators' claims into the file of the marks, until the allocator is closed.
+func (a *Allocator) keepMarks() {
+	for pause(a.ctx, flushEvery, nil) {
+		_ = a.cfg.Index.flush() // the next one tries again, and own claims report the fault
+	}
 }
 
 // Take returns n IDs of tag in the fewest possible ranges, all or none, and
@@ -161,8 +181,6 @@ func (a *Allocator) queueAndUnlock(b *buffer, n int64, fromPeer bool) (*Waiter, 
 		err = ErrClosed
 	case b.rulesLocked().Paused:
 		err = ErrPaused
-	case b.regressed != nil:
-		err = b.regressed
 	case b.exhausted:
 		err = b.exhaustedLocked(n)
 	case b.failure != nil && now.Sub(b.failure.since) >= a.cfg.MaxWait:
@@ -196,23 +214,22 @@ func (a *Allocator) queueAndUnlock(b *buffer, n int64, fromPeer bool) (*Waiter, 
 // buffer returns the buffer of tag, a new one if the tag has none. Only the first
 // refill shows whether the tag exists.
 func (a *Allocator) buffer(tag string) (*buffer, error) {
-	a.mu.RLock()
-	b := a.buffers[tag]
-	a.mu.RUnlock()
-	if b != nil {
+	s := a.shard(tag)
+	if b := s.get(tag); b != nil {
 		return b, nil
 	}
 	if err := CheckTag(tag); err != nil {
 		return nil, err
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if a.ctx.Err() != nil {
 		return nil, ErrClosed
 	}
-	if b = a.buffers[tag]; b == nil {
+	b := s.buffers[tag]
+	if b == nil {
 		b = &buffer{tag: strings.Clone(tag)} // not the whole subject that it is a part of
-		a.buffers[b.tag] = b
+		s.buffers[b.tag] = b
 	}
 	return b, nil
 }
@@ -220,9 +237,7 @@ func (a *Allocator) buffer(tag string) (*buffer, error) {
 // lockedBuffer returns the buffer of tag, locked; nil if there is none in memory.
 func (a *Allocator) lockedBuffer(tag string) *buffer {
 	for {
-		a.mu.RLock()
-		b := a.buffers[tag]
-		a.mu.RUnlock()
+		b := a.shard(tag).get(tag)
 		if b == nil {
 			return nil
 		}
@@ -235,27 +250,57 @@ func (a *Allocator) lockedBuffer(tag string) *buffer {
 }
 
 // all returns every buffer.
-func (a *Allocator) all() []*buffer {
-	a.mu.RLock()
-	defer a.mu.RUnlock()
-	return slices.AppendSeq(make([]*buffer, 0, len(a.buffers)), maps.Values(a.buffers))
+func (a *Allocator) all() (all []*buffer) {
+	for i := range a.shards {
+		all = a.shards[i].appendTo(all)
+	}
+	return all
+}
+
+// shardCount keeps the time short for which a lock is held while all tags are looked at. With one lock for 500,000 tags a request
+// waited up to 27 ms.
+const shardCount = 256
+
+// shard is a part of the tags in memory.
+type shard struct {
+	mu      sync.RWMutex
+	buffers map[string]*buffer
+}
+
+var shardSeed = maphash.MakeSeed()
+
+func (a *Allocator) shard(tag string) *shard {
+	return &a.shards[maphash.String(shardSeed, tag)%shardCount]
+}
+
+func (s *shard) get(tag string) *buffer {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.buffers[tag]
+}
+
+func (s *shard) appendTo(all []*buffer) []*buffer {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return slices.AppendSeq(all, maps.Values(s.buffers))
 }
 
 // dropIf takes b out of memory, with all that is in it, if the condition holds. It calls
-// the condition with the locks of a and b.
+// the condition with the locks of its shard and of b.
 func (a *Allocator) dropIf(b *buffer, condition func() bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	s := a.shard(b.tag)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.gone || !condition() { // if it is gone, the tag may have another buffer
 		return
 	}
 	if b.floor > 0 {
-		a.cfg.Marks.Observe(b.tag, b.floor) // before b is gone: Seen reads the buffer, then the marks
+		a.cfg.Index.Observe(b.tag, b.floor) // before b is gone: Seen reads the buffer, then the marks
 	}
 	b.gone = true
-	delete(a.buffers, b.tag)
+	delete(s.buffers, b.tag)
 	a.recoveredLocked(b)
 }
 
@@ -269,96 +314,8 @@ func (a *Allocator) forget(b *buffer) {
 	a.dropIf(b, func() bool { return !b.loading && b.left == 0 })
 }
 
-// Apply takes in a tag's record as the store has it: an operator's max_id, a
-// new step, a deletion. When it returns, no ID below the record's Floor is
-// handed out. [Allocator.Run] calls it with what it sees in the store.
-func (a *Allocator) Apply(tag Tag) {
-	if tag.Deleted {
-		a.recent.forget(tag.Name)
-	}
-	if tag.Order == Strict { // no generator reports its claims: a record that is ever found below this went backwards
-		a.cfg.Marks.Observe(tag.Name, tag.MaxID)
-	}
-	floor := tag.Below() // the store knows whether a deleted tag was created again since
-	b := a.raise(tag.Name, floor)
-	if b == nil {
-		return
-	}
-	if tag.Deleted || b.regressed != nil {
-		b.wakeLocked()
-	}
-	if !tag.Deleted {
-		a.governLocked(b, tag.Rules)
-		b.clearRegressedLocked(tag)
-		if tag.Order == Strict {
-			a.becomeStrictLocked(b)
-		} else {
-			b.stepper.rebase(tag.Step)
-		}
-	}
-	a.recountLocked(b)
-	b.mu.Unlock()
-	switch {
-	case tag.Deleted && floor == 0: // removed by hand: callers get ErrUnknownTag at once
-		a.drop(b, ErrUnknownTag)
-	case tag.Deleted:
-		a.forget(b)
-	}
-}
-
-// Raise drops the IDs of tag below floor and applies its rules, as [Allocator.Apply] does.
-func (a *Allocator) Raise(tag string, floor int64, rules Rules) {
-	if b := a.raise(tag, floor); b != nil {
-		a.governLocked(b, rules)
-		a.recountLocked(b)
-		b.mu.Unlock()
-	}
-}
-
-// raise marks the IDs of tag below floor as used, and drops them from memory. It returns
-// the tag's buffer, locked; nil if there is none.
-func (a *Allocator) raise(tag string, floor int64) *buffer {
-	if floor > 0 {
-		a.cfg.Marks.Observe(tag, floor) // also if nothing of the tag is in memory
-	}
-	b := a.lockedBuffer(tag)
-	if b != nil {
-		b.raiseFloorLocked(floor)
-	}
-	return b
-}
-
 // Failures is how many attempts at a refill have failed.
 func (a *Allocator) Failures() int64 { return a.failures.Load() }
-
-// Reserved notes that another generator has reserved a range. If this one holds the same IDs, the
-// store went backwards unnoticed. Then this generator drops what is left of them, and Config.Reserved
-// reports its own range, so that the other one drops the rest too.
-func (a *Allocator) Reserved(tag string, r Range) {
-	a.cfg.Marks.Observe(tag, r.Last+1)
-	b := a.lockedBuffer(tag)
-	if b == nil {
-		return
-	}
-	if b.loading && len(b.heard) < maxHeard {
-		b.heard = append(b.heard, r) // the store may be about to return the same
-	}
-	held := b.discardLocked(r)
-	for _, h := range held {
-		a.regressedLocked(b, Regressed{Tag: tag, Got: r.First, Seen: h.Last + 1, Action: Refused,
-			InDoubt: Range{max(h.First, r.First), min(h.Last, r.Last)}})
-	}
-	if len(held) > 0 {
-		a.recountLocked(b)
-		a.refillLocked(b) // for the requests that wait
-	}
-	b.mu.Unlock()
-	for _, h := range held {
-		a.cfg.Log.Error("two generators reserved the same IDs, which may come twice: the rest is dropped",
-			"tag", tag, "first", h.First, "last", h.Last)
-		a.cfg.Reserved(tag, h)
-	}
-}
 
 // Has returns how many IDs of a tag a request could get at once, for the requests of other generators. Of a strict tag it is the largest
 // int64 while its claims succeed. refills says whether this generator can reserve more of the tag soon, for all that it knows.
@@ -372,7 +329,7 @@ func (a *Allocator) Has(tag string) (left int64, refills bool) {
 		b.mu.Unlock()
 		return 0, false
 	}
-	refills = b.failure == nil && b.regressed == nil && !b.exhausted
+	refills = b.failure == nil && !b.exhausted
 	if w := b.waiters.first; w != nil && now.After(w.slowAt) { // its own requests wait in vain
 		refills = false
 	}
@@ -412,5 +369,5 @@ func (a *Allocator) Rules(tag string) Rules {
 // max_id that it saw in the store, if that is above.
 func (a *Allocator) Seen(tag string) int64 {
 	floor := a.Floor(tag)
-	return max(floor, a.cfg.Marks.End(tag)) // read last, because an evicted tag leaves its floor in the marks
+	return max(floor, a.cfg.Index.End(tag)) // read last, because an evicted tag leaves its floor in the marks
 }

@@ -41,7 +41,7 @@ func TestMaxIDMoved(t *testing.T) {
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			s := newStore(t, 100)
-			a := start(t, allocator.Config{Store: s})
+			a := start(t, allocator.Config{Records: s})
 			take(t, a, 10) // 11-200 are in memory
 			if c.to > 200 {
 				s.move(c.to) // and the watch reports it
@@ -67,7 +67,7 @@ func TestMaxIDMovedDuringRefill(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 10)
 		var r events
-		a := start(t, allocator.Config{Store: s, Notify: r.notify})
+		a := start(t, allocator.Config{Records: s, Notify: r.notify})
 		gate := make(chan struct{})
 		s.onReserved(func(string, allocator.Range) error { <-gate; return nil })
 		w := queued(t, a, "order", 5)
@@ -88,7 +88,7 @@ func TestMaxIDMovedDuringRefill(t *testing.T) {
 func TestDeleted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 10)
-		a := start(t, allocator.Config{Store: s})
+		a := start(t, allocator.Config{Records: s})
 		var c allocatortest.Checker
 		for range 3 {
 			c.Add(take(t, a, 3)...)
@@ -128,7 +128,7 @@ func TestExhaustedWaiters(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 4)
 		s.rule(`{"limit":"10"}`)
-		a := start(t, allocator.Config{Store: s})
+		a := start(t, allocator.Config{Records: s})
 		if got := take(t, a, 3); !slices.Equal(got, []allocator.Range{{First: 1, Last: 3}}) {
 			t.Errorf("got %v", got)
 		}

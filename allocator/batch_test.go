@@ -13,7 +13,7 @@ import (
 func TestCount(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 10)
-		a := start(t, allocator.Config{Store: s, MaxBatch: 500})
+		a := start(t, allocator.Config{Records: s, MaxBatch: 500})
 		for _, c := range []struct {
 			n    int64
 			want error
@@ -45,7 +45,7 @@ func TestBatchesDoNotAdapt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 10)
 		var r events
-		a := start(t, allocator.Config{Store: s, Notify: r.notify})
+		a := start(t, allocator.Config{Records: s, Notify: r.notify})
 		for range 20 {
 			take(t, a, 1000)
 		}
@@ -61,7 +61,7 @@ func TestBatchesDoNotAdapt(t *testing.T) {
 func TestAllOrNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 100)
-		a := start(t, allocator.Config{Store: s})
+		a := start(t, allocator.Config{Records: s})
 		take(t, a, 10)
 		s.away()
 		refused(t, a, 191, allocator.ErrUnavailable, 3*time.Second)
@@ -75,7 +75,7 @@ func TestAllOrNothing(t *testing.T) {
 func TestBatchKeepsItsShare(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 10)
-		a := start(t, allocator.Config{Store: s, MaxStep: 1})
+		a := start(t, allocator.Config{Records: s, MaxStep: 1})
 		take(t, a, 1) // 2-20 are in memory
 		gate := s.gated()
 		w := queued(t, a, "order", 100)

@@ -38,12 +38,11 @@ type buffer struct {
 
 	waiters queue
 
-	strict    *strict // nil: the tag is not strict, or not known to be
-	rules     *ruled  // nil: no operator has set any, or they are not known yet
-	stepper   stepper
-	regressed *RegressedError // not nil: nothing is reserved until an operator acts
-	failure   *failure        // nil: the last refill did not fail
-	trouble   *list.Element   // its entry in the allocator's troubles; nil: none
+	strict  *strict // nil: the tag is not strict, or not known to be
+	rules   *ruled  // nil: no operator has set any, or they are not known yet
+	stepper stepper
+	failure *failure      // nil: the last refill did not fail
+	trouble *list.Element // its entry in the allocator's troubles; nil: none
 
 	pace
 }
@@ -205,15 +204,6 @@ func (b *buffer) trimLocked() {
 		}
 	}
 	b.segments = kept
-}
-
-// clearRegressedLocked serves a regressed tag again if an operator has moved max_id far
-// enough since. A max_id that got there by itself is not enough. Nor is one that an
-// operator moved there before the store went backwards.
-func (b *buffer) clearRegressedLocked(tag Tag) {
-	if b.regressed != nil && min(tag.Floor, tag.MaxID) >= b.regressed.Seen {
-		b.regressed = nil
-	}
 }
 
 // settleLocked ends the wait of w: with its ranges, or with err.

@@ -18,7 +18,7 @@ func TestPrefetch(t *testing.T) {
 			s := newStore(t, c.size)
 			var r events
 			// No adaptation: the second segment is as long as the first.
-			a := start(t, allocator.Config{Store: s, Notify: r.notify, MaxStep: 1})
+			a := start(t, allocator.Config{Records: s, Notify: r.notify, MaxStep: 1})
 			for taken := int64(1); taken <= c.size+c.used; taken++ {
 				wantRanges(t, "Take(1)", take(t, a, 1), allocator.Range{First: taken, Last: taken})
 				want := 1
@@ -49,7 +49,7 @@ func TestPrefetch(t *testing.T) {
 func TestFirstUse(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 100, "other")
-		a := start(t, allocator.Config{Store: s})
+		a := start(t, allocator.Config{Records: s})
 		time.Sleep(time.Hour)
 		s.restep(50)
 		s.move(1000)
@@ -75,7 +75,7 @@ func TestMemoryFlowsOn(t *testing.T) {
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			s := newStore(t, 100)
-			a := start(t, allocator.Config{Store: s})
+			a := start(t, allocator.Config{Records: s})
 			take(t, a, 9)
 			c.trouble(s)
 			begin := time.Now()
@@ -96,7 +96,7 @@ func TestMemoryFlowsOn(t *testing.T) {
 func TestTakeAcrossSegments(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 100)
-		a := start(t, allocator.Config{Store: s})
+		a := start(t, allocator.Config{Records: s})
 		take(t, a, 10) // and 101-200 is loaded
 		if got := left(a); got != 190 {
 			t.Fatalf("%d IDs are in memory, want 190", got)

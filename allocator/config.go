@@ -3,6 +3,7 @@ package allocator
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"log/slog"
 	"time"
@@ -32,8 +33,8 @@ const (
 	// firstRace, doubled to lastRace.
 	firstRace = time.Millisecond
 	lastRace  = 50 * time.Millisecond
-	// regressedPause is how often, on average, the record of a regressed tag is read.
-	regressedPause = 5 * time.Second
+	// flushEvery is how often the marks that were heard of are written into their file.
+	flushEvery = 3 * time.Second
 	// maxUnknown is how many tags may fail before those that were never loaded leave memory.
 	maxUnknown = 1000
 	// maxHeard bounds the ranges of other generators that are compared with one answer of the store.
@@ -48,35 +49,46 @@ const (
 	maxUnknownAlerts = 20
 )
 
-// Config configures an [Allocator]. Only Store is required: zero values are
+// Config configures an [Allocator]. Only Records is required: zero values are
 // replaced by the defaults.
 type Config struct {
-	Store Store
-	Marks *Marks       // default: in memory
-	Log   *slog.Logger // default: slog.Default
+	Records Records
+	Numbers Numbers      // of tags in trend order; default: the records alone
+	Keys    Keys         // of opaque tags; default: there are none
+	Index   *Index       // default: in memory
+	Node    string       // the generator, in its claims
+	Run     string       // of the generator: each start has another one; default: a random one
+	Log     *slog.Logger // default: slog.Default
 
-	// Recent is the file of the tags that were used in the last day, which
-	// [Allocator.Run] loads ahead. Default: none.
-	Recent string
+	// LoadAhead makes [Allocator.Run] load the tags of which a range was claimed in the last day.
+	LoadAhead bool
+	// Refresh is how often the rows of Numbers are compared with the records. Default: DefaultRefresh.
+	Refresh time.Duration
+	// Leads reports whether this generator does that, for all of them. Default: it does.
+	Leads func() bool
 
 	// Notify receives the events, those of one tag in their order. It is called
 	// under a lock, by several goroutines at once: it must neither block nor call
 	// the allocator. Default: none.
 	Notify func(Event)
 
-	// Reserved is called with each range that was reserved, before an ID of it is handed
-	// out, and with a range in memory that another generator holds too: the other generators
-	// must hear of it, see [Allocator.Reserved]. Several goroutines call it. Default: none.
-	Reserved func(tag string, r Range)
+	// Push is called with each record that was written, before an ID of it is handed
+	// out: the other generators must hear of it, see [Allocator.Push]. Records of claims of strict tags come from the watch alone.
+	// Without a revision, only its last range counts. Several goroutines call it. Default: none.
+	Push func(Stored)
 
-	// PassOn asks the generator with this name to claim n IDs of a strict tag, with [Allocator.RequestForPeer], and returns
+	// Ask asks all other generators that are heard what they know of a tag that has no record. Several goroutines call
+	// it. Default: nothing is known.
+	Ask func(ctx context.Context, tag string) (Known, error)
+
+	// PassOn asks the generator with this run to claim n IDs of a strict tag, with [Allocator.RequestForPeer], and returns
 	// them: one range of exactly n, claimed after the call began. Several goroutines call it. Default: it always fails.
-	PassOn func(ctx context.Context, node, tag string, n int64) (Range, error)
+	PassOn func(ctx context.Context, run, tag string, n int64) (Range, error)
 
 	MaxBatch   int64         // most IDs in one request
 	MaxWait    time.Duration // longest wait for a segment
 	MaxWaiting int64         // most requests that wait at a time
-	MaxStep    int64         // largest step that adaptation reaches; a tag may have its own
+	MaxStep    int64         // largest step that adaptation reaches
 
 	// Outlast is how long the IDs of a tag in memory should last at its present rate, so that it outlasts a store that is away.
 	// The step grows until a segment lasts at least as long, and shrinks when one lasts twice as long. A tag may have its own.
@@ -84,15 +96,26 @@ type Config struct {
 }
 
 func (cfg Config) withDefaults() Config {
-	if cfg.Marks == nil {
-		cfg.Marks = NewMarks()
+	if cfg.Index == nil {
+		cfg.Index = NewIndex()
+	}
+	if cfg.Keys == nil {
+		cfg.Keys = noKeys{}
+	}
+	cfg.Run = cmp.Or(cfg.Run, rand.Text())
+	cfg.Refresh = cmp.Or(cfg.Refresh, DefaultRefresh)
+	if cfg.Leads == nil {
+		cfg.Leads = func() bool { return true }
+	}
+	if cfg.Ask == nil {
+		cfg.Ask = func(context.Context, string) (Known, error) { return Known{}, nil }
 	}
 	cfg.Log = cmp.Or(cfg.Log, slog.Default())
 	if cfg.Notify == nil {
 		cfg.Notify = func(Event) {}
 	}
-	if cfg.Reserved == nil {
-		cfg.Reserved = func(string, Range) {}
+	if cfg.Push == nil {
+		cfg.Push = func(Stored) {}
 	}
 	if cfg.PassOn == nil {
 		cfg.PassOn = func(context.Context, string, string, int64) (Range, error) { return Range{}, errors.ErrUnsupported }

@@ -40,7 +40,7 @@ func TestSeenBeforeEachRequest(t *testing.T) {
 		s.ahead.Store(1)
 		marks := allocator.NewMarks()
 		s.lost = func() { marks.Observe("order", 1000) }
-		a := allocator.New(allocator.Config{Store: s, Marks: marks})
+		a := allocator.New(allocator.Config{Records: s, Marks: marks})
 		if ranges, err := a.Take(t.Context(), "order", 1); err != nil || ranges[0].First != 1000 {
 			t.Errorf("Take returned %v, %v; IDs below 1000 are in use", ranges, err)
 		}

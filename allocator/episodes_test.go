@@ -17,7 +17,7 @@ func TestEpisodes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 10)
 		var r events
-		a := start(t, allocator.Config{Store: s, Notify: r.notify})
+		a := start(t, allocator.Config{Records: s, Notify: r.notify})
 		take(t, a, 1)
 		for outage := 1; outage <= 3; outage++ {
 			s.away()
@@ -73,7 +73,7 @@ func TestEpisodesEndWithTheTag(t *testing.T) {
 			inBubble(t, fmt.Sprintf("%s, starved %v", name, refused), func(t *testing.T) {
 				s := newStore(t, 10)
 				var r events
-				a := start(t, allocator.Config{Store: s, Notify: r.notify})
+				a := start(t, allocator.Config{Records: s, Notify: r.notify})
 				s.away()
 				wait := time.Second
 				if refused {
@@ -106,7 +106,7 @@ func TestEpisodesOfUnknownTags(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 10)
 		var r events
-		a := start(t, allocator.Config{Store: s, Notify: r.notify})
+		a := start(t, allocator.Config{Records: s, Notify: r.notify})
 		take(t, a, 10)
 		s.away()
 		for outage := 1; outage <= 2; outage++ { // the first one's are over in the second

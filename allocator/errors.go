@@ -34,9 +34,6 @@ var (
 	// ErrMisconfigured: the store is unavailable until an operator changes something: a password, a right, a name. A
 	// generator that has never used this store is refused; others wait.
 	ErrMisconfigured = errors.New("an operator must act")
-	// ErrRegressed: the store went backwards. The tag is served again when an
-	// operator has moved max_id forward.
-	ErrRegressed = errors.New("the store went backwards")
 	// ErrUncertain: a change of a tag got no answer, and may have happened. It is
 	// safe to repeat.
 	ErrUncertain = errors.New("it may have happened: send it again")
@@ -102,8 +99,8 @@ func (e *AdvancedError) Unwrap() error { return ErrConflict }
 // OvertakenError says that another generator changed the record of a strict tag first. It matches [ErrConflict]: nothing
 // was written.
 type OvertakenError struct {
-	Tag  string
-	Node string // that claimed last by the record as this generator knew it; empty: unknown
+	Tag string
+	Run string // of the generator that claimed last, by the record; empty: unknown
 }
 
 func (e *OvertakenError) Error() string {
@@ -112,19 +109,3 @@ func (e *OvertakenError) Error() string {
 
 // Unwrap makes the error match ErrConflict.
 func (e *OvertakenError) Unwrap() error { return ErrConflict }
-
-// RegressedError is an [ErrRegressed] with its evidence.
-type RegressedError struct {
-	Tag  string
-	Got  int64 // first ID that the store offered
-	Seen int64 // the least that would have been right
-}
-
-func (e *RegressedError) Error() string {
-	return fmt.Sprintf("%v: it offered IDs of %s from %d, but all below %d are in use, and other programs reserve there too (--shared-table); "+
-		"find the cause (a restored backup, a stale replica?) and how far the other programs were, then `leaf tag set %s --max-id N` with N at least %d",
-		ErrRegressed, e.Tag, e.Got, e.Seen, e.Tag, e.Seen)
-}
-
-// Unwrap makes the error match ErrRegressed.
-func (e *RegressedError) Unwrap() error { return ErrRegressed }

@@ -16,7 +16,7 @@ const (
 )
 
 // Event is one of the types below. An alert (RefillFailed, Starved, Regressed) is
-// sent once when its episode begins, and Recovered once when it ends. A Regressed whose Action is Refused
+// sent once when its episode begins, and Recovered once when it ends. A Regressed whose Action is Dropped
 // is sent for each range in doubt.
 type Event interface{ event() }
 
@@ -42,7 +42,7 @@ type Starved struct {
 	Waiting int // requests that wait, the refused one included
 }
 
-// Regressed reports that the store went backwards; see [RegressedError] and [AdvancedError].
+// Regressed reports that the store went backwards; see [AdvancedError].
 type Regressed struct {
 	Tag       string
 	Got, Seen int64
@@ -54,8 +54,8 @@ type Regressed struct {
 type Action string
 
 const (
-	Advanced Action = "advanced" // max_id was moved up: service goes on
-	Refused  Action = "refused"  // an operator must look
+	Advanced Action = "advanced" // the store was raised above all that is known: service goes on
+	Dropped  Action = "dropped"  // two generators held one range, and what was left of it is dropped
 )
 
 // Ending reports the refill by which 80 % of the IDs of a tag are reserved.
@@ -67,6 +67,15 @@ type Ending struct {
 
 // NewEnding returns the event for a tag.
 func (t Tag) NewEnding() Ending { return Ending{t.Name, t.Left(t.MaxID), t.end() - 1} }
+
+// Damaged reports that the record of a tag cannot be used: it is damaged, or of a newer version.
+type Damaged struct {
+	Tag string
+	Err error
+}
+
+// Shadowed reports that the database has a row with the name of a strict or opaque tag. The row is not served.
+type Shadowed struct{ Tag string }
 
 // Claimed reports a claim of a strict tag. It is for metrics: there are too many to publish.
 type Claimed struct {
@@ -81,7 +90,7 @@ type Claimed struct {
 // Recovered reports the end of an episode.
 type Recovered struct {
 	Tag     string
-	Episode string // refill_failed, starved or regressed
+	Episode string // refill_failed, starved, regressed, damaged or shadowed
 }
 
 func (Refilled) event()     {}
@@ -90,6 +99,8 @@ func (Starved) event()      {}
 func (Regressed) event()    {}
 func (Ending) event()       {}
 func (Claimed) event()      {}
+func (Damaged) event()      {}
+func (Shadowed) event()     {}
 func (Recovered) event()    {}
 
 // recoveredLocked ends the episodes of a store that fails. Call it after a refill, when the
@@ -117,7 +128,7 @@ func (a *Allocator) recoveredLocked(b *buffer) {
 // regressedLocked reports that the store went backwards, once until the next refill succeeds, and each
 // range that may come twice. A buffer that is gone reports nothing: no refill would end the alert.
 func (a *Allocator) regressedLocked(b *buffer, e Regressed) {
-	if !b.gone && (!b.regressedAlert || e.Action == Refused) {
+	if !b.gone && (!b.regressedAlert || e.Action == Dropped) {
 		b.regressedAlert = true
 		a.cfg.Notify(e)
 	}

@@ -14,7 +14,7 @@ import (
 func TestEvict(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 10, "idle")
-		a := start(t, allocator.Config{Store: s})
+		a := start(t, allocator.Config{Records: s})
 		var c allocatortest.Checker
 		takeIdle := func() { c.Add(takeOf(t, a, "idle", 1)...) }
 		takeIdle()
@@ -48,7 +48,7 @@ func TestEvictKeepsTheFloor(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newShared(t, 10)
 		backup := s.Snapshot()
-		a := start(t, allocator.Config{Store: unwatched{s}})
+		a := start(t, allocator.Config{Records: unwatched{s}})
 		hear(a, "order", 500)
 		refused(t, a, 1, allocator.ErrRegressed, 0)
 		s.move(700)
@@ -71,7 +71,7 @@ func TestEvictWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 10)
 		var r events
-		a := start(t, allocator.Config{Store: s, Notify: r.notify})
+		a := start(t, allocator.Config{Records: s, Notify: r.notify})
 		take(t, a, 5) // now there are two segments
 		s.away()
 		take(t, a, 10)

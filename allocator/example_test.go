@@ -16,7 +16,7 @@ func ExampleAllocator_Take() {
 	if _, err := store.Create(ctx, allocator.Tag{Name: "order", MaxID: 1, Step: 1000}); err != nil {
 		log.Fatal(err)
 	}
-	a := allocator.New(allocator.Config{Store: store})
+	a := allocator.New(allocator.Config{Records: store})
 	var running sync.WaitGroup
 	running.Go(func() { a.Run(ctx) })
 

@@ -1,6 +1,9 @@
 package allocator
 
-import "fmt"
+import (
+	"context"
+	"fmt"
+)
 
 // EvictIdle evicts what may be evicted, as if all tags had been idle for a day.
 func (a *Allocator) EvictIdle() {
@@ -18,11 +21,9 @@ func (a *Allocator) Heard(tag string) int {
 
 // CheckTroubles compares the counts behind [Allocator.Failing] with those of all tags.
 func (a *Allocator) CheckTroubles() error {
-	a.mu.RLock()
-	defer a.mu.RUnlock()
 	var lengths [kindsOfTrouble]int
 	haveIDs := 0
-	for _, b := range a.buffers { // all are held at once, so that nothing changes meanwhile
+	for _, b := range a.all() { // all are held at once, so that nothing changes meanwhile
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if kind := b.troubleLocked(); kind != noTrouble {
@@ -44,4 +45,12 @@ func (a *Allocator) CheckTroubles() error {
 		return fmt.Errorf("%d tags have IDs, want %d", t.haveIDs, haveIDs)
 	}
 	return nil
+}
+
+// Around lets f stand around each reservation: it calls reserve, or not.
+func (a *Allocator) Around(f func(ctx context.Context, tag string, n int64, reserve func() (Grant, error)) (Grant, error)) {
+	inner := a.reserveIDs
+	a.reserveIDs = func(ctx context.Context, tag string, want ask, from int64) (Grant, error) {
+		return f(ctx, tag, want.n, func() (Grant, error) { return inner(ctx, tag, want, from) })
+	}
 }

@@ -18,7 +18,7 @@ import (
 func TestFailing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 100, "coupon")
-		a := start(t, allocator.Config{Store: s})
+		a := start(t, allocator.Config{Records: s})
 		ask := func(tag string, n int64) {
 			t.Helper()
 			if _, err := a.Take(t.Context(), tag, n); err == nil {
@@ -79,7 +79,7 @@ func TestFailing(t *testing.T) {
 func TestFailingAfterRaise(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 100)
-		a := start(t, allocator.Config{Store: s})
+		a := start(t, allocator.Config{Records: s})
 		take(t, a, 5)
 		s.away()
 		take(t, a, 20) // the next segment is wanted, and the store fails
@@ -101,7 +101,7 @@ func TestFailingAfterRaise(t *testing.T) {
 func TestFailingOfALockedTable(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 100, "coupon")
-		a := start(t, allocator.Config{Store: s})
+		a := start(t, allocator.Config{Records: s})
 		want := func(when string, store, dry bool) {
 			t.Helper()
 			time.Sleep(2 * time.Second)

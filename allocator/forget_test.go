@@ -34,7 +34,7 @@ func TestForgetGone(t *testing.T) {
 // TestGoneIsLookedUpAgain: a request that finds the buffer of its tag evicted takes nothing from
 // it: the tag may have been raised meanwhile, in its next buffer.
 func TestGoneIsLookedUpAgain(t *testing.T) {
-	a := New(Config{Store: &counting{next: map[string]int64{"order": 1000}}})
+	a := New(Config{Records: &counting{next: map[string]int64{"order": 1000}}})
 	old, err := a.buffer("order")
 	if err != nil {
 		t.Fatal(err)

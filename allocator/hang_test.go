@@ -80,7 +80,7 @@ func TestDiskHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, f := openHanging(t)
 		var log bytes.Buffer
-		a := New(Config{Store: &counting{next: make(map[string]int64)}, Marks: m, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		a := New(Config{Records: &counting{next: make(map[string]int64)}, Marks: m, Log: slog.New(slog.NewTextHandler(&log, nil))})
 		ctx, cancel := context.WithCancel(t.Context())
 		var run sync.WaitGroup
 		run.Go(func() { a.Run(ctx) })
@@ -142,7 +142,7 @@ func TestMarkIsWrittenBeforeItsRange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, f := openHanging(t)
 		defer m.Close()
-		a := New(Config{Store: &counting{next: make(map[string]int64)}, Marks: m, Log: slog.New(slog.DiscardHandler)})
+		a := New(Config{Records: &counting{next: make(map[string]int64)}, Marks: m, Log: slog.New(slog.DiscardHandler)})
 		open := f.shut()
 		_, w, err := a.Request(nil, "order", 1)
 		if err != nil {

@@ -14,7 +14,7 @@ import (
 func TestHeardIsBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 10)
-		a := start(t, allocator.Config{Store: s})
+		a := start(t, allocator.Config{Records: s})
 		take(t, a, 1)
 		synctest.Wait()
 		report := func(times int) {
@@ -60,7 +60,7 @@ func TestHeardForEachRequest(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 10)
 		var r events
-		a := start(t, allocator.Config{Store: s, Notify: r.notify})
+		a := start(t, allocator.Config{Records: s, Notify: r.notify})
 		requests := 0
 		second := allocator.Range{First: 2, Last: 2}
 		s.onReserve(func(context.Context, string, int64) error {

@@ -25,7 +25,7 @@ func TestHold(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			a := start(t, allocator.Config{Store: s})
+			a := start(t, allocator.Config{Records: s})
 			take := func(tag string) (took time.Duration) {
 				t.Helper()
 				begun := time.Now()

@@ -21,7 +21,7 @@ func TestLimit(t *testing.T) {
 			}
 			s.rule(`{"limit":"25"}`)
 			var r events
-			a := start(t, allocator.Config{Store: s, Notify: r.notify})
+			a := start(t, allocator.Config{Records: s, Notify: r.notify})
 			for id := int64(1); id <= 25; id++ {
 				wantRanges(t, "an ID", take(t, a, 1), allocator.Range{First: id, Last: id})
 				if got, want := len(published[allocator.Ending](&r)), 1; id >= 20 && got != want {
@@ -70,7 +70,7 @@ func TestLimitCutsMemory(t *testing.T) {
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			s := newStore(t, 100)
-			a := start(t, allocator.Config{Store: unwatched{s}})
+			a := start(t, allocator.Config{Records: unwatched{s}})
 			take(t, a, 10) // 11 to 200 are in memory
 			a.Apply(s.rule(`{"limit":"` + c.limit + `"}`))
 			if n := left(a); n != max(c.last-10, 0) {
@@ -96,7 +96,7 @@ func TestLimitCutsMemory(t *testing.T) {
 func TestLimitCutsAClaim(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStrict(t, 1)
-		a := startStrict(t, allocator.Config{Store: unwatched{s}})
+		a := startStrict(t, allocator.Config{Records: unwatched{s}})
 		answer := make(chan struct{})
 		s.onReserved(func(string, allocator.Range) error { <-answer; return nil })
 		two := request(t, a, 2)
@@ -114,7 +114,7 @@ func TestLimitRaisedMeanwhile(t *testing.T) {
 			if order == allocator.Strict {
 				s = newStrict(t, 1)
 			}
-			a := start(t, allocator.Config{Store: unwatched{s}})
+			a := start(t, allocator.Config{Records: unwatched{s}})
 			take(t, a, 10)
 			a.Apply(s.rule(`{"limit":"10"}`))
 			raised := false
@@ -149,7 +149,7 @@ func TestOutlast(t *testing.T) {
 		inBubble(t, name, func(t *testing.T) {
 			s := newStore(t, 10)
 			s.rule(c.rules)
-			a := start(t, allocator.Config{Store: s, Outlast: time.Minute, MaxStep: 10_000})
+			a := start(t, allocator.Config{Records: s, Outlast: time.Minute, MaxStep: 10_000})
 			for range 4 * 3600 {
 				take(t, a, 10)
 				time.Sleep(time.Second)

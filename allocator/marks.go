@@ -6,47 +6,31 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"maps"
 	"os"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/leafbus/leafbus/allocator/disk"
 )
 
-// Marks remembers, for every tag, the end of all ranges that were seen: those
-// that this generator reserved and those that other generators reported. A store
-// that offers a range below a mark went backwards.
+// markFile keeps the marks of an [Index]: a line each, "crc32 tag end". The line of an own claim is in the file before
+// its range is served, so kill -9 loses nothing. A power failure may lose what the operating system had not yet written. A
+// missing mark only makes the check of the store weaker.
 //
-// A file keeps the generator's own marks, also after their tag is
-// deleted: a line each, "crc32 tag end". A line is in the file before its range
-// is served, so kill -9 loses nothing. A power failure may lose what the operating
-// system had not yet written. A missing mark only makes the check weaker.
+// A disk that fails or hangs makes the check weaker too, but only after a restart: the mark stays in memory, and is written
+// with the next one that the disk takes. A range waits for its line for at most markWait.
 //
-// A disk that fails or hangs makes the check weaker too, but only after a
-// restart: the mark stays in memory, and Marks writes it with the next one that the disk
-// takes. A range waits for its line for at most markWait.
-//
-// No mark is ever dropped, even if its tag is idle for long: only the mark shows that a
-// store went backwards, and it must be in memory when the disk fails.
-//
-// Its methods are safe for concurrent use.
-type Marks struct {
-	mu        sync.Mutex // never held across I/O
-	ends      map[string]int64
-	unwritten map[string]int64 // own marks that the file lacks
-
-	// What follows belongs to the operation that the disk runs.
+// The fields belong to the operation that the disk runs.
+type markFile struct {
 	path  string
-	disk  *disk.Runner // nil: kept in memory only
-	file  markFile     // nil: closed
-	lines int          // in the file
-	torn  bool         // its last line may be incomplete
+	disk  *disk.Runner
+	file  writeSyncer // nil: closed
+	lines int         // in the file
+	torn  bool        // its last line may be incomplete
 }
 
-// markFile is the file as it is written. An [os.File] is one.
-type markFile interface {
+// writeSyncer is the file as it is written. An [os.File] is one.
+type writeSyncer interface {
 	io.WriteCloser
 	Sync() error
 }
@@ -64,99 +48,78 @@ const (
 	closeWait = 5 * time.Second
 )
 
-// NewMarks returns marks that are kept in memory only.
-func NewMarks() *Marks { return &Marks{ends: make(map[string]int64)} }
-
-// OpenMarks reads the file at path, or creates it, and keeps the marks there.
-func OpenMarks(path string) (*Marks, error) {
+// OpenIndex reads the marks from the file at path, or creates it, and keeps them there. Others' claims are there within seconds.
+func OpenIndex(path string) (*Index, error) {
 	ends, err := readLines(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading the high-water marks: %w", err)
 	}
-	m := &Marks{ends: ends, unwritten: make(map[string]int64), path: path, disk: disk.NewRunner(markWait)}
-	if err := m.rewrite(); err != nil {
-		return nil, errors.Join(fmt.Errorf("writing the high-water marks: %w", err), m.close())
+	x := newIndex(ends)
+	x.dirty, x.file = make(map[string]int64), &markFile{path: path, disk: disk.NewRunner(markWait)}
+	if err := x.rewrite(); err != nil {
+		return nil, errors.Join(fmt.Errorf("writing the high-water marks: %w", err), x.file.close())
 	}
-	return m, nil
-}
-
-// End is the end of all ranges of tag that were seen: the least ID that a new
-// range may start with. 0 if none was seen.
-func (m *Marks) End(tag string) int64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.ends[tag]
-}
-
-// Each calls f with the end of each tag that has a mark, as they are when it is called.
-func (m *Marks) Each(f func(tag string, end int64)) {
-	m.mu.Lock()
-	ends := maps.Clone(m.ends)
-	m.mu.Unlock()
-	for tag, end := range ends {
-		f(tag, end)
-	}
-}
-
-// Observe raises the mark of tag to end, in memory: the IDs below are in use.
-func (m *Marks) Observe(tag string, end int64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.ends[tag] = max(m.ends[tag], end)
+	return x, nil
 }
 
 // Record raises the mark of tag to end, in memory and in the file. It returns
 // within markWait. After an error the mark is in memory, and may be in the file. The
 // next Record writes it again.
-func (m *Marks) Record(tag string, end int64) error {
-	m.mu.Lock()
-	m.ends[tag] = max(m.ends[tag], end)
-	if m.disk == nil {
-		m.mu.Unlock()
+func (x *Index) Record(tag string, end int64) error {
+	x.mu.Lock()
+	e := x.of[tag]
+	e.end = max(e.end, end)
+	x.setLocked(tag, e)
+	x.dirtyLocked(tag, end)
+	x.mu.Unlock()
+	return x.flush()
+}
+
+// flush writes all marks that the file lacks.
+func (x *Index) flush() error {
+	if x.file == nil {
 		return nil
 	}
-	m.unwritten[tag] = max(m.unwritten[tag], end)
-	m.mu.Unlock()
-	return m.disk.Run(m.write)
+	return x.file.disk.Run(x.write)
 }
 
 // write writes all unwritten marks into the file. These may be several, or none, because
 // another call may have written them.
-func (m *Marks) write() error {
-	for m.file != nil {
-		marks, tags := m.takeUnwritten()
+func (x *Index) write() error {
+	for x.file.file != nil {
+		marks, tags := x.takeUnwritten()
 		if len(marks) == 0 {
 			break
 		}
-		if err := m.append(marks, tags); err != nil {
+		if err := x.append(marks, tags); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// takeUnwritten takes up to maxLines of the unwritten marks. tags is the number of all
-// tags that have a mark.
-func (m *Marks) takeUnwritten() (marks map[string]int64, tags int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+// takeUnwritten takes up to maxLines of the marks that the file lacks. tags is the number of all tags that have a mark.
+func (x *Index) takeUnwritten() (marks map[string]int64, tags int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	marks = make(map[string]int64)
-	for tag, end := range m.unwritten {
+	for tag, end := range x.dirty {
 		if len(marks) == maxLines {
 			break
 		}
 		marks[tag] = end
-		delete(m.unwritten, tag)
+		delete(x.dirty, tag)
 	}
-	return marks, len(m.ends)
+	return marks, len(x.of)
 }
 
 // append adds the marks to the file, or rewrites the file if it has become long. Marks
 // that it could not add are unwritten again.
-func (m *Marks) append(marks map[string]int64, tags int) error {
+func (x *Index) append(marks map[string]int64, tags int) error {
 	var failed error
+	m := x.file
 	if m.lines > 2*tags+slackLines {
-		if failed = m.rewrite(); failed == nil {
+		if failed = x.rewrite(); failed == nil {
 			return nil
 		}
 		m.lines = 2 * tags // a rewrite is much work: not again for each of the next lines
@@ -174,10 +137,10 @@ func (m *Marks) append(marks map[string]int64, tags int) error {
 		m.lines += len(marks)
 	} else {
 		m.lines++ // the torn one
-		m.mu.Lock()
-		defer m.mu.Unlock()
+		x.mu.Lock()
+		defer x.mu.Unlock()
 		for tag, end := range marks {
-			m.unwritten[tag] = max(m.unwritten[tag], end)
+			x.dirtyLocked(tag, end)
 		}
 	}
 	return errors.Join(failed, err)
@@ -185,12 +148,13 @@ func (m *Marks) append(marks map[string]int64, tags int) error {
 
 // Close writes what is not written, and syncs and closes the file. It returns
 // within closeWait; a disk that hangs keeps the file open.
-func (m *Marks) Close() error {
-	if m.disk == nil {
+func (x *Index) Close() error {
+	m := x.file
+	if m == nil {
 		return nil
 	}
 	err := m.disk.RunWithin(closeWait, func() error {
-		err := m.write()
+		err := x.write()
 		if m.file != nil {
 			err = errors.Join(err, m.file.Sync())
 		}
@@ -202,7 +166,7 @@ func (m *Marks) Close() error {
 	return nil
 }
 
-func (m *Marks) close() error {
+func (m *markFile) close() error {
 	f := m.file
 	m.file = nil
 	if f == nil {
@@ -212,10 +176,8 @@ func (m *Marks) close() error {
 }
 
 // rewrite replaces the file by one with a line for each tag.
-func (m *Marks) rewrite() error {
-	m.mu.Lock()
-	ends := maps.Clone(m.ends)
-	m.mu.Unlock()
+func (x *Index) rewrite() error {
+	m, ends := x.file, x.ends()
 	failed := writeLines(m.path, ends)
 	// Opened by its final name, because the next rewrite replaces the file of that name.
 	// After an error the new file may have the name too.

@@ -17,7 +17,7 @@ func TestOrderOutlivesTheBuffer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := start(t, allocator.Config{Store: m})
+		a := start(t, allocator.Config{Records: m})
 		ranges, err := a.Take(t.Context(), "invoice", 3)
 		if err != nil || len(ranges) != 1 || a.Order("invoice") != allocator.Strict {
 			t.Fatalf("%v, %v", ranges, err)

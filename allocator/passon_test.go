@@ -26,7 +26,7 @@ func TestPassedOnOnce(t *testing.T) {
 			next += n
 			return allocator.Range{First: next - n, Last: next - 1}, sleep(t.Context(), 100*time.Millisecond)
 		}
-		a := start(t, allocator.Config{Store: s, PassOn: passed})
+		a := start(t, allocator.Config{Records: s, PassOn: passed})
 		if _, err := a.Take(t.Context(), "invoice", 1); err != nil { // now it is known as strict
 			t.Fatal(err)
 		}

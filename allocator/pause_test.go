@@ -17,7 +17,7 @@ func TestPause(t *testing.T) {
 			if order == allocator.Strict {
 				s = newStrict(t, 1)
 			}
-			a := start(t, allocator.Config{Store: unwatched{s}})
+			a := start(t, allocator.Config{Records: unwatched{s}})
 			take(t, a, 10)
 			memory := left(a)
 			gate := s.gated()
@@ -62,7 +62,7 @@ func TestPause(t *testing.T) {
 func TestPausedByAnOldRecord(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 100)
-		a := start(t, allocator.Config{Store: unwatched{s}})
+		a := start(t, allocator.Config{Records: unwatched{s}})
 		take(t, a, 1)
 		old := s.rule(`{"paused":true}`)
 		a.Apply(s.rule(`{"paused":false}`))
@@ -91,7 +91,7 @@ func TestPausedWhileTheStoreIsAway(t *testing.T) {
 				s = newStrict(t, 1)
 			}
 			var r events
-			a := start(t, allocator.Config{Store: unwatched{s}, Notify: r.notify})
+			a := start(t, allocator.Config{Records: unwatched{s}, Notify: r.notify})
 			take(t, a, 10)
 			s.away()
 			_, _ = a.Take(t.Context(), "order", 1000)

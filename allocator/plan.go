@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"cmp"
 	"errors"
 	"time"
 )
@@ -54,13 +55,15 @@ func (s *stepper) rebase(base int64) {
 
 // plan is what the next refill reserves.
 type plan struct {
-	n       int64  // at least as many
+	n       int64  // as many, where no limit is near
+	need    int64  // at least as many
 	base    int64  // the tag's step as known then
 	step    int64  // the step as adapted from it
 	largest int64  // the largest request that waits for it; 0: none does
 	strict  bool   // the tag is known to be strict: see [Allocator.claim]
 	locked  bool   // the record was locked at the last attempt
 	before  uint64 // if the tag turns out to be strict, it serves the waiters with a lower number
+	most    int64  // the largest step
 	rules   int64  // the version of the rules that were known
 }
 
@@ -84,8 +87,8 @@ func (b *buffer) planLocked(now time.Time, cfg *Config) (p plan, wanted bool) {
 	switch {
 	case b.strict != nil:
 		strict, wanted := b.planStrictLocked(false)
-		return plan{n: strict.n, base: b.stepper.base, strict: true}, wanted
-	case b.regressed != nil, b.rulesLocked().Paused:
+		return plan{n: strict.n, need: strict.n, base: b.stepper.base, strict: true}, wanted
+	case b.rulesLocked().Paused:
 		return plan{}, false // an operator decides
 	case b.waiters.n > 0:
 		p.n, p.before = b.waiters.missing-b.left, b.waiters.pushed
@@ -95,9 +98,10 @@ func (b *buffer) planLocked(now time.Time, cfg *Config) (p plan, wanted bool) {
 	case b.exhausted || b.failure == nil && !b.nextDueLocked():
 		return plan{}, false
 	}
-	maxStep, outlast := b.policyLocked(cfg)
-	p.base, p.step, p.rules = b.stepper.base, b.stepper.next(now, maxStep, outlast), b.rulesLocked().Version
-	p.n = max(p.n, p.step, 1)
+	p.base, p.rules, p.most = b.stepper.base, b.rulesLocked().Version, cfg.MaxStep
+	p.step = b.stepper.next(now, p.most, cmp.Or(time.Duration(b.rulesLocked().Outlast), cfg.Outlast))
+	p.need = max(p.n, 1)
+	p.n = max(p.need, p.step)
 	p.locked = b.failure != nil && errors.Is(b.failure.err, ErrLocked)
 	return p, true
 }

@@ -13,7 +13,7 @@ import (
 func withQuota(t *testing.T, perSecond, burst int64, sharers int) (*store, *allocator.Allocator) {
 	t.Helper()
 	s := newStore(t, 1000)
-	a := start(t, allocator.Config{Store: s})
+	a := start(t, allocator.Config{Records: s})
 	take(t, a, 1)
 	a.Share(sharers)
 	s.change(allocator.Change{RulesChange: allocator.RulesChange{Quota: &allocator.Quota{PerSecond: perSecond, Burst: burst}}})

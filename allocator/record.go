@@ -2,7 +2,9 @@ package allocator
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
+	"time"
 )
 
 // What a record allows is in the methods below. They are pure: a record becomes another one, or there is an error and
@@ -110,4 +112,27 @@ func (t Tag) Kind() string {
 		return KindOpaque
 	}
 	return cmp.Or(string(t.Order), KindTrend)
+}
+
+// Claim says who claimed a range, and when. It is evidence for people: no decision rests on it. The zero Claim means that
+// there is none.
+type Claim struct {
+	First int64     `json:"first,string"`
+	Last  int64     `json:"last,string"`
+	Node  string    `json:"node"`           // the generator
+	Run   string    `json:"run,omitempty"`  // of it: each start has another
+	Step  int64     `json:"step,omitempty"` // of a tag in trend order, as the generator has adapted it
+	Time  time.Time `json:"time"`           // by its clock
+}
+
+// UnmarshalJSON implements [json.Unmarshaler]. A claim that cannot be read becomes the zero Claim: bad evidence must not
+// damage the record.
+func (c *Claim) UnmarshalJSON(data []byte) error {
+	type plain Claim
+	var p plain
+	if err := json.Unmarshal(data, &p); err != nil {
+		p = plain{}
+	}
+	*c = Claim(p)
+	return nil
 }

@@ -29,7 +29,7 @@ func (a *Allocator) refill(b *buffer) {
 		b.mu.Lock()
 		p, wanted := b.planLocked(time.Now(), &a.cfg)
 		if !wanted || b.gone || a.ctx.Err() != nil {
-			if b.rulesLocked().Paused && b.regressed == nil {
+			if b.rulesLocked().Paused {
 				a.recoveredLocked(b) // no refill would end the alerts of a tag that is paused
 			}
 			b.endRefillLocked()
@@ -43,7 +43,6 @@ func (a *Allocator) refill(b *buffer) {
 		} else {
 			err = a.reserve(b, p)
 		}
-		regressed, isRegressed := errors.AsType[*RegressedError](err)
 		switch {
 		case err == nil:
 			attempt = 0
@@ -53,8 +52,6 @@ func (a *Allocator) refill(b *buffer) {
 			a.drop(b, fmt.Errorf("%s: %w", b.tag, err))
 		case errors.Is(err, ErrExhausted):
 			a.exhaust(b, p)
-		case isRegressed:
-			a.awaitOperator(b, regressed)
 		case a.paused(b, err):
 		default:
 			wait := backoff(attempt)
@@ -94,19 +91,20 @@ func (a *Allocator) reserve(b *buffer, p plan) error {
 	ctx, cancel := context.WithTimeout(a.ctx, attemptTimeout)
 	defer cancel()
 	start := time.Now()
-	for n, wait := p.n, firstRace; ; wait = min(2*wait, lastRace) {
+	want := ask{need: p.need, n: p.n, most: p.most, step: p.step, new: p.base == 0}
+	for wait := firstRace; ; wait = min(2*wait, lastRace) {
 		b.mu.Lock()
 		b.heard = nil
 		b.mu.Unlock()
 		sent := time.Now()
-		grant, err := a.ask(ctx, b.tag, n)
+		grant, err := a.ask(ctx, b.tag, want)
 		switch {
 		case err == nil && grant.Order == Strict: // learned just now
-			return a.serve(b, strictPlan{n: n, before: p.before, sent: sent}, grant, Claimed{Tag: b.tag}, start)
+			return a.serve(b, strictPlan{n: want.need, before: p.before, sent: sent}, grant, Claimed{Tag: b.tag}, start)
 		case err == nil:
 			return a.install(b, p, grant, time.Since(start))
-		case errors.Is(err, ErrExhausted) && n > 1:
-			n = 1 // the last ones
+		case errors.Is(err, ErrExhausted) && want.need > 1:
+			want.need = 1 // the last ones
 			continue
 		case !errors.Is(err, ErrConflict):
 			return err
@@ -127,11 +125,11 @@ func (a *Allocator) reserve(b *buffer, p plan) error {
 }
 
 // ask sends one request to the store, and checks its answer.
-func (a *Allocator) ask(ctx context.Context, tag string, n int64) (Grant, error) {
+func (a *Allocator) ask(ctx context.Context, tag string, want ask) (Grant, error) {
 	// The order is the point: what was seen before the request must lie below its
 	// answer. What is seen later may lie above. So each request reads it again.
 	seen := a.Seen(tag)
-	grant, err := a.cfg.Store.Reserve(ctx, tag, n, seen)
+	grant, err := a.reserveIDs(ctx, tag, want, seen)
 	if err != nil {
 		return Grant{}, err
 	}
@@ -156,7 +154,7 @@ func (a *Allocator) advanced(b *buffer, moved *AdvancedError) {
 // mark records how far the tag was reserved. A disk that fails or hangs makes the check
 // of the store weaker. The refill goes on, and the fault is logged once.
 func (a *Allocator) mark(tag string, end int64) {
-	err := a.cfg.Marks.Record(tag, end)
+	err := a.cfg.Index.Record(tag, end)
 	switch failed := err != nil; {
 	case a.marksFail.Swap(failed) == failed:
 	case failed:
@@ -178,10 +176,11 @@ func (a *Allocator) install(b *buffer, p plan, grant Grant, elapsed time.Duratio
 	b.pending = grant.Range // from now on a peer's report of the same range is noticed
 	heard := b.heard
 	b.mu.Unlock()
-	a.cfg.Reserved(b.tag, grant.Range)
-	for _, r := range heard { // reported before the answer came
+	a.cfg.Index.note(grant.Stored, false)
+	a.cfg.Push(grant.Stored)
+	for _, r := range heard { // pushed before the answer came
 		if r.Overlaps(grant.Range) {
-			a.Reserved(b.tag, r)
+			a.overlap(b.tag, r)
 		}
 	}
 
@@ -193,8 +192,11 @@ func (a *Allocator) install(b *buffer, p plan, grant Grant, elapsed time.Duratio
 		return errDiscarded
 	}
 	b.pending = Range{}
-	a.governLocked(b, grant.Rules)
+	a.governLocked(b, grant.Rules, true)
 	b.stepper.rebase(grant.Step)
+	if p.base == 0 && grant.Learnt > grant.Step { // another generator has learned it, or this one before its restart
+		p.base, p.step = grant.Step, grant.Learnt
+	}
 	if cause != CauseBatch { // a request larger than a step does not show how long steps last
 		if p.base != b.stepper.base {
 			p.step = b.stepper.base // adapted from a step that an operator has changed since
@@ -251,7 +253,7 @@ func (a *Allocator) paused(b *buffer, err error) bool {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	a.governLocked(b, refused.Rules)
+	a.governLocked(b, refused.Rules, true)
 	return b.rulesLocked().Paused
 }
 
@@ -277,7 +279,7 @@ func (a *Allocator) failed(b *buffer, err error, wait time.Duration) {
 	}
 	b.failure.err, b.failure.retryAt = err, now.Add(wait)
 	a.recountLocked(b)
-	if errors.Is(err, ErrDamaged) { // not soon over
+	if errors.Is(err, ErrDamaged) || errors.Is(err, ErrNewer) { // not soon over
 		b.refuseLocked(&UnavailableError{Err: err, RetryAfter: wait})
 	}
 }
@@ -288,57 +290,6 @@ func (a *Allocator) forgetUnknown(b *buffer) {
 	a.dropIf(b, func() bool {
 		return a.Failing().Tags > maxUnknown && b.stepper.base == 0 && b.waiters.n == 0
 	})
-}
-
-// awaitOperator waits until an operator has moved max_id to what was seen, or above.
-// Nothing is reserved meanwhile. Each attempt would move max_id by a step, and the last one
-// would serve IDs although nobody had looked at the cause.
-func (a *Allocator) awaitOperator(b *buffer, regressed *RegressedError) {
-	b.mu.Lock()
-	b.regressed = regressed
-	b.refuseLocked(regressed)
-	a.recoveredLocked(b)
-	a.regressedLocked(b, Regressed{Tag: b.tag, Got: regressed.Got, Seen: regressed.Seen, Action: Refused,
-		InDoubt: Range{regressed.Got, regressed.Seen - 1}})
-	b.mu.Unlock()
-	defer a.regressed.Add(-1)
-	if a.regressed.Add(1) <= maxUnknownAlerts { // for a whole table the alerts must do
-		a.cfg.Log.Error("nothing is reserved of a tag until an operator moves its max_id", "tag", b.tag, "error", regressed)
-	}
-
-	for pause(a.ctx, regressedPause/2+rand.N(regressedPause), b.wake) {
-		tag, err := a.get(b.tag) // the watch may be blind, as the store is
-		if errors.Is(err, ErrUnknownTag) {
-			a.drop(b, err)
-			return
-		}
-		b.mu.Lock()
-		if err == nil {
-			b.raiseFloorLocked(tag.Floor)
-			b.clearRegressedLocked(tag)
-		}
-		over := b.regressed == nil || b.gone
-		if over {
-			a.recoveredLocked(b)
-		} else {
-			a.recountLocked(b)
-		}
-		b.mu.Unlock()
-		if over {
-			return
-		}
-	}
-}
-
-// get reads a tag's record from the store.
-func (a *Allocator) get(tag string) (Tag, error) {
-	ctx, cancel := context.WithTimeout(a.ctx, attemptTimeout)
-	defer cancel()
-	if err := a.acquire(a.slots); err != nil {
-		return Tag{}, err
-	}
-	defer func() { <-a.slots }()
-	return a.cfg.Store.Get(ctx, tag)
 }
 
 // backoff is the pause after so many failures before this one: doubled from

@@ -32,7 +32,7 @@ func TestStepChanged(t *testing.T) {
 		inBubble(t, name, func(t *testing.T) {
 			s := newStore(t, 100)
 			var r events
-			a, stop := startStop(t, allocator.Config{Store: unwatched{s}, Notify: r.notify})
+			a, stop := startStop(t, allocator.Config{Records: unwatched{s}, Notify: r.notify})
 			defer stop()
 			next := func() allocator.Refilled {
 				t.Helper()
@@ -91,7 +91,7 @@ func TestOneRefillAtATime(t *testing.T) {
 		random := allocatortest.Seed(t)
 		s := newStore(t, 5)
 		s.slow(10 * time.Millisecond)
-		a := start(t, allocator.Config{Store: s, MaxStep: 10})
+		a := start(t, allocator.Config{Records: s, MaxStep: 10})
 		done := make(chan struct{})
 		const callers = 30
 		for range callers {
@@ -125,7 +125,7 @@ func TestTagsAreIsolated(t *testing.T) {
 			}
 			return nil
 		})
-		a := start(t, allocator.Config{Store: s})
+		a := start(t, allocator.Config{Records: s})
 		if _, w, err := a.Request(nil, "other", 1); w == nil || err != nil {
 			t.Fatalf("Request: %v, %v", w, err)
 		}
@@ -150,7 +150,7 @@ func TestRefillsAreBounded(t *testing.T) {
 		}
 		s := newStore(t, 10, tags...)
 		s.slow(100 * time.Millisecond)
-		a := start(t, allocator.Config{Store: s})
+		a := start(t, allocator.Config{Records: s})
 		done := make(chan error)
 		for _, tag := range tags {
 			go func() {
@@ -177,7 +177,7 @@ func TestPauses(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 10)
 		s.away()
-		a := start(t, allocator.Config{Store: s})
+		a := start(t, allocator.Config{Records: s})
 		refused(t, a, 1, allocator.ErrUnavailable, 3*time.Second)
 		time.Sleep(time.Minute)
 		calls := s.reserves()
@@ -214,7 +214,7 @@ func TestPausesBeginAnew(t *testing.T) {
 			}
 			return errAway
 		})
-		a := start(t, allocator.Config{Store: s, MaxStep: 1, MaxWait: time.Hour})
+		a := start(t, allocator.Config{Records: s, MaxStep: 1, MaxWait: time.Hour})
 		// Each ID that comes is taken: one refill goes on through it all.
 		go func() {
 			for {
@@ -254,7 +254,7 @@ func TestNonsense(t *testing.T) {
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			s := newStore(t, 10)
-			a := start(t, allocator.Config{Store: nonsense{s, g}})
+			a := start(t, allocator.Config{Records: nonsense{s, g}})
 			refused(t, a, 1, allocator.ErrUnavailable, 3*time.Second)
 			if got := left(a); got != 0 {
 				t.Errorf("%d IDs are in memory", got)
@@ -276,7 +276,7 @@ func (n nonsense) Reserve(context.Context, string, int64, int64) (allocator.Gran
 func TestWatchBreaks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := &breaking{store: newStore(t, 10)}
-		a := start(t, allocator.Config{Store: s})
+		a := start(t, allocator.Config{Records: s})
 		take(t, a, 1)
 		time.Sleep(time.Minute)
 		if n := s.watches.Load(); n < 50 || n > 62 {
@@ -329,7 +329,7 @@ func TestLockedTags(t *testing.T) {
 			s.mu.Unlock()
 			return errors.Join(allocator.ErrLocked, err)
 		})
-		a := start(t, allocator.Config{Store: s})
+		a := start(t, allocator.Config{Records: s})
 		for _, tag := range tags {
 			queued(t, a, tag, 1)
 		}

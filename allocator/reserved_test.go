@@ -65,7 +65,7 @@ func TestReservedOverlap(t *testing.T) {
 			var q reports
 			var r events
 			s := newStore(t, 100)
-			a := start(t, allocator.Config{Store: s, Notify: r.notify, Reserved: q.from(0)})
+			a := start(t, allocator.Config{Records: s, Notify: r.notify, Reserved: q.from(0)})
 			take(t, a, 10)
 			gate := s.gated() // so that nothing is loaded instead yet
 			q.all = nil
@@ -119,7 +119,7 @@ func TestReservedWhilePending(t *testing.T) {
 			var r events
 			var a *allocator.Allocator
 			var reported []string
-			cfg := allocator.Config{Store: s, Notify: r.notify, Reserved: func(tag string, own allocator.Range) {
+			cfg := allocator.Config{Records: s, Notify: r.notify, Reserved: func(tag string, own allocator.Range) {
 				reported = append(reported, own.String())
 				if len(reported) == 1 {
 					a.Reserved(tag, allocator.Range{First: 5, Last: 8})
@@ -168,7 +168,7 @@ func TestReservedWhileAsked(t *testing.T) {
 		inBubble(t, name, func(t *testing.T) {
 			s := newStore(t, 10)
 			var r events
-			a := start(t, allocator.Config{Store: s, Notify: r.notify})
+			a := start(t, allocator.Config{Records: s, Notify: r.notify})
 			gate := s.gated()
 			w := queued(t, a, "order", 1)
 			synctest.Wait()
@@ -200,7 +200,7 @@ func TestReservedUnderBatch(t *testing.T) {
 		s := newStore(t, 10)
 		var q reports
 		var r events
-		a := start(t, allocator.Config{Store: s, Notify: r.notify, Reserved: q.from(0), MaxStep: 1})
+		a := start(t, allocator.Config{Records: s, Notify: r.notify, Reserved: q.from(0), MaxStep: 1})
 		var c allocatortest.Checker
 		c.Add(take(t, a, 1)...)
 		gate := s.gated()
@@ -246,7 +246,7 @@ func TestReservedInOrder(t *testing.T) {
 		var r events
 		var a *allocator.Allocator
 		reported := make(map[allocator.Range]bool)
-		cfg := allocator.Config{Store: newStore(t, 10), Marks: marks}
+		cfg := allocator.Config{Records: newStore(t, 10), Marks: marks}
 		cfg.Reserved = func(tag string, own allocator.Range) {
 			file, err := os.ReadFile(path)
 			if err != nil || !strings.Contains(string(file), fmt.Sprintf(" %s %d\n", tag, own.Last+1)) {
@@ -291,7 +291,7 @@ func TestReservedOfAUsedRange(t *testing.T) {
 		s := newStore(t, 100)
 		var q reports
 		var r events
-		a := start(t, allocator.Config{Store: s, Notify: r.notify, Reserved: q.from(0)})
+		a := start(t, allocator.Config{Records: s, Notify: r.notify, Reserved: q.from(0)})
 		for range 15 { // all of 1-100
 			take(t, a, 10)
 		}

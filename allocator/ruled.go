@@ -1,7 +1,6 @@
 package allocator
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"time"
@@ -31,12 +30,13 @@ func (e *QuotaError) Unwrap() error { return ErrQuota }
 // this generator has all.
 func (a *Allocator) Share(generators int) { a.sharers.Store(int64(max(generators, 1))) }
 
-// governLocked applies the rules of a tag. Rules of the version that is in force, or of an older one, change nothing.
+// governLocked applies the rules of a tag. Rules of an older version than those in force change nothing. Rules of the same version
+// count if they are those of the current record: after a restore of the store a version may have been given twice.
 // When it returns, they are in force for all requests that come from then on. Requests that wait are refused if the tag is paused,
 // and those for which a new quota has no IDs.
-func (a *Allocator) governLocked(b *buffer, r Rules) {
+func (a *Allocator) governLocked(b *buffer, r Rules, current bool) {
 	old := b.rulesLocked()
-	if r.Version <= old.Version {
+	if r == old || r.Version < old.Version || r.Version == old.Version && !current {
 		return
 	}
 	if b.rules == nil {
@@ -143,10 +143,4 @@ func (r *ruled) allow(now time.Time, n, sharers int64) error {
 	}
 	ms := math.Ceil((lacks - dust) / rate * 1000) // the wire's unit
 	return &QuotaError{r.Quota, time.Duration(min(max(ms, 1), mostRetryMS)) * time.Millisecond}
-}
-
-// policyLocked returns the largest step of the tag, and how long its IDs in memory should last.
-func (b *buffer) policyLocked(cfg *Config) (maxStep int64, outlast time.Duration) {
-	r := b.rulesLocked()
-	return cmp.Or(r.MaxStep, cfg.MaxStep), cmp.Or(time.Duration(r.Outlast), cfg.Outlast)
 }

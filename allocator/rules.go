@@ -17,11 +17,9 @@ type Rules struct {
 	Paused bool `json:"paused,omitempty"`
 	// Outlast is how long the IDs in memory should last; see [Config]. 0: as configured. Not for strict tags.
 	Outlast Duration `json:"outlast,omitempty"`
-	// MaxStep is the largest step that adaptation reaches. 0: as configured. Not for strict tags.
-	MaxStep int64 `json:"max_step,omitempty"`
 	// Limit is the largest ID that may be handed out. 0: the largest int64 but one. Of an opaque tag it is the largest number of its domain.
 	Limit int64 `json:"limit,omitempty,string"`
-	// Version grows with each change. It is in milliseconds since 1970, so that it grows also after a restore of the store.
+	// Version grows by one with each change. After a restore of the store a generator that knows a higher one writes its rules back.
 	Version int64 `json:"rules_version,omitempty,string"`
 }
 
@@ -70,7 +68,6 @@ type RulesChange struct {
 	Quota   *Quota    `json:"quota,omitempty"`
 	Paused  *bool     `json:"paused,omitempty"`
 	Outlast *Duration `json:"outlast,omitempty"`
-	MaxStep *int64    `json:"max_step,omitempty"`
 	Limit   *Limit    `json:"limit,omitempty"`
 }
 
@@ -119,24 +116,18 @@ func (r Rules) With(c RulesChange) (Rules, error) {
 		}
 		r.Outlast = *c.Outlast
 	}
-	if c.MaxStep != nil {
-		if *c.MaxStep < 0 || *c.MaxStep > LimitStep {
-			return r, fmt.Errorf("%w: max_step %d is not from 1 to %d", ErrBadValue, *c.MaxStep, int64(LimitStep))
-		}
-		r.MaxStep = *c.MaxStep
-	}
 	if c.Limit != nil {
 		if *c.Limit < 0 || *c.Limit == math.MaxInt64 {
 			return r, fmt.Errorf("%w: limit %d is not from 1 to %d", ErrBadValue, int64(*c.Limit), int64(math.MaxInt64-1))
 		}
 		r.Limit = int64(*c.Limit)
 	}
-	r.Version = max(r.Version+1, time.Now().UnixMilli())
+	r.Version++
 	return r, nil
 }
 
-// NewRules returns the rules of a new tag of this order and step. The domain of an opaque tag is its limit. The error matches [ErrBadValue].
-func NewRules(c RulesChange, o Order, step int64) (Rules, error) {
+// NewRules returns the rules of a new tag of this order. The domain of an opaque tag is its limit. The error matches [ErrBadValue].
+func NewRules(c RulesChange, o Order) (Rules, error) {
 	if err := c.checkFor(o); err != nil {
 		return Rules{}, err
 	}
@@ -145,7 +136,7 @@ func NewRules(c RulesChange, o Order, step int64) (Rules, error) {
 	}
 	r, err := Rules{}.With(c)
 	if err == nil {
-		err = r.checkFor(o, step)
+		err = r.checkFor(o)
 	}
 	return r, err
 }
@@ -166,13 +157,10 @@ func (r Rules) After(old Rules) Rules {
 	return r
 }
 
-// checkFor reports whether the rules fit a tag of this order and step. The error matches [ErrBadValue].
-func (r Rules) checkFor(o Order, step int64) error {
-	switch {
-	case o == Strict && (r.Outlast != 0 || r.MaxStep != 0):
-		return fmt.Errorf("%w: a strict tag has neither outlast nor max_step, because it keeps no IDs in memory", ErrBadValue)
-	case r.MaxStep != 0 && step > r.MaxStep:
-		return fmt.Errorf("%w: the step %d is above the tag's max_step %d", ErrBadValue, step, r.MaxStep)
+// checkFor reports whether the rules fit a tag of this order. The error matches [ErrBadValue].
+func (r Rules) checkFor(o Order) error {
+	if o == Strict && r.Outlast != 0 {
+		return fmt.Errorf("%w: a strict tag has no outlast, because it keeps no IDs in memory", ErrBadValue)
 	}
 	return nil
 }

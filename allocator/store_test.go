@@ -17,21 +17,20 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 
 // store is a store in memory under instruments. It fails the test when a tag
 // is reserved from twice at once: each allocator must have a store of its own,
-// which may share its Memory with others.
+// which may share its records with others.
 type store struct {
-	*allocatortest.Memory
-	tb     testing.TB
-	shared bool // other programs reserve there too: when it went backwards, it must not be moved
+	*allocatortest.MemoryRecords
+	tb testing.TB
 
 	mu     sync.Mutex
-	before func(ctx context.Context, tag string, n int64) error // of each Reserve
+	before func(ctx context.Context, tag string, n int64) error // of each reservation
 	after  func(tag string, r allocator.Range) error            // of each that was done
 	calls  []call
 	busy   map[string]bool
-	most   int // Reserves at a time
+	most   int // reservations at a time
 }
 
-// call is a Reserve.
+// call is a reservation.
 type call struct {
 	tag string
 	n   int64
@@ -42,85 +41,96 @@ var errAway = errors.New("the store is away")
 
 // newStore returns a store of tags "order", "other", … with the step.
 func newStore(tb testing.TB, step int64, tags ...string) *store {
-	s := &store{Memory: allocatortest.NewMemory(), tb: tb, busy: make(map[string]bool)}
+	s := &store{MemoryRecords: allocatortest.NewMemoryRecords(), tb: tb, busy: make(map[string]bool)}
 	for _, tag := range append(tags, "order") {
 		s.create(tag, 1, step)
 	}
 	return s
 }
 
-// newShared returns a store as [newStore] does, whose max_id only operators may move up.
-func newShared(tb testing.TB, step int64, tags ...string) *store {
-	s := newStore(tb, step, tags...)
-	s.shared = true
-	return s
-}
-
-// twin returns another store on the same memory.
+// twin returns another store on the same records.
 func (s *store) twin() *store {
-	return &store{Memory: s.Memory, tb: s.tb, shared: s.shared, busy: make(map[string]bool)}
+	return &store{MemoryRecords: s.Open(), tb: s.tb, busy: make(map[string]bool)}
 }
 
 // hear lets a hear of another generator that all IDs of the tag below end are in use.
 func hear(a *allocator.Allocator, tag string, end int64) {
-	a.Reserved(tag, allocator.Range{First: end - 1, Last: end - 1})
+	heard(a, tag, allocator.Range{First: end - 1, Last: end - 1})
 }
 
-func (s *store) create(tag string, maxID, step int64) allocator.Tag {
+// heard lets a hear that another run has claimed a range.
+func heard(a *allocator.Allocator, tag string, r allocator.Range) {
+	a.Push(allocator.Stored{Tag: allocator.Tag{Name: tag, MaxID: r.Last + 1,
+		Last: allocator.Claim{First: r.First, Last: r.Last, Run: "another"}}})
+}
+
+// write lets f make the record of a tag out of what there is.
+func (s *store) write(tag string, f func(allocator.Stored) (allocator.Tag, error)) allocator.Stored {
 	s.tb.Helper()
-	t, err := s.Create(s.tb.Context(), allocator.Tag{Name: tag, MaxID: maxID, Step: step})
-	if err != nil {
-		s.tb.Fatalf("Create(%s): %v", tag, err)
+	for {
+		old, err := s.Load(s.tb.Context(), tag)
+		if err != nil {
+			s.tb.Fatalf("Load(%s): %v", tag, err)
+		}
+		t, err := f(old)
+		if err != nil {
+			s.tb.Fatalf("changing %s: %v", tag, err)
+		}
+		revision, err := s.Swap(s.tb.Context(), t, old.Revision)
+		if err == nil {
+			return allocator.Stored{Tag: t, Revision: revision}
+		}
+		if !errors.Is(err, allocator.ErrConflict) {
+			s.tb.Fatalf("Swap(%s): %v", tag, err)
+		}
 	}
-	return t
+}
+
+func (s *store) create(tag string, maxID, step int64) allocator.Stored {
+	s.tb.Helper()
+	return s.write(tag, func(old allocator.Stored) (allocator.Tag, error) {
+		return old.Create(allocator.Tag{Name: tag, MaxID: maxID, Step: step}, 0)
+	})
 }
 
 // move moves max_id of "order", as an operator does.
-func (s *store) move(to int64) allocator.Tag {
+func (s *store) move(to int64) allocator.Stored {
 	s.tb.Helper()
 	return s.change(allocator.Change{MaxID: &to})
 }
 
-func (s *store) restep(step int64) allocator.Tag {
+func (s *store) restep(step int64) allocator.Stored {
 	s.tb.Helper()
 	return s.change(allocator.Change{Step: &step})
 }
 
-func (s *store) change(c allocator.Change) allocator.Tag {
+func (s *store) change(c allocator.Change) allocator.Stored {
 	s.tb.Helper()
-	t, err := s.Update(s.tb.Context(), "order", c)
-	if err != nil {
-		s.tb.Fatalf("Update: %v", err)
-	}
-	return t
+	return s.write("order", func(old allocator.Stored) (allocator.Tag, error) { return old.Change(c, 0) })
 }
 
-func (s *store) remove() allocator.Tag {
+func (s *store) remove() allocator.Stored {
 	s.tb.Helper()
-	t, err := s.Delete(s.tb.Context(), "order", 1)
-	if err != nil {
-		s.tb.Fatalf("Delete: %v", err)
-	}
-	return t
+	return s.write("order", func(old allocator.Stored) (allocator.Tag, error) { return old.Delete(1) })
 }
 
 func (s *store) maxID() int64 {
 	s.tb.Helper()
-	t, err := s.Get(s.tb.Context(), "order")
+	t, err := s.Load(s.tb.Context(), "order")
 	if err != nil {
-		s.tb.Fatalf("Get: %v", err)
+		s.tb.Fatalf("Load: %v", err)
 	}
 	return t.MaxID
 }
 
-// onReserve sets what happens before each Reserve from now on; nil: nothing.
+// onReserve sets what happens before each reservation from now on; nil: nothing.
 func (s *store) onReserve(f func(ctx context.Context, tag string, n int64) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.before = f
 }
 
-// onReserved sets what happens after each Reserve that is done.
+// onReserved sets what happens after each reservation that is done.
 func (s *store) onReserved(f func(tag string, r allocator.Range) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +147,7 @@ func (s *store) away() {
 
 func (s *store) back() { s.onReserve(nil) }
 
-// gated lets each Reserve wait for one receive from the channel returned.
+// gated lets each reservation wait for one receive from the channel returned.
 func (s *store) gated() chan<- struct{} {
 	gate := make(chan struct{})
 	s.onReserve(func(ctx context.Context, _ string, _ int64) error {
@@ -157,8 +167,8 @@ func (s *store) reserves() []call {
 	return append([]call(nil), s.calls...)
 }
 
-// Reserve implements [allocator.Store].
-func (s *store) Reserve(ctx context.Context, tag string, n, from int64) (allocator.Grant, error) {
+// around stands around each reservation, see [allocator.Allocator.Around].
+func (s *store) around(ctx context.Context, tag string, n int64, reserve func() (allocator.Grant, error)) (allocator.Grant, error) {
 	s.mu.Lock()
 	if s.busy[tag] {
 		s.tb.Errorf("two refills of %s at a time", tag)
@@ -178,10 +188,7 @@ func (s *store) Reserve(ctx context.Context, tag string, n, from int64) (allocat
 			return allocator.Grant{}, err
 		}
 	}
-	if t, err := s.Memory.Get(ctx, tag); err == nil && s.shared && t.MaxID < from {
-		return allocator.Grant{}, &allocator.RegressedError{Tag: tag, Got: t.MaxID, Seen: from}
-	}
-	g, err := s.Memory.Reserve(ctx, tag, n, from)
+	g, err := reserve()
 	if err == nil && after != nil {
 		err = after(tag, g.Range)
 	}
@@ -254,9 +261,20 @@ func start(t *testing.T, cfg allocator.Config) *allocator.Allocator {
 
 func startStop(t *testing.T, cfg allocator.Config) (a *allocator.Allocator, stop func()) {
 	cfg.Log = testkit.Quiet
-	a = allocator.New(cfg)
+	a = newAllocator(cfg)
 	return a, run(a)
 }
+
+// newAllocator returns an allocator with the instruments of its store.
+func newAllocator(cfg allocator.Config) *allocator.Allocator {
+	a := allocator.New(cfg)
+	if s, ok := cfg.Records.(interface{ instruments() *store }); ok {
+		a.Around(s.instruments().around)
+	}
+	return a
+}
+
+func (s *store) instruments() *store { return s }
 
 // run runs a until stop is called.
 func run(a *allocator.Allocator) (stop func()) {

@@ -37,7 +37,7 @@ const (
 
 // strict is what a buffer has if its tag is strict. The buffer's lock guards it.
 type strict struct {
-	via       string        // the generator that requests are passed on to
+	via       string        // the run of the generator that requests are passed on to
 	viaUntil  time.Time     // and until when
 	viaTook   time.Duration // by its last answer
 	passing   bool          // requests are being passed on
@@ -139,7 +139,7 @@ func (a *Allocator) claim(b *buffer, timeout time.Duration) error {
 			return err
 		default:
 			if c.Conflicts++; c.Conflicts%passOnAfter == 0 {
-				c.PassedTo = first.Node
+				c.PassedTo = first.Run
 			}
 		}
 		if c.Conflicts == 1 {
@@ -172,13 +172,13 @@ func (a *Allocator) write(b *buffer, single bool, timeout time.Duration) (p stri
 		return p, grant, a.probe(ctx, b)
 	}
 	p.sent = time.Now()
-	grant, err = a.ask(ctx, b.tag, p.n)
+	grant, err = a.ask(ctx, b.tag, ask{need: p.n, n: p.n})
 	return p, grant, err
 }
 
 // probe ends the alerts of a tag for which no request waits any more, if the store can be written again.
 func (a *Allocator) probe(ctx context.Context, b *buffer) error {
-	_, err := a.cfg.Store.Reserve(ctx, b.tag, 0, a.Seen(b.tag))
+	_, err := a.reserveIDs(ctx, b.tag, ask{}, a.Seen(b.tag))
 	if moved, went := errors.AsType[*AdvancedError](err); went {
 		a.advanced(b, moved)
 		return nil // it is probed again, to end this alert too
@@ -193,17 +193,17 @@ func (a *Allocator) probe(ctx context.Context, b *buffer) error {
 }
 
 // passOn asks another generator to claim n IDs.
-func (a *Allocator) passOn(b *buffer, node string, n int64) (Grant, error) {
+func (a *Allocator) passOn(b *buffer, run string, n int64) (Grant, error) {
 	begin, wait := time.Now(), passOnTime
 	b.mu.Lock()
-	if b.strict.via == node && begin.Before(b.strict.viaUntil) {
+	if b.strict.via == run && begin.Before(b.strict.viaUntil) {
 		wait = min(max(passOnFactor*b.strict.viaTook, leastPassOn), passOnTime)
 	}
 	b.mu.Unlock()
 	ctx, cancel := context.WithTimeout(a.ctx, wait)
 	defer cancel()
 	seen := a.Seen(b.tag)
-	r, err := a.cfg.PassOn(ctx, node, b.tag, n)
+	r, err := a.cfg.PassOn(ctx, run, b.tag, n)
 	grant := Grant{Range: r, Step: 1, Order: Strict}
 	if err == nil {
 		err = grant.check(seen)
@@ -214,8 +214,8 @@ func (a *Allocator) passOn(b *buffer, node string, n int64) (Grant, error) {
 	switch {
 	case err != nil:
 		b.strict.viaUntil = time.Time{}
-	case b.strict.via != node || !time.Now().Before(b.strict.viaUntil):
-		b.strict.via, b.strict.viaUntil = node, time.Now().Add(passOnFor)
+	case b.strict.via != run || !time.Now().Before(b.strict.viaUntil):
+		b.strict.via, b.strict.viaUntil = run, time.Now().Add(passOnFor)
 	}
 	return grant, err
 }
@@ -257,7 +257,7 @@ func (a *Allocator) serve(b *buffer, p strictPlan, grant Grant, c Claimed, start
 	}()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	a.governLocked(b, grant.Rules)
+	a.governLocked(b, grant.Rules, true)
 	if grant.First < b.floor || grant.Last >= b.rulesLocked().end() { // an operator moved max_id or the limit meanwhile
 		return errDiscarded
 	}

@@ -68,7 +68,7 @@ func TestPassOn(t *testing.T) {
 		s := newStrict(t, 1)
 		var r events
 		p := &peer{far: s}
-		a := startStrict(t, allocator.Config{Store: s, Notify: r.notify, PassOn: p.passOn})
+		a := startStrict(t, allocator.Config{Records: s, Notify: r.notify, PassOn: p.passOn})
 		p.wins()
 		wantRanges(t, "passed on", take(t, a, 3), ids(11, 13))
 		wantClaims(t, s, 1, 3, 3)
@@ -103,7 +103,7 @@ func TestPassOnFails(t *testing.T) {
 			s := newStrict(t, 1)
 			var r events
 			p := &peer{far: s}
-			a := startStrict(t, allocator.Config{Store: s, Notify: r.notify, PassOn: p.passOn})
+			a := startStrict(t, allocator.Config{Records: s, Notify: r.notify, PassOn: p.passOn})
 			p.wins()
 			if name == "IDs below that, sticky" {
 				take(t, a, 1) // passed on
@@ -147,7 +147,7 @@ func TestPassOnFallsSilent(t *testing.T) {
 		inBubble(t, name, func(t *testing.T) {
 			s := newStrict(t, 1)
 			p := &peer{far: s}
-			a := startStrict(t, allocator.Config{Store: s, PassOn: p.passOn})
+			a := startStrict(t, allocator.Config{Records: s, PassOn: p.passOn})
 			p.wins()
 			p.slow = c.away
 			take(t, a, 1)
@@ -174,7 +174,7 @@ func TestPassOnShort(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStrict(t, 1)
 		p := &peer{far: s}
-		a := startStrict(t, allocator.Config{Store: s, PassOn: p.passOn})
+		a := startStrict(t, allocator.Config{Records: s, PassOn: p.passOn})
 		p.wins()
 		take(t, a, 1)
 		p.slow = time.Millisecond
@@ -197,7 +197,7 @@ func TestForPeer(t *testing.T) {
 		s := newStrict(t, 1)
 		s.create("trend", 1, 10)
 		p := &peer{far: s}
-		a := startStrict(t, allocator.Config{Store: s, PassOn: p.passOn})
+		a := startStrict(t, allocator.Config{Records: s, PassOn: p.passOn})
 		p.wins()
 		take(t, a, 1) // passed on, as what comes in the next 5 s
 		s.back()
@@ -245,7 +245,7 @@ func TestPassOnInCircles(t *testing.T) {
 				}
 				return nil
 			})
-			as[name] = start(t, allocator.Config{Store: s, PassOn: func(ctx context.Context, node, tag string, n int64) (allocator.Range, error) {
+			as[name] = start(t, allocator.Config{Records: s, PassOn: func(ctx context.Context, node, tag string, n int64) (allocator.Range, error) {
 				time.Sleep(10 * time.Millisecond)
 				w, err := as[node].RequestForPeer(tag, n)
 				if err != nil {
@@ -276,7 +276,7 @@ func TestPassOnAtFirstContact(t *testing.T) {
 		s := newStrict(t, 1)
 		p := &peer{far: s}
 		p.wins()
-		a := start(t, allocator.Config{Store: s, PassOn: p.passOn})
+		a := start(t, allocator.Config{Records: s, PassOn: p.passOn})
 		begin := time.Now()
 		wantRanges(t, "passed on", take(t, a, 3), ids(1, 3))
 		if took := time.Since(begin); took > 200*time.Millisecond {

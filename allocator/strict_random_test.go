@@ -212,7 +212,7 @@ type orderNode struct {
 
 // startOrderNode starts an allocator that runs until the world ends.
 func startOrderNode(t *testing.T, n *orderNode) taker {
-	a, stop := startStop(t, allocator.Config{Store: n, PassOn: n.passOn})
+	a, stop := startStop(t, allocator.Config{Records: n, PassOn: n.passOn})
 	n.stop = stop
 	return a
 }

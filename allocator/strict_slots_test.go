@@ -16,7 +16,7 @@ func TestPassOnTakesNoTurn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const tags = 80 // more than the writes at a time
 		s := newStrict(t, 1)
-		a := startStrict(t, allocator.Config{Store: s, PassOn: func(ctx context.Context, _, _ string, _ int64) (allocator.Range, error) {
+		a := startStrict(t, allocator.Config{Records: s, PassOn: func(ctx context.Context, _, _ string, _ int64) (allocator.Range, error) {
 			return allocator.Range{}, sleep(ctx, time.Hour)
 		}})
 		s.onReserve(func(_ context.Context, tag string, _ int64) error {
@@ -53,7 +53,7 @@ func TestTrendBesideStrict(t *testing.T) {
 				t.Fatalf("Create: %v", err)
 			}
 		}
-		a := start(t, allocator.Config{Store: s})
+		a := start(t, allocator.Config{Records: s})
 		s.onReserve(func(ctx context.Context, tag string, _ int64) error {
 			if tag == "trend" {
 				return sleep(ctx, time.Millisecond)
@@ -97,7 +97,7 @@ func TestTrendBesideStrict(t *testing.T) {
 func TestStrictTurn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStrict(t, 1)
-		a := startStrict(t, allocator.Config{Store: s})
+		a := startStrict(t, allocator.Config{Records: s})
 		gates := make(chan struct{})
 		s.onReserve(func(ctx context.Context, tag string, _ int64) error {
 			if tag != "order" {
@@ -144,7 +144,7 @@ func TestStrictFarStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStrict(t, 1)
 		var r events
-		a := startStrict(t, allocator.Config{Store: s, Notify: r.notify})
+		a := startStrict(t, allocator.Config{Records: s, Notify: r.notify})
 		s.slow(600 * time.Millisecond)
 		take(t, a, 1) // the first attempt is in vain
 		before := len(s.reserves())
@@ -168,7 +168,7 @@ func TestStrictFarFirst(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStrict(t, 1)
 		s.slow(600 * time.Millisecond)
-		a := start(t, allocator.Config{Store: s})
+		a := start(t, allocator.Config{Records: s})
 		synctest.Wait() // the watch shows no buffer that the tag is strict
 		for range 3 {
 			take(t, a, 1)
@@ -181,7 +181,7 @@ func TestStrictFarFirst(t *testing.T) {
 func TestStrictHangsAfterSlow(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStrict(t, 1)
-		a := start(t, allocator.Config{Store: s})
+		a := start(t, allocator.Config{Records: s})
 		synctest.Wait()
 		s.slow(2500 * time.Millisecond)
 		take(t, a, 1)

@@ -17,7 +17,7 @@ func TestStrictAway(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStrict(t, 1)
 		var r events
-		a := startStrict(t, allocator.Config{Store: s, Notify: r.notify})
+		a := startStrict(t, allocator.Config{Records: s, Notify: r.notify})
 		s.away()
 		err := refused(t, a, 1, allocator.ErrUnavailable, 3*time.Second)
 		if !errors.Is(err, errAway) {
@@ -50,7 +50,7 @@ func TestStrictAway(t *testing.T) {
 func TestStrictProbe(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStrict(t, 1)
-		a := startStrict(t, allocator.Config{Store: s})
+		a := startStrict(t, allocator.Config{Records: s})
 		s.away()
 		refused(t, a, 1, allocator.ErrUnavailable, 3*time.Second)
 		s.slow(time.Millisecond)
@@ -66,7 +66,7 @@ func TestStrictProbeBackwards(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStrict(t, 1)
 		var r events
-		a := startStrict(t, allocator.Config{Store: s, Notify: r.notify})
+		a := startStrict(t, allocator.Config{Records: s, Notify: r.notify})
 		backup := s.Snapshot()
 		take(t, a, 1)
 		s.away()
@@ -86,7 +86,7 @@ func TestStrictProbeBackwards(t *testing.T) {
 func TestStrictHangs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStrict(t, 1)
-		a := startStrict(t, allocator.Config{Store: s})
+		a := startStrict(t, allocator.Config{Records: s})
 		s.onReserve(func(ctx context.Context, _ string, _ int64) error { <-ctx.Done(); return ctx.Err() })
 		begin := time.Now()
 		refused(t, a, 1, allocator.ErrUnavailable, 3*time.Second)
@@ -111,7 +111,7 @@ func TestStrictExhausted(t *testing.T) {
 		const first = math.MaxInt64 - 6
 		s := newStrict(t, first)
 		var r events
-		a := start(t, allocator.Config{Store: s, Notify: r.notify})
+		a := start(t, allocator.Config{Records: s, Notify: r.notify})
 		wantRanges(t, "the first ID", take(t, a, 1), ids(first, first))
 		gate := s.gated()
 		zero := request(t, a, 1)
@@ -139,7 +139,7 @@ func TestStrictExhaustedMeanwhile(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const first = math.MaxInt64 - 5
 		s := newStrict(t, first)
-		a := start(t, allocator.Config{Store: s})
+		a := start(t, allocator.Config{Records: s})
 		take(t, a, 1)
 		refused(t, a, 9, allocator.ErrExhausted, 0)
 		gate := s.gated()
@@ -158,7 +158,7 @@ func TestStrictBackwards(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStrict(t, 1)
 		var r events
-		a := startStrict(t, allocator.Config{Store: deaf{s}, Notify: r.notify})
+		a := startStrict(t, allocator.Config{Records: deaf{s}, Notify: r.notify})
 		backup := s.Snapshot()
 		wantRanges(t, "before", take(t, a, 100), ids(11, 110))
 		a.EvictIdle()
@@ -176,7 +176,7 @@ func TestStrictStarvedEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStrict(t, 1)
 		var r events
-		a := startStrict(t, allocator.Config{Store: s, Notify: r.notify})
+		a := startStrict(t, allocator.Config{Records: s, Notify: r.notify})
 		backup := s.Snapshot()
 		take(t, a, 1)
 		s.Restore(backup)

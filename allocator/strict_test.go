@@ -112,7 +112,7 @@ func TestStrictClaims(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := startStrict(t, allocator.Config{Store: s, Notify: r.notify, Marks: marks,
+		a := startStrict(t, allocator.Config{Records: s, Notify: r.notify, Marks: marks,
 			Reserved: func(string, allocator.Range) { t.Error("a claim was reported to the other generators") }})
 		gate := s.gated()
 		first := request(t, a, 1)
@@ -153,7 +153,7 @@ func TestStrictClaims(t *testing.T) {
 func TestStrictFirstContact(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStrict(t, 1)
-		a := start(t, allocator.Config{Store: s})
+		a := start(t, allocator.Config{Records: s})
 		gate := s.gated()
 		first := request(t, a, 2)
 		late := request(t, a, 1)
@@ -172,7 +172,7 @@ func TestStrictAmbiguous(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStrict(t, 1)
 		var r events
-		a := startStrict(t, allocator.Config{Store: s, Notify: r.notify})
+		a := startStrict(t, allocator.Config{Records: s, Notify: r.notify})
 		s.onReserved(func(string, allocator.Range) error { return errLost })
 		first := request(t, a, 5)
 		second := request(t, a, 3)
@@ -188,7 +188,7 @@ func TestStrictAmbiguous(t *testing.T) {
 func TestStrictMaxIDMoved(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStrict(t, 1)
-		a := startStrict(t, allocator.Config{Store: s})
+		a := startStrict(t, allocator.Config{Records: s})
 		s.onReserved(func(string, allocator.Range) error { // done, but the answer is on its way
 			s.onReserved(nil)
 			a.Apply(s.move(1000))
@@ -205,14 +205,14 @@ func TestStrictRecent(t *testing.T) {
 		s := newStrict(t, 1)
 		s.create("trend", 1, 10)
 		file := t.TempDir() + "/recent"
-		a, stop := startStop(t, allocator.Config{Store: s, Recent: file})
+		a, stop := startStop(t, allocator.Config{Records: s, Recent: file})
 		take(t, a, 1)
 		if _, err := a.Take(t.Context(), "trend", 1); err != nil {
 			t.Fatalf("Take: %v", err)
 		}
 		stop()
 		before := len(s.reserves())
-		_, stop = startStop(t, allocator.Config{Store: s, Recent: file})
+		_, stop = startStop(t, allocator.Config{Records: s, Recent: file})
 		defer stop()
 		time.Sleep(time.Minute)
 		for _, c := range s.reserves()[before:] {
@@ -232,7 +232,7 @@ func TestStrictByHand(t *testing.T) {
 	for name, inFlight := range map[string]bool{"in memory": false, "in flight": true} {
 		inBubble(t, name, func(t *testing.T) {
 			s := newStore(t, 100)
-			a := start(t, allocator.Config{Store: s})
+			a := start(t, allocator.Config{Records: s})
 			strict := strictTag("order")
 			strict.MaxID = 1000
 			remake := func() {

@@ -89,10 +89,6 @@ func (t Tag) CheckLoss(c Change) error {
 	return nil
 }
 
-// aboutSteps reports whether the new record must be checked by [Rules.checkFor]. SQL can set a step above max_step, and that must not
-// keep an operator from pausing the tag.
-func (c Change) aboutSteps() bool { return c.Step != nil || c.MaxStep != nil || c.Outlast != nil }
-
 // ParseTag reads NAME[:STEP], for a new tag. Without a step it has
 // [DefaultStep], or maxStep if that is less.
 func ParseTag(text string, maxStep int64) (Tag, error) {
@@ -199,8 +195,8 @@ func (t Tag) With(c Change) (Tag, error) {
 		return t, err
 	}
 	rules, err := t.Rules.With(c.RulesChange)
-	if err == nil && c.aboutSteps() {
-		err = rules.checkFor(t.Order, t.Step)
+	if err == nil && c.Outlast != nil {
+		err = rules.checkFor(t.Order)
 	}
 	if err != nil {
 		return t, err

@@ -42,7 +42,7 @@ func TestCheckTag(t *testing.T) {
 func TestBadTag(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 10)
-		a := start(t, allocator.Config{Store: s})
+		a := start(t, allocator.Config{Records: s})
 		for _, tag := range []string{"", "a b", "*", strings.Repeat("x", 129)} {
 			if ranges, err := a.Take(t.Context(), tag, 1); !errors.Is(err, allocator.ErrBadTag) || ranges != nil {
 				t.Errorf("Take(%q) = %v, %v", tag, ranges, err)

@@ -24,7 +24,7 @@ func (away) Reserve(context.Context, string, int64, int64) (allocator.Grant, err
 // not fill the memory.
 func TestUnknownTagsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := allocator.New(allocator.Config{Store: away{allocatortest.NewMemory()}})
+		a := allocator.New(allocator.Config{Records: away{allocatortest.NewMemory()}})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); a.Run(ctx) }()
@@ -49,7 +49,7 @@ func TestUnknownTagsAreForgotten(t *testing.T) {
 // Nor those that are refused for overload.
 func TestOverloadLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := allocator.New(allocator.Config{Store: away{allocatortest.NewMemory()}, MaxWaiting: 1})
+		a := allocator.New(allocator.Config{Records: away{allocatortest.NewMemory()}, MaxWaiting: 1})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); a.Run(ctx) }()

@@ -21,7 +21,7 @@ type View struct {
 	Lasts    float64   // seconds until memory is empty at that rate, if nothing is reserved; infinite: nothing is taken
 	Refilled time.Time // zero: never
 	State    string    // one of the states below
-	Error    string    // with failing and regressed
+	Error    string    // with failing
 	Rules    Rules     // as this generator knows them
 
 	Order Order
@@ -31,46 +31,41 @@ type View struct {
 	Wait             time.Duration
 }
 
-// The states of a tag. Of several that hold, the first of paused, regressed, failing,
+// The states of a tag. Of several that hold, the first of paused, failing,
 // exhausted and loading counts.
 const (
 	StateOK        = "ok"
 	StatePaused    = "paused"    // an operator has paused it
 	StateLoading   = "loading"   // a refill is under way; never of a strict tag, which is written for each request
 	StateFailing   = "failing"   // the last refill failed
-	StateRegressed = "regressed" // the store went backwards
 	StateExhausted = "exhausted" // the store has no IDs left
 )
 
 // Views returns the tags in memory that match a query, in the order of names. A large limit makes it slow.
 func (a *Allocator) Views(q Query) []View {
 	var first []*buffer // in order
-	a.mu.RLock()
-	for tag, b := range a.buffers {
+	for _, b := range a.all() {
 		full := len(first) == q.Limit
-		if full && tag > first[q.Limit-1].tag || !q.Match(tag) {
+		if full && b.tag > first[q.Limit-1].tag || !q.Match(b.tag) {
 			continue
 		}
 		if full {
 			first = first[:q.Limit-1]
 		}
-		at, _ := slices.BinarySearchFunc(first, tag, func(x *buffer, tag string) int { return strings.Compare(x.tag, tag) })
+		at, _ := slices.BinarySearchFunc(first, b.tag, func(x *buffer, tag string) int { return strings.Compare(x.tag, tag) })
 		first = slices.Insert(first, at, b)
 	}
-	a.mu.RUnlock()
 	return views(first)
 }
 
 // Named returns those of the named tags that are in memory.
 func (a *Allocator) Named(tags []string) []View {
 	var found []*buffer
-	a.mu.RLock()
 	for _, tag := range tags {
-		if b := a.buffers[tag]; b != nil {
+		if b := a.shard(tag).get(tag); b != nil {
 			found = append(found, b)
 		}
 	}
-	a.mu.RUnlock()
 	return views(found)
 }
 
@@ -150,13 +145,11 @@ func (b *buffer) lastsLocked(now time.Time) float64 {
 	return math.Inf(1)
 }
 
-// stateLocked is the state of the tag, with the reason if it is failing or regressed.
+// stateLocked is the state of the tag, with the reason if it is failing.
 func (b *buffer) stateLocked() (state string, why error) {
 	switch {
 	case b.rulesLocked().Paused:
 		return StatePaused, nil
-	case b.regressed != nil:
-		return StateRegressed, b.regressed
 	case b.failure != nil:
 		return StateFailing, b.failure.err
 	case b.exhausted:
@@ -170,11 +163,11 @@ func (b *buffer) stateLocked() (state string, why error) {
 // Totals sums up all tags in memory.
 type Totals struct {
 	Left   int64          // IDs in memory
-	States map[string]int // how many tags are in each state; has all six
+	States map[string]int // how many tags are in each state; has all five
 	// Lasts is after how many seconds the first tag whose refills fail runs out of IDs, at its
 	// present rate; infinite if no IDs are taken.
 	Lasts float64
-	// Ending are the failing and regressed tags that run out of IDs first, in this order.
+	// Ending are the failing tags that run out of IDs first, in this order.
 	Ending []TagEnd
 }
 
@@ -204,7 +197,7 @@ func (e TagEnd) compare(other TagEnd) int {
 func (a *Allocator) Totals(ending int) Totals {
 	now := time.Now()
 	t := Totals{
-		States: map[string]int{StateOK: 0, StatePaused: 0, StateLoading: 0, StateFailing: 0, StateRegressed: 0, StateExhausted: 0},
+		States: map[string]int{StateOK: 0, StatePaused: 0, StateLoading: 0, StateFailing: 0, StateExhausted: 0},
 		Lasts:  math.Inf(1),
 	}
 	for _, b := range a.all() {
@@ -215,7 +208,7 @@ func (a *Allocator) Totals(ending int) Totals {
 		if b.failure != nil && !errors.Is(b.failure.err, ErrDamaged) {
 			t.Lasts = min(t.Lasts, b.lastsLocked(now))
 		}
-		if state == StateFailing || state == StateRegressed {
+		if state == StateFailing {
 			e := TagEnd{b.tag, b.left, b.rateLocked(now)}
 			if at, _ := slices.BinarySearchFunc(t.Ending, e, TagEnd.compare); at < ending {
 				t.Ending = slices.Insert(t.Ending[:min(len(t.Ending), ending-1)], at, e)
@@ -227,10 +220,14 @@ func (a *Allocator) Totals(ending int) Totals {
 }
 
 // Tags is how many tags are in memory.
-func (a *Allocator) Tags() int {
-	a.mu.RLock()
-	defer a.mu.RUnlock()
-	return len(a.buffers)
+func (a *Allocator) Tags() (n int) {
+	for i := range a.shards {
+		s := &a.shards[i]
+		s.mu.RLock()
+		n += len(s.buffers)
+		s.mu.RUnlock()
+	}
+	return n
 }
 
 // Waiting is how many requests wait for a segment.

@@ -21,7 +21,7 @@ func TestViews(t *testing.T) {
 			tags = append(tags, fmt.Sprintf("a.%02d", i))
 		}
 		s := newStore(t, 100, tags...)
-		a := start(t, allocator.Config{Store: s})
+		a := start(t, allocator.Config{Records: s})
 		for i, tag := range tags {
 			if _, err := a.Take(t.Context(), tag, int64(1+i)); err != nil {
 				t.Fatal(err)
@@ -65,7 +65,7 @@ func TestBusiest(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		random := allocatortest.Seed(t)
 		tags := many(60)
-		a := start(t, allocator.Config{Store: newStore(t, 100, tags...)})
+		a := start(t, allocator.Config{Records: newStore(t, 100, tags...)})
 		for _, tag := range tags {
 			takeOf(t, a, tag, 1+random.Int64N(20)) // so that some are alike
 		}
@@ -94,7 +94,7 @@ func TestTotals(t *testing.T) {
 			}
 			return nil
 		})
-		a := start(t, allocator.Config{Store: s})
+		a := start(t, allocator.Config{Records: s})
 		want := allocator.Totals{Lasts: math.Inf(1), States: map[string]int{"ok": 0, "paused": 0, "loading": 0, "failing": 0, "regressed": 0, "exhausted": 0}}
 		if got := a.Totals(0); !reflect.DeepEqual(got, want) {
 			t.Errorf("with no tag: %+v", got)
@@ -120,7 +120,7 @@ func TestTotals(t *testing.T) {
 func TestView(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 100)
-		a := start(t, allocator.Config{Store: s})
+		a := start(t, allocator.Config{Records: s})
 		s.slow(time.Second)
 		queued(t, a, "order", 30)
 		synctest.Wait()

@@ -21,7 +21,7 @@ func TestTimedOut(t *testing.T) {
 		s := newStore(t, 100)
 		s.slow(4 * time.Second)
 		var r events
-		a := start(t, allocator.Config{Store: s, Notify: r.notify})
+		a := start(t, allocator.Config{Records: s, Notify: r.notify})
 		err := refused(t, a, 1, allocator.ErrTimedOut, 3*time.Second)
 		if errors.Is(err, allocator.ErrUnavailable) {
 			t.Errorf("a slow store was called unavailable: %v", err)
@@ -48,7 +48,7 @@ func TestUnavailable(t *testing.T) {
 		s := newStore(t, 100)
 		s.away()
 		var r events
-		a := start(t, allocator.Config{Store: s, Notify: r.notify})
+		a := start(t, allocator.Config{Records: s, Notify: r.notify})
 		check := func(err error) {
 			t.Helper()
 			away, ok := errors.AsType[*allocator.UnavailableError](err)
@@ -97,7 +97,7 @@ func TestCancelledWaiter(t *testing.T) {
 		s := newStore(t, 100)
 		s.slow(2 * time.Second)
 		var r events
-		a := start(t, allocator.Config{Store: s, Notify: r.notify})
+		a := start(t, allocator.Config{Records: s, Notify: r.notify})
 		gone := errors.New("the caller is gone")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { cancel(gone) })
@@ -130,7 +130,7 @@ func TestCancelledAtTheAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 100)
 		s.slow(time.Second)
-		a := start(t, allocator.Config{Store: s})
+		a := start(t, allocator.Config{Records: s})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		var callers sync.WaitGroup
@@ -153,7 +153,7 @@ func TestOverloaded(t *testing.T) {
 		s := newStore(t, 100, "other")
 		gate := s.gated()
 		var r events
-		a := start(t, allocator.Config{Store: s, Notify: r.notify, MaxWaiting: 3})
+		a := start(t, allocator.Config{Records: s, Notify: r.notify, MaxWaiting: 3})
 		var waiters []*allocator.Waiter
 		for _, tag := range []string{"order", "other", "order"} { // all tags together
 			w := queued(t, a, tag, 2)
@@ -189,7 +189,7 @@ func TestClosed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 10, "other", "third")
 		var r events
-		a, stop := startStop(t, allocator.Config{Store: s, Notify: r.notify})
+		a, stop := startStop(t, allocator.Config{Records: s, Notify: r.notify})
 		take(t, a, 1) // and 11-20 is loaded
 		gate := s.gated()
 		defer close(gate)
@@ -233,7 +233,7 @@ func TestThen(t *testing.T) {
 		if _, err := s.Create(t.Context(), allocator.Tag{Name: "invoice", MaxID: 1, Order: allocator.Strict}); err != nil {
 			t.Fatal(err)
 		}
-		a, stop := startStop(t, allocator.Config{Store: s})
+		a, stop := startStop(t, allocator.Config{Records: s})
 		type answer struct {
 			ranges []allocator.Range
 			err    error
@@ -283,7 +283,7 @@ func TestReportedBeforeUse(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var used atomic.Bool
 		var reports atomic.Int64
-		a := start(t, allocator.Config{Store: unwatched{newShared(t, 100, "regressed")}, Notify: func(e allocator.Event) {
+		a := start(t, allocator.Config{Records: unwatched{newShared(t, 100, "regressed")}, Notify: func(e allocator.Event) {
 			if r, ok := e.(allocator.Refilled); ok {
 				synctest.Wait() // until a caller that has IDs of it already has said so
 				reports.Add(1)
@@ -317,7 +317,7 @@ func TestSlow(t *testing.T) {
 		if _, err := s.Create(t.Context(), allocator.Tag{Name: "invoice", MaxID: 1, Order: allocator.Strict}); err != nil {
 			t.Fatal(err)
 		}
-		a := start(t, allocator.Config{Store: s})
+		a := start(t, allocator.Config{Records: s})
 		slow := func(tag string, n int64, withdraw bool) (after time.Duration) {
 			t.Helper()
 			w := queued(t, a, tag, n)
@@ -369,7 +369,7 @@ func TestHas(t *testing.T) {
 		if _, err := s.Create(t.Context(), allocator.Tag{Name: "invoice", MaxID: 1, Order: allocator.Strict}); err != nil {
 			t.Fatal(err)
 		}
-		a := start(t, allocator.Config{Store: s})
+		a := start(t, allocator.Config{Records: s})
 		want := func(tag string, left int64, refills bool) {
 			t.Helper()
 			synctest.Wait()

@@ -1,0 +1,405 @@
+package allocator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/leafbus/leafbus/internal/fresh"
+)
+
+const (
+	// A range of the database above the record's end shows that another generator reserved the IDs between and is about to claim
+	// them. For up to claimTurn that generator goes first, else its range would be lost.
+	claimTurn = 25 * time.Millisecond
+	// loadTimeout bounds the read before a claim. It can be repeated safely, and its answer may be lost.
+	loadTimeout = time.Second
+	// learnFor is how long ago another generator may have claimed a range whose step a start begins with.
+	learnFor = time.Hour
+	// leftShare of what a limit leaves is the most that is reserved ahead of the requests, so that one generator does not
+	// hold the last IDs while others have none.
+	leftShare = 64
+)
+
+// errTooLate: another generator has claimed IDs above the range. Nothing is wrong.
+var errTooLate = fmt.Errorf("%w: another generator claimed a later range first, so this one is lost", ErrConflict)
+
+// claims proposes ranges and claims them in the tags' records. These rules make each ID unique (N1 to N8 in the design):
+//
+//	propose   the next IDs after the record's end; or, of a tag in a database, what Numbers took from there on
+//	refuse    what is below the record's end, or below what this generator knows to be in use
+//	swap      the record by compare-and-set, on the revision that was looked at
+//	serve     only after the acknowledgement; a write without one is a lost range
+type claims struct {
+	records   Records
+	numbers   Numbers // nil: there is no database
+	index     *Index
+	keys      Keys
+	node, run string
+	ask       func(ctx context.Context, tag string) (Known, error)
+	known     func(tag string) (floor int64, rules Rules) // in memory
+
+	latest fresh.Records[Stored] // that were loaded, written, pushed or watched a moment ago
+	turns  turns
+}
+
+// ask says how many IDs a claim takes.
+type ask struct {
+	need int64 // at least so many
+	n    int64 // and so many where a limit is not near
+	most int64 // the largest step
+	step int64 // as adapted; it is noted in the claim
+	new  bool  // the generator has not loaded the tag before, so it may begin with the step of another one
+}
+
+// reserve claims the next IDs of a tag, from from on at least: all IDs below are in use. Errors that claimed nothing:
+// ErrUnknownTag, ErrExhausted, ErrPaused, ErrConflict (ask again), of these an AdvancedError if the store went backwards and
+// was raised, and of a strict tag an OvertakenError. After any other error what was to be claimed is lost.
+func (c *claims) reserve(ctx context.Context, tag string, a ask, from int64) (Grant, error) {
+	s, loaded, err := c.basis(ctx, tag)
+	// Neither a refusal nor a heal may rest on a record from before a change.
+	if err == nil && !loaded && (s.refuses(a.need) != nil || s.MaxID < from) {
+		s, err = c.load(ctx, tag)
+	}
+	if err == nil && s.Revision == 0 {
+		s, err = c.adopt(ctx, tag)
+	}
+	if err == nil {
+		err = s.present()
+	}
+	if err != nil {
+		return Grant{}, err
+	}
+	if s.MaxID < from {
+		return Grant{}, c.raise(ctx, s, from)
+	}
+	if err := s.refuses(a.need); err != nil {
+		return Grant{}, err
+	}
+	if s.Order.Domain() != "" {
+		if err := c.keys.Load(ctx, s.Tag); err != nil {
+			return Grant{}, err
+		}
+	}
+	if a.new && s.Order != Strict && s.Last.Step > s.Step && time.Since(s.Last.Time) < learnFor {
+		a.step = min(s.Last.Step, max(a.most, s.Step))
+		a.n = max(a.n, a.step)
+	}
+	r, err := c.propose(ctx, &s, a, from)
+	if err != nil || r == (Range{}) { // no IDs: it is a probe whether the record can be written
+		return Grant{}, err
+	}
+	grant, err := c.claim(ctx, s, Claim{First: r.First, Last: r.Last, Node: c.node, Run: c.run, Step: a.step})
+	grant.Learnt = a.step
+	return grant, err
+}
+
+// refuses is the error if the record does not let n IDs be claimed.
+func (s Stored) refuses(n int64) error {
+	if err := s.present(); err != nil {
+		return err
+	}
+	if s.Paused {
+		return &PausedError{s.Rules}
+	}
+	if left := s.Left(s.MaxID); left < n {
+		return fmt.Errorf("%w: the store has %d IDs of %s left", ErrExhausted, left, s.Name)
+	}
+	return nil
+}
+
+// basis returns the record that a claim goes by. If a fresh one is not known, it is loaded.
+func (c *claims) basis(ctx context.Context, tag string) (s Stored, loaded bool, err error) {
+	if s, ok := c.latest.Get(tag); ok {
+		return s, false, nil
+	}
+	s, err = c.load(ctx, tag)
+	return s, true, err
+}
+
+// load reads the record of a tag.
+func (c *claims) load(ctx context.Context, tag string) (Stored, error) {
+	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
+	defer cancel()
+	c.latest.Forget(tag)
+	at := time.Now()
+	s, err := c.records.Load(ctx, tag)
+	if err == nil && s.Revision != 0 {
+		c.latest.Put(tag, s, at)
+	}
+	return s, err
+}
+
+// swap writes a record, and remembers it.
+func (c *claims) swap(ctx context.Context, t Tag, revision uint64) (Stored, error) {
+	at := time.Now()
+	revision, err := c.records.Swap(ctx, t, revision)
+	if err != nil {
+		c.latest.Forget(t.Name)
+		return Stored{}, err
+	}
+	s := Stored{t, revision}
+	c.latest.Put(t.Name, s, at)
+	return s, nil
+}
+
+// note remembers a record that came from another generator or from the watch. What waits for its turn looks again.
+func (c *claims) note(s Stored) {
+	if old, ok := c.latest.Get(s.Name); s.Revision != 0 && (!ok || old.Revision < s.Revision) {
+		c.latest.Put(s.Name, s, time.Now())
+	}
+	c.turns.wake(s.Name)
+}
+
+// propose returns the range that is to be claimed: the next one after the record's end, or what the database gives. It sets
+// the step of the record to that of the row. The zero Range: none is to be claimed.
+func (c *claims) propose(ctx context.Context, s *Stored, a ask, from int64) (Range, error) {
+	left := s.Left(s.MaxID)
+	n := max(a.need, min(max(a.n, s.Step), left/leftShare))
+	switch {
+	case s.Order == Strict && a.need == 0:
+		_, err := c.swap(ctx, s.Tag, s.Revision)
+		return Range{}, err
+	case s.Order == Strict:
+		n = a.need
+	case c.numbers != nil && s.Order == Trend:
+		r, step, err := c.numbers.Advance(ctx, s.Name, n, max(s.MaxID, from))
+		if err == nil {
+			err = (Grant{Range: r, Step: step}).check(max(s.MaxID, from))
+		}
+		s.Step = step
+		return r, err
+	}
+	return Range{s.MaxID, s.MaxID + n - 1}, nil
+}
+
+// claim claims a range, or as much of it as lies up to the tag's limit. A range of the database is claimed again after a
+// certain conflict, on the record as it is then.
+func (c *claims) claim(ctx context.Context, s Stored, claim Claim) (Grant, error) {
+	step, ofDatabase := s.Step, c.numbers != nil && s.Order == Trend
+	pauseFor := time.Duration(0)
+	for begun := time.Now(); ; {
+		if claim.First < c.index.End(s.Name) { // a push of another generator, too, shows a later claim
+			return Grant{}, overtaken(s, errTooLate)
+		}
+		if ofDatabase && s.MaxID < claim.First && s.Last.First != 0 {
+			if left := claimTurn - time.Since(begun); left > 0 {
+				if newer, ok := c.turns.await(ctx, c, s, left); ok {
+					s = newer
+					continue
+				}
+			}
+		}
+		claim.Time = Now()
+		t, err := s.Claim(claim)
+		if err != nil {
+			return Grant{}, err
+		}
+		t.Step = step
+		made, err := c.swap(ctx, t, s.Revision)
+		if err == nil {
+			return Grant{Range: Range{claim.First, t.Last.Last}, Step: max(t.Step, 1), Order: t.Order, Rules: t.Rules,
+				Ending: !t.Ending(s.MaxID) && t.Ending(t.MaxID), Stored: made}, nil
+		}
+		if !errors.Is(err, ErrConflict) {
+			return Grant{}, err
+		}
+		was := s
+		if s, err = c.load(ctx, s.Name); err != nil {
+			return Grant{}, err
+		}
+		if pauseFor > 0 && !pause(ctx, rand.N(pauseFor), nil) {
+			return Grant{}, ctx.Err()
+		}
+		pauseFor = min(max(2*pauseFor, firstRace), lastRace)
+		switch {
+		case s.Revision == was.Revision: // a replicated stream refuses the only writer now and then: nobody was first
+		case s.Order == Strict, !ofDatabase:
+			return Grant{}, overtaken(s, fmt.Errorf("%w: another generator changed the record of %s first", ErrConflict, s.Name))
+		}
+	}
+}
+
+// overtaken is the error of a claim that came too late; that of a strict tag names who was first.
+func overtaken(s Stored, err error) error {
+	if s.Order == Strict {
+		return &OvertakenError{Tag: s.Name, Run: s.Last.Run}
+	}
+	return err
+}
+
+// raise moves a record up that is below what this generator knows to be in use: the store was set back. It restores the floor
+// and the rules, too. The record was just loaded. If an old server answered, the write fails, because the record has another revision by now.
+func (c *claims) raise(ctx context.Context, s Stored, end int64) error {
+	t := c.healed(s, end)
+	if _, err := c.swap(ctx, t, s.Revision); err != nil {
+		return err
+	}
+	return &AdvancedError{Tag: s.Name, Got: s.MaxID, Seen: end}
+}
+
+// healed returns a record with all that this generator knows.
+func (c *claims) healed(s Stored, end int64) Tag {
+	floor, rules := c.known(s.Name)
+	if s.Order == Strict { // what memory has is the end of the last claim
+		end, floor = max(end, floor), 0
+	}
+	t := s.Rise(end, floor)
+	if rules.Version > t.Version {
+		t.Rules = rules
+	}
+	return t
+}
+
+// heal makes the record of a tag have all that this generator knows. was is how far it was if it had to be moved up.
+func (c *claims) heal(ctx context.Context, tag string) (was Stored, is Stored, err error) {
+	for {
+		s, err := c.load(ctx, tag)
+		if err != nil || s.Revision == 0 {
+			return Stored{}, Stored{}, err
+		}
+		t := c.healed(s, c.index.End(tag))
+		if t == s.Tag {
+			return Stored{}, Stored{}, nil
+		}
+		made, err := c.swap(ctx, t, s.Revision)
+		if err == nil {
+			return s, made, nil
+		}
+		if !errors.Is(err, ErrConflict) || !pause(ctx, rand.N(lastRace), nil) {
+			return Stored{}, Stored{}, err
+		}
+	}
+}
+
+// adopt makes the record of a tag that has none and of which the database has a row: SQL made it, or JetStream lost the record.
+func (c *claims) adopt(ctx context.Context, tag string) (Stored, error) {
+	lost := c.records.Err()
+	unknown := ErrUnknownTag
+	if errors.Is(lost, ErrTagsLost) { // the tag may be one of those that are lost
+		unknown = lost
+	}
+	if c.numbers == nil {
+		return Stored{}, unknown
+	}
+	row, err := c.numbers.Peek(ctx, tag)
+	switch {
+	case err != nil:
+		return Stored{}, err
+	case row.Kind == KindStrict || row.Kind == KindOpaque:
+		return Stored{}, fmt.Errorf("%w: %s is of kind %s, and its record is lost: restore a backup", ErrUnavailable, tag, row.Kind)
+	case row.MaxID == 0:
+		return Stored{}, unknown
+	case row.Problem != nil:
+		return Stored{}, row.Problem
+	case lost != nil && unknown != lost:
+		return Stored{}, lost
+	}
+	known, err := c.ask(ctx, tag)
+	if err != nil {
+		return Stored{}, err
+	}
+	t := Tag{Name: tag, MaxID: max(row.MaxID, row.Mark, 1), Step: row.Step, Description: row.Description, Rules: known.Rules, Updated: Now()}
+	s, err := c.swap(ctx, t.Rise(max(known.End, c.index.End(tag)), known.Floor), 0)
+	if errors.Is(err, ErrConflict) { // another generator was first
+		return c.load(ctx, tag)
+	}
+	return s, err
+}
+
+// turns are the claims that wait for the claim of a lower range. The zero value is ready.
+type turns struct {
+	mu sync.Mutex
+	of map[string]chan struct{} // closed when a newer record of the tag came
+}
+
+// await waits until a newer record than s is known. ok is false if the time is over.
+func (t *turns) await(ctx context.Context, c *claims, s Stored, d time.Duration) (newer Stored, ok bool) {
+	t.mu.Lock()
+	if t.of == nil {
+		t.of = make(map[string]chan struct{})
+	}
+	came := t.of[s.Name]
+	if came == nil {
+		came = make(chan struct{})
+		t.of[s.Name] = came
+	}
+	t.mu.Unlock()
+	newer, ok = c.latest.Get(s.Name) // it may have come just before
+	if ok && newer.Revision > s.Revision {
+		return newer, true
+	}
+	pause(ctx, d, came)
+	newer, ok = c.latest.Get(s.Name)
+	return newer, ok && newer.Revision > s.Revision
+}
+
+func (t *turns) wake(tag string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if came := t.of[tag]; came != nil {
+		close(came)
+		delete(t.of, tag)
+	}
+}
+
+// Known is what a generator knows of a tag, whatever its record says. Its JSON is that of messages between generators.
+type Known struct {
+	End   int64 `json:"end,string,omitempty"`   // of all ranges that are known to be in use
+	Floor int64 `json:"floor,string,omitempty"` // no ID below it is handed out
+	Rules
+}
+
+// Merge returns what both know.
+func (k Known) Merge(other Known) Known {
+	k.End, k.Floor = max(k.End, other.End), max(k.Floor, other.Floor)
+	if other.Version > k.Version {
+		k.Rules = other.Rules
+	}
+	return k
+}
+
+// Keys are the keys of opaque tags. Their methods are safe for concurrent use.
+type Keys interface {
+	// Load makes sure that the key of an opaque tag is in memory. The error matches ErrDamaged if the key is lost, or is
+	// not the one that the record names: another key would repeat IDs.
+	Load(ctx context.Context, t Tag) error
+	// Make returns the ID of the key of a new opaque tag. s is what there is of the name. used says that the name was in use
+	// before: then its key must be there. The error matches ErrConflict if it is not.
+	Make(ctx context.Context, t Tag, s Stored, used bool) (id string, err error)
+}
+
+// noKeys are the keys of an allocator that has no opaque tags.
+type noKeys struct{}
+
+func (noKeys) Load(context.Context, Tag) error {
+	return fmt.Errorf("%w: opaque tags have no keys here", ErrUnavailable)
+}
+
+func (noKeys) Make(context.Context, Tag, Stored, bool) (string, error) {
+	return "", fmt.Errorf("%w: opaque tags have no keys here", ErrBadValue)
+}
+
+// Grant is what was claimed.
+type Grant struct {
+	Range
+	Step   int64 // the tag's step; 1 if it is strict
+	Learnt int64 // the step with which the generator goes on
+	Order  Order
+	Rules  Rules
+	// Ending says that this range is the one by which 80 % of the IDs below the limit are reserved.
+	Ending bool
+	Stored Stored // the record with the claim
+}
+
+// check returns an error for a range that no store may return.
+func (g Grant) check(from int64) error {
+	if g.First < max(from, 1) || g.Last < g.First || g.Last == math.MaxInt64 || g.Step < 1 {
+		return fmt.Errorf("the store returned an invalid range: %d to %d, step %d; it must begin at %d or above", g.First, g.Last, g.Step, from)
+	}
+	return nil
+}

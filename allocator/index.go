@@ -1,0 +1,260 @@
+package allocator
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Index is what a generator knows of every tag: how far it is in use, by its own claims and by those of others (its mark),
+// and what the record said last. A store that offers IDs below a mark went backwards.
+//
+// Marks are kept in a file, see [OpenIndex]. No mark is ever dropped: only the mark shows that a store went backwards, and
+// it must be in memory when the disk fails.
+//
+// Its methods are safe for concurrent use.
+type Index struct {
+	mu     sync.Mutex // never held across I/O
+	of     map[string]indexed
+	sorted []string            // names, never changed but replaced
+	fresh  map[string]struct{} // names that sorted lacks
+	dirty  map[string]int64    // marks that the file lacks; nil: there is no file
+
+	file *markFile // nil: kept in memory only
+}
+
+// indexed is an entry of the index. It is small, because there may be a million.
+type indexed struct {
+	end      int64  // the mark
+	revision uint64 // of the record that was seen last; 0: none was
+	step     int64  // in that record
+	claimed  int64  // when its last range was claimed, Unix seconds; 0: never
+	kind     indexedKind
+	deleted  bool
+	damaged  bool
+	poll     uint8 // the last reading of the database that had the row
+}
+
+type indexedKind uint8
+
+const (
+	indexedTrend indexedKind = iota
+	indexedStrict
+	indexedOpaque
+)
+
+func kindOf(t Tag) indexedKind {
+	switch t.Kind() {
+	case KindStrict:
+		return indexedStrict
+	case KindOpaque:
+		return indexedOpaque
+	}
+	return indexedTrend
+}
+
+func (k indexedKind) String() string { return [...]string{KindTrend, KindStrict, KindOpaque}[k] }
+
+// minFresh is how many new names are kept apart at least, before they are sorted in.
+const minFresh = 1000
+
+// NewIndex returns an index that is kept in memory only.
+func NewIndex() *Index { return newIndex(nil) }
+
+func newIndex(ends map[string]int64) *Index {
+	x := &Index{of: make(map[string]indexed, len(ends)), fresh: make(map[string]struct{})}
+	for tag, end := range ends {
+		x.of[tag] = indexed{end: end}
+	}
+	return x
+}
+
+// End is the mark of a tag: the least ID that a new range may start with. 0: nothing is known of it.
+func (x *Index) End(tag string) int64 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.of[tag].end
+}
+
+// Kind is the kind of a tag by its record that was seen last; empty: none was.
+func (x *Index) Kind(tag string) string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if e := x.of[tag]; e.revision != 0 {
+		return e.kind.String()
+	}
+	return ""
+}
+
+// Each calls f with the mark of each tag that has one, as they are when it is called.
+func (x *Index) Each(f func(tag string, end int64)) {
+	for tag, end := range x.ends() {
+		f(tag, end)
+	}
+}
+
+func (x *Index) ends() map[string]int64 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	ends := make(map[string]int64, len(x.of))
+	for tag, e := range x.of {
+		if e.end > 0 {
+			ends[tag] = e.end
+		}
+	}
+	return ends
+}
+
+// Observe raises the mark of a tag to end: the IDs below are in use. The file has it within a few seconds.
+func (x *Index) Observe(tag string, end int64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	e := x.of[tag]
+	if end > e.end {
+		e.end = end
+		x.setLocked(tag, e)
+		x.dirtyLocked(tag, end)
+	}
+}
+
+func (x *Index) dirtyLocked(tag string, end int64) {
+	if x.dirty != nil {
+		x.dirty[tag] = max(x.dirty[tag], end)
+	}
+}
+
+// setLocked sets the entry of a tag, whose name may be a part of a longer text.
+func (x *Index) setLocked(tag string, e indexed) {
+	if _, known := x.of[tag]; !known {
+		tag = strings.Clone(tag)
+	}
+	x.of[tag] = e
+}
+
+// note takes in a record that was written, pushed or watched, and returns the entry as it was. A record that is older than
+// the one before changes only the mark, unless it is one of the first of a watch: then the store may have been set back.
+func (x *Index) note(s Stored, first bool) (was indexed) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	was = x.of[s.Name]
+	e := was
+	if s.MaxID > e.end {
+		e.end = s.MaxID
+		x.dirtyLocked(s.Name, e.end)
+	}
+	if first || s.Revision >= e.revision {
+		e.revision, e.step, e.kind, e.deleted = s.Revision, s.Step, kindOf(s.Tag), s.Deleted
+		if s.Last.First != 0 {
+			e.claimed = s.Last.Time.Unix()
+		}
+	}
+	if e != was {
+		x.setLocked(s.Name, e)
+	}
+	if was.revision == 0 && s.Revision != 0 {
+		x.nameLocked(s.Name)
+	}
+	return was
+}
+
+// damage notes whether the record of a tag cannot be used, and reports whether that has changed.
+func (x *Index) damage(tag string, damaged bool) (changed bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	e := x.of[tag]
+	if changed = e.damaged != damaged; changed {
+		e.damaged = damaged
+		x.setLocked(tag, e)
+		x.nameLocked(tag)
+	}
+	return changed
+}
+
+// nameLocked adds a name to the list.
+func (x *Index) nameLocked(name string) {
+	if _, known := slices.BinarySearch(x.sorted, name); known {
+		return
+	}
+	x.fresh[strings.Clone(name)] = struct{}{}
+	if len(x.fresh) > max(minFresh, len(x.sorted)/8) {
+		x.mergeLocked()
+	}
+}
+
+// mergeLocked sorts the new names in.
+func (x *Index) mergeLocked() {
+	if len(x.fresh) > 0 {
+		x.sorted = slices.AppendSeq(slices.Clone(x.sorted), maps.Keys(x.fresh))
+		slices.Sort(x.sorted)
+		clear(x.fresh)
+	}
+}
+
+// names returns the names of tags that have a record and are not deleted, as a query asks for them, and where to go on; empty: that
+// was all.
+func (x *Index) names(q Query) (found []string, next string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.mergeLocked()
+	from, _ := slices.BinarySearch(x.sorted, max(q.After, q.Prefix))
+	for _, name := range x.sorted[from:] {
+		switch {
+		case len(found) == q.Limit:
+			return found, found[q.Limit-1]
+		case !strings.HasPrefix(name, q.Prefix) && name > q.Prefix:
+			return found, ""
+		case q.Match(name) && !x.of[name].deleted:
+			found = append(found, name)
+		}
+	}
+	return found, ""
+}
+
+// recent returns the tags of which a range was claimed since then, but strict ones: nothing of these can be loaded ahead. Those that were
+// claimed last come first.
+func (x *Index) recent(since time.Time) []string {
+	x.mu.Lock()
+	used := make(map[string]int64)
+	for tag, e := range x.of {
+		if e.claimed >= since.Unix() && e.kind != indexedStrict && !e.deleted && e.revision != 0 {
+			used[tag] = e.claimed
+		}
+	}
+	x.mu.Unlock()
+	return slices.SortedFunc(maps.Keys(used), func(a, b string) int {
+		if used[a] != used[b] {
+			return int(min(max(used[b]-used[a], -1), 1))
+		}
+		return strings.Compare(a, b)
+	})
+}
+
+// polled notes that a reading of the database had the row of a tag, or its mark, and returns the entry.
+func (x *Index) polled(tag string, round uint8, row bool) indexed {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	e, known := x.of[tag]
+	if known {
+		e.poll = round
+		x.of[tag] = e
+	}
+	return e
+}
+
+// unpolled returns the tags of trend order whose row the reading did not have, and the other records and tombstones of which it had no mark.
+func (x *Index) unpolled(round uint8) (gone, unmarked []string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for tag, e := range x.of {
+		switch {
+		case e.revision == 0 || e.poll == round:
+		case e.kind == indexedTrend && !e.deleted:
+			gone = append(gone, tag)
+		default:
+			unmarked = append(unmarked, tag)
+		}
+	}
+	return gone, unmarked
+}

@@ -1,0 +1,242 @@
+package allocator
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// DefaultRefresh is how often the rows of the database are compared with the records.
+	DefaultRefresh = time.Minute
+	// rowsAtOnce bounds the tags that a poll compares at a time.
+	rowsAtOnce = 16
+	// fewRows is how many rows may vanish at once without a doubt about the table.
+	fewRows = 10
+)
+
+// poll keeps the rows of a database and the records equal. One generator does it for all; see [Config].Leads.
+//
+//	row    record                 what happens
+//	there  none                   the record is made, above all that anybody knows (P1)
+//	gone   there, in two polls    leaf_mark keeps how far it was, then the record becomes a tombstone (P2)
+//	there  tombstone              alive again, above all that was in use (P3)
+//	above  below, in two polls    the record rises to what the row was at first: SQL moved it (P4)
+//	below  above                  the row is raised: the database went backwards (P5)
+//	–      strict or opaque,      leaf_mark has its kind and how far it is: nobody can take a row of that
+//	       or a tombstone         name for a tag in trend order after a loss of the records (P6)
+//
+// All that it finds while it reads may be old. So each tag in question is looked at again: the record first, then the row
+// under its lock, then a compare-and-set on that record.
+type poll struct {
+	a       *Allocator
+	round   uint8
+	ahead   map[string]int64 // P4: rows above their record in the last poll
+	missing map[string]bool  // P2: records without a row in the last poll
+	shadows map[string]bool  // P6: rows of strict and opaque tags
+	doubted bool             // so many rows were gone that nothing was removed
+}
+
+// keepRows polls until the allocator is closed.
+func (a *Allocator) keepRows() {
+	p := &poll{a: a, ahead: make(map[string]int64), missing: make(map[string]bool), shadows: make(map[string]bool)}
+	for synced := false; ; {
+		wait := a.cfg.Refresh
+		ctx, cancel := context.WithTimeout(a.ctx, max(a.cfg.Refresh, attemptTimeout))
+		err := a.cfg.Numbers.Check(ctx)
+		if err == nil && !synced { // before, the index does not have the records
+			err = a.cfg.Records.Sync(ctx)
+			synced = err == nil
+		}
+		if err == nil && a.cfg.Leads() {
+			err = p.once(a.ctx)
+		}
+		cancel()
+		a.polled.Store(err == nil)
+		if err != nil && a.ctx.Err() == nil {
+			a.cfg.Log.Warn("the rows of the database cannot be compared with the records; trying again", "error", err)
+			wait = min(wait, lastPause)
+		}
+		if !pause(a.ctx, wait, nil) {
+			return
+		}
+	}
+}
+
+// Polled reports whether the last comparison with the database was a success.
+func (a *Allocator) Polled() bool { return a.polled.Load() }
+
+// once compares all rows with the index, and then looks at the tags in question.
+func (p *poll) once(ctx context.Context) error {
+	p.round++
+	index := p.a.cfg.Index
+	var question []string
+	ahead, shadows, rows := make(map[string]int64), make(map[string]bool), 0
+	var damaged []string
+	err := p.a.cfg.Numbers.Rows(ctx, func(r Row) {
+		if errors.Is(r.Problem, ErrBadTag) {
+			damaged = append(damaged, r.Name)
+			return
+		}
+		e := index.polled(r.Name, p.round, r.MaxID != 0)
+		switch known := e.revision != 0; {
+		case r.MaxID == 0 && known && (e.deleted || e.kind != indexedTrend): // P6
+			if r.Mark < e.end || r.Kind != e.kind.String() {
+				question = append(question, r.Name)
+			}
+		case r.MaxID == 0:
+		case known && e.kind != indexedTrend:
+			shadows[r.Name] = true
+			rows++
+		case !known && (r.Problem != nil || r.Kind == KindStrict || r.Kind == KindOpaque):
+			if r.Problem != nil {
+				damaged = append(damaged, r.Name)
+			}
+		case !known, e.deleted, r.MaxID < e.end, r.Step != e.step:
+			question = append(question, r.Name)
+			rows++
+		default:
+			rows++
+			if r.MaxID > e.end {
+				ahead[r.Name] = r.MaxID
+				if was, ok := p.ahead[r.Name]; ok && was > e.end {
+					question = append(question, r.Name)
+				}
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	gone, unmarked := index.unpolled(p.round)
+	question = append(question, unmarked...)
+	missing := make(map[string]bool)
+	doubted := len(gone)+rows >= fewRows && len(gone) > rows
+	if doubted != p.doubted {
+		p.doubted = doubted
+		p.a.cfg.Log.Error("more than half of the rows are gone from the database: was the table emptied or replaced? "+
+			"No tag is removed while that lasts", "gone", len(gone), "left", rows)
+	}
+	for _, name := range gone {
+		missing[name] = true
+		if p.missing[name] && !doubted {
+			question = append(question, name)
+		}
+	}
+	p.warn(damaged)
+	p.shadow(shadows)
+	was := p.ahead
+	p.ahead, p.missing = ahead, missing
+	return p.all(ctx, question, was)
+}
+
+// warn logs the rows that cannot be served, once.
+func (p *poll) warn(names []string) {
+	if len(names) > 0 && p.round == 1 {
+		p.a.cfg.Log.Warn("rows of the database are not served, because of their name or step (`leaf migrate` lists them)",
+			"rows", names[:min(len(names), maxUnknownAlerts)], "count", len(names))
+	}
+}
+
+// shadow reports the rows with the names of strict and opaque tags, and when they are gone.
+func (p *poll) shadow(now map[string]bool) {
+	for name := range now {
+		if !p.shadows[name] {
+			p.a.cfg.Notify(Shadowed{name})
+		}
+	}
+	for name := range p.shadows {
+		if !now[name] {
+			p.a.cfg.Notify(Recovered{name, "shadowed"})
+		}
+	}
+	p.shadows = now
+}
+
+// all looks at the tags in question, some at a time.
+func (p *poll) all(ctx context.Context, names []string, ahead map[string]int64) error {
+	slices.Sort(names)
+	slots := make(chan struct{}, rowsAtOnce)
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var failed error
+	for _, name := range slices.Compact(names) {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+			defer cancel()
+			err := p.a.settle(ctx, name, ahead[name])
+			if err != nil && !errors.Is(err, ErrConflict) && !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrUnknownTag) {
+				mu.Lock()
+				failed = err
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	return failed
+}
+
+// settle makes the row and the record of a tag equal. ahead is how far the row was above the record in the last poll; 0: it was not.
+func (a *Allocator) settle(ctx context.Context, name string, ahead int64) error {
+	s, err := a.claims.load(ctx, name)
+	if err == nil && s.Revision == 0 { // P1
+		_, err = a.claims.adopt(ctx, name)
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	end := max(s.MaxID, a.cfg.Index.End(name)) // before the row is read: claims move the row first
+	row, err := a.cfg.Numbers.Peek(ctx, name)
+	if err != nil {
+		return err
+	}
+	t := s.Tag
+	switch {
+	case s.Order != Trend: // P6
+		return a.cfg.Numbers.Mark(ctx, name, end, s.Kind())
+	case s.Deleted && row.MaxID == 0: // P6
+		return a.cfg.Numbers.Mark(ctx, name, end, KindTrend)
+	case row.MaxID == 0: // P2
+		if time.Since(s.Updated) < a.cfg.Refresh {
+			return nil // its creation may be under way
+		}
+		if err := a.cfg.Numbers.Remove(ctx, name, end, KindTrend); err != nil {
+			return err
+		}
+		if t, err = s.Delete(end); err != nil {
+			return err
+		}
+	case row.Problem != nil:
+		return row.Problem
+	case s.Deleted: // P3
+		end = max(end, row.MaxID, row.Mark)
+		t = t.Rise(end, end)
+		t.Deleted, t.Step, t.Updated = false, row.Step, Now()
+	default:
+		if row.MaxID < end { // P5: the claims are in the record, and the database has forgotten them
+			if err := a.cfg.Numbers.Raise(ctx, name, end, nil, nil); err != nil {
+				return err
+			}
+			a.cfg.Log.Warn("the database went backwards: max_id is raised, and service goes on", "tag", name, "was", row.MaxID, "now", end)
+			a.cfg.Notify(Regressed{Tag: name, Got: row.MaxID, Seen: end, Action: Advanced})
+			a.cfg.Notify(Recovered{name, "regressed"})
+		}
+		t = t.Rise(min(ahead, row.MaxID), 0) // P4
+		t.Step = row.Step
+	}
+	if t == s.Tag {
+		return nil
+	}
+	made, err := a.claims.swap(ctx, t, s.Revision)
+	if err != nil {
+		return err
+	}
+	a.reconcile(Update{Stored: made}, true)
+	a.cfg.Push(made)
+	return nil
+}

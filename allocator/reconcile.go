@@ -1,0 +1,228 @@
+package allocator
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/leafbus/leafbus/internal/fresh"
+)
+
+var apart = fresh.Apart
+
+// Push takes in a record that another generator has written. When it returns, no ID below the record's floor is handed out, and its rules
+// are in force, unless newer ones were known.
+func (a *Allocator) Push(s Stored) Known {
+	seen := a.Seen(s.Name)
+	a.reconcile(Update{Stored: s}, true)
+	k := a.Known(s.Name)
+	k.End = max(k.End, seen)
+	return k
+}
+
+// Known is what this generator knows of a tag.
+func (a *Allocator) Known(tag string) Known {
+	floor, rules := a.inForce(tag)
+	return Known{End: a.Seen(tag), Floor: floor, Rules: rules}
+}
+
+// inForce is the floor and the rules of a tag in memory. What memory has of a strict tag is the end of its last claim.
+func (a *Allocator) inForce(tag string) (floor int64, rules Rules) {
+	b := a.lockedBuffer(tag)
+	if b == nil {
+		return 0, Rules{}
+	}
+	defer b.mu.Unlock()
+	return b.floor, b.rulesLocked()
+}
+
+// reconcile merges a record into what this generator has, field by field. So it does not matter in which order, or how often,
+// records come from the watch, from other generators, and from its own commands:
+//
+//   - A range of another run is compared with memory. Two generators that hold one range know that the store was set back.
+//   - The floor, and the end of a tombstone, only go up. The IDs below are dropped.
+//   - Rules with a higher version are in force from then on.
+//   - A record that is below the mark, or has older rules, is raised: the store was set back. A pushed one never is, because it
+//     may be late.
+func (a *Allocator) reconcile(u Update, pushed bool) {
+	s := u.Stored
+	if changed := a.cfg.Index.damage(s.Name, u.Problem != nil); u.Problem != nil {
+		a.claims.latest.Forget(s.Name)
+		a.unusable(s, u.Problem, changed)
+		return
+	} else if changed {
+		a.cfg.Notify(Recovered{s.Name, "damaged"})
+	}
+	was := a.cfg.Index.note(s, u.First)
+	a.claims.note(s)
+	if s.Last.Run != a.cfg.Run && s.Last.First > 0 {
+		a.overlap(s.Name, Range{s.Last.First, s.Last.Last})
+	}
+	a.apply(s, u.First || s.Revision >= was.revision)
+	if !pushed && (u.First || s.Revision > was.revision) && (s.MaxID < was.end || a.newerRules(s)) {
+		a.heals.add(s.Name)
+	}
+}
+
+// apply takes in the floor, the rules and the step of a record. The step of one that is older than the last one does not count.
+func (a *Allocator) apply(s Stored, current bool) {
+	floor := s.Below()
+	b := a.lockedBuffer(s.Name)
+	if b == nil {
+		if floor > 0 {
+			a.cfg.Index.Observe(s.Name, floor) // also if nothing of the tag is in memory
+		}
+		return
+	}
+	b.raiseFloorLocked(floor)
+	if s.Deleted {
+		b.wakeLocked()
+	} else {
+		a.governLocked(b, s.Rules, current)
+		switch {
+		case s.Order == Strict:
+			a.becomeStrictLocked(b)
+		case current:
+			b.stepper.rebase(s.Step)
+		}
+	}
+	a.recountLocked(b)
+	b.mu.Unlock()
+	if s.Deleted {
+		a.forget(b)
+	}
+}
+
+// newerRules reports whether memory has newer rules of a tag than the record.
+func (a *Allocator) newerRules(s Stored) bool {
+	b := a.lockedBuffer(s.Name)
+	if b == nil {
+		return false
+	}
+	defer b.mu.Unlock()
+	return b.rulesLocked().Version > s.Version
+}
+
+// unusable drops the IDs of a tag whose record cannot be read here. One of a newer version may forbid them. Requests are passed on to
+// generators that can read it.
+func (a *Allocator) unusable(s Stored, why error, isNew bool) {
+	if isNew {
+		a.cfg.Notify(Damaged{Tag: s.Name, Err: why})
+		a.cfg.Log.Error("the record of a tag cannot be used", "tag", s.Name, "error", why)
+	}
+	if !errors.Is(why, ErrNewer) { // what was claimed before the damage stays claimed
+		return
+	}
+	if b := a.lockedBuffer(s.Name); b != nil {
+		b.segments, b.left = nil, 0
+		b.emptyWaitersLocked()
+		a.recountLocked(b)
+		b.mu.Unlock()
+	}
+}
+
+// overlap notes that another run has claimed a range. If this one holds the same IDs, the
+// store went backwards unnoticed. Then this generator drops what is left of them, and pushes
+// its own record, so that the other one drops the rest too.
+func (a *Allocator) overlap(tag string, r Range) {
+	b := a.lockedBuffer(tag)
+	if b == nil {
+		return
+	}
+	if b.loading && len(b.heard) < maxHeard {
+		b.heard = append(b.heard, r) // the store may be about to return the same
+	}
+	held := b.discardLocked(r)
+	for _, h := range held {
+		a.regressedLocked(b, Regressed{Tag: tag, Got: r.First, Seen: h.Last + 1, Action: Dropped,
+			InDoubt: Range{max(h.First, r.First), min(h.Last, r.Last)}})
+	}
+	if len(held) > 0 {
+		a.recountLocked(b)
+		a.refillLocked(b) // for the requests that wait
+	}
+	b.mu.Unlock()
+	for _, h := range held {
+		a.cfg.Log.Error("two generators reserved the same IDs, which may come twice: the rest is dropped",
+			"tag", tag, "first", h.First, "last", h.Last)
+		claim := Claim{First: h.First, Last: h.Last, Node: a.cfg.Node, Run: a.cfg.Run, Time: Now()}
+		a.cfg.Push(Stored{Tag: Tag{Name: tag, MaxID: h.Last + 1, Last: claim}}) // without a revision only the range counts
+	}
+}
+
+// heals are the tags whose records are below what this generator knows. The zero value is not ready.
+type heals struct {
+	mu     sync.Mutex
+	names  map[string]bool
+	wanted chan struct{} // holds one
+}
+
+func newHeals() heals { return heals{names: make(map[string]bool), wanted: make(chan struct{}, 1)} }
+
+func (h *heals) add(name string) {
+	h.mu.Lock()
+	h.names[name] = true
+	h.mu.Unlock()
+	select {
+	case h.wanted <- struct{}{}:
+	default:
+	}
+}
+
+func (h *heals) take() map[string]bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	names := h.names
+	h.names = make(map[string]bool)
+	return names
+}
+
+// healsAtOnce bounds the records that are raised at a time.
+const healsAtOnce = 8
+
+// keepHealed raises the records that were set back, until the allocator is closed. What fails is tried again.
+func (a *Allocator) keepHealed() {
+	for {
+		select {
+		case <-a.ctx.Done():
+			return
+		case <-a.heals.wanted:
+		}
+		slots := make(chan struct{}, healsAtOnce)
+		var failed sync.Map
+		var all sync.WaitGroup
+		for name := range a.heals.take() {
+			slots <- struct{}{}
+			all.Go(func() {
+				defer func() { <-slots }()
+				if !a.heal(name) {
+					failed.Store(name, true)
+				}
+			})
+		}
+		all.Wait()
+		again := false
+		failed.Range(func(name, _ any) bool { a.heals.add(name.(string)); again = true; return true })
+		if again && !pause(a.ctx, lastPause, nil) {
+			return
+		}
+	}
+}
+
+// heal raises the record of a tag. It returns false if that must be tried again.
+func (a *Allocator) heal(tag string) bool {
+	ctx, cancel := context.WithTimeout(a.ctx, attemptTimeout)
+	defer cancel()
+	was, is, err := a.claims.heal(ctx, tag)
+	switch {
+	case errors.Is(err, ErrDamaged), errors.Is(err, ErrNewer):
+	case err != nil:
+		return false
+	case is.Revision != 0:
+		a.cfg.Log.Warn("the store went backwards: the record of a tag is raised", "tag", tag, "was", was.MaxID, "now", is.MaxID)
+		a.cfg.Notify(Regressed{Tag: tag, Got: was.MaxID, Seen: is.MaxID, Action: Advanced})
+		a.cfg.Notify(Recovered{tag, "regressed"})
+		a.cfg.Push(is)
+	}
+	return true
+}

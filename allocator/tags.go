@@ -1,0 +1,256 @@
+package allocator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// maxLoads bounds the records of a list that are read at once.
+	maxLoads = 16
+	// changeFresh is how long ago a record may have been read when what an operator does is written. After that this process may have
+	// stood still.
+	changeFresh = time.Second
+)
+
+// Get returns the record of a tag. A tag that has only a row in the database gets its record. Errors: ErrUnknownTag, as ErrDeleted of a
+// deleted tag, ErrDamaged, ErrNewer.
+func (a *Allocator) Get(ctx context.Context, tag string) (Stored, error) {
+	s, err := a.claims.load(ctx, tag)
+	if err == nil && s.Revision == 0 {
+		s, err = a.claims.adopt(ctx, tag)
+	}
+	if err == nil {
+		err = s.present()
+	}
+	return s, err
+}
+
+// Load returns the record of a tag as it is, that of a deleted one too. Its Revision is 0 if there is none.
+func (a *Allocator) Load(ctx context.Context, tag string) (Stored, error) {
+	return a.cfg.Records.Load(ctx, tag)
+}
+
+// List returns the tags that a query asks for, in the order of bytes, without tombstones. A tag whose record cannot be used has only its
+// name. It waits until the watch has brought all records once.
+func (a *Allocator) List(ctx context.Context, q Query) ([]Tag, error) {
+	if !a.listed.Load() {
+		if err := a.cfg.Records.Sync(ctx); err != nil {
+			return nil, fmt.Errorf("%w: the tags are not all known yet: %w", ErrUnavailable, err)
+		}
+		a.listed.Store(true)
+	}
+	var tags []Tag
+	for len(tags) < q.Limit {
+		page := q
+		page.Limit = q.Limit - len(tags)
+		names, next := a.cfg.Index.names(page)
+		loaded, err := a.loadAll(ctx, names)
+		if err != nil {
+			return nil, err
+		}
+		tags = append(tags, loaded...)
+		if next == "" {
+			break
+		}
+		q.After = next
+	}
+	return tags, nil
+}
+
+// loadAll reads the records of these names, without those that are gone by now.
+func (a *Allocator) loadAll(ctx context.Context, names []string) ([]Tag, error) {
+	tags, errs := make([]Tag, len(names)), make([]error, min(maxLoads, len(names)))
+	var next atomic.Int64
+	var all sync.WaitGroup
+	for i := range errs {
+		all.Go(func() {
+			for at := next.Add(1) - 1; at < int64(len(names)) && errs[i] == nil; at = next.Add(1) - 1 {
+				s, err := a.cfg.Records.Load(ctx, names[at])
+				switch {
+				case errors.Is(err, ErrDamaged), errors.Is(err, ErrNewer):
+					tags[at] = Tag{Name: names[at]}
+				case err != nil:
+					errs[i] = err
+				case s.present() == nil:
+					tags[at] = s.Tag
+				}
+			}
+		})
+	}
+	all.Wait()
+	found := tags[:0]
+	for _, t := range tags {
+		if t.Name != "" {
+			found = append(found, t)
+		}
+	}
+	return found, errors.Join(errs...)
+}
+
+// Create adds a tag, above all that any generator that is heard, or the database, knows to be in use of the name. A max_id above 1 says
+// that all IDs below are in use. Errors: ErrExists, ErrConflict if the name has or had another kind, ErrBadValue, ErrTagsLost;
+// ErrUncertain if it may have happened.
+func (a *Allocator) Create(ctx context.Context, t Tag) (Stored, error) {
+	explicit := t.MaxID > 1
+	if lost := a.cfg.Records.Err(); lost != nil && (!explicit || !errors.Is(lost, ErrTagsLost)) {
+		return Stored{}, lost
+	}
+	return a.amend(ctx, t.Name, func(s Stored, damage error) (Tag, error) {
+		if damage != nil && !explicit { // how far the tag was is not known
+			return s.Tag, damage
+		}
+		var known Known
+		var err error
+		if s.Revision == 0 || damage != nil {
+			if known, err = a.cfg.Ask(ctx, t.Name); err != nil {
+				return s.Tag, err
+			}
+		}
+		known.End = max(known.End, a.Seen(t.Name))
+		if damage != nil {
+			s.Tag = Tag{Order: t.Order, Deleted: true}
+		}
+		if err := a.mayHave(ctx, t, s, &known); err != nil {
+			return s.Tag, err
+		}
+		used := s.Revision != 0 || known.End > 1
+		made, err := s.Create(t, known.End)
+		if err == nil && t.Order.Domain() != "" {
+			made.KeyID, err = a.cfg.Keys.Make(ctx, t, s, used)
+		}
+		if known.Version >= made.Version { // a generator remembers the rules of an earlier record
+			made.Version = known.Version + 1
+		}
+		return made, err
+	}, func(made Tag) error {
+		if made.Order != Trend || a.cfg.Numbers == nil {
+			return nil
+		}
+		err := a.cfg.Numbers.Add(ctx, Row{Name: made.Name, MaxID: made.MaxID, Step: made.Step, Description: made.Description})
+		if errors.Is(err, ErrExists) { // SQL made it meanwhile
+			err = a.cfg.Numbers.Raise(ctx, made.Name, made.MaxID, &made.Step, nil)
+		}
+		return err
+	})
+}
+
+// mayHave is the error of a name that the database has for a tag of another kind. It raises known to what the database knows.
+func (a *Allocator) mayHave(ctx context.Context, t Tag, s Stored, known *Known) error {
+	if a.cfg.Numbers == nil {
+		return nil
+	}
+	row, err := a.cfg.Numbers.Peek(ctx, t.Name)
+	if err != nil {
+		if t.Order != Trend && errors.Is(err, ErrUnavailable) && s.Revision != 0 {
+			return nil // the record says enough
+		}
+		return err
+	}
+	switch {
+	case row.MaxID != 0 && t.Order == Trend && s.Revision == 0:
+		return fmt.Errorf("%w: %s", ErrExists, t.Name)
+	case row.MaxID != 0 && t.Order != Trend:
+		return fmt.Errorf("%s: %w", t.Name, OrderConflict(Trend))
+	case row.Kind != "" && row.Kind != t.Kind():
+		return fmt.Errorf("%w: %s is, or was, of kind %s, for life: create it as such, or choose another name", ErrConflict, t.Name, row.Kind)
+	}
+	known.End = max(known.End, row.Mark)
+	return nil
+}
+
+// Change changes a tag. A new max_id becomes the record's Floor. Errors: ErrUnknownTag; ErrConflict for a max_id below the present one;
+// ErrBadValue; ErrUncertain if it may have happened. Without force it refuses what looks like a typo, see [Tag.CheckLoss].
+func (a *Allocator) Change(ctx context.Context, tag string, c Change, force bool) (was Tag, is Stored, err error) {
+	if s, err := a.claims.load(ctx, tag); err == nil && s.Revision == 0 {
+		if _, err := a.claims.adopt(ctx, tag); err != nil {
+			return was, is, err
+		}
+	}
+	is, err = a.amend(ctx, tag, func(s Stored, damage error) (Tag, error) {
+		if damage != nil {
+			return s.Tag, damage
+		}
+		if err := s.present(); err == nil && !force {
+			if err := s.CheckLoss(c); err != nil {
+				return s.Tag, err
+			}
+		}
+		was = s.Tag
+		t, err := s.Change(c, 0)
+		if err != nil || a.cfg.Numbers == nil || s.Order != Trend || c.MaxID == nil && c.Step == nil && c.Description == nil {
+			return t, err
+		}
+		end := int64(0)
+		if c.MaxID != nil {
+			end = t.MaxID
+		}
+		return t, a.cfg.Numbers.Raise(ctx, tag, end, c.Step, c.Description) // the row first: it is safe to repeat
+	}, nil)
+	return was, is, err
+}
+
+// Delete removes a tag and returns its tombstone, whose end is at least that of all that is known to be in use. Errors: ErrUnknownTag;
+// ErrUncertain if it may have happened.
+func (a *Allocator) Delete(ctx context.Context, tag string) (Stored, error) {
+	return a.amend(ctx, tag, func(s Stored, damage error) (Tag, error) {
+		if damage != nil {
+			return s.Tag, damage
+		}
+		t, err := s.Delete(a.Seen(tag))
+		if err != nil || a.cfg.Numbers == nil || s.Order != Trend {
+			return t, err
+		}
+		row, err := a.cfg.Numbers.Peek(ctx, tag)
+		if err != nil {
+			return t, err
+		}
+		t = t.Rise(max(row.MaxID, row.Mark), 0)
+		return t, a.cfg.Numbers.Remove(ctx, tag, t.MaxID, t.Kind()) // the row first: then nothing can be proposed
+	}, nil)
+}
+
+// amend lets f make the new record of a tag and writes it, again and again until no other generator was first. f may be called several
+// times. damage is why the record that there is cannot be used. then is done after the write. The new record is in force here
+// when amend returns.
+func (a *Allocator) amend(
+	ctx context.Context, tag string, f func(s Stored, damage error) (Tag, error), then func(Tag) error,
+) (Stored, error) {
+	for wait := firstRace; ; wait = min(2*wait, lastRace) {
+		begun := time.Now()
+		s, damage := a.claims.load(ctx, tag)
+		if damage != nil && s.Revision == 0 { // it could not be read
+			return Stored{}, damage
+		}
+		t, err := f(s, damage)
+		if err != nil {
+			return Stored{}, err
+		}
+		if apart(time.Now(), begun) > changeFresh {
+			if ctx.Err() != nil {
+				return Stored{}, ctx.Err()
+			}
+			continue // this process may have stood still
+		}
+		made, err := a.claims.swap(ctx, t, s.Revision)
+		switch {
+		case err == nil:
+			if then != nil {
+				if err := then(t); err != nil {
+					return made, fmt.Errorf("%w: %w", ErrUncertain, err)
+				}
+			}
+			a.reconcile(Update{Stored: made}, true)
+			return made, nil
+		case !errors.Is(err, ErrConflict):
+			return Stored{}, err
+		case !pause(ctx, rand.N(wait), nil):
+			return Stored{}, fmt.Errorf("%w: %w", err, ctx.Err())
+		}
+	}
+}
