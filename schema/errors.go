@@ -63,6 +63,9 @@ func undone(err error) bool {
 // explain turns an error of the database into one of the allocator's, if it is
 // not one already.
 func (s *Store) explain(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
 	for _, known := range []error{
 		allocator.ErrUnknownTag, allocator.ErrExists, allocator.ErrConflict, allocator.ErrExhausted,
 		allocator.ErrDamaged, allocator.ErrBadValue, allocator.ErrBadTag, allocator.ErrRegressed, allocator.ErrRefused, allocator.ErrUnavailable,
@@ -140,6 +143,18 @@ func (s *Store) explainChange(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: another table refers to the tag: %w", allocator.ErrConflict, err)
 	}
 	return s.explain(ctx, err)
+}
+
+// failed is lost for a statement about one tag. What the server has undone is no outage.
+func (s *Store) failed(ctx context.Context, tag string, err error) error {
+	switch {
+	case number(err) == errLockWait:
+		return fmt.Errorf("%w: in MySQL a transaction holds the row of %s in %s, or the table (SHOW ENGINE INNODB STATUS names it): %w",
+			allocator.ErrLocked, tag, s.cfg.Table, err)
+	case undone(err):
+		return fmt.Errorf("%w: %w", allocator.ErrConflict, err)
+	}
+	return s.lost(ctx, err)
 }
 
 // lost is explain for what the service needs: it also notes for [Store.Err] that the

@@ -113,8 +113,8 @@ func TestLeafTable(t *testing.T) {
 			if g := reserve(t, s, "order", 1); g.First != 7342123 {
 				t.Errorf("deleted and created, it continues with %v", g.Range)
 			}
-			if tags, unfit, err := s.Rows(within(t)); err != nil || tags != 2 || len(unfit) != 1 || !strings.Contains(unfit[0], "two words") {
-				t.Errorf("Rows: %d, %v, %v", tags, unfit, err)
+			if tags, unfit := served(t, s); tags != 2 || len(unfit) != 1 || !strings.Contains(unfit[0], "two words") {
+				t.Errorf("Rows: %d, %v", tags, unfit)
 			}
 		})
 	}

@@ -41,6 +41,8 @@ var beside = []table{
 		"  floor bigint NOT NULL DEFAULT 0 COMMENT 'where an operator last moved max_id to',\n" +
 		"  max_id bigint NOT NULL DEFAULT 0 COMMENT 'how far a deleted tag was',\n" +
 		"  update_time timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP,\n" +
+		"  mark bigint NOT NULL DEFAULT 0 COMMENT 'how far the name was in use',\n" +
+		"  kind varchar(16) CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT '' COMMENT 'of the tag: trend, strict or opaque',\n" +
 		"  PRIMARY KEY (biz_tag)\n" +
 		") ENGINE=InnoDB"},
 	{"leaf_installation", "CREATE TABLE IF NOT EXISTS leaf_installation (\n" +
@@ -113,6 +115,11 @@ func (s *Store) migrate(ctx context.Context, owned bool) (created []string, err 
 			return nil, s.lost(ctx, err)
 		}
 	}
+	if !slices.Contains(names, "leaf_mark") {
+		if err := checkMarks(ctx, o.db); err != nil {
+			return nil, s.lost(ctx, err)
+		}
+	}
 	look := func() error {
 		if o.layout, err = inspect(ctx, o.db, s.cfg.Table); err != nil {
 			return s.lost(ctx, err)
@@ -159,6 +166,19 @@ func (s *Store) checkFlush(ctx context.Context, db bun.IDB) {
 				setting.name, value, "fix", "set "+setting.name+" to 1")
 		}
 	}
+}
+
+// checkMarks refuses a table of marks that another version made.
+func checkMarks(ctx context.Context, db bun.IDB) error {
+	have, err := columns(ctx, db, "leaf_mark")
+	for _, name := range []string{"biz_tag", "mark", "kind"} {
+		if _, ok := have[name]; !ok && err == nil {
+			err = fmt.Errorf("%w: the table leaf_mark is of another version, without the column %s: give another database, or "+
+				"RENAME TABLE leaf_mark TO leaf_mark_before, run `leaf migrate`, and take over how far deleted tags were: "+
+				"INSERT INTO leaf_mark (biz_tag, mark) SELECT biz_tag, GREATEST(floor, max_id) FROM leaf_mark_before", allocator.ErrRefused, name)
+		}
+	}
+	return err
 }
 
 // checkName refuses another table than the installation uses: it would begin at 1.

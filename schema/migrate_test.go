@@ -110,3 +110,16 @@ func TestNotOpen(t *testing.T) {
 		wantError(t, what, err, allocator.ErrUnavailable)
 	}
 }
+
+// TestMarksOfAnotherVersion refuses a table whose marks would be missed. The sentence keeps them.
+func TestMarksOfAnotherVersion(t *testing.T) {
+	t.Parallel()
+	dsn := kit.NewDatabase(t)
+	execute(t, dsn, "CREATE TABLE leaf_mark (biz_tag varchar(128) PRIMARY KEY, floor bigint NOT NULL, max_id bigint NOT NULL)",
+		"INSERT INTO leaf_mark VALUES ('order', 7, 501)")
+	refused(t, dsn, "RENAME TABLE leaf_mark TO leaf_mark_before")
+	execute(t, dsn, "RENAME TABLE leaf_mark TO leaf_mark_before")
+	s := newStore(t, dsn)
+	execute(t, dsn, "INSERT INTO leaf_mark (biz_tag, mark) SELECT biz_tag, GREATEST(floor, max_id) FROM leaf_mark_before")
+	wantRow(t, s, allocator.Row{Name: "order", Mark: 501})
+}

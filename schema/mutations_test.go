@@ -79,9 +79,32 @@ var mutations = []mutation{
 	{name: "names that differ in letters' case are one tag", by: "TestFoldedNames", edits: []mutate.Edit{{"rows.go",
 		"CAST(CONVERT(biz_tag USING utf8mb4) AS BINARY) = CAST(? AS BINARY)", "? <> ''"}}},
 
+	// What numbers promise.
+	{name: "the step that was expected is returned for another one", by: "TestAdvanceStep", edits: []mutate.Edit{{"advance.go",
+		"		step = row.Step\n", ""}}},
+	{name: "a step is asked for at each Advance", by: "TestAdvanceStep", edits: []mutate.Edit{{"advance.go",
+		"			s.steps.set(tag, step)\n", ""}}},
+	{name: "a guess makes a damaged row count", by: "TestAdvanceDamaged", edits: []mutate.Edit{{"advance.go",
+		"step = min(n, allocator.LimitStep)", "step = n"}}},
+	{name: "a range of fewer than was asked for", by: "TestAdvanceEnds", edits: []mutate.Edit{{"advance.go",
+		"		if left < n {", "		if left < 1 {"}}},
+	{name: "a replica answers Peek", by: "TestLocked", edits: []mutate.Edit{{"row.go",
+		"Where(named, tag, tag).For(\"UPDATE\"))\n	if err == nil {", "Where(named, tag, tag))\n	if err == nil {"}}},
+	{name: "a tag that is removed amid Peek is missed", by: "TestRemoveBetween", edits: []mutate.Edit{
+		{"row.go", "	err = scan(ctx, o.rows(o.db, &row).Where(named, tag, tag).For(\"UPDATE\"))\n	if err == nil {\n		err = scan(ctx, o.db.NewSelect().Model(&m).Where(\"?TableAlias.biz_tag = ?\", tag).For(\"UPDATE\"))\n",
+			"	err = scan(ctx, o.db.NewSelect().Model(&m).Where(\"?TableAlias.biz_tag = ?\", tag).For(\"UPDATE\"))\n	if err == nil {\n		err = scan(ctx, o.rows(o.db, &row).Where(named, tag, tag).For(\"UPDATE\"))\n"}}},
+	{name: "a tag that is removed amid Rows is missed", by: "TestRemoveBetween", edits: []mutate.Edit{{"row.go",
+		"		rows, err := o.rows(tx, &row).Rows(ctx)", "		rows, err := o.rows(o.db, &row).Rows(ctx)"}}},
+	{name: "a mark moves down", by: "TestMarks", edits: []mutate.Edit{{"put.go", "mark = GREATEST(mark, ?)", "mark = ?"}}},
+	{name: "a mark loses its kind", by: "TestMarks", edits: []mutate.Edit{{"put.go", "kind = IF(? = '', kind, ?)", "kind = IF(? = '', ?, kind)"}}},
+	{name: "a removal forgets the ranges that were taken", by: "TestMarks", edits: []mutate.Edit{{"put.go", "max(mark, row.MaxID), kind)", "mark, kind)"}}},
+	{name: "a removal is done by half", by: "TestRemoveWhole", edits: []mutate.Edit{{"put.go", "note(ctx, tx, tag", "note(ctx, o.db, tag"}}},
+	{name: "max_id moves down", by: "TestBroken", edits: []mutate.Edit{{"put.go", "max_id = GREATEST(max_id, ?)", "max_id = LEAST(max_id, ?)"}}},
+	{name: "a write that the server undid fails", by: "TestDeadlocked", edits: []mutate.Edit{{"put.go", "		if !undone(err) {", "		if true {"}}},
+
 	// The reading of the table.
 	{name: "tags vanish when a reading breaks", by: "TestBrokenReading", edits: []mutate.Edit{{"rows.go",
-		"	return rows.Err()\n}\n\n// Rows returns", "	return nil\n}\n\n// Rows returns"}}},
+		"	return rows.Err()\n}\n\n// marks returns", "	return nil\n}\n\n// marks returns"}}},
 	{name: "a tag that is deleted amid a look at all is missed", by: "TestEndsDuringADeletion", edits: []mutate.Edit{
 		{"watch.go", "	// The marks come last: a tag that is deleted meanwhile has one.\n", "	notes, err := marks(ctx, o.db, nil)\n"},
 		{"watch.go", "	notes, err := marks(ctx, o.db, nil)\n	if err != nil {\n		return s.explain(ctx, err)\n	}\n", ""}}},

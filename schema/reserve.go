@@ -23,14 +23,8 @@ func (s *Store) Reserve(ctx context.Context, tag string, n, from int64) (allocat
 		return allocator.Grant{}, *err
 	}
 	g, err := s.reserve(ctx, o, tag, n, from)
-	switch {
-	case number(err) == errLockWait:
-		return g, fmt.Errorf("%w: in MySQL a transaction holds the row of %s in %s, or the table (SHOW ENGINE INNODB STATUS names it): %w",
-			allocator.ErrLocked, tag, o.table, err)
-	case undone(err):
-		return g, fmt.Errorf("%w: %w", allocator.ErrConflict, err)
-	case err != nil:
-		return g, s.lost(ctx, err)
+	if err != nil {
+		return g, s.failed(ctx, tag, err)
 	}
 	s.found()
 	return g, nil
@@ -39,7 +33,7 @@ func (s *Store) Reserve(ctx context.Context, tag string, n, from int64) (allocat
 func (s *Store) reserve(ctx context.Context, o *opened, tag string, n, from int64) (none allocator.Grant, err error) {
 	step := s.knownStep(tag)
 	if step < 1 {
-		row, err := s.find(ctx, o, tag)
+		row, err := s.seek(ctx, o, tag)
 		if err != nil {
 			return none, err
 		}
@@ -54,7 +48,7 @@ func (s *Store) reserve(ctx context.Context, o *opened, tag string, n, from int6
 		if first > 0 {
 			return allocator.Grant{Range: allocator.Range{First: first, Last: first + amount - 1}, Step: step}, nil
 		}
-		row, err := s.find(ctx, o, tag)
+		row, err := s.seek(ctx, o, tag)
 		if err != nil {
 			return none, err
 		}
@@ -129,8 +123,8 @@ func (o *opened) advance(ctx context.Context, tag string, amount, step, from int
 	return end - amount, nil
 }
 
-// find reads the row of a tag that can be served, and remembers its step.
-func (s *Store) find(ctx context.Context, o *opened, tag string) (alloc, error) {
+// seek reads the row of a tag that can be served, and remembers its step.
+func (s *Store) seek(ctx context.Context, o *opened, tag string) (alloc, error) {
 	var row alloc
 	err := o.db.NewSelect().Model(&row).ModelTableExpr(ofTags).Column("biz_tag", "max_id", "step").Where(named, tag, tag).Scan(ctx)
 	if errors.Is(err, sql.ErrNoRows) {

@@ -37,6 +37,9 @@ type mark struct {
 	Floor int64 `bun:"floor"`
 	// MaxID is the end of all reserved IDs of a deleted tag; 0: it is not deleted.
 	MaxID int64 `bun:"max_id"`
+
+	Mark int64  `bun:"mark"` // how far the name was in use
+	Kind string `bun:"kind"` // of the tag that it belongs to; empty: not known
 }
 
 // tag is the record of a row and its mark. A row that was inserted by plain SQL
@@ -124,27 +127,6 @@ func (o *opened) each(ctx context.Context, f func(row alloc, problem error)) err
 		f(row, problem)
 	}
 	return rows.Err()
-}
-
-// Rows returns how many rows of the table are tags that can be served, and
-// which are not, with the reasons.
-func (s *Store) Rows(ctx context.Context) (tags int, unfit []string, err error) {
-	o, err := s.examine(ctx, false)
-	if err != nil {
-		return 0, nil, err
-	}
-	unfit = []string{}
-	err = o.each(ctx, func(_ alloc, problem error) {
-		if problem != nil {
-			unfit = append(unfit, problem.Error())
-			return
-		}
-		tags++
-	})
-	if err != nil {
-		return 0, nil, s.explain(ctx, err)
-	}
-	return tags, unfit, nil
 }
 
 // marks returns the marks of these tags by name; nil: of all.

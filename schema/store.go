@@ -61,6 +61,7 @@ type Store struct {
 	fit    atomic.Pointer[opened] // once it was examined
 	open   atomic.Bool            // Open has succeeded
 
+	steps steps
 	mu    sync.Mutex
 	known map[string]knownTag
 	polls uint32 // how often the table was read whole
@@ -147,6 +148,14 @@ func (s *Store) database() (*opened, error) {
 		return nil, err
 	}
 	return s.fit.Load(), nil
+}
+
+// of is database for a call about one tag. bun would leave a NUL out of a name, and mean another tag.
+func (s *Store) of(tag string) (*opened, error) {
+	if err := allocator.CheckTag(tag); err != nil {
+		return nil, err
+	}
+	return s.database()
 }
 
 // Get implements [allocator.Store].

@@ -50,10 +50,7 @@ func (s *Store) readTable(ctx context.Context, o *opened, all bool, f func(alloc
 	s.polls++ // a Reserve from now on may see newer rows than this reading
 	s.mu.Unlock()
 
-	if err := s.checkServer(ctx, o); err != nil {
-		return err
-	}
-	o, err := s.checkTable(ctx, o)
+	o, err := s.check(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -163,6 +160,26 @@ func (s *Store) Ends(ctx context.Context, f func(tag string, end, floor int64)) 
 		f(m.BizTag, max(floor, 1), floor)
 	}
 	return nil
+}
+
+// Check implements [allocator.Numbers]. Nothing is taken from a table that it found unfit.
+func (s *Store) Check(ctx context.Context) error {
+	o, err := s.database()
+	if err != nil {
+		return err
+	}
+	if _, err := s.check(ctx, o); err != nil {
+		return s.lost(ctx, err)
+	}
+	s.found()
+	return nil
+}
+
+func (s *Store) check(ctx context.Context, o *opened) (*opened, error) {
+	if err := s.checkServer(ctx, o); err != nil {
+		return nil, err
+	}
+	return s.checkTable(ctx, o)
 }
 
 // checkServer makes sure that the server has not become a replica, and the database

@@ -161,8 +161,8 @@ func TestUnfitRows(t *testing.T) {
 			t.Errorf("the log has %s", text)
 		}
 	}
-	if tags, unfit, err := s.Rows(within(t)); err != nil || tags != 1 || len(unfit) != 25 {
-		t.Errorf("Rows: %d, %v, %v", tags, unfit, err)
+	if tags, unfit := served(t, s); tags != 1 || len(unfit) != 25 {
+		t.Errorf("Rows: %d, %v", tags, unfit)
 	}
 }
 

@@ -72,7 +72,7 @@ func (d *doctor) examineDatabase(ctx context.Context, db *schema.Store) {
 		}
 		var unfit []string
 		var err error
-		if tags, unfit, err = db.Rows(ctx); err != nil {
+		if tags, unfit, err = rowsOf(ctx, db); err != nil {
 			return "", err
 		}
 		if len(unfit) > 0 {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/schema"
 )
 
@@ -82,8 +83,25 @@ func migrate(cmd *cobra.Command, db *databaseFlags, check bool) (m migration, er
 		return m, err
 	}
 	m.Created = append([]string{}, created...) // in JSON [], not null
-	m.Tags, m.Unserved, err = s.Rows(ctx)
+	m.Tags, m.Unserved, err = rowsOf(ctx, s)
 	return m, err
+}
+
+// rowsOf returns how many rows of a database are tags that can be served, and which are not, with the reasons.
+func rowsOf(ctx context.Context, s *schema.Store) (tags int, unfit []string, err error) {
+	if err := s.Open(ctx); err != nil {
+		return 0, nil, err
+	}
+	unfit = []string{}
+	err = s.Rows(ctx, func(r allocator.Row) {
+		switch {
+		case r.Problem != nil:
+			unfit = append(unfit, fmt.Sprintf("%q: %v", r.Name, r.Problem))
+		case r.MaxID > 0:
+			tags++
+		}
+	})
+	return tags, unfit, err
 }
 
 func (m migration) show(cmd *cobra.Command) error {

@@ -1,0 +1,118 @@
+package schema
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/uptrace/bun"
+
+	"github.com/leafbus/leafbus/allocator"
+)
+
+// Add implements [allocator.Numbers].
+func (s *Store) Add(ctx context.Context, r allocator.Row) error {
+	return s.put(ctx, r.Name, func(o *opened) error {
+		columns, values := "biz_tag, max_id, step", []any{r.Name, max(r.MaxID, 1), r.Step}
+		places := "?, ?, ?"
+		switch {
+		case o.description != "": // also an empty one: the column may have no default
+			columns, places, values = columns+", `"+o.description+"`", places+", ?", append(values, r.Description)
+		case r.Description != "":
+			return o.noDescription()
+		}
+		_, err := o.db.ExecContext(ctx, "INSERT INTO ?alloc ("+columns+") VALUES ("+places+")", values...)
+		if number(err) == errDuplicate {
+			return fmt.Errorf("%w: %s has %s, or a tag that its collation treats as the same (it ignores letters' case and spaces at the end)",
+				allocator.ErrExists, o.table, r.Name)
+		}
+		return err
+	})
+}
+
+// Raise implements [allocator.Numbers].
+func (s *Store) Raise(ctx context.Context, tag string, end int64, step *int64, description *string) error {
+	return s.put(ctx, tag, func(o *opened) error {
+		set, values := "max_id = GREATEST(max_id, ?)", []any{end}
+		if step != nil {
+			if err := allocator.CheckStep(*step, allocator.LimitStep); err != nil {
+				return err
+			}
+			set, values = set+", step = ?", append(values, *step)
+		}
+		switch {
+		case description == nil:
+		case o.description != "":
+			set, values = set+", `"+o.description+"` = ?", append(values, *description)
+		case *description != "":
+			return o.noDescription()
+		}
+		result, err := o.db.ExecContext(ctx, "UPDATE ?alloc SET "+set+" WHERE "+named, append(values, tag, tag)...)
+		if err != nil {
+			return err
+		}
+		n, err := result.RowsAffected()
+		if err == nil && n == 0 { // the row was so already, or there is none
+			var row alloc
+			if err = scan(ctx, o.rows(o.db, &row).Where(named, tag, tag).For("UPDATE")); err == nil && row.BizTag == "" {
+				err = allocator.ErrUnknownTag
+			}
+		}
+		return err
+	})
+}
+
+func (o *opened) noDescription() error {
+	return fmt.Errorf("%w: table %s has no column for a description; ALTER TABLE %[2]s ADD description varchar(256)", allocator.ErrBadValue, o.table)
+}
+
+// Mark implements [allocator.Numbers].
+func (s *Store) Mark(ctx context.Context, tag string, mark int64, kind string) error {
+	return s.put(ctx, tag, func(o *opened) error { return note(ctx, o.db, tag, mark, kind) })
+}
+
+// note writes the mark of a tag. A mark only moves up, and its kind only changes to another one.
+func note(ctx context.Context, db bun.IDB, tag string, mark int64, kind string) error {
+	mark = max(mark, 1)
+	_, err := db.ExecContext(ctx, "INSERT INTO leaf_mark (biz_tag, mark, kind) VALUES (?, ?, ?) ON DUPLICATE KEY UPDATE"+
+		" mark = GREATEST(mark, ?), kind = IF(? = '', kind, ?)", tag, mark, kind, mark, kind, kind)
+	return err
+}
+
+// Remove implements [allocator.Numbers]. The mark is at least the row's max_id, too.
+func (s *Store) Remove(ctx context.Context, tag string, mark int64, kind string) error {
+	return s.put(ctx, tag, func(o *opened) error {
+		return o.db.RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error {
+			var row alloc // locked first, as Peek does: two who lock in another order could wait for each other
+			if err := scan(ctx, o.rows(tx, &row).Where(named, tag, tag).For("UPDATE")); err != nil {
+				return err
+			}
+			if err := note(ctx, tx, tag, max(mark, row.MaxID), kind); err != nil {
+				return err
+			}
+			_, err := tx.ExecContext(ctx, "DELETE FROM ?alloc WHERE "+named, tag, tag)
+			return err
+		})
+	})
+}
+
+// put writes something about a tag. It repeats what the server has undone because of another transaction.
+func (s *Store) put(ctx context.Context, tag string, f func(*opened) error) error {
+	o, err := s.of(tag)
+	if err != nil {
+		return err
+	}
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		err := f(o)
+		if !undone(err) {
+			s.steps.set(tag, 0) // it may have changed
+			return s.explainChange(ctx, err)
+		}
+		select {
+		case <-ctx.Done():
+			return s.failed(ctx, tag, err)
+		case <-time.After(rand.N(pause)):
+		}
+	}
+}
