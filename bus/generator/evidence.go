@@ -8,6 +8,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 )
 
 const (
@@ -29,8 +30,8 @@ type Records interface {
 }
 
 // claims says how far tags are claimed. A reply has as many of the tags as fit into it, and as can be read in time.
-func (g *Generator) claims(ctx context.Context, req bus.ClaimsRequest) (bus.ClaimsPage, error) {
-	page := bus.ClaimsPage{Store: g.cfg.StoreKind, Claims: []bus.TagClaims{}}
+func (g *Generator) claims(ctx context.Context, req admin.ClaimsRequest) (admin.ClaimsPage, error) {
+	page := admin.ClaimsPage{Store: g.cfg.StoreKind, Claims: []admin.TagClaims{}}
 	names, stored, more, err := g.claimNames(ctx, req)
 	if err != nil {
 		return page, err
@@ -42,7 +43,7 @@ func (g *Generator) claims(ctx context.Context, req bus.ClaimsRequest) (bus.Clai
 			names, more = names[:i], true
 			break
 		}
-		c := bus.TagClaims{Tag: name}
+		c := admin.TagClaims{Tag: name}
 		if allocator.CheckTag(name) == nil { // else another program made it, and nothing of it can be claimed
 			if c, err = g.tagClaims(ctx, name, stored[name]); err != nil {
 				return page, err
@@ -61,7 +62,7 @@ func (g *Generator) claims(ctx context.Context, req bus.ClaimsRequest) (bus.Clai
 
 // claimNames returns the tags that a request asks for, and the max_id that the store has of those it lists. more
 // reports whether others come after them.
-func (g *Generator) claimNames(ctx context.Context, req bus.ClaimsRequest) (names []string, stored map[string]int64, more bool, err error) {
+func (g *Generator) claimNames(ctx context.Context, req admin.ClaimsRequest) (names []string, stored map[string]int64, more bool, err error) {
 	switch {
 	case len(req.Tags) > maxClaimsNamed:
 		return nil, nil, false, badRequest("%d tags are named, and at most %d may be", len(req.Tags), maxClaimsNamed)
@@ -93,8 +94,8 @@ func (g *Generator) claimNames(ctx context.Context, req bus.ClaimsRequest) (name
 
 // tagClaims says how far a tag is claimed. It reads the ledger before the store, because a generator writes the store
 // first. maxID was read from the store before that; 0: it was not. If it is behind the ledger, it is read again.
-func (g *Generator) tagClaims(ctx context.Context, tag string, maxID int64) (bus.TagClaims, error) {
-	c := bus.TagClaims{Tag: tag}
+func (g *Generator) tagClaims(ctx context.Context, tag string, maxID int64) (admin.TagClaims, error) {
+	c := admin.TagClaims{Tag: tag}
 	e, err := g.cfg.Records.Claimed(ctx, tag)
 	switch {
 	case errors.Is(err, allocator.ErrDamaged):

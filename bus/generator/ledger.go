@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/events"
 )
 
 // Ledger is what a generator knows of the ledger beside its store, see [allocator.WithLedger].
@@ -37,7 +37,7 @@ func (g *Generator) keepLedger(ctx context.Context) {
 	g.cfg.Ledger.Keep(ctx, mayBegin, func(cause string) {
 		g.log.Error("the ledger was lost: it is filled again, and nothing is reserved of tags in MySQL meanwhile", "cause", cause)
 		g.reported.ledgerReplaced.Store(true)
-		g.publishEvent("ledger.replaced", g.cfg.Node, bus.LedgerReplacedEvent{Node: g.cfg.Node, Cause: cause})
+		g.publishEvent("ledger.replaced", g.cfg.Node, events.LedgerReplaced{Node: g.cfg.Node, Cause: cause})
 	})
 }
 
@@ -76,11 +76,11 @@ func (g *Generator) olderThan(what string, knows func(heartbeat) bool) error {
 // alertShadow publishes that the database has a row with the name of a strict or opaque tag, or that the row is gone.
 func (g *Generator) alertShadow(tag string, shadowed bool) {
 	if !shadowed {
-		g.publishEvent("segment.recovered", tag, bus.RecoveredEvent{Node: g.cfg.Node, Tag: tag, Episode: "shadowed"})
+		g.publishEvent("segment.recovered", tag, events.Recovered{Node: g.cfg.Node, Tag: tag, Episode: "shadowed"})
 		return
 	}
 	g.log.Error("the table leaf_alloc has a row with the name of a strict or opaque tag: the row is not served; delete it, or choose another name for it", "tag", tag)
-	g.publishEvent("segment.shadowed", tag, bus.ShadowedEvent{Node: g.cfg.Node, Tag: tag})
+	g.publishEvent("segment.shadowed", tag, events.Shadowed{Node: g.cfg.Node, Tag: tag})
 }
 
 // alertLedger publishes an alert when the ledger is unavailable for ledgerPatience. It publishes the end of
@@ -92,12 +92,12 @@ func (g *Generator) alertLedger(now time.Time) {
 	r, err := &g.reported, g.cfg.Ledger.Err()
 	if err == nil && r.ledgerReplaced.Swap(false) {
 		g.log.Info("the ledger is filled again")
-		g.publishEvent("ledger.recovered", g.cfg.Node, bus.RecoveredEvent{Node: g.cfg.Node, Episode: "replaced"})
+		g.publishEvent("ledger.recovered", g.cfg.Node, events.Recovered{Node: g.cfg.Node, Episode: "replaced"})
 	}
 	switch {
 	case err == nil && r.ledgerAway:
 		g.log.Info("the ledger is available again")
-		g.publishEvent("ledger.recovered", g.cfg.Node, bus.RecoveredEvent{Node: g.cfg.Node, Episode: "unavailable"})
+		g.publishEvent("ledger.recovered", g.cfg.Node, events.Recovered{Node: g.cfg.Node, Episode: "unavailable"})
 		fallthrough
 	case err == nil:
 		r.ledgerAway, r.ledgerSince = false, time.Time{}
@@ -107,6 +107,6 @@ func (g *Generator) alertLedger(now time.Time) {
 		r.ledgerAway = true
 		g.log.Error("no range can be claimed in the ledger: IDs come from memory alone", "error", err)
 		g.publishEvent("ledger.unavailable", g.cfg.Node,
-			bus.LedgerUnavailableEvent{Node: g.cfg.Node, Error: err.Error(), SinceMS: r.ledgerSince.UnixMilli()})
+			events.LedgerUnavailable{Node: g.cfg.Node, Error: err.Error(), SinceMS: r.ledgerSince.UnixMilli()})
 	}
 }

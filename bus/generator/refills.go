@@ -8,8 +8,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/audit"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
@@ -34,10 +35,10 @@ func LastRefills(ctx context.Context, js jetstream.JetStream, tag string, f func
 
 // LastChanges calls f with the record in the last event of each tag that was created, changed or deleted. With a tag
 // it reads only the event of that one. They are a hint, as in [LastRefills].
-func LastChanges(ctx context.Context, js jetstream.JetStream, tag string, f func(t bus.TagRecord, deleted bool)) error {
+func LastChanges(ctx context.Context, js jetstream.JetStream, tag string, f func(t admin.TagRecord, deleted bool)) error {
 	note := func(subject string, header nats.Header, data []byte) {
-		event, err := bus.ParseEvent(subject, header, data)
-		if body, ok := event.Body.(bus.TagEvent); err == nil && ok && body.Tag == event.Key {
+		event, err := events.Parse(subject, header, data)
+		if body, ok := event.Body.(events.Tag); err == nil && ok && body.Tag == event.Key {
 			f(body.TagRecord, strings.HasPrefix(subject, wire.SubjectEvents+".info.tag.deleted."))
 		}
 	}
@@ -55,7 +56,7 @@ func LastChanges(ctx context.Context, js jetstream.JetStream, tag string, f func
 
 // noteRefill calls f with what a refill event reports. It skips what is none.
 func noteRefill(subject string, header nats.Header, data []byte, f func(tag string, end int64)) {
-	var body bus.RefillEvent
+	var body events.Refill
 	if err := json.Unmarshal(data, &body); err != nil || body.Last <= 0 || subject != wire.RefillSubject+body.Tag {
 		return
 	}
