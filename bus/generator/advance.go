@@ -9,13 +9,15 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/events"
 )
 
 // tagsAdvance moves max_id of a tag above all that somebody knows to be in use, whatever its record says: the generators that are heard, and
 // the last refill event. It is for what nobody running knows by itself: these raise a record that was set back. A generator that made
 // the last claim, by the record or by the event, and that is not heard may know more: then an operator must say so.
-func (g *Generator) tagsAdvance(ctx context.Context, req bus.AdvanceRequest) (bus.TagAdvance, error) {
-	none := bus.TagAdvance{}
+func (g *Generator) tagsAdvance(ctx context.Context, req admin.AdvanceRequest) (admin.TagAdvance, error) {
+	none := admin.TagAdvance{}
 	s, err := g.get(ctx, req.Tag)
 	if err != nil {
 		return none, err
@@ -25,7 +27,7 @@ func (g *Generator) tagsAdvance(ctx context.Context, req bus.AdvanceRequest) (bu
 		return none, unconfirmed(err, "max_id was not moved: send it again")
 	}
 	seen, silent := max(known.End, known.Floor, g.alloc.Seen(s.Name)), []string{s.Last.Node}
-	err = LastRefills(ctx, g.cfg.JS, s.Name, func(r bus.RefillEvent) {
+	err = LastRefills(ctx, g.cfg.JS, s.Name, func(r events.Refill) {
 		seen, silent = max(seen, r.Last+1), append(silent, r.Node)
 	})
 	if err != nil {
@@ -45,9 +47,9 @@ func (g *Generator) tagsAdvance(ctx context.Context, req bus.AdvanceRequest) (bu
 	}
 	for {
 		to := bus.ID(max(s.MaxID, s.Floor, seen))
-		changed, err := g.tagsUpdate(ctx, bus.TagUpdate{Tag: s.Name, MaxID: &to, Force: true})
+		changed, err := g.tagsUpdate(ctx, admin.TagUpdate{Tag: s.Name, MaxID: &to, Force: true})
 		if !errors.Is(err, allocator.ErrConflict) {
-			return bus.TagAdvance{TagChange: changed, Was: bus.ID(s.MaxID)}, err
+			return admin.TagAdvance{TagChange: changed, Was: bus.ID(s.MaxID)}, err
 		}
 		// A generator reserved a range meanwhile. Of a strict tag that could happen again and again.
 		g.hold(s.Name)

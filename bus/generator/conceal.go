@@ -7,6 +7,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/opaque"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 )
 
 // An opaque tag has numbers, which are reserved, remembered, reported and lent like the IDs of any tag. Only an answer to a caller has IDs:
@@ -96,13 +97,13 @@ func mostIDs(d opaque.Domain, asJSON bool, size int64) int64 {
 }
 
 // tagsReveal returns the numbers of IDs of an opaque tag.
-func (g *Generator) tagsReveal(ctx context.Context, req bus.RevealRequest) (bus.Revealed, error) {
-	none := bus.Revealed{}
+func (g *Generator) tagsReveal(ctx context.Context, req admin.RevealRequest) (admin.Revealed, error) {
+	none := admin.Revealed{}
 	if err := allocator.CheckTag(req.Tag); err != nil {
 		return none, err
 	}
-	if n := len(req.IDs); n < 1 || n > bus.MostRevealed {
-		return none, badRequest("%d IDs: want 1 to %d", n, bus.MostRevealed)
+	if n := len(req.IDs); n < 1 || n > admin.MostRevealed {
+		return none, badRequest("%d IDs: want 1 to %d", n, admin.MostRevealed)
 	}
 	s, err := g.alloc.Load(ctx, req.Tag)
 	switch {
@@ -117,7 +118,7 @@ func (g *Generator) tagsReveal(ctx context.Context, req bus.RevealRequest) (bus.
 	if err != nil {
 		return none, err
 	}
-	r := bus.Revealed{Tag: req.Tag, Numbers: make([]bus.ID, len(req.IDs))}
+	r := admin.Revealed{Tag: req.Tag, Numbers: make([]bus.ID, len(req.IDs))}
 	for i, id := range req.IDs {
 		if !p.Has(int64(id)) {
 			return none, badRequest("%d is no ID of %s: they are from 1 to %d", id, req.Tag, p.Domain().Last())

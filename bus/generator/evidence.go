@@ -8,6 +8,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 )
 
 const (
@@ -19,8 +20,8 @@ const (
 )
 
 // claims says how far tags are claimed. A reply has as many of the tags as fit into it, and as can be read in time.
-func (g *Generator) claims(ctx context.Context, req bus.ClaimsRequest) (bus.ClaimsPage, error) {
-	page := bus.ClaimsPage{Store: g.cfg.StoreKind, Claims: []bus.TagClaims{}}
+func (g *Generator) claims(ctx context.Context, req admin.ClaimsRequest) (admin.ClaimsPage, error) {
+	page := admin.ClaimsPage{Store: g.cfg.StoreKind, Claims: []admin.TagClaims{}}
 	names, more, err := g.claimNames(ctx, req)
 	if err != nil {
 		return page, err
@@ -32,7 +33,7 @@ func (g *Generator) claims(ctx context.Context, req bus.ClaimsRequest) (bus.Clai
 			names, more = names[:i], true
 			break
 		}
-		c := bus.TagClaims{Tag: name}
+		c := admin.TagClaims{Tag: name}
 		if allocator.CheckTag(name) == nil { // else another program made it, and nothing of it can be claimed
 			if c, err = g.tagClaims(ctx, name); err != nil {
 				return page, err
@@ -50,7 +51,7 @@ func (g *Generator) claims(ctx context.Context, req bus.ClaimsRequest) (bus.Clai
 }
 
 // claimNames returns the tags that a request asks for. more reports whether others come after them.
-func (g *Generator) claimNames(ctx context.Context, req bus.ClaimsRequest) (names []string, more bool, err error) {
+func (g *Generator) claimNames(ctx context.Context, req admin.ClaimsRequest) (names []string, more bool, err error) {
 	switch {
 	case len(req.Tags) > maxClaimsNamed:
 		return nil, false, badRequest("%d tags are named, and at most %d may be", len(req.Tags), maxClaimsNamed)
@@ -79,8 +80,8 @@ func (g *Generator) claimNames(ctx context.Context, req bus.ClaimsRequest) (name
 }
 
 // tagClaims says how far a tag is claimed. It reads the record before the row, because a generator moves the row first.
-func (g *Generator) tagClaims(ctx context.Context, tag string) (bus.TagClaims, error) {
-	c := bus.TagClaims{Tag: tag}
+func (g *Generator) tagClaims(ctx context.Context, tag string) (admin.TagClaims, error) {
+	c := admin.TagClaims{Tag: tag}
 	s, err := g.alloc.Load(ctx, tag)
 	switch {
 	case errors.Is(err, allocator.ErrDamaged), errors.Is(err, allocator.ErrNewer):

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/events"
 )
 
 const (
@@ -116,7 +116,7 @@ func (g *Generator) askFloors(ctx context.Context) {
 				stale = true
 				g.log.Warn("this generator was cut off, and the store does not say which max_id operators have set since: "+
 					"it may hand out IDs below", "error", err)
-				g.publishEvent("node.stale", g.cfg.Node, bus.StaleEvent{Node: g.cfg.Node, Error: err.Error()})
+				g.publishEvent("node.stale", g.cfg.Node, events.Stale{Node: g.cfg.Node, Error: err.Error()})
 			}
 			select {
 			case <-ctx.Done():
@@ -127,7 +127,7 @@ func (g *Generator) askFloors(ctx context.Context) {
 		if stale && ctx.Err() == nil {
 			stale = false
 			g.log.Info("this generator knows again which max_id operators have set")
-			g.publishEvent("node.recovered", g.cfg.Node, bus.RecoveredEvent{Node: g.cfg.Node, Episode: "stale"})
+			g.publishEvent("node.recovered", g.cfg.Node, events.Recovered{Node: g.cfg.Node, Episode: "stale"})
 		}
 	}
 }

@@ -9,14 +9,16 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/events"
 )
 
 // eventsPatience is how long a creation waits for what the events say of the name. The stream may be away for long.
 const eventsPatience = time.Second
 
 // known says how far this generator knows tags to be in use, whatever the store says. A page has as many names as fit.
-func (g *Generator) known(_ context.Context, req bus.KnownRequest) (bus.KnownPage, error) {
-	page := bus.KnownPage{Node: g.cfg.Node, Installation: g.installation(), Tags: []bus.KnownTag{}}
+func (g *Generator) known(_ context.Context, req admin.KnownRequest) (admin.KnownPage, error) {
+	page := admin.KnownPage{Node: g.cfg.Node, Installation: g.installation(), Tags: []admin.KnownTag{}}
 	if page.Installation == "" { // it waits for JetStream, and its data folder says which one
 		page.Installation = g.cfg.Installation
 	}
@@ -27,7 +29,7 @@ func (g *Generator) known(_ context.Context, req bus.KnownRequest) (bus.KnownPag
 		}
 	})
 	for _, tag := range slices.Sorted(maps.Keys(ends)) {
-		t := bus.KnownTag{Tag: tag, End: bus.ID(max(ends[tag], g.alloc.Seen(tag)))}
+		t := admin.KnownTag{Tag: tag, End: bus.ID(max(ends[tag], g.alloc.Seen(tag)))}
 		if g.alloc.Order(tag) == allocator.Strict || g.cfg.Index.Kind(tag) == allocator.KindStrict {
 			t.Order = bus.OrderStrict
 		}
@@ -62,9 +64,9 @@ func (g *Generator) seenOfLost(ctx context.Context, tag string) (seen int64, err
 	seen = max(known.End, known.Floor, g.alloc.Seen(tag))
 	read, cancel := context.WithTimeout(ctx, eventsPatience)
 	defer cancel()
-	err = LastRefills(read, g.cfg.JS, tag, func(r bus.RefillEvent) { seen = max(seen, r.Last+1) })
+	err = LastRefills(read, g.cfg.JS, tag, func(r events.Refill) { seen = max(seen, r.Last+1) })
 	if err == nil {
-		err = LastChanges(read, g.cfg.JS, tag, func(r bus.TagRecord, _ bool) { seen = max(seen, int64(r.MaxID)) })
+		err = LastChanges(read, g.cfg.JS, tag, func(r admin.TagRecord, _ bool) { seen = max(seen, int64(r.MaxID)) })
 	}
 	if err != nil { // a stream of events that cannot be had must not stop anything
 		g.log.Warn("a tag is created without a look at the events of that name", "tag", tag, "error", err)

@@ -3,7 +3,7 @@ package generator
 import (
 	"time"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/events"
 )
 
 // recordsPatience is how long the records may be unavailable before that raises an alert.
@@ -40,7 +40,7 @@ func (g *Generator) alertRecords(now time.Time) {
 	switch {
 	case err == nil && r.recordsAway:
 		g.log.Info("the records of the tags are available again")
-		g.publishEvent("records.recovered", g.cfg.Node, bus.RecoveredEvent{Node: g.cfg.Node, Episode: "unavailable"})
+		g.publishEvent("records.recovered", g.cfg.Node, events.Recovered{Node: g.cfg.Node, Episode: "unavailable"})
 		fallthrough
 	case err == nil:
 		r.recordsAway, r.recordsSince = false, time.Time{}
@@ -50,6 +50,6 @@ func (g *Generator) alertRecords(now time.Time) {
 		r.recordsAway = true
 		g.log.Error("no range can be claimed: IDs come from memory alone", "error", err)
 		g.publishEvent("records.unavailable", g.cfg.Node,
-			bus.RecordsUnavailableEvent{Node: g.cfg.Node, Error: err.Error(), SinceMS: r.recordsSince.UnixMilli()})
+			events.RecordsUnavailable{Node: g.cfg.Node, Error: err.Error(), SinceMS: r.recordsSince.UnixMilli()})
 	}
 }

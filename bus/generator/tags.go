@@ -9,6 +9,8 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/opaque"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
@@ -20,8 +22,8 @@ type tagName struct {
 	Tag string `json:"tag"`
 }
 
-func record(t allocator.Tag) bus.TagRecord {
-	r := bus.TagRecord{Tag: t.Name, MaxID: bus.ID(t.MaxID), Step: t.Step, Description: t.Description, Updated: t.Updated, Order: string(t.Order),
+func record(t allocator.Tag) admin.TagRecord {
+	r := admin.TagRecord{Tag: t.Name, MaxID: bus.ID(t.MaxID), Step: t.Step, Description: t.Description, Updated: t.Updated, Order: string(t.Order),
 		TagRules: rules(t.Rules)}
 	if d := t.Order.Domain(); d != "" {
 		r.Order, r.Opaque, r.Limit = "", string(d), 0 // so that the record can be sent as it is, to create the tag again
@@ -30,15 +32,15 @@ func record(t allocator.Tag) bus.TagRecord {
 }
 
 // OrderOf is the order of a tag of which an event has the record.
-func OrderOf(r bus.TagRecord) allocator.Order {
+func OrderOf(r admin.TagRecord) allocator.Order {
 	if r.Opaque != "" {
 		return allocator.OpaqueOrder(opaque.Domain(r.Opaque))
 	}
 	return allocator.Order(r.Order)
 }
 
-func rules(r allocator.Rules) bus.TagRules {
-	return bus.TagRules{Quota: r.Quota, Paused: r.Paused, Outlast: r.Outlast, Limit: bus.ID(r.Limit)}
+func rules(r allocator.Rules) admin.TagRules {
+	return admin.TagRules{Quota: r.Quota, Paused: r.Paused, Outlast: r.Outlast, Limit: bus.ID(r.Limit)}
 }
 
 // pageLimit returns the page's limit, or an error.
@@ -50,7 +52,7 @@ func pageLimit(limit int) (int, error) {
 }
 
 // pageQuery asks for the page and one entry more, which shows that the page is not the last.
-func pageQuery(p bus.PageRequest, limit int) allocator.Query {
+func pageQuery(p admin.PageRequest, limit int) allocator.Query {
 	return allocator.Query{Prefix: p.Prefix, Contains: p.Contains, After: p.After, Limit: limit + 1}
 }
 
@@ -65,18 +67,18 @@ func fit[T any](g *Generator, entries []T, limit int) int {
 	return len(entries)
 }
 
-func (g *Generator) tagsList(ctx context.Context, req bus.PageRequest) (bus.TagsPage, error) {
+func (g *Generator) tagsList(ctx context.Context, req admin.PageRequest) (admin.TagsPage, error) {
 	limit, err := pageLimit(req.Limit)
 	if err != nil {
-		return bus.TagsPage{}, err
+		return admin.TagsPage{}, err
 	}
 	ctx, cancel := g.storeTime(ctx)
 	defer cancel()
 	tags, err := g.alloc.List(ctx, pageQuery(req, limit))
 	if err != nil {
-		return bus.TagsPage{}, err
+		return admin.TagsPage{}, err
 	}
-	entries := make([]bus.UnservedTag, len(tags))
+	entries := make([]admin.UnservedTag, len(tags))
 	for i, t := range tags {
 		entries[i].TagRecord = record(t)
 		if err := allocator.CheckTag(t.Name); err != nil {
@@ -85,7 +87,7 @@ func (g *Generator) tagsList(ctx context.Context, req bus.PageRequest) (bus.Tags
 			entries[i].Problem = err.Error()
 		}
 	}
-	page := bus.TagsPage{Tags: []bus.TagRecord{}}
+	page := admin.TagsPage{Tags: []admin.TagRecord{}}
 	if n := fit(g, entries, limit); n < len(entries) {
 		entries = entries[:n]
 		page.Next = entries[n-1].Tag
@@ -100,10 +102,10 @@ func (g *Generator) tagsList(ctx context.Context, req bus.PageRequest) (bus.Tags
 	return page, nil
 }
 
-func (g *Generator) tagsGet(ctx context.Context, req tagName) (bus.TagRecord, error) {
+func (g *Generator) tagsGet(ctx context.Context, req tagName) (admin.TagRecord, error) {
 	t, err := g.get(ctx, req.Tag)
 	if err != nil {
-		return bus.TagRecord{}, err
+		return admin.TagRecord{}, err
 	}
 	return record(t.Tag), nil
 }
@@ -122,7 +124,7 @@ func (g *Generator) get(ctx context.Context, tag string) (allocator.Stored, erro
 	return t, nil
 }
 
-func (g *Generator) tagsCreate(ctx context.Context, req bus.TagCreate) (bus.TagChange, error) {
+func (g *Generator) tagsCreate(ctx context.Context, req admin.TagCreate) (admin.TagChange, error) {
 	t := allocator.Tag{Name: req.Tag, MaxID: 1, Step: min(allocator.DefaultStep, g.cfg.MaxStep), Description: req.Description}
 	if req.MaxID != nil {
 		t.MaxID = int64(*req.MaxID)
@@ -136,23 +138,23 @@ func (g *Generator) tagsCreate(ctx context.Context, req bus.TagCreate) (bus.TagC
 	}
 	if err := cmp.Or(allocator.CheckTag(t.Name), err, allocator.CheckStepOf(t.Order, t.Step, g.cfg.MaxStep),
 		allocator.CheckDescription(t.Description)); err != nil {
-		return bus.TagChange{}, err
+		return admin.TagChange{}, err
 	}
 	if t.Rules, err = allocator.NewRules(req.RulesChange, t.Order); err != nil {
-		return bus.TagChange{}, err
+		return admin.TagChange{}, err
 	}
 	if !req.Force {
 		// A max_id alone is no typo: the IDs of an old system may be large.
 		at := allocator.Tag{MaxID: max(t.MaxID, g.alloc.Seen(t.Name))}
 		if err := at.CheckLoss(allocator.Change{RulesChange: req.RulesChange}); err != nil {
-			return bus.TagChange{}, err
+			return admin.TagChange{}, err
 		}
 	}
 	return g.create(ctx, t)
 }
 
 // orderOf returns the order of a new tag.
-func orderOf(req bus.TagCreate) (allocator.Order, error) {
+func orderOf(req admin.TagCreate) (allocator.Order, error) {
 	o, err := allocator.ParseOrder(req.Order)
 	if err != nil || req.Opaque == "" {
 		return o, err
@@ -167,22 +169,22 @@ func orderOf(req bus.TagCreate) (allocator.Order, error) {
 	return allocator.OpaqueOrder(d), nil
 }
 
-func (g *Generator) tagsUpdate(ctx context.Context, req bus.TagUpdate) (bus.TagChange, error) {
+func (g *Generator) tagsUpdate(ctx context.Context, req admin.TagUpdate) (admin.TagChange, error) {
 	if err := allocator.CheckTag(req.Tag); err != nil {
-		return bus.TagChange{}, err
+		return admin.TagChange{}, err
 	}
 	change := allocator.Change{MaxID: (*int64)(req.MaxID), Step: req.Step, Description: req.Description, RulesChange: req.RulesChange}
 	if change == (allocator.Change{}) {
-		return bus.TagChange{}, badRequest("nothing to change: give max_id, step, description, quota, paused, outlast or limit")
+		return admin.TagChange{}, badRequest("nothing to change: give max_id, step, description, quota, paused, outlast or limit")
 	}
 	if change.Step != nil && *change.Step != 0 { // the store knows whether the tag is strict
 		if err := allocator.CheckStep(*change.Step, g.cfg.MaxStep); err != nil {
-			return bus.TagChange{}, err
+			return admin.TagChange{}, err
 		}
 	}
 	if change.Description != nil {
 		if err := allocator.CheckDescription(*change.Description); err != nil {
-			return bus.TagChange{}, err
+			return admin.TagChange{}, err
 		}
 	}
 	g.hold(req.Tag)
@@ -190,12 +192,12 @@ func (g *Generator) tagsUpdate(ctx context.Context, req bus.TagUpdate) (bus.TagC
 	was, t, err := g.alloc.Change(storing, req.Tag, change, req.Force)
 	cancel()
 	if err != nil {
-		return bus.TagChange{}, fmt.Errorf("%s: %w", req.Tag, err)
+		return admin.TagChange{}, fmt.Errorf("%s: %w", req.Tag, err)
 	}
 	changed, err := g.announceChange(ctx, "tag.updated", t)
 	g.publishEnding(was, t.Tag)
 	if err != nil && (change.MaxID != nil || change.RulesChange != (allocator.RulesChange{})) {
-		return bus.TagChange{}, unconfirmed(err, "it may have happened: send it again")
+		return admin.TagChange{}, unconfirmed(err, "it may have happened: send it again")
 	}
 	return changed, nil
 }
@@ -208,39 +210,39 @@ func (g *Generator) publishEnding(was, is allocator.Tag) {
 	if is.Ending(is.MaxID) {
 		g.publish(allocatorEvent(g.cfg.Node, g.cfg.StoreKind, is.NewEnding()))
 	} else {
-		g.publishEvent("segment.recovered", is.Name, bus.RecoveredEvent{Node: g.cfg.Node, Tag: is.Name, Episode: "ending"})
+		g.publishEvent("segment.recovered", is.Name, events.Recovered{Node: g.cfg.Node, Tag: is.Name, Episode: "ending"})
 	}
 }
 
-func (g *Generator) tagsDelete(ctx context.Context, req tagName) (bus.TagChange, error) {
+func (g *Generator) tagsDelete(ctx context.Context, req tagName) (admin.TagChange, error) {
 	if err := allocator.CheckTag(req.Tag); err != nil {
-		return bus.TagChange{}, err
+		return admin.TagChange{}, err
 	}
 	g.hold(req.Tag)
 	storing, cancel := g.storeTime(ctx)
 	defer cancel()
 	t, err := g.alloc.Delete(storing, req.Tag)
 	if err != nil {
-		return bus.TagChange{}, fmt.Errorf("%s: %w", req.Tag, err)
+		return admin.TagChange{}, fmt.Errorf("%s: %w", req.Tag, err)
 	}
 	changed, err := g.announceChange(ctx, "tag.deleted", t)
 	g.publishEnding(t.Tag, allocator.Tag{Name: t.Name})
 	if err != nil {
-		return bus.TagChange{}, unconfirmed(err, "it is deleted, and they will learn that from the store")
+		return admin.TagChange{}, unconfirmed(err, "it is deleted, and they will learn that from the store")
 	}
 	return changed, nil
 }
 
 // announceChange publishes the event of a changed tag, and waits until all generators have
 // the change in force.
-func (g *Generator) announceChange(ctx context.Context, event string, s allocator.Stored) (bus.TagChange, error) {
+func (g *Generator) announceChange(ctx context.Context, event string, s allocator.Stored) (admin.TagChange, error) {
 	g.publishTag(event, s.Tag)
 	s, unheard, err := g.confirm(ctx, s)
-	return bus.TagChange{TagRecord: record(s.Tag), Unheard: unheard}, err
+	return admin.TagChange{TagRecord: record(s.Tag), Unheard: unheard}, err
 }
 
 func (g *Generator) publishTag(event string, t allocator.Tag) {
-	g.publishEvent(event, t.Name, bus.TagEvent{Node: g.cfg.Node, TagRecord: record(t)})
+	g.publishEvent(event, t.Name, events.Tag{Node: g.cfg.Node, TagRecord: record(t)})
 }
 
 // unconfirmed is the error of a change that some generators may not have applied.
@@ -251,30 +253,30 @@ func unconfirmed(err error, then string) error {
 // create adds a tag, above all that the generators and the events know of a tag with that name: an earlier
 // record may be lost. A max_id above 1 says that all IDs below are in use: the other generators drop those
 // that they have.
-func (g *Generator) create(ctx context.Context, t allocator.Tag) (bus.TagChange, error) {
+func (g *Generator) create(ctx context.Context, t allocator.Tag) (admin.TagChange, error) {
 	seen, err := g.seenOfLost(ctx, t.Name)
 	if err != nil {
-		return bus.TagChange{}, err
+		return admin.TagChange{}, err
 	}
 	if seen > 1 && t.Order == allocator.Strict && t.MaxID <= 1 { // no event and no file says how far it was
-		return bus.TagChange{}, conflict("%s was in use before, and its record is lost: "+
+		return admin.TagChange{}, conflict("%s was in use before, and its record is lost: "+
 			"add it with --max-id above all IDs that your services got, and at least %d", t.Name, seen)
 	}
 	storing, cancel := g.storeTime(ctx)
 	defer cancel()
 	s, err := g.alloc.Create(storing, t, seen)
 	if err != nil {
-		return bus.TagChange{}, err
+		return admin.TagChange{}, err
 	}
 	g.publishEnding(allocator.Tag{Name: s.Name}, s.Tag)
 	if s.Floor == 0 && s.Version == 0 { // no generator can have anything of it
 		g.push(s)
 		g.publishTag("tag.created", s.Tag)
-		return bus.TagChange{TagRecord: record(s.Tag)}, nil
+		return admin.TagChange{TagRecord: record(s.Tag)}, nil
 	}
 	made, err := g.announceChange(ctx, "tag.created", s)
 	if err != nil {
-		return bus.TagChange{}, unconfirmed(err, "the tag is created, and they will learn that from its record")
+		return admin.TagChange{}, unconfirmed(err, "the tag is created, and they will learn that from its record")
 	}
 	return made, nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/bus/kvstore"
 )
@@ -226,7 +227,7 @@ func (l *ledger) fill(ctx context.Context, bucket *kvstore.LedgerBucket) error {
 			seeds[tag] = allocator.Entry{End: 1, Order: order}
 		}
 	}
-	err = generator.LastChanges(ctx, l.State.JS, "", func(t bus.TagRecord, _ bool) {
+	err = generator.LastChanges(ctx, l.State.JS, "", func(t admin.TagRecord, _ bool) {
 		if allocator.CheckTag(t.Tag) == nil {
 			apart(t.Tag, generator.OrderOf(t))
 		}

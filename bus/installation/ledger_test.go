@@ -17,6 +17,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
@@ -108,7 +109,7 @@ func addTag(t *testing.T, store allocator.Store, tag string, maxID int64) {
 // else it had seen.
 func (s *site) refilled(tag string, end int64, seen string) {
 	s.t.Helper()
-	body, err := json.Marshal(bus.RefillEvent{Tag: tag, First: 1, Last: end - 1})
+	body, err := json.Marshal(events.Refill{Tag: tag, First: 1, Last: end - 1})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -1,10 +1,12 @@
-package bus
+package admin
 
 import (
 	"maps"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/leafbus/leafbus/bus"
 )
 
 // BuffersPage is one generator's reply to leaf.admin.buffers.
@@ -41,9 +43,9 @@ type Buffer struct {
 
 // Segment is a range in memory and the next ID to be handed out of it.
 type Segment struct {
-	First ID `json:"first"`
-	Last  ID `json:"last"`
-	Next  ID `json:"next"`
+	First bus.ID `json:"first"`
+	Last  bus.ID `json:"last"`
+	Next  bus.ID `json:"next"`
 }
 
 // Readiness says whether all that a generator needs is available.
@@ -97,10 +99,10 @@ type State struct {
 // RefusedTag is a tag whose requests a generator refuses, all of them, and of which it has reserved no IDs since. Requests that callers got wrong do not count, nor those
 // for paused tags and above quotas. A tag for which nobody asks for 10 minutes does not count any more.
 type RefusedTag struct {
-	Tag     string `json:"tag"`
-	Reason  Reason `json:"reason"`  // of the last refusal
-	Refused int64  `json:"refused"` // requests since the last one that was answered with IDs
-	ForMS   int64  `json:"for_ms"`  // from the first of these refusals to the last, in milliseconds
+	Tag     string     `json:"tag"`
+	Reason  bus.Reason `json:"reason"`  // of the last refusal
+	Refused int64      `json:"refused"` // requests since the last one that was answered with IDs
+	ForMS   int64      `json:"for_ms"`  // from the first of these refusals to the last, in milliseconds
 }
 
 // EndingTag is a tag whose refills fail, or whose store went backwards, at one generator.
@@ -146,18 +148,18 @@ type Clock struct {
 
 // Counts are since the generator started.
 type Counts struct {
-	Requests      int64            `json:"requests"` // answered with IDs
-	IDs           int64            `json:"ids"`
-	Borrowed      int64            `json:"borrowed"`       // requests that were answered with IDs of another generator
-	Overloads     int64            `json:"overloads"`      // probes that found an overload: requests that waited long, or refused batches of opaque tags
-	Errors        map[Reason]int64 `json:"errors"`         // requests for IDs that were refused
-	Waiting       int64            `json:"waiting"`        // requests, now
-	Tags          int              `json:"tags"`           // in memory, now
-	States        map[string]int   `json:"states"`         // of these, how many are in which state
-	Left          int64            `json:"left"`           // IDs in memory, of all tags, now
-	Failing       int              `json:"failing"`        // tags whose refills fail, now
-	Lost          int              `json:"lost"`           // peers that are lost, now
-	EventsQueued  int              `json:"events_queued"`  // now
-	EventsDropped int64            `json:"events_dropped"` // because the stream was unavailable for too long
-	StoreErrors   int64            `json:"store_errors"`   // refills that failed, each attempt
+	Requests      int64                `json:"requests"` // answered with IDs
+	IDs           int64                `json:"ids"`
+	Borrowed      int64                `json:"borrowed"`       // requests that were answered with IDs of another generator
+	Overloads     int64                `json:"overloads"`      // probes that found an overload: requests that waited long, or refused batches of opaque tags
+	Errors        map[bus.Reason]int64 `json:"errors"`         // requests for IDs that were refused
+	Waiting       int64                `json:"waiting"`        // requests, now
+	Tags          int                  `json:"tags"`           // in memory, now
+	States        map[string]int       `json:"states"`         // of these, how many are in which state
+	Left          int64                `json:"left"`           // IDs in memory, of all tags, now
+	Failing       int                  `json:"failing"`        // tags whose refills fail, now
+	Lost          int                  `json:"lost"`           // peers that are lost, now
+	EventsQueued  int                  `json:"events_queued"`  // now
+	EventsDropped int64                `json:"events_dropped"` // because the stream was unavailable for too long
+	StoreErrors   int64                `json:"store_errors"`   // refills that failed, each attempt
 }
