@@ -53,6 +53,13 @@ func Seed(tb testing.TB) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, seed))
 }
 
+func wantUnique(tb testing.TB, c *Checker) {
+	tb.Helper()
+	if _, err := c.Check(); err != nil {
+		tb.Error(err)
+	}
+}
+
 func wantError(tb testing.TB, what string, err, want error) {
 	tb.Helper()
 	if !errors.Is(err, want) {
