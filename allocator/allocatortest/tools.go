@@ -66,10 +66,3 @@ func wantError(tb testing.TB, what string, err, want error) {
 		tb.Errorf("%s: error %v, want %v", what, err, want)
 	}
 }
-
-func wantUnique(tb testing.TB, c *Checker) {
-	tb.Helper()
-	if _, err := c.Check(); err != nil {
-		tb.Errorf("%v", err)
-	}
-}
