@@ -37,7 +37,8 @@ type (
 	KnownTag struct {
 		Tag string `json:"tag"`
 		End bus.ID `json:"end"` // of all ranges: no ID from it on is known to be in use
-		// Order is [bus.OrderStrict] if the generator has handed out IDs of the tag and it is strict. Opaque is its domain, likewise.
+		// Order is [bus.OrderStrict] if the generator has handed out IDs of the tag and it is strict. Opaque is its
+		// domain, likewise.
 		Order  string `json:"order,omitempty"`
 		Opaque string `json:"opaque,omitempty"`
 	}
@@ -75,7 +76,8 @@ type (
 		Updated     time.Time `json:"updated"`
 		// Order is [bus.OrderStrict], or empty for trend order. The step of a strict tag is 0.
 		Order string `json:"order,omitempty"`
-		// Opaque is the domain of an opaque tag: "63", "53" or "d9" to "d18". MaxID and events are about its numbers, not its IDs.
+		// Opaque is the domain of an opaque tag: "63", "53" or "d9" to "d18". MaxID and events are about its numbers,
+		// not its IDs.
 		Opaque string `json:"opaque,omitempty"`
 		TagRules
 	}
@@ -84,7 +86,7 @@ type (
 		Quota   allocator.Quota    `json:"quota,omitzero"`
 		Paused  bool               `json:"paused,omitempty"`
 		Outlast allocator.Duration `json:"outlast,omitempty"` // "15m"
-		Limit   bus.ID                 `json:"limit,omitempty"`   // the largest ID
+		Limit   bus.ID             `json:"limit,omitempty"`   // the largest ID
 	}
 	// TagChange is the reply to a change of a tag: its new record, or its last one if it is deleted.
 	TagChange struct {
@@ -101,7 +103,7 @@ type (
 	// AdvanceRequest asks to move max_id of a tag above all that is known to be in use.
 	AdvanceRequest struct {
 		Tag     string   `json:"tag"`
-		MaxID   *bus.ID      `json:"max_id,omitempty"`  // at least so far
+		MaxID   *bus.ID  `json:"max_id,omitempty"`  // at least so far
 		Without []string `json:"without,omitempty"` // generators that need not be heard: what they know is lost
 	}
 	// TagCreate asks for a new tag; zero fields take their defaults.
@@ -112,7 +114,8 @@ type (
 		Description string  `json:"description,omitempty"`
 		// Order is [bus.OrderTrend] (default) or [bus.OrderStrict]. It is for life.
 		Order string `json:"order,omitempty"`
-		// Opaque makes the tag opaque, for life, with IDs of 63 bits ("63"), 53 bits ("53"), or 9 to 18 decimal digits ("d9" to "d18").
+		// Opaque makes the tag opaque, for life, with IDs of 63 bits ("63"), 53 bits ("53"), or 9 to 18 decimal digits
+		// ("d9" to "d18").
 		Opaque string `json:"opaque,omitempty"`
 		allocator.RulesChange
 		// Force allows a limit below MaxID.
