@@ -53,16 +53,16 @@ func Seed(tb testing.TB) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, seed))
 }
 
-func wantUnique(tb testing.TB, c *Checker) {
-	tb.Helper()
-	if _, err := c.Check(); err != nil {
-		tb.Error(err)
-	}
-}
-
 func wantError(tb testing.TB, what string, err, want error) {
 	tb.Helper()
 	if !errors.Is(err, want) {
 		tb.Errorf("%s: error %v, want %v", what, err, want)
+	}
+}
+
+func wantUnique(tb testing.TB, c *Checker) {
+	tb.Helper()
+	if _, err := c.Check(); err != nil {
+		tb.Errorf("%v", err)
 	}
 }
