@@ -153,7 +153,6 @@ func removeTags(tb testing.TB, cfg Config) {
 	}
 }
 
-
 // claim moves the end of a tag by ten, and makes its record if there is none.
 func claim(ctx context.Context, r *Records, tag string) (end int64, err error) {
 	s, err := r.Load(ctx, tag)
@@ -172,7 +171,7 @@ func claim(ctx context.Context, r *Records, tag string) (end int64, err error) {
 func opaqueTag(tb testing.TB, name string, d opaque.Domain) allocator.Tag {
 	tb.Helper()
 	order := allocator.OpaqueOrder(d)
-	rules, err := allocator.NewRules(allocator.RulesChange{}, order, 10)
+	rules, err := allocator.NewRules(allocator.RulesChange{}, order)
 	if err != nil {
 		tb.Fatal(err)
 	}

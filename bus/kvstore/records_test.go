@@ -2,23 +2,18 @@ package kvstore
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/kit"
@@ -249,4 +244,3 @@ func TestRecordsUncertain(t *testing.T) {
 		t.Errorf("a Swap where no stream is: %v", err)
 	}
 }
-

@@ -13,10 +13,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/internal/natskit"
@@ -250,4 +248,3 @@ func TestRecordsInACluster(t *testing.T) {
 		}
 	}
 }
-
