@@ -44,8 +44,8 @@ func (m *MemoryNumbers) Advance(ctx context.Context, tag string, n, from int64) 
 	if err != nil {
 		return allocator.Range{}, 0, err
 	}
-	if r.Problem != nil || r.Step < 1 {
-		return allocator.Range{}, 0, fmt.Errorf("%w: the step of %s is %d", allocator.ErrDamaged, tag, r.Step)
+	if r.Problem != nil {
+		return allocator.Range{}, 0, r.Problem
 	}
 	from = max(from, 1)
 	if was := r.MaxID; was < from {
@@ -90,7 +90,10 @@ func (m *MemoryNumbers) Add(ctx context.Context, r allocator.Row) error {
 // setLocked sets the row of a tag. Its mark stays.
 func (m *MemoryNumbers) setLocked(r allocator.Row) {
 	old := m.rows[r.Name]
-	r.Mark, r.Kind = old.Mark, old.Kind
+	r.Mark, r.Kind, r.Problem = old.Mark, old.Kind, allocator.CheckTag(r.Name)
+	if r.Step < 1 {
+		r.Problem = fmt.Errorf("%w: the step is %d", allocator.ErrDamaged, r.Step)
+	}
 	m.rows[r.Name] = r
 }
 

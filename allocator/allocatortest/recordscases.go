@@ -258,10 +258,9 @@ func recordSpoiled(tb testing.TB, b RecordsBackend) {
 		}
 		for _, f := range []*follower{w, late} {
 			ctx := within(tb)
-			came := func() allocator.Update { f.mu.Lock(); defer f.mu.Unlock(); return f.latest[spoil.name] }
-			for !errors.Is(came().Problem, spoil.err) || came().Revision != revision {
+			for !errors.Is(f.now(spoil.name).Problem, spoil.err) || f.now(spoil.name).Revision != revision {
 				if !sleep(ctx, poll) {
-					tb.Fatalf("Watch brought %+v of a record that is %s, want the problem %v", came(), spoil.name, spoil.err)
+					tb.Fatalf("Watch brought %+v of a record that is %s, want the problem %v", f.now(spoil.name), spoil.name, spoil.err)
 				}
 			}
 			f.wait(tb, intact)

@@ -3,6 +3,7 @@ package allocatortest
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -58,13 +59,13 @@ func TestFaultyRecords(t *testing.T) {
 	background := context.Background()
 	for _, faulty := range []struct {
 		name, by string
-		make     func(m *MemoryRecords, n *int) wrong // n counts, for all handles of a test
+		make     func(m *MemoryRecords, n *atomic.Int64) wrong // n counts, for all handles of a test
 	}{
-		{"a Swap ignores the revision", "ManyClaims", func(m *MemoryRecords, _ *int) (w wrong) {
+		{"a Swap ignores the revision", "ManyClaims", func(m *MemoryRecords, _ *atomic.Int64) (w wrong) {
 			w.swap = func(_ context.Context, t allocator.Tag, _ uint64) (uint64, error) { return always(m, t), nil }
 			return w
 		}},
-		{"a Swap of a tag without a record writes whatever there is", "OtherRevision", func(m *MemoryRecords, _ *int) (w wrong) {
+		{"a Swap of a tag without a record writes whatever there is", "OtherRevision", func(m *MemoryRecords, _ *atomic.Int64) (w wrong) {
 			w.swap = func(ctx context.Context, t allocator.Tag, revision uint64) (uint64, error) {
 				if revision == 0 {
 					return always(m, t), nil
@@ -73,7 +74,7 @@ func TestFaultyRecords(t *testing.T) {
 			}
 			return w
 		}},
-		{"a Swap accepts a higher revision", "OtherRevision", func(m *MemoryRecords, _ *int) (w wrong) {
+		{"a Swap accepts a higher revision", "OtherRevision", func(m *MemoryRecords, _ *atomic.Int64) (w wrong) {
 			w.swap = func(ctx context.Context, t allocator.Tag, revision uint64) (uint64, error) {
 				if s, _ := m.Load(ctx, t.Name); s.Revision > 0 && revision > s.Revision {
 					revision = s.Revision
@@ -82,7 +83,7 @@ func TestFaultyRecords(t *testing.T) {
 			}
 			return w
 		}},
-		{"a Swap compares with the revision of any tag", "OtherRevision", func(m *MemoryRecords, _ *int) (w wrong) {
+		{"a Swap compares with the revision of any tag", "OtherRevision", func(m *MemoryRecords, _ *atomic.Int64) (w wrong) {
 			w.swap = func(ctx context.Context, t allocator.Tag, revision uint64) (uint64, error) {
 				for _, s := range m.Snapshot() {
 					if s.Revision == revision {
@@ -93,9 +94,9 @@ func TestFaultyRecords(t *testing.T) {
 			}
 			return w
 		}},
-		{"a Swap that lost lands late", "ManyClaims", func(m *MemoryRecords, n *int) (w wrong) {
+		{"a Swap that lost lands late", "ManyClaims", func(m *MemoryRecords, n *atomic.Int64) (w wrong) {
 			w.swap = func(ctx context.Context, t allocator.Tag, revision uint64) (uint64, error) {
-				if *n++; *n%10 == 0 && revision > 0 { // before the answer arrives, another one is the next
+				if n.Add(1)%10 == 0 && revision > 0 { // before the answer arrives, another one is the next
 					m.Swap(ctx, t, revision)
 					return 0, allocator.ErrConflict
 				}
@@ -103,7 +104,7 @@ func TestFaultyRecords(t *testing.T) {
 			}
 			return w
 		}},
-		{"a Swap that ended with its context lands late", "LateSwaps", func(m *MemoryRecords, _ *int) (w wrong) {
+		{"a Swap that ended with its context lands late", "LateSwaps", func(m *MemoryRecords, _ *atomic.Int64) (w wrong) {
 			w.swap = func(ctx context.Context, t allocator.Tag, revision uint64) (uint64, error) {
 				if end, _ := ctx.Deadline(); time.Until(end) < timeout/2 {
 					time.AfterFunc(2*poll, func() { always(m, t) })
@@ -114,20 +115,19 @@ func TestFaultyRecords(t *testing.T) {
 			}
 			return w
 		}},
-		{"a Swap is counted as done and is not", "FirstWrite", func(m *MemoryRecords, n *int) (w wrong) {
+		{"a Swap is counted as done and is not", "FirstWrite", func(m *MemoryRecords, n *atomic.Int64) (w wrong) {
 			w.swap = func(ctx context.Context, t allocator.Tag, revision uint64) (uint64, error) {
-				if *n++; *n%5 == 0 {
+				if n.Add(1)%5 == 0 {
 					return revision + 1, nil
 				}
 				return m.Swap(ctx, t, revision)
 			}
 			return w
 		}},
-		{"two writes have one revision", "ManyClaims", func(m *MemoryRecords, n *int) (w wrong) {
+		{"two writes have one revision", "ManyClaims", func(m *MemoryRecords, n *atomic.Int64) (w wrong) {
 			w.swap = func(ctx context.Context, t allocator.Tag, revision uint64) (uint64, error) {
-				*n++
 				revision, err := m.Swap(ctx, t, revision)
-				if err == nil && *n%2 == 0 && revision > 1 {
+				if err == nil && revision > 1 && n.Add(1)%2 == 0 {
 					m.mu.Lock()
 					defer m.mu.Unlock()
 					u := m.records[t.Name]
@@ -138,7 +138,7 @@ func TestFaultyRecords(t *testing.T) {
 			}
 			return w
 		}},
-		{"a stale Load has the new revision", "ManyClaims", func(m *MemoryRecords, _ *int) (w wrong) {
+		{"a stale Load has the new revision", "ManyClaims", func(m *MemoryRecords, _ *atomic.Int64) (w wrong) {
 			stale := make(map[string]allocator.Tag)
 			w.load = func(ctx context.Context, tag string) (allocator.Stored, error) {
 				s, err := m.Load(ctx, tag)
@@ -151,14 +151,14 @@ func TestFaultyRecords(t *testing.T) {
 			}
 			return w
 		}},
-		{"a field is lost", "Fields", func(m *MemoryRecords, _ *int) (w wrong) {
+		{"a field is lost", "Fields", func(m *MemoryRecords, _ *atomic.Int64) (w wrong) {
 			w.swap = func(ctx context.Context, t allocator.Tag, revision uint64) (uint64, error) {
 				t.Floor = 0
 				return m.Swap(ctx, t, revision)
 			}
 			return w
 		}},
-		{"a damaged record is none", "Spoiled", func(m *MemoryRecords, _ *int) (w wrong) {
+		{"a damaged record is none", "Spoiled", func(m *MemoryRecords, _ *atomic.Int64) (w wrong) {
 			w.load = func(ctx context.Context, tag string) (allocator.Stored, error) {
 				s, err := m.Load(ctx, tag)
 				if err != nil {
@@ -168,17 +168,17 @@ func TestFaultyRecords(t *testing.T) {
 			}
 			return w
 		}},
-		{"a watch drops a change", "Watch", func(m *MemoryRecords, n *int) (w wrong) {
+		{"a watch drops a change", "Watch", func(m *MemoryRecords, n *atomic.Int64) (w wrong) {
 			w.watch = func(ctx context.Context, f func(allocator.Update)) error {
 				return m.Watch(ctx, func(u allocator.Update) {
-					if *n++; u.First || *n%4 != 0 {
+					if u.First || n.Add(1)%4 != 0 {
 						f(u)
 					}
 				})
 			}
 			return w
 		}},
-		{"a watch leaves tombstones out", "Watch", func(m *MemoryRecords, _ *int) (w wrong) {
+		{"a watch leaves tombstones out", "Watch", func(m *MemoryRecords, _ *atomic.Int64) (w wrong) {
 			w.watch = func(ctx context.Context, f func(allocator.Update)) error {
 				return m.Watch(ctx, func(u allocator.Update) {
 					if !u.Deleted {
@@ -188,7 +188,7 @@ func TestFaultyRecords(t *testing.T) {
 			}
 			return w
 		}},
-		{"a watch brings old records again", "Watch", func(m *MemoryRecords, _ *int) (w wrong) {
+		{"a watch brings old records again", "Watch", func(m *MemoryRecords, _ *atomic.Int64) (w wrong) {
 			w.watch = func(ctx context.Context, f func(allocator.Update)) error {
 				before := make(map[string]allocator.Update)
 				return m.Watch(ctx, func(u allocator.Update) {
@@ -202,7 +202,7 @@ func TestFaultyRecords(t *testing.T) {
 			}
 			return w
 		}},
-		{"a watch does not bring a damaged record", "Spoiled", func(m *MemoryRecords, _ *int) (w wrong) {
+		{"a watch does not bring a damaged record", "Spoiled", func(m *MemoryRecords, _ *atomic.Int64) (w wrong) {
 			w.watch = func(ctx context.Context, f func(allocator.Update)) error {
 				return m.Watch(ctx, func(u allocator.Update) {
 					if u.Problem == nil {
@@ -212,25 +212,25 @@ func TestFaultyRecords(t *testing.T) {
 			}
 			return w
 		}},
-		{"every change comes as a first one", "Watch", func(m *MemoryRecords, _ *int) (w wrong) {
+		{"every change comes as a first one", "Watch", func(m *MemoryRecords, _ *atomic.Int64) (w wrong) {
 			w.watch = func(ctx context.Context, f func(allocator.Update)) error {
 				return m.Watch(ctx, func(u allocator.Update) { u.First = true; f(u) })
 			}
 			return w
 		}},
-		{"a watch ends without an error", "Watch", func(m *MemoryRecords, _ *int) (w wrong) {
+		{"a watch ends without an error", "Watch", func(m *MemoryRecords, _ *atomic.Int64) (w wrong) {
 			w.watch = func(ctx context.Context, f func(allocator.Update)) error { m.Watch(ctx, f); return nil }
 			return w
 		}},
-		{"a Sync returns early", "Sync", func(m *MemoryRecords, _ *int) (w wrong) {
+		{"a Sync returns early", "Sync", func(m *MemoryRecords, _ *atomic.Int64) (w wrong) {
 			w.sync = func(ctx context.Context) error { go m.Sync(ctx); return nil }
 			return w
 		}},
-		{"a Sync does not begin again", "Sync", func(m *MemoryRecords, _ *int) (w wrong) {
+		{"a Sync does not begin again", "Sync", func(m *MemoryRecords, _ *atomic.Int64) (w wrong) {
 			w.sync = func(ctx context.Context) error { sleep(ctx, poll); return nil }
 			return w
 		}},
-		{"a Sync without a watch returns", "SyncWaits", func(m *MemoryRecords, _ *int) (w wrong) {
+		{"a Sync without a watch returns", "SyncWaits", func(m *MemoryRecords, _ *atomic.Int64) (w wrong) {
 			w.sync = func(ctx context.Context) error {
 				m.mu.Lock()
 				watched := len(m.log) > 5
@@ -242,7 +242,7 @@ func TestFaultyRecords(t *testing.T) {
 			}
 			return w
 		}},
-		{"a call outlasts its context", "ContextDone", func(m *MemoryRecords, _ *int) (w wrong) {
+		{"a call outlasts its context", "ContextDone", func(m *MemoryRecords, _ *atomic.Int64) (w wrong) {
 			w.load = func(ctx context.Context, tag string) (allocator.Stored, error) {
 				if ctx.Err() != nil {
 					sleep(background, 2*soon)
@@ -258,7 +258,7 @@ func TestFaultyRecords(t *testing.T) {
 					continue
 				}
 				failed := attempt(t, func(tb testing.TB) {
-					n := 0
+					var n atomic.Int64
 					b := recordsIn(func(m *MemoryRecords) allocator.Records {
 						w := faulty.make(m, &n)
 						w.MemoryRecords = m

@@ -179,12 +179,15 @@ func (w *follower) stop(tb testing.TB) {
 	}
 }
 
-// has reports whether the last that came of a tag is s.
-func (w *follower) has(s allocator.Stored) bool {
+// now returns the last that came of a tag.
+func (w *follower) now(tag string) allocator.Update {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return same(w.latest[s.Name].Stored, s)
+	return w.latest[tag]
 }
+
+// has reports whether the last that came of a tag is s.
+func (w *follower) has(s allocator.Stored) bool { return same(w.now(s.Name).Stored, s) }
 
 // first returns how often a tag came as one that was there when the watch began.
 func (w *follower) first(tag string) int {
@@ -198,9 +201,7 @@ func (w *follower) wait(tb testing.TB, s allocator.Stored) {
 	tb.Helper()
 	for ctx := within(tb); !w.has(s); {
 		if !sleep(ctx, poll) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			tb.Fatalf("Watch brought %+v, want %+v", w.latest[s.Name], s)
+			tb.Fatalf("Watch brought %+v, want %+v", w.now(s.Name), s)
 		}
 	}
 }

@@ -46,7 +46,7 @@ func recordWatch(tb testing.TB, b RecordsBackend) {
 	early.stop(tb)
 	put(tb, one, trend("order", 900))
 	late.wait(tb, put(tb, one, trend("order", 901)))
-	if early.latest["order"].MaxID >= 900 {
+	if early.now("order").MaxID >= 900 {
 		tb.Errorf("a change came after Watch had returned")
 	}
 }
@@ -104,7 +104,7 @@ func recordSync(tb testing.TB, b RecordsBackend) {
 			tb.Fatalf("Sync: %v", err)
 		}
 		if !w.has(s) {
-			tb.Fatalf("after Sync the watch has had %+v of a tag whose record is %+v", w.latest["order"], s)
+			tb.Fatalf("after Sync the watch has had %+v of a tag whose record is %+v", w.now("order"), s)
 		}
 		if w.first("quiet") == before || !w.has(quiet) {
 			tb.Fatalf("Sync returned before the watch had brought every record again")
@@ -128,7 +128,7 @@ func recordSyncWaits(tb testing.TB, b RecordsBackend) {
 	go func() { done <- one.Sync(ctx) }()
 	w := follow(tb, one)
 	if err := <-done; err != nil || !w.has(s) {
-		tb.Errorf("Sync with a watch that begins: %v; the watch has had %+v", err, w.latest["order"])
+		tb.Errorf("Sync with a watch that begins: %v; the watch has had %+v", err, w.now("order"))
 	}
 }
 
@@ -160,6 +160,6 @@ func recordRestart(tb testing.TB, b RecordsBackend) {
 		}
 	}
 	if !w.has(s) {
-		tb.Errorf("after Sync the watch has had %+v, want %+v", w.latest["order"], s)
+		tb.Errorf("after Sync the watch has had %+v, want %+v", w.now("order"), s)
 	}
 }

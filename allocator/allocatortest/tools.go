@@ -1,3 +1,6 @@
+// Package allocatortest has what tests of the allocator need: the conformance suites that every [allocator.Records] and every
+// [allocator.Numbers] must pass ([RunRecords], [RunNumbers]), records and numbers in memory that pass them too, calls that fail at
+// random, and a checker for IDs that repeat.
 package allocatortest
 
 import (
@@ -54,5 +57,12 @@ func wantError(tb testing.TB, what string, err, want error) {
 	tb.Helper()
 	if !errors.Is(err, want) {
 		tb.Errorf("%s: error %v, want %v", what, err, want)
+	}
+}
+
+func wantUnique(tb testing.TB, c *Checker) {
+	tb.Helper()
+	if _, err := c.Check(); err != nil {
+		tb.Errorf("%v", err)
 	}
 }
