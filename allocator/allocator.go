@@ -344,30 +344,13 @@ func (a *Allocator) Has(tag string) (left int64, refills bool) {
 	return left, refills && a.Failing().Store == nil
 }
 
-// Floor is the ID below which none of a tag may be handed out, as far as memory knows; 0: all may. What is in memory
-// of a strict tag is the end of its last claim.
-func (a *Allocator) Floor(tag string) int64 {
-	b := a.lockedBuffer(tag)
-	if b == nil {
-		return 0
-	}
-	defer b.mu.Unlock()
-	return b.floor
-}
-
-// Rules are those of a tag, as far as memory knows.
-func (a *Allocator) Rules(tag string) Rules {
-	b := a.lockedBuffer(tag)
-	if b == nil {
-		return Rules{}
-	}
-	defer b.mu.Unlock()
-	return b.rulesLocked()
-}
+// Forbids returns the ID below which none of a tag may be handed out, as far as memory knows (0: all may), and the tag's rules. What is in
+// memory of a strict tag is the end of its last claim.
+func (a *Allocator) Forbids(tag string) (floor int64, rules Rules) { return a.inForce(tag) }
 
 // Seen is the end of all ranges of tag that this generator knows of, or the
 // max_id that it saw in the store, if that is above.
 func (a *Allocator) Seen(tag string) int64 {
-	floor := a.Floor(tag)
+	floor, _ := a.inForce(tag)
 	return max(floor, a.cfg.Index.End(tag)) // read last, because an evicted tag leaves its floor in the marks
 }

@@ -81,6 +81,9 @@ type Config struct {
 	// it. Default: nothing is known.
 	Ask func(ctx context.Context, tag string) (Known, error)
 
+	// Starting is why tags may not be known yet; nil: all are. Until then no request hears that a tag is unknown. Default: nil.
+	Starting func() error
+
 	// PassOn asks the generator with this run to claim n IDs of a strict tag, with [Allocator.RequestForPeer], and returns
 	// them: one range of exactly n, claimed after the call began. Several goroutines call it. Default: it always fails.
 	PassOn func(ctx context.Context, run, tag string, n int64) (Range, error)
@@ -113,6 +116,9 @@ func (cfg Config) withDefaults() Config {
 	cfg.Log = cmp.Or(cfg.Log, slog.Default())
 	if cfg.Notify == nil {
 		cfg.Notify = func(Event) {}
+	}
+	if cfg.Starting == nil {
+		cfg.Starting = func() error { return nil }
 	}
 	if cfg.Push == nil {
 		cfg.Push = func(Stored) {}

@@ -15,8 +15,12 @@ var apart = fresh.Apart
 func (a *Allocator) Push(s Stored) Known {
 	seen := a.Seen(s.Name)
 	a.reconcile(Update{Stored: s}, true)
-	k := a.Known(s.Name)
-	k.End = max(k.End, seen)
+	k := Known{Floor: s.Below(), Rules: s.Rules} // of a tag that is not in memory: a later claim is based on this record, or on a newer one
+	if b := a.lockedBuffer(s.Name); b != nil {
+		k.Floor, k.Rules = b.floor, b.rulesLocked()
+		b.mu.Unlock()
+	}
+	k.End = max(a.Seen(s.Name), seen)
 	return k
 }
 
@@ -54,7 +58,9 @@ func (a *Allocator) reconcile(u Update, pushed bool) {
 		a.cfg.Notify(Recovered{s.Name, "damaged"})
 	}
 	was := a.cfg.Index.note(s, u.First)
-	a.claims.note(s)
+	if a.shard(s.Name).get(s.Name) != nil { // else nothing is claimed here soon, and a start brings a million records
+		a.claims.note(s)
+	}
 	if s.Last.Run != a.cfg.Run && s.Last.First > 0 {
 		a.overlap(s.Name, Range{s.Last.First, s.Last.Last})
 	}

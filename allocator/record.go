@@ -136,3 +136,6 @@ func (c *Claim) UnmarshalJSON(data []byte) error {
 	*c = Claim(p)
 	return nil
 }
+
+// RecordFormat is the highest format of a record that this version knows.
+const RecordFormat = 1

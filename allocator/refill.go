@@ -130,6 +130,11 @@ func (a *Allocator) ask(ctx context.Context, tag string, want ask) (Grant, error
 	// answer. What is seen later may lie above. So each request reads it again.
 	seen := a.Seen(tag)
 	grant, err := a.reserveIDs(ctx, tag, want, seen)
+	if errors.Is(err, ErrUnknownTag) || errors.Is(err, ErrUnavailable) {
+		if why := a.cfg.Starting(); why != nil { // it says more
+			err = fmt.Errorf("%w: %w", ErrUnavailable, why)
+		}
+	}
 	if err != nil {
 		return Grant{}, err
 	}

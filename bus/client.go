@@ -3,14 +3,11 @@ package bus
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"runtime"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
 )
@@ -22,12 +19,10 @@ const fewIDs = 1000
 // concurrent use.
 type Client struct {
 	nc      *nats.Conn
-	js      jetstream.JetStream // nil: the one of nc's account
 	timeout time.Duration
 	attempt time.Duration // how long an attempt lasts at most
 	inbox   *inbox
 	hedging *hedging
-	probing sync.Mutex // held by the one request that probes its permissions
 
 	tagGroups, flakeGroups groups // of Next
 }
@@ -51,19 +46,14 @@ func Timeout(d time.Duration) Option { return func(c *Client) { c.timeout = d } 
 // [Client.Stats] counts hedges.
 func NoHedging() Option { return func(c *Client) { c.hedging.off = true } }
 
-// JetStream makes [Client.Events] read from js, which must use the client's connection. Use it if the events are in a
-// JetStream domain. Default: the account's own JetStream.
-func JetStream(js jetstream.JetStream) Option { return func(c *Client) { c.js = js } }
-
 // NewClient returns a client on nc. Make one connection and one client in a process, and share them: a connection for each
 // caller halves the rate. The client has one subscription, on which all answers arrive. Close nc after use.
 //
 // What the client does by default, and the options that change that:
 //   - [Timeout]: a call whose context has no deadline ends after [DefaultTimeout].
 //   - [NoHedging]: if an answer is late, the client sends the request again (a hedge).
-//   - [JetStream]: events are read from the JetStream of nc's account.
 //
-// [Client.Pool], [Client.Ranges] and [Client.Events] have options of their own: [PoolOption], [BulkOption], [EventOption].
+// [Client.Pool] and [Client.Ranges] have options of their own: [PoolOption] and [BulkOption].
 func NewClient(nc *nats.Conn, opts ...Option) *Client {
 	c := &Client{nc: nc, timeout: DefaultTimeout, attempt: mostAttempt, inbox: &inbox{nc: nc}, hedging: newHedging()}
 	for _, o := range opts {
@@ -156,15 +146,9 @@ const (
 )
 
 // checkSize returns an error if the server would not accept the request.
-func (c *Client) checkSize(subject string, body []byte) error {
+func (c *Client) checkSize(subject string) error {
 	if n := len(subject) + len(c.nc.Opts.InboxPrefix) + sizeOfInbox + lineOverhead; n > maxControlLine {
 		return badRequest("the subject and the inbox of its answer are too long: NATS takes %d bytes", maxControlLine)
-	}
-	if len(body) <= 20 { // the count of a request for IDs, which comes often
-		return nil
-	}
-	if most := c.nc.MaxPayload(); most > 0 && int64(len(body)) > most {
-		return fmt.Errorf("the request has %d bytes, this NATS takes %d: %w", len(body), most, nats.ErrMaxPayload)
 	}
 	return nil
 }
@@ -172,16 +156,6 @@ func (c *Client) checkSize(subject string, body []byte) error {
 // timedOut reports whether err only says that a wait ended.
 func timedOut(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, nats.ErrTimeout)
-}
-
-// gaveUp returns the error of a call that the context ended: why, and it matches the context's error.
-func gaveUp(ctx context.Context, why error) error {
-	for _, end := range []error{ctx.Err(), context.Cause(ctx)} {
-		if end != nil && !errors.Is(why, end) {
-			why = fmt.Errorf("%w (%w)", why, end)
-		}
-	}
-	return why
 }
 
 // retryable reports whether another attempt may succeed.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -225,9 +224,6 @@ func TestClientChecksBeforeItSends(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := c.CreateTag(t.Context(), bus.TagCreate{Tag: "order", Description: strings.Repeat("x", 2<<20)}); !errors.Is(err, nats.ErrMaxPayload) {
-		t.Errorf("a request beyond max_payload: %v", err)
-	}
 	// The server would close the connection on such a line.
 	long, err := nats.Connect(s.ClientURL(), nats.CustomInboxPrefix(strings.Repeat("i", 4000)))
 	if err != nil {
@@ -294,9 +290,6 @@ func TestClientWithoutPermission(t *testing.T) {
 			"pool":   func(ctx context.Context) error { return second(pool.Next(ctx)) },
 			"bulk":   func(ctx context.Context) error { return first(c.IDs(ctx, "order", 1)) },
 			"decode": func(ctx context.Context) error { return second(c.Decode(ctx, 1)) },
-			"tags":   func(ctx context.Context) error { return second(c.Tags(ctx, bus.PageRequest{})) },
-			"states": func(ctx context.Context) error { return second(c.States(ctx)) },
-			"events": func(ctx context.Context) error { return first(c.Events(ctx)) },
 		} {
 			if err := f(testkit.Context(t)); !errors.Is(err, nats.ErrPermissionViolation) {
 				t.Errorf("%s, %s: %v", user, name, err)
@@ -319,33 +312,4 @@ func TestClientWithoutPermission(t *testing.T) {
 		})
 	}
 	callers.Wait()
-}
-
-// A change by an operator is sent once, and says how long its sender waits: so no generator carries it out later. A
-// request for IDs says nothing of that.
-func TestChangesAreSentOnce(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	headers := make(chan string, 10)
-	answers(t, s, "leaf.>", func(_ int64, msg *nats.Msg) *nats.Msg { headers <- msg.Header.Get("Leaf-Timeout"); return nil })
-	client := bus.NewClient(natskit.Connect(t, s), bus.NoHedging())
-	for limit, most := range map[time.Duration]int{200 * time.Millisecond: 200, time.Hour: 10_000} {
-		ctx, cancel := context.WithTimeout(t.Context(), limit)
-		ended := make(chan error)
-		go func() { _, err := client.DeleteTag(ctx, "order"); ended <- err }()
-		if got, err := strconv.Atoi(<-headers); err != nil || got <= 0 || got > most {
-			t.Errorf("a change of %v waits for %d ms, %v", limit, got, err)
-		}
-		if limit == time.Hour {
-			cancel()
-		}
-		if err := <-ended; err == nil || len(headers) > 0 {
-			t.Errorf("%v, and it was sent %d times more", err, len(headers))
-		}
-		cancel()
-	}
-	go func() { _, _ = client.Take(testkit.Context(t), "order", 1) }()
-	if got := <-headers; got != "" {
-		t.Errorf("a request for IDs waits for %s ms", got)
-	}
 }

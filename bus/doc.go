@@ -1,9 +1,10 @@
 // Package bus is what a service imports that gets its IDs over NATS: the client, the
-// subjects, the form of requests and replies, the errors and the events.
+// subjects, the form of requests and replies, and the errors.
 //
-// [Client] asks generators. [Client.Next] returns one ID, [Client.Pool] keeps IDs ready,
-// [Client.Take] returns a batch, and [Client.Events] follows what generators publish. A
-// program that speaks plain NATS finds its subjects and forms here, too.
+// [Client] asks generators. [Client.Next] returns one ID, [Client.Pool] keeps IDs ready, and
+// [Client.Take] returns a batch. A program that speaks plain NATS finds its subjects and forms
+// here, too. Package admin, below this one, is for operators, and package events follows what
+// generators publish.
 //
 // IDs are int64. Many are above 2^53, and JavaScript cannot read such numbers exactly. Use [ID] in JSON: it is encoded as
 // a string.

@@ -1,11 +1,16 @@
 package bus
 
 import (
+	"context"
+	"errors"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
 const (
@@ -168,4 +173,25 @@ func (in *inbox) purge() {
 	if len(in.late) > 0 {
 		time.AfterFunc(in.late[0].until.Sub(now), in.purge)
 	}
+}
+
+// denied returns the denial of the call, if NATS denied it.
+func (p *pending) denied(ctx context.Context) error {
+	nc := p.c.nc
+	if !errors.Is(nc.LastError(), nats.ErrPermissionViolation) {
+		return nil
+	}
+	publishes := func(subject string) bool { return subject == p.subject }
+	if err := wire.Denied(nc, p.before, p.c.inbox.subject, publishes); err != nil || p.probed {
+		return err
+	}
+	harmless := ""
+	if strings.HasPrefix(p.subject, SubjectSegment+".") || p.subject == SubjectSnowflake || p.subject == SubjectDecode {
+		harmless = p.subject
+	}
+	ctx, cancel := context.WithDeadline(ctx, p.attemptAt)
+	defer cancel()
+	var err error
+	p.probed, err = wire.Probe(ctx, nc, harmless, publishes)
+	return err
 }

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
 // Next returns one ID of tag. Callers that come while a request is under way share the next request, as
@@ -29,7 +31,7 @@ func (c *Client) NextSnowflake(ctx context.Context) (int64, error) {
 
 func (c *Client) next(ctx context.Context, gs *groups, tag string, from func() (*source, error)) (int64, error) {
 	if err := ctx.Err(); err != nil {
-		return 0, gaveUp(ctx, err)
+		return 0, wire.GaveUp(ctx, err)
 	}
 	deadline, bounded := ctx.Deadline()
 	g, b, id, err := gs.join(tag, from, deadline)

@@ -37,8 +37,6 @@ type request struct {
 	subject  string
 	count    int64 // of IDs; 0: body is the request
 	body     []byte
-	once     bool      // it is sent only once, and has all the time of its context
-	patience string    // the header [wire.HeaderTimeout]; empty: none
 	unhedged bool      // it is sent again only after an attempt
 	lateness *lateness // after how long it is late and sent again; nil: it is not for IDs
 
@@ -60,7 +58,6 @@ type pending struct {
 	sent     []sending
 	open     int           // of sent: without an answer
 	before   error         // the connection's last error when the call began
-	lost     uint64        // how often the connection was lost by then; only if the request is sent once
 	probed   bool          // the call has probed its permissions
 	deadline time.Time     // of its context, or else of the client; zero: none
 	own      bool          // the deadline is that of the client, and no context ends the call then
@@ -98,14 +95,11 @@ func (c *Client) ask(ctx context.Context, r request) (msg *nats.Msg, asked time.
 	if r.count > 0 {
 		p.body = strconv.AppendInt(p.number[:0], r.count, 10)
 	}
-	if err := c.checkSize(p.subject, p.body); err != nil {
+	if err := c.checkSize(p.subject); err != nil {
 		return nil, asked, err
 	}
 	now := time.Now()
 	p.attemptAt, p.before = now, c.nc.LastError()
-	if r.once {
-		p.lost = c.nc.Stats().Reconnects
-	}
 	var bounded bool
 	if p.deadline, bounded = ctx.Deadline(); !bounded && c.timeout > 0 && r.left == nil {
 		p.deadline, p.own = now.Add(c.timeout), true
@@ -131,11 +125,11 @@ func (c *Client) ask(ctx context.Context, r request) (msg *nats.Msg, asked time.
 				return a.msg, p.sent[a.i].at, nil
 			}
 		}
-		if errors.Is(err, nats.ErrConnectionClosed) && c.nc.IsDraining() && !(p.once && len(p.sent) > 0) {
+		if errors.Is(err, nats.ErrConnectionClosed) && c.nc.IsDraining() {
 			msg, err = p.drained(ctx)
 			return msg, now, err
 		}
-		if p.once || !retryable(err) || p.outOfQuota(err, now) {
+		if !retryable(err) || p.outOfQuota(err, now) {
 			p.note(err)
 			return nil, asked, err
 		}
@@ -150,7 +144,7 @@ func (p *pending) drained(ctx context.Context) (*nats.Msg, error) {
 		ctx, cancel = context.WithDeadline(ctx, p.deadline)
 		defer cancel()
 	}
-	msg, err := p.c.nc.RequestMsgWithContext(ctx, p.message(""))
+	msg, err := p.c.nc.RequestWithContext(ctx, p.subject, p.body)
 	if err == nil {
 		err = ReplyError(msg)
 	}
@@ -165,7 +159,7 @@ func (p *pending) attempt(now time.Time) error {
 			p.c.hedging.pay(p.hedges)
 			p.unpaid -= p.hedges
 		}
-		p.note(p.silent())
+		p.note(wire.Silent(p.subject))
 	}
 	p.ticks, p.hedges, p.heard, p.paused = 0, 0, false, false
 	p.attemptAt, p.tickAt = now.Add(p.length(now)), now.Add(leastHedgeDelay)
@@ -175,9 +169,6 @@ func (p *pending) attempt(now time.Time) error {
 	if again && p.late != nil {
 		p.late()
 		p.late = nil
-	}
-	if again && p.once {
-		return nil
 	}
 	err := p.send(now)
 	switch {
@@ -219,11 +210,8 @@ func (p *pending) tick(ctx context.Context, now time.Time) error {
 	if err := p.denied(ctx); err != nil {
 		return err
 	}
-	if p.once && p.c.nc.Stats().Reconnects > p.lost {
-		return nats.ErrDisconnected // nobody knows whether the request or its answer was lost
-	}
 	if p.lateness == nil || p.lateness.delay.Load() == 0 || p.unhedged || behind || p.ticks > mostHedges || !p.c.hedging.may(now) {
-		return p.c.away() // then the answers are lost
+		return wire.Away(p.c.nc) // then the answers are lost
 	}
 	if err := p.send(now); err != nil {
 		return err
@@ -234,18 +222,9 @@ func (p *pending) tick(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// away returns an error while the connection is lost. nats.go would send a request after the reconnect, when nobody waits
-// for the answer any more.
-func (c *Client) away() error {
-	if c.nc.Status() != nats.RECONNECTING {
-		return nil
-	}
-	return fmt.Errorf("the connection to NATS is lost: %w", nats.ErrConnectionReconnecting)
-}
-
-// send sends the request once.
+// send sends the request.
 func (p *pending) send(now time.Time) error {
-	if err := p.c.away(); err != nil {
+	if err := wire.Away(p.c.nc); err != nil {
 		return err
 	}
 	for i := 0; p.open >= mostAnswers; i++ {
@@ -256,19 +235,7 @@ func (p *pending) send(now time.Time) error {
 		return err
 	}
 	p.sent, p.open = append(p.sent, sending{token, now}), p.open+1
-	if p.patience == "" {
-		return p.c.nc.PublishRequest(p.subject, reply, p.body)
-	}
-	return p.c.nc.PublishMsg(p.message(reply))
-}
-
-// message returns the request as a message.
-func (p *pending) message(reply string) *nats.Msg {
-	msg := &nats.Msg{Subject: p.subject, Reply: reply, Data: p.body}
-	if p.patience != "" {
-		msg.Header = nats.Header{wire.HeaderTimeout: {p.patience}}
-	}
-	return msg
+	return p.c.nc.PublishRequest(p.subject, reply, p.body)
 }
 
 // wait waits for an answer, or until it is time to do something.
@@ -302,7 +269,7 @@ func (p *pending) look(a arrival, now time.Time) error {
 		p.open--
 	}
 	if noResponders(a.msg) {
-		return fmt.Errorf("no generator answers %s: none runs on this NATS, or each gets more requests than it can answer: %w", p.subject, nats.ErrNoResponders)
+		return wire.NoResponders(p.subject)
 	}
 	err := ReplyError(a.msg)
 	if err == nil && p.lateness != nil && !p.deaf {
@@ -358,18 +325,12 @@ func (p *pending) note(err error) {
 	}
 }
 
-// silent is the error of a request that was not answered.
-func (p *pending) silent() error {
-	return fmt.Errorf("no answer on %s in time: the generator is slow, cannot be reached, "+
-		"or waits for its store (`leaf nodes` shows it): %w", p.subject, context.DeadlineExceeded)
-}
-
 // gaveUp returns the error of a call whose time is over.
 func (p *pending) gaveUp(ctx context.Context) error {
 	if p.why == nil && p.open > 0 {
-		p.note(p.silent())
+		p.note(wire.Silent(p.subject))
 	}
-	err := gaveUp(ctx, cmp.Or(p.why, p.c.away(), ctx.Err(), context.DeadlineExceeded))
+	err := wire.GaveUp(ctx, cmp.Or(p.why, wire.Away(p.c.nc), ctx.Err(), context.DeadlineExceeded))
 	if ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) { // it was the client's timeout
 		err = fmt.Errorf("%w (%w)", err, context.DeadlineExceeded)
 	}

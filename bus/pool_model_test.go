@@ -13,6 +13,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"pgregory.net/rapid"
+
+	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
 // TestPoolModel plays plans: generators that are slow, give less than was asked for, fail and go
@@ -177,7 +179,7 @@ func (w *poolWorld) outage(ctx context.Context) error {
 		w.reason(why)
 		select {
 		case <-ctx.Done():
-			return gaveUp(ctx, why)
+			return wire.GaveUp(ctx, why)
 		case <-w.healed:
 			return nil
 		case <-time.After(o.To - w.now()):
@@ -206,7 +208,7 @@ func (w *poolWorld) answer(ctx context.Context, a poolAnswer, n int64) ([]Range,
 		if !a.Late || a.Does != poolGives {
 			why := fmt.Errorf("no answer: %w", ctx.Err())
 			w.reason(why)
-			return nil, gaveUp(ctx, why)
+			return nil, wire.GaveUp(ctx, why)
 		}
 	}
 	refuse := func(why error) ([]Range, error) {

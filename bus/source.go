@@ -45,7 +45,7 @@ func (s *source) some(ctx context.Context, n int64, terms request) (ranges []Ran
 		case quota != nil && err == nil && !divided:
 			s.quota.Store(nil)
 		case quota != nil && timedOut(err): // the quota made the requests so many
-			err = gaveUp(ctx, *quota)
+			err = wire.GaveUp(ctx, *quota)
 		}
 		return ranges, asked, err
 	}
@@ -98,7 +98,7 @@ func overlap(ranges []Range) bool {
 // says why there were no IDs in time.
 func (s *source) gaveUp(ctx context.Context) error {
 	if why := s.why.Load(); why != nil {
-		return gaveUp(ctx, *why)
+		return wire.GaveUp(ctx, *why)
 	}
-	return gaveUp(ctx, fmt.Errorf("no answer on %s in time", s.subject))
+	return wire.GaveUp(ctx, fmt.Errorf("no answer on %s in time", s.subject))
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/snowflake"
 )
@@ -54,22 +55,22 @@ func TestReplicasAreAwaited(t *testing.T) {
 }
 
 // late returns a source in which a replica answers first that has only the state before the claims: no tag, no worker.
-func (e *evidence) late(records ...bus.Worker) Source {
+func (e *evidence) late(records ...admin.Worker) Source {
 	from := e.source()
 	claims, asked := from.Claims, false
-	from.Claims = func(ctx context.Context, req bus.ClaimsRequest) (bus.ClaimsPage, error) {
+	from.Claims = func(ctx context.Context, req admin.ClaimsRequest) (admin.ClaimsPage, error) {
 		page, err := claims(ctx, req)
 		for i := range page.Claims {
 			if !asked {
-				page.Claims[i] = bus.TagClaims{Tag: page.Claims[i].Tag, End: 1, MaxID: 1}
+				page.Claims[i] = admin.TagClaims{Tag: page.Claims[i].Tag, End: 1, MaxID: 1}
 			}
 		}
 		asked = true
 		return page, err
 	}
 	answered := false
-	from.Workers = func(context.Context, bus.WorkersRequest) (bus.WorkersPage, error) {
-		page := bus.WorkersPage{Registry: "kv", Layout: snowflake.DefaultLayout()}
+	from.Workers = func(context.Context, admin.WorkersRequest) (admin.WorkersPage, error) {
+		page := admin.WorkersPage{Registry: "kv", Layout: snowflake.DefaultLayout()}
 		if answered {
 			page.Workers = records
 		}
@@ -85,14 +86,14 @@ func TestReplicaThatLags(t *testing.T) {
 	e := newEvidence(t)
 	e.claimed("order", 101, nil)
 	now := time.UnixMilli(time.Now().UnixMilli())
-	record := bus.Worker{Worker: 5, Node: "a", Acquired: now.Add(-time.Hour), ReservedUntil: now.Add(time.Hour)}
+	record := admin.Worker{Worker: 5, Node: "a", Acquired: now.Add(-time.Hour), ReservedUntil: now.Add(time.Hour)}
 	id := snowflake.DefaultLayout().Compose(snowflake.Parts{UnixMS: now.UnixMilli(), Worker: 5})
 
-	if got, err := TraceTag(t.Context(), e.late(), "order", 100); err != nil || got.Outcome != bus.NotRecorded {
+	if got, err := TraceTag(t.Context(), e.late(), "order", 100); err != nil || got.Outcome != NotRecorded {
 		t.Errorf("a trace of a tag: %+v, %v", got, err)
 	}
 	d := bus.Decoded{ID: bus.ID(id), UnixMS: now.UnixMilli(), Worker: 5}
-	if got, err := TraceSnowflake(t.Context(), e.late(record), d); err != nil || got.Outcome != bus.Claimed {
+	if got, err := TraceSnowflake(t.Context(), e.late(record), d); err != nil || got.Outcome != Claimed {
 		t.Errorf("a trace of a snowflake: %+v, %v", got, err)
 	}
 	o := Options{Taken: &Taken{}, TakenSnowflakes: &Runs{}}
@@ -126,14 +127,14 @@ func TestWorkersAreReadAgain(t *testing.T) {
 		readings := 0
 		from := Source{
 			JS: js, lag: 1,
-			Claims: func(context.Context, bus.ClaimsRequest) (bus.ClaimsPage, error) { return bus.ClaimsPage{}, nil },
-			Workers: func(context.Context, bus.WorkersRequest) (bus.WorkersPage, error) {
+			Claims: func(context.Context, admin.ClaimsRequest) (admin.ClaimsPage, error) { return admin.ClaimsPage{}, nil },
+			Workers: func(context.Context, admin.WorkersRequest) (admin.WorkersPage, error) {
 				record := recordOf("a", 10, 70)
 				if readings < c.rivals {
 					record.Rival = "b"
 				}
 				readings++
-				return bus.WorkersPage{Workers: []bus.Worker{record}}, nil
+				return admin.WorkersPage{Workers: []admin.Worker{record}}, nil
 			},
 		}
 		report, err := Run(t.Context(), from, Options{})

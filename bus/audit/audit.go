@@ -13,6 +13,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -29,12 +30,12 @@ const (
 // Source is where an audit reads. [FromClient] returns one.
 type Source struct {
 	JS     jetstream.JetStream
-	Claims func(context.Context, bus.ClaimsRequest) (bus.ClaimsPage, error)
+	Claims func(context.Context, admin.ClaimsRequest) (admin.ClaimsPage, error)
 	// Workers and States are for audits of all tags.
-	Workers func(context.Context, bus.WorkersRequest) (bus.WorkersPage, error)
-	States  func(context.Context) ([]bus.State, error)
+	Workers func(context.Context, admin.WorkersRequest) (admin.WorkersPage, error)
+	States  func(context.Context) ([]admin.State, error)
 	// Reveal is for IDs of opaque tags.
-	Reveal func(context.Context, bus.RevealRequest) (bus.Revealed, error)
+	Reveal func(context.Context, admin.RevealRequest) (admin.Revealed, error)
 
 	lag, stall time.Duration // of tests; 0: replicaLag and readStall
 }
@@ -52,16 +53,16 @@ type Options struct {
 // Report is what an audit found.
 type Report struct {
 	// Events is how many events were read, Since when the oldest of them was published.
-	Events  int64             `json:"events"`
-	Since   time.Time         `json:"since,omitzero"`
-	Tags    []bus.TagAudit    `json:"tags"`
-	Workers []bus.WorkerAudit `json:"workers,omitempty"`
-	Taken   *TakenReport      `json:"taken,omitempty"`
+	Events  int64         `json:"events"`
+	Since   time.Time     `json:"since,omitzero"`
+	Tags    []TagAudit    `json:"tags"`
+	Workers []WorkerAudit `json:"workers,omitempty"`
+	Taken   *TakenReport  `json:"taken,omitempty"`
 	// TakenSnowflakes says what became of the snowflakes that callers got. Unreported are those of which it is not recorded
 	// who held the worker at their time.
 	TakenSnowflakes *TakenReport `json:"taken_snowflakes,omitempty"`
 	// Contradictions are those of tags, workers and what was taken, together.
-	Contradictions []bus.Contradiction `json:"contradictions"`
+	Contradictions []Contradiction `json:"contradictions"`
 }
 
 // auditor is an audit that runs.
@@ -74,7 +75,7 @@ type auditor struct {
 	nodes   map[string]*node // the generators
 	last    uint64           // highest sequence of an event that was read
 	// What the registry says.
-	records     map[int64]bus.Worker
+	records     map[int64]admin.Worker
 	layout      snowflake.Layout
 	everyRecord bool // the registry has the records of all workers
 }
@@ -82,7 +83,7 @@ type auditor struct {
 // Run audits. It changes nothing, and may run while generators claim. Its errors are those of reading: contradictions
 // are in the report.
 func Run(ctx context.Context, from Source, o Options) (*Report, error) {
-	a := &auditor{Source: from, Options: o, report: Report{Contradictions: []bus.Contradiction{}},
+	a := &auditor{Source: from, Options: o, report: Report{Contradictions: []Contradiction{}},
 		tags: make(map[string]*tagTrail), nodes: make(map[string]*node)}
 	if a.Progress == nil {
 		a.Progress = func(string, uint64, uint64) {}
@@ -141,7 +142,7 @@ func (a *auditor) choose() error {
 func (a *auditor) readClaims(ctx context.Context) error {
 	known := make(map[string]bool)
 	suspects := make(map[string][]bus.Range)
-	note := func(page bus.ClaimsPage) {
+	note := func(page admin.ClaimsPage) {
 		for _, c := range page.Claims {
 			known[c.Tag] = true
 			audit, doubts := a.tag(c.Tag).audit(page.Store, c)
@@ -155,7 +156,7 @@ func (a *auditor) readClaims(ctx context.Context) error {
 	}
 	names := a.Tags
 	if len(names) == 0 {
-		for req := (bus.ClaimsRequest{}); ; {
+		for req := (admin.ClaimsRequest{}); ; {
 			page, err := a.Claims(ctx, req)
 			if err != nil {
 				return err
@@ -177,14 +178,14 @@ func (a *auditor) readClaims(ctx context.Context) error {
 	if err := a.examine(ctx, suspects); err != nil {
 		return err
 	}
-	slices.SortFunc(a.report.Tags, func(x, y bus.TagAudit) int { return strings.Compare(x.Tag, y.Tag) })
+	slices.SortFunc(a.report.Tags, func(x, y TagAudit) int { return strings.Compare(x.Tag, y.Tag) })
 	return nil
 }
 
 // readNamed reads how far these tags are claimed.
-func (a *auditor) readNamed(ctx context.Context, names []string, f func(bus.ClaimsPage)) error {
+func (a *auditor) readNamed(ctx context.Context, names []string, f func(admin.ClaimsPage)) error {
 	for len(names) > 0 {
-		page, err := a.Claims(ctx, bus.ClaimsRequest{Tags: names[:min(len(names), claimsAtOnce)]})
+		page, err := a.Claims(ctx, admin.ClaimsRequest{Tags: names[:min(len(names), claimsAtOnce)]})
 		if err != nil {
 			return err
 		}
@@ -207,9 +208,9 @@ func (a *auditor) examine(ctx context.Context, suspects map[string][]bus.Range) 
 	if err := a.awaitReplicas(ctx); err != nil {
 		return err
 	}
-	var audits []bus.TagAudit
+	var audits []TagAudit
 	again := make(map[string]bool) // tags that are doubtful by the second reading too
-	err := a.readNamed(ctx, slices.Sorted(maps.Keys(suspects)), func(page bus.ClaimsPage) {
+	err := a.readNamed(ctx, slices.Sorted(maps.Keys(suspects)), func(page admin.ClaimsPage) {
 		for _, c := range page.Claims {
 			audit, doubts := a.tag(c.Tag).audit(page.Store, c)
 			audits = append(audits, audit)
@@ -224,11 +225,11 @@ func (a *auditor) examine(ctx context.Context, suspects map[string][]bus.Range) 
 	}
 	for _, audit := range audits {
 		if ids := suspects[audit.Tag]; again[audit.Tag] && len(again) > mostDoubts && len(a.Tags) == 0 {
-			kind := bus.Overlap
+			kind := Overlap
 			if audit.Problem == "" && slices.ContainsFunc(ids, func(r bus.Range) bool { return r.Last >= int64(audit.End) }) {
-				kind = bus.Unclaimed // of the two it is the worse: the IDs may be handed out again
+				kind = Unclaimed // of the two it is the worse: the IDs may be handed out again
 			}
-			audit.Contradictions = append(audit.Contradictions, bus.Contradiction{
+			audit.Contradictions = append(audit.Contradictions, Contradiction{
 				Kind: kind, Tag: audit.Tag, First: bus.ID(ids[0].First), Last: bus.ID(ids[0].Last),
 				Message: fmt.Sprintf("its events contradict each other or the record: `leaf audit %s` names them", audit.Tag)})
 		} else if len(ids) > 0 {

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 )
 
 const (
@@ -21,10 +22,10 @@ const (
 
 // FromClient returns what the client of an installation can read. js is where the event stream is. Questions that no
 // generator can answer now are repeated for up to 10 s.
-func FromClient(c *bus.Client, js jetstream.JetStream) Source {
-	reveal := func(ctx context.Context, req bus.RevealRequest) (bus.Revealed, error) {
+func FromClient(c *admin.Client, js jetstream.JetStream) Source {
+	reveal := func(ctx context.Context, req admin.RevealRequest) (admin.Revealed, error) {
 		numbers, err := c.RevealIDs(ctx, req.Tag, req.IDs...)
-		return bus.Revealed{Tag: req.Tag, Numbers: numbers}, err
+		return admin.Revealed{Tag: req.Tag, Numbers: numbers}, err
 	}
 	return Source{JS: js, Claims: repeatedly(c.Claims), Workers: repeatedly(c.Workers), States: c.States, Reveal: repeatedly(reveal)}
 }

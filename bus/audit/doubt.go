@@ -11,6 +11,8 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/events"
 )
 
 // mostWitnesses is how many claims of doubtful IDs of one tag are compared with each other: so many below the end of all
@@ -40,18 +42,18 @@ func (w witness) same(o witness) bool {
 	return w.First == o.First && w.Last == o.Last && w.Node == o.Node && (w.id == o.id || w.id == "" || o.id == "")
 }
 
-func claimOf(e bus.RefillEvent, at time.Time) allocator.Claim {
+func claimOf(e events.Refill, at time.Time) allocator.Claim {
 	return allocator.Claim{First: e.First, Last: e.Last, Node: e.Node, Time: at}
 }
 
 // doubt reads the events of a tag again, and names those that contradict each other, or the tag's record, in doubtful IDs.
 // So an audit need not remember every event. last is the sequence of the last event that was read before the record.
-func doubt(ctx context.Context, from Source, c bus.TagClaims, ids []bus.Range, last uint64) ([]bus.Contradiction, error) {
+func doubt(ctx context.Context, from Source, c admin.TagClaims, ids []bus.Range, last uint64) ([]Contradiction, error) {
 	var below, above []witness // the end of all claims
 	if c.Last != nil {
 		below = append(below, witness{Claim: *c.Last})
 	}
-	err := readBodies(ctx, from, refillEvents+c.Tag, isRefill, func(msg jetstream.Msg, event bus.Event, e bus.RefillEvent) {
+	err := readBodies(ctx, from, refillEvents+c.Tag, isRefill, func(msg jetstream.Msg, event events.Event, e events.Refill) {
 		w := witness{Claim: claimOf(e, event.Time), id: event.ID, place: place(msg)}
 		if !slices.ContainsFunc(ids, w.ids().Overlaps) {
 			return
@@ -78,7 +80,7 @@ func doubt(ctx context.Context, from Source, c bus.TagClaims, ids []bus.Range, l
 }
 
 // compare names the claims that contradict each other, or the tag's record.
-func compare(c bus.TagClaims, all []witness) (found []bus.Contradiction) {
+func compare(c admin.TagClaims, all []witness) (found []Contradiction) {
 	var above []witness // the end of all claims
 	for i, w := range all {
 		if c.Problem == "" && w.early && w.Last >= int64(c.End) {
@@ -88,7 +90,7 @@ func compare(c bus.TagClaims, all []witness) (found []bus.Contradiction) {
 			if len(found) == mostContradictions || !w.ids().Overlaps(o.ids()) || w.same(o) {
 				continue
 			}
-			found = append(found, bus.Contradiction{Kind: bus.Overlap, Tag: c.Tag, First: bus.ID(max(w.First, o.First)), Last: bus.ID(min(w.Last, o.Last)),
+			found = append(found, Contradiction{Kind: Overlap, Tag: c.Tag, First: bus.ID(max(w.First, o.First)), Last: bus.ID(min(w.Last, o.Last)),
 				Message: fmt.Sprintf("%v, and %v", o, w)})
 		}
 	}
@@ -100,7 +102,7 @@ func compare(c bus.TagClaims, all []witness) (found []bus.Contradiction) {
 
 // unclaimed is the contradiction that claims lie above the end of all claims. A record that was put back contradicts all
 // events since: the highest is named.
-func unclaimed(c bus.TagClaims, above []witness) bus.Contradiction {
+func unclaimed(c admin.TagClaims, above []witness) Contradiction {
 	byLast := func(x, y witness) int { return cmp.Compare(x.Last, y.Last) }
 	lowest, highest := slices.MinFunc(above, byLast), slices.MaxFunc(above, byLast)
 	others := ""
@@ -111,6 +113,6 @@ func unclaimed(c bus.TagClaims, above []witness) bus.Contradiction {
 	if c.End == 0 {
 		record = "the tag has no record: it was lost, or an event is forged"
 	}
-	return bus.Contradiction{Kind: bus.Unclaimed, Tag: c.Tag, First: bus.ID(max(lowest.First, int64(c.End))), Last: bus.ID(highest.Last),
+	return Contradiction{Kind: Unclaimed, Tag: c.Tag, First: bus.ID(max(lowest.First, int64(c.End))), Last: bus.ID(highest.Last),
 		Message: fmt.Sprintf("%v%s, but %s", highest, others, record)}
 }

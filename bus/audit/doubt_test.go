@@ -8,6 +8,8 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
@@ -47,7 +49,7 @@ func TestContradictoryClaims(t *testing.T) {
 			e := newEvidence(t)
 			for _, r := range c.events {
 				if r.node == "" {
-					deleted := wire.Encode(bus.TagEvent{TagRecord: bus.TagRecord{Tag: "order", MaxID: bus.ID(r.last)}})
+					deleted := wire.Encode(events.Tag{TagRecord: admin.TagRecord{Tag: "order", MaxID: bus.ID(r.last)}})
 					e.publish(eventMessage("info.tag.deleted", "order", r.id, deleted))
 					continue
 				}
@@ -66,7 +68,7 @@ func TestContradictoryClaims(t *testing.T) {
 }
 
 // want compares contradictions with their description.
-func (e *evidence) want(found []bus.Contradiction, want string) {
+func (e *evidence) want(found []Contradiction, want string) {
 	e.t.Helper()
 	var each []string
 	if want != "" {
@@ -78,7 +80,7 @@ func (e *evidence) want(found []bus.Contradiction, want string) {
 	}
 	for i, text := range each {
 		head, words, _ := strings.Cut(text, ": ")
-		at := slices.IndexFunc(found, func(c bus.Contradiction) bool {
+		at := slices.IndexFunc(found, func(c Contradiction) bool {
 			if c.Tag != "order" || fmt.Sprintf("%s %d-%d", c.Kind, c.First, c.Last) != head {
 				return false
 			}
@@ -187,7 +189,7 @@ func TestContradictionsOfManyTags(t *testing.T) {
 		e.refill(fmt.Sprint("tag-", i), "a", 11, 20, 2)
 	}
 	claim(1, 10)
-	if found := e.audit(nil).Contradictions; len(found) != tags || found[0].Kind != bus.Unclaimed || !strings.Contains(found[0].Message, "`leaf audit "+found[0].Tag) {
+	if found := e.audit(nil).Contradictions; len(found) != tags || found[0].Kind != Unclaimed || !strings.Contains(found[0].Message, "`leaf audit "+found[0].Tag) {
 		t.Errorf("records that were put back: %d contradictions %+v", len(found), found)
 	}
 	e.asked, e.onAsk = 0, func(asked int) {
@@ -203,7 +205,7 @@ func TestContradictionsOfManyTags(t *testing.T) {
 func TestDamagedEvents(t *testing.T) {
 	t.Parallel()
 	e := newEvidence(t)
-	good := wire.Encode(bus.RefillEvent{Node: "a", Tag: "order", First: 1, Last: 10})
+	good := wire.Encode(events.Refill{Node: "a", Tag: "order", First: 1, Last: 10})
 	e.refill("order", "a", 1, 10, 1)
 	for i, body := range []string{"", "garbage", "null", "{}", `{"node":"a","tag":"order","first":"5","last":"4"}`,
 		`{"node":"a","tag":"order","first":"0","last":"4"}`, `{"node":"a","tag":"other","first":"1","last":"4"}`} {
@@ -215,11 +217,11 @@ func TestDamagedEvents(t *testing.T) {
 	delete(noTime.Header, wire.HeaderTime)
 	e.publish(noTime)
 	for _, name := range []string{"ord!er", "ord$er", strings.Repeat("a", 200)} {
-		e.publish(eventMessage("info.segment.refill", name, 60, wire.Encode(bus.RefillEvent{Node: "a", Tag: name, First: 1, Last: 10})))
-		e.publish(eventMessage("info.tag.updated", name, 60, wire.Encode(bus.TagEvent{TagRecord: bus.TagRecord{Tag: name, MaxID: 5}})))
+		e.publish(eventMessage("info.segment.refill", name, 60, wire.Encode(events.Refill{Node: "a", Tag: name, First: 1, Last: 10})))
+		e.publish(eventMessage("info.tag.updated", name, 60, wire.Encode(events.Tag{TagRecord: admin.TagRecord{Tag: name, MaxID: 5}})))
 	}
 	e.publish(eventMessage("info.tag.updated", "shop.worker.a", 70, []byte("garbage")))
-	e.publish(eventMessage("info.worker.acquired", "5", 70, wire.Encode(bus.WorkerEvent{Node: "a", Worker: 6})))
+	e.publish(eventMessage("info.worker.acquired", "5", 70, wire.Encode(events.Worker{Node: "a", Worker: 6})))
 	e.publish(eventMessage("info.worker.acquired", "5", 70, []byte("garbage")))
 	e.publish(eventMessage("info.future.what", "order", 70, []byte("{}")))
 	e.claimed("order", 11, nil)

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -16,7 +16,7 @@ type node struct {
 	// The last of its refill events. A generator publishes one event after the other, so one that it published twice, because
 	// the answer was lost, comes twice in a row.
 	id     string
-	refill bus.RefillEvent
+	refill events.Refill
 }
 
 // readEvents reads the events that the stream has now.
@@ -44,16 +44,16 @@ func (a *auditor) readSubject(ctx context.Context, subject string) error {
 
 // event adds an event. It skips those that are about neither tags nor workers.
 func (a *auditor) event(msg jetstream.Msg) {
-	event, err := bus.ParseEvent(msg.Subject(), msg.Headers(), msg.Data())
+	event, err := events.Parse(msg.Subject(), msg.Headers(), msg.Data())
 	if err != nil {
 		a.damaged(msg, err)
 		return
 	}
-	if e, ok := event.Body.(bus.WorkerEvent); ok && !isWorker(event, e) {
+	if e, ok := event.Body.(events.Worker); ok && !isWorker(event, e) {
 		a.damaged(msg, fmt.Errorf("the message on %q is about another worker: %.200s", msg.Subject(), event.Data))
 		return
 	}
-	if e, ok := event.Body.(bus.RefillEvent); ok {
+	if e, ok := event.Body.(events.Refill); ok {
 		if !isRefill(event, e) {
 			a.damaged(msg, fmt.Errorf("the message on %q is not that of a refill: %.200s", msg.Subject(), event.Data))
 			return
@@ -72,9 +72,9 @@ func (a *auditor) event(msg jetstream.Msg) {
 		a.report.Since = event.Time
 	}
 	switch e := event.Body.(type) {
-	case bus.RefillEvent:
+	case events.Refill:
 		a.tag(e.Tag).refill(event.Time, e)
-	case bus.TagEvent: // a deletion is no refill, and IDs below its end may be in no event
+	case events.Tag: // a deletion is no refill, and IDs below its end may be in no event
 		if e.Tag == event.Key && allocator.CheckTag(e.Tag) == nil {
 			a.tag(e.Tag).move(int64(e.MaxID))
 		}
@@ -85,21 +85,21 @@ func (a *auditor) event(msg jetstream.Msg) {
 const mostNode = 64
 
 // isRefill reports whether a body is that of a refill event.
-func isRefill(event bus.Event, e bus.RefillEvent) bool {
+func isRefill(event events.Event, e events.Refill) bool {
 	return e.Tag == event.Key && e.First >= 1 && e.First <= e.Last && len(e.Node) <= mostNode && allocator.CheckTag(e.Tag) == nil
 }
 
 // isWorker reports whether a body is that of an event of the worker that the subject names.
-func isWorker(event bus.Event, e bus.WorkerEvent) bool {
+func isWorker(event events.Event, e events.Worker) bool {
 	return fmt.Sprint(e.Worker) == event.Key && max(len(e.Node), len(e.Holder)) <= mostNode
 }
 
 // readBodies calls f with the events on a subject that can be read, have a body of this type, and pass the check.
 func readBodies[T any](
-	ctx context.Context, from Source, subject string, check func(bus.Event, T) bool, f func(jetstream.Msg, bus.Event, T),
+	ctx context.Context, from Source, subject string, check func(events.Event, T) bool, f func(jetstream.Msg, events.Event, T),
 ) error {
 	return from.readAll(ctx, subject, jetstream.DeliverAllPolicy, func(msg jetstream.Msg, _ uint64) {
-		event, err := bus.ParseEvent(msg.Subject(), msg.Headers(), msg.Data())
+		event, err := events.Parse(msg.Subject(), msg.Headers(), msg.Data())
 		if body, ok := event.Body.(T); err == nil && ok && check(event, body) {
 			f(msg, event, body)
 		}
@@ -135,7 +135,7 @@ func (a *auditor) worker(number int64) *workerTrail {
 
 // damaged notes a message that should be evidence, and cannot be read. It names the sequence number, for `nats stream rmm`.
 func (a *auditor) damaged(msg jetstream.Msg, err error) {
-	c := bus.Contradiction{Kind: bus.DamagedEvent, Message: place(msg) + ": " + err.Error()}
+	c := Contradiction{Kind: DamagedEvent, Message: place(msg) + ": " + err.Error()}
 	subject := msg.Subject()
 	found := &a.report.Contradictions
 	tokens := strings.SplitN(subject, ".", 6)
@@ -155,7 +155,7 @@ func (a *auditor) damaged(msg jetstream.Msg, err error) {
 func place(msg jetstream.Msg) string {
 	about, err := msg.Metadata()
 	if err != nil {
-		return "a message of " + bus.EventStream
+		return "a message of " + events.Stream
 	}
-	return fmt.Sprintf("message %d of %s", about.Sequence.Stream, bus.EventStream)
+	return fmt.Sprintf("message %d of %s", about.Sequence.Stream, events.Stream)
 }

@@ -62,16 +62,16 @@ func newHistory(random *rand.Rand, tag string, id *int) *history {
 }
 
 // want is what an audit must find.
-func (h *history) want() (kinds []string, a bus.TagAudit) {
+func (h *history) want() (kinds []string, a TagAudit) {
 	times := make(map[int64]int)
-	nodes := make(map[string]bus.Share)
+	nodes := make(map[string]Share)
 	recorded := h.last == nil
 	var top int64
 	a.From = bus.ID(h.end)
 	for _, e := range h.events {
 		recorded = recorded || e.First == h.last.First && e.Last == h.last.Last && e.Node == h.last.Node
 		s := nodes[e.Node]
-		nodes[e.Node] = bus.Share{Node: e.Node, Refills: s.Refills + 1, IDs: s.IDs + e.Last - e.First + 1}
+		nodes[e.Node] = Share{Node: e.Node, Refills: s.Refills + 1, IDs: s.IDs + e.Last - e.First + 1}
 		for id := e.First; id <= e.Last; id++ {
 			times[id]++
 		}
@@ -88,10 +88,10 @@ func (h *history) want() (kinds []string, a bus.TagAudit) {
 		}
 	}
 	if overlap {
-		kinds = append(kinds, string(bus.Overlap))
+		kinds = append(kinds, string(Overlap))
 	}
 	if top >= h.end && top > 0 {
-		kinds = append(kinds, string(bus.Unclaimed))
+		kinds = append(kinds, string(Unclaimed))
 	}
 	within, before := false, true
 	for id := int64(1); id <= top; id++ {
@@ -164,10 +164,10 @@ func TestRandomHistories(t *testing.T) {
 			bad++
 		}
 		type numbers struct{ events, from, reported, lost, gaps, skipped, unreported int64 }
-		count := func(a bus.TagAudit) numbers {
+		count := func(a TagAudit) numbers {
 			return numbers{a.Events, int64(a.From), a.Reported, a.Lost, a.Gaps, a.Skipped, a.Unreported}
 		}
-		for _, got := range []bus.TagAudit{found, whole.Tags[i]} {
+		for _, got := range []TagAudit{found, whole.Tags[i]} {
 			if got.Tag != h.tag || count(got) != count(counts) || len(got.Shares) != len(counts.Shares) {
 				t.Errorf("%s: %+v, want %+v", h.tag, got, counts)
 			}

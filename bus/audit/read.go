@@ -10,7 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
@@ -60,7 +60,7 @@ func (s Source) readAll(
 		FilterSubjects: []string{subject}, DeliverPolicy: policy, InactiveThreshold: idleConsumer,
 	})
 	if err != nil {
-		return unanswered(ctx, fmt.Errorf("reading stream %s: %w", bus.EventStream, err))
+		return unanswered(ctx, fmt.Errorf("reading stream %s: %w", events.Stream, err))
 	}
 	defer func() { // else the server keeps it until idleConsumer is over
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
@@ -73,7 +73,7 @@ func (s Source) readAll(
 	}
 	messages, err := consumer.Messages(jetstream.PullMaxMessages(readAhead))
 	if err != nil {
-		return fmt.Errorf("reading stream %s: %w", bus.EventStream, err)
+		return fmt.Errorf("reading stream %s: %w", events.Stream, err)
 	}
 	stop := context.AfterFunc(ctx, messages.Stop)
 	defer stop()
@@ -86,11 +86,11 @@ func (s Source) readAll(
 		msg, err := messages.Next()
 		switch {
 		case ctx.Err() != nil:
-			return fmt.Errorf("reading stream %s: %w", bus.EventStream, context.Cause(ctx))
+			return fmt.Errorf("reading stream %s: %w", events.Stream, context.Cause(ctx))
 		case err != nil && stalled.Load():
-			return fmt.Errorf("reading stream %s: %w", bus.EventStream, errStalled)
+			return fmt.Errorf("reading stream %s: %w", events.Stream, errStalled)
 		case err != nil:
-			return fmt.Errorf("reading stream %s: %w", bus.EventStream, err)
+			return fmt.Errorf("reading stream %s: %w", events.Stream, err)
 		}
 		stall.Stop()
 		about, err := msg.Metadata()
@@ -136,7 +136,7 @@ func Next(ctx context.Context, js jetstream.JetStream, subject string, after uin
 	case errors.Is(err, jetstream.ErrMsgNotFound): // removed since
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("stream %s: %w", bus.EventStream, err)
+		return nil, fmt.Errorf("stream %s: %w", events.Stream, err)
 	}
 	return next, nil
 }
@@ -153,12 +153,12 @@ func openAt(ctx context.Context, js jetstream.JetStream, subject string) (jetstr
 
 // eventStream returns the event stream, for reads that only its leader answers; nil: there is none, in a new installation.
 func eventStream(ctx context.Context, js jetstream.JetStream) (jetstream.Stream, error) {
-	stream, err := js.Stream(ctx, bus.EventStream)
+	stream, err := js.Stream(ctx, events.Stream)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("stream %s: %w", bus.EventStream, err)
+		return nil, fmt.Errorf("stream %s: %w", events.Stream, err)
 	}
 	stream.CachedInfo().Config.AllowDirect = false // for this handle
 	return stream, nil
@@ -171,7 +171,7 @@ func lastOn(ctx context.Context, stream jetstream.Stream, subject string) (*jets
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("stream %s: %w", bus.EventStream, err)
+		return nil, fmt.Errorf("stream %s: %w", events.Stream, err)
 	}
 	return last, nil
 }

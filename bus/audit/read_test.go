@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
@@ -46,7 +46,7 @@ func newFilled(t *testing.T) *filled {
 }
 
 func (f *filled) make(ctx context.Context) (err error) {
-	f.stream, err = f.js.CreateStream(ctx, jetstream.StreamConfig{Name: bus.EventStream, Subjects: []string{bus.EventSubjects}})
+	f.stream, err = f.js.CreateStream(ctx, jetstream.StreamConfig{Name: events.Stream, Subjects: []string{events.Subjects}})
 	return err
 }
 
@@ -81,7 +81,7 @@ func TestReadingEnds(t *testing.T) {
 		"the context ends":     {func(_ context.Context, _ *filled, cancel func()) error { cancel(); return nil }, context.Canceled, ""},
 		"the stream is purged": {func(ctx context.Context, f *filled, _ func()) error { return f.stream.Purge(ctx) }, errStalled, ""},
 		"the stream is made again": {func(ctx context.Context, f *filled, _ func()) error {
-			return errors.Join(f.js.DeleteStream(ctx, bus.EventStream), f.make(ctx))
+			return errors.Join(f.js.DeleteStream(ctx, events.Stream), f.make(ctx))
 		}, nil, "LEAF_EVENTS"},
 		"the server ends": {func(_ context.Context, f *filled, _ func()) error { f.s.Close(); return nil }, nil, "LEAF_EVENTS"},
 	} {

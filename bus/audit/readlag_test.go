@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 )
 
 // lagging is a JetStream with an event stream of which the leader has messages up to last. A consumer is at a replica
@@ -111,8 +112,8 @@ func TestReadingFromADeposedLeader(t *testing.T) {
 		if err := Read(t.Context(), deposed{}, refillEvents+"invoice", jetstream.DeliverAllPolicy, nil); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Read: %v", err)
 		}
-		claims := func(context.Context, bus.ClaimsRequest) (bus.ClaimsPage, error) {
-			return bus.ClaimsPage{Claims: []bus.TagClaims{{Tag: "invoice", End: 369, MaxID: 369, Order: bus.OrderStrict}}}, nil
+		claims := func(context.Context, admin.ClaimsRequest) (admin.ClaimsPage, error) {
+			return admin.ClaimsPage{Claims: []admin.TagClaims{{Tag: "invoice", End: 369, MaxID: 369, Order: bus.OrderStrict}}}, nil
 		}
 		if got, err := TraceTag(t.Context(), Source{JS: deposed{}, Claims: claims}, "invoice", 538); err == nil {
 			t.Errorf("a trace: %+v", got)

@@ -7,12 +7,13 @@ import (
 
 	"github.com/leafbus/leafbus/allocator/opaque"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 )
 
 // revealTaken replaces the IDs that were taken of opaque tags by their numbers: all claims are of numbers.
 func (a *auditor) revealTaken(ctx context.Context) error {
-	var domains []bus.TagClaims
-	err := a.readNamed(ctx, a.Taken.names(), func(page bus.ClaimsPage) {
+	var domains []admin.TagClaims
+	err := a.readNamed(ctx, a.Taken.names(), func(page admin.ClaimsPage) {
 		for _, c := range page.Claims {
 			if c.Opaque != "" {
 				domains = append(domains, c)
@@ -40,14 +41,14 @@ func (a *auditor) revealTaken(ctx context.Context) error {
 }
 
 // reveal adds the numbers of runs of IDs of an opaque tag. What is above its domain is no ID, and stays as it is: nothing there was claimed.
-func (a *auditor) reveal(ctx context.Context, c bus.TagClaims, runs []bus.Range, numbers *Runs) error {
+func (a *auditor) reveal(ctx context.Context, c admin.TagClaims, runs []bus.Range, numbers *Runs) error {
 	last := opaque.Domain(c.Opaque).Last()
 	var ids []bus.ID
 	flush := func() error {
 		if len(ids) == 0 {
 			return nil
 		}
-		revealed, err := a.Reveal(ctx, bus.RevealRequest{Tag: c.Tag, IDs: ids})
+		revealed, err := a.Reveal(ctx, admin.RevealRequest{Tag: c.Tag, IDs: ids})
 		if err != nil {
 			return err
 		}
@@ -68,7 +69,7 @@ func (a *auditor) reveal(ctx context.Context, c bus.TagClaims, runs []bus.Range,
 			continue
 		}
 		for id := range r.All() {
-			if ids = append(ids, bus.ID(id)); len(ids) == bus.MostRevealed {
+			if ids = append(ids, bus.ID(id)); len(ids) == admin.MostRevealed {
 				if err := flush(); err != nil {
 					return err
 				}

@@ -7,11 +7,12 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 )
 
 // strict sets how far a strict tag is claimed, and its last claim.
 func (e *evidence) strict(tag string, end int64, last *allocator.Claim) {
-	e.claims[tag] = bus.TagClaims{Order: bus.OrderStrict, End: bus.ID(end), MaxID: bus.ID(end), Last: last}
+	e.claims[tag] = admin.TagClaims{Order: bus.OrderStrict, End: bus.ID(end), MaxID: bus.ID(end), Last: last}
 }
 
 // A strict tag has no refill events, so its IDs are neither lost nor unreported. An event of it is forged: it is a
@@ -25,7 +26,7 @@ func TestAuditOfStrictTags(t *testing.T) {
 	e.refill("order", "f", 101, 110, 2)
 	e.strict("below", 101, last)
 	e.refill("below", "f", 1, 10, 3)
-	e.claims["marker"] = bus.TagClaims{Order: bus.OrderStrict}
+	e.claims["marker"] = admin.TagClaims{Order: bus.OrderStrict}
 	var taken Taken // no event has any of them, and that is not worth a word
 	taken.Add("invoice", bus.Range{First: 1, Last: 104})
 	for _, tags := range [][]string{nil, {"below", "marker", "order"}} {
@@ -33,8 +34,8 @@ func TestAuditOfStrictTags(t *testing.T) {
 		if *r.Taken != (TakenReport{IDs: 104, Unclaimed: 4}) {
 			t.Errorf("%+v", r.Taken)
 		}
-		found := slices.DeleteFunc(r.Contradictions, func(c bus.Contradiction) bool {
-			return c.Tag == "invoice" && c.Kind == bus.TakenUnclaimed && c.First == 101
+		found := slices.DeleteFunc(r.Contradictions, func(c Contradiction) bool {
+			return c.Tag == "invoice" && c.Kind == TakenUnclaimed && c.First == 101
 		})
 		e.want(found, "unclaimed 101-110: f claimed 101 to 110, event-2, message 1 of LEAF_EVENTS, the record was put back, or an event is forged")
 		for _, a := range r.Tags {
@@ -60,16 +61,16 @@ func TestTraceOfStrictTags(t *testing.T) {
 	for _, c := range []struct {
 		tag     string
 		id      int64
-		outcome bus.TraceOutcome
+		outcome TraceOutcome
 		claims  int
 		words   string
 	}{
-		{"invoice", 100, bus.Claimed, 1, "claimed by a at 2026-01-02T03:04:05.001Z in 91 to 100, the last claim of this strict tag"},
-		{"invoice", 90, bus.NotRecorded, 0, "Claims of a strict tag are not kept one by one"},
-		{"invoice", 101, bus.NotClaimed, 0, "invoice is claimed below 101"},
-		{"moved", 500, bus.NotRecorded, 0, "not kept one by one"},
-		{"forged", 5, bus.Claimed, 1, "claimed by f"},
-		{"forged", 50, bus.NotRecorded, 0, "not kept one by one"},
+		{"invoice", 100, Claimed, 1, "claimed by a at 2026-01-02T03:04:05.001Z in 91 to 100, the last claim of this strict tag"},
+		{"invoice", 90, NotRecorded, 0, "Claims of a strict tag are not kept one by one"},
+		{"invoice", 101, NotClaimed, 0, "invoice is claimed below 101"},
+		{"moved", 500, NotRecorded, 0, "not kept one by one"},
+		{"forged", 5, Claimed, 1, "claimed by f"},
+		{"forged", 50, NotRecorded, 0, "not kept one by one"},
 	} {
 		got, err := TraceTag(t.Context(), e.source(), c.tag, c.id)
 		if err != nil || got.Outcome != c.outcome || len(got.Claims) != c.claims || !strings.Contains(got.Message, c.words) || got.Order != bus.OrderStrict {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/events"
 )
 
 // mostContradictions is how many contradictions of one tag or worker are named.
@@ -17,15 +19,15 @@ const mostContradictions = 100
 type tagTrail struct {
 	runs    Runs
 	events  int64
-	since   time.Time           // when the first refill event was published
-	top     bus.RefillEvent     // the one with the highest range
-	shares  []bus.Share         // by node; there are few
-	moves   []int64             // max_ids that operators set
-	damaged []bus.Contradiction // events that cannot be read
+	since   time.Time       // when the first refill event was published
+	top     events.Refill   // the one with the highest range
+	shares  []Share         // by node; there are few
+	moves   []int64         // max_ids that operators set
+	damaged []Contradiction // events that cannot be read
 }
 
 // refill adds a refill event.
-func (t *tagTrail) refill(at time.Time, e bus.RefillEvent) {
+func (t *tagTrail) refill(at time.Time, e events.Refill) {
 	if t.events++; t.events == 1 {
 		t.since = at
 	}
@@ -34,10 +36,10 @@ func (t *tagTrail) refill(at time.Time, e bus.RefillEvent) {
 	if e.Last >= t.top.Last {
 		t.top = e
 	}
-	i := slices.IndexFunc(t.shares, func(s bus.Share) bool { return s.Node == e.Node })
+	i := slices.IndexFunc(t.shares, func(s Share) bool { return s.Node == e.Node })
 	if i < 0 {
 		i = len(t.shares)
-		t.shares = append(t.shares, bus.Share{Node: e.Node})
+		t.shares = append(t.shares, Share{Node: e.Node})
 	}
 	t.shares[i].Refills++
 	t.shares[i].IDs = plus(t.shares[i].IDs, r.Len())
@@ -52,15 +54,15 @@ func (t *tagTrail) move(maxID int64) {
 
 // audit compares the events with the tag's claims, which were read later. doubts are IDs that two claims may share, or that
 // were claimed above the end. [doubt] names the claims.
-func (t *tagTrail) audit(store string, c bus.TagClaims) (a bus.TagAudit, doubts []bus.Range) {
-	a = bus.TagAudit{
+func (t *tagTrail) audit(store string, c admin.TagClaims) (a TagAudit, doubts []bus.Range) {
+	a = TagAudit{
 		TagClaims: c, Store: store, Events: t.events, Since: t.since, Shares: t.shares,
-		Contradictions: append([]bus.Contradiction{}, t.damaged...),
+		Contradictions: append([]Contradiction{}, t.damaged...),
 	}
 	if a.Shares == nil {
-		a.Shares = []bus.Share{}
+		a.Shares = []Share{}
 	}
-	slices.SortFunc(a.Shares, func(x, y bus.Share) int { return cmp.Or(cmp.Compare(y.IDs, x.IDs), cmp.Compare(x.Node, y.Node)) })
+	slices.SortFunc(a.Shares, func(x, y Share) int { return cmp.Or(cmp.Compare(y.IDs, x.IDs), cmp.Compare(x.Node, y.Node)) })
 	runs := t.runs.Finish()
 	for i, r := range runs {
 		a.Reported += r.Len()
@@ -84,7 +86,7 @@ func (t *tagTrail) audit(store string, c bus.TagClaims) (a bus.TagAudit, doubts 
 		doubts = append(doubts, bus.Range{First: r.First, Last: r.First})
 	}
 	if c.Problem != "" {
-		a.Contradictions = append(a.Contradictions, bus.Contradiction{Kind: bus.DamagedRecord, Tag: c.Tag, Message: c.Problem})
+		a.Contradictions = append(a.Contradictions, Contradiction{Kind: DamagedRecord, Tag: c.Tag, Message: c.Problem})
 		return a, doubts // End is not known
 	}
 	if t.top.Last >= int64(c.End) && t.events > 0 {
@@ -113,14 +115,14 @@ func (t *tagTrail) between(last, next int64) (lost, skipped int64) {
 }
 
 // record returns what the tag's records contradict among themselves.
-func record(store string, c bus.TagClaims) (found []bus.Contradiction) {
+func record(store string, c admin.TagClaims) (found []Contradiction) {
 	if c.MaxID > 0 && c.MaxID < c.End {
-		found = append(found, bus.Contradiction{Kind: bus.StoreBehind, Tag: c.Tag, First: c.MaxID, Last: c.End - 1, Message: fmt.Sprintf(
+		found = append(found, Contradiction{Kind: StoreBehind, Tag: c.Tag, First: c.MaxID, Last: c.End - 1, Message: fmt.Sprintf(
 			"the %s store has max_id %d, and all IDs below %d are claimed: the store went backwards. No ID repeats: the next refill "+
 				"moves it up, and `leaf tag advance %s` does so now. But with --shared-table, see docs/mysql.md", store, c.MaxID, c.End, c.Tag)})
 	}
 	if l := c.Last; l != nil && (l.First < 1 || l.Last < l.First || l.Last >= int64(c.End)) {
-		found = append(found, bus.Contradiction{Kind: bus.DamagedRecord, Tag: c.Tag, First: bus.ID(l.First), Last: bus.ID(l.Last), Message: fmt.Sprintf(
+		found = append(found, Contradiction{Kind: DamagedRecord, Tag: c.Tag, First: bus.ID(l.First), Last: bus.ID(l.Last), Message: fmt.Sprintf(
 			"the record says that %s claimed %d to %d last, but also that all claims end below %d", l.Node, l.First, l.Last, c.End)})
 	}
 	return found

@@ -7,6 +7,8 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/events"
 )
 
 func TestTagTrail(t *testing.T) {
@@ -49,12 +51,12 @@ func TestTagTrail(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var trail tagTrail
 			for i, r := range c.refills {
-				trail.refill(eventTime(i), bus.RefillEvent{Node: "n", First: r.First, Last: r.Last})
+				trail.refill(eventTime(i), events.Refill{Node: "n", First: r.First, Last: r.Last})
 			}
 			for _, m := range c.moves {
 				trail.move(m)
 			}
-			a, doubts := trail.audit("mysql", bus.TagClaims{Tag: "order", End: bus.ID(c.end), MaxID: bus.ID(c.maxID), Last: c.last})
+			a, doubts := trail.audit("mysql", admin.TagClaims{Tag: "order", End: bus.ID(c.end), MaxID: bus.ID(c.maxID), Last: c.last})
 			if got := (counts{int64(a.From), a.Reported, a.Lost, a.Gaps, a.Skipped, a.Unreported}); got != c.want {
 				t.Errorf("%+v, want %+v", got, c.want)
 			}
@@ -74,9 +76,9 @@ func TestTagTrailOfADamagedRecord(t *testing.T) {
 	t.Parallel()
 	var trail tagTrail
 	for i, node := range []string{"b", "c", "a", "c"} {
-		trail.refill(eventTime(i), bus.RefillEvent{Node: node, First: int64(1 + 10*i), Last: int64(10 + 10*i)})
+		trail.refill(eventTime(i), events.Refill{Node: node, First: int64(1 + 10*i), Last: int64(10 + 10*i)})
 	}
-	a, doubts := trail.audit("mysql", bus.TagClaims{Tag: "order", MaxID: 11, Problem: "garbage"})
+	a, doubts := trail.audit("mysql", admin.TagClaims{Tag: "order", MaxID: 11, Problem: "garbage"})
 	if len(doubts) > 0 || kinds(a.Contradictions, "order") != "[damaged_record]" || a.Contradictions[0].Message != "garbage" {
 		t.Errorf("%v, %+v", doubts, a.Contradictions)
 	}

@@ -143,7 +143,7 @@ type TakenReport struct {
 // compareTaken compares what was taken with what is claimed, and with what events report.
 func (a *auditor) compareTaken() {
 	a.report.Taken = &TakenReport{}
-	audits := make(map[string]bus.TagAudit)
+	audits := make(map[string]TagAudit)
 	for _, t := range a.report.Tags {
 		audits[t.Tag] = t
 	}
@@ -159,7 +159,7 @@ func (a *auditor) compareTaken() {
 		}
 		found := a.report.Taken.compare(tag, a.Taken.tags[tag], end, reported)
 		for i := range found {
-			if audit.Opaque != "" && found[i].Kind == bus.TakenUnclaimed {
+			if audit.Opaque != "" && found[i].Kind == TakenUnclaimed {
 				found[i].Message += ". These are numbers of an opaque tag: `leaf tag reveal` shows those of IDs"
 			}
 		}
@@ -168,12 +168,12 @@ func (a *auditor) compareTaken() {
 }
 
 // compare compares what was taken of a tag with the end of what is claimed, and with the ranges that events report.
-func (t *TakenReport) compare(tag string, taken *Runs, end int64, reported []bus.Range) (found []bus.Contradiction) {
+func (t *TakenReport) compare(tag string, taken *Runs, end int64, reported []bus.Range) (found []Contradiction) {
 	runs := taken.Finish()
 	repeated, some := taken.Repeated()
 	t.Repeated = plus(t.Repeated, repeated)
 	for _, r := range some {
-		found = append(found, bus.Contradiction{Kind: bus.TakenTwice, Tag: tag, First: bus.ID(r.First), Last: bus.ID(r.Last),
+		found = append(found, Contradiction{Kind: TakenTwice, Tag: tag, First: bus.ID(r.First), Last: bus.ID(r.Last),
 			Message: fmt.Sprintf("%v of %s was taken twice", r, tag)})
 	}
 	for _, r := range runs {
@@ -192,7 +192,7 @@ func (t *TakenReport) compare(tag string, taken *Runs, end int64, reported []bus
 			if end <= 1 {
 				claimed = tag + " has no claims"
 			}
-			found = append(found, bus.Contradiction{Kind: bus.TakenUnclaimed, Tag: tag, First: bus.ID(above.First), Last: bus.ID(above.Last),
+			found = append(found, Contradiction{Kind: TakenUnclaimed, Tag: tag, First: bus.ID(above.First), Last: bus.ID(above.Last),
 				Message: fmt.Sprintf("%v was taken and never claimed: %s", above, claimed)})
 		}
 	}

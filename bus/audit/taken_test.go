@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/events"
 )
 
 func TestTakenIsRead(t *testing.T) {
@@ -69,14 +71,14 @@ func TestTakenIsCompared(t *testing.T) {
 			e.refill("order", "a", 1, 10, 1)
 			e.claimed("order", 21, nil)
 			e.claimed("shop", 10, nil)
-			e.claims["broken"] = bus.TagClaims{MaxID: 1, Problem: "garbage"}
+			e.claims["broken"] = admin.TagClaims{MaxID: 1, Problem: "garbage"}
 			for _, tags := range [][]string{nil, {"order"}} {
 				var taken Taken
 				if err := taken.Read(strings.NewReader(c.text), ""); err != nil {
 					t.Fatal(err)
 				}
 				report := e.audit(&taken, tags...)
-				var found []bus.Contradiction
+				var found []Contradiction
 				for _, c := range report.Contradictions {
 					if c.Tag == "order" {
 						found = append(found, c)
@@ -100,11 +102,11 @@ func TestTakenIsCompared(t *testing.T) {
 func TestTakenOfALostOpaqueTag(t *testing.T) {
 	t.Parallel()
 	e := newEvidence(t)
-	e.claims["gift"] = bus.TagClaims{End: 9, Opaque: "53"}
+	e.claims["gift"] = admin.TagClaims{End: 9, Opaque: "53"}
 	e.claimed("order", 9, nil)
 	source, taken := e.source(), new(Taken)
-	source.Reveal = func(context.Context, bus.RevealRequest) (bus.Revealed, error) {
-		return bus.Revealed{}, &bus.Error{Code: 404, Reason: bus.UnknownTag}
+	source.Reveal = func(context.Context, admin.RevealRequest) (admin.Revealed, error) {
+		return admin.Revealed{}, &bus.Error{Code: 404, Reason: bus.UnknownTag}
 	}
 	if err := taken.Read(strings.NewReader("gift 77\norder 9\n"), ""); err != nil {
 		t.Fatal(err)
@@ -133,11 +135,11 @@ func TestTakenCountsAreBounded(t *testing.T) {
 	for _, tag := range []string{"a", "b"} {
 		for range 2 {
 			taken.Add(tag, bus.Range{First: 1, Last: most})
-			trail.refill(eventTime(1), bus.RefillEvent{Node: "forger", First: 1, Last: most})
+			trail.refill(eventTime(1), events.Refill{Node: "forger", First: 1, Last: most})
 		}
 		huge.compare(tag, taken.tags[tag], 1, nil)
 	}
-	a, _ := trail.audit("kv", bus.TagClaims{Tag: "a", End: most})
+	a, _ := trail.audit("kv", admin.TagClaims{Tag: "a", End: most})
 	if huge != (TakenReport{IDs: most, Repeated: most, Unclaimed: most}) || a.Reported != most || a.Shares[0].IDs != most {
 		t.Errorf("%+v, %+v", huge, a)
 	}

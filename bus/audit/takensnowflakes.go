@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -34,7 +35,7 @@ func (a *auditor) compareSnowflakes(ctx context.Context) error {
 	}
 	report := &TakenReport{}
 	a.report.TakenSnowflakes = report
-	var found []bus.Contradiction
+	var found []Contradiction
 	known := make(map[int64]*workerTimes)
 	for _, run := range a.TakenSnowflakes.Finish() {
 		report.IDs += run.Len()
@@ -53,7 +54,7 @@ func (a *auditor) compareSnowflakes(ctx context.Context) error {
 				ids := part.ids(a.layout, run, r)
 				report.Unclaimed += ids.count
 				if ids.count > 0 && len(found) < mostContradictions {
-					found = append(found, bus.Contradiction{Kind: bus.TakenUnclaimed, Worker: &part.worker, First: bus.ID(ids.first), Last: bus.ID(ids.last),
+					found = append(found, Contradiction{Kind: TakenUnclaimed, Worker: &part.worker, First: bus.ID(ids.first), Last: bus.ID(ids.last),
 						Message: fmt.Sprintf("%d-%d was taken, but no generator claimed worker %d from %s to %s",
 							ids.first, ids.last, part.worker, moment(r.First), moment(r.Last))})
 				}
@@ -69,7 +70,7 @@ func (a *auditor) compareSnowflakes(ctx context.Context) error {
 	repeated, some := a.TakenSnowflakes.Repeated()
 	report.Repeated = repeated
 	for _, r := range some {
-		found = append(found, bus.Contradiction{Kind: bus.TakenTwice, First: bus.ID(r.First), Last: bus.ID(r.Last), Message: fmt.Sprintf("%v was taken twice", r)})
+		found = append(found, Contradiction{Kind: TakenTwice, First: bus.ID(r.First), Last: bus.ID(r.Last), Message: fmt.Sprintf("%v was taken twice", r)})
 	}
 	a.report.Contradictions = append(a.report.Contradictions, found...)
 	return nil
@@ -81,7 +82,7 @@ type workerTimes struct {
 	gaps []bus.Range // by nobody, as far as held does not have them
 }
 
-func (w *workerTrail) times(record bus.Worker, everywhere bool) *workerTimes {
+func (w *workerTrail) times(record admin.Worker, everywhere bool) *workerTimes {
 	var held, gaps Runs
 	for _, h := range w.holders(record) {
 		if h.from < h.until {

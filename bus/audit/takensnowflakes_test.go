@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -24,31 +25,31 @@ func TestTakenSnowflakes(t *testing.T) {
 		taken     []bus.Range
 		elsewhere bool
 		want      TakenReport
-		kinds     []bus.ContradictionKind
+		kinds     []ContradictionKind
 	}{
 		"held":                {[]bus.Range{all(10, 0, 5), all(89, 999, 5)}, false, TakenReport{IDs: 8192}, nil},
-		"at the end":          {[]bus.Range{all(90, 0, 5)}, false, TakenReport{IDs: 4096, Unclaimed: 4096}, []bus.ContradictionKind{bus.TakenUnclaimed}},
+		"at the end":          {[]bus.Range{all(90, 0, 5)}, false, TakenReport{IDs: 4096, Unclaimed: 4096}, []ContradictionKind{TakenUnclaimed}},
 		"before the events":   {[]bus.Range{all(3, 0, 5)}, false, TakenReport{IDs: 4096, Unreported: 4096}, nil},
-		"a worker of nobody":  {[]bus.Range{all(10, 0, 7)}, false, TakenReport{IDs: 4096, Unclaimed: 4096}, []bus.ContradictionKind{bus.TakenUnclaimed}},
+		"a worker of nobody":  {[]bus.Range{all(10, 0, 7)}, false, TakenReport{IDs: 4096, Unclaimed: 4096}, []ContradictionKind{TakenUnclaimed}},
 		"… of another centre": {[]bus.Range{all(10, 0, 7)}, true, TakenReport{IDs: 4096, Unreported: 4096}, nil},
 		"from one millisecond to the next": {[]bus.Range{{First: snowflakeAt(10, 0, 1023, 4090), Last: snowflakeAt(10, 1, 0, 1)}}, false,
 			TakenReport{IDs: 8}, nil},
 		"all of some milliseconds": {[]bus.Range{{First: snowflakeAt(89, 998, 6, 0), Last: snowflakeAt(90, 1, 5, 4095)}}, false,
-			TakenReport{IDs: 3 << 22, Unclaimed: 3<<22 - (1+3+3+3)*4096}, slices.Repeat([]bus.ContradictionKind{bus.TakenUnclaimed}, mostContradictions)},
-		"twice":        {[]bus.Range{all(10, 0, 5), {First: snowflakeAt(10, 0, 5, 7), Last: snowflakeAt(10, 0, 5, 8)}}, false, TakenReport{IDs: 4096, Repeated: 2}, []bus.ContradictionKind{bus.TakenTwice}},
-		"every number": {[]bus.Range{{First: 1, Last: 1<<63 - 1}}, false, TakenReport{}, slices.Repeat([]bus.ContradictionKind{bus.TakenUnclaimed}, mostContradictions)},
+			TakenReport{IDs: 3 << 22, Unclaimed: 3<<22 - (1+3+3+3)*4096}, slices.Repeat([]ContradictionKind{TakenUnclaimed}, mostContradictions)},
+		"twice":        {[]bus.Range{all(10, 0, 5), {First: snowflakeAt(10, 0, 5, 7), Last: snowflakeAt(10, 0, 5, 8)}}, false, TakenReport{IDs: 4096, Repeated: 2}, []ContradictionKind{TakenTwice}},
+		"every number": {[]bus.Range{{First: 1, Last: 1<<63 - 1}}, false, TakenReport{}, slices.Repeat([]ContradictionKind{TakenUnclaimed}, mostContradictions)},
 	} {
 		a := &auditor{Options: Options{TakenSnowflakes: &Runs{}}, layout: snowflake.DefaultLayout(), everyRecord: !c.elsewhere,
 			workers: map[int64]*workerTrail{5: trailOf(acquired("a", 10, 5, 4, 86_400), released("a", 20, 30), acquired("b", 41, 40, 20, 90))},
-			records: map[int64]bus.Worker{5: recordOf("b", 41, 90), 0: recordOf("c", 0, 500), 6: recordOf("d", 0, 500), 1023: recordOf("e", 0, 500)}}
+			records: map[int64]admin.Worker{5: recordOf("b", 41, 90), 0: recordOf("c", 0, 500), 6: recordOf("d", 0, 500), 1023: recordOf("e", 0, 500)}}
 		a.TakenSnowflakes.Add(c.taken...)
 		if err := a.compareSnowflakes(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		var kinds []bus.ContradictionKind
+		var kinds []ContradictionKind
 		for _, f := range a.report.Contradictions {
 			kinds = append(kinds, f.Kind)
-			if f.Kind == bus.TakenUnclaimed && (f.Worker == nil || f.First < bus.ID(c.taken[0].First) || f.Last > bus.ID(c.taken[len(c.taken)-1].Last) || f.First > f.Last) {
+			if f.Kind == TakenUnclaimed && (f.Worker == nil || f.First < bus.ID(c.taken[0].First) || f.Last > bus.ID(c.taken[len(c.taken)-1].Last) || f.First > f.Last) {
 				t.Errorf("%s: %+v", name, f)
 			}
 		}
@@ -136,7 +137,7 @@ func TestTakenSnowflakesInUnits(t *testing.T) {
 			workers: map[int64]*workerTrail{
 				5: trailOf(acquired("a", 10, 5, 4, 86_400), released("a", 20, 30), acquired("b", 41, 40, 20, 90)),
 				6: trailOf(acquired("c", 50, 0, 0, 60)), 7: {number: 7}},
-			records: map[int64]bus.Worker{5: recordOf("b", 41, 90), 7: recordOf("d", 70, 90)}}
+			records: map[int64]admin.Worker{5: recordOf("b", 41, 90), 7: recordOf("d", 70, 90)}}
 		for _, w := range a.workers {
 			w.inUnits(l)
 		}

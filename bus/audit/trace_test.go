@@ -8,6 +8,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 )
 
 // Each outcome of a trace, with who claimed the ID and what the message says.
@@ -25,34 +26,34 @@ func TestTraceTag(t *testing.T) {
 	e.refill("same", "a", 1, 10, 5)
 	e.claimed("same", 11, &allocator.Claim{First: 1, Last: 10, Node: "a", Time: eventTime(4)})
 	e.claimed("quiet", 501, nil)
-	e.claims["sql"] = bus.TagClaims{MaxID: 77}
+	e.claims["sql"] = admin.TagClaims{MaxID: 77}
 	e.refill("broken", "a", 1, 10, 7)
 	e.refill("behind", "a", 1, 10, 8)
 	e.claimed("behind", 6, nil)
 	e.refill("without", "a", 1, 10, 9)
-	e.claims["broken"] = bus.TagClaims{MaxID: 11, Problem: "garbage"}
+	e.claims["broken"] = admin.TagClaims{MaxID: 11, Problem: "garbage"}
 	<-e.js.PublishAsyncComplete()
 	for _, c := range []struct {
 		tag     string
 		id      int64
-		outcome bus.TraceOutcome
+		outcome TraceOutcome
 		claims  string
 		words   string
 	}{
-		{"order", 101, bus.Claimed, "a 101-110", "claimed by a at 2026-01-02T03:04:05.001Z in 101 to 110, cause demand"},
-		{"order", 111, bus.Claimed, "b 111-120", "claimed by b"},
-		{"order", 100, bus.NotRecorded, "", "no longer recorded"},
-		{"order", 150, bus.Gap, "", "no event reports it"},
-		{"order", 140, bus.Claimed, "a 131-140 c 136-145", "claimed 2 times, which must not be: `leaf audit order`"},
-		{"order", 175, bus.Claimed, "d 171-180 record", "claimed by d at 2026-01-02T03:04:05.006Z in 171 to 180, its cause is no longer recorded"},
-		{"order", 181, bus.NotClaimed, "", "order is claimed below 181"},
-		{"recorded", 155, bus.Claimed, "a 151-160 record", "claimed by a"},
-		{"same", 5, bus.Claimed, "a 1-10", "cause demand"},
-		{"quiet", 501, bus.NotClaimed, "", "claimed below 501"},
-		{"sql", 5, bus.NotClaimed, "", "claimed below 1"},
-		{"behind", 6, bus.Claimed, "a 1-10", "by its record all claims end below 6: `leaf audit behind`"},
-		{"without", 5, bus.Claimed, "a 1-10", "the tag has no record: `leaf audit without`"},
-		{"broken", 5, bus.Claimed, "a 1-10", "claimed by a"},
+		{"order", 101, Claimed, "a 101-110", "claimed by a at 2026-01-02T03:04:05.001Z in 101 to 110, cause demand"},
+		{"order", 111, Claimed, "b 111-120", "claimed by b"},
+		{"order", 100, NotRecorded, "", "no longer recorded"},
+		{"order", 150, Gap, "", "no event reports it"},
+		{"order", 140, Claimed, "a 131-140 c 136-145", "claimed 2 times, which must not be: `leaf audit order`"},
+		{"order", 175, Claimed, "d 171-180 record", "claimed by d at 2026-01-02T03:04:05.006Z in 171 to 180, its cause is no longer recorded"},
+		{"order", 181, NotClaimed, "", "order is claimed below 181"},
+		{"recorded", 155, Claimed, "a 151-160 record", "claimed by a"},
+		{"same", 5, Claimed, "a 1-10", "cause demand"},
+		{"quiet", 501, NotClaimed, "", "claimed below 501"},
+		{"sql", 5, NotClaimed, "", "claimed below 1"},
+		{"behind", 6, Claimed, "a 1-10", "by its record all claims end below 6: `leaf audit behind`"},
+		{"without", 5, Claimed, "a 1-10", "the tag has no record: `leaf audit without`"},
+		{"broken", 5, Claimed, "a 1-10", "claimed by a"},
 	} {
 		got, err := TraceTag(t.Context(), e.source(), c.tag, c.id)
 		if err != nil {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -70,7 +72,7 @@ func (w *workerTrail) inUnits(l snowflake.Layout) {
 
 // event adds an event of the worker. The events of one generator come in their order. Those of several may not, and any
 // may be missing.
-func (w *workerTrail) event(event bus.Event, e bus.WorkerEvent) {
+func (w *workerTrail) event(event events.Event, e events.Worker) {
 	h := w.latest(cmp.Or(e.Holder, e.Node))
 	switch event.Type {
 	case "leaf.worker.acquired":
@@ -130,7 +132,7 @@ func (w *workerTrail) replaced(h *tenure, until int64) bool {
 }
 
 // recorded returns the tenure in the registry's record. It is not ok if there is no record.
-func (w *workerTrail) recorded(record bus.Worker) (t tenure, ok bool) {
+func (w *workerTrail) recorded(record admin.Worker) (t tenure, ok bool) {
 	t = tenure{node: record.Node, source: "by the registry", at: record.Acquired, last: record.Acquired,
 		from: record.Acquired.UnixMilli() - w.within, until: record.ReservedUntil.UnixMilli(), exact: true}
 	if h := w.latest(record.Node); h != nil && !h.last.Before(record.Acquired) {
@@ -141,11 +143,11 @@ func (w *workerTrail) recorded(record bus.Worker) (t tenure, ok bool) {
 
 // audit compares the events with the registry's record and with the generators that say that they hold the worker. Without a
 // record its Node is empty.
-func (w *workerTrail) audit(record bus.Worker, running []bus.State) (found []bus.Contradiction) {
-	found = []bus.Contradiction{}
+func (w *workerTrail) audit(record admin.Worker, running []admin.State) (found []Contradiction) {
+	found = []Contradiction{}
 	two := func(format string, args ...any) {
 		if len(found) < mostContradictions {
-			found = append(found, bus.Contradiction{Kind: bus.TwoHolders, Worker: &w.number, Message: fmt.Sprintf("worker %d: ", w.number) + fmt.Sprintf(format, args...)})
+			found = append(found, Contradiction{Kind: TwoHolders, Worker: &w.number, Message: fmt.Sprintf("worker %d: ", w.number) + fmt.Sprintf(format, args...)})
 		}
 	}
 	all := slices.Clone(w.tenures)
@@ -156,7 +158,7 @@ func (w *workerTrail) audit(record bus.Worker, running []bus.State) (found []bus
 		two("the registry has two records of it, of %s and of %s", record.Node, record.Rival)
 	}
 	for i, s := range running {
-		if slices.ContainsFunc(running[:i], func(o bus.State) bool { return o.Node == s.Node }) {
+		if slices.ContainsFunc(running[:i], func(o admin.State) bool { return o.Node == s.Node }) {
 			two("two generators with the name %s say that they hold it", s.Node)
 		}
 		now := time.UnixMilli(s.Clock.UnixMS).UTC()
@@ -181,7 +183,7 @@ func (w *workerTrail) audit(record bus.Worker, running []bus.State) (found []bus
 
 // holders returns the tenures with the ends that events and record show together: a holder moves its end ahead without an
 // event.
-func (w *workerTrail) holders(record bus.Worker) []tenure {
+func (w *workerTrail) holders(record admin.Worker) []tenure {
 	all := slices.Clone(w.tenures)
 	r, ok := w.recorded(record)
 	for i := range all {
@@ -215,7 +217,7 @@ func (w *workerTrail) holders(record bus.Worker) []tenure {
 
 // gaps returns the times, in Unix ms, at which certainly no generator held the worker, by events and record. Times that are
 // neither in a gap nor in a tenure are not known: events may be missing. everywhere: the registry has the records of all workers.
-func (w *workerTrail) gaps(record bus.Worker, everywhere bool) (gaps []bus.Range) {
+func (w *workerTrail) gaps(record admin.Worker, everywhere bool) (gaps []bus.Range) {
 	for _, t := range w.tenures {
 		before := int64(0) // the latest end of those who held it before t
 		for _, o := range w.tenures {

@@ -8,7 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/events"
 )
 
 // second is a time of these tests, by the clock of any generator.
@@ -31,7 +32,7 @@ func (e published) add(w *workerTrail) {
 		}
 		return ms(s)
 	}
-	w.event(bus.Event{Type: "leaf.worker." + e.what, Time: second(e.at)}, bus.WorkerEvent{
+	w.event(events.Event{Type: "leaf.worker." + e.what, Time: second(e.at)}, events.Worker{
 		Node: e.node, FromMS: opt(e.from), AfterMS: opt(e.after), ReservedUntilMS: ms(e.until), UntilMS: opt(e.lastT), Holder: e.holder,
 	})
 }
@@ -44,12 +45,12 @@ func trailOf(events ...published) *workerTrail {
 	return w
 }
 
-func recordOf(node string, acquired, until int64) bus.Worker {
-	return bus.Worker{Worker: 5, Node: node, Acquired: second(acquired), ReservedUntil: second(until)}
+func recordOf(node string, acquired, until int64) admin.Worker {
+	return admin.Worker{Worker: 5, Node: node, Acquired: second(acquired), ReservedUntil: second(until)}
 }
 
-func runs(node string, now, until int64) bus.State {
-	return bus.State{Node: node, Clock: bus.Clock{UnixMS: ms(now)}, ReservedUntil: ms(until)}
+func runs(node string, now, until int64) admin.State {
+	return admin.State{Node: node, Clock: admin.Clock{UnixMS: ms(now)}, ReservedUntil: ms(until)}
 }
 
 // acquired is how a generator takes a worker that another held until from.
@@ -70,14 +71,14 @@ func TestWorkerTrail(t *testing.T) {
 	a, day := acquired("a", 10, 0, 0, 70), int64(86_400)
 	for name, c := range map[string]struct {
 		events  []published
-		record  bus.Worker
-		running []bus.State
+		record  admin.Worker
+		running []admin.State
 		want    string // of the only contradiction; empty: there is none
 	}{
 		// A healthy installation.
 		"nothing":                          {},
-		"one that runs":                    {[]published{a}, recordOf("a", 10, 2*day), []bus.State{runs("a", day, 2*day)}, ""},
-		"killed and expired":               {[]published{a, acquired("b", 80, 70, 65, 140)}, recordOf("b", 80, 140), []bus.State{runs("b", 90, 140)}, ""},
+		"one that runs":                    {[]published{a}, recordOf("a", 10, 2*day), []admin.State{runs("a", day, 2*day)}, ""},
+		"killed and expired":               {[]published{a, acquired("b", 80, 70, 65, 140)}, recordOf("b", 80, 140), []admin.State{runs("b", 90, 140)}, ""},
 		"it ran on for days, then expired": {[]published{a, acquired("b", 3*day, 2*day, day, 4*day)}, recordOf("b", 3*day, 4*day), nil, ""},
 		"stopped, and taken over":          {[]published{acquired("a", 10, 0, 0, day), released("a", 20, 30), acquired("b", 31, 30, 20, 90)}, recordOf("b", 31, 90), nil, ""},
 		"stopped, and started again":       {[]published{a, released("a", 20, 50), acquired("a", 30, 21, 20, 90)}, recordOf("a", 10, 90), nil, ""},
@@ -88,21 +89,21 @@ func TestWorkerTrail(t *testing.T) {
 		"lost in a registry that was wiped, and taken later": {[]published{acquired("a", 10, 0, 0, day), lost("a", 20, 19, day), acquired("b", 31, 18, 0, 90)},
 			recordOf("b", 31, 90), nil, ""},
 		"expiring":                      {[]published{a, {at: 60, what: "expiring", node: "a", until: 90}, acquired("b", 91, 90, 50, 140)}, recordOf("b", 91, 140), nil, ""},
-		"frozen, and woke up afterward": {[]published{a, acquired("b", 80, 70, 65, 140), lost("a", 90, 60, 70)}, recordOf("b", 80, 140), []bus.State{runs("b", 91, 140)}, ""},
+		"frozen, and woke up afterward": {[]published{a, acquired("b", 80, 70, 65, 140), lost("a", 90, 60, 70)}, recordOf("b", 80, 140), []admin.State{runs("b", 91, 140)}, ""},
 		"cut off from the registry, its clock is behind": {[]published{a, acquired("b", 80, 70, 65, 140)}, recordOf("b", 80, 140),
-			[]bus.State{runs("a", 60, 70), runs("b", 90, 140)}, ""},
+			[]admin.State{runs("a", 60, 70), runs("b", 90, 140)}, ""},
 		// Events that are missing, or late.
-		"its release is missing": {[]published{acquired("a", 10, 0, 0, day), acquired("b", 31, 30, 20, 90)}, recordOf("b", 31, 90), []bus.State{runs("b", 40, 90)}, ""},
+		"its release is missing": {[]published{acquired("a", 10, 0, 0, day), acquired("b", 31, 30, 20, 90)}, recordOf("b", 31, 90), []admin.State{runs("b", 40, 90)}, ""},
 		"an operator's release is late": {[]published{acquired("a", 10, 0, 0, day), acquired("b", 41, 40, 20, 100),
 			{at: 30, what: "released", node: "c", holder: "a", until: 40}}, recordOf("b", 41, 100), nil, ""},
 		"the first is published after its heir": {[]published{acquired("b", 80, 70, 65, 140), a}, recordOf("b", 80, 140), nil, ""},
 		"it came back, and that is missing":     {[]published{a, acquired("b", 80, 70, 65, 140), released("a", 200, 210)}, recordOf("a", 150, 210), nil, ""},
-		"the newest holder is missing":          {[]published{a}, recordOf("b", 80, 140), []bus.State{runs("b", 90, 140)}, ""},
-		"another data centre's registry":        {[]published{a}, bus.Worker{}, []bus.State{runs("a", 20, 80)}, ""},
+		"the newest holder is missing":          {[]published{a}, recordOf("b", 80, 140), []admin.State{runs("b", 90, 140)}, ""},
+		"another data centre's registry":        {[]published{a}, admin.Worker{}, []admin.State{runs("a", 20, 80)}, ""},
 
 		// Two holders.
 		"a forged event":                 {[]published{a, acquired("ghost", 20, 20, 0, 90)}, recordOf("a", 10, 70), nil, "a may issue"},
-		"a forged event, long afterward": {[]published{a, acquired("ghost", day, day, 0, 2*day)}, recordOf("a", 10, 3*day), []bus.State{runs("a", day+5, 3*day)}, "ghost may issue"},
+		"a forged event, long afterward": {[]published{a, acquired("ghost", day, day, 0, 2*day)}, recordOf("a", 10, 3*day), []admin.State{runs("a", day+5, 3*day)}, "ghost may issue"},
 		"the registry was restored, and the first went on": {[]published{a, acquired("b", day, 3000, 2000, 2*day), lost("a", day+2, day+2, 2*day)},
 			recordOf("b", day, 2*day), nil, "(its event is of"},
 		"the registry was restored from before the first began": {[]published{acquired("a", 1000, 900, 800, day), acquired("b", 2000, 950, 700, 2*day)},
@@ -111,20 +112,20 @@ func TestWorkerTrail(t *testing.T) {
 		"put back to the one before":             {[]published{acquired("a", 10, 0, 0, day), released("a", 20, 30), acquired("b", 31, 30, 20, day)}, recordOf("a", 10, day), nil, "by the registry"},
 		"overwritten by hand":                    {[]published{a}, recordOf("ghost", 10, 70), nil, "and ghost may issue from"},
 		"overwritten by hand, after it stopped":  {[]published{a, released("a", 20, 30)}, recordOf("ghost", 10, 70), nil, "and ghost may issue from"},
-		"overwritten by hand, and nothing known": {nil, recordOf("ghost", 10, 70), []bus.State{runs("a", 20, 60)}, "it runs and says so"},
-		"two run":                                {[]published{a, acquired("b", 80, 70, 65, 140)}, recordOf("b", 80, 140), []bus.State{runs("a", 90, 140), runs("b", 90, 140)}, "a may issue"},
-		"a clone runs":                           {[]published{a}, recordOf("a", 10, 70), []bus.State{runs("a", 20, 70), runs("a", 20, 70)}, "two generators with the name a"},
-		"two nodes in ZooKeeper":                 {[]published{a}, bus.Worker{Node: "a", Rival: "b", Acquired: second(10), ReservedUntil: second(70)}, nil, "two records of it, of a and of b"},
+		"overwritten by hand, and nothing known": {nil, recordOf("ghost", 10, 70), []admin.State{runs("a", 20, 60)}, "it runs and says so"},
+		"two run":                                {[]published{a, acquired("b", 80, 70, 65, 140)}, recordOf("b", 80, 140), []admin.State{runs("a", 90, 140), runs("b", 90, 140)}, "a may issue"},
+		"a clone runs":                           {[]published{a}, recordOf("a", 10, 70), []admin.State{runs("a", 20, 70), runs("a", 20, 70)}, "two generators with the name a"},
+		"two nodes in ZooKeeper":                 {[]published{a}, admin.Worker{Node: "a", Rival: "b", Acquired: second(10), ReservedUntil: second(70)}, nil, "two records of it, of a and of b"},
 		// The borders.
-		"it begins where the other ended":     {[]published{a, acquired("b", 70, 70, 0, 90)}, bus.Worker{}, nil, ""},
-		"it begins just before the other end": {[]published{a, acquired("b", 69, 69, 0, 90)}, bus.Worker{}, nil, "and b may issue"},
+		"it begins where the other ended":     {[]published{a, acquired("b", 70, 70, 0, 90)}, admin.Worker{}, nil, ""},
+		"it begins just before the other end": {[]published{a, acquired("b", 69, 69, 0, 90)}, admin.Worker{}, nil, "and b may issue"},
 	} {
 		found := trailOf(c.events...).audit(c.record, c.running)
 		if c.want == "" && len(found) > 0 || c.want != "" && len(found) != 1 {
 			t.Errorf("%s: %+v", name, found)
 			continue
 		}
-		if c.want != "" && (found[0].Kind != bus.TwoHolders || *found[0].Worker != 5 || !strings.HasPrefix(found[0].Message, "worker 5: ") ||
+		if c.want != "" && (found[0].Kind != TwoHolders || *found[0].Worker != 5 || !strings.HasPrefix(found[0].Message, "worker 5: ") ||
 			!strings.Contains(found[0].Message, c.want)) {
 			t.Errorf("%s: %q, want it to say %q", name, found[0].Message, c.want)
 		}
@@ -139,7 +140,7 @@ func TestWorkerTrailIsBounded(t *testing.T) {
 	for i := range int64(mostTenures + 10) {
 		acquired(fmt.Sprint("n", i%20), 10+i, 0, 0, 1_000_000).add(w)
 	}
-	if n := len(w.audit(bus.Worker{}, nil)); len(w.tenures) != mostTenures || n != mostContradictions {
+	if n := len(w.audit(admin.Worker{}, nil)); len(w.tenures) != mostTenures || n != mostContradictions {
 		t.Errorf("%d tenures, %d contradictions", len(w.tenures), n)
 	}
 }
@@ -152,43 +153,43 @@ func TestTraceWorker(t *testing.T) {
 	handed := []published{acquired("a", 10, 5, 4, day), released("a", 20, 30), acquired("b", 41, 40, 20, 90)}
 	for name, c := range map[string]struct {
 		events    []published
-		record    bus.Worker
+		record    admin.Worker
 		elsewhere bool // the registry does not have the records of all workers
 		at        int64
 		before    bool // a millisecond before that
-		outcome   bus.TraceOutcome
+		outcome   TraceOutcome
 		holders   []string
 		message   string
 	}{
-		"the first time":              {handed, recordOf("b", 41, 90), false, 5, false, bus.Claimed, []string{"a"}, "took worker 5 later than this time"},
-		"before it":                   {handed, recordOf("b", 41, 90), false, 5, true, bus.NotRecorded, nil, "not recorded"},
-		"when it took the worker":     {handed, recordOf("b", 41, 90), false, 10, false, bus.Claimed, []string{"a"}, "held by a at this time, since 2027-01-15T08:00:10.000Z"},
-		"a lag":                       {handed, recordOf("b", 41, 90), false, 10, true, bus.Claimed, []string{"a"}, "held by a at this time"},
-		"the last time":               {handed, recordOf("b", 41, 90), false, 30, true, bus.Claimed, []string{"a"}, "held by a"},
-		"between two, the first time": {handed, recordOf("b", 41, 90), false, 30, false, bus.Impossible, nil, "no generator held worker 5 at this time"},
-		"between two, the last time":  {handed, recordOf("b", 41, 90), false, 40, true, bus.Impossible, nil, "no generator held worker 5 at this time"},
-		"the next one":                {handed, recordOf("b", 41, 90), false, 40, false, bus.Claimed, []string{"b"}, "later than this time"},
-		"up to the end":               {handed, recordOf("b", 41, 90), false, 90, true, bus.Claimed, []string{"b"}, "held by b"},
-		"the end":                     {handed, recordOf("b", 41, 90), false, 90, false, bus.Impossible, nil, "claimed only up to 2027-01-15T08:01:30.000Z"},
+		"the first time":              {handed, recordOf("b", 41, 90), false, 5, false, Claimed, []string{"a"}, "took worker 5 later than this time"},
+		"before it":                   {handed, recordOf("b", 41, 90), false, 5, true, NotRecorded, nil, "not recorded"},
+		"when it took the worker":     {handed, recordOf("b", 41, 90), false, 10, false, Claimed, []string{"a"}, "held by a at this time, since 2027-01-15T08:00:10.000Z"},
+		"a lag":                       {handed, recordOf("b", 41, 90), false, 10, true, Claimed, []string{"a"}, "held by a at this time"},
+		"the last time":               {handed, recordOf("b", 41, 90), false, 30, true, Claimed, []string{"a"}, "held by a"},
+		"between two, the first time": {handed, recordOf("b", 41, 90), false, 30, false, Impossible, nil, "no generator held worker 5 at this time"},
+		"between two, the last time":  {handed, recordOf("b", 41, 90), false, 40, true, Impossible, nil, "no generator held worker 5 at this time"},
+		"the next one":                {handed, recordOf("b", 41, 90), false, 40, false, Claimed, []string{"b"}, "later than this time"},
+		"up to the end":               {handed, recordOf("b", 41, 90), false, 90, true, Claimed, []string{"b"}, "held by b"},
+		"the end":                     {handed, recordOf("b", 41, 90), false, 90, false, Impossible, nil, "claimed only up to 2027-01-15T08:01:30.000Z"},
 
 		"a third one may have held it between": {[]published{handed[0], handed[1], acquired("b", 141, 140, 120, 190)}, recordOf("b", 141, 190), false, 50, false,
-			bus.NotRecorded, nil, "not recorded"},
-		"it moved its end ahead":                 {[]published{acquired("a", 10, 5, 4, 70)}, recordOf("a", 10, 5*day), false, day, false, bus.Claimed, []string{"a"}, "held by a"},
-		"it moved its end ahead, then the other": {[]published{acquired("a", 10, 5, 4, 70), acquired("b", 2*day, day, day-5, 3*day)}, recordOf("b", 2*day, 3*day), false, day, true, bus.Claimed, []string{"a"}, "held by a"},
-		"its release is missing":                 {[]published{acquired("a", 10, 5, 4, day), acquired("b", 41, 40, 20, 90)}, recordOf("b", 41, 90), false, 40, false, bus.Claimed, []string{"b"}, "b"},
-		"started again after a clean stop":       {[]published{acquired("a", 10, 5, 4, 70), released("a", 20, 50), acquired("a", 30, 21, 20, 90)}, recordOf("a", 10, 90), false, 40, false, bus.Claimed, []string{"a"}, "since 2027-01-15T08:00:30.000Z"},
-		"lost: what it had issued":               {[]published{acquired("a", 10, 5, 4, 70), lost("a", 30, 25, 70)}, recordOf("b", 41, 90), false, 25, true, bus.Claimed, []string{"a"}, "held by a"},
-		"lost: what it had not":                  {[]published{acquired("a", 10, 5, 4, 70), lost("a", 30, 25, 70)}, recordOf("b", 41, 90), false, 25, false, bus.NotRecorded, nil, "not recorded"},
-		"never claimed":                          {nil, bus.Worker{}, false, first, false, bus.Impossible, nil, "worker 5 was never claimed"},
-		"no record, with several registries":     {nil, bus.Worker{}, true, first, false, bus.NotRecorded, nil, "another data centre may have one"},
-		"two holders":                            {[]published{acquired("a", 10, 5, 4, 70), acquired("b", 41, 40, 0, 90)}, recordOf("b", 41, 90), false, 50, false, bus.Claimed, []string{"a", "b"}, "must not be"},
-		"two holders, by the record":             {[]published{acquired("a", 10, 5, 4, 70)}, recordOf("ghost", 10, 90), false, 50, false, bus.Claimed, []string{"a", "ghost"}, "must not be"},
+			NotRecorded, nil, "not recorded"},
+		"it moved its end ahead":                 {[]published{acquired("a", 10, 5, 4, 70)}, recordOf("a", 10, 5*day), false, day, false, Claimed, []string{"a"}, "held by a"},
+		"it moved its end ahead, then the other": {[]published{acquired("a", 10, 5, 4, 70), acquired("b", 2*day, day, day-5, 3*day)}, recordOf("b", 2*day, 3*day), false, day, true, Claimed, []string{"a"}, "held by a"},
+		"its release is missing":                 {[]published{acquired("a", 10, 5, 4, day), acquired("b", 41, 40, 20, 90)}, recordOf("b", 41, 90), false, 40, false, Claimed, []string{"b"}, "b"},
+		"started again after a clean stop":       {[]published{acquired("a", 10, 5, 4, 70), released("a", 20, 50), acquired("a", 30, 21, 20, 90)}, recordOf("a", 10, 90), false, 40, false, Claimed, []string{"a"}, "since 2027-01-15T08:00:30.000Z"},
+		"lost: what it had issued":               {[]published{acquired("a", 10, 5, 4, 70), lost("a", 30, 25, 70)}, recordOf("b", 41, 90), false, 25, true, Claimed, []string{"a"}, "held by a"},
+		"lost: what it had not":                  {[]published{acquired("a", 10, 5, 4, 70), lost("a", 30, 25, 70)}, recordOf("b", 41, 90), false, 25, false, NotRecorded, nil, "not recorded"},
+		"never claimed":                          {nil, admin.Worker{}, false, first, false, Impossible, nil, "worker 5 was never claimed"},
+		"no record, with several registries":     {nil, admin.Worker{}, true, first, false, NotRecorded, nil, "another data centre may have one"},
+		"two holders":                            {[]published{acquired("a", 10, 5, 4, 70), acquired("b", 41, 40, 0, 90)}, recordOf("b", 41, 90), false, 50, false, Claimed, []string{"a", "b"}, "must not be"},
+		"two holders, by the record":             {[]published{acquired("a", 10, 5, 4, 70)}, recordOf("ghost", 10, 90), false, 50, false, Claimed, []string{"a", "ghost"}, "must not be"},
 	} {
 		at := ms(c.at)
 		if c.before {
 			at--
 		}
-		got := bus.Trace{Claims: []bus.TracedClaim{}}
+		got := Trace{Claims: []TracedClaim{}}
 		trailOf(c.events...).trace(&got, c.record, !c.elsewhere, at)
 		var holders []string
 		for _, h := range got.Claims {

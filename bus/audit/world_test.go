@@ -14,6 +14,8 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/internal/wire"
 	"github.com/leafbus/leafbus/internal/natskit"
 )
@@ -22,7 +24,7 @@ import (
 type evidence struct {
 	t      *testing.T
 	js     jetstream.JetStream
-	claims map[string]bus.TagClaims
+	claims map[string]admin.TagClaims
 	most   int // tags of a reply; 0: all
 	asked  int // how often claims were asked for
 	onAsk  func(asked int)
@@ -32,19 +34,19 @@ func newEvidence(t *testing.T) *evidence {
 	t.Helper()
 	js, err := jetstream.New(natskit.Connect(t, natskit.Start(t)))
 	if err == nil {
-		_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: bus.EventStream, Subjects: []string{bus.EventSubjects}})
+		_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: events.Stream, Subjects: []string{events.Subjects}})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &evidence{t: t, js: js, claims: make(map[string]bus.TagClaims)}
+	return &evidence{t: t, js: js, claims: make(map[string]admin.TagClaims)}
 }
 
 // source is read without the waits for a replica that lags behind: the test says when it does.
 func (e *evidence) source() Source { return Source{JS: e.js, Claims: e.read, lag: 1} }
 
 // read answers as generators do: a page, or the first of the tags that are named.
-func (e *evidence) read(_ context.Context, req bus.ClaimsRequest) (page bus.ClaimsPage, err error) {
+func (e *evidence) read(_ context.Context, req admin.ClaimsRequest) (page admin.ClaimsPage, err error) {
 	e.asked++
 	if e.onAsk != nil {
 		e.onAsk(e.asked)
@@ -70,7 +72,7 @@ func (e *evidence) read(_ context.Context, req bus.ClaimsRequest) (page bus.Clai
 
 // claimed sets how far a tag is claimed.
 func (e *evidence) claimed(tag string, end int64, last *allocator.Claim) {
-	e.claims[tag] = bus.TagClaims{End: bus.ID(end), MaxID: bus.ID(end), Last: last}
+	e.claims[tag] = admin.TagClaims{End: bus.ID(end), MaxID: bus.ID(end), Last: last}
 }
 
 func (e *evidence) publish(msg *nats.Msg) {
@@ -83,7 +85,7 @@ func (e *evidence) publish(msg *nats.Msg) {
 // refill publishes a refill event. Its time is id milliseconds after an instant.
 func (e *evidence) refill(tag, node string, first, last int64, id int) {
 	e.t.Helper()
-	body := bus.RefillEvent{Node: node, Tag: tag, First: first, Last: last, Step: 10, Cause: allocator.CauseDemand}
+	body := events.Refill{Node: node, Tag: tag, First: first, Last: last, Step: 10, Cause: allocator.CauseDemand}
 	e.publish(eventMessage("info.segment.refill", tag, id, wire.Encode(body)))
 }
 
@@ -116,7 +118,7 @@ func (e *evidence) audit(taken *Taken, tags ...string) *Report {
 }
 
 // kinds are the kinds of contradictions of a tag, each once, as one text.
-func kinds(found []bus.Contradiction, tag string) string {
+func kinds(found []Contradiction, tag string) string {
 	var names []string
 	for _, c := range found {
 		if c.Tag == tag {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/audit"
 )
 
@@ -26,7 +27,7 @@ func (g *Generator) Audit(t testing.TB, o audit.Options) *audit.Report {
 	if err != nil {
 		t.Fatal(err)
 	}
-	report, err := audit.Run(ctx, audit.FromClient(g.Client(), js), o)
+	report, err := audit.Run(ctx, audit.FromClient(admin.NewClient(g.conn), js), o)
 	if err != nil {
 		t.Fatalf("bustest: audit: %v", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/bustest"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
@@ -108,7 +109,7 @@ func TestReadyWhenOpen(t *testing.T) {
 			}
 		}
 		for tag, step := range map[string]int64{"order": 1000, "coupon": 5000} {
-			if r, err := g.Client().Tag(t.Context(), tag); err != nil || r.Step != step {
+			if r, err := admin.NewClient(g.Conn()).Tag(t.Context(), tag); err != nil || r.Step != step {
 				t.Errorf("%s is %+v (%v), want step %d", tag, r, err, step)
 			}
 		}
@@ -151,7 +152,7 @@ func TestStop(t *testing.T) {
 			t.Errorf("Take across the restart: %v", err)
 		}
 	}
-	workers, err := g.Client().Workers(t.Context(), bus.WorkersRequest{})
+	workers, err := admin.NewClient(g.Conn()).Workers(t.Context(), admin.WorkersRequest{})
 	if err != nil || len(workers.Workers) != 1 {
 		t.Errorf("the restarts took other workers: %+v, %v", workers, err)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/bus/installation"
 	"github.com/leafbus/leafbus/bus/kvstore"
@@ -140,7 +140,7 @@ func missing(ctx context.Context, nc *nats.Conn) error {
 		return err
 	}
 	for _, e := range stats.Endpoints {
-		var s bus.State
+		var s admin.State
 		if len(e.Data) == 0 {
 			continue
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/bustest"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
@@ -68,7 +69,7 @@ func TestStartLogs(t *testing.T) {
 	var g *bustest.Generator
 	r.run(func() {
 		g = bustest.Start(r, "order")
-		if _, err := g.Client().DeleteTag(t.Context(), "order"); err != nil {
+		if _, err := admin.NewClient(g.Conn()).DeleteTag(t.Context(), "order"); err != nil {
 			t.Error(err)
 		}
 		if err := g.Restart(); err != nil {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 )
 
 func TestHost(t *testing.T) {
@@ -93,7 +93,7 @@ func TestTokens(t *testing.T) {
 	} {
 		g := &fakeGenerator{
 			initialised: true,
-			readiness:   bus.Readiness{Missing: []string{"store"}, Reasons: map[string]string{"store": "it is at db7:3306"}},
+			readiness:   admin.Readiness{Missing: []string{"store"}, Reasons: map[string]string{"store": "it is at db7:3306"}},
 		}
 		s := serve(t, g, func(cfg *Config) {
 			cfg.Tokens = tokens(c.caller, c.operator)

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/events"
 )
 
 // maxAlerts is how many alerts are remembered. It bounds the lasting ones; see forget.
@@ -52,16 +52,16 @@ func (m moment) compare(other moment) int {
 }
 
 // add takes in an event that may begin or end alerts. The event may come twice, and late.
-func (a *alerts) add(e bus.Event, position int) {
+func (a *alerts) add(e events.Event, position int) {
 	when := moment{e.Time, position}
 	switch body := e.Body.(type) {
-	case bus.RecoveredEvent:
+	case events.Recovered:
 		kind, _ := strings.CutSuffix(e.Type, "recovered")
 		if n := a.of[nodeOf(e)][episode{kind + body.Episode, e.Key}]; n != nil {
 			n.end(when)
 		}
-	case bus.NodeEvent, bus.WorkerEvent:
-		if node, ok := body.(bus.NodeEvent); ok && e.Type == "leaf.node.started" && !node.Started.IsZero() {
+	case events.Node, events.Worker:
+		if node, ok := body.(events.Node); ok && e.Type == "leaf.node.started" && !node.Started.IsZero() {
 			when = moment{at: node.Started} // the process may have raised alerts before this event, while its store was unavailable
 		}
 		for about, n := range a.of[nodeOf(e)] {
@@ -91,7 +91,7 @@ func ends(event, alert string) bool {
 	return false
 }
 
-func (a *alerts) begin(e bus.Event, when moment) {
+func (a *alerts) begin(e events.Event, when moment) {
 	node, about := nodeOf(e), episode{e.Type, e.Key}
 	n := a.of[node][about]
 	switch {

@@ -8,50 +8,50 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/events"
 )
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 // tell returns an event that a generator tells so long after noon.
-func tell(node, what, key string, after time.Duration, body any) bus.Event {
+func tell(node, what, key string, after time.Duration, body any) events.Event {
 	severity := "alert"
 	switch body.(type) {
-	case bus.RecoveredEvent, bus.NodeEvent:
+	case events.Recovered, events.Node:
 		severity = "info"
 	}
-	return bus.Event{
+	return events.Event{
 		ID: fmt.Sprint(node, what, key, after), Source: "/leaf/" + node, Type: "leaf." + what, Key: key,
 		Time: noon.Add(after), Severity: severity, Data: json.RawMessage(`{}`), Body: body,
 	}
 }
 
-func starved(node, tag string, after time.Duration) bus.Event {
-	return tell(node, "segment.starved", tag, after, bus.StarvedEvent{Node: node, Tag: tag})
+func starved(node, tag string, after time.Duration) events.Event {
+	return tell(node, "segment.starved", tag, after, events.Starved{Node: node, Tag: tag})
 }
 
-func recovered(node, tag, episode string, after time.Duration) bus.Event {
-	return tell(node, "segment.recovered", tag, after, bus.RecoveredEvent{Node: node, Tag: tag, Episode: episode})
+func recovered(node, tag, episode string, after time.Duration) events.Event {
+	return tell(node, "segment.recovered", tag, after, events.Recovered{Node: node, Tag: tag, Episode: episode})
 }
 
-func node(name, what string, after time.Duration) bus.Event {
-	return tell(name, "node."+what, name, after, bus.NodeEvent{Node: name})
+func node(name, what string, after time.Duration) events.Event {
+	return tell(name, "node."+what, name, after, events.Node{Node: name})
 }
 
-func worker(name, what string, after time.Duration) bus.Event {
-	e := tell(name, "worker."+what, "7", after, bus.WorkerEvent{Node: name, Worker: 7})
+func worker(name, what string, after time.Duration) events.Event {
+	e := tell(name, "worker."+what, "7", after, events.Worker{Node: name, Worker: 7})
 	if what == "acquired" {
 		e.Severity = "info"
 	}
 	return e
 }
 
-func skewed(name string, after time.Duration) bus.Event {
-	return tell(name, "clock.skewed", name, after, bus.ClockSkewedEvent{Node: name})
+func skewed(name string, after time.Duration) events.Event {
+	return tell(name, "clock.skewed", name, after, events.ClockSkewed{Node: name})
 }
 
 // published is an event that another generator than the one it is about has published.
-func published(by string, e bus.Event) bus.Event {
+func published(by string, e events.Event) events.Event {
 	e.Source = "/leaf/" + by
 	return e
 }
@@ -73,52 +73,52 @@ func TestAlertsAndTheirEnds(t *testing.T) {
 	t.Parallel()
 	second := time.Second
 	for name, c := range map[string]struct {
-		events  []bus.Event // that are heard
+		events  []events.Event // that are heard
 		lasting int
 		want    []string // type key node, and when it was over
 	}{
-		"lasts":   {[]bus.Event{starved("a", "order", 0)}, 1, []string{"starved order a -"}},
-		"is over": {[]bus.Event{starved("a", "order", 0), recovered("a", "order", "starved", second)}, 0, []string{"starved order a 1s"}},
+		"lasts":   {[]events.Event{starved("a", "order", 0)}, 1, []string{"starved order a -"}},
+		"is over": {[]events.Event{starved("a", "order", 0), recovered("a", "order", "starved", second)}, 0, []string{"starved order a 1s"}},
 		"comes twice, the second time after its end": {
-			[]bus.Event{starved("a", "order", 0), recovered("a", "order", "starved", second), starved("a", "order", 0)}, 0, []string{"starved order a 1s"}},
+			[]events.Event{starved("a", "order", 0), recovered("a", "order", "starved", second), starved("a", "order", 0)}, 0, []string{"starved order a 1s"}},
 		"comes again": {
-			[]bus.Event{starved("a", "order", 0), recovered("a", "order", "starved", second), starved("a", "order", 2*second)}, 1, []string{"starved order a -"}},
+			[]events.Event{starved("a", "order", 0), recovered("a", "order", "starved", second), starved("a", "order", 2*second)}, 1, []string{"starved order a -"}},
 		"the end of the one before comes late": {
-			[]bus.Event{starved("a", "order", 0), starved("a", "order", 2*second), recovered("a", "order", "starved", second)}, 1, []string{"starved order a -"}},
+			[]events.Event{starved("a", "order", 0), starved("a", "order", 2*second), recovered("a", "order", "starved", second)}, 1, []string{"starved order a -"}},
 		"the end of another episode": {
-			[]bus.Event{starved("a", "order", 0), recovered("a", "order", "refill_failed", second)}, 1, []string{"starved order a -"}},
+			[]events.Event{starved("a", "order", 0), recovered("a", "order", "refill_failed", second)}, 1, []string{"starved order a -"}},
 		"the end of another generator's": {
-			[]bus.Event{starved("a", "order", 0), recovered("b", "order", "starved", second)}, 1, []string{"starved order a -"}},
+			[]events.Event{starved("a", "order", 0), recovered("b", "order", "starved", second)}, 1, []string{"starved order a -"}},
 		"those that last come first, the newest of each": {
-			[]bus.Event{
+			[]events.Event{
 				starved("a", "1", 0), recovered("a", "1", "starved", 9*second), starved("a", "2", second),
 				starved("b", "3", 3*second), recovered("b", "3", "starved", 4*second), starved("b", "4", 2*second),
 			}, 2, []string{"starved 4 b -", "starved 2 a -", "starved 3 b 4s", "starved 1 a 9s"}},
 		"of a lost generator, and another one publishes the end": {
-			[]bus.Event{
-				published("b", tell("a", "node.lost", "a", 0, bus.LostEvent{Node: "a"})),
-				tell("a", "node.recovered", "a", second, bus.RecoveredEvent{Node: "a", Episode: "stale"}),
-				published("c", tell("a", "node.recovered", "a", 2*second, bus.RecoveredEvent{Node: "a", Episode: bus.EpisodeLost})),
+			[]events.Event{
+				published("b", tell("a", "node.lost", "a", 0, events.Lost{Node: "a"})),
+				tell("a", "node.recovered", "a", second, events.Recovered{Node: "a", Episode: "stale"}),
+				published("c", tell("a", "node.recovered", "a", 2*second, events.Recovered{Node: "a", Episode: events.EpisodeLost})),
 			}, 0, []string{"lost a a 2s"}},
 		"its generator stops": {
-			[]bus.Event{starved("a", "order", 0), node("a", "stopped", second)}, 0, []string{"starved order a 1s"}},
+			[]events.Event{starved("a", "order", 0), node("a", "stopped", second)}, 0, []string{"starved order a 1s"}},
 		"another generator starts": {
-			[]bus.Event{starved("a", "order", 0), node("b", "started", second)}, 1, []string{"starved order a -"}},
+			[]events.Event{starved("a", "order", 0), node("b", "started", second)}, 1, []string{"starved order a -"}},
 		"told by the same process before it could serve": {
-			[]bus.Event{
+			[]events.Event{
 				starved("a", "before", 0), starved("a", "order", 2*second),
-				tell("a", "node.started", "a", 3*second, bus.NodeEvent{Node: "a", Started: noon.Add(second)}),
+				tell("a", "node.started", "a", 3*second, events.Node{Node: "a", Started: noon.Add(second)}),
 			}, 1, []string{"starved order a -", "starved before a 1s"}},
 		"a worker's, and the next process has one": {
-			[]bus.Event{worker("a", "expiring", 0), worker("a", "acquired", second)}, 0, []string{"expiring 7 a 1s"}},
+			[]events.Event{worker("a", "expiring", 0), worker("a", "acquired", second)}, 0, []string{"expiring 7 a 1s"}},
 		"of a clock, and the generator starts without a worker": {
-			[]bus.Event{skewed("a", 0), node("a", "started", second)}, 1, []string{"skewed a a -"}},
+			[]events.Event{skewed("a", 0), node("a", "started", second)}, 1, []string{"skewed a a -"}},
 		"of a clock, and its generator stops": {
-			[]bus.Event{skewed("a", 0), node("a", "stopped", second)}, 0, []string{"skewed a a 1s"}},
+			[]events.Event{skewed("a", 0), node("a", "stopped", second)}, 0, []string{"skewed a a 1s"}},
 		"of a clock, and the generator has a worker": {
-			[]bus.Event{skewed("a", 0), worker("a", "acquired", second)}, 0, []string{"skewed a a 1s"}},
+			[]events.Event{skewed("a", 0), worker("a", "acquired", second)}, 0, []string{"skewed a a 1s"}},
 	} {
-		f := newFeed(nil)
+		f := newFeed(nil, nil)
 		for _, e := range c.events {
 			f.addLive(e)
 		}
@@ -135,23 +135,23 @@ func TestAlertsInTheOrderOfTheStream(t *testing.T) {
 	t.Parallel()
 	hour := time.Hour
 	for name, c := range map[string]struct {
-		heard, read []bus.Event
+		heard, read []events.Event
 		want        []string
 	}{
 		"the start is heard before the alert is read": {
-			[]bus.Event{node("a", "started", hour)},
-			[]bus.Event{starved("a", "order", 0), node("a", "started", hour)}, []string{"starved order a 1h0m0s"}},
+			[]events.Event{node("a", "started", hour)},
+			[]events.Event{starved("a", "order", 0), node("a", "started", hour)}, []string{"starved order a 1h0m0s"}},
 		"the clock was ahead, and is set right for the next start": {
-			[]bus.Event{worker("a", "acquired", 0)},
-			[]bus.Event{skewed("a", hour), worker("a", "acquired", 0)}, []string{"skewed a a 0s"}},
+			[]events.Event{worker("a", "acquired", 0)},
+			[]events.Event{skewed("a", hour), worker("a", "acquired", 0)}, []string{"skewed a a 0s"}},
 		"the stream is read anew": {
-			[]bus.Event{starved("a", "order", 2*hour)},
-			[]bus.Event{
+			[]events.Event{starved("a", "order", 2*hour)},
+			[]events.Event{
 				starved("a", "order", 0), node("a", "started", hour), starved("a", "order", 2*hour),
 				starved("a", "order", 0), node("a", "started", hour), starved("a", "order", 2*hour),
 			}, []string{"starved order a -"}},
 	} {
-		f := newFeed(nil)
+		f := newFeed(nil, nil)
 		for _, e := range c.heard {
 			f.addLive(e)
 		}

@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -50,7 +51,7 @@ type causeView struct {
 }
 
 // causesOf groups the alerts that last. states are those of the generators that answer.
-func causesOf(lasting []notice, states []bus.State, now time.Time) []causeView {
+func causesOf(lasting []notice, states []admin.State, now time.Time) []causeView {
 	type about struct {
 		kind string
 		gone bool
@@ -83,7 +84,7 @@ func causesOf(lasting []notice, states []bus.State, now time.Time) []causeView {
 }
 
 // group sets what the dashboard shows of the alerts: the causes of those that last, and the latest that ended.
-func (v *feedView) group(states []bus.State, now time.Time) {
+func (v *feedView) group(states []admin.State, now time.Time) {
 	lasting := len(v.Alerts)
 	if i := slices.IndexFunc(v.Alerts, func(n notice) bool { return !n.Over.IsZero() }); i >= 0 {
 		lasting = i // the ended come last
@@ -95,7 +96,7 @@ func (v *feedView) group(states []bus.State, now time.Time) {
 
 // storeOf is what fails when a refill does. The errors of MySQL name it, and all others are JetStream's: the ledger is there too.
 func storeOf(n notice) string {
-	body, _ := n.body.(bus.RefillFailedEvent)
+	body, _ := n.body.(events.RefillFailed)
 	why := strings.ReplaceAll(body.Error, body.Tag, "") // the tag may have any name
 	switch {
 	case strings.HasPrefix(why, allocator.ErrDamaged.Error()):
@@ -131,7 +132,7 @@ func newCause(kind string, alerts []notice, soonest float64, now time.Time) caus
 		if n.Time.Before(c.Since) {
 			c.Since = n.Time
 		}
-		if body, ok := n.body.(bus.WorkerEvent); ok {
+		if body, ok := n.body.(events.Worker); ok {
 			lasts = min(lasts, max(0, time.UnixMilli(body.ReservedUntilMS).Sub(now).Seconds()))
 		} else {
 			lasts = min(lasts, soonest)
@@ -148,32 +149,32 @@ func newCause(kind string, alerts []notice, soonest float64, now time.Time) caus
 // harm is what callers notice of an alert.
 func (n notice) harm() string {
 	switch body := n.body.(type) {
-	case bus.StarvedEvent:
+	case events.Starved:
 		return harmRefused
-	case bus.RegressedEvent:
+	case events.Regressed:
 		if body.Action == allocator.Refused {
 			return harmRefused
 		}
-	case bus.ClockBackwardsEvent:
+	case events.ClockBackwards:
 		if body.Action == snowflake.Refused {
 			return harmRefused
 		}
 		return harmEnds
-	case bus.RefillFailedEvent, bus.LedgerUnavailableEvent:
+	case events.RefillFailed, events.LedgerUnavailable:
 		return harmEnds
-	case bus.WorkerEvent:
+	case events.Worker:
 		if n.Type == "leaf.worker.expiring" {
 			return harmEnds
 		}
 		return harmReduced
-	case bus.LostEvent, bus.NATSDegradedEvent, bus.StaleEvent, bus.ClockSkewedEvent:
+	case events.Lost, events.NATSDegraded, events.Stale, events.ClockSkewed:
 		return harmReduced
 	}
 	return harmNone
 }
 
 // soonest is after how many seconds the first generator has no IDs of a tag whose refills fail.
-func soonest(states []bus.State) float64 {
+func soonest(states []admin.State) float64 {
 	lasts := math.Inf(1)
 	for i := range states { // by index: states are large
 		if s := states[i].FailingLasts; s != nil {

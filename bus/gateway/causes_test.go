@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/events"
 )
 
-func failed(node, tag string, after time.Duration, why string) bus.Event {
-	return tell(node, "segment.refill_failed", tag, after, bus.RefillFailedEvent{Node: node, Tag: tag, Error: why})
+func failed(node, tag string, after time.Duration, why string) events.Event {
+	return tell(node, "segment.refill_failed", tag, after, events.RefillFailed{Node: node, Tag: tag, Error: why})
 }
 
 const (
@@ -39,45 +40,45 @@ func causes(v feedView) (list []string) {
 func TestCauses(t *testing.T) {
 	t.Parallel()
 	second := time.Second
-	lost := published("a", tell("c", "node.lost", "c", 9*second, bus.LostEvent{Node: "c"}))
-	regressed := func(tag string, action allocator.Action) bus.Event {
-		return tell("a", "segment.regressed", tag, 0, bus.RegressedEvent{Node: "a", Tag: tag, Action: action})
+	lost := published("a", tell("c", "node.lost", "c", 9*second, events.Lost{Node: "c"}))
+	regressed := func(tag string, action allocator.Action) events.Event {
+		return tell("a", "segment.regressed", tag, 0, events.Regressed{Node: "a", Tag: tag, Action: action})
 	}
-	expiring := tell("a", "worker.expiring", "7", 0, bus.WorkerEvent{Node: "a", Worker: 7, ReservedUntilMS: noon.Add(30 * second).UnixMilli()})
+	expiring := tell("a", "worker.expiring", "7", 0, events.Worker{Node: "a", Worker: 7, ReservedUntilMS: noon.Add(30 * second).UnixMilli()})
 	for name, c := range map[string]struct {
-		events []bus.Event
+		events []events.Event
 		lasts  float64 // of the first generator; 0: nothing fails
 		want   []string
 	}{
 		"a dead database": {
-			[]bus.Event{
+			[]events.Event{
 				failed("a", "1", 0, noMySQL), failed("b", "1", second, brokenMySQL), failed("a", "2", 0, brokenMySQL), starved("a", "1", 2*second), starved("b", "1", 2*second),
 			}, 5, []string{"mysql refused: 2 keys, 1 dry, a+b, 5 alerts"}},
 		"a dead JetStream, with tags in MySQL and strict tags": {
-			[]bus.Event{
-				failed("a", "order", 0, noLedger), failed("a", "MySQL", 0, noKV), tell("a", "ledger.unavailable", "a", 0, bus.LedgerUnavailableEvent{Node: "a"}),
+			[]events.Event{
+				failed("a", "order", 0, noLedger), failed("a", "MySQL", 0, noKV), tell("a", "ledger.unavailable", "a", 0, events.LedgerUnavailable{Node: "a"}),
 			}, 5, []string{"jetstream ends: 2 keys, 0 dry, a, 3 alerts"}},
 		"requests that waited in vain beside a store that works": {
-			[]bus.Event{starved("a", "1", 0), failed("a", "2", second, noMySQL)}, 5,
+			[]events.Event{starved("a", "1", 0), failed("a", "2", second, noMySQL)}, 5,
 			[]string{"segment.starved refused: 1 keys, 1 dry, a, 1 alerts", "mysql ends: 1 keys, 0 dry, a, 1 alerts"}},
 		"a damaged and a locked record": {
-			[]bus.Event{failed("a", "1", 0, allocator.ErrDamaged.Error()+": x"), failed("a", "2", second, allocator.ErrLocked.Error()+": in MySQL")}, 5,
+			[]events.Event{failed("a", "1", 0, allocator.ErrDamaged.Error()+": x"), failed("a", "2", second, allocator.ErrLocked.Error()+": in MySQL")}, 5,
 			[]string{"locked ends: 1 keys, 0 dry, a, 1 alerts", "damaged ends: 1 keys, 0 dry, a, 1 alerts"}},
 		"alerts of a generator that is gone": {
-			[]bus.Event{failed("a", "1", 0, noMySQL), starved("gone", "1", 0), lost}, 5,
+			[]events.Event{failed("a", "1", 0, noMySQL), starved("gone", "1", 0), lost}, 5,
 			[]string{"mysql ends: 1 keys, 0 dry, a, 1 alerts", "node.lost reduced: 1 keys, 0 dry, c, 1 alerts", "segment.starved gone refused: 1 keys, 1 dry, gone, 1 alerts"}},
 		"a worker that ends before the IDs do": {
-			[]bus.Event{expiring, failed("a", "1", 0, noMySQL)}, 60, []string{"worker.expiring ends: 1 keys, 0 dry, a, 1 alerts", "mysql ends: 1 keys, 0 dry, a, 1 alerts"}},
+			[]events.Event{expiring, failed("a", "1", 0, noMySQL)}, 60, []string{"worker.expiring ends: 1 keys, 0 dry, a, 1 alerts", "mysql ends: 1 keys, 0 dry, a, 1 alerts"}},
 		"a store that went back": {
-			[]bus.Event{regressed("1", allocator.Advanced), regressed("2", allocator.Refused)}, 0, []string{"segment.regressed refused: 2 keys, 0 dry, a, 2 alerts"}},
+			[]events.Event{regressed("1", allocator.Advanced), regressed("2", allocator.Refused)}, 0, []string{"segment.regressed refused: 2 keys, 0 dry, a, 2 alerts"}},
 	} {
-		f := newFeed(nil)
+		f := newFeed(nil, nil)
 		for _, e := range c.events {
 			f.addLive(e)
 		}
-		states := []bus.State{{}}
+		states := []admin.State{{}}
 		if c.lasts > 0 {
-			states = append(states, bus.State{FailingLasts: &c.lasts})
+			states = append(states, admin.State{FailingLasts: &c.lasts})
 		}
 		v := f.view(func(node string) bool { return node != "gone" })
 		v.group(states, noon)

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 )
 
 const (
@@ -37,7 +38,7 @@ const (
 // views answer the dashboard's questions about all generators, over the bus.
 type views struct {
 	g        Generator
-	c        *bus.Client
+	c        *admin.Client
 	feed     *feed
 	overview *shared[overview]
 	latest   *shared[feedView]
@@ -46,14 +47,15 @@ type views struct {
 
 	searches turns // lists
 
-	pages   *answers[bus.PageRequest, bus.TagsPage]
-	records *answers[string, bus.TagRecord]
+	pages   *answers[admin.PageRequest, admin.TagsPage]
+	records *answers[string, admin.TagRecord]
 }
 
 func newViews(cfg Config) *views {
+	c := admin.NewClient(cfg.Conn)
 	v := &views{
-		g: cfg.Generator, c: cfg.Client, feed: newFeed(cfg.Client), heard: make(map[string]time.Time),
-		pages: newAnswers(maxPages, cfg.Client.Tags), records: newAnswers(maxRecords, cfg.Client.Tag),
+		g: cfg.Generator, c: c, feed: newFeed(cfg.Conn, cfg.JS), heard: make(map[string]time.Time),
+		pages: newAnswers(maxPages, c.Tags), records: newAnswers(maxRecords, c.Tag),
 		searches: make(turns, maxSearches),
 	}
 	v.overview, v.latest = newShared(v.askAll), newShared(v.latestEvents)
@@ -105,12 +107,12 @@ func refusal(err error) *bus.Error {
 
 // overview is the state of all generators.
 type overview struct {
-	Node    string      `json:"node"` // the one that answers
-	UnixMS  int64       `json:"unix_ms"`
-	Problem string      `json:"problem"` // why Nodes may be incomplete
-	Nodes   []bus.State `json:"nodes"`
+	Node    string        `json:"node"` // the one that answers
+	UnixMS  int64         `json:"unix_ms"`
+	Problem string        `json:"problem"` // why Nodes may be incomplete
+	Nodes   []admin.State `json:"nodes"`
 	// Lost are generators that did not answer and that another one reports as lost.
-	Lost []bus.LostNode `json:"lost"`
+	Lost []admin.LostNode `json:"lost"`
 	// Ending is what all generators have of the tags that end first.
 	Ending []tagBuffers `json:"ending"`
 }
@@ -123,7 +125,7 @@ func (v *views) askAll() overview {
 	own := v.g.State()
 	o := overview{Node: own.Node, UnixMS: time.Now().UnixMilli()}
 	var err error
-	var held []bus.BuffersPage
+	var held []admin.BuffersPage
 	var both sync.WaitGroup
 	both.Go(func() { held, _ = v.c.BuffersOf(ctx, v.ending...) }) // what fails here fails for the states too
 	both.Go(func() { o.Nodes, err = v.c.States(ctx) })
@@ -132,10 +134,10 @@ func (v *views) askAll() overview {
 		o.Problem = message(err)
 	}
 	o.Ending, v.ending = buffersOf(v.ending, held), firstEnding(o.Nodes)
-	if !slices.ContainsFunc(o.Nodes, func(s bus.State) bool { return s.Node == own.Node }) {
+	if !slices.ContainsFunc(o.Nodes, func(s admin.State) bool { return s.Node == own.Node }) {
 		o.Nodes = append(o.Nodes, own)
 	}
-	o.Lost = append([]bus.LostNode{}, bus.LostNodes(o.Nodes)...) // [] if there are none
+	o.Lost = append([]admin.LostNode{}, admin.LostNodes(o.Nodes)...) // [] if there are none
 	return o
 }
 
@@ -170,16 +172,16 @@ func (v *views) workers(ctx context.Context, r *http.Request) (any, error) {
 	if err != nil || from < 0 {
 		return nil, badRequest("from is no worker ID")
 	}
-	page, err := v.c.Workers(ctx, bus.WorkersRequest{From: from})
+	page, err := v.c.Workers(ctx, admin.WorkersRequest{From: from})
 	view := struct {
-		bus.WorkersPage
+		admin.WorkersPage
 		Problem string `json:"problem"`
 	}{WorkersPage: page}
 	if err != nil {
 		view.Problem = message(err)
 	}
 	if view.Workers == nil {
-		view.Workers = []bus.Worker{}
+		view.Workers = []admin.Worker{}
 	}
 	return view, nil
 }

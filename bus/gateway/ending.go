@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 )
 
 // maxEnding is how many tags an overview has of those that get no new IDs. The page shows fewer.
@@ -22,7 +22,7 @@ type tagBuffers struct {
 // firstEnding returns the tags whose callers are refused first if nothing more is reserved. Generators take IDs of each
 // other, so that is when the last one has none. At one generator at least a tag ends no later than at all together. So it is
 // missing here only if others end even earlier at that generator, as many as that one names.
-func firstEnding(states []bus.State) []string {
+func firstEnding(states []admin.State) []string {
 	all := make(map[string]allocator.TagEnd)
 	for i := range states { // by index: states are large
 		for _, e := range states[i].Ending {
@@ -37,7 +37,7 @@ func firstEnding(states []bus.State) []string {
 }
 
 // buffersOf sorts what generators hold by the named tags. A tag that none holds any more is left out.
-func buffersOf(tags []string, held []bus.BuffersPage) []tagBuffers {
+func buffersOf(tags []string, held []admin.BuffersPage) []tagBuffers {
 	found := []tagBuffers{}
 	for _, tag := range tags {
 		t := tagBuffers{Tag: tag}

@@ -9,9 +9,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/events"
 )
 
 const (
@@ -30,7 +31,8 @@ const (
 // before its start, and hears new ones while the stream is unavailable. Its methods are
 // safe for concurrent use.
 type feed struct {
-	c *bus.Client
+	nc *nats.Conn
+	js jetstream.JetStream
 
 	mu       sync.Mutex
 	events   []event // the newest last
@@ -50,7 +52,7 @@ type event struct {
 	Node     string          `json:"node"`
 	Body     json.RawMessage `json:"body"`
 
-	body any // Body as a type of package bus
+	body any // Body as a type of package events
 }
 
 // feedView is what the dashboard shows of the feed.
@@ -67,28 +69,28 @@ type feedView struct {
 	Alerts []notice `json:"-"`
 }
 
-func newFeed(c *bus.Client) *feed {
-	return &feed{c: c, alerts: alerts{of: make(map[string]map[episode]*notice)}}
+func newFeed(nc *nats.Conn, js jetstream.JetStream) *feed {
+	return &feed{nc: nc, js: js, alerts: alerts{of: make(map[string]map[episode]*notice)}}
 }
 
 // run follows the events until the context is done.
 func (f *feed) run(ctx context.Context) {
 	begun := time.Now()
 	var both sync.WaitGroup
-	both.Go(func() { f.follow(ctx, f.addLive, bus.Live()) })
-	both.Go(func() { f.follow(ctx, f.addStored, bus.Episodes(), bus.Since(begun.Add(-lookBack))) })
+	both.Go(func() { f.follow(ctx, f.addLive, events.Live()) })
+	both.Go(func() { f.follow(ctx, f.addStored, events.Episodes(), events.Since(begun.Add(-lookBack))) })
 	both.Wait()
 }
 
 // follow takes in events, and begins again after an error. It shows the second error in a
 // row: at the first start of an installation the stream does not exist yet.
-func (f *feed) follow(ctx context.Context, take func(bus.Event), opts ...bus.EventOption) {
+func (f *feed) follow(ctx context.Context, take func(events.Event), opts ...events.Option) {
 	for failures := 0; ; {
 		begun := time.Now()
 		var failed error
-		for e, err := range f.c.Events(ctx, opts...) {
+		for e, err := range events.Follow(ctx, f.nc, append(opts, events.JetStream(f.js))...) {
 			switch {
-			case errors.Is(err, bus.ErrNotAnEvent): // only this message
+			case errors.Is(err, events.ErrNotAnEvent): // only this message
 			case err != nil:
 				failed = err
 			default:
@@ -112,7 +114,7 @@ func (f *feed) follow(ctx context.Context, take func(bus.Event), opts ...bus.Eve
 }
 
 // addLive takes in an event that was heard live.
-func (f *feed) addLive(e bus.Event) {
+func (f *feed) addLive(e events.Event) {
 	shown := show(e)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -128,19 +130,19 @@ func (f *feed) addLive(e bus.Event) {
 
 // addStored takes in an event from the stream. If the stream is read again, the events get
 // new positions, in the same order.
-func (f *feed) addStored(e bus.Event) {
+func (f *feed) addStored(e events.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.position++
 	f.alerts.add(e, f.position)
 }
 
-func show(e bus.Event) event {
+func show(e events.Event) event {
 	return event{e.ID, e.Time, e.Severity, e.Type, e.Key, nodeOf(e), e.Data, e.Body}
 }
 
 // nodeOf is the generator that an event is about. Any of its peers may have published that it is lost, or was.
-func nodeOf(e bus.Event) string {
+func nodeOf(e events.Event) string {
 	if strings.HasPrefix(e.Type, "leaf.node.") {
 		return e.Key
 	}
@@ -150,7 +152,7 @@ func nodeOf(e bus.Event) string {
 // explain is the text of an error for people.
 func explain(err error) string {
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return "No events are stored yet: a generator creates the stream " + bus.EventStream + " for its first event"
+		return "No events are stored yet: a generator creates the stream " + events.Stream + " for its first event"
 	}
 	return err.Error()
 }

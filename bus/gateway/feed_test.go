@@ -9,7 +9,7 @@ import (
 // Of many alerts the oldest are forgotten.
 func TestFeedIsBounded(t *testing.T) {
 	t.Parallel()
-	f := newFeed(nil)
+	f := newFeed(nil, nil)
 	for i := range maxAlerts + 50 {
 		f.addLive(starved("a", fmt.Sprint(i), time.Duration(i)))
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
@@ -24,7 +25,7 @@ type fakeGenerator struct {
 	err         error
 	next        int64
 	initialised bool
-	readiness   bus.Readiness
+	readiness   admin.Readiness
 	wanted      map[generator.Kind]bool
 	taken       []string // tags that were asked for
 	strict      string   // this tag is strict
@@ -61,11 +62,11 @@ func (g *fakeGenerator) Decode(string) (bus.Decoded, error) {
 }
 
 func (g *fakeGenerator) Initialised() bool            { return g.initialised }
-func (g *fakeGenerator) Readiness() bus.Readiness     { return g.readiness }
+func (g *fakeGenerator) Readiness() admin.Readiness   { return g.readiness }
 func (g *fakeGenerator) Wanted(k generator.Kind) bool { return g.wanted[k] }
-func (g *fakeGenerator) State() bus.State             { return bus.State{Node: "test", Readiness: g.readiness} }
+func (g *fakeGenerator) State() admin.State           { return admin.State{Node: "test", Readiness: g.readiness} }
 
-// serve returns a server on g. Its bus is unavailable, unless change sets another Client.
+// serve returns a server on g. Its bus is unavailable, unless change sets another Conn.
 func serve(t testing.TB, g Generator, change ...func(*Config)) *Server {
 	t.Helper()
 	nc, err := nats.Connect("nats://127.0.0.1:1", nats.RetryOnFailedConnect(true))
@@ -74,7 +75,7 @@ func serve(t testing.TB, g Generator, change ...func(*Config)) *Server {
 	}
 	t.Cleanup(nc.Close)
 	cfg := Config{
-		Generator: g, Client: bus.NewClient(nc), Metrics: NewMetrics(), Log: testkit.Quiet,
+		Generator: g, Conn: nc, Metrics: NewMetrics(), Log: testkit.Quiet,
 	}
 	for _, f := range change {
 		f(&cfg)

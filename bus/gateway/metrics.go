@@ -13,6 +13,8 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/generator"
 )
 
@@ -98,7 +100,7 @@ func NewMetrics() *Metrics {
 		Buckets: prometheus.ExponentialBuckets(1, 4, 8)})
 	m.conflicts = auto.NewCounter(prometheus.CounterOpts{Name: "leaf_strict_conflicts_total",
 		Help: "Writes of strict tags that failed because another generator wrote first. Each is repeated."})
-	events := counters("leaf_events_total", "Events that were published.", "severity", "type")
+	published := counters("leaf_events_total", "Events that were published.", "severity", "type")
 
 	// All series exist from the start: the first increase of a new series would not be seen.
 	for transport := range m.answered {
@@ -106,8 +108,8 @@ func NewMetrics() *Metrics {
 			m.addAnswered(generator.Transport(transport), generator.Kind(kind), ids, waits, took)
 		}
 	}
-	for what, severity := range bus.EventTypes() {
-		m.events[what] = events.WithLabelValues(severity, what)
+	for what, severity := range events.Types() {
+		m.events[what] = published.WithLabelValues(severity, what)
 	}
 	for _, action := range []allocator.Action{allocator.Advanced, allocator.Refused} {
 		m.regressions[action] = regressions.WithLabelValues(string(action))
@@ -194,7 +196,7 @@ func (m *Metrics) handler(g Generator) http.Handler {
 var missable = []string{"bus", "nats", "store", "ledger", "worker", "clock", "draining"}
 
 // stateCollector makes metrics of the generator's state at the time of a scrape.
-type stateCollector struct{ state *shared[bus.State] }
+type stateCollector struct{ state *shared[admin.State] }
 
 // Describe implements [prometheus.Collector]. Without descriptions the registry does not
 // demand all metrics at each scrape: some are absent at times.

@@ -8,16 +8,17 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/generator"
 )
 
 // stated is a generator in a state.
 type stated struct {
 	fakeGenerator
-	state bus.State
+	state admin.State
 }
 
-func (g *stated) State() bus.State { return g.state }
+func (g *stated) State() admin.State { return g.state }
 
 // metrics returns the lines of leaf's own metrics.
 func metrics(t *testing.T, s *Server) []string {
@@ -38,11 +39,11 @@ func metrics(t *testing.T, s *Server) []string {
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	worker, offset, lasts := int64(7), int64(-1500), 12.5
-	g := &stated{state: bus.State{
-		Node: "n", Version: "v1", Worker: &worker, ReservedUntil: 61_000, Clock: bus.Clock{UnixMS: 1000, OffsetMS: &offset},
-		Readiness: bus.Readiness{Missing: []string{"ledger"}, Reasons: map[string]string{"ledger": "away"}, Segment: true},
-		Counts:    bus.Counts{Waiting: 3, Borrowed: 11, Overloads: 7, States: map[string]int{"ok": 5, "failing": 1}, Left: 12, EventsQueued: 4, EventsDropped: 2, StoreErrors: 9},
-		Busiest: []bus.Buffer{{Tag: "a.b", Left: 8, Taken: 100, Step: 2000, Lasts: &lasts},
+	g := &stated{state: admin.State{
+		Node: "n", Version: "v1", Worker: &worker, ReservedUntil: 61_000, Clock: admin.Clock{UnixMS: 1000, OffsetMS: &offset},
+		Readiness: admin.Readiness{Missing: []string{"ledger"}, Reasons: map[string]string{"ledger": "away"}, Segment: true},
+		Counts:    admin.Counts{Waiting: 3, Borrowed: 11, Overloads: 7, States: map[string]int{"ok": 5, "failing": 1}, Left: 12, EventsQueued: 4, EventsDropped: 2, StoreErrors: 9},
+		Busiest: []admin.Buffer{{Tag: "a.b", Left: 8, Taken: 100, Step: 2000, Lasts: &lasts},
 			{Tag: "invoice", Taken: 70, Order: bus.OrderStrict, Writes: 7, Requests: 60, WaitMS: 1.5}},
 	}}
 	s := serve(t, g)

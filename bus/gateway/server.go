@@ -10,10 +10,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/net/netutil"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/generator"
 )
 
@@ -57,17 +60,18 @@ type Generator interface {
 	Snowflakes(ctx context.Context, n int64) ([]bus.Range, error)
 	Decode(text string) (bus.Decoded, error)
 	Initialised() bool
-	Readiness() bus.Readiness
+	Readiness() admin.Readiness
 	Wanted(kind generator.Kind) bool
-	State() bus.State
+	State() admin.State
 }
 
 // Config says how a [Server] works. The fields up to Log are needed.
 type Config struct {
 	Listener  net.Listener
 	Generator Generator
-	Client    *bus.Client // to ask the other generators
-	Metrics   *Metrics    // which also observes the Generator
+	Conn      *nats.Conn          // to ask the other generators, and to hear events
+	JS        jetstream.JetStream // has the stream of events; nil: the one of the account of Conn
+	Metrics   *Metrics            // which also observes the Generator
 	Log       *slog.Logger
 
 	// Tokens returns the tokens that are valid now. Default: there are none.
@@ -225,7 +229,7 @@ func (s *Server) wanted(kind generator.Kind) http.HandlerFunc {
 }
 
 // writeReadiness is the one form of /readyz and its parts: ready says what the status says.
-func (s *Server) writeReadiness(w http.ResponseWriter, r *http.Request, ready bus.Readiness) {
+func (s *Server) writeReadiness(w http.ResponseWriter, r *http.Request, ready admin.Readiness) {
 	if s.rights(r) != operator {
 		ready.Reasons = nil
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 )
 
 const (
@@ -31,7 +32,7 @@ type tagView struct {
 	Step    int64  `json:"step,omitempty"`
 	Order   string `json:"order,omitempty"`
 	Opaque  string `json:"opaque,omitempty"` // the domain of an opaque tag
-	bus.TagRules
+	admin.TagRules
 	Description string       `json:"description,omitempty"`
 	Updated     time.Time    `json:"updated,omitzero"`
 	Problem     string       `json:"problem,omitempty"` // why it cannot be served
@@ -39,7 +40,7 @@ type tagView struct {
 }
 
 // fill copies the store's record.
-func (t *tagView) fill(r bus.TagRecord) {
+func (t *tagView) fill(r admin.TagRecord) {
 	t.Opaque, t.Stored, t.MaxID, t.Step, t.Order, t.Description, t.Updated = r.Opaque, true, r.MaxID, r.Step, cmp.Or(r.Order, bus.OrderTrend), r.Description, r.Updated
 	t.TagRules = r.TagRules
 }
@@ -47,7 +48,7 @@ func (t *tagView) fill(r bus.TagRecord) {
 // nodeBuffer is what one generator has of a tag.
 type nodeBuffer struct {
 	Node string `json:"node"`
-	bus.Buffer
+	admin.Buffer
 }
 
 // tagsView is a page of tags.
@@ -74,9 +75,9 @@ func (v *views) tags(ctx context.Context, r *http.Request) (any, error) {
 	if err != nil || limit < 1 || limit > maxPage {
 		return nil, badRequest("limit is not from 1 to " + strconv.Itoa(maxPage))
 	}
-	req := bus.PageRequest{Contains: r.FormValue("q"), After: r.FormValue("after"), Limit: limit}
-	var stored result[bus.TagsPage]
-	var held []bus.BuffersPage
+	req := admin.PageRequest{Contains: r.FormValue("q"), After: r.FormValue("after"), Limit: limit}
+	var stored result[admin.TagsPage]
+	var held []admin.BuffersPage
 	var errHeld error
 	var both sync.WaitGroup
 	both.Go(func() { stored = v.pages.get(req) })
@@ -97,7 +98,7 @@ func (v *views) named(names []string) (tagsView, error) {
 	if len(names) > maxNames {
 		return tagsView{}, badRequest("name at most " + strconv.Itoa(maxNames) + " tags at a time")
 	}
-	found := make([]result[bus.TagRecord], len(names))
+	found := make([]result[admin.TagRecord], len(names))
 	var all sync.WaitGroup
 	for i, name := range names {
 		all.Go(func() { found[i] = v.records.get(name) })
@@ -120,7 +121,7 @@ func (v *views) named(names []string) (tagsView, error) {
 
 // merge makes one page of the store's tags and the generators' buffers. It has up to limit
 // tags, and ends where the first incomplete page ends: beyond that, tags may be missing.
-func merge(stored bus.TagsPage, held []bus.BuffersPage, limit int) tagsView {
+func merge(stored admin.TagsPage, held []admin.BuffersPage, limit int) tagsView {
 	byName := make(map[string]*tagView)
 	at := func(name string) *tagView {
 		if byName[name] == nil {
@@ -134,7 +135,7 @@ func merge(stored bus.TagsPage, held []bus.BuffersPage, limit int) tagsView {
 			end = next
 		}
 	}
-	store := func(t bus.TagRecord, problem string) {
+	store := func(t admin.TagRecord, problem string) {
 		tag := at(t.Tag)
 		tag.fill(t)
 		tag.Problem = problem

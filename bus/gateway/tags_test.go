@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/leafbus/leafbus/allocator/allocatortest"
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 )
 
 // Pages of the store and of generators that have different tags in memory: walked
@@ -47,24 +47,24 @@ func TestMergedPages(t *testing.T) {
 		got := make(map[string]string)
 		var order []string
 		for after, turns := "", 0; ; turns++ {
-			var s bus.TagsPage
+			var s admin.TagsPage
 			var found []string
 			found, s.Next = page(stored, after, 1+random.IntN(limit)) // one may bring fewer than were asked for
 			for _, name := range found {
 				i := 0
 				fmt.Sscanf(name, "t%d", &i)
 				if unserved[i] {
-					s.Unserved = append(s.Unserved, bus.UnservedTag{TagRecord: bus.TagRecord{Tag: name}, Problem: "bad"})
+					s.Unserved = append(s.Unserved, admin.UnservedTag{TagRecord: admin.TagRecord{Tag: name}, Problem: "bad"})
 				} else {
-					s.Tags = append(s.Tags, bus.TagRecord{Tag: name})
+					s.Tags = append(s.Tags, admin.TagRecord{Tag: name})
 				}
 			}
-			var b []bus.BuffersPage
+			var b []admin.BuffersPage
 			for node, has := range held {
-				p := bus.BuffersPage{Node: fmt.Sprint(node)}
+				p := admin.BuffersPage{Node: fmt.Sprint(node)}
 				found, p.Next = page(has, after, 1+random.IntN(limit))
 				for _, name := range found {
-					p.Buffers = append(p.Buffers, bus.Buffer{Tag: name})
+					p.Buffers = append(p.Buffers, admin.Buffer{Tag: name})
 				}
 				b = append(b, p)
 			}

@@ -14,7 +14,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/bustest"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
@@ -37,14 +39,14 @@ func TestViews(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	c := bus.NewClient(nc)
-	_, err = c.CreateTag(t.Context(), bus.TagCreate{Tag: "invoice", Order: bus.OrderStrict})
+	c, operator := bus.NewClient(nc), admin.NewClient(nc)
+	_, err = operator.CreateTag(t.Context(), admin.TagCreate{Tag: "invoice", Order: bus.OrderStrict})
 	_, err1 := c.Take(t.Context(), "order", 3)
 	_, err2 := c.Take(t.Context(), "invoice", 6)
 	if err := errors.Join(err, err1, err2); err != nil {
 		t.Fatal(err)
 	}
-	s := serve(t, &fakeGenerator{}, func(cfg *Config) { cfg.Client = c })
+	s := serve(t, &fakeGenerator{}, func(cfg *Config) { cfg.Conn = nc })
 	nodes := func(o overview) (list string) {
 		for _, n := range o.Nodes {
 			list += n.Node + " "
@@ -99,7 +101,7 @@ func TestViews(t *testing.T) {
 		t.Errorf("more than %d names: %d %s", maxNames, w.Code, w.Body)
 	}
 	type workersView struct {
-		bus.WorkersPage
+		admin.WorkersPage
 		Problem string
 	}
 	if v := read[workersView](t, s, "/dashboard/workers"); v.Registry != "kv" || len(v.Workers) != 1 || v.Workers[0].Node != "bustest" || v.Problem != "" {
@@ -202,14 +204,14 @@ func TestFeed(t *testing.T) {
 	}
 	const starved, recovered = "leaf.events.alert.segment.starved.", "leaf.events.info.segment.recovered."
 	testkit.Eventually(t, "the stream is there", func() bool {
-		_, err := js.Stream(t.Context(), bus.EventStream)
+		_, err := js.Stream(t.Context(), events.Stream)
 		return err == nil
 	})
 	tell(starved+"a", "1", -time.Hour, `{"node":"n","tag":"a","waiting":1}`)
 	tell(recovered+"a", "2", -time.Minute, `{"node":"n","tag":"a","episode":"starved"}`)
 	tell(starved+"b.c", "3", -time.Minute, `{"node":"n","tag":"b.c","waiting":2}`)
 
-	s := serve(t, &fakeGenerator{}, func(c *Config) { c.Client, c.Listener = g.Client(), listen(t) })
+	s := serve(t, &fakeGenerator{}, func(c *Config) { c.Conn, c.Listener = g.Conn(), listen(t) })
 	run(t, s)
 	f := s.views.feed
 	testkit.Eventually(t, "the alerts from before are there", func() bool { return len(f.view(nil).Alerts) == 2 })
@@ -226,7 +228,7 @@ func TestFeed(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 	// Without the stream, it still hears.
-	if err := js.DeleteStream(t.Context(), bus.EventStream); err != nil {
+	if err := js.DeleteStream(t.Context(), events.Stream); err != nil {
 		t.Fatal(err)
 	}
 	if err := g.Conn().PublishMsg(alertMessage(starved+"d", "9", time.Second, `{"node":"n","tag":"d","waiting":7}`)); err != nil {

@@ -4,61 +4,57 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/events"
 )
 
-// tagsAdvance moves max_id of a tag above all IDs that are known to be in use. Each source may know
-// ranges that the others have forgotten: the store and its ledger, every running generator, and the
-// tag's last refill event. An error of any of them moves nothing, because the others might know less.
-func (g *Generator) tagsAdvance(ctx context.Context, req tagName) (bus.TagAdvance, error) {
-	t, err := g.get(ctx, req.Tag)
+// tagsAdvance moves max_id of a tag above all that somebody knows to be in use, whatever its record says: the generators that are heard, and
+// the last refill event. It is for what nobody running knows by itself: these raise a record that was set back. A generator that made
+// the last claim, by the record or by the event, and that is not heard may know more: then an operator must say so.
+func (g *Generator) tagsAdvance(ctx context.Context, req admin.AdvanceRequest) (admin.TagAdvance, error) {
+	none := admin.TagAdvance{}
+	s, err := g.get(ctx, req.Tag)
 	if err != nil {
-		return bus.TagAdvance{}, err
+		return none, err
 	}
-	if err := g.hearPeers(ctx); err != nil {
-		return bus.TagAdvance{}, err
-	}
-	// Asked by the record that is in force: it changes nothing at the peers.
-	seen, _, err := g.broadcastTag(ctx, t)
+	known, err := g.askKnown(ctx, s.Name)
 	if err != nil {
-		return bus.TagAdvance{}, unconfirmed(err, "max_id was not moved: send it again")
+		return none, unconfirmed(err, "max_id was not moved: send it again")
 	}
-	err = LastRefills(ctx, g.cfg.JS, t.Name, func(_ string, end int64) { seen = max(seen, end) })
+	seen, silent := max(known.End, known.Floor, g.alloc.Seen(s.Name)), []string{s.Last.Node}
+	err = LastRefills(ctx, g.cfg.JS, s.Name, func(r events.Refill) {
+		seen, silent = max(seen, r.Last+1), append(silent, r.Node)
+	})
 	if err != nil {
-		return bus.TagAdvance{}, fmt.Errorf("the last refill event of %s cannot be read, and max_id was not moved: %w", t.Name, err)
+		return none, fmt.Errorf("the last refill event of %s cannot be read, and max_id was not moved: %w", s.Name, err)
+	}
+	heard := map[string]bool{"": true, g.cfg.Node: true}
+	for _, b := range g.group.present(time.Now()) {
+		heard[b.Node] = true
+	}
+	silent = slices.DeleteFunc(silent, func(node string) bool { return heard[node] || slices.Contains(req.Without, node) })
+	if len(silent) > 0 && req.MaxID == nil {
+		return none, conflict("generator %s claimed IDs of %s and is not heard, so it may know of more: start it, or give --max-id above all IDs "+
+			"that your services got, or --without %s if its data folder is lost", silent[0], s.Name, silent[0])
+	}
+	if req.MaxID != nil {
+		seen = max(seen, int64(*req.MaxID))
 	}
 	for {
-		from, err := g.unclaimed(ctx, t)
-		if err != nil {
-			return bus.TagAdvance{}, err
-		}
-		to := bus.ID(max(t.MaxID, t.Floor, seen))
-		changed, err := g.tagsUpdate(ctx, bus.TagUpdate{Tag: t.Name, MaxID: &to, Force: true})
+		to := bus.ID(max(s.MaxID, s.Floor, seen))
+		changed, err := g.tagsUpdate(ctx, admin.TagUpdate{Tag: s.Name, MaxID: &to, Force: true})
 		if !errors.Is(err, allocator.ErrConflict) {
-			return bus.TagAdvance{TagChange: changed, Was: bus.ID(t.MaxID), ClaimedFrom: bus.ID(from)}, err
+			return admin.TagAdvance{TagChange: changed, Was: bus.ID(s.MaxID)}, err
 		}
 		// A generator reserved a range meanwhile. Of a strict tag that could happen again and again.
-		g.hold(t.Name) // tagsUpdate lets the claims go on
-		if t, err = g.get(ctx, req.Tag); err != nil {
-			return bus.TagAdvance{}, err
+		g.hold(s.Name)
+		if s, err = g.get(ctx, req.Tag); err != nil {
+			return none, err
 		}
 	}
-}
-
-// unclaimed returns the first ID below max_id that the ledger has no claim of; 0: there is none. The record of the tag was read before: so a
-// range that is claimed meanwhile does not count.
-func (g *Generator) unclaimed(ctx context.Context, t allocator.Tag) (int64, error) {
-	if g.cfg.Ledger == nil || t.Order != allocator.Trend { // then the tag's own record is the claim
-		return 0, nil
-	}
-	e, err := g.cfg.Records.Claimed(ctx, t.Name)
-	if err != nil {
-		return 0, fmt.Errorf("the ledger cannot be read, and max_id was not moved: %w", err)
-	}
-	if end := max(e.End, 1); end < t.MaxID {
-		return end, nil
-	}
-	return 0, nil
 }

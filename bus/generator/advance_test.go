@@ -10,6 +10,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/bus/kvstore"
@@ -61,7 +62,7 @@ func kvTags(t *testing.T, s *embedded.Server, nc *nats.Conn, tags ...string) (re
 	}
 }
 
-func wantAdvance(t *testing.T, got bus.TagAdvance, err error, tag string, was, to bus.ID) {
+func wantAdvance(t *testing.T, got admin.TagAdvance, err error, tag string, was, to bus.ID) {
 	t.Helper()
 	if err != nil || got.Tag != tag || got.Was != was || got.MaxID != to || len(got.Unheard) > 0 || got.Step != 1000 {
 		t.Errorf("%+v, %v; want %s from %d to %d", got, err, tag, was, to)
@@ -87,7 +88,7 @@ func TestAdvanceToWhatAPeerKnows(t *testing.T) {
 	restore()
 	start(t, s, "new", nil, inKV)
 	for _, tag := range tags {
-		got, err := bus.NewClient(nc).AdvanceTag(t.Context(), tag)
+		got, err := admin.NewClient(nc).AdvanceTag(t.Context(), tag)
 		wantAdvance(t, got, err, tag, 1, 1001)
 		if ranges, err := knows.Take(t.Context(), tag, 1); err != nil || ranges[0].First < int64(got.MaxID) {
 			t.Errorf("after that it hands out %v of %s, %v", ranges, tag, err)
@@ -112,9 +113,9 @@ func TestAdvanceToWhatAnEventKnows(t *testing.T) {
 	}
 	restore()
 	start(t, s, "new", nil, inKV)
-	got, err := bus.NewClient(nc).AdvanceTag(t.Context(), "order")
+	got, err := admin.NewClient(nc).AdvanceTag(t.Context(), "order")
 	wantAdvance(t, got, err, "order", 1, 1001)
-	got, err = bus.NewClient(nc).AdvanceTag(t.Context(), "order.eu")
+	got, err = admin.NewClient(nc).AdvanceTag(t.Context(), "order.eu")
 	if err != nil || got.Was != 1 || got.MaxID < 7001 { // it may have reserved the next range ahead
 		t.Errorf("%+v, %v; want order.eu from 1 to 7001 or above", got, err)
 	}
@@ -143,6 +144,6 @@ func TestAdvanceAsksAllThatRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	start(t, s, "n", thousands(t), nil)
-	got, err := bus.NewClient(nc).AdvanceTag(t.Context(), "order")
+	got, err := admin.NewClient(nc).AdvanceTag(t.Context(), "order")
 	wantAdvance(t, got, err, "order", 1, 9001)
 }

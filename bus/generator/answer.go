@@ -45,7 +45,7 @@ type Observer interface {
 	Refilled(allocator.Refilled)
 	Claimed(allocator.Claimed)
 	Regressed(allocator.Regressed)
-	// EventPublished is about an event: its type, one of [bus.EventTypes].
+	// EventPublished is about an event: its type, one of [events.Types].
 	EventPublished(what string)
 }
 

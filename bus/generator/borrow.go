@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/allocator/opaque"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/internal/wire"
 )
@@ -72,7 +73,7 @@ var errBorrowed = errors.New("another generator had the IDs")
 // lacksIDs reports whether an error says that this generator has no IDs for the request, which another one may have.
 func lacksIDs(err error) bool {
 	return slices.Contains([]bus.Reason{
-		bus.StoreUnavailable, bus.StoreRegressed, bus.Overloaded, bus.TimedOut, bus.Exhausted, bus.Draining, bus.ClockBackwards, bus.NoWorkerID,
+		bus.StoreUnavailable, bus.Overloaded, bus.TimedOut, bus.Exhausted, bus.Draining, bus.ClockBackwards, bus.NoWorkerID,
 	}, toError(err).Reason)
 }
 
@@ -125,10 +126,10 @@ func (g *Generator) takeFrom(ctx context.Context, run, tag string, n int64) ([]b
 	if msg.Header.Get(bus.HeaderOrder) == bus.OrderStrict {
 		g.alloc.KnowStrict(tag)
 	} else {
-		below = g.alloc.Floor(tag)
+		below, _ = g.alloc.Forbids(tag)
 	}
 	if o := allocator.Order(msg.Header.Get(bus.HeaderOrder)); o.Domain() != "" {
-		p, err := g.cfg.Keys.Permutation(ctx, tag)
+		p, err := g.permutation(ctx, tag)
 		if err != nil {
 			return nil, fmt.Errorf("the numbers of an opaque tag cannot be concealed: %w", err)
 		}
@@ -136,7 +137,7 @@ func (g *Generator) takeFrom(ctx context.Context, run, tag string, n int64) ([]b
 			return nil, fmt.Errorf("it has another key of the opaque tag %s", tag)
 		}
 	}
-	rules := g.alloc.Rules(tag) // as with the floor
+	_, rules := g.alloc.Forbids(tag) // as with the floor
 	left := n
 	for _, r := range ranges {
 		left -= r.Len()
@@ -150,31 +151,34 @@ func (g *Generator) takeFrom(ctx context.Context, run, tag string, n int64) ([]b
 	return ranges, nil
 }
 
-// passOn asks the generator with this name to claim n IDs of a strict tag; see [allocator.Config].
-func (g *Generator) passOn(ctx context.Context, node, tag string, n int64) (none allocator.Range, err error) {
-	run := g.claimer(node)
-	if run == "" {
-		return none, fmt.Errorf("no generator with the name %s is heard that can claim IDs", node)
+// permutation is that of an opaque tag.
+func (g *Generator) permutation(ctx context.Context, tag string) (*opaque.Permutation, error) {
+	if p, err := g.cfg.Keys.Known(tag); p != nil || err != nil {
+		return p, err
+	}
+	s, err := g.alloc.Load(ctx, tag)
+	if err != nil {
+		return nil, err
+	}
+	return g.cfg.Keys.Permutation(ctx, s.Tag)
+}
+
+// passOn asks the generator with this run to claim n IDs of a strict tag; see [allocator.Config]. One of another installation has other
+// IDs of the same tag, and one that stops would have to stay for the requests of others.
+func (g *Generator) passOn(ctx context.Context, run, tag string, n int64) (none allocator.Range, err error) {
+	if !g.group.anyPeer(time.Now(), time.Time{}, func(b heartbeat) bool {
+		return b.ID == run && b.Segment && b.Installation == g.installation()
+	}) {
+		return none, errors.New("the generator that claimed last is not heard, or cannot claim IDs")
 	}
 	ranges, err := g.takeFrom(ctx, run, tag, n)
 	if err == nil && len(ranges) != 1 {
-		err = fmt.Errorf("the generator %s claimed %v, and was asked for one range", node, ranges)
+		err = fmt.Errorf("another generator claimed %v, and was asked for one range", ranges)
 	}
 	if err != nil {
 		return none, err
 	}
 	return ranges[0], nil
-}
-
-// claimer returns the run of the generator with this name that can claim IDs; empty: none can. One of another installation has other
-// IDs of the same tag, and one that stops would have to stay for the requests of others.
-func (g *Generator) claimer(node string) (run string) {
-	for _, b := range g.group.present(time.Now()) {
-		if b.Node == node && b.Strict && b.Segment && b.Installation == g.installation() {
-			run = b.ID
-		}
-	}
-	return run
 }
 
 // heardHave answers how many IDs another generator can take from this one. If this one has too few in memory and can reserve more, it

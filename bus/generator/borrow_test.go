@@ -147,7 +147,7 @@ func TestStarvedIsRefused(t *testing.T) {
 	testkit.Eventually(t, "the two hear each other", func() bool { return dry.Hears("full") && full.Hears("dry") })
 	away.away.Store(true)
 	nc := natskit.Connect(t, s)
-	alerts := events(t, nc)
+	alerts := eventsOn(t, nc)
 	for range 40 {
 		dry.takeAll(t, "order", 1)
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake/snowflaketest"
@@ -51,7 +52,7 @@ func survey(t *testing.T, nc *nats.Conn, subject string) *nats.Subscription {
 
 // state returns what one generator says of itself, and how often it was asked
 // for its clock.
-func state(t *testing.T, nc *nats.Conn, node string) (s bus.State, clockAsked int) {
+func state(t *testing.T, nc *nats.Conn, node string) (s admin.State, clockAsked int) {
 	t.Helper()
 	replies := survey(t, nc, "$SRV.STATS.leaf")
 	for s.Node != node {
@@ -63,7 +64,7 @@ func state(t *testing.T, nc *nats.Conn, node string) (s bus.State, clockAsked in
 		if err := json.Unmarshal(msg.Data, &stats); err != nil {
 			t.Fatal(err)
 		}
-		s, clockAsked = bus.State{}, 0
+		s, clockAsked = admin.State{}, 0
 		for _, e := range stats.Endpoints {
 			if e.Name == "clock" {
 				clockAsked = e.NumRequests
@@ -80,10 +81,10 @@ func state(t *testing.T, nc *nats.Conn, node string) (s bus.State, clockAsked in
 }
 
 // wantEvent waits for an event about key; all there are must have this body.
-func wantEvent(t *testing.T, stream func(string) []bus.Event, severity, what, key, body string) {
+func wantEvent(t *testing.T, stream func(string) []events.Event, severity, what, key, body string) {
 	t.Helper()
 	testkit.Eventually(t, what+" is published about "+key, func() bool {
-		return slices.ContainsFunc(stream(what), func(e bus.Event) bool { return e.Key == key })
+		return slices.ContainsFunc(stream(what), func(e events.Event) bool { return e.Key == key })
 	})
 	for _, e := range stream(what) {
 		if e.Key == key && (e.Severity != severity || string(e.Data) != body) {
@@ -93,11 +94,11 @@ func wantEvent(t *testing.T, stream func(string) []bus.Event, severity, what, ke
 }
 
 // wantLost waits for the alert of a lost worker. All IDs that the node issued with it are below the alert's end.
-func wantLost(t *testing.T, stream func(string) []bus.Event, node string, worker, reserved int64) {
+func wantLost(t *testing.T, stream func(string) []events.Event, node string, worker, reserved int64) {
 	t.Helper()
 	testkit.Eventually(t, "the alert of a lost worker", func() bool { return len(stream("leaf.worker.lost")) == 1 })
-	e, ok := stream("leaf.worker.lost")[0].Body.(bus.WorkerEvent)
-	want := bus.WorkerEvent{Node: node, Worker: worker, Registry: "memory", UntilMS: e.UntilMS, ReservedUntilMS: reserved}
+	e, ok := stream("leaf.worker.lost")[0].Body.(events.Worker)
+	want := events.Worker{Node: node, Worker: worker, Registry: "memory", UntilMS: e.UntilMS, ReservedUntilMS: reserved}
 	if !ok || e != want || e.UntilMS < 1 || e.UntilMS > reserved {
 		t.Errorf("the alert is %+v, want %+v", stream("leaf.worker.lost")[0].Body, want)
 	}
@@ -120,7 +121,7 @@ func TestClockBackAlone(t *testing.T) {
 	nc := natskit.Connect(t, s)
 	c := newClock()
 	start(t, s, "n", memory(t), on(c, snowflaketest.NewMemory()))
-	stream := events(t, nc)
+	stream := eventsOn(t, nc)
 	before := flake(t, nc)
 	c.step(-time.Hour)
 	for range 20 {
@@ -165,7 +166,7 @@ func TestClockBackALittle(t *testing.T) {
 	nc := natskit.Connect(t, s)
 	c := newClock()
 	start(t, s, "n", memory(t), on(c, snowflaketest.NewMemory()))
-	stream := events(t, nc)
+	stream := eventsOn(t, nc)
 	last := flake(t, nc)
 	c.step(-5 * time.Millisecond)
 	replies := survey(t, nc, "leaf.snowflake")

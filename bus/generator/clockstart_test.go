@@ -49,7 +49,7 @@ func TestClockBehindAtStart(t *testing.T) {
 	}
 	first := start(t, s, "n", store, own)
 	last := flake(t, nc)
-	stream := events(t, nc) // while a generator creates the stream
+	stream := eventsOn(t, nc) // while a generator creates the stream
 	if err := first.stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestClockDiffersAtStart(t *testing.T) {
 			registry := snowflaketest.NewMemory()
 			store := memory(t, "order")
 			start(t, s, "a", store, on(a, registry))
-			stream := events(t, nc)
+			stream := eventsOn(t, nc)
 			disk := snowflaketest.NewDisk()
 			own := func(cfg *generator.Config) {
 				on(b, registry)(cfg)

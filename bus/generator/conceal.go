@@ -7,6 +7,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/opaque"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 )
 
 // An opaque tag has numbers, which are reserved, remembered, reported and lent like the IDs of any tag. Only an answer to a caller has IDs:
@@ -17,10 +18,9 @@ type Keys interface {
 	// Known returns the permutation of a tag, if it is opaque and its key is in memory; else nil. The store returns no range of an opaque
 	// tag before its key is in memory. An error says that the tag's record names another key: then it must make no IDs.
 	Known(tag string) (*opaque.Permutation, error)
-	// Permutation is that of an opaque tag, of a deleted one too. It reads the key if that is not in memory.
-	Permutation(ctx context.Context, tag string) (*opaque.Permutation, error)
-	// NeedKey returns an error that matches [allocator.ErrConflict] if the name has no key.
-	NeedKey(ctx context.Context, tag string) error
+	// Permutation is that of an opaque tag, of a deleted one too, by its record. It reads the key if that is not in memory.
+	Permutation(ctx context.Context, t allocator.Tag) (*opaque.Permutation, error)
+	allocator.Keys
 }
 
 // noKeys are the keys of a generator that keeps no opaque tags.
@@ -28,11 +28,17 @@ type noKeys struct{}
 
 func (noKeys) Known(string) (*opaque.Permutation, error) { return nil, nil }
 
-func (noKeys) Permutation(context.Context, string) (*opaque.Permutation, error) {
+func (noKeys) Permutation(context.Context, allocator.Tag) (*opaque.Permutation, error) {
 	return nil, fmt.Errorf("%w: this store keeps no opaque tags", allocator.ErrBadValue)
 }
 
-func (noKeys) NeedKey(context.Context, string) error { return nil }
+func (noKeys) Load(context.Context, allocator.Tag) error {
+	return fmt.Errorf("%w: this store keeps no opaque tags", allocator.ErrUnavailable)
+}
+
+func (noKeys) Make(context.Context, allocator.Tag, allocator.Stored, bool) (string, error) {
+	return "", fmt.Errorf("%w: this store keeps no opaque tags", allocator.ErrBadValue)
+}
 
 // conceal returns the IDs of numbers of a tag, each as a range of one. The numbers of a tag that is not opaque are its IDs. It may change
 // the numbers.
@@ -91,28 +97,28 @@ func mostIDs(d opaque.Domain, asJSON bool, size int64) int64 {
 }
 
 // tagsReveal returns the numbers of IDs of an opaque tag.
-func (g *Generator) tagsReveal(ctx context.Context, req bus.RevealRequest) (bus.Revealed, error) {
-	none := bus.Revealed{}
+func (g *Generator) tagsReveal(ctx context.Context, req admin.RevealRequest) (admin.Revealed, error) {
+	none := admin.Revealed{}
 	if err := allocator.CheckTag(req.Tag); err != nil {
 		return none, err
 	}
-	if n := len(req.IDs); n < 1 || n > bus.MostRevealed {
-		return none, badRequest("%d IDs: want 1 to %d", n, bus.MostRevealed)
+	if n := len(req.IDs); n < 1 || n > admin.MostRevealed {
+		return none, badRequest("%d IDs: want 1 to %d", n, admin.MostRevealed)
 	}
-	e, err := g.cfg.Records.Claimed(ctx, req.Tag)
+	s, err := g.alloc.Load(ctx, req.Tag)
 	switch {
 	case err != nil:
 		return none, err
-	case e == (allocator.Entry{}):
+	case s.Revision == 0:
 		return none, fmt.Errorf("%s: %w", req.Tag, allocator.ErrUnknownTag)
-	case e.Order.Domain() == "":
+	case s.Order.Domain() == "":
 		return none, badRequest("%s is not opaque: its numbers are its IDs", req.Tag)
 	}
-	p, err := g.cfg.Keys.Permutation(ctx, req.Tag)
+	p, err := g.cfg.Keys.Permutation(ctx, s.Tag)
 	if err != nil {
 		return none, err
 	}
-	r := bus.Revealed{Tag: req.Tag, Numbers: make([]bus.ID, len(req.IDs))}
+	r := admin.Revealed{Tag: req.Tag, Numbers: make([]bus.ID, len(req.IDs))}
 	for i, id := range req.IDs {
 		if !p.Has(int64(id)) {
 			return none, badRequest("%d is no ID of %s: they are from 1 to %d", id, req.Tag, p.Domain().Last())

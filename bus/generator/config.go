@@ -12,8 +12,7 @@ import (
 )
 
 // Config says how a [Generator] works. All fields are needed but those that have a
-// default, NextServer, Keys, Ledger, Installation, Witness, Routes, NewInstallation, Recent, Tags, Program, Ready and
-// Observer.
+// default, NextServer, Numbers, Keys, Installation, Witness, Routes, NewInstallation, Tags, Ready and Observer.
 type Config struct {
 	// Conn is the connection to NATS. Its closed and error handlers must be set
 	// before Run, which closes it in the end.
@@ -23,18 +22,15 @@ type Config struct {
 	NextServer  *NextServer
 	spreadAfter time.Duration // tests shorten it
 
-	// Store keeps the tags.
-	Store     allocator.Store
+	// Records keeps the records of all tags, and Numbers max_id of those in trend order; nil: Records does.
+	Records   allocator.Records
+	Numbers   allocator.Numbers
 	StoreKind string // kv, mysql
-	Ledger    Ledger // in which the Store claims its ranges, see [allocator.WithLedger]; nil: it claims none
-	// Join enters the installation, and Open then opens the Store. The generator retries
+	// Join enters the installation, and Open then opens Records. The generator retries
 	// both until they succeed; an error that matches [allocator.ErrRefused] ends it. Before
 	// Join creates an installation's record it calls mayCreate; if that fails it creates none.
 	Join func(ctx context.Context, mayCreate func(context.Context) error) (Identity, error)
 	Open func(context.Context) error
-	// StoreErr says why the Store is unavailable; nil: as far as is known, it is available. An
-	// error that matches [allocator.ErrRefused] ends the generator. Default: always nil.
-	StoreErr func() error
 	// NATSErr says why the NATS server that runs in this process does not keep its part of the
 	// installation's state; nil: it does. It must not block. Default: always nil.
 	NATSErr func() error
@@ -60,10 +56,11 @@ type Config struct {
 	// NewInstallation allows a new installation beside witnesses, and while no generator is heard from a route.
 	NewInstallation bool
 
-	Marks  *allocator.Marks
-	Recent string // file of the tags used in the last day; empty: no file
-	Node   string // name of the generator: [A-Za-z0-9_.-]{1,64}, in tokens that are not empty
-	Log    *slog.Logger
+	Index     *allocator.Index
+	LoadAhead bool          // the tags that were used in the last day
+	Refresh   time.Duration // how often Numbers is compared with Records; default: allocator.DefaultRefresh
+	Node      string        // name of the generator: [A-Za-z0-9_.-]{1,64}, in tokens that are not empty
+	Log       *slog.Logger
 
 	// Tags are created if they do not exist and never did.
 	Tags []allocator.Tag
@@ -78,7 +75,8 @@ type Config struct {
 	// DrainTimeout is how long a stop waits for the requests that still wait.
 	DrainTimeout time.Duration
 
-	Kept
+	// Keys are those of opaque tags; nil: there are none.
+	Keys Keys
 	// Describe is the program's configuration without secrets, for the event of a start. Its http is the address in the state.
 	Describe map[string]string
 
@@ -87,10 +85,4 @@ type Config struct {
 
 	// Observer is for metrics. Default: none.
 	Observer Observer
-}
-
-// Kept is what is kept of tags beside the numbers that the Store hands out.
-type Kept struct {
-	Records Records // what is written down of them, for audits
-	Keys    Keys    // of opaque tags; nil: there are none
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
@@ -59,8 +60,8 @@ func (g *Generator) addLeafService() (micro.Service, error) {
 	return service, errors.Join(err,
 		service.AddEndpoint("clock", micro.HandlerFunc(g.answerClock),
 			micro.WithEndpointSubject(bus.SubjectClock), micro.WithEndpointQueueGroupDisabled()),
-		own("known", bus.SubjectKnown, endpoint(g, question, g.known)),
-		own(wire.StatsEndpoint, bus.SubjectBuffers, endpoint(g, question, g.buffers)))
+		own("known", admin.SubjectKnown, endpoint(g, question, g.known)),
+		own(wire.StatsEndpoint, admin.SubjectBuffers, endpoint(g, question, g.buffers)))
 }
 
 const (
@@ -82,17 +83,17 @@ type adminRequest struct {
 // adminHandlers returns what answers the requests that any generator may answer, by subject.
 func (g *Generator) adminHandlers() map[string]func(adminRequest) {
 	return map[string]func(adminRequest){
-		bus.SubjectTagsList:       endpoint(g, question, g.tagsList),
-		bus.SubjectTagsGet:        endpoint(g, question, g.tagsGet),
-		bus.SubjectTagsCreate:     endpoint(g, change, g.tagsCreate),
-		bus.SubjectTagsUpdate:     endpoint(g, change, g.tagsUpdate),
-		bus.SubjectTagsAdvance:    endpoint(g, change, g.tagsAdvance),
-		bus.SubjectTagsDelete:     endpoint(g, change, g.tagsDelete),
-		bus.SubjectTagsReveal:     endpoint(g, question, g.tagsReveal),
-		bus.SubjectTagsMissing:    endpoint(g, question, g.tagsMissing),
-		bus.SubjectWorkersList:    endpoint(g, question, g.workersList),
-		bus.SubjectWorkersRelease: endpoint(g, change, g.workersRelease),
-		bus.SubjectClaims:         endpoint(g, question, g.claims),
+		admin.SubjectTagsList:       endpoint(g, question, g.tagsList),
+		admin.SubjectTagsGet:        endpoint(g, question, g.tagsGet),
+		admin.SubjectTagsCreate:     endpoint(g, change, g.tagsCreate),
+		admin.SubjectTagsUpdate:     endpoint(g, change, g.tagsUpdate),
+		admin.SubjectTagsAdvance:    endpoint(g, change, g.tagsAdvance),
+		admin.SubjectTagsDelete:     endpoint(g, change, g.tagsDelete),
+		admin.SubjectTagsReveal:     endpoint(g, question, g.tagsReveal),
+		admin.SubjectTagsMissing:    endpoint(g, question, g.tagsMissing),
+		admin.SubjectWorkersList:    endpoint(g, question, g.workersList),
+		admin.SubjectWorkersRelease: endpoint(g, change, g.workersRelease),
+		admin.SubjectClaims:         endpoint(g, question, g.claims),
 	}
 }
 

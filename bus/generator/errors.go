@@ -30,6 +30,7 @@ func toError(err error) *bus.Error {
 	}{
 		{allocator.ErrUncertain, 504, bus.TimedOut},
 		{allocator.ErrUnavailable, 503, bus.StoreUnavailable}, // before the others: its cause may be one of them
+		{allocator.ErrTagsLost, 503, bus.StoreUnavailable},
 		{allocator.ErrBadTag, 400, bus.BadTag},
 		{allocator.ErrBadCount, 400, bus.BadRequest},
 		{allocator.ErrBadValue, 400, bus.BadRequest},
@@ -40,7 +41,6 @@ func toError(err error) *bus.Error {
 		{allocator.ErrBatchTooLarge, 413, bus.BatchTooLarge},
 		{allocator.ErrOverloaded, 429, bus.Overloaded},
 		{allocator.ErrQuota, 429, bus.QuotaExceeded},
-		{allocator.ErrRegressed, 503, bus.StoreRegressed},
 		{allocator.ErrClosed, 503, bus.Draining},
 		{allocator.ErrTimedOut, 504, bus.TimedOut},
 		{allocator.ErrExhausted, 507, bus.Exhausted},

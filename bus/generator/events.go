@@ -10,15 +10,16 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/internal/wire"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/nats-io/nats.go"
 )
 
 // severities has the severity of each type of events.
-var severities = maps.Collect(bus.EventTypes())
+var severities = maps.Collect(events.Types())
 
-// newEvent returns the message of an event, with a random ID. "leaf." and kind are one of [bus.EventTypes], for example
+// newEvent returns the message of an event, with a random ID. "leaf." and kind are one of [events.Types], for example
 // kind segment.refill. The body is a struct that names the node.
 func newEvent(kind, key, node string, body any) *nats.Msg {
 	return newEventWithID(rand.Text(), kind, key, node, body)
@@ -48,20 +49,29 @@ func allocatorEvent(node, store string, e allocator.Event) *nats.Msg {
 	switch e := e.(type) {
 	case allocator.Refilled:
 		ms := float64(e.Elapsed.Microseconds()) / 1000
-		return newEvent("segment.refill", e.Tag, node, bus.RefillEvent{
+		return newEvent("segment.refill", e.Tag, node, events.Refill{
 			Node: node, Tag: e.Tag, First: e.First, Last: e.Last, Step: e.Step, Cause: e.Cause, ElapsedMS: ms})
 	case allocator.RefillFailed:
-		return newEvent("segment.refill_failed", e.Tag, node, bus.RefillFailedEvent{
+		return newEvent("segment.refill_failed", e.Tag, node, events.RefillFailed{
 			Node: node, Tag: e.Tag, Error: e.Err.Error(), Left: e.Left})
 	case allocator.Starved:
-		return newEvent("segment.starved", e.Tag, node, bus.StarvedEvent{Node: node, Tag: e.Tag, Waiting: e.Waiting})
+		return newEvent("segment.starved", e.Tag, node, events.Starved{Node: node, Tag: e.Tag, Waiting: e.Waiting})
 	case allocator.Ending:
-		return newEvent("segment.ending", e.Tag, node, bus.EndingEvent{Node: node, Tag: e.Tag, Left: e.Left, Limit: e.Limit})
+		return newEvent("segment.ending", e.Tag, node, events.Ending{Node: node, Tag: e.Tag, Left: e.Left, Limit: e.Limit})
 	case allocator.Regressed:
-		return newEvent("segment.regressed", e.Tag, node, bus.RegressedEvent{
+		return newEvent("segment.regressed", e.Tag, node, events.Regressed{
 			Node: node, Tag: e.Tag, Store: store, Got: e.Got, Seen: e.Seen, Action: e.Action, First: e.InDoubt.First, Last: e.InDoubt.Last})
+	case allocator.Damaged:
+		return newEvent("tag.damaged", e.Tag, node, events.TagProblem{Node: node, Tag: e.Tag, Error: e.Err.Error()})
+	case allocator.Shadowed:
+		return newEvent("tag.shadowed", e.Tag, node, events.TagProblem{Node: node, Tag: e.Tag, Error: "the database has a row with the name of this tag, " +
+			"which is not in the database: the row is not served; delete it, or choose another name for it"})
 	case allocator.Recovered:
-		return newEvent("segment.recovered", e.Tag, node, bus.RecoveredEvent{Node: node, Tag: e.Tag, Episode: e.Episode})
+		kind := "segment.recovered"
+		if e.Episode == "damaged" || e.Episode == "shadowed" {
+			kind = "tag.recovered"
+		}
+		return newEvent(kind, e.Tag, node, events.Recovered{Node: node, Tag: e.Tag, Episode: e.Episode})
 	default:
 		panic(fmt.Sprintf("generator: unknown event %T", e))
 	}
@@ -81,17 +91,17 @@ func observe(o Observer, e allocator.Event) {
 
 // snowflakeEvent returns the message of an event of snowflakes.
 func snowflakeEvent(node, registry string, e snowflake.Event) *nats.Msg {
-	worker := bus.WorkerEvent{Node: node, Registry: registry}
+	worker := events.Worker{Node: node, Registry: registry}
 	of := func(kind string, h snowflake.Held) *nats.Msg {
 		worker.Worker, worker.ReservedUntilMS = h.Worker, h.ReservedUntil
 		return newEvent(kind, key(h.Worker), node, worker)
 	}
 	switch e := e.(type) {
 	case snowflake.ClockBackwards:
-		return newEvent("clock.backwards", key(e.Worker), node, bus.ClockBackwardsEvent{
+		return newEvent("clock.backwards", key(e.Worker), node, events.ClockBackwards{
 			Node: node, Worker: e.Worker, OffsetMS: e.Offset, LastMS: e.Last, NowMS: e.Now, Action: e.Action})
 	case snowflake.ClockSkewed:
-		body := bus.ClockSkewedEvent{Node: node, NowMS: e.Now, PeersMS: e.Peers, ThresholdMS: e.Threshold.Milliseconds()}
+		body := events.ClockSkewed{Node: node, NowMS: e.Now, PeersMS: e.Peers, ThresholdMS: e.Threshold.Milliseconds()}
 		if e.Peers == 0 {
 			body.RecordedMS = cmp.Or(e.Recorded, e.Expected)
 		}
@@ -107,7 +117,7 @@ func snowflakeEvent(node, registry string, e snowflake.Event) *nats.Msg {
 	case snowflake.WorkerExpiring:
 		return of("worker.expiring", e.Held)
 	case snowflake.Ending:
-		return newEvent("worker.ending", key(e.Worker), node, bus.WorkerEndingEvent{Node: node, Worker: e.Worker, EndMS: e.End})
+		return newEvent("worker.ending", key(e.Worker), node, events.WorkerEnding{Node: node, Worker: e.Worker, EndMS: e.End})
 	case snowflake.Recovered:
 		kind, about := "worker.recovered", key(e.Worker)
 		switch e.Episode {
@@ -116,7 +126,7 @@ func snowflakeEvent(node, registry string, e snowflake.Event) *nats.Msg {
 		case snowflake.EpisodeSkewed:
 			kind, about = "clock.recovered", node
 		}
-		return newEvent(kind, about, node, bus.RecoveredEvent{Node: node, Worker: &e.Worker, Episode: e.Episode})
+		return newEvent(kind, about, node, events.Recovered{Node: node, Worker: &e.Worker, Episode: e.Episode})
 	default:
 		panic(fmt.Sprintf("generator: unknown event %T", e))
 	}
@@ -140,7 +150,7 @@ func (g *Generator) publishEvent(kind, key string, body any) {
 
 func (g *Generator) nodeEvent(what string) *nats.Msg {
 	msg := newEvent("node."+what, g.cfg.Node, g.cfg.Node,
-		bus.NodeEvent{Node: g.cfg.Node, Version: bus.Version(), Address: g.cfg.Conn.ConnectedUrlRedacted(), Config: g.cfg.Describe})
+		events.Node{Node: g.cfg.Node, Version: bus.Version(), Address: g.cfg.Conn.ConnectedUrlRedacted(), Config: g.cfg.Describe})
 	msg.Header[wire.HeaderStarted] = []string{g.made.UTC().Format(time.RFC3339Nano)}
 	return msg
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/internal/wire"
 	"github.com/leafbus/leafbus/snowflake"
 )
@@ -21,9 +23,9 @@ func TestEvents(t *testing.T) {
 	kv := func(e allocator.Event) *nats.Msg { return allocatorEvent("n", "kv", e) }
 	flake := func(e snowflake.Event) *nats.Msg { return snowflakeEvent("n", "kv", e) }
 	of := func(kind, key string, body any) *nats.Msg { return newEvent(kind, key, "n", body) }
-	tag := bus.TagEvent{Node: "n",
-		TagRecord: bus.TagRecord{Tag: "a.b", MaxID: 7, Step: 10, Description: "x < y", Updated: time.Unix(0, 0).UTC()}}
-	node := bus.NodeEvent{Node: "n", Version: "v1", Address: "nats://h:4222", Config: map[string]string{"tag": "a"}}
+	tag := events.Tag{Node: "n",
+		TagRecord: admin.TagRecord{Tag: "a.b", MaxID: 7, Step: 10, Description: "x < y", Updated: time.Unix(0, 0).UTC()}}
+	node := events.Node{Node: "n", Version: "v1", Address: "nats://h:4222", Config: map[string]string{"tag": "a"}}
 	held := snowflake.Held{Worker: 7, ReservedUntil: 1_700_000_000_000}
 	const (
 		worker  = `{"node":"n","worker":7,"registry":"kv","reserved_until_ms":1700000000000}`
@@ -97,31 +99,31 @@ func TestEvents(t *testing.T) {
 		{flake(snowflake.Recovered{Worker: 7, Episode: snowflake.EpisodeLost}), "info.worker.recovered.7",
 			episode + `lost"}`},
 
-		{of("segment.shadowed", "a.b", bus.ShadowedEvent{Node: "n", Tag: "a.b"}), "alert.segment.shadowed.a.b",
+		{of("segment.shadowed", "a.b", events.Shadowed{Node: "n", Tag: "a.b"}), "alert.segment.shadowed.a.b",
 			`{"node":"n","tag":"a.b"}`},
-		{of("ledger.replaced", "n", bus.LedgerReplacedEvent{Node: "n", Cause: "x"}), "alert.ledger.replaced.n",
+		{of("ledger.replaced", "n", events.LedgerReplaced{Node: "n", Cause: "x"}), "alert.ledger.replaced.n",
 			`{"node":"n","cause":"x"}`},
 		{
-			of("ledger.unavailable", "n", bus.LedgerUnavailableEvent{Node: "n", Error: "x", SinceMS: 17}),
+			of("ledger.unavailable", "n", events.LedgerUnavailable{Node: "n", Error: "x", SinceMS: 17}),
 			"alert.ledger.unavailable.n", `{"node":"n","error":"x","since_ms":17}`,
 		},
-		{of("ledger.recovered", "n", bus.RecoveredEvent{Node: "n", Episode: "unavailable"}), "info.ledger.recovered.n",
+		{of("ledger.recovered", "n", events.Recovered{Node: "n", Episode: "unavailable"}), "info.ledger.recovered.n",
 			`{"node":"n","episode":"unavailable"}`},
-		{of("nats.degraded", "n", bus.NATSDegradedEvent{Node: "n", Cause: "x"}), "alert.nats.degraded.n",
+		{of("nats.degraded", "n", events.NATSDegraded{Node: "n", Cause: "x"}), "alert.nats.degraded.n",
 			`{"node":"n","cause":"x"}`},
-		{of("nats.recovered", "n", bus.RecoveredEvent{Node: "n", Episode: "degraded"}), "info.nats.recovered.n",
+		{of("nats.recovered", "n", events.Recovered{Node: "n", Episode: "degraded"}), "info.nats.recovered.n",
 			`{"node":"n","episode":"degraded"}`},
 		{of("tag.created", "a.b", tag), "info.tag.created.a.b", record},
 		{of("tag.updated", "a.b", tag), "info.tag.updated.a.b", record},
 		{of("tag.deleted", "a.b", tag), "info.tag.deleted.a.b", record},
-		{of("node.stale", "n", bus.StaleEvent{Node: "n", Error: "away"}), "alert.node.stale.n",
+		{of("node.stale", "n", events.Stale{Node: "n", Error: "away"}), "alert.node.stale.n",
 			`{"node":"n","error":"away"}`},
 		{
 			of("node.lost", "n",
-				bus.LostEvent{Node: "n", Run: "r", LastHeardMS: 17, Worker: new(int64(7)), UntilMS: 18}),
+				events.Lost{Node: "n", Run: "r", LastHeardMS: 17, Worker: new(int64(7)), UntilMS: 18}),
 			"alert.node.lost.n", `{"node":"n","run":"r","last_heard_ms":17,"worker":7,"until_ms":18}`,
 		},
-		{of("node.recovered", "n", bus.RecoveredEvent{Node: "n", Episode: "stale"}), "info.node.recovered.n",
+		{of("node.recovered", "n", events.Recovered{Node: "n", Episode: "stale"}), "info.node.recovered.n",
 			`{"node":"n","episode":"stale"}`},
 		{of("node.started", "n", node), "info.node.started.n", process},
 		{of("node.stopped", "n", node), "info.node.stopped.n", process},
@@ -129,7 +131,7 @@ func TestEvents(t *testing.T) {
 		if c.msg.Subject != "leaf.events."+c.subject || string(c.msg.Data) != c.body {
 			t.Errorf("%s %s, want %s %s", c.msg.Subject, c.msg.Data, c.subject, c.body)
 		}
-		e, err := bus.ParseEvent(c.msg.Subject, c.msg.Header, c.msg.Data)
+		e, err := events.Parse(c.msg.Subject, c.msg.Header, c.msg.Data)
 		if err != nil || string(wire.Encode(e.Body)) != c.body {
 			t.Errorf("%s is read back as %+v, %v", c.body, e.Body, err)
 		}
@@ -141,7 +143,7 @@ func TestEvents(t *testing.T) {
 		}
 		seen[e.Type] = true
 	}
-	for what := range bus.EventTypes() {
+	for what := range events.Types() {
 		if !seen[what] {
 			t.Errorf("%s is never published, or is not in the table", what)
 		}

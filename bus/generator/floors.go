@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/events"
 )
 
 const (
@@ -116,7 +116,7 @@ func (g *Generator) askFloors(ctx context.Context) {
 				stale = true
 				g.log.Warn("this generator was cut off, and the store does not say which max_id operators have set since: "+
 					"it may hand out IDs below", "error", err)
-				g.publishEvent("node.stale", g.cfg.Node, bus.StaleEvent{Node: g.cfg.Node, Error: err.Error()})
+				g.publishEvent("node.stale", g.cfg.Node, events.Stale{Node: g.cfg.Node, Error: err.Error()})
 			}
 			select {
 			case <-ctx.Done():
@@ -127,7 +127,7 @@ func (g *Generator) askFloors(ctx context.Context) {
 		if stale && ctx.Err() == nil {
 			stale = false
 			g.log.Info("this generator knows again which max_id operators have set")
-			g.publishEvent("node.recovered", g.cfg.Node, bus.RecoveredEvent{Node: g.cfg.Node, Episode: "stale"})
+			g.publishEvent("node.recovered", g.cfg.Node, events.Recovered{Node: g.cfg.Node, Episode: "stale"})
 		}
 	}
 }
@@ -154,7 +154,7 @@ func (g *Generator) applyFloors(ctx context.Context) error {
 	}
 }
 
-// tryFloors drops the IDs in memory below the max_id that operators have set. It announces
+// tryFloors brings all records up to date, and so drops the IDs in memory below the max_id that operators have set. It announces
 // this generator first, so that changes wait for it from then on.
 func (g *Generator) tryFloors(ctx context.Context) error {
 	if !g.cfg.Conn.IsConnected() {
@@ -163,5 +163,5 @@ func (g *Generator) tryFloors(ctx context.Context) error {
 	if err := g.announce(ctx); err != nil {
 		return err
 	}
-	return g.cfg.Store.Floors(ctx, g.alloc.Raise)
+	return g.cfg.Records.Sync(ctx)
 }

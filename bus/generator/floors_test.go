@@ -14,7 +14,9 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
@@ -73,10 +75,10 @@ func moveTo(t *testing.T, nc *nats.Conn, tag string, maxID bus.ID) []string {
 	var unheard []string
 	testkit.Eventually(t, "max_id is moved", func() bool {
 		const commands = 8
-		changed := make(chan *bus.TagChange, commands)
+		changed := make(chan *admin.TagChange, commands)
 		for range commands {
 			go func() {
-				c, err := bus.NewClient(nc).UpdateTag(context.Background(), bus.TagUpdate{Tag: tag, MaxID: &maxID})
+				c, err := admin.NewClient(nc).UpdateTag(context.Background(), admin.TagUpdate{Tag: tag, MaxID: &maxID})
 				if err != nil {
 					changed <- nil
 					return
@@ -104,7 +106,7 @@ func TestFloorsUnknown(t *testing.T) {
 	memory := memory(t, "order")
 	store := &blind{Store: memory}
 	cut, link := behind(t, s, "cut", store, nil)
-	stream := events(t, nc)
+	stream := eventsOn(t, nc)
 	if _, err := cut.Take(t.Context(), "order", 1); err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +116,7 @@ func TestFloorsUnknown(t *testing.T) {
 	moveTo(t, nc, "order", 1_000_000)
 	link.Hang(false)
 	testkit.Eventually(t, "the alert", func() bool { return len(stream("leaf.node.stale")) == 1 })
-	if e := stream("leaf.node.stale")[0]; e.Key != "cut" || e.Severity != "alert" || e.Body.(bus.StaleEvent).Error != "unplugged" {
+	if e := stream("leaf.node.stale")[0]; e.Key != "cut" || e.Severity != "alert" || e.Body.(events.Stale).Error != "unplugged" {
 		t.Errorf("the alert is %+v", e)
 	}
 	if _, err := cut.Take(t.Context(), "order", 1); err != nil {
@@ -122,7 +124,7 @@ func TestFloorsUnknown(t *testing.T) {
 	}
 	store.away.Store(false)
 	testkit.Eventually(t, "the end of the alert", func() bool {
-		return slices.ContainsFunc(stream("leaf.node.recovered"), func(e bus.Event) bool { return e.Body.(bus.RecoveredEvent).Episode == "stale" })
+		return slices.ContainsFunc(stream("leaf.node.recovered"), func(e events.Event) bool { return e.Body.(events.Recovered).Episode == "stale" })
 	})
 	if ranges, err := cut.Take(t.Context(), "order", 1); err != nil || ranges[0].First < 1_000_000 {
 		t.Errorf("afterwards: %v, %v", ranges, err)

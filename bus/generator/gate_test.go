@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -19,7 +20,7 @@ func TestReleaseWhilePeersUnknown(t *testing.T) {
 	entry := snowflake.Entry{Version: 1, Record: snowflake.Record{Node: "n", Incarnation: "x", ReservedUntil: 1_700_000_000_000}}
 	g := New(Config{Conn: new(nats.Conn), Snowflake: snowflake.Config{Layout: snowflake.DefaultLayout()}})
 	g.membership.identity.Store(&Identity{})
-	req := bus.WorkerRelease{Node: "n", ReservedUntil: utc(entry.ReservedUntil)}
+	req := admin.WorkerRelease{Node: "n", ReservedUntil: utc(entry.ReservedUntil)}
 	now := entry.ReservedUntil - time.Minute.Milliseconds()
 	if err := g.keepsWorker(req, entry, now); err != nil {
 		t.Errorf("known: %v", err)

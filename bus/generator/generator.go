@@ -23,10 +23,9 @@ import (
 //	Run
 //	├── publisher.run     publishes events on the stream
 //	├── watchLost         publishes which peers are lost
-//	├── askFloors         asks which max_id operators have set, after the generator was cut off
+//	├── askFloors         brings the records up to date after the generator was cut off
 //	├── watchConnection   checks the worker's record after a reconnect
 //	├── watchBacklog      keeps the requests few that wait, if more come than can be answered
-//	├── keepLedger        makes sure that the ledger can be used
 //	├── work              prepare (installation, store, tags; retried until
 //	│                     done), then allocator.Run (follows the tags; refills; loads ahead)
 //	├── runFlakes         keeps a worker
@@ -52,6 +51,7 @@ type Generator struct {
 	spreading  spreading      // over the NATS servers
 	guard      reconnectGuard // whether another generator may have taken the worker meanwhile
 	heardPeers atomic.Int64   // when it had last heard all that run, Unix ns
+	questions  questions      // to them, about tags without a record
 	membership membership     // of the installation
 
 	// Serving.
@@ -88,10 +88,8 @@ type reported struct {
 	storeFails   time.Time // when the log last said so; zero: they do not
 	natsDegraded bool      // by the alert nats.degraded, about the embedded server or about the only one that is used
 	natsWasWell  bool      // the embedded NATS server was well once
-	ledgerAway   bool      // by the alert ledger.unavailable
-	ledgerSince  time.Time // when the ledger was first found unavailable; zero: it is not
-
-	ledgerReplaced atomic.Bool // by the alert ledger.replaced; set beside Run
+	recordsAway  bool      // by the alert records.unavailable
+	recordsSince time.Time // when the records were first found unavailable; zero: they are not
 }
 
 // New returns a generator that does nothing until Run is called.
@@ -101,9 +99,6 @@ func New(cfg Config) *Generator {
 	cfg.MaxStep = cmp.Or(cfg.MaxStep, allocator.DefaultMaxStep)
 	if cfg.Workers == nil {
 		cfg.Workers = cfg.Snowflake.Registry
-	}
-	if cfg.StoreErr == nil {
-		cfg.StoreErr = func() error { return nil }
 	}
 	if cfg.Keys == nil {
 		cfg.Keys = noKeys{}
@@ -135,7 +130,8 @@ func New(cfg Config) *Generator {
 	g.segments, g.snowflakes = newSegments(g), newSnowflakes(g)
 	g.admin = g.adminHandlers()
 	g.alloc = allocator.New(allocator.Config{
-		Store: segmentStore{cfg.Store, g}, Marks: cfg.Marks, Recent: cfg.Recent, Log: cfg.Log, Reserved: g.publishReserved, PassOn: g.passOn,
+		Records: cfg.Records, Numbers: cfg.Numbers, Keys: cfg.Keys, Index: cfg.Index, Node: cfg.Node, Run: g.group.self, Log: cfg.Log,
+		LoadAhead: cfg.LoadAhead, Refresh: cfg.Refresh, Leads: g.leads, Push: g.push, Ask: g.askKnown, PassOn: g.passOn, Starting: g.notPrepared,
 		Notify: func(e allocator.Event) {
 			g.counts.streaks.reserved(e)
 			if cfg.Observer != nil {
@@ -147,9 +143,6 @@ func New(cfg Config) *Generator {
 		},
 		MaxBatch: cfg.MaxBatch, MaxWait: cfg.MaxWait, MaxWaiting: cfg.MaxWaiting, MaxStep: cfg.MaxStep, Outlast: cfg.Outlast,
 	})
-	if cfg.Ledger != nil {
-		cfg.Ledger.OnShadow(g.alertShadow)
-	}
 	return g
 }
 
@@ -172,7 +165,6 @@ func (g *Generator) Run(ctx context.Context) error {
 	r.guard = background(func(ctx context.Context) { g.watchConnection(ctx, guarded) })
 	err := g.listen()
 	if err == nil { // otherwise neither work nor flakes must begin
-		r.ledger = background(g.keepLedger)
 		r.backlog = background(g.watchBacklog)
 		r.work = background(g.work)
 		r.flakes = background(g.runFlakes)
@@ -184,10 +176,10 @@ func (g *Generator) Run(ctx context.Context) error {
 
 // run is what stop must end.
 type run struct {
-	events, lost, floors, guard, ledger, backlog, work, flakes stopper
-	leaf                                                       micro.Service // nil: not added yet
-	endLife                                                    context.CancelFunc
-	closed                                                     <-chan nats.Status
+	events, lost, floors, guard, backlog, work, flakes stopper
+	leaf                                               micro.Service // nil: not added yet
+	endLife                                            context.CancelFunc
+	closed                                             <-chan nats.Status
 }
 
 // stop ends everything that was started. why is the error that ended the generator; nil: the
@@ -215,7 +207,6 @@ func (g *Generator) stop(r *run, why error) {
 	r.backlog.stop()
 	r.floors.stop()
 	r.work.stop()
-	r.ledger.stop()
 	r.flakes.stop()
 	r.guard.stop()
 	g.guard.end(time.Now())

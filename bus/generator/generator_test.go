@@ -10,6 +10,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
@@ -78,16 +79,16 @@ func TestDeleteIsNotConfirmed(t *testing.T) {
 		}
 	}()
 	testkit.Eventually(t, "it is heard", func() bool {
-		_, err := bus.NewClient(nc).AdvanceTag(t.Context(), "order")
+		_, err := admin.NewClient(nc).AdvanceTag(t.Context(), "order")
 		return errors.Is(err, bus.TimedOut) && strings.Contains(err.Error(), "[deaf] did not confirm") && strings.Contains(err.Error(), "max_id was not moved: send it again")
 	})
 	var err error
 	testkit.Eventually(t, "a deletion while NATS answers", func() bool {
-		_, err = bus.NewClient(nc).DeleteTag(t.Context(), "order")
+		_, err = admin.NewClient(nc).DeleteTag(t.Context(), "order")
 		if err == nil || !strings.Contains(err.Error(), "NATS does not answer") {
 			return true
 		}
-		_, _ = bus.NewClient(nc).CreateTag(t.Context(), bus.TagCreate{Tag: "order"}) // not confirmed either
+		_, _ = admin.NewClient(nc).CreateTag(t.Context(), admin.TagCreate{Tag: "order"}) // not confirmed either
 		return false
 	})
 	if !errors.Is(err, bus.TimedOut) || !strings.Contains(err.Error(), "[deaf] did not confirm") || !strings.Contains(err.Error(), "it is deleted") || strings.Contains(err.Error(), "again") {
@@ -152,7 +153,7 @@ func TestOlderInstallationStays(t *testing.T) {
 				t.Errorf("it gives %v to those in its process", ids)
 			}
 			testkit.Eventually(t, "only the older one is there", func() bool {
-				states, err := bus.NewClient(nc).States(t.Context())
+				states, err := admin.NewClient(nc).States(t.Context())
 				return err == nil && len(states) == 1 && states[0].Node == "older"
 			})
 		})

@@ -30,10 +30,8 @@ const (
 type heartbeat struct {
 	Node      string `json:"node"`
 	ID        string `json:"id"`               // of this run of the generator
-	Claims    bool   `json:"claims,omitempty"` // it claims in the ledger what it reserves in the database
-	Strict    bool   `json:"strict,omitempty"` // it knows strict tags
-	Rules     bool   `json:"rules,omitempty"`  // it keeps the rules of tags
-	Opaque    bool   `json:"opaque,omitempty"` // it knows opaque tags
+	Format    int    `json:"format"`           // the highest format of a record that it knows
+	Polls     bool   `json:"polls,omitempty"`  // its last comparison of the database with the records was a success
 	Segment   bool   `json:"segment"`          // it can answer leaf.segment
 	Snowflake bool   `json:"snowflake"`        // it can answer leaf.snowflake
 	Server    string `json:"server,omitempty"` // the ID of its NATS server; empty: it is not connected
@@ -52,10 +50,6 @@ type heartbeat struct {
 	Witness string `json:"witness,omitempty"`
 	Identity
 }
-
-func (b heartbeat) knowsStrict() bool { return b.Strict }
-func (b heartbeat) knowsRules() bool  { return b.Rules }
-func (b heartbeat) knowsOpaque() bool { return b.Opaque }
 
 // group knows the peers: the other generators that are running. A peer is lost if its heartbeats
 // stop without a last one. Its methods take the time and are safe for concurrent use.

@@ -127,3 +127,11 @@ func (g *Generator) checkRival(b heartbeat) {
 		"or accounts of their own",
 		allocator.ErrRefused, own.Installation, b.Node, b.Installation))
 }
+
+// installation is the ID of the installation; empty: not joined yet.
+func (g *Generator) installation() string {
+	if id := g.membership.identity.Load(); id != nil {
+		return id.Installation
+	}
+	return ""
+}

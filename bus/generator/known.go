@@ -9,26 +9,28 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/events"
 )
 
 // eventsPatience is how long a creation waits for what the events say of the name. The stream may be away for long.
 const eventsPatience = time.Second
 
 // known says how far this generator knows tags to be in use, whatever the store says. A page has as many names as fit.
-func (g *Generator) known(_ context.Context, req bus.KnownRequest) (bus.KnownPage, error) {
-	page := bus.KnownPage{Node: g.cfg.Node, Installation: g.installation(), Tags: []bus.KnownTag{}}
+func (g *Generator) known(_ context.Context, req admin.KnownRequest) (admin.KnownPage, error) {
+	page := admin.KnownPage{Node: g.cfg.Node, Installation: g.installation(), Tags: []admin.KnownTag{}}
 	if page.Installation == "" { // it waits for JetStream, and its data folder says which one
 		page.Installation = g.cfg.Installation
 	}
 	ends := make(map[string]int64)
-	g.cfg.Marks.Each(func(tag string, end int64) {
+	g.cfg.Index.Each(func(tag string, end int64) {
 		if end > 1 && tag > req.After {
 			ends[tag] = end
 		}
 	})
 	for _, tag := range slices.Sorted(maps.Keys(ends)) {
-		t := bus.KnownTag{Tag: tag, End: bus.ID(max(ends[tag], g.alloc.Seen(tag)))}
-		if g.alloc.Order(tag) == allocator.Strict {
+		t := admin.KnownTag{Tag: tag, End: bus.ID(max(ends[tag], g.alloc.Seen(tag)))}
+		if g.alloc.Order(tag) == allocator.Strict || g.cfg.Index.Kind(tag) == allocator.KindStrict {
 			t.Order = bus.OrderStrict
 		}
 		if p, _ := g.cfg.Keys.Known(tag); p != nil {
@@ -43,42 +45,31 @@ func (g *Generator) known(_ context.Context, req bus.KnownRequest) (bus.KnownPag
 	return page, nil
 }
 
-// unrecorded reports whether the store has no record of a name, not even that of a deletion.
-func (g *Generator) unrecorded(ctx context.Context, name string) (bool, error) {
-	ctx, cancel := g.storeTime(ctx)
+// seenOfLost is how far the generators and the events know a tag without a record to be in use; 0: nothing is known of the name,
+// or it has a record, which has the last word.
+func (g *Generator) seenOfLost(ctx context.Context, tag string) (seen int64, err error) {
+	storing, cancel := g.storeTime(ctx)
 	defer cancel()
-	_, err := g.cfg.Store.Get(ctx, name)
-	if errors.Is(err, allocator.ErrUnknownTag) {
-		return !errors.Is(err, allocator.ErrDeleted), nil
-	}
-	return false, err
-}
-
-// seenOfLost is how far the generators and the events know a new tag to be in use; 0: nothing is known of the name.
-// If it has a record, the store has the last word, and no other is asked: the question could change the step that
-// they go by.
-func (g *Generator) seenOfLost(ctx context.Context, t allocator.Tag) (seen int64, err error) {
-	if unrecorded, err := g.unrecorded(ctx, t.Name); !unrecorded {
+	s, err := g.alloc.Load(storing, tag)
+	if err != nil || s.Revision != 0 {
+		if errors.Is(err, allocator.ErrDamaged) { // its creation says more
+			err = nil
+		}
 		return 0, err
 	}
-	err = g.hearPeers(ctx)
-	if err == nil {
-		seen, _, err = g.broadcastTag(ctx, allocator.Tag{Name: t.Name, MaxID: 1, Step: t.Step, Order: t.Order})
-	}
+	known, err := g.askKnown(ctx, tag)
 	if err != nil {
 		return 0, unconfirmed(err, "the tag is not created: send it again")
 	}
-	if seen <= 1 { // the question itself says 1
-		seen = 0
-	}
+	seen = max(known.End, known.Floor, g.alloc.Seen(tag))
 	read, cancel := context.WithTimeout(ctx, eventsPatience)
 	defer cancel()
-	err = LastRefills(read, g.cfg.JS, t.Name, func(_ string, end int64) { seen = max(seen, end) })
+	err = LastRefills(read, g.cfg.JS, tag, func(r events.Refill) { seen = max(seen, r.Last+1) })
 	if err == nil {
-		err = LastChanges(read, g.cfg.JS, t.Name, func(r bus.TagRecord, _ bool) { seen = max(seen, int64(r.MaxID)) })
+		err = LastChanges(read, g.cfg.JS, tag, func(r admin.TagRecord, _ bool) { seen = max(seen, int64(r.MaxID)) })
 	}
 	if err != nil { // a stream of events that cannot be had must not stop anything
-		g.log.Warn("a tag is created without a look at the events of that name", "tag", t.Name, "error", err)
+		g.log.Warn("a tag is created without a look at the events of that name", "tag", tag, "error", err)
 	}
 	return seen, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/internal/natskit"
 )
@@ -33,9 +34,9 @@ func loseTags(t *testing.T, nc *nats.Conn, tags ...string) {
 }
 
 // wantCreated creates a tag that was lost, and demands where it begins.
-func wantCreated(t *testing.T, nc *nats.Conn, req bus.TagCreate, at bus.ID) {
+func wantCreated(t *testing.T, nc *nats.Conn, req admin.TagCreate, at bus.ID) {
 	t.Helper()
-	got, err := bus.NewClient(nc).CreateTag(t.Context(), req)
+	got, err := admin.NewClient(nc).CreateTag(t.Context(), req)
 	if err != nil || got.MaxID != at {
 		t.Errorf("%s begins at %d (%v), not at %d", req.Tag, got.MaxID, err, at)
 	}
@@ -58,7 +59,7 @@ func TestLostTagThatAPeerKnows(t *testing.T) {
 	}
 	start(t, s, "new", nil, noEvents)
 	var known []string
-	pages, err := bus.NewClient(nc).Known(t.Context(), bus.KnownRequest{After: "b"})
+	pages, err := admin.NewClient(nc).Known(t.Context(), admin.KnownRequest{After: "b"})
 	for _, page := range pages {
 		for _, k := range page.Tags {
 			if known = append(known, k.Tag); k.End != 1001 {
@@ -71,10 +72,10 @@ func TestLostTagThatAPeerKnows(t *testing.T) {
 	}
 	loseTags(t, nc, tags...)
 	for _, tag := range tags {
-		wantCreated(t, nc, bus.TagCreate{Tag: tag}, 1001)
+		wantCreated(t, nc, admin.TagCreate{Tag: tag}, 1001)
 	}
 	// Such a generator knows the kind of a strict or opaque tag, too.
-	client, kinds := bus.NewClient(nc), []bus.TagCreate{{Tag: "invoice", Order: bus.OrderStrict}, {Tag: "pin", Opaque: "d9"}}
+	client, kinds := admin.NewClient(nc), []admin.TagCreate{{Tag: "invoice", Order: bus.OrderStrict}, {Tag: "pin", Opaque: "d9"}}
 	for _, req := range kinds {
 		if _, err := client.CreateTag(t.Context(), req); err != nil {
 			t.Fatal(err)
@@ -83,7 +84,7 @@ func TestLostTagThatAPeerKnows(t *testing.T) {
 	}
 	loseTags(t, nc, "a", "invoice", "pin")
 	missing, err := client.MissingTags(t.Context())
-	want := []bus.MissingTag{{Tag: "a", End: 1001}, {Tag: "invoice", End: 2, Order: bus.OrderStrict}, {Tag: "pin", End: 1001, Opaque: "d9"}}
+	want := []admin.MissingTag{{Tag: "a", End: 1001}, {Tag: "invoice", End: 2, Order: bus.OrderStrict}, {Tag: "pin", End: 1001, Opaque: "d9"}}
 	if !slices.Equal(missing.Tags, want) {
 		t.Errorf("missing: %+v (%v), want %+v", missing.Tags, err, want)
 	}
@@ -95,11 +96,11 @@ func TestLostTagThatAnEventKnows(t *testing.T) {
 	s := natskit.Start(t)
 	nc := natskit.Connect(t, s)
 	gone := start(t, s, "gone", nil, inKV)
-	client := bus.NewClient(nc)
-	events(t, nc) // the stream is there
+	client := admin.NewClient(nc)
+	eventsOn(t, nc) // the stream is there
 	high := bus.ID(500)
-	strict := bus.TagCreate{Tag: "invoice", Order: bus.OrderStrict}
-	for _, req := range []bus.TagCreate{{Tag: "order"}, {Tag: "unused", MaxID: &high}, strict} {
+	strict := admin.TagCreate{Tag: "invoice", Order: bus.OrderStrict}
+	for _, req := range []admin.TagCreate{{Tag: "order"}, {Tag: "unused", MaxID: &high}, strict} {
 		if _, err := client.CreateTag(t.Context(), req); err != nil {
 			t.Fatal(err)
 		}
@@ -111,19 +112,19 @@ func TestLostTagThatAnEventKnows(t *testing.T) {
 	}
 	loseTags(t, nc, "order", "unused", "invoice")
 	start(t, s, "new", nil, inKV)
-	wantCreated(t, nc, bus.TagCreate{Tag: "order"}, 1001)
-	wantCreated(t, nc, bus.TagCreate{Tag: "unused"}, 500)
+	wantCreated(t, nc, admin.TagCreate{Tag: "order"}, 1001)
+	wantCreated(t, nc, admin.TagCreate{Tag: "unused"}, 500)
 	if _, err := client.CreateTag(t.Context(), strict); !errors.Is(err, bus.Conflict) {
 		t.Errorf("a strict tag of which only the name is known is created: %v", err)
 	}
 	strict.MaxID = &high
 	wantCreated(t, nc, strict, 500)
-	wantCreated(t, nc, bus.TagCreate{Tag: "another", Order: bus.OrderStrict}, 1)
+	wantCreated(t, nc, admin.TagCreate{Tag: "another", Order: bus.OrderStrict}, 1)
 	if _, err := client.CreateTag(t.Context(), strict); !errors.Is(err, bus.Exists) {
 		t.Errorf("it is created twice: %v", err)
 	}
 	if _, err := client.DeleteTag(t.Context(), "another"); err != nil { // that is no loss
 		t.Fatal(err)
 	}
-	wantCreated(t, nc, bus.TagCreate{Tag: "another", Order: bus.OrderStrict}, 1)
+	wantCreated(t, nc, admin.TagCreate{Tag: "another", Order: bus.OrderStrict}, 1)
 }

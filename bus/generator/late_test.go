@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
@@ -41,7 +41,7 @@ func TestWorkEndsBeforeTheSenderGivesUp(t *testing.T) {
 	const most = time.Second
 	nc := natskit.Connect(t, s)
 	testkit.Eventually(t, "it may have happened", func() bool { // on a busy machine it may count as too late, and nothing happens
-		answer, err := nc.RequestMsg(&nats.Msg{Subject: bus.SubjectTagsUpdate, Data: []byte(`{"tag":"order","step":20}`),
+		answer, err := nc.RequestMsg(&nats.Msg{Subject: admin.SubjectTagsUpdate, Data: []byte(`{"tag":"order","step":20}`),
 			Header: nats.Header{"Leaf-Timeout": {fmt.Sprint(most.Milliseconds())}}}, testkit.Patience)
 		if err != nil {
 			t.Fatal(err)
@@ -70,17 +70,17 @@ func TestTooLate(t *testing.T) {
 		return answer.Header.Get("Nats-Service-Error-Code"), string(answer.Data)
 	}
 	for timeout, want := range map[string]string{"0": "503", "soon": "400"} {
-		if code, body := send(bus.SubjectTagsDelete, timeout); code != want {
+		if code, body := send(admin.SubjectTagsDelete, timeout); code != want {
 			t.Errorf("timeout %s: code %q, %s", timeout, code, body)
 		}
 	}
-	if _, body := send(bus.SubjectTagsDelete, "0"); !strings.Contains(body, `"reason":"draining"`) || !strings.Contains(body, "nothing was done, send it again") {
+	if _, body := send(admin.SubjectTagsDelete, "0"); !strings.Contains(body, `"reason":"draining"`) || !strings.Contains(body, "nothing was done, send it again") {
 		t.Errorf("too late: %s", body)
 	}
-	if code, body := send(bus.SubjectTagsGet, "5000"); code != "" {
+	if code, body := send(admin.SubjectTagsGet, "5000"); code != "" {
 		t.Errorf("the tag: code %q, %s", code, body)
 	}
-	if code, body := send(bus.SubjectTagsDelete, "5000"); code != "" {
+	if code, body := send(admin.SubjectTagsDelete, "5000"); code != "" {
 		t.Errorf("in time: code %q, %s", code, body)
 	}
 }

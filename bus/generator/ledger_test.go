@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
@@ -39,7 +39,7 @@ func TestLedgerUnavailable(t *testing.T) {
 	l := new(ledger)
 	fine := time.Now() // the look that finds the ledger away may have begun before it was
 	g := start(t, s, "n", memory(t, "order"), func(c *generator.Config) { c.Ledger = l })
-	stream := events(t, nc)
+	stream := eventsOn(t, nc)
 	away := errors.New("no leader")
 	for episode := 1; episode <= 2; episode++ {
 		l.away.Store(&away)
@@ -48,7 +48,7 @@ func TestLedgerUnavailable(t *testing.T) {
 		}
 		testkit.Eventually(t, "the alert", func() bool { return len(stream("leaf.ledger.unavailable")) == episode })
 		e := stream("leaf.ledger.unavailable")[episode-1]
-		body := e.Body.(bus.LedgerUnavailableEvent)
+		body := e.Body.(events.LedgerUnavailable)
 		if since := time.UnixMilli(body.SinceMS); since.Before(fine.Truncate(time.Millisecond)) || since.After(e.Time.Add(-900*time.Millisecond)) {
 			t.Errorf("the ledger went away after %v, the alert of %v says %v", fine, e.Time, since)
 		}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 )
 
 const (
@@ -201,7 +201,7 @@ func (g *group) released(now time.Time, worker int64) {
 }
 
 // lostNodes returns how many peers are lost, and those of them that were heard last, in the order of nodes.
-func (g *group) lostNodes(now time.Time) (count int, latest []bus.LostNode) {
+func (g *group) lostNodes(now time.Time) (count int, latest []admin.LostNode) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var lasting []*lostPeer
@@ -212,9 +212,9 @@ func (g *group) lostNodes(now time.Time) (count int, latest []bus.LostNode) {
 	}
 	slices.SortFunc(lasting, func(x, y *lostPeer) int { return cmp.Or(y.heard.Compare(x.heard), strings.Compare(x.node, y.node)) })
 	for _, l := range lasting[:min(len(lasting), maxLostShown)] {
-		latest = append(latest, bus.LostNode{
+		latest = append(latest, admin.LostNode{
 			Node: l.node, LastHeardMS: l.heard.UnixMilli(), SilentMS: max(now.Sub(l.heard).Milliseconds(), 0), UntilMS: l.until.UnixMilli()})
 	}
-	slices.SortFunc(latest, func(x, y bus.LostNode) int { return strings.Compare(x.Node, y.Node) })
+	slices.SortFunc(latest, func(x, y admin.LostNode) int { return strings.Compare(x.Node, y.Node) })
 	return len(lasting), latest
 }

@@ -7,8 +7,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/audit"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
@@ -68,7 +68,7 @@ func (g *Generator) publishLosses(ctx context.Context, begin, end []lostPeer) er
 type lostAlert struct {
 	sequence uint64
 	id       string
-	body     bus.LostEvent
+	body     events.Lost
 	open     bool // its end is not in the stream
 }
 
@@ -82,9 +82,9 @@ func (g *Generator) lastLost(ctx context.Context, node string) (a lostAlert, err
 		return a, err
 	}
 	a.sequence = msg.Sequence
-	if e, err := bus.ParseEvent(msg.Subject, msg.Header, msg.Data); err == nil {
+	if e, err := events.Parse(msg.Subject, msg.Header, msg.Data); err == nil {
 		a.id, a.open = e.ID, true
-		a.body, _ = e.Body.(bus.LostEvent)
+		a.body, _ = e.Body.(events.Lost)
 	}
 	for after := a.sequence; a.open; {
 		msg, err := audit.Next(ctx, g.cfg.JS, wire.NodeRecovered+node, after)
@@ -92,9 +92,9 @@ func (g *Generator) lastLost(ctx context.Context, node string) (a lostAlert, err
 			return a, err
 		}
 		after = msg.Sequence
-		if e, err := bus.ParseEvent(msg.Subject, msg.Header, msg.Data); err == nil {
-			body, _ := e.Body.(bus.RecoveredEvent)
-			a.open = body.Episode != bus.EpisodeLost // the same subject has the ends of node.stale
+		if e, err := events.Parse(msg.Subject, msg.Header, msg.Data); err == nil {
+			body, _ := e.Body.(events.Recovered)
+			a.open = body.Episode != events.EpisodeLost // the same subject has the ends of node.stale
 		}
 	}
 	return a, nil
@@ -115,7 +115,7 @@ func (g *Generator) publishLost(ctx context.Context, l lostPeer) error {
 	}
 	// The number of the alert before lets a run be lost twice within two minutes.
 	id := fmt.Sprintf("node.lost.%s.%s.%d", l.node, l.run, last.sequence)
-	err = g.publishShared(ctx, id, "node.lost", l.node, bus.LostEvent{
+	err = g.publishShared(ctx, id, "node.lost", l.node, events.Lost{
 		Node: l.node, Run: l.run, LastHeardMS: l.heard.UnixMilli(), Worker: l.worker, UntilMS: l.until.UnixMilli()})
 	if err == nil {
 		g.group.stored(l)
@@ -127,7 +127,7 @@ func (g *Generator) publishLost(ctx context.Context, l lostPeer) error {
 func (g *Generator) publishReturned(ctx context.Context, l lostPeer) error {
 	last, err := g.lastLost(ctx, l.node)
 	if err == nil && last.open {
-		err = g.publishShared(ctx, "over."+last.id, "node.recovered", l.node, bus.RecoveredEvent{Node: l.node, Episode: bus.EpisodeLost})
+		err = g.publishShared(ctx, "over."+last.id, "node.recovered", l.node, events.Recovered{Node: l.node, Episode: events.EpisodeLost})
 	}
 	if err != nil {
 		return err

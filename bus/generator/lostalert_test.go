@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
@@ -26,10 +26,10 @@ func TestLostAlert(t *testing.T) {
 	memory := memory(t, "order")
 	a, b := start(t, s, "a", memory, nil), start(t, s, "b", memory, nil)
 	cut, link := behind(t, s, "cut", memory, nil)
-	stream := events(t, nc)
+	stream := eventsOn(t, nc)
 	ends := func() (n int) {
 		for _, e := range stream("leaf.node.recovered") {
-			if body := e.Body.(bus.RecoveredEvent); body.Episode == bus.EpisodeLost && body.Node == "cut" {
+			if body := e.Body.(events.Recovered); body.Episode == events.EpisodeLost && body.Node == "cut" {
 				n++
 			}
 		}

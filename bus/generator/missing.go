@@ -10,27 +10,29 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/events"
 )
 
 // Knowledge is what generators and events know of tags, whatever the records say.
 type Knowledge struct {
-	Nodes   []string                 // the generators that were heard
-	Ends    map[string]int64         // of all ranges of a tag
-	changes map[string]bus.TagRecord // by the last event of each tag that was not deleted, or its kind as generators know it
+	Nodes   []string                   // the generators that were heard
+	Ends    map[string]int64           // of all ranges of a tag
+	changes map[string]admin.TagRecord // by the last event of each tag that was not deleted, or its kind as generators know it
 	deleted map[string]bool
 }
 
 // Gather asks all generators and reads the events. A generator of another installation is an error, unless the
 // installation is "".
-func Gather(ctx context.Context, c *bus.Client, js jetstream.JetStream, installation string) (Knowledge, error) {
-	k := Knowledge{Ends: make(map[string]int64), changes: make(map[string]bus.TagRecord), deleted: make(map[string]bool)}
+func Gather(ctx context.Context, c *admin.Client, js jetstream.JetStream, installation string) (Knowledge, error) {
+	k := Knowledge{Ends: make(map[string]int64), changes: make(map[string]admin.TagRecord), deleted: make(map[string]bool)}
 	note := func(tag string, end int64) {
 		if allocator.CheckTag(tag) == nil {
 			k.Ends[tag] = max(k.Ends[tag], end)
 		}
 	}
 	for after, more := "", true; more; {
-		pages, err := c.Known(ctx, bus.KnownRequest{After: after})
+		pages, err := c.Known(ctx, admin.KnownRequest{After: after})
 		if err != nil {
 			return k, fmt.Errorf("what the generators know cannot be read: %w", err)
 		}
@@ -45,7 +47,7 @@ func Gather(ctx context.Context, c *bus.Client, js jetstream.JetStream, installa
 			for _, t := range page.Tags {
 				note(t.Tag, int64(t.End))
 				if t.Order != "" || t.Opaque != "" {
-					k.changes[t.Tag] = bus.TagRecord{Order: t.Order, Opaque: t.Opaque}
+					k.changes[t.Tag] = admin.TagRecord{Order: t.Order, Opaque: t.Opaque}
 				}
 			}
 			if page.Next != "" && (!more || page.Next < after) {
@@ -53,34 +55,34 @@ func Gather(ctx context.Context, c *bus.Client, js jetstream.JetStream, installa
 			}
 		}
 	}
-	err := LastRefills(ctx, js, "", note)
+	err := LastRefills(ctx, js, "", func(r events.Refill) { note(r.Tag, r.Last+1) })
 	if err == nil {
-		err = LastChanges(ctx, js, "", func(t bus.TagRecord, deleted bool) {
+		err = LastChanges(ctx, js, "", func(t admin.TagRecord, deleted bool) {
 			note(t.Tag, int64(t.MaxID))
 			k.changes[t.Tag], k.deleted[t.Tag] = t, deleted // they come in their order
 		})
 	}
 	if err != nil {
-		return k, fmt.Errorf("what the events know cannot be read (if the stream is lost for good, remove it: nats stream rm %s): %w", bus.EventStream, err)
+		return k, fmt.Errorf("what the events know cannot be read (if the stream is lost for good, remove it: nats stream rm %s): %w", events.Stream, err)
 	}
 	return k, nil
 }
 
 // tagsMissing names the tags that generators or events know, and of which there is no record, not even that of a
 // deletion.
-func (g *Generator) tagsMissing(ctx context.Context, _ struct{}) (bus.MissingTags, error) {
-	missing := bus.MissingTags{Tags: []bus.MissingTag{}}
+func (g *Generator) tagsMissing(ctx context.Context, _ struct{}) (admin.MissingTags, error) {
+	missing := admin.MissingTags{Tags: []admin.MissingTag{}}
 	if err := g.hearPeers(ctx); err != nil {
 		return missing, err
 	}
-	k, err := Gather(ctx, bus.NewClient(g.cfg.Conn), g.cfg.JS, g.installation())
+	k, err := Gather(ctx, admin.NewClient(g.cfg.Conn), g.cfg.JS, g.installation())
 	if err != nil {
 		return missing, err
 	}
 	unlisted := maps.Clone(k.Ends)
 	maps.DeleteFunc(unlisted, func(tag string, _ int64) bool { return k.deleted[tag] })
 	for q := (allocator.Query{Limit: maxClaimsPage}); ; {
-		tags, err := g.cfg.Store.List(ctx, q)
+		tags, err := g.alloc.List(ctx, q)
 		if err != nil {
 			return missing, err
 		}
@@ -93,7 +95,7 @@ func (g *Generator) tagsMissing(ctx context.Context, _ struct{}) (bus.MissingTag
 		q.After = tags[len(tags)-1].Name
 	}
 	for _, tag := range slices.Sorted(maps.Keys(unlisted)) {
-		claims, err := g.tagClaims(ctx, tag, 0)
+		claims, err := g.tagClaims(ctx, tag)
 		if err != nil {
 			return missing, err
 		}
@@ -102,7 +104,7 @@ func (g *Generator) tagsMissing(ctx context.Context, _ struct{}) (bus.MissingTag
 			if ok && t.Order == "" && t.Opaque == "" {
 				t.Order = bus.OrderTrend
 			}
-			missing.Tags = append(missing.Tags, bus.MissingTag{Tag: tag, End: bus.ID(k.Ends[tag]), Order: t.Order, Opaque: t.Opaque})
+			missing.Tags = append(missing.Tags, admin.MissingTag{Tag: tag, End: bus.ID(k.Ends[tag]), Order: t.Order, Opaque: t.Opaque})
 		}
 	}
 	if n := fit(g, missing.Tags, len(missing.Tags)); n < len(missing.Tags) {

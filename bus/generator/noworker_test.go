@@ -107,7 +107,7 @@ func TestWorkerClaimedByAnother(t *testing.T) {
 	if p := flake(t, nc); p.Worker != 1 {
 		t.Errorf("it took worker %d, want 1: the other says that it has 0", p.Worker)
 	}
-	stream := events(t, nc)
+	stream := eventsOn(t, nc)
 
 	// It looks after its own at once when another claims it, not only with its
 	// next report.

@@ -20,6 +20,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/opaque"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/bus/internal/wire"
@@ -55,7 +56,7 @@ func startOpaque(t *testing.T, cfg embedded.Config, domain string) (*nats.Conn, 
 	store := inJetStream(t, s, "one")
 	r := start(t, s, "one", store, keeping(store))
 	nc := natskit.Connect(t, s)
-	if reply, code := ask(t, nc, bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"`+domain+`"}`); code != "" {
+	if reply, code := ask(t, nc, admin.SubjectTagsCreate, `{"tag":"coupon","opaque":"`+domain+`"}`); code != "" {
 		t.Fatalf("%s %s", reply, code)
 	}
 	return nc, store, r
@@ -88,9 +89,8 @@ func TestOpaqueAnswers(t *testing.T) {
 		cfg.Log = slog.New(slog.NewTextHandler(locked{&writing, &lines}, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	})
 	nc := natskit.Connect(t, s)
-	c := bus.NewClient(nc, bus.NoHedging())
-	list := events(t, nc)
-	shown, code := ask(t, nc, bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"d12"}`)
+	list := eventsOn(t, nc)
+	shown, code := ask(t, nc, admin.SubjectTagsCreate, `{"tag":"coupon","opaque":"d12"}`)
 	if code != "" {
 		t.Fatal(shown, code)
 	}
@@ -123,7 +123,7 @@ func TestOpaqueAnswers(t *testing.T) {
 	}
 	numbers, seen := make([]bus.ID, 0, len(ids)), make(map[bus.ID]bool)
 	for at := 0; at < len(ids); at += 1000 {
-		some, err := c.RevealIDs(t.Context(), "coupon", ids[at:min(at+1000, len(ids))]...)
+		some, err := admin.NewClient(nc).RevealIDs(t.Context(), "coupon", ids[at:min(at+1000, len(ids))]...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -196,7 +196,7 @@ func TestOpaqueBatch(t *testing.T) {
 	taken := func() int64 {
 		t.Helper()
 		var held struct{ Buffers []struct{ Taken bus.ID } }
-		reply, code := ask(t, nc, bus.SubjectBuffers, `{"prefix":"coupon"}`)
+		reply, code := ask(t, nc, admin.SubjectBuffers, `{"prefix":"coupon"}`)
 		if err := json.Unmarshal([]byte(reply), &held); err != nil || code != "" || len(held.Buffers) != 1 {
 			t.Fatalf("%s %s, %v", code, reply, err)
 		}
@@ -245,7 +245,7 @@ func TestTooManyBatchesToConceal(t *testing.T) {
 	store := inJetStream(t, s, "one")
 	r := start(t, s, "one", store, keeping(store))
 	nc := natskit.Connect(t, s)
-	if reply, code := ask(t, nc, bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"d9","step":1000000}`); code != "" {
+	if reply, code := ask(t, nc, admin.SubjectTagsCreate, `{"tag":"coupon","opaque":"d9","step":1000000}`); code != "" {
 		t.Fatal(reply, code)
 	}
 	r.takeAll(t, "coupon", 1)
@@ -316,7 +316,7 @@ func TestNoSecondKeyForAKnownName(t *testing.T) {
 	nc := natskit.Connect(t, s)
 	wantRefused := func(tag string) {
 		t.Helper()
-		if reply, code := ask(t, nc, bus.SubjectTagsCreate, `{"tag":"`+tag+`","opaque":"53"}`); code != "409" || !strings.Contains(reply, "its key is lost") {
+		if reply, code := ask(t, nc, admin.SubjectTagsCreate, `{"tag":"`+tag+`","opaque":"53"}`); code != "409" || !strings.Contains(reply, "its key is lost") {
 			t.Errorf("%s %s", code, reply)
 		}
 	}
@@ -329,7 +329,7 @@ func TestNoSecondKeyForAKnownName(t *testing.T) {
 		marks.Observe(tag, 5000)
 		wantRefused(tag)
 	}
-	if reply, code := ask(t, nc, bus.SubjectTagsCreate, `{"tag":"gift","opaque":"53","max_id":"5000"}`); code != "" {
+	if reply, code := ask(t, nc, admin.SubjectTagsCreate, `{"tag":"gift","opaque":"53","max_id":"5000"}`); code != "" {
 		t.Errorf("a max_id for a new name: %s %s", code, reply)
 	}
 }
@@ -344,7 +344,7 @@ func TestOpaqueNumbersOfAnother(t *testing.T) {
 	testkit.Eventually(t, "both hear each other", func() bool { return full.Hears("dry") && dry.Hears("full") })
 	nc := natskit.Connect(t, s)
 	away.away.Store(true)
-	if reply, code := ask(t, nc, bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"53"}`); code != "" {
+	if reply, code := ask(t, nc, admin.SubjectTagsCreate, `{"tag":"coupon","opaque":"53"}`); code != "" {
 		t.Fatal(reply, code)
 	}
 	seen := make(map[bus.ID]bool)
@@ -371,7 +371,7 @@ func TestOpaqueNumbersOfAnother(t *testing.T) {
 	for id := range seen {
 		ids = append(ids, id)
 	}
-	numbers, err := bus.NewClient(nc).RevealIDs(t.Context(), "coupon", ids...)
+	numbers, err := admin.NewClient(nc).RevealIDs(t.Context(), "coupon", ids...)
 	for i, n := range numbers {
 		if n > 3000 {
 			t.Errorf("%d has the number %d: it is no ID of the tag", ids[i], n)
@@ -402,7 +402,7 @@ func TestNumbersWithoutTheKey(t *testing.T) {
 	first, second := inJetStream(t, s, "full"), inJetStream(t, s, "dry")
 	full, _ := startIn(t, s, "full", "x", first, keeping(first))
 	nc := natskit.Connect(t, s)
-	if reply, code := ask(t, nc, bus.SubjectTagsCreate, `{"tag":"coupon","opaque":"53"}`); code != "" {
+	if reply, code := ask(t, nc, admin.SubjectTagsCreate, `{"tag":"coupon","opaque":"53"}`); code != "" {
 		t.Fatal(reply, code)
 	}
 	full.takeAll(t, "coupon", 10)

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
@@ -62,7 +62,7 @@ func TestPassAdmin(t *testing.T) {
 			testkit.Eventually(t, "they hear each other", func() bool { return one.Hears("two") && two.Hears("one") })
 			refused := 0
 			for done := broken.changes.Load(); broken.changes.Load() < done+3; {
-				body, code := ask(t, nc, bus.SubjectTagsUpdate, `{"tag":"order","step":20}`)
+				body, code := ask(t, nc, admin.SubjectTagsUpdate, `{"tag":"order","step":20}`)
 				if code != "" && (code != c.code || !strings.Contains(body, c.says)) || c.code == "" && !strings.Contains(body, `"step":20`) {
 					t.Fatalf("code %q, %s", code, body)
 				}

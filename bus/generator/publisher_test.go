@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/internal/wire"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
@@ -63,31 +63,31 @@ func TestEventsWait(t *testing.T) {
 		if tries++; tries < 3 {
 			return errors.New("away")
 		}
-		_, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: bus.EventStream, Subjects: []string{bus.EventSubjects}, MaxMsgSize: 1000})
+		_, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: events.Stream, Subjects: []string{events.Subjects}, MaxMsgSize: 1000})
 		return err
 	}, log)
 	// An operator's limit: this one must not hold up the others.
 	p.publish(newEvent("tag.updated", "t", "n", map[string]string{"text": strings.Repeat("x", 1000)}))
-	const events = 50
-	for i := range events {
+	const most = 50
+	for i := range most {
 		p.publish(event(wire.Info, i))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); p.run(ctx) }()
 
-	got := make(chan bus.Event, 2*events)
+	got := make(chan events.Event, 2*most)
 	follow, stop := context.WithTimeout(context.Background(), 20*time.Second)
 	defer stop()
 	for follow.Err() == nil {
-		if _, err := js.Stream(follow, bus.EventStream); err == nil {
+		if _, err := js.Stream(follow, events.Stream); err == nil {
 			break
 		}
 	}
 	followed := make(chan struct{})
 	go func() {
 		defer close(followed)
-		for e, err := range bus.NewClient(nc).Events(follow, bus.Since(time.Now().Add(-time.Hour))) {
+		for e, err := range events.Follow(follow, nc, events.Since(time.Now().Add(-time.Hour))) {
 			if err != nil {
 				t.Error(err)
 				continue
@@ -106,11 +106,11 @@ func TestEventsWait(t *testing.T) {
 			t.Fatalf("event %d did not come", n)
 		}
 	}
-	for i := range events {
+	for i := range most {
 		expect(i)
 	}
 	cancel()
-	for i := range events {
+	for i := range most {
 		p.publish(event(wire.Info, i)) // some of them after the end has begun
 	}
 	<-done

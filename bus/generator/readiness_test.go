@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
@@ -36,7 +36,7 @@ func TestReadiness(t *testing.T) {
 	})
 	want := func(segment, snowflake bool, missing string, reasons ...string) {
 		t.Helper()
-		var r bus.Readiness
+		var r admin.Readiness
 		testkit.Eventually(t, fmt.Sprintf("what is missing is %q", missing), func() bool {
 			r = g.Readiness()
 			return strings.Join(r.Missing, " ") == missing && r.Segment == segment && r.Snowflake == snowflake

@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/internal/natskit"
 )
@@ -38,7 +38,7 @@ func TestLastRefills(t *testing.T) {
 	none := map[string]int64{}
 	want("", none) // there is no stream
 	want("order", none)
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: bus.EventStream, Subjects: []string{bus.EventSubjects}}); err != nil {
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: events.Stream, Subjects: []string{events.Subjects}}); err != nil {
 		t.Fatal(err)
 	}
 	want("", none)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 )
 
 const (
@@ -106,15 +107,15 @@ func (s *streaks) roomLocked(now time.Time) bool {
 }
 
 // worst returns the tags that have been without IDs for longest.
-func (s *streaks) worst(now time.Time) (worst []bus.RefusedTag) {
+func (s *streaks) worst(now time.Time) (worst []admin.RefusedTag) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for tag, t := range s.tags {
 		if now.Sub(t.last) <= streakLasts {
-			worst = append(worst, bus.RefusedTag{Tag: tag, Reason: t.reason, Refused: t.refused, ForMS: t.last.Sub(t.first).Milliseconds()})
+			worst = append(worst, admin.RefusedTag{Tag: tag, Reason: t.reason, Refused: t.refused, ForMS: t.last.Sub(t.first).Milliseconds()})
 		}
 	}
-	slices.SortFunc(worst, func(x, y bus.RefusedTag) int {
+	slices.SortFunc(worst, func(x, y admin.RefusedTag) int {
 		return cmp.Or(cmp.Compare(y.ForMS, x.ForMS), cmp.Compare(y.Refused, x.Refused), strings.Compare(x.Tag, y.Tag))
 	})
 	return worst[:min(len(worst), worstTags)]

@@ -8,16 +8,17 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
-func release(w bus.Worker) bus.WorkerRelease {
-	return bus.WorkerRelease{Worker: w.Worker, Node: w.Node, ReservedUntil: w.ReservedUntil, Reported: w.Reported}
+func release(w admin.Worker) admin.WorkerRelease {
+	return admin.WorkerRelease{Worker: w.Worker, Node: w.Node, ReservedUntil: w.ReservedUntil, Reported: w.Reported}
 }
 
 // refused asks for a release that must be refused and change nothing.
-func (r *releasing) refused(req bus.WorkerRelease, reason bus.Reason, says string) *bus.Error {
+func (r *releasing) refused(req admin.WorkerRelease, reason bus.Reason, says string) *bus.Error {
 	r.t.Helper()
 	before := r.records.Snapshot()[req.Worker].Incarnation
 	w, err := r.client.ReleaseWorker(r.t.Context(), req)
@@ -48,7 +49,7 @@ func TestReleaseWorker(t *testing.T) {
 	other := r.start("other", r.records, nil, 2, 2)
 	row := 0
 	testkit.Eventually(t, "each has heard which worker the other holds", func() bool { // each of the two may answer
-		page, err := r.client.Workers(t.Context(), bus.WorkersRequest{From: 1})
+		page, err := r.client.Workers(t.Context(), admin.WorkersRequest{From: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +60,7 @@ func TestReleaseWorker(t *testing.T) {
 	})
 	for worker, node := range map[int64]string{1: "calm", 2: "other"} {
 		e := r.records.Snapshot()[worker]
-		held := bus.WorkerRelease{Worker: worker, Node: node, ReservedUntil: time.UnixMilli(e.ReservedUntil)}
+		held := admin.WorkerRelease{Worker: worker, Node: node, ReservedUntil: time.UnixMilli(e.ReservedUntil)}
 		for range 10 {
 			r.refused(held, bus.Conflict, "which is running")
 		}
@@ -82,23 +83,23 @@ func TestReleaseWorker(t *testing.T) {
 
 	// Nor another record than the one that was looked at.
 	for _, c := range []struct {
-		change func(*bus.WorkerRelease)
+		change func(*admin.WorkerRelease)
 		reason bus.Reason
 		says   string
 	}{
-		{func(req *bus.WorkerRelease) { req.Worker = 7 }, bus.BadRequest, "worker 7 has no record"},
-		{func(req *bus.WorkerRelease) { req.Node = "" }, bus.BadRequest, "node"},
-		{func(req *bus.WorkerRelease) { req.ReservedUntil = time.Time{} }, bus.BadRequest, "reserved_until"},
-		{func(req *bus.WorkerRelease) { req.Node = "deaf" }, bus.Conflict, "has changed: it is held by dead"},
-		{func(req *bus.WorkerRelease) { req.ReservedUntil = req.ReservedUntil.Add(1) }, bus.Conflict, "has changed"},
-		{func(req *bus.WorkerRelease) { req.Reported = req.Reported.Add(-time.Millisecond) }, bus.Conflict, "has changed"},
+		{func(req *admin.WorkerRelease) { req.Worker = 7 }, bus.BadRequest, "worker 7 has no record"},
+		{func(req *admin.WorkerRelease) { req.Node = "" }, bus.BadRequest, "node"},
+		{func(req *admin.WorkerRelease) { req.ReservedUntil = time.Time{} }, bus.BadRequest, "reserved_until"},
+		{func(req *admin.WorkerRelease) { req.Node = "deaf" }, bus.Conflict, "has changed: it is held by dead"},
+		{func(req *admin.WorkerRelease) { req.ReservedUntil = req.ReservedUntil.Add(1) }, bus.Conflict, "has changed"},
+		{func(req *admin.WorkerRelease) { req.Reported = req.Reported.Add(-time.Millisecond) }, bus.Conflict, "has changed"},
 	} {
 		req := release(w)
 		c.change(&req)
 		r.refused(req, c.reason, c.says)
 	}
 
-	stream := events(t, r.nc)
+	stream := eventsOn(t, r.nc)
 	got, err := r.client.ReleaseWorker(t.Context(), release(w))
 	want := w
 	want.ReservedUntil = time.UnixMilli(r.c.now() + 10_000).UTC()

@@ -7,6 +7,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
@@ -41,7 +42,7 @@ func TestReservedTwice(t *testing.T) {
 	}
 	run("late", late)
 	run("early", store)
-	published := events(t, nc)
+	published := eventsOn(t, nc)
 
 	first := make(chan []bus.Range, 1)
 	go func() {
@@ -63,10 +64,10 @@ func TestReservedTwice(t *testing.T) {
 	testkit.Eventually(t, "both raise an alert", func() bool { return len(published("leaf.segment.regressed")) >= 2 })
 	nodes := make(map[string]bool)
 	for _, e := range published("leaf.segment.regressed") {
-		body := e.Body.(bus.RegressedEvent)
+		body := e.Body.(events.Regressed)
 		nodes[body.Node] = true
 		body.Node = ""
-		want := bus.RegressedEvent{Tag: "order", Store: "kv", Got: 1, Seen: 1001, Action: allocator.Refused, First: 1,
+		want := events.Regressed{Tag: "order", Store: "kv", Got: 1, Seen: 1001, Action: allocator.Refused, First: 1,
 			Last: 1000}
 		if body != want {
 			t.Errorf("the alert is %+v, want %+v", body, want)
@@ -99,19 +100,19 @@ func TestStoreWentBackwards(t *testing.T) {
 	first := start(t, s, "first", thousands(t), nil)
 	stale := start(t, s, "stale", thousands(t),
 		func(cfg *generator.Config) { cfg.Marks, cfg.StoreKind = marks, "mysql" })
-	stream := events(t, stale.conn)
+	stream := eventsOn(t, stale.conn)
 	first.takeAll(t, "order", 1)
 	testkit.Eventually(t, "the peer has heard of it", func() bool { return marks.End("order") == 1001 })
 	if ranges, err := stale.Take(t.Context(), "order", 1); err != nil || ranges[0].First != 1001 {
 		t.Errorf("it hands out %v, %v", ranges, err)
 	}
 	testkit.Eventually(t, "the end of the alert", func() bool {
-		return slices.ContainsFunc(stream("leaf.segment.recovered"), func(e bus.Event) bool {
-			return e.Body == (bus.RecoveredEvent{Node: "stale", Tag: "order", Episode: "regressed"})
+		return slices.ContainsFunc(stream("leaf.segment.recovered"), func(e events.Event) bool {
+			return e.Body == (events.Recovered{Node: "stale", Tag: "order", Episode: "regressed"})
 		})
 	})
 	alerts := stream("leaf.segment.regressed")
-	want := bus.RegressedEvent{Node: "stale", Tag: "order", Store: "mysql", Got: 1, Seen: 1001,
+	want := events.Regressed{Node: "stale", Tag: "order", Store: "mysql", Got: 1, Seen: 1001,
 		Action: allocator.Advanced}
 	if len(alerts) != 1 || alerts[0].Body != want {
 		t.Errorf("the alerts are %+v, want %+v", alerts, want)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
@@ -17,7 +19,7 @@ import (
 // update sends leaf.admin.tags.update once.
 func update(t *testing.T, nc *nats.Conn, body string) {
 	t.Helper()
-	if reply, code := ask(t, nc, bus.SubjectTagsUpdate, body); code != "" {
+	if reply, code := ask(t, nc, admin.SubjectTagsUpdate, body); code != "" {
 		t.Fatalf("%s: %s %s", body, code, reply)
 	}
 }
@@ -124,14 +126,14 @@ func TestRulesAreInForce(t *testing.T) {
 func TestEndingEpisodes(t *testing.T) {
 	t.Parallel()
 	nc, all := three(t)
-	stream := events(t, nc)
+	stream := eventsOn(t, nc)
 	alerts, ends := 0, 0
 	want := func(what string, newAlerts, newEnds int) {
 		t.Helper()
 		alerts, ends = alerts+newAlerts, ends+newEnds
 		ended := func() (n int) {
 			for _, e := range stream("leaf.segment.recovered") {
-				if e.Body.(bus.RecoveredEvent).Episode == "ending" {
+				if e.Body.(events.Recovered).Episode == "ending" {
 					n++
 				}
 			}
@@ -148,7 +150,7 @@ func TestEndingEpisodes(t *testing.T) {
 	update(t, nc, `{"tag":"order","max_id":"80001"}`)
 	want("max_id moved", 1, 0)
 	e := stream("leaf.segment.ending")[0]
-	if body := e.Body.(bus.EndingEvent); e.Key != "order" || e.Severity != "alert" || body.Tag != "order" ||
+	if body := e.Body.(events.Ending); e.Key != "order" || e.Severity != "alert" || body.Tag != "order" ||
 		body.Left != 20_000 || body.Limit != 100_000 {
 		t.Errorf("the alert is %+v", e)
 	}
@@ -162,11 +164,11 @@ func TestEndingEpisodes(t *testing.T) {
 		}
 	}
 	want("80 % used", 1, 0)
-	if reply, code := ask(t, nc, bus.SubjectTagsDelete, `{"tag":"order"}`); code != "" {
+	if reply, code := ask(t, nc, admin.SubjectTagsDelete, `{"tag":"order"}`); code != "" {
 		t.Errorf("%s %s", code, reply)
 	}
 	want("deleted", 0, 1)
-	if reply, code := ask(t, nc, bus.SubjectTagsCreate, `{"tag":"bill","max_id":"9000","limit":"10000"}`); code != "" {
+	if reply, code := ask(t, nc, admin.SubjectTagsCreate, `{"tag":"bill","max_id":"9000","limit":"10000"}`); code != "" {
 		t.Errorf("%s %s", code, reply)
 	}
 	want("created near its limit", 1, 0)

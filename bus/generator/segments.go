@@ -70,30 +70,13 @@ func tagOf(subject string) string {
 	return tag
 }
 
-// segmentStore is the store as the allocator sees it. It does not say that a tag is unknown before the
-// tags of the start are created.
-type segmentStore struct {
-	allocator.Store
-	g *Generator
-}
-
-// Reserve implements [allocator.Store].
-func (s segmentStore) Reserve(ctx context.Context, tag string, n, from int64) (allocator.Grant, error) {
-	prepared := s.g.phase.prepared.Load()
-	if err := s.g.olderPeer(); err != nil {
-		return allocator.Grant{}, err
+// notPrepared is why tags may not be known yet; nil: the records are there, and so are the tags of the start.
+func (g *Generator) notPrepared() error {
+	switch why := g.phase.unready.Load(); {
+	case g.phase.prepared.Load():
+		return nil
+	case why != nil:
+		return *why
 	}
-	grant, err := s.Store.Reserve(ctx, tag, n, from)
-	switch {
-	case !prepared && errors.Is(err, allocator.ErrUnknownTag):
-		err = errNoTags
-	case !prepared && errors.Is(err, allocator.ErrUnavailable):
-		if why := s.g.phase.unready.Load(); why != nil { // it says more
-			err = *why
-			if !errors.Is(err, allocator.ErrUnavailable) {
-				err = fmt.Errorf("%w: %w", allocator.ErrUnavailable, err)
-			}
-		}
-	}
-	return grant, err
+	return errNoTags
 }

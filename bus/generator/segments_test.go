@@ -13,6 +13,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
@@ -25,7 +26,7 @@ func TestStepsAsideAndComesBack(t *testing.T) {
 	shared := memory(t, "order")
 	sickStore := &switched{Store: shared}
 	start(t, s, "sick", sickStore, func(c *generator.Config) { c.MaxWait = time.Second })
-	stream := events(t, nc)
+	stream := eventsOn(t, nc)
 	// Alone, it stays and says why.
 	if _, code := ask(t, nc, "leaf.segment.order", "10"); code != "" {
 		t.Fatalf("code %s", code)
@@ -40,7 +41,7 @@ func TestStepsAsideAndComesBack(t *testing.T) {
 		return code == "503" && strings.Contains(body, `"reason":"store_unavailable"`)
 	})
 	testkit.Eventually(t, "it says that it is not ready", func() bool {
-		states, err := bus.NewClient(nc).States(t.Context())
+		states, err := admin.NewClient(nc).States(t.Context())
 		return err == nil && len(states) == 1 && !states[0].Ready && states[0].Missing[0] == "store"
 	})
 

@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/events"
 )
 
 const (
@@ -57,8 +57,8 @@ func (g *Generator) serve(ctx context.Context, r *run, status <-chan nats.Status
 			g.watchSilence(now)
 			g.logStore()
 			g.alertNATS(now)
-			g.alertLedger(now)
-			if err := g.cfg.StoreErr(); errors.Is(err, allocator.ErrRefused) {
+			g.alertRecords(now)
+			if err := g.storeErr(); errors.Is(err, allocator.ErrRefused) {
 				return err
 			}
 		case <-late:
@@ -156,11 +156,11 @@ func (g *Generator) alertNATS(now time.Time) {
 		}
 		g.reported.natsDegraded = true
 		g.log.Error("NATS is degraded", "error", err)
-		g.publishEvent("nats.degraded", g.cfg.Node, bus.NATSDegradedEvent{Node: g.cfg.Node, Cause: err.Error()})
+		g.publishEvent("nats.degraded", g.cfg.Node, events.NATSDegraded{Node: g.cfg.Node, Cause: err.Error()})
 	case err == nil && g.reported.natsDegraded:
 		g.reported.natsDegraded = false
 		g.log.Info("NATS is degraded no more")
-		g.publishEvent("nats.recovered", g.cfg.Node, bus.RecoveredEvent{Node: g.cfg.Node, Episode: "degraded"})
+		g.publishEvent("nats.recovered", g.cfg.Node, events.Recovered{Node: g.cfg.Node, Episode: "degraded"})
 	}
 	g.reported.natsWasWell = g.reported.natsWasWell || err == nil
 }

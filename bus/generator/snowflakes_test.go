@@ -16,6 +16,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
@@ -173,7 +174,7 @@ func TestWorkerEvents(t *testing.T) {
 		cfg.Snowflake.Reserve, cfg.Snowflake.Grace = snowflake.LeastReserve, 500*time.Millisecond
 		cfg.Snowflake.FirstWorker = 5
 	})
-	stream := events(t, nc)
+	stream := eventsOn(t, nc)
 	until := records.Snapshot()[5].ReservedUntil
 	if until != c.now()+snowflake.LeastReserve.Milliseconds() {
 		t.Errorf("reserved until %d at %d", until, c.now())
@@ -216,7 +217,7 @@ func TestLayoutEnds(t *testing.T) {
 		on(c, snowflaketest.NewMemory())(cfg)
 		cfg.Snowflake.Layout = layout
 	})
-	wantEvent(t, events(t, nc), "alert", "leaf.worker.ending", "0", fmt.Sprintf(`{"node":"n","worker":0,"end_ms":%d}`, layout.End()))
+	wantEvent(t, eventsOn(t, nc), "alert", "leaf.worker.ending", "0", fmt.Sprintf(`{"node":"n","worker":0,"end_ms":%d}`, layout.End()))
 	c.pass(left)
 	if body, code := ask(t, nc, "leaf.snowflake", ""); code != "507" || !strings.Contains(body, `"reason":"exhausted"`) {
 		t.Errorf("code %q: %s", code, body)
@@ -227,10 +228,10 @@ func TestWorkersList(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
 	nc := natskit.Connect(t, s)
-	client := bus.NewClient(nc)
+	client := admin.NewClient(nc)
 	c := newClock()
 	records := snowflaketest.NewMemory()
-	var want []bus.Worker
+	var want []admin.Worker
 	ms := func(n int64) time.Time { return time.UnixMilli(n).UTC() }
 	for n := range int64(3) {
 		_, err := records.Add(t.Context(), snowflake.Record{Node: "old", Incarnation: strconv.FormatInt(n, 10), Acquired: 1000 + n, Reported: 2000 + n, ReservedUntil: math.MaxInt32},
@@ -238,7 +239,7 @@ func TestWorkersList(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want = append(want, bus.Worker{Worker: 2 * n, Node: "old", Acquired: ms(1000 + n), Reported: ms(2000 + n), ReservedUntil: ms(math.MaxInt32)})
+		want = append(want, admin.Worker{Worker: 2 * n, Node: "old", Acquired: ms(1000 + n), Reported: ms(2000 + n), ReservedUntil: ms(math.MaxInt32)})
 	}
 	for _, node := range []string{"a", "b"} {
 		start(t, s, node, memory(t), func(cfg *generator.Config) {
@@ -248,11 +249,11 @@ func TestWorkersList(t *testing.T) {
 	}
 	for n, node := range []string{"a", "b"} {
 		r := records.Snapshot()[10+int64(n)]
-		want = append(want, bus.Worker{Worker: r.Worker, Node: node, Running: true, Acquired: ms(c.now()), Reported: ms(c.now()), ReservedUntil: ms(r.ReservedUntil)})
+		want = append(want, admin.Worker{Worker: r.Worker, Node: node, Running: true, Acquired: ms(c.now()), Reported: ms(c.now()), ReservedUntil: ms(r.ReservedUntil)})
 	}
-	list := func(limit int) (all []bus.Worker) {
+	list := func(limit int) (all []admin.Worker) {
 		t.Helper()
-		for req := (bus.WorkersRequest{Limit: limit}); ; {
+		for req := (admin.WorkersRequest{Limit: limit}); ; {
 			page, err := client.Workers(t.Context(), req)
 			if err != nil {
 				t.Fatal(err)
@@ -279,7 +280,7 @@ func TestWorkersList(t *testing.T) {
 			t.Fatalf("with limit %d: %v, want %v", limit, got, want)
 		}
 	}
-	if page, err := client.Workers(t.Context(), bus.WorkersRequest{From: 12}); err != nil || page.Workers == nil || len(page.Workers) > 0 {
+	if page, err := client.Workers(t.Context(), admin.WorkersRequest{From: 12}); err != nil || page.Workers == nil || len(page.Workers) > 0 {
 		t.Errorf("from beyond the last: %+v, %v", page, err)
 	}
 	for _, bad := range []string{`{"limit":1001}`, `{"from":1024}`, `{"limit":-1}`, `{"after":"x"}`, "x"} {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
@@ -76,12 +77,12 @@ func TestCrowdedAlert(t *testing.T) {
 	stays := func(cfg *generator.Config) { cfg.NextServer = nil; cfg.SpreadAfter(100 * time.Millisecond) }
 	startIn(t, servers[0], "a", "own", store, stays)
 	startIn(t, servers[0], "b", "own", store, stays)
-	alerts := events(t, natskit.Connect(t, servers[1]))
+	alerts := eventsOn(t, natskit.Connect(t, servers[1]))
 	testkit.Eventually(t, "the alert", func() bool { return len(alerts("leaf.nats.degraded")) > 0 })
 	startIn(t, servers[1], "c", "own", store, stays)
 	testkit.Eventually(t, "its end", func() bool { return len(alerts("leaf.nats.recovered")) > 0 })
 	found := alerts("leaf.nats.degraded")
-	body, _ := found[0].Body.(bus.NATSDegradedEvent)
+	body, _ := found[0].Body.(events.NATSDegraded)
 	if len(found) > 1 || !strings.Contains(body.Cause, "all generators use one NATS server, n0: a, b.") {
 		t.Errorf("the alerts are %+v", found)
 	}

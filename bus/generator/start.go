@@ -30,9 +30,8 @@ func (g *Generator) listen() error {
 	before := g.cfg.Conn.LastError()
 	handlers := map[string]nats.MsgHandler{
 		wire.SubjectPresence:      g.heardHeartbeat,
-		wire.SubjectTagChanged:    g.heardTag,
-		wire.SubjectReserved:      g.heardReserved,
-		wire.SubjectHold:          g.heardHold,
+		wire.SubjectRecord:        g.heardPush,
+		wire.SubjectKnows:         g.heardKnows,
 		wire.SubjectHave:          g.heardHave,
 		takeSubject(g.group.self): g.heardTake,
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/internal/wire"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/nats-io/nats.go/micro"
@@ -39,29 +40,29 @@ func (g *Generator) stats(e *micro.Endpoint) any {
 }
 
 // State returns the generator's state.
-func (g *Generator) State() bus.State {
+func (g *Generator) State() admin.State {
 	failing := g.alloc.Failing()
 	totals := g.alloc.Totals(endingTags)
 	flakes := g.flakes.State()
-	s := bus.State{
+	s := admin.State{
 		Node: g.cfg.Node, Version: bus.Version(), Address: g.cfg.Conn.ConnectedUrlRedacted(),
 		Server: g.cfg.Conn.ConnectedServerName(), Host: g.host, Embedded: g.embedded, HTTP: g.cfg.Describe["http"],
-		Started: g.made.UTC().Truncate(time.Millisecond), Clock: bus.Clock{UnixMS: g.cfg.Snowflake.Clock().Wall},
+		Started: g.made.UTC().Truncate(time.Millisecond), Clock: admin.Clock{UnixMS: g.cfg.Snowflake.Clock().Wall},
 		Readiness: g.Readiness(),
-		Counts: bus.Counts{
+		Counts: admin.Counts{
 			Requests: g.counts.requests.Load(), IDs: g.counts.ids.Load(), Borrowed: g.counts.borrowed.Load(), Overloads: g.counts.overloads.Load(), Errors: g.counts.refusals(),
 			Waiting: g.alloc.Waiting() + int64(flakes.Waiting) + g.guard.waiting.Load() + g.floors.waiting.Load(),
 			Tags:    g.alloc.Tags(), States: totals.States, Left: totals.Left, Failing: failing.Tags,
 			EventsQueued: len(g.publisher.queue), EventsDropped: g.publisher.dropped.Load(),
 			StoreErrors: g.alloc.Failures(),
 		},
-		Busiest: []bus.Buffer{},
+		Busiest: []admin.Buffer{},
 	}
 	if !math.IsInf(totals.Lasts, 1) { // infinity is no JSON
 		s.FailingLasts = &totals.Lasts
 	}
 	for _, e := range totals.Ending {
-		s.Ending = append(s.Ending, bus.EndingTag{Tag: e.Tag, Left: e.Left, Rate: math.Round(10*e.Rate) / 10})
+		s.Ending = append(s.Ending, admin.EndingTag{Tag: e.Tag, Left: e.Left, Rate: math.Round(10*e.Rate) / 10})
 	}
 	if flakes.Worker >= 0 && g.noWorker() == nil {
 		s.Worker, s.ReservedUntil, s.RegistryAway = &flakes.Worker, flakes.ReservedUntil, flakes.RegistryAway
@@ -73,21 +74,21 @@ func (g *Generator) State() bus.State {
 	s.Counts.Lost, s.Lost = g.group.lostNodes(time.Now())
 	for _, v := range g.alloc.Busiest(busiestTags) {
 		b := buffer(v)
-		b.Error, b.Rules = "", bus.TagRules{} // the state must stay small; leaf.admin.buffers has them
+		b.Error, b.Rules = "", admin.TagRules{} // the state must stay small; leaf.admin.buffers has them
 		s.Busiest = append(s.Busiest, b)
 	}
 	return s
 }
 
-func (g *Generator) buffers(_ context.Context, req bus.BuffersRequest) (bus.BuffersPage, error) {
+func (g *Generator) buffers(_ context.Context, req admin.BuffersRequest) (admin.BuffersPage, error) {
 	limit, err := pageLimit(req.Limit)
 	if err != nil {
-		return bus.BuffersPage{}, err
+		return admin.BuffersPage{}, err
 	}
 	if len(req.Tags) > maxNamed {
-		return bus.BuffersPage{}, badRequest("%d tags are named, more than %d", len(req.Tags), maxNamed)
+		return admin.BuffersPage{}, badRequest("%d tags are named, more than %d", len(req.Tags), maxNamed)
 	}
-	page := bus.BuffersPage{Node: g.cfg.Node, Buffers: []bus.Buffer{}}
+	page := admin.BuffersPage{Node: g.cfg.Node, Buffers: []admin.Buffer{}}
 	views := g.alloc.Named(req.Tags)
 	if len(req.Tags) == 0 {
 		views = g.alloc.Views(pageQuery(req.PageRequest, limit))
@@ -102,9 +103,9 @@ func (g *Generator) buffers(_ context.Context, req bus.BuffersRequest) (bus.Buff
 	return page, nil
 }
 
-func buffer(v allocator.View) bus.Buffer {
-	b := bus.Buffer{
-		Tag: v.Tag, State: v.State, Step: v.Step, Segments: []bus.Segment{}, Left: v.Left, Taken: v.Taken,
+func buffer(v allocator.View) admin.Buffer {
+	b := admin.Buffer{
+		Tag: v.Tag, State: v.State, Step: v.Step, Segments: []admin.Segment{}, Left: v.Left, Taken: v.Taken,
 		Waiting: v.Waiting, Rate: v.Rate, Refilled: v.Refilled, Error: v.Error, Rules: rules(v.Rules),
 	}
 	if v.Order == allocator.Strict {
@@ -114,14 +115,14 @@ func buffer(v allocator.View) bus.Buffer {
 		b.Lasts = &lasts
 	}
 	for _, s := range v.Segments {
-		b.Segments = append(b.Segments, bus.Segment{First: bus.ID(s.First), Last: bus.ID(s.Last), Next: bus.ID(s.Next)})
+		b.Segments = append(b.Segments, admin.Segment{First: bus.ID(s.First), Last: bus.ID(s.Last), Next: bus.ID(s.Next)})
 	}
 	return b
 }
 
 // Readiness says whether the generator has all that its configuration names.
-func (g *Generator) Readiness() bus.Readiness {
-	r := bus.Readiness{
+func (g *Generator) Readiness() admin.Readiness {
+	r := admin.Readiness{
 		Segment: g.canServe(g.segments), Snowflake: g.canServe(g.snowflakes),
 		Missing: []string{}, Reasons: map[string]string{},
 	}
@@ -143,11 +144,8 @@ func (g *Generator) Readiness() bus.Readiness {
 	if why := g.cfg.NATSErr(); why != nil {
 		miss("nats", why)
 	}
-	if why := cmp.Or(g.cfg.StoreErr(), g.segments.healthy(), g.alloc.Failing().Store); why != nil {
+	if why := cmp.Or(g.storeErr(), g.segments.healthy(), g.alloc.Failing().Store); why != nil {
 		miss("store", why)
-	}
-	if g.cfg.Ledger != nil && g.cfg.Ledger.Err() != nil {
-		miss("ledger", g.cfg.Ledger.Err())
 	}
 	switch why := g.snowflakes.healthy(); {
 	case errors.Is(why, snowflake.ErrClockBackwards):

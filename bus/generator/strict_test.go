@@ -48,7 +48,7 @@ func TestStrictAnswers(t *testing.T) {
 	withInvoice(t, store)
 	start(t, s, "one", store, nil)
 	nc := natskit.Connect(t, s)
-	list := events(t, nc)
+	list := eventsOn(t, nc)
 	next := int64(1)
 	for _, c := range []struct {
 		tag, body, order string

@@ -9,6 +9,8 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/opaque"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
@@ -20,8 +22,8 @@ type tagName struct {
 	Tag string `json:"tag"`
 }
 
-func record(t allocator.Tag) bus.TagRecord {
-	r := bus.TagRecord{Tag: t.Name, MaxID: bus.ID(t.MaxID), Step: t.Step, Description: t.Description, Updated: t.Updated, Order: string(t.Order),
+func record(t allocator.Tag) admin.TagRecord {
+	r := admin.TagRecord{Tag: t.Name, MaxID: bus.ID(t.MaxID), Step: t.Step, Description: t.Description, Updated: t.Updated, Order: string(t.Order),
 		TagRules: rules(t.Rules)}
 	if d := t.Order.Domain(); d != "" {
 		r.Order, r.Opaque, r.Limit = "", string(d), 0 // so that the record can be sent as it is, to create the tag again
@@ -30,15 +32,15 @@ func record(t allocator.Tag) bus.TagRecord {
 }
 
 // OrderOf is the order of a tag of which an event has the record.
-func OrderOf(r bus.TagRecord) allocator.Order {
+func OrderOf(r admin.TagRecord) allocator.Order {
 	if r.Opaque != "" {
 		return allocator.OpaqueOrder(opaque.Domain(r.Opaque))
 	}
 	return allocator.Order(r.Order)
 }
 
-func rules(r allocator.Rules) bus.TagRules {
-	return bus.TagRules{Quota: r.Quota, Paused: r.Paused, Outlast: r.Outlast, MaxStep: r.MaxStep, Limit: bus.ID(r.Limit)}
+func rules(r allocator.Rules) admin.TagRules {
+	return admin.TagRules{Quota: r.Quota, Paused: r.Paused, Outlast: r.Outlast, Limit: bus.ID(r.Limit)}
 }
 
 // pageLimit returns the page's limit, or an error.
@@ -50,7 +52,7 @@ func pageLimit(limit int) (int, error) {
 }
 
 // pageQuery asks for the page and one entry more, which shows that the page is not the last.
-func pageQuery(p bus.PageRequest, limit int) allocator.Query {
+func pageQuery(p admin.PageRequest, limit int) allocator.Query {
 	return allocator.Query{Prefix: p.Prefix, Contains: p.Contains, After: p.After, Limit: limit + 1}
 }
 
@@ -65,18 +67,18 @@ func fit[T any](g *Generator, entries []T, limit int) int {
 	return len(entries)
 }
 
-func (g *Generator) tagsList(ctx context.Context, req bus.PageRequest) (bus.TagsPage, error) {
+func (g *Generator) tagsList(ctx context.Context, req admin.PageRequest) (admin.TagsPage, error) {
 	limit, err := pageLimit(req.Limit)
 	if err != nil {
-		return bus.TagsPage{}, err
+		return admin.TagsPage{}, err
 	}
 	ctx, cancel := g.storeTime(ctx)
 	defer cancel()
-	tags, err := g.cfg.Store.List(ctx, pageQuery(req, limit))
+	tags, err := g.alloc.List(ctx, pageQuery(req, limit))
 	if err != nil {
-		return bus.TagsPage{}, err
+		return admin.TagsPage{}, err
 	}
-	entries := make([]bus.UnservedTag, len(tags))
+	entries := make([]admin.UnservedTag, len(tags))
 	for i, t := range tags {
 		entries[i].TagRecord = record(t)
 		if err := allocator.CheckTag(t.Name); err != nil {
@@ -85,7 +87,7 @@ func (g *Generator) tagsList(ctx context.Context, req bus.PageRequest) (bus.Tags
 			entries[i].Problem = err.Error()
 		}
 	}
-	page := bus.TagsPage{Tags: []bus.TagRecord{}}
+	page := admin.TagsPage{Tags: []admin.TagRecord{}}
 	if n := fit(g, entries, limit); n < len(entries) {
 		entries = entries[:n]
 		page.Next = entries[n-1].Tag
@@ -100,29 +102,29 @@ func (g *Generator) tagsList(ctx context.Context, req bus.PageRequest) (bus.Tags
 	return page, nil
 }
 
-func (g *Generator) tagsGet(ctx context.Context, req tagName) (bus.TagRecord, error) {
+func (g *Generator) tagsGet(ctx context.Context, req tagName) (admin.TagRecord, error) {
 	t, err := g.get(ctx, req.Tag)
 	if err != nil {
-		return bus.TagRecord{}, err
+		return admin.TagRecord{}, err
 	}
-	return record(t), nil
+	return record(t.Tag), nil
 }
 
 // get reads a tag's record for an operator.
-func (g *Generator) get(ctx context.Context, tag string) (allocator.Tag, error) {
+func (g *Generator) get(ctx context.Context, tag string) (allocator.Stored, error) {
 	if err := allocator.CheckTag(tag); err != nil {
-		return allocator.Tag{}, err
+		return allocator.Stored{}, err
 	}
 	ctx, cancel := g.storeTime(ctx)
 	defer cancel()
-	t, err := g.cfg.Store.Get(ctx, tag)
+	t, err := g.alloc.Get(ctx, tag)
 	if err != nil {
 		return t, fmt.Errorf("%s: %w", tag, err)
 	}
 	return t, nil
 }
 
-func (g *Generator) tagsCreate(ctx context.Context, req bus.TagCreate) (bus.TagChange, error) {
+func (g *Generator) tagsCreate(ctx context.Context, req admin.TagCreate) (admin.TagChange, error) {
 	t := allocator.Tag{Name: req.Tag, MaxID: 1, Step: min(allocator.DefaultStep, g.cfg.MaxStep), Description: req.Description}
 	if req.MaxID != nil {
 		t.MaxID = int64(*req.MaxID)
@@ -136,36 +138,23 @@ func (g *Generator) tagsCreate(ctx context.Context, req bus.TagCreate) (bus.TagC
 	}
 	if err := cmp.Or(allocator.CheckTag(t.Name), err, allocator.CheckStepOf(t.Order, t.Step, g.cfg.MaxStep),
 		allocator.CheckDescription(t.Description)); err != nil {
-		return bus.TagChange{}, err
+		return admin.TagChange{}, err
 	}
-	if t.Rules, err = allocator.NewRules(req.RulesChange, t.Order, t.Step); err != nil {
-		return bus.TagChange{}, err
+	if t.Rules, err = allocator.NewRules(req.RulesChange, t.Order); err != nil {
+		return admin.TagChange{}, err
 	}
 	if !req.Force {
 		// A max_id alone is no typo: the IDs of an old system may be large.
 		at := allocator.Tag{MaxID: max(t.MaxID, g.alloc.Seen(t.Name))}
 		if err := at.CheckLoss(allocator.Change{RulesChange: req.RulesChange}); err != nil {
-			return bus.TagChange{}, err
+			return admin.TagChange{}, err
 		}
-	}
-	if t.Order == allocator.Strict {
-		if err := g.olderThan("strict tags", heartbeat.knowsStrict); err != nil {
-			return bus.TagChange{}, err
-		}
-	}
-	if t.Order.Domain() != "" {
-		if err := g.olderThan("opaque tags", heartbeat.knowsOpaque); err != nil {
-			return bus.TagChange{}, err
-		}
-	}
-	if err := g.checkRules(req.RulesChange); err != nil {
-		return bus.TagChange{}, err
 	}
 	return g.create(ctx, t)
 }
 
 // orderOf returns the order of a new tag.
-func orderOf(req bus.TagCreate) (allocator.Order, error) {
+func orderOf(req admin.TagCreate) (allocator.Order, error) {
 	o, err := allocator.ParseOrder(req.Order)
 	if err != nil || req.Opaque == "" {
 		return o, err
@@ -180,65 +169,37 @@ func orderOf(req bus.TagCreate) (allocator.Order, error) {
 	return allocator.OpaqueOrder(d), nil
 }
 
-// checkRules returns an error if a change sets rules while a generator runs that would lose them.
-func (g *Generator) checkRules(c allocator.RulesChange) error {
-	if c == (allocator.RulesChange{}) {
-		return nil
-	}
-	return g.olderThan("the rules of tags", heartbeat.knowsRules)
-}
-
-func (g *Generator) tagsUpdate(ctx context.Context, req bus.TagUpdate) (bus.TagChange, error) {
+func (g *Generator) tagsUpdate(ctx context.Context, req admin.TagUpdate) (admin.TagChange, error) {
 	if err := allocator.CheckTag(req.Tag); err != nil {
-		return bus.TagChange{}, err
+		return admin.TagChange{}, err
 	}
 	change := allocator.Change{MaxID: (*int64)(req.MaxID), Step: req.Step, Description: req.Description, RulesChange: req.RulesChange}
 	if change == (allocator.Change{}) {
-		return bus.TagChange{}, badRequest("nothing to change: give max_id, step, description, quota, paused, outlast, max_step or limit")
+		return admin.TagChange{}, badRequest("nothing to change: give max_id, step, description, quota, paused, outlast or limit")
 	}
 	if change.Step != nil && *change.Step != 0 { // the store knows whether the tag is strict
 		if err := allocator.CheckStep(*change.Step, g.cfg.MaxStep); err != nil {
-			return bus.TagChange{}, err
+			return admin.TagChange{}, err
 		}
 	}
 	if change.Description != nil {
 		if err := allocator.CheckDescription(*change.Description); err != nil {
-			return bus.TagChange{}, err
+			return admin.TagChange{}, err
 		}
 	}
-	if err := g.checkRules(req.RulesChange); err != nil {
-		return bus.TagChange{}, err
-	}
-	release := g.hold(req.Tag)
-	was, t, err := g.update(ctx, req.Tag, change, req.Force)
-	release()
+	g.hold(req.Tag)
+	storing, cancel := g.storeTime(ctx)
+	was, t, err := g.alloc.Change(storing, req.Tag, change, req.Force)
+	cancel()
 	if err != nil {
-		return bus.TagChange{}, fmt.Errorf("%s: %w", req.Tag, err)
+		return admin.TagChange{}, fmt.Errorf("%s: %w", req.Tag, err)
 	}
-	changed, err := g.broadcastChange(ctx, "tag.updated", t)
-	g.publishEnding(was, t)
+	changed, err := g.announceChange(ctx, "tag.updated", t)
+	g.publishEnding(was, t.Tag)
 	if err != nil && (change.MaxID != nil || change.RulesChange != (allocator.RulesChange{})) {
-		return bus.TagChange{}, unconfirmed(err, "it may have happened: send it again")
+		return admin.TagChange{}, unconfirmed(err, "it may have happened: send it again")
 	}
 	return changed, nil
-}
-
-// update changes a tag, and returns also the record from before if that is needed. Without force it refuses a typo.
-func (g *Generator) update(
-	ctx context.Context, tag string, change allocator.Change, force bool,
-) (was, is allocator.Tag, err error) {
-	ctx, cancel := g.storeTime(ctx)
-	defer cancel()
-	if change.MaxID != nil || change.Limit != nil {
-		if was, err = g.cfg.Store.Get(ctx, tag); err == nil && !force {
-			err = was.CheckLoss(change)
-		}
-		if err != nil {
-			return was, is, err
-		}
-	}
-	is, err = g.cfg.Store.Update(ctx, tag, change)
-	return was, is, err
 }
 
 // publishEnding publishes that an operator's change began or ended an episode of [allocator.Ending].
@@ -249,40 +210,39 @@ func (g *Generator) publishEnding(was, is allocator.Tag) {
 	if is.Ending(is.MaxID) {
 		g.publish(allocatorEvent(g.cfg.Node, g.cfg.StoreKind, is.NewEnding()))
 	} else {
-		g.publishEvent("segment.recovered", is.Name, bus.RecoveredEvent{Node: g.cfg.Node, Tag: is.Name, Episode: "ending"})
+		g.publishEvent("segment.recovered", is.Name, events.Recovered{Node: g.cfg.Node, Tag: is.Name, Episode: "ending"})
 	}
 }
 
-func (g *Generator) tagsDelete(ctx context.Context, req tagName) (bus.TagChange, error) {
+func (g *Generator) tagsDelete(ctx context.Context, req tagName) (admin.TagChange, error) {
 	if err := allocator.CheckTag(req.Tag); err != nil {
-		return bus.TagChange{}, err
+		return admin.TagChange{}, err
 	}
-	release := g.hold(req.Tag)
+	g.hold(req.Tag)
 	storing, cancel := g.storeTime(ctx)
 	defer cancel()
-	t, err := g.cfg.Store.Delete(storing, req.Tag, g.alloc.Seen(req.Tag))
-	release()
+	t, err := g.alloc.Delete(storing, req.Tag)
 	if err != nil {
-		return bus.TagChange{}, fmt.Errorf("%s: %w", req.Tag, err)
+		return admin.TagChange{}, fmt.Errorf("%s: %w", req.Tag, err)
 	}
-	changed, err := g.broadcastChange(ctx, "tag.deleted", t)
-	g.publishEnding(t, allocator.Tag{Name: t.Name})
+	changed, err := g.announceChange(ctx, "tag.deleted", t)
+	g.publishEnding(t.Tag, allocator.Tag{Name: t.Name})
 	if err != nil {
-		return bus.TagChange{}, unconfirmed(err, "it is deleted, and they will learn that from the store")
+		return admin.TagChange{}, unconfirmed(err, "it is deleted, and they will learn that from the store")
 	}
 	return changed, nil
 }
 
-// broadcastChange publishes the event of a changed tag, and waits until all generators have
-// applied the change.
-func (g *Generator) broadcastChange(ctx context.Context, event string, t allocator.Tag) (bus.TagChange, error) {
-	g.publishTag(event, t)
-	_, unheard, err := g.broadcastTag(ctx, t)
-	return bus.TagChange{TagRecord: record(t), Unheard: unheard}, err
+// announceChange publishes the event of a changed tag, and waits until all generators have
+// the change in force.
+func (g *Generator) announceChange(ctx context.Context, event string, s allocator.Stored) (admin.TagChange, error) {
+	g.publishTag(event, s.Tag)
+	s, unheard, err := g.confirm(ctx, s)
+	return admin.TagChange{TagRecord: record(s.Tag), Unheard: unheard}, err
 }
 
 func (g *Generator) publishTag(event string, t allocator.Tag) {
-	g.publishEvent(event, t.Name, bus.TagEvent{Node: g.cfg.Node, TagRecord: record(t)})
+	g.publishEvent(event, t.Name, events.Tag{Node: g.cfg.Node, TagRecord: record(t)})
 }
 
 // unconfirmed is the error of a change that some generators may not have applied.
@@ -290,41 +250,33 @@ func unconfirmed(err error, then string) error {
 	return &bus.Error{Code: 504, Reason: bus.TimedOut, Message: fmt.Sprintf("%v; %s", err, then)}
 }
 
-// create adds a tag, at or above what the generators and the events know of a tag with that name: an earlier
+// create adds a tag, above all that the generators and the events know of a tag with that name: an earlier
 // record may be lost. A max_id above 1 says that all IDs below are in use: the other generators drop those
 // that they have.
-func (g *Generator) create(ctx context.Context, t allocator.Tag) (bus.TagChange, error) {
-	seen, err := g.seenOfLost(ctx, t)
-	switch {
-	case err != nil:
-		return bus.TagChange{}, err
-	case seen == 0: // the name is new, or has a record
-	case t.Order == allocator.Strict && t.MaxID <= 1: // no event and no file says how far it was
-		if unrecorded, err := g.unrecorded(ctx, t.Name); err != nil || unrecorded { // else another creation was faster
-			return bus.TagChange{}, cmp.Or(err, error(conflict("%s was in use before, and its record is lost: "+
-				"add it with --max-id above all IDs that your services got, and at least %d", t.Name, seen)))
-		}
-	case t.Order.Domain() != "" && seen > 1:
-		if err := g.cfg.Keys.NeedKey(ctx, t.Name); err != nil { // the key may be lost, too
-			return bus.TagChange{}, err
-		}
+func (g *Generator) create(ctx context.Context, t allocator.Tag) (admin.TagChange, error) {
+	seen, err := g.seenOfLost(ctx, t.Name)
+	if err != nil {
+		return admin.TagChange{}, err
 	}
-	t.MaxID = max(t.MaxID, seen, g.alloc.Seen(t.Name), 1)
+	if seen > 1 && t.Order == allocator.Strict && t.MaxID <= 1 { // no event and no file says how far it was
+		return admin.TagChange{}, conflict("%s was in use before, and its record is lost: "+
+			"add it with --max-id above all IDs that your services got, and at least %d", t.Name, seen)
+	}
 	storing, cancel := g.storeTime(ctx)
 	defer cancel()
-	t, err = g.cfg.Store.Create(storing, t)
+	s, err := g.alloc.Create(storing, t, seen)
 	if err != nil {
-		return bus.TagChange{}, err
+		return admin.TagChange{}, err
 	}
-	g.publishEnding(allocator.Tag{Name: t.Name}, t)
-	if t.Floor == 0 && t.Version == 0 { // no generator can have anything of it
-		g.alloc.Apply(t)
-		g.publishTag("tag.created", t)
-		return bus.TagChange{TagRecord: record(t)}, nil
+	g.publishEnding(allocator.Tag{Name: s.Name}, s.Tag)
+	if s.Floor == 0 && s.Version == 0 { // no generator can have anything of it
+		g.push(s)
+		g.publishTag("tag.created", s.Tag)
+		return admin.TagChange{TagRecord: record(s.Tag)}, nil
 	}
-	made, err := g.broadcastChange(ctx, "tag.created", t)
+	made, err := g.announceChange(ctx, "tag.created", s)
 	if err != nil {
-		return bus.TagChange{}, unconfirmed(err, "the tag is created, and they will learn that from the store")
+		return admin.TagChange{}, unconfirmed(err, "the tag is created, and they will learn that from its record")
 	}
 	return made, nil
 }
@@ -343,37 +295,35 @@ func (g *Generator) ensureTags(ctx context.Context) error {
 // lost its record: a generator that is not heard may know more, so an operator says where it begins. A tag that cannot be
 // served must not stop the others.
 func (g *Generator) ensure(ctx context.Context, t allocator.Tag) error {
-	_, err := g.cfg.Store.Get(ctx, t.Name)
+	_, err := g.alloc.Get(ctx, t.Name)
 	switch {
 	case errors.Is(err, allocator.ErrDeleted):
 		g.log.Warn("a tag of --tag was deleted before, so it is not created; `leaf tag add` creates it again", "tag", t.Name)
 		return nil
-	case errors.Is(err, allocator.ErrDamaged):
+	case errors.Is(err, allocator.ErrDamaged), errors.Is(err, allocator.ErrNewer):
 		g.log.Error("a tag of --tag cannot be served", "tag", t.Name, "error", err)
+		return nil
+	case errors.Is(err, allocator.ErrTagsLost):
+		g.log.Error("a tag of --tag is not created, because the records of all tags are lost", "tag", t.Name, "error", err)
 		return nil
 	case !errors.Is(err, allocator.ErrUnknownTag):
 		return err
 	}
-	if g.cfg.Ledger == nil { // else the ledger knows how far the tag is
-		seen, err := g.seenOfLost(ctx, t)
-		lost := false
-		if err == nil && seen > 0 {
-			lost, err = g.unrecorded(ctx, t.Name) // else another creation was faster
-		}
-		if lost {
-			g.log.Error("a tag of --tag is not created, because its record is lost: restore a backup, or say where it begins",
-				"tag", t.Name, "fix", fmt.Sprintf("leaf restore FILE, or leaf tag add %s --max-id N, N at least %d", t.Name, seen))
-		}
-		if lost || err != nil {
-			return err
-		}
+	seen, err := g.seenOfLost(ctx, t.Name)
+	if err != nil {
+		return err
+	}
+	if seen > 1 {
+		g.log.Error("a tag of --tag is not created, because its record is lost: restore a backup, or say where it begins",
+			"tag", t.Name, "fix", fmt.Sprintf("leaf restore FILE, or leaf tag add %s --max-id N, N at least %d", t.Name, seen))
+		return nil
 	}
 	_, err = g.create(ctx, t)
 	switch {
-	case errors.Is(err, allocator.ErrBadValue):
+	case errors.Is(err, allocator.ErrBadValue), errors.Is(err, allocator.ErrTagsLost):
 		g.log.Error("a tag of --tag cannot be created", "tag", t.Name, "error", err)
 		return nil
-	case errors.Is(err, allocator.ErrExists): // another generator was first, or the store takes another name for it
+	case errors.Is(err, allocator.ErrExists): // another generator was first, or the database takes another name for it
 		g.log.Info("a tag of --tag was not created", "tag", t.Name, "reason", err)
 		return nil
 	}

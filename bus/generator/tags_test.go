@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/internal/natskit"
 )
 
@@ -43,8 +43,8 @@ func TestUnservedTags(t *testing.T) {
 	start(t, s, "n", store, nil)
 
 	var served, unserved []string
-	client := bus.NewClient(nc)
-	for req := (bus.PageRequest{Limit: 1}); ; {
+	client := admin.NewClient(nc)
+	for req := (admin.PageRequest{Limit: 1}); ; {
 		page, err := client.Tags(t.Context(), req)
 		if err != nil {
 			t.Fatal(err)

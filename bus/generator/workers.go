@@ -7,7 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -19,19 +20,19 @@ const (
 	listTimeout = 3 * time.Second
 )
 
-func (g *Generator) workersList(ctx context.Context, req bus.WorkersRequest) (bus.WorkersPage, error) {
+func (g *Generator) workersList(ctx context.Context, req admin.WorkersRequest) (admin.WorkersPage, error) {
 	limit, err := pageLimit(req.Limit)
 	if err != nil {
-		return bus.WorkersPage{}, err
+		return admin.WorkersPage{}, err
 	}
 	if n := g.cfg.Snowflake.Layout.Workers(); req.From >= n {
-		return bus.WorkersPage{}, badRequest("there is no worker %d: this installation has workers 0 to %d", req.From, n-1)
+		return admin.WorkersPage{}, badRequest("there is no worker %d: this installation has workers 0 to %d", req.From, n-1)
 	}
 	entries, err := g.workers(ctx)
 	if err != nil {
-		return bus.WorkersPage{}, err
+		return admin.WorkersPage{}, err
 	}
-	page := bus.WorkersPage{Registry: g.cfg.RegistryKind, Layout: g.cfg.Snowflake.Layout, Workers: []bus.Worker{}}
+	page := admin.WorkersPage{Registry: g.cfg.RegistryKind, Layout: g.cfg.Snowflake.Layout, Workers: []admin.Worker{}}
 	now := time.Now()
 	for _, e := range entries {
 		if e.Worker >= req.From {
@@ -62,8 +63,8 @@ func (g *Generator) workers(ctx context.Context) ([]snowflake.Entry, error) {
 }
 
 // worker returns a record as users see it.
-func (g *Generator) worker(now time.Time, r snowflake.Record) bus.Worker {
-	return bus.Worker{
+func (g *Generator) worker(now time.Time, r snowflake.Record) admin.Worker {
+	return admin.Worker{
 		Worker: r.Worker, Node: r.Node, Running: r.Worker == g.flakes.Worker() || g.group.held(now, r.Worker),
 		Acquired: utc(r.Acquired), Reported: utc(r.Reported), ReservedUntil: utc(r.ReservedUntil),
 	}
@@ -78,13 +79,13 @@ func utc(ms int64) time.Time {
 
 // workersRelease writes what [snowflake.Release] makes of a record, once, if
 // no sign shows that the holder runs.
-func (g *Generator) workersRelease(ctx context.Context, req bus.WorkerRelease) (bus.Worker, error) {
+func (g *Generator) workersRelease(ctx context.Context, req admin.WorkerRelease) (admin.Worker, error) {
 	if req.Node == "" || req.ReservedUntil.IsZero() {
-		return bus.Worker{}, badRequest("node or reserved_until is missing: send both as %s lists them", bus.SubjectWorkersList)
+		return admin.Worker{}, badRequest("node or reserved_until is missing: send both as %s lists them", admin.SubjectWorkersList)
 	}
 	entries, err := g.workers(ctx)
 	if err != nil {
-		return bus.Worker{}, err
+		return admin.Worker{}, err
 	}
 	i := slices.IndexFunc(entries, func(e snowflake.Entry) bool { return e.Worker == req.Worker })
 	if i < 0 {
@@ -92,12 +93,12 @@ func (g *Generator) workersRelease(ctx context.Context, req bus.WorkerRelease) (
 		if g.cfg.RegistryKind == "zookeeper" {
 			elsewhere = ", or it is in the ZooKeeper of another data centre: ask again, until one of its generators answers"
 		}
-		return bus.Worker{}, badRequest("worker %d has no record that generator %s can read: it is unclaimed, "+
+		return admin.Worker{}, badRequest("worker %d has no record that generator %s can read: it is unclaimed, "+
 			"or `leaf serve` logs what is wrong with it%s", req.Worker, g.cfg.Node, elsewhere)
 	}
 	e, now := entries[i], g.cfg.Snowflake.Clock().Wall
 	if err := g.keepsWorker(req, e, now); err != nil {
-		return bus.Worker{}, err
+		return admin.Worker{}, err
 	}
 	if e.ReservedUntil <= now {
 		return g.worker(time.Now(), e.Record), nil // it is unclaimed already
@@ -105,13 +106,13 @@ func (g *Generator) workersRelease(ctx context.Context, req bus.WorkerRelease) (
 	r := snowflake.Release(e, now)
 	switch _, err := g.cfg.Workers.Put(ctx, r, e.Version); {
 	case errors.Is(err, snowflake.ErrConflict):
-		return bus.Worker{}, conflict("the record of worker %d was changed at this moment: list the workers again", req.Worker)
+		return admin.Worker{}, conflict("the record of worker %d was changed at this moment: list the workers again", req.Worker)
 	case err != nil:
-		return bus.Worker{}, unconfirmed(fmt.Errorf("the registry: %w", err),
+		return admin.Worker{}, unconfirmed(fmt.Errorf("the registry: %w", err),
 			fmt.Sprintf("it is not known whether worker %d was released, `leaf workers` shows it", req.Worker))
 	}
 	g.log.Warn("an operator released a worker", "worker", r.Worker, "holder", r.Node, "reserved_until", utc(r.ReservedUntil))
-	event := bus.WorkerEvent{Node: g.cfg.Node, Worker: r.Worker, Registry: g.cfg.RegistryKind, ReservedUntilMS: r.ReservedUntil, Holder: r.Node}
+	event := events.Worker{Node: g.cfg.Node, Worker: r.Worker, Registry: g.cfg.RegistryKind, ReservedUntilMS: r.ReservedUntil, Holder: r.Node}
 	g.publishEvent("worker.released", key(r.Worker), event)
 	g.group.released(time.Now(), r.Worker)
 	g.send(heartbeat{Released: &r.Worker})
@@ -120,7 +121,7 @@ func (g *Generator) workersRelease(ctx context.Context, req bus.WorkerRelease) (
 
 // keepsWorker says why the worker of e may not be released at the time now, in
 // Unix ms; nil: it may, or it is unclaimed.
-func (g *Generator) keepsWorker(req bus.WorkerRelease, e snowflake.Entry, now int64) error {
+func (g *Generator) keepsWorker(req admin.WorkerRelease, e snowflake.Entry, now int64) error {
 	if !g.peersKnown(time.Now()) {
 		return fmt.Errorf("%w: it is not known yet which workers the other generators hold", snowflake.ErrNoWorker)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/internal/natskit"
@@ -27,7 +28,7 @@ type releasing struct {
 	t       *testing.T
 	s       *embedded.Server
 	nc      *nats.Conn
-	client  *bus.Client
+	client  *admin.Client
 	c       *clock
 	records *snowflaketest.Memory
 	ids     allocatortest.Checker
@@ -36,7 +37,7 @@ type releasing struct {
 func newReleasing(t *testing.T) *releasing {
 	s := natskit.Start(t)
 	nc := natskit.Connect(t, s)
-	r := &releasing{t: t, s: s, nc: nc, client: bus.NewClient(nc), c: newClock(), records: snowflaketest.NewMemory()}
+	r := &releasing{t: t, s: s, nc: nc, client: admin.NewClient(nc), c: newClock(), records: snowflaketest.NewMemory()}
 	t.Cleanup(func() {
 		if _, err := r.ids.Check(); err != nil {
 			t.Error(err)
@@ -100,10 +101,10 @@ func (r *releasing) from(worker int64) (first snowflake.Parts) {
 }
 
 // listed is the worker as it is listed when it does not run any more.
-func (r *releasing) listed(worker int64) (found bus.Worker) {
+func (r *releasing) listed(worker int64) (found admin.Worker) {
 	r.t.Helper()
 	testkit.Eventually(r.t, fmt.Sprintf("no heartbeat names worker %d", worker), func() bool {
-		page, err := r.client.Workers(r.t.Context(), bus.WorkersRequest{From: worker, Limit: 1})
+		page, err := r.client.Workers(r.t.Context(), admin.WorkersRequest{From: worker, Limit: 1})
 		if err != nil || len(page.Workers) != 1 || page.Workers[0].Worker != worker {
 			r.t.Fatalf("%+v, %v", page, err)
 		}
@@ -168,7 +169,7 @@ func TestReleaseMeetsTheRegistry(t *testing.T) {
 	}
 
 	// Only a release that certainly happened is published.
-	stream := events(t, r.nc)
+	stream := eventsOn(t, r.nc)
 	admin.put = r.records.Put
 	if w, err = r.client.ReleaseWorker(t.Context(), release(r.listed(0))); err != nil {
 		t.Fatal(err)

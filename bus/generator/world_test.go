@@ -15,8 +15,8 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/internal/natskit"
@@ -156,24 +156,24 @@ func (s *switched) Reserve(ctx context.Context, tag string, n, from int64) (allo
 	return s.Store.Reserve(ctx, tag, n, from)
 }
 
-// events collects what the stream keeps.
-func events(t *testing.T, nc *nats.Conn) (list func(what string) []bus.Event) {
+// eventsOn collects what the stream keeps.
+func eventsOn(t *testing.T, nc *nats.Conn) (list func(what string) []events.Event) {
 	t.Helper()
 	js, err := jetstream.New(nc)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var mu sync.Mutex
-	var all []bus.Event
+	var all []events.Event
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	testkit.Eventually(t, "the stream is there", func() bool {
-		_, err := js.Stream(ctx, bus.EventStream)
+		_, err := js.Stream(ctx, events.Stream)
 		return err == nil
 	})
 	go func() {
 		defer close(done)
-		for e, err := range bus.NewClient(nc).Events(ctx, bus.Since(time.Now().Add(-time.Hour))) {
+		for e, err := range events.Follow(ctx, nc, events.Since(time.Now().Add(-time.Hour))) {
 			if err != nil {
 				t.Errorf("following: %v", err)
 				continue
@@ -184,7 +184,7 @@ func events(t *testing.T, nc *nats.Conn) (list func(what string) []bus.Event) {
 		}
 	}()
 	t.Cleanup(func() { cancel(); <-done })
-	return func(what string) (found []bus.Event) {
+	return func(what string) (found []events.Event) {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, e := range all {

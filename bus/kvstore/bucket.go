@@ -99,11 +99,8 @@ func openStream(
 
 // fitting returns a bucket that was looked up, or why it cannot be used.
 func fitting(ctx context.Context, name string, kv jetstream.KeyValue, err error) (jetstream.KeyValue, error) {
-	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
-		return nil, fmt.Errorf("%w: %w", ErrNoJetStream, err)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("bucket %s: %w", name, err)
+		return nil, unreached(name, err)
 	}
 	info, err := streamInfo(ctx, kv)
 	if err != nil {
@@ -113,6 +110,14 @@ func fitting(ctx context.Context, name string, kv jetstream.KeyValue, err error)
 		return nil, err
 	}
 	return kv, nil
+}
+
+// unreached is the error of a bucket that cannot be looked up.
+func unreached(name string, err error) error {
+	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
+		return fmt.Errorf("%w: %w", ErrNoJetStream, err)
+	}
+	return fmt.Errorf("bucket %s: %w", name, err)
 }
 
 // Fit returns an error that matches [allocator.ErrRefused] if a bucket with this configuration could lose records by itself.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/events"
 )
 
 // The bounds of an event stream whose [Events] says nothing else.
@@ -41,14 +41,14 @@ type Events struct {
 // Open makes sure that the event stream exists. It may be called again. It leaves an existing stream as it
 // is, because an operator may have configured it, and logs once what that stream lacks.
 func (e *Events) Open(ctx context.Context) error {
-	stream, err := e.JS.Stream(ctx, bus.EventStream)
+	stream, err := e.JS.Stream(ctx, events.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		stream, err = replicate(ctx, e.Config, func(replicas int) (made jetstream.Stream, err error) {
 			err = shrink(cmp.Or(e.MaxBytes, DefaultEventsMaxBytes), func(maxBytes int64) (err error) {
 				made, err = e.JS.CreateStream(ctx, jetstream.StreamConfig{
-					Name:              bus.EventStream,
+					Name:              events.Stream,
 					Description:       "Leafbus: what operators watch",
-					Subjects:          []string{bus.EventSubjects},
+					Subjects:          []string{events.Subjects},
 					Storage:           jetstream.FileStorage,
 					MaxAge:            cmp.Or(e.MaxAge, DefaultEventsMaxAge),
 					MaxBytes:          maxBytes,
@@ -65,7 +65,7 @@ func (e *Events) Open(ctx context.Context) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("stream %s: %w", bus.EventStream, err)
+		return fmt.Errorf("stream %s: %w", events.Stream, err)
 	}
 	e.Inspect(stream.CachedInfo().Config)
 	return nil
@@ -76,12 +76,12 @@ func eventsPerSubject(maxBytes int64) int64 { return max(maxBytes/eventShare/ref
 
 // Inspect logs what a stream lacks that somebody has made, or an older version. It logs each lack once.
 func (e *Events) Inspect(c jetstream.StreamConfig) {
-	if !slices.Contains(c.Subjects, bus.EventSubjects) && !e.partial.Swap(true) {
-		e.log().Warn("the event stream does not keep all events", "stream", bus.EventStream, "subjects", c.Subjects, "wanted", bus.EventSubjects)
+	if !slices.Contains(c.Subjects, events.Subjects) && !e.partial.Swap(true) {
+		e.log().Warn("the event stream does not keep all events", "stream", events.Stream, "subjects", c.Subjects, "wanted", events.Subjects)
 	}
 	if c.MaxMsgsPerSubject <= 0 && c.MaxBytes > 0 && !e.unbounded.Swap(true) {
 		e.log().Warn("the event stream has no limit per subject: the refills of one busy tag can remove the events of all other tags "+
-			"(docs/events.md: How long events stay)", "stream", bus.EventStream,
-			"fix", fmt.Sprintf("nats stream edit %s --max-msgs-per-subject %d", bus.EventStream, eventsPerSubject(c.MaxBytes)))
+			"(docs/events.md: How long events stay)", "stream", events.Stream,
+			"fix", fmt.Sprintf("nats stream edit %s --max-msgs-per-subject %d", events.Stream, eventsPerSubject(c.MaxBytes)))
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/internal/natskit"
 )
 
@@ -62,9 +62,9 @@ func TestEventsFound(t *testing.T) {
 			var log bytes.Buffer
 			cfg := newConfig(t, natskit.Start(t))
 			cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
-			c.found.Name = bus.EventStream
+			c.found.Name = events.Stream
 			if c.found.Subjects == nil {
-				c.found.Subjects = []string{bus.EventSubjects}
+				c.found.Subjects = []string{events.Subjects}
 			}
 			if _, err := cfg.JS.CreateStream(t.Context(), c.found); err != nil {
 				t.Fatal(err)
@@ -89,7 +89,7 @@ func TestEventsFound(t *testing.T) {
 // eventStream is how the event stream is configured.
 func eventStream(t *testing.T, cfg Config) jetstream.StreamConfig {
 	t.Helper()
-	stream, err := cfg.JS.Stream(t.Context(), bus.EventStream)
+	stream, err := cfg.JS.Stream(t.Context(), events.Stream)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,6 +35,8 @@ type Installation struct {
 	// Tags says that there are tags in JetStream, from a moment after the first was
 	// created. An empty bucket of tags is then a loss.
 	Tags bool `json:"tags,omitempty"`
+	// TagsBucket is the first sequence of the bucket with the tags; 0: none may be created yet. Any other bucket has lost them.
+	TagsBucket uint64 `json:"tags_bucket,omitempty,string"`
 	// Ledger is when the bucket LEAF_LEDGER was created that has a record of every tag of the
 	// database. Nothing is claimed in any other one.
 	Ledger time.Time `json:"ledger,omitzero"`
@@ -50,27 +52,30 @@ type ZooKeeper struct {
 	Last         int64  `json:"last"`
 }
 
-// ReadInstallation returns the installation's record; ok is false if there is none. It creates no
+// ReadInstallation returns the installation's record, as the leader of its bucket has it; ok is false if there is none. It creates no
 // bucket: an empty one would be in the way of a restore. An error that matches [allocator.ErrRefused] will stay; one that matches
 // [ErrNoJetStream] may pass.
 func ReadInstallation(ctx context.Context, cfg Config) (have Installation, ok bool, err error) {
-	kv, err := cfg.JS.KeyValue(ctx, bus.BucketInstallation)
-	if errors.Is(err, jetstream.ErrBucketNotFound) {
+	leader, err := leaderOf(ctx, cfg.JS, bus.BucketInstallation)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return have, false, nil
 	}
-	if kv, err = fitting(ctx, bus.BucketInstallation, kv, err); err != nil {
+	if err != nil {
+		return have, false, unreached(bus.BucketInstallation, err)
+	}
+	if err := Fit(bus.BucketInstallation, leader.CachedInfo().Config); err != nil {
 		return have, false, err
 	}
-	entry, err := kv.Get(ctx, InstallationKey)
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
+	msg, err := leader.GetLastMsgForSubject(ctx, subjectOf(bus.BucketInstallation)+InstallationKey)
+	if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && msg.Header.Get("KV-Operation") != "" {
 		return have, false, nil
 	}
 	if err != nil {
 		return have, false, fmt.Errorf("the installation's record: %w", err)
 	}
-	if err := json.Unmarshal(entry.Value(), &have); err != nil || have.ID == "" {
+	if err := json.Unmarshal(msg.Data, &have); err != nil || have.ID == "" {
 		return have, false, fmt.Errorf("%w: the installation's record (bucket %s, key %s) is damaged: %q; restore it from a backup",
-			allocator.ErrRefused, bus.BucketInstallation, InstallationKey, entry.Value())
+			allocator.ErrRefused, bus.BucketInstallation, InstallationKey, msg.Data)
 	}
 	return have, true, nil
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/audit"
 )
 
 // These tests are about answers that no script of tests/cli can get from a generator.
@@ -95,7 +95,7 @@ func TestTwoClaimsOfAnID(t *testing.T) {
 	t.Parallel()
 	for _, f := range []clientFlags{{}, {json: true}} {
 		var out strings.Builder
-		err := f.printTraced(&out, bus.Trace{Tag: "order", ID: 5, Message: "m", Claims: []bus.TracedClaim{{Node: "a"}, {Node: "b"}}})
+		err := f.printTraced(&out, audit.Trace{Tag: "order", ID: 5, Message: "m", Claims: []audit.TracedClaim{{Node: "a"}, {Node: "b"}}})
 		if err == nil || !strings.Contains(err.Error(), "2 claims, and one is allowed") || !strings.Contains(out.String(), "m") {
 			t.Errorf("%+v: %v\n%s", f, err, &out)
 		}

@@ -16,7 +16,9 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/audit"
+	"github.com/leafbus/leafbus/bus/events"
 )
 
 // auditFlags say what else to audit.
@@ -77,7 +79,7 @@ func (f *auditFlags) run(cmd *cobra.Command, tags []string) error {
 	if err != nil {
 		return err
 	}
-	return f.conn.withJetStream(cmd, func(c *bus.Client, js jetstream.JetStream) error {
+	return f.conn.withJetStream(cmd, func(c *admin.Client, js jetstream.JetStream) error {
 		p := newProgress(cmd.ErrOrStderr(), 1, "")
 		o.Progress = func(what string, done, total uint64) { p.at(what, int64(done), int64(total)) }
 		r, err := audit.Run(cmd.Context(), audit.FromClient(c, js), o)
@@ -89,7 +91,7 @@ func (f *auditFlags) run(cmd *cobra.Command, tags []string) error {
 			return denied(js.Conn(), err)
 		}
 		if r.Events == 0 && slices.ContainsFunc(r.Tags, wantsEvents) {
-			fmt.Fprintf(cmd.ErrOrStderr(), "warning: no events, so only the records were compared: does `nats stream info %s` find the stream?\n", bus.EventStream)
+			fmt.Fprintf(cmd.ErrOrStderr(), "warning: no events, so only the records were compared: does `nats stream info %s` find the stream?\n", events.Stream)
 		}
 		if f.json {
 			err = printJSON(cmd.OutOrStdout(), r)
@@ -104,7 +106,7 @@ func (f *auditFlags) run(cmd *cobra.Command, tags []string) error {
 }
 
 // wantsEvents reports whether a tag should have refill events. Strict tags have none.
-func wantsEvents(t bus.TagAudit) bool { return t.End > 1 && t.Order != bus.OrderStrict }
+func wantsEvents(t audit.TagAudit) bool { return t.End > 1 && t.Order != bus.OrderStrict }
 
 // denied adds to an error of reading that NATS denied a request: NATS does not answer such a request.
 func denied(nc *nats.Conn, err error) error {
@@ -198,7 +200,7 @@ func counted[N int | int64](n N, thing string) string {
 }
 
 // contradictionLine is a contradiction as one line.
-func contradictionLine(c bus.Contradiction) string {
+func contradictionLine(c audit.Contradiction) string {
 	about := string(c.Kind)
 	if c.Tag != "" {
 		about += " " + c.Tag

@@ -42,7 +42,7 @@ func printAudit(to io.Writer, r *audit.Report) error {
 	return w.Flush()
 }
 
-func printTagAudits(w *bufio.Writer, tags []bus.TagAudit) {
+func printTagAudits(w *bufio.Writer, tags []audit.TagAudit) {
 	rows := make([][]string, len(tags))
 	for i, t := range tags {
 		rows[i] = []string{t.Tag, idOrNone(t.End), idOrNone(t.MaxID)}
@@ -61,7 +61,7 @@ func printTagAudits(w *bufio.Writer, tags []bus.TagAudit) {
 }
 
 // printLastClaim writes more about the only tag of an audit.
-func printLastClaim(w *bufio.Writer, t bus.TagAudit) {
+func printLastClaim(w *bufio.Writer, t audit.TagAudit) {
 	var rows [][]string
 	if l := t.Last; l != nil {
 		rows = append(rows, []string{"last claim", fmt.Sprintf("%d-%d, by %s at %s", l.First, l.Last, l.Node, precise(l.Time))})
@@ -80,7 +80,7 @@ func printLastClaim(w *bufio.Writer, t bus.TagAudit) {
 	}
 }
 
-func printWorkerAudits(w *bufio.Writer, workers []bus.WorkerAudit) {
+func printWorkerAudits(w *bufio.Writer, workers []audit.WorkerAudit) {
 	rows := make([][]string, len(workers))
 	for i, a := range workers {
 		state := "no record"
@@ -118,7 +118,7 @@ func takenText(t *audit.TakenReport, what string) string {
 }
 
 // generatorsOf says which generators claimed IDs of a tag. Of a strict tag only the last one is recorded.
-func generatorsOf(t bus.TagAudit) string {
+func generatorsOf(t audit.TagAudit) string {
 	if t.Order != bus.OrderStrict {
 		return sharesOf(t.Shares)
 	}
@@ -133,7 +133,7 @@ func generatorsOf(t bus.TagAudit) string {
 }
 
 // sharesOf says which generators claimed what share of the reported IDs.
-func sharesOf(shares []bus.Share) string {
+func sharesOf(shares []audit.Share) string {
 	total := 0.0
 	for _, s := range shares {
 		total += float64(s.IDs)
@@ -164,18 +164,18 @@ func timeOrNone(t time.Time) string {
 }
 
 // whatToDo is for those kinds of contradictions of which the message does not say it.
-var whatToDo = map[bus.ContradictionKind]string{
-	bus.Overlap:        "if no event is forged, search your data for the IDs that were claimed twice, then run `leaf tag advance TAG`",
-	bus.Unclaimed:      "if the event is not forged, stop callers of the tag and run `leaf tag advance TAG`",
-	bus.DamagedEvent:   "find out who may publish to leaf.events.>",
-	bus.TwoHolders:     "if no event is forged, stop one of the two generators now",
-	bus.TakenTwice:     "check that the file has each ID of this installation once",
-	bus.TakenUnclaimed: "check that the file has IDs of this tag and this installation",
+var whatToDo = map[audit.ContradictionKind]string{
+	audit.Overlap:        "if no event is forged, search your data for the IDs that were claimed twice, then run `leaf tag advance TAG`",
+	audit.Unclaimed:      "if the event is not forged, stop callers of the tag and run `leaf tag advance TAG`",
+	audit.DamagedEvent:   "find out who may publish to leaf.events.>",
+	audit.TwoHolders:     "if no event is forged, stop one of the two generators now",
+	audit.TakenTwice:     "check that the file has each ID of this installation once",
+	audit.TakenUnclaimed: "check that the file has IDs of this tag and this installation",
 }
 
 // advice says what to do about each kind of contradiction, one a line.
-func advice(all []bus.Contradiction) (text string) {
-	named := make(map[bus.ContradictionKind]bool)
+func advice(all []audit.Contradiction) (text string) {
+	named := make(map[audit.ContradictionKind]bool)
 	for _, c := range all {
 		if do := whatToDo[c.Kind]; do != "" && !named[c.Kind] {
 			text += fmt.Sprintf("\n%s: %s", c.Kind, do)

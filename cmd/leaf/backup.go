@@ -14,6 +14,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator/disk"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/kvstore"
 )
 
@@ -51,7 +52,7 @@ that are rewritten meanwhile.`,
   leaf backup --force latest.backup`,
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.conn.withJetStream(cmd, func(_ *bus.Client, js jetstream.JetStream) error { return f.run(cmd, js, args[0]) })
+			return f.conn.withJetStream(cmd, func(_ *admin.Client, js jetstream.JetStream) error { return f.run(cmd, js, args[0]) })
 		},
 	}
 	fs := cmd.Flags()

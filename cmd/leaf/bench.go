@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/internal/load"
 )
 
@@ -133,14 +134,15 @@ func (f *benchFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	before := answered(cmd.Context(), client)
+	operator := admin.NewClient(nc, admin.Timeout(f.conn.timeout))
+	before := answered(cmd.Context(), operator)
 	measured := measureEffort(nc)
 	ended := b.watch(cmd.ErrOrStderr())
 	r := b.run(cmd.Context())
 	ended()
 	r.Retries = client.Stats().Retries
 	r.judge(measured())
-	r.Generators, r.Gone = shares(before, answered(context.WithoutCancel(cmd.Context()), client))
+	r.Generators, r.Gone = shares(before, answered(context.WithoutCancel(cmd.Context()), operator))
 	return errors.Join(r.print(cmd, f.json), write(b))
 }
 
@@ -174,7 +176,7 @@ func (f *benchFlags) getter(c *bus.Client) (get getter, end func(), err error) {
 
 // answered is how many requests each generator has answered, by node. It is nil where
 // the user of NATS may not ask that.
-func answered(ctx context.Context, c *bus.Client) map[string]int64 {
+func answered(ctx context.Context, c *admin.Client) map[string]int64 {
 	states, err := c.States(ctx)
 	if err != nil {
 		return nil

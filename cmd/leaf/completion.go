@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 )
 
 const (
@@ -32,8 +32,8 @@ func completeUpTo(most int, conn *connFlags) cobra.CompletionFunc {
 		found := make(chan []string, 1)
 		go func() { // connecting may take longer, and has no context
 			var names []string
-			_ = conn.withClient(cmd, func(c *bus.Client) error {
-				page, err := c.Tags(cmd.Context(), bus.PageRequest{Prefix: prefix, Limit: mostNames})
+			_ = conn.withClient(cmd, func(c *admin.Client) error {
+				page, err := c.Tags(cmd.Context(), admin.PageRequest{Prefix: prefix, Limit: mostNames})
 				for _, t := range page.Tags {
 					if !slices.Contains(args, t.Tag) {
 						names = append(names, t.Tag)

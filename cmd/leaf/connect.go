@@ -19,7 +19,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/synadia-io/orbit.go/natscontext"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/installation"
 	"github.com/leafbus/leafbus/bus/natsversion"
 )
@@ -187,10 +187,15 @@ type clientFlags struct {
 }
 
 // command completes cmd: it connects and calls run, which asks and prints.
-func (f *clientFlags) command(cmd *cobra.Command, run func(*cobra.Command, *bus.Client, []string) error) *cobra.Command {
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return f.conn.withClient(cmd, func(c *bus.Client) error { return run(cmd, c, args) })
-	}
+func (f *clientFlags) command(cmd *cobra.Command, run func(*cobra.Command, *admin.Client, []string) error) *cobra.Command {
+	return f.complete(cmd, func(cmd *cobra.Command, args []string) error {
+		return f.conn.withClient(cmd, func(c *admin.Client) error { return run(cmd, c, args) })
+	})
+}
+
+// complete completes cmd with a run that connects by itself.
+func (f *clientFlags) complete(cmd *cobra.Command, run func(*cobra.Command, []string) error) *cobra.Command {
+	cmd.RunE = run
 	cmd.Flags().BoolVar(&f.json, "json", false, "write JSON")
 	group(cmd.Flags(), groupOutput, "json")
 	f.conn.registerClient(cmd.Flags())
@@ -199,12 +204,19 @@ func (f *clientFlags) command(cmd *cobra.Command, run func(*cobra.Command, *bus.
 
 // withClient connects once, because a person waits, and calls f with a client whose calls wait for up
 // to --timeout.
-func (c *connFlags) withClient(cmd *cobra.Command, f func(*bus.Client) error) error {
-	return c.withJetStream(cmd, func(client *bus.Client, _ jetstream.JetStream) error { return f(client) })
+func (c *connFlags) withClient(cmd *cobra.Command, f func(*admin.Client) error) error {
+	return c.withJetStream(cmd, func(client *admin.Client, _ jetstream.JetStream) error { return f(client) })
 }
 
 // withJetStream is withClient for commands that also read streams themselves.
-func (c *connFlags) withJetStream(cmd *cobra.Command, f func(*bus.Client, jetstream.JetStream) error) error {
+func (c *connFlags) withJetStream(cmd *cobra.Command, f func(*admin.Client, jetstream.JetStream) error) error {
+	return c.withConn(cmd, func(nc *nats.Conn, js jetstream.JetStream) error {
+		return f(admin.NewClient(nc, admin.Timeout(c.timeout)), js)
+	})
+}
+
+// withConn is withJetStream for commands that need no administrative client.
+func (c *connFlags) withConn(cmd *cobra.Command, f func(*nats.Conn, jetstream.JetStream) error) error {
 	nc, err := c.connectClient(cmd)
 	if err != nil {
 		return err
@@ -214,7 +226,7 @@ func (c *connFlags) withJetStream(cmd *cobra.Command, f func(*bus.Client, jetstr
 	if err != nil {
 		return usagef("--js-domain: %w", err)
 	}
-	return f(bus.NewClient(nc, bus.JetStream(js), bus.Timeout(c.timeout)), js)
+	return f(nc, js)
 }
 
 // connectClient connects a client command, once. Server and credentials come from the flags. The NATS

@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/schema"
 )
@@ -112,7 +112,7 @@ type doctor struct {
 	*doctorFlags
 	nc     *nats.Conn // nil: NATS cannot be reached
 	js     jetstream.JetStream
-	client *bus.Client
+	client *admin.Client
 	look   look                 // at generators and streams
 	have   kvstore.Installation // its record; without an ID there is none, or it cannot be read
 
@@ -306,7 +306,7 @@ func (d *doctor) connect(cmd *cobra.Command) error {
 		nc.Close()
 		return usagef("--js-domain: %w", err)
 	}
-	d.nc, d.js, d.client = nc, js, bus.NewClient(nc, bus.JetStream(js), bus.Timeout(d.conn.timeout))
+	d.nc, d.js, d.client = nc, js, admin.NewClient(nc, admin.Timeout(d.conn.timeout))
 	return nil
 }
 

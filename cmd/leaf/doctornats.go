@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/installation"
 	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/bus/natsversion"
@@ -297,7 +298,7 @@ func (d *doctor) generators(_ context.Context, log *slog.Logger) (string, error)
 			log.Error(fmt.Sprintf("generator %s lacks its %s: %s", s.Node, what, s.Reasons[what]), "fix", "docs/runbook.md#leafnotready")
 		}
 	}
-	for _, l := range bus.LostNodes(d.look.nodes) {
+	for _, l := range admin.LostNodes(d.look.nodes) {
 		log.Error(fmt.Sprintf("generator %s is lost, last heard %v ago", l.Node, (time.Duration(l.SilentMS)*time.Millisecond).Truncate(time.Second)),
 			"fix", "start it again with its data folder, or, if it is gone for good, release its worker: leaf workers release N")
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
@@ -21,16 +21,16 @@ func TestDoctorOfOneServer(t *testing.T) {
 	if err := os.WriteFile(conf, fmt.Appendf(nil, "server_name: n, cluster { name: c, listen: %q, routes: [nats://%s] }", route, route), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	at := func(server string) bus.State { return bus.State{Node: "at " + server, Server: server} }
+	at := func(server string) admin.State { return admin.State{Node: "at " + server, Server: server} }
 	for name, c := range map[string]struct {
 		config embedded.Config
-		nodes  []bus.State
+		nodes  []admin.State
 		want   string
 	}{
-		"a cluster":    {embedded.Config{ConfigFile: conf}, []bus.State{at("n"), at("n")}, stateWarning},
-		"two servers":  {embedded.Config{ConfigFile: conf}, []bus.State{at("n"), at("m")}, stateOK},
-		"no cluster":   {embedded.Config{}, []bus.State{at("n"), at("n")}, stateOK},
-		"no other one": {embedded.Config{ConfigFile: conf}, []bus.State{at("n")}, stateOK},
+		"a cluster":    {embedded.Config{ConfigFile: conf}, []admin.State{at("n"), at("n")}, stateWarning},
+		"two servers":  {embedded.Config{ConfigFile: conf}, []admin.State{at("n"), at("m")}, stateOK},
+		"no cluster":   {embedded.Config{}, []admin.State{at("n"), at("n")}, stateOK},
+		"no other one": {embedded.Config{ConfigFile: conf}, []admin.State{at("n")}, stateOK},
 	} {
 		s := natskit.StartWith(t, c.config)
 		d := doctor{doctorFlags: &doctorFlags{conn: connFlags{timeout: testkit.Patience}}, nc: natskit.Connect(t, s), look: look{nodes: c.nodes}}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/events"
 )
 
 // Widths of the columns of leaf events: the longest type has 21 characters, and most keys have fewer than 20.
@@ -45,7 +45,7 @@ func colour(text, code string) string {
 }
 
 // eventLine is an event as one line for people.
-func eventLine(e bus.Event, colours bool) string {
+func eventLine(e events.Event, colours bool) string {
 	kind := strings.TrimPrefix(e.Type, "leaf.")
 	code := ""
 	switch {
@@ -66,7 +66,7 @@ func eventLine(e bus.Event, colours bool) string {
 
 // eventDetails are the fields of the body, in their order, without those that the line has already and without the
 // configuration of a generator. Times are as in the first column.
-func eventDetails(e bus.Event) string {
+func eventDetails(e events.Event) string {
 	var details []string
 	walk := func(string, json.RawMessage) {}
 	walk = func(name string, value json.RawMessage) {

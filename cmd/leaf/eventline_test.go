@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/events"
 )
 
 func TestEventLine(t *testing.T) {
@@ -25,12 +25,12 @@ func TestEventLine(t *testing.T) {
 		"a long key":  {"info", "x.y", "a.key.of.more.than.twenty", `{"a":1}`, "info   x.y                    a.key.of.more.than.twenty  a=1"},
 		"a bad actor": {"info", "x.\x1b[31my", "k\x1b", `{"a":"\u001b[2J"}`, "info   x. [31my               k                     a= [2J"},
 	} {
-		e := bus.Event{Severity: c.severity, Type: "leaf." + c.kind, Key: c.key, Time: at, Data: json.RawMessage(c.data)}
+		e := events.Event{Severity: c.severity, Type: "leaf." + c.kind, Key: c.key, Time: at, Data: json.RawMessage(c.data)}
 		if got := eventLine(e, false); got != head+c.want {
 			t.Errorf("%s:\ngot  %q\nwant %q", name, got, head+c.want)
 		}
 	}
-	e := bus.Event{Severity: "alert", Type: "leaf.node.lost", Key: "n", Time: at, Data: json.RawMessage(`{}`)}
+	e := events.Event{Severity: "alert", Type: "leaf.node.lost", Key: "n", Time: at, Data: json.RawMessage(`{}`)}
 	if got, want := eventLine(e, true), head+"\x1b[31malert  node.lost            \x1b[0m  n"; got != want {
 		t.Errorf("an alert on a terminal is %q, want %q", got, want)
 	}
@@ -42,7 +42,7 @@ func FuzzEventDetails(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, data string) {
-		line := eventLine(bus.Event{Severity: "info", Type: "leaf.a.b", Key: "k", Data: json.RawMessage(data)}, false)
+		line := eventLine(events.Event{Severity: "info", Type: "leaf.a.b", Key: "k", Data: json.RawMessage(data)}, false)
 		for _, r := range line {
 			if r < ' ' {
 				t.Fatalf("%q has a control character", line)

@@ -6,10 +6,11 @@ import (
 	"iter"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/events"
 )
 
 // eventsFlags say which events to follow, and how.
@@ -59,29 +60,31 @@ the same if NATS has no JetStream. Then --since and --durable fail.`,
 	cmd.Flags().BoolVar(&f.live, "live", false, "follow the events as they are published, without JetStream")
 	exclusive(cmd, "since", "live")
 	exclusive(cmd, "durable", "live")
-	return f.command(cmd, f.run)
+	return f.complete(cmd, func(cmd *cobra.Command, _ []string) error {
+		return f.conn.withConn(cmd, func(nc *nats.Conn, js jetstream.JetStream) error { return f.run(cmd, nc, js) })
+	})
 }
 
-func (f *eventsFlags) run(cmd *cobra.Command, c *bus.Client, _ []string) error {
+func (f *eventsFlags) run(cmd *cobra.Command, nc *nats.Conn, js jetstream.JetStream) error {
 	ctx := cmd.Context()
-	var opts []bus.EventOption
+	opts := []events.Option{events.JetStream(js), events.Timeout(f.conn.timeout)}
 	if f.alerts {
-		opts = append(opts, bus.AlertsOnly())
+		opts = append(opts, events.AlertsOnly())
 	}
 	if f.since > 0 {
-		opts = append(opts, bus.Since(time.Now().Add(-f.since)))
+		opts = append(opts, events.Since(time.Now().Add(-f.since)))
 	}
 	if cmd.Flags().Changed("durable") {
-		opts = append(opts, bus.Durable(f.durable))
+		opts = append(opts, events.Durable(f.durable))
 	}
 	if f.live {
-		opts = append(opts, bus.Live())
+		opts = append(opts, events.Live())
 	}
-	err := f.follow(cmd, c.Events(ctx, opts...))
+	err := f.follow(cmd, events.Follow(ctx, nc, opts...))
 	wantsKept := f.since > 0 || cmd.Flags().Changed("durable") || f.conn.jsDomain != ""
-	if errors.Is(err, bus.ErrNoJetStream) && !wantsKept {
+	if errors.Is(err, events.ErrNoJetStream) && !wantsKept {
 		fmt.Fprintln(cmd.ErrOrStderr(), "leaf: this NATS has no JetStream, so nothing keeps events: following them live")
-		err = f.follow(cmd, c.Events(ctx, append(opts, bus.Live())...))
+		err = f.follow(cmd, events.Follow(ctx, nc, append(opts, events.Live())...))
 	}
 	if errors.Is(err, jetstream.ErrInvalidConsumerName) {
 		return usagef("--durable: %w", err)
@@ -90,10 +93,10 @@ func (f *eventsFlags) run(cmd *cobra.Command, c *bus.Client, _ []string) error {
 }
 
 // follow prints the events until they end.
-func (f *eventsFlags) follow(cmd *cobra.Command, events iter.Seq2[bus.Event, error]) error {
-	for e, err := range events {
+func (f *eventsFlags) follow(cmd *cobra.Command, all iter.Seq2[events.Event, error]) error {
+	for e, err := range all {
 		switch {
-		case errors.Is(err, bus.ErrNotAnEvent):
+		case errors.Is(err, events.ErrNotAnEvent):
 			fmt.Fprintf(cmd.ErrOrStderr(), "leaf: %v\n", err)
 		case err != nil:
 			return err
@@ -106,7 +109,7 @@ func (f *eventsFlags) follow(cmd *cobra.Command, events iter.Seq2[bus.Event, err
 	return nil
 }
 
-func (f *eventsFlags) print(cmd *cobra.Command, e bus.Event) error {
+func (f *eventsFlags) print(cmd *cobra.Command, e events.Event) error {
 	if f.json {
 		return printJSON(cmd.OutOrStdout(), e)
 	}

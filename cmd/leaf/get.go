@@ -11,6 +11,8 @@ import (
 	"os"
 	"strconv"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/bus"
@@ -76,8 +78,8 @@ func (f *idFlags) run(cmd *cobra.Command, fetch fetcher) error {
 	if err := within("parallel", f.parallel, 1, bus.LimitParallel); err != nil {
 		return err
 	}
-	return f.conn.withClient(cmd, func(c *bus.Client) error {
-		return f.write(cmd, fetch(c, cmd.Context(), f.count, bus.Parallel(f.parallel)))
+	return f.conn.withConn(cmd, func(nc *nats.Conn, _ jetstream.JetStream) error {
+		return f.write(cmd, fetch(bus.NewClient(nc, bus.Timeout(f.conn.timeout)), cmd.Context(), f.count, bus.Parallel(f.parallel)))
 	})
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/kvstore"
 )
 
@@ -67,7 +68,7 @@ func run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 		return exitUsage
 	}
 	// NATS says so of a generator's subject. Of JetStream's it says the same, but there generators may run.
-	if errors.Is(err, errNobody) || errors.Is(err, nats.ErrNoResponders) && !errors.Is(err, bus.ErrNoJetStream) && !errors.Is(err, kvstore.ErrNoJetStream) {
+	if errors.Is(err, errNobody) || errors.Is(err, nats.ErrNoResponders) && !errors.Is(err, events.ErrNoJetStream) && !errors.Is(err, kvstore.ErrNoJetStream) {
 		return exitNobody
 	}
 	return exitFailed

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 )
 
 // missingTimeout is how long a generator may take to find out which tags are missing: it may have to read a million
@@ -14,14 +15,14 @@ import (
 const missingTimeout = 30 * time.Second
 
 // missingTags asks a generator which tags are missing.
-func missingTags(ctx context.Context, c *bus.Client) (bus.MissingTags, error) {
+func missingTags(ctx context.Context, c *admin.Client) (admin.MissingTags, error) {
 	ctx, cancel := context.WithTimeout(ctx, missingTimeout)
 	defer cancel()
 	return c.MissingTags(ctx)
 }
 
 // warnMissing names missing tags, and for each one the command that says where it begins.
-func warnMissing(w io.Writer, missing bus.MissingTags) {
+func warnMissing(w io.Writer, missing admin.MissingTags) {
 	shown := missing.Tags[:min(len(missing.Tags), mostFailures)]
 	for _, t := range shown {
 		fmt.Fprintf(w, "warning: %s is missing, and IDs below %d are in use: %s\n", t.Tag, t.End, adds(t))
@@ -32,7 +33,7 @@ func warnMissing(w io.Writer, missing bus.MissingTags) {
 }
 
 // adds is the command that says where a missing tag begins.
-func adds(t bus.MissingTag) string {
+func adds(t admin.MissingTag) string {
 	switch {
 	case t.Order == bus.OrderStrict:
 		return fmt.Sprintf("`leaf tag add %s --order strict --max-id N`, with N above all IDs that your services got", t.Tag)

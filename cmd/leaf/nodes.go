@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 )
 
 func newNodesCmd() *cobra.Command {
@@ -21,7 +21,7 @@ func newNodesCmd() *cobra.Command {
 		Short:   "Show the generators that are running or lost, and their state",
 		Long:    nodesLong,
 		Example: nodesExample,
-	}, func(cmd *cobra.Command, c *bus.Client, _ []string) error {
+	}, func(cmd *cobra.Command, c *admin.Client, _ []string) error {
 		states, err := c.States(cmd.Context())
 		switch {
 		case err != nil:
@@ -29,14 +29,14 @@ func newNodesCmd() *cobra.Command {
 		case len(states) == 0:
 			return nobodyError{errors.New("no generator answers: is one running on this NATS?")}
 		case f.json:
-			lost := append([]bus.LostNode{}, bus.LostNodes(states)...) // [] if there are none
+			lost := append([]admin.LostNode{}, admin.LostNodes(states)...) // [] if there are none
 			return printJSON(cmd.OutOrStdout(), map[string]any{"nodes": states, "lost": lost})
 		}
 		return printNodes(cmd, states)
 	}), &f)
 }
 
-func printNodes(cmd *cobra.Command, states []bus.State) error {
+func printNodes(cmd *cobra.Command, states []admin.State) error {
 	rows := make([][]string, len(states))
 	for i, s := range states {
 		ready := "ready"
@@ -60,7 +60,7 @@ func printNodes(cmd *cobra.Command, states []bus.State) error {
 			fmt.Sprint(s.Counts.Waiting), strconv.Itoa(s.Counts.Tags), httpOf(s), s.Address, s.Version,
 		}
 	}
-	for _, l := range bus.LostNodes(states) {
+	for _, l := range admin.LostNodes(states) {
 		ago := (time.Duration(l.SilentMS) * time.Millisecond).Truncate(time.Second)
 		row := []string{l.Node, fmt.Sprintf("lost, last heard %v ago", ago)}
 		rows = append(rows, append(row, slices.Repeat([]string{"-"}, 9)...))
@@ -70,7 +70,7 @@ func printNodes(cmd *cobra.Command, states []bus.State) error {
 }
 
 // httpOf is where a generator serves HTTP, as Prometheus names it: one that listens on all addresses is known by its host.
-func httpOf(s bus.State) string {
+func httpOf(s admin.State) string {
 	host, port, err := net.SplitHostPort(s.HTTP)
 	if err != nil {
 		return "-"

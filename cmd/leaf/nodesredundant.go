@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 )
 
 const (
@@ -63,7 +63,7 @@ type redundancy struct {
 	Missing   []lack         `json:"missing"`
 	Notes     []string       `json:"notes,omitempty"`
 	Streams   []streamReport `json:"streams"`
-	Nodes     []bus.State    `json:"nodes"`
+	Nodes     []admin.State  `json:"nodes"`
 }
 
 type streamReport struct {
@@ -106,12 +106,12 @@ func addWaitRedundant(cmd *cobra.Command, f *clientFlags) *cobra.Command {
 		if !wanted {
 			return show(cmd, args)
 		}
-		return f.conn.withJetStream(cmd, func(c *bus.Client, js jetstream.JetStream) error { return w.run(cmd, f, c, js) })
+		return f.conn.withJetStream(cmd, func(c *admin.Client, js jetstream.JetStream) error { return w.run(cmd, f, c, js) })
 	}
 	return cmd
 }
 
-func (w redundantWait) run(cmd *cobra.Command, f *clientFlags, c *bus.Client, js jetstream.JetStream) error {
+func (w redundantWait) run(cmd *cobra.Command, f *clientFlags, c *admin.Client, js jetstream.JetStream) error {
 	shown := make(map[string]bool)
 	last, lacks, err := w.await(cmd.Context(), func(ctx context.Context) (look, error) {
 		ctx, cancel := context.WithTimeout(ctx, f.conn.timeout)
@@ -139,7 +139,7 @@ func (w redundantWait) run(cmd *cobra.Command, f *clientFlags, c *bus.Client, js
 	if f.json && last.streams != nil {
 		printed := printJSON(cmd.OutOrStdout(), redundancy{
 			Redundant: err == nil, Missing: append([]lack{}, lacks...), Notes: notes,
-			Streams: last.report(), Nodes: append([]bus.State{}, last.nodes...),
+			Streams: last.report(), Nodes: append([]admin.State{}, last.nodes...),
 		})
 		return errors.Join(err, printed)
 	}

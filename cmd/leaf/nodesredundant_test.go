@@ -12,15 +12,16 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/events"
 )
 
 // healthy is a cluster of three generators with embedded servers, in which any one machine may go.
 func healthy() look {
 	l := look{}
 	for _, name := range []string{"a", "b", "c"} {
-		l.nodes = append(l.nodes, bus.State{Node: "n" + name, Server: name, Host: "host-" + name, Embedded: true,
-			Readiness: bus.Readiness{Ready: true, Segment: true, Snowflake: true}})
+		l.nodes = append(l.nodes, admin.State{Node: "n" + name, Server: name, Host: "host-" + name, Embedded: true,
+			Readiness: admin.Readiness{Ready: true, Segment: true, Snowflake: true}})
 	}
 	for _, name := range installationStreams {
 		l.streams = append(l.streams, streamLook{name: name, info: &jetstream.StreamInfo{
@@ -47,7 +48,7 @@ func TestRedundancyLacks(t *testing.T) {
 		"no leader": {change: func(l *look) { l.streams[1].info.Cluster.Leader = "" },
 			want: []string{"stream KV_LEAF_TAGS: it has no leader"}},
 		"a leader that does not answer": {
-			change: func(l *look) { l.streams[4] = streamLook{name: bus.EventStream, err: context.DeadlineExceeded} },
+			change: func(l *look) { l.streams[4] = streamLook{name: events.Stream, err: context.DeadlineExceeded} },
 			want:   []string{"stream LEAF_EVENTS: its leader does not answer"}},
 		"a replica that was just killed": {change: func(l *look) { l.replica(0).Active = replicaSilent + time.Millisecond },
 			want: []string{"stream KV_LEAF_TAGS: replica b is silent"}},

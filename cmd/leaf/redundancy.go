@@ -14,6 +14,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/events"
 )
 
 const (
@@ -27,12 +29,12 @@ const (
 
 // installationStreams hold the state of Leafbus. An installation with MySQL or ZooKeeper may lack some of them.
 var installationStreams = []string{
-	"KV_" + bus.BucketInstallation, "KV_" + bus.BucketTags, "KV_" + bus.BucketWorkers, "KV_" + bus.BucketLedger, "KV_" + bus.BucketKeys, bus.EventStream,
+	"KV_" + bus.BucketInstallation, "KV_" + bus.BucketTags, "KV_" + bus.BucketWorkers, "KV_" + bus.BucketLedger, "KV_" + bus.BucketKeys, events.Stream,
 }
 
 // look is what the installation looks like at one moment.
 type look struct {
-	nodes   []bus.State
+	nodes   []admin.State
 	streams []streamLook
 	err     error // the generators could not be asked
 }
@@ -81,7 +83,7 @@ func same(lacks []lack, as lack) (names []string) {
 }
 
 // lookAround asks all generators and JetStream at the same time.
-func lookAround(ctx context.Context, c *bus.Client, js jetstream.JetStream) look {
+func lookAround(ctx context.Context, c *admin.Client, js jetstream.JetStream) look {
 	l := look{streams: make([]streamLook, len(installationStreams))}
 	var asked sync.WaitGroup
 	for i, name := range installationStreams {
@@ -245,19 +247,19 @@ func (l look) nodeLacks() (lacks []lack) {
 
 var services = []struct {
 	name string
-	can  func(bus.State) bool
+	can  func(admin.State) bool
 }{
-	{"segments", func(s bus.State) bool { return s.Segment }},
-	{"snowflakes", func(s bus.State) bool { return s.Snowflake }},
+	{"segments", func(s admin.State) bool { return s.Segment }},
+	{"snowflakes", func(s admin.State) bool { return s.Snowflake }},
 }
 
 // able returns the generators that can answer a service.
-func (l look) able(can func(bus.State) bool) []bus.State {
-	return slices.DeleteFunc(slices.Clone(l.nodes), func(s bus.State) bool { return !can(s) })
+func (l look) able(can func(admin.State) bool) []admin.State {
+	return slices.DeleteFunc(slices.Clone(l.nodes), func(s admin.State) bool { return !can(s) })
 }
 
 // alone returns why a service of these generators depends on one machine, and what to do; empty: it does not.
-func alone(able []bus.State) (why, fix string) {
+func alone(able []admin.State) (why, fix string) {
 	switch len(able) {
 	case 0:
 		return "no generator is ready", "start generators on at least two machines"
@@ -276,10 +278,10 @@ const fixSpread = "in a cluster, generators move to other servers within a minut
 	"if not, give each the addresses of several servers (--server), and make sure that it can reach them"
 
 // natsServer names the NATS server of a generator. Older versions do not report its name.
-func natsServer(s bus.State) string { return cmp.Or(s.Server, s.Address) }
+func natsServer(s admin.State) string { return cmp.Or(s.Server, s.Address) }
 
 // common returns what all generators have in common; empty: nothing.
-func common(nodes []bus.State, of func(bus.State) string) string {
+func common(nodes []admin.State, of func(admin.State) string) string {
 	for _, s := range nodes {
 		if of(s) != of(nodes[0]) {
 			return ""
@@ -288,7 +290,7 @@ func common(nodes []bus.State, of func(bus.State) string) string {
 	return of(nodes[0])
 }
 
-func names(nodes []bus.State) string {
+func names(nodes []admin.State) string {
 	all := make([]string, len(nodes))
 	for i, s := range nodes {
 		all[i] = s.Node
@@ -303,7 +305,7 @@ func (l look) notes() (notes []string) {
 		if len(able) == 0 {
 			continue
 		}
-		host := common(able, func(s bus.State) string { return s.Host })
+		host := common(able, func(s admin.State) string { return s.Host })
 		note := fmt.Sprintf("all generators that are ready (%s) run on a host named %s: if that is one machine, it may not go", names(able), host)
 		if host != "" && !slices.Contains(notes, note) {
 			notes = append(notes, note)

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/bus/kvstore"
 )
@@ -33,11 +34,11 @@ type restored struct {
 	Unchanged    int       `json:"unchanged"`
 	Damaged      []string  `json:"damaged"` // records that JetStream has and that cannot be read: they stay as they are
 	// Behind are tags that were raised above the backup, to where generators or events know them.
-	Behind      []bus.KnownTag   `json:"behind"`
-	Compared    bool             `json:"compared"` // a generator has said which tags there are
-	Missing     []bus.MissingTag `json:"missing"`
-	MoreMissing int              `json:"more_missing,omitempty"` // those that did not fit into an answer
-	Strict      []string         `json:"strict"`                 // the strict tags
+	Behind      []admin.KnownTag   `json:"behind"`
+	Compared    bool               `json:"compared"` // a generator has said which tags there are
+	Missing     []admin.MissingTag `json:"missing"`
+	MoreMissing int                `json:"more_missing,omitempty"` // those that did not fit into an answer
+	Strict      []string           `json:"strict"`                 // the strict tags
 }
 
 func newRestoreCmd() *cobra.Command {
@@ -73,7 +74,7 @@ Nobody knows how far a strict tag was: see the last step in docs/cluster.md.`,
 			if err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
-			return f.conn.withJetStream(cmd, func(c *bus.Client, js jetstream.JetStream) error { return f.run(cmd, c, js, b) })
+			return f.conn.withJetStream(cmd, func(c *admin.Client, js jetstream.JetStream) error { return f.run(cmd, c, js, b) })
 		},
 	}
 	fs := cmd.Flags()
@@ -86,7 +87,7 @@ Nobody knows how far a strict tag was: see the last step in docs/cluster.md.`,
 	return cmd
 }
 
-func (f *restoreFlags) run(cmd *cobra.Command, c *bus.Client, js jetstream.JetStream, b kvstore.Backup) error {
+func (f *restoreFlags) run(cmd *cobra.Command, c *admin.Client, js jetstream.JetStream, b kvstore.Backup) error {
 	ctx := cmd.Context()
 	cfg := kvstore.Config{Conn: js.Conn(), JS: js, Replicas: f.replicas}
 	err := kvstore.AwaitOldStore(ctx, cfg)
@@ -105,10 +106,10 @@ func (f *restoreFlags) run(cmd *cobra.Command, c *bus.Client, js jetstream.JetSt
 	}
 	report := restored{
 		Installation: b.Installation, BackedUp: b.Created, Created: done.Created, Raised: done.Raised, Unchanged: done.Unchanged,
-		Damaged: append([]string{}, done.Damaged...), Behind: []bus.KnownTag{}, Missing: []bus.MissingTag{}, Strict: []string{},
+		Damaged: append([]string{}, done.Damaged...), Behind: []admin.KnownTag{}, Missing: []admin.MissingTag{}, Strict: []string{},
 	}
 	for _, tag := range done.Behind {
-		report.Behind = append(report.Behind, bus.KnownTag{Tag: tag, End: bus.ID(know.Ends[tag])})
+		report.Behind = append(report.Behind, admin.KnownTag{Tag: tag, End: bus.ID(know.Ends[tag])})
 	}
 	var problem error
 	if len(know.Nodes) > 0 {
@@ -129,19 +130,19 @@ func (f *restoreFlags) run(cmd *cobra.Command, c *bus.Client, js jetstream.JetSt
 }
 
 // compare waits until a generator can say which tags there are, and adds to the report what is missing.
-func (f *restoreFlags) compare(ctx context.Context, c *bus.Client, report *restored) error {
+func (f *restoreFlags) compare(ctx context.Context, c *admin.Client, report *restored) error {
 	wait, cancel := context.WithTimeout(ctx, f.wait)
 	defer cancel()
 	for {
 		strict := []string{}
-		err := eachPage(wait, c, bus.PageRequest{}, func(page bus.TagsPage) {
+		err := eachPage(wait, c, admin.PageRequest{}, func(page admin.TagsPage) {
 			for _, t := range page.Tags {
 				if t.Order == bus.OrderStrict {
 					strict = append(strict, t.Tag)
 				}
 			}
 		})
-		var missing bus.MissingTags
+		var missing admin.MissingTags
 		if err == nil {
 			missing, err = missingTags(wait, c)
 		}
@@ -170,7 +171,7 @@ func printRestored(cmd *cobra.Command, r restored) error {
 	if len(r.Damaged) > 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), "warning: these records cannot be read, and stay as they are: %s\n", strings.Join(r.Damaged, ", "))
 	}
-	warnMissing(cmd.ErrOrStderr(), bus.MissingTags{Tags: r.Missing, More: r.MoreMissing})
+	warnMissing(cmd.ErrOrStderr(), admin.MissingTags{Tags: r.Missing, More: r.MoreMissing})
 	warnStrict(cmd.ErrOrStderr(), len(r.Strict))
 	return err
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/gateway"
 	"github.com/leafbus/leafbus/bus/generator"
@@ -219,7 +219,7 @@ func (s *serving) serve(ctx context.Context, stop context.CancelCauseFunc) error
 	g = generator.New(config)
 	server := gateway.New(gateway.Config{
 		Listener: s.listener, TLS: s.tlsConfig(), Tokens: s.tokens.get, Generator: g, Metrics: metrics,
-		Client: bus.NewClient(nc, bus.JetStream(js)), Log: s.log, DrainTimeout: s.config.DrainTimeout,
+		Conn: nc, JS: js, Log: s.log, DrainTimeout: s.config.DrainTimeout,
 		Dead: s.dead,
 	})
 	face = server.URL()
@@ -248,7 +248,7 @@ func (s *serving) rereadSecrets(ctx context.Context) error {
 }
 
 // waitsFor is the end of the line that says that the generator is ready: the kinds of IDs that it cannot give yet.
-func waitsFor(r bus.Readiness) string {
+func waitsFor(r admin.Readiness) string {
 	var kinds []string
 	if !r.Segment {
 		kinds = append(kinds, "segments")

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/bus"
@@ -52,7 +54,11 @@ no generator of the installation can have made is an error.`,
 			return nil
 		},
 	}
-	return f.command(cmd, func(cmd *cobra.Command, c *bus.Client, _ []string) error { return f.decode(cmd, c, ids) })
+	return f.complete(cmd, func(cmd *cobra.Command, _ []string) error {
+		return f.conn.withConn(cmd, func(nc *nats.Conn, _ jetstream.JetStream) error {
+			return f.decode(cmd, bus.NewClient(nc, bus.Timeout(f.conn.timeout)), ids)
+		})
+	})
 }
 
 // decode prints what can be decoded. The error is about the rest.

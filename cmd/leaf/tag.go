@@ -14,6 +14,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/opaque"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 )
 
 func newTagCmd() *cobra.Command {
@@ -35,9 +36,9 @@ one for each kind of thing that you number, for example order and invoice.`,
 // tagCommand completes cmd, which asks about the tag in its argument, or changes it. It prints the tag,
 // or what done makes of its name and max_id.
 func (f *clientFlags) tagCommand(
-	cmd *cobra.Command, done string, ask func(context.Context, *bus.Client, string) (bus.TagChange, error),
+	cmd *cobra.Command, done string, ask func(context.Context, *admin.Client, string) (admin.TagChange, error),
 ) *cobra.Command {
-	return f.command(cmd, func(cmd *cobra.Command, c *bus.Client, args []string) error {
+	return f.command(cmd, func(cmd *cobra.Command, c *admin.Client, args []string) error {
 		t, err := ask(cmd.Context(), c, args[0])
 		if err != nil {
 			return err
@@ -63,13 +64,13 @@ func warnUnheard(w io.Writer, nodes []string) {
 	}
 }
 
-func printTags(cmd *cobra.Command, tags ...bus.TagRecord) error {
-	ruled := slices.ContainsFunc(tags, func(t bus.TagRecord) bool { return t.TagRules != (bus.TagRules{}) })
+func printTags(cmd *cobra.Command, tags ...admin.TagRecord) error {
+	ruled := slices.ContainsFunc(tags, func(t admin.TagRecord) bool { return t.TagRules != (admin.TagRules{}) })
 	head := []string{"TAG", "MAX_ID", "STEP", "UPDATED", "DESCRIPTION"}
 	if ruled {
 		head = slices.Insert(head, 4, "RULES")
 	}
-	concealed := slices.ContainsFunc(tags, func(t bus.TagRecord) bool { return t.Opaque != "" })
+	concealed := slices.ContainsFunc(tags, func(t admin.TagRecord) bool { return t.Opaque != "" })
 	if concealed {
 		head = slices.Insert(head, 3, "OPAQUE")
 	}
@@ -87,7 +88,7 @@ func printTags(cmd *cobra.Command, tags ...bus.TagRecord) error {
 }
 
 // rules is what a list shows as the rules of a tag.
-func rules(r bus.TagRules) string {
+func rules(r admin.TagRules) string {
 	var parts []string
 	add := func(is bool, format string, a ...any) {
 		if is {
@@ -103,7 +104,7 @@ func rules(r bus.TagRules) string {
 }
 
 // step is what a list shows as the step of a tag.
-func step(t bus.TagRecord) string {
+func step(t admin.TagRecord) string {
 	if t.Order == bus.OrderStrict {
 		return bus.OrderStrict
 	}
@@ -145,9 +146,9 @@ A tag keeps its order and domain for life, also after it was deleted.`,
 	cmd.Flags().StringVar(&fields.opaque, "opaque", "", "make its IDs opaque, in this `DOMAIN`, for life: 63, 53 or d9 to d18")
 	cmd.Flags().Lookup("opaque").NoOptDefVal = string(opaque.Bits63)
 	completeValues(cmd, "opaque", "63\tbits", "53\tbits, for JavaScript", "d9\tdecimal digits", "d12\tdecimal digits", "d18\tdecimal digits")
-	return f.tagCommand(cmd, "", func(ctx context.Context, c *bus.Client, tag string) (bus.TagChange, error) {
+	return f.tagCommand(cmd, "", func(ctx context.Context, c *admin.Client, tag string) (admin.TagChange, error) {
 		u := fields.given(cmd)
-		t, err := c.CreateTag(ctx, bus.TagCreate{
+		t, err := c.CreateTag(ctx, admin.TagCreate{
 			Tag: tag, Step: u.Step, MaxID: u.MaxID, Description: fields.description, Order: fields.order, Opaque: fields.opaque,
 			RulesChange: u.RulesChange, Force: fields.force})
 		if errors.Is(err, bus.Exists) {
@@ -159,7 +160,7 @@ A tag keeps its order and domain for life, also after it was deleted.`,
 
 func newTagListCmd() *cobra.Command {
 	var f clientFlags
-	var req bus.PageRequest
+	var req admin.PageRequest
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
@@ -173,9 +174,9 @@ number and no ID. With --json each tag has its order, trend or strict.`,
 	}
 	cmd.Flags().StringVar(&req.Prefix, "prefix", "", "only tags that start with `TEXT`")
 	cmd.Flags().StringVar(&req.Contains, "contains", "", "only tags with `TEXT` anywhere in the name; upper and lower case differ")
-	return f.command(cmd, func(cmd *cobra.Command, c *bus.Client, _ []string) error {
-		all := bus.TagsPage{Tags: []bus.TagRecord{}}
-		err := eachPage(cmd.Context(), c, req, func(page bus.TagsPage) {
+	return f.command(cmd, func(cmd *cobra.Command, c *admin.Client, _ []string) error {
+		all := admin.TagsPage{Tags: []admin.TagRecord{}}
+		err := eachPage(cmd.Context(), c, req, func(page admin.TagsPage) {
 			all.Tags = append(all.Tags, page.Tags...)
 			all.Unserved = append(all.Unserved, page.Unserved...)
 		})
@@ -194,7 +195,7 @@ number and no ID. With --json each tag has its order, trend or strict.`,
 }
 
 // eachPage calls do with each page of the tags.
-func eachPage(ctx context.Context, c *bus.Client, req bus.PageRequest, do func(bus.TagsPage)) error {
+func eachPage(ctx context.Context, c *admin.Client, req admin.PageRequest, do func(admin.TagsPage)) error {
 	for more := true; more; more = req.After != "" {
 		page, err := c.Tags(ctx, req)
 		if err != nil {
@@ -216,7 +217,7 @@ func newTagShowCmd() *cobra.Command {
   leaf tag show order --json`,
 		ValidArgsFunction: completeTags(&f.conn),
 	}
-	return f.tagCommand(cmd, "", func(ctx context.Context, c *bus.Client, tag string) (t bus.TagChange, err error) {
+	return f.tagCommand(cmd, "", func(ctx context.Context, c *admin.Client, tag string) (t admin.TagChange, err error) {
 		t.TagRecord, err = c.Tag(ctx, tag)
 		return t, err
 	})
@@ -254,7 +255,7 @@ dropped, and an alert comes when 80 % are reserved. "none" removes any of these.
 			if err := fields.check(cmd, nil); err != nil {
 				return err
 			}
-			if fields.given(cmd) == (bus.TagUpdate{}) {
+			if fields.given(cmd) == (admin.TagUpdate{}) {
 				return usagef("nothing to change: give --max-id, --step, --description, --quota, --outlast, --max-step or --limit")
 			}
 			return nil
@@ -262,7 +263,7 @@ dropped, and an alert comes when 80 % are reserved. "none" removes any of these.
 		ValidArgsFunction: completeTags(&f.conn),
 	}
 	fields.register(cmd)
-	return f.tagCommand(cmd, "", func(ctx context.Context, c *bus.Client, tag string) (bus.TagChange, error) {
+	return f.tagCommand(cmd, "", func(ctx context.Context, c *admin.Client, tag string) (admin.TagChange, error) {
 		u := fields.given(cmd)
 		u.Tag, u.Force = tag, fields.force
 		return c.UpdateTag(ctx, u)
@@ -287,8 +288,8 @@ func newTagSwitchCmd(verb, done string, paused bool, long string) *cobra.Command
 		Long:              long,
 		Example:           "  leaf tag " + verb + " order",
 		ValidArgsFunction: completeTags(&f.conn),
-	}, done+" %s; it is at %d\n", func(ctx context.Context, c *bus.Client, tag string) (bus.TagChange, error) {
-		return c.UpdateTag(ctx, bus.TagUpdate{Tag: tag, RulesChange: allocator.RulesChange{Paused: &paused}})
+	}, done+" %s; it is at %d\n", func(ctx context.Context, c *admin.Client, tag string) (admin.TagChange, error) {
+		return c.UpdateTag(ctx, admin.TagUpdate{Tag: tag, RulesChange: allocator.RulesChange{Paused: &paused}})
 	})
 }
 
@@ -308,10 +309,10 @@ On a terminal, type the tag's name to confirm. Without a terminal, give --yes.`,
 		ValidArgsFunction: completeTags(&f.conn),
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	return f.tagCommand(cmd, "deleted %s; its max_id was %d\n", func(ctx context.Context, c *bus.Client, tag string) (bus.TagChange, error) {
+	return f.tagCommand(cmd, "deleted %s; its max_id was %d\n", func(ctx context.Context, c *admin.Client, tag string) (admin.TagChange, error) {
 		if !yes {
 			if err := confirmRm(cmd, c, tag); err != nil {
-				return bus.TagChange{}, err
+				return admin.TagChange{}, err
 			}
 		}
 		return c.DeleteTag(ctx, tag)
@@ -319,7 +320,7 @@ On a terminal, type the tag's name to confirm. Without a terminal, give --yes.`,
 }
 
 // confirmRm shows a tag, and asks for its name.
-func confirmRm(cmd *cobra.Command, c *bus.Client, tag string) error {
+func confirmRm(cmd *cobra.Command, c *admin.Client, tag string) error {
 	t, err := c.Tag(cmd.Context(), tag)
 	if err != nil {
 		return err

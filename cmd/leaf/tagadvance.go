@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 )
 
 // advanceAtOnce is how many tags are advanced at a time.
@@ -22,9 +23,9 @@ type advanceFlags struct {
 
 // advances is what leaf tag advance reports as JSON.
 type advances struct {
-	Tags []bus.TagAdvance `json:"tags"`
+	Tags []admin.TagAdvance `json:"tags"`
 	// Missing are, with --all, the tags that generators or events know and that have no record.
-	Missing []bus.MissingTag `json:"missing"`
+	Missing []admin.MissingTag `json:"missing"`
 	tagFailures
 }
 
@@ -74,8 +75,8 @@ programs, and use leaf tag set --max-id instead.`,
 	return f.command(cmd, f.run)
 }
 
-func (f *advanceFlags) run(cmd *cobra.Command, c *bus.Client, tags []string) (err error) {
-	missing := bus.MissingTags{Tags: []bus.MissingTag{}}
+func (f *advanceFlags) run(cmd *cobra.Command, c *admin.Client, tags []string) (err error) {
+	missing := admin.MissingTags{Tags: []admin.MissingTag{}}
 	if f.all {
 		if tags, err = everyTag(cmd, c); err == nil {
 			missing, err = missingTags(cmd.Context(), c)
@@ -111,9 +112,9 @@ func (f *advanceFlags) run(cmd *cobra.Command, c *bus.Client, tags []string) (er
 }
 
 // everyTag returns the names of all tags that can be served.
-func everyTag(cmd *cobra.Command, c *bus.Client) (tags []string, err error) {
+func everyTag(cmd *cobra.Command, c *admin.Client) (tags []string, err error) {
 	unserved := 0
-	err = eachPage(cmd.Context(), c, bus.PageRequest{}, func(page bus.TagsPage) {
+	err = eachPage(cmd.Context(), c, admin.PageRequest{}, func(page admin.TagsPage) {
 		unserved += len(page.Unserved)
 		for _, t := range page.Tags {
 			tags = append(tags, t.Tag)
@@ -126,10 +127,10 @@ func everyTag(cmd *cobra.Command, c *bus.Client) (tags []string, err error) {
 }
 
 // advance advances the tags, and prints the results in the order of the tags. The error is one of printing.
-func (f *advanceFlags) advance(cmd *cobra.Command, c *bus.Client, tags []string) (done advances, err error) {
-	done = advances{Tags: []bus.TagAdvance{}, tagFailures: tagFailures{Failed: []failedTag{}}}
+func (f *advanceFlags) advance(cmd *cobra.Command, c *admin.Client, tags []string) (done advances, err error) {
+	done = advances{Tags: []admin.TagAdvance{}, tagFailures: tagFailures{Failed: []failedTag{}}}
 	quiet := !f.json && isTerminal(cmd.OutOrStdout()) // the results themselves show the progress
-	err = forMany(cmd, tags, advanceAtOnce, quiet, c.AdvanceTag, func(tag string, t bus.TagAdvance, err error) error {
+	err = forMany(cmd, tags, advanceAtOnce, quiet, c.AdvanceTag, func(tag string, t admin.TagAdvance, err error) error {
 		if err != nil {
 			done.add(tag, err)
 			return nil
@@ -144,7 +145,7 @@ func (f *advanceFlags) advance(cmd *cobra.Command, c *bus.Client, tags []string)
 }
 
 // advanced says what the command did to a tag.
-func advanced(t bus.TagAdvance) string {
+func advanced(t admin.TagAdvance) string {
 	text := fmt.Sprintf("%d → %d", t.Was, t.MaxID)
 	if t.Was == t.MaxID {
 		text = fmt.Sprintf("%d unchanged", t.MaxID)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 )
 
 // applyAtOnce is how many tags are applied at a time.
@@ -89,7 +90,7 @@ end, with exit status 1. It is safe to repeat.`,
 		specs, err = f.read(cmd.InOrStdin())
 		return err
 	}
-	return f.command(cmd, func(cmd *cobra.Command, c *bus.Client, _ []string) error { return f.run(cmd, c, specs) })
+	return f.command(cmd, func(cmd *cobra.Command, c *admin.Client, _ []string) error { return f.run(cmd, c, specs) })
 }
 
 // read reads the file. Before anything is asked of a generator: a file that cannot be read changes nothing.
@@ -113,7 +114,7 @@ func (f *applyFlags) read(stdin io.Reader) ([]tagSpec, error) {
 	return specs, nil
 }
 
-func (f *applyFlags) run(cmd *cobra.Command, c *bus.Client, specs []tagSpec) error {
+func (f *applyFlags) run(cmd *cobra.Command, c *admin.Client, specs []tagSpec) error {
 	all := applications{Tags: []applied{}, DryRun: f.dryRun, tagFailures: tagFailures{Failed: []failedTag{}}}
 	quiet := !f.json && isTerminal(cmd.OutOrStdout())
 	err := forMany(cmd, specs, applyAtOnce, quiet, func(ctx context.Context, s tagSpec) (applied, error) {
@@ -191,10 +192,10 @@ func (a applied) line(dryRun bool) string {
 }
 
 // apply makes a tag as the file wants it. It reads the tag again if somebody else changed it in between.
-func (f *applyFlags) apply(ctx context.Context, c *bus.Client, s tagSpec) (a applied, err error) {
+func (f *applyFlags) apply(ctx context.Context, c *admin.Client, s tagSpec) (a applied, err error) {
 	for range 3 {
 		a = applied{Tag: s.Tag}
-		var update bus.TagUpdate
+		var update admin.TagUpdate
 		t, missing := c.Tag(ctx, s.Tag)
 		switch {
 		case errors.Is(missing, bus.UnknownTag):
@@ -217,9 +218,9 @@ func (f *applyFlags) apply(ctx context.Context, c *bus.Client, s tagSpec) (a app
 		if f.dryRun {
 			return a, err
 		}
-		var done bus.TagChange
+		var done admin.TagChange
 		if a.Created {
-			done, err = c.CreateTag(ctx, bus.TagCreate{
+			done, err = c.CreateTag(ctx, admin.TagCreate{
 				Tag: s.Tag, MaxID: s.MaxID, Step: s.Step, Description: s.description(), Order: s.order, Opaque: s.opaque,
 				RulesChange: s.RulesChange, Force: f.force})
 		} else {
@@ -242,7 +243,7 @@ func (s tagSpec) description() string {
 }
 
 // difference returns the change that makes a tag as the file wants it, and that in words.
-func (s tagSpec) difference(t bus.TagRecord) (u bus.TagUpdate, changes []string) {
+func (s tagSpec) difference(t admin.TagRecord) (u admin.TagUpdate, changes []string) {
 	u.Tag = s.Tag
 	note := func(field string, was, is any) {
 		changes = append(changes, fmt.Sprintf("%s %s → %s", field, shown(was), shown(is)))

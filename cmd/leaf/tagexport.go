@@ -8,6 +8,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 )
 
 // exportedTag is a tag in a file for leaf tag apply.
@@ -32,7 +33,7 @@ type exportedQuota struct {
 
 func newTagExportCmd() *cobra.Command {
 	var f clientFlags
-	var req bus.PageRequest
+	var req admin.PageRequest
 	cmd := &cobra.Command{
 		Use:   "export",
 		Short: "Write the tags as a file for leaf tag apply",
@@ -45,10 +46,10 @@ JetStream lost its state, do not apply an old file: IDs would repeat.`,
   leaf tag export --prefix shop. > shop.yaml`,
 	}
 	cmd.Flags().StringVar(&req.Prefix, "prefix", "", "only tags that start with `TEXT`")
-	return f.command(cmd, func(cmd *cobra.Command, c *bus.Client, _ []string) error {
-		tags := []bus.TagRecord{}
+	return f.command(cmd, func(cmd *cobra.Command, c *admin.Client, _ []string) error {
+		tags := []admin.TagRecord{}
 		unserved := 0
-		err := eachPage(cmd.Context(), c, req, func(page bus.TagsPage) {
+		err := eachPage(cmd.Context(), c, req, func(page admin.TagsPage) {
 			tags = append(tags, page.Tags...)
 			unserved += len(page.Unserved)
 		})
@@ -70,7 +71,7 @@ JetStream lost its state, do not apply an old file: IDs would repeat.`,
 	})
 }
 
-func exported(tags []bus.TagRecord) []exportedTag {
+func exported(tags []admin.TagRecord) []exportedTag {
 	list := make([]exportedTag, len(tags))
 	for i, t := range tags {
 		list[i] = exportedTag{t.Tag, t.Order, t.Opaque, t.MaxID, t.Step, t.Description, exportedQuota(t.Quota),

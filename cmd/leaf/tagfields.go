@@ -11,6 +11,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/opaque"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 )
 
 // tagFields are the flags for the fields of a tag.
@@ -96,7 +97,7 @@ func (f *tagFields) check(cmd *cobra.Command, _ []string) error {
 }
 
 // given returns the fields that were given, nil for the others. Call check before.
-func (f *tagFields) given(cmd *cobra.Command) (u bus.TagUpdate) {
+func (f *tagFields) given(cmd *cobra.Command) (u admin.TagUpdate) {
 	u.RulesChange = f.rules
 	if cmd.Flags().Changed("step") {
 		u.Step = &f.step

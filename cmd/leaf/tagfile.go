@@ -16,6 +16,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/opaque"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 )
 
 // mostTagFile is the largest file of tags, in bytes: enough for some 100,000 tags.
@@ -23,7 +24,7 @@ const mostTagFile = 16 << 20
 
 // tagSpec is a tag as a file wants it. What the file leaves out is nil, or empty, and stays as it is.
 type tagSpec struct {
-	bus.TagUpdate
+	admin.TagUpdate
 	order  string
 	opaque string
 }

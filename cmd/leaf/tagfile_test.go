@@ -10,6 +10,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 )
 
 func TestParseTagFile(t *testing.T) {
@@ -32,7 +33,7 @@ tags:
 	if err != nil || len(specs) != 6 {
 		t.Fatalf("%d tags, %v", len(specs), err)
 	}
-	if want := (tagSpec{TagUpdate: bus.TagUpdate{Tag: "order"}}); !reflect.DeepEqual(specs[0], want) {
+	if want := (tagSpec{TagUpdate: admin.TagUpdate{Tag: "order"}}); !reflect.DeepEqual(specs[0], want) {
 		t.Errorf("only a name is %+v", specs[0])
 	}
 	if s := specs[1]; s.order != "strict" || *s.MaxID != 9007199254740993 || *s.Description != "" || *s.Paused || s.Step != nil || s.Limit != nil {
@@ -90,10 +91,10 @@ func TestParseTagFileRefuses(t *testing.T) {
 
 // What is exported is what is read.
 func TestExportIsRead(t *testing.T) {
-	tags := []bus.TagRecord{
+	tags := []admin.TagRecord{
 		{Tag: "a", MaxID: 1, Step: 5},
-		{Tag: "1e3", Order: bus.OrderStrict, MaxID: 1<<63 - 1, Description: "yes: #\n\x1b", TagRules: bus.TagRules{Paused: true, Limit: 7}},
-		{Tag: "true", MaxID: 3, Step: 9, TagRules: bus.TagRules{
+		{Tag: "1e3", Order: bus.OrderStrict, MaxID: 1<<63 - 1, Description: "yes: #\n\x1b", TagRules: admin.TagRules{Paused: true, Limit: 7}},
+		{Tag: "true", MaxID: 3, Step: 9, TagRules: admin.TagRules{
 			Quota: allocator.Quota{PerSecond: 5, Burst: 6}, Outlast: allocator.Duration(90 * time.Minute), MaxStep: 10}},
 	}
 	text, err := yaml.Marshal(map[string]any{"tags": exported(tags)})
@@ -112,7 +113,7 @@ func TestExportIsRead(t *testing.T) {
 			t.Errorf("%s: %v, %+v", s.Tag, changes, u)
 		}
 		// All of it is written: an empty tag lacks exactly that.
-		if _, changes := s.difference(bus.TagRecord{}); len(changes) != []int{2, 4, 5}[i] {
+		if _, changes := s.difference(admin.TagRecord{}); len(changes) != []int{2, 4, 5}[i] {
 			t.Errorf("%s: %v", s.Tag, changes)
 		}
 	}

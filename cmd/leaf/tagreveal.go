@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 )
 
 // revealed is an ID and its number, as leaf tag reveal prints them with --json.
@@ -28,7 +29,7 @@ has claimed it. A NATS user needs leaf.admin.> for this: docs/security.md.`,
   leaf tag reveal gift 5813291046623847 917264000351 --json`,
 		ValidArgsFunction: completeTags(&f.conn),
 	}
-	return f.command(cmd, func(cmd *cobra.Command, c *bus.Client, args []string) error {
+	return f.command(cmd, func(cmd *cobra.Command, c *admin.Client, args []string) error {
 		var ids []bus.ID
 		for _, text := range args[1:] {
 			id, err := parseID(text)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/audit"
 	"github.com/leafbus/leafbus/snowflake"
 )
@@ -50,7 +51,7 @@ Nothing more is known of the IDs below it.`,
 	cmd.Flags().String("snowflake", "", "trace this snowflake `ID`")
 	f.command(cmd, nil) // its flags
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return f.conn.withJetStream(cmd, func(c *bus.Client, js jetstream.JetStream) error {
+		return f.conn.withJetStream(cmd, func(c *admin.Client, js jetstream.JetStream) error {
 			t, err := trace(cmd.Context(), audit.FromClient(c, js), tag, id)
 			if err != nil {
 				return denied(js.Conn(), err)
@@ -62,20 +63,20 @@ Nothing more is known of the IDs below it.`,
 }
 
 // trace traces an ID of a tag, or a snowflake if there is no tag.
-func trace(ctx context.Context, from audit.Source, tag string, id bus.ID) (bus.Trace, error) {
+func trace(ctx context.Context, from audit.Source, tag string, id bus.ID) (audit.Trace, error) {
 	if tag != "" {
 		if err := allocator.CheckTag(tag); err != nil { // it becomes a subject
-			return bus.Trace{}, err
+			return audit.Trace{}, err
 		}
 		return audit.TraceTag(ctx, from, tag, int64(id))
 	}
-	page, err := from.Workers(ctx, bus.WorkersRequest{Limit: 1}) // for its layout
+	page, err := from.Workers(ctx, admin.WorkersRequest{Limit: 1}) // for its layout
 	if err != nil {
-		return bus.Trace{}, err
+		return audit.Trace{}, err
 	}
 	p, err := page.Layout.Decode(int64(id))
 	if err != nil {
-		return bus.Trace{}, err
+		return audit.Trace{}, err
 	}
 	return audit.TraceSnowflake(ctx, from, bus.Decoded{
 		ID: id, Time: time.UnixMilli(p.UnixMS).UTC().Format(snowflake.TimeFormat),
@@ -84,10 +85,10 @@ func trace(ctx context.Context, from audit.Source, tag string, id bus.ID) (bus.T
 }
 
 // printTraced writes a trace. Two claims of one ID are an error.
-func (f *clientFlags) printTraced(w io.Writer, t bus.Trace) error {
+func (f *clientFlags) printTraced(w io.Writer, t audit.Trace) error {
 	write := printTrace
 	if f.json {
-		write = func(w io.Writer, t bus.Trace) error { return printJSON(w, t) }
+		write = func(w io.Writer, t audit.Trace) error { return printJSON(w, t) }
 	}
 	err := write(w, t)
 	if err == nil && len(t.Claims) > 1 {
@@ -120,7 +121,7 @@ func parseID(text string) (bus.ID, error) {
 }
 
 // printTrace writes what is known of an ID: the message, the claims, and what the answer rests on.
-func printTrace(w io.Writer, t bus.Trace) error {
+func printTrace(w io.Writer, t audit.Trace) error {
 	what := "snowflake"
 	if t.Tag != "" {
 		what = t.Tag

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/installation"
 	"github.com/leafbus/leafbus/snowflake"
 )
@@ -33,10 +34,10 @@ the generator that answers.`,
   leaf workers release 7    its generator is gone for good: do not wait for it`,
 	}
 	cmd.AddCommand(newWorkersReleaseCmd())
-	return f.command(cmd, func(cmd *cobra.Command, c *bus.Client, _ []string) error {
-		all, err := c.Workers(cmd.Context(), bus.WorkersRequest{})
+	return f.command(cmd, func(cmd *cobra.Command, c *admin.Client, _ []string) error {
+		all, err := c.Workers(cmd.Context(), admin.WorkersRequest{})
 		for page := all; err == nil && page.Next > 0; {
-			page, err = c.Workers(cmd.Context(), bus.WorkersRequest{From: page.Next})
+			page, err = c.Workers(cmd.Context(), admin.WorkersRequest{From: page.Next})
 			all.Workers = append(all.Workers, page.Workers...)
 		}
 		if err != nil {
@@ -50,7 +51,7 @@ the generator that answers.`,
 	})
 }
 
-func printWorkers(w io.Writer, workers ...bus.Worker) error {
+func printWorkers(w io.Writer, workers ...admin.Worker) error {
 	rows := make([][]string, len(workers))
 	for i, w := range workers {
 		rows[i] = []string{strconv.FormatInt(w.Worker, 10), w.Node, stateOf(w), timeOf(w.Acquired), timeOf(w.Reported), timeOf(w.ReservedUntil)}
@@ -59,7 +60,7 @@ func printWorkers(w io.Writer, workers ...bus.Worker) error {
 }
 
 // stateOf is a word for what a worker is doing.
-func stateOf(w bus.Worker) string {
+func stateOf(w admin.Worker) string {
 	switch {
 	case w.Running:
 		return "running"
@@ -70,7 +71,7 @@ func stateOf(w bus.Worker) string {
 }
 
 // isFree reports whether any generator may take the worker.
-func isFree(w bus.Worker) bool { return !w.Running && time.Now().After(w.ReservedUntil) }
+func isFree(w admin.Worker) bool { return !w.Running && time.Now().After(w.ReservedUntil) }
 
 func newWorkersReleaseCmd() *cobra.Command {
 	var f clientFlags
@@ -99,13 +100,13 @@ type the node's name to confirm. Without a terminal, give --yes.`, snowflake.Rel
 		},
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "its generator is stopped and stays so: do not ask")
-	return f.command(cmd, func(cmd *cobra.Command, c *bus.Client, _ []string) error { return f.release(cmd, c, worker, yes) })
+	return f.command(cmd, func(cmd *cobra.Command, c *admin.Client, _ []string) error { return f.release(cmd, c, worker, yes) })
 }
 
 // release shows the holder of the worker and what the release rests on. It asks for confirmation, and
 // releases the worker.
-func (f *clientFlags) release(cmd *cobra.Command, c *bus.Client, worker int64, yes bool) error {
-	page, err := c.Workers(cmd.Context(), bus.WorkersRequest{From: worker, Limit: 1})
+func (f *clientFlags) release(cmd *cobra.Command, c *admin.Client, worker int64, yes bool) error {
+	page, err := c.Workers(cmd.Context(), admin.WorkersRequest{From: worker, Limit: 1})
 	if err != nil {
 		return err
 	}
@@ -140,7 +141,7 @@ No ID comes twice if both of these are true:
 			return err
 		}
 	}
-	w, err = c.ReleaseWorker(cmd.Context(), bus.WorkerRelease{Worker: worker, Node: w.Node, ReservedUntil: w.ReservedUntil, Reported: w.Reported})
+	w, err = c.ReleaseWorker(cmd.Context(), admin.WorkerRelease{Worker: worker, Node: w.Node, ReservedUntil: w.ReservedUntil, Reported: w.Reported})
 	if _, answered := errors.AsType[*bus.Error](err); err != nil && !answered {
 		return fmt.Errorf("worker %d may have been released, `leaf workers` shows it: %w", worker, err)
 	}
@@ -160,7 +161,7 @@ func noRecord(registry string, worker int64) error {
 }
 
 // printFree prints a worker that is free, or will be soon.
-func (f *clientFlags) printFree(cmd *cobra.Command, w bus.Worker, format string) error {
+func (f *clientFlags) printFree(cmd *cobra.Command, w admin.Worker, format string) error {
 	if f.json {
 		return printJSON(cmd.OutOrStdout(), w)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 )
 
 const (
@@ -101,12 +102,12 @@ func (c *child) through(tags []string, callers int, do func(i int, tag string) e
 
 // create makes a tag.
 func (c *child) create(tag string) error {
-	return ask(c.nc, bus.SubjectTagsCreate, must(json.Marshal(bus.TagCreate{Tag: tag})))
+	return ask(c.nc, admin.SubjectTagsCreate, must(json.Marshal(admin.TagCreate{Tag: tag})))
 }
 
 // dropped is how many events did not reach the stream.
 func (c *child) dropped() int64 {
-	states := must(bus.NewClient(c.nc).States(c.ctx))
+	states := must(admin.NewClient(c.nc).States(c.ctx))
 	var n int64
 	for _, s := range states {
 		n += s.Counts.EventsDropped
@@ -137,12 +138,12 @@ func manyKept(l *lab) *table {
 	k.child = l.spawn(leaf, dir)
 	k.add("start until ready, ms", k.ready)
 	k.timed("first ID after that, ms", func() error { return ask(k.nc, segment(tagNamed(manyNames(l.tags/2, 1)[0], 1)), nil) })
-	client := bus.NewClient(k.nc)
-	var page bus.TagsPage
+	client := admin.NewClient(k.nc)
+	var page admin.TagsPage
 	list := func() (err error) {
 		ctx, cancel := context.WithTimeout(l.ctx, time.Minute)
 		defer cancel()
-		page, err = client.Tags(ctx, bus.PageRequest{After: page.Next})
+		page, err = client.Tags(ctx, admin.PageRequest{After: page.Next})
 		return err
 	}
 	k.timed("first page of 1,000 after that, ms", list)
@@ -152,7 +153,7 @@ func manyKept(l *lab) *table {
 	k.over("dashboard, search that finds 10", "/dashboard/tags?q=mer.000010")
 	k.over("metrics", "/metrics")
 	k.timed("a page of what is in memory, ms, 500 of them for other generators", func() error {
-		_, err := client.Buffers(l.ctx, bus.PageRequest{})
+		_, err := client.Buffers(l.ctx, admin.PageRequest{})
 		return err
 	})
 	k.grown("after that")
@@ -242,7 +243,7 @@ func (c *child) fill(n int) bool {
 	}()
 	list := manyNames(from, n-from)
 	check(each(c.ctx, len(list), makersAtOnce, func(i int) error {
-		msg, err := c.nc.Request(bus.SubjectTagsCreate, must(json.Marshal(bus.TagCreate{Tag: list[i]})), requestTimeout)
+		msg, err := c.nc.Request(admin.SubjectTagsCreate, must(json.Marshal(admin.TagCreate{Tag: list[i]})), requestTimeout)
 		if err == nil && msg.Header.Get(micro.ErrorCodeHeader) != "" && msg.Header.Get(micro.ErrorCodeHeader) != "409" {
 			err = errors.New(msg.Header.Get(micro.ErrorHeader))
 		}

@@ -139,7 +139,7 @@ func (s *site) faced(tags ...allocator.Tag) *gateway.Server {
 	config := gateway.Config{Listener: listener, Metrics: gateway.NewMetrics(), Log: s.log, DrainTimeout: requestTimeout}
 	config.Generator = s.generate(tags, func(c *generator.Config) {
 		c.Observer = config.Metrics
-		config.Client = bus.NewClient(c.Conn, bus.JetStream(c.JS))
+		config.Conn, config.JS = c.Conn, c.JS
 	})
 	return gateway.New(config)
 }

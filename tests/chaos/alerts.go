@@ -12,7 +12,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/events"
 )
 
 // alertsEndWithin is how long an alert may last after the last fault.
@@ -22,18 +23,18 @@ const alertsEndWithin = 2 * time.Minute
 type episodes struct {
 	mu   sync.Mutex
 	seen map[string]bool // IDs of events: the stream is read again after it was lost
-	open map[episode]bus.Event
+	open map[episode]events.Event
 }
 
 // episode is what an alert is about. node is the generator that is in trouble.
 type episode struct{ node, what, key string }
 
 func newEpisodes() *episodes {
-	return &episodes{seen: make(map[string]bool), open: make(map[episode]bus.Event)}
+	return &episodes{seen: make(map[string]bool), open: make(map[episode]events.Event)}
 }
 
 // add takes in an event, in the order of the stream.
-func (s *episodes) add(e bus.Event) {
+func (s *episodes) add(e events.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.seen[e.ID] {
@@ -45,17 +46,17 @@ func (s *episodes) add(e bus.Event) {
 		node = e.Key // any other generator may publish that it is lost, and that it is back
 	}
 	switch body := e.Body.(type) {
-	case bus.RecoveredEvent:
+	case events.Recovered:
 		kind, _ := strings.CutSuffix(e.Type, "recovered")
 		delete(s.open, episode{node, kind + body.Episode, e.Key})
 		return
-	case bus.NodeEvent:
-		maps.DeleteFunc(s.open, func(about episode, alert bus.Event) bool {
+	case events.Node:
+		maps.DeleteFunc(s.open, func(about episode, alert events.Event) bool {
 			return about.node == node && endedBy(e.Type, about.what) &&
 				(body.Started.IsZero() || alert.Time.Before(body.Started) || e.Type != "leaf.node.started")
 		})
-	case bus.WorkerEvent:
-		maps.DeleteFunc(s.open, func(about episode, _ bus.Event) bool {
+	case events.Worker:
+		maps.DeleteFunc(s.open, func(about episode, _ events.Event) bool {
 			return about.node == node && endedBy(e.Type, about.what)
 		})
 	}
@@ -85,14 +86,14 @@ func endedBy(event, alert string) bool {
 func (s *episodes) forgetLost() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.open, func(_ episode, alert bus.Event) bool { return alert.Type == "leaf.node.lost" })
+	maps.DeleteFunc(s.open, func(_ episode, alert events.Event) bool { return alert.Type == "leaf.node.lost" })
 }
 
 // forgetNode drops the alerts of a generator.
 func (s *episodes) forgetNode(node string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.open, func(about episode, _ bus.Event) bool { return about.node == node })
+	maps.DeleteFunc(s.open, func(about episode, _ events.Event) bool { return about.node == node })
 }
 
 // hasEnd reports whether the end of all faults ends alerts of a type.
@@ -106,16 +107,16 @@ func hasEnd(alert string) bool {
 
 // lasting are the alerts that should be over. One about a generator that does not run may last until its reservation
 // is over.
-func (s *episodes) lasting(now time.Time, runs func(node string) bool) (found []bus.Event) {
+func (s *episodes) lasting(now time.Time, runs func(node string) bool) (found []events.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range s.open {
-		lost, ok := e.Body.(bus.LostEvent)
+		lost, ok := e.Body.(events.Lost)
 		if !ok || runs(e.Key) || !now.Before(time.UnixMilli(lost.UntilMS)) {
 			found = append(found, e)
 		}
 	}
-	slices.SortFunc(found, func(x, y bus.Event) int { return cmp.Or(x.Time.Compare(y.Time), cmp.Compare(x.ID, y.ID)) })
+	slices.SortFunc(found, func(x, y events.Event) int { return cmp.Or(x.Time.Compare(y.Time), cmp.Compare(x.ID, y.ID)) })
 	return found
 }
 
@@ -123,7 +124,7 @@ func (s *episodes) lasting(now time.Time, runs func(node string) bool) (found []
 func (s *episodes) follow(w *world) {
 	began := time.Now()
 	for ; w.ctx.Err() == nil; w.pause(time.Second) {
-		for e, err := range w.client.Events(w.ctx, bus.Episodes(), bus.Since(began)) {
+		for e, err := range events.Follow(w.ctx, w.nc, events.Episodes(), events.Since(began)) {
 			if err == nil {
 				s.add(e)
 			}
@@ -147,12 +148,12 @@ func (w *world) alertsEnd() {
 func (w *world) lastingAlert() (check, tag, text string) {
 	ctx, cancel := context.WithTimeout(w.ctx, 5*time.Second)
 	defer cancel()
-	states, err := w.client.States(ctx)
+	states, err := w.admin.States(ctx)
 	if err != nil {
 		return "alert", "", "nobody answers: " + err.Error()
 	}
 	runs := func(node string) bool {
-		return slices.ContainsFunc(states, func(s bus.State) bool { return s.Node == node })
+		return slices.ContainsFunc(states, func(s admin.State) bool { return s.Node == node })
 	}
 	for _, e := range w.episodes.lasting(time.Now(), runs) {
 		if e.Time.Before(time.Now()) || !w.cfg.leavesOut("clock-ahead-alert") {

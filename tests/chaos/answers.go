@@ -5,13 +5,14 @@ import (
 	"fmt"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/audit"
 )
 
 // contradictions reads the JSON of leaf audit.
-func contradictions(stdout string) ([]bus.Contradiction, error) {
+func contradictions(stdout string) ([]audit.Contradiction, error) {
 	var report struct {
 		Tags           []json.RawMessage
-		Contradictions []bus.Contradiction
+		Contradictions []audit.Contradiction
 	}
 	if err := json.Unmarshal([]byte(stdout), &report); err != nil {
 		return nil, fmt.Errorf("leaf audit printed no JSON: %w", err)

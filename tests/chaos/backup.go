@@ -203,7 +203,7 @@ func (w *world) insist(args ...string) {
 // end is the next unclaimed ID in a tag's record.
 func (w *world) end(tag string) (id int64) {
 	w.persist("record of "+tag, func(ctx context.Context) error {
-		r, err := w.client.Tag(ctx, tag)
+		r, err := w.admin.Tag(ctx, tag)
 		id = int64(r.MaxID)
 		return err
 	})

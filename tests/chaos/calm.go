@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/audit"
 	"github.com/leafbus/leafbus/tests/kit"
 	"github.com/leafbus/leafbus/tests/kit/callers"
 )
@@ -90,7 +91,7 @@ func (w *world) recordEnd(tag string) {
 	for end := time.Now().Add(catchUp); ; w.pause(lateAnswers) {
 		highest, asked := w.highest(tag), time.Now()
 		ctx, cancel := context.WithTimeout(w.ctx, catchUp)
-		record, err := w.client.Tag(ctx, tag)
+		record, err := w.admin.Tag(ctx, tag)
 		cancel()
 		switch {
 		case err == nil && (w.judge.IsOpaque(tag) || int64(record.MaxID) > highest):
@@ -124,7 +125,7 @@ func (w *world) audit() {
 		}
 	}
 	var r kit.Result
-	var found []bus.Contradiction
+	var found []audit.Contradiction
 	// On a busy machine an event may not come in time. The message says: try again.
 	if !w.await(readyWithin, time.Second, func() bool {
 		var err error
@@ -158,7 +159,7 @@ func (w *world) reveal() {
 	numbers, err := readRevealed(r.Stdout)
 	ctx, cancel := context.WithTimeout(w.ctx, 10*time.Second)
 	defer cancel()
-	record, recordErr := w.client.Tag(ctx, coupon)
+	record, recordErr := w.admin.Tag(ctx, coupon)
 	if err = errors.Join(err, recordErr); r.Status != 0 || err != nil {
 		w.violated("reveal", coupon, fmt.Sprintf("leaf tag reveal fails with exit status %d: %s %v", r.Status, r.Stderr, err))
 	}

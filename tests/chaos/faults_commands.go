@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/tests/kit"
 )
 
@@ -83,7 +84,7 @@ func makeMistakes(s *strike) {
 	}
 }
 
-func text(r bus.TagRecord) string {
+func text(r admin.TagRecord) string {
 	data, err := json.Marshal(r)
 	if err != nil {
 		return err.Error()
@@ -114,7 +115,7 @@ func releaseWorker(s *strike) {
 
 // worker is the number of the worker that a machine holds.
 func (s *strike) worker(m *machine) (number string, ok bool) {
-	var page bus.WorkersPage
+	var page admin.WorkersPage
 	r := s.operator("workers", "--json")
 	if r.Status != 0 || json.Unmarshal([]byte(r.Stdout), &page) != nil {
 		return "", false

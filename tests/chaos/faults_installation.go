@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/tests/kit"
 )
 
@@ -156,7 +157,7 @@ var installationFaults = []*fault{
 				busy := s.crowd.busy(invoice)
 				defer busy.close()
 				s.insist("backup", "--force", s.backupFile())
-			}, bus.EventStream)
+			}, events.Stream)
 		},
 	},
 	{
@@ -291,7 +292,7 @@ func (s *strike) restoreBySteps(backUp func(), but ...string) {
 		m.start()
 	}
 	s.must("all generators are heard", func() bool {
-		states, err := s.client.States(s.ctx)
+		states, err := s.admin.States(s.ctx)
 		return err == nil && len(states) == len(s.machines)
 	})
 	s.must("a restore", func() bool {
@@ -302,7 +303,7 @@ func (s *strike) restoreBySteps(backUp func(), but ...string) {
 	s.awaitReady()
 	for _, tag := range permanent {
 		s.persist("record of "+tag, func(ctx context.Context) error {
-			_, err := s.client.Tag(ctx, tag)
+			_, err := s.admin.Tag(ctx, tag)
 			if errors.Is(err, bus.UnknownTag) {
 				s.violated("restore", tag, "the tag existed before the backup, and does not after its restore")
 			}

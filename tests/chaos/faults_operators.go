@@ -293,7 +293,7 @@ func revealIDs(s *strike) {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(s.ctx, 10*time.Second)
-		answer, err := s.client.RevealIDs(ctx, coupon, ids...)
+		answer, err := s.admin.RevealIDs(ctx, coupon, ids...)
 		cancel()
 		if err != nil {
 			s.note("reveal: %v", err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/events"
 )
 
 // Streams of JetStream.
@@ -86,7 +87,7 @@ var recordFaults = []*fault{
 		name: "events-removed", about: "the stream LEAF_EVENTS is deleted", weight: 1, harms: []string{harmsJetStream},
 		strike: func(s *strike) {
 			s.excuseHolders()
-			s.removeStreams(bus.EventStream)
+			s.removeStreams(events.Stream)
 			s.last(2*time.Second, 10*time.Second)
 		},
 	},

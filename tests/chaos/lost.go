@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/tests/chaos/judge"
 	"github.com/leafbus/leafbus/tests/kit"
 	"github.com/leafbus/leafbus/tests/kit/callers"
@@ -144,7 +145,7 @@ func (w *world) excuseForgotten(stream string) {
 				}
 			}
 		}
-	case bus.EventStream:
+	case events.Stream:
 		w.episodes.forgetLost()
 	case streamWorkers:
 		w.judge.Excuse(judge.Excuse{
@@ -173,7 +174,7 @@ func (s *strike) excuseUnknown(tags ...string) (end func()) {
 // purgeEvents deletes all events of claims. After a restore two claims of the same IDs stay in the audit until then.
 func (s *strike) purgeEvents() {
 	s.persist("purge of the events", func(ctx context.Context) error {
-		stream, err := s.js.Stream(ctx, bus.EventStream)
+		stream, err := s.js.Stream(ctx, events.Stream)
 		if err == nil {
 			err = stream.Purge(ctx, jetstream.WithPurgeSubject("leaf.events.info.segment.refill.>"))
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/tests/kit"
 	"github.com/leafbus/leafbus/tests/kit/callers"
 )
@@ -138,10 +139,10 @@ func (s *strike) write(text string) (path string) {
 }
 
 // record reads a tag's record. It reports false if the operator gave up.
-func (s *strike) record(tag string) (r bus.TagRecord, ok bool) {
+func (s *strike) record(tag string) (r admin.TagRecord, ok bool) {
 	for began := time.Now(); ; s.pause(100 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(s.ctx, 5*time.Second)
-		r, err := s.client.Tag(ctx, tag)
+		r, err := s.admin.Tag(ctx, tag)
 		cancel()
 		switch {
 		case err == nil:
@@ -261,7 +262,7 @@ func (t *subject) floor(up int64) {
 // advance moves max_id above all that is in use. Generators drop what they have below.
 func (t *subject) advance() {
 	t.s.command(change{args: always("tag", "advance", t.tag, "--json"), demand: func(r kit.Result, at time.Time) {
-		var done struct{ Tags []bus.TagAdvance }
+		var done struct{ Tags []admin.TagAdvance }
 		if err := json.Unmarshal([]byte(r.Stdout), &done); err != nil || len(done.Tags) != 1 {
 			t.s.violated("command", t.tag, fmt.Sprintf("leaf tag advance --json printed %q", r.Stdout))
 		}

@@ -6,62 +6,64 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/audit"
+	"github.com/leafbus/leafbus/bus/events"
 )
 
 func TestEpisodes(t *testing.T) {
 	at := func(s int64) time.Time { return time.Unix(s, 0) }
-	event := func(id string, second int64, severity, what, node, key string, body any) bus.Event {
-		return bus.Event{
+	event := func(id string, second int64, severity, what, node, key string, body any) events.Event {
+		return events.Event{
 			ID: id, Time: at(second), Severity: severity, Type: "leaf." + what, Source: "/leaf/" + node, Key: key, Body: body,
 		}
 	}
-	alert := func(id, what, node, key string, body any) bus.Event {
+	alert := func(id, what, node, key string, body any) events.Event {
 		return event(id, 5, "alert", what, node, key, body)
 	}
-	over := func(what, node, key, episode string) bus.Event {
-		return event("over", 9, "info", what, node, key, bus.RecoveredEvent{Episode: episode})
+	over := func(what, node, key, episode string) events.Event {
+		return event("over", 9, "info", what, node, key, events.Recovered{Episode: episode})
 	}
-	starved := alert("1", "segment.starved", "n0", "order", bus.StarvedEvent{})
-	lost := alert("1", "node.lost", "n0", "n1", bus.LostEvent{UntilMS: at(100).UnixMilli()})
+	starved := alert("1", "segment.starved", "n0", "order", events.Starved{})
+	lost := alert("1", "node.lost", "n0", "n1", events.Lost{UntilMS: at(100).UnixMilli()})
 	for _, test := range []struct {
 		name   string
-		events []bus.Event
+		events []events.Event
 		want   int // alerts that last at second 50, when only n0 runs
 	}{
-		{"an alert lasts", []bus.Event{starved}, 1},
-		{"its end comes", []bus.Event{starved, over("segment.recovered", "n0", "order", "starved")}, 0},
-		{"the end of another tag", []bus.Event{starved, over("segment.recovered", "n0", "stock", "starved")}, 1},
-		{"the end of another generator", []bus.Event{starved, over("segment.recovered", "n1", "order", "starved")}, 1},
-		{"the end of another episode", []bus.Event{starved, over("segment.recovered", "n0", "order", "regressed")}, 1},
-		{"it begins again", []bus.Event{starved, over("segment.recovered", "n0", "order", "starved"),
+		{"an alert lasts", []events.Event{starved}, 1},
+		{"its end comes", []events.Event{starved, over("segment.recovered", "n0", "order", "starved")}, 0},
+		{"the end of another tag", []events.Event{starved, over("segment.recovered", "n0", "stock", "starved")}, 1},
+		{"the end of another generator", []events.Event{starved, over("segment.recovered", "n1", "order", "starved")}, 1},
+		{"the end of another episode", []events.Event{starved, over("segment.recovered", "n0", "order", "regressed")}, 1},
+		{"it begins again", []events.Event{starved, over("segment.recovered", "n0", "order", "starved"),
 			alert("2", "segment.starved", "n0", "order", nil)}, 1},
-		{"the alert comes again after its end", []bus.Event{
+		{"the alert comes again after its end", []events.Event{
 			starved, over("segment.recovered", "n0", "order", "starved"), starved,
 		}, 0},
-		{"a start ends it", []bus.Event{
-			starved, event("2", 7, "info", "node.started", "n0", "n0", bus.NodeEvent{Started: at(6)}),
+		{"a start ends it", []events.Event{
+			starved, event("2", 7, "info", "node.started", "n0", "n0", events.Node{Started: at(6)}),
 		}, 0},
-		{"the process published it before its start", []bus.Event{
-			starved, event("2", 7, "info", "node.started", "n0", "n0", bus.NodeEvent{Started: at(4)}),
+		{"the process published it before its start", []events.Event{
+			starved, event("2", 7, "info", "node.started", "n0", "n0", events.Node{Started: at(4)}),
 		}, 1},
-		{"a worker ends no alert of a tag", []bus.Event{
-			starved, event("2", 7, "info", "worker.acquired", "n0", "3", bus.WorkerEvent{}),
+		{"a worker ends no alert of a tag", []events.Event{
+			starved, event("2", 7, "info", "worker.acquired", "n0", "3", events.Worker{}),
 		}, 1},
-		{"a worker ends one of a clock", []bus.Event{alert("1", "clock.backwards", "n0", "3", nil),
-			event("2", 7, "info", "worker.acquired", "n0", "3", bus.WorkerEvent{})}, 0},
-		{"a stop ends it", []bus.Event{alert("1", "clock.skewed", "n0", "n0", nil),
-			event("2", 7, "info", "node.stopped", "n0", "n0", bus.NodeEvent{})}, 0},
-		{"lost, and its reservation lasts", []bus.Event{lost}, 0},
-		{"lost, and its reservation is over", []bus.Event{
-			alert("1", "node.lost", "n0", "n1", bus.LostEvent{UntilMS: at(40).UnixMilli()}),
+		{"a worker ends one of a clock", []events.Event{alert("1", "clock.backwards", "n0", "3", nil),
+			event("2", 7, "info", "worker.acquired", "n0", "3", events.Worker{})}, 0},
+		{"a stop ends it", []events.Event{alert("1", "clock.skewed", "n0", "n0", nil),
+			event("2", 7, "info", "node.stopped", "n0", "n0", events.Node{})}, 0},
+		{"lost, and its reservation lasts", []events.Event{lost}, 0},
+		{"lost, and its reservation is over", []events.Event{
+			alert("1", "node.lost", "n0", "n1", events.Lost{UntilMS: at(40).UnixMilli()}),
 		}, 1},
-		{"lost, and it runs", []bus.Event{
-			alert("1", "node.lost", "n1", "n0", bus.LostEvent{UntilMS: at(100).UnixMilli()}),
+		{"lost, and it runs", []events.Event{
+			alert("1", "node.lost", "n1", "n0", events.Lost{UntilMS: at(100).UnixMilli()}),
 		}, 1},
-		{"lost, and another one published its end", []bus.Event{
-			alert("1", "node.lost", "n1", "n0", bus.LostEvent{}), over("node.recovered", "n2", "n0", "lost"),
+		{"lost, and another one published its end", []events.Event{
+			alert("1", "node.lost", "n1", "n0", events.Lost{}), over("node.recovered", "n2", "n0", "lost"),
 		}, 0},
-		{"an operator's limit", []bus.Event{alert("1", "segment.ending", "n0", "order", bus.EndingEvent{})}, 0},
+		{"an operator's limit", []events.Event{alert("1", "segment.ending", "n0", "order", events.Ending{})}, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := newEpisodes()
@@ -130,7 +132,7 @@ func TestCompareNumbers(t *testing.T) {
 
 func TestReadAnswers(t *testing.T) {
 	found, err := contradictions(`{"tags":[{}],"contradictions":[{"kind":"overlap","tag":"order","message":"twice"}]}`)
-	if err != nil || len(found) != 1 || found[0].Kind != bus.Overlap || found[0].Tag != "order" {
+	if err != nil || len(found) != 1 || found[0].Kind != audit.Overlap || found[0].Tag != "order" {
 		t.Errorf("contradictions: %v, %v", found, err)
 	}
 	for _, wrong := range []string{"", `{"contradictions":[]}`} {

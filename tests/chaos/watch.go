@@ -9,7 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/tests/chaos/judge"
 )
 
@@ -96,7 +96,7 @@ func (l *watch) nodes() {
 }
 
 func (l *watch) event(msg *nats.Msg) {
-	e, err := bus.ParseEvent(msg.Subject, msg.Header, msg.Data)
+	e, err := events.Parse(msg.Subject, msg.Header, msg.Data)
 	if err != nil {
 		l.w.report(&judge.Violation{Check: "event", Text: msg.Subject + ": " + err.Error(), At: time.Now()})
 		return

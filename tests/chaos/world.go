@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/chaos/judge"
 	"github.com/leafbus/leafbus/tests/chaos/programs"
@@ -53,6 +54,7 @@ type world struct {
 	nc     *nats.Conn // of those who look
 	js     jetstream.JetStream
 	client *bus.Client
+	admin  *admin.Client
 	judge  *judge.Judge
 	crowd  *crowd
 	watch  *watch
@@ -218,7 +220,7 @@ func (w *world) connect() {
 		nats.MaxPingsOutstanding(2)) // its server may be frozen
 	js, err := jetstream.New(w.nc)
 	kit.Must(w, err)
-	w.js, w.client = js, bus.NewClient(w.nc)
+	w.js, w.client, w.admin = js, bus.NewClient(w.nc), admin.NewClient(w.nc)
 }
 
 // urls are those of NATS for those who look.

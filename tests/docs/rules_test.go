@@ -10,7 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/tests/kit"
 )
 
@@ -142,7 +142,7 @@ func TestRunbookHasEveryAlert(t *testing.T) {
 	for name := range rules {
 		left[name] = true
 	}
-	for what, severity := range bus.EventTypes() {
+	for what, severity := range events.Types() {
 		if severity != "alert" {
 			continue
 		}

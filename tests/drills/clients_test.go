@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/kit"
@@ -178,7 +179,7 @@ func TestDrillJava(t *testing.T) {
 	p.more("51", 51)
 	nc := kit.Connect(t, g.URL)
 	testkit.Eventually(t, "the second batch", func() bool {
-		states, err := bus.NewClient(nc).States(t.Context())
+		states, err := admin.NewClient(nc).States(t.Context())
 		return err == nil && states[0].Counts.IDs == 200
 	})
 	kit.Must(t, g.Stop())

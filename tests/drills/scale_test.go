@@ -13,6 +13,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/audit"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
@@ -73,7 +74,7 @@ func TestDrillAuditOfAMillionEvents(t *testing.T) {
 	}
 	<-js.PublishAsyncComplete()
 
-	client := bus.NewClient(nc, bus.Timeout(10*time.Second))
+	client := admin.NewClient(nc, admin.Timeout(10*time.Second))
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)

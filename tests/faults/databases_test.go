@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/kit"
 	"github.com/leafbus/leafbus/tests/kit/callers"
@@ -49,7 +50,7 @@ var databases = []scenario{
 			in.leaf("tag", "rm", idle, "--yes")
 			in.leaf("tag", "pause", "sql")
 			in.each(in.kill, in.forgetFolder)
-			stream, err := in.js.Stream(in.Context(), bus.EventStream)
+			stream, err := in.js.Stream(in.Context(), events.Stream)
 			kit.Must(in.T, err)
 			kit.Must(in.T, stream.Purge(in.Context()))
 			in.setBack()

@@ -6,6 +6,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/kit"
 )
@@ -28,7 +29,7 @@ var installations = []scenario{
 		fault: "JetStream lost everything", in: []setup{kvAlone}, tags: none,
 		strike: func(in *installation) {
 			in.take(order)
-			putBack := in.lose("KV_"+bus.BucketInstallation, "KV_"+bus.BucketTags, "KV_"+bus.BucketWorkers, bus.EventStream)
+			putBack := in.lose("KV_"+bus.BucketInstallation, "KV_"+bus.BucketTags, "KV_"+bus.BucketWorkers, events.Stream)
 			putBack()
 			in.leaf("tag", "add", order, "--step", "100", "--max-id", "5000") // nobody may guess how far it was
 			in.above(order, 5000)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/kit"
 )
@@ -80,7 +80,7 @@ var networks = []scenario{
 				in.take(order)
 				in.each(c.stop)
 				ctx, cancel := context.WithTimeout(in.Context(), 2500*time.Millisecond)
-				if _, err := bus.NewClient(in.nc).DeleteTag(ctx, order); !errors.Is(err, context.DeadlineExceeded) {
+				if _, err := admin.NewClient(in.nc).DeleteTag(ctx, order); !errors.Is(err, context.DeadlineExceeded) {
 					in.Fatalf("%s: answered %v", what, err)
 				}
 				cancel()

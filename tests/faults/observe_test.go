@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/kit"
 )
@@ -23,7 +24,7 @@ type event struct {
 // events are those of the stream on a subject below leaf.events.
 func (in *installation) events(subject string) (found []event) {
 	in.Helper()
-	stream, err := in.js.Stream(in.Context(), bus.EventStream)
+	stream, err := in.js.Stream(in.Context(), events.Stream)
 	if err != nil {
 		return nil // an election, or a stream that nobody needed yet
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/kit"
 	"github.com/leafbus/leafbus/tests/kit/callers"
@@ -135,7 +136,7 @@ func is(err error, reason bus.Reason) bool { return errors.Is(err, reason) }
 
 func (in *installation) create(record string) error {
 	in.Helper()
-	msg, err := in.nc.Request(bus.SubjectTagsCreate, []byte(record), testkit.Patience)
+	msg, err := in.nc.Request(admin.SubjectTagsCreate, []byte(record), testkit.Patience)
 	kit.Must(in.T, err)
 	return bus.ReplyError(msg)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/tests/kit"
 )
 
@@ -85,7 +86,7 @@ func TestNoInboxShowsKeys(t *testing.T) {
 	kit.Must(t, err)
 	join()
 	client := bus.NewClient(all)
-	_, err = client.CreateTag(t.Context(), bus.TagCreate{Tag: "gift", Opaque: "53"})
+	_, err = admin.NewClient(all).CreateTag(t.Context(), admin.TagCreate{Tag: "gift", Opaque: "53"})
 	kit.Must(t, err)
 	join()
 	for range 20 { // of both generators

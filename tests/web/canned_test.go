@@ -12,7 +12,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/tests/kit/browser"
 )
 
@@ -27,7 +27,7 @@ const hugeID = 9223372036854000001
 // held is a buffer of a generator.
 type held struct {
 	Node string `json:"node"`
-	bus.Buffer
+	admin.Buffer
 }
 
 // night is 3 a.m.: a generator is lost, the database is dead, four of thirty tags have no IDs left.
@@ -47,7 +47,7 @@ func night(s *site) {
 	heard := time.Now().Add(-10 * time.Second).UnixMilli()
 	s.feed(mysql, cause("leaf.node.lost", "reduced", "leaf.node.lost", "gen_2",
 		event("node.lost", "gen_2", "gen_2", object{"last_heard_ms": heard, "until_ms": heard})))
-	s.overview(func(n int, nodes []bus.State) object {
+	s.overview(func(n int, nodes []admin.State) object {
 		var ending []object
 		for i := range 30 {
 			tag, left := tag(i), int64(max(0, i-3)*100)
@@ -61,11 +61,11 @@ func night(s *site) {
 		for i := range nodes {
 			nodes[i].Counts.Errors["store_unavailable"], nodes[i].Counts.Errors["overloaded"] = int64(n)*7, 3
 			nodes[i].Counts.Failing = 30
-			nodes[i].Readiness = bus.Readiness{Missing: []string{"store"}, Reasons: map[string]string{"store": why}}
+			nodes[i].Readiness = admin.Readiness{Missing: []string{"store"}, Reasons: map[string]string{"store": why}}
 			nodes[i].Segment = true
 		}
-		lost := bus.LostNode{Node: "gen_2", LastHeardMS: heard, SilentMS: 10_000, UntilMS: heard}
-		return object{"ending": ending, "lost": []bus.LostNode{lost}}
+		lost := admin.LostNode{Node: "gen_2", LastHeardMS: heard, SilentMS: 10_000, UntilMS: heard}
+		return object{"ending": ending, "lost": []admin.LostNode{lost}}
 	}, "gen_1", longNode)
 }
 
@@ -139,7 +139,7 @@ func states(t *testing.T, b *browser.Browser) {
 	tab.Await("a word of the silence", `look.all('#alerts > li').length === 2 &&
 		/^No answer from the generator for \d+ s$/.test(`+verdict+`.textContent)`)
 	s.feed()
-	s.overview(func(n int, nodes []bus.State) object {
+	s.overview(func(n int, nodes []admin.State) object {
 		nodes[1].Counts.Overloads = int64(n)
 		return nil
 	}, "gen_1", longNode)
@@ -194,13 +194,13 @@ func page(t *testing.T, b *browser.Browser) {
 	s.feed(cause("jetstream", "ends", "leaf.segment.refill_failed", hostile,
 		event("segment.refill_failed", hostile, hostile, body)))
 	taken := []int{2000, 1000, 100} // between two answers
-	s.overview(func(n int, nodes []bus.State) object {
+	s.overview(func(n int, nodes []admin.State) object {
 		for i, tag := range []string{"first", "second", hostile} {
 			b := buffer(tag, "ok", hugeID, 1500, n*taken[i])
 			b.Error = hostile
 			nodes[0].Busiest = append(nodes[0].Busiest, b)
 		}
-		nodes[0].Readiness = bus.Readiness{Missing: []string{hostile}, Reasons: map[string]string{hostile: hostile}}
+		nodes[0].Readiness = admin.Readiness{Missing: []string{hostile}, Reasons: map[string]string{hostile: hostile}}
 		nodes[0].Version, nodes[0].Address = hostile, hostile
 		return object{"problem": hostile}
 	}, hostile)

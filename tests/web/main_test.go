@@ -19,6 +19,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/tests/kit"
 	"github.com/leafbus/leafbus/tests/kit/browser"
 )
@@ -144,16 +145,16 @@ func (s *site) answer(path string, with any) {
 
 // overview sets the state of generators. Each hands out 5,000 IDs between two answers. change may change the states,
 // and returns what else to answer.
-func (s *site) overview(change func(n int, nodes []bus.State) object, names ...string) {
+func (s *site) overview(change func(n int, nodes []admin.State) object, names ...string) {
 	s.answer("overview", func(_ *http.Request, n int) any {
-		var nodes []bus.State
+		var nodes []admin.State
 		for i, name := range names {
 			worker := int64(i)
-			nodes = append(nodes, bus.State{
+			nodes = append(nodes, admin.State{
 				Node: name, Version: "v1.0.0", Address: "nats://127.0.0.1:4222", Worker: &worker,
-				Started: time.Now().Add(-time.Hour), Busiest: []bus.Buffer{},
-				Readiness: bus.Readiness{Ready: true, Segment: true, Snowflake: true},
-				Counts:    bus.Counts{Requests: int64(n) * 500, IDs: int64(n) * 5000, Errors: map[bus.Reason]int64{}},
+				Started: time.Now().Add(-time.Hour), Busiest: []admin.Buffer{},
+				Readiness: admin.Readiness{Ready: true, Segment: true, Snowflake: true},
+				Counts:    admin.Counts{Requests: int64(n) * 500, IDs: int64(n) * 5000, Errors: map[bus.Reason]int64{}},
 			})
 		}
 		answer := object{"node": names[0], "unix_ms": time.Now().UnixMilli(), "nodes": nodes, "lost": []any{},
@@ -165,7 +166,7 @@ func (s *site) overview(change func(n int, nodes []bus.State) object, names ...s
 	})
 }
 
-func well(int, []bus.State) object { return nil }
+func well(int, []admin.State) object { return nil }
 
 // feed sets the causes that last, and the events.
 func (s *site) feed(causes ...object) {
@@ -191,11 +192,11 @@ func event(kind, key, node string, body object) object {
 
 // buffer is what a generator has of a tag: a segment that is half used, and the next one. The page measures the rate by
 // what was taken.
-func buffer(tag, state string, first, left int64, taken int) bus.Buffer {
-	b := bus.Buffer{Tag: tag, State: state, Step: 1000, Left: left, Taken: int64(taken), Segments: []bus.Segment{}}
+func buffer(tag, state string, first, left int64, taken int) admin.Buffer {
+	b := admin.Buffer{Tag: tag, State: state, Step: 1000, Left: left, Taken: int64(taken), Segments: []admin.Segment{}}
 	for i := range min(left, 2) {
 		from := bus.ID(first + i*1000)
-		b.Segments = append(b.Segments, bus.Segment{First: from, Last: from + 999, Next: from + 500})
+		b.Segments = append(b.Segments, admin.Segment{First: from, Last: from + 999, Next: from + 500})
 	}
 	return b
 }

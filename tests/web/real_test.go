@@ -10,7 +10,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/kit"
 	"github.com/leafbus/leafbus/tests/kit/browser"
@@ -19,11 +19,11 @@ import (
 
 // inMemory is what generators have of the tag order, as look.held has it; how many segments, and the sum of their
 // positions.
-func inMemory(t *testing.T, c *bus.Client) (text string, segments int, position int64) {
+func inMemory(t *testing.T, c *admin.Client) (text string, segments int, position int64) {
 	t.Helper()
 	pages, err := c.BuffersOf(t.Context(), "order")
 	kit.Must(t, err)
-	slices.SortFunc(pages, func(a, b bus.BuffersPage) int { return strings.Compare(a.Node, b.Node) })
+	slices.SortFunc(pages, func(a, b admin.BuffersPage) int { return strings.Compare(a.Node, b.Node) })
 	found := []any{}
 	for _, page := range pages {
 		for _, held := range page.Buffers {
@@ -47,7 +47,7 @@ func live(t *testing.T, b *browser.Browser) {
 	one := kit.Embed(t, "--node", "one", "--tag", "order:1000000", "--http", "127.0.0.1:0")
 	kit.Join(t, one.URL, "--node", "two")
 	nc := kit.Connect(t, one.URL)
-	c := bus.NewClient(nc)
+	c := admin.NewClient(nc)
 	testkit.Eventually(t, "two segments at both generators", func() bool {
 		_, err := nc.Request("leaf.segment.order", []byte("30000"), kit.Patience)
 		kit.Must(t, err)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -19,8 +18,8 @@ const quiet = 500 * time.Millisecond
 // until no more come. It takes half a second longer than the last answer. It fails if the context
 // ends before that, or if f fails.
 func AskAll(ctx context.Context, nc *nats.Conn, subject string, body []byte, f func(*nats.Msg) error) error {
-	if nc.Status() == nats.RECONNECTING {
-		return fmt.Errorf("the connection to NATS is lost: %w", nats.ErrConnectionReconnecting)
+	if err := Away(nc); err != nil {
+		return err
 	}
 	before := nc.LastError()
 	inbox := nc.NewInbox()
@@ -49,54 +48,33 @@ func AskAll(ctx context.Context, nc *nats.Conn, subject string, body []byte, f f
 	}
 }
 
-// PublishDenied returns an error if NATS denied a publication since the connection's last
-// error was before. of selects the subjects of the caller's own publications.
-func PublishDenied(nc *nats.Conn, before error, of func(subject string) bool) error {
-	if subject, ok := violation(nc, before, "Publish to"); ok && of(subject) {
-		return fmt.Errorf("this user of NATS may not publish to %s: %w", subject, nats.ErrPermissionViolation)
+// Away returns an error while the connection is lost. nats.go would send a request after the reconnect, when nobody waits
+// for the answer any more.
+func Away(nc *nats.Conn) error {
+	if nc.Status() != nats.RECONNECTING {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("the connection to NATS is lost: %w", nats.ErrConnectionReconnecting)
 }
 
-// SubscriptionDenied returns an error if NATS denied a subscription to subject since the
-// connection's last error was before.
-func SubscriptionDenied(nc *nats.Conn, before error, subject string) error {
-	if denied, ok := violation(nc, before, "Subscription to"); ok && denied == subject {
-		return fmt.Errorf("this user of NATS may not subscribe to %s: %w", subject, nats.ErrPermissionViolation)
-	}
-	return nil
+// NoResponders is the error of a request that no generator received.
+func NoResponders(subject string) error {
+	return fmt.Errorf("no generator answers %s: none runs on this NATS, or each gets more requests than it can answer: %w",
+		subject, nats.ErrNoResponders)
 }
 
-// InboxDenied is SubscriptionDenied for the subject on which answers arrive.
-func InboxDenied(nc *nats.Conn, before error, inbox string) error {
-	if err := SubscriptionDenied(nc, before, inbox); err != nil {
-		return fmt.Errorf("%w: answers arrive on it, so allow it, or choose an inbox prefix that is allowed (--inbox-prefix, nats.CustomInboxPrefix)", err)
-	}
-	return nil
+// Silent is the error of a request that was not answered.
+func Silent(subject string) error {
+	return fmt.Errorf("no answer on %s in time: the generator is slow, cannot be reached, "+
+		"or waits for its store (`leaf nodes` shows it): %w", subject, context.DeadlineExceeded)
 }
 
-// DeniedSubscription returns the subject to which an error of a connection denies to subscribe, if it does.
-func DeniedSubscription(err error) (subject string, ok bool) { return denied(err, "Subscription to") }
-
-// DeniedPublication returns the subject to which an error of a connection denies to publish, if it does.
-func DeniedPublication(err error) (subject string, ok bool) { return denied(err, "Publish to") }
-
-// violation returns the subject that the connection's last error denies, if that error is
-// not before.
-func violation(nc *nats.Conn, before error, what string) (subject string, ok bool) {
-	last := nc.LastError()
-	if last == before {
-		return "", false
+// GaveUp returns the error of a call that the context ended: why, and it matches the context's error.
+func GaveUp(ctx context.Context, why error) error {
+	for _, end := range []error{ctx.Err(), context.Cause(ctx)} {
+		if end != nil && !errors.Is(why, end) {
+			why = fmt.Errorf("%w (%w)", why, end)
+		}
 	}
-	return denied(last, what)
-}
-
-// denied returns the subject that err denies. what is how nats-server begins the error.
-func denied(err error, what string) (subject string, ok bool) {
-	if !errors.Is(err, nats.ErrPermissionViolation) {
-		return "", false
-	}
-	_, rest, ok := strings.Cut(err.Error(), what+` "`)
-	subject, _, _ = strings.Cut(rest, `"`)
-	return subject, ok
+	return why
 }

@@ -12,14 +12,13 @@ import (
 
 // The subjects that generators use among themselves.
 const (
-	SubjectPresence   = "leaf.internal.presence" // a heartbeat each second: what this generator can serve
-	SubjectTagChanged = "leaf.internal.tag"      // a tag's new record; each generator answers when it has applied it
-	SubjectReserved   = "leaf.internal.reserved" // a range that a generator has just reserved
-	SubjectHave       = "leaf.internal.have"     // asks who has IDs of a tag; a generator that has enough answers
-	SubjectTake       = "leaf.internal.take"     // then a dot and the run of the generator that is asked for IDs
-	SubjectInbox      = "leaf.internal.inbox"    // begins the subjects on which generators get answers, such as keys of opaque tags
-	SubjectAdmin      = "leaf.internal.admin"    // then a dot, the run of a generator, a dot, and the name of the administrative request that it gets from a peer
-	SubjectHold       = "leaf.internal.hold"     // keeps back the claims of a strict tag, while an operator's change is written
+	SubjectPresence = "leaf.internal.presence" // a heartbeat each second: what this generator can serve
+	SubjectRecord   = "leaf.internal.record"   // a record that was written; with a reply subject, each generator answers what it has in force
+	SubjectKnows    = "leaf.internal.knows"    // asks what is known of tags that have no record; each generator answers
+	SubjectHave     = "leaf.internal.have"     // asks who has IDs of a tag; a generator that has enough answers
+	SubjectTake     = "leaf.internal.take"     // then a dot and the run of the generator that is asked for IDs
+	SubjectInbox    = "leaf.internal.inbox"    // begins the subjects on which generators get answers, such as keys of opaque tags
+	SubjectAdmin    = "leaf.internal.admin"    // then a dot, the run of a generator, a dot, and the name of the administrative request that it gets from a peer
 )
 
 // The parts of the subjects of events, which are leaf.events.<severity>.<kind>.<what>.<key>.

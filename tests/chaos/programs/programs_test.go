@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/kit"
 )
@@ -47,9 +47,9 @@ func TestLeaf(t *testing.T) {
 	kit.Must(t, err)
 	addr := testkit.FreeAddress(t)
 	process, control, nc := start(t, addr, leaf, "serve", "--http", "", "--listen", addr)
-	client := bus.NewClient(nc)
+	client := admin.NewClient(nc)
 	create := func(ctx context.Context, tag string) error {
-		_, err := client.CreateTag(ctx, bus.TagCreate{Tag: tag})
+		_, err := client.CreateTag(ctx, admin.TagCreate{Tag: tag})
 		return err
 	}
 	testkit.Eventually(t, "a new tag", func() bool { return create(t.Context(), "first") == nil })

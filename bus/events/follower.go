@@ -1,4 +1,4 @@
-package bus
+package events
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
 const (
@@ -45,11 +47,8 @@ var (
 // old number, and waits for events that it never gets: TestFollowStreamMadeAgain and
 // TestFollowRestoredStream fail with it. It also leaves its last consumer on the server.
 type follower struct {
-	eventOptions
-	c       *Client
-	js      jetstream.JetStream
-	timeout time.Duration // of each request to the server
-	yield   func(Event, error) bool
+	options
+	yield func(Event, error) bool
 
 	opened  bool      // it had a consumer once
 	created time.Time // when the stream was
@@ -95,7 +94,7 @@ func (f *follower) session(ctx context.Context) (began bool, err error) {
 			}
 		}()
 	}
-	watched, stop := f.c.watch(ctx, f.asks)
+	watched, stop := wire.WatchDenials(ctx, nc, f.asks)
 	defer stop()
 	consumer, err := f.open(watched)
 	if began = err == nil; began {
@@ -113,8 +112,8 @@ func (f *follower) session(ctx context.Context) (began bool, err error) {
 // asks reports whether a subject is one on which the follower asks for the stream, its consumer or
 // messages, or acknowledges them. A domain of JetStream stands between $JS and API.
 func (f *follower) asks(subject string) bool {
-	return strings.HasPrefix(subject, "$JS.") && (strings.HasSuffix(subject, ".API.STREAM.INFO."+EventStream) ||
-		strings.Contains(subject+".", "."+EventStream+"."+f.name+"."))
+	return strings.HasPrefix(subject, "$JS.") && (strings.HasSuffix(subject, ".API.STREAM.INFO."+Stream) ||
+		strings.Contains(subject+".", "."+Stream+"."+f.name+"."))
 }
 
 // open returns the consumer, and makes it if it may.
@@ -122,7 +121,7 @@ func (f *follower) open(ctx context.Context) (jetstream.Consumer, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
 	consumer, err := f.find(ctx)
-	if err != nil && timedOut(err) {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, nats.ErrTimeout) {
 		err = fmt.Errorf("no answer from JetStream in time: %w", err)
 	}
 	return consumer, err
@@ -130,15 +129,15 @@ func (f *follower) open(ctx context.Context) (jetstream.Consumer, error) {
 
 // find is open, until the context ends.
 func (f *follower) find(ctx context.Context) (jetstream.Consumer, error) {
-	stream, err := f.js.Stream(ctx, EventStream)
+	stream, err := f.js.Stream(ctx, Stream)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return nil, fmt.Errorf("there is no stream %s on this NATS: a generator creates it when it starts: %w", EventStream, err)
+		return nil, fmt.Errorf("there is no stream %s on this NATS: a generator creates it when it starts: %w", Stream, err)
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrJetStreamNotEnabled),
 		errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 		return nil, fmt.Errorf("%w: %w", ErrNoJetStream, err)
 	case err != nil:
-		return nil, fmt.Errorf("stream %s: %w", EventStream, err)
+		return nil, fmt.Errorf("stream %s: %w", Stream, err)
 	}
 	cfg := jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverNewPolicy}
 	if subjects := f.subjects(); len(subjects) == 1 {
@@ -207,7 +206,7 @@ func (f *follower) openDurable(
 		filter = append(filter, about.FilterSubject)
 	}
 	if len(filter) == 0 {
-		filter = []string{EventSubjects} // all events of the stream
+		filter = []string{Subjects} // all events of the stream
 	}
 	switch {
 	case !slices.Equal(slices.Sorted(slices.Values(filter)), f.subjects()):
@@ -222,7 +221,7 @@ func (f *follower) openDurable(
 
 func (f *follower) unfit(why string) error {
 	return fmt.Errorf("%w: there is a consumer %q already, and %s: use another name, "+
-		"or delete the consumer with `nats consumer rm %s %s` if it is not needed", errUnfit, f.name, why, EventStream, f.name)
+		"or delete the consumer with `nats consumer rm %s %s` if it is not needed", errUnfit, f.name, why, Stream, f.name)
 }
 
 func (f *follower) gone() error {
@@ -237,7 +236,7 @@ func (f *follower) remove() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
 	defer cancel()
-	_ = f.js.DeleteConsumer(ctx, EventStream, f.name)
+	_ = f.js.DeleteConsumer(ctx, Stream, f.name)
 }
 
 // pull asks for messages once, and passes on those that come.
@@ -297,7 +296,7 @@ func (f *follower) pass(msg jetstream.Msg) error {
 		}
 		f.last = about.Sequence.Stream
 	}
-	event, bad := ParseEvent(msg.Subject(), msg.Headers(), msg.Data())
+	event, bad := Parse(msg.Subject(), msg.Headers(), msg.Data())
 	if f.durable && bad != nil {
 		_ = msg.Term() // before the loop sees it: else a loop that ends there would get it for ever
 	}

@@ -1,10 +1,12 @@
-package bus
+package admin
 
 import (
 	"maps"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/leafbus/leafbus/bus"
 )
 
 // BuffersPage is one generator's reply to leaf.admin.buffers.
@@ -31,8 +33,8 @@ type Buffer struct {
 	Error    string    `json:"error,omitempty"`
 	// Rules are those of the tag, as the generator knows them. The busiest tags of a [State] are without them.
 	Rules TagRules `json:"rules,omitzero"`
-	// Order is strict, or empty. Of a strict tag, since it was loaded: Writes are the writes to the store, Requests those that
-	// they answered, and WaitMS is how long a request waits, averaged over the last writes.
+	// Order is strict, or empty. Of a strict tag, since it was loaded: Writes are the writes to the store, Requests
+	// those that they answered, and WaitMS is how long a request waits, averaged over the last writes.
 	Order    string  `json:"order,omitempty"`
 	Writes   int64   `json:"writes,omitempty"`
 	Requests int64   `json:"requests,omitempty"`
@@ -41,9 +43,9 @@ type Buffer struct {
 
 // Segment is a range in memory and the next ID to be handed out of it.
 type Segment struct {
-	First ID `json:"first"`
-	Last  ID `json:"last"`
-	Next  ID `json:"next"`
+	First bus.ID `json:"first"`
+	Last  bus.ID `json:"last"`
+	Next  bus.ID `json:"next"`
 }
 
 // Readiness says whether all that a generator needs is available.
@@ -84,8 +86,8 @@ type State struct {
 	// has no IDs left; nil: no tag in use has failing refills.
 	FailingLasts *float64 `json:"failing_lasts_s,omitempty"`
 	Counts       Counts   `json:"counts"`
-	// Refused are the tags of which no request was answered with IDs since some were refused, at most 5: those that have been
-	// without IDs for longest.
+	// Refused are the tags of which no request was answered with IDs since some were refused, at most 5: those that
+	// have been without IDs for longest.
 	Refused []RefusedTag `json:"refused,omitempty"`
 	// Lost are the peers that it does not hear and that did not report that they end, at most 20: those that it heard last.
 	Lost []LostNode `json:"lost,omitempty"`
@@ -94,13 +96,14 @@ type State struct {
 	Busiest []Buffer    `json:"busiest"` // the tags with the highest rates
 }
 
-// RefusedTag is a tag whose requests a generator refuses, all of them, and of which it has reserved no IDs since. Requests that callers got wrong do not count, nor those
-// for paused tags and above quotas. A tag for which nobody asks for 10 minutes does not count any more.
+// RefusedTag is a tag whose requests a generator refuses, all of them, and of which it has reserved no IDs since.
+// Requests that callers got wrong do not count, nor those for paused tags and above quotas. A tag for which nobody asks
+// for 10 minutes does not count any more.
 type RefusedTag struct {
-	Tag     string `json:"tag"`
-	Reason  Reason `json:"reason"`  // of the last refusal
-	Refused int64  `json:"refused"` // requests since the last one that was answered with IDs
-	ForMS   int64  `json:"for_ms"`  // from the first of these refusals to the last, in milliseconds
+	Tag     string     `json:"tag"`
+	Reason  bus.Reason `json:"reason"`  // of the last refusal
+	Refused int64      `json:"refused"` // requests since the last one that was answered with IDs
+	ForMS   int64      `json:"for_ms"`  // from the first of these refusals to the last, in milliseconds
 }
 
 // EndingTag is a tag whose refills fail, or whose store went backwards, at one generator.
@@ -146,18 +149,18 @@ type Clock struct {
 
 // Counts are since the generator started.
 type Counts struct {
-	Requests      int64            `json:"requests"` // answered with IDs
-	IDs           int64            `json:"ids"`
-	Borrowed      int64            `json:"borrowed"`       // requests that were answered with IDs of another generator
-	Overloads     int64            `json:"overloads"`      // probes that found an overload: requests that waited long, or refused batches of opaque tags
-	Errors        map[Reason]int64 `json:"errors"`         // requests for IDs that were refused
-	Waiting       int64            `json:"waiting"`        // requests, now
-	Tags          int              `json:"tags"`           // in memory, now
-	States        map[string]int   `json:"states"`         // of these, how many are in which state
-	Left          int64            `json:"left"`           // IDs in memory, of all tags, now
-	Failing       int              `json:"failing"`        // tags whose refills fail, now
-	Lost          int              `json:"lost"`           // peers that are lost, now
-	EventsQueued  int              `json:"events_queued"`  // now
-	EventsDropped int64            `json:"events_dropped"` // because the stream was unavailable for too long
-	StoreErrors   int64            `json:"store_errors"`   // refills that failed, each attempt
+	Requests      int64                `json:"requests"` // answered with IDs
+	IDs           int64                `json:"ids"`
+	Borrowed      int64                `json:"borrowed"`       // requests that were answered with IDs of another generator
+	Overloads     int64                `json:"overloads"`      // probes that found an overload: requests that waited long, or refused batches of opaque tags
+	Errors        map[bus.Reason]int64 `json:"errors"`         // requests for IDs that were refused
+	Waiting       int64                `json:"waiting"`        // requests, now
+	Tags          int                  `json:"tags"`           // in memory, now
+	States        map[string]int       `json:"states"`         // of these, how many are in which state
+	Left          int64                `json:"left"`           // IDs in memory, of all tags, now
+	Failing       int                  `json:"failing"`        // tags whose refills fail, now
+	Lost          int                  `json:"lost"`           // peers that are lost, now
+	EventsQueued  int                  `json:"events_queued"`  // now
+	EventsDropped int64                `json:"events_dropped"` // because the stream was unavailable for too long
+	StoreErrors   int64                `json:"store_errors"`   // refills that failed, each attempt
 }

@@ -1,4 +1,4 @@
-package bus_test
+package events_test
 
 import (
 	"fmt"
@@ -9,8 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
@@ -38,8 +38,8 @@ func newOutage(t *testing.T) *outage {
 	return o
 }
 
-// client is the follower.
-func (o *outage) client() *bus.Client {
+// connect returns the connection of the follower.
+func (o *outage) connect() *nats.Conn {
 	o.t.Helper()
 	var err error
 	o.nc, err = nats.Connect(o.s.ClientURL(), nats.MaxReconnects(-1), nats.CustomReconnectDelay(func(int) time.Duration {
@@ -51,7 +51,7 @@ func (o *outage) client() *bus.Client {
 	}
 	o.t.Cleanup(o.nc.Close)
 	o.t.Cleanup(o.back)
-	return bus.NewClient(o.nc)
+	return o.nc
 }
 
 // away ends the server, and restart starts it again. The follower stays disconnected.
@@ -84,14 +84,14 @@ func (o *outage) back() {
 func TestFollowThroughRestart(t *testing.T) {
 	o := newOutage(t)
 	o.publish(true, 1, 3)
-	c := o.client()
-	all, fromNow := follow(t, c, anHourAgo(), bus.AlertsOnly()), follow(t, c)
-	durable := follow(t, c, bus.Durable("d"), anHourAgo())
+	nc := o.connect()
+	all, fromNow := follow(t, nc, anHourAgo(), events.AlertsOnly()), follow(t, nc)
+	durable := follow(t, nc, events.Durable("d"), anHourAgo())
 	all.want(1, 3)
 	durable.want(1, 2) // the third is on its way, or here
 	testkit.Eventually(t, "they listen", func() bool { return len(o.consumers()) == 3 })
 	o.quick("d")
-	leaves := follow(t, c)
+	leaves := follow(t, nc)
 	testkit.Eventually(t, "one more listens", func() bool { return len(o.consumers()) == 4 })
 	o.away()
 	leaves.stop() // which ends also while the server cannot be reached
@@ -117,10 +117,10 @@ func TestFollowThroughRestart(t *testing.T) {
 // A stream that was deleted and made again begins its numbers again.
 func TestFollowStreamMadeAgain(t *testing.T) {
 	x := newStream(t)
-	f := follow(t, bus.NewClient(natskit.Connect(t, x.s)), anHourAgo())
+	f := follow(t, natskit.Connect(t, x.s), anHourAgo())
 	x.publish(true, 1, 5)
 	f.want(1, 5)
-	if err := x.js.DeleteStream(t.Context(), bus.EventStream); err != nil {
+	if err := x.js.DeleteStream(t.Context(), events.Stream); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, "it is made again", func() bool { // the server may still remove the folder of the one before
@@ -142,7 +142,7 @@ func TestFollowRestoredStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.restart()
-	f := follow(t, o.client(), anHourAgo())
+	f := follow(t, o.connect(), anHourAgo())
 	o.publish(true, 3, 6)
 	f.want(1, 6)
 	o.consumer()

@@ -1,4 +1,4 @@
-package bus_test
+package events_test
 
 import (
 	"context"
@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
@@ -46,8 +46,8 @@ func openStream(t *testing.T, s *embedded.Server) *stream {
 }
 
 func (x *stream) tryOpen() error {
-	events := kvstore.Events{Config: kvstore.Config{Conn: x.nc, JS: x.js, Log: testkit.Quiet}, MaxBytes: 4 << 20}
-	return events.Open(x.t.Context())
+	kept := kvstore.Events{Config: kvstore.Config{Conn: x.nc, JS: x.js, Log: testkit.Quiet}, MaxBytes: 4 << 20}
+	return kept.Open(x.t.Context())
 }
 
 // message is an event: an alert that is known, or what is not known here.
@@ -79,7 +79,7 @@ func (x *stream) keep(msg *nats.Msg) {
 // consumers returns those that the stream has.
 func (x *stream) consumers() (all []*jetstream.ConsumerInfo) {
 	x.t.Helper()
-	s, err := x.js.Stream(x.t.Context(), bus.EventStream)
+	s, err := x.js.Stream(x.t.Context(), events.Stream)
 	if err != nil {
 		x.t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func (x *stream) consumer() *jetstream.ConsumerInfo {
 
 // came is what a loop over events got.
 type came struct {
-	bus.Event
+	events.Event
 	err error
 }
 
@@ -125,13 +125,13 @@ type following struct {
 	stop func() // and wait until it has ended
 }
 
-func follow(t *testing.T, c *bus.Client, opts ...bus.EventOption) *following {
+func follow(t *testing.T, nc *nats.Conn, opts ...events.Option) *following {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &following{t: t, all: make(chan came)}
 	go func() {
 		defer close(f.all)
-		for e, err := range c.Events(ctx, opts...) {
+		for e, err := range events.Follow(ctx, nc, opts...) {
 			select {
 			case f.all <- came{e, err}:
 			case <-ctx.Done():
@@ -190,4 +190,4 @@ func (f *following) fails(texts ...string) error {
 }
 
 // anHourAgo is before all events of a test.
-func anHourAgo() bus.EventOption { return bus.Since(time.Now().Add(-time.Hour)) }
+func anHourAgo() events.Option { return events.Since(time.Now().Add(-time.Hour)) }

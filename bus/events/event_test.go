@@ -1,4 +1,4 @@
-package bus
+package events
 
 import (
 	"encoding/json"
@@ -11,11 +11,11 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-func FuzzParseEvent(f *testing.F) {
+func FuzzParse(f *testing.F) {
 	f.Add("leaf.events.info.segment.refill.a.b", "2026-01-02T03:04:05.006Z", []byte(`{"node":"n"}`))
 	f.Add("leaf.events.alert.x", "", []byte(`{`))
 	f.Fuzz(func(t *testing.T, subject, at string, body []byte) {
-		e, err := ParseEvent(subject, nats.Header{"ce-time": {at}}, body)
+		e, err := Parse(subject, nats.Header{"ce-time": {at}}, body)
 		if err != nil {
 			return
 		}
@@ -33,8 +33,8 @@ func TestBodiesOfOthers(t *testing.T) {
 		body       any
 		bad        bool
 	}{
-		{"segment.starved", `{"node":"n","tag":"a","waiting":3,"new":{"x":1}}`, StarvedEvent{"n", "a", 3}, false},
-		{"segment.starved", `{"node":"n"}`, StarvedEvent{Node: "n"}, false},
+		{"segment.starved", `{"node":"n","tag":"a","waiting":3,"new":{"x":1}}`, Starved{"n", "a", 3}, false},
+		{"segment.starved", `{"node":"n"}`, Starved{Node: "n"}, false},
 		{"segment.moved", `{"node":"n"}`, nil, false},
 		{"segment.moved", `[]`, nil, false},
 		{"starved.segment", `{"waiting":"x"}`, nil, false},
@@ -45,7 +45,7 @@ func TestBodiesOfOthers(t *testing.T) {
 		{"segment.starved", ` null `, nil, true},
 		{"tag.created", `{"tag":"a","max_id":"x"}`, nil, true},
 	} {
-		e, err := ParseEvent("leaf.events.alert."+c.what+".a", nats.Header{wire.HeaderTime: {"2026-01-02T03:04:05Z"}}, []byte(c.data))
+		e, err := Parse("leaf.events.alert."+c.what+".a", nats.Header{wire.HeaderTime: {"2026-01-02T03:04:05Z"}}, []byte(c.data))
 		if c.bad {
 			if !errors.Is(err, ErrNotAnEvent) || !strings.Contains(err.Error(), c.what) {
 				t.Errorf("%s %s: %v, want that it is no event", c.what, c.data, err)

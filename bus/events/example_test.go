@@ -1,4 +1,4 @@
-package bus_test
+package events_test
 
 import (
 	"context"
@@ -7,22 +7,28 @@ import (
 	"log"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/bustest"
+	"github.com/leafbus/leafbus/bus/events"
 )
 
 // A service that wants every event, also those of when it did not run: the
 // server notes under the name "audit" how far it has come.
-func ExampleClient_Events() {
-	client, done := open("order:500")
-	defer done()
-	awaitEvents(client)
+func ExampleFollow() {
+	g, err := bustest.Open("order:500")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer g.Close()
+	nc := g.Conn() // a service has instead: nats.Connect(nats.DefaultURL)
+	awaitEvents(nc)
 
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	for event, err := range client.Events(ctx, bus.Durable("audit"), bus.Since(time.Now().Add(-time.Hour))) {
-		if errors.Is(err, bus.ErrNotAnEvent) {
+	for event, err := range events.Follow(ctx, nc, events.Durable("audit"), events.Since(time.Now().Add(-time.Hour))) {
+		if errors.Is(err, events.ErrNotAnEvent) {
 			log.Print(err) // somebody else's message; the events go on
 			continue
 		}
@@ -30,10 +36,10 @@ func ExampleClient_Events() {
 			log.Fatal(err)
 		}
 		switch body := event.Body.(type) {
-		case bus.TagEvent:
+		case events.Tag:
 			fmt.Println(event.Type, body.Tag, body.Step)
 			return
-		case bus.StarvedEvent:
+		case events.Starved:
 			fmt.Println(body.Waiting, "requests wait for IDs of", body.Tag)
 		}
 	}
@@ -42,9 +48,9 @@ func ExampleClient_Events() {
 
 // awaitEvents waits until there is a stream: a new generator makes it with its
 // first event.
-func awaitEvents(client *bus.Client) {
+func awaitEvents(nc *nats.Conn) {
 	for there := false; !there; {
-		for _, err := range client.Events(context.Background(), bus.Since(time.Now().Add(-time.Hour))) {
+		for _, err := range events.Follow(context.Background(), nc, events.Since(time.Now().Add(-time.Hour))) {
 			there = !errors.Is(err, jetstream.ErrStreamNotFound)
 			break
 		}

@@ -1,10 +1,10 @@
-package bus
+package admin
 
 import (
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/snowflake"
+	"github.com/leafbus/leafbus/bus"
 )
 
 // The requests and replies of leaf.admin.
@@ -36,8 +36,9 @@ type (
 	// KnownTag is how far a generator knows a tag to be in use, whatever the store says.
 	KnownTag struct {
 		Tag string `json:"tag"`
-		End ID     `json:"end"` // of all ranges: no ID from it on is known to be in use
-		// Order is [OrderStrict] if the generator has handed out IDs of the tag and it is strict. Opaque is its domain, likewise.
+		End bus.ID `json:"end"` // of all ranges: no ID from it on is known to be in use
+		// Order is [bus.OrderStrict] if the generator has handed out IDs of the tag and it is strict. Opaque is its
+		// domain, likewise.
 		Order  string `json:"order,omitempty"`
 		Opaque string `json:"opaque,omitempty"`
 	}
@@ -50,8 +51,8 @@ type (
 	// backup lacks it.
 	MissingTag struct {
 		Tag    string `json:"tag"`
-		End    ID     `json:"end"`              // of all ranges that are known: it must begin there or above
-		Order  string `json:"order,omitempty"`  // [OrderTrend] or [OrderStrict], or empty if no event says it
+		End    bus.ID `json:"end"`              // of all ranges that are known: it must begin there or above
+		Order  string `json:"order,omitempty"`  // [bus.OrderTrend] or [bus.OrderStrict], or empty if no event says it
 		Opaque string `json:"opaque,omitempty"` // its domain
 	}
 	// TagsPage is the reply of leaf.admin.tags.list.
@@ -69,13 +70,14 @@ type (
 	// TagRecord is a tag as users see it.
 	TagRecord struct {
 		Tag         string    `json:"tag"`
-		MaxID       ID        `json:"max_id"`
+		MaxID       bus.ID    `json:"max_id"`
 		Step        int64     `json:"step"`
 		Description string    `json:"description"`
 		Updated     time.Time `json:"updated"`
-		// Order is [OrderStrict], or empty for trend order. The step of a strict tag is 0.
+		// Order is [bus.OrderStrict], or empty for trend order. The step of a strict tag is 0.
 		Order string `json:"order,omitempty"`
-		// Opaque is the domain of an opaque tag: "63", "53" or "d9" to "d18". MaxID and events are about its numbers, not its IDs.
+		// Opaque is the domain of an opaque tag: "63", "53" or "d9" to "d18". MaxID and events are about its numbers,
+		// not its IDs.
 		Opaque string `json:"opaque,omitempty"`
 		TagRules
 	}
@@ -84,8 +86,7 @@ type (
 		Quota   allocator.Quota    `json:"quota,omitzero"`
 		Paused  bool               `json:"paused,omitempty"`
 		Outlast allocator.Duration `json:"outlast,omitempty"` // "15m"
-		MaxStep int64              `json:"max_step,omitempty"`
-		Limit   ID                 `json:"limit,omitempty"` // the largest ID
+		Limit   bus.ID             `json:"limit,omitempty"`   // the largest ID
 	}
 	// TagChange is the reply to a change of a tag: its new record, or its last one if it is deleted.
 	TagChange struct {
@@ -97,20 +98,24 @@ type (
 	// TagAdvance is the reply to an advance of a tag: its new record, and where max_id was before.
 	TagAdvance struct {
 		TagChange
-		Was ID `json:"was"` // equal to MaxID if nothing showed that IDs above were in use
-		// ClaimedFrom is the first ID that this command claimed in the ledger. The last one is below MaxID. The database had reserved
-		// them without a claim, as another program does. It is 0 if there are none. Older versions do not send it.
-		ClaimedFrom ID `json:"claimed_from,omitempty"`
+		Was bus.ID `json:"was"` // equal to MaxID if nothing showed that IDs above were in use
+	}
+	// AdvanceRequest asks to move max_id of a tag above all that is known to be in use.
+	AdvanceRequest struct {
+		Tag     string   `json:"tag"`
+		MaxID   *bus.ID  `json:"max_id,omitempty"`  // at least so far
+		Without []string `json:"without,omitempty"` // generators that need not be heard: what they know is lost
 	}
 	// TagCreate asks for a new tag; zero fields take their defaults.
 	TagCreate struct {
-		Tag         string `json:"tag"`
-		MaxID       *ID    `json:"max_id,omitempty"`
-		Step        *int64 `json:"step,omitempty"` // not of a strict tag
-		Description string `json:"description,omitempty"`
-		// Order is [OrderTrend] (default) or [OrderStrict]. It is for life.
+		Tag         string  `json:"tag"`
+		MaxID       *bus.ID `json:"max_id,omitempty"`
+		Step        *int64  `json:"step,omitempty"` // not of a strict tag
+		Description string  `json:"description,omitempty"`
+		// Order is [bus.OrderTrend] (default) or [bus.OrderStrict]. It is for life.
 		Order string `json:"order,omitempty"`
-		// Opaque makes the tag opaque, for life, with IDs of 63 bits ("63"), 53 bits ("53"), or 9 to 18 decimal digits ("d9" to "d18").
+		// Opaque makes the tag opaque, for life, with IDs of 63 bits ("63"), 53 bits ("53"), or 9 to 18 decimal digits
+		// ("d9" to "d18").
 		Opaque string `json:"opaque,omitempty"`
 		allocator.RulesChange
 		// Force allows a limit below MaxID.
@@ -120,7 +125,7 @@ type (
 	// TagUpdate asks for a change of the fields that are not nil.
 	TagUpdate struct {
 		Tag                   string  `json:"tag"`
-		MaxID                 *ID     `json:"max_id,omitempty"`
+		MaxID                 *bus.ID `json:"max_id,omitempty"`
 		Step                  *int64  `json:"step,omitempty"`
 		Description           *string `json:"description,omitempty"`
 		allocator.RulesChange         // a zero removes a rule
@@ -130,13 +135,13 @@ type (
 	}
 	// RevealRequest asks for the numbers of IDs of an opaque tag, at most [MostRevealed].
 	RevealRequest struct {
-		Tag string `json:"tag"`
-		IDs []ID   `json:"ids"`
+		Tag string   `json:"tag"`
+		IDs []bus.ID `json:"ids"`
 	}
 	// Revealed is the reply: the numbers in the order of their IDs. Whether they were handed out, a trace says.
 	Revealed struct {
-		Tag     string `json:"tag"`
-		Numbers []ID   `json:"numbers"`
+		Tag     string   `json:"tag"`
+		Numbers []bus.ID `json:"numbers"`
 	}
 	tagName struct {
 		Tag string `json:"tag"`
@@ -145,56 +150,3 @@ type (
 
 // MostRevealed is how many IDs one request reveals.
 const MostRevealed = 10_000
-
-// ClockReply is one generator's reply to leaf.clock.
-type ClockReply struct {
-	Node   string `json:"node"`
-	Worker int64  `json:"worker"`
-	UnixMS int64  `json:"unix_ms"` // by the clock of its machine
-}
-
-// Decoded is the reply of leaf.decode.
-type Decoded struct {
-	ID       ID     `json:"id"`
-	Time     string `json:"time"` // RFC 3339 with milliseconds, UTC
-	UnixMS   int64  `json:"unix_ms"`
-	Worker   int64  `json:"worker"`
-	Sequence int64  `json:"sequence"`
-}
-
-// The requests and replies of leaf.admin.workers.
-type (
-	// WorkersRequest asks for a page of the workers: up to Limit entries (default and maximum 1,000)
-	// with a number from From on.
-	WorkersRequest struct {
-		From  int64 `json:"from,omitempty"`
-		Limit int   `json:"limit,omitempty"`
-	}
-	// WorkersPage is the reply to a [WorkersRequest].
-	WorkersPage struct {
-		Registry string   `json:"registry"` // kv or zookeeper
-		Workers  []Worker `json:"workers"`
-		Next     int64    `json:"next,omitempty"` // From of the next page; 0: this was the last
-		// Layout says what the bits of a snowflake mean. Older versions do not send it.
-		Layout snowflake.Layout `json:"layout,omitzero"`
-	}
-	// Worker is a worker ID and its holder.
-	Worker struct {
-		Worker        int64     `json:"worker"`
-		Node          string    `json:"node"`
-		Running       bool      `json:"running"` // a running generator holds it now
-		Acquired      time.Time `json:"acquired"`
-		Reported      time.Time `json:"reported"`       // the holder's last report
-		ReservedUntil time.Time `json:"reserved_until"` // from then on another may take it
-		// Rival is the holder by a second record of this worker, which must not be. Only ZooKeeper can have one.
-		Rival string `json:"rival,omitempty"`
-	}
-	// WorkerRelease asks to release a worker. Node, ReservedUntil and, if it is not zero, Reported must
-	// be as listed, so that no changed record is released. The reply is a Worker.
-	WorkerRelease struct {
-		Worker        int64     `json:"worker"`
-		Node          string    `json:"node"`
-		ReservedUntil time.Time `json:"reserved_until"`
-		Reported      time.Time `json:"reported,omitzero"`
-	}
-)

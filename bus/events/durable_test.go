@@ -1,4 +1,4 @@
-package bus_test
+package events_test
 
 import (
 	"fmt"
@@ -7,7 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
@@ -15,11 +15,11 @@ import (
 // quick makes the events of a durable consumer come again soon.
 func (x *stream) quick(name string) {
 	x.t.Helper()
-	consumer, err := x.js.Consumer(x.t.Context(), bus.EventStream, name)
+	consumer, err := x.js.Consumer(x.t.Context(), events.Stream, name)
 	if err == nil {
 		cfg := consumer.CachedInfo().Config
 		cfg.AckWait = 200 * time.Millisecond
-		_, err = x.js.UpdateConsumer(x.t.Context(), bus.EventStream, cfg)
+		_, err = x.js.UpdateConsumer(x.t.Context(), events.Stream, cfg)
 	}
 	if err != nil {
 		x.t.Fatal(err)
@@ -32,11 +32,11 @@ func TestDurable(t *testing.T) {
 	x := newStream(t)
 	x.publish(true, 1, 3)
 	pager := func() *following {
-		return follow(t, bus.NewClient(natskit.Connect(t, x.s)), bus.Durable("pager"), anHourAgo())
+		return follow(t, natskit.Connect(t, x.s), events.Durable("pager"), anHourAgo())
 	}
 	leaveAt := func(last int) (got string) { // does not ask for the next one
 		t.Helper()
-		for e, err := range bus.NewClient(x.nc).Events(t.Context(), bus.Durable("pager"), anHourAgo()) {
+		for e, err := range events.Follow(t.Context(), x.nc, events.Durable("pager"), anHourAgo()) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -61,7 +61,7 @@ func TestDurable(t *testing.T) {
 	// A process that dies at an event lets it come again. A consumer that is there is not changed.
 	x.quick("pager")
 	dying := natskit.Connect(t, x.s)
-	f := follow(t, bus.NewClient(dying), bus.Durable("pager"))
+	f := follow(t, dying, events.Durable("pager"))
 	f.want(5, 5)
 	x.publish(true, 6, 6)
 	testkit.Eventually(t, "it works on the next", func() bool { return x.consumer().AckFloor.Stream == 5 && x.consumer().NumAckPending == 1 })
@@ -88,7 +88,7 @@ func TestDurable(t *testing.T) {
 	}
 	// A request for events that meets the deletion is not answered.
 	testkit.Eventually(t, "all wait for events", func() bool { return x.consumer().NumWaiting == len(loops) })
-	if err := x.js.DeleteConsumer(t.Context(), bus.EventStream, "pager"); err != nil {
+	if err := x.js.DeleteConsumer(t.Context(), events.Stream, "pager"); err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range loops {
@@ -108,15 +108,15 @@ func TestDurableThatIsThere(t *testing.T) {
 		refused string
 	}{
 		"unfiltered":  {jetstream.ConsumerConfig{Durable: "unfiltered"}, ""},
-		"alerts":      {jetstream.ConsumerConfig{Durable: "alerts", FilterSubject: bus.AlertSubjects}, `it selects ["leaf.events.alert.>"], this loop ["leaf.events.>"]`},
+		"alerts":      {jetstream.ConsumerConfig{Durable: "alerts", FilterSubject: events.AlertSubjects}, `it selects ["leaf.events.alert.>"], this loop ["leaf.events.>"]`},
 		"no-acks":     {jetstream.ConsumerConfig{Durable: "no-acks", AckPolicy: jetstream.AckNonePolicy}, "acknowledgements"},
 		"not-durable": {jetstream.ConsumerConfig{Name: "not-durable", InactiveThreshold: time.Hour}, "not durable"},
 	} {
-		if _, err := x.js.CreateConsumer(t.Context(), bus.EventStream, test.cfg); err != nil {
+		if _, err := x.js.CreateConsumer(t.Context(), events.Stream, test.cfg); err != nil {
 			t.Fatal(name, err)
 		}
 		before := fmt.Sprintf("%+v", x.consumer().Config)
-		f := follow(t, bus.NewClient(x.nc), bus.Durable(name))
+		f := follow(t, x.nc, events.Durable(name))
 		if test.refused == "" {
 			f.want(1, 1)
 			f.stop()
@@ -126,7 +126,7 @@ func TestDurableThatIsThere(t *testing.T) {
 		if after := fmt.Sprintf("%+v", x.consumer().Config); after != before {
 			t.Errorf("%s was changed from %s to %s", name, before, after)
 		}
-		if err := x.js.DeleteConsumer(t.Context(), bus.EventStream, name); err != nil {
+		if err := x.js.DeleteConsumer(t.Context(), events.Stream, name); err != nil {
 			t.Fatal(err)
 		}
 	}

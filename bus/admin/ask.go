@@ -1,0 +1,94 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/internal/wire"
+)
+
+// bound adds the client's timeout to a context without a deadline.
+func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok || c.timeout <= 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, c.timeout)
+}
+
+// call makes an administrative request once, because a person should check whether an unconfirmed
+// change happened. The request says how long call waits, so that no generator carries it out later.
+func call[Resp any](ctx context.Context, c *Client, subject string, req any) (resp Resp, err error) {
+	ctx, cancel := c.bound(ctx)
+	defer cancel()
+	msg := &nats.Msg{Subject: subject, Data: wire.Encode(req)}
+	if end, ok := ctx.Deadline(); ok {
+		wait := max(0, min(time.Until(end), wire.MaxAdminTimeout))
+		msg.Header = nats.Header{wire.HeaderTimeout: {strconv.FormatInt(wait.Milliseconds(), 10)}}
+	}
+	answer, err := c.ask(ctx, msg)
+	if err != nil {
+		return resp, err
+	}
+	return resp, unmarshal(answer, subject, &resp)
+}
+
+// ask sends a request, and returns its answer, or the error that the answer carries. If the connection is lost meanwhile,
+// it ends at once: nobody knows whether the request or its answer was lost.
+func (c *Client) ask(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) {
+	if most := c.nc.MaxPayload(); most > 0 && int64(len(msg.Data)) > most {
+		return nil, fmt.Errorf("the request has %d bytes, this NATS takes %d: %w", len(msg.Data), most, nats.ErrMaxPayload)
+	}
+	if err := wire.Away(c.nc); err != nil {
+		return nil, err
+	}
+	watched, stop := wire.WatchDenials(ctx, c.nc, func(subject string) bool { return subject == msg.Subject })
+	defer stop()
+	answer, err := c.nc.RequestMsgWithContext(watched, msg)
+	switch denial := context.Cause(watched); {
+	case err == nil:
+		return answer, bus.ReplyError(answer)
+	case ctx.Err() != nil:
+		return nil, wire.GaveUp(ctx, wire.Silent(msg.Subject))
+	case errors.Is(denial, nats.ErrPermissionViolation):
+		return nil, denial
+	case errors.Is(err, nats.ErrNoResponders):
+		return nil, wire.NoResponders(msg.Subject)
+	}
+	return nil, err
+}
+
+func unmarshal(msg *nats.Msg, subject string, v any) error {
+	if err := json.Unmarshal(msg.Data, v); err != nil {
+		return fmt.Errorf("the answer on %s cannot be read: %w", subject, err)
+	}
+	return nil
+}
+
+// callAll makes a request that every generator answers.
+func callAll[Page any](ctx context.Context, c *Client, subject string, req any) ([]Page, error) {
+	ctx, cancel := c.bound(ctx)
+	defer cancel()
+	var pages []Page
+	var problems []error
+	err := wire.AskAll(ctx, c.nc, subject, wire.Encode(req), func(msg *nats.Msg) error {
+		var page Page
+		err := bus.ReplyError(msg)
+		if err == nil {
+			err = unmarshal(msg, subject, &page)
+		}
+		if err != nil {
+			problems = append(problems, err)
+			return nil
+		}
+		pages = append(pages, page)
+		return nil
+	})
+	return pages, errors.Join(append(problems, err)...)
+}

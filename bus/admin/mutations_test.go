@@ -1,0 +1,25 @@
+//go:build mutations
+
+package admin
+
+import (
+	"testing"
+
+	"github.com/leafbus/leafbus/internal/mutate"
+)
+
+// TestMutations demands that a test finds each of these changes, which break a promise of the client: a change that an
+// operator takes as failed does not happen later, and an error says why.
+func TestMutations(t *testing.T) {
+	for _, m := range []struct {
+		name, by string // by finds it
+		edit     mutate.Edit
+	}{
+		{"a change does not say how long its sender waits", "TestChangesAreSentOnce", mutate.Edit{"ask.go",
+			"		msg.Header = nats.Header{", "		_ = nats.Header{"}},
+		{"a denial is hidden", "TestClientWithoutPermission", mutate.Edit{"ask.go",
+			"	case errors.Is(denial, nats.ErrPermissionViolation):", "	case false:"}},
+	} {
+		t.Run(m.name, func(t *testing.T) { mutate.Runner{}.Run(t, m.by, m.edit) })
+	}
+}

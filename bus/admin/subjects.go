@@ -1,0 +1,21 @@
+package admin
+
+// The subjects of administrative requests.
+const (
+	SubjectTagsList    = "leaf.admin.tags.list"
+	SubjectTagsGet     = "leaf.admin.tags.get"
+	SubjectTagsCreate  = "leaf.admin.tags.create"
+	SubjectTagsUpdate  = "leaf.admin.tags.update"
+	SubjectTagsAdvance = "leaf.admin.tags.advance"
+	SubjectTagsDelete  = "leaf.admin.tags.delete"
+	SubjectTagsReveal  = "leaf.admin.tags.reveal"
+	SubjectTagsMissing = "leaf.admin.tags.missing"
+
+	SubjectWorkersList    = "leaf.admin.workers.list"
+	SubjectWorkersRelease = "leaf.admin.workers.release"
+
+	SubjectClaims = "leaf.admin.claims"
+
+	SubjectBuffers = "leaf.admin.buffers" // every generator answers
+	SubjectKnown   = "leaf.admin.known"   // every generator answers
+)

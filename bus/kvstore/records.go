@@ -1,0 +1,275 @@
+package kvstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+)
+
+const (
+	// beats is how many keys generators write to only to learn how far the bucket is. They are a fixed set, because
+	// nothing can be deleted.
+	beats = 64
+	// creationLook is how old a look for losses may be before a tag is created.
+	creationLook = 100 * time.Millisecond
+)
+
+// Records keeps the record of each tag in the bucket LEAF_TAGS. It implements [allocator.Records]. Until [Records.Open]
+// has returned without an error, its methods return [allocator.ErrUnavailable], and Watch waits. Its methods are safe
+// for concurrent use.
+type Records struct {
+	cfg  Config
+	beat string // the subject of its own key among the beats
+
+	// Owned by Open and by each session of Watch.
+	bucket atomic.Pointer[tagsBucket] // nil: not open
+
+	// Owned by look.
+	own     atomic.Pointer[Installation] // that the tags belong to; nil: not open
+	lost    atomic.Pointer[error]        // for Err
+	looked  atomic.Int64                 // when the last look that found nothing wrong began, in Unix ns
+	lookNow chan struct{}                // holds one if somebody should look
+
+	// Owned by Swap and Load.
+	failures atomic.Uint64 // writes that failed
+	overcome atomic.Uint64 // as many had failed when a write was last sent that succeeded
+
+	// Owned by Watch and Sync, and guarded by mu.
+	mu     sync.Mutex
+	begun  int           // sessions
+	synced int           // the last session that was synced
+	news   chan struct{} // closed and replaced when synced grows
+	again  chan struct{} // holds one if a new session is wanted
+}
+
+var _ allocator.Records = (*Records)(nil)
+
+// NewRecords returns records that are not open.
+func NewRecords(cfg Config) *Records {
+	r := &Records{cfg: cfg, news: make(chan struct{}), again: make(chan struct{}, 1), lookNow: make(chan struct{}, 1)}
+	r.beat = subjectOf(bus.BucketTags) + apart + "beat." + strconv.Itoa(rand.N(beats))
+	r.lost.Store(&errNotOpen)
+	return r
+}
+
+var errNotOpen = fmt.Errorf("%w: bucket %s is not open yet: `leaf nodes` says why", allocator.ErrUnavailable, bus.BucketTags)
+
+// Open opens the bucket of this installation, which it creates if it is missing. It may be called until it succeeds; an
+// error that matches [allocator.ErrRefused] will stay. It also succeeds where tags were lost: see [Records.Err].
+func (r *Records) Open(ctx context.Context, own Installation) error {
+	r.own.Store(&own)
+	b, err := openRecords(ctx, r.cfg)
+	if err != nil {
+		return err
+	}
+	have, ok, err := ReadInstallation(ctx, r.cfg)
+	if err != nil {
+		return err
+	}
+	if ok && have.ID == own.ID && have.TagsBucket == 0 { // no tag is created before it is noted
+		if err := b.mark(ctx, r.cfg, own.ID, false); err != nil {
+			return err
+		}
+	}
+	r.bucket.Store(&b)
+	if _, err = r.look(ctx); err != nil {
+		return err
+	}
+	r.wake()
+	return nil
+}
+
+// wake begins a session now.
+func (r *Records) wake() {
+	select {
+	case r.again <- struct{}{}:
+	default:
+	}
+}
+
+// EndLoss is [EndLoss] that [Records.Err] shows at once.
+func (r *Records) EndLoss(ctx context.Context) error {
+	err := EndLoss(ctx, r.cfg)
+	if err == nil {
+		_, err = r.look(ctx)
+	}
+	return err
+}
+
+func (r *Records) opened() (tagsBucket, error) {
+	if b := r.bucket.Load(); b != nil {
+		return *b, nil
+	}
+	return tagsBucket{}, errNotOpen
+}
+
+// Load implements [allocator.Records].
+func (r *Records) Load(ctx context.Context, tag string) (allocator.Stored, error) {
+	b, err := r.opened()
+	if err != nil {
+		return allocator.Stored{}, err
+	}
+	if r.failures.Load() != r.overcome.Load() {
+		if _, err := r.write(ctx, r.beat, nil); err != nil {
+			return allocator.Stored{}, fmt.Errorf("%w: bucket %s cannot be written: %w", allocator.ErrUnavailable, bus.BucketTags, err)
+		}
+	}
+	s, _, err := r.load(ctx, b, tag)
+	return s, err
+}
+
+// load is Load for a bucket. revision is that of what is there, also of a record that counts as none.
+func (r *Records) load(ctx context.Context, b tagsBucket, tag string) (s allocator.Stored, revision uint64, err error) {
+	msg, err := b.leader.GetLastMsgForSubject(ctx, subjectOf(bus.BucketTags)+tag)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return s, 0, nil
+	}
+	if err != nil {
+		return s, 0, fmt.Errorf("%w: reading the record of %s: %w", allocator.ErrUnavailable, tag, err)
+	}
+	s, err = storedTag(b, tag, msg.Data, msg.Sequence)
+	return s, msg.Sequence, err
+}
+
+// storedTag reads a record as the bucket has it.
+func storedTag(b tagsBucket, tag string, data []byte, revision uint64) (allocator.Stored, error) {
+	t, of, err := decodeRecord(tag, data)
+	switch {
+	case err != nil:
+		return allocator.Stored{Tag: allocator.Tag{Name: tag}, Revision: revision}, err
+	case of != b.first: // it was written for an earlier bucket
+		return allocator.Stored{}, nil
+	}
+	return allocator.Stored{Tag: t, Revision: revision}, nil
+}
+
+// Swap implements [allocator.Records]. It creates nothing while the installation's record is lost, or cannot be read,
+// or if it finds that the tags were lost before [Records.Err] has said so.
+func (r *Records) Swap(ctx context.Context, t allocator.Tag, revision uint64) (uint64, error) {
+	b, err := r.opened()
+	if err != nil {
+		return 0, err
+	}
+	if revision == 0 && time.Since(time.Unix(0, r.looked.Load())) > creationLook {
+		known := errors.Is(r.Err(), allocator.ErrTagsLost)
+		if lost, err := r.look(ctx); err != nil || lost != nil && !(known && errors.Is(lost, allocator.ErrTagsLost)) {
+			return 0, errors.Join(err, lost)
+		}
+	}
+	data, err := encodeTag(t, b.first)
+	if err != nil {
+		return 0, err
+	}
+	subject := subjectOf(bus.BucketTags) + t.Name
+	made, err := r.write(ctx, subject, data, jetstream.WithExpectLastSequencePerSubject(revision))
+	if revision == 0 && errors.Is(err, allocator.ErrConflict) {
+		if s, is, loadErr := r.load(ctx, b, t.Name); loadErr == nil && s.Revision == 0 && is != 0 {
+			made, err = r.write(ctx, subject, data, jetstream.WithExpectLastSequencePerSubject(is))
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("writing the record of %s: %w", t.Name, err)
+	}
+	return made, err
+}
+
+// write sends a message once, and returns its sequence. The errors are those of Swap.
+func (r *Records) write(ctx context.Context, subject string, data []byte, options ...jetstream.PublishOpt) (uint64, error) {
+	failures := r.failures.Load()
+	conn := r.cfg.JS.Conn()
+	unsent := conn.IsClosed() || ctx.Err() != nil
+	ack, err := r.cfg.JS.Publish(ctx, subject, data, append(options, jetstream.WithRetryAttempts(0))...)
+	switch {
+	case err == nil:
+		for was := r.overcome.Load(); was < failures && !r.overcome.CompareAndSwap(was, failures); was = r.overcome.Load() {
+		}
+		return ack.Sequence, nil
+	case mismatch(err):
+		return 0, fmt.Errorf("%w: another generator changed it first", allocator.ErrConflict)
+	}
+	r.failures.Add(1)
+	switch {
+	case full(err):
+		return 0, fmt.Errorf("%w: nothing was written, because JetStream is full: raise the limit of the bucket, the account or the server: %w",
+			allocator.ErrUnavailable, err)
+	case unsent, errors.Is(err, jetstream.ErrNoStreamResponse), // Options of a generator's connection have no buffer for reconnects
+		errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrConnectionDraining):
+		return 0, fmt.Errorf("%w: nothing was written: %w", allocator.ErrUnavailable, err)
+	}
+	return 0, fmt.Errorf("%w: %w", allocator.ErrUncertain, err)
+}
+
+// Err implements [allocator.Records].
+func (r *Records) Err() error {
+	if err := r.lost.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// look finds whether JetStream lost the installation's record or the tags, and keeps that for Err. err: it is not
+// known.
+func (r *Records) look(ctx context.Context) (lost, err error) {
+	at := time.Now()
+	if lost, err = r.losses(ctx); err != nil {
+		return nil, fmt.Errorf("%w: whether JetStream lost anything is not known: %w", allocator.ErrUnavailable, err)
+	}
+	if lost == nil {
+		r.looked.Store(at.UnixNano())
+		if was := r.lost.Swap(nil); was != nil && *was != errNotOpen {
+			r.cfg.log().Info("the installation's state is there again")
+		}
+	} else if was := r.lost.Swap(&lost); was == nil || *was == errNotOpen {
+		record, _ := json.Marshal(r.own.Load()) // for the operator, who can write it again
+		r.cfg.log().Error("the installation's state is lost", "error", lost, "record", string(record))
+	}
+	return lost, nil
+}
+
+// losses returns what JetStream lost. Each read is answered by the leader.
+func (r *Records) losses(ctx context.Context) (lost, err error) {
+	own := r.own.Load()
+	have, ok, err := ReadInstallation(ctx, r.cfg)
+	switch {
+	case err != nil:
+		return nil, err
+	case !ok:
+		return fmt.Errorf("%w: JetStream lost the record of installation %s (bucket %s, key %s): see docs/cluster.md for what to do; "+
+			"no tag is created meanwhile",
+			allocator.ErrUnavailable, own.ID, bus.BucketInstallation, InstallationKey), nil
+	case have.ID != own.ID:
+		return fmt.Errorf("%w: this generator is of installation %s, and JetStream now has the record of installation %s: see docs/cluster.md for what to do; "+
+			"no tag is created meanwhile",
+			allocator.ErrUnavailable, own.ID, have.ID), nil
+	}
+	b, err := findTags(ctx, r.cfg)
+	var m *marker
+	if err == nil {
+		m, err = b.marker(ctx)
+	}
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+	case errors.Is(err, allocator.ErrRefused): // somebody changed the bucket
+		return err, nil
+	case err != nil:
+		return nil, err
+	case m != nil && *m == marker{have.ID, have.TagsBucket}: // and it is in no other bucket
+		if m.FirstSeq == b.first {
+			return nil, nil
+		}
+	}
+	return fmt.Errorf("%w: those of installation %s (bucket %s is not the one that had them, or is empty): `leaf restore` a backup; "+
+		"without one, `leaf tag advance --all`", allocator.ErrTagsLost, own.ID, bus.BucketTags), nil
+}

@@ -1,0 +1,173 @@
+package kvstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+)
+
+const (
+	// tagsDescription names the format of the bucket.
+	tagsDescription = "Leafbus: the records of the tags, format 2"
+	// apart begins the keys that are no tags: no tag can have this character.
+	apart = "~"
+	// markerKey is the key of the marker.
+	markerKey = apart + "bucket"
+)
+
+// marker is a record beside those of the tags. A bucket without it is new, or has lost its records: the settings of a
+// stream survive the loss of the disks with its messages.
+type marker struct {
+	Installation string `json:"installation"`
+	FirstSeq     uint64 `json:"first_seq,string"`
+}
+
+// tagsBucket is the bucket of the tags as it was when it was looked up.
+type tagsBucket struct {
+	leader jetstream.Stream // for reads that only the leader answers
+	first  uint64           // the first sequence, which no other bucket of tags has
+}
+
+// findTags looks the bucket of the tags up. An error that matches [allocator.ErrRefused] says that it is not as
+// generators make it.
+func findTags(ctx context.Context, cfg Config) (tagsBucket, error) {
+	stream, err := cfg.JS.Stream(ctx, streamOf(bus.BucketTags))
+	if err != nil {
+		return tagsBucket{}, unreached(bus.BucketTags, err)
+	}
+	info := stream.CachedInfo()
+	return tagsBucket{stream, info.Config.FirstSeq}, fitTags(info)
+}
+
+// openRecords is findTags that makes the bucket if it is missing.
+func openRecords(ctx context.Context, cfg Config) (tagsBucket, error) {
+	b, err := findTags(ctx, cfg)
+	if !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return b, err
+	}
+	_, err = openStream(ctx, cfg, bus.BucketTags, tagsBytes, func(replicas int, maxBytes int64) error {
+		wanted := tagsStream
+		wanted.Replicas, wanted.MaxBytes = replicas, maxBytes
+		// Its revisions are above those of an earlier bucket, so a late write that names one of those fails.
+		wanted.FirstSeq = uint64(time.Now().UnixMicro())
+		_, err := cfg.JS.CreateStream(ctx, wanted)
+		return err
+	})
+	if err != nil {
+		return b, err
+	}
+	return findTags(ctx, cfg)
+}
+
+// tagsStream is how the stream under the bucket is made.
+var tagsStream = jetstream.StreamConfig{
+	Name:              streamOf(bus.BucketTags),
+	Description:       tagsDescription,
+	Subjects:          []string{subjectOf(bus.BucketTags) + ">"},
+	Storage:           jetstream.FileStorage,
+	MaxMsgsPerSubject: 1,
+	Discard:           jetstream.DiscardNew,
+	DenyDelete:        true,
+	DenyPurge:         true,
+	// Without AllowDirect only the leader answers a read.
+}
+
+// fitTags returns an error that matches [allocator.ErrRefused] if the bucket is not as generators make it, apart from
+// its replicas and size.
+func fitTags(info *jetstream.StreamInfo) error {
+	c := info.Config
+	what := flaw(c)
+	switch {
+	case c.Description != tagsDescription:
+		return fmt.Errorf("%w: bucket %s is of another version of Leafbus, or of another program (its description is %q): use that version; "+
+			"or, if none of its IDs is in use, remove the bucket with `nats stream rm %s`", allocator.ErrRefused, bus.BucketTags, c.Description, c.Name)
+	case c.FirstSeq == 0 || info.State.FirstSeq < c.FirstSeq: // nats-server 2.15.2 once took over the files of an earlier stream
+		return fmt.Errorf("%w: bucket %s has records from before it was made: remove it with `nats stream rm %s`, and restore a backup with `leaf restore`",
+			allocator.ErrRefused, bus.BucketTags, c.Name)
+	case what != "":
+	case c.MaxMsgsPerSubject != 1 || c.Discard != jetstream.DiscardNew || c.DiscardNewPerSubject:
+		what = "other limits than one message a subject with discard new"
+	case !c.DenyDelete || !c.DenyPurge || c.AllowRollup:
+		what = "the permission to delete, purge or roll up messages"
+	case c.AllowDirect || c.MirrorDirect:
+		what = "direct reads, which a server that is behind may answer"
+	case !slices.Equal(c.Subjects, tagsStream.Subjects) || c.Mirror != nil || len(c.Sources) > 0 || c.SubjectTransform != nil || c.Sealed || c.NoAck:
+		what = "other subjects or sources"
+	}
+	if what == "" {
+		return nil
+	}
+	return fmt.Errorf("%w: bucket %s has %s, so IDs could repeat; if `nats stream edit %s` cannot change that: `leaf backup`, "+
+		"stop all generators, `nats stream rm %[4]s`, `leaf restore`", allocator.ErrRefused, bus.BucketTags, what, c.Name)
+}
+
+// marker returns what the bucket says of itself; nil: nothing.
+func (b tagsBucket) marker(ctx context.Context) (*marker, error) {
+	msg, err := b.leader.GetLastMsgForSubject(ctx, subjectOf(bus.BucketTags)+markerKey)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("bucket %s: %w", bus.BucketTags, err)
+	}
+	var m marker
+	if json.Unmarshal(msg.Data, &m) != nil { // written by hand
+		return nil, nil
+	}
+	return &m, nil
+}
+
+// mark makes the bucket the one of the installation. The marker comes first: where the note about the bucket is
+// missing, the next attempt writes it. A note about another bucket shows that the tags were lost. It stays unless that
+// ends.
+func (b tagsBucket) mark(ctx context.Context, cfg Config, installation string, end bool) error {
+	m, err := b.marker(ctx)
+	if err != nil {
+		return err
+	}
+	if m != nil && m.Installation != installation {
+		return fmt.Errorf("%w: bucket %s is of installation %s, and this generator is of installation %s: name the right --server and account",
+			allocator.ErrRefused, bus.BucketTags, m.Installation, installation)
+	}
+	if m == nil || m.FirstSeq != b.first {
+		data, err := json.Marshal(marker{installation, b.first})
+		if err == nil {
+			_, err = cfg.JS.Publish(ctx, subjectOf(bus.BucketTags)+markerKey, data)
+		}
+		if err != nil {
+			return fmt.Errorf("marking bucket %s: %w", bus.BucketTags, err)
+		}
+	}
+	_, err = ChangeInstallation(ctx, cfg, func(have *Installation) error {
+		if end || have.TagsBucket == 0 {
+			have.TagsBucket = b.first
+		}
+		return nil
+	})
+	return err
+}
+
+// EndLoss says that all tags that were lost are there again, as far as anybody knows them: from now on names without a
+// record are new. It makes the bucket if it is missing.
+func EndLoss(ctx context.Context, cfg Config) error {
+	have, ok, err := ReadInstallation(ctx, cfg)
+	if err == nil && !ok {
+		err = fmt.Errorf("%w: this NATS account has no installation", allocator.ErrRefused)
+	}
+	var b tagsBucket
+	if err == nil {
+		b, err = openRecords(ctx, cfg)
+	}
+	if err != nil {
+		return err
+	}
+	return b.mark(ctx, cfg, have.ID, true)
+}
