@@ -235,7 +235,7 @@ func (w *simWorld) endFaults() {
 	w.mu.Unlock()
 	time.Sleep(10 * time.Second) // two polls, and what is late has come
 	for ctx, begun := w.ctx, time.Now(); ; time.Sleep(100 * time.Millisecond) {
-		_, err := w.nodes[0].run.a.Create(ctx, allocator.Tag{Name: simTrend, MaxID: 2, Step: 40})
+		_, err := w.nodes[0].run.a.Create(ctx, allocator.Tag{Name: simTrend, MaxID: 2, Step: 40}, 0)
 		s, loaded := w.records.Load(ctx, simTrend)
 		if loaded == nil && s.Revision != 0 && !s.Deleted {
 			break
