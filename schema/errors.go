@@ -32,7 +32,6 @@ const (
 	errReadOnlyTx   = 1792 // ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
 	errReadOnlyMode = 1836 // ER_READ_ONLY_MODE
 	errInnoReadOnly = 1874 // ER_INNODB_READ_ONLY
-	errStatements   = 1665 // ER_BINLOG_STMT_MODE_AND_ROW_ENGINE
 	errComputed     = 1906 // MariaDB's ER_WARNING_NON_DEFAULT_VALUE_FOR_GENERATED_COLUMN
 	errCommit       = 3101 // ER_TRANSACTION_ROLLBACK_DURING_COMMIT: Group Replication
 	errGenerated    = 3105 // MySQL's errComputed
@@ -62,13 +61,13 @@ func undone(err error) bool {
 
 // explain turns an error of the database into one of the allocator's, if it is
 // not one already.
-func (s *Store) explain(ctx context.Context, err error) error {
+func (d *Database) explain(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
 	for _, known := range []error{
 		allocator.ErrUnknownTag, allocator.ErrExists, allocator.ErrConflict, allocator.ErrExhausted,
-		allocator.ErrDamaged, allocator.ErrBadValue, allocator.ErrBadTag, allocator.ErrRegressed, allocator.ErrRefused, allocator.ErrUnavailable,
+		allocator.ErrDamaged, allocator.ErrBadValue, allocator.ErrBadTag, allocator.ErrRefused, allocator.ErrUnavailable,
 		allocator.ErrLocked,
 	} {
 		if errors.Is(err, known) {
@@ -77,14 +76,14 @@ func (s *Store) explain(ctx context.Context, err error) error {
 	}
 	switch number(err) {
 	case errOutOfRange, errTooLong, errBadText, errNoDefault:
-		return fmt.Errorf("%w: it does not fit the columns of %s: %w", allocator.ErrBadValue, s.cfg.Table, err)
+		return fmt.Errorf("%w: it does not fit the columns of %s: %w", allocator.ErrBadValue, d.cfg.Table, err)
 	case errOption, errReadOnlyTx, errReadOnlyMode, errInnoReadOnly:
 		err = fmt.Errorf("%w: %w", errReadOnly, err)
 	}
 	if !errors.Is(err, context.Canceled) {
 		// New connections may lead to a server that works. The old ones would stay with one that is gone,
 		// that is no longer the primary, or that left its cluster (1047, 1053, 3100).
-		s.renew()
+		d.renew()
 	}
 	what := "MySQL"
 	switch {
@@ -93,7 +92,7 @@ func (s *Store) explain(ctx context.Context, err error) error {
 	case errors.Is(err, mysql.ErrInvalidConn): // its own text says nothing
 		what = "the connection to MySQL broke, or nothing came from it in time"
 	}
-	return fmt.Errorf("%w: %s (%s): %w", allocator.ErrUnavailable, what, s.Name(), withAdvice(err))
+	return fmt.Errorf("%w: %s (%s): %w", allocator.ErrUnavailable, what, d.Name(), withAdvice(err))
 }
 
 // advice says what an operator does about errors that stay until then, by their numbers.
@@ -135,34 +134,34 @@ func withAdvice(err error) error {
 
 // explainChange is explain for a change of a tag: if the database forbids it to this
 // account, or for this tag, that is no outage.
-func (s *Store) explainChange(ctx context.Context, err error) error {
+func (d *Database) explainChange(ctx context.Context, err error) error {
 	switch number(err) {
 	case errDenied, errColumnDenied, errComputed, errGenerated, errCheckFailed, errConstraint:
 		return fmt.Errorf("%w: the database does not allow it: %w", allocator.ErrBadValue, err)
 	case errReferenced:
 		return fmt.Errorf("%w: another table refers to the tag: %w", allocator.ErrConflict, err)
 	}
-	return s.explain(ctx, err)
+	return d.explain(ctx, err)
 }
 
 // failed is lost for a statement about one tag. What the server has undone is no outage.
-func (s *Store) failed(ctx context.Context, tag string, err error) error {
+func (d *Database) failed(ctx context.Context, tag string, err error) error {
 	switch {
 	case number(err) == errLockWait:
 		return fmt.Errorf("%w: in MySQL a transaction holds the row of %s in %s, or the table (SHOW ENGINE INNODB STATUS names it): %w",
-			allocator.ErrLocked, tag, s.cfg.Table, err)
+			allocator.ErrLocked, tag, d.cfg.Table, err)
 	case undone(err):
 		return fmt.Errorf("%w: %w", allocator.ErrConflict, err)
 	}
-	return s.lost(ctx, err)
+	return d.lost(ctx, err)
 }
 
-// lost is explain for what the service needs: it also notes for [Store.Err] that the
+// lost is explain for what the service needs: it also notes for [Database.Err] that the
 // database is unavailable or was refused.
-func (s *Store) lost(ctx context.Context, err error) error {
-	err = s.explain(ctx, err)
-	if errors.Is(err, allocator.ErrRefused) || errors.Is(err, allocator.ErrUnavailable) && !errors.Is(s.Err(), allocator.ErrRefused) {
-		s.away.Store(&err)
+func (d *Database) lost(ctx context.Context, err error) error {
+	err = d.explain(ctx, err)
+	if errors.Is(err, allocator.ErrRefused) || errors.Is(err, allocator.ErrUnavailable) && !errors.Is(d.Err(), allocator.ErrRefused) {
+		d.away.Store(&err)
 	}
 	return err
 }
