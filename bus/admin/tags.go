@@ -84,7 +84,7 @@ type (
 		Quota   allocator.Quota    `json:"quota,omitzero"`
 		Paused  bool               `json:"paused,omitempty"`
 		Outlast allocator.Duration `json:"outlast,omitempty"` // "15m"
-		Limit   bus.ID                 `json:"limit,omitempty"`   // the largest ID
+		Limit   bus.ID             `json:"limit,omitempty"`   // the largest ID
 	}
 	// TagChange is the reply to a change of a tag: its new record, or its last one if it is deleted.
 	TagChange struct {
@@ -101,8 +101,16 @@ type (
 	// AdvanceRequest asks to move max_id of a tag above all that is known to be in use.
 	AdvanceRequest struct {
 		Tag     string   `json:"tag"`
-		MaxID   *bus.ID      `json:"max_id,omitempty"`  // at least so far
+		MaxID   *bus.ID  `json:"max_id,omitempty"`  // at least so far
 		Without []string `json:"without,omitempty"` // generators that need not be heard: what they know is lost
+	}
+	// EndLossRequest asks to end a loss of all tags.
+	EndLossRequest struct {
+		Without []string `json:"without,omitempty"` // generators that need not be heard: what they know is lost
+	}
+	// EndLossReply is the reply to an EndLossRequest.
+	EndLossReply struct {
+		Ended bool `json:"ended"` // false: no tags were lost
 	}
 	// TagCreate asks for a new tag; zero fields take their defaults.
 	TagCreate struct {
