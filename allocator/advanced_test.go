@@ -16,7 +16,7 @@ func TestAdvanced(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 10)
 		var r events
-		a := start(t, allocator.Config{Records: s, Notify: r.notify, MaxStep: 1})
+		a := start(t, allocator.Config{Records: unwatched{s}, Notify: r.notify, MaxStep: 1})
 		var c allocatortest.Checker
 		begin := time.Now()
 		first := s.Snapshot()
@@ -104,7 +104,9 @@ func TestBelowFrom(t *testing.T) {
 	for name, c := range map[string]struct{ seen, wait int64 }{"at it": {50, 0}, "one below": {51, 3}, "far below": {5000, 3}} {
 		inBubble(t, name, func(t *testing.T) {
 			grant := allocator.Grant{Range: allocator.Range{First: 50, Last: 59}, Step: 10}
-			a := start(t, allocator.Config{Records: nonsense{newStore(t, 10), grant}})
+			s := newStore(t, 10)
+			s.answer = &grant
+			a := start(t, allocator.Config{Records: s})
 			hear(a, "order", c.seen)
 			if c.wait == 0 {
 				ranges, err := a.Take(t.Context(), "order", 1)

@@ -1,7 +1,6 @@
 package allocator_test
 
 import (
-	"context"
 	"errors"
 	"math"
 	"slices"
@@ -12,17 +11,7 @@ import (
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 )
 
-// deaf is a store that reports nothing: neither changes nor records.
-type deaf struct{ *store }
-
-func (deaf) Watch(ctx context.Context, _ func(allocator.Tag)) error {
-	<-ctx.Done()
-	return ctx.Err()
-}
-
-func (deaf) Get(context.Context, string) (allocator.Tag, error) { return allocator.Tag{}, errAway }
-
-// TestMaxIDMoved: when Apply returns, no ID below the operator's max_id is
+// TestMaxIDMoved: when Push returns, no ID below the operator's max_id is
 // handed out.
 func TestMaxIDMoved(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -48,21 +37,21 @@ func TestMaxIDMoved(t *testing.T) {
 				synctest.Wait()
 			} else {
 				// No store moves so far back; the allocator obeys the record.
-				a.Apply(allocator.Tag{Name: "order", MaxID: 201, Step: 100, Floor: c.to})
+				a.Push(allocator.Stored{Tag: allocator.Tag{Name: "order", MaxID: 201, Step: 100, Floor: c.to}})
 			}
 			if got := left(a); got != c.left {
 				t.Errorf("%d IDs are in memory, want %d", got, c.left)
 			}
 			wantRanges(t, "the next", take(t, a, 1), allocator.Range{First: c.want, Last: c.want})
 			// An older record, late, changes nothing.
-			a.Apply(allocator.Tag{Name: "order", MaxID: 201, Step: 100, Floor: 3})
+			a.Push(allocator.Stored{Tag: allocator.Tag{Name: "order", MaxID: 201, Step: 100, Floor: 3}})
 			wantRanges(t, "the one after", take(t, a, 1), allocator.Range{First: c.want + 1, Last: c.want + 1})
 		})
 	}
 }
 
 // TestMaxIDMovedDuringRefill: a range below the new max_id that arrives after
-// Apply is dropped, also if an older record came in between.
+// it is dropped, also if an older record came in between.
 func TestMaxIDMovedDuringRefill(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 10)
@@ -74,7 +63,7 @@ func TestMaxIDMovedDuringRefill(t *testing.T) {
 		synctest.Wait() // 1-10 is reserved, the answer is on its way
 		s.move(1000)
 		synctest.Wait()
-		a.Apply(allocator.Tag{Name: "order", MaxID: 11, Step: 10, Floor: 3})
+		a.Push(allocator.Stored{Tag: allocator.Tag{Name: "order", MaxID: 11, Step: 10, Floor: 3}})
 		close(gate)
 		ranges, err := w.Wait(t.Context())
 		if err != nil {
@@ -114,7 +103,7 @@ func TestDeleted(t *testing.T) {
 			c.Add(ranges...)
 			// The tombstone, seen late, drops nothing of the new tag.
 			held := left(a)
-			a.Apply(tomb)
+			a.Push(tomb)
 			if got := left(a); got != held {
 				t.Errorf("an old tombstone dropped %d IDs", held-got)
 			}

@@ -105,10 +105,9 @@ func TestTakeAcrossSegments(t *testing.T) {
 		wantRanges(t, "Take(150)", take(t, a, 150), allocator.Range{First: 11, Last: 160})
 
 		// Another generator took the range between: two runs.
-		if _, err := s.Memory.Reserve(t.Context(), "order", 1000, 1); err != nil {
-			t.Fatal(err)
-		}
+		s.claim("order", 1000)
 		take(t, a, 200) // 161-200 and what was loaded at 10 % of the second
+		time.Sleep(time.Second)
 		v := a.Views(allocator.Query{Prefix: "order", Limit: 1})[0]
 		if len(v.Segments) != 2 || v.Segments[0].Last+1 == v.Segments[1].First {
 			t.Fatalf("segments %+v, want two that do not follow each other", v.Segments)

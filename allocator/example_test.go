@@ -12,13 +12,12 @@ import (
 
 func ExampleAllocator_Take() {
 	ctx, cancel := context.WithCancel(context.Background())
-	store := allocatortest.NewMemory() // in earnest, one that lasts
-	if _, err := store.Create(ctx, allocator.Tag{Name: "order", MaxID: 1, Step: 1000}); err != nil {
-		log.Fatal(err)
-	}
-	a := allocator.New(allocator.Config{Records: store})
+	a := allocator.New(allocator.Config{Records: allocatortest.NewMemoryRecords()}) // in earnest, some that last
 	var running sync.WaitGroup
 	running.Go(func() { a.Run(ctx) })
+	if _, err := a.Create(ctx, allocator.Tag{Name: "order", MaxID: 1, Step: 1000}, 0); err != nil {
+		log.Fatal(err)
+	}
 
 	ids, err := a.Take(ctx, "order", 5)
 	if err != nil {

@@ -87,7 +87,7 @@ func TestFailingAfterRaise(t *testing.T) {
 		if f := a.Failing(); f.Tags != 1 || f.Dry != nil {
 			t.Fatalf("%+v; want one tag that fails and has IDs", f)
 		}
-		a.Raise("order", 1_000_000, allocator.Rules{})
+		a.Push(s.move(1_000_000))
 		if f := a.Failing(); f.Dry == nil {
 			t.Error("nothing is left in memory, and nobody knows")
 		}

@@ -8,14 +8,14 @@ import (
 
 // TestForgetGone: a buffer that a refill has dropped, and whose tag has another
 // by now, must not take that with it: it would go on with a refill of its own
-// that no Apply reaches.
+// that no Push reaches.
 func TestForgetGone(t *testing.T) {
 	a := New(Config{})
 	old, err := a.buffer("order")
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.drop(old, errors.New("deleted")) // between Apply's look-up of old and its forget
+	a.drop(old, errors.New("deleted")) // between a Push's look-up of old and its forget
 	b, err := a.buffer("order")
 	if err != nil || b == old {
 		t.Fatalf("buffer: %v, the old one: %v", err, b == old)
@@ -34,7 +34,7 @@ func TestForgetGone(t *testing.T) {
 // TestGoneIsLookedUpAgain: a request that finds the buffer of its tag evicted takes nothing from
 // it: the tag may have been raised meanwhile, in its next buffer.
 func TestGoneIsLookedUpAgain(t *testing.T) {
-	a := New(Config{Records: &counting{next: map[string]int64{"order": 1000}}})
+	a := newCounting(1001, Config{})
 	old, err := a.buffer("order")
 	if err != nil {
 		t.Fatal(err)
@@ -42,9 +42,10 @@ func TestGoneIsLookedUpAgain(t *testing.T) {
 	old.installLocked(Range{1, 100})
 	old.gone = true
 	time.AfterFunc(20*time.Millisecond, func() { // the map follows, so that the request ends
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		delete(a.buffers, "order")
+		s := a.shard("order")
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.buffers, "order")
 	})
 	ranges, err := a.Take(t.Context(), "order", 1)
 	if err != nil || ranges[0].First <= 1000 {

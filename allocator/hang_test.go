@@ -18,7 +18,7 @@ import (
 
 // hangingFile is a file whose writes hang while the gate is closed.
 type hangingFile struct {
-	markFile
+	writeSyncer
 	mu   sync.Mutex
 	gate chan struct{}
 }
@@ -38,38 +38,45 @@ func (f *hangingFile) Write(p []byte) (int, error) {
 	if gate != nil {
 		<-gate
 	}
-	return f.markFile.Write(p)
+	return f.writeSyncer.Write(p)
 }
 
 // openHanging opens marks whose file can be made to hang.
-func openHanging(t *testing.T) (*Marks, *hangingFile) {
+func openHanging(t *testing.T) (*Index, *hangingFile) {
 	t.Helper()
-	m, err := OpenMarks(filepath.Join(t.TempDir(), "marks"))
+	m, err := OpenIndex(filepath.Join(t.TempDir(), "marks"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &hangingFile{markFile: m.file}
-	m.file = f
+	f := &hangingFile{writeSyncer: m.file.file}
+	m.file.file = f
 	return m, f
 }
 
-// counting is a store in which every tag has as many IDs as are asked for.
+// counting are records in which every tag has as many IDs as are asked for.
 type counting struct {
-	Store
+	Records
 	mu   sync.Mutex
 	next map[string]int64
 }
 
-func (s *counting) Reserve(_ context.Context, tag string, n, _ int64) (Grant, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n = max(n, 10)
-	first := s.next[tag] + 1
-	s.next[tag] += n
-	return Grant{Range: Range{first, first + n - 1}, Step: 10}, nil
+// newCounting returns an allocator of which every tag has IDs from first on.
+func newCounting(first int64, cfg Config) *Allocator {
+	s := &counting{next: make(map[string]int64)}
+	cfg.Records = s
+	a := New(cfg)
+	a.reserveIDs = func(_ context.Context, tag string, want ask, _ int64) (Grant, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		n := max(want.n, 10)
+		first := max(s.next[tag], first)
+		s.next[tag] = first + n
+		return Grant{Range: Range{first, first + n - 1}, Step: 10}, nil
+	}
+	return a
 }
 
-func (s *counting) Watch(ctx context.Context, _ func(Tag)) error {
+func (s *counting) Watch(ctx context.Context, _ func(Update)) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
@@ -80,7 +87,7 @@ func TestDiskHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, f := openHanging(t)
 		var log bytes.Buffer
-		a := New(Config{Records: &counting{next: make(map[string]int64)}, Marks: m, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		a := newCounting(1, Config{Index: m, Log: slog.New(slog.NewTextHandler(&log, nil))})
 		ctx, cancel := context.WithCancel(t.Context())
 		var run sync.WaitGroup
 		run.Go(func() { a.Run(ctx) })
@@ -116,7 +123,7 @@ func TestDiskHangs(t *testing.T) {
 		if !strings.Contains(log.String(), "written again") {
 			t.Errorf("the log is\n%s", log.String())
 		}
-		kept, err := readLines(m.path)
+		kept, err := readLines(m.file.path)
 		if err != nil || len(kept) != 300 || kept["tag7"] != m.End("tag7") {
 			t.Errorf("the file has %d marks, %d of tag7; want 300, %d", len(kept), kept["tag7"], m.End("tag7"))
 		}
@@ -142,7 +149,7 @@ func TestMarkIsWrittenBeforeItsRange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, f := openHanging(t)
 		defer m.Close()
-		a := New(Config{Records: &counting{next: make(map[string]int64)}, Marks: m, Log: slog.New(slog.DiscardHandler)})
+		a := newCounting(1, Config{Index: m, Log: slog.New(slog.DiscardHandler)})
 		open := f.shut()
 		_, w, err := a.Request(nil, "order", 1)
 		if err != nil {
@@ -158,7 +165,7 @@ func TestMarkIsWrittenBeforeItsRange(t *testing.T) {
 		if _, err := w.Wait(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if kept, err := readLines(m.path); err != nil || kept["order"] < 11 {
+		if kept, err := readLines(m.file.path); err != nil || kept["order"] < 11 {
 			t.Errorf("the file has %v, %v", kept, err)
 		}
 	})
@@ -172,17 +179,17 @@ func TestFullDiskIsMadeUpFor(t *testing.T) {
 func testFullDisk(t *testing.T) {
 	m, f := openHanging(t)
 	full := errors.New("full")
-	m.file = failing{f, full}
+	m.file.file = failing{f, full}
 	for i := range 2*maxLines + 10 {
 		if err := m.Record(fmt.Sprint("tag", i), 7); !errors.Is(err, full) {
 			t.Fatalf("Record on a full disk: %v", err)
 		}
 	}
-	m.file = f
+	m.file.file = f
 	if err := m.Record("order", 8); err != nil {
 		t.Error(err)
 	}
-	kept, err := readLines(m.path)
+	kept, err := readLines(m.file.path)
 	if err != nil || len(kept) != 2*maxLines+11 || kept["tag0"] != 7 || kept["order"] != 8 {
 		t.Errorf("the file has %d marks, %v", len(kept), err)
 	}
@@ -192,7 +199,7 @@ func testFullDisk(t *testing.T) {
 }
 
 type failing struct {
-	markFile
+	writeSyncer
 	err error
 }
 

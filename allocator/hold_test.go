@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/allocator/allocatortest"
 )
 
 // TestHold: an operator's write keeps the claims of a strict tag back until it has ended, or for a time at most. Other tags go on.
@@ -19,12 +18,8 @@ func TestHold(t *testing.T) {
 		"time is up": {want: time.Second},
 	} {
 		inBubble(t, name, func(t *testing.T) {
-			s := allocatortest.NewMemory()
-			for _, tag := range []allocator.Tag{{Name: "invoice", MaxID: 1, Order: allocator.Strict}, {Name: "order", MaxID: 1, Step: 10}} {
-				if _, err := s.Create(t.Context(), tag); err != nil {
-					t.Fatal(err)
-				}
-			}
+			s := newStore(t, 10)
+			s.createTag(strictTag("invoice"))
 			a := start(t, allocator.Config{Records: s})
 			take := func(tag string) (took time.Duration) {
 				t.Helper()

@@ -231,12 +231,13 @@ func (x *Index) recent(since time.Time) []string {
 	})
 }
 
-// polled notes that a reading of the database had the row of a tag, or its mark, and returns the entry.
+// polled notes that a reading of the database had the row of a tag, or only its mark, and returns the entry. For a tag in trend order
+// that is not deleted, a mark is not enough: its row is gone.
 func (x *Index) polled(tag string, round uint8, row bool) indexed {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	e, known := x.of[tag]
-	if known {
+	if known && (row || e.deleted || e.kind != indexedTrend) {
 		e.poll = round
 		x.of[tag] = e
 	}

@@ -2,13 +2,11 @@ package allocator_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/allocator/allocatortest"
 )
 
 // TestLimit: the largest ID is handed out, and none above it, until an operator raises the limit.
@@ -53,7 +51,7 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// TestLimitCutsMemory: when Apply returns, no ID above the limit is handed out of memory.
+// TestLimitCutsMemory: when Push returns, no ID above the limit is handed out of memory.
 func TestLimitCutsMemory(t *testing.T) {
 	for name, c := range map[string]struct {
 		limit string
@@ -72,7 +70,7 @@ func TestLimitCutsMemory(t *testing.T) {
 			s := newStore(t, 100)
 			a := start(t, allocator.Config{Records: unwatched{s}})
 			take(t, a, 10) // 11 to 200 are in memory
-			a.Apply(s.rule(`{"limit":"` + c.limit + `"}`))
+			a.Push(s.rule(`{"limit":"` + c.limit + `"}`))
 			if n := left(a); n != max(c.last-10, 0) {
 				t.Errorf("%d IDs are in memory", n)
 			}
@@ -86,7 +84,7 @@ func TestLimitCutsMemory(t *testing.T) {
 			if err := a.CheckTroubles(); err != nil {
 				t.Error(err)
 			}
-			a.Raise("order", 0, s.rule(`{"limit":"300"}`).Rules)
+			a.Push(s.rule(`{"limit":"300"}`))
 			wantRanges(t, "a higher limit", take(t, a, 1), allocator.Range{First: 201, Last: 201})
 		})
 	}
@@ -100,7 +98,7 @@ func TestLimitCutsAClaim(t *testing.T) {
 		answer := make(chan struct{})
 		s.onReserved(func(string, allocator.Range) error { <-answer; return nil })
 		two := request(t, a, 2)
-		a.Apply(s.rule(`{"limit":"11"}`))
+		a.Push(s.rule(`{"limit":"11"}`))
 		close(answer)
 		two.refused(t, allocator.ErrExhausted)
 	})
@@ -116,16 +114,14 @@ func TestLimitRaisedMeanwhile(t *testing.T) {
 			}
 			a := start(t, allocator.Config{Records: unwatched{s}})
 			take(t, a, 10)
-			a.Apply(s.rule(`{"limit":"10"}`))
+			a.Push(s.rule(`{"limit":"10"}`))
 			raised := false
-			s.onReserve(func(_ context.Context, _ string, n int64) error {
-				switch {
-				case raised:
+			s.onReserve(func(context.Context, string, int64) error {
+				if raised {
 					return nil
-				case n == 1: // no step was left, and now the last ID is asked for
-					raised = true
-					a.Apply(s.rule(`{"limit":"100"}`))
 				}
+				raised = true
+				a.Push(s.rule(`{"limit":"100"}`))
 				return allocator.ErrExhausted
 			})
 			take(t, a, 1)
@@ -133,18 +129,15 @@ func TestLimitRaisedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestOutlast: the step grows until a segment lasts as long as the tag says, or else the configuration, up to the tag's max_step or
-// else that of the configuration.
+// TestOutlast: the step grows until a segment lasts as long as the tag says, or else the configuration, up to the configured step.
 func TestOutlast(t *testing.T) {
 	for name, c := range map[string]struct {
 		rules       string
 		least, most int64 // step, after hours at 10 IDs a second
 	}{
-		"as configured":                      {`{}`, 300, 2400},
-		"the tag's own":                      {`{"outlast":"16m"}`, 10_000, 10_000},
-		"shorter than configured":            {`{"outlast":"10s"}`, 50, 400},
-		"the tag's max_step":                 {`{"outlast":"16m","max_step":3000}`, 3000, 3000},
-		"a max_step above the configuration": {`{"outlast":"1h","max_step":20000}`, 20_000, 20_000},
+		"as configured":           {`{}`, 300, 2400},
+		"the tag's own":           {`{"outlast":"16m"}`, 10_000, 10_000},
+		"shorter than configured": {`{"outlast":"10s"}`, 50, 400},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			s := newStore(t, 10)
@@ -158,63 +151,5 @@ func TestOutlast(t *testing.T) {
 				t.Errorf("the step is %d, want %d to %d", got, c.least, c.most)
 			}
 		})
-	}
-}
-
-// TestClaimsUnderRules: with a database the rules stand in the ledger. No claim goes beyond the limit, and none is made while the tag
-// is paused, whatever the database says.
-func TestClaimsUnderRules(t *testing.T) {
-	rows, ledger := allocatortest.NewMemory(), allocatortest.NewMemoryLedger()
-	s := allocator.WithLedger(rows, ledger, allocator.NewMarks(), "one")
-	createTag(t, s, allocator.Tag{Name: "order", MaxID: 1, Step: 10})
-	change := func(text string) {
-		t.Helper()
-		if _, err := s.Update(t.Context(), "order", allocator.Change{RulesChange: changeOf(t, text)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	end := func() int64 {
-		t.Helper()
-		e, err := ledger.Read(t.Context(), "order")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return e.End
-	}
-	change(`{"limit":"15"}`)
-	for _, want := range []allocator.Range{{First: 1, Last: 10}, {First: 11, Last: 15}} {
-		g, err := s.Reserve(t.Context(), "order", 1, end())
-		if err != nil || g.Range != want || end() != want.Last+1 {
-			t.Fatalf("%v, %v, want %v; the ledger ends at %d", g.Range, err, want, end())
-		}
-	}
-	if g, err := s.Reserve(t.Context(), "order", 1, end()); !errors.Is(err, allocator.ErrExhausted) || end() != 16 {
-		t.Errorf("above the limit: %v, %v; the ledger ends at %d", g, err, end())
-	}
-	change(`{"limit":"0","paused":true}`)
-	if g, err := s.Reserve(t.Context(), "order", 1, end()); !errors.Is(err, allocator.ErrPaused) || end() != 16 {
-		t.Errorf("paused: %v, %v; the ledger ends at %d", g, err, end())
-	}
-}
-
-// TestClaimAfterTheLimit: a claim begins with the record that it knows. If another generator has ended the limit meanwhile, the whole range
-// is claimed: the store has reserved it, and the rest would be lost.
-func TestClaimAfterTheLimit(t *testing.T) {
-	rows, ledger := allocatortest.NewMemory(), allocatortest.NewMemoryLedger()
-	one := allocator.WithLedger(rows, ledger, allocator.NewMarks(), "one")
-	two := allocator.WithLedger(rows, ledger, allocator.NewMarks(), "two")
-	createTag(t, one, allocator.Tag{Name: "order", MaxID: 1, Step: 10})
-	limit := func(by allocator.Store, at string) {
-		t.Helper()
-		if _, err := by.Update(t.Context(), "order", allocator.Change{RulesChange: changeOf(t, `{"limit":"`+at+`"}`)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	limit(one, "15")
-	for _, want := range []allocator.Range{{First: 1, Last: 10}, {First: 11, Last: 20}} {
-		if g, err := one.Reserve(t.Context(), "order", 1, want.First); err != nil || g.Range != want {
-			t.Errorf("%v, %v, want %v", g, err, want)
-		}
-		limit(two, "0")
 	}
 }

@@ -14,16 +14,16 @@ import (
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
-func openMarks(t *testing.T, path string) *allocator.Marks {
+func openMarks(t *testing.T, path string) *allocator.Index {
 	t.Helper()
-	m, err := allocator.OpenMarks(path)
+	m, err := allocator.OpenIndex(path)
 	if err != nil {
 		t.Fatalf("OpenMarks: %v", err)
 	}
 	return m
 }
 
-func record(t *testing.T, m *allocator.Marks, tag string, end int64) {
+func record(t *testing.T, m *allocator.Index, tag string, end int64) {
 	t.Helper()
 	var err error
 	testkit.Eventually(t, "the disk", func() bool { // a slow machine looks like a disk that hangs
@@ -35,7 +35,7 @@ func record(t *testing.T, m *allocator.Marks, tag string, end int64) {
 	}
 }
 
-func wantMarks(t *testing.T, m *allocator.Marks, want map[string]int64) {
+func wantMarks(t *testing.T, m *allocator.Index, want map[string]int64) {
 	t.Helper()
 	for tag, end := range want {
 		if got := m.End(tag); got != end {
@@ -149,7 +149,7 @@ func TestMarksCompaction(t *testing.T) {
 }
 
 // openCopy opens a copy of the file: opening it writes it anew.
-func openCopy(t *testing.T, path string) *allocator.Marks {
+func openCopy(t *testing.T, path string) *allocator.Index {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -197,7 +197,7 @@ func TestMarksUnwritable(t *testing.T) {
 		"itself a folder":  dir,
 		"links to another": link,
 	} {
-		if m, err := allocator.OpenMarks(path); err == nil {
+		if m, err := allocator.OpenIndex(path); err == nil {
 			m.Close()
 			t.Errorf("%s: opened", name)
 		}

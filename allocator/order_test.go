@@ -5,26 +5,22 @@ import (
 	"testing/synctest"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/allocator/allocatortest"
 )
 
 // TestOrderOutlivesTheBuffer: the answer with IDs of a strict tag is sent after the claim, and says the order also if
 // the tag has left memory meanwhile. Otherwise a client would take the tag for one of trend order, and keep IDs.
 func TestOrderOutlivesTheBuffer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		m := allocatortest.NewMemory()
-		invoice, err := m.Create(t.Context(), allocator.Tag{Name: "invoice", MaxID: 1, Order: allocator.Strict})
-		if err != nil {
-			t.Fatal(err)
-		}
-		a := start(t, allocator.Config{Records: m})
+		s := newStore(t, 10)
+		invoice := s.createTag(strictTag("invoice"))
+		a := start(t, allocator.Config{Records: s})
 		ranges, err := a.Take(t.Context(), "invoice", 3)
 		if err != nil || len(ranges) != 1 || a.Order("invoice") != allocator.Strict {
 			t.Fatalf("%v, %v", ranges, err)
 		}
 		synctest.Wait() // a claim that is under way keeps its tag in memory
 		invoice.MaxID, invoice.Deleted = 4, true
-		a.Apply(invoice)
+		a.Push(invoice)
 		if a.Tags() != 0 {
 			t.Fatal("the tag is still in memory")
 		}

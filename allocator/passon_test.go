@@ -15,9 +15,7 @@ import (
 func TestPassedOnOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 10)
-		if _, err := s.Create(t.Context(), allocator.Tag{Name: "invoice", MaxID: 1, Order: allocator.Strict}); err != nil {
-			t.Fatal(err)
-		}
+		s.createTag(strictTag("invoice"))
 		next := int64(1000)
 		passed := func(_ context.Context, node, tag string, n int64) (allocator.Range, error) {
 			if node != "winner" || tag != "invoice" {
@@ -31,7 +29,7 @@ func TestPassedOnOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.onReserve(func(context.Context, string, int64) error {
-			return &allocator.OvertakenError{Tag: "invoice", Node: "winner"}
+			return &allocator.OvertakenError{Tag: "invoice", Run: "winner"}
 		})
 		ofPeer, err := a.RequestForPeer("invoice", 5)
 		if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 )
 
-// TestPause: when Apply returns, a paused tag hands out nothing, refuses the requests that wait, and reserves nothing. Resumed, it
+// TestPause: when Push returns, a paused tag hands out nothing, refuses the requests that wait, and reserves nothing. Resumed, it
 // goes on with the IDs in memory.
 func TestPause(t *testing.T) {
 	for _, order := range []allocator.Order{allocator.Trend, allocator.Strict} {
@@ -23,7 +23,7 @@ func TestPause(t *testing.T) {
 			gate := s.gated()
 			waiting := request(t, a, 1000)
 			paused := s.rule(`{"paused":true}`)
-			a.Apply(paused)
+			a.Push(paused)
 			waiting.refused(t, allocator.ErrPaused)
 			refused(t, a, 1, allocator.ErrPaused, 0)
 			if v := a.Views(allocator.Query{Limit: 1}); v[0].State != allocator.StatePaused {
@@ -46,12 +46,12 @@ func TestPause(t *testing.T) {
 			if got := s.maxID(); got != paused.MaxID {
 				t.Errorf("%v order: max_id moved from %d to %d while the tag was paused", order, paused.MaxID, got)
 			}
-			a.Apply(s.rule(`{"paused":false}`))
+			a.Push(s.rule(`{"paused":false}`))
 			if n := left(a); n != memory {
 				t.Errorf("%v order: %d IDs in memory when the tag goes on, %d before", order, n, memory)
 			}
 			wantRanges(t, "the next ID", take(t, a, 1), allocator.Range{First: 11, Last: 11})
-			a.Apply(paused) // late
+			a.Push(paused) // late
 			take(t, a, 1)
 		})
 	}
@@ -65,7 +65,7 @@ func TestPausedByAnOldRecord(t *testing.T) {
 		a := start(t, allocator.Config{Records: unwatched{s}})
 		take(t, a, 1)
 		old := s.rule(`{"paused":true}`)
-		a.Apply(s.rule(`{"paused":false}`))
+		a.Push(s.rule(`{"paused":false}`))
 		s.onReserve(func(context.Context, string, int64) error { return &allocator.PausedError{Rules: old.Rules} })
 		waiting := request(t, a, 1000)
 		time.Sleep(time.Second)
@@ -98,7 +98,7 @@ func TestPausedWhileTheStoreIsAway(t *testing.T) {
 			if a.Failing().Store == nil {
 				t.Fatal("the store is not known to fail")
 			}
-			a.Apply(s.rule(`{"paused":true}`))
+			a.Push(s.rule(`{"paused":true}`))
 			time.Sleep(20 * time.Second)
 			if f := a.Failing(); f.Store != nil || f.Tags != 0 {
 				t.Errorf("%v order: a paused tag fails: %+v", order, f)
@@ -106,7 +106,7 @@ func TestPausedWhileTheStoreIsAway(t *testing.T) {
 			r.wantEpisodes(t, "refill_failed", 1, 1)
 			r.wantEpisodes(t, "starved", 1, 1)
 			s.back()
-			a.Apply(s.rule(`{"paused":false}`))
+			a.Push(s.rule(`{"paused":false}`))
 			take(t, a, 1000)
 			if err := a.CheckTroubles(); err != nil {
 				t.Error(err)

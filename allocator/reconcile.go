@@ -58,7 +58,9 @@ func (a *Allocator) reconcile(u Update, pushed bool) {
 		a.cfg.Notify(Recovered{s.Name, "damaged"})
 	}
 	was := a.cfg.Index.note(s, u.First)
-	a.claims.note(s)
+	if a.shard(s.Name).get(s.Name) != nil { // else nothing is claimed here soon, and a start brings a million records
+		a.claims.note(s)
+	}
 	if s.Last.Run != a.cfg.Run && s.Last.First > 0 {
 		a.overlap(s.Name, Range{s.Last.First, s.Last.Last})
 	}

@@ -19,7 +19,7 @@ import (
 func TestStepChanged(t *testing.T) {
 	for name, c := range map[string]struct {
 		step  int64
-		apply bool // Apply is called
+		apply bool // Push is called
 		while bool // while a refill is under way
 	}{
 		"smaller":                     {50, true, false},
@@ -49,14 +49,14 @@ func TestStepChanged(t *testing.T) {
 				for calls := len(s.reserves()); len(s.reserves()) == calls; {
 					take(t, a, 1)
 				}
-				a.Apply(s.restep(c.step))
+				a.Push(s.restep(c.step))
 				gate <- struct{}{}
 				synctest.Wait()
 				s.back()
 			} else {
 				tag := s.restep(c.step)
 				if c.apply {
-					a.Apply(tag)
+					a.Push(tag)
 				} else {
 					next() // its size was decided before
 				}
@@ -77,10 +77,10 @@ func TestStepChanged(t *testing.T) {
 	}
 }
 
-// unwatched is a store whose changes are not seen unless Apply is called.
-type unwatched struct{ allocator.Store }
+// unwatched is a store whose changes are not seen unless Push is called.
+type unwatched struct{ *store }
 
-func (unwatched) Watch(ctx context.Context, _ func(allocator.Tag)) error {
+func (unwatched) Watch(ctx context.Context, _ func(allocator.Update)) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
@@ -254,22 +254,14 @@ func TestNonsense(t *testing.T) {
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			s := newStore(t, 10)
-			a := start(t, allocator.Config{Records: nonsense{s, g}})
+			s.answer = &g
+			a := start(t, allocator.Config{Records: s})
 			refused(t, a, 1, allocator.ErrUnavailable, 3*time.Second)
 			if got := left(a); got != 0 {
 				t.Errorf("%d IDs are in memory", got)
 			}
 		})
 	}
-}
-
-type nonsense struct {
-	*store
-	grant allocator.Grant
-}
-
-func (n nonsense) Reserve(context.Context, string, int64, int64) (allocator.Grant, error) {
-	return n.grant, nil
 }
 
 // TestWatchBreaks: it is begun again.
@@ -297,7 +289,7 @@ type breaking struct {
 	whole   atomic.Bool
 }
 
-func (s *breaking) Watch(ctx context.Context, f func(allocator.Tag)) error {
+func (s *breaking) Watch(ctx context.Context, f func(allocator.Update)) error {
 	s.watches.Add(1)
 	if s.whole.Load() {
 		return s.store.Watch(ctx, f)

@@ -6,8 +6,6 @@ import (
 	"math"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/leafbus/leafbus/allocator"
 )
@@ -22,7 +20,7 @@ func changeOf(tb testing.TB, text string) (c allocator.RulesChange) {
 }
 
 // rule changes the rules of "order" in the store. No generator hears of it before the watch.
-func (s *store) rule(text string) allocator.Tag {
+func (s *store) rule(text string) allocator.Stored {
 	s.tb.Helper()
 	return s.change(allocator.Change{RulesChange: changeOf(s.tb, text)})
 }
@@ -37,14 +35,12 @@ func TestRulesWith(t *testing.T) {
 		{`{"paused":true}`, `{"paused":false}`, `{}`},
 		{`{}`, `{"outlast":"1s"}`, `{"outlast":"1s"}`},
 		{`{}`, `{"outlast":"168h0m0s"}`, `{"outlast":"168h"}`},
-		{`{"outlast":"90m"}`, `{"max_step":1}`, `{"outlast":"1h30m","max_step":1}`},
+		{`{"outlast":"90m"}`, `{"paused":true}`, `{"paused":true,"outlast":"1h30m"}`},
 		{`{"outlast":"1h"}`, `{"outlast":"0s"}`, `{}`},
-		{`{"max_step":7}`, `{"max_step":0}`, `{}`},
 		{`{}`, `{"limit":"9223372036854775806"}`, `{"limit":"9223372036854775806"}`},
 		{`{}`, `{"limit":2147483647}`, `{"limit":"2147483647"}`},
 		{`{"limit":"5"}`, `{"limit":"0"}`, `{}`},
 	} {
-		before := time.Now().UnixMilli()
 		was, err := allocator.Rules{}.With(changeOf(t, c.from))
 		if err != nil {
 			t.Errorf("%s: %v", c.from, err)
@@ -58,8 +54,8 @@ func TestRulesWith(t *testing.T) {
 			if is != was {
 				t.Errorf("nothing was changed, and %+v became %+v", was, is)
 			}
-		case is.Version <= was.Version || is.Version < before:
-			t.Errorf("%s, then %s: the version is %d after %d, at %d", c.from, c.change, is.Version, was.Version, before)
+		case is.Version != was.Version+1:
+			t.Errorf("%s, then %s: the version is %d after %d", c.from, c.change, is.Version, was.Version)
 		}
 		is.Version = 0
 		if got, err := json.Marshal(is); err != nil || string(got) != c.want {
@@ -68,30 +64,14 @@ func TestRulesWith(t *testing.T) {
 	}
 }
 
-// TestRulesVersions: a later change wins, also if the clock went back or both came in the same millisecond.
-func TestRulesVersions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var r allocator.Rules
-		for range 3 { // in the same moment
-			next, err := r.With(changeOf(t, `{"paused":true}`))
-			if err != nil || next.Version <= r.Version {
-				t.Errorf("version %d after %d, %v", next.Version, r.Version, err)
-			}
-			r = next
-		}
-		r.Version = time.Now().Add(time.Hour).UnixMilli() // by a clock that was ahead
-		next, err := r.With(changeOf(t, `{"paused":false}`))
-		if err != nil || next.Version != r.Version+1 {
-			t.Errorf("version %d after %d, %v", next.Version, r.Version, err)
-		}
-		// A tag that is created again has no rules, and generators that remember the old ones must learn that.
-		if got, want := (allocator.Rules{}).After(next), (allocator.Rules{Version: next.Version + 1}); got != want {
-			t.Errorf("created again: %+v, want %+v", got, want)
-		}
-		if got := (allocator.Rules{}).After(allocator.Rules{}); got != (allocator.Rules{}) {
-			t.Errorf("created again without rules: %+v", got)
-		}
-	})
+// TestRulesAfter: a tag that is created again has no rules, and generators that remember the old ones must learn that.
+func TestRulesAfter(t *testing.T) {
+	if got, want := (allocator.Rules{}).After(allocator.Rules{Version: 7, Paused: true}), (allocator.Rules{Version: 8}); got != want {
+		t.Errorf("created again: %+v, want %+v", got, want)
+	}
+	if got := (allocator.Rules{}).After(allocator.Rules{}); got != (allocator.Rules{}) {
+		t.Errorf("created again without rules: %+v", got)
+	}
 }
 
 func TestRulesRefused(t *testing.T) {
@@ -105,29 +85,19 @@ func TestRulesRefused(t *testing.T) {
 		{trend, `{"quota":{"per_second":1,"burst":-1}}`, "quota"}, {trend, `{"quota":{"per_second":1,"burst":1099511627777}}`, "quota"},
 		{trend, `{"quota":{"burst":5}}`, "quota"},
 		{trend, `{"outlast":"999ms"}`, "outlast"}, {trend, `{"outlast":"-1h"}`, "outlast"}, {trend, `{"outlast":"168h0m1s"}`, "outlast"},
-		{trend, `{"max_step":-1}`, "max_step"}, {trend, `{"max_step":1099511627777}`, "max_step"}, {trend, `{"max_step":99}`, "the step 100"},
 		{trend, `{"limit":-1}`, "limit"}, {trend, `{"limit":"9223372036854775807"}`, "limit"},
-		{strict, `{"outlast":"1m"}`, "strict"}, {strict, `{"max_step":5}`, "strict"},
+		{strict, `{"outlast":"1m"}`, "strict"},
 	} {
 		got, err := c.tag.With(allocator.Change{RulesChange: changeOf(t, c.change)})
 		if !errors.Is(err, allocator.ErrBadValue) || !strings.Contains(err.Error(), c.want) || got.Rules != (allocator.Rules{}) {
 			t.Errorf("%s: %+v, error %v, which should be about %s", c.change, got.Rules, err, c.want)
 		}
-		if _, err := allocator.NewRules(changeOf(t, c.change), c.tag.Order, c.tag.Step); !errors.Is(err, allocator.ErrBadValue) {
+		if _, err := allocator.NewRules(changeOf(t, c.change), c.tag.Order); !errors.Is(err, allocator.ErrBadValue) {
 			t.Errorf("%s of a new tag: %v", c.change, err)
 		}
 	}
 	if _, err := strict.With(allocator.Change{RulesChange: changeOf(t, `{"quota":{"per_second":5},"paused":true,"limit":"9"}`)}); err != nil {
 		t.Errorf("a strict tag: %v", err)
-	}
-	// SQL may set a step above max_step. That keeps nobody from pausing the tag.
-	trend.MaxStep = 50
-	if _, err := trend.With(allocator.Change{RulesChange: changeOf(t, `{"paused":true}`)}); err != nil {
-		t.Errorf("a pause of a tag with the step 100 and max_step 50: %v", err)
-	}
-	step := int64(51)
-	if _, err := trend.With(allocator.Change{Step: &step}); !errors.Is(err, allocator.ErrBadValue) {
-		t.Errorf("the step 51 with max_step 50: %v", err)
 	}
 }
 
@@ -148,7 +118,7 @@ func TestEndingAt80Percent(t *testing.T) {
 
 // FuzzRulesChange: what can be read and is accepted is a record that reads as the same rules.
 func FuzzRulesChange(f *testing.F) {
-	for _, text := range []string{`{}`, `{"quota":{"per_second":5,"burst":9},"paused":true,"outlast":"1h0m1s","max_step":5,"limit":"7"}`,
+	for _, text := range []string{`{}`, `{"quota":{"per_second":5,"burst":9},"paused":true,"outlast":"1h0m1s","limit":"7"}`,
 		`{"limit":7}`, `{"limit":"+7"}`, `{"limit":1e3}`, `{"limit":"\u0031"}`, `{"limit":"}`, `{"limit":null,"quota":null}`, `{"outlast":"10ns"}`, `{"outlast":"2h3s"}`} {
 		f.Add([]byte(text))
 	}
@@ -165,7 +135,7 @@ func FuzzRulesChange(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if r.Limit < 0 || r.MaxStep < 0 || r.Outlast < 0 || r.Quota.PerSecond > 0 != (r.Quota.Burst > 0) || r.Left(1) < 1 {
+		if r.Limit < 0 || r.Outlast < 0 || r.Quota.PerSecond > 0 != (r.Quota.Burst > 0) || r.Left(1) < 1 {
 			t.Errorf("%s makes %+v", data, r)
 		}
 		record, err := json.Marshal(r)

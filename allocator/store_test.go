@@ -24,6 +24,7 @@ type store struct {
 
 	mu     sync.Mutex
 	before func(ctx context.Context, tag string, n int64) error // of each reservation
+	answer *allocator.Grant                                     // of each; nil: what is claimed
 	after  func(tag string, r allocator.Range) error            // of each that was done
 	calls  []call
 	busy   map[string]bool
@@ -67,30 +68,49 @@ func heard(a *allocator.Allocator, tag string, r allocator.Range) {
 // write lets f make the record of a tag out of what there is.
 func (s *store) write(tag string, f func(allocator.Stored) (allocator.Tag, error)) allocator.Stored {
 	s.tb.Helper()
+	return write(s.tb, s.MemoryRecords, tag, f)
+}
+
+func write(
+	tb testing.TB, m *allocatortest.MemoryRecords, tag string, f func(allocator.Stored) (allocator.Tag, error),
+) allocator.Stored {
+	tb.Helper()
 	for {
-		old, err := s.Load(s.tb.Context(), tag)
+		old, err := m.Load(tb.Context(), tag)
 		if err != nil {
-			s.tb.Fatalf("Load(%s): %v", tag, err)
+			tb.Fatalf("Load(%s): %v", tag, err)
 		}
 		t, err := f(old)
 		if err != nil {
-			s.tb.Fatalf("changing %s: %v", tag, err)
+			tb.Fatalf("changing %s: %v", tag, err)
 		}
-		revision, err := s.Swap(s.tb.Context(), t, old.Revision)
+		revision, err := m.Swap(tb.Context(), t, old.Revision)
 		if err == nil {
 			return allocator.Stored{Tag: t, Revision: revision}
 		}
 		if !errors.Is(err, allocator.ErrConflict) {
-			s.tb.Fatalf("Swap(%s): %v", tag, err)
+			tb.Fatalf("Swap(%s): %v", tag, err)
 		}
 	}
 }
 
 func (s *store) create(tag string, maxID, step int64) allocator.Stored {
 	s.tb.Helper()
-	return s.write(tag, func(old allocator.Stored) (allocator.Tag, error) {
-		return old.Create(allocator.Tag{Name: tag, MaxID: maxID, Step: step}, 0)
+	return s.createTag(allocator.Tag{Name: tag, MaxID: maxID, Step: step})
+}
+
+func (s *store) createTag(t allocator.Tag) allocator.Stored {
+	s.tb.Helper()
+	return s.write(t.Name, func(old allocator.Stored) (allocator.Tag, error) { return old.Create(t, 0) })
+}
+
+// claim claims the next n IDs of a tag for another run.
+func (s *store) claim(tag string, n int64) allocator.Range {
+	s.tb.Helper()
+	made := s.write(tag, func(old allocator.Stored) (allocator.Tag, error) {
+		return old.Claim(allocator.Claim{First: old.MaxID, Last: old.MaxID + n - 1, Node: "near", Run: "near", Time: allocator.Now()})
 	})
+	return allocator.Range{First: made.Last.First, Last: made.Last.Last}
 }
 
 // move moves max_id of "order", as an operator does.
@@ -176,7 +196,7 @@ func (s *store) around(ctx context.Context, tag string, n int64, reserve func() 
 	s.busy[tag] = true
 	s.calls = append(s.calls, call{tag, n, time.Now()})
 	s.most = max(s.most, len(s.busy))
-	before, after := s.before, s.after
+	before, after, answer := s.before, s.after, s.answer
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
@@ -187,6 +207,9 @@ func (s *store) around(ctx context.Context, tag string, n int64, reserve func() 
 		if err := before(ctx, tag, n); err != nil {
 			return allocator.Grant{}, err
 		}
+	}
+	if answer != nil {
+		return *answer, nil
 	}
 	g, err := reserve()
 	if err == nil && after != nil {

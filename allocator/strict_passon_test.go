@@ -23,7 +23,7 @@ type peer struct {
 // wins lets all claims of far have conflicts from now on.
 func (p *peer) wins() {
 	p.far.onReserve(func(_ context.Context, tag string, _ int64) error {
-		return &allocator.OvertakenError{Tag: tag, Node: "near"}
+		return &allocator.OvertakenError{Tag: tag, Run: "near"}
 	})
 }
 
@@ -42,8 +42,7 @@ func (p *peer) passOn(ctx context.Context, node, tag string, n int64) (allocator
 	if answer != (allocator.Range{}) {
 		return answer, nil
 	}
-	g, err := p.far.Memory.Reserve(ctx, tag, n, 1)
-	return g.Range, err
+	return p.far.claim(tag, n), nil
 }
 
 // answers sets the answer while a request may be under way.
@@ -241,7 +240,7 @@ func TestPassOnInCircles(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				if conflicts[name]++; conflicts[name] == 2 || conflicts[name] == 3 {
-					return &allocator.OvertakenError{Tag: tag, Node: other}
+					return &allocator.OvertakenError{Tag: tag, Run: other}
 				}
 				return nil
 			})

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -50,7 +51,7 @@ type orderWorld struct {
 	random *rand.Rand
 	passed int // claims that another generator made
 
-	memory  *allocatortest.Memory
+	memory  *allocatortest.MemoryRecords
 	nodes   []*orderNode
 	history allocatortest.History
 	late    sync.WaitGroup // writes and answers that no claim waits for any more
@@ -68,7 +69,7 @@ type taker interface {
 }
 
 func newOrderWorld(seed uint64) *orderWorld {
-	w := &orderWorld{random: rand.New(rand.NewPCG(seed, seed)), memory: allocatortest.NewMemory()}
+	w := &orderWorld{random: rand.New(rand.NewPCG(seed, seed)), memory: allocatortest.NewMemoryRecords()}
 	w.far = pick(w, 0, 0, 5*time.Millisecond, 50*time.Millisecond)
 	w.leaves, w.fails, w.operates = pick(w, 0, 3, 10), pick(w, 0, 5, 50), pick(w, 0, 3, 30)
 	w.batches, w.callers = pick(w, int64(1), 5, 1000), pick(w, 2, 8, 30)
@@ -77,7 +78,7 @@ func newOrderWorld(seed uint64) *orderWorld {
 		if i == 0 {
 			n.far = w.far
 		}
-		n.Handle = allocatortest.NewHandle(w.memory, n.name, n.write)
+		n.MemoryRecords = w.memory.Open()
 		w.nodes = append(w.nodes, n)
 	}
 	return w
@@ -106,9 +107,7 @@ func (w *orderWorld) once(n int) bool {
 
 // run lets the world go on for a second, and until all that was begun is over.
 func (w *orderWorld) run(t *testing.T, begin func(t *testing.T, n *orderNode) taker) {
-	if _, err := w.memory.Create(t.Context(), strictTag("order")); err != nil {
-		t.Fatalf("Create: %v", err)
-	}
+	w.create(t)
 	for _, n := range w.nodes {
 		n.taker = begin(t, n)
 	}
@@ -131,6 +130,10 @@ func (w *orderWorld) end() {
 		}
 	}
 	w.late.Wait()
+}
+
+func (w *orderWorld) create(t *testing.T) {
+	write(t, w.memory, "order", func(s allocator.Stored) (allocator.Tag, error) { return s.Create(strictTag("order"), 0) })
 }
 
 func strictTag(name string) allocator.Tag {
@@ -171,14 +174,11 @@ func (w *orderWorld) operate(t *testing.T, ctx context.Context) {
 		if !w.once(w.operates) {
 			continue
 		}
-		var err error
 		switch pick(w, 0, 1, 2, 3) {
 		case 0:
-			_, err = w.memory.Delete(ctx, "order", 1)
+			write(t, w.memory, "order", func(s allocator.Stored) (allocator.Tag, error) { return s.Delete(0) })
 			time.Sleep(w.upTo(20 * time.Millisecond))
-			if err == nil {
-				_, err = w.memory.Create(ctx, strictTag("order"))
-			}
+			w.create(t)
 		case 1:
 			for _, n := range w.nodes {
 				if a, ok := n.taker.(*allocator.Allocator); ok {
@@ -186,23 +186,17 @@ func (w *orderWorld) operate(t *testing.T, ctx context.Context) {
 				}
 			}
 		default:
-			var tag allocator.Tag
-			if tag, err = w.memory.Get(ctx, "order"); err == nil {
-				to := tag.MaxID + 1 + int64(w.upTo(100))
-				if _, err = w.memory.Update(ctx, "order", allocator.Change{MaxID: &to}); errors.Is(err, allocator.ErrConflict) {
-					err = nil // claims went further meanwhile
-				}
-			}
-		}
-		if err != nil {
-			t.Errorf("the operator: %v", err)
+			write(t, w.memory, "order", func(s allocator.Stored) (allocator.Tag, error) {
+				to := s.MaxID + 1 + int64(w.upTo(100))
+				return s.Change(allocator.Change{MaxID: &to}, 0)
+			})
 		}
 	}
 }
 
-// orderNode is one generator. It is the store of its allocator.
+// orderNode is one generator. It has the records of its allocator.
 type orderNode struct {
-	*allocatortest.Handle
+	*allocatortest.MemoryRecords
 	taker
 	w    *orderWorld
 	name string
@@ -212,17 +206,34 @@ type orderNode struct {
 
 // startOrderNode starts an allocator that runs until the world ends.
 func startOrderNode(t *testing.T, n *orderNode) taker {
-	a, stop := startStop(t, allocator.Config{Records: n, PassOn: n.passOn})
+	a, stop := startStop(t, allocator.Config{Records: n, Run: n.name, PassOn: n.passOn})
 	n.stop = stop
 	return a
 }
 
 // Watch lets changes come late.
-func (n *orderNode) Watch(ctx context.Context, f func(allocator.Tag)) error {
-	return n.Memory.Watch(ctx, func(t allocator.Tag) {
+func (n *orderNode) Watch(ctx context.Context, f func(allocator.Update)) error {
+	return n.MemoryRecords.Watch(ctx, func(u allocator.Update) {
 		_ = sleep(ctx, n.w.upTo(100*time.Millisecond))
-		f(t)
+		f(u)
 	})
+}
+
+func (n *orderNode) Load(ctx context.Context, tag string) (allocator.Stored, error) {
+	if err := sleep(ctx, n.far+n.w.upTo(time.Millisecond)); err != nil {
+		return allocator.Stored{}, err
+	}
+	return n.MemoryRecords.Load(ctx, tag)
+}
+
+func (n *orderNode) Swap(ctx context.Context, t allocator.Tag, revision uint64) (uint64, error) {
+	var made atomic.Uint64 // a late write sets it, too
+	err := n.write(ctx, func() error {
+		r, err := n.MemoryRecords.Swap(context.WithoutCancel(ctx), t, revision)
+		made.Store(r)
+		return err
+	})
+	return made.Load(), err
 }
 
 var errLost = errors.New("the answer was lost")

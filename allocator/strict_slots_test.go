@@ -23,13 +23,11 @@ func TestPassOnTakesNoTurn(t *testing.T) {
 			if tag == "order" {
 				return nil
 			}
-			return &allocator.OvertakenError{Tag: tag, Node: "silent"}
+			return &allocator.OvertakenError{Tag: tag, Run: "silent"}
 		})
 		for i := range tags {
 			tag := strictTag(fmt.Sprint("tag", i))
-			if _, err := s.Create(t.Context(), tag); err != nil {
-				t.Fatalf("Create: %v", err)
-			}
+			s.createTag(tag)
 			queued(t, a, tag.Name, 1)
 		}
 		synctest.Wait()
@@ -49,9 +47,7 @@ func TestTrendBesideStrict(t *testing.T) {
 		s := newStrict(t, 1)
 		s.create("trend", 1, 1)
 		for i := range tags {
-			if _, err := s.Create(t.Context(), strictTag(fmt.Sprint("tag", i))); err != nil {
-				t.Fatalf("Create: %v", err)
-			}
+			s.createTag(strictTag(fmt.Sprint("tag", i)))
 		}
 		a := start(t, allocator.Config{Records: s})
 		s.onReserve(func(ctx context.Context, tag string, _ int64) error {
@@ -107,14 +103,10 @@ func TestStrictTurn(t *testing.T) {
 		})
 		var callers sync.WaitGroup
 		for i := range 64 { // known as strict
-			tag := strictTag(fmt.Sprint("tag", i))
-			if made, err := s.Create(t.Context(), tag); err != nil {
-				t.Fatalf("Create: %v", err)
-			} else {
-				callers.Go(func() { _, _ = a.Take(t.Context(), made.Name, 1) })
-				synctest.Wait()
-				a.Apply(made)
-			}
+			made := s.createTag(strictTag(fmt.Sprint("tag", i)))
+			callers.Go(func() { _, _ = a.Take(t.Context(), made.Name, 1) })
+			synctest.Wait()
+			a.Push(made)
 		}
 		close(gates)
 		callers.Wait()

@@ -158,7 +158,7 @@ func TestStrictBackwards(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStrict(t, 1)
 		var r events
-		a := startStrict(t, allocator.Config{Records: deaf{s}, Notify: r.notify})
+		a := startStrict(t, allocator.Config{Records: unwatched{s}, Notify: r.notify})
 		backup := s.Snapshot()
 		wantRanges(t, "before", take(t, a, 100), ids(11, 110))
 		a.EvictIdle()
@@ -176,7 +176,7 @@ func TestStrictStarvedEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStrict(t, 1)
 		var r events
-		a := startStrict(t, allocator.Config{Records: s, Notify: r.notify})
+		a := startStrict(t, allocator.Config{Records: unwatched{s}, Notify: r.notify})
 		backup := s.Snapshot()
 		take(t, a, 1)
 		s.Restore(backup)

@@ -15,12 +15,10 @@ import (
 
 // newStrict returns a store whose tag "order" is strict and starts at from.
 func newStrict(t *testing.T, from int64) *store {
-	s := (&store{Memory: allocatortest.NewMemory(), tb: t}).twin()
+	s := (&store{MemoryRecords: allocatortest.NewMemoryRecords(), tb: t}).twin()
 	tag := strictTag("order")
 	tag.MaxID = from
-	if _, err := s.Create(t.Context(), tag); err != nil {
-		t.Fatalf("Create: %v", err)
-	}
+	s.createTag(tag)
 	return s
 }
 
@@ -108,12 +106,12 @@ func TestStrictClaims(t *testing.T) {
 		s := newStrict(t, 1)
 		var r events
 		file := filepath.Join(t.TempDir(), "marks")
-		marks, err := allocator.OpenMarks(file)
+		marks, err := allocator.OpenIndex(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := startStrict(t, allocator.Config{Records: s, Notify: r.notify, Marks: marks,
-			Reserved: func(string, allocator.Range) { t.Error("a claim was reported to the other generators") }})
+		a := startStrict(t, allocator.Config{Records: s, Notify: r.notify, Index: marks,
+			Push: func(allocator.Stored) { t.Error("a claim was reported to the other generators") }})
 		gate := s.gated()
 		first := request(t, a, 1)
 		time.Sleep(time.Millisecond)
@@ -127,9 +125,6 @@ func TestStrictClaims(t *testing.T) {
 		second.want(t, ids(12, 13))
 		third.want(t, ids(14, 18))
 		wantClaims(t, s, 3)
-		if err := marks.Close(); err != nil {
-			t.Fatal(err)
-		}
 		marked, err := os.ReadFile(file) // in memory the watch shows how far the tag is
 		if got := left(a); got != 0 || len(marked) != 0 || err != nil || s.maxID() != 19 {
 			t.Errorf("%d IDs are in memory, the marks are %q, %v, max_id is %d", got, marked, err, s.maxID())
@@ -191,7 +186,7 @@ func TestStrictMaxIDMoved(t *testing.T) {
 		a := startStrict(t, allocator.Config{Records: s})
 		s.onReserved(func(string, allocator.Range) error { // done, but the answer is on its way
 			s.onReserved(nil)
-			a.Apply(s.move(1000))
+			a.Push(s.move(1000))
 			return nil
 		})
 		wantRanges(t, "after max_id was moved", take(t, a, 2), ids(1000, 1001))
@@ -199,20 +194,19 @@ func TestStrictMaxIDMoved(t *testing.T) {
 	})
 }
 
-// TestStrictRecent: nothing of a strict tag can be loaded ahead, so the file of the recent tags does not have it.
-func TestStrictRecent(t *testing.T) {
+// TestStrictAhead: nothing of a strict tag can be loaded ahead.
+func TestStrictAhead(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStrict(t, 1)
 		s.create("trend", 1, 10)
-		file := t.TempDir() + "/recent"
-		a, stop := startStop(t, allocator.Config{Records: s, Recent: file})
+		a, stop := startStop(t, allocator.Config{Records: s})
 		take(t, a, 1)
 		if _, err := a.Take(t.Context(), "trend", 1); err != nil {
 			t.Fatalf("Take: %v", err)
 		}
 		stop()
 		before := len(s.reserves())
-		_, stop = startStop(t, allocator.Config{Records: s, Recent: file})
+		_, stop = startStop(t, allocator.Config{Records: s, LoadAhead: true})
 		defer stop()
 		time.Sleep(time.Minute)
 		for _, c := range s.reserves()[before:] {
@@ -233,11 +227,11 @@ func TestStrictByHand(t *testing.T) {
 		inBubble(t, name, func(t *testing.T) {
 			s := newStore(t, 100)
 			a := start(t, allocator.Config{Records: s})
-			strict := strictTag("order")
+			strict := allocator.Stored{Tag: strictTag("order"), Revision: 1000}
 			strict.MaxID = 1000
 			remake := func() {
-				s.Restore(map[string]allocator.Tag{"order": strict})
-				a.Apply(strict)
+				s.Restore(map[string]allocator.Stored{"order": strict})
+				a.Push(strict)
 			}
 			if inFlight {
 				s.onReserved(func(string, allocator.Range) error { s.onReserved(nil); remake(); return nil })

@@ -47,7 +47,7 @@ func TestBadTag(t *testing.T) {
 			if ranges, err := a.Take(t.Context(), tag, 1); !errors.Is(err, allocator.ErrBadTag) || ranges != nil {
 				t.Errorf("Take(%q) = %v, %v", tag, ranges, err)
 			}
-			a.Apply(allocator.Tag{Name: tag})
+			a.Push(allocator.Stored{Tag: allocator.Tag{Name: tag}})
 		}
 		if a.Tags() != 0 || len(s.reserves()) != 0 {
 			t.Errorf("%d tags in memory, writes %v", a.Tags(), s.reserves())

@@ -128,16 +128,29 @@ func (a *Allocator) Create(ctx context.Context, t Tag, seen int64) (Stored, erro
 			made.Version = known.Version + 1
 		}
 		return made, err
-	}, func(made Tag) error {
-		if made.Order != Trend || a.cfg.Numbers == nil {
-			return nil
+	}, func(made Tag) error { return a.addRow(ctx, made) })
+}
+
+// addRow makes the row of a new tag. If the database refuses it for good, the record becomes a tombstone: nothing was
+// handed out.
+func (a *Allocator) addRow(ctx context.Context, t Tag) error {
+	if t.Order != Trend || a.cfg.Numbers == nil {
+		return nil
+	}
+	err := a.cfg.Numbers.Add(ctx, Row{Name: t.Name, MaxID: t.MaxID, Step: t.Step, Description: t.Description})
+	if errors.Is(err, ErrExists) { // SQL made it meanwhile, or the database takes another name for it
+		if raised := a.cfg.Numbers.Raise(ctx, t.Name, t.MaxID, &t.Step, nil); !errors.Is(raised, ErrUnknownTag) {
+			err = raised
 		}
-		err := a.cfg.Numbers.Add(ctx, Row{Name: made.Name, MaxID: made.MaxID, Step: made.Step, Description: made.Description})
-		if errors.Is(err, ErrExists) { // SQL made it meanwhile
-			err = a.cfg.Numbers.Raise(ctx, made.Name, made.MaxID, &made.Step, nil)
-		}
-		return err
-	})
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrExists), errors.Is(err, ErrBadValue):
+		_, undo := a.amend(ctx, t.Name, func(s Stored, _ error) (Tag, error) { return s.Delete(0) }, nil)
+		return errors.Join(err, undo)
+	}
+	return fmt.Errorf("%w: %w", ErrUncertain, err)
 }
 
 // mayHave is the error of a name that the database has for a tag of another kind. It raises known to what the database knows.
@@ -167,14 +180,15 @@ func (a *Allocator) mayHave(ctx context.Context, t Tag, s Stored, known *Known) 
 // Change changes a tag. A new max_id becomes the record's Floor. Errors: ErrUnknownTag; ErrConflict for a max_id below the present one;
 // ErrBadValue; ErrUncertain if it may have happened. Without force it refuses what looks like a typo, see [Tag.CheckLoss].
 func (a *Allocator) Change(ctx context.Context, tag string, c Change, force bool) (was Tag, is Stored, err error) {
-	if s, err := a.claims.load(ctx, tag); err == nil && s.Revision == 0 {
-		if _, err := a.claims.adopt(ctx, tag); err != nil {
-			return was, is, err
-		}
-	}
 	is, err = a.amend(ctx, tag, func(s Stored, damage error) (Tag, error) {
 		if damage != nil {
 			return s.Tag, damage
+		}
+		if s.Revision == 0 {
+			if _, err := a.claims.adopt(ctx, tag); err != nil {
+				return s.Tag, err
+			}
+			return s.Tag, errAgain
 		}
 		if err := s.present(); err == nil && !force {
 			if err := s.CheckLoss(c); err != nil {
@@ -202,6 +216,12 @@ func (a *Allocator) Delete(ctx context.Context, tag string) (Stored, error) {
 		if damage != nil {
 			return s.Tag, damage
 		}
+		if s.Revision == 0 {
+			if _, err := a.claims.adopt(ctx, tag); err != nil {
+				return s.Tag, err
+			}
+			return s.Tag, errAgain
+		}
 		t, err := s.Delete(a.Seen(tag))
 		if err != nil || a.cfg.Numbers == nil || s.Order != Trend {
 			return t, err
@@ -214,6 +234,9 @@ func (a *Allocator) Delete(ctx context.Context, tag string) (Stored, error) {
 		return t, a.cfg.Numbers.Remove(ctx, tag, t.MaxID, t.Kind()) // the row first: then nothing can be proposed
 	}, nil)
 }
+
+// errAgain makes [Allocator.amend] look at the record again.
+var errAgain = errors.New("the record has changed")
 
 // amend lets f make the new record of a tag and writes it, again and again until no other generator was first. f may be called several
 // times. damage is why the record that there is cannot be used. then is done after the write. The new record is in force here
@@ -228,6 +251,9 @@ func (a *Allocator) amend(
 			return Stored{}, damage
 		}
 		t, err := f(s, damage)
+		if err == errAgain {
+			continue
+		}
 		if err != nil {
 			return Stored{}, err
 		}
@@ -242,7 +268,7 @@ func (a *Allocator) amend(
 		case err == nil:
 			if then != nil {
 				if err := then(t); err != nil {
-					return made, fmt.Errorf("%w: %w", ErrUncertain, err)
+					return made, err
 				}
 			}
 			a.reconcile(Update{Stored: made}, true)

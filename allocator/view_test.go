@@ -83,7 +83,7 @@ func TestBusiest(t *testing.T) {
 // TestTotals has a tag in each state, two that are ok, and none.
 func TestTotals(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		s := newShared(t, 100, "failing", "loading", "ok", "regressed")
+		s := newStore(t, 100, "failing", "loading", "ok")
 		s.create("exhausted", math.MaxInt64, 100)
 		s.onReserve(func(ctx context.Context, tag string, _ int64) error {
 			switch tag {
@@ -95,17 +95,16 @@ func TestTotals(t *testing.T) {
 			return nil
 		})
 		a := start(t, allocator.Config{Records: s})
-		want := allocator.Totals{Lasts: math.Inf(1), States: map[string]int{"ok": 0, "paused": 0, "loading": 0, "failing": 0, "regressed": 0, "exhausted": 0}}
+		want := allocator.Totals{Lasts: math.Inf(1), States: map[string]int{"ok": 0, "paused": 0, "loading": 0, "failing": 0, "exhausted": 0}}
 		if got := a.Totals(0); !reflect.DeepEqual(got, want) {
 			t.Errorf("with no tag: %+v", got)
 		}
-		hear(a, "regressed", 1000)
-		for _, tag := range []string{"exhausted", "failing", "loading", "regressed"} {
+		for _, tag := range []string{"exhausted", "failing", "loading"} {
 			queued(t, a, tag, 1)
 		}
 		take(t, a, 9) // too few for a second segment
 		takeOf(t, a, "ok", 30)
-		want = allocator.Totals{Lasts: math.Inf(1), Left: 91 + 170, States: map[string]int{"ok": 2, "paused": 0, "loading": 1, "failing": 1, "regressed": 1, "exhausted": 1}}
+		want = allocator.Totals{Lasts: math.Inf(1), Left: 91 + 170, States: map[string]int{"ok": 2, "paused": 0, "loading": 1, "failing": 1, "exhausted": 1}}
 		if got := a.Totals(0); !reflect.DeepEqual(got, want) {
 			t.Errorf("%+v, want %+v", got, want)
 		}

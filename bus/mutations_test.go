@@ -65,6 +65,6 @@ func TestMutations(t *testing.T) {
 		{"a quota that is used up is asked for again at once", "TestClientTriesAgainWhatMayGetBetter", mutate.Edit{"pending.go",
 			"return e.RetryAfter == 0 ||", "return"}},
 	} {
-		t.Run(m.name, func(t *testing.T) { mutate.Runner{}.Run(t, m.by, m.edit) })
+		t.Run(m.name, func(t *testing.T) { mutate.Runner{Package: "."}.Run(t, m.by, m.edit) })
 	}
 }

@@ -106,8 +106,8 @@ func (c *Client) DeleteTag(ctx context.Context, tag string) (TagChange, error) {
 	return call[TagChange](ctx, c, SubjectTagsDelete, tagName{tag})
 }
 
-// RevealIDs returns the numbers of IDs of an opaque tag. [bus.BadRequest]: the tag is not opaque, or an ID is not of its domain. [bus.UnknownTag]: the
-// tag never existed.
+// RevealIDs returns the numbers of IDs of an opaque tag. [bus.BadRequest]: the tag is not opaque, or an ID is not of
+// its domain. [bus.UnknownTag]: the tag never existed.
 func (c *Client) RevealIDs(ctx context.Context, tag string, ids ...bus.ID) ([]bus.ID, error) {
 	r, err := call[Revealed](ctx, c, SubjectTagsReveal, RevealRequest{tag, ids})
 	if err == nil && len(r.Numbers) != len(ids) {
@@ -164,7 +164,8 @@ func (c *Client) Buffers(ctx context.Context, req PageRequest) ([]BuffersPage, e
 	return c.buffers(ctx, BuffersRequest{PageRequest: req})
 }
 
-// BuffersOf asks all generators for what they hold of the named tags, at most 100. Its pages are complete. Else it is like Buffers.
+// BuffersOf asks all generators for what they hold of the named tags, at most 100. Its pages are complete. Else it is
+// like Buffers.
 func (c *Client) BuffersOf(ctx context.Context, tags ...string) ([]BuffersPage, error) {
 	if len(tags) == 0 {
 		return nil, nil

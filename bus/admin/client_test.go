@@ -49,9 +49,11 @@ func TestChangesAreSentOnce(t *testing.T) {
 		if limit == time.Hour {
 			cancel()
 		}
-		err := <-ended
-		if want := map[bool]error{true: context.Canceled, false: context.DeadlineExceeded}[limit == time.Hour]; !errors.Is(err, want) ||
-			!strings.Contains(err.Error(), "no answer on leaf.admin.tags.delete in time") || len(requests) > 0 {
+		err, want := <-ended, context.DeadlineExceeded
+		if limit == time.Hour {
+			want = context.Canceled
+		}
+		if !errors.Is(err, want) || !strings.Contains(err.Error(), "no answer on leaf.admin.tags.delete in time") || len(requests) > 0 {
 			t.Errorf("%v, and it was sent %d times more", err, len(requests))
 		}
 		cancel()
@@ -129,7 +131,8 @@ func TestClientWithoutPermission(t *testing.T) {
 	}
 }
 
-// Calls whose context has no deadline end with the client's Timeout, whether nothing is heard or a survey hears more and more.
+// Calls whose context has no deadline end with the client's Timeout, whether nothing is heard or a survey hears more
+// and more.
 func TestCallsWithoutDeadline(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)

@@ -33,8 +33,8 @@ type Buffer struct {
 	Error    string    `json:"error,omitempty"`
 	// Rules are those of the tag, as the generator knows them. The busiest tags of a [State] are without them.
 	Rules TagRules `json:"rules,omitzero"`
-	// Order is strict, or empty. Of a strict tag, since it was loaded: Writes are the writes to the store, Requests those that
-	// they answered, and WaitMS is how long a request waits, averaged over the last writes.
+	// Order is strict, or empty. Of a strict tag, since it was loaded: Writes are the writes to the store, Requests
+	// those that they answered, and WaitMS is how long a request waits, averaged over the last writes.
 	Order    string  `json:"order,omitempty"`
 	Writes   int64   `json:"writes,omitempty"`
 	Requests int64   `json:"requests,omitempty"`
@@ -86,8 +86,8 @@ type State struct {
 	// has no IDs left; nil: no tag in use has failing refills.
 	FailingLasts *float64 `json:"failing_lasts_s,omitempty"`
 	Counts       Counts   `json:"counts"`
-	// Refused are the tags of which no request was answered with IDs since some were refused, at most 5: those that have been
-	// without IDs for longest.
+	// Refused are the tags of which no request was answered with IDs since some were refused, at most 5: those that
+	// have been without IDs for longest.
 	Refused []RefusedTag `json:"refused,omitempty"`
 	// Lost are the peers that it does not hear and that did not report that they end, at most 20: those that it heard last.
 	Lost []LostNode `json:"lost,omitempty"`
@@ -96,8 +96,9 @@ type State struct {
 	Busiest []Buffer    `json:"busiest"` // the tags with the highest rates
 }
 
-// RefusedTag is a tag whose requests a generator refuses, all of them, and of which it has reserved no IDs since. Requests that callers got wrong do not count, nor those
-// for paused tags and above quotas. A tag for which nobody asks for 10 minutes does not count any more.
+// RefusedTag is a tag whose requests a generator refuses, all of them, and of which it has reserved no IDs since.
+// Requests that callers got wrong do not count, nor those for paused tags and above quotas. A tag for which nobody asks
+// for 10 minutes does not count any more.
 type RefusedTag struct {
 	Tag     string     `json:"tag"`
 	Reason  bus.Reason `json:"reason"`  // of the last refusal

@@ -37,7 +37,8 @@ type (
 	KnownTag struct {
 		Tag string `json:"tag"`
 		End bus.ID `json:"end"` // of all ranges: no ID from it on is known to be in use
-		// Order is [bus.OrderStrict] if the generator has handed out IDs of the tag and it is strict. Opaque is its domain, likewise.
+		// Order is [bus.OrderStrict] if the generator has handed out IDs of the tag and it is strict. Opaque is its
+		// domain, likewise.
 		Order  string `json:"order,omitempty"`
 		Opaque string `json:"opaque,omitempty"`
 	}
@@ -75,7 +76,8 @@ type (
 		Updated     time.Time `json:"updated"`
 		// Order is [bus.OrderStrict], or empty for trend order. The step of a strict tag is 0.
 		Order string `json:"order,omitempty"`
-		// Opaque is the domain of an opaque tag: "63", "53" or "d9" to "d18". MaxID and events are about its numbers, not its IDs.
+		// Opaque is the domain of an opaque tag: "63", "53" or "d9" to "d18". MaxID and events are about its numbers,
+		// not its IDs.
 		Opaque string `json:"opaque,omitempty"`
 		TagRules
 	}
@@ -120,7 +122,8 @@ type (
 		Description string  `json:"description,omitempty"`
 		// Order is [bus.OrderTrend] (default) or [bus.OrderStrict]. It is for life.
 		Order string `json:"order,omitempty"`
-		// Opaque makes the tag opaque, for life, with IDs of 63 bits ("63"), 53 bits ("53"), or 9 to 18 decimal digits ("d9" to "d18").
+		// Opaque makes the tag opaque, for life, with IDs of 63 bits ("63"), 53 bits ("53"), or 9 to 18 decimal digits
+		// ("d9" to "d18").
 		Opaque string `json:"opaque,omitempty"`
 		allocator.RulesChange
 		// Force allows a limit below MaxID.

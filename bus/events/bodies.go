@@ -8,9 +8,9 @@ import (
 	"github.com/leafbus/leafbus/snowflake"
 )
 
-// The bodies of events. Node is the generator that published the event, except in [Lost] and its end. Fields that end in MS are
-// milliseconds: durations, or Unix times by the generator's clock. A newer generator may publish
-// more fields than these types have: [Event.Data] has all of them.
+// The bodies of events. Node is the generator that published the event, except in [Lost] and its end. Fields that end
+// in MS are milliseconds: durations, or Unix times by the generator's clock. A newer generator may publish more fields
+// than these types have: [Event.Data] has all of them.
 type (
 	// Refill is the body of leaf.segment.refill: a range was reserved.
 	Refill struct {
@@ -113,9 +113,9 @@ type (
 		Node     string `json:"node"`
 		Worker   int64  `json:"worker"`
 		Registry string `json:"registry"` // kv or zookeeper
-		// FromMS and AfterMS are only in leaf.worker.acquired. The holder issues no ID with a time before FromMS; 0: nobody
-		// held the worker before. AfterMS is the last report in the record that the holder replaced, of itself or of an earlier
-		// holder; 0: there was none. Older versions send neither.
+		// FromMS and AfterMS are only in leaf.worker.acquired. The holder issues no ID with a time before FromMS; 0:
+		// nobody held the worker before. AfterMS is the last report in the record that the holder replaced, of itself
+		// or of an earlier holder; 0: there was none. Older versions send neither.
 		FromMS  int64 `json:"from_ms,omitempty"`
 		AfterMS int64 `json:"after_ms,omitempty"`
 		// UntilMS is only in leaf.worker.lost: all IDs that Node issued have earlier times. Older versions do not send it.

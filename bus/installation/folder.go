@@ -29,7 +29,6 @@ import (
 //	installation  the ID of the installation that was joined
 //	database      the database that said that it belongs to this installation
 //	marks         the allocator's high-water marks
-//	recent        the tags used in the last day
 //	worker        the worker of snowflakes, and up to which time it was used
 //	nats/         the embedded NATS server's JetStream
 type Folder struct {
@@ -38,7 +37,7 @@ type Folder struct {
 	Worker *snowflake.File
 	Place  string // where the folder is: another for each copy of it
 	Copied bool   // the folder is a copy, or was restored: Node and the worker are new
-	Marks  *allocator.Marks
+	Index  *allocator.Index
 
 	empty bool // nats/ had no stream when the folder was opened
 	lock  *flock.Flock
@@ -133,7 +132,7 @@ func (f *Folder) open(node string) (err error) {
 	if f.Node, err = f.node(node); err != nil {
 		return err
 	}
-	f.Marks, err = allocator.OpenMarks(f.File("marks"))
+	f.Index, err = allocator.OpenIndex(f.File("marks"))
 	return err
 }
 
@@ -148,8 +147,8 @@ func (f *Folder) owner() string {
 
 // Close closes what is open, and unlocks the folder.
 func (f *Folder) Close() (err error) {
-	if f.Marks != nil {
-		err = f.Marks.Close()
+	if f.Index != nil {
+		err = f.Index.Close()
 	}
 	if f.Worker != nil {
 		err = errors.Join(err, f.Worker.Close())

@@ -25,8 +25,7 @@ const (
 // [claimed.List] may be called by others, after join has succeeded.
 type member struct {
 	Config
-	kv     *kvstore.Store
-	ledger *ledger // nil: the tags are in JetStream
+	records *kvstore.Records
 
 	want              kvstore.Installation // the configuration, as it would be on record
 	first, last       int64                // the workers that may be taken
@@ -39,7 +38,7 @@ type member struct {
 
 func newMember(c Config, layout snowflake.Layout, first, last int64) (*member, error) {
 	m := &member{
-		Config: c, kv: kvstore.New(c.State), first: first, last: last,
+		Config: c, records: kvstore.NewRecords(c.State), first: first, last: last,
 		want: kvstore.Installation{Store: KindKV, Registry: KindKV, Layout: layout},
 	}
 	var err error
@@ -53,7 +52,6 @@ func newMember(c Config, layout snowflake.Layout, first, last int64) (*member, e
 			return nil, err
 		}
 		m.confirmed = m.known != "" && name == c.Database.Name()
-		m.ledger = newLedger(c, m.kv)
 	}
 	if c.Workers != nil {
 		m.want.Registry, m.workers = KindZooKeeper, m.keeps(c.Workers)
@@ -179,7 +177,7 @@ func (m *member) create(ctx context.Context) error {
 	if err := m.want.Layout.CheckLife(time.Now().UnixMilli()); err != nil {
 		return fmt.Errorf("%w: %w; `leaf layout` shows what a layout gives", allocator.ErrRefused, err)
 	}
-	return m.write(ctx, rand.Text(), false)
+	return m.write(ctx, rand.Text(), 0)
 }
 
 // adopt makes the record of the installation again that the data folder names. If JetStream has no tags, they count as
@@ -198,12 +196,16 @@ func (m *member) adopt(ctx context.Context, f *facts) error {
 	}
 	m.State.Log.Warn("making the installation's record again, because of --adopt: remove that flag",
 		"installation", m.known)
-	return m.write(ctx, m.known, true)
+	tags, err := kvstore.AdoptedTags(ctx, m.State, m.known)
+	if err != nil {
+		return err
+	}
+	return m.write(ctx, m.known, tags)
 }
 
-func (m *member) write(ctx context.Context, id string, tags bool) error {
+func (m *member) write(ctx context.Context, id string, tags uint64) error {
 	first := m.want
-	first.ID, first.Tags, first.Created = id, tags, time.Now().UTC().Truncate(time.Millisecond)
+	first.ID, first.TagsBucket, first.Created = id, tags, time.Now().UTC().Truncate(time.Millisecond)
 	return kvstore.CreateInstallation(ctx, m.State, first)
 }
 
@@ -218,7 +220,6 @@ func (m *member) enter(ctx context.Context, f *facts) (identity generator.Identi
 			}
 		}
 	}
-	m.kv.Watches(m.have)
 	if m.database != nil && !m.confirmed {
 		if err := m.Folder.write(fileDatabase, m.database.Name()); err != nil {
 			return identity, err
@@ -257,7 +258,7 @@ func (m *member) admit(ctx context.Context, u use) (kvstore.Installation, error)
 // open opens what keeps the tags, after it is known to be the installation's. It implements
 // [generator.Config.Open].
 func (m *member) open(ctx context.Context) error {
-	if err := m.kv.Open(ctx); err != nil || m.database == nil {
+	if err := m.records.Open(ctx, m.have); err != nil || m.database == nil {
 		return err
 	}
 	_, err := m.admit(ctx, m.database)
@@ -267,10 +268,7 @@ func (m *member) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := m.Database.Open(ctx); err != nil {
-		return err
-	}
-	return m.ledger.await(ctx)
+	return m.Database.Open(ctx)
 }
 
 // claimed is a registry in ZooKeeper. Nothing is asked of it before it is known to be the

@@ -17,18 +17,12 @@ import (
 	"github.com/leafbus/leafbus/snowflake"
 )
 
-// Database keeps the tags in place of JetStream.
+// Database keeps max_id of the tags in trend order.
 type Database interface {
 	Place
-	allocator.Store
+	allocator.Numbers
 	// Open comes after Claim. It may be called until it succeeds.
 	Open(ctx context.Context) error
-	// Ends calls f with how far each tag was, and where operators moved it to, deleted tags included.
-	Ends(ctx context.Context, f func(tag string, end, floor int64)) error
-	// Stored returns the record of a tag. If its max_id is below end, it is not from a replica.
-	Stored(ctx context.Context, tag string, end int64) (allocator.Tag, error)
-	// Err says why the database is away, as far as that is known.
-	Err() error
 }
 
 // Registry keeps the workers in place of JetStream.
@@ -45,7 +39,7 @@ type Config struct {
 	EventsMaxAge   time.Duration
 	Server         *embedded.Server // of NATS, in this process; nil: the generator joined one
 	Folder         *Folder
-	Database       Database // nil: the tags are in JetStream
+	Database       Database // nil: the records in JetStream alone have max_id
 	// Workers keeps the workers, and Administration is the same for questions, so that they do not hold
 	// up reports. nil: the workers are in JetStream.
 	Workers, Administration Registry
@@ -62,16 +56,13 @@ func (c Config) Generator(cfg generator.Config) (generator.Config, error) {
 		return cfg, err
 	}
 	cfg.Conn, cfg.JS, cfg.Log = c.State.Conn, c.State.JS, c.State.Log
-	cfg.Node, cfg.Marks, cfg.Recent = c.Folder.Node, c.Folder.Marks, c.Folder.File("recent")
+	cfg.Node, cfg.Index, cfg.LoadAhead = c.Folder.Node, c.Folder.Index, true
 	cfg.Join, cfg.Open, cfg.Installation = m.join, m.open, m.resumes()
 	cfg.Witness = m.known
 	cfg.OpenEvents = (&kvstore.Events{Config: c.State, MaxBytes: c.EventsMaxBytes, MaxAge: c.EventsMaxAge}).Open
-	cfg.Store, cfg.StoreErr, cfg.StoreKind = m.kv, m.kv.Err, m.want.Store
-	cfg.Records, cfg.Keys = m.kv, m.kv
-	if c.Database != nil {
-		m.ledger.tags = allocator.NewOrdered(allocator.WithLedger(c.Database, m.ledger.Ledger, c.Folder.Marks, c.Folder.Node), m.kv, m.ledger.Ledger)
-		cfg.Store, cfg.Ledger, cfg.Records = m.ledger.tags, m.ledger, m.ledger
-		cfg.StoreErr = func() error { return cmp.Or(c.Database.Err(), m.kv.Err()) }
+	cfg.Records, cfg.Keys, cfg.StoreKind = m.records, kvstore.NewKeys(c.State), m.want.Store
+	if c.Database != nil { // else a nil *schema.Store would be an interface that is not nil
+		cfg.Numbers = c.Database
 	}
 	if c.Server != nil {
 		cfg.NATSErr, cfg.Routes = c.Server.Health, c.Server.Routes

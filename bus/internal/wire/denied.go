@@ -60,8 +60,8 @@ func Probe(
 	return true, cmp.Or(InboxDenied(nc, before, inbox), PublishDenied(nc, before, publishes))
 }
 
-// WatchDenials returns a context that ends when NATS denies something on which publishes says that its owner publishes, or the inbox of
-// nats.go's own answers. Its cause is the denial. stop must be called.
+// WatchDenials returns a context that ends when NATS denies something on which publishes says that its owner publishes,
+// or the inbox of nats.go's own answers. Its cause is the denial. stop must be called.
 func WatchDenials(
 	ctx context.Context, nc *nats.Conn, publishes func(subject string) bool,
 ) (_ context.Context, stop func()) {

@@ -28,8 +28,9 @@ type report struct {
 	r  allocator.Range
 }
 
-func (q *reports) from(by int) func(string, allocator.Range) {
-	return func(_ string, r allocator.Range) {
+func (q *reports) from(by int) func(allocator.Stored) {
+	return func(s allocator.Stored) {
+		r := ids(s.Last.First, s.Last.Last)
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		q.queued = append(q.queued, report{by, r})
@@ -44,8 +45,8 @@ func (q *reports) times(by int, r allocator.Range) int {
 	return len(slices.DeleteFunc(slices.Clone(q.all), func(p report) bool { return p != report{by, r} }))
 }
 
-// TestReservedOverlap: one ID that both hold is enough, none is not. What else is in memory stays.
-func TestReservedOverlap(t *testing.T) {
+// TestOverlap: one ID that both hold is enough, none is not. What else is in memory stays.
+func TestOverlap(t *testing.T) {
 	for _, c := range []struct {
 		heard   allocator.Range
 		left    int64           // of 11-100 and 101-200
@@ -65,12 +66,12 @@ func TestReservedOverlap(t *testing.T) {
 			var q reports
 			var r events
 			s := newStore(t, 100)
-			a := start(t, allocator.Config{Records: s, Notify: r.notify, Reserved: q.from(0)})
+			a := start(t, allocator.Config{Records: s, Notify: r.notify, Push: q.from(0)})
 			take(t, a, 10)
 			gate := s.gated() // so that nothing is loaded instead yet
 			q.all = nil
-			a.Reserved("order", c.heard)
-			a.Reserved("other", c.heard) // of a tag that is not in memory
+			heard(a, "order", c.heard)
+			heard(a, "other", c.heard) // of a tag that is not in memory
 			if n := left(a); n != c.left {
 				t.Errorf("%d IDs are in memory, want %d", n, c.left)
 			}
@@ -92,7 +93,7 @@ func TestReservedOverlap(t *testing.T) {
 			if len(got) == 0 {
 				t.Fatal("there was no alert")
 			}
-			if last := got[len(got)-1]; last.InDoubt != c.doubt || last.Action != allocator.Refused {
+			if last := got[len(got)-1]; last.InDoubt != c.doubt || last.Action != allocator.Dropped {
 				t.Errorf("the alerts are %+v, want %v in doubt", got, c.doubt)
 			}
 			var reported []string
@@ -111,25 +112,27 @@ func TestReservedOverlap(t *testing.T) {
 	}
 }
 
-// TestReservedWhilePending: a report of the range that a refill is about to take into memory discards it.
-func TestReservedWhilePending(t *testing.T) {
+// TestOverlapWhilePending: a report of the range that a refill is about to take into memory discards it.
+func TestOverlapWhilePending(t *testing.T) {
 	for name, ahead := range map[string]bool{"on demand": false, "ahead": true} {
 		inBubble(t, name, func(t *testing.T) {
 			s := newStore(t, 10)
 			var r events
 			var a *allocator.Allocator
 			var reported []string
-			cfg := allocator.Config{Records: s, Notify: r.notify, Reserved: func(tag string, own allocator.Range) {
-				reported = append(reported, own.String())
+			cfg := allocator.Config{Records: s, Notify: r.notify, LoadAhead: ahead, Log: testkit.Quiet, Push: func(own allocator.Stored) {
+				reported = append(reported, ids(own.Last.First, own.Last.Last).String())
 				if len(reported) == 1 {
-					a.Reserved(tag, allocator.Range{First: 5, Last: 8})
+					heard(a, own.Name, allocator.Range{First: 5, Last: 8})
 				}
 			}}
 			if ahead {
-				cfg.Recent = recentFile(t, "order")
+				s.write("order", func(old allocator.Stored) (allocator.Tag, error) { // used, for all that the record says
+					old.Last = allocator.Claim{First: 1, Last: 1, Time: time.Now()}
+					return old.Tag, nil
+				})
 			}
-			cfg.Log = testkit.Quiet
-			a = allocator.New(cfg)
+			a = newAllocator(cfg)
 			t.Cleanup(run(a))
 			synctest.Wait()
 			if ahead && left(a) != 0 {
@@ -153,9 +156,9 @@ func TestReservedWhilePending(t *testing.T) {
 	}
 }
 
-// TestReservedWhileAsked: if the store returns a range that another generator reported after the request was
+// TestOverlapWhileAsked: if the store returns a range that another generator reported after the request was
 // sent, the range is dropped. The other one may have used all of it, and cannot drop its own.
-func TestReservedWhileAsked(t *testing.T) {
+func TestOverlapWhileAsked(t *testing.T) {
 	for name, c := range map[string]struct {
 		heard  allocator.Range
 		first  int64 // ID that is served
@@ -169,11 +172,12 @@ func TestReservedWhileAsked(t *testing.T) {
 			s := newStore(t, 10)
 			var r events
 			a := start(t, allocator.Config{Records: s, Notify: r.notify})
-			gate := s.gated()
+			answer := make(chan struct{})
+			s.onReserved(func(string, allocator.Range) error { <-answer; return nil })
 			w := queued(t, a, "order", 1)
 			synctest.Wait()
-			a.Reserved("order", c.heard)
-			close(gate)
+			heard(a, "order", c.heard)
+			close(answer)
 			ranges, err := w.Wait(t.Context())
 			if err != nil || ranges[0].First != c.first {
 				t.Errorf("Wait: %v, %v; want %d", ranges, err, c.first)
@@ -181,7 +185,7 @@ func TestReservedWhileAsked(t *testing.T) {
 			synctest.Wait()
 			doubts := 0
 			for _, e := range published[allocator.Regressed](&r) {
-				if e.Action == allocator.Refused && e.InDoubt == c.heard {
+				if e.Action == allocator.Dropped && e.InDoubt == c.heard {
 					doubts++
 				}
 			}
@@ -193,14 +197,14 @@ func TestReservedWhileAsked(t *testing.T) {
 	}
 }
 
-// TestReservedUnderBatch: a batch that waits for more gives up the part of the range that it holds, and
+// TestOverlapUnderBatch: a batch that waits for more gives up the part of the range that it holds, and
 // is served from others.
-func TestReservedUnderBatch(t *testing.T) {
+func TestOverlapUnderBatch(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 10)
 		var q reports
 		var r events
-		a := start(t, allocator.Config{Records: s, Notify: r.notify, Reserved: q.from(0), MaxStep: 1})
+		a := start(t, allocator.Config{Records: s, Notify: r.notify, Push: q.from(0), MaxStep: 1})
 		var c allocatortest.Checker
 		c.Add(take(t, a, 1)...)
 		gate := s.gated()
@@ -210,7 +214,7 @@ func TestReservedUnderBatch(t *testing.T) {
 		gate <- struct{}{}
 		synctest.Wait()
 		q.all = nil
-		a.Reserved("order", allocator.Range{First: 11, Last: 25})
+		heard(a, "order", allocator.Range{First: 11, Last: 25})
 		close(gate)
 		ranges, err := w.Wait(t.Context())
 		if err != nil {
@@ -233,12 +237,12 @@ func TestReservedUnderBatch(t *testing.T) {
 	})
 }
 
-// TestReservedInOrder: a range is marked, then reported to the other generators, then an event, and only
+// TestOverlapInOrder: a range is marked, then reported to the other generators, then an event, and only
 // then in memory.
-func TestReservedInOrder(t *testing.T) {
+func TestOverlapInOrder(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "marks")
 	bubble(t, func(t *testing.T) {
-		marks, err := allocator.OpenMarks(path)
+		marks, err := allocator.OpenIndex(path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -246,8 +250,9 @@ func TestReservedInOrder(t *testing.T) {
 		var r events
 		var a *allocator.Allocator
 		reported := make(map[allocator.Range]bool)
-		cfg := allocator.Config{Records: newStore(t, 10), Marks: marks}
-		cfg.Reserved = func(tag string, own allocator.Range) {
+		cfg := allocator.Config{Records: newStore(t, 10), Index: marks}
+		cfg.Push = func(s allocator.Stored) {
+			tag, own := s.Name, ids(s.Last.First, s.Last.Last)
 			file, err := os.ReadFile(path)
 			if err != nil || !strings.Contains(string(file), fmt.Sprintf(" %s %d\n", tag, own.Last+1)) {
 				t.Errorf("%v is reported, and the file of the marks is %q, %v", own, file, err)
@@ -273,7 +278,7 @@ func TestReservedInOrder(t *testing.T) {
 			r.notify(e)
 		}
 		cfg.Log = testkit.Quiet
-		a = allocator.New(cfg)
+		a = newAllocator(cfg)
 		t.Cleanup(run(a))
 		for range 50 {
 			take(t, a, 1)
@@ -284,28 +289,28 @@ func TestReservedInOrder(t *testing.T) {
 	})
 }
 
-// TestReservedOfAUsedRange: a generator that has handed out all of a range hears that another one reserved the
+// TestOverlapOfAUsedRange: a generator that has handed out all of a range hears that another one reserved the
 // same. The other one cannot know, so it is informed.
-func TestReservedOfAUsedRange(t *testing.T) {
+func TestOverlapOfAUsedRange(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 100)
 		var q reports
 		var r events
-		a := start(t, allocator.Config{Records: s, Notify: r.notify, Reserved: q.from(0)})
+		a := start(t, allocator.Config{Records: s, Notify: r.notify, Push: q.from(0)})
 		for range 15 { // all of 1-100
 			take(t, a, 10)
 		}
 		synctest.Wait()
 		mine := allocator.Range{First: 1, Last: 100}
 		before := q.times(0, mine)
-		a.Reserved("order", allocator.Range{First: 1001, Last: 1100}) // the other one's own
-		for range 2 {                                                 // the second time nothing is new
-			a.Reserved("order", allocator.Range{First: 51, Last: 60})
+		heard(a, "order", allocator.Range{First: 1001, Last: 1100}) // the other one's own
+		for range 2 {                                               // the second time nothing is new
+			heard(a, "order", allocator.Range{First: 51, Last: 60})
 		}
 		if n := q.times(0, mine) - before; n != 1 {
 			t.Errorf("it reported its range %d times, want once", n)
 		}
-		want := []allocator.Regressed{{Tag: "order", Got: 51, Seen: 101, Action: allocator.Refused, InDoubt: allocator.Range{First: 51, Last: 60}}}
+		want := []allocator.Regressed{{Tag: "order", Got: 51, Seen: 101, Action: allocator.Dropped, InDoubt: allocator.Range{First: 51, Last: 60}}}
 		if got := published[allocator.Regressed](&r); !slices.Equal(got, want) {
 			t.Errorf("the alerts are %+v, want %+v", got, want)
 		}
