@@ -37,7 +37,7 @@ func (d *Database) Advance(ctx context.Context, tag string, n, from int64) (r al
 	r, step, err = o.take(ctx, tag, n, from, step)
 	d.steps.set(tag, step)
 	if err != nil {
-		return allocator.Range{}, 0, d.failed(ctx, tag, err)
+		return allocator.Range{}, 0, d.explainOf(ctx, tag, err)
 	}
 	d.found()
 	return r, step, nil

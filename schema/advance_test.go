@@ -105,7 +105,8 @@ func TestAdvanceDamaged(t *testing.T) {
 	s := newDatabase(t, dsn)
 	insert(t, s, "order", 101, 10)
 	insert(t, s, "mail", 1, 10)
-	for _, c := range []struct{ maxID, step int64 }{{0, 0}, {0, -1}, {0, 1 << 60}, {-5, 10}, {math.MinInt64, 10}} {
+	cases := []struct{ maxID, step int64 }{{0, 0}, {0, -1}, {0, 1 << 60}, {-5, 5}, {math.MinInt64, 5}} // the last with the step that is known
+	for _, c := range cases {
 		end := advance(t, s, "order", 1, 1).Last + 1 // with a step that is known, until it is read again
 		if c.maxID == 0 {
 			c.maxID = end

@@ -28,7 +28,7 @@ func (d *Database) Check(ctx context.Context) error {
 		err = d.checkTable(ctx, o)
 	}
 	if err != nil {
-		return d.lost(ctx, err)
+		return d.explain(ctx, err)
 	}
 	d.found()
 	return nil

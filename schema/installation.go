@@ -45,7 +45,7 @@ func (d *Database) Claim(ctx context.Context, installation string, first bool) (
 		}
 	}
 	if err != nil {
-		return "", "", d.lost(ctx, err)
+		return "", "", d.explain(ctx, err)
 	}
 	if have.Installation == installation {
 		d.owner.Store(&have)

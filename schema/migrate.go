@@ -93,16 +93,16 @@ func (d *Database) migrate(ctx context.Context, owned bool) (created []string, e
 	// First: bun asks for the version without a context.
 	err = d.pool.PingContext(ctx)
 	switch number(err) {
-	case errVariable, errVariableType, errVariableText:
+	case 1193, 1231, 1232:
 		return nil, fmt.Errorf("%w: the server does not accept a parameter of the DSN: %w", allocator.ErrRefused, err)
 	}
 	if err != nil {
-		return nil, d.lost(ctx, err)
+		return nil, d.explain(ctx, err)
 	}
 	o := &opened{db: bun.NewDB(d.pool, mysqldialect.New()).WithNamedArg("alloc", bun.Ident(d.cfg.Table))}
 	names, err := d.missing(ctx, o.db)
 	if err != nil {
-		return nil, d.lost(ctx, err)
+		return nil, d.explain(ctx, err)
 	}
 	isOwned := !slices.Contains(names, "leaf_installation")
 	if owned && !isOwned {
@@ -110,23 +110,21 @@ func (d *Database) migrate(ctx context.Context, owned bool) (created []string, e
 	}
 	if isOwned {
 		if err := d.checkName(ctx, o); err != nil {
-			return nil, d.lost(ctx, err)
+			return nil, d.explain(ctx, err)
 		}
 	}
 	if !slices.Contains(names, "leaf_mark") {
 		if err := checkMarks(ctx, o.db); err != nil {
-			return nil, d.lost(ctx, err)
+			return nil, d.explain(ctx, err)
 		}
 	}
-	look := func() error {
+	if slices.Contains(names, d.cfg.Table) {
+		o.layout = layout{table: d.cfg.Table, description: "description"}
+	} else { // before a table is created beside one that cannot be used
 		if o.layout, err = inspect(ctx, o.db, d.cfg.Table); err != nil {
-			return d.lost(ctx, err)
+			return nil, d.explain(ctx, err)
 		}
-		return o.refuse()
-	}
-	isNew := slices.Contains(names, d.cfg.Table)
-	if !isNew { // before a table is created beside one that cannot be used
-		if err := look(); err != nil {
+		if err := o.refuse(); err != nil {
 			return nil, err
 		}
 	}
@@ -134,16 +132,11 @@ func (d *Database) migrate(ctx context.Context, owned bool) (created []string, e
 		return nil, fmt.Errorf("%w: tables are missing in the database (%s); `leaf migrate` creates them", allocator.ErrRefused, strings.Join(names, ", "))
 	}
 	if err := d.create(ctx, o.db, names); err != nil {
-		return nil, d.lost(ctx, err)
-	}
-	if isNew {
-		if err := look(); err != nil {
-			return names, err
-		}
+		return nil, d.explain(ctx, err)
 	}
 	// This changes nothing, but needs the right to.
 	if _, err := o.db.ExecContext(ctx, "UPDATE ?alloc SET max_id = max_id WHERE biz_tag IS NULL"); err != nil {
-		return names, d.lost(ctx, fmt.Errorf("table %s cannot be written: %w", o.table, err))
+		return names, d.explain(ctx, fmt.Errorf("table %s cannot be written: %w", o.table, err))
 	}
 	d.checkFlush(ctx, o.db)
 	d.fit.Store(o)

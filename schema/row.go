@@ -116,7 +116,7 @@ func (d *Database) Peek(ctx context.Context, tag string) (allocator.Row, error) 
 		err = scan(ctx, o.db.NewSelect().Model(&m).Where("?TableAlias.biz_tag = ?", tag).For("UPDATE"))
 	}
 	if err != nil {
-		return allocator.Row{}, d.failed(ctx, tag, err)
+		return allocator.Row{}, d.explainOf(ctx, tag, err)
 	}
 	d.found()
 	r := allocator.Row{Name: tag}
@@ -151,7 +151,7 @@ func (d *Database) Rows(ctx context.Context, f func(allocator.Row)) error {
 		return nil
 	})
 	if err != nil {
-		return d.lost(ctx, err)
+		return d.explain(ctx, err)
 	}
 	d.found()
 	return nil

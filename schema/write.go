@@ -111,13 +111,17 @@ func (d *Database) put(ctx context.Context, tag string, f func(*opened) error) e
 	}
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		err := f(o)
+		d.steps.set(tag, 0) // it may have changed
+		if err == nil {
+			d.found()
+			return nil
+		}
 		if !undone(err) {
-			d.steps.set(tag, 0) // it may have changed
-			return d.explainChange(ctx, err)
+			return d.explainOf(ctx, tag, forbidden(err))
 		}
 		select {
 		case <-ctx.Done():
-			return d.failed(ctx, tag, err)
+			return d.explainOf(ctx, tag, err)
 		case <-time.After(rand.N(pause)):
 		}
 	}
