@@ -134,7 +134,11 @@ func (a *Allocator) Create(ctx context.Context, t Tag, seen int64) (Stored, erro
 // addRow makes the row of a new tag. If the database refuses it for good, the record becomes a tombstone: nothing was
 // handed out.
 func (a *Allocator) addRow(ctx context.Context, t Tag) error {
-	if t.Order != Trend || a.cfg.Numbers == nil {
+	switch {
+	case a.cfg.Numbers == nil:
+		return nil
+	case t.Order != Trend: // the poll repeats what fails here
+		_ = a.cfg.Numbers.Mark(ctx, t.Name, t.MaxID, t.Kind())
 		return nil
 	}
 	err := a.cfg.Numbers.Add(ctx, Row{Name: t.Name, MaxID: t.MaxID, Step: t.Step, Description: t.Description})
