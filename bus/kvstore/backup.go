@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -34,22 +33,15 @@ type BackupRecord struct {
 	Key     string `json:"key"`
 	Value   []byte `json:"value"`
 	Removed bool   `json:"removed,omitempty"` // the marker of a deletion by hand
+
+	revision uint64 // in the bucket from which it was read
 }
 
 // backupBuckets are in the order of a backup. The tags come before the keys of opaque tags, because a key is written
 // before its tag: so each opaque tag in a backup has its key.
-var backupBuckets = []string{bus.BucketInstallation, bus.BucketTags, bus.BucketLedger, bus.BucketWorkers, bus.BucketKeys}
+var backupBuckets = []string{bus.BucketInstallation, bus.BucketTags, bus.BucketWorkers, bus.BucketKeys}
 
-const (
-	backupFormat = "leafbus backup 1"
-	// backupRounds is how often the list of keys may change while they are read.
-	backupRounds = 10
-	// backupAtOnce is how many records are read or written at a time.
-	backupAtOnce = 64
-)
-
-// Progress is called with how far a long work is. Calls may come from several goroutines.
-type Progress func(bucket string, done, total int)
+const backupFormat = "leafbus backup 2"
 
 // TakeBackup reads all records of the installation, each one from the leader of its bucket. Generators may write
 // meanwhile.
@@ -74,61 +66,6 @@ func TakeBackup(ctx context.Context, cfg Config, progress Progress) (b Backup, e
 		b.Buckets, b.Records = append(b.Buckets, bucket), append(b.Records, records...)
 	}
 	return b, b.check()
-}
-
-// readBucket reads the last message of each key. It is complete when a list of the keys that was made after the
-// reading has no other one.
-func readBucket(ctx context.Context, cfg Config, bucket string, progress Progress) ([]BackupRecord, error) {
-	leader, err := leaderOf(ctx, cfg.JS, bucket)
-	if err != nil {
-		return nil, err
-	}
-	var records []BackupRecord // in the order of reading
-	read := make(map[string]bool)
-	for range backupRounds {
-		list, err := keys(ctx, cfg.JS, bucket)
-		if err != nil {
-			return nil, err
-		}
-		var missing []string
-		for key := range list {
-			own := bucket == bus.BucketLedger && key == seededKey // about this very bucket, and no tag
-			if !read[key] && !own {
-				missing = append(missing, key)
-			}
-		}
-		if len(missing) == 0 {
-			slices.SortFunc(records, func(x, y BackupRecord) int { return strings.Compare(x.Key, y.Key) })
-			return records, nil
-		}
-		found := make([]*BackupRecord, len(missing)) // nil: removed since it was listed
-		err = parallel(ctx, len(missing), backupAtOnce, func(ctx context.Context, i int) (err error) {
-			found[i], _, err = lastRecord(ctx, leader, bucket, missing[i])
-			progress(bucket, len(read)+i+1, len(list))
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range found {
-			if r != nil {
-				records, read[r.Key] = append(records, *r), true
-			}
-		}
-	}
-	return nil, errors.New("records are added faster than they can be read: try again when fewer tags are created")
-}
-
-// lastRecord reads the last message of a key from the leader; nil: there is none.
-func lastRecord(ctx context.Context, leader jetstream.Stream, bucket, key string) (r *BackupRecord, revision uint64, err error) {
-	msg, err := leader.GetLastMsgForSubject(ctx, subjectOf(bucket)+key)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil, 0, nil
-	}
-	if err != nil {
-		return nil, 0, fmt.Errorf("key %s: %w", key, err)
-	}
-	return &BackupRecord{bucket, key, msg.Data, msg.Header.Get("KV-Operation") != ""}, msg.Sequence, nil
 }
 
 // backupHead is the first line of a file. Then comes a line for each record.

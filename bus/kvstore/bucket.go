@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -26,7 +25,6 @@ type Config struct {
 	// Replicas of the buckets that are created: 1 to 5, or 0 for 3 where the
 	// cluster has them, else 1.
 	Replicas int
-	Node     string       // the generator, for the evidence of who reserved what
 	Log      *slog.Logger // default: slog.Default
 }
 
@@ -122,6 +120,9 @@ func unreached(name string, err error) error {
 
 // Fit returns an error that matches [allocator.ErrRefused] if a bucket with this configuration could lose records by itself.
 func Fit(bucket string, c jetstream.StreamConfig) error {
+	if bucket == bus.BucketTags {
+		return fitTags(c)
+	}
 	if flaw := flaw(c); flaw != "" {
 		return fmt.Errorf("%w: bucket %s has %s, so records could vanish and IDs repeat; remove that setting, for example with `nats stream edit %s`",
 			allocator.ErrRefused, bucket, flaw, streamOf(bucket))
@@ -151,24 +152,6 @@ func streamInfo(ctx context.Context, kv jetstream.KeyValue) (*jetstream.StreamIn
 		return nil, fmt.Errorf("unexpected kind of status %T", status)
 	}
 	return bucket.StreamInfo(), nil
-}
-
-// keys returns the keys of a bucket, including deleted ones. It asks the server only for the names.
-func keys(ctx context.Context, js jetstream.JetStream, bucket string) (map[string]bool, error) {
-	stream, err := js.Stream(ctx, streamOf(bucket))
-	if err != nil {
-		return nil, err
-	}
-	subject := subjectOf(bucket)
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(subject+">"))
-	if err != nil {
-		return nil, err
-	}
-	keys := make(map[string]bool, len(info.State.Subjects))
-	for s := range info.State.Subjects {
-		keys[strings.TrimPrefix(s, subject)] = true
-	}
-	return keys, nil
 }
 
 // decodeWhole reads the JSON of a record that has only known fields, and nothing behind it.

@@ -137,7 +137,7 @@ func TestReplicasWhileAServerIsAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	insist(ctx, t, 10*time.Second, func(ctx context.Context) error {
-		if _, err := openTags(ctx, cfg); code(err) != codeNoPeers { // until the others notice it
+		if _, err := openRecords(ctx, cfg); code(err) != codeNoPeers { // until the others notice it
 			_ = js.DeleteKeyValue(ctx, bus.BucketTags)
 			return fmt.Errorf("the bucket was made, or another error came: %w", err)
 		}
@@ -162,53 +162,28 @@ func TestReplicas(t *testing.T) {
 			}
 			var log bytes.Buffer
 			cfg := Config{Conn: nc, JS: js, Log: slog.New(slog.NewTextHandler(&log, nil))}
-			store := New(cfg)
+			r := NewRecords(cfg)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			// A cluster that forms has no leader yet, and may be late.
 			insist(ctx, t, 500*time.Millisecond, func(ctx context.Context) error { _, err := js.AccountInfo(ctx); return err })
-			insist(ctx, t, 10*time.Second, store.Open)
-			stream, err := js.Stream(ctx, "KV_"+bus.BucketTags)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := stream.CachedInfo().Config.Replicas; got != c.replicas {
+			insist(ctx, t, 10*time.Second, func(ctx context.Context) error {
+				return CreateInstallation(ctx, cfg, Installation{ID: "ours"})
+			})
+			insist(ctx, t, 10*time.Second, func(ctx context.Context) error { return r.Open(ctx, Installation{ID: "ours"}) })
+			if got := r.bucket.Load().leader.CachedInfo().Config.Replicas; got != c.replicas {
 				t.Errorf("%d replicas, want %d", got, c.replicas)
 			}
 			if warned := strings.Contains(log.String(), "level=WARN"); warned != (c.replicas == 1) {
 				t.Errorf("the log says %q", log.String())
 			}
-			insist(ctx, t, 10*time.Second, func(ctx context.Context) error { // the new bucket may not answer everywhere yet
-				if _, err := store.Get(ctx, "order"); !errors.Is(err, allocator.ErrUnknownTag) {
-					return fmt.Errorf("a tag that does not exist: %w", err)
-				}
-				return nil
-			})
 			// Conflicts of replicated buckets have a code of their own.
-			if _, err := store.Create(ctx, allocator.Tag{Name: "order", MaxID: 1, Step: 10}); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := store.Create(ctx, allocator.Tag{Name: "order", MaxID: 1, Step: 10}); err == nil {
-				t.Error("a tag was created twice")
-			}
-			// The same through a handle that has an old view of the revision.
-			kv, err := store.bucket()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := kv.Update(ctx, "order", []byte("{}"), 999); err == nil {
-				t.Error("a write on a wrong revision was accepted")
-			}
-			var stores []*Store
-			for range 3 {
-				cfg.Node = "node"
-				s := New(cfg)
-				if err := s.Open(ctx); err != nil {
-					t.Fatal(err)
+			swap(t, r, trend("order", 1), 0)
+			for _, revision := range []uint64{0, 999} {
+				if _, err := r.Swap(ctx, trend("order", 1), revision); !errors.Is(err, allocator.ErrConflict) {
+					t.Errorf("a write on revision %d: %v", revision, err)
 				}
-				stores = append(stores, s)
 			}
-			claimStrictly(ctx, t, stores, 40)
 			raceForWorker(ctx, t, cfg)
 		})
 	}
@@ -240,7 +215,8 @@ func TestOldStore(t *testing.T) {
 		return js
 	}
 	open := func(js jetstream.JetStream) error {
-		return New(Config{Conn: js.Conn(), JS: js, Log: testkit.Quiet}).Open(testkit.Context(t))
+		_, err := openRecords(testkit.Context(t), Config{Conn: js.Conn(), JS: js, Log: testkit.Quiet})
+		return err
 	}
 	js := connect(servers[0])
 	err := open(js)

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/allocator"
 )
 
 // Only an error by which JetStream surely stored nothing says so.
@@ -24,7 +26,7 @@ func TestFull(t *testing.T) {
 		api(10008, "JetStream system temporarily unavailable"): false,
 		errors.New("nats: timeout"):                            false,
 	} {
-		if got := full(err); got != want || errors.Is(failedWrite(err), errUnanswered) == want {
+		if got := full(err); got != want || errors.Is(failedWrite(err), allocator.ErrUncertain) == want {
 			t.Errorf("%v: full is %v; %v", err, got, failedWrite(err))
 		}
 	}

@@ -32,14 +32,8 @@ type Installation struct {
 	ZooKeepers []ZooKeeper `json:"zookeepers,omitempty"`
 	snowflake.Layout
 	Created time.Time `json:"created"`
-	// Tags says that there are tags in JetStream, from a moment after the first was
-	// created. An empty bucket of tags is then a loss.
-	Tags bool `json:"tags,omitempty"`
-	// TagsBucket is the first sequence of the bucket with the tags; 0: none may be created yet. Any other bucket has lost them.
-	TagsBucket uint64 `json:"tags_bucket,omitempty,string"`
-	// Ledger is when the bucket LEAF_LEDGER was created that has a record of every tag of the
-	// database. Nothing is claimed in any other one.
-	Ledger time.Time `json:"ledger,omitzero"`
+	// Tags is the first sequence of the bucket with the tags; 0: none may be created yet. Any other bucket has lost them.
+	Tags uint64 `json:"tags,omitempty,string"`
 }
 
 // ZooKeeper notes that the records of the workers from First to Last are in one

@@ -34,7 +34,6 @@ func TestLateWrite(t *testing.T) {
 		conflict error
 	}{
 		"claim":  {claims, allocator.ErrConflict},
-		"change": {changes, allocator.ErrConflict},
 		"worker": {puts, snowflake.ErrConflict},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -97,43 +96,18 @@ func connect(tb testing.TB, url string) Config {
 	return Config{Conn: nc, JS: js, Log: testkit.Quiet}
 }
 
-// tagWriter is a writer of the record of a tag that has the step 10.
-func tagWriter(t *testing.T, cfg Config, write func(context.Context, *Store) error) writer {
-	store := New(cfg)
-	err := store.Open(t.Context())
-	if err == nil {
-		_, err = store.Create(t.Context(), allocator.Tag{Name: "order", MaxID: 1, Step: 10})
-	}
-	if err != nil && !errors.Is(err, allocator.ErrExists) {
-		t.Fatal(err)
-	}
-	return writer{
-		write: func(ctx context.Context) error { return write(ctx, store) },
-		end:   func() int64 { return endOf(t, store) },
-	}
-}
-
-// endOf is the end of the tag order; 0: it cannot be read.
-func endOf(t *testing.T, s *Store) int64 {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	e, _ := s.Claimed(ctx, "order")
-	return e.End
-}
-
 func claims(t *testing.T, cfg Config) writer {
-	return tagWriter(t, cfg, func(ctx context.Context, s *Store) error {
-		_, err := s.Reserve(ctx, "order", 1, 1)
-		return err
-	})
-}
-
-func changes(t *testing.T, cfg Config) writer {
-	return tagWriter(t, cfg, func(ctx context.Context, s *Store) error {
-		to := endOf(t, s) + 10
-		_, err := s.Update(ctx, "order", allocator.Change{MaxID: &to})
-		return err
-	})
+	r := openRecordsOf(t, cfg)
+	end := func() int64 { // 0: it cannot be read
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		s, _ := r.Load(ctx, "order")
+		return s.MaxID
+	}
+	if end() == 0 {
+		swap(t, r, trend("order", 1), 0)
+	}
+	return writer{write: func(ctx context.Context) error { _, err := claim(ctx, r, "order"); return err }, end: end}
 }
 
 func puts(t *testing.T, cfg Config) writer {

@@ -64,7 +64,8 @@ func NewRecords(cfg Config) *Records {
 	return r
 }
 
-var errNotOpen = fmt.Errorf("%w: bucket %s is not open yet: `leaf nodes` says why", allocator.ErrUnavailable, bus.BucketTags)
+var errNotOpen = fmt.Errorf("%w: bucket %s is not open yet: `leaf nodes` says why",
+	allocator.ErrUnavailable, bus.BucketTags)
 
 // Open opens the bucket of this installation, which it creates if it is missing. It may be called until it succeeds; an
 // error that matches [allocator.ErrRefused] will stay. It also succeeds where tags were lost: see [Records.Err].
@@ -78,7 +79,7 @@ func (r *Records) Open(ctx context.Context, own Installation) error {
 	if err != nil {
 		return err
 	}
-	if ok && have.ID == own.ID && have.TagsBucket == 0 { // no tag is created before it is noted
+	if ok && have.ID == own.ID && have.Tags == 0 { // no tag is created before it is noted
 		if err := b.mark(ctx, r.cfg, own.ID, false); err != nil {
 			return err
 		}
@@ -123,7 +124,8 @@ func (r *Records) Load(ctx context.Context, tag string) (allocator.Stored, error
 	}
 	if r.failures.Load() != r.overcome.Load() {
 		if _, err := r.write(ctx, r.beat, nil); err != nil {
-			return allocator.Stored{}, fmt.Errorf("%w: bucket %s cannot be written: %w", allocator.ErrUnavailable, bus.BucketTags, err)
+			return allocator.Stored{}, fmt.Errorf("%w: bucket %s cannot be written: %w",
+				allocator.ErrUnavailable, bus.BucketTags, err)
 		}
 	}
 	s, _, err := r.load(ctx, b, tag)
@@ -186,29 +188,28 @@ func (r *Records) Swap(ctx context.Context, t allocator.Tag, revision uint64) (u
 }
 
 // write sends a message once, and returns its sequence. The errors are those of Swap.
-func (r *Records) write(ctx context.Context, subject string, data []byte, options ...jetstream.PublishOpt) (uint64, error) {
+func (r *Records) write(
+	ctx context.Context, subject string, data []byte, options ...jetstream.PublishOpt,
+) (uint64, error) {
 	failures := r.failures.Load()
 	conn := r.cfg.JS.Conn()
 	unsent := conn.IsClosed() || ctx.Err() != nil
 	ack, err := r.cfg.JS.Publish(ctx, subject, data, append(options, jetstream.WithRetryAttempts(0))...)
 	switch {
 	case err == nil:
-		for was := r.overcome.Load(); was < failures && !r.overcome.CompareAndSwap(was, failures); was = r.overcome.Load() {
+		for was := r.overcome.Load(); was < failures && !r.overcome.CompareAndSwap(was, failures); {
+			was = r.overcome.Load()
 		}
 		return ack.Sequence, nil
 	case mismatch(err):
 		return 0, fmt.Errorf("%w: another generator changed it first", allocator.ErrConflict)
 	}
 	r.failures.Add(1)
-	switch {
-	case full(err):
-		return 0, fmt.Errorf("%w: nothing was written, because JetStream is full: raise the limit of the bucket, the account or the server: %w",
-			allocator.ErrUnavailable, err)
-	case unsent, errors.Is(err, jetstream.ErrNoStreamResponse), // Options of a generator's connection have no buffer for reconnects
-		errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrConnectionDraining):
+	if unsent || errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrConnectionDraining) ||
+		errors.Is(err, nats.ErrReconnectBufExceeded) { // a generator's connection has no buffer for reconnects
 		return 0, fmt.Errorf("%w: nothing was written: %w", allocator.ErrUnavailable, err)
 	}
-	return 0, fmt.Errorf("%w: %w", allocator.ErrUncertain, err)
+	return 0, failedWrite(err)
 }
 
 // Err implements [allocator.Records].
@@ -246,12 +247,12 @@ func (r *Records) losses(ctx context.Context) (lost, err error) {
 	case err != nil:
 		return nil, err
 	case !ok:
-		return fmt.Errorf("%w: JetStream lost the record of installation %s (bucket %s, key %s): see docs/cluster.md for what to do; "+
-			"no tag is created meanwhile",
+		return fmt.Errorf("%w: JetStream lost the record of installation %s (bucket %s, key %s): "+
+			"see docs/cluster.md for what to do; no tag is created meanwhile",
 			allocator.ErrUnavailable, own.ID, bus.BucketInstallation, InstallationKey), nil
 	case have.ID != own.ID:
-		return fmt.Errorf("%w: this generator is of installation %s, and JetStream now has the record of installation %s: see docs/cluster.md for what to do; "+
-			"no tag is created meanwhile",
+		return fmt.Errorf("%w: this generator is of installation %s, and JetStream now has the record of installation %s: "+
+			"see docs/cluster.md for what to do; no tag is created meanwhile",
 			allocator.ErrUnavailable, own.ID, have.ID), nil
 	}
 	b, err := findTags(ctx, r.cfg)
@@ -265,11 +266,11 @@ func (r *Records) losses(ctx context.Context) (lost, err error) {
 		return err, nil
 	case err != nil:
 		return nil, err
-	case m != nil && *m == marker{have.ID, have.TagsBucket}: // and it is in no other bucket
+	case m != nil && *m == marker{have.ID, have.Tags}: // and it is in no other bucket
 		if m.FirstSeq == b.first {
 			return nil, nil
 		}
 	}
-	return fmt.Errorf("%w: those of installation %s (bucket %s is not the one that had them, or is empty): `leaf restore` a backup; "+
-		"without one, `leaf tag advance --all`", allocator.ErrTagsLost, own.ID, bus.BucketTags), nil
+	return fmt.Errorf("%w: those of installation %s (bucket %s is not the one that had them, or is empty): "+
+		"`leaf restore` a backup; without one, `leaf tag advance --all`", allocator.ErrTagsLost, own.ID, bus.BucketTags), nil
 }

@@ -11,10 +11,9 @@ import (
 func TestRemovalsAreDenied(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
-	mustCreate(t, newStore(t, s), opaqueTag(t, "coupon", "53"))
-	raise(t, openLedger(t, newConfig(t, s)), "order", 41)
+	mustCreateOpaque(t, openRecordsOf(t, newConfig(t, s)), opaqueTag(t, "coupon", "53"))
 	js := newConfig(t, s).JS
-	for bucket, key := range map[string]string{bus.BucketKeys: "coupon", bus.BucketLedger: ledgerKey + "order"} {
+	for bucket, key := range map[string]string{bus.BucketKeys: "coupon", bus.BucketTags: "coupon"} {
 		kv, err := js.KeyValue(t.Context(), bucket)
 		if err != nil {
 			t.Fatal(err)
@@ -42,8 +41,7 @@ func TestRemovalsAreDenied(t *testing.T) {
 		if bucket == bus.BucketKeys {
 			attacks["put"] = func() error { _, err := kv.Put(t.Context(), key, []byte("x")); return err }
 			attacks["update"] = func() error {
-				_,
-					err := kv.Update(t.Context(), key, []byte("x"), before.Revision())
+				_, err := kv.Update(t.Context(), key, []byte("x"), before.Revision())
 				return err
 			}
 			attacks["delete"] = func() error { return kv.Delete(t.Context(), key) }

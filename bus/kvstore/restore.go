@@ -6,8 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
-	"strings"
 	"sync/atomic"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -29,7 +29,7 @@ type Restored struct {
 
 // restoreOrder writes the records that others depend on first. A key comes before its opaque tag. The record of the
 // installation comes last, because generators wait for it.
-var restoreOrder = []string{bus.BucketKeys, bus.BucketLedger, bus.BucketWorkers, bus.BucketTags, bus.BucketInstallation}
+var restoreOrder = []string{bus.BucketKeys, bus.BucketWorkers, bus.BucketTags, bus.BucketInstallation}
 
 // Restore puts the records of a backup back. It makes missing buckets as generators make them. A record that is there
 // is raised, and nothing is lowered: so it can be repeated, also while generators run. known is the end of all ranges
@@ -45,7 +45,15 @@ func Restore(ctx context.Context, cfg Config, b Backup, known map[string]int64, 
 			return done, fmt.Errorf("nothing was restored: %w", err)
 		}
 	}
-	addKnown(work, b.Buckets, known)
+	if slices.Contains(b.Buckets, bus.BucketTags) { // JetStream may have tags that the backup lacks
+		lacks := maps.Clone(known)
+		for _, r := range work[bus.BucketTags] {
+			delete(lacks, r.Key)
+		}
+		for tag := range lacks {
+			work[bus.BucketTags] = append(work[bus.BucketTags], BackupRecord{Bucket: bus.BucketTags, Key: tag})
+		}
+	}
 	for _, bucket := range restoreOrder {
 		if !slices.Contains(b.Buckets, bucket) {
 			continue
@@ -54,49 +62,27 @@ func Restore(ctx context.Context, cfg Config, b Backup, known map[string]int64, 
 			return done, fmt.Errorf("bucket %s: %w; it is safe to repeat the restore", bucket, err)
 		}
 	}
+	if slices.Contains(b.Buckets, bus.BucketTags) {
+		if err := EndLoss(ctx, cfg); err != nil {
+			return done, fmt.Errorf("%w; it is safe to repeat the restore", err)
+		}
+	}
 	return done, nil
-}
-
-// addKnown adds empty records for the tags that somebody knows and the backup lacks: JetStream may have them.
-func addKnown(work map[string][]BackupRecord, buckets []string, known map[string]int64) {
-	for _, bucket := range []string{bus.BucketTags, bus.BucketLedger} {
-		prefix := ledgerPrefix(bucket)
-		if !slices.Contains(buckets, bucket) {
-			continue
-		}
-		has := make(map[string]bool)
-		for _, r := range work[bucket] {
-			has[r.Key] = true
-		}
-		for tag := range known {
-			if key := prefix + tag; !has[key] {
-				work[bucket] = append(work[bucket], BackupRecord{Bucket: bucket, Key: key})
-			}
-		}
-	}
-}
-
-// ledgerPrefix is what comes before the tag in a key.
-func ledgerPrefix(bucket string) string {
-	if bucket == bus.BucketLedger {
-		return ledgerKey
-	}
-	return ""
 }
 
 // compare returns an error if a record of the backup contradicts one that there is.
 func compare(ctx context.Context, cfg Config, bucket string, records []BackupRecord) error {
-	leader, err := leaderOf(ctx, cfg.JS, bucket)
+	in, err := placeOf(ctx, cfg, bucket)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("bucket %s: %w", bucket, err)
 	}
-	return parallel(ctx, len(records), backupAtOnce, func(ctx context.Context, i int) error {
-		is, _, err := lastRecord(ctx, leader, bucket, records[i].Key)
+	return parallel(ctx, len(records), func(ctx context.Context, i int) error {
+		is, err := lastRecord(ctx, in.leader, bucket, records[i].Key)
 		if err == nil && is != nil && !is.Removed {
-			_, err = merge(records[i], is.Value, nil)
+			_, err = in.merge(records[i], is.Value, nil)
 		}
 		if errors.Is(err, allocator.ErrDamaged) { // it stays as it is
 			return nil
@@ -105,40 +91,53 @@ func compare(ctx context.Context, cfg Config, bucket string, records []BackupRec
 	})
 }
 
+// place is a bucket that records are restored into.
+type place struct {
+	leader jetstream.Stream
+	first  uint64 // of the bucket of the tags, see tagsBucket
+}
+
+func placeOf(ctx context.Context, cfg Config, bucket string) (place, error) {
+	leader, err := leaderOf(ctx, cfg.JS, bucket)
+	if err != nil {
+		return place{}, err
+	}
+	return place{leader, leader.CachedInfo().Config.FirstSeq}, nil
+}
+
 // openBackedUp opens a bucket, and creates it with the settings that generators use.
-func openBackedUp(ctx context.Context, cfg Config, bucket string) (jetstream.KeyValue, error) {
+func openBackedUp(ctx context.Context, cfg Config, bucket string) (err error) {
 	switch bucket {
 	case bus.BucketInstallation:
-		return openInstallation(ctx, cfg)
+		_, err = openInstallation(ctx, cfg)
 	case bus.BucketTags:
-		return openTags(ctx, cfg)
+		_, err = openRecords(ctx, cfg)
 	case bus.BucketWorkers:
-		return openWorkers(ctx, cfg)
+		_, err = openWorkers(ctx, cfg)
 	case bus.BucketKeys:
-		return openKeys(ctx, cfg, func() error { return nil })
+		_, err = openKeys(ctx, cfg)
 	}
-	ledger, err := OpenLedger(ctx, cfg)
-	if err != nil {
-		return nil, err
-	}
-	return ledger.kv, nil
+	return err
 }
 
 func restoreBucket(
 	ctx context.Context, cfg Config, bucket string, records []BackupRecord, known map[string]int64, done *Restored, progress Progress,
 ) error {
-	kv, err := openBackedUp(ctx, cfg, bucket)
+	if err := openBackedUp(ctx, cfg, bucket); err != nil {
+		return err
+	}
+	kv, err := cfg.JS.KeyValue(ctx, bucket)
 	if err != nil {
 		return err
 	}
-	leader, err := leaderOf(ctx, cfg.JS, bucket)
+	in, err := placeOf(ctx, cfg, bucket)
 	if err != nil {
 		return err
 	}
 	results, behind := make([]result, len(records)), make([]bool, len(records))
 	var finished atomic.Int64
-	err = parallel(ctx, len(records), backupAtOnce, func(ctx context.Context, i int) (err error) {
-		results[i], behind[i], err = restoreRecord(ctx, kv, leader, records[i], known)
+	err = parallel(ctx, len(records), func(ctx context.Context, i int) (err error) {
+		results[i], behind[i], err = in.restore(ctx, kv, records[i], known)
 		progress(bucket, int(finished.Add(1)), len(records))
 		return err
 	})
@@ -154,7 +153,7 @@ func restoreBucket(
 			done.Damaged = append(done.Damaged, bucket+" "+records[i].Key)
 		}
 		if behind[i] {
-			done.Behind = append(done.Behind, strings.TrimPrefix(records[i].Key, ledgerPrefix(bucket)))
+			done.Behind = append(done.Behind, records[i].Key)
 		}
 	}
 	return err
@@ -171,17 +170,20 @@ const (
 	resultDamaged
 )
 
-// restoreRecord creates or raises a record by compare-and-set. A write without an answer comes back as a
-// conflict, and is then found.
-func restoreRecord(
-	ctx context.Context, kv jetstream.KeyValue, leader jetstream.Stream, r BackupRecord, known map[string]int64,
+// restore creates or raises a record by compare-and-set. A write without an answer comes back as a conflict, and is then found.
+func (in place) restore(
+	ctx context.Context, kv jetstream.KeyValue, r BackupRecord, known map[string]int64,
 ) (_ result, behind bool, err error) {
 	for {
-		is, revision, err := lastRecord(ctx, leader, r.Bucket, r.Key)
+		is, err := lastRecord(ctx, in.leader, r.Bucket, r.Key)
 		if err != nil {
 			return resultNone, false, err
 		}
 		var has []byte
+		var revision uint64
+		if is != nil {
+			revision = is.revision
+		}
 		if is != nil && !is.Removed {
 			has = is.Value
 		}
@@ -191,7 +193,7 @@ func restoreRecord(
 			}
 			return resultCreated, false, kv.Delete(ctx, r.Key)
 		}
-		next, err := merge(r, has, known)
+		next, err := in.merge(r, has, known)
 		switch {
 		case errors.Is(err, allocator.ErrDamaged):
 			return resultDamaged, false, nil
@@ -205,12 +207,12 @@ func restoreRecord(
 		_, err = kv.Update(ctx, r.Key, next, revision)
 		switch {
 		case err == nil:
-			without, err := merge(r, has, nil)
+			without, err := in.merge(r, has, nil)
 			if has == nil {
 				return resultCreated, !bytes.Equal(next, without), err
 			}
 			return resultRaised, !bytes.Equal(next, without), err
-		case !mismatch(err) && !errors.Is(err, jetstream.ErrKeyExists):
+		case !mismatch(err):
 			return resultNone, false, fmt.Errorf("key %s: %w", r.Key, err)
 		}
 	}
@@ -219,16 +221,10 @@ func restoreRecord(
 // merge returns what a record is after the restore, where has is what there is (nil: nothing), and the backup may
 // have nothing (a nil value). nil: there is still nothing. An error that matches [allocator.ErrRefused] says that the
 // two contradict each other, one that matches [allocator.ErrDamaged] that what there is cannot be read.
-func merge(r BackupRecord, has []byte, known map[string]int64) ([]byte, error) {
+func (in place) merge(r BackupRecord, has []byte, known map[string]int64) ([]byte, error) {
 	switch r.Bucket {
 	case bus.BucketTags:
-		return mergeTag(r, has, known[r.Key])
-	case bus.BucketLedger:
-		tag, ok := strings.CutPrefix(r.Key, ledgerKey)
-		if !ok { // seeded: the record says which bucket is complete, and a new bucket is not that one
-			return has, nil
-		}
-		return mergeClaims(tag, r.Value, has, known[tag])
+		return mergeTag(r, has, known[r.Key], in.first)
 	case bus.BucketWorkers:
 		return mergeWorker(r, has)
 	case bus.BucketKeys:
@@ -249,18 +245,17 @@ func merge(r BackupRecord, has []byte, known map[string]int64) ([]byte, error) {
 	return has, nil
 }
 
-// mergeTag merges the records of a tag.
-func mergeTag(r BackupRecord, has []byte, known int64) ([]byte, error) {
-	was, lacks := decodeTag(r.Key, r.Value)
-	if has == nil {
-		if lacks != nil { // a damaged record is refused by generators, and no tag may begin at 1 in its place
-			return r.Value, nil
-		}
-		return encodeIf(r.Value, was, raisedTo(was, known))
-	}
-	is, err := decodeTag(r.Key, has)
-	if err != nil {
+// mergeTag merges the records of a tag for the bucket with this first sequence. A record for another bucket counts as none.
+func mergeTag(r BackupRecord, has []byte, known int64, first uint64) ([]byte, error) {
+	was, _, lacks := decodeRecord(r.Key, r.Value)
+	is, of, err := decodeRecord(r.Key, has)
+	switch {
+	case has != nil && err != nil:
 		return nil, err
+	case (has == nil || of != first) && lacks != nil: // generators refuse a damaged record, and no tag may begin at 1 in its place
+		return r.Value, nil
+	case has == nil || of != first:
+		return encodeTag(raisedTo(was, known), first)
 	}
 	t := is
 	if lacks == nil {
@@ -278,7 +273,10 @@ func mergeTag(r BackupRecord, has []byte, known int64) ([]byte, error) {
 		t.Deleted = is.Deleted || was.Deleted && was.MaxID >= is.MaxID && was.Updated.After(is.Updated)
 		t = raisedTo(t, was.MaxID)
 	}
-	return encodeIf(has, is, raisedTo(t, known))
+	if t = raisedTo(t, known); t == is {
+		return has, nil
+	}
+	return encodeTag(t, first)
 }
 
 // raisedTo moves max_id up. Generators drop the IDs below, because the record went backwards meanwhile: two of them
@@ -288,54 +286,6 @@ func raisedTo(t allocator.Tag, end int64) allocator.Tag {
 		t.MaxID, t.Floor = end, end
 	}
 	return t
-}
-
-// encodeIf returns the record of a tag as it is now, or what it was if nothing changed.
-func encodeIf(was []byte, from, to allocator.Tag) ([]byte, error) {
-	if from == to {
-		return was, nil
-	}
-	return json.Marshal(to)
-}
-
-// mergeClaims merges the records that the ledger has of a tag. One without a claim may not know the order: the ledger
-// was filled.
-func mergeClaims(tag string, value, has []byte, known int64) ([]byte, error) {
-	was, lacks := decodeEntry(tag, value, 0)
-	if has == nil && lacks != nil {
-		return value, nil
-	}
-	from, is := value, was
-	if has != nil {
-		var err error
-		if is, err = decodeEntry(tag, has, 0); err != nil {
-			return nil, err
-		}
-		from = has
-	}
-	e := is
-	switch unclaimed := (allocator.Claim{}); {
-	case lacks != nil, was.Order == allocator.Trend && is.Order != allocator.Trend && was.Last == unclaimed:
-	case was.Order == is.Order:
-		e.End, e.Floor = max(is.End, was.End), max(is.Floor, was.Floor)
-		if was.End > is.End {
-			e.Last = was.Last
-		}
-		if was.Rules.Version > is.Rules.Version {
-			e.Rules = was.Rules
-		}
-	case is.Order == allocator.Trend && is.Last == unclaimed:
-		e = was
-	default:
-		return nil, fmt.Errorf("%w: the tag %s has another order than in the backup", allocator.ErrRefused, tag)
-	}
-	if e.Order == allocator.Trend {
-		e.End = max(e.End, known)
-	}
-	if e == is {
-		return from, nil
-	}
-	return json.Marshal(claimRecord{e.End, e.Floor, e.Order, e.Last, e.Rules})
 }
 
 // mergeWorker keeps the holder that there is.

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/allocator"
 )
 
 // The errors of JetStream that are about room.
@@ -47,13 +49,14 @@ func code(err error) jetstream.ErrorCode {
 	return 0
 }
 
-// failedWrite says of the error of a write whether the write may have happened. JetStream looks at its limits before it
-// stores anything.
+// failedWrite is the error of a write that may have happened, which matches [allocator.ErrUncertain], or that surely did not:
+// JetStream looks at its limits before it stores anything.
 func failedWrite(err error) error {
 	if !full(err) {
-		return fmt.Errorf("%w: %w", errUnanswered, err)
+		return fmt.Errorf("%w: %w", allocator.ErrUncertain, err)
 	}
-	return fmt.Errorf("nothing was written, because JetStream is full: raise the limit of the bucket, the account or the server: %w", err)
+	return fmt.Errorf("%w: nothing was written, because JetStream is full: raise the limit of the bucket, the account or the server: %w",
+		allocator.ErrUnavailable, err)
 }
 
 // full reports whether JetStream refused a write because of a limit.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -44,9 +45,9 @@ var errAgain = errors.New("a new session is wanted")
 func (r *Records) Watch(ctx context.Context, f func(allocator.Update)) error {
 	connected := r.cfg.JS.Conn().StatusChanged(nats.CONNECTED)
 	defer r.cfg.JS.Conn().RemoveStatusListener(connected)
-	looks := make(chan struct{})
-	go func() { defer close(looks); r.keepLooking(ctx) }()
-	defer func() { <-looks }()
+	var looking sync.WaitGroup
+	defer looking.Wait()
+	looking.Go(func() { r.keepLooking(ctx) })
 	for pause := firstSessionPause; ; {
 		synced, err := r.session(ctx, f, connected)
 		switch {
@@ -85,7 +86,8 @@ func (r *Records) Sync(ctx context.Context) error {
 		select {
 		case <-news:
 		case <-ctx.Done():
-			return fmt.Errorf("%w: the records of the tags could not be read in time: %w", allocator.ErrUnavailable, ctx.Err())
+			return fmt.Errorf("%w: the records of the tags could not be read in time: %w",
+				allocator.ErrUnavailable, ctx.Err())
 		}
 	}
 }
@@ -138,7 +140,9 @@ type beat struct {
 }
 
 // session reads until something is wrong, or a new session is wanted.
-func (r *Records) session(ctx context.Context, f func(allocator.Update), connected <-chan nats.Status) (synced bool, err error) {
+func (r *Records) session(
+	ctx context.Context, f func(allocator.Update), connected <-chan nats.Status,
+) (synced bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for len(connected) > 0 {
@@ -199,8 +203,10 @@ func (s *session) subscribe(ctx context.Context) (<-chan *nats.Msg, error) {
 	making, cancel := context.WithTimeout(ctx, beatTimeout)
 	defer cancel()
 	_, err = s.cfg.JS.CreatePushConsumer(making, streamOf(bus.BucketTags), jetstream.ConsumerConfig{
-		Name: s.consumer, DeliverSubject: inbox, DeliverPolicy: jetstream.DeliverAllPolicy, AckPolicy: jetstream.AckNonePolicy,
-		MemoryStorage: true, Replicas: 1, InactiveThreshold: consumerLife, FlowControl: true, IdleHeartbeat: heartbeat,
+		Name: s.consumer, DeliverSubject: inbox,
+		DeliverPolicy: jetstream.DeliverAllPolicy, AckPolicy: jetstream.AckNonePolicy,
+		MemoryStorage: true, Replicas: 1, InactiveThreshold: consumerLife,
+		FlowControl: true, IdleHeartbeat: heartbeat,
 	})
 	return messages, err
 }

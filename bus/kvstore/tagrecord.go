@@ -9,9 +9,6 @@ import (
 	"github.com/leafbus/leafbus/bus"
 )
 
-// tagFormat is the format of the records that this version writes.
-const tagFormat = 1
-
 // tagRecord is the JSON of a tag's record.
 type tagRecord struct {
 	Format int `json:"format"`
@@ -34,7 +31,8 @@ type tagRecord struct {
 // encodeTag returns the record of a tag for the bucket with this first sequence.
 func encodeTag(t allocator.Tag, bucket uint64) ([]byte, error) {
 	return json.Marshal(tagRecord{
-		tagFormat, bucket, t.Name, t.MaxID, t.Floor, t.Step, t.Description, t.Order, t.KeyID, t.Rules, t.Deleted, t.Last, t.Updated,
+		allocator.RecordFormat, bucket, t.Name, t.MaxID, t.Floor, t.Step, t.Description, t.Order, t.KeyID, t.Rules,
+		t.Deleted, t.Last, t.Updated,
 	})
 }
 
@@ -43,18 +41,20 @@ func encodeTag(t allocator.Tag, bucket uint64) ([]byte, error) {
 func decodeRecord(key string, data []byte) (t allocator.Tag, bucket uint64, err error) {
 	var r tagRecord
 	err = decodeWhole(data, &r)
-	if r.Format > tagFormat {
-		return t, 0, fmt.Errorf("%w: %s: it has format %d, and this version reads format %d", allocator.ErrNewer, key, r.Format, tagFormat)
+	if r.Format > allocator.RecordFormat {
+		return t, 0, fmt.Errorf("%w: %s: it has format %d, and this version reads format %d",
+			allocator.ErrNewer, key, r.Format, allocator.RecordFormat)
 	}
-	if err != nil || r.Format != tagFormat || r.Name != key || r.Bucket == 0 || !r.sound() {
-		return t, 0, fmt.Errorf("%w: key %s of bucket %s: %.200q; write a record, with N above all IDs that were handed out: "+
-			`nats kv put %[3]s %[2]s '{"format":1,"bucket":"B","tag":"%[2]s","end":"N","step":1000}', `+
-			"where B is the first_seq that `nats stream info KV_%[3]s --json` shows; a strict tag has step 0 and \"order\":\"strict\"",
+	if err != nil || r.Format != allocator.RecordFormat || r.Name != key || r.Bucket == 0 || !r.sound() {
+		return t, 0, fmt.Errorf("%w: key %s of bucket %s: %.200q; write a record, with N above all IDs that were handed out, "+
+			"and B the first_seq that `nats stream info KV_%[3]s --json` shows: "+
+			`nats kv put %[3]s %[2]s '{"format":1,"bucket":"B","tag":"%[2]s","end":"N","step":1000}'; `+
+			`a strict tag has "step":0 and "order":"strict"`,
 			allocator.ErrDamaged, key, bus.BucketTags, data)
 	}
 	return allocator.Tag{
-		Name: r.Name, MaxID: r.End, Floor: r.Floor, Step: r.Step, Description: r.Description, Order: r.Order, KeyID: r.KeyID,
-		Rules: r.Rules, Deleted: r.Deleted, Last: r.Last, Updated: r.Updated,
+		Name: r.Name, MaxID: r.End, Floor: r.Floor, Step: r.Step, Description: r.Description, Order: r.Order,
+		KeyID: r.KeyID, Rules: r.Rules, Deleted: r.Deleted, Last: r.Last, Updated: r.Updated,
 	}, r.Bucket, nil
 }
 
@@ -64,5 +64,5 @@ func (r tagRecord) sound() bool {
 	return r.End >= 1 && r.Floor >= 0 && r.Floor <= r.End && r.Order.Known() &&
 		(strict && r.Step == 0 || !strict && r.Step >= 1 && r.Step <= allocator.LimitStep) &&
 		(r.KeyID != "") == (domain != "") && allocator.Tag{Order: r.Order, Rules: r.Rules}.EndsWithDomain() &&
-		r.Quota.PerSecond >= 0 && r.Quota.Burst >= 0 && r.Outlast >= 0 && r.MaxStep >= 0 && r.Limit >= 0 && r.Version >= 0
+		r.Quota.PerSecond >= 0 && r.Quota.Burst >= 0 && r.Outlast >= 0 && r.Limit >= 0 && r.Version >= 0
 }

@@ -44,7 +44,12 @@ func findTags(ctx context.Context, cfg Config) (tagsBucket, error) {
 		return tagsBucket{}, unreached(bus.BucketTags, err)
 	}
 	info := stream.CachedInfo()
-	return tagsBucket{stream, info.Config.FirstSeq}, fitTags(info)
+	b := tagsBucket{stream, info.Config.FirstSeq}
+	if info.State.FirstSeq < b.first { // nats-server 2.15.2 once took over the files of an earlier stream
+		return b, fmt.Errorf("%w: bucket %s has records from before it was made: remove it with `nats stream rm %s`, "+
+			"and restore a backup with `leaf restore`", allocator.ErrRefused, bus.BucketTags, info.Config.Name)
+	}
+	return b, fitTags(info.Config)
 }
 
 // openRecords is findTags that makes the bucket if it is missing.
@@ -80,33 +85,33 @@ var tagsStream = jetstream.StreamConfig{
 	// Without AllowDirect only the leader answers a read.
 }
 
-// fitTags returns an error that matches [allocator.ErrRefused] if the bucket is not as generators make it, apart from
-// its replicas and size.
-func fitTags(info *jetstream.StreamInfo) error {
-	c := info.Config
+// fitTags returns an error that matches [allocator.ErrRefused] if the bucket is not as generators make it, apart from its
+// replicas and size.
+func fitTags(c jetstream.StreamConfig) error {
 	what := flaw(c)
 	switch {
 	case c.Description != tagsDescription:
-		return fmt.Errorf("%w: bucket %s is of another version of Leafbus, or of another program (its description is %q): use that version; "+
-			"or, if none of its IDs is in use, remove the bucket with `nats stream rm %s`", allocator.ErrRefused, bus.BucketTags, c.Description, c.Name)
-	case c.FirstSeq == 0 || info.State.FirstSeq < c.FirstSeq: // nats-server 2.15.2 once took over the files of an earlier stream
-		return fmt.Errorf("%w: bucket %s has records from before it was made: remove it with `nats stream rm %s`, and restore a backup with `leaf restore`",
-			allocator.ErrRefused, bus.BucketTags, c.Name)
+		return fmt.Errorf("%w: bucket %s is of another version of Leafbus, or of another program (its description is %q): "+
+			"use that version; or, if none of its IDs is in use, remove the bucket with `nats stream rm %s`",
+			allocator.ErrRefused, bus.BucketTags, c.Description, c.Name)
 	case what != "":
+	case c.FirstSeq == 0:
+		what = "no first sequence of its own"
 	case c.MaxMsgsPerSubject != 1 || c.Discard != jetstream.DiscardNew || c.DiscardNewPerSubject:
 		what = "other limits than one message a subject with discard new"
 	case !c.DenyDelete || !c.DenyPurge || c.AllowRollup:
 		what = "the permission to delete, purge or roll up messages"
 	case c.AllowDirect || c.MirrorDirect:
 		what = "direct reads, which a server that is behind may answer"
-	case !slices.Equal(c.Subjects, tagsStream.Subjects) || c.Mirror != nil || len(c.Sources) > 0 || c.SubjectTransform != nil || c.Sealed || c.NoAck:
-		what = "other subjects or sources"
+	case !slices.Equal(c.Subjects, tagsStream.Subjects), c.Mirror != nil, len(c.Sources) > 0, c.SubjectTransform != nil,
+		c.Sealed, c.NoAck:
+		what = "other subjects or sources, or takes no writes"
 	}
 	if what == "" {
 		return nil
 	}
-	return fmt.Errorf("%w: bucket %s has %s, so IDs could repeat; if `nats stream edit %s` cannot change that: `leaf backup`, "+
-		"stop all generators, `nats stream rm %[4]s`, `leaf restore`", allocator.ErrRefused, bus.BucketTags, what, c.Name)
+	return fmt.Errorf("%w: bucket %s has %s, so IDs could repeat; if `nats stream edit %s` cannot change that: "+
+		"`leaf backup`, stop all generators, `nats stream rm %[4]s`, `leaf restore`", allocator.ErrRefused, bus.BucketTags, what, c.Name)
 }
 
 // marker returns what the bucket says of itself; nil: nothing.
@@ -134,8 +139,8 @@ func (b tagsBucket) mark(ctx context.Context, cfg Config, installation string, e
 		return err
 	}
 	if m != nil && m.Installation != installation {
-		return fmt.Errorf("%w: bucket %s is of installation %s, and this generator is of installation %s: name the right --server and account",
-			allocator.ErrRefused, bus.BucketTags, m.Installation, installation)
+		return fmt.Errorf("%w: bucket %s is of installation %s, and the record in JetStream is of installation %s: "+
+			"name the right --server and account", allocator.ErrRefused, bus.BucketTags, m.Installation, installation)
 	}
 	if m == nil || m.FirstSeq != b.first {
 		data, err := json.Marshal(marker{installation, b.first})
@@ -147,12 +152,32 @@ func (b tagsBucket) mark(ctx context.Context, cfg Config, installation string, e
 		}
 	}
 	_, err = ChangeInstallation(ctx, cfg, func(have *Installation) error {
-		if end || have.TagsBucket == 0 {
-			have.TagsBucket = b.first
+		if end || have.Tags == 0 {
+			have.Tags = b.first
 		}
 		return nil
 	})
 	return err
+}
+
+// FirstOfTags is what [Installation.Tags] of an installation is whose record is made again. If its bucket of tags is not there
+// either, the tags count as lost.
+func FirstOfTags(ctx context.Context, cfg Config, installation string) (uint64, error) {
+	const lost = 1 // no bucket has it
+	b, err := findTags(ctx, cfg)
+	var m *marker
+	if err == nil {
+		m, err = b.marker(ctx)
+	}
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return lost, nil
+	case err != nil:
+		return 0, err
+	case m == nil || *m != marker{installation, b.first}:
+		return lost, nil
+	}
+	return b.first, nil
 }
 
 // EndLoss says that all tags that were lost are there again, as far as anybody knows them: from now on names without a

@@ -65,7 +65,7 @@ func (w *Workers) bucket(ctx context.Context) (jetstream.KeyValue, error) {
 // failed returns err. If the error says that the bucket is missing, the next call opens
 // it again.
 func (w *Workers) failed(err error) error {
-	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, nats.ErrStreamNotFound) || // a watch has its own
+	if errors.Is(err, jetstream.ErrStreamNotFound) ||
 		errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrNoResponders) {
 		w.kv.Store(nil)
 	}
@@ -74,23 +74,21 @@ func (w *Workers) failed(err error) error {
 
 // List implements [snowflake.Registry]. It logs each damaged record once.
 func (w *Workers) List(ctx context.Context) ([]snowflake.Entry, error) {
-	kv, err := w.bucket(ctx)
-	if err != nil {
+	if _, err := w.bucket(ctx); err != nil {
 		return nil, err
 	}
-	records := make(map[string]jetstream.KeyValueEntry) // one that is written meanwhile may come twice
-	err = eachLatest(ctx, w.cfg.JS, kv, func(record jetstream.KeyValueEntry) { records[record.Key()] = record })
+	records, err := readBucket(ctx, w.cfg, bus.BucketWorkers, func(string, int, int) {})
 	if err != nil {
 		return nil, fmt.Errorf("reading the workers' records: %w", w.failed(err))
 	}
 	var entries []snowflake.Entry
 	for _, record := range records {
-		if record.Operation() != jetstream.KeyValuePut {
-			continue // deleted by hand
+		if record.Removed {
+			continue // by hand
 		}
-		e, err := decodeWorker(record)
+		e, err := decodeWorker(record.Key, record.Value, record.revision)
 		if err != nil {
-			w.damaged(record, err)
+			w.damaged(record.Key, record.revision, err)
 			continue
 		}
 		w.know(e)
@@ -121,7 +119,7 @@ func (w *Workers) unchanged(ctx context.Context, kv jetstream.KeyValue, worker i
 	if err != nil {
 		return false, err
 	}
-	e, err := decodeWorker(entry)
+	e, err := decodeWorker(entry.Key(), entry.Value(), entry.Revision())
 	if err != nil {
 		return false, nil // damaged, or not written by a generator
 	}
@@ -129,10 +127,10 @@ func (w *Workers) unchanged(ctx context.Context, kv jetstream.KeyValue, worker i
 }
 
 // damaged logs a record that cannot be read, once.
-func (w *Workers) damaged(record jetstream.KeyValueEntry, err error) {
+func (w *Workers) damaged(key string, revision uint64, err error) {
 	w.mu.Lock()
-	known := w.logged[record.Key()] == record.Revision()
-	w.logged[record.Key()] = record.Revision()
+	known := w.logged[key] == revision
+	w.logged[key] = revision
 	w.mu.Unlock()
 	if !known {
 		w.cfg.log().Error("a worker's record is damaged: no generator can take this worker until its key is deleted", "error", err)
@@ -220,13 +218,13 @@ func workerKey(worker int64) string { return strconv.FormatInt(worker, 10) }
 
 // decodeWorker reads a record. A record that this package cannot have written is an
 // error: a guess could give a worker to two generators.
-func decodeWorker(entry jetstream.KeyValueEntry) (snowflake.Entry, error) {
+func decodeWorker(key string, data []byte, revision uint64) (snowflake.Entry, error) {
 	var r snowflake.Record
-	if err := json.Unmarshal(entry.Value(), &r); err != nil {
-		return snowflake.Entry{}, fmt.Errorf("key %s: %w", entry.Key(), err)
+	if err := json.Unmarshal(data, &r); err != nil {
+		return snowflake.Entry{}, fmt.Errorf("key %s: %w", key, err)
 	}
-	if workerKey(r.Worker) != entry.Key() || r.Worker < 0 || r.Incarnation == "" || r.ReservedUntil <= 0 {
-		return snowflake.Entry{}, fmt.Errorf("key %s: %.200q", entry.Key(), entry.Value())
+	if workerKey(r.Worker) != key || r.Worker < 0 || r.Incarnation == "" || r.ReservedUntil <= 0 {
+		return snowflake.Entry{}, fmt.Errorf("key %s: %.200q", key, data)
 	}
-	return snowflake.Entry{Record: r, Version: entry.Revision()}, nil
+	return snowflake.Entry{Record: r, Version: revision}, nil
 }

@@ -1,0 +1,250 @@
+package kvstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/internal/natskit"
+	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/tests/kit"
+)
+
+// snapshot copies the bucket with its revisions, as `nats stream backup` does. The function that it returns puts the
+// copy in the place of the bucket.
+func snapshot(tb testing.TB, s *embedded.Server) (restore func()) {
+	tb.Helper()
+	nc := natskit.Connect(tb, s)
+	name := streamOf(bus.BucketTags)
+	inbox := nc.NewInbox()
+	chunks, err := nc.SubscribeSync(inbox)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	ask := func(subject string, request, answer any) {
+		data, err := json.Marshal(request)
+		var m *nats.Msg
+		if err == nil {
+			m, err = nc.Request(subject, data, testkit.Patience)
+		}
+		if err == nil {
+			err = json.Unmarshal(m.Data, answer)
+		}
+		if err != nil {
+			tb.Fatalf("%s: %v", subject, err)
+		}
+	}
+	var head struct {
+		Config, State json.RawMessage
+		Error         any
+	}
+	ask("$JS.API.STREAM.SNAPSHOT."+name, map[string]any{"deliver_subject": inbox, "no_consumers": true}, &head)
+	if head.Error != nil {
+		tb.Fatal(head.Error)
+	}
+	var copied [][]byte
+	for {
+		m, err := chunks.NextMsg(testkit.Patience)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		if len(m.Data) == 0 {
+			break
+		}
+		copied = append(copied, m.Data)
+		_ = m.Respond(nil)
+	}
+	return func() {
+		var into struct {
+			DeliverSubject string `json:"deliver_subject"`
+			Error          any
+		}
+		ask("$JS.API.STREAM.RESTORE."+name, map[string]any{"config": head.Config, "state": head.State}, &into)
+		if into.Error != nil {
+			tb.Fatal(into.Error)
+		}
+		for _, chunk := range append(slices.Clone(copied), nil) {
+			if _, err := nc.Request(into.DeliverSubject, chunk, testkit.Patience); err != nil {
+				tb.Fatal(err)
+			}
+		}
+	}
+}
+
+// After a restore a watch begins again with every record, also where the bucket has grown past the position of the
+// watch before anybody noticed.
+func TestRecordsRestored(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	cfg := newConfig(t, s)
+	r := openRecordsOf(t, cfg)
+	revision := swap(t, r, trend("order", 11), 0)
+	restore := snapshot(t, s)
+	swap(t, r, trend("order", 21), revision)
+	w := followTags(t, r)
+	sync1(t, r)
+	if end := w.end("order"); end != 21 {
+		t.Fatalf("the watch has %d", end)
+	}
+	removeTags(t, cfg)
+	restore()
+	late := trend("order", 16)
+	swap(t, openRecordsOf(t, cfg), late, revision)
+	for i := range uint64(50) { // the bucket grows past where the watch was
+		swap(t, r, trend(fmt.Sprint("other", i), 1), 0)
+	}
+	testkit.Eventually(t, "the watch has what was written below", func() bool { return w.end("order") == 16 })
+	if err := r.Err(); err != nil {
+		t.Errorf("Err: %v", err)
+	}
+}
+
+// A watch begins again after its connection was cut, and when its consumer has gone silent.
+func TestRecordsCut(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	link, err := kit.StartLink(strings.TrimPrefix(s.ClientURL(), "nats://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(link.Close)
+	far, near := openRecordsOf(t, connect(t, "nats://"+link.Addr())), openRecordsOf(t, newConfig(t, s))
+	revision := swap(t, near, trend("order", 11), 0)
+	w := followTags(t, far)
+	sync1(t, far)
+	begun := w.firsts("order")
+	link.Cut()
+	testkit.Eventually(t, "a cut connection begins a session", func() bool { return w.firsts("order") > begun })
+	sync1(t, far)
+	begun = w.firsts("order")
+	link.HangAnswers(true)
+	swap(t, near, trend("order", 21), revision)
+	testkit.Eventually(t, "the silence ends the session", func() bool {
+		far.mu.Lock()
+		defer far.mu.Unlock()
+		return far.begun > far.synced
+	})
+	link.HangAnswers(false)
+	testkit.Eventually(t, "a session after the silence", func() bool { return w.firsts("order") > begun && w.end("order") == 21 })
+}
+
+// A session accepts only the next message of its own consumer, and a heartbeat that fits.
+func TestSessionGap(t *testing.T) {
+	t.Parallel()
+	message := func(consumer string, number int) *nats.Msg {
+		return &nats.Msg{Sub: &nats.Subscription{}, Subject: subjectOf(bus.BucketTags) + "order", Data: []byte("x"),
+			Reply: fmt.Sprintf("$JS.ACK.KV_LEAF_TAGS.%s.1.%d.%d.1700000000000000000.0", consumer, 70+number, number)}
+	}
+	beat := func(last string) *nats.Msg {
+		return &nats.Msg{Header: nats.Header{"Status": {"100"}, "Nats-Last-Consumer": {last}}}
+	}
+	for what, c := range map[string]struct {
+		messages []*nats.Msg
+		ok       bool
+	}{
+		"in order":         {[]*nats.Msg{message("mine", 1), message("mine", 2), beat("2"), message("mine", 3)}, true},
+		"a gap":            {[]*nats.Msg{message("mine", 1), message("mine", 3)}, false},
+		"begun again":      {[]*nats.Msg{message("mine", 1), message("mine", 2), message("mine", 1)}, false},
+		"another consumer": {[]*nats.Msg{message("mine", 1), message("other", 2)}, false},
+		"the last is lost": {[]*nats.Msg{message("mine", 1), beat("2")}, false},
+	} {
+		s := &session{consumer: "mine", f: func(allocator.Update) {}}
+		var err error
+		for _, m := range c.messages {
+			err = errors.Join(err, s.take(m))
+		}
+		if (err == nil) != c.ok {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// A consumer whose flow control is not answered stops after some thousand records.
+func TestRecordsMany(t *testing.T) {
+	t.Parallel()
+	cfg := newConfig(t, natskit.Start(t))
+	r := openRecordsOf(t, cfg)
+	const many = 8000
+	for i := range many {
+		data, err := encodeTag(trend(fmt.Sprint("tag", i), 1), r.bucket.Load().first)
+		if err == nil {
+			_, err = cfg.JS.PublishAsync(subjectOf(bus.BucketTags)+fmt.Sprint("tag", i), data)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-cfg.JS.PublishAsyncComplete()
+	w := followTags(t, r)
+	sync1(t, r)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.tags) != many {
+		t.Errorf("%d of %d records came", len(w.tags), many)
+	}
+}
+
+// In a cluster revisions begin as asked, and what was written before a Sync has come when it returns, also while others
+// write.
+func TestRecordsInACluster(t *testing.T) {
+	t.Parallel()
+	cfg := connect(t, startCluster(t, 3)[0].ClientURL())
+	ctx := testkit.Context(t)
+	insist(ctx, t, 10*time.Second, func(ctx context.Context) error {
+		return CreateInstallation(ctx, cfg, Installation{ID: "ours"})
+	})
+	r := NewRecords(cfg)
+	insist(ctx, t, 10*time.Second, func(ctx context.Context) error { return r.Open(ctx, Installation{ID: "ours"}) })
+	b := r.bucket.Load()
+	if info := b.leader.CachedInfo(); info.Config.Replicas != 3 || b.first < uint64(time.Now().Add(-time.Hour).UnixMicro()) {
+		t.Errorf("%+v", info.Config)
+	}
+	if m, err := b.leader.GetLastMsgForSubject(ctx, subjectOf(bus.BucketTags)+markerKey); err != nil || m.Sequence != b.first {
+		t.Errorf("the first record: %+v, %v", m, err)
+	}
+	writing, stop := context.WithCancel(ctx)
+	var writers sync.WaitGroup
+	defer writers.Wait()
+	defer stop()
+	var ends [4]atomic.Int64 // that were acknowledged
+	for i := range ends {
+		writers.Go(func() {
+			s := allocator.Stored{Tag: trend(fmt.Sprint("tag", i), 1)}
+			for writing.Err() == nil {
+				s.MaxID++
+				revision, err := r.Swap(writing, s.Tag, s.Revision)
+				if err == nil {
+					s.Revision = revision
+					ends[i].Store(s.MaxID)
+				} else if now, err := r.Load(writing, s.Name); err == nil && now.Revision > 0 {
+					s = now
+				}
+			}
+		})
+	}
+	w := followTags(t, r)
+	for range 40 {
+		var least [len(ends)]int64
+		for i := range ends {
+			least[i] = ends[i].Load()
+		}
+		sync1(t, r)
+		for i, least := range least {
+			if end := w.end(fmt.Sprint("tag", i)); end < least {
+				t.Errorf("tag%d is at %d after a Sync, and %d was acknowledged before", i, end, least)
+			}
+		}
+	}
+}
