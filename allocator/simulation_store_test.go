@@ -156,13 +156,13 @@ type simNumbers struct {
 	r                 *simRun
 }
 
-func (s *simNumbers) Advance(ctx context.Context, tag string, n, from int64) (allocator.Range, int64, error) {
+func (s *simNumbers) Advance(ctx context.Context, tag string, n, step, from int64) (allocator.Range, int64, error) {
 	type advanced struct {
 		r    allocator.Range
 		step int64
 	}
 	a, err := simCall(ctx, s.r, func() (advanced, error) {
-		r, step, err := s.r.n.database().Advance(context.Background(), tag, n, from)
+		r, step, err := s.r.n.database().Advance(context.Background(), tag, n, step, from)
 		s.r.n.w.trace("%s advances %s from %d: %v, %v", s.r.name, tag, from, r, err)
 		return advanced{r, step}, err
 	})

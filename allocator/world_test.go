@@ -187,8 +187,8 @@ type genNumbers struct {
 	g *gen
 }
 
-func (n *genNumbers) Advance(ctx context.Context, tag string, count, from int64) (r allocator.Range, step int64, err error) {
-	err = n.g.call("advance", func() error { r, step, err = n.MemoryNumbers.Advance(ctx, tag, count, from); return err })
+func (n *genNumbers) Advance(ctx context.Context, tag string, count, step, from int64) (r allocator.Range, now int64, err error) {
+	err = n.g.call("advance", func() error { r, now, err = n.MemoryNumbers.Advance(ctx, tag, count, step, from); return err })
 	return r, step, err
 }
 
