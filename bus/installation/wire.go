@@ -50,7 +50,6 @@ type Config struct {
 // Generator completes the configuration of a generator with all that depends on its installation. It
 // overwrites those fields. cfg.Snowflake needs Layout, FirstWorker and LastWorker. Call it once.
 func (c Config) Generator(cfg generator.Config) (generator.Config, error) {
-	c.State.Node = c.Folder.Node
 	m, err := newMember(c, cfg.Snowflake.Layout, cfg.Snowflake.FirstWorker, cfg.Snowflake.LastWorker)
 	if err != nil {
 		return cfg, err
