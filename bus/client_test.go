@@ -61,7 +61,7 @@ func TestClientTriesAgainWhatMayGetBetter(t *testing.T) {
 		"silent": 0, // the message may be lost
 
 		bus.BadRequest: never, bus.BadTag: never, bus.UnknownTag: never, bus.BatchTooLarge: never, bus.QuotaExceeded: never,
-		bus.Internal: never, bus.StoreRegressed: never, bus.Exhausted: never, bus.Paused: never, "of_another_version": never,
+		bus.Internal: never, bus.Exhausted: never, bus.Paused: never, "of_another_version": never,
 	} {
 		t.Run(string(reason), func(t *testing.T) {
 			t.Parallel()

@@ -28,7 +28,6 @@ const (
 	QuotaExceeded    Reason = "quota_exceeded"    // 429: the tag's quota is used up; retry later
 	Internal         Reason = "internal"          // 500
 	StoreUnavailable Reason = "store_unavailable" // 503
-	StoreRegressed   Reason = "store_regressed"   // 503: an operator must look
 	ClockBackwards   Reason = "clock_backwards"   // 503: retry, another generator answers
 	NoWorkerID       Reason = "no_worker_id"      // 503: retry, another generator answers
 	Draining         Reason = "draining"          // 503: retry, another generator answers

@@ -66,10 +66,10 @@ func (a *access) again() driver.Connector {
 }
 
 // Name is the address and the name of the database.
-func (s *Store) Name() string {
-	s.access.mu.Lock()
-	defer s.access.mu.Unlock()
-	return s.access.name
+func (d *Database) Name() string {
+	d.access.mu.Lock()
+	defer d.access.mu.Unlock()
+	return d.access.name
 }
 
 // secure makes connections use TLS with these files. tls=skip-verify in the DSN then means: check the authority, but

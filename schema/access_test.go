@@ -30,24 +30,24 @@ func TestPasswordChanges(t *testing.T) {
 	dsn := account(t, root, "ALL")
 	file, err := dsn, error(nil)
 	var log notes
-	s := prepareStore(t, dsn, &log, func(cfg *Config) { cfg.Reread = func() (string, error) { return file, err } })
+	s := prepare(t, dsn, &log, func(cfg *Config) { cfg.Reread = func() (string, error) { return file, err } })
 	if err := s.Open(within(t)); err != nil {
 		t.Fatal(err)
 	}
-	createTag(t, s, "order", 1, 10)
+	insert(t, s, "order", 1, 10)
 	user := ""
 	edit(t, dsn, func(cfg *mysql.Config) { user = cfg.User })
 	execute(t, root, "ALTER USER "+user+"@'%' IDENTIFIED BY 'another'")
 	s.renew()
-	if _, err := s.Reserve(within(t), "order", 1, 1); !errors.Is(err, allocator.ErrMisconfigured) {
-		t.Errorf("Reserve with the old password: %v", err)
+	if _, _, err := s.Advance(within(t), "order", 1, 1); !errors.Is(err, allocator.ErrMisconfigured) {
+		t.Errorf("Advance with the old password: %v", err)
 	}
 	file = edit(t, dsn, func(cfg *mysql.Config) { cfg.Passwd = "another" })
-	reserve(t, s, "order", 1)
+	advance(t, s, "order", 1, 1)
 	for _, broken := range []func(){func() { file = "half of it" }, func() { err = errors.New("no such file") }} {
 		s.renew()
 		broken()
-		reserve(t, s, "order", 1)
+		advance(t, s, "order", 1, 1)
 	}
 	if strings.Count(log.String(), "cannot be read again") != 2 || strings.Contains(log.String(), "another") {
 		t.Errorf("the log has %s", log.String())
@@ -74,7 +74,7 @@ func TestNobodyLetIn(t *testing.T) {
 		{"ALTER USER " + user + " ACCOUNT UNLOCK PASSWORD EXPIRE", dsn, "has expired"},
 	} {
 		execute(t, root, c.before)
-		err := prepareStore(t, c.dsn, io.Discard).Open(within(t))
+		err := prepare(t, c.dsn, io.Discard).Open(within(t))
 		if !errors.Is(err, allocator.ErrMisconfigured) || !errors.Is(err, allocator.ErrUnavailable) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s, %s: %v", c.before, c.says, err)
 		}
@@ -82,7 +82,7 @@ func TestNobodyLetIn(t *testing.T) {
 	execute(t, root, "CREATE TABLE leaf_installation (id int, store int)")
 	refused(t, root, "leaf migrate --print")
 	// An outage is none of these.
-	err := prepareStore(t, "root@tcp("+kit.NewLink(t, "127.0.0.1:1").Addr()+")/leaf", io.Discard).Open(within(t))
+	err := prepare(t, "root@tcp("+kit.NewLink(t, "127.0.0.1:1").Addr()+")/leaf", io.Discard).Open(within(t))
 	if err == nil || errors.Is(err, allocator.ErrMisconfigured) {
 		t.Errorf("a server that is not there: %v", err)
 	}
@@ -120,7 +120,7 @@ func TestTLS(t *testing.T) {
 		{"another authority, another name", localhost + "?tls=skip-verify", TLS{at("other.pem"), all.Cert, all.Key}, "--mysql-tlsca"},
 		{"no certificate", dsn, TLS{CA: all.CA}, "check the user"},
 	} {
-		err := prepareStore(t, c.dsn, io.Discard, func(cfg *Config) { cfg.TLS = c.tls }).Open(within(t))
+		err := prepare(t, c.dsn, io.Discard, func(cfg *Config) { cfg.TLS = c.tls }).Open(within(t))
 		if c.says == "" && err != nil || c.says != "" && (!errors.Is(err, allocator.ErrMisconfigured) || !strings.Contains(err.Error(), c.says)) {
 			t.Errorf("%s: %v", c.what, err)
 		}
@@ -139,8 +139,8 @@ func TestTLS(t *testing.T) {
 		}
 	}
 	// A certificate counts from the next connection on. One that has no key yet does not count.
-	s := newStore(t, dsn, func(cfg *Config) { cfg.TLS = all })
-	createTag(t, s, "order", 1, 10)
+	s := newDatabase(t, dsn, func(cfg *Config) { cfg.TLS = all })
+	insert(t, s, "order", 1, 10)
 	replace := func(name, by string) {
 		if err := os.Rename(at(by), at(name)); err != nil {
 			t.Fatal(err)
@@ -148,13 +148,13 @@ func TestTLS(t *testing.T) {
 		s.renew()
 	}
 	replace("client.pem", "stranger.pem")
-	reserve(t, s, "order", 1)
+	advance(t, s, "order", 1, 1)
 	replace("client.key", "stranger.key")
-	if g, err := s.Reserve(within(t), "order", 1, 1); err == nil {
-		t.Errorf("with a stranger's certificate: %v", g.Range)
+	if r, _, err := s.Advance(within(t), "order", 1, 1); err == nil {
+		t.Errorf("with a stranger's certificate: %v", r)
 	}
 	ca.sign(t, at("client"), "")
-	reserve(t, s, "order", 1)
+	advance(t, s, "order", 1, 1)
 }
 
 // authority signs certificates.
@@ -206,4 +206,15 @@ func write509(t *testing.T, path string, cert *x509.Certificate, by authority) *
 		}
 	}
 	return key
+}
+
+// account returns the DSN for a new account that has these rights on the database.
+func account(tb testing.TB, dsn, rights string) string {
+	tb.Helper()
+	return edit(tb, dsn, func(cfg *mysql.Config) {
+		user := "u" + cfg.DBName[len(cfg.DBName)-12:]
+		execute(tb, dsn, "CREATE USER "+user+"@'%' IDENTIFIED BY 'secret'", "GRANT "+rights+" ON "+cfg.DBName+".* TO "+user+"@'%'")
+		tb.Cleanup(func() { execute(tb, dsn, "DROP USER "+user+"@'%'") })
+		cfg.User, cfg.Passwd = user, "secret"
+	})
 }

@@ -7,36 +7,33 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 )
 
-// TestAltered alters the table of a store that is open: it is looked at again with each reading.
+// TestAltered alters the table of a store that is open: Check looks at it again.
 func TestAltered(t *testing.T) {
 	t.Parallel()
 	dsn := leafDatabase(t, "description", "utf8mb4_general_ci")
-	s := newStore(t, dsn)
-	createTag(t, s, "order", 1, 10)
-	ignore := func(allocator.Tag) {}
-	read := func() error { return s.read(within(t), false, ignore) }
-
+	s := newDatabase(t, dsn)
+	insert(t, s, "order", 1, 10)
 	for _, c := range []struct{ alter, word, back string }{
 		{"ENGINE=MyISAM", "engine MyISAM", "ENGINE=InnoDB"},
 		{"MODIFY max_id bigint unsigned NOT NULL DEFAULT 1", "max_id is bigint(20) unsigned", "MODIFY max_id bigint NOT NULL DEFAULT 1"},
 		{"DROP PRIMARY KEY", "biz_tag is not unique", "ADD PRIMARY KEY (biz_tag)"},
 	} {
 		execute(t, dsn, "ALTER TABLE leaf_alloc "+c.alter)
-		err := read()
+		err := s.Check(within(t))
 		wantError(t, c.alter, err, allocator.ErrUnavailable)
 		if err == nil || !strings.Contains(err.Error(), c.word) {
-			t.Errorf("%s: a reading says %v", c.alter, err)
+			t.Errorf("%s: Check says %v", c.alter, err)
 		}
 		was := maxID(t, dsn, "order")
-		_, err = s.Reserve(within(t), "order", 1, 1)
+		_, _, err = s.Advance(within(t), "order", 1, 1)
 		wantError(t, c.alter, err, allocator.ErrUnavailable)
 		if err == nil || !strings.Contains(err.Error(), c.word) || maxID(t, dsn, "order") != was {
-			t.Errorf("%s: Reserve says %v, max_id is %d, was %d", c.alter, err, maxID(t, dsn, "order"), was)
+			t.Errorf("%s: Advance says %v, max_id is %d, was %d", c.alter, err, maxID(t, dsn, "order"), was)
 		}
 		execute(t, dsn, "ALTER TABLE leaf_alloc "+c.back)
-		if err := read(); err != nil {
-			t.Errorf("%s: a reading says %v", c.back, err)
+		if err := s.Check(within(t)); err != nil {
+			t.Errorf("%s: Check says %v", c.back, err)
 		}
-		reserve(t, s, "order", 1)
+		advance(t, s, "order", 1, 1)
 	}
 }

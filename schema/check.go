@@ -2,7 +2,6 @@ package schema
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"strings"
 
@@ -11,11 +10,52 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 )
 
+// Check implements [allocator.Numbers]. Nothing is taken from a table that it found unfit.
+func (d *Database) Check(ctx context.Context) error {
+	o, err := d.use()
+	if err != nil {
+		return err
+	}
+	var answer string
+	err = o.db.NewRaw(askReadOnly).Scan(ctx, &answer)
+	if err == nil {
+		err = writable(answer)
+	}
+	if err == nil {
+		err = d.checkOwner(ctx, o)
+	}
+	if err == nil {
+		err = d.checkTable(ctx, o)
+	}
+	if err != nil {
+		return d.explain(ctx, err)
+	}
+	d.found()
+	return nil
+}
+
+// checkTable looks whether the table of the tags was altered.
+func (d *Database) checkTable(ctx context.Context, o *opened) error {
+	l, err := inspect(ctx, o.db, o.table)
+	if err != nil {
+		return err
+	}
+	if err := l.refuse(); err != nil {
+		err = fmt.Errorf("%w: it was altered: %v", allocator.ErrUnavailable, err) // not %w: it may be altered back
+		d.unfit.Store(&err)
+		return err
+	}
+	d.unfit.Store(nil)
+	if l.description != o.description {
+		d.fit.Store(&opened{o.db, l})
+	}
+	return nil
+}
+
 // layout is what the database says about the table of the tags.
 type layout struct {
 	table       string // its name
 	description string // name of the column; empty: there is none
-	binary      bool   // biz_tag is sorted by bytes
 	flaws       []string
 }
 
@@ -61,9 +101,11 @@ func inspect(ctx context.Context, db bun.IDB, name string) (l layout, err error)
 	if table.Triggers {
 		l.flaw("it has a trigger on UPDATE, which could change what a generator has reserved, or hide it from the generator; drop the trigger")
 	}
-	if missing := missingColumns(columns); missing != nil {
-		l.flaw("it has no column %s", strings.Join(missing, " and no column "))
-		return l, nil
+	for _, name := range []string{"biz_tag", "max_id", "step"} {
+		if _, ok := columns[name]; !ok {
+			l.flaw("it has no column %s", name)
+			return l, nil
+		}
 	}
 	l.inspectColumns(columns)
 	if !table.UniqueTag {
@@ -73,34 +115,24 @@ func inspect(ctx context.Context, db bun.IDB, name string) (l layout, err error)
 }
 
 type column struct {
-	Name      string
-	Type      string         // bigint
-	Full      string         // bigint(20) unsigned
-	Nullable  string         // YES, NO
-	Collation sql.NullString // of texts
-	Computed  bool
+	Name     string
+	Type     string // bigint
+	Full     string // bigint(20) unsigned
+	Nullable string // YES, NO
+	Computed bool
 }
 
 // columns returns the columns of a table by their names in small letters.
 func columns(ctx context.Context, db bun.IDB, table string) (map[string]column, error) {
 	var list []column
 	err := db.NewRaw(`SELECT LOWER(column_name) AS name, data_type AS type, column_type AS full, is_nullable AS nullable,
-		collation_name AS collation, LOCATE('GENERATED', UPPER(extra)) > 0 AND LOCATE('DEFAULT_GENERATED', UPPER(extra)) = 0 AS computed
+		LOCATE('GENERATED', UPPER(extra)) > 0 AND LOCATE('DEFAULT_GENERATED', UPPER(extra)) = 0 AS computed
 		FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = ?`, table).Scan(ctx, &list)
 	byName := make(map[string]column, len(list))
 	for _, c := range list {
 		byName[c.Name] = c
 	}
 	return byName, err
-}
-
-func missingColumns(columns map[string]column) (missing []string) {
-	for _, name := range []string{"biz_tag", "max_id", "step", "update_time"} {
-		if _, ok := columns[name]; !ok {
-			missing = append(missing, name)
-		}
-	}
-	return missing
 }
 
 // inspectColumns names what is wrong with columns that are all there.
@@ -112,8 +144,6 @@ func (l *layout) inspectColumns(columns map[string]column) {
 	}
 	if c := columns["biz_tag"]; c.Type != "varchar" && c.Type != "char" {
 		l.flaw("biz_tag is %s; it must be VARCHAR(128)", c.Full)
-	} else {
-		l.binary = strings.HasSuffix(c.Collation.String, "_bin")
 	}
 	if c := columns["max_id"]; c.Type != "bigint" || strings.Contains(c.Full, "unsigned") {
 		l.flaw("max_id is %s; it must be a signed BIGINT, or IDs would wrap or stop early", c.Full)
@@ -128,10 +158,5 @@ func (l *layout) inspectColumns(columns map[string]column) {
 		case c.Nullable != "NO":
 			l.flaw("%s may be NULL; it must be NOT NULL", name)
 		}
-	}
-	switch c := columns["update_time"]; c.Type {
-	case "timestamp", "datetime", "date", "time":
-	default:
-		l.flaw("update_time is %s; it must be TIMESTAMP", c.Full)
 	}
 }

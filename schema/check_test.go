@@ -44,10 +44,7 @@ func TestRefused(t *testing.T) {
 		{"no max_id", []string{"ALTER TABLE leaf_alloc DROP max_id"}, []string{"no column max_id"},
 			[]string{"ALTER TABLE leaf_alloc ADD max_id bigint NOT NULL"}},
 		{"no step", []string{"ALTER TABLE leaf_alloc DROP step"}, []string{"no column step"}, nil},
-		{"no update_time", []string{"ALTER TABLE leaf_alloc DROP update_time"}, []string{"no column update_time"}, nil},
-		{"update_time bigint", []string{"ALTER TABLE leaf_alloc DROP update_time", "ALTER TABLE leaf_alloc ADD update_time bigint NOT NULL DEFAULT 0"},
-			[]string{"update_time is bigint(20)", "TIMESTAMP"}, []string{"ALTER TABLE leaf_alloc DROP update_time", "ALTER TABLE leaf_alloc ADD update_time datetime NOT NULL DEFAULT NOW()"}},
-		{"no columns", []string{"ALTER TABLE leaf_alloc DROP step, DROP update_time"}, []string{"no column step and no column update_time"}, nil},
+		{"no columns", []string{"ALTER TABLE leaf_alloc DROP step, DROP max_id"}, []string{"no column max_id"}, nil},
 		{"view", []string{"RENAME TABLE leaf_alloc TO leaf_rows", "CREATE VIEW leaf_alloc AS SELECT * FROM leaf_rows"}, []string{"it is a view"},
 			[]string{"DROP VIEW leaf_alloc", "RENAME TABLE leaf_rows TO leaf_alloc"}},
 		{"max_id generated", []string{"ALTER TABLE leaf_alloc DROP max_id", "ALTER TABLE leaf_alloc ADD max_id bigint AS (step * 2) STORED"}, []string{"max_id is a generated column"}, nil},
@@ -66,7 +63,7 @@ func TestRefused(t *testing.T) {
 			execute(t, dsn, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('order', 77, 10)")
 			execute(t, dsn, c.ddl...)
 			before := snapshot(t, dsn, "leaf_alloc")
-			s := prepareStore(t, dsn, &notes{})
+			s := prepare(t, dsn, &notes{})
 			err := s.Open(within(t))
 			wantError(t, "Open", err, allocator.ErrRefused)
 			for _, word := range append(c.words, "leaf_alloc") {
@@ -74,8 +71,8 @@ func TestRefused(t *testing.T) {
 					t.Errorf("Open does not say %q: %v", word, err)
 				}
 			}
-			_, err = s.Reserve(within(t), "order", 1, 1)
-			wantError(t, "Reserve", err, allocator.ErrUnavailable)
+			_, _, err = s.Advance(within(t), "order", 1, 1)
+			wantError(t, "Advance", err, allocator.ErrUnavailable)
 			if others := ask[int](t, dsn, "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name IN ('leaf_mark', 'leaf_installation')"); others != 0 {
 				t.Errorf("%d tables were put beside it", others)
 			}
@@ -89,7 +86,7 @@ func TestRefused(t *testing.T) {
 			if err := s.Open(within(t)); err != nil {
 				t.Fatalf("Open, repaired: %v", err)
 			}
-			reserve(t, s, "order", 1)
+			advance(t, s, "order", 1, 1)
 		})
 	}
 }
@@ -107,6 +104,7 @@ func TestAccepted(t *testing.T) {
 		"step small":  {"ALTER TABLE leaf_alloc MODIFY step smallint unsigned NOT NULL"},
 		"partitions":  {"ALTER TABLE leaf_alloc PARTITION BY KEY (biz_tag) PARTITIONS 4"},
 		"capitals":    {"ALTER TABLE leaf_alloc CHANGE biz_tag BIZ_TAG varchar(128) NOT NULL, CHANGE max_id MAX_ID bigint NOT NULL DEFAULT 1, CHANGE step Step int NOT NULL"},
+		"no update":   {"ALTER TABLE leaf_alloc DROP update_time"},
 		"datetime":    {"ALTER TABLE leaf_alloc MODIFY update_time datetime NULL", "UPDATE leaf_alloc SET update_time = NULL"},
 		"no time":     {"SET sql_mode = ''", "ALTER TABLE leaf_alloc MODIFY update_time timestamp NOT NULL DEFAULT 0", "UPDATE leaf_alloc SET update_time = 0"},
 		"triggers": {
@@ -120,22 +118,26 @@ func TestAccepted(t *testing.T) {
 			dsn := leafDatabase(t, "description", "utf8mb4_general_ci")
 			execute(t, dsn, "INSERT INTO leaf_alloc (biz_tag, max_id, step, description) VALUES ('order', 77, 10, '')")
 			execute(t, dsn, ddl...)
-			s := newStore(t, dsn)
-			if g := reserve(t, s, "order", 1); g.First != 77 || g.Last != 86 || g.Step != 10 {
-				t.Errorf("Reserve: %+v", g)
+			s := newDatabase(t, dsn)
+			if r := advance(t, s, "order", 1, 1); r.First != 77 || r.Last != 86 {
+				t.Errorf("Advance: %+v", r)
 			}
-			if g := reserve(t, s, "order", 20); g.First != 87 || g.Last != 106 {
-				t.Errorf("Reserve: %+v", g)
+			if r := advance(t, s, "order", 20, 1); r.First != 87 || r.Last != 106 {
+				t.Errorf("Advance: %+v", r)
 			}
 			if max := maxID(t, dsn, "order"); max != 107 {
 				t.Errorf("max_id is %d", max)
 			}
-			createTag(t, s, "mail", 5, 10)
-			if tags, err := s.List(within(t), allocator.Query{Limit: 10}); err != nil || len(tags) != 2 || tags[0].Name != "mail" || tags[1].MaxID != 107 {
-				t.Errorf("List: %+v, %v", tags, err)
+			insert(t, s, "mail", 5, 10)
+			if all := rows(t, s); len(all) != 2 || all["mail"].MaxID != 5 || all["order"].MaxID != 107 {
+				t.Errorf("Rows: %+v", all)
 			}
-			if _, err := s.Delete(within(t), "order", 1); err != nil {
-				t.Errorf("Delete: %v", err)
+			if err := s.Raise(within(t), "order", 200, nil, new("text")); err != nil {
+				t.Errorf("Raise: %v", err)
+			}
+			wantRow(t, s, allocator.Row{Name: "order", MaxID: 200, Step: 10, Description: "text"})
+			if err := s.Remove(within(t), "order", 1, ""); err != nil {
+				t.Errorf("Remove: %v", err)
 			}
 		})
 	}
@@ -150,19 +152,19 @@ func TestIndexIsUsed(t *testing.T) {
 			t.Parallel()
 			dsn := leafDatabase(t, "description", collation)
 			execute(t, dsn, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('locked', 1, 10), ('free', 1, 10), ('other', 1, 10)")
-			s := newStore(t, dsn)
+			s := newDatabase(t, dsn)
 			lock(t, dsn, "SELECT * FROM leaf_alloc WHERE biz_tag = 'locked' FOR UPDATE")
 			for range 3 {
-				reserve(t, s, "free", 1)
+				advance(t, s, "free", 1, 1)
 			}
-			text := "flows"
-			if _, err := s.Update(within(t), "free", allocator.Change{Description: &text}); err != nil {
-				t.Errorf("Update: %v", err)
+			if err := s.Raise(within(t), "free", 200, nil, new("flows")); err != nil {
+				t.Errorf("Raise: %v", err)
 			}
-			if _, err := s.Delete(within(t), "other", 1); err != nil {
-				t.Errorf("Delete: %v", err)
+			peek(t, s, "free")
+			if err := s.Remove(within(t), "other", 1, ""); err != nil {
+				t.Errorf("Remove: %v", err)
 			}
-			createTag(t, s, "new", 1, 10)
+			insert(t, s, "new", 1, 10)
 		})
 	}
 }

@@ -103,8 +103,8 @@ func unreadable(dsn string) string {
 }
 
 // connect returns a pool of connections. It makes none yet.
-func connect(a *access, databaseID *atomic.Pointer[string]) *sql.DB {
-	db := sql.OpenDB(connector{a, databaseID})
+func connect(a *access, owner *atomic.Pointer[owner]) *sql.DB {
+	db := sql.OpenDB(connector{a, owner})
 	db.SetMaxOpenConns(maxConns)
 	db.SetMaxIdleConns(maxConns)
 	db.SetConnMaxLifetime(connLifetime)
@@ -113,11 +113,11 @@ func connect(a *access, databaseID *atomic.Pointer[string]) *sql.DB {
 
 // connector makes connections with our settings. It refuses a read-only server:
 // privileged accounts could write there, and ranges that they reserve on a replica would
-// be reserved again on the primary. It refuses a database with another ID than databaseID:
+// be reserved again on the primary. It refuses a database with another ID than the owner's row had:
 // the address may lead elsewhere, and not for all generators at the same time.
 type connector struct {
 	*access
-	databaseID *atomic.Pointer[string]
+	owner *atomic.Pointer[owner]
 }
 
 var errElsewhere = errors.New("the address leads to another database than the installation's (see leaf_installation)")
@@ -153,12 +153,12 @@ func (c connector) prepare(ctx context.Context, conn driver.Conn) error {
 	if err == nil {
 		err = writable(answer)
 	}
-	want := c.databaseID.Load()
+	want := c.owner.Load()
 	if err != nil || want == nil {
 		return err
 	}
 	answer, err = text(ctx, conn, "SELECT store FROM leaf_installation")
-	if err == io.EOF || err == nil && answer != *want {
+	if err == io.EOF || err == nil && answer != want.Store {
 		return errElsewhere
 	}
 	return err

@@ -48,44 +48,34 @@ func TestHostileDSN(t *testing.T) {
 // only what is committed.
 func behaves(t *testing.T, plain, dsn string) {
 	t.Helper()
-	s := newStore(t, dsn)
-	createTag(t, s, "order", 1, 10)
-	if g := reserve(t, s, "order", 1); g.First != 1 || g.Last != 10 || maxID(t, plain, "order") != 11 {
-		t.Errorf("after Reserve returned %v another connection sees max_id %d", g.Range, maxID(t, plain, "order"))
+	s := newDatabase(t, dsn)
+	insert(t, s, "order", 1, 10)
+	if r := advance(t, s, "order", 1, 1); r.First != 1 || r.Last != 10 || maxID(t, plain, "order") != 11 {
+		t.Errorf("after Advance returned %v another connection sees max_id %d", r, maxID(t, plain, "order"))
 	}
 	// It holds no lock either.
 	execute(t, plain, "SET innodb_lock_wait_timeout = 1", "UPDATE leaf_alloc SET step = 20")
-	_, err := s.Reserve(within(t), "order", 1, 1)
-	wantError(t, "Reserve with an old step", err, allocator.ErrConflict)
-	if g := reserve(t, s, "order", 1); g.First != 11 || g.Last != 30 {
-		t.Errorf("after the step was changed: %v", g.Range)
+	if r := advance(t, s, "order", 1, 1); r.First != 11 || r.Last != 30 {
+		t.Errorf("after the step was changed: %v", r)
 	}
 
 	step, text := int64(1)<<40, `täglich \ 'x' "y" ?alloc 日本 🍃`
-	_, err = s.Update(within(t), "order", allocator.Change{Step: &step})
-	wantError(t, "Update with a step that does not fit", err, allocator.ErrBadValue)
+	wantError(t, "Raise with a step that does not fit", s.Raise(within(t), "order", 1, &step, nil), allocator.ErrBadValue)
 	if step := ask[int64](t, plain, "SELECT step FROM leaf_alloc"); step != 20 {
 		t.Errorf("a step that does not fit became %d", step)
 	}
-	changed, err := s.Update(within(t), "order", allocator.Change{Description: &text})
-	if err != nil || changed.Description != text {
-		t.Errorf("Update: %+v, %v", changed, err)
+	if err := s.Raise(within(t), "order", 1, nil, &text); err != nil {
+		t.Errorf("Raise: %v", err)
 	}
 	if got := ask[string](t, plain+"?charset=utf8mb4", "SELECT description FROM leaf_alloc"); got != text {
 		t.Errorf("the description became %s", got)
 	}
-	if ago := time.Since(changed.Updated); ago < -time.Minute || ago > time.Minute || changed.Updated.Location() != time.UTC {
-		t.Errorf("updated at %v", changed.Updated)
-	}
-
 	for _, tag := range []string{"a", "b", "c"} {
-		created, err := s.Create(within(t), allocator.Tag{Name: tag, MaxID: 1, Step: 10, Description: text + "?0 ? ?name ?alloc -- %s"})
-		if err != nil || created.Description != text+"?0 ? ?name ?alloc -- %s" || get(t, s, tag).Description != created.Description {
-			t.Errorf("Create: %+v, %v", created, err)
+		row := allocator.Row{Name: tag, MaxID: 1, Step: 10, Description: text + "?0 ? ?name ?alloc -- %s"}
+		if err := s.Add(within(t), row); err != nil {
+			t.Errorf("Add: %v", err)
 		}
-	}
-	if tags, err := s.List(within(t), allocator.Query{Limit: 10}); err != nil || len(tags) != 4 {
-		t.Errorf("List: %v, %v", tags, err)
+		wantRow(t, s, row)
 	}
 	if tags, unfit := served(t, s); tags != 4 || len(unfit) > 0 {
 		t.Errorf("Rows: %d, %v", tags, unfit)
@@ -197,7 +187,7 @@ func TestBadParameter(t *testing.T) {
 	}
 	// What the driver takes for a variable the server may not know.
 	for _, params := range []string{"tsl=true", "innodb_lock_wait_timeout='x'"} {
-		s := prepareStore(t, kit.NewDatabase(t)+"?"+params, io.Discard)
+		s := prepare(t, kit.NewDatabase(t)+"?"+params, io.Discard)
 		wantError(t, params, s.Open(within(t)), allocator.ErrRefused)
 	}
 }

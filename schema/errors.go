@@ -11,33 +11,13 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 )
 
-// Numbers of server errors.
+// Numbers of server errors that have a meaning in several places.
 const (
-	errDuplicate    = 1062 // ER_DUP_ENTRY
-	errChanged      = 1020 // ER_CHECKREAD: MariaDB, when a snapshot is too old
-	errNoColumn     = 1054 // ER_BAD_FIELD_ERROR
-	errDenied       = 1142 // ER_TABLEACCESS_DENIED
-	errColumnDenied = 1143 // ER_COLUMNACCESS_DENIED
-	errVariable     = 1193 // ER_UNKNOWN_SYSTEM_VARIABLE
-	errLockWait     = 1205 // ER_LOCK_WAIT_TIMEOUT
-	errDeadlock     = 1213 // ER_LOCK_DEADLOCK
-	errVariableType = 1232 // ER_WRONG_TYPE_FOR_VAR
-	errVariableText = 1231 // ER_WRONG_VALUE_FOR_VAR
-	errOutOfRange   = 1264 // ER_WARN_DATA_OUT_OF_RANGE
-	errOption       = 1290 // ER_OPTION_PREVENTS_STATEMENT: --read-only
-	errBadText      = 1366 // ER_TRUNCATED_WRONG_VALUE_FOR_FIELD: not in the column's character set
-	errNoDefault    = 1364 // ER_NO_DEFAULT_FOR_FIELD
-	errTooLong      = 1406 // ER_DATA_TOO_LONG
-	errReferenced   = 1451 // ER_ROW_IS_REFERENCED_2
-	errReadOnlyTx   = 1792 // ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
-	errReadOnlyMode = 1836 // ER_READ_ONLY_MODE
-	errInnoReadOnly = 1874 // ER_INNODB_READ_ONLY
-	errStatements   = 1665 // ER_BINLOG_STMT_MODE_AND_ROW_ENGINE
-	errComputed     = 1906 // MariaDB's ER_WARNING_NON_DEFAULT_VALUE_FOR_GENERATED_COLUMN
-	errCommit       = 3101 // ER_TRANSACTION_ROLLBACK_DURING_COMMIT: Group Replication
-	errGenerated    = 3105 // MySQL's errComputed
-	errCheckFailed  = 3819 // MySQL's ER_CHECK_CONSTRAINT_VIOLATED
-	errConstraint   = 4025 // MariaDB's ER_CONSTRAINT_FAILED
+	errNoColumn  = 1054
+	errDuplicate = 1062
+	errDenied    = 1142
+	errLockWait  = 1205
+	errOption    = 1290 // --read-only
 )
 
 var errReadOnly = errors.New("the MySQL server is read-only: is it a replica, or in the middle of a failover? Name the primary, or switch read_only off")
@@ -54,37 +34,53 @@ func number(err error) uint16 {
 // statement may succeed when it is repeated.
 func undone(err error) bool {
 	switch number(err) {
-	case errDeadlock, errLockWait, errChanged, errCommit:
+	case 1020, errLockWait, 1213, 3101: // a snapshot too old (MariaDB), a lock, a deadlock, a commit (Group Replication)
 		return true
 	}
 	return false
 }
 
-// explain turns an error of the database into one of the allocator's, if it is
-// not one already.
-func (s *Store) explain(ctx context.Context, err error) error {
-	if err == nil {
-		return nil
+// explain turns an error of the database into one of the allocator's, if it is not one already. It notes
+// for [Database.Err] that the database is unavailable or was refused.
+func (d *Database) explain(ctx context.Context, err error) error {
+	if err = d.meaning(ctx, err); errors.Is(err, allocator.ErrRefused) ||
+		errors.Is(err, allocator.ErrUnavailable) && !errors.Is(d.Err(), allocator.ErrRefused) {
+		d.away.Store(&err)
 	}
+	return err
+}
+
+// explainOf is explain for a statement about one tag. What the server has undone is no outage.
+func (d *Database) explainOf(ctx context.Context, tag string, err error) error {
+	switch {
+	case number(err) == errLockWait:
+		return fmt.Errorf("%w: in MySQL a transaction holds the row of %s in %s, or the table (SHOW ENGINE INNODB STATUS names it): %w",
+			allocator.ErrLocked, tag, d.cfg.Table, err)
+	case undone(err):
+		return fmt.Errorf("%w: %w", allocator.ErrConflict, err)
+	}
+	return d.explain(ctx, err)
+}
+
+func (d *Database) meaning(ctx context.Context, err error) error {
 	for _, known := range []error{
 		allocator.ErrUnknownTag, allocator.ErrExists, allocator.ErrConflict, allocator.ErrExhausted,
-		allocator.ErrDamaged, allocator.ErrBadValue, allocator.ErrBadTag, allocator.ErrRegressed, allocator.ErrRefused, allocator.ErrUnavailable,
-		allocator.ErrLocked,
+		allocator.ErrDamaged, allocator.ErrBadValue, allocator.ErrRefused, allocator.ErrUnavailable,
 	} {
 		if errors.Is(err, known) {
 			return err
 		}
 	}
 	switch number(err) {
-	case errOutOfRange, errTooLong, errBadText, errNoDefault:
-		return fmt.Errorf("%w: it does not fit the columns of %s: %w", allocator.ErrBadValue, s.cfg.Table, err)
-	case errOption, errReadOnlyTx, errReadOnlyMode, errInnoReadOnly:
+	case 1264, 1366, 1364, 1406: // a number, a text not in the character set, a column without a default, a long text
+		return fmt.Errorf("%w: it does not fit the columns of %s: %w", allocator.ErrBadValue, d.cfg.Table, err)
+	case errOption, 1792, 1836, 1874: // the server, a transaction, a mode, the engine
 		err = fmt.Errorf("%w: %w", errReadOnly, err)
 	}
 	if !errors.Is(err, context.Canceled) {
 		// New connections may lead to a server that works. The old ones would stay with one that is gone,
 		// that is no longer the primary, or that left its cluster (1047, 1053, 3100).
-		s.renew()
+		d.renew()
 	}
 	what := "MySQL"
 	switch {
@@ -93,12 +89,23 @@ func (s *Store) explain(ctx context.Context, err error) error {
 	case errors.Is(err, mysql.ErrInvalidConn): // its own text says nothing
 		what = "the connection to MySQL broke, or nothing came from it in time"
 	}
-	return fmt.Errorf("%w: %s (%s): %w", allocator.ErrUnavailable, what, s.Name(), withAdvice(err))
+	return fmt.Errorf("%w: %s (%s): %w", allocator.ErrUnavailable, what, d.Name(), withAdvice(err))
+}
+
+// forbidden is the error of a change that the database forbids to this account, or for this tag: that is no outage.
+func forbidden(err error) error {
+	switch number(err) {
+	case errDenied, 1143, 1906, 3105, 3819, 4025: // a table, a column, a generated column, a constraint
+		return fmt.Errorf("%w: the database does not allow it: %w", allocator.ErrBadValue, err)
+	case 1451:
+		return fmt.Errorf("%w: another table refers to the tag: %w", allocator.ErrConflict, err)
+	}
+	return err
 }
 
 // advice says what an operator does about errors that stay until then, by their numbers.
 var advice = map[uint16]string{
-	1044: adviceRights, 1142: adviceRights, 1143: adviceRights, 1227: adviceRights,
+	1044: adviceRights, errDenied: adviceRights, 1143: adviceRights, 1227: adviceRights,
 	1045: adviceLogin, 1130: adviceLogin, 1251: adviceLogin, 1524: adviceLogin, 1698: adviceLogin,
 	1049:        "create the database (CREATE DATABASE), or fix its name in the DSN",
 	errNoColumn: "the table was made by hand or by another version: compare it with `leaf migrate --print`",
@@ -131,38 +138,4 @@ func withAdvice(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: %w: %s", err, allocator.ErrMisconfigured, what)
-}
-
-// explainChange is explain for a change of a tag: if the database forbids it to this
-// account, or for this tag, that is no outage.
-func (s *Store) explainChange(ctx context.Context, err error) error {
-	switch number(err) {
-	case errDenied, errColumnDenied, errComputed, errGenerated, errCheckFailed, errConstraint:
-		return fmt.Errorf("%w: the database does not allow it: %w", allocator.ErrBadValue, err)
-	case errReferenced:
-		return fmt.Errorf("%w: another table refers to the tag: %w", allocator.ErrConflict, err)
-	}
-	return s.explain(ctx, err)
-}
-
-// failed is lost for a statement about one tag. What the server has undone is no outage.
-func (s *Store) failed(ctx context.Context, tag string, err error) error {
-	switch {
-	case number(err) == errLockWait:
-		return fmt.Errorf("%w: in MySQL a transaction holds the row of %s in %s, or the table (SHOW ENGINE INNODB STATUS names it): %w",
-			allocator.ErrLocked, tag, s.cfg.Table, err)
-	case undone(err):
-		return fmt.Errorf("%w: %w", allocator.ErrConflict, err)
-	}
-	return s.lost(ctx, err)
-}
-
-// lost is explain for what the service needs: it also notes for [Store.Err] that the
-// database is unavailable or was refused.
-func (s *Store) lost(ctx context.Context, err error) error {
-	err = s.explain(ctx, err)
-	if errors.Is(err, allocator.ErrRefused) || errors.Is(err, allocator.ErrUnavailable) && !errors.Is(s.Err(), allocator.ErrRefused) {
-		s.away.Store(&err)
-	}
-	return err
 }

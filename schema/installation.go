@@ -25,10 +25,10 @@ type owner struct {
 // Claim returns the installation that the database belongs to, and the database's ID. Both are
 // empty if it belongs to none. With first, a database of none then belongs to this installation;
 // without it, such a database is left as it is. If the database belongs to this installation, no connection is
-// used that leads to another one from then on. Call it before [Store.Open], so that nothing is
+// used that leads to another one from then on. Call it before [Database.Open], so that nothing is
 // served from a database whose owner is not known.
-func (s *Store) Claim(ctx context.Context, installation string, first bool) (of, id string, err error) {
-	o, err := s.examine(ctx, !first)
+func (d *Database) Claim(ctx context.Context, installation string, first bool) (of, id string, err error) {
+	o, err := d.examine(ctx, !first)
 	if errors.Is(err, errNoOwner) {
 		return "", "", nil
 	}
@@ -45,23 +45,22 @@ func (s *Store) Claim(ctx context.Context, installation string, first bool) (of,
 		}
 	}
 	if err != nil {
-		return "", "", s.lost(ctx, err)
+		return "", "", d.explain(ctx, err)
 	}
 	if have.Installation == installation {
-		s.databaseID.Store(&have.Store)
-		s.owner.Store(&have)
-		s.renew() // the connections that were made before
+		d.owner.Store(&have)
+		d.renew() // the connections that were made before
 	}
 	return have.Installation, have.Store, nil
 }
 
 // Repair returns the SQL that, after `leaf migrate`, makes the database, with this ID, the installation's;
 // without an installation, the SQL that makes it belong to none.
-func (s *Store) Repair(installation, id string) string {
+func (d *Database) Repair(installation, id string) string {
 	if installation == "" {
 		return "DELETE FROM leaf_installation"
 	}
-	return fmt.Sprintf("REPLACE INTO leaf_installation (id, store, alloc) VALUES ('%s', '%s', '%s')", installation, id, s.cfg.Table)
+	return fmt.Sprintf("REPLACE INTO leaf_installation (id, store, alloc) VALUES ('%s', '%s', '%s')", installation, id, d.cfg.Table)
 }
 
 // owner reads the row of leaf_installation.
@@ -82,23 +81,23 @@ const restoring = 2 * time.Second
 // checkOwner makes sure that the database has the owner that it had. Where ours
 // was removed, over a connection that is known to lead here, it is written again,
 // before somebody else claims the database and takes our workers.
-func (s *Store) checkOwner(ctx context.Context, o *opened) error {
-	had := s.owner.Load()
+func (d *Database) checkOwner(ctx context.Context, o *opened) error {
+	had := d.owner.Load()
 	if had == nil {
-		return nil // a store that nobody claims
+		return nil // one that nobody claims
 	}
 	now, err := o.owner(ctx)
 	if errors.Is(err, sql.ErrNoRows) {
 		// A restore creates the table before it writes the row, and ends where that is there already.
 		select {
-		case <-time.After(s.restoring):
+		case <-time.After(restoring):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 		now, err = o.owner(ctx)
 	}
 	if errors.Is(err, sql.ErrNoRows) {
-		s.cfg.Log.Error("the database has lost the row of leaf_installation: was it emptied, or restored? It is written again")
+		d.cfg.Log.Error("the database has lost the row of leaf_installation: was it emptied, or restored? It is written again")
 		if err := o.claim(ctx, *had); err != nil {
 			return err
 		}

@@ -17,10 +17,9 @@ import (
 )
 
 // claimed opens a store whose database belongs to the installation "mine".
-func claimed(tb testing.TB, dsn string, log io.Writer) (s *Store, id string) {
+func claimed(tb testing.TB, dsn string, log io.Writer) (s *Database, id string) {
 	tb.Helper()
-	s = prepareStore(tb, dsn, log)
-	s.restoring = 50 * time.Millisecond
+	s = prepare(tb, dsn, log)
 	_, id, err := s.Claim(within(tb), "mine", true)
 	if err := errors.Join(err, s.Open(within(tb))); err != nil {
 		tb.Fatal(err)
@@ -33,11 +32,11 @@ func claimed(tb testing.TB, dsn string, log io.Writer) (s *Store, id string) {
 func TestClaimTogether(t *testing.T) {
 	t.Parallel()
 	dsn := kit.NewDatabase(t)
-	stores, owners := make([]*Store, 8), make([]string, 8)
+	stores, owners := make([]*Database, 8), make([]string, 8)
 	ctx := within(t)
 	var together sync.WaitGroup
 	for i := range stores {
-		stores[i] = prepareStore(t, dsn, io.Discard)
+		stores[i] = prepare(t, dsn, io.Discard)
 		together.Go(func() {
 			of, id, err := stores[i].Claim(ctx, "installation-"+string(rune('a'+i)), true)
 			if err != nil {
@@ -63,7 +62,7 @@ func TestClaimOnlyLooks(t *testing.T) {
 	t.Parallel()
 	dsn := kit.NewDatabase(t)
 	for range 2 {
-		if of, id, err := prepareStore(t, dsn, io.Discard).Claim(within(t), "mine", false); of != "" || id != "" || err != nil {
+		if of, id, err := prepare(t, dsn, io.Discard).Claim(within(t), "mine", false); of != "" || id != "" || err != nil {
 			t.Errorf("Claim: %q, %q, %v", of, id, err)
 		}
 		if n := ask[int](t, dsn, "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE()"); n != 0 {
@@ -76,21 +75,20 @@ func TestClaimOnlyLooks(t *testing.T) {
 func TestClaimOfOthers(t *testing.T) {
 	t.Parallel()
 	dsn := kit.NewDatabase(t)
-	_, theirs, err := newStore(t, dsn).Claim(within(t), "theirs", true)
+	_, theirs, err := newDatabase(t, dsn).Claim(within(t), "theirs", true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := prepareStore(t, dsn, io.Discard)
+	s := prepare(t, dsn, io.Discard)
 	if of, id, err := s.Claim(within(t), "mine", true); err != nil || of != "theirs" || id != theirs {
 		t.Errorf("Claim: %q, %q, %v", of, id, err)
 	}
 	// Until it is open, nothing is served from it.
-	_, err = s.Create(within(t), allocator.Tag{Name: "order", MaxID: 1, Step: 1})
-	wantError(t, "Create", err, allocator.ErrUnavailable)
-	_, err = s.Reserve(within(t), "order", 1, 1)
-	wantError(t, "Reserve", err, allocator.ErrUnavailable)
+	wantError(t, "Add", s.Add(within(t), allocator.Row{Name: "order", MaxID: 1, Step: 1}), allocator.ErrUnavailable)
+	_, _, err = s.Advance(within(t), "order", 1, 1)
+	wantError(t, "Advance", err, allocator.ErrUnavailable)
 	execute(t, dsn, "DELETE FROM leaf_installation")
-	if err := errors.Join(s.Open(within(t)), s.read(within(t), true, func(allocator.Tag) {})); err != nil {
+	if err := errors.Join(s.Open(within(t)), s.Check(within(t))); err != nil {
 		t.Error(err)
 	}
 	if n := ask[int](t, dsn, "SELECT COUNT(*) FROM leaf_installation"); n != 0 {
@@ -114,23 +112,22 @@ func TestAddressLeadsElsewhere(t *testing.T) {
 	edit(t, dsn, func(cfg *mysql.Config) { here = cfg.Addr })
 	moved := edit(t, dsn, func(cfg *mysql.Config) { cfg.Addr = there.Addr() })
 	execute(t, there.DSN(""), "CREATE DATABASE "+name(t, dsn))
-	createTag(t, newStore(t, dsn), "order", 1, 10)
-	createTag(t, newStore(t, moved), "order", 1, 10)
+	insert(t, newDatabase(t, dsn), "order", 1, 10)
+	insert(t, newDatabase(t, moved), "order", 1, 10)
 	front, address := through(t, dsn)
 	s, _ := claimed(t, address, io.Discard)
-	first := reserve(t, s, "order", 1)
+	first := advance(t, s, "order", 1, 1)
 	for _, owned := range []bool{false, true} {
 		if owned {
 			execute(t, moved, "INSERT INTO leaf_installation (id, store) VALUES ('theirs', 'theirs')")
 		}
 		front.Lead(there.Addr())
 		for range 3 {
-			_, err := s.Reserve(within(t), "order", 1, 1)
-			wantError(t, "Reserve elsewhere", err, allocator.ErrUnavailable)
+			_, _, err := s.Advance(within(t), "order", 1, 1)
+			wantError(t, "Advance elsewhere", err, allocator.ErrUnavailable)
 		}
-		if err := s.read(within(t), false, func(tag allocator.Tag) { t.Errorf("%+v was reported", tag) }); err == nil {
-			t.Errorf("it was read")
-		}
+		wantError(t, "Check elsewhere", s.Check(within(t)), allocator.ErrUnavailable)
+		wantError(t, "Rows elsewhere", s.Rows(within(t), func(r allocator.Row) { t.Errorf("it has %+v", r) }), allocator.ErrUnavailable)
 		if n := ask[int](t, moved, "SELECT max_id FROM leaf_alloc"); n != 1 {
 			t.Errorf("max_id is %d there", n)
 		}
@@ -138,8 +135,8 @@ func TestAddressLeadsElsewhere(t *testing.T) {
 			t.Errorf("it was claimed")
 		}
 		front.Lead(here)
-		if g := reserve(t, s, "order", 1); g.First <= first.Last {
-			t.Errorf("back again: %+v", g)
+		if r := advance(t, s, "order", 1, 1); r.First <= first.Last {
+			t.Errorf("back again: %+v", r)
 		}
 	}
 }
@@ -157,10 +154,10 @@ func TestOwnerChanges(t *testing.T) {
 	dsn := kit.NewDatabase(t)
 	var log notes
 	s, id := claimed(t, dsn, &log)
-	createTag(t, s, "order", 1, 10)
-	reported(t, s, true)
+	insert(t, s, "order", 1, 10)
+	check(t, s)
 	execute(t, dsn, "DELETE FROM leaf_installation")
-	reported(t, s, false)
+	check(t, s)
 	if have := ask[string](t, dsn, "SELECT CONCAT(id, ' ', store) FROM leaf_installation"); have != "mine "+id {
 		t.Errorf("after the row was lost it is %s", have)
 	}
@@ -168,14 +165,13 @@ func TestOwnerChanges(t *testing.T) {
 		t.Errorf("the log has %s", log.String())
 	}
 	other, _ := claimed(t, dsn, io.Discard)
-	reported(t, other, true) // over a connection that it has from now on
-	for change, s := range map[string]*Store{"id = 'theirs'": s, "id = 'mine', store = 'other'": other} {
+	check(t, other) // over a connection that it has from now on
+	for change, s := range map[string]*Database{"id = 'theirs'": s, "id = 'mine', store = 'other'": other} {
 		execute(t, dsn, "UPDATE leaf_installation SET "+change)
-		err := s.read(within(t), false, func(tag allocator.Tag) { t.Errorf("%+v was reported", tag) })
-		wantError(t, "a reading of a database of others", err, allocator.ErrRefused)
+		wantError(t, "Check of a database of others", s.Check(within(t)), allocator.ErrRefused)
 		// That stays, whatever works.
-		_, err = s.Reserve(within(t), "order", 1, 1)
-		wantError(t, "Reserve", err, allocator.ErrRefused)
+		_, _, err := s.Advance(within(t), "order", 1, 1)
+		wantError(t, "Advance", err, allocator.ErrRefused)
 		wantError(t, "Err", s.Err(), allocator.ErrRefused)
 		execute(t, dsn, "UPDATE leaf_installation SET id = 'mine', store = '"+id+"'")
 	}
@@ -188,7 +184,7 @@ func TestRestoreBeside(t *testing.T) {
 	dsn := kit.NewDatabase(t)
 	p, slow := through(t, dsn)
 	s, id := claimed(t, slow, io.Discard)
-	reported(t, s, true) // over a connection that it has from now on
+	check(t, s) // over a connection that it has from now on
 	execute(t, dsn, "DELETE FROM leaf_installation")
 	looks := 0
 	p.OnRequest(func(data []byte) kit.Action {
@@ -203,19 +199,17 @@ func TestRestoreBeside(t *testing.T) {
 		}
 		return kit.Forward
 	})
-	reported(t, s, false)
+	check(t, s)
 	if looks != 2 {
 		t.Errorf("%d looks", looks)
 	}
 
 	// Between the two it waits.
 	p.OnRequest(nil)
-	s.restoring = time.Hour
 	execute(t, dsn, "DELETE FROM leaf_installation")
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	err := s.read(ctx, false, func(allocator.Tag) {})
-	wantError(t, "a reading that waits", err, allocator.ErrUnavailable)
+	wantError(t, "Check while it waits", s.Check(ctx), allocator.ErrUnavailable)
 	if n := ask[int](t, dsn, "SELECT COUNT(*) FROM leaf_installation"); n != 0 {
 		t.Error("the row is written at once")
 	}

@@ -91,7 +91,7 @@ func TestLeafTable(t *testing.T) {
 				execute(t, dsn, "UPDATE leaf_alloc SET `"+description+"` = 'Test leaf Segment Mode', update_time = update_time WHERE biz_tag = 'order'")
 			}
 			before := snapshot(t, dsn, "leaf_alloc")
-			s := newStore(t, dsn)
+			s := newDatabase(t, dsn)
 			if created, err := s.Migrate(within(t)); err != nil || len(created) > 0 {
 				t.Errorf("Migrate of what is there: %v, %v", created, err)
 			}
@@ -99,19 +99,15 @@ func TestLeafTable(t *testing.T) {
 				t.Errorf("Open changed the table:\n%s\nwas:\n%s", after, before)
 			}
 
-			order := get(t, s, "order")
-			if order.MaxID != 7340123 || order.Step != 2000 || order.Updated.Year() != 2019 || (order.Description != "") != (description != "") {
-				t.Errorf("Get: %+v", order)
+			text := ""
+			if description != "" {
+				text = "Test leaf Segment Mode"
 			}
+			wantRow(t, s, allocator.Row{Name: "order", MaxID: 7340123, Step: 2000, Description: text})
 			for tag, first := range map[string]int64{"leaf-segment-test": 1, "order": 7340123} {
-				if g := reserve(t, s, tag, 1); g.First != first || g.Last != first+1999 {
-					t.Errorf("%s continues with %v, want %d", tag, g.Range, first)
+				if r := advance(t, s, tag, 1, 1); r.First != first || r.Last != first+1999 {
+					t.Errorf("%s continues with %v, want %d", tag, r, first)
 				}
-			}
-			remove(t, s, "order")
-			createTag(t, s, "order", 1, 10)
-			if g := reserve(t, s, "order", 1); g.First != 7342123 {
-				t.Errorf("deleted and created, it continues with %v", g.Range)
 			}
 			if tags, unfit := served(t, s); tags != 2 || len(unfit) != 1 || !strings.Contains(unfit[0], "two words") {
 				t.Errorf("Rows: %d, %v", tags, unfit)
@@ -120,61 +116,40 @@ func TestLeafTable(t *testing.T) {
 	}
 }
 
-// TestLeafConformance runs the suite over Leaf's table under another name. Its collation takes
-// order and ORDER for one: all but the case that creates such names.
-func TestLeafConformance(t *testing.T) {
-	for _, c := range allocatortest.Cases() {
-		if c.Name == "TagsAreApart" { // see TestFoldedNames
-			continue
+// TestConformance runs the suite over our table, and over Leaf's under another name.
+func TestConformance(t *testing.T) {
+	for _, c := range allocatortest.NumbersCases() {
+		for name, make := range map[string]func(testing.TB) string{
+			"leaf_alloc": func(tb testing.TB) string { return kit.NewDatabase(tb) },
+			"LEAF_ALLOC": func(tb testing.TB) string {
+				dsn := leafDatabase(tb, "desc", "utf8mb4_general_ci")
+				execute(tb, dsn, "RENAME TABLE leaf_alloc TO LEAF_ALLOC")
+				return dsn
+			},
+		} {
+			t.Run(c.Name+" "+name, func(t *testing.T) {
+				t.Parallel()
+				c.Run(t, backend(t, make(t), name))
+			})
 		}
-		t.Run(c.Name, func(t *testing.T) {
-			t.Parallel()
-			dsn := leafDatabase(t, "description", "utf8mb4_general_ci")
-			execute(t, dsn, "RENAME TABLE leaf_alloc TO LEAF_ALLOC")
-			c.Run(t, backend(dsn, "LEAF_ALLOC"))
-		})
 	}
 }
 
-// TestFoldedNames asks for names that the collation takes for another one's.
-func TestFoldedNames(t *testing.T) {
-	t.Parallel()
-	for _, collation := range []string{"utf8mb4_general_ci", "latin1_swedish_ci", "utf8mb3_general_ci"} {
-		t.Run(collation, func(t *testing.T) {
-			t.Parallel()
-			dsn := leafDatabase(t, "description", collation)
-			execute(t, dsn, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('order', 500, 10), ('mail ', 1, 10), ('café', 1, 10)")
-			before := snapshot(t, dsn, "leaf_alloc")
-			s := newStore(t, dsn)
-			for _, name := range []string{"ORDER", "Order", "mail", "cafe"} {
-				maxID, text := int64(1_000_000), "mine"
-				_, err := s.Reserve(within(t), name, 1, 1)
-				wantError(t, "Reserve of "+name, err, allocator.ErrUnknownTag)
-				_, err = s.Get(within(t), name)
-				wantError(t, "Get of "+name, err, allocator.ErrUnknownTag)
-				_, err = s.Update(within(t), name, allocator.Change{MaxID: &maxID, Description: &text})
-				wantError(t, "Update of "+name, err, allocator.ErrUnknownTag)
-				_, err = s.Delete(within(t), name, 1)
-				wantError(t, "Delete of "+name, err, allocator.ErrUnknownTag)
-				_, err = s.Create(within(t), allocator.Tag{Name: name, MaxID: 1, Step: 1})
-				wantError(t, "Create of "+name, err, allocator.ErrExists)
-				if err == nil || !strings.Contains(err.Error(), "collation") {
-					t.Errorf("Create of %s does not say why: %v", name, err)
-				}
-			}
-			if after := snapshot(t, dsn, "leaf_alloc"); after != before {
-				t.Errorf("the row of another name was changed:\n%s\nwas:\n%s", after, before)
-			}
-			if g := reserve(t, s, "order", 1); g.First != 500 {
-				t.Errorf("order continues with %v", g.Range)
-			}
-			// Also where the tag was seen under that name before.
-			execute(t, dsn, "UPDATE leaf_alloc SET biz_tag = 'Order' WHERE biz_tag = 'order'")
-			_, err := s.Reserve(within(t), "order", 1, 1)
-			wantError(t, "Reserve of a tag whose row has another name by now", err, allocator.ErrUnknownTag)
-			if g := reserve(t, s, "Order", 1); g.First != 510 {
-				t.Errorf("Order continues with %v", g.Range)
-			}
-		})
+// backend is a database for the suite.
+func backend(tb testing.TB, dsn, table string) allocatortest.NumbersBackend {
+	column := map[string]string{"leaf_alloc": "description", "LEAF_ALLOC": "`desc`"}[table]
+	db := direct(tb, dsn+"?charset=utf8mb4")
+	must := func(tb testing.TB, query string, args ...any) {
+		tb.Helper()
+		if _, err := db.Exec(query, args...); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return allocatortest.NumbersBackend{
+		Open: func(tb testing.TB) allocator.Numbers { return newDatabase(tb, dsn, inTable(table)) },
+		SetRow: func(tb testing.TB, r allocator.Row) {
+			must(tb, "REPLACE INTO "+table+" (biz_tag, max_id, step, "+column+") VALUES (?, ?, ?, ?)", r.Name, r.MaxID, r.Step, r.Description)
+		},
+		DeleteRow: func(tb testing.TB, tag string) { must(tb, "DELETE FROM "+table+" WHERE biz_tag = ?", tag) },
 	}
 }

@@ -38,11 +38,9 @@ const createAlloc = "CREATE TABLE IF NOT EXISTS `%s` (\n" +
 var beside = []table{
 	{"leaf_mark", "CREATE TABLE IF NOT EXISTS leaf_mark (\n" +
 		"  biz_tag varchar(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,\n" +
-		"  floor bigint NOT NULL DEFAULT 0 COMMENT 'where an operator last moved max_id to',\n" +
-		"  max_id bigint NOT NULL DEFAULT 0 COMMENT 'how far a deleted tag was',\n" +
-		"  update_time timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP,\n" +
-		"  mark bigint NOT NULL DEFAULT 0 COMMENT 'how far the name was in use',\n" +
+		"  mark bigint NOT NULL COMMENT 'how far the name was in use',\n" +
 		"  kind varchar(16) CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT '' COMMENT 'of the tag: trend, strict or opaque',\n" +
+		"  update_time timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP,\n" +
 		"  PRIMARY KEY (biz_tag)\n" +
 		") ENGINE=InnoDB"},
 	{"leaf_installation", "CREATE TABLE IF NOT EXISTS leaf_installation (\n" +
@@ -65,15 +63,15 @@ func SQL(alloc string) string {
 	return b.String()
 }
 
-// Migrate does the work of [Store.Open], and returns the tables that it created. It
+// Migrate does the work of [Database.Open], and returns the tables that it created. It
 // refuses an account that lacks a right of administration, even if it can serve IDs.
-func (s *Store) Migrate(ctx context.Context) (created []string, err error) {
-	if created, err = s.migrate(ctx, false); err != nil {
+func (d *Database) Migrate(ctx context.Context) (created []string, err error) {
+	if created, err = d.migrate(ctx, false); err != nil {
 		return created, err
 	}
-	if right := s.lacking(ctx); right != "" {
+	if right := d.lacking(ctx); right != "" {
 		return created, fmt.Errorf("%w: the account may not %s; it needs SELECT, INSERT, UPDATE and DELETE on %s, leaf_mark and leaf_installation",
-			allocator.ErrRefused, right, s.cfg.Table)
+			allocator.ErrRefused, right, d.cfg.Table)
 	}
 	return created, nil
 }
@@ -83,86 +81,79 @@ var errNoOwner = errors.New("the database has no owner")
 
 // examine returns the database that was found fit, now or before. One that must
 // have an owner and has none stays as it is: the error is errNoOwner.
-func (s *Store) examine(ctx context.Context, owned bool) (*opened, error) {
-	if o := s.fit.Load(); o != nil {
+func (d *Database) examine(ctx context.Context, owned bool) (*opened, error) {
+	if o := d.fit.Load(); o != nil {
 		return o, nil
 	}
-	_, err := s.migrate(ctx, owned)
-	return s.fit.Load(), err
+	_, err := d.migrate(ctx, owned)
+	return d.fit.Load(), err
 }
 
-func (s *Store) migrate(ctx context.Context, owned bool) (created []string, err error) {
+func (d *Database) migrate(ctx context.Context, owned bool) (created []string, err error) {
 	// First: bun asks for the version without a context.
-	err = s.pool.PingContext(ctx)
+	err = d.pool.PingContext(ctx)
 	switch number(err) {
-	case errVariable, errVariableType, errVariableText:
+	case 1193, 1231, 1232:
 		return nil, fmt.Errorf("%w: the server does not accept a parameter of the DSN: %w", allocator.ErrRefused, err)
 	}
 	if err != nil {
-		return nil, s.lost(ctx, err)
+		return nil, d.explain(ctx, err)
 	}
-	o := &opened{db: bun.NewDB(s.pool, mysqldialect.New()).WithNamedArg("alloc", bun.Ident(s.cfg.Table))}
-	names, err := s.missing(ctx, o.db)
+	o := &opened{db: bun.NewDB(d.pool, mysqldialect.New()).WithNamedArg("alloc", bun.Ident(d.cfg.Table))}
+	names, err := d.missing(ctx, o.db)
 	if err != nil {
-		return nil, s.lost(ctx, err)
+		return nil, d.explain(ctx, err)
 	}
 	isOwned := !slices.Contains(names, "leaf_installation")
 	if owned && !isOwned {
 		return nil, errNoOwner
 	}
 	if isOwned {
-		if err := s.checkName(ctx, o); err != nil {
-			return nil, s.lost(ctx, err)
+		if err := d.checkName(ctx, o); err != nil {
+			return nil, d.explain(ctx, err)
 		}
 	}
 	if !slices.Contains(names, "leaf_mark") {
 		if err := checkMarks(ctx, o.db); err != nil {
-			return nil, s.lost(ctx, err)
+			return nil, d.explain(ctx, err)
 		}
 	}
-	look := func() error {
-		if o.layout, err = inspect(ctx, o.db, s.cfg.Table); err != nil {
-			return s.lost(ctx, err)
+	if slices.Contains(names, d.cfg.Table) {
+		o.layout = layout{table: d.cfg.Table, description: "description"}
+	} else { // before a table is created beside one that cannot be used
+		if o.layout, err = inspect(ctx, o.db, d.cfg.Table); err != nil {
+			return nil, d.explain(ctx, err)
 		}
-		return o.refuse()
-	}
-	isNew := slices.Contains(names, s.cfg.Table)
-	if !isNew { // before a table is created beside one that cannot be used
-		if err := look(); err != nil {
+		if err := o.refuse(); err != nil {
 			return nil, err
 		}
 	}
-	if len(names) > 0 && s.cfg.Check {
+	if len(names) > 0 && d.cfg.Check {
 		return nil, fmt.Errorf("%w: tables are missing in the database (%s); `leaf migrate` creates them", allocator.ErrRefused, strings.Join(names, ", "))
 	}
-	if err := s.create(ctx, o.db, names); err != nil {
-		return nil, s.lost(ctx, err)
-	}
-	if isNew {
-		if err := look(); err != nil {
-			return names, err
-		}
+	if err := d.create(ctx, o.db, names); err != nil {
+		return nil, d.explain(ctx, err)
 	}
 	// This changes nothing, but needs the right to.
 	if _, err := o.db.ExecContext(ctx, "UPDATE ?alloc SET max_id = max_id WHERE biz_tag IS NULL"); err != nil {
-		return names, s.lost(ctx, fmt.Errorf("table %s cannot be written: %w", o.table, err))
+		return names, d.explain(ctx, fmt.Errorf("table %s cannot be written: %w", o.table, err))
 	}
-	s.checkFlush(ctx, o.db)
-	s.fit.Store(o)
-	s.found()
+	d.checkFlush(ctx, o.db)
+	d.fit.Store(o)
+	d.found()
 	return names, nil
 }
 
 // checkFlush warns of a server that can lose what it has confirmed. Where there is a binary log, a crash undoes what
 // the log has not on disk.
-func (s *Store) checkFlush(ctx context.Context, db bun.IDB) {
+func (d *Database) checkFlush(ctx context.Context, db bun.IDB) {
 	for _, setting := range []struct{ name, ask string }{
 		{"innodb_flush_log_at_trx_commit", "SELECT CONCAT(@@global.innodb_flush_log_at_trx_commit)"},
 		{"sync_binlog", "SELECT IF(@@global.log_bin, CONCAT(@@global.sync_binlog), '1')"},
 	} {
 		var value string
 		if err := db.NewRaw(setting.ask).Scan(ctx, &value); err == nil && value != "1" {
-			s.cfg.Log.Warn("the MySQL server confirms writes before they are synced to disk: a crash of its machine can set it back",
+			d.cfg.Log.Warn("the MySQL server confirms writes before they are synced to disk: a crash of its machine can set it back",
 				setting.name, value, "fix", "set "+setting.name+" to 1")
 		}
 	}
@@ -182,7 +173,7 @@ func checkMarks(ctx context.Context, db bun.IDB) error {
 }
 
 // checkName refuses another table than the installation uses: it would begin at 1.
-func (s *Store) checkName(ctx context.Context, o *opened) error {
+func (d *Database) checkName(ctx context.Context, o *opened) error {
 	have, err := o.owner(ctx)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
@@ -190,19 +181,19 @@ func (s *Store) checkName(ctx context.Context, o *opened) error {
 	case number(err) == errNoColumn:
 		err = fmt.Errorf("%w: the table leaf_installation is of another version: give another database, or drop the table and make it as `leaf migrate --print` has it: %w",
 			allocator.ErrRefused, err)
-	case err == nil && !s.same(have.Alloc, s.cfg.Table):
+	case err == nil && !d.same(have.Alloc, d.cfg.Table):
 		err = fmt.Errorf("%w: installation %s keeps its tags in the table %s of this database, not in %s: give --mysql-table %[3]s",
-			allocator.ErrRefused, have.Installation, have.Alloc, s.cfg.Table)
+			allocator.ErrRefused, have.Installation, have.Alloc, d.cfg.Table)
 	}
 	return err
 }
 
 // missing returns the names of the missing tables. It refuses a database where the name of one differs only in
 // letters' case: that is probably the table, and a second one would begin at 1.
-func (s *Store) missing(ctx context.Context, db bun.IDB) (names []string, err error) {
+func (d *Database) missing(ctx context.Context, db bun.IDB) (names []string, err error) {
 	var existing []string
 	err = db.NewRaw(`SELECT table_name AS name FROM information_schema.tables WHERE table_schema = DATABASE()
-		AND (LOWER(table_name) LIKE 'leaf\_%' OR LOWER(table_name) LIKE '%leaf\_alloc' OR LOWER(table_name) = LOWER(?))`, s.cfg.Table).Scan(ctx, &existing)
+		AND (LOWER(table_name) LIKE 'leaf\_%' OR LOWER(table_name) LIKE '%leaf\_alloc' OR LOWER(table_name) = LOWER(?))`, d.cfg.Table).Scan(ctx, &existing)
 	if err != nil {
 		return nil, err
 	}
@@ -210,44 +201,46 @@ func (s *Store) missing(ctx context.Context, db bun.IDB) (names []string, err er
 	if err := db.NewRaw("SELECT @@lower_case_table_names > 0").Scan(ctx, &caseless); err != nil {
 		return nil, err
 	}
-	s.caseless.Store(caseless)
-	for _, t := range tables(s.cfg.Table) {
+	d.caseless.Store(caseless)
+	for _, t := range tables(d.cfg.Table) {
 		i := slices.IndexFunc(existing, func(name string) bool { return strings.EqualFold(name, t.name) })
 		switch {
-		case slices.ContainsFunc(existing, func(name string) bool { return s.same(name, t.name) }):
+		case slices.ContainsFunc(existing, func(name string) bool { return d.same(name, t.name) }):
 		case i < 0:
 			names = append(names, t.name)
-		case t.name == s.cfg.Table:
+		case t.name == d.cfg.Table:
 			return nil, fmt.Errorf("%w: the database has no table %s but a table %s: if the tags are there, give --mysql-table %[3]s, else rename it",
 				allocator.ErrRefused, t.name, existing[i])
 		default:
 			return nil, fmt.Errorf("%w: the database has no table %[2]s but a table %[3]s: RENAME TABLE %[3]s TO %[2]s", allocator.ErrRefused, t.name, existing[i])
 		}
 	}
-	if !s.named {
-		s.warnSimilar(existing)
+	if !d.named {
+		d.warnSimilar(existing)
 	}
 	return names, nil
 }
 
 // same reports whether two names are those of one table.
-func (s *Store) same(a, b string) bool { return a == b || s.caseless.Load() && strings.EqualFold(a, b) }
+func (d *Database) same(a, b string) bool {
+	return a == b || d.caseless.Load() && strings.EqualFold(a, b)
+}
 
 // warnSimilar warns once of tables that may have the tags: Leaf can be configured to use another name.
-func (s *Store) warnSimilar(existing []string) {
-	s.warned.Do(func() {
+func (d *Database) warnSimilar(existing []string) {
+	d.similar.Do(func() {
 		for _, name := range existing {
-			if !s.same(name, s.cfg.Table) && strings.HasSuffix(strings.ToLower(name), DefaultTable) {
-				s.cfg.Log.Warn("the tags are in the table "+s.cfg.Table+", and the database has a table "+name+", too",
-					"fix", "if the tags are there, give --mysql-table "+name+"; else --mysql-table "+s.cfg.Table+" ends this warning")
+			if !d.same(name, d.cfg.Table) && strings.HasSuffix(strings.ToLower(name), DefaultTable) {
+				d.cfg.Log.Warn("the tags are in the table "+d.cfg.Table+", and the database has a table "+name+", too",
+					"fix", "if the tags are there, give --mysql-table "+name+"; else --mysql-table "+d.cfg.Table+" ends this warning")
 			}
 		}
 	})
 }
 
 // create creates the tables with these names.
-func (s *Store) create(ctx context.Context, db bun.IDB, names []string) error {
-	for _, t := range tables(s.cfg.Table) {
+func (d *Database) create(ctx context.Context, db bun.IDB, names []string) error {
+	for _, t := range tables(d.cfg.Table) {
 		if !slices.Contains(names, t.name) {
 			continue
 		}
@@ -259,16 +252,16 @@ func (s *Store) create(ctx context.Context, db bun.IDB, names []string) error {
 }
 
 // lacking names a right that the account needs and lacks; empty: none. It changes no row.
-func (s *Store) lacking(ctx context.Context) string {
+func (d *Database) lacking(ctx context.Context) string {
 	for _, need := range []struct{ right, statement string }{
 		{"INSERT on ?alloc", "INSERT INTO ?alloc (biz_tag, max_id, step) SELECT biz_tag, max_id, step FROM ?alloc WHERE biz_tag IS NULL"},
 		{"DELETE on ?alloc", "DELETE FROM ?alloc WHERE biz_tag IS NULL"},
-		{"INSERT on leaf_mark", "INSERT INTO leaf_mark (biz_tag) SELECT biz_tag FROM leaf_mark WHERE biz_tag IS NULL"},
-		{"UPDATE on leaf_mark", "UPDATE leaf_mark SET floor = floor WHERE biz_tag IS NULL"},
+		{"INSERT on leaf_mark", "INSERT INTO leaf_mark (biz_tag, mark) SELECT biz_tag, mark FROM leaf_mark WHERE biz_tag IS NULL"},
+		{"UPDATE on leaf_mark", "UPDATE leaf_mark SET mark = mark WHERE biz_tag IS NULL"},
 		{"INSERT on leaf_installation", "INSERT INTO leaf_installation (id, store) SELECT id, store FROM leaf_installation WHERE id IS NULL"},
 	} {
-		if _, err := s.fit.Load().db.ExecContext(ctx, need.statement); number(err) == errDenied {
-			return strings.ReplaceAll(need.right, "?alloc", s.cfg.Table)
+		if _, err := d.fit.Load().db.ExecContext(ctx, need.statement); number(err) == errDenied {
+			return strings.ReplaceAll(need.right, "?alloc", d.cfg.Table)
 		}
 	}
 	return ""

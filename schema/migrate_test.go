@@ -13,7 +13,7 @@ import (
 func TestMigrate(t *testing.T) {
 	t.Parallel()
 	dsn := kit.NewDatabase(t)
-	s := prepareStore(t, dsn, io.Discard)
+	s := prepare(t, dsn, io.Discard)
 	created, err := s.Migrate(within(t))
 	if want := []string{"leaf_alloc", "leaf_mark", "leaf_installation"}; err != nil || !slices.Equal(created, want) {
 		t.Fatalf("Migrate: %v, %v; want %v", created, err, want)
@@ -27,7 +27,7 @@ func TestMigrate(t *testing.T) {
 	if err := s.Open(within(t)); err != nil {
 		t.Fatal(err)
 	}
-	createTag(t, s, "order", 1, 10)
+	insert(t, s, "order", 1, 10)
 	all := func() (text string) {
 		for _, table := range created {
 			text += snapshot(t, dsn, table)
@@ -55,7 +55,7 @@ func TestMigrate(t *testing.T) {
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	dsn := kit.NewDatabase(t)
-	s := prepareStore(t, dsn, io.Discard)
+	s := prepare(t, dsn, io.Discard)
 	s.cfg.Check = true
 	for _, sql := range []string{"DO 1", leafTable("", "utf8mb4_bin")} {
 		execute(t, dsn, sql)
@@ -69,7 +69,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%d tables were created", n)
 		}
 	}
-	newStore(t, dsn)
+	newDatabase(t, dsn)
 	if err := s.Open(within(t)); err != nil {
 		t.Errorf("Open of what is there now: %v", err)
 	}
@@ -79,8 +79,8 @@ func TestCheck(t *testing.T) {
 func TestRightsOfMigrate(t *testing.T) {
 	t.Parallel()
 	dsn := kit.NewDatabase(t)
-	newStore(t, dsn)
-	s := prepareStore(t, account(t, dsn, "SELECT, INSERT, UPDATE"), io.Discard)
+	newDatabase(t, dsn)
+	s := prepare(t, account(t, dsn, "SELECT, INSERT, UPDATE"), io.Discard)
 	_, err := s.Migrate(within(t))
 	wantError(t, "Migrate", err, allocator.ErrRefused)
 	if err == nil || !strings.Contains(err.Error(), "may not DELETE on leaf_alloc") {
@@ -90,22 +90,21 @@ func TestRightsOfMigrate(t *testing.T) {
 		t.Errorf("Open: %v", err)
 	}
 	// And what it may not do is no outage, when it is asked for.
-	createTag(t, s, "order", 1, 10)
-	_, err = s.Delete(within(t), "order", 1)
-	wantError(t, "Delete", err, allocator.ErrBadValue)
-	reserve(t, s, "order", 1)
+	insert(t, s, "order", 1, 10)
+	wantError(t, "Remove", s.Remove(within(t), "order", 1, ""), allocator.ErrBadValue)
+	advance(t, s, "order", 1, 1)
 }
 
 // TestNotOpen says so, whatever is asked.
 func TestNotOpen(t *testing.T) {
-	s := prepareStore(t, "root@tcp(127.0.0.1:1)/leaf", io.Discard)
+	s := prepare(t, "root@tcp(127.0.0.1:1)/leaf", io.Discard)
 	ctx := within(t)
-	_, reserve := s.Reserve(ctx, "order", 1, 1)
-	_, list := s.List(ctx, allocator.Query{Limit: 1})
-	_, create := s.Create(ctx, allocator.Tag{Name: "order", MaxID: 1, Step: 1})
+	_, _, advance := s.Advance(ctx, "order", 1, 1)
+	_, peek := s.Peek(ctx, "order")
+	add := s.Add(ctx, allocator.Row{Name: "order", MaxID: 1, Step: 1})
 	_, _, claim := s.Claim(ctx, "mine", true)
 	for what, err := range map[string]error{
-		"Reserve": reserve, "List": list, "Create": create, "Claim": claim, "Open": s.Open(ctx), "Err": s.Err(),
+		"Advance": advance, "Peek": peek, "Add": add, "Check": s.Check(ctx), "Claim": claim, "Open": s.Open(ctx), "Err": s.Err(),
 	} {
 		wantError(t, what, err, allocator.ErrUnavailable)
 	}
@@ -119,7 +118,7 @@ func TestMarksOfAnotherVersion(t *testing.T) {
 		"INSERT INTO leaf_mark VALUES ('order', 7, 501)")
 	refused(t, dsn, "RENAME TABLE leaf_mark TO leaf_mark_before")
 	execute(t, dsn, "RENAME TABLE leaf_mark TO leaf_mark_before")
-	s := newStore(t, dsn)
+	s := newDatabase(t, dsn)
 	execute(t, dsn, "INSERT INTO leaf_mark (biz_tag, mark) SELECT biz_tag, GREATEST(floor, max_id) FROM leaf_mark_before")
 	wantRow(t, s, allocator.Row{Name: "order", Mark: 501})
 }

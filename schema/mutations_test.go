@@ -25,89 +25,61 @@ func TestMutations(t *testing.T) {
 
 var mutations = []mutation{
 	// A range is one statement with its condition, and its answer is checked.
-	{name: "a range below what is known to be in use is handed out", edits: []mutate.Edit{{"reserve.go",
+	{name: "a range below what is known to be in use is handed out", edits: []mutate.Edit{{"advance.go",
 		"BETWEEN ? AND ?\", amount, tag, tag, step, from, math.MaxInt64-amount)",
 		"<= ?\", amount, tag, tag, step, math.MaxInt64-amount)"}}},
-	{name: "a range is reserved by a step that was changed", by: "TestStepChangedBySQL", edits: []mutate.Edit{{"reserve.go",
-		"\" AND step = ? AND GREATEST", "\" AND ? > 0 AND GREATEST"}}},
-	{name: "a range may pass the largest number", by: "TestEnds", edits: []mutate.Edit{{"reserve.go",
-		"step, from, math.MaxInt64-amount)", "step, from, int64(math.MaxInt64))"}}},
-	{name: "the statement changed two rows, and its answer counts", by: "TestUnfitLater", edits: []mutate.Edit{{"reserve.go",
-		"if affected != 1 || end-amount < 1 {", "if end-amount < 1 {"}}},
-	{name: "the range begins where max_id is after the statement", edits: []mutate.Edit{{"reserve.go",
-		"	return end - amount, nil", "	return end, nil"}}},
-	{name: "max_id of another program below 1 is taken as it is", by: "TestEnds", edits: []mutate.Edit{{"reserve.go",
-		"LAST_INSERT_ID(GREATEST(max_id, 1) + ?)", "LAST_INSERT_ID(max_id + ?)"}}},
-
-	// A database that went backwards.
-	{name: "moving max_id up moves it down where another generator was faster", by: "TestRaiseAfterAnOldReading",
-		edits: []mutate.Edit{{"reserve.go", " AND max_id < ?\", to, tag, tag, from)", "\", to, tag, tag)"}}},
-	{name: "a generator that was too late reports that it moved max_id up", by: "TestRaiseAfterAnOldReading", edits: []mutate.Edit{{"reserve.go",
-		"if err == nil && affected > 0 {", "if err == nil && affected >= 0 {"}}},
-	{name: "max_id is moved up where other programs reserve too", by: "TestRaiseShared", edits: []mutate.Edit{{"reserve.go",
-		"	if s.cfg.Shared {", "	if false {"}}},
-	{name: "an audit believes a replica that lags behind", by: "TestStored", edits: []mutate.Edit{{"store.go",
-		"if err != nil || t.MaxID >= end {", "if true {"}}},
-
-	// A deleted tag goes on above all its IDs.
-	{name: "a deletion does not note how far the tag was", edits: []mutate.Edit{{"change.go",
-		"MaxID: max(last.MaxID, last.Floor, from)}", "MaxID: max(1, last.Floor-last.Floor, from)}"}}},
-	{name: "a deletion forgets what the caller knows to be in use", edits: []mutate.Edit{{"change.go",
-		"MaxID: max(last.MaxID, last.Floor, from)}", "MaxID: max(last.MaxID, last.Floor)}"}}},
-	{name: "a tag that is created again begins at 1", edits: []mutate.Edit{{"change.go",
-		"end := max(tag.MaxID, m.Floor, m.MaxID)", "end := max(tag.MaxID, m.Floor-m.Floor)"}}},
-	{name: "the mark counts as it was before the row was locked", by: "TestDeleteBetween", edits: []mutate.Edit{
-		{"change.go", "		_, _, err := o.load(ctx, tx, tag.Name, \"UPDATE\")", "		_, m, err := o.load(ctx, tx, tag.Name, \"UPDATE\")"},
-		{"change.go", "		_, m, err := o.load(ctx, tx, tag.Name, \"UPDATE\")\n		if err != nil {\n			return err\n		}\n		end :=", "		end :="}}},
-	{name: "the mark is read from a stale snapshot", by: "TestDeleteBetween", edits: []mutate.Edit{
-		{"change.go", "&sql.TxOptions{Isolation: sql.LevelReadCommitted}", "&sql.TxOptions{Isolation: sql.LevelRepeatableRead}"},
-		{"change.go", "		_, _, err := o.load(ctx, tx, tag.Name, \"UPDATE\")", "		_, _, err := o.load(ctx, tx, tag.Name, \"\")"},
-		{"change.go", "		_, m, err := o.load(ctx, tx, tag.Name, \"UPDATE\")", "		_, m, err := o.load(ctx, tx, tag.Name, \"\")"}}},
-	{name: "marks ignore letters' case", by: "TestMarksAreApart", edits: []mutate.Edit{{"migrate.go",
-		"COLLATE utf8mb4_bin NOT NULL,\\n\" +\n		\"  floor", "COLLATE utf8mb4_general_ci NOT NULL,\\n\" +\n		\"  floor"}}},
-
-	// A change is done whole or not at all, and beside reservations.
-	{name: "a lost answer of a commit counts as success", by: "TestLostStatements", edits: []mutate.Edit{{"change.go",
-		"		case committing && number(err) == 0: // the server has not answered\n", "		case committing && number(err) == 0:\n			return t, nil\n		case false:\n"}}},
-	{name: "a lost answer of a commit counts as no change", by: "TestLostStatements", edits: []mutate.Edit{{"change.go",
-		"case committing && number(err) == 0:", "case committing && number(err) == 1:"}}},
-	{name: "a change does not lock its row", by: "TestChangesBesideReserve", edits: []mutate.Edit{{"change.go",
-		"		row, m, err := o.load(ctx, tx, tag, \"UPDATE\")\n		if err != nil {\n			return err\n		}\n		t, err",
-		"		row, m, err := o.load(ctx, tx, tag, \"\")\n		if err != nil {\n			return err\n		}\n		t, err"}}},
-	{name: "a change that the server undid fails", by: "TestDeadlock", edits: []mutate.Edit{{"change.go",
-		"		case !undone(err):", "		case true:"}}},
-	{name: "names that differ in letters' case are one tag", by: "TestFoldedNames", edits: []mutate.Edit{{"rows.go",
-		"CAST(CONVERT(biz_tag USING utf8mb4) AS BINARY) = CAST(? AS BINARY)", "? <> ''"}}},
-
-	// What numbers promise.
+	{name: "a range is taken by a step that was changed", by: "TestAdvanceStep", edits: []mutate.Edit{{"advance.go",
+		"\" AND step = ? AND max_id", "\" AND ? > 0 AND max_id"}}},
 	{name: "the step that was expected is returned for another one", by: "TestAdvanceStep", edits: []mutate.Edit{{"advance.go",
 		"		step = row.Step\n", ""}}},
 	{name: "a step is asked for at each Advance", by: "TestAdvanceStep", edits: []mutate.Edit{{"advance.go",
-		"			s.steps.set(tag, step)\n", ""}}},
+		"	d.steps.set(tag, step)\n", ""}}},
+	{name: "a range may pass the largest number", by: "TestAdvanceEnds", edits: []mutate.Edit{{"advance.go",
+		"step, from, math.MaxInt64-amount)", "step, from, int64(math.MaxInt64))"}}},
+	{name: "a range has fewer than was asked for", by: "TestAdvanceEnds", edits: []mutate.Edit{{"advance.go",
+		"		if left < n {", "		if left < 1 {"}}},
+	{name: "the statement changed two rows, and its answer counts", by: "TestAdvanceUnfit", edits: []mutate.Edit{{"advance.go",
+		"if affected != 1 || end-amount < 1 {", "if end-amount < 1 {"}}},
+	{name: "the range begins where max_id is after the statement", edits: []mutate.Edit{{"advance.go",
+		"	return end - amount, nil", "	return end, nil"}}},
+	{name: "max_id of another program at 0 is taken as it is", by: "TestAdvanceEnds", edits: []mutate.Edit{{"advance.go",
+		"LAST_INSERT_ID(GREATEST(max_id, 1) + ?)", "LAST_INSERT_ID(max_id + ?)"}}},
+	{name: "a max_id below 0 counts", by: "TestAdvanceDamaged", edits: []mutate.Edit{{"advance.go",
+		"max_id >= 0 AND ", ""}}},
 	{name: "a guess makes a damaged row count", by: "TestAdvanceDamaged", edits: []mutate.Edit{{"advance.go",
 		"step = min(n, allocator.LimitStep)", "step = n"}}},
-	{name: "a range of fewer than was asked for", by: "TestAdvanceEnds", edits: []mutate.Edit{{"advance.go",
-		"		if left < n {", "		if left < 1 {"}}},
-	{name: "a replica answers Peek", by: "TestLocked", edits: []mutate.Edit{{"row.go",
-		"Where(named, tag, tag).For(\"UPDATE\"))\n	if err == nil {", "Where(named, tag, tag))\n	if err == nil {"}}},
-	{name: "a tag that is removed amid Peek is missed", by: "TestRemoveBetween", edits: []mutate.Edit{
-		{"row.go", "	err = scan(ctx, o.rows(o.db, &row).Where(named, tag, tag).For(\"UPDATE\"))\n	if err == nil {\n		err = scan(ctx, o.db.NewSelect().Model(&m).Where(\"?TableAlias.biz_tag = ?\", tag).For(\"UPDATE\"))\n",
-			"	err = scan(ctx, o.db.NewSelect().Model(&m).Where(\"?TableAlias.biz_tag = ?\", tag).For(\"UPDATE\"))\n	if err == nil {\n		err = scan(ctx, o.rows(o.db, &row).Where(named, tag, tag).For(\"UPDATE\"))\n"}}},
-	{name: "a tag that is removed amid Rows is missed", by: "TestRemoveBetween", edits: []mutate.Edit{{"row.go",
-		"		rows, err := o.rows(tx, &row).Rows(ctx)", "		rows, err := o.rows(o.db, &row).Rows(ctx)"}}},
-	{name: "a mark moves down", by: "TestMarks", edits: []mutate.Edit{{"put.go", "mark = GREATEST(mark, ?)", "mark = ?"}}},
-	{name: "a mark loses its kind", by: "TestMarks", edits: []mutate.Edit{{"put.go", "kind = IF(? = '', kind, ?)", "kind = IF(? = '', ?, kind)"}}},
-	{name: "a removal forgets the ranges that were taken", by: "TestMarks", edits: []mutate.Edit{{"put.go", "max(mark, row.MaxID), kind)", "mark, kind)"}}},
-	{name: "a removal is done by half", by: "TestRemoveWhole", edits: []mutate.Edit{{"put.go", "note(ctx, tx, tag", "note(ctx, o.db, tag"}}},
-	{name: "max_id moves down", by: "TestBroken", edits: []mutate.Edit{{"put.go", "max_id = GREATEST(max_id, ?)", "max_id = LEAST(max_id, ?)"}}},
-	{name: "a write that the server undid fails", by: "TestDeadlocked", edits: []mutate.Edit{{"put.go", "		if !undone(err) {", "		if true {"}}},
 
-	// The reading of the table.
-	{name: "tags vanish when a reading breaks", by: "TestBrokenReading", edits: []mutate.Edit{{"rows.go",
-		"	return rows.Err()\n}\n\n// marks returns", "	return nil\n}\n\n// marks returns"}}},
-	{name: "a tag that is deleted amid a look at all is missed", by: "TestEndsDuringADeletion", edits: []mutate.Edit{
-		{"watch.go", "	// The marks come last: a tag that is deleted meanwhile has one.\n", "	notes, err := marks(ctx, o.db, nil)\n"},
-		{"watch.go", "	notes, err := marks(ctx, o.db, nil)\n	if err != nil {\n		return s.explain(ctx, err)\n	}\n", ""}}},
+	// A database that went backwards.
+	{name: "moving max_id up moves it down where another generator was faster", by: "TestAdvanceAfterAnOldReading",
+		edits: []mutate.Edit{{"advance.go", " AND max_id < ?\", to, tag, tag, from)", "\", to, tag, tag)"}}},
+	{name: "a generator that was too late reports that it moved max_id up", by: "TestAdvanceAfterAnOldReading", edits: []mutate.Edit{{"advance.go",
+		"if err == nil && affected > 0 {", "if err == nil && affected >= 0 {"}}},
+	{name: "max_id moves down", edits: []mutate.Edit{{"write.go", "max_id = GREATEST(max_id, ?)", "max_id = ?"}}},
+	{name: "a replica answers Peek", by: "TestLocked", edits: []mutate.Edit{{"row.go",
+		"Where(named, tag, tag).For(\"UPDATE\"))", "Where(named, tag, tag))"}}},
+
+	// A name goes on above all that it was.
+	{name: "a mark moves down", by: "TestMarks", edits: []mutate.Edit{{"write.go", "mark = GREATEST(mark, ?)", "mark = ?"}}},
+	{name: "a mark loses its kind", by: "TestMarks", edits: []mutate.Edit{{"write.go", "kind = IF(? = '', kind, ?)", "kind = IF(? = '', ?, kind)"}}},
+	{name: "marks ignore letters' case", by: "TestMarks", edits: []mutate.Edit{{"migrate.go",
+		"CREATE TABLE IF NOT EXISTS leaf_mark (\\n\" +\n		\"  biz_tag varchar(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+		"CREATE TABLE IF NOT EXISTS leaf_mark (\\n\" +\n		\"  biz_tag varchar(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci"}}},
+	{name: "marks of another version are missed", by: "TestMarksOfAnotherVersion", edits: []mutate.Edit{{"migrate.go",
+		"if _, ok := have[name]; !ok && err == nil {", "if _, ok := have[name]; !ok && err != nil {"}}},
+	{name: "a removal forgets the ranges that were taken", by: "TestMarks", edits: []mutate.Edit{{"write.go", "max(mark, row.MaxID), kind)", "max(mark, row.MaxID-row.MaxID), kind)"}}},
+	{name: "a removal is done by half", by: "TestRemoveWhole", edits: []mutate.Edit{{"write.go", "note(ctx, tx, tag", "note(ctx, o.db, tag"}}},
+	{name: "a tag that is removed amid Peek is missed", by: "TestRemoveBetween", edits: []mutate.Edit{
+		{"row.go", "	row, err := o.lock(ctx, o.db, tag)\n	if err == nil {\n", "	err = nil\n	if err == nil {\n"},
+		{"row.go", "tag).For(\"UPDATE\"))\n	}\n	if err != nil {\n", "tag).For(\"UPDATE\"))\n	}\n	row, err := o.lock(ctx, o.db, tag)\n	if err != nil {\n"}}},
+	{name: "a tag that is removed amid Rows is missed", by: "TestRemoveBetween", edits: []mutate.Edit{{"row.go",
+		"o.rows(tx, nil)", "o.rows(o.db, nil)"}}},
+	{name: "a write that the server undid fails", by: "TestDeadlocked", edits: []mutate.Edit{{"write.go", "		if !undone(err) {", "		if true {"}}},
+	{name: "names that differ in letters' case are one tag", by: "TestNamesOfOthers", edits: []mutate.Edit{{"row.go",
+		"CAST(CONVERT(biz_tag USING utf8mb4) AS BINARY) = CAST(? AS BINARY)", "? <> ''"}}},
+
+	// The table.
+	{name: "a row that cannot be served is", by: "TestRowsUnfit", edits: []mutate.Edit{{"row.go",
+		"cmp.Or(allocator.CheckTag(a.BizTag), a.check())", "a.check()"}}},
 	{name: "a table that lost its engine is used", by: "TestAltered", edits: []mutate.Edit{{"check.go",
 		"} else if !table.Transactions {", "} else if false {"}}},
 
@@ -119,9 +91,9 @@ var mutations = []mutation{
 	{name: "a database that was claimed meanwhile is claimed again", by: "TestClaimTogether", edits: []mutate.Edit{{"installation.go",
 		"o.db.NewInsert().Ignore().Model(&want)", "o.db.NewInsert().On(\"DUPLICATE KEY UPDATE\").Model(&want)"}}},
 	{name: "a row that a restore is about to write is written first", by: "TestRestoreBeside", edits: []mutate.Edit{
-		{"installation.go", "case <-time.After(s.restoring):", "case <-time.After(0):"}}},
+		{"installation.go", "case <-time.After(restoring):", "case <-time.After(0):"}}},
 	{name: "an address that leads to another database is used", by: "TestAddressLeadsElsewhere", edits: []mutate.Edit{{"dsn.go",
-		"if err == io.EOF || err == nil && answer != *want {", "if err == io.EOF {"}}},
+		"if err == io.EOF || err == nil && answer != want.Store {", "if err == io.EOF {"}}},
 	{name: "a replica is written to", by: "TestServerSettings", edits: []mutate.Edit{{"dsn.go",
 		"	return errReadOnly\n", "	return nil\n"}}},
 
@@ -129,7 +101,7 @@ var mutations = []mutation{
 	{name: "a table is made beside one in capital letters", by: "TestTableInOtherLetters", edits: []mutate.Edit{{"migrate.go",
 		"return strings.EqualFold(name, t.name) })", "return false && strings.EqualFold(name, t.name) })"}}},
 	{name: "an installation begins a second table", by: "TestOneTable", edits: []mutate.Edit{{"migrate.go",
-		"err == nil && !s.same(have.Alloc, s.cfg.Table):", "false:"}}},
+		"err == nil && !d.same(have.Alloc, d.cfg.Table):", "false:"}}},
 
 	// How the database is reached.
 	{name: "a new password takes a restart", by: "TestPasswordChanges", edits: []mutate.Edit{{"access.go",

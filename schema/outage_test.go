@@ -39,7 +39,7 @@ func TestServerSettings(t *testing.T) {
 	behaves(t, dsn, app)
 
 	var log notes
-	s := prepareStore(t, app, &log)
+	s := prepare(t, app, &log)
 	if err := s.Open(within(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -50,11 +50,11 @@ func TestServerSettings(t *testing.T) {
 	}
 	execute(t, dsn, "SET GLOBAL innodb_flush_log_at_trx_commit = 1", "SET GLOBAL sync_binlog = 1")
 	log = notes{}
-	s = prepareStore(t, app, &log)
+	s = prepare(t, app, &log)
 	if err := s.Open(within(t)); err != nil || log.String() != "" {
 		t.Errorf("Open: %v, and the log has %s", err, log.String())
 	}
-	newStore(t, app, inTable("Leaf_Alloc")) // the same table to this server
+	newDatabase(t, app, inTable("Leaf_Alloc")) // the same table to this server
 	readOnly(t, dsn, app)
 }
 
@@ -68,34 +68,35 @@ func readOnly(t *testing.T, root, app string) {
 			t.Errorf("%s does not say why: %v", what, err)
 		}
 	}
-	s, rootStore := newStore(t, app), newStore(t, root)
-	late, byRoot := prepareStore(t, app, io.Discard), prepareStore(t, root, io.Discard)
-	createTag(t, s, "readonly", 1, 10)
-	reserve(t, s, "readonly", 1)
+	s, rootStore := newDatabase(t, app), newDatabase(t, root)
+	late, byRoot := prepare(t, app, io.Discard), prepare(t, root, io.Discard)
+	insert(t, s, "readonly", 1, 10)
+	advance(t, s, "readonly", 1, 1)
 	execute(t, root, "SET GLOBAL read_only = 1")
 	for range 3 {
-		_, err := s.Reserve(within(t), "readonly", 1, 1)
-		says("Reserve", err)
+		_, _, err := s.Advance(within(t), "readonly", 1, 1)
+		says("Advance", err)
 		says("Err", s.Err())
-		_, err = s.Create(within(t), allocator.Tag{Name: "new", MaxID: 1, Step: 1})
-		says("Create", err)
+		says("Add", s.Add(within(t), allocator.Row{Name: "new", MaxID: 1, Step: 1}))
+		_, err = s.Peek(within(t), "readonly")
+		says("Peek", err)
 		says("Open", late.Open(within(t)))
 		says("Open with an account that may write nevertheless", byRoot.Open(within(t)))
 	}
 	// An account with all rights could go on writing on the connections that it
-	// has. The next reading of the table ends that.
-	says("a reading", rootStore.read(within(t), false, func(tag allocator.Tag) { t.Errorf("%+v was reported", tag) }))
+	// has. The next Check ends that.
+	says("Check", rootStore.Check(within(t)))
 	says("Err", rootStore.Err())
-	_, err := rootStore.Reserve(within(t), "readonly", 1, 1)
-	says("Reserve with an account that may write nevertheless", err)
+	_, _, err := rootStore.Advance(within(t), "readonly", 1, 1)
+	says("Advance with an account that may write nevertheless", err)
 	execute(t, root, "SET GLOBAL read_only = 0")
-	if g := reserve(t, s, "readonly", 1); g.First != 11 {
-		t.Errorf("writable again: %v", g.Range)
+	if r := advance(t, s, "readonly", 1, 1); r.First != 11 {
+		t.Errorf("writable again: %v", r)
 	}
 	if s.Err() != nil {
 		t.Errorf("Err: %v", s.Err())
 	}
-	for _, s := range []*Store{late, byRoot} {
+	for _, s := range []*Database{late, byRoot} {
 		if err := s.Open(within(t)); err != nil {
 			t.Errorf("Open: %v", err)
 		}
@@ -111,15 +112,15 @@ func TestStepDown(t *testing.T) {
 	t.Parallel()
 	dsn := kit.NewDatabase(t)
 	p, slow := through(t, dsn)
-	s := newStore(t, slow)
-	createTag(t, s, "order", 1, 10)
-	reserve(t, s, "order", 1)
+	s := newDatabase(t, slow)
+	insert(t, s, "order", 1, 10)
+	advance(t, s, "order", 1, 1)
 	if n := s.pool.Stats().OpenConnections; n == 0 {
 		t.Fatal("the pool is empty")
 	}
 	// A node that left its Galera cluster, a shutdown, a member that left its group.
-	for _, n := range []uint16{1047, 1053, 3100, errOption, errReadOnlyTx, errReadOnlyMode, errInnoReadOnly} {
-		reserve(t, s, "order", 1)
+	for _, n := range []uint16{1047, 1053, 3100, errOption, 1792, 1836, 1874} {
+		advance(t, s, "order", 1, 1)
 		err := s.explain(t.Context(), &mysql.MySQLError{Number: n, Message: "read only"})
 		wantError(t, "explain", err, allocator.ErrUnavailable)
 		if strings.Contains(err.Error(), "the MySQL server is read-only") != (n >= errOption && n != 3100) {
@@ -136,7 +137,7 @@ func TestStepDown(t *testing.T) {
 		}
 		return kit.Forward
 	})
-	if reserve(t, s, "order", 1); !fresh.Load() || s.pool.Stats().Idle != 1 {
+	if advance(t, s, "order", 1, 1); !fresh.Load() || s.pool.Stats().Idle != 1 {
 		t.Error("a connection was used without a look at read_only, or none is kept any more")
 	}
 }
@@ -147,21 +148,20 @@ func TestSilentServer(t *testing.T) {
 	t.Parallel()
 	dsn := kit.NewDatabase(t)
 	p, slow := through(t, dsn)
-	s, late := newStore(t, slow), prepareStore(t, slow, io.Discard)
-	createTag(t, s, "order", 1, 10)
-	reserve(t, s, "order", 1)
+	s, late := newDatabase(t, slow), prepare(t, slow, io.Discard)
+	insert(t, s, "order", 1, 10)
+	advance(t, s, "order", 1, 1)
 	p.Hang(true)
 	step := int64(20)
 	for what, call := range map[string]func(context.Context) error{
-		"Reserve": func(ctx context.Context) error { _, err := s.Reserve(ctx, "order", 1, 1); return err },
-		"List":    func(ctx context.Context) error { _, err := s.List(ctx, allocator.Query{Limit: 1}); return err },
-		"Update": func(ctx context.Context) error {
-			_, err := s.Update(ctx, "order", allocator.Change{Step: &step})
-			return err
-		},
-		"Watch": func(ctx context.Context) error { return s.Watch(ctx, func(allocator.Tag) {}) },
-		"Open":  late.Open,
-		"Claim": func(ctx context.Context) error { _, _, err := late.Claim(ctx, "mine", true); return err },
+		"Advance": func(ctx context.Context) error { _, _, err := s.Advance(ctx, "order", 1, 1); return err },
+		"Peek":    func(ctx context.Context) error { _, err := s.Peek(ctx, "order"); return err },
+		"Rows":    func(ctx context.Context) error { return s.Rows(ctx, func(allocator.Row) {}) },
+		"Raise":   func(ctx context.Context) error { return s.Raise(ctx, "order", 1, &step, nil) },
+		"Remove":  func(ctx context.Context) error { return s.Remove(ctx, "mail", 1, "") },
+		"Check":   s.Check,
+		"Open":    late.Open,
+		"Claim":   func(ctx context.Context) error { _, _, err := late.Claim(ctx, "mine", true); return err },
 	} {
 		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 		err := call(ctx)
@@ -172,7 +172,7 @@ func TestSilentServer(t *testing.T) {
 			t.Errorf("%s does not say why: %v", what, err)
 		}
 	}
-	for _, s := range []*Store{s, late} {
+	for _, s := range []*Database{s, late} {
 		if err := s.Err(); err == nil || !strings.Contains(err.Error(), "MySQL did not answer in time") {
 			t.Errorf("Err: %v", err)
 		}
@@ -181,9 +181,9 @@ func TestSilentServer(t *testing.T) {
 	if err := late.Open(within(t)); err != nil || late.Err() != nil {
 		t.Errorf("Open: %v, %v", err, late.Err())
 	}
-	g := reserve(t, s, "order", 1)
+	r := advance(t, s, "order", 1, 1)
 	// What was asked meanwhile may have been done: a gap.
-	if (g.First != 11 && g.First != 21) || maxID(t, dsn, "order") != g.Last+1 {
-		t.Errorf("afterwards: %v, and max_id is %d", g.Range, maxID(t, dsn, "order"))
+	if (r.First != 11 && r.First != 21) || maxID(t, dsn, "order") != r.Last+1 {
+		t.Errorf("afterwards: %v, and max_id is %d", r, maxID(t, dsn, "order"))
 	}
 }

@@ -5,29 +5,52 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
+	"math"
 
 	"github.com/uptrace/bun"
 
 	"github.com/leafbus/leafbus/allocator"
 )
 
-// Peek implements [allocator.Numbers]. The mark is read after the row: one that a deletion wrote is not missed.
-func (s *Store) Peek(ctx context.Context, tag string) (allocator.Row, error) {
-	o, err := s.of(tag)
-	if err != nil {
-		return allocator.Row{}, err
+// alloc is a row of the table of the tags: each query names it. The column of the description is desc in
+// some tables, and missing in others: each query names it, too.
+type alloc struct {
+	bun.BaseModel `bun:"alias:a"`
+
+	BizTag      string         `bun:"biz_tag,pk"`
+	MaxID       int64          `bun:"max_id"`
+	Step        int64          `bun:"step"`
+	Description sql.NullString `bun:"description,scanonly"`
+}
+
+// mark is a row of leaf_mark.
+type mark struct {
+	bun.BaseModel `bun:"table:leaf_mark,alias:m"`
+
+	BizTag string `bun:"biz_tag,pk"`
+	Mark   int64  `bun:"mark"` // how far the name was in use
+	Kind   string `bun:"kind"` // of the tag that it belongs to; empty: not known
+}
+
+// named finds the row of a tag by its name. It takes the name twice: for the
+// index, and byte by byte, because collations ignore letters' case and spaces at
+// the end.
+const named = "biz_tag = ? AND CAST(CONVERT(biz_tag USING utf8mb4) AS BINARY) = CAST(? AS BINARY)"
+
+// rows selects rows of tags, with their descriptions if it has them.
+func (o *opened) rows(db bun.IDB, to *alloc) *bun.SelectQuery {
+	q := db.NewSelect().Model(to).ModelTableExpr("?alloc AS a").Column("biz_tag", "max_id", "step")
+	if o.description != "" {
+		q = q.ColumnExpr("?TableAlias.? AS description", bun.Ident(o.description))
 	}
-	var row alloc
-	var m mark
-	err = scan(ctx, o.rows(o.db, &row).Where(named, tag, tag).For("UPDATE"))
-	if err == nil {
-		err = scan(ctx, o.db.NewSelect().Model(&m).Where("?TableAlias.biz_tag = ?", tag).For("UPDATE"))
-	}
-	if err != nil {
-		return allocator.Row{}, s.failed(ctx, tag, err)
-	}
-	s.found()
-	return row.with(tag, m), nil
+	return q
+}
+
+// lock reads the row of a tag, if there is one, and locks it until the end of the transaction, or for a moment.
+func (o *opened) lock(ctx context.Context, db bun.IDB, tag string) (row alloc, err error) {
+	err = scan(ctx, o.rows(db, &row).Where(named, tag, tag).For("UPDATE"))
+	return row, err
 }
 
 // scan reads one row, or none.
@@ -39,65 +62,114 @@ func scan(ctx context.Context, q *bun.SelectQuery) error {
 	return err
 }
 
-// with is what the database has of a tag: a row and a mark. One that is not there has no name.
-func (a alloc) with(tag string, m mark) allocator.Row {
-	r := allocator.Row{Name: tag}
-	if m.BizTag != "" {
-		r.Mark, r.Kind = max(m.Mark, 1), m.Kind
-	}
-	if a.BizTag != "" {
-		r.MaxID, r.Step, r.Description = max(a.MaxID, 1), a.Step, a.Description.String
-		r.Problem = cmp.Or(allocator.CheckTag(tag), a.check())
-	}
-	return r
-}
-
-// Rows implements [allocator.Numbers]. Rows and marks are those of one moment.
-func (s *Store) Rows(ctx context.Context, f func(allocator.Row)) error {
-	o, err := s.database()
-	if err != nil {
-		return err
-	}
-	err = o.db.RunInTx(ctx, &sql.TxOptions{ReadOnly: true}, func(ctx context.Context, tx bun.Tx) error {
-		notes, err := marks(ctx, tx, nil)
-		if err != nil {
-			return err
-		}
-		var row alloc
-		rows, err := o.rows(tx, &row).Rows(ctx)
-		if err != nil {
-			return err
-		}
-		defer rows.Close()
-		for rows.Next() {
-			row = alloc{}
-			if err := o.db.ScanRow(ctx, rows, &row); err != nil {
-				return err
-			}
-			f(row.with(row.BizTag, notes[row.BizTag]))
-			delete(notes, row.BizTag)
-		}
-		if err := rows.Err(); err != nil {
-			return err
-		}
-		for name, m := range notes {
-			f(alloc{}.with(name, m))
-		}
-		return nil
-	})
-	if err != nil {
-		return s.lost(ctx, err)
-	}
-	s.found()
-	return nil
-}
-
-// find reads the row of a tag that can be served.
+// find reads the row of a tag that can be served, without a lock.
 func (o *opened) find(ctx context.Context, tag string) (row alloc, err error) {
 	err = o.rows(o.db, &row).Where(named, tag, tag).Scan(ctx)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = allocator.ErrUnknownTag
 	}
+	err = cmp.Or(err, row.check())
 	row.MaxID = max(row.MaxID, 1)
-	return row, cmp.Or(err, row.check())
+	return row, err
+}
+
+// check reports whether IDs of the row can be served.
+func (a alloc) check() error {
+	repair := func(column string, n, least, most int64) error {
+		return fmt.Errorf("%w: its %s in the database is %d, not from %d to %d; set it right by SQL where biz_tag is '%s'",
+			allocator.ErrDamaged, column, n, least, most, a.BizTag)
+	}
+	switch {
+	case a.MaxID < 0: // others than Leaf begin at 0
+		return repair("max_id", a.MaxID, 0, math.MaxInt64)
+	case allocator.CheckStep(a.Step, allocator.LimitStep) != nil:
+		return repair("step", a.Step, 1, allocator.LimitStep)
+	}
+	return nil
+}
+
+// row is what others see of it.
+func (a alloc) row() allocator.Row {
+	return allocator.Row{
+		Name: a.BizTag, MaxID: max(a.MaxID, 1), Step: a.Step, Description: a.Description.String,
+		Problem: cmp.Or(allocator.CheckTag(a.BizTag), a.check()),
+	}
+}
+
+// on returns a row with the mark, if there is one.
+func (m mark) on(r allocator.Row) allocator.Row {
+	if m.BizTag != "" {
+		r.Mark, r.Kind = max(m.Mark, 1), m.Kind
+	}
+	return r
+}
+
+// Peek implements [allocator.Numbers]. The mark is read after the row: one that a deletion wrote is not missed.
+func (d *Database) Peek(ctx context.Context, tag string) (allocator.Row, error) {
+	o, err := d.useFor(tag)
+	if err != nil {
+		return allocator.Row{}, err
+	}
+	var m mark
+	row, err := o.lock(ctx, o.db, tag)
+	if err == nil {
+		err = scan(ctx, o.db.NewSelect().Model(&m).Where("?TableAlias.biz_tag = ?", tag).For("UPDATE"))
+	}
+	if err != nil {
+		return allocator.Row{}, d.explainOf(ctx, tag, err)
+	}
+	d.found()
+	r := allocator.Row{Name: tag}
+	if row.BizTag != "" {
+		r = row.row()
+	}
+	return m.on(r), nil
+}
+
+// Rows implements [allocator.Numbers]. All that it brings is of one moment.
+func (d *Database) Rows(ctx context.Context, f func(allocator.Row)) error {
+	o, err := d.use()
+	if err != nil {
+		return err
+	}
+	err = o.db.RunInTx(ctx, &sql.TxOptions{ReadOnly: true}, func(ctx context.Context, tx bun.Tx) error {
+		marks := make(map[string]mark)
+		err := each(ctx, o.db, tx.NewSelect().Model((*mark)(nil)), func(m mark) { marks[m.BizTag] = m })
+		if err != nil {
+			return err
+		}
+		err = each(ctx, o.db, o.rows(tx, nil), func(a alloc) {
+			f(marks[a.BizTag].on(a.row()))
+			delete(marks, a.BizTag)
+		})
+		if err != nil {
+			return err
+		}
+		for name, m := range marks {
+			f(m.on(allocator.Row{Name: name}))
+		}
+		return nil
+	})
+	if err != nil {
+		return d.explain(ctx, err)
+	}
+	d.found()
+	return nil
+}
+
+// each calls f with what a query finds, one after the other.
+func each[T any](ctx context.Context, db *bun.DB, q *bun.SelectQuery, f func(T)) error {
+	rows, err := q.Rows(ctx)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var row T
+		if err := db.ScanRow(ctx, rows, &row); err != nil {
+			return err
+		}
+		f(row)
+	}
+	return rows.Err()
 }

@@ -14,7 +14,7 @@ func refused(t *testing.T, dsn, says string, changes ...func(*Config)) {
 	t.Helper()
 	const count = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE()"
 	before := ask[int](t, dsn, count)
-	s := prepareStore(t, dsn, io.Discard, changes...)
+	s := prepare(t, dsn, io.Discard, changes...)
 	_, migrate := s.Migrate(within(t))
 	_, _, claim := s.Claim(within(t), "mine", true)
 	for what, err := range map[string]error{"Migrate": migrate, "Open": s.Open(within(t)), "Claim": claim} {
@@ -35,9 +35,9 @@ func TestTableInOtherLetters(t *testing.T) {
 	dsn := leafDatabase(t, "description", "utf8mb4_general_ci")
 	execute(t, dsn, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('order', 77, 10)", "RENAME TABLE leaf_alloc TO LEAF_ALLOC")
 	refused(t, dsn, "give --mysql-table LEAF_ALLOC")
-	s := newStore(t, dsn, inTable("LEAF_ALLOC"))
-	if g := reserve(t, s, "order", 1); g.First != 77 {
-		t.Errorf("it goes on with %v", g.Range)
+	s := newDatabase(t, dsn, inTable("LEAF_ALLOC"))
+	if r := advance(t, s, "order", 1, 1); r.First != 77 {
+		t.Errorf("it goes on with %v", r)
 	}
 	execute(t, dsn, "RENAME TABLE leaf_mark TO Leaf_Mark")
 	refused(t, dsn, "RENAME TABLE Leaf_Mark TO leaf_mark", inTable("LEAF_ALLOC"))
@@ -51,7 +51,7 @@ func TestSimilarTables(t *testing.T) {
 	execute(t, dsn, "CREATE TABLE leaf_alloc LIKE T_leaf_alloc", "CREATE TABLE LEAF_ALLOC LIKE T_leaf_alloc") // as earlier versions left it
 	for table, warns := range map[string]bool{"": true, DefaultTable: false, "T_leaf_alloc": false} {
 		var log notes
-		if err := prepareStore(t, dsn, &log, inTable(table)).Open(within(t)); err != nil {
+		if err := prepare(t, dsn, &log, inTable(table)).Open(within(t)); err != nil {
 			t.Fatal(err)
 		}
 		for _, other := range []string{"T_leaf_alloc", "LEAF_ALLOC"} {
@@ -66,7 +66,7 @@ func TestSimilarTables(t *testing.T) {
 func TestOneTable(t *testing.T) {
 	t.Parallel()
 	dsn := kit.NewDatabase(t)
-	s := prepareStore(t, dsn, io.Discard, inTable("ids"))
+	s := prepare(t, dsn, io.Discard, inTable("ids"))
 	_, id, err := s.Claim(within(t), "mine", true)
 	if err != nil {
 		t.Fatal(err)

@@ -1,23 +1,71 @@
 package schema
 
 import (
+	"database/sql"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/go-sql-driver/mysql"
+
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
+	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/kit"
 )
+
+// lock runs statements in a transaction that stays open until the test ends.
+func lock(tb testing.TB, dsn string, statements ...string) *sql.Tx {
+	tb.Helper()
+	tx, err := direct(tb, dsn).BeginTx(within(tb), nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { tx.Rollback() })
+	for _, s := range statements {
+		if _, err := tx.ExecContext(within(tb), s); err != nil {
+			tb.Fatalf("%s: %v", s, err)
+		}
+	}
+	return tx
+}
+
+// lockWait is where the server's status names a connection that waits for a row.
+var lockWait = regexp.MustCompile(`LOCK WAIT [^\n]*\n(?:[^\n]*\n)??MariaDB thread id (\d+)`)
+
+// awaitLockWait waits until a statement on the test's database waits for a row.
+// The tables that tell it too are not read anew for whoever asks often.
+func awaitLockWait(tb testing.TB, dsn string) {
+	tb.Helper()
+	db := direct(tb, dsn)
+	testkit.Eventually(tb, "a statement that waits for a row", func() bool {
+		var kind, name, status string
+		if err := db.QueryRowContext(within(tb), "SHOW ENGINE INNODB STATUS").Scan(&kind, &name, &status); err != nil {
+			tb.Fatal(err)
+		}
+		for _, match := range lockWait.FindAllStringSubmatch(status, -1) {
+			var ours int
+			err := db.QueryRowContext(within(tb), "SELECT COUNT(*) FROM information_schema.processlist WHERE id = ? AND db = DATABASE()", match[1]).Scan(&ours)
+			if err != nil {
+				tb.Fatal(err)
+			}
+			if ours > 0 {
+				return true
+			}
+		}
+		return false
+	})
+}
 
 // TestLocked works on a row that somebody else has locked: that tag waits, its error says why, and no ID of it is lost.
 // Others flow.
 func TestLocked(t *testing.T) {
 	t.Parallel()
 	dsn := leafDatabase(t, "", "utf8mb4_general_ci")
-	s := newStore(t, dsn)
+	s := newDatabase(t, dsn)
 	insert(t, s, "order", 1, 10)
 	insert(t, s, "mail", 1, 10)
 	tx := lock(t, dsn, "SELECT * FROM leaf_alloc WHERE biz_tag = 'order' FOR UPDATE")
@@ -53,7 +101,7 @@ func TestLocked(t *testing.T) {
 func TestDeadlocked(t *testing.T) {
 	t.Parallel()
 	dsn := leafDatabase(t, "", "utf8mb4_general_ci")
-	s := newStore(t, dsn)
+	s := newDatabase(t, dsn)
 	insert(t, s, "order", 10, 10)
 	// What has changed more is what the server keeps when it finds a deadlock.
 	execute(t, dsn, "CREATE TABLE ballast (n int PRIMARY KEY)")
@@ -79,32 +127,32 @@ func TestBroken(t *testing.T) {
 	step, text := int64(20), "changed"
 	for _, op := range []struct {
 		name string
-		run  func(tb testing.TB, s *Store) error
+		run  func(tb testing.TB, s *Database) error
 		last string // statement, after which all of it is done
 		done string // what the database has then
 	}{
-		{"Advance", func(tb testing.TB, s *Store) error {
+		{"Advance", func(tb testing.TB, s *Database) error {
 			r, _, err := s.Advance(within(tb), "order", 1, 1)
 			if err != nil && r != (allocator.Range{}) {
 				tb.Errorf("a range with an error: %v", r)
 			}
 			return err
 		}, "UPDATE", "{order true} {21 true} {10 true}"},
-		{"Advance from above", func(tb testing.TB, s *Store) error {
+		{"Advance from above", func(tb testing.TB, s *Database) error {
 			_, _, err := s.Advance(within(tb), "order", 1, 1001)
 			if _, moved := errors.AsType[*allocator.AdvancedError](err); moved {
 				return nil
 			}
 			return err
 		}, "UPDATE", "{order true} {1081 true} {10 true}"},
-		{"Add", func(tb testing.TB, s *Store) error {
+		{"Add", func(tb testing.TB, s *Database) error {
 			return s.Add(within(tb), allocator.Row{Name: "mail", MaxID: 501, Step: 10, Description: text})
 		}, "INSERT", "{mail true} {501 true} {10 true} {changed true}"},
-		{"Raise", func(tb testing.TB, s *Store) error { return s.Raise(within(tb), "order", 5000, &step, &text) },
+		{"Raise", func(tb testing.TB, s *Database) error { return s.Raise(within(tb), "order", 5000, &step, &text) },
 			"UPDATE", "{order true} {5000 true} {20 true} {changed true}"},
-		{"Mark", func(tb testing.TB, s *Store) error { return s.Mark(within(tb), "mail", 700, "strict") },
+		{"Mark", func(tb testing.TB, s *Database) error { return s.Mark(within(tb), "mail", 700, "strict") },
 			"INSERT", "{mail true} {700 true} {strict true}"},
-		{"Remove", func(tb testing.TB, s *Store) error { return s.Remove(within(tb), "order", 5, "trend") },
+		{"Remove", func(tb testing.TB, s *Database) error { return s.Remove(within(tb), "order", 5, "trend") },
 			"COMMIT", "\n[{mail true} {501 true} {trend true}]\n[{order true} {11 true} {trend true}]\n"},
 	} {
 		for action, what := range map[kit.Action]string{kit.CutBefore: "before", kit.CutAfter: "after"} {
@@ -112,7 +160,7 @@ func TestBroken(t *testing.T) {
 				t.Parallel()
 				dsn := leafDatabase(t, "description", "utf8mb4_general_ci")
 				p, slow := through(t, dsn)
-				s := newStore(t, slow)
+				s := newDatabase(t, slow)
 				all := func() string {
 					return answers(t, dsn, "SELECT biz_tag, max_id, step, description FROM leaf_alloc ORDER BY 1") + "\n" +
 						answers(t, dsn, "SELECT biz_tag, mark, kind FROM leaf_mark ORDER BY 1")
@@ -170,5 +218,21 @@ func TestBroken(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestUndone knows the errors after which nothing has happened, and no others.
+func TestUndone(t *testing.T) {
+	for n, want := range map[uint16]bool{
+		1213: true, 1205: true, 1020: true, 3101: true,
+		1062: false, 1290: false, 2013: false, 1105: false, 1317: false, 1180: false,
+	} {
+		err := fmt.Errorf("bun: %w", &mysql.MySQLError{Number: n})
+		if undone(err) != want {
+			t.Errorf("undone(%v) = %v", err, !want)
+		}
+	}
+	if undone(mysql.ErrInvalidConn) || undone(nil) {
+		t.Errorf("a connection that broke leaves nothing undone for sure")
 	}
 }

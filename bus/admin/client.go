@@ -92,6 +92,13 @@ func (c *Client) MissingTags(ctx context.Context) (MissingTags, error) {
 	return call[MissingTags](ctx, c, SubjectTagsMissing, struct{}{})
 }
 
+// EndLoss ends a loss of all tags, and reports whether there was one: from then on a name without a record is new.
+// [bus.Conflict]: a tag is known that has no record, see MissingTags, or a generator that may know others is not heard.
+func (c *Client) EndLoss(ctx context.Context, req EndLossRequest) (ended bool, err error) {
+	reply, err := call[EndLossReply](ctx, c, SubjectTagsEndLoss, req)
+	return reply.Ended, err
+}
+
 // DeleteTag removes a tag and returns its last record. Its IDs are not handed out again, even if the
 // tag is created again. [bus.UnknownTag]: the tag does not exist. After [bus.TimedOut] the tag may be deleted,
 // and generators that the error names may serve it until they hear of it: make the same request again.

@@ -19,7 +19,7 @@ type BuffersPage struct {
 // Buffer is what a generator holds of a tag.
 type Buffer struct {
 	Tag      string    `json:"tag"`
-	State    string    `json:"state"` // ok, paused, loading, failing, regressed or exhausted
+	State    string    `json:"state"` // ok, paused, loading, failing or exhausted
 	Step     int64     `json:"step"`  // of the next refill
 	Segments []Segment `json:"segments"`
 	Left     int64     `json:"left"`  // IDs in memory
@@ -50,7 +50,7 @@ type Segment struct {
 
 // Readiness says whether all that a generator needs is available.
 type Readiness struct {
-	// Ready is false while Missing has something: bus, nats, store, ledger, worker, clock, or draining.
+	// Ready is false while Missing has something: bus, nats, store, worker, clock, or draining.
 	Ready   bool     `json:"ready"`
 	Missing []string `json:"missing"`
 	// Reasons says why, by the entries of Missing.

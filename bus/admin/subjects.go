@@ -10,6 +10,7 @@ const (
 	SubjectTagsDelete  = "leaf.admin.tags.delete"
 	SubjectTagsReveal  = "leaf.admin.tags.reveal"
 	SubjectTagsMissing = "leaf.admin.tags.missing"
+	SubjectTagsEndLoss = "leaf.admin.tags.end_loss"
 
 	SubjectWorkersList    = "leaf.admin.workers.list"
 	SubjectWorkersRelease = "leaf.admin.workers.release"

@@ -106,6 +106,14 @@ type (
 		MaxID   *bus.ID  `json:"max_id,omitempty"`  // at least so far
 		Without []string `json:"without,omitempty"` // generators that need not be heard: what they know is lost
 	}
+	// EndLossRequest asks to end a loss of all tags.
+	EndLossRequest struct {
+		Without []string `json:"without,omitempty"` // generators that need not be heard: what they know is lost
+	}
+	// EndLossReply is the reply to an EndLossRequest.
+	EndLossReply struct {
+		Ended bool `json:"ended"` // false: no tags were lost
+	}
 	// TagCreate asks for a new tag; zero fields take their defaults.
 	TagCreate struct {
 		Tag         string  `json:"tag"`

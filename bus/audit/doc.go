@@ -1,8 +1,8 @@
 // Package audit checks that no ID was claimed twice, by comparing what is written down in different places: the
-// ledger, the store, the registry of workers, and the events in JetStream. It changes nothing.
+// records of tags, the database, the registry of workers, and the events in JetStream. It changes nothing.
 //
-// A generator writes in this order: store, ledger, event. An audit reads in the opposite order: events, ledger,
-// store. On a healthy installation each number is at least as high as the one that was read before it, also while
+// A generator writes in this order: database, record, event. An audit reads in the opposite order: events, records,
+// database. On a healthy installation each number is at least as high as the one that was read before it, also while
 // generators claim. A lower number is a contradiction.
 //
 // An audit knows the events that the stream still has. Of older claims it knows only the last one of each tag, which

@@ -62,9 +62,9 @@ type ContradictionKind string
 const (
 	// Overlap: two claims have the same IDs.
 	Overlap ContradictionKind = "overlap"
-	// Unclaimed: an event reports IDs that the ledger, or the record in JetStream, does not know as claimed.
+	// Unclaimed: an event reports IDs that the tag's record does not know as claimed.
 	Unclaimed ContradictionKind = "unclaimed"
-	// StoreBehind: max_id in the database is below what the ledger knows as claimed. The next refill moves it up.
+	// StoreBehind: max_id in the database is below what the tag's record has as claimed. The next refill moves it up.
 	StoreBehind ContradictionKind = "store_behind"
 	// DamagedRecord: a record cannot be read.
 	DamagedRecord ContradictionKind = "damaged_record"

@@ -98,7 +98,7 @@ func (t *tagTrail) audit(store string, c admin.TagClaims) (a TagAudit, doubts []
 			doubts = append(doubts, r)
 		}
 	}
-	a.Contradictions = append(a.Contradictions, record(store, c)...)
+	a.Contradictions = append(a.Contradictions, record(c)...)
 	return a, doubts
 }
 
@@ -115,11 +115,11 @@ func (t *tagTrail) between(last, next int64) (lost, skipped int64) {
 }
 
 // record returns what the tag's records contradict among themselves.
-func record(store string, c admin.TagClaims) (found []Contradiction) {
+func record(c admin.TagClaims) (found []Contradiction) {
 	if c.MaxID > 0 && c.MaxID < c.End {
 		found = append(found, Contradiction{Kind: StoreBehind, Tag: c.Tag, First: c.MaxID, Last: c.End - 1, Message: fmt.Sprintf(
-			"the %s store has max_id %d, and all IDs below %d are claimed: the store went backwards. No ID repeats: the next refill "+
-				"moves it up, and `leaf tag advance %s` does so now. But with --shared-table, see docs/mysql.md", store, c.MaxID, c.End, c.Tag)})
+			"the database has max_id %d, and all IDs below %d are claimed: the database went backwards. No ID repeats: the next refill "+
+				"moves it up, and `leaf tag advance %s` does so now", c.MaxID, c.End, c.Tag)})
 	}
 	if l := c.Last; l != nil && (l.First < 1 || l.Last < l.First || l.Last >= int64(c.End)) {
 		found = append(found, Contradiction{Kind: DamagedRecord, Tag: c.Tag, First: bus.ID(l.First), Last: bus.ID(l.Last), Message: fmt.Sprintf(

@@ -81,8 +81,8 @@ func (a *alerts) add(e events.Event, position int) {
 func ends(event, alert string) bool {
 	switch event {
 	case "leaf.node.started":
-		return strings.HasPrefix(alert, "leaf.segment.") || strings.HasPrefix(alert, "leaf.ledger.") ||
-			alert == "leaf.nats.degraded" || alert == "leaf.node.stale"
+		return strings.HasPrefix(alert, "leaf.segment.") || strings.HasPrefix(alert, "leaf.records.") ||
+			strings.HasPrefix(alert, "leaf.tag.") || alert == "leaf.nats.degraded" || alert == "leaf.node.stale"
 	case "leaf.worker.acquired":
 		return strings.HasPrefix(alert, "leaf.clock.") || alert == "leaf.worker.lost" || alert == "leaf.worker.expiring"
 	case "leaf.node.stopped":

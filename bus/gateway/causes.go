@@ -43,7 +43,7 @@ type causeView struct {
 	LastsS *float64 `json:"lasts_s,omitempty"`
 	Types  []string `json:"types"` // of its alerts, the worst first
 	Nodes  []string `json:"nodes"`
-	Keys   int      `json:"keys"`  // how many tags, workers or generators its alerts are about; the ledger is none
+	Keys   int      `json:"keys"`  // how many tags, workers or generators its alerts are about
 	Dry    int      `json:"dry"`   // how many tags refuse requests, because a generator has no IDs of them
 	Count  int      `json:"count"` // its alerts
 	// Alerts are the first of them: those of refused callers first, then the newest.
@@ -68,7 +68,7 @@ func causesOf(lasting []notice, states []admin.State, now time.Time) []causeView
 		switch n.Type {
 		case typeRefillFailed, typeStarved:
 			at.kind = cmp.Or(failing[episode{n.Node, n.Key}], n.Type)
-		case "leaf.ledger.unavailable":
+		case "leaf.records.unavailable":
 			at.kind = "jetstream"
 		}
 		members[at] = append(members[at], n)
@@ -94,7 +94,7 @@ func (v *feedView) group(states []admin.State, now time.Time) {
 	v.Ended, v.Past = len(past), past[:min(len(past), maxMembers)]
 }
 
-// storeOf is what fails when a refill does. The errors of MySQL name it, and all others are JetStream's: the ledger is there too.
+// storeOf is what fails when a refill does. The errors of MySQL name it, and all others are JetStream's: the records are there.
 func storeOf(n notice) string {
 	body, _ := n.body.(events.RefillFailed)
 	why := strings.ReplaceAll(body.Error, body.Tag, "") // the tag may have any name
@@ -117,7 +117,7 @@ func newCause(kind string, alerts []notice, soonest float64, now time.Time) caus
 	keys, dry := make(map[string]bool), make(map[string]bool)
 	lasts := math.Inf(1)
 	for _, n := range alerts {
-		if !strings.HasPrefix(n.Type, "leaf.ledger.") { // those are about their generator
+		if !strings.HasPrefix(n.Type, "leaf.records.") { // those are about their generator
 			keys[n.Key] = true
 		}
 		if n.Type == typeStarved {
@@ -151,8 +151,8 @@ func (n notice) harm() string {
 	switch body := n.body.(type) {
 	case events.Starved:
 		return harmRefused
-	case events.Regressed:
-		if body.Action == allocator.Refused {
+	case events.TagProblem:
+		if n.Type == "leaf.tag.damaged" {
 			return harmRefused
 		}
 	case events.ClockBackwards:
@@ -160,7 +160,7 @@ func (n notice) harm() string {
 			return harmRefused
 		}
 		return harmEnds
-	case events.RefillFailed, events.LedgerUnavailable:
+	case events.RefillFailed, events.RecordsUnavailable:
 		return harmEnds
 	case events.Worker:
 		if n.Type == "leaf.worker.expiring" {

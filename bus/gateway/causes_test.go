@@ -19,7 +19,7 @@ func failed(node, tag string, after time.Duration, why string) events.Event {
 const (
 	noMySQL     = "the store is unavailable: MySQL (db:3306/leaf): dial tcp: connection refused"
 	brokenMySQL = "the store is unavailable: the connection to MySQL broke, or nothing came from it in time (db:3306/leaf): invalid connection"
-	noLedger    = "the store is unavailable: the ledger of order (bucket LEAF_LEDGER): nats: timeout"
+	noRecord    = "the store is unavailable: reading the record of order: nats: timeout"
 	noKV        = "the store is unavailable: reading the record of MySQL: nats: timeout" // of a tag with that name
 )
 
@@ -56,7 +56,7 @@ func TestCauses(t *testing.T) {
 			}, 5, []string{"mysql refused: 2 keys, 1 dry, a+b, 5 alerts"}},
 		"a dead JetStream, with tags in MySQL and strict tags": {
 			[]events.Event{
-				failed("a", "order", 0, noLedger), failed("a", "MySQL", 0, noKV), tell("a", "ledger.unavailable", "a", 0, events.LedgerUnavailable{Node: "a"}),
+				failed("a", "order", 0, noRecord), failed("a", "MySQL", 0, noKV), tell("a", "records.unavailable", "a", 0, events.RecordsUnavailable{Node: "a"}),
 			}, 5, []string{"jetstream ends: 2 keys, 0 dry, a, 3 alerts"}},
 		"requests that waited in vain beside a store that works": {
 			[]events.Event{starved("a", "1", 0), failed("a", "2", second, noMySQL)}, 5,
@@ -70,7 +70,7 @@ func TestCauses(t *testing.T) {
 		"a worker that ends before the IDs do": {
 			[]events.Event{expiring, failed("a", "1", 0, noMySQL)}, 60, []string{"worker.expiring ends: 1 keys, 0 dry, a, 1 alerts", "mysql ends: 1 keys, 0 dry, a, 1 alerts"}},
 		"a store that went back": {
-			[]events.Event{regressed("1", allocator.Advanced), regressed("2", allocator.Refused)}, 0, []string{"segment.regressed refused: 2 keys, 0 dry, a, 2 alerts"}},
+			[]events.Event{regressed("1", allocator.Advanced), regressed("2", allocator.Dropped)}, 0, []string{"segment.regressed none: 2 keys, 0 dry, a, 2 alerts"}},
 	} {
 		f := newFeed(nil, nil)
 		for _, e := range c.events {

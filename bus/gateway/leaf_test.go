@@ -166,7 +166,6 @@ func TestErrorsAsLeafTellsThem(t *testing.T) {
 		{bus.UnknownTag, -2, -3},
 		{bus.BadTag, -2, -3},
 		{bus.StoreUnavailable, -3, -3},
-		{bus.StoreRegressed, -3, -3},
 		{bus.TimedOut, -3, -3},
 		{bus.Overloaded, -3, -3},
 		{bus.Draining, -3, -3},

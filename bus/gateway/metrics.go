@@ -36,7 +36,7 @@ var (
 		bus.BadRequest, bus.BatchTooLarge, bus.Overloaded, bus.Internal, bus.Draining, bus.TimedOut, bus.Exhausted, generator.Canceled,
 	}
 	refusalsOf = map[generator.Kind][]bus.Reason{
-		generator.SegmentKind:   {bus.BadTag, bus.UnknownTag, bus.Paused, bus.QuotaExceeded, bus.StoreUnavailable, bus.StoreRegressed},
+		generator.SegmentKind:   {bus.BadTag, bus.UnknownTag, bus.Paused, bus.QuotaExceeded, bus.StoreUnavailable},
 		generator.SnowflakeKind: {bus.ClockBackwards, bus.NoWorkerID},
 	}
 )
@@ -92,7 +92,7 @@ func NewMetrics() *Metrics {
 	m.reserved = counters("leaf_reserved_ids_total", "IDs that were reserved in the store, by the cause of the refill, or strict for IDs of strict tags.", "cause")
 	m.refills = durations("leaf_refill_duration_seconds", "How long the store took to reserve a range, by cause.", refillBuckets, "cause")
 	regressions := counters("leaf_store_regressions_total",
-		"Times that the store went backwards for a tag, by what was done: advanced, max_id was moved up; refused, an operator must look.", "action")
+		"Times that the store went backwards for a tag, by what was done: advanced, max_id was moved up; dropped, two generators held one range, and IDs may come twice.", "action")
 	m.claims = durations("leaf_strict_write_duration_seconds",
 		"How long IDs of a strict tag took to be written to the store, conflicts included, by the generator that wrote: self or peer.", refillBuckets, "by")
 	m.served = auto.NewHistogram(prometheus.HistogramOpts{Name: "leaf_strict_write_requests",
@@ -111,7 +111,7 @@ func NewMetrics() *Metrics {
 	for what, severity := range events.Types() {
 		m.events[what] = published.WithLabelValues(severity, what)
 	}
-	for _, action := range []allocator.Action{allocator.Advanced, allocator.Refused} {
+	for _, action := range []allocator.Action{allocator.Advanced, allocator.Dropped} {
 		m.regressions[action] = regressions.WithLabelValues(string(action))
 	}
 	for _, cause := range []allocator.Cause{allocator.CauseDemand, allocator.CausePrefetch, allocator.CauseBatch} {
@@ -193,7 +193,7 @@ func (m *Metrics) handler(g Generator) http.Handler {
 }
 
 // missable is what may be missing. Each has its own series, so that none comes and goes.
-var missable = []string{"bus", "nats", "store", "ledger", "worker", "clock", "draining"}
+var missable = []string{"bus", "nats", "store", "worker", "clock", "draining"}
 
 // stateCollector makes metrics of the generator's state at the time of a scrape.
 type stateCollector struct{ state *shared[admin.State] }

@@ -41,7 +41,7 @@ func TestMetrics(t *testing.T) {
 	worker, offset, lasts := int64(7), int64(-1500), 12.5
 	g := &stated{state: admin.State{
 		Node: "n", Version: "v1", Worker: &worker, ReservedUntil: 61_000, Clock: admin.Clock{UnixMS: 1000, OffsetMS: &offset},
-		Readiness: admin.Readiness{Missing: []string{"ledger"}, Reasons: map[string]string{"ledger": "away"}, Segment: true},
+		Readiness: admin.Readiness{Missing: []string{"nats"}, Reasons: map[string]string{"nats": "away"}, Segment: true},
 		Counts:    admin.Counts{Waiting: 3, Borrowed: 11, Overloads: 7, States: map[string]int{"ok": 5, "failing": 1}, Left: 12, EventsQueued: 4, EventsDropped: 2, StoreErrors: 9},
 		Busiest: []admin.Buffer{{Tag: "a.b", Left: 8, Taken: 100, Step: 2000, Lasts: &lasts},
 			{Tag: "invoice", Taken: 70, Order: bus.OrderStrict, Writes: 7, Requests: 60, WaitMS: 1.5}},
@@ -71,7 +71,7 @@ func TestMetrics(t *testing.T) {
 		`leaf_reserved_ids_total{cause="prefetch"} 1000`,
 		`leaf_store_regressions_total{action="refused"} 1`, `leaf_store_regressions_total{action="advanced"} 0`,
 		`leaf_events_total{severity="alert",type="leaf.segment.starved"} 1`,
-		`leaf_ready 0`, `leaf_missing{what="ledger"} 1`, `leaf_missing{what="bus"} 0`,
+		`leaf_ready 0`, `leaf_missing{what="nats"} 1`, `leaf_missing{what="bus"} 0`,
 		`leaf_serving{kind="segment"} 1`, `leaf_serving{kind="snowflake"} 0`,
 		`leaf_waiting_requests 3`, `leaf_borrowed_requests_total 11`, `leaf_overloads_total 7`, `leaf_tags{state="ok"} 5`, `leaf_tags{state="failing"} 1`, `leaf_buffered_ids 12`,
 		`leaf_store_errors_total 9`, `leaf_clock_offset_seconds -1.5`, `leaf_worker_id 7`, `leaf_worker_reserved_seconds 60`,

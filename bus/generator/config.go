@@ -31,6 +31,8 @@ type Config struct {
 	// Join creates an installation's record it calls mayCreate; if that fails it creates none.
 	Join func(ctx context.Context, mayCreate func(context.Context) error) (Identity, error)
 	Open func(context.Context) error
+	// EndLoss ends a loss of all tags: [allocator.Records.Err] no longer matches [allocator.ErrTagsLost].
+	EndLoss func(context.Context) error
 	// NATSErr says why the NATS server that runs in this process does not keep its part of the
 	// installation's state; nil: it does. It must not block. Default: always nil.
 	NATSErr func() error

@@ -91,6 +91,7 @@ func (g *Generator) adminHandlers() map[string]func(adminRequest) {
 		admin.SubjectTagsDelete:     endpoint(g, change, g.tagsDelete),
 		admin.SubjectTagsReveal:     endpoint(g, question, g.tagsReveal),
 		admin.SubjectTagsMissing:    endpoint(g, question, g.tagsMissing),
+		admin.SubjectTagsEndLoss:    endpoint(g, change, g.tagsEndLoss),
 		admin.SubjectWorkersList:    endpoint(g, question, g.workersList),
 		admin.SubjectWorkersRelease: endpoint(g, change, g.workersRelease),
 		admin.SubjectClaims:         endpoint(g, question, g.claims),

@@ -20,12 +20,15 @@ type Knowledge struct {
 	Ends    map[string]int64           // of all ranges of a tag
 	changes map[string]admin.TagRecord // by the last event of each tag that was not deleted, or its kind as generators know it
 	deleted map[string]bool
+	// claimers are the nodes that claimed last, by the last refill event of each tag.
+	claimers map[string]bool
 }
 
 // Gather asks all generators and reads the events. A generator of another installation is an error, unless the
 // installation is "".
 func Gather(ctx context.Context, c *admin.Client, js jetstream.JetStream, installation string) (Knowledge, error) {
-	k := Knowledge{Ends: make(map[string]int64), changes: make(map[string]admin.TagRecord), deleted: make(map[string]bool)}
+	k := Knowledge{Ends: make(map[string]int64), changes: make(map[string]admin.TagRecord), deleted: make(map[string]bool),
+		claimers: make(map[string]bool)}
 	note := func(tag string, end int64) {
 		if allocator.CheckTag(tag) == nil {
 			k.Ends[tag] = max(k.Ends[tag], end)
@@ -55,7 +58,10 @@ func Gather(ctx context.Context, c *admin.Client, js jetstream.JetStream, instal
 			}
 		}
 	}
-	err := LastRefills(ctx, js, "", func(r events.Refill) { note(r.Tag, r.Last+1) })
+	err := LastRefills(ctx, js, "", func(r events.Refill) {
+		note(r.Tag, r.Last+1)
+		k.claimers[r.Node] = true
+	})
 	if err == nil {
 		err = LastChanges(ctx, js, "", func(t admin.TagRecord, deleted bool) {
 			note(t.Tag, int64(t.MaxID))
@@ -70,21 +76,29 @@ func Gather(ctx context.Context, c *admin.Client, js jetstream.JetStream, instal
 
 // tagsMissing names the tags that generators or events know, and of which there is no record, not even that of a
 // deletion.
-func (g *Generator) tagsMissing(ctx context.Context, _ struct{}) (admin.MissingTags, error) {
-	missing := admin.MissingTags{Tags: []admin.MissingTag{}}
-	if err := g.hearPeers(ctx); err != nil {
-		return missing, err
+func (g *Generator) tagsMissing(ctx context.Context, _ struct{}) (missing admin.MissingTags, err error) {
+	missing.Tags, _, err = g.missing(ctx)
+	if n := fit(g, missing.Tags, len(missing.Tags)); n < len(missing.Tags) {
+		missing.Tags, missing.More = missing.Tags[:n], len(missing.Tags)-n
 	}
-	k, err := Gather(ctx, admin.NewClient(g.cfg.Conn), g.cfg.JS, g.installation())
+	return missing, err
+}
+
+func (g *Generator) missing(ctx context.Context) (missing []admin.MissingTag, k Knowledge, err error) {
+	missing = []admin.MissingTag{}
+	if err := g.hearPeers(ctx); err != nil {
+		return missing, k, err
+	}
+	k, err = Gather(ctx, admin.NewClient(g.cfg.Conn), g.cfg.JS, g.installation())
 	if err != nil {
-		return missing, err
+		return missing, k, err
 	}
 	unlisted := maps.Clone(k.Ends)
 	maps.DeleteFunc(unlisted, func(tag string, _ int64) bool { return k.deleted[tag] })
 	for q := (allocator.Query{Limit: maxClaimsPage}); ; {
 		tags, err := g.alloc.List(ctx, q)
 		if err != nil {
-			return missing, err
+			return missing, k, err
 		}
 		for _, t := range tags {
 			delete(unlisted, t.Name)
@@ -97,18 +111,15 @@ func (g *Generator) tagsMissing(ctx context.Context, _ struct{}) (admin.MissingT
 	for _, tag := range slices.Sorted(maps.Keys(unlisted)) {
 		claims, err := g.tagClaims(ctx, tag)
 		if err != nil {
-			return missing, err
+			return missing, k, err
 		}
 		if claims.End == 0 && claims.MaxID == 0 && claims.Problem == "" {
 			t, ok := k.changes[tag]
 			if ok && t.Order == "" && t.Opaque == "" {
 				t.Order = bus.OrderTrend
 			}
-			missing.Tags = append(missing.Tags, admin.MissingTag{Tag: tag, End: bus.ID(k.Ends[tag]), Order: t.Order, Opaque: t.Opaque})
+			missing = append(missing, admin.MissingTag{Tag: tag, End: bus.ID(k.Ends[tag]), Order: t.Order, Opaque: t.Opaque})
 		}
 	}
-	if n := fit(g, missing.Tags, len(missing.Tags)); n < len(missing.Tags) {
-		missing.Tags, missing.More = missing.Tags[:n], len(missing.Tags)-n
-	}
-	return missing, nil
+	return missing, k, nil
 }

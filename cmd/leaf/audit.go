@@ -34,7 +34,7 @@ func newAuditCmd() *cobra.Command {
 		Use:   "audit [TAG...]",
 		Short: "Check that no ID was claimed twice",
 		Long: `Check that no ID was claimed twice. It compares what different places say: the
-events, the ledger, the store and, without TAG, the registry of workers.
+events, the tags' records, the database and, without TAG, the registry of workers.
 It changes nothing, and may run while generators serve.
 
 It reads the events that the stream still has, and says when the oldest was published.

@@ -38,8 +38,8 @@ func newBackupCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "backup FILE",
 		Short: "Back up all records, complete",
-		Long: `Write all records into FILE: the installation, the tags, the ledger, the workers, and
-the keys of opaque tags. It needs no generator, and generators may run meanwhile. leaf
+		Long: `Write all records into FILE: the installation, the tags, the workers, and the keys
+of opaque tags. It needs no generator, and generators may run meanwhile. leaf
 restore FILE puts the records back.
 
 FILE is readable by its owner only. It has the keys of opaque tags: keep it as secret as

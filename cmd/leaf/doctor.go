@@ -115,6 +115,8 @@ type doctor struct {
 	client *admin.Client
 	look   look                 // at generators and streams
 	have   kvstore.Installation // its record; without an ID there is none, or it cannot be read
+	// wantsSizes: the account demands that each stream has a limit of bytes.
+	wantsSizes bool
 
 	mu       sync.Mutex
 	findings []finding
@@ -183,7 +185,7 @@ func remedy(check string, err error) string {
 		return ""
 	case check == "nats":
 		return "see that a NATS server runs there, and that no firewall is between"
-	case check == "ledger":
+	case check == "records":
 		return "see that JetStream and the database answer, or give a larger --timeout"
 	case check == "mysql":
 		return "see that the database runs there, that no firewall is between, and that the address and the password are right"

@@ -44,7 +44,7 @@ func (d *doctor) permissions(ctx context.Context, log *slog.Logger) (string, err
 	for _, call := range []string{"STREAM.INFO.", "STREAM.CREATE.", "STREAM.MSG.GET.", "CONSUMER.CREATE.", "CONSUMER.DELETE."} {
 		subjects = append(subjects, api+call+nowhere)
 	}
-	for _, bucket := range []string{bus.BucketInstallation, bus.BucketTags, bus.BucketWorkers, bus.BucketLedger, bus.BucketKeys} {
+	for _, bucket := range []string{bus.BucketInstallation, bus.BucketTags, bus.BucketWorkers, bus.BucketKeys} {
 		subjects = append(subjects, kv+"$KV."+bucket+"."+nowhere)
 	}
 	for _, subject := range subjects {

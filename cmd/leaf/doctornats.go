@@ -70,6 +70,7 @@ func (d *doctor) jetStream(ctx context.Context, log *slog.Logger) (string, error
 		return "", advise("enable JetStream on the server and for this account, and check --js-domain",
 			"JetStream does not answer this user: %w", err)
 	}
+	d.wantsSizes = info.Limits.MaxBytesRequired
 	tiers := info.Tiers // by the number of replicas, if the account has limits for each; then info.Tier has the sums
 	if len(tiers) == 0 {
 		tiers = map[string]jetstream.Tier{"": info.Tier}
@@ -150,6 +151,10 @@ func (d *doctor) streams(ctx context.Context, log *slog.Logger) (string, error) 
 		if bucket, ok := strings.CutPrefix(s.name, "KV_"); ok {
 			if err := kvstore.Fit(bucket, c); err != nil {
 				log.Error(err.Error())
+			}
+			if bucket == bus.BucketTags && c.MaxBytes > 0 && !d.wantsSizes {
+				log.Error(fmt.Sprintf("stream %s may have %s at most, and once it is full no range is claimed", s.name, inMiB(uint64(c.MaxBytes))),
+					"fix", "nats stream edit "+s.name+" --max-bytes=-1")
 			}
 		} else {
 			(&kvstore.Events{Config: kvstore.Config{Log: log}}).Inspect(c)

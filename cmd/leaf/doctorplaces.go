@@ -6,15 +6,13 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"slices"
 	"strings"
 	"time"
 
-	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/installation"
-	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/schema"
 	"github.com/leafbus/leafbus/snowflake"
 )
@@ -24,8 +22,8 @@ const (
 	littleRoom = 256 << 20
 	// mostNamed is how many tags a finding names.
 	mostNamed = 3
-	// tagsAPage is how many tags are read at a time.
-	tagsAPage = 1000
+	// mostAhead is how many tags are looked at again.
+	mostAhead = 1000
 	// claimTime is how long after its reservation a healthy generator has claimed a range.
 	claimTime = time.Second
 )
@@ -58,9 +56,8 @@ func (d *doctor) folder(_ context.Context, log *slog.Logger) (string, error) {
 	return found, nil
 }
 
-// examineDatabase checks the database, and compares its tags with the ledger.
-func (d *doctor) examineDatabase(ctx context.Context, db *schema.Store) {
-	tags := 0
+// examineDatabase checks the database, and lets the generators compare its rows with the tags' records.
+func (d *doctor) examineDatabase(ctx context.Context, db *schema.Database) {
 	d.examine(ctx, "mysql", func(ctx context.Context, log *slog.Logger) (string, error) {
 		if d.have.ID != "" {
 			if err := installation.ExamineDatabase(ctx, db, d.have); err != nil {
@@ -70,9 +67,8 @@ func (d *doctor) examineDatabase(ctx context.Context, db *schema.Store) {
 		if _, err := db.Migrate(ctx); err != nil {
 			return "", err
 		}
-		var unfit []string
-		var err error
-		if tags, unfit, err = rowsOf(ctx, db); err != nil {
+		tags, unfit, err := rowsOf(ctx, db)
+		if err != nil {
 			return "", err
 		}
 		if len(unfit) > 0 {
@@ -80,106 +76,74 @@ func (d *doctor) examineDatabase(ctx context.Context, db *schema.Store) {
 		}
 		return fmt.Sprintf("%s: the tables are fit, the account has its rights, %s", db.Name(), counted(tags, "tag")), nil
 	})
-	if db.Err() == nil && d.stream("KV_"+bus.BucketLedger) != nil {
-		d.examine(ctx, "ledger", func(ctx context.Context, log *slog.Logger) (string, error) { return d.ledger(ctx, db, log) })
+	if db.Err() == nil && len(d.look.nodes) > 0 && d.have.Store == installation.KindMySQL {
+		d.examine(ctx, "records", d.records)
 	}
 }
 
-// ledger looks for tags that the database has set back: their max_id is below the end of what was claimed. The ledger is
-// read first, so claims that are made meanwhile do not look like that. It also looks for the opposite.
-func (d *doctor) ledger(ctx context.Context, db *schema.Store, log *slog.Logger) (string, error) {
-	if c := d.stream("KV_" + bus.BucketLedger).Config; !c.DenyPurge || !c.DenyDelete || c.AllowDirect { // opening it would change it
-		log.Warn("the bucket "+bus.BucketLedger+" was made by hand, and lets its records be purged or read from a replica",
-			"fix", "restart a generator with --mysql, which changes that, and run leaf doctor again")
-		return "", nil
-	}
-	bucket, err := kvstore.OpenLedger(ctx, kvstore.Config{Conn: d.nc, JS: d.js, Log: log})
-	if err != nil {
-		return "", err
-	}
-	ends, err := endsOf(ctx, bucket)
-	if err != nil {
-		return "", err
-	}
-	if err := db.Open(ctx); err != nil {
-		return "", err
-	}
-	var behind []string
-	ahead := make(map[string]int64) // max_ids that are above the ledger's end
+// records looks for rows that are below their records: the database went backwards. It also looks for the opposite.
+func (d *doctor) records(ctx context.Context, log *slog.Logger) (string, error) {
+	var behind, ahead []string // ahead: names
 	compared := 0
-	for after := ""; ; {
-		page, err := db.List(ctx, allocator.Query{After: after, Limit: tagsAPage})
+	for req := (admin.ClaimsRequest{}); ; {
+		page, err := d.client.Claims(ctx, req)
 		if err != nil {
 			return "", err
 		}
-		for _, t := range page {
-			after = t.Name
-			end, ok := ends[t.Name]
-			if !ok {
+		for _, c := range page.Claims {
+			switch {
+			case c.Order != bus.OrderTrend || c.Opaque != "" || c.MaxID == 0:
 				continue
+			case c.MaxID < c.End:
+				behind = append(behind, rowAndRecord(c))
+			case c.MaxID > c.End:
+				ahead = append(ahead, c.Tag)
 			}
 			compared++
-			if t.MaxID > end {
-				ahead[t.Name] = t.MaxID
-			}
-			if t.MaxID < end { // a replica that lags may have answered
-				t, err = db.Stored(ctx, t.Name, end)
-				if err != nil && !errors.Is(err, allocator.ErrUnknownTag) && !errors.Is(err, allocator.ErrDeleted) {
-					return "", err
-				}
-				if err == nil && t.MaxID < end {
-					behind = append(behind, fmt.Sprintf("%s (max_id %d, claimed below %d)", t.Name, t.MaxID, end))
-				}
-			}
 		}
-		if len(page) < tagsAPage {
+		if req.After = page.Next; page.Next == "" {
 			break
 		}
 	}
 	if len(behind) > 0 {
-		return "", advise("find out why the database went backwards. Generators move max_id up at the next refill, but with --shared-table an operator must: "+
-			"leaf tag set TAG --max-id N (docs/runbook.md#leafstoreregressed)",
-			"max_id of %s in the database is below what the ledger says is claimed: %s", counted(len(behind), "tag"), some(behind))
+		return "", advise("find out why the database went backwards. No ID repeats: generators raise max_id at the next refill, and within --tag-refresh "+
+			"(docs/mysql.md)", "max_id of %s in the database is below the tag's record: %s", counted(len(behind), "tag"), some(behind))
 	}
-	found := fmt.Sprintf("%s compared: none is behind the ledger", counted(compared, "tag"))
+	found := fmt.Sprintf("%s compared: no row is below its record", counted(compared, "tag"))
 	if len(ahead) == 0 {
 		return found, nil
 	}
-	return found, unclaimed(ctx, bucket, ahead, log)
+	return found, d.unclaimed(ctx, ahead, log)
 }
 
-// endsOf returns below which ID each tag is claimed, for all that may be in the database.
-func endsOf(ctx context.Context, bucket *kvstore.LedgerBucket) (map[string]int64, error) {
-	ends := make(map[string]int64)
-	err := bucket.Each(ctx, func(tag string, e allocator.Entry) {
-		if e.Order != allocator.Strict {
-			ends[tag] = e.End
-		}
-	})
-	return ends, err
+// rowAndRecord says where the row and the record of a tag are.
+func rowAndRecord(c admin.TagClaims) string {
+	return fmt.Sprintf("%s (max_id %d, claimed below %d)", c.Tag, c.MaxID, c.End)
 }
 
 // unclaimed warns of tags whose max_id stays above all claims, as if another program reserved in the table.
-func unclaimed(ctx context.Context, bucket *kvstore.LedgerBucket, ahead map[string]int64, log *slog.Logger) error {
+func (d *doctor) unclaimed(ctx context.Context, ahead []string, log *slog.Logger) error {
 	select {
 	case <-time.After(claimTime): // generators may be about to claim what they reserved
 	case <-ctx.Done(): // too early to say
 		return nil
 	}
-	var found []string
-	err := bucket.Each(ctx, func(tag string, e allocator.Entry) {
-		// The last range before a limit is claimed only up to it.
-		if at := ahead[tag]; e.Order == allocator.Trend && e.End < at && e.Rules.Left(e.End) > 0 {
-			found = append(found, fmt.Sprintf("%s (max_id %d, claimed below %d)", tag, at, e.End))
-		}
-	})
-	if err == nil && len(found) > 0 {
-		slices.Sort(found)
-		log.Warn(fmt.Sprintf("max_id of %s is above what generators claimed: %s", counted(len(found), "tag"), some(found)),
-			"fix", "a generator that was killed, SQL, or another program such as Leaf reserved the IDs between. If another program does, give --shared-table to "+
-				"all generators, or take its account away; then leaf tag advance --all (docs/moving.md)")
+	page, err := d.client.Claims(ctx, admin.ClaimsRequest{Tags: ahead[:min(len(ahead), mostAhead)]})
+	if err != nil {
+		return err
 	}
-	return err
+	var found []string
+	for _, c := range page.Claims {
+		if c.MaxID > c.End {
+			found = append(found, rowAndRecord(c))
+		}
+	}
+	if len(found) > 0 {
+		log.Warn(fmt.Sprintf("max_id of %s is above what generators claimed: %s", counted(len(found), "tag"), some(found)),
+			"fix", "a generator that was killed, SQL, or another program such as Leaf reserved the IDs between. If another program does, take its account away: "+
+				"after a failover of the database that lost writes, its IDs and those of Leafbus can be the same (docs/moving.md)")
+	}
+	return nil
 }
 
 // some names the first few.

@@ -88,7 +88,7 @@ func migrate(cmd *cobra.Command, db *databaseFlags, check bool) (m migration, er
 }
 
 // rowsOf returns how many rows of a database are tags that can be served, and which are not, with the reasons.
-func rowsOf(ctx context.Context, s *schema.Store) (tags int, unfit []string, err error) {
+func rowsOf(ctx context.Context, s *schema.Database) (tags int, unfit []string, err error) {
 	if err := s.Open(ctx); err != nil {
 		return 0, nil, err
 	}

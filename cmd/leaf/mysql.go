@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/schema"
 )
 
@@ -35,8 +36,8 @@ func (f *databaseFlags) register(fs *pflag.FlagSet, usage string) {
 	group(fs, groupState, "mysql", "mysql-table", "mysql-tlsca", "mysql-tlscert", "mysql-tlskey")
 }
 
-// store returns the store in the database, not open yet; nil: there is none. cfg has what the flags do not say.
-func (f *databaseFlags) store(cfg schema.Config) (*schema.Store, error) {
+// store returns the database, not open yet; nil: there is none. cfg has what the flags do not say.
+func (f *databaseFlags) store(cfg schema.Config) (*schema.Database, error) {
 	if f.dsn == "" {
 		if f.table != "" || f.tls != (schema.TLS{}) {
 			return nil, usagef("--mysql-table and --mysql-tls... are about a database: give --mysql-file or --mysql too")
@@ -56,30 +57,24 @@ func (f *databaseFlags) store(cfg schema.Config) (*schema.Store, error) {
 type mysqlFlags struct {
 	databaseFlags
 	migrate bool
-	shared  bool
 	refresh time.Duration
 }
 
 func (f *mysqlFlags) register(fs *pflag.FlagSet) {
 	f.databaseFlags.register(fs, "keep the tags in this MySQL or MariaDB database, `DSN` user:password@tcp(host:3306)/database (default in JetStream)")
 	fs.BoolVar(&f.migrate, "mysql-migrate", true, "create the tables that are missing in the database")
-	fs.BoolVar(&f.shared, "shared-table", false, "other programs, such as Java Leaf, reserve in leaf_alloc too. "+
-		"If the database goes backwards, tags are refused (store_regressed) until an operator moves max_id. Give this flag to all generators")
-	fs.DurationVar(&f.refresh, "tag-refresh", schema.DefaultRefresh, "how often to read from the database which tags others added, changed or removed")
-	group(fs, groupState, "mysql-migrate", "shared-table", "tag-refresh")
+	fs.DurationVar(&f.refresh, "tag-refresh", allocator.DefaultRefresh, "how often to read from the database which tags others added, changed or removed")
+	group(fs, groupState, "mysql-migrate", "tag-refresh")
 }
 
 func (f *mysqlFlags) check() error {
-	if f.shared && f.dsn == "" {
-		return usagef("--shared-table is about a table in MySQL: give --mysql too")
-	}
 	if f.refresh < leastRefresh || f.refresh > mostRefresh {
 		return usagef("--tag-refresh is %v, not from %v to %v", f.refresh, leastRefresh, mostRefresh)
 	}
 	return nil
 }
 
-// store returns the store in the database, not open yet; nil: there is none.
-func (f *mysqlFlags) store(log *slog.Logger) (*schema.Store, error) {
-	return f.databaseFlags.store(schema.Config{Check: !f.migrate, Shared: f.shared, Refresh: f.refresh, Log: log})
+// store returns the database, not open yet; nil: there is none.
+func (f *mysqlFlags) store(log *slog.Logger) (*schema.Database, error) {
+	return f.databaseFlags.store(schema.Config{Check: !f.migrate, Log: log})
 }

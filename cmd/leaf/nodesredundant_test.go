@@ -30,7 +30,7 @@ func healthy() look {
 				{Name: "b", Current: true, Active: time.Second}, {Name: "c", Current: true, Active: 300 * time.Millisecond}}},
 		}})
 	}
-	l.streams[3] = streamLook{name: l.streams[3].name} // no ledger without MySQL
+	l.streams[3] = streamLook{name: l.streams[3].name} // no keys without opaque tags
 	return l
 }
 

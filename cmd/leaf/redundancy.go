@@ -29,7 +29,7 @@ const (
 
 // installationStreams hold the state of Leafbus. An installation with MySQL or ZooKeeper may lack some of them.
 var installationStreams = []string{
-	"KV_" + bus.BucketInstallation, "KV_" + bus.BucketTags, "KV_" + bus.BucketWorkers, "KV_" + bus.BucketLedger, "KV_" + bus.BucketKeys, events.Stream,
+	"KV_" + bus.BucketInstallation, "KV_" + bus.BucketTags, "KV_" + bus.BucketWorkers, "KV_" + bus.BucketKeys, events.Stream,
 }
 
 // look is what the installation looks like at one moment.

@@ -13,7 +13,7 @@ func TestServeRefuses(t *testing.T) {
 		"--max-batch 1000000001", "--max-waiting 0", "--max-step 0", "--max-wait 0s", "--max-wait 2m", "--drain-timeout -1s",
 		"--replicas -1", "--replicas 6", "--epoch -1", "--events-max-bytes 0", "--events-max-age 59m", "--events-max-age 876001h",
 		"--events-max-age 30d", "--worker-bits 0", "--sequence-bits 0", "--id-bits 64", "--time-unit 5ms",
-		"--worker-reserve 8761h", "--worker-grace 8761h", "--tag-refresh 25h", "--shared-table", "--mysql u:p@tcp(127.0.0.1:1)/",
+		"--worker-reserve 8761h", "--worker-grace 8761h", "--tag-refresh 25h", "--mysql u:p@tcp(127.0.0.1:1)/",
 		"--max-clock-skew 61m", "--max-clock-back 0s", "--max-clock-wait 0s", "--max-clock-wait 61s",
 		"--listen foo", "--listen 127.0.0.1:nats", "--log-level loud", "--log-format xml", "--node a\u00a0b", "--node .a",
 	} {

@@ -73,7 +73,7 @@ func (s *serving) prepare() (err error) {
 		return err
 	}
 	s.config.Snowflake.Layout = s.worker.layout()
-	s.config.Describe = describe(s.cmd.Flags())
+	s.config.Refresh, s.config.Describe = s.mysql.refresh, describe(s.cmd.Flags())
 	if s.config.Tags, err = parseTags(s.tags, s.config.MaxStep); err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ func newServeCmd() *cobra.Command {
 
 Without --server it runs a NATS server of its own, with JetStream, and keeps all
 state in the data folder: one command is a whole installation. With --server it
-joins a running NATS (2.9.21 or later) and shares the load with the other generators.
+joins a running NATS (2.11 or later) and shares the load with the other generators.
 Tags may be in MySQL (--mysql-file), and workers in ZooKeeper (--zookeeper).
 
 Over HTTP (--http) it answers Leaf's API, a dashboard at /, /metrics, /healthz and
@@ -80,7 +80,7 @@ signal ends it at once.`,
 	fs.Int64Var(&f.config.MaxBatch, "max-batch", allocator.DefaultMaxBatch, "most IDs in one request")
 	fs.DurationVar(&f.config.MaxWait, "max-wait", allocator.DefaultMaxWait, "how long a request waits at most: for a segment, or for the clock")
 	fs.Int64Var(&f.config.MaxWaiting, "max-waiting", allocator.DefaultMaxWaiting, "most requests that wait at a time")
-	fs.Int64Var(&f.config.MaxStep, "max-step", allocator.DefaultMaxStep, "largest number of IDs that a generator reserves at a time; a tag may have its own")
+	fs.Int64Var(&f.config.MaxStep, "max-step", allocator.DefaultMaxStep, "largest number of IDs that a generator reserves at a time")
 	fs.DurationVar(&f.config.Outlast, "outlast", allocator.DefaultOutlast, "how long the IDs in memory should last at the present rate, if the store is unavailable; the step grows until they do")
 	fs.IntVar(&f.replicas, "replicas", 0, "copies of the state that this generator creates in a NATS cluster (default 3 where it has them, else 1)")
 	fs.BoolVar(&f.config.NewInstallation, "new-installation", false, "create a new installation although there may be one that JetStream lost: its tags begin at 1. For one start")

@@ -98,7 +98,6 @@ func rules(r admin.TagRules) string {
 	add(r.Paused, "paused")
 	add(r.Quota.PerSecond > 0, "quota %d/s burst %d", r.Quota.PerSecond, r.Quota.Burst)
 	add(r.Outlast > 0, "outlast %v", r.Outlast)
-	add(r.MaxStep > 0, "max-step %d", r.MaxStep)
 	add(r.Limit > 0, "limit %d", r.Limit)
 	return strings.Join(parts, ", ")
 }
@@ -137,7 +136,7 @@ A tag keeps its order and domain for life, also after it was deleted.`,
   leaf tag add invoice --order strict
   leaf tag add pin --opaque=d12
   leaf tag add legacy.users --max-id 7000001 --step 100
-  leaf tag add seat --limit 2147483647 --max-step 10000`,
+  leaf tag add seat --limit 2147483647`,
 		PreRunE: fields.check,
 	}
 	fields.register(cmd)
@@ -241,14 +240,14 @@ half of the IDs that are left, and a --limit below max_id, need --force.
 --quota is how many IDs a second all generators together hand out. Further requests
 get quota_exceeded. Each generator has an equal share of it.
 --outlast says how long the IDs in a generator's memory should last while the store
-is unavailable, and --max-step how large the step may grow for that. --limit is
-the largest ID, for columns that can hold no more: 2147483647 for a signed INT,
-9007199254740991 for a number in JavaScript. The IDs in memory above it are
-dropped, and an alert comes when 80 % are reserved. "none" removes any of these.`,
+is unavailable. --limit is the largest ID, for columns that can hold no more:
+2147483647 for a signed INT, 9007199254740991 for a number in JavaScript. The IDs in
+memory above it are dropped, and an alert comes when 80 % are reserved. "none" removes
+any of these.`,
 		Example: `  leaf tag set order --max-id 5000000
   leaf tag set order --step 20000 --description 'orders of all shops'
   leaf tag set order --quota 1000/s --burst 5000
-  leaf tag set order --outlast 1h --max-step 1000000
+  leaf tag set order --outlast 1h
   leaf tag set invoice --limit 2147483647
   leaf tag set order --quota none`,
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
@@ -256,7 +255,7 @@ dropped, and an alert comes when 80 % are reserved. "none" removes any of these.
 				return err
 			}
 			if fields.given(cmd) == (admin.TagUpdate{}) {
-				return usagef("nothing to change: give --max-id, --step, --description, --quota, --outlast, --max-step or --limit")
+				return usagef("nothing to change: give --max-id, --step, --description, --quota, --outlast or --limit")
 			}
 			return nil
 		},

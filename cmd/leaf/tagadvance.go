@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -18,7 +19,9 @@ const advanceAtOnce = 8
 // advanceFlags say which tags to advance.
 type advanceFlags struct {
 	clientFlags
-	all bool
+	all     bool
+	maxID   int64
+	without []string
 }
 
 // advances is what leaf tag advance reports as JSON.
@@ -26,6 +29,8 @@ type advances struct {
 	Tags []admin.TagAdvance `json:"tags"`
 	// Missing are, with --all, the tags that generators or events know and that have no record.
 	Missing []admin.MissingTag `json:"missing"`
+	// LossEnded: the tags were lost, and that has ended.
+	LossEnded bool `json:"loss_ended"`
 	tagFailures
 }
 
@@ -34,34 +39,33 @@ func newTagAdvanceCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "advance [TAG...]",
 		Short: "Move tags above all IDs that are known to be in use",
-		Long: `Move max_id of tags above all IDs that are known to be in use: by the database,
-the ledger, every generator that runs, and the last refill event of the tag. It
-prints where max_id was, by the database or the ledger if that is higher, and where
-it is now. It never moves max_id down, and it is safe to repeat.
+		Long: `Move max_id of tags above all IDs that are known to be in use: by the tag's record, by
+every generator that runs, and by the last refill event of the tag. It prints where max_id
+was, and where it is now. It never moves max_id down, and it is safe to repeat.
 
-Another program may have reserved IDs in the database. The command claims these IDs in
-the ledger, and prints their range, also if max_id stays where it was.
+Generators that run do this by themselves when they see that JetStream or the database
+was set back. The command is for what no running generator knows. If the generator that
+claimed last is not heard, it refuses the tag and says what to do: start that generator
+with its data folder; or give --max-id, above all IDs that your services got; or, if its
+folder is lost, --without with its name.
 
-leaf restore does this for all tags that are behind. Run it with --all after any other
-restore of JetStream, before callers come back. First start all generators with their
-data folders, because each one knows the IDs that it reserved. With --all it also names
-the tags that generators or events know and that have no record. A database that went
-backwards needs no command: the generators move its max_id up.
+With --all it takes all tags, and names those that generators or events know and that
+have no record, each with the command that adds it. If JetStream lost all tags, requests
+for names without a record are refused until that loss ends. --all ends it, when no tag
+is missing and every generator that may know others is heard or named by --without.
 
 Each tag continues above the IDs that generators have in memory. They drop those:
 a gap. A warning names the generators that are not heard. If a tag fails, the
 others go on. The failures come at the end, with exit status 1.
 
 A strict tag has no refill events, and a generator that was started again does not know
-what it handed out. So after a restore of JetStream, use leaf tag set --max-id for each
-strict tag, with an ID above all that your services got. That holds with MySQL too: strict
-tags are in JetStream.
-
-With --shared-table it ends a refusal (store_regressed), but no generator knows the
-IDs of the other programs. They may come twice. So find the highest ID of these
-programs, and use leaf tag set --max-id instead.`,
+all that it handed out. So after a restore of JetStream, use leaf tag set --max-id for
+each strict tag, with an ID above all that your services got. That holds with MySQL too:
+strict tags are in JetStream.`,
 		Example: `  leaf tag advance order
+  leaf tag advance order --max-id 5000000
   leaf tag advance --all
+  leaf tag advance --all --without leaf-2
   leaf tag advance --all --json > advanced.json`,
 		Args: func(_ *cobra.Command, tags []string) error {
 			if f.all == (len(tags) > 0) {
@@ -71,7 +75,16 @@ programs, and use leaf tag set --max-id instead.`,
 		},
 		ValidArgsFunction: completeUpTo(math.MaxInt, &f.conn),
 	}
-	cmd.Flags().BoolVar(&f.all, "all", false, "all tags")
+	fs := cmd.Flags()
+	fs.BoolVar(&f.all, "all", false, "all tags, and end a loss of all tags")
+	fs.Int64Var(&f.maxID, "max-id", 0, "next `ID` of each tag, at least: all IDs that your services got are below")
+	fs.StringSliceVar(&f.without, "without", nil, "`NODE` that need not be heard, because its data folder is lost (repeatable)")
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		if cmd.Flags().Changed("max-id") && f.maxID < 1 {
+			return usagef("--max-id is %d, not at least 1", f.maxID)
+		}
+		return nil
+	}
 	return f.command(cmd, f.run)
 }
 
@@ -99,6 +112,13 @@ func (f *advanceFlags) run(cmd *cobra.Command, c *admin.Client, tags []string) (
 	warnStrict(cmd.ErrOrStderr(), strict)
 	slices.Sort(unheard)
 	warnUnheard(cmd.ErrOrStderr(), slices.Compact(unheard))
+	var loss error
+	if err == nil && f.all && len(done.Failed) == 0 && cmd.Context().Err() == nil {
+		done.LossEnded, loss = endLoss(cmd.Context(), c, f.without)
+		if done.LossEnded && !f.json {
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), "the loss of all tags has ended: a name without a record is new from now on")
+		}
+	}
 	if err == nil && f.json {
 		err = printJSON(cmd.OutOrStdout(), done)
 	}
@@ -108,7 +128,14 @@ func (f *advanceFlags) run(cmd *cobra.Command, c *admin.Client, tags []string) (
 	case cmd.Context().Err() != nil:
 		return fmt.Errorf("interrupted: %d of %d tags were advanced", len(done.Tags), len(tags))
 	}
-	return done.error("advanced", len(tags))
+	return errors.Join(done.error("advanced", len(tags)), loss)
+}
+
+// endLoss ends a loss of all tags. A generator reads what all others know before it does.
+func endLoss(ctx context.Context, c *admin.Client, without []string) (ended bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, missingTimeout)
+	defer cancel()
+	return c.EndLoss(ctx, admin.EndLossRequest{Without: without})
 }
 
 // everyTag returns the names of all tags that can be served.
@@ -130,7 +157,13 @@ func everyTag(cmd *cobra.Command, c *admin.Client) (tags []string, err error) {
 func (f *advanceFlags) advance(cmd *cobra.Command, c *admin.Client, tags []string) (done advances, err error) {
 	done = advances{Tags: []admin.TagAdvance{}, tagFailures: tagFailures{Failed: []failedTag{}}}
 	quiet := !f.json && isTerminal(cmd.OutOrStdout()) // the results themselves show the progress
-	err = forMany(cmd, tags, advanceAtOnce, quiet, c.AdvanceTag, func(tag string, t admin.TagAdvance, err error) error {
+	err = forMany(cmd, tags, advanceAtOnce, quiet, func(ctx context.Context, tag string) (admin.TagAdvance, error) {
+		req := admin.AdvanceRequest{Tag: tag, Without: f.without}
+		if f.maxID > 0 {
+			req.MaxID = (*bus.ID)(&f.maxID)
+		}
+		return c.AdvanceTag(ctx, req)
+	}, func(tag string, t admin.TagAdvance, err error) error {
 		if err != nil {
 			done.add(tag, err)
 			return nil
@@ -146,13 +179,8 @@ func (f *advanceFlags) advance(cmd *cobra.Command, c *admin.Client, tags []strin
 
 // advanced says what the command did to a tag.
 func advanced(t admin.TagAdvance) string {
-	text := fmt.Sprintf("%d → %d", t.Was, t.MaxID)
 	if t.Was == t.MaxID {
-		text = fmt.Sprintf("%d unchanged", t.MaxID)
+		return fmt.Sprintf("%d unchanged", t.MaxID)
 	}
-	if t.ClaimedFrom > 0 {
-		claimed := bus.Range{First: int64(t.ClaimedFrom), Last: int64(t.MaxID) - 1}
-		text += ", claimed " + claimed.String() + " in the ledger"
-	}
-	return text
+	return fmt.Sprintf("%d → %d", t.Was, t.MaxID)
 }

@@ -67,12 +67,11 @@ is the standard input. The output of leaf tag export is such a file:
     - tag: coupon
       quota: {per_second: 1000, burst: 5000}
       outlast: 1h
-      max_step: 1000000
     - tag: voucher
       opaque: 53              # 63, 53 or d9 to d18, for life
 
-What the file leaves out stays as it is; "none" or 0 removes quota, outlast, max_step
-and limit. A max_id is never lowered, and no tag is deleted.
+What the file leaves out stays as it is; "none" or 0 removes quota, outlast and limit.
+A max_id is never lowered, and no tag is deleted.
 
 The whole file is read first: if a line is wrong, nothing changes. If a tag fails, for
 example because its order is another one, the others go on. The failures come at the
@@ -273,10 +272,6 @@ func (s tagSpec) difference(t admin.TagRecord) (u admin.TagUpdate, changes []str
 	if s.Outlast != nil && *s.Outlast != t.Outlast {
 		u.Outlast = s.Outlast
 		note("outlast", t.Outlast, *s.Outlast)
-	}
-	if s.MaxStep != nil && *s.MaxStep != t.MaxStep {
-		u.MaxStep = s.MaxStep
-		note("max_step", t.MaxStep, *s.MaxStep)
 	}
 	if s.Limit != nil && bus.ID(*s.Limit) != t.Limit {
 		u.Limit = s.Limit

@@ -22,7 +22,6 @@ type exportedTag struct {
 	Quota       exportedQuota      `yaml:"quota,omitempty,flow"`
 	Paused      bool               `yaml:"paused,omitempty"`
 	Outlast     allocator.Duration `yaml:"outlast,omitempty"`
-	MaxStep     int64              `yaml:"max_step,omitempty"`
 	Limit       bus.ID             `yaml:"limit,omitempty"`
 }
 
@@ -75,7 +74,7 @@ func exported(tags []admin.TagRecord) []exportedTag {
 	list := make([]exportedTag, len(tags))
 	for i, t := range tags {
 		list[i] = exportedTag{t.Tag, t.Order, t.Opaque, t.MaxID, t.Step, t.Description, exportedQuota(t.Quota),
-			t.Paused, t.Outlast, t.MaxStep, t.Limit}
+			t.Paused, t.Outlast, t.Limit}
 	}
 	return list
 }

@@ -21,8 +21,8 @@ type tagFields struct {
 	// Only of a new tag.
 	order, opaque string
 	// As text, because "none" removes a rule.
-	quota, burst, outlast, maxStep, limit string
-	force                                 bool
+	quota, burst, outlast, limit string
+	force                        bool
 
 	rules allocator.RulesChange // as check has read them
 }
@@ -35,7 +35,6 @@ func (f *tagFields) register(cmd *cobra.Command) {
 	fs.StringVar(&f.quota, "quota", "", "most `IDS/s` of all generators together, such as 1000/s, or none")
 	fs.StringVar(&f.burst, "burst", "", "`IDS` that may come at once after a pause, with --quota (default those of one second)")
 	fs.StringVar(&f.outlast, "outlast", "", "`TIME` that IDs in memory should last, such as 15m, or none: as --outlast of leaf serve")
-	fs.StringVar(&f.maxStep, "max-step", "", "largest `STEP` that generators adapt to, or none: as --max-step of leaf serve")
 	fs.StringVar(&f.limit, "limit", "", "largest `ID`, such as 2147483647, or none")
 	registerForce(fs, &f.force)
 }
@@ -84,10 +83,6 @@ func (f *tagFields) check(cmd *cobra.Command, _ []string) error {
 			}
 		}
 		f.rules.Outlast = (*allocator.Duration)(&d)
-	}
-	if changed("max-step") {
-		n := number("max-step", f.maxStep)
-		f.rules.MaxStep = &n
 	}
 	if changed("limit") {
 		n := number("limit", f.limit)

@@ -89,7 +89,7 @@ func parseTagSpec(n *yaml.Node) (s tagSpec, err error) {
 	}
 	err = cmp.Or(allocator.CheckTag(s.Tag), err, allocator.CheckStepOf(order, step, allocator.LimitStep))
 	if err == nil {
-		_, err = allocator.NewRules(s.RulesChange, order, step)
+		_, err = allocator.NewRules(s.RulesChange, order)
 	}
 	if err == nil && s.Description != nil {
 		err = allocator.CheckDescription(*s.Description)
@@ -147,9 +147,6 @@ func (s *tagSpec) set(key string, v *yaml.Node) (err error) {
 				err = errors.New("want a time such as 15m, or none")
 			}
 		}
-	case "max_step":
-		s.MaxStep = new(int64)
-		*s.MaxStep, err = number[int64](v, 0)
 	case "limit":
 		s.Limit = new(allocator.Limit)
 		*s.Limit, err = number[allocator.Limit](v, 0)

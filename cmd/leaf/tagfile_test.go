@@ -24,11 +24,10 @@ tags:
     description: "5"
     quota: &q {per_second: 1000, burst: 5000}
     outlast: 1h
-    max_step: 100
     limit: "2147483647"
   - {tag: a/b=c-d, quota: *q}
-  - {tag: x, quota: none, outlast: none, max_step: none, limit: none}
-  - {tag: y, quota: {per_second: 0}, outlast: 0, max_step: 0, limit: 0}
+  - {tag: x, quota: none, outlast: none, limit: none}
+  - {tag: y, quota: {per_second: 0}, outlast: 0, limit: 0}
 `))
 	if err != nil || len(specs) != 6 {
 		t.Fatalf("%d tags, %v", len(specs), err)
@@ -41,14 +40,14 @@ tags:
 	}
 	quota := allocator.Quota{PerSecond: 1000, Burst: 5000}
 	if s := specs[2]; *s.MaxID != 5 || *s.Step != 20 || *s.Description != "5" || *s.Quota != quota ||
-		time.Duration(*s.Outlast) != time.Hour || *s.MaxStep != 100 || *s.Limit != 2147483647 {
+		time.Duration(*s.Outlast) != time.Hour || *s.Limit != 2147483647 {
 		t.Errorf("all fields are %+v", s)
 	}
 	if s := specs[3]; *s.Quota != quota {
 		t.Errorf("an alias is %+v", s)
 	}
 	for _, s := range specs[4:] {
-		if *s.Quota != (allocator.Quota{}) || *s.Outlast != 0 || *s.MaxStep != 0 || *s.Limit != 0 {
+		if *s.Quota != (allocator.Quota{}) || *s.Outlast != 0 || *s.Limit != 0 {
 			t.Errorf("rules to remove are %+v", s)
 		}
 	}
@@ -95,7 +94,7 @@ func TestExportIsRead(t *testing.T) {
 		{Tag: "a", MaxID: 1, Step: 5},
 		{Tag: "1e3", Order: bus.OrderStrict, MaxID: 1<<63 - 1, Description: "yes: #\n\x1b", TagRules: admin.TagRules{Paused: true, Limit: 7}},
 		{Tag: "true", MaxID: 3, Step: 9, TagRules: admin.TagRules{
-			Quota: allocator.Quota{PerSecond: 5, Burst: 6}, Outlast: allocator.Duration(90 * time.Minute), MaxStep: 10}},
+			Quota: allocator.Quota{PerSecond: 5, Burst: 6}, Outlast: allocator.Duration(90 * time.Minute)}},
 	}
 	text, err := yaml.Marshal(map[string]any{"tags": exported(tags)})
 	if err != nil {

@@ -13,7 +13,7 @@ export const urgency = (seconds) => (seconds < soon ? "bad" : Number.isFinite(se
  * is when the last one has no IDs. It is undefined for a tag that no generator has in memory, or whose refills work.
  */
 export function endOf({ tag, buffers }, rates) {
-  if (!buffers.some(({ state }) => state === "failing" || state === "regressed")) return undefined;
+  if (!buffers.some(({ state }) => state === "failing")) return undefined;
   const left = buffers.reduce((sum, buffer) => sum + buffer.left, 0);
   const rate = buffers.reduce((sum, buffer) => sum + (rates.of(tag, buffer.node) ?? buffer.rate ?? 0), 0);
   return { tag, left, rate, seconds: left === 0 ? 0 : rate > 0 ? left / rate : Infinity };

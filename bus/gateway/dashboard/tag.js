@@ -10,7 +10,7 @@ const opaqueText = (domain) =>
 const strictText = "IDs increase strictly over all generators";
 
 // The states of a tag, the worst first: a tag has the worst that it has at any generator.
-const states = ["regressed", "failing", "exhausted", "paused", "loading", "ok"];
+const states = ["failing", "exhausted", "paused", "loading", "ok"];
 
 /** A Figure is a cell of a tag's row. Its name is the column's, which small screens show in the cell. */
 class Figure {
@@ -80,7 +80,7 @@ export class TagView {
 
   #summarize({ tag, record, buffers }, strict, problem) {
     const state = problem ? "not served" : states.find((one) => buffers.some((buffer) => buffer.state === one)) ?? "";
-    this.#state.dataset.state = problem ? "regressed" : state || "unused";
+    this.#state.dataset.state = problem ? "unserved" : state || "unused";
     setText(this.#state, state || (record?.paused ? "paused" : "unused"));
     const { "IDs/s": rate, "Without the store": lasts, Left: left, max_id: maxID, Step: step } = this.#figures;
     rate.set(buffers.length ? rateText(this.#rates.total(tag, buffers)) : "", "", "IDs handed out in a second, by all generators");

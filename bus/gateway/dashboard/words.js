@@ -15,22 +15,20 @@ function clockSkewed({ now_ms, recorded_ms, peers_ms }) {
   return `its clock is ${millis(Math.abs(off))} ${off > 0 ? "ahead of" : "behind"} ${than}`;
 }
 
-/** regressed is about a store that went backwards. An operator must act only if max_id was not moved up. */
+/** regressed is about a store that went backwards. An operator must act only if two generators held one range. */
 function regressed({ got, seen, action, first, last }) {
   const what = `the store went backwards: it offered IDs from ${id(got)}, and all below ${id(seen)} are in use.`;
   if (action === "advanced") return `${what} max_id was moved up, and service goes on. Find out why it went backwards`;
-  const doubt = first ? ` IDs from ${id(first)} to ${id(last)} may come twice.` : "";
-  return `${what}${doubt} Find out why. If the tag is not served, set max_id to ${seen} at least`;
+  return `${what} Two generators held one range: IDs from ${id(first)} to ${id(last)} may come twice. Look for them in your data`;
 }
 
 const reserved = (body) => `reserved until ${local(body.reserved_until_ms)}`;
 
 /** rules are what an operator has set for a tag. */
-export const rules = ({ paused, quota, outlast, max_step: most, limit }) => [
+export const rules = ({ paused, quota, outlast, limit }) => [
   paused && "paused",
   quota && `quota ${count(quota.per_second)}/s, burst ${count(quota.burst)}`,
   outlast && `outlast ${outlast}`,
-  most && `largest step ${count(most)}`,
   limit && `limit ${id(limit)}`,
 ].filter(Boolean).join(", ");
 
@@ -51,15 +49,13 @@ const texts = {
   "segment.starved": (b) => `requests are refused: no IDs in memory, ${counted(b.waiting, "request")} waited in vain`,
   "segment.regressed": regressed,
   "segment.ending": (b) => `80 % of the IDs up to ${id(b.limit)} are reserved, ${count(b.left)} are not. Raise the limit, or use another tag`,
-  "segment.shadowed": () => "the table leaf_alloc has a row with the name of this tag, which is not in the database. The row is not served: delete it or rename it",
-  "segment.recovered": (b) => (b.episode === "shadowed" ? "no row of leaf_alloc has the name of this tag any more"
-    : `${b.episode.replace("_", " ")} is over`),
+  "segment.recovered": (b) => `${b.episode.replace("_", " ")} is over`,
+  "tag.shadowed": (b) => b.error,
+  "tag.damaged": (b) => `the tag is refused: ${b.error}`,
+  "tag.recovered": (b) => (b.episode === "shadowed" ? "no row of leaf_alloc has the name of this tag any more" : "its record can be read again"),
   "nats.degraded": (b) => `NATS is degraded: ${b.cause}`,
-  "ledger.replaced": (b) =>
-    `JetStream lost the bucket LEAF_LEDGER (${b.cause}). The generators fill it again from the database, events and their own marks. ` +
-    "Find out why it was lost",
-  "ledger.unavailable": (b) => `no range can be claimed, so IDs come from memory alone (${b.error})`,
-  "ledger.recovered": (b) => (b.episode === "replaced" ? "the ledger is filled again" : "the ledger is available again"),
+  "records.unavailable": (b) => `no range can be claimed, so IDs come from memory alone (${b.error})`,
+  "records.recovered": () => "ranges can be claimed again",
   "nats.recovered": () => "NATS is degraded no more",
   "clock.backwards": (b) =>
     `its clock is ${millis(b.offset_ms)} behind its last snowflake; requests ${b.action === "waited" ? "wait" : "are refused"}`,

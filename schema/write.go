@@ -12,8 +12,8 @@ import (
 )
 
 // Add implements [allocator.Numbers].
-func (s *Store) Add(ctx context.Context, r allocator.Row) error {
-	return s.put(ctx, r.Name, func(o *opened) error {
+func (d *Database) Add(ctx context.Context, r allocator.Row) error {
+	return d.put(ctx, r.Name, func(o *opened) error {
 		columns, values := "biz_tag, max_id, step", []any{r.Name, max(r.MaxID, 1), r.Step}
 		places := "?, ?, ?"
 		switch {
@@ -32,8 +32,8 @@ func (s *Store) Add(ctx context.Context, r allocator.Row) error {
 }
 
 // Raise implements [allocator.Numbers].
-func (s *Store) Raise(ctx context.Context, tag string, end int64, step *int64, description *string) error {
-	return s.put(ctx, tag, func(o *opened) error {
+func (d *Database) Raise(ctx context.Context, tag string, end int64, step *int64, description *string) error {
+	return d.put(ctx, tag, func(o *opened) error {
 		set, values := "max_id = GREATEST(max_id, ?)", []any{end}
 		if step != nil {
 			if err := allocator.CheckStep(*step, allocator.LimitStep); err != nil {
@@ -55,7 +55,7 @@ func (s *Store) Raise(ctx context.Context, tag string, end int64, step *int64, d
 		n, err := result.RowsAffected()
 		if err == nil && n == 0 { // the row was so already, or there is none
 			var row alloc
-			if err = scan(ctx, o.rows(o.db, &row).Where(named, tag, tag).For("UPDATE")); err == nil && row.BizTag == "" {
+			if row, err = o.lock(ctx, o.db, tag); err == nil && row.BizTag == "" {
 				err = allocator.ErrUnknownTag
 			}
 		}
@@ -68,8 +68,8 @@ func (o *opened) noDescription() error {
 }
 
 // Mark implements [allocator.Numbers].
-func (s *Store) Mark(ctx context.Context, tag string, mark int64, kind string) error {
-	return s.put(ctx, tag, func(o *opened) error { return note(ctx, o.db, tag, mark, kind) })
+func (d *Database) Mark(ctx context.Context, tag string, mark int64, kind string) error {
+	return d.put(ctx, tag, func(o *opened) error { return note(ctx, o.db, tag, mark, kind) })
 }
 
 // note writes the mark of a tag. A mark only moves up, and its kind only changes to another one.
@@ -81,37 +81,47 @@ func note(ctx context.Context, db bun.IDB, tag string, mark int64, kind string) 
 }
 
 // Remove implements [allocator.Numbers]. The mark is at least the row's max_id, too.
-func (s *Store) Remove(ctx context.Context, tag string, mark int64, kind string) error {
-	return s.put(ctx, tag, func(o *opened) error {
+func (d *Database) Remove(ctx context.Context, tag string, mark int64, kind string) error {
+	return d.put(ctx, tag, func(o *opened) error {
 		return o.db.RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error {
-			var row alloc // locked first, as Peek does: two who lock in another order could wait for each other
-			if err := scan(ctx, o.rows(tx, &row).Where(named, tag, tag).For("UPDATE")); err != nil {
+			row, err := o.lock(ctx, tx, tag) // first: two who lock in different order could wait for each other
+			if err != nil {
 				return err
 			}
 			if err := note(ctx, tx, tag, max(mark, row.MaxID), kind); err != nil {
 				return err
 			}
-			_, err := tx.ExecContext(ctx, "DELETE FROM ?alloc WHERE "+named, tag, tag)
+			_, err = tx.ExecContext(ctx, "DELETE FROM ?alloc WHERE "+named, tag, tag)
 			return err
 		})
 	})
 }
 
+// Pauses before something is repeated that the server has undone: a random time up to firstPause, which doubles up to lastPause.
+const (
+	firstPause = time.Millisecond
+	lastPause  = 50 * time.Millisecond
+)
+
 // put writes something about a tag. It repeats what the server has undone because of another transaction.
-func (s *Store) put(ctx context.Context, tag string, f func(*opened) error) error {
-	o, err := s.of(tag)
+func (d *Database) put(ctx context.Context, tag string, f func(*opened) error) error {
+	o, err := d.useFor(tag)
 	if err != nil {
 		return err
 	}
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		err := f(o)
+		d.steps.set(tag, 0) // it may have changed
+		if err == nil {
+			d.found()
+			return nil
+		}
 		if !undone(err) {
-			s.steps.set(tag, 0) // it may have changed
-			return s.explainChange(ctx, err)
+			return d.explainOf(ctx, tag, forbidden(err))
 		}
 		select {
 		case <-ctx.Done():
-			return s.failed(ctx, tag, err)
+			return d.explainOf(ctx, tag, err)
 		case <-time.After(rand.N(pause)):
 		}
 	}

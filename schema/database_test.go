@@ -11,12 +11,10 @@ import (
 	"os"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/kit"
 )
@@ -28,25 +26,22 @@ func TestMain(m *testing.M) {
 	os.Exit(kit.Main(m))
 }
 
-// refresh is how often the stores of these tests read the table.
-const refresh = 20 * time.Millisecond
-
 // patience is how long a test waits for what must happen.
 const patience = testkit.Patience
 
 // newStore opens a store on a database of the test.
-func newStore(tb testing.TB, dsn string, changes ...func(*Config)) *Store {
+func newDatabase(tb testing.TB, dsn string, changes ...func(*Config)) *Database {
 	tb.Helper()
-	s := prepareStore(tb, dsn, io.Discard, changes...)
+	s := prepare(tb, dsn, io.Discard, changes...)
 	if err := s.Open(within(tb)); err != nil {
 		tb.Fatalf("Open: %v", err)
 	}
 	return s
 }
 
-func prepareStore(tb testing.TB, dsn string, log io.Writer, changes ...func(*Config)) *Store {
+func prepare(tb testing.TB, dsn string, log io.Writer, changes ...func(*Config)) *Database {
 	tb.Helper()
-	cfg := Config{DSN: dsn, Refresh: refresh, Log: slog.New(slog.NewTextHandler(log, nil))}
+	cfg := Config{DSN: dsn, Log: slog.New(slog.NewTextHandler(log, nil))}
 	for _, change := range changes {
 		change(&cfg)
 	}
@@ -155,31 +150,6 @@ func through(tb testing.TB, dsn string) (*kit.Link, string) {
 	return p, dsn
 }
 
-func createTag(tb testing.TB, s allocator.Store, tag string, maxID, step int64) {
-	tb.Helper()
-	if _, err := s.Create(within(tb), allocator.Tag{Name: tag, MaxID: maxID, Step: step}); err != nil {
-		tb.Fatalf("Create(%s): %v", tag, err)
-	}
-}
-
-func reserve(tb testing.TB, s allocator.Store, tag string, n int64) allocator.Grant {
-	tb.Helper()
-	g, err := s.Reserve(within(tb), tag, n, 1)
-	if err != nil {
-		tb.Fatalf("Reserve(%s, %d): %v", tag, n, err)
-	}
-	return g
-}
-
-func get(tb testing.TB, s allocator.Store, tag string) allocator.Tag {
-	tb.Helper()
-	t, err := s.Get(within(tb), tag)
-	if err != nil {
-		tb.Fatalf("Get(%s): %v", tag, err)
-	}
-	return t
-}
-
 func wantError(tb testing.TB, what string, err, want error) {
 	tb.Helper()
 	if !errors.Is(err, want) {
@@ -191,49 +161,82 @@ func wantError(tb testing.TB, what string, err, want error) {
 	}
 }
 
-func TestConformance(t *testing.T) {
-	t.Parallel()
-	for _, c := range allocatortest.Cases() {
-		t.Run(c.Name, func(t *testing.T) {
-			t.Parallel()
-			c.Run(t, backend(kit.NewDatabase(t), DefaultTable))
-		})
-	}
-}
-
-// inTable makes a store use a table of this name.
+// inTable makes a database use a table of this name.
 func inTable(table string) func(*Config) { return func(cfg *Config) { cfg.Table = table } }
 
-// backend is a database for the suite, with this table of the tags.
-func backend(dsn, table string) allocatortest.Backend {
-	return allocatortest.Backend{
-		Open: func(tb testing.TB) allocator.Store { return newStore(tb, dsn, inTable(table)) },
-		Save: func(tb testing.TB) func() { return dump(tb, dsn, table) },
-
-		NoRules: true,
+// check demands that the database can be used.
+func check(tb testing.TB, s *Database) {
+	tb.Helper()
+	if err := s.Check(within(tb)); err != nil {
+		tb.Errorf("Check: %v", err)
 	}
 }
 
-// dump keeps a copy of the tables; the returned function puts it in their place. No reading sees them empty.
-func dump(tb testing.TB, dsn, table string) (restore func()) {
-	var save, load []string
-	for _, t := range tables(table) {
-		save = append(save, "CREATE TABLE saved_"+t.name+" LIKE "+t.name, "INSERT INTO saved_"+t.name+" SELECT * FROM "+t.name)
-		load = append(load, "DELETE FROM "+t.name, "INSERT INTO "+t.name+" SELECT * FROM saved_"+t.name)
+// insert makes the row of a tag.
+func insert(tb testing.TB, s *Database, tag string, maxID, step int64) {
+	tb.Helper()
+	if err := s.Add(within(tb), allocator.Row{Name: tag, MaxID: maxID, Step: step}); err != nil {
+		tb.Fatalf("Add(%s): %v", tag, err)
 	}
-	execute(tb, dsn, save...)
-	return func() {
-		tx, err := direct(tb, dsn).BeginTx(within(tb), nil)
-		if err != nil {
-			tb.Fatal(err)
+}
+
+// advance takes a range.
+func advance(tb testing.TB, s *Database, tag string, n, from int64) allocator.Range {
+	tb.Helper()
+	r, _, err := s.Advance(within(tb), tag, n, from)
+	if err != nil {
+		tb.Fatalf("Advance(%s, %d, %d): %v", tag, n, from, err)
+	}
+	return r
+}
+
+// peek returns what there is of a tag.
+func peek(tb testing.TB, s *Database, tag string) allocator.Row {
+	tb.Helper()
+	r, err := s.Peek(within(tb), tag)
+	if err != nil {
+		tb.Fatalf("Peek(%s): %v", tag, err)
+	}
+	return r
+}
+
+// wantRow checks what there is of a tag.
+func wantRow(tb testing.TB, s *Database, want allocator.Row) {
+	tb.Helper()
+	got := peek(tb, s, want.Name)
+	if problem := got.Problem; !errors.Is(problem, want.Problem) {
+		tb.Errorf("%s: problem %v, want %v", want.Name, problem, want.Problem)
+	}
+	if got.Problem, want.Problem = nil, nil; got != want {
+		tb.Errorf("the database has %+v, want %+v", got, want)
+	}
+}
+
+// rows is all that Rows brings, by name.
+func rows(tb testing.TB, s *Database) map[string]allocator.Row {
+	tb.Helper()
+	all := make(map[string]allocator.Row)
+	if err := s.Rows(within(tb), func(r allocator.Row) {
+		if _, ok := all[r.Name]; ok {
+			tb.Errorf("%q comes twice", r.Name)
 		}
-		for _, statement := range load {
-			if _, err := tx.Exec(statement); err != nil {
-				tb.Fatal(err)
-			}
-		}
-		if err := tx.Commit(); err != nil {
-			tb.Fatal(err)
+		all[r.Name] = r
+	}); err != nil {
+		tb.Fatalf("Rows: %v", err)
+	}
+	return all
+}
+
+// served is how many rows can be served, and what is wrong with the others.
+func served(tb testing.TB, s *Database) (tags int, unfit []string) {
+	tb.Helper()
+	for _, r := range rows(tb, s) {
+		switch {
+		case r.Problem != nil:
+			unfit = append(unfit, r.Problem.Error())
+		case r.MaxID > 0:
+			tags++
 		}
 	}
+	return tags, unfit
 }

@@ -15,7 +15,7 @@ func TestDescriptions(t *testing.T) {
 	t.Parallel()
 	for text, columns := range map[string][]string{"täglich 日本語": {"", "desc"}, strings.Repeat("x", 257): {"desc"}} {
 		for _, column := range columns {
-			s := newStore(t, leafDatabase(t, column, "latin1_swedish_ci"))
+			s := newDatabase(t, leafDatabase(t, column, "latin1_swedish_ci"))
 			none := allocator.Row{Name: "order"}
 			row := allocator.Row{Name: "order", MaxID: 1, Step: 10}
 			unfit := row
@@ -45,7 +45,7 @@ func TestDescriptions(t *testing.T) {
 // TestMarks keeps of each name how far it was, also where names differ only in letters' case.
 func TestMarks(t *testing.T) {
 	t.Parallel()
-	s := newStore(t, leafDatabase(t, "description", "utf8mb4_general_ci"))
+	s := newDatabase(t, leafDatabase(t, "description", "utf8mb4_general_ci"))
 	insert(t, s, "order", 500, 10)
 	for _, c := range []struct {
 		tag, kind  string
@@ -96,7 +96,7 @@ func TestRemoveBetween(t *testing.T) {
 	for nth := 1; ; nth++ {
 		dsn := kit.NewDatabase(t)
 		p, slow := through(t, dsn)
-		s, other := newStore(t, slow), newStore(t, dsn)
+		s, other := newDatabase(t, slow), newDatabase(t, dsn)
 		removed := false
 		for what, look := range map[string]func() allocator.Row{
 			"Peek": func() allocator.Row { return peek(t, s, "order") },
@@ -132,7 +132,7 @@ func TestRemoveWhole(t *testing.T) {
 	t.Parallel()
 	dsn := kit.NewDatabase(t)
 	p, slow := through(t, dsn)
-	s := newStore(t, slow)
+	s := newDatabase(t, slow)
 	insert(t, s, "order", 500, 10)
 	p.OnRequest(func(data []byte) kit.Action {
 		if bytes.Contains(data, []byte("DELETE")) {
@@ -154,7 +154,7 @@ func TestNamesOfOthers(t *testing.T) {
 			dsn := leafDatabase(t, "description", collation)
 			execute(t, dsn, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('order', 500, 10), ('mail ', 1, 10), ('café', 1, 10)")
 			before := snapshot(t, dsn, "leaf_alloc")
-			s := newStore(t, dsn)
+			s := newDatabase(t, dsn)
 			for _, name := range []string{"ORDER", "Order", "mail", "cafe"} {
 				_, _, err := s.Advance(within(t), name, 10, 1)
 				wantError(t, "Advance of "+name, err, allocator.ErrUnknownTag)

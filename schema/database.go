@@ -1,0 +1,135 @@
+package schema
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"sync"
+	"sync/atomic"
+
+	"github.com/uptrace/bun"
+
+	"github.com/leafbus/leafbus/allocator"
+)
+
+// DefaultTable is the name that Leaf gives the table of the tags.
+const DefaultTable = "leaf_alloc"
+
+// tableName is what a table may be called without quotes, in any database.
+var tableName = regexp.MustCompile(`^[0-9A-Za-z_$]{1,64}$`)
+
+// Config says which database is used, and how.
+type Config struct {
+	// DSN is that of github.com/go-sql-driver/mysql,
+	// user:password@tcp(host:3306)/database. What safety needs is forced over it.
+	DSN string
+	// Reread returns the DSN again for each new connection; nil: it does not change.
+	Reread func() (string, error)
+	TLS    TLS
+	// Table is the table of the tags. Default: DefaultTable; then the log warns of other tables that may be meant.
+	Table string
+	// Check makes Open create nothing: it refuses where a table is missing.
+	Check bool
+	Log   *slog.Logger // default: slog.Default
+}
+
+// Database is a database that has the tags in a table, as Leaf has it. It implements [allocator.Numbers]. Until
+// [Database.Open] has returned without an error, its methods return [allocator.ErrUnavailable].
+type Database struct {
+	cfg    Config
+	named  bool // the table was chosen by its name
+	access *access
+	pool   *sql.DB
+	fit    atomic.Pointer[opened] // once it was examined
+	open   atomic.Bool            // Open has succeeded
+	steps  steps
+
+	caseless atomic.Bool           // the names of tables ignore letters' case
+	similar  sync.Once             // the log has tables that may be meant
+	owner    atomic.Pointer[owner] // nil: it is not known to be this installation's
+	away     atomic.Pointer[error] // why the last call failed; nil: it did not
+	unfit    atomic.Pointer[error] // why the table cannot be used since it was altered; nil: it can
+}
+
+// opened is what is known of a database that was found fit.
+type opened struct {
+	db *bun.DB
+	layout
+}
+
+var _ allocator.Numbers = (*Database)(nil)
+
+// New returns a database that is not open. An error says that the DSN cannot be used; it does not quote it.
+func New(cfg Config) (*Database, error) {
+	cfg.Log = cmp.Or(cfg.Log, slog.Default())
+	named := cfg.Table != ""
+	cfg.Table = cmp.Or(cfg.Table, DefaultTable)
+	if !tableName.MatchString(cfg.Table) {
+		return nil, fmt.Errorf("%q cannot be the name of a table: want up to 64 of [A-Za-z0-9_$], without the database, which the DSN names", cfg.Table)
+	}
+	way, err := newAccess(cfg)
+	if err != nil {
+		return nil, err
+	}
+	d := &Database{cfg: cfg, named: named, access: way}
+	d.pool = connect(way, &d.owner)
+	return d, nil
+}
+
+// Close closes the connections.
+func (d *Database) Close() error { return d.pool.Close() }
+
+// Open makes sure that the database can be reached and its tables are fit. It creates
+// missing tables, and changes no existing one. It may be called until it succeeds, and
+// after; an error that matches [allocator.ErrRefused] will stay.
+func (d *Database) Open(ctx context.Context) error {
+	_, err := d.examine(ctx, false)
+	if err == nil {
+		d.open.Store(true)
+	}
+	return err
+}
+
+// Err implements [allocator.Numbers]. An error that matches [allocator.ErrRefused] stays: the database has another owner.
+func (d *Database) Err() error {
+	if err := d.away.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// found notes that the database answers, unless it was refused.
+func (d *Database) found() {
+	if err := d.away.Load(); err != nil && !errors.Is(*err, allocator.ErrRefused) {
+		d.away.CompareAndSwap(err, nil)
+	}
+}
+
+// renew makes all calls that begin from now on use new connections.
+func (d *Database) renew() {
+	d.pool.SetMaxIdleConns(0)
+	d.pool.SetMaxIdleConns(maxConns)
+}
+
+// use returns the database for a call, if it can be used.
+func (d *Database) use() (*opened, error) {
+	if !d.open.Load() {
+		return nil, fmt.Errorf("%w: the MySQL database has not been reached yet", allocator.ErrUnavailable)
+	}
+	if err := d.Err(); errors.Is(err, allocator.ErrRefused) {
+		return nil, err
+	}
+	return d.fit.Load(), nil
+}
+
+// useFor is use for a call about one tag. bun would leave a NUL out of a name, and mean another tag.
+func (d *Database) useFor(tag string) (*opened, error) {
+	if err := allocator.CheckTag(tag); err != nil {
+		return nil, err
+	}
+	return d.use()
+}

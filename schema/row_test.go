@@ -1,0 +1,50 @@
+package schema
+
+import (
+	"testing"
+
+	"github.com/leafbus/leafbus/allocator"
+)
+
+// TestRowsUnfit has rows that SQL made, and that cannot be served.
+func TestRowsUnfit(t *testing.T) {
+	t.Parallel()
+	dsn := leafDatabase(t, "description", "utf8mb4_general_ci")
+	s := newDatabase(t, dsn)
+	execute(t, dsn, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('order', 0, 10), ('two words', 1, 10), ('', 7, 10), ('mail ', 7, 10), ('zero', 1, 0), ('back', -1, 10)",
+		"INSERT INTO leaf_mark (biz_tag, mark) VALUES ('two words', 5), ('gone away', 7), ('gone', 0)")
+	all := rows(t, s)
+	for name, want := range map[string]error{"order": nil, "two words": allocator.ErrBadTag, "": allocator.ErrBadTag, "mail ": allocator.ErrBadTag, "zero": allocator.ErrDamaged, "back": allocator.ErrDamaged} {
+		wantError(t, name, all[name].Problem, want)
+		if all[name].MaxID == 0 {
+			t.Errorf("%q is missing", name)
+		}
+	}
+	if len(all) != 8 || all["two words"].Mark != 5 || all["gone"].Mark != 1 || all["gone away"].MaxID != 0 {
+		t.Errorf("Rows has %+v", all)
+	}
+}
+
+// TestRowsBroken loses the connection in the middle of a table: that is no short table.
+func TestRowsBroken(t *testing.T) {
+	t.Parallel()
+	dsn := leafDatabase(t, "description", "utf8mb4_general_ci")
+	// Far more than fits into the buffers on the way.
+	execute(t, dsn, "INSERT INTO leaf_alloc (biz_tag, max_id, step) SELECT CONCAT('tag.', seq, '.', REPEAT('x', 100)), 1, 10 FROM seq_1_to_50000")
+	p, slow := through(t, dsn)
+	s := newDatabase(t, slow)
+	seen := 0
+	err := s.Rows(within(t), func(allocator.Row) {
+		if seen++; seen == 10 {
+			p.Cut()
+		}
+	})
+	wantError(t, "Rows that broke", err, allocator.ErrUnavailable)
+	wantError(t, "Err", s.Err(), allocator.ErrUnavailable)
+	if seen < 10 || seen >= 50000 {
+		t.Fatalf("it broke after %d rows", seen)
+	}
+	if n := len(rows(t, s)); n != 50000 || s.Err() != nil {
+		t.Errorf("then it has %d rows, and Err is %v", n, s.Err())
+	}
+}
