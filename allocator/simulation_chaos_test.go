@@ -203,7 +203,9 @@ func (r *simRun) command(what string, random *simRandom) {
 				continue
 			}
 			w.later(random.upTo(5*time.Millisecond), func() {
-				if !o.receive(r, func() { o.a.Push(done) }) || random.in(50) {
+				applied := false
+				o.receive(r, func() { applied = o.a.Push(done).Floor >= done.Below() })
+				if !applied || random.in(50) {
 					return
 				}
 				time.Sleep(random.upTo(5 * time.Millisecond))
