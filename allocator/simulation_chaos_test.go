@@ -151,7 +151,9 @@ func (c *simChaos) sql(random *simRandom) {
 		return
 	}
 	if w.faults == "js" || w.faults == "both" {
-		row.MaxID = max(row.MaxID, w.end(simTrend), s.MaxID)
+		w.mu.Lock()
+		row.MaxID = max(row.MaxID, w.claimed)
+		w.mu.Unlock()
 	}
 	w.trace("SQL sets the row to %d", row.MaxID)
 	w.db.SetRow(row)

@@ -222,6 +222,9 @@ func (w *simWorld) written(r *simRun, was allocator.Stored, t allocator.Tag) {
 	defer w.mu.Unlock()
 	w.old[t.Name] = append(w.old[t.Name], was)
 	w.old[t.Name] = w.old[t.Name][max(len(w.old[t.Name])-10, 0):]
+	if t.Name == simTrend {
+		w.claimed = max(w.claimed, t.MaxID)
+	}
 	if w.recordsBack.IsZero() && (t.MaxID < was.MaxID || t.Floor < was.Floor) { // else a revision may have come twice
 		w.failLocked("%s lowers the record of %s from %+v to %+v", r.name, t.Name, was, t)
 	}

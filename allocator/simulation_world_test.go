@@ -41,6 +41,7 @@ type simWorld struct {
 	mu          sync.Mutex
 	old         map[string][]allocator.Stored // the last records that were replaced
 	handed      map[string][]simHanded        // to callers, in the order of IDs
+	claimed     int64                         // the highest end that a record of simTrend had
 	floors      []*simFloor
 	recordsBack time.Time // when the records went back last; zero: never
 	repeats     bool      // the records went back, and nothing else knows how far they were
@@ -157,16 +158,6 @@ func (w *simWorld) handOut(r *simRun, tag string, ranges []allocator.Range) {
 		}
 		w.handed[tag] = slices.Insert(all, i, simHanded{ids, r.name, time.Since(w.begin)})
 	}
-}
-
-// end is above all IDs of a tag that were handed out.
-func (w *simWorld) end(tag string) int64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if all := w.handed[tag]; len(all) > 0 {
-		return all[len(all)-1].Last + 1
-	}
-	return 1
 }
 
 // run lets the world go on with faults, and then without, and returns what was wrong.
