@@ -121,5 +121,5 @@ var happening = map[string]int64{
 	"old record": 5000, "conflict": 100_000, "the watch lags": 20_000, "row raised": 1000, "database restored": 300,
 	"records restored": 300, "records lost": 50, "record damaged": 70, "deleted by SQL": 600, "inserted by SQL": 400,
 	"command set": 3000, "command delete": 1500, "command create": 1400, "uncertain command": 150, "named": 1000, "silent": 200,
-	"passed on": 100_000, "repeated, as nobody knew": 100, // the checks see what repeats
+	"passed on": 50_000, "repeated, as nobody knew": 20, // the checks see what repeats
 }

@@ -176,12 +176,12 @@ func (w *simWorld) run() error {
 	var callers sync.WaitGroup
 	for i, n := range w.nodes {
 		n.start()
-		callers.Go(func() { n.calls(ctx, newSimRandom(uint64(i), 1), simTrend, 60*time.Millisecond) })
-		callers.Go(func() { n.calls(ctx, newSimRandom(uint64(i), 2), simStrict, 120*time.Millisecond) })
+		callers.Go(func() { n.calls(ctx, newSimRandom(uint64(i), 1), simTrend, 80*time.Millisecond) })
+		callers.Go(func() { n.calls(ctx, newSimRandom(uint64(i), 2), simStrict, 200*time.Millisecond) })
 	}
-	faulty, stop := context.WithTimeout(ctx, simPick(w.random, 10*time.Second, 20*time.Second, 40*time.Second))
+	faulty, stop := context.WithTimeout(ctx, simPick(w.random, 8*time.Second, 15*time.Second, 25*time.Second))
 	if w.faults == "both" { // these are far apart
-		faulty, stop = context.WithTimeout(ctx, 90*time.Second)
+		faulty, stop = context.WithTimeout(ctx, 70*time.Second)
 	}
 	c := &simChaos{w: w, forgot: time.Now(), random: newSimRandom(uint64(w.random.n(1<<40)), 3)}
 	var chaos sync.WaitGroup
