@@ -240,7 +240,12 @@ func TestRecordsUncertain(t *testing.T) {
 		t.Errorf("Load: %+v, %v", s, err)
 	}
 	removeTags(t, newConfig(t, s))
-	if _, err := r.Swap(testkit.Context(t), trend("order", 21), revision); err == nil || errors.Is(err, allocator.ErrUncertain) {
-		t.Errorf("a Swap where no stream is: %v", err)
+	var sent atomic.Int64
+	link.OnRequest(func(data []byte) kit.Action {
+		sent.Add(int64(strings.Count(string(data), "HPUB $KV.")))
+		return kit.Forward
+	})
+	if _, err := r.Swap(testkit.Context(t), trend("order", 21), revision); sent.Load() != 1 || err == nil || errors.Is(err, allocator.ErrUncertain) {
+		t.Errorf("a Swap where no stream is: %v, sent %d times", err, sent.Load())
 	}
 }
