@@ -138,13 +138,17 @@ func TestRecordsCut(t *testing.T) {
 		return far.begun > far.synced
 	})
 	link.HangAnswers(false)
-	testkit.Eventually(t, "a session after the silence", func() bool { return w.firsts("order") > begun && w.end("order") == 21 })
+	testkit.Eventually(t, "a session after the silence", func() bool {
+		return w.firsts("order") > begun &&
+			w.end("order") == 21
+	})
 }
 
 // message is one of a consumer.
 func message(consumer string, number, sequence, pending int) *nats.Msg {
 	return &nats.Msg{Sub: &nats.Subscription{}, Subject: subjectOf(bus.BucketTags) + "order", Data: []byte("x"),
-		Reply: fmt.Sprintf("$JS.ACK.KV_LEAF_TAGS.%s.1.%d.%d.1700000000000000000.%d", consumer, sequence, number, pending)}
+		Reply: fmt.Sprintf("$JS.ACK.KV_LEAF_TAGS.%s.1.%d.%d.1700000000000000000.%d", consumer, sequence, number,
+			pending)}
 }
 
 // acks is a JetStream in which own writes get these sequences.
@@ -161,12 +165,13 @@ func (a *acks) Publish(context.Context, string, []byte, ...jetstream.PublishOpt)
 	return &jetstream.PubAck{Sequence: next}, nil
 }
 
-// A session is synced when it has passed two own writes, one after the other, and nothing followed. A consumer on a server that
-// is behind may say so too early, and one that skips replaced records counts them late.
+// A session is synced when it has passed two own writes, one after the other, and nothing followed. A consumer on a
+// server that is behind may say so too early, and one that skips replaced records counts them late.
 func TestSessionSynced(t *testing.T) {
 	t.Parallel()
 	r := NewRecords(Config{JS: &acks{left: []uint64{20, 22, 22, 22, 22, 22}}, Log: testkit.Quiet})
-	s := &session{Records: r, f: func(allocator.Update) {}, consumer: "mine", number: 1, beatAt: 10, acked: make(chan beat, 1)}
+	s := &session{Records: r, f: func(allocator.Update) {}, consumer: "mine", number: 1, beatAt: 10,
+		acked: make(chan beat, 1)}
 	ctx, stop := context.WithCancel(t.Context())
 	messages, ended := make(chan *nats.Msg), make(chan error, 1)
 	go func() { ended <- s.read(ctx, messages, nil) }()
@@ -196,9 +201,11 @@ func TestSessionGap(t *testing.T) {
 		messages []*nats.Msg
 		ok       bool
 	}{
-		"in order":         {[]*nats.Msg{message("mine", 1, 71, 0), message("mine", 2, 72, 0), beat("2"), message("mine", 3, 73, 0)}, true},
-		"a gap":            {[]*nats.Msg{message("mine", 1, 71, 0), message("mine", 3, 73, 0)}, false},
-		"begun again":      {[]*nats.Msg{message("mine", 1, 71, 0), message("mine", 2, 72, 0), message("mine", 1, 71, 0)}, false},
+		"in order": {[]*nats.Msg{message("mine", 1, 71, 0), message("mine", 2, 72, 0), beat("2"),
+			message("mine", 3, 73, 0)}, true},
+		"a gap": {[]*nats.Msg{message("mine", 1, 71, 0), message("mine", 3, 73, 0)}, false},
+		"begun again": {[]*nats.Msg{message("mine", 1, 71, 0), message("mine", 2, 72, 0),
+			message("mine", 1, 71, 0)}, false},
 		"another consumer": {[]*nats.Msg{message("mine", 1, 71, 0), message("other", 2, 72, 0)}, false},
 		"the last is lost": {[]*nats.Msg{message("mine", 1, 71, 0), beat("2")}, false},
 	} {
@@ -252,10 +259,12 @@ func TestRecordsInACluster(t *testing.T) {
 	r := NewRecords(cfg)
 	insist(ctx, t, 10*time.Second, func(ctx context.Context) error { return r.Open(ctx, Installation{ID: "ours"}) })
 	b := r.bucket.Load()
-	if info := b.leader.CachedInfo(); info.Config.Replicas != 3 || b.first < uint64(time.Now().Add(-time.Hour).UnixMicro()) {
+	if info := b.leader.CachedInfo(); info.Config.Replicas != 3 ||
+		b.first < uint64(time.Now().Add(-time.Hour).UnixMicro()) {
 		t.Errorf("%+v", info.Config)
 	}
-	if m, err := b.leader.GetLastMsgForSubject(ctx, subjectOf(bus.BucketTags)+markerKey); err != nil || m.Sequence != b.first {
+	if m, err := b.leader.GetLastMsgForSubject(ctx, subjectOf(bus.BucketTags)+markerKey); err != nil ||
+		m.Sequence != b.first {
 		t.Errorf("the first record: %+v, %v", m, err)
 	}
 	writing, stop := context.WithCancel(ctx)
