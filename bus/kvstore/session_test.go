@@ -20,7 +20,6 @@ import (
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
-	"github.com/leafbus/leafbus/tests/kit"
 )
 
 // snapshot copies the bucket with its revisions, as `nats stream backup` does. The function that it returns puts the
@@ -116,11 +115,7 @@ func TestRecordsRestored(t *testing.T) {
 func TestRecordsCut(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
-	link, err := kit.StartLink(strings.TrimPrefix(s.ClientURL(), "nats://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(link.Close)
+	link := linkTo(t, s)
 	far, near := openRecordsOf(t, connect(t, "nats://"+link.Addr())), openRecordsOf(t, newConfig(t, s))
 	revision := swap(t, near, trend("order", 11), 0)
 	w := followTags(t, far)
