@@ -86,7 +86,7 @@ var mutations = []mutation{
 		"if err == nil && now != *had {", "if err == nil && now == (owner{}) {"}}},
 	{name: "the database of another installation counts as ours", by: "TestClaimOfOthers", edits: []mutate.Edit{{"installation.go",
 		"return have.Installation, have.Store, nil", "return installation, have.Store, nil"}}},
-	{name: "a database that was claimed meanwhile is claimed again", by: "TestClaimTogether", edits: []mutate.Edit{{"installation.go",
+	{name: "a database that was claimed meanwhile is claimed again", by: "TestClaimBetween", edits: []mutate.Edit{{"installation.go",
 		"o.db.NewInsert().Ignore().Model(&want)", "o.db.NewInsert().On(\"DUPLICATE KEY UPDATE\").Model(&want)"}}},
 	{name: "a row that a restore is about to write is written first", by: "TestRestoreBeside", edits: []mutate.Edit{
 		{"installation.go", "case <-time.After(restoring):", "case <-time.After(0):"}}},
