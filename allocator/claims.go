@@ -167,7 +167,7 @@ func (c *claims) propose(ctx context.Context, s *Stored, a ask, from int64) (Ran
 	case s.Order == Strict:
 		n = a.need
 	case c.numbers != nil && s.Order == Trend:
-		r, step, err := c.numbers.Advance(ctx, s.Name, n, max(s.MaxID, from))
+		r, step, err := c.numbers.Advance(ctx, s.Name, n, s.Step, max(s.MaxID, from))
 		if err == nil {
 			err = (Grant{Range: r, Step: step}).check(max(s.MaxID, from))
 		}
@@ -217,6 +217,8 @@ func (c *claims) claim(ctx context.Context, s Stored, claim Claim) (Grant, error
 		}
 		pauseFor = min(max(2*pauseFor, firstRace), lastRace)
 		switch {
+		case s.Revision == 0: // all records are lost: the next attempt makes it again, if the database has the tag
+			return Grant{}, fmt.Errorf("%w: the record of %s is gone", ErrConflict, was.Name)
 		case s.Revision == was.Revision: // a replicated stream refuses the only writer now and then: nobody was first
 		case s.Order == Strict, !ofDatabase:
 			return Grant{}, overtaken(s, fmt.Errorf("%w: another generator changed the record of %s first", ErrConflict, s.Name))
@@ -303,8 +305,10 @@ func (c *claims) adopt(ctx context.Context, tag string) (Stored, error) {
 	if err != nil {
 		return Stored{}, err
 	}
+	floor, rules := c.known(tag)
+	known = known.Merge(Known{c.index.End(tag), floor, rules})
 	t := Tag{Name: tag, MaxID: max(row.MaxID, row.Mark, 1), Step: row.Step, Description: row.Description, Rules: known.Rules, Updated: Now()}
-	s, err := c.swap(ctx, t.Rise(max(known.End, c.index.End(tag)), known.Floor), 0)
+	s, err := c.swap(ctx, t.Rise(known.End, known.Floor), 0)
 	if errors.Is(err, ErrConflict) { // another generator was first
 		return c.load(ctx, tag)
 	}

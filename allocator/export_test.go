@@ -54,3 +54,8 @@ func (a *Allocator) Around(f func(ctx context.Context, tag string, n int64, rese
 		return f(ctx, tag, want.n, func() (Grant, error) { return inner(ctx, tag, want, from) })
 	}
 }
+
+// Reserve makes one attempt at a claim of at least n IDs, as a refill does.
+func (a *Allocator) Reserve(ctx context.Context, tag string, n int64) (Grant, error) {
+	return a.ask(ctx, tag, ask{need: n, n: n, most: a.cfg.MaxStep, step: 7})
+}

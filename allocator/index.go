@@ -16,11 +16,13 @@ import (
 //
 // Its methods are safe for concurrent use.
 type Index struct {
-	mu     sync.Mutex // never held across I/O
-	of     map[string]indexed
-	sorted []string            // names, never changed but replaced
-	fresh  map[string]struct{} // names that sorted lacks
-	dirty  map[string]int64    // marks that the file lacks; nil: there is no file
+	mu    sync.Mutex // never held across I/O, nor while many names are sorted
+	of    map[string]indexed
+	added []string         // names that sorted lacks; some may come twice
+	dirty map[string]int64 // marks that the file lacks; nil: there is no file
+
+	listing sync.Mutex // taken before mu
+	sorted  []string
 
 	file *markFile // nil: kept in memory only
 }
@@ -57,14 +59,11 @@ func kindOf(t Tag) indexedKind {
 
 func (k indexedKind) String() string { return [...]string{KindTrend, KindStrict, KindOpaque}[k] }
 
-// minFresh is how many new names are kept apart at least, before they are sorted in.
-const minFresh = 1000
-
 // NewIndex returns an index that is kept in memory only.
 func NewIndex() *Index { return newIndex(nil) }
 
 func newIndex(ends map[string]int64) *Index {
-	x := &Index{of: make(map[string]indexed, len(ends)), fresh: make(map[string]struct{})}
+	x := &Index{of: make(map[string]indexed, len(ends))}
 	for tag, end := range ends {
 		x.of[tag] = indexed{end: end}
 	}
@@ -154,7 +153,7 @@ func (x *Index) note(s Stored, first bool) (was indexed) {
 		x.setLocked(s.Name, e)
 	}
 	if was.revision == 0 && s.Revision != 0 {
-		x.nameLocked(s.Name)
+		x.added = append(x.added, strings.Clone(s.Name))
 	}
 	return was
 }
@@ -167,37 +166,26 @@ func (x *Index) damage(tag string, damaged bool) (changed bool) {
 	if changed = e.damaged != damaged; changed {
 		e.damaged = damaged
 		x.setLocked(tag, e)
-		x.nameLocked(tag)
+		x.added = append(x.added, strings.Clone(tag))
 	}
 	return changed
-}
-
-// nameLocked adds a name to the list.
-func (x *Index) nameLocked(name string) {
-	if _, known := slices.BinarySearch(x.sorted, name); known {
-		return
-	}
-	x.fresh[strings.Clone(name)] = struct{}{}
-	if len(x.fresh) > max(minFresh, len(x.sorted)/8) {
-		x.mergeLocked()
-	}
-}
-
-// mergeLocked sorts the new names in.
-func (x *Index) mergeLocked() {
-	if len(x.fresh) > 0 {
-		x.sorted = slices.AppendSeq(slices.Clone(x.sorted), maps.Keys(x.fresh))
-		slices.Sort(x.sorted)
-		clear(x.fresh)
-	}
 }
 
 // names returns the names of tags that have a record and are not deleted, as a query asks for them, and where to go on; empty: that
 // was all.
 func (x *Index) names(q Query) (found []string, next string) {
+	x.listing.Lock()
+	defer x.listing.Unlock()
+	x.mu.Lock()
+	added := x.added
+	x.added = nil
+	x.mu.Unlock()
+	if len(added) > 0 {
+		slices.Sort(added)
+		x.sorted = slices.Compact(merge(x.sorted, added))
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.mergeLocked()
 	from, _ := slices.BinarySearch(x.sorted, max(q.After, q.Prefix))
 	for _, name := range x.sorted[from:] {
 		switch {
@@ -210,6 +198,19 @@ func (x *Index) names(q Query) (found []string, next string) {
 		}
 	}
 	return found, ""
+}
+
+// merge returns all strings of two sorted lists in their order.
+func merge(a, b []string) []string {
+	merged := make([]string, 0, len(a)+len(b))
+	for len(a) > 0 && len(b) > 0 {
+		if b[0] < a[0] {
+			merged, b = append(merged, b[0]), b[1:]
+		} else {
+			merged, a = append(merged, a[0]), a[1:]
+		}
+	}
+	return append(append(merged, a...), b...)
 }
 
 // recent returns the tags of which a range was claimed since then, but strict ones: nothing of these can be loaded ahead. Those that were

@@ -38,8 +38,8 @@ type writeSyncer interface {
 const (
 	// slackLines is how many lines the file may have beyond two a tag before it is rewritten.
 	slackLines = 4096
-	// maxLines bounds one write to the file.
-	maxLines = 1000
+	// maxWrite bounds one write to the file, in bytes.
+	maxWrite = 64 << 10
 	// markWait is how long a refill waits for the file. A file that hangs for longer
 	// delays no other refill until it is back.
 	markWait = 250 * time.Millisecond
@@ -83,42 +83,31 @@ func (x *Index) flush() error {
 	return x.file.disk.Run(x.write)
 }
 
-// write writes all unwritten marks into the file. These may be several, or none, because
-// another call may have written them.
+// write writes all marks that the file lacks. These may be several, or none, because another call may have written them.
 func (x *Index) write() error {
-	for x.file.file != nil {
-		marks, tags := x.takeUnwritten()
-		if len(marks) == 0 {
-			break
-		}
-		if err := x.append(marks, tags); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// takeUnwritten takes up to maxLines of the marks that the file lacks. tags is the number of all tags that have a mark.
-func (x *Index) takeUnwritten() (marks map[string]int64, tags int) {
 	x.mu.Lock()
-	defer x.mu.Unlock()
-	marks = make(map[string]int64)
-	for tag, end := range x.dirty {
-		if len(marks) == maxLines {
-			break
-		}
-		marks[tag] = end
-		delete(x.dirty, tag)
+	marks, tags := x.dirty, len(x.of)
+	x.dirty = make(map[string]int64)
+	x.mu.Unlock()
+	if x.file.file == nil || len(marks) == 0 {
+		return nil
 	}
-	return marks, len(x.of)
+	err := x.append(marks, tags)
+	if err != nil {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		for tag, end := range marks {
+			x.dirtyLocked(tag, end)
+		}
+	}
+	return err
 }
 
-// append adds the marks to the file, or rewrites the file if it has become long. Marks
-// that it could not add are unwritten again.
+// append adds the marks to the file, or rewrites the file if it has become long.
 func (x *Index) append(marks map[string]int64, tags int) error {
 	var failed error
 	m := x.file
-	if m.lines > 2*tags+slackLines {
+	if m.lines+len(marks) > 2*tags+slackLines {
 		if failed = x.rewrite(); failed == nil {
 			return nil
 		}
@@ -128,22 +117,20 @@ func (x *Index) append(marks map[string]int64, tags int) error {
 	if m.torn {
 		lines = append(lines, '\n') // ends the torn line, so that it does not spoil the next
 	}
+	n := 0
 	for tag, end := range marks {
 		lines = appendLine(lines, tag, end)
-	}
-	_, err := m.file.Write(lines)
-	m.torn = err != nil
-	if err == nil {
-		m.lines += len(marks)
-	} else {
-		m.lines++ // the torn one
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		for tag, end := range marks {
-			x.dirtyLocked(tag, end)
+		if n++; len(lines) < maxWrite && n < len(marks) {
+			continue
 		}
+		_, err := m.file.Write(lines)
+		m.lines += bytes.Count(lines, []byte{'\n'})
+		if m.torn = err != nil; m.torn {
+			return errors.Join(failed, err)
+		}
+		lines = lines[:0]
 	}
-	return errors.Join(failed, err)
+	return failed
 }
 
 // Close writes what is not written, and syncs and closes the file. It returns

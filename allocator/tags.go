@@ -102,7 +102,7 @@ func (a *Allocator) Create(ctx context.Context, t Tag, seen int64) (Stored, erro
 		return Stored{}, lost
 	}
 	return a.amend(ctx, t.Name, func(s Stored, damage error) (Tag, error) {
-		if damage != nil && !explicit { // how far the tag was is not known
+		if damage != nil && (!explicit || errors.Is(damage, ErrNewer)) { // how far the tag was is not known
 			return s.Tag, damage
 		}
 		var known Known
@@ -112,7 +112,8 @@ func (a *Allocator) Create(ctx context.Context, t Tag, seen int64) (Stored, erro
 				return s.Tag, err
 			}
 		}
-		known.End = max(known.End, a.Seen(t.Name), seen)
+		known = known.Merge(a.Known(t.Name))
+		known.End = max(known.End, seen)
 		if damage != nil {
 			s.Tag = Tag{Order: t.Order, Deleted: true}
 		}
@@ -121,12 +122,16 @@ func (a *Allocator) Create(ctx context.Context, t Tag, seen int64) (Stored, erro
 		}
 		used := s.Revision != 0 || known.End > 1
 		made, err := s.Create(t, known.End)
+		if errors.Is(err, ErrExists) && s.Order == Trend && a.cfg.Numbers != nil { // an earlier creation may have ended before its row
+			add := a.cfg.Numbers.Add(ctx, Row{Name: s.Name, MaxID: s.MaxID, Step: s.Step, Description: s.Description})
+			if add != nil && !errors.Is(add, ErrExists) {
+				err = fmt.Errorf("%w: %w", ErrUncertain, add)
+			}
+		}
 		if err == nil && t.Order.Domain() != "" {
 			made.KeyID, err = a.cfg.Keys.Make(ctx, t, s, used)
 		}
-		if known.Version >= made.Version { // a generator remembers the rules of an earlier record
-			made.Version = known.Version + 1
-		}
+		made.Rules = made.Rules.After(known.Rules) // a generator may remember those of an earlier record
 		return made, err
 	}, func(made Tag) error { return a.addRow(ctx, made) })
 }
@@ -134,7 +139,11 @@ func (a *Allocator) Create(ctx context.Context, t Tag, seen int64) (Stored, erro
 // addRow makes the row of a new tag. If the database refuses it for good, the record becomes a tombstone: nothing was
 // handed out.
 func (a *Allocator) addRow(ctx context.Context, t Tag) error {
-	if t.Order != Trend || a.cfg.Numbers == nil {
+	switch {
+	case a.cfg.Numbers == nil:
+		return nil
+	case t.Order != Trend: // the poll repeats what fails here
+		_ = a.cfg.Numbers.Mark(ctx, t.Name, t.MaxID, t.Kind())
 		return nil
 	}
 	err := a.cfg.Numbers.Add(ctx, Row{Name: t.Name, MaxID: t.MaxID, Step: t.Step, Description: t.Description})
@@ -194,6 +203,9 @@ func (a *Allocator) Change(ctx context.Context, tag string, c Change, force bool
 			if err := s.CheckLoss(c); err != nil {
 				return s.Tag, err
 			}
+		}
+		if _, rules := a.inForce(tag); rules.Version > s.Version { // the records were set back: else nobody would obey the change
+			s.Rules = rules
 		}
 		was = s.Tag
 		t, err := s.Change(c, 0)

@@ -196,7 +196,7 @@ func (m *member) adopt(ctx context.Context, f *facts) error {
 	}
 	m.State.Log.Warn("making the installation's record again, because of --adopt: remove that flag",
 		"installation", m.known)
-	tags, err := kvstore.AdoptedTags(ctx, m.State, m.known)
+	tags, err := kvstore.FirstOfTags(ctx, m.State, m.known)
 	if err != nil {
 		return err
 	}
@@ -205,7 +205,7 @@ func (m *member) adopt(ctx context.Context, f *facts) error {
 
 func (m *member) write(ctx context.Context, id string, tags uint64) error {
 	first := m.want
-	first.ID, first.TagsBucket, first.Created = id, tags, time.Now().UTC().Truncate(time.Millisecond)
+	first.ID, first.Tags, first.Created = id, tags, time.Now().UTC().Truncate(time.Millisecond)
 	return kvstore.CreateInstallation(ctx, m.State, first)
 }
 

@@ -50,7 +50,6 @@ type Config struct {
 // Generator completes the configuration of a generator with all that depends on its installation. It
 // overwrites those fields. cfg.Snowflake needs Layout, FirstWorker and LastWorker. Call it once.
 func (c Config) Generator(cfg generator.Config) (generator.Config, error) {
-	c.State.Node = c.Folder.Node
 	m, err := newMember(c, cfg.Snowflake.Layout, cfg.Snowflake.FirstWorker, cfg.Snowflake.LastWorker)
 	if err != nil {
 		return cfg, err
@@ -61,6 +60,7 @@ func (c Config) Generator(cfg generator.Config) (generator.Config, error) {
 	cfg.Witness = m.known
 	cfg.OpenEvents = (&kvstore.Events{Config: c.State, MaxBytes: c.EventsMaxBytes, MaxAge: c.EventsMaxAge}).Open
 	cfg.Records, cfg.Keys, cfg.StoreKind = m.records, kvstore.NewKeys(c.State), m.want.Store
+	cfg.EndLoss = m.records.EndLoss
 	if c.Database != nil { // else a nil *schema.Store would be an interface that is not nil
 		cfg.Numbers = c.Database
 	}
