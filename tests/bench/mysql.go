@@ -24,7 +24,7 @@ func refillsMySQL(l *lab) *table {
 	ways := []way{
 		l.calls(func(i int) error { return d.reserveAsLeaf(tags[i]) }),
 		l.calls(func(i int) error { return d.reserveBare(tags[i]) }),
-		l.calls(func(i int) error { _, _, err := numbers.Advance(l.ctx, tags[i], 1, 1); return err }),
+		l.calls(func(i int) error { _, _, err := numbers.Advance(l.ctx, tags[i], 1, allocator.DefaultStep, 1); return err }),
 	}
 
 	const leaf, bare, ours = 0, 1, 2
@@ -125,12 +125,12 @@ type counting struct {
 }
 
 // Advance implements [allocator.Numbers].
-func (c *counting) Advance(ctx context.Context, tag string, n, from int64) (allocator.Range, int64, error) {
+func (c *counting) Advance(ctx context.Context, tag string, n, step, from int64) (allocator.Range, int64, error) {
 	begin := time.Now()
-	r, step, err := c.Database.Advance(ctx, tag, n, from)
+	r, now, err := c.Database.Advance(ctx, tag, n, step, from)
 	c.took.Add(int64(time.Since(begin)))
 	c.refills.Add(1)
-	return r, step, err
+	return r, now, err
 }
 
 // perRequest is how many IDs are asked for at a time where it is writes that
