@@ -150,7 +150,11 @@ func (g *Generator) tagsCreate(ctx context.Context, req admin.TagCreate) (admin.
 			return admin.TagChange{}, err
 		}
 	}
-	return g.create(ctx, t)
+	seen, err := g.seenInEvents(ctx, t.Name)
+	if err != nil {
+		return admin.TagChange{}, err
+	}
+	return g.create(ctx, t, seen)
 }
 
 // orderOf returns the order of a new tag.
@@ -250,21 +254,11 @@ func unconfirmed(err error, then string) error {
 	return &bus.Error{Code: 504, Reason: bus.TimedOut, Message: fmt.Sprintf("%v; %s", err, then)}
 }
 
-// create adds a tag, above all that the generators and the events know of a tag with that name: an earlier
-// record may be lost. A max_id above 1 says that all IDs below are in use: the other generators drop those
-// that they have.
-func (g *Generator) create(ctx context.Context, t allocator.Tag) (admin.TagChange, error) {
-	seen, err := g.seenOfLost(ctx, t.Name)
-	if err != nil {
-		return admin.TagChange{}, err
-	}
-	if seen > 1 && t.Order == allocator.Strict && t.MaxID <= 1 { // no event and no file says how far it was
-		return admin.TagChange{}, conflict("%s was in use before, and its record is lost: "+
-			"add it with --max-id above all IDs that your services got, and at least %d", t.Name, seen)
-	}
-	storing, cancel := g.storeTime(ctx)
-	defer cancel()
-	s, err := g.alloc.Create(storing, t, seen)
+// create adds a tag, above all that the generators and the events know of a tag with that name: an earlier record may be
+// lost. seen is what the events know. A max_id above 1 says that all IDs below are in use: the other generators drop those
+// that they have. It has all the time of its sender, because the other generators are asked.
+func (g *Generator) create(ctx context.Context, t allocator.Tag, seen int64) (admin.TagChange, error) {
+	s, err := g.alloc.Create(ctx, t, seen)
 	if err != nil {
 		return admin.TagChange{}, err
 	}
@@ -309,17 +303,22 @@ func (g *Generator) ensure(ctx context.Context, t allocator.Tag) error {
 	case !errors.Is(err, allocator.ErrUnknownTag):
 		return err
 	}
-	seen, err := g.seenOfLost(ctx, t.Name)
-	if err != nil {
-		return err
+	seen, err := g.seenInEvents(ctx, t.Name)
+	if err == nil && seen > 0 {
+		if _, err = g.alloc.Get(ctx, t.Name); err == nil { // another generator was faster
+			return nil
+		}
+		if errors.Is(err, allocator.ErrUnknownTag) {
+			err = &allocator.LostError{Tag: t.Name, End: seen}
+		}
+	} else if err == nil {
+		_, err = g.create(ctx, t, allocator.OnlyNew)
 	}
-	if seen > 1 {
-		g.log.Error("a tag of --tag is not created, because its record is lost: restore a backup, or say where it begins",
-			"tag", t.Name, "fix", fmt.Sprintf("leaf restore FILE, or leaf tag add %s --max-id N, N at least %d", t.Name, seen))
-		return nil
-	}
-	_, err = g.create(ctx, t)
+	lost, isLost := errors.AsType[*allocator.LostError](err)
 	switch {
+	case isLost:
+		g.log.Error("a tag of --tag is not created", "tag", t.Name, "error", lost)
+		return nil
 	case errors.Is(err, allocator.ErrBadValue), errors.Is(err, allocator.ErrTagsLost):
 		g.log.Error("a tag of --tag cannot be created", "tag", t.Name, "error", err)
 		return nil
