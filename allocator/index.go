@@ -20,6 +20,7 @@ type Index struct {
 	of    map[string]indexed
 	added []string         // names that sorted lacks; some may come twice
 	dirty map[string]int64 // marks that the file lacks; nil: there is no file
+	pass  uint8            // how many readings of all records began, modulo 256
 
 	listing sync.Mutex // taken before mu
 	sorted  []string
@@ -37,6 +38,7 @@ type indexed struct {
 	deleted  bool
 	damaged  bool
 	poll     uint8 // the last reading of the database that had the row
+	pass     uint8 // the last reading of all records that had this one
 }
 
 type indexedKind uint8
@@ -144,7 +146,7 @@ func (x *Index) note(s Stored, first bool) (was indexed) {
 		x.dirtyLocked(s.Name, e.end)
 	}
 	if first || s.Revision >= e.revision {
-		e.revision, e.step, e.kind, e.deleted = s.Revision, s.Step, kindOf(s.Tag), s.Deleted
+		e.revision, e.step, e.kind, e.deleted, e.pass = s.Revision, s.Step, kindOf(s.Tag), s.Deleted, x.pass
 		if s.Last.First != 0 {
 			e.claimed = s.Last.Time.Unix()
 		}
@@ -156,6 +158,25 @@ func (x *Index) note(s Stored, first bool) (was indexed) {
 		x.added = append(x.added, strings.Clone(s.Name))
 	}
 	return was
+}
+
+// refresh lets sync read all records, which notes each, and then forgets the records that are not there any more. The marks stay.
+func (x *Index) refresh(sync func() error) error {
+	x.mu.Lock()
+	x.pass++
+	x.mu.Unlock()
+	if err := sync(); err != nil {
+		return err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for tag, e := range x.of {
+		if e.revision != 0 && e.pass != x.pass && !e.damaged {
+			e.revision, e.deleted = 0, false
+			x.of[tag] = e
+		}
+	}
+	return nil
 }
 
 // damage notes whether the record of a tag cannot be used, and reports whether that has changed.

@@ -151,14 +151,16 @@ func (c *simChaos) sql(random *simRandom) {
 		return
 	}
 	if w.faults == "js" || w.faults == "both" {
-		row.MaxID = max(row.MaxID, w.end(simTrend), s.MaxID)
+		w.mu.Lock()
+		row.MaxID = max(row.MaxID, w.claimed)
+		w.mu.Unlock()
 	}
 	w.trace("SQL sets the row to %d", row.MaxID)
 	w.db.SetRow(row)
 }
 
-// command is a command of an operator. After the write, all other generators must confirm the change, for at most three seconds.
-// Those that did not are named, and are expected to come back through the gate.
+// command is a command of an operator. After the write, all other generators must confirm the change, for at most
+// three seconds. Those that did not are named, and are expected to come back through the gate.
 func (r *simRun) command(what string, random *simRandom) {
 	w := r.n.w
 	begun := time.Now()
@@ -203,7 +205,9 @@ func (r *simRun) command(what string, random *simRandom) {
 				continue
 			}
 			w.later(random.upTo(5*time.Millisecond), func() {
-				if !o.receive(r, func() { o.a.Push(done) }) || random.in(50) {
+				applied := false
+				o.receive(r, func() { applied = o.a.Push(done).Floor >= done.Below() })
+				if !applied || random.in(50) {
 					return
 				}
 				time.Sleep(random.upTo(5 * time.Millisecond))

@@ -11,8 +11,8 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 )
 
-// MemoryNumbers is an [allocator.Numbers] in memory, which passes [RunNumbers] like the real ones. Copies of the pointer are
-// handles on the same rows.
+// MemoryNumbers is an [allocator.Numbers] in memory, which passes [RunNumbers] like the real ones. Copies of the
+// pointer are handles on the same rows.
 type MemoryNumbers struct {
 	mu   sync.Mutex
 	rows map[string]allocator.Row // with MaxID 0: only a mark
@@ -37,7 +37,7 @@ func (m *MemoryNumbers) rowLocked(ctx context.Context, tag string) (allocator.Ro
 }
 
 // Advance implements [allocator.Numbers].
-func (m *MemoryNumbers) Advance(ctx context.Context, tag string, n, from int64) (allocator.Range, int64, error) {
+func (m *MemoryNumbers) Advance(ctx context.Context, tag string, n, _, from int64) (allocator.Range, int64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r, err := m.rowLocked(ctx, tag)

@@ -27,7 +27,8 @@ func FuzzDecodeWorker(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if e.Worker < 0 || strconv.FormatInt(e.Worker, 10) != key || e.Incarnation == "" || e.ReservedUntil < 1 || e.Version != 5 {
+		if e.Worker < 0 || strconv.FormatInt(e.Worker, 10) != key || e.Incarnation == "" || e.ReservedUntil < 1 ||
+			e.Version != 5 {
 			t.Fatalf("%s: %q reads as %+v", key, record, e)
 		}
 		again, err := json.Marshal(e.Record)
@@ -74,7 +75,8 @@ func FuzzParseBackup(f *testing.F) {
 	})
 }
 
-// A key that is accepted has a domain and the size of a key: what is written back says the same. An error shows nothing of the record.
+// A key that is accepted has a domain and the size of a key: what is written back says the same. An error shows nothing
+// of the record.
 func FuzzDecodeKey(f *testing.F) {
 	for _, record := range append(damaged["key"], sound["key"]...) {
 		f.Add([]byte(record))
@@ -82,7 +84,8 @@ func FuzzDecodeKey(f *testing.F) {
 	f.Fuzz(func(t *testing.T, record []byte) {
 		r, err := decodeKey("coupon", record)
 		if err != nil {
-			lost := "the tag's record is damaged: the key of coupon (bucket LEAF_KEYS) cannot be read: restore the bucket from a backup"
+			lost := "the tag's record is damaged: the key of coupon (bucket LEAF_KEYS) cannot be read: restore the " +
+				"bucket from a backup"
 			if r.Key != nil || err.Error() != lost || !errors.Is(err, allocator.ErrDamaged) {
 				t.Fatalf("%q: %v", record, err)
 			}
@@ -95,7 +98,8 @@ func FuzzDecodeKey(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if back, err := decodeKey("coupon", again); err != nil || back.Domain != r.Domain || string(back.Key) != string(r.Key) {
+		if back, err := decodeKey("coupon", again); err != nil || back.Domain != r.Domain ||
+			string(back.Key) != string(r.Key) {
 			t.Fatalf("%s reads as %+v, %v", again, back, err)
 		}
 	})
