@@ -168,6 +168,9 @@ func (r *Records) Swap(ctx context.Context, t allocator.Tag, revision uint64) (u
 	if err != nil {
 		return 0, err
 	}
+	if err := r.Err(); errors.Is(err, allocator.ErrRefused) { // somebody changed the bucket
+		return 0, fmt.Errorf("%w: %w", allocator.ErrUnavailable, err)
+	}
 	if revision == 0 && time.Since(time.Unix(0, r.looked.Load())) > creationLook {
 		known := errors.Is(r.Err(), allocator.ErrTagsLost)
 		if lost, err := r.look(ctx); err != nil || lost != nil && !(known && errors.Is(lost, allocator.ErrTagsLost)) {
@@ -260,6 +263,7 @@ func (r *Records) losses(ctx context.Context) (lost, err error) {
 			"see docs/cluster.md for what to do; no tag is created meanwhile",
 			allocator.ErrUnavailable, own.ID, have.ID), nil
 	}
+	r.own.Store(&have) // with what was noted since
 	b, err := findTags(ctx, r.cfg)
 	var m *marker
 	if err == nil {
