@@ -25,43 +25,55 @@ type Progress func(bucket string, done, total int)
 // readBucket reads the last message of each key, in the order of keys, from the leader. It is complete when a list of the keys
 // that was made after the reading has no other one.
 func readBucket(ctx context.Context, cfg Config, bucket string, progress Progress) ([]BackupRecord, error) {
+	var records []BackupRecord // in the order of reading
+	read := make(map[string]bool)
+	for range readRounds {
+		more, err := readOnce(ctx, cfg, bucket, read, progress)
+		if err != nil {
+			return nil, err
+		}
+		if len(more) == 0 {
+			slices.SortFunc(records, func(x, y BackupRecord) int { return strings.Compare(x.Key, y.Key) })
+			return records, nil
+		}
+		records = append(records, more...)
+	}
+	return nil, errors.New("records are added faster than they can be read: try again when fewer tags are created")
+}
+
+// readOnce reads the keys that there are now and that were not read before, and notes that they are.
+func readOnce(
+	ctx context.Context, cfg Config, bucket string, read map[string]bool, progress Progress,
+) (records []BackupRecord, err error) {
 	leader, err := leaderOf(ctx, cfg.JS, bucket)
 	if err != nil {
 		return nil, err
 	}
-	var records []BackupRecord // in the order of reading
-	read := make(map[string]bool)
-	for range readRounds {
-		list, err := keys(ctx, cfg.JS, bucket)
-		if err != nil {
-			return nil, err
-		}
-		var missing []string
-		for key := range list {
-			if !read[key] && !strings.HasPrefix(key, apart) { // what is no tag is about this very bucket
-				missing = append(missing, key)
-			}
-		}
-		if len(missing) == 0 {
-			slices.SortFunc(records, func(x, y BackupRecord) int { return strings.Compare(x.Key, y.Key) })
-			return records, nil
-		}
-		found := make([]*BackupRecord, len(missing)) // nil: removed since it was listed
-		err = parallel(ctx, len(missing), func(ctx context.Context, i int) (err error) {
-			found[i], err = lastRecord(ctx, leader, bucket, missing[i])
-			progress(bucket, len(read)+i+1, len(list))
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range found {
-			if r != nil {
-				records, read[r.Key] = append(records, *r), true
-			}
+	list, err := keys(ctx, cfg.JS, bucket)
+	if err != nil {
+		return nil, err
+	}
+	var missing []string
+	for key := range list {
+		if !read[key] && !strings.HasPrefix(key, apart) { // what is no tag is about this very bucket
+			missing = append(missing, key)
 		}
 	}
-	return nil, errors.New("records are added faster than they can be read: try again when fewer tags are created")
+	found := make([]*BackupRecord, len(missing)) // nil: removed since it was listed
+	err = parallel(ctx, len(missing), func(ctx context.Context, i int) (err error) {
+		found[i], err = lastRecord(ctx, leader, bucket, missing[i])
+		progress(bucket, len(read)+i+1, len(list))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i, r := range found {
+		if read[missing[i]] = true; r != nil {
+			records = append(records, *r)
+		}
+	}
+	return records, nil
 }
 
 // lastRecord reads the last message of a key from the leader; nil: there is none.

@@ -77,7 +77,7 @@ func (w *Workers) List(ctx context.Context) ([]snowflake.Entry, error) {
 	if _, err := w.bucket(ctx); err != nil {
 		return nil, err
 	}
-	records, err := readBucket(ctx, w.cfg, bus.BucketWorkers, func(string, int, int) {})
+	records, err := readOnce(ctx, w.cfg, bus.BucketWorkers, make(map[string]bool), func(string, int, int) {})
 	if err != nil {
 		return nil, fmt.Errorf("reading the workers' records: %w", w.failed(err))
 	}
