@@ -33,7 +33,9 @@ var errNoKeys = fmt.Errorf("%w: this generator keeps no opaque tags", allocator.
 
 func (noKeys) Known(string) *opaque.Permutation { return nil }
 
-func (noKeys) Permutation(context.Context, allocator.Tag) (*opaque.Permutation, error) { return nil, errNoKeys }
+func (noKeys) Permutation(context.Context, allocator.Tag) (*opaque.Permutation, error) {
+	return nil, errNoKeys
+}
 
 func (noKeys) Check(context.Context, allocator.Tag) error { return nil }
 
