@@ -3,6 +3,7 @@ package generator_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -12,7 +13,9 @@ import (
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/bus/internal/wire"
 	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
@@ -20,46 +23,70 @@ import (
 
 // inKV makes a generator keep its tags in JetStream.
 func inKV(c *generator.Config) {
-	store := kvstore.New(kvstore.Config{Conn: c.Conn, JS: c.JS, Log: testkit.Quiet})
-	c.Store, c.StoreKind, c.Open, c.Marks = store, "kv", store.Open, allocator.NewMarks()
-	c.Records, c.Keys = store, store
+	kept := newKept(c.Conn, c.JS)
+	joined(installation)(c)
+	c.Records, c.Keys, c.StoreKind, c.Open = kept.Records, kept.keys, "kv", kept.open
 }
 
-// kvTags creates tags in JetStream, and returns a function that sets them all back to how they are now, as a
-// restore does.
-func kvTags(t *testing.T, s *embedded.Server, nc *nats.Conn, tags ...string) (restore func()) {
+// installation is the one of the tests that keep tags in JetStream.
+const installation = "ours"
+
+// kept are the records and the keys of one generator in JetStream.
+type kept struct {
+	*kvstore.Records
+	keys  generator.Keys
+	state kvstore.Config
+}
+
+func newKept(nc *nats.Conn, js jetstream.JetStream) kept {
+	state := kvstore.Config{Conn: nc, JS: js, Log: testkit.Quiet}
+	return kept{kvstore.NewRecords(state), kvstore.NewKeys(state), state}
+}
+
+func (k kept) open(ctx context.Context) error {
+	ours := kvstore.Installation{ID: installation}
+	if err := kvstore.CreateInstallation(ctx, k.state, ours); err != nil {
+		return err
+	}
+	return k.Records.Open(ctx, ours)
+}
+
+// kvTags creates tags in JetStream, and returns the records, and a function that sets them all back to how they are now, as
+// a restore does.
+func kvTags(t *testing.T, s *embedded.Server, nc *nats.Conn, tags ...string) (records kept, restore func()) {
+	t.Helper()
+	records = inJetStream(t, s)
+	kv := tagsBucket(t, nc)
+	were := make(map[string][]byte)
+	for _, tag := range tags {
+		add(t, records, allocator.Tag{Name: tag, Step: 1000})
+		record, err := kv.Get(t.Context(), tag)
+		if err != nil {
+			t.Fatal(err)
+		}
+		were[tag] = record.Value()
+	}
+	return records, func() {
+		t.Helper()
+		for tag, record := range were {
+			if _, err := kv.Put(t.Context(), tag, record); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func tagsBucket(t *testing.T, nc *nats.Conn) jetstream.KeyValue {
 	t.Helper()
 	js, err := jetstream.New(nc)
 	if err != nil {
-		t.Fatal(err)
-	}
-	store := kvstore.New(kvstore.Config{Conn: nc, JS: js, Log: testkit.Quiet})
-	if err := store.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	kv, err := js.KeyValue(t.Context(), bus.BucketTags)
 	if err != nil {
 		t.Fatal(err)
 	}
-	records := make(map[string][]byte)
-	for _, tag := range tags {
-		if _, err := store.Create(t.Context(), allocator.Tag{Name: tag, MaxID: 1, Step: 1000}); err != nil {
-			t.Fatal(err)
-		}
-		record, err := kv.Get(t.Context(), tag)
-		if err != nil {
-			t.Fatal(err)
-		}
-		records[tag] = record.Value()
-	}
-	return func() {
-		t.Helper()
-		for tag, record := range records {
-			if _, err := kv.Put(t.Context(), tag, record); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+	return kv
 }
 
 func wantAdvance(t *testing.T, got admin.TagAdvance, err error, tag string, was, to bus.ID) {
@@ -69,59 +96,83 @@ func wantAdvance(t *testing.T, got admin.TagAdvance, err error, tag string, was,
 	}
 }
 
-// After a restore of JetStream a running generator may be the only one that knows how far a tag was. Whichever is asked, max_id is moved
-// there, and none goes on with what it holds.
-func TestAdvanceToWhatAPeerKnows(t *testing.T) {
+// After a restore of JetStream a running generator raises the records to what it knows, rules included. One alert a tag says so,
+// and no operator must do anything.
+func TestRestoreIsRaised(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
 	nc := natskit.Connect(t, s)
-	tags := []string{"a", "b", "c", "d", "e", "f", "g", "h"} // so that one that knows nothing is asked about some of them
-	restore := kvTags(t, s, nc, tags...)
-	knows := start(t, s, "knows", nil, func(c *generator.Config) {
-		inKV(c)
-		c.MaxWait = testkit.Patience
-		c.OpenEvents = func(context.Context) error { return errors.New("no events here") }
-	})
+	tags := []string{"a", "b", "c"}
+	records, restore := kvTags(t, s, nc, tags...)
+	knows := start(t, s, "knows", nil, inKV)
+	stream := eventsOn(t, nc)
 	for _, tag := range tags {
 		knows.takeAll(t, tag, 1)
+		update(t, nc, `{"tag":"`+tag+`","limit":"5000"}`)
 	}
 	restore()
-	start(t, s, "new", nil, inKV)
 	for _, tag := range tags {
-		got, err := admin.NewClient(nc).AdvanceTag(t.Context(), tag)
-		wantAdvance(t, got, err, tag, 1, 1001)
-		if ranges, err := knows.Take(t.Context(), tag, 1); err != nil || ranges[0].First < int64(got.MaxID) {
-			t.Errorf("after that it hands out %v of %s, %v", ranges, tag, err)
+		testkit.Eventually(t, "the record of "+tag+" is raised", func() bool {
+			s, err := records.Load(t.Context(), tag)
+			return err == nil && s.MaxID == 1001 && s.Limit == 5000
+		})
+	}
+	testkit.Eventually(t, "the alerts", func() bool { return len(stream("leaf.segment.regressed")) == len(tags) })
+	for _, e := range stream("leaf.segment.regressed") {
+		if got := e.Body.(events.Regressed); got.Got != 1 || got.Seen != 1001 || got.Action != allocator.Advanced {
+			t.Errorf("the alert is %+v", got)
+		}
+	}
+	fresh := start(t, s, "new", nil, inKV)
+	for _, tag := range tags {
+		if ranges, err := fresh.Take(t.Context(), tag, 1); err != nil || ranges[0].First != 1001 {
+			t.Errorf("%s goes on with %v, %v", tag, ranges, err)
 		}
 	}
 }
 
-// Where no generator knows, the last refill event of the tag does.
-func TestAdvanceToWhatAnEventKnows(t *testing.T) {
+// What no running generator knows, the last refill event and an operator do. A generator that claimed IDs, and is not
+// heard, may know more: then the operator must say so.
+func TestAdvanceBeyondASilentGenerator(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
 	nc := natskit.Connect(t, s)
-	restore := kvTags(t, s, nc, "order", "order.eu")
+	_, restore := kvTags(t, s, nc, "order", "order.eu", "order.us")
 	gone := start(t, s, "gone", nil, inKV)
-	for tag, n := range map[string]int64{"order": 1, "order.eu": 7000} {
-		if _, err := gone.Take(t.Context(), tag, n); err != nil {
-			t.Fatal(err)
-		}
+	for tag, n := range map[string]int64{"order": 1, "order.eu": 7000, "order.us": 1} {
+		gone.takeAll(t, tag, n)
 	}
 	if err := gone.stop(); err != nil {
 		t.Fatal(err)
 	}
 	restore()
-	start(t, s, "new", nil, inKV)
-	got, err := admin.NewClient(nc).AdvanceTag(t.Context(), "order")
+	fresh := start(t, s, "new", nil, inKV)
+	client := admin.NewClient(nc)
+	refused := func(node string, req admin.AdvanceRequest) {
+		t.Helper()
+		if got, err := client.AdvanceTag(t.Context(), req); !errors.Is(err, bus.Conflict) || !strings.Contains(err.Error(), "generator "+node) {
+			t.Errorf("%+v, %v; want a refusal that names %s", got, err, node)
+		}
+	}
+	refused("gone", admin.AdvanceRequest{Tag: "order"})
+	refused("gone", admin.AdvanceRequest{Tag: "order", Without: []string{"other"}})
+	got, err := client.AdvanceTag(t.Context(), admin.AdvanceRequest{Tag: "order", Without: []string{"gone"}})
 	wantAdvance(t, got, err, "order", 1, 1001)
-	got, err = admin.NewClient(nc).AdvanceTag(t.Context(), "order.eu")
+	got, err = client.AdvanceTag(t.Context(), admin.AdvanceRequest{Tag: "order.eu", Without: []string{"gone"}})
 	if err != nil || got.Was != 1 || got.MaxID < 7001 { // it may have reserved the next range ahead
 		t.Errorf("%+v, %v; want order.eu from 1 to 7001 or above", got, err)
 	}
-	if body, code := ask(t, nc, "leaf.segment.order", ""); body != "1001" || code != "" {
+	high := bus.ID(9000)
+	got, err = client.AdvanceTag(t.Context(), admin.AdvanceRequest{Tag: "order.us", MaxID: &high})
+	wantAdvance(t, got, err, "order.us", 1, 9000)
+	if body, code := ask(t, nc, "leaf.segment.order.us", ""); body != "9000" || code != "" {
 		t.Errorf("the next ID is %q, code %q", body, code)
 	}
+	if err := fresh.stop(); err != nil { // from now on the record has its claim
+		t.Fatal(err)
+	}
+	start(t, s, "newer", nil, inKV)
+	refused("new", admin.AdvanceRequest{Tag: "order.us", Without: []string{"gone"}})
 }
 
 // A generator that has just started may not have heard of one that runs and knows more.
@@ -137,13 +188,14 @@ func TestAdvanceAsksAllThatRun(t *testing.T) {
 	}
 	reply("$SRV.PING.leaf", func(msg *nats.Msg) { // its heartbeat comes after that
 		msg.Respond([]byte(`{"name":"leaf","id":"x","metadata":{"node":"knows"}}`))
-		nc.Publish("leaf.internal.presence", []byte(`{"node":"knows","id":"x"}`))
+		nc.Publish(wire.SubjectPresence, []byte(`{"node":"knows","id":"x"}`))
 	})
-	reply("leaf.internal.tag", func(msg *nats.Msg) { msg.Respond([]byte(`{"id":"x","seen":"9001"}`)) })
+	reply(wire.SubjectKnows, func(msg *nats.Msg) { msg.Respond([]byte(`{"run":"x","known":{"order":{"end":"9001"}}}`)) })
+	reply(wire.SubjectRecord, func(msg *nats.Msg) { msg.Respond([]byte(`{"run":"x","floor":"9001"}`)) })
 	if err := nc.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	start(t, s, "n", thousands(t), nil)
-	got, err := admin.NewClient(nc).AdvanceTag(t.Context(), "order")
+	got, err := admin.NewClient(nc).AdvanceTag(t.Context(), admin.AdvanceRequest{Tag: "order"})
 	wantAdvance(t, got, err, "order", 1, 9001)
 }

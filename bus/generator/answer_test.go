@@ -66,7 +66,7 @@ func TestTakeInTheProcess(t *testing.T) {
 	s := natskit.Start(t)
 	nc := natskit.Connect(t, s)
 	var o observer
-	store := &switched{Store: memory(t, "order", "other")}
+	store := &switched{Records: memory(t, "order", "other")}
 	g := start(t, s, "a", store, func(c *generator.Config) { c.Observer, c.MaxWait = &o, time.Second })
 	observed := func(answer string) {
 		t.Helper()
@@ -190,7 +190,7 @@ func TestCausesAreNotForCallers(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
 	nc := natskit.Connect(t, s)
-	store := &switched{Store: memory(t, "order")}
+	store := &switched{Records: memory(t, "order")}
 	store.away.Store(true)
 	g := start(t, s, "a", store, func(c *generator.Config) {
 		c.MaxWait, c.Snowflake.Registry = 50*time.Millisecond, noRegistry{c.Snowflake.Registry}

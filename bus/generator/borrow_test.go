@@ -40,10 +40,10 @@ func joined(installation string) func(*generator.Config) {
 	}
 }
 
-// startIn starts a generator of an installation, with a store that can be taken from it alone.
-func startIn(t *testing.T, s *embedded.Server, node, installation string, store allocator.Store, change func(*generator.Config)) (*running, *switched) {
+// startIn starts a generator of an installation, with records that can be taken from it alone.
+func startIn(t *testing.T, s *embedded.Server, node, installation string, records allocator.Records, change func(*generator.Config)) (*running, *switched) {
 	t.Helper()
-	own := &switched{Store: store}
+	own := &switched{Records: open(records)}
 	return start(t, s, node, own, func(cfg *generator.Config) {
 		joined(installation)(cfg)
 		if change != nil {
@@ -66,9 +66,7 @@ func pair(t *testing.T, s *embedded.Server) (dry, full *running) {
 	t.Helper()
 	store := memory(t, "other")
 	withInvoice(t, store)
-	if _, err := store.Create(t.Context(), allocator.Tag{Name: "order", MaxID: 1, Step: 1000}); err != nil {
-		t.Fatal(err)
-	}
+	add(t, store, allocator.Tag{Name: "order", Step: 1000})
 	quick := func(cfg *generator.Config) { cfg.MaxWait = time.Second }
 	dry, dryStore := startIn(t, s, "dry", "own", store, quick)
 	full, fullStore := startIn(t, s, "full", "own", store, quick)

@@ -32,7 +32,7 @@ func TestErrorOnTheWire(t *testing.T) {
 		{allocator.ErrUnavailable, "503", bus.StoreUnavailable},
 		{&allocator.UnavailableError{Err: errors.New("gone"), RetryAfter: 12 * time.Millisecond}, "503", bus.StoreUnavailable},
 		{&allocator.UnavailableError{Err: allocator.ErrConflict}, "503", bus.StoreUnavailable},
-		{&allocator.RegressedError{Tag: "a", Got: 1, Seen: 2}, "503", bus.StoreRegressed},
+		{allocator.ErrTagsLost, "503", bus.StoreUnavailable},
 		{allocator.ErrClosed, "503", bus.Draining},
 		{allocator.ErrTimedOut, "504", bus.TimedOut},
 		{allocator.ErrExhausted, "507", bus.Exhausted},

@@ -18,22 +18,22 @@ import (
 	"github.com/leafbus/leafbus/snowflake/snowflaketest"
 )
 
-// touched counts how often the store and the registry are asked.
+// touched counts how often the records and the registry are asked.
 type touched struct{ times atomic.Int64 }
 
-type touchedStore struct {
-	allocator.Store
+type touchedRecords struct {
+	allocator.Records
 	*touched
 }
 
-func (s touchedStore) Get(ctx context.Context, tag string) (allocator.Tag, error) {
+func (s touchedRecords) Load(ctx context.Context, tag string) (allocator.Stored, error) {
 	s.times.Add(1)
-	return s.Store.Get(ctx, tag)
+	return s.Records.Load(ctx, tag)
 }
 
-func (s touchedStore) Watch(ctx context.Context, f func(allocator.Tag)) error {
+func (s touchedRecords) Watch(ctx context.Context, f func(allocator.Update)) error {
 	s.times.Add(1)
-	return s.Store.Watch(ctx, f)
+	return s.Records.Watch(ctx, f)
 }
 
 type touchedRegistry struct {
@@ -54,8 +54,8 @@ func TestStartThatCannotListen(t *testing.T) {
 		{user: all, password: p}
 		{user: mute, password: p, permissions: {publish: {deny: ["leaf.internal.presence"]}}}
 		{user: alone, password: p, permissions: {subscribe: {deny: ["leaf.internal.presence"]}}}
-		{user: uninformed, password: p, permissions: {subscribe: {deny: ["leaf.internal.tag"]}}}
-		{user: blind, password: p, permissions: {subscribe: {deny: ["leaf.internal.reserved"]}}}
+		{user: uninformed, password: p, permissions: {subscribe: {deny: ["leaf.internal.knows"]}}}
+		{user: blind, password: p, permissions: {subscribe: {deny: ["leaf.internal.record"]}}}
 	] }`)
 	cfg.User, cfg.Password = "all", "p"
 	s := natskit.StartWith(t, cfg)
@@ -83,7 +83,7 @@ func TestStartThatCannotListen(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 			defer cancel()
 			err = generator.New(generator.Config{
-				Conn: nc, JS: js, Store: touchedStore{memory(t), &asked}, Node: "n", Log: testkit.Quiet, Installation: "i",
+				Conn: nc, JS: js, Records: touchedRecords{memory(t), &asked}, Index: allocator.NewIndex(), Node: "n", Log: testkit.Quiet, Installation: "i",
 				Tags: []allocator.Tag{{Name: "order", MaxID: 1, Step: 10}},
 				Join: join, Open: func(context.Context) error { return nil }, OpenEvents: func(context.Context) error { return nil },
 				Snowflake: snowflake.Config{

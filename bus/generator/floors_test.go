@@ -23,27 +23,29 @@ import (
 	"github.com/leafbus/leafbus/tests/kit"
 )
 
-// blind is a store that reports no changes, like one that is read once a minute. It may not
-// answer the question for floors.
+// blind are records whose watch brings only what was there when it began. It may not begin again.
 type blind struct {
-	allocator.Store
+	allocator.Records
 	away atomic.Bool
 }
 
-func (s *blind) Watch(ctx context.Context, _ func(allocator.Tag)) error {
-	<-ctx.Done()
-	return ctx.Err()
+func (s *blind) Watch(ctx context.Context, f func(allocator.Update)) error {
+	return s.Records.Watch(ctx, func(u allocator.Update) {
+		if u.First {
+			f(u)
+		}
+	})
 }
 
-func (s *blind) Floors(ctx context.Context, f func(string, int64, allocator.Rules)) error {
+func (s *blind) Sync(ctx context.Context) error {
 	if s.away.Load() {
 		return errors.New("unplugged")
 	}
-	return s.Store.Floors(ctx, f)
+	return s.Records.Sync(ctx)
 }
 
 // behind runs a generator that is connected through a proxy.
-func behind(t *testing.T, s *embedded.Server, node string, store allocator.Store, change func(*generator.Config)) (*running, *kit.Link) {
+func behind(t *testing.T, s *embedded.Server, node string, records allocator.Records, change func(*generator.Config)) (*running, *kit.Link) {
 	t.Helper()
 	link, err := kit.StartLink(strings.TrimPrefix(s.ClientURL(), "nats://"))
 	if err != nil {
@@ -60,7 +62,7 @@ func behind(t *testing.T, s *embedded.Server, node string, store allocator.Store
 	if err != nil {
 		t.Fatal(err)
 	}
-	return start(t, s, node, store, func(c *generator.Config) {
+	return start(t, s, node, records, func(c *generator.Config) {
 		c.Conn, c.JS, c.MaxWait = nc, js, testkit.Patience
 		if change != nil {
 			change(c)
@@ -97,14 +99,14 @@ func moveTo(t *testing.T, nc *nats.Conn, tag string, maxID bus.ID) []string {
 	return unheard
 }
 
-// While the store does not say what operators have set, a generator that was cut off goes on with
+// While the records do not say what operators have set, a generator that was cut off goes on with
 // an alert, and drops what is below as soon as it hears.
 func TestFloorsUnknown(t *testing.T) {
 	t.Parallel()
 	s := natskit.StartWith(t, configured(t, `ping_interval: "2m"`)) // else the server may end the connection that hangs
 	nc := natskit.Connect(t, s)
 	memory := memory(t, "order")
-	store := &blind{Store: memory}
+	store := &blind{Records: memory.Open()}
 	cut, link := behind(t, s, "cut", store, nil)
 	stream := eventsOn(t, nc)
 	if _, err := cut.Take(t.Context(), "order", 1); err != nil {

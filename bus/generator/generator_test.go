@@ -23,7 +23,7 @@ func TestStoreComesLater(t *testing.T) {
 	s := natskit.Start(t)
 	nc := natskit.Connect(t, s)
 	var there atomic.Bool
-	store := &switched{Store: memory(t)}
+	store := &switched{Records: memory(t)}
 	store.away.Store(true)
 	start(t, s, "n", store, func(c *generator.Config) {
 		c.Tags, c.MaxWait = []allocator.Tag{{Name: "order", Step: 10}}, 300*time.Millisecond
@@ -79,8 +79,8 @@ func TestDeleteIsNotConfirmed(t *testing.T) {
 		}
 	}()
 	testkit.Eventually(t, "it is heard", func() bool {
-		_, err := admin.NewClient(nc).AdvanceTag(t.Context(), "order")
-		return errors.Is(err, bus.TimedOut) && strings.Contains(err.Error(), "[deaf] did not confirm") && strings.Contains(err.Error(), "max_id was not moved: send it again")
+		_, err := admin.NewClient(nc).UpdateTag(t.Context(), admin.TagUpdate{Tag: "order", MaxID: new(bus.ID(500))})
+		return errors.Is(err, bus.TimedOut) && strings.Contains(err.Error(), "[deaf] did not confirm") && strings.Contains(err.Error(), "it may have happened: send it again")
 	})
 	var err error
 	testkit.Eventually(t, "a deletion while NATS answers", func() bool {
@@ -160,23 +160,15 @@ func TestOlderInstallationStays(t *testing.T) {
 	}
 }
 
-// damaged is a store with one record that cannot be read.
-type damaged struct{ allocator.Store }
-
-func (s damaged) Get(ctx context.Context, tag string) (allocator.Tag, error) {
-	if tag == "bad" {
-		return allocator.Tag{}, allocator.ErrDamaged
-	}
-	return s.Store.Get(ctx, tag)
-}
-
 // One tag that cannot be read must not keep the others from being served.
 func TestDamagedTagAtTheStart(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
 	nc := natskit.Connect(t, s)
-	start(t, s, "n", damaged{memory(t)}, func(c *generator.Config) {
-		c.Tags = []allocator.Tag{{Name: "bad", Step: 10}, {Name: "order", Step: 10}}
+	records := memory(t)
+	records.Spoil("bad", allocator.ErrDamaged)
+	start(t, s, "n", records, func(c *generator.Config) {
+		c.Tags = []allocator.Tag{{Name: "bad", MaxID: 1, Step: 10}, {Name: "order", MaxID: 1, Step: 10}}
 	})
 	testkit.Eventually(t, "the other tag is served", func() bool {
 		_, code := ask(t, nc, "leaf.segment.order", "")

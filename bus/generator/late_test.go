@@ -15,28 +15,20 @@ import (
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
-// stuck is a store that does not answer changes.
-type stuck struct {
-	allocator.Store
-	left chan time.Duration // how long the first change may take
-}
-
-func (s stuck) Update(ctx context.Context, _ string, _ allocator.Change) (allocator.Tag, error) {
-	end, _ := ctx.Deadline()
-	select {
-	case s.left <- time.Until(end):
-	default:
-	}
-	<-ctx.Done()
-	return allocator.Tag{}, fmt.Errorf("%w: %w", allocator.ErrUncertain, ctx.Err())
-}
-
 // The work on a change ends before its sender gives up, and the sender hears that it may have happened.
 func TestWorkEndsBeforeTheSenderGivesUp(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
-	store := stuck{memory(t, "order"), make(chan time.Duration, 1)}
-	start(t, s, "n", store, nil)
+	left := make(chan time.Duration, 1) // how long the first change may take
+	start(t, s, "n", writing{memory(t, "order"), func(ctx context.Context, _ allocator.Tag, _ uint64) (uint64, error) {
+		end, _ := ctx.Deadline()
+		select {
+		case left <- time.Until(end):
+		default:
+		}
+		<-ctx.Done()
+		return 0, fmt.Errorf("%w: %w", allocator.ErrUncertain, ctx.Err())
+	}}, nil)
 	// On a slow machine the answer may come later than that. So the sender says less than it waits.
 	const most = time.Second
 	nc := natskit.Connect(t, s)
@@ -49,7 +41,7 @@ func TestWorkEndsBeforeTheSenderGivesUp(t *testing.T) {
 		body := string(answer.Data)
 		return strings.Contains(body, `"reason":"timed_out"`) && strings.Contains(body, "it may have happened: send it again")
 	})
-	if left := <-store.left; left > most-most/20 {
+	if left := <-left; left > most-most/20 {
 		t.Errorf("the work may take %v of %v", left, most)
 	}
 }

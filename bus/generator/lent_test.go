@@ -106,11 +106,11 @@ func TestLentIDs(t *testing.T) {
 			dry, away := startIn(t, s, "dry", "own", store, func(cfg *generator.Config) { cfg.MaxWait = time.Second })
 			dry.takeAll(t, c.tag, 20)
 			away.away.Store(true)
-			c.lender.flags = `,"segment":true,"strict":true,"rules":true`
+			c.lender.flags = `,"segment":true`
 			if c.change != "" {
 				c.lender.first = func() {
-					if reply, code := ask(t, nc, wire.SubjectTagChanged,
-						fmt.Sprintf(`{"tag":%q,%s}`, c.tag, c.change)); code != "" {
+					if reply, code := ask(t, nc, wire.SubjectRecord,
+						fmt.Sprintf(`{"record":{"tag":%q,%s}}`, c.tag, c.change)); code != "" {
 						t.Errorf("the change of the tag: %s", reply)
 					}
 				}
@@ -133,16 +133,17 @@ func TestLentIDs(t *testing.T) {
 // goes on itself.
 func TestPassOn(t *testing.T) {
 	t.Parallel()
-	const serves = `,"strict":true,"segment":true`
+	const serves = `,"segment":true`
 	for name, c := range map[string]struct {
 		lender
 		passed bool
 	}{
-		"serves":      {lender{flags: serves, reply: "101-103"}, true},
-		"is unknown":  {lender{reply: "101-103"}, false},
-		"is gone":     {lender{flags: serves + `,"gone":true`, reply: "101-103"}, false},
-		"is stopping": {lender{flags: `,"strict":true`, reply: "101-103"}, false},
-		"is frozen":   {lender{flags: serves}, false},
+		"serves":                     {lender{flags: serves, reply: "101-103"}, true},
+		"is unknown":                 {lender{reply: "101-103"}, false},
+		"is gone":                    {lender{flags: serves + `,"gone":true`, reply: "101-103"}, false},
+		"is stopping":                {lender{flags: `,"segment":false`, reply: "101-103"}, false},
+		"is of another installation": {lender{flags: serves + `,"installation":"another"`, reply: "101-103"}, false},
+		"is frozen":                  {lender{flags: serves}, false},
 		"refuses": {lender{flags: serves, reply: `{"code":503,"reason":"draining","message":"stopping"}`,
 			code: "503"}, false},
 		"serves fewer": {lender{flags: serves, reply: "101-102"}, false},
@@ -153,17 +154,16 @@ func TestPassOn(t *testing.T) {
 			t.Parallel()
 			s := natskit.Start(t)
 			nc := natskit.Connect(t, s)
-			store := &contested{Store: memory(t), node: "near"}
-			withInvoice(t, store.Store)
-			store.conflicts.Store(6)
-			far := start(t, s, "far", store, func(cfg *generator.Config) { cfg.MaxWait = testkit.Patience })
+			store := memory(t)
+			withInvoice(t, store)
+			far := start(t, s, "far", contested(store, "run-of-near", 6), func(cfg *generator.Config) { cfg.MaxWait = testkit.Patience })
 			asked := far.asks(t, nc, c.lender)
 			msg, err := nc.Request("leaf.segment.invoice", []byte("3"), testkit.Patience)
 			want := map[bool]string{true: "101-103", false: "1-3"}[c.passed]
 			if err != nil || string(msg.Data) != want || msg.Header.Get(bus.HeaderOrder) != bus.OrderStrict {
 				t.Fatalf("answered with %+v, %v; want %s", msg, err, want)
 			}
-			heard := strings.HasPrefix(c.flags, serves) && !strings.Contains(c.flags, "gone")
+			heard := strings.HasPrefix(c.flags, serves) && !strings.Contains(c.flags, "gone") && !strings.Contains(c.flags, "another")
 			if (len(asked) > 0) != heard {
 				t.Fatalf("it was asked %d times", len(asked))
 			}

@@ -1,7 +1,6 @@
 package generator_test
 
 import (
-	"context"
 	"encoding/json"
 	"sync"
 	"sync/atomic"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/internal/natskit"
@@ -82,8 +80,8 @@ func TestDrainIsHeard(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := &gated{Store: memory(t, "order"), open: make(chan struct{})}
-	g := start(t, s, "n", store, func(c *generator.Config) { c.MaxWait = testkit.Patience })
+	gate := make(chan struct{})
+	g := start(t, s, "n", taking(memory(t, "order"), gate), func(c *generator.Config) { c.MaxWait = testkit.Patience })
 	replies, err := nc.SubscribeSync(nc.NewInbox())
 	if err == nil {
 		err = nc.PublishRequest("leaf.segment.order", replies.Subject, nil)
@@ -97,7 +95,7 @@ func TestDrainIsHeard(t *testing.T) {
 	go func() { stopped <- g.stop() }()
 	testkit.Eventually(t, "heartbeats while it drains",
 		func() bool { return heartbeats.Load() >= 3 }) // one at the beginning
-	close(store.open)
+	close(gate)
 	if err := <-stopped; err != nil {
 		t.Error(err)
 	}
@@ -108,20 +106,5 @@ func TestDrainIsHeard(t *testing.T) {
 	case <-last:
 	case <-time.After(testkit.Patience):
 		t.Error("no last heartbeat")
-	}
-}
-
-// gated is a store that reserves nothing until it is opened.
-type gated struct {
-	allocator.Store
-	open chan struct{}
-}
-
-func (s *gated) Reserve(ctx context.Context, tag string, n, from int64) (allocator.Grant, error) {
-	select {
-	case <-s.open:
-		return s.Store.Reserve(ctx, tag, n, from)
-	case <-ctx.Done():
-		return allocator.Grant{}, ctx.Err()
 	}
 }

@@ -24,42 +24,41 @@ import (
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/bus/internal/wire"
-	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
-// inJetStream returns a store of a generator with this name.
-func inJetStream(t *testing.T, s *embedded.Server, node string) *kvstore.Store {
+// inJetStream returns the records and keys of a generator.
+func inJetStream(t *testing.T, s *embedded.Server) kept {
 	t.Helper()
 	nc := natskit.Connect(t, s)
 	js, err := jetstream.New(nc)
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := kvstore.New(kvstore.Config{Conn: nc, JS: js, Log: testkit.Quiet, Node: node})
-	if err := store.Open(t.Context()); err != nil {
+	k := newKept(nc, js)
+	if err := k.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return store
+	return k
 }
 
-// keeping makes a generator of a test keep opaque tags in a store.
-func keeping(store *kvstore.Store) func(*generator.Config) {
-	return func(cfg *generator.Config) { cfg.Kept = generator.Kept{Records: store, Keys: store} }
+// keeping gives a generator of a test the keys.
+func keeping(k kept) func(*generator.Config) {
+	return func(cfg *generator.Config) { cfg.Keys = k.keys }
 }
 
 // startOpaque starts a generator that has the opaque tag coupon.
-func startOpaque(t *testing.T, cfg embedded.Config, domain string) (*nats.Conn, *kvstore.Store, *running) {
+func startOpaque(t *testing.T, cfg embedded.Config, domain string) (*nats.Conn, *running) {
 	t.Helper()
 	s := natskit.StartWith(t, cfg)
-	store := inJetStream(t, s, "one")
+	store := inJetStream(t, s)
 	r := start(t, s, "one", store, keeping(store))
 	nc := natskit.Connect(t, s)
 	if reply, code := ask(t, nc, admin.SubjectTagsCreate, `{"tag":"coupon","opaque":"`+domain+`"}`); code != "" {
 		t.Fatalf("%s %s", reply, code)
 	}
-	return nc, store, r
+	return nc, r
 }
 
 // idsOf reads an answer of which each line, or range, must be one ID of the domain.
@@ -81,7 +80,7 @@ func idsOf(t *testing.T, d opaque.Domain, ranges []bus.Range, err error) (ids []
 func TestOpaqueAnswers(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
-	store := inJetStream(t, s, "one")
+	store := inJetStream(t, s)
 	var lines bytes.Buffer
 	var writing sync.Mutex
 	r := start(t, s, "one", store, func(cfg *generator.Config) {
@@ -191,7 +190,7 @@ func keyOf(t *testing.T, nc *nats.Conn) []byte {
 // A batch that does not fit into a message is refused before its numbers are taken, and the error has the bound. A batch of that size fits.
 func TestOpaqueBatch(t *testing.T) {
 	t.Parallel()
-	nc, _, r := startOpaque(t, configured(t, "max_payload: 2560"), "63")
+	nc, r := startOpaque(t, configured(t, "max_payload: 2560"), "63")
 	r.takeAll(t, "coupon", 1)
 	taken := func() int64 {
 		t.Helper()
@@ -242,7 +241,7 @@ func TestOpaqueBatch(t *testing.T) {
 func TestTooManyBatchesToConceal(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
-	store := inJetStream(t, s, "one")
+	store := inJetStream(t, s)
 	r := start(t, s, "one", store, keeping(store))
 	nc := natskit.Connect(t, s)
 	if reply, code := ask(t, nc, admin.SubjectTagsCreate, `{"tag":"coupon","opaque":"d9","step":1000000}`); code != "" {
@@ -306,12 +305,12 @@ func TestTooManyBatchesToConceal(t *testing.T) {
 func TestNoSecondKeyForAKnownName(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
-	store := inJetStream(t, s, "one")
-	marks := allocator.NewMarks()
+	store := inJetStream(t, s)
+	marks := allocator.NewIndex()
 	marks.Observe("coupon", 5000)
 	one := start(t, s, "one", store, func(cfg *generator.Config) {
 		keeping(store)(cfg)
-		cfg.Marks = marks
+		cfg.Index = marks
 	})
 	nc := natskit.Connect(t, s)
 	wantRefused := func(tag string) {
@@ -321,7 +320,7 @@ func TestNoSecondKeyForAKnownName(t *testing.T) {
 		}
 	}
 	wantRefused("coupon")
-	other := inJetStream(t, s, "two") // with an empty data folder: only the first one knows the names
+	other := inJetStream(t, s) // with an empty data folder: only the first one knows the names
 	two := start(t, s, "two", other, keeping(other))
 	testkit.Eventually(t, "both hear each other", func() bool { return one.Hears("two") && two.Hears("one") })
 	for i := range 8 {
@@ -338,7 +337,7 @@ func TestNoSecondKeyForAKnownName(t *testing.T) {
 func TestOpaqueNumbersOfAnother(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
-	first, second := inJetStream(t, s, "full"), inJetStream(t, s, "dry")
+	first, second := inJetStream(t, s), inJetStream(t, s)
 	full, _ := startIn(t, s, "full", "x", first, keeping(first))
 	dry, away := startIn(t, s, "dry", "x", second, keeping(second))
 	testkit.Eventually(t, "both hear each other", func() bool { return full.Hears("dry") && dry.Hears("full") })
@@ -399,7 +398,7 @@ func TestOpaqueNumbersOfAnother(t *testing.T) {
 func TestNumbersWithoutTheKey(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
-	first, second := inJetStream(t, s, "full"), inJetStream(t, s, "dry")
+	first, second := inJetStream(t, s), inJetStream(t, s)
 	full, _ := startIn(t, s, "full", "x", first, keeping(first))
 	nc := natskit.Connect(t, s)
 	if reply, code := ask(t, nc, admin.SubjectTagsCreate, `{"tag":"coupon","opaque":"53"}`); code != "" {
@@ -413,7 +412,7 @@ func TestNumbersWithoutTheKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dry, away := startIn(t, s, "dry", "x", blindStore{second}, keeping(second))
+	dry, away := startIn(t, s, "dry", "x", deaf{second}, keeping(second))
 	testkit.Eventually(t, "both hear each other", func() bool { return full.Hears("dry") && dry.Hears("full") })
 	away.away.Store(true)
 	if ranges, err := dry.Take(t.Context(), "coupon", 3); err == nil {
@@ -430,10 +429,10 @@ func TestNumbersWithoutTheKey(t *testing.T) {
 	full.takeAll(t, "coupon", 10) // it has the key in memory
 }
 
-// blindStore is a store whose watch finds nothing.
-type blindStore struct{ *kvstore.Store }
+// deaf are records whose watch brings nothing.
+type deaf struct{ allocator.Records }
 
-func (blindStore) Watch(ctx context.Context, _ func(allocator.Tag)) error {
+func (deaf) Watch(ctx context.Context, _ func(allocator.Update)) error {
 	<-ctx.Done()
 	return ctx.Err()
 }

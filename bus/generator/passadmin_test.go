@@ -14,16 +14,12 @@ import (
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
-// failing is a store whose changes fail as fail says. It counts them.
-type failing struct {
-	allocator.Store
-	fail    func(ctx context.Context) error
-	changes atomic.Int64
-}
-
-func (s *failing) Update(ctx context.Context, _ string, _ allocator.Change) (allocator.Tag, error) {
-	s.changes.Add(1)
-	return allocator.Tag{}, s.fail(ctx)
+// failing are records whose writes fail as fail says. It counts them.
+func failing(r allocator.Records, fail func(ctx context.Context) error, writes *atomic.Int64) writing {
+	return writing{open(r), func(ctx context.Context, _ allocator.Tag, _ uint64) (uint64, error) {
+		writes.Add(1)
+		return 0, fail(ctx)
+	}}
 }
 
 // A generator passes a change on if its store certainly did not do it. Else the error says so, and names the generator.
@@ -45,7 +41,7 @@ func TestPassAdmin(t *testing.T) {
 			return fmt.Errorf("%w: %w", allocator.ErrUncertain, allocator.ErrUnavailable)
 		},
 			code: "504", says: "generator one: "},
-		"refused":   {fail: func(context.Context) error { return allocator.ErrConflict }, code: "409", says: "conflict"},
+		"refused":   {fail: func(context.Context) error { return allocator.ErrBadValue }, code: "400", says: "illegal value"},
 		"both away": {fail: away, other: away, code: "503", says: ": order: the store is unavailable; generator "},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -53,15 +49,15 @@ func TestPassAdmin(t *testing.T) {
 			s := natskit.Start(t)
 			nc := natskit.Connect(t, s)
 			shared := memory(t, "order")
-			broken := &failing{Store: shared, fail: c.fail}
-			var whole allocator.Store = shared
+			var writes atomic.Int64
+			var whole allocator.Records = shared
 			if c.other != nil {
-				whole = &failing{Store: shared, fail: c.other}
+				whole = failing(shared, c.other, new(atomic.Int64))
 			}
-			one, two := start(t, s, "one", broken, nil), start(t, s, "two", whole, nil)
+			one, two := start(t, s, "one", failing(shared, c.fail, &writes), nil), start(t, s, "two", whole, nil)
 			testkit.Eventually(t, "they hear each other", func() bool { return one.Hears("two") && two.Hears("one") })
 			refused := 0
-			for done := broken.changes.Load(); broken.changes.Load() < done+3; {
+			for done := writes.Load(); writes.Load() < done+3; {
 				body, code := ask(t, nc, admin.SubjectTagsUpdate, `{"tag":"order","step":20}`)
 				if code != "" && (code != c.code || !strings.Contains(body, c.says)) || c.code == "" && !strings.Contains(body, `"step":20`) {
 					t.Fatalf("code %q, %s", code, body)

@@ -19,17 +19,12 @@ func TestReadiness(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
 	nc := natskit.Connect(t, s)
-	var open, away atomic.Bool
-	g := start(t, s, "a", memory(t, "order"), func(c *generator.Config) {
+	var open atomic.Bool
+	records := memory(t, "order")
+	g := start(t, s, "a", records, func(c *generator.Config) {
 		c.Open = func(context.Context) error {
 			if !open.Load() {
 				return errors.New("unreachable")
-			}
-			return nil
-		}
-		c.StoreErr = func() error {
-			if away.Load() {
-				return errors.New("unplugged")
 			}
 			return nil
 		}
@@ -62,12 +57,12 @@ func TestReadiness(t *testing.T) {
 	if ids, err := g.Take(t.Context(), "order", 1); err != nil {
 		t.Fatal(ids, err)
 	}
-	away.Store(true) // and so it serves from memory
+	records.SetErr(errors.New("unplugged")) // and so it serves from memory
 	want(true, true, "store", "unplugged")
 	if over, _ := state(t, nc, "a"); over.Ready || !over.Segment || over.Reasons["store"] != "unplugged" {
 		t.Errorf("over the bus it is %+v", over.Readiness)
 	}
-	away.Store(false)
+	records.SetErr(nil)
 	if err := g.stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +75,7 @@ func TestWanted(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
 	shared := memory(t, "order", "other")
-	stores := map[string]*switched{"a": {Store: shared}, "b": {Store: shared}}
+	stores := map[string]*switched{"a": {Records: shared.Open()}, "b": {Records: shared.Open()}}
 	g := make(map[string]*running)
 	for node, store := range stores {
 		g[node] = start(t, s, node, store, func(c *generator.Config) { c.MaxWait = 100 * time.Millisecond })

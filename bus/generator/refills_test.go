@@ -25,11 +25,11 @@ func TestLastRefills(t *testing.T) {
 	want := func(tag string, want map[string]int64) {
 		t.Helper()
 		got := make(map[string]int64)
-		err := generator.LastRefills(t.Context(), js, tag, func(tag string, end int64) {
-			if _, again := got[tag]; again {
-				t.Errorf("%s comes twice", tag)
+		err := generator.LastRefills(t.Context(), js, tag, func(r events.Refill) {
+			if _, again := got[r.Tag]; again {
+				t.Errorf("%s comes twice", r.Tag)
 			}
-			got[tag] = end
+			got[r.Tag] = r.Last + 1
 		})
 		if err != nil || !maps.Equal(got, want) {
 			t.Errorf("of %q: %v, %v; want %v", tag, got, err, want)
@@ -43,12 +43,10 @@ func TestLastRefills(t *testing.T) {
 	}
 	want("", none)
 	want("order", none)
-	publish := func(key, body, seen string) {
+	publish := func(key, body string) {
 		t.Helper()
 		msg := nats.NewMsg("leaf.events.info.segment.refill." + key)
-		if msg.Data = []byte(body); seen != "" {
-			msg.Header.Set("Leaf-Seen", seen)
-		}
+		msg.Data = []byte(body)
 		if _, err := js.PublishMsg(t.Context(), msg); err != nil {
 			t.Fatal(err)
 		}
@@ -56,25 +54,21 @@ func TestLastRefills(t *testing.T) {
 	refill := func(tag string, first, last int64) string {
 		return fmt.Sprintf(`{"node":"n","tag":%q,"first":"%d","last":"%d","step":10,"cause":"demand","elapsed_ms":1}`, tag, first, last)
 	}
-	publish("order", refill("order", 1, 10), "")
-	publish("order", refill("order", 11, 20), "")
-	publish("order.eu", refill("order.eu", 1, 500), "")
-	// Of an older version, which had seen ranges of others.
-	publish("old", refill("old", 1, 10), "71")
-	publish("ahead", refill("ahead", 1, 10), "5")
+	publish("order", refill("order", 1, 10))
+	publish("order", refill("order", 11, 20))
+	publish("order.eu", refill("order.eu", 1, 500))
 	// What cannot be a refill event shows nothing.
-	publish("junk", "{", "900")
-	publish("other", refill("order", 1, 9000), "")
-	publish("overflow", `{"tag":"overflow","first":"1","last":"99999999999999999999"}`, "")
-	publish("header", refill("header", 1, 10), "-3")
-	want("", map[string]int64{"order": 21, "order.eu": 501, "old": 71, "ahead": 11, "header": 11})
+	publish("junk", "{")
+	publish("other", refill("order", 1, 9000))
+	publish("overflow", `{"tag":"overflow","first":"1","last":"99999999999999999999"}`)
+	want("", map[string]int64{"order": 21, "order.eu": 501})
 	want("order", map[string]int64{"order": 21})
 	want("order.eu", map[string]int64{"order.eu": 501})
 	want("unknown", none)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := generator.LastRefills(ctx, js, "", func(string, int64) {}); err == nil {
+	if err := generator.LastRefills(ctx, js, "", func(events.Refill) {}); err == nil {
 		t.Error("a reading that was ended counts as complete")
 	}
 }

@@ -1,6 +1,7 @@
 package generator_test
 
 import (
+	"context"
 	"slices"
 	"testing"
 
@@ -13,14 +14,12 @@ import (
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
-// thousands is a store with the tag order, of which one ID is too little for a refill ahead.
-func thousands(t *testing.T) *allocatortest.Memory {
+// thousands are records with the tag order, of which one ID is too little for a refill ahead.
+func thousands(t *testing.T) *allocatortest.MemoryRecords {
 	t.Helper()
-	store := memory(t)
-	if _, err := store.Create(t.Context(), allocator.Tag{Name: "order", MaxID: 1, Step: 1000}); err != nil {
-		t.Fatal(err)
-	}
-	return store
+	records := memory(t)
+	add(t, records, allocator.Tag{Name: "order", Step: 1000})
+	return records
 }
 
 // Two generators that hold the same range, because the store forgot it between them, both drop the rest
@@ -29,15 +28,24 @@ func TestReservedTwice(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
 	nc := natskit.Connect(t, s)
-	marks := make(map[string]*allocator.Marks)
+	marks := make(map[string]*allocator.Index)
 	store := thousands(t)
 	before := store.Snapshot()
-	late := &delayed{store, make(chan struct{}), make(chan struct{}, 1)}
+	own, gate, written := store.Open(), make(chan struct{}), make(chan struct{}, 1)
+	late := writing{own, func(ctx context.Context, tag allocator.Tag, revision uint64) (uint64, error) {
+		made, err := own.Swap(ctx, tag, revision)
+		select {
+		case written <- struct{}{}:
+		default:
+		}
+		<-gate // the answer comes late
+		return made, err
+	}}
 	g := make(map[string]*running)
-	run := func(node string, store allocator.Store) {
-		marks[node] = allocator.NewMarks()
-		g[node] = start(t, s, node, store, func(c *generator.Config) {
-			c.Marks, c.StoreKind, c.MaxWait = marks[node], "kv", testkit.Patience
+	run := func(node string, records allocator.Records) {
+		marks[node] = allocator.NewIndex()
+		g[node] = start(t, s, node, records, func(c *generator.Config) {
+			c.Index, c.StoreKind, c.MaxWait = marks[node], "kv", testkit.Patience
 		})
 	}
 	run("late", late)
@@ -52,14 +60,14 @@ func TestReservedTwice(t *testing.T) {
 		}
 		first <- ranges
 	}()
-	<-late.waiting
+	<-written
 	store.Restore(before)
 	if ranges, err := g["early"].Take(t.Context(), "order", 1); err != nil || ranges[0].First != 1 {
 		t.Fatal(ranges, err)
 	}
 	testkit.Eventually(t, "the late one has heard of the range",
 		func() bool { return marks["late"].End("order") == 1001 })
-	close(late.gate)
+	close(gate)
 	<-first
 	testkit.Eventually(t, "both raise an alert", func() bool { return len(published("leaf.segment.regressed")) >= 2 })
 	nodes := make(map[string]bool)
@@ -67,7 +75,7 @@ func TestReservedTwice(t *testing.T) {
 		body := e.Body.(events.Regressed)
 		nodes[body.Node] = true
 		body.Node = ""
-		want := events.Regressed{Tag: "order", Store: "kv", Got: 1, Seen: 1001, Action: allocator.Refused, First: 1,
+		want := events.Regressed{Tag: "order", Store: "kv", Got: 1, Seen: 1001, Action: allocator.Dropped, First: 1,
 			Last: 1000}
 		if body != want {
 			t.Errorf("the alert is %+v, want %+v", body, want)
@@ -96,10 +104,10 @@ func TestReservedTwice(t *testing.T) {
 func TestStoreWentBackwards(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
-	marks := allocator.NewMarks()
+	marks := allocator.NewIndex()
 	first := start(t, s, "first", thousands(t), nil)
 	stale := start(t, s, "stale", thousands(t),
-		func(cfg *generator.Config) { cfg.Marks, cfg.StoreKind = marks, "mysql" })
+		func(cfg *generator.Config) { cfg.Index, cfg.StoreKind = marks, "mysql" })
 	stream := eventsOn(t, stale.conn)
 	first.takeAll(t, "order", 1)
 	testkit.Eventually(t, "the peer has heard of it", func() bool { return marks.End("order") == 1001 })

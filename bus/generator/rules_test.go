@@ -35,20 +35,18 @@ func (r *running) refuses(t *testing.T, tag string, n int64, reason bus.Reason) 
 	return e
 }
 
-// three starts three generators that hear each other, hear nothing from their store by themselves, and have IDs of
+// three starts three generators that hear each other, hear of no change from the records, and have IDs of
 // order and invoice.
 func three(t *testing.T) (*nats.Conn, []*running) {
 	t.Helper()
 	s := natskit.Start(t)
 	store := memory(t)
 	withInvoice(t, store)
-	if _, err := store.Create(t.Context(), allocator.Tag{Name: "order", MaxID: 1, Step: 1000}); err != nil {
-		t.Fatal(err)
-	}
+	add(t, store, allocator.Tag{Name: "order", Step: 1000})
 	nodes := []string{"one", "two", "three"}
 	var all []*running
 	for _, node := range nodes {
-		r := start(t, s, node, &blind{Store: store}, nil)
+		r := start(t, s, node, &blind{Records: open(store)}, nil)
 		r.takeAll(t, "order", 1)
 		r.takeAll(t, "invoice", 1)
 		all = append(all, r)

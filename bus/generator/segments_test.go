@@ -10,7 +10,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
@@ -24,7 +23,7 @@ func TestStepsAsideAndComesBack(t *testing.T) {
 	s := natskit.Start(t)
 	nc := natskit.Connect(t, s)
 	shared := memory(t, "order")
-	sickStore := &switched{Store: shared}
+	sickStore := &switched{Records: shared}
 	start(t, s, "sick", sickStore, func(c *generator.Config) { c.MaxWait = time.Second })
 	stream := eventsOn(t, nc)
 	// Alone, it stays and says why.
@@ -99,7 +98,7 @@ func TestAllSickStay(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
 	nc := natskit.Connect(t, s)
-	store := &switched{Store: memory(t, "order")}
+	store := &switched{Records: memory(t, "order")}
 	store.away.Store(true)
 	var both []*running
 	for _, node := range []string{"a", "b"} {
@@ -117,30 +116,15 @@ func TestAllSickStay(t *testing.T) {
 	}
 }
 
-// slow is a store whose Reserve waits for a token.
-type slow struct {
-	allocator.Store
-	tokens chan struct{}
-}
-
-func (s *slow) Reserve(ctx context.Context, tag string, n, from int64) (allocator.Grant, error) {
-	select {
-	case <-s.tokens:
-		return s.Store.Reserve(ctx, tag, n, from)
-	case <-ctx.Done():
-		return allocator.Grant{}, ctx.Err()
-	}
-}
-
 // A tag that waits must hold up no other, and the drain must answer all.
 func TestWaitingLeavesTheCallback(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
 	nc := natskit.Connect(t, s)
-	store := &slow{Store: memory(t, "slow", "quick"), tokens: make(chan struct{}, 10)}
-	g := start(t, s, "n", store, func(c *generator.Config) { c.MaxWait = testkit.Patience })
+	tokens := make(chan struct{}, 10)
+	g := start(t, s, "n", taking(memory(t, "slow", "quick"), tokens), func(c *generator.Config) { c.MaxWait = testkit.Patience })
 
-	store.tokens <- struct{}{} // for quick
+	tokens <- struct{}{} // for quick
 	if _, code := ask(t, nc, "leaf.segment.quick", "2"); code != "" {
 		t.Fatalf("code %s", code)
 	}
@@ -165,7 +149,7 @@ func TestWaitingLeavesTheCallback(t *testing.T) {
 		_, code := ask(t, nc, "leaf.segment.quick", "0") // which takes none: there are few
 		return code == "503"
 	})
-	close(store.tokens) // the store is quick again
+	close(tokens) // the store is quick again
 	var c allocatortest.Checker
 	for i := range waiting {
 		msg, err := replies.NextMsg(testkit.Patience)
@@ -237,7 +221,7 @@ func TestOverloaded(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
 	nc := natskit.Connect(t, s)
-	start(t, s, "n", &slow{Store: memory(t, "order"), tokens: make(chan struct{})}, func(c *generator.Config) {
+	start(t, s, "n", taking(memory(t, "order"), nil), func(c *generator.Config) {
 		c.MaxWaiting, c.MaxWait = 2, testkit.Patience
 		c.DrainTimeout = time.Millisecond
 	})

@@ -18,12 +18,10 @@ import (
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
-// withInvoice adds the strict tag invoice to a store.
-func withInvoice(t *testing.T, store allocator.Store) {
+// withInvoice adds the strict tag invoice.
+func withInvoice(t *testing.T, records allocator.Records) {
 	t.Helper()
-	if _, err := store.Create(t.Context(), allocator.Tag{Name: "invoice", MaxID: 1, Order: allocator.Strict}); err != nil {
-		t.Fatal(err)
-	}
+	add(t, records, allocator.Tag{Name: "invoice", Order: allocator.Strict})
 }
 
 // report publishes a heartbeat of a generator that is not there, and waits until g has heard it. Flags are more fields of the JSON.
@@ -88,18 +86,22 @@ func TestStrictAnswers(t *testing.T) {
 	}
 }
 
-// contested is a store in which another generator is faster for a while.
-type contested struct {
-	allocator.Store
-	node      string // the other one
-	conflicts atomic.Int64
-}
-
-func (c *contested) Reserve(ctx context.Context, tag string, n, from int64) (allocator.Grant, error) {
-	if c.conflicts.Add(-1) >= 0 {
-		return allocator.Grant{}, &allocator.OvertakenError{Tag: tag, Node: c.node}
-	}
-	return c.Store.Reserve(ctx, tag, n, from)
+// contested are records in which another run is faster, so many times.
+func contested(r allocator.Records, run string, conflicts int) writing {
+	own, left := open(r), atomic.Int64{}
+	left.Store(int64(conflicts))
+	return writing{own, func(ctx context.Context, t allocator.Tag, revision uint64) (uint64, error) {
+		if left.Add(-1) >= 0 {
+			s, err := own.Load(ctx, t.Name)
+			if s.Last.Run = run; err == nil {
+				_, err = own.Swap(ctx, s.Tag, s.Revision)
+			}
+			if err != nil {
+				return 0, err
+			}
+		}
+		return own.Swap(ctx, t, revision)
+	}}
 }
 
 // A request to claim IDs for another generator is answered with one run, or refused. One that cannot be read has no answer.

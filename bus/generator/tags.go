@@ -258,12 +258,14 @@ func (g *Generator) create(ctx context.Context, t allocator.Tag) (admin.TagChang
 	if err != nil {
 		return admin.TagChange{}, err
 	}
-	if seen > 1 && t.Order == allocator.Strict && t.MaxID <= 1 { // no event and no file says how far it was
-		return admin.TagChange{}, conflict("%s was in use before, and its record is lost: "+
-			"add it with --max-id above all IDs that your services got, and at least %d", t.Name, seen)
-	}
 	storing, cancel := g.storeTime(ctx)
 	defer cancel()
+	if seen > 0 && t.Order == allocator.Strict && t.MaxID <= 1 { // no event and no file says how far it was
+		if lost, err := g.unrecorded(storing, t.Name); err != nil || lost {
+			return admin.TagChange{}, cmp.Or(err, error(conflict("%s was in use before, and its record is lost: "+
+				"add it with --max-id above all IDs that your services got, and at least %d", t.Name, seen)))
+		}
+	}
 	s, err := g.alloc.Create(storing, t, seen)
 	if err != nil {
 		return admin.TagChange{}, err
@@ -279,6 +281,13 @@ func (g *Generator) create(ctx context.Context, t allocator.Tag) (admin.TagChang
 		return admin.TagChange{}, unconfirmed(err, "the tag is created, and they will learn that from its record")
 	}
 	return made, nil
+}
+
+// unrecorded reports whether a name that was in use before has still no record, not even that of a deletion. Another creation may
+// have been faster.
+func (g *Generator) unrecorded(ctx context.Context, tag string) (bool, error) {
+	s, err := g.alloc.Load(ctx, tag)
+	return err == nil && s.Revision == 0, err
 }
 
 // ensureTags creates the tags of the start.
@@ -310,10 +319,14 @@ func (g *Generator) ensure(ctx context.Context, t allocator.Tag) error {
 		return err
 	}
 	seen, err := g.seenOfLost(ctx, t.Name)
+	lost := false
+	if err == nil && seen > 0 {
+		lost, err = g.unrecorded(ctx, t.Name)
+	}
 	if err != nil {
 		return err
 	}
-	if seen > 1 {
+	if lost {
 		g.log.Error("a tag of --tag is not created, because its record is lost: restore a backup, or say where it begins",
 			"tag", t.Name, "fix", fmt.Sprintf("leaf restore FILE, or leaf tag add %s --max-id N, N at least %d", t.Name, seen))
 		return nil

@@ -1,7 +1,6 @@
 package generator_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 
@@ -10,37 +9,16 @@ import (
 	"github.com/leafbus/leafbus/internal/natskit"
 )
 
-// delayed is a store whose answers to Reserve come when the gate is open.
-type delayed struct {
-	allocator.Store
-	gate    chan struct{}
-	waiting chan struct{}
-}
-
-func (s *delayed) Reserve(ctx context.Context, tag string, n, from int64) (allocator.Grant, error) {
-	g, err := s.Store.Reserve(ctx, tag, n, from)
-	if err == nil {
-		select {
-		case s.waiting <- struct{}{}:
-		default:
-		}
-		<-s.gate
-	}
-	return g, err
-}
-
 // Records that cannot be served are listed apart, and the pages go past them.
 func TestUnservedTags(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
 	nc := natskit.Connect(t, s)
-	store := memory(t, "a", "c")
-	records := store.Snapshot()
-	for _, tag := range []allocator.Tag{{Name: "b d", MaxID: 1, Step: 10}, {Name: "b", MaxID: 1, Step: 0}, {Name: "订单", MaxID: 7, Step: 1}} {
-		records[tag.Name] = tag
+	records := memory(t, "a", "c")
+	for _, tag := range []allocator.Tag{{Name: "b d", Step: 10}, {Name: "b"}, {Name: "订单", Step: 1}} {
+		add(t, records, tag)
 	}
-	store.Restore(records)
-	start(t, s, "n", store, nil)
+	start(t, s, "n", records, nil)
 
 	var served, unserved []string
 	client := admin.NewClient(nc)

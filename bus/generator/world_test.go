@@ -40,10 +40,10 @@ type running struct {
 // ended receives what Run returned, when the generator has ended by itself.
 func (r *running) ended() <-chan error { return r.done }
 
-// start runs a generator on store until the test ends.
-func start(t *testing.T, s *embedded.Server, node string, store allocator.Store, change func(*generator.Config)) *running {
+// start runs a generator on records until the test ends.
+func start(t *testing.T, s *embedded.Server, node string, records allocator.Records, change func(*generator.Config)) *running {
 	t.Helper()
-	r, ready := begin(t, s, node, store, change)
+	r, ready := begin(t, s, node, records, change)
 	select {
 	case <-ready:
 	case err := <-r.done:
@@ -56,7 +56,7 @@ func start(t *testing.T, s *embedded.Server, node string, store allocator.Store,
 }
 
 // begin is start without waiting until it is ready.
-func begin(t *testing.T, s *embedded.Server, node string, store allocator.Store, change func(*generator.Config)) (r *running, ready <-chan struct{}) {
+func begin(t *testing.T, s *embedded.Server, node string, records allocator.Records, change func(*generator.Config)) (r *running, ready <-chan struct{}) {
 	t.Helper()
 	next := new(generator.NextServer)
 	nc := natskit.Connect(t, s, nats.ReconnectToServer(next.Pick), nats.MaxReconnects(-1))
@@ -67,7 +67,7 @@ func begin(t *testing.T, s *embedded.Server, node string, store allocator.Store,
 	started := make(chan struct{})
 	state := kvstore.Config{Conn: nc, JS: js, Log: testkit.Quiet}
 	cfg := generator.Config{
-		Conn: nc, NextServer: next, JS: js, Store: store, Node: node, Log: testkit.Quiet,
+		Conn: nc, NextServer: next, JS: js, Records: open(records), Index: allocator.NewIndex(), Node: node, Log: testkit.Quiet,
 		Join: func(context.Context, func(context.Context) error) (generator.Identity, error) {
 			return generator.Identity{}, nil
 		},
@@ -120,14 +120,30 @@ func newFile(t *testing.T, disk snowflake.Disk) *snowflake.File {
 	return f
 }
 
-func memory(t *testing.T, tags ...string) *allocatortest.Memory {
-	m := allocatortest.NewMemory()
+// memory returns records with these tags, each with the step 10.
+func memory(t *testing.T, tags ...string) *allocatortest.MemoryRecords {
+	m := allocatortest.NewMemoryRecords()
 	for _, tag := range tags {
-		if _, err := m.Create(t.Context(), allocator.Tag{Name: tag, MaxID: 1, Step: 10}); err != nil {
-			t.Fatal(err)
-		}
+		add(t, m, allocator.Tag{Name: tag, Step: 10})
 	}
 	return m
+}
+
+// add makes the record of a tag that begins at 1.
+func add(t *testing.T, records allocator.Records, tag allocator.Tag) {
+	t.Helper()
+	tag.MaxID = 1
+	if _, err := records.Swap(t.Context(), tag, 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// open returns a handle of its own on records in memory, as each generator has it.
+func open(r allocator.Records) allocator.Records {
+	if m, ok := r.(*allocatortest.MemoryRecords); ok {
+		return m.Open()
+	}
+	return r
 }
 
 // ask sends one request and returns the reply's body and its code, if any.
@@ -143,17 +159,47 @@ func ask(t *testing.T, nc *nats.Conn, subject, body string) (reply, code string)
 	return string(msg.Data), msg.Header.Get("Nats-Service-Error-Code")
 }
 
-// switched is a store that can be taken away.
+// switched are records that can be taken away from one generator.
 type switched struct {
-	allocator.Store
+	allocator.Records
 	away atomic.Bool
 }
 
-func (s *switched) Reserve(ctx context.Context, tag string, n, from int64) (allocator.Grant, error) {
+func (s *switched) Load(ctx context.Context, tag string) (allocator.Stored, error) {
 	if s.away.Load() {
-		return allocator.Grant{}, errors.New("unplugged")
+		return allocator.Stored{}, errors.New("unplugged")
 	}
-	return s.Store.Reserve(ctx, tag, n, from)
+	return s.Records.Load(ctx, tag)
+}
+
+func (s *switched) Swap(ctx context.Context, t allocator.Tag, revision uint64) (uint64, error) {
+	if s.away.Load() {
+		return 0, errors.New("unplugged")
+	}
+	return s.Records.Swap(ctx, t, revision)
+}
+
+// writing are records whose Swap is that of the test.
+type writing struct {
+	allocator.Records
+	swap func(ctx context.Context, t allocator.Tag, revision uint64) (uint64, error)
+}
+
+func (w writing) Swap(ctx context.Context, t allocator.Tag, revision uint64) (uint64, error) {
+	return w.swap(ctx, t, revision)
+}
+
+// taking are records of which each write first takes a token; closed: all may write.
+func taking(r allocator.Records, tokens <-chan struct{}) writing {
+	own := open(r)
+	return writing{own, func(ctx context.Context, t allocator.Tag, revision uint64) (uint64, error) {
+		select {
+		case <-tokens:
+			return own.Swap(ctx, t, revision)
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}}
 }
 
 // eventsOn collects what the stream keeps.

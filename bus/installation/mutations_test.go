@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"github.com/leafbus/leafbus/internal/mutate"
-	"github.com/leafbus/leafbus/allocator"
-	"errors"
 )
 
 // TestMutations demands that a test finds each of these changes, with which generators of two installations would share

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/internal/natskit"
@@ -66,33 +65,12 @@ func (p *fakePlace) set(f func()) {
 }
 
 type fakeDatabase struct {
-	allocator.Store
+	allocator.Numbers
 	*fakePlace
 	opened int
-	asks   int   // for the ends
-	away   error // when it is asked for the ends
 }
 
 func (d *fakeDatabase) Open(context.Context) error { d.opened++; return nil }
-
-func (d *fakeDatabase) Err() error { return nil }
-
-func (d *fakeDatabase) Stored(ctx context.Context, tag string, _ int64) (allocator.Tag, error) {
-	return d.Get(ctx, tag)
-}
-
-// Ends returns what the store has, which is then an [allocatortest.Memory].
-func (d *fakeDatabase) Ends(_ context.Context, f func(tag string, end, floor int64)) error {
-	away := error(nil)
-	d.set(func() { d.asks++; away = d.away })
-	if away != nil {
-		return away
-	}
-	for _, t := range d.Store.(*allocatortest.Memory).Snapshot() {
-		f(t.Name, t.MaxID, t.Below())
-	}
-	return nil
-}
 
 type fakeZooKeeper struct {
 	snowflake.Registry
@@ -179,6 +157,20 @@ func (s *site) joins(f *Folder) (id string) {
 		s.t.Fatalf("join: %+v, %v", identity, err)
 	}
 	return identity.Installation
+}
+
+// opens lets a generator join and open what keeps the tags.
+func (s *site) opens(f *Folder) *member {
+	s.t.Helper()
+	m := s.member(f)
+	_, err := m.join(s.t.Context(), mayBegin)
+	if err == nil {
+		err = m.open(s.t.Context())
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return m
 }
 
 // fails lets a generator try to join. It must be refused, or wait.
