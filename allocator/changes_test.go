@@ -140,6 +140,11 @@ func TestCreateOpaque(t *testing.T) {
 			secret: true},
 		"it knows another domain": {before: func(_ *world, g *gen) { g.known = allocator.Known{End: 50, Order: "opaque-53"} },
 			secret: true, maxID: 60, err: "an opaque tag with the domain 53"},
+		"this one has seen another domain": {before: func(w *world, _ *gen) {
+			w.make(allocator.Tag{Name: "new", Order: "opaque-53", Step: 10})
+			synctest.Wait()
+			w.records.Lose()
+		}, secret: true, maxID: 60, err: "an opaque tag with the domain 53"},
 		"it knows another kind": {before: func(_ *world, g *gen) { g.known = allocator.Known{End: 50, Order: strict} },
 			secret: true, maxID: 60, err: "a tag of strict order"},
 	} {

@@ -1,7 +1,6 @@
 package allocator
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -159,7 +158,10 @@ func (a *Allocator) keyFor(ctx context.Context, t Tag, s Stored, known Known, ex
 
 // opaqueBefore says what shows that there are, or were, opaque tags; empty: nothing.
 func (a *Allocator) opaqueBefore(ctx context.Context) (sign string, err error) {
-	if err = cmp.Or(a.cfg.Records.Err(), a.cfg.Records.Sync(ctx)); err != nil {
+	if err = a.cfg.Records.Err(); err == nil {
+		err = a.cfg.Records.Sync(ctx)
+	}
+	if err != nil {
 		return "", err
 	}
 	if sign = a.cfg.Index.opaqueBefore(); sign == "" && a.cfg.Numbers != nil {

@@ -75,10 +75,6 @@ func TestMutations(t *testing.T) {
 			"	if errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrKeyNotFound) {\n		return nil\n"}}},
 		{"a bucket with an age limit is used", "TestBucketRefused", []edit{{"bucket.go",
 			"case c.MaxAge > 0:", "case false:"}}},
-		{"a bucket of keys lets them be overwritten", "TestRemovalsAreDenied", []edit{{"keys.go",
-			"			DiscardNewPerSubject: true,\n", ""}}},
-		{"a lost key is replaced by a new one", "TestLostKeys", []edit{{"keys.go",
-			"case opaque.KeyID(r.Key) != t.KeyID || r.Domain != t.Order.Domain():", "case false:"}}},
 
 		// Strict decoding.
 		{"unknown fields of a record are dropped", "TestDamaged",
@@ -114,9 +110,6 @@ func TestMutations(t *testing.T) {
 			"_, err = kv.Put(ctx, InstallationKey, record)"}}},
 
 		// A backup, and what a restore makes of it.
-		{"a backup lacks keys of tags that it has", "TestBackupIsComplete", []edit{{"backup.go",
-			"bus.BucketInstallation, bus.BucketTags, bus.BucketLedger, bus.BucketWorkers, bus.BucketKeys}",
-			"bus.BucketInstallation, bus.BucketKeys, bus.BucketTags, bus.BucketLedger, bus.BucketWorkers}"}}},
 		{"a file that was changed is restored", "TestCutBackup", []edit{{"backup.go",
 			"end.SHA256 != hex.EncodeToString(sum[:]) ||", "len(sum) == 0 ||"}}},
 		{"a restore lowers a tag", "TestRestoreLowersNothing", []edit{{"restore.go",
