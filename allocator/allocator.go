@@ -26,6 +26,7 @@ type Allocator struct {
 	heals         heals
 	listed        atomic.Bool   // the watch has brought all records once
 	polled        atomic.Bool   // the last comparison with the database was a success
+	rewatched     atomic.Bool   // the watch may have begun again since the index was compared with all records
 	sharers       atomic.Int64  // generators that share quotas, this one included
 	waiting       atomic.Int64  // requests in the queues of all tags
 	failures      atomic.Int64  // attempts at a refill that failed

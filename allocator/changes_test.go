@@ -133,7 +133,7 @@ func TestCreateOpaque(t *testing.T) {
 			err: "lost: records of tags that cannot be read: 1"},
 		"the records are lost": {before: func(w *world, _ *gen) { w.records.SetErr(allocator.ErrTagsLost) }, maxID: 9, err: "all tags are lost"},
 
-		"another generator knows the name":           {before: func(_ *world, g *gen) { g.known.End = 50 }, secret: true, err: "in which domain"},
+		"another generator knows the name":           {before: func(_ *world, g *gen) { g.known.End = 50 }, secret: true, err: "its record is lost"},
 		"it knows the name, and so does an operator": {before: func(_ *world, g *gen) { g.known.End = 50 }, secret: true, maxID: 60},
 		"and there is no secret":                     {before: func(_ *world, g *gen) { g.known.End = 50 }, maxID: 60, err: "lost: IDs of new were"},
 		"it knows the domain": {before: func(_ *world, g *gen) { g.known = allocator.Known{End: 50, Order: opaque9} },

@@ -168,7 +168,7 @@ func (c *claims) propose(ctx context.Context, s *Stored, a ask, from int64) (Ran
 	case s.Order == Strict:
 		n = a.need
 	case c.numbers != nil && s.Order == Trend:
-		r, step, err := c.numbers.Advance(ctx, s.Name, n, max(s.MaxID, from))
+		r, step, err := c.numbers.Advance(ctx, s.Name, n, s.Step, max(s.MaxID, from))
 		if err == nil {
 			err = (Grant{Range: r, Step: step}).check(max(s.MaxID, from))
 		}

@@ -59,8 +59,8 @@ func (a *Allocator) evict(b *buffer) {
 // few at a time and in their order. It tries once and reports no failures, because no
 // request waits: one that comes starts a refill.
 //
-// A tag that is not used then keeps its old time. So each start within the day
-// costs it a segment, and later ones cost none.
+// That is a claim, too. So each start within a day of the last one costs a tag that is not used a segment, and later ones
+// cost none.
 func (a *Allocator) loadAhead(tags []string) {
 	slots := make(chan struct{}, aheadAtOnce)
 	var failures atomic.Int64 // in a row
@@ -104,5 +104,5 @@ func (a *Allocator) claimAhead(tag string) (*buffer, plan) {
 		return nil, plan{}
 	}
 	b.beginRefillLocked()
-	return b, plan{n: 1, need: 1} // the store reserves the tag's step
+	return b, plan{n: 1, need: 1, most: a.cfg.MaxStep} // the store reserves the tag's step, or one that was learnt
 }

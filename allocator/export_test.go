@@ -59,3 +59,10 @@ func (a *Allocator) Around(f func(ctx context.Context, tag string, n int64, rese
 func (a *Allocator) Reserve(ctx context.Context, tag string, n int64) (Grant, error) {
 	return a.ask(ctx, tag, ask{need: n, n: n, most: a.cfg.MaxStep, step: 7})
 }
+
+// Heals is how many records wait to be raised.
+func (a *Allocator) Heals() int {
+	a.heals.mu.Lock()
+	defer a.heals.mu.Unlock()
+	return len(a.heals.names)
+}

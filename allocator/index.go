@@ -25,6 +25,7 @@ type Index struct {
 	dirty  map[string]int64 // marks that the file lacks; nil: there is no file
 	opaque string           // the name of an opaque tag; empty: no record was of one
 	bad    int              // records that cannot be used
+	pass   uint8            // how many readings of all records began, modulo 256
 
 	listing sync.Mutex // taken before mu
 	sorted  []string
@@ -42,6 +43,7 @@ type indexed struct {
 	deleted  bool
 	damaged  bool
 	poll     uint8 // the last reading of the database that had the row
+	pass     uint8 // the last reading of all records that had this one
 }
 
 // indexedOrder is the place of an order in orders: a byte, where an [Order] needs sixteen.
@@ -165,8 +167,11 @@ func (x *Index) note(s Stored, first bool) (was indexed) {
 		x.dirtyLocked(s.Name, e.end)
 	}
 	if first || s.Revision >= e.revision {
-		e.revision, e.step, e.order, e.deleted = s.Revision, s.Step, indexedOrder(max(slices.Index(orders, s.Order), 0)), s.Deleted
-		if x.opaque == "" && s.Order.Domain() != "" {
+		e.revision, e.step, e.deleted, e.pass = s.Revision, s.Step, s.Deleted, x.pass
+		if s.Revision != 0 { // else there is only a claim
+			e.order = indexedOrder(max(slices.Index(orders, s.Order), 0))
+		}
+		if x.opaque == "" && e.order > indexedStrict {
 			x.opaque = strings.Clone(s.Name)
 		}
 		if s.Last.First != 0 {
@@ -180,6 +185,25 @@ func (x *Index) note(s Stored, first bool) (was indexed) {
 		x.added = append(x.added, strings.Clone(s.Name))
 	}
 	return was
+}
+
+// refresh lets sync read all records, which notes each, and then forgets the records that are not there any more. The marks stay.
+func (x *Index) refresh(sync func() error) error {
+	x.mu.Lock()
+	x.pass++
+	x.mu.Unlock()
+	if err := sync(); err != nil {
+		return err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for tag, e := range x.of {
+		if e.revision != 0 && e.pass != x.pass && !e.damaged {
+			e.revision, e.deleted = 0, false
+			x.of[tag] = e
+		}
+	}
+	return nil
 }
 
 // damage notes whether the record of a tag cannot be used, and reports whether that has changed.

@@ -124,10 +124,11 @@ func (x *Index) append(marks map[string]int64, tags int) error {
 			continue
 		}
 		_, err := m.file.Write(lines)
-		m.lines += bytes.Count(lines, []byte{'\n'})
 		if m.torn = err != nil; m.torn {
+			m.lines++ // the torn one
 			return errors.Join(failed, err)
 		}
+		m.lines += bytes.Count(lines, []byte{'\n'})
 		lines = lines[:0]
 	}
 	return failed

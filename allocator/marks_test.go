@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/disk"
@@ -202,4 +204,23 @@ func TestMarksUnwritable(t *testing.T) {
 			t.Errorf("%s: opened", name)
 		}
 	}
+}
+
+// TestMarksHeard: what was heard of others' claims is in the file within seconds, and at a stop.
+func TestMarksHeard(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "marks")
+	bubble(t, func(t *testing.T) {
+		index := openMarks(t, path)
+		a, stop := startStop(t, allocator.Config{Records: newStore(t, 10, "other"), Index: index})
+		hear(a, "order", 500)
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		wantMarks(t, openCopy(t, path), map[string]int64{"order": 500})
+		hear(a, "other", 700)
+		stop()
+		if err := index.Close(); err != nil {
+			t.Error(err)
+		}
+		wantMarks(t, openMarks(t, path), map[string]int64{"order": 500, "other": 700})
+	})
 }

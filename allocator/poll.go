@@ -42,19 +42,29 @@ type poll struct {
 // keepRows polls until the allocator is closed.
 func (a *Allocator) keepRows() {
 	p := &poll{a: a, ahead: make(map[string]int64), missing: make(map[string]bool), shadows: make(map[string]bool)}
-	for synced := false; ; {
+	for synced, lost := false, false; ; {
 		wait := a.cfg.Refresh
 		ctx, cancel := context.WithTimeout(a.ctx, max(a.cfg.Refresh, attemptTimeout))
 		err := a.cfg.Numbers.Check(ctx)
-		if err == nil && !synced { // before, the index does not have the records
-			err = a.cfg.Records.Sync(ctx)
-			synced = err == nil
+		// At the start the index does not have the records. Later it may have some that are lost by now.
+		if gone := errors.Is(a.cfg.Records.Err(), ErrTagsLost); err == nil && (!synced || gone && !lost || a.rewatched.Load()) {
+			err = a.cfg.Index.refresh(func() error { return a.cfg.Records.Sync(ctx) })
+			if synced = err == nil; synced {
+				lost = gone
+				a.rewatched.Store(false)
+			}
 		}
-		if err == nil && a.cfg.Leads() {
+		switch leads := a.cfg.Leads(); {
+		case !leads: // two polls in a row count
+			clear(p.ahead)
+			clear(p.missing)
+			p.shadow(nil)
+			p.doubted = false
+		case err == nil:
 			err = p.once(a.ctx)
 		}
 		cancel()
-		a.polled.Store(err == nil)
+		a.polled.Store(err == nil && !p.doubted)
 		if err != nil && a.ctx.Err() == nil {
 			a.cfg.Log.Warn("the rows of the database cannot be compared with the records; trying again", "error", err)
 			wait = min(wait, lastPause)
@@ -65,7 +75,7 @@ func (a *Allocator) keepRows() {
 	}
 }
 
-// Polled reports whether the last comparison with the database was a success.
+// Polled reports whether the last comparison with the database was a success, and found no reason to doubt the table.
 func (a *Allocator) Polled() bool { return a.polled.Load() }
 
 // once compares all rows with the index, and then looks at the tags in question.
@@ -89,6 +99,9 @@ func (p *poll) once(ctx context.Context) error {
 		case r.MaxID == 0:
 		case known && e.order != indexedTrend:
 			shadows[r.Name] = true
+			if r.Mark < e.end || r.Kind != e.order.kind() { // P6
+				question = append(question, r.Name)
+			}
 			rows++
 		case !known && (r.Problem != nil || r.Kind == KindStrict || r.Kind == KindOpaque):
 			if r.Problem != nil {
@@ -114,11 +127,11 @@ func (p *poll) once(ctx context.Context) error {
 	question = append(question, unmarked...)
 	missing := make(map[string]bool)
 	doubted := len(gone)+rows >= fewRows && len(gone) > rows
-	if doubted != p.doubted {
-		p.doubted = doubted
+	if doubted && !p.doubted {
 		p.a.cfg.Log.Error("more than half of the rows are gone from the database: was the table emptied or replaced? "+
 			"No tag is removed while that lasts", "gone", len(gone), "left", rows)
 	}
+	p.doubted = doubted
 	for _, name := range gone {
 		missing[name] = true
 		if p.missing[name] && !doubted {
@@ -202,7 +215,7 @@ func (a *Allocator) settle(ctx context.Context, name string, ahead int64) error 
 	case s.Deleted && row.MaxID == 0: // P6
 		return a.cfg.Numbers.Mark(ctx, name, end, KindTrend)
 	case row.MaxID == 0: // P2
-		if time.Since(s.Updated) < a.cfg.Refresh {
+		if time.Since(s.Updated) < 2*a.cfg.Refresh {
 			return nil // its creation may be under way
 		}
 		if err := a.cfg.Numbers.Remove(ctx, name, end, KindTrend); err != nil {

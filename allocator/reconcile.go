@@ -50,6 +50,9 @@ func (a *Allocator) inForce(tag string) (floor int64, rules Rules) {
 //     may be late.
 func (a *Allocator) reconcile(u Update, pushed bool) {
 	s := u.Stored
+	if u.First && !a.rewatched.Load() {
+		a.rewatched.Store(true)
+	}
 	if changed := a.cfg.Index.damage(s.Name, u.Problem != nil); u.Problem != nil {
 		a.claims.latest.Forget(s.Name)
 		a.unusable(s, u.Problem, changed)

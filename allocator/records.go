@@ -58,13 +58,14 @@ type Update struct {
 type Numbers interface {
 	// Advance moves max_id over the next n IDs, or over as many as the row's step if that is more, and returns them and the
 	// step. It takes fewer, down to n, near the largest int64. The range is what this very statement moved max_id over.
+	// step is the row's step as the caller knows it. If it is another one, Advance takes longer.
 	//
 	// It begins at or above from. A max_id below shows that the database went backwards. Then Advance moves it up to from or a
 	// little above, by a statement that can only move it upwards, and returns an AdvancedError.
 	//
 	// Errors that took nothing: ErrUnknownTag (there is no row), ErrExhausted, ErrConflict (ask again), ErrLocked, ErrDamaged
 	// (the row's step cannot be used).
-	Advance(ctx context.Context, tag string, n, from int64) (r Range, step int64, err error)
+	Advance(ctx context.Context, tag string, n, step, from int64) (r Range, now int64, err error)
 
 	// Peek returns the row and the mark of a tag. It locks them for a moment, so that no replica that is behind answers.
 	Peek(ctx context.Context, tag string) (Row, error)

@@ -190,7 +190,6 @@ func (a *Allocator) install(b *buffer, p plan, grant Grant, elapsed time.Duratio
 	}
 
 	now := time.Now()
-	cause := p.cause(grant.Step)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.pending != grant.Range || b.strict != nil {
@@ -201,7 +200,9 @@ func (a *Allocator) install(b *buffer, p plan, grant Grant, elapsed time.Duratio
 	b.stepper.rebase(grant.Step)
 	if p.base == 0 && grant.Learnt > grant.Step { // another generator has learned it, or this one before its restart
 		p.base, p.step = grant.Step, grant.Learnt
+		b.stepper.step = p.step
 	}
+	cause := p.cause(grant.Step)
 	if cause != CauseBatch { // a request larger than a step does not show how long steps last
 		if p.base != b.stepper.base {
 			p.step = b.stepper.base // adapted from a step that an operator has changed since

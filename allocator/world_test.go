@@ -18,7 +18,6 @@ type world struct {
 	t       *testing.T
 	records *allocatortest.MemoryRecords
 	numbers *allocatortest.MemoryNumbers // nil: there is none
-	gens    []*gen
 }
 
 func newWorld(t *testing.T) *world {
@@ -32,17 +31,18 @@ type gen struct {
 	w     *world
 	index *allocator.Index
 
-	mu     sync.Mutex
-	calls  []string                    // of the stores
-	before func(call string) error     // of each: "swap", "advance", …
-	after  func(call string) error     // of each that is done; an error stands for a lost answer
-	pushed []allocator.Stored          // to the others
-	known  allocator.Known             // by other generators
-	silent error                       // of asking them
-	stale  map[string]allocator.Stored // what Load returns; none: what there is
-	keys   error                       // of loading the key of an opaque tag
-	secret bool                        // there is one for the keys
-	leads  bool
+	started bool
+	mu      sync.Mutex
+	calls   []string                    // of the stores
+	before  func(call string) error     // of each: "swap", "advance", …
+	after   func(call string) error     // of each that is done; an error stands for a lost answer
+	pushed  []allocator.Stored          // to the others
+	known   allocator.Known             // by other generators
+	silent  error                       // of asking them
+	stale   map[string]allocator.Stored // what Load returns; none: what there is
+	keys    error                       // of loading the key of an opaque tag
+	secret  bool                        // there is one for the keys
+	leads   bool
 }
 
 // join returns one more generator. It follows nothing, and hears nothing, before start.
@@ -63,12 +63,19 @@ func (w *world) join(run string) *gen {
 		cfg.Numbers = &genNumbers{w.numbers, g}
 	}
 	g.Allocator = allocator.New(cfg)
-	w.gens = append(w.gens, g)
+	w.t.Cleanup(func() {
+		if !g.started { // ends its refills
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			g.Run(ctx)
+		}
+	})
 	return g
 }
 
 // start lets g follow the records until the test ends.
 func (g *gen) start() *gen {
+	g.started = true
 	g.w.t.Cleanup(run(g.Allocator))
 	synctest.Wait()
 	return g
@@ -187,8 +194,8 @@ type genNumbers struct {
 	g *gen
 }
 
-func (n *genNumbers) Advance(ctx context.Context, tag string, count, from int64) (r allocator.Range, step int64, err error) {
-	err = n.g.call("advance", func() error { r, step, err = n.MemoryNumbers.Advance(ctx, tag, count, from); return err })
+func (n *genNumbers) Advance(ctx context.Context, tag string, count, step, from int64) (r allocator.Range, now int64, err error) {
+	err = n.g.call("advance", func() error { r, now, err = n.MemoryNumbers.Advance(ctx, tag, count, step, from); return err })
 	return r, step, err
 }
 

@@ -39,7 +39,7 @@ func TestPasswordChanges(t *testing.T) {
 	edit(t, dsn, func(cfg *mysql.Config) { user = cfg.User })
 	execute(t, root, "ALTER USER "+user+"@'%' IDENTIFIED BY 'another'")
 	s.renew()
-	if _, _, err := s.Advance(within(t), "order", 1, 1); !errors.Is(err, allocator.ErrMisconfigured) {
+	if _, _, err := s.Advance(within(t), "order", 1, 10, 1); !errors.Is(err, allocator.ErrMisconfigured) {
 		t.Errorf("Advance with the old password: %v", err)
 	}
 	file = edit(t, dsn, func(cfg *mysql.Config) { cfg.Passwd = "another" })
@@ -150,7 +150,7 @@ func TestTLS(t *testing.T) {
 	replace("client.pem", "stranger.pem")
 	advance(t, s, "order", 1, 1)
 	replace("client.key", "stranger.key")
-	if r, _, err := s.Advance(within(t), "order", 1, 1); err == nil {
+	if r, _, err := s.Advance(within(t), "order", 1, 10, 1); err == nil {
 		t.Errorf("with a stranger's certificate: %v", r)
 	}
 	ca.sign(t, at("client"), "")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"sync"
 
 	"github.com/leafbus/leafbus/allocator"
 )
@@ -17,12 +16,10 @@ const (
 	// may be about to claim ranges that they took before the database went back. Without the room, max_id would soon be
 	// found below those, and moved up a second time with a second alert.
 	raiseRoom = 8
-	// mostSteps bounds the steps that are remembered.
-	mostSteps = 1 << 18
 )
 
 // Advance implements [allocator.Numbers]. It takes one statement if the row has the step that is expected.
-func (d *Database) Advance(ctx context.Context, tag string, n, from int64) (r allocator.Range, step int64, err error) {
+func (d *Database) Advance(ctx context.Context, tag string, n, step, from int64) (r allocator.Range, now int64, err error) {
 	o, err := d.useFor(tag)
 	if err != nil {
 		return r, 0, err
@@ -30,22 +27,15 @@ func (d *Database) Advance(ctx context.Context, tag string, n, from int64) (r al
 	if err := d.unfit.Load(); err != nil {
 		return r, 0, *err
 	}
-	step = d.steps.get(tag)
-	if step == 0 {
-		step = min(n, allocator.LimitStep) // most ranges are of a step
-	}
-	r, step, err = o.take(ctx, tag, n, from, step)
-	d.steps.set(tag, step)
-	if err != nil {
+	if r, now, err = o.take(ctx, tag, n, min(max(step, 1), allocator.LimitStep), from); err != nil {
 		return allocator.Range{}, 0, d.explainOf(ctx, tag, err)
 	}
 	d.found()
-	return r, step, nil
+	return r, now, nil
 }
 
-// take moves max_id over a range. It returns the range, and the step; 0: it is not known.
-func (o *opened) take(ctx context.Context, tag string, n, from, expected int64) (r allocator.Range, step int64, err error) {
-	step = expected
+// take moves max_id over a range. It returns the range and the step.
+func (o *opened) take(ctx context.Context, tag string, n, step, from int64) (r allocator.Range, now int64, err error) {
 	amount := max(n, step)
 	for range attempts {
 		first, err := o.advance(ctx, tag, amount, step, from)
@@ -62,13 +52,13 @@ func (o *opened) take(ctx context.Context, tag string, n, from, expected int64) 
 		step = row.Step
 		if row.MaxID < from {
 			if err := o.raise(ctx, tag, row.MaxID, from, max(n, step)); err != nil {
-				return r, step, err
+				return r, 0, err
 			}
 			row.MaxID = from // at least: another generator has raised it, or a replica answered
 		}
 		left := math.MaxInt64 - row.MaxID
 		if left < n {
-			return r, step, fmt.Errorf("%w: the database has %d IDs of %s left", allocator.ErrExhausted, left, tag)
+			return r, 0, fmt.Errorf("%w: the database has %d IDs of %s left", allocator.ErrExhausted, left, tag)
 		}
 		amount = min(max(n, step), left)
 	}
@@ -114,31 +104,4 @@ func (o *opened) raise(ctx context.Context, tag string, was, from, amount int64)
 		err = &allocator.AdvancedError{Tag: tag, Got: was, Seen: from}
 	}
 	return err
-}
-
-// steps are those that rows had when they were last read. One that was changed since matches no row, and is read again.
-type steps struct {
-	mu sync.Mutex
-	of map[string]int64 // by tag
-}
-
-// get returns the step of a tag; 0: it is not known.
-func (s *steps) get(tag string) int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.of[tag]
-}
-
-// set remembers the step of a tag; 0 forgets it.
-func (s *steps) set(tag string, step int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case step == 0:
-		delete(s.of, tag)
-		return
-	case s.of == nil || len(s.of) >= mostSteps:
-		s.of = make(map[string]int64)
-	}
-	s.of[tag] = step
 }

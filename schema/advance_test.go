@@ -21,30 +21,29 @@ func TestAdvanceStep(t *testing.T) {
 	statements := 0
 	p.OnRequest(func([]byte) kit.Action { statements++; return kit.Forward })
 	for _, c := range []struct {
-		sql        string
-		n          int64
-		first, end int64
-		step       int64
-		most       int // statements
+		sql         string
+		n, expected int64
+		first, end  int64
+		step        int64
+		most        int // statements
 	}{
-		{"DO 0", 10, 1, 11, 10, 1}, // the step is guessed
-		{"DO 0", 1, 11, 21, 10, 1}, // and known
-		{"DO 0", 25, 21, 46, 10, 1},
-		{"UPDATE leaf_alloc SET step = 500", 1, 46, 546, 500, 3},
-		{"DO 0", 1, 546, 1046, 500, 1},
-		{"UPDATE leaf_alloc SET step = 3, max_id = 5001", 1, 5001, 5004, 3, 3}, // as a business moves over from its old IDs
-		{"UPDATE leaf_alloc SET max_id = 101", 1, 101, 104, 3, 1},              // what is in use the records know
+		{"DO 0", 1, 10, 1, 11, 10, 1},
+		{"DO 0", 25, 10, 11, 36, 10, 1},
+		{"DO 0", 1, 7, 36, 46, 10, 3},
+		{"UPDATE leaf_alloc SET step = 500", 1, 10, 46, 546, 500, 3},
+		{"UPDATE leaf_alloc SET step = 3, max_id = 5001", 1, 500, 5001, 5004, 3, 3}, // as a business moves over from its old IDs
+		{"UPDATE leaf_alloc SET max_id = 101", 1, 3, 101, 104, 3, 1},                // what is in use the records know
 	} {
 		execute(t, dsn, c.sql)
 		statements = 0
-		r, step, err := s.Advance(within(t), "order", c.n, 1)
+		r, step, err := s.Advance(within(t), "order", c.n, c.expected, 1)
 		if err != nil || r != (allocator.Range{First: c.first, Last: c.end - 1}) || step != c.step || maxID(t, dsn, "order") != c.end || statements > c.most {
 			t.Errorf("%+v: %v, step %d, %v, after %d statements; max_id is %d", c, r, step, err, statements, maxID(t, dsn, "order"))
 		}
 	}
 	for _, sql := range []string{"DELETE FROM leaf_alloc", "CREATE TABLE new LIKE leaf_alloc; RENAME TABLE leaf_alloc TO old, new TO leaf_alloc"} {
 		execute(t, dsn, strings.Split(sql, "; ")...)
-		_, _, err := s.Advance(within(t), "order", 1, 1)
+		_, _, err := s.Advance(within(t), "order", 1, 10, 1)
 		wantError(t, sql, err, allocator.ErrUnknownTag)
 		insert(t, s, "order", 1, 10)
 		advance(t, s, "order", 1, 1)
@@ -80,9 +79,9 @@ func TestAdvanceEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantRow(t, s, allocator.Row{Name: "order", MaxID: max(c.max, 1), Step: 10})
-		r, _, err := s.Advance(within(t), "order", c.n, c.from)
+		r, _, err := s.Advance(within(t), "order", c.n, 10, c.from)
 		if _, moved := errors.AsType[*allocator.AdvancedError](err); moved == (c.from > 1) && moved {
-			r, _, err = s.Advance(within(t), "order", c.n, c.from)
+			r, _, err = s.Advance(within(t), "order", c.n, 10, c.from)
 		}
 		after := maxID(t, dsn, "order")
 		switch {
@@ -105,17 +104,17 @@ func TestAdvanceDamaged(t *testing.T) {
 	s := newDatabase(t, dsn)
 	insert(t, s, "order", 101, 10)
 	insert(t, s, "mail", 1, 10)
-	cases := []struct{ maxID, step int64 }{{0, 0}, {0, -1}, {0, 1 << 60}, {-5, 5}, {math.MinInt64, 5}} // the last with the step that is known
+	cases := []struct{ maxID, step int64 }{{0, 0}, {0, -1}, {0, 1 << 60}, {-5, 5}, {math.MinInt64, 5}}
 	for _, c := range cases {
-		end := advance(t, s, "order", 1, 1).Last + 1 // with a step that is known, until it is read again
+		end := advance(t, s, "order", 1, 1).Last + 1
 		if c.maxID == 0 {
 			c.maxID = end
 		}
 		if _, err := direct(t, dsn).Exec("UPDATE leaf_alloc SET step = ?, max_id = ? WHERE biz_tag = 'order'", c.step, c.maxID); err != nil {
 			t.Fatal(err)
 		}
-		for _, n := range []int64{1, 1, 1 << 60} { // what the first has seen must not make the second believe it
-			_, _, err := s.Advance(within(t), "order", n, 1)
+		for _, step := range []int64{10, c.step} { // also where the record has the same
+			_, _, err := s.Advance(within(t), "order", 1, step, 1)
 			wantError(t, "Advance", err, allocator.ErrDamaged)
 			if err == nil || !strings.Contains(err.Error(), "where biz_tag is 'order'") || maxID(t, dsn, "order") != c.maxID {
 				t.Errorf("%+v, max_id is %d: %v", c, maxID(t, dsn, "order"), err)
@@ -163,7 +162,7 @@ func TestNamesThatAreNoTags(t *testing.T) {
 	t.Parallel()
 	s := prepare(t, "root@tcp(127.0.0.1:1)/leaf", &notes{})
 	for _, name := range []string{"orders\x00", "\x00orders", "two words", "", "größe", "orders ", "orders'", `orders\`, "*", strings.Repeat("x", 129)} {
-		_, _, advance := s.Advance(within(t), name, 1, 1)
+		_, _, advance := s.Advance(within(t), name, 1, 10, 1)
 		_, peek := s.Peek(within(t), name)
 		for _, err := range []error{advance, peek, s.Add(within(t), allocator.Row{Name: name, MaxID: 1, Step: 1}),
 			s.Raise(within(t), name, 1000, nil, nil), s.Mark(within(t), name, 1, ""), s.Remove(within(t), name, 1, "")} {
@@ -192,7 +191,7 @@ func TestAdvanceUnfit(t *testing.T) {
 				execute(t, dsn, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('order', 5000, 10)")
 			}
 			for range 2 {
-				if r, _, err := s.Advance(within(t), "order", 1, 1); err == nil {
+				if r, _, err := s.Advance(within(t), "order", 1, 10, 1); err == nil {
 					t.Errorf("Advance returned %v, and max_id is %d", r, maxID(t, dsn, "order"))
 				}
 			}

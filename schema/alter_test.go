@@ -25,7 +25,7 @@ func TestAltered(t *testing.T) {
 			t.Errorf("%s: Check says %v", c.alter, err)
 		}
 		was := maxID(t, dsn, "order")
-		_, _, err = s.Advance(within(t), "order", 1, 1)
+		_, _, err = s.Advance(within(t), "order", 1, 10, 1)
 		wantError(t, c.alter, err, allocator.ErrUnavailable)
 		if err == nil || !strings.Contains(err.Error(), c.word) || maxID(t, dsn, "order") != was {
 			t.Errorf("%s: Advance says %v, max_id is %d, was %d", c.alter, err, maxID(t, dsn, "order"), was)

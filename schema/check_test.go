@@ -71,7 +71,7 @@ func TestRefused(t *testing.T) {
 					t.Errorf("Open does not say %q: %v", word, err)
 				}
 			}
-			_, _, err = s.Advance(within(t), "order", 1, 1)
+			_, _, err = s.Advance(within(t), "order", 1, 10, 1)
 			wantError(t, "Advance", err, allocator.ErrUnavailable)
 			if others := ask[int](t, dsn, "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name IN ('leaf_mark', 'leaf_installation')"); others != 0 {
 				t.Errorf("%d tables were put beside it", others)

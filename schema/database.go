@@ -46,7 +46,6 @@ type Database struct {
 	pool   *sql.DB
 	fit    atomic.Pointer[opened] // once it was examined
 	open   atomic.Bool            // Open has succeeded
-	steps  steps
 
 	caseless atomic.Bool           // the names of tables ignore letters' case
 	similar  sync.Once             // the log has tables that may be meant

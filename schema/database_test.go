@@ -183,7 +183,7 @@ func insert(tb testing.TB, s *Database, tag string, maxID, step int64) {
 // advance takes a range.
 func advance(tb testing.TB, s *Database, tag string, n, from int64) allocator.Range {
 	tb.Helper()
-	r, _, err := s.Advance(within(tb), tag, n, from)
+	r, _, err := s.Advance(within(tb), tag, n, 10, from)
 	if err != nil {
 		tb.Fatalf("Advance(%s, %d, %d): %v", tag, n, from, err)
 	}

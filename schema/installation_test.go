@@ -85,7 +85,7 @@ func TestClaimOfOthers(t *testing.T) {
 	}
 	// Until it is open, nothing is served from it.
 	wantError(t, "Add", s.Add(within(t), allocator.Row{Name: "order", MaxID: 1, Step: 1}), allocator.ErrUnavailable)
-	_, _, err = s.Advance(within(t), "order", 1, 1)
+	_, _, err = s.Advance(within(t), "order", 1, 10, 1)
 	wantError(t, "Advance", err, allocator.ErrUnavailable)
 	execute(t, dsn, "DELETE FROM leaf_installation")
 	if err := errors.Join(s.Open(within(t)), s.Check(within(t))); err != nil {
@@ -123,7 +123,7 @@ func TestAddressLeadsElsewhere(t *testing.T) {
 		}
 		front.Lead(there.Addr())
 		for range 3 {
-			_, _, err := s.Advance(within(t), "order", 1, 1)
+			_, _, err := s.Advance(within(t), "order", 1, 10, 1)
 			wantError(t, "Advance elsewhere", err, allocator.ErrUnavailable)
 		}
 		wantError(t, "Check elsewhere", s.Check(within(t)), allocator.ErrUnavailable)
@@ -170,7 +170,7 @@ func TestOwnerChanges(t *testing.T) {
 		execute(t, dsn, "UPDATE leaf_installation SET "+change)
 		wantError(t, "Check of a database of others", s.Check(within(t)), allocator.ErrRefused)
 		// That stays, whatever works.
-		_, _, err := s.Advance(within(t), "order", 1, 1)
+		_, _, err := s.Advance(within(t), "order", 1, 10, 1)
 		wantError(t, "Advance", err, allocator.ErrRefused)
 		wantError(t, "Err", s.Err(), allocator.ErrRefused)
 		execute(t, dsn, "UPDATE leaf_installation SET id = 'mine', store = '"+id+"'")

@@ -99,7 +99,7 @@ func TestRightsOfMigrate(t *testing.T) {
 func TestNotOpen(t *testing.T) {
 	s := prepare(t, "root@tcp(127.0.0.1:1)/leaf", io.Discard)
 	ctx := within(t)
-	_, _, advance := s.Advance(ctx, "order", 1, 1)
+	_, _, advance := s.Advance(ctx, "order", 1, 10, 1)
 	_, peek := s.Peek(ctx, "order")
 	add := s.Add(ctx, allocator.Row{Name: "order", MaxID: 1, Step: 1})
 	_, _, claim := s.Claim(ctx, "mine", true)

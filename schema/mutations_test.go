@@ -32,8 +32,6 @@ var mutations = []mutation{
 		"\" AND step = ? AND max_id", "\" AND ? > 0 AND max_id"}}},
 	{name: "the step that was expected is returned for another one", by: "TestAdvanceStep", edits: []mutate.Edit{{"advance.go",
 		"		step = row.Step\n", ""}}},
-	{name: "a step is asked for at each Advance", by: "TestAdvanceStep", edits: []mutate.Edit{{"advance.go",
-		"	d.steps.set(tag, step)\n", ""}}},
 	{name: "a range may pass the largest number", by: "TestAdvanceEnds", edits: []mutate.Edit{{"advance.go",
 		"step, from, math.MaxInt64-amount)", "step, from, int64(math.MaxInt64))"}}},
 	{name: "a range has fewer than was asked for", by: "TestAdvanceEnds", edits: []mutate.Edit{{"advance.go",
@@ -46,8 +44,8 @@ var mutations = []mutation{
 		"LAST_INSERT_ID(GREATEST(max_id, 1) + ?)", "LAST_INSERT_ID(max_id + ?)"}}},
 	{name: "a max_id below 0 counts", by: "TestAdvanceDamaged", edits: []mutate.Edit{{"advance.go",
 		"max_id >= 0 AND ", ""}}},
-	{name: "a guess makes a damaged row count", by: "TestAdvanceDamaged", edits: []mutate.Edit{{"advance.go",
-		"step = min(n, allocator.LimitStep)", "step = n"}}},
+	{name: "a step that no row may have is taken from a record", by: "TestAdvanceDamaged", edits: []mutate.Edit{{"advance.go",
+		"min(max(step, 1), allocator.LimitStep)", "step"}}},
 
 	// A database that went backwards.
 	{name: "moving max_id up moves it down where another generator was faster", by: "TestAdvanceAfterAnOldReading",

@@ -74,7 +74,7 @@ func readOnly(t *testing.T, root, app string) {
 	advance(t, s, "readonly", 1, 1)
 	execute(t, root, "SET GLOBAL read_only = 1")
 	for range 3 {
-		_, _, err := s.Advance(within(t), "readonly", 1, 1)
+		_, _, err := s.Advance(within(t), "readonly", 1, 10, 1)
 		says("Advance", err)
 		says("Err", s.Err())
 		says("Add", s.Add(within(t), allocator.Row{Name: "new", MaxID: 1, Step: 1}))
@@ -87,7 +87,7 @@ func readOnly(t *testing.T, root, app string) {
 	// has. The next Check ends that.
 	says("Check", rootStore.Check(within(t)))
 	says("Err", rootStore.Err())
-	_, _, err := rootStore.Advance(within(t), "readonly", 1, 1)
+	_, _, err := rootStore.Advance(within(t), "readonly", 1, 10, 1)
 	says("Advance with an account that may write nevertheless", err)
 	execute(t, root, "SET GLOBAL read_only = 0")
 	if r := advance(t, s, "readonly", 1, 1); r.First != 11 {
@@ -154,7 +154,7 @@ func TestSilentServer(t *testing.T) {
 	p.Hang(true)
 	step := int64(20)
 	for what, call := range map[string]func(context.Context) error{
-		"Advance": func(ctx context.Context) error { _, _, err := s.Advance(ctx, "order", 1, 1); return err },
+		"Advance": func(ctx context.Context) error { _, _, err := s.Advance(ctx, "order", 1, 10, 1); return err },
 		"Peek":    func(ctx context.Context) error { _, err := s.Peek(ctx, "order"); return err },
 		"Rows":    func(ctx context.Context) error { return s.Rows(ctx, func(allocator.Row) {}) },
 		"Raise":   func(ctx context.Context) error { return s.Raise(ctx, "order", 1, &step, nil) },

@@ -71,7 +71,7 @@ func TestLocked(t *testing.T) {
 	tx := lock(t, dsn, "SELECT * FROM leaf_alloc WHERE biz_tag = 'order' FOR UPDATE")
 	ctx, ended := within(t), make(chan error, 1)
 	for what, call := range map[string]func() error{
-		"Advance": func() error { _, _, err := s.Advance(ctx, "order", 10, 1); return err },
+		"Advance": func() error { _, _, err := s.Advance(ctx, "order", 10, 10, 1); return err },
 		"Peek":    func() error { _, err := s.Peek(ctx, "order"); return err }, // a replica would answer without the lock
 	} {
 		go func() { ended <- call() }()
@@ -132,14 +132,14 @@ func TestBroken(t *testing.T) {
 		done string // what the database has then
 	}{
 		{"Advance", func(tb testing.TB, s *Database) error {
-			r, _, err := s.Advance(within(tb), "order", 1, 1)
+			r, _, err := s.Advance(within(tb), "order", 1, 10, 1)
 			if err != nil && r != (allocator.Range{}) {
 				tb.Errorf("a range with an error: %v", r)
 			}
 			return err
 		}, "UPDATE", "{order true} {21 true} {10 true}"},
 		{"Advance from above", func(tb testing.TB, s *Database) error {
-			_, _, err := s.Advance(within(tb), "order", 1, 1001)
+			_, _, err := s.Advance(within(tb), "order", 1, 10, 1001)
 			if _, moved := errors.AsType[*allocator.AdvancedError](err); moved {
 				return nil
 			}

@@ -111,7 +111,6 @@ func (d *Database) put(ctx context.Context, tag string, f func(*opened) error) e
 	}
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		err := f(o)
-		d.steps.set(tag, 0) // it may have changed
 		if err == nil {
 			d.found()
 			return nil

@@ -156,7 +156,7 @@ func TestNamesOfOthers(t *testing.T) {
 			before := snapshot(t, dsn, "leaf_alloc")
 			s := newDatabase(t, dsn)
 			for _, name := range []string{"ORDER", "Order", "mail", "cafe"} {
-				_, _, err := s.Advance(within(t), name, 10, 1)
+				_, _, err := s.Advance(within(t), name, 10, 10, 1)
 				wantError(t, "Advance of "+name, err, allocator.ErrUnknownTag)
 				wantRow(t, s, allocator.Row{Name: name})
 				wantError(t, "Raise of "+name, s.Raise(within(t), name, 1_000_000, nil, new("mine")), allocator.ErrUnknownTag)
@@ -178,7 +178,7 @@ func TestNamesOfOthers(t *testing.T) {
 			}
 			// Also where the tag was seen under that name before.
 			execute(t, dsn, "UPDATE leaf_alloc SET biz_tag = 'Order' WHERE biz_tag = 'order'")
-			_, _, err := s.Advance(within(t), "order", 1, 1)
+			_, _, err := s.Advance(within(t), "order", 1, 10, 1)
 			wantError(t, "Advance of a tag whose row has another name by now", err, allocator.ErrUnknownTag)
 			if r := advance(t, s, "Order", 1, 1); r.First != 510 {
 				t.Errorf("Order continues with %v", r)

@@ -136,13 +136,13 @@ func NewLossyNumbers(n allocator.Numbers, l Loss, random *rand.Rand) *LossyNumbe
 }
 
 // Advance implements [allocator.Numbers].
-func (l *LossyNumbers) Advance(ctx context.Context, tag string, n, from int64) (allocator.Range, int64, error) {
+func (l *LossyNumbers) Advance(ctx context.Context, tag string, n, step, from int64) (allocator.Range, int64, error) {
 	type advanced struct {
 		r    allocator.Range
 		step int64
 	}
 	a, err := call(ctx, &l.faults, ErrFault, func(ctx context.Context) (advanced, error) {
-		r, step, err := l.Numbers.Advance(ctx, tag, n, from)
+		r, step, err := l.Numbers.Advance(ctx, tag, n, step, from)
 		return advanced{r, step}, err
 	})
 	return a.r, a.step, err

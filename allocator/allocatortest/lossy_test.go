@@ -42,7 +42,7 @@ func TestLossy(t *testing.T) {
 						}
 						mu.Unlock()
 					}
-					if r, _, err := n.Advance(ctx, "order", 1, 1); err == nil {
+					if r, _, err := n.Advance(ctx, "order", 1, 1, 1); err == nil {
 						numbers.Add(r)
 					}
 				}

@@ -37,7 +37,7 @@ func (m *MemoryNumbers) rowLocked(ctx context.Context, tag string) (allocator.Ro
 }
 
 // Advance implements [allocator.Numbers].
-func (m *MemoryNumbers) Advance(ctx context.Context, tag string, n, from int64) (allocator.Range, int64, error) {
+func (m *MemoryNumbers) Advance(ctx context.Context, tag string, n, _, from int64) (allocator.Range, int64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r, err := m.rowLocked(ctx, tag)

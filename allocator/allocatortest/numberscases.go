@@ -31,7 +31,7 @@ func numbersFirstRange(tb testing.TB, b NumbersBackend) {
 
 func numbersUnknownTag(tb testing.TB, b NumbersBackend) {
 	n := b.Open(tb)
-	_, _, err := n.Advance(within(tb), "nobody", 1, 1)
+	_, _, err := n.Advance(within(tb), "nobody", 1, 1, 1)
 	wantError(tb, "Advance", err, allocator.ErrUnknownTag)
 	wantError(tb, "Raise", n.Raise(within(tb), "nobody", 10, nil, nil), allocator.ErrUnknownTag)
 	wantRow(tb, n, allocator.Row{Name: "nobody"})
@@ -42,7 +42,7 @@ func numbersUnknownTag(tb testing.TB, b NumbersBackend) {
 	if err := n.Mark(within(tb), "nobody", 500, allocator.KindStrict); err != nil {
 		tb.Errorf("Mark: %v", err)
 	}
-	_, _, err = n.Advance(within(tb), "nobody", 1, 1)
+	_, _, err = n.Advance(within(tb), "nobody", 1, 1, 1)
 	wantError(tb, "Advance of a name that has a mark and no row", err, allocator.ErrUnknownTag)
 	wantError(tb, "Raise of a name that has a mark and no row", n.Raise(within(tb), "nobody", 10, nil, nil), allocator.ErrUnknownTag)
 }
@@ -66,7 +66,7 @@ func numbersNamesByCase(tb testing.TB, b NumbersBackend) {
 			wantAdvance(tb, n, name, 1, 1, allocator.Range{First: first, Last: first + 9}, 10)
 			continue
 		}
-		_, _, err := n.Advance(within(tb), name, 1, 1)
+		_, _, err := n.Advance(within(tb), name, 1, 1, 1)
 		wantError(tb, "Advance of "+name+", where another row is taken for the same", err, allocator.ErrUnknownTag)
 		wantError(tb, "Raise of "+name, n.Raise(within(tb), name, 9_000_000, nil, nil), allocator.ErrUnknownTag)
 		wantRow(tb, n, allocator.Row{Name: name})
@@ -310,7 +310,7 @@ func numbersRemove(tb testing.TB, b NumbersBackend) {
 		}
 		wantRow(tb, other, allocator.Row{Name: "order", Mark: 11, Kind: allocator.KindTrend})
 	}
-	_, _, err := other.Advance(within(tb), "order", 1, 1)
+	_, _, err := other.Advance(within(tb), "order", 1, 1, 1)
 	wantError(tb, "Advance of a removed row", err, allocator.ErrUnknownTag)
 	add(tb, other, "order", 20, 5)
 	wantRow(tb, one, allocator.Row{Name: "order", MaxID: 20, Step: 5, Description: "of order", Mark: 11, Kind: allocator.KindTrend})
@@ -346,7 +346,7 @@ func numbersRows(tb testing.TB, b NumbersBackend) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for sleep(ctx, poll) {
-			other.Advance(ctx, "busy", 1, 1)
+			other.Advance(ctx, "busy", 1, 1, 1)
 		}
 	})
 	for range 3 {
@@ -391,7 +391,7 @@ func numbersByHand(tb testing.TB, b NumbersBackend) {
 	}
 	b.DeleteRow(tb, "order")
 	wantRow(tb, n, allocator.Row{Name: "order", Mark: 6000, Kind: allocator.KindTrend})
-	_, _, err := n.Advance(within(tb), "order", 1, 1)
+	_, _, err := n.Advance(within(tb), "order", 1, 1, 1)
 	wantError(tb, "Advance after SQL deleted the row", err, allocator.ErrUnknownTag)
 }
 
@@ -436,7 +436,7 @@ func numbersContextDone(tb testing.TB, b NumbersBackend) {
 	n := b.Open(tb)
 	add(tb, n, "order", 1, 10)
 	for name, call := range map[string]func(context.Context) error{
-		"Advance": func(ctx context.Context) error { _, _, err := n.Advance(ctx, "order", 1, 1); return err },
+		"Advance": func(ctx context.Context) error { _, _, err := n.Advance(ctx, "order", 1, 1, 1); return err },
 		"Peek":    func(ctx context.Context) error { _, err := n.Peek(ctx, "order"); return err },
 		"Add":     func(ctx context.Context) error { return n.Add(ctx, allocator.Row{Name: "new", MaxID: 1, Step: 1}) },
 		"Raise":   func(ctx context.Context) error { return n.Raise(ctx, "order", 2, nil, nil) },

@@ -20,11 +20,11 @@ type wrongNumbers struct {
 	rows    func(ctx context.Context, f func(allocator.Row)) error
 }
 
-func (w wrongNumbers) Advance(ctx context.Context, tag string, n, from int64) (allocator.Range, int64, error) {
+func (w wrongNumbers) Advance(ctx context.Context, tag string, n, step, from int64) (allocator.Range, int64, error) {
 	if w.advance != nil {
 		return w.advance(ctx, tag, n, from)
 	}
-	return w.MemoryNumbers.Advance(ctx, tag, n, from)
+	return w.MemoryNumbers.Advance(ctx, tag, n, step, from)
 }
 
 func (w wrongNumbers) Add(ctx context.Context, r allocator.Row) error {
@@ -90,7 +90,7 @@ func TestFaultyNumbers(t *testing.T) {
 		}},
 		{"Advance begins below from", "From", func(m *MemoryNumbers) (w wrongNumbers) {
 			w.advance = func(ctx context.Context, tag string, n, _ int64) (allocator.Range, int64, error) {
-				return m.Advance(ctx, tag, n, 1)
+				return m.Advance(ctx, tag, n, 1, 1)
 			}
 			return w
 		}},
@@ -99,13 +99,13 @@ func TestFaultyNumbers(t *testing.T) {
 				if r, _ := m.Peek(ctx, tag); r.MaxID > 0 && r.MaxID < from {
 					return allocator.Range{}, 0, &allocator.AdvancedError{Tag: tag, Got: r.MaxID, Seen: from}
 				}
-				return m.Advance(ctx, tag, n, from)
+				return m.Advance(ctx, tag, n, 1, from)
 			}
 			return w
 		}},
 		{"Advance moves max_id to from, also down", "FromMany", func(m *MemoryNumbers) (w wrongNumbers) {
 			w.advance = func(ctx context.Context, tag string, n, from int64) (allocator.Range, int64, error) {
-				r, step, err := m.Advance(ctx, tag, n, from)
+				r, step, err := m.Advance(ctx, tag, n, 1, from)
 				if _, ok := errors.AsType[*allocator.AdvancedError](err); ok {
 					sleep(ctx, poll)
 					row, _ := m.Peek(ctx, tag)
@@ -118,9 +118,9 @@ func TestFaultyNumbers(t *testing.T) {
 		}},
 		{"Advance goes on without saying that the row was behind", "From", func(m *MemoryNumbers) (w wrongNumbers) {
 			w.advance = func(ctx context.Context, tag string, n, from int64) (allocator.Range, int64, error) {
-				r, step, err := m.Advance(ctx, tag, n, from)
+				r, step, err := m.Advance(ctx, tag, n, 1, from)
 				if _, ok := errors.AsType[*allocator.AdvancedError](err); ok {
-					return m.Advance(ctx, tag, n, from)
+					return m.Advance(ctx, tag, n, 1, from)
 				}
 				return r, step, err
 			}
@@ -137,28 +137,28 @@ func TestFaultyNumbers(t *testing.T) {
 				if tag == "Order" {
 					tag = "order"
 				}
-				return m.Advance(ctx, tag, n, from)
+				return m.Advance(ctx, tag, n, 1, from)
 			}
 			return w
 		}},
 		{"Advance takes less than n at the end", "Exhausted", func(m *MemoryNumbers) (w wrongNumbers) {
 			w.advance = func(ctx context.Context, tag string, n, from int64) (allocator.Range, int64, error) {
 				r, _ := m.Peek(ctx, tag)
-				return m.Advance(ctx, tag, min(n, max(math.MaxInt64-r.MaxID, 1)), from)
+				return m.Advance(ctx, tag, min(n, max(math.MaxInt64-r.MaxID, 1)), 1, from)
 			}
 			return w
 		}},
 		{"Advance needs a whole step", "Exhausted", func(m *MemoryNumbers) (w wrongNumbers) {
 			w.advance = func(ctx context.Context, tag string, n, from int64) (allocator.Range, int64, error) {
 				r, _ := m.Peek(ctx, tag)
-				return m.Advance(ctx, tag, max(n, r.Step), from)
+				return m.Advance(ctx, tag, max(n, r.Step), 1, from)
 			}
 			return w
 		}},
 		{"Advance makes a row", "UnknownTag", func(m *MemoryNumbers) (w wrongNumbers) {
 			w.advance = func(ctx context.Context, tag string, n, from int64) (allocator.Range, int64, error) {
 				m.Add(ctx, allocator.Row{Name: tag, MaxID: 1, Step: 1})
-				return m.Advance(ctx, tag, n, from)
+				return m.Advance(ctx, tag, n, 1, from)
 			}
 			return w
 		}},

@@ -218,6 +218,18 @@ func TestFaultyRecords(t *testing.T) {
 			}
 			return w
 		}},
+		{"a watch goes on from its last revision", "Restored", func(m *MemoryRecords, _ *atomic.Int64) (w wrong) {
+			w.watch = func(ctx context.Context, f func(allocator.Update)) error {
+				last := uint64(0)
+				return m.Watch(ctx, func(u allocator.Update) {
+					if u.Revision > last {
+						last = u.Revision
+						f(u)
+					}
+				})
+			}
+			return w
+		}},
 		{"a watch ends without an error", "Watch", func(m *MemoryRecords, _ *atomic.Int64) (w wrong) {
 			w.watch = func(ctx context.Context, f func(allocator.Update)) error { m.Watch(ctx, f); return nil }
 			return w

@@ -19,6 +19,9 @@ type RecordsBackend struct {
 	Remove  func(tb testing.TB, tag string) // as kv.Delete does: the record becomes a marker
 	Newer   func(tb testing.TB, tag string) // the record becomes one of a newer version
 	Restart func(tb testing.TB)             // ends all connections for a moment; nil: there are none
+
+	// Save returns a function that sets all records back to what they are now, as a restore of a backup does; nil: nothing can.
+	Save func(tb testing.TB) (restore func())
 }
 
 // RecordsCase is one test of the suite for records.
@@ -49,6 +52,7 @@ func RecordsCases() []RecordsCase {
 		{"Sync", recordSync},
 		{"SyncWaits", recordSyncWaits},
 		{"Restart", recordRestart},
+		{"Restored", recordRestored},
 		{"ContextDone", recordContextDone},
 	}
 }

@@ -64,8 +64,8 @@ type (
 		First  int64            `json:"first,string,omitempty"`
 		Last   int64            `json:"last,string,omitempty"`
 	}
-	// RecordsUnavailable is the body of the alert leaf.records.unavailable: no range can be claimed. IDs
-	// come from memory alone.
+	// RecordsUnavailable is the body of the alert leaf.records.unavailable: JetStream lost the installation's record or the records of
+	// all tags, or somebody changed their bucket. Error says which. Tags whose records are there are served.
 	RecordsUnavailable struct {
 		Node    string `json:"node"`
 		Error   string `json:"error"`

@@ -160,14 +160,14 @@ func (n notice) harm() string {
 			return harmRefused
 		}
 		return harmEnds
-	case events.RefillFailed, events.RecordsUnavailable:
+	case events.RefillFailed:
 		return harmEnds
 	case events.Worker:
 		if n.Type == "leaf.worker.expiring" {
 			return harmEnds
 		}
 		return harmReduced
-	case events.Lost, events.NATSDegraded, events.Stale, events.ClockSkewed:
+	case events.Lost, events.NATSDegraded, events.Stale, events.ClockSkewed, events.RecordsUnavailable:
 		return harmReduced
 	}
 	return harmNone

@@ -53,7 +53,7 @@ func TestMetrics(t *testing.T) {
 	m.Answered(generator.Answer{Kind: generator.SnowflakeKind, Transport: generator.HTTP, Reason: bus.NoWorkerID, Took: time.Microsecond})
 	m.Answered(generator.Answer{Kind: generator.AdminKind, Transport: generator.NATS, Took: time.Millisecond})
 	m.Refilled(allocator.Refilled{Cause: allocator.CausePrefetch, Range: bus.Range{First: 1, Last: 1000}, Elapsed: 40 * time.Millisecond})
-	m.Regressed(allocator.Regressed{Action: allocator.Refused})
+	m.Regressed(allocator.Regressed{Action: allocator.Dropped})
 	m.EventPublished("leaf.segment.starved")
 	lines := metrics(t, s)
 	for _, line := range []string{
@@ -69,7 +69,7 @@ func TestMetrics(t *testing.T) {
 		`leaf_refill_duration_seconds_bucket{cause="prefetch",le="0.05"} 1`,
 		`leaf_refill_duration_seconds_bucket{cause="prefetch",le="0.025"} 0`,
 		`leaf_reserved_ids_total{cause="prefetch"} 1000`,
-		`leaf_store_regressions_total{action="refused"} 1`, `leaf_store_regressions_total{action="advanced"} 0`,
+		`leaf_store_regressions_total{action="dropped"} 1`, `leaf_store_regressions_total{action="advanced"} 0`,
 		`leaf_events_total{severity="alert",type="leaf.segment.starved"} 1`,
 		`leaf_ready 0`, `leaf_missing{what="nats"} 1`, `leaf_missing{what="bus"} 0`,
 		`leaf_serving{kind="segment"} 1`, `leaf_serving{kind="snowflake"} 0`,

@@ -62,22 +62,7 @@ func TestDeleteIsNotConfirmed(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
 	nc := natskit.Connect(t, s)
-	start(t, s, "n", memory(t, "order"), nil)
-	deaf := `{"node":"deaf","id":"x","unix_ms":1}` // it never answers
-	heartbeats := time.NewTicker(time.Second)
-	defer heartbeats.Stop()
-	ended := make(chan struct{})
-	defer close(ended)
-	go func() {
-		for {
-			nc.Publish("leaf.internal.presence", []byte(deaf))
-			select {
-			case <-heartbeats.C:
-			case <-ended:
-				return
-			}
-		}
-	}()
+	start(t, s, "n", memory(t, "order"), nil).stays(t, nc, "deaf") // it never answers
 	testkit.Eventually(t, "it is heard", func() bool {
 		_, err := admin.NewClient(nc).UpdateTag(t.Context(), admin.TagUpdate{Tag: "order", MaxID: new(bus.ID(500))})
 		return errors.Is(err, bus.TimedOut) && strings.Contains(err.Error(), "[deaf] did not confirm") && strings.Contains(err.Error(), "it may have happened: send it again")

@@ -59,7 +59,7 @@ func TestOpaqueNamesWithoutRecords(t *testing.T) {
 	wantRefused := func(tag string) {
 		t.Helper()
 		reply, code := ask(t, nc, admin.SubjectTagsCreate, `{"tag":"`+tag+`","opaque":"53"}`)
-		if code != "409" || !strings.Contains(reply, "in which domain") {
+		if code != "409" || !strings.Contains(reply, "its record is lost") {
 			t.Errorf("%s %s", code, reply)
 		}
 	}

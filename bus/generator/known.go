@@ -44,23 +44,16 @@ func (g *Generator) known(_ context.Context, req admin.KnownRequest) (admin.Know
 	return page, nil
 }
 
-// seenOfLost is how far the generators and the events know a tag without a record to be in use; 0: nothing is known of the name,
-// or it has a record, which has the last word.
-func (g *Generator) seenOfLost(ctx context.Context, tag string) (seen int64, err error) {
-	storing, cancel := g.storeTime(ctx)
-	defer cancel()
-	s, err := g.alloc.Load(storing, tag)
+// seenInEvents is how far the events know a tag without a record to be in use; 0: they do not know the name, or it has a record,
+// which has the last word.
+func (g *Generator) seenInEvents(ctx context.Context, tag string) (seen int64, err error) {
+	s, err := g.alloc.Load(ctx, tag)
 	if err != nil || s.Revision != 0 {
 		if errors.Is(err, allocator.ErrDamaged) { // its creation says more
 			err = nil
 		}
 		return 0, err
 	}
-	known, err := g.askKnown(ctx, tag)
-	if err != nil {
-		return 0, unconfirmed(err, "the tag is not created: send it again")
-	}
-	seen = max(known.End, known.Floor, g.alloc.Seen(tag))
 	read, cancel := context.WithTimeout(ctx, eventsPatience)
 	defer cancel()
 	err = LastRefills(read, g.cfg.JS, tag, func(r events.Refill) { seen = max(seen, r.Last+1) })

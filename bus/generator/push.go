@@ -132,7 +132,7 @@ func (g *Generator) confirm(ctx context.Context, s allocator.Stored) (is allocat
 				break
 			}
 			var a inForce
-			if json.Unmarshal(msg.Data, &a) != nil || a.Floor < s.Below() {
+			if json.Unmarshal(msg.Data, &a) != nil || a.Floor < s.Below() || !s.Deleted && a.Version < s.Version {
 				continue
 			}
 			if !s.Deleted && a.Rules != s.Rules && a.Version >= s.Version {

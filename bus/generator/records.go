@@ -31,7 +31,7 @@ func (g *Generator) leads() bool {
 	})
 }
 
-// alertRecords publishes an alert when the records are unavailable for recordsPatience, and its end.
+// alertRecords publishes an alert when the records have been lost or unfit for recordsPatience, and its end.
 func (g *Generator) alertRecords(now time.Time) {
 	if !g.phase.opened.Load() {
 		return
@@ -39,7 +39,7 @@ func (g *Generator) alertRecords(now time.Time) {
 	r, err := &g.reported, g.cfg.Records.Err()
 	switch {
 	case err == nil && r.recordsAway:
-		g.log.Info("the records of the tags are available again")
+		g.log.Info("the records of the tags are there again")
 		g.publishEvent("records.recovered", g.cfg.Node, events.Recovered{Node: g.cfg.Node, Episode: "unavailable"})
 		fallthrough
 	case err == nil:
@@ -48,7 +48,7 @@ func (g *Generator) alertRecords(now time.Time) {
 		r.recordsSince = now
 	case !r.recordsAway && now.Sub(r.recordsSince) >= recordsPatience:
 		r.recordsAway = true
-		g.log.Error("no range can be claimed: IDs come from memory alone", "error", err)
+		g.log.Error("the records of the tags are lost, or cannot be used as they are", "error", err)
 		g.publishEvent("records.unavailable", g.cfg.Node,
 			events.RecordsUnavailable{Node: g.cfg.Node, Error: err.Error(), SinceMS: r.recordsSince.UnixMilli()})
 	}

@@ -150,7 +150,11 @@ func (g *Generator) tagsCreate(ctx context.Context, req admin.TagCreate) (admin.
 			return admin.TagChange{}, err
 		}
 	}
-	return g.create(ctx, t)
+	seen, err := g.seenInEvents(ctx, t.Name)
+	if err != nil {
+		return admin.TagChange{}, err
+	}
+	return g.create(ctx, t, seen)
 }
 
 // orderOf returns the order of a new tag.
@@ -250,23 +254,11 @@ func unconfirmed(err error, then string) error {
 	return &bus.Error{Code: 504, Reason: bus.TimedOut, Message: fmt.Sprintf("%v; %s", err, then)}
 }
 
-// create adds a tag, above all that the generators and the events know of a tag with that name: an earlier
-// record may be lost. A max_id above 1 says that all IDs below are in use: the other generators drop those
-// that they have.
-func (g *Generator) create(ctx context.Context, t allocator.Tag) (admin.TagChange, error) {
-	seen, err := g.seenOfLost(ctx, t.Name)
-	if err != nil {
-		return admin.TagChange{}, err
-	}
-	storing, cancel := g.storeTime(ctx)
-	defer cancel()
-	if seen > 0 && t.Order == allocator.Strict && t.MaxID <= 1 { // no event and no file says how far it was
-		if lost, err := g.unrecorded(storing, t.Name); err != nil || lost {
-			return admin.TagChange{}, cmp.Or(err, error(conflict("%s was in use before, and its record is lost: "+
-				"add it with --max-id above all IDs that your services got, and at least %d", t.Name, seen)))
-		}
-	}
-	s, err := g.alloc.Create(storing, t, seen)
+// create adds a tag, above all that the generators and the events know of a tag with that name: an earlier record may be
+// lost. seen is what the events know. A max_id above 1 says that all IDs below are in use: the other generators drop those
+// that they have. It has all the time of its sender, because the other generators are asked.
+func (g *Generator) create(ctx context.Context, t allocator.Tag, seen int64) (admin.TagChange, error) {
+	s, err := g.alloc.Create(ctx, t, seen)
 	if err != nil {
 		return admin.TagChange{}, err
 	}
@@ -281,13 +273,6 @@ func (g *Generator) create(ctx context.Context, t allocator.Tag) (admin.TagChang
 		return admin.TagChange{}, unconfirmed(err, "the tag is created, and they will learn that from its record")
 	}
 	return made, nil
-}
-
-// unrecorded reports whether a name that was in use before has still no record, not even that of a deletion. Another creation may
-// have been faster.
-func (g *Generator) unrecorded(ctx context.Context, tag string) (bool, error) {
-	s, err := g.alloc.Load(ctx, tag)
-	return err == nil && s.Revision == 0, err
 }
 
 // ensureTags creates the tags of the start.
@@ -318,21 +303,22 @@ func (g *Generator) ensure(ctx context.Context, t allocator.Tag) error {
 	case !errors.Is(err, allocator.ErrUnknownTag):
 		return err
 	}
-	seen, err := g.seenOfLost(ctx, t.Name)
-	lost := false
+	seen, err := g.seenInEvents(ctx, t.Name)
 	if err == nil && seen > 0 {
-		lost, err = g.unrecorded(ctx, t.Name)
+		if _, err = g.alloc.Get(ctx, t.Name); err == nil { // another generator was faster
+			return nil
+		}
+		if errors.Is(err, allocator.ErrUnknownTag) {
+			err = &allocator.LostError{Tag: t.Name, End: seen}
+		}
+	} else if err == nil {
+		_, err = g.create(ctx, t, allocator.OnlyNew)
 	}
-	if err != nil {
-		return err
-	}
-	if lost {
-		g.log.Error("a tag of --tag is not created, because its record is lost: restore a backup, or say where it begins",
-			"tag", t.Name, "fix", fmt.Sprintf("leaf restore FILE, or leaf tag add %s --max-id N, N at least %d", t.Name, seen))
-		return nil
-	}
-	_, err = g.create(ctx, t)
+	lost, isLost := errors.AsType[*allocator.LostError](err)
 	switch {
+	case isLost:
+		g.log.Error("a tag of --tag is not created", "tag", t.Name, "error", lost)
+		return nil
 	case errors.Is(err, allocator.ErrBadValue), errors.Is(err, allocator.ErrTagsLost):
 		g.log.Error("a tag of --tag cannot be created", "tag", t.Name, "error", err)
 		return nil

@@ -51,8 +51,10 @@ func TakeBackup(ctx context.Context, cfg Config, progress Progress) (b Backup, e
 	case err != nil:
 		return b, err
 	case !ok:
-		return b, fmt.Errorf("this NATS account has no installation (bucket %s has no record), so there is nothing to back up: "+
-			"name the right --server and account, or see docs/cluster.md if JetStream lost the record", bus.BucketInstallation)
+		return b, fmt.Errorf("this NATS account has no installation (bucket %s has no record), "+
+			"so there is nothing to back up: name the right --server and account, or see docs/cluster.md if "+
+			"JetStream lost the record",
+			bus.BucketInstallation)
 	}
 	b.Installation, b.Created = have.ID, time.Now().UTC().Truncate(time.Second)
 	for _, bucket := range backupBuckets {
@@ -99,7 +101,8 @@ func (b Backup) Write(w io.Writer) error {
 
 var (
 	errNoBackup  = errors.New("this is no file of `leaf backup`, or one of another version")
-	errCutBackup = errors.New("the file is cut off or damaged: its last line does not fit the lines before; use another backup")
+	errCutBackup = errors.New("the file is cut off or damaged: its last line does not fit the lines before; " +
+		"use another backup")
 )
 
 // ParseBackup reads what [Backup.Write] wrote. It refuses a file of which anything is missing or changed.
@@ -116,7 +119,8 @@ func ParseBackup(data []byte) (b Backup, err error) {
 	}
 	var end backupEnd
 	sum := sha256.Sum256(body)
-	if decodeWhole(last, &end) != nil || end.SHA256 != hex.EncodeToString(sum[:]) || end.Records != bytes.Count(rest, []byte("\n")) {
+	if decodeWhole(last, &end) != nil || end.SHA256 != hex.EncodeToString(sum[:]) ||
+		end.Records != bytes.Count(rest, []byte("\n")) {
 		return b, errCutBackup
 	}
 	b = Backup{Installation: head.Installation, Created: head.Created, Buckets: head.Buckets}

@@ -107,12 +107,14 @@ func mustRestore(t *testing.T, cfg Config, b Backup, known map[string]int64) Res
 	return done
 }
 
-// In an empty account a restore makes all records again, in buckets with the settings that generators use, and ends the loss.
+// In an empty account a restore makes all records again, in buckets with the settings that generators use, and ends the
+// loss.
 func TestRestoreIntoAnEmptyAccount(t *testing.T) {
 	t.Parallel()
 	from, _, b := backedUp(t)
 	to := newConfig(t, natskit.Start(t))
-	if done := mustRestore(t, to, b, nil); done.Created != len(b.Records) || done.Raised+done.Unchanged+len(done.Damaged) > 0 {
+	if done := mustRestore(t, to, b, nil); done.Created != len(b.Records) ||
+		done.Raised+done.Unchanged+len(done.Damaged) > 0 {
 		t.Errorf("%+v of %d records", done, len(b.Records))
 	}
 	first := func(cfg Config) string {
@@ -214,13 +216,15 @@ func TestRestoreRefused(t *testing.T) {
 	refused := func(why string, b Backup) {
 		t.Helper()
 		_, err := Restore(t.Context(), other, b, map[string]int64{"order": 5000}, quietly)
-		if !errors.Is(err, allocator.ErrRefused) || !strings.Contains(err.Error(), why) || !strings.Contains(err.Error(), "nothing was restored") {
+		if !errors.Is(err, allocator.ErrRefused) || !strings.Contains(err.Error(), why) ||
+			!strings.Contains(err.Error(), "nothing was restored") {
 			t.Errorf("%v", err)
 		}
 	}
 	refused("the tag coupon has another order or key", b)
 	keys := b
-	keys.Records = slices.DeleteFunc(slices.Clone(b.Records), func(r BackupRecord) bool { return r.Bucket != bus.BucketKeys })
+	keys.Records = slices.DeleteFunc(slices.Clone(b.Records),
+		func(r BackupRecord) bool { return r.Bucket != bus.BucketKeys })
 	refused("the master key of opaque tags", keys)
 	_, err := ChangeInstallation(t.Context(), other, func(have *Installation) error { have.ID = "two"; return nil })
 	if err != nil {
@@ -228,7 +232,8 @@ func TestRestoreRefused(t *testing.T) {
 	}
 	refused("installation two, and the backup is of installation ours", b)
 	for _, r := range theirs.Records {
-		if is := mustBackUp(t, other).of(r.Bucket, r.Key); r.Bucket != bus.BucketInstallation && !bytes.Equal(is, r.Value) {
+		if is := mustBackUp(t, other).of(r.Bucket, r.Key); r.Bucket != bus.BucketInstallation &&
+			!bytes.Equal(is, r.Value) {
 			t.Errorf("%s %s was %s and is %s", r.Bucket, r.Key, r.Value, is)
 		}
 	}
@@ -240,15 +245,20 @@ func TestMerge(t *testing.T) {
 	const was = `"end":"50","step":10,"updated":"2026-01-02T00:00:00Z"`
 	for _, c := range []struct{ bucket, backup, has, want string }{
 		{bus.BucketTags, was, `"end":"40","step":5`, `"step":5`},
-		{bus.BucketTags, was, `"end":"40","step":5`, `"end":"50","floor":"50"`}, // others may have claimed 40 to 49 again
-		{bus.BucketTags, was + `,"limit":"9000","rules_version":"3"`, `"end":"60","step":5,"rules_version":"2"`, `"limit":"9000"`},
+		// Others may have claimed 40 to 49 again.
+		{bus.BucketTags, was, `"end":"40","step":5`, `"end":"50","floor":"50"`},
+		{bus.BucketTags, was + `,"limit":"9000","rules_version":"3"`, `"end":"60","step":5,"rules_version":"2"`,
+			`"limit":"9000"`},
 		{bus.BucketTags, was + `,"limit":"9000","rules_version":"3"`, `"end":"60","step":5,"rules_version":"4"`, ""},
 		{bus.BucketTags, was, `"end":"50","step":5,"deleted":true`, ""},
-		{bus.BucketTags, was + `,"deleted":true`, `"end":"40","step":5,"updated":"2026-01-01T00:00:00Z"`, `"deleted":true`},
-		{bus.BucketTags, was + `,"deleted":true`, `"end":"50","step":5,"updated":"2026-01-03T00:00:00Z"`, ""}, // created again
+		{bus.BucketTags, was + `,"deleted":true`, `"end":"40","step":5,"updated":"2026-01-01T00:00:00Z"`,
+			`"deleted":true`},
+		// The name was created again.
+		{bus.BucketTags, was + `,"deleted":true`, `"end":"50","step":5,"updated":"2026-01-03T00:00:00Z"`, ""},
 		{bus.BucketTags, was, `damaged`, "error: the tag's record is damaged"},
 		{bus.BucketTags, was, `"end":"40","step":0,"order":"strict"`, "error: refused: the tag t has another order"},
-		{bus.BucketWorkers, `{"worker":7,"incarnation":"old","reserved_until_ms":9}`, `{"worker":7,"incarnation":"new","reserved_until_ms":8}`,
+		{bus.BucketWorkers, `{"worker":7,"incarnation":"old","reserved_until_ms":9}`,
+			`{"worker":7,"incarnation":"new","reserved_until_ms":8}`,
 			`"incarnation":"new","reserved_until_ms":9`},
 		{bus.BucketWorkers, `{"worker":7,"incarnation":"old","reserved_until_ms":9}`,
 			`{"worker":7,"incarnation":"new","reserved_until_ms":10}`, ""},
@@ -257,7 +267,8 @@ func TestMerge(t *testing.T) {
 		if c.bucket == bus.BucketTags {
 			key, c.backup, c.has = "t", head+c.backup+"}", head+c.has+"}"
 		}
-		next, err := place{first: 77}.merge(BackupRecord{Bucket: c.bucket, Key: key, Value: []byte(c.backup)}, []byte(c.has), nil)
+		next, err := place{first: 77}.merge(BackupRecord{Bucket: c.bucket, Key: key, Value: []byte(c.backup)},
+			[]byte(c.has), nil)
 		got, want := string(next), c.want
 		if want == "" {
 			want = c.has
@@ -280,11 +291,14 @@ func TestCutBackup(t *testing.T) {
 		t.Fatal(err)
 	}
 	back, err := ParseBackup(file.Bytes())
-	if err != nil || !slices.EqualFunc(back.Records, b.Records, func(x, y BackupRecord) bool { return x.Key == y.Key && bytes.Equal(x.Value, y.Value) }) {
+	if err != nil || !slices.EqualFunc(back.Records, b.Records, func(x, y BackupRecord) bool {
+		return x.Key == y.Key && bytes.Equal(x.Value, y.Value)
+	}) {
 		t.Errorf("%v was written, and %v read (%v)", b, back, err)
 	}
 	for n := range file.Len() - 1 { // without the last line's end it is complete
-		if _, err := ParseBackup(file.Bytes()[:n]); !errors.Is(err, errCutBackup) && (n > 40 || !errors.Is(err, errNoBackup)) {
+		if _, err := ParseBackup(file.Bytes()[:n]); !errors.Is(err, errCutBackup) &&
+			(n > 40 || !errors.Is(err, errNoBackup)) {
 			t.Fatalf("the first %d of %d bytes: %v", n, file.Len(), err)
 		}
 		changed := bytes.Clone(file.Bytes())

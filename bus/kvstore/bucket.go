@@ -56,7 +56,8 @@ func subjectOf(bucket string) string { return "$KV." + bucket + "." }
 func openBucket(ctx context.Context, cfg Config, name, description string, size int64) (jetstream.KeyValue, error) {
 	return openStream(ctx, cfg, name, size, func(replicas int, maxBytes int64) error {
 		_, err := cfg.JS.CreateKeyValue(ctx, jetstream.KeyValueConfig{
-			Bucket: name, Description: description, History: 1, Storage: jetstream.FileStorage, Replicas: replicas, MaxBytes: maxBytes,
+			Bucket: name, Description: description, History: 1, Storage: jetstream.FileStorage, Replicas: replicas,
+			MaxBytes: maxBytes,
 		})
 		return err
 	})
@@ -77,7 +78,8 @@ func openStream(
 				err = shrink(size, func(maxBytes int64) error {
 					err := create(replicas, maxBytes)
 					if err == nil {
-						cfg.log().Info("the account demands that streams have a size: `leaf doctor` warns before the bucket is full",
+						cfg.log().Info("the account demands that streams have a size: "+
+							"`leaf doctor` warns before the bucket is full",
 							"bucket", name, "bytes", maxBytes)
 					}
 					return err
@@ -118,20 +120,22 @@ func unreached(name string, err error) error {
 	return fmt.Errorf("bucket %s: %w", name, err)
 }
 
-// Fit returns an error that matches [allocator.ErrRefused] if a bucket with this configuration could lose records by itself.
+// Fit returns an error that matches [allocator.ErrRefused] if a bucket with this configuration could lose records by
+// itself.
 func Fit(bucket string, c jetstream.StreamConfig) error {
 	if bucket == bus.BucketTags {
 		return fitTags(c)
 	}
 	if flaw := flaw(c); flaw != "" {
-		return fmt.Errorf("%w: bucket %s has %s, so records could vanish and IDs repeat; remove that setting, for example with `nats stream edit %s`",
+		return fmt.Errorf("%w: bucket %s has %s, so records could vanish and IDs repeat; remove that setting, "+
+			"for example with `nats stream edit %s`",
 			allocator.ErrRefused, bucket, flaw, streamOf(bucket))
 	}
 	return nil
 }
 
-// leaderOf returns a handle of the stream under a bucket, for reads that only the leader answers. Another replica may lag behind by
-// many seconds.
+// leaderOf returns a handle of the stream under a bucket, for reads that only the leader answers. Another replica may
+// lag behind by many seconds.
 func leaderOf(ctx context.Context, js jetstream.JetStream, bucket string) (jetstream.Stream, error) {
 	stream, err := js.Stream(ctx, streamOf(bucket))
 	if err != nil {

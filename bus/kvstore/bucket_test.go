@@ -21,8 +21,14 @@ import (
 func TestBucketRefused(t *testing.T) {
 	t.Parallel()
 	for bucket, open := range map[string]func(context.Context, Config) error{
-		bus.BucketInstallation: func(ctx context.Context, cfg Config) error { _, _, err := ReadInstallation(ctx, cfg); return err },
-		bus.BucketWorkers:      func(ctx context.Context, cfg Config) error { _, err := NewWorkers(cfg).List(ctx); return err },
+		bus.BucketInstallation: func(ctx context.Context, cfg Config) error {
+			_, _, err := ReadInstallation(ctx, cfg)
+			return err
+		},
+		bus.BucketWorkers: func(ctx context.Context, cfg Config) error {
+			_, err := NewWorkers(cfg).List(ctx)
+			return err
+		},
 	} {
 		for name, c := range map[string]jetstream.StreamConfig{
 			"an age limit":             {MaxAge: time.Hour},
@@ -71,7 +77,8 @@ func TestNoJetStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := Config{Conn: nc, JS: js, Log: testkit.Quiet}
-	if _, _, err := ReadInstallation(t.Context(), cfg); !errors.Is(err, ErrNoJetStream) || errors.Is(err, allocator.ErrRefused) {
+	if _, _, err := ReadInstallation(t.Context(), cfg); !errors.Is(err, ErrNoJetStream) ||
+		errors.Is(err, allocator.ErrRefused) {
 		t.Errorf("ReadInstallation: %v; want ErrNoJetStream, which may pass", err)
 	}
 }

@@ -166,11 +166,16 @@ func TestReplicas(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			// A cluster that forms has no leader yet, and may be late.
-			insist(ctx, t, 500*time.Millisecond, func(ctx context.Context) error { _, err := js.AccountInfo(ctx); return err })
+			insist(ctx, t, 500*time.Millisecond, func(ctx context.Context) error {
+				_, err := js.AccountInfo(ctx)
+				return err
+			})
 			insist(ctx, t, 10*time.Second, func(ctx context.Context) error {
 				return CreateInstallation(ctx, cfg, Installation{ID: "ours"})
 			})
-			insist(ctx, t, 10*time.Second, func(ctx context.Context) error { return r.Open(ctx, Installation{ID: "ours"}) })
+			insist(ctx, t, 10*time.Second, func(ctx context.Context) error {
+				return r.Open(ctx, Installation{ID: "ours"})
+			})
 			if got := r.bucket.Load().leader.CachedInfo().Config.Replicas; got != c.replicas {
 				t.Errorf("%d replicas, want %d", got, c.replicas)
 			}
@@ -238,11 +243,13 @@ func TestOldStore(t *testing.T) {
 		info, err := js.AccountInfo(ctx)
 		return err == nil && info.Store > 0
 	})
-	if err := open(js); !errors.Is(err, allocator.ErrUnavailable) || !strings.Contains(err.Error(), "streams from before") {
+	if err := open(js); !errors.Is(err, allocator.ErrUnavailable) ||
+		!strings.Contains(err.Error(), "streams from before") {
 		t.Errorf("Open: %v", err)
 	}
 
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"other"}, Replicas: 3}); err != nil {
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"other"},
+		Replicas: 3}); err != nil {
 		t.Fatal(err)
 	}
 	cfg := Config{Conn: js.Conn(), JS: js, Log: testkit.Quiet}
@@ -266,7 +273,7 @@ func TestOldStore(t *testing.T) {
 func raceForWorker(ctx context.Context, t *testing.T, cfg Config) {
 	w := NewWorkers(cfg)
 	var e snowflake.Entry
-	insist(ctx, t, 10*time.Second, func(ctx context.Context) (err error) { // the new bucket may not answer everywhere yet
+	insist(ctx, t, 10*time.Second, func(ctx context.Context) (err error) { // it may not answer everywhere yet
 		e, err = w.Add(ctx, holder(0), snowflake.Choice{First: 0, Last: 1023})
 		return err
 	})
@@ -294,7 +301,8 @@ func raceForWorker(ctx context.Context, t *testing.T, cfg Config) {
 			continue // Put reads before it writes, and both read a replica that is behind
 		}
 		if x.err != nil || !lost {
-			t.Fatalf("two puts on version %d: %v and %v; want one to win and %v", e.Version, x.err, y.err, snowflake.ErrConflict)
+			t.Fatalf("two puts on version %d: %v and %v; want one to win and %v", e.Version, x.err, y.err,
+				snowflake.ErrConflict)
 		}
 		e.Version = x.version
 		won++

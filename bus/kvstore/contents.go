@@ -22,8 +22,8 @@ const (
 // Progress is called with how far a long work is. Calls may come from several goroutines.
 type Progress func(bucket string, done, total int)
 
-// readBucket reads the last message of each key, in the order of keys, from the leader. It is complete when a list of the keys
-// that was made after the reading has no other one.
+// readBucket reads the last message of each key, in the order of keys, from the leader. It is complete when a list of
+// the keys that was made after the reading has no other one.
 func readBucket(ctx context.Context, cfg Config, bucket string, progress Progress) ([]BackupRecord, error) {
 	var records []BackupRecord // in the order of reading
 	read := make(map[string]bool)

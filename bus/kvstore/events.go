@@ -77,11 +77,14 @@ func eventsPerSubject(maxBytes int64) int64 { return max(maxBytes/eventShare/ref
 // Inspect logs what a stream lacks that somebody has made, or an older version. It logs each lack once.
 func (e *Events) Inspect(c jetstream.StreamConfig) {
 	if !slices.Contains(c.Subjects, events.Subjects) && !e.partial.Swap(true) {
-		e.log().Warn("the event stream does not keep all events", "stream", events.Stream, "subjects", c.Subjects, "wanted", events.Subjects)
+		e.log().Warn("the event stream does not keep all events", "stream", events.Stream, "subjects", c.Subjects,
+			"wanted", events.Subjects)
 	}
 	if c.MaxMsgsPerSubject <= 0 && c.MaxBytes > 0 && !e.unbounded.Swap(true) {
-		e.log().Warn("the event stream has no limit per subject: the refills of one busy tag can remove the events of all other tags "+
+		e.log().Warn("the event stream has no limit per subject: the refills of one busy tag can remove the events "+
+			"of all other tags "+
 			"(docs/events.md: How long events stay)", "stream", events.Stream,
-			"fix", fmt.Sprintf("nats stream edit %s --max-msgs-per-subject %d", events.Stream, eventsPerSubject(c.MaxBytes)))
+			"fix", fmt.Sprintf("nats stream edit %s --max-msgs-per-subject %d", events.Stream,
+				eventsPerSubject(c.MaxBytes)))
 	}
 }

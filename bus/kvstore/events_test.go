@@ -35,7 +35,8 @@ func TestEventsCreated(t *testing.T) {
 				}
 			}
 			got := eventStream(t, cfg)
-			if got.MaxBytes != c.wantBytes || got.MaxAge != c.wantAge || got.MaxMsgsPerSubject != c.wantPerSubject || got.Discard != jetstream.DiscardOld {
+			if got.MaxBytes != c.wantBytes || got.MaxAge != c.wantAge || got.MaxMsgsPerSubject != c.wantPerSubject ||
+				got.Discard != jetstream.DiscardOld {
 				t.Errorf("the stream was created as %+v", got)
 			}
 			if log.Len() > 0 {
@@ -52,11 +53,14 @@ func TestEventsFound(t *testing.T) {
 		found jetstream.StreamConfig
 		want  string // in the log; empty: nothing
 	}{
-		"as made before":     {jetstream.StreamConfig{MaxBytes: 256 << 20}, "nats stream edit LEAF_EVENTS --max-msgs-per-subject 65536"},
-		"small":              {jetstream.StreamConfig{MaxBytes: 100}, "nats stream edit LEAF_EVENTS --max-msgs-per-subject 1\""},
+		"as made before": {jetstream.StreamConfig{MaxBytes: 256 << 20},
+			"nats stream edit LEAF_EVENTS --max-msgs-per-subject 65536"},
+		"small": {jetstream.StreamConfig{MaxBytes: 100},
+			"nats stream edit LEAF_EVENTS --max-msgs-per-subject 1\""},
 		"without bounds":     {jetstream.StreamConfig{}, ""},
 		"with its own bound": {jetstream.StreamConfig{MaxBytes: 256 << 20, MaxMsgsPerSubject: 1e9}, ""},
-		"in part":            {jetstream.StreamConfig{Subjects: []string{"leaf.events.alert.>"}}, "does not keep all events"},
+		"in part": {jetstream.StreamConfig{Subjects: []string{"leaf.events.alert.>"}},
+			"does not keep all events"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log bytes.Buffer
@@ -76,7 +80,8 @@ func TestEventsFound(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if now := eventStream(t, cfg); now.MaxBytes != before.MaxBytes || now.MaxAge != before.MaxAge || now.MaxMsgsPerSubject != before.MaxMsgsPerSubject {
+			if now := eventStream(t, cfg); now.MaxBytes != before.MaxBytes || now.MaxAge != before.MaxAge ||
+				now.MaxMsgsPerSubject != before.MaxMsgsPerSubject {
 				t.Errorf("%+v became %+v", before, now)
 			}
 			if got := log.String(); strings.Count(got, "\n") != min(len(c.want), 1) || !strings.Contains(got, c.want) {

@@ -28,7 +28,8 @@ func FuzzDecodeWorker(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if e.Worker < 0 || strconv.FormatInt(e.Worker, 10) != key || e.Incarnation == "" || e.ReservedUntil < 1 || e.Version != 5 {
+		if e.Worker < 0 || strconv.FormatInt(e.Worker, 10) != key || e.Incarnation == "" || e.ReservedUntil < 1 ||
+			e.Version != 5 {
 			t.Fatalf("%s: %q reads as %+v", key, record, e)
 		}
 		again, err := json.Marshal(e.Record)

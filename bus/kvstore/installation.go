@@ -32,7 +32,8 @@ type Installation struct {
 	ZooKeepers []ZooKeeper `json:"zookeepers,omitempty"`
 	snowflake.Layout
 	Created time.Time `json:"created"`
-	// Tags is the first sequence of the bucket with the tags; 0: none may be created yet. Any other bucket has lost them.
+	// Tags is the first sequence of the bucket with the tags; 0: none may be created yet. Any other bucket has lost
+	// them.
 	Tags uint64 `json:"tags,omitempty,string"`
 }
 
@@ -46,9 +47,9 @@ type ZooKeeper struct {
 	Last         int64  `json:"last"`
 }
 
-// ReadInstallation returns the installation's record, as the leader of its bucket has it; ok is false if there is none. It creates no
-// bucket: an empty one would be in the way of a restore. An error that matches [allocator.ErrRefused] will stay; one that matches
-// [ErrNoJetStream] may pass.
+// ReadInstallation returns the installation's record, as the leader of its bucket has it; ok is false if there is none.
+// It creates no bucket: an empty one would be in the way of a restore. An error that matches [allocator.ErrRefused]
+// will stay; one that matches [ErrNoJetStream] may pass.
 func ReadInstallation(ctx context.Context, cfg Config) (have Installation, ok bool, err error) {
 	leader, err := leaderOf(ctx, cfg.JS, bus.BucketInstallation)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -68,7 +69,8 @@ func ReadInstallation(ctx context.Context, cfg Config) (have Installation, ok bo
 		return have, false, fmt.Errorf("the installation's record: %w", err)
 	}
 	if err := json.Unmarshal(msg.Data, &have); err != nil || have.ID == "" {
-		return have, false, fmt.Errorf("%w: the installation's record (bucket %s, key %s) is damaged: %q; restore it from a backup",
+		return have, false, fmt.Errorf("%w: the installation's record (bucket %s, key %s) is damaged: %q; "+
+			"restore it from a backup",
 			allocator.ErrRefused, bus.BucketInstallation, InstallationKey, msg.Data)
 	}
 	return have, true, nil
@@ -78,8 +80,8 @@ func openInstallation(ctx context.Context, cfg Config) (jetstream.KeyValue, erro
 	return openBucket(ctx, cfg, bus.BucketInstallation, "Leafbus: the installation's record", smallBytes)
 }
 
-// CreateInstallation makes the installation's record, by compare-and-set, and its bucket if that is missing. It does nothing if there
-// is a record: read it then.
+// CreateInstallation makes the installation's record, by compare-and-set, and its bucket if that is missing. It does
+// nothing if there is a record: read it then.
 func CreateInstallation(ctx context.Context, cfg Config, first Installation) error {
 	record, err := json.Marshal(first)
 	if err != nil {

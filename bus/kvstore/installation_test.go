@@ -27,7 +27,8 @@ func recordOf(t *testing.T, cfg Config) Installation {
 // installed makes the installation's record, if there is none, and returns the one that is there.
 func installed(t *testing.T, cfg Config, id string) Installation {
 	t.Helper()
-	if err := CreateInstallation(t.Context(), cfg, Installation{ID: id, Store: "kv", Registry: "kv", Layout: snowflake.DefaultLayout()}); err != nil {
+	if err := CreateInstallation(t.Context(), cfg, Installation{ID: id, Store: "kv", Registry: "kv",
+		Layout: snowflake.DefaultLayout()}); err != nil {
 		t.Fatal(err)
 	}
 	return recordOf(t, cfg)
@@ -108,7 +109,8 @@ func TestChangeInstallation(t *testing.T) {
 		t.Errorf("ChangeInstallation: %+v, %v after %d attempts", before, err, times)
 	}
 	no := errors.New("no")
-	if _, err := ChangeInstallation(t.Context(), cfg, func(have *Installation) error { have.ID = "x"; return no }); !errors.Is(err, no) {
+	if _, err := ChangeInstallation(t.Context(), cfg,
+		func(have *Installation) error { have.ID = "x"; return no }); !errors.Is(err, no) {
 		t.Errorf("ChangeInstallation: %v", err)
 	}
 	if now := recordOf(t, cfg); !reflect.DeepEqual(now, before) {

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// oldStoreWait is how long a restore waits for the end of an old store, and oldStoreAgain its pause before each look:
-	// longer than a server waits before it reports its store to the others, which is 1.5 s.
+	// oldStoreWait is how long a restore waits for the end of an old store, and oldStoreAgain its pause before each
+	// look: longer than a server waits before it reports its store to the others, which is 1.5 s.
 	oldStoreWait  = time.Minute
 	oldStoreAgain = 2 * time.Second
 	// oldStoreHidden is how long the wait is where an old store cannot be seen beside the streams of other programs.
@@ -31,13 +31,15 @@ func checkOldStore(ctx context.Context, cfg Config) error {
 	if err != nil || info.Streams > 0 || info.Store == 0 { // the user may not ask
 		return nil
 	}
-	return fmt.Errorf("%w: JetStream has no stream, and a server of the cluster still has %d bytes of streams from before: nothing is "+
+	return fmt.Errorf("%w: JetStream has no stream, and a server of the cluster still has %d bytes of streams from "+
+		"before: nothing is "+
 		"created until nats-server has deleted them, half a minute after the cluster has formed. "+
-		"If that lasts, stop that server, and move the folder of its store_dir away", allocator.ErrUnavailable, info.Store)
+		"If that lasts, stop that server, and move the folder of its store_dir away", allocator.ErrUnavailable,
+		info.Store)
 }
 
-// CheckOldStore is checkOldStore for a record that is to be there again. since is when the first such check was made: at first the servers
-// have not reported their stores to each other, and streams of other programs hide an old store.
+// CheckOldStore is checkOldStore for a record that is to be there again. since is when the first such check was made:
+// at first the servers have not reported their stores to each other, and streams of other programs hide an old store.
 func CheckOldStore(ctx context.Context, cfg Config, since time.Time) error {
 	if cfg.JS.Conn().ConnectedClusterName() == "" {
 		return nil
@@ -77,7 +79,8 @@ func AwaitOldStore(ctx context.Context, cfg Config) error {
 	}
 }
 
-// mayHideOldStore reports whether other programs have streams, and Leafbus has none. Then the account's figures do not show an old store.
+// mayHideOldStore reports whether other programs have streams, and Leafbus has none. Then the account's figures do not
+// show an old store.
 func mayHideOldStore(ctx context.Context, cfg Config) bool {
 	info, err := cfg.JS.AccountInfo(ctx)
 	if err != nil || info.Streams == 0 || info.Store == 0 { // the user may not ask

@@ -251,7 +251,8 @@ func (r *Records) losses(ctx context.Context) (lost, err error) {
 			"see docs/cluster.md for what to do; no tag is created meanwhile",
 			allocator.ErrUnavailable, own.ID, bus.BucketInstallation, InstallationKey), nil
 	case have.ID != own.ID:
-		return fmt.Errorf("%w: this generator is of installation %s, and JetStream now has the record of installation %s: "+
+		return fmt.Errorf("%w: this generator is of installation %s, and JetStream now has the record of "+
+			"installation %s: "+
 			"see docs/cluster.md for what to do; no tag is created meanwhile",
 			allocator.ErrUnavailable, own.ID, have.ID), nil
 	}
@@ -272,5 +273,6 @@ func (r *Records) losses(ctx context.Context) (lost, err error) {
 		}
 	}
 	return fmt.Errorf("%w: those of installation %s (bucket %s is not the one that had them, or is empty): "+
-		"`leaf restore` a backup; without one, `leaf tag advance --all`", allocator.ErrTagsLost, own.ID, bus.BucketTags), nil
+		"`leaf restore` a backup; without one, `leaf tag advance --all`", allocator.ErrTagsLost, own.ID,
+		bus.BucketTags), nil
 }

@@ -43,7 +43,8 @@ func TestRecords(t *testing.T) {
 				}
 			},
 			Newer: func(tb testing.TB, tag string) {
-				put(tb, tag, fmt.Sprintf(`{"format":2,"bucket":"%d","tag":"%s","ends":["7"]}`, first.bucket.Load().first, tag))
+				put(tb, tag, fmt.Sprintf(`{"format":2,"bucket":"%d","tag":"%s","ends":["7"]}`,
+					first.bucket.Load().first, tag))
 			},
 		}
 	})
@@ -80,7 +81,8 @@ func TestRecordsLost(t *testing.T) {
 	}
 	late, err := encodeTag(trend("late", 5), old.first)
 	if err == nil {
-		_, err = cfg.JS.Publish(t.Context(), subjectOf(bus.BucketTags)+"late", late, jetstream.WithExpectLastSequencePerSubject(0))
+		_, err = cfg.JS.Publish(t.Context(), subjectOf(bus.BucketTags)+"late", late,
+			jetstream.WithExpectLastSequencePerSubject(0))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +136,8 @@ func TestRecordsOfNoInstallation(t *testing.T) {
 			return kv.Delete(t.Context(), InstallationKey)
 		},
 		"another": func(cfg Config) error {
-			_, err := cfg.JS.Publish(t.Context(), subjectOf(bus.BucketInstallation)+InstallationKey, []byte(`{"id":"ANOTHER"}`))
+			_, err := cfg.JS.Publish(t.Context(), subjectOf(bus.BucketInstallation)+InstallationKey,
+				[]byte(`{"id":"ANOTHER"}`))
 			return err
 		},
 	} {
@@ -218,7 +221,8 @@ func TestRecordsUncertain(t *testing.T) {
 	var refused atomic.Bool
 	refused.Store(true)
 	link.OnRequest(func(data []byte) kit.Action { // writes get no answer, and reads do
-		if refused.Load() && strings.Contains(string(data), "HPUB $KV.") || strings.HasPrefix(string(data), "PUB $KV.") {
+		if refused.Load() && strings.Contains(string(data), "HPUB $KV.") || strings.HasPrefix(string(data),
+			"PUB $KV.") {
 			return kit.Drop
 		}
 		return kit.Forward
@@ -228,7 +232,8 @@ func TestRecordsUncertain(t *testing.T) {
 		t.Cleanup(cancel)
 		return ctx
 	}
-	if _, err := r.Swap(soon(), trend("order", 21), revision); !errors.Is(err, allocator.ErrUncertain) || errors.Is(err, allocator.ErrConflict) {
+	if _, err := r.Swap(soon(), trend("order", 21), revision); !errors.Is(err, allocator.ErrUncertain) ||
+		errors.Is(err, allocator.ErrConflict) {
 		t.Errorf("a Swap without an answer: %v", err)
 	}
 	if s, err := r.Load(soon(), "order"); !errors.Is(err, allocator.ErrUnavailable) {
@@ -240,7 +245,13 @@ func TestRecordsUncertain(t *testing.T) {
 		t.Errorf("Load: %+v, %v", s, err)
 	}
 	removeTags(t, newConfig(t, s))
-	if _, err := r.Swap(testkit.Context(t), trend("order", 21), revision); err == nil || errors.Is(err, allocator.ErrUncertain) {
-		t.Errorf("a Swap where no stream is: %v", err)
+	var sent atomic.Int64
+	link.OnRequest(func(data []byte) kit.Action {
+		sent.Add(int64(strings.Count(string(data), "HPUB $KV.")))
+		return kit.Forward
+	})
+	if _, err := r.Swap(testkit.Context(t), trend("order", 21), revision); sent.Load() != 1 || err == nil ||
+		errors.Is(err, allocator.ErrUncertain) {
+		t.Errorf("a Swap where no stream is: %v, sent %d times", err, sent.Load())
 	}
 }

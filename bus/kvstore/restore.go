@@ -22,8 +22,8 @@ type Restored struct {
 	Created, Raised, Unchanged int // records
 	// Behind are the tags of which somebody knows more IDs than the backup and JetStream.
 	Behind []string
-	// Damaged are records that JetStream has and that cannot be read. They stay as they are: what they said may be above
-	// the backup.
+	// Damaged are records that JetStream has and that cannot be read. They stay as they are: what they said may be
+	// above the backup.
 	Damaged []string
 }
 
@@ -35,7 +35,8 @@ var restoreOrder = []string{bus.BucketKeys, bus.BucketWorkers, bus.BucketTags, b
 // is raised, and nothing is lowered: so it can be repeated, also while generators run. known is the end of all ranges
 // of each tag that somebody knows: the records of these tags are raised to it. If a record contradicts the backup,
 // the error matches [allocator.ErrRefused], and nothing was written.
-func Restore(ctx context.Context, cfg Config, b Backup, known map[string]int64, progress Progress) (done Restored, err error) {
+func Restore(ctx context.Context, cfg Config, b Backup, known map[string]int64, progress Progress) (done Restored,
+	err error) {
 	work := make(map[string][]BackupRecord)
 	for _, r := range b.Records {
 		work[r.Bucket] = append(work[r.Bucket], r)
@@ -121,7 +122,8 @@ func openBackedUp(ctx context.Context, cfg Config, bucket string) (err error) {
 }
 
 func restoreBucket(
-	ctx context.Context, cfg Config, bucket string, records []BackupRecord, known map[string]int64, done *Restored, progress Progress,
+	ctx context.Context, cfg Config, bucket string, records []BackupRecord, known map[string]int64, done *Restored,
+	progress Progress,
 ) error {
 	if err := openBackedUp(ctx, cfg, bucket); err != nil {
 		return err
@@ -170,7 +172,8 @@ const (
 	resultDamaged
 )
 
-// restore creates or raises a record by compare-and-set. A write without an answer comes back as a conflict, and is then found.
+// restore creates or raises a record by compare-and-set. A write without an answer comes back as a conflict, and is
+// then found.
 func (in place) restore(
 	ctx context.Context, kv jetstream.KeyValue, r BackupRecord, known map[string]int64,
 ) (_ result, behind bool, err error) {
@@ -245,14 +248,15 @@ func (in place) merge(r BackupRecord, has []byte, known map[string]int64) ([]byt
 	return has, nil
 }
 
-// mergeTag merges the records of a tag for the bucket with this first sequence. A record for another bucket counts as none.
+// mergeTag merges the records of a tag for the bucket with this first sequence. A record for another bucket counts as
+// none.
 func mergeTag(r BackupRecord, has []byte, known int64, first uint64) ([]byte, error) {
 	was, _, lacks := decodeRecord(r.Key, r.Value)
 	is, of, err := decodeRecord(r.Key, has)
 	switch {
 	case has != nil && err != nil:
 		return nil, err
-	case (has == nil || of != first) && lacks != nil: // generators refuse a damaged record, and no tag may begin at 1 in its place
+	case (has == nil || of != first) && lacks != nil: // no tag may begin at 1 in the place of a damaged record
 		return r.Value, nil
 	case has == nil || of != first:
 		return encodeTag(raisedTo(was, known), first)
@@ -260,7 +264,8 @@ func mergeTag(r BackupRecord, has []byte, known int64, first uint64) ([]byte, er
 	t := is
 	if lacks == nil {
 		if was.Order != is.Order || was.KeyID != is.KeyID {
-			return nil, fmt.Errorf("%w: the tag %s has another order or key than in the backup", allocator.ErrRefused, r.Key)
+			return nil, fmt.Errorf("%w: the tag %s has another order or key than in the backup", allocator.ErrRefused,
+				r.Key)
 		}
 		t.Floor = max(is.Floor, was.Floor)
 		if was.MaxID > is.MaxID {

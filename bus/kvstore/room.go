@@ -49,13 +49,14 @@ func code(err error) jetstream.ErrorCode {
 	return 0
 }
 
-// failedWrite is the error of a write that may have happened, which matches [allocator.ErrUncertain], or that surely did not:
-// JetStream looks at its limits before it stores anything.
+// failedWrite is the error of a write that may have happened, which matches [allocator.ErrUncertain], or that surely
+// did not: JetStream looks at its limits before it stores anything.
 func failedWrite(err error) error {
 	if !full(err) {
 		return fmt.Errorf("%w: %w", allocator.ErrUncertain, err)
 	}
-	return fmt.Errorf("%w: nothing was written, because JetStream is full: raise the limit of the bucket, the account or the server: %w",
+	return fmt.Errorf("%w: nothing was written, because JetStream is full: raise the limit of the bucket, the "+
+		"account or the server: %w",
 		allocator.ErrUnavailable, err)
 }
 
@@ -65,7 +66,8 @@ func full(err error) bool {
 	case codeServerFull, codeAccountFull, codeMsgTooBig:
 		return true
 	case codeStoreFailed: // its text has the cause
-		return strings.Contains(err.Error(), "maximum bytes exceeded") || strings.Contains(err.Error(), "maximum messages exceeded")
+		return strings.Contains(err.Error(), "maximum bytes exceeded") || strings.Contains(err.Error(),
+			"maximum messages exceeded")
 	}
 	return false
 }

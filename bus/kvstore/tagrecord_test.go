@@ -11,7 +11,8 @@ import (
 func FuzzTagRecord(f *testing.F) {
 	for _, t := range []allocator.Tag{
 		trend("order", 11),
-		{Name: "order", MaxID: 7, Floor: 7, Deleted: true, Order: allocator.Strict, Rules: allocator.Rules{Version: 9, Paused: true}},
+		{Name: "order", MaxID: 7, Floor: 7, Deleted: true, Order: allocator.Strict, Rules: allocator.Rules{Version: 9,
+			Paused: true}},
 		{Name: "order", MaxID: 7, Step: 1, Order: "opaque-d9", KeyID: "k", Rules: allocator.Rules{Limit: 999_999_999}},
 	} {
 		data, err := encodeTag(t, 77)
@@ -22,11 +23,14 @@ func FuzzTagRecord(f *testing.F) {
 	}
 	for _, damaged := range []string{
 		``, `{}`, `null`, `{"format":2,"ends":[]}`, `{"format":1,"bucket":"77","tag":"other","end":"1","step":1}`,
-		`{"format":1,"bucket":"77","tag":"order","end":"1","step":1,"more":1}`, `{"format":1,"bucket":"77","tag":"order","end":"1","step":1}x`,
-		`{"format":1,"bucket":"77","tag":"order","end":"1","floor":"2","step":1}`, `{"format":1,"bucket":"77","tag":"order","end":"0","step":1}`,
+		`{"format":1,"bucket":"77","tag":"order","end":"1","step":1,"more":1}`,
+		`{"format":1,"bucket":"77","tag":"order","end":"1","step":1}x`,
+		`{"format":1,"bucket":"77","tag":"order","end":"1","floor":"2","step":1}`,
+		`{"format":1,"bucket":"77","tag":"order","end":"0","step":1}`,
 		`{"format":1,"bucket":"77","tag":"order","end":"1","step":0}`, `{"format":1,"tag":"order","end":"1","step":1}`,
 	} {
-		if _, _, err := decodeRecord("order", []byte(damaged)); !errors.Is(err, allocator.ErrDamaged) && !errors.Is(err, allocator.ErrNewer) {
+		if _, _, err := decodeRecord("order", []byte(damaged)); !errors.Is(err, allocator.ErrDamaged) &&
+			!errors.Is(err, allocator.ErrNewer) {
 			f.Errorf("%s: %v", damaged, err)
 		}
 		f.Add([]byte(damaged))
@@ -34,13 +38,15 @@ func FuzzTagRecord(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		tag, bucket, err := decodeRecord("order", data)
 		if err != nil {
-			if tag != (allocator.Tag{}) || !errors.Is(err, allocator.ErrDamaged) && !errors.Is(err, allocator.ErrNewer) {
+			if tag != (allocator.Tag{}) || !errors.Is(err, allocator.ErrDamaged) &&
+				!errors.Is(err, allocator.ErrNewer) {
 				t.Fatalf("%+v, %v", tag, err)
 			}
 			return
 		}
 		strict, domain := tag.Order == allocator.Strict && tag.Step == 0, tag.Order.Domain()
-		if tag.MaxID < 1 || !strict && (tag.Step < 1 || tag.Order != allocator.Trend && domain == "") || tag.Name != "order" || bucket == 0 ||
+		if tag.MaxID < 1 || !strict && (tag.Step < 1 || tag.Order != allocator.Trend && domain == "") ||
+			tag.Name != "order" || bucket == 0 ||
 			(domain != "") != (tag.KeyID != "") || domain != "" && tag.Left(domain.Last()) > 1 {
 			t.Fatalf("%q reads as %+v of %d", data, tag, bucket)
 		}

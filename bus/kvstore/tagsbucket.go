@@ -85,13 +85,14 @@ var tagsStream = jetstream.StreamConfig{
 	// Without AllowDirect only the leader answers a read.
 }
 
-// fitTags returns an error that matches [allocator.ErrRefused] if the bucket is not as generators make it, apart from its
-// replicas and size.
+// fitTags returns an error that matches [allocator.ErrRefused] if the bucket is not as generators make it, apart from
+// its replicas and size.
 func fitTags(c jetstream.StreamConfig) error {
 	what := flaw(c)
 	switch {
 	case c.Description != tagsDescription:
-		return fmt.Errorf("%w: bucket %s is of another version of Leafbus, or of another program (its description is %q): "+
+		return fmt.Errorf("%w: bucket %s is of another version of Leafbus, or of another program (its description "+
+			"is %q): "+
 			"use that version; or, if none of its IDs is in use, remove the bucket with `nats stream rm %s`",
 			allocator.ErrRefused, bus.BucketTags, c.Description, c.Name)
 	case what != "":
@@ -111,7 +112,8 @@ func fitTags(c jetstream.StreamConfig) error {
 		return nil
 	}
 	return fmt.Errorf("%w: bucket %s has %s, so IDs could repeat; if `nats stream edit %s` cannot change that: "+
-		"`leaf backup`, stop all generators, `nats stream rm %[4]s`, `leaf restore`", allocator.ErrRefused, bus.BucketTags, what, c.Name)
+		"`leaf backup`, stop all generators, `nats stream rm %[4]s`, `leaf restore`", allocator.ErrRefused,
+		bus.BucketTags, what, c.Name)
 }
 
 // marker returns what the bucket says of itself; nil: nothing.
@@ -160,8 +162,8 @@ func (b tagsBucket) mark(ctx context.Context, cfg Config, installation string, e
 	return err
 }
 
-// FirstOfTags is what [Installation.Tags] of an installation is whose record is made again. If its bucket of tags is not there
-// either, the tags count as lost.
+// FirstOfTags is what [Installation.Tags] of an installation is whose record is made again. If its bucket of tags is
+// not there either, the tags count as lost.
 func FirstOfTags(ctx context.Context, cfg Config, installation string) (uint64, error) {
 	const lost = 1 // no bucket has it
 	b, err := findTags(ctx, cfg)

@@ -133,7 +133,8 @@ func (w *Workers) damaged(key string, revision uint64, err error) {
 	w.logged[key] = revision
 	w.mu.Unlock()
 	if !known {
-		w.cfg.log().Error("a worker's record is damaged: no generator can take this worker until its key is deleted", "error", err)
+		w.cfg.log().Error("a worker's record is damaged: no generator can take this worker until its key is deleted",
+			"error", err)
 	}
 }
 
@@ -169,7 +170,8 @@ func (w *Workers) Add(ctx context.Context, r snowflake.Record, c snowflake.Choic
 			w.know(e)
 			return e, nil
 		case !mismatch(err):
-			return snowflake.Entry{}, fmt.Errorf("adding the record of worker %d: %w", r.Worker, failedWrite(w.failed(err)))
+			return snowflake.Entry{}, fmt.Errorf("adding the record of worker %d: %w", r.Worker,
+				failedWrite(w.failed(err)))
 		}
 	}
 	return snowflake.Entry{}, fmt.Errorf("%w: of %d to %d none is free", snowflake.ErrFull, c.First, c.Last)

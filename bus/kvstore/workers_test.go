@@ -59,7 +59,8 @@ func TestWorkerDeletedByHand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, remove := range map[string]func(context.Context, string, ...jetstream.KVDeleteOpt) error{"delete": kv.Delete, "purge": kv.Purge} {
+	for name, remove := range map[string]func(context.Context, string,
+		...jetstream.KVDeleteOpt) error{"delete": kv.Delete, "purge": kv.Purge} {
 		if err := remove(t.Context(), "7"); err != nil {
 			t.Fatal(err)
 		}

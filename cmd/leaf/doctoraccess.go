@@ -40,7 +40,7 @@ func (d *doctor) permissions(ctx context.Context, log *slog.Logger) (string, err
 		api = "$JS." + d.conn.jsDomain + ".API."
 		kv = api // nats.go sends the writes of a domain's buckets there
 	}
-	subjects := []string{bus.SubjectSegment + "." + nowhere, "leaf.internal." + nowhere, "leaf.events.info.doctor.probe." + nowhere, "$JS.ACK." + nowhere}
+	subjects := []string{bus.SubjectSegment + "." + nowhere, "leaf.internal." + nowhere, "leaf.events.info.doctor.probe." + nowhere, "$JS.ACK." + nowhere, "$JS.FC." + nowhere}
 	for _, call := range []string{"STREAM.INFO.", "STREAM.CREATE.", "STREAM.MSG.GET.", "CONSUMER.CREATE.", "CONSUMER.DELETE."} {
 		subjects = append(subjects, api+call+nowhere)
 	}

@@ -107,7 +107,7 @@ var databaseFaults = []*fault{
 			for range 1 + s.IntN(4) {
 				back := s.IntN(1_000_000)
 				s.sql(fmt.Sprintf("UPDATE leaf_alloc SET max_id = GREATEST(1, max_id - %d)", back), fmt.Sprintf(
-					"UPDATE leaf_mark SET floor = GREATEST(0, floor - %[1]d), max_id = GREATEST(0, max_id - %[1]d)", back))
+					"UPDATE leaf_mark SET mark = GREATEST(1, mark - %d)", back))
 				s.last(0, 4*time.Second)
 			}
 			s.refilled()

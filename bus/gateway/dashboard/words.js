@@ -54,8 +54,8 @@ const texts = {
   "tag.damaged": (b) => `the tag is refused: ${b.error}`,
   "tag.recovered": (b) => (b.episode === "shadowed" ? "no row of leaf_alloc has the name of this tag any more" : "its record can be read again"),
   "nats.degraded": (b) => `NATS is degraded: ${b.cause}`,
-  "records.unavailable": (b) => `no range can be claimed, so IDs come from memory alone (${b.error})`,
-  "records.recovered": () => "ranges can be claimed again",
+  "records.unavailable": (b) => `JetStream lost records, or their bucket was changed: ${b.error}`,
+  "records.recovered": () => "the records are there again",
   "nats.recovered": () => "NATS is degraded no more",
   "clock.backwards": (b) =>
     `its clock is ${millis(b.offset_ms)} behind its last snowflake; requests ${b.action === "waited" ? "wait" : "are refused"}`,
