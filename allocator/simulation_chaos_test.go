@@ -159,8 +159,8 @@ func (c *simChaos) sql(random *simRandom) {
 	w.db.SetRow(row)
 }
 
-// command is a command of an operator. After the write, all other generators must confirm the change, for at most three seconds.
-// Those that did not are named, and are expected to come back through the gate.
+// command is a command of an operator. After the write, all other generators must confirm the change, for at most
+// three seconds. Those that did not are named, and are expected to come back through the gate.
 func (r *simRun) command(what string, random *simRandom) {
 	w := r.n.w
 	begun := time.Now()

@@ -86,7 +86,8 @@ func (n *simNode) start() {
 	cfg := allocator.Config{
 		Records: r.records, Index: index, Node: n.name, Run: r.name, Log: testkit.Quiet,
 		Push: func(s allocator.Stored) { r.push(s) }, Ask: r.ask, PassOn: r.passOn,
-		MaxWait: time.Second, MaxBatch: 1000, MaxStep: 200, MaxWaiting: 50, Refresh: 2*time.Second + n.random.upTo(2*time.Second),
+		MaxWait: time.Second, MaxBatch: 1000, MaxStep: 200, MaxWaiting: 50,
+		Refresh: 2*time.Second + n.random.upTo(2*time.Second),
 	}
 	if w.numbers {
 		cfg.Numbers = &simNumbers{r: r}
@@ -141,7 +142,8 @@ func (w *simWorld) others(n *simNode) (runs []*simRun) {
 	return runs
 }
 
-// receive does what a message from another process asks for, unless one of the two is cut off. It reports whether it arrived.
+// receive does what a message from another process asks for, unless one of the two is cut off. It reports whether it
+// arrived.
 func (r *simRun) receive(from *simRun, do func()) bool {
 	for n := r.n; ; {
 		if n.isCut() || from.n.isCut() || n.current() != r {

@@ -39,8 +39,8 @@ func (r *simRandom) upTo(d time.Duration) time.Duration { return 1 + time.Durati
 
 func simPick[T any](r *simRandom, from ...T) T { return from[r.n(int64(len(from)))] }
 
-// simCall is a request of a process to a server, which do carries out there. It may arrive late, also after the caller has given
-// up, or never, and its answer may be lost. A process that stands still sends nothing and receives nothing.
+// simCall is a request of a process to a server, which do carries out there. It may arrive late, also after the caller
+// has given up, or never, and its answer may be lost. A process that stands still sends nothing and receives nothing.
 func simCall[T any](ctx context.Context, r *simRun, do func() (T, error)) (none T, err error) {
 	n, w := r.n, r.n.w
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -106,8 +106,8 @@ func (s *simRecords) Swap(ctx context.Context, t allocator.Tag, revision uint64)
 	next, err := simCall(ctx, s.r, func() (uint64, error) {
 		was, _ := s.MemoryRecords.Load(context.Background(), t.Name)
 		next, err := s.MemoryRecords.Swap(context.Background(), t, revision)
-		w.trace("%s writes %s over %d: end %d, floor %d, deleted %v, last %d-%d of %s: %d, %v", s.r.name, t.Name, revision, t.MaxID, t.Floor,
-			t.Deleted, t.Last.First, t.Last.Last, t.Last.Run, next, err)
+		w.trace("%s writes %s over %d: end %d, floor %d, deleted %v, last %d-%d of %s: %d, %v", s.r.name, t.Name,
+			revision, t.MaxID, t.Floor, t.Deleted, t.Last.First, t.Last.Last, t.Last.Run, next, err)
 		if err != nil {
 			w.note("conflict")
 			return 0, err
@@ -121,7 +121,8 @@ func (s *simRecords) Swap(ctx context.Context, t allocator.Tag, revision uint64)
 	return next, err
 }
 
-// Watch lags, waits while the process is cut off or stands still, and may take a second until it notices that it must begin again.
+// Watch lags, waits while the process is cut off or stands still, and may take a second until it notices that it must
+// begin again.
 func (s *simRecords) Watch(ctx context.Context, f func(allocator.Update)) error {
 	n := s.r.n
 	first := false
@@ -192,11 +193,15 @@ func (s *simNumbers) Raise(ctx context.Context, tag string, end int64, step *int
 }
 
 func (s *simNumbers) Mark(ctx context.Context, tag string, mark int64, kind string) error {
-	return s.change(ctx, func(db *allocatortest.MemoryNumbers) error { return db.Mark(context.Background(), tag, mark, kind) })
+	return s.change(ctx, func(db *allocatortest.MemoryNumbers) error {
+		return db.Mark(context.Background(), tag, mark, kind)
+	})
 }
 
 func (s *simNumbers) Remove(ctx context.Context, tag string, mark int64, kind string) error {
-	return s.change(ctx, func(db *allocatortest.MemoryNumbers) error { return db.Remove(context.Background(), tag, mark, kind) })
+	return s.change(ctx, func(db *allocatortest.MemoryNumbers) error {
+		return db.Remove(context.Background(), tag, mark, kind)
+	})
 }
 
 func (s *simNumbers) Rows(ctx context.Context, f func(allocator.Row)) error {

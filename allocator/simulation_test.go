@@ -15,14 +15,15 @@ import (
 	"testing/synctest"
 )
 
-// TestSimulation attacks the claims that no ID of a tag comes twice, that IDs of a strict tag are in the order of requests, and
-// that no ID comes below what an operator was promised. Each seed is a world: three generators on records and, in most worlds, a
-// database; messages that are late or lost, servers that are behind, generators that stand still, are cut off and crash,
-// operators, SQL by hand. In some worlds the database goes back, or there are two that both accept writes, or the records are
-// lost, damaged or restored, or both stores go back far apart. When the faults end, everybody is served.
+// TestSimulation attacks the claims that no ID of a tag comes twice, that IDs of a strict tag are in the order of
+// requests, and that no ID comes below what an operator was promised. Each seed is a world: three generators on
+// records and, in most worlds, a database; messages that are late or lost, servers that are behind, generators that
+// stand still, are cut off and crash, operators, SQL by hand. In some worlds the database goes back, or there are two
+// that both accept writes, or the records are lost, damaged or restored, or both stores go back far apart. When the
+// faults end, everybody is served.
 //
-// The allocators are the real ones. What a generator does around them is modelled: heartbeats, the gate of one that was away, pushes
-// and the confirmations of commands.
+// The allocators are the real ones. What a generator does around them is modelled: heartbeats, the gate of one that
+// was away, pushes and the confirmations of commands.
 //
 // Not in it: IDs may repeat that both stores have forgotten, or the records alone where there is no database.
 //
@@ -46,7 +47,8 @@ func TestSimulation(t *testing.T) {
 				for n := tried.Add(1); n <= worlds && !t.Failed(); n = tried.Add(1) {
 					w := simulate(t, first+n, nil)
 					if w.err != nil {
-						t.Errorf("%v\n%v\nin world %d of these; to see all that happened:\nLEAF_TEST_SEED=%d go test ./allocator -run TestSimulation -v", w.err, w, n, first+n)
+						t.Errorf("%v\n%v\nin world %d of these; to see all that happened:\n"+
+							"LEAF_TEST_SEED=%d go test ./allocator -run TestSimulation -v", w.err, w, n, first+n)
 					}
 					mu.Lock()
 					for what, n := range w.happened {
@@ -63,7 +65,8 @@ func TestSimulation(t *testing.T) {
 	}
 	for _, what := range slices.SortedFunc(maps.Keys(happening), cmp.Compare) {
 		if got, least := happened[what], happening[what]; got < least {
-			t.Errorf("of %q there were %d in all worlds, want %d or more: the simulation does too little", what, got, least)
+			t.Errorf("of %q there were %d in all worlds, want %d or more: the simulation does too little", what, got,
+				least)
 		}
 	}
 }
@@ -117,9 +120,11 @@ const enough = 2000
 
 // happening is what must happen, and how often in all worlds together, for the simulation to prove anything.
 var happening = map[string]int64{
-	"IDs": 20_000_000, "away": 5000, "stale": 3000, "frozen": 6000, "cut": 6000, "crashed": 3000, "late": 20_000, "no answer": 40_000,
-	"old record": 5000, "conflict": 100_000, "the watch lags": 20_000, "row raised": 1000, "database restored": 300,
-	"records restored": 300, "records lost": 50, "record damaged": 70, "deleted by SQL": 600, "inserted by SQL": 400,
-	"command set": 3000, "command delete": 1500, "command create": 1400, "uncertain command": 150, "named": 1000, "silent": 200,
-	"passed on": 50_000, "repeated, as nobody knew": 20, // the checks see what repeats
+	"IDs": 20_000_000, "away": 5000, "stale": 3000, "frozen": 6000,
+	"cut": 6000, "crashed": 3000, "late": 20_000, "no answer": 40_000,
+	"old record": 5000, "conflict": 100_000, "the watch lags": 20_000, "row raised": 1000,
+	"database restored": 300, "records restored": 300, "records lost": 50, "record damaged": 70,
+	"deleted by SQL": 600, "inserted by SQL": 400, "command set": 3000, "command delete": 1500,
+	"command create": 1400, "uncertain command": 150, "named": 1000, "silent": 200,
+	"passed on": 50_000, "repeated, as nobody knew": 20,
 }

@@ -69,17 +69,21 @@ func newSimWorld(seed uint64, trace func(string, ...any)) *simWorld {
 	w := &simWorld{
 		random: random, begin: time.Now(), trace: func(string, ...any) {}, numbers: !random.in(4),
 		records: allocatortest.NewMemoryRecords(), db: allocatortest.NewMemoryNumbers(),
-		old: make(map[string][]allocator.Stored), handed: make(map[string][]simHanded), happened: make(map[string]int64),
+		old: make(map[string][]allocator.Stored), handed: make(map[string][]simHanded),
+		happened: make(map[string]int64),
 	}
 	w.faults = simPick(random, "none", "js", "js")
 	if w.numbers {
 		w.faults = simPick(random, "none", "db", "split", "js", "both")
 	}
 	if trace != nil {
-		w.trace = func(format string, args ...any) { trace("%v "+format, append([]any{time.Since(w.begin)}, args...)...) }
+		w.trace = func(format string, args ...any) {
+			trace("%v "+format, append([]any{time.Since(w.begin)}, args...)...)
+		}
 	}
 	for i := range 3 {
-		w.nodes = append(w.nodes, &simNode{w: w, name: fmt.Sprint(i), far: i == 2 && random.in(3), own: make(map[string]int64),
+		w.nodes = append(w.nodes, &simNode{w: w, name: fmt.Sprint(i), far: i == 2 && random.in(3),
+			own:    make(map[string]int64),
 			random: newSimRandom(seed, uint64(100+i))})
 	}
 	w.trace("%v", w)
@@ -144,17 +148,21 @@ func (w *simWorld) handOut(r *simRun, tag string, ranges []allocator.Range) {
 		w.trace("%s hands out %v of %s", r.name, ids, tag)
 		for _, f := range w.floors {
 			if f.tag == tag && ids.First < f.below && now.After(f.at) && !r.stale && !(cut && f.exempt[r.name]) {
-				w.failLocked("%s hands out %v of %s below %d, which was promised at %v", r.name, ids, tag, f.below, f.at.Sub(w.begin))
+				w.failLocked("%s hands out %v of %s below %d, which was promised at %v", r.name, ids, tag, f.below,
+					f.at.Sub(w.begin))
 			}
 		}
 		all := w.handed[tag]
-		i, _ := slices.BinarySearchFunc(all, ids.First, func(h simHanded, first int64) int { return int(min(max(h.Last-first, -1), 1)) })
+		i, _ := slices.BinarySearchFunc(all, ids.First, func(h simHanded, first int64) int {
+			return int(min(max(h.Last-first, -1), 1))
+		})
 		if i < len(all) && all[i].First <= ids.Last {
 			if w.repeats {
 				w.happened["repeated, as nobody knew"]++
 				continue
 			}
-			w.failLocked("%s hands out %v of %s, and %s had %v at %v", r.name, ids, tag, all[i].by, all[i].Range, all[i].at)
+			w.failLocked("%s hands out %v of %s, and %s had %v at %v", r.name, ids, tag, all[i].by, all[i].Range,
+				all[i].at)
 		}
 		w.handed[tag] = slices.Insert(all, i, simHanded{ids, r.name, time.Since(w.begin)})
 	}
@@ -227,8 +235,11 @@ func (w *simWorld) endFaults() {
 	w.mu.Unlock()
 	time.Sleep(10 * time.Second) // two polls, and what is late has come
 	row, _ := w.db.Peek(w.ctx, simTrend)
-	if s, err := w.records.Load(w.ctx, simTrend); err != nil || row.MaxID == 0 && (s.Revision == 0 || s.Deleted || w.numbers) { // else the polls have done it
-		if _, err := w.nodes[0].run.a.Create(w.ctx, allocator.Tag{Name: simTrend, MaxID: 2, Step: 40}, 0); err != nil && !(errors.Is(err, allocator.ErrExists)) {
+	stored, err := w.records.Load(w.ctx, simTrend)
+	if gone := stored.Revision == 0 || stored.Deleted; err != nil || row.MaxID == 0 && (gone || w.numbers) {
+		// Otherwise the polls have made it.
+		_, err = w.nodes[0].run.a.Create(w.ctx, allocator.Tag{Name: simTrend, MaxID: 2, Step: 40}, 0)
+		if err != nil && !errors.Is(err, allocator.ErrExists) {
 			w.fail("when all was well again, %s could not be created: %v", simTrend, err)
 		}
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 )
 
-// Loss says how calls of a [LossyRecords] and a [LossyNumbers] fail: the share of each failure, from 0 to 1, together at most 1.
+// Loss says how calls of a [LossyRecords] and a [LossyNumbers] fail: the share of each failure, from 0 to 1, together
+// at most 1.
 type Loss struct {
 	Refused  float64 // the call fails at once, and it is certain that nothing was done
 	Dropped  float64 // nothing was done, and the caller cannot know
@@ -66,9 +67,11 @@ func (f *faults) up(most time.Duration) time.Duration {
 	return time.Duration(f.random.Int64N(int64(max(most, 1))))
 }
 
-// call makes a call, or not. A call that lands late has no caller and no deadline any more. uncertain is the error of a call
-// whose outcome nobody knows.
-func call[T any](ctx context.Context, f *faults, uncertain error, do func(context.Context) (T, error)) (none T, _ error) {
+// call makes a call, or not. A call that lands late has no caller and no deadline any more. uncertain is the error of
+// a call whose outcome nobody knows.
+func call[T any](
+	ctx context.Context, f *faults, uncertain error, do func(context.Context) (T, error),
+) (none T, _ error) {
 	what, err := f.draw(ctx)
 	switch {
 	case err != nil:
@@ -116,12 +119,16 @@ func NewLossyRecords(r allocator.Records, l Loss, random *rand.Rand) *LossyRecor
 
 // Load implements [allocator.Records].
 func (l *LossyRecords) Load(ctx context.Context, tag string) (allocator.Stored, error) {
-	return call(ctx, &l.faults, errRefused, func(ctx context.Context) (allocator.Stored, error) { return l.Records.Load(ctx, tag) })
+	return call(ctx, &l.faults, errRefused, func(ctx context.Context) (allocator.Stored, error) {
+		return l.Records.Load(ctx, tag)
+	})
 }
 
 // Swap implements [allocator.Records].
 func (l *LossyRecords) Swap(ctx context.Context, t allocator.Tag, revision uint64) (uint64, error) {
-	return call(ctx, &l.faults, errUncertain, func(ctx context.Context) (uint64, error) { return l.Records.Swap(ctx, t, revision) })
+	return call(ctx, &l.faults, errUncertain, func(ctx context.Context) (uint64, error) {
+		return l.Records.Swap(ctx, t, revision)
+	})
 }
 
 // LossyNumbers is numbers whose calls fail at random.
@@ -150,7 +157,9 @@ func (l *LossyNumbers) Advance(ctx context.Context, tag string, n, step, from in
 
 // Peek implements [allocator.Numbers].
 func (l *LossyNumbers) Peek(ctx context.Context, tag string) (allocator.Row, error) {
-	return call(ctx, &l.faults, ErrFault, func(ctx context.Context) (allocator.Row, error) { return l.Numbers.Peek(ctx, tag) })
+	return call(ctx, &l.faults, ErrFault, func(ctx context.Context) (allocator.Row, error) {
+		return l.Numbers.Peek(ctx, tag)
+	})
 }
 
 // Add implements [allocator.Numbers].

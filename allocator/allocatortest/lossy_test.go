@@ -11,13 +11,14 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 )
 
-// TestLossy claims through records and numbers that fail in each way. The claims of records have no gap but those of uncertain
-// swaps, and each way to fail occurs.
+// TestLossy claims through records and numbers that fail in each way. The claims of records have no gap but those of
+// uncertain swaps, and each way to fail occurs.
 func TestLossy(t *testing.T) {
 	random := Seed(t)
 	seed := random.Uint64()
 	synctest.Test(t, func(t *testing.T) {
-		loss := Loss{Refused: 0.1, Dropped: 0.1, Answer: 0.1, Late: 0.1, Lateness: time.Second, Delay: 20 * time.Millisecond}
+		loss := Loss{Refused: 0.1, Dropped: 0.1, Answer: 0.1, Late: 0.1, Lateness: time.Second,
+			Delay: 20 * time.Millisecond}
 		m, n := NewMemoryRecords(), NewMemoryNumbers()
 		add(t, n, "order", 1, 10)
 		var ids, numbers Checker
@@ -54,7 +55,8 @@ func TestLossy(t *testing.T) {
 		claimed, err := ids.Check()
 		gaps := m.Snapshot()["order"].MaxID - 1 - claimed
 		if err != nil || gaps < 10 || gaps > int64(uncertain)*10 || certainly == 0 {
-			t.Errorf("%d IDs were claimed, and %d are gaps, %v; %d swaps were uncertain, %d surely not done", claimed, gaps, err, uncertain, certainly)
+			t.Errorf("%d IDs were claimed, and %d are gaps, %v; %d swaps were uncertain, %d surely not done", claimed,
+				gaps, err, uncertain, certainly)
 		}
 	})
 }

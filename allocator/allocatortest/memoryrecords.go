@@ -11,8 +11,9 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 )
 
-// MemoryRecords is an [allocator.Records] in memory, which passes [RunRecords] like the real ones. Its methods wait only for
-// channels, so virtual time works. Revisions count the writes of all tags, as those of a bucket in JetStream do.
+// MemoryRecords is an [allocator.Records] in memory, which passes [RunRecords] like the real ones. Its methods wait
+// only for channels, so virtual time works. Revisions count the writes of all tags, as those of a bucket in JetStream
+// do.
 type MemoryRecords struct {
 	*bucket
 
@@ -65,7 +66,8 @@ func (m *MemoryRecords) Swap(ctx context.Context, t allocator.Tag, revision uint
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if now := m.records[t.Name].Revision; now != revision {
-		return 0, fmt.Errorf("%w: the record of %s has revision %d, not %d", allocator.ErrConflict, t.Name, now, revision)
+		return 0, fmt.Errorf("%w: the record of %s has revision %d, not %d", allocator.ErrConflict, t.Name, now,
+			revision)
 	}
 	return m.putLocked(allocator.Update{Stored: allocator.Stored{Tag: t}}), nil
 }
@@ -183,8 +185,9 @@ func (m *MemoryRecords) Snapshot() map[string]allocator.Stored {
 	return found
 }
 
-// Restore sets the records back to a snapshot, as an operator with a backup of the stream does. From then on revisions go
-// on from the highest of the snapshot: one that was read before may come again with another record. Every watch begins again.
+// Restore sets the records back to a snapshot, as an operator with a backup of the stream does. From then on revisions
+// go on from the highest of the snapshot: one that was read before may come again with another record. Every watch
+// begins again.
 func (m *MemoryRecords) Restore(snapshot map[string]allocator.Stored) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

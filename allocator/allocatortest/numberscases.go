@@ -3,7 +3,6 @@ package allocatortest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"sync"
@@ -35,7 +34,9 @@ func numbersUnknownTag(tb testing.TB, b NumbersBackend) {
 	wantError(tb, "Advance", err, allocator.ErrUnknownTag)
 	wantError(tb, "Raise", n.Raise(within(tb), "nobody", 10, nil, nil), allocator.ErrUnknownTag)
 	wantRow(tb, n, allocator.Row{Name: "nobody"})
-	if err := n.Rows(within(tb), func(r allocator.Row) { tb.Errorf("Rows: %+v; asking must not create", r) }); err != nil {
+	if err := n.Rows(within(tb), func(r allocator.Row) {
+		tb.Errorf("Rows: %+v; asking must not create", r)
+	}); err != nil {
 		tb.Errorf("Rows: %v", err)
 	}
 	// A mark is no row.
@@ -44,10 +45,12 @@ func numbersUnknownTag(tb testing.TB, b NumbersBackend) {
 	}
 	_, _, err = n.Advance(within(tb), "nobody", 1, 1, 1)
 	wantError(tb, "Advance of a name that has a mark and no row", err, allocator.ErrUnknownTag)
-	wantError(tb, "Raise of a name that has a mark and no row", n.Raise(within(tb), "nobody", 10, nil, nil), allocator.ErrUnknownTag)
+	wantError(tb, "Raise of a name that has a mark and no row", n.Raise(within(tb), "nobody", 10, nil, nil),
+		allocator.ErrUnknownTag)
 }
 
-// numbersNamesByCase: names are compared byte by byte. A database that takes two of them for the same refuses the second.
+// numbersNamesByCase: names are compared byte by byte. A database that takes two of them for the same refuses the
+// second.
 func numbersNamesByCase(tb testing.TB, b NumbersBackend) {
 	n := b.Open(tb)
 	names := []string{"order", "Order", "ORDER", "order.eu", "order/eu", "order=1", "order-", "_order"}
@@ -75,7 +78,8 @@ func numbersNamesByCase(tb testing.TB, b NumbersBackend) {
 		}
 	}
 	for i, name := range names {
-		if r, err := n.Peek(within(tb), name); there[name] && (err != nil || r.Name != name || r.MaxID != int64(i)*1000+11) {
+		if r, err := n.Peek(within(tb), name); there[name] &&
+			(err != nil || r.Name != name || r.MaxID != int64(i)*1000+11) {
 			tb.Errorf("Peek(%s) = %+v, %v; want max_id %d", name, r, err, i*1000+11)
 		}
 	}
@@ -117,7 +121,8 @@ func numbersFrom(tb testing.TB, b NumbersBackend) {
 	add(tb, one, "order", 1, 10)
 	wantAdvance(tb, one, "order", 1, 1, allocator.Range{First: 1, Last: 10}, 10)
 	_, _, err := insisted(within(tb), one, "order", 1, 501)
-	if moved, ok := errors.AsType[*allocator.AdvancedError](err); !ok || *moved != (allocator.AdvancedError{Tag: "order", Got: 11, Seen: 501}) {
+	if moved, ok := errors.AsType[*allocator.AdvancedError](err); !ok ||
+		*moved != (allocator.AdvancedError{Tag: "order", Got: 11, Seen: 501}) {
 		tb.Fatalf("Advance from 501 where max_id is 11: error %v, want that it was moved up", err)
 	}
 	first, _, err := insisted(within(tb), other, "order", 1, 501)
@@ -126,7 +131,8 @@ func numbersFrom(tb testing.TB, b NumbersBackend) {
 	}
 	next := allocator.Range{First: first.Last + 1, Last: first.Last + 10}
 	wantAdvance(tb, one, "order", 1, 501, next, 10)
-	wantAdvance(tb, other, "order", 1, 30, allocator.Range{First: next.Last + 1, Last: next.Last + 10}, 10) // max_id only moves up
+	// max_id only moves up
+	wantAdvance(tb, other, "order", 1, 30, allocator.Range{First: next.Last + 1, Last: next.Last + 10}, 10)
 }
 
 // numbersFromMany: handles that know of IDs above the row, each of others, never get IDs below what they know.
@@ -173,7 +179,8 @@ func numbersExhausted(tb testing.TB, b NumbersBackend) {
 		wantError(tb, "Advance over more than the 15 IDs that are left", err, allocator.ErrExhausted)
 	}
 	wantAdvance(tb, n, "order", 12, 1, allocator.Range{First: end - 15, Last: end - 4}, 10)
-	wantAdvance(tb, n, "order", 2, 1, allocator.Range{First: end - 3, Last: end - 1}, 10) // the step would be more than is left
+	// the step would be more than is left
+	wantAdvance(tb, n, "order", 2, 1, allocator.Range{First: end - 3, Last: end - 1}, 10)
 	for range 2 {
 		_, _, err := insisted(within(tb), n, "order", 1, 1)
 		wantError(tb, "Advance at the end", err, allocator.ErrExhausted)
@@ -230,13 +237,15 @@ func numbersRaise(tb testing.TB, b NumbersBackend) {
 	}
 	raise(one, 500, nil, nil, allocator.Row{MaxID: 500, Step: 10, Description: "of order"})
 	raise(other, 100, nil, nil, allocator.Row{MaxID: 500, Step: 10, Description: "of order"})
-	raise(one, 500, nil, nil, allocator.Row{MaxID: 500, Step: 10, Description: "of order"}) // again: it is no unknown tag
+	// again: it is no unknown tag
+	raise(one, 500, nil, nil, allocator.Row{MaxID: 500, Step: 10, Description: "of order"})
 	raise(one, 0, new(int64(77)), nil, allocator.Row{MaxID: 500, Step: 77, Description: "of order"})
 	raise(one, 1, nil, new("täglich"), allocator.Row{MaxID: 500, Step: 77, Description: "täglich"})
 	raise(one, 600, new(int64(5)), new(""), allocator.Row{MaxID: 600, Step: 5})
 	raise(one, 600, new(int64(5)), new(""), allocator.Row{MaxID: 600, Step: 5})
 	wantAdvance(tb, other, "order", 1, 1, allocator.Range{First: 600, Last: 604}, 5)
-	wantError(tb, "Raise with a step of 0", one.Raise(within(tb), "order", 0, new(int64(0)), nil), allocator.ErrBadValue)
+	wantError(tb, "Raise with a step of 0", one.Raise(within(tb), "order", 0, new(int64(0)), nil),
+		allocator.ErrBadValue)
 	wantRow(tb, other, allocator.Row{Name: "order", MaxID: 605, Step: 5})
 
 	// Others advance and raise meanwhile.
@@ -262,176 +271,8 @@ func numbersRaise(tb testing.TB, b NumbersBackend) {
 	wantUnique(tb, &c)
 }
 
-// numbersMark: a mark never moves down. It needs no row, and outlives one.
-func numbersMark(tb testing.TB, b NumbersBackend) {
-	one, other := b.Open(tb), b.Open(tb)
-	mark := func(n allocator.Numbers, tag string, mark int64, kind string, want allocator.Row) {
-		tb.Helper()
-		if err := n.Mark(within(tb), tag, mark, kind); err != nil {
-			tb.Errorf("Mark(%s, %d): %v", tag, mark, err)
-		}
-		want.Name = tag
-		wantRow(tb, other, want)
-	}
-	mark(one, "strict", 500, allocator.KindStrict, allocator.Row{Mark: 500, Kind: allocator.KindStrict})
-	mark(other, "strict", 100, allocator.KindStrict, allocator.Row{Mark: 500, Kind: allocator.KindStrict})
-	mark(one, "strict", 500, allocator.KindStrict, allocator.Row{Mark: 500, Kind: allocator.KindStrict})
-	mark(one, "strict", 501, allocator.KindStrict, allocator.Row{Mark: 501, Kind: allocator.KindStrict})
-	mark(one, "opaque", math.MaxInt64, allocator.KindOpaque, allocator.Row{Mark: math.MaxInt64, Kind: allocator.KindOpaque})
-	add(tb, one, "order", 1, 10)
-	mark(one, "order", 300, allocator.KindTrend, allocator.Row{MaxID: 1, Step: 10, Description: "of order", Mark: 300, Kind: allocator.KindTrend})
-	wantAdvance(tb, one, "order", 1, 1, allocator.Range{First: 1, Last: 10}, 10)
-
-	var wg sync.WaitGroup
-	for i := range 4 {
-		n, ctx := b.Open(tb), within(tb)
-		wg.Go(func() {
-			for j := range 25 {
-				if err := n.Mark(ctx, fmt.Sprint("raced.", j), int64(1000*((i+j)%4)+1), allocator.KindTrend); err != nil {
-					tb.Errorf("Mark: %v", err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	for j := range 25 {
-		wantRow(tb, one, allocator.Row{Name: fmt.Sprint("raced.", j), Mark: 3001, Kind: allocator.KindTrend})
-	}
-}
-
-// numbersRemove: a removed row leaves its mark, and can be made again.
-func numbersRemove(tb testing.TB, b NumbersBackend) {
-	one, other := b.Open(tb), b.Open(tb)
-	add(tb, one, "order", 1, 10)
-	wantAdvance(tb, other, "order", 1, 1, allocator.Range{First: 1, Last: 10}, 10)
-	for _, mark := range []int64{11, 5, 11} { // also without a row
-		if err := one.Remove(within(tb), "order", mark, allocator.KindTrend); err != nil {
-			tb.Errorf("Remove: %v", err)
-		}
-		wantRow(tb, other, allocator.Row{Name: "order", Mark: 11, Kind: allocator.KindTrend})
-	}
-	_, _, err := other.Advance(within(tb), "order", 1, 1, 1)
-	wantError(tb, "Advance of a removed row", err, allocator.ErrUnknownTag)
-	add(tb, other, "order", 20, 5)
-	wantRow(tb, one, allocator.Row{Name: "order", MaxID: 20, Step: 5, Description: "of order", Mark: 11, Kind: allocator.KindTrend})
-	wantAdvance(tb, one, "order", 1, 1, allocator.Range{First: 20, Last: 24}, 5)
-}
-
-// numbersRows: Rows has each row, and each mark without a row, also while others write.
-func numbersRows(tb testing.TB, b NumbersBackend) {
-	one, other := b.Open(tb), b.Open(tb)
-	want := make(map[string]allocator.Row)
-	const rows = 120
-	for i := range rows {
-		name := "tag." + string(rune('a'+i%26)) + string(rune('a'+i/26))
-		add(tb, one, name, int64(i)+11, 10)
-		want[name] = allocator.Row{Name: name, MaxID: int64(i) + 11, Step: 10, Description: "of " + name}
-		if i%3 == 0 {
-			if err := one.Mark(within(tb), name, int64(i)+1, allocator.KindTrend); err != nil {
-				tb.Errorf("Mark: %v", err)
-			}
-			r := want[name]
-			r.Mark, r.Kind = int64(i)+1, allocator.KindTrend
-			want[name] = r
-		}
-		if i%6 == 0 {
-			if err := one.Remove(within(tb), name, int64(i)+11, allocator.KindTrend); err != nil {
-				tb.Errorf("Remove: %v", err)
-			}
-			want[name] = allocator.Row{Name: name, Mark: int64(i) + 11, Kind: allocator.KindTrend}
-		}
-	}
-	add(tb, one, "busy", 1, 10)
-	ctx, cancel := context.WithCancel(within(tb))
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for sleep(ctx, poll) {
-			other.Advance(ctx, "busy", 1, 1, 1)
-		}
-	})
-	for range 3 {
-		found := make(map[string]int)
-		err := one.Rows(within(tb), func(r allocator.Row) {
-			found[r.Name]++
-			if r.Name != "busy" && r != want[r.Name] {
-				tb.Errorf("Rows: %+v, want %+v", r, want[r.Name])
-			}
-		})
-		if err != nil || len(found) != rows+1 {
-			tb.Errorf("Rows: %d of %d, %v", len(found), rows+1, err)
-		}
-		for name, times := range found {
-			if times != 1 {
-				tb.Errorf("Rows: %s came %d times", name, times)
-			}
-		}
-	}
-	cancel()
-	wg.Wait()
-}
-
-// numbersByHand: what SQL does to a row is what counts next.
-func numbersByHand(tb testing.TB, b NumbersBackend) {
-	if b.SetRow == nil || b.DeleteRow == nil {
-		return
-	}
-	n := b.Open(tb)
-	b.SetRow(tb, allocator.Row{Name: "order", MaxID: 5000, Step: 20, Description: "by hand"})
-	wantRow(tb, n, allocator.Row{Name: "order", MaxID: 5000, Step: 20, Description: "by hand"})
-	wantAdvance(tb, n, "order", 1, 1, allocator.Range{First: 5000, Last: 5019}, 20)
-	b.SetRow(tb, allocator.Row{Name: "order", MaxID: 100, Step: 20})
-	if _, _, err := insisted(within(tb), n, "order", 1, 5020); !errors.Is(err, allocator.ErrConflict) {
-		tb.Errorf("Advance after SQL moved max_id down: %v", err)
-	}
-	if r, _, err := insisted(within(tb), n, "order", 1, 5020); err != nil || r.First < 5020 {
-		tb.Errorf("Advance after max_id was moved up: %v, %v", r, err)
-	}
-	if err := n.Mark(within(tb), "order", 6000, allocator.KindTrend); err != nil {
-		tb.Errorf("Mark: %v", err)
-	}
-	b.DeleteRow(tb, "order")
-	wantRow(tb, n, allocator.Row{Name: "order", Mark: 6000, Kind: allocator.KindTrend})
-	_, _, err := n.Advance(within(tb), "order", 1, 1, 1)
-	wantError(tb, "Advance after SQL deleted the row", err, allocator.ErrUnknownTag)
-}
-
-// numbersBadRows: a row that SQL made bad is not served, and does not hide the others.
-func numbersBadRows(tb testing.TB, b NumbersBackend) {
-	if b.SetRow == nil {
-		return
-	}
-	n := b.Open(tb)
-	add(tb, n, "good", 1, 10)
-	b.SetRow(tb, allocator.Row{Name: "nostep", MaxID: 5000, Step: 0})
-	_, _, err := insisted(within(tb), n, "nostep", 1, 1)
-	wantError(tb, "Advance of a row with a step of 0", err, allocator.ErrDamaged)
-	if r, err := n.Peek(within(tb), "nostep"); err != nil || !errors.Is(r.Problem, allocator.ErrDamaged) || r.MaxID != 5000 {
-		tb.Errorf("Peek of a row with a step of 0: %+v, %v", r, err)
-	}
-	b.SetRow(tb, allocator.Row{Name: "negative", MaxID: -5, Step: 10})
-	if r, _, err := insisted(within(tb), n, "negative", 1, 1); err == nil {
-		tb.Errorf("Advance of a row with a max_id of -5: %v", r)
-	}
-	if r, _, err := insisted(within(tb), n, "negative", 1, 100); err == nil && r.First < 100 {
-		tb.Errorf("Advance from 100 of a row that had a max_id of -5: %v", r)
-	}
-	b.SetRow(tb, allocator.Row{Name: "no such name", MaxID: 7, Step: 10})
-	found := make(map[string]error)
-	if err := n.Rows(within(tb), func(r allocator.Row) { found[r.Name] = r.Problem }); err != nil {
-		tb.Errorf("Rows: %v", err)
-	}
-	wantError(tb, "the row without a step", found["nostep"], allocator.ErrDamaged)
-	wantError(tb, "the row with an illegal name", found["no such name"], allocator.ErrBadTag)
-	if problem, ok := found["good"]; !ok || problem != nil {
-		tb.Errorf("the good row came: %v, with the problem %v", ok, problem)
-	}
-	if err := n.Raise(within(tb), "nostep", 5000, new(int64(10)), nil); err != nil {
-		tb.Errorf("Raise with a step: %v", err)
-	}
-	wantAdvance(tb, n, "nostep", 1, 1, allocator.Range{First: 5000, Last: 5009}, 10)
-}
-
-// numbersContextDone: no method outlasts its context by much, and none of them says that it was done when it began after it.
+// numbersContextDone: no method outlasts its context by much, and none of them says that it was done when it began
+// after it.
 func numbersContextDone(tb testing.TB, b NumbersBackend) {
 	n := b.Open(tb)
 	add(tb, n, "order", 1, 10)
@@ -459,7 +300,8 @@ func numbersContextDone(tb testing.TB, b NumbersBackend) {
 		}
 	}
 	// Done or not: what comes next is unused.
-	if r, _, err := insisted(within(tb), n, "order", 1, 1); err != nil || r.First != 1 && r.First != 2 && r.First != 11 && r.First != 12 {
+	if r, _, err := insisted(within(tb), n, "order", 1, 1); err != nil || r.First != 1 && r.First != 2 &&
+		r.First != 11 && r.First != 12 {
 		tb.Errorf("the next range is %v, %v", r, err)
 	}
 }

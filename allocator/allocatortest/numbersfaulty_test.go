@@ -177,17 +177,18 @@ func TestFaultyNumbers(t *testing.T) {
 			}
 			return w
 		}},
-		{"Raise of a row that is as it should be says that there is none", "Raise", func(m *MemoryNumbers) (w wrongNumbers) {
-			w.raise = func(ctx context.Context, tag string, end int64, step *int64, description *string) error {
-				before, _ := m.Peek(ctx, tag)
-				err := m.Raise(ctx, tag, end, step, description)
-				if after, _ := m.Peek(ctx, tag); err == nil && before == after {
-					return allocator.ErrUnknownTag
+		{"Raise of a row that is as it should be says that there is none", "Raise",
+			func(m *MemoryNumbers) (w wrongNumbers) {
+				w.raise = func(ctx context.Context, tag string, end int64, step *int64, description *string) error {
+					before, _ := m.Peek(ctx, tag)
+					err := m.Raise(ctx, tag, end, step, description)
+					if after, _ := m.Peek(ctx, tag); err == nil && before == after {
+						return allocator.ErrUnknownTag
+					}
+					return err
 				}
-				return err
-			}
-			return w
-		}},
+				return w
+			}},
 		{"Mark can lower", "Mark", func(m *MemoryNumbers) (w wrongNumbers) {
 			w.mark = func(_ context.Context, tag string, mark int64, kind string) error {
 				setMark(m, tag, mark, kind)
@@ -205,7 +206,9 @@ func TestFaultyNumbers(t *testing.T) {
 			return w
 		}},
 		{"Mark forgets the kind", "Mark", func(m *MemoryNumbers) (w wrongNumbers) {
-			w.mark = func(ctx context.Context, tag string, mark int64, _ string) error { return m.Mark(ctx, tag, mark, "") }
+			w.mark = func(ctx context.Context, tag string, mark int64, _ string) error {
+				return m.Mark(ctx, tag, mark, "")
+			}
 			return w
 		}},
 		{"Remove leaves no mark", "Remove", func(m *MemoryNumbers) (w wrongNumbers) {

@@ -10,11 +10,13 @@ import (
 
 // NumbersBackend is the [allocator.Numbers] under test. Its functions are called from the test's goroutine.
 type NumbersBackend struct {
-	// Open returns a new handle on the rows of the test tb, as another generator has it. A new test has no rows and no marks.
+	// Open returns a new handle on the rows of the test tb, as another generator has it. A new test has no rows and no
+	// marks.
 	Open func(tb testing.TB) allocator.Numbers
 
 	// What SQL by hand can do; nil: it cannot.
-	SetRow    func(tb testing.TB, r allocator.Row) // makes or changes the row of r.Name, with MaxID, Step and Description
+	// makes or changes the row of r.Name, with MaxID, Step and Description
+	SetRow    func(tb testing.TB, r allocator.Row)
 	DeleteRow func(tb testing.TB, tag string)
 }
 
@@ -55,7 +57,8 @@ func NumbersCases() []NumbersCase {
 // add makes the row of a tag.
 func add(tb testing.TB, n allocator.Numbers, tag string, maxID, step int64) {
 	tb.Helper()
-	if err := n.Add(within(tb), allocator.Row{Name: tag, MaxID: maxID, Step: step, Description: "of " + tag}); err != nil {
+	if err := n.Add(within(tb), allocator.Row{Name: tag, MaxID: maxID, Step: step,
+		Description: "of " + tag}); err != nil {
 		tb.Fatalf("Add(%s): %v", tag, err)
 	}
 }
@@ -72,11 +75,13 @@ func insisted(ctx context.Context, n allocator.Numbers, tag string, size, from i
 }
 
 // wantAdvance demands a range of a tag.
-func wantAdvance(tb testing.TB, n allocator.Numbers, tag string, size, from int64, want allocator.Range, wantStep int64) {
+func wantAdvance(tb testing.TB, n allocator.Numbers, tag string, size, from int64, want allocator.Range,
+	wantStep int64) {
 	tb.Helper()
 	r, step, err := insisted(within(tb), n, tag, size, from)
 	if err != nil || r != want || step != wantStep {
-		tb.Errorf("Advance(%s, %d, from %d) = %v, step %d, %v; want %v, step %d", tag, size, from, r, step, err, want, wantStep)
+		tb.Errorf("Advance(%s, %d, from %d) = %v, step %d, %v; want %v, step %d", tag, size, from, r, step, err, want,
+			wantStep)
 	}
 }
 

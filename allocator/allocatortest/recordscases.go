@@ -17,8 +17,8 @@ import (
 	"github.com/leafbus/leafbus/allocator/opaque"
 )
 
-// recordFirstWrite: a tag has no record until one is written. What one handle writes, another one loads and replaces, with the
-// revision that the last Swap returned.
+// recordFirstWrite: a tag has no record until one is written. What one handle writes, another one loads and replaces,
+// with the revision that the last Swap returned.
 func recordFirstWrite(tb testing.TB, b RecordsBackend) {
 	one, other := b.Open(tb), b.Open(tb)
 	if s, err := one.Load(within(tb), "order"); err != nil || s.Revision != 0 {
@@ -57,10 +57,12 @@ func recordOtherRevision(tb testing.TB, b RecordsBackend) {
 	old := put(tb, one, trend("order", 11))
 	user := put(tb, one, trend("user", 500))
 	now := put(tb, other, trend("order", 21))
-	for _, revision := range []uint64{0, old.Revision, user.Revision, now.Revision - 1, now.Revision + 1, now.Revision + 1<<40} {
+	for _, revision := range []uint64{0, old.Revision, user.Revision, now.Revision - 1, now.Revision + 1,
+		now.Revision + 1<<40} {
 		for _, r := range []allocator.Records{one, other} {
 			_, err := r.Swap(within(tb), trend("order", 901), revision)
-			wantError(tb, fmt.Sprintf("Swap on revision %d where it is %d", revision, now.Revision), err, allocator.ErrConflict)
+			wantError(tb, fmt.Sprintf("Swap on revision %d where it is %d", revision, now.Revision), err,
+				allocator.ErrConflict)
 		}
 	}
 	_, err := one.Swap(within(tb), trend("new", 901), now.Revision)
@@ -77,14 +79,17 @@ func recordOtherRevision(tb testing.TB, b RecordsBackend) {
 func fullTags() []allocator.Tag {
 	at := time.UnixMilli(1_700_000_000_123).UTC()
 	limit := opaque.Domain("d9").Last()
-	rules := allocator.Rules{Quota: allocator.Quota{PerSecond: 7, Burst: 9}, Paused: true, Outlast: allocator.Duration(time.Minute), Limit: 9000, Version: 1<<53 + 1}
+	rules := allocator.Rules{Quota: allocator.Quota{PerSecond: 7, Burst: 9}, Paused: true,
+		Outlast: allocator.Duration(time.Minute), Limit: 9000, Version: 1<<53 + 1}
 	strictRules := rules
 	strictRules.Outlast = 0
 	return []allocator.Tag{
 		{Name: "trend", MaxID: 5000, Step: 77, Description: "täglich \"x\"\n", Updated: at, Rules: rules, Floor: 4000,
 			Last: allocator.Claim{First: 4900, Last: 4999, Node: "a", Run: "r1", Step: 100, Time: at}},
-		{Name: "strict", MaxID: 2, Updated: at, Order: allocator.Strict, Rules: strictRules, Last: allocator.Claim{First: 1, Last: 1, Node: "a", Run: "r1", Time: at}},
-		{Name: "opaque", MaxID: 50, Step: 10, Updated: at, Order: allocator.OpaqueOrder("d9"), KeyID: opaque.KeyID(make([]byte, opaque.KeySize)),
+		{Name: "strict", MaxID: 2, Updated: at, Order: allocator.Strict, Rules: strictRules,
+			Last: allocator.Claim{First: 1, Last: 1, Node: "a", Run: "r1", Time: at}},
+		{Name: "opaque", MaxID: 50, Step: 10, Updated: at, Order: allocator.OpaqueOrder("d9"),
+			KeyID: opaque.KeyID(make([]byte, opaque.KeySize)),
 			Rules: allocator.Rules{Limit: limit}},
 		{Name: "tombstone", MaxID: 5000, Step: 10, Updated: at, Floor: 4000, Deleted: true},
 		{Name: "large", MaxID: 1<<53 + 1, Step: allocator.LimitStep, Updated: at, Floor: 1<<53 + 1},
@@ -110,7 +115,8 @@ func recordFields(tb testing.TB, b RecordsBackend) {
 // recordNames: names that a store may take for the same, or for its own keys.
 func recordNames(tb testing.TB, b RecordsBackend) {
 	one, other := b.Open(tb), b.Open(tb)
-	names := []string{"order", "Order", "ORDER", "order.eu", "order/eu", "order=1", "order-", "_order", "_beat.5", "_bucket", "tag", "tag.order",
+	names := []string{"order", "Order", "ORDER", "order.eu", "order/eu", "order=1", "order-", "_order", "_beat.5",
+		"_bucket", "tag", "tag.order",
 		strings.Repeat("x", allocator.MaxTagLen)}
 	var all []allocator.Stored
 	for i, name := range names {
@@ -127,7 +133,9 @@ func recordNames(tb testing.TB, b RecordsBackend) {
 }
 
 // claim claims n IDs on a record, as a generator does.
-func claim(ctx context.Context, r allocator.Records, s allocator.Stored, n int64) (allocator.Stored, allocator.Range, error) {
+func claim(
+	ctx context.Context, r allocator.Records, s allocator.Stored, n int64,
+) (allocator.Stored, allocator.Range, error) {
 	first := max(s.MaxID, 1)
 	s.Tag = trend("order", first+n)
 	var err error
@@ -135,8 +143,8 @@ func claim(ctx context.Context, r allocator.Records, s allocator.Stored, n int64
 	return s, allocator.Range{First: first, Last: first + n - 1}, err
 }
 
-// recordManyClaims: of handles that claim at once, each replaces another revision, and no two claim the same. What was not
-// claimed for certain did not move the end.
+// recordManyClaims: of handles that claim at once, each replaces another revision, and no two claim the same. What was
+// not claimed for certain did not move the end.
 func recordManyClaims(tb testing.TB, b RecordsBackend) {
 	const handles, each, size = 8, 25, 10
 	var c Checker
@@ -187,12 +195,13 @@ func recordManyClaims(tb testing.TB, b RecordsBackend) {
 	s, err := b.Open(tb).Load(within(tb), "order")
 	least := 1 + claimed.Load()*size
 	if most := least + lost.Load()*size; err != nil || s.MaxID < least || s.MaxID > most {
-		tb.Errorf("the end is %d, %v; %d claims were made, and %d lost: want %d to %d", s.MaxID, err, claimed.Load(), lost.Load(), least, most)
+		tb.Errorf("the end is %d, %v; %d claims were made, and %d lost: want %d to %d", s.MaxID, err, claimed.Load(),
+			lost.Load(), least, most)
 	}
 }
 
-// recordLateSwaps makes writes that end with their context, done or not, and then others that are confirmed. No write of the
-// first kind may land on a record of the second.
+// recordLateSwaps makes writes that end with their context, done or not, and then others that are confirmed. No write
+// of the first kind may land on a record of the second.
 func recordLateSwaps(tb testing.TB, b RecordsBackend) {
 	random := Seed(tb)
 	one, other := b.Open(tb), b.Open(tb)
@@ -210,7 +219,8 @@ func recordLateSwaps(tb testing.TB, b RecordsBackend) {
 				s, _, err = claim(ctx, other, s, 1+random.Int64N(100))
 			}
 			if err == nil && was < confirmed && confirmed > 1 {
-				tb.Fatalf("a record with the end %d was replaced, though one with the end %d was confirmed before", was, confirmed)
+				tb.Fatalf("a record with the end %d was replaced, though one with the end %d was confirmed before",
+					was, confirmed)
 			}
 			if err == nil {
 				confirmed = s.MaxID
@@ -249,18 +259,21 @@ func recordSpoiled(tb testing.TB, b RecordsBackend) {
 			s, err := r.Load(within(tb), spoil.name)
 			wantError(tb, "Load of a record that is "+spoil.name, err, spoil.err)
 			if revision = s.Revision; s.Name != spoil.name || revision <= before.Revision {
-				tb.Errorf("Load of a record that is %s: name %q, revision %d; want a revision above %d", spoil.name, s.Name, s.Revision, before.Revision)
+				tb.Errorf("Load of a record that is %s: name %q, revision %d; want a revision above %d", spoil.name,
+					s.Name, s.Revision, before.Revision)
 			}
 			for _, old := range []uint64{0, before.Revision} {
 				_, err := r.Swap(within(tb), trend(spoil.name, 11), old)
-				wantError(tb, fmt.Sprintf("Swap on revision %d of a record that is %s", old, spoil.name), err, allocator.ErrConflict)
+				wantError(tb, fmt.Sprintf("Swap on revision %d of a record that is %s", old, spoil.name), err,
+					allocator.ErrConflict)
 			}
 		}
 		for _, f := range []*follower{w, late} {
 			ctx := within(tb)
 			for !errors.Is(f.now(spoil.name).Problem, spoil.err) || f.now(spoil.name).Revision != revision {
 				if !sleep(ctx, poll) {
-					tb.Fatalf("Watch brought %+v of a record that is %s, want the problem %v", f.now(spoil.name), spoil.name, spoil.err)
+					tb.Fatalf("Watch brought %+v of a record that is %s, want the problem %v", f.now(spoil.name),
+						spoil.name, spoil.err)
 				}
 			}
 			f.wait(tb, intact)

@@ -65,15 +65,16 @@ func TestFaultyRecords(t *testing.T) {
 			w.swap = func(_ context.Context, t allocator.Tag, _ uint64) (uint64, error) { return always(m, t), nil }
 			return w
 		}},
-		{"a Swap of a tag without a record writes whatever there is", "OtherRevision", func(m *MemoryRecords, _ *atomic.Int64) (w wrong) {
-			w.swap = func(ctx context.Context, t allocator.Tag, revision uint64) (uint64, error) {
-				if revision == 0 {
-					return always(m, t), nil
+		{"a Swap of a tag without a record writes whatever there is", "OtherRevision",
+			func(m *MemoryRecords, _ *atomic.Int64) (w wrong) {
+				w.swap = func(ctx context.Context, t allocator.Tag, revision uint64) (uint64, error) {
+					if revision == 0 {
+						return always(m, t), nil
+					}
+					return m.Swap(ctx, t, revision)
 				}
-				return m.Swap(ctx, t, revision)
-			}
-			return w
-		}},
+				return w
+			}},
 		{"a Swap accepts a higher revision", "OtherRevision", func(m *MemoryRecords, _ *atomic.Int64) (w wrong) {
 			w.swap = func(ctx context.Context, t allocator.Tag, revision uint64) (uint64, error) {
 				if s, _ := m.Load(ctx, t.Name); s.Revision > 0 && revision > s.Revision {
@@ -83,17 +84,18 @@ func TestFaultyRecords(t *testing.T) {
 			}
 			return w
 		}},
-		{"a Swap compares with the revision of any tag", "OtherRevision", func(m *MemoryRecords, _ *atomic.Int64) (w wrong) {
-			w.swap = func(ctx context.Context, t allocator.Tag, revision uint64) (uint64, error) {
-				for _, s := range m.Snapshot() {
-					if s.Revision == revision {
-						return always(m, t), nil
+		{"a Swap compares with the revision of any tag", "OtherRevision",
+			func(m *MemoryRecords, _ *atomic.Int64) (w wrong) {
+				w.swap = func(ctx context.Context, t allocator.Tag, revision uint64) (uint64, error) {
+					for _, s := range m.Snapshot() {
+						if s.Revision == revision {
+							return always(m, t), nil
+						}
 					}
+					return m.Swap(ctx, t, revision)
 				}
-				return m.Swap(ctx, t, revision)
-			}
-			return w
-		}},
+				return w
+			}},
 		{"a Swap that lost lands late", "ManyClaims", func(m *MemoryRecords, n *atomic.Int64) (w wrong) {
 			w.swap = func(ctx context.Context, t allocator.Tag, revision uint64) (uint64, error) {
 				if n.Add(1)%10 == 0 && revision > 0 { // before the answer arrives, another one is the next
@@ -104,17 +106,18 @@ func TestFaultyRecords(t *testing.T) {
 			}
 			return w
 		}},
-		{"a Swap that ended with its context lands late", "LateSwaps", func(m *MemoryRecords, _ *atomic.Int64) (w wrong) {
-			w.swap = func(ctx context.Context, t allocator.Tag, revision uint64) (uint64, error) {
-				if end, _ := ctx.Deadline(); time.Until(end) < timeout/2 {
-					time.AfterFunc(2*poll, func() { always(m, t) })
-					<-ctx.Done()
-					return 0, fmt.Errorf("%w: %w", allocator.ErrUncertain, ctx.Err())
+		{"a Swap that ended with its context lands late", "LateSwaps",
+			func(m *MemoryRecords, _ *atomic.Int64) (w wrong) {
+				w.swap = func(ctx context.Context, t allocator.Tag, revision uint64) (uint64, error) {
+					if end, _ := ctx.Deadline(); time.Until(end) < timeout/2 {
+						time.AfterFunc(2*poll, func() { always(m, t) })
+						<-ctx.Done()
+						return 0, fmt.Errorf("%w: %w", allocator.ErrUncertain, ctx.Err())
+					}
+					return m.Swap(ctx, t, revision)
 				}
-				return m.Swap(ctx, t, revision)
-			}
-			return w
-		}},
+				return w
+			}},
 		{"a Swap is counted as done and is not", "FirstWrite", func(m *MemoryRecords, n *atomic.Int64) (w wrong) {
 			w.swap = func(ctx context.Context, t allocator.Tag, revision uint64) (uint64, error) {
 				if n.Add(1)%5 == 0 {

@@ -20,7 +20,8 @@ type RecordsBackend struct {
 	Newer   func(tb testing.TB, tag string) // the record becomes one of a newer version
 	Restart func(tb testing.TB)             // ends all connections for a moment; nil: there are none
 
-	// Save returns a function that sets all records back to what they are now, as a restore of a backup does; nil: nothing can.
+	// Save returns a function that sets all records back to what they are now, as a restore of a backup does; nil:
+	// nothing can.
 	Save func(tb testing.TB) (restore func())
 }
 

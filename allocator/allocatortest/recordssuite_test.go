@@ -10,7 +10,9 @@ import (
 func recordsIn(wrap func(m *MemoryRecords) allocator.Records) func(testing.TB) RecordsBackend {
 	return func(testing.TB) RecordsBackend {
 		m := NewMemoryRecords()
-		spoil := func(err error) func(testing.TB, string) { return func(_ testing.TB, tag string) { m.Spoil(tag, err) } }
+		spoil := func(err error) func(testing.TB, string) {
+			return func(_ testing.TB, tag string) { m.Spoil(tag, err) }
+		}
 		return RecordsBackend{
 			Open:   func(testing.TB) allocator.Records { return wrap(m.Open()) },
 			Damage: spoil(allocator.ErrDamaged),

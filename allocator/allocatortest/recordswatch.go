@@ -63,7 +63,8 @@ func recordWatchWhileWritten(tb testing.TB, b RecordsBackend) {
 		r := b.Open(tb)
 		wg.Go(func() {
 			for j := range each {
-				if last[i], errs[i] = tryPut(ctx, r, trend(fmt.Sprint("tag.", i, ".", j%5), int64(j+1))); errs[i] != nil {
+				if last[i], errs[i] = tryPut(ctx, r, trend(fmt.Sprint("tag.", i, ".", j%5),
+					int64(j+1))); errs[i] != nil {
 					return
 				}
 			}
@@ -82,8 +83,8 @@ func recordWatchWhileWritten(tb testing.TB, b RecordsBackend) {
 	}
 }
 
-// recordSync: when Sync returns, the watch has had all that was written before it was called, by any handle, while others
-// go on writing.
+// recordSync: when Sync returns, the watch has had all that was written before it was called, by any handle, while
+// others go on writing.
 func recordSync(tb testing.TB, b RecordsBackend) {
 	one, other := b.Open(tb), b.Open(tb)
 	w := follow(tb, one)
@@ -164,8 +165,8 @@ func recordRestart(tb testing.TB, b RecordsBackend) {
 	}
 }
 
-// recordRestored: after a restore, revisions are given again. A watch that went on from its last revision would miss what was
-// written below it.
+// recordRestored: after a restore, revisions are given again. A watch that went on from its last revision would miss
+// what was written below it.
 func recordRestored(tb testing.TB, b RecordsBackend) {
 	if b.Save == nil {
 		return
