@@ -3,6 +3,7 @@ package kvstore
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
 func newConfig(tb testing.TB, s *embedded.Server) Config {
@@ -143,6 +145,17 @@ func sync1(tb testing.TB, r *Records) {
 	if err := r.Sync(testkit.Context(tb)); err != nil {
 		tb.Fatal(err)
 	}
+}
+
+// linkTo is a link to a server that ends with the test.
+func linkTo(tb testing.TB, s *embedded.Server) *kit.Link {
+	tb.Helper()
+	link, err := kit.StartLink(strings.TrimPrefix(s.ClientURL(), "nats://"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(link.Close)
+	return link
 }
 
 // removeTags removes the bucket of the tags, as an operator can.
