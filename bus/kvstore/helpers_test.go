@@ -195,7 +195,7 @@ func opaqueTag(tb testing.TB, name string, d opaque.Domain) allocator.Tag {
 func createOpaque(ctx context.Context, r *Records, t allocator.Tag) (allocator.Tag, error) {
 	s, err := r.Load(ctx, t.Name)
 	if err == nil {
-		t.KeyID, err = NewKeys(r.cfg).Make(ctx, t, s, s.Revision != 0)
+		t.KeyID, err = NewKeys(r.cfg).Make(ctx, t, first)
 	}
 	if err == nil {
 		_, err = r.Swap(ctx, t, s.Revision)
