@@ -333,7 +333,7 @@ func TestAdopt(t *testing.T) {
 		}, want: 50},
 		"no row":               {err: allocator.ErrUnknownTag},
 		"only a mark":          {before: func(w *world, _ *gen) { w.mark("order", 40, "trend") }, err: allocator.ErrUnknownTag},
-		"the name was strict":  {before: func(w *world, _ *gen) { w.sql("order", 30); w.mark("order", 40, "strict") }, err: allocator.ErrUnavailable},
+		"the name was strict":  {before: func(w *world, _ *gen) { w.sql("order", 30); w.mark("order", 40, "strict") }, err: allocator.ErrTagsLost},
 		"others must answer":   {before: func(w *world, g *gen) { w.sql("order", 30); g.silent = errAway }, err: errAway},
 		"the database is away": {before: func(w *world, g *gen) { w.sql("order", 30); g.failing("peek", errAway) }, err: errAway},
 		"a row with a bad step": {before: func(w *world, _ *gen) {
