@@ -295,7 +295,7 @@ func TestPollFails(t *testing.T) {
 		if !g.Polled() || w.record("order").MaxID != 30 {
 			t.Errorf("polled: %v, the record is %+v", g.Polled(), w.record("order"))
 		}
-		g.failing("peek", errAway)
+		g.failing("peek", allocator.ErrUnavailable)
 		w.sql("other", 30)
 		if polls(1); g.Polled() {
 			t.Error("a poll that could not look at a tag was a success")
