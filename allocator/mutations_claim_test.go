@@ -6,7 +6,7 @@ package allocator_test
 var claimMutations = []mutation{
 	// N1 Propose.
 	{name: "a range of the database may begin below the record's end", by: "TestPropose", edits: []edit{
-		{"claims.go", "c.numbers.Advance(ctx, s.Name, n, max(s.MaxID, from))", "c.numbers.Advance(ctx, s.Name, n, 1)"}}},
+		{"claims.go", "c.numbers.Advance(ctx, s.Name, n, s.Step, max(s.MaxID, from))", "c.numbers.Advance(ctx, s.Name, n, s.Step, 1)"}}},
 	{name: "a claim takes all that a limit leaves", by: "TestPropose", edits: []edit{
 		{"claims.go", "min(max(a.n, s.Step), left/leftShare)", "max(a.n, s.Step)"}}},
 	{name: "a claim takes less than is wanted", by: "TestPropose", edits: []edit{
@@ -96,7 +96,7 @@ var claimMutations = []mutation{
 	{name: "nobody is asked before a record is made", by: "TestAdopt", edits: []edit{
 		{"claims.go", "	known, err := c.ask(ctx, tag)\n	if err != nil {\n		return Stored{}, err\n	}\n", "	known := Known{}\n"}}},
 	{name: "what this generator knows does not count for a new record", by: "TestTagsLost", edits: []edit{
-		{"claims.go", "	known = known.Merge(Known{c.index.End(tag), floor, rules})\n", "	_, _ = floor, rules\n"}}},
+		{"claims.go", "	known = known.Merge(Known{End: c.index.End(tag), Floor: floor, Rules: rules})\n", "	_, _ = floor, rules\n"}}},
 	{name: "another generator that makes the record is an outage", by: "TestAdopt", edits: []edit{
 		{"claims.go", "	if errors.Is(err, ErrConflict) { // another generator was first", "	if false { //"}}},
 

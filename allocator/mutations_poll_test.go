@@ -44,11 +44,11 @@ var pollMutations = []mutation{
 	{name: "P5: the record is read after the row", by: "TestPollLooksAgain", edits: []edit{
 		{"poll.go", "	row, err := a.cfg.Numbers.Peek(ctx, name)\n	if err != nil {\n		return err\n	}\n", "	row, err := a.cfg.Numbers.Peek(ctx, name)\n	if err != nil {\n		return err\n	}\n	end = max(end, a.cfg.Index.End(name)+9)\n"}}},
 	{name: "P6: a mark keeps another kind", by: "TestPoll", edits: []edit{
-		{"poll.go", "			if r.Mark < e.end || r.Kind != e.kind.String() {\n				question = append(question, r.Name)\n			}\n		case", "		case"}}},
+		{"poll.go", "			if r.Mark < e.end || r.Kind != e.order.kind() {\n				question = append(question, r.Name)\n			}\n		case", "		case"}}},
 	{name: "P6: a strict tag without a mark has none", by: "TestPoll", edits: []edit{
 		{"poll.go", "	question = append(question, unmarked...)\n", "	_ = unmarked\n"}}},
 	{name: "P6: a strict tag whose name has a row has no mark", by: "TestPoll", edits: []edit{
-		{"poll.go", "			if r.Mark < e.end || r.Kind != e.kind.String() { // P6\n				question = append(question, r.Name)\n			}\n", ""}}},
+		{"poll.go", "			if r.Mark < e.end || r.Kind != e.order.kind() { // P6\n				question = append(question, r.Name)\n			}\n", ""}}},
 	{name: "a row with a strict tag's name is no alert", by: "TestPollAlerts", edits: []edit{
 		{"poll.go", "			p.a.cfg.Notify(Shadowed{name})\n", ""}}},
 	{name: "the alert of a row with a strict tag's name has no end", by: "TestPollAlerts", edits: []edit{

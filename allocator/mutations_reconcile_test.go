@@ -35,9 +35,9 @@ var reconcileMutations = []mutation{
 
 	// Commands.
 	{name: "a new tag begins below what others know", by: "TestCreate", edits: []edit{
-		{"tags.go", "			if known, err = a.cfg.Ask(ctx, t.Name); err != nil {", "			if _, err = a.cfg.Ask(ctx, t.Name); err != nil {"}}},
+		{"tags.go", "			if others, err = a.cfg.Ask(ctx, t.Name); err != nil {", "			if _, err = a.cfg.Ask(ctx, t.Name); err != nil {"}}},
 	{name: "a new tag begins below what this generator knows", by: "TestCreate", edits: []edit{
-		{"tags.go", "		known = known.Merge(a.Known(t.Name))\n", ""}}},
+		{"tags.go", "known := others.Merge(a.Known(t.Name))", "known := others"}}},
 	{name: "a new tag begins below what the sender knows", by: "TestCreate", edits: []edit{
 		{"tags.go", "		known.End = max(known.End, seen)\n", ""}}},
 	{name: "a new tag begins below the mark of a deletion", by: "TestCreate", edits: []edit{

@@ -43,7 +43,7 @@ var strictMutations = []mutation{
 	{name: "the wait counts from the deadline", by: "TestStrictClaims", edits: []edit{{"strict.go",
 		"now.Sub(w.deadline) + a.cfg.MaxWait", "now.Sub(w.deadline)"}}},
 	{name: "a strict tag is loaded ahead", by: "TestStrictAhead", edits: []edit{{"index.go",
-		" && e.kind != indexedStrict && !e.deleted", " && !e.deleted"}}},
+		" && e.order != indexedStrict && !e.deleted", " && !e.deleted"}}},
 	{name: "a claim waits for ever for its answer", by: "TestStrictHangs", edits: []edit{{"strict.go",
 		"ctx, cancel := context.WithTimeout(a.ctx, timeout)", "ctx, cancel := context.WithTimeout(a.ctx, 100*timeout)"}}},
 	{name: "later claims do not wait longer for their answers", by: "TestStrictHangs", edits: []edit{{"refill.go",
