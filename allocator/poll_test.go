@@ -96,6 +96,9 @@ func TestPoll(t *testing.T) {
 			if s.MaxID != c.end || s.Floor != c.floor && !c.dead || s.Deleted != c.dead {
 				t.Errorf("the record is %+v, want it to end at %d, the floor %d, deleted: %v", s, c.end, c.floor, c.dead)
 			}
+			if mark := w.row("order").Mark; c.dead && mark != c.end { // written before the tombstone
+				t.Errorf("the mark is %d", mark)
+			}
 			polls(5) // a row below a new record is raised, and then nothing changes
 			got := w.row("order")
 			if got.Problem = nil; got.MaxID > 0 && c.row.Step == 0 {
