@@ -417,7 +417,7 @@ func TestOpaqueClaim(t *testing.T) {
 		w := newWorld(t)
 		w.make(allocator.Tag{Name: "order", Order: opaque9, Step: 10, Rules: allocator.Rules{Limit: 999_999_999}})
 		g := w.join("one")
-		g.keys = func(allocator.Tag, bool) error { return allocator.ErrDamaged }
+		g.keys = allocator.ErrDamaged
 		g.refused("order", allocator.ErrDamaged)
 		if s := w.record("order"); s.MaxID != 1 {
 			t.Errorf("the record is %+v", s)

@@ -93,14 +93,14 @@ func (p *poll) once(ctx context.Context) error {
 		}
 		e := index.polled(r.Name, p.round, r.MaxID != 0)
 		switch known := e.revision != 0; {
-		case r.MaxID == 0 && known && (e.deleted || e.kind != indexedTrend): // P6
-			if r.Mark < e.end || r.Kind != e.kind.String() {
+		case r.MaxID == 0 && known && (e.deleted || e.order != indexedTrend): // P6
+			if r.Mark < e.end || r.Kind != e.order.kind() {
 				question = append(question, r.Name)
 			}
 		case r.MaxID == 0:
-		case known && e.kind != indexedTrend:
+		case known && e.order != indexedTrend:
 			shadows[r.Name] = true
-			if r.Mark < e.end || r.Kind != e.kind.String() { // P6
+			if r.Mark < e.end || r.Kind != e.order.kind() { // P6
 				question = append(question, r.Name)
 			}
 			rows++

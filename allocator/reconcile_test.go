@@ -132,6 +132,26 @@ func TestHealed(t *testing.T) {
 	}
 }
 
+// TestFloorOfATagThatIsNotInMemory: what a record says of a tag counts also if that was never used here. A record below it went back.
+func TestFloorOfATagThatIsNotInMemory(t *testing.T) {
+	for name, pushed := range map[string]allocator.Tag{
+		"a floor":     {Name: "order", MaxID: 1, Step: 10, Floor: 5001},
+		"a tombstone": {Name: "order", MaxID: 5001, Deleted: true},
+		"an end":      {Name: "order", MaxID: 5001, Step: 10},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			w := newWorld(t)
+			w.numbers = nil
+			w.make(allocator.Tag{Name: "order"})
+			g := w.join("one")
+			if k := g.Push(allocator.Stored{Tag: pushed}); k.End != 5001 || k.Floor != pushed.Below() {
+				t.Errorf("it knows %+v", k)
+			}
+			g.wantIDs("order", 1, 5001)
+		})
+	}
+}
+
 // TestUnusable: a damaged record is an alert, and what is in memory stays. A record of a newer version may forbid it, so nothing is
 // handed out here. Requests are refused at once.
 func TestUnusable(t *testing.T) {

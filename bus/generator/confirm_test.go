@@ -168,20 +168,24 @@ func TestHoldComesBeforeTheChange(t *testing.T) {
 		}
 		return own.Swap(ctx, tag, revision)
 	}}, nil)
-	for subject, body := range map[string]string{
-		admin.SubjectTagsUpdate: `{"tag":"invoice","max_id":"50"}`, admin.SubjectTagsDelete: `{"tag":"invoice"}`,
+	for _, c := range []struct{ subject, body string }{
+		{admin.SubjectTagsUpdate, `{"tag":"invoice","max_id":"50"}`}, {admin.SubjectTagsDelete, `{"tag":"invoice"}`},
 	} {
-		if reply, code := ask(t, nc, subject, body); code != "" {
+		if reply, code := ask(t, nc, c.subject, c.body); code != "" {
 			t.Errorf("%s %s", code, reply)
 		}
 		if !strings.Contains(first, `"hold_ms":1000`) || !strings.Contains(first, `"tag":"invoice"`) {
-			t.Errorf("%s: before the record was written it sent %s", subject, first)
+			t.Errorf("%s: before the record was written it sent %s", c.subject, first)
 		}
+		nc.Flush() // what it pushed has come
 		for len(held) > 0 {
 			<-held
 		}
-		if subject == admin.SubjectTagsDelete {
-			break
+	}
+	ask(t, nc, admin.SubjectTagsUpdate, `{"tag":"invoice","max_id":"60"}`) // it is deleted
+	for _, hold := range []string{`"hold_ms":1000`, `"hold_ms":-1`} {
+		if got := <-held; !strings.Contains(got, hold) {
+			t.Errorf("a change that is refused sends %s, not %s", got, hold)
 		}
 	}
 }

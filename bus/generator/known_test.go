@@ -9,8 +9,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/internal/natskit"
 )
@@ -28,6 +30,15 @@ func loseTags(t *testing.T, nc *nats.Conn, tags ...string) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// startWith starts a generator with a tag of the start.
+func startWith(t *testing.T, s *embedded.Server, node, tag string) *running {
+	t.Helper()
+	return start(t, s, node, nil, func(c *generator.Config) {
+		inKV(c)
+		c.Tags = []allocator.Tag{{Name: tag, MaxID: 1, Step: 1000}}
+	})
 }
 
 // wantCreated creates a tag that was lost, and demands where it begins.
@@ -68,6 +79,8 @@ func TestLostTagThatAPeerKnows(t *testing.T) {
 		t.Errorf("%d generators know %v (%v), not those after b", len(pages), known, err)
 	}
 	loseTags(t, nc, tags...)
+	late := startWith(t, s, "late", "a")
+	late.refuses(t, "a", 1, bus.UnknownTag)
 	for _, tag := range tags {
 		wantCreated(t, nc, admin.TagCreate{Tag: tag}, 1001)
 	}
@@ -108,7 +121,7 @@ func TestLostTagThatAnEventKnows(t *testing.T) {
 		t.Fatal(err)
 	}
 	loseTags(t, nc, "order", "unused", "invoice")
-	start(t, s, "new", nil, inKV)
+	startWith(t, s, "new", "order").refuses(t, "order", 1, bus.UnknownTag)
 	wantCreated(t, nc, admin.TagCreate{Tag: "order"}, 1001)
 	wantCreated(t, nc, admin.TagCreate{Tag: "unused"}, 500)
 	if _, err := client.CreateTag(t.Context(), strict); !errors.Is(err, bus.Conflict) {

@@ -87,13 +87,13 @@ func (g *Generator) askKnown(ctx context.Context, tag string) (allocator.Known, 
 		return allocator.Known{}, nil
 	}
 	a, start := g.questions.add(tag)
-	if start {
-		go func() {
-			for a := g.questions.next(); a != nil; a = g.questions.next() {
-				a.err = g.askPeers(a)
-				close(a.done)
-			}
-		}()
+	if start && !g.tasks.start(func() {
+		for a := g.questions.next(); a != nil; a = g.questions.next() {
+			a.err = g.askPeers(a)
+			close(a.done)
+		}
+	}) {
+		return allocator.Known{}, allocator.ErrClosed
 	}
 	select {
 	case <-a.done:
@@ -147,10 +147,12 @@ func (g *Generator) askPeers(a *asking) error {
 	return nil
 }
 
-// silent returns the nodes of the generators of this installation that are heard and have not answered.
+// silent returns the nodes of the generators of this installation that are heard and have not answered. What one knows that has not
+// joined yet is in its folder.
 func (g *Generator) silent(answered map[string]bool) (nodes []string) {
+	own := g.installation()
 	for _, b := range g.group.present(time.Now()) {
-		if !answered[b.ID] && b.Installation == g.installation() {
+		if !answered[b.ID] && (b.Installation == own || b.Witness == own) {
 			nodes = append(nodes, b.Node)
 		}
 	}

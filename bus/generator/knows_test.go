@@ -2,6 +2,7 @@ package generator
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -31,6 +32,23 @@ func TestQuestions(t *testing.T) {
 	}
 	if _, start := q.add("d"); !start {
 		t.Error("nobody asks any more")
+	}
+}
+
+// All generators of this installation must answer, those too of which only the folder names it.
+func TestWhoMustAnswer(t *testing.T) {
+	t.Parallel()
+	own := Identity{Installation: "own"}
+	g := &Generator{group: newGroup("me")}
+	g.membership.identity.Store(&own)
+	for _, b := range []heartbeat{
+		{Node: "a", ID: "1", Identity: own}, {Node: "b", ID: "2", Witness: "own"}, {Node: "c", ID: "3"},
+		{Node: "d", ID: "4", Identity: Identity{Installation: "other"}}, {Node: "e", ID: "5", Witness: "other"}, {Node: "f", ID: "6", Identity: own},
+	} {
+		g.group.hear(time.Now(), 0, wire.Encode(b))
+	}
+	if got := g.silent(map[string]bool{"6": true}); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("waits for %v, not for a and b", got)
 	}
 }
 

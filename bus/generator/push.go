@@ -28,7 +28,8 @@ type pushed struct {
 	Revision     uint64        `json:"revision,string,omitempty"` // 0: only the last range of the record counts
 	Run          string        `json:"run"`                       // of the sender
 	Installation string        `json:"installation,omitempty"`    // that the sender is part of
-	// Hold is for how many ms the claims of a strict tag are kept back: an operator's write could lose to them again and again.
+	// Hold is for how many ms the claims of a strict tag are kept back: an operator's write could lose to them again and again. Below 0:
+	// they go on. Then the record has only a name.
 	Hold int64 `json:"hold_ms,omitempty"`
 }
 
@@ -43,10 +44,15 @@ func (g *Generator) push(s allocator.Stored) {
 	g.sendPush(pushed{Record: s.Tag, Revision: s.Revision}, "")
 }
 
-// hold makes all generators keep back the claims of a tag, if it is strict, until the record is pushed, but no longer than maxHold.
-func (g *Generator) hold(tag string) {
-	g.alloc.Hold(tag, maxHold)
-	g.sendPush(pushed{Record: allocator.Tag{Name: tag}, Hold: maxHold.Milliseconds()}, "")
+// hold makes all generators keep back the claims of a tag, if it is strict, until the record is pushed or release is called, but no longer
+// than maxHold.
+func (g *Generator) hold(tag string) (release func()) {
+	set := func(ms int64) {
+		g.alloc.Hold(tag, time.Duration(ms)*time.Millisecond)
+		g.sendPush(pushed{Record: allocator.Tag{Name: tag}, Hold: ms}, "")
+	}
+	set(maxHold.Milliseconds())
+	return func() { set(-1) }
 }
 
 func (g *Generator) sendPush(p pushed, reply string) {
@@ -76,7 +82,7 @@ func (g *Generator) heardPush(msg *nats.Msg) {
 	switch {
 	case p.Run == g.group.self:
 	case p.Installation != "" && own != "" && p.Installation != own: // one of the two installations ends, see checkRival
-	case p.Hold > 0:
+	case p.Hold != 0:
 		g.alloc.Hold(p.Record.Name, min(time.Duration(p.Hold)*time.Millisecond, maxHold))
 	default:
 		known := g.alloc.Push(allocator.Stored{Tag: p.Record, Revision: p.Revision})

@@ -6,7 +6,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/allocator/allocatortest"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/events"
+	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
@@ -50,5 +55,45 @@ func TestRecordsUnavailable(t *testing.T) {
 	}
 	if n := len(stream("leaf.records.unavailable")); n != 2 {
 		t.Errorf("%d alerts of two episodes", n)
+	}
+}
+
+// A record that cannot be used, and a row of the database with the name of a strict tag, are alerts until they are gone.
+func TestTagAlerts(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	records, numbers := memory(t), allocatortest.NewMemoryNumbers()
+	withInvoice(t, records)
+	records.Spoil("order", allocator.ErrDamaged)
+	numbers.SetRow(allocator.Row{Name: "invoice", MaxID: 900, Step: 10})
+	g := start(t, s, "n", records, func(c *generator.Config) { c.Numbers, c.Refresh = numbers, 20*time.Millisecond })
+	stream := eventsOn(t, g.conn)
+	one := func(what, tag string) events.Event {
+		t.Helper()
+		testkit.Eventually(t, what, func() bool { return len(stream(what)) > 0 })
+		if all := stream(what); len(all) != 1 || all[0].Key != tag {
+			t.Errorf("%s: %+v", what, all)
+		}
+		return stream(what)[0]
+	}
+	if e := one("leaf.tag.damaged", "order"); e.Severity != "alert" || e.Body.(events.TagProblem).Error != allocator.ErrDamaged.Error() {
+		t.Errorf("the alert is %+v", e)
+	}
+	one("leaf.tag.shadowed", "invoice")
+	g.refuses(t, "order", 1, bus.StoreUnavailable)
+	if ranges, err := g.Take(t.Context(), "invoice", 1); err != nil || ranges[0].First != 1 {
+		t.Errorf("beside the row it hands out %v, %v", ranges, err)
+	}
+	numbers.DeleteRow("invoice")
+	if e := one("leaf.tag.recovered", "invoice"); e.Body.(events.Recovered).Episode != "shadowed" {
+		t.Errorf("the end is %+v", e)
+	}
+	update(t, g.conn, `{"tag":"invoice","description":"bills"}`)
+	if reply, code := ask(t, g.conn, admin.SubjectTagsCreate, `{"tag":"order","max_id":"5000"}`); code != "" { // replaces the damaged record
+		t.Fatalf("%s %s", code, reply)
+	}
+	testkit.Eventually(t, "both ends", func() bool { return len(stream("leaf.tag.recovered")) == 2 })
+	if ranges, err := g.Take(t.Context(), "order", 1); err != nil || ranges[0].First != 5000 {
+		t.Errorf("afterwards it hands out %v, %v", ranges, err)
 	}
 }

@@ -300,8 +300,8 @@ type halved struct {
 	records allocator.Records
 }
 
-func (h halved) Advance(ctx context.Context, tag string, _, from int64) (allocator.Range, int64, error) {
-	r, step, err := h.Numbers.Advance(ctx, tag, 2, from)
+func (h halved) Advance(ctx context.Context, tag string, _, step, from int64) (allocator.Range, int64, error) {
+	r, step, err := h.Numbers.Advance(ctx, tag, 2, step, from)
 	if err != nil {
 		return r, step, err
 	}

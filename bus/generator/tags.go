@@ -191,11 +191,12 @@ func (g *Generator) tagsUpdate(ctx context.Context, req admin.TagUpdate) (admin.
 			return admin.TagChange{}, err
 		}
 	}
-	g.hold(req.Tag)
+	release := g.hold(req.Tag)
 	storing, cancel := g.storeTime(ctx)
 	was, t, err := g.alloc.Change(storing, req.Tag, change, req.Force)
 	cancel()
 	if err != nil {
+		release()
 		return admin.TagChange{}, fmt.Errorf("%s: %w", req.Tag, err)
 	}
 	changed, err := g.announceChange(ctx, "tag.updated", t)
@@ -222,11 +223,12 @@ func (g *Generator) tagsDelete(ctx context.Context, req tagName) (admin.TagChang
 	if err := allocator.CheckTag(req.Tag); err != nil {
 		return admin.TagChange{}, err
 	}
-	g.hold(req.Tag)
+	release := g.hold(req.Tag)
 	storing, cancel := g.storeTime(ctx)
 	defer cancel()
 	t, err := g.alloc.Delete(storing, req.Tag)
 	if err != nil {
+		release()
 		return admin.TagChange{}, fmt.Errorf("%s: %w", req.Tag, err)
 	}
 	changed, err := g.announceChange(ctx, "tag.deleted", t)

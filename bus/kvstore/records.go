@@ -22,6 +22,8 @@ const (
 	// beats is how many keys generators write to only to learn how far the bucket is. They are a fixed set, because
 	// nothing can be deleted.
 	beats = 64
+	// loadTimeout bounds a read. It can be repeated safely, and its answer may be lost with the connection.
+	loadTimeout = 2 * time.Second
 	// creationLook is how old a look for losses may be before a tag is created.
 	creationLook = 100 * time.Millisecond
 )
@@ -134,6 +136,8 @@ func (r *Records) Load(ctx context.Context, tag string) (allocator.Stored, error
 
 // load is Load for a bucket. revision is that of what is there, also of a record that counts as none.
 func (r *Records) load(ctx context.Context, b tagsBucket, tag string) (s allocator.Stored, revision uint64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
+	defer cancel()
 	msg, err := b.leader.GetLastMsgForSubject(ctx, subjectOf(bus.BucketTags)+tag)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return s, 0, nil
